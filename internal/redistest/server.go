@@ -1,0 +1,100 @@
+package redistest
+
+import (
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+)
+
+// Server is a redis-server process that this package started. Its methods fail
+// the test that it was made for, so those that act are for that test's goroutine.
+type Server struct {
+	t      testing.TB
+	p      *process
+	shared bool
+}
+
+// Start starts a redis-server of the test's own on a free loopback port and
+// returns when it answers. It persists nothing unless args say so, as in
+//
+//	redistest.Start(t, "--appendonly", "yes")
+//
+// args are redis-server's command line and win over the defaults. The server and
+// its folder go with the test; a test that fails shows the end of its log.
+func Start(t testing.TB, args ...string) *Server {
+	t.Helper()
+	p, err := launch(t.TempDir(), args)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("redis-server %s, pid %d, end of its log:\n%s", p.addr(), p.pid(), p.log())
+		}
+		require.NoError(t, p.close())
+	})
+	return &Server{t: t, p: p}
+}
+
+// Addr returns host and port. They stay over restarts.
+func (s *Server) Addr() string { return s.p.addr() }
+
+// Options returns fresh options of a client with go-redis' defaults.
+func (s *Server) Options() *redis.Options { return &redis.Options{Addr: s.Addr()} }
+
+// Client returns a new client with go-redis' defaults, closed with the test.
+// A test that closes it earlier does no harm.
+func (s *Server) Client() *redis.Client { return newClient(s.t, s.Options()) }
+
+// Dir returns the server's working folder: its append-only file is below it.
+func (s *Server) Dir() string { return s.p.dir }
+
+// PID returns the process id of the present life, or of the last one.
+func (s *Server) PID() int { return s.p.pid() }
+
+// Stop freezes the server (SIGSTOP): connections stay open, nothing is answered,
+// and new ones are accepted by the kernel only. It returns when that holds.
+func (s *Server) Stop() {
+	s.t.Helper()
+	s.ownOnly()
+	require.NoError(s.t, s.p.signal(syscall.SIGSTOP))
+	require.Eventually(s.t, func() bool { return isStopped(s.PID()) }, 10*time.Second, time.Millisecond)
+}
+
+// Cont lets a stopped server go on (SIGCONT).
+func (s *Server) Cont() {
+	s.t.Helper()
+	s.ownOnly()
+	require.NoError(s.t, s.p.signal(syscall.SIGCONT))
+}
+
+// Kill ends the server without a chance to save (SIGKILL) and returns when it is
+// gone. What an append-only server answered before is on its disk.
+func (s *Server) Kill() {
+	s.t.Helper()
+	s.ownOnly()
+	require.NoError(s.t, s.p.kill())
+}
+
+// Restart kills the server if it lives, and starts it anew on the same port and
+// folder: it loads what its last life persisted. It returns when it answers.
+func (s *Server) Restart() {
+	s.t.Helper()
+	s.Kill()
+	require.NoError(s.t, s.p.start())
+}
+
+// ownOnly keeps a test from stopping the server under its neighbours.
+func (s *Server) ownOnly() {
+	s.t.Helper()
+	if s.shared {
+		s.t.Fatal("redistest: the shared server is not this test's to stop: use Start")
+	}
+}
+
+func newClient(t testing.TB, o *redis.Options) *redis.Client {
+	c := redis.NewClient(o)
+	t.Cleanup(func() { _ = c.Close() }) // the only error is that the test closed it already
+	return c
+}

@@ -1,0 +1,54 @@
+package redistest
+
+import (
+	"crypto/rand"
+	"strings"
+	"testing"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+)
+
+// World is one server that a suite runs on.
+type World struct {
+	Client  *redis.Client  // go-redis' defaults; closed with the subtest
+	Options *redis.Options // for further clients, to be adapted at will
+	Prefix  string         // the subtest's own, ends in ':'
+	Real    bool           // a redis-server, not miniredis
+}
+
+// Worlds runs the cases as the subtests "real", on the shared redis-server, and
+// "miniredis", on one of its own whose keys expire in real time. The function may
+// call t.Parallel. It needs [Main], as [Shared] does.
+func Worlds(t *testing.T, cases func(t *testing.T, w World)) {
+	t.Helper()
+	t.Run("real", func(t *testing.T) {
+		cases(t, newWorld(t, Shared(t).Options(), true))
+	})
+	t.Run("miniredis", func(t *testing.T) {
+		m := miniredis.NewMiniRedis()
+		m.ClockTTL(true)
+		require.NoError(t, m.Start())
+		t.Cleanup(m.Close)
+		cases(t, newWorld(t, &redis.Options{Addr: m.Addr()}, false))
+	})
+}
+
+func newWorld(t *testing.T, o *redis.Options, isReal bool) World {
+	own := *o
+	return World{Client: newClient(t, &own), Options: o, Prefix: Prefix(t), Real: isReal}
+}
+
+// Prefix returns a key prefix that no other call returns. It tells the test's
+// name, holds no character with a meaning in patterns or hash tags, and ends in ':'.
+func Prefix(t testing.TB) string {
+	name := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9':
+			return r
+		}
+		return '_'
+	}, t.Name())
+	return name[max(0, len(name)-60):] + "-" + rand.Text()[:10] + ":"
+}
