@@ -1,0 +1,135 @@
+package device
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"sync"
+
+	"github.com/rollcall-redis/rollcall/internal/teltonika"
+)
+
+// Fleet is a number of devices, and the truth about them: at which address each holds its present socket. What a registry
+// says can be compared with [Fleet.Where].
+//
+// It is safe for concurrent use. What is done with one device happens one after another, also its truth; that of different
+// devices does not wait for each other.
+type Fleet struct {
+	slots []slot
+
+	mu    sync.Mutex
+	where map[string]string // IMEI -> address of its present socket
+}
+
+// slot is one device and what belongs to it alone.
+type slot struct {
+	mu    sync.Mutex // held while the device is used
+	dev   *Device
+	track *Track
+}
+
+// NewFleet returns n devices whose IMEIs count up from first, a number of up to 15 digits; they are zero-padded to 15. Device i
+// drives the track of seed i.
+func NewFleet(n int, first uint64, opt Options) *Fleet {
+	f := &Fleet{slots: make([]slot, n), where: make(map[string]string, n)}
+	for i := range f.slots {
+		f.slots[i].dev = New(fmt.Sprintf("%015d", first+uint64(i)), opt)
+		f.slots[i].track = NewTrack(uint64(i))
+	}
+	return f
+}
+
+// Len returns the number of devices.
+func (f *Fleet) Len() int { return len(f.slots) }
+
+// IMEI returns the IMEI of device i.
+func (f *Fleet) IMEI(i int) string { return f.slots[i].dev.IMEI() }
+
+// Device returns device i, for what the fleet does not do. What it does to the present socket the fleet does not know.
+func (f *Fleet) Device(i int) *Device { return f.slots[i].dev }
+
+// Move connects device i to addr, its new place. The former socket stays open behind it until [Fleet.DropStale]. Refusal is an
+// error, and after an error the device is where it was.
+func (f *Fleet) Move(ctx context.Context, i int, addr string) error {
+	s := &f.slots[i]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	accepted, err := s.dev.Connect(ctx, addr)
+	if err != nil {
+		return err
+	}
+	if !accepted {
+		return fmt.Errorf("device %s: refused by %s", s.dev.IMEI(), addr)
+	}
+	f.set(s.dev.IMEI(), addr)
+	return nil
+}
+
+// Report sends the next n records of device i's track in codec 8 and returns them. If their number was not acknowledged, that
+// is an error; the records have then been sent, and perhaps stored.
+func (f *Fleet) Report(ctx context.Context, i, n int) ([]teltonika.Record, error) {
+	s := &f.slots[i]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	records := s.track.Next(n)
+	acked, err := s.dev.Send(ctx, teltonika.Codec8, records...)
+	if err == nil && acked != n {
+		err = fmt.Errorf("device %s: %d of %d records acknowledged", s.dev.IMEI(), acked, n)
+	}
+	return records, err
+}
+
+// DropStale closes the sockets that device i has moved away from.
+func (f *Fleet) DropStale(i int) { f.slots[i].dev.DropStale() }
+
+// Leave closes all sockets of device i: it is nowhere.
+func (f *Fleet) Leave(i int) {
+	s := &f.slots[i]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dev.Close()
+	f.set(s.dev.IMEI(), "")
+}
+
+// Lost says that whoever listened at addr is gone, and with it every socket there. It returns the devices that were there, in
+// order; they are nowhere now.
+func (f *Fleet) Lost(addr string) (devices []int) {
+	for i := range f.slots {
+		s := &f.slots[i]
+		s.mu.Lock()
+		f.mu.Lock()
+		here := f.where[s.dev.IMEI()] == addr
+		f.mu.Unlock()
+		if here {
+			s.dev.Close()
+			f.set(s.dev.IMEI(), "")
+			devices = append(devices, i)
+		}
+		s.mu.Unlock()
+	}
+	return devices
+}
+
+// Where returns the address of every device that has a present socket, by IMEI.
+func (f *Fleet) Where() map[string]string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return maps.Clone(f.where)
+}
+
+// CloseAll closes all sockets of all devices.
+func (f *Fleet) CloseAll() {
+	for i := range f.slots {
+		f.Leave(i)
+	}
+}
+
+func (f *Fleet) set(imei, addr string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if addr == "" {
+		delete(f.where, imei)
+		return
+	}
+	f.where[imei] = addr
+}

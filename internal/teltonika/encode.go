@@ -1,0 +1,197 @@
+package teltonika
+
+import (
+	"encoding/binary"
+	"fmt"
+	"iter"
+	"math"
+	"slices"
+)
+
+// NewElements returns an IO section with the given elements, for encoding. It returns ErrEncode for a Size that does not
+// exist, a Value that does not fit in its Size, Bytes of another length than Size, or more than 65,535 elements.
+func NewElements(list ...Element) (Elements, error) {
+	if len(list) > math.MaxUint16 {
+		return Elements{}, fmt.Errorf("%w: %d elements in a record", ErrEncode, len(list))
+	}
+	l := wideIDs | wideCounts | groupNX
+	if slices.ContainsFunc(list, func(e Element) bool { return e.Size == 16 }) {
+		l |= group16
+	}
+	wire, n, err := appendGroups(nil, slices.Values(list), l)
+	if err != nil {
+		return Elements{}, err
+	}
+	if n != len(list) {
+		return Elements{}, fmt.Errorf("%w: %d elements of no known size", ErrEncode, len(list)-n)
+	}
+	return Elements{wire: wire, layout: l, n: uint16(n)}, nil
+}
+
+// AppendFrame appends a whole frame, preamble to CRC, with the records encoded in codec 8, 8E or 16. It returns ErrEncode,
+// and dst as it was, where the codec cannot carry what a record holds (ids above 255 or variable length in codec 8, a generation
+// type outside codec 16) or there are more than 255 records, and ErrUnknownCodec for other codecs. Sizes are not capped.
+func AppendFrame(dst []byte, c Codec, records ...Record) ([]byte, error) {
+	start := len(dst)
+	out, err := AppendBody(append(dst, make([]byte, header)...), c, records...)
+	if err != nil {
+		return dst, err
+	}
+	return seal(out, start), nil
+}
+
+// AppendEnvelope appends a frame around any body, with the right length and CRC whatever the body says.
+func AppendEnvelope(dst, body []byte) []byte {
+	start := len(dst)
+	dst = append(dst, make([]byte, header)...)
+	return seal(append(dst, body...), start)
+}
+
+// seal fills in the length of the frame that begins at start and appends its CRC.
+func seal(dst []byte, start int) []byte {
+	body := dst[start+header:]
+	binary.BigEndian.PutUint32(dst[start+4:], uint32(len(body)))
+	return binary.BigEndian.AppendUint32(dst, uint32(CRC(body)))
+}
+
+// AppendBody appends a frame's body, codec id to second count: what [Batch.Decode] takes. Errors are those of [AppendFrame].
+//
+// If a record has a 16-byte element, or came from a frame with that group, all records get the group. A decoded body
+// therefore encodes to the same bytes.
+func AppendBody(dst []byte, c Codec, records ...Record) ([]byte, error) {
+	l, ok := layoutOf(c)
+	if !ok {
+		return dst, fmt.Errorf("%w %v", ErrUnknownCodec, c)
+	}
+	if len(records) > math.MaxUint8 {
+		return dst, fmt.Errorf("%w: %d records in a frame", ErrEncode, len(records))
+	}
+	for i := range records {
+		l |= records[i].IO.layout & group16
+	}
+	out := append(dst, byte(c), byte(len(records)))
+	for i := range records {
+		var err error
+		if out, err = appendRecord(out, &records[i], l); err != nil {
+			return dst, fmt.Errorf("codec %v, record %d: %w", c, i, err)
+		}
+	}
+	return append(out, byte(len(records))), nil
+}
+
+// AppendAck appends the server's answer to a frame: how many records it has taken over.
+func AppendAck(dst []byte, records int) []byte {
+	return binary.BigEndian.AppendUint32(dst, uint32(records))
+}
+
+func appendRecord(dst []byte, r *Record, l layout) ([]byte, error) {
+	dst = binary.BigEndian.AppendUint64(dst, r.Timestamp)
+	dst = append(dst, r.Priority)
+	dst = binary.BigEndian.AppendUint32(dst, uint32(r.Longitude))
+	dst = binary.BigEndian.AppendUint32(dst, uint32(r.Latitude))
+	dst = binary.BigEndian.AppendUint16(dst, uint16(r.Altitude))
+	dst = binary.BigEndian.AppendUint16(dst, r.Angle)
+	dst = append(dst, r.Satellites)
+	dst = binary.BigEndian.AppendUint16(dst, r.Speed)
+	dst, err := appendNumber(dst, int(r.Event), l.has(wideIDs), "event id")
+	if err != nil {
+		return dst, err
+	}
+	if l.has(generation) {
+		dst = append(dst, r.Generation)
+	} else if r.Generation != 0 {
+		return dst, fmt.Errorf("%w: a generation type is for codec 16 only", ErrEncode)
+	}
+	if dst, err = appendNumber(dst, r.IO.Len(), l.has(wideCounts), "number of elements"); err != nil {
+		return dst, err
+	}
+	dst, n, err := appendGroups(dst, r.IO.All(), l)
+	if err == nil && n != r.IO.Len() {
+		err = fmt.Errorf("%w: elements of variable length are for codec 8E only", ErrEncode)
+	}
+	return dst, err
+}
+
+// appendGroups appends the elements that the layout has a group for, and says how many those were. It walks them once for
+// each group: a record has few.
+func appendGroups(dst []byte, elements iter.Seq[Element], l layout) (out []byte, total int, err error) {
+	sizes := groupSizes[:4]
+	if l.has(group16) {
+		sizes = groupSizes[:]
+	}
+	for _, size := range sizes {
+		n := 0
+		for e := range elements {
+			if int(e.Size) == size {
+				n++
+			}
+		}
+		if dst, err = appendNumber(dst, n, l.has(wideCounts), "number of elements"); err != nil {
+			return dst, 0, err
+		}
+		for e := range elements {
+			if int(e.Size) != size {
+				continue
+			}
+			if dst, err = appendElement(dst, e, l); err != nil {
+				return dst, 0, err
+			}
+		}
+		total += n
+	}
+	if !l.has(groupNX) {
+		return dst, total, nil
+	}
+	n := 0
+	for e := range elements {
+		if e.Size == SizeNX {
+			n++
+		}
+	}
+	if dst, err = appendNumber(dst, n, true, "number of elements"); err != nil {
+		return dst, 0, err
+	}
+	for e := range elements {
+		if e.Size != SizeNX {
+			continue
+		}
+		dst = binary.BigEndian.AppendUint16(dst, e.ID)
+		if dst, err = appendNumber(dst, len(e.Bytes), true, "length of an element"); err != nil {
+			return dst, 0, err
+		}
+		dst = append(dst, e.Bytes...)
+	}
+	return dst, total + n, nil
+}
+
+// appendElement appends an element of fixed size.
+func appendElement(dst []byte, e Element, l layout) ([]byte, error) {
+	dst, err := appendNumber(dst, int(e.ID), l.has(wideIDs), "element id")
+	if err != nil {
+		return dst, err
+	}
+	if e.Size == 16 {
+		if len(e.Bytes) != 16 {
+			return dst, fmt.Errorf("%w: element %d has %d bytes, not 16", ErrEncode, e.ID, len(e.Bytes))
+		}
+		return append(dst, e.Bytes...), nil
+	}
+	if e.Size < 8 && e.Value>>(8*e.Size) != 0 {
+		return dst, fmt.Errorf("%w: element %d: %d does not fit in %d bytes", ErrEncode, e.ID, e.Value, e.Size)
+	}
+	for shift := 8 * (int(e.Size) - 1); shift >= 0; shift -= 8 {
+		dst = append(dst, byte(e.Value>>shift))
+	}
+	return dst, nil
+}
+
+// appendNumber appends a number of two bytes if wide, else of one. what names it in the error if it does not fit.
+func appendNumber(dst []byte, n int, wide bool, what string) ([]byte, error) {
+	switch {
+	case wide && n <= math.MaxUint16:
+		return binary.BigEndian.AppendUint16(dst, uint16(n)), nil
+	case !wide && n <= math.MaxUint8:
+		return append(dst, byte(n)), nil
+	}
+	return dst, fmt.Errorf("%w: %s %d is too large", ErrEncode, what, n)
+}

@@ -1,0 +1,134 @@
+package teltonika
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"testing"
+	"testing/iotest"
+
+	"github.com/stretchr/testify/require"
+)
+
+// FuzzDecode holds Decode to its contract on any body: a body that is accepted encodes to the same bytes, so nothing was
+// misread, overlooked or made up; one that is refused leaves nothing behind.
+func FuzzDecode(f *testing.F) {
+	for _, v := range loadVectors(f) {
+		if b := v.bytes(f); v.Expect.Transport != "" && len(b) > header+imeiDigits+minBody {
+			f.Add(v.body(f))
+		}
+	}
+	for _, c := range []Codec{Codec8, Codec8E, Codec16} {
+		frame := typicalFrame(f, c, 3)
+		f.Add(frame[header : len(frame)-4])
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		var b Batch
+		if err := b.Decode(body); err != nil {
+			require.True(t, errors.Is(err, ErrMalformed) || errors.Is(err, ErrCount) || errors.Is(err, ErrUnknownCodec), "%v", err)
+			require.Empty(t, b.Records)
+			require.LessOrEqual(t, cap(b.Records), len(body)/fixedPart*2+8)
+			return
+		}
+		require.Len(t, b.Records, int(body[1]))
+		again, err := AppendBody(nil, b.Codec, b.Records...)
+		require.NoError(t, err)
+		require.Equal(t, body, again)
+		for _, r := range b.Records {
+			n := 0
+			ids := map[uint16]bool{}
+			for e := range r.IO.All() {
+				n++
+				ids[e.ID] = true
+			}
+			require.Equal(t, r.IO.Len(), n)
+			object := r.IO.AppendJSON(nil)
+			require.True(t, json.Valid(object), "%s", object)
+			require.Equal(t, len(ids), countMembers(t, object))
+		}
+	})
+}
+
+// FuzzFrame reads any stream twice, whole and in pieces, and wants the same frames and the same end; each frame must be what
+// its own body seals to, and the buffer must stay within the cap.
+func FuzzFrame(f *testing.F) {
+	for _, v := range loadVectors(f) {
+		f.Add(v.bytes(f), uint8(7))
+		f.Add(append(append([]byte{keepAlive}, v.bytes(f)...), v.bytes(f)...), uint8(1))
+	}
+	f.Fuzz(func(t *testing.T, stream []byte, piece uint8) {
+		whole := NewReader(bytes.NewReader(stream), 4096)
+		parts := NewReader(&pieces{stream, int(piece)%64 + 1}, 4096)
+		for {
+			a, errA := whole.Next()
+			b, errB := parts.Next()
+			require.Equal(t, a.Raw, b.Raw)
+			require.LessOrEqual(t, max(len(whole.buf), len(parts.buf)), 4096+overhead)
+			if errA != nil || errB != nil {
+				require.EqualError(t, errB, errA.Error())
+				return
+			}
+			require.Equal(t, AppendEnvelope(nil, a.Body), a.Raw)
+			require.Equal(t, a.Body[0], byte(a.Codec))
+		}
+	})
+}
+
+// pieces gives at most n bytes a Read.
+type pieces struct {
+	rest []byte
+	n    int
+}
+
+func (p *pieces) Read(to []byte) (int, error) {
+	if len(p.rest) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(to, p.rest[:min(p.n, len(p.rest))])
+	p.rest = p.rest[n:]
+	return n, nil
+}
+
+// FuzzHandshake wants an IMEI exactly where the bytes are keep-alives, 000F and 15 digits.
+func FuzzHandshake(f *testing.F) {
+	for _, v := range loadVectors(f) {
+		f.Add(v.bytes(f))
+	}
+	f.Add([]byte("\xff\xff\x00\x0f356307042441013\x00"))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		imei, err := NewReader(bytes.NewReader(in), 0).IMEI()
+		slow, slowErr := NewReader(iotest.OneByteReader(bytes.NewReader(in)), 0).IMEI()
+		require.Equal(t, imei, slow)
+		if err != nil {
+			require.EqualError(t, slowErr, err.Error())
+			require.True(t, errors.Is(err, ErrHandshake) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF), "%v", err)
+			require.Empty(t, imei)
+			return
+		}
+		_ = LuhnValid(imei)
+		sent, err := AppendIMEI(nil, imei)
+		require.NoError(t, err)
+		require.True(t, bytes.HasPrefix(bytes.TrimLeft(in, "\xff"), sent))
+	})
+}
+
+// FuzzRoundTrip encodes records of every shape and wants them back.
+func FuzzRoundTrip(f *testing.F) {
+	for _, c := range []Codec{Codec8, Codec8E, Codec16} {
+		f.Add(byte(c), uint64(1), uint8(1))
+		f.Add(byte(c), uint64(2), uint8(40))
+	}
+	f.Fuzz(func(t *testing.T, codec byte, seed uint64, n uint8) {
+		c := []Codec{Codec8, Codec8E, Codec16}[codec%3]
+		records := randomRecords(t, rand.New(rand.NewPCG(seed, uint64(codec))), c, int(n))
+		frame, err := AppendFrame(nil, c, records...)
+		require.NoError(t, err)
+		read, err := NewReader(bytes.NewReader(frame), 1<<20).Next()
+		require.NoError(t, err)
+		var b Batch
+		require.NoError(t, b.Decode(read.Body))
+		requireSameRecords(t, records, b.Records)
+	})
+}

@@ -1,0 +1,92 @@
+package teltonika
+
+import (
+	"encoding/hex"
+	"slices"
+	"strconv"
+)
+
+// AppendDegrees appends a coordinate of 1e-7 degrees as decimal degrees with exactly seven decimals. It works on the digits,
+// so nothing is rounded: -1 is "-0.0000001".
+func AppendDegrees(dst []byte, e7 int32) []byte {
+	v := int64(e7)
+	if v < 0 {
+		dst, v = append(dst, '-'), -v
+	}
+	dst = strconv.AppendInt(dst, v/1e7, 10)
+	// The point takes the place of the 1 in front that keeps the zeros of the fraction.
+	at := len(dst)
+	dst = strconv.AppendInt(dst, 1e7+v%1e7, 10)
+	dst[at] = '.'
+	return dst
+}
+
+// maxSafe is 2^53: from there up a reader that takes JSON numbers for doubles would see another number.
+const maxSafe = 1 << 53
+
+// fewElements bounds the ids that AppendJSON compares one by one; records seen in the field have fewer than a hundred.
+const fewElements = 128
+
+// AppendJSON appends the elements as one JSON object in the order of the wire, keyed by id in decimal. A value is an unsigned
+// integer, as a string of digits from 2^53 up; a value of 16 bytes or of variable length is a string of lower-case hex. Where an
+// id comes twice the first one stands, so that every JSON parser reads the same.
+func (s Elements) AppendJSON(dst []byte) []byte {
+	if s.Len() > fewElements {
+		return s.appendMany(dst)
+	}
+	var seen [fewElements]uint16
+	n := 0
+	dst = append(dst, '{')
+	for e := range s.All() {
+		if !slices.Contains(seen[:n], e.ID) {
+			seen[n] = e.ID
+			n++
+			dst = e.appendJSON(dst)
+		}
+	}
+	return closeObject(dst)
+}
+
+// appendMany is AppendJSON for any number of elements. Comparing each with each would let 8 KiB of hostile frame cost
+// milliseconds; a bit for every id costs 8 KiB of stack instead, which ordinary connections should not carry.
+func (s Elements) appendMany(dst []byte) []byte {
+	var seen [1 << 16 / 64]uint64
+	dst = append(dst, '{')
+	for e := range s.All() {
+		word, bit := &seen[e.ID/64], uint64(1)<<(e.ID%64)
+		if *word&bit == 0 {
+			*word |= bit
+			dst = e.appendJSON(dst)
+		}
+	}
+	return closeObject(dst)
+}
+
+// closeObject ends an object whose every member was followed by a comma.
+func closeObject(dst []byte) []byte {
+	if last := len(dst) - 1; dst[last] == ',' {
+		dst[last] = '}'
+		return dst
+	}
+	return append(dst, '}')
+}
+
+// appendJSON appends one member and a comma.
+func (e Element) appendJSON(dst []byte) []byte {
+	dst = append(dst, '"')
+	dst = strconv.AppendUint(dst, uint64(e.ID), 10)
+	dst = append(dst, '"', ':')
+	switch {
+	case e.Size == SizeNX || e.Size == 16:
+		dst = append(dst, '"')
+		dst = hex.AppendEncode(dst, e.Bytes)
+		dst = append(dst, '"')
+	case e.Value >= maxSafe:
+		dst = append(dst, '"')
+		dst = strconv.AppendUint(dst, e.Value, 10)
+		dst = append(dst, '"')
+	default:
+		dst = strconv.AppendUint(dst, e.Value, 10)
+	}
+	return append(dst, ',')
+}

@@ -1,0 +1,154 @@
+package teltonika
+
+import (
+	"bytes"
+	_ "embed"
+	"encoding/hex"
+	"encoding/json"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+//go:embed testdata/vectors.json
+var vectorFile []byte
+
+// vector is one entry of testdata/vectors.json: documented frames, and bad input with what must happen.
+type vector struct {
+	Name   string `json:"name"`
+	Hex    string `json:"hex"`
+	Expect struct {
+		Ack       string `json:"ack_hex"`
+		Codec     Codec  `json:"codec_id"`
+		CRC       string `json:"crc"`
+		Length    int    `json:"data_length"`
+		IMEI      string `json:"imei"`
+		Count     int    `json:"record_count"`
+		Records   []vectorRecord
+		Transport string `json:"transport"`
+	} `json:"expect"`
+}
+
+type vectorRecord struct {
+	Altitude   int16       `json:"altitude"`
+	Angle      uint16      `json:"angle"`
+	Event      uint16      `json:"event_io"`
+	Generation byte        `json:"generation_type"`
+	IO         [][2]string `json:"io"`
+	Total      int         `json:"io_total"`
+	Latitude   int32       `json:"lat_e7"`
+	Longitude  int32       `json:"lng_e7"`
+	Priority   byte        `json:"priority"`
+	Satellites byte        `json:"satellites"`
+	Speed      uint16      `json:"speed"`
+	Timestamp  uint64      `json:"timestamp_ms"`
+}
+
+// bytes returns the vector's wire bytes.
+func (v vector) bytes(t testing.TB) []byte {
+	b, err := hex.DecodeString(v.Hex)
+	require.NoError(t, err)
+	return b
+}
+
+// body returns codec id to second count, of a TCP frame or a UDP datagram.
+func (v vector) body(t testing.TB) []byte {
+	b := v.bytes(t)
+	if v.Expect.Transport == "udp" {
+		return b[8+imeiDigits:]
+	}
+	return b[header : len(b)-4]
+}
+
+func loadVectors(t testing.TB) []vector {
+	var all []vector
+	require.NoError(t, json.Unmarshal(vectorFile, &all))
+	require.NotEmpty(t, all)
+	return all
+}
+
+func loadVector(t testing.TB, name string) vector {
+	all := loadVectors(t)
+	i := slices.IndexFunc(all, func(v vector) bool { return v.Name == name })
+	require.GreaterOrEqual(t, i, 0, "no vector %q", name)
+	return all[i]
+}
+
+// chunks returns a reader that gives the pieces one a Read, so that a test decides where packets end. After them it is at io.EOF.
+func chunks(pieces ...[]byte) io.Reader {
+	readers := make([]io.Reader, len(pieces))
+	for i, p := range pieces {
+		readers[i] = bytes.NewReader(p)
+	}
+	return io.MultiReader(readers...)
+}
+
+// silence fails the test if it is read: what must be refused at once must not be waited for.
+type silence struct{ t testing.TB }
+
+func (s silence) Read([]byte) (int, error) {
+	s.t.Error("read on where the answer was known")
+	return 0, io.EOF
+}
+
+// randomRecord returns a record that the codec can carry.
+func randomRecord(t testing.TB, rnd *rand.Rand, c Codec) Record {
+	l, ok := layoutOf(c)
+	require.True(t, ok)
+	id := func() uint16 {
+		if l.has(wideIDs) {
+			return uint16(rnd.Uint32())
+		}
+		return uint16(rnd.Uint32() & 0xFF)
+	}
+	list := make([]Element, rnd.IntN(30))
+	for i := range list {
+		size := groupSizes[rnd.IntN(4)]
+		list[i] = Element{ID: id(), Size: byte(size), Value: rnd.Uint64() >> (64 - 8*size)}
+		if l.has(groupNX) && rnd.IntN(5) == 0 {
+			value := make([]byte, rnd.IntN(40))
+			for j := range value {
+				value[j] = byte(rnd.Uint32())
+			}
+			list[i] = Element{ID: id(), Size: SizeNX, Bytes: value}
+		}
+	}
+	elements, err := NewElements(list...)
+	require.NoError(t, err)
+	r := Record{
+		Timestamp: rnd.Uint64(), Priority: byte(rnd.Uint32()), Longitude: int32(rnd.Uint32()), Latitude: int32(rnd.Uint32()),
+		Altitude: int16(rnd.Uint32()), Angle: uint16(rnd.Uint32()), Satellites: byte(rnd.Uint32()), Speed: uint16(rnd.Uint32()),
+		Event: id(), IO: elements,
+	}
+	if l.has(generation) {
+		r.Generation = byte(rnd.Uint32())
+	}
+	return r
+}
+
+// randomRecords returns n of them.
+func randomRecords(t testing.TB, rnd *rand.Rand, c Codec, n int) []Record {
+	records := make([]Record, n)
+	for i := range records {
+		records[i] = randomRecord(t, rnd, c)
+	}
+	return records
+}
+
+// requireSameRecords compares what records say, not the layout that their elements are views of.
+func requireSameRecords(t testing.TB, want, got []Record) {
+	require.Len(t, got, len(want))
+	for i := range want {
+		require.Equal(t, slices.Collect(want[i].IO.All()), slices.Collect(got[i].IO.All()), "elements of record %d", i)
+		require.Equal(t, want[i].IO.Len(), got[i].IO.Len())
+		w, g := want[i], got[i]
+		w.IO, g.IO = Elements{}, Elements{}
+		require.Equal(t, w, g, "record %d", i)
+	}
+}
