@@ -1,0 +1,229 @@
+package lease
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestLostReplyOfAnAcquireThatHappened(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		a := b.candidate("a")
+		a.line.breaksOnce("acquire", mute)
+		began := time.Now()
+		a.run(untilEnd)
+		term := <-a.terms
+		require.Less(t, time.Since(began), b.ttl, "it did not wait for its own lease to lapse")
+		require.Equal(t, 1, a.line.count("acquire"), "it found it its own")
+		require.Equal(t, term.Token(), b.value())
+		require.InDelta(t, b.ttl-b.ttl/10, term.Remaining(), float64(time.Millisecond), "trust counts from the look, not from the attempt")
+		require.Equal(t, b.ttl, b.admin.PTTL(t.Context(), b.key).Val())
+		time.Sleep(time.Hour)
+		require.True(t, term.Valid())
+	})
+}
+
+func TestLostRequestOfAnAcquire(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		a := b.candidate("a")
+		a.line.breaksOnce("acquire", drop)
+		began := time.Now()
+		a.run(untilEnd)
+		term := <-a.terms
+		require.Less(t, time.Since(began), b.ttl)
+		require.Equal(t, 2, a.line.count("acquire"))
+		require.Equal(t, term.Token(), b.value())
+	})
+}
+
+func TestAcquireThatLandsLateIsFoundAndNotDeletedAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		a := b.candidate("a")
+		a.line.breaksOnce("acquire", late)
+		a.run(untilEnd)
+		term := <-a.terms
+		require.Equal(t, 1, a.line.count("acquire"))
+		time.Sleep(time.Hour)
+		require.Equal(t, term.Token(), b.value())
+		require.True(t, term.Valid())
+	})
+}
+
+// redsync sends a script that deletes the token after an acquire that failed.
+// It may reach the server after the lease was found ours: nobody would hold it.
+func TestNoDeletionIsUnderWayAfterAnAcquireOfUnknownFate(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		a := b.candidate("a")
+		a.line.breaksOnce("acquire", mute)
+		l := newLock(a.client, b.key, "a", a.pace)
+		err := l.acquire(t.Context(), time.Second)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "acquire failed after 1s")
+		require.Equal(t, l.token, b.value())
+		require.NoError(t, l.extend(t.Context(), time.Second))
+	})
+}
+
+func TestAttemptOfUnknownFateIsForgoneAtTheEnd(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		a := b.candidate("a")
+		a.line.breaksOnce("acquire", mute)
+		a.run(untilEnd)
+		time.Sleep(time.Second)
+		require.NotEmpty(t, b.value())
+		a.stop()
+		require.NoError(t, <-a.ended)
+		require.Empty(t, b.value())
+		require.Empty(t, a.seen())
+	})
+}
+
+func TestWaitersOnlyLook(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		a := b.candidate("a").run(untilEnd)
+		<-a.terms
+		waiter := b.candidate("b").run(untilEnd)
+		time.Sleep(time.Minute)
+		require.InDelta(t, 20, waiter.line.count("look"), 5)
+		require.Zero(t, waiter.line.count("acquire"))
+		require.Zero(t, waiter.line.count("release"))
+		require.Zero(t, waiter.line.count("cap"))
+	})
+}
+
+func TestExpiredLeaseIsTakenAtOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		require.NoError(t, b.admin.Set(t.Context(), b.key, "gone/1", b.ttl).Err())
+		began := time.Now()
+		a := b.candidate("a").run(untilEnd)
+		<-a.terms
+		require.LessOrEqual(t, time.Since(began), b.ttl+wakeJitter)
+	})
+}
+
+func TestFencedBeforeTheEpochIsDrawnBeginsNoTerm(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		a := b.candidate("a")
+		a.line.breaksOnce("epoch", drop)
+		a.run(untilEnd)
+		synctest.Wait()
+		require.NoError(t, b.admin.Set(t.Context(), b.key, "other/1", time.Hour/2).Err())
+		time.Sleep(b.ttl)
+		require.Empty(t, a.terms)
+		require.Empty(t, a.seen())
+		require.Equal(t, "other/1", b.value())
+	})
+}
+
+func TestEpochThatCannotBeDrawnGivesTheLeaseBack(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		require.NoError(t, b.admin.HSet(t.Context(), "{janitor:leader}:epoch", "of the wrong", "type").Err())
+		a := b.candidate("a").run(untilEnd)
+		time.Sleep(b.ttl / 2)
+		require.Empty(t, a.terms)
+		require.Contains(t, a.log.all(), "lease cannot be contended for")
+		require.NoError(t, b.admin.Del(t.Context(), "{janitor:leader}:epoch").Err())
+		<-a.terms
+		require.Contains(t, a.log.all(), "lease can be contended for again")
+	})
+}
+
+func TestEpochRisesThoughTheStoredOneIsLost(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		const epochKey = "{janitor:leader}:epoch"
+		// Ahead of the server's clock, as after a failover to a slow one.
+		ahead := uint64(time.Now().Add(time.Hour).UnixMicro())
+		require.NoError(t, b.admin.Set(t.Context(), epochKey, ahead, 0).Err())
+		a := b.candidate("a").run(untilEnd)
+		term := <-a.terms
+		require.Equal(t, ahead+1, term.Epoch())
+		waiter := b.candidate("b").run(untilEnd) // has only seen it
+		time.Sleep(5 * time.Second)
+		require.NoError(t, b.admin.Del(t.Context(), epochKey).Err())
+		a.Resign(0)
+		require.Equal(t, ahead+2, (<-waiter.terms).Epoch())
+	})
+}
+
+func TestDamagedEpochIsNeitherRememberedNorCountedOn(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		const epochKey = "{janitor:leader}:epoch"
+		for damage, leads := range map[string]bool{"": true, "abc": true, "-5": true, "9007199254740993": false} {
+			require.NoError(t, b.admin.Set(t.Context(), epochKey, damage, 0).Err())
+			a := b.candidate("a").run(untilEnd)
+			time.Sleep(time.Second)
+			require.Equal(t, leads, a.leads(), damage)
+			require.NoError(t, b.admin.Del(t.Context(), epochKey).Err())
+			if !leads {
+				require.Less(t, (<-a.terms).Epoch(), uint64(time.Now().Add(time.Second).UnixMicro()))
+			}
+			a.stop()
+			require.NoError(t, <-a.ended)
+		}
+	})
+}
+
+func TestRedrawRaisesTheEpochWithinTheTerm(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		a := b.candidate("a").run(untilEnd)
+		term := <-a.terms
+		first := term.Epoch()
+		second, err := term.Redraw(t.Context(), 0)
+		require.NoError(t, err)
+		require.Greater(t, second, first)
+		above := uint64(time.Now().Add(time.Hour).UnixMicro())
+		third, err := term.Redraw(t.Context(), above)
+		require.NoError(t, err)
+		require.Equal(t, above+1, third)
+		require.Equal(t, third, term.Epoch())
+		require.True(t, term.Valid())
+
+		_, err = term.Redraw(t.Context(), maxEpoch)
+		require.ErrorContains(t, err, "out of range")
+		require.True(t, term.Valid())
+
+		require.NoError(t, b.admin.Set(t.Context(), b.key, "other/1", time.Hour).Err())
+		_, err = term.Redraw(t.Context(), 0)
+		require.ErrorIs(t, err, ErrLost)
+		require.False(t, term.Valid(), "the server has said so")
+		require.ErrorIs(t, context.Cause(term.ctx), ErrLost)
+	})
+}
+
+func TestLeaseThatWouldNotEndIsCapped(t *testing.T) {
+	for name, expiry := range map[string]time.Duration{"no expiry": 0, "a day": 24 * time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bench) {
+				require.NoError(t, b.admin.Set(t.Context(), b.key, "by hand", expiry).Err())
+				began := time.Now()
+				x, y := b.candidate("x").run(untilEnd), b.candidate("y").run(untilEnd)
+				time.Sleep(b.ttl - time.Second)
+				require.Zero(t, x.line.count("cap")+y.line.count("cap"), "not before a whole TTL")
+				select {
+				case <-x.terms:
+				case <-y.terms:
+				}
+				require.Less(t, time.Since(began), 3*b.ttl)
+				warned := strings.Join(append(x.log.all(), y.log.all()...), "\n")
+				require.Equal(t, 1, strings.Count(warned, "was capped"))
+			})
+		})
+	}
+}
+
+func TestLiveHolderWithALongerTTLIsLeftAlone(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		longer := *b
+		longer.ttl = 4 * b.ttl
+		a := longer.candidate("a").run(untilEnd)
+		term := <-a.terms
+		waiter := b.candidate("b").run(untilEnd)
+		time.Sleep(time.Hour)
+		require.True(t, term.Valid())
+		require.Empty(t, waiter.terms)
+	})
+}

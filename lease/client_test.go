@@ -1,0 +1,99 @@
+package lease
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+)
+
+func TestOptionsMakeASafeClientAndLeaveTheUsersAlone(t *testing.T) {
+	t.Parallel()
+	user := &redis.Options{
+		Addr: "127.0.0.1:1", Username: "u", Password: "p", DB: 3, ClientName: "n",
+		MaxRetries: 5, ReadTimeout: 100 * time.Millisecond, DialTimeout: time.Minute,
+		MinIdleConns: 50, PoolSize: 500,
+	}
+	before := *user
+	o := Options(user)
+	require.Equal(t, before.MaxRetries, user.MaxRetries)
+	require.Equal(t, before.PoolSize, user.PoolSize)
+	require.Nil(t, user.MaintNotificationsConfig)
+
+	require.Equal(t, "u", o.Username)
+	require.Equal(t, "p", o.Password)
+	require.Equal(t, 3, o.DB)
+	require.Equal(t, "n", o.ClientName)
+	require.Equal(t, 100*time.Millisecond, o.ReadTimeout, "shorter than needed stays")
+	require.Equal(t, 900*time.Millisecond, o.DialTimeout)
+	require.Equal(t, 4, o.PoolSize)
+	require.Zero(t, o.MinIdleConns)
+
+	c := redis.NewClient(o)
+	defer c.Close()
+	require.NoError(t, CheckClient(c, time.Second))
+	require.Zero(t, c.Options().MaxRetries, "go-redis writes none as 0")
+}
+
+func TestCheckClientNamesEveryUnsafeOption(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(*redis.Options)
+		named  []string
+	}{
+		"retries":              {func(o *redis.Options) { o.MaxRetries = 2 }, []string{"MaxRetries is 2"}},
+		"default retries":      {func(o *redis.Options) { o.MaxRetries = 0 }, []string{"MaxRetries is 3"}},
+		"contexts ignored":     {func(o *redis.Options) { o.ContextTimeoutEnabled = false }, []string{"ContextTimeoutEnabled"}},
+		"no read deadline":     {func(o *redis.Options) { o.ReadTimeout = -1 }, []string{"ReadTimeout is off"}},
+		"deadlines not set":    {func(o *redis.Options) { o.ReadTimeout = -2 }, []string{"ReadTimeout is off"}},
+		"no write deadline":    {func(o *redis.Options) { o.WriteTimeout = -1 }, []string{"WriteTimeout is off"}},
+		"long dial":            {func(o *redis.Options) { o.DialTimeout = 5 * time.Second }, []string{"DialTimeout (with DialerRetries) is 5s"}},
+		"many dials":           {func(o *redis.Options) { o.DialerRetries = 3 }, []string{"DialTimeout (with DialerRetries) is 2.9s"}},
+		"long wait for a turn": {func(o *redis.Options) { o.PoolTimeout = time.Second }, []string{"PoolTimeout is 1s, must be shorter than 1s"}},
+		"cache": {
+			func(o *redis.Options) { o.ClientSideCacheConfig = &redis.ClientSideCacheConfig{} },
+			[]string{"client-side caching"},
+		},
+		"a client as it comes": {
+			func(o *redis.Options) { *o = redis.Options{Addr: o.Addr} },
+			[]string{"MaxRetries", "ContextTimeoutEnabled", "DialTimeout", "ReadTimeout", "WriteTimeout", "PoolTimeout"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := Options(&redis.Options{Addr: "127.0.0.1:1"})
+			c.change(o)
+			client := redis.NewClient(o)
+			defer client.Close()
+			err := CheckClient(client, time.Second)
+			require.ErrorIs(t, err, ErrUnsafeClient)
+			for _, part := range c.named {
+				require.ErrorContains(t, err, part)
+			}
+		})
+	}
+}
+
+func TestCheckClientRefusesWhatItCannotCheck(t *testing.T) {
+	t.Parallel()
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
+	defer cluster.Close()
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
+	defer ring.Close()
+	other := struct{ redis.UniversalClient }{}
+
+	for name, c := range map[string]struct {
+		client redis.UniversalClient
+		says   string
+	}{
+		"none":    {nil, "there is none"},
+		"cluster": {cluster, "Cluster is not supported yet"},
+		"ring":    {ring, "ring"},
+		"unknown": {other, "cannot be checked"},
+	} {
+		err := CheckClient(c.client, time.Second)
+		require.ErrorIs(t, err, ErrUnsafeClient, name)
+		require.ErrorContains(t, err, c.says, name)
+	}
+}

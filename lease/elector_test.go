@@ -1,0 +1,313 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"io"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/sourcegraph/conc/panics"
+	"github.com/stretchr/testify/require"
+)
+
+func TestADayOfRenewalsHasOneLeaderAndOneTerm(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.ttl = time.Minute
+		cs := []*candidate{
+			b.candidate("a").run(untilEnd), b.candidate("b").run(untilEnd), b.candidate("c").run(untilEnd),
+		}
+		time.Sleep(time.Second)
+		value := b.value()
+		require.NotEmpty(t, value)
+		for end := time.Now().Add(24 * time.Hour); time.Now().Before(end); time.Sleep(11 * time.Second) {
+			var tokens []string
+			for _, c := range cs {
+				if term, ok := c.Term(); ok {
+					tokens = append(tokens, term.Token())
+				}
+			}
+			require.Equal(t, []string{value}, tokens)
+			require.Greater(t, b.admin.PTTL(t.Context(), b.key).Val(), 40*time.Second-time.Second)
+		}
+		for _, c := range cs {
+			require.LessOrEqual(t, len(c.seen()), 1)
+		}
+	})
+}
+
+func TestHolderIsReadInOneRoundTrip(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		c := b.candidate("zone/a")
+		h, err := c.Holder(t.Context())
+		require.NoError(t, err)
+		require.Zero(t, h)
+
+		c.run(untilEnd)
+		term := <-c.terms
+		other := b.candidate("b")
+		h, err = other.Holder(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, Holder{Instance: "zone/a", Token: term.Token(), TTL: b.ttl, Epoch: term.Epoch()}, h)
+		require.Equal(t, 1, other.line.count("look"))
+
+		for value, instance := range map[string]string{"": "", "by hand": "by hand", "/": "/", "a\x00\n/1": "a\x00\n"} {
+			require.NoError(t, b.admin.Set(t.Context(), b.key, value, 0).Err())
+			h, err = other.Holder(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, instance, h.Instance)
+			require.Negative(t, h.TTL, "it has no expiry")
+		}
+		require.NoError(t, b.admin.Del(t.Context(), b.key).Err())
+		require.NoError(t, b.admin.HSet(t.Context(), b.key, "f", "v").Err())
+		_, err = other.Holder(t.Context())
+		require.ErrorContains(t, err, "WRONGTYPE")
+		require.NoError(t, b.admin.Del(t.Context(), b.key).Err())
+
+		other.line.breaks(drop)
+		_, err = other.Holder(t.Context())
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	})
+}
+
+func TestNilFromLeadResignsAndCampaignsAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		c := b.candidate("a").run(func(context.Context, *Term) error { return nil })
+		first := <-c.terms
+		began := time.Now()
+		second := <-c.terms
+		require.GreaterOrEqual(t, time.Since(began), b.ttl/5, "it stood back for a retry interval")
+		require.Less(t, time.Since(began), b.ttl/5+100*time.Millisecond)
+		require.Greater(t, second.Epoch(), first.Epoch())
+		require.NotEqual(t, second.Token(), first.Token())
+		require.False(t, first.Valid())
+		require.ErrorIs(t, context.Cause(first.ctx), ErrResigned)
+	})
+}
+
+func TestErrorFromLeadEndsRunAfterTheRelease(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		c := b.candidate("a").run(func(context.Context, *Term) error { return io.ErrUnexpectedEOF })
+		require.ErrorIs(t, <-c.ended, io.ErrUnexpectedEOF)
+		require.Empty(t, b.value())
+		require.Equal(t, []Event{Acquired, Released}, c.seen())
+	})
+}
+
+func TestErrorFromInterruptedWorkIsNoFailure(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		c := b.candidate("a").run(func(ctx context.Context, _ *Term) error {
+			<-ctx.Done()
+			return errors.New("i/o timeout, as it comes when Redis hangs")
+		})
+		<-c.terms
+		require.NoError(t, b.admin.Set(t.Context(), b.key, "other/1", time.Second).Err())
+		<-c.terms // lost, and won again
+		require.Contains(t, c.log.all(), "led function ended with an error after its term")
+		c.stop()
+		require.NoError(t, <-c.ended)
+	})
+}
+
+func TestPanicOfLeadReleasesAndGoesOn(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		c := b.candidate("a")
+		var value any
+		func() {
+			defer func() { value = recover() }()
+			_ = c.Run(t.Context(), func(context.Context, *Term) error { panic("oh") })
+		}()
+		recovered, ok := value.(*panics.Recovered)
+		require.True(t, ok)
+		require.Equal(t, "oh", recovered.Value)
+		require.Contains(t, string(recovered.Stack), "TestPanicOfLead")
+		require.Empty(t, b.value())
+	})
+}
+
+func TestGoexitOfLeadIsAnError(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		c := b.candidate("a").run(func(context.Context, *Term) error { runtime.Goexit(); return nil })
+		require.ErrorContains(t, <-c.ended, "Goexit")
+		require.Empty(t, b.value())
+	})
+}
+
+func TestEndOfContextReleasesAndRunReturnsNil(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		c := b.candidate("a").run(untilEnd)
+		term := <-c.terms
+		c.stop()
+		require.NoError(t, <-c.ended)
+		require.Empty(t, b.value())
+		require.Equal(t, []Event{Acquired, Released}, c.seen())
+		require.ErrorIs(t, context.Cause(term.ctx), context.Canceled)
+		require.False(t, term.Valid())
+		require.False(t, c.leads())
+		require.Equal(t, 1, c.line.count("announce"))
+	})
+}
+
+func TestReleaseWakesTheWaiters(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		a := b.candidate("a").run(untilEnd)
+		<-a.terms
+		waiter := b.candidate("b").run(untilEnd)
+		for range 20 { // whenever it comes in the waiter's interval
+			time.Sleep(1700 * time.Millisecond)
+			a.stop()
+			require.NoError(t, <-a.ended)
+			released := time.Now()
+			<-waiter.terms
+			require.LessOrEqual(t, time.Since(released), wakeJitter)
+			a, waiter = waiter, b.candidate("c").run(untilEnd)
+		}
+	})
+}
+
+func TestReleaseWakesTheWaitersAfterADayOfSilence(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.ttl = time.Minute
+		a := b.candidate("a").run(untilEnd)
+		<-a.terms
+		waiter := b.candidate("b").run(untilEnd)
+		time.Sleep(24*time.Hour + 7*time.Second)
+		require.Empty(t, waiter.log.all(), "it is subscribed all the time")
+		a.stop()
+		require.NoError(t, <-a.ended)
+		released := time.Now()
+		<-waiter.terms
+		require.LessOrEqual(t, time.Since(released), wakeJitter)
+	})
+}
+
+func TestDeafWaiterFindsTheFreeLeaseByLooking(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		a := b.candidate("a").run(untilEnd)
+		<-a.terms
+		waiter := b.candidate("b").run(untilEnd)
+		time.Sleep(10 * time.Second)
+		a.line.breaksOnce("announce", drop)
+		a.stop()
+		released := time.Now()
+		<-waiter.terms
+		require.LessOrEqual(t, time.Since(released), b.ttl*6/25, "one retry")
+	})
+}
+
+func TestResignedLeaderStandsBack(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		a := b.candidate("a").run(untilEnd)
+		term := <-a.terms
+		waiter := b.candidate("b").run(untilEnd)
+		synctest.Wait()
+		for range 10 {
+			a.Resign(0)
+			require.False(t, a.leads(), "at once")
+			require.ErrorIs(t, context.Cause(term.ctx), ErrResigned)
+			term = <-waiter.terms
+			time.Sleep(20 * time.Second)
+			require.Len(t, a.terms, 0, "it did not win its own release")
+			a, waiter = waiter, a
+		}
+	})
+}
+
+func TestLonelyLeaderStandsBackForAsLongAsItSaid(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		a := b.candidate("a").run(untilEnd)
+		<-a.terms
+		a.Resign(10 * time.Minute)
+		a.Resign(time.Minute) // does not shorten it
+		resigned := time.Now()
+		<-a.terms
+		require.GreaterOrEqual(t, time.Since(resigned), 10*time.Minute)
+		require.Less(t, time.Since(resigned), 10*time.Minute+time.Second)
+	})
+}
+
+func TestWaiterThatResignsDoesNotContend(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		a := b.candidate("a")
+		a.Resign(time.Hour)
+		a.run(untilEnd)
+		time.Sleep(time.Hour - time.Second)
+		require.Empty(t, a.terms)
+		<-a.terms
+	})
+}
+
+func TestResignWhileTheLeaseIsBeingWonKeepsTheTermFromBeginning(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		a := b.candidate("a")
+		began := time.Now()
+		a.line.breaksIf(func(cmd redis.Cmder) fault {
+			if kindOf(cmd) == "epoch" && time.Now().Equal(began) {
+				a.Resign(time.Minute)
+			}
+			return none
+		})
+		a.run(untilEnd)
+		synctest.Wait()
+		require.Empty(t, b.value())
+		<-a.terms
+		require.GreaterOrEqual(t, time.Since(began), time.Minute)
+	})
+}
+
+func TestSecondRunIsRefused(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		c := b.candidate("a").run(untilEnd)
+		<-c.terms
+		require.ErrorContains(t, c.Run(t.Context(), untilEnd), "already running")
+		c.stop()
+		require.NoError(t, <-c.ended)
+
+		c.run(untilEnd) // one after the other is fine
+		<-c.terms
+	})
+}
+
+func TestNewNamesAllThatIsWrong(t *testing.T) {
+	t.Parallel()
+	_, err := New(Config{TTL: time.Nanosecond})
+	require.ErrorContains(t, err, "Key is empty")
+	require.ErrorContains(t, err, "Instance is empty")
+	require.ErrorContains(t, err, "TTL is 1ns")
+
+	plain := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer plain.Close()
+	_, err = New(Config{Client: plain, Key: "k", Instance: "i"})
+	require.ErrorIs(t, err, ErrUnsafeClient)
+	require.ErrorContains(t, err, "shorter than 5s", "15 s is the default TTL")
+
+	safe := redis.NewClient(Options(&redis.Options{Addr: "127.0.0.1:1"}))
+	defer safe.Close()
+	_, err = New(Config{Client: safe, Key: "k", Instance: "i", TTL: 3 * time.Second})
+	require.NoError(t, err)
+}
+
+func TestKeysOfALeaseShareItsSlot(t *testing.T) {
+	t.Parallel()
+	for key, c := range map[string]struct{ prefix, err string }{
+		"janitor:leader": {prefix: "{janitor:leader}"},
+		"{fleet}:leader": {prefix: "{fleet}:leader"},
+		"a{b}c{d}":       {prefix: "a{b}c{d}"},
+		"":               {err: "empty"},
+		"a{b":            {err: "no hash tag"},
+		"a}b":            {err: "no hash tag"},
+		"a}b{":           {err: "no hash tag"},
+		"{}a":            {err: "no hash tag"},
+	} {
+		prefix, err := slotPrefix(key)
+		require.Equal(t, c.prefix, prefix, key)
+		if c.err != "" {
+			require.ErrorContains(t, err, c.err, key)
+		} else {
+			require.NoError(t, err, key)
+		}
+	}
+}

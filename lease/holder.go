@@ -1,0 +1,111 @@
+package lease
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+//go:embed cap.lua
+var capLua string
+
+var capScript = redis.NewScript(capLua)
+
+// Holder is who holds the lease, as Redis has it.
+type Holder struct {
+	Instance string        // who; the whole value if it was not written by this package
+	Token    string        // the lease's value, as it stands there
+	TTL      time.Duration // until it expires; negative: it never does
+	Epoch    uint64        // drawn last, so this holder's unless it is just about to draw; 0: none
+}
+
+// Holder asks Redis, in one round trip, who holds the lease. It returns the zero
+// Holder if nobody does, and go-redis' error if Redis cannot be asked.
+func (e *Elector) Holder(ctx context.Context) (Holder, error) {
+	h, held, err := e.look(ctx)
+	if err != nil || !held {
+		return Holder{}, err
+	}
+	return h, nil
+}
+
+// look is Holder. Whether the lease is held is an answer of its own, because a
+// value can be anything, also empty.
+func (e *Elector) look(ctx context.Context) (h Holder, held bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, e.pace.call())
+	defer cancel()
+	p := e.client.Pipeline()
+	value, left, epoch := p.Get(ctx, e.key), p.PTTL(ctx, e.key), p.Get(ctx, e.epochKey)
+	// The pipeline's own error is that of its first command to fail, and an
+	// absent key is one; so each is asked.
+	_, _ = p.Exec(ctx)
+	for _, cmd := range []redis.Cmder{value, left, epoch} {
+		if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
+			return Holder{}, false, fmt.Errorf("lease: look at the holder: %w", err)
+		}
+	}
+
+	// What is no number is no epoch; the script that draws sees it that way too.
+	h.Epoch, _ = strconv.ParseUint(epoch.Val(), 10, 64)
+	e.met(h.Epoch)
+	// PTTL says -2 if the lease expired between the two commands.
+	if value.Err() != nil || left.Val() == -2 {
+		return h, false, nil
+	}
+	h.Token, h.TTL = value.Val(), left.Val()
+	h.Instance = instanceOf(h.Token)
+	return h, true, nil
+}
+
+// instanceOf takes the instance out of a token. The random part holds no slash,
+// the instance may.
+func instanceOf(token string) string {
+	if i := strings.LastIndexByte(token, '/'); i > 0 {
+		return token[:i]
+	}
+	return token
+}
+
+// vigil is what a waiter has seen of a lease that does not look as if it would
+// ever end. A value without clock or Redis: it is told what was seen when.
+type vigil struct {
+	token string
+	since time.Time     // when it was first seen like this
+	last  time.Time     // when it was last seen like this
+	left  time.Duration // what was left then; negative: no expiry
+}
+
+// saw takes note of a look and tells whether the lease has now stood for a whole
+// TTL, at every look, with the same value and without an end in sight. A holder
+// that lives and has a longer TTL makes it rise now and then, which starts the
+// vigil anew, as does a time without looks: nobody knows what happened in it.
+func (v *vigil) saw(h Holder, now time.Time, pace cadence) bool {
+	if h.TTL >= 0 && h.TTL <= pace.ttl() {
+		*v = vigil{}
+		return false
+	}
+	rose := v.left >= 0 && (h.TTL < 0 || h.TTL > v.left)
+	if v.token != h.Token || rose || now.Sub(v.last) > pace.ttl()/2 {
+		v.token, v.since = h.Token, now
+	}
+	v.last, v.left = now, h.TTL
+	return now.Sub(v.since) >= pace.ttl()
+}
+
+// limit gives the lease this elector's TTL if it still holds the value that was
+// watched, and tells whether it had to.
+func (e *Elector) limit(ctx context.Context, token string) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, e.pace.call())
+	defer cancel()
+	n, err := capScript.Run(ctx, e.client, []string{e.key}, token, e.pace.ttl().Milliseconds()).Int()
+	if err != nil {
+		return false, fmt.Errorf("lease: cap: %w", err)
+	}
+	return n == 1, nil
+}

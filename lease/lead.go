@@ -1,0 +1,173 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/sourcegraph/conc/panics"
+)
+
+// releaseTries bounds the release; after it the TTL releases the lease.
+const releaseTries = 3
+
+// work is one call of the led function.
+type work struct {
+	done        chan struct{} // closed when it is back
+	err         error
+	interrupted bool // its context had ended when it came back
+	panics      panics.Catcher
+}
+
+// start calls lead for the term in a goroutine.
+func start(t *Term, lead func(context.Context, *Term) error) *work {
+	w := &work{
+		done: make(chan struct{}),
+		err:  errors.New("lease: the led function ended its goroutine (runtime.Goexit)"),
+	}
+	go func() {
+		defer close(w.done)
+		w.panics.Try(func() {
+			err := lead(t.ctx, t)
+			w.err, w.interrupted = err, t.ctx.Err() != nil
+		})
+	}()
+	return w
+}
+
+// keep renews the lease until the work is done, stop is closed, or there is no
+// lease left to renew.
+func (e *Elector) keep(t *Term, done, stop <-chan struct{}) {
+	next := time.NewTimer(time.Until(t.believed().renewAt()))
+	defer next.Stop()
+	for {
+		select {
+		case <-done:
+			return
+		case <-stop:
+			return
+		case <-next.C:
+		}
+		if !e.renew(t) {
+			return
+		}
+		// After a failure the renewal is overdue, and tried again soon.
+		next.Reset(max(time.Until(t.believed().renewAt()), e.pace.again()))
+	}
+}
+
+// renew renews once. A failure of unknown fate is no end: it is tried again for
+// as long as there is trust. It reports false when the term is over: the server
+// says so, or the trust has run out.
+func (e *Elector) renew(t *Term) bool {
+	begun := time.Now()
+	budget := t.believed().budget(begun)
+	if budget == 0 {
+		return t.renewed(begun) // says no, and ends the term
+	}
+	// Not interrupted when the term's context ends: what comes next, the
+	// release, must not meet a renewal under way.
+	err := t.lock.extend(context.WithoutCancel(t.ctx), budget)
+	switch {
+	case err == nil:
+		return t.renewed(begun)
+	case errors.Is(err, errNotMine):
+		t.gone = true
+		t.end(fmt.Errorf("%w: %w", ErrLost, err))
+		return false
+	default:
+		level := slog.LevelWarn
+		if !t.failed(err) {
+			level = slog.LevelDebug // the first of a row is warning enough
+		}
+		e.log.Log(t.ctx, level, "lease renewal failed",
+			"token", t.token, "left", t.believed().left(time.Now()), "error", err)
+		return true
+	}
+}
+
+// leave ends the term: cancel, join, release, in this order. Releasing first
+// would let a successor begin while the work still goes on. It returns what Run
+// returns for the work.
+func (e *Elector) leave(ctx context.Context, t *Term, w *work) error {
+	t.end(ErrResigned) // counts if nothing else has ended it: the work came back
+	defer t.close()
+	if t.lost() {
+		e.report(Lost, t, context.Cause(t.ctx))
+	}
+	e.join(t, w)
+	e.giveBack(ctx, t)
+	w.panics.Repanic()
+	if w.err == nil || !w.interrupted {
+		return w.err
+	}
+	if !errors.Is(w.err, context.Canceled) && !errors.Is(w.err, context.Cause(t.ctx)) {
+		e.log.Warn("led function ended with an error after its term", "token", t.token, "error", w.err)
+	}
+	return nil
+}
+
+// join waits for the work, and holds the lease meanwhile, for a TTL at most: a
+// work that does not end must not keep everybody else from leading.
+func (e *Elector) join(t *Term, w *work) {
+	limit, cancel := context.WithTimeout(context.Background(), e.pace.ttl())
+	defer cancel()
+	if !t.lost() {
+		e.keep(t, w.done, limit.Done())
+	}
+	select {
+	case <-w.done:
+		return
+	case <-limit.Done():
+		e.log.Error("led function outlives its term, the lease is left to lapse", "token", t.token)
+	}
+	<-w.done
+}
+
+// giveBack releases the lease and wakes the waiters.
+func (e *Elector) giveBack(ctx context.Context, t *Term) {
+	if !t.gone {
+		t.gone = errors.Is(e.unlock(ctx, t.lock), errNotMine)
+	}
+	if t.lost() {
+		// Reported when it happened. The release was worth a try all the same: a
+		// server that only stood still may yet hold the lease for us.
+		return
+	}
+	// Standing back begins now: counted from the call of Resign it could be over
+	// before the work was joined, and this process would win its own release.
+	e.standBack(e.pace.retry())
+	if t.gone {
+		e.report(Lost, t, fmt.Errorf("%w while leaving: %w", ErrLost, errNotMine))
+		return
+	}
+	e.report(Released, t, context.Cause(t.ctx))
+}
+
+// unlock releases the lease with a few bounded tries, whatever has become of
+// ctx, and wakes the waiters: nil, errNotMine, or the last error, which is
+// logged; then the TTL does it.
+func (e *Elector) unlock(ctx context.Context, l *lock) error {
+	ctx = context.WithoutCancel(ctx)
+	var err error
+	for try := range releaseTries {
+		if try > 0 {
+			sleep(ctx, e.pace.again())
+		}
+		err = l.release(ctx, e.pace.part())
+		if try > 0 && errors.Is(err, errNotMine) {
+			err = nil // an earlier try did it, of which the reply was lost
+		}
+		if err == nil {
+			e.announce(ctx)
+			return nil
+		}
+		if errors.Is(err, errNotMine) {
+			return err
+		}
+	}
+	e.log.Warn("lease may be left to lapse", "token", l.token, "error", err)
+	return err
+}

@@ -1,0 +1,234 @@
+package lease
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+)
+
+func TestTermEndsBeforeTheLeaseCanExpireWhenRedisHangs(t *testing.T) {
+	for name, f := range map[string]fault{
+		"requests do not arrive":               drop,
+		"replies do not come":                  mute,
+		"calls do not even heed their context": stuck,
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bench) {
+				judged := make(chan struct{})
+				a := b.candidate("a").run(func(ctx context.Context, _ *Term) error {
+					<-ctx.Done()
+					<-judged // what comes after is a release
+					return nil
+				})
+				t.Cleanup(a.line.mend)
+				term := <-a.terms
+				time.Sleep(time.Minute) // renewed since
+				a.line.breaks(f)
+				broken := time.Now()
+				<-term.ctx.Done()
+				require.Equal(t, term.Token(), b.value(), "it still stands")
+				left := b.admin.PTTL(t.Context(), b.key).Val()
+				require.GreaterOrEqual(t, left, b.ttl/10)
+				close(judged)
+				require.False(t, term.Valid())
+				require.False(t, a.leads())
+				require.GreaterOrEqual(t, time.Since(broken), b.ttl/2, "it was not given up early")
+				require.ErrorIs(t, context.Cause(term.ctx), ErrLost)
+				require.ErrorContains(t, context.Cause(term.ctx), "not renewed for 13.5s")
+				if f != stuck {
+					require.ErrorIs(t, context.Cause(term.ctx), context.DeadlineExceeded, "and why")
+				}
+
+				other := b.candidate("b").run(untilEnd)
+				<-other.terms
+				require.Less(t, time.Since(broken), 2*b.ttl)
+				synctest.Wait()
+				require.Len(t, a.terms, 0)
+				a.line.mend()
+				time.Sleep(time.Minute)
+				require.True(t, other.leads(), "the old leader's late requests change nothing")
+				require.False(t, a.leads())
+				require.Equal(t, []Event{Acquired, Lost}, a.seen())
+			})
+		})
+	}
+}
+
+func TestLostReplyOfARenewalDoesNotEndTheTerm(t *testing.T) {
+	for name, f := range map[string]fault{"it happened": mute, "it did not": drop} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bench) {
+				a := b.candidate("a").run(untilEnd)
+				term := <-a.terms
+				for range 10 {
+					time.Sleep(time.Minute)
+					a.line.breaksOnce("extend", f)
+				}
+				time.Sleep(time.Hour)
+				require.True(t, term.Valid())
+				require.Equal(t, []Event{Acquired}, a.seen())
+			})
+		})
+	}
+}
+
+func TestSlowRenewalIsTrustedFromItsRequest(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		a := b.candidate("a").run(untilEnd)
+		term := <-a.terms
+		a.line.breaksOnce("extend", stuck)
+		time.Sleep(b.ttl/3 + 4*time.Second) // the renewal is under way for 4 s
+		a.line.mend()
+		synctest.Wait()
+		require.Equal(t, b.ttl-b.ttl/10-4*time.Second, term.Remaining())
+	})
+}
+
+func TestRenewalThatIsAnsweredTakenEndsTheTermAtOnce(t *testing.T) {
+	for name, value := range map[string]string{
+		"another holds it":                   "other/1",
+		"the same instance, in a later life": "a/ANOTHERTOKEN",
+		"nobody holds it":                    "",
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bench) {
+				a := b.candidate("a").run(untilEnd)
+				term := <-a.terms
+				time.Sleep(time.Minute + time.Millisecond)
+				if value == "" {
+					require.NoError(t, b.admin.Del(t.Context(), b.key).Err())
+				} else {
+					require.NoError(t, b.admin.Set(t.Context(), b.key, value, 8*time.Second).Err())
+				}
+				taken := time.Now()
+				<-term.ctx.Done()
+				require.LessOrEqual(t, time.Since(taken), b.ttl/3, "with the next renewal")
+				require.ErrorIs(t, context.Cause(term.ctx), ErrLost)
+				require.ErrorIs(t, context.Cause(term.ctx), errNotMine)
+				require.NotEqual(t, term.Token(), b.value())
+				again := <-a.terms
+				require.NotEqual(t, term.Token(), again.Token(), "a term that was interrupted does not go on")
+				require.Greater(t, again.Epoch(), term.Epoch())
+				require.Equal(t, []Event{Acquired, Lost, Acquired}, a.seen())
+				if value != "" {
+					require.GreaterOrEqual(t, time.Since(taken), 8*time.Second, "the other's lease was not touched")
+				}
+			})
+		})
+	}
+}
+
+func TestLeaseIsHeldUntilTheWorkIsBack(t *testing.T) {
+	for name, leave := range map[string]func(*candidate){
+		"resigned": func(c *candidate) { c.Resign(0) },
+		"stopped":  func(c *candidate) { c.stop() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bench) {
+				var back time.Time
+				a := b.candidate("a").run(func(ctx context.Context, _ *Term) error {
+					<-ctx.Done()
+					time.Sleep(14 * time.Second) // nearly a TTL
+					back = time.Now()
+					return nil
+				})
+				term := <-a.terms
+				other := b.candidate("b").run(untilEnd)
+				time.Sleep(4 * time.Second) // the lease is not fresh
+				leave(a)
+				require.False(t, a.leads(), "its work is called off")
+				for range 13 {
+					time.Sleep(time.Second)
+					require.Equal(t, term.Token(), b.value())
+					require.Greater(t, b.admin.PTTL(t.Context(), b.key).Val(), b.ttl/2)
+				}
+				<-other.terms
+				require.False(t, back.IsZero())
+				require.LessOrEqual(t, time.Since(back), wakeJitter)
+				require.Equal(t, []Event{Acquired, Released}, a.seen())
+			})
+		})
+	}
+}
+
+func TestWorkThatDoesNotEndLosesTheLease(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		free := make(chan struct{})
+		a := b.candidate("a").run(func(context.Context, *Term) error { <-free; return nil })
+		<-a.terms
+		other := b.candidate("b").run(untilEnd)
+		time.Sleep(time.Second)
+		a.stop()
+		stopped := time.Now()
+		term := <-other.terms
+		require.LessOrEqual(t, time.Since(stopped), 2*b.ttl+wakeJitter, "held for a TTL, lapsed after another")
+		require.Contains(t, a.log.all(), "led function outlives its term, the lease is left to lapse")
+		time.Sleep(time.Hour)
+		require.Empty(t, a.ended, "Run does not leave it behind")
+		close(free)
+		require.NoError(t, <-a.ended)
+		require.Equal(t, term.Token(), b.value(), "the successor's lease is untouched")
+		require.Equal(t, []Event{Acquired, Lost}, a.seen())
+	})
+}
+
+func TestRunReturnsInBoundedTimeThoughTheReleaseFails(t *testing.T) {
+	for name, f := range map[string]fault{"it happened": mute, "it did not": drop} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bench) {
+				a := b.candidate("a").run(untilEnd)
+				<-a.terms
+				a.line.breaksIf(func(cmd redis.Cmder) fault {
+					if kindOf(cmd) == "release" {
+						return f
+					}
+					return none
+				})
+				a.stop()
+				stopped := time.Now()
+				require.NoError(t, <-a.ended)
+				require.Less(t, time.Since(stopped), b.ttl/3)
+				other := b.candidate("b").run(untilEnd)
+				<-other.terms
+				require.LessOrEqual(t, time.Since(stopped), b.ttl+wakeJitter, "the TTL is the safety net")
+			})
+		})
+	}
+}
+
+func TestLostReplyOfAReleaseIsAskedAgain(t *testing.T) {
+	for name, f := range map[string]fault{"it happened": mute, "it did not": drop} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bench) {
+				a := b.candidate("a").run(untilEnd)
+				<-a.terms
+				a.line.breaksOnce("release", f)
+				a.stop()
+				require.NoError(t, <-a.ended)
+				require.Empty(t, b.value())
+				require.Equal(t, []Event{Acquired, Released}, a.seen())
+				require.Equal(t, 1, a.line.count("announce"))
+			})
+		})
+	}
+}
+
+// A process that was stopped for an hour runs before its timers do.
+func TestTermOfAWokenProcessIsNotValidBeforeItsAlarmRings(t *testing.T) {
+	t.Parallel()
+	_, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	e := &Elector{}
+	e.term = &Term{
+		ctx: t.Context(), cancel: cancel,
+		trust: trust{since: time.Now().Add(-time.Hour), pace: cadence(15 * time.Second)},
+	}
+	require.False(t, e.term.Valid())
+	require.Zero(t, e.term.Remaining())
+	_, leads := e.Term()
+	require.False(t, leads)
+}

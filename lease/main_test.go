@@ -1,0 +1,295 @@
+package lease
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// bench is one server in a bubble, and the lease of the test on it.
+type bench struct {
+	t     *testing.T
+	opts  *redis.Options
+	admin *redis.Client // a line of its own, never broken
+	key   string
+	ttl   time.Duration
+}
+
+// inBubble runs f against a fresh server under a clock that passes a day in moments.
+func inBubble(t *testing.T, f func(t *testing.T, b *bench)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f(t, newBench(t, redistest.Fake(t), "janitor:leader", 15*time.Second))
+	})
+}
+
+func newBench(t *testing.T, o *redis.Options, key string, ttl time.Duration) *bench {
+	b := &bench{t: t, opts: o, admin: redis.NewClient(o), key: key, ttl: ttl}
+	t.Cleanup(func() { require.NoError(t, b.admin.Close()) })
+	// So that redsync's scripts are known, and one EVALSHA is one attempt.
+	l := newLock(b.admin, key+":warm-up", "test", cadence(10*time.Second))
+	require.NoError(t, l.acquire(t.Context(), time.Second))
+	require.NoError(t, l.extend(t.Context(), time.Second))
+	require.NoError(t, l.release(t.Context(), time.Second))
+	return b
+}
+
+func (b *bench) value() string {
+	v, err := b.admin.Get(b.t.Context(), b.key).Result()
+	if err != redis.Nil {
+		require.NoError(b.t, err)
+	}
+	return v
+}
+
+// candidate is an elector with a line that can be broken, and what befell it.
+type candidate struct {
+	*Elector
+	t    *testing.T
+	line *line
+	log  *records
+
+	mu     sync.Mutex
+	events []Event
+	terms  chan *Term // each term that began
+	stop   context.CancelFunc
+	ended  chan error // what Run returned
+}
+
+func (b *bench) candidate(instance string) *candidate {
+	c := &candidate{
+		t: b.t, line: &line{}, log: &records{},
+		terms: make(chan *Term, 1000),
+		ended: make(chan error, 1),
+	}
+	o := Options(b.opts)
+	within := b.ttl / 3
+	for _, d := range []*time.Duration{&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout} {
+		*d = min(*d, within-time.Millisecond)
+	}
+	client := redis.NewClient(o)
+	client.AddHook(c.line)
+	b.t.Cleanup(func() { require.NoError(b.t, client.Close()) })
+	e, err := New(Config{
+		Client: client, Key: b.key, Instance: instance, TTL: b.ttl,
+		Logger: slog.New(c.log),
+		OnTransition: func(ev Event) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.events = append(c.events, ev)
+		},
+	})
+	require.NoError(b.t, err)
+	c.Elector = e
+	return c
+}
+
+// run starts Run; the test's end stops it and waits for it.
+func (c *candidate) run(lead func(context.Context, *Term) error) *candidate {
+	ctx, cancel := context.WithCancel(c.t.Context())
+	c.stop = cancel
+	back := make(chan struct{})
+	go func() {
+		defer close(back)
+		c.ended <- c.Run(ctx, func(ctx context.Context, t *Term) error {
+			c.terms <- t
+			return lead(ctx, t)
+		})
+	}()
+	c.t.Cleanup(func() {
+		cancel()
+		<-back
+	})
+	return c
+}
+
+func (c *candidate) seen() []Event {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append([]Event(nil), c.events...)
+}
+
+func (c *candidate) leads() bool {
+	_, ok := c.Term()
+	return ok
+}
+
+// untilEnd is work that does nothing but end in time.
+func untilEnd(ctx context.Context, _ *Term) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// fault is what becomes of one request.
+type fault int
+
+const (
+	none  fault = iota
+	drop        // the request does not arrive, and no reply comes
+	mute        // the request is carried out, and no reply comes
+	late        // no reply comes, and the request is carried out a second later
+	stuck       // nothing happens until the line is mended, whatever the context says
+)
+
+// line is a client's hook: it breaks the line to the server as a test says.
+type line struct {
+	mu    sync.Mutex
+	rule  func(redis.Cmder) fault
+	sent  []string // what was asked, in order
+	freed chan struct{}
+}
+
+// breaks makes every request meet the fault, until mended.
+func (l *line) breaks(f fault) { l.breaksIf(func(redis.Cmder) fault { return f }) }
+
+func (l *line) breaksIf(rule func(redis.Cmder) fault) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.rule, l.freed = rule, make(chan struct{})
+}
+
+// breaksOnce lets the next request of the kind meet the fault.
+func (l *line) breaksOnce(kind string, f fault) {
+	done := false
+	l.breaksIf(func(cmd redis.Cmder) fault {
+		if done || kindOf(cmd) != kind {
+			return none
+		}
+		done = true
+		return f
+	})
+}
+
+func (l *line) mend() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.rule != nil {
+		close(l.freed)
+	}
+	l.rule = nil
+}
+
+func (l *line) count(kind string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := 0
+	for _, s := range l.sent {
+		if s == kind {
+			n++
+		}
+	}
+	return n
+}
+
+func (l *line) judge(cmd redis.Cmder) (fault, chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sent = append(l.sent, kindOf(cmd))
+	if l.rule == nil {
+		return none, nil
+	}
+	return l.rule(cmd), l.freed
+}
+
+func (l *line) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (l *line) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		f, freed := l.judge(cmd)
+		if f == late {
+			again := redis.NewCmd(context.Background(), cmd.Args()...)
+			time.AfterFunc(time.Second, func() { _ = next(context.Background(), again) })
+		}
+		return f.meet(ctx, freed, func() error { return next(ctx, cmd) }, cmd)
+	}
+}
+
+func (l *line) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		f, freed := l.judge(cmds[0])
+		return f.meet(ctx, freed, func() error { return next(ctx, cmds) }, cmds...)
+	}
+}
+
+// meet lets commands meet the fault.
+func (f fault) meet(ctx context.Context, freed <-chan struct{}, next func() error, cmds ...redis.Cmder) error {
+	switch f {
+	case none:
+		return next()
+	case mute:
+		_ = next()
+	case stuck:
+		<-freed
+		return next()
+	}
+	<-ctx.Done()
+	for _, cmd := range cmds {
+		cmd.SetErr(context.DeadlineExceeded)
+	}
+	return context.DeadlineExceeded
+}
+
+// kindOf names what a command does for a lease.
+func kindOf(cmd redis.Cmder) string {
+	args := cmd.Args()
+	switch cmd.Name() {
+	case "set", "setnx":
+		return "acquire"
+	case "get":
+		return "look"
+	case "publish":
+		return "announce"
+	case "evalsha", "eval":
+		sha, _ := args[1].(string)
+		if cmd.Name() == "eval" {
+			sum := sha1.Sum([]byte(sha))
+			sha = hex.EncodeToString(sum[:])
+		}
+		switch sha {
+		case "d75bb8b5bd13532ddedd17762e772346e39b321e": // redsync's
+			return "extend"
+		case "e950836ed1e694540c503ef9972b8de518044d3b": // redsync's
+			return "release"
+		case epochScript.Hash():
+			return "epoch"
+		case capScript.Hash():
+			return "cap"
+		}
+	}
+	return cmd.Name()
+}
+
+// records keeps what was logged.
+type records struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (r *records) Enabled(context.Context, slog.Level) bool { return true }
+func (r *records) WithAttrs([]slog.Attr) slog.Handler       { return r }
+func (r *records) WithGroup(string) slog.Handler            { return r }
+func (r *records) Handle(_ context.Context, rec slog.Record) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lines = append(r.lines, rec.Message)
+	return nil
+}
+
+func (r *records) all() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]string(nil), r.lines...)
+}

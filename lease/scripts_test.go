@@ -1,0 +1,168 @@
+package lease
+
+import (
+	"context"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+)
+
+func TestEpochScript(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		ctx := t.Context()
+		lease, epoch := w.Prefix+"leader", w.Prefix+"leader:epoch"
+		draw := func(token string, above uint64) (string, error) {
+			return epochScript.Run(ctx, w.Client, []string{lease, epoch}, token, above).Text()
+		}
+		now := func() uint64 {
+			at, err := w.Client.Time(ctx).Result()
+			require.NoError(t, err)
+			return uint64(at.UnixMicro())
+		}
+
+		_, err := draw("a/1", 0)
+		require.ErrorIs(t, err, redis.Nil, "nobody holds it")
+		require.NoError(t, w.Client.Set(ctx, lease, "a/1", time.Minute).Err())
+		_, err = draw("a/2", 0)
+		require.ErrorIs(t, err, redis.Nil, "another holds it")
+		require.Zero(t, w.Client.Exists(ctx, epoch).Val(), "nothing is written")
+
+		before := now()
+		first, err := draw("a/1", 0)
+		require.NoError(t, err)
+		n, err := strconv.ParseUint(first, 10, 64)
+		require.NoError(t, err, "whole microseconds, not 1.79e+15")
+		require.GreaterOrEqual(t, n, before)
+		require.LessOrEqual(t, n, now())
+		require.Equal(t, first, w.Client.Get(ctx, epoch).Val())
+		require.Equal(t, time.Duration(-1), w.Client.TTL(ctx, epoch).Val())
+
+		ahead := now() + 1e12
+		for _, c := range []struct {
+			says          string
+			stored, above uint64
+			want          uint64
+		}{
+			{"it is higher than the previous one, though the clock is behind", ahead, 0, ahead + 1},
+			{"than the highest met, though the stored one is lower", ahead, ahead + 7, ahead + 8},
+			{"than the stored one, though the highest met is lower", ahead + 7, ahead, ahead + 8},
+			{"the last one of all is exact", maxEpoch - 2, 0, maxEpoch - 1},
+		} {
+			require.NoError(t, w.Client.Set(ctx, epoch, c.stored, 0).Err())
+			got, err := draw("a/1", c.above)
+			require.NoError(t, err, c.says)
+			require.Equal(t, strconv.FormatUint(c.want, 10), got, c.says)
+			require.Equal(t, got, w.Client.Get(ctx, epoch).Val(), c.says)
+		}
+
+		_, err = draw("a/1", 0)
+		require.ErrorContains(t, err, "epoch out of range")
+		require.Equal(t, strconv.Itoa(maxEpoch-1), w.Client.Get(ctx, epoch).Val(), "and is left as it was")
+		require.NoError(t, w.Client.Del(ctx, epoch).Err())
+		_, err = draw("a/1", maxEpoch)
+		require.ErrorContains(t, err, "epoch out of range")
+		require.Zero(t, w.Client.Exists(ctx, epoch).Val())
+	})
+}
+
+func TestCapScript(t *testing.T) {
+	t.Parallel()
+	const ttl = 15 * time.Second
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		for name, c := range map[string]struct {
+			value  string
+			expiry time.Duration // 0: none
+			want   int
+		}{
+			"no expiry":                {"a/1", 0, 1},
+			"a longer one":             {"a/1", time.Hour, 1},
+			"one as it should be":      {"a/1", 14 * time.Second, 0},
+			"another value":            {"b/2", 0, 0},
+			"an empty value, not seen": {"", 0, 0},
+		} {
+			lease := w.Prefix + name
+			require.NoError(t, w.Client.Set(t.Context(), lease, c.value, c.expiry).Err())
+			before := w.Client.PTTL(t.Context(), lease).Val()
+			got, err := capScript.Run(t.Context(), w.Client, []string{lease}, "a/1", ttl.Milliseconds()).Int()
+			require.NoError(t, err, name)
+			require.Equal(t, c.want, got, name)
+			after := w.Client.PTTL(t.Context(), lease).Val()
+			if c.want == 1 {
+				require.InDelta(t, ttl, after, float64(5*time.Second), name)
+			} else {
+				require.LessOrEqual(t, after, before, name)
+			}
+		}
+		got, err := capScript.Run(t.Context(), w.Client, []string{w.Prefix + "free"}, "a/1", 1).Int()
+		require.NoError(t, err)
+		require.Zero(t, got)
+	})
+}
+
+// The same story on both servers, in real time.
+func TestThreeCandidates(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		b := newBench(t, w.Options, w.Prefix+"leader", 1500*time.Millisecond)
+		retry := b.ttl * 6 / 25   // TTL/5 + 20 %
+		const slack = time.Second // of a machine that does other things too
+		cs := []*candidate{
+			b.candidate("a").run(untilEnd), b.candidate("b").run(untilEnd), b.candidate("c").run(untilEnd),
+		}
+		leader := func() *candidate {
+			var found *candidate
+			for _, c := range cs {
+				if c.leads() {
+					require.Nil(t, found, "two lead")
+					found = c
+				}
+			}
+			return found
+		}
+		next := func(not *candidate) (found *candidate) {
+			require.Eventually(t, func() bool {
+				found = leader()
+				return found != nil && found != not
+			}, 10*time.Second, 5*time.Millisecond)
+			return found
+		}
+
+		first := next(nil)
+		firstTerm, _ := first.Term()
+		require.Never(t, func() bool { return leader() != first }, 2*b.ttl, 10*time.Millisecond, "it is renewed")
+
+		// Killed: nothing arrives any more, and nothing is released.
+		first.line.breaks(drop)
+		killed := time.Now()
+		second := next(first)
+		require.Less(t, time.Since(killed), b.ttl+retry+slack)
+		secondTerm, _ := second.Term()
+		require.Greater(t, secondTerm.Epoch(), firstTerm.Epoch())
+		first.line.mend()
+
+		// Stopped gracefully, while the others are subscribed.
+		require.Eventually(t, func() bool {
+			n, err := b.admin.PubSubNumSub(context.Background(), second.channel).Result()
+			return err == nil && n[second.channel] == int64(len(cs))
+		}, 5*time.Second, 5*time.Millisecond)
+		second.stop()
+		require.NoError(t, <-second.ended)
+		released := time.Now()
+		third := next(second)
+		require.Less(t, time.Since(released), slack)
+		thirdTerm, _ := third.Term()
+		require.Greater(t, thirdTerm.Epoch(), secondTerm.Epoch())
+		h, err := first.Holder(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, thirdTerm.Token(), h.Token)
+	})
+}

@@ -1,0 +1,71 @@
+package lease
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+)
+
+// go-redis' own deadlines against a server that stands still, which no fault
+// put between them can imitate.
+func TestServerThatStandsStillEndsTheTermInTime(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	b := newBench(t, srv.Options(), "leader", 1500*time.Millisecond)
+	a, other := b.candidate("a").run(untilEnd), b.candidate("b")
+	term := <-a.terms
+	other.run(untilEnd)
+
+	srv.Stop()
+	stopped := time.Now()
+	<-term.ctx.Done()
+	require.Less(t, time.Since(stopped), b.ttl-b.ttl/10+300*time.Millisecond)
+	require.ErrorIs(t, context.Cause(term.ctx), ErrLost)
+	require.False(t, a.leads())
+	srv.Cont()
+
+	require.Eventually(t, func() bool { return a.leads() || other.leads() }, 10*time.Second, 5*time.Millisecond)
+	require.Never(t, func() bool { return a.leads() == other.leads() }, b.ttl, 10*time.Millisecond, "exactly one leads")
+}
+
+func TestWaiterSubscribesAgainAfterItsConnectionBroke(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	b := newBench(t, srv.Options(), "leader", 10*time.Second)
+	a := b.candidate("a").run(untilEnd)
+	<-a.terms
+	waiter := b.candidate("b").run(untilEnd)
+	subscribers := func() int64 {
+		n, err := b.admin.PubSubNumSub(context.Background(), a.channel).Result()
+		require.NoError(t, err)
+		return n[a.channel]
+	}
+	require.Eventually(t, func() bool { return subscribers() == 2 }, 10*time.Second, 5*time.Millisecond)
+	killed, err := b.admin.ClientKillByFilter(t.Context(), "TYPE", "pubsub").Result()
+	require.NoError(t, err)
+	require.EqualValues(t, 2, killed)
+	require.Eventually(t, func() bool { return subscribers() == 2 }, 10*time.Second, 5*time.Millisecond)
+
+	a.stop()
+	require.NoError(t, <-a.ended)
+	released := time.Now()
+	<-waiter.terms
+	require.Less(t, time.Since(released), time.Second, "well before its next look would do it")
+}
+
+func TestServerThatIsDownIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	b := newBench(t, srv.Options(), "leader", 1500*time.Millisecond)
+	a := b.candidate("a").run(untilEnd)
+	first := <-a.terms
+	srv.Kill()
+	<-first.ctx.Done()
+	srv.Restart()
+	second := <-a.terms
+	require.Greater(t, second.Epoch(), first.Epoch(), "though nothing is left of it")
+}

@@ -1,0 +1,132 @@
+package lease
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+var begin = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func at(d time.Duration) time.Time { return begin.Add(d) }
+
+func TestTrustIsCountedFromTheRequestLessTheMargin(t *testing.T) {
+	t.Parallel()
+	tr := trust{since: begin, pace: cadence(15 * time.Second)}
+	for name, c := range map[string]struct {
+		now          time.Duration
+		left, budget time.Duration
+	}{
+		"at the request everything but the margin is left": {0, 13500 * time.Millisecond, 5 * time.Second},
+		"a call may take a third of the TTL":               {8 * time.Second, 5500 * time.Millisecond, 5 * time.Second},
+		"but not longer than the trust that is left":       {10 * time.Second, 3500 * time.Millisecond, 3500 * time.Millisecond},
+		"just before the end there is just that left":      {13499 * time.Millisecond, time.Millisecond, time.Millisecond},
+		"at the end there is none":                         {13500 * time.Millisecond, 0, 0},
+		"nor within the margin, though the key is there":   {14 * time.Second, 0, 0},
+		"an hour later it is not negative":                 {time.Hour, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, c.left, tr.left(at(c.now)))
+			require.Equal(t, c.budget, tr.budget(at(c.now)))
+		})
+	}
+}
+
+func TestSlowSuccessfulRenewalDoesNotExtendTrust(t *testing.T) {
+	t.Parallel()
+	tr := trust{since: begin, pace: cadence(15 * time.Second)}
+	for name, c := range map[string]struct {
+		begun, reply time.Duration
+		ok           bool
+		until        time.Duration
+	}{
+		"a quick reply counts from its request":             {5 * time.Second, 5 * time.Second, true, 18500 * time.Millisecond},
+		"a slow reply counts from its request too":          {5 * time.Second, 10 * time.Second, true, 18500 * time.Millisecond},
+		"a reply in the last moment counts":                 {13 * time.Second, 13499 * time.Millisecond, true, 26500 * time.Millisecond},
+		"a reply after the trust does not bring it back":    {5 * time.Second, 13500 * time.Millisecond, false, 13500 * time.Millisecond},
+		"nor does the reply that a paused process finds":    {5 * time.Second, time.Hour, false, 13500 * time.Millisecond},
+		"nor a renewal that began after it and was granted": {14 * time.Second, 14 * time.Second, false, 13500 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, ok := tr.renewed(at(c.begun), at(c.reply))
+			require.Equal(t, c.ok, ok)
+			require.Equal(t, at(c.until), got.until())
+		})
+	}
+}
+
+func TestDurationsRelateForEveryTTL(t *testing.T) {
+	t.Parallel()
+	for _, ttl := range []time.Duration{minTTL, time.Second, 15 * time.Second, time.Hour} {
+		c := cadence(ttl)
+		trusted := c.ttl() - c.margin()
+		require.Less(t, c.renew()+c.call()+c.again(), trusted, "a renewal that hangs leaves time for another")
+		require.Less(t, releaseTries*(c.part()+c.again()), c.ttl(), "releasing is over before the lease is")
+		for range 1000 {
+			d := c.nextLook()
+			require.GreaterOrEqual(t, d, c.retry()*8/10)
+			require.LessOrEqual(t, d, c.retry()*12/10)
+		}
+	}
+}
+
+func TestVigilEndsOnlyForALeaseThatDoesNotEnd(t *testing.T) {
+	t.Parallel()
+	const s = time.Second
+	type look struct {
+		at    time.Duration
+		token string
+		left  time.Duration
+	}
+	every3 := func(token string, n int, left func(i int) time.Duration) (ls []look) {
+		for i := range n {
+			ls = append(ls, look{time.Duration(i) * 3 * s, token, left(i)})
+		}
+		return ls
+	}
+	forever := func(int) time.Duration { return -1 }
+	hour := func(i int) time.Duration { return time.Hour - time.Duration(i)*3*s }
+
+	for name, c := range map[string]struct {
+		looks []look
+		stuck bool // at the last look, and at none before
+	}{
+		"no expiry for a whole TTL":                          {every3("a/1", 6, forever), true},
+		"no expiry, but not yet for a whole TTL":             {every3("a/1", 5, forever), false},
+		"an hour, falling":                                   {every3("a/1", 6, hour), true},
+		"an hour, standing still":                            {every3("a/1", 6, func(int) time.Duration { return time.Hour }), true},
+		"an expiry within the TTL is as it should be":        {every3("a/1", 20, func(int) time.Duration { return 15 * s }), false},
+		"a live holder with a longer TTL makes it rise":      {every3("a/1", 20, func(i int) time.Duration { return 60*s - time.Duration(i%4)*3*s }), false},
+		"a live holder whose lease loses its expiry for now": {every3("a/1", 20, func(i int) time.Duration { return []time.Duration{-1, 15 * s}[i%2] }), false},
+		"an expiry that is taken away rises":                 {append(every3("a/1", 5, hour), look{15 * s, "a/1", -1}), false},
+		"an expiry that is given falls":                      {append(every3("a/1", 5, forever), look{15 * s, "a/1", time.Hour}), true},
+		"another holder starts it anew":                      {append(every3("a/1", 5, forever), look{15 * s, "b/2", -1}), false},
+		"nobody knows what happened while nobody looked":     {append(every3("a/1", 4, forever), look{30 * s, "a/1", -1}), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var v vigil
+			for i, l := range c.looks {
+				got := v.saw(Holder{Token: l.token, TTL: l.left}, at(l.at), cadence(15*s))
+				require.Equal(t, c.stuck && i == len(c.looks)-1, got, "look %d", i)
+			}
+		})
+	}
+}
+
+func TestInstanceIsReadFromTheToken(t *testing.T) {
+	t.Parallel()
+	for token, want := range map[string]string{
+		"host-1/ABC":    "host-1",
+		"zone/host/ABC": "zone/host",
+		"by-hand":       "by-hand",
+		"/ABC":          "/ABC",
+		"":              "",
+		"\x00\xff/":     "\x00\xff",
+	} {
+		require.Equal(t, want, instanceOf(token), "%q", token)
+	}
+}

@@ -1,0 +1,76 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// announce tells the waiters that the lease is free. They find out without it,
+// one retry interval later.
+func (e *Elector) announce(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, e.pace.part())
+	defer cancel()
+	if err := e.client.Publish(ctx, e.channel, e.instance).Err(); err != nil {
+		e.log.Debug("release was not announced", "error", err)
+	}
+}
+
+// listen hears of releases, in a goroutine, until ctx ends or stop is called,
+// which waits for it. Being deaf costs nothing but a retry interval: errors are
+// for those who look closely.
+func (e *Elector) listen(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			err := e.hear(ctx)
+			if ctx.Err() != nil {
+				return
+			}
+			e.log.Debug("not subscribed to releases", "error", err)
+			if !sleep(ctx, e.pace.nextLook()) {
+				return
+			}
+		}
+	})
+	return func() {
+		cancel()
+		wg.Wait()
+	}
+}
+
+// hear subscribes and wakes the campaign at each release, until the connection
+// fails or ctx ends.
+func (e *Elector) hear(ctx context.Context) error {
+	sub := e.client.Subscribe(ctx, e.channel)
+	defer sub.Close()
+	// A read under way does not heed ctx; closing its connection ends it.
+	defer context.AfterFunc(ctx, func() { _ = sub.Close() })()
+
+	for asked := false; ; {
+		msg, err := sub.ReceiveTimeout(ctx, e.pace.ttl())
+		var nerr net.Error
+		if errors.As(err, &nerr) && nerr.Timeout() && !asked {
+			// Long silence is the rule. Is anybody there at all?
+			asked = true
+			err = sub.Ping(ctx)
+		} else {
+			asked = false
+		}
+		if err != nil {
+			return err
+		}
+		switch msg.(type) {
+		// A subscription that has just begun may have missed a release.
+		case *redis.Message, *redis.Subscription:
+			select {
+			case e.released <- struct{}{}:
+			default: // awake already
+			}
+		}
+	}
+}
