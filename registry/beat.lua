@@ -1,0 +1,3 @@
+-- beat.lua: the heartbeat (behind owner.lua).
+assert_life()
+return signs()

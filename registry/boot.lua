@@ -1,0 +1,21 @@
+-- boot.lua: draws the boot token and writes the first heartbeat with it, in one step.
+-- The token is above that of any life of this id that the heartbeat remembers, also if the
+-- server's clock went back. Asked again after a lost reply it answers the same token.
+-- KEYS[1] heartbeat  KEYS[2] roster  KEYS[3] witness
+-- ARGV[1] instance  ARGV[2] random, 10 digits  ARGV[3] heartbeat TTL ms
+-- Result: the token
+local held = redis.pcall('GET', KEYS[1])
+local us, random
+if type(held) == 'string' then us, random = string.match(held, '/(%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d)(%d%d%d%d%d%d%d%d%d%d)$') end
+local t = redis.call('TIME')
+local now = tonumber(t[1]) * 1000000 + tonumber(t[2])
+local token
+if random == ARGV[2] then
+  token = us .. random
+else
+  token = string.format('%016.0f', us and math.max(now, tonumber(us) + 1) or now) .. ARGV[2]
+end
+redis.call('SET', KEYS[1], string.format('%.0f', math.floor(now / 1000)) .. '/' .. token, 'PX', ARGV[3])
+redis.call('SADD', KEYS[2], ARGV[1])
+redis.call('HDEL', KEYS[3], 'bye:' .. ARGV[1])
+return token

@@ -1,0 +1,58 @@
+// Package registry is the owner's side of a Redis registry that says which replica holds which
+// device: it registers, beats, heals, releases and looks up. It is also the one place for the key
+// layout and for the scripts that touch entries, the guard of the janitor among them.
+//
+// # Who is authoritative
+//
+// The server. Every decision is made in a script, at the instant of the write: whether this process
+// is still the newest life of its instance id, whether an entry names whom it should, whether a
+// heartbeat stands behind it. The process keeps only what it wants to be true (its claims) and what
+// it believes Redis holds, and works off the difference.
+//
+// # An entry's way
+//
+//	socket opens   Register(imei) ── queue ──► register.lua   HSET entry, SADD index, SET heartbeat
+//	frame arrives  Claim.Arrived ── queue ──► HMGET           lost: heal.lua; foreign: evidence
+//	every beat     beat.lua ──► signs ── surprise ──► HMGET of everything, SSCAN of the index
+//	socket closes  Claim.Release ── queue ──► release.lua     HDEL if it is ours, SREM
+//	process dies   heartbeat expires ──► the janitor's guard evicts what still names it
+//
+// One goroutine writes, one batch at a time: what comes together shares one script, and operations
+// on one IMEI never overlap. An operation is decided when its batch is made, from the newest
+// claim, so a burst of opens and closes becomes one write, and the late close of an old socket undoes nothing.
+//
+// # Registration, healing, evidence
+//
+// A registration is a device's own word that it is here, and overwrites whatever stands there. It is
+// that only while it is fresh: what did not land at the first try, within a second of the handshake, is
+// put back by healing, which never overwrites a claim unseen. An entry found to name another instance is
+// taken back only on fresh evidence: after this replica saw the foreign claim, it acknowledged a frame,
+// and a further frame arrived, so the device is really at the other end of this socket. The write then compares with
+// the foreign value that was seen.
+//
+// # Reconciliation
+//
+// Each answer to a beat or a write carries three signs, O(1) for the server: whether the own heartbeat
+// was absent, the size of the index, and the witness' `since`. Any surprise reconciles everything at once, in
+// both directions: claims against entries (HMGET), and the index against claims (SSCAN), so that what names this
+// instance and is not held is handed back. Without a surprise each beat reconciles a tenth of the claims. A write of
+// unknown fate is looked at again for a whole TTL, since it may land late.
+//
+// # One id, one life
+//
+// Process start draws a boot token from the server, above that of any earlier life that the heartbeat
+// remembers. Every script compares it: the newest boot wins, an older process ends with ErrSuperseded, writes
+// nothing more and hands nothing back. The new one hands back what its former life left.
+//
+// # What is guaranteed, and what is not
+//
+//   - An entry never stands without a heartbeat written in the same step (S5).
+//   - A release, and a heal without evidence, never change an entry that names another instance (S2).
+//   - While Redis is away devices are held and served by their replica; failures are counted; within one heartbeat
+//     interval of Redis answering, everything held is back.
+//   - A registration is not durable by itself: an asynchronous failover may lose it. It is then healed.
+//   - An owner that is silent for a whole TTL is dead for everybody else: its entries may go, and come
+//     back when it beats again.
+//   - Between a device's move and the new replica's registration the entry names the former owner.
+//   - With NoReverseIndex a late-landing write is looked for only for one TTL after it failed.
+package registry

@@ -1,0 +1,54 @@
+-- guard.lua: the prelude of everything that the janitor deletes (behind witness.lua, before a body).
+--
+-- It decides, at the instant of the delete and in one atomic step, whether the leader may: the batch
+-- is not done already, its term still holds the lease, the witness has listened long enough, the
+-- leader can see its own heartbeat, and the owner's is absent. A body that follows judges its
+-- items again, calls record() exactly once, before its first delete, and then deletes exactly
+-- what it recorded. Scripts do not roll back: nothing behind record() may fail, so a body checks types first.
+--
+-- KEYS[1] audit  KEYS[2] lease  KEYS[3] witness  KEYS[4] canary (the leader's own heartbeat)
+-- KEYS[5] the owner's heartbeat (the canary again where no owner is judged)  KEYS[6..] the body's
+-- ARGV[1] batch id <epoch>-<n>  ARGV[2] lease token  ARGV[3] GAP ms  ARGV[4] WARM ms
+-- ARGV[5] leader  ARGV[6] owner ('': none is judged)  ARGV[7] sweep  ARGV[8..] the body's items
+-- Result: { verdict, deleted, reowned, reason, repeated 0|1 }, made by answer().
+
+local function answer(verdict, deleted, reowned, reason, repeated)
+  return { verdict, deleted or 0, reowned or 0, reason or '', repeated or 0 }
+end
+
+-- 1. Asked before: the audit remembers by id. The reply was lost; nothing is done again.
+local asked = redis.call('XRANGE', KEYS[1], ARGV[1], ARGV[1])
+if asked[1] then
+  local f, v = {}, asked[1][2]
+  for i = 1, #v, 2 do f[v[i]] = v[i + 1] end
+  return answer('DONE', tonumber(f.count), tonumber(f.reowned), '', 1)
+end
+
+-- 2. The lease holds this term's token.
+if redis.pcall('GET', KEYS[2]) ~= ARGV[2] then return answer('FENCED') end
+
+-- 3. The witness: first write, refused when memory is full.
+local now, since = listen(KEYS[3], ARGV[3], ARGV[4])
+if now - since >= tonumber(ARGV[4]) and redis.call('EXISTS', KEYS[4]) == 0 then
+  doubt(KEYS[3], now, 'canary')
+  since = now
+end
+if now - since < tonumber(ARGV[4]) then
+  return answer('WARMING', 0, 0, redis.call('HGET', KEYS[3], 'reason'))
+end
+
+-- 4. The owner is silent.
+if ARGV[6] ~= '' and redis.call('EXISTS', KEYS[5]) == 1 then return answer('ALIVE') end
+
+-- 5. record(deleted, reowned, name, list) writes the audit record: `deleted` items, listed under `name`
+-- as a JSON array; `reowned` candidates were found to be somebody else's. Anything but nil is
+-- the script's result, to be returned at once: the id is not above the newest, a newer term has begun.
+local function record(deleted, reowned, name, list)
+  local ok = redis.pcall('XADD', KEYS[1], ARGV[1], 'leader', ARGV[5], 'owner', ARGV[6], 'sweep', ARGV[7],
+    'count', deleted, 'reowned', reowned, name, deleted > 0 and cjson.encode(list) or '[]')
+  if type(ok) == 'table' and ok.err then
+    if string.find(ok.err, 'equal or smaller', 1, true) then return answer('FENCED') end
+    return ok
+  end
+  redis.call('HINCRBY', KEYS[3], 'evicted_total', deleted)
+end

@@ -1,0 +1,26 @@
+-- heal.lua: puts back entries that their owner still holds (behind owner.lua), never over a claim
+-- that the owner has not seen: an entry is written only if it is absent, or names exactly the
+-- instance that the owner saw there and has fresh evidence against.
+-- ARGV[5..] pairs: IMEI, instance seen ('': none)
+-- Extra: how many were put back; foreign entries as a flat list IMEI, instance.
+assert_life()
+local imeis = {}
+for i = 5, #ARGV, 2 do imeis[#imeis + 1] = ARGV[i] end
+local found = redis.call('HMGET', KEYS[5], unpack(imeis))
+local set, index, foreign = {}, {}, {}
+for i, imei in ipairs(imeis) do
+  local now, seen = found[i], ARGV[4 + 2 * i]
+  if now == ARGV[1] then
+    index[#index + 1] = imei
+  elseif not now or (seen ~= '' and now == seen) then
+    index[#index + 1] = imei
+    set[#set + 1] = imei
+    set[#set + 1] = ARGV[1]
+  else
+    foreign[#foreign + 1] = imei
+    foreign[#foreign + 1] = now
+  end
+end
+if #set > 0 then redis.call('HSET', KEYS[5], unpack(set)) end
+if ARGV[4] == '1' and #index > 0 then redis.call('SADD', KEYS[3], unpack(index)) end
+return signs(#set / 2, foreign)

@@ -1,0 +1,31 @@
+-- owner.lua: the prelude of every script by which an owner writes: who am I, and am I still it?
+--
+-- A boot token is 26 digits: the server's time in µs when the process first met it (16), then random (10).
+-- Of fixed width and digits only, tokens compare as strings in any locale. The newest boot of an
+-- instance id wins: a higher token in the heartbeat ends the script, a lower one is replaced.
+--
+-- KEYS[1] heartbeat  KEYS[2] roster  KEYS[3] index  KEYS[4] witness  KEYS[5] registry
+-- ARGV[1] instance   ARGV[2] boot token  ARGV[3] heartbeat TTL ms  ARGV[4] '1': the index is kept
+-- ARGV[5..] the script's own
+-- Result: { 'SUPERSEDED' }, or what signs() makes.
+local held = redis.pcall('GET', KEYS[1])
+local token = type(held) == 'string' and string.match(held, '/(%d+)$')
+if token and #token == 26 and token > ARGV[2] then return { 'SUPERSEDED' } end
+
+-- assert_life() is the first write of a script that writes entries (S5): no entry without the
+-- proof of life behind it. SET is refused when memory is full, and the script with it.
+local function assert_life()
+  local t = redis.call('TIME')
+  local ms = string.format('%.0f', tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000))
+  redis.call('SET', KEYS[1], ms .. '/' .. ARGV[2], 'PX', ARGV[3])
+  redis.call('SADD', KEYS[2], ARGV[1])
+end
+
+-- signs() -> { 'OK', 1 if the own heartbeat was absent, size of the index, witness since, extra... }: what an
+-- owner must know, in O(1), to see that Redis lost something.
+local function signs(a, b)
+  local size = redis.pcall('SCARD', KEYS[3])
+  local since = redis.pcall('HGET', KEYS[4], 'since')
+  return { 'OK', token == ARGV[2] and 0 or 1, type(size) == 'number' and size or -1,
+    type(since) == 'string' and since or '', a or 0, b or {} }
+end

@@ -1,0 +1,110 @@
+package registry
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+//go:embed owner.lua
+var ownerLua string
+
+//go:embed boot.lua
+var bootLua string
+
+//go:embed beat.lua
+var beatLua string
+
+//go:embed extend.lua
+var extendLua string
+
+//go:embed register.lua
+var registerLua string
+
+//go:embed heal.lua
+var healLua string
+
+//go:embed release.lua
+var releaseLua string
+
+//go:embed goodbye.lua
+var goodbyeLua string
+
+//go:embed lookup.lua
+var lookupLua string
+
+var (
+	bootScript     = redis.NewScript(bootLua)
+	beatScript     = redis.NewScript(ownerLua + beatLua)
+	extendScript   = redis.NewScript(ownerLua + extendLua)
+	registerScript = redis.NewScript(ownerLua + registerLua)
+	healScript     = redis.NewScript(ownerLua + healLua)
+	releaseScript  = redis.NewScript(ownerLua + releaseLua)
+	goodbyeScript  = redis.NewScript(ownerLua + goodbyeLua)
+	lookupScript   = redis.NewScript(lookupLua)
+)
+
+// ErrSuperseded ends Run when a newer process with the same instance id has begun. This one writes nothing
+// more and hands nothing back; it must close its sockets and exit.
+var ErrSuperseded = errors.New("registry: superseded by a newer process with the same instance id")
+
+// signs is what every owner script answers: what an owner must know to see that Redis lost something.
+type signs struct {
+	absent  bool   // the heartbeat was not this life's
+	size    int    // members of the index; -1: not a set
+	since   string // the witness', "" where there is none
+	count   int    // the script's own: see its header
+	foreign map[string]string
+}
+
+// own runs one owner script. ErrSuperseded is among its errors.
+func (r *Registry) own(ctx context.Context, c redis.Scripter, s *redis.Script, more ...string) (signs, error) {
+	keys := []string{r.keys.Heartbeat(r.id), r.keys.Roster(), r.keys.Devices(r.id), r.keys.Witness(), r.keys.Registry()}
+	index := "1"
+	if r.cfg.NoReverseIndex {
+		index = "0"
+	}
+	args := make([]any, 0, 4+len(more))
+	args = append(args, r.id, r.bootToken(), millis(r.cfg.HeartbeatTTL), index)
+	for _, a := range more {
+		args = append(args, a)
+	}
+	out, err := s.Run(ctx, c, keys, args...).Slice()
+	if err != nil {
+		return signs{}, err
+	}
+	if len(out) == 1 && out[0] == "SUPERSEDED" {
+		return signs{}, ErrSuperseded
+	}
+	return parseSigns(out)
+}
+
+func parseSigns(out []any) (signs, error) {
+	if len(out) == 6 {
+		absent, ok1 := out[1].(int64)
+		size, ok2 := out[2].(int64)
+		since, ok3 := out[3].(string)
+		count, ok4 := out[4].(int64)
+		flat, ok5 := out[5].([]any)
+		if ok1 && ok2 && ok3 && ok4 && ok5 {
+			s := signs{absent: absent == 1, size: int(size), since: since, count: int(count)}
+			if len(flat) > 0 {
+				s.foreign = make(map[string]string, len(flat)/2)
+			}
+			for i := 0; i+1 < len(flat); i += 2 {
+				s.foreign[fmt.Sprint(flat[i])] = fmt.Sprint(flat[i+1])
+			}
+			return s, nil
+		}
+	}
+	return signs{}, fmt.Errorf("registry: unexpected answer %v", out)
+}
+
+// outOfMemory tells the refusal of a write for want of memory.
+func outOfMemory(err error) bool {
+	return err != nil && strings.HasPrefix(err.Error(), "OOM ")
+}
