@@ -129,7 +129,7 @@ func (r *Registry) goodbye(ctx context.Context) error {
 		case errors.Is(err, ErrSuperseded):
 			return err
 		case ctx.Err() != nil:
-			r.log.Warn("goodbye failed, the heartbeat is left to expire", "instance", r.id, "ttl", r.cfg.HeartbeatTTL, "err", err)
+			r.log.Warn("goodbye failed, the heartbeat is left to expire", "instance", r.id, "ttl", r.cfg.HeartbeatTTL, "error", err)
 			return nil
 		}
 		sleep(ctx, r.retryDelay())

@@ -50,7 +50,7 @@ type Config struct {
 	Drain time.Duration
 	// NoReverseIndex saves the index' memory (61 bytes an entry): a dead owner is then swept by the audit alone.
 	NoReverseIndex bool
-	// Logger (default: none) and Registerer (nil: metrics are counted but not registered).
+	// Logger (default slog.Default()) and Registerer (nil: metrics are counted but not registered).
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
@@ -59,7 +59,7 @@ func (c Config) withDefaults() Config {
 	c.HeartbeatInterval = cmp.Or(c.HeartbeatInterval, DefaultHeartbeatInterval)
 	c.HeartbeatTTL = cmp.Or(c.HeartbeatTTL, DefaultHeartbeatTTL)
 	c.Drain = cmp.Or(c.Drain, defaultDrain)
-	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	c.Logger = cmp.Or(c.Logger, slog.Default())
 	return c
 }
 
