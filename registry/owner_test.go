@@ -119,7 +119,19 @@ func (w *world) start(id string, change ...func(*registry.Config)) *replica {
 
 func (w *world) end(r *replica) {
 	r.stop()
-	require.NoError(w.t, <-r.ended)
+	require.NoError(w.t, r.wait())
+}
+
+var errGoesOn = errors.New("the replica goes on")
+
+// wait returns what Run returned; an hour of the bubble is for ever.
+func (r *replica) wait() error {
+	select {
+	case err := <-r.ended:
+		return err
+	case <-time.After(time.Hour):
+		return errGoesOn
+	}
 }
 
 // kill ends a replica without goodbye: nothing it sends arrives any more.
@@ -446,7 +458,7 @@ func TestTheNewestBootOfAnIdWins(t *testing.T) {
 		newer := w.start("r1")
 		require.Empty(t, w.owner("imei"), "what the former life left is handed back")
 		newer.register(t, "other")
-		require.ErrorIs(t, <-older.ended, registry.ErrSuperseded)
+		require.ErrorIs(t, older.wait(), registry.ErrSuperseded)
 		c.Release()
 		older.stop()
 		synctest.Wait()
@@ -553,13 +565,13 @@ func TestDrainBeatsUntilClaimsAreReleasedAndGoodbyeSaysWhatIsLeft(t *testing.T) 
 		require.Positive(t, w.PTTL(ctx, w.Heartbeat("r1")).Val(), "draining it still beats")
 		require.True(t, r.Status().Draining)
 		c.Release()
-		require.NoError(t, <-r.ended)
+		require.NoError(t, r.wait())
 		require.Empty(t, w.Keys(ctx, "*").Val())
 
 		r = w.start("r2")
 		r.register(t, "imei")
 		r.stop()
-		require.NoError(t, <-r.ended, "the drain time passes")
+		require.NoError(t, r.wait(), "the drain time passes")
 		require.Equal(t, "r2", w.owner("imei"))
 		require.Zero(t, w.Exists(ctx, w.Heartbeat("r2")).Val(), "so that the leader sweeps the rest at once")
 		require.True(t, w.SIsMember(ctx, w.Roster(), "r2").Val())
@@ -616,5 +628,5 @@ func TestNewRefusesInWords(t *testing.T) {
 	_, err = registry.New(registry.Config{Client: safe, Control: unsafe})
 	require.ErrorIs(t, err, lease.ErrUnsafeClient)
 	_, err = registry.New(registry.Config{})
-	require.ErrorContains(t, err, "Client and Control are required")
+	require.ErrorContains(t, err, "a Client and a Control are required")
 }

@@ -66,9 +66,9 @@ func (c Config) withDefaults() Config {
 func (c Config) check() error {
 	var errs []error
 	if c.Client == nil || c.Control == nil {
-		errs = append(errs, errors.New("Client and Control are required"))
+		errs = append(errs, errors.New("a Client and a Control are required"))
 	} else if err := lease.CheckClient(c.Control, c.HeartbeatInterval); err != nil {
-		errs = append(errs, fmt.Errorf("Control: %w", err))
+		errs = append(errs, fmt.Errorf("unfit Control: %w", err))
 	}
 	if c.HeartbeatInterval <= 0 {
 		errs = append(errs, fmt.Errorf("HeartbeatInterval is %s, must be positive", c.HeartbeatInterval))
@@ -80,7 +80,7 @@ func (c Config) check() error {
 		errs = append(errs, fmt.Errorf("Drain is %s, must not be negative", c.Drain))
 	}
 	if !validInstance(c.Instance) && c.Instance != "" {
-		errs = append(errs, fmt.Errorf("Instance %q: at most 200 printable characters, without '/' and spaces", c.Instance))
+		errs = append(errs, fmt.Errorf("bad Instance %q: at most 200 printable characters, without '/' and spaces", c.Instance))
 	}
 	return errors.Join(errs...)
 }
