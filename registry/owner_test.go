@@ -165,6 +165,18 @@ func (r *replica) register(t *testing.T, imei string) *registry.Claim {
 	return c
 }
 
+// registerMany registers imei-0 to imei-<n-1>, all at once.
+func (r *replica) registerMany(t *testing.T, n int) []*registry.Claim {
+	claims := make([]*registry.Claim, n)
+	for i := range claims {
+		claims[i] = r.Register(t.Context(), fmt.Sprintf("imei-%d", i))
+	}
+	for _, c := range claims {
+		require.NoError(t, c.Wait(t.Context()))
+	}
+	return claims
+}
+
 // frame is one frame of the device, arrived and acknowledged, and what follows from it.
 func frame(c *registry.Claim) {
 	c.Arrived()
@@ -249,9 +261,7 @@ func TestWhatWasLostWholesaleIsBackWithinOneInterval(t *testing.T) {
 				ctx := t.Context()
 				w.HSet(ctx, w.Witness(), "since", "1")
 				r := w.start("r1")
-				for i := range 1200 {
-					r.register(t, fmt.Sprintf("imei-%d", i))
-				}
+				r.registerMany(t, 1200)
 				require.NoError(t, lost(ctx, w))
 				time.Sleep(r.Interval() + 4*time.Second)
 				synctest.Wait()
@@ -434,13 +444,7 @@ func TestAStormSharesTransactions(t *testing.T) {
 		r := w.start("r1")
 		calls := 0
 		r.data.set(func(redis.Cmder) error { calls++; return nil }, nil)
-		claims := make([]*registry.Claim, 5000)
-		for i := range claims {
-			claims[i] = r.Register(t.Context(), fmt.Sprintf("imei-%d", i))
-		}
-		for _, c := range claims {
-			require.NoError(t, c.Wait(t.Context()))
-		}
+		claims := r.registerMany(t, 5000)
 		require.Less(t, calls, 60)
 		for _, c := range claims {
 			c.Release()
@@ -475,9 +479,7 @@ func TestANewLifeHandsBackWhatTheFormerLeftBeforeItStarts(t *testing.T) {
 				ctx := t.Context()
 				change := func(c *registry.Config) { c.NoReverseIndex = without }
 				former := w.start("r1", change)
-				for i := range 1100 {
-					former.register(t, fmt.Sprintf("imei-%d", i))
-				}
+				former.registerMany(t, 1100)
 				w.kill(former)
 				w.HSet(ctx, w.Registry(), "imei-5", "r2")
 				w.SRem(ctx, w.Devices("r1"), "imei-6") // what no index remembers
