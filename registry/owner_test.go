@@ -581,7 +581,21 @@ func TestDrainBeatsUntilClaimsAreReleasedAndGoodbyeSaysWhatIsLeft(t *testing.T) 
 	})
 }
 
-func TestAFailedBeatIsTriedAgainSoAndNeverFatal(t *testing.T) {
+func TestTheHeartbeatOutlastsWhoeverStays(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		r := w.start("r1", func(c *registry.Config) { c.Drain = time.Hour })
+		leave := r.Stay()
+		r.stop()
+		time.Sleep(10 * time.Minute)
+		require.Positive(t, w.PTTL(t.Context(), w.Heartbeat("r1")).Val())
+		leave()
+		leave()
+		require.NoError(t, r.wait())
+		require.Empty(t, w.Keys(t.Context(), "*").Val())
+	})
+}
+
+func TestAFailedBeatIsTriedAgainSoonAndNeverFatal(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		r := w.start("r1")
 		r.register(t, "imei")

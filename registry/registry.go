@@ -115,6 +115,7 @@ type Registry struct {
 	boot    string     // the boot token; "": Redis has not been met yet
 	shards  [shards]map[string]*device
 	held    int // devices with a claim
+	stays   int // of whoever needs the heartbeat to the end
 	indexed int // devices believed to be in the index
 	urgent  fifo
 	checks  fifo
@@ -180,8 +181,8 @@ func randomDigits() string {
 
 func (r *Registry) shardOf(imei string) int { return int(maphash.String(r.seed, imei) % shards) }
 
-// Run beats and writes until ctx ends; then it goes on beating until every claim is released or the
-// drain time has passed, joins what is under way, says goodbye and returns nil. It returns
+// Run beats and writes until ctx ends; then it goes on beating until every claim is released and nobody
+// stays, or the drain time has passed, joins what is under way, says goodbye and returns nil. It returns
 // ErrSuperseded as soon as a newer process with the same instance id is met. It leaves no goroutine
 // behind and is called once.
 func (r *Registry) Run(ctx context.Context) error {
@@ -214,14 +215,28 @@ func (r *Registry) Run(ctx context.Context) error {
 	return err
 }
 
-// drained waits until every claim is released and written, or the drain time has passed.
+// Stay keeps Run beating, once its context has ended, until leave is called or the drain time has passed. It is
+// for whoever rests on this instance's heartbeat: a leader's term takes its absence for a doubt.
+func (r *Registry) Stay() (leave func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stays++
+	return sync.OnceFunc(func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.stays--
+		r.changed.Broadcast()
+	})
+}
+
+// drained waits until nobody stays and every claim is released and written, or the drain time has passed.
 func (r *Registry) drained(life context.Context) {
 	ctx, cancel := context.WithTimeout(life, r.cfg.Drain)
 	defer cancel()
 	r.mu.Lock()
 	r.drain = true
 	r.mu.Unlock()
-	err := r.await(ctx, func() bool { return r.held == 0 && (r.boot == "" || r.idle()) })
+	err := r.await(ctx, func() bool { return r.held == 0 && r.stays == 0 && (r.boot == "" || r.idle()) })
 	if err != nil && context.Cause(life) == nil {
 		r.mu.Lock()
 		defer r.mu.Unlock()

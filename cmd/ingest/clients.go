@@ -1,0 +1,93 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/internal/embedded"
+	"github.com/rollcall-redis/rollcall/internal/settings"
+	"github.com/rollcall-redis/rollcall/lease"
+)
+
+// clients are this replica's ways to Redis: one for the load, and a small one
+// for lease, ticks and heartbeats, which no load can starve.
+type clients struct {
+	data, control *redis.Client
+	server        string           // its name, without credentials
+	embedded      *embedded.Server // nil on a Redis of its own
+}
+
+// connect makes the clients, and starts the embedded server if no other was
+// named. It does not speak to Redis. The caller closes what it returns.
+func connect(s *settings.Settings) (*clients, error) {
+	target := s.Redis
+	c := &clients{server: target.String()}
+	if target.Embedded() {
+		var err error
+		if c.embedded, err = embedded.Start(); err != nil {
+			return nil, err
+		}
+		c.server = "embedded at " + c.embedded.Addr()
+		if target, err = settings.ParseRedis("redis://" + c.embedded.Addr()); err != nil {
+			c.embedded.Close()
+			return nil, fmt.Errorf("ingest: %w", err)
+		}
+	}
+	within := controlDeadline(s)
+	if target.Sentinel != nil {
+		c.data = redis.NewFailoverClient(target.Sentinel)
+		c.control = redis.NewFailoverClient(controlFailover(target.Sentinel, within))
+		return c, nil
+	}
+	c.data = redis.NewClient(target.Single)
+	c.control = redis.NewClient(lease.Options(shortened(*target.Single, within)))
+	return c, nil
+}
+
+// close ends every connection, and the embedded server with its data.
+func (c *clients) close() error {
+	// The data client may have been closed before, to end calls that hung.
+	dataErr := c.data.Close()
+	if errors.Is(dataErr, redis.ErrClosed) {
+		dataErr = nil
+	}
+	err := errors.Join(dataErr, c.control.Close())
+	if c.embedded != nil {
+		c.embedded.Close()
+	}
+	return err
+}
+
+// controlDeadline bounds each of the control client's steps, so that a call that
+// hangs leaves time for another within the shortest period that depends on it:
+// a heartbeat's interval, a third of the lease, half of the witness' GAP.
+func controlDeadline(s *settings.Settings) time.Duration {
+	gap := (s.HeartbeatTTL - s.HeartbeatInterval) / 2
+	return min(s.HeartbeatInterval, s.JanitorLeaseTTL/3, gap/2) * 9 / 10
+}
+
+// shortened are options whose deadlines are at most d; lease.Options leaves
+// those alone that are shorter than its own.
+func shortened(o redis.Options, d time.Duration) *redis.Options {
+	o.DialTimeout = min(o.DialTimeout, d)
+	o.ReadTimeout = min(o.ReadTimeout, d)
+	o.WriteTimeout = min(o.WriteTimeout, d)
+	o.PoolTimeout = min(o.PoolTimeout, d)
+	return &o
+}
+
+// controlFailover is lease.Options for a server behind sentinels.
+func controlFailover(f *redis.FailoverOptions, d time.Duration) *redis.FailoverOptions {
+	o := lease.Options(shortened(redis.Options{
+		DialTimeout: f.DialTimeout, ReadTimeout: f.ReadTimeout, WriteTimeout: f.WriteTimeout, PoolTimeout: f.PoolTimeout,
+	}, d))
+	c := *f
+	c.MaxRetries, c.ContextTimeoutEnabled, c.DialerRetries = o.MaxRetries, o.ContextTimeoutEnabled, o.DialerRetries
+	c.DialTimeout, c.ReadTimeout, c.WriteTimeout, c.PoolTimeout = o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout
+	c.PoolSize, c.PipelinePoolSize = o.PoolSize, o.PipelinePoolSize
+	c.MaxConcurrentDials, c.MaxActiveConns, c.MinIdleConns, c.MaxIdleConns = 0, 0, 0, 0
+	return &c
+}

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/device"
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/internal/web"
+)
+
+const (
+	imei = "356307042441013"
+	// patience bounds what a test waits for an event; nothing ever takes so long.
+	patience = 30 * time.Second
+	// asMain makes the test binary the program itself, for what only a process can
+	// show.
+	asMain = "ROLLCALL_TEST_AS_MAIN"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asMain) != "" {
+		main()
+	}
+	redistest.Main(m)
+}
+
+// program is a run of the program within this process.
+type program struct {
+	t       *testing.T
+	stop    context.CancelFunc
+	log     *logBuffer
+	status  chan int
+	http    string
+	devices string
+}
+
+// logBuffer keeps a log in JSON for the test to look into.
+type logBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// addr is the address in the log line with this message; empty if there is none.
+func (l *logBuffer) addr(message string) string {
+	for line := range strings.Lines(l.String()) {
+		var record struct{ Msg, Addr string }
+		if json.Unmarshal([]byte(line), &record) == nil && record.Msg == message {
+			return record.Addr
+		}
+	}
+	return ""
+}
+
+// start runs the program on free ports, with these further arguments.
+func start(t *testing.T, args ...string) *program {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &program{t: t, stop: cancel, log: &logBuffer{}, status: make(chan int, 1)}
+	args = append([]string{"--http-addr=127.0.0.1:0", "--ingest-addr=127.0.0.1:0", "--log-format=json"}, args...)
+	go func() { p.status <- run(ctx, args, nil, io.Discard, p.log) }()
+	t.Cleanup(func() {
+		cancel()
+		p.status <- <-p.status // wait, whether or not the test has
+		if t.Failed() {
+			t.Log(p.log.String())
+		}
+	})
+	return p
+}
+
+// serving is start, and waits until everything is open.
+func serving(t *testing.T, args ...string) *program {
+	t.Helper()
+	p := start(t, args...)
+	p.await(func() bool {
+		p.http, p.devices = p.log.addr("serving HTTP"), p.log.addr("listening for devices")
+		return p.http != "" && p.devices != ""
+	})
+	return p
+}
+
+// ends waits for the program's end and returns its exit status.
+func (p *program) ends() int {
+	p.t.Helper()
+	select {
+	case code := <-p.status:
+		p.status <- code
+		return code
+	case <-time.After(patience):
+		p.t.Fatalf("the program has not ended:\n%s", p.log)
+		return 0
+	}
+}
+
+func (p *program) await(what func() bool) {
+	p.t.Helper()
+	require.Eventually(p.t, what, patience, 5*time.Millisecond)
+}
+
+// client keeps no connection open, since those would look like leaks.
+var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+
+func (p *program) get(path string) (code int, body string) {
+	p.t.Helper()
+	resp, err := client.Get("http://" + p.http + path)
+	require.NoError(p.t, err)
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	require.NoError(p.t, err)
+	return resp.StatusCode, string(raw)
+}
+
+func (p *program) post(path, token string) (code int, body string) {
+	p.t.Helper()
+	req, err := http.NewRequestWithContext(p.t.Context(), http.MethodPost, "http://"+p.http+path, nil)
+	require.NoError(p.t, err)
+	req.Header.Set("Authorization", "Bearer "+token)
+	resp, err := client.Do(req)
+	require.NoError(p.t, err)
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	require.NoError(p.t, err)
+	return resp.StatusCode, string(raw)
+}
+
+func (p *program) state() web.Status {
+	p.t.Helper()
+	code, body := p.get("/api/v1/status")
+	require.Equal(p.t, http.StatusOK, code)
+	var st web.Status
+	require.NoError(p.t, json.Unmarshal([]byte(body), &st))
+	return st
+}
+
+// connect is a device at the program.
+func (p *program) connect(imei string) *device.Device {
+	p.t.Helper()
+	d := device.New(imei, device.Options{Timeout: patience})
+	p.t.Cleanup(d.Close)
+	accepted, err := d.Connect(p.t.Context(), p.devices)
+	require.NoError(p.t, err)
+	require.True(p.t, accepted)
+	return d
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/rollcall-redis/rollcall/internal/gateway"
+)
+
+// startBound is how long the device listener waits for the registry to meet
+// Redis and to hand back what a former life of this instance left.
+const startBound = 15 * time.Second
+
+// errOverrun: something did not end in time.
+var errOverrun = errors.New("ingest: not stopped within SHUTDOWN_GRACE")
+
+// part is a long-running piece of a replica, with a context of its own, since
+// parts stop one after the other.
+type part struct {
+	name string
+	stop context.CancelFunc
+	done chan struct{} // closed when it has ended
+}
+
+// begin starts a part. An error that it ends with goes to failed, which has room
+// for one of each part.
+func begin(ctx context.Context, failed chan<- error, name string, run func(context.Context) error) *part {
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	p := &part{name: name, stop: stop, done: make(chan struct{})}
+	go func() {
+		defer close(p.done)
+		if err := run(ctx); err != nil {
+			failed <- err
+		}
+	}()
+	return p
+}
+
+// join waits until the parts have ended, or for as long as until, and returns
+// the names of those that have not.
+func join(until time.Time, parts ...*part) (left []string) {
+	timer := time.NewTimer(time.Until(until))
+	defer timer.Stop()
+	late := false
+	for _, p := range parts {
+		if !late {
+			select {
+			case <-p.done:
+				continue
+			case <-timer.C:
+				late = true
+			}
+		}
+		select {
+		case <-p.done:
+		default:
+			left = append(left, p.name)
+		}
+	}
+	return left
+}
+
+// run serves until ctx ends or a part fails, and stops every part. They stop in
+// this order, each within its share of the grace:
+//
+//  1. readiness goes and the device listener closes; each socket finishes the
+//     frame under way and releases its claim, while the janitor joins its passes
+//     and releases the lease (3/10);
+//  2. the registry, beating until then, hands back what is left and says goodbye
+//     (3/10, and 3 s for a goodbye that Redis is slow to take). Not before: a
+//     heartbeat that is gone under a leader raises a doubt, and holds the whole
+//     fleet's sweeping;
+//  3. HTTP, which shows and measures all of that, ends last (1/10).
+//
+// What is then not done is left to the TTLs and to the leader.
+func (r *replica) run(ctx context.Context) error {
+	failed := make(chan error, 5)
+	http := begin(ctx, failed, "http", r.serveHTTP)
+	beats := begin(ctx, failed, "registry", r.registry.Run)
+	inspector := begin(ctx, failed, "inspector", r.inspector.run)
+	sweeps := begin(ctx, failed, "janitor", r.janitor.Run)
+	devices := begin(ctx, failed, "devices", r.serveDevices)
+
+	var failure error
+	select {
+	case <-ctx.Done():
+		r.log.Info("stopping", "grace", r.settings.ShutdownGrace)
+	case failure = <-failed:
+		r.log.Error("a part failed, stopping", "error", failure)
+	}
+	r.draining.Store(true)
+	grace := r.settings.ShutdownGrace
+	now := time.Now()
+
+	devices.stop()
+	sweeps.stop()
+	inspector.stop()
+	join(now.Add(grace*3/10), devices, sweeps, inspector)
+	beats.stop()
+	if left := join(now.Add(grace*6/10), devices, sweeps, inspector, beats); len(left) > 0 {
+		// No context ends a call that waits for a silent Redis; this does.
+		_ = r.clients.data.Close()
+	}
+	left := join(now.Add(grace*9/10), devices, sweeps, inspector, beats)
+	http.stop()
+	left = append(left, join(now.Add(grace), http)...)
+	if len(left) > 0 {
+		return errors.Join(failure, fmt.Errorf("%w (%v): %s", errOverrun, grace, strings.Join(left, ", ")))
+	}
+	select {
+	case err := <-failed: // of a part that failed while it stopped
+		return errors.Join(failure, err)
+	default:
+		return failure
+	}
+}
+
+func (r *replica) serveHTTP(ctx context.Context) error {
+	r.log.Info("serving HTTP", "addr", r.page.Addr().String())
+	return r.web.Serve(ctx, r.page)
+}
+
+// serveDevices opens the device listener when the registry is ready for it, and
+// serves it.
+func (r *replica) serveDevices(ctx context.Context) error {
+	if !r.settings.Devices() {
+		return nil
+	}
+	select {
+	case <-r.registry.Started():
+	case <-time.After(startBound):
+		r.log.Warn("serving devices although the registry has not started")
+	case <-ctx.Done():
+		return nil
+	}
+	ln, err := gateway.Listen(ctx, r.settings.IngestAddr)
+	switch {
+	case ctx.Err() != nil: // stopped meanwhile
+		if err == nil {
+			return ln.Close()
+		}
+		return nil
+	case err != nil:
+		return fmt.Errorf("ingest: INGEST_ADDR: %w", err)
+	}
+	if addr, ok := ln.Addr().(*net.TCPAddr); ok {
+		r.devices.Store(addr)
+	}
+	r.log.Info("listening for devices", "addr", ln.Addr().String())
+	return r.gateway.Serve(ctx, ln)
+}

@@ -1,0 +1,32 @@
+// Ingest accepts Teltonika trackers, stores their telemetry in Redis, keeps the
+// registry of who holds which device, and takes its part in sweeping out what
+// dead replicas left behind. Without arguments it serves, on a Redis inside its
+// own process; "ingest -h" shows every setting.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/redis/go-redis/v9/logging"
+)
+
+func main() {
+	// What go-redis would print reaches us as errors, which are counted or logged.
+	logging.Disable()
+
+	ctx, stop := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	go func() {
+		<-signals
+		stop()
+		<-signals // whoever asks twice does not want to wait
+		fmt.Fprintln(os.Stderr, "ingest: second signal, leaving at once")
+		os.Exit(exitFailed)
+	}()
+	os.Exit(run(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr))
+}

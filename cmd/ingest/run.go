@@ -1,0 +1,70 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"runtime/debug"
+
+	"github.com/rollcall-redis/rollcall/internal/settings"
+)
+
+// The program's exit statuses.
+const (
+	exitOK     = 0 // stopped as asked
+	exitFailed = 1 // a failure at run time
+	exitUsage  = 2 // wrong arguments or settings
+)
+
+// run is the program: it serves until ctx ends, and returns the exit status.
+// Logs and complaints go to stderr, what was asked for to stdout.
+func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) int {
+	s, err := settings.Load(args, environ)
+	switch {
+	case errors.Is(err, settings.ErrHelp):
+		err = settings.WriteHelp(stdout)
+		return printed(err, stderr)
+	case errors.Is(err, settings.ErrVersion):
+		_, err = fmt.Fprintln(stdout, "ingest", version())
+		return printed(err, stderr)
+	case err != nil:
+		fmt.Fprintln(stderr, "ingest:", err)
+		return exitUsage
+	}
+	log := newLogger(s, stderr)
+	log.Info("starting", "version", version(), "settings", s)
+	if err := serve(ctx, s, log); err != nil {
+		log.Error("ingest failed", "error", err)
+		return exitFailed
+	}
+	log.Info("stopped")
+	return exitOK
+}
+
+// printed is the exit status of a run that only had something to print.
+func printed(err error, stderr io.Writer) int {
+	if err != nil {
+		fmt.Fprintln(stderr, "ingest:", err)
+		return exitFailed
+	}
+	return exitOK
+}
+
+func newLogger(s *settings.Settings, w io.Writer) *slog.Logger {
+	o := &slog.HandlerOptions{Level: s.LogLevel}
+	if s.LogJSON {
+		return slog.New(slog.NewJSONHandler(w, o))
+	}
+	return slog.New(slog.NewTextHandler(w, o))
+}
+
+// version is what the build knows of itself: a module version, or a revision.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	return info.Main.Version
+}

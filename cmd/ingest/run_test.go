@@ -1,0 +1,318 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/device"
+	"github.com/rollcall-redis/rollcall/internal/embedded"
+	"github.com/rollcall-redis/rollcall/internal/gateway"
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/internal/teltonika"
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+// quick are settings under which things happen within a test's time.
+var quick = []string{"--heartbeat-interval=300ms", "--heartbeat-ttl=1200ms", "--janitor-interval=500ms", "--janitor-lease-ttl=1500ms"}
+
+func on(server *redistest.Server, more ...string) []string {
+	return append([]string{"--redis-url=redis://" + server.Addr()}, more...)
+}
+
+func TestWithoutArgumentsItServesOnARedisOfItsOwn(t *testing.T) {
+	t.Parallel()
+	p := serving(t)
+	d := p.connect(imei)
+	acked, err := d.Send(t.Context(), teltonika.Codec8, device.NewTrack(1).Next(3)...)
+	require.NoError(t, err)
+	require.Equal(t, 3, acked)
+
+	st := p.state()
+	require.True(t, st.Ready, st.NotReady)
+	require.True(t, st.Redis.Embedded)
+	require.True(t, st.Redis.Reachable)
+	require.Contains(t, st.Redis.Warnings, embedded.Notice)
+	require.NotEmpty(t, st.Redis.ChecksOff)
+	require.Equal(t, p.devices, st.Devices.Addr)
+	require.Equal(t, 1, st.Devices.Connections)
+	require.Equal(t, 1, st.Registry.Devices)
+	require.Contains(t, p.log.String(), embedded.Notice)
+	require.Contains(t, p.log.String(), "checks are off")
+	p.await(func() bool { return p.state().Janitor.Leading })
+	code, body := p.get("/")
+	require.Equal(t, 200, code)
+	require.Contains(t, body, "this replica leads")
+	_, body = p.get("/metrics")
+	require.Contains(t, body, "janitor_leader 1\n")
+	require.Contains(t, body, "ingest_connections 1\n")
+	require.Contains(t, body, `ingest_records_total{codec="8"} 3`)
+	require.Contains(t, body, "go_goroutines")
+
+	p.stop()
+	require.Equal(t, exitOK, p.ends())
+	require.NoError(t, d.WaitClosed(t.Context()))
+	require.Contains(t, p.log.String(), "said goodbye")
+}
+
+func TestAReplicaLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	rdb, keys := server.Client(), registry.Layout{}
+	p := serving(t, on(server, "--instance-id=ingest-1")...)
+	d := p.connect(imei)
+	stays := p.connect("352093081452251")
+	require.Equal(t, "ingest-1", rdb.HGet(t.Context(), keys.Registry(), imei).Val())
+	ttl := rdb.PTTL(t.Context(), keys.Heartbeat("ingest-1")).Val()
+	require.LessOrEqual(t, ttl, 90*time.Second)
+	require.Greater(t, ttl, 60*time.Second)
+	_, err := stays.Send(t.Context(), teltonika.Codec8E, device.NewTrack(1).Next(2)...)
+	require.NoError(t, err)
+	require.Equal(t, int64(2), rdb.XLen(t.Context(), gateway.Stream).Val())
+
+	d.Close()
+	p.await(func() bool { return rdb.HGet(t.Context(), keys.Registry(), imei).Err() == redis.Nil })
+	p.await(func() bool { return rdb.Exists(t.Context(), keys.Lease()).Val() == 1 })
+	p.stop()
+	require.Equal(t, exitOK, p.ends())
+	for _, key := range []string{keys.Registry(), keys.Heartbeat("ingest-1"), keys.Devices("ingest-1"), keys.Roster(), keys.Lease()} {
+		require.Zero(t, rdb.Exists(t.Context(), key).Val(), key)
+	}
+}
+
+func TestDevicesThatHopAmongReplicasAreWhereTheyAre(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	rdb, entries := server.Client(), registry.Layout{}.Registry()
+	var addrs []string
+	instances := map[string]string{} // by address
+	for _, id := range []string{"ingest-1", "ingest-2", "ingest-3"} {
+		p := serving(t, on(server, append(quick, "--instance-id="+id)...)...)
+		addrs = append(addrs, p.devices)
+		instances[p.devices] = id
+	}
+	fleet := device.NewFleet(60, 350_000_000_000_000, device.Options{Timeout: patience})
+	defer fleet.CloseAll()
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for hop := range 6 {
+		for i := range fleet.Len() {
+			// Back to the same replica, too; the old socket closes now, later or last.
+			require.NoError(t, fleet.Move(t.Context(), i, addrs[rnd.IntN(len(addrs))]))
+			if rnd.IntN(2) == 0 {
+				fleet.DropStale(i)
+			}
+			if hop%2 == 1 {
+				_, err := fleet.Report(t.Context(), i, 1+rnd.IntN(3))
+				require.NoError(t, err)
+			}
+		}
+	}
+	for i := range fleet.Len() {
+		fleet.DropStale(i)
+	}
+	want := map[string]string{}
+	for imei, addr := range fleet.Where() {
+		want[imei] = instances[addr]
+	}
+	require.Len(t, want, 60)
+	require.Eventually(t, func() bool {
+		return maps.Equal(want, rdb.HGetAll(t.Context(), entries).Val())
+	}, patience, 5*time.Millisecond)
+	fleet.CloseAll()
+	require.Eventually(t, func() bool { return rdb.Exists(t.Context(), entries).Val() == 0 }, patience, 5*time.Millisecond)
+}
+
+func TestItServesBeforeRedisAnswersAndHealsWhenItDoes(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	server.Kill()
+	p := serving(t, on(server, append(quick, "--instance-id=ingest-1")...)...)
+	d := p.connect(imei)
+	code, _ := p.get("/healthz")
+	require.Equal(t, 200, code)
+	require.False(t, p.state().Redis.Reachable)
+	p.await(func() bool { code, _ := p.get("/readyz"); return code == 200 }) // after a TTL of trying
+
+	server.Restart()
+	rdb := server.Client()
+	p.await(func() bool { return rdb.HGet(t.Context(), registry.Layout{}.Registry(), imei).Val() == "ingest-1" })
+	_, err := d.Send(t.Context(), teltonika.Codec8, device.NewTrack(1).Next(1)...)
+	require.NoError(t, err)
+	require.True(t, p.state().Redis.Reachable)
+}
+
+func TestOneNodeOfAClusterIsRefused(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--cluster-enabled", "yes")
+	p := start(t, on(server)...)
+	require.Equal(t, exitFailed, p.ends())
+	require.Contains(t, p.log.String(), "node of a Redis Cluster, which is not supported yet: "+server.Addr())
+}
+
+func TestOneNodeOfAClusterIsRefusedWhenItTurnsUpLater(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--cluster-enabled", "yes")
+	server.Kill()
+	p := serving(t, on(server)...)
+	server.Restart()
+	require.Equal(t, exitFailed, p.ends())
+	require.Contains(t, p.log.String(), "node of a Redis Cluster")
+}
+
+func TestARedisThatMayEvictHeartbeatsIsWarnedAbout(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "volatile-ttl")
+	p := serving(t, on(server)...)
+	require.Contains(t, p.log.String(), "maxmemory-policy is volatile-ttl")
+	warnings := p.state().Redis.Warnings
+	require.Len(t, warnings, 1)
+	require.Contains(t, warnings[0], "set noeviction")
+	require.Empty(t, p.state().Redis.ChecksOff)
+}
+
+func TestTheNewerOfTwoProcessesWithOneIDStays(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	older := serving(t, on(server, append(quick, "--instance-id=ingest-1")...)...)
+	d := older.connect(imei)
+	newer := serving(t, on(server, append(quick, "--instance-id=ingest-1")...)...)
+	require.Equal(t, exitFailed, older.ends())
+	require.Contains(t, older.log.String(), registry.ErrSuperseded.Error())
+	require.NoError(t, d.WaitClosed(t.Context()))
+	newer.connect(imei)
+	require.Equal(t, "ingest-1", server.Client().HGet(t.Context(), registry.Layout{}.Registry(), imei).Val())
+	newer.stop()
+	require.Equal(t, exitOK, newer.ends())
+}
+
+func TestSweepAndResignNameTheLeaderElsewhere(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	leader := serving(t, on(server, append(quick, "--instance-id=ingest-1", "--admin-token=secret")...)...)
+	leader.await(func() bool { return leader.state().Janitor.Leading })
+	other := serving(t, on(server, append(quick, "--instance-id=ingest-2", "--admin-token=secret")...)...)
+	for _, path := range []string{"/api/v1/sweep", "/api/v1/resign"} {
+		code, body := other.post(path, "secret")
+		require.Equal(t, 409, code)
+		require.Contains(t, body, `"leader": "ingest-1"`)
+		code, _ = other.post(path, "guess")
+		require.Equal(t, 401, code)
+	}
+	code, body := leader.post("/api/v1/sweep?dry_run=true", "secret")
+	require.Equal(t, 200, code)
+	require.Contains(t, body, `"dry_run": true`)
+	code, _ = other.post("/api/v1/pause?who=ann&why=test", "secret") // holds all of them
+	require.Equal(t, 200, code)
+	leader.await(func() bool { return leader.state().Janitor.Paused != nil })
+	code, _ = leader.post("/api/v1/resign", "secret")
+	require.Equal(t, 200, code)
+	other.await(func() bool { return other.state().Janitor.Leading })
+	require.NotContains(t, leader.log.String()+other.log.String(), "secret")
+}
+
+func TestAReplicaWithoutDeviceSocketsSweepsOnly(t *testing.T) {
+	t.Parallel()
+	p := start(t, "--ingest-addr=off")
+	p.await(func() bool { p.http = p.log.addr("serving HTTP"); return p.http != "" })
+	p.await(func() bool { return p.state().Ready && p.state().Janitor.Leading })
+	require.Empty(t, p.state().Devices.Addr)
+	p.stop()
+	require.Equal(t, exitOK, p.ends())
+}
+
+func TestAnAddressInUseIsAFailure(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close()
+	p := start(t, "--http-addr="+taken.Addr().String())
+	require.Equal(t, exitFailed, p.ends())
+	require.Contains(t, p.log.String(), "HTTP_ADDR")
+	p = start(t, "--ingest-addr="+taken.Addr().String())
+	require.Equal(t, exitFailed, p.ends())
+	require.Contains(t, p.log.String(), "INGEST_ADDR")
+}
+
+func TestARedisThatStandsStillDoesNotKeepAReplica(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	p := serving(t, on(server, append(quick, "--shutdown-grace=3s")...)...)
+	d := p.connect(imei)
+	busy := p.connect("352093081452251")
+	p.await(func() bool { return p.state().Janitor.Leading })
+	server.Stop()
+	defer server.Cont()
+	frame, err := teltonika.AppendFrame(nil, teltonika.Codec8, device.NewTrack(1).Next(1)...)
+	require.NoError(t, err)
+	require.NoError(t, busy.SendRaw(t.Context(), frame))
+	asked := time.Now()
+	p.stop()
+	require.Equal(t, exitOK, p.ends())
+	require.Less(t, time.Since(asked), 3*time.Second)
+	require.NoError(t, d.WaitClosed(t.Context()))
+}
+
+func TestWhatIsAskedForIsPrintedAndWhatIsWrongRefused(t *testing.T) {
+	t.Parallel()
+	var stdout, stderr bytes.Buffer
+	require.Equal(t, exitOK, run(t.Context(), []string{"-h"}, nil, &stdout, &stderr))
+	require.Contains(t, stdout.String(), "--heartbeat-ttl, HEARTBEAT_TTL (default: 90s)")
+	stdout.Reset()
+	require.Equal(t, exitOK, run(t.Context(), []string{"-version"}, nil, &stdout, &stderr))
+	require.Contains(t, stdout.String(), "ingest ")
+	require.Empty(t, stderr.String())
+	require.Equal(t, exitUsage, run(t.Context(), []string{"--nope"}, []string{"HEARTBEAT_TTL=1h30", "REDIS_URL=redis://:hunter2@h:x"}, io.Discard, &stderr))
+	for _, want := range []string{"3 wrong", "--nope", "HEARTBEAT_TTL", "REDIS_URL"} {
+		require.Contains(t, stderr.String(), want)
+	}
+	require.NotContains(t, stderr.String(), "hunter2")
+}
+
+// process is the program as one of its own.
+func process(t *testing.T, args ...string) (*exec.Cmd, *logBuffer) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], append([]string{"--http-addr=127.0.0.1:0", "--ingest-addr=127.0.0.1:0", "--log-format=json"}, args...)...)
+	log := &logBuffer{}
+	cmd.Env = append(os.Environ(), asMain+"=1")
+	cmd.Stderr = log
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	require.Eventually(t, func() bool { return log.addr("listening for devices") != "" }, patience, 5*time.Millisecond)
+	return cmd, log
+}
+
+func TestASignalStopsItGracefully(t *testing.T) {
+	t.Parallel()
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		cmd, log := process(t)
+		require.NoError(t, cmd.Process.Signal(sig))
+		require.NoError(t, cmd.Wait())
+		require.Contains(t, log.String(), `"msg":"stopped"`)
+	}
+}
+
+func TestASecondSignalStopsItAtOnce(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	cmd, log := process(t, on(server, "--shutdown-grace=1m")...)
+	server.Stop() // so that there is something to wait for
+	defer server.Cont()
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	require.Eventually(t, func() bool { return strings.Contains(log.String(), `"msg":"stopping"`) }, patience, time.Millisecond)
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	var exit *exec.ExitError
+	require.ErrorAs(t, cmd.Wait(), &exit)
+	require.Equal(t, exitFailed, exit.ExitCode())
+	require.Contains(t, log.String(), "second signal")
+}

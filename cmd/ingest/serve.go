@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/rollcall-redis/rollcall/internal/embedded"
+	"github.com/rollcall-redis/rollcall/internal/gateway"
+	"github.com/rollcall-redis/rollcall/internal/settings"
+	"github.com/rollcall-redis/rollcall/internal/web"
+	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+// replica is one running instance and its parts.
+type replica struct {
+	settings *settings.Settings
+	log      *slog.Logger
+	began    time.Time
+
+	clients   *clients
+	inspector *inspector
+	registry  *registry.Registry
+	janitor   *janitor.Janitor
+	gateway   *gateway.Gateway
+	web       *web.Server
+	page      net.Listener
+
+	devices  atomic.Pointer[net.TCPAddr] // where devices connect; nil: nowhere (yet)
+	draining atomic.Bool
+}
+
+// serve is a replica's whole life: it assembles everything, serves until ctx ends
+// or a part fails, and stops everything. The error is nil after ctx ended and all
+// has stopped within the grace.
+func serve(ctx context.Context, s *settings.Settings, log *slog.Logger) error {
+	r, err := assemble(ctx, s, log)
+	if err != nil {
+		return err
+	}
+	if err := r.run(ctx); err != nil {
+		return errors.Join(err, r.close())
+	}
+	return r.close()
+}
+
+// assemble makes a replica's parts. It opens the HTTP listener, so that an
+// address in use is known before anything has begun, and asks Redis once whether
+// it can be used, if it answers.
+func assemble(ctx context.Context, s *settings.Settings, log *slog.Logger) (_ *replica, err error) {
+	r := &replica{settings: s, log: log, began: time.Now()}
+	if r.clients, err = connect(s); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.close())
+		}
+	}()
+	r.inspector = &inspector{client: r.clients.data, server: r.clients.server, log: log}
+	if r.clients.embedded != nil {
+		log.Warn(embedded.Notice, "addr", r.clients.embedded.Addr())
+	}
+	if _, err = r.inspector.look(ctx); err != nil {
+		return nil, err
+	}
+
+	metrics := prometheus.NewRegistry()
+	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	r.registry, err = registry.New(registry.Config{
+		Client: r.clients.data, Control: r.clients.control, Instance: s.InstanceID,
+		HeartbeatInterval: s.HeartbeatInterval, HeartbeatTTL: s.HeartbeatTTL,
+		Drain: s.ShutdownGrace * 3 / 10, NoReverseIndex: !s.ReverseIndex,
+		Logger: log, Registerer: metrics,
+	})
+	if err != nil {
+		return nil, err
+	}
+	r.janitor, err = janitor.New(janitor.Config{
+		Client: r.clients.data, Control: r.clients.control, Registry: r.registry,
+		Interval: s.JanitorInterval, LeaseTTL: s.JanitorLeaseTTL,
+		ScanCount: s.JanitorScanCount, DeleteBatch: s.JanitorDeleteBatch,
+		ExistsConcurrency: s.JanitorExistsConcurrency, RedisShare: s.JanitorRedisShare, DryRun: s.JanitorDryRun,
+		Logger: log, Registerer: metrics,
+	})
+	if err != nil {
+		return nil, err
+	}
+	r.gateway, err = gateway.New(gateway.Config{
+		Register: func(ctx context.Context, imei string) gateway.Claim { return r.registry.Register(ctx, imei) },
+		Client:   r.clients.data, MaxLen: s.TelemetryMaxLen, MaxConns: s.IngestMaxConns,
+		Drain: s.ShutdownGrace * 3 / 10, Logger: log, Registerer: metrics,
+	})
+	if err != nil {
+		return nil, err
+	}
+	r.page, err = (&net.ListenConfig{}).Listen(ctx, "tcp", s.HTTPAddr)
+	if err != nil {
+		return nil, fmt.Errorf("ingest: HTTP_ADDR: %w", err)
+	}
+	r.web = web.New(web.Config{Status: r.status, Janitor: r.janitor, Token: string(s.AdminToken), Metrics: metrics, Logger: log})
+	return r, nil
+}
+
+// close gives back what assemble took.
+func (r *replica) close() error {
+	if r.page != nil {
+		_ = r.page.Close() // its server has closed it, if it ever served
+	}
+	if err := r.clients.close(); err != nil {
+		return fmt.Errorf("ingest: close Redis clients: %w", err)
+	}
+	return nil
+}

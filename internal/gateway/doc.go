@@ -1,0 +1,37 @@
+// Package gateway keeps the sockets of Teltonika devices: it greets them,
+// registers them, stores what they report and only then acknowledges it.
+//
+// # A socket's life
+//
+//	accept ─► handshake ─► claim ─► 01 ─► frame ─► store ─► acknowledge ─┐
+//	              │                   ▲                 │                │
+//	              └─► 00, close       └─────────────────┼────────────────┘
+//	                                                    └─► close: no acknowledgement
+//
+// One goroutine serves a socket, and at most one frame of it is under way: a
+// slow Redis delays acknowledgements, devices wait for them, and nothing queues
+// up in memory. An acknowledgement is never later than ten seconds; then the
+// socket is closed and the device sends the frame again. Records are therefore
+// stored at least once, all of a frame or none.
+//
+// # What becomes of a frame
+//
+//	decoded                         records to the stream, then acknowledged
+//	right CRC, records malformed    raw to the dead-letter stream, then acknowledged with
+//	                                the count that the device announced, since it would
+//	                                send the frame for ever and nothing newer
+//	right CRC, unknown codec, or    raw to the dead-letter stream, not acknowledged, closed:
+//	two different record counts     how many records there were is not known
+//	codecs 12 to 15 (commands)      counted; never acknowledged, by protocol
+//	wrong CRC, wrong framing        counted, closed: even the length may be the broken part
+//
+// # What is not promised
+//
+// The streams are capped, approximately. Redis does not say how many of the
+// entries that it trims nobody had read, and they are not counted here; a
+// consumer group's lag (XINFO GROUPS) beside XLEN tells whether its readers
+// keep up.
+//
+// Another replica that gets the same device does not close the socket here; the
+// registry names the newest owner all the same.
+package gateway

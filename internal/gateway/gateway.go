@@ -1,0 +1,255 @@
+package gateway
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+)
+
+// Stream is the default name of the stream of decoded records; [DeadSuffix]
+// makes it that of the dead letters.
+const (
+	Stream     = "telemetry:teltonika"
+	DeadSuffix = ":dead"
+)
+
+// Deadlines of a socket. They are what vendors and fleets need, not a matter of
+// taste, and so no settings: parked devices speak hourly, and a device closes
+// by itself after 30 s without an acknowledgement.
+const (
+	handshakeTime = 15 * time.Second
+	completeTime  = 30 * time.Second
+	idleTime      = 3900 * time.Second
+	claimTime     = time.Second
+	storeTime     = 10 * time.Second
+)
+
+// Claim is what a socket holds while its device is registered through it.
+type Claim interface {
+	// Wait returns when the registration has landed, or with an error when it
+	// has failed or ctx has ended; the socket is served either way.
+	Wait(ctx context.Context) error
+	// Arrived says that a frame arrived that is to be acknowledged.
+	Arrived()
+	// Acknowledged says that the device was sent the acknowledgement.
+	Acknowledged()
+	// Release gives the claim back. It never blocks.
+	Release()
+}
+
+// Config is what a Gateway is made of.
+type Config struct {
+	// Register claims a device for this replica. It must not block; it is given a
+	// context that ends when the gateway gives up its sockets.
+	Register func(ctx context.Context, imei string) Claim
+	// Client stores telemetry. It must not retry by itself (a retried write may
+	// run twice) and must honour contexts.
+	Client redis.UniversalClient
+	// Stream names the telemetry stream; empty means [Stream].
+	Stream string
+	// MaxLen is the approximate cap of either stream, in entries; 0 means a
+	// million.
+	MaxLen int64
+	// MaxConns bounds open sockets; further ones wait in the kernel's backlog. 0
+	// means 100,000.
+	MaxConns int
+	// Drain is how long sockets may take to finish the frame under way after the
+	// gateway was told to stop; 0 means 5 s. Then they are closed. A write that
+	// still waits for Redis ends by its own deadline, ten seconds from its
+	// beginning, or when Client is closed.
+	Drain time.Duration
+	// Logger defaults to slog.Default, Registerer to none.
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// Gateway serves device sockets.
+type Gateway struct {
+	cfg     Config
+	store   *store
+	metrics *metrics
+	slots   chan struct{} // one taken for each open socket
+
+	draining atomic.Bool
+	sockets  sync.WaitGroup
+
+	mu       sync.Mutex
+	sessions map[*session]struct{} // every open socket
+	newest   map[string]*session   // the one of each IMEI that counts
+}
+
+// New makes a Gateway. It returns an error that names what is missing.
+func New(cfg Config) (*Gateway, error) {
+	if cfg.Register == nil || cfg.Client == nil {
+		return nil, errors.New("gateway: Config needs Register and Client")
+	}
+	cfg.Stream = cmp.Or(cfg.Stream, Stream)
+	cfg.MaxLen = cmp.Or(cfg.MaxLen, 1_000_000)
+	cfg.MaxConns = cmp.Or(cfg.MaxConns, 100_000)
+	cfg.Drain = cmp.Or(cfg.Drain, 5*time.Second)
+	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
+	g := &Gateway{
+		cfg:      cfg,
+		store:    &store{client: cfg.Client, stream: cfg.Stream, maxLen: cfg.MaxLen},
+		slots:    make(chan struct{}, cfg.MaxConns),
+		sessions: make(map[*session]struct{}),
+		newest:   make(map[string]*session),
+	}
+	g.metrics = newMetrics(cfg.Registerer, func() float64 { return float64(g.Connections()) })
+	return g, nil
+}
+
+// Listen opens a socket for devices. TCP keepalive is on, sparingly, since a
+// probe wakes the radio of a parked device: a dead peer is noticed after seven
+// minutes.
+func Listen(ctx context.Context, addr string) (net.Listener, error) {
+	lc := net.ListenConfig{KeepAliveConfig: net.KeepAliveConfig{
+		Enable: true, Idle: 5 * time.Minute, Interval: 30 * time.Second, Count: 4,
+	}}
+	return lc.Listen(ctx, "tcp", addr)
+}
+
+// Connections is the number of open sockets, greeted or not.
+func (g *Gateway) Connections() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.sessions)
+}
+
+// Serve accepts devices from ln until ctx ends, then drains: it closes ln, lets
+// each socket finish the frame under way, closes it and releases its claim. No
+// goroutine of its own outlives it. The error is nil after ctx ended, else says
+// why ln failed.
+func (g *Gateway) Serve(ctx context.Context, ln net.Listener) error {
+	stop := context.AfterFunc(ctx, func() { _ = ln.Close() })
+	defer stop()
+
+	// Sockets do not live in ctx: what they have begun they finish.
+	work, abandon := context.WithCancel(context.WithoutCancel(ctx))
+	defer abandon()
+
+	err := g.accept(ctx, work, ln)
+	_ = ln.Close() // again, if ctx closed it
+	g.drain(abandon)
+	return err
+}
+
+// accept returns when ctx has ended or ln has failed for good.
+func (g *Gateway) accept(ctx, work context.Context, ln net.Listener) error {
+	var pause time.Duration
+	for {
+		select {
+		case g.slots <- struct{}{}: // before Accept: who finds no place waits in the backlog
+		case <-ctx.Done():
+			return nil
+		}
+		conn, err := ln.Accept()
+		if err == nil {
+			pause = 0
+			g.start(work, conn)
+			continue
+		}
+		<-g.slots
+		if ctx.Err() != nil {
+			return nil
+		}
+		if errors.Is(err, net.ErrClosed) {
+			return fmt.Errorf("gateway: accept: %w", err)
+		}
+		// Out of descriptors, or a peer that gave up in the backlog: both pass.
+		if pause == 0 {
+			g.cfg.Logger.Warn("cannot accept devices, trying again", "error", err)
+		}
+		pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (g *Gateway) start(work context.Context, conn net.Conn) {
+	s := newSession(g, conn)
+	g.mu.Lock()
+	g.sessions[s] = struct{}{}
+	g.mu.Unlock()
+	g.sockets.Go(func() {
+		defer func() { <-g.slots }()
+		s.run(work)
+	})
+}
+
+// drain ends every socket: gently first, and after Config.Drain by force.
+func (g *Gateway) drain(abandon func()) {
+	g.draining.Store(true)
+	for _, s := range g.open() {
+		s.interrupt()
+	}
+	done := make(chan struct{})
+	go func() {
+		g.sockets.Wait()
+		close(done)
+	}()
+	timer := time.NewTimer(g.cfg.Drain)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return
+	case <-timer.C:
+	}
+	rest := g.open()
+	g.cfg.Logger.Warn("sockets not finished in time, closing them", "sockets", len(rest))
+	abandon()
+	for _, s := range rest {
+		_ = s.conn.Close()
+	}
+	<-done
+}
+
+func (g *Gateway) open() []*session {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	all := make([]*session, 0, len(g.sessions))
+	for s := range g.sessions {
+		all = append(all, s)
+	}
+	return all
+}
+
+// claim registers the device and makes s its newest socket, in one step, so
+// that what counts here is what counts in the registry. An older socket of the
+// device is closed: half-open sockets are normal, and the device is at the
+// newest. (The registry could tell each socket the same through a channel; a
+// goroutine to wait on that would cost more memory than the socket.)
+func (g *Gateway) claim(ctx context.Context, s *session) Claim {
+	g.mu.Lock()
+	c := g.cfg.Register(ctx, s.imei)
+	old := g.newest[s.imei]
+	g.newest[s.imei] = s
+	g.mu.Unlock()
+	if old != nil {
+		old.superseded.Store(true)
+		_ = old.conn.Close()
+	}
+	return c
+}
+
+// forget takes a socket that has ended off the books.
+func (g *Gateway) forget(s *session) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.sessions, s)
+	if g.newest[s.imei] == s {
+		delete(g.newest, s.imei)
+	}
+}

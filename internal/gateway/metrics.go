@@ -1,0 +1,36 @@
+package gateway
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// metrics counts what the sockets do.
+type metrics struct {
+	handshakes  *prometheus.CounterVec // by outcome
+	luhn        prometheus.Counter
+	frames      *prometheus.CounterVec // by codec and outcome
+	records     *prometheus.CounterVec // by codec
+	disconnects *prometheus.CounterVec // by reason
+}
+
+func newMetrics(reg prometheus.Registerer, connections func() float64) *metrics {
+	vec := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+	m := &metrics{
+		handshakes: vec("ingest_handshakes_total",
+			"Handshakes, by outcome: accepted, refused (no IMEI), incomplete (closed or too slow).", "outcome"),
+		luhn: prometheus.NewCounter(prometheus.CounterOpts{Name: "ingest_imei_luhn_failures_total",
+			Help: "Devices accepted although the check digit of their IMEI is wrong."}),
+		frames: vec("ingest_frames_total",
+			"Frames, by codec and outcome: acknowledged, dead (kept as a dead letter), command (never acknowledged), failed (Redis did not take it), unanswered (stored, but the device was gone), rejected (framing or CRC, codec empty).",
+			"codec", "outcome"),
+		records: vec("ingest_records_total", "Records stored, by codec.", "codec"),
+		disconnects: vec("ingest_disconnects_total",
+			"Sockets ended, by reason: refused, closed, idle, incomplete, framing, unknown, store, superseded, draining, network.", "reason"),
+	}
+	if reg != nil {
+		reg.MustRegister(m.handshakes, m.luhn, m.frames, m.records, m.disconnects,
+			prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "ingest_connections",
+				Help: "Device sockets open now."}, connections))
+	}
+	return m
+}

@@ -1,0 +1,234 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rollcall-redis/rollcall/internal/teltonika"
+)
+
+// Why a socket ended, as ingest_disconnects_total says it.
+const (
+	endRefused    = "refused"    // no IMEI, or none in time
+	endClosed     = "closed"     // by the device, between frames
+	endIdle       = "idle"       // silent for longer than parked devices are
+	endIncomplete = "incomplete" // a frame did not arrive whole in time
+	endFraming    = "framing"    // not a frame, or a wrong CRC
+	endUnknown    = "unknown"    // a frame of which the count is not known
+	endStore      = "store"      // Redis did not take the records in time
+	endSuperseded = "superseded" // the device has a newer socket here
+	endDraining   = "draining"   // this replica stops
+	endNetwork    = "network"    // reset, unreachable
+)
+
+// errDraining ends a socket between frames when the replica stops.
+var errDraining = errors.New("gateway: draining")
+
+// session is one device socket. Only its own goroutine uses it, but for conn's
+// Close and deadlines, and superseded.
+type session struct {
+	g      *Gateway
+	conn   net.Conn
+	reader *teltonika.Reader
+	imei   string // empty until the handshake
+	claim  Claim  // nil until then
+
+	superseded atomic.Bool
+}
+
+func newSession(g *Gateway, conn net.Conn) *session {
+	return &session{g: g, conn: conn, reader: teltonika.NewReader(conn, 0)}
+}
+
+// run serves the socket to its end, whatever that is.
+func (s *session) run(ctx context.Context) {
+	reason, err := s.serve(ctx)
+	_ = s.conn.Close()
+	s.g.forget(s)
+	if s.claim != nil {
+		s.claim.Release()
+	}
+	if s.superseded.Load() {
+		reason = endSuperseded
+	}
+	s.g.metrics.disconnects.WithLabelValues(reason).Inc()
+	s.g.cfg.Logger.Debug("device socket ended", "imei", s.imei, "peer", s.conn.RemoteAddr(), "reason", reason, "error", err)
+}
+
+// interrupt wakes the session if it waits for its device.
+func (s *session) interrupt() { _ = s.conn.SetReadDeadline(time.Unix(1, 0)) }
+
+// within gives the device so much time for what is read next. An interrupt that
+// came just before is not lost: draining is set before it.
+func (s *session) within(d time.Duration) error {
+	if err := s.conn.SetReadDeadline(time.Now().Add(d)); err != nil {
+		return err
+	}
+	if s.g.draining.Load() {
+		return errDraining
+	}
+	return nil
+}
+
+func (s *session) serve(ctx context.Context) (reason string, err error) {
+	if reason, err = s.greet(ctx); err != nil {
+		return reason, err
+	}
+	for {
+		if err := s.within(idleTime); err != nil {
+			return s.why(err, endIdle), err
+		}
+		started, err := s.reader.Await()
+		if err != nil {
+			return s.why(err, endIdle), err
+		}
+		if !started {
+			continue // a keep-alive: it only renews the deadline
+		}
+		if err := s.within(completeTime); err != nil {
+			return s.why(err, endIncomplete), err
+		}
+		frame, err := s.reader.Next()
+		if err != nil {
+			if reason = s.why(err, endIncomplete); reason == endFraming {
+				s.g.metrics.frames.WithLabelValues("", "rejected").Inc()
+			}
+			return reason, err
+		}
+		if reason, err = s.handle(ctx, frame); err != nil {
+			return reason, err
+		}
+	}
+}
+
+// greet reads the IMEI, registers the device and accepts it. The registration
+// gets a second to land first; without Redis the device is served all the same,
+// and the registry heals later.
+func (s *session) greet(ctx context.Context) (reason string, err error) {
+	outcome := s.g.metrics.handshakes
+	if err := s.within(handshakeTime); err != nil {
+		return s.why(err, endRefused), err
+	}
+	imei, err := s.reader.IMEI()
+	if err != nil {
+		if errors.Is(err, teltonika.ErrHandshake) {
+			outcome.WithLabelValues("refused").Inc()
+			_ = s.answer([]byte{teltonika.Refuse}) // a courtesy; the socket closes anyway
+			return endRefused, err
+		}
+		outcome.WithLabelValues("incomplete").Inc()
+		return s.why(err, endRefused), err
+	}
+	if !teltonika.LuhnValid(imei) {
+		// Genuine devices fail this, too many to refuse.
+		s.g.metrics.luhn.Inc()
+	}
+	s.imei = imei
+	s.claim = s.g.claim(ctx, s)
+	landing, cancel := context.WithTimeout(ctx, claimTime)
+	defer cancel()
+	if err := s.claim.Wait(landing); err != nil {
+		// The registry has counted it.
+		s.g.cfg.Logger.Debug("device served before its registration landed", "imei", imei, "error", err)
+	}
+	if err := s.answer([]byte{teltonika.Accept}); err != nil {
+		outcome.WithLabelValues("incomplete").Inc()
+		return endNetwork, err
+	}
+	outcome.WithLabelValues("accepted").Inc()
+	return "", nil
+}
+
+// scratch is what handling a frame needs beside the frame; idle sockets, which
+// are nearly all, hold none.
+type scratch struct {
+	batch teltonika.Batch
+	text  []byte
+}
+
+var scratches = sync.Pool{New: func() any { return new(scratch) }}
+
+// handle stores one frame and acknowledges it. An error means that the socket
+// must be closed.
+func (s *session) handle(ctx context.Context, frame teltonika.Frame) (reason string, err error) {
+	codec, outcome := frame.Codec.String(), "acknowledged"
+	defer func() { s.g.metrics.frames.WithLabelValues(codec, outcome).Inc() }()
+	if frame.Codec.IsCommand() {
+		outcome = "command"
+		return "", nil
+	}
+	s.claim.Arrived()
+	work := scratches.Get().(*scratch)
+	defer scratches.Put(work)
+
+	fault := work.batch.Decode(frame.Body)
+	if errors.Is(fault, teltonika.ErrUnknownCodec) {
+		codec = "unknown" // a label for each of 256 ids would be a peer's to choose
+	}
+	if err := s.keep(ctx, frame, work, fault); err != nil {
+		outcome = "failed"
+		return endStore, err
+	}
+	if fault == nil {
+		s.g.metrics.records.WithLabelValues(codec).Add(float64(len(work.batch.Records)))
+	} else {
+		outcome = "dead"
+		s.g.cfg.Logger.Debug("frame kept as a dead letter", "imei", s.imei, "codec", codec, "error", fault)
+	}
+	if errors.Is(fault, teltonika.ErrUnknownCodec) || errors.Is(fault, teltonika.ErrCount) {
+		return endUnknown, fault
+	}
+	var ack [4]byte
+	if err := s.answer(teltonika.AppendAck(ack[:0], int(frame.Count))); err != nil {
+		outcome = "unanswered"
+		return endNetwork, err
+	}
+	s.claim.Acknowledged()
+	return "", nil
+}
+
+// keep writes a frame to Redis, as records or, if it has a fault, as it came. It
+// takes no longer than a device may wait.
+func (s *session) keep(ctx context.Context, frame teltonika.Frame, work *scratch, fault error) error {
+	ctx, cancel := context.WithTimeout(ctx, storeTime)
+	defer cancel()
+	if fault != nil {
+		return s.g.store.dead(ctx, s.imei, frame, fault)
+	}
+	return s.g.store.records(ctx, s.imei, work)
+}
+
+// answer writes a few bytes; a device that does not even take those in time is
+// gone.
+func (s *session) answer(p []byte) error {
+	if err := s.conn.SetWriteDeadline(time.Now().Add(storeTime)); err != nil {
+		return err
+	}
+	_, err := s.conn.Write(p)
+	return err
+}
+
+// why names the reason for which reading ended; late is the one for a deadline
+// that has passed.
+func (s *session) why(err error, late string) string {
+	switch {
+	case s.g.draining.Load():
+		return endDraining
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return late
+	case errors.Is(err, io.EOF):
+		return endClosed
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return endIncomplete
+	case errors.Is(err, teltonika.ErrPreamble), errors.Is(err, teltonika.ErrTooLong),
+		errors.Is(err, teltonika.ErrTooShort), errors.Is(err, teltonika.ErrCRC):
+		return endFraming
+	}
+	return endNetwork
+}

@@ -1,0 +1,257 @@
+package settings
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestNothingSetGivesTheDocumentedDefaults(t *testing.T) {
+	t.Parallel()
+	s, err := Load(nil, []string{"PATH=/bin", "HOME=/root"})
+	require.NoError(t, err)
+	require.True(t, s.Redis.Embedded())
+	require.Equal(t, &Settings{
+		IngestAddr: ":5027", IngestMaxConns: 100000, HTTPAddr: "127.0.0.1:8080",
+		HeartbeatInterval: 30 * time.Second, HeartbeatTTL: 90 * time.Second,
+		JanitorInterval: time.Minute, JanitorLeaseTTL: 15 * time.Second,
+		JanitorScanCount: 1000, JanitorDeleteBatch: 500, JanitorExistsConcurrency: 8, JanitorRedisShare: 0.25,
+		ReverseIndex: true, TelemetryMaxLen: 1000000, ShutdownGrace: 10 * time.Second, LogLevel: slog.LevelInfo,
+	}, s)
+	require.True(t, s.Devices())
+}
+
+func TestEverySettingCanBeGivenBothWays(t *testing.T) {
+	t.Parallel()
+	values := map[string]string{
+		"REDIS_URL": "redis://redis.example:6380/2", "INSTANCE_ID": "ingest-3", "INGEST_ADDR": "off",
+		"INGEST_MAX_CONNS": "7", "HTTP_ADDR": "[::1]:9000", "ADMIN_TOKEN": "opensesame",
+		"HEARTBEAT_INTERVAL": "1s", "HEARTBEAT_TTL": "4s", "JANITOR_INTERVAL": "5s", "JANITOR_LEASE_TTL": "6s",
+		"JANITOR_SCAN_COUNT": "8", "JANITOR_DELETE_BATCH": "9", "JANITOR_EXISTS_CONCURRENCY": "10",
+		"JANITOR_REDIS_SHARE": "1", "JANITOR_DRY_RUN": "true", "REGISTRY_REVERSE_INDEX": "false",
+		"TELEMETRY_MAXLEN": "11", "SHUTDOWN_GRACE": "12s", "LOG_LEVEL": "debug", "LOG_FORMAT": "json",
+	}
+	var environ, equals, apart []string
+	for i := range table {
+		row := &table[i]
+		if row.name == janitorIntervalMS {
+			continue
+		}
+		v, ok := values[row.name]
+		require.True(t, ok, "the test knows no value for %s", row.name)
+		environ = append(environ, row.name+"="+v)
+		equals = append(equals, "-"+row.flag()+"="+v)
+		if row.toggle {
+			apart = append(apart, "--"+row.flag()+"="+v)
+		} else {
+			apart = append(apart, "--"+row.flag(), v)
+		}
+	}
+	want, err := Load(nil, environ)
+	require.NoError(t, err)
+	require.Equal(t, "redis.example:6380/2", want.Redis.String())
+	require.False(t, want.Devices())
+	require.Equal(t, Secret("opensesame"), want.AdminToken)
+	for _, args := range [][]string{equals, apart} {
+		got, err := Load(args, nil)
+		require.NoError(t, err)
+		require.Equal(t, want.Redis.String(), got.Redis.String())
+		got.Redis = want.Redis // holds functions, which are never equal
+		require.Equal(t, want, got)
+	}
+}
+
+func TestAFlagWinsOverTheEnvironment(t *testing.T) {
+	t.Parallel()
+	s, err := Load([]string{"--heartbeat-ttl", "5m", "--janitor-dry-run", "--redis-url="},
+		[]string{"HEARTBEAT_TTL=nonsense", "JANITOR_DRY_RUN=false", "REDIS_URL=redis://elsewhere"})
+	require.NoError(t, err)
+	require.Equal(t, 5*time.Minute, s.HeartbeatTTL)
+	require.True(t, s.JanitorDryRun)
+	require.True(t, s.Redis.Embedded())
+}
+
+func TestTheIntervalMayBeGivenInMilliseconds(t *testing.T) {
+	t.Parallel()
+	s, err := Load(nil, []string{"JANITOR_INTERVAL_MS=1500"})
+	require.NoError(t, err)
+	require.Equal(t, 1500*time.Millisecond, s.JanitorInterval)
+}
+
+func TestAskingForHelpOrVersionIsNotAFault(t *testing.T) {
+	t.Parallel()
+	for _, arg := range []string{"-h", "-help", "--help"} {
+		_, err := Load([]string{"--nonsense", arg}, []string{"HEARTBEAT_TTL=nonsense"})
+		require.ErrorIs(t, err, ErrHelp)
+	}
+	_, err := Load([]string{"-version"}, nil)
+	require.ErrorIs(t, err, ErrVersion)
+}
+
+func TestFaultsNameTheSettingAndWhatWasExpected(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name    string
+		args    []string
+		environ []string
+		want    string // a pattern
+	}{
+		{"a duration without a unit", nil, []string{"HEARTBEAT_TTL=90"}, `HEARTBEAT_TTL: expected a duration.*got "90"`},
+		{"a negative duration", nil, []string{"SHUTDOWN_GRACE=-10s"}, `SHUTDOWN_GRACE: expected a duration`},
+		{"a duration too short to be meant", nil, []string{"JANITOR_LEASE_TTL=1ms"}, `JANITOR_LEASE_TTL: expected.*from 300ms`},
+		{"a TTL below three intervals", nil, []string{"HEARTBEAT_TTL=80s"}, `HEARTBEAT_TTL: expected at least three times HEARTBEAT_INTERVAL \(30s\), got 1m20s`},
+		{"an interval above a third of the TTL", []string{"--heartbeat-interval=31s"}, nil, `HEARTBEAT_TTL: expected at least three times`},
+		{"two spellings of one interval", nil, []string{"JANITOR_INTERVAL=60s", "JANITOR_INTERVAL_MS=60000"}, `expected one of the two, got both`},
+		{"milliseconds with a unit", nil, []string{"JANITOR_INTERVAL_MS=60s"}, `JANITOR_INTERVAL_MS: expected a whole number of milliseconds`},
+		{"milliseconds given and empty", []string{"--janitor-interval-ms="}, nil, `--janitor-interval-ms: expected`},
+		{"a batch that Lua cannot unpack", nil, []string{"JANITOR_DELETE_BATCH=1001"}, `JANITOR_DELETE_BATCH: expected a whole number from 1 to 1000`},
+		{"a number in words", []string{"--ingest-max-conns", "many"}, nil, `--ingest-max-conns: expected a whole number`},
+		{"a share of nothing", nil, []string{"JANITOR_REDIS_SHARE=0"}, `JANITOR_REDIS_SHARE: expected a number above 0`},
+		{"a share of more than all", nil, []string{"JANITOR_REDIS_SHARE=1.01"}, `JANITOR_REDIS_SHARE: expected`},
+		{"a share that is not a number", nil, []string{"JANITOR_REDIS_SHARE=NaN"}, `JANITOR_REDIS_SHARE: expected`},
+		{"a switch that is neither", nil, []string{"JANITOR_DRY_RUN=yes"}, `JANITOR_DRY_RUN: expected true or false, got "yes"`},
+		{"an address without a port", nil, []string{"HTTP_ADDR=localhost"}, `HTTP_ADDR: expected host:port`},
+		{"a port that does not exist", nil, []string{"INGEST_ADDR=:65536"}, `INGEST_ADDR: expected host:port`},
+		{"an instance id that would break keys", nil, []string{"INSTANCE_ID=a b/c"}, `INSTANCE_ID: expected at most 128`},
+		{"a cap below one", nil, []string{"TELEMETRY_MAXLEN=0"}, `TELEMETRY_MAXLEN: expected`},
+		{"an unknown log level", nil, []string{"LOG_LEVEL=INFO+1"}, `LOG_LEVEL: expected debug, info, warn or error`},
+		{"an unknown log format", nil, []string{"LOG_FORMAT=xml"}, `LOG_FORMAT: expected text or json`},
+		{"a flag given empty", []string{"--heartbeat-ttl="}, nil, `--heartbeat-ttl: expected`},
+		{"a flag without its value", []string{"--heartbeat-ttl"}, nil, `--heartbeat-ttl: expected a value`},
+		{"an unknown flag", []string{"--heartbeat-tll", "9s"}, nil, `--heartbeat-tll: no such flag`},
+		{"an argument that is no flag", []string{"serve"}, nil, `argument 1: expected flags only`},
+		{"an unknown variable under a prefix of ours", nil, []string{"JANITOR_INTERVALL=60s"}, `JANITOR_INTERVALL: no such setting`},
+		{"a Cluster", nil, []string{"REDIS_URL=redis://a:7000?addr=b:7000"}, `REDIS_URL: expected.*Cluster, which is not supported yet`},
+		{"another scheme", nil, []string{"REDIS_URL=http://a:7000"}, `REDIS_URL: expected a URL that begins with redis://`},
+		{"no scheme", nil, []string{"REDIS_URL=localhost:6379"}, `REDIS_URL: expected a URL`},
+		{"an unknown option", nil, []string{"REDIS_URL=redis://a?pool=3"}, `REDIS_URL: expected.*unexpected option: pool`},
+		{"a database that is not a number", nil, []string{"REDIS_URL=redis://a/x"}, `REDIS_URL: expected.*invalid database number`},
+		{"a Redis port that does not exist", nil, []string{"REDIS_URL=redis://a:70000"}, `REDIS_URL: expected a port`},
+		{"sentinels without a name", nil, []string{"REDIS_URL=redis://a?master_name="}, `REDIS_URL: expected a name in master_name=`},
+		{"sentinels that read from replicas", nil, []string{"REDIS_URL=redis://a?master_name=m&replica_only=true"}, `REDIS_URL: expected reads from the primary`},
+		{"a token with a line break", nil, []string{"ADMIN_TOKEN=abc\n"}, `ADMIN_TOKEN: expected visible ASCII`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			_, err := Load(tt.args, tt.environ)
+			var faults Faults
+			require.ErrorAs(t, err, &faults)
+			require.Len(t, faults, 1)
+			require.Regexp(t, regexp.MustCompile(tt.want), faults[0])
+		})
+	}
+}
+
+func TestAllFaultsAreReportedTogether(t *testing.T) {
+	t.Parallel()
+	_, err := Load([]string{"--what", "--log-level", "loud", "serve"},
+		[]string{"HEARTBEAT_TTL=x", "JANITOR_FOO=1", "REDIS_URL=ftp://x", "JANITOR_DELETE_BATCH=0"})
+	var faults Faults
+	require.ErrorAs(t, err, &faults)
+	require.Len(t, faults, 7)
+	for _, name := range []string{"--what", "--log-level", "argument 4", "HEARTBEAT_TTL", "JANITOR_FOO", "REDIS_URL", "JANITOR_DELETE_BATCH"} {
+		require.Contains(t, err.Error(), name)
+	}
+}
+
+func TestWhatKubernetesPutsIntoTheEnvironmentIsNoFault(t *testing.T) {
+	t.Parallel()
+	var environ []string
+	for _, service := range []string{"INGEST", "JANITOR", "HEARTBEAT_API", "TELEMETRY"} {
+		for _, rest := range []string{
+			"_SERVICE_HOST=10.0.0.1", "_SERVICE_PORT=5027", "_SERVICE_PORT_DEVICES=5027", "_PORT=tcp://10.0.0.1:5027",
+			"_PORT_5027_TCP=tcp://10.0.0.1:5027", "_PORT_5027_TCP_PROTO=tcp", "_PORT_5027_TCP_PORT=5027", "_PORT_5027_TCP_ADDR=10.0.0.1",
+		} {
+			environ = append(environ, service+rest)
+		}
+	}
+	_, err := Load(nil, append(environ, "REGISTRY_URL=registry.example", "LOG_COLOUR=1", "HEARTBEAT_TTL="))
+	require.NoError(t, err)
+}
+
+// The password stands in every place where an operator may misplace it.
+func TestNoPasswordAppearsAnywhere(t *testing.T) {
+	t.Parallel()
+	const secret = "hunter2"
+	for _, url := range []string{
+		"redis://:hunter2@host:port", "redis://:hunter2@host:6379/x", "redis://:hun#hunter2@host", "redis://:hunter2?x@host",
+		"redis://:x/hunter2@host", "redis://user:hunter2@ho st", "hunter2@host", "redis://:hunter2", "http://:hunter2@host",
+		"redis://host?password=hunter2", "redis://host?master_name=m&password=hunter2&nonsense=1", "redis://host?addr=hunter2@x",
+		"redis://u:hunter2@host?master_name=m&addr=hunter2", "redis://:hunter2@host?pool_size=many", "redis://:%zzhunter2@host",
+	} {
+		for _, place := range []struct{ args, environ []string }{
+			{nil, []string{"REDIS_URL=" + url}},
+			{[]string{"--redis-url", url}, nil},
+			{[]string{"--redis-url=" + url}, nil},
+			{[]string{"--redis-ulr=" + url}, nil},
+			{[]string{"--redis-url" + url}, nil},
+			{[]string{"--redis-ulr", url}, nil},
+			{[]string{url}, nil},
+			{[]string{"--http-addr", "redis://:hunter2@host"}, nil},
+			{nil, []string{"ADMIN_TOKEN=hunter2 \n"}},
+		} {
+			_, err := Load(place.args, place.environ)
+			require.Error(t, err, url)
+			require.NotContains(t, err.Error(), secret, url)
+		}
+	}
+
+	s, err := Load(nil, []string{"REDIS_URL=redis://user:hunter2@host?master_name=m&username=u&password=hunter2", "ADMIN_TOKEN=hunter2"})
+	require.NoError(t, err)
+	var out bytes.Buffer
+	slog.New(slog.NewTextHandler(&out, nil)).Info("settings", "settings", s, "token", s.AdminToken)
+	require.NoError(t, json.NewEncoder(&out).Encode(s.AdminToken))
+	fmt.Fprintf(&out, "%v %+v %#v %s", s.AdminToken, s.AdminToken, s.AdminToken, s.Redis)
+	require.NoError(t, WriteHelp(&out))
+	require.NotContains(t, out.String(), secret)
+	require.Contains(t, out.String(), "m/0 by sentinels host:6379")
+}
+
+func TestHelpShowsEverySettingWithItsDefault(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	require.NoError(t, WriteHelp(&out))
+	for i := range table {
+		row := &table[i]
+		def := row.def
+		if def == "" {
+			def = "empty"
+		}
+		require.Contains(t, out.String(), "--"+row.flag()+", "+row.name+" (default: "+def+")\n")
+	}
+	for line := range strings.Lines(out.String()) {
+		require.LessOrEqual(t, len(line), 81)
+	}
+}
+
+func TestClientsOfBothKindsAreSafeForWrites(t *testing.T) {
+	t.Parallel()
+	single, err := ParseRedis("rediss://user:pw@host:6390/3?read_timeout=4s&max_retries=5")
+	require.NoError(t, err)
+	require.Equal(t, -1, single.Single.MaxRetries)
+	require.True(t, single.Single.ContextTimeoutEnabled)
+	require.Equal(t, 4*time.Second, single.Single.ReadTimeout)
+	require.Equal(t, 10*time.Second, single.Single.WriteTimeout)
+	require.NotNil(t, single.Single.TLSConfig)
+
+	sentinel, err := ParseRedis("redis://a:1?master_name=m&addr=b:2")
+	require.NoError(t, err)
+	require.Equal(t, []string{"a:1", "b:2"}, sentinel.Sentinel.SentinelAddrs)
+	require.Equal(t, -1, sentinel.Sentinel.MaxRetries)
+	require.True(t, sentinel.Sentinel.ContextTimeoutEnabled)
+
+	socket, err := ParseRedis("unix:///run/redis.sock?db=1")
+	require.NoError(t, err)
+	require.Equal(t, "/run/redis.sock/1", socket.String())
+}

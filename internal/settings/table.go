@@ -1,0 +1,200 @@
+package settings
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// setting is one row of the table: a name, what stands if nobody sets it, what
+// it means, and how its text becomes a field.
+type setting struct {
+	name   string // of the environment variable; the flag is derived
+	def    string // in the same syntax as a value; parsed like one
+	help   string
+	secret bool // the value appears nowhere
+	toggle bool // the flag alone means true
+	// set stores a value that it understands; its error says what was expected,
+	// and does not repeat the value.
+	set func(*Settings, string) error
+}
+
+// flag is the setting's name on the command line, without dashes.
+func (s *setting) flag() string {
+	return strings.ReplaceAll(strings.ToLower(s.name), "_", "-")
+}
+
+const (
+	janitorInterval   = "JANITOR_INTERVAL"
+	janitorIntervalMS = "JANITOR_INTERVAL_MS"
+)
+
+// table is every setting there is, in the order in which help shows them.
+var table = []setting{
+	{name: "REDIS_URL", secret: true,
+		help: "redis://, rediss:// or unix://; with master_name= Sentinel (user and password before the @ are then the sentinels', username= and password= the servers'); empty: a Redis inside this process, for trying out",
+		set: func(s *Settings, v string) (err error) {
+			s.Redis, err = ParseRedis(v)
+			return err
+		}},
+	text("INSTANCE_ID", "", "name of this replica; empty: host name and a random part, new at every start",
+		func(s *Settings) *string { return &s.InstanceID }, instanceID),
+	text("INGEST_ADDR", ":5027", "where devices connect; off: no device sockets, only the janitor",
+		func(s *Settings) *string { return &s.IngestAddr }, addressOrOff),
+	number("INGEST_MAX_CONNS", "100000", "most device sockets at once; further ones wait in the backlog",
+		func(s *Settings) *int { return &s.IngestMaxConns }, 1, 10_000_000),
+	text("HTTP_ADDR", "127.0.0.1:8080", "where metrics, health, status and admin are served",
+		func(s *Settings) *string { return &s.HTTPAddr }, address),
+	{name: "ADMIN_TOKEN", secret: true,
+		help: "bearer token for sweep, pause, resume and resign; empty: those are off",
+		set: func(s *Settings, v string) error {
+			s.AdminToken = Secret(v)
+			return token(v)
+		}},
+	duration("HEARTBEAT_INTERVAL", "30s", "time between two heartbeats",
+		func(s *Settings) *time.Duration { return &s.HeartbeatInterval }, 50*time.Millisecond, time.Hour),
+	duration("HEARTBEAT_TTL", "90s", "how long a heartbeat stands; at least three times the interval",
+		func(s *Settings) *time.Duration { return &s.HeartbeatTTL }, 150*time.Millisecond, 24*time.Hour),
+	duration(janitorInterval, "60s", "time between two audits of the whole registry",
+		func(s *Settings) *time.Duration { return &s.JanitorInterval }, 50*time.Millisecond, 24*time.Hour),
+	{name: janitorIntervalMS, help: "the same in milliseconds, for deployments that set it so; not both",
+		set: func(s *Settings, v string) error {
+			ms, err := strconv.ParseInt(v, 10, 64)
+			if err != nil || ms < 50 || ms > 24*time.Hour.Milliseconds() {
+				return errors.New("a whole number of milliseconds from 50 to 86400000")
+			}
+			s.JanitorInterval = time.Duration(ms) * time.Millisecond
+			return nil
+		}},
+	duration("JANITOR_LEASE_TTL", "15s", "how long leadership outlives a leader that died",
+		func(s *Settings) *time.Duration { return &s.JanitorLeaseTTL }, 300*time.Millisecond, 10*time.Minute),
+	number("JANITOR_SCAN_COUNT", "1000", "entries a page of an audit",
+		func(s *Settings) *int { return &s.JanitorScanCount }, 1, 20_000),
+	number("JANITOR_DELETE_BATCH", "500", "entries a guarded delete",
+		func(s *Settings) *int { return &s.JanitorDeleteBatch }, 1, 1000),
+	number("JANITOR_EXISTS_CONCURRENCY", "8", "bound on liveness checks under way",
+		func(s *Settings) *int { return &s.JanitorExistsConcurrency }, 1, 1024),
+	{name: "JANITOR_REDIS_SHARE", def: "0.25", help: "most of Redis' time that sweeping may take",
+		set: func(s *Settings, v string) error {
+			f, err := strconv.ParseFloat(v, 64)
+			if err != nil || !(f > 0 && f <= 1) { // written so that NaN fails
+				return errors.New("a number above 0 and at most 1")
+			}
+			s.JanitorRedisShare = f
+			return nil
+		}},
+	boolean("JANITOR_DRY_RUN", "false", "judge and report, delete nothing",
+		func(s *Settings) *bool { return &s.JanitorDryRun }),
+	boolean("REGISTRY_REVERSE_INDEX", "true", "keep the set of devices of each instance",
+		func(s *Settings) *bool { return &s.ReverseIndex }),
+	{name: "TELEMETRY_MAXLEN", def: "1000000", help: "approximate cap of each telemetry stream, in entries",
+		set: func(s *Settings, v string) error {
+			n, err := strconv.ParseInt(v, 10, 64)
+			if err != nil || n < 1 || n > 1e12 {
+				return errors.New("a whole number from 1 to 1000000000000")
+			}
+			s.TelemetryMaxLen = n
+			return nil
+		}},
+	duration("SHUTDOWN_GRACE", "10s", "most time for a graceful stop; a second SIGTERM leaves at once",
+		func(s *Settings) *time.Duration { return &s.ShutdownGrace }, 100*time.Millisecond, 10*time.Minute),
+	{name: "LOG_LEVEL", def: "info", help: "debug, info, warn or error",
+		set: func(s *Settings, v string) error {
+			// slog would also take "INFO+3"; one spelling is enough.
+			if !slices.Contains([]string{"debug", "info", "warn", "error"}, v) {
+				return errors.New("debug, info, warn or error")
+			}
+			return s.LogLevel.UnmarshalText([]byte(v))
+		}},
+	{name: "LOG_FORMAT", def: "text", help: "text or json",
+		set: func(s *Settings, v string) error {
+			s.LogJSON = v == "json"
+			if v != "json" && v != "text" {
+				return errors.New("text or json")
+			}
+			return nil
+		}},
+}
+
+func text(name, def, help string, field func(*Settings) *string, check func(string) error) setting {
+	return setting{name: name, def: def, help: help, set: func(s *Settings, v string) error {
+		*field(s) = v
+		return check(v)
+	}}
+}
+
+func number(name, def, help string, field func(*Settings) *int, least, most int) setting {
+	return setting{name: name, def: def, help: help, set: func(s *Settings, v string) error {
+		n, err := strconv.Atoi(v)
+		if err != nil || n < least || n > most {
+			return fmt.Errorf("a whole number from %d to %d", least, most)
+		}
+		*field(s) = n
+		return nil
+	}}
+}
+
+func duration(name, def, help string, field func(*Settings) *time.Duration, least, most time.Duration) setting {
+	return setting{name: name, def: def, help: help, set: func(s *Settings, v string) error {
+		d, err := time.ParseDuration(v)
+		if err != nil || d < least || d > most {
+			return fmt.Errorf("a duration with its unit, such as 30s or 1m30s, from %v to %v", least, most)
+		}
+		*field(s) = d
+		return nil
+	}}
+}
+
+func boolean(name, def, help string, field func(*Settings) *bool) setting {
+	return setting{name: name, def: def, help: help, toggle: true, set: func(s *Settings, v string) error {
+		b, err := strconv.ParseBool(v)
+		if err != nil {
+			return errors.New("true or false")
+		}
+		*field(s) = b
+		return nil
+	}}
+}
+
+// instanceID accepts what can stand in a key, in the lease's value (which a
+// slash would cut in two) and in a metric's label without surprises.
+func instanceID(v string) error {
+	ok := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.:", r)
+	}
+	if len(v) > 128 || strings.ContainsFunc(v, func(r rune) bool { return !ok(r) }) {
+		return errors.New("at most 128 letters, digits, '-', '_', '.' or ':'")
+	}
+	return nil
+}
+
+func address(v string) error {
+	_, port, err := net.SplitHostPort(v)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		return errors.New("host:port, or :port for every interface")
+	}
+	return nil
+}
+
+func addressOrOff(v string) error {
+	if v != Off && address(v) != nil {
+		return errors.New("host:port, :port for every interface, or off")
+	}
+	return nil
+}
+
+// token accepts what a client can send in an Authorization header; a trailing
+// line break from a secrets file would otherwise lock every administrator out.
+func token(v string) error {
+	if len(v) > 1024 || strings.ContainsFunc(v, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return errors.New("visible ASCII characters without spaces or line breaks, at most 1024")
+	}
+	return nil
+}
