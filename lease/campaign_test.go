@@ -16,7 +16,7 @@ func TestLostReplyOfAnAcquireThatHappened(t *testing.T) {
 		a.line.breaksOnce("acquire", mute)
 		began := time.Now()
 		a.run(untilEnd)
-		term := <-a.terms
+		term := await(b, a.terms)
 		require.Less(t, time.Since(began), b.ttl, "it did not wait for its own lease to lapse")
 		require.Equal(t, 1, a.line.count("acquire"), "it found it its own")
 		require.Equal(t, term.Token(), b.value())
@@ -33,7 +33,7 @@ func TestLostRequestOfAnAcquire(t *testing.T) {
 		a.line.breaksOnce("acquire", drop)
 		began := time.Now()
 		a.run(untilEnd)
-		term := <-a.terms
+		term := await(b, a.terms)
 		require.Less(t, time.Since(began), b.ttl)
 		require.Equal(t, 2, a.line.count("acquire"))
 		require.Equal(t, term.Token(), b.value())
@@ -45,7 +45,7 @@ func TestAcquireThatLandsLateIsFoundAndNotDeletedAgain(t *testing.T) {
 		a := b.candidate("a")
 		a.line.breaksOnce("acquire", late)
 		a.run(untilEnd)
-		term := <-a.terms
+		term := await(b, a.terms)
 		require.Equal(t, 1, a.line.count("acquire"))
 		time.Sleep(time.Hour)
 		require.Equal(t, term.Token(), b.value())
@@ -56,15 +56,31 @@ func TestAcquireThatLandsLateIsFoundAndNotDeletedAgain(t *testing.T) {
 // redsync sends a script that deletes the token after an acquire that failed.
 // It may reach the server after the lease was found ours: nobody would hold it.
 func TestNoDeletionIsUnderWayAfterAnAcquireOfUnknownFate(t *testing.T) {
+	for name, f := range map[string]fault{"no reply comes": mute, "the connection breaks": cut} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bench) {
+				a := b.candidate("a")
+				a.line.breaksOnce("acquire", f)
+				l := newLock(a.client, b.key, "a", a.pace)
+				err := l.acquire(t.Context(), time.Second)
+				require.ErrorContains(t, err, "acquire failed after")
+				require.NotErrorIs(t, err, errNotMine)
+				require.Equal(t, l.token, b.value())
+				require.NoError(t, l.extend(t.Context(), time.Second))
+			})
+		})
+	}
+}
+
+func TestSlowAcquireIsTrustedFromItsRequest(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		a := b.candidate("a")
-		a.line.breaksOnce("acquire", mute)
-		l := newLock(a.client, b.key, "a", a.pace)
-		err := l.acquire(t.Context(), time.Second)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.ErrorContains(t, err, "acquire failed after 1s")
-		require.Equal(t, l.token, b.value())
-		require.NoError(t, l.extend(t.Context(), time.Second))
+		a.line.breaksOnce("acquire", stuck)
+		a.run(untilEnd)
+		time.Sleep(3 * time.Second)
+		a.line.mend()
+		term := await(b, a.terms)
+		require.Equal(t, b.ttl-b.ttl/10-3*time.Second, term.Remaining())
 	})
 }
 
@@ -76,7 +92,7 @@ func TestAttemptOfUnknownFateIsForgoneAtTheEnd(t *testing.T) {
 		time.Sleep(time.Second)
 		require.NotEmpty(t, b.value())
 		a.stop()
-		require.NoError(t, <-a.ended)
+		require.NoError(t, await(b, a.ended))
 		require.Empty(t, b.value())
 		require.Empty(t, a.seen())
 	})
@@ -85,7 +101,7 @@ func TestAttemptOfUnknownFateIsForgoneAtTheEnd(t *testing.T) {
 func TestWaitersOnlyLook(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		a := b.candidate("a").run(untilEnd)
-		<-a.terms
+		await(b, a.terms)
 		waiter := b.candidate("b").run(untilEnd)
 		time.Sleep(time.Minute)
 		require.InDelta(t, 20, waiter.line.count("look"), 5)
@@ -100,7 +116,7 @@ func TestExpiredLeaseIsTakenAtOnce(t *testing.T) {
 		require.NoError(t, b.admin.Set(t.Context(), b.key, "gone/1", b.ttl).Err())
 		began := time.Now()
 		a := b.candidate("a").run(untilEnd)
-		<-a.terms
+		await(b, a.terms)
 		require.LessOrEqual(t, time.Since(began), b.ttl+wakeJitter)
 	})
 }
@@ -127,7 +143,7 @@ func TestEpochThatCannotBeDrawnGivesTheLeaseBack(t *testing.T) {
 		require.Empty(t, a.terms)
 		require.Contains(t, a.log.all(), "lease cannot be contended for")
 		require.NoError(t, b.admin.Del(t.Context(), "{janitor:leader}:epoch").Err())
-		<-a.terms
+		await(b, a.terms)
 		require.Contains(t, a.log.all(), "lease can be contended for again")
 	})
 }
@@ -139,13 +155,13 @@ func TestEpochRisesThoughTheStoredOneIsLost(t *testing.T) {
 		ahead := uint64(time.Now().Add(time.Hour).UnixMicro())
 		require.NoError(t, b.admin.Set(t.Context(), epochKey, ahead, 0).Err())
 		a := b.candidate("a").run(untilEnd)
-		term := <-a.terms
+		term := await(b, a.terms)
 		require.Equal(t, ahead+1, term.Epoch())
 		waiter := b.candidate("b").run(untilEnd) // has only seen it
 		time.Sleep(5 * time.Second)
 		require.NoError(t, b.admin.Del(t.Context(), epochKey).Err())
 		a.Resign(0)
-		require.Equal(t, ahead+2, (<-waiter.terms).Epoch())
+		require.Equal(t, ahead+2, await(b, waiter.terms).Epoch())
 	})
 }
 
@@ -159,10 +175,10 @@ func TestDamagedEpochIsNeitherRememberedNorCountedOn(t *testing.T) {
 			require.Equal(t, leads, a.leads(), damage)
 			require.NoError(t, b.admin.Del(t.Context(), epochKey).Err())
 			if !leads {
-				require.Less(t, (<-a.terms).Epoch(), uint64(time.Now().Add(time.Second).UnixMicro()))
+				require.Less(t, await(b, a.terms).Epoch(), uint64(time.Now().Add(time.Second).UnixMicro()))
 			}
 			a.stop()
-			require.NoError(t, <-a.ended)
+			require.NoError(t, await(b, a.ended))
 		}
 	})
 }
@@ -170,7 +186,7 @@ func TestDamagedEpochIsNeitherRememberedNorCountedOn(t *testing.T) {
 func TestRedrawRaisesTheEpochWithinTheTerm(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		a := b.candidate("a").run(untilEnd)
-		term := <-a.terms
+		term := await(b, a.terms)
 		first := term.Epoch()
 		second, err := term.Redraw(t.Context(), 0)
 		require.NoError(t, err)
@@ -220,7 +236,7 @@ func TestLiveHolderWithALongerTTLIsLeftAlone(t *testing.T) {
 		longer := *b
 		longer.ttl = 4 * b.ttl
 		a := longer.candidate("a").run(untilEnd)
-		term := <-a.terms
+		term := await(b, a.terms)
 		waiter := b.candidate("b").run(untilEnd)
 		time.Sleep(time.Hour)
 		require.True(t, term.Valid())

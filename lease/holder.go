@@ -43,10 +43,11 @@ func (e *Elector) look(ctx context.Context) (h Holder, held bool, err error) {
 	p := e.client.Pipeline()
 	value, left, epoch := p.Get(ctx, e.key), p.PTTL(ctx, e.key), p.Get(ctx, e.epochKey)
 	// The pipeline's own error is that of its first command to fail, and an
-	// absent key is one; so each is asked.
-	_, _ = p.Exec(ctx)
-	for _, cmd := range []redis.Cmder{value, left, epoch} {
-		if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
+	// absent key is one; so each is asked. Only the pipeline has the error of a
+	// connection that was refused (a wrong password), and no command knows of it.
+	_, err = p.Exec(ctx)
+	for _, err := range []error{err, value.Err(), left.Err(), epoch.Err()} {
+		if err != nil && !errors.Is(err, redis.Nil) {
 			return Holder{}, false, fmt.Errorf("lease: look at the holder: %w", err)
 		}
 	}

@@ -25,11 +25,11 @@ func TestTermEndsBeforeTheLeaseCanExpireWhenRedisHangs(t *testing.T) {
 					return nil
 				})
 				t.Cleanup(a.line.mend)
-				term := <-a.terms
+				term := await(b, a.terms)
 				time.Sleep(time.Minute) // renewed since
 				a.line.breaks(f)
 				broken := time.Now()
-				<-term.ctx.Done()
+				await(b, term.ctx.Done())
 				require.Equal(t, term.Token(), b.value(), "it still stands")
 				left := b.admin.PTTL(t.Context(), b.key).Val()
 				require.GreaterOrEqual(t, left, b.ttl/10)
@@ -44,7 +44,7 @@ func TestTermEndsBeforeTheLeaseCanExpireWhenRedisHangs(t *testing.T) {
 				}
 
 				other := b.candidate("b").run(untilEnd)
-				<-other.terms
+				await(b, other.terms)
 				require.Less(t, time.Since(broken), 2*b.ttl)
 				synctest.Wait()
 				require.Len(t, a.terms, 0)
@@ -63,7 +63,7 @@ func TestLostReplyOfARenewalDoesNotEndTheTerm(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bench) {
 				a := b.candidate("a").run(untilEnd)
-				term := <-a.terms
+				term := await(b, a.terms)
 				for range 10 {
 					time.Sleep(time.Minute)
 					a.line.breaksOnce("extend", f)
@@ -79,7 +79,7 @@ func TestLostReplyOfARenewalDoesNotEndTheTerm(t *testing.T) {
 func TestSlowRenewalIsTrustedFromItsRequest(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		a := b.candidate("a").run(untilEnd)
-		term := <-a.terms
+		term := await(b, a.terms)
 		a.line.breaksOnce("extend", stuck)
 		time.Sleep(b.ttl/3 + 4*time.Second) // the renewal is under way for 4 s
 		a.line.mend()
@@ -97,7 +97,7 @@ func TestRenewalThatIsAnsweredTakenEndsTheTermAtOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bench) {
 				a := b.candidate("a").run(untilEnd)
-				term := <-a.terms
+				term := await(b, a.terms)
 				time.Sleep(time.Minute + time.Millisecond)
 				if value == "" {
 					require.NoError(t, b.admin.Del(t.Context(), b.key).Err())
@@ -105,12 +105,12 @@ func TestRenewalThatIsAnsweredTakenEndsTheTermAtOnce(t *testing.T) {
 					require.NoError(t, b.admin.Set(t.Context(), b.key, value, 8*time.Second).Err())
 				}
 				taken := time.Now()
-				<-term.ctx.Done()
+				await(b, term.ctx.Done())
 				require.LessOrEqual(t, time.Since(taken), b.ttl/3, "with the next renewal")
 				require.ErrorIs(t, context.Cause(term.ctx), ErrLost)
 				require.ErrorIs(t, context.Cause(term.ctx), errNotMine)
 				require.NotEqual(t, term.Token(), b.value())
-				again := <-a.terms
+				again := await(b, a.terms)
 				require.NotEqual(t, term.Token(), again.Token(), "a term that was interrupted does not go on")
 				require.Greater(t, again.Epoch(), term.Epoch())
 				require.Equal(t, []Event{Acquired, Lost, Acquired}, a.seen())
@@ -136,7 +136,7 @@ func TestLeaseIsHeldUntilTheWorkIsBack(t *testing.T) {
 					back = time.Now()
 					return nil
 				})
-				term := <-a.terms
+				term := await(b, a.terms)
 				other := b.candidate("b").run(untilEnd)
 				time.Sleep(4 * time.Second) // the lease is not fresh
 				leave(a)
@@ -146,7 +146,7 @@ func TestLeaseIsHeldUntilTheWorkIsBack(t *testing.T) {
 					require.Equal(t, term.Token(), b.value())
 					require.Greater(t, b.admin.PTTL(t.Context(), b.key).Val(), b.ttl/2)
 				}
-				<-other.terms
+				await(b, other.terms)
 				require.False(t, back.IsZero())
 				require.LessOrEqual(t, time.Since(back), wakeJitter)
 				require.Equal(t, []Event{Acquired, Released}, a.seen())
@@ -157,20 +157,21 @@ func TestLeaseIsHeldUntilTheWorkIsBack(t *testing.T) {
 
 func TestWorkThatDoesNotEndLosesTheLease(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		free := make(chan struct{})
-		a := b.candidate("a").run(func(context.Context, *Term) error { <-free; return nil })
-		<-a.terms
+		free, let := context.WithCancel(context.WithoutCancel(t.Context()))
+		a := b.candidate("a").run(func(context.Context, *Term) error { <-free.Done(); return nil })
+		t.Cleanup(let)
+		await(b, a.terms)
 		other := b.candidate("b").run(untilEnd)
 		time.Sleep(time.Second)
 		a.stop()
 		stopped := time.Now()
-		term := <-other.terms
+		term := await(b, other.terms)
 		require.LessOrEqual(t, time.Since(stopped), 2*b.ttl+wakeJitter, "held for a TTL, lapsed after another")
 		require.Contains(t, a.log.all(), "led function outlives its term, the lease is left to lapse")
 		time.Sleep(time.Hour)
 		require.Empty(t, a.ended, "Run does not leave it behind")
-		close(free)
-		require.NoError(t, <-a.ended)
+		let()
+		require.NoError(t, await(b, a.ended))
 		require.Equal(t, term.Token(), b.value(), "the successor's lease is untouched")
 		require.Equal(t, []Event{Acquired, Lost}, a.seen())
 	})
@@ -181,7 +182,7 @@ func TestRunReturnsInBoundedTimeThoughTheReleaseFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bench) {
 				a := b.candidate("a").run(untilEnd)
-				<-a.terms
+				await(b, a.terms)
 				a.line.breaksIf(func(cmd redis.Cmder) fault {
 					if kindOf(cmd) == "release" {
 						return f
@@ -190,10 +191,10 @@ func TestRunReturnsInBoundedTimeThoughTheReleaseFails(t *testing.T) {
 				})
 				a.stop()
 				stopped := time.Now()
-				require.NoError(t, <-a.ended)
+				require.NoError(t, await(b, a.ended))
 				require.Less(t, time.Since(stopped), b.ttl/3)
 				other := b.candidate("b").run(untilEnd)
-				<-other.terms
+				await(b, other.terms)
 				require.LessOrEqual(t, time.Since(stopped), b.ttl+wakeJitter, "the TTL is the safety net")
 			})
 		})
@@ -205,10 +206,10 @@ func TestLostReplyOfAReleaseIsAskedAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bench) {
 				a := b.candidate("a").run(untilEnd)
-				<-a.terms
+				await(b, a.terms)
 				a.line.breaksOnce("release", f)
 				a.stop()
-				require.NoError(t, <-a.ended)
+				require.NoError(t, await(b, a.ended))
 				require.Empty(t, b.value())
 				require.Equal(t, []Event{Acquired, Released}, a.seen())
 				require.Equal(t, 1, a.line.count("announce"))

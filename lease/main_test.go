@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha1"
 	"encoding/hex"
+	"io"
 	"log/slog"
 	"sync"
 	"testing"
@@ -51,6 +52,17 @@ func (b *bench) value() string {
 	v, err := b.admin.Get(b.t.Context(), b.key).Result()
 	if err != redis.Nil {
 		require.NoError(b.t, err)
+	}
+	return v
+}
+
+// await receives what must come while a lease could have lapsed many times.
+func await[T any](b *bench, c <-chan T) (v T) {
+	b.t.Helper()
+	select {
+	case v = <-c:
+	case <-time.After(20 * b.ttl):
+		require.FailNow(b.t, "nothing comes")
 	}
 	return v
 }
@@ -140,6 +152,7 @@ const (
 	none  fault = iota
 	drop        // the request does not arrive, and no reply comes
 	mute        // the request is carried out, and no reply comes
+	cut         // the request is carried out, and the connection breaks
 	late        // no reply comes, and the request is carried out a second later
 	stuck       // nothing happens until the line is mended, whatever the context says
 )
@@ -226,6 +239,7 @@ func (l *line) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 
 // meet lets commands meet the fault.
 func (f fault) meet(ctx context.Context, freed <-chan struct{}, next func() error, cmds ...redis.Cmder) error {
+	failed := context.DeadlineExceeded
 	switch f {
 	case none:
 		return next()
@@ -235,11 +249,15 @@ func (f fault) meet(ctx context.Context, freed <-chan struct{}, next func() erro
 		<-freed
 		return next()
 	}
-	<-ctx.Done()
-	for _, cmd := range cmds {
-		cmd.SetErr(context.DeadlineExceeded)
+	if f == cut {
+		_, failed = next(), io.ErrUnexpectedEOF
+	} else {
+		<-ctx.Done()
 	}
-	return context.DeadlineExceeded
+	for _, cmd := range cmds {
+		cmd.SetErr(failed)
+	}
+	return failed
 }
 
 // kindOf names what a command does for a lease.

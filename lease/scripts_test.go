@@ -155,7 +155,7 @@ func TestThreeCandidates(t *testing.T) {
 			return err == nil && n[second.channel] == int64(len(cs))
 		}, 5*time.Second, 5*time.Millisecond)
 		second.stop()
-		require.NoError(t, <-second.ended)
+		require.NoError(t, await(b, second.ended))
 		released := time.Now()
 		third := next(second)
 		require.Less(t, time.Since(released), slack)

@@ -17,12 +17,12 @@ func TestServerThatStandsStillEndsTheTermInTime(t *testing.T) {
 	srv := redistest.Start(t)
 	b := newBench(t, srv.Options(), "leader", 1500*time.Millisecond)
 	a, other := b.candidate("a").run(untilEnd), b.candidate("b")
-	term := <-a.terms
+	term := await(b, a.terms)
 	other.run(untilEnd)
 
 	srv.Stop()
 	stopped := time.Now()
-	<-term.ctx.Done()
+	await(b, term.ctx.Done())
 	require.Less(t, time.Since(stopped), b.ttl-b.ttl/10+300*time.Millisecond)
 	require.ErrorIs(t, context.Cause(term.ctx), ErrLost)
 	require.False(t, a.leads())
@@ -37,7 +37,7 @@ func TestWaiterSubscribesAgainAfterItsConnectionBroke(t *testing.T) {
 	srv := redistest.Start(t)
 	b := newBench(t, srv.Options(), "leader", 10*time.Second)
 	a := b.candidate("a").run(untilEnd)
-	<-a.terms
+	await(b, a.terms)
 	waiter := b.candidate("b").run(untilEnd)
 	subscribers := func() int64 {
 		n, err := b.admin.PubSubNumSub(context.Background(), a.channel).Result()
@@ -51,9 +51,9 @@ func TestWaiterSubscribesAgainAfterItsConnectionBroke(t *testing.T) {
 	require.Eventually(t, func() bool { return subscribers() == 2 }, 10*time.Second, 5*time.Millisecond)
 
 	a.stop()
-	require.NoError(t, <-a.ended)
+	require.NoError(t, await(b, a.ended))
 	released := time.Now()
-	<-waiter.terms
+	await(b, waiter.terms)
 	require.Less(t, time.Since(released), time.Second, "well before its next look would do it")
 }
 
@@ -62,10 +62,10 @@ func TestServerThatIsDownIsWaitedFor(t *testing.T) {
 	srv := redistest.Start(t)
 	b := newBench(t, srv.Options(), "leader", 1500*time.Millisecond)
 	a := b.candidate("a").run(untilEnd)
-	first := <-a.terms
+	first := await(b, a.terms)
 	srv.Kill()
-	<-first.ctx.Done()
+	await(b, first.ctx.Done())
 	srv.Restart()
-	second := <-a.terms
+	second := await(b, a.terms)
 	require.Greater(t, second.Epoch(), first.Epoch(), "though nothing is left of it")
 }

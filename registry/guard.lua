@@ -40,11 +40,11 @@ end
 -- 4. The owner is silent.
 if ARGV[6] ~= '' and redis.call('EXISTS', KEYS[5]) == 1 then return answer('ALIVE') end
 
--- 5. record(deleted, reowned, name, list) writes the audit record: `deleted` items, listed under `name`
+-- 5. record(deleted, reowned, name, list) writes the audit record: at which server time (ms), `deleted` items, listed under `name`
 -- as a JSON array; `reowned` candidates were found to be somebody else's. Anything but nil is
 -- the script's result, to be returned at once: the id is not above the newest, a newer term has begun.
 local function record(deleted, reowned, name, list)
-  local ok = redis.pcall('XADD', KEYS[1], ARGV[1], 'leader', ARGV[5], 'owner', ARGV[6], 'sweep', ARGV[7],
+  local ok = redis.pcall('XADD', KEYS[1], ARGV[1], 'at', text(now), 'leader', ARGV[5], 'owner', ARGV[6], 'sweep', ARGV[7],
     'count', deleted, 'reowned', reowned, name, deleted > 0 and cjson.encode(list) or '[]')
   if type(ok) == 'table' and ok.err then
     if string.find(ok.err, 'equal or smaller', 1, true) then return answer('FENCED') end

@@ -108,12 +108,17 @@ func TestGuardEvictsExactlyWhatStillNamesTheDeadOwner(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, records, 2)
 		require.Equal(t, "100-0", records[0].ID)
-		require.Equal(t, redis.XMessage{ID: "100-1", Values: map[string]any{
-			"leader": "leader", "owner": "dead", "sweep": "registry", "count": "2", "reowned": "1", "imeis": `["a","b"]`,
-		}}, redis.XMessage{ID: records[1].ID, Values: records[1].Values})
-
 		tick, err := s.guard.Tick(ctx)
 		require.NoError(t, err)
+		at, err := strconv.ParseInt(fmt.Sprint(records[1].Values["at"]), 10, 64)
+		require.NoError(t, err)
+		require.WithinDuration(t, tick.Now, time.UnixMilli(at), time.Minute)
+		delete(records[1].Values, "at")
+		require.Equal(t, "100-1", records[1].ID)
+		require.Equal(t, map[string]any{
+			"leader": "leader", "owner": "dead", "sweep": "registry", "count": "2", "reowned": "1", "imeis": `["a","b"]`,
+		}, records[1].Values)
+
 		require.EqualValues(t, 2, tick.Evicted)
 		require.EqualValues(t, 2, tick.Instances)
 
