@@ -1,0 +1,134 @@
+package janitor
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	sweepRegistry = "registry"
+	// runIDFresh is how often a scan under way asks whether it still talks to the same server.
+	runIDFresh = time.Second
+	// scanStarts is how often a scan may begin anew in one pass.
+	scanStarts = 3
+)
+
+var errRestarted = errors.New("janitor: server changed during the scan")
+
+// registrySweep is the audit: it scans all entries, and evicts those whose owner is dead, whoever
+// that was and whether or not an index or the roster remembers it.
+type registrySweep struct{}
+
+func (registrySweep) Name() string            { return sweepRegistry }
+func (registrySweep) Interval() time.Duration { return 0 }
+
+func (s registrySweep) Pass(ctx context.Context, p *Pass) error {
+	if err := p.Ready(ctx); err != nil {
+		return err
+	}
+	var err error
+	for range scanStarts {
+		if err = s.scan(ctx, p); !errors.Is(err, errRestarted) {
+			break
+		}
+	}
+	return err
+}
+
+// scan goes through the whole hash once. A cursor means something only to the server that gave it: when
+// another has taken its place, errRestarted.
+func (s registrySweep) scan(ctx context.Context, p *Pass) error {
+	server, err := s.serverID(ctx, p)
+	if err != nil {
+		return err
+	}
+	asked := time.Now()
+	b := newBasket(p)
+	for cursor := uint64(0); ; {
+		var page []string
+		err := p.Call(ctx, func(ctx context.Context) (err error) {
+			page, cursor, err = p.Client().HScan(ctx, p.Layout().Registry(), cursor, "", int64(p.PageSize())).Result()
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if err := s.page(ctx, p, b, page); err != nil {
+			return err
+		}
+		if cursor == 0 || time.Since(asked) >= runIDFresh {
+			now, err := s.serverID(ctx, p)
+			if err != nil {
+				return err
+			}
+			if now != server {
+				return errRestarted
+			}
+			asked = time.Now()
+		}
+		if cursor == 0 {
+			return b.empty(ctx)
+		}
+	}
+}
+
+// page judges the owners of one page and puts what names a dead one into the basket.
+func (registrySweep) page(ctx context.Context, p *Pass, b *basket, page []string) error {
+	p.Scanned(len(page) / 2)
+	entries := make(map[string][]string) // by owner
+	for i := 0; i+1 < len(page); i += 2 {
+		imei, owner := page[i], page[i+1]
+		if only := p.Owner(); only == "" || only == owner {
+			entries[owner] = append(entries[owner], imei)
+		}
+	}
+	owners := make([]string, 0, len(entries))
+	for owner := range entries {
+		owners = append(owners, owner)
+	}
+	liveness, err := p.Judge(ctx, owners)
+	if err != nil {
+		return err
+	}
+	for owner, imeis := range entries {
+		switch liveness[owner] {
+		case Unreadable:
+			p.Spared(SparedUnreadable, len(imeis))
+		case Dead:
+			for _, imei := range imeis {
+				if err := b.add(ctx, owner, imei); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// serverID asks which life of which server this is; "" where that is not offered, and then the check
+// is off.
+func (registrySweep) serverID(ctx context.Context, p *Pass) (id string, err error) {
+	err = p.Call(ctx, func(ctx context.Context) error {
+		info, err := p.Client().Info(ctx, "server").Result()
+		if reply := redis.Error(nil); errors.As(err, &reply) { // refused, or no such section
+			return nil
+		}
+		id = runID(info)
+		return err
+	})
+	return id, err
+}
+
+// runID is the identity of the server's present life; "" where that is not offered.
+func runID(info string) string {
+	for line := range strings.Lines(info) {
+		if id, ok := strings.CutPrefix(line, "run_id:"); ok {
+			return strings.TrimSpace(id)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,84 @@
+package janitor
+
+import (
+	"context"
+	"errors"
+
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+// basketBatches bounds what a basket holds, in full batches: a thousand dead owners with an entry
+// each on every page should neither be reaped one by one nor be kept until the end.
+const basketBatches = 20
+
+// basket collects condemned entries by owner and reaps them in full batches. An owner that turns out to live,
+// or that cannot be swept, is left alone from then on.
+type basket struct {
+	p     *Pass
+	items map[string]map[string]struct{} // owner -> IMEIs: scans repeat themselves, batches must not
+	held  int
+	left  map[string]bool // owners left alone
+}
+
+func newBasket(p *Pass) *basket {
+	return &basket{p: p, items: map[string]map[string]struct{}{}, left: map[string]bool{}}
+}
+
+// add takes an entry, and reaps what has become a full batch.
+func (b *basket) add(ctx context.Context, owner, imei string) error {
+	if b.left[owner] {
+		return nil
+	}
+	own := b.items[owner]
+	if own == nil {
+		own = make(map[string]struct{})
+		b.items[owner] = own
+	}
+	before := len(own)
+	own[imei] = struct{}{}
+	b.held += len(own) - before
+	if len(own) >= b.p.BatchSize() {
+		return b.reap(ctx, owner)
+	}
+	if b.held >= basketBatches*b.p.BatchSize() {
+		return b.empty(ctx)
+	}
+	return nil
+}
+
+// empty reaps all that is left in the basket.
+func (b *basket) empty(ctx context.Context) error {
+	for owner := range b.items {
+		if err := b.reap(ctx, owner); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reap reaps one owner's entries: at most a batch, since add saw to it.
+func (b *basket) reap(ctx context.Context, owner string) error {
+	imeis := make([]string, 0, len(b.items[owner]))
+	for imei := range b.items[owner] {
+		imeis = append(imeis, imei)
+	}
+	delete(b.items, owner)
+	b.held -= len(imeis)
+	layout := b.p.Layout()
+	a, err := b.p.Reap(ctx, Batch{
+		Owner: owner,
+		Body:  registry.EvictEntries,
+		Keys:  []string{layout.Registry(), layout.Devices(owner)},
+		Items: imeis,
+	})
+	switch {
+	case errors.Is(err, ErrRefused):
+		// Its index is of another type: what cannot be read keeps its owner, not the pass.
+		b.p.Spared(SparedUnreadable, len(imeis))
+		b.left[owner] = true
+		return nil
+	case err == nil && a.Verdict == registry.Alive:
+		b.left[owner] = true
+	}
+	return err
+}

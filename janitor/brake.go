@@ -1,0 +1,117 @@
+package janitor
+
+import "time"
+
+// tracker knows which owners lived when, as far as this term has seen, and says when more of them
+// have fallen silent than can be believed. It is pure: told what was seen when, it reads no clock.
+//
+//	fallen = fell silent within the last TTL, swept or not, without a goodbye
+//	known  = those of whom it is believed that they lived a TTL ago, or have fallen since
+//	tripped: fallen >= 2 and fallen > known/2
+//
+// Owners are counted, never entries: one of three that dies is swept without delay, however many
+// devices it held. A new leader does not know who lived a TTL ago and takes the roster: who stands
+// there at its first look counts as having lived then, and who is silent there as fallen now.
+type tracker struct {
+	ttl    time.Duration
+	forget time.Duration // an owner that nobody asked for in so long is not known any more
+	primed bool
+	owners map[string]*seen
+}
+
+// seen is what is known of one owner.
+type seen struct {
+	from   time.Time // has lived since then
+	fell   time.Time // was first found silent; zero: lives
+	bye    bool      // said goodbye: its silence is no surprise
+	asked  time.Time
+	listed bool // stood on the roster at the last look
+}
+
+func newTracker(ttl, interval time.Duration) *tracker {
+	// An owner without a roster entry is asked for by each audit; one lost pass must not lose it.
+	return &tracker{ttl: ttl, forget: ttl + 3*interval, owners: map[string]*seen{}}
+}
+
+// lookedAt takes a complete look at the roster: the liveness of each owner there. byes are the
+// silent ones that said goodbye.
+func (t *tracker) lookedAt(now time.Time, roster map[string]Liveness, byes map[string]bool) {
+	for id, o := range t.owners {
+		if _, there := roster[id]; o.listed && !there {
+			// Gone from the roster and not by us: a goodbye that left nothing behind.
+			if o.fell.IsZero() {
+				o.fell = now
+			}
+			o.bye, o.listed = true, false
+		}
+	}
+	for id, liveness := range roster {
+		if !t.primed && t.owners[id] == nil {
+			t.owners[id] = &seen{from: now.Add(-t.ttl), asked: now}
+		}
+		t.judged(now, id, liveness, byes[id])
+		if o := t.owners[id]; o != nil {
+			o.listed = true
+		}
+	}
+	t.primed = true
+	t.prune(now)
+}
+
+// judged takes one owner's liveness, found anywhere. Of an owner that nobody has seen alive it is
+// not known when it fell, so its silence says nothing about today. What cannot be read changes nothing.
+func (t *tracker) judged(now time.Time, id string, liveness Liveness, bye bool) {
+	o := t.owners[id]
+	if o == nil {
+		if liveness == Alive {
+			t.owners[id] = &seen{from: now, asked: now}
+		}
+		return
+	}
+	o.asked = now
+	switch {
+	case liveness == Alive && !o.fell.IsZero(): // it is back
+		o.from, o.fell, o.bye = now, time.Time{}, false
+	case liveness == Dead && o.fell.IsZero():
+		o.fell, o.bye = now, bye
+	case liveness == Dead:
+		o.bye = o.bye || bye
+	}
+}
+
+// lives tells whether an owner was alive when it was last asked for.
+func (t *tracker) lives(id string) bool {
+	o := t.owners[id]
+	return o != nil && o.fell.IsZero()
+}
+
+// swept notes that we took an owner off the roster ourselves, which is no goodbye.
+func (t *tracker) swept(id string) {
+	if o := t.owners[id]; o != nil {
+		o.listed = false
+	}
+}
+
+// tripped counts, and tells whether this is more silence than can be believed.
+func (t *tracker) tripped(now time.Time) (fallen, known int, tripped bool) {
+	ago := now.Add(-t.ttl)
+	for _, o := range t.owners {
+		fell := !o.fell.IsZero() && o.fell.After(ago)
+		if fell && !o.bye {
+			fallen++
+		}
+		if lived := !o.from.After(ago) && (o.fell.IsZero() || fell); lived || fell {
+			known++
+		}
+	}
+	return fallen, known, fallen >= 2 && 2*fallen > known
+}
+
+// prune forgets whoever fell longer than a TTL ago and whoever nobody asked for any more.
+func (t *tracker) prune(now time.Time) {
+	for id, o := range t.owners {
+		if (!o.fell.IsZero() && now.Sub(o.fell) > t.ttl) || now.Sub(o.asked) > t.forget {
+			delete(t.owners, id)
+		}
+	}
+}

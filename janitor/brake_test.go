@@ -1,0 +1,158 @@
+package janitor
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A script of looks: at each second given, who is on the roster and lives ("a"), is silent ("-a"), silent after a
+// goodbye ("~a"), or cannot be read ("?a").
+type looks map[time.Duration][]string
+
+func TestTracker(t *testing.T) {
+	t.Parallel()
+	const ttl = 90 * time.Second
+	for name, c := range map[string]struct {
+		looks   looks
+		at      time.Duration
+		fallen  int
+		known   int
+		tripped bool
+	}{
+		"all live": {
+			looks: looks{0: {"a", "b", "c"}}, at: 0, known: 3,
+		},
+		"one of three that dies is believed": {
+			looks: looks{0: {"a", "b", "c"}, 1: {"a", "b", "-c"}}, at: 1, fallen: 1, known: 3,
+		},
+		"two of three that die are not": {
+			looks: looks{0: {"a", "b", "c"}, 1: {"a", "-b", "-c"}}, at: 1, fallen: 2, known: 3, tripped: true,
+		},
+		"two of four are half and believed": {
+			looks: looks{0: {"a", "b", "c", "d"}, 1: {"a", "b", "-c", "-d"}}, at: 1, fallen: 2, known: 4,
+		},
+		"the only owner that dies is believed": {
+			looks: looks{0: {"a"}, 1: {"-a"}}, at: 1, fallen: 1, known: 1,
+		},
+		"one after the other within a TTL counts together": {
+			looks: looks{0: {"a", "b", "c"}, 100: {"a", "b", "-c"}, 180: {"a", "-b", "-c"}}, at: 180, fallen: 2, known: 3, tripped: true,
+		},
+		"more than a TTL apart does not": {
+			looks: looks{0: {"a", "b", "c"}, 100: {"a", "b", "-c"}, 191: {"a", "-b", "-c"}}, at: 191, fallen: 1, known: 2,
+		},
+		"goodbyes do not count": {
+			looks: looks{0: {"a", "b", "c"}, 1: {"a", "~b", "~c"}}, at: 1, known: 3,
+		},
+		"a goodbye that left nothing behind takes its owner off the roster": {
+			looks: looks{0: {"a", "b", "c"}, 1: {"a"}}, at: 1, known: 3,
+		},
+		"a goodbye read late, after the silence, counts as one": {
+			looks: looks{0: {"a", "b", "c"}, 1: {"a", "-b", "-c"}, 2: {"a"}}, at: 2, known: 3,
+		},
+		"a new leader takes who is silent on the roster as fallen now": {
+			looks: looks{0: {"a", "-b", "-c"}}, at: 0, fallen: 2, known: 3, tripped: true,
+		},
+		"a new leader believes one silent of two": {
+			looks: looks{0: {"a", "-b"}}, at: 0, fallen: 1, known: 2,
+		},
+		"who comes to the roster silent later was never seen alive": {
+			looks: looks{0: {"a"}, 1: {"a", "-x", "-y", "-z"}}, at: 1, known: 1,
+		},
+		"who cannot be read neither falls nor leaves": {
+			looks: looks{0: {"a", "b", "c"}, 1: {"a", "?b", "?c"}}, at: 1, known: 3,
+		},
+		"who comes back has not fallen": {
+			looks: looks{0: {"a", "b", "c"}, 1: {"a", "-b", "-c"}, 2: {"a", "b", "c"}}, at: 2, known: 1,
+		},
+		"newcomers do not hide that the old ones died": {
+			looks:  looks{0: {"a", "b", "c"}, 100: {"-a", "-b", "c", "n1", "n2", "n3", "n4"}},
+			at:     100,
+			fallen: 2, known: 3, tripped: true,
+		},
+		"newcomers that fall again are known by their fall": {
+			looks: looks{0: {"a", "b", "c"}, 100: {"a", "b", "c", "n"}, 130: {"a", "b", "c", "-n"}}, at: 130, fallen: 1, known: 4,
+		},
+		"what fell long ago and was never swept is forgotten": {
+			looks: looks{0: {"a", "-b", "-c"}, 100: {"a", "-b", "-c"}}, at: 100, known: 1,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tr, start := newTracker(ttl, time.Minute), time.Now()
+			for s := time.Duration(0); s <= c.at; s++ {
+				if look, ok := c.looks[s]; ok {
+					tr.lookedAt(start.Add(s*time.Second), roster(look), byes(look))
+				}
+			}
+			fallen, known, tripped := tr.tripped(start.Add(c.at * time.Second))
+			require.Equal(t, c.fallen, fallen, "fallen")
+			require.Equal(t, c.known, known, "known")
+			require.Equal(t, c.tripped, tripped)
+		})
+	}
+}
+
+func roster(look []string) map[string]Liveness {
+	r := map[string]Liveness{}
+	for _, who := range look {
+		switch who[0] {
+		case '-', '~':
+			r[who[1:]] = Dead
+		case '?':
+			r[who[1:]] = Unreadable
+		default:
+			r[who] = Alive
+		}
+	}
+	return r
+}
+
+func byes(look []string) map[string]bool {
+	b := map[string]bool{}
+	for _, who := range look {
+		if who[0] == '~' {
+			b[who[1:]] = true
+		}
+	}
+	return b
+}
+
+func TestTrackerKnowsOwnersWithoutARosterByTheAudit(t *testing.T) {
+	t.Parallel()
+	tr, now := newTracker(90*time.Second, time.Minute), time.Now()
+	tr.lookedAt(now, roster([]string{"leader"}), nil)
+	for _, id := range []string{"x", "y"} {
+		tr.judged(now, id, Alive, false)
+	}
+	tr.judged(now, "long-dead", Dead, false) // nobody has seen it alive
+	now = now.Add(120 * time.Second)
+	for _, id := range []string{"x", "y"} {
+		tr.judged(now, id, Dead, false)
+	}
+	fallen, known, tripped := tr.tripped(now)
+	require.Equal(t, 2, fallen)
+	require.Equal(t, 3, known)
+	require.True(t, tripped)
+
+	// What no audit asks for any more is not held to be alive for ever.
+	now = now.Add(time.Hour)
+	tr.lookedAt(now, roster([]string{"leader"}), nil)
+	require.Len(t, tr.owners, 1)
+}
+
+func TestTrackerDoesNotTakeOurOwnSweepingForAGoodbye(t *testing.T) {
+	t.Parallel()
+	tr, now := newTracker(90*time.Second, time.Minute), time.Now()
+	tr.lookedAt(now, roster([]string{"a", "b", "c"}), nil)
+	now = now.Add(time.Second)
+	tr.lookedAt(now, roster([]string{"a", "b", "-c"}), nil)
+	tr.swept("c")
+	now = now.Add(time.Second)
+	tr.lookedAt(now, roster([]string{"a", "-b"}), nil)
+	fallen, known, tripped := tr.tripped(now)
+	require.Equal(t, 2, fallen, "swept or not")
+	require.Equal(t, 3, known)
+	require.True(t, tripped)
+}

@@ -1,0 +1,130 @@
+package janitor
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/lease"
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+const (
+	defaultInterval          = 60 * time.Second
+	defaultLeaseTTL          = 15 * time.Second
+	defaultScanCount         = 1000
+	defaultDeleteBatch       = 500
+	defaultExistsConcurrency = 8
+	defaultRedisShare        = 0.25
+	defaultAuditBytes        = 10 << 20
+
+	// callTimeout bounds each single call of a sweep, so that a Redis that hangs ends a pass, and not
+	// only a term.
+	callTimeout = 5 * time.Second
+)
+
+// Config configures a Janitor. Of a number or duration zero means the default.
+type Config struct {
+	// Client is what sweeps read and delete through. Its retries do no harm: batches survive being run
+	// twice. Not closed here.
+	Client redis.UniversalClient
+
+	// Control is for the lease and the witness' ticks, with options as lease.Options makes them, so
+	// that a sweep cannot starve them. Usually the one that Registry has. Not closed here.
+	Control redis.UniversalClient
+
+	// Registry is this replica's own side. Its instance id names this contender; its heartbeat is the
+	// canary without which nothing is deleted, so its Run must run beside this one's.
+	Registry *registry.Registry
+
+	// Interval of the audit, the scan of the whole registry: the longest that an entry outlives its owner
+	// if the reverse index missed it. Shorter costs Redis' time. Default 60 s.
+	Interval time.Duration
+
+	// LeaseTTL is how long the lease outlives a leader that died. Default 15 s.
+	LeaseTTL time.Duration
+
+	// ScanCount is the COUNT of one page of a scan; 20,000 would block other clients for 8 ms.
+	// Default 1000.
+	ScanCount int
+
+	// DeleteBatch is the most items that one guarded script deletes. Default 500, at most registry.MaxBatch.
+	DeleteBatch int
+
+	// ExistsConcurrency bounds the liveness checks under way at once. Default 8.
+	ExistsConcurrency int
+
+	// RedisShare is the most of Redis' time that sweeping may take, in (0, 1]. Default 0.25.
+	RedisShare float64
+
+	// AuditBytes is what the leader trims the audit stream to after a pass that evicted something,
+	// by MEMORY USAGE, approximately. Default 10 MB; negative: never.
+	AuditBytes int64
+
+	// DryRun: every pass judges and reports, none deletes.
+	DryRun bool
+
+	// Sweeps are further kinds of cleaning, beside the built-in "owners" and "registry".
+	Sweeps []Sweep
+
+	// Logger, default slog.Default().
+	Logger *slog.Logger
+
+	// Registerer of the metrics; nil: none are registered.
+	Registerer prometheus.Registerer
+}
+
+// withDefaults is the one place where zero becomes something.
+func (c Config) withDefaults() Config {
+	c.Interval = cmp.Or(c.Interval, defaultInterval)
+	c.LeaseTTL = cmp.Or(c.LeaseTTL, defaultLeaseTTL)
+	c.ScanCount = cmp.Or(c.ScanCount, defaultScanCount)
+	c.DeleteBatch = cmp.Or(c.DeleteBatch, defaultDeleteBatch)
+	c.ExistsConcurrency = cmp.Or(c.ExistsConcurrency, defaultExistsConcurrency)
+	c.RedisShare = cmp.Or(c.RedisShare, defaultRedisShare)
+	c.AuditBytes = cmp.Or(c.AuditBytes, int64(defaultAuditBytes))
+	c.Logger = cmp.Or(c.Logger, slog.Default())
+	return c
+}
+
+// check names all that is wrong, in words.
+func (c Config) check() error {
+	var errs []error
+	wrong := func(bad bool, format string, args ...any) {
+		if bad {
+			errs = append(errs, fmt.Errorf("janitor: "+format, args...))
+		}
+	}
+	wrong(c.Client == nil, "Client is missing")
+	wrong(c.Registry == nil, "Registry is missing")
+	wrong(c.Interval < 0, "Interval is %s, must be positive", c.Interval)
+	wrong(c.ScanCount < 0, "ScanCount is %d, must be positive", c.ScanCount)
+	wrong(c.DeleteBatch < 0 || c.DeleteBatch > registry.MaxBatch,
+		"DeleteBatch is %d, must be 1 to %d", c.DeleteBatch, registry.MaxBatch)
+	wrong(c.ExistsConcurrency < 0, "ExistsConcurrency is %d, must be positive", c.ExistsConcurrency)
+	wrong(!(c.RedisShare > 0 && c.RedisShare <= 1), "RedisShare is %v, must be above 0 and at most 1", c.RedisShare)
+	names := map[string]bool{sweepOwners: true, sweepRegistry: true}
+	for _, s := range c.Sweeps {
+		if s == nil {
+			wrong(true, "a sweep is nil")
+			continue
+		}
+		wrong(s.Name() == "", "a sweep has no name")
+		wrong(names[s.Name()], "two sweeps are named %q", s.Name())
+		wrong(s.Interval() < 0, "sweep %q: interval is %s, must not be negative", s.Name(), s.Interval())
+		names[s.Name()] = true
+	}
+	if c.Registry != nil {
+		// A tick that hangs for as long as it may leaves time for another within the gap. lease.New
+		// asks the same of the client for the lease's own durations.
+		if err := lease.CheckClient(c.Control, c.Registry.Gap()/2); err != nil {
+			errs = append(errs, fmt.Errorf("janitor: Control does not suit a GAP of %s: %w", c.Registry.Gap(), err))
+		}
+	}
+	return errors.Join(errs...)
+}

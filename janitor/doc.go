@@ -1,0 +1,68 @@
+// Package janitor is the leader's side of the registry: one replica at a time sweeps out what dead
+// replicas left behind, and every replica listens, so that silence means something.
+//
+// # Who decides
+//
+// The server does, at the instant of the delete. What a sweep finds and judges here is only a
+// suspicion; registry.Guard judges it again in one atomic step: the lease still holds this term's token, no
+// newer term has begun, Redis has been listened to for WARM without a doubt, the leader can see its own
+// heartbeat, the owner's is absent, the entry still names that owner. A janitor that was paused, cut
+// off or replaced can therefore delete nothing that a correct one would not; leadership is for
+// economy.
+//
+// # A pass
+//
+// A sweep finds candidates, judges their owners, and reaps the condemned:
+//
+//	find (HSCAN, SSCAN, SCAN, a query) ──► Pass.Judge ──► Pass.Reap ──► guard ──► audit, metrics
+//	      paged and paced, Pass.Call        each owner      one batch in flight a term
+//	                                        once a pass
+//
+// Two sweeps are built in. "owners", the quick way, asks once a second for the heartbeats of the roster and
+// sweeps whoever fell silent through its reverse index. "registry", the audit, scans every entry each
+// interval and finds what the index missed. Further kinds are handed in by Config.Sweeps and need no change here.
+//
+// A pass ends in one of four ways:
+//
+//	done    nothing is left to do
+//	held    the evidence is in doubt (gap, evicted, settings, canary, brake), or somebody paused
+//	        sweeping; not a failure: nothing is deleted until it is over
+//	failed  Redis, or what the sweep asks, gave an error; the next pass comes later each time
+//	lost    the term ended under it
+//
+// # A term
+//
+//	contending ──lease won──► opening ──audit opened, own heartbeat seen,──► sweeping
+//	    ▲                       │            roster looked at                  │
+//	    └──────── term over: lease lost, FENCED, resigned, Run's ctx ended ────┘
+//
+// Opening writes the record `<epoch>-0` into the audit: from then on no batch of an older term can be recorded,
+// and what cannot be recorded is not deleted. Each sweep has a loop of its own, so that a long audit does
+// not delay the quick way; all of them share one reaper and one share of Redis' time. A leader whose own heartbeat
+// stays away for WARM/2, or whose audit finished no pass for three intervals, resigns and stands back for a
+// lease TTL: another may see Redis better.
+//
+// # Counted once
+//
+// A batch whose reply was lost is asked for again by its id before any other of its term; the server answers
+// what it did the first time. If the term ends first, its fate is looked up in the audit, by the witness' ticks, also
+// when not leading. So teltonika_registry_janitor_evicted_total equals what the server deleted in this process' name,
+// exactly, once the fates of all batches are known (Status.Unsettled is 0).
+//
+// # The brake
+//
+// When owners that fell silent within the last TTL without a goodbye are at least two, and more
+// than half of those alive a TTL ago, the fault is more likely ours than theirs: the witness starts anew,
+// once, and not again before 2 WARM have passed. One of three that dies is swept at once. See tracker.
+//
+// # What is not guaranteed
+//
+//   - Two janitors may believe that they lead, and sweep beside one another. That wastes work and
+//     deletes nothing wrong.
+//   - An owner that lives but has been silent for a whole TTL is dead for everybody here. It heals when it beats again.
+//   - The brake knows owners by the roster. Of owners that write no roster it knows only those that an
+//     audit of this term has seen alive.
+//   - A process that dies takes its counters along; the audit and the total beside it stay exact. An audit that
+//     was trimmed (Config.AuditBytes) before a fate was looked up in it leaves that one batch uncounted here.
+//   - A sweep that deletes outside Redis is fenced only by what it makes of Pass.Epoch.
+package janitor

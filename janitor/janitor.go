@@ -1,0 +1,168 @@
+package janitor
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sourcegraph/conc"
+
+	"github.com/rollcall-redis/rollcall/lease"
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+// Janitor contends for the lease, listens to Redis, and sweeps while it leads.
+type Janitor struct {
+	cfg      Config
+	instance string
+	layout   registry.Layout
+	sweeps   []Sweep
+	log      *slog.Logger
+	metrics  *metrics
+	guard    *registry.Guard
+	elector  *lease.Elector
+	listener *listener
+	ledger   *ledger
+	tenure   atomic.Pointer[tenure] // nil while not leading
+
+	mu      sync.Mutex
+	reports map[string]Report // the last of each sweep
+}
+
+// New returns a Janitor, or all that is wrong with the configuration. It does not talk to Redis.
+func New(c Config) (*Janitor, error) {
+	c = c.withDefaults()
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	reg := c.Registry
+	j := &Janitor{
+		cfg:      c,
+		instance: reg.Instance(),
+		layout:   reg.Layout(),
+		sweeps:   append([]Sweep{ownersSweep{every: min(ownersInterval, c.Interval)}, registrySweep{}}, c.Sweeps...),
+		log:      c.Logger.With("instance", reg.Instance()),
+		guard:    registry.NewGuard(c.Client, c.Control, reg.Layout(), reg.Gap(), reg.Warm(), reg.Instance()),
+		reports:  map[string]Report{},
+	}
+	j.listener = newListener(j.guard, reg.Gap(), j.log)
+	j.ledger = newLedger(j.guard, j.deleted)
+
+	names := make([]string, len(j.sweeps))
+	for i, s := range j.sweeps {
+		names[i] = s.Name()
+	}
+	var err error
+	j.metrics, err = newMetrics(c.Registerer, gauges{leader: j.leading, epoch: j.epoch, witness: j.listened}, names)
+	if err != nil {
+		return nil, fmt.Errorf("janitor: metrics: %w", err)
+	}
+	j.elector, err = lease.New(lease.Config{
+		Client: c.Control, Key: j.layout.Lease(), Instance: j.instance, TTL: c.LeaseTTL, Logger: j.log,
+		OnTransition: func(ev lease.Event) { j.metrics.transitions.WithLabelValues(string(ev)).Inc() },
+	})
+	if err != nil {
+		return nil, fmt.Errorf("janitor: %w", err)
+	}
+	return j, nil
+}
+
+// Run contends for the lease and listens until ctx ends; then it joins what is under way, releases the
+// lease, and returns nil. It blocks, and leaves no goroutine behind.
+func (j *Janitor) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var (
+		work conc.WaitGroup
+		err  error
+	)
+	work.Go(func() { j.listen(ctx) })
+	work.Go(func() {
+		defer cancel() // an elector that fails takes the listener along
+		err = j.elector.Run(ctx, j.lead)
+	})
+	work.Wait()
+	return err
+}
+
+// listen ticks the witness, on every replica, and does what goes along with it.
+func (j *Janitor) listen(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		case <-j.listener.wake:
+		}
+		_, leading := j.elector.Term()
+		j.listener.tick(ctx, leading)
+		j.lookAround(ctx)
+		timer.Reset(j.listener.wait(leading))
+	}
+}
+
+// lookAround is what each replica does beside a tick: it settles batches of unknown fate, sees who leads and
+// whether sweeping is paused, and a leader looks after its canary. What fails is tried again at the next tick, which
+// says so if Redis is away.
+func (j *Janitor) lookAround(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, min(j.listener.gap/2, callTimeout))
+	defer cancel()
+	if err := j.ledger.settle(ctx); err != nil {
+		j.log.Debug("fates not settled", "error", err)
+	}
+	holder, err := j.elector.Holder(ctx)
+	if err != nil {
+		return
+	}
+	paused, err := readPause(ctx, j.cfg.Control, j.layout)
+	if err != nil {
+		return
+	}
+	j.listener.observed(holder, paused)
+	if t := j.tenure.Load(); t != nil {
+		if n, err := j.cfg.Control.Exists(ctx, j.layout.Heartbeat(j.instance)).Result(); err == nil {
+			t.sawCanary(n == 1)
+		}
+	}
+}
+
+// deleted counts what the server did, once for each batch. The ledger calls it.
+func (j *Janitor) deleted(b registry.Batch, a registry.Answer) {
+	if a.Repeated {
+		j.log.Info("batch of unknown fate settled", "batch", b.ID.String(), "sweep", b.Sweep, "owner", b.Owner, "deleted", a.Deleted)
+	}
+	if b.Body == registry.EvictEntries {
+		j.metrics.evictedFrom(b.Owner, a.Deleted, time.Now())
+	}
+}
+
+func (j *Janitor) reported(r Report) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.reports[r.Sweep] = r
+}
+
+// leading, epoch and listened are gauges.
+
+func (j *Janitor) leading() float64 {
+	if _, ok := j.elector.Term(); ok {
+		return 1
+	}
+	return 0
+}
+
+func (j *Janitor) epoch() float64 {
+	if term, ok := j.elector.Term(); ok {
+		return float64(term.Epoch())
+	}
+	j.listener.mu.Lock()
+	defer j.listener.mu.Unlock()
+	return float64(j.listener.holder.Epoch)
+}
+
+func (j *Janitor) listened() float64 { return j.listener.listening(time.Now()).Seconds() }

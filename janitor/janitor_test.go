@@ -1,0 +1,321 @@
+package janitor
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/lease"
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+func TestNewNamesEverythingThatIsWrong(t *testing.T) {
+	t.Parallel()
+	o := &redis.Options{Addr: "127.0.0.1:1"}
+	client, control := redis.NewClient(o), redis.NewClient(lease.Options(o))
+	defer client.Close()
+	defer control.Close()
+	reg, err := registry.New(registry.Config{Client: client, Control: control})
+	require.NoError(t, err)
+
+	_, err = New(Config{
+		Control: client, Registry: reg, Interval: -1, ScanCount: -1, DeleteBatch: 1001, ExistsConcurrency: -1, RedisShare: 1.5,
+		Sweeps: []Sweep{fakeSweep{name: "owners"}, fakeSweep{every: -1}, nil},
+	})
+	for _, said := range []string{
+		"Client is missing", "Interval is -1ns", "ScanCount is -1", "DeleteBatch is 1001", "ExistsConcurrency is -1", "RedisShare is 1.5",
+		`two sweeps are named "owners"`, "a sweep has no name", "must not be negative", "a sweep is nil", "MaxRetries is 3",
+	} {
+		require.ErrorContains(t, err, said)
+	}
+	_, err = New(Config{Client: client, Control: control})
+	require.ErrorContains(t, err, "Registry is missing")
+	_, err = New(Config{Client: client, Control: control, Registry: reg, LeaseTTL: time.Second})
+	require.ErrorIs(t, err, lease.ErrUnsafeClient, "deadlines longer than the lease can bear")
+	_, err = New(Config{Client: client, Control: control, Registry: reg})
+	require.NoError(t, err)
+}
+
+func TestOneOfThreeLeadsAndAnotherFollows(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		f := setup(t, w)
+		replicas := map[string]*replica{}
+		stops := map[string]func(){}
+		for _, id := range []string{"r1", "r2", "r3"} {
+			replicas[id] = f.replica(id, nil)
+			stops[id] = replicas[id].start()
+		}
+		leader := func() string {
+			var leaders []string
+			for id, r := range replicas {
+				if r.scrape("janitor_leader") == 1 {
+					leaders = append(leaders, id)
+				}
+			}
+			require.LessOrEqual(t, len(leaders), 1)
+			if len(leaders) == 0 {
+				return ""
+			}
+			return leaders[0]
+		}
+		f.eventually(func() bool { return leader() != "" })
+		first := leader()
+
+		for id, r := range replicas {
+			if id == first {
+				continue
+			}
+			var not *NotLeaderError
+			_, err := r.Janitor.Sweep(t.Context(), Request{})
+			require.ErrorAs(t, err, &not)
+			require.Equal(t, first, not.Leader)
+			require.ErrorAs(t, r.Resign(t.Context()), &not)
+			f.eventually(func() bool { return r.Status().Leader == first })
+		}
+
+		require.NoError(t, replicas[first].Resign(t.Context()))
+		f.eventually(func() bool { l := leader(); return l != "" && l != first })
+		second := leader()
+		before := replicas[second].Status().Epoch
+		stops[second]()
+		f.eventually(func() bool { l := leader(); return l != "" && l != second })
+		require.Greater(t, replicas[leader()].Status().Epoch, before)
+	})
+}
+
+func TestPassOutcomes(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		f := setup(t, w)
+		result := make(chan func(p *Pass) error, 1)
+		result <- func(*Pass) error { return nil }
+		r := f.replica("r1", func(c *Config) {
+			c.Sweeps = []Sweep{fakeSweep{name: "fake", pass: func(_ context.Context, p *Pass) error { return (<-result)(p) }}}
+		})
+		r.leads()
+		for _, c := range []struct {
+			pass    func(*Pass) error
+			outcome Outcome
+			reason  string
+		}{
+			{func(*Pass) error { return nil }, Done, ""},
+			{func(*Pass) error { return &HeldError{"gap"} }, Held, "gap"},
+			{func(*Pass) error { return errors.New("oh") }, Failed, ""},
+			{func(*Pass) error { return ErrFenced }, Lost, ""},
+		} {
+			before := testutil.ToFloat64(r.metrics.passes.WithLabelValues("fake", string(c.outcome)))
+			result <- c.pass
+			rep := r.sweep(Request{})["fake"]
+			require.Equal(t, c.outcome, rep.Outcome)
+			require.Equal(t, c.reason, rep.Reason)
+			require.Equal(t, c.outcome == Failed, rep.Error != "")
+			require.Equal(t, rep, r.report("fake"))
+			require.InDelta(t, before+1, testutil.ToFloat64(r.metrics.passes.WithLabelValues("fake", string(c.outcome))), 0)
+		}
+		require.InDelta(t, 1, testutil.ToFloat64(r.metrics.held.WithLabelValues("gap")), 0)
+
+		// The term ends under it: whoever asked learns that, or gets the reports if all had ended.
+		epoch := r.Status().Epoch
+		result <- func(p *Pass) error { p.t.end(errors.New("over")); return nil }
+		_, err := r.Janitor.Sweep(t.Context(), Request{})
+		if not := new(NotLeaderError); err != nil {
+			require.ErrorAs(t, err, &not)
+		}
+		f.eventually(func() bool { return r.report("fake").Outcome == Lost })
+		result <- func(*Pass) error { return nil }
+		f.eventually(func() bool { return r.report("fake").Epoch > epoch })
+	})
+}
+
+func TestATermThatMeetsAHigherEpochInTheAuditDrawsAbove(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		f := setup(t, w)
+		const met = 8_000_000_000_000_000 // beyond any clock, below 2^53
+		require.NoError(t, f.XAdd(t.Context(), &redis.XAddArgs{Stream: f.Audit(), ID: "8000000000000000-7", Values: []string{"count", "0"}}).Err())
+		f.entries("dead", 3)
+		r := f.replica("r1", nil)
+		r.leads()
+		require.Greater(t, r.Status().Epoch, uint64(met))
+		require.Zero(t, f.left("dead"))
+		require.Equal(t, 3, f.audited())
+	})
+}
+
+func TestAPassOnDemandEndsWithWhoAskedForIt(t *testing.T) {
+	t.Parallel()
+	f := setup(t, redistest.World{Client: redistest.Shared(t).Client(), Options: redistest.Shared(t).Options(), Prefix: redistest.Prefix(t), Real: true})
+	entered, causes := make(chan struct{}, 1), make(chan error, 1)
+	first := true
+	r := f.replica("r1", func(c *Config) {
+		c.Sweeps = []Sweep{fakeSweep{name: "fake", pass: func(ctx context.Context, _ *Pass) error {
+			if first {
+				first = false
+				return nil
+			}
+			entered <- struct{}{}
+			<-ctx.Done()
+			causes <- context.Cause(ctx)
+			return ctx.Err()
+		}}}
+	})
+	r.leads()
+	gone := errors.New("gone")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	go func() { <-entered; cancel(gone) }()
+	_, err := r.Janitor.Sweep(ctx, Request{})
+	require.ErrorIs(t, err, gone)
+	require.ErrorIs(t, <-causes, gone)
+	require.True(t, r.Status().Leading, "the term goes on")
+}
+
+func TestAPauseHoldsEveryLeader(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		f := setup(t, w)
+		other := f.replica("r2", nil) // not even running
+		require.NoError(t, other.Pause(t.Context(), Pause{Who: "ops", Why: "migration"}))
+		f.indexed("dead", 5)
+		r := f.replica("r1", nil)
+		r.leads()
+		for _, sweep := range []string{sweepOwners, sweepRegistry} {
+			require.Equal(t, Held, r.report(sweep).Outcome)
+			require.Equal(t, "paused", r.report(sweep).Reason)
+		}
+		f.eventually(func() bool { return r.Status().Paused != nil })
+		require.Equal(t, "migration", r.Status().Paused.Why)
+		require.GreaterOrEqual(t, testutil.ToFloat64(r.metrics.held.WithLabelValues("paused")), 2.0)
+
+		require.Equal(t, 5, r.sweep(Request{DryRun: true})[sweepRegistry].Condemned, "whoever paused may look")
+		require.Equal(t, Held, r.sweep(Request{})[sweepRegistry].Outcome)
+		require.Equal(t, 5, f.left("dead"))
+
+		require.NoError(t, other.Resume(t.Context()))
+		require.Equal(t, Done, r.sweep(Request{})[sweepRegistry].Outcome)
+		require.Zero(t, f.left("dead"))
+		r.listener.poke() // a replica learns of what others do with its next tick
+		f.eventually(func() bool { return r.Status().Paused == nil })
+	})
+}
+
+func TestAPauseEndsByItselfAndMayBeWrittenByHand(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		f := setup(t, w)
+		r := f.replica("r1", nil)
+		require.ErrorContains(t, r.Pause(t.Context(), Pause{Until: time.Now().Add(-time.Minute)}), "is past")
+		require.NoError(t, r.Pause(t.Context(), Pause{Until: time.Now().Add(time.Hour)}))
+		require.Greater(t, f.PTTL(t.Context(), f.Paused()).Val(), 50*time.Minute)
+		require.NoError(t, f.Set(t.Context(), f.Paused(), "hands off", 0).Err())
+		r.leads()
+		require.Equal(t, "paused", r.sweep(Request{})[sweepRegistry].Reason)
+		f.eventually(func() bool { p := r.Status().Paused; return p != nil && p.Why == "hands off" })
+	})
+}
+
+func TestADryRunReportsAndDeletesNothing(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		f := setup(t, w)
+		f.indexed("dead", 12)
+		r := f.replica("r1", func(c *Config) { c.DryRun = true; c.DeleteBatch = 5 })
+		r.leads()
+		for _, sweep := range []string{sweepOwners, sweepRegistry} {
+			rep := r.report(sweep)
+			require.True(t, rep.DryRun)
+			require.Equal(t, Done, rep.Outcome)
+			require.Equal(t, 12, rep.Condemned)
+			require.Zero(t, rep.Evicted)
+		}
+		require.Equal(t, 12, f.left("dead"))
+		require.Zero(t, f.audited())
+		require.True(t, f.SIsMember(t.Context(), f.Roster(), "dead").Val())
+	})
+}
+
+func TestAWarmingWitnessHolds(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		f := setup(t, w)
+		require.NoError(t, f.Del(t.Context(), f.Witness()).Err())
+		f.indexed("dead", 5)
+		r := f.replica("r1", nil)
+		r.leads()
+		f.eventually(func() bool { return r.Status().Witness.WarmIn > 80 })
+		reports := r.sweep(Request{})
+		for _, sweep := range []string{sweepOwners, sweepRegistry} {
+			require.Equal(t, Held, reports[sweep].Outcome)
+			require.Equal(t, "gap", reports[sweep].Reason)
+		}
+		require.Zero(t, reports[sweepRegistry].Scanned, "a scan that cannot lead anywhere is spared")
+		require.Equal(t, 5, f.left("dead"))
+
+		require.NoError(t, f.Del(t.Context(), f.Registry(), f.Devices("dead"), f.Heartbeat("dead")).Err())
+		require.NoError(t, f.SRem(t.Context(), f.Roster(), "dead").Err())
+		f.eventually(func() bool { return r.report(sweepOwners).Outcome == Done })
+	})
+}
+
+func TestAGuardThatIsWarmingHoldsWhatLooksWarmHere(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		f := setup(t, w)
+		r := f.replica("r1", nil)
+		r.leads()
+		f.entries("dead", 5)
+		r.faults.set(once(func([]any) error {
+			return f.Set(t.Context(), f.Witness(), "not a hash", 0).Err()
+		}), nil)
+		rep := r.sweep(Request{})[sweepRegistry]
+		require.Equal(t, Held, rep.Outcome)
+		require.Equal(t, "gap", rep.Reason)
+		require.Equal(t, map[string]int{SparedWarming: 5}, rep.Spared)
+		require.Equal(t, 5, f.left("dead"))
+	})
+}
+
+func TestSeriesOfOwnersLongGoneAreDropped(t *testing.T) {
+	t.Parallel()
+	m, err := newMetrics(nil, gauges{}, nil)
+	require.NoError(t, err)
+	now := time.Now()
+	m.evictedFrom("old", 7, now)
+	m.evictedFrom("young", 1, now.Add(50*time.Minute))
+	require.Equal(t, 2, testutil.CollectAndCount(m.evicted))
+	m.evictedFrom("young", 1, now.Add(61*time.Minute))
+	require.Equal(t, 1, testutil.CollectAndCount(m.evicted))
+	for i := range 3 * ownerSeriesMax {
+		m.evictedFrom(time.Duration(i).String(), 1, now.Add(2*time.Hour))
+	}
+	require.LessOrEqual(t, testutil.CollectAndCount(m.evicted), ownerSeriesMax)
+	require.Equal(t, uint64(9+3*ownerSeriesMax), m.evictedTotal(), "what is dropped still counts")
+}
+
+func TestContendersTickLessOftenWhereManyDo(t *testing.T) {
+	t.Parallel()
+	l := newListener(nil, 30*time.Second, nil)
+	for range 100 {
+		require.InDelta(t, 10, l.wait(false).Seconds(), 5.001)
+		require.Equal(t, 6*time.Second, l.wait(true))
+	}
+	l.witness.Instances = 80
+	for range 100 {
+		require.InDelta(t, 100, l.wait(false).Seconds(), 50.01)
+		require.Equal(t, 6*time.Second, l.wait(true), "the leader lives by it")
+	}
+}

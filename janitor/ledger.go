@@ -1,0 +1,122 @@
+package janitor
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+// ledger remembers batches from before they are sent until their fate is known. Most are answered DONE
+// at once. Of those that are not, most never will be done; but a request that was delayed on its way may
+// yet land, and then what it deleted must be counted, once. An account is closed when
+//
+//   - the batch is answered DONE,
+//   - the audit has its record,
+//   - its term is over, or a later batch of it was recorded, and the audit has none: it cannot land
+//     any more, since the audit takes no id below its newest.
+//
+// It outlives terms, because fates do.
+type ledger struct {
+	guard *registry.Guard
+	done  func(b registry.Batch, a registry.Answer) // counts what was deleted
+
+	mu       sync.Mutex
+	accounts map[registry.BatchID]account
+}
+
+type account struct {
+	batch      registry.Batch // without keys and items: they may be large and are not needed
+	superseded bool           // a later batch of its term was recorded
+	refused    bool           // the last word about it was an answer, and not DONE
+}
+
+func newLedger(guard *registry.Guard, done func(registry.Batch, registry.Answer)) *ledger {
+	return &ledger{guard: guard, done: done, accounts: map[registry.BatchID]account{}}
+}
+
+// open notes that a batch is about to be asked for, for the first time.
+func (l *ledger) open(b registry.Batch) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b.Keys, b.Items = nil, nil
+	l.accounts[b.ID] = account{batch: b}
+}
+
+// refused notes that a batch was answered otherwise than DONE. Only a request held up on its way, of which a
+// client that retries says nothing, could still prove that wrong.
+func (l *ledger) refused(b registry.Batch) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if acc, there := l.accounts[b.ID]; there {
+		acc.refused = true
+		l.accounts[b.ID] = acc
+	}
+}
+
+// recorded notes that a batch was answered DONE. It is counted unless the audit was faster than the
+// reply, and everything before it in its term can no longer land.
+func (l *ledger) recorded(b registry.Batch, a registry.Answer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, there := l.accounts[b.ID]; there {
+		delete(l.accounts, b.ID)
+		l.done(b, a)
+	}
+	for id, acc := range l.accounts {
+		if id.Epoch == b.ID.Epoch && id.N < b.ID.N {
+			acc.superseded = true
+			l.accounts[id] = acc
+		}
+	}
+}
+
+// settle looks the open accounts up. What cannot be read, or cannot be known yet, stays for the next time.
+func (l *ledger) settle(ctx context.Context) error {
+	l.mu.Lock()
+	open := make([]account, 0, len(l.accounts))
+	for _, acc := range l.accounts {
+		open = append(open, acc)
+	}
+	l.mu.Unlock()
+
+	var errs []error
+	for _, acc := range open {
+		answer, settled, err := l.guard.Fate(ctx, acc.batch.ID, acc.batch.Token)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		l.settled(acc, answer, settled)
+	}
+	return errors.Join(errs...)
+}
+
+func (l *ledger) settled(acc account, answer registry.Answer, settled bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, there := l.accounts[acc.batch.ID]; !there {
+		return // answered DONE meanwhile, and counted then
+	}
+	// acc is what was known before the audit was asked: superseded then, the answer is final.
+	switch {
+	case answer.Verdict == registry.Done:
+		delete(l.accounts, acc.batch.ID)
+		l.done(acc.batch, answer)
+	case settled || acc.superseded:
+		delete(l.accounts, acc.batch.ID)
+	}
+}
+
+// unknown is the number of batches of which nothing is known.
+func (l *ledger) unknown() (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, acc := range l.accounts {
+		if !acc.refused {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,319 @@
+package janitor
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/lease"
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// The fleet's settings: the defaults, so that GAP is 30 s and nothing expires while a test runs. What
+// would take time (warming, dying) is written into Redis instead.
+const (
+	beatEvery = registry.DefaultHeartbeatInterval
+	beatTTL   = registry.DefaultHeartbeatTTL
+	gap       = (beatTTL - beatEvery) / 2
+	warm      = beatTTL + 2*time.Second
+)
+
+// fleet is one test's corner of a server: replicas that are only keys, and janitors that really run.
+type fleet struct {
+	t *testing.T
+	*redis.Client
+	registry.Layout
+	options  *redis.Options
+	leaseTTL time.Duration
+}
+
+// setup returns a fleet on a server that has been listened to for an hour.
+func setup(t *testing.T, w redistest.World) *fleet {
+	f := &fleet{t: t, Client: w.Client, Layout: registry.Layout{Prefix: w.Prefix}, options: w.Options, leaseTTL: 3 * time.Second}
+	f.listenedFor(time.Hour)
+	return f
+}
+
+// listenedFor makes the witness one that has listened for so long.
+func (f *fleet) listenedFor(d time.Duration) {
+	guard := registry.NewGuard(f.Client, f.Client, f.Layout, gap, warm, "nobody")
+	w, err := guard.Tick(f.t.Context())
+	require.NoError(f.t, err)
+	require.NoError(f.t, f.HSet(f.t.Context(), f.Witness(), "since", w.Now.Add(-d).UnixMilli()).Err())
+}
+
+// live gives instances a heartbeat and a place on the roster.
+func (f *fleet) live(ids ...string) {
+	for _, id := range ids {
+		require.NoError(f.t, f.Set(f.t.Context(), f.Heartbeat(id), "0/0", beatTTL).Err())
+		require.NoError(f.t, f.SAdd(f.t.Context(), f.Roster(), id).Err())
+	}
+}
+
+// entries gives an owner n entries and returns their IMEIs.
+func (f *fleet) entries(owner string, n int) []string {
+	pairs, imeis := make([]string, 0, 2*n), make([]string, 0, n)
+	for i := range n {
+		imei := fmt.Sprintf("%s-%06d", owner, i)
+		imeis = append(imeis, imei)
+		pairs = append(pairs, imei, owner)
+	}
+	require.NoError(f.t, f.HSet(f.t.Context(), f.Registry(), pairs).Err())
+	return imeis
+}
+
+// indexed is entries, with the owner's index and place on the roster.
+func (f *fleet) indexed(owner string, n int) []string {
+	imeis := f.entries(owner, n)
+	members := make([]any, n)
+	for i, imei := range imeis {
+		members[i] = imei
+	}
+	require.NoError(f.t, f.SAdd(f.t.Context(), f.Devices(owner), members...).Err())
+	require.NoError(f.t, f.SAdd(f.t.Context(), f.Roster(), owner).Err())
+	return imeis
+}
+
+// left counts the entries that name an owner.
+func (f *fleet) left(owner string) int {
+	all, err := f.HGetAll(f.t.Context(), f.Registry()).Result()
+	require.NoError(f.t, err)
+	n := 0
+	for _, o := range all {
+		if o == owner {
+			n++
+		}
+	}
+	return n
+}
+
+// audited sums what the audit has recorded as evicted.
+func (f *fleet) audited() int {
+	records, err := f.XRange(f.t.Context(), f.Audit(), "-", "+").Result()
+	require.NoError(f.t, err)
+	sum := 0
+	for _, r := range records {
+		if text, ok := r.Values["count"]; ok {
+			n, err := strconv.Atoi(fmt.Sprint(text))
+			require.NoError(f.t, err)
+			sum += n
+		}
+	}
+	return sum
+}
+
+// total is the total kept beside the audit.
+func (f *fleet) total() int {
+	n, err := f.HGet(f.t.Context(), f.Witness(), "evicted_total").Int()
+	if err == redis.Nil {
+		return 0
+	}
+	require.NoError(f.t, err)
+	return n
+}
+
+// replica is a janitor of the fleet.
+type replica struct {
+	*Janitor
+	f      *fleet
+	faults *faults
+}
+
+// replica makes a janitor whose own heartbeat is there and whose periodic audit comes only once, when
+// its term begins. change, if given, adapts its configuration.
+func (f *fleet) replica(id string, change func(*Config)) *replica {
+	f.live(id)
+	return f.silentReplica(id, change)
+}
+
+// silentReplica is replica without the heartbeat.
+func (f *fleet) silentReplica(id string, change func(*Config)) *replica {
+	client, control := redis.NewClient(f.options), redis.NewClient(lease.Options(f.options))
+	f.t.Cleanup(func() {
+		require.NoError(f.t, client.Close())
+		require.NoError(f.t, control.Close())
+	})
+	h := &faults{}
+	client.AddHook(h)
+	reg, err := registry.New(registry.Config{Client: client, Control: control, Instance: id, Layout: f.Layout})
+	require.NoError(f.t, err)
+	c := Config{
+		Client: client, Control: control, Registry: reg, Interval: time.Hour, LeaseTTL: f.leaseTTL,
+		RedisShare: 1, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Registerer: prometheus.NewRegistry(),
+	}
+	if change != nil {
+		change(&c)
+	}
+	j, err := New(c)
+	require.NoError(f.t, err)
+	return &replica{Janitor: j, f: f, faults: h}
+}
+
+// start runs the janitor until the test ends, or stop is called.
+func (r *replica) start() (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		require.NoError(r.f.t, <-ended)
+	})
+	r.f.t.Cleanup(stop)
+	return stop
+}
+
+// leads starts the janitor and waits until each of its sweeps has had a pass.
+func (r *replica) leads() (stop func()) {
+	stop = r.start()
+	r.f.eventually(func() bool { return len(r.Status().Sweeps) == len(r.sweeps) })
+	return stop
+}
+
+// report returns the last report of a sweep.
+func (r *replica) report(sweep string) Report {
+	for _, rep := range r.Status().Sweeps {
+		if rep.Sweep == sweep {
+			return rep
+		}
+	}
+	return Report{}
+}
+
+// sweep asks for a pass of all sweeps and returns the reports by name.
+func (r *replica) sweep(req Request) map[string]Report {
+	reports, err := r.Janitor.Sweep(r.f.t.Context(), req)
+	require.NoError(r.f.t, err)
+	byName := map[string]Report{}
+	for _, rep := range reports {
+		byName[rep.Sweep] = rep
+	}
+	return byName
+}
+
+// pending tells whether a batch waits to be asked for again.
+func (r *replica) pending() bool {
+	reaper := r.tenure.Load().reaper
+	require.NoError(r.f.t, reaper.lock(r.f.t.Context()))
+	defer reaper.unlock()
+	return reaper.pending != nil
+}
+
+// accounts is the number of batches that the ledger has not closed.
+func (r *replica) accounts() int {
+	r.ledger.mu.Lock()
+	defer r.ledger.mu.Unlock()
+	return len(r.ledger.accounts)
+}
+
+// scrape reads a gauge as Prometheus would.
+func (r *replica) scrape(name string) float64 {
+	families, err := r.cfg.Registerer.(*prometheus.Registry).Gather()
+	require.NoError(r.f.t, err)
+	for _, family := range families {
+		if family.GetName() == name {
+			return family.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	require.Fail(r.f.t, "no such gauge", name)
+	return 0
+}
+
+// counted is what the process' own counter says of an owner.
+func (r *replica) counted(owner string) int {
+	return int(testutil.ToFloat64(r.metrics.evicted.WithLabelValues(owner)))
+}
+
+// eventually waits for what real processes and servers bring about. Unlike require's, it asks in the
+// test's own goroutine, so that what it asks may fail the test.
+func (f *fleet) eventually(cond func() bool) {
+	f.t.Helper()
+	deadline := time.NewTimer(20 * time.Second)
+	defer deadline.Stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !cond() {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			require.FailNow(f.t, "never came about")
+		}
+	}
+}
+
+// faults is a hook that meets the guard's batches on their way: no other script goes through the
+// client that it is added to.
+type faults struct {
+	mu     sync.Mutex
+	before func(args []any) error // an error: the request is lost
+	after  func(args []any) error // an error: the reply is lost
+}
+
+func (h *faults) set(before, after func(args []any) error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.before, h.after = before, after
+}
+
+// once makes a fault that happens to the first batch only.
+func once(f func(args []any) error) func(args []any) error {
+	var first sync.Once
+	return func(args []any) (err error) {
+		first.Do(func() { err = f(args) })
+		return err
+	}
+}
+
+func (h *faults) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (h *faults) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h *faults) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		h.mu.Lock()
+		before, after := h.before, h.after
+		h.mu.Unlock()
+		args := cmd.Args()
+		script := cmd.Name() == "eval" || cmd.Name() == "evalsha"
+		if before != nil && cmd.Name() == "evalsha" { // tried first, always
+			if err := before(args); err != nil {
+				cmd.SetErr(err)
+				return err
+			}
+		}
+		if err := next(ctx, cmd); err != nil {
+			return err // NOSCRIPT among others
+		}
+		if after != nil && script {
+			if err := after(args); err != nil {
+				cmd.SetErr(err)
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// fakeSweep is a sweep made of a function.
+type fakeSweep struct {
+	name  string
+	every time.Duration
+	pass  func(ctx context.Context, p *Pass) error
+}
+
+func (s fakeSweep) Name() string                            { return s.name }
+func (s fakeSweep) Interval() time.Duration                 { return s.every }
+func (s fakeSweep) Pass(ctx context.Context, p *Pass) error { return s.pass(ctx, p) }

@@ -1,0 +1,181 @@
+package janitor
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rollcall-redis/rollcall/lease"
+)
+
+const (
+	// ownerSeriesAge and ownerSeriesMax bound the series of dead owners: instance ids are unique per
+	// boot, so without an end they would only ever grow.
+	ownerSeriesAge = time.Hour
+	ownerSeriesMax = 1000
+)
+
+// Why a candidate was kept, as counted by janitor_spared_total. The guard's reasons are counted by
+// Pass.Reap, Unreadable by the sweep that could not read.
+const (
+	SparedAlive      = "alive"      // its owner's heartbeat is there
+	SparedReowned    = "reowned"    // it names somebody else by now
+	SparedFenced     = "fenced"     // the term is over
+	SparedWarming    = "warming"    // Redis has not been listened to for long enough
+	SparedUnreadable = "unreadable" // it, or its owner's liveness, cannot be read
+)
+
+// What holds a pass, as counted by janitor_held_total: the witness' doubts, and a pause.
+const (
+	heldPaused = "paused"
+	heldBrake  = "brake"
+	heldCanary = "canary"
+	heldOther  = "unknown" // the witness names a reason that this version does not know
+)
+
+var heldReasons = []string{"gap", "evicted", "settings", heldCanary, heldBrake, heldPaused}
+
+type metrics struct {
+	transitions *prometheus.CounterVec
+	evicted     *prometheus.CounterVec
+	spared      *prometheus.CounterVec
+	duration    *prometheus.HistogramVec
+	passes      *prometheus.CounterVec
+	success     *prometheus.GaugeVec
+	held        *prometheus.CounterVec
+	scanned     *prometheus.CounterVec
+
+	mu    sync.Mutex
+	owner map[string]time.Time // series of evicted, and when each last grew
+	total uint64               // entries evicted by this process, dropped series included
+}
+
+// gauges are asked at each scrape, so that a process woken from a pause never says what was
+// true before it.
+type gauges struct {
+	leader, epoch, witness func() float64
+}
+
+// newMetrics registers with reg, or nowhere if it is nil.
+func newMetrics(reg prometheus.Registerer, g gauges, sweeps []string) (*metrics, error) {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+	gauge := func(name, help string, f func() float64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, f)
+	}
+	m := &metrics{
+		transitions: counter("janitor_lease_transitions_total", "Terms acquired, lost, released.", "event"),
+		evicted: counter("teltonika_registry_janitor_evicted_total",
+			"Registry entries deleted, by dead owner; series that have not grown for an hour are dropped.", "instance_id"),
+		spared: counter("janitor_spared_total", "Candidates that were kept, by reason.", "reason"),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "janitor_pass_duration_seconds",
+			Help:    "Duration of passes, rest included.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 4, 10), // 1 ms to 4 min
+		}, []string{"sweep"}),
+		passes: counter("janitor_passes_total", "Passes, by outcome: done, held, failed, lost.", "sweep", "outcome"),
+		success: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "janitor_last_success_timestamp_seconds",
+			Help: "When this process last finished a pass.",
+		}, []string{"sweep"}),
+		held:    counter("janitor_held_total", "Passes held, by reason.", "reason"),
+		scanned: counter("janitor_scanned_total", "Elements looked at.", "sweep"),
+		owner:   map[string]time.Time{},
+	}
+	m.zero(sweeps)
+	if reg == nil {
+		return m, nil
+	}
+	for _, c := range []prometheus.Collector{
+		m.transitions, m.evicted, m.spared, m.duration, m.passes, m.success, m.held, m.scanned,
+		gauge("janitor_leader", "1 while this process leads.", g.leader),
+		gauge("janitor_lease_epoch", "Epoch of the newest term known here.", g.epoch),
+		gauge("janitor_witness_seconds", "How long Redis has been listened to without a doubt; 0 if this process does not know.", g.witness),
+	} {
+		if err := reg.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// zero makes the series that alerts look at exist before they first count.
+func (m *metrics) zero(sweeps []string) {
+	for _, ev := range []lease.Event{lease.Acquired, lease.Lost, lease.Released} {
+		m.transitions.WithLabelValues(string(ev))
+	}
+	for _, r := range []string{SparedAlive, SparedReowned, SparedFenced, SparedWarming, SparedUnreadable} {
+		m.spared.WithLabelValues(r)
+	}
+	for _, r := range heldReasons {
+		m.held.WithLabelValues(r)
+	}
+	for _, s := range sweeps {
+		m.scanned.WithLabelValues(s)
+		for _, o := range []Outcome{Done, Held, Failed, Lost} {
+			m.passes.WithLabelValues(s, string(o))
+		}
+	}
+}
+
+// passed counts a finished pass.
+func (m *metrics) passed(r *Report) {
+	m.passes.WithLabelValues(r.Sweep, string(r.Outcome)).Inc()
+	m.duration.WithLabelValues(r.Sweep).Observe(r.Seconds)
+	switch r.Outcome {
+	case Done:
+		m.success.WithLabelValues(r.Sweep).SetToCurrentTime()
+	case Held:
+		m.held.WithLabelValues(r.Reason).Inc()
+	}
+}
+
+// evictedFrom counts entries of a dead owner, and drops the series that have had their time.
+func (m *metrics) evictedFrom(owner string, n int, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.total += uint64(n)
+	if n > 0 {
+		owner = strings.ToValidUTF8(owner, "?") // else a label would panic; no sweep of ours condemns such an owner
+		m.evicted.WithLabelValues(owner).Add(float64(n))
+		m.owner[owner] = now
+	}
+	m.dropSeries(now)
+}
+
+// dropSeries drops what has not grown for an hour, and beyond the bound the oldest. Caller holds mu.
+func (m *metrics) dropSeries(now time.Time) {
+	for id, grew := range m.owner {
+		if now.Sub(grew) > ownerSeriesAge {
+			m.dropOwner(id)
+		}
+	}
+	if len(m.owner) <= ownerSeriesMax {
+		return
+	}
+	ids := make([]string, 0, len(m.owner))
+	for id := range m.owner {
+		ids = append(ids, id)
+	}
+	slices.SortFunc(ids, func(a, b string) int { return m.owner[a].Compare(m.owner[b]) })
+	// A tenth more than needed, so that a flood of owners is not sorted again for each of them.
+	for _, id := range ids[:len(ids)-ownerSeriesMax*9/10] {
+		m.dropOwner(id)
+	}
+}
+
+func (m *metrics) dropOwner(id string) {
+	m.evicted.DeleteLabelValues(id)
+	delete(m.owner, id)
+}
+
+// evictedTotal is what this process evicted since it began.
+func (m *metrics) evictedTotal() uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.total
+}

@@ -1,0 +1,123 @@
+package janitor
+
+import (
+	"context"
+	"time"
+
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+const (
+	sweepOwners = "owners"
+	// ownersInterval: how soon a silence is noticed.
+	ownersInterval = time.Second
+)
+
+// ownersSweep is the quick way: it looks at the roster's heartbeats, and sweeps whoever fell silent or said
+// goodbye through its reverse index. While all live it costs O(instances), however many devices there are.
+type ownersSweep struct {
+	every time.Duration
+}
+
+func (ownersSweep) Name() string              { return sweepOwners }
+func (s ownersSweep) Interval() time.Duration { return s.every }
+
+func (s ownersSweep) Pass(ctx context.Context, p *Pass) error {
+	fallen, err := s.find(ctx, p)
+	if err != nil || len(fallen) == 0 {
+		return err
+	}
+	// Only now: a doubt that keeps nothing from being swept is not worth a held pass a second.
+	if err := p.Ready(ctx); err != nil {
+		return err
+	}
+	for _, owner := range fallen {
+		if err := s.sweep(ctx, p, owner); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// find returns the silent owners.
+func (ownersSweep) find(ctx context.Context, p *Pass) ([]string, error) {
+	roster := map[string]Liveness{}
+	err := p.Call(ctx, func(ctx context.Context) (err error) {
+		roster, err = p.t.watch.look(ctx)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if only := p.Owner(); only != "" { // also one that is not on the roster any more
+		if roster, err = p.Judge(ctx, []string{only}); err != nil {
+			return nil, err
+		}
+	}
+	p.Scanned(len(roster))
+	var fallen []string
+	for id, liveness := range roster {
+		switch liveness {
+		case Dead:
+			fallen = append(fallen, id)
+		case Unreadable:
+			p.Spared(SparedUnreadable, 1)
+		}
+	}
+	return fallen, nil
+}
+
+// sweep evicts what an owner's index names, and takes the owner off the roster when nothing is left there.
+func (ownersSweep) sweep(ctx context.Context, p *Pass, owner string) error {
+	var (
+		index  = p.Layout().Devices(owner)
+		b      = newBasket(p)
+		cursor uint64
+	)
+	for {
+		var imeis []string
+		err := p.Call(ctx, func(ctx context.Context) (err error) {
+			imeis, cursor, err = p.Client().SScan(ctx, index, cursor, "", int64(p.PageSize())).Result()
+			return err
+		})
+		if failedInside(err) { // no set: kept, and the audit says so too
+			p.Spared(SparedUnreadable, 1)
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		p.Scanned(len(imeis))
+		for _, imei := range imeis {
+			if err := b.add(ctx, owner, imei); err != nil {
+				return err
+			}
+		}
+		if cursor == 0 || b.left[owner] {
+			break
+		}
+	}
+	if err := b.empty(ctx); err != nil || b.left[owner] || p.DryRun() {
+		return err
+	}
+	return p.forget(ctx, owner)
+}
+
+// forget takes an owner off the roster, last of all. One that has come back, or whose index has grown again,
+// stays.
+func (p *Pass) forget(ctx context.Context, owner string) error {
+	t := p.t
+	return p.Call(ctx, func(ctx context.Context) error {
+		verdict, err := t.j.guard.Forget(ctx, t.watch.lease, owner)
+		switch {
+		case err != nil:
+			return err
+		case verdict == registry.Fenced:
+			t.end(ErrFenced)
+			return ErrFenced
+		case verdict == registry.Done:
+			t.watch.swept(owner)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,102 @@
+package janitor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+// pauseFresh is for how long an answer about the pause is good: a pause takes hold that soon, also in the
+// middle of a pass.
+const pauseFresh = time.Second
+
+// Pause says who holds all sweeping, why, and until when. It stands in Redis and holds every leader to come,
+// until it is resumed or runs out. The witness is ticked all the same.
+type Pause struct {
+	Who   string    `json:"who"`
+	Why   string    `json:"why"`
+	Until time.Time `json:"until,omitzero"` // zero: until resumed
+}
+
+// Pause holds every leader from now on, within a second also a pass under way. A pause that stands is
+// replaced. It works on any replica, and fails if Until is past or Redis cannot be asked.
+func (j *Janitor) Pause(ctx context.Context, p Pause) error {
+	var ttl time.Duration // of a SET: 0 is for ever
+	if !p.Until.IsZero() {
+		if ttl = time.Until(p.Until); ttl < time.Millisecond {
+			return fmt.Errorf("janitor: pause: until %s is past", p.Until.Format(time.RFC3339))
+		}
+	}
+	text, err := json.Marshal(p)
+	if err != nil {
+		return fmt.Errorf("janitor: pause: %w", err)
+	}
+	if err := j.cfg.Control.Set(ctx, j.layout.Paused(), text, ttl).Err(); err != nil {
+		return fmt.Errorf("janitor: pause: %w", err)
+	}
+	j.log.Info("sweeping paused", "who", p.Who, "why", p.Why, "until", p.Until)
+	j.listener.poke()
+	return nil
+}
+
+// Resume ends a pause. It works on any replica; that there is none is no error.
+func (j *Janitor) Resume(ctx context.Context) error {
+	n, err := j.cfg.Control.Del(ctx, j.layout.Paused()).Result()
+	if err != nil {
+		return fmt.Errorf("janitor: resume: %w", err)
+	}
+	if n > 0 {
+		j.log.Info("sweeping resumed")
+	}
+	j.listener.poke()
+	return nil
+}
+
+// readPause returns the pause that stands, or nil. What somebody wrote by hand holds too, whatever it is.
+func readPause(ctx context.Context, c redis.UniversalClient, layout registry.Layout) (*Pause, error) {
+	text, err := c.Get(ctx, layout.Paused()).Result()
+	if errors.Is(err, redis.Nil) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("janitor: read pause: %w", err)
+	}
+	var p Pause
+	if json.Unmarshal([]byte(text), &p) != nil {
+		p = Pause{Why: text}
+	}
+	return &p, nil
+}
+
+// pauseCheck asks for the pause, at most once a second.
+type pauseCheck struct {
+	client redis.UniversalClient
+	layout registry.Layout
+
+	mu     sync.Mutex
+	at     time.Time
+	paused *Pause
+}
+
+func (c *pauseCheck) ask(ctx context.Context, fresh time.Duration) (*Pause, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.at.IsZero() && time.Since(c.at) < fresh {
+		return c.paused, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	p, err := readPause(ctx, c.client, c.layout)
+	if err != nil {
+		return nil, err
+	}
+	c.paused, c.at = p, time.Now()
+	return p, nil
+}

@@ -1,0 +1,172 @@
+package janitor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/lease"
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+var (
+	// ErrFenced is the cause of the end of a term whose lease turned out to be another's, or after
+	// which a newer one has begun. Pass.Reap returns it, and so should the sweep.
+	ErrFenced = errors.New("janitor: fenced: the term is over")
+
+	// ErrRefused is returned by Pass.Reap when the script itself failed, twice, and so deleted nothing: a key of
+	// another type, a mistake in a body. A sweep may leave that batch's owner alone and go on with others.
+	ErrRefused = errors.New("janitor: batch refused")
+)
+
+// A HeldError says that nothing may be deleted for now. Pass.Ready and Pass.Reap return it, and so
+// should the sweep: the pass is then held, not failed.
+type HeldError struct {
+	Reason string // a doubt of the witness, or "paused"
+}
+
+func (e *HeldError) Error() string { return "janitor: held: " + e.Reason }
+
+// reaper asks the guard for batches on behalf of all sweeps of a term: one at a time, numbered, and one
+// whose fate is unknown again before any other.
+type reaper struct {
+	guard  *registry.Guard
+	term   *lease.Term
+	ledger *ledger
+	permit func(ctx context.Context, owner string) error // paused, brake: asked before each batch
+	end    context.CancelCauseFunc                       // ends the term
+
+	turn    chan struct{} // a lock that a context can end the wait for
+	n       uint64        // of the last batch; held by turn
+	pending *registry.Batch
+}
+
+func newReaper(guard *registry.Guard, term *lease.Term, l *ledger, end context.CancelCauseFunc) *reaper {
+	return &reaper{guard: guard, term: term, ledger: l, end: end, turn: make(chan struct{}, 1)}
+}
+
+// reap asks for one batch and says what the server did, and how long it took, waiting for the turn not
+// included.
+func (r *reaper) reap(ctx context.Context, sweep string, b Batch) (a registry.Answer, took time.Duration, err error) {
+	if err := r.lock(ctx); err != nil {
+		return registry.Answer{}, 0, err
+	}
+	defer r.unlock()
+	begun := time.Now()
+	a, err = r.next(ctx, sweep, b)
+	return a, time.Since(begun), err
+}
+
+// next numbers a batch and asks for it, once nothing is pending and nothing forbids it.
+func (r *reaper) next(ctx context.Context, sweep string, b Batch) (registry.Answer, error) {
+	if err := r.retry(ctx); err != nil {
+		return registry.Answer{}, err
+	}
+	if err := r.permit(ctx, b.Owner); err != nil {
+		return registry.Answer{}, err
+	}
+	r.n++
+	return r.ask(ctx, registry.Batch{
+		ID:    registry.BatchID{Epoch: r.term.Epoch(), N: r.n},
+		Token: r.term.Token(),
+		Sweep: sweep,
+		Owner: b.Owner,
+		Body:  b.Body,
+		Keys:  b.Keys,
+		Items: b.Items,
+	}, false)
+}
+
+// settle asks again for a batch of unknown fate, if there is one.
+func (r *reaper) settle(ctx context.Context) error {
+	if err := r.lock(ctx); err != nil {
+		return err
+	}
+	defer r.unlock()
+	return r.retry(ctx)
+}
+
+// retry is settle for who has the turn. Whatever the guard says but an error, the batch is
+// pending no more.
+func (r *reaper) retry(ctx context.Context) error {
+	if r.pending == nil {
+		return nil
+	}
+	b := *r.pending
+	if err := r.permit(ctx, b.Owner); err != nil {
+		return err
+	}
+	if _, err := r.ask(ctx, b, true); err != nil && !errors.Is(err, ErrRefused) {
+		return err
+	}
+	return nil
+}
+
+// ask asks for a batch, and leaves it pending if nothing is known of it afterwards. It enters the ledger
+// before it is sent, and only then: asked again, it may have left it already, counted.
+func (r *reaper) ask(ctx context.Context, b registry.Batch, again bool) (registry.Answer, error) {
+	// A process that was just woken from a pause knows by its clock, and does not even ask.
+	if !r.term.Valid() {
+		return registry.Answer{Verdict: registry.Fenced}, ErrFenced
+	}
+	if !again {
+		r.ledger.open(b)
+	}
+	a, err := r.send(ctx, b)
+	if failedInside(err) {
+		// If it failed behind its record, asking again answers DONE; else it has deleted nothing.
+		a, err = r.send(ctx, b)
+	}
+	r.pending = nil
+	switch {
+	case err != nil && !failedInside(err):
+		r.pending = &b
+		return a, err
+	case err == nil && a.Verdict == registry.Done:
+		r.ledger.recorded(b, a)
+		return a, nil
+	}
+	r.ledger.refused(b)
+	switch {
+	case err != nil:
+		return a, fmt.Errorf("%w: %w", ErrRefused, err)
+	case a.Verdict == registry.Fenced:
+		r.end(ErrFenced)
+		return a, ErrFenced
+	}
+	return a, nil
+}
+
+// send waits for the reply also when ctx ends meanwhile, as long as the term can be trusted: it takes a
+// millisecond, and a reply not waited for is an unknown fate.
+func (r *reaper) send(ctx context.Context, b registry.Batch) (registry.Answer, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(callTimeout, r.term.Remaining()))
+	defer cancel()
+	return r.guard.Do(ctx, b)
+}
+
+// lock waits for the turn, or for ctx' end.
+func (r *reaper) lock(ctx context.Context) error {
+	select {
+	case r.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (r *reaper) unlock() { <-r.turn }
+
+// failedInside tells an error that the script raised from one that kept it from running or its reply
+// from arriving. The server says ERR or WRONGTYPE for the former only.
+func failedInside(err error) bool {
+	var reply redis.Error
+	if !errors.As(err, &reply) {
+		return false
+	}
+	return strings.HasPrefix(reply.Error(), "WRONGTYPE ") || strings.HasPrefix(reply.Error(), "ERR ")
+}

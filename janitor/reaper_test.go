@@ -1,0 +1,306 @@
+package janitor
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+// A lost reply is two faults: the request was done, or it was not.
+func TestALostReplyIsCountedOnce(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]func(h *faults, f func([]any) error){
+		"it was done":     func(h *faults, f func([]any) error) { h.set(nil, f) },
+		"it was not done": func(h *faults, f func([]any) error) { h.set(f, nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+				t.Parallel()
+				f := setup(t, w)
+				r := f.replica("r1", nil)
+				r.leads()
+				fault(r.faults, once(func([]any) error { return io.ErrUnexpectedEOF }))
+				f.entries("dead", 1100)
+				rep := r.sweep(Request{})[sweepRegistry]
+				require.Equal(t, Failed, rep.Outcome)
+
+				// The quick way's next pass asks again, though it has nothing to reap itself.
+				f.eventually(func() bool { return r.Status().Unsettled == 0 })
+				require.Equal(t, 500, r.counted("dead"))
+				require.Equal(t, Done, r.sweep(Request{})[sweepRegistry].Outcome)
+				require.Zero(t, f.left("dead"))
+				require.Equal(t, 1100, r.counted("dead"))
+				require.Equal(t, 1100, f.audited())
+				require.Equal(t, 1100, f.total())
+			})
+		})
+	}
+}
+
+// The audit is looked at while the reply is on its way, or lost and not yet asked for again.
+func TestALookAtTheAuditAndAReplyCountOnce(t *testing.T) {
+	t.Parallel()
+	for name, reply := range map[string]error{"the reply comes": nil, "the reply is lost": io.ErrUnexpectedEOF} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+				t.Parallel()
+				f := setup(t, w)
+				r := f.replica("r1", nil)
+				r.leads()
+				f.entries("dead", 20)
+				r.faults.set(nil, once(func([]any) error {
+					require.NoError(t, r.ledger.settle(context.Background()))
+					return reply
+				}))
+				r.sweep(Request{})
+				require.Equal(t, 20, r.counted("dead"))
+				f.eventually(func() bool { return !r.pending() })
+				require.Equal(t, 20, r.counted("dead"))
+				require.Equal(t, uint64(20), r.Status().Evicted)
+				require.Zero(t, r.Status().Unsettled)
+			})
+		})
+	}
+}
+
+func TestAFateUnknownAtTheEndOfATermIsLookedUp(t *testing.T) {
+	t.Parallel()
+	for name, done := range map[string]bool{"it was done": true, "it was not done": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+				t.Parallel()
+				f := setup(t, w)
+				r := f.replica("r1", nil)
+				r.leads()
+				imeis := f.entries("dead", 20)
+				cut := once(func([]any) error {
+					r.elector.Resign(time.Hour) // and it will not lead again in this test
+					return io.ErrUnexpectedEOF
+				})
+				if done {
+					r.faults.set(nil, cut)
+				} else {
+					r.faults.set(cut, nil)
+				}
+				_, err := r.Janitor.Sweep(t.Context(), Request{})
+				if not := new(NotLeaderError); err != nil {
+					require.ErrorAs(t, err, &not)
+				}
+				f.eventually(func() bool { return !r.Status().Leading && r.Status().Unsettled == 0 })
+				want := 0
+				if done {
+					want = len(imeis)
+				}
+				require.Equal(t, want, r.counted("dead"))
+				require.Equal(t, want, f.audited())
+				require.Equal(t, len(imeis)-want, f.left("dead"))
+				require.Equal(t, Lost, r.report(sweepRegistry).Outcome)
+			})
+		})
+	}
+}
+
+// A request that was held up on its way lands after it has been asked for again and been refused.
+func TestARequestThatLandsLateIsCountedOnce(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		f := setup(t, w)
+		r := f.replica("r1", nil)
+		r.leads()
+		f.entries("dead", 20)
+		var held []any
+		r.faults.set(once(func(args []any) error {
+			held = args
+			f.live("dead") // so that asking again is refused
+			return io.ErrUnexpectedEOF
+		}), nil)
+		require.Equal(t, Failed, r.sweep(Request{})[sweepRegistry].Outcome)
+		f.eventually(func() bool { return !r.pending() })
+		require.Zero(t, r.Status().Unsettled, "refused")
+		require.Equal(t, 1, r.accounts(), "but it may yet land")
+		require.Zero(t, r.counted("dead"))
+
+		require.NoError(t, f.Del(t.Context(), f.Heartbeat("dead")).Err())
+		require.NoError(t, f.Do(t.Context(), held...).Err())
+		require.Zero(t, f.left("dead"))
+		r.listener.poke()
+		f.eventually(func() bool { return r.accounts() == 0 })
+		require.Equal(t, 20, r.counted("dead"))
+		require.Equal(t, 20, f.audited())
+	})
+}
+
+func TestARefusedBatchIsForgottenWhenItCannotLandAnyMore(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		f := setup(t, w)
+		r := f.replica("r1", nil)
+		r.leads()
+		f.entries("back", 3)
+		r.faults.set(once(func([]any) error { f.live("back"); return nil }), nil)
+		r.sweep(Request{})
+		require.NoError(t, r.ledger.settle(t.Context()))
+		require.Equal(t, 1, r.accounts())
+		f.entries("dead", 3) // a later batch is recorded
+		r.sweep(Request{})
+		require.NoError(t, r.ledger.settle(t.Context()))
+		require.Zero(t, r.accounts())
+		require.Equal(t, 3, r.counted("dead"))
+		require.Zero(t, r.counted("back"))
+	})
+}
+
+func TestALeaderThatLostItsLeaseBetweenFindAndReapDeletesNothing(t *testing.T) {
+	t.Parallel()
+	for name, take := range map[string]func(f *fleet) error{
+		"the lease is another's": func(f *fleet) error {
+			return f.Set(f.t.Context(), f.Lease(), "r2/another", time.Minute).Err()
+		},
+		"the lease is gone": func(f *fleet) error { return f.Del(f.t.Context(), f.Lease()).Err() },
+		"a newer term has begun": func(f *fleet) error {
+			g := registry.NewGuard(f.Client, f.Client, f.Layout, gap, warm, "r2")
+			token, err := f.Get(f.t.Context(), f.Lease()).Result()
+			if err != nil {
+				return err
+			}
+			_, _, err = g.Open(f.t.Context(), registry.Lease{Token: token, Epoch: 1 << 52})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+				t.Parallel()
+				f := setup(t, w)
+				r := f.replica("r1", nil)
+				r.leads()
+				f.entries("dead", 700)
+				var left, audited atomic.Int64
+				fenced := r.tenure.Load()
+				r.faults.set(once(func([]any) error { return take(f) }), func([]any) error {
+					left.Store(int64(f.left("dead")))
+					audited.Store(int64(f.audited()))
+					return nil
+				})
+				before := testutil.ToFloat64(r.metrics.spared.WithLabelValues(SparedFenced))
+				_, err := r.Janitor.Sweep(t.Context(), Request{})
+				if not := new(NotLeaderError); err != nil {
+					require.ErrorAs(t, err, &not)
+				}
+				<-fenced.done
+				require.ErrorIs(t, context.Cause(fenced.ctx), ErrFenced)
+				require.Equal(t, int64(700), left.Load())
+				require.Zero(t, audited.Load())
+				require.InDelta(t, before+500, testutil.ToFloat64(r.metrics.spared.WithLabelValues(SparedFenced)), 0)
+			})
+		})
+	}
+}
+
+func TestATermThatIsOverHereIsNotEvenAsked(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		f := setup(t, w)
+		reaped := make(chan error, 1)
+		var asked atomic.Int64
+		var r *replica
+		r = f.replica("r1", func(c *Config) {
+			c.Sweeps = []Sweep{fakeSweep{name: "slow", pass: func(ctx context.Context, p *Pass) error {
+				r.elector.Resign(time.Hour)
+				<-ctx.Done()
+				r.faults.set(func([]any) error { asked.Add(1); return nil }, nil)
+				// With a context that knows nothing of the term, like that of a process that has slept.
+				_, err := p.Reap(context.WithoutCancel(ctx), Batch{Owner: "dead", Body: registry.EvictEntries, Items: []string{"x"}})
+				reaped <- err
+				return err
+			}}}
+		})
+		r.start()
+		require.ErrorIs(t, <-reaped, ErrFenced)
+		require.Zero(t, asked.Load())
+		require.Zero(t, r.Status().Unsettled)
+	})
+}
+
+// Two janitors sweep the same dead owners, and every seventh batch finds that its lease was torn away.
+func TestTwoJanitorsAtOnceCountNothingTwice(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		f := setup(t, w)
+		f.live("other", "third")
+		f.entries("other", 500)
+		f.entries("dead", 3000)
+		change := func(c *Config) { c.Interval = 100 * time.Millisecond; c.DeleteBatch = 100 }
+		one, two := f.replica("r1", change), f.replica("r2", change)
+		var batches atomic.Int64
+		tear := func([]any) error {
+			if batches.Add(1)%7 == 0 {
+				return f.Del(context.Background(), f.Lease()).Err()
+			}
+			return nil
+		}
+		one.faults.set(tear, nil)
+		two.faults.set(tear, nil)
+		one.start()
+		two.start()
+		f.eventually(func() bool {
+			return f.HLen(t.Context(), f.Registry()).Val() == 500 && one.Status().Unsettled == 0 && two.Status().Unsettled == 0
+		})
+		require.Equal(t, 3000, one.counted("dead")+two.counted("dead"))
+		require.Equal(t, 3000, f.audited())
+		require.Equal(t, 3000, f.total())
+		require.Equal(t, 500, f.left("other"))
+		fenced := testutil.ToFloat64(one.metrics.spared.WithLabelValues(SparedFenced)) + testutil.ToFloat64(two.metrics.spared.WithLabelValues(SparedFenced))
+		require.InDelta(t, 400, fenced, 100, "a batch each time")
+	})
+}
+
+func TestABatchThatTheServerRefusesDoesNotJamTheNext(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		f := setup(t, w)
+		type result struct {
+			before, after, good error
+		}
+		results := make(chan result, 1)
+		r := f.replica("r1", func(c *Config) {
+			c.Sweeps = []Sweep{fakeSweep{name: "odd", pass: func(ctx context.Context, p *Pass) error {
+				var res result
+				key := []string{p.Layout().Prefix + "k"}
+				_, res.before = p.Reap(ctx, Batch{Body: registry.NewBody("return redis.call('NO SUCH COMMAND')"), Keys: key, Items: []string{"x"}})
+				_, res.after = p.Reap(ctx, Batch{Body: registry.NewBody("record(1, 0, 'keys', {'x'}) return redis.call('NO SUCH COMMAND')"), Keys: key, Items: []string{"x"}})
+				var a registry.Answer
+				a, res.good = p.Reap(ctx, Batch{Body: registry.NewBody("record(0, 0, 'keys', {}) return answer('DONE', 0, 0)"), Keys: key, Items: []string{"x"}})
+				if a.Verdict != registry.Done {
+					res.good = errors.New(string(a.Verdict))
+				}
+				results <- res
+				return nil
+			}}}
+		})
+		r.leads()
+		res := <-results
+		require.ErrorIs(t, res.before, ErrRefused)
+		require.NoError(t, res.after, "its record says what it did before it failed")
+		require.NoError(t, res.good)
+		r.listener.poke()
+		f.eventually(func() bool { return r.Status().Unsettled == 0 })
+	})
+}

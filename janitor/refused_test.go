@@ -1,0 +1,27 @@
+package janitor
+
+import (
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/lease"
+)
+
+// Of a connection that is refused when it is set up, only the pipeline has the error; each command looks
+// as if it had been answered 0: nobody lives.
+func TestARefusedConnectionIsNobodysDeath(t *testing.T) {
+	t.Parallel()
+	o := lease.Options(redistest.Shared(t).Options())
+	o.DB = 1 << 20 // no such database: SELECT fails, as a wrong password would
+	c := redis.NewClient(o)
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	j := &Janitor{cfg: Config{Client: c, ExistsConcurrency: 1}}
+	found, err := j.exists(t.Context(), []string{"a", "b"})
+	require.Error(t, err)
+	require.Equal(t, []Liveness{Unreadable, Unreadable}, found)
+	_, err = j.heartbeats(t.Context(), []string{"a", "b"})
+	require.ErrorContains(t, err, "judge owners")
+}

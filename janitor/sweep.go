@@ -1,0 +1,177 @@
+package janitor
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+// A Sweep is one kind of cleaning. The engine runs its passes in a term, on its interval and on demand,
+// one at a time, and makes of each a report, a log line and metrics.
+type Sweep interface {
+	// Name stands in metrics, reports and the audit. It is fixed and unique.
+	Name() string
+	// Interval from the beginning of one pass to the beginning of the next; 0: Config.Interval.
+	Interval() time.Duration
+	// Pass finds candidates, judges them and reaps the condemned. It returns what Pass's methods
+	// return: a HeldError makes the pass held, ErrFenced or the end of ctx lost, any other error
+	// failed; nil: done. ctx ends with the term.
+	Pass(ctx context.Context, p *Pass) error
+}
+
+// A Batch is what a sweep wants deleted by one guarded script.
+type Batch struct {
+	Owner string         // the instance judged dead; "" where no owner is judged, and then there is no brake
+	Body  *registry.Body // deletes Items behind the guard
+	Keys  []string       // the body's own keys, in one Cluster slot
+	Items []string       // distinct; 1 to Pass.BatchSize, so that the server is not held for long
+}
+
+// A Pass is one run of a sweep in one term. It is for one goroutine.
+type Pass struct {
+	t      *tenure
+	req    Request
+	report *Report
+	judged map[string]Liveness
+}
+
+// Epoch is the term's fencing number. A sweep that deletes outside Redis makes its statement
+// conditional on it: no higher one has been seen there.
+func (p *Pass) Epoch() uint64 { return p.report.Epoch }
+
+// Owner is the only owner that this pass is about; "": all.
+func (p *Pass) Owner() string { return p.req.Owner }
+
+// DryRun tells that nothing is to be deleted. Reap sees to it by itself; a sweep that deletes
+// outside Redis has to.
+func (p *Pass) DryRun() bool { return p.report.DryRun }
+
+// Client is what to read through.
+func (p *Pass) Client() redis.UniversalClient { return p.t.j.cfg.Client }
+
+// Layout names the keys of the registry.
+func (p *Pass) Layout() registry.Layout { return p.t.j.layout }
+
+// PageSize is the COUNT for one page of a scan.
+func (p *Pass) PageSize() int { return p.t.j.cfg.ScanCount }
+
+// BatchSize is the most items of a batch.
+func (p *Pass) BatchSize() int { return p.t.j.cfg.DeleteBatch }
+
+// Scanned counts elements looked at.
+func (p *Pass) Scanned(n int) {
+	p.report.Scanned += n
+	p.t.j.metrics.scanned.WithLabelValues(p.report.Sweep).Add(float64(n))
+}
+
+// Spared counts candidates that were kept. Reap counts those that the guard kept; what a sweep cannot
+// read or understand it counts itself, as SparedUnreadable.
+func (p *Pass) Spared(reason string, n int) {
+	if n == 0 {
+		return
+	}
+	if p.report.Spared == nil {
+		p.report.Spared = map[string]int{}
+	}
+	p.report.Spared[reason] += n
+	p.t.j.metrics.spared.WithLabelValues(reason).Add(float64(n))
+}
+
+// Ready returns a HeldError while nothing could be deleted anyway. A sweep whose finding costs
+// something asks before it begins.
+func (p *Pass) Ready(ctx context.Context) error {
+	if wait, reason := p.t.j.listener.warming(time.Now()); wait > 0 {
+		return &HeldError{known(reason)}
+	}
+	if p.DryRun() { // whoever paused may want to see what would go
+		return nil
+	}
+	return p.t.unpaused(ctx, 0)
+}
+
+// Call makes one call to Redis on behalf of the sweep: with a deadline of its own, and followed by the rest that
+// keeps sweeping to its share of Redis' time. Calls should be small: one page, one pipeline.
+func (p *Pass) Call(ctx context.Context, f func(ctx context.Context) error) error {
+	begun := time.Now()
+	callCtx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	err := f(callCtx)
+	p.t.pace.spend(ctx, time.Since(begun))
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// Judge says of each owner whether its heartbeat exists, asking once a pass. An owner of whom that
+// cannot be read is Unreadable: keep. This replica itself lives. The error is for when nothing could be read.
+func (p *Pass) Judge(ctx context.Context, owners []string) (map[string]Liveness, error) {
+	var unknown []string
+	for _, id := range owners {
+		if _, ok := p.judged[id]; !ok {
+			unknown = append(unknown, id)
+		}
+	}
+	if len(p.judged)+len(unknown) > maxJudged {
+		clear(p.judged)
+		unknown = owners
+	}
+	if len(unknown) > 0 {
+		err := p.Call(ctx, func(ctx context.Context) error {
+			found, err := p.t.j.heartbeats(ctx, unknown)
+			for id, liveness := range found {
+				p.judged[id] = liveness
+			}
+			if err == nil {
+				err = p.t.watch.judged(ctx, found)
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	answer := make(map[string]Liveness, len(owners))
+	for _, id := range owners {
+		answer[id] = p.judged[id]
+	}
+	return answer, nil
+}
+
+// Reap has one batch judged again and deleted by the server, in one atomic step, and recorded in the audit. The
+// answer is Done, or Alive: the owner is back, leave it alone for this pass. Errors: HeldError, ErrFenced,
+// ErrRefused; after any other the batch's fate is unknown, it will be asked for again, and the pass is to end.
+// In a dry run everything is condemned and nothing sent: Done with nothing deleted.
+func (p *Pass) Reap(ctx context.Context, b Batch) (registry.Answer, error) {
+	n := len(b.Items)
+	if n == 0 || n > p.BatchSize() {
+		return registry.Answer{}, fmt.Errorf("janitor: sweep %q: batch of %d items, want 1 to %d", p.report.Sweep, n, p.BatchSize())
+	}
+	p.report.Condemned += n
+	if p.DryRun() {
+		return registry.Answer{Verdict: registry.Done}, nil
+	}
+	a, took, err := p.t.reaper.reap(ctx, p.report.Sweep, b)
+	p.t.pace.spend(ctx, took)
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	switch a.Verdict {
+	case registry.Done:
+		p.report.Evicted += a.Deleted
+		p.Spared(SparedReowned, a.Reowned)
+	case registry.Alive:
+		p.Spared(SparedAlive, n)
+	case registry.Fenced:
+		p.Spared(SparedFenced, n)
+	case registry.Warming:
+		p.Spared(SparedWarming, n)
+		p.t.j.listener.poke() // so that nobody asks in vain until it is over
+		return a, &HeldError{known(a.Reason)}
+	}
+	return a, err
+}

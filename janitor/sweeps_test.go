@@ -1,0 +1,344 @@
+package janitor
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+)
+
+func TestTheAuditFindsWhomNobodyRemembers(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		f := setup(t, w)
+		f.entries("ghost-1", 1203)
+		f.entries("ghost-2", 7)
+		f.live("other")
+		f.entries("other", 300)
+		f.entries("r1", 50)
+		r := f.replica("r1", nil)
+		r.leads()
+		rep := r.report(sweepRegistry)
+		require.Equal(t, Done, rep.Outcome)
+		require.GreaterOrEqual(t, rep.Scanned, 1560)
+		require.Equal(t, 1210, rep.Evicted)
+		require.Empty(t, rep.Spared)
+		require.Zero(t, f.left("ghost-1")+f.left("ghost-2"))
+		require.Equal(t, 350, f.left("other")+f.left("r1"))
+		require.Equal(t, 1210, f.audited())
+		require.Equal(t, 1210, f.total())
+		require.Equal(t, 1203, r.counted("ghost-1"))
+		require.Equal(t, 7, r.counted("ghost-2"))
+		require.Equal(t, uint64(1210), r.Status().Evicted)
+		require.Zero(t, r.Status().Unsettled)
+	})
+}
+
+func TestTheQuickWaySweepsThroughTheIndexAndForgets(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		f := setup(t, w)
+		f.live("other", "third")
+		kept := f.indexed("other", 20)
+		r := f.replica("r1", func(c *Config) { c.ScanCount = 100 })
+		r.leads()
+
+		imeis := f.indexed("dead", 1234) // its audit has passed; only the quick way can see it
+		require.NoError(t, f.SAdd(t.Context(), f.Devices("dead"), kept[0], "no entry").Err())
+		f.eventually(func() bool { return !f.SIsMember(t.Context(), f.Roster(), "dead").Val() })
+		require.Zero(t, f.left("dead"))
+		require.Equal(t, 20, f.left("other"))
+		require.Zero(t, f.Exists(t.Context(), f.Devices("dead")).Val())
+		require.Equal(t, len(imeis), r.counted("dead"))
+		require.Equal(t, len(imeis), f.audited())
+		require.InDelta(t, 1, testutil.ToFloat64(r.metrics.spared.WithLabelValues(SparedReowned)), 0)
+	})
+}
+
+func TestWithoutAnIndexTheAuditDoesIt(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		f := setup(t, w)
+		f.entries("dead", 600)
+		require.NoError(t, f.SAdd(t.Context(), f.Roster(), "dead").Err())
+		r := f.replica("r1", nil)
+		r.leads()
+		require.Zero(t, f.left("dead"))
+		require.Equal(t, 600, r.counted("dead"))
+		f.eventually(func() bool { return !f.SIsMember(t.Context(), f.Roster(), "dead").Val() })
+	})
+}
+
+func TestAnOwnerThatComesBackBeforeTheSweepKeepsItsEntries(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		f := setup(t, w)
+		r := f.replica("r1", nil)
+		r.leads()
+		f.entries("back", 1200)
+		r.faults.set(once(func([]any) error { f.live("back"); return nil }), nil)
+		rep := r.sweep(Request{})[sweepRegistry]
+		require.Equal(t, Done, rep.Outcome)
+		require.Zero(t, rep.Evicted)
+		require.Equal(t, map[string]int{SparedAlive: 500}, rep.Spared, "left alone after the first batch")
+		require.Equal(t, 1200, f.left("back"))
+	})
+}
+
+func TestADeviceThatMovedBeforeTheSweepKeepsItsEntry(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		f := setup(t, w)
+		f.live("other")
+		r := f.replica("r1", nil)
+		r.leads()
+		imeis := f.entries("dead", 10)
+		r.faults.set(once(func([]any) error {
+			return f.HSet(t.Context(), f.Registry(), imeis[0], "other", imeis[1], "dead ").Err()
+		}), nil)
+		rep := r.sweep(Request{})[sweepRegistry]
+		require.Equal(t, 8, rep.Evicted)
+		require.Equal(t, map[string]int{SparedReowned: 2}, rep.Spared)
+		require.Equal(t, 1, f.left("other"))
+	})
+}
+
+func TestWhatCannotBeReadIsKeptAndCounted(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		f := setup(t, w)
+		require.NoError(t, f.HSet(t.Context(), f.Registry(),
+			"no owner", "", "", "dead", "long owner", strings.Repeat("x", 1<<20), "odd owner", "a\nb", "no text", "\xff\xfe",
+			"imei of another kind", "dead").Err())
+		f.entries("index is a string", 3)
+		require.NoError(t, f.Set(t.Context(), f.Devices("index is a string"), "x", 0).Err())
+		require.NoError(t, f.SAdd(t.Context(), f.Roster(), "index is a string", "", "c\x00").Err())
+		r := f.replica("r1", nil)
+		r.leads()
+		rep := r.report(sweepRegistry)
+		require.Equal(t, Done, rep.Outcome)
+		require.Equal(t, 2, rep.Evicted, "an odd IMEI of a dead owner is an entry like any other")
+		require.Equal(t, map[string]int{SparedUnreadable: 4 + 3}, rep.Spared)
+		require.Equal(t, int64(7), f.HLen(t.Context(), f.Registry()).Val())
+		require.Equal(t, map[string]int{SparedUnreadable: 3}, r.report(sweepOwners).Spared)
+		require.Equal(t, 2, f.audited())
+
+		// Nothing of it jams what comes after.
+		f.indexed("dead", 5)
+		f.eventually(func() bool { return f.left("dead") == 0 })
+	})
+}
+
+func TestOnDemandForOneOwner(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		f := setup(t, w)
+		r := f.replica("r1", nil)
+		r.leads()
+		f.entries("dead-1", 40)
+		f.entries("dead-2", 30)
+
+		reports := r.sweep(Request{Owner: "dead-1", DryRun: true})
+		require.Equal(t, 40, reports[sweepRegistry].Condemned)
+		require.Equal(t, 40, f.left("dead-1"))
+
+		reports = r.sweep(Request{Owner: "dead-1"})
+		require.Equal(t, "dead-1", reports[sweepRegistry].Owner)
+		require.Equal(t, 40, reports[sweepRegistry].Evicted)
+		require.Zero(t, f.left("dead-1"))
+		require.Equal(t, 30, f.left("dead-2"))
+
+		require.Zero(t, r.sweep(Request{Owner: "r1"})[sweepRegistry].Condemned, "who leads, lives")
+	})
+}
+
+func TestTheBrake(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		live, dead []string
+		byes       bool
+		braked     bool
+	}{
+		"one of three is swept without delay":     {live: []string{"b"}, dead: []string{"x"}},
+		"more than half and at least two are not": {live: []string{"b"}, dead: []string{"x", "y", "z"}, braked: true},
+		"half are":                      {live: []string{"b"}, dead: []string{"x", "y"}},
+		"who said goodbye is no wonder": {live: []string{"b"}, dead: []string{"x", "y", "z"}, byes: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+				t.Parallel()
+				f := setup(t, w)
+				f.live(c.live...)
+				for _, id := range c.dead {
+					f.indexed(id, 10)
+					if c.byes {
+						require.NoError(t, f.HSet(t.Context(), f.Witness(), "bye:"+id, "1").Err())
+					}
+				}
+				r := f.replica("r1", nil)
+				r.leads()
+				if !c.braked {
+					f.eventually(func() bool { return f.HLen(t.Context(), f.Registry()).Val() == 0 })
+					return
+				}
+				for _, sweep := range []string{sweepOwners, sweepRegistry} {
+					require.Equal(t, Held, r.report(sweep).Outcome)
+					require.Equal(t, "brake", r.report(sweep).Reason)
+				}
+				f.eventually(func() bool { return r.Status().Witness.WarmIn > 0 })
+				require.Equal(t, int64(30), f.HLen(t.Context(), f.Registry()).Val())
+				require.Zero(t, f.audited())
+			})
+		})
+	}
+}
+
+func TestTheBrakeIsNotAppliedTwiceInARow(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		f := setup(t, w)
+		now, err := f.Time(t.Context()).Result()
+		require.NoError(t, err)
+		// It was, a WARM ago, and since then Redis has been listened to.
+		require.NoError(t, f.HSet(t.Context(), f.Witness(), "brake", now.Add(-warm-time.Second).UnixMilli()).Err())
+		for _, id := range []string{"x", "y", "z"} {
+			f.indexed(id, 10)
+		}
+		r := f.replica("r1", nil)
+		r.leads()
+		f.eventually(func() bool { return f.HLen(t.Context(), f.Registry()).Val() == 0 })
+		require.Zero(t, testutil.ToFloat64(r.metrics.held.WithLabelValues("brake")))
+	})
+}
+
+func TestALeaderThatCannotSeeItselfDoubts(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		f := setup(t, w)
+		r := f.replica("r1", nil)
+		r.leads()
+		f.entries("dead", 5)
+		f.entries("r1", 4)
+		require.NoError(t, f.Del(t.Context(), f.Heartbeat("r1")).Err())
+		rep := r.sweep(Request{})[sweepRegistry]
+		require.Equal(t, 5, rep.Condemned, "who leads, lives, and condemns nothing of its own")
+		require.Equal(t, Held, rep.Outcome)
+		require.Equal(t, "canary", rep.Reason)
+		require.Equal(t, 5, f.left("dead"))
+	})
+}
+
+func TestAScanBeginsAnewWhenTheServerIsAnother(t *testing.T) {
+	t.Parallel()
+	s := redistest.Shared(t)
+	f := setup(t, redistest.World{Client: s.Client(), Options: s.Options(), Prefix: redistest.Prefix(t), Real: true})
+	f.live("other")
+	f.entries("other", 100)
+	var asked atomic.Int64
+	r := f.replica("r1", func(c *Config) {
+		c.Client.AddHook(infoHook{func(n int64) string {
+			if n == 1 {
+				return "# Server\r\nrun_id:before\r\nx:1\r\n"
+			}
+			return "# Server\r\nrun_id:after\r\n"
+		}, &asked})
+	})
+	r.leads()
+	require.Equal(t, Done, r.report(sweepRegistry).Outcome)
+	require.Equal(t, 200, r.report(sweepRegistry).Scanned)
+	require.Equal(t, int64(4), asked.Load())
+}
+
+// infoHook answers INFO in the server's place.
+type infoHook struct {
+	answer func(n int64) string
+	n      *atomic.Int64
+}
+
+func (h infoHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (h infoHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h infoHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "info" {
+			cmd.(*redis.StringCmd).SetVal(h.answer(h.n.Add(1)))
+			return nil
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func TestBatchesHoldNothingTwice(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		f := setup(t, w)
+		again := make(chan struct{}, 2)
+		r := f.replica("r1", func(c *Config) {
+			c.DeleteBatch = 4
+			c.Sweeps = []Sweep{fakeSweep{name: "stutter", pass: func(ctx context.Context, p *Pass) error {
+				select {
+				case <-again:
+				default:
+					return nil
+				}
+				b := newBasket(p)
+				for i := range 10 {
+					for range 3 { // as scans do
+						if err := b.add(ctx, "dead", fmt.Sprintf("dead-%06d", i)); err != nil {
+							return err
+						}
+					}
+				}
+				return b.empty(ctx)
+			}}}
+		})
+		r.leads()
+		f.entries("dead", 10)
+		again <- struct{}{}
+		reports := r.sweep(Request{Owner: "nobody"}) // the other sweeps leave it alone
+		require.Equal(t, 10, reports["stutter"].Evicted)
+		require.Equal(t, 10, f.total())
+	})
+}
+
+func TestTheAuditIsTrimmedWhereItsSizeCanBeKnown(t *testing.T) {
+	t.Parallel()
+	s := redistest.Shared(t)
+	f := setup(t, redistest.World{Client: s.Client(), Options: s.Options(), Prefix: redistest.Prefix(t), Real: true})
+	pipe := f.Pipeline()
+	for i := range 3000 {
+		pipe.XAdd(t.Context(), &redis.XAddArgs{Stream: f.Audit(), ID: fmt.Sprintf("1-%d", i), Values: []string{"count", "0", "imeis", strings.Repeat("x", 1000)}})
+	}
+	_, err := pipe.Exec(t.Context())
+	require.NoError(t, err)
+	r := f.replica("r1", func(c *Config) { c.AuditBytes = 1 << 20 })
+	r.leads()
+	require.Equal(t, int64(3001), f.XLen(t.Context(), f.Audit()).Val(), "not while nothing is evicted")
+	f.entries("dead", 3)
+	r.sweep(Request{})
+	used, err := f.MemoryUsage(t.Context(), f.Audit()).Result()
+	require.NoError(t, err)
+	require.InDelta(t, 1<<20, used, 1<<18)
+	require.Equal(t, 3, f.audited(), "the newest stay")
+}

@@ -1,0 +1,242 @@
+package janitor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/sourcegraph/conc"
+
+	"github.com/rollcall-redis/rollcall/lease"
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+const (
+	// retryFirst and retryMost bound the time from one failure to the next try; it doubles in between.
+	retryFirst = 200 * time.Millisecond
+	retryMost  = 15 * time.Second
+)
+
+// tenure is what a leader has for one term.
+type tenure struct {
+	j    *Janitor
+	term *lease.Term
+	ctx  context.Context // ends with the term
+	end  context.CancelCauseFunc
+	done chan struct{} // closed when everything in it has ended
+
+	// Set by open, before opened is closed.
+	opened chan struct{}
+	watch  *watch
+
+	reaper *reaper
+	pace   *pace
+	pause  pauseCheck
+	loops  []*loop
+
+	// Touched by the witness' ticks only.
+	canaryGone time.Time // since when the own heartbeat is absent; zero: it is there
+
+	mu       sync.Mutex
+	finished time.Time // when the audit last ended a pass, or the term began
+}
+
+// lead is what the elector runs while this process holds the lease. It returns nil, also when the
+// term turns out to be over: then it campaigns again.
+func (j *Janitor) lead(ctx context.Context, term *lease.Term) error {
+	// A heartbeat that is gone under a batch is a doubt, and would hold the whole fleet: where Run and the
+	// registry's end together, the registry's waits.
+	defer j.cfg.Registry.Stay()()
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	t := &tenure{
+		j: j, term: term, ctx: ctx, end: end,
+		done: make(chan struct{}), opened: make(chan struct{}),
+		pace:     newPace(j.cfg.RedisShare),
+		pause:    pauseCheck{client: j.cfg.Control, layout: j.layout},
+		finished: time.Now(),
+	}
+	t.reaper = newReaper(j.guard, term, j.ledger, end)
+	t.reaper.permit = t.permit
+	for _, s := range j.sweeps {
+		t.loops = append(t.loops, newLoop(t, s))
+	}
+	j.tenure.Store(t)
+	defer j.listener.poke() // fates that are open can be looked up soon
+	defer close(t.done)
+	defer j.tenure.Store(nil)
+
+	j.listener.poke() // a leader ticks more often, and wants to know where it stands
+	if !t.open() {
+		return nil
+	}
+	var work conc.WaitGroup
+	for _, l := range t.loops {
+		work.Go(l.run)
+	}
+	work.Wait()
+	return nil
+}
+
+// open begins the term in the audit and takes the roster, and tries until it has or the term is over.
+func (t *tenure) open() bool {
+	log := t.j.log.With("epoch", t.term.Epoch())
+	for wait := retryFirst; ; wait = min(2*wait, retryMost) {
+		err := t.tryOpen()
+		if err == nil {
+			close(t.opened)
+			return true
+		}
+		if t.ctx.Err() != nil {
+			return false
+		}
+		log.Warn("term does not open", "error", err)
+		t.checkProgress()
+		if !sleep(t.ctx, min(wait, t.j.cfg.Interval)) {
+			return false
+		}
+	}
+}
+
+func (t *tenure) tryOpen() error {
+	l := registry.Lease{Token: t.term.Token(), Epoch: t.term.Epoch()}
+	ctx, cancel := context.WithTimeout(t.ctx, callTimeout)
+	defer cancel()
+	verdict, newest, err := t.j.guard.Open(ctx, l)
+	switch {
+	case err != nil:
+		return err
+	case verdict == registry.Fenced:
+		t.end(ErrFenced)
+		return ErrFenced
+	case verdict == registry.Stale:
+		// A failover lost the epochs that the audit has met.
+		if _, err := t.term.Redraw(ctx, newest); err != nil {
+			return err
+		}
+		return t.tryOpen()
+	}
+	// A replica that has just started may lead before its first heartbeat has landed. Deleting then
+	// would raise the canary's doubt and hold the whole fleet for WARM.
+	if n, err := t.j.cfg.Control.Exists(ctx, t.j.layout.Heartbeat(t.j.instance)).Result(); err != nil || n == 0 {
+		return cmp.Or(err, errNoHeartbeat)
+	}
+	t.watch = newWatch(t.j, l)
+	_, err = t.watch.look(ctx)
+	return err
+}
+
+var errNoHeartbeat = errors.New("janitor: own heartbeat is not there")
+
+// permit is asked before each batch.
+func (t *tenure) permit(ctx context.Context, owner string) error {
+	if err := t.unpaused(ctx, pauseFresh); err != nil {
+		return err
+	}
+	if owner == "" {
+		return nil
+	}
+	return t.watch.brake(ctx)
+}
+
+// unpaused returns a HeldError while sweeping is paused, by an answer at most fresh old.
+func (t *tenure) unpaused(ctx context.Context, fresh time.Duration) error {
+	p, err := t.pause.ask(ctx, fresh)
+	if err == nil && p != nil {
+		err = &HeldError{heldPaused}
+	}
+	return err
+}
+
+// pass runs one pass of a sweep and makes its report.
+func (t *tenure) pass(ctx context.Context, s Sweep, req Request, last Outcome) (r Report) {
+	j := t.j
+	r = Report{
+		Sweep: s.Name(), Epoch: t.term.Epoch(), Owner: req.Owner,
+		DryRun: req.DryRun || j.cfg.DryRun, Started: time.Now(),
+	}
+	p := &Pass{t: t, req: req, report: &r, judged: map[string]Liveness{}}
+	var err error
+	defer func() {
+		r.Seconds = time.Since(r.Started).Seconds()
+		t.conclude(&r, err)
+		j.metrics.passed(&r)
+		j.reported(r)
+		r.log(j.log, last, err)
+	}()
+
+	if !r.DryRun {
+		// What is pending may have held nobody up: its sweep may find nothing more to reap.
+		if err = t.reaper.settle(ctx); err != nil && !isHeld(err) {
+			return r
+		}
+	}
+	if err = s.Pass(ctx, p); err == nil && r.Evicted > 0 {
+		err = p.trimAudit(ctx)
+	}
+	return r
+}
+
+// conclude finds the outcome of a pass that ended with err.
+func (t *tenure) conclude(r *Report, err error) {
+	var held *HeldError
+	switch {
+	case t.ctx.Err() != nil || !t.term.Valid() || errors.Is(err, ErrFenced):
+		r.Outcome = Lost
+	case err == nil:
+		r.Outcome = Done
+	case errors.As(err, &held):
+		r.Outcome, r.Reason = Held, held.Reason
+	default:
+		r.Outcome, r.Error = Failed, err.Error()
+	}
+	if r.Sweep != sweepRegistry {
+		return
+	}
+	if r.Outcome == Failed {
+		t.checkProgress()
+	} else {
+		t.mu.Lock()
+		t.finished = time.Now()
+		t.mu.Unlock()
+	}
+}
+
+// checkProgress resigns a leader that fails for three intervals: another may be better placed.
+// Being held is no failure, and a pass under way is judged when it ends.
+func (t *tenure) checkProgress() {
+	t.mu.Lock()
+	idle := time.Since(t.finished)
+	t.mu.Unlock()
+	if idle >= 3*t.j.cfg.Interval {
+		t.resign("no pass finished for three intervals", idle)
+	}
+}
+
+// sawCanary takes whether the own heartbeat is there. A leader whose heartbeat stays away deletes nothing,
+// and must not keep others from it. Called by the witness' ticks.
+func (t *tenure) sawCanary(there bool) {
+	switch {
+	case there:
+		t.canaryGone = time.Time{}
+	case t.canaryGone.IsZero():
+		t.canaryGone = time.Now()
+	default:
+		// Longer than a heartbeat interval: one lost heartbeat is put back within that.
+		if gone := time.Since(t.canaryGone); gone > t.j.cfg.Registry.Warm()/2 {
+			t.resign("own heartbeat stays away", gone)
+		}
+	}
+}
+
+func (t *tenure) resign(why string, since time.Duration) {
+	t.j.log.Warn("leader resigns and stands back", "why", why, "since", since, "epoch", t.term.Epoch())
+	t.j.elector.Resign(t.j.cfg.LeaseTTL)
+}
+
+func isHeld(err error) bool {
+	var held *HeldError
+	return errors.As(err, &held)
+}

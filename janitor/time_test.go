@@ -1,0 +1,232 @@
+package janitor
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/lease"
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+// inBubble runs a test under a clock that passes hours in moments, on a fleet that has not been listened to yet.
+func inBubble(t *testing.T, test func(t *testing.T, f *fleet)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := redistest.Fake(t)
+		c := redis.NewClient(o)
+		defer c.Close()
+		test(t, &fleet{t: t, Client: c, Layout: registry.Layout{Prefix: "bubble:"}, options: o, leaseTTL: 15 * time.Second})
+	})
+}
+
+// beat keeps an instance alive until stop is called.
+func (f *fleet) beat(id string) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	f.live(id)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for sleep(ctx, beatEvery) {
+			_ = f.Set(ctx, f.Heartbeat(id), "0/0", beatTTL).Err()
+			_ = f.SAdd(ctx, f.Roster(), id).Err()
+		}
+	}()
+	return func() { cancel(); <-ended }
+}
+
+// pass lets so much time go by, and everything that it brings about.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func TestTheDeadAreSweptWithinASecondOrTwoOfTheirHeartbeat(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fleet) {
+		defer f.beat("other")()
+		defer f.beat("r1")()
+		stopped := f.beat("dies")
+		f.indexed("dies", 1000)
+		f.entries("unknown", 10)
+		r := f.replica("r1", func(c *Config) { c.Interval = time.Minute })
+		defer r.start()()
+
+		pass(warm - 10*time.Second)
+		require.Equal(t, Held, r.report(sweepRegistry).Outcome)
+		require.Equal(t, "gap", r.report(sweepRegistry).Reason)
+		require.Equal(t, 10, f.left("unknown"))
+		require.Zero(t, testutil.ToFloat64(r.metrics.held.WithLabelValues("gap"))-testutil.ToFloat64(r.metrics.passes.WithLabelValues(sweepRegistry, "held")),
+			"the quick way had nothing to sweep and so was not held")
+		pass(12 * time.Second)
+		require.Zero(t, f.left("unknown"), "the audit goes on as soon as the witness is warm")
+
+		stopped()
+		dies, err := f.PTTL(t.Context(), f.Heartbeat("dies")).Result()
+		require.NoError(t, err)
+		pass(dies - time.Second)
+		require.Equal(t, 1000, f.left("dies"))
+		pass(3 * time.Second)
+		require.Zero(t, f.left("dies"))
+		require.Equal(t, 1010, f.audited())
+		require.Equal(t, 1000, r.counted("dies"))
+		require.Equal(t, Done, r.report(sweepOwners).Outcome)
+	})
+}
+
+func TestAfterABrakeTheDeadAreSweptAWarmLater(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fleet) {
+		defer f.beat("r1")()
+		var stops []func()
+		for _, id := range []string{"x", "y", "z"} {
+			stops = append(stops, f.beat(id))
+			f.indexed(id, 10)
+		}
+		r := f.replica("r1", func(c *Config) { c.Interval = time.Minute })
+		defer r.start()()
+		pass(warm + time.Minute)
+
+		for _, stop := range stops {
+			stop()
+		}
+		pass(beatTTL + 2*time.Second)
+		require.Equal(t, int64(30), f.HLen(t.Context(), f.Registry()).Val())
+		require.Equal(t, "brake", r.report(sweepOwners).Reason)
+		pass(warm - 5*time.Second)
+		require.Equal(t, int64(30), f.HLen(t.Context(), f.Registry()).Val())
+		pass(10 * time.Second)
+		require.Zero(t, f.HLen(t.Context(), f.Registry()).Val())
+		require.Equal(t, []string{"r1"}, f.SMembers(t.Context(), f.Roster()).Val())
+	})
+}
+
+func TestFollowersListenWhileNobodyLeads(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fleet) {
+		require.NoError(t, f.Set(t.Context(), f.Lease(), "somebody/else", 0).Err())
+		stopLease := make(chan struct{})
+		defer close(stopLease)
+		go func() { // a lease that lives and whose holder does nothing
+			for {
+				select {
+				case <-stopLease:
+					return
+				case <-time.After(500 * time.Millisecond):
+					_ = f.Set(context.Background(), f.Lease(), "somebody/else", 3*time.Second).Err()
+				}
+			}
+		}()
+		one, two := f.replica("r1", nil), f.replica("r2", nil)
+		defer one.start()()
+		defer two.start()()
+		pass(20 * time.Minute)
+		require.False(t, one.Status().Leading || two.Status().Leading)
+		require.Equal(t, "somebody", one.Status().Leader)
+		w := one.Status().Witness
+		require.InDelta(t, 1200, w.Listening, 30)
+		require.InDelta(t, 1200, one.scrape("janitor_witness_seconds"), 30)
+		require.Zero(t, w.WarmIn)
+		require.Equal(t, []string{"evicted"}, w.ChecksOff)
+	})
+}
+
+func TestALeaderWhoseHeartbeatStaysAwayResigns(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fleet) {
+		r := f.silentReplica("r1", nil)
+		other := f.silentReplica("r2", nil)
+		defer f.beat("r2")()
+		defer r.start()()
+		pass(10 * time.Second)
+		require.True(t, r.Status().Leading)
+		defer other.start()()
+		pass(warm/2 - 10*time.Second)
+		require.True(t, r.Status().Leading, "a lost heartbeat is back within an interval")
+		pass(20 * time.Second)
+		require.False(t, r.Status().Leading)
+		require.True(t, other.Status().Leading)
+		pass(5 * time.Minute)
+		require.True(t, other.Status().Leading, "it sees its own")
+	})
+}
+
+func TestALeaderThatHasJustStartedWaitsForItsFirstHeartbeat(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fleet) {
+		f.listenedFor(time.Hour)
+		f.entries("dead", 5)
+		r := f.silentReplica("r1", nil)
+		defer r.start()()
+		pass(5 * time.Second)
+		require.True(t, r.Status().Leading)
+		require.Equal(t, 5, f.left("dead"))
+		f.live("r1")
+		pass(10 * time.Second)
+		require.Zero(t, f.left("dead"), "no doubt was raised that would hold the whole fleet")
+	})
+}
+
+func TestALeaderWhoseAuditFailsForThreeIntervalsResigns(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fleet) {
+		defer f.beat("r1")()
+		f.listenedFor(time.Hour)
+		r := f.replica("r1", func(c *Config) { c.Interval = time.Minute; c.LeaseTTL = time.Minute })
+		require.NoError(t, f.Set(t.Context(), f.Registry(), "not a hash", 0).Err())
+		defer r.start()()
+		pass(2*time.Minute + 50*time.Second)
+		require.True(t, r.Status().Leading)
+		require.Equal(t, Failed, r.report(sweepRegistry).Outcome)
+		pass(20 * time.Second)
+		require.False(t, r.Status().Leading)
+		require.Empty(t, f.Get(t.Context(), f.Lease()).Val(), "released, and left to others for a lease TTL")
+		pass(90 * time.Second)
+		require.True(t, r.Status().Leading, "there was nobody else")
+		require.NoError(t, f.Del(t.Context(), f.Registry()).Err())
+		pass(5 * time.Minute)
+		require.Equal(t, Done, r.report(sweepRegistry).Outcome)
+		require.InDelta(t, 1, testutil.ToFloat64(r.metrics.transitions.WithLabelValues(string(lease.Released))), 0)
+	})
+}
+
+func TestFailuresInARowComeLaterEachTime(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fleet) {
+		var passes atomic.Int64
+		r := f.replica("r1", func(c *Config) {
+			c.Sweeps = []Sweep{fakeSweep{name: "broken", every: 10 * time.Millisecond, pass: func(context.Context, *Pass) error {
+				passes.Add(1)
+				return errors.New("broken")
+			}}}
+		})
+		defer f.beat("r1")()
+		defer r.start()()
+		pass(10 * time.Minute)
+		require.InDelta(t, 600/retryMost.Seconds(), passes.Load(), 10)
+	})
+}
+
+func TestAPauseTakesHoldInTheMiddleOfAPass(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fleet) {
+		defer f.beat("r1")()
+		f.listenedFor(time.Hour)
+		f.entries("dead", 100)
+		r := f.replica("r1", func(c *Config) { c.DeleteBatch = 1 })
+		var batches atomic.Int64
+		r.faults.set(func([]any) error {
+			if batches.Add(1) == 10 {
+				require.NoError(t, r.Pause(context.Background(), Pause{Who: "test"}))
+			}
+			time.Sleep(100 * time.Millisecond)
+			return nil
+		}, nil)
+		defer r.start()()
+		pass(time.Minute)
+		require.Equal(t, Held, r.report(sweepRegistry).Outcome)
+		require.InDelta(t, 20, f.audited(), 10)
+		require.NoError(t, r.Resume(t.Context()))
+	})
+}

@@ -1,0 +1,164 @@
+package janitor
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+// lookFresh is for how long a look at the roster is good. It is refreshed in the middle of a long pass
+// too, since the brake must see who falls meanwhile.
+const lookFresh = time.Second
+
+// watch looks at the owners on behalf of a term: at the roster and its heartbeats, at most once a
+// second, and feeds the brake with that and with whatever else sweeps learn about owners.
+type watch struct {
+	j     *Janitor
+	guard *registry.Guard
+	lease registry.Lease
+
+	mu      sync.Mutex // held during a look: who comes meanwhile wants the same one
+	looked  time.Time
+	roster  map[string]Liveness
+	tracker *tracker
+	checked time.Time // when the brake was last found not to be allowed again yet
+}
+
+func newWatch(j *Janitor, l registry.Lease) *watch {
+	return &watch{j: j, guard: j.guard, lease: l, tracker: newTracker(j.cfg.Registry.TTL(), j.cfg.Interval)}
+}
+
+// look returns the roster with everybody's liveness, at most a second old.
+func (w *watch) look(ctx context.Context) (map[string]Liveness, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.refresh(ctx); err != nil {
+		return nil, err
+	}
+	return maps.Clone(w.roster), nil
+}
+
+// refresh is look for who holds mu.
+func (w *watch) refresh(ctx context.Context) error {
+	if !w.looked.IsZero() && time.Since(w.looked) < lookFresh {
+		return nil
+	}
+	begun := time.Now()
+	ids, err := w.readRoster(ctx)
+	if err != nil {
+		return err
+	}
+	roster, err := w.j.heartbeats(ctx, ids)
+	if err != nil {
+		return err
+	}
+	byes, err := w.goodbyes(ctx, roster)
+	if err != nil {
+		return err
+	}
+	w.tracker.lookedAt(begun, roster, byes)
+	w.roster, w.looked = roster, begun
+	return nil
+}
+
+// readRoster reads the roster in pages: one round trip unless there are thousands.
+func (w *watch) readRoster(ctx context.Context) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	var ids []string
+	for cursor := uint64(0); ; {
+		page, next, err := w.j.cfg.Client.SScan(ctx, w.j.layout.Roster(), cursor, "", defaultScanCount).Result()
+		if err != nil {
+			return nil, fmt.Errorf("janitor: read roster: %w", err)
+		}
+		ids = append(ids, page...)
+		if cursor = next; cursor == 0 {
+			return ids, nil
+		}
+	}
+}
+
+// goodbyes asks which of those that have just fallen silent said so before. Caller holds mu.
+func (w *watch) goodbyes(ctx context.Context, found map[string]Liveness) (map[string]bool, error) {
+	var fallen []string
+	for id, liveness := range found {
+		if liveness == Dead && (!w.tracker.primed || w.tracker.lives(id)) {
+			fallen = append(fallen, id)
+		}
+	}
+	byes := map[string]bool{}
+	for slice := range slices.Chunk(fallen, existsSlice) {
+		fields := make([]string, len(slice))
+		for i, id := range slice {
+			fields[i] = registryBye + id
+		}
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		marks, err := w.j.cfg.Client.HMGet(ctx, w.j.layout.Witness(), fields...).Result()
+		cancel()
+		if err != nil {
+			return nil, fmt.Errorf("janitor: read goodbyes: %w", err)
+		}
+		for i, mark := range marks {
+			byes[slice[i]] = mark != nil
+		}
+	}
+	return byes, nil
+}
+
+// registryBye begins the witness' fields that say that an instance left in good order.
+const registryBye = "bye:"
+
+// judged feeds the brake with what a sweep found out about owners.
+func (w *watch) judged(ctx context.Context, found map[string]Liveness) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Now()
+	byes, err := w.goodbyes(ctx, found)
+	if err != nil {
+		return err
+	}
+	for id, liveness := range found {
+		w.tracker.judged(now, id, liveness, byes[id])
+	}
+	return nil
+}
+
+// swept notes that an owner was taken off the roster by us.
+func (w *watch) swept(owner string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.tracker.swept(owner)
+	delete(w.roster, owner)
+}
+
+// brake returns a HeldError when more owners have fallen silent than can be believed, and the
+// witness was made to start anew for it. It is asked before each batch that rests on an owner's silence.
+func (w *watch) brake(ctx context.Context) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.refresh(ctx); err != nil {
+		return err
+	}
+	fallen, of, tripped := w.tracker.tripped(time.Now())
+	if !tripped || time.Since(w.checked) < lookFresh {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	doubted, err := w.guard.Doubt(ctx, w.lease, 2*w.j.cfg.Registry.Warm())
+	if err != nil {
+		return err
+	}
+	if !doubted { // it was doubted lately: this time it is believed
+		w.checked = time.Now()
+		return nil
+	}
+	w.j.log.Warn("brake: too many owners fell silent at once", "fallen", fallen, "of", of)
+	w.j.listener.poke()
+	return &HeldError{heldBrake}
+}
