@@ -21,9 +21,10 @@ import (
 )
 
 const (
-	// DefaultHeartbeatInterval and DefaultHeartbeatTTL are what the zero Config means.
+	// DefaultHeartbeatInterval is what a zero Config.HeartbeatInterval means.
 	DefaultHeartbeatInterval = 30 * time.Second
-	DefaultHeartbeatTTL      = 90 * time.Second
+	// DefaultHeartbeatTTL is what a zero Config.HeartbeatTTL means.
+	DefaultHeartbeatTTL = 90 * time.Second
 
 	defaultDrain = 10 * time.Second
 	// shards is how many beats it takes to look at every claim once.
@@ -77,7 +78,7 @@ func (c Config) check() error {
 		errs = append(errs, fmt.Errorf("HeartbeatTTL is %s, must be at least three times HeartbeatInterval (%s)", c.HeartbeatTTL, c.HeartbeatInterval))
 	}
 	if c.Drain < 0 {
-		errs = append(errs, fmt.Errorf("Drain is %s, must not be negative", c.Drain))
+		errs = append(errs, fmt.Errorf("negative Drain: %s", c.Drain))
 	}
 	if !validInstance(c.Instance) && c.Instance != "" {
 		errs = append(errs, fmt.Errorf("bad Instance %q: at most 200 printable characters, without '/' and spaces", c.Instance))

@@ -1,0 +1,185 @@
+package registry_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/lease"
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+// faults is a hook that breaks calls. A lost reply is two faults: it happened, and it did not.
+type faults struct {
+	mu            sync.Mutex
+	before, after func(redis.Cmder) error // nil: none
+}
+
+var errLost = errors.New("connection lost")
+
+func (f *faults) set(before, after func(redis.Cmder) error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.before, f.after = before, after
+}
+
+func (f *faults) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (f *faults) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (f *faults) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		f.mu.Lock()
+		before, after := f.before, f.after
+		f.mu.Unlock()
+		if before != nil {
+			if err := before(cmd); err != nil {
+				cmd.SetErr(err)
+				return err
+			}
+		}
+		err := next(ctx, cmd)
+		if err == nil && after != nil && cmd.Name() != "hello" { // an error reply arrives, and so does a connection
+			if lost := after(cmd); lost != nil {
+				cmd.SetErr(lost)
+				return lost
+			}
+		}
+		return err
+	}
+}
+
+func always(redis.Cmder) error { return errLost }
+
+// replica is one running registry in a bubble, and the faults on its lines.
+type replica struct {
+	*registry.Registry
+	data, control faults
+	metrics       *prometheus.Registry
+	stop          context.CancelFunc
+	ended         chan error
+}
+
+// world is a bubble's server and a client beside the replicas.
+type world struct {
+	*redis.Client
+	registry.Layout
+	t       *testing.T
+	options *redis.Options
+}
+
+// inBubble runs f against miniredis where time is the bubble's. Fault-free time costs nothing there.
+func inBubble(t *testing.T, f func(t *testing.T, w *world)) {
+	synctest.Test(t, func(t *testing.T) {
+		o := redistest.Fake(t)
+		c := redis.NewClient(lease.Options(o))
+		t.Cleanup(func() { require.NoError(t, c.Close()) })
+		f(t, &world{Client: c, t: t, options: o})
+	})
+}
+
+func (w *world) start(id string, change ...func(*registry.Config)) *replica {
+	r := &replica{metrics: prometheus.NewRegistry(), ended: make(chan error, 1)}
+	data, control := redis.NewClient(lease.Options(w.options)), redis.NewClient(lease.Options(w.options))
+	data.AddHook(&r.data)
+	control.AddHook(&r.control)
+	cfg := registry.Config{Client: data, Control: control, Instance: id, Registerer: r.metrics}
+	for _, c := range change {
+		c(&cfg)
+	}
+	var err error
+	r.Registry, err = registry.New(cfg)
+	require.NoError(w.t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	r.stop = cancel
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		err := r.Run(ctx)
+		_ = data.Close()
+		_ = control.Close()
+		r.ended <- err
+	}()
+	w.t.Cleanup(func() { cancel(); <-gone })
+	synctest.Wait()
+	return r
+}
+
+func (w *world) end(r *replica) {
+	r.stop()
+	require.NoError(w.t, r.wait())
+}
+
+var errGoesOn = errors.New("the replica goes on")
+
+// wait returns what Run returned; an hour of the bubble is for ever.
+func (r *replica) wait() error {
+	select {
+	case err := <-r.ended:
+		return err
+	case <-time.After(time.Hour):
+		return errGoesOn
+	}
+}
+
+// kill ends a replica without goodbye: nothing it sends arrives any more.
+func (w *world) kill(r *replica) {
+	r.data.set(always, nil)
+	r.control.set(always, nil)
+	w.end(r)
+}
+
+func (w *world) owner(imei string) string {
+	return w.HGet(context.Background(), w.Registry(), imei).Val()
+}
+
+func (r *replica) failures(op string) float64 {
+	families, _ := r.metrics.Gather()
+	for _, f := range families {
+		if f.GetName() == "teltonika_registry_failures_total" {
+			for _, m := range f.Metric {
+				if m.Label[0].GetValue() == op {
+					return m.Counter.GetValue()
+				}
+			}
+		}
+	}
+	return -1
+}
+
+func (r *replica) register(t *testing.T, imei string) *registry.Claim {
+	c := r.Register(t.Context(), imei)
+	require.NoError(t, c.Wait(t.Context()))
+	return c
+}
+
+// registerMany registers imei-0 to imei-<n-1>, all at once.
+func (r *replica) registerMany(t *testing.T, n int) []*registry.Claim {
+	claims := make([]*registry.Claim, n)
+	for i := range claims {
+		claims[i] = r.Register(t.Context(), fmt.Sprintf("imei-%d", i))
+	}
+	for _, c := range claims {
+		require.NoError(t, c.Wait(t.Context()))
+	}
+	return claims
+}
+
+// frame is one frame of the device, arrived and acknowledged, and what follows from it.
+func frame(c *registry.Claim) {
+	c.Arrived()
+	synctest.Wait()
+	c.Acknowledged()
+	time.Sleep(2 * time.Second) // of the bubble
+	synctest.Wait()
+}

@@ -1,0 +1,224 @@
+package registry_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+func TestWhatWasLostWholesaleIsBackWithinOneInterval(t *testing.T) {
+	lose := map[string]func(ctx context.Context, w *world) error{
+		"the heartbeat":             func(ctx context.Context, w *world) error { return w.Del(ctx, w.Heartbeat("r1"), w.Registry()).Err() },
+		"everything":                func(ctx context.Context, w *world) error { return w.FlushAll(ctx).Err() },
+		"the index":                 func(ctx context.Context, w *world) error { return w.Del(ctx, w.Devices("r1")).Err() },
+		"entries, with the witness": func(ctx context.Context, w *world) error { return w.Del(ctx, w.Registry(), w.Witness()).Err() },
+		"entries and index, partly": func(ctx context.Context, w *world) error {
+			w.HDel(ctx, w.Registry(), "imei-7")
+			return w.SRem(ctx, w.Devices("r1"), "imei-7").Err()
+		},
+		"the index of another boot ": func(ctx context.Context, w *world) error { return w.SAdd(ctx, w.Devices("r1"), "stray").Err() },
+	}
+	for name, lost := range lose {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				ctx := t.Context()
+				w.HSet(ctx, w.Witness(), "since", "1")
+				r := w.start("r1")
+				r.registerMany(t, 1200)
+				require.NoError(t, lost(ctx, w))
+				time.Sleep(r.Interval() + 4*time.Second)
+				synctest.Wait()
+				entries := w.HGetAll(ctx, w.Registry()).Val()
+				if name != "entries and index, partly" { // a single entry: within ten intervals
+					require.Len(t, entries, 1200)
+				}
+				for imei, owner := range entries {
+					require.Equal(t, "r1", owner, imei)
+				}
+				require.EqualValues(t, 1200, w.SCard(ctx, w.Devices("r1")).Val())
+				require.True(t, w.SIsMember(ctx, w.Roster(), "r1").Val())
+				w.end(r)
+			})
+		})
+	}
+}
+
+func TestASingleLostEntryIsBackAtTheNextFrameOrWithinTenIntervals(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		ctx := t.Context()
+		r := w.start("r1")
+		talking := r.register(t, "talking")
+		r.register(t, "parked")
+		time.Sleep(2 * time.Second)
+		w.HDel(ctx, w.Registry(), "talking", "parked")
+		talking.Arrived()
+		synctest.Wait()
+		require.Equal(t, "r1", w.owner("talking"))
+		require.Empty(t, w.owner("parked"))
+		time.Sleep(10*r.Interval() + time.Second)
+		synctest.Wait()
+		require.Equal(t, "r1", w.owner("parked"))
+		require.EqualValues(t, 2, r.Status().Healed)
+		w.end(r)
+	})
+}
+
+func TestAForeignEntryIsTakenBackOnlyOnFreshEvidence(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		ctx := t.Context()
+		r := w.start("r1")
+		c := r.register(t, "imei")
+		quiet := r.register(t, "quiet")
+		w.HSet(ctx, w.Registry(), "imei", "r2", "quiet", "r2")
+
+		time.Sleep(11 * r.Interval())
+		require.Equal(t, "r2", w.owner("imei"), "no frame, no evidence")
+		require.Equal(t, 2, r.Status().Foreign)
+
+		quiet.Arrived() // its acknowledgement never leaves
+		quiet.Arrived()
+		synctest.Wait()
+		require.Equal(t, "r2", w.owner("quiet"))
+
+		c.Acknowledged() // of a frame that arrived before
+		synctest.Wait()
+		require.Equal(t, "r2", w.owner("imei"))
+		c.Arrived() // the device has seen that acknowledgement: it is here
+		synctest.Wait()
+		require.Equal(t, "r1", w.owner("imei"))
+		require.Equal(t, 1, r.Status().Foreign)
+
+		w.HDel(ctx, w.Registry(), "quiet") // its owner gave it up
+		time.Sleep(r.Interval() / 5)
+		synctest.Wait()
+		require.Equal(t, "r1", w.owner("quiet"))
+		w.end(r)
+	})
+}
+
+func TestEvidenceAgainstOneInstanceDoesNotOverwriteAnother(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		ctx := t.Context()
+		r := w.start("r1")
+		c := r.register(t, "imei")
+		w.HSet(ctx, w.Registry(), "imei", "r2")
+		time.Sleep(2 * time.Second)
+		frame(c) // sees r2, is acknowledged
+		w.HSet(ctx, w.Registry(), "imei", "r3")
+		c.Arrived()
+		synctest.Wait()
+		require.Equal(t, "r3", w.owner("imei"))
+		c.Acknowledged()
+		c.Arrived()
+		synctest.Wait()
+		require.Equal(t, "r1", w.owner("imei"))
+		w.end(r)
+	})
+}
+
+func TestRedisAwayTheDeviceIsServedAndHealedLater(t *testing.T) {
+	faultKinds := map[string]func(*faults){
+		"the request is lost": func(f *faults) { f.set(always, nil) },
+		"the reply is lost":   func(f *faults) { f.set(nil, always) },
+	}
+	for name, broken := range faultKinds {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				ctx := t.Context()
+				r := w.start("r1")
+				gone, moved := r.register(t, "gone"), r.register(t, "moved")
+				broken(&r.data)
+				broken(&r.control)
+				c := r.Register(ctx, "new")
+				short, cancel := context.WithTimeout(ctx, time.Second)
+				require.ErrorIs(t, c.Wait(short), context.DeadlineExceeded)
+				cancel()
+				gone.Release()
+				moved.Release()
+				time.Sleep(5 * time.Minute)
+				require.Positive(t, r.failures("register"))
+				require.Positive(t, r.failures("heartbeat"))
+				require.Positive(t, r.failures("release"))
+				require.NotEmpty(t, r.Status().Failing)
+				w.HSet(ctx, w.Registry(), "moved", "r2")
+
+				r.data.set(nil, nil)
+				r.control.set(nil, nil)
+				require.NoError(t, c.Wait(ctx))
+				time.Sleep(r.Interval())
+				synctest.Wait()
+				require.Equal(t, "r1", w.owner("new"))
+				require.Empty(t, w.owner("gone"), "a release that Redis missed leaves nothing behind")
+				require.Equal(t, "r2", w.owner("moved"))
+				require.Empty(t, r.Status().Failing)
+				c.Release()
+				w.end(r)
+			})
+		})
+	}
+}
+
+func TestARegistrationThatLandsAfterItsSocketClosedIsHandedBack(t *testing.T) {
+	for name, index := range map[string]bool{"with the index": false, "without it": true} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				ctx := t.Context()
+				r := w.start("r1", func(c *registry.Config) { c.NoReverseIndex = index })
+				r.data.set(always, nil)
+				c := r.Register(ctx, "imei")
+				time.Sleep(100 * time.Millisecond)
+				c.Release()
+				r.data.set(nil, nil)
+				time.Sleep(30 * time.Second) // the release has landed
+
+				w.HSet(ctx, w.Registry(), "imei", "r1") // and now the registration does
+				if !index {
+					w.SAdd(ctx, w.Devices("r1"), "imei")
+				}
+				time.Sleep(r.Interval() + time.Second)
+				synctest.Wait()
+				require.Empty(t, w.owner("imei"))
+				w.end(r)
+				require.Empty(t, w.Keys(ctx, "*").Val())
+			})
+		})
+	}
+}
+
+func TestARegistrationThatWaitedTooLongOverwritesNobody(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		ctx := t.Context()
+		r := w.start("r1")
+		r.data.set(always, nil)
+		c := r.Register(ctx, "imei")
+		time.Sleep(10 * time.Second)
+		w.HSet(ctx, w.Registry(), "imei", "r2") // meanwhile the device went elsewhere
+		r.data.set(nil, nil)
+		time.Sleep(10 * r.Interval())
+		require.Equal(t, "r2", w.owner("imei"))
+		c.Release()
+		w.end(r)
+		require.Equal(t, "r2", w.owner("imei"))
+	})
+}
+
+func TestAStormSharesTransactions(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		r := w.start("r1")
+		calls := 0
+		r.data.set(func(redis.Cmder) error { calls++; return nil }, nil)
+		claims := r.registerMany(t, 5000)
+		require.Less(t, calls, 60)
+		for _, c := range claims {
+			c.Release()
+		}
+		w.end(r)
+		require.Empty(t, w.Keys(t.Context(), "*").Val())
+	})
+}
