@@ -95,7 +95,7 @@ func (w *watch) goodbyes(ctx context.Context, found map[string]Liveness) (map[st
 	for slice := range slices.Chunk(fallen, existsSlice) {
 		fields := make([]string, len(slice))
 		for i, id := range slice {
-			fields[i] = registryBye + id
+			fields[i] = w.j.layout.Bye(id)
 		}
 		ctx, cancel := context.WithTimeout(ctx, callTimeout)
 		marks, err := w.j.cfg.Client.HMGet(ctx, w.j.layout.Witness(), fields...).Result()
@@ -109,9 +109,6 @@ func (w *watch) goodbyes(ctx context.Context, found map[string]Liveness) (map[st
 	}
 	return byes, nil
 }
-
-// registryBye begins the witness' fields that say that an instance left in good order.
-const registryBye = "bye:"
 
 // judged feeds the brake with what a sweep found out about owners.
 func (w *watch) judged(ctx context.Context, found map[string]Liveness) error {

@@ -13,10 +13,11 @@ end
 local imeis = {}
 for i = 8, #ARGV do imeis[#imeis + 1] = ARGV[i] end
 local owners = redis.call('HMGET', KEYS[6], unpack(imeis))
-local dead, reowned = {}, 0
+local dead, seen, reowned = {}, {}, 0
 for i, imei in ipairs(imeis) do
   if owners[i] == ARGV[6] then
-    dead[#dead + 1] = imei
+    if not seen[imei] then dead[#dead + 1] = imei end -- asked for twice, it still goes, and counts, once
+    seen[imei] = true
   elseif owners[i] then
     reowned = reowned + 1
   end

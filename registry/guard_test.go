@@ -129,6 +129,18 @@ func TestGuardEvictsExactlyWhatStillNamesTheDeadOwner(t *testing.T) {
 	})
 }
 
+func TestGuardCountsAnItemNamedTwiceOnce(t *testing.T) {
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		s := newTerm(t, w.Options, w.Prefix)
+		b := s.batch(1)
+		b.Items = []string{"a", "a"}
+		a, err := s.guard.Do(t.Context(), b)
+		require.NoError(t, err)
+		require.Equal(t, 1, a.Deleted)
+	})
+}
+
 func TestGuardAnswersABatchAskedAgainWithoutDoingItAgain(t *testing.T) {
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()

@@ -33,3 +33,6 @@ func (l Layout) Paused() string { return l.Prefix + "janitor:paused" }
 
 // Audit is the stream of guarded batches, one record each.
 func (l Layout) Audit() string { return l.Prefix + "janitor:audit" }
+
+// Bye is the Witness' field that says that an instance left in good order, though with entries left behind.
+func (Layout) Bye(instance string) string { return "bye:" + instance }
