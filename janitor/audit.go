@@ -99,6 +99,9 @@ func (registrySweep) page(ctx context.Context, p *Pass, b *basket, page []string
 		case Unreadable:
 			p.Spared(SparedUnreadable, len(imeis))
 		case Dead:
+			if p.t.takenUp(owner) && !p.DryRun() && p.Owner() == "" {
+				continue // what its index misses, the next audit finds
+			}
 			for _, imei := range imeis {
 				if err := b.add(ctx, owner, imei); err != nil {
 					return err

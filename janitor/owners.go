@@ -72,6 +72,7 @@ func (ownersSweep) sweep(ctx context.Context, p *Pass, owner string) error {
 	var (
 		index  = p.Layout().Devices(owner)
 		b      = newBasket(p)
+		taken  bool
 		cursor uint64
 	)
 	for {
@@ -88,6 +89,10 @@ func (ownersSweep) sweep(ctx context.Context, p *Pass, owner string) error {
 			return err
 		}
 		p.Scanned(len(imeis))
+		if !taken && len(imeis) > 0 && !p.DryRun() { // an owner without an index is the audit's
+			taken = true
+			defer p.t.takeUp(owner)()
+		}
 		for _, imei := range imeis {
 			if err := b.add(ctx, owner, imei); err != nil {
 				return err

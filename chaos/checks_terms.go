@@ -1,0 +1,158 @@
+package chaos
+
+import (
+	"encoding/json"
+	"maps"
+	"strconv"
+	"time"
+)
+
+// c4: every eviction stands under the newest term and the lease's token, epochs never fall, and nothing is evicted within
+// WARM of a doubt (S1).
+type c4 struct {
+	newest Term
+	drawn  uint64            // the highest epoch
+	tick   map[string]string // the witness at the last one
+}
+
+func (c *c4) before(m *moment) {
+	l, cmd := m.facts.Layout, m.command
+	switch {
+	case cmd[0] == "SET" && cmd[1] == epochKey(l.Lease()):
+		epoch, err := strconv.ParseUint(cmd[2], 10, 64)
+		if err != nil || epoch <= c.drawn {
+			m.violation("C4", "epoch %s drawn after %d", cmd[2], c.drawn)
+		}
+		c.drawn = max(c.drawn, epoch)
+	case cmd[0] == "XADD" && cmd[1] == l.Audit() && m.record.n == 0:
+		c.opens(m)
+	case m.evicts():
+		c.evicts(m)
+	}
+}
+
+func (c *c4) opens(m *moment) {
+	t := Term{m.now, m.record.epoch, m.record.fields["leader"], m.record.fields["term"]}
+	if t.Epoch <= c.newest.Epoch {
+		m.violation("C4", "term %d opened after term %d", t.Epoch, c.newest.Epoch)
+	}
+	if lease := m.state.Strings[m.facts.Layout.Lease()]; lease != t.Token {
+		m.violation("C4", "term %d opened with token %q while the lease holds %q", t.Epoch, t.Token, lease)
+	}
+	c.newest = t
+}
+
+func (c *c4) evicts(m *moment) {
+	if m.record.epoch != c.newest.Epoch {
+		m.violation("C4", "eviction under epoch %d while the newest term is %d", m.record.epoch, c.newest.Epoch)
+	}
+	if lease := m.state.Strings[m.facts.Layout.Lease()]; lease != c.newest.Token || lease == "" {
+		m.violation("C4", "eviction while the lease holds %q and the term %q", lease, c.newest.Token)
+	}
+	last, ticked := m.witness("last")
+	since, known := m.witness("since")
+	if !ticked || !known || !m.ticks() {
+		m.violation("C4", "eviction without a tick of the witness in the same step")
+		return
+	}
+	doubt, _ := m.witness("doubt")
+	if heard := time.Duration(last-max(since, doubt)) * time.Millisecond; heard < m.facts.warm() {
+		m.violation("C4", "eviction %s after a doubt (%s)", heard, m.state.Hashes[m.facts.Layout.Witness()]["reason"])
+	}
+}
+
+// ticks tells whether the event has a tick of the witness.
+func (m *moment) ticks() bool {
+	for _, c := range m.event.Commands {
+		if c[0] == "HSET" && c[1] == m.facts.Layout.Witness() && option(c[2:], "last") != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// after sees to it that the witness tells the truth: since may be trusted only if everything that makes silence worthless
+// made it start anew.
+func (c *c4) after(m *moment) {
+	w := m.state.Hashes[m.facts.Layout.Witness()]
+	if w == nil || !m.ticks() {
+		if w == nil {
+			c.tick = nil
+		}
+		return
+	}
+	before := c.tick
+	c.tick = maps.Clone(w)
+	if w["since"] == w["last"] {
+		return
+	}
+	if before == nil {
+		m.violation("C4", "the witness' first tick does not start anew")
+		return
+	}
+	last, _ := strconv.ParseInt(before["last"], 10, 64)
+	now, _ := strconv.ParseInt(w["last"], 10, 64)
+	if gap := time.Duration(now-last) * time.Millisecond; gap < 0 || gap > m.facts.gap() {
+		m.violation("C4", "a gap of %s in the witness was not taken for one", gap)
+	}
+	for _, sign := range []string{"gap", "warm", "evicted_keys"} {
+		if before[sign] != "" && before[sign] != w[sign] {
+			m.violation("C4", "%s went from %s to %s and nobody doubted", sign, before[sign], w[sign])
+		}
+	}
+}
+
+func (*c4) end(*moment) {}
+
+// epochKey is the source of epochs, in the lease's own Cluster slot.
+func epochKey(lease string) string { return "{" + lease + "}:epoch" }
+
+// c5: the audit's records and the total equal the evictions exactly (S3).
+type c5 struct {
+	evicted int
+	within  []string // by the present event
+}
+
+func (c *c5) before(m *moment) {
+	if m.evicts() {
+		c.within = append(c.within, m.command[2:]...)
+	}
+}
+
+func (c *c5) after(m *moment) {
+	gone := c.within
+	c.within, c.evicted = nil, c.evicted+len(c.within)
+	if m.record == nil || m.record.n == 0 {
+		return
+	}
+	var listed []string
+	count, err := strconv.Atoi(m.record.fields["count"])
+	if jsonErr := json.Unmarshal([]byte(m.record.fields["imeis"]), &listed); err != nil || jsonErr != nil {
+		m.violation("C5", "record %d-%d cannot be read: %v", m.record.epoch, m.record.n, m.record.fields)
+		return
+	}
+	missing := make(map[string]bool, len(listed))
+	for _, imei := range listed {
+		missing[imei] = true
+	}
+	for _, imei := range gone {
+		if !missing[imei] {
+			m.violation("C5", "entry %s evicted, but record %d-%d does not list it", imei, m.record.epoch, m.record.n)
+		}
+		delete(missing, imei)
+	}
+	if count != len(gone) || len(listed) != len(gone) || len(missing) > 0 {
+		m.violation("C5", "record %d-%d counts %d and lists %d entries, %d were evicted",
+			m.record.epoch, m.record.n, count, len(listed), len(gone))
+	}
+	// The total goes with the record, or it would be wrong for whoever reads between them.
+	if total, _ := m.witness("evicted_total"); total != int64(c.evicted) {
+		m.violation("C5", "the total says %d, %d were evicted", total, c.evicted)
+	}
+}
+
+func (c *c5) end(m *moment) {
+	if total, _ := m.witness("evicted_total"); total != int64(c.evicted) {
+		m.violation("C5", "the total says %d at the end, %d were evicted", total, c.evicted)
+	}
+}

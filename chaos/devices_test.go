@@ -1,0 +1,127 @@
+package chaos
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/sourcegraph/conc/pool"
+
+	"github.com/rollcall-redis/rollcall/internal/device"
+)
+
+// devices is a fleet that remembers every socket that it ever had, and at which instance: the truth for the judge.
+type devices struct {
+	*device.Fleet
+
+	mu      sync.Mutex
+	sockets []Socket
+	present map[string]int    // IMEI -> its present socket in sockets
+	names   map[string]string // address -> instance
+}
+
+func newDevices(n int) *devices {
+	return &devices{
+		Fleet:   device.NewFleet(n, 350_000_000_000_000, device.Options{Timeout: patience}),
+		present: make(map[string]int), names: make(map[string]string),
+	}
+}
+
+// move connects device i to a replica. Its former socket is left open behind it until DropStale.
+func (d *devices) move(ctx context.Context, i int, r *replica) error {
+	imei := d.IMEI(i)
+	d.mu.Lock()
+	d.names[r.devices] = r.id
+	before, had := d.present[imei]
+	if had {
+		d.sockets[before].Ended = time.Now()
+	}
+	n := len(d.sockets)
+	d.sockets = append(d.sockets, Socket{IMEI: imei, Instance: r.id})
+	d.mu.Unlock()
+
+	err := d.Move(ctx, i, r.devices)
+
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := time.Now()
+	if err == nil {
+		d.sockets[n].Live = now
+		d.present[imei] = n
+		return nil
+	}
+	d.sockets[n].Ended = now // it may have been registered all the same
+	if had {
+		d.sockets = append(d.sockets, Socket{IMEI: imei, Instance: d.sockets[before].Instance, Live: now})
+		d.present[imei] = len(d.sockets) - 1
+	}
+	return err
+}
+
+// moveAll moves many at once, device i to where(i).
+func (d *devices) moveAll(ctx context.Context, which []int, where func(i int) *replica) error {
+	p := pool.New().WithErrors().WithMaxGoroutines(32)
+	for _, i := range which {
+		p.Go(func() error { return d.move(ctx, i, where(i)) })
+	}
+	return p.Wait()
+}
+
+// leaveAll closes all sockets of devices.
+func (d *devices) leaveAll(which []int) {
+	for _, i := range which {
+		d.end(func(imei string, _ *Socket) bool { return imei == d.IMEI(i) })
+		d.Leave(i)
+	}
+}
+
+// losing is called just before a replica is made to lose its sockets, lost when it has: it returns the devices.
+func (d *devices) losing(r *replica) {
+	d.end(func(_ string, s *Socket) bool { return s.Instance == r.id })
+}
+func (d *devices) lost(r *replica) []int { return d.Lost(r.devices) }
+
+// end notes the end of present sockets.
+func (d *devices) end(which func(imei string, s *Socket) bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for imei, n := range d.present {
+		if s := &d.sockets[n]; which(imei, s) {
+			s.Ended = time.Now()
+			delete(d.present, imei)
+		}
+	}
+}
+
+// live says which instance holds each device.
+func (d *devices) live() map[string]string {
+	where := d.Where()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for imei, addr := range where {
+		where[imei] = d.names[addr]
+	}
+	return where
+}
+
+// history returns every socket there was.
+func (d *devices) history() []Socket {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return append([]Socket(nil), d.sockets...)
+}
+
+// some are the devices from a number to below another.
+func some(from, to int) (which []int) {
+	for i := from; i < to; i++ {
+		which = append(which, i)
+	}
+	return which
+}
+
+// claimed notes a socket that a registry of the scenario itself stands for.
+func (d *devices) claimed(imei, instance string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.sockets = append(d.sockets, Socket{IMEI: imei, Instance: instance, Live: time.Now()})
+}

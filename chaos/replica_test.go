@@ -1,0 +1,211 @@
+package chaos
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/web"
+)
+
+// replica is one process of the real program. Its methods are for the scenario's goroutine.
+type replica struct {
+	t       *testing.T
+	id      string
+	cmd     *exec.Cmd
+	logPath string
+	done    chan struct{} // closed when the process was waited for
+	http    string        // addresses as bound
+	devices string
+}
+
+// buildIngest builds the program, with the race detector, since the scenarios are what shakes it most.
+func buildIngest(t *testing.T) string {
+	binary := filepath.Join(t.TempDir(), "ingest")
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-race", "-o", binary, "github.com/rollcall-redis/rollcall/cmd/ingest").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return binary
+}
+
+// launch starts a process with settings from its environment alone. It does not wait for anything.
+func launch(t *testing.T, binary, id string, settings map[string]string) *replica {
+	r := &replica{t: t, id: id, done: make(chan struct{})}
+	logFile, err := os.CreateTemp(t.TempDir(), id+"-*.log")
+	require.NoError(t, err)
+	defer logFile.Close() // the child has its own descriptor
+	r.logPath = logFile.Name()
+
+	r.cmd = exec.Command(binary)
+	r.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "INSTANCE_ID=" + id}
+	for name, value := range settings {
+		r.cmd.Env = append(r.cmd.Env, name+"="+value)
+	}
+	r.cmd.Stdout, r.cmd.Stderr = logFile, logFile
+	r.cmd.SysProcAttr = dieWithParent()
+	started := make(chan error)
+	go func() {
+		// The kernel's death signal goes out when the thread that forked ends: this one is kept for as long.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		defer close(r.done)
+		err := r.cmd.Start()
+		started <- err
+		if err == nil {
+			_ = r.cmd.Wait() // the exit status is looked at by who expects one
+		}
+	}()
+	require.NoError(t, <-started)
+	t.Cleanup(func() {
+		r.kill()
+		text := r.log()
+		require.NotContains(t, text, "WARNING: DATA RACE", "%s", text)
+		if t.Failed() {
+			t.Logf("replica %s, pid %d, end of its log:\n%s", id, r.cmd.Process.Pid, text[max(0, len(text)-8<<10):])
+		}
+	})
+	return r
+}
+
+// ready waits until the process serves devices and its first heartbeat has landed.
+func (r *replica) ready() {
+	r.t.Helper()
+	eventually(r.t, "replica "+r.id+" is ready", func() bool {
+		select {
+		case <-r.done:
+			return true // told below
+		default:
+		}
+		r.http, r.devices = r.said("serving HTTP", "addr"), r.said("listening for devices", "addr")
+		if r.http == "" || r.devices == "" {
+			return false
+		}
+		_, err := r.get("/readyz")
+		return err == nil
+	})
+	require.False(r.t, r.ended(), "replica %s ended: %s", r.id, r.log())
+}
+
+// said returns a value of the first log line with that message, "" if there is none yet.
+func (r *replica) said(message, key string) string {
+	for line := range strings.Lines(r.log()) {
+		var record map[string]any
+		if json.Unmarshal([]byte(line), &record) == nil && record["msg"] == message {
+			return fmt.Sprint(record[key])
+		}
+	}
+	return ""
+}
+
+func (r *replica) log() string {
+	text, err := os.ReadFile(r.logPath)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+func (r *replica) ended() bool {
+	select {
+	case <-r.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// kill ends the process at once, also a stopped one, and returns when it is gone (SIGKILL).
+func (r *replica) kill() {
+	_ = r.cmd.Process.Kill() // fails only if it has gone already
+	<-r.done
+}
+
+// stop freezes the process as a machine's long pause does (SIGSTOP), cont lets it go on.
+func (r *replica) stop() { require.NoError(r.t, r.cmd.Process.Signal(syscall.SIGSTOP)) }
+func (r *replica) cont() { require.NoError(r.t, r.cmd.Process.Signal(syscall.SIGCONT)) }
+
+// term asks for a graceful end (SIGTERM).
+func (r *replica) term() { require.NoError(r.t, r.cmd.Process.Signal(syscall.SIGTERM)) }
+
+// exit waits for the end and returns the exit status.
+func (r *replica) exit() int {
+	r.t.Helper()
+	select {
+	case <-r.done:
+	case <-time.After(patience):
+		require.Fail(r.t, "replica does not end", r.id)
+	}
+	return r.cmd.ProcessState.ExitCode()
+}
+
+// asker keeps no connection, so that none is left behind in a replica that is killed.
+var asker = &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+
+func (r *replica) get(path string) ([]byte, error) {
+	answer, err := asker.Get("http://" + r.http + path)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	if err == nil && answer.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", path, answer.Status)
+	}
+	return body, err
+}
+
+// status is what the replica says of itself; it is used to know when to act, never to judge.
+func (r *replica) status() (s web.Status, err error) {
+	body, err := r.get("/api/v1/status")
+	if err != nil {
+		return s, err
+	}
+	return s, json.Unmarshal(body, &s)
+}
+
+// metric is the sum over all series of a name.
+func (r *replica) metric(name string) (float64, error) {
+	body, err := r.get("/metrics")
+	if err != nil {
+		return 0, err
+	}
+	return sum(body, name)
+}
+
+// sum adds up the series of a name in the text format of Prometheus.
+func sum(text []byte, name string) (total float64, err error) {
+	for line := range bytes.Lines(text) {
+		series, value, ok := strings.Cut(string(bytes.TrimSpace(line)), " ")
+		if base, _, _ := strings.Cut(series, "{"); !ok || base != name {
+			continue
+		}
+		// Values of labels here have no spaces.
+		v, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			return 0, fmt.Errorf("metric %s: %w", name, err)
+		}
+		total += v
+	}
+	return total, nil
+}
+
+func TestSumAddsUpTheSeriesOfOneName(t *testing.T) {
+	t.Parallel()
+	total, err := sum([]byte("# HELP a b\na{x=\"1\"} 2\na{x=\"2\"} 3.5\nab 7\na 1\n"), "a")
+	require.NoError(t, err)
+	require.InDelta(t, 6.5, total, 0)
+	_, err = sum([]byte("a x\n"), "a")
+	require.Error(t, err)
+}
