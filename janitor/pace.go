@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
 const (
@@ -43,19 +45,7 @@ func (p *pace) owe(d time.Duration, now time.Time) time.Duration {
 
 // spend rests for a call that took d, or until ctx ends.
 func (p *pace) spend(ctx context.Context, d time.Duration) {
-	if wait := p.owe(d, time.Now()); wait > 0 {
-		sleep(ctx, wait)
-	}
-}
-
-// sleep waits and reports true, or false as soon as ctx ends.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
+	if rest := p.owe(d, time.Now()); rest > 0 {
+		wait.For(ctx, rest)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sourcegraph/conc"
 
+	"github.com/rollcall-redis/rollcall/internal/wait"
 	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -85,7 +86,7 @@ func (j *Janitor) lead(ctx context.Context, term *lease.Term) error {
 // open begins the term in the audit and takes the roster, and tries until it has or the term is over.
 func (t *tenure) open() bool {
 	log := t.j.log.With("epoch", t.term.Epoch())
-	for wait := retryFirst; ; wait = min(2*wait, retryMost) {
+	for pause := retryFirst; ; pause = min(2*pause, retryMost) {
 		err := t.tryOpen()
 		if err == nil {
 			close(t.opened)
@@ -96,7 +97,7 @@ func (t *tenure) open() bool {
 		}
 		log.Warn("term does not open", "error", err)
 		t.checkProgress()
-		if !sleep(t.ctx, min(wait, t.j.cfg.Interval)) {
+		if !wait.For(t.ctx, min(pause, t.j.cfg.Interval)) {
 			return false
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/internal/wait"
 	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -36,7 +37,7 @@ func (f *fleet) beat(id string) (stop func()) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		for sleep(ctx, beatEvery) {
+		for wait.For(ctx, beatEvery) {
 			_ = f.Set(ctx, f.Heartbeat(id), "0/0", beatTTL).Err()
 			_ = f.SAdd(ctx, f.Roster(), id).Err()
 		}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"math/rand/v2"
 	"time"
+
+	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
 // wakeJitter spreads the waiters that one release or one expiry wakes: the first
@@ -97,7 +99,7 @@ func (e *Elector) adopt(ctx context.Context) (*lock, error) {
 func (e *Elector) begin(ctx context.Context, l *lock, tr trust) (*Term, error) {
 	epoch, err := e.drawWithin(ctx, l.token, tr)
 	for err != nil && !errors.Is(err, errNotMine) &&
-		time.Now().Before(tr.renewAt()) && sleep(ctx, e.pace.again()) {
+		time.Now().Before(tr.renewAt()) && wait.For(ctx, e.pace.again()) {
 		epoch, err = e.drawWithin(ctx, l.token, tr)
 	}
 	switch {
@@ -171,28 +173,16 @@ func (e *Elector) pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-timer.C:
 	case <-e.released:
-		if !sleep(ctx, rand.N(wakeJitter)) {
+		if !wait.For(ctx, rand.N(wakeJitter)) {
 			return false
 		}
 	case <-ctx.Done():
 		return false
 	}
 	for left := e.standing(); left > 0; left = e.standing() {
-		if !sleep(ctx, left) {
+		if !wait.For(ctx, left) {
 			return false
 		}
 	}
 	return ctx.Err() == nil
-}
-
-// sleep waits for d; false if ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

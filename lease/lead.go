@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/sourcegraph/conc/panics"
+
+	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
 // releaseTries bounds the release; after it the TTL releases the lease.
@@ -154,7 +156,7 @@ func (e *Elector) unlock(ctx context.Context, l *lock) error {
 	var err error
 	for try := range releaseTries {
 		if try > 0 {
-			sleep(ctx, e.pace.again())
+			wait.For(ctx, e.pace.again())
 		}
 		err = l.release(ctx, e.pace.part())
 		if try > 0 && errors.Is(err, errNotMine) {

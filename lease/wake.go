@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
 // announce tells the waiters that the lease is free. They find out without it,
@@ -32,7 +34,7 @@ func (e *Elector) listen(ctx context.Context) (stop func()) {
 				return
 			}
 			e.log.Debug("not subscribed to releases", "error", err)
-			if !sleep(ctx, e.pace.nextLook()) {
+			if !wait.For(ctx, e.pace.nextLook()) {
 				return
 			}
 		}

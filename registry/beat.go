@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
 // beats meets Redis first (boot), then beats every interval; what failed is tried again every
@@ -132,6 +134,6 @@ func (r *Registry) goodbye(ctx context.Context) error {
 			r.log.Warn("goodbye failed, the heartbeat is left to expire", "instance", r.id, "ttl", r.cfg.HeartbeatTTL, "error", err)
 			return nil
 		}
-		sleep(ctx, r.retryDelay())
+		wait.For(ctx, r.retryDelay())
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"time"
+
+	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
 // scanCount is the page of a scan of the index or of the registry.
@@ -85,9 +87,9 @@ func (r *Registry) reconcile(ctx context.Context) error {
 			r.fail("heal", err, 1)
 			r.start(true) // sockets need not wait for a Redis that went away
 			r.mu.Unlock()
-			sleep(ctx, r.retryDelay())
+			wait.For(ctx, r.retryDelay())
 		}
-		sleep(ctx, r.retryDelay()) // a difference that stays must not make this a busy loop
+		wait.For(ctx, r.retryDelay()) // a difference that stays must not make this a busy loop
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
 const (
@@ -150,7 +152,7 @@ func (r *Registry) write(ctx context.Context) error {
 			r.mu.Unlock()
 			if err != nil {
 				r.failed(err)
-				sleep(ctx, r.retryDelay())
+				wait.For(ctx, r.retryDelay())
 			}
 		}
 	}
@@ -158,15 +160,6 @@ func (r *Registry) write(ctx context.Context) error {
 
 // retryDelay is what passes between two attempts while Redis refuses or does not answer.
 func (r *Registry) retryDelay() time.Duration { return min(r.cfg.HeartbeatInterval/10, time.Second) }
-
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
-}
 
 // do runs one script over ops and notes what became of them.
 func (r *Registry) do(ctx context.Context, s *redis.Script, name string, ops []op) error {
