@@ -1,0 +1,178 @@
+package registry
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/lease"
+)
+
+// owner is a Registry that has met Redis and does not run: its scripts are called one by one.
+type owner struct {
+	*Registry
+	t *testing.T
+	c *redis.Client
+}
+
+func newOwner(t *testing.T, w redistest.World, id string) *owner {
+	c := redis.NewClient(lease.Options(w.Options))
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	r, err := New(Config{Client: c, Control: c, Instance: id, Layout: Layout{Prefix: w.Prefix}})
+	require.NoError(t, err)
+	require.NoError(t, r.meet(t.Context()))
+	return &owner{Registry: r, t: t, c: c}
+}
+
+func (o *owner) run(s *redis.Script, more ...string) signs {
+	o.t.Helper()
+	got, err := o.own(o.t.Context(), o.c, s, more...)
+	require.NoError(o.t, err)
+	return got
+}
+
+func (o *owner) entries() map[string]string {
+	return o.c.HGetAll(o.t.Context(), o.keys.Registry()).Val()
+}
+
+func (o *owner) indexed() []string {
+	return o.c.SMembers(o.t.Context(), o.keys.Devices(o.id)).Val()
+}
+
+// lives: the heartbeat is this boot's, has its whole TTL, and the roster names the owner.
+func (o *owner) lives() {
+	o.t.Helper()
+	ctx := o.t.Context()
+	value := o.c.Get(ctx, o.keys.Heartbeat(o.id)).Val()
+	ms, token, _ := strings.Cut(value, "/")
+	require.Equal(o.t, o.boot, token)
+	require.Len(o.t, ms, 13, "unix time in ms, whole: %s", value)
+	require.InDelta(o.t, o.TTL().Seconds(), o.c.PTTL(ctx, o.keys.Heartbeat(o.id)).Val().Seconds(), 30)
+	require.True(o.t, o.c.SIsMember(ctx, o.keys.Roster(), o.id).Val())
+}
+
+func (o *owner) forgetHeartbeat() {
+	o.t.Helper()
+	require.NoError(o.t, o.c.Del(o.t.Context(), o.keys.Heartbeat(o.id), o.keys.Roster()).Err())
+}
+
+func TestOwnerScripts(t *testing.T) {
+	cases := map[string]func(t *testing.T, w redistest.World){
+		"boot writes the first heartbeat, answers the same token when asked again, and a higher one to a newer life": func(t *testing.T, w redistest.World) {
+			o := newOwner(t, w, "o")
+			o.lives()
+			require.Len(t, o.boot, 26)
+			first := o.boot
+			require.NoError(t, o.meet(t.Context()))
+			require.Equal(t, first, o.boot)
+			require.Greater(t, newOwner(t, w, "o").boot, first)
+		},
+		"beat says whether the heartbeat was there, the size of the index and the witness' since": func(t *testing.T, w redistest.World) {
+			o := newOwner(t, w, "o")
+			require.Equal(t, signs{}, o.run(beatScript))
+			o.forgetHeartbeat()
+			require.NoError(t, o.c.SAdd(t.Context(), o.keys.Devices("o"), "a", "b").Err())
+			require.NoError(t, o.c.HSet(t.Context(), o.keys.Witness(), "since", "123").Err())
+			require.Equal(t, signs{absent: true, size: 2, since: "123"}, o.run(beatScript))
+			o.lives()
+		},
+		"extend prolongs the heartbeat that is there and makes none": func(t *testing.T, w redistest.World) {
+			o := newOwner(t, w, "o")
+			require.NoError(t, o.c.PExpire(t.Context(), o.keys.Heartbeat("o"), 5*time.Second).Err())
+			require.Equal(t, 1, o.run(extendScript).count)
+			o.lives()
+			o.forgetHeartbeat()
+			require.Zero(t, o.run(extendScript).count)
+			require.Zero(t, o.c.Exists(t.Context(), o.keys.Heartbeat("o")).Val())
+		},
+		"register writes entries, index, roster and heartbeat, over whatever stands there": func(t *testing.T, w redistest.World) {
+			o := newOwner(t, w, "o")
+			o.forgetHeartbeat()
+			require.NoError(t, o.c.HSet(t.Context(), o.keys.Registry(), "b", "other").Err())
+			require.Equal(t, signs{absent: true, size: 2}, o.run(registerScript, "a", "b"))
+			require.Equal(t, map[string]string{"a": "o", "b": "o"}, o.entries())
+			require.ElementsMatch(t, []string{"a", "b"}, o.indexed())
+			o.lives()
+		},
+		"heal writes what is absent or was seen, never what is somebody else's": func(t *testing.T, w redistest.World) {
+			o := newOwner(t, w, "o")
+			o.forgetHeartbeat()
+			require.NoError(t, o.c.HSet(t.Context(), o.keys.Registry(), "own", "o", "seen", "x", "moved", "y", "foreign", "z").Err())
+			got := o.run(healScript, "absent", "", "own", "", "seen", "x", "moved", "x", "foreign", "", "gone", "x")
+			require.Equal(t, signs{
+				absent: true, size: 4, count: 3, foreign: map[string]string{"moved": "y", "foreign": "z"},
+			}, got)
+			require.Equal(t, map[string]string{
+				"absent": "o", "own": "o", "seen": "o", "gone": "o", "moved": "y", "foreign": "z",
+			}, o.entries())
+			require.ElementsMatch(t, []string{"absent", "own", "seen", "gone"}, o.indexed())
+			o.lives()
+		},
+		"release takes out its own only": func(t *testing.T, w redistest.World) {
+			o := newOwner(t, w, "o")
+			o.run(registerScript, "a", "b", "c")
+			require.NoError(t, o.c.HSet(t.Context(), o.keys.Registry(), "b", "other").Err())
+			require.Equal(t, signs{size: 1, count: 1}, o.run(releaseScript, "a", "b", "never"))
+			require.Equal(t, map[string]string{"b": "other", "c": "o"}, o.entries())
+			require.Equal(t, []string{"c"}, o.indexed())
+		},
+		"goodbye leaves nothing when nothing is left, and a mark otherwise": func(t *testing.T, w redistest.World) {
+			o := newOwner(t, w, "o")
+			o.run(registerScript, "a")
+			o.run(goodbyeScript, "1")
+			require.Zero(t, o.c.Exists(t.Context(), o.keys.Heartbeat("o")).Val())
+			require.True(t, o.c.SIsMember(t.Context(), o.keys.Roster(), "o").Val())
+			require.True(t, o.c.HExists(t.Context(), o.keys.Witness(), o.keys.Bye("o")).Val())
+
+			o = newOwner(t, w, "o")
+			require.False(t, o.c.HExists(t.Context(), o.keys.Witness(), o.keys.Bye("o")).Val(), "it is back")
+			o.run(releaseScript, "a")
+			o.run(goodbyeScript, "0")
+			require.Empty(t, o.c.Keys(t.Context(), w.Prefix+"*").Val())
+		},
+		"a superseded life writes nothing": func(t *testing.T, w redistest.World) {
+			older := newOwner(t, w, "o")
+			older.run(registerScript, "a")
+			newer := newOwner(t, w, "o")
+			newer.run(registerScript, "b")
+			before, heartbeat := newer.entries(), newer.c.Get(t.Context(), newer.keys.Heartbeat("o")).Val()
+			for _, s := range []*redis.Script{beatScript, extendScript, registerScript, healScript, releaseScript, goodbyeScript} {
+				_, err := older.own(t.Context(), older.c, s, "b", "")
+				require.ErrorIs(t, err, ErrSuperseded)
+			}
+			require.Equal(t, before, newer.entries())
+			require.Equal(t, heartbeat, newer.c.Get(t.Context(), newer.keys.Heartbeat("o")).Val())
+			newer.lives()
+		},
+		"without the index none is written": func(t *testing.T, w redistest.World) {
+			o := newOwner(t, w, "o")
+			o.cfg.NoReverseIndex = true
+			require.Zero(t, o.run(registerScript, "a").size)
+			require.Zero(t, o.run(healScript, "b", "").size)
+			require.Len(t, o.entries(), 2)
+		},
+		"a heartbeat of another type or without a token is replaced": func(t *testing.T, w redistest.World) {
+			o := newOwner(t, w, "o")
+			key := o.keys.Heartbeat("o")
+			o.c.Del(t.Context(), key)
+			require.NoError(t, o.c.SAdd(t.Context(), key, "x").Err())
+			require.True(t, o.run(beatScript).absent)
+			o.lives()
+			require.NoError(t, o.c.Set(t.Context(), key, "1795188960111", time.Minute).Err())
+			require.True(t, o.run(beatScript).absent)
+			o.lives()
+		},
+	}
+	for name, run := range cases {
+		t.Run(name, func(t *testing.T) {
+			redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+				t.Parallel()
+				run(t, w)
+			})
+		})
+	}
+}
