@@ -65,6 +65,9 @@ func readPause(ctx context.Context, c redis.UniversalClient, layout registry.Lay
 	if errors.Is(err, redis.Nil) {
 		return nil, nil
 	}
+	if failedInside(err) { // not a string, and still somebody's wish
+		return &Pause{Why: err.Error()}, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("janitor: read pause: %w", err)
 	}

@@ -67,7 +67,7 @@ func (r *Registry) beat(ctx context.Context) error {
 	r.recovered("heartbeat")
 	if met {
 		if before%2 == 1 || before != r.batches {
-			got.size = r.indexed // a batch was under way: its size is not to be compared
+			got.size, got.gone = r.indexed, false // a batch was under way: what it did is not to be compared
 		}
 		r.read(got)
 	}

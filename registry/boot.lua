@@ -16,6 +16,6 @@ else
   token = string.format('%016.0f', us and math.max(now, tonumber(us) + 1) or now) .. ARGV[2]
 end
 redis.call('SET', KEYS[1], string.format('%.0f', math.floor(now / 1000)) .. '/' .. token, 'PX', ARGV[3])
-redis.call('SADD', KEYS[2], ARGV[1])
-redis.call('HDEL', KEYS[3], 'bye:' .. ARGV[1])
+redis.pcall('SADD', KEYS[2], ARGV[1])
+redis.pcall('HDEL', KEYS[3], 'bye:' .. ARGV[1])
 return token

@@ -32,8 +32,8 @@
 //
 // # Reconciliation
 //
-// Each answer to a beat or a write carries three signs, O(1) for the server: whether the own heartbeat
-// was absent, the size of the index, and the witness' `since`. Any surprise reconciles everything at once, in
+// Each answer to a beat or a write carries its signs, O(1) for the server: whether the own heartbeat
+// was absent, the size of the index, the witness' `since`, whether there is a registry at all. Any surprise reconciles everything at once, in
 // both directions: claims against entries (HMGET), and the index against claims (SSCAN), so that what names this
 // instance and is not held is handed back. Without a surprise each beat reconciles a tenth of the claims. A write of
 // unknown fate is looked at again for a whole TTL, since it may land late.

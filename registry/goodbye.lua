@@ -3,7 +3,7 @@
 -- ARGV[5] how many claims could not be handed back
 if token == ARGV[2] then redis.call('DEL', KEYS[1]) end
 if redis.call('EXISTS', KEYS[3]) == 0 and ARGV[5] == '0' then
-  redis.call('SREM', KEYS[2], ARGV[1])
+  redis.pcall('SREM', KEYS[2], ARGV[1])
 else
   local t = redis.call('TIME')
   redis.pcall('HSET', KEYS[4], 'bye:' .. ARGV[1], t[1])

@@ -7,13 +7,13 @@ assert_life()
 local imeis = {}
 for i = 5, #ARGV, 2 do imeis[#imeis + 1] = ARGV[i] end
 local found = redis.call('HMGET', KEYS[5], unpack(imeis))
-local set, index, foreign = {}, {}, {}
+local set, ours, foreign = {}, {}, {}
 for i, imei in ipairs(imeis) do
   local now, seen = found[i], ARGV[4 + 2 * i]
   if now == ARGV[1] then
-    index[#index + 1] = imei
-  elseif not now or (seen ~= '' and now == seen) then
-    index[#index + 1] = imei
+    ours[#ours + 1] = imei
+  elseif not now or now == '' or (seen ~= '' and now == seen) then -- '' names nobody
+    ours[#ours + 1] = imei
     set[#set + 1] = imei
     set[#set + 1] = ARGV[1]
   else
@@ -22,5 +22,5 @@ for i, imei in ipairs(imeis) do
   end
 end
 if #set > 0 then redis.call('HSET', KEYS[5], unpack(set)) end
-if ARGV[4] == '1' and #index > 0 then redis.call('SADD', KEYS[3], unpack(index)) end
+index('SADD', ours)
 return signs(#set / 2, foreign)

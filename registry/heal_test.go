@@ -2,6 +2,7 @@ package registry_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +17,7 @@ func TestWhatWasLostWholesaleIsBackWithinOneInterval(t *testing.T) {
 	lose := map[string]func(ctx context.Context, w *world) error{
 		"the heartbeat":             func(ctx context.Context, w *world) error { return w.Del(ctx, w.Heartbeat("r1"), w.Registry()).Err() },
 		"everything":                func(ctx context.Context, w *world) error { return w.FlushAll(ctx).Err() },
+		"the registry":              func(ctx context.Context, w *world) error { return w.Del(ctx, w.Registry()).Err() },
 		"the index":                 func(ctx context.Context, w *world) error { return w.Del(ctx, w.Devices("r1")).Err() },
 		"entries, with the witness": func(ctx context.Context, w *world) error { return w.Del(ctx, w.Registry(), w.Witness()).Err() },
 		"entries and index, partly": func(ctx context.Context, w *world) error {
@@ -220,5 +222,93 @@ func TestAStormSharesTransactions(t *testing.T) {
 		}
 		w.end(r)
 		require.Empty(t, w.Keys(t.Context(), "*").Val())
+	})
+}
+
+func TestProofThatComesWhileALookIsUnderWayStands(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		r := w.start("r1")
+		c := r.register(t, "imei")
+		w.HSet(t.Context(), w.Registry(), "imei", "r2")
+		time.Sleep(2 * time.Second)
+		c.Arrived() // sees r2
+		synctest.Wait()
+		c.Acknowledged()
+		looking := make(chan struct{}, 100)
+		r.data.set(func(cmd redis.Cmder) error {
+			if cmd.Name() == "hmget" {
+				looking <- struct{}{}
+				time.Sleep(500 * time.Millisecond) // Redis is slow
+			}
+			return nil
+		}, nil)
+		<-looking
+		c.Arrived()
+		time.Sleep(time.Second)
+		require.Equal(t, "r1", w.owner("imei"))
+		w.end(r)
+	})
+}
+
+func TestAnEntryThatNamesNobodyIsALostOne(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		r := w.start("r1")
+		c := r.register(t, "imei")
+		w.HSet(t.Context(), w.Registry(), "imei", "")
+		time.Sleep(2 * time.Second)
+		c.Arrived()
+		synctest.Wait()
+		require.Equal(t, "r1", w.owner("imei"))
+		w.end(r)
+	})
+}
+
+func TestAFailureThatIsOverIsNotShownAnyMore(t *testing.T) {
+	for name, failing := range map[string]string{"a scan": "sscan", "a release": "evalsha"} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				r := w.start("r1")
+				c := r.register(t, "imei")
+				var failed atomic.Bool
+				r.data.set(func(cmd redis.Cmder) error {
+					if cmd.Name() == failing && failed.CompareAndSwap(false, true) {
+						return errLost
+					}
+					return nil
+				}, nil)
+				c.Release()
+				time.Sleep(10 * time.Millisecond)
+				r.Register(t.Context(), "imei") // before the release is tried again
+				w.SAdd(t.Context(), w.Devices("r1"), "stray")
+				time.Sleep(5 * time.Minute)
+				require.True(t, failed.Load())
+				require.Empty(t, r.Status().Failing)
+				w.end(r)
+			})
+		})
+	}
+}
+
+// The sweep of an owner that was silent took it out of the index, and one of its devices is elsewhere by now.
+func TestAForeignDeviceThatLeftTheIndexIsNoReasonToScanForEver(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		ctx := t.Context()
+		r := w.start("r1")
+		r.registerMany(t, 10)
+		w.HSet(ctx, w.Registry(), "imei-0", "r2")
+		w.SRem(ctx, w.Devices("r1"), "imei-0")
+		time.Sleep(11 * r.Interval())
+		require.Equal(t, 1, r.Status().Foreign)
+		var scans atomic.Int32
+		r.data.set(func(cmd redis.Cmder) error {
+			if cmd.Name() == "sscan" {
+				scans.Add(1)
+			}
+			return nil
+		}, nil)
+		time.Sleep(20 * r.Interval())
+		require.Zero(t, scans.Load())
+		require.Equal(t, "r2", w.owner("imei-0"))
+		w.end(r)
 	})
 }

@@ -18,14 +18,20 @@ local function assert_life()
   local t = redis.call('TIME')
   local ms = string.format('%.0f', tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000))
   redis.call('SET', KEYS[1], ms .. '/' .. ARGV[2], 'PX', ARGV[3])
-  redis.call('SADD', KEYS[2], ARGV[1])
+  redis.pcall('SADD', KEYS[2], ARGV[1]) -- what is no set there must not keep anybody from registering
 end
 
--- signs() -> { 'OK', 1 if the own heartbeat was absent, size of the index, witness since, extra... }: what an
--- owner must know, in O(1), to see that Redis lost something.
+-- index(command, imeis) keeps the reverse index. It is a help for the sweep, and the audit does without: an index of
+-- another type must not make a registration fail. signs() tells of it.
+local function index(command, imeis)
+  if ARGV[4] == '1' and #imeis > 0 then redis.pcall(command, KEYS[3], unpack(imeis)) end
+end
+
+-- signs() -> { 'OK', 1 if the own heartbeat was absent, size of the index, witness since, 1 if there is no registry,
+-- extra... }: what an owner must know, in O(1), to see that Redis lost something.
 local function signs(a, b)
   local size = redis.pcall('SCARD', KEYS[3])
   local since = redis.pcall('HGET', KEYS[4], 'since')
   return { 'OK', token == ARGV[2] and 0 or 1, type(size) == 'number' and size or -1,
-    type(since) == 'string' and since or '', a or 0, b or {} }
+    type(since) == 'string' and since or '', 1 - redis.call('EXISTS', KEYS[5]), a or 0, b or {} }
 end

@@ -14,15 +14,15 @@ const scanCount = 1000
 // read looks at the signs of an answer. A surprise, Redis having lost or met something that this
 // owner did not do, reconciles everything at once. Caller holds mu.
 func (r *Registry) read(s signs) {
-	surprise := s.absent || (r.since != "" && s.since != r.since)
+	surprise := s.absent || (r.since != "" && s.since != r.since) || (s.gone && r.held > len(r.watched))
 	r.since = s.since
 	if surprise {
 		level := slog.LevelInfo
-		if s.absent {
+		if s.absent || s.gone {
 			level = slog.LevelWarn
 		}
 		r.log.Log(context.Background(), level, "Redis may have lost entries, reconciling everything",
-			"instance", r.id, "heartbeat_absent", s.absent, "devices", r.held)
+			"instance", r.id, "heartbeat_absent", s.absent, "registry_absent", s.gone, "devices", r.held)
 		for i := range r.shards {
 			r.checkShard(i)
 		}
@@ -78,12 +78,16 @@ func (r *Registry) reconcile(ctx context.Context) error {
 				err = r.handBack(ctx)
 			}
 			if err == nil {
+				r.mu.Lock()
+				r.scanFails = false // retry tells that it is over
+				r.mu.Unlock()
 				break
 			}
 			if ctx.Err() != nil {
 				return nil
 			}
 			r.mu.Lock()
+			r.scanFails = true
 			r.fail("heal", err, 1)
 			r.start(true) // sockets need not wait for a Redis that went away
 			r.mu.Unlock()
@@ -128,10 +132,18 @@ func (r *Registry) scanIndex(ctx context.Context, pass uint64) error {
 	for _, shard := range r.shards {
 		for _, d := range shard {
 			// A member throughout the scan is met by it; what was written meanwhile need not be.
-			if d.claim != nil && d.settled && d.indexed && d.wrote < begun && d.scanned != pass {
+			member := d.scanned == pass
+			if d.claim == nil || d.wrote >= begun || d.indexed == member {
+				continue
+			}
+			if d.settled && d.indexed {
 				r.unsettle(d)
 				r.enqueue(d, true)
+				continue
 			}
+			// Held, but the entry names another: nothing is to be written, and the belief is what was wrong. Left
+			// so, the sizes would differ for as long as that socket stays, and every answer would scan again.
+			r.index(d, member)
 		}
 	}
 	return nil

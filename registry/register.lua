@@ -8,5 +8,5 @@ for i = 5, #ARGV do
   pairs_[#pairs_ + 1] = ARGV[1]
 end
 redis.call('HSET', KEYS[5], unpack(pairs_))
-if ARGV[4] == '1' then redis.call('SADD', KEYS[3], unpack(imeis)) end
+index('SADD', imeis)
 return signs()

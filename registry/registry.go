@@ -111,23 +111,24 @@ type Registry struct {
 	scan    chan struct{} // to the reconciler: the index and the claims differ
 	end     context.CancelCauseFunc
 
-	mu      sync.Mutex // guards all below, and every device and claim
-	changed *sync.Cond // signalled after each batch
-	boot    string     // the boot token; "": Redis has not been met yet
-	shards  [shards]map[string]*device
-	held    int // devices with a claim
-	stays   int // of whoever needs the heartbeat to the end
-	indexed int // devices believed to be in the index
-	urgent  fifo
-	checks  fifo
-	watched map[*device]struct{} // not settled, or unsure: looked at again until they are
-	batches uint64               // begun and ended: odd while one is under way
-	since   string               // the witness' since at the last answer
-	beaten  time.Time            // last heartbeat that landed
-	healed  uint64
-	failing map[string]error // by op: the last error, while it fails
-	drain   bool
-	ready   bool // the former life has been handed back; index and claims may be compared
+	mu        sync.Mutex // guards all below, and every device and claim
+	changed   *sync.Cond // signalled after each batch
+	boot      string     // the boot token; "": Redis has not been met yet
+	shards    [shards]map[string]*device
+	held      int // devices with a claim
+	stays     int // of whoever needs the heartbeat to the end
+	indexed   int // devices believed to be in the index
+	urgent    fifo
+	checks    fifo
+	watched   map[*device]struct{} // not settled, or unsure: looked at again until they are
+	batches   uint64               // begun and ended: odd while one is under way
+	since     string               // the witness' since at the last answer
+	beaten    time.Time            // last heartbeat that landed
+	healed    uint64
+	failing   map[string]error // by op: the last error, while it fails
+	scanFails bool             // the reconciler's last scan failed
+	drain     bool
+	ready     bool // the former life has been handed back; index and claims may be compared
 }
 
 // New checks the configuration and returns a Registry that does nothing yet. It does not speak to Redis.

@@ -8,5 +8,5 @@ for i, imei in ipairs(imeis) do
   if found[i] == ARGV[1] then own[#own + 1] = imei end
 end
 if #own > 0 then redis.call('HDEL', KEYS[5], unpack(own)) end
-redis.call('SREM', KEYS[3], unpack(imeis))
+redis.pcall('SREM', KEYS[3], unpack(imeis)) -- also of an index that an earlier life kept
 return signs(#own)

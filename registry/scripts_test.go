@@ -73,11 +73,11 @@ func TestOwnerScripts(t *testing.T) {
 		},
 		"beat says whether the heartbeat was there, the size of the index and the witness' since": func(t *testing.T, w redistest.World) {
 			o := newOwner(t, w, "o")
-			require.Equal(t, signs{}, o.run(beatScript))
+			require.Equal(t, signs{gone: true}, o.run(beatScript))
 			o.forgetHeartbeat()
 			require.NoError(t, o.c.SAdd(t.Context(), o.keys.Devices("o"), "a", "b").Err())
 			require.NoError(t, o.c.HSet(t.Context(), o.keys.Witness(), "since", "123").Err())
-			require.Equal(t, signs{absent: true, size: 2, since: "123"}, o.run(beatScript))
+			require.Equal(t, signs{absent: true, size: 2, since: "123", gone: true}, o.run(beatScript))
 			o.lives()
 		},
 		"extend prolongs the heartbeat that is there and makes none": func(t *testing.T, w redistest.World) {
@@ -101,15 +101,15 @@ func TestOwnerScripts(t *testing.T) {
 		"heal writes what is absent or was seen, never what is somebody else's": func(t *testing.T, w redistest.World) {
 			o := newOwner(t, w, "o")
 			o.forgetHeartbeat()
-			require.NoError(t, o.c.HSet(t.Context(), o.keys.Registry(), "own", "o", "seen", "x", "moved", "y", "foreign", "z").Err())
-			got := o.run(healScript, "absent", "", "own", "", "seen", "x", "moved", "x", "foreign", "", "gone", "x")
+			require.NoError(t, o.c.HSet(t.Context(), o.keys.Registry(), "own", "o", "seen", "x", "moved", "y", "foreign", "z", "nobody", "").Err())
+			got := o.run(healScript, "absent", "", "own", "", "seen", "x", "moved", "x", "foreign", "", "gone", "x", "nobody", "")
 			require.Equal(t, signs{
-				absent: true, size: 4, count: 3, foreign: map[string]string{"moved": "y", "foreign": "z"},
+				absent: true, size: 5, count: 4, foreign: map[string]string{"moved": "y", "foreign": "z"},
 			}, got)
 			require.Equal(t, map[string]string{
-				"absent": "o", "own": "o", "seen": "o", "gone": "o", "moved": "y", "foreign": "z",
+				"absent": "o", "own": "o", "seen": "o", "gone": "o", "nobody": "o", "moved": "y", "foreign": "z",
 			}, o.entries())
-			require.ElementsMatch(t, []string{"absent", "own", "seen", "gone"}, o.indexed())
+			require.ElementsMatch(t, []string{"absent", "own", "seen", "gone", "nobody"}, o.indexed())
 			o.lives()
 		},
 		"release takes out its own only": func(t *testing.T, w redistest.World) {
@@ -148,6 +148,20 @@ func TestOwnerScripts(t *testing.T) {
 			require.Equal(t, heartbeat, newer.c.Get(t.Context(), newer.keys.Heartbeat("o")).Val())
 			newer.lives()
 		},
+		"an index or a roster of another type keeps nobody from registering and releasing": func(t *testing.T, w redistest.World) {
+			for _, key := range []string{Layout{w.Prefix}.Roster(), Layout{w.Prefix}.Devices("o")} {
+				o := newOwner(t, w, "o")
+				o.c.Del(t.Context(), key)
+				require.NoError(t, o.c.Set(t.Context(), key, "x", 0).Err())
+				o = newOwner(t, w, "o")
+				o.run(registerScript, "a", "b")
+				o.run(healScript, "c", "")
+				o.run(releaseScript, "a")
+				require.Equal(t, map[string]string{"b": "o", "c": "o"}, o.entries())
+				o.run(goodbyeScript, "2")
+				require.NoError(t, o.c.Del(t.Context(), key).Err())
+			}
+		},
 		"without the index none is written": func(t *testing.T, w redistest.World) {
 			o := newOwner(t, w, "o")
 			o.cfg.NoReverseIndex = true
@@ -174,5 +188,22 @@ func TestOwnerScripts(t *testing.T) {
 				run(t, w)
 			})
 		})
+	}
+}
+
+func TestFifoDoesNotGrowWhileItNeverRunsEmpty(t *testing.T) {
+	t.Parallel()
+	var q fifo
+	devices := make([]device, 100)
+	for i := range devices {
+		q.push(&devices[i])
+	}
+	for range 100_000 {
+		q.push(q.pop())
+	}
+	require.Equal(t, 100, q.len())
+	require.Less(t, cap(q.items), 1000)
+	for i := range devices { // 100,000 turns are whole rounds
+		require.Same(t, &devices[i], q.pop())
 	}
 }

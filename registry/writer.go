@@ -28,8 +28,10 @@ func (q *fifo) len() int       { return len(q.items) - q.head }
 func (q *fifo) pop() *device {
 	d := q.items[q.head]
 	q.items[q.head] = nil
-	if q.head++; q.head == len(q.items) {
-		q.items, q.head = q.items[:0], 0
+	if q.head++; q.head >= len(q.items)/2 { // also of a queue that never runs empty
+		n := copy(q.items, q.items[q.head:])
+		clear(q.items[n:])
+		q.items, q.head = q.items[:n], 0
 	}
 	return d
 }
@@ -245,10 +247,12 @@ func (r *Registry) look(ctx context.Context, ops []op) error {
 		case o.d.claim != o.claim: // decided anew already
 		case owner == r.id && o.d.indexed:
 			r.ours(o)
-		case !there || owner == r.id: // lost; or landed though its answer was not heard: heal notes it
+		case !there || owner == "" || owner == r.id: // lost, or names nobody; or landed though its answer was not heard: heal notes it
 			o.d.settled = false
 			o.d.foreign, o.d.evidence = "", none
 			r.enqueue(o.d, true)
+		case o.d.foreign == owner: // known; what proof has come meanwhile stands
+			r.unsettle(o.d)
 		default:
 			r.foreign(o, owner)
 		}
@@ -318,6 +322,11 @@ func (r *Registry) unsettle(d *device) {
 func (r *Registry) retry() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if len(r.watched) == 0 && !r.scanFails { // Redis agrees about every device: whatever failed has been made good
+		for _, op := range []string{"register", "release", "heal"} {
+			r.recovered(op)
+		}
+	}
 	for d := range r.watched {
 		// A foreign entry that there is no proof against is looked at, to see whether it is free now.
 		r.enqueue(d, d.claim == nil || !d.settled && (d.foreign == "" || d.evidence == proven))

@@ -34,6 +34,7 @@ type replica struct {
 	web       *web.Server
 	page      net.Listener
 
+	maxConns int                         // INGEST_MAX_CONNS, or what the descriptor limit allows
 	devices  atomic.Pointer[net.TCPAddr] // where devices connect; nil: nowhere (yet)
 	draining atomic.Bool
 }
@@ -94,9 +95,13 @@ func assemble(ctx context.Context, s *settings.Settings, log *slog.Logger) (_ *r
 	if err != nil {
 		return nil, err
 	}
+	r.maxConns = affordable(s.IngestMaxConns)
+	if r.maxConns < s.IngestMaxConns {
+		log.Warn("INGEST_MAX_CONNS is more than the limit of open files allows and was lowered", "wanted", s.IngestMaxConns, "allowed", r.maxConns)
+	}
 	r.gateway, err = gateway.New(gateway.Config{
 		Register: func(ctx context.Context, imei string) gateway.Claim { return r.registry.Register(ctx, imei) },
-		Client:   r.clients.data, MaxLen: s.TelemetryMaxLen, MaxConns: s.IngestMaxConns,
+		Client:   r.clients.data, MaxLen: s.TelemetryMaxLen, MaxConns: r.maxConns,
 		Drain: s.ShutdownGrace * 3 / 10, Logger: log, Registerer: metrics,
 	})
 	if err != nil {

@@ -18,7 +18,7 @@ func (r *replica) status() web.Status {
 		Started:  r.began,
 		HTTPAddr: r.page.Addr().String(),
 		Admin:    r.settings.AdminToken != "",
-		Devices:  web.Devices{Connections: r.gateway.Connections(), MaxConnections: r.settings.IngestMaxConns},
+		Devices:  web.Devices{Connections: r.gateway.Connections(), MaxConnections: r.maxConns},
 		Redis:    web.Redis{Server: r.clients.server, Embedded: r.clients.embedded != nil},
 		Registry: r.registry.Status(),
 		Janitor:  r.janitor.Status(),

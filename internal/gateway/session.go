@@ -30,6 +30,9 @@ const (
 // errDraining ends a socket between frames when the replica stops.
 var errDraining = errors.New("gateway: draining")
 
+// errGone ends a socket whose device gave up before its handshake was read.
+var errGone = errors.New("gateway: gone before its handshake was read")
+
 // session is one device socket. Only its own goroutine uses it, but for conn's
 // Close and deadlines, and superseded.
 type session struct {
@@ -129,6 +132,12 @@ func (s *session) greet(ctx context.Context) (reason string, err error) {
 		// Genuine devices fail this, too many to refuse.
 		s.g.metrics.luhn.Inc()
 	}
+	// What it said may have waited: in the backlog of a full replica, or of one that was suspended. A
+	// device that gave up meanwhile is elsewhere, and its word there is newer than this one.
+	if _, end := peek(s.conn); end {
+		outcome.WithLabelValues("incomplete").Inc()
+		return endClosed, errGone
+	}
 	s.imei = imei
 	s.claim = s.g.claim(ctx, s)
 	landing, cancel := context.WithTimeout(ctx, claimTime)
@@ -184,12 +193,17 @@ func (s *session) handle(ctx context.Context, frame teltonika.Frame) (reason str
 	if errors.Is(fault, teltonika.ErrUnknownCodec) || errors.Is(fault, teltonika.ErrCount) {
 		return endUnknown, fault
 	}
+	// A frame that is here already when this one is acknowledged is no answer to that, and so no evidence.
+	ahead, end := peek(s.conn)
+	ahead = ahead || end || s.reader.Buffered() > 0
 	var ack [4]byte
 	if err := s.answer(teltonika.AppendAck(ack[:0], int(frame.Count))); err != nil {
 		outcome = "unanswered"
 		return endNetwork, err
 	}
-	s.claim.Acknowledged()
+	if !ahead {
+		s.claim.Acknowledged()
+	}
 	return "", nil
 }
 

@@ -18,6 +18,10 @@ type store struct {
 	maxLen int64
 }
 
+// deadMost caps the dead letters more tightly than the records: one may be 8 KiB of anything, and whoever can
+// reach the port can send them. 10,000 are 160 MB at the very most.
+const deadMost = 10_000
+
 // records adds all records of a frame to the stream, in one transaction: all or
 // none, in one round trip. No record is no write. An error may mean that they
 // were added and the reply was lost; the device sends them again, so they may
@@ -42,7 +46,7 @@ func (s *store) records(ctx context.Context, imei string, work *scratch) error {
 		lon := view(at)
 		at = len(text)
 		text = r.IO.AppendJSON(text)
-		s.add(ctx, pipe, s.stream,
+		s.add(ctx, pipe, s.stream, s.maxLen,
 			"imei", imei, "ts", r.Timestamp, "lat", lat, "lon", lon,
 			"alt", r.Altitude, "angle", r.Angle, "sat", r.Satellites, "speed", r.Speed,
 			"event", r.Event, "priority", r.Priority, "codec", codec, "io", view(at))
@@ -58,7 +62,7 @@ func (s *store) records(ctx context.Context, imei string, work *scratch) error {
 // to look at.
 func (s *store) dead(ctx context.Context, imei string, frame teltonika.Frame, reason error) error {
 	pipe := s.client.Pipeline()
-	s.add(ctx, pipe, s.stream+DeadSuffix,
+	s.add(ctx, pipe, s.stream+DeadSuffix, min(s.maxLen, deadMost),
 		"imei", imei, "reason", reason.Error(), "codec", frame.Codec.String(),
 		"raw", hex.EncodeToString(frame.Raw), "ts", time.Now().UnixMilli())
 	if _, err := pipe.Exec(ctx); err != nil {
@@ -69,8 +73,8 @@ func (s *store) dead(ctx context.Context, imei string, frame teltonika.Frame, re
 
 // add queues an XADD. Trimming is approximate, because an exact cap would cost
 // Redis a walk through the stream's oldest node at every record.
-func (s *store) add(ctx context.Context, pipe redis.Pipeliner, stream string, fields ...any) {
+func (s *store) add(ctx context.Context, pipe redis.Pipeliner, stream string, maxLen int64, fields ...any) {
 	args := make([]any, 0, 6+len(fields))
-	args = append(args, "xadd", stream, "maxlen", "~", s.maxLen, "*")
+	args = append(args, "xadd", stream, "maxlen", "~", maxLen, "*")
 	pipe.Do(ctx, append(args, fields...)...)
 }

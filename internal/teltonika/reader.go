@@ -71,6 +71,9 @@ func (r *Reader) Reset(src io.Reader) {
 	r.src, r.lo, r.hi, r.fault = src, 0, 0, nil
 }
 
+// Buffered is the number of bytes that were read and belong to no frame returned yet.
+func (r *Reader) Buffered() int { return r.hi - r.lo }
+
 // Await waits for a sign of life at a frame boundary. It returns true when a frame has begun, of which Next then reads the
 // rest, and false when only keep-alive bytes came. What is buffered counts: it does not read if a frame has begun already.
 func (r *Reader) Await() (started bool, err error) {

@@ -5,7 +5,9 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"mime"
 	"net/http"
 	"net/url"
@@ -129,8 +131,12 @@ func (s *Server) resign(_ http.ResponseWriter, r *http.Request) (any, error) {
 func params(r *http.Request, known ...string) (url.Values, error) {
 	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind == "application/json" {
 		var object map[string]any
-		if err := json.NewDecoder(r.Body).Decode(&object); err != nil {
+		body := json.NewDecoder(r.Body)
+		if err := body.Decode(&object); err != nil {
 			return nil, badRequest("expected a JSON object: " + err.Error())
+		}
+		if _, err := body.Token(); object == nil || !errors.Is(err, io.EOF) {
+			return nil, badRequest("expected one JSON object")
 		}
 		r.Form = r.URL.Query()
 		for k, v := range object {
@@ -141,6 +147,9 @@ func params(r *http.Request, known ...string) (url.Values, error) {
 				return nil, badRequest(k + ": expected a string, true or false")
 			}
 		}
+	} else if kind != "application/x-www-form-urlencoded" && r.ContentLength != 0 {
+		// What is not read cannot be refused, and a dry_run that is not read is a real sweep.
+		return nil, badRequest("expected parameters in the query, as a form (application/x-www-form-urlencoded) or as application/json; the body is neither")
 	} else if err := r.ParseForm(); err != nil {
 		return nil, badRequest("expected parameters in the query, as a form or as JSON: " + err.Error())
 	}
