@@ -118,6 +118,33 @@ func TestANewLifeHandsBackWhatTheFormerLeftBeforeItStarts(t *testing.T) {
 	}
 }
 
+func TestAHandBackThatRedisInterruptsDoesNotKeepTheListenersShut(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		ctx := t.Context()
+		w.HSet(ctx, w.Registry(), "left", "r1")
+		away := &faults{}
+		away.set(func(cmd redis.Cmder) error {
+			if strings.HasPrefix(cmd.Name(), "eval") {
+				return errLost
+			}
+			return nil
+		}, nil)
+		r := w.start("r1", func(c *registry.Config) { c.Client.(*redis.Client).AddHook(away) })
+		time.Sleep(10 * time.Second)
+		select {
+		case <-r.Started():
+		default:
+			require.Fail(t, "not started")
+		}
+		require.Equal(t, "r1", w.owner("left"))
+		away.set(nil, nil)
+		time.Sleep(10 * time.Second)
+		require.Empty(t, w.owner("left"))
+		require.Empty(t, r.Status().Failing)
+		w.end(r)
+	})
+}
+
 func TestWithoutRedisItStartsAndHandsBackLater(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		ctx := t.Context()

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -166,11 +167,14 @@ func (r *Registry) handBack(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := r.await(ctx, r.idle); err != nil {
+	if err := r.await(ctx, func() bool { return r.idle() || r.failing["release"] != nil }); err != nil {
 		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if !r.idle() {
+		return fmt.Errorf("registry: hand back the former life's entries: %w", r.failing["release"])
+	}
 	r.ready = true
 	r.recovered("heal")
 	r.start(true)
