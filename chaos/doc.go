@@ -34,7 +34,7 @@
 //
 // # What is not here yet
 //
-// C6 (how soon) is asserted by each scenario with the times of the verdict. C8 (linearizability), a network between, named
+// C6 (how soon) is asserted by each scenario with the times of the verdict. C8 (linearizability), a network between real processes, named
 // failpoints and mutants are not part of this ground. Histories of more than one life of the server are read if no rewrite
 // of the file took place, and a clock of the server that goes back is not judged.
 //

@@ -5,12 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/sourcegraph/conc/pool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/redistest"
@@ -28,13 +27,67 @@ const (
 	patience       = 60 * time.Second
 )
 
-// member is one replica of an outageFleet.
+// member is one replica without its sockets, in this process, behind a line of its own.
 type member struct {
 	*registry.Registry
 	janitor *janitor.Janitor
-	cut     atomic.Bool // nothing it sends arrives any more
-	leave   context.CancelFunc
-	ended   chan error
+	line    *line
+	leave   context.CancelFunc // lets it end gracefully, if it can
+	ended   chan struct{}      // closed when all of it has
+	err     error              // why; read when it has ended
+}
+
+// newMember starts a replica. Its deadlines are shorter than usual, since the durations in here are. It ends with the
+// test at the latest.
+func newMember(t *testing.T, server *redistest.Server, deadline time.Duration, rc registry.Config, jc janitor.Config) *member {
+	m := &member{line: newLine(t, server.Addr()), ended: make(chan struct{})}
+	o := &redis.Options{Addr: m.line.addr(), DialTimeout: deadline, ReadTimeout: deadline, WriteTimeout: deadline, PoolTimeout: deadline}
+	o = lease.Options(o)
+	data, control := redis.NewClient(o), redis.NewClient(o)
+	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})).With("member", rc.Instance)
+	var err error
+	rc.Client, rc.Control, rc.Logger = data, control, log
+	m.Registry, err = registry.New(rc)
+	require.NoError(t, err)
+	jc.Client, jc.Control, jc.Logger, jc.Registry = data, control, log, m.Registry
+	m.janitor, err = janitor.New(jc)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	m.leave = cancel
+	go func() {
+		defer close(m.ended)
+		g := pool.New().WithContext(ctx).WithCancelOnError()
+		g.Go(m.Run)
+		g.Go(m.janitor.Run)
+		m.err = errors.Join(g.Wait(), data.Close(), control.Close())
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-m.ended
+	})
+	return m
+}
+
+func (m *member) over() bool {
+	select {
+	case <-m.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// audited: a leader among the members has finished an audit that began after since.
+func audited(members []*member, since time.Time) bool {
+	for _, m := range members {
+		s := m.janitor.Status()
+		for _, r := range s.Sweeps {
+			if s.Leading && r.Sweep == "registry" && r.Outcome == janitor.Done && r.Started.After(since) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 type outageFleet struct {
@@ -61,63 +114,16 @@ func newOutageFleet(t *testing.T, server *redistest.Server) *outageFleet {
 }
 
 func (f *outageFleet) join(id string) *member {
-	t := f.t
-	m := &member{ended: make(chan error, 1)}
-	o := f.server.Options()
-	deadline := 400 * time.Millisecond // the durations here ask for shorter ones than usual
-	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = deadline, deadline, deadline, deadline
-	o = lease.Options(o)
-	var dialer net.Dialer
-	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := dialer.DialContext(ctx, network, addr)
-		if err != nil {
-			return nil, err
-		}
-		return &cuttable{Conn: conn, cut: &m.cut}, nil
-	}
-	data, control := redis.NewClient(o), redis.NewClient(o)
-	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})).With("member", id)
-	var err error
-	m.Registry, err = registry.New(registry.Config{
-		Client: data, Control: control, Instance: id, Logger: log,
-		HeartbeatInterval: outageInterval, HeartbeatTTL: outageTTL, Drain: time.Second,
-	})
-	require.NoError(t, err)
-	m.janitor, err = janitor.New(janitor.Config{
-		Client: data, Control: control, Registry: m.Registry, Logger: log,
-		Interval: time.Second, LeaseTTL: 4 * time.Second, RedisShare: 1,
-	})
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	m.leave = cancel
-	swept := make(chan error, 1)
-	go func() { swept <- m.janitor.Run(ctx) }()
-	go func() {
-		err := errors.Join(m.Run(ctx), <-swept)
-		m.ended <- errors.Join(err, data.Close(), control.Close())
-		close(m.ended)
-	}()
-	t.Cleanup(func() {
-		cancel()
-		require.NoError(t, <-m.ended)
+	m := newMember(f.t, f.server, 400*time.Millisecond,
+		registry.Config{Instance: id, HeartbeatInterval: outageInterval, HeartbeatTTL: outageTTL, Drain: time.Second},
+		janitor.Config{Interval: time.Second, LeaseTTL: 4 * time.Second, RedisShare: 1})
+	f.t.Cleanup(func() {
+		m.leave()
+		<-m.ended
+		require.NoError(f.t, m.err)
 	})
 	f.members = append(f.members, m)
 	return m
-}
-
-// cuttable is a connection of a replica that can die without goodbye.
-type cuttable struct {
-	net.Conn
-	cut *atomic.Bool
-}
-
-var errCut = errors.New("cut off")
-
-func (c *cuttable) Write(b []byte) (int, error) {
-	if c.cut.Load() {
-		return 0, errCut
-	}
-	return c.Conn.Write(b)
 }
 
 // eventually waits for what must become true, as long as a slow machine may need.
@@ -132,17 +138,7 @@ func (f *outageFleet) eventually(cond func() bool, what string) time.Duration {
 func (f *outageFleet) audited() {
 	f.t.Helper()
 	since := time.Now()
-	f.eventually(func() bool {
-		for _, m := range f.members {
-			s := m.janitor.Status()
-			for _, r := range s.Sweeps {
-				if s.Leading && r.Sweep == "registry" && r.Outcome == janitor.Done && r.Started.After(since) {
-					return true
-				}
-			}
-		}
-		return false
-	}, "an audit is done")
+	f.eventually(func() bool { return audited(f.members, since) }, "an audit is done")
 }
 
 // routable: every device is found at its member, and that member lives.
@@ -174,12 +170,12 @@ func (f *outageFleet) sweepsARealDeath() {
 			delete(f.devices, imei)
 		}
 	}
-	dead.cut.Store(true)
+	dead.line.hold()
 	dead.leave()
 	took := f.eventually(func() bool {
 		return int(f.HLen(f.t.Context(), f.Registry()).Val()) == len(f.devices)
 	}, "the dead member's entries go")
-	require.NoError(f.t, <-dead.ended)
+	<-dead.ended
 	require.True(f.t, f.routable())
 	f.t.Logf("a real death afterwards: swept %v later; the TTL is %v", took, outageTTL)
 }
