@@ -85,12 +85,8 @@ func (r *Registry) meet(ctx context.Context) error {
 	defer r.mu.Unlock()
 	r.boot = token
 	r.log.Info("instance lives", "instance", r.id, "boot", token)
-	for _, ch := range []chan struct{}{r.wake, r.scan} {
-		select {
-		case ch <- struct{}{}:
-		default:
-		}
-	}
+	nudge(r.wake)
+	nudge(r.scan)
 	return nil
 }
 

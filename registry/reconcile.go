@@ -29,17 +29,15 @@ func (r *Registry) read(s signs) {
 		}
 	}
 	if surprise || (!r.cfg.NoReverseIndex && s.size != r.indexed && r.ready && r.certain()) {
-		select {
-		case r.scan <- struct{}{}:
-		default:
-		}
+		nudge(r.scan)
 	}
 }
 
 // certain: no write of unknown fate makes the size of the index unpredictable. Caller holds mu.
 func (r *Registry) certain() bool {
+	now := time.Now()
 	for d := range r.watched {
-		if !d.settled && d.unsure.After(time.Now()) {
+		if !d.settled && d.unsure.After(now) {
 			return false
 		}
 	}

@@ -276,11 +276,7 @@ func (r *Registry) close() {
 			}
 		}
 	}
-	select {
-	case <-r.started:
-	default:
-		close(r.started)
-	}
+	r.start(true)
 }
 
 // Started is closed when the first attempt to meet Redis is over: the first heartbeat has landed and the former

@@ -54,8 +54,13 @@ func (r *Registry) enqueue(d *device, urgent bool) {
 	} else {
 		r.checks.push(d)
 	}
+	nudge(r.wake)
+}
+
+// nudge fills the one slot of a channel; somebody who is nudged already need not be again.
+func nudge(slot chan struct{}) {
 	select {
-	case r.wake <- struct{}{}:
+	case slot <- struct{}{}:
 	default:
 	}
 }
