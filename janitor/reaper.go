@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/rollcall-redis/rollcall/internal/failpoint"
 	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -127,6 +128,7 @@ func (r *reaper) ask(ctx context.Context, b registry.Batch, again bool) (registr
 		r.pending = &b
 		return a, err
 	case err == nil && a.Verdict == registry.Done:
+		failpoint.Hit(failpoint.AfterReply)
 		r.ledger.recorded(b, a)
 		return a, nil
 	}

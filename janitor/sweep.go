@@ -7,6 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/rollcall-redis/rollcall/internal/failpoint"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
@@ -155,6 +156,7 @@ func (p *Pass) Reap(ctx context.Context, b Batch) (registry.Answer, error) {
 	if p.DryRun() {
 		return registry.Answer{Verdict: registry.Done}, nil
 	}
+	failpoint.Hit(failpoint.AfterJudging)
 	a, took, err := p.t.reaper.reap(ctx, p.report.Sweep, b)
 	p.t.pace.spend(ctx, took)
 	if err != nil && ctx.Err() != nil {

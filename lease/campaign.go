@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/rollcall-redis/rollcall/internal/failpoint"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
@@ -97,6 +98,7 @@ func (e *Elector) adopt(ctx context.Context) (*lock, error) {
 // won. It tries until the first renewal is due; then, or when ctx has ended, the
 // lease is given back.
 func (e *Elector) begin(ctx context.Context, l *lock, tr trust) (*Term, error) {
+	failpoint.Hit(failpoint.Acquiring)
 	epoch, err := e.drawWithin(ctx, l.token, tr)
 	for err != nil && !errors.Is(err, errNotMine) &&
 		time.Now().Before(tr.renewAt()) && wait.For(ctx, e.pace.again()) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sourcegraph/conc/panics"
 
+	"github.com/rollcall-redis/rollcall/internal/failpoint"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
@@ -69,6 +70,7 @@ func (e *Elector) renew(t *Term) bool {
 	if budget == 0 {
 		return t.renewed(begun) // says no, and ends the term
 	}
+	failpoint.Hit(failpoint.Renewing)
 	// Not interrupted when the term's context ends: what comes next, the
 	// release, must not meet a renewal under way.
 	err := t.lock.extend(context.WithoutCancel(t.ctx), budget)

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/internal/failpoint"
 )
 
 //go:embed witness.lua
@@ -135,6 +137,7 @@ func (g *Guard) EntryKeys(owner string) []string {
 // asked again after an error.
 func (g *Guard) Open(ctx context.Context, l Lease) (v Verdict, newest uint64, err error) {
 	keys := []string{g.layout.Audit(), g.layout.Lease()}
+	ctx = failpoint.HitPast(ctx, failpoint.Opening)
 	out, err := openScript.Run(ctx, g.control, keys, strconv.FormatUint(l.Epoch, 10), l.Token, g.leader).StringSlice()
 	if err != nil {
 		return "", 0, fmt.Errorf("registry: open term %d: %w", l.Epoch, err)
@@ -165,6 +168,7 @@ func (g *Guard) Do(ctx context.Context, b Batch) (Answer, error) {
 	for _, item := range b.Items {
 		args = append(args, item)
 	}
+	ctx = failpoint.HitPast(ctx, failpoint.BeforeScript)
 	out, err := b.Body.script.Run(ctx, g.client, keys, args...).Slice()
 	if err != nil {
 		return Answer{}, fmt.Errorf("registry: batch %s: %w", b.ID, err)

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/rollcall-redis/rollcall/internal/failpoint"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
@@ -117,6 +118,7 @@ func (r *Registry) scanIndex(ctx context.Context, pass uint64) error {
 		if err != nil {
 			return err
 		}
+		failpoint.Hit(failpoint.Reconciling)
 		r.mu.Lock()
 		for _, imei := range members {
 			r.metMember(imei, pass)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/rollcall-redis/rollcall/internal/failpoint"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
@@ -235,6 +236,7 @@ func (r *Registry) look(ctx context.Context, ops []op) error {
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	found, err := r.cfg.Client.HMGet(call, r.keys.Registry(), imeis...).Result()
+	failpoint.Hit(failpoint.Comparing)
 
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rollcall-redis/rollcall/internal/failpoint"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
 
@@ -143,6 +144,7 @@ func (s *session) greet(ctx context.Context) (reason string, err error) {
 	landing, cancel := context.WithTimeout(ctx, claimTime)
 	defer cancel()
 	if err := s.claim.Wait(landing); err != nil {
+		failpoint.Hit(failpoint.UnansweredRegister)
 		// The registry has counted it.
 		s.g.cfg.Logger.Debug("device served before its registration landed", "imei", imei, "error", err)
 	}
