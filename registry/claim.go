@@ -153,9 +153,9 @@ func (c *Claim) Release() {
 	}
 }
 
-// Arrived says that a frame of the device arrived through this claim's socket. It has the entry looked at
-// (at most once a second), so that a lost one is back at the device's next frame, and may
-// complete the evidence against a foreign claim.
+// Arrived says that a frame of the device arrived through this claim's socket. It has the entry looked at,
+// at most once a second: what comes sooner is made up for within a second and interval/10, so that a lost entry is back
+// at the device's next frame also if that is its last for hours. It may complete the evidence against a foreign claim.
 func (c *Claim) Arrived() {
 	r := c.r
 	r.mu.Lock()
@@ -169,10 +169,23 @@ func (c *Claim) Arrived() {
 		r.enqueue(d, true)
 		return
 	}
-	if now := time.Now(); d.settled && now.Sub(d.checked) >= checkEvery {
-		d.checked = now
-		r.enqueue(d, false)
+	if !r.verify(d) {
+		r.owed[d] = struct{}{}
 	}
+}
+
+// verify has a settled device's entry looked at, unless that was done within a second. Caller holds mu.
+func (r *Registry) verify(d *device) bool {
+	now := time.Now()
+	if !d.settled {
+		return true // it is looked at until it is
+	}
+	if now.Sub(d.checked) < checkEvery {
+		return false
+	}
+	d.checked = now
+	r.enqueue(d, false)
+	return true
 }
 
 // Acknowledged says that a frame of the device was acknowledged through this claim's socket.

@@ -71,6 +71,22 @@ func TestASingleLostEntryIsBackAtTheNextFrameOrWithinTenIntervals(t *testing.T) 
 	})
 }
 
+func TestAFrameTooSoonAfterALookIsMadeUpFor(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		ctx := t.Context()
+		r := w.start("r1")
+		c := r.register(t, "talking")
+		w.HDel(ctx, w.Registry(), "talking") // a late write of a former owner, and its release
+		c.Arrived()                          // the device's only frame, within a second of its registration
+		synctest.Wait()
+		require.Empty(t, w.owner("talking"), "a look was made: this test says nothing")
+		time.Sleep(time.Second + r.Interval()/5)
+		synctest.Wait()
+		require.Equal(t, "r1", w.owner("talking"))
+		w.end(r)
+	})
+}
+
 func TestAForeignEntryIsTakenBackOnlyOnFreshEvidence(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		ctx := t.Context()

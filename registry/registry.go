@@ -121,6 +121,7 @@ type Registry struct {
 	urgent    fifo
 	checks    fifo
 	watched   map[*device]struct{} // not settled, or unsure: looked at again until they are
+	owed      map[*device]struct{} // a frame arrived too soon after the last look
 	batches   uint64               // begun and ended: odd while one is under way
 	since     string               // the witness' since at the last answer
 	beaten    time.Time            // last heartbeat that landed
@@ -143,7 +144,7 @@ func New(cfg Config) (*Registry, error) {
 		started: make(chan struct{}),
 		wake:    make(chan struct{}, 1),
 		scan:    make(chan struct{}, 1),
-		watched: make(map[*device]struct{}),
+		watched: make(map[*device]struct{}), owed: make(map[*device]struct{}),
 		failing: make(map[string]error),
 	}
 	if r.id == "" {

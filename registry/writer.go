@@ -324,7 +324,7 @@ func (r *Registry) unsettle(d *device) {
 	r.watched[d] = struct{}{}
 }
 
-// retry has everything looked at again that is not settled or may yet be changed by a late write.
+// retry has everything looked at again that is not settled or may yet be changed by a late write, and what a frame came for too soon.
 // It runs every interval/10.
 func (r *Registry) retry() {
 	r.mu.Lock()
@@ -337,6 +337,11 @@ func (r *Registry) retry() {
 	for d := range r.watched {
 		// A foreign entry that there is no proof against is looked at, to see whether it is free now.
 		r.enqueue(d, d.claim == nil || !d.settled && (d.foreign == "" || d.evidence == proven))
+	}
+	for d := range r.owed {
+		if d.claim == nil || r.verify(d) {
+			delete(r.owed, d)
+		}
 	}
 }
 
