@@ -39,7 +39,7 @@
 // Opening writes the record `<epoch>-0` into the audit: from then on no batch of an older term can be recorded,
 // and what cannot be recorded is not deleted. Each sweep has a loop of its own, so that a long audit does
 // not delay the quick way; all of them share one reaper and one share of Redis' time. A leader whose own heartbeat
-// stays away for WARM/2, or whose audit finished no pass for three intervals, resigns and stands back for a
+// stays away for WARM/2, or whose audit has failed for three intervals, resigns and stands back for a
 // lease TTL: another may see Redis better.
 //
 // # Counted once

@@ -41,7 +41,7 @@ type tenure struct {
 	canaryGone time.Time // since when the own heartbeat is absent; zero: it is there
 
 	mu       sync.Mutex
-	finished time.Time       // when the audit last ended a pass, or the term began
+	failing  time.Time       // since when the term does not open, or no audit ends well; zero: it does
 	sweeping map[string]bool // owners that the quick way is at; the audit leaves them to it
 }
 
@@ -58,7 +58,6 @@ func (j *Janitor) lead(ctx context.Context, term *lease.Term) error {
 		done: make(chan struct{}), opened: make(chan struct{}),
 		pace:     newPace(j.cfg.RedisShare),
 		pause:    pauseCheck{client: j.cfg.Control, layout: j.layout},
-		finished: time.Now(),
 		sweeping: map[string]bool{},
 	}
 	t.reaper = newReaper(j.guard, term, j.ledger, end)
@@ -89,6 +88,7 @@ func (t *tenure) open() bool {
 	for pause := retryFirst; ; pause = min(2*pause, retryMost) {
 		err := t.tryOpen()
 		if err == nil {
+			t.checkProgress(false)
 			close(t.opened)
 			return true
 		}
@@ -96,7 +96,7 @@ func (t *tenure) open() bool {
 			return false
 		}
 		log.Warn("term does not open", "error", err)
-		t.checkProgress()
+		t.checkProgress(true)
 		if !wait.For(t.ctx, min(pause, t.j.cfg.Interval)) {
 			return false
 		}
@@ -198,23 +198,23 @@ func (t *tenure) conclude(r *Report, err error) {
 	if r.Sweep != sweepRegistry {
 		return
 	}
-	if r.Outcome == Failed {
-		t.checkProgress()
-	} else {
-		t.mu.Lock()
-		t.finished = time.Now()
-		t.mu.Unlock()
-	}
+	t.checkProgress(r.Outcome == Failed)
 }
 
 // checkProgress resigns a leader that fails for three intervals: another may be better placed.
-// Being held is no failure, and a pass under way is judged when it ends.
-func (t *tenure) checkProgress() {
+// Being held is no failure, and a pass under way is judged when it ends: one that failed once, however
+// long it took, is tried again here.
+func (t *tenure) checkProgress(failed bool) {
 	t.mu.Lock()
-	idle := time.Since(t.finished)
+	if !failed {
+		t.failing = time.Time{}
+	} else if t.failing.IsZero() {
+		t.failing = time.Now()
+	}
+	since := t.failing
 	t.mu.Unlock()
-	if idle >= 3*t.j.cfg.Interval {
-		t.resign("no pass finished for three intervals", idle)
+	if failing := time.Since(since); failed && failing >= 3*t.j.cfg.Interval {
+		t.resign("no pass finished for three intervals", failing)
 	}
 }
 

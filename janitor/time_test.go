@@ -194,6 +194,27 @@ func TestALeaderWhoseAuditFailsForThreeIntervalsResigns(t *testing.T) {
 	})
 }
 
+func TestALongAuditThatFailsOnceIsNoReasonToResign(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fleet) {
+		defer f.beat("r1")()
+		f.listenedFor(time.Hour)
+		var audits atomic.Int64
+		r := f.replica("r1", func(c *Config) { c.Interval = time.Minute })
+		r.sweeps = []Sweep{fakeSweep{name: sweepRegistry, every: time.Minute, pass: func(ctx context.Context, _ *Pass) error {
+			if audits.Add(1) > 1 {
+				return nil
+			}
+			wait.For(ctx, 10*time.Minute)
+			return errors.New("at its very end")
+		}}}
+		defer r.start()()
+		pass(20 * time.Minute)
+		require.True(t, r.Status().Leading)
+		require.Greater(t, audits.Load(), int64(1))
+		require.Zero(t, testutil.ToFloat64(r.metrics.transitions.WithLabelValues(string(lease.Released))))
+	})
+}
+
 func TestFailuresInARowComeLaterEachTime(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		var passes atomic.Int64
