@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,43 @@ import (
 	"strconv"
 	"strings"
 )
+
+// ReadHistory reads a run that was recorded in parts, in their order: a part is the working folder of a server that was started
+// with [AppendOnly], or a file that [Follow] wrote. The model goes on from part to part; a part of another life of
+// the server begins with [LifeCommand].
+func ReadHistory(parts ...string) (History, error) {
+	var h History
+	for i, path := range parts {
+		part, err := readPart(path)
+		if err != nil {
+			return nil, err
+		}
+		for k := range part {
+			part[k].Part = i
+		}
+		if h == nil {
+			h = part
+		} else {
+			h = append(h, part...)
+		}
+	}
+	return h, nil
+}
+
+func readPart(path string) (History, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("chaos: part of a history: %w", err)
+	}
+	if info.IsDir() {
+		return ReadAppendOnly(path)
+	}
+	h, err := readFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("chaos: %s: %w", path, err)
+	}
+	return h, nil
+}
 
 // AppendOnly are the settings of a redis-server whose history [ReadAppendOnly] can read.
 //
@@ -22,14 +60,17 @@ func AppendOnly() []string {
 	}
 }
 
+const appendOnlyDir = "appendonlydir" // within the server's
+
 // ErrRewritten is returned by ReadAppendOnly for a file whose beginning has been replaced by a snapshot.
 var ErrRewritten = errors.New("chaos: the append-only file was rewritten, its history is gone")
 
 // ReadAppendOnly reads the history of the redis-server that works in dir and was started with the settings of
 // [AppendOnly], also while it runs or after it was killed: an event that is not written to its end is not part
-// of it.
+// of it. A server that was killed and started again on its file goes on in it, after it has cut off
+// such an end.
 func ReadAppendOnly(dir string) (History, error) {
-	dir = filepath.Join(dir, "appendonlydir")
+	dir = filepath.Join(dir, appendOnlyDir)
 	manifest, err := os.ReadFile(filepath.Join(dir, "appendonly.aof.manifest"))
 	if err != nil {
 		return nil, fmt.Errorf("chaos: manifest: %w", err)
@@ -84,19 +125,29 @@ func Parse(r io.Reader) (History, error) {
 }
 
 type parser struct {
-	r      *bufio.Reader
-	offset int64
-	second int64 // of the last annotation
+	r           *bufio.Reader
+	offset      int64
+	second      int64 // of the last annotation
+	annotations int
+	buf         []byte
+	words       map[string]string
 }
 
 // event reads a command, or everything from MULTI to EXEC. A SELECT alone is an event without commands.
+//
+// A server that was killed in the middle of writing an event may leave its MULTI and what follows in the file, and go on behind it
+// when it is started again. It has not done any of that. It shows by the time or another MULTI in an event's middle,
+// where a server writes neither.
 func (p *parser) event() (Event, error) {
 	var e Event
 	for first, open := true, false; ; first = false {
-		begun := p.offset
+		begun, annotated := p.offset, p.annotations
 		c, err := p.command()
 		if err != nil {
 			return Event{}, err
+		}
+		if open && (p.annotations > annotated || c[0] == "MULTI") {
+			first, open, e.Commands = true, false, nil
 		}
 		if first {
 			e.Offset, e.Second = begun, p.second
@@ -127,13 +178,14 @@ func (p *parser) command() (Command, error) {
 		if err != nil {
 			return nil, err
 		}
-		if ts, ok := strings.CutPrefix(line, "#TS:"); ok {
-			if p.second, err = strconv.ParseInt(ts, 10, 64); err != nil {
+		if ts, ok := bytes.CutPrefix(line, []byte("#TS:")); ok {
+			if p.second, err = strconv.ParseInt(string(ts), 10, 64); err != nil {
 				return nil, fmt.Errorf("chaos: annotation %q: %w", line, err)
 			}
+			p.annotations++
 			continue
 		}
-		if strings.HasPrefix(line, "#") {
+		if len(line) > 0 && line[0] == '#' {
 			continue
 		}
 		n, err := count(line, '*')
@@ -146,9 +198,19 @@ func (p *parser) command() (Command, error) {
 				return nil, err
 			}
 		}
-		c[0] = strings.ToUpper(c[0]) // it stands there as the client wrote it
+		c[0] = upper(c[0]) // it stands there as the client wrote it
 		return c, nil
 	}
+}
+
+// upper is strings.ToUpper without a copy of what is in upper case already.
+func upper(name string) string {
+	for i := range len(name) {
+		if name[i] >= 'a' && name[i] <= 'z' {
+			return strings.ToUpper(name)
+		}
+	}
+	return name
 }
 
 func (p *parser) bulk() (string, error) {
@@ -160,31 +222,63 @@ func (p *parser) bulk() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	b := make([]byte, n+2)
+	if cap(p.buf) < n+2 {
+		p.buf = make([]byte, n+2)
+	}
+	b := p.buf[:n+2]
 	read, err := io.ReadFull(p.r, b)
 	p.offset += int64(read)
 	if err != nil {
 		return "", err
 	}
-	return string(b[:n]), nil
+	return p.text(b[:n]), nil
 }
 
-func (p *parser) line() (string, error) {
-	line, err := p.r.ReadString('\n')
+// A history is long and says the same words over and over: keys, instances, IMEIs. Each is kept once; so that words that
+// do not come again cost nothing for long, all are forgotten now and then.
+const (
+	wordLength = 64
+	words      = 1 << 20
+)
+
+func (p *parser) text(b []byte) string {
+	if len(b) > wordLength {
+		return string(b)
+	}
+	if word, known := p.words[string(b)]; known {
+		return word
+	}
+	if p.words == nil || len(p.words) >= words {
+		p.words = make(map[string]string)
+	}
+	word := string(b)
+	p.words[word] = word
+	return word
+}
+
+// line is valid until the next one is read.
+func (p *parser) line() ([]byte, error) {
+	line, err := p.r.ReadSlice('\n')
 	p.offset += int64(len(line))
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	return strings.TrimSuffix(line, "\r\n"), nil
+	return bytes.TrimSuffix(line, []byte("\r\n")), nil
 }
 
 // count reads "<mark><number>".
-func count(line string, mark byte) (int, error) {
-	if line == "" || line[0] != mark {
+func count(line []byte, mark byte) (int, error) {
+	if len(line) < 2 || line[0] != mark {
 		return 0, fmt.Errorf("chaos: want %q, got %.40q", mark, line)
 	}
-	n, err := strconv.Atoi(line[1:])
-	if err != nil || n < 0 || n > 1<<29 {
+	n := 0
+	for _, digit := range line[1:] {
+		if digit < '0' || digit > '9' || n > 1<<29 {
+			return 0, fmt.Errorf("chaos: bad length %.40q", line)
+		}
+		n = 10*n + int(digit-'0')
+	}
+	if n > 1<<29 {
 		return 0, fmt.Errorf("chaos: bad length %.40q", line)
 	}
 	return n, nil

@@ -56,6 +56,24 @@ func TestParseLeavesOutWhatIsNotWrittenToItsEnd(t *testing.T) {
 	}
 }
 
+func TestParseForgetsAnEventThatAKilledServerDidNotFinish(t *testing.T) {
+	t.Parallel()
+	for name, next := range map[string][]string{
+		"a command":            {"#TS:6", "SELECT 0", "SET c 3"},
+		"another event":        {"#TS:6", "MULTI", "SELECT 0", "SET c 3", "EXEC"},
+		"without annotations":  {"MULTI", "SELECT 0", "SET c 3", "EXEC"},
+		"and it happens again": {"#TS:6", "MULTI", "SELECT 0", "SET d 4", "#TS:7", "SELECT 0", "SET c 3"},
+	} {
+		for _, left := range [][]string{{"MULTI"}, {"MULTI", "SELECT 0"}, {"MULTI", "SET b 2"}} {
+			h, err := Parse(strings.NewReader(resp(append(append([]string{"#TS:5", "SET a 1"}, left...), next...)...)))
+			require.NoError(t, err, name)
+			require.Len(t, h, 2, name)
+			require.Equal(t, []Command{{"SET", "a", "1"}}, h[0].Commands, name)
+			require.Equal(t, []Command{{"SET", "c", "3"}}, h[1].Commands, name)
+		}
+	}
+}
+
 func TestParseRefusesWhatIsNoHistory(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{

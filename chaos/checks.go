@@ -1,16 +1,13 @@
 package chaos
 
 import (
+	"slices"
 	"strings"
 	"time"
 )
 
-// lateWrite is how long after a device has left a replica that one's registration may still land: made within a second of the
-// handshake, in a call of at most three.
-const lateWrite = 5 * time.Second
-
 // c1: at each eviction the owner's heartbeat is absent and the entry holds the owner judged (S1).
-type c1 struct{}
+type c1 struct{ passive }
 
 func (c1) before(m *moment) {
 	if !m.evicts() {
@@ -27,51 +24,106 @@ func (c1) before(m *moment) {
 	}
 }
 
-func (c1) after(*moment) {}
-func (c1) end(*moment)   {}
-
 // c2: no entry of a live socket is evicted while its owner has refreshed within the last TTL (S1).
-type c2 struct{ beat map[string]time.Time } // by instance: the last refresh
+type c2 struct {
+	passive
+	beat    map[string]time.Time // by instance: the last refresh
+	byHand  map[string]bool      // by instance: its heartbeat was deleted by hand, and it has not beaten since
+	mourned map[string]time.Time // by IMEI: false deaths that are not healed
+}
 
-func newC2() *c2 { return &c2{make(map[string]time.Time)} }
+func newC2() *c2 {
+	return &c2{beat: make(map[string]time.Time), byHand: make(map[string]bool), mourned: make(map[string]time.Time)}
+}
 
 func (c *c2) before(m *moment) {
-	if id, ok := strings.CutPrefix(m.command[1], m.facts.Layout.Heartbeat("")); ok && (m.command[0] == "SET" || m.command[0] == "PEXPIREAT") {
-		c.beat[id] = m.now
+	if id, ok := strings.CutPrefix(m.key(), m.facts.Layout.Heartbeat("")); ok {
+		switch m.command[0] {
+		case "SET":
+			c.beat[id] = m.now
+			delete(c.byHand, id)
+		case "PEXPIREAT":
+			c.beat[id] = m.now
+		}
 	}
 	if !m.evicts() {
 		return
 	}
 	for _, imei := range m.command[2:] {
 		owner := m.owner(imei)
-		if m.liveSocket(imei, owner) == nil {
+		if c.byHand[owner] || m.liveSocket(imei, owner) == nil {
 			continue
 		}
 		if beat, ok := c.beat[owner]; ok && m.now.Sub(beat) < m.facts.HeartbeatTTL {
 			m.violation("C2", "entry %s evicted: its socket at %s is open, which refreshed %s before", imei, owner, m.now.Sub(beat))
 			continue
 		}
+		// An owner that nothing has kept from it beats. One that does not is no better than a janitor that sweeps too soon.
+		if beat, ok := c.beat[owner]; ok && m.late.of(owner).within(beat.Add(-m.facts.HeartbeatInterval), m.now) == 0 {
+			m.violation("C2", "entry %s evicted: its socket at %s is open, which has not refreshed for %s, and nothing kept it from that", imei, owner, m.now.Sub(beat))
+			continue
+		}
 		m.verdict.FalseDeaths++
+		c.mourned[imei] = m.now
 	}
 }
 
-func (*c2) after(*moment) {}
-func (*c2) end(*moment)   {}
+// after notes what comes back.
+func (c *c2) after(m *moment) {
+	if len(c.mourned) == 0 {
+		return
+	}
+	for _, e := range m.changes {
+		gone, wrongly := c.mourned[e.imei]
+		if !wrongly || e.to == "" {
+			continue
+		}
+		delete(c.mourned, e.imei)
+		for _, s := range m.sockets[e.imei] {
+			if s.Instance == e.to && !s.endedBy(m.now) {
+				m.verdict.Healed++
+				m.verdict.SlowestHeal = max(m.verdict.SlowestHeal, m.now.Sub(gone))
+				break
+			}
+		}
+	}
+}
+
+func (c *c2) struck(m *moment) {
+	for _, cmd := range m.event.Commands {
+		if m.life || cmd[0] != "DEL" && cmd[0] != "UNLINK" {
+			continue
+		}
+		for _, key := range cmd[1:] {
+			if id, ok := strings.CutPrefix(key, m.facts.Layout.Heartbeat("")); ok {
+				c.byHand[id] = true
+			}
+		}
+	}
+}
 
 // c3: what is no eviction is an owner's own doing (S2, S5, L2).
 type c3 struct {
+	passive
 	token   map[string]string    // by instance: boot token of the newest beat
 	booted  map[string]time.Time // by instance: when that token appeared
+	beat    map[string]time.Time // by instance: the last one
 	written map[string]time.Time // by IMEI: when its entry was written last
+	strays  map[stray]bool       // entries written by hand
 }
 
+// stray is an entry that the harness wrote.
+type stray struct{ imei, instance string }
+
 func newC3() *c3 {
-	return &c3{make(map[string]string), make(map[string]time.Time), make(map[string]time.Time)}
+	return &c3{
+		token: make(map[string]string), booted: make(map[string]time.Time), beat: make(map[string]time.Time), written: make(map[string]time.Time), strays: make(map[stray]bool),
+	}
 }
 
 func (c *c3) before(m *moment) {
 	l, cmd := m.facts.Layout, m.command
-	if id, ok := strings.CutPrefix(cmd[1], l.Heartbeat("")); ok && cmd[0] == "SET" {
+	if id, ok := strings.CutPrefix(m.key(), l.Heartbeat("")); ok && cmd[0] == "SET" {
 		_, token, _ := strings.Cut(cmd[2], "/")
 		// As strings: tokens are of one width. Of one that expired the server knows nothing any more.
 		if _, before, _ := strings.Cut(m.state.Strings[cmd[1]], "/"); token < before {
@@ -80,9 +132,10 @@ func (c *c3) before(m *moment) {
 		if c.token[id] != token {
 			c.token[id], c.booted[id] = token, m.now
 		}
+		c.beat[id] = m.now
 	}
 	switch {
-	case cmd[0] == "HSET" && cmd[1] == l.Registry():
+	case (cmd[0] == "HSET" || cmd[0] == "HMSET") && m.key() == l.Registry():
 		for i := 2; i+1 < len(cmd); i += 2 {
 			c.writes(m, cmd[i], cmd[i+1])
 		}
@@ -90,7 +143,7 @@ func (c *c3) before(m *moment) {
 		for _, imei := range cmd[2:] {
 			c.takes(m, imei)
 		}
-	case (cmd[0] == "DEL" || cmd[0] == "UNLINK") && cmd[1] == l.Registry():
+	case m.deletes(l.Registry()):
 		m.violation("C3", "the whole registry was deleted")
 	}
 }
@@ -99,21 +152,29 @@ func (c *c3) before(m *moment) {
 func (c *c3) writes(m *moment, imei, to string) {
 	from := m.owner(imei)
 	c.written[imei] = m.now
-	if m.facts.Planted[to] && c.token[to] == "" {
-		return
-	}
-	if !m.asserts(to) {
-		m.violation("C3", "entry %s written to %s without its heartbeat in the same step", imei, to)
+	if !m.facts.Planted[to] || c.token[to] != "" {
+		if !m.asserts(to) {
+			m.violation("C3", "entry %s written to %s without its heartbeat in the same step", imei, to)
+		}
+		if !m.wasAt(imei, to) {
+			m.violation("C3", "entry %s written to %s, where the device has never been", imei, to)
+			return
+		}
 	}
 	if from == "" || from == to || m.liveSocket(imei, from) == nil {
 		return
 	}
 	for _, s := range m.sockets[imei] {
-		if s.Instance == to && !s.endedBy(m.now.Add(-lateWrite)) {
+		if s.Instance == to && m.late.mayWrite(m, s) {
 			return
 		}
 	}
 	m.violation("C3", "entry %s taken by %s, where the device is not, from %s, where it is", imei, to, from)
+}
+
+// wasAt tells whether a device has ever begun to connect to an instance.
+func (m *moment) wasAt(imei, instance string) bool {
+	return slices.ContainsFunc(m.sockets[imei], func(s *Socket) bool { return s.Instance == instance && !s.Asked.After(m.until) })
 }
 
 // asserts tells whether the event refreshes an instance's heartbeat.
@@ -133,18 +194,32 @@ func (c *c3) takes(m *moment, imei string) {
 		m.violation("C3", "entry %s taken out, but it is absent in the model", imei)
 		return
 	}
+	fromIndex := false
 	for _, other := range m.event.Commands {
+		if other[0] != "SREM" {
+			continue
+		}
 		id, index := strings.CutPrefix(other[1], m.facts.Layout.Devices(""))
-		if index && other[0] == "SREM" && id != owner {
+		if index && id != owner {
 			m.violation("C3", "entry %s of %s taken out by %s", imei, owner, id)
 		}
+		fromIndex = fromIndex || index && id == owner && slices.Contains(other[2:], imei)
 	}
-	if m.liveSocket(imei, owner) != nil {
-		m.violation("C3", "entry %s taken out although its socket at %s is open", imei, owner)
+	if _, member := m.state.Sets[m.facts.Layout.Devices(owner)][imei]; member && !fromIndex {
+		m.violation("C3", "entry %s of %s taken out, and not out of its index", imei, owner)
+	}
+	if killed := c.killed(m, owner); !killed.IsZero() {
+		m.violation("C3", "entry %s of %s taken out without a record, %s after that was killed", imei, owner, m.now.Sub(killed))
 		return
 	}
-	if c.written[imei].Before(c.booted[owner]) {
-		return // left over from a former life
+	if m.liveSocket(imei, owner) != nil {
+		if !m.late.mayRelease(m, imei, owner) {
+			m.violation("C3", "entry %s taken out although its socket at %s is open", imei, owner)
+		}
+		return
+	}
+	if c.written[imei].Before(c.booted[owner]) || c.strays[stray{imei, owner}] {
+		return // left over from a former life, or by the harness
 	}
 	for _, s := range m.sockets[imei] {
 		if s.Instance == owner && s.endedBy(m.until) {
@@ -154,5 +229,40 @@ func (c *c3) takes(m *moment, imei string) {
 	m.violation("C3", "entry %s of %s taken out: no socket of it closed there, and that is no former life's", imei, owner)
 }
 
-func (*c3) after(*moment) {}
-func (*c3) end(*moment)   {}
+// killed returns when an instance was killed for so long that nothing which it has sent can land any more; zero if it was not, or somebody
+// has beaten under its id since.
+func (c *c3) killed(m *moment, instance string) (at time.Time) {
+	for i := range m.facts.Deaths {
+		d := &m.facts.Deaths[i]
+		if d.Instance == instance && d.How == Killed && c.beat[instance].Before(d.At.Add(time.Second)) &&
+			m.now.Sub(d.At) > lateWrite+m.late.of(instance).within(d.At, m.now) {
+			at = d.At
+		}
+	}
+	return at
+}
+
+// after sees to it that nobody is taken off the roster who lives, or whose index is still needed.
+func (c *c3) after(m *moment) {
+	for _, cmd := range m.event.Commands {
+		if cmd[0] != "SREM" || cmd[1] != m.facts.Layout.Roster() {
+			continue
+		}
+		for _, id := range cmd[2:] {
+			if m.state.Exists(m.facts.Layout.Heartbeat(id)) || m.state.Exists(m.facts.Layout.Devices(id)) {
+				m.violation("C3", "%s is taken off the roster and has a heartbeat or an index", id)
+			}
+		}
+	}
+}
+
+func (c *c3) struck(m *moment) {
+	if m.life {
+		return
+	}
+	for _, e := range m.changes {
+		if e.to != "" {
+			c.strays[stray{e.imei, e.to}] = true
+		}
+	}
+}

@@ -7,6 +7,14 @@ import (
 	"strings"
 )
 
+// Settled is C7 with what the facts say of the end; nothing if they say nothing.
+func (v *Verdict) Settled() []Violation {
+	if v.facts.Truth == nil {
+		return nil
+	}
+	return v.Converged(v.facts.Truth, v.facts.Alive...)
+}
+
 // Converged is C7, for when faults have stopped and things have come to rest: the last state is the truth and nothing
 // else. live says which instance holds each device with an open socket; alive are the instances that run.
 func (v *Verdict) Converged(live map[string]string, alive ...string) (found []Violation) {

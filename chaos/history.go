@@ -13,7 +13,8 @@ type Command []string
 
 // Event is what happened at one instant: a command, or all that one script or transaction did.
 type Event struct {
-	// Offset of its first byte in the file, to look it up there.
+	// Part is which part of the run's history it stands in, Offset where its first byte is there, to look it up.
+	Part   int
 	Offset int64
 	// Second is the server's time in whole Unix seconds, 0 if the file does not say. The event is not older.
 	Second   int64
@@ -23,16 +24,39 @@ type Event struct {
 // History is the server's own total order of writes.
 type History []Event
 
+// FaultKey is the harness' signature: what it does to the keyspace by its own hand is done in one MULTI with a
+// SET of this key to a word for it. An event that has it is the fault itself, and the code under test is not judged by it.
+const FaultKey = "chaos:fault"
+
+// LifeCommand begins an event that stands for a new life of the server with another memory than the last one's, as after a
+// restart without an append-only file or a failover: its argument is why, and the commands behind it in the same event write
+// what the new life began with. No server knows it: [Follow] writes it, or the harness.
+const LifeCommand = "ROLLCALL.LIFE"
+
+// fault returns what the harness did, "" if it was not the harness.
+func (e *Event) fault() string {
+	for _, c := range e.Commands {
+		if c[0] == "SET" && len(c) > 2 && c[1] == FaultKey {
+			return c[2]
+		}
+	}
+	return ""
+}
+
+// life tells whether a new life of the server begins.
+func (e *Event) life() bool { return len(e.Commands) > 0 && e.Commands[0][0] == LifeCommand }
+
 // span bounds when an event happened. Few tell it to the millisecond; the others happened between their neighbours.
 type span struct{ from, until time.Time }
 
 // spans returns every event's.
 func (h History) spans(f *Facts) []span {
 	s := make([]span, len(h))
+	stamps := make([]time.Time, len(h))
 	var now time.Time
 	for i := range h {
-		if at := h[i].stamp(f); at.After(now) {
-			now = at
+		if stamps[i] = h[i].stamp(f); stamps[i].After(now) {
+			now = stamps[i]
 		} else if second := time.Unix(h[i].Second, 0); h[i].Second > 0 && second.After(now) {
 			now = second
 		}
@@ -40,7 +64,7 @@ func (h History) spans(f *Facts) []span {
 	}
 	next := time.Unix(1<<40, 0) // nothing is known of what comes after the end
 	for i := len(h) - 1; i >= 0; i-- {
-		if at := h[i].stamp(f); !at.IsZero() {
+		if at := stamps[i]; !at.IsZero() {
 			next = at.Add(time.Millisecond) // stamps are cut off
 		}
 		s[i].until = next
@@ -49,8 +73,12 @@ func (h History) spans(f *Facts) []span {
 }
 
 // stamp is the time that an event itself tells, in milliseconds: of a beat, of the witness' tick, of the lease's
-// expiry. The zero time if it tells none.
+// expiry. The zero time if it tells none: what was written by hand, or copied from a former life, may say anything.
 func (e *Event) stamp(f *Facts) (at time.Time) {
+	if e.life() || e.fault() != "" {
+		return time.Time{}
+	}
+	heartbeats := f.Layout.Heartbeat("")
 	later := func(ms string, ago time.Duration) {
 		if n, err := strconv.ParseInt(ms, 10, 64); err == nil {
 			if t := time.UnixMilli(n).Add(-ago); t.After(at) {
@@ -63,10 +91,10 @@ func (e *Event) stamp(f *Facts) (at time.Time) {
 			continue
 		}
 		switch key := c[1]; {
-		case c[0] == "SET" && strings.HasPrefix(key, f.Layout.Heartbeat("")):
+		case c[0] == "SET" && strings.HasPrefix(key, heartbeats):
 			ms, _, _ := strings.Cut(c[2], "/")
 			later(ms, 0)
-		case c[0] == "PEXPIREAT" && strings.HasPrefix(key, f.Layout.Heartbeat("")):
+		case c[0] == "PEXPIREAT" && strings.HasPrefix(key, heartbeats):
 			later(c[2], f.HeartbeatTTL)
 		case key == f.Layout.Lease() && c[0] == "SET":
 			later(option(c[3:], "PXAT"), f.LeaseTTL)

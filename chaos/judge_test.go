@@ -67,7 +67,7 @@ func TestGoodHistoriesAreAccepted(t *testing.T) {
 			s.registers("a", "1")
 			s.dies("a")
 			s.passes(time.Second)
-			s.facts.Sockets = nil
+			s.facts.Sockets[0].Live, s.facts.Sockets[0].Ended = time.Time{}, time.Time{} // nobody knows
 			s.happens("SET instance:heartbeat:a %s/boot-again PXAT %s", s.ms(0), s.ms(6*time.Second))
 			s.releases("a", "1")
 		},
@@ -120,6 +120,7 @@ func TestBadHistoriesAreRejected(t *testing.T) {
 		}},
 		"an entry has moved before it is evicted": {"C1", func(s *story) {
 			s.upToDeath()
+			s.facts.Sockets = append(s.facts.Sockets, Socket{IMEI: "2", Instance: "b"}) // it has not been answered yet
 			s.happens("%s ; HSET connections:registry 2 b ; SADD instance:devices:b 2", s.heartbeat("b"))
 			s.happens("%s", s.evicts("a", "1", "2", "3"))
 		}},
@@ -243,7 +244,7 @@ func TestBadHistoriesAreRejected(t *testing.T) {
 		"the audit cannot be read":        {"C5", evictsWith(`["1","2","3"]`, `1,2,3`)},
 		"the total counts twice":          {"C5", evictsWith("evicted_total 3", "evicted_total 6")},
 		"a record stands for no eviction": {"C5", evictsWith(" ; HDEL connections:registry 1 2 3", "")},
-		"a command is not known":          {"history", func(s *story) { s.happens("RENAME a b") }},
+		"a command is not known":          {"history", func(s *story) { s.happens("RENAME connections:registry b") }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -262,6 +263,7 @@ func TestFalseDeathsAreCountedApart(t *testing.T) {
 	for i := range s.facts.Sockets {
 		s.facts.Sockets[i].Ended = time.Time{} // a had only been stopped
 	}
+	s.out("a", 7*time.Second)
 	s.happens("%s", s.evicts("a", "1", "2", "3"))
 	v := Judge(s.history, s.facts)
 	require.Empty(t, v.Violations)

@@ -3,9 +3,12 @@ package chaos
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/rollcall-redis/rollcall/registry"
 )
 
 // Keyspace is the model that a history is played into: what a reader of the server would have seen at an instant. A key
@@ -42,22 +45,36 @@ func (k *Keyspace) Exists(key string) bool {
 }
 
 // apply plays one command. It fails on what it does not know: then nothing that is said about the history can be
-// relied on.
-func (k *Keyspace) apply(c Command) error {
+// relied on. What others do to keys of their own is none of its business.
+func (k *Keyspace) apply(c Command, l registry.Layout) error {
 	switch c[0] {
-	case "FLUSHALL", "FLUSHDB":
+	case "FLUSHALL", "FLUSHDB", LifeCommand:
 		k.clear()
 		return nil
-	case "PUBLISH", "SCRIPT", "FUNCTION":
+	case "PUBLISH", "SPUBLISH", "SCRIPT", "FUNCTION":
 		return nil
 	}
-	if len(c) < 2 {
-		return fmt.Errorf("chaos: command %v is not known", c)
+	effect, known := effects[c[0]]
+	var err error
+	switch {
+	case !known || len(c) < 2:
+		err = fmt.Errorf("chaos: command %.100q is not known", c)
+	default:
+		err = effect(k, c[1], c[2:])
 	}
-	if effect, known := effects[c[0]]; known {
-		return effect(k, c[1], c[2:])
+	if err == nil || c[0] != "EVAL" && c[0] != "EVALSHA" && len(c) > 1 && !slices.ContainsFunc(c[1:], func(key string) bool { return ours(l, key) }) {
+		return nil
 	}
-	return fmt.Errorf("chaos: command %.100q is not known", c)
+	return err
+}
+
+// ours tells whether a key is one of the Layout's, or what lease makes of one.
+func ours(l registry.Layout, key string) bool {
+	switch key {
+	case l.Registry(), l.Roster(), l.Lease(), epochKey(l.Lease()), l.Witness(), l.Paused(), l.Audit():
+		return true
+	}
+	return strings.HasPrefix(key, l.Heartbeat("")) || strings.HasPrefix(key, l.Devices(""))
 }
 
 var errArguments = errors.New("chaos: arguments not understood")
@@ -80,8 +97,9 @@ var effects = map[string]func(k *Keyspace, key string, args []string) error{
 	"HSET":  (*Keyspace).hset,
 	"HMSET": (*Keyspace).hset,
 	"HDEL": func(k *Keyspace, key string, fields []string) error {
+		hash := k.Hashes[key]
 		for _, f := range fields {
-			delete(k.Hashes[key], f)
+			delete(hash, f)
 		}
 		if len(k.Hashes[key]) == 0 {
 			delete(k.Hashes, key)
@@ -111,8 +129,9 @@ var effects = map[string]func(k *Keyspace, key string, args []string) error{
 		return nil
 	},
 	"SREM": func(k *Keyspace, key string, members []string) error {
+		set := k.Sets[key]
 		for _, m := range members {
-			delete(k.Sets[key], m)
+			delete(set, m)
 		}
 		if len(k.Sets[key]) == 0 {
 			delete(k.Sets, key)

@@ -72,7 +72,7 @@ func (s *story) expires(id string) { s.happens("DEL instance:heartbeat:%s", id) 
 func (s *story) registers(id string, imeis ...string) {
 	for _, imei := range imeis {
 		s.happens("%s ; HSET connections:registry %s %s ; SADD instance:devices:%s %s", s.heartbeat(id), imei, id, id, imei)
-		s.facts.Sockets = append(s.facts.Sockets, Socket{IMEI: imei, Instance: id, Live: s.now})
+		s.facts.Sockets = append(s.facts.Sockets, Socket{IMEI: imei, Instance: id, Asked: s.now, Live: s.now})
 	}
 }
 
@@ -113,6 +113,9 @@ func (s *story) passes(d time.Duration) {
 	for range d / time.Second {
 		s.now = s.now.Add(time.Second)
 		s.happens("%s", s.tick())
+		if s.token != "" { // a lease that is there
+			s.happens("PEXPIREAT janitor:leader %s", s.ms(3*time.Second))
+		}
 		for _, id := range s.alive {
 			s.happens("%s", s.heartbeat(id))
 		}
@@ -148,4 +151,30 @@ func (s *story) swept() {
 	s.upToDeath()
 	s.happens("%s", s.evicts("a", "1", "2", "3"))
 	s.happens("SREM instances:roster a")
+}
+
+// strikes is the harness' own doing, marked as such.
+func (s *story) strikes(text string, args ...any) {
+	s.happens("SET %s it ; %s", FaultKey, fmt.Sprintf(text, args...))
+}
+
+// lives is a new life of the server, which holds what text writes.
+func (s *story) lives(text string, args ...any) {
+	s.happens("%s restart ; %s", LifeCommand, fmt.Sprintf(text, args...))
+}
+
+// out says that an instance had no line from some time ago until now; "": nobody had.
+func (s *story) out(id string, ago time.Duration) {
+	s.facts.Outages = append(s.facts.Outages, Outage{Instance: id, From: s.now.Add(-ago), Until: s.now})
+}
+
+// died notes a death now, for C6.
+func (s *story) died(id, how string, led bool) {
+	s.facts.JanitorInterval, s.facts.Slack = 3*time.Second, time.Second
+	s.facts.Deaths = append(s.facts.Deaths, Death{Instance: id, At: s.now, How: how, Led: led})
+}
+
+// seen is a look-up that began and ended some time from now.
+func (s *story) seen(imei, at string, from, until time.Duration) {
+	s.facts.Lookups = append(s.facts.Lookups, Lookup{imei, at, s.now.Add(from), s.now.Add(until)})
 }

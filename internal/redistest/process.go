@@ -27,7 +27,7 @@ const (
 	firstPort, ports = 20000, 10000
 
 	portTries = 50
-	readyIn   = 30 * time.Second // the loading of a large append-only file included
+	readyIn   = 2 * time.Minute // the loading of a large append-only file on a busy machine included
 	pollEvery = 5 * time.Millisecond
 	logName   = "redis.log"
 	logTail   = 8 << 10 // bytes of the log that a failed test shows
