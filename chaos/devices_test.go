@@ -2,6 +2,9 @@ package chaos
 
 import (
 	"context"
+	"errors"
+	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,14 +19,17 @@ type devices struct {
 
 	mu      sync.Mutex
 	sockets []Socket
-	present map[string]int    // IMEI -> its present socket in sockets
-	names   map[string]string // address -> instance
+	acks    []Ack
+	present map[string]int       // IMEI -> its present socket in sockets
+	sure    map[string]time.Time // IMEI -> when that was last known to be open
+	names   map[string]string    // address -> instance
+	closed  []Socket             // that a replica has closed: each has Ended when its device found out
 }
 
 func newDevices(n int) *devices {
 	return &devices{
 		Fleet:   device.NewFleet(n, 350_000_000_000_000, device.Options{Timeout: patience}),
-		present: make(map[string]int), names: make(map[string]string),
+		present: make(map[string]int), sure: make(map[string]time.Time), names: make(map[string]string),
 	}
 }
 
@@ -37,9 +43,10 @@ func (d *devices) move(ctx context.Context, i int, r *replica) error {
 		d.sockets[before].Ended = time.Now()
 	}
 	n := len(d.sockets)
-	d.sockets = append(d.sockets, Socket{IMEI: imei, Instance: r.id})
+	d.sockets = append(d.sockets, Socket{IMEI: imei, Instance: r.id, Asked: time.Now()})
 	d.mu.Unlock()
 
+	asked := time.Now()
 	err := d.Move(ctx, i, r.devices)
 
 	d.mu.Lock()
@@ -47,16 +54,53 @@ func (d *devices) move(ctx context.Context, i int, r *replica) error {
 	now := time.Now()
 	if err == nil {
 		d.sockets[n].Live = now
-		d.present[imei] = n
+		if now.Sub(asked) < unregistered {
+			d.acks = append(d.acks, Ack{IMEI: imei, Instance: r.id, Call: asked, Return: now})
+		}
+		d.present[imei], d.sure[imei] = n, now
 		return nil
 	}
 	d.sockets[n].Ended = now // it may have been registered all the same
-	if had {
+	switch {
+	case had && d.sockets[before].Instance == r.id:
+		// A replica that has met the newer socket closes the older. The device lets go of both.
+		delete(d.present, imei)
+		d.Leave(i)
+	case had:
 		d.sockets = append(d.sockets, Socket{IMEI: imei, Instance: d.sockets[before].Instance, Live: now})
 		d.present[imei] = len(d.sockets) - 1
 	}
 	return err
 }
+
+// report lets device i send a record. A socket that turns out to be closed has ended when it was last known to be open; of one that
+// does not answer the device lets go.
+func (d *devices) report(ctx context.Context, i int) error {
+	begun := time.Now()
+	_, err := d.Report(ctx, i, 1)
+	imei := d.IMEI(i)
+	d.mu.Lock()
+	n, had := d.present[imei]
+	switch {
+	case err == nil:
+		d.sure[imei] = begun
+	case had:
+		d.sockets[n].Ended = time.Now()
+		if !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, context.DeadlineExceeded) {
+			d.closed = append(d.closed, d.sockets[n])
+			d.sockets[n].Ended = d.sure[imei]
+		}
+		delete(d.present, imei)
+	}
+	d.mu.Unlock()
+	if err != nil {
+		d.Leave(i)
+	}
+	return err
+}
+
+// at is the address of device i's present socket, "" if it has none.
+func (d *devices) at(i int) string { return d.Where()[d.IMEI(i)] }
 
 // moveAll moves many at once, device i to where(i).
 func (d *devices) moveAll(ctx context.Context, which []int, where func(i int) *replica) error {
@@ -104,11 +148,15 @@ func (d *devices) live() map[string]string {
 	return where
 }
 
+// unregistered is less than a device has to wait for an answer whose registration did not land: one answered sooner is a
+// confirmation.
+const unregistered = 900 * time.Millisecond
+
 // history returns every socket there was.
-func (d *devices) history() []Socket {
+func (d *devices) history() ([]Socket, []Ack) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return append([]Socket(nil), d.sockets...)
+	return slices.Clone(d.sockets), slices.Clone(d.acks)
 }
 
 // some are the devices from a number to below another.

@@ -2,16 +2,28 @@ package chaos
 
 import (
 	"flag"
+	"fmt"
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) {
+	if id := os.Getenv(herdEnv); id != "" {
+		if err := beHerd(id); err != nil {
+			fmt.Fprintln(os.Stderr, "herd", id, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	flag.Parse()
-	// Scenarios wait more than they work: two cores carry five of them.
-	if err := flag.Set("test.parallel", "5"); err != nil {
+	// Scenarios wait more than they work: two cores carry eight of them.
+	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(status int) {
+		writeReport()
+		os.Exit(status)
+	}))
 }

@@ -1,4 +1,4 @@
-package chaos_test
+package chaos
 
 import (
 	"fmt"
@@ -32,9 +32,9 @@ var faults = []struct {
 	weight int
 	do     func(s *storm) (end func())
 }{
-	{"the line of a replica is held", 3, func(s *storm) func() { return s.someone().line.hold() }},
-	{"replies to a replica are lost", 3, func(s *storm) func() { return s.someone().line.loseReplies() }},
-	{"requests of a replica arrive late", 3, func(s *storm) func() { return s.someone().line.delay(stormTTL / 2) }},
+	{"the line of a replica is held", 3, func(s *storm) func() { return s.someone().line.hold().end }},
+	{"replies to a replica are lost", 3, func(s *storm) func() { return s.someone().line.loseReplies().end }},
+	{"requests of a replica arrive late", 3, func(s *storm) func() { return s.someone().line.delay(stormTTL / 2).end }},
 	{"connections of a replica are cut", 2, func(s *storm) func() { s.someone().line.cut(); return nil }},
 	{"a replica dies, and one of another id comes", 2, func(s *storm) func() {
 		dead := s.someone()
@@ -49,7 +49,7 @@ var faults = []struct {
 	}},
 	{"a new process takes the id of one that is cut off and heard of later", 1, func(s *storm) func() {
 		old := s.someone()
-		end := old.line.hold()
+		end := old.line.hold().end
 		s.replace(old, old.Instance())
 		if !s.indexed {
 			return nil // of a write that lands after a TTL, only the index can tell

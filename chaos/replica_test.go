@@ -30,26 +30,45 @@ type replica struct {
 	done    chan struct{} // closed when the process was waited for
 	http    string        // addresses as bound
 	devices string
+	born    time.Time
+	line    *line      // its way to Redis
+	points  failpoints // at which it can be told to stop
 }
+
+// givenIngest names a program that is to be used as it is, in place of one built here.
+const givenIngest = "ROLLCALL_INGEST"
 
 // buildIngest builds the program, with the race detector, since the scenarios are what shakes it most.
 func buildIngest(t *testing.T) string {
+	if binary := os.Getenv(givenIngest); binary != "" {
+		return binary
+	}
+	return goBuild(t, "-race")
+}
+
+// goBuild builds the program with its failpoints.
+func goBuild(t *testing.T, flags ...string) string {
+	t.Helper()
 	binary := filepath.Join(t.TempDir(), "ingest")
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-race", "-o", binary, "github.com/rollcall-redis/rollcall/cmd/ingest").CombinedOutput()
+	args := append([]string{"build", "-tags", "failpoints", "-o", binary}, flags...)
+	out, err := exec.CommandContext(t.Context(), "go", append(args, "github.com/rollcall-redis/rollcall/cmd/ingest")...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	return binary
 }
 
 // launch starts a process with settings from its environment alone. It does not wait for anything.
-func launch(t *testing.T, binary, id string, settings map[string]string) *replica {
-	r := &replica{t: t, id: id, done: make(chan struct{})}
+func launch(t *testing.T, binary, id string, line *line, settings map[string]string) *replica {
+	r := &replica{t: t, id: id, done: make(chan struct{}), born: time.Now(), line: line, points: newFailpoints(t)}
 	logFile, err := os.CreateTemp(t.TempDir(), id+"-*.log")
 	require.NoError(t, err)
 	defer logFile.Close() // the child has its own descriptor
 	r.logPath = logFile.Name()
 
 	r.cmd = exec.Command(binary)
-	r.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "INSTANCE_ID=" + id}
+	r.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "INSTANCE_ID=" + id,
+		"REDIS_URL=redis://" + line.addr()}
+	folder, points := r.points.setting()
+	r.cmd.Env = append(r.cmd.Env, folder+"="+points)
 	for name, value := range settings {
 		r.cmd.Env = append(r.cmd.Env, name+"="+value)
 	}
@@ -187,12 +206,12 @@ func (r *replica) metric(name string) (float64, error) {
 // sum adds up the series of a name in the text format of Prometheus.
 func sum(text []byte, name string) (total float64, err error) {
 	for line := range bytes.Lines(text) {
-		series, value, ok := strings.Cut(string(bytes.TrimSpace(line)), " ")
-		if base, _, _ := strings.Cut(series, "{"); !ok || base != name {
+		text := string(bytes.TrimSpace(line))
+		space := strings.LastIndexByte(text, ' ') // values of labels may have some too
+		if base, _, _ := strings.Cut(text[:max(0, space)], "{"); space < 0 || base != name {
 			continue
 		}
-		// Values of labels here have no spaces.
-		v, err := strconv.ParseFloat(value, 64)
+		v, err := strconv.ParseFloat(text[space+1:], 64)
 		if err != nil {
 			return 0, fmt.Errorf("metric %s: %w", name, err)
 		}
@@ -203,7 +222,7 @@ func sum(text []byte, name string) (total float64, err error) {
 
 func TestSumAddsUpTheSeriesOfOneName(t *testing.T) {
 	t.Parallel()
-	total, err := sum([]byte("# HELP a b\na{x=\"1\"} 2\na{x=\"2\"} 3.5\nab 7\na 1\n"), "a")
+	total, err := sum([]byte("# HELP a b\na{x=\"1\"} 2\na{x=\"2 {\"} 3.5\nab 7\na 1\n"), "a")
 	require.NoError(t, err)
 	require.InDelta(t, 6.5, total, 0)
 	_, err = sum([]byte("a x\n"), "a")

@@ -1,10 +1,15 @@
 package chaos
 
 import (
+	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -24,8 +29,8 @@ const (
 	janitorEvery  = 3 * time.Second
 	leaseTTL      = 3 * time.Second
 	leaseRetry    = leaseTTL / 5 * 12 / 10
-	busy          = 3 * time.Second  // what a busy machine may add to a bound
-	patience      = 60 * time.Second // for what has no bound but must come
+	busy          = 3 * time.Second // what a busy machine may add to a bound
+	patience      = 2 * time.Minute // for what has no bound but must come
 	patiencePause = 20 * time.Millisecond
 )
 
@@ -46,68 +51,220 @@ func eventually(t *testing.T, what string, cond func() bool) {
 	require.True(t, becomes(cond), "waited in vain until %s", what)
 }
 
-// world is what a scenario has: a Redis that writes its history, replicas, devices.
+// world is what a scenario has: a Redis that writes its history, replicas each behind a line of its own, devices that
+// know where their sockets are. Its methods are for the scenario's goroutine, but for what traffic uses.
 type world struct {
-	*redis.Client
+	*redis.Client // straight to the server
 	registry.Layout
 	t        *testing.T
+	row      row
+	seed     uint64
+	rnd      *rand.Rand
 	server   *redistest.Server
 	binary   string
 	settings map[string]string
-	replicas []*replica // that run, or are stopped
+	twin     bool // no fault at all, only what surrounds it
+	fault    fault
+	story    calm // counts what befell a row that is told without a fault object
 	devices  *devices
+	traffic  traffic
 	claims   map[string]string // held by registries of the scenario itself: IMEI -> instance
-	planted  map[string]bool
+	planted  map[string]bool   // owners whose entries the scenario wrote itself
+	ghosts   []string          // the devices of those
+	slack    time.Duration     // what a busy machine may add to a bound
+	forgot   time.Time         // when the audit was lost, and with it the fate of batches
+	parts    []string          // where the history is, in order
+	stream   *Follower         // that writes the last of them, unless the server does
+
+	gate     sync.RWMutex // held shared by each act of traffic, alone by what ends sockets
+	mu       sync.Mutex   // guards all below
+	replicas []*replica   // that run, or are stopped
+	all      []*replica   // ever
+	lines    []*line      // of everybody who speaks to Redis
+	outages  []Outage
+	deaths   []Death
+	lookups  []Lookup
+	over     time.Time // when the faults ended
+	result   result
+	evidence *Facts // to the judge, the last time
+	began    time.Time
 }
 
-func newWorld(t *testing.T, binary string, devices int, settings map[string]string) *world {
-	server := redistest.Start(t, append(AppendOnly(), "--notify-keyspace-events", "K$g")...)
+func newWorld(t *testing.T, binary string, r row) *world {
 	w := &world{
-		Client: server.Client(), t: t, server: server, binary: binary, devices: newDevices(devices),
+		t: t, row: r, seed: seed(t), began: time.Now(), slack: busy, binary: binary, devices: newDevices(r.devices), twin: os.Getenv("ROLLCALL_TWIN") != "",
 		claims: make(map[string]string), planted: make(map[string]bool),
 		settings: map[string]string{
-			"REDIS_URL": "redis://" + server.Addr(), "HTTP_ADDR": "127.0.0.1:0", "INGEST_ADDR": "127.0.0.1:0", "LOG_FORMAT": "json",
+			"HTTP_ADDR": "127.0.0.1:0", "INGEST_ADDR": "127.0.0.1:0", "LOG_FORMAT": "json",
 			"HEARTBEAT_INTERVAL": interval.String(), "HEARTBEAT_TTL": ttl.String(),
 			"JANITOR_INTERVAL": janitorEvery.String(), "JANITOR_LEASE_TTL": leaseTTL.String(),
 		},
 	}
-	maps.Copy(w.settings, settings)
-	t.Cleanup(w.devices.CloseAll)
+	w.rnd = rand.New(rand.NewPCG(w.seed, uint64(r.nr)))
+	maps.Copy(w.settings, r.settings)
+	w.serve(append(AppendOnly(), "--notify-keyspace-events", "K$g")...)
+	t.Cleanup(w.finish)
 	return w
 }
 
-// start starts a replica and waits until it is ready.
+// serve starts the Redis of this world. A fault's setup may start another kind.
+func (w *world) serve(args ...string) {
+	w.server = redistest.Start(w.t, args...)
+	w.Client = w.server.Client()
+	w.parts = []string{w.server.Dir()}
+}
+
+// lasting lets a fault last.
+func lasting(d time.Duration) { <-time.After(d) }
+
+// infoOf is one value of INFO.
+func infoOf(t *testing.T, c *redis.Client, section, name string) string {
+	for line := range strings.Lines(c.Info(t.Context(), section).Val()) {
+		if value, ok := strings.CutPrefix(line, name+":"); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// seed is what chance is drawn from: of this run, or of the one to be played again.
+func seed(t *testing.T) uint64 {
+	seed := rand.Uint64()
+	if given := os.Getenv("ROLLCALL_SEED"); given != "" {
+		var err error
+		seed, err = strconv.ParseUint(given, 10, 64)
+		require.NoError(t, err, "ROLLCALL_SEED")
+	}
+	t.Logf("to replay: ROLLCALL_SEED=%d", seed)
+	return seed
+}
+
+// start starts a replica behind a line of its own, and waits until it is ready.
 func (w *world) start(id string) *replica {
 	w.t.Helper()
-	r := launch(w.t, w.binary, id, w.settings)
+	r := w.launch(id)
 	r.ready()
-	w.replicas = append(w.replicas, r)
+	w.running(r)
 	return r
+}
+
+// line opens a way to Redis.
+func (w *world) line() *line {
+	l := newLine(w.t, w.server.Addr())
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lines = append(w.lines, l)
+	return l
+}
+
+// launch starts a process and does not wait for anything. It is not one of the running replicas yet.
+func (w *world) launch(id string) *replica {
+	r := launch(w.t, w.binary, id, w.line(), w.settings)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.all = append(w.all, r)
+	return r
+}
+
+func (w *world) running(r *replica) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.replicas = append(w.replicas, r)
 }
 
 // gone notes that a replica does not run any more.
 func (w *world) gone(r *replica) {
-	for i := range w.replicas {
-		if w.replicas[i] == r {
-			w.replicas = slices.Delete(slices.Clone(w.replicas), i, i+1)
-			return
-		}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.replicas = slices.DeleteFunc(slices.Clone(w.replicas), func(other *replica) bool { return other == r })
+}
+
+// fleet are the replicas that run, or are stopped.
+func (w *world) fleet() []*replica {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.replicas
+}
+
+// died notes a death, or what looks like one from Redis, for C6.
+func (w *world) died(r *replica, how string) {
+	w.story.hit(1)
+	d := Death{Instance: r.id, At: time.Now(), How: how, Led: w.holder() == r.id}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.deaths = append(w.deaths, d)
+}
+
+// away notes that an instance ("": everybody) cannot exchange messages with Redis, until the returned function is called.
+func (w *world) away(id string) (back func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := len(w.outages)
+	w.outages = append(w.outages, Outage{Instance: id, From: time.Now(), Until: time.Now().Add(time.Hour)})
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.outages[n].Until = time.Now()
 	}
 }
 
 // kill kills a replica and returns when, and the devices whose sockets went with it.
 func (w *world) kill(r *replica) (at time.Time, lost []int) {
+	w.gate.Lock()
+	defer w.gate.Unlock()
 	w.devices.losing(r)
 	at = time.Now()
+	w.died(r, Killed)
 	r.kill()
 	w.gone(r)
 	return at, w.devices.lost(r)
 }
 
+// ended notes the end of a replica that ended by itself: its sockets are gone.
+func (w *world) ended(r *replica) (lost []int) {
+	w.gate.Lock()
+	defer w.gate.Unlock()
+	w.devices.losing(r)
+	w.gone(r)
+	return w.devices.lost(r)
+}
+
+// stop freezes a replica until the returned function is called. That looks like a death if it lasts as long as a lease.
+func (w *world) stop(r *replica) (cont func()) {
+	back := w.away(r.id)
+	d := Death{Instance: r.id, At: time.Now(), How: Stopped, Led: w.holder() == r.id}
+	w.story.hit(1)
+	r.stop()
+	return sync.OnceFunc(func() {
+		r.cont()
+		back()
+		if time.Since(d.At) > leaseTTL {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.deaths = append(w.deaths, d)
+		}
+	})
+}
+
+// meddle changes Redis as somebody might who is not part of this: an operator, a mistake, a loss. It is marked in the history as
+// such, so that nobody else is blamed.
+func (w *world) meddle(what string, do func(p redis.Pipeliner)) {
+	w.t.Helper()
+	_, err := w.TxPipelined(w.t.Context(), func(p redis.Pipeliner) error {
+		do(p)
+		p.Set(w.t.Context(), FaultKey, what, 0)
+		return nil
+	})
+	if !errors.Is(err, redis.Nil) {
+		require.NoError(w.t, err)
+	}
+}
+
 // spread connects devices to the running replicas by turns.
 func (w *world) spread(which []int) {
 	w.t.Helper()
-	require.NoError(w.t, w.devices.moveAll(w.t.Context(), which, func(i int) *replica { return w.replicas[i%len(w.replicas)] }))
+	fleet := w.fleet()
+	require.NoError(w.t, w.devices.moveAll(w.t.Context(), which, func(i int) *replica { return fleet[i%len(fleet)] }))
 }
 
 // leader waits until one of the running replicas holds the lease, and returns it.
@@ -116,7 +273,7 @@ func (w *world) leader() (leader *replica) {
 	eventually(w.t, "a running replica leads", func() bool {
 		leader = nil
 		holder := w.holder()
-		for _, r := range w.replicas {
+		for _, r := range w.fleet() {
 			if r.id == holder {
 				leader = r
 			}
@@ -124,6 +281,18 @@ func (w *world) leader() (leader *replica) {
 		return leader != nil
 	})
 	return leader
+}
+
+// follower is a replica that does not lead.
+func (w *world) follower() *replica {
+	leader := w.leader()
+	for _, r := range w.fleet() {
+		if r != leader {
+			return r
+		}
+	}
+	require.Fail(w.t, "nobody follows")
+	return nil
 }
 
 // holder is the instance that has the lease, "" if it is free.
@@ -151,7 +320,7 @@ func (w *world) plant(owner string, n int, indexed bool) (imeis []string) {
 	for from := 0; from < n; from += page {
 		var pairs, members []any
 		for i := from; i < min(n, from+page); i++ {
-			imei := fmt.Sprintf("86%013d", i)
+			imei := fmt.Sprintf("86%013d", len(w.ghosts)+i)
 			imeis = append(imeis, imei)
 			pairs = append(pairs, imei, owner)
 			members = append(members, imei)
@@ -166,85 +335,21 @@ func (w *world) plant(owner string, n int, indexed bool) (imeis []string) {
 		})
 		require.NoError(w.t, err)
 	}
+	w.ghosts = append(w.ghosts, imeis...)
 	return imeis
 }
 
-// inPass waits until the leader is in the middle of evicting: after n batches of its term.
+// inPass waits until the leader is in the middle of evicting: after n more batches.
 func (w *world) inPass(n int64) {
 	w.t.Helper()
 	before := w.XLen(w.t.Context(), w.Audit()).Val()
 	eventually(w.t, "a pass is under way", func() bool { return w.XLen(w.t.Context(), w.Audit()).Val() >= before+n })
 }
 
-// truth is who holds each device now.
-func (w *world) truth() map[string]string {
-	live := w.devices.live()
-	maps.Copy(live, w.claims)
-	return live
-}
-
-// registered waits until each device's entry names where it is, and at most so many other entries are there. Indexes may
-// still have sockets that devices have left open.
-func (w *world) registered(others int) {
-	w.t.Helper()
-	truth := w.truth()
-	w.comes("each entry names where its device is", nil, func() bool {
-		entries := w.HGetAll(w.t.Context(), w.Registry()).Val()
-		for imei, id := range truth {
-			if entries[imei] != id {
-				return false
-			}
-		}
-		return len(entries) <= len(truth)+others
-	})
-}
-
-// rest waits until the registry is the truth, every live socket and nothing else, and roster and indexes agree.
-func (w *world) rest(also ...string) {
-	w.t.Helper()
-	truth, alive := w.truth(), w.alive(also)
-	w.comes("the registry is the truth", also, func() bool { return w.agrees(truth, alive) })
-}
-
-// comes waits for what must come. If it does not the history says why.
-func (w *world) comes(what string, also []string, cond func() bool) {
-	w.t.Helper()
-	if !becomes(cond) {
-		w.verdict(w.alive(also))
-		require.Fail(w.t, "waited in vain until "+what)
-	}
-}
-
-// agrees asks for sizes first: it is asked often, and entries may be many.
-func (w *world) agrees(truth map[string]string, alive []string) bool {
-	ctx := w.t.Context()
-	held := make(map[string]int64)
-	for _, id := range truth {
-		held[id]++
-	}
-	for _, id := range alive {
-		if w.SCard(ctx, w.Layout.Devices(id)).Val() != held[id] {
-			return false
-		}
-	}
-	return w.SCard(ctx, w.Roster()).Val() == int64(len(alive)) &&
-		w.HLen(ctx, w.Registry()).Val() == int64(len(truth)) &&
-		maps.Equal(w.HGetAll(ctx, w.Registry()).Val(), truth)
-}
-
-// alive are the running replicas, and others that the scenario knows of.
-func (w *world) alive(also []string) []string {
-	ids := slices.Clone(also)
-	for _, r := range w.replicas {
-		ids = append(ids, r.id)
-	}
-	return ids
-}
-
 // beats waits until every running replica has beaten n times.
 func (w *world) beats(n int) {
 	w.t.Helper()
-	for _, r := range w.replicas {
+	for _, r := range w.fleet() {
 		var last time.Time
 		for left := n; left >= 0; left-- { // the first is the one that was before
 			eventually(w.t, "replica "+r.id+" beats", func() bool {
@@ -267,7 +372,7 @@ func (w *world) oneLeads() *replica {
 	eventually(w.t, "exactly one replica leads", func() bool {
 		leader = nil
 		holder, leaders := w.holder(), 0.0
-		for _, r := range w.replicas {
+		for _, r := range w.fleet() {
 			says, err := r.metric("janitor_leader")
 			if err != nil {
 				return false
@@ -280,58 +385,4 @@ func (w *world) oneLeads() *replica {
 		return leaders == 1 && leader != nil
 	})
 	return leader
-}
-
-// judge waits until things have come to rest, and applies every check to the history, C7 among them: faults have
-// stopped. also are instances that live besides the replicas.
-func (w *world) judge(also ...string) *Verdict {
-	w.t.Helper()
-	w.rest(also...)
-	v := w.verdict(w.alive(also))
-	require.False(w.t, w.t.Failed())
-	for _, r := range w.replicas {
-		w.counts(r, v)
-	}
-	return v
-}
-
-// verdict judges the history as it is, and fails the test for what it finds.
-func (w *world) verdict(alive []string) *Verdict {
-	w.t.Helper()
-	entries := w.HGetAll(w.t.Context(), w.Registry()).Val()
-	h, err := ReadAppendOnly(w.server.Dir())
-	require.NoError(w.t, err)
-	v := Judge(h, Facts{
-		HeartbeatInterval: interval, HeartbeatTTL: ttl, LeaseTTL: leaseTTL, Sockets: w.devices.history(), Planted: w.planted,
-	})
-	found := append(v.Violations, v.Converged(w.truth(), alive...)...)
-	for i, violation := range found {
-		if i == 20 {
-			w.t.Errorf("and %d more", len(found)-i)
-			break
-		}
-		w.t.Error(violation)
-	}
-	// What the judge relies on: at rest, the model is what the server holds.
-	if len(found) == 0 && len(entries)+len(v.Final.Hashes[w.Registry()]) > 0 {
-		require.True(w.t, maps.Equal(entries, v.Final.Hashes[w.Registry()]), "model and server differ")
-	}
-	w.t.Logf("%d events, %d sockets, %d terms, %d evictions in %d batches, %d false deaths",
-		len(h), len(w.devices.history()), len(v.Terms), v.Evicted(""), len(v.Batches), v.FalseDeaths)
-	return v
-}
-
-// counts is the other half of C5: a process' own counter is exact while it lives, once it knows the fate of its batches.
-func (w *world) counts(r *replica, v *Verdict) {
-	w.t.Helper()
-	want := float64(v.EvictedBy(r.id))
-	var got float64
-	require.True(w.t, becomes(func() bool {
-		s, err := r.status()
-		if err != nil || s.Janitor.Unsettled > 0 {
-			return false
-		}
-		got, err = r.metric("teltonika_registry_janitor_evicted_total")
-		return err == nil && got == want
-	}), "C5: replica %s evicted %v in H and says %v", r.id, want, got)
 }

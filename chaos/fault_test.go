@@ -1,0 +1,123 @@
+package chaos
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A fault is something that breaks and is mended again. Its hits are counted by what is not under test: the line, the
+// server, the kernel, never by a replica's own word; a run in which nothing was hit proves nothing.
+type fault interface {
+	// setup prepares it in a world that has no replicas yet: settings, a server of another kind.
+	setup(w *world)
+	// fail breaks it, among traffic, and returns when it has lasted long enough.
+	fail(w *world)
+	// recover mends it. What it leaves behind is for the replicas to put right.
+	recover(w *world)
+	hits() int
+}
+
+// calm is the fault that is none: the no-op twin of every other, and their common part.
+type calm struct{ met atomic.Int64 }
+
+func (*calm) setup(*world)   {}
+func (*calm) fail(*world)    {}
+func (*calm) recover(*world) {}
+func (c *calm) hits() int    { return int(c.met.Load()) }
+func (c *calm) hit(n int)    { c.met.Add(int64(n)) }
+
+// A row is one fault of the matrix, or one shape of it.
+type row struct {
+	nr       int    // of the matrix in README.md
+	name     string // TestMatrix/<name>; OPERATIONS.md points here
+	short    bool   // part of make chaos-short, and so of make test
+	devices  int
+	settings map[string]string // besides the common ones
+	run      func(w *world)
+}
+
+// under is how most rows run: three replicas, devices that move, the fault, rest, judgement. holds asserts what must
+// hold besides the checks.
+func under(f func() fault, holds func(w *world, v *Verdict)) func(w *world) {
+	return func(w *world) {
+		w.fault = f()
+		if w.twin {
+			w.fault = &calm{}
+		}
+		w.fault.setup(w)
+		for _, id := range []string{"one", "two", "three"} {
+			w.start(id)
+		}
+		w.spread(some(0, w.devices.Len()))
+		w.registered(len(w.ghosts))
+		w.listened()
+		w.traffic.start(w)
+		w.moves()
+		w.fault.fail(w)
+		w.fault.recover(w)
+		w.moves()
+		w.ends()
+		v := w.judge()
+		if w.twin {
+			require.Zero(w.t, w.fault.hits())
+			return
+		}
+		require.Positive(w.t, w.fault.hits(), "the fault was not hit: this run proves nothing")
+		require.GreaterOrEqual(w.t, w.traffic.done(), w.devices.Len()/2, "too little traffic: this run proves nothing")
+		if holds != nil {
+			holds(w, v)
+		}
+	}
+}
+
+// matrix is every row, by number.
+func matrix() (rows []row) {
+	for _, group := range [][]row{plainRows, leaderRows, failoverRows, ownerRows, movesRows, redisRows, networkRows, crowdRows, guardRows, livesRows} {
+		rows = append(rows, group...)
+	}
+	return rows
+}
+
+func TestMatrix(t *testing.T) {
+	binary := buildIngest(t)
+	for _, r := range matrix() {
+		if testing.Short() && !r.short {
+			continue
+		}
+		t.Run(r.name, func(t *testing.T) {
+			t.Parallel()
+			r.run(newWorld(t, binary, r))
+		})
+	}
+}
+
+// The table in README.md is what OPERATIONS.md and a reader go by.
+func TestTheReadmeNamesEveryRow(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	for line := range strings.Lines(string(text)) {
+		cells := strings.Split(line, "|")
+		if len(cells) != 6 {
+			continue
+		}
+		for _, r := range matrix() {
+			if strings.TrimSpace(cells[1]) != strconv.Itoa(r.nr) {
+				continue
+			}
+			name := r.name
+			if r.short {
+				name += " ●"
+			}
+			require.Contains(t, strings.Split(strings.TrimSpace(cells[4]), ", "), name)
+		}
+	}
+	for _, r := range matrix() {
+		require.Contains(t, string(text), r.name)
+	}
+}

@@ -1,0 +1,111 @@
+package chaos
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+)
+
+// failoverRows: a replica of Redis is promoted that does not have everything. Done by hand, as Sentinel or an operator does it;
+// the address changes hands behind the lines.
+var failoverRows = []row{
+	{27, "FailoverThatLostSeconds", true, 60, nil, under(func() fault { return &failover{behind: interval} }, lostAndBack)},
+	{27, "FailoverThatLostLeaseAndHeartbeats", false, 60, nil, under(func() fault { return &failover{behind: ttl + interval} }, lostAndBack)},
+}
+
+// failover cuts the link of a primary to its replica, and later promotes the replica.
+type failover struct {
+	calm
+	behind  time.Duration // for how long the primary goes on alone
+	link    *line
+	replica *redistest.Server
+}
+
+func (f *failover) setup(w *world) {
+	f.link = newLine(w.t, w.server.Addr())
+	host, port := f.link.hostPort()
+	f.replica = redistest.Start(w.t, append(Followed(), "--replicaof", host+" "+port, "--notify-keyspace-events", "K$g")...)
+	c := f.replica.Client()
+	eventually(w.t, "the replica follows", func() bool { return infoOf(w.t, c, "replication", "master_link_status") == "up" })
+}
+
+func (f *failover) fail(w *world) {
+	f.link.hold()
+	f.behindBy(w)
+	lines := w.lines
+	var rules []*rule
+	for _, l := range lines {
+		rules = append(rules, l.hold())
+	}
+	back := w.away("")
+	epoch := w.Get(w.t.Context(), epochKey(w.Lease())).Val()
+	had := w.HGetAll(w.t.Context(), w.Registry()).Val()
+
+	c := f.replica.Client()
+	require.NoError(w.t, c.ReplicaOf(w.t.Context(), "NO", "ONE").Err())
+	w.nextLife(f.replica, "failover")
+	w.Client = c
+	lost := 0
+	for imei, owner := range w.HGetAll(w.t.Context(), w.Registry()).Val() {
+		if had[imei] != owner {
+			lost++
+		}
+	}
+	w.remark("the promoted one is %v behind: %d entries differ, epoch %s, was %s", f.behind, lost, w.Get(w.t.Context(), epochKey(w.Lease())).Val(), epoch)
+	f.hit(lost)
+	for i, l := range lines {
+		l.retarget(f.replica.Addr())
+		rules[i].end()
+	}
+	back()
+}
+
+// behindBy lets the primary go on alone, and a new term begin in that time, so that its epoch is lost too.
+func (f *failover) behindBy(w *world) {
+	begun := time.Now()
+	cont := w.stop(w.leader())
+	former := w.holder()
+	eventually(w.t, "a successor leads", func() bool { h := w.holder(); return h != "" && h != former })
+	cont()
+	if left := f.behind - time.Since(begun); left > 0 {
+		lasting(left)
+	}
+}
+
+func (f *failover) recover(w *world) {
+	w.oneLeads()
+}
+
+// lostAndBack: what the promoted one lacks is put back by who holds it, and no epoch is drawn again.
+func lostAndBack(w *world, v *Verdict) {
+	for i := 1; i < len(v.Terms); i++ {
+		require.Greater(w.t, v.Terms[i].Epoch, v.Terms[i-1].Epoch)
+	}
+	drawn, err := strconv.ParseUint(w.Get(w.t.Context(), epochKey(w.Lease())).Val(), 10, 64)
+	require.NoError(w.t, err)
+	require.GreaterOrEqual(w.t, drawn, v.Terms[len(v.Terms)-1].Epoch)
+}
+
+// nextLife goes on recording at a server that does not go on where the last one's history ends. Nobody may write meanwhile.
+func (w *world) nextLife(server *redistest.Server, why string) {
+	w.t.Helper()
+	if w.stream != nil {
+		require.NoError(w.t, w.stream.Close())
+	}
+	part := filepath.Join(w.t.TempDir(), "life-"+strconv.Itoa(len(w.parts)))
+	to, err := os.Create(part)
+	require.NoError(w.t, err)
+	f, err := Follow(w.t.Context(), server.Addr(), why, to)
+	require.NoError(w.t, err)
+	w.t.Cleanup(func() {
+		require.NoError(w.t, f.Close())
+		require.NoError(w.t, to.Close())
+	})
+	w.stream, w.server = f, server
+	w.parts = append(w.parts, part)
+}

@@ -1,0 +1,240 @@
+package chaos
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/failpoint"
+)
+
+// leaderRows are about leaders that stop; those that end, and their successors, are in rows_leader_ends_test.go and rows_terms_test.go.
+var leaderRows = slices.Concat([]row{
+	{3, "LeaderStoppedBriefly", true, 60, slowPass, under(func() fault { return &leaderStopped{} }, sameTerm)},
+	{4, "LeaderStoppedPastItsLease", true, 60, slowPass, under(func() fault { return &leaderHeld{meanwhile: anotherLeads} }, fenced)},
+	{5, "LeaderStoppedNobodyTookOver", false, 60, slowPass, under(func() fault { return &leaderHeld{meanwhile: nobodyLeads} }, fencedByNobody)},
+	{6, "SuccessorDiesBeforeItWakes", false, 60, slowPass, under(func() fault { return &leaderHeld{meanwhile: anotherLedAndDied} }, leadsInANewTerm)},
+}, leaderEndsRows, termsRows, staleRows)
+
+// slowPass makes a pass over the ghosts last for seconds, so that what befalls a leader befalls it in the middle.
+var slowPass = map[string]string{
+	"JANITOR_REDIS_SHARE": "0.02", "JANITOR_SCAN_COUNT": "50", "JANITOR_DELETE_BATCH": "50", "ADMIN_TOKEN": adminToken,
+}
+
+const (
+	adminToken = "0123456789abcdef0123456789abcdef"
+	ghosts     = 1000 // dead entries to be swept meanwhile
+)
+
+// haunts gives the leader something to sweep.
+func haunts(w *world) { w.plant("ghost", ghosts, true) }
+
+// meets orders something at a point which only a leader comes by, or who becomes one, and returns who has met it. cause sees
+// to it that somebody will.
+func (w *world) meets(point failpoint.Name, order string, cause func(w *world)) (who *replica) {
+	w.t.Helper()
+	fleet := w.fleet()
+	for _, r := range fleet {
+		r.points.arm(w.t, point, order)
+	}
+	cause(w)
+	eventually(w.t, "a leader comes by "+string(point), func() bool {
+		for _, r := range fleet {
+			if r.points.taken(w.t, point) {
+				who = r
+			}
+		}
+		return who != nil
+	})
+	for _, r := range fleet {
+		if r != who {
+			require.True(w.t, r.points.disarm(w.t, point), "%s came by %s as well", r.id, point)
+		}
+	}
+	return who
+}
+
+// term is the epoch of the newest term in the audit, and how many batches it has done.
+func (w *world) term() (epoch, batches uint64) {
+	w.t.Helper()
+	newest, err := w.XRevRangeN(w.t.Context(), w.Audit(), "+", "-", 1).Result()
+	require.NoError(w.t, err)
+	if len(newest) == 0 {
+		return 0, 0
+	}
+	n, err := fmt.Sscanf(newest[0].ID, "%d-%d", &epoch, &batches)
+	require.NoError(w.t, err)
+	require.Equal(w.t, 2, n)
+	return epoch, batches
+}
+
+// leaderStopped freezes the leader in a pass, for half of its lease. On a machine so busy that a stop becomes longer than
+// that, it is done again.
+type leaderStopped struct {
+	calm
+	epoch uint64
+	cont  time.Time
+}
+
+func (f *leaderStopped) fail(w *world) {
+	require.True(w.t, becomes(func() bool {
+		haunts(w)
+		w.inPass(2)
+		// Behind a renewal, so that what is left of the lease is nearly all.
+		var token string
+		eventually(w.t, "the lease is fresh", func() bool {
+			token = w.Get(w.t.Context(), w.Lease()).Val()
+			return token != "" && w.PTTL(w.t.Context(), w.Lease()).Val() > leaseTTL*9/10
+		})
+		r := w.leader()
+		f.epoch, _ = w.term()
+		cont := w.stop(r)
+		f.hit(1)
+		lasting(leaseTTL / 2)
+		f.cont = time.Now()
+		cont()
+		lost := false
+		eventually(w.t, "the lease is renewed, or another's", func() bool {
+			lost = w.Get(w.t.Context(), w.Lease()).Val() != token
+			return lost || w.PTTL(w.t.Context(), w.Lease()).Val() > leaseTTL*2/3
+		})
+		return !lost
+	}), "no term outlives a short stop")
+}
+
+// The term that was there before the stop goes on sweeping.
+func sameTerm(w *world, v *Verdict) {
+	f := w.fault.(*leaderStopped)
+	require.True(w.t, slices.ContainsFunc(v.Batches, func(b Batch) bool { return b.Epoch == f.epoch && b.At.After(f.cont) }))
+	require.Equal(w.t, len(w.ghosts), v.Evicted("ghost"))
+}
+
+// leaderHeld stops the leader where it has found its term good enough for a batch, which it has not yet sent. It sends that
+// when it wakes up, past everything that it could notice itself: what refuses it is the fence.
+type leaderHeld struct {
+	calm
+	// meanwhile returns when the leader may go on. What it returns is called when the batch has been answered.
+	meanwhile func(w *world, f *leaderHeld) (after func())
+
+	former  *replica
+	epoch   uint64 // of its term
+	batches int    // that the server had done for it
+	stopped time.Time
+	woken   time.Time
+	after   func()
+}
+
+func (f *leaderHeld) fail(w *world) {
+	f.former = w.meets(failpoint.BeforeScript, "stop 3", haunts)
+	f.stopped = time.Now()
+	back := w.away(f.former.id)
+	f.epoch, _ = w.term()
+	f.batches = f.former.line.verdicts()["DONE"]
+	require.Zero(w.t, f.former.line.unanswered())
+	f.after = f.meanwhile(w, f)
+	f.woken = time.Now()
+	f.former.points.resume(w.t, failpoint.BeforeScript, f.former.cont)
+	back()
+	f.hit(f.former.points.hits(w.t, failpoint.BeforeScript))
+}
+
+func (f *leaderHeld) recover(w *world) {
+	eventually(w.t, "the held batch is answered", func() bool {
+		return f.former.line.verdicts()["FENCED"] > 0 || f.former.line.verdicts()["DONE"] > f.batches
+	})
+	f.after()
+}
+
+// successor waits until another leads, in a term that has done something.
+func (f *leaderHeld) successor(w *world) (who *replica) {
+	eventually(w.t, "a successor sweeps", func() bool {
+		epoch, batches := w.term()
+		return epoch > f.epoch && batches > 0
+	})
+	who = w.leader()
+	require.NotEqual(w.t, f.former, who)
+	return who
+}
+
+func anotherLeads(w *world, f *leaderHeld) func() {
+	w.died(f.former, "stopped")
+	f.successor(w)
+	return func() {}
+}
+
+// nobodyLeads has the others refused the lease, so that it lapses and is nobody's. Their heartbeats and ticks land.
+func nobodyLeads(w *world, f *leaderHeld) func() {
+	var rules []*rule
+	for _, r := range w.fleet() {
+		if r != f.former {
+			rules = append(rules, r.line.answerWith(isAcquire, "ERR not now", -1))
+		}
+	}
+	eventually(w.t, "the lease has lapsed, and others want it", func() bool {
+		return w.holder() == "" && slices.ContainsFunc(rules, func(r *rule) bool { return r.hits() > 0 })
+	})
+	return func() {
+		for _, r := range rules {
+			r.end()
+		}
+	}
+}
+
+// anotherLedAndDied leaves nobody who could lead but the former leader, which needs a new term for that.
+func anotherLedAndDied(w *world, f *leaderHeld) func() {
+	w.died(f.former, "stopped")
+	b := f.successor(w)
+	for _, r := range w.fleet() {
+		if r != f.former && r != b {
+			rule := r.line.answerWith(isAcquire, "ERR not now", -1)
+			w.t.Cleanup(rule.end)
+		}
+	}
+	w.kill(b)
+	return func() {
+		eventually(w.t, "the former leader leads again", func() bool { return w.holder() == f.former.id })
+	}
+}
+
+// fenced: the batch did nothing, and nothing was done any more in that term.
+func fenced(w *world, v *Verdict) {
+	f := w.fault.(*leaderHeld)
+	w.t.Logf("term %d of %s: %v", f.epoch, f.former.id, f.former.line.verdicts())
+	require.Zero(w.t, f.former.line.notUnderstood(), "its answers were not all counted")
+	require.Positive(w.t, f.former.line.verdicts()["FENCED"], "the held batch met no fence")
+	require.Equal(w.t, f.batches, w.records(f.former.id, f.epoch), "the former term did something after its end")
+	require.Greater(w.t, v.Terms[len(v.Terms)-1].Epoch, f.epoch, "the term did not end")
+	require.Equal(w.t, len(w.ghosts), v.Evicted("ghost"))
+}
+
+// records is how many batches the audit has of a leader, in terms up to an epoch; also those that found nothing left.
+func (w *world) records(leader string, until uint64) (n int) {
+	w.t.Helper()
+	all, err := w.XRange(w.t.Context(), w.Audit(), "-", fmt.Sprint(until)).Result()
+	require.NoError(w.t, err)
+	for _, record := range all {
+		if record.Values["leader"] == leader && !strings.HasSuffix(record.ID, "-0") {
+			n++
+		}
+	}
+	return n
+}
+
+// fencedByNobody: and the lease was free when the batch landed.
+func fencedByNobody(w *world, v *Verdict) {
+	f := w.fault.(*leaderHeld)
+	fenced(w, v)
+	require.True(w.t, v.NextLease(f.stopped, "").After(f.woken), "somebody led meanwhile")
+}
+
+// leadsInANewTerm: and there was another's term between that of the batch and the next of its own.
+func leadsInANewTerm(w *world, v *Verdict) {
+	f := w.fault.(*leaderHeld)
+	fenced(w, v)
+	later := slices.DeleteFunc(slices.Clone(v.Terms), func(t Term) bool { return t.Epoch <= f.epoch })
+	require.NotEqual(w.t, f.former.id, later[0].Leader)
+	require.True(w.t, slices.ContainsFunc(later, func(t Term) bool { return t.Leader == f.former.id }))
+}

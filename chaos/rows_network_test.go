@@ -1,0 +1,306 @@
+package chaos
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+// networkRows are what the network between replicas and Redis does to them. All of it is done by the lines: tc and its netem, with
+// which packets proper are lost, need a kernel of one's own.
+var networkRows = []row{
+	{10, "DeleteDelayedPastTheLease", false, 60, smallBatches, under(func() fault { return &deleteDelayed{} }, (*world).refusedWhatCameLate)},
+	{10, "FenceRefusesAHundred", false, 0, nil, fenceRefusesAHundred},
+	{10, "WitnessRefusesAHundred", false, 0, nil, witnessRefusesAHundred},
+
+	{11, "EvictionsReplyLost", false, 60, smallBatches, under(func() fault { return &batchesLost{lose: (*line).loseReply, times: 5} }, (*world).countedOnce)},
+	{11, "EvictionsReplyLostSilently", false, 60, smallBatches, under(func() fault { return &batchesLost{lose: (*line).loseReplySilently, times: 2} }, (*world).countedOnce)},
+	{11, "EvictionsRequestLost", false, 60, smallBatches, under(func() fault { return &batchesLost{lose: (*line).loseRequest, times: 5} }, (*world).countedOnce)},
+	{11, "EvictionsRequestLostSilently", false, 60, smallBatches, under(func() fault { return &batchesLost{lose: (*line).loseRequestSilently, times: 2} }, (*world).countedOnce)},
+
+	{12, "LeaderResetInMidScript", false, 60, smallBatches, under(func() fault { return &leaderCut{midScript: true, cut: (*line).refuse} }, (*world).ledNoLongerThanTrusted)},
+	{12, "LeaderHalfOpen", false, 60, smallBatches, under(func() fault { return &leaderCut{cut: (*line).halfOpen} }, (*world).ledNoLongerThanTrusted)},
+	{12, "LeaderHearsNoReplies", false, 60, smallBatches, under(func() fault { return &leaderCut{cut: (*line).loseReplies} }, (*world).ledNoLongerThanTrusted)},
+	{12, "LeaderHearsRepliesTooLate", false, 60, smallBatches, under(func() fault { return &leaderCut{cut: (*line).holdReplies} }, (*world).ledNoLongerThanTrusted)},
+	{14, "LeaderCutOff", true, 60, smallBatches, under(func() fault { return &leaderCut{midBatch: true, cut: (*line).hold} }, func(w *world, v *Verdict) {
+		w.ledNoLongerThanTrusted(v)
+		w.refusedWhatCameLate(v)
+	})},
+
+	{13, "LossyNetwork", false, 60, nil, under(func() fault { return &poorLines{worse: func(l *line) *rule { return l.loss(0.3) }} }, (*world).stoppedHardlyEver)},
+	{13, "SlowNetwork", false, 60, nil, under(func() fault { return &poorLines{worse: func(l *line) *rule { return l.slow(20_000) }} }, (*world).stoppedHardlyEver)},
+
+	{14, "OwnersCutOff", false, 60, nil, under(func() fault { return &ownersCut{} }, (*world).braked)},
+	{14, "OneOwnerCutOff", false, 60, nil, under(func() fault { return &ownersCut{one: true} }, (*world).takenForDead)},
+}
+
+// smallBatches makes a pass over what these rows plant ask for many.
+var smallBatches = map[string]string{"JANITOR_DELETE_BATCH": "50"}
+
+const ghostsOf = 2000
+
+// reapsOnce waits until the leader has evicted something, so that the server knows the guard's script, and then gives it more
+// to do.
+func (w *world) reapsOnce() {
+	w.t.Helper()
+	before := w.XLen(w.t.Context(), w.Audit()).Val()
+	w.plant("first", 10, true)
+	eventually(w.t, "a first batch is done", func() bool { return w.XLen(w.t.Context(), w.Audit()).Val() > before })
+}
+
+// cut notes that a replica is cut off from Redis, until the returned function is called.
+func (w *world) cut(r *replica) (back func()) {
+	w.died(r, CutOff)
+	return w.away(r.id)
+}
+
+// succeeded waits until another than a former leader has opened a term.
+func (w *world) succeeded(former *replica) {
+	w.t.Helper()
+	eventually(w.t, "another leads", func() bool {
+		last := w.XRevRangeN(w.t.Context(), w.Audit(), "+", "-", 1).Val()
+		return len(last) == 1 && last[0].Values["leader"] != former.id
+	})
+}
+
+// holdEach keeps back every request that matches, until it ends.
+func (l *line) holdEach(match func(request) bool) *rule {
+	return l.rule(&rule{act: actHold, match: match, left: -1, caught: make(chan request, 1000)})
+}
+
+// next is the next request that a hold has caught.
+func (r *rule) next(t *testing.T) (req request) {
+	t.Helper()
+	select {
+	case req = <-r.caught:
+	case <-time.After(patience):
+		require.Fail(t, "nothing was sent that is to be held")
+	}
+	return req
+}
+
+// refusals is how often the fence refused a replica, as its line counted.
+func (r *replica) refusals() int { return r.line.verdicts()[string(registry.Fenced)] }
+
+// deleteDelayed keeps the leader's deletes in the network until its lease is over and another leads.
+type deleteDelayed struct {
+	calm
+	former *replica
+	held   request
+	lands  func()
+	lost   *rule
+	back   func()
+}
+
+func (f *deleteDelayed) fail(w *world) {
+	w.reapsOnce()
+	f.former = w.leader()
+	hold := f.former.line.holdEach(isBatch)
+	f.lands = hold.end
+	w.plant("ghost", ghostsOf, true)
+	f.held = hold.next(w.t)
+	f.back = w.cut(f.former)
+	f.lost = f.former.line.loseRequestSilently(isLeaseCall, -1) // the lease ends by itself
+	f.hit(1)
+	w.succeeded(f.former)
+}
+
+func (f *deleteDelayed) recover(w *world) {
+	before := f.former.refusals()
+	f.lands()
+	eventually(w.t, "the delayed delete has landed", func() bool { return f.former.refusals() > before })
+	f.lost.end()
+	f.back()
+}
+
+// refusedWhatCameLate: the fence refused the delete that came late, and nothing went by it.
+func (w *world) refusedWhatCameLate(v *Verdict) {
+	var former *replica
+	var held request
+	switch f := w.fault.(type) {
+	case *deleteDelayed:
+		former, held = f.former, f.held
+	case *leaderCut:
+		former, held = f.former, f.held
+	}
+	require.Positive(w.t, former.refusals(), "the fence refused nothing: %v", former.line.verdicts())
+	_, args := held.script()
+	require.False(w.t, slices.ContainsFunc(v.Batches, func(b Batch) bool {
+		return registry.BatchID{Epoch: b.Epoch, N: b.N}.String() == args[0]
+	}), "the delayed batch %s was done", args[0])
+	require.Equal(w.t, ghostsOf, v.Evicted("ghost"), "the next leader has swept all of it")
+}
+
+// batchesLost loses what the leader asks the guard for, or what is answered.
+type batchesLost struct {
+	calm
+	lose  func(l *line, match func(request) bool, n int) *rule
+	times int
+	lost  []*rule
+}
+
+func (f *batchesLost) fail(w *world) {
+	w.reapsOnce()
+	for _, r := range w.fleet() { // whoever leads: one that loses everything may resign
+		f.lost = append(f.lost, f.lose(r.line, isBatch, f.times))
+	}
+	w.plant("ghost", ghostsOf, true)
+	eventually(w.t, "batches or answers are lost", func() bool { return f.count() >= f.times })
+}
+
+func (f *batchesLost) recover(*world) {
+	for _, r := range f.lost {
+		r.end()
+	}
+	f.hit(f.count())
+}
+
+func (f *batchesLost) count() (n int) {
+	for _, r := range f.lost {
+		n += r.hits()
+	}
+	return n
+}
+
+// countedOnce: everything that was to go went, once. That audit, total and each process' own counter say so is C5, and
+// judge has asked.
+func (w *world) countedOnce(v *Verdict) {
+	require.Equal(w.t, ghostsOf, v.Evicted("ghost"))
+	seen := make(map[string]bool)
+	for _, b := range v.Batches {
+		for _, imei := range b.IMEIs {
+			require.False(w.t, b.Owner == "ghost" && seen[imei], "%s went twice", imei)
+			seen[imei] = true
+		}
+	}
+	sent := 0
+	for _, r := range w.all {
+		sent += r.line.verdicts()[string(registry.Done)]
+	}
+	w.t.Logf("%d batches were answered DONE, %d were done", sent, len(v.Batches))
+}
+
+// leaderCut breaks the leader's connections until another leads.
+type leaderCut struct {
+	calm
+	cut       func(l *line) *rule
+	midScript bool // with a batch under way, which lands at once
+	midBatch  bool // with a batch under way, which lands when the line is mended
+
+	former *replica
+	token  string
+	held   request
+	back   func()
+	broken *rule
+	asked  []saidToLead
+}
+
+func (f *leaderCut) fail(w *world) {
+	w.reapsOnce()
+	f.former = w.leader()
+	stop := w.askWhetherItLeads(f.former, &f.asked)
+	defer stop()
+	release := func() {}
+	if f.midScript || f.midBatch {
+		hold := f.former.line.holdEach(isBatch)
+		release = hold.end
+		w.plant("ghost", ghostsOf, true)
+		f.held = hold.next(w.t)
+	} else {
+		w.plant("ghost", ghostsOf, true)
+		w.inPass(2)
+	}
+	f.token = w.Get(w.t.Context(), w.Lease()).Val() // not before: on a busy machine the former can lose it and take it again
+	f.back = w.cut(f.former)
+	f.broken = f.cut(f.former.line)
+	if f.midScript {
+		f.hit(f.former.line.reset())
+	}
+	release()
+	w.succeeded(f.former)
+	lasting(interval / 4) // it is asked some more
+}
+
+func (f *leaderCut) recover(*world) {
+	f.hit(f.broken.hits())
+	f.broken.end()
+	f.back()
+}
+
+// saidToLead is an answer of a replica to whether it leads.
+type saidToLead struct {
+	asked time.Time
+	leads bool
+}
+
+// askWhetherItLeads asks a replica again and again, until stop is called.
+func (w *world) askWhetherItLeads(r *replica, said *[]saidToLead) (stop func()) {
+	ctx, cancel := context.WithCancel(w.t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		ticker := time.NewTicker(50 * time.Millisecond)
+		defer ticker.Stop()
+		for ctx.Err() == nil {
+			begun := time.Now()
+			if says, err := r.metric("janitor_leader"); err == nil {
+				*said = append(*said, saidToLead{begun, says == 1})
+			}
+			<-ticker.C
+		}
+	})
+	return func() {
+		cancel()
+		wg.Wait()
+	}
+}
+
+// ledNoLongerThanTrusted: when the lease can have expired, which H says to the millisecond, the former leader does not say any
+// more that it leads; and another does soon after.
+func (w *world) ledNoLongerThanTrusted(v *Verdict) {
+	f := w.fault.(*leaderCut)
+	ends := w.leaseEnded(f.token)
+	require.False(w.t, ends.IsZero(), "the lease of %s is not in H", f.token)
+	var led, after int
+	var last time.Time
+	for _, s := range f.asked {
+		if s.leads {
+			led, last = led+1, s.asked
+			require.True(w.t, s.asked.Before(ends), "asked %v after its lease had expired, %s said that it leads", s.asked.Sub(ends), f.former.id)
+		} else if s.asked.After(ends) {
+			after++
+		}
+	}
+	require.Positive(w.t, led, "it was never asked while it led")
+	require.Positive(w.t, after, "it was never asked after its lease")
+	w.t.Logf("it last said to lead when asked %v before its lease expired", ends.Sub(last).Round(time.Millisecond))
+	w.within("new leader after the lease's end", v.NextLease(ends.Add(-time.Millisecond), f.former.id).Sub(ends), leaseRetry)
+}
+
+// leaseEnded is when the lease expires by its last extension with that token.
+func (w *world) leaseEnded(token string) (at time.Time) {
+	h, err := ReadHistory(w.parts...)
+	require.NoError(w.t, err)
+	facts := Facts{LeaseTTL: leaseTTL}
+	held := ""
+	for i := range h {
+		for _, c := range h[i].Commands {
+			if len(c) < 3 || c[1] != w.Lease() || c[0] != "SET" && c[0] != "PEXPIREAT" {
+				continue
+			}
+			if c[0] == "SET" {
+				held = c[2]
+			}
+			if held == token {
+				one := Event{Commands: []Command{c}}
+				at = one.stamp(&facts).Add(leaseTTL)
+			}
+		}
+	}
+	return at
+}

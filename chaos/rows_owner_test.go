@@ -1,0 +1,251 @@
+package chaos
+
+import (
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/janitor"
+)
+
+// ownerRows are about owners that stop. Those that live anew under their id are in livesRows, what devices do besides in movesRows.
+var ownerRows = []row{
+	{1, "NoFault", false, 60, nil, noFault},
+	{15, "OwnerStoppedForHalfItsTTL", false, 60, nil, under(func() fault { return &ownerStopped{lasts: ttl / 2} }, healedSoon)},
+	{15, "OwnerStoppedPastItsTTL", false, 60, nil, under(func() fault { return &ownerStopped{lasts: ttl * 12 / 10} }, healedSoon)},
+	{15, "OwnerStoppedUntilItIsSwept", false, 60, nil, under(func() fault { return &ownerStopped{lasts: 2 * ttl, swept: true} }, healedSoon)},
+	{15, "FleetStoppedPastItsTTL", false, 60, nil, under(func() fault { return &fleetStopped{} }, nothingEvicted)},
+}
+
+// frozen asks the kernel whether a replica is stopped.
+func (r *replica) frozen() bool {
+	state, err := exec.Command("ps", "-o", "state=", "-p", strconv.Itoa(r.cmd.Process.Pid)).Output()
+	return err == nil && strings.HasPrefix(string(state), "T")
+}
+
+// No fault at all, but replicas that end and begin again under their ids, gracefully and not. Nothing is swept: each new life
+// hands back what the former one left, and that within the bounds of a plain death.
+func noFault(w *world) {
+	ids := []string{"one", "two", "three"}
+	for _, id := range ids {
+		w.start(id)
+	}
+	w.spread(some(0, w.devices.Len()))
+	w.registered(0)
+	w.listened()
+	w.traffic.start(w)
+	killed := make(map[string][]time.Time)
+	for i := range 2 * len(ids) {
+		w.moves()
+		r := w.fleet()[0] // the oldest
+		if i == len(ids) {
+			r = w.leader()
+		}
+		if i%2 == 0 {
+			require.Zero(w.t, w.terminate(r), r.log())
+		} else {
+			at, _ := w.kill(r)
+			killed[r.id] = append(killed[r.id], at)
+		}
+		w.start(r.id)
+	}
+	w.moves()
+	w.ends()
+	v := w.judge()
+	require.Zero(w.t, v.WrongDeletes())
+	require.Equal(w.t, v.FalseDeaths, v.Evicted(""), "a new life was there in time to hand everything back")
+	for id, times := range killed {
+		for _, at := range times {
+			for _, lease := range v.Leases {
+				if holder, _, _ := strings.Cut(lease.Token, "/"); lease.At.After(at) && v.holder(at) == id {
+					w.within("new leader after the kill of "+holder, lease.At.Sub(at), leaseTTL+leaseRetry)
+					break
+				}
+			}
+			w.within("entries of the killed life gone", w.spells().gone(id, at).Sub(at), ttl+janitorEvery)
+		}
+	}
+}
+
+// holder is who took the lease last before a time.
+func (v *Verdict) holder(at time.Time) (id string) {
+	for _, l := range v.Leases {
+		if !l.At.After(at) {
+			id, _, _ = strings.Cut(l.Token, "/")
+		}
+	}
+	return id
+}
+
+// terminate asks a replica to end, and returns its exit status. Devices go on meanwhile, elsewhere.
+func (w *world) terminate(r *replica) (status int) {
+	w.gate.Lock()
+	w.devices.losing(r)
+	w.gone(r)
+	r.term()
+	w.gate.Unlock()
+	status = r.exit()
+	w.ended(r)
+	return status
+}
+
+// ownerStopped freezes a replica that does not lead.
+type ownerStopped struct {
+	calm
+	lasts time.Duration
+	swept bool // and until nothing of it is left
+	owner *replica
+	cont  func()
+	woken time.Time
+}
+
+func (f *ownerStopped) fail(w *world) {
+	f.owner = w.follower()
+	f.cont = w.stop(f.owner)
+	eventually(w.t, "the kernel has stopped it", f.owner.frozen)
+	<-time.After(f.lasts)
+	if f.lasts > ttl {
+		w.heartbeatExpires(f.owner)
+	}
+	if f.swept {
+		w.comes("it is swept", func() bool { return !w.SIsMember(w.t.Context(), w.Roster(), f.owner.id).Val() })
+	}
+	if f.owner.frozen() {
+		f.hit(1)
+	}
+}
+
+// recover waits until the owner has beaten again: devices go on meanwhile. A handshake that was under way when it woke lands
+// on top of a newer one, and what puts that right is the device's next frame.
+func (f *ownerStopped) recover(w *world) {
+	f.woken = time.Now()
+	f.cont()
+	eventually(w.t, "it beats", func() bool {
+		ms, _, _ := strings.Cut(w.Get(w.t.Context(), w.Heartbeat(f.owner.id)).Val(), "/")
+		at, err := strconv.ParseInt(ms, 10, 64)
+		return err == nil && time.UnixMilli(at).Sub(f.woken) > interval/2
+	})
+	// By itself: half of its devices are silent until the end.
+	w.comes("its entries are back", func() bool {
+		entries := w.HGetAll(w.t.Context(), w.Registry()).Val()
+		for imei := range w.heldThrough(f.owner.id, f.woken) {
+			if entries[imei] != f.owner.id {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// heartbeatExpires waits until Redis has no heartbeat of a replica.
+func (w *world) heartbeatExpires(r *replica) {
+	w.t.Helper()
+	eventually(w.t, "its heartbeat expires", func() bool { return w.Exists(w.t.Context(), w.Heartbeat(r.id)).Val() == 0 })
+}
+
+// heldThrough are the devices whose sockets at an instance were open at a time and still are.
+func (w *world) heldThrough(id string, at time.Time) map[string]bool {
+	held := make(map[string]bool)
+	sockets, _ := w.devices.history()
+	for _, s := range sockets {
+		if s.Instance == id && s.liveAt(at) && s.Ended.IsZero() {
+			held[s.IMEI] = true
+		}
+	}
+	return held
+}
+
+// healedSoon: the entries of all sockets that the owner has held throughout name it again an interval after it goes on.
+func healedSoon(w *world, v *Verdict) {
+	f := w.fault.(*ownerStopped)
+	held := w.heldThrough(f.owner.id, f.woken)
+	require.NotEmpty(w.t, held, "no device has stayed: this run proves nothing")
+	back, all := f.woken, w.spells()
+	for imei := range held {
+		since := all.since(imei, f.owner.id)
+		require.False(w.t, since.IsZero(), imei)
+		if since.After(back) {
+			back = since
+		}
+	}
+	w.within("its entries back after it goes on", back.Sub(f.woken), interval)
+	if f.swept {
+		require.GreaterOrEqual(w.t, v.FalseDeaths, len(held), "those were evicted, and it was no death")
+		require.GreaterOrEqual(w.t, v.Healed, len(held))
+	}
+}
+
+// fleetStopped freezes everybody for longer than the TTL. One of them goes on a little before the others.
+type fleetStopped struct {
+	calm
+	fleet []*replica
+	conts []func()
+	back  func()
+	from  time.Time
+}
+
+func (f *fleetStopped) fail(w *world) {
+	f.from = time.Now()
+	f.fleet = slices.Clone(w.fleet())
+	w.rnd.Shuffle(len(f.fleet), func(i, j int) { f.fleet[i], f.fleet[j] = f.fleet[j], f.fleet[i] })
+	for _, r := range f.fleet {
+		f.conts = append(f.conts, w.stop(r))
+	}
+	f.back = w.away("")
+	<-time.After(ttl)
+	for _, r := range f.fleet {
+		w.heartbeatExpires(r)
+		if r.frozen() {
+			f.hit(1)
+		}
+	}
+	require.Len(w.t, f.fleet, f.hits())
+}
+
+// recover: the first leads, and could sweep the others before they stir. Then it waits until deletes may begin again, since what
+// a leader does then is part of this.
+func (f *fleetStopped) recover(w *world) {
+	f.conts[0]()
+	eventually(w.t, "the first leads and has a pass", func() bool {
+		s, err := f.fleet[0].status()
+		return err == nil && s.Janitor.Leading && len(s.Janitor.Sweeps) > 0 && !slices.ContainsFunc(s.Janitor.Sweeps, func(r janitor.Report) bool {
+			return r.Epoch != s.Janitor.Epoch
+		})
+	})
+	for _, cont := range f.conts[1:] {
+		cont()
+	}
+	f.back()
+	w.warms(time.Now())
+	w.sweeps(time.Now())
+}
+
+// warms waits until the witness, as Redis has it, was heard after a time and has listened for WARM.
+func (w *world) warms(after time.Time) {
+	w.t.Helper()
+	eventually(w.t, "the witness has listened for WARM", func() bool {
+		last, err := w.HGet(w.t.Context(), w.Witness(), "last").Int64()
+		since, err2 := w.HGet(w.t.Context(), w.Witness(), "since").Int64()
+		return err == nil && err2 == nil && last > after.UnixMilli() && last-since >= warm.Milliseconds()
+	})
+}
+
+// sweeps waits until every sweep of the leader has had a pass to its end that began after a time.
+func (w *world) sweeps(after time.Time) {
+	w.t.Helper()
+	eventually(w.t, "every sweep has a pass", func() bool {
+		s, err := w.leader().status()
+		return err == nil && len(s.Janitor.Sweeps) >= 2 && !slices.ContainsFunc(s.Janitor.Sweeps, func(r janitor.Report) bool {
+			return r.Outcome != janitor.Done || !r.Started.After(after)
+		})
+	})
+}
+
+func nothingEvicted(w *world, v *Verdict) {
+	require.Zero(w.t, v.Evicted(""))
+	require.True(w.t, v.LastDoubt().After(w.fault.(*fleetStopped).from))
+}

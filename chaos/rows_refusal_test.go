@@ -1,0 +1,151 @@
+package chaos
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// refusalRows: Redis answers, with a no that says why. Those that a server of one's own can be made to give are real and last
+// longer than the TTL, so that everybody's heartbeat runs out; of a Cluster and of a large file being loaded the line says it.
+var refusalRows = []row{
+	{25, "NoReplicas", false, 60, nil, refused("NOREPLICAS", noReplicas)},
+	{25, "ReadOnly", false, 60, nil, refused("READONLY", readOnly)},
+	{25, "MasterDown", false, 60, nil, refused("MASTERDOWN", masterDown)},
+	{25, "Misconfigured", false, 60, nil, refused("MISCONF", misconfigured)},
+	{25, "RefusedOnTheWay", false, 60, nil, under(func() fault { return &answered{} }, nothingWent)},
+}
+
+func refused(why string, how func(w *world) (over func())) func(w *world) {
+	return under(func() fault { return &refusal{why: why, how: how} }, nothingWent)
+}
+
+// refusal has the server refuse to write.
+type refusal struct {
+	calm
+	why string
+	how func(w *world) (over func())
+}
+
+func (f *refusal) fail(w *world) {
+	asked, begun := w.asked(), time.Now()
+	over := f.how(w)
+	w.told(f.why)
+	lasting(ttl + interval/2 - time.Since(begun))
+	over()
+	w.heals(time.Now())
+	asked.noStorm(w, time.Since(begun))
+	f.hit(asked.errors(f.why))
+}
+
+// told waits until every replica says that its heartbeat is refused, and by which word: it knows a refusal from a silence.
+func (w *world) told(why string) {
+	w.t.Helper()
+	w.comes("everybody knows "+why, func() bool {
+		for _, r := range w.fleet() {
+			if s, err := r.status(); err != nil || !strings.Contains(s.Registry.Failing["heartbeat"], why) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func noReplicas(w *world) (over func()) {
+	w.config("min-replicas-to-write", "1")
+	return func() { w.config("min-replicas-to-write", "0") }
+}
+
+// nowhere is a master that nobody is.
+var nowhere = []any{"REPLICAOF", "127.0.0.1", "1"}
+
+func readOnly(w *world) (over func()) {
+	require.NoError(w.t, w.Do(w.t.Context(), nowhere...).Err())
+	return func() { require.NoError(w.t, w.Do(w.t.Context(), "REPLICAOF", "NO", "ONE").Err()) }
+}
+
+func masterDown(w *world) (over func()) {
+	w.config("replica-serve-stale-data", "no")
+	return readOnly(w)
+}
+
+// misconfigured: snapshots fail, since a folder stands where the file belongs, and the server is to stop then.
+func misconfigured(w *world) (over func()) {
+	ctx := w.t.Context()
+	require.NoError(w.t, os.Mkdir(filepath.Join(w.server.Dir(), "dump.rdb"), 0o700))
+	w.config("save", "3600 1000000")
+	require.NoError(w.t, w.BgSave(ctx).Err())
+	w.comes("the snapshot fails", func() bool { return infoOf(w.t, w.Client, "persistence", "rdb_last_bgsave_status") == "err" })
+	return func() { w.config("stop-writes-on-bgsave-error", "no") }
+}
+
+// answered is what one server does not say: the lines do, to everything, each for longer than the witness' GAP.
+type answered struct{ calm }
+
+var answers = []string{
+	"LOADING Redis is loading the dataset in memory",
+	"CLUSTERDOWN The cluster is down",
+	"TRYAGAIN Multiple keys request during rehashing of slot",
+}
+
+func (f *answered) fail(w *world) {
+	for _, answer := range answers {
+		begun := time.Now()
+		var rules []*rule
+		for _, r := range w.fleet() {
+			rules = append(rules, r.line.answerWith(isServed, answer, -1))
+		}
+		why, _, _ := strings.Cut(answer, " ")
+		w.told(why)
+		lasting(ttl/2 - time.Since(begun))
+		for i, rule := range rules {
+			rule.end()
+			f.hit(rule.hits())
+			noStorm(w, w.fleet()[i], rule.hits(), time.Since(begun))
+		}
+		w.heals(time.Now())
+	}
+}
+
+// asked counts what replicas ask and what the server answers, as their lines see it.
+type asked map[*replica]*score
+
+func (w *world) asked() asked {
+	a := make(asked)
+	for _, r := range w.fleet() {
+		a[r] = r.line.answers(isServed)
+	}
+	return a
+}
+
+// errors is how many answers were errors of that name.
+func (a asked) errors(name string) (n int) {
+	for _, s := range a {
+		n += s.counts()["error "+name]
+	}
+	return n
+}
+
+// mostASecond is far above what a replica asks in these scenarios, calm or not, and far below what one that tries again blindly
+// does.
+const mostASecond = 120
+
+func (a asked) noStorm(w *world, took time.Duration) {
+	w.t.Helper()
+	for r, s := range a {
+		total := s.unanswered()
+		for _, n := range s.counts() {
+			total += n
+		}
+		noStorm(w, r, total, took)
+	}
+}
+
+func noStorm(w *world, r *replica, requests int, took time.Duration) {
+	w.t.Helper()
+	w.t.Logf("replica %s asked %d times in %v", r.id, requests, took.Round(time.Millisecond))
+	require.Less(w.t, requests, int(mostASecond*took.Seconds()), "replica %s tries again blindly", r.id)
+}

@@ -1,0 +1,194 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+)
+
+// A stalled Redis makes the living look dead: their heartbeats run out while nobody can refresh them. Most often they are
+// faster than the janitor when it goes on, and then nothing happens whatever the guard does. Here the janitor is first in the
+// queue, with a batch against an owner that was silent when it was judged, and lives. The lease outlasts the stall, or the
+// fence would answer before the witness.
+var longLease = map[string]string{"JANITOR_LEASE_TTL": "30s"}
+
+var stallRows = []row{
+	{20, "RedisStopped", false, 60, longLease, stalled(stoppedServer)},
+	{20, "RedisPaused", false, 60, longLease, stalled(paused("ALL"))},
+	{20, "RedisPausedForWrites", false, 60, longLease, stalled(paused("WRITE"))},
+	{20, "RedisAsleep", false, 60, longLease, stalled(asleep)},
+	{26, "ClockJumpsForward", true, 60, longLease, stalled(jumped(100 * time.Second))},
+	{26, "ClockJumpsBack", false, 60, longLease, stalled(jumped(-300 * time.Second))},
+	{21, "RedisSlow", false, 60, nil, under(func() fault { return &slowServer{} }, nothingSwept)},
+	{21, "RedisBusy", false, 60, nil, under(func() fault { return &busyServer{} }, nothingSwept)},
+}
+
+// stall stops the server and returns a function that waits until heartbeats that stood at its beginning have run out and lets
+// the server go on. What is sent meanwhile waits in its sockets.
+type stall func(w *world) (over func())
+
+func stalled(how stall) func(w *world) {
+	return under(func() fault { return &stallBefore{how: how} }, func(w *world, v *Verdict) {
+		nothingSwept(w, v)
+		require.Equal(w.t, "gap", v.Final.Hashes[w.Witness()]["reason"])
+	})
+}
+
+// stallBefore is a stall at whose end a batch is the first thing that the server reads.
+type stallBefore struct {
+	calm
+	how stall
+}
+
+func (*stallBefore) setup(w *world) {
+	w.serve(append(AppendOnly(), "--enable-debug-command", "local")...)
+}
+
+func (f *stallBefore) fail(w *world) {
+	ctx := w.t.Context()
+	leader := w.leader()
+	owner := w.follower()
+
+	// A sweep first, so that the server knows the script: it is the delete itself that is to be caught.
+	w.plant("ghost", 10, true)
+	w.comes("the ghost is swept", func() bool { return w.SCard(ctx, w.Layout.Devices("ghost")).Val() == 0 })
+
+	// The owner is cut off and its heartbeat goes, so that it is judged dead at once.
+	caught, send := leader.line.holdNext(isBatch)
+	back := w.away(owner.id)
+	mute := owner.line.hold()
+	w.meddle("the heartbeat of "+owner.id+" is lost", func(p redis.Pipeliner) { p.Del(ctx, w.Heartbeat(owner.id)) })
+	select {
+	case <-caught:
+	case <-time.After(patience):
+		require.Fail(w.t, "nobody was judged dead")
+	}
+
+	// It is back before the batch is sent. The leader cannot know, nor ask again, nor give up: it stands still.
+	leader.stop()
+	mute.end()
+	back()
+	w.comes("the owner is back", w.beating)
+
+	back = w.away("")
+	var holds []*rule
+	for _, r := range w.fleet() {
+		if r != leader {
+			holds = append(holds, r.line.hold())
+		}
+	}
+	before := leader.line.verdicts()
+	over := f.how(w)
+	send()
+	over()
+	w.comes("the batch is answered", func() bool { return !maps.Equal(before, leader.line.verdicts()) })
+	f.hit(leader.line.verdicts()["WARMING"] - before["WARMING"])
+	for _, h := range holds {
+		h.end()
+	}
+	leader.cont()
+	back()
+	w.heals(time.Now())
+}
+
+// outlast waits until whatever was alive has run out.
+func outlast() { lasting(ttl + interval/2) }
+
+func stoppedServer(w *world) (over func()) {
+	w.server.Stop()
+	return func() {
+		outlast()
+		w.server.Cont()
+	}
+}
+
+func paused(mode string) stall {
+	return func(w *world) (over func()) {
+		begun := time.Now()
+		d := ttl + interval/2
+		require.NoError(w.t, w.Do(w.t.Context(), "CLIENT", "PAUSE", d.Milliseconds(), mode).Err())
+		return func() { lasting(d - time.Since(begun)) }
+	}
+}
+
+func asleep(w *world) (over func()) {
+	c, other := w.another(), w.another()
+	slept := make(chan error, 1)
+	go func() {
+		slept <- c.Do(context.WithoutCancel(w.t.Context()), "DEBUG", "SLEEP", (ttl + interval/2).Seconds()).Err()
+	}()
+	eventually(w.t, "the server sleeps", func() bool {
+		ctx, cancel := context.WithTimeout(w.t.Context(), interval/4)
+		defer cancel()
+		return other.Ping(ctx).Err() != nil
+	})
+	return func() { require.NoError(w.t, <-slept) }
+}
+
+// jumped leaves everything as a jump of the server's clock does, which one machine cannot have for itself alone: if the clock
+// went forward all that can expire has, and the witness was last heard long ago; if it went back, that was in the future.
+func jumped(by time.Duration) stall {
+	return func(w *world) (over func()) {
+		ctx := w.t.Context()
+		tick, err := strconv.ParseInt(w.HGet(ctx, w.Witness(), "last").Val(), 10, 64)
+		require.NoError(w.t, err)
+		since, err := strconv.ParseInt(w.HGet(ctx, w.Witness(), "since").Val(), 10, 64)
+		require.NoError(w.t, err)
+		w.meddle(fmt.Sprintf("the clock jumps by %v", by), func(p redis.Pipeliner) {
+			p.HSet(ctx, w.Witness(), "last", tick-by.Milliseconds(), "since", since-by.Milliseconds())
+			for _, r := range w.fleet() {
+				if by > 0 {
+					p.Del(ctx, w.Heartbeat(r.id))
+				}
+			}
+		})
+		return func() {}
+	}
+}
+
+// nothingSwept: a slow server is no reason to evict anybody who lives. What was planted goes.
+func nothingSwept(w *world, v *Verdict) {
+	require.Equal(w.t, len(w.ghosts), v.Evicted("ghost"))
+	require.Equal(w.t, v.Evicted(""), v.Evicted("ghost"), "somebody who lives was evicted")
+}
+
+// slowServer answers, and late: every command may wait for another's third of a second.
+type slowServer struct{ calm }
+
+func (*slowServer) setup(w *world) {
+	w.serve(append(AppendOnly(), "--enable-debug-command", "local")...)
+}
+
+func (f *slowServer) fail(w *world) {
+	w.plant("ghost", 500, true)
+	c := w.another()
+	for until := time.Now().Add(ttl); time.Now().Before(until); lasting(50 * time.Millisecond) {
+		require.NoError(w.t, c.Do(w.t.Context(), "DEBUG", "SLEEP", "0.3").Err())
+		f.hit(1)
+	}
+}
+
+// busyServer has somebody's script run for longer than the threshold: everybody is told BUSY until it has ended.
+type busyServer struct{ calm }
+
+// loops as long as it is told, in ms.
+const loops = `local function ms() local t = redis.call('TIME') return t[1] * 1000 + t[2] / 1000 end
+local till = ms() + ARGV[1] while ms() < till do end return 1`
+
+func (f *busyServer) fail(w *world) {
+	w.config("busy-reply-threshold", "100")
+	w.plant("ghost", 500, true)
+	c, asked := w.another(), w.asked()
+	begun := time.Now()
+	for range 2 {
+		require.NoError(w.t, c.Eval(w.t.Context(), loops, nil, (3*time.Second).Milliseconds()).Err())
+		lasting(time.Second)
+	}
+	asked.noStorm(w, time.Since(begun))
+	f.hit(asked.errors("BUSY"))
+}

@@ -1,0 +1,376 @@
+package chaos
+
+import (
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+)
+
+// Row 30: everything at once, at random, until this process has run for ROLLCALL_DURATION, but each misfortune at least once.
+func TestEverythingAtRandom(t *testing.T) {
+	r := row{nr: 30, name: "EverythingAtRandom", devices: 100, run: everythingAtRandom}
+	r.run(newWorld(t, buildIngest(t), r))
+}
+
+// A herd's devices, and how many herds there are at a time.
+const (
+	herdSize = 30_000
+	herds    = 4
+)
+
+// soak is a world to which everything happens at random, with herds for volume.
+type soak struct {
+	*world
+	calm
+	herds   []*herd
+	ranges  map[*herd][2]int // the devices that it holds
+	stale   []func()         // old sockets of devices that moved, not noticed yet
+	animals int              // devices of herds so far
+	names   int
+	met     map[string]int
+}
+
+// misfortunes are shuffled into a deck, each as often as its weight says; then anew. Each returns how often it was met.
+var misfortunes = []struct {
+	name   string
+	weight int
+	do     func(s *soak) int
+}{
+	{"the leader stops past its lease", 1, func(s *soak) int { return s.stopped(s.leader(), leaseTTL*3/2) }},
+	{"a replica stops for a TTL", 1, func(s *soak) int { return s.stopped(s.someone(), ttl*6/5) }},
+	{"the leader is killed", 1, func(s *soak) int {
+		s.kill(s.leader())
+		s.joins(s.name())
+		return 1
+	}},
+	{"a replica is killed and comes back under its id", 1, func(s *soak) int {
+		r := s.someone()
+		s.kill(r)
+		s.joins(r.id)
+		return 1
+	}},
+	{"a replica leaves gracefully", 1, func(s *soak) int {
+		r := s.someone()
+		s.gate.Lock()
+		s.devices.losing(r)
+		r.term()
+		require.Zero(s.t, r.exit(), r.log())
+		s.gone(r)
+		s.devices.lost(r)
+		s.gate.Unlock()
+		s.joins(s.name())
+		return 1
+	}},
+	{"a herd stops for longer than the TTL", 1, func(s *soak) int {
+		cont := s.herd1().stop()
+		lasting(ttl * 3 / 2)
+		cont()
+		return 1
+	}},
+	{"a herd is cut off for longer than the TTL", 1, func(s *soak) int {
+		h := s.herd1()
+		return s.during(h.id, h.line.hold(), ttl*3/2)
+	}},
+	{"Redis stalls", 1, func(s *soak) int { return s.stalled(interval) }},
+	{"Redis stalls for longer than the TTL", 1, func(s *soak) int { return s.stalled(ttl * 3 / 2) }},
+	{"Redis is killed and loads its file", 1, func(s *soak) int {
+		defer s.away("")()
+		s.server.Restart()
+		return 1
+	}},
+	{"Redis takes no writes", 1, func(s *soak) int {
+		defer s.away("")()
+		require.NoError(s.t, s.Do(s.t.Context(), "CLIENT", "PAUSE", interval.Milliseconds(), "WRITE").Err())
+		lasting(interval)
+		return 1
+	}},
+	{"Redis' memory is full", 1, func(s *soak) int {
+		defer s.away("")()
+		require.NoError(s.t, s.ConfigSet(s.t.Context(), "maxmemory", "1").Err())
+		lasting(2 * interval)
+		require.NoError(s.t, s.ConfigSet(s.t.Context(), "maxmemory", "0").Err())
+		return 1
+	}},
+	{"replies of evictions are lost", 3, func(s *soak) int { return s.whileSweeping(s.leader().line.loseReply(isBatch, 3)) }},
+	{"requests for evictions are lost", 2, func(s *soak) int { return s.whileSweeping(s.leader().line.loseRequest(isBatch, 3)) }},
+	{"an eviction is late by more than its term", 10, (*soak).fenced},
+	{"an eviction is late, and nobody listened", 3, (*soak).unheard},
+	{"the leader is cut off", 1, func(s *soak) int {
+		r := s.leader()
+		return s.during(r.id, r.line.hold(), leaseTTL*3/2)
+	}},
+	{"replies to a replica are late", 1, func(s *soak) int {
+		r := s.someone()
+		return s.during(r.id, r.line.holdReplies(), interval)
+	}},
+	{"packets are lost", 1, func(s *soak) int {
+		n := 0
+		for _, r := range s.fleet() {
+			rule := r.line.loss(0.3)
+			defer func() { n += rule.hits(); rule.end() }()
+		}
+		lasting(2 * interval)
+		return 1
+	}},
+	{"all connections are reset", 1, func(s *soak) (n int) {
+		for _, r := range s.fleet() {
+			n += r.line.reset()
+		}
+		for _, h := range s.herds {
+			n += h.line.reset()
+		}
+		return n
+	}},
+	{"replies of registrations are lost", 1, func(s *soak) int {
+		s.ends1()
+		var rule *rule
+		s.comes(func(h *herd) { rule = h.line.loseReply(isRegister, 3) })
+		rule.end()
+		return rule.hits()
+	}},
+	{"everything is lost", 1, func(s *soak) int {
+		s.forgot = time.Now()
+		return s.lost(func(p redis.Pipeliner) { p.FlushAll(s.t.Context()) })
+	}},
+	{"the lease is lost", 1, func(s *soak) int { return s.lost(func(p redis.Pipeliner) { p.Del(s.t.Context(), s.Lease()) }) }},
+	{"the witness is lost", 1, func(s *soak) int { return s.lost(func(p redis.Pipeliner) { p.Del(s.t.Context(), s.Witness()) }) }},
+	{"a heartbeat is lost", 1, func(s *soak) int {
+		return s.lost(func(p redis.Pipeliner) { p.Del(s.t.Context(), s.Heartbeat(s.herd1().id)) })
+	}},
+}
+
+func everythingAtRandom(w *world) {
+	s := &soak{world: w, ranges: make(map[*herd][2]int), met: make(map[string]int)}
+	w.fault, w.slack = &s.calm, patience
+	var until time.Time
+	if given := os.Getenv("ROLLCALL_DURATION"); given != "" {
+		d, err := time.ParseDuration(given)
+		require.NoError(w.t, err, "ROLLCALL_DURATION")
+		until = begun.Add(d)
+	}
+	for range 3 {
+		w.start(s.name())
+	}
+	for range herds {
+		s.comes()
+	}
+	w.spread(some(0, w.devices.Len()))
+	w.listened()
+	w.traffic.start(w)
+	for deck := s.deck(); len(deck) > 0; deck = deck[1:] {
+		m := misfortunes[deck[0]]
+		w.t.Log(m.name)
+		s.dies()
+		n := m.do(s)
+		s.met[m.name] += n
+		s.hit(n)
+		if len(deck) == 1 && time.Now().Before(until) {
+			deck = append(deck, s.deck()...)
+		}
+	}
+	for _, notice := range s.stale {
+		notice()
+	}
+	w.ends()
+	var ids []string
+	for _, h := range s.herds {
+		ids = append(ids, h.id)
+	}
+	v := w.judge(ids...)
+	for _, m := range misfortunes {
+		w.t.Logf("%4d %s", s.met[m.name], m.name)
+		require.Positive(w.t, s.met[m.name], m.name)
+	}
+	require.Positive(w.t, v.Evicted(""))
+}
+
+func (s *soak) deck() (deck []int) {
+	for i, m := range misfortunes {
+		for range m.weight {
+			deck = append(deck, i)
+		}
+	}
+	s.rnd.Shuffle(len(deck), func(i, j int) { deck[i], deck[j] = deck[j], deck[i] })
+	return deck
+}
+
+func (s *soak) name() string {
+	s.names++
+	return fmt.Sprintf("n%d", s.names)
+}
+
+func (s *soak) joins(id string) {
+	r := s.launch(id)
+	r.ready()
+	s.running(r)
+}
+
+func (s *soak) someone() *replica {
+	fleet := s.fleet()
+	return fleet[s.rnd.IntN(len(fleet))]
+}
+
+func (s *soak) herd1() *herd { return s.herds[s.rnd.IntN(len(s.herds))] }
+
+// comes starts a herd, of new devices. Something may befall it first.
+func (s *soak) comes(first ...func(h *herd)) {
+	h := s.herd(s.name())
+	for _, f := range first {
+		f(h)
+	}
+	s.joined(h, s.animals, s.animals+herdSize)
+	s.animals += herdSize
+}
+
+// joined lets a herd have a range of devices.
+func (s *soak) joined(h *herd, from, to int) {
+	s.herds = append(s.herds, h)
+	h.claim(from, to, nil)
+	s.ranges[h] = [2]int{from, to}
+}
+
+// ends1 kills a herd.
+func (s *soak) ends1() (h *herd, had [2]int) {
+	i := s.rnd.IntN(len(s.herds))
+	h = s.herds[i]
+	had = s.ranges[h]
+	s.herds = append(s.herds[:i:i], s.herds[i+1:]...)
+	delete(s.ranges, h)
+	h.kill()
+	for _, notice := range s.stale { // of the dead nothing can be noticed any more
+		notice()
+	}
+	s.stale = nil
+	return h, had
+}
+
+// dies kills a herd. Another comes: a new one, or the same id again with some of the devices; and some of the devices may go to
+// others.
+func (s *soak) dies() {
+	h, had := s.ends1()
+	switch s.rnd.IntN(4) {
+	case 0: // the same id
+		s.joined(s.herd(h.id), had[0], had[0]+(had[1]-had[0])/4)
+	case 1: // its devices go to a new one, all but some
+		s.joined(s.herd(s.name()), had[0], had[1]-(had[1]-had[0])/10)
+	default:
+		s.comes()
+	}
+	if s.rnd.IntN(3) == 0 {
+		s.moves1()
+	}
+}
+
+// moves1 moves some devices of one herd to another, which then has them besides its own; the former notices late.
+func (s *soak) moves1() {
+	from, to := s.herd1(), s.herd1()
+	had := s.ranges[from]
+	if from == to || had[1]-had[0] < 1000 {
+		return
+	}
+	a, b := had[1]-500, had[1]
+	s.ranges[from] = [2]int{had[0], a}
+	to.claim(a, b, from)
+	s.stale = append(s.stale, func() {
+		if _, lives := s.ranges[from]; lives {
+			from.order("release", a, b)
+		}
+	})
+}
+
+// stopped freezes a replica.
+func (s *soak) stopped(r *replica, d time.Duration) int {
+	cont := s.stop(r)
+	lasting(d)
+	cont()
+	return 1
+}
+
+// stalled freezes Redis.
+func (s *soak) stalled(d time.Duration) int {
+	defer s.away("")()
+	s.server.Stop()
+	lasting(d)
+	s.server.Cont()
+	return 1
+}
+
+// during lets a line's fault last while an instance is away.
+func (s *soak) during(id string, r *rule, d time.Duration) int {
+	defer s.away(id)()
+	lasting(d)
+	r.end()
+	return r.hits()
+}
+
+// whileSweeping waits until a rule has hit evictions: a herd has just died.
+func (s *soak) whileSweeping(r *rule) int {
+	defer r.end()
+	s.soon(func() bool { return r.hits() > 0 })
+	return r.hits()
+}
+
+// soon waits for what may come, or not, since the evidence is in doubt.
+func (s *soak) soon(cond func() bool) bool {
+	ticker := time.NewTicker(patiencePause)
+	defer ticker.Stop()
+	for late := time.Now().Add(ttl + warm + janitorEvery); time.Now().Before(late); <-ticker.C {
+		if cond() {
+			return true
+		}
+	}
+	return false
+}
+
+// late catches an eviction on its way, and lets go of it when meanwhile has returned. It was met if the server then refused it
+// with one of the verdicts.
+func (s *soak) late(meanwhile func(r *replica), verdicts ...string) (met int) {
+	leader := s.leader()
+	defer s.away(leader.id)()
+	refused := func() (n int) {
+		for _, v := range verdicts {
+			n += leader.line.verdicts()[v]
+		}
+		return n
+	}
+	caught, release := leader.line.holdNext(isBatch)
+	defer release()
+	if !s.soon(func() bool { return len(caught) > 0 }) {
+		return 0
+	}
+	before := refused()
+	meanwhile(leader)
+	release()
+	s.soon(func() bool { return refused() > before || leader.line.unanswered() == 0 })
+	return refused() - before
+}
+
+// fenced: the lease is another's when the eviction lands. It was lost, or lapsed while the leader stood still.
+func (s *soak) fenced() int {
+	return s.late(func(r *replica) {
+		if s.rnd.IntN(4) > 0 {
+			s.lost(func(p redis.Pipeliner) { p.Del(s.t.Context(), s.Lease()) })
+		} else {
+			defer s.stop(r)()
+		}
+		eventually(s.t, "another term begins", func() bool {
+			h := s.holder()
+			return h != "" && h != r.id
+		})
+	}, "FENCED")
+}
+
+// unheard: when the eviction lands nobody has listened for longer than the GAP, and perhaps the lease has lapsed too.
+func (s *soak) unheard() int {
+	return s.late(func(*replica) { s.stalled((ttl - interval) * 3 / 4) }, "WARMING", "FENCED")
+}
+
+// lost has Redis lose something.
+func (s *soak) lost(what func(p redis.Pipeliner)) int {
+	s.meddle("lost", what)
+	return 1
+}

@@ -1,0 +1,97 @@
+package chaos
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A spell is how long an entry named one owner, as written once.
+type spell struct {
+	imei, owner string
+	from, until time.Time // zero until: to the history's end
+	taken       bool      // it ended because the entry was taken out, not written anew
+}
+
+// spells are all there were, in the order in which they began.
+type spells []spell
+
+// spells reads them from the history as it is.
+func (w *world) spells() (all spells) {
+	w.t.Helper()
+	h, err := ReadHistory(w.parts...)
+	require.NoError(w.t, err)
+	f := w.facts(w.alive(nil))
+	stood := make(map[string]int) // by IMEI: its present one
+	ends := func(imei string, at time.Time, taken bool) {
+		if n, ok := stood[imei]; ok {
+			all[n].until, all[n].taken = at, taken
+			delete(stood, imei)
+		}
+	}
+	for i, span := range h.spans(&f) {
+		for _, c := range h[i].Commands {
+			switch {
+			case c[1] != w.Registry():
+			case c[0] == "HDEL":
+				for _, imei := range c[2:] {
+					ends(imei, span.from, true)
+				}
+			case c[0] == "HSET":
+				for n := 2; n+1 < len(c); n += 2 {
+					ends(c[n], span.from, false)
+					stood[c[n]] = len(all)
+					all = append(all, spell{imei: c[n], owner: c[n+1], from: span.from})
+				}
+			}
+		}
+	}
+	return all
+}
+
+// since is when an entry last came to name an owner that it had not named just before; zero if it never did.
+func (all spells) since(imei, owner string) (at time.Time) {
+	var before spell
+	for _, s := range all {
+		if s.imei != imei {
+			continue
+		}
+		if s.owner == owner && (before.owner != owner || before.taken) {
+			at = s.from
+		}
+		before = s
+	}
+	return at
+}
+
+// gone is when the last of the entries went that named an owner at a time and had been written before; that time if there were none.
+func (all spells) gone(owner string, at time.Time) (last time.Time) {
+	last = at
+	for _, s := range all {
+		if s.owner != owner || s.from.After(at) {
+			continue
+		}
+		if s.until.IsZero() {
+			return time.Unix(1<<40, 0)
+		}
+		if s.until.After(last) {
+			last = s.until
+		}
+	}
+	return last
+}
+
+// batchIDOf is a guarded delete's id, under which the audit has its record.
+func batchIDOf(r request) string {
+	_, args := r.script()
+	return args[0]
+}
+
+func number(t *testing.T, v any) int {
+	n, err := strconv.Atoi(fmt.Sprint(v))
+	require.NoError(t, err)
+	return n
+}
