@@ -1,0 +1,318 @@
+package chaos
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A mutant is the program with one of its protections taken away, which the suite must notice: TestMutants builds it and sees
+// a check fail. It is a few changes to the text of the code, put over the files when it is built (go build -overlay), so that not
+// a line of it stands in what ships. What is here needs no tag, so that a change of the code which a mutant rests on is
+// told by the next run of all tests.
+type mutant struct {
+	name  string
+	what  string // is changed
+	edits []edit
+	// without are further protections that must be away, or they would make up for the missing one, each with what it is.
+	without  []layer
+	scenario string   // a row of the matrix
+	checks   []string // any of which may be the one that fails
+}
+
+// An edit replaces what stands exactly once in a file.
+type edit struct{ file, from, to string }
+
+// A layer is a protection and how to take it away.
+type layer struct {
+	name  string
+	edits []edit
+}
+
+const (
+	guardLua    = "registry/guard.lua"
+	evictLua    = "registry/evict.lua"
+	witnessLua  = "registry/witness.lua"
+	ownerLua    = "registry/owner.lua"
+	registerLua = "registry/register.lua"
+	releaseLua  = "registry/release.lua"
+	healLua     = "registry/heal.lua"
+	guardGo     = "registry/guard.go"
+	reconcileGo = "registry/reconcile.go"
+	writerGo    = "registry/writer.go"
+	leadGo      = "lease/lead.go"
+	sweepGo     = "janitor/sweep.go"
+	ownersGo    = "janitor/owners.go"
+	auditGo     = "janitor/audit.go"
+	reaperGo    = "janitor/reaper.go"
+	ledgerGo    = "janitor/ledger.go"
+	settingsGo  = "internal/settings/redis.go"
+)
+
+// The protections that more than one mutant is about.
+var (
+	noTokenCheck = edit{guardLua, "if redis.pcall('GET', KEYS[2]) ~= ARGV[2] then return answer('FENCED') end\n", ""}
+
+	noMemory = edit{guardLua, "if asked[1] then\n", "if false then\n"}
+
+	// The record of a batch that has one is left as it is.
+	noRefusal = edit{guardLua,
+		"    if string.find(ok.err, 'equal or smaller', 1, true) then return answer('FENCED') end\n",
+		"    if string.find(ok.err, 'equal or smaller', 1, true) then return nil end\n"}
+
+	// A batch of unknown fate is not asked for again; the ledger looks it up in the audit when a later one has been recorded.
+	noAskingAgain = layer{"the leader's asking again", []edit{{reaperGo, "\t\tr.pending = &b\n", ""}}}
+
+	noLookUp = layer{"the ledger's look-ups in the audit", []edit{{ledgerGo, "\tfor _, acc := range open {\n", "\tfor _, acc := range open[:0] {\n"}}}
+
+	noOwnLook = layer{"the leader's own look at the witness", []edit{{sweepGo,
+		"if wait, reason := p.t.j.listener.warming(time.Now()); wait > 0 {",
+		"if wait, reason := p.t.j.listener.warming(time.Now()); wait < 0 {"}}}
+
+	noCanary = layer{"the canary", []edit{{guardLua, "if now - since >= tonumber(ARGV[4]) and redis.call('EXISTS', KEYS[4]) == 0 then", "if false then"}}}
+
+	noAudit = layer{"the audit's scan", []edit{{auditGo,
+		"\tvar err error\n\tfor range scanStarts {",
+		"\tvar err error\n\tfor range 0 * scanStarts {"}}}
+)
+
+var mutants = []mutant{
+	{
+		name:     "NoTokenCheck",
+		what:     "the guard does not look at the lease",
+		edits:    []edit{noTokenCheck},
+		scenario: "LeaseGoneBeforeTheScript", // with a newer term open its record alone would refuse the batch
+		checks:   []string{"C4"},
+	},
+	{
+		name:     "NoHeartbeatCheck",
+		what:     "the guard does not look at the owner's heartbeat",
+		edits:    []edit{{guardLua, "if ARGV[6] ~= '' and redis.call('EXISTS', KEYS[5]) == 1 then return answer('ALIVE') end\n", ""}},
+		scenario: "OwnerBackBeforeTheScript",
+		checks:   []string{"C1"},
+	},
+	{
+		name:     "NoOwnerCheck",
+		what:     "the guard evicts whatever the entries name",
+		edits:    []edit{{evictLua, "if owners[i] == ARGV[6] then", "if owners[i] then"}},
+		scenario: "LeaderKilledMidPass",
+		checks:   []string{"C1", "C2"},
+	},
+	{
+		name:     "NoWitness",
+		what:     "the guard does not wait for WARM after a doubt",
+		edits:    []edit{{guardLua, "if now - since < tonumber(ARGV[4]) then\n", "if false then\n"}},
+		without:  []layer{noOwnLook},
+		scenario: "RedisStopped",
+		checks:   []string{"C4"},
+	},
+	{
+		name:     "NoDoubtOfEvictedKeys",
+		what:     "the witness does not mind keys that the server evicted",
+		edits:    []edit{{witnessLua, "    reason = 'evicted'\n", ""}},
+		scenario: "CacheEvictsAtRandom",
+		checks:   []string{"C4"},
+	},
+	{
+		name:     "NoDoubtOfGaps",
+		what:     "the witness does not mind that nobody listened",
+		edits:    []edit{{witnessLua, " or last > now or now - last > tonumber(gap) then", " or last > now then"}},
+		without:  []layer{noCanary},
+		scenario: "RedisStopped",
+		checks:   []string{"C4"},
+	},
+	{
+		name:     "NoEvidence",
+		what:     "an owner takes an entry back from another without a frame of the device",
+		edits:    []edit{{writerGo, "o.d.foreign, o.d.evidence = owner, foreignSeen", "o.d.foreign, o.d.evidence = owner, proven"}},
+		scenario: "HealOfTheFormerOwner",
+		checks:   []string{"C3"},
+	},
+	{
+		name:     "NoRelease",
+		what:     "a leader that leaves does not give the lease back",
+		edits:    []edit{{leadGo, "\t\tt.gone = errors.Is(e.unlock(ctx, t.lock), errNotMine)\n", "\t\tt.gone = errors.Is(nil, errNotMine)\n"}},
+		scenario: "GracefulHandover",
+		checks:   []string{"C6"},
+	},
+	{
+		name:     "NoCanary",
+		what:     "the guard does not mind that the leader's own heartbeat is absent",
+		edits:    noCanary.edits,
+		scenario: "LeadersHeartbeatDeleted",
+		checks:   []string{"C4"},
+	},
+	{
+		name:     "NoIdempotence",
+		what:     "the guard does not look for the record of a batch that is asked for again",
+		edits:    []edit{noMemory},
+		without:  []layer{{"the audit's refusal of an id that it has", []edit{noRefusal}}, noLookUp},
+		scenario: "BatchRepliesLost",
+		checks:   []string{"C5"},
+	},
+	{
+		name:  "ClientRetries",
+		what:  "the client repeats by itself what got no answer",
+		edits: []edit{{settingsGo, "\treturn Redis{Single: opt}, nil\n", "\topt.MaxRetries = 3\n\treturn Redis{Single: opt}, nil\n"}},
+		without: []layer{
+			{"idempotence", []edit{noMemory}},
+			{"the audit's refusal of an id that it has", []edit{noRefusal}},
+			noAskingAgain,
+		},
+		scenario: "BatchRepliesLost",
+		checks:   []string{"C5"},
+	},
+	{
+		name:     "RegistrationApartFromHeartbeat",
+		what:     "a registration does not write the heartbeat too",
+		edits:    []edit{{registerLua, "assert_life()\n", ""}},
+		scenario: "FleetHops",
+		checks:   []string{"C3"},
+	},
+	{
+		name:     "ReleaseWithoutCompare",
+		what:     "a release takes out whatever the entry names",
+		edits:    []edit{{releaseLua, "if found[i] == ARGV[1] then", "if found[i] then"}},
+		scenario: "FleetHops",
+		checks:   []string{"C3"},
+	},
+	{
+		name:     "HealOverwrites",
+		what:     "a heal overwrites whatever the entry names",
+		edits:    []edit{{healLua, "elseif not now or now == '' or (seen ~= '' and now == seen) then", "elseif true then"}},
+		scenario: "HealOfTheFormerOwner",
+		checks:   []string{"C3"},
+	},
+	{
+		name: "ReleaseBeforeJoin",
+		what: "a leader that leaves gives the lease back before its work has ended",
+		edits: []edit{{leadGo,
+			"\te.join(t, w)\n\te.giveBack(ctx, t)\n",
+			"\te.giveBack(ctx, t)\n\te.join(t, w)\n"}},
+		without:  []layer{{"the token check", []edit{noTokenCheck}}},
+		scenario: "AskedToStopBeforeItsScript",
+		checks:   []string{"C4"},
+	},
+	{
+		name: "IndexDroppedFirst",
+		what: "the quick way drops an owner's index before it evicts what that names",
+		edits: []edit{{ownersGo,
+			"\tif err := b.empty(ctx); err != nil || b.left[owner] || p.DryRun() {\n",
+			"\tp.Client().Del(ctx, index)\n\tif err := b.empty(ctx); err != nil || b.left[owner] || p.DryRun() {\n"}},
+		without:  []layer{noAudit},
+		scenario: "LeaderKilledBeforeItsScript",
+		checks:   []string{"C7"},
+	},
+	{
+		name: "NaiveJanitor",
+		what: "EXISTS, HGET, HDEL, one by one, in place of the guard",
+		edits: []edit{
+			{guardGo,
+				"\tctx = failpoint.HitPast(ctx, failpoint.BeforeScript)\n\tout, err := b.Body.script.Run(ctx, g.client, keys, args...).Slice()\n",
+				"\t_, _ = keys, args\n\tout, err := g.naive(ctx, b, owner)\n"},
+			{guardGo, "func parseAnswer(", naive + "func parseAnswer("},
+		},
+		scenario: "OwnerBackBeforeTheScript",
+		checks:   []string{"C1"},
+	},
+	{
+		name:     "NoBootTokens",
+		what:     "owner scripts do not compare boot tokens",
+		edits:    []edit{{ownerLua, "if token and #token == 26 and token > ARGV[2] then return { 'SUPERSEDED' } end\n", ""}},
+		scenario: "TwoProcessesOfOneID",
+		checks:   []string{"C3"},
+	},
+	{
+		name:     "CountedTwice",
+		what:     "the total grows by twice what was evicted",
+		edits:    []edit{{guardLua, "'evicted_total', deleted)", "'evicted_total', 2 * deleted)"}},
+		scenario: "KilledWithoutGoodbye",
+		checks:   []string{"C5"},
+	},
+	{
+		name:     "NothingHandedBack",
+		what:     "an owner hands back nothing that it does not hold",
+		edits:    []edit{{reconcileGo, "\tif d.claim == nil && !d.queued {\n", "\tif false {\n"}},
+		scenario: "RestartedUnderItsID",
+		checks:   []string{"C7"},
+	},
+}
+
+// naive is the janitor that one writes first: EXISTS, HGET, HDEL, one by one. Its paperwork is in order (a tick, a record
+// and the total with each delete), so that the checks find what it does and not what it does not write down.
+const naive = `func (g *Guard) naive(ctx context.Context, b Batch, owner string) ([]any, error) {
+	deleted := int64(0)
+	for i, imei := range b.Items {
+		n, err := g.client.Exists(ctx, owner).Result()
+		if err != nil {
+			return nil, err
+		}
+		holder, _ := g.client.HGet(ctx, g.layout.Registry(), imei).Result()
+		if n == 1 || holder != b.Owner {
+			continue
+		}
+		ctx = failpoint.HitPast(ctx, failpoint.BeforeScript)
+		id := BatchID{b.ID.Epoch, b.ID.N*MaxBatch + uint64(i)}
+		if _, err := g.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
+			p.HSet(ctx, g.layout.Witness(), "last", time.Now().UnixMilli())
+			p.XAdd(ctx, &redis.XAddArgs{Stream: g.layout.Audit(), ID: id.String(), Values: []any{"leader", g.leader, "owner", b.Owner,
+				"sweep", b.Sweep, "count", 1, "reowned", 0, "imeis", "[\"" + imei + "\"]"}})
+			p.HDel(ctx, g.layout.Registry(), imei)
+			p.SRem(ctx, g.layout.Devices(b.Owner), imei)
+			p.HIncrBy(ctx, g.layout.Witness(), "evicted_total", 1)
+			return nil
+		}); err != nil {
+			return nil, err
+		}
+		deleted++
+	}
+	return []any{string(Done), deleted, int64(0), "", int64(0)}, nil
+}
+
+`
+
+// changed returns the files of a mutant, or of the layers alone that it does without (mutated false), by path from the module's root.
+func (m mutant) changed(t *testing.T, mutated bool) map[string]string {
+	t.Helper()
+	var edits []edit
+	for _, l := range m.without {
+		edits = append(edits, l.edits...)
+	}
+	if mutated {
+		edits = append(edits, m.edits...)
+	}
+	files := make(map[string]string)
+	for _, e := range edits {
+		text, ok := files[e.file]
+		if !ok {
+			original, err := os.ReadFile(filepath.Join("..", e.file))
+			require.NoError(t, err)
+			text = string(original)
+		}
+		require.NotEqual(t, e.from, e.to)
+		require.Equal(t, 1, strings.Count(text, e.from), "mutant %s does not fit any more: in %s, %q", m.name, e.file, e.from)
+		files[e.file] = strings.Replace(text, e.from, e.to, 1)
+	}
+	return files
+}
+
+func TestEveryMutantStillFitsTheCode(t *testing.T) {
+	t.Parallel()
+	names := make(map[string]bool)
+	for _, m := range mutants {
+		require.False(t, names[m.name], "two mutants %s", m.name)
+		names[m.name] = true
+		require.NotEmpty(t, m.changed(t, true), m.name)
+		m.changed(t, false)
+		require.True(t, slices.ContainsFunc(matrix(), func(r row) bool { return r.name == m.scenario }), "mutant %s: no row %s", m.name, m.scenario)
+		require.NotEmpty(t, m.checks, m.name)
+		for _, c := range m.checks {
+			require.Regexp(t, regexp.MustCompile(`^C[1-8]$`), c)
+		}
+	}
+}
