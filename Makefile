@@ -4,22 +4,34 @@
 # its own, as an embedder's service is.
 modules := . $(patsubst %/go.mod,%,$(wildcard examples/*/go.mod))
 with_redis = REDIS_SERVER=$$(scripts/redis) && export REDIS_SERVER &&
+chaos = $(with_redis) ROLLCALL_REPORT=$(CURDIR)/.cache/chaos/$@
+long_chaos = ^TestEverythingAt
 tool = tool -modfile=$(CURDIR)/tools/go.mod
 
 .DEFAULT_GOAL := help
-.PHONY: help run test chaos bench fuzz lint redis
+.PHONY: help run test chaos chaos-short chaos-soak chaos-mutants bench fuzz lint redis
 
 help: ## Show the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
 
 run: ## Run a replica with everything in it, Redis included (settings: ARGS=-h)
 	@go run ./cmd/ingest $(ARGS)
 
-test: ## Run every test but the random storm with the race detector on a Redis of its own
-	@for module in $(modules); do scripts/test $$module -race -timeout 5m -skip '^TestEverythingAtOnce$$' ./... || exit 1; done
+test: ## Run every test with the race detector on a Redis of its own; of chaos what chaos-short is
+	@for module in $(modules); do scripts/test $$module -race -short -timeout 8m -skip '$(long_chaos)' ./... || exit 1; done
+	@scripts/test . -race -tags failpoints ./internal/failpoint/
 
-chaos: ## Run the fault scenarios and the random storm, telling what happens
-	@$(with_redis) go test -race -count=1 -v -timeout 10m ./chaos/
+chaos: ## Break things for about ten minutes: every row of the matrix, then everything at random
+	@$(chaos) ROLLCALL_DURATION=$(or $(DURATION),10m) go test -race -count=1 -v -timeout 40m ./chaos/
+
+chaos-short: ## Break things for a minute: the rows of the matrix that are part of test
+	@$(chaos) go test -race -count=1 -v -short -timeout 5m -run '^TestMatrix$$' ./chaos/
+
+chaos-soak: ## Break everything at random for DURATION (15m)
+	@$(chaos) ROLLCALL_DURATION=$(or $(DURATION),15m) go test -race -count=1 -v -timeout 24h -run '^TestEverythingAtRandom$$' ./chaos/
+
+chaos-mutants: ## Weaken the guarded code in each of the known ways; passes if the suite catches every one
+	@$(chaos) go test -count=1 -v -tags mutants -timeout 60m -run '^TestMutants$$' ./chaos/
 
 bench: ## Run the benchmarks
 	@$(with_redis) go test -run '^$$' -bench . -benchmem -timeout 30m ./...
@@ -36,6 +48,7 @@ lint: ## Check format, vet, staticcheck, documentation, modules, file sizes
 		go -C $$module $(tool) staticcheck ./... && \
 		(cd $$module && go $(tool) revive -config $(CURDIR)/tools/revive.toml -set_exit_status ./...) || exit 1; \
 	done
+	@go vet -tags failpoints,mutants ./... && go $(tool) staticcheck -tags failpoints,mutants ./...
 	@for module in $(modules) tools; do go -C $$module mod tidy -diff || exit 1; done
 	@long=$$(find . -name '*.go' -not -path './.cache/*' -exec awk 'END { if (NR > 500) print FILENAME ": " NR " lines" }' {} \;) && \
 		test -z "$$long" || { echo "over 500 lines: $$long"; exit 1; }
