@@ -46,6 +46,8 @@ func (f *failover) fail(w *world) {
 	epoch := w.Get(w.t.Context(), epochKey(w.Lease())).Val()
 	had := w.HGetAll(w.t.Context(), w.Registry()).Val()
 
+	// The primary is dead for good: what the lines hold back would land there, beside the history that goes on elsewhere.
+	w.server.Kill()
 	c := f.replica.Client()
 	require.NoError(w.t, c.ReplicaOf(w.t.Context(), "NO", "ONE").Err())
 	w.nextLife(f.replica, "failover")
