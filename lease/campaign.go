@@ -53,8 +53,10 @@ func (e *Elector) attempt(ctx context.Context) (*Term, time.Duration, error) {
 	case e.unsure != nil && h.Token == e.unsure.token:
 		l, err = e.adopt(ctx)
 	default:
-		if h.TTL >= 0 { // it may expire before the next look
-			wait = min(wait, h.TTL+rand.N(wakeJitter))
+		// Until it can expire there is nothing to see: of a release a waiter hears. That is a look in four fifths of a
+		// TTL, where many wait. Who does not hear, or sees a lease that may never end, looks more often.
+		if left := h.TTL + rand.N(wakeJitter); h.TTL >= 0 && (left < wait || e.hears.Load() && h.TTL <= e.pace.ttl()) {
+			wait = left
 		}
 		return nil, wait, e.watch(ctx, h)
 	}

@@ -21,7 +21,7 @@
 //
 //	                     free, won, epoch drawn
 //	┌──► campaigning ─────────────────────────────► leading ──┐
-//	│    look every TTL/5 ± 20 %,                   renew every TTL/3,
+//	│    look when the lease can expire,            renew every TTL/3,
 //	│    at once after a release                    after a failure every TTL/20
 //	│                                                         │ trust over · taken ·
 //	│  lead returned nil, or the term                         │ Resign · lead returned ·
@@ -30,6 +30,11 @@
 //	                                                          │ lead failed, or Run's
 //	                                                          ▼ context ended
 //	                                                        Run returns
+//
+// A waiter that sees a lease which is renewed every TTL/3 looks again after four fifths of a TTL on
+// average: of a release it is told. It looks every TTL/5 ± 20 % while it is not subscribed, after an
+// error, and at a lease that may never end. A release whose announcement was lost is found
+// when the lease could have expired.
 //
 // Leaving has one order, always: the term's context is cancelled, the work is
 // joined, the lease is released. While the work finishes the lease is renewed,

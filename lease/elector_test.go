@@ -183,18 +183,31 @@ func TestReleaseWakesTheWaitersAfterLongSilence(t *testing.T) {
 	})
 }
 
-func TestDeafWaiterFindsTheFreeLeaseByLooking(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bench) {
-		a := b.candidate("a").run(untilEnd)
-		await(b, a.terms)
-		waiter := b.candidate("b").run(untilEnd)
-		time.Sleep(10 * time.Second)
-		a.line.breaksOnce("announce", drop)
-		a.stop()
-		released := time.Now()
-		await(b, waiter.terms)
-		require.LessOrEqual(t, time.Since(released), b.ttl*6/25, "one retry")
-	})
+func TestAReleaseThatWasNotHeardIsFoundByLooking(t *testing.T) {
+	bounds := map[string]struct {
+		deaf   bool
+		within func(ttl time.Duration) time.Duration
+	}{
+		"a deaf waiter looks often":                       {true, func(ttl time.Duration) time.Duration { return ttl * 6 / 25 }},
+		"one that believes to hear, when it could expire": {false, func(ttl time.Duration) time.Duration { return ttl + wakeJitter }},
+	}
+	for name, c := range bounds {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bench) {
+				a := b.candidate("a").run(untilEnd)
+				await(b, a.terms)
+				waiter := b.candidate("b").run(untilEnd)
+				time.Sleep(10 * time.Second)
+				waiter.hears.Store(!c.deaf)
+				time.Sleep(b.ttl)
+				a.line.breaksOnce("announce", drop)
+				a.stop()
+				released := time.Now()
+				await(b, waiter.terms)
+				require.LessOrEqual(t, time.Since(released), c.within(b.ttl))
+			})
+		})
+	}
 }
 
 func TestResignedLeaderStandsBack(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// announce tells the waiters that the lease is free. They find out without it,
-// one retry interval later.
+// announce tells the waiters that the lease is free. They find out without it
+// when it could have expired.
 func (e *Elector) announce(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, e.pace.part())
 	defer cancel()
@@ -22,8 +22,8 @@ func (e *Elector) announce(ctx context.Context) {
 }
 
 // listen hears of releases, in a goroutine, until ctx ends or stop is called,
-// which waits for it. Being deaf costs nothing but a retry interval: errors are
-// for those who look closely.
+// which waits for it. Who is deaf looks at the lease more often: errors are for those
+// who look closely.
 func (e *Elector) listen(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
@@ -50,6 +50,7 @@ func (e *Elector) listen(ctx context.Context) (stop func()) {
 func (e *Elector) hear(ctx context.Context) error {
 	sub := e.client.Subscribe(ctx, e.channel)
 	defer sub.Close()
+	defer e.hears.Store(false)
 	// A read under way does not heed ctx; closing its connection ends it.
 	defer context.AfterFunc(ctx, func() { _ = sub.Close() })()
 
@@ -65,6 +66,9 @@ func (e *Elector) hear(ctx context.Context) error {
 		}
 		if err != nil {
 			return err
+		}
+		if _, begun := msg.(*redis.Subscription); begun {
+			e.hears.Store(true)
 		}
 		switch msg.(type) {
 		// A subscription that has just begun may have missed a release.
