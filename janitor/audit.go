@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
 const (
@@ -15,6 +17,8 @@ const (
 	runIDFresh = time.Second
 	// scanStarts is how often a scan may begin anew in one pass.
 	scanStarts = 3
+	// yieldFor is how long a yielding audit waits before it looks again.
+	yieldFor = 50 * time.Millisecond
 )
 
 var errRestarted = errors.New("janitor: server changed during the scan")
@@ -46,9 +50,15 @@ func (s registrySweep) scan(ctx context.Context, p *Pass) error {
 	if err != nil {
 		return err
 	}
+	if err := p.expect(ctx, redis.Pipeliner.HLen, p.Layout().Registry()); err != nil {
+		return err
+	}
 	asked := time.Now()
 	b := newBasket(p)
 	for cursor := uint64(0); ; {
+		if err := p.yield(ctx); err != nil {
+			return err
+		}
 		var page []string
 		err := p.Call(ctx, func(ctx context.Context) (err error) {
 			page, cursor, err = p.Client().HScan(ctx, p.Layout().Registry(), cursor, "", int64(p.PageSize())).Result()
@@ -74,6 +84,20 @@ func (s registrySweep) scan(ctx context.Context, p *Pass) error {
 			return b.empty(ctx)
 		}
 	}
+}
+
+// yield lets the quick way finish: what it sweeps need not be scanned meanwhile, and both share Redis' time. It takes half an
+// interval of a pass at most, so that the quick way cannot keep the audit from whom it does not find.
+func (p *Pass) yield(ctx context.Context) error {
+	most := p.t.j.cfg.Interval / 2
+	for p.t.busy() && p.yielded < most && !p.DryRun() {
+		d := min(yieldFor, most-p.yielded)
+		if !wait.For(ctx, d) {
+			return context.Cause(ctx)
+		}
+		p.yielded += d
+	}
+	return nil
 }
 
 // page judges the owners of one page and puts what names a dead one into the basket.

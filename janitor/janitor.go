@@ -26,10 +26,12 @@ type Janitor struct {
 	elector  *lease.Elector
 	listener *listener
 	ledger   *ledger
+	small    *latency               // what a small call takes
 	tenure   atomic.Pointer[tenure] // nil while not leading
 
 	mu      sync.Mutex
-	reports map[string]Report // the last of each sweep
+	reports map[string]Report    // the last of each sweep
+	passes  map[string]*progress // under way
 }
 
 // New returns a Janitor, or all that is wrong with the configuration. It does not talk to Redis.
@@ -46,7 +48,9 @@ func New(c Config) (*Janitor, error) {
 		sweeps:   append([]Sweep{ownersSweep{every: min(ownersInterval, c.Interval)}, registrySweep{}}, c.Sweeps...),
 		log:      c.Logger.With("instance", reg.Instance()),
 		guard:    registry.NewGuard(c.Client, c.Control, reg.Layout(), reg.Gap(), reg.Warm(), reg.Instance()),
+		small:    &latency{},
 		reports:  map[string]Report{},
+		passes:   map[string]*progress{},
 	}
 	j.listener = newListener(j.guard, reg.Gap(), j.log)
 	j.ledger = newLedger(j.guard, j.deleted)
@@ -56,7 +60,9 @@ func New(c Config) (*Janitor, error) {
 		names[i] = s.Name()
 	}
 	var err error
-	j.metrics, err = newMetrics(c.Registerer, gauges{leader: j.leading, epoch: j.epoch, witness: j.listened}, names)
+	j.metrics, err = newMetrics(c.Registerer, gauges{
+		leader: j.leading, epoch: j.epoch, witness: j.listened, share: j.sharing, progress: j.progressing,
+	}, names)
 	if err != nil {
 		return nil, fmt.Errorf("janitor: metrics: %w", err)
 	}
@@ -119,9 +125,13 @@ func (j *Janitor) lookAround(ctx context.Context) {
 	if err != nil {
 		return
 	}
+	begun := time.Now()
 	paused, err := readPause(ctx, j.cfg.Control, j.layout)
 	if err != nil {
 		return
+	}
+	if now := time.Now(); j.tenure.Load() == nil { // so that who wins knows what is usual
+		j.small.saw(now.Sub(begun), now)
 	}
 	j.listener.observed(holder, paused)
 	if t := j.tenure.Load(); t != nil {
@@ -145,9 +155,21 @@ func (j *Janitor) reported(r Report) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.reports[r.Sweep] = r
+	delete(j.passes, r.Sweep)
 }
 
-// leading, epoch and listened are gauges.
+func (j *Janitor) begun(g *progress) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.passes[g.p.Sweep] = g
+}
+
+// ping is the small call that is measured while sweeps make others.
+func (j *Janitor) ping(ctx context.Context) error {
+	return j.cfg.Control.PTTL(ctx, j.layout.Heartbeat(j.instance)).Err()
+}
+
+// leading, epoch, listened, sharing and progressing are gauges.
 
 func (j *Janitor) leading() float64 {
 	if _, ok := j.elector.Term(); ok {
@@ -166,3 +188,22 @@ func (j *Janitor) epoch() float64 {
 }
 
 func (j *Janitor) listened() float64 { return j.listener.listening(time.Now()).Seconds() }
+
+func (j *Janitor) sharing() float64 {
+	t := j.tenure.Load()
+	if t == nil || !t.term.Valid() {
+		return 0
+	}
+	share, _ := t.pace.share()
+	return share
+}
+
+func (j *Janitor) progressing(sweep string) float64 {
+	j.mu.Lock()
+	g := j.passes[sweep]
+	j.mu.Unlock()
+	if g == nil {
+		return 0
+	}
+	return g.get(time.Now()).Ratio()
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -25,6 +26,8 @@ const (
 const (
 	// existsSlice is how many heartbeats one pipeline asks for: about 0.3 ms of Redis' time.
 	existsSlice = 500
+	// PTTL's answers that are no time: a key that never expires, and one that is not there.
+	ttlNone, ttlAbsent = time.Duration(-1), time.Duration(-2)
 	// maxInstanceID: no host name or pod name is longer.
 	maxInstanceID = 256
 	// maxJudged bounds a pass' memory of judged owners; beyond it, which takes a registry full of
@@ -33,22 +36,15 @@ const (
 )
 
 // heartbeats asks for the owners' heartbeats, in slices, a bounded number of them at once. Its answer
-// names every owner. It fails only if nothing at all could be read: then Redis is away, and not an owner
-// odd.
-func (j *Janitor) heartbeats(ctx context.Context, owners []string) (map[string]Liveness, error) {
-	answer := make(map[string]Liveness, len(owners))
+// names every owner; left is how long each heartbeat that expires has yet. It fails only if nothing at all could be
+// read: then Redis is away, and not an owner odd.
+func (j *Janitor) heartbeats(ctx context.Context, owners []string) (answer map[string]Liveness, left map[string]time.Duration, err error) {
+	answer, left = make(map[string]Liveness, len(owners)), make(map[string]time.Duration, len(owners))
 	asked := make([]string, 0, len(owners))
 	for _, id := range owners {
-		switch {
-		case id == j.instance:
-			// This replica lives, whatever Redis says; should its heartbeat be absent, the guard
-			// takes that as a doubt.
-			answer[id] = Alive
-		case plausible(id):
+		answer[id] = Unreadable
+		if plausible(id) {
 			asked = append(asked, id)
-			fallthrough
-		default:
-			answer[id] = Unreadable
 		}
 	}
 
@@ -66,9 +62,12 @@ func (j *Janitor) heartbeats(ctx context.Context, owners []string) (map[string]L
 			mu.Lock()
 			defer mu.Unlock()
 			errs = append(errs, err)
-			for i, liveness := range found {
-				answer[slice[i]] = liveness
-				if liveness != Unreadable {
+			for i, beat := range found {
+				answer[slice[i]] = beat.Liveness
+				if beat.left > 0 {
+					left[slice[i]] = beat.left
+				}
+				if beat.Liveness != Unreadable {
 					read++
 				}
 			}
@@ -76,37 +75,51 @@ func (j *Janitor) heartbeats(ctx context.Context, owners []string) (map[string]L
 	}
 	workers.Wait()
 	if err := errors.Join(errs...); err != nil && read == 0 {
-		return nil, fmt.Errorf("janitor: judge owners: %w", err)
+		return nil, nil, fmt.Errorf("janitor: judge owners: %w", err)
 	}
-	return answer, nil
+	if _, asked := answer[j.instance]; asked {
+		// This replica lives, whatever Redis says; should its heartbeat be absent, the guard
+		// takes that as a doubt.
+		answer[j.instance] = Alive
+	}
+	return answer, left, nil
+}
+
+// heartbeat is what one owner's heartbeat says.
+type heartbeat struct {
+	Liveness
+	left time.Duration // of its life; 0: it never expires, or is not there
 }
 
 // exists asks for one slice in one round trip. Each owner has a command of its own: in one EXISTS of many keys an
-// error, or a key on another node, would be read as somebody's absence.
-func (j *Janitor) exists(ctx context.Context, owners []string) ([]Liveness, error) {
+// error, or a key on another node, would be read as somebody's absence. PTTL says as much as EXISTS at the same cost, and
+// for how long yet.
+func (j *Janitor) exists(ctx context.Context, owners []string) ([]heartbeat, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	pipe := j.cfg.Client.Pipeline()
-	cmds := make([]*redis.IntCmd, len(owners))
+	cmds := make([]*redis.DurationCmd, len(owners))
 	for i, id := range owners {
-		cmds[i] = pipe.Exists(ctx, j.layout.Heartbeat(id))
+		cmds[i] = pipe.PTTL(ctx, j.layout.Heartbeat(id))
 	}
 	_, err := pipe.Exec(ctx)
-	found := make([]Liveness, len(owners))
+	found := make([]heartbeat, len(owners))
 	failed := false
 	for i, cmd := range cmds {
-		switch n, err := cmd.Result(); {
+		switch left, err := cmd.Result(); {
 		case err != nil:
 			failed = true
-		case n == 1:
-			found[i] = Alive
-		case n == 0:
-			found[i] = Dead
+		case left >= 0:
+			found[i] = heartbeat{Alive, left}
+		case left == ttlNone:
+			found[i] = heartbeat{Liveness: Alive}
+		case left == ttlAbsent:
+			found[i] = heartbeat{Liveness: Dead}
 		}
 	}
 	if err != nil && !failed {
 		// The connection was refused (a wrong password): only the pipeline knows, and each command
-		// looks as if it had been answered 0.
+		// looks as if it had been answered.
 		clear(found)
 	}
 	return found, err

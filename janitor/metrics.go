@@ -47,6 +47,7 @@ type metrics struct {
 	success     *prometheus.GaugeVec
 	held        *prometheus.CounterVec
 	scanned     *prometheus.CounterVec
+	throttled   *prometheus.CounterVec
 
 	mu    sync.Mutex
 	owner map[string]time.Time // series of evicted, and when each last grew
@@ -56,7 +57,8 @@ type metrics struct {
 // gauges are asked at each scrape, so that a process woken from a pause never says what was
 // true before it.
 type gauges struct {
-	leader, epoch, witness func() float64
+	leader, epoch, witness, share func() float64
+	progress                      func(sweep string) float64
 }
 
 // newMetrics registers with reg, or nowhere if it is nil.
@@ -64,8 +66,8 @@ func newMetrics(reg prometheus.Registerer, g gauges, sweeps []string) (*metrics,
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
-	gauge := func(name, help string, f func() float64) prometheus.Collector {
-		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, f)
+	gauge := func(name, help string, labels prometheus.Labels, f func() float64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels}, f)
 	}
 	m := &metrics{
 		transitions: counter("janitor_lease_transitions_total", "Terms acquired, lost, released.", "event"),
@@ -84,18 +86,26 @@ func newMetrics(reg prometheus.Registerer, g gauges, sweeps []string) (*metrics,
 		}, []string{"sweep"}),
 		held:    counter("janitor_held_total", "Passes held, by reason.", "reason"),
 		scanned: counter("janitor_scanned_total", "Elements looked at.", "sweep"),
-		owner:   map[string]time.Time{},
+		throttled: counter("janitor_throttled_seconds_total",
+			"Rest taken beyond what the configured share asks for, by reason.", "reason"),
+		owner: map[string]time.Time{},
 	}
 	m.zero(sweeps)
 	if reg == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{
-		m.transitions, m.evicted, m.spared, m.duration, m.passes, m.success, m.held, m.scanned,
-		gauge("janitor_leader", "1 while this process leads.", g.leader),
-		gauge("janitor_lease_epoch", "Epoch of the newest term known here.", g.epoch),
-		gauge("janitor_witness_seconds", "How long Redis has been listened to without a doubt; 0 if this process does not know.", g.witness),
-	} {
+	all := []prometheus.Collector{
+		m.transitions, m.evicted, m.spared, m.duration, m.passes, m.success, m.held, m.scanned, m.throttled,
+		gauge("janitor_leader", "1 while this process leads.", nil, g.leader),
+		gauge("janitor_lease_epoch", "Epoch of the newest term known here.", nil, g.epoch),
+		gauge("janitor_witness_seconds", "How long Redis has been listened to without a doubt; 0 if this process does not know.", nil, g.witness),
+		gauge("janitor_redis_share", "Share of Redis' time that sweeping may take now; 0 unless this process leads.", nil, g.share),
+	}
+	for _, s := range sweeps {
+		all = append(all, gauge("janitor_pass_progress_ratio", "How much of the pass under way is done; 0 between passes.",
+			prometheus.Labels{"sweep": s}, func() float64 { return g.progress(s) }))
+	}
+	for _, c := range all {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}
@@ -113,6 +123,9 @@ func (m *metrics) zero(sweeps []string) {
 	}
 	for _, r := range heldReasons {
 		m.held.WithLabelValues(r)
+	}
+	for _, r := range []string{throttledLatency, throttledHeartbeat} {
+		m.throttled.WithLabelValues(r)
 	}
 	for _, s := range sweeps {
 		m.scanned.WithLabelValues(s)
@@ -132,6 +145,11 @@ func (m *metrics) passed(r *Report) {
 	case Held:
 		m.held.WithLabelValues(r.Reason).Inc()
 	}
+}
+
+// throttledFor counts rest that the setting does not ask for.
+func (m *metrics) throttledFor(reason string, rest float64) {
+	m.throttled.WithLabelValues(reason).Add(rest)
 }
 
 // evictedFrom counts entries of a dead owner, and drops the series that have had their time.

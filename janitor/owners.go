@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
@@ -31,6 +33,13 @@ func (s ownersSweep) Pass(ctx context.Context, p *Pass) error {
 	if err := p.Ready(ctx); err != nil {
 		return err
 	}
+	indexes := make([]string, len(fallen))
+	for i, owner := range fallen {
+		indexes[i] = p.Layout().Devices(owner)
+	}
+	if err := p.expect(ctx, redis.Pipeliner.SCard, indexes...); err != nil {
+		return err
+	}
 	for _, owner := range fallen {
 		if err := s.sweep(ctx, p, owner); err != nil {
 			return err
@@ -54,6 +63,7 @@ func (ownersSweep) find(ctx context.Context, p *Pass) ([]string, error) {
 			return nil, err
 		}
 	}
+	p.Expect(len(roster))
 	p.Scanned(len(roster))
 	var fallen []string
 	for id, liveness := range roster {
@@ -70,37 +80,36 @@ func (ownersSweep) find(ctx context.Context, p *Pass) ([]string, error) {
 // sweep evicts what an owner's index names, and takes the owner off the roster when nothing is left there.
 func (ownersSweep) sweep(ctx context.Context, p *Pass, owner string) error {
 	var (
-		index  = p.Layout().Devices(owner)
-		b      = newBasket(p)
-		taken  bool
-		cursor uint64
+		index = p.Layout().Devices(owner)
+		b     = newBasket(p)
+		taken bool
 	)
-	for {
-		var imeis []string
-		err := p.Call(ctx, func(ctx context.Context) (err error) {
-			imeis, cursor, err = p.Client().SScan(ctx, index, cursor, "", int64(p.PageSize())).Result()
-			return err
-		})
-		if failedInside(err) { // no set: kept, and the audit says so too
+	pages, stop := p.t.members(ctx, index)
+	defer stop()
+	for page := range pages {
+		if failedInside(page.err) { // no set: kept, and the audit says so too
 			p.Spared(SparedUnreadable, 1)
 			return nil
 		}
-		if err != nil {
-			return err
+		if page.err != nil {
+			return page.err
 		}
-		p.Scanned(len(imeis))
-		if !taken && len(imeis) > 0 && !p.DryRun() { // an owner without an index is the audit's
+		p.Scanned(len(page.items))
+		if !taken && len(page.items) > 0 && !p.DryRun() { // an owner without an index is the audit's
 			taken = true
 			defer p.t.takeUp(owner)()
 		}
-		for _, imei := range imeis {
+		for _, imei := range page.items {
 			if err := b.add(ctx, owner, imei); err != nil {
 				return err
 			}
 		}
-		if cursor == 0 || b.left[owner] {
+		if b.left[owner] {
 			break
 		}
+	}
+	if ctx.Err() != nil { // the pages may have ended for that
+		return context.Cause(ctx)
 	}
 	if err := b.empty(ctx); err != nil || b.left[owner] || p.DryRun() {
 		return err

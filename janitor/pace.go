@@ -11,41 +11,161 @@ import (
 const (
 	// paceGrain: shorter waits are saved up, since a timer costs more than they are worth.
 	paceGrain = time.Millisecond
-	// paceLimit is the longest that one call is atoned for: a Redis that stood still for seconds is
-	// not relieved by a sweep that sleeps for a minute.
+	// paceLimit is the longest that one call is atoned for, and restLimit the longest that is rested at a
+	// time: a Redis that stood still for seconds is not relieved by a sweep that sleeps for a minute.
 	paceLimit = time.Second
+	restLimit = 3 * time.Second
+	// pingEvery is how often a small call is made to measure it, while sweeps make others.
+	pingEvery = 100 * time.Millisecond
+	// thinFresh is for how long a look at the heartbeats is good.
+	thinFresh = 3 * time.Second
 )
 
-// pace keeps the share of Redis' time that all sweeps of a term take together below a bound: a call that
-// took d is followed by rest for d * (1/share - 1). The time is taken here, the network's
-// included, so that the share errs on the small side.
+// pace keeps the share of Redis' time that all sweeps of a term take together below a bound: after a time d
+// with calls of theirs under way none may begin for d * (1/share - 1). The time is taken here, the network's
+// included, and Redis works for nobody in less, so that the share errs on the small side. The bound is
+// throttle's, which falls while others suffer. All but enter is pure: told what happened when.
 type pace struct {
-	rest float64 // owed for each unit of work
+	ping  func(ctx context.Context) error   // a small call; nil: none is measured
+	small *latency                          // what it takes
+	extra func(reason string, rest float64) // told the seconds of rest that a throttle adds
+	gate  chan struct{}                     // a lock that a context can end the wait for: who rests, rests for all
 
-	mu  sync.Mutex
-	due time.Time // all rest that is owed has been taken by then
+	mu       sync.Mutex
+	throttle throttle
+	underway int           // calls
+	mark     time.Time     // the time up to there has been charged
+	owed     time.Duration // rest; a little less than none where a timer came late
+	pinged   time.Time
+	thin     time.Time // when a heartbeat was last found short of life; zero: none is
 }
 
-func newPace(share float64) *pace { return &pace{rest: 1/share - 1} }
+func newPace(share float64, small *latency) *pace {
+	return &pace{
+		small: small, extra: func(string, float64) {},
+		gate: make(chan struct{}, 1), throttle: throttle{most: share, share: share},
+	}
+}
 
-// owe adds the rest for a call that took d and ended at now, and returns how long to wait for all
-// that is owed; 0 while that is too short to bother.
-func (p *pace) owe(d time.Duration, now time.Time) time.Duration {
+// enter waits until a call may begin, or for ctx' end. The caller makes the call and then leaves.
+func (p *pace) enter(ctx context.Context) (leave func(), err error) {
+	select {
+	case p.gate <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	defer func() { <-p.gate }()
+	for {
+		rest, ping := p.rest(time.Now())
+		switch {
+		case ping:
+			p.measure(ctx)
+		case rest == 0:
+			p.begin(time.Now())
+			return func() { p.end(time.Now()) }, nil
+		case !wait.For(ctx, rest):
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// measure makes a small call. What fails is no measure: the sweep's own calls will tell.
+func (p *pace) measure(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	begun := time.Now()
+	err := p.ping(ctx)
+	now := time.Now()
+	if err == nil {
+		p.small.saw(now.Sub(begun), now)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.due.Before(now.Add(-paceGrain)) { // long idle: nothing is owed
-		p.due = now
-	}
-	p.due = p.due.Add(time.Duration(float64(min(d, paceLimit)) * p.rest))
-	if wait := p.due.Sub(now); wait >= paceGrain {
-		return wait
-	}
-	return 0
+	p.pinged = now
+	p.adapt(now)
 }
 
-// spend rests for a call that took d, or until ctx ends.
-func (p *pace) spend(ctx context.Context, d time.Duration) {
-	if rest := p.owe(d, time.Now()); rest > 0 {
-		wait.For(ctx, rest)
+// looked takes whether some heartbeat was found short of life.
+func (p *pace) looked(thin bool, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.thin = (time.Time{}); thin {
+		p.thin = now
 	}
+	p.adapt(now)
+}
+
+// adapt sets the share anew. Caller holds mu.
+func (p *pace) adapt(now time.Time) {
+	reason := ""
+	switch {
+	case !p.thin.IsZero() && now.Sub(p.thin) < thinFresh:
+		reason = throttledHeartbeat
+	case p.small.strained(now):
+		reason = throttledLatency
+	}
+	p.throttle.step(now, reason)
+}
+
+// rest is how long to wait before a call may begin, 0 while that is too short to bother; or that a small call is to
+// be measured first, which makes sense only while none of ours is in its way.
+func (p *pace) rest(now time.Time) (rest time.Duration, ping bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.charge(now)
+	next := pingEvery - now.Sub(p.pinged)
+	if p.ping != nil && p.underway == 0 && next <= 0 {
+		return 0, true
+	}
+	rest = p.owed
+	if rest < paceGrain {
+		return 0, false
+	}
+	if p.ping != nil && next > paceGrain { // to measure in long rests too
+		rest = min(rest, next)
+	}
+	return rest, false
+}
+
+// begin and end note that a call is under way.
+func (p *pace) begin(now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.charge(now)
+	p.underway++
+}
+
+func (p *pace) end(now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.charge(now)
+	p.underway--
+}
+
+// charge brings the debt up to now: time with calls under way adds to it, other time pays it off. Caller holds mu.
+func (p *pace) charge(now time.Time) {
+	if now.Before(p.mark) { // who took the time first may come last
+		return
+	}
+	passed := now.Sub(p.mark)
+	p.mark = now
+	if p.underway == 0 {
+		if p.owed -= passed; p.owed < -paceGrain { // long idle: old rest is no credit
+			p.owed = 0
+		}
+		return
+	}
+	t, worked := &p.throttle, min(passed, paceLimit).Seconds()
+	rest := worked * (1/t.share - 1)
+	p.owed = min(p.owed+time.Duration(rest*float64(time.Second)), restLimit)
+	if t.share < t.most {
+		p.extra(t.reason, rest-worked*(1/t.most-1))
+	}
+}
+
+// share is what sweeps may take now, and why it is less than the setting; "" if it is not.
+func (p *pace) share() (share float64, reason string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.throttle.share, p.throttle.reason
 }

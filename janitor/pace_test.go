@@ -1,11 +1,24 @@
 package janitor
 
 import (
+	"context"
+	"errors"
+	"math/rand/v2"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/sourcegraph/conc"
 	"github.com/stretchr/testify/require"
 )
+
+// call has a call of length d go through the pace at now, and returns what is to be rested after it.
+func (p *pace) call(now time.Time, d time.Duration) time.Duration {
+	p.begin(now)
+	p.end(now.Add(d))
+	rest, _ := p.rest(now.Add(d))
+	return rest
+}
 
 func TestPaceOwesRestForWork(t *testing.T) {
 	t.Parallel()
@@ -14,18 +27,19 @@ func TestPaceOwesRestForWork(t *testing.T) {
 		calls []time.Duration // one after the other, each after all rest was taken
 		rests []time.Duration
 	}{
-		"a quarter rests three times as long":      {0.25, []time.Duration{2 * time.Millisecond}, []time.Duration{6 * time.Millisecond}},
-		"the whole share never rests":              {1, []time.Duration{time.Second}, []time.Duration{0}},
+		"a quarter rests three times as long":      {0.25, ms(2), ms(6)},
+		"the whole share never rests":              {1, []time.Duration{time.Second}, ms(0)},
 		"too short to bother is saved up":          {0.5, ms(0.4, 0.4, 0.4), ms(0, 0, 1.2)},
 		"a stall is atoned for by its limit alone": {0.5, []time.Duration{time.Minute}, []time.Duration{paceLimit}},
+		"and nothing by more than this":            {0.01, []time.Duration{time.Minute}, []time.Duration{restLimit}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p, now := newPace(c.share), time.Now()
-			for i, call := range c.calls {
-				rest := p.owe(call, now)
+			p, now := newPace(c.share, &latency{}), time.Now()
+			for i, d := range c.calls {
+				rest := p.call(now, d)
 				require.InDelta(t, c.rests[i].Seconds(), rest.Seconds(), 1e-6)
-				now = now.Add(rest)
+				now = now.Add(d + rest)
 			}
 		})
 	}
@@ -33,10 +47,201 @@ func TestPaceOwesRestForWork(t *testing.T) {
 
 func TestPaceIsSharedByAllWhoWork(t *testing.T) {
 	t.Parallel()
-	p, now := newPace(0.5), time.Now()
-	require.Equal(t, 10*time.Millisecond, p.owe(10*time.Millisecond, now))
-	require.Equal(t, 20*time.Millisecond, p.owe(10*time.Millisecond, now), "the second waits for the first's rest too")
-	require.Equal(t, 10*time.Millisecond, p.owe(10*time.Millisecond, now.Add(time.Hour)), "old rest is no credit")
+	p, now := newPace(0.5, &latency{}), time.Now()
+	p.begin(now)
+	p.begin(now.Add(4 * time.Millisecond))
+	p.end(now.Add(8 * time.Millisecond))
+	p.end(now.Add(12 * time.Millisecond))
+	rest, _ := p.rest(now.Add(12 * time.Millisecond))
+	require.Equal(t, 12*time.Millisecond, rest, "calls side by side take no more of Redis than there is")
+	rest, _ = p.rest(now.Add(time.Hour))
+	require.Zero(t, rest)
+	require.Equal(t, 10*time.Millisecond, p.call(now.Add(time.Hour), 10*time.Millisecond), "old rest is no credit")
+}
+
+// Three sweeps side by side, calls and pauses of all lengths, on a clock of its own.
+func TestNoSecondHasMoreThanTheShare(t *testing.T) {
+	t.Parallel()
+	for _, share := range []float64{0.05, 0.25, 0.6, 1} {
+		synctest.Test(t, func(t *testing.T) {
+			p := newPace(share, &latency{})
+			ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+			defer stop()
+			server := make(chan struct{}, 1)
+			var busy []sample // calls on the server: when they began, and what they took
+			var sweeps conc.WaitGroup
+			for seed := range uint64(3) {
+				sweeps.Go(func() {
+					rnd := rand.New(rand.NewPCG(seed, 1))
+					for ctx.Err() == nil {
+						leave, err := p.enter(ctx)
+						if err != nil {
+							return
+						}
+						server <- struct{}{}
+						d := time.Duration(rnd.IntN(int(2 * time.Millisecond)))
+						busy = append(busy, sample{d, time.Now()})
+						time.Sleep(d)
+						<-server
+						leave()
+						time.Sleep(time.Duration(rnd.IntN(int(time.Millisecond))))
+					}
+				})
+			}
+			sweeps.Wait()
+			var all time.Duration
+			for i, first := range busy {
+				all += first.took
+				var taken time.Duration
+				for _, c := range busy[i:] {
+					if !c.at.Before(first.at.Add(time.Second)) {
+						break
+					}
+					taken += c.took
+				}
+				// One call of each begins before the rest is known, and rests below the grain are saved up.
+				require.LessOrEqual(t, taken.Seconds(), share+3*0.002+paceGrain.Seconds())
+			}
+			require.Greater(t, all.Seconds()/20, share*0.5, "and the share is made use of")
+		})
+	}
+}
+
+func TestWhoWaitsForItsTurnStopsWithItsContext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newPace(0.1, &latency{})
+		leave, err := p.enter(t.Context())
+		require.NoError(t, err)
+		time.Sleep(100 * time.Millisecond)
+		leave()
+		over := errors.New("over")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		var waiting conc.WaitGroup
+		for range 2 { // one rests, the other waits for it
+			waiting.Go(func() {
+				_, err := p.enter(ctx)
+				require.ErrorIs(t, err, over)
+			})
+		}
+		time.Sleep(10 * time.Millisecond)
+		begun := time.Now()
+		cancel(over)
+		waiting.Wait()
+		require.Zero(t, time.Since(begun))
+	})
+}
+
+// world is a Redis of which a second client takes a part: whoever calls meets it at work that often.
+type world struct {
+	p    *pace
+	rnd  *rand.Rand
+	load float64
+	net  time.Duration
+	odd  time.Duration // one small call takes so much longer
+}
+
+func newWorld(share float64) *world {
+	w := &world{rnd: rand.New(rand.NewPCG(1, 2)), net: 100 * time.Microsecond}
+	w.p = newPace(share, &latency{})
+	w.p.ping = func(context.Context) error {
+		d := w.net + time.Duration(w.rnd.IntN(int(30*time.Microsecond))) + w.odd
+		w.odd = 0
+		if w.rnd.Float64() < w.load { // it is in the middle of a call of a millisecond
+			d += time.Duration(w.rnd.IntN(int(time.Millisecond)))
+		}
+		time.Sleep(d)
+		return nil
+	}
+	return w
+}
+
+// sweep calls for so long, and returns what share it was allowed at its end, and at least and most in between.
+func (w *world) sweep(t *testing.T, d time.Duration) (last, least, most float64) {
+	least = 1
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		leave, err := w.p.enter(t.Context())
+		require.NoError(t, err)
+		time.Sleep(w.net + time.Millisecond/2)
+		leave()
+		last, _ = w.p.share()
+		least, most = min(least, last), max(most, last)
+	}
+	return last, least, most
+}
+
+func TestSweepingYieldsToASecondClientAndComesBack(t *testing.T) {
+	t.Parallel()
+	for _, share := range []float64{0.25, 1} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(share)
+			_, least, most := w.sweep(t, 10*time.Second)
+			require.InDelta(t, share, least, 0, "nothing is wrong")
+			require.InDelta(t, share, most, 0)
+
+			w.load = 0.6
+			last, least, _ := w.sweep(t, 2*time.Second)
+			require.LessOrEqual(t, last, share/3, "felt within two seconds")
+			require.GreaterOrEqual(t, least, share*throttleLeast)
+			_, _, most = w.sweep(t, time.Minute)
+			require.LessOrEqual(t, most, share/2, "and for as long as it lasts, without swinging")
+			_, reason := w.p.share()
+			require.Equal(t, throttledLatency, reason)
+
+			w.load = 0
+			last, _, _ = w.sweep(t, 8*time.Second)
+			require.InDelta(t, share, last, 0)
+			_, reason = w.p.share()
+			require.Empty(t, reason)
+		})
+	}
+}
+
+func TestOneSlowCallDoesNotMatter(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(0.25)
+		for range 20 {
+			w.odd = 100 * time.Millisecond
+			_, least, _ := w.sweep(t, 2*time.Second)
+			require.InDelta(t, 0.25, least, 0)
+		}
+	})
+}
+
+func TestASlowNetworkIsNoLoad(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(0.25)
+		w.net = 40 * time.Millisecond
+		_, least, _ := w.sweep(t, 20*time.Second)
+		require.InDelta(t, 0.25, least, 0)
+		w.net = 60 * time.Millisecond // by another way, from now on
+		w.sweep(t, 10*time.Second)
+		w.net = 70 * time.Millisecond
+		w.sweep(t, (usualSpans+1)*usualSpan)
+		last, least, _ := w.sweep(t, 20*time.Second)
+		require.InDelta(t, 0.25, last, 0, "it is what the network is like")
+		require.InDelta(t, 0.25, least, 0)
+	})
+}
+
+func TestAHeartbeatThatComesLateSlowsSweeping(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(0.25)
+		w.sweep(t, time.Second)
+		for range 20 {
+			w.p.looked(true, time.Now())
+			w.sweep(t, 100*time.Millisecond)
+		}
+		share, reason := w.p.share()
+		require.InDelta(t, 0.05, share, 1e-9)
+		require.Equal(t, throttledHeartbeat, reason)
+		w.p.looked(false, time.Now())
+		last, _, _ := w.sweep(t, 8*time.Second)
+		require.InDelta(t, 0.25, last, 0)
+	})
 }
 
 func ms(all ...float64) []time.Duration {

@@ -39,27 +39,34 @@ type reaper struct {
 	term   *lease.Term
 	ledger *ledger
 	permit func(ctx context.Context, owner string) error // paused, brake: asked before each batch
-	end    context.CancelCauseFunc                       // ends the term
+	pace   *pace
+	end    context.CancelCauseFunc // ends the term
 
 	turn    chan struct{} // a lock that a context can end the wait for
 	n       uint64        // of the last batch; held by turn
+	took    time.Duration // the last request, to its reply; held by turn
 	pending *registry.Batch
 }
 
-func newReaper(guard *registry.Guard, term *lease.Term, l *ledger, end context.CancelCauseFunc) *reaper {
-	return &reaper{guard: guard, term: term, ledger: l, end: end, turn: make(chan struct{}, 1)}
+func newReaper(guard *registry.Guard, term *lease.Term, l *ledger, p *pace, end context.CancelCauseFunc) *reaper {
+	return &reaper{guard: guard, term: term, ledger: l, pace: p, end: end, turn: make(chan struct{}, 1)}
 }
 
-// reap asks for one batch and says what the server did, and how long it took, waiting for the turn not
-// included.
+// reap asks for one batch when the pace allows it, and says what the server did, and how long it took; 0 if it was
+// not asked.
 func (r *reaper) reap(ctx context.Context, sweep string, b Batch) (a registry.Answer, took time.Duration, err error) {
 	if err := r.lock(ctx); err != nil {
 		return registry.Answer{}, 0, err
 	}
 	defer r.unlock()
-	begun := time.Now()
+	leave, err := r.pace.enter(ctx)
+	if err != nil {
+		return registry.Answer{}, 0, err
+	}
+	defer leave()
+	r.took = 0
 	a, err = r.next(ctx, sweep, b)
-	return a, time.Since(begun), err
+	return a, r.took, err
 }
 
 // next numbers a batch and asks for it, once nothing is pending and nothing forbids it.
@@ -148,6 +155,8 @@ func (r *reaper) ask(ctx context.Context, b registry.Batch, again bool) (registr
 func (r *reaper) send(ctx context.Context, b registry.Batch) (registry.Answer, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(callTimeout, r.term.Remaining()))
 	defer cancel()
+	begun := time.Now()
+	defer func() { r.took = time.Since(begun) }()
 	return r.guard.Do(ctx, b)
 }
 

@@ -15,12 +15,25 @@ type Status struct {
 	DryRun  bool          `json:"dry_run"`
 	Paused  *Pause        `json:"paused,omitempty"`
 	Witness WitnessStatus `json:"witness"`
+	// Pace is how fast the leader sweeps; nil elsewhere.
+	Pace *PaceStatus `json:"pace,omitempty"`
+	// Passes are those under way.
+	Passes []Progress `json:"passes,omitempty"`
 	// Sweeps holds the last report of each sweep that had a pass in this process.
 	Sweeps []Report `json:"sweeps,omitempty"`
 	// Evicted is how many registry entries this process has deleted; exact while Unsettled is 0.
 	Evicted uint64 `json:"evicted"`
 	// Unsettled batches were asked for, and whether they were done is not known yet.
 	Unsettled int `json:"unsettled"`
+}
+
+// PaceStatus is how fast a leader sweeps.
+type PaceStatus struct {
+	Share     float64 `json:"redis_share"`         // of Redis' time that sweeping may take now
+	Setting   float64 `json:"redis_share_setting"` // and at most
+	Throttled string  `json:"throttled,omitempty"` // why it is less than the setting: latency, heartbeat
+	PageSize  int     `json:"page_size"`           // elements asked for by one page of a scan
+	BatchSize int     `json:"batch_size"`          // most items of a batch
 }
 
 // WitnessStatus is how long Redis has been listened to, as of the last tick.
@@ -51,8 +64,17 @@ func (j *Janitor) Status() Status {
 	if term, ok := j.elector.Term(); ok {
 		s.Leading, s.Leader, s.Epoch = true, j.instance, term.Epoch()
 	}
+	if t := j.tenure.Load(); t != nil {
+		s.Pace = &PaceStatus{Setting: j.cfg.RedisShare, PageSize: t.pages.get(), BatchSize: t.batches.get()}
+		s.Pace.Share, s.Pace.Throttled = t.pace.share()
+	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	for _, sweep := range j.sweeps {
+		if g := j.passes[sweep.Name()]; g != nil {
+			s.Passes = append(s.Passes, g.get(time.Now()))
+		}
+	}
 	for _, sweep := range j.sweeps {
 		if r, ok := j.reports[sweep.Name()]; ok {
 			s.Sweeps = append(s.Sweeps, r)

@@ -29,7 +29,7 @@ type Batch struct {
 	Owner string         // the instance judged dead; "" where no owner is judged, and then there is no brake
 	Body  *registry.Body // deletes Items behind the guard
 	Keys  []string       // the body's own keys, in one Cluster slot
-	Items []string       // distinct; 1 to Pass.BatchSize, so that the server is not held for long
+	Items []string       // distinct; 1 to Pass.BatchSize, so that the server is not held for long, never above Config.DeleteBatch
 }
 
 // A Pass is one run of a sweep in one term. It is for one goroutine.
@@ -38,6 +38,10 @@ type Pass struct {
 	req    Request
 	report *Report
 	judged map[string]Liveness
+
+	progress *progress
+	paging   bool          // the page's size was asked for in the present call
+	yielded  time.Duration // waited for others
 }
 
 // Epoch is the term's fencing number. A sweep that deletes outside Redis makes its statement
@@ -57,15 +61,25 @@ func (p *Pass) Client() redis.UniversalClient { return p.t.j.cfg.Client }
 // Layout names the keys of the registry.
 func (p *Pass) Layout() registry.Layout { return p.t.j.layout }
 
-// PageSize is the COUNT for one page of a scan.
-func (p *Pass) PageSize() int { return p.t.j.cfg.ScanCount }
+// PageSize is the COUNT for the next page of a scan, at most Config.ScanCount. Ask for it in the Call that reads the page:
+// what that takes decides on the size of later ones, so that none holds the server for more than about a millisecond.
+func (p *Pass) PageSize() int {
+	p.paging = true
+	return p.t.pages.get()
+}
 
-// BatchSize is the most items of a batch.
-func (p *Pass) BatchSize() int { return p.t.j.cfg.DeleteBatch }
+// BatchSize is how many items the next batch should have at most. It changes with what batches take; a batch that
+// was put together for an earlier size is welcome all the same.
+func (p *Pass) BatchSize() int { return p.t.batches.get() }
+
+// Expect adds to the number of elements that the pass will look at, as far as that can be known cheaply: HLEN, SCARD. It
+// is for Progress only.
+func (p *Pass) Expect(n int) { p.progress.expect(n) }
 
 // Scanned counts elements looked at.
 func (p *Pass) Scanned(n int) {
 	p.report.Scanned += n
+	p.progress.looked(n, time.Now())
 	p.t.j.metrics.scanned.WithLabelValues(p.report.Sweep).Add(float64(n))
 }
 
@@ -94,16 +108,13 @@ func (p *Pass) Ready(ctx context.Context) error {
 	return p.t.unpaused(ctx, 0)
 }
 
-// Call makes one call to Redis on behalf of the sweep: with a deadline of its own, and followed by the rest that
-// keeps sweeping to its share of Redis' time. Calls should be small: one page, one pipeline.
+// Call makes one call to Redis on behalf of the sweep: with a deadline of its own, and when sweeping has rested enough to
+// keep to its share of Redis' time. Calls should be small: one page, one pipeline; and not be made in one another.
 func (p *Pass) Call(ctx context.Context, f func(ctx context.Context) error) error {
-	begun := time.Now()
-	callCtx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	err := f(callCtx)
-	p.t.pace.spend(ctx, time.Since(begun))
-	if err != nil && ctx.Err() != nil {
-		return context.Cause(ctx)
+	p.paging = false
+	took, err := p.t.call(ctx, f)
+	if p.paging && err == nil {
+		p.t.pages.took(took)
 	}
 	return err
 }
@@ -123,7 +134,7 @@ func (p *Pass) Judge(ctx context.Context, owners []string) (map[string]Liveness,
 	}
 	if len(unknown) > 0 {
 		err := p.Call(ctx, func(ctx context.Context) error {
-			found, err := p.t.j.heartbeats(ctx, unknown)
+			found, _, err := p.t.j.heartbeats(ctx, unknown)
 			for id, liveness := range found {
 				p.judged[id] = liveness
 			}
@@ -149,8 +160,8 @@ func (p *Pass) Judge(ctx context.Context, owners []string) (map[string]Liveness,
 // In a dry run everything is condemned and nothing sent: Done with nothing deleted.
 func (p *Pass) Reap(ctx context.Context, b Batch) (registry.Answer, error) {
 	n := len(b.Items)
-	if n == 0 || n > p.BatchSize() {
-		return registry.Answer{}, fmt.Errorf("janitor: sweep %q: batch of %d items, want 1 to %d", p.report.Sweep, n, p.BatchSize())
+	if most := p.t.j.cfg.DeleteBatch; n == 0 || n > most {
+		return registry.Answer{}, fmt.Errorf("janitor: sweep %q: batch of %d items, want 1 to %d", p.report.Sweep, n, most)
 	}
 	p.report.Condemned += n
 	if p.DryRun() {
@@ -158,13 +169,16 @@ func (p *Pass) Reap(ctx context.Context, b Batch) (registry.Answer, error) {
 	}
 	failpoint.Hit(failpoint.AfterJudging)
 	a, took, err := p.t.reaper.reap(ctx, p.report.Sweep, b)
-	p.t.pace.spend(ctx, took)
+	if err == nil {
+		p.t.batches.took(took - p.t.pace.small.now(time.Now()))
+	}
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
 	switch a.Verdict {
 	case registry.Done:
 		p.report.Evicted += a.Deleted
+		p.progress.evicted(a.Deleted)
 		p.Spared(SparedReowned, a.Reowned)
 	case registry.Alive:
 		p.Spared(SparedAlive, n)

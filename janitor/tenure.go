@@ -32,10 +32,12 @@ type tenure struct {
 	opened chan struct{}
 	watch  *watch
 
-	reaper *reaper
-	pace   *pace
-	pause  pauseCheck
-	loops  []*loop
+	reaper  *reaper
+	pace    *pace
+	pages   *size
+	batches *size
+	pause   pauseCheck
+	loops   []*loop
 
 	// Touched by the witness' ticks only.
 	canaryGone time.Time // since when the own heartbeat is absent; zero: it is there
@@ -56,11 +58,14 @@ func (j *Janitor) lead(ctx context.Context, term *lease.Term) error {
 	t := &tenure{
 		j: j, term: term, ctx: ctx, end: end,
 		done: make(chan struct{}), opened: make(chan struct{}),
-		pace:     newPace(j.cfg.RedisShare),
+		pace:     newPace(j.cfg.RedisShare, j.small),
+		pages:    newSize(j.cfg.ScanCount),
+		batches:  newSize(j.cfg.DeleteBatch),
 		pause:    pauseCheck{client: j.cfg.Control, layout: j.layout},
 		sweeping: map[string]bool{},
 	}
-	t.reaper = newReaper(j.guard, term, j.ledger, end)
+	t.pace.ping, t.pace.extra = j.ping, j.metrics.throttledFor
+	t.reaper = newReaper(j.guard, term, j.ledger, t.pace, end)
 	t.reaper.permit = t.permit
 	for _, s := range j.sweeps {
 		t.loops = append(t.loops, newLoop(t, s))
@@ -126,7 +131,7 @@ func (t *tenure) tryOpen() error {
 	if n, err := t.j.cfg.Control.Exists(ctx, t.j.layout.Heartbeat(t.j.instance)).Result(); err != nil || n == 0 {
 		return cmp.Or(err, errNoHeartbeat)
 	}
-	t.watch = newWatch(t.j, l)
+	t.watch = newWatch(t.j, l, t.pace)
 	_, err = t.watch.look(ctx)
 	return err
 }
@@ -160,7 +165,8 @@ func (t *tenure) pass(ctx context.Context, s Sweep, req Request, last Outcome) (
 		Sweep: s.Name(), Epoch: t.term.Epoch(), Owner: req.Owner,
 		DryRun: req.DryRun || j.cfg.DryRun, Started: time.Now(),
 	}
-	p := &Pass{t: t, req: req, report: &r, judged: map[string]Liveness{}}
+	p := &Pass{t: t, req: req, report: &r, judged: map[string]Liveness{}, progress: newProgress(&r, j.log)}
+	j.begun(p.progress)
 	var err error
 	defer func() {
 		r.Seconds = time.Since(r.Started).Seconds()
@@ -180,6 +186,25 @@ func (t *tenure) pass(ctx context.Context, s Sweep, req Request, last Outcome) (
 		err = p.trimAudit(ctx)
 	}
 	return r
+}
+
+// call makes one call to Redis when the pace allows it, and says how long it held the server.
+func (t *tenure) call(ctx context.Context, f func(ctx context.Context) error) (took time.Duration, err error) {
+	leave, err := t.pace.enter(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer leave()
+	callCtx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	begun := time.Now()
+	err = f(callCtx)
+	now := time.Now()
+	took = now.Sub(begun) - t.pace.small.now(now)
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return took, err
 }
 
 // conclude finds the outcome of a pass that ended with err.
@@ -245,6 +270,13 @@ func (t *tenure) takeUp(owner string) (done func()) {
 		defer t.mu.Unlock()
 		delete(t.sweeping, owner)
 	}
+}
+
+// busy tells whether the quick way is at any owner now.
+func (t *tenure) busy() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.sweeping) > 0
 }
 
 // takenUp tells whether the quick way is at an owner now.

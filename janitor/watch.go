@@ -21,16 +21,22 @@ type watch struct {
 	j     *Janitor
 	guard *registry.Guard
 	lease registry.Lease
+	pace  *pace
 
 	mu      sync.Mutex // held during a look: who comes meanwhile wants the same one
 	looked  time.Time
 	roster  map[string]Liveness
 	tracker *tracker
+	pulse   *pulse
 	checked time.Time // when the brake was last found not to be allowed again yet
 }
 
-func newWatch(j *Janitor, l registry.Lease) *watch {
-	return &watch{j: j, guard: j.guard, lease: l, tracker: newTracker(j.cfg.Registry.TTL(), j.cfg.Interval)}
+func newWatch(j *Janitor, l registry.Lease, p *pace) *watch {
+	reg := j.cfg.Registry
+	return &watch{
+		j: j, guard: j.guard, lease: l, pace: p,
+		tracker: newTracker(reg.TTL(), j.cfg.Interval), pulse: newPulse(reg.Interval()),
+	}
 }
 
 // look returns the roster with everybody's liveness, at most a second old.
@@ -53,7 +59,7 @@ func (w *watch) refresh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	roster, err := w.j.heartbeats(ctx, ids)
+	roster, left, err := w.j.heartbeats(ctx, ids)
 	if err != nil {
 		return err
 	}
@@ -62,6 +68,7 @@ func (w *watch) refresh(ctx context.Context) error {
 		return err
 	}
 	w.tracker.lookedAt(begun, roster, byes)
+	w.pace.looked(w.pulse.thin(left), time.Now())
 	w.roster, w.looked = roster, begun
 	return nil
 }

@@ -19,7 +19,8 @@ var pageText string
 // elsewhere.
 var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"ago": ago, "span": span, "seconds": func(s float64) string { return span(time.Duration(s * float64(time.Second))) },
-	"count": count, "sweeping": sweeping, "leader": leader,
+	"count": count, "sweeping": sweeping, "leader": leader, "percent": percent, "slowed": slowed,
+	"whole": func(f float64) int { return int(f) },
 }).Parse(pageText))
 
 func (s *Server) page(w http.ResponseWriter, _ *http.Request) {
@@ -77,6 +78,20 @@ func sweeping(j janitor.Status) verdict {
 	}
 	return verdict{"good", "allowed: Redis has been listened to without a doubt"}
 }
+
+// slowed says why sweeping goes slower than it may.
+func slowed(reason string) string {
+	switch reason {
+	case "latency":
+		return "Redis takes longer than usual"
+	case "heartbeat":
+		return "a heartbeat comes late"
+	}
+	return reason
+}
+
+// percent is a share as one says it.
+func percent(share float64) string { return fmt.Sprintf("%.3g %%", 100*share) }
 
 // ago is how long before now a time was.
 func ago(now, t time.Time) string {

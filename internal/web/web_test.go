@@ -166,6 +166,16 @@ func TestThePageShowsWhatMattersAtThreeInTheMorning(t *testing.T) {
 				{Sweep: "registry", Outcome: janitor.Failed, Error: "no luck", Scanned: 1000000},
 			}
 		}, []string{"held: brake", "failed</span> no luck", "1,000,000"}},
+		{"a pass under way", func(s *Status) {
+			s.Janitor.Pace = &janitor.PaceStatus{Share: 0.05, Setting: 0.25, Throttled: "latency"}
+			s.Janitor.Passes = []janitor.Progress{
+				{Sweep: "registry", Scanned: 250000, Total: 1000000, Evicted: 4321, PerSecond: 12345.6, SecondsLeft: 61},
+				{Sweep: "positions", Scanned: 77777},
+			}
+		}, []string{
+			"may take 5 % of Redis", "slowed down: Redis takes longer than usual", "at most 25 %",
+			"registry, 250,000 of 1,000,000 looked at (25 %), 4,321 evicted, 12,345 a second, about 1m 01s left", "positions, 77,777 looked at, 0 evicted",
+		}},
 		{"what strangers wrote", func(s *Status) { s.Janitor.Leading, s.Janitor.Leader = false, "<script>" }, []string{"&lt;script&gt; leads"}},
 	}
 	for _, tt := range tests {
