@@ -15,13 +15,20 @@ const basketBatches = 20
 // or that cannot be swept, is left alone from then on.
 type basket struct {
 	p     *Pass
-	items map[string]map[string]struct{} // owner -> IMEIs: scans repeat themselves, batches must not
+	items map[string]*pile // by owner
 	held  int
 	left  map[string]bool // owners left alone
 }
 
+// pile is what one owner left, in the order in which the scan met it: Redis deletes fastest so. Scans repeat
+// themselves, batches must not.
+type pile struct {
+	imeis []string
+	seen  map[string]struct{}
+}
+
 func newBasket(p *Pass) *basket {
-	return &basket{p: p, items: map[string]map[string]struct{}{}, left: map[string]bool{}}
+	return &basket{p: p, items: map[string]*pile{}, left: map[string]bool{}}
 }
 
 // add takes an entry, and reaps what has become a full batch.
@@ -31,13 +38,16 @@ func (b *basket) add(ctx context.Context, owner, imei string) error {
 	}
 	own := b.items[owner]
 	if own == nil {
-		own = make(map[string]struct{})
+		own = &pile{seen: make(map[string]struct{})}
 		b.items[owner] = own
 	}
-	before := len(own)
-	own[imei] = struct{}{}
-	b.held += len(own) - before
-	if len(own) >= b.p.BatchSize() {
+	if _, again := own.seen[imei]; again {
+		return nil
+	}
+	own.seen[imei] = struct{}{}
+	own.imeis = append(own.imeis, imei)
+	b.held++
+	if len(own.imeis) >= b.p.BatchSize() {
 		return b.reap(ctx, owner)
 	}
 	if b.held >= basketBatches*b.p.BatchSize() {
@@ -58,10 +68,7 @@ func (b *basket) empty(ctx context.Context) error {
 
 // reap reaps one owner's entries: at most a batch, since add saw to it.
 func (b *basket) reap(ctx context.Context, owner string) error {
-	imeis := make([]string, 0, len(b.items[owner]))
-	for imei := range b.items[owner] {
-		imeis = append(imeis, imei)
-	}
+	imeis := b.items[owner].imeis
 	delete(b.items, owner)
 	b.held -= len(imeis)
 	layout := b.p.Layout()

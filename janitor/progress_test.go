@@ -1,0 +1,136 @@
+package janitor
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sourcegraph/conc"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/internal/wait"
+)
+
+func TestAHeartbeatIsAliveUnlessItIsClearlyAbsent(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		f := setup(t, w)
+		require.NoError(t, f.Set(t.Context(), f.Heartbeat("expires"), "0/0", time.Minute).Err())
+		require.NoError(t, f.Set(t.Context(), f.Heartbeat("for ever"), "0/0", 0).Err())
+		require.NoError(t, f.RPush(t.Context(), f.Heartbeat("a list"), "x").Err())
+		r := f.silentReplica("r1", nil)
+		found, left, err := r.heartbeats(t.Context(), []string{"expires", "for ever", "a list", "absent", "c\x00", "r1"})
+		require.NoError(t, err)
+		require.Equal(t, map[string]Liveness{
+			"expires": Alive, "for ever": Alive, "a list": Alive, "absent": Dead, "c\x00": Unreadable, "r1": Alive,
+		}, found)
+		require.Len(t, left, 1)
+		require.InDelta(t, 60, left["expires"].Seconds(), 20)
+	})
+}
+
+func TestHowFarAPassIsCanBeSeen(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		f := setup(t, w)
+		seen := make(chan struct{})
+		r := f.replica("r1", func(c *Config) {
+			c.RedisShare = 0.5
+			c.Sweeps = []Sweep{fakeSweep{name: "slow", pass: func(ctx context.Context, p *Pass) error {
+				p.Expect(200)
+				p.Scanned(50)
+				select {
+				case <-seen:
+				case <-ctx.Done():
+				}
+				return nil
+			}}}
+		})
+		r.start()
+		f.eventually(func() bool { return r.progressing("slow") > 0 })
+		require.InDelta(t, 0.25, r.progressing("slow"), 1e-9)
+		st := r.Status()
+		i := len(st.Passes) - 1
+		require.Equal(t, "slow", st.Passes[i].Sweep)
+		require.Equal(t, 50, st.Passes[i].Scanned)
+		require.Equal(t, 200, st.Passes[i].Total)
+		require.Positive(t, st.Passes[i].SecondsLeft)
+		require.InDelta(t, 0.5, st.Pace.Setting, 0)
+		require.Positive(t, st.Pace.Share)
+		require.Positive(t, r.scrape("janitor_redis_share"))
+		close(seen)
+		f.eventually(func() bool { return r.report("slow").Outcome == Done })
+		require.Zero(t, r.progressing("slow"))
+	})
+}
+
+// Real time on a real server: a second client takes 60 % of it, six milliseconds at a time.
+func TestASecondClientOfARealRedisIsFelt(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	f := setup(t, redistest.World{Client: s.Client(), Options: s.Options(), Prefix: redistest.Prefix(t), Real: true})
+	f.live("other")
+	f.entries("other", 2000)
+	r := f.replica("r1", func(c *Config) {
+		c.RedisShare = 0.5
+		c.Sweeps = []Sweep{fakeSweep{name: "busy", pass: func(ctx context.Context, p *Pass) error {
+			for ctx.Err() == nil {
+				err := p.Call(ctx, func(ctx context.Context) error {
+					return p.Client().HScan(ctx, p.Layout().Registry(), 0, "", int64(p.PageSize())).Err()
+				})
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		}}}
+	})
+	stop := r.start()
+	f.eventually(func() bool { return r.small.now(time.Now()) > 0 && r.Status().Pace != nil })
+
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var client conc.WaitGroup
+	client.Go(func() {
+		for wait.For(ctx, 4*time.Millisecond) {
+			_ = f.Eval(ctx, `local function us() local t = redis.call('TIME') return t[1] * 1000000 + t[2] end
+				local begun = us() while us() - begun < 6000 do end`, nil).Err()
+		}
+	})
+	begun := time.Now()
+	f.eventually(func() bool { return r.Status().Pace.Share <= 0.25 })
+	t.Log("felt after", time.Since(begun))
+	require.NotEmpty(t, r.Status().Pace.Throttled)
+	cancel()
+	client.Wait()
+	begun = time.Now()
+	f.eventually(func() bool { return r.Status().Pace.Share > 0.25 })
+	t.Log("coming back after", time.Since(begun))
+	stop()
+}
+
+func TestTheAuditLetsTheQuickWayFinishButNotForEver(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		tn := &tenure{j: &Janitor{cfg: Config{Interval: time.Minute}}, sweeping: map[string]bool{}}
+		p := &Pass{t: tn, report: &Report{}}
+		yielded := func() time.Duration {
+			begun := time.Now()
+			require.NoError(t, p.yield(t.Context()))
+			return time.Since(begun)
+		}
+		require.Zero(t, yielded())
+		done := tn.takeUp("dead")
+		time.AfterFunc(10*time.Second, done)
+		require.InDelta(t, 10, yielded().Seconds(), 2*yieldFor.Seconds())
+		defer tn.takeUp("another")()
+		require.InDelta(t, 20, yielded().Seconds(), 2*yieldFor.Seconds(), "half an interval a pass in all")
+		require.Zero(t, yielded())
+		p = &Pass{t: tn, report: &Report{DryRun: true}}
+		require.Zero(t, yielded(), "what deletes nothing waits for nobody")
+	})
+}
