@@ -49,17 +49,19 @@ type Config struct {
 	// LeaseTTL is how long the lease outlives a leader that died. Default 15 s.
 	LeaseTTL time.Duration
 
-	// ScanCount is the COUNT of one page of a scan; 20,000 would block other clients for 8 ms.
-	// Default 1000.
+	// ScanCount is the most that one page of a scan asks for as COUNT; 20,000 would block other clients for 8 ms. Pages get
+	// smaller, down to 50, where they take clearly longer than a millisecond. Default 1000.
 	ScanCount int
 
-	// DeleteBatch is the most items that one guarded script deletes. Default 500, at most registry.MaxBatch.
+	// DeleteBatch is the most items that one guarded script deletes; batches get smaller as pages do. Default 500, at most
+	// registry.MaxBatch.
 	DeleteBatch int
 
 	// ExistsConcurrency bounds the liveness checks under way at once. Default 8.
 	ExistsConcurrency int
 
-	// RedisShare is the most of Redis' time that sweeping may take, in (0, 1]. Default 0.25.
+	// RedisShare is the most of Redis' time that all sweeps together may take over any second, in (0, 1]. They take less, down to
+	// a fifth of it, while small calls take longer than usual or a living owner's heartbeat comes late. Default 0.25.
 	RedisShare float64
 
 	// AuditBytes is what the leader trims the audit stream to after a pass that evicted something,

@@ -30,6 +30,13 @@
 //	failed  Redis, or what the sweep asks, gave an error; the next pass comes later each time
 //	lost    the term ended under it
 //
+// # Pace
+//
+// All calls of all sweeps of a term go through one gate, which keeps them to Config.RedisShare (see pace) and below it while
+// others suffer (throttle): while the upper quartile of the last small calls is clearly above the least of the last minutes
+// (latency), or a heartbeat has less life left than a beat and two retries need (pulse). What lasts for longer than
+// five minutes is not felt any more, nor is what was there before this process listened.
+//
 // # A term
 //
 //	contending ──lease won──► opening ──audit opened, own heartbeat seen,──► sweeping
