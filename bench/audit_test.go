@@ -1,0 +1,108 @@
+package bench
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/metrics"
+	"sync"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/janitor"
+)
+
+// audit is one pass over a registry in which everybody lives: what is paid each interval, whether or not anybody died.
+func audit(r *rig) {
+	r.section("Audit: one pass over live entries")
+	r.say("Owners: %d, all alive. Ours is a pass of the janitor at a full share of Redis.", bystanders)
+	var groups []barGroup
+	var last []result
+	ids := owners("live", bystanders)
+	for _, n := range r.audits {
+		r.clear()
+		r.warm()
+		r.live(ids...)
+		r.fill(0, n, false, ids...)
+		jan := r.replica("ingest-leader", nil).leads()
+
+		results := r.compare(
+			way{name: "HSCAN COUNT 1000", kind: floor, run: func() cost { return r.withHeap(n, func() { r.scanAll(n) }) }},
+			way{name: "HGETALL (blocks Redis)", kind: peer, run: func() cost {
+				return r.withHeap(n, func() { require.Len(r.t, r.rdb.HGetAll(r.t.Context(), r.keys.Registry()).Val(), n) })
+			}},
+			way{name: "janitor", kind: ours, run: func() cost {
+				var report janitor.Report
+				c := r.withHeap(n, func() { report = jan.pass() })
+				require.GreaterOrEqual(r.t, report.Scanned, n)
+				require.Zero(r.t, report.Condemned)
+				return c
+			}},
+		)
+		jan.stop()
+		r.say("### %s entries", many(n))
+		r.costs(results)
+		for _, w := range results {
+			r.say("Heap over idle at most, %s: %.1f MB.", w.name, w.medianOf(func(c cost) float64 { return float64(c.heap) })/1e6)
+		}
+		groups = append(groups, barGroup{many(n) + " entries", barsOf(results, cpuPerEntry, cpuPerEntryText)})
+		last = results
+	}
+	r.plot("audit", "Redis CPU of an audit", barChart("Redis CPU of an audit, an entry", "µs an entry", groups...))
+	r.promise(fmt.Sprintf("audit of %s: Redis CPU, × HSCAN loop", many(r.audits[len(r.audits)-1])), "%.2f", last[2].cpuRatio, 1.10)
+}
+
+func cpuPerEntry(w result) float64 {
+	return w.medianOf(func(c cost) float64 { return float64(c.cpu) / float64(max(1, c.n)) / 1e3 })
+}
+
+func cpuPerEntryText(w result) string {
+	return fmt.Sprintf("%s µs (%.2f ×)", digits(cpuPerEntry(w)), w.cpuRatio)
+}
+
+// scanAll is the bare loop.
+func (r *rig) scanAll(n int) {
+	met := 0
+	for cursor := uint64(0); ; {
+		pairs, next, err := r.rdb.HScan(r.t.Context(), r.keys.Registry(), cursor, "", page).Result()
+		require.NoError(r.t, err)
+		met += len(pairs) / 2
+		if cursor = next; cursor == 0 {
+			break
+		}
+	}
+	require.GreaterOrEqual(r.t, met, n)
+}
+
+// withHeap is measure, with the most that our heap grew meanwhile.
+func (r *rig) withHeap(n int, work func()) cost {
+	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+	look := func() int64 {
+		metrics.Read(sample)
+		return int64(sample[0].Value.Uint64())
+	}
+	runtime.GC()
+	idle := look()
+	var (
+		most int64
+		wg   sync.WaitGroup
+		done = make(chan struct{})
+	)
+	wg.Go(func() {
+		tick := time.NewTicker(2 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			most = max(most, look()-idle)
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+			}
+		}
+	})
+	c := r.measure(n, work)
+	close(done)
+	wg.Wait()
+	c.heap = max(0, most)
+	return c
+}

@@ -1,0 +1,123 @@
+package bench
+
+import (
+	"flag"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+)
+
+// smoke is the size at which scenarios are only tried out.
+const smoke = "smoke"
+
+var (
+	sizeFlag   = flag.String("size", smoke, "how much to measure: smoke, small, default or full")
+	roundsFlag = flag.Int("rounds", 0, "how often each way is measured, medians are reported (0: as the size says, five by default)")
+	onlyFlag   = flag.String("only", "", "measure only the scenarios whose name matches this")
+	outFlag    = flag.String("out", "", "folder that results.md and the plots are written to (none: results are only logged)")
+	steadyFlag = flag.Duration("steady", 0, "how long the steady state is watched (0: as the size says)")
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// size says how much of everything is measured.
+type size struct {
+	rounds     int
+	audits     []int // live entries
+	sweeps     []int // entries of one dead owner
+	oneByOne   int   // the largest sweep that the dearest peer is measured at
+	neighbour  int   // entries swept beside a neighbour
+	gone       int   // entries of the replica that dies
+	deaths     int   // how many die, one after the other
+	replicas   int   // in the steady state
+	claims     int   // held by each of them
+	steady     time.Duration
+	storm      int // devices that register at once
+	handovers  int
+	waiters    int // contenders for a lease that is handed over
+	reconciled int // claims compared
+	contenders int // idle ones
+	loop       int // entries swept while a second client comes and goes
+}
+
+var sizes = map[string]size{
+	smoke: {
+		rounds: 1, audits: []int{3000}, sweeps: []int{500, 3000}, oneByOne: 500, neighbour: 5000, gone: 2000, deaths: 1, replicas: 4, claims: 500,
+		steady: 4 * time.Second, storm: 2000, handovers: 1, waiters: 5, reconciled: 3000, contenders: 10, loop: 20_000,
+	},
+	"small": {
+		rounds: 3, audits: []int{10_000, 100_000}, sweeps: []int{1000, 50_000}, oneByOne: 1000, neighbour: 100_000, gone: 50_000, deaths: 8,
+		replicas: 20, claims: 5000, steady: 12 * time.Second, storm: 50_000, handovers: 10, waiters: 30, reconciled: 100_000, contenders: 200,
+		loop: 100_000,
+	},
+	"default": {
+		rounds: 5, audits: []int{10_000, 100_000, 1_000_000}, sweeps: []int{1000, 50_000, 1_000_000}, oneByOne: 50_000, neighbour: 500_000,
+		gone: 50_000, deaths: 20, replicas: 100, claims: 10_000, steady: time.Minute, storm: 50_000, handovers: 20, waiters: 100,
+		reconciled: 1_000_000, contenders: 1000, loop: 2_000_000,
+	},
+	"full": {
+		rounds: 5, audits: []int{10_000, 100_000, 1_000_000, 10_000_000}, sweeps: []int{1000, 50_000, 1_000_000}, oneByOne: 1_000_000,
+		neighbour: 1_000_000, gone: 50_000, deaths: 60, replicas: 100, claims: 10_000, steady: 3 * time.Minute, storm: 50_000, handovers: 60,
+		waiters: 100, reconciled: 1_000_000, contenders: 1000, loop: 4_000_000,
+	},
+}
+
+// scenarios in the order of the report. Each is a file of that name.
+var scenarios = []struct {
+	name string
+	run  func(r *rig)
+}{
+	{"audit", audit},
+	{"sweep", sweep},
+	{"neighbour", besideANeighbour},
+	{"gone", gone},
+	{"steady", steady},
+	{"storm", storm},
+	{"handover", handover},
+	{"reconcile", reconcile},
+	{"contenders", contenders},
+	{"loop", closedLoop},
+}
+
+// TestMeasure runs the scenarios. A target that is missed is reported and fails nothing: a busy machine
+// would. Work that was not done does fail.
+func TestMeasure(t *testing.T) {
+	s, ok := sizes[*sizeFlag]
+	require.True(t, ok, "no such size: %s", *sizeFlag)
+	if *roundsFlag > 0 {
+		s.rounds = *roundsFlag
+	}
+	if *steadyFlag > 0 {
+		s.steady = *steadyFlag
+	}
+	only, err := regexp.Compile(*onlyFlag)
+	require.NoError(t, err)
+
+	p := newPaper()
+	papers := make([]*paper, len(scenarios))
+	t.Run("all", func(t *testing.T) {
+		for i, scenario := range scenarios {
+			papers[i] = newPaper()
+			if !only.MatchString(scenario.name) {
+				continue
+			}
+			t.Run(scenario.name, func(t *testing.T) {
+				if *sizeFlag == smoke { // whose numbers are nobody's
+					t.Parallel()
+				}
+				scenario.run(newRig(t, s, papers[i]))
+			})
+		}
+	})
+	for _, one := range papers {
+		p.append(one)
+	}
+	t.Log("\n" + p.markdown())
+	if *outFlag != "" {
+		require.NoError(t, p.write(*outFlag))
+	}
+}

@@ -1,0 +1,77 @@
+package bench
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/wait"
+	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+// gone is how long messages go into the void: from a heartbeat's expiry to the last of its owner's entries gone.
+func gone(r *rig) {
+	n := r.gone
+	r.section("From a heartbeat's expiry to the last entry gone")
+	r.say("An owner of %s entries falls silent, %d times, at any instant of the leader's second; %d owners live. Default share and intervals.",
+		many(n), r.deaths, bystanders)
+	var lines []series
+	var rows [][]string
+	for _, way := range []struct {
+		name  string
+		share float64
+	}{{"default share", 0}, {"full share", 1}} {
+		took := r.deathsAt(way.share, n)
+		slices.Sort(took)
+		var s series
+		s.name = "janitor, " + way.name
+		for i, d := range took {
+			s.xs = append(s.xs, d.Seconds())
+			s.ys = append(s.ys, 100*float64(i+1)/float64(len(took)))
+		}
+		lines = append(lines, s)
+		mid, most := quantile(took, 0.5), quantile(took, 1)
+		rows = append(rows, []string{s.name, brief(took[0]), brief(mid), brief(quantile(took, 0.95)), brief(most)})
+		if way.share == 0 {
+			r.promise(fmt.Sprintf("%s entries gone after the expiry, median, s", many(n)), "%.2f", mid.Seconds(), 1)
+			r.promise(fmt.Sprintf("%s entries gone after the expiry, never later than, s", many(n)), "%.2f", most.Seconds(), 2)
+		}
+	}
+	r.table([]string{"way", "least", "median", "p95", "most"}, rows)
+	r.plot("gone", "Time until the last entry is gone", lineChart("From a heartbeat's expiry to the last of "+many(n)+" entries gone",
+		"seconds", "% of deaths", nil, lines...))
+}
+
+// deathsAt lets owners die one after the other.
+func (r *rig) deathsAt(share float64, n int) []time.Duration {
+	r.clear()
+	r.warm()
+	living := owners("live", bystanders)
+	r.live(living...)
+	r.fill(r.deaths*n, aside, true, living...)
+	jan := r.replica("ingest-leader", func(_ *registry.Config, jc *janitor.Config) { jc.RedisShare = share }).leads()
+	defer jan.stop()
+
+	var took []time.Duration
+	for i := range r.deaths {
+		id := owner("dead", i)
+		r.fill(i*n, n, true, id)
+		r.live(id)
+		// Seen alive by the leader, it dies anywhere between two of its looks.
+		ttl := 1500*time.Millisecond + time.Duration(i)*time.Second/time.Duration(r.deaths)
+		require.NoError(r.t, r.rdb.PExpire(r.t.Context(), r.keys.Heartbeat(id), ttl).Err())
+		expiry := time.Now().Add(ttl)
+		wait.For(r.t.Context(), time.Until(expiry))
+		r.until(func() bool { // O(1) each, every millisecond
+			left, err := r.rdb.Exists(r.t.Context(), r.keys.Devices(id)).Result()
+			require.NoError(r.t, err)
+			return left == 0
+		})
+		took = append(took, time.Since(expiry))
+		require.Equal(r.t, aside, r.entries())
+	}
+	return took
+}

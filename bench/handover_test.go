@@ -1,0 +1,117 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/sourcegraph/conc/pool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/wait"
+	"github.com/rollcall-redis/rollcall/lease"
+)
+
+// shortLease: who has resigned does not contend for a fifth of it. Hand-over itself does not depend on it.
+const shortLease = 3 * time.Second
+
+// handover is how long nobody leads when a leader leaves in good order.
+func handover(r *rig) {
+	r.section("Hand-over: from a leader's resignation to the next one's acquisition")
+	r.say("%d times each. Leaving a term is part of it: the work is joined, the lease released, waiters are woken.", r.handovers)
+	rows := [][]string{r.published()}
+	for _, n := range []int{1, r.waiters} {
+		took := r.handOvers(n)
+		slices.Sort(took)
+		rows = append(rows, []string{
+			fmt.Sprintf("lease, %d waiting", n), string(ours),
+			brief(quantile(took, 0.5)), brief(quantile(took, 0.95)), brief(quantile(took, 1)),
+		})
+		r.promise(fmt.Sprintf("hand-over with %d waiting, p95, ms", n), "%.0f", ms(quantile(took, 0.95)), 100)
+	}
+	const retry = 15 * time.Second / 5
+	rows = append(rows, []string{"a retry every lease TTL/5, nobody woken (reckoned)", string(peer), brief(retry / 2), brief(retry * 95 / 100), brief(retry)})
+	r.table([]string{"way", "", "median", "p95", "most"}, rows)
+}
+
+// published is the floor: a message, and a SET NX by whoever gets it.
+func (r *rig) published() []string {
+	ctx := r.t.Context()
+	sub := r.rdb.Subscribe(ctx, "released")
+	defer sub.Close()
+	_, err := sub.Receive(ctx)
+	require.NoError(r.t, err)
+	var took []time.Duration
+	for range r.handovers {
+		require.NoError(r.t, r.rdb.Del(ctx, "lease").Err())
+		begun := time.Now()
+		require.NoError(r.t, r.rdb.Publish(ctx, "released", "").Err())
+		_, err := sub.ReceiveMessage(ctx)
+		require.NoError(r.t, err)
+		require.NoError(r.t, r.rdb.SetArgs(ctx, "lease", "x", redis.SetArgs{Mode: "NX", TTL: time.Minute}).Err())
+		took = append(took, time.Since(begun))
+	}
+	slices.Sort(took)
+	return []string{"PUBLISH, SET NX", string(floor), brief(quantile(took, 0.5)), brief(quantile(took, 0.95)), brief(quantile(took, 1))}
+}
+
+// handOvers has the leader resign again and again, with n others waiting.
+func (r *rig) handOvers(n int) []time.Duration {
+	r.clear()
+	ctx, cancel := context.WithCancel(r.t.Context())
+	p := pool.New().WithContext(ctx)
+	acquired := make(chan time.Time, n+1)
+	electors := make([]*lease.Elector, n+1)
+	for i := range electors {
+		rdb := redis.NewClient(lease.Options(r.srv.Options()))
+		defer rdb.Close()
+		e, err := lease.New(lease.Config{
+			Client: rdb, Key: r.keys.Lease(), Instance: owner("live", i), TTL: shortLease, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+			OnTransition: func(ev lease.Event) {
+				if ev == lease.Acquired {
+					acquired <- time.Now()
+				}
+			},
+		})
+		require.NoError(r.t, err)
+		electors[i] = e
+		p.Go(func(ctx context.Context) error {
+			return e.Run(ctx, func(ctx context.Context, _ *lease.Term) error {
+				<-ctx.Done()
+				return nil
+			})
+		})
+	}
+	<-acquired
+	r.until(func() bool { return r.subscribers() > n }) // everybody listens
+	var took []time.Duration
+	for range r.handovers {
+		wait.For(ctx, 100*time.Millisecond)
+		for _, e := range electors {
+			if _, leads := e.Term(); leads {
+				begun := time.Now()
+				e.Resign(time.Second)
+				took = append(took, (<-acquired).Sub(begun))
+				break
+			}
+		}
+		wait.For(ctx, time.Second) // who stood back waits again
+	}
+	cancel()
+	require.NoError(r.t, p.Wait())
+	return took
+}
+
+// subscribers of the lease's releases.
+func (r *rig) subscribers() int {
+	counts, err := r.rdb.PubSubNumSub(r.t.Context(), "{"+r.keys.Lease()+"}:released").Result()
+	require.NoError(r.t, err)
+	for _, n := range counts {
+		return int(n)
+	}
+	return 0
+}

@@ -1,0 +1,64 @@
+package bench
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/wait"
+)
+
+// reconcile is an owner that compares everything it holds with Redis, as it does after any surprise.
+func reconcile(r *rig) {
+	n := r.reconciled
+	r.section("Reconciliation: an owner compares all of its claims")
+	r.say("%s claims of one replica, all as they should be. Otherwise a tenth is compared each heartbeat.", many(n))
+	r.clear()
+	r.warm()
+	p := r.replica("ingest-live-7d9f8b6c5-00000", nil)
+	for i := range n {
+		p.reg.Register(r.t.Context(), imei(i))
+	}
+	r.until(func() bool {
+		wait.For(r.t.Context(), 50*time.Millisecond)
+		return p.reg.Status().Pending == 0
+	})
+
+	surprises := 0
+	results := r.compare(
+		way{name: "HMGET 500", kind: floor, run: func() cost {
+			return r.measure(n, func() {
+				for i := 0; i < n; i += batch {
+					fields := make([]string, 0, batch)
+					for j := i; j < min(n, i+batch); j++ {
+						fields = append(fields, imei(j))
+					}
+					require.NoError(r.t, r.rdb.HMGet(r.t.Context(), r.keys.Registry(), fields...).Err())
+				}
+			})
+		}},
+		way{name: "all claims", kind: ours, run: func() cost {
+			return r.measure(n, func() {
+				// A witness that has begun anew is a surprise; the next answer to any write tells of it.
+				surprises++
+				require.NoError(r.t, r.rdb.HSet(r.t.Context(), r.keys.Witness(), "since", surprises).Err())
+				c := p.reg.Register(r.t.Context(), imei(n))
+				require.NoError(r.t, c.Wait(r.t.Context()))
+				c.Release()
+				r.until(func() bool {
+					wait.For(r.t.Context(), 20*time.Millisecond)
+					for _, one := range r.calls() {
+						if one.name == "hmget" {
+							return one.count >= int64(n/batch)
+						}
+					}
+					return false
+				})
+			})
+		}},
+	)
+	r.costs(results)
+	r.promise(fmt.Sprintf("reconciliation of %s: Redis CPU, × HMGET", many(n)), "%.2f", results[1].cpuRatio, 1.5)
+	p.stop()
+}

@@ -1,0 +1,255 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/sourcegraph/conc/pool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/internal/wait"
+	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/lease"
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+const (
+	page  = 1000 // COUNT of a scan, and
+	batch = 500  // the most entries of one write, on the floor as with us
+	// bystanders are the owners that live while another dies: enough for the deaths of a whole
+	// scenario not to look like our own fault.
+	bystanders = 100
+)
+
+// rig is one scenario's server, and what is written on it.
+type rig struct {
+	size
+	*paper
+	t    *testing.T
+	srv  *redistest.Server
+	rdb  *redis.Client // what fills, what looks, and what floors and peers go through
+	keys registry.Layout
+	idle float64 // share of a core that the server takes while nobody asks it for anything
+
+	listening bool // a neighbour is there while something is measured
+}
+
+func newRig(t *testing.T, s size, p *paper) *rig {
+	// Floors and peers go through a client of defaults; nothing is persisted, nothing freed behind our back.
+	srv := redistest.Start(t, "--latency-tracking-info-percentiles", "50 99 100")
+	r := &rig{size: s, paper: p, t: t, srv: srv, rdb: srv.Client()}
+	p.met(r.info("server"))
+	r.settleIdle()
+	return r
+}
+
+// settleIdle measures what the server takes while idle.
+func (r *rig) settleIdle() {
+	var shares []float64
+	for range 5 {
+		before, begun := r.usage(), time.Now()
+		wait.For(r.t.Context(), 300*time.Millisecond)
+		shares = append(shares, float64(r.usage().cpu-before.cpu)/float64(time.Since(begun)))
+	}
+	r.idle = median(shares)
+}
+
+// clear forgets everything, at once.
+func (r *rig) clear() {
+	require.NoError(r.t, r.rdb.FlushAllAsync(r.t.Context()).Err()) // quick; what it frees is waited for:
+	for r.info("memory")["lazyfree_pending_objects"] != "0" {
+		wait.For(r.t.Context(), time.Millisecond)
+	}
+}
+
+// imei is the i-th of the devices.
+func imei(i int) string { return fmt.Sprintf("35%013d", i) }
+
+// owner is the i-th of some owners, named as pods are.
+func owner(kind string, i int) string { return fmt.Sprintf("ingest-%s-7d9f8b6c5-%05d", kind, i) }
+
+func owners(kind string, n int) []string {
+	ids := make([]string, n)
+	for i := range ids {
+		ids[i] = owner(kind, i)
+	}
+	return ids
+}
+
+// fill writes n entries from the first device on, with their owners' indexes if they are kept, chunk by
+// chunk in turn, as registrations come.
+func (r *rig) fill(first, n int, indexed bool, ids ...string) {
+	ctx, pipe := r.t.Context(), r.rdb.Pipeline()
+	flush := func() {
+		_, err := pipe.Exec(ctx)
+		require.NoError(r.t, err)
+	}
+	each := min(batch, max(1, n/len(ids)))
+	for i, turn := 0, 0; i < n; turn++ {
+		id := ids[turn%len(ids)]
+		m := min(each, n-i)
+		pairs, members := make([]string, 0, 2*m), make([]string, 0, m)
+		for range m {
+			members = append(members, imei(first+i))
+			pairs = append(pairs, imei(first+i), id)
+			i++
+		}
+		pipe.HSet(ctx, r.keys.Registry(), pairs)
+		if indexed {
+			pipe.SAdd(ctx, r.keys.Devices(id), members)
+		}
+		if pipe.Len() >= 20 {
+			flush()
+		}
+	}
+	flush()
+}
+
+// live gives owners a heartbeat that outlasts the scenario, and a place on the roster.
+func (r *rig) live(ids ...string) {
+	pipe := r.rdb.Pipeline()
+	for _, id := range ids {
+		pipe.Set(r.t.Context(), r.keys.Heartbeat(id), "0/0", time.Hour)
+		pipe.SAdd(r.t.Context(), r.keys.Roster(), id)
+	}
+	_, err := pipe.Exec(r.t.Context())
+	require.NoError(r.t, err)
+}
+
+// die takes owners' heartbeats away, of all at the same instant, and sees to it that they are on the roster.
+func (r *rig) die(ids ...string) {
+	pipe := r.rdb.TxPipeline()
+	for _, id := range ids {
+		pipe.Del(r.t.Context(), r.keys.Heartbeat(id))
+		pipe.SAdd(r.t.Context(), r.keys.Roster(), id)
+	}
+	_, err := pipe.Exec(r.t.Context())
+	require.NoError(r.t, err)
+}
+
+// entries counts the registry.
+func (r *rig) entries() int {
+	n, err := r.rdb.HLen(r.t.Context(), r.keys.Registry()).Result()
+	require.NoError(r.t, err)
+	return int(n)
+}
+
+// warm makes the witness one that has listened for an hour.
+func (r *rig) warm() { r.warmFor(registry.DefaultHeartbeatInterval) }
+
+// warmFor is warm for a fleet that beats at another interval.
+func (r *rig) warmFor(interval time.Duration) {
+	ttl := 3 * interval
+	guard := registry.NewGuard(r.rdb, r.rdb, r.keys, (ttl-interval)/2, ttl+2*time.Second, "nobody")
+	w, err := guard.Tick(r.t.Context())
+	require.NoError(r.t, err)
+	require.NoError(r.t, r.rdb.HSet(r.t.Context(), r.keys.Witness(), "since", w.Now.Add(-time.Hour).UnixMilli()).Err())
+}
+
+// replica is one of ours, as an embedder runs it.
+type replica struct {
+	r    *rig
+	reg  *registry.Registry
+	jan  *janitor.Janitor
+	stop func()
+}
+
+// replica runs one with a janitor at a full share of Redis whose audit comes once, at the beginning, and
+// then on demand. change, if given, adapts that.
+func (r *rig) replica(id string, change func(*registry.Config, *janitor.Config)) *replica {
+	return r.start(id, change, true)
+}
+
+func (r *rig) start(id string, change func(*registry.Config, *janitor.Config), waited bool) *replica {
+	o := r.srv.Options()
+	o.MaxRetries = -1
+	client, control := redis.NewClient(o), redis.NewClient(lease.Options(o))
+	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
+	rc := registry.Config{Client: client, Control: control, Instance: id, Layout: r.keys, Drain: time.Millisecond, Logger: quiet}
+	jc := janitor.Config{Client: client, Control: control, Interval: time.Hour, RedisShare: 1, Logger: quiet}
+	if change != nil {
+		change(&rc, &jc)
+	}
+	reg, err := registry.New(rc)
+	require.NoError(r.t, err)
+	jc.Registry = reg
+	jan, err := janitor.New(jc)
+	require.NoError(r.t, err)
+
+	ctx, cancel := context.WithCancel(context.Background())
+	p := pool.New().WithContext(ctx)
+	p.Go(reg.Run)
+	if waited { // so that it does not lead before its own heartbeat is there
+		<-reg.Started()
+	}
+	p.Go(jan.Run)
+	stop := sync.OnceFunc(func() {
+		cancel()
+		if err := errors.Join(p.Wait(), client.Close(), control.Close()); err != nil {
+			r.t.Error(err)
+		}
+	})
+	r.t.Cleanup(stop)
+	return &replica{r: r, reg: reg, jan: jan, stop: stop}
+}
+
+// stopAll stops replicas at the same time.
+func stopAll(fleet []*replica) {
+	var wg sync.WaitGroup
+	for _, p := range fleet {
+		wg.Go(p.stop)
+	}
+	wg.Wait()
+}
+
+// leads waits until both sweeps have had a pass.
+func (p *replica) leads() *replica {
+	p.r.until(func() bool {
+		return p.last("owners").Outcome == janitor.Done && p.last("registry").Outcome == janitor.Done
+	})
+	return p
+}
+
+// last is the last report of a sweep.
+func (p *replica) last(sweep string) janitor.Report {
+	for _, report := range p.jan.Status().Sweeps {
+		if report.Sweep == sweep {
+			return report
+		}
+	}
+	return janitor.Report{}
+}
+
+// pass asks for a pass of every sweep and returns the audit's report.
+func (p *replica) pass() janitor.Report {
+	reports, err := p.jan.Sweep(p.r.t.Context(), janitor.Request{})
+	require.NoError(p.r.t, err)
+	for _, report := range reports {
+		require.Equal(p.r.t, janitor.Done, report.Outcome, "%+v", report)
+		if report.Sweep == "registry" {
+			return report
+		}
+	}
+	require.Fail(p.r.t, "no audit")
+	return janitor.Report{}
+}
+
+// until waits for what comes about by itself.
+func (r *rig) until(cond func() bool) {
+	r.t.Helper()
+	deadline := time.Now().Add(5 * time.Minute)
+	for !cond() {
+		if time.Now().After(deadline) {
+			require.FailNow(r.t, "never came about")
+		}
+		wait.For(r.t.Context(), time.Millisecond)
+	}
+}

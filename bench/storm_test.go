@@ -1,0 +1,118 @@
+package bench
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+// storm is everybody coming at once, as after a replica's death, and then one device coming alone.
+func storm(r *rig) {
+	n := r.storm
+	r.section("Registration storm")
+	r.say("%s devices register at one replica at once; and below, one alone.", many(n))
+	const id = "ingest-live-7d9f8b6c5-00000"
+	fresh := func() {
+		r.clear()
+		r.warm()
+	}
+	done := func() {
+		require.Equal(r.t, n, r.entries())
+		require.Equal(r.t, int64(n), r.rdb.SCard(r.t.Context(), r.keys.Devices(id)).Val())
+	}
+	results := r.compare(
+		way{name: "MULTI of heartbeat, HSET 500, SADD 500", kind: floor, run: func() cost {
+			fresh()
+			defer done()
+			return r.measure(n, func() {
+				for i := 0; i < n; i += batch {
+					r.bareRegister(id, i, min(batch, n-i))
+				}
+			})
+		}},
+		way{name: "MULTI of heartbeat, HSET 1, SADD 1; 64 at once", kind: peer, run: func() cost {
+			fresh()
+			defer done()
+			return r.measure(n, func() {
+				var wg sync.WaitGroup
+				for k := range 64 {
+					wg.Go(func() {
+						for i := k; i < n; i += 64 {
+							r.bareRegister(id, i, 1)
+						}
+					})
+				}
+				wg.Wait()
+			})
+		}},
+		way{name: "Register, Wait", kind: ours, run: func() cost {
+			fresh()
+			defer done()
+			p := r.replica(id, nil)
+			defer p.stop()
+			return r.measure(n, func() {
+				claims := make([]*registry.Claim, n)
+				for i := range claims {
+					claims[i] = p.reg.Register(r.t.Context(), imei(i))
+				}
+				for _, c := range claims {
+					require.NoError(r.t, c.Wait(r.t.Context()))
+				}
+			})
+		}},
+	)
+	r.costs(results)
+	r.plot("storm", "Redis CPU of a registration storm", barChart("Redis CPU of a registration, "+many(n)+" at once", "µs an entry",
+		barGroup{"", barsOf(results, cpuPerEntry, cpuPerEntryText)}))
+	r.promise(fmt.Sprintf("storm of %s: Redis CPU, × MULTI of 500", many(n)), "%.2f", results[2].cpuRatio, 2)
+
+	r.clear()
+	p := r.replica(id, nil)
+	defer p.stop()
+	alone := func(work func(i int)) (took []time.Duration) {
+		for i := range min(n, 1000) {
+			begun := time.Now()
+			work(i)
+			took = append(took, time.Since(begun))
+		}
+		slices.Sort(took)
+		return took
+	}
+	var rows [][]string
+	for _, w := range []struct {
+		name string
+		took []time.Duration
+	}{
+		{"MULTI of heartbeat, HSET 1, SADD 1", alone(func(i int) { r.bareRegister(id, i, 1) })},
+		{"Register, Wait", alone(func(i int) { require.NoError(r.t, p.reg.Register(r.t.Context(), imei(n+i)).Wait(r.t.Context())) })},
+	} {
+		rows = append(rows, []string{w.name, brief(quantile(w.took, 0.5)), brief(quantile(w.took, 0.99)), brief(quantile(w.took, 1))})
+	}
+	r.table([]string{"one registration when quiet", "p50", "p99", "max"}, rows)
+}
+
+// bareRegister is the least that keeps an entry from standing without its owner's heartbeat.
+func (r *rig) bareRegister(id string, first, n int) {
+	ctx := r.t.Context()
+	pairs, members := make([]string, 0, 2*n), make([]string, 0, n)
+	for i := first; i < first+n; i++ {
+		members = append(members, imei(i))
+		pairs = append(pairs, imei(i), id)
+	}
+	_, err := r.rdb.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
+		pipe.Set(ctx, r.keys.Heartbeat(id), strconv.FormatInt(time.Now().UnixMilli(), 10), 90*time.Second)
+		pipe.HSet(ctx, r.keys.Registry(), pairs)
+		pipe.SAdd(ctx, r.keys.Devices(id), members)
+		return nil
+	})
+	if err != nil {
+		r.t.Error(err)
+	}
+}

@@ -1,0 +1,196 @@
+package bench
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+const (
+	// aside is how many entries of the living stand beside those that are swept.
+	aside = 20_000
+	// enough entries are swept at a time for Redis' clock to measure them: small owners die several together.
+	enough = 20_000
+)
+
+// sweep is the cleaning up behind a dead owner.
+func sweep(r *rig) {
+	r.section("Sweep: one dead owner")
+	r.say("%s entries of %d living owners stand beside. Small owners are measured several at once. Ours is guarded, audited, "+
+		"and at a full share of Redis; its wall time is that of the pass.", many(min(aside, r.sweeps[len(r.sweeps)-1])), bystanders)
+	var groups []barGroup
+	var last []result
+	for _, n := range r.sweeps {
+		m := newMass(r, n)
+		ways := []way{
+			{name: "SSCAN + HDEL by 500", kind: floor, run: m.bare},
+			{name: "janitor, by its index", kind: ours, run: m.janitor},
+			{name: "janitor, no index: an audit", kind: ours, run: m.withoutIndex},
+			{name: "HGETALL, HGET + HDEL by 500", kind: peer, run: func() cost { return m.naive(batch) }},
+		}
+		if n <= r.oneByOne {
+			ways = append(ways, way{name: "HGETALL, HGET + HDEL one by one", kind: peer, rounds: 1, run: func() cost { return m.naive(1) }})
+		}
+		results := r.compare(ways...)
+		r.say("### %s entries", many(n))
+		r.costs(results)
+		groups = append(groups, barGroup{many(n) + " entries", barsOf(results, cpuPerEntry, cpuPerEntryText)})
+		last = results
+	}
+	r.plot("sweep", "Redis CPU of a sweep", barChart("Redis CPU of a sweep, an entry", "µs an entry", groups...))
+	size := many(r.sweeps[len(r.sweeps)-1])
+	r.promise(fmt.Sprintf("sweep of %s: Redis CPU, × SSCAN + HDEL", size), "%.2f", last[1].cpuRatio, 2)
+	r.promise(fmt.Sprintf("sweep of %s: wall, × SSCAN + HDEL", size), "%.2f", last[1].wallRatio, 2.5)
+	r.promise("longest single call of a sweep, ms", "%.2f", last[1].medianOf(func(c cost) float64 { return c.longest.Seconds() * 1e3 }), 1)
+}
+
+// mass is some dead owners of the same size.
+type mass struct {
+	*rig
+	n      int // entries of each
+	ids    []string
+	total  int
+	beside int
+}
+
+func newMass(r *rig, n int) *mass {
+	k := max(1, min(enough, r.sweeps[len(r.sweeps)-1])/n)
+	return &mass{rig: r, n: n, ids: owners("dead", k), total: n * k, beside: min(aside, r.sweeps[len(r.sweeps)-1])}
+}
+
+// prepare writes everything anew. The owners live, and are not on the roster yet.
+func (m *mass) prepare(indexed bool) {
+	m.clear()
+	m.warm()
+	m.live(owners("live", bystanders)...)
+	m.fill(m.total, m.beside, indexed, owners("live", bystanders)...)
+	m.fill(0, m.total, indexed, m.ids...)
+	pipe := m.rdb.Pipeline()
+	for _, id := range m.ids {
+		pipe.Set(m.t.Context(), m.keys.Heartbeat(id), "0/0", time.Hour)
+	}
+	_, err := pipe.Exec(m.t.Context())
+	require.NoError(m.t, err)
+}
+
+// swept checks that the work was done, and nothing else.
+func (m *mass) swept() { require.Equal(m.t, m.beside, m.entries()) }
+
+// bare is the floor: nothing is judged, nothing is recorded, nothing is paced.
+func (m *mass) bare() cost {
+	m.prepare(true)
+	m.die(m.ids...)
+	defer m.swept()
+	return m.measure(m.total, func() {
+		for _, id := range m.ids {
+			var held []string
+			for cursor := uint64(0); ; {
+				imeis, next, err := m.rdb.SScan(m.t.Context(), m.keys.Devices(id), cursor, "", page).Result()
+				require.NoError(m.t, err)
+				held = append(held, imeis...)
+				cursor = next
+				for len(held) >= batch || (cursor == 0 && len(held) > 0) {
+					k := min(batch, len(held))
+					require.NoError(m.t, m.rdb.HDel(m.t.Context(), m.keys.Registry(), held[:k]...).Err())
+					held = held[k:]
+				}
+				if cursor == 0 {
+					break
+				}
+			}
+		}
+	})
+}
+
+// janitor is ours: the owners fall silent, the next look at the roster finds them.
+func (m *mass) janitor() cost {
+	m.prepare(true)
+	jan := m.replica("ingest-leader", nil).leads()
+	defer jan.stop()
+	defer m.swept()
+	return m.dying(jan)
+}
+
+// dying measures from the death to the end of the pass that sweeps. The wall time is the passes' own.
+func (m *mass) dying(jan *replica) cost {
+	var took time.Duration
+	c := m.measure(m.total, func() {
+		m.die(m.ids...)
+		evicted, seen := 0, time.Time{}
+		m.until(func() bool {
+			if report := jan.last("owners"); report.Evicted > 0 && report.Started.After(seen) {
+				seen = report.Started
+				evicted += report.Evicted
+				took += time.Duration(report.Seconds * float64(time.Second))
+			}
+			return evicted >= m.total
+		})
+	})
+	c.wall = took
+	return c
+}
+
+// withoutIndex is an audit that finds what nothing else remembers.
+func (m *mass) withoutIndex() cost {
+	m.prepare(false)
+	jan := m.replica("ingest-leader", func(rc *registry.Config, _ *janitor.Config) { rc.NoReverseIndex = true }).leads()
+	defer jan.stop()
+	defer m.swept()
+	pipe := m.rdb.Pipeline()
+	for _, id := range m.ids {
+		pipe.Del(m.t.Context(), m.keys.Heartbeat(id))
+	}
+	_, err := pipe.Exec(m.t.Context())
+	require.NoError(m.t, err)
+	return m.measure(m.total, func() { require.Equal(m.t, m.total, jan.pass().Evicted) })
+}
+
+// naive is what one would write first: read everything, ask for each owner, look again and delete, by so many at a time.
+func (m *mass) naive(at int) cost {
+	m.prepare(false)
+	m.die(m.ids...)
+	defer m.swept()
+	ctx := m.t.Context()
+	return m.measure(m.total, func() {
+		all, err := m.rdb.HGetAll(ctx, m.keys.Registry()).Result()
+		require.NoError(m.t, err)
+		lives := map[string]bool{}
+		var dead []string
+		for imei, id := range all {
+			alive, known := lives[id]
+			if !known {
+				n, err := m.rdb.Exists(ctx, m.keys.Heartbeat(id)).Result()
+				require.NoError(m.t, err)
+				alive = n == 1
+				lives[id] = alive
+			}
+			if !alive {
+				dead = append(dead, imei)
+			}
+		}
+		for len(dead) > 0 {
+			k := min(at, len(dead))
+			pipe := m.rdb.Pipeline()
+			asked := make([]*redis.StringCmd, k)
+			for i, imei := range dead[:k] {
+				asked[i] = pipe.HGet(ctx, m.keys.Registry(), imei)
+			}
+			_, err := pipe.Exec(ctx)
+			require.NoError(m.t, err)
+			pipe = m.rdb.Pipeline()
+			for i, imei := range dead[:k] {
+				if !lives[asked[i].Val()] {
+					pipe.HDel(ctx, m.keys.Registry(), imei)
+				}
+			}
+			_, err = pipe.Exec(ctx)
+			require.NoError(m.t, err)
+			dead = dead[k:]
+		}
+	})
+}
