@@ -17,14 +17,14 @@ func contenders(r *rig) {
 	n := r.contenders
 	watched := max(r.steady/2, time.Second)
 	r.section("Contenders: idle replicas")
-	r.say("%d replicas without a device, one of which leads, at the default intervals, watched for %s. The floor looks at the lease every TTL/5; the peer "+
+	r.say("%d replicas without a device, one of which leads, at the default intervals, watched for %s (the others for half of that). The floor looks at the lease every TTL/5; the peer "+
 		"tries to take it as a lock without a look does: a SET NX, and a script that takes its own value back.", n, watched)
 
 	release := redis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)
 	asking := func(ask func(ctx context.Context, i int)) cost {
 		r.clear()
 		require.NoError(r.t, r.rdb.Set(r.t.Context(), "lease", "somebody", time.Hour).Err())
-		return r.measure(n, func() { r.crowd(n, watched, ask) })
+		return r.measure(n, func() { r.crowd(n, max(watched/2, time.Second), ask) })
 	}
 	ways := []struct {
 		name string

@@ -16,15 +16,16 @@ import (
 func gone(r *rig) {
 	n := r.gone
 	r.section("From a heartbeat's expiry to the last entry gone")
-	r.say("An owner of %s entries falls silent, %d times, at any instant of the leader's second; %d owners live. Default share and intervals.",
+	r.say("An owner of %s entries falls silent, %d times (half as often at a full share), at any instant of the leader's second; %d owners live. Default share and intervals.",
 		many(n), r.deaths, bystanders)
 	var lines []series
 	var rows [][]string
 	for _, way := range []struct {
-		name  string
-		share float64
-	}{{"default share", 0}, {"full share", 1}} {
-		took := r.deathsAt(way.share, n)
+		name   string
+		share  float64
+		deaths int
+	}{{"default share", 0, r.deaths}, {"full share", 1, (r.deaths + 1) / 2}} {
+		took := r.deathsAt(way.share, n, way.deaths)
 		slices.Sort(took)
 		var s series
 		s.name = "janitor, " + way.name
@@ -46,22 +47,22 @@ func gone(r *rig) {
 }
 
 // deathsAt lets owners die one after the other.
-func (r *rig) deathsAt(share float64, n int) []time.Duration {
+func (r *rig) deathsAt(share float64, n, deaths int) []time.Duration {
 	r.clear()
 	r.warm()
 	living := owners("live", bystanders)
 	r.live(living...)
-	r.fill(r.deaths*n, aside, true, living...)
+	r.fill(deaths*n, aside, true, living...)
 	jan := r.replica("ingest-leader", func(_ *registry.Config, jc *janitor.Config) { jc.RedisShare = share }).leads()
 	defer jan.stop()
 
 	var took []time.Duration
-	for i := range r.deaths {
+	for i := range deaths {
 		id := owner("dead", i)
 		r.fill(i*n, n, true, id)
 		r.live(id)
 		// Seen alive by the leader, it dies anywhere between two of its looks.
-		ttl := 1500*time.Millisecond + time.Duration(i)*time.Second/time.Duration(r.deaths)
+		ttl := 1500*time.Millisecond + time.Duration(i)*time.Second/time.Duration(deaths)
 		require.NoError(r.t, r.rdb.PExpire(r.t.Context(), r.keys.Heartbeat(id), ttl).Err())
 		expiry := time.Now().Add(ttl)
 		wait.For(r.t.Context(), time.Until(expiry))

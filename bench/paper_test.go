@@ -31,7 +31,7 @@ func newPaper() *paper { return &paper{began: time.Now().UTC(), plots: map[strin
 
 // met notes the server that all was measured on.
 func (p *paper) met(server map[string]string) {
-	p.server = fmt.Sprintf("Redis %s (%s, %s)", server["redis_version"], server["os"], server["mem_allocator"]+server["multiplexing_api"])
+	p.server = fmt.Sprintf("%s %s, %s", cmp.Or(server["server_name"], "redis"), server["redis_version"], server["os"])
 }
 
 // append takes over what stands on another paper.

@@ -30,8 +30,8 @@ func sweep(r *rig) {
 		ways := []way{
 			{name: "SSCAN + HDEL by 500", kind: floor, run: m.bare},
 			{name: "janitor, by its index", kind: ours, run: m.janitor},
-			{name: "janitor, no index: an audit", kind: ours, run: m.withoutIndex},
-			{name: "HGETALL, HGET + HDEL by 500", kind: peer, run: func() cost { return m.naive(batch) }},
+			{name: "janitor, no index: an audit", kind: ours, rounds: 3, run: m.withoutIndex},
+			{name: "HGETALL, HGET + HDEL by 500", kind: peer, rounds: 3, run: func() cost { return m.naive(batch) }},
 		}
 		if n <= r.oneByOne {
 			ways = append(ways, way{name: "HGETALL, HGET + HDEL one by one", kind: peer, rounds: 1, run: func() cost { return m.naive(1) }})
