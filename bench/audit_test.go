@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/metrics"
+	"strings"
 	"sync"
 	"time"
 
@@ -26,30 +27,35 @@ func audit(r *rig) {
 		r.fill(0, n, false, ids...)
 		jan := r.replica("ingest-leader", nil).leads()
 
-		results := r.compare(
-			way{name: "HSCAN COUNT 1000", kind: floor, run: func() cost { return r.withHeap(n, func() { r.scanAll(n) }) }},
-			way{name: "HGETALL (blocks Redis)", kind: peer, run: func() cost {
-				return r.withHeap(n, func() { require.Len(r.t, r.rdb.HGetAll(r.t.Context(), r.keys.Registry()).Val(), n) })
-			}},
-			way{name: "janitor", kind: ours, run: func() cost {
+		ways := []way{
+			{name: "HSCAN COUNT 1000", kind: floor, run: func() cost { return r.withHeap(n, func() { r.scanAll(n) }) }},
+			{name: "janitor", kind: ours, run: func() cost {
 				var report janitor.Report
 				c := r.withHeap(n, func() { report = jan.pass() })
 				require.GreaterOrEqual(r.t, report.Scanned, n)
 				require.Zero(r.t, report.Condemned)
 				return c
 			}},
-		)
+		}
+		if n <= 1_000_000 { // beyond, it blocks for seconds
+			ways = append(ways, way{name: "HGETALL (blocks Redis)", kind: peer, run: func() cost {
+				return r.withHeap(n, func() { require.Len(r.t, r.rdb.HGetAll(r.t.Context(), r.keys.Registry()).Val(), n) })
+			}})
+		}
+		results := r.compare(ways...)
 		jan.stop()
 		r.say("### %s entries", many(n))
 		r.costs(results)
+		var heaps []string
 		for _, w := range results {
-			r.say("Heap over idle at most, %s: %.1f MB.", w.name, w.medianOf(func(c cost) float64 { return float64(c.heap) })/1e6)
+			heaps = append(heaps, fmt.Sprintf("%s %.1f MB", w.name, w.medianOf(func(c cost) float64 { return float64(c.heap) })/1e6))
 		}
+		r.say("Our process' heap over idle, at most: %s.", strings.Join(heaps, ", "))
 		groups = append(groups, barGroup{many(n) + " entries", barsOf(results, cpuPerEntry, cpuPerEntryText)})
 		last = results
 	}
 	r.plot("audit", "Redis CPU of an audit", barChart("Redis CPU of an audit, an entry", "µs an entry", groups...))
-	r.promise(fmt.Sprintf("audit of %s: Redis CPU, × HSCAN loop", many(r.audits[len(r.audits)-1])), "%.2f", last[2].cpuRatio, 1.10)
+	r.promise(fmt.Sprintf("audit of %s: Redis CPU, × HSCAN loop", many(r.audits[len(r.audits)-1])), "%.2f", last[1].cpuRatio, 1.10)
 }
 
 func cpuPerEntry(w result) float64 {

@@ -52,12 +52,12 @@ var sizes = map[string]size{
 	"small": {
 		rounds: 3, audits: []int{10_000, 100_000}, sweeps: []int{1000, 50_000}, oneByOne: 1000, neighbour: 100_000, gone: 50_000, deaths: 8,
 		replicas: 20, claims: 5000, steady: 12 * time.Second, storm: 50_000, handovers: 10, waiters: 30, reconciled: 100_000, contenders: 200,
-		loop: 100_000,
+		loop: 500_000,
 	},
 	"default": {
 		rounds: 5, audits: []int{10_000, 100_000, 1_000_000}, sweeps: []int{1000, 50_000, 1_000_000}, oneByOne: 50_000, neighbour: 300_000,
 		gone: 50_000, deaths: 20, replicas: 100, claims: 10_000, steady: time.Minute, storm: 50_000, handovers: 15, waiters: 100,
-		reconciled: 1_000_000, contenders: 1000, loop: 2_000_000,
+		reconciled: 1_000_000, contenders: 1000, loop: 1_500_000,
 	},
 	"full": {
 		rounds: 5, audits: []int{10_000, 100_000, 1_000_000, 10_000_000}, sweeps: []int{1000, 50_000, 1_000_000}, oneByOne: 1_000_000,
@@ -110,13 +110,14 @@ func TestMeasure(t *testing.T) {
 					t.Parallel()
 				}
 				scenario.run(newRig(t, s, papers[i]))
+				t.Log(papers[i].body.String())
 			})
 		}
 	})
 	for _, one := range papers {
 		p.append(one)
 	}
-	t.Log("\n" + p.markdown())
+	t.Log("\n" + p.head())
 	if *outFlag != "" {
 		require.NoError(t, p.write(*outFlag))
 	}

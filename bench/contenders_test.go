@@ -76,9 +76,11 @@ func (r *rig) idlers(n int, d time.Duration) cost {
 	r.warm()
 	fleet := make([]*replica, n)
 	for i := range fleet {
-		fleet[i] = r.start(owner("live", i), nil, i == 0)
+		fleet[i] = r.start(madeUp, nil, i == 0)
+		if i == 0 {
+			fleet[0].leads()
+		}
 	}
-	fleet[0].leads()
 	r.until(func() bool { return r.subscribers() == n })
 	wait.For(r.t.Context(), min(d, 10*time.Second)) // each has ticked, and knows how many they are
 	c := r.measure(n, func() { wait.For(r.t.Context(), d) })

@@ -36,9 +36,10 @@ func closedLoop(r *rig) {
 	jan := r.replica("ingest-leader", func(_ *registry.Config, jc *janitor.Config) { jc.RedisShare = 0 }).leads()
 	defer jan.stop()
 
-	// How long it takes alone is about this; the client comes after a fifth and stays as long again.
+	// How long it takes alone is about this; the client comes after a quarter and stays for a third.
 	alone := time.Duration(float64(n)*1.3*4) * time.Microsecond
-	come, leave := alone/5, alone/2
+	come := time.Second + alone/4
+	leave := come + alone/3
 	var (
 		sweep  = series{name: "the sweep"}
 		other  = series{name: "second client"}

@@ -131,7 +131,7 @@ func (c cost) spent(name string) time.Duration {
 // dearest names the commands that most of the time went into.
 func (c cost) dearest() string {
 	var parts []string
-	for _, one := range c.calls[:min(4, len(c.calls))] {
+	for _, one := range c.calls[:min(7, len(c.calls))] {
 		parts = append(parts, fmt.Sprintf("%s %s ×%d", one.name, brief(one.spent), one.count))
 	}
 	return strings.Join(parts, ", ")

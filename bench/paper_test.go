@@ -86,7 +86,10 @@ func (p *paper) notRun(what, want, why string) {
 	p.targets = append(p.targets, target{what, want, why, "not run"})
 }
 
-func (p *paper) markdown() string {
+func (p *paper) markdown() string { return p.head() + p.body.String() }
+
+// head is the page up to the scenarios.
+func (p *paper) head() string {
 	var b strings.Builder
 	b.WriteString("# What was measured\n\nWritten by the run itself; [BENCHMARKS.md](../BENCHMARKS.md) says how to read it. Only ratios mean anything elsewhere.\n\n")
 	fmt.Fprintf(&b, "- command: `%s`\n- date: %s, took %s\n- server: %s\n- client: %s, %s/%s, %d CPUs, load average at the end %s\n",
@@ -96,7 +99,6 @@ func (p *paper) markdown() string {
 	for _, t := range p.targets {
 		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", t.what, t.want, t.got, t.verdict)
 	}
-	b.WriteString(p.body.String())
 	return b.String()
 }
 

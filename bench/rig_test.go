@@ -43,12 +43,20 @@ type rig struct {
 }
 
 func newRig(t *testing.T, s size, p *paper) *rig {
-	// Floors and peers go through a client of defaults; nothing is persisted, nothing freed behind our back.
 	srv := redistest.Start(t, "--latency-tracking-info-percentiles", "50 99 100")
-	r := &rig{size: s, paper: p, t: t, srv: srv, rdb: srv.Client()}
+	r := &rig{size: s, paper: p, t: t, srv: srv, rdb: patient(t, srv)}
 	p.met(r.info("server"))
 	r.settleIdle()
 	return r
+}
+
+// patient is a client of defaults that waits for what takes long: an HGETALL of millions.
+func patient(t *testing.T, srv *redistest.Server) *redis.Client {
+	o := srv.Options()
+	o.ReadTimeout = time.Minute
+	rdb := redis.NewClient(o)
+	t.Cleanup(func() { _ = rdb.Close() })
+	return rdb
 }
 
 // settleIdle measures what the server takes while idle.
@@ -161,6 +169,10 @@ type replica struct {
 	jan  *janitor.Janitor
 	stop func()
 }
+
+// madeUp is for replicas that make their own ids, as by default: one whose id is fixed looks through
+// the whole registry at start for what a former life left.
+const madeUp = ""
 
 // replica runs one with a janitor at a full share of Redis whose audit comes once, at the beginning, and
 // then on demand. change, if given, adapts that.
