@@ -52,7 +52,7 @@ var sizes = map[string]size{
 	"small": {
 		rounds: 3, audits: []int{10_000, 100_000}, sweeps: []int{1000, 50_000}, oneByOne: 1000, neighbour: 100_000, gone: 50_000, deaths: 8,
 		replicas: 20, claims: 5000, steady: 12 * time.Second, storm: 50_000, handovers: 10, waiters: 30, reconciled: 100_000, contenders: 200,
-		loop: 500_000,
+		loop: 300_000,
 	},
 	"default": {
 		rounds: 5, audits: []int{10_000, 100_000, 1_000_000}, sweeps: []int{1000, 50_000, 1_000_000}, oneByOne: 50_000, neighbour: 300_000,

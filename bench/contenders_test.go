@@ -10,12 +10,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/wait"
+	"github.com/rollcall-redis/rollcall/registry"
 )
 
 // contenders is what many replicas cost that hold nothing: beats, ticks, and looks at the lease.
 func contenders(r *rig) {
 	n := r.contenders
 	watched := max(r.steady/2, time.Second)
+	if *sizeFlag != smoke {
+		watched = max(watched, registry.DefaultHeartbeatInterval) // they started together: each is to beat once
+	}
 	r.section("Contenders: idle replicas")
 	r.say("%d replicas without a device, one of which leads, at the default intervals, watched for %s (the others for half of that). The floor looks at the lease every TTL/5; the peer "+
 		"tries to take it as a lock without a look does: a SET NX, and a script that takes its own value back.", n, watched)

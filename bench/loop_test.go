@@ -60,7 +60,7 @@ func closedLoop(r *rig) {
 	})
 	var spent, burnt time.Duration
 	evicted, at := uint64(0), begun
-	for jan.last("owners").Evicted == 0 {
+	for evicted < uint64(m.total) {
 		wait.For(r.t.Context(), sampling)
 		var nowSpent, nowBurnt time.Duration
 		for _, one := range r.calls() {
