@@ -9,7 +9,7 @@ long_chaos = ^TestEverythingAt
 tool = tool -modfile=$(CURDIR)/tools/go.mod
 
 .DEFAULT_GOAL := help
-.PHONY: help run test chaos chaos-short chaos-soak chaos-mutants bench fuzz lint redis
+.PHONY: help run test chaos chaos-short chaos-soak chaos-mutants bench bench-micro fuzz lint redis
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -33,8 +33,11 @@ chaos-soak: ## Break everything at random for DURATION (15m)
 chaos-mutants: ## Weaken the guarded code in each of the known ways; passes if the suite catches every one
 	@$(chaos) go test -count=1 -v -tags mutants -timeout 60m -run '^TestMutants$$' ./chaos/
 
-bench: ## Run the benchmarks
-	@$(with_redis) go test -run '^$$' -bench . -benchmem -timeout 30m ./...
+bench: ## Measure floor, peers and ours side by side, into docs/ (ARGS="-size=small -only=sweep": only shown)
+	@$(with_redis) go test -count=1 -v -timeout 3h -run '^TestMeasure$$' ./bench/ -args -size=default $(or $(ARGS),-out=$(CURDIR)/docs)
+
+bench-micro: ## Run Go's benchmarks, for benchstat (COUNT=1)
+	@$(with_redis) go test -run '^$$' -bench . -benchmem -count $(or $(COUNT),1) -timeout 30m ./...
 
 fuzz: ## Fuzz each decoder for FUZZTIME (20s)
 	@grep -roE --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' . | while IFS=: read -r file func; do \
