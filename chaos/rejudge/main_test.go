@@ -17,7 +17,7 @@ func TestRun(t *testing.T) {
 		says   []string
 	}{
 		"nothing to find":    {[]string{good}, 0, []string{"0 violations", "3 evictions", "new leader: 1 times, median 3s", "dead owner clean: 1 times"}},
-		"something to find":  {[]string{good, bad}, 1, []string{"C3 at", "byte ", "C7 at", "2 violations"}},
+		"something to find":  {[]string{good, bad}, 1, []string{"C3 at", "byte ", "C7 at", "3 violations"}},
 		"no run at all":      {[]string{t.TempDir(), good}, 1, []string{"facts.json", "0 violations"}},
 		"without a folder":   {nil, 2, []string{"usage"}},
 		"with a flag":        {[]string{"-x"}, 2, []string{"usage"}},
