@@ -15,16 +15,19 @@ const (
 	// time: a Redis that stood still for seconds is not relieved by a sweep that sleeps for a minute.
 	paceLimit = time.Second
 	restLimit = 3 * time.Second
+	// paceLeast is the part of a call that is always taken for Redis' work.
+	paceLeast = 0.25
 	// pingEvery is how often a small call is made to measure it, while sweeps make others.
 	pingEvery = 100 * time.Millisecond
 	// thinFresh is for how long a look at the heartbeats is good.
 	thinFresh = 3 * time.Second
 )
 
-// pace keeps the share of Redis' time that all sweeps of a term take together below a bound: after a time d
-// with calls of theirs under way none may begin for d * (1/share - 1). The time is taken here, the network's
-// included, and Redis works for nobody in less, so that the share errs on the small side. The bound is
-// throttle's, which falls while others suffer. All but enter is pure: told what happened when.
+// pace keeps the share of Redis' time that all sweeps of a term take together below a bound: after a time in
+// which calls of theirs kept Redis busy for d, none may begin for d * (1/share - 1). The time is taken here, less what
+// a small call takes at present, which is how long the network, other clients' work and a busy machine at either end make one wait;
+// not all of it, since a small call is work too. The bound is throttle's, which falls while others suffer. All but
+// enter is pure: told what happened when.
 type pace struct {
 	ping  func(ctx context.Context) error   // a small call; nil: none is measured
 	small *latency                          // what it takes
@@ -35,6 +38,7 @@ type pace struct {
 	throttle throttle
 	underway int           // calls
 	mark     time.Time     // the time up to there has been charged
+	busy     time.Duration // with calls under way, since the last settling
 	owed     time.Duration // rest; a little less than none where a timer came late
 	pinged   time.Time
 	thin     time.Time // when a heartbeat was last found short of life; zero: none is
@@ -97,6 +101,8 @@ func (p *pace) looked(thin bool, now time.Time) {
 
 // adapt sets the share anew. Caller holds mu.
 func (p *pace) adapt(now time.Time) {
+	p.charge(now)
+	p.settle(now)
 	reason := ""
 	switch {
 	case !p.thin.IsZero() && now.Sub(p.thin) < thinFresh:
@@ -117,7 +123,7 @@ func (p *pace) rest(now time.Time) (rest time.Duration, ping bool) {
 	if p.ping != nil && p.underway == 0 && next <= 0 {
 		return 0, true
 	}
-	rest = p.owed
+	rest = min(p.owed+p.due(now, p.throttle.share), restLimit)
 	if rest < paceGrain {
 		return 0, false
 	}
@@ -139,28 +145,39 @@ func (p *pace) end(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.charge(now)
-	p.underway--
+	if p.underway--; p.underway == 0 {
+		p.settle(now)
+	}
 }
 
-// charge brings the debt up to now: time with calls under way adds to it, other time pays it off. Caller holds mu.
+// charge takes note of the time up to now: with calls under way it is busy, other time pays off the rest that is owed.
+// Caller holds mu.
 func (p *pace) charge(now time.Time) {
 	if now.Before(p.mark) { // who took the time first may come last
 		return
 	}
 	passed := now.Sub(p.mark)
 	p.mark = now
-	if p.underway == 0 {
-		if p.owed -= passed; p.owed < -paceGrain { // long idle: old rest is no credit
-			p.owed = 0
-		}
-		return
+	if p.underway > 0 {
+		p.busy += passed
+	} else if p.owed -= passed; p.owed < -paceGrain { // long idle: old rest is no credit
+		p.owed = 0
 	}
-	t, worked := &p.throttle, min(passed, paceLimit).Seconds()
-	rest := worked * (1/t.share - 1)
-	p.owed = min(p.owed+time.Duration(rest*float64(time.Second)), restLimit)
-	if t.share < t.most {
-		p.extra(t.reason, rest-worked*(1/t.most-1))
+}
+
+// due is the rest that a share asks for the time that was busy since the last settling. Caller holds mu.
+func (p *pace) due(now time.Time, share float64) time.Duration {
+	worked := max(p.busy-p.small.now(now), time.Duration(paceLeast*float64(p.busy)))
+	return time.Duration(float64(min(worked, paceLimit)) * (1/share - 1))
+}
+
+// settle makes what is due owed. Caller holds mu.
+func (p *pace) settle(now time.Time) {
+	t, due := &p.throttle, p.due(now, p.throttle.share)
+	if extra := due - p.due(now, t.most); extra > 0 {
+		p.extra(t.reason, extra.Seconds())
 	}
+	p.owed, p.busy = min(p.owed+due, restLimit), 0
 }
 
 // share is what sweeps may take now, and why it is less than the setting; "" if it is not.

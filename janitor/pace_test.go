@@ -45,6 +45,27 @@ func TestPaceOwesRestForWork(t *testing.T) {
 	}
 }
 
+func TestWhatASmallCallTakesIsNoWorkOfRedis(t *testing.T) {
+	t.Parallel()
+	l, now := &latency{}, time.Now()
+	for range latencyLeast {
+		l.saw(10*time.Millisecond, now)
+	}
+	var extra float64
+	p := newPace(0.25, l)
+	p.extra = func(_ string, seconds float64) { extra += seconds }
+	rest := p.call(now, 50*time.Millisecond)
+	require.Equal(t, 3*40*time.Millisecond, rest)
+	now = now.Add(50*time.Millisecond + rest)
+	rest = p.call(now, 12*time.Millisecond)
+	require.Equal(t, 3*3*time.Millisecond, rest, "but a part of each call is")
+	require.Zero(t, extra, "not for a throttle")
+	p.throttle.share, p.throttle.reason = 0.125, throttledLatency
+	now = now.Add(12*time.Millisecond + rest)
+	require.Equal(t, 7*40*time.Millisecond, p.call(now, 50*time.Millisecond))
+	require.InDelta(t, 4*0.040, extra, 1e-9)
+}
+
 func TestPaceIsSharedByAllWhoWork(t *testing.T) {
 	t.Parallel()
 	p, now := newPace(0.5, &latency{}), time.Now()
