@@ -95,9 +95,18 @@ func (w *world) agrees(truth map[string]string, alive []string) bool {
 			return false
 		}
 	}
-	return w.SCard(ctx, w.Roster()).Val() == int64(len(alive)) &&
-		w.HLen(ctx, w.Registry()).Val() == int64(len(truth)) &&
-		maps.Equal(w.HGetAll(ctx, w.Registry()).Val(), truth)
+	if w.SCard(ctx, w.Roster()).Val() != int64(len(alive)) || w.HLen(ctx, w.Registry()).Val() != int64(len(truth)) ||
+		!maps.Equal(w.HGetAll(ctx, w.Registry()).Val(), truth) {
+		return false
+	}
+	for _, id := range alive {
+		for _, imei := range w.SMembers(ctx, w.Layout.Devices(id)).Val() {
+			if truth[imei] != id {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // alive are the running replicas, and others that the scenario knows of.
