@@ -93,6 +93,49 @@ func TestAFrameWith16ByteValuesAllocatesNothingThoughItIsTriedTwice(t *testing.T
 	require.Zero(t, testing.AllocsPerRun(100, func() { _ = b.Decode(body) }))
 }
 
+func TestCommandsAndDatagramsAllocateNothing(t *testing.T) {
+	imei := mustIMEI(t, someIMEI)
+	packet, text, out := someDatagram(t), []byte("getinfo"), make([]byte, 0, 256)
+	for _, c := range commandCodecs {
+		m := Message{Type: TypeResponse, Text: text}
+		if c.hasTimestamp() {
+			m.Timestamp = 1
+		}
+		if c.hasIMEI() {
+			m.IMEI = imei
+		}
+		frame, err := AppendMessages(nil, c, m, m, m)
+		require.NoError(t, err)
+		r := NewReader(&endless{frame: frame}, 0)
+		step := func() {
+			for range 50 {
+				f, err := r.Next()
+				if err != nil {
+					t.Error(err)
+				}
+				s, err := DecodeMessages(f.Body)
+				n := 0
+				for m := range s.All() {
+					if m.IMEI == imei == c.hasIMEI() && string(m.Text) == "getinfo" {
+						n++
+					}
+				}
+				var errs [3]error
+				out, errs[0] = AppendMessages(out[:0], c, Message{Type: TypeCommand, Timestamp: m.Timestamp, IMEI: m.IMEI, Text: text})
+				d, e := DecodeDatagram(packet)
+				errs[1] = e
+				out, errs[2] = AppendDatagram(out[:0], d)
+				a, e := DecodeDatagramAck(AppendDatagramAck(out[:0], DatagramAck{PacketID: d.PacketID, AVLPacketID: d.AVLPacketID, Accepted: 1}))
+				if err != nil || e != nil || errs != [3]error{} || n != 3 || a.PacketID != 0xCAFE {
+					t.Error("not read as written")
+				}
+			}
+		}
+		step()
+		require.Zero(t, testing.AllocsPerRun(20, step), "codec %v", c)
+	}
+}
+
 func TestAHostileFrameAllocatesLittle(t *testing.T) {
 	// The most records that fit, and the most elements: neither may cost more than a small multiple of the frame.
 	empty, err := AppendBody(nil, Codec8, make([]Record, 255)...)
@@ -149,6 +192,53 @@ func BenchmarkFrame(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+func BenchmarkMessages(b *testing.B) {
+	v := loadVector(b, "codec14_ack")
+	body, frame := v.body(b), v.bytes(b)
+	s, err := DecodeMessages(body)
+	require.NoError(b, err)
+	var answer Message
+	for answer = range s.All() {
+	}
+	b.Run("decode/codec14", func(b *testing.B) {
+		b.ReportAllocs()
+		b.SetBytes(int64(len(frame)))
+		for b.Loop() {
+			s, err := DecodeMessages(body)
+			if err != nil {
+				b.Fatal(err)
+			}
+			for m := range s.All() {
+				answer = m
+			}
+		}
+	})
+	b.Run("encode/codec14", func(b *testing.B) {
+		b.ReportAllocs()
+		b.SetBytes(int64(len(frame)))
+		var out []byte
+		for b.Loop() {
+			if out, err = AppendMessages(out[:0], Codec14, answer); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+func BenchmarkDatagram(b *testing.B) {
+	packet := someDatagram(b)
+	b.ReportAllocs()
+	b.SetBytes(int64(len(packet)))
+	var out []byte
+	for b.Loop() {
+		d, err := DecodeDatagram(packet)
+		if err != nil {
+			b.Fatal(err)
+		}
+		out = AppendDatagramAck(out[:0], DatagramAck{PacketID: d.PacketID, AVLPacketID: d.AVLPacketID, Accepted: d.Count})
 	}
 }
 

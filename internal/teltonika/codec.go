@@ -8,7 +8,7 @@ import (
 // Codec is the id in the first byte of a frame's body.
 type Codec byte
 
-// Codecs 8, 8E and 16 carry records ([Batch.Decode]); 12 to 15 carry commands and their answers.
+// Codecs 8, 8E and 16 carry records ([Batch.Decode]); 12 to 15 carry commands and their answers ([DecodeMessages]).
 const (
 	Codec8  Codec = 0x08
 	Codec8E Codec = 0x8E
@@ -55,12 +55,14 @@ var (
 	ErrTooShort = errors.New("teltonika: frame too short")
 	// ErrCRC: the checksum does not match, so that even the length may be what is broken.
 	ErrCRC = errors.New("teltonika: wrong CRC")
-	// ErrCount: the number of records before the records and the one after them differ.
-	ErrCount = errors.New("teltonika: record counts differ")
-	// ErrUnknownCodec: the codec carries no records that this package can decode.
+	// ErrCount: the count before the records or messages and the one after them differ.
+	ErrCount = errors.New("teltonika: counts differ")
+	// ErrUnknownCodec: the codec carries nothing that was asked for: no records for Batch, no messages for DecodeMessages.
 	ErrUnknownCodec = errors.New("teltonika: unknown codec")
-	// ErrMalformed: records do not fill the body exactly, though its counts agree.
-	ErrMalformed = errors.New("teltonika: malformed records")
+	// ErrMalformed: records or messages do not fill the body exactly, though its counts agree.
+	ErrMalformed = errors.New("teltonika: malformed body")
+	// ErrDatagram: a UDP packet is not a datagram of a device, nor the answer to one.
+	ErrDatagram = errors.New("teltonika: not a datagram")
 	// ErrEncode: a value does not fit in the codec that was asked for.
 	ErrEncode = errors.New("teltonika: cannot encode")
 )

@@ -24,14 +24,17 @@ type vector struct {
 	Name   string `json:"name"`
 	Hex    string `json:"hex"`
 	Expect struct {
-		Ack       string `json:"ack_hex"`
-		Codec     Codec  `json:"codec_id"`
-		CRC       string `json:"crc"`
-		Length    int    `json:"data_length"`
-		IMEI      string `json:"imei"`
-		Count     int    `json:"record_count"`
-		Records   []vectorRecord
-		Transport string `json:"transport"`
+		Ack         string `json:"ack_hex"`
+		AVLPacketID byte   `json:"avl_packet_id"`
+		Codec       Codec  `json:"codec_id"`
+		CRC         string `json:"crc"`
+		Length      int    `json:"data_length"`
+		IMEI        string `json:"imei"`
+		Messages    []vectorMessage
+		PacketID    uint16 `json:"packet_id"`
+		Count       int    `json:"record_count"`
+		Records     []vectorRecord
+		Transport   string `json:"transport"`
 	} `json:"expect"`
 }
 
@@ -50,6 +53,13 @@ type vectorRecord struct {
 	Timestamp  uint64      `json:"timestamp_ms"`
 }
 
+type vectorMessage struct {
+	IMEI      string      `json:"imei"` // with the leading 0
+	Payload   string      `json:"payload_hex"`
+	Timestamp uint32      `json:"timestamp_s"`
+	Type      MessageType `json:"type"`
+}
+
 // bytes returns the vector's wire bytes.
 func (v vector) bytes(t testing.TB) []byte {
 	b, err := hex.DecodeString(v.Hex)
@@ -61,7 +71,7 @@ func (v vector) bytes(t testing.TB) []byte {
 func (v vector) body(t testing.TB) []byte {
 	b := v.bytes(t)
 	if v.Expect.Transport == "udp" {
-		return b[8+imeiDigits:]
+		return b[datagramHeader:]
 	}
 	return b[header : len(b)-4]
 }

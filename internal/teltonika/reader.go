@@ -25,8 +25,8 @@ const (
 // Reader's next method call.
 type Frame struct {
 	Codec Codec
-	Count byte   // number of records that the device says it sent; what to acknowledge
-	Body  []byte // codec id to second count: what Batch.Decode takes
+	Count byte   // number of records that the device says it sent: what to acknowledge; of messages if Codec.IsCommand
+	Body  []byte // codec id to second count: what Batch.Decode or DecodeMessages takes
 	Raw   []byte // all of it, preamble to CRC: what a dead letter keeps
 }
 

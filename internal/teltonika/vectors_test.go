@@ -17,13 +17,15 @@ type fate struct {
 	sentence  string
 	handshake bool  // it is read as the start of a session, else as a frame after the handshake
 	err       error // from reading; nil: a whole frame or an IMEI
-	decode    error // from decoding the frame
+	decode    error // from decoding the frame's records
+	messages  error // from decoding the frame's messages, if it is one of commands
+	datagram  error // from decoding the packet, if it is one of UDP
 	atOnce    bool  // the error comes without reading beyond the vector's bytes
 }
 
 var malformed = map[string]fate{
-	"codec16_udp_as_printed": {sentence: "seven records announced before and one after: no acknowledgement", decode: ErrCount},
-	"parser_readme_udp":      {sentence: "codec 4 is not ours", decode: ErrUnknownCodec},
+	"codec16_udp_as_printed": {sentence: "seven records announced before and one after: no acknowledgement", decode: ErrCount, datagram: ErrDatagram},
+	"parser_readme_udp":      {sentence: "codec 4 is not ours", decode: ErrUnknownCodec, datagram: ErrDatagram},
 	"parser_readme_tcp":      {sentence: "a frame shorter than declared is waited for", err: io.ErrUnexpectedEOF},
 	"codec14_nack":           {sentence: "the wiki's example with a wrong CRC is not believed", err: ErrCRC, atOnce: true},
 	"keepalive_ping":         {sentence: "a keep-alive alone is no frame and no error", err: io.EOF},
@@ -39,7 +41,7 @@ var malformed = map[string]fate{
 	"neg_amplify":            {sentence: "65,535 elements that are not there are refused", decode: ErrMalformed},
 	"neg_nx_len":             {sentence: "an element longer than the frame is refused", decode: ErrMalformed},
 	"neg_unknown_codec":      {sentence: "codec 0x99 with a right CRC", decode: ErrUnknownCodec},
-	"neg_cmd_size_underflow": {sentence: "a broken command frame is framed, and carries no records", decode: ErrUnknownCodec},
+	"neg_cmd_size_underflow": {sentence: "a message too small for its IMEI is refused, its frame is not", decode: ErrUnknownCodec, messages: ErrMalformed},
 	"neg_imei_len_ffff":      {sentence: "65,535 bytes of IMEI are not waited for", handshake: true, err: ErrHandshake, atOnce: true},
 	"neg_imei_len_0":         {sentence: "an IMEI of no bytes is refused at once", handshake: true, err: ErrHandshake, atOnce: true},
 	"neg_imei_nondigit":      {sentence: "a backslash is no digit", handshake: true, err: ErrHandshake, atOnce: true},
@@ -54,8 +56,10 @@ func TestMalformedVectorsAreRefusedAsTheyMust(t *testing.T) {
 		t.Run(name+": "+want.sentence, func(t *testing.T) {
 			t.Parallel()
 			v := loadVector(t, name)
-			if v.Expect.Transport == "udp" { // no CRC and no TCP frame: only the body is ours
-				requireDecodeError(t, v.body(t), want.decode)
+			if v.Expect.Transport == "udp" {
+				_, err := DecodeDatagram(v.bytes(t))
+				require.ErrorIs(t, err, want.datagram)
+				requireDecodeError(t, v.body(t), want.decode) // nor would its body pass
 				return
 			}
 			for _, src := range []func(io.Reader) io.Reader{func(r io.Reader) io.Reader { return r }, iotest.OneByteReader} {
@@ -75,6 +79,9 @@ func TestMalformedVectorsAreRefusedAsTheyMust(t *testing.T) {
 				require.LessOrEqual(t, len(r.buf), firstBuffer, "a declared length grew the buffer")
 				if want.err == nil {
 					requireDecodeError(t, f.Body, want.decode)
+					if f.Codec.IsCommand() {
+						requireMessagesError(t, f.Body, want.messages)
+					}
 				}
 				if want.atOnce {
 					_, again := r.Next()
@@ -127,13 +134,17 @@ func TestDocumentedVectorsDecodeAsDocumented(t *testing.T) {
 			if v.Expect.Codec.IsCommand() {
 				require.ErrorIs(t, b.Decode(body), ErrUnknownCodec)
 				require.Empty(t, v.Expect.Ack, "a server acknowledges no command frame")
+				requireMessages(t, v)
 				return
 			}
+			requireMessagesError(t, body, ErrUnknownCodec)
 			require.NoError(t, b.Decode(body))
 			require.Equal(t, v.Expect.Codec, b.Codec)
 			require.Equal(t, v.Expect.Records, describe(b.Records))
 			if v.Expect.Transport == "tcp" {
 				require.Equal(t, v.Expect.Ack, hex.EncodeToString(AppendAck(nil, len(b.Records))))
+			} else {
+				requireDatagram(t, v, byte(len(b.Records)))
 			}
 			again, err := AppendBody(nil, b.Codec, b.Records...)
 			require.NoError(t, err)
@@ -150,6 +161,47 @@ func requireIMEI(t *testing.T, v vector) {
 	sent, err := AppendIMEI(nil, imei)
 	require.NoError(t, err)
 	require.Equal(t, v.bytes(t), sent)
+}
+
+// requireMessages wants the messages of a documented command frame, and the frame from them.
+func requireMessages(t *testing.T, v vector) {
+	s, err := DecodeMessages(v.body(t))
+	require.NoError(t, err)
+	require.Equal(t, v.Expect.Codec, s.Codec)
+	require.Equal(t, v.Expect.Count, s.Len())
+	messages := slices.Collect(s.All())
+	var got []vectorMessage
+	for _, m := range messages {
+		d := vectorMessage{Payload: hex.EncodeToString(m.Text), Timestamp: m.Timestamp, Type: m.Type}
+		if v.Expect.Codec.hasIMEI() {
+			d.IMEI = "0" + m.IMEI.String()
+		}
+		got = append(got, d)
+	}
+	require.Equal(t, v.Expect.Messages, got)
+	again, err := AppendMessages(nil, s.Codec, messages...)
+	require.NoError(t, err)
+	require.Equal(t, v.bytes(t), again, "encoded again")
+}
+
+// requireDatagram wants what a documented datagram says, the datagram from that, and its answer.
+func requireDatagram(t *testing.T, v vector, accepted byte) {
+	d, err := DecodeDatagram(v.bytes(t))
+	require.NoError(t, err)
+	imei, err := ParseIMEI(v.Expect.IMEI)
+	require.NoError(t, err)
+	require.Equal(t, Datagram{
+		PacketID: v.Expect.PacketID, AVLPacketID: v.Expect.AVLPacketID, IMEI: imei,
+		Codec: v.Expect.Codec, Count: byte(v.Expect.Count), Body: v.body(t),
+	}, d)
+	again, err := AppendDatagram(nil, d)
+	require.NoError(t, err)
+	require.Equal(t, v.bytes(t), again, "encoded again")
+	ack := DatagramAck{PacketID: d.PacketID, AVLPacketID: d.AVLPacketID, Accepted: accepted}
+	require.Equal(t, v.Expect.Ack, hex.EncodeToString(AppendDatagramAck(nil, ack)))
+	got, err := DecodeDatagramAck(AppendDatagramAck(nil, ack))
+	require.NoError(t, err)
+	require.Equal(t, ack, got)
 }
 
 // describe puts records in the form of the vectors: elements as decimal id and hex value.

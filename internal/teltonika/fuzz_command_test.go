@@ -1,0 +1,134 @@
+package teltonika
+
+import (
+	"bytes"
+	"errors"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// FuzzMessages holds DecodeMessages to its contract on any body: one that is accepted encodes to the same bytes, so nothing was
+// misread, overlooked or made up; one that is refused leaves nothing behind.
+func FuzzMessages(f *testing.F) {
+	for _, v := range loadVectors(f) {
+		if v.Expect.Codec.IsCommand() {
+			f.Add(v.body(f))
+		}
+	}
+	for _, c := range commandCodecs {
+		f.Add(bodyOf(f, c, randomMessages(rand.New(rand.NewPCG(9, 9)), c, 3)...))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		s, err := DecodeMessages(body)
+		messages := slices.Collect(s.All())
+		require.Len(t, messages, s.Len())
+		if err != nil {
+			require.True(t, errors.Is(err, ErrMalformed) || errors.Is(err, ErrCount) || errors.Is(err, ErrUnknownCodec), "%v", err)
+			require.Equal(t, Messages{}, s)
+			return
+		}
+		require.Len(t, messages, int(body[1]))
+		require.Equal(t, body, bodyOf(t, s.Codec, messages...))
+	})
+}
+
+// FuzzMessagesRoundTrip encodes messages of every shape and wants them back.
+func FuzzMessagesRoundTrip(f *testing.F) {
+	for i := range byte(4) {
+		f.Add(i, uint64(i), uint8(i))
+		f.Add(i, uint64(i), uint8(255))
+	}
+	f.Fuzz(func(t *testing.T, codec byte, seed uint64, n uint8) {
+		c := commandCodecs[codec%4]
+		want := randomMessages(rand.New(rand.NewPCG(seed, uint64(codec))), c, int(n))
+		frame, err := AppendMessages(nil, c, want...)
+		require.NoError(t, err)
+		read, err := NewReader(bytes.NewReader(frame), 1<<20).Next()
+		require.NoError(t, err)
+		require.Equal(t, n, read.Count)
+		s, err := DecodeMessages(read.Body)
+		require.NoError(t, err)
+		require.Equal(t, c, s.Codec)
+		require.Equal(t, want, slices.AppendSeq([]Message{}, s.All()))
+	})
+}
+
+// FuzzDatagram wants any packet that is accepted back from what was read of it, but for the byte that means nothing, and
+// nothing of one that is refused.
+func FuzzDatagram(f *testing.F) {
+	for _, v := range loadVectors(f) {
+		f.Add(v.bytes(f))
+	}
+	f.Add(AppendDatagramAck(nil, DatagramAck{PacketID: 1, AVLPacketID: 2, Accepted: 3}))
+	f.Fuzz(func(t *testing.T, packet []byte) {
+		canonical := slices.Clone(packet)
+		if len(packet) > 4 {
+			canonical[4] = unused
+		}
+		d, err := DecodeDatagram(packet)
+		if err == nil {
+			require.Equal(t, packet[datagramHeader:], d.Body)
+			require.Equal(t, d.Body[:2], []byte{byte(d.Codec), d.Count})
+			again, err := AppendDatagram(nil, d)
+			require.NoError(t, err)
+			require.Equal(t, canonical, again)
+		} else {
+			require.ErrorIs(t, err, ErrDatagram)
+			require.Equal(t, Datagram{}, d)
+		}
+		a, err := DecodeDatagramAck(packet)
+		if err == nil {
+			require.Equal(t, canonical, AppendDatagramAck(nil, a))
+		} else {
+			require.ErrorIs(t, err, ErrDatagram)
+			require.Equal(t, DatagramAck{}, a)
+		}
+	})
+}
+
+// FuzzMemory wants no decoder to allocate more than a small multiple of what it is given, whatever counts and lengths that
+// declares. The constant takes the Reader's first buffer and the errors.
+func FuzzMemory(f *testing.F) {
+	for _, v := range loadVectors(f) {
+		b := v.bytes(f)
+		f.Add(b)
+		if v.Expect.Transport != "" && len(b) > datagramHeader+minBody {
+			f.Add(v.body(f))
+		}
+	}
+	empty, err := AppendBody(nil, Codec8, make([]Record, 255)...) // the most records for its size
+	require.NoError(f, err)
+	f.Add(empty)
+	f.Add(AppendEnvelope(nil, empty))
+	f.Add(bodyOf(f, Codec12, make([]Message, 255)...)) // the most messages for its size
+	f.Fuzz(func(t *testing.T, in []byte) {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		sink := 0
+		s, _ := DecodeMessages(in)
+		for m := range s.All() {
+			sink += len(m.Text)
+		}
+		d, _ := DecodeDatagram(in)
+		a, _ := DecodeDatagramAck(in)
+		sink += len(d.Body) + int(a.Accepted)
+		var b Batch
+		_ = b.Decode(in)
+		r := NewReader(bytes.NewReader(in), 0)
+		_, _ = r.IMEI()
+		r.Reset(bytes.NewReader(in))
+		for {
+			frame, err := r.Next()
+			if err != nil {
+				break
+			}
+			sink += len(frame.Raw)
+		}
+		runtime.ReadMemStats(&after)
+		require.LessOrEqual(t, after.TotalAlloc-before.TotalAlloc, uint64(16*len(in)+8<<10), "%d bytes were walked", sink)
+	})
+}

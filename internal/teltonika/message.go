@@ -1,0 +1,169 @@
+package teltonika
+
+import (
+	"encoding/binary"
+	"fmt"
+	"iter"
+	"math"
+)
+
+// MessageType says what a message is. Devices send others than these, and they pass: behind a serial port any type may come.
+type MessageType byte
+
+// The types that the vendor gives a meaning.
+const (
+	TypeCommand  MessageType = 0x05 // server to device; seen from devices in codec 13
+	TypeResponse MessageType = 0x06 // device to server
+	TypeCamera   MessageType = 0x0D // codec 12, both ways, binary
+	TypeNACK     MessageType = 0x11 // codec 14, device to server: the command was for another IMEI and was not executed
+)
+
+// Message is a command, the answer to one, or what a device passes on from its serial port.
+type Message struct {
+	Type      MessageType
+	Timestamp uint32 // Unix seconds; codecs 13 and 15 only, else 0
+	IMEI      IMEI   // codecs 14 and 15 only, else the zero value
+	Text      []byte // as it stands on the wire: nothing is trimmed, and it may be binary
+}
+
+// Messages holds the messages of one frame: a view of checked bytes, decoded while it is walked, so that a frame costs the same
+// however many it has. It is valid as long as the body it came from. The zero value has none.
+type Messages struct {
+	Codec Codec
+	wire  []byte // the messages, without the counts
+	n     byte
+}
+
+// DecodeMessages decodes a frame's body, codec id to second count, of codec 12, 13, 14 or 15. The messages must fill the body
+// exactly, and an IMEI must be a leading 0 and 15 digits. It allocates nothing.
+//
+// Errors are ErrUnknownCodec (also for the codecs of records), ErrCount and ErrMalformed; then there are no messages. What they
+// oblige to differs from records, since nothing was to be acknowledged: see the package comment.
+func DecodeMessages(body []byte) (Messages, error) {
+	if len(body) < minBody {
+		return Messages{}, fmt.Errorf("%w: a body of %d bytes", ErrMalformed, len(body))
+	}
+	codec := Codec(body[0])
+	if !codec.IsCommand() {
+		return Messages{}, fmt.Errorf("%w %v", ErrUnknownCodec, codec)
+	}
+	last := len(body) - 1
+	before, after := body[1], body[last]
+	if before != after {
+		return Messages{}, fmt.Errorf("%w: %d before, %d after", ErrCount, before, after)
+	}
+	s := Messages{Codec: codec, wire: body[2:last:last], n: before}
+	rest := s.wire
+	for i := range before {
+		var why string
+		if _, rest, why = takeMessage(rest, codec); why != "" {
+			return Messages{}, fmt.Errorf("%w: codec %v, %d of %d messages, then %s", ErrMalformed, codec, i, before, why)
+		}
+	}
+	if len(rest) != 0 {
+		return Messages{}, fmt.Errorf("%w: codec %v, %d bytes behind %d messages", ErrMalformed, codec, len(rest), before)
+	}
+	return s, nil
+}
+
+// Len returns the number of messages. In practice it is 1.
+func (s Messages) Len() int { return int(s.n) }
+
+// All walks the messages in the order of the wire. Message.Text is a view.
+//
+// It stops early, rather than panic, where the bytes have changed under it because a view was used too long.
+func (s Messages) All() iter.Seq[Message] {
+	return func(yield func(Message) bool) {
+		p := s.wire
+		for range s.n {
+			m, rest, why := takeMessage(p, s.Codec)
+			if p = rest; why != "" || !yield(m) {
+				return
+			}
+		}
+	}
+}
+
+// hasTimestamp reports whether a message of the codec begins with a time.
+func (c Codec) hasTimestamp() bool { return c == Codec13 || c == Codec15 }
+
+// hasIMEI reports whether a message of the codec has an IMEI, behind the time if there is one.
+func (c Codec) hasIMEI() bool { return c == Codec14 || c == Codec15 }
+
+// takeMessage reads one message. It returns what is wrong in words, as Batch.decode does.
+func takeMessage(p []byte, c Codec) (m Message, rest []byte, why string) {
+	if len(p) < 5 {
+		return Message{}, nil, "too few bytes for a type and a size"
+	}
+	m.Type = MessageType(p[0])
+	size := binary.BigEndian.Uint32(p[1:])
+	p = p[5:]
+	if uint64(size) > uint64(len(p)) {
+		return Message{}, nil, "a size that reaches beyond the body"
+	}
+	p, rest = p[:size:size], p[size:]
+	// Time and IMEI are counted in size, which may be less than they need.
+	if c.hasTimestamp() {
+		if len(p) < 4 {
+			return Message{}, nil, "a size too small for the timestamp"
+		}
+		m.Timestamp, p = binary.BigEndian.Uint32(p), p[4:]
+	}
+	if c.hasIMEI() {
+		if len(p) < len(m.IMEI) {
+			return Message{}, nil, "a size too small for the IMEI"
+		}
+		m.IMEI = IMEI(p[:len(m.IMEI)])
+		if p = p[len(m.IMEI):]; !m.IMEI.valid() {
+			return Message{}, nil, "an IMEI that is not a 0 and 15 digits"
+		}
+	}
+	m.Text = p
+	return m, rest, ""
+}
+
+// AppendMessages appends a whole frame, preamble to CRC, with the messages encoded in codec 12, 13, 14 or 15, for either
+// direction. It returns ErrEncode, and dst as it was, where the codec cannot carry what a message holds (a timestamp in codec
+// 12 or 14, an IMEI in codec 12 or 13), an IMEI is not digits or there are more than 255 messages, and ErrUnknownCodec for
+// other codecs. Sizes are not capped. Devices expect one message a frame.
+func AppendMessages(dst []byte, c Codec, messages ...Message) ([]byte, error) {
+	if !c.IsCommand() {
+		return dst, fmt.Errorf("%w %v", ErrUnknownCodec, c)
+	}
+	if len(messages) > math.MaxUint8 {
+		return dst, fmt.Errorf("%w: %d messages in a frame", ErrEncode, len(messages))
+	}
+	start := len(dst)
+	out := append(dst, make([]byte, header)...)
+	out = append(out, byte(c), byte(len(messages)))
+	for i := range messages {
+		var err error
+		if out, err = appendMessage(out, c, &messages[i]); err != nil {
+			return dst, fmt.Errorf("codec %v, message %d: %w", c, i, err)
+		}
+	}
+	return seal(append(out, byte(len(messages))), start), nil
+}
+
+func appendMessage(dst []byte, c Codec, m *Message) ([]byte, error) {
+	at := len(dst) + 1
+	dst = append(dst, byte(m.Type), 0, 0, 0, 0)
+	switch {
+	case c.hasTimestamp():
+		dst = binary.BigEndian.AppendUint32(dst, m.Timestamp)
+	case m.Timestamp != 0:
+		return dst, fmt.Errorf("%w: a timestamp is for codecs 13 and 15 only", ErrEncode)
+	}
+	switch {
+	case c.hasIMEI():
+		if !m.IMEI.valid() {
+			return dst, fmt.Errorf("%w: IMEI %x is not a 0 and 15 digits", ErrEncode, [8]byte(m.IMEI))
+		}
+		dst = append(dst, m.IMEI[:]...)
+	case m.IMEI != IMEI{}:
+		return dst, fmt.Errorf("%w: an IMEI is for codecs 14 and 15 only", ErrEncode)
+	}
+	dst = append(dst, m.Text...)
+	binary.BigEndian.PutUint32(dst[at:], uint32(len(dst)-at-4))
+	return dst, nil
+}

@@ -1,0 +1,93 @@
+package teltonika
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+)
+
+const (
+	// datagramHeader is what stands before the body: length, packet id, the unused byte, AVL packet id, and the IMEI.
+	datagramHeader = 2 + 2 + 1 + 1 + 2 + imeiDigits
+
+	datagramAck = 7
+
+	// unused is the byte that the vendor documents as not usable. It is sent, and not looked at.
+	unused = 0x01
+)
+
+// Datagram is what a device sends in one UDP packet: who it is, and a frame's body. Body is a view into the packet.
+type Datagram struct {
+	PacketID    uint16 // the device's number of the packet, CAFE in every documented example; the answer repeats it
+	AVLPacketID byte   // the device's number of what is in Body; the answer repeats it
+	IMEI        IMEI
+	Codec       Codec  // first byte of Body
+	Count       byte   // second byte of Body: number of records that the device says it sent, what to acknowledge
+	Body        []byte // codec id to second count: what [Batch.Decode] takes
+}
+
+// DecodeDatagram decodes the payload of one UDP packet, which holds exactly one datagram, but not its body. It allocates nothing.
+// The error is ErrDatagram, to which no answer is owed: a length that is not the packet's, an IMEI that is not 000F and 15
+// ASCII digits, or a body without codec id and two counts. There is no CRC: that the packet came whole is UDP's word.
+func DecodeDatagram(packet []byte) (Datagram, error) {
+	if len(packet) < datagramHeader+minBody {
+		return Datagram{}, fmt.Errorf("%w: %d bytes", ErrDatagram, len(packet))
+	}
+	if says, is := int(binary.BigEndian.Uint16(packet)), len(packet)-2; says != is {
+		return Datagram{}, fmt.Errorf("%w: it says %d bytes, %d came", ErrDatagram, says, is)
+	}
+	if n := binary.BigEndian.Uint16(packet[6:]); n != imeiDigits {
+		return Datagram{}, fmt.Errorf("%w: an IMEI of %d bytes", ErrDatagram, n)
+	}
+	imei, ok := parseIMEI(packet[8:datagramHeader])
+	if !ok {
+		return Datagram{}, fmt.Errorf("%w: IMEI %q is not %d digits", ErrDatagram, packet[8:datagramHeader], imeiDigits)
+	}
+	body := packet[datagramHeader:len(packet):len(packet)]
+	return Datagram{
+		PacketID: binary.BigEndian.Uint16(packet[2:]), AVLPacketID: packet[5], IMEI: imei,
+		Codec: Codec(body[0]), Count: body[1], Body: body,
+	}, nil
+}
+
+// AppendDatagram appends a datagram around any body, as [AppendBody] makes it; Codec and Count stand in Body and are not looked
+// at. It returns ErrEncode, and dst as it was, if the IMEI is not digits or the length does not fit in 16 bits.
+func AppendDatagram(dst []byte, d Datagram) ([]byte, error) {
+	length := datagramHeader - 2 + len(d.Body)
+	if length > math.MaxUint16 {
+		return dst, fmt.Errorf("%w: a datagram of %d bytes", ErrEncode, length)
+	}
+	if !d.IMEI.valid() {
+		return dst, fmt.Errorf("%w: IMEI %x is not a 0 and 15 digits", ErrEncode, [8]byte(d.IMEI))
+	}
+	dst = binary.BigEndian.AppendUint16(dst, uint16(length))
+	dst = binary.BigEndian.AppendUint16(dst, d.PacketID)
+	dst = append(dst, unused, d.AVLPacketID, 0, imeiDigits)
+	dst = d.IMEI.appendDigits(dst)
+	return append(dst, d.Body...), nil
+}
+
+// DatagramAck is the server's answer to a datagram. A device that reads another count than it sent, or none, sends it again.
+type DatagramAck struct {
+	PacketID    uint16 // of the datagram
+	AVLPacketID byte   // of the datagram
+	Accepted    byte   // number of records taken over
+}
+
+// AppendDatagramAck appends the payload of the UDP packet that answers a datagram.
+func AppendDatagramAck(dst []byte, a DatagramAck) []byte {
+	dst = binary.BigEndian.AppendUint16(dst, datagramAck-2)
+	dst = binary.BigEndian.AppendUint16(dst, a.PacketID)
+	return append(dst, unused, a.AVLPacketID, a.Accepted)
+}
+
+// DecodeDatagramAck decodes what a device receives. The error is ErrDatagram: it is not 7 bytes, or says another length.
+func DecodeDatagramAck(packet []byte) (DatagramAck, error) {
+	if len(packet) != datagramAck {
+		return DatagramAck{}, fmt.Errorf("%w: an answer of %d bytes", ErrDatagram, len(packet))
+	}
+	if says := binary.BigEndian.Uint16(packet); says != datagramAck-2 {
+		return DatagramAck{}, fmt.Errorf("%w: an answer that says %d bytes", ErrDatagram, says)
+	}
+	return DatagramAck{PacketID: binary.BigEndian.Uint16(packet[2:]), AVLPacketID: packet[5], Accepted: packet[6]}, nil
+}
