@@ -105,6 +105,9 @@ func FuzzMemory(f *testing.F) {
 	f.Add(empty)
 	f.Add(AppendEnvelope(nil, empty))
 	f.Add(bodyOf(f, Codec12, make([]Message, 255)...)) // the most messages for its size
+	for _, declared := range []string{"\x08\xff\xff", "\x0c\xff\xff", "\x0c\x01\x05\x00\x0f\xff\xffx\x01"} {
+		f.Add([]byte(declared)) // much that is not there
+	}
 	f.Fuzz(func(t *testing.T, in []byte) {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)

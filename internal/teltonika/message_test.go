@@ -234,6 +234,27 @@ func TestAViewOfMessagesUsedTooLongStopsAndDoesNotPanic(t *testing.T) {
 	}
 }
 
+func TestAMessageThatChangedUnderTheWalkEndsIt(t *testing.T) {
+	t.Parallel()
+	body := bodyOf(t, Codec12, Message{Text: []byte("x")}, Message{Text: []byte("y")}, Message{Text: []byte("z")})
+	s, err := DecodeMessages(body)
+	require.NoError(t, err)
+	body[9] = 0x7F // the size of the second
+	require.Equal(t, []Message{{Text: []byte("x")}}, slices.Collect(s.All()))
+}
+
+func TestWalkingMessagesMayEndEarly(t *testing.T) {
+	t.Parallel()
+	s, err := DecodeMessages(bodyOf(t, Codec12, Message{Text: []byte("x")}, Message{Text: []byte("y")}))
+	require.NoError(t, err)
+	var got []string
+	for m := range s.All() {
+		got = append(got, string(m.Text))
+		break
+	}
+	require.Equal(t, []string{"x"}, got)
+}
+
 func TestIMEIsInBCD(t *testing.T) {
 	t.Parallel()
 	for _, digits := range []string{someIMEI, "000000000000000", "999999999999999", "123456789012345"} {

@@ -11,14 +11,16 @@ import (
 // someDatagram is a documented datagram.
 func someDatagram(t testing.TB) []byte { return loadVector(t, "codec8_udp").bytes(t) }
 
+// relabeled makes the length right: only then do the contents matter.
+func relabeled(b []byte) []byte {
+	b = slices.Clone(b)
+	b[0], b[1] = byte((len(b)-2)>>8), byte(len(b)-2)
+	return b
+}
+
 func TestDecodeDatagramRefuses(t *testing.T) {
 	t.Parallel()
 	good := someDatagram(t)
-	relabeled := func(b []byte) []byte { // the length is made right: only then do the contents matter
-		b = slices.Clone(b)
-		b[0], b[1] = byte((len(b)-2)>>8), byte(len(b)-2)
-		return b
-	}
 	for _, c := range []struct {
 		sentence string
 		packet   []byte
@@ -50,6 +52,17 @@ func TestDecodeDatagramRefuses(t *testing.T) {
 	d, err := DecodeDatagram(least)
 	require.NoError(t, err)
 	require.Equal(t, Codec16, d.Codec)
+}
+
+func TestADatagramSaysWhatItsBodySaysFirst(t *testing.T) {
+	t.Parallel()
+	// The example with seven records announced, one there, and one counted behind it, in a packet whose length is right.
+	d, err := DecodeDatagram(relabeled(loadVector(t, "codec16_udp_as_printed").bytes(t)))
+	require.NoError(t, err)
+	require.Equal(t, Codec16, d.Codec)
+	require.Equal(t, byte(7), d.Count)
+	var b Batch
+	require.ErrorIs(t, b.Decode(d.Body), ErrCount)
 }
 
 func TestTheByteThatMeansNothingIsNotLookedAt(t *testing.T) {
