@@ -99,7 +99,7 @@ var mutants = []mutant{
 	{
 		name:     "NoOwnerCheck",
 		what:     "the guard evicts whatever the entries name",
-		edits:    []edit{{evictLua, "if owners[i] == ARGV[6] then", "if owners[i] then"}},
+		edits:    []edit{{evictLua, "if o == owner then", "if o then"}},
 		scenario: "LeaderKilledMidPass",
 		checks:   []string{"C1", "C2"},
 	},

@@ -18,8 +18,8 @@
 //	      paged and paced, Pass.Call        each owner      one batch in flight a term
 //	                                        once a pass
 //
-// Two sweeps are built in. "owners", the quick way, asks once a second for the heartbeats of the roster and
-// sweeps whoever fell silent through its reverse index. "registry", the audit, scans every entry each
+// Two sweeps are built in. "owners", the quick way, asks for the heartbeats of the roster once a second, and when
+// one ends that was not refreshed, and sweeps whoever fell silent through its reverse index. "registry", the audit, scans every entry each
 // interval and finds what the index missed. Further kinds are handed in by Config.Sweeps and need no change here.
 //
 // A pass ends in one of four ways:
@@ -32,8 +32,8 @@
 //
 // # Pace
 //
-// All calls of all sweeps of a term go through one gate, which keeps them to Config.RedisShare (see pace) and below it while
-// others suffer (throttle): while the upper quartile of the last small calls is clearly above the least of the last minutes
+// All calls of all sweeps of a term go through one gate, which keeps them to Config.RedisShare of any second (see pace): the first
+// half of that without rest, so that a small death is over at once; and below it while others suffer (throttle): while the upper quartile of the last small calls is clearly above the least of the last minutes
 // (latency), or a heartbeat has less life left than a beat and two retries need (pulse). What lasts for longer than
 // five minutes is not felt any more, nor is what was there before this process listened.
 //

@@ -66,11 +66,14 @@ func (l *loop) pass(ctx context.Context, req Request) Report {
 }
 
 // wait is how long to the next pass after one that has just ended: from beginning to beginning the
-// interval, but some rest in any case. After failures in a row it grows; held by a doubt, it
+// interval, or sooner where the pass asked for it, but some rest in any case. After failures in a row it grows; held by a doubt, it
 // goes on as soon as that can be over.
 func (l *loop) wait(r Report) time.Duration {
 	took := time.Duration(r.Seconds * float64(time.Second))
 	wait := max(l.interval-took, l.interval/10)
+	if !r.next.IsZero() {
+		wait = min(wait, max(time.Until(r.next), l.interval/50))
+	}
 	if l.failures > 0 {
 		wait = max(wait, backoff(l.failures))
 	}

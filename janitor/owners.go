@@ -11,7 +11,7 @@ import (
 
 const (
 	sweepOwners = "owners"
-	// ownersInterval: how soon a silence is noticed.
+	// ownersInterval: how soon a silence is noticed that no look foresaw.
 	ownersInterval = time.Second
 )
 
@@ -26,6 +26,7 @@ func (s ownersSweep) Interval() time.Duration { return s.every }
 
 func (s ownersSweep) Pass(ctx context.Context, p *Pass) error {
 	fallen, err := s.find(ctx, p)
+	p.report.next = p.t.watch.nextExpiry() // a look tells who will fall if nothing more is heard: the next pass is there in time
 	if err != nil || len(fallen) == 0 {
 		return err
 	}

@@ -17,6 +17,8 @@ const (
 	restLimit = 3 * time.Second
 	// paceLeast is the part of a call that is always taken for Redis' work.
 	paceLeast = 0.25
+	// paceFree is the part of what a second may have that needs no rest.
+	paceFree = 0.5
 	// pingEvery is how often a small call is made to measure it, while sweeps make others.
 	pingEvery = 100 * time.Millisecond
 	// thinFresh is for how long a look at the heartbeats is good.
@@ -26,8 +28,9 @@ const (
 // pace keeps the share of Redis' time that all sweeps of a term take together below a bound: after a time in
 // which calls of theirs kept Redis busy for d, none may begin for d * (1/share - 1). The time is taken here, less what
 // a small call takes at present, which is how long the network, other clients' work and a busy machine at either end make one wait;
-// not all of it, since a small call is work too. The bound is throttle's, which falls while others suffer. All but
-// enter is pure: told what happened when.
+// not all of it, since a small call is work too. What is done in a second in which little was done needs no rest after each
+// call: a small death is over at once. No second has more than the share all the same. The bound is throttle's,
+// which falls while others suffer. All but enter is pure: told what happened when.
 type pace struct {
 	ping  func(ctx context.Context) error   // a small call; nil: none is measured
 	small *latency                          // what it takes
@@ -39,6 +42,7 @@ type pace struct {
 	underway int           // calls
 	mark     time.Time     // the time up to there has been charged
 	busy     time.Duration // with calls under way, since the last settling
+	second   second        // what was worked lately
 	owed     time.Duration // rest; a little less than none where a timer came late
 	pinged   time.Time
 	thin     time.Time // when a heartbeat was last found short of life; zero: none is
@@ -70,6 +74,16 @@ func (p *pace) enter(ctx context.Context) (leave func(), err error) {
 		case !wait.For(ctx, rest):
 			return nil, context.Cause(ctx)
 		}
+		p.rested(rest)
+	}
+}
+
+// rested counts what a throttle added to a rest.
+func (p *pace) rested(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if t := &p.throttle; t.share < t.most {
+		p.extra(t.reason, d.Seconds()*(1-(1/t.most-1)/(1/t.share-1)))
 	}
 }
 
@@ -123,7 +137,11 @@ func (p *pace) rest(now time.Time) (rest time.Duration, ping bool) {
 	if p.ping != nil && p.underway == 0 && next <= 0 {
 		return 0, true
 	}
-	rest = min(p.owed+p.due(now, p.throttle.share), restLimit)
+	worked := p.worked(now)
+	rest = min(p.owed+p.due(worked, now), restLimit)
+	if share := p.throttle.share; share < 1 {
+		rest = max(rest, p.second.wait(now, time.Duration(share*float64(time.Second))-worked))
+	}
 	if rest < paceGrain {
 		return 0, false
 	}
@@ -165,19 +183,26 @@ func (p *pace) charge(now time.Time) {
 	}
 }
 
-// due is the rest that a share asks for the time that was busy since the last settling. Caller holds mu.
-func (p *pace) due(now time.Time, share float64) time.Duration {
+// worked is for how long sweeps kept Redis busy since the last settling. Caller holds mu.
+func (p *pace) worked(now time.Time) time.Duration {
 	worked := max(p.busy-p.small.now(now), time.Duration(paceLeast*float64(p.busy)))
-	return time.Duration(float64(min(worked, paceLimit)) * (1/share - 1))
+	return min(worked, paceLimit)
+}
+
+// due is the rest that work since the last settling asks for. Caller holds mu.
+func (p *pace) due(worked time.Duration, now time.Time) time.Duration {
+	share := p.throttle.share
+	free := time.Duration(paceFree * share * float64(time.Second))
+	paid := min(worked, max(0, p.second.sum(now)+worked-free))
+	return time.Duration(float64(paid) * (1/share - 1))
 }
 
 // settle makes what is due owed. Caller holds mu.
 func (p *pace) settle(now time.Time) {
-	t, due := &p.throttle, p.due(now, p.throttle.share)
-	if extra := due - p.due(now, t.most); extra > 0 {
-		p.extra(t.reason, extra.Seconds())
-	}
-	p.owed, p.busy = min(p.owed+due, restLimit), 0
+	worked := p.worked(now)
+	p.owed = min(p.owed+p.due(worked, now), restLimit)
+	p.second.add(now, worked)
+	p.busy = 0
 }
 
 // share is what sweeps may take now, and why it is less than the setting; "" if it is not.

@@ -20,6 +20,13 @@ func (p *pace) call(now time.Time, d time.Duration) time.Duration {
 	return rest
 }
 
+// worn is a pace in a second in which half of the share was worked already: from then on work is rested for.
+func worn(share float64, small *latency) (p *pace, now time.Time) {
+	p, now = newPace(share, small), time.Now()
+	p.second.add(now, time.Duration(paceFree*share*float64(time.Second)))
+	return p, now
+}
+
 func TestPaceOwesRestForWork(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -27,15 +34,13 @@ func TestPaceOwesRestForWork(t *testing.T) {
 		calls []time.Duration // one after the other, each after all rest was taken
 		rests []time.Duration
 	}{
-		"a quarter rests three times as long":      {0.25, ms(2), ms(6)},
-		"the whole share never rests":              {1, []time.Duration{time.Second}, ms(0)},
-		"too short to bother is saved up":          {0.5, ms(0.4, 0.4, 0.4), ms(0, 0, 1.2)},
-		"a stall is atoned for by its limit alone": {0.5, []time.Duration{time.Minute}, []time.Duration{paceLimit}},
-		"and nothing by more than this":            {0.01, []time.Duration{time.Minute}, []time.Duration{restLimit}},
+		"a quarter rests three times as long": {0.25, ms(2), ms(6)},
+		"the whole share never rests":         {1, ms(400), ms(0)},
+		"too short to bother is saved up":     {0.5, ms(0.4, 0.4, 0.4), ms(0, 0, 1.2)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p, now := newPace(c.share, &latency{}), time.Now()
+			p, now := worn(c.share, &latency{})
 			for i, d := range c.calls {
 				rest := p.call(now, d)
 				require.InDelta(t, c.rests[i].Seconds(), rest.Seconds(), 1e-6)
@@ -45,30 +50,64 @@ func TestPaceOwesRestForWork(t *testing.T) {
 	}
 }
 
+func TestAStallIsAtonedForByALimitAlone(t *testing.T) {
+	t.Parallel()
+	for share, rest := range map[float64]time.Duration{
+		1:    0,
+		0.5:  time.Second + secondSlot, // until that second is over
+		0.01: restLimit,
+	} {
+		p, now := newPace(share, &latency{}), time.Now()
+		require.Equal(t, rest, p.call(now, time.Minute), "share %v", share)
+	}
+}
+
+func TestHalfOfASecondsShareNeedsNoRest(t *testing.T) {
+	t.Parallel()
+	p, now := newPace(0.2, &latency{}), time.Now()
+	for range 50 {
+		require.Zero(t, p.call(now, 2*time.Millisecond))
+		now = now.Add(2 * time.Millisecond)
+	}
+	for range 49 {
+		require.Equal(t, 8*time.Millisecond, p.call(now, 2*time.Millisecond))
+		now = now.Add(10 * time.Millisecond)
+	}
+	rest := p.call(now, 2*time.Millisecond)
+	require.InDelta(t, 0.45, rest.Seconds(), 0.05, "no second has more than its share")
+	now = now.Add(3 * time.Second)
+	require.Zero(t, p.call(now, 100*time.Millisecond))
+}
+
 func TestWhatASmallCallTakesIsNoWorkOfRedis(t *testing.T) {
 	t.Parallel()
-	l, now := &latency{}, time.Now()
+	l := &latency{}
 	for range latencyLeast {
-		l.saw(10*time.Millisecond, now)
+		l.saw(10*time.Millisecond, time.Now())
 	}
-	var extra float64
-	p := newPace(0.25, l)
-	p.extra = func(_ string, seconds float64) { extra += seconds }
-	rest := p.call(now, 50*time.Millisecond)
-	require.Equal(t, 3*40*time.Millisecond, rest)
-	now = now.Add(50*time.Millisecond + rest)
+	p, now := worn(0.25, l)
+	rest := p.call(now, 30*time.Millisecond)
+	require.Equal(t, 3*20*time.Millisecond, rest)
+	now = now.Add(30*time.Millisecond + rest)
 	rest = p.call(now, 12*time.Millisecond)
 	require.Equal(t, 3*3*time.Millisecond, rest, "but a part of each call is")
-	require.Zero(t, extra, "not for a throttle")
-	p.throttle.share, p.throttle.reason = 0.125, throttledLatency
-	now = now.Add(12*time.Millisecond + rest)
-	require.Equal(t, 7*40*time.Millisecond, p.call(now, 50*time.Millisecond))
-	require.InDelta(t, 4*0.040, extra, 1e-9)
+}
+
+func TestRestThatAThrottleAddsIsCounted(t *testing.T) {
+	t.Parallel()
+	var extra float64
+	p := newPace(0.25, &latency{})
+	p.extra = func(_ string, seconds float64) { extra += seconds }
+	p.rested(time.Second)
+	require.Zero(t, extra)
+	p.throttle.share = 0.125 // seven times as long as what was worked, not three
+	p.rested(7 * time.Second)
+	require.InDelta(t, 4, extra, 1e-9)
 }
 
 func TestPaceIsSharedByAllWhoWork(t *testing.T) {
 	t.Parallel()
-	p, now := newPace(0.5, &latency{}), time.Now()
+	p, now := worn(0.5, &latency{})
 	p.begin(now)
 	p.begin(now.Add(4 * time.Millisecond))
 	p.end(now.Add(8 * time.Millisecond))
@@ -77,6 +116,7 @@ func TestPaceIsSharedByAllWhoWork(t *testing.T) {
 	require.Equal(t, 12*time.Millisecond, rest, "calls side by side take no more of Redis than there is")
 	rest, _ = p.rest(now.Add(time.Hour))
 	require.Zero(t, rest)
+	p.second.add(now.Add(time.Hour), time.Second/4)
 	require.Equal(t, 10*time.Millisecond, p.call(now.Add(time.Hour), 10*time.Millisecond), "old rest is no credit")
 }
 

@@ -39,6 +39,8 @@ type Report struct {
 	Spared    map[string]int `json:"spared,omitempty"`
 	Started   time.Time      `json:"started"`
 	Seconds   float64        `json:"seconds"` // how long it took
+
+	next time.Time // when the next pass is wanted, if that is before the interval is over
 }
 
 // known maps a doubt's reason to what is counted by it, since it comes from a key that anybody can write.

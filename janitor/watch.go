@@ -11,8 +11,8 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// lookFresh is for how long a look at the roster is good. It is refreshed in the middle of a long pass
-// too, since the brake must see who falls meanwhile.
+// lookFresh is for how long a look at the roster is good, unless it saw a heartbeat that ends before. It is refreshed in the
+// middle of a long pass too, since the brake must see who falls meanwhile.
 const lookFresh = time.Second
 
 // watch looks at the owners on behalf of a term: at the roster and its heartbeats, at most once a
@@ -25,6 +25,7 @@ type watch struct {
 
 	mu      sync.Mutex // held during a look: who comes meanwhile wants the same one
 	looked  time.Time
+	expires time.Time // when the next heartbeat ends if it is not refreshed; zero: none does
 	roster  map[string]Liveness
 	tracker *tracker
 	pulse   *pulse
@@ -39,7 +40,7 @@ func newWatch(j *Janitor, l registry.Lease, p *pace) *watch {
 	}
 }
 
-// look returns the roster with everybody's liveness, at most a second old.
+// look returns the roster with everybody's liveness, at most a second old, and from after the last end of a heartbeat.
 func (w *watch) look(ctx context.Context) (map[string]Liveness, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -51,10 +52,10 @@ func (w *watch) look(ctx context.Context) (map[string]Liveness, error) {
 
 // refresh is look for who holds mu.
 func (w *watch) refresh(ctx context.Context) error {
-	if !w.looked.IsZero() && time.Since(w.looked) < lookFresh {
+	begun := time.Now()
+	if !w.looked.IsZero() && begun.Sub(w.looked) < lookFresh && (w.expires.IsZero() || begun.Before(w.expires)) {
 		return nil
 	}
-	begun := time.Now()
 	ids, err := w.readRoster(ctx)
 	if err != nil {
 		return err
@@ -69,8 +70,18 @@ func (w *watch) refresh(ctx context.Context) error {
 	}
 	w.tracker.lookedAt(begun, roster, byes)
 	w.pace.looked(w.pulse.thin(left), time.Now())
-	w.roster, w.looked = roster, begun
+	w.roster, w.looked, w.expires = roster, begun, time.Time{}
+	if len(left) > 0 {
+		w.expires = time.Now().Add(slices.Min(slices.Collect(maps.Values(left))) + time.Millisecond)
+	}
 	return nil
+}
+
+// nextExpiry is when the next heartbeat ends if it is not refreshed, as far as the last look saw; zero if none does.
+func (w *watch) nextExpiry() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.expires
 }
 
 // readRoster reads the roster in pages: one round trip unless there are thousands.

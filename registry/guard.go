@@ -97,7 +97,7 @@ type Batch struct {
 	Owner string // the instance judged dead; "" where no owner is judged
 	Body  *Body
 	Keys  []string // the body's own keys
-	Items []string // at most MaxBatch
+	Items []string // at most MaxBatch; one that stands there twice is asked for once
 }
 
 // An Answer is what the server did with a batch.
@@ -165,8 +165,12 @@ func (g *Guard) Do(ctx context.Context, b Batch) (Answer, error) {
 	keys := append([]string{g.layout.Audit(), g.layout.Lease(), g.layout.Witness(), canary, owner}, b.Keys...)
 	args := make([]any, 0, 7+len(b.Items))
 	args = append(args, b.ID.String(), b.Token, g.gap, g.warm, g.leader, b.Owner, b.Sweep)
-	for _, item := range b.Items {
-		args = append(args, item)
+	seen := make(map[string]struct{}, len(b.Items))
+	for _, item := range b.Items { // a body that deletes one item twice would count it twice
+		if _, again := seen[item]; !again {
+			seen[item] = struct{}{}
+			args = append(args, item)
+		}
 	}
 	ctx = failpoint.HitPast(ctx, failpoint.BeforeScript)
 	out, err := b.Body.script.Run(ctx, g.client, keys, args...).Slice()
