@@ -34,7 +34,8 @@ chaos-mutants: ## Weaken the guarded code in each of the known ways; passes if t
 	@$(chaos) go test -count=1 -v -tags mutants -timeout 60m -run '^TestMutants$$' ./chaos/
 
 bench: ## Measure floor, peers and ours side by side, into docs/ (ARGS="-size=small -only=sweep": only shown)
-	@$(with_redis) go test -count=1 -v -timeout 3h -run '^TestMeasure$$' ./bench/ -args -size=default $(or $(ARGS),-out=$(CURDIR)/docs)
+	@$(with_redis) export REDIS8_SERVER=$$(scripts/redis 8) VALKEY_SERVER=$$(scripts/redis valkey) && \
+		go test -count=1 -v -timeout 3h -run '^TestMeasure$$' ./bench/ -args -size=default $(or $(ARGS),-out=$(CURDIR)/docs)
 
 bench-micro: ## Run Go's benchmarks, for benchstat (COUNT=1)
 	@$(with_redis) go test -run '^$$' -bench . -benchmem -count $(or $(COUNT),1) -timeout 30m ./...

@@ -15,7 +15,7 @@ import (
 // paper is what a run writes: a page of tables and the plots beside it.
 type paper struct {
 	began   time.Time
-	server  string
+	server  string // that all was measured on, unless a table says otherwise
 	body    strings.Builder
 	targets []target
 	plots   map[string]string // by file name
@@ -28,11 +28,6 @@ type target struct {
 }
 
 func newPaper() *paper { return &paper{began: time.Now().UTC(), plots: map[string]string{}} }
-
-// met notes the server that all was measured on.
-func (p *paper) met(server map[string]string) {
-	p.server = fmt.Sprintf("%s %s, %s", cmp.Or(server["server_name"], "redis"), server["redis_version"], server["os"])
-}
 
 // append takes over what stands on another paper.
 func (p *paper) append(o *paper) {

@@ -42,12 +42,28 @@ type rig struct {
 	listening bool // a neighbour is there while something is measured
 }
 
+// exact makes a server keep what a call's longest time was.
+var exact = []string{"--latency-tracking-info-percentiles", "50 99 100"}
+
 func newRig(t *testing.T, s size, p *paper) *rig {
-	srv := redistest.Start(t, "--latency-tracking-info-percentiles", "50 99 100")
+	r := onServer(t, s, p, redistest.Start(t, exact...))
+	p.server = r.server() + ", " + r.info("server")["os"]
+	return r
+}
+
+func onServer(t *testing.T, s size, p *paper, srv *redistest.Server) *rig {
 	r := &rig{size: s, paper: p, t: t, srv: srv, rdb: patient(t, srv)}
-	p.met(r.info("server"))
 	r.settleIdle()
 	return r
+}
+
+// server is the make and version of the rig's.
+func (r *rig) server() string {
+	info := r.info("server")
+	if v := info["valkey_version"]; v != "" { // whose redis_version is the one that it is compatible with
+		return "Valkey " + v
+	}
+	return "Redis " + info["redis_version"]
 }
 
 // patient is a client of defaults that waits for what takes long: an HGETALL of millions.

@@ -2,7 +2,8 @@
 // server, the in-process imitation, or the same cases on both.
 //
 //   - [Start]: a redis-server of the test's own, to be stopped, killed,
-//     restarted and filled up as the test likes.
+//     restarted and filled up as the test likes. [StartNamed] takes another
+//     version or make than the one that all tests run on.
 //   - [Shared]: one real server for the whole test binary. A test owns the keys
 //     under its [Prefix] there and nothing else.
 //   - [Worlds]: one suite, two servers. A script that passes only on miniredis

@@ -60,6 +60,12 @@ func launch(dir string, args []string) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
+	return launchNamed(binary, dir, args)
+}
+
+// launchNamed is launch for a program that was found already.
+func launchNamed(binary, dir string, args []string) (*process, error) {
+	var err error
 	for range portTries {
 		p := &process{binary: binary, dir: dir, args: args, port: firstPort + rand.IntN(ports)}
 		if p.hold, err = net.ListenPacket("udp", p.addr()); err != nil {

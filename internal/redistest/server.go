@@ -27,6 +27,20 @@ type Server struct {
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
 	p, err := launch(t.TempDir(), args)
+	return owned(t, p, err)
+}
+
+// StartNamed is [Start] for a server of another version or make: binary is its path, and
+// what the environment says of servers does not matter.
+func StartNamed(t testing.TB, binary string, args ...string) *Server {
+	t.Helper()
+	p, err := launchNamed(binary, t.TempDir(), args)
+	return owned(t, p, err)
+}
+
+// owned is a server that goes with the test.
+func owned(t testing.TB, p *process, err error) *Server {
+	t.Helper()
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {
