@@ -77,12 +77,11 @@ func ReadAppendOnly(dir string) (History, error) {
 	}
 	var h History
 	for line := range strings.Lines(string(manifest)) {
-		// "file <name> seq <n> type b|i|h", in the order in which they are to be loaded
-		words := strings.Fields(line)
-		if len(words) != 6 {
-			return nil, fmt.Errorf("chaos: manifest: line %q", line)
+		entry, err := manifestEntry(line)
+		if err != nil {
+			return nil, err
 		}
-		name, seq, kind := words[1], words[3], words[5]
+		name, seq, kind := entry["file"], entry["seq"], entry["type"]
 		if kind == "h" {
 			continue
 		}
@@ -96,6 +95,20 @@ func ReadAppendOnly(dir string) (History, error) {
 		h = append(h, part...)
 	}
 	return h, nil
+}
+
+// manifestEntry reads "file <name> seq <n> type b|i|h", in the order in which they are to be loaded. Redis 8 adds more such pairs:
+// startoffset, endoffset. They say where in the stream of replication the file belongs, not what of it is loaded.
+func manifestEntry(line string) (map[string]string, error) {
+	words := strings.Fields(line)
+	entry := make(map[string]string)
+	for i := 0; i+1 < len(words); i += 2 {
+		entry[words[i]] = words[i+1]
+	}
+	if len(words)%2 != 0 || entry["file"] == "" || entry["seq"] == "" || entry["type"] == "" {
+		return nil, fmt.Errorf("chaos: manifest: line %q", line)
+	}
+	return entry, nil
 }
 
 func readFile(path string) (History, error) {

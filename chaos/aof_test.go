@@ -103,6 +103,40 @@ func TestReadAppendOnlyRefusesARewrittenFile(t *testing.T) {
 	require.ErrorIs(t, err, ErrRewritten)
 }
 
+// Redis 8 says more of each file in its manifest than Redis 7 and Valkey do.
+func TestTheManifestsOfAllServers(t *testing.T) {
+	t.Parallel()
+	const incr = "file appendonly.aof.1.incr.aof seq 1 type i"
+	for name, c := range map[string]struct {
+		line string
+		ok   bool
+	}{
+		"Redis 7 and Valkey":         {incr, true},
+		"Redis 8":                    {incr + " startoffset 0", true},
+		"Redis 8, a file that ended": {incr + " startoffset 0 endoffset 33", true},
+		"cut off":                    {incr + " startoffset", false},
+		"without a type":             {"file appendonly.aof.1.incr.aof seq 1", false},
+		"of something else":          {"name a seq 1 type i", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			inside := filepath.Join(dir, appendOnlyDir)
+			require.NoError(t, os.Mkdir(inside, 0o700))
+			require.NoError(t, os.WriteFile(filepath.Join(inside, "appendonly.aof.manifest"), []byte(c.line+"\n"), 0o600))
+			require.NoError(t, os.WriteFile(filepath.Join(inside, "appendonly.aof.1.incr.aof"), []byte("*2\r\n$3\r\nDEL\r\n$1\r\na\r\n"), 0o600))
+			h, err := ReadAppendOnly(dir)
+			if !c.ok {
+				require.ErrorContains(t, err, "manifest")
+				return
+			}
+			require.NoError(t, err)
+			require.Len(t, h, 1)
+			require.Equal(t, []Command{{"DEL", "a"}}, h[0].Commands)
+		})
+	}
+}
+
 // The harness' own assumption: what a real server wrote, played into the model, is what the server holds.
 func TestTheModelHoldsWhatTheServerHolds(t *testing.T) {
 	t.Parallel()
