@@ -352,14 +352,15 @@ func (s *soak) late(meanwhile func(r *replica), verdicts ...string) (met int) {
 // fenced: the lease is another's when the eviction lands. It was lost, or lapsed while the leader stood still.
 func (s *soak) fenced() int {
 	return s.late(func(r *replica) {
+		term := s.Get(s.t.Context(), s.Lease()).Val()
 		if s.rnd.IntN(4) > 0 {
 			s.lost(func(p redis.Pipeliner) { p.Del(s.t.Context(), s.Lease()) })
 		} else {
 			defer s.stop(r)()
 		}
 		eventually(s.t, "another term begins", func() bool {
-			h := s.holder()
-			return h != "" && h != r.id
+			now := s.Get(s.t.Context(), s.Lease()).Val() // also of the same replica: it is no other's to win
+			return now != "" && now != term
 		})
 	}, "FENCED")
 }

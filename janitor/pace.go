@@ -2,6 +2,7 @@ package janitor
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,6 +18,10 @@ const (
 	restLimit = 3 * time.Second
 	// paceLeast is the part of a call that is always taken for Redis' work.
 	paceLeast = 0.25
+	// paceOutlier: a call that takes so many times as long as calls mostly do is not Redis' work, but a busy machine at either
+	// end. The last paceSpells times are looked at, and the lower quartile taken: the noise only adds.
+	paceOutlier = 4
+	paceSpells  = 8
 	// paceFree is the part of what a second may have that needs no rest.
 	paceFree = 0.5
 	// pingEvery is how often a small call is made to measure it, while sweeps make others.
@@ -28,7 +33,7 @@ const (
 // pace keeps the share of Redis' time that all sweeps of a term take together below a bound: after a time in
 // which calls of theirs kept Redis busy for d, none may begin for d * (1/share - 1). The time is taken here, less what
 // a small call takes at present, which is how long the network, other clients' work and a busy machine at either end make one wait;
-// not all of it, since a small call is work too. What is done in a second in which little was done needs no rest after each
+// not all of it, since a small call is work too; and never much more than calls mostly take. What is done in a second in which little was done needs no rest after each
 // call: a small death is over at once. No second has more than the share all the same. The bound is throttle's,
 // which falls while others suffer. All but enter is pure: told what happened when.
 type pace struct {
@@ -39,11 +44,13 @@ type pace struct {
 
 	mu       sync.Mutex
 	throttle throttle
-	underway int           // calls
-	mark     time.Time     // the time up to there has been charged
-	busy     time.Duration // with calls under way, since the last settling
-	second   second        // what was worked lately
-	owed     time.Duration // rest; a little less than none where a timer came late
+	underway int             // calls
+	mark     time.Time       // the time up to there has been charged
+	busy     time.Duration   // with calls under way, since the last settling
+	calls    int             // begun since then
+	spells   []time.Duration // what a call took, the last times when some were under way
+	second   second          // what was worked lately
+	owed     time.Duration   // rest; a little less than none where a timer came late
 	pinged   time.Time
 	thin     time.Time // when a heartbeat was last found short of life; zero: none is
 }
@@ -157,6 +164,7 @@ func (p *pace) begin(now time.Time) {
 	defer p.mu.Unlock()
 	p.charge(now)
 	p.underway++
+	p.calls++
 }
 
 func (p *pace) end(now time.Time) {
@@ -164,6 +172,8 @@ func (p *pace) end(now time.Time) {
 	defer p.mu.Unlock()
 	p.charge(now)
 	if p.underway--; p.underway == 0 {
+		p.spells = append(p.spells, p.busy/time.Duration(max(1, p.calls)))
+		p.spells = p.spells[max(0, len(p.spells)-paceSpells):]
 		p.settle(now)
 	}
 }
@@ -185,7 +195,12 @@ func (p *pace) charge(now time.Time) {
 
 // worked is for how long sweeps kept Redis busy since the last settling. Caller holds mu.
 func (p *pace) worked(now time.Time) time.Duration {
-	worked := max(p.busy-p.small.now(now), time.Duration(paceLeast*float64(p.busy)))
+	busy := p.busy
+	if len(p.spells) == paceSpells {
+		sorted := slices.Sorted(slices.Values(p.spells))
+		busy = min(busy, time.Duration(max(1, p.calls)*paceOutlier)*sorted[paceSpells/4])
+	}
+	worked := max(busy-p.small.now(now), time.Duration(paceLeast*float64(busy)))
 	return min(worked, paceLimit)
 }
 
@@ -202,7 +217,7 @@ func (p *pace) settle(now time.Time) {
 	worked := p.worked(now)
 	p.owed = min(p.owed+p.due(worked, now), restLimit)
 	p.second.add(now, worked)
-	p.busy = 0
+	p.busy, p.calls = 0, 0
 }
 
 // share is what sweeps may take now, and why it is less than the setting; "" if it is not.

@@ -93,6 +93,25 @@ func TestWhatASmallCallTakesIsNoWorkOfRedis(t *testing.T) {
 	require.Equal(t, 3*3*time.Millisecond, rest, "but a part of each call is")
 }
 
+func TestOneOddSpellIsNoWorkOfRedis(t *testing.T) {
+	t.Parallel()
+	p, now := worn(0.5, &latency{})
+	next := func(d time.Duration) (rest time.Duration) {
+		rest = p.call(now, d)
+		now = now.Add(d + rest)
+		return rest
+	}
+	for range paceSpells {
+		require.Equal(t, 2*time.Millisecond, next(2*time.Millisecond))
+	}
+	require.Equal(t, 8*time.Millisecond, next(80*time.Millisecond))
+	require.Equal(t, 2*time.Millisecond, next(2*time.Millisecond))
+	for range paceSpells {
+		next(20 * time.Millisecond)
+	}
+	require.Equal(t, 20*time.Millisecond, next(20*time.Millisecond), "what is always so is")
+}
+
 func TestRestThatAThrottleAddsIsCounted(t *testing.T) {
 	t.Parallel()
 	var extra float64

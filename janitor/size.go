@@ -1,6 +1,7 @@
 package janitor
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
@@ -10,16 +11,19 @@ const (
 	sizeTarget = time.Millisecond
 	// sizeLeast: below this a call costs more than what it does.
 	sizeLeast = 50
+	// sizeCalls are looked at together. The quickest of them says how long a call holds the server: the network and a busy
+	// machine only add to that.
+	sizeCalls = 4
 )
 
-// size is how many elements a page or batch has: halved when two in a row took too long, growing again
-// by a tenth of the most with each that did not. It is pure, and safe for concurrent use.
+// size is how many elements a page or batch has: halved when calls take too long, growing again
+// by a tenth of the most with each while they do not. It is pure, and safe for concurrent use.
 type size struct {
 	most int
 
-	mu   sync.Mutex
-	now  int
-	slow bool // the last one took too long
+	mu    sync.Mutex
+	now   int
+	calls []time.Duration // what the last ones of this size, or a smaller one, took
 }
 
 func newSize(most int) *size { return &size{most: most, now: most} }
@@ -35,15 +39,12 @@ func (s *size) get() int {
 func (s *size) took(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case d > 2*sizeTarget && s.slow:
-		s.now, s.slow = max(s.now/2, min(sizeLeast, s.most)), false
-	case d > 2*sizeTarget:
-		s.slow = true
-	default:
-		s.slow = false
-		if d <= sizeTarget {
-			s.now = min(s.now+max(1, s.most/10), s.most)
-		}
+	s.calls = append(s.calls, d)
+	s.calls = s.calls[max(0, len(s.calls)-sizeCalls):]
+	switch quickest := slices.Min(s.calls); {
+	case quickest > 2*sizeTarget && len(s.calls) == sizeCalls:
+		s.now, s.calls = max(s.now/2, min(sizeLeast, s.most)), nil
+	case quickest <= sizeTarget:
+		s.now = min(s.now+max(1, s.most/10), s.most)
 	}
 }

@@ -76,16 +76,18 @@ func TestSizesFollowWhatCallsTake(t *testing.T) {
 		}
 		require.Equal(t, want, s.get())
 	}
-	steps(500, 0.8, 9, 0.8, 9, 1.5) // one at a time means nothing
-	steps(250, 3, 3)
+	steps(500, 0.8, 9, 9, 9, 0.8, 9, 9, 9, 1.5) // not while one of four is quick
+	steps(250, 3, 3, 3, 3)
+	steps(125, 3, 3, 3, 3)
 	steps(50, 3, 3, 3, 3, 3, 3, 3, 3)
-	steps(50, 1.5, 1.5)
-	steps(150, 0.5, 0.5)
-	steps(500, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5)
+	steps(50, 1.5, 1.5, 1.5, 1.5)
+	steps(150, 0.5, 9)
+	steps(500, 0.5, 9, 9, 0.5, 9, 9, 0.5)
 
 	s = newSize(4) // whoever sets less gets it
-	s.took(time.Second)
-	s.took(time.Second)
+	for range 3 * sizeCalls {
+		s.took(time.Second)
+	}
 	require.Equal(t, 4, s.get())
 }
 

@@ -241,6 +241,31 @@ func TestAStormSharesTransactions(t *testing.T) {
 	})
 }
 
+func TestADeviceThatComesBackWhileOthersAreWrittenIsNotReleased(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, w *world) {
+		r := w.start("r1")
+		back := r.register(t, "back")
+		var again *registry.Claim
+		var missed bool
+		r.data.set(func(cmd redis.Cmder) error { // the batch is made: others are registered first, then releases are written
+			if again == nil {
+				again = r.Register(t.Context(), "back")
+			}
+			missed = missed || w.owner("back") != "r1"
+			return nil
+		}, nil)
+		r.Register(t.Context(), "other")
+		back.Release()
+		synctest.Wait()
+		require.NotNil(t, again)
+		require.NoError(t, again.Wait(t.Context()))
+		require.False(t, missed, "it was open all the time")
+		require.Equal(t, "r1", w.owner("back"))
+		require.Equal(t, "r1", w.owner("other"))
+	})
+}
+
 func TestProofThatComesWhileALookIsUnderWayStands(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		r := w.start("r1")

@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -169,8 +170,12 @@ func (r *Registry) write(ctx context.Context) error {
 // retryDelay is what passes between two attempts while Redis refuses or does not answer.
 func (r *Registry) retryDelay() time.Duration { return min(r.cfg.HeartbeatInterval/10, time.Second) }
 
-// do runs one script over ops and notes what became of them.
+// do runs one script over ops and notes what became of them. What was decided anew while a script before it took its time is left
+// to the next batch, where it waits already: a device that came back must not be released behind its back.
 func (r *Registry) do(ctx context.Context, s *redis.Script, name string, ops []op) error {
+	r.mu.Lock()
+	ops = slices.DeleteFunc(ops, func(o op) bool { return o.d.claim != o.claim })
+	r.mu.Unlock()
 	if len(ops) == 0 {
 		return nil
 	}
