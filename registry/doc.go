@@ -30,6 +30,8 @@
 // and a further frame arrived, so the device is really at the other end of this socket. The write then compares with
 // the foreign value that was seen.
 //
+// Who overwrites an entry tells its former owner (PUBLISH), who looks, and tells Config.Displaced that its socket is likely half open.
+//
 // # Reconciliation
 //
 // Each answer to a beat or a write carries its signs, O(1) for the server: whether the own heartbeat

@@ -7,7 +7,7 @@ assert_life()
 local imeis = {}
 for i = 5, #ARGV, 2 do imeis[#imeis + 1] = ARGV[i] end
 local found = redis.call('HMGET', KEYS[5], unpack(imeis))
-local set, ours, foreign = {}, {}, {}
+local set, ours, foreign, taken, from = {}, {}, {}, {}, {}
 for i, imei in ipairs(imeis) do
   local now, seen = found[i], ARGV[4 + 2 * i]
   if now == ARGV[1] then
@@ -16,6 +16,7 @@ for i, imei in ipairs(imeis) do
     ours[#ours + 1] = imei
     set[#set + 1] = imei
     set[#set + 1] = ARGV[1]
+    taken[#taken + 1], from[#from + 1] = imei, now or ''
   else
     foreign[#foreign + 1] = imei
     foreign[#foreign + 1] = now
@@ -23,4 +24,5 @@ for i, imei in ipairs(imeis) do
 end
 if #set > 0 then redis.call('HSET', KEYS[5], unpack(set)) end
 index('SADD', ours)
+tell(from, taken)
 return signs(#set / 2, foreign)

@@ -35,3 +35,20 @@ local function signs(a, b)
   return { 'OK', token == ARGV[2] and 0 or 1, type(size) == 'number' and size or -1,
     type(since) == 'string' and since or '', 1 - redis.call('EXISTS', KEYS[5]), a or 0, b or {} }
 end
+
+-- tell(found, imeis) tells former owners at once which devices they do not have any more, on a channel of the name of
+-- their heartbeat. Who does not hear it finds out at the next look; where publishing is not allowed nobody hears it.
+-- found: what the entries of imeis were before.
+local function tell(found, imeis)
+  local moved = {}
+  for i = 1, #imeis do
+    local was = found[i]
+    if was and was ~= '' and was ~= ARGV[1] then
+      local list = moved[was] or {}
+      list[#list + 1] = imeis[i]
+      moved[was] = list
+    end
+  end
+  local channels = string.sub(KEYS[1], 1, #KEYS[1] - #ARGV[1])
+  for was, list in pairs(moved) do redis.pcall('PUBLISH', channels .. was, table.concat(list, ' ')) end
+end

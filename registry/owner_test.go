@@ -75,6 +75,50 @@ func TestTheNewestClaimWinsAndALateCloseUndoesNothing(t *testing.T) {
 	})
 }
 
+func TestTheFormerOwnerIsToldOfAMove(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, w *world) {
+		var told []string
+		tell := func(c *registry.Config) {
+			c.Displaced = func(imei, owner string) { told = append(told, imei+" is at "+owner) }
+		}
+		r1, r2 := w.start("r1", tell), w.start("r2", tell)
+		stale := r1.register(t, "moves")
+		r1.register(t, "stays")
+		moved := r2.register(t, "moves")
+		synctest.Wait()
+		require.Equal(t, []string{"moves is at r2"}, told, "at once")
+		time.Sleep(20 * registry.DefaultHeartbeatInterval)
+		require.Len(t, told, 1, "and not again")
+
+		told = nil
+		stale.Arrived() // it is here all the same: after the other claim was seen it acknowledges a frame, and sends another
+		stale.Acknowledged()
+		time.Sleep(2 * time.Second)
+		stale.Arrived()
+		time.Sleep(2 * time.Second)
+		require.Equal(t, "r1", w.owner("moves"))
+		require.Equal(t, []string{"moves is at r1"}, told)
+		moved.Release()
+		synctest.Wait()
+		require.Equal(t, "r1", w.owner("moves"))
+	})
+}
+
+func TestAMoveThatNobodyTellsOfIsFoundByALook(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, w *world) {
+		var told []string
+		r1 := w.start("r1", func(c *registry.Config) {
+			c.Displaced = func(imei, owner string) { told = append(told, imei+" is at "+owner) }
+		})
+		r1.register(t, "moves")
+		require.NoError(t, w.HSet(t.Context(), w.Registry(), "moves", "r2").Err()) // an older writer
+		time.Sleep(11 * registry.DefaultHeartbeatInterval)
+		require.Equal(t, []string{"moves is at r2"}, told)
+	})
+}
+
 func TestTheNewestBootOfAnIdWins(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		older := w.start("r1")

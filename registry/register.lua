@@ -7,6 +7,8 @@ for i = 5, #ARGV do
   pairs_[#pairs_ + 1] = ARGV[i]
   pairs_[#pairs_ + 1] = ARGV[1]
 end
+local found = redis.call('HMGET', KEYS[5], unpack(imeis))
 redis.call('HSET', KEYS[5], unpack(pairs_))
 index('SADD', imeis)
+tell(found, imeis)
 return signs()

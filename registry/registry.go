@@ -49,6 +49,11 @@ type Config struct {
 	HeartbeatInterval, HeartbeatTTL time.Duration
 	// Drain is how long Run goes on beating after its context ended, for claims to be released (default 10s).
 	Drain time.Duration
+	// Displaced, if set, is told of a device held here whose entry names another instance: it has a newer socket there, most likely,
+	// and the one here is half open. It is told once of each such claim, within moments of the other's registration where Redis
+	// lets this user publish and subscribe, else when the claim is next looked at. A device that speaks here all the same is
+	// taken back. It must not block.
+	Displaced func(imei, owner string)
 	// NoReverseIndex saves the index' memory (61 bytes an entry): a dead owner is then swept by the audit alone.
 	NoReverseIndex bool
 	// Logger (default slog.Default()) and Registerer (nil: metrics are counted but not registered).
@@ -121,6 +126,7 @@ type Registry struct {
 	urgent    fifo
 	checks    fifo
 	watched   map[*device]struct{} // not settled, or unsure: looked at again until they are
+	moves     []move               // to be told to Config.Displaced
 	owed      map[*device]struct{} // a frame arrived too soon after the last look
 	batches   uint64               // begun and ended: odd while one is under way
 	since     string               // the witness' since at the last answer
@@ -199,6 +205,9 @@ func (r *Registry) Run(ctx context.Context) error {
 	p.Go(r.beats)
 	p.Go(r.write)
 	p.Go(r.reconcile)
+	if r.cfg.Displaced != nil {
+		p.Go(r.hear)
+	}
 
 	select {
 	case <-ctx.Done():

@@ -158,7 +158,12 @@ func (r *Registry) write(ctx context.Context) error {
 			r.mu.Lock()
 			r.batches++
 			r.changed.Broadcast()
+			moves := r.moves
+			r.moves = nil
 			r.mu.Unlock()
+			for _, m := range moves {
+				r.cfg.Displaced(m.imei, m.owner)
+			}
 			if err != nil {
 				r.failed(err)
 				wait.For(ctx, r.retryDelay())
@@ -290,6 +295,9 @@ func (r *Registry) foreign(o op, owner string) {
 	if o.d.foreign != owner {
 		o.d.foreign, o.d.evidence = owner, foreignSeen
 		r.log.Debug("entry names another instance", "imei", o.d.imei, "owner", owner)
+		if r.cfg.Displaced != nil {
+			r.moves = append(r.moves, move{o.d.imei, owner})
+		}
 	} else if o.d.evidence == proven { // the heal met another value in between and this one again
 		o.d.evidence = foreignSeen
 	}

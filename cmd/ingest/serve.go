@@ -80,7 +80,9 @@ func assemble(ctx context.Context, s *settings.Settings, log *slog.Logger) (_ *r
 		Client: r.clients.data, Control: r.clients.control, Instance: s.InstanceID,
 		HeartbeatInterval: s.HeartbeatInterval, HeartbeatTTL: s.HeartbeatTTL,
 		Drain: s.ShutdownGrace * 3 / 10, NoReverseIndex: !s.ReverseIndex,
-		Logger: log, Registerer: metrics,
+		// The gateway is there before the first device is.
+		Displaced: func(imei, owner string) { r.gateway.Displaced(imei, owner) },
+		Logger:    log, Registerer: metrics,
 	})
 	if err != nil {
 		return nil, err

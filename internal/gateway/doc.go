@@ -32,6 +32,7 @@
 // consumer group's lag (XINFO GROUPS) beside XLEN tells whether its readers
 // keep up.
 //
-// Another replica that gets the same device does not close the socket here; the
-// registry names the newest owner all the same.
+// A device that registers with another replica leaves a half-open socket here. It
+// is closed a minute after this replica was told, unless it speaks: then it is the
+// other one that was half open.
 package gateway

@@ -31,6 +31,8 @@ const (
 	idleTime      = 3900 * time.Second
 	claimTime     = time.Second
 	storeTime     = 10 * time.Second
+	// movedTime is how long a socket may be silent whose device is said to be at another replica.
+	movedTime = time.Minute
 )
 
 // Claim is what a socket holds while its device is registered through it.
@@ -242,6 +244,23 @@ func (g *Gateway) claim(ctx context.Context, s *session) Claim {
 		_ = old.conn.Close()
 	}
 	return c
+}
+
+// Displaced says that a device has registered with another replica: its socket here is half open, most likely, and is closed
+// unless it speaks within a minute. It never blocks. It is what registry.Config.Displaced is for.
+func (g *Gateway) Displaced(imei, owner string) {
+	g.mu.Lock()
+	s := g.newest[imei]
+	g.mu.Unlock()
+	if s == nil {
+		return
+	}
+	g.cfg.Logger.Debug("device is at another replica", "imei", imei, "owner", owner)
+	s.moved.Store(true)
+	_ = s.conn.SetReadDeadline(time.Now().Add(movedTime)) // whatever it says sets the usual one again
+	if g.draining.Load() {
+		s.interrupt()
+	}
 }
 
 // forget takes a socket that has ended off the books.

@@ -25,7 +25,7 @@ func newMetrics(reg prometheus.Registerer, connections func() float64) *metrics 
 			"codec", "outcome"),
 		records: vec("ingest_records_total", "Records stored, by codec.", "codec"),
 		disconnects: vec("ingest_disconnects_total",
-			"Sockets ended, by reason: refused, closed, idle, incomplete, framing, unknown, store, superseded, draining, network.", "reason"),
+			"Sockets ended, by reason: refused, closed, idle, incomplete, framing, unknown, store, superseded, moved, draining, network.", "reason"),
 	}
 	if reg != nil {
 		reg.MustRegister(m.handshakes, m.luhn, m.frames, m.records, m.disconnects,

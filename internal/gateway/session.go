@@ -24,6 +24,7 @@ const (
 	endUnknown    = "unknown"    // a frame of which the count is not known
 	endStore      = "store"      // Redis did not take the records in time
 	endSuperseded = "superseded" // the device has a newer socket here
+	endMoved      = "moved"      // the device has a newer socket at another replica, and was silent here
 	endDraining   = "draining"   // this replica stops
 	endNetwork    = "network"    // reset, unreachable
 )
@@ -44,6 +45,7 @@ type session struct {
 	claim  Claim  // nil until then
 
 	superseded atomic.Bool
+	moved      atomic.Bool // said to be at another replica since it last spoke
 }
 
 func newSession(g *Gateway, conn net.Conn) *session {
@@ -90,8 +92,13 @@ func (s *session) serve(ctx context.Context) (reason string, err error) {
 		}
 		started, err := s.reader.Await()
 		if err != nil {
-			return s.why(err, endIdle), err
+			late := endIdle
+			if s.moved.Load() {
+				late = endMoved
+			}
+			return s.why(err, late), err
 		}
+		s.moved.Store(false)
 		if !started {
 			continue // a keep-alive: it only renews the deadline
 		}

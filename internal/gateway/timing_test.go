@@ -37,6 +37,7 @@ func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
 // timed is a gateway in a bubble, and a socket to it.
 type timed struct {
 	net.Conn
+	gateway   *Gateway
 	registrar *registrar
 	began     time.Time
 }
@@ -64,7 +65,7 @@ func inBubble(t *testing.T, dial func(context.Context, string, string) (net.Conn
 		ours, theirs := net.Pipe()
 		defer ours.Close()
 		ln.conns <- theirs
-		test(t, &timed{Conn: ours, registrar: r, began: time.Now()})
+		test(t, &timed{Conn: ours, gateway: g, registrar: r, began: time.Now()})
 		cancel()
 		require.NoError(t, <-served)
 	})
@@ -133,6 +134,22 @@ func TestAParkedDeviceIsKeptForAnHourAndFiveMinutes(t *testing.T) {
 		s.write(t, frame(t, 1))
 		require.Equal(t, []byte{0, 0, 0, 1}, s.read(t, 4))
 		s.endsAfter(t, 2*time.Hour+3900*time.Second)
+		<-s.registrar.all()[0].released
+	})
+}
+
+func TestASilentDeviceThatIsElsewhereIsLetGo(t *testing.T) {
+	t.Parallel()
+	inBubble(t, nil, func(t *testing.T, s *timed) {
+		s.gateway.Displaced(imei, "other") // nobody by that name yet
+		s.login(t)
+		<-time.After(time.Hour)
+		s.gateway.Displaced(imei, "other")
+		<-time.After(movedTime - time.Second)
+		s.write(t, []byte{0xFF}) // so it is here
+		<-time.After(time.Hour)
+		s.gateway.Displaced(imei, "other")
+		s.endsAfter(t, 2*time.Hour+2*movedTime-time.Second)
 		<-s.registrar.all()[0].released
 	})
 }
