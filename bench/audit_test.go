@@ -52,10 +52,12 @@ func audit(r *rig) {
 		}
 		r.say("Our process' heap over idle, at most: %s.", strings.Join(heaps, ", "))
 		groups = append(groups, barGroup{many(n) + " entries", barsOf(results, cpuPerEntry, cpuPerEntryText)})
+		r.promise(fmt.Sprintf("audit of %s: Redis CPU, × HSCAN loop", many(n)), "%.2f", results[1].cpuRatio, 1.10)
 		last = results
 	}
 	r.plot("audit", "Redis CPU of an audit", barChart("Redis CPU of an audit, an entry", "µs an entry", groups...))
-	r.promise(fmt.Sprintf("audit of %s: Redis CPU, × HSCAN loop", many(r.audits[len(r.audits)-1])), "%.2f", last[1].cpuRatio, 1.10)
+	r.promise(fmt.Sprintf("audit of %s: our heap over idle, MiB", many(r.audits[len(r.audits)-1])), "%.1f",
+		last[1].medianOf(func(c cost) float64 { return float64(c.heap) })/(1<<20), 32)
 }
 
 func cpuPerEntry(w result) float64 {

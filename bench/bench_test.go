@@ -55,7 +55,7 @@ var sizes = map[string]size{
 		loop: 300_000,
 	},
 	"default": {
-		rounds: 5, audits: []int{10_000, 100_000, 1_000_000}, sweeps: []int{1000, 50_000, 1_000_000}, oneByOne: 50_000, neighbour: 300_000,
+		rounds: 5, audits: []int{10_000, 100_000, 1_000_000, 10_000_000}, sweeps: []int{1000, 50_000, 1_000_000}, oneByOne: 50_000, neighbour: 300_000,
 		gone: 50_000, deaths: 20, replicas: 100, claims: 10_000, steady: time.Minute, storm: 50_000, handovers: 15, waiters: 100,
 		reconciled: 1_000_000, contenders: 1000, loop: 1_500_000,
 	},
