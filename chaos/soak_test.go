@@ -340,6 +340,7 @@ func (s *soak) late(meanwhile func(r *replica), verdicts ...string) (met int) {
 	}
 	caught, release := leader.line.holdNext(isBatch)
 	defer release()
+	s.plant(fmt.Sprintf("ghost-%d", len(s.ghosts)), 50, true) // something to evict, whatever else is to be swept by then
 	if !s.soon(func() bool { return len(caught) > 0 }) {
 		return 0
 	}
