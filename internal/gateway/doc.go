@@ -22,8 +22,18 @@
 //	                                send the frame for ever and nothing newer
 //	right CRC, unknown codec, or    raw to the dead-letter stream, not acknowledged, closed:
 //	two different record counts     how many records there were is not known
-//	codecs 12 to 15 (commands)      counted; never acknowledged, by protocol
+//	codecs 12 to 15 (commands)      counted; never acknowledged, by protocol; a response of 12 or
+//	                                14 is the answer to the command under way, if there is one
 //	wrong CRC, wrong framing        counted, closed: even the length may be the broken part
+//
+// # Commands
+//
+// [Gateway.Command] sends one to the newest socket of a device: after the
+// session's first acknowledgement, never between a frame and its own, one at a
+// time. Nothing on the wire says which command an answer is for. So a socket on
+// which one went unanswered is closed when the next one comes, unless the late
+// answer came meanwhile: the device is back on a new one at once, and no answer
+// is ever taken for another command's.
 //
 // # What is not promised
 //

@@ -271,4 +271,7 @@ func (g *Gateway) forget(s *session) {
 	if g.newest[s.imei] == s {
 		delete(g.newest, s.imei)
 	}
+	if o := s.order.Load(); o != nil {
+		close(o.gone)
+	}
 }

@@ -36,7 +36,7 @@ var errDraining = errors.New("gateway: draining")
 var errGone = errors.New("gateway: gone before its handshake was read")
 
 // session is one device socket. Only its own goroutine uses it, but for conn's
-// Close and deadlines, and superseded.
+// Close, deadlines and writing of commands, and the last three.
 type session struct {
 	g      *Gateway
 	conn   net.Conn
@@ -45,7 +45,9 @@ type session struct {
 	claim  Claim  // nil until then
 
 	superseded atomic.Bool
-	moved      atomic.Bool // said to be at another replica since it last spoke
+	moved      atomic.Bool           // said to be at another replica since it last spoke
+	state      atomic.Uint32         // bits: see command.go
+	order      atomic.Pointer[order] // the command under way; nil: none
 }
 
 func newSession(g *Gateway, conn net.Conn) *session {
@@ -179,8 +181,10 @@ func (s *session) handle(ctx context.Context, frame teltonika.Frame) (reason str
 	defer func() { s.g.metrics.frames.WithLabelValues(codec, outcome).Inc() }()
 	if frame.Codec.IsCommand() {
 		outcome = "command"
+		s.hear(frame)
 		return "", nil
 	}
+	s.busy()
 	s.claim.Arrived()
 	work := scratches.Get().(*scratch)
 	defer scratches.Put(work)
@@ -213,6 +217,7 @@ func (s *session) handle(ctx context.Context, frame teltonika.Frame) (reason str
 	if !ahead {
 		s.claim.Acknowledged()
 	}
+	s.free()
 	return "", nil
 }
 
