@@ -6,10 +6,17 @@ import (
 	"time"
 )
 
-// c1: at each eviction the owner's heartbeat is absent and the entry holds the owner judged (S1).
+// c1: at each eviction the owner's heartbeat is absent and the entry holds the owner judged (S1). The same of commands that are
+// answered in an instance's place.
 type c1 struct{ passive }
 
 func (c1) before(m *moment) {
+	if m.answers() {
+		owner := m.record.fields["owner"]
+		if _, lives := m.state.Strings[m.facts.Layout.Heartbeat(owner)]; lives || m.key() != m.facts.outbound(owner) {
+			m.violation("C1", "commands in %s answered for owner %q, who is another or whose heartbeat exists", m.key(), owner)
+		}
+	}
 	if !m.evicts() {
 		return
 	}

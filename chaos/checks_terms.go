@@ -30,7 +30,7 @@ func (c *c4) before(m *moment) {
 		c.drawn = max(c.drawn, epoch)
 	case cmd[0] == "XADD" && m.key() == l.Audit() && m.record.n == 0:
 		c.opens(m)
-	case m.evicts():
+	case m.evicts(), m.answers():
 		c.evicts(m)
 	}
 }
@@ -137,10 +137,11 @@ func (c *c4) struck(m *moment) {
 // epochKey is the source of epochs, in the lease's own Cluster slot.
 func epochKey(lease string) string { return "{" + lease + "}:epoch" }
 
-// c5: the audit's records and the total equal the evictions exactly (S3).
+// c5: the audit's records and the total equal the evictions exactly (S3), of entries and of commands.
 type c5 struct {
 	total   int64    // as it should be
 	within  []string // evicted by the present event
+	said    int      // commands that the present event took out
 	evicted string   // the server's own count of keys that it evicted, at the last tick
 	lost    int64    // the total that went with the witness, until the next tick says why
 	forgot  bool     // the audit went, until the next tick says why
@@ -149,6 +150,9 @@ type c5 struct {
 func (c *c5) before(m *moment) {
 	if m.evicts() {
 		c.within = append(c.within, m.command[2:]...)
+	}
+	if m.answers() {
+		c.said += len(m.command) - 2
 	}
 	// A server short of memory may evict the witness, total and all. That is a plain DEL, and its next tick shows it.
 	if m.deletes(m.facts.Layout.Witness()) && len(m.event.Commands) == 1 && len(m.command) == 2 {
@@ -170,15 +174,34 @@ func (c *c5) after(m *moment) {
 		}
 		c.lost, c.forgot, c.evicted = 0, false, now
 	}
-	gone := c.within
-	c.within, c.total = nil, c.total+int64(len(c.within))
+	gone, said := c.within, c.said
+	c.within, c.said, c.total = nil, 0, c.total+int64(len(gone)+said)
 	if m.record == nil || m.record.n == 0 {
 		return
 	}
-	c.compares(m, gone)
+	if _, commands := m.record.fields["commands"]; commands {
+		c.counts(m, said, gone)
+	} else {
+		c.compares(m, gone)
+	}
 	// The total goes with the record, or it would be wrong for whoever reads between them.
 	if total, _ := m.witness("evicted_total"); total != c.total {
 		m.violation("C5", "the total says %d, %d were evicted", total, c.total)
+	}
+}
+
+// counts holds a record of commands against what the event took out. It lists them by their senders' ids, which the stream's entries
+// are not known by here.
+func (c *c5) counts(m *moment, said int, gone []string) {
+	var listed []string
+	count, err := strconv.Atoi(m.record.fields["count"])
+	if jsonErr := json.Unmarshal([]byte(m.record.fields["commands"]), &listed); err != nil || jsonErr != nil {
+		m.violation("C5", "record %d-%d cannot be read: %v", m.record.epoch, m.record.n, m.record.fields)
+		return
+	}
+	if count != said || len(listed) != said || len(gone) > 0 {
+		m.violation("C5", "record %d-%d counts %d and lists %d commands; %d were taken out, and %d entries",
+			m.record.epoch, m.record.n, count, len(listed), said, len(gone))
 	}
 }
 

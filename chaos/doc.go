@@ -31,6 +31,7 @@
 //	C7  ([Verdict.Converged], when faults have stopped) registry = live sockets, index and roster agree
 //	C8  for each device, the history's writes and what was seen from outside ([Lookup], [Ack]) have one order (porcupine; a
 //	    search that ends without an answer is a violation)
+//	C9  no command to a device has two outcomes; what the sweep of commands takes out is held to C1, C4 and C5 too
 //
 // An eviction is an HDEL in one MULTI with a batch's audit record. Time is the server's: each eviction carries a tick
 // of the witness, each beat the time at which it was written; what tells no time happened between its neighbours, and is a violation

@@ -38,6 +38,12 @@ type Facts struct {
 func (f *Facts) gap() time.Duration  { return (f.HeartbeatTTL - f.HeartbeatInterval) / 2 }
 func (f *Facts) warm() time.Duration { return f.HeartbeatTTL + 2*time.Second }
 
+// outbound is the stream of commands for an instance, responses that of their outcomes.
+func (f *Facts) outbound(instance string) string {
+	return f.Layout.Prefix + "commands:outbound:" + instance
+}
+func (f *Facts) responses() string { return f.Layout.Prefix + "commands:responses" }
+
 // leaseRetry is how long after a lease's end a waiter asks for it at the latest.
 func (f *Facts) leaseRetry() time.Duration { return f.LeaseTTL * 6 / 25 }
 

@@ -4,12 +4,13 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
 // Violation is one thing in a history that must not be.
 type Violation struct {
-	Check  string // C1 … C8, or "history": what the judge itself relies on
+	Check  string // C1 … C9, or "history": what the judge itself relies on
 	At     time.Time
 	Part   int   // of the history, from 0
 	Offset int64 // in the part, of the event
@@ -68,6 +69,11 @@ func (m *moment) deletes(key string) bool {
 
 // evicts tells whether the present command takes entries out under an audit record of a batch.
 func (m *moment) evicts() bool { return m.record != nil && m.record.n > 0 && m.takesEntries() }
+
+// answers tells whether the present command takes a dead instance's commands out under an audit record of a batch.
+func (m *moment) answers() bool {
+	return m.record != nil && m.record.n > 0 && m.command[0] == "XDEL" && strings.HasPrefix(m.key(), m.facts.outbound(""))
+}
 
 func (m *moment) takesEntries() bool {
 	return m.command[0] == "HDEL" && m.key() == m.facts.Layout.Registry()
@@ -151,7 +157,7 @@ func (passive) after(*moment)  {}
 func (passive) struck(*moment) {}
 func (passive) end(*moment)    {}
 
-// Judge plays a history and returns what the checks C1 to C6 and C8 find in it. It depends on nothing else, so that the
+// Judge plays a history and returns what the checks C1 to C6, C8 and C9 find in it. It depends on nothing else, so that the
 // history of an old run can be judged again.
 func Judge(h History, f Facts) *Verdict {
 	v := &Verdict{Final: newKeyspace(), facts: &f}
@@ -160,7 +166,7 @@ func Judge(h History, f Facts) *Verdict {
 		s := &f.Sockets[i]
 		m.sockets[s.IMEI] = append(m.sockets[s.IMEI], s)
 	}
-	checks := []check{c1{}, newC2(), newC3(), &c4{}, &c5{}, newC6(&f), newC8(&f), chronicle{}}
+	checks := []check{c1{}, newC2(), newC3(), &c4{}, &c5{}, newC6(&f), newC8(&f), newC9(), chronicle{}}
 	spans := h.spans(&f)
 	for i := range h {
 		m.event, m.now, m.until = &h[i], spans[i].from, spans[i].until
