@@ -12,13 +12,18 @@ import (
 	"github.com/rollcall-redis/rollcall/lease"
 )
 
-// clients are this replica's ways to Redis: one for the load, and a small one
-// for lease, ticks and heartbeats, which no load can starve.
+// clients are this replica's ways to Redis: one for the load, a small one
+// for lease, ticks and heartbeats, which no load can starve, and one for reads
+// that wait, which hold up nobody but themselves.
 type clients struct {
 	data, control *redis.Client
+	blocking      *redis.Client
 	server        string           // its name, without credentials
 	embedded      *embedded.Server // nil on a Redis of its own
 }
+
+// blockingPool is enough for one reader, and for a connection that is given up.
+const blockingPool = 2
 
 // connect makes the clients, and starts the embedded server if no other was
 // named. It does not speak to Redis. The caller closes what it returns.
@@ -40,25 +45,32 @@ func connect(s *settings.Settings) (*clients, error) {
 	if target.Sentinel != nil {
 		c.data = redis.NewFailoverClient(target.Sentinel)
 		c.control = redis.NewFailoverClient(controlFailover(target.Sentinel, within))
+		few := *target.Sentinel
+		few.PoolSize, few.MinIdleConns = blockingPool, 0
+		c.blocking = redis.NewFailoverClient(&few)
 		return c, nil
 	}
 	c.data = redis.NewClient(target.Single)
+	few := *target.Single
+	few.PoolSize, few.MinIdleConns = blockingPool, 0
+	c.blocking = redis.NewClient(&few)
 	c.control = redis.NewClient(lease.Options(shortened(*target.Single, within)))
 	return c, nil
 }
 
 // close ends every connection, and the embedded server with its data.
 func (c *clients) close() error {
-	// The data client may have been closed before, to end calls that hung.
-	dataErr := c.data.Close()
-	if errors.Is(dataErr, redis.ErrClosed) {
-		dataErr = nil
+	var errs []error
+	for _, client := range []*redis.Client{c.data, c.blocking, c.control} {
+		// It may have been closed before, to end calls that hung or wait.
+		if err := client.Close(); !errors.Is(err, redis.ErrClosed) {
+			errs = append(errs, err)
+		}
 	}
-	err := errors.Join(dataErr, c.control.Close())
 	if c.embedded != nil {
 		c.embedded.Close()
 	}
-	return err
+	return errors.Join(errs...)
 }
 
 // controlDeadline bounds each of the control client's steps, so that a call that

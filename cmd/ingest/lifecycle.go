@@ -67,23 +67,26 @@ func join(until time.Time, parts ...*part) (left []string) {
 // run serves until ctx ends or a part fails, and stops every part. They stop in
 // this order, each within its share of the grace:
 //
-//  1. readiness goes and the device listener closes; each socket finishes the
+//  1. readiness goes; no command is read or sent any more, and those that wait
+//     for an answer may have it, since their sockets are still open (1/10);
+//  2. the device listener closes; each socket finishes the
 //     frame under way and releases its claim, while the janitor joins its passes
 //     and releases the lease (3/10);
-//  2. the registry, beating until then, hands back what is left and says goodbye
-//     (3/10, and 3 s for a goodbye that Redis is slow to take). Not before: a
+//  3. the registry, beating until then, hands back what is left and says goodbye
+//     (2/10, and 3 s for a goodbye that Redis is slow to take). Not before: a
 //     heartbeat that is gone under a leader raises a doubt, and holds the whole
 //     fleet's sweeping;
-//  3. HTTP, which shows and measures all of that, ends last (1/10).
+//  4. HTTP, which shows and measures all of that, ends last (1/10).
 //
 // What is then not done is left to the TTLs and to the leader.
 func (r *replica) run(ctx context.Context) error {
-	failed := make(chan error, 5)
+	failed := make(chan error, 6)
 	http := begin(ctx, failed, "http", r.serveHTTP)
 	beats := begin(ctx, failed, "registry", r.registry.Run)
 	inspector := begin(ctx, failed, "inspector", r.inspector.run)
 	sweeps := begin(ctx, failed, "janitor", r.janitor.Run)
 	devices := begin(ctx, failed, "devices", r.serveDevices)
+	commands := begin(ctx, failed, "commands", r.commands.Run)
 
 	var failure error
 	select {
@@ -96,16 +99,18 @@ func (r *replica) run(ctx context.Context) error {
 	grace := r.settings.ShutdownGrace
 	now := time.Now()
 
-	devices.stop()
+	commands.stop()
 	sweeps.stop()
 	inspector.stop()
-	join(now.Add(grace*3/10), devices, sweeps, inspector)
+	join(now.Add(grace/10), commands)
+	devices.stop()
+	join(now.Add(grace*4/10), commands, devices, sweeps, inspector)
 	beats.stop()
-	if left := join(now.Add(grace*6/10), devices, sweeps, inspector, beats); len(left) > 0 {
+	if left := join(now.Add(grace*6/10), commands, devices, sweeps, inspector, beats); len(left) > 0 {
 		// No context ends a call that waits for a silent Redis; this does.
 		_ = r.clients.data.Close()
 	}
-	left := join(now.Add(grace*9/10), devices, sweeps, inspector, beats)
+	left := join(now.Add(grace*9/10), commands, devices, sweeps, inspector, beats)
 	http.stop()
 	left = append(left, join(now.Add(grace), http)...)
 	if len(left) > 0 {

@@ -18,9 +18,13 @@ const (
 	exitUsage  = 2 // wrong arguments or settings
 )
 
-// run is the program: it serves until ctx ends, and returns the exit status.
+// run is the program: it serves until ctx ends, or sends one command, and
+// returns the exit status.
 // Logs and complaints go to stderr, what was asked for to stdout.
 func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) int {
+	if len(args) > 0 && args[0] == "command" {
+		return sendCommand(ctx, args[1:], environ, stdout, stderr)
+	}
 	s, err := settings.Load(args, environ)
 	switch {
 	case errors.Is(err, settings.ErrHelp):

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/rollcall-redis/rollcall/internal/commands"
 	"github.com/rollcall-redis/rollcall/internal/embedded"
 	"github.com/rollcall-redis/rollcall/internal/gateway"
 	"github.com/rollcall-redis/rollcall/internal/settings"
@@ -31,6 +32,7 @@ type replica struct {
 	registry  *registry.Registry
 	janitor   *janitor.Janitor
 	gateway   *gateway.Gateway
+	commands  *commands.Reader
 	web       *web.Server
 	page      net.Listener
 
@@ -92,6 +94,7 @@ func assemble(ctx context.Context, s *settings.Settings, log *slog.Logger) (_ *r
 		Interval: s.JanitorInterval, LeaseTTL: s.JanitorLeaseTTL,
 		ScanCount: s.JanitorScanCount, DeleteBatch: s.JanitorDeleteBatch,
 		ExistsConcurrency: s.JanitorExistsConcurrency, RedisShare: s.JanitorRedisShare, DryRun: s.JanitorDryRun,
+		Sweeps: []janitor.Sweep{commands.NewSweep(r.registry.Layout())},
 		Logger: log, Registerer: metrics,
 	})
 	if err != nil {
@@ -105,6 +108,14 @@ func assemble(ctx context.Context, s *settings.Settings, log *slog.Logger) (_ *r
 		Register: func(ctx context.Context, imei string) gateway.Claim { return r.registry.Register(ctx, imei) },
 		Client:   r.clients.data, MaxLen: s.TelemetryMaxLen, MaxConns: r.maxConns,
 		Drain: s.ShutdownGrace * 3 / 10, Logger: log, Registerer: metrics,
+	})
+	if err != nil {
+		return nil, err
+	}
+	r.commands, err = commands.New(commands.Config{
+		Instance: r.registry.Instance(), Layout: r.registry.Layout(), Devices: r.gateway,
+		Client: r.clients.data, Blocking: r.clients.blocking,
+		Drain: s.ShutdownGrace / 10, Logger: log, Registerer: metrics,
 	})
 	if err != nil {
 		return nil, err

@@ -14,6 +14,7 @@ func WriteHelp(w io.Writer) error {
 registry of who holds which device, and sweeps out what dead replicas left.
 
 Usage: ingest [--name value ...]
+       ingest command [--codec=12|14] [--expires=1m] [--redis-url=URL] IMEI TEXT
 
 Without arguments it serves, on a Redis inside its own process. Each setting
 can be given as a flag or in the environment; a flag wins.

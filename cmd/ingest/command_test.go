@@ -1,0 +1,113 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/device"
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/internal/teltonika"
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+// obedient connects a device that reports once and then does what it is told.
+func (p *program) obedient(imei string) *device.Device {
+	p.t.Helper()
+	d := p.connect(imei)
+	_, err := d.Send(p.t.Context(), teltonika.Codec8, device.NewTrack(1).Next(1)...)
+	require.NoError(p.t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = d.Obey(ctx, func(c device.Command) []teltonika.Message { // until the socket ends
+			return []teltonika.Message{d.Executes(c, "did "+c.Text)}
+		})
+	}()
+	p.t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	return d
+}
+
+// command runs "ingest command".
+func command(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, complaints bytes.Buffer
+	code = run(t.Context(), append([]string{"command"}, args...), nil, &out, &complaints)
+	return code, out.String(), complaints.String()
+}
+
+func TestACommandReachesItsDeviceAndTheAnswerComesBack(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	url := "--redis-url=redis://" + server.Addr()
+	one := serving(t, on(server, append(quick, "--instance-id=ingest-1")...)...)
+	two := serving(t, on(server, append(quick, "--instance-id=ingest-2")...)...)
+	one.obedient("352093081452251")
+	two.obedient(imei)
+	for _, codec := range []string{"12", "14"} {
+		code, stdout, stderr := command(t, url, "--codec="+codec, imei, "getver", "now")
+		require.Equal(t, exitOK, code, stderr)
+		require.Equal(t, "did getver now\n", stdout)
+	}
+	_, metrics := two.get("/metrics")
+	require.Contains(t, metrics, `ingest_commands_total{status="answered"} 2`)
+	require.Contains(t, metrics, `ingest_commands_outstanding 0`)
+
+	code, stdout, stderr := command(t, url, "490154203237518", "getver")
+	require.Equal(t, exitFailed, code)
+	require.Empty(t, stdout)
+	require.Equal(t, "not_connected: no instance holds 490154203237518\n", stderr)
+
+	// An instance that stops leaves nothing; one that the registry names wrongly says so.
+	require.NoError(t, server.Client().HSet(t.Context(), registry.Layout{}.Registry(), "490154203237518", "ingest-1").Err())
+	code, _, stderr = command(t, url, "490154203237518", "getver")
+	require.Equal(t, exitFailed, code)
+	require.Equal(t, "not_connected at ingest-1: no socket of the device is here\n", stderr)
+	two.stop()
+	require.Equal(t, exitOK, two.ends())
+	require.Equal(t, []string{"commands:outbound:ingest-1"}, server.Client().Keys(t.Context(), "commands:outbound:*").Val())
+}
+
+func xadd(instance, id string) *redis.XAddArgs {
+	return &redis.XAddArgs{Stream: "commands:outbound:" + instance, Values: []string{"id", id, "imei", imei, "text", "getver"}}
+}
+
+func TestCommandsOfAReplicaThatDiedAreAnsweredByTheLeader(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	rdb := server.Client()
+	require.NoError(t, rdb.XAdd(t.Context(), xadd("ingest-9", "c1")).Err())
+	serving(t, on(server, append(quick, "--instance-id=ingest-1", "--janitor-interval=50ms")...)...)
+	require.Eventually(t, func() bool { return rdb.XLen(t.Context(), "commands:responses").Val() == 1 }, patience, 5*time.Millisecond)
+	got := rdb.XRange(t.Context(), "commands:responses", "-", "+").Val()[0].Values
+	require.Equal(t, map[string]any{"id": "c1", "imei": imei, "instance": "ingest-9", "status": "instance_lost", "text": "the instance died before it was sent"}, got)
+	require.Zero(t, rdb.Exists(t.Context(), "commands:outbound:ingest-9").Val())
+}
+
+func TestWhatCannotBeSentIsRefused(t *testing.T) {
+	t.Parallel()
+	for want, args := range map[string][]string{
+		"expected an IMEI and a text": {imei},
+		"IMEI: expected 15 digits":    {"--codec=14", "35630704244101", "getver"},
+		"--codec":                     {"--codec=13", imei, "getver"},
+		"--expires":                   {"--expires=25h", imei, "getver"},
+		"--nope: no such flag":        {"--nope=1", imei, "getver"},
+		"REDIS_URL":                   {imei, "getver"},
+	} {
+		code, stdout, stderr := command(t, args...)
+		require.Equal(t, exitUsage, code, stderr)
+		require.Empty(t, stdout)
+		require.Contains(t, stderr, want)
+	}
+	code, stdout, _ := command(t, "--help")
+	require.Equal(t, exitOK, code)
+	require.Contains(t, stdout, "usage: ingest command")
+}

@@ -1,0 +1,433 @@
+package commands
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/device"
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/internal/teltonika"
+)
+
+func TestACommandIsAnsweredByItsDevice(t *testing.T) {
+	t.Parallel()
+	for _, codec := range []string{"", "12", "14"} {
+		t.Run("codec "+codec, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, redistest.Shared(t))
+			a := b.instance("a")
+			d := a.connects(imei)
+			d.obeys()
+			a.connects(other).answers(func(device.Command) []teltonika.Message { panic("another's command") })
+			b.adds("a", "c1", imei, "getver", "codec", codec)
+			require.Equal(t, []Outcome{{"c1", imei, "a", Answered, "did getver"}}, b.awaits(1, "a"))
+			require.Equal(t, []string{"getver"}, d.heard())
+			b.await(func() bool { return a.counted("answered") == 1 && a.reader.Outstanding() == 0 })
+		})
+	}
+}
+
+func TestWhatACommandEndsAs(t *testing.T) {
+	t.Parallel()
+	refuses := func(c device.Command) []teltonika.Message {
+		m, _ := teltonika.ParseIMEI(other)
+		return []teltonika.Message{{Type: teltonika.TypeNACK, IMEI: m}}
+	}
+	anothers := func(c device.Command) []teltonika.Message {
+		m, _ := teltonika.ParseIMEI(other)
+		return []teltonika.Message{{Type: teltonika.TypeResponse, IMEI: m, Text: []byte("done")}}
+	}
+	for name, row := range map[string]struct {
+		imei   string
+		device func(device.Command) []teltonika.Message // nil: not there
+		more   []string
+		status Status
+		text   string
+		heard  int
+	}{
+		"the device says that it is another":           {imei, refuses, []string{"codec", "14"}, WrongDevice, "says that it is " + other, 1},
+		"the answer is another device's":               {imei, anothers, []string{"codec", "14"}, WrongDevice, "says that it is " + other, 1},
+		"the device stays silent":                      {imei, mute, []string{"expires", in(500 * time.Millisecond)}, Timeout, "may have executed", 1},
+		"it expired before it was read":                {imei, mute, []string{"expires", in(-time.Second)}, Expired, "before it could be sent", 0},
+		"the device is not here":                       {imei, nil, nil, NotConnected, "no socket", 0},
+		"an IMEI that is none":                         {"35630704244101x", mute, nil, Invalid, "imei", 0},
+		"a codec that carries no commands":             {imei, mute, []string{"codec", "8"}, Invalid, "codec", 0},
+		"a time to expire that is none":                {imei, mute, []string{"expires", "tomorrow"}, Invalid, "expires", 0},
+		"a time to expire in another unit":             {imei, mute, []string{"expires", in(0) + "000"}, Invalid, "expires", 0},
+		"seconds, which is 1970":                       {imei, mute, []string{"expires", fmt.Sprint(time.Now().Add(time.Hour).Unix())}, Expired, "", 0},
+		"no text":                                      {imei, mute, []string{"text", ""}, Invalid, "text", 0},
+		"too long a text":                              {imei, mute, []string{"text", strings.Repeat("x", 1025)}, Invalid, "text", 0},
+		"too long a text by far, and of another codec": {imei, mute, []string{"text", strings.Repeat("x", 1<<20), "codec", "14"}, Invalid, "text", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, redistest.Shared(t))
+			a := b.instance("a")
+			var d *tracker
+			if row.device != nil {
+				d = a.connects(imei)
+				d.answers(row.device)
+			}
+			if row.status == Timeout { // counted from now
+				row.more = []string{"expires", in(300 * time.Millisecond)}
+			}
+			b.adds("a", "c1", row.imei, "getver", row.more...)
+			got := b.awaits(1, "a")[0]
+			require.Contains(t, got.Text, row.text)
+			got.Text = ""
+			require.Equal(t, Outcome{"c1", row.imei, "a", row.status, ""}, got)
+			if d != nil {
+				require.Len(t, d.heard(), row.heard)
+			}
+		})
+	}
+}
+
+func TestCommandsOfADeviceGoOneAtATimeInTheirOrder(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	a := b.gate("a")
+	d := a.connects(imei)
+	d.obeys()
+	var want []string
+	for i := range 300 {
+		b.adds("a", fmt.Sprint("c", i), imei, fmt.Sprint(i))
+		want = append(want, fmt.Sprint(i))
+	}
+	a.reads()
+	for i, o := range b.awaits(300, "a") {
+		require.Equal(t, Outcome{fmt.Sprint("c", i), imei, "a", Answered, fmt.Sprint("did ", i)}, o)
+	}
+	require.Equal(t, want, d.heard())
+}
+
+func TestAnIDHasOneOutcome(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	a, other := b.instance("a"), b.instance("b")
+	d := a.connects(imei)
+	d.obeys()
+	b.adds("a", "c1", imei, "first")
+	b.awaits(1, "a")
+	b.adds("a", "c1", imei, "again")
+	b.adds("b", "c1", imei, "elsewhere")
+	b.await(func() bool { return a.counted("duplicate") == 1 && other.counted("duplicate") == 1 })
+	b.awaits(1, "a", "b")
+	require.Equal(t, []string{"first"}, d.heard())
+}
+
+func TestTwoEntriesOfOneIDUnderWayHaveOneOutcome(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	a, two := b.instance("a"), b.instance("b")
+	asked, reply := make(chan struct{}), make(chan struct{})
+	d := a.connects(imei)
+	d.answers(func(c device.Command) []teltonika.Message {
+		close(asked)
+		<-reply
+		return []teltonika.Message{d.Executes(c, "done")}
+	})
+	b.adds("a", "c1", imei, "first")
+	<-asked
+	b.adds("b", "c1", imei, "elsewhere") // not there: and yet it is not for that one to say so
+	b.await(func() bool { return two.counted("duplicate") == 1 })
+	require.Empty(t, b.outcomes())
+	close(reply)
+	require.Equal(t, Answered, b.awaits(1, "a", "b")[0].Status)
+}
+
+func TestPoisonNeverJamsTheStream(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	a := b.gate("a")
+	add := func(values ...any) {
+		require.NoError(t, b.rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: Outbound(b.layout, "a"), Values: values}).Err())
+	}
+	add("nothing", "")
+	add("id", "", "imei", imei, "text", "x")
+	add("id", "two words", "imei", imei, "text", "x")
+	add("id", strings.Repeat("x", 129), "imei", imei, "text", "x")
+	add("id", "\x00\xff", "imei", "\xff", "text", "\xff")
+	require.NoError(t, b.rdb.LPush(t.Context(), state(b.layout, "taken"), "no string").Err())
+	add("id", "taken", "imei", imei, "text", "x")
+	d := a.connects(imei)
+	d.obeys()
+	b.adds("a", "c1", imei, "getver")
+	a.reads()
+	require.Equal(t, []Outcome{{"c1", imei, "a", Answered, "did getver"}}, b.awaits(1, "a"))
+	b.await(func() bool { return a.counted("unusable") == 5 && a.counted("duplicate") == 1 })
+}
+
+func TestNothingIsSentBeforeTheFirstAcknowledgement(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	a := b.instance("a")
+	d := &tracker{Device: device.New(imei, device.Options{Timeout: patience}), t: t}
+	t.Cleanup(d.Close)
+	d.joins(a)
+	b.adds("a", "c1", imei, "getver")
+	b.await(func() bool { return a.reader.Outstanding() == 1 })
+	d.reports() // what comes first is the acknowledgement
+	d.obeys()
+	require.Equal(t, Answered, b.awaits(1, "a")[0].Status)
+}
+
+func TestASocketThatEndsEndsItsCommand(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	a := b.instance("a")
+	d := a.connects(imei)
+	asked := make(chan struct{})
+	d.answers(func(device.Command) []teltonika.Message { close(asked); return nil })
+	b.adds("a", "c1", imei, "written")
+	b.adds("a", "c2", imei, "behind it")
+	<-asked
+	d.Close()
+	got := b.awaits(2, "a")
+	require.Equal(t, Timeout, got[0].Status)
+	require.Contains(t, got[0].Text, "the socket ended; the device may have executed it")
+	require.Equal(t, NotConnected, got[1].Status)
+}
+
+func TestALateAnswerIsNeverTakenForTheNextOnes(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	a := b.instance("a")
+	d := a.connects(imei)
+	stop := d.answers(mute)
+	b.adds("a", "c1", imei, "slow", "expires", in(200*time.Millisecond))
+	require.Equal(t, Timeout, b.awaits(1, "a")[0].Status)
+	b.adds("a", "c2", imei, "next")
+	got := b.awaits(2, "a")[1]
+	require.Equal(t, NotConnected, got.Status)
+	require.Contains(t, got.Text, "went unanswered")
+	require.Equal(t, []string{"slow"}, d.heard())
+
+	// On a new socket the device obeys again, and there a late answer that did come clears the way.
+	stop()
+	d.joins(a)
+	d.reports()
+	stop = d.answers(mute)
+	b.adds("a", "c3", imei, "slow", "expires", in(200*time.Millisecond))
+	require.Equal(t, Timeout, b.awaits(3, "a")[2].Status)
+	stop()
+	late, err := teltonika.AppendMessages(nil, teltonika.Codec12, teltonika.Message{Type: teltonika.TypeResponse, Text: []byte("late")})
+	require.NoError(t, err)
+	require.NoError(t, d.SendRaw(t.Context(), late))
+	d.reports() // it was read
+	d.obeys()
+	b.adds("a", "c4", imei, "next")
+	require.Equal(t, Outcome{"c4", imei, "a", Answered, "did next"}, b.awaits(4, "a")[3])
+}
+
+func TestWhatADeviceSaysUnaskedIsNoAnswer(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	a := b.instance("a")
+	d := a.connects(imei)
+	unasked := func(codec teltonika.Codec, m teltonika.Message) {
+		p, err := teltonika.AppendMessages(nil, codec, m)
+		require.NoError(t, err)
+		require.NoError(t, d.SendRaw(t.Context(), p))
+	}
+	response := teltonika.Message{Type: teltonika.TypeResponse, Text: []byte("unasked")}
+	unasked(teltonika.Codec12, response)
+	d.answers(func(c device.Command) []teltonika.Message {
+		unasked(teltonika.Codec13, teltonika.Message{Type: teltonika.TypeResponse, Timestamp: 1, Text: []byte("unasked")})
+		unasked(teltonika.Codec12, teltonika.Message{Type: teltonika.TypeCamera, Text: []byte("unasked")})
+		unasked(teltonika.Codec12, response) // the command came in codec 14
+		return []teltonika.Message{d.Executes(c, "done")}
+	})
+	b.adds("a", "c1", imei, "getver", "codec", "14")
+	require.Equal(t, "done", b.awaits(1, "a")[0].Text)
+}
+
+func TestADeviceThatTheRegistryNamesElsewhereIsNotSentTo(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	a := b.instance("a")
+	d := a.connects(imei)
+	d.obeys()
+	require.NoError(t, b.rdb.HSet(t.Context(), b.layout.Registry(), imei, "b").Err())
+	b.adds("a", "c1", imei, "getver")
+	require.Equal(t, []Outcome{{"c1", imei, "a", NotConnected, "the registry names another instance: b"}}, b.awaits(1, "a"))
+	require.Empty(t, d.heard())
+}
+
+func TestANewLifeSendsWhatTheFormerHadNotSentAndAnswersForTheRest(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	a := b.gate("a")
+	d := a.connects(imei)
+	d.obeys()
+	b.adds("a", "sent", imei, "sent")
+	b.adds("a", "unsent", imei, "unsent")
+	deleted := b.adds("a", "deleted", imei, "deleted")
+	// The former life read all of them, marked one, and was killed.
+	former, err := New(Config{Instance: "a", Layout: b.layout, Devices: a.gateway, Client: b.rdb, Blocking: b.rdb})
+	require.NoError(t, err)
+	stream := Outbound(b.layout, "a")
+	require.NoError(t, b.rdb.XGroupCreateMkStream(t.Context(), stream, group, "0").Err())
+	page, err := former.read(t.Context(), ">", -1)
+	require.NoError(t, err)
+	require.Len(t, page, 3)
+	verdict, left, _, err := former.take(t.Context(), parse(page[0]))
+	require.NoError(t, err)
+	require.Equal(t, verdictSend, verdict)
+	require.Positive(t, left)
+	require.NoError(t, b.rdb.XDel(t.Context(), stream, deleted).Err())
+	b.adds("a", "new", imei, "new")
+
+	a.reads()
+	got := b.awaits(3, "a")
+	require.Equal(t, Outcome{"sent", imei, "a", InstanceLost, "sent before the instance restarted; the device may have executed it"}, got[0])
+	require.Equal(t, Outcome{"unsent", imei, "a", Answered, "did unsent"}, got[1])
+	require.Equal(t, Outcome{"new", imei, "a", Answered, "did new"}, got[2])
+	require.Equal(t, []string{"unsent", "new"}, d.heard())
+	b.await(func() bool {
+		pending, err := b.rdb.XPending(t.Context(), stream, group).Result()
+		return err == nil && pending.Count == 0
+	})
+	// And whatever the former life still says, should it not have been dead, is not heard.
+	added, err := former.add(t.Context(), parse(page[0]), Answered, "late")
+	require.NoError(t, err)
+	require.Equal(t, verdictGone, added)
+	b.awaits(3, "a")
+}
+
+func TestANewLifeThatDoesNotHaveTheDeviceSaysThatItMayHaveBeenExecuted(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	a := b.gate("a")
+	b.adds("a", "sent", imei, "sent")
+	former, err := New(Config{Instance: "a", Layout: b.layout, Devices: a.gateway, Client: b.rdb, Blocking: b.rdb})
+	require.NoError(t, err)
+	require.NoError(t, b.rdb.XGroupCreateMkStream(t.Context(), Outbound(b.layout, "a"), group, "0").Err())
+	page, err := former.read(t.Context(), ">", -1)
+	require.NoError(t, err)
+	_, _, _, err = former.take(t.Context(), parse(page[0]))
+	require.NoError(t, err)
+	a.reads()
+	require.Equal(t, InstanceLost, b.awaits(1, "a")[0].Status)
+}
+
+func TestAStopLetsAnAnswerComeAndSendsNothingMore(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	a := b.gate("a")
+	a.reads(func(c *Config) { c.Drain = patience })
+	asked, reply := make(chan struct{}), make(chan struct{})
+	d := a.connects(imei)
+	d.answers(func(c device.Command) []teltonika.Message {
+		close(asked)
+		<-reply
+		return []teltonika.Message{d.Executes(c, "done")}
+	})
+	b.adds("a", "c1", imei, "first")
+	b.adds("a", "c2", imei, "second")
+	<-asked
+	b.await(func() bool { return a.reader.Outstanding() == 2 })
+	a.stop()
+	close(reply)
+	a.ends()
+	got := b.awaits(2)
+	require.Equal(t, Outcome{"c1", imei, "a", Answered, "done"}, got[0])
+	require.Equal(t, Outcome{"c2", imei, "a", InstanceLost, "the instance stopped before it was sent"}, got[1])
+	require.Zero(t, b.rdb.Exists(t.Context(), Outbound(b.layout, "a")).Val(), "nothing is left")
+}
+
+func TestAStopWaitsNoLongerThanItsDrain(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	a := b.instance("a")
+	asked := make(chan struct{})
+	a.connects(imei).answers(func(c device.Command) []teltonika.Message { close(asked); return nil })
+	b.adds("a", "c1", imei, "first")
+	<-asked
+	a.ends()
+	got := b.awaits(1)
+	require.Equal(t, Outcome{"c1", imei, "a", InstanceLost, "the instance stopped before an answer; the device may have executed it"}, got[0])
+}
+
+func TestCommandsGoOnAfterRedisWasAwayOrLostTheStream(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
+	b := setup(t, server)
+	a := b.instance("a")
+	d := a.connects(imei)
+	d.obeys()
+	b.adds("a", "c1", imei, "before")
+	b.awaits(1, "a")
+	server.Kill()
+	server.Restart()
+	b.await(func() bool { return b.rdb.Ping(t.Context()).Err() == nil })
+	b.adds("a", "c2", imei, "after")
+	b.awaits(2, "a")
+	require.NoError(t, b.rdb.Del(t.Context(), Outbound(b.layout, "a")).Err()) // under the read that waits
+	b.adds("a", "c3", imei, "anew")
+	got := b.awaits(3, "a")
+	require.Equal(t, Outcome{"c3", imei, "a", Answered, "did anew"}, got[2])
+	require.Equal(t, []string{"before", "after", "anew"}, d.heard())
+}
+
+// lossy loses the replies to the first calls of a command that succeed, after they were carried out.
+type lossy struct {
+	command string
+	left    atomic.Int32
+}
+
+func (*lossy) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (*lossy) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (l *lossy) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if err == nil && strings.HasPrefix(strings.TrimSpace(fmt.Sprint(cmd.Args()...)), l.command) && l.left.Add(-1) >= 0 {
+			err = io.EOF
+			cmd.SetErr(err)
+		}
+		return err
+	}
+}
+
+func TestALostReplyLosesNoCommandAndSendsNoneTwice(t *testing.T) {
+	t.Parallel()
+	for _, command := range []string{"xreadgroup", "evalsha"} {
+		t.Run(command, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, redistest.Shared(t))
+			a := b.gate("a")
+			d := a.connects(imei)
+			d.obeys()
+			l := &lossy{command: command}
+			l.left.Store(3)
+			a.reads(func(c *Config) {
+				for _, client := range []redis.UniversalClient{c.Client, c.Blocking} {
+					client.AddHook(l)
+				}
+			})
+			var want []string
+			for i := range 5 {
+				b.adds("a", fmt.Sprint("c", i), imei, fmt.Sprint(i))
+				want = append(want, fmt.Sprint(i))
+			}
+			for _, o := range b.awaits(5, "a") {
+				require.Equal(t, Answered, o.Status)
+			}
+			require.Negative(t, l.left.Load(), "replies were lost")
+			require.Equal(t, want, d.heard())
+			b.await(func() bool { return a.counted("answered") == 5 })
+			require.Zero(t, a.counted("duplicate"))
+		})
+	}
+}

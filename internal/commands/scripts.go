@@ -1,0 +1,85 @@
+package commands
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+//go:embed state.lua
+var stateLua string
+
+//go:embed take.lua
+var takeLua string
+
+//go:embed conclude.lua
+var concludeLua string
+
+//go:embed leave.lua
+var leaveLua string
+
+//go:embed sweep.lua
+var sweepLua string
+
+var (
+	takeScript     = redis.NewScript(stateLua + takeLua)
+	concludeScript = redis.NewScript(stateLua + concludeLua)
+	leaveScript    = redis.NewScript(leaveLua)
+	sweepBody      = registry.NewBody(stateLua + strings.NewReplacer("@group", group, "@most", strconv.Itoa(responsesMost)).Replace(sweepLua))
+)
+
+// What the scripts say beside SEND and a status.
+const (
+	verdictSend      = "SEND"
+	verdictExpired   = "EXPIRED"
+	verdictMoved     = "MOVED"
+	verdictLost      = "LOST"
+	verdictDuplicate = "DUPLICATE"
+	verdictGone      = "GONE"
+)
+
+// errUnexpected is a script's answer that makes no sense.
+var errUnexpected = errors.New("commands: unexpected answer")
+
+// take asks whether a command may be sent now, and marks it.
+func (r *Reader) take(ctx context.Context, e entry) (verdict string, left time.Duration, owner string, err error) {
+	keys := []string{state(r.layout, e.ID), r.stream, r.layout.Registry()}
+	out, err := takeScript.Run(ctx, r.cfg.Client, keys, e.at, r.life, r.cfg.Instance, e.IMEI, e.Expires.UnixMilli(), group).Slice()
+	if err != nil {
+		return "", 0, "", err
+	}
+	if len(out) == 3 {
+		verdict, ok1 := out[0].(string)
+		ms, ok2 := out[1].(int64)
+		owner, ok3 := out[2].(string)
+		if ok1 && ok2 && ok3 {
+			return verdict, time.Duration(ms) * time.Millisecond, owner, nil
+		}
+	}
+	return "", 0, "", fmt.Errorf("%w %v", errUnexpected, out)
+}
+
+// add asks for an outcome, and returns what was added.
+func (r *Reader) add(ctx context.Context, e entry, status Status, text string) (string, error) {
+	keys := []string{state(r.layout, e.ID), r.stream, Responses(r.layout)}
+	return concludeScript.Run(ctx, r.cfg.Client, keys,
+		e.at, r.life, r.cfg.Instance, e.IMEI, max(0, e.Expires.UnixMilli()), group, e.ID, string(status), text, responsesMost).Text()
+}
+
+// drop takes an entry away of which nobody can be told anything.
+func (r *Reader) drop(ctx context.Context, at string) error {
+	_, err := r.cfg.Client.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		p.XAck(ctx, r.stream, group, at)
+		p.XDel(ctx, r.stream, at)
+		return nil
+	})
+	return err
+}

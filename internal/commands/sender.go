@@ -1,0 +1,122 @@
+package commands
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/internal/wait"
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+const (
+	// lag is how long the registry may take to name where a device went, beat how often it is asked meanwhile.
+	lag, beat = 3 * time.Second, 100 * time.Millisecond
+	// grace is how long after its expiry the outcome of a command is waited for.
+	grace = 5 * time.Second
+)
+
+// ErrNoOutcome is returned by Send when a command has none in time. Its instance died, or stands still: the janitor's sweep will answer
+// instance_lost if it is dead.
+var ErrNoOutcome = errors.New("commands: no outcome in time")
+
+// Sender sends commands and waits for their outcomes.
+type Sender struct {
+	// Client is to have no retries of its own: an entry that is added twice is a duplicate, and harmless, but noise.
+	Client redis.UniversalClient
+	Layout registry.Layout
+	// Lookup says who holds a device: registry.Registry.Lookup.
+	Lookup func(ctx context.Context, imei string) (registry.Owner, error)
+}
+
+// Send sends a command to the instance that the registry names for its device, and waits for the outcome. One that is not_connected, because
+// the device has moved, is sent again to where it then is, until it expires: under a new id each time, since an id has one
+// outcome. An empty ID is made up, a zero Expires is a minute from now.
+//
+// Errors: registry.ErrNotRegistered, ErrNoOutcome, ctx' cause, or Redis'.
+func (s *Sender) Send(ctx context.Context, c Command) (Outcome, error) {
+	c.ID = cmp.Or(c.ID, rand.Text())
+	if c.Expires.IsZero() {
+		c.Expires = time.Now().Add(lifetime)
+	}
+	ctx, cancel := context.WithDeadlineCause(ctx, c.Expires.Add(grace), ErrNoOutcome)
+	defer cancel()
+	owner, err := s.Lookup(ctx, c.IMEI)
+	if err != nil {
+		return Outcome{}, err
+	}
+	for id, try := c.ID, 1; ; try++ {
+		if try > 1 {
+			c.ID = fmt.Sprintf("%s.%d", id, try)
+		}
+		o, err := s.once(ctx, owner.Instance, c)
+		if err != nil || o.Status != NotConnected {
+			return o, err
+		}
+		if owner, err = s.elsewhere(ctx, c, owner.Instance); err != nil {
+			return o, nil // it is where it was, or nowhere
+		}
+	}
+}
+
+// once sends a command to one instance.
+func (s *Sender) once(ctx context.Context, instance string, c Command) (Outcome, error) {
+	last, err := s.Client.XRevRangeN(ctx, Responses(s.Layout), "+", "-", 1).Result()
+	if err != nil {
+		return Outcome{}, fmt.Errorf("commands: %w", err)
+	}
+	from := "0"
+	if len(last) > 0 {
+		from = last[0].ID
+	}
+	err = s.Client.XAdd(ctx, &redis.XAddArgs{Stream: Outbound(s.Layout, instance), Values: []any{
+		"id", c.ID, "imei", c.IMEI, "text", c.Text, "codec", cmp.Or(c.Codec, 12), "expires", c.Expires.UnixMilli(),
+	}}).Err()
+	if err != nil {
+		return Outcome{}, fmt.Errorf("commands: %w", err)
+	}
+	for {
+		streams, err := s.Client.XRead(ctx, &redis.XReadArgs{Streams: []string{Responses(s.Layout), from}, Count: readMost, Block: beat}).Result()
+		if ctx.Err() != nil {
+			return Outcome{}, fmt.Errorf("%w (command %s at %s)", context.Cause(ctx), c.ID, instance)
+		}
+		if errors.Is(err, redis.Nil) {
+			continue
+		}
+		if err != nil {
+			return Outcome{}, fmt.Errorf("commands: wait for the outcome of %s at %s: %w", c.ID, instance, err)
+		}
+		for _, m := range streams[0].Messages {
+			if from = m.ID; m.Values["id"] == c.ID {
+				return outcome(m), nil
+			}
+		}
+	}
+}
+
+func outcome(m redis.XMessage) Outcome {
+	field := func(name string) string { s, _ := m.Values[name].(string); return s }
+	return Outcome{field("id"), field("imei"), field("instance"), Status(field("status")), field("text")}
+}
+
+var errHere = errors.New("commands: the registry names nobody else")
+
+// elsewhere returns another living instance than not that the registry names, which lags behind a device that moves.
+func (s *Sender) elsewhere(ctx context.Context, c Command, not string) (registry.Owner, error) {
+	ctx, cancel := context.WithDeadline(ctx, c.Expires)
+	defer cancel()
+	for until := time.Now().Add(lag); ; {
+		owner, err := s.Lookup(ctx, c.IMEI)
+		if err == nil && owner.Instance != not && owner.Live {
+			return owner, nil
+		}
+		if time.Now().After(until) || !wait.For(ctx, beat) {
+			return registry.Owner{}, errHere
+		}
+	}
+}

@@ -1,0 +1,36 @@
+-- state.lua: what the scripts of commands have in common. Not a script of its own: take.lua, conclude.lua and, behind the
+-- janitor's guard, sweep.lua stand behind it.
+--
+-- commands:state:<id> is '<word> <life> <stream> <entry>': word is 'sent', or the status of the outcome; life is the token of the
+-- process that wrote it; the entry is the one that the id stands for. Another entry with that id is a duplicate.
+
+local hour, day = 3600000, 86400000
+
+-- known(key) -> word, life, 'stream entry'; nil: nothing is known. What is not understood is an outcome of somebody.
+local function known(key)
+  local t = redis.call('TYPE', key)
+  t = type(t) == 'table' and t.ok or t
+  if t == 'none' then return nil end
+  if t ~= 'string' then return 'unknown', '', '' end
+  local word, life, at = string.match(redis.call('GET', key), '^(%S+) (%S+) (.+)$')
+  return word or 'unknown', life or '', at or ''
+end
+
+-- remember(key, word, life, stream, entry, left) writes it for an hour longer than the command has yet.
+local function remember(key, word, life, stream, entry, left)
+  if not (left > 0) then left = 0 end -- written so that NaN is 0
+  redis.call('SET', key, word .. ' ' .. life .. ' ' .. stream .. ' ' .. entry, 'PX', string.format('%.0f', math.min(left, day) + hour))
+end
+
+-- remove(stream, entry, group) takes an entry out of its stream.
+local function remove(stream, entry, group)
+  redis.pcall('XACK', stream, group, entry)
+  redis.call('XDEL', stream, entry)
+end
+
+local function there(stream, entry) return redis.call('XRANGE', stream, entry, entry)[1] end
+
+local function ms()
+  local t = redis.call('TIME')
+  return tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
+end

@@ -1,0 +1,118 @@
+package commands
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+// sweep is the janitor's sweep of commands: it answers those of dead instances.
+type sweep struct{ layout registry.Layout }
+
+// NewSweep returns the sweep "commands", for janitor.Config.Sweeps: it finds streams of commands by the pattern of their names, judges
+// whom they belong to by their heartbeats, answers what is in those of the dead with instance_lost, and takes the streams away.
+func NewSweep(l registry.Layout) janitor.Sweep { return sweep{l} }
+
+func (sweep) Name() string { return "commands" }
+
+// Interval is that of the audit.
+func (sweep) Interval() time.Duration { return 0 }
+
+func (s sweep) Pass(ctx context.Context, p *janitor.Pass) error {
+	for cursor := uint64(0); ; {
+		var keys []string
+		err := p.Call(ctx, func(ctx context.Context) (err error) {
+			keys, cursor, err = p.Client().Scan(ctx, cursor, literal(outboundPrefix(s.layout))+"*", int64(p.PageSize())).Result()
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if err := s.page(ctx, p, keys); err != nil || cursor == 0 {
+			return err
+		}
+	}
+}
+
+// page judges the owners of the streams that a page of the scan found, and sweeps the dead.
+func (s sweep) page(ctx context.Context, p *janitor.Pass, keys []string) error {
+	var owners []string
+	for _, key := range keys {
+		if owner := strings.TrimPrefix(key, outboundPrefix(s.layout)); p.Owner() == "" || p.Owner() == owner {
+			owners = append(owners, owner)
+		}
+	}
+	if len(owners) == 0 {
+		return nil
+	}
+	slices.Sort(owners)
+	owners = slices.Compact(owners) // a scan may repeat itself
+	p.Scanned(len(owners))
+	judged, err := p.Judge(ctx, owners)
+	if err != nil {
+		return err
+	}
+	for _, owner := range owners {
+		switch judged[owner] {
+		case janitor.Unreadable:
+			p.Spared(janitor.SparedUnreadable, 1)
+		case janitor.Dead:
+			if err := s.owner(ctx, p, owner); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// owner answers everything in the stream of one dead instance.
+func (s sweep) owner(ctx context.Context, p *janitor.Pass, owner string) error {
+	// Only now: a doubt that keeps nothing from being swept is not worth a held pass.
+	if err := p.Ready(ctx); err != nil {
+		return err
+	}
+	stream := Outbound(s.layout, owner)
+	for from := "-"; ; {
+		var entries []redis.XMessage
+		err := p.Call(ctx, func(ctx context.Context) (err error) {
+			entries, err = p.Client().XRangeN(ctx, stream, from, "+", int64(p.BatchSize())).Result()
+			return err
+		})
+		if err != nil && strings.HasPrefix(err.Error(), "WRONGTYPE") { // no stream: kept
+			p.Spared(janitor.SparedUnreadable, 1)
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if len(entries) == 0 && (from != "-" || p.DryRun()) {
+			return nil // a batch that emptied the stream took it away
+		}
+		answer, err := p.Reap(ctx, s.batch(owner, stream, entries))
+		if err != nil || answer.Verdict == registry.Alive || len(entries) == 0 {
+			return err
+		}
+		from = "(" + entries[len(entries)-1].ID
+	}
+}
+
+func (s sweep) batch(owner, stream string, entries []redis.XMessage) janitor.Batch {
+	b := janitor.Batch{Owner: owner, Body: sweepBody, Keys: []string{stream, Responses(s.layout)}}
+	for _, m := range entries {
+		key := stream
+		if e := parse(m); e.ID != "" {
+			key = state(s.layout, e.ID)
+		}
+		b.Keys, b.Items = append(b.Keys, key), append(b.Items, m.ID)
+	}
+	if len(entries) == 0 { // the stream itself is what is left
+		b.Keys, b.Items = append(b.Keys, stream), append(b.Items, "0-0")
+	}
+	return b
+}

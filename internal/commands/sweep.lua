@@ -1,0 +1,44 @@
+-- sweep.lua: the body (behind guard.lua and state.lua) that answers the commands of a dead instance with instance_lost, takes them out of its
+-- stream, and the stream away when it is empty.
+-- KEYS[6] stream  KEYS[7] responses  KEYS[8..] the state of each item; the stream itself where the entry has no usable id
+-- ARGV[8..] entries, in the same order; '0-0', which is none, asks for the empty stream alone
+-- Result: DONE, how many entries went, how many were gone already. The record lists commands by id, entries without one by their own.
+local group, most = '@group', @most
+local stream, responses = KEYS[6], KEYS[7]
+local function usable(key, want)
+  local k = kind(key)
+  return k == want or k == 'none'
+end
+if not (usable(KEYS[1], 'stream') and usable(stream, 'stream') and usable(responses, 'stream')) then
+  return redis.error_reply('WRONGTYPE audit, commands or responses is of another type: nothing answered')
+end
+
+local gone, going, names = 0, {}, {}
+for i = 8, #ARGV do
+  local entry = there(stream, ARGV[i])
+  if entry then
+    local f, v = {}, entry[2]
+    for j = 1, #v, 2 do f[v[j]] = v[j + 1] end
+    going[#going + 1] = { at = ARGV[i], key = KEYS[i], f = f }
+    names[#names + 1] = KEYS[i] ~= stream and f.id or ARGV[i]
+  elseif ARGV[i] ~= '0-0' then
+    gone = gone + 1
+  end
+end
+
+local refused = record(#going, gone, 'commands', names)
+if refused then return refused end
+for _, c in ipairs(going) do
+  local word, life, at
+  if c.key ~= stream then word, life, at = known(c.key) end
+  local sent = word == 'sent' and at == stream .. ' ' .. c.at
+  if c.key ~= stream and (sent or not word) then
+    redis.call('XADD', responses, 'MAXLEN', '~', most, '*', 'id', c.f.id, 'imei', c.f.imei or '', 'instance', ARGV[6],
+      'status', 'instance_lost', 'text', sent and 'the instance died; the device may have executed it' or 'the instance died before it was sent')
+    local expires = tonumber(c.f.expires or '')
+    remember(c.key, 'instance_lost', 'janitor', stream, c.at, expires and expires - now or hour)
+  end
+  remove(stream, c.at, group)
+end
+if redis.call('XLEN', stream) == 0 then redis.call('DEL', stream) end
+return answer('DONE', #going, gone)

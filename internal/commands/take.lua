@@ -1,0 +1,24 @@
+-- take.lua (behind state.lua): may this command be sent now? Marks it, if so. Asked again by the same life it answers the same.
+-- KEYS[1] state  KEYS[2] stream  KEYS[3] registry
+-- ARGV[1] entry  ARGV[2] life  ARGV[3] instance  ARGV[4] imei  ARGV[5] expires, unix ms  ARGV[6] group
+-- Result: { verdict, ms until it expires, owner }
+--   SEND        marked: to be sent now
+--   EXPIRED     too late
+--   MOVED       the registry names another owner
+--   LOST        an earlier life of the instance has marked it
+--   DUPLICATE   the id stands for another entry, or has its outcome: the entry was removed
+--   GONE        the entry is not in its stream any more: somebody else has seen to it
+if not there(KEYS[2], ARGV[1]) then return { 'GONE', 0, '' } end
+local left = tonumber(ARGV[5]) - ms()
+local word, life, at = known(KEYS[1])
+if word == 'sent' and at == KEYS[2] .. ' ' .. ARGV[1] then
+  return { life == ARGV[2] and 'SEND' or 'LOST', left, '' }
+elseif word then
+  remove(KEYS[2], ARGV[1], ARGV[6])
+  return { 'DUPLICATE', 0, '' }
+end
+if left <= 0 then return { 'EXPIRED', left, '' } end
+local owner = redis.pcall('HGET', KEYS[3], ARGV[4])
+if type(owner) == 'string' and owner ~= ARGV[3] then return { 'MOVED', left, owner } end
+remember(KEYS[1], 'sent', ARGV[2], KEYS[2], ARGV[1], left)
+return { 'SEND', left, '' }
