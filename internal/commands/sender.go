@@ -50,6 +50,9 @@ func (s *Sender) Send(ctx context.Context, c Command) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
+	if !owner.Live { // nobody would answer before the janitor has passed
+		return Outcome{c.ID, c.IMEI, owner.Instance, NotConnected, "the instance that the registry names has no heartbeat"}, nil
+	}
 	for id, try := c.ID, 1; ; try++ {
 		if try > 1 {
 			c.ID = fmt.Sprintf("%s.%d", id, try)
