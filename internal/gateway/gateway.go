@@ -99,7 +99,7 @@ func New(cfg Config) (*Gateway, error) {
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	g := &Gateway{
 		cfg:      cfg,
-		store:    &store{client: cfg.Client, stream: cfg.Stream, maxLen: cfg.MaxLen},
+		store:    newStore(cfg.Client, cfg.Stream, cfg.MaxLen),
 		slots:    make(chan struct{}, cfg.MaxConns),
 		sessions: make(map[*session]struct{}),
 		newest:   make(map[string]*session),
@@ -128,7 +128,7 @@ func (g *Gateway) Connections() int {
 // Serve accepts devices from ln until ctx ends, then drains: it closes ln, lets
 // each socket finish the frame under way, closes it and releases its claim. No
 // goroutine of its own outlives it. The error is nil after ctx ended, else says
-// why ln failed.
+// why ln failed. A Gateway serves once.
 func (g *Gateway) Serve(ctx context.Context, ln net.Listener) error {
 	stop := context.AfterFunc(ctx, func() { _ = ln.Close() })
 	defer stop()
@@ -140,6 +140,7 @@ func (g *Gateway) Serve(ctx context.Context, ln net.Listener) error {
 	err := g.accept(ctx, work, ln)
 	_ = ln.Close() // again, if ctx closed it
 	g.drain(abandon)
+	g.store.close()
 	return err
 }
 

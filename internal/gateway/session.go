@@ -6,8 +6,8 @@ import (
 	"io"
 	"net"
 	"os"
-	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/rollcall-redis/rollcall/internal/failpoint"
@@ -39,6 +39,7 @@ var errGone = errors.New("gateway: gone before its handshake was read")
 type session struct {
 	g      *Gateway
 	conn   net.Conn
+	raw    syscall.RawConn // conn's, for peek
 	reader *teltonika.Reader
 	imei   string // empty until the handshake
 	claim  Claim  // nil until then
@@ -47,7 +48,7 @@ type session struct {
 }
 
 func newSession(g *Gateway, conn net.Conn) *session {
-	return &session{g: g, conn: conn, reader: teltonika.NewReader(conn, 0)}
+	return &session{g: g, conn: conn, raw: rawConn(conn), reader: teltonika.NewReader(conn, 0)}
 }
 
 // run serves the socket to its end, whatever that is.
@@ -135,7 +136,7 @@ func (s *session) greet(ctx context.Context) (reason string, err error) {
 	}
 	// What it said may have waited: in the backlog of a full replica, or of one that was suspended. A
 	// device that gave up meanwhile is elsewhere, and its word there is newer than this one.
-	if _, end := peek(s.conn); end {
+	if _, end := peek(s.raw); end {
 		outcome.WithLabelValues("incomplete").Inc()
 		return endClosed, errGone
 	}
@@ -156,15 +157,6 @@ func (s *session) greet(ctx context.Context) (reason string, err error) {
 	return "", nil
 }
 
-// scratch is what handling a frame needs beside the frame; idle sockets, which
-// are nearly all, hold none.
-type scratch struct {
-	batch teltonika.Batch
-	text  []byte
-}
-
-var scratches = sync.Pool{New: func() any { return new(scratch) }}
-
 // handle stores one frame and acknowledges it. An error means that the socket
 // must be closed.
 func (s *session) handle(ctx context.Context, frame teltonika.Frame) (reason string, err error) {
@@ -175,19 +167,16 @@ func (s *session) handle(ctx context.Context, frame teltonika.Frame) (reason str
 		return "", nil
 	}
 	s.claim.Arrived()
-	work := scratches.Get().(*scratch)
-	defer scratches.Put(work)
-
-	fault := work.batch.Decode(frame.Body)
+	records, fault, err := s.g.store.keep(ctx, s.imei, frame)
 	if errors.Is(fault, teltonika.ErrUnknownCodec) {
 		codec = "unknown" // a label for each of 256 ids would be a peer's to choose
 	}
-	if err := s.keep(ctx, frame, work, fault); err != nil {
+	if err != nil {
 		outcome = "failed"
 		return endStore, err
 	}
 	if fault == nil {
-		s.g.metrics.records.WithLabelValues(codec).Add(float64(len(work.batch.Records)))
+		s.g.metrics.records.WithLabelValues(codec).Add(float64(records))
 	} else {
 		outcome = "dead"
 		s.g.cfg.Logger.Debug("frame kept as a dead letter", "imei", s.imei, "codec", codec, "error", fault)
@@ -196,7 +185,7 @@ func (s *session) handle(ctx context.Context, frame teltonika.Frame) (reason str
 		return endUnknown, fault
 	}
 	// A frame that is here already when this one is acknowledged is no answer to that, and so no evidence.
-	ahead, end := peek(s.conn)
+	ahead, end := peek(s.raw)
 	ahead = ahead || end || s.reader.Buffered() > 0
 	var ack [4]byte
 	if err := s.answer(teltonika.AppendAck(ack[:0], int(frame.Count))); err != nil {
@@ -207,17 +196,6 @@ func (s *session) handle(ctx context.Context, frame teltonika.Frame) (reason str
 		s.claim.Acknowledged()
 	}
 	return "", nil
-}
-
-// keep writes a frame to Redis, as records or, if it has a fault, as it came. It
-// takes no longer than a device may wait.
-func (s *session) keep(ctx context.Context, frame teltonika.Frame, work *scratch, fault error) error {
-	ctx, cancel := context.WithTimeout(ctx, storeTime)
-	defer cancel()
-	if fault != nil {
-		return s.g.store.dead(ctx, s.imei, frame, fault)
-	}
-	return s.g.store.records(ctx, s.imei, work)
 }
 
 // answer writes a few bytes; a device that does not even take those in time is
