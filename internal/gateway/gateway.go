@@ -9,6 +9,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -62,6 +63,11 @@ type Config struct {
 	// MaxConns bounds open sockets; further ones wait in the kernel's backlog. 0
 	// means 100,000.
 	MaxConns int
+	// MaxStrangers bounds open sockets of which no IMEI has come. At the bound the oldest is closed once it has been
+	// silent for three seconds, and new ones wait in the backlog meanwhile. 0 means 4,096.
+	MaxStrangers int
+	// MaxRegistering bounds devices that are being registered; further ones wait for their answer. 0 means 4,096.
+	MaxRegistering int
 	// Drain is how long sockets may take to finish the frame under way after the
 	// gateway was told to stop; 0 means 5 s. Then they are closed. A write that
 	// still waits for Redis ends by its own deadline, ten seconds from its
@@ -79,7 +85,10 @@ type Gateway struct {
 	metrics *metrics
 	slots   chan struct{} // one taken for each open socket
 
+	door *door
+
 	draining atomic.Bool
+	stopping chan struct{} // closed when draining
 	sockets  sync.WaitGroup
 
 	mu       sync.Mutex
@@ -95,26 +104,41 @@ func New(cfg Config) (*Gateway, error) {
 	cfg.Stream = cmp.Or(cfg.Stream, Stream)
 	cfg.MaxLen = cmp.Or(cfg.MaxLen, 1_000_000)
 	cfg.MaxConns = cmp.Or(cfg.MaxConns, 100_000)
+	cfg.MaxStrangers = cmp.Or(cfg.MaxStrangers, manyStrangers)
+	cfg.MaxRegistering = cmp.Or(cfg.MaxRegistering, manyRegistrations)
 	cfg.Drain = cmp.Or(cfg.Drain, 5*time.Second)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	g := &Gateway{
 		cfg:      cfg,
 		store:    newStore(cfg.Client, cfg.Stream, cfg.MaxLen),
 		slots:    make(chan struct{}, cfg.MaxConns),
+		door:     newDoor(cfg.MaxStrangers, cfg.MaxRegistering),
+		stopping: make(chan struct{}),
 		sessions: make(map[*session]struct{}),
 		newest:   make(map[string]*session),
 	}
-	g.metrics = newMetrics(cfg.Registerer, func() float64 { return float64(g.Connections()) })
+	g.metrics = newMetrics(cfg.Registerer, g)
 	return g, nil
 }
 
-// Listen opens a socket for devices. TCP keepalive is on, sparingly, since a
-// probe wakes the radio of a parked device: a dead peer is noticed after seven
+// keepAlive is sparing, since a probe wakes the radio of a parked device.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Minute, Interval: 30 * time.Second, Count: 4}
+
+// deadPeer is how long a peer may be gone before that is noticed, whether it owes an answer to a probe or to what it
+// was sent. Linux gives up a silent peer by the latter too and does not count probes then, so that with less a single
+// lost probe would end a parked device's socket; without it Linux sends an answer again for a quarter of an hour.
+var deadPeer = keepAlive.Idle + time.Duration(keepAlive.Count)*keepAlive.Interval
+
+// Listen opens a socket for devices, whose dead peers are noticed after seven
 // minutes.
 func Listen(ctx context.Context, addr string) (net.Listener, error) {
-	lc := net.ListenConfig{KeepAliveConfig: net.KeepAliveConfig{
-		Enable: true, Idle: 5 * time.Minute, Interval: 30 * time.Second, Count: 4,
-	}}
+	lc := net.ListenConfig{
+		KeepAliveConfig: keepAlive,
+		Control: func(_, _ string, c syscall.RawConn) error {
+			var err error
+			return errors.Join(c.Control(func(fd uintptr) { err = setUserTimeout(fd, deadPeer) }), err)
+		},
+	}
 	return lc.Listen(ctx, "tcp", addr)
 }
 
@@ -153,6 +177,7 @@ func (g *Gateway) accept(ctx, work context.Context, ln net.Listener) error {
 		case <-ctx.Done():
 			return nil
 		}
+		g.door.wait(ctx)
 		conn, err := ln.Accept()
 		if err == nil {
 			pause = 0
@@ -184,6 +209,7 @@ func (g *Gateway) start(work context.Context, conn net.Conn) {
 	g.mu.Lock()
 	g.sessions[s] = struct{}{}
 	g.mu.Unlock()
+	g.door.enter(s)
 	g.sockets.Go(func() {
 		defer func() { <-g.slots }()
 		s.run(work)
@@ -193,6 +219,7 @@ func (g *Gateway) start(work context.Context, conn net.Conn) {
 // drain ends every socket: gently first, and after Config.Drain by force.
 func (g *Gateway) drain(abandon func()) {
 	g.draining.Store(true)
+	close(g.stopping)
 	for _, s := range g.open() {
 		s.interrupt()
 	}
@@ -239,14 +266,14 @@ func (g *Gateway) claim(ctx context.Context, s *session) Claim {
 	g.newest[s.imei] = s
 	g.mu.Unlock()
 	if old != nil {
-		old.superseded.Store(true)
-		_ = old.conn.Close()
+		old.end(endSuperseded)
 	}
 	return c
 }
 
 // forget takes a socket that has ended off the books.
 func (g *Gateway) forget(s *session) {
+	g.door.leave(s)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.sessions, s)

@@ -11,7 +11,7 @@ type metrics struct {
 	disconnects *prometheus.CounterVec // by reason
 }
 
-func newMetrics(reg prometheus.Registerer, connections func() float64) *metrics {
+func newMetrics(reg prometheus.Registerer, g *Gateway) *metrics {
 	vec := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
@@ -25,12 +25,16 @@ func newMetrics(reg prometheus.Registerer, connections func() float64) *metrics 
 			"codec", "outcome"),
 		records: vec("ingest_records_total", "Records stored, by codec.", "codec"),
 		disconnects: vec("ingest_disconnects_total",
-			"Sockets ended, by reason: refused, closed, idle, incomplete, framing, unknown, store, superseded, draining, network.", "reason"),
+			"Sockets ended, by reason: refused, crowded, closed, idle, incomplete, framing, unknown, store, superseded, draining, network.", "reason"),
 	}
 	if reg != nil {
 		reg.MustRegister(m.handshakes, m.luhn, m.frames, m.records, m.disconnects,
 			prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "ingest_connections",
-				Help: "Device sockets open now."}, connections))
+				Help: "Device sockets open now."}, func() float64 { return float64(g.Connections()) }),
+			prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "ingest_strangers",
+				Help: "Sockets open now of which no IMEI has come."}, func() float64 { return float64(g.door.count()) }),
+			prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "ingest_registrations",
+				Help: "Devices being registered now; at the bound further ones wait for their answer."}, func() float64 { return float64(len(g.door.desks)) }))
 	}
 	return m
 }

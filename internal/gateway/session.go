@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"io"
@@ -23,6 +24,7 @@ const (
 	endFraming    = "framing"    // not a frame, or a wrong CRC
 	endUnknown    = "unknown"    // a frame of which the count is not known
 	endStore      = "store"      // Redis did not take the records in time
+	endCrowded    = "crowded"    // no IMEI for seconds, and too many sockets are like that
 	endSuperseded = "superseded" // the device has a newer socket here
 	endDraining   = "draining"   // this replica stops
 	endNetwork    = "network"    // reset, unreachable
@@ -35,7 +37,7 @@ var errDraining = errors.New("gateway: draining")
 var errGone = errors.New("gateway: gone before its handshake was read")
 
 // session is one device socket. Only its own goroutine uses it, but for conn's
-// Close and deadlines, and superseded.
+// Close and deadlines, stranger and because.
 type session struct {
 	g      *Gateway
 	conn   net.Conn
@@ -44,7 +46,8 @@ type session struct {
 	imei   string // empty until the handshake
 	claim  Claim  // nil until then
 
-	superseded atomic.Bool
+	stranger *list.Element          // in the door's list, while no IMEI has come; guarded by it
+	because  atomic.Pointer[string] // why the socket was closed from outside, if it was
 }
 
 func newSession(g *Gateway, conn net.Conn) *session {
@@ -59,11 +62,17 @@ func (s *session) run(ctx context.Context) {
 	if s.claim != nil {
 		s.claim.Release()
 	}
-	if s.superseded.Load() {
-		reason = endSuperseded
+	if because := s.because.Load(); because != nil {
+		reason = *because
 	}
 	s.g.metrics.disconnects.WithLabelValues(reason).Inc()
 	s.g.cfg.Logger.Debug("device socket ended", "imei", s.imei, "peer", s.conn.RemoteAddr(), "reason", reason, "error", err)
+}
+
+// end closes the socket from outside, for a reason of which the first counts.
+func (s *session) end(reason string) {
+	s.because.CompareAndSwap(nil, &reason)
+	_ = s.conn.Close()
 }
 
 // interrupt wakes the session if it waits for its device.
@@ -134,7 +143,15 @@ func (s *session) greet(ctx context.Context) (reason string, err error) {
 		// Genuine devices fail this, too many to refuse.
 		s.g.metrics.luhn.Inc()
 	}
-	// What it said may have waited: in the backlog of a full replica, or of one that was suspended. A
+	s.g.door.leave(s)
+	select {
+	case s.g.door.desks <- struct{}{}:
+		defer func() { <-s.g.door.desks }()
+	case <-s.g.stopping:
+		outcome.WithLabelValues("incomplete").Inc()
+		return endDraining, errDraining
+	}
+	// What it said may have waited: here, in the backlog of a full replica, or of one that was suspended. A
 	// device that gave up meanwhile is elsewhere, and its word there is newer than this one.
 	if _, end := peek(s.raw); end {
 		outcome.WithLabelValues("incomplete").Inc()

@@ -1,0 +1,134 @@
+package gateway
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+)
+
+// pressed sends without looking at what becomes of it.
+func (b *bench) pressed(t *testing.T, p []byte) *wire {
+	w := b.dial(t)
+	_, _ = w.Write(p) // it may be refused while it speaks
+	return w
+}
+
+func TestAThousandHostileSocketsDelayNoDevice(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	endless := binary.BigEndian.AppendUint32([]byte{0, 0, 0, 0}, 0xFFFFFFFF)
+	kinds := [][]byte{
+		nil,                       // says nothing
+		handshake(t, imei)[:9],    // says the rest never
+		[]byte("\x00\x0fgarbage"), // no digits
+		[]byte("GET / HTTP/1.1\r\n\r\n"),
+		unhex(t, find(t, "neg_tls_hello").Hex),
+		append(handshake(t, "490154203237518"), endless...), // 4 GiB to come, of one device at that
+	}
+	const hostile, devices = 1000, 50
+	sockets := make([]*wire, hostile)
+	for i := range sockets {
+		sockets[i] = b.pressed(t, kinds[i%len(kinds)])
+	}
+	for i := range devices {
+		w := b.login(t, fmt.Sprintf("35630704244%04d", i))
+		w.send(frame(t, 2))
+		w.expect("00000002")
+	}
+	require.Len(t, b.door.desks, 0, "nobody holds a place who is not being registered")
+	awaitCount(t, hostile/2, b.metrics.handshakes.WithLabelValues("refused"))
+	awaitCount(t, 0, b.metrics.disconnects.WithLabelValues(endCrowded))
+	for _, w := range sockets {
+		_ = w.Close()
+	}
+	await(t, func() bool { return b.Connections() == devices && b.door.count() == 0 })
+}
+
+func TestWhoSaysNothingMakesRoomAfterThreeSecondsWhenThereAreTooMany(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		client := redis.NewClient(redistest.Fake(t))
+		defer client.Close()
+		r := &registrar{land: true}
+		g, err := New(Config{Register: r.register, Client: client, MaxStrangers: 2})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		ln := &pipes{conns: make(chan net.Conn)}
+		ln.ctx, ln.close = context.WithCancel(ctx)
+		served := make(chan error, 1)
+		go func() { served <- g.Serve(ctx, ln) }()
+		join := func() *timed {
+			ours, theirs := net.Pipe()
+			ln.conns <- theirs
+			return &timed{Conn: ours, registrar: r, began: time.Now()}
+		}
+		first := join()
+		<-time.After(time.Second)
+		second := join()
+
+		third := join() // is let in as the first is shown out
+		require.Equal(t, 3*time.Second, time.Since(first.began))
+		first.endsAfter(t, 3*time.Second)
+		third.login(t)
+		require.Equal(t, 3*time.Second, time.Since(first.began))
+
+		fourth := join() // a device has made room: nobody need go
+		fourth.login(t)
+		require.Equal(t, 3*time.Second, time.Since(first.began))
+		second.endsAfter(t, 15*time.Second) // by its handshake's own deadline
+		require.Equal(t, 1.0, testutil.ToFloat64(g.metrics.disconnects.WithLabelValues(endCrowded)))
+		for _, s := range []*timed{third, fourth} {
+			require.NoError(t, s.Close())
+		}
+		cancel()
+		require.NoError(t, <-served)
+	})
+}
+
+func TestDevicesWaitForOneAnothersRegistrationAndNoneIsRefused(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t), func(c *Config) { c.MaxRegistering = 2 })
+	b.registrar.mu.Lock()
+	b.registrar.land = false
+	b.registrar.mu.Unlock()
+	const devices = 7
+	all := make([]*wire, devices)
+	for i := range all {
+		all[i] = b.dial(t)
+		all[i].send(handshake(t, fmt.Sprintf("35630704244%04d", i)))
+	}
+	for landed := 0; landed < devices; landed++ {
+		await(t, func() bool { return len(b.registrar.all()) > landed })
+		c := b.registrar.all()[landed]
+		// Those before it have landed, or waited a second in vain; two at a time ask at all.
+		require.LessOrEqual(t, len(b.door.desks), 2)
+		close(c.landed)
+	}
+	for _, w := range all {
+		w.expect("01")
+	}
+	await(t, func() bool { return len(b.door.desks) == 0 })
+}
+
+func TestADeviceThatWaitsToBeRegisteredIsLetGoWhenTheReplicaStops(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t), func(c *Config) { c.MaxRegistering = 1; c.Drain = patience })
+	b.door.desks <- struct{}{} // somebody's, for ever
+	w := b.dial(t)
+	w.send(handshake(t, imei))
+	await(t, func() bool { return b.Connections() == 1 && b.door.count() == 0 })
+	b.stop()
+	w.expectEnd()
+	require.Empty(t, b.registrar.all())
+	awaitCount(t, 1, b.metrics.disconnects.WithLabelValues(endDraining))
+}
