@@ -99,9 +99,13 @@ func assemble(ctx context.Context, s *settings.Settings, log *slog.Logger) (_ *r
 	if r.maxConns < s.IngestMaxConns {
 		log.Warn("INGEST_MAX_CONNS is more than the limit of open files allows and was lowered", "wanted", s.IngestMaxConns, "allowed", r.maxConns)
 	}
+	allowed := ""
+	if s.DeviceAuthority == settings.AllowedSet {
+		allowed = gateway.Allowed
+	}
 	r.gateway, err = gateway.New(gateway.Config{
 		Register: func(ctx context.Context, imei string) gateway.Claim { return r.registry.Register(ctx, imei) },
-		Client:   r.clients.data, MaxLen: s.TelemetryMaxLen, MaxConns: r.maxConns,
+		Client:   r.clients.data, Allowed: allowed, MaxLen: s.TelemetryMaxLen, MaxConns: r.maxConns,
 		Drain: s.ShutdownGrace * 3 / 10, Logger: log, Registerer: metrics,
 	})
 	if err != nil {

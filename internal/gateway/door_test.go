@@ -1,16 +1,12 @@
 package gateway
 
 import (
-	"context"
 	"encoding/binary"
 	"fmt"
-	"net"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/redistest"
@@ -56,22 +52,7 @@ func TestAThousandHostileSocketsDelayNoDevice(t *testing.T) {
 
 func TestWhoSaysNothingMakesRoomAfterThreeSecondsWhenThereAreTooMany(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		client := redis.NewClient(redistest.Fake(t))
-		defer client.Close()
-		r := &registrar{land: true}
-		g, err := New(Config{Register: r.register, Client: client, MaxStrangers: 2})
-		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		ln := &pipes{conns: make(chan net.Conn)}
-		ln.ctx, ln.close = context.WithCancel(ctx)
-		served := make(chan error, 1)
-		go func() { served <- g.Serve(ctx, ln) }()
-		join := func() *timed {
-			ours, theirs := net.Pipe()
-			ln.conns <- theirs
-			return &timed{Conn: ours, registrar: r, began: time.Now()}
-		}
+	manyInBubble(t, nil, func(c *Config) { c.MaxStrangers = 2 }, func(t *testing.T, g *Gateway, join func() *timed) {
 		first := join()
 		<-time.After(time.Second)
 		second := join()
@@ -87,11 +68,6 @@ func TestWhoSaysNothingMakesRoomAfterThreeSecondsWhenThereAreTooMany(t *testing.
 		require.Equal(t, 3*time.Second, time.Since(first.began))
 		second.endsAfter(t, 15*time.Second) // by its handshake's own deadline
 		require.Equal(t, 1.0, testutil.ToFloat64(g.metrics.disconnects.WithLabelValues(endCrowded)))
-		for _, s := range []*timed{third, fourth} {
-			require.NoError(t, s.Close())
-		}
-		cancel()
-		require.NoError(t, <-served)
 	})
 }
 

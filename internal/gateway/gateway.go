@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -57,6 +59,8 @@ type Config struct {
 	Client redis.UniversalClient
 	// Stream names the telemetry stream; empty means [Stream].
 	Stream string
+	// Allowed names the set of IMEIs that may be served; empty: every device is.
+	Allowed string
 	// MaxLen is the approximate cap of either stream, in entries; 0 means a
 	// million.
 	MaxLen int64
@@ -86,6 +90,7 @@ type Gateway struct {
 	slots   chan struct{} // one taken for each open socket
 
 	door *door
+	authority *authority // nil: everybody is served
 
 	draining atomic.Bool
 	stopping chan struct{} // closed when draining
@@ -118,6 +123,9 @@ func New(cfg Config) (*Gateway, error) {
 		newest:   make(map[string]*session),
 	}
 	g.metrics = newMetrics(cfg.Registerer, g)
+	if cfg.Allowed != "" {
+		g.authority = newAuthority(cfg.Client, cfg.Allowed, cfg.Logger, g.metrics.authority)
+	}
 	return g, nil
 }
 
@@ -160,6 +168,12 @@ func (g *Gateway) Serve(ctx context.Context, ln net.Listener) error {
 	// Sockets do not live in ctx: what they have begun they finish.
 	work, abandon := context.WithCancel(context.WithoutCancel(ctx))
 	defer abandon()
+
+	var helpers sync.WaitGroup
+	if g.authority != nil {
+		helpers.Go(func() { g.authority.run(ctx, g.devices, g.expel) })
+	}
+	defer helpers.Wait()
 
 	err := g.accept(ctx, work, ln)
 	_ = ln.Close() // again, if ctx closed it
@@ -269,6 +283,23 @@ func (g *Gateway) claim(ctx context.Context, s *session) Claim {
 		old.end(endSuperseded)
 	}
 	return c
+}
+
+// devices are the IMEIs that are connected.
+func (g *Gateway) devices() []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Collect(maps.Keys(g.newest))
+}
+
+// expel closes the socket of a device that may no longer be served.
+func (g *Gateway) expel(imei string) {
+	g.mu.Lock()
+	s := g.newest[imei]
+	g.mu.Unlock()
+	if s != nil {
+		s.end(endUnknownDevice)
+	}
 }
 
 // forget takes a socket that has ended off the books.

@@ -6,6 +6,7 @@ import "github.com/prometheus/client_golang/prometheus"
 type metrics struct {
 	handshakes  *prometheus.CounterVec // by outcome
 	luhn        prometheus.Counter
+	authority   prometheus.Counter
 	frames      *prometheus.CounterVec // by codec and outcome
 	records     *prometheus.CounterVec // by codec
 	disconnects *prometheus.CounterVec // by reason
@@ -17,18 +18,20 @@ func newMetrics(reg prometheus.Registerer, g *Gateway) *metrics {
 	}
 	m := &metrics{
 		handshakes: vec("ingest_handshakes_total",
-			"Handshakes, by outcome: accepted, refused (no IMEI), incomplete (closed or too slow).", "outcome"),
+			"Handshakes, by outcome: accepted, refused (no IMEI), incomplete (closed or too slow), unknown_device (not in the set), undecided (Redis did not say whether it is).", "outcome"),
 		luhn: prometheus.NewCounter(prometheus.CounterOpts{Name: "ingest_imei_luhn_failures_total",
 			Help: "Devices accepted although the check digit of their IMEI is wrong."}),
+		authority: prometheus.NewCounter(prometheus.CounterOpts{Name: "ingest_authority_failures_total",
+			Help: "Questions which devices may be served that Redis did not answer."}),
 		frames: vec("ingest_frames_total",
 			"Frames, by codec and outcome: acknowledged, dead (kept as a dead letter), command (never acknowledged), failed (Redis did not take it), unanswered (stored, but the device was gone), rejected (framing or CRC, codec empty).",
 			"codec", "outcome"),
 		records: vec("ingest_records_total", "Records stored, by codec.", "codec"),
 		disconnects: vec("ingest_disconnects_total",
-			"Sockets ended, by reason: refused, crowded, closed, idle, incomplete, framing, unknown, store, superseded, draining, network.", "reason"),
+			"Sockets ended, by reason: refused, crowded, unknown_device, undecided, closed, idle, incomplete, framing, unknown, store, superseded, draining, network.", "reason"),
 	}
 	if reg != nil {
-		reg.MustRegister(m.handshakes, m.luhn, m.frames, m.records, m.disconnects,
+		reg.MustRegister(m.handshakes, m.luhn, m.authority, m.frames, m.records, m.disconnects,
 			prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "ingest_connections",
 				Help: "Device sockets open now."}, func() float64 { return float64(g.Connections()) }),
 			prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "ingest_strangers",

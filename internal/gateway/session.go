@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -17,21 +18,30 @@ import (
 
 // Why a socket ended, as ingest_disconnects_total says it.
 const (
-	endRefused    = "refused"    // no IMEI, or none in time
-	endClosed     = "closed"     // by the device, between frames
-	endIdle       = "idle"       // silent for longer than parked devices are
-	endIncomplete = "incomplete" // a frame did not arrive whole in time
-	endFraming    = "framing"    // not a frame, or a wrong CRC
-	endUnknown    = "unknown"    // a frame of which the count is not known
-	endStore      = "store"      // Redis did not take the records in time
-	endCrowded    = "crowded"    // no IMEI for seconds, and too many sockets are like that
-	endSuperseded = "superseded" // the device has a newer socket here
-	endDraining   = "draining"   // this replica stops
-	endNetwork    = "network"    // reset, unreachable
+	endRefused       = "refused"        // no IMEI, or none in time
+	endUnknownDevice = "unknown_device" // not in the set of those that may be served
+	endUndecided     = "undecided"      // Redis did not say in time whether it is
+	endClosed        = "closed"         // by the device, between frames
+	endIdle          = "idle"           // silent for longer than parked devices are
+	endIncomplete    = "incomplete"     // a frame did not arrive whole in time
+	endFraming       = "framing"        // not a frame, or a wrong CRC
+	endUnknown       = "unknown"        // a frame of which the count is not known
+	endStore         = "store"          // Redis did not take the records in time
+	endCrowded       = "crowded"        // no IMEI for seconds, and too many sockets are like that
+	endSuperseded    = "superseded"     // the device has a newer socket here
+	endDraining      = "draining"       // this replica stops
+	endNetwork       = "network"        // reset, unreachable
 )
 
 // errDraining ends a socket between frames when the replica stops.
 var errDraining = errors.New("gateway: draining")
+
+// errUnknownDevice ends a socket whose device is not in the set of those that may be served, and errUndecided one of
+// which that cannot be told.
+var (
+	errUnknownDevice = errors.New("gateway: device is not in the set")
+	errUndecided     = fmt.Errorf("gateway: Redis does not say whether the device may be served: %w", os.ErrDeadlineExceeded)
+)
 
 // errGone ends a socket whose device gave up before its handshake was read.
 var errGone = errors.New("gateway: gone before its handshake was read")
@@ -144,6 +154,18 @@ func (s *session) greet(ctx context.Context) (reason string, err error) {
 		s.g.metrics.luhn.Inc()
 	}
 	s.g.door.leave(s)
+	if a := s.g.authority; a != nil {
+		switch a.decide(s.g.stopping, imei) {
+		case unknown:
+			outcome.WithLabelValues("unknown_device").Inc()
+			s.g.cfg.Logger.Debug("device refused, it is not in the set", "imei", imei, "peer", s.conn.RemoteAddr())
+			_ = s.answer([]byte{teltonika.Refuse})
+			return endUnknownDevice, errUnknownDevice
+		case unsure:
+			outcome.WithLabelValues("undecided").Inc()
+			return s.why(errUndecided, endUndecided), errUndecided
+		}
+	}
 	select {
 	case s.g.door.desks <- struct{}{}:
 		defer func() { <-s.g.door.desks }()

@@ -67,6 +67,7 @@ func (s *Settings) LogValue() slog.Value {
 		slog.String("redis", s.Redis.String()),
 		slog.String("ingest_addr", s.IngestAddr),
 		slog.Int("ingest_max_conns", s.IngestMaxConns),
+		slog.String("device_authority", s.DeviceAuthority),
 		slog.String("http_addr", s.HTTPAddr),
 		slog.Bool("admin", s.AdminToken != ""),
 		slog.Duration("heartbeat_interval", s.HeartbeatInterval),

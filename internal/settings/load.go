@@ -110,7 +110,7 @@ func find(match func(*setting) bool) *setting {
 // ours are the prefixes under which an unknown environment variable is taken
 // for a setting that somebody mistyped. REDIS_, HTTP_, LOG_ and the like belong
 // to everybody and are left alone.
-var ours = []string{"JANITOR_", "HEARTBEAT_", "INGEST_", "TELEMETRY_", "REGISTRY_REVERSE"}
+var ours = []string{"JANITOR_", "HEARTBEAT_", "INGEST_", "DEVICE_AUTH", "TELEMETRY_", "REGISTRY_REVERSE"}
 
 // serviceLink matches what Kubernetes puts into the environment of every pod
 // for a service of any name; one called "ingest" or "janitor" must not keep a

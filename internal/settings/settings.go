@@ -20,6 +20,12 @@ import (
 // Off is the value of INGEST_ADDR that runs a replica without device sockets.
 const Off = "off"
 
+// Values of DEVICE_AUTHORITY.
+const (
+	Everybody  = "everybody"
+	AllowedSet = "set"
+)
+
 // Settings is everything that can be set, validated. The zero value is of no
 // use; [Load] makes one.
 type Settings struct {
@@ -34,6 +40,9 @@ type Settings struct {
 	// IngestMaxConns bounds open device sockets; further ones wait in the
 	// kernel's backlog.
 	IngestMaxConns int
+	// DeviceAuthority says which devices are served: [Everybody] or those of an
+	// [AllowedSet].
+	DeviceAuthority string
 	// HTTPAddr is where metrics, health, status and admin are served.
 	HTTPAddr string
 	// AdminToken is the bearer token for everything that changes something;

@@ -47,6 +47,14 @@ var table = []setting{
 		func(s *Settings) *string { return &s.IngestAddr }, addressOrOff),
 	number("INGEST_MAX_CONNS", "100000", "most device sockets at once; further ones wait in the backlog",
 		func(s *Settings) *int { return &s.IngestMaxConns }, 1, 10_000_000),
+	{name: "DEVICE_AUTHORITY", def: Everybody, help: "which devices are served. everybody: all with a well-formed IMEI; set: members of the Redis set devices:allowed",
+		set: func(s *Settings, v string) error {
+			s.DeviceAuthority = v
+			if v != Everybody && v != AllowedSet {
+				return errors.New("everybody or set")
+			}
+			return nil
+		}},
 	text("HTTP_ADDR", "127.0.0.1:8080", "where metrics, health, status and admin are served",
 		func(s *Settings) *string { return &s.HTTPAddr }, address),
 	{name: "ADMIN_TOKEN", secret: true,
