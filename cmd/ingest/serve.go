@@ -34,6 +34,8 @@ type replica struct {
 	web       *web.Server
 	page      net.Listener
 
+	certificate *gateway.Certificate // of INGEST_TLS_ADDR; nil if that is off
+
 	maxConns int                         // INGEST_MAX_CONNS, or what the descriptor limit allows
 	devices  atomic.Pointer[net.TCPAddr] // where devices connect; nil: nowhere (yet)
 	draining atomic.Bool
@@ -110,6 +112,11 @@ func assemble(ctx context.Context, s *settings.Settings, log *slog.Logger) (_ *r
 	})
 	if err != nil {
 		return nil, err
+	}
+	if s.IngestTLSAddr != settings.Off {
+		if r.certificate, err = gateway.LoadCertificate(s.IngestTLSCert, s.IngestTLSKey, log); err != nil {
+			return nil, fmt.Errorf("ingest: INGEST_TLS_CERT, INGEST_TLS_KEY: %w", err)
+		}
 	}
 	r.page, err = (&net.ListenConfig{}).Listen(ctx, "tcp", s.HTTPAddr)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -149,6 +150,7 @@ func TestTheSocketOfADeviceThatWasRemovedIsClosedWithinAMinute(t *testing.T) {
 		require.Equal(t, 2, g.Connections(), "nobody goes on a guess")
 		broken.Store(false)
 		goes.endsAfter(t, 2*time.Minute)
+		synctest.Wait() // its session is over too
 		require.Equal(t, 1, g.Connections())
 		require.Equal(t, 1.0, testutil.ToFloat64(g.metrics.disconnects.WithLabelValues(endUnknownDevice)))
 	})

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -89,7 +88,7 @@ type Gateway struct {
 	metrics *metrics
 	slots   chan struct{} // one taken for each open socket
 
-	door *door
+	door      *door
 	authority *authority // nil: everybody is served
 
 	draining atomic.Bool
@@ -116,7 +115,6 @@ func New(cfg Config) (*Gateway, error) {
 	g := &Gateway{
 		cfg:      cfg,
 		store:    newStore(cfg.Client, cfg.Stream, cfg.MaxLen),
-		slots:    make(chan struct{}, cfg.MaxConns),
 		door:     newDoor(cfg.MaxStrangers, cfg.MaxRegistering),
 		stopping: make(chan struct{}),
 		sessions: make(map[*session]struct{}),
@@ -129,27 +127,6 @@ func New(cfg Config) (*Gateway, error) {
 	return g, nil
 }
 
-// keepAlive is sparing, since a probe wakes the radio of a parked device.
-var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Minute, Interval: 30 * time.Second, Count: 4}
-
-// deadPeer is how long a peer may be gone before that is noticed, whether it owes an answer to a probe or to what it
-// was sent. Linux gives up a silent peer by the latter too and does not count probes then, so that with less a single
-// lost probe would end a parked device's socket; without it Linux sends an answer again for a quarter of an hour.
-var deadPeer = keepAlive.Idle + time.Duration(keepAlive.Count)*keepAlive.Interval
-
-// Listen opens a socket for devices, whose dead peers are noticed after seven
-// minutes.
-func Listen(ctx context.Context, addr string) (net.Listener, error) {
-	lc := net.ListenConfig{
-		KeepAliveConfig: keepAlive,
-		Control: func(_, _ string, c syscall.RawConn) error {
-			var err error
-			return errors.Join(c.Control(func(fd uintptr) { err = setUserTimeout(fd, deadPeer) }), err)
-		},
-	}
-	return lc.Listen(ctx, "tcp", addr)
-}
-
 // Connections is the number of open sockets, greeted or not.
 func (g *Gateway) Connections() int {
 	g.mu.Lock()
@@ -157,29 +134,40 @@ func (g *Gateway) Connections() int {
 	return len(g.sessions)
 }
 
-// Serve accepts devices from ln until ctx ends, then drains: it closes ln, lets
-// each socket finish the frame under way, closes it and releases its claim. No
-// goroutine of its own outlives it. The error is nil after ctx ended, else says
-// why ln failed. A Gateway serves once.
-func (g *Gateway) Serve(ctx context.Context, ln net.Listener) error {
-	stop := context.AfterFunc(ctx, func() { _ = ln.Close() })
-	defer stop()
+// Serve accepts devices from all of these listeners until ctx ends or one of them
+// fails, then drains: it closes them, lets each socket finish the frame under way,
+// closes it and releases its claim. No goroutine of its own outlives it. The error
+// is nil after ctx ended, else says why a listener failed. A Gateway serves once.
+func (g *Gateway) Serve(ctx context.Context, lns ...net.Listener) error {
+	accepting, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	// Each of them takes a place before it has somebody for it; with many listeners as many as that are lent.
+	g.slots = make(chan struct{}, g.cfg.MaxConns+len(lns)-1)
 
 	// Sockets do not live in ctx: what they have begun they finish.
 	work, abandon := context.WithCancel(context.WithoutCancel(ctx))
 	defer abandon()
 
-	var helpers sync.WaitGroup
+	var running sync.WaitGroup
 	if g.authority != nil {
-		helpers.Go(func() { g.authority.run(ctx, g.devices, g.expel) })
+		running.Go(func() { g.authority.run(accepting, g.devices, g.expel) })
 	}
-	defer helpers.Wait()
-
-	err := g.accept(ctx, work, ln)
-	_ = ln.Close() // again, if ctx closed it
+	for _, ln := range lns {
+		// Closing twice does no harm: it has failed, or accept waits in it.
+		defer context.AfterFunc(accepting, func() { _ = ln.Close() })()
+		running.Go(func() {
+			err := g.accept(accepting, work, ln)
+			_ = ln.Close()
+			stop(err)
+		})
+	}
+	running.Wait()
 	g.drain(abandon)
 	g.store.close()
-	return err
+	if ctx.Err() != nil {
+		return nil
+	}
+	return context.Cause(accepting)
 }
 
 // accept returns when ctx has ended or ln has failed for good.
@@ -253,7 +241,7 @@ func (g *Gateway) drain(abandon func()) {
 	g.cfg.Logger.Warn("sockets not finished in time, closing them", "sockets", len(rest))
 	abandon()
 	for _, s := range rest {
-		_ = s.conn.Close()
+		_ = s.under.Close()
 	}
 	<-done
 }

@@ -106,6 +106,12 @@ type bench struct {
 
 func setup(t testing.TB, server *redistest.Server, change ...func(*Config)) *bench {
 	t.Helper()
+	return setupOn(t, server, func(_ *bench, ln net.Listener) net.Listener { return ln }, change...)
+}
+
+// setupOn is setup for a listener that is more than a plain one.
+func setupOn(t testing.TB, server *redistest.Server, wrap func(*bench, net.Listener) net.Listener, change ...func(*Config)) *bench {
+	t.Helper()
 	data, err := settings.ParseRedis("redis://" + server.Addr()) // as the program does
 	require.NoError(t, err)
 	client := redis.NewClient(data.Single)
@@ -131,6 +137,7 @@ func setup(t testing.TB, server *redistest.Server, change ...func(*Config)) *ben
 	ln, err := Listen(ctx, "127.0.0.1:0")
 	require.NoError(t, err)
 	b.addr = ln.Addr().String()
+	ln = wrap(b, ln)
 	go func() { b.served <- b.Serve(ctx, ln) }()
 	t.Cleanup(func() {
 		cancel()

@@ -28,7 +28,7 @@ func newMetrics(reg prometheus.Registerer, g *Gateway) *metrics {
 			"codec", "outcome"),
 		records: vec("ingest_records_total", "Records stored, by codec.", "codec"),
 		disconnects: vec("ingest_disconnects_total",
-			"Sockets ended, by reason: refused, crowded, unknown_device, undecided, closed, idle, incomplete, framing, unknown, store, superseded, draining, network.", "reason"),
+			"Sockets ended, by reason: refused, crowded, unknown_device, undecided, untrusted, proxy, tls, closed, idle, incomplete, framing, unknown, store, superseded, draining, network.", "reason"),
 	}
 	if reg != nil {
 		reg.MustRegister(m.handshakes, m.luhn, m.authority, m.frames, m.records, m.disconnects,

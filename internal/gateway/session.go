@@ -1,8 +1,10 @@
 package gateway
 
 import (
+	"cmp"
 	"container/list"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +13,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/pires/go-proxyproto"
 
 	"github.com/rollcall-redis/rollcall/internal/failpoint"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
@@ -21,6 +25,9 @@ const (
 	endRefused       = "refused"        // no IMEI, or none in time
 	endUnknownDevice = "unknown_device" // not in the set of those that may be served
 	endUndecided     = "undecided"      // Redis did not say in time whether it is
+	endUntrusted     = "untrusted"      // not from a trusted proxy, on a listener for those
+	endProxy         = "proxy"          // from one, but without a PROXY header
+	endTLS           = "tls"            // no TLS handshake
 	endClosed        = "closed"         // by the device, between frames
 	endIdle          = "idle"           // silent for longer than parked devices are
 	endIncomplete    = "incomplete"     // a frame did not arrive whole in time
@@ -43,6 +50,9 @@ var (
 	errUndecided     = fmt.Errorf("gateway: Redis does not say whether the device may be served: %w", os.ErrDeadlineExceeded)
 )
 
+// errNoHeader ends a socket without a PROXY header.
+var errNoHeader = errors.New("gateway: no PROXY header")
+
 // errGone ends a socket whose device gave up before its handshake was read.
 var errGone = errors.New("gateway: gone before its handshake was read")
 
@@ -51,7 +61,8 @@ var errGone = errors.New("gateway: gone before its handshake was read")
 type session struct {
 	g      *Gateway
 	conn   net.Conn
-	raw    syscall.RawConn // conn's, for peek
+	under  net.Conn        // the socket below conn, which others close: that of TLS would wait to say goodbye
+	raw    syscall.RawConn // under's, for peek
 	reader *teltonika.Reader
 	imei   string // empty until the handshake
 	claim  Claim  // nil until then
@@ -61,7 +72,8 @@ type session struct {
 }
 
 func newSession(g *Gateway, conn net.Conn) *session {
-	return &session{g: g, conn: conn, raw: rawConn(conn), reader: teltonika.NewReader(conn, 0)}
+	under := transport(conn)
+	return &session{g: g, conn: conn, under: under, raw: rawConn(under), reader: teltonika.NewReader(conn, 0)}
 }
 
 // run serves the socket to its end, whatever that is.
@@ -82,7 +94,7 @@ func (s *session) run(ctx context.Context) {
 // end closes the socket from outside, for a reason of which the first counts.
 func (s *session) end(reason string) {
 	s.because.CompareAndSwap(nil, &reason)
-	_ = s.conn.Close()
+	_ = s.under.Close()
 }
 
 // interrupt wakes the session if it waits for its device.
@@ -139,6 +151,10 @@ func (s *session) greet(ctx context.Context) (reason string, err error) {
 	if err := s.within(handshakeTime); err != nil {
 		return s.why(err, endRefused), err
 	}
+	if reason, err = s.prepare(); err != nil {
+		outcome.WithLabelValues("refused").Inc()
+		return reason, err
+	}
 	imei, err := s.reader.IMEI()
 	if err != nil {
 		if errors.Is(err, teltonika.ErrHandshake) {
@@ -175,7 +191,7 @@ func (s *session) greet(ctx context.Context) (reason string, err error) {
 	}
 	// What it said may have waited: here, in the backlog of a full replica, or of one that was suspended. A
 	// device that gave up meanwhile is elsewhere, and its word there is newer than this one.
-	if _, end := peek(s.raw); end {
+	if _, end := s.look(); end {
 		outcome.WithLabelValues("incomplete").Inc()
 		return endClosed, errGone
 	}
@@ -194,6 +210,52 @@ func (s *session) greet(ctx context.Context) (reason string, err error) {
 	}
 	outcome.WithLabelValues("accepted").Inc()
 	return "", nil
+}
+
+// prepare does what comes before the IMEI on listeners for TLS and for proxies, within the handshake's deadline.
+func (s *session) prepare() (reason string, err error) {
+	switch c := s.conn.(type) {
+	case *tls.Conn:
+		if err := c.SetWriteDeadline(time.Now().Add(handshakeTime)); err != nil {
+			return endTLS, err
+		}
+		// Elsewhere: a key exchange needs a deep stack, which would stay with this goroutine.
+		done := make(chan error, 1)
+		go func() { done <- c.Handshake() }()
+		if err := <-done; err != nil {
+			return s.ended(err, endTLS), fmt.Errorf("gateway: TLS handshake: %w", err)
+		}
+	case *proxyproto.Conn:
+		if c.ProxyHeader() == nil {
+			_, err := c.Read(nil) // says why not
+			err = cmp.Or(err, errNoHeader)
+			return s.ended(err, endProxy), fmt.Errorf("gateway: PROXY header: %w", err)
+		}
+	}
+	return "", nil
+}
+
+// ended is why, for what may fail for reasons of its own.
+func (s *session) ended(err error, own string) string {
+	if reason := s.why(err, own); reason != endNetwork {
+		return reason
+	}
+	return own
+}
+
+// look tells without waiting what has arrived and is not taken yet: bytes, or the end.
+func (s *session) look() (bytes, end bool) {
+	bytes, end = peek(s.raw)
+	bytes = bytes || s.reader.Buffered() > 0
+	if _, ok := s.conn.(*tls.Conn); !ok || end {
+		return bytes, end
+	}
+	// The socket shows neither what TLS has taken off it already nor what its bytes mean. A read that may not wait does.
+	if err := s.conn.SetReadDeadline(time.Unix(1, 0)); err != nil {
+		return bytes, true
+	}
+	started, err := s.reader.Await()
+	return bytes || started, err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
 }
 
 // handle stores one frame and acknowledges it. An error means that the socket
@@ -224,8 +286,8 @@ func (s *session) handle(ctx context.Context, frame teltonika.Frame) (reason str
 		return endUnknown, fault
 	}
 	// A frame that is here already when this one is acknowledged is no answer to that, and so no evidence.
-	ahead, end := peek(s.raw)
-	ahead = ahead || end || s.reader.Buffered() > 0
+	ahead, end := s.look()
+	ahead = ahead || end
 	var ack [4]byte
 	if err := s.answer(teltonika.AppendAck(ack[:0], int(frame.Count))); err != nil {
 		outcome = "unanswered"
