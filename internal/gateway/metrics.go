@@ -10,6 +10,9 @@ type metrics struct {
 	frames      *prometheus.CounterVec // by codec and outcome
 	records     *prometheus.CounterVec // by codec
 	disconnects *prometheus.CounterVec // by reason
+	in, out     prometheus.Counter     // bytes
+	dead        prometheus.Counter     // dead letters
+	latency     prometheus.Histogram   // of acknowledgements
 }
 
 func newMetrics(reg prometheus.Registerer, g *Gateway) *metrics {
@@ -30,8 +33,15 @@ func newMetrics(reg prometheus.Registerer, g *Gateway) *metrics {
 		disconnects: vec("ingest_disconnects_total",
 			"Sockets ended, by reason: refused, crowded, unknown_device, undecided, untrusted, proxy, tls, closed, idle, incomplete, framing, unknown, store, superseded, draining, network.", "reason"),
 	}
+	bytes := vec("ingest_bytes_total", "Bytes of devices, without TLS and PROXY headers, by direction: in, out.", "direction")
+	m.in, m.out = bytes.WithLabelValues("in"), bytes.WithLabelValues("out")
+	m.dead = prometheus.NewCounter(prometheus.CounterOpts{Name: "ingest_dead_letters_total",
+		Help: "Frames kept as dead letters."})
+	m.latency = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "ingest_acknowledgement_seconds",
+		Help:    "Time from a whole frame to its acknowledgement, which is sent after Redis has the records.",
+		Buckets: []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1, 2.5, 10}})
 	if reg != nil {
-		reg.MustRegister(m.handshakes, m.luhn, m.authority, m.frames, m.records, m.disconnects,
+		reg.MustRegister(m.handshakes, m.luhn, m.authority, m.frames, m.records, m.disconnects, bytes, m.dead, m.latency,
 			prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "ingest_connections",
 				Help: "Device sockets open now."}, func() float64 { return float64(g.Connections()) }),
 			prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "ingest_strangers",

@@ -73,7 +73,16 @@ type session struct {
 
 func newSession(g *Gateway, conn net.Conn) *session {
 	under := transport(conn)
-	return &session{g: g, conn: conn, under: under, raw: rawConn(under), reader: teltonika.NewReader(conn, 0)}
+	s := &session{g: g, conn: conn, under: under, raw: rawConn(under)}
+	s.reader = teltonika.NewReader(s, 0)
+	return s
+}
+
+// Read reads from the device, and counts.
+func (s *session) Read(p []byte) (int, error) {
+	n, err := s.conn.Read(p)
+	s.g.metrics.in.Add(float64(n))
+	return n, err
 }
 
 // run serves the socket to its end, whatever that is.
@@ -268,6 +277,7 @@ func (s *session) handle(ctx context.Context, frame teltonika.Frame) (reason str
 		return "", nil
 	}
 	s.claim.Arrived()
+	began := time.Now()
 	records, fault, err := s.g.store.keep(ctx, s.imei, frame)
 	if errors.Is(fault, teltonika.ErrUnknownCodec) {
 		codec = "unknown" // a label for each of 256 ids would be a peer's to choose
@@ -280,6 +290,7 @@ func (s *session) handle(ctx context.Context, frame teltonika.Frame) (reason str
 		s.g.metrics.records.WithLabelValues(codec).Add(float64(records))
 	} else {
 		outcome = "dead"
+		s.g.metrics.dead.Inc()
 		s.g.cfg.Logger.Debug("frame kept as a dead letter", "imei", s.imei, "codec", codec, "error", fault)
 	}
 	if errors.Is(fault, teltonika.ErrUnknownCodec) || errors.Is(fault, teltonika.ErrCount) {
@@ -293,6 +304,7 @@ func (s *session) handle(ctx context.Context, frame teltonika.Frame) (reason str
 		outcome = "unanswered"
 		return endNetwork, err
 	}
+	s.g.metrics.latency.Observe(time.Since(began).Seconds())
 	if !ahead {
 		s.claim.Acknowledged()
 	}
@@ -305,7 +317,8 @@ func (s *session) answer(p []byte) error {
 	if err := s.conn.SetWriteDeadline(time.Now().Add(storeTime)); err != nil {
 		return err
 	}
-	_, err := s.conn.Write(p)
+	n, err := s.conn.Write(p)
+	s.g.metrics.out.Add(float64(n))
 	return err
 }
 
