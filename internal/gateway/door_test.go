@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -73,27 +74,24 @@ func TestWhoSaysNothingMakesRoomAfterThreeSecondsWhenThereAreTooMany(t *testing.
 
 func TestDevicesWaitForOneAnothersRegistrationAndNoneIsRefused(t *testing.T) {
 	t.Parallel()
-	b := setup(t, redistest.Shared(t), func(c *Config) { c.MaxRegistering = 2 })
-	b.registrar.mu.Lock()
-	b.registrar.land = false
-	b.registrar.mu.Unlock()
-	const devices = 7
-	all := make([]*wire, devices)
-	for i := range all {
-		all[i] = b.dial(t)
-		all[i].send(handshake(t, fmt.Sprintf("35630704244%04d", i)))
-	}
-	for landed := 0; landed < devices; landed++ {
-		await(t, func() bool { return len(b.registrar.all()) > landed })
-		c := b.registrar.all()[landed]
-		// Those before it have landed, or waited a second in vain; two at a time ask at all.
-		require.LessOrEqual(t, len(b.door.desks), 2)
-		close(c.landed)
-	}
-	for _, w := range all {
-		w.expect("01")
-	}
-	await(t, func() bool { return len(b.door.desks) == 0 })
+	manyInBubble(t, nil, func(c *Config) { c.MaxRegistering = 2 }, func(t *testing.T, _ *Gateway, join func() *timed) {
+		var all []*timed
+		for i := range 5 {
+			s := join()
+			s.registrar.land = false // each is answered after a second, as without Redis
+			s.write(t, handshake(t, fmt.Sprintf("35630704244%04d", i)))
+			all = append(all, s)
+		}
+		for second := 1; second <= 3; second++ {
+			synctest.Wait()
+			require.Len(t, all[0].registrar.all(), min(2*second, len(all)))
+			<-time.After(time.Second)
+		}
+		for _, s := range all {
+			require.Equal(t, []byte{1}, s.read(t, 1))
+		}
+		require.Equal(t, 3*time.Second, time.Since(all[0].began))
+	})
 }
 
 func TestADeviceThatWaitsToBeRegisteredIsLetGoWhenTheReplicaStops(t *testing.T) {

@@ -191,17 +191,30 @@ func (s *session) greet(ctx context.Context) (reason string, err error) {
 			return s.why(errUndecided, endUndecided), errUndecided
 		}
 	}
+	if reason, err = s.register(ctx, imei); err != nil {
+		outcome.WithLabelValues("incomplete").Inc()
+		return reason, err
+	}
+	if err := s.answer([]byte{teltonika.Accept}); err != nil {
+		outcome.WithLabelValues("incomplete").Inc()
+		return endNetwork, err
+	}
+	outcome.WithLabelValues("accepted").Inc()
+	return "", nil
+}
+
+// register claims the device and waits a second for that to land. It waits its turn, and is over before the device has
+// its answer: whoever does not take that keeps nobody waiting.
+func (s *session) register(ctx context.Context, imei string) (reason string, err error) {
 	select {
 	case s.g.door.desks <- struct{}{}:
 		defer func() { <-s.g.door.desks }()
 	case <-s.g.stopping:
-		outcome.WithLabelValues("incomplete").Inc()
 		return endDraining, errDraining
 	}
 	// What it said may have waited: here, in the backlog of a full replica, or of one that was suspended. A
 	// device that gave up meanwhile is elsewhere, and its word there is newer than this one.
 	if _, end := s.look(); end {
-		outcome.WithLabelValues("incomplete").Inc()
 		return endClosed, errGone
 	}
 	s.imei = imei
@@ -213,11 +226,6 @@ func (s *session) greet(ctx context.Context) (reason string, err error) {
 		// The registry has counted it.
 		s.g.cfg.Logger.Debug("device served before its registration landed", "imei", imei, "error", err)
 	}
-	if err := s.answer([]byte{teltonika.Accept}); err != nil {
-		outcome.WithLabelValues("incomplete").Inc()
-		return endNetwork, err
-	}
-	outcome.WithLabelValues("accepted").Inc()
 	return "", nil
 }
 
