@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 
 // program is a run of the program within this process.
 type program struct {
-	t       *testing.T
+	t       testing.TB
 	stop    context.CancelFunc
 	log     *logBuffer
 	status  chan int
@@ -75,7 +75,7 @@ func (l *logBuffer) addr(message string) string {
 }
 
 // start runs the program on free ports, with these further arguments.
-func start(t *testing.T, args ...string) *program {
+func start(t testing.TB, args ...string) *program {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &program{t: t, stop: cancel, log: &logBuffer{}, status: make(chan int, 1)}
@@ -92,7 +92,7 @@ func start(t *testing.T, args ...string) *program {
 }
 
 // serving is start, and waits until everything is open.
-func serving(t *testing.T, args ...string) *program {
+func serving(t testing.TB, args ...string) *program {
 	t.Helper()
 	p := start(t, args...)
 	p.await(func() bool {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rollcall-redis/rollcall/internal/gateway"
+	"github.com/rollcall-redis/rollcall/internal/settings"
 )
 
 // startBound is how long the device listener waits for the registry to meet
@@ -129,8 +131,8 @@ func (r *replica) serveHTTP(ctx context.Context) error {
 	return r.web.Serve(ctx, r.page)
 }
 
-// serveDevices opens the device listener when the registry is ready for it, and
-// serves it.
+// serveDevices opens the device listeners when the registry is ready for them, and
+// serves them.
 func (r *replica) serveDevices(ctx context.Context) error {
 	if !r.settings.Devices() {
 		return nil
@@ -142,19 +144,52 @@ func (r *replica) serveDevices(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	}
-	ln, err := gateway.Listen(ctx, r.settings.IngestAddr)
-	switch {
-	case ctx.Err() != nil: // stopped meanwhile
-		if err == nil {
-			return ln.Close()
-		}
-		return nil
-	case err != nil:
-		return fmt.Errorf("ingest: INGEST_ADDR: %w", err)
+	lns, err := r.listen(ctx)
+	if err != nil || len(lns) == 0 { // stopped meanwhile
+		return err
 	}
-	if addr, ok := ln.Addr().(*net.TCPAddr); ok {
+	return r.gateway.Serve(ctx, lns...)
+}
+
+// listen opens the listeners for devices: all, or none if one cannot be opened or ctx has ended.
+func (r *replica) listen(ctx context.Context) (lns []net.Listener, err error) {
+	s := r.settings
+	plain := func(ln net.Listener) (net.Listener, error) { return ln, nil }
+	for _, at := range []struct {
+		setting, addr, message string
+		wrap                   func(net.Listener) (net.Listener, error)
+	}{
+		{"INGEST_ADDR", s.IngestAddr, "listening for devices", plain},
+		{"INGEST_TLS_ADDR", s.IngestTLSAddr, "listening for devices by TLS", func(ln net.Listener) (net.Listener, error) {
+			return tls.NewListener(ln, r.certificate.Config()), nil
+		}},
+		{"INGEST_PROXY_ADDR", s.IngestProxyAddr, "listening for devices behind proxies", func(ln net.Listener) (net.Listener, error) {
+			return r.gateway.Proxied(ln, s.IngestProxyTrusted)
+		}},
+	} {
+		if at.addr == settings.Off {
+			continue
+		}
+		ln, err := gateway.Listen(ctx, at.addr)
+		if err == nil {
+			lns = append(lns, ln)
+			lns[len(lns)-1], err = at.wrap(ln)
+		}
+		if err != nil || ctx.Err() != nil {
+			for _, ln := range lns {
+				if ln != nil {
+					_ = ln.Close()
+				}
+			}
+			if ctx.Err() != nil {
+				return nil, nil
+			}
+			return nil, fmt.Errorf("ingest: %s: %w", at.setting, err)
+		}
+		r.log.Info(at.message, "addr", ln.Addr().String())
+	}
+	if addr, ok := lns[0].Addr().(*net.TCPAddr); ok {
 		r.devices.Store(addr)
 	}
-	r.log.Info("listening for devices", "addr", ln.Addr().String())
-	return r.gateway.Serve(ctx, ln)
+	return lns, nil
 }

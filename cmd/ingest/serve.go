@@ -36,6 +36,8 @@ type replica struct {
 	web       *web.Server
 	page      net.Listener
 
+	certificate *gateway.Certificate // of INGEST_TLS_ADDR; nil if that is off
+
 	maxConns int                         // INGEST_MAX_CONNS, or what the descriptor limit allows
 	devices  atomic.Pointer[net.TCPAddr] // where devices connect; nil: nowhere (yet)
 	draining atomic.Bool
@@ -104,9 +106,13 @@ func assemble(ctx context.Context, s *settings.Settings, log *slog.Logger) (_ *r
 	if r.maxConns < s.IngestMaxConns {
 		log.Warn("INGEST_MAX_CONNS is more than the limit of open files allows and was lowered", "wanted", s.IngestMaxConns, "allowed", r.maxConns)
 	}
+	allowed := ""
+	if s.DeviceAuthority == settings.AllowedSet {
+		allowed = gateway.Allowed
+	}
 	r.gateway, err = gateway.New(gateway.Config{
 		Register: func(ctx context.Context, imei string) gateway.Claim { return r.registry.Register(ctx, imei) },
-		Client:   r.clients.data, MaxLen: s.TelemetryMaxLen, MaxConns: r.maxConns,
+		Client:   r.clients.data, Allowed: allowed, MaxLen: s.TelemetryMaxLen, MaxConns: r.maxConns,
 		Drain: s.ShutdownGrace * 3 / 10, Logger: log, Registerer: metrics,
 	})
 	if err != nil {
@@ -119,6 +125,11 @@ func assemble(ctx context.Context, s *settings.Settings, log *slog.Logger) (_ *r
 	})
 	if err != nil {
 		return nil, err
+	}
+	if s.IngestTLSAddr != settings.Off {
+		if r.certificate, err = gateway.LoadCertificate(s.IngestTLSCert, s.IngestTLSKey, log); err != nil {
+			return nil, fmt.Errorf("ingest: INGEST_TLS_CERT, INGEST_TLS_KEY: %w", err)
+		}
 	}
 	r.page, err = (&net.ListenConfig{}).Listen(ctx, "tcp", s.HTTPAddr)
 	if err != nil {

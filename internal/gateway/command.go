@@ -77,7 +77,7 @@ func (g *Gateway) Command(ctx context.Context, c Command) ([]byte, error) {
 	}
 	defer s.order.CompareAndSwap(o, nil)
 	if s.state.Load()&owing != 0 {
-		_ = s.conn.Close()
+		_ = s.under.Close()
 		return nil, fmt.Errorf("%w: an earlier command on the socket went unanswered, and a late answer would pass for this one's; the socket was closed, the device comes back", ErrNotConnected)
 	}
 	left, err := c.Permit(waiting)
@@ -193,8 +193,8 @@ func (s *session) write(o *order) {
 		return
 	}
 	o.tried = true
-	if s.superseded.Load() {
-		o.failed = errors.New("the device has a newer socket")
+	if because := s.because.Load(); because != nil {
+		o.failed = fmt.Errorf("the socket was closed: %s", *because)
 	} else if err := s.conn.SetWriteDeadline(time.Now().Add(storeTime)); err != nil {
 		o.failed = err
 	} else if n, err := s.conn.Write(o.frame); err != nil && n == 0 {
@@ -202,7 +202,7 @@ func (s *session) write(o *order) {
 	} else if err == nil {
 		return
 	}
-	_ = s.conn.Close() // half a command makes what follows unreadable
+	_ = s.under.Close() // half a command makes what follows unreadable
 }
 
 // begin says that the session takes commands.

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -58,12 +60,19 @@ type Config struct {
 	Client redis.UniversalClient
 	// Stream names the telemetry stream; empty means [Stream].
 	Stream string
+	// Allowed names the set of IMEIs that may be served; empty: every device is.
+	Allowed string
 	// MaxLen is the approximate cap of either stream, in entries; 0 means a
 	// million.
 	MaxLen int64
 	// MaxConns bounds open sockets; further ones wait in the kernel's backlog. 0
 	// means 100,000.
 	MaxConns int
+	// MaxStrangers bounds open sockets of which no IMEI has come. At the bound the oldest is closed once it has been
+	// silent for three seconds, and new ones wait in the backlog meanwhile. 0 means 4,096.
+	MaxStrangers int
+	// MaxRegistering bounds devices that are being registered; further ones wait for their answer. 0 means 4,096.
+	MaxRegistering int
 	// Drain is how long sockets may take to finish the frame under way after the
 	// gateway was told to stop; 0 means 5 s. Then they are closed. A write that
 	// still waits for Redis ends by its own deadline, ten seconds from its
@@ -81,7 +90,11 @@ type Gateway struct {
 	metrics *metrics
 	slots   chan struct{} // one taken for each open socket
 
+	door      *door
+	authority *authority // nil: everybody is served
+
 	draining atomic.Bool
+	stopping chan struct{} // closed when draining
 	sockets  sync.WaitGroup
 
 	mu       sync.Mutex
@@ -97,27 +110,23 @@ func New(cfg Config) (*Gateway, error) {
 	cfg.Stream = cmp.Or(cfg.Stream, Stream)
 	cfg.MaxLen = cmp.Or(cfg.MaxLen, 1_000_000)
 	cfg.MaxConns = cmp.Or(cfg.MaxConns, 100_000)
+	cfg.MaxStrangers = cmp.Or(cfg.MaxStrangers, manyStrangers)
+	cfg.MaxRegistering = cmp.Or(cfg.MaxRegistering, manyRegistrations)
 	cfg.Drain = cmp.Or(cfg.Drain, 5*time.Second)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	g := &Gateway{
 		cfg:      cfg,
-		store:    &store{client: cfg.Client, stream: cfg.Stream, maxLen: cfg.MaxLen},
-		slots:    make(chan struct{}, cfg.MaxConns),
+		store:    newStore(cfg.Client, cfg.Stream, cfg.MaxLen),
+		door:     newDoor(cfg.MaxStrangers, cfg.MaxRegistering),
+		stopping: make(chan struct{}),
 		sessions: make(map[*session]struct{}),
 		newest:   make(map[string]*session),
 	}
-	g.metrics = newMetrics(cfg.Registerer, func() float64 { return float64(g.Connections()) })
+	g.metrics = newMetrics(cfg.Registerer, g)
+	if cfg.Allowed != "" {
+		g.authority = newAuthority(cfg.Client, cfg.Allowed, cfg.Logger, g.metrics.authority)
+	}
 	return g, nil
-}
-
-// Listen opens a socket for devices. TCP keepalive is on, sparingly, since a
-// probe wakes the radio of a parked device: a dead peer is noticed after seven
-// minutes.
-func Listen(ctx context.Context, addr string) (net.Listener, error) {
-	lc := net.ListenConfig{KeepAliveConfig: net.KeepAliveConfig{
-		Enable: true, Idle: 5 * time.Minute, Interval: 30 * time.Second, Count: 4,
-	}}
-	return lc.Listen(ctx, "tcp", addr)
 }
 
 // Connections is the number of open sockets, greeted or not.
@@ -127,22 +136,40 @@ func (g *Gateway) Connections() int {
 	return len(g.sessions)
 }
 
-// Serve accepts devices from ln until ctx ends, then drains: it closes ln, lets
-// each socket finish the frame under way, closes it and releases its claim. No
-// goroutine of its own outlives it. The error is nil after ctx ended, else says
-// why ln failed.
-func (g *Gateway) Serve(ctx context.Context, ln net.Listener) error {
-	stop := context.AfterFunc(ctx, func() { _ = ln.Close() })
-	defer stop()
+// Serve accepts devices from all of these listeners until ctx ends or one of them
+// fails, then drains: it closes them, lets each socket finish the frame under way,
+// closes it and releases its claim. No goroutine of its own outlives it. The error
+// is nil after ctx ended, else says why a listener failed. A Gateway serves once.
+func (g *Gateway) Serve(ctx context.Context, lns ...net.Listener) error {
+	accepting, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	// Each of them takes a place before it has somebody for it; with many listeners as many as that are lent.
+	g.slots = make(chan struct{}, g.cfg.MaxConns+len(lns)-1)
 
 	// Sockets do not live in ctx: what they have begun they finish.
 	work, abandon := context.WithCancel(context.WithoutCancel(ctx))
 	defer abandon()
 
-	err := g.accept(ctx, work, ln)
-	_ = ln.Close() // again, if ctx closed it
+	var running sync.WaitGroup
+	if g.authority != nil {
+		running.Go(func() { g.authority.run(accepting, g.devices, g.expel) })
+	}
+	for _, ln := range lns {
+		// Closing twice does no harm: it has failed, or accept waits in it.
+		defer context.AfterFunc(accepting, func() { _ = ln.Close() })()
+		running.Go(func() {
+			err := g.accept(accepting, work, ln)
+			_ = ln.Close()
+			stop(err)
+		})
+	}
+	running.Wait()
 	g.drain(abandon)
-	return err
+	g.store.close()
+	if ctx.Err() != nil {
+		return nil
+	}
+	return context.Cause(accepting)
 }
 
 // accept returns when ctx has ended or ln has failed for good.
@@ -154,6 +181,7 @@ func (g *Gateway) accept(ctx, work context.Context, ln net.Listener) error {
 		case <-ctx.Done():
 			return nil
 		}
+		g.door.wait(ctx)
 		conn, err := ln.Accept()
 		if err == nil {
 			pause = 0
@@ -185,6 +213,7 @@ func (g *Gateway) start(work context.Context, conn net.Conn) {
 	g.mu.Lock()
 	g.sessions[s] = struct{}{}
 	g.mu.Unlock()
+	g.door.enter(s)
 	g.sockets.Go(func() {
 		defer func() { <-g.slots }()
 		s.run(work)
@@ -194,6 +223,7 @@ func (g *Gateway) start(work context.Context, conn net.Conn) {
 // drain ends every socket: gently first, and after Config.Drain by force.
 func (g *Gateway) drain(abandon func()) {
 	g.draining.Store(true)
+	close(g.stopping)
 	for _, s := range g.open() {
 		s.interrupt()
 	}
@@ -213,7 +243,7 @@ func (g *Gateway) drain(abandon func()) {
 	g.cfg.Logger.Warn("sockets not finished in time, closing them", "sockets", len(rest))
 	abandon()
 	for _, s := range rest {
-		_ = s.conn.Close()
+		_ = s.under.Close()
 	}
 	<-done
 }
@@ -240,8 +270,7 @@ func (g *Gateway) claim(ctx context.Context, s *session) Claim {
 	g.newest[s.imei] = s
 	g.mu.Unlock()
 	if old != nil {
-		old.superseded.Store(true)
-		_ = old.conn.Close()
+		old.end(endSuperseded)
 	}
 	return c
 }
@@ -263,8 +292,26 @@ func (g *Gateway) Displaced(imei, owner string) {
 	}
 }
 
+// devices are the IMEIs that are connected.
+func (g *Gateway) devices() []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Collect(maps.Keys(g.newest))
+}
+
+// expel closes the socket of a device that may no longer be served.
+func (g *Gateway) expel(imei string) {
+	g.mu.Lock()
+	s := g.newest[imei]
+	g.mu.Unlock()
+	if s != nil {
+		s.end(endUnknownDevice)
+	}
+}
+
 // forget takes a socket that has ended off the books.
 func (g *Gateway) forget(s *session) {
+	g.door.leave(s)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.sessions, s)

@@ -245,9 +245,11 @@ func TestStoppingGivesUpWhatTakesTooLong(t *testing.T) {
 
 func TestAListenerThatFailsIsTriedAgainAndOneThatIsGoneIsReported(t *testing.T) {
 	t.Parallel()
-	b := setup(t, redistest.Shared(t))
+	client := redistest.Shared(t).Client()
+	g, err := New(Config{Register: new(registrar).register, Client: client})
+	require.NoError(t, err)
 	ln := &failing{errs: []error{errors.New("too many open files"), errors.New("again"), net.ErrClosed}}
-	err := b.Serve(t.Context(), ln)
+	err = g.Serve(t.Context(), ln)
 	require.ErrorIs(t, err, net.ErrClosed)
 	require.Empty(t, ln.errs)
 }

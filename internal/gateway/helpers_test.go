@@ -104,7 +104,13 @@ type bench struct {
 	served    chan error
 }
 
-func setup(t *testing.T, server *redistest.Server, change ...func(*Config)) *bench {
+func setup(t testing.TB, server *redistest.Server, change ...func(*Config)) *bench {
+	t.Helper()
+	return setupOn(t, server, func(_ *bench, ln net.Listener) net.Listener { return ln }, change...)
+}
+
+// setupOn is setup for a listener that is more than a plain one.
+func setupOn(t testing.TB, server *redistest.Server, wrap func(*bench, net.Listener) net.Listener, change ...func(*Config)) *bench {
 	t.Helper()
 	data, err := settings.ParseRedis("redis://" + server.Addr()) // as the program does
 	require.NoError(t, err)
@@ -131,6 +137,7 @@ func setup(t *testing.T, server *redistest.Server, change ...func(*Config)) *ben
 	ln, err := Listen(ctx, "127.0.0.1:0")
 	require.NoError(t, err)
 	b.addr = ln.Addr().String()
+	ln = wrap(b, ln)
 	go func() { b.served <- b.Serve(ctx, ln) }()
 	t.Cleanup(func() {
 		cancel()
@@ -140,7 +147,7 @@ func setup(t *testing.T, server *redistest.Server, change ...func(*Config)) *ben
 }
 
 // entries are what stands in a stream, oldest first.
-func (b *bench) entries(t *testing.T, stream string) []map[string]any {
+func (b *bench) entries(t testing.TB, stream string) []map[string]any {
 	t.Helper()
 	messages, err := b.rdb.XRange(t.Context(), stream, "-", "+").Result()
 	require.NoError(t, err)
@@ -152,14 +159,14 @@ func (b *bench) entries(t *testing.T, stream string) []map[string]any {
 }
 
 // await waits for what the gateway does after the device has its answer.
-func await(t *testing.T, what func() bool) {
+func await(t testing.TB, what func() bool) {
 	t.Helper()
 	require.Eventually(t, what, patience, time.Millisecond)
 }
 
 // awaitCount waits until a metric is as high as it must be; it is not to be
 // higher.
-func awaitCount(t *testing.T, want int, metric prometheus.Collector) {
+func awaitCount(t testing.TB, want int, metric prometheus.Collector) {
 	t.Helper()
 	await(t, func() bool { return testutil.ToFloat64(metric) >= float64(want) })
 	require.Equal(t, float64(want), testutil.ToFloat64(metric))
@@ -171,11 +178,11 @@ func (b *bench) frames(codec, outcome string) prometheus.Collector {
 
 // wire is the device's end of a socket, byte by byte.
 type wire struct {
-	t *testing.T
+	t testing.TB
 	net.Conn
 }
 
-func (b *bench) dial(t *testing.T) *wire {
+func (b *bench) dial(t testing.TB) *wire {
 	t.Helper()
 	conn, err := net.Dial("tcp", b.addr)
 	require.NoError(t, err)
@@ -185,7 +192,7 @@ func (b *bench) dial(t *testing.T) *wire {
 }
 
 // login is a socket past its handshake.
-func (b *bench) login(t *testing.T, imei string) *wire {
+func (b *bench) login(t testing.TB, imei string) *wire {
 	t.Helper()
 	w := b.dial(t)
 	w.send(handshake(t, imei))
@@ -218,7 +225,7 @@ func (w *wire) expectEnd() {
 	}
 }
 
-func handshake(t *testing.T, imei string) []byte {
+func handshake(t testing.TB, imei string) []byte {
 	t.Helper()
 	p, err := teltonika.AppendIMEI(nil, imei)
 	require.NoError(t, err)
@@ -226,7 +233,7 @@ func handshake(t *testing.T, imei string) []byte {
 }
 
 // frame is a frame of n records of codec 8, told apart by their time.
-func frame(t *testing.T, n int) []byte {
+func frame(t testing.TB, n int) []byte {
 	t.Helper()
 	records := make([]teltonika.Record, n)
 	for i := range records {

@@ -2,7 +2,12 @@
 
 package gateway
 
-import "net"
+import (
+	"net"
+	"syscall"
+)
+
+func rawConn(net.Conn) syscall.RawConn { return nil }
 
 // peek cannot look here without reading: nothing has arrived, for all that is known.
-func peek(net.Conn) (bytes, end bool) { return false, false }
+func peek(syscall.RawConn) (bytes, end bool) { return false, false }

@@ -5,25 +5,46 @@ package gateway
 import (
 	"errors"
 	"net"
+	"sync"
 	"syscall"
 )
 
+// peeker is a look at a socket, and is used again: what a RawConn is given to call lives on the heap.
+type peeker struct {
+	look       func(fd uintptr) bool
+	bytes, end bool
+	into       [1]byte
+}
+
+var peekers = sync.Pool{New: func() any {
+	p := new(peeker)
+	p.look = func(fd uintptr) bool {
+		n, _, err := syscall.Recvfrom(int(fd), p.into[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		p.bytes = n > 0
+		p.end = n == 0 && err == nil || errors.Is(err, syscall.ECONNRESET)
+		return true
+	}
+	return p
+}}
+
+// rawConn is what peek needs of a socket; nil if it is none.
+func rawConn(conn net.Conn) syscall.RawConn {
+	if sc, ok := conn.(syscall.Conn); ok {
+		if raw, err := sc.SyscallConn(); err == nil {
+			return raw
+		}
+	}
+	return nil
+}
+
 // peek looks, without waiting, at what has arrived at a socket and is not read yet: bytes, or its end.
-func peek(conn net.Conn) (bytes, end bool) {
-	sc, ok := conn.(syscall.Conn)
-	if !ok {
+func peek(raw syscall.RawConn) (bytes, end bool) {
+	if raw == nil {
 		return false, false
 	}
-	raw, err := sc.SyscallConn()
-	if err != nil {
-		return false, true
-	}
-	var b [1]byte
-	_ = raw.Read(func(fd uintptr) bool { // fails on a closed socket, which the next read says too
-		n, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
-		bytes = n > 0
-		end = n == 0 && err == nil || errors.Is(err, syscall.ECONNRESET)
-		return true
-	})
-	return bytes, end
+	p := peekers.Get().(*peeker)
+	defer peekers.Put(p)
+	p.bytes, p.end = false, false
+	_ = raw.Read(p.look) // fails on a closed socket, which the next read says too
+	return p.bytes, p.end
 }

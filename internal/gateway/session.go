@@ -1,14 +1,20 @@
 package gateway
 
 import (
+	"cmp"
+	"container/list"
 	"context"
+	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
-	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
+
+	"github.com/pires/go-proxyproto"
 
 	"github.com/rollcall-redis/rollcall/internal/failpoint"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
@@ -16,42 +22,71 @@ import (
 
 // Why a socket ended, as ingest_disconnects_total says it.
 const (
-	endRefused    = "refused"    // no IMEI, or none in time
-	endClosed     = "closed"     // by the device, between frames
-	endIdle       = "idle"       // silent for longer than parked devices are
-	endIncomplete = "incomplete" // a frame did not arrive whole in time
-	endFraming    = "framing"    // not a frame, or a wrong CRC
-	endUnknown    = "unknown"    // a frame of which the count is not known
-	endStore      = "store"      // Redis did not take the records in time
-	endSuperseded = "superseded" // the device has a newer socket here
-	endMoved      = "moved"      // the device has a newer socket at another replica, and was silent here
-	endDraining   = "draining"   // this replica stops
-	endNetwork    = "network"    // reset, unreachable
+	endRefused       = "refused"        // no IMEI, or none in time
+	endUnknownDevice = "unknown_device" // not in the set of those that may be served
+	endUndecided     = "undecided"      // Redis did not say in time whether it is
+	endUntrusted     = "untrusted"      // not from a trusted proxy, on a listener for those
+	endProxy         = "proxy"          // from one, but without a PROXY header
+	endTLS           = "tls"            // no TLS handshake
+	endClosed        = "closed"         // by the device, between frames
+	endIdle          = "idle"           // silent for longer than parked devices are
+	endIncomplete    = "incomplete"     // a frame did not arrive whole in time
+	endFraming       = "framing"        // not a frame, or a wrong CRC
+	endUnknown       = "unknown"        // a frame of which the count is not known
+	endStore         = "store"          // Redis did not take the records in time
+	endCrowded       = "crowded"        // no IMEI for seconds, and too many sockets are like that
+	endSuperseded    = "superseded"     // the device has a newer socket here
+	endMoved         = "moved"          // the device has a newer socket at another replica, and was silent here
+	endDraining      = "draining"       // this replica stops
+	endNetwork       = "network"        // reset, unreachable
 )
 
 // errDraining ends a socket between frames when the replica stops.
 var errDraining = errors.New("gateway: draining")
 
+// errUnknownDevice ends a socket whose device is not in the set of those that may be served, and errUndecided one of
+// which that cannot be told.
+var (
+	errUnknownDevice = errors.New("gateway: device is not in the set")
+	errUndecided     = fmt.Errorf("gateway: Redis does not say whether the device may be served: %w", os.ErrDeadlineExceeded)
+)
+
+// errNoHeader ends a socket without a PROXY header.
+var errNoHeader = errors.New("gateway: no PROXY header")
+
 // errGone ends a socket whose device gave up before its handshake was read.
 var errGone = errors.New("gateway: gone before its handshake was read")
 
 // session is one device socket. Only its own goroutine uses it, but for conn's
-// Close, deadlines and writing of commands, and the last three.
+// Close and deadlines, writing of commands, and the last five.
 type session struct {
 	g      *Gateway
 	conn   net.Conn
+	under  net.Conn        // the socket below conn, which others close: that of TLS would wait to say goodbye
+	raw    syscall.RawConn // under's, for peek
 	reader *teltonika.Reader
 	imei   string // empty until the handshake
 	claim  Claim  // nil until then
 
-	superseded atomic.Bool
-	moved      atomic.Bool           // said to be at another replica since it last spoke
-	state      atomic.Uint32         // bits: see command.go
-	order      atomic.Pointer[order] // the command under way; nil: none
+	stranger *list.Element          // in the door's list, while no IMEI has come; guarded by it
+	because  atomic.Pointer[string] // why the socket was closed from outside, if it was
+	moved    atomic.Bool            // said to be at another replica since it last spoke
+	state    atomic.Uint32          // bits: see command.go
+	order    atomic.Pointer[order]  // the command under way; nil: none
 }
 
 func newSession(g *Gateway, conn net.Conn) *session {
-	return &session{g: g, conn: conn, reader: teltonika.NewReader(conn, 0)}
+	under := transport(conn)
+	s := &session{g: g, conn: conn, under: under, raw: rawConn(under)}
+	s.reader = teltonika.NewReader(s, 0)
+	return s
+}
+
+// Read reads from the device, and counts.
+func (s *session) Read(p []byte) (int, error) {
+	n, err := s.conn.Read(p)
+	s.g.metrics.in.Add(float64(n))
+	return n, err
 }
 
 // run serves the socket to its end, whatever that is.
@@ -62,11 +97,17 @@ func (s *session) run(ctx context.Context) {
 	if s.claim != nil {
 		s.claim.Release()
 	}
-	if s.superseded.Load() {
-		reason = endSuperseded
+	if because := s.because.Load(); because != nil {
+		reason = *because
 	}
 	s.g.metrics.disconnects.WithLabelValues(reason).Inc()
 	s.g.cfg.Logger.Debug("device socket ended", "imei", s.imei, "peer", s.conn.RemoteAddr(), "reason", reason, "error", err)
+}
+
+// end closes the socket from outside, for a reason of which the first counts.
+func (s *session) end(reason string) {
+	s.because.CompareAndSwap(nil, &reason)
+	_ = s.under.Close()
 }
 
 // interrupt wakes the session if it waits for its device.
@@ -128,6 +169,10 @@ func (s *session) greet(ctx context.Context) (reason string, err error) {
 	if err := s.within(handshakeTime); err != nil {
 		return s.why(err, endRefused), err
 	}
+	if reason, err = s.prepare(); err != nil {
+		outcome.WithLabelValues("refused").Inc()
+		return reason, err
+	}
 	imei, err := s.reader.IMEI()
 	if err != nil {
 		if errors.Is(err, teltonika.ErrHandshake) {
@@ -142,10 +187,43 @@ func (s *session) greet(ctx context.Context) (reason string, err error) {
 		// Genuine devices fail this, too many to refuse.
 		s.g.metrics.luhn.Inc()
 	}
-	// What it said may have waited: in the backlog of a full replica, or of one that was suspended. A
-	// device that gave up meanwhile is elsewhere, and its word there is newer than this one.
-	if _, end := peek(s.conn); end {
+	s.g.door.leave(s)
+	if a := s.g.authority; a != nil {
+		switch a.decide(s.g.stopping, imei) {
+		case unknown:
+			outcome.WithLabelValues("unknown_device").Inc()
+			s.g.cfg.Logger.Debug("device refused, it is not in the set", "imei", imei, "peer", s.conn.RemoteAddr())
+			_ = s.answer([]byte{teltonika.Refuse})
+			return endUnknownDevice, errUnknownDevice
+		case unsure:
+			outcome.WithLabelValues("undecided").Inc()
+			return s.why(errUndecided, endUndecided), errUndecided
+		}
+	}
+	if reason, err = s.register(ctx, imei); err != nil {
 		outcome.WithLabelValues("incomplete").Inc()
+		return reason, err
+	}
+	if err := s.answer([]byte{teltonika.Accept}); err != nil {
+		outcome.WithLabelValues("incomplete").Inc()
+		return endNetwork, err
+	}
+	outcome.WithLabelValues("accepted").Inc()
+	return "", nil
+}
+
+// register claims the device and waits a second for that to land. It waits its turn, and is over before the device has
+// its answer: whoever does not take that keeps nobody waiting.
+func (s *session) register(ctx context.Context, imei string) (reason string, err error) {
+	select {
+	case s.g.door.desks <- struct{}{}:
+		defer func() { <-s.g.door.desks }()
+	case <-s.g.stopping:
+		return endDraining, errDraining
+	}
+	// What it said may have waited: here, in the backlog of a full replica, or of one that was suspended. A
+	// device that gave up meanwhile is elsewhere, and its word there is newer than this one.
+	if _, end := s.look(); end {
 		return endClosed, errGone
 	}
 	s.imei = imei
@@ -157,22 +235,54 @@ func (s *session) greet(ctx context.Context) (reason string, err error) {
 		// The registry has counted it.
 		s.g.cfg.Logger.Debug("device served before its registration landed", "imei", imei, "error", err)
 	}
-	if err := s.answer([]byte{teltonika.Accept}); err != nil {
-		outcome.WithLabelValues("incomplete").Inc()
-		return endNetwork, err
-	}
-	outcome.WithLabelValues("accepted").Inc()
 	return "", nil
 }
 
-// scratch is what handling a frame needs beside the frame; idle sockets, which
-// are nearly all, hold none.
-type scratch struct {
-	batch teltonika.Batch
-	text  []byte
+// prepare does what comes before the IMEI on listeners for TLS and for proxies, within the handshake's deadline.
+func (s *session) prepare() (reason string, err error) {
+	switch c := s.conn.(type) {
+	case *tls.Conn:
+		if err := c.SetWriteDeadline(time.Now().Add(handshakeTime)); err != nil {
+			return endTLS, err
+		}
+		// Elsewhere: a key exchange needs a deep stack, which would stay with this goroutine.
+		done := make(chan error, 1)
+		go func() { done <- c.Handshake() }()
+		if err := <-done; err != nil {
+			return s.ended(err, endTLS), fmt.Errorf("gateway: TLS handshake: %w", err)
+		}
+	case *proxyproto.Conn:
+		if c.ProxyHeader() == nil {
+			_, err := c.Read(nil) // says why not
+			err = cmp.Or(err, errNoHeader)
+			return s.ended(err, endProxy), fmt.Errorf("gateway: PROXY header: %w", err)
+		}
+	}
+	return "", nil
 }
 
-var scratches = sync.Pool{New: func() any { return new(scratch) }}
+// ended is why, for what may fail for reasons of its own.
+func (s *session) ended(err error, own string) string {
+	if reason := s.why(err, own); reason != endNetwork {
+		return reason
+	}
+	return own
+}
+
+// look tells without waiting what has arrived and is not taken yet: bytes, or the end.
+func (s *session) look() (bytes, end bool) {
+	bytes, end = peek(s.raw)
+	bytes = bytes || s.reader.Buffered() > 0
+	if _, ok := s.conn.(*tls.Conn); !ok || end {
+		return bytes, end
+	}
+	// The socket shows neither what TLS has taken off it already nor what its bytes mean. A read that may not wait does.
+	if err := s.conn.SetReadDeadline(time.Unix(1, 0)); err != nil {
+		return bytes, true
+	}
+	started, err := s.reader.Await()
+	return bytes || started, err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
+}
 
 // handle stores one frame and acknowledges it. An error means that the socket
 // must be closed.
@@ -186,50 +296,39 @@ func (s *session) handle(ctx context.Context, frame teltonika.Frame) (reason str
 	}
 	s.busy()
 	s.claim.Arrived()
-	work := scratches.Get().(*scratch)
-	defer scratches.Put(work)
-
-	fault := work.batch.Decode(frame.Body)
+	began := time.Now()
+	records, fault, err := s.g.store.keep(ctx, s.imei, frame)
 	if errors.Is(fault, teltonika.ErrUnknownCodec) {
 		codec = "unknown" // a label for each of 256 ids would be a peer's to choose
 	}
-	if err := s.keep(ctx, frame, work, fault); err != nil {
+	if err != nil {
 		outcome = "failed"
 		return endStore, err
 	}
 	if fault == nil {
-		s.g.metrics.records.WithLabelValues(codec).Add(float64(len(work.batch.Records)))
+		s.g.metrics.records.WithLabelValues(codec).Add(float64(records))
 	} else {
 		outcome = "dead"
+		s.g.metrics.dead.Inc()
 		s.g.cfg.Logger.Debug("frame kept as a dead letter", "imei", s.imei, "codec", codec, "error", fault)
 	}
 	if errors.Is(fault, teltonika.ErrUnknownCodec) || errors.Is(fault, teltonika.ErrCount) {
 		return endUnknown, fault
 	}
 	// A frame that is here already when this one is acknowledged is no answer to that, and so no evidence.
-	ahead, end := peek(s.conn)
-	ahead = ahead || end || s.reader.Buffered() > 0
+	ahead, end := s.look()
+	ahead = ahead || end
 	var ack [4]byte
 	if err := s.answer(teltonika.AppendAck(ack[:0], int(frame.Count))); err != nil {
 		outcome = "unanswered"
 		return endNetwork, err
 	}
+	s.g.metrics.latency.Observe(time.Since(began).Seconds())
 	if !ahead {
 		s.claim.Acknowledged()
 	}
 	s.free()
 	return "", nil
-}
-
-// keep writes a frame to Redis, as records or, if it has a fault, as it came. It
-// takes no longer than a device may wait.
-func (s *session) keep(ctx context.Context, frame teltonika.Frame, work *scratch, fault error) error {
-	ctx, cancel := context.WithTimeout(ctx, storeTime)
-	defer cancel()
-	if fault != nil {
-		return s.g.store.dead(ctx, s.imei, frame, fault)
-	}
-	return s.g.store.records(ctx, s.imei, work)
 }
 
 // answer writes a few bytes; a device that does not even take those in time is
@@ -238,7 +337,8 @@ func (s *session) answer(p []byte) error {
 	if err := s.conn.SetWriteDeadline(time.Now().Add(storeTime)); err != nil {
 		return err
 	}
-	_, err := s.conn.Write(p)
+	n, err := s.conn.Write(p)
+	s.g.metrics.out.Add(float64(n))
 	return err
 }
 

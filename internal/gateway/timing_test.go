@@ -45,6 +45,12 @@ type timed struct {
 // inBubble runs a test on a gateway whose Redis is o and whose clock is the
 // bubble's.
 func inBubble(t *testing.T, dial func(context.Context, string, string) (net.Conn, error), test func(t *testing.T, s *timed)) {
+	manyInBubble(t, dial, nil, func(t *testing.T, _ *Gateway, join func() *timed) { test(t, join()) })
+}
+
+// manyInBubble is inBubble for as many sockets as the test joins.
+func manyInBubble(t *testing.T, dial func(context.Context, string, string) (net.Conn, error), change func(*Config),
+	test func(t *testing.T, g *Gateway, join func() *timed)) {
 	synctest.Test(t, func(t *testing.T) {
 		o := redistest.Fake(t)
 		o.MaxRetries, o.ContextTimeoutEnabled, o.DialerRetries = -1, true, 1
@@ -55,19 +61,29 @@ func inBubble(t *testing.T, dial func(context.Context, string, string) (net.Conn
 		client := redis.NewClient(o)
 		defer client.Close()
 		r := &registrar{land: true}
-		g, err := New(Config{Register: r.register, Client: client, Stream: redistest.Prefix(t)})
+		cfg := Config{Register: r.register, Client: client, Stream: redistest.Prefix(t)}
+		if change != nil {
+			change(&cfg)
+		}
+		g, err := New(cfg)
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		ln := &pipes{conns: make(chan net.Conn)}
 		ln.ctx, ln.close = context.WithCancel(ctx)
 		served := make(chan error, 1)
 		go func() { served <- g.Serve(ctx, ln) }()
-		ours, theirs := net.Pipe()
-		defer ours.Close()
-		ln.conns <- theirs
-		test(t, &timed{Conn: ours, gateway: g, registrar: r, began: time.Now()})
+		var all []net.Conn
+		test(t, g, func() *timed {
+			ours, theirs := net.Pipe()
+			all = append(all, ours)
+			ln.conns <- theirs
+			return &timed{Conn: ours, gateway: g, registrar: r, began: time.Now()}
+		})
 		cancel()
 		require.NoError(t, <-served)
+		for _, c := range all {
+			require.NoError(t, c.Close())
+		}
 	})
 }
 

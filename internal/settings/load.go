@@ -78,6 +78,12 @@ func (s *Settings) relations(given map[string]value, wrong map[string]bool) (fau
 			"HEARTBEAT_TTL: expected at least three times HEARTBEAT_INTERVAL (%v), got %v: a lost beat or two would make a living replica look dead",
 			s.HeartbeatInterval, s.HeartbeatTTL))
 	}
+	if s.IngestTLSAddr != Off && !wrong[ingestTLSAddr] && (s.IngestTLSCert == "" || s.IngestTLSKey == "") {
+		faults = append(faults, ingestTLSAddr+": expected "+ingestTLSCert+" and "+ingestTLSKey+" with it, got one or none")
+	}
+	if s.IngestProxyAddr != Off && !wrong[ingestProxyAddr] && !wrong[ingestProxyTrusted] && len(s.IngestProxyTrusted) == 0 {
+		faults = append(faults, ingestProxyAddr+": expected "+ingestProxyTrusted+" with it: anybody could claim any address")
+	}
 	_, d := given[janitorInterval]
 	_, ms := given[janitorIntervalMS]
 	if d && ms {
@@ -110,7 +116,7 @@ func find(match func(*setting) bool) *setting {
 // ours are the prefixes under which an unknown environment variable is taken
 // for a setting that somebody mistyped. REDIS_, HTTP_, LOG_ and the like belong
 // to everybody and are left alone.
-var ours = []string{"JANITOR_", "HEARTBEAT_", "INGEST_", "TELEMETRY_", "REGISTRY_REVERSE"}
+var ours = []string{"JANITOR_", "HEARTBEAT_", "INGEST_", "DEVICE_AUTH", "TELEMETRY_", "REGISTRY_REVERSE"}
 
 // serviceLink matches what Kubernetes puts into the environment of every pod
 // for a service of any name; one called "ingest" or "janitor" must not keep a

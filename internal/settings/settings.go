@@ -17,8 +17,15 @@ import (
 	"time"
 )
 
-// Off is the value of INGEST_ADDR that runs a replica without device sockets.
+// Off is the value of an address at which nobody listens; with every INGEST
+// address off a replica has no device sockets.
 const Off = "off"
+
+// Values of DEVICE_AUTHORITY.
+const (
+	Everybody  = "everybody"
+	AllowedSet = "set"
+)
 
 // Settings is everything that can be set, validated. The zero value is of no
 // use; [Load] makes one.
@@ -34,6 +41,16 @@ type Settings struct {
 	// IngestMaxConns bounds open device sockets; further ones wait in the
 	// kernel's backlog.
 	IngestMaxConns int
+	// IngestTLSAddr is where devices connect by TLS, or [Off], with the files of
+	// IngestTLSCert and its key.
+	IngestTLSAddr, IngestTLSCert, IngestTLSKey string
+	// IngestProxyAddr is where load balancers connect that speak the PROXY
+	// protocol, or [Off]; IngestProxyTrusted are their CIDRs.
+	IngestProxyAddr    string
+	IngestProxyTrusted []string
+	// DeviceAuthority says which devices are served: [Everybody] or those of an
+	// [AllowedSet].
+	DeviceAuthority string
 	// HTTPAddr is where metrics, health, status and admin are served.
 	HTTPAddr string
 	// AdminToken is the bearer token for everything that changes something;
@@ -74,7 +91,9 @@ type Settings struct {
 }
 
 // Devices reports whether this replica accepts device sockets.
-func (s *Settings) Devices() bool { return s.IngestAddr != Off }
+func (s *Settings) Devices() bool {
+	return s.IngestAddr != Off || s.IngestTLSAddr != Off || s.IngestProxyAddr != Off
+}
 
 // Secret is a string that prints as whether it is set, so that it can stand in
 // a struct that is logged.

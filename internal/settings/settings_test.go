@@ -22,7 +22,7 @@ func TestNothingSetGivesTheDocumentedDefaults(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, s.Redis.Embedded())
 	require.Equal(t, &Settings{
-		IngestAddr: ":5027", IngestMaxConns: 100000, HTTPAddr: "127.0.0.1:8080",
+		IngestAddr: ":5027", IngestMaxConns: 100000, IngestTLSAddr: "off", IngestProxyAddr: "off", DeviceAuthority: "everybody", HTTPAddr: "127.0.0.1:8080",
 		HeartbeatInterval: 30 * time.Second, HeartbeatTTL: 90 * time.Second,
 		JanitorInterval: time.Minute, JanitorLeaseTTL: 15 * time.Second,
 		JanitorScanCount: 1000, JanitorDeleteBatch: 500, JanitorExistsConcurrency: 8, JanitorRedisShare: 0.25,
@@ -35,7 +35,9 @@ func TestEverySettingCanBeGivenBothWays(t *testing.T) {
 	t.Parallel()
 	values := map[string]string{
 		"REDIS_URL": "redis://redis.example:6380/2", "INSTANCE_ID": "ingest-3", "INGEST_ADDR": "off",
-		"INGEST_MAX_CONNS": "7", "HTTP_ADDR": "[::1]:9000", "ADMIN_TOKEN": "opensesame",
+		"INGEST_MAX_CONNS": "7", "DEVICE_AUTHORITY": "set",
+		"INGEST_TLS_ADDR": ":5028", "INGEST_TLS_CERT": "c.pem", "INGEST_TLS_KEY": "k.pem",
+		"INGEST_PROXY_ADDR": ":5029", "INGEST_PROXY_TRUSTED": "10.0.0.0/8, 192.0.2.7/24", "HTTP_ADDR": "[::1]:9000", "ADMIN_TOKEN": "opensesame",
 		"HEARTBEAT_INTERVAL": "1s", "HEARTBEAT_TTL": "4s", "JANITOR_INTERVAL": "5s", "JANITOR_LEASE_TTL": "6s",
 		"JANITOR_SCAN_COUNT": "8", "JANITOR_DELETE_BATCH": "9", "JANITOR_EXISTS_CONCURRENCY": "10",
 		"JANITOR_REDIS_SHARE": "1", "JANITOR_DRY_RUN": "true", "REGISTRY_REVERSE_INDEX": "false",
@@ -60,7 +62,8 @@ func TestEverySettingCanBeGivenBothWays(t *testing.T) {
 	want, err := Load(nil, environ)
 	require.NoError(t, err)
 	require.Equal(t, "redis.example:6380/2", want.Redis.String())
-	require.False(t, want.Devices())
+	require.True(t, want.Devices(), "by TLS and through proxies")
+	require.Equal(t, []string{"10.0.0.0/8", "192.0.2.0/24"}, want.IngestProxyTrusted)
 	require.Equal(t, Secret("opensesame"), want.AdminToken)
 	for _, args := range [][]string{equals, apart} {
 		got, err := Load(args, nil)
@@ -124,6 +127,12 @@ func TestFaultsNameTheSettingAndWhatWasExpected(t *testing.T) {
 		{"a port that does not exist", nil, []string{"INGEST_ADDR=:65536"}, `INGEST_ADDR: expected host:port`},
 		{"an instance id that would break keys", nil, []string{"INSTANCE_ID=a b/c"}, `INSTANCE_ID: expected at most 128`},
 		{"a cap below one", nil, []string{"TELEMETRY_MAXLEN=0"}, `TELEMETRY_MAXLEN: expected`},
+		{"TLS without a key", nil, []string{"INGEST_TLS_ADDR=:5028", "INGEST_TLS_CERT=c.pem"}, `INGEST_TLS_ADDR: expected INGEST_TLS_CERT and INGEST_TLS_KEY with it`},
+		{"a TLS address without a port", nil, []string{"INGEST_TLS_ADDR=tls"}, `INGEST_TLS_ADDR: expected host:port`},
+		{"proxies that anybody may be", nil, []string{"INGEST_PROXY_ADDR=:5029"}, `INGEST_PROXY_ADDR: expected INGEST_PROXY_TRUSTED with it`},
+		{"a proxy that is no CIDR", nil, []string{"INGEST_PROXY_ADDR=:5029", "INGEST_PROXY_TRUSTED=10.0.0.1"}, `INGEST_PROXY_TRUSTED: expected CIDRs`},
+		{"an authority that there is not", nil, []string{"DEVICE_AUTHORITY=nobody"}, `DEVICE_AUTHORITY: expected everybody or set, got "nobody"`},
+		{"an authority mistyped", nil, []string{"DEVICE_AUTHORTY=set"}, `DEVICE_AUTHORTY: no such setting`},
 		{"an unknown log level", nil, []string{"LOG_LEVEL=INFO+1"}, `LOG_LEVEL: expected debug, info, warn or error`},
 		{"an unknown log format", nil, []string{"LOG_FORMAT=xml"}, `LOG_FORMAT: expected text or json`},
 		{"a flag given empty", []string{"--heartbeat-ttl="}, nil, `--heartbeat-ttl: expected`},

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,6 +32,12 @@ func (s *setting) flag() string {
 const (
 	janitorInterval   = "JANITOR_INTERVAL"
 	janitorIntervalMS = "JANITOR_INTERVAL_MS"
+
+	ingestTLSAddr      = "INGEST_TLS_ADDR"
+	ingestTLSCert      = "INGEST_TLS_CERT"
+	ingestTLSKey       = "INGEST_TLS_KEY"
+	ingestProxyAddr    = "INGEST_PROXY_ADDR"
+	ingestProxyTrusted = "INGEST_PROXY_TRUSTED"
 )
 
 // table is every setting there is, in the order in which help shows them.
@@ -47,6 +54,33 @@ var table = []setting{
 		func(s *Settings) *string { return &s.IngestAddr }, addressOrOff),
 	number("INGEST_MAX_CONNS", "100000", "most device sockets at once; further ones wait in the backlog",
 		func(s *Settings) *int { return &s.IngestMaxConns }, 1, 10_000_000),
+	text(ingestTLSAddr, Off, "where devices connect by TLS; off: nowhere",
+		func(s *Settings) *string { return &s.IngestTLSAddr }, addressOrOff),
+	text(ingestTLSCert, "", "file of the certificate, and of those that lead from it to its root, in PEM; read again when it changes",
+		func(s *Settings) *string { return &s.IngestTLSCert }, anything),
+	text(ingestTLSKey, "", "file of its key, in PEM; read again when it changes",
+		func(s *Settings) *string { return &s.IngestTLSKey }, anything),
+	text(ingestProxyAddr, Off, "where load balancers connect that speak the PROXY protocol, in front of devices; off: nowhere",
+		func(s *Settings) *string { return &s.IngestProxyAddr }, addressOrOff),
+	{name: ingestProxyTrusted, help: "addresses of those load balancers, CIDRs separated by commas; connections from elsewhere are closed",
+		set: func(s *Settings, v string) error {
+			for part := range strings.SplitSeq(v, ",") {
+				prefix, err := netip.ParsePrefix(strings.TrimSpace(part))
+				if err != nil {
+					return errors.New("CIDRs separated by commas, such as 10.0.0.0/8,192.0.2.7/32")
+				}
+				s.IngestProxyTrusted = append(s.IngestProxyTrusted, prefix.Masked().String())
+			}
+			return nil
+		}},
+	{name: "DEVICE_AUTHORITY", def: Everybody, help: "which devices are served. everybody: all with a well-formed IMEI; set: members of the Redis set devices:allowed",
+		set: func(s *Settings, v string) error {
+			s.DeviceAuthority = v
+			if v != Everybody && v != AllowedSet {
+				return errors.New("everybody or set")
+			}
+			return nil
+		}},
 	text("HTTP_ADDR", "127.0.0.1:8080", "where metrics, health, status and admin are served",
 		func(s *Settings) *string { return &s.HTTPAddr }, address),
 	{name: "ADMIN_TOKEN", secret: true,
@@ -182,6 +216,8 @@ func address(v string) error {
 	}
 	return nil
 }
+
+func anything(string) error { return nil }
 
 func addressOrOff(v string) error {
 	if v != Off && address(v) != nil {

@@ -1,0 +1,113 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"strconv"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/device"
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/internal/teltonika"
+)
+
+// rawDevice is the device's end of a socket as a bare descriptor, which costs this process no heap: what is measured
+// is the replica's end.
+type rawDevice int
+
+func dialRaw(b *testing.B, addr *net.TCPAddr) rawDevice {
+	b.Helper()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	require.NoError(b, err)
+	require.NoError(b, syscall.Connect(fd, &syscall.SockaddrInet4{Port: addr.Port, Addr: [4]byte(addr.IP.To4())}))
+	return rawDevice(fd)
+}
+
+func (d rawDevice) Read(p []byte) (int, error) {
+	n, err := syscall.Read(int(d), p)
+	if err == nil && n == 0 {
+		return 0, io.EOF
+	}
+	return n, err
+}
+
+// exchange sends and waits for an answer of so many bytes.
+func (d rawDevice) exchange(b *testing.B, p []byte, answer int) {
+	b.Helper()
+	_, err := syscall.Write(int(d), p)
+	require.NoError(b, err)
+	_, err = io.ReadFull(d, make([]byte, answer))
+	require.NoError(b, err)
+}
+
+// BenchmarkMemoryOfAConnection measures what a replica holds for each device that is connected, registered, has sent
+// frames and is now silent, as nearly all are: heap and stacks as they are, and after a collection.
+// ROLLCALL_CONNECTIONS says how many; its default fits the usual limits of descriptors.
+func BenchmarkMemoryOfAConnection(b *testing.B) {
+	count := 4000
+	if s := os.Getenv("ROLLCALL_CONNECTIONS"); s != "" {
+		var err error
+		count, err = strconv.Atoi(s)
+		require.NoError(b, err)
+	}
+	server := redistest.Start(b)
+	p := serving(b, "--redis-url=redis://"+server.Addr())
+	addr, err := net.ResolveTCPAddr("tcp", p.devices)
+	require.NoError(b, err)
+	frame, err := teltonika.AppendFrame(nil, teltonika.Codec8E, device.NewTrack(1).Next(10)...)
+	require.NoError(b, err)
+
+	collect := func() (m runtime.MemStats) {
+		for range 3 { // stacks shrink by half at each
+			runtime.GC()
+		}
+		runtime.ReadMemStats(&m)
+		return m
+	}
+	sockets := make([]rawDevice, count)
+	defer func() {
+		for _, d := range sockets {
+			_ = syscall.Close(int(d))
+		}
+	}()
+	before := collect()
+	const speakers = 50
+	failed := make(chan bool, speakers)
+	for s := range speakers {
+		go func() {
+			ok := false
+			defer func() { failed <- !ok }()
+			for i := s; i < count; i += speakers {
+				hello, err := teltonika.AppendIMEI(nil, fmt.Sprintf("%015d", i))
+				require.NoError(b, err)
+				d := dialRaw(b, addr)
+				sockets[i] = d
+				d.exchange(b, hello, 1)
+				for range 3 {
+					d.exchange(b, frame, 4)
+				}
+			}
+			ok = true
+		}()
+	}
+	for range speakers {
+		require.False(b, <-failed)
+	}
+	var asIs runtime.MemStats
+	runtime.ReadMemStats(&asIs)
+	after := collect()
+	per := func(now, then uint64) float64 { return float64(int64(now-then)) / float64(count) }
+	b.ReportMetric(per(asIs.HeapInuse+asIs.StackInuse, before.HeapInuse+before.StackInuse), "B/conn")
+	b.ReportMetric(per(asIs.StackInuse, before.StackInuse), "stack-B/conn")
+	b.ReportMetric(per(after.HeapInuse+after.StackInuse, before.HeapInuse+before.StackInuse), "collected-B/conn")
+	b.ReportMetric(per(after.StackInuse, before.StackInuse), "collected-stack-B/conn")
+	b.ReportMetric(0, "ns/op")
+}

@@ -1,0 +1,28 @@
+package gateway
+
+import (
+	"io"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/device"
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/internal/teltonika"
+)
+
+// BenchmarkFrame is a frame of ten records from a device's write to its acknowledgement, on a real Redis.
+func BenchmarkFrame(b *testing.B) {
+	s := setup(b, redistest.Shared(b), func(c *Config) { c.MaxLen = 10_000 })
+	w := s.login(b, imei)
+	raw, err := teltonika.AppendFrame(nil, teltonika.Codec8E, device.NewTrack(1).Next(10)...)
+	require.NoError(b, err)
+	ack := make([]byte, 4)
+	b.ReportAllocs()
+	for b.Loop() {
+		w.send(raw)
+		if _, err := io.ReadFull(w, ack); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
