@@ -342,12 +342,21 @@ func (s *soak) late(meanwhile func(r *replica), verdicts ...string) (met int) {
 	defer release()
 	s.plant(fmt.Sprintf("ghost-%d", len(s.ghosts)), 50, true) // something to evict, whatever else is to be swept by then
 	if !s.soon(func() bool { return len(caught) > 0 }) {
+		s.t.Log("nothing was caught")
 		return 0
+	}
+	answered := func() (n int) {
+		for _, v := range leader.line.verdicts() {
+			n += v
+		}
+		return n
 	}
 	before := refused()
 	meanwhile(leader)
+	then := answered()
 	release()
-	s.soon(func() bool { return refused() > before || leader.line.unanswered() == 0 })
+	s.soon(func() bool { return refused() > before || answered() > then && leader.line.unanswered() == 0 })
+	s.t.Logf("refused %d, by now %v", refused()-before, leader.line.verdicts())
 	return refused() - before
 }
 
