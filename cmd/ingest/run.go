@@ -26,6 +26,8 @@ func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) 
 		switch args[0] {
 		case "simulate":
 			return runSimulate(ctx, args[1:], stdout, stderr)
+		case "demo":
+			return runDemo(ctx, args[1:], environ, stdout, stderr)
 		}
 	}
 	return runServe(ctx, args, environ, stdout, stderr)

@@ -39,7 +39,7 @@ func wired(t *testing.T) (*Device, net.Conn) {
 	return d, theirs
 }
 
-func command(t *testing.T, text string) []byte {
+func commandFrame(t *testing.T, text string) []byte {
 	t.Helper()
 	frame, err := teltonika.AppendMessages(nil, teltonika.Codec12, teltonika.Message{Type: teltonika.TypeCommand, Text: []byte(text)})
 	require.NoError(t, err)
@@ -48,7 +48,7 @@ func command(t *testing.T, text string) []byte {
 
 func TestADeviceHearsAnswersAndCommandsHoweverTheyAreCut(t *testing.T) {
 	t.Parallel()
-	said := slices.Concat(teltonika.AppendAck(nil, 3), command(t, "getinfo"), command(t, ""), teltonika.AppendAck(nil, 255))
+	said := slices.Concat(teltonika.AppendAck(nil, 3), commandFrame(t, "getinfo"), commandFrame(t, ""), teltonika.AppendAck(nil, 255))
 	for size := 1; size <= len(said); size++ {
 		d, server := wired(t)
 		go func() {
@@ -79,7 +79,7 @@ func TestWhatHasArrivedWhenTimeIsUpIsNotLost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d, server := piped(t)
-		frame := command(t, "setdigout 1")
+		frame := commandFrame(t, "setdigout 1")
 		go func() {
 			for _, b := range frame {
 				time.Sleep(time.Minute)
@@ -105,7 +105,7 @@ func TestWhatHasArrivedWhenTimeIsUpIsNotLost(t *testing.T) {
 
 func TestWhatIsNoFrameOfCommandsIsAnError(t *testing.T) {
 	t.Parallel()
-	bad := command(t, "getver")
+	bad := commandFrame(t, "getver")
 	bad[len(bad)-1] ^= 1
 	for _, tt := range []struct {
 		name string

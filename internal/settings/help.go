@@ -14,6 +14,8 @@ func WriteHelp(w io.Writer) error {
 registry of who holds which device, and sweeps out what dead replicas left.
 
 Usage: ingest [--name value ...]
+       ingest demo               shows what happens when replicas die, join and stop
+       ingest simulate [-h]      runs a fleet of simulated trackers
 
 Without arguments it serves, on a Redis inside its own process. Each setting
 can be given as a flag or in the environment; a flag wins.
@@ -78,4 +80,13 @@ func (s *Settings) LogValue() slog.Value {
 		slog.Int64("telemetry_maxlen", s.TelemetryMaxLen),
 		slog.Duration("shutdown_grace", s.ShutdownGrace),
 	)
+}
+
+// Names returns every setting's name in the environment.
+func Names() []string {
+	names := make([]string, len(table))
+	for i := range table {
+		names[i] = table[i].name
+	}
+	return names
 }

@@ -119,6 +119,9 @@ func (t *tracker) obey(ctx context.Context, h device.Heard) error {
 		m.Type = teltonika.TypeResponse
 		if messages.Codec == teltonika.Codec14 && m.IMEI.String() != t.dev.IMEI() {
 			m.Type, m.Text = teltonika.TypeNACK, nil
+			if m.IMEI, err = teltonika.ParseIMEI(t.dev.IMEI()); err != nil {
+				return fmt.Errorf("simulate: answer: %w", err)
+			}
 		}
 		frame, err := teltonika.AppendMessages(nil, messages.Codec, m)
 		if err != nil {

@@ -36,7 +36,7 @@
 //   - One frame of twenty is written in pieces, one of twenty together with a keep-alive; every fourth pause between frames has
 //     a keep-alive in its middle.
 //   - A command of codec 12 is answered with its own text. One of codec 14 is answered so if it names this device's IMEI, and else
-//     refused with type 11 and the IMEI that it named.
+//     refused with type 11 and this device's IMEI.
 //
 // # What depends on the seed
 //

@@ -64,6 +64,13 @@ func (f *Fleet) LoseCoverage(n int) (asked int) {
 	return asked
 }
 
+// DropStale closes the sockets that were left behind without coverage, as networks do in the end.
+func (f *Fleet) DropStale() {
+	for i := range f.trackers {
+		f.trackers[i].dev.DropStale()
+	}
+}
+
 // Where returns the target of every device that is connected, as far as it knows itself, by IMEI.
 func (f *Fleet) Where() map[string]string {
 	where := make(map[string]string, len(f.trackers))

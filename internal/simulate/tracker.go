@@ -121,7 +121,7 @@ func (t *tracker) leave(why error) {
 	t.fleet.connected.Add(-1)
 	if errors.Is(why, errCoverage) {
 		t.fleet.halfOpen.Add(1)
-		t.ladder.reset() // nobody refused it
+		t.ladder.reset()  // nobody refused it
 		t.dev.DropStale() // of the last time: the late close, and no more than two sockets a device
 		t.dev.HalfOpen()
 		return
