@@ -98,8 +98,9 @@ func playDemo(ctx context.Context, cfg demo.Config, target settings.Redis, envir
 			return fmt.Errorf("ingest: %w", err)
 		}
 	}
-	cfg.Redis = redis.NewClient(lease.Options(target.Single))
+	cfg.Redis, cfg.Control = redis.NewClient(target.Single), redis.NewClient(lease.Options(target.Single))
 	defer cfg.Redis.Close()
+	defer cfg.Control.Close()
 	binary, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("ingest: %w", err)

@@ -32,8 +32,9 @@ var (
 type Config struct {
 	// Command makes the process of a replica, which reads its settings from the environment that is added to it.
 	Command func() *exec.Cmd
-	// Redis is where the replicas meet. The client's options must be safe for a lease: see [lease.Options].
-	Redis *redis.Client
+	// Redis is where the replicas meet, and Control another client of it, whose options must be safe for a lease: see
+	// [lease.Options].
+	Redis, Control *redis.Client
 	// RedisURL is what replicas are told about it.
 	RedisURL string
 	// RedisName is how the timeline names it.
@@ -92,7 +93,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	cfg.Pace.notice = cmp.Or(cfg.Pace.notice, cfg.Pace.Lease/3)
 	cfg.Pace.stoppingWithin = cmp.Or(cfg.Pace.stoppingWithin, 10*time.Second)
 	d := &demo{cfg: cfg, pace: cfg.Pace, acked: newLedger(), began: time.Now()}
-	if d.holder, err = lease.New(lease.Config{Client: cfg.Redis, Key: d.keys.Lease(), Instance: "demo"}); err != nil {
+	if d.holder, err = lease.New(lease.Config{Client: cfg.Control, Key: d.keys.Lease(), Instance: "demo"}); err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}
 	if err := d.free(ctx); err != nil {

@@ -38,7 +38,7 @@ func (v *View) Run(ctx context.Context) error {
 		every = everyOnTerminal
 	}
 	v.began = time.Now()
-	v.at = v.began
+	v.at, v.before = v.began, v.Fleet.Counts()
 	ticks := time.NewTicker(every)
 	defer ticks.Stop()
 	for {
