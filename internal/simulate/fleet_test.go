@@ -98,6 +98,18 @@ func TestAServerThatNeverHeedsAFrameIsLeftAndClimbedTo(t *testing.T) {
 	require.GreaterOrEqual(t, len(g.raw()), 3*(1+mostRepeats))
 }
 
+func TestAnAcknowledgementBeginsTheLadderAnew(t *testing.T) {
+	t.Parallel()
+	g := serve(t, &gateway{answer: func(n int, s *socket) []byte {
+		if n == 1 {
+			return nil // closed, after one frame was acknowledged
+		}
+		return teltonika.AppendAck(nil, s.count)
+	}})
+	fleetOn(t, Config{Devices: 1, Targets: []string{g.addr}, LadderUnit: time.Hour})
+	await(t, func() bool { return g.greeted() >= 5 })
+}
+
 func TestARefusedFleetTriesAgainAndSaysWhy(t *testing.T) {
 	t.Parallel()
 	g := serve(t, &gateway{accept: func(string) bool { return false }})
@@ -117,7 +129,10 @@ func TestLostCoverageLeavesASocketHalfOpenUntilTheNextTime(t *testing.T) {
 	require.Equal(t, 7, f.LoseCoverage(7))
 	await(t, func() bool { return f.Counts().HalfOpen == 7 })
 	await(t, func() bool { c := f.Counts(); return c.Connected == 20 && c.Reconnects == 7 })
+	require.Zero(t, g.ended(), "nobody told the server")
 	f.DropStale()
+	await(t, func() bool { return g.ended() == 7 })
+	require.Equal(t, 20, f.Counts().Connected)
 	stop()
 	require.Zero(t, f.Counts().Failed)
 

@@ -28,6 +28,7 @@ type gateway struct {
 	bodies  map[string][][]byte
 	answers chan teltonika.Message // of devices, to commands
 	hellos  int
+	ends    int // of sockets
 }
 
 // socket is a device's connection and its last frame.
@@ -71,7 +72,12 @@ func serve(t *testing.T, g *gateway) *gateway {
 }
 
 func (g *gateway) handle(c net.Conn) {
-	defer c.Close()
+	defer func() {
+		_ = c.Close()
+		g.mu.Lock()
+		g.ends++
+		g.mu.Unlock()
+	}()
 	r := teltonika.NewReader(c, 0)
 	imei, err := r.IMEI()
 	if err != nil {
@@ -159,4 +165,11 @@ func (g *gateway) greeted() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.hellos
+}
+
+// ended is how many sockets have ended.
+func (g *gateway) ended() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.ends
 }
