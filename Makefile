@@ -9,13 +9,16 @@ long_chaos = ^TestEverythingAt
 tool = tool -modfile=$(CURDIR)/tools/go.mod
 
 .DEFAULT_GOAL := help
-.PHONY: help run test chaos chaos-short chaos-soak chaos-mutants bench bench-micro fuzz lint redis
+.PHONY: help run demo test chaos chaos-short chaos-soak chaos-mutants bench bench-micro fuzz lint redis
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
 
 run: ## Run a replica with everything in it, Redis included (settings: ARGS=-h)
 	@go run ./cmd/ingest $(ARGS)
+
+demo: ## Watch replicas die, join and stop under 300 simulated devices, for a minute (REDIS_URL: not on a Redis inside)
+	@go run ./cmd/ingest demo $(ARGS)
 
 test: ## Run every test with the race detector on a Redis of its own; of chaos what chaos-short is
 	@for module in $(modules); do scripts/test $$module -race -short -timeout 8m -skip '$(long_chaos)' ./... || exit 1; done

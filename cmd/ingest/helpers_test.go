@@ -17,6 +17,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/device"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/internal/web"
+	"github.com/rollcall-redis/rollcall/registry"
 )
 
 const (
@@ -165,3 +166,6 @@ func (p *program) connect(imei string) *device.Device {
 	require.True(p.t, accepted)
 	return d
 }
+
+// keys are where the program has its registry.
+func (*program) keys() registry.Layout { return registry.Layout{} }

@@ -18,13 +18,25 @@ const (
 	exitUsage  = 2 // wrong arguments or settings
 )
 
-// run is the program: it serves until ctx ends, or sends one command, and
-// returns the exit status.
-// Logs and complaints go to stderr, what was asked for to stdout.
+// run is the program, until ctx ends or it is done: a replica that serves, or
+// what the first argument names. It returns the exit status. Logs and complaints
+// go to stderr, what was asked for to stdout.
 func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) int {
-	if len(args) > 0 && args[0] == "command" {
-		return sendCommand(ctx, args[1:], environ, stdout, stderr)
+	if len(args) > 0 {
+		switch args[0] {
+		case "command":
+			return sendCommand(ctx, args[1:], environ, stdout, stderr)
+		case "simulate":
+			return runSimulate(ctx, args[1:], stdout, stderr)
+		case "demo":
+			return runDemo(ctx, args[1:], environ, stdout, stderr)
+		}
 	}
+	return runServe(ctx, args, environ, stdout, stderr)
+}
+
+// runServe is the program without a name of anything else to do: a replica.
+func runServe(ctx context.Context, args, environ []string, stdout, stderr io.Writer) int {
 	s, err := settings.Load(args, environ)
 	switch {
 	case errors.Is(err, settings.ErrHelp):

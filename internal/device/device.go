@@ -37,6 +37,8 @@ type Device struct {
 	imei string
 	opt  Options
 
+	heard heard // what has arrived of something not whole; whoever uses the present socket owns it
+
 	mu    sync.Mutex // guards what follows
 	conn  net.Conn   // the present socket, nil if none
 	stale []net.Conn // sockets that the device has forgotten and nobody has closed
@@ -136,6 +138,17 @@ func (d *Device) onSocket(ctx context.Context, out, in []byte) error {
 
 // exchange writes out, then fills in. It ends when ctx does.
 func (d *Device) exchange(ctx context.Context, conn net.Conn, out, in []byte) error {
+	return interruptible(ctx, conn, func() error {
+		if _, err := conn.Write(out); err != nil {
+			return err
+		}
+		_, err := io.ReadFull(conn, in)
+		return err
+	})
+}
+
+// interruptible does something with a socket, and ends it when ctx does.
+func interruptible(ctx context.Context, conn net.Conn, do func() error) error {
 	if err := conn.SetDeadline(time.Time{}); err != nil {
 		return err
 	}
@@ -145,13 +158,7 @@ func (d *Device) exchange(ctx context.Context, conn net.Conn, out, in []byte) er
 		defer close(done)
 		_ = conn.SetDeadline(time.Unix(1, 0)) // fails only on a closed socket, which is awake already
 	})
-	err := func() error {
-		if _, err := conn.Write(out); err != nil {
-			return err
-		}
-		_, err := io.ReadFull(conn, in)
-		return err
-	}()
+	err := do()
 	if !stop() {
 		<-done // so that this deadline cannot hit the next exchange
 	}

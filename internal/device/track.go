@@ -15,8 +15,10 @@ const Step = 10_000
 // Track makes the records of a vehicle that drives about a town. Two tracks of one seed are the same, record by record, and
 // no two records of a track have the same time: IMEI and time name a record. All codecs can carry them. It is not safe for
 // concurrent use.
+//
+// A copy of a Track is a bookmark: it drives on from where the original was when it was copied.
 type Track struct {
-	rnd      *rand.Rand
+	src      rand.PCG
 	next     uint64
 	lon, lat int32
 	angle    int
@@ -26,12 +28,13 @@ type Track struct {
 
 // NewTrack returns the track of a seed.
 func NewTrack(seed uint64) *Track {
-	rnd := rand.New(rand.NewPCG(seed, 0))
-	return &Track{
-		rnd: rnd, next: Epoch, angle: rnd.IntN(360),
-		lon: 252_797_000 + rnd.Int32N(1_000_000) - 500_000,
-		lat: 546_872_000 + rnd.Int32N(1_000_000) - 500_000,
-	}
+	t := &Track{next: Epoch}
+	t.src.Seed(seed, 0)
+	rnd := rand.New(&t.src)
+	t.angle = rnd.IntN(360)
+	t.lon = 252_797_000 + rnd.Int32N(1_000_000) - 500_000
+	t.lat = 546_872_000 + rnd.Int32N(1_000_000) - 500_000
+	return t
 }
 
 // Next returns the next n records.
@@ -44,8 +47,9 @@ func (t *Track) Next(n int) []teltonika.Record {
 }
 
 func (t *Track) step() teltonika.Record {
-	t.angle = (t.angle + t.rnd.IntN(61) + 330) % 360
-	t.speed = min(max(t.speed+t.rnd.IntN(31)-14, 0), 130)
+	rnd := rand.New(&t.src)
+	t.angle = (t.angle + rnd.IntN(61) + 330) % 360
+	t.speed = min(max(t.speed+rnd.IntN(31)-14, 0), 130)
 	metres := t.speed * (Step / 1000) * 10 / 36
 	t.odometer += uint64(metres)
 	// Straight along one axis: motion enough for a stream, and no floating point that could differ between machines.
@@ -66,17 +70,17 @@ func (t *Track) step() teltonika.Record {
 	}
 	io, err := teltonika.NewElements(
 		teltonika.Element{ID: 239, Size: 1, Value: ignition},
-		teltonika.Element{ID: 21, Size: 1, Value: uint64(t.rnd.IntN(6))},              // GSM signal
-		teltonika.Element{ID: 66, Size: 2, Value: uint64(12_000 + t.rnd.IntN(2_500))}, // external voltage, mV
+		teltonika.Element{ID: 21, Size: 1, Value: uint64(rnd.IntN(6))},              // GSM signal
+		teltonika.Element{ID: 66, Size: 2, Value: uint64(12_000 + rnd.IntN(2_500))}, // external voltage, mV
 		teltonika.Element{ID: 16, Size: 4, Value: t.odometer & 0xFFFF_FFFF},
-		teltonika.Element{ID: 78, Size: 8, Value: t.rnd.Uint64()}, // driver's key: mostly above what a double can hold
+		teltonika.Element{ID: 78, Size: 8, Value: rnd.Uint64()}, // driver's key: mostly above what a double can hold
 	)
 	if err != nil {
 		panic("device: a track made an element that cannot be: " + err.Error()) // a fault of this function alone
 	}
 	r := teltonika.Record{
-		Timestamp: t.next, Longitude: t.lon, Latitude: t.lat, Altitude: int16(100 + t.rnd.IntN(50)), Angle: uint16(t.angle),
-		Speed: uint16(t.speed), Satellites: byte(4 + t.rnd.IntN(12)), IO: io,
+		Timestamp: t.next, Longitude: t.lon, Latitude: t.lat, Altitude: int16(100 + rnd.IntN(50)), Angle: uint16(t.angle),
+		Speed: uint16(t.speed), Satellites: byte(4 + rnd.IntN(12)), IO: io,
 	}
 	t.next += Step
 	return r

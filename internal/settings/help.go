@@ -15,6 +15,9 @@ registry of who holds which device, and sweeps out what dead replicas left.
 
 Usage: ingest [--name value ...]
        ingest command [--codec=12|14] [--expires=1m] [--redis-url=URL] IMEI TEXT
+                                 sends a device a command, and waits for its outcome
+       ingest demo               shows what happens when replicas die, join and stop
+       ingest simulate [-h]      runs a fleet of simulated trackers
 
 Without arguments it serves, on a Redis inside its own process. Each setting
 can be given as a flag or in the environment; a flag wins.
@@ -83,4 +86,13 @@ func (s *Settings) LogValue() slog.Value {
 		slog.Int64("telemetry_maxlen", s.TelemetryMaxLen),
 		slog.Duration("shutdown_grace", s.ShutdownGrace),
 	)
+}
+
+// Names returns every setting's name in the environment.
+func Names() []string {
+	names := make([]string, len(table))
+	for i := range table {
+		names[i] = table[i].name
+	}
+	return names
 }

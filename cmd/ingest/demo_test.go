@@ -1,0 +1,134 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/demo"
+	"github.com/rollcall-redis/rollcall/internal/embedded"
+	"github.com/rollcall-redis/rollcall/internal/settings"
+)
+
+// hasty is a demo within a test's time, and yet one that a busy machine can follow: a stall of a second is no gap.
+var hasty = demo.Pace{
+	Beat: 700 * time.Millisecond, TTL: 2800 * time.Millisecond, Audit: time.Second, Lease: 2 * time.Second,
+	Frame: 400 * time.Millisecond, Minute: 4 * time.Second, Calm: 50 * time.Millisecond, Patience: 3 * time.Minute,
+}
+
+// playing is a demo whose replicas are this test's binary.
+func playing(ctx context.Context, out io.Writer, redisURL string) error {
+	target, err := settings.ParseRedis(redisURL)
+	if err != nil {
+		return err
+	}
+	// What a user has set for other replicas must not get into these.
+	environ := append(os.Environ(), asMain+"=1", "JANITOR_DRY_RUN=true", "HEARTBEAT_TTL=nonsense", "REDIS_URL="+redisURL)
+	return playDemo(ctx, demo.Config{Devices: 60, Seed: 1, Out: out, Pace: hasty}, target, environ)
+}
+
+func TestTheDemoConverges(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	require.NoError(t, playing(t.Context(), &out, ""), out.String())
+	for _, want := range []string{
+		"3 replicas serve", "all 60 devices routable", "KILLED the leader replica-", "remaining entries swept", "ADDED replica-4",
+		"STOPPED the leader replica-", "CONVERGED: 60 entries", "every one is in the stream",
+	} {
+		require.Contains(t, out.String(), want)
+	}
+	require.NotContains(t, out.String(), "logs are in")
+}
+
+func TestADemoThatIsInterruptedLeavesNothing(t *testing.T) {
+	t.Parallel()
+	server, err := embedded.Start() // as a given one: it outlives the demo
+	require.NoError(t, err)
+	defer server.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer rdb.Close()
+	ctx, interrupt := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- playing(ctx, io.Discard, "redis://"+server.Addr()) }()
+	require.Eventually(t, func() bool { return rdb.HLen(t.Context(), "connections:registry").Val() > 20 }, patience, 5*time.Millisecond)
+	interrupt()
+	require.ErrorIs(t, <-ended, context.Canceled)
+	require.Empty(t, rdb.Keys(t.Context(), "*").Val())
+}
+
+func TestADemoThatIsKilledTakesItsReplicasAlong(t *testing.T) {
+	t.Parallel()
+	if _, err := os.Stat("/proc/self/stat"); err != nil {
+		return // only Linux has a death signal; see package demo
+	}
+	temp := t.TempDir()
+	cmd := exec.Command(os.Args[0], "demo", "--devices=5")
+	cmd.Env = append(os.Environ(), asMain+"=1", "TMPDIR="+temp, "REDIS_URL=")
+	out := &logBuffer{}
+	cmd.Stdout = out
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	require.Eventually(t, func() bool { return strings.Contains(out.String(), "3 replicas serve") }, patience, 5*time.Millisecond)
+	logs, err := filepath.Glob(filepath.Join(temp, "rollcall-demo-*", "*.log"))
+	require.NoError(t, err)
+	require.Len(t, logs, 3)
+	require.Len(t, children(t, cmd.Process.Pid), 3)
+	replicas := children(t, cmd.Process.Pid)
+	require.NoError(t, cmd.Process.Kill())
+	_ = cmd.Wait()
+	require.Eventually(t, func() bool {
+		for _, pid := range replicas {
+			// Gone, or dead and not yet waited for by whoever inherited it.
+			if stat, err := os.ReadFile("/proc/" + pid + "/stat"); err == nil && !strings.Contains(string(stat), ") Z ") {
+				return false
+			}
+		}
+		return true
+	}, patience, 5*time.Millisecond)
+}
+
+// children are the processes that a process has started.
+func children(t *testing.T, pid int) (pids []string) {
+	t.Helper()
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	require.NoError(t, err)
+	for _, path := range stats {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue // gone meanwhile
+		}
+		_, rest, _ := strings.Cut(string(text), ") ")
+		if fields := strings.Fields(rest); len(fields) > 1 && fields[1] == strconv.Itoa(pid) {
+			pids = append(pids, filepath.Base(filepath.Dir(path)))
+		}
+	}
+	return pids
+}
+
+func TestDemoSaysWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	var stdout, stderr bytes.Buffer
+	for _, tt := range []struct{ line, environ, want string }{
+		{"--devices 2", "", "3 to 5000"}, {"--nope", "", "nope"}, {"stray", "", "flags only"},
+		{"", "REDIS_URL=http://:hunter2@h", "REDIS_URL: expected a URL"},
+		{"", "REDIS_URL=redis://127.0.0.1:1?master_name=m", "sentinels"},
+	} {
+		stderr.Reset()
+		require.Equal(t, exitUsage, run(t.Context(), append([]string{"demo"}, strings.Fields(tt.line)...), []string{tt.environ}, &stdout, &stderr))
+		require.Contains(t, stderr.String(), tt.want)
+		require.NotContains(t, stderr.String(), "hunter2")
+	}
+	require.Empty(t, stdout.String())
+	require.Equal(t, exitOK, run(t.Context(), []string{"demo", "-h"}, nil, &stdout, &stderr))
+	require.Contains(t, stdout.String(), "REDIS_URL")
+}

@@ -1,0 +1,204 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/internal/gateway"
+)
+
+// state is Redis at one look.
+type state struct {
+	leader  string // holds the lease; "": nobody
+	epoch   uint64
+	entries map[string]string // IMEI -> instance
+	roster  []string
+	alive   map[string]bool     // of the replicas ever started: has a heartbeat
+	indexes map[string][]string // and its reverse index
+}
+
+// look asks Redis for everything, in two round trips. Errors are go-redis'.
+func (d *demo) look(ctx context.Context) (s state, err error) {
+	holder, err := d.holder.Holder(ctx)
+	if err != nil {
+		return s, fmt.Errorf("demo: %w", err)
+	}
+	s = state{leader: holder.Instance, epoch: holder.Epoch, alive: make(map[string]bool), indexes: make(map[string][]string)}
+	pipe := d.cfg.Redis.TxPipeline()
+	entries, roster := pipe.HGetAll(ctx, d.keys.Registry()), pipe.SMembers(ctx, d.keys.Roster())
+	beats, indexes := make(map[string]*redis.IntCmd), make(map[string]*redis.StringSliceCmd)
+	for _, r := range d.all {
+		beats[r.id] = pipe.Exists(ctx, d.keys.Heartbeat(r.id))
+		indexes[r.id] = pipe.SMembers(ctx, d.keys.Devices(r.id))
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return s, fmt.Errorf("demo: look at Redis: %w", err)
+	}
+	s.entries, s.roster = entries.Val(), roster.Val()
+	slices.Sort(s.roster)
+	for id := range beats {
+		s.alive[id] = beats[id].Val() == 1
+		s.indexes[id] = indexes[id].Val()
+	}
+	return s, nil
+}
+
+// naming returns how many entries name an instance.
+func (s *state) naming(id string) (n int) {
+	for _, owner := range s.entries {
+		if owner == id {
+			n++
+		}
+	}
+	return n
+}
+
+// left tells whether nothing in Redis speaks of an instance any more.
+func (s *state) left(id string) bool {
+	return s.naming(id) == 0 && !s.alive[id] && !slices.Contains(s.roster, id) && len(s.indexes[id]) == 0
+}
+
+// truth is which replica holds the socket of each device.
+func (d *demo) truth() map[string]string {
+	instances := make(map[string]string) // by address; two lives of one port do not meet, since a later replica counts
+	for _, r := range d.all {
+		instances[r.devices] = r.id
+	}
+	truth := d.fleet.Where()
+	for imei, addr := range truth {
+		truth[imei] = instances[addr]
+	}
+	return truth
+}
+
+// routable returns how many devices a router finds where they are, at a replica that lives and is not about to end.
+func (d *demo) routable(s *state) (n int) {
+	for imei, id := range d.truth() {
+		if r := d.called(id); s.entries[imei] == id && s.alive[id] && r != nil && !r.leaving {
+			n++
+		}
+	}
+	return n
+}
+
+// swept counts, in the audit, entries of an instance that were evicted.
+func (d *demo) swept(ctx context.Context, id string) (n int, err error) {
+	batches, err := d.cfg.Redis.XRange(ctx, d.keys.Audit(), "-", "+").Result()
+	if err != nil {
+		return 0, fmt.Errorf("demo: read the audit: %w", err)
+	}
+	for _, b := range batches {
+		if b.Values["owner"] != id {
+			continue
+		}
+		count, err := strconv.Atoi(fmt.Sprint(b.Values["count"]))
+		if err != nil {
+			return 0, fmt.Errorf("demo: read the audit: %w", err)
+		}
+		n += count
+	}
+	return n, nil
+}
+
+// wrong are the differences between a state and the truth.
+func (d *demo) wrong(s *state) []string {
+	var ids []string
+	for _, r := range d.running() {
+		ids = append(ids, r.id)
+	}
+	return differences(s, d.truth(), d.cfg.Devices, ids)
+}
+
+// differences are what keeps a state from being exactly the truth, in words; none if it is.
+func differences(s *state, truth map[string]string, devices int, running []string) (found []string) {
+	wrong := func(format string, args ...any) { found = append(found, fmt.Sprintf(format, args...)) }
+	if len(truth) != devices {
+		wrong("%d of %d devices are connected", len(truth), devices)
+	}
+	indexed := make(map[string]string) // IMEI -> instance
+	for id, imeis := range s.indexes {
+		for _, imei := range imeis {
+			if truth[imei] != id {
+				wrong("the index of %s has %s, whose socket is at %q", id, imei, truth[imei])
+			}
+			indexed[imei] = id
+		}
+	}
+	for _, imei := range slices.Sorted(maps.Keys(truth)) {
+		if owner := s.entries[imei]; owner != truth[imei] {
+			wrong("%s has its socket at %s, its entry names %q", imei, truth[imei], owner)
+		}
+		if indexed[imei] != truth[imei] {
+			wrong("%s has its socket at %s and is not in its index", imei, truth[imei])
+		}
+	}
+	for _, imei := range slices.Sorted(maps.Keys(s.entries)) {
+		if _, ok := truth[imei]; !ok {
+			wrong("an entry of %s names %s, and there is no socket", imei, s.entries[imei])
+		}
+	}
+	slices.Sort(running)
+	if !slices.Equal(s.roster, running) {
+		wrong("on the roster are %v, running are %v", s.roster, running)
+	}
+	for _, id := range slices.Sorted(maps.Keys(s.alive)) {
+		if runs := slices.Contains(running, id); runs != s.alive[id] {
+			wrong("%s: running %v, heartbeat %v", id, runs, s.alive[id])
+		}
+	}
+	if !slices.Contains(running, s.leader) {
+		wrong("%q leads, which does not run", s.leader)
+	}
+	return found
+}
+
+// ours are the keys that a fleet on this Redis writes, but for those of a single instance.
+func (d *demo) ours() []string {
+	k := d.keys
+	return []string{k.Registry(), k.Roster(), k.Lease(), "{" + k.Lease() + "}:epoch", k.Witness(), k.Paused(), k.Audit(), gateway.Stream, gateway.Stream + gateway.DeadSuffix}
+}
+
+// free makes sure that nobody uses this Redis: ErrOccupied, naming the keys, or go-redis' error.
+func (d *demo) free(ctx context.Context) error {
+	var taken []string
+	for _, key := range d.ours() {
+		n, err := d.cfg.Redis.Exists(ctx, key).Result()
+		if err != nil {
+			return fmt.Errorf("demo: ask Redis: %w", err)
+		}
+		if n > 0 {
+			taken = append(taken, key)
+		}
+	}
+	if len(taken) > 0 {
+		return fmt.Errorf("%w (it has %s)", ErrOccupied, strings.Join(taken, ", "))
+	}
+	return nil
+}
+
+// clean removes what the demo's replicas, all gone, have written.
+func (d *demo) clean() error {
+	ctx, cancel := context.WithTimeout(context.Background(), cleanTime)
+	defer cancel()
+	keys := d.ours()
+	for _, r := range d.all {
+		keys = append(keys, d.keys.Heartbeat(r.id), d.keys.Devices(r.id))
+	}
+	var failed []error
+	for _, key := range keys {
+		if err := d.cfg.Redis.Del(ctx, key).Err(); err != nil {
+			failed = append(failed, err)
+		}
+	}
+	if err := errors.Join(failed...); err != nil {
+		return fmt.Errorf("demo: clean up: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,158 @@
+package device
+
+import (
+	"context"
+	"io"
+	"net"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/teltonika"
+)
+
+// piped is a connected device whose server is the test.
+func piped(t *testing.T) (*Device, net.Conn) {
+	mine, theirs := net.Pipe()
+	d := New(imei, Options{})
+	d.conn = mine
+	t.Cleanup(func() { d.Close(); _ = theirs.Close() })
+	return d, theirs
+}
+
+// wired is the same over loopback, where the end of a socket looks as it does in the field.
+func wired(t *testing.T) (*Device, net.Conn) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	mine, err := net.Dial("tcp", ln.Addr().String())
+	require.NoError(t, err)
+	theirs, err := ln.Accept()
+	require.NoError(t, err)
+	d := New(imei, Options{})
+	d.conn = mine
+	t.Cleanup(func() { d.Close(); _ = theirs.Close() })
+	return d, theirs
+}
+
+func commandFrame(t *testing.T, text string) []byte {
+	t.Helper()
+	frame, err := teltonika.AppendMessages(nil, teltonika.Codec12, teltonika.Message{Type: teltonika.TypeCommand, Text: []byte(text)})
+	require.NoError(t, err)
+	return frame
+}
+
+func TestADeviceHearsAnswersAndCommandsHoweverTheyAreCut(t *testing.T) {
+	t.Parallel()
+	said := slices.Concat(teltonika.AppendAck(nil, 3), commandFrame(t, "getinfo"), commandFrame(t, ""), teltonika.AppendAck(nil, 255))
+	for size := 1; size <= len(said); size++ {
+		d, server := wired(t)
+		go func() {
+			for piece := range slices.Chunk(said, size) {
+				_, _ = server.Write(piece)
+			}
+			_ = server.Close()
+		}()
+		for _, want := range []string{"3", "getinfo", "", "255"} {
+			h, err := d.Hear(t.Context())
+			require.NoError(t, err)
+			if h.Command == nil {
+				require.Equal(t, map[string]int{"3": 3, "255": 255}[want], h.Acked)
+				continue
+			}
+			messages, err := teltonika.DecodeMessages(h.Command)
+			require.NoError(t, err)
+			for m := range messages.All() {
+				require.Equal(t, want, string(m.Text))
+			}
+		}
+		_, err := d.Hear(t.Context())
+		require.ErrorIs(t, err, io.EOF)
+	}
+}
+
+func TestWhatHasArrivedWhenTimeIsUpIsNotLost(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, server := piped(t)
+		frame := commandFrame(t, "setdigout 1")
+		go func() {
+			for _, b := range frame {
+				time.Sleep(time.Minute)
+				_, _ = server.Write([]byte{b})
+			}
+		}()
+		begun, late := time.Now(), 0
+		for {
+			ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+			h, err := d.Hear(ctx)
+			cancel()
+			if err == nil {
+				require.Contains(t, string(h.Command), "setdigout 1")
+				break
+			}
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			late++
+		}
+		require.Equal(t, time.Duration(len(frame))*time.Minute, time.Since(begun))
+		require.Positive(t, late)
+	})
+}
+
+func TestWhatIsNoFrameOfCommandsIsAnError(t *testing.T) {
+	t.Parallel()
+	bad := commandFrame(t, "getver")
+	bad[len(bad)-1] ^= 1
+	for _, tt := range []struct {
+		name string
+		said []byte
+		want error
+	}{
+		{"a wrong CRC", bad, teltonika.ErrCRC},
+		{"a length beyond all bounds", []byte{0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF}, teltonika.ErrTooLong},
+		{"a length too small", []byte{0, 0, 0, 0, 0, 0, 0, 2}, teltonika.ErrTooShort},
+		{"half an answer", []byte{0, 0}, io.ErrUnexpectedEOF},
+		{"nothing", nil, io.EOF},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			d, server := wired(t)
+			go func() {
+				_, _ = server.Write(tt.said)
+				_ = server.Close()
+			}()
+			_, err := d.Hear(t.Context())
+			require.ErrorIs(t, err, tt.want)
+		})
+	}
+	_, err := New(imei, Options{}).Hear(t.Context())
+	require.ErrorIs(t, err, ErrNotConnected)
+}
+
+func TestHalfAnAnswerOfAFormerSocketIsForgotten(t *testing.T) {
+	t.Parallel()
+	d, server := wired(t)
+	go func() { _, _ = server.Write([]byte{0, 0, 0}); _ = server.Close() }()
+	_, err := d.Hear(t.Context())
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	mine, theirs := net.Pipe()
+	defer theirs.Close()
+	d.stale, d.conn = append(d.stale, d.conn), mine
+	go func() { _, _ = theirs.Write(teltonika.AppendAck(nil, 7)) }()
+	h, err := d.Hear(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 7, h.Acked)
+}
+
+func TestACopyOfATrackIsABookmark(t *testing.T) {
+	t.Parallel()
+	track := NewTrack(3)
+	track.Next(5)
+	mark := *track
+	want := asJSON(track.Next(10))
+	require.Equal(t, want, asJSON(mark.Next(10)))
+}

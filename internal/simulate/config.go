@@ -1,0 +1,120 @@
+package simulate
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/rollcall-redis/rollcall/internal/teltonika"
+)
+
+// Limits of a Config.
+const (
+	// MostDevices is how many devices have an IMEI of their own in one fleet.
+	MostDevices = 1_000_000
+	// MostBacklog is how many records a real device can store.
+	MostBacklog = 192_000
+	// MostRecords is how many records of a track fit into the frame of 1,280 bytes that trackers document.
+	MostRecords = 10
+
+	firstIMEI = 35_630_704_000_000 // fourteen digits; the fifteenth checks them
+	mostIMEI  = 99_999_999_999_999
+)
+
+// Config says what a fleet is. Its zero value has no devices and no targets, which New refuses.
+type Config struct {
+	// Devices is the number of trackers, 1 to MostDevices.
+	Devices int
+	// Targets are where devices connect, host:port; each connection draws one of them.
+	Targets []string
+	// Interval is the time between two frames of a device. Default 10 s.
+	Interval time.Duration
+	// Records is how many records a frame has that is sent in time, 1 to MostRecords. Default 1.
+	Records int
+	// Codec of the frames: 8, 8E or 16. Default 8.
+	Codec teltonika.Codec
+	// Backlog is how many records each device has stored at the start, up to MostBacklog.
+	Backlog int
+	// HalfOpen is how likely a device loses its coverage at a frame, 0 to 1.
+	HalfOpen float64
+	// Seed decides what is drawn.
+	Seed uint64
+	// FirstIMEI is the first fourteen digits of the first device's IMEI; the next devices count up. Default 35630704000000. Two
+	// fleets on one registry need different ones.
+	FirstIMEI uint64
+	// LadderUnit is what the ladder of reconnects takes for a minute. Default 1 min.
+	LadderUnit time.Duration
+	// Timeout is how long a device waits for a connection, a handshake or an acknowledgement. Default 30 s.
+	Timeout time.Duration
+	// Ramp is the time within which devices are switched on. Default Interval, 10 s at most.
+	Ramp time.Duration
+	// Acknowledged, if not nil, is told of each frame that was acknowledged, by any goroutine: the device's IMEI, and the frame's
+	// records, which it may keep.
+	Acknowledged func(imei string, records []teltonika.Record)
+}
+
+// withDefaults fills in what is zero.
+func (c Config) withDefaults() Config {
+	c.Interval = cmp.Or(c.Interval, 10*time.Second)
+	c.Records = cmp.Or(c.Records, 1)
+	c.Codec = cmp.Or(c.Codec, teltonika.Codec8)
+	c.FirstIMEI = cmp.Or(c.FirstIMEI, firstIMEI)
+	c.LadderUnit = cmp.Or(c.LadderUnit, time.Minute)
+	c.Timeout = cmp.Or(c.Timeout, 30*time.Second)
+	c.Ramp = cmp.Or(c.Ramp, min(c.Interval, 10*time.Second))
+	return c
+}
+
+// check says everything that is wrong, one error each, joined.
+func (c Config) check() error {
+	var faults []error
+	expect := func(ok bool, what string, args ...any) {
+		if !ok {
+			faults = append(faults, fmt.Errorf("simulate: expected "+what, args...))
+		}
+	}
+	expect(c.Devices >= 1 && c.Devices <= MostDevices, "1 to %d devices, got %d", MostDevices, c.Devices)
+	expect(len(c.Targets) > 0, "a target, host:port")
+	for _, t := range c.Targets {
+		expect(isTarget(t), "a target as host:port, got %q", t)
+	}
+	expect(c.Interval >= time.Millisecond, "an interval of a millisecond or more, got %v", c.Interval)
+	expect(c.Records >= 1 && c.Records <= MostRecords, "1 to %d records a frame, got %d", MostRecords, c.Records)
+	expect(c.Codec == teltonika.Codec8 || c.Codec == teltonika.Codec8E || c.Codec == teltonika.Codec16, "codec 8, 8E or 16, got %v", c.Codec)
+	expect(c.Backlog >= 0 && c.Backlog <= MostBacklog, "a backlog of 0 to %d records, got %d", MostBacklog, c.Backlog)
+	expect(c.HalfOpen >= 0 && c.HalfOpen <= 1, "a rate of half-open deaths of 0 to 1, got %v", c.HalfOpen)
+	expect(c.FirstIMEI <= mostIMEI-MostDevices, "a first IMEI of at most fourteen digits that leaves room to count up, got %d", c.FirstIMEI)
+	expect(c.LadderUnit > 0 && c.Timeout > 0 && c.Ramp > 0, "positive durations, got %v, %v, %v", c.LadderUnit, c.Timeout, c.Ramp)
+	return errors.Join(faults...)
+}
+
+func isTarget(addr string) bool {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil || host == "" {
+		return false
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	return err == nil && n > 0
+}
+
+// Sockets is the most sockets that a fleet of this Config may have open at once, those that it has forgotten included.
+func (c Config) Sockets() int {
+	if c.HalfOpen > 0 {
+		return 2 * c.Devices
+	}
+	return c.Devices
+}
+
+// imeiOf returns the IMEI of device i, with its check digit.
+func imeiOf(first uint64, i int) string {
+	digits := fmt.Sprintf("%014d", first+uint64(i))
+	for check := byte('0'); check <= '9'; check++ {
+		if imei := digits + string(check); teltonika.LuhnValid(imei) {
+			return imei
+		}
+	}
+	panic("simulate: no check digit for " + digits) // one of ten always is
+}

@@ -1,0 +1,136 @@
+package simulate
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/rollcall-redis/rollcall/internal/device"
+	"github.com/rollcall-redis/rollcall/internal/teltonika"
+	"github.com/rollcall-redis/rollcall/internal/wait"
+)
+
+// deliver writes the frame in flight until it is acknowledged. An error means that the socket is given up; the frame stays.
+func (t *tracker) deliver(ctx context.Context) error {
+	lost := t.lose.Swap(false) || rand.New(&t.src).Float64() < t.fleet.cfg.HalfOpen
+	if lost && t.one(2) {
+		return errCoverage // before a word was said
+	}
+	for range 1 + mostRepeats {
+		if err := t.write(ctx); err != nil {
+			return err
+		}
+		if lost {
+			return errCoverage // the answer finds nobody
+		}
+		began := time.Now()
+		n, err := t.answer(ctx)
+		if err != nil {
+			return err
+		}
+		if n == len(t.flight.records) {
+			t.fleet.latency.add(time.Since(began))
+			t.settle()
+			return nil
+		}
+	}
+	return errUnheeded
+}
+
+// write writes the frame in flight, mostly at once.
+func (t *tracker) write(ctx context.Context) error {
+	c := &t.fleet.counters
+	c.frames.Add(1)
+	if t.flight.written {
+		c.resent.Add(1)
+	}
+	t.flight.written = true
+	frame := t.flight.frame
+	switch {
+	case t.one(splitFrames):
+		rnd := rand.New(&t.src)
+		for len(frame) > 1 && rnd.IntN(3) > 0 {
+			n := 1 + rnd.IntN(len(frame)-1)
+			if err := t.dev.SendRaw(ctx, frame[:n]); err != nil {
+				return err
+			}
+			frame = frame[n:]
+			if !wait.For(ctx, t.within(splitPause)) {
+				return context.Cause(ctx)
+			}
+		}
+	case t.one(coalescedFrames):
+		c.keepAlives.Add(1)
+		frame = append([]byte{0xFF}, frame...)
+	}
+	return t.dev.SendRaw(ctx, frame)
+}
+
+// answer waits for the server's answer to a frame and returns its number. Commands that come before it are obeyed.
+func (t *tracker) answer(ctx context.Context) (int, error) {
+	waiting, cancel := context.WithTimeoutCause(ctx, t.fleet.cfg.Timeout, errNoAnswer)
+	defer cancel()
+	for {
+		h, err := t.dev.Hear(waiting)
+		if err != nil {
+			return 0, err
+		}
+		if h.Command == nil {
+			return h.Acked, nil
+		}
+		if err := t.obey(ctx, h); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// settle notes that the frame in flight was acknowledged.
+func (t *tracker) settle() {
+	c := &t.fleet.counters
+	c.acked.Add(1)
+	c.records.Add(int64(len(t.flight.records)))
+	if t.flight.backlog {
+		c.backlog.Add(-int64(len(t.flight.records)))
+	}
+	if told := t.fleet.cfg.Acknowledged; told != nil {
+		told(t.dev.IMEI(), t.flight.records)
+	}
+	t.flight = flight{}
+	t.ladder.reset()
+}
+
+// obey answers a command of codec 12 or 14. What is no command needs no answer.
+func (t *tracker) obey(ctx context.Context, h device.Heard) error {
+	if h.Command == nil {
+		return nil
+	}
+	messages, err := teltonika.DecodeMessages(h.Command)
+	if err != nil {
+		return fmt.Errorf("simulate: command: %w", err)
+	}
+	if messages.Codec != teltonika.Codec12 && messages.Codec != teltonika.Codec14 {
+		return nil // no server sends those
+	}
+	for m := range messages.All() {
+		if m.Type != teltonika.TypeCommand {
+			continue
+		}
+		m.Type = teltonika.TypeResponse
+		if messages.Codec == teltonika.Codec14 && m.IMEI.String() != t.dev.IMEI() {
+			m.Type, m.Text = teltonika.TypeNACK, nil
+			if m.IMEI, err = teltonika.ParseIMEI(t.dev.IMEI()); err != nil {
+				return fmt.Errorf("simulate: answer: %w", err)
+			}
+		}
+		frame, err := teltonika.AppendMessages(nil, messages.Codec, m)
+		if err != nil {
+			return fmt.Errorf("simulate: answer: %w", err)
+		}
+		if err := t.dev.SendRaw(ctx, frame); err != nil {
+			return err
+		}
+		t.fleet.commands.Add(1)
+	}
+	return nil
+}

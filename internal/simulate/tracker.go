@@ -1,0 +1,194 @@
+package simulate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/rollcall-redis/rollcall/internal/device"
+	"github.com/rollcall-redis/rollcall/internal/teltonika"
+	"github.com/rollcall-redis/rollcall/internal/wait"
+)
+
+// One in so many.
+const (
+	splitFrames     = 20 // frames are written in pieces
+	coalescedFrames = 20 // frames are written together with a keep-alive
+	keptAlive       = 4  // pauses have a keep-alive in their middle
+)
+
+const (
+	mostRepeats = 4                     // of a frame on one socket
+	splitPause  = 20 * time.Millisecond // at most, between two pieces of a frame
+)
+
+// Why a device gives up its socket.
+var (
+	errCoverage = errors.New("simulate: coverage lost")
+	errUnheeded = errors.New("simulate: acknowledged with another number, again and again")
+	errNoAnswer = errors.New("simulate: not acknowledged in time")
+	errRefused  = errors.New("simulate: refused")
+)
+
+// tracker is one device. Only its own goroutine uses it, but for at and lose.
+type tracker struct {
+	fleet   *Fleet
+	dev     *device.Device
+	src     rand.PCG // of what it decides
+	track   device.Track
+	stored  backlog
+	flight  flight
+	ladder  ladder
+	due     time.Time // of the next frame
+	keep    time.Time // of a keep-alive, if it is before due
+	greeted bool      // it was accepted once
+
+	at   atomic.Pointer[string] // the target that it is connected to; nil: none
+	lose atomic.Bool            // its coverage, at the next frame
+}
+
+// flight is the frame that is not acknowledged; without bytes there is none.
+type flight struct {
+	frame   []byte
+	records []teltonika.Record
+	written bool // once or more
+	backlog bool // it is of the backlog
+}
+
+// one decides whether a thing happens that happens once in n times.
+func (t *tracker) one(n int) bool { return rand.New(&t.src).IntN(n) == 0 }
+
+// within draws a time of less than d.
+func (t *tracker) within(d time.Duration) time.Duration {
+	return time.Duration(rand.New(&t.src).Int64N(int64(max(d, 1))))
+}
+
+// run is the device's life, until ctx ends.
+func (t *tracker) run(ctx context.Context) {
+	defer t.dev.Close()
+	t.stored.store(&t.track, t.fleet.cfg.Backlog)
+	if !wait.For(ctx, t.within(t.fleet.cfg.Ramp)) {
+		return
+	}
+	t.due = time.Now().Add(t.within(t.fleet.cfg.Interval))
+	t.keep = t.due
+	for wait.For(ctx, t.ladder.climb(t.fleet.cfg.LadderUnit)) {
+		addr, err := t.connect(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			t.fleet.failed.Add(1)
+			t.fleet.failure.Store(&err)
+			continue
+		}
+		t.arrive(addr)
+		err = t.serve(ctx)
+		t.leave(err)
+	}
+}
+
+// connect opens a socket to one of the targets and shakes hands.
+func (t *tracker) connect(ctx context.Context) (addr string, err error) {
+	targets := *t.fleet.targets.Load()
+	addr = targets[rand.New(&t.src).IntN(len(targets))]
+	accepted, err := t.dev.Connect(ctx, addr)
+	if err == nil && !accepted {
+		t.fleet.refused.Add(1)
+		err = fmt.Errorf("%w by %s", errRefused, addr)
+	}
+	return addr, err
+}
+
+// arrive notes that the device is connected.
+func (t *tracker) arrive(addr string) {
+	c := &t.fleet.counters
+	c.accepted.Add(1)
+	if t.greeted {
+		c.reconnects.Add(1)
+	}
+	t.greeted = true
+	c.connected.Add(1)
+	t.at.Store(&addr)
+}
+
+// leave gives the socket up, and notes it. Without coverage nobody is told; else the socket is closed.
+func (t *tracker) leave(why error) {
+	t.at.Store(nil)
+	t.fleet.connected.Add(-1)
+	if errors.Is(why, errCoverage) {
+		t.fleet.halfOpen.Add(1)
+		t.ladder.reset()  // nobody refused it
+		t.dev.DropStale() // of the last time: the late close, and no more than two sockets a device
+		t.dev.HalfOpen()
+		return
+	}
+	t.dev.Close()
+}
+
+// serve is what a device does on its socket. It returns why it ends.
+func (t *tracker) serve(ctx context.Context) error {
+	for {
+		if t.flight.frame == nil && !t.load() {
+			if err := t.rest(ctx); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := t.deliver(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// load makes the next frame, if there is something to say: what is due first, the backlog in between.
+func (t *tracker) load() bool {
+	cfg := &t.fleet.cfg
+	var records []teltonika.Record
+	stored := false
+	if late := time.Since(t.due); late >= 0 {
+		missed := int(min(late/cfg.Interval, MostRecords)) + 1
+		frames := max(1, min(missed, MostRecords/cfg.Records))
+		records = t.track.Next(frames * cfg.Records)
+		t.due = t.due.Add(time.Duration(frames) * cfg.Interval)
+		t.keep = t.due
+		if t.one(keptAlive) {
+			t.keep = t.due.Add(-cfg.Interval / 2)
+		}
+	} else if records = t.stored.take(); records != nil {
+		stored = true
+	} else {
+		return false
+	}
+	frame, err := teltonika.AppendFrame(nil, cfg.Codec, records...)
+	if err != nil {
+		panic("simulate: a track's records do not fit into their codec: " + err.Error()) // a fault of ours alone: see device.Track
+	}
+	t.flight = flight{frame: frame, records: records, backlog: stored}
+	return true
+}
+
+// rest listens until the next frame is due, and keeps the socket alive.
+func (t *tracker) rest(ctx context.Context) error {
+	until := t.due
+	if t.keep.Before(until) {
+		until = t.keep
+	}
+	listening, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	h, err := t.dev.Hear(listening)
+	switch {
+	case err == nil:
+		return t.obey(ctx, h) // an answer that nobody waits for is none
+	case listening.Err() == nil || ctx.Err() != nil:
+		return err
+	case until.Before(t.due):
+		t.keep = t.due
+		t.fleet.keepAlives.Add(1)
+		return t.dev.KeepAlive(ctx)
+	}
+	return nil
+}

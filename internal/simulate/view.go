@@ -1,0 +1,127 @@
+package simulate
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+)
+
+// How often a progress line appears.
+const (
+	everyOnTerminal = time.Second
+	everyElsewhere  = 10 * time.Second
+)
+
+// View shows a fleet while it runs.
+type View struct {
+	// Fleet is what is shown.
+	Fleet *Fleet
+	// Out takes the lines. What it refuses is lost.
+	Out io.Writer
+	// Terminal: one line is written over and over, every second; else a line every ten seconds.
+	Terminal bool
+	// Routable asks how many connected devices can be found; nil: that is not shown. It is asked once a line.
+	Routable func(context.Context) (int, error)
+
+	began  time.Time
+	before Counts    // at the last line
+	at     time.Time // of the last line
+	width  int       // of the last line
+}
+
+// Run shows progress until ctx ends. Its error is nil.
+func (v *View) Run(ctx context.Context) error {
+	every := everyElsewhere
+	if v.Terminal {
+		every = everyOnTerminal
+	}
+	v.began = time.Now()
+	v.at, v.before = v.began, v.Fleet.Counts()
+	ticks := time.NewTicker(every)
+	defer ticks.Stop()
+	for {
+		select {
+		case <-ticks.C:
+			routable := v.routable(ctx)
+			if ctx.Err() == nil { // else the summary says it better
+				v.show(v.line(time.Now(), v.Fleet.Counts(), routable))
+			}
+		case <-ctx.Done():
+			if v.Terminal && v.width > 0 {
+				fmt.Fprintln(v.Out)
+			}
+			return nil
+		}
+	}
+}
+
+// show writes a line, over the last one on a terminal.
+func (v *View) show(line string) {
+	if !v.Terminal {
+		fmt.Fprintln(v.Out, line)
+		return
+	}
+	fmt.Fprintf(v.Out, "\r%-*s", v.width, line) // blanks over what the last line had more
+	v.width = len(line)
+}
+
+// routable is what a line says of the registry. It is asked before the fleet is, so that who comes just now is not one too many.
+func (v *View) routable(ctx context.Context) string {
+	if v.Routable == nil {
+		return ""
+	}
+	n, err := v.Routable(ctx)
+	if err != nil {
+		return "  routable unknown"
+	}
+	return fmt.Sprintf("  routable %d", n)
+}
+
+// line says where the fleet stands, and what it did since the last line.
+func (v *View) line(now time.Time, c Counts, routable string) string {
+	var b strings.Builder
+	seconds := max(now.Sub(v.at).Seconds(), 1e-9)
+	fmt.Fprintf(&b, "%5.0fs  connected %d/%d  frames/s %.1f  acknowledged %d  re-sent %d",
+		now.Sub(v.began).Seconds(), c.Connected, c.Devices, float64(c.Frames-v.before.Frames)/seconds, c.Records, c.Resent)
+	if c.Backlog > 0 {
+		fmt.Fprintf(&b, "  backlog %d", c.Backlog)
+	}
+	b.WriteString(routable)
+	if c.Accepted == 0 && c.LastFailure != nil {
+		fmt.Fprintf(&b, "  (%v)", c.LastFailure)
+	}
+	v.before, v.at = c, now
+	return b.String()
+}
+
+// Summary writes what a fleet has done, as a table. routable is below zero where nobody asked.
+func Summary(w io.Writer, c Counts, took time.Duration, routable int) error {
+	var b strings.Builder
+	row := func(name, format string, args ...any) {
+		fmt.Fprintf(&b, "  %-24s %s\n", name, fmt.Sprintf(format, args...))
+	}
+	fmt.Fprintf(&b, "after %.1f s:\n", took.Seconds())
+	row("connected", "%d of %d", c.Connected, c.Devices)
+	if routable >= 0 {
+		row("routable", "%d", routable)
+	}
+	row("frames", "%d, %.1f a second", c.Frames, float64(c.Frames)/max(took.Seconds(), 1e-9))
+	row("records acknowledged", "%d, in %d frames", c.Records, c.Acked)
+	row("re-sent frames", "%d", c.Resent)
+	if c.Backlog > 0 {
+		row("backlog left", "%d records", c.Backlog)
+	}
+	row("acknowledged within", "p50 %v, p99 %v", c.Acknowledgements.Quantile(0.5).Round(10*time.Microsecond),
+		c.Acknowledgements.Quantile(0.99).Round(10*time.Microsecond))
+	row("reconnects", "%d, attempts that failed %d (refused %d)", c.Reconnects, c.Failed, c.Refused)
+	row("half-open sockets left", "%d", c.HalfOpen)
+	row("keep-alives", "%d", c.KeepAlives)
+	row("commands answered", "%d", c.Commands)
+	if c.LastFailure != nil {
+		row("last failure", "%v", c.LastFailure)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
