@@ -23,7 +23,7 @@ const (
 	// stays in the stream. One costs a few KiB.
 	readMost, outstandingMost = 100, 10_000
 	// blockTime is how long one read waits. It is the time after which a line that died without a word is noticed.
-	blockTime = 5 * time.Second
+	blockTime = 30 * time.Second
 	// callTime bounds a call to Redis, pauseFirst and pauseMost the time between two tries of one that fails.
 	callTime              = 5 * time.Second
 	pauseFirst, pauseMost = 50 * time.Millisecond, 5 * time.Second
