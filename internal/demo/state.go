@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/rollcall-redis/rollcall/internal/commands"
 	"github.com/rollcall-redis/rollcall/internal/gateway"
 )
 
@@ -189,7 +190,7 @@ func (d *demo) clean() error {
 	defer cancel()
 	keys := d.ours()
 	for _, r := range d.all {
-		keys = append(keys, d.keys.Heartbeat(r.id), d.keys.Devices(r.id))
+		keys = append(keys, d.keys.Heartbeat(r.id), d.keys.Devices(r.id), commands.Outbound(d.keys, r.id))
 	}
 	var failed []error
 	for _, key := range keys {

@@ -14,10 +14,9 @@ func WriteHelp(w io.Writer) error {
 registry of who holds which device, and sweeps out what dead replicas left.
 
 Usage: ingest [--name value ...]
-       ingest command [--codec=12|14] [--expires=1m] [--redis-url=URL] IMEI TEXT
-                                 sends a device a command, and waits for its outcome
-       ingest demo               shows what happens when replicas die, join and stop
-       ingest simulate [-h]      runs a fleet of simulated trackers
+       ingest command [-h]   sends a command to a device and waits for its outcome
+       ingest demo           shows what happens when replicas die, join and stop
+       ingest simulate [-h]  runs a fleet of simulated trackers
 
 Without arguments it serves, on a Redis inside its own process. Each setting
 can be given as a flag or in the environment; a flag wins.
