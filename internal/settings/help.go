@@ -14,8 +14,8 @@ func WriteHelp(w io.Writer) error {
 registry of who holds which device, and sweeps out what dead replicas left.
 
 Usage: ingest [--name value ...]
-       ingest demo               shows what happens when replicas die, join and stop
-       ingest simulate [-h]      runs a fleet of simulated trackers
+       ingest demo            shows replicas die, join and stop
+       ingest simulate [-h]   runs a fleet of simulated trackers
 
 Without arguments it serves, on a Redis inside its own process. Each setting
 can be given as a flag or in the environment; a flag wins.
