@@ -41,6 +41,8 @@ type Config struct {
 	RedisName string
 	// Out takes the timeline.
 	Out io.Writer
+	// Dir is where the folder of the replicas' logs is made. Default: the system's temporary folder.
+	Dir string
 	// Devices of the fleet. Default 300.
 	Devices int
 	// Seed of the fleet.
@@ -99,7 +101,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	if err := d.free(ctx); err != nil {
 		return err
 	}
-	if d.dir, err = os.MkdirTemp("", "rollcall-demo-"); err != nil {
+	if d.dir, err = os.MkdirTemp(cfg.Dir, "rollcall-demo-"); err != nil {
 		return fmt.Errorf("demo: a folder for logs: %w", err)
 	}
 	// Last of all: the processes first, since they write to both.

@@ -80,7 +80,7 @@ func on(t *testing.T, server *redistest.Server) Config {
 	t.Cleanup(func() { _ = control.Close() })
 	return Config{
 		Command: func() *exec.Cmd { return exec.Command("/nonexistent/ingest") },
-		Redis:   server.Client(), Control: control, RedisURL: "redis://" + server.Addr(), RedisName: "a test's", Out: &bytes.Buffer{},
+		Redis:   server.Client(), Control: control, RedisURL: "redis://" + server.Addr(), RedisName: "a test's", Out: &bytes.Buffer{}, Dir: t.TempDir(),
 	}
 }
 
