@@ -45,7 +45,7 @@ func isBatch(r request) bool { return batchesOf(keyNames)(r) }
 func batchesOf(l registry.Layout) func(request) bool {
 	return func(r request) bool {
 		_, args := r.script()
-		return r.on(l.Audit(), l.Lease(), l.Witness()) && len(args) > 0 && batchID.MatchString(args[0])
+		return r.on(l.Audit(), l.Lease(), l.Witness()) && len(args) > 6 && batchID.MatchString(args[0]) && args[6] != "commands"
 	}
 }
 

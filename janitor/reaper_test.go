@@ -267,7 +267,7 @@ func TestTwoJanitorsAtOnceCountNothingTwice(t *testing.T) {
 		require.Equal(t, 3000, f.total())
 		require.Equal(t, 500, f.left("other"))
 		fenced := testutil.ToFloat64(one.metrics.spared.WithLabelValues(SparedFenced)) + testutil.ToFloat64(two.metrics.spared.WithLabelValues(SparedFenced))
-		require.InDelta(t, 400, fenced, 100, "a batch each time")
+		require.Positive(t, fenced, "a batch each time: how large they are depends on how quick the server is")
 	})
 }
 

@@ -14,7 +14,7 @@ func WriteHelp(w io.Writer) error {
 registry of who holds which device, and sweeps out what dead replicas left.
 
 Usage: ingest [--name value ...]
-       ingest command [-h]   sends a command to a device and waits for its outcome
+       ingest command [-h]   sends a device a command, waits for its outcome
        ingest demo           shows what happens when replicas die, join and stop
        ingest simulate [-h]  runs a fleet of simulated trackers
 
