@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -75,30 +76,49 @@ func TestTheNewestClaimWinsAndALateCloseUndoesNothing(t *testing.T) {
 	})
 }
 
+// moves are what registries were told by Config.Displaced.
+type moves struct {
+	mu   sync.Mutex
+	told []string
+}
+
+func (m *moves) tell(c *registry.Config) {
+	c.Displaced = func(imei, owner string) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.told = append(m.told, imei+" is at "+owner)
+	}
+}
+
+// since is what they were told since it was last asked for.
+func (m *moves) since() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	told := m.told
+	m.told = nil
+	return told
+}
+
 func TestTheFormerOwnerIsToldOfAMove(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, w *world) {
-		var told []string
-		tell := func(c *registry.Config) {
-			c.Displaced = func(imei, owner string) { told = append(told, imei+" is at "+owner) }
-		}
-		r1, r2 := w.start("r1", tell), w.start("r2", tell)
+		var told moves
+		r1, r2 := w.start("r1", told.tell), w.start("r2", told.tell)
 		stale := r1.register(t, "moves")
 		r1.register(t, "stays")
 		moved := r2.register(t, "moves")
 		synctest.Wait()
-		require.Equal(t, []string{"moves is at r2"}, told, "at once")
+		require.Equal(t, []string{"moves is at r2"}, told.since(), "at once")
 		time.Sleep(20 * registry.DefaultHeartbeatInterval)
-		require.Len(t, told, 1, "and not again")
+		require.Empty(t, told.since(), "and not again")
 
-		told = nil
 		stale.Arrived() // it is here all the same: after the other claim was seen it acknowledges a frame, and sends another
 		stale.Acknowledged()
 		time.Sleep(2 * time.Second)
 		stale.Arrived()
 		time.Sleep(2 * time.Second)
 		require.Equal(t, "r1", w.owner("moves"))
-		require.Equal(t, []string{"moves is at r1"}, told)
+		require.Equal(t, []string{"moves is at r1"}, told.since())
 		moved.Release()
 		synctest.Wait()
 		require.Equal(t, "r1", w.owner("moves"))
@@ -108,14 +128,12 @@ func TestTheFormerOwnerIsToldOfAMove(t *testing.T) {
 func TestAMoveThatNobodyTellsOfIsFoundByALook(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, w *world) {
-		var told []string
-		r1 := w.start("r1", func(c *registry.Config) {
-			c.Displaced = func(imei, owner string) { told = append(told, imei+" is at "+owner) }
-		})
+		var told moves
+		r1 := w.start("r1", told.tell)
 		r1.register(t, "moves")
 		require.NoError(t, w.HSet(t.Context(), w.Registry(), "moves", "r2").Err()) // an older writer
 		time.Sleep(11 * registry.DefaultHeartbeatInterval)
-		require.Equal(t, []string{"moves is at r2"}, told)
+		require.Equal(t, []string{"moves is at r2"}, told.since())
 	})
 }
 
