@@ -21,7 +21,7 @@ var leaderRows = slices.Concat([]row{
 
 // slowPass makes a pass over the ghosts last for seconds, so that what befalls a leader befalls it in the middle.
 var slowPass = map[string]string{
-	"JANITOR_REDIS_SHARE": "0.02", "JANITOR_SCAN_COUNT": "50", "JANITOR_DELETE_BATCH": "50", "ADMIN_TOKEN": adminToken,
+	"JANITOR_REDIS_SHARE": "0.008", "JANITOR_SCAN_COUNT": "50", "JANITOR_DELETE_BATCH": "50", "ADMIN_TOKEN": adminToken,
 }
 
 const (
