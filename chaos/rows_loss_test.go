@@ -18,8 +18,8 @@ var lossRows = []row{
 	{23, "LeadersHeartbeatDeleted", false, 60, nil, under(func() fault { return &canaryLost{} }, allSwept)},
 }
 
-// swept is how many entries are planted where a sweep is to be disturbed: eight batches, of which two have gone by then.
-const swept = 400
+// swept is how many entries are planted where a sweep is to be disturbed: thirty batches, of which the first may need no rest.
+const swept = 1500
 
 // loss loses something in the middle of what goes on.
 type loss struct {

@@ -25,7 +25,7 @@ var plainRows = []row{
 }
 
 // slowSweep makes a pass last long enough to be hit in its middle.
-var slowSweep = map[string]string{"JANITOR_REDIS_SHARE": "0.05", "JANITOR_SCAN_COUNT": "50", "JANITOR_DELETE_BATCH": "50"}
+var slowSweep = map[string]string{"JANITOR_REDIS_SHARE": "0.02", "JANITOR_SCAN_COUNT": "50", "JANITOR_DELETE_BATCH": "50"}
 
 // The leader is killed in the middle of a pass. Another leads, the pass is done again and to its end, and the killed one's own
 // entries go. Half of its devices reconnect at once, the others stay away until their entries are gone.
