@@ -65,6 +65,19 @@ func (w *world) registered(others int) {
 	})
 }
 
+// opens is how stories of one fault begin: three replicas, every device at one of them, everything at rest. What is met counts.
+func (w *world) opens() (met *calm) {
+	w.t.Helper()
+	met = &calm{}
+	w.fault = met
+	for _, id := range []string{"one", "two", "three"} {
+		w.start(id)
+	}
+	w.spread(some(0, w.devices.Len()))
+	w.rest()
+	return met
+}
+
 // rest waits until the registry is the truth, every live socket and nothing else, and roster and indexes agree.
 func (w *world) rest(also ...string) {
 	w.t.Helper()

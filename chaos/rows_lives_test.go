@@ -45,13 +45,7 @@ func (w *world) catches(caught <-chan request) (r request) {
 // An owner was judged dead, and the delete is on its way to Redis when a new process of its id boots and devices register there.
 // The guard finds it alive: nothing of the new life goes.
 func sameIDRestartsBeforeTheDelete(w *world) {
-	met := &calm{}
-	w.fault = met
-	for _, id := range []string{"one", "two", "three"} {
-		w.start(id)
-	}
-	w.spread(some(0, w.devices.Len()))
-	w.rest()
+	met := w.opens()
 	leader, victim := w.leader(), w.follower()
 	caught, release := leader.line.holdBatches()
 	defer release()
@@ -84,13 +78,7 @@ func sameIDRestartsBeforeTheDelete(w *world) {
 // After a failover the heartbeat may hold an older life's token. That is not a newer life: it is overwritten, the process goes on
 // and no entry moves.
 func olderTokenRolledBack(w *world) {
-	met := &calm{}
-	w.fault = met
-	for _, id := range []string{"one", "two", "three"} {
-		w.start(id)
-	}
-	w.spread(some(0, w.devices.Len()))
-	w.rest()
+	met := w.opens()
 	old := w.Get(w.t.Context(), w.Heartbeat("one")).Val()
 	_, lost := w.kill(w.fleet()[0])
 	again := w.start("one")
@@ -123,13 +111,7 @@ func olderTokenRolledBack(w *world) {
 // nothing back and ends with status 1. Mid-heal: it had just read that its entries are lost, and would put them back.
 func olderProcessWakes(midHeal bool) func(w *world) {
 	return func(w *world) {
-		met := &calm{}
-		w.fault = met
-		for _, id := range []string{"one", "two", "three"} {
-			w.start(id)
-		}
-		w.spread(some(0, w.devices.Len()))
-		w.rest()
+		met := w.opens()
 		older := w.fleet()[0]
 		held := w.SMembers(w.t.Context(), w.Layout.Devices("one")).Val()
 		w.devices.losing(older)

@@ -18,13 +18,7 @@ var movesRows = []row{
 // A replica was killed, and the delete of its entries is on its way to Redis when half of its devices register elsewhere. Those
 // entries stand, and are told as reowned; the others go.
 func deviceMovesWhileSwept(w *world) {
-	met := &calm{}
-	w.fault = met
-	for _, id := range []string{"one", "two", "three"} {
-		w.start(id)
-	}
-	w.spread(some(0, w.devices.Len()))
-	w.rest()
+	met := w.opens()
 	leader, victim := w.leader(), w.follower()
 	caught, release := leader.line.holdBatches()
 	defer release()
@@ -64,13 +58,7 @@ func (w *world) stood(imei string, since time.Time) {
 // the registration up and looked after it before it lands. Half of the old sockets are closed by then, half never.
 func lateRegistration(givenUp bool) func(w *world) {
 	return func(w *world) {
-		met := &calm{}
-		w.fault = met
-		for _, id := range []string{"one", "two", "three"} {
-			w.start(id)
-		}
-		w.spread(some(0, w.devices.Len()))
-		w.rest()
+		met := w.opens()
 		former, next := w.fleet()[0], w.fleet()[1]
 		ctx := w.t.Context()
 		var which []int // those of the third
