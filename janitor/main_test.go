@@ -307,6 +307,20 @@ func (h *faults) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
+// pipelined is a hook that sees each command of each pipeline.
+type pipelined func(cmd redis.Cmder)
+
+func (see pipelined) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (see pipelined) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (see pipelined) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			see(cmd)
+		}
+		return next(ctx, cmds)
+	}
+}
+
 // fakeSweep is a sweep made of a function.
 type fakeSweep struct {
 	name  string

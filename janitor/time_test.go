@@ -83,6 +83,45 @@ func TestTheDeadAreSweptAtTheEndOfTheirHeartbeat(t *testing.T) {
 	})
 }
 
+func TestAQuietLookIsTwoCommandsAndMissesNobody(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fleet) {
+		f.listenedFor(time.Hour)
+		defer f.beat("r1")()
+		for _, id := range []string{"goes", "stays", "stays too"} {
+			defer f.beat(id)()
+			f.indexed(id, 10)
+		}
+		r := f.replica("r1", func(c *Config) { c.Interval = time.Hour })
+		var asked, counted atomic.Int64
+		r.cfg.Client.AddHook(pipelined(func(cmd redis.Cmder) {
+			switch cmd.Name() {
+			case "pttl":
+				asked.Add(1)
+			case "exists":
+				counted.Add(1)
+			}
+		}))
+		defer r.start()()
+		pass(time.Minute)
+		asked.Store(0)
+		counted.Store(0)
+		pass(10 * beatEvery)
+		require.InDelta(t, 10*5*4, asked.Load(), 10*4, "everybody's life is asked for five times in an interval")
+		require.InDelta(t, (10*beatEvery).Seconds()-10*5, counted.Load(), 40)
+
+		require.NoError(t, f.Del(t.Context(), f.Heartbeat("goes")).Err())
+		pass(lookFresh + 100*time.Millisecond)
+		require.Zero(t, f.left("goes"), "fewer heartbeats")
+		require.Equal(t, 20, f.left("stays")+f.left("stays too"))
+
+		pass(beatEvery)
+		f.indexed("stopped", 10)
+		require.NoError(t, f.SAdd(t.Context(), f.Roster(), "stopped").Err())
+		pass(lookFresh + 100*time.Millisecond)
+		require.Zero(t, f.left("stopped"), "a longer roster")
+	})
+}
+
 func TestAfterABrakeTheDeadAreSweptAWarmLater(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		defer f.beat("r1")()

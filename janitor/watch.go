@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
@@ -25,6 +27,8 @@ type watch struct {
 
 	mu      sync.Mutex // held during a look: who comes meanwhile wants the same one
 	looked  time.Time
+	full    time.Time // the last look that asked each heartbeat for the rest of its life
+	quiet   bool      // which found everybody alive and none short of life
 	expires time.Time // when the next heartbeat ends if it is not refreshed; zero: none does
 	roster  map[string]Liveness
 	tracker *tracker
@@ -53,7 +57,13 @@ func (w *watch) look(ctx context.Context) (map[string]Liveness, error) {
 // refresh is look for who holds mu.
 func (w *watch) refresh(ctx context.Context) error {
 	begun := time.Now()
-	if !w.looked.IsZero() && begun.Sub(w.looked) < lookFresh && (w.expires.IsZero() || begun.Before(w.expires)) {
+	due := !w.expires.IsZero() && !begun.Before(w.expires)
+	if !w.looked.IsZero() && begun.Sub(w.looked) < lookFresh && !due {
+		return nil
+	}
+	if w.quiet && !due && begun.Sub(w.full) < w.j.cfg.Registry.Interval()/5 && w.unchanged(ctx) {
+		w.tracker.lookedAt(begun, w.roster, nil)
+		w.looked = begun
 		return nil
 	}
 	ids, err := w.readRoster(ctx)
@@ -69,12 +79,39 @@ func (w *watch) refresh(ctx context.Context) error {
 		return err
 	}
 	w.tracker.lookedAt(begun, roster, byes)
-	w.pace.looked(w.pulse.thin(left), time.Now())
-	w.roster, w.looked, w.expires = roster, begun, time.Time{}
+	thin := w.pulse.thin(left)
+	w.pace.looked(thin, time.Now())
+	w.roster, w.looked, w.full, w.expires = roster, begun, begun, time.Time{}
+	w.quiet = !thin && !slices.ContainsFunc(slices.Collect(maps.Values(roster)), func(l Liveness) bool { return l != Alive })
 	if len(left) > 0 {
 		w.expires = time.Now().Add(slices.Min(slices.Collect(maps.Values(left))) + time.Millisecond)
 	}
 	return nil
+}
+
+// unchanged asks, in two commands for however many replicas, whether the roster is as long as it was and every heartbeat on it still
+// there. Anything else, an error too, is for a full look to find out about: no verdict rests on a count.
+func (w *watch) unchanged(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	keys := make([]string, 0, len(w.roster))
+	for id := range w.roster {
+		keys = append(keys, w.j.layout.Heartbeat(id))
+	}
+	pipe := w.j.cfg.Client.Pipeline()
+	listed := pipe.SCard(ctx, w.j.layout.Roster())
+	var there []*redis.IntCmd
+	for slice := range slices.Chunk(keys, existsSlice) {
+		there = append(there, pipe.Exists(ctx, slice...))
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return false
+	}
+	left := int64(len(keys))
+	for _, n := range there {
+		left -= n.Val()
+	}
+	return left == 0 && listed.Val() == int64(len(keys))
 }
 
 // nextExpiry is when the next heartbeat ends if it is not refreshed, as far as the last look saw; zero if none does.

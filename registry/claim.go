@@ -56,6 +56,8 @@ type device struct {
 	unsure   time.Time // until then a write of unknown fate may still land
 	wrote    uint64    // Registry.batches when indexed was last set
 	scanned  uint64    // the index scan that last met it
+	shard    int       // which of Registry.shards it is in, and where there
+	place    int
 }
 
 // Register claims a device for this instance: the newest claim of an IMEI wins, on this replica too,
@@ -86,13 +88,26 @@ func (r *Registry) Register(_ context.Context, imei string) *Claim {
 
 // device returns the state of an IMEI, made if there is none. Caller holds mu.
 func (r *Registry) device(imei string) *device {
-	shard := r.shards[r.shardOf(imei)]
-	d := shard[imei]
+	d := r.devices[imei]
 	if d == nil {
-		d = &device{imei: imei}
-		shard[imei] = d
+		d = &device{imei: imei, shard: r.made / batchSize % shards}
+		r.made++
+		d.place = len(r.shards[d.shard])
+		r.shards[d.shard] = append(r.shards[d.shard], d)
+		r.devices[imei] = d
 	}
 	return d
+}
+
+// forget drops the state of a device that is not held. Caller holds mu.
+func (r *Registry) forget(d *device) {
+	delete(r.devices, d.imei)
+	shard := r.shards[d.shard]
+	last := len(shard) - 1
+	shard[last].place = d.place
+	shard[d.place] = shard[last]
+	shard[last] = nil
+	r.shards[d.shard] = shard[:last]
 }
 
 // end closes what waits on the claim. Caller holds mu.

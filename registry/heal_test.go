@@ -2,6 +2,9 @@ package registry_test
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -67,6 +70,46 @@ func TestASingleLostEntryIsBackAtTheNextFrameOrWithinTenIntervals(t *testing.T) 
 		synctest.Wait()
 		require.Equal(t, "r1", w.owner("parked"))
 		require.EqualValues(t, 2, r.Status().Healed)
+		w.end(r)
+	})
+}
+
+func TestEachBeatLooksAtATenthInTheOrderOfRegistration(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		ctx := t.Context()
+		r := w.start("r1")
+		const many = 12_000
+		claims := r.registerMany(t, many)
+		for i := 0; i < many; i += 3 { // what goes leaves no hole in what is looked at
+			claims[i].Release()
+		}
+		synctest.Wait()
+		for i := 0; i < many; i += 2 { // lost without any sign of it
+			w.HDel(ctx, w.Registry(), fmt.Sprintf("imei-%d", i))
+		}
+
+		var mu sync.Mutex
+		var looked []string
+		r.data.set(func(cmd redis.Cmder) error {
+			if cmd.Name() == "hmget" {
+				mu.Lock()
+				defer mu.Unlock()
+				for _, imei := range cmd.Args()[2:] {
+					looked = append(looked, imei.(string))
+				}
+			}
+			return nil
+		}, nil)
+		for beat := range 10 {
+			before := len(looked)
+			time.Sleep(r.Interval())
+			synctest.Wait()
+			require.InDelta(t, many*2/3/10, len(looked)-before, many/50, "at beat %d", beat)
+		}
+		require.Len(t, looked, many*2/3)
+		slices.Sort(looked)
+		require.Len(t, slices.Compact(looked), many*2/3, "each of them once")
+		require.EqualValues(t, many*2/3, w.HLen(ctx, w.Registry()).Val(), "what was lost is back")
 		w.end(r)
 	})
 }

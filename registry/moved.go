@@ -57,7 +57,7 @@ func (r *Registry) suspect(imeis []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, imei := range imeis {
-		if d := r.shards[r.shardOf(imei)][imei]; d != nil && d.claim != nil && d.settled {
+		if d := r.devices[imei]; d != nil && d.claim != nil && d.settled {
 			r.enqueue(d, false)
 		}
 	}

@@ -130,22 +130,20 @@ func (r *Registry) scanIndex(ctx context.Context, pass uint64) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, shard := range r.shards {
-		for _, d := range shard {
-			// A member throughout the scan is met by it; what was written meanwhile need not be.
-			member := d.scanned == pass
-			if d.claim == nil || d.wrote >= begun || d.indexed == member {
-				continue
-			}
-			if d.settled && d.indexed {
-				r.unsettle(d)
-				r.enqueue(d, true)
-				continue
-			}
-			// Held, but the entry names another: nothing is to be written, and the belief is what was wrong. Left
-			// so, the sizes would differ for as long as that socket stays, and every answer would scan again.
-			r.index(d, member)
+	for _, d := range r.devices {
+		// A member throughout the scan is met by it; what was written meanwhile need not be.
+		member := d.scanned == pass
+		if d.claim == nil || d.wrote >= begun || d.indexed == member {
+			continue
 		}
+		if d.settled && d.indexed {
+			r.unsettle(d)
+			r.enqueue(d, true)
+			continue
+		}
+		// Held, but the entry names another: nothing is to be written, and the belief is what was wrong. Left
+		// so, the sizes would differ for as long as that socket stays, and every answer would scan again.
+		r.index(d, member)
 	}
 	return nil
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"log/slog"
 	"os"
 	"sync"
@@ -27,7 +26,8 @@ const (
 	DefaultHeartbeatTTL = 90 * time.Second
 
 	defaultDrain = 10 * time.Second
-	// shards is how many beats it takes to look at every claim once.
+	// shards is how many beats it takes to look at every claim once. What was first registered together is in one of them, and is looked at
+	// in that order: it lies side by side in Redis' memory, which makes a look at it twice as cheap.
 	shards = 10
 )
 
@@ -110,7 +110,6 @@ type Registry struct {
 	random  string // of the boot token
 	log     *slog.Logger
 	metrics *metrics
-	seed    maphash.Seed
 	started chan struct{}
 	wake    chan struct{} // to the writer: there is work
 	scan    chan struct{} // to the reconciler: the index and the claims differ
@@ -119,10 +118,12 @@ type Registry struct {
 	mu        sync.Mutex // guards all below, and every device and claim
 	changed   *sync.Cond // signalled after each batch
 	boot      string     // the boot token; "": Redis has not been met yet
-	shards    [shards]map[string]*device
-	held      int // devices with a claim
-	stays     int // of whoever needs the heartbeat to the end
-	indexed   int // devices believed to be in the index
+	devices   map[string]*device
+	shards    [shards][]*device // what is looked at together: see device
+	made      int               // devices, ever
+	held      int               // devices with a claim
+	stays     int               // of whoever needs the heartbeat to the end
+	indexed   int               // devices believed to be in the index
 	urgent    fifo
 	checks    fifo
 	watched   map[*device]struct{} // not settled, or unsure: looked at again until they are
@@ -145,11 +146,12 @@ func New(cfg Config) (*Registry, error) {
 		return nil, fmt.Errorf("registry: %w", err)
 	}
 	r := &Registry{
-		cfg: cfg, keys: cfg.Layout, id: cfg.Instance, log: cfg.Logger, seed: maphash.MakeSeed(),
+		cfg: cfg, keys: cfg.Layout, id: cfg.Instance, log: cfg.Logger,
 		random:  randomDigits(),
 		started: make(chan struct{}),
 		wake:    make(chan struct{}, 1),
 		scan:    make(chan struct{}, 1),
+		devices: make(map[string]*device),
 		watched: make(map[*device]struct{}), owed: make(map[*device]struct{}),
 		failing: make(map[string]error),
 	}
@@ -157,9 +159,6 @@ func New(cfg Config) (*Registry, error) {
 		r.id, r.unique = uniqueInstance(), true
 	}
 	r.changed = sync.NewCond(&r.mu)
-	for i := range r.shards {
-		r.shards[i] = make(map[string]*device)
-	}
 	var err error
 	r.metrics, err = newMetrics(cfg.Registerer, func() float64 { return float64(r.Status().Devices) })
 	if err != nil {
@@ -187,8 +186,6 @@ func randomDigits() string {
 	}
 	return string(b)
 }
-
-func (r *Registry) shardOf(imei string) int { return int(maphash.String(r.seed, imei) % shards) }
 
 // Run beats and writes until ctx ends; then it goes on beating until every claim is released and nobody
 // stays, or the drain time has passed, joins what is under way, says goodbye and returns nil. It returns
@@ -279,11 +276,9 @@ func (r *Registry) await(ctx context.Context, cond func() bool) error {
 func (r *Registry) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, shard := range r.shards {
-		for _, d := range shard {
-			if d.claim != nil {
-				d.claim.end()
-			}
+	for _, d := range r.devices {
+		if d.claim != nil {
+			d.claim.end()
 		}
 	}
 	r.start(true)

@@ -328,7 +328,7 @@ func (r *Registry) settle(d *device, agrees bool) {
 	}
 	delete(r.watched, d)
 	if d.claim == nil && !d.queued {
-		delete(r.shards[r.shardOf(d.imei)], d.imei)
+		r.forget(d)
 	}
 }
 
