@@ -19,7 +19,7 @@ var (
 	roundsFlag = flag.Int("rounds", 0, "how often each way is measured, medians are reported (0: as the size says, five by default)")
 	onlyFlag   = flag.String("only", "", "measure only the scenarios whose name matches this")
 	outFlag    = flag.String("out", "", "folder that results.md and the plots are written to (none: results are only logged)")
-	steadyFlag = flag.Duration("steady", 0, "how long the steady state is watched (0: as the size says)")
+	beatFlag   = flag.Duration("beat", 0, "between two beats of the fleet in the steady state (0: as the size says)")
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
@@ -35,7 +35,7 @@ type size struct {
 	deaths     int   // how many die, one after the other
 	replicas   int   // in the steady state
 	claims     int   // held by each of them
-	steady     time.Duration
+	beat       time.Duration // between two of theirs; it is watched for as many as there are rounds
 	storm      int // devices that register at once
 	handovers  int
 	waiters    int // contenders for a lease that is handed over
@@ -47,21 +47,21 @@ type size struct {
 var sizes = map[string]size{
 	smoke: {
 		rounds: 1, audits: []int{3000}, sweeps: []int{500, 3000}, oneByOne: 500, neighbour: 5000, gone: 2000, deaths: 1, replicas: 4, claims: 500,
-		steady: 4 * time.Second, storm: 2000, handovers: 1, waiters: 5, reconciled: 3000, contenders: 10, loop: 20_000,
+		beat: 2 * time.Second, storm: 2000, handovers: 1, waiters: 5, reconciled: 3000, contenders: 10, loop: 20_000,
 	},
 	"small": {
 		rounds: 3, audits: []int{10_000, 100_000}, sweeps: []int{1000, 50_000}, oneByOne: 1000, neighbour: 100_000, gone: 50_000, deaths: 8,
-		replicas: 20, claims: 5000, steady: 12 * time.Second, storm: 50_000, handovers: 10, waiters: 30, reconciled: 100_000, contenders: 200,
+		replicas: 20, claims: 5000, beat: 6 * time.Second, storm: 50_000, handovers: 10, waiters: 30, reconciled: 100_000, contenders: 200,
 		loop: 300_000,
 	},
 	"default": {
 		rounds: 5, audits: []int{10_000, 100_000, 1_000_000, 10_000_000}, sweeps: []int{1000, 50_000, 1_000_000}, oneByOne: 50_000, neighbour: 300_000,
-		gone: 50_000, deaths: 20, replicas: 100, claims: 10_000, steady: time.Minute, storm: 50_000, handovers: 15, waiters: 100,
+		gone: 50_000, deaths: 20, replicas: 100, claims: 10_000, beat: 30 * time.Second, storm: 50_000, handovers: 15, waiters: 100,
 		reconciled: 1_000_000, contenders: 1000, loop: 1_500_000,
 	},
 	"full": {
 		rounds: 5, audits: []int{10_000, 100_000, 1_000_000, 10_000_000}, sweeps: []int{1000, 50_000, 1_000_000}, oneByOne: 1_000_000,
-		neighbour: 1_000_000, gone: 50_000, deaths: 60, replicas: 100, claims: 10_000, steady: 3 * time.Minute, storm: 50_000, handovers: 60,
+		neighbour: 1_000_000, gone: 50_000, deaths: 60, replicas: 100, claims: 10_000, beat: 30 * time.Second, storm: 50_000, handovers: 60,
 		waiters: 100, reconciled: 1_000_000, contenders: 1000, loop: 4_000_000,
 	},
 }
@@ -91,8 +91,8 @@ func TestMeasure(t *testing.T) {
 	if *roundsFlag > 0 {
 		s.rounds = *roundsFlag
 	}
-	if *steadyFlag > 0 {
-		s.steady = *steadyFlag
+	if *beatFlag > 0 {
+		s.beat = *beatFlag
 	}
 	only, err := regexp.Compile(*onlyFlag)
 	require.NoError(t, err)

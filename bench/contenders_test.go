@@ -16,7 +16,7 @@ import (
 // contenders is what many replicas cost that hold nothing: beats, ticks, and looks at the lease.
 func contenders(r *rig) {
 	n := r.contenders
-	watched := max(r.steady/2, time.Second)
+	watched := max(r.beat, time.Second)
 	if *sizeFlag != smoke {
 		watched = max(watched, registry.DefaultHeartbeatInterval) // they started together: each is to beat once
 	}

@@ -80,7 +80,7 @@ func (r *rig) settleIdle() {
 	var shares []float64
 	for range 5 {
 		before, begun := r.usage(), time.Now()
-		wait.For(r.t.Context(), 300*time.Millisecond)
+		wait.For(r.t.Context(), time.Second)
 		shares = append(shares, float64(r.usage().cpu-before.cpu)/float64(time.Since(begun)))
 	}
 	r.idle = median(shares)
