@@ -34,21 +34,21 @@ const (
 // which calls of theirs kept Redis busy for d, none may begin for d * (1/share - 1). The time is taken here, less what
 // a small call takes at present, which is how long the network, other clients' work and a busy machine at either end make one wait;
 // not all of it, since a small call is work too; and never much more than calls mostly take. What is done in a second in which little was done needs no rest after each
-// call: a small death is over at once. No second has more than the share all the same. The bound is throttle's,
+// call: a small death is over at once. No second has more than the share all the same. One call is under way at a time: who else asks Redis for
+// something waits for one of ours and never for two; what can overlap is what we do with the answers. The bound is throttle's,
 // which falls while others suffer. All but enter is pure: told what happened when.
 type pace struct {
 	ping  func(ctx context.Context) error   // a small call; nil: none is measured
 	small *latency                          // what it takes
 	extra func(reason string, rest float64) // told the seconds of rest that a throttle adds
-	gate  chan struct{}                     // a lock that a context can end the wait for: who rests, rests for all
+	gate  chan struct{}                     // a lock that a context can end the wait for: held by who rests, for all, or calls
 
 	mu       sync.Mutex
 	throttle throttle
-	underway int             // calls
+	underway bool            // a call is
 	mark     time.Time       // the time up to there has been charged
-	busy     time.Duration   // with calls under way, since the last settling
-	calls    int             // begun since then
-	spells   []time.Duration // what a call took, the last times when some were under way
+	busy     time.Duration   // with a call under way, since the last settling
+	spells   []time.Duration // what the last calls took
 	second   second          // what was worked lately
 	owed     time.Duration   // rest; a little less than none where a timer came late
 	pinged   time.Time
@@ -69,7 +69,6 @@ func (p *pace) enter(ctx context.Context) (leave func(), err error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	defer func() { <-p.gate }()
 	for {
 		rest, ping := p.rest(time.Now())
 		switch {
@@ -77,8 +76,9 @@ func (p *pace) enter(ctx context.Context) (leave func(), err error) {
 			p.measure(ctx)
 		case rest == 0:
 			p.begin(time.Now())
-			return func() { p.end(time.Now()) }, nil
+			return func() { p.end(time.Now()); <-p.gate }, nil
 		case !wait.For(ctx, rest):
+			<-p.gate
 			return nil, context.Cause(ctx)
 		}
 		p.rested(rest)
@@ -135,13 +135,13 @@ func (p *pace) adapt(now time.Time) {
 }
 
 // rest is how long to wait before a call may begin, 0 while that is too short to bother; or that a small call is to
-// be measured first, which makes sense only while none of ours is in its way.
+// be measured first, with none of ours in its way.
 func (p *pace) rest(now time.Time) (rest time.Duration, ping bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.charge(now)
 	next := pingEvery - now.Sub(p.pinged)
-	if p.ping != nil && p.underway == 0 && next <= 0 {
+	if p.ping != nil && next <= 0 {
 		return 0, true
 	}
 	worked := p.worked(now)
@@ -158,27 +158,25 @@ func (p *pace) rest(now time.Time) (rest time.Duration, ping bool) {
 	return rest, false
 }
 
-// begin and end note that a call is under way.
+// begin and end note that the call is under way.
 func (p *pace) begin(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.charge(now)
-	p.underway++
-	p.calls++
+	p.underway = true
 }
 
 func (p *pace) end(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.charge(now)
-	if p.underway--; p.underway == 0 {
-		p.spells = append(p.spells, p.busy/time.Duration(max(1, p.calls)))
-		p.spells = p.spells[max(0, len(p.spells)-paceSpells):]
-		p.settle(now)
-	}
+	p.underway = false
+	p.spells = append(p.spells, p.busy)
+	p.spells = p.spells[max(0, len(p.spells)-paceSpells):]
+	p.settle(now)
 }
 
-// charge takes note of the time up to now: with calls under way it is busy, other time pays off the rest that is owed.
+// charge takes note of the time up to now: with a call under way it is busy, other time pays off the rest that is owed.
 // Caller holds mu.
 func (p *pace) charge(now time.Time) {
 	if now.Before(p.mark) { // who took the time first may come last
@@ -186,7 +184,7 @@ func (p *pace) charge(now time.Time) {
 	}
 	passed := now.Sub(p.mark)
 	p.mark = now
-	if p.underway > 0 {
+	if p.underway {
 		p.busy += passed
 	} else if p.owed -= passed; p.owed < -paceGrain { // long idle: old rest is no credit
 		p.owed = 0
@@ -198,7 +196,7 @@ func (p *pace) worked(now time.Time) time.Duration {
 	busy := p.busy
 	if len(p.spells) == paceSpells {
 		sorted := slices.Sorted(slices.Values(p.spells))
-		busy = min(busy, time.Duration(max(1, p.calls)*paceOutlier)*sorted[paceSpells/4])
+		busy = min(busy, paceOutlier*sorted[paceSpells/4])
 	}
 	worked := max(busy-p.small.now(now), time.Duration(paceLeast*float64(busy)))
 	return min(worked, paceLimit)
@@ -217,7 +215,7 @@ func (p *pace) settle(now time.Time) {
 	worked := p.worked(now)
 	p.owed = min(p.owed+p.due(worked, now), restLimit)
 	p.second.add(now, worked)
-	p.busy, p.calls = 0, 0
+	p.busy = 0
 }
 
 // share is what sweeps may take now, and why it is less than the setting; "" if it is not.

@@ -16,7 +16,7 @@ type setPage struct {
 }
 
 // members reads a set page by page, one page ahead of who takes them and no more, so that Redis need not wait while a
-// page is looked at. The channel ends behind the last page, an error, or with ctx. stop must be called, and joins.
+// page is looked at, or a batch made of it. The channel ends behind the last page, an error, or with ctx. stop must be called, and joins.
 func (t *tenure) members(ctx context.Context, key string) (pages <-chan setPage, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	out := make(chan setPage)
