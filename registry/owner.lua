@@ -21,10 +21,10 @@ local function assert_life()
   redis.pcall('SADD', KEYS[2], ARGV[1]) -- what is no set there must not keep anybody from registering
 end
 
--- index(command, imeis) keeps the reverse index. It is a help for the sweep, and the audit does without: an index of
--- another type must not make a registration fail. signs() tells of it.
-local function index(command, imeis)
-  if ARGV[4] == '1' and #imeis > 0 then redis.pcall(command, KEYS[3], unpack(imeis)) end
+-- index(command, list, first) keeps the reverse index of the IMEIs in list, from the first on. It is a help for the sweep, and the audit
+-- does without: an index of another type must not make a registration fail. signs() tells of it.
+local function index(command, list, first)
+  if ARGV[4] == '1' and list[first] then redis.pcall(command, KEYS[3], unpack(list, first)) end
 end
 
 -- signs() -> { 'OK', 1 if the own heartbeat was absent, size of the index, witness since, 1 if there is no registry,
@@ -36,19 +36,19 @@ local function signs(a, b)
     type(since) == 'string' and since or '', 1 - redis.call('EXISTS', KEYS[5]), a or 0, b or {} }
 end
 
--- tell(found, imeis) tells former owners at once which devices they do not have any more, on a channel of the name of
+-- tell(found, list, first) tells former owners at once which devices they do not have any more, on a channel of the name of
 -- their heartbeat. Who does not hear it finds out at the next look; where publishing is not allowed nobody hears it.
--- found: what the entries of imeis were before.
-local function tell(found, imeis)
-  local moved = {}
-  for i = 1, #imeis do
+-- found: what the entries of the IMEIs in list, from the first on, were before.
+local function tell(found, list, first)
+  local me, moved = ARGV[1], {}
+  for i = 1, #found do
     local was = found[i]
-    if was and was ~= '' and was ~= ARGV[1] then
-      local list = moved[was] or {}
-      list[#list + 1] = imeis[i]
-      moved[was] = list
+    if was and was ~= '' and was ~= me then
+      local theirs = moved[was] or {}
+      theirs[#theirs + 1] = list[first + i - 1]
+      moved[was] = theirs
     end
   end
   local channels = string.sub(KEYS[1], 1, #KEYS[1] - #ARGV[1])
-  for was, list in pairs(moved) do redis.pcall('PUBLISH', channels .. was, table.concat(list, ' ')) end
+  for was, theirs in pairs(moved) do redis.pcall('PUBLISH', channels .. was, table.concat(theirs, ' ')) end
 end

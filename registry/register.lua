@@ -1,14 +1,13 @@
 -- register.lua: registers devices of one owner, newest claim wins (behind owner.lua).
 -- ARGV[5..] IMEIs, at most 1000
 assert_life()
-local pairs_, imeis = {}, {}
+local found = redis.call('HMGET', KEYS[5], unpack(ARGV, 5))
+local me, fields = ARGV[1], {}
 for i = 5, #ARGV do
-  imeis[#imeis + 1] = ARGV[i]
-  pairs_[#pairs_ + 1] = ARGV[i]
-  pairs_[#pairs_ + 1] = ARGV[1]
+  fields[2 * i - 9] = ARGV[i]
+  fields[2 * i - 8] = me
 end
-local found = redis.call('HMGET', KEYS[5], unpack(imeis))
-redis.call('HSET', KEYS[5], unpack(pairs_))
-index('SADD', imeis)
-tell(found, imeis)
+redis.call('HSET', KEYS[5], unpack(fields))
+index('SADD', ARGV, 5)
+tell(found, ARGV, 5)
 return signs()
