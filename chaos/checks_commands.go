@@ -1,32 +1,91 @@
 package chaos
 
-// c9: no command has two outcomes.
+import "strings"
+
+// c9: no command has two outcomes, and where it is known what devices did: none is executed twice, by another device than it
+// was for, or though its outcome says that it was not sent; none is answered by what answered another; and at rest each has an outcome.
 type c9 struct {
 	passive
-	outcome map[string]string // by the command's id
+	asked   map[string]string     // by the command's id: for which device
+	outcome map[string]conclusion // by the command's id
 }
 
-func newC9() *c9 { return &c9{outcome: make(map[string]string)} }
+type conclusion struct{ status, text string }
+
+func newC9() *c9 { return &c9{asked: make(map[string]string), outcome: make(map[string]conclusion)} }
 
 func (c *c9) before(m *moment) {
-	if m.command[0] != "XADD" || m.key() != m.facts.responses() {
+	if m.command[0] != "XADD" {
 		return
 	}
-	var id, status string
-	_, fields := streamEntry(m.command)
+	if strings.HasPrefix(m.key(), m.facts.outbound("")) {
+		f := streamFields(m.command)
+		c.asked[f["id"]] = f["imei"]
+	}
+	if m.key() != m.facts.responses() {
+		return
+	}
+	f := streamFields(m.command)
+	id, o := f["id"], conclusion{f["status"], f["text"]}
+	if before, twice := c.outcome[id]; twice {
+		m.violation("C9", "command %s has the outcome %s after %s", id, o.status, before.status)
+	}
+	c.outcome[id] = o
+}
+
+// streamFields are the fields of an XADD.
+func streamFields(cmd Command) map[string]string {
+	f := make(map[string]string)
+	_, fields := streamEntry(cmd)
 	for i := 0; i+1 < len(fields); i += 2 {
-		switch fields[i] {
-		case "id":
-			id = fields[i+1]
-		case "status":
-			status = fields[i+1]
+		f[fields[i]] = fields[i+1]
+	}
+	return f
+}
+
+// unsent tells whether an outcome says that the device has not seen the command.
+func (o conclusion) unsent() bool {
+	switch o.status {
+	case "not_connected", "expired", "invalid":
+		return true
+	case "instance_lost":
+		return strings.HasSuffix(o.text, "before it was sent")
+	}
+	return false
+}
+
+func (c *c9) end(m *moment) {
+	if m.facts.Executed == nil {
+		return
+	}
+	times := make(map[string]int)
+	for _, e := range m.facts.Executed {
+		if times[e.Command]++; times[e.Command] == 2 {
+			m.violation("C9", "command %s was executed twice", e.Command)
+		}
+		if imei, known := c.asked[e.Command]; known && imei != e.IMEI {
+			m.violation("C9", "command %s for %s was executed by %s", e.Command, imei, e.IMEI)
 		}
 	}
-	if before, twice := c.outcome[id]; twice {
-		m.violation("C9", "command %s has the outcome %s after %s", id, status, before)
+	for id, o := range c.outcome {
+		switch n := times[id]; {
+		case o.status == "answered" && n == 0:
+			m.violation("C9", "command %s is said to be answered, and no device has executed it", id)
+		case o.status == "answered" && !strings.HasSuffix(o.text, id):
+			m.violation("C9", "command %s is said to be answered with %q, which is another's answer", id, o.text)
+		case o.unsent() && n > 0:
+			m.violation("C9", "command %s was executed, and its outcome is %s: %s", id, o.status, o.text)
+		}
 	}
-	c.outcome[id] = status
+	for id := range c.asked {
+		if _, ok := c.outcome[id]; !ok && m.facts.Truth != nil {
+			m.violation("C9", "command %s has no outcome", id)
+		}
+	}
 }
 
 // struck: what a server has forgotten, or somebody made it forget, nobody can be asked to remember.
-func (c *c9) struck(*moment) { clear(c.outcome) }
+func (c *c9) struck(*moment) {
+	clear(c.outcome)
+	clear(c.asked)
+}

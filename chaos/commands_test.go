@@ -50,6 +50,47 @@ func TestCommandsOfTheDeadThatAreAnsweredAreUnderstood(t *testing.T) {
 	require.Equal(t, 3, v.Evicted(""), "entries, not commands")
 }
 
+func TestWhatDevicesDidOnCommandIsJudged(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		outcome, text string
+		did           []Execution
+		right         bool
+	}{
+		"answered, and done":                 {"answered", "did_c1", []Execution{{"1", "c1"}}, true},
+		"answered, and not done":             {"answered", "did_c1", []Execution{}, false},
+		"answered with another's answer":     {"answered", "did_c0", []Execution{{"1", "c1"}}, false},
+		"not answered in time, and done":     {"timeout", "", []Execution{{"1", "c1"}}, true},
+		"not answered in time, and not done": {"timeout", "", []Execution{}, true},
+		"expired, and not done":              {"expired", "", []Execution{}, true},
+		"expired, and done":                  {"expired", "", []Execution{{"1", "c1"}}, false},
+		"done twice":                         {"timeout", "", []Execution{{"1", "c1"}, {"1", "c1"}}, false},
+		"done by another":                    {"timeout", "", []Execution{{"2", "c1"}}, false},
+		"without an outcome":                 {"", "", []Execution{}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStory()
+			s.upToDeath()
+			s.happens("XADD commands:outbound:b 1-0 id c1 imei 1 text c1")
+			if row.outcome != "" {
+				outcome := s.outcome("b", "c1", row.outcome)
+				if row.text != "" {
+					outcome = strings.TrimSuffix(outcome, "x") + row.text
+				}
+				s.happens("%s ; XACK commands:outbound:b rollcall 1-0 ; XDEL commands:outbound:b 1-0", outcome)
+			}
+			s.facts.Executed, s.facts.Truth = row.did, map[string]string{}
+			checks := checksOf(Judge(s.history, s.facts).Violations)
+			if row.right {
+				require.Empty(t, checks)
+			} else {
+				require.Equal(t, []string{"C9"}, checks)
+			}
+		})
+	}
+}
+
 func TestBadStoriesOfCommandsAreRejected(t *testing.T) {
 	t.Parallel()
 	with := func(old, wrong string) func(*story) {

@@ -15,6 +15,8 @@ type Facts struct {
 	Sockets []Socket
 	// Planted are owners whose entries the scenario wrote itself, as an older writer would: plainly, without a heartbeat.
 	Planted map[string]bool `json:",omitempty"`
+	// Unindexed: the replicas keep no reverse index.
+	Unindexed bool `json:",omitempty"`
 	// Outages are the times in which an instance did not run, or could not exchange messages with Redis: what it had sent
 	// before may land that much later.
 	Outages []Outage `json:",omitempty"`
@@ -29,6 +31,8 @@ type Facts struct {
 	// Lookups and Acks are what was seen from outside, for C8.
 	Lookups []Lookup `json:",omitempty"`
 	Acks    []Ack    `json:",omitempty"`
+	// Executed is what devices did on command, for C9; nil: nobody noted it.
+	Executed []Execution `json:",omitempty"`
 	// Truth is which instance held each device with an open socket at the end, and Alive the instances that ran then, for
 	// C7. No Truth at all (nil): the run did not come to rest, and C7 is not asked.
 	Truth map[string]string
@@ -64,6 +68,9 @@ func (s *Socket) liveAt(t time.Time) bool {
 }
 
 func (s *Socket) endedBy(t time.Time) bool { return !s.Ended.IsZero() && !s.Ended.After(t) }
+
+// Execution is a device that did what a command says, whose text is its id; so is the end of the answer.
+type Execution struct{ IMEI, Command string }
 
 // Outage is a time in which something was not to be had. A zero Until: it has not ended.
 type Outage struct {

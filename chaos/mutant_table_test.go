@@ -52,6 +52,9 @@ const (
 	reaperGo    = "janitor/reaper.go"
 	ledgerGo    = "janitor/ledger.go"
 	settingsGo  = "internal/settings/redis.go"
+	takeLua     = "internal/commands/take.lua"
+	answerLua   = "internal/commands/sweep.lua"
+	commandGo   = "internal/gateway/command.go"
 )
 
 // The protections that more than one mutant is about.
@@ -240,6 +243,41 @@ var mutants = []mutant{
 		edits:    []edit{{reconcileGo, "\tif d.claim == nil && !d.queued {\n", "\tif false {\n"}},
 		scenario: "RestartedUnderItsID",
 		checks:   []string{"C7"},
+	},
+	{
+		name:     "CommandsUnmarked",
+		what:     "a command is not marked before it is sent",
+		edits:    []edit{{takeLua, "remember(KEYS[1], 'sent', ARGV[2], KEYS[2], ARGV[1], left)\n", ""}},
+		scenario: "CommandsWhileReplicasFail",
+		checks:   []string{"C9"},
+	},
+	{
+		name:     "CommandsSentByEveryLife",
+		what:     "a life of an instance sends what an earlier one has marked",
+		edits:    []edit{{takeLua, "life == ARGV[2] and 'SEND' or 'LOST'", "'SEND'"}},
+		scenario: "CommandsWhileReplicasFail",
+		checks:   []string{"C9"},
+	},
+	{
+		name:     "DuplicatesSent",
+		what:     "a command is sent although its id stands for another",
+		edits:    []edit{{takeLua, "elseif word then\n", "elseif false then\n"}},
+		scenario: "CommandsWhileReplicasFail",
+		checks:   []string{"C9"},
+	},
+	{
+		name:     "DuplicatesAnsweredForTheDead",
+		what:     "the sweep of commands answers those that have an outcome",
+		edits:    []edit{{answerLua, "(sent or not word) then", "true then"}},
+		scenario: "CommandsWhileReplicasFail",
+		checks:   []string{"C9"},
+	},
+	{
+		name:     "LateAnswersTaken",
+		what:     "a command is sent while an earlier one may yet be answered",
+		edits:    []edit{{commandGo, "if s.state.Load()&owing != 0 {", "if false {"}},
+		scenario: "CommandsWhileReplicasFail",
+		checks:   []string{"C9"},
 	},
 }
 

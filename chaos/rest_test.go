@@ -101,7 +101,9 @@ func (w *world) agrees(truth map[string]string, alive []string) bool {
 	ctx := w.t.Context()
 	held := make(map[string]int64)
 	for _, id := range truth {
-		held[id]++
+		if !w.unindexed() {
+			held[id]++
+		}
 	}
 	for _, id := range alive {
 		if w.SCard(ctx, w.Layout.Devices(id)).Val() != held[id] {
@@ -172,6 +174,9 @@ func (w *world) sweeping() time.Duration {
 	return patience / 2
 }
 
+// unindexed: the replicas keep no index.
+func (w *world) unindexed() bool { return w.settings["REGISTRY_REVERSE_INDEX"] == "false" }
+
 // set is a duration as the replicas were set.
 func (w *world) set(name string) time.Duration {
 	d, err := time.ParseDuration(w.settings[name])
@@ -186,9 +191,9 @@ func (w *world) facts(alive []string) Facts {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return Facts{
-		HeartbeatInterval: interval, HeartbeatTTL: ttl, LeaseTTL: w.set("JANITOR_LEASE_TTL"), JanitorInterval: janitorEvery, Slack: w.slack, Sweeping: w.sweeping(),
+		HeartbeatInterval: interval, HeartbeatTTL: ttl, LeaseTTL: w.set("JANITOR_LEASE_TTL"), JanitorInterval: janitorEvery, Slack: w.slack, Sweeping: w.sweeping(), Unindexed: w.unindexed(),
 		Sockets: sockets, Planted: w.planted, Outages: w.outages, Deaths: w.deaths,
-		Lookups: w.lookups, Acks: acks, Truth: truth, Alive: alive,
+		Lookups: w.lookups, Acks: acks, Executed: w.executed, Truth: truth, Alive: alive,
 	}
 }
 

@@ -18,8 +18,12 @@ var ownerRows = []row{
 	{15, "OwnerStoppedForHalfItsTTL", false, 60, nil, under(func() fault { return &ownerStopped{lasts: ttl / 2} }, healedSoon)},
 	{15, "OwnerStoppedPastItsTTL", false, 60, nil, under(func() fault { return &ownerStopped{lasts: ttl * 12 / 10} }, healedSoon)},
 	{15, "OwnerStoppedUntilItIsSwept", false, 60, nil, under(func() fault { return &ownerStopped{lasts: 2 * ttl, swept: true} }, healedSoon)},
+	{15, "OwnerStoppedUntilItIsSweptUnindexed", false, 60, unindexed, under(func() fault { return &ownerStopped{lasts: 2 * ttl, swept: true} }, healedSoon)},
 	{15, "FleetStoppedPastItsTTL", false, 60, nil, under(func() fault { return &fleetStopped{} }, nothingEvicted)},
 }
+
+// unindexed replicas keep no reverse index: the dead are found by the audit alone.
+var unindexed = map[string]string{"REGISTRY_REVERSE_INDEX": "false"}
 
 // frozen asks the kernel whether a replica is stopped.
 func (r *replica) frozen() bool {

@@ -84,6 +84,7 @@ type world struct {
 	outages  []Outage
 	deaths   []Death
 	lookups  []Lookup
+	executed []Execution
 	over     time.Time // when the faults ended
 	result   result
 	evidence *Facts // to the judge, the last time

@@ -3,8 +3,6 @@ package device
 import (
 	"context"
 	"fmt"
-	"net"
-	"time"
 
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
@@ -39,30 +37,23 @@ func (d *Device) Obey(ctx context.Context, answer func(Command) []teltonika.Mess
 	if conn == nil {
 		return ErrNotConnected
 	}
-	if err := conn.SetDeadline(time.Time{}); err != nil {
-		return err
-	}
-	done := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(done)
-		_ = conn.SetDeadline(time.Unix(1, 0))
-	})
-	err := obey(conn, answer)
-	if !stop() {
-		<-done
+	err := interruptible(ctx, conn, func() error { return obey(&heard{on: conn}, answer) })
+	if ctx.Err() != nil {
 		return nil
 	}
 	return fmt.Errorf("device %s: %w", d.imei, err)
 }
 
-func obey(conn net.Conn, answer func(Command) []teltonika.Message) error {
-	reader := teltonika.NewReader(conn, 0)
+func obey(h *heard, answer func(Command) []teltonika.Message) error {
 	for {
-		frame, err := reader.Next()
+		said, err := h.next()
 		if err != nil {
 			return err
 		}
-		messages, err := teltonika.DecodeMessages(frame.Body)
+		if said.Command == nil {
+			continue // an answer that nobody waits for any more
+		}
+		messages, err := teltonika.DecodeMessages(said.Command)
 		if err != nil {
 			return err
 		}
@@ -76,7 +67,7 @@ func obey(conn net.Conn, answer func(Command) []teltonika.Message) error {
 				if err != nil {
 					return err
 				}
-				if _, err := conn.Write(out); err != nil {
+				if _, err := h.on.Write(out); err != nil {
 					return err
 				}
 			}

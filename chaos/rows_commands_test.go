@@ -1,0 +1,180 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/sourcegraph/conc"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/commands"
+	"github.com/rollcall-redis/rollcall/internal/device"
+	"github.com/rollcall-redis/rollcall/internal/teltonika"
+	"github.com/rollcall-redis/rollcall/internal/wait"
+)
+
+// commandRows are about commands to devices that hop while replicas end.
+var commandRows = []row{
+	{31, "CommandsWhileReplicasFail", false, 32, nil, commandsWhileReplicasFail},
+}
+
+// commandsWhileReplicasFail: whatever happens to the replica that has a command, its device executes it at most once, and it has one outcome.
+// The judge knows what devices did (C9).
+func commandsWhileReplicasFail(w *world) {
+	met := w.opens()
+	w.listened()
+	w.executed = []Execution{}
+	moving, stay := context.WithCancel(w.t.Context())
+	giving, enough := context.WithCancel(w.t.Context())
+	defer stay()
+	defer enough()
+	var devices, backends conc.WaitGroup
+	var given atomic.Int64
+	for i := range w.devices.Len() {
+		devices.Go(func() { w.obeys(moving, i) })
+	}
+	for n := range 4 {
+		backends.Go(func() { w.gives(giving, n, &given) })
+	}
+	more := func() { // so many more, while things are as they are
+		enough := given.Load() + 300
+		w.comes("commands are given", func() bool { return given.Load() >= enough })
+	}
+
+	more()
+	back := w.follower() // back at once: it finds what its former life had begun
+	w.kill(back)
+	w.start(back.id)
+	met.hit(1)
+	more()
+	dead := w.leader() // nobody comes back: others answer in its place
+	w.kill(dead)
+	w.comes("the dead one's commands are answered", func() bool { return w.Exists(w.t.Context(), commands.Outbound(w.Layout, dead.id)).Val() == 0 })
+	w.start(dead.id)
+	met.hit(1)
+	more()
+	for _, r := range w.fleet() { // what it knows of Redis' answers is not what happened
+		r.line.loseReply(concludes, 5)
+		r.line.loseReplySilently(takes, 2)
+	}
+	more()
+	cont := w.stop(w.follower())
+	lasting(interval)
+	cont()
+	met.hit(1)
+	more()
+	ends := w.follower()
+	require.Zero(w.t, w.terminate(ends), ends.log())
+	w.start(ends.id)
+	met.hit(1)
+	more()
+
+	enough()
+	backends.Wait()
+	w.comes("every command has its outcome", func() bool {
+		for _, key := range w.Keys(w.t.Context(), commands.Outbound(w.Layout, "*")).Val() {
+			if w.XLen(w.t.Context(), key).Val() > 0 {
+				return false
+			}
+		}
+		return true
+	})
+	stay()
+	devices.Wait()
+	w.ends()
+	v := w.judge()
+	of := make(map[commands.Status]int)
+	for _, m := range w.XRange(w.t.Context(), commands.Responses(w.Layout), "-", "+").Val() {
+		of[commands.Status(m.Values["status"].(string))]++
+	}
+	w.t.Logf("%d given, %d executed: %v", given.Load(), len(w.executed), of)
+	for _, s := range []commands.Status{commands.Answered, commands.NotConnected, commands.Timeout, commands.Expired, commands.InstanceLost} {
+		require.Positive(w.t, of[s], "no command is %s: this run proves nothing", s)
+	}
+	require.Zero(w.t, v.WrongDeletes())
+}
+
+// concludes and takes tell the scripts of those names, by their keys.
+func concludes(r request) bool {
+	keys, _ := r.script()
+	return len(keys) == 3 && keys[2] == commands.Responses(keyNames)
+}
+
+func takes(r request) bool {
+	keys, _ := r.script()
+	return len(keys) == 3 && strings.HasPrefix(keys[1], commands.Outbound(keyNames, "")) && keys[2] == keyNames.Registry()
+}
+
+// obeys has device i move, report, and do what it is told.
+func (w *world) obeys(ctx context.Context, i int) {
+	rnd := rand.New(rand.NewPCG(w.seed, uint64(i)))
+	d := w.devices.Device(i)
+	for ctx.Err() == nil {
+		w.hops(ctx, i, rnd)
+		listening, leave := context.WithTimeout(ctx, time.Duration(rnd.IntN(400))*time.Millisecond)
+		_ = d.Obey(listening, func(c device.Command) []teltonika.Message { // what ends it the next report finds out
+			w.mu.Lock()
+			w.executed = append(w.executed, Execution{d.IMEI(), c.Text})
+			w.mu.Unlock()
+			switch rnd.IntN(20) {
+			case 0:
+				return nil
+			case 1: // late: its answer must not be taken for the next one's
+				wait.For(ctx, time.Duration(rnd.IntN(3000))*time.Millisecond)
+			}
+			return []teltonika.Message{d.Executes(c, "did "+c.Text)}
+		})
+		leave()
+		wait.For(ctx, 10*time.Millisecond)
+	}
+}
+
+// hops has device i report, from another place now and then.
+func (w *world) hops(ctx context.Context, i int, rnd *rand.Rand) {
+	w.gate.RLock()
+	defer w.gate.RUnlock()
+	fleet := w.fleet()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), actWithin)
+	defer cancel()
+	if w.devices.at(i) == "" || rnd.IntN(3) == 0 {
+		if w.devices.move(ctx, i, fleet[rnd.IntN(len(fleet))]) != nil {
+			return
+		}
+	}
+	if rnd.IntN(4) > 0 {
+		w.devices.DropStale(i)
+	}
+	_ = w.devices.report(ctx, i) // of a socket that is closed the device lets go
+}
+
+// gives gives commands as a backend does: to whom the registry names, or named a little while ago.
+func (w *world) gives(ctx context.Context, backend int, given *atomic.Int64) {
+	rnd := rand.New(rand.NewPCG(w.seed, uint64(1000+backend)))
+	last := make(map[string]string)
+	for n := 0; wait.For(ctx, time.Duration(rnd.IntN(30))*time.Millisecond); n++ {
+		imei := w.devices.IMEI(rnd.IntN(w.devices.Len()))
+		owner := last[imei]
+		if owner == "" || rnd.IntN(4) > 0 {
+			owner = w.HGet(ctx, w.Registry(), imei).Val()
+		}
+		if last[imei] = owner; owner == "" {
+			continue
+		}
+		id := fmt.Sprintf("order-%d-%d", backend, n)
+		add := &redis.XAddArgs{Stream: commands.Outbound(w.Layout, owner), Values: []any{
+			"id", id, "imei", imei, "text", id, "codec", 12 + rnd.IntN(2)*2, "expires", time.Now().Add(time.Duration(rnd.IntN(3000)) * time.Millisecond).UnixMilli(),
+		}}
+		if w.XAdd(ctx, add).Err() != nil {
+			continue // the end
+		}
+		if rnd.IntN(10) == 0 { // its reply was lost, as far as the backend knows
+			_ = w.XAdd(ctx, add).Err()
+		}
+		given.Add(1)
+	}
+}
