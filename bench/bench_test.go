@@ -2,6 +2,8 @@ package bench
 
 import (
 	"flag"
+	"fmt"
+	"os"
 	"regexp"
 	"testing"
 	"time"
@@ -22,47 +24,57 @@ var (
 	beatFlag   = flag.Duration("beat", 0, "between two beats of the fleet in the steady state (0: as the size says)")
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+func TestMain(m *testing.M) {
+	if addr := os.Getenv(neighbourAt); addr != "" {
+		if err := beNeighbour(addr); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	redistest.Main(m)
+}
 
 // size says how much of everything is measured.
 type size struct {
 	rounds     int
-	audits     []int // live entries
-	sweeps     []int // entries of one dead owner
-	oneByOne   int   // the largest sweep that the dearest peer is measured at
-	neighbour  int   // entries swept beside a neighbour
-	gone       int   // entries of the replica that dies
-	deaths     int   // how many die, one after the other
-	replicas   int   // in the steady state
-	claims     int   // held by each of them
+	audits     []int         // live entries
+	sweeps     []int         // entries of one dead owner
+	oneByOne   int           // the largest sweep that the dearest peer is measured at
+	neighbour  int           // entries swept beside a neighbour
+	gone       int           // entries of the replica that dies
+	deaths     int           // how many die, one after the other
+	replicas   int           // in the steady state
+	claims     int           // held by each of them
 	beat       time.Duration // between two of theirs; it is watched for as many as there are rounds
-	storm      int // devices that register at once
+	storm      int           // devices that register at once
 	handovers  int
 	waiters    int // contenders for a lease that is handed over
 	reconciled int // claims compared
 	contenders int // idle ones
 	loop       int // entries swept while a second client comes and goes
+	gateway    int // devices on one replica
 }
 
 var sizes = map[string]size{
 	smoke: {
 		rounds: 1, audits: []int{3000}, sweeps: []int{500, 3000}, oneByOne: 500, neighbour: 5000, gone: 2000, deaths: 1, replicas: 4, claims: 500,
-		beat: 2 * time.Second, storm: 2000, handovers: 1, waiters: 5, reconciled: 3000, contenders: 10, loop: 20_000,
+		beat: 2 * time.Second, storm: 2000, handovers: 1, waiters: 5, reconciled: 3000, contenders: 10, loop: 20_000, gateway: 50,
 	},
 	"small": {
 		rounds: 3, audits: []int{10_000, 100_000}, sweeps: []int{1000, 50_000}, oneByOne: 1000, neighbour: 100_000, gone: 50_000, deaths: 8,
 		replicas: 20, claims: 5000, beat: 6 * time.Second, storm: 50_000, handovers: 10, waiters: 30, reconciled: 100_000, contenders: 200,
-		loop: 300_000,
+		loop: 300_000, gateway: 2000,
 	},
 	"default": {
 		rounds: 5, audits: []int{10_000, 100_000, 1_000_000, 10_000_000}, sweeps: []int{1000, 50_000, 1_000_000}, oneByOne: 50_000, neighbour: 300_000,
 		gone: 50_000, deaths: 20, replicas: 100, claims: 10_000, beat: 30 * time.Second, storm: 50_000, handovers: 15, waiters: 100,
-		reconciled: 1_000_000, contenders: 1000, loop: 1_500_000,
+		reconciled: 1_000_000, contenders: 1000, loop: 1_500_000, gateway: 10_000,
 	},
 	"full": {
 		rounds: 5, audits: []int{10_000, 100_000, 1_000_000, 10_000_000}, sweeps: []int{1000, 50_000, 1_000_000}, oneByOne: 1_000_000,
 		neighbour: 1_000_000, gone: 50_000, deaths: 60, replicas: 100, claims: 10_000, beat: 30 * time.Second, storm: 50_000, handovers: 60,
-		waiters: 100, reconciled: 1_000_000, contenders: 1000, loop: 4_000_000,
+		waiters: 100, reconciled: 1_000_000, contenders: 1000, loop: 4_000_000, gateway: 10_000,
 	},
 }
 
@@ -81,6 +93,7 @@ var scenarios = []struct {
 	{"reconcile", reconcile},
 	{"contenders", contenders},
 	{"loop", closedLoop},
+	{"gateway", gateway},
 }
 
 // TestMeasure runs the scenarios. A target that is missed is reported and fails nothing: a busy machine

@@ -60,10 +60,10 @@ func (r *rig) deathsAt(share float64, n, deaths int) []time.Duration {
 	for i := range deaths {
 		id := owner("dead", i)
 		r.fill(i*n, n, true, id)
-		r.live(id)
 		// Seen alive by the leader, it dies anywhere between two of its looks.
 		ttl := 1500*time.Millisecond + time.Duration(i)*time.Second/time.Duration(deaths)
-		require.NoError(r.t, r.rdb.PExpire(r.t.Context(), r.keys.Heartbeat(id), ttl).Err())
+		require.NoError(r.t, r.rdb.Set(r.t.Context(), r.keys.Heartbeat(id), "0/0", ttl).Err())
+		require.NoError(r.t, r.rdb.SAdd(r.t.Context(), r.keys.Roster(), id).Err())
 		expiry := time.Now().Add(ttl)
 		wait.For(r.t.Context(), time.Until(expiry))
 		r.until(func() bool { // O(1) each, every millisecond

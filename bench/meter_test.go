@@ -70,15 +70,16 @@ func (r *rig) usage() usage {
 // measure measures some work on n entries.
 func (r *rig) measure(n int, work func()) cost {
 	require.NoError(r.t, r.rdb.ConfigResetStat(r.t.Context()).Err())
-	stop := func() latencies { return nil }
+	stop := func(_, _ time.Time) latencies { return nil }
 	if r.listening {
 		stop = r.neighbourly()
 	}
 	before, begun := r.usage(), time.Now()
+	r.from = begun
 	work()
 	wall, after := time.Since(begun), r.usage()
 	c := cost{
-		heard: stop(),
+		heard: stop(r.from, begun.Add(wall)),
 		n:     n, wall: wall,
 		cpu: max(0, after.cpu-before.cpu-time.Duration(r.idle*float64(wall))),
 		in:  after.in - before.in, out: after.out - before.out, commands: after.commands - before.commands,

@@ -37,9 +37,11 @@ type rig struct {
 	srv  *redistest.Server
 	rdb  *redis.Client // what fills, what looks, and what floors and peers go through
 	keys registry.Layout
-	idle float64 // share of a core that the server takes while nobody asks it for anything
+	from time.Time // when what a neighbour is to notice began, if not with the measuring
+	idle float64   // share of a core that the server takes while nobody asks it for anything
 
 	listening bool // a neighbour is there while something is measured
+	elsewhere bool // and has priority, and the server too
 }
 
 // exact makes a server keep what a call's longest time was.
@@ -137,11 +139,12 @@ func (r *rig) fill(first, n int, indexed bool, ids ...string) {
 	flush()
 }
 
-// live gives owners a heartbeat that outlasts the scenario, and a place on the roster.
+// live gives owners a heartbeat that does not end, and a place on the roster. One that ended some day and is never refreshed would look like
+// beats that fail, which sweeps go slower for.
 func (r *rig) live(ids ...string) {
 	pipe := r.rdb.Pipeline()
 	for _, id := range ids {
-		pipe.Set(r.t.Context(), r.keys.Heartbeat(id), "0/0", time.Hour)
+		pipe.Set(r.t.Context(), r.keys.Heartbeat(id), "0/0", 0)
 		pipe.SAdd(r.t.Context(), r.keys.Roster(), id)
 	}
 	_, err := pipe.Exec(r.t.Context())

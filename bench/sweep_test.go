@@ -126,7 +126,9 @@ func (m *mass) dying(jan *replica) cost {
 			all := jan.jan.Status().Evicted >= uint64(m.total)
 			report := jan.last("owners")
 			if report.Evicted > 0 && report.Started.After(seen) {
-				seen = report.Started
+				if seen = report.Started; reported == 0 {
+					m.from = seen
+				}
 				reported += report.Evicted
 				took += time.Duration(report.Seconds * float64(time.Second))
 			}
