@@ -37,7 +37,8 @@
 // Each answer to a beat or a write carries its signs, O(1) for the server: whether the own heartbeat
 // was absent, the size of the index, the witness' `since`, whether there is a registry at all. Any surprise reconciles everything at once, in
 // both directions: claims against entries (HMGET), and the index against claims (SSCAN), so that what names this
-// instance and is not held is handed back. Without a surprise each beat reconciles a tenth of the claims. A write of
+// instance and is not held is handed back. Without a surprise each beat reconciles a tenth of the claims, in the
+// order in which they were first registered: what was written together lies together in Redis' memory, and costs half as much to look at. A write of
 // unknown fate is looked at again for a whole TTL, since it may land late.
 //
 // # One id, one life
