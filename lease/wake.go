@@ -11,6 +11,10 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
+// silence is after how many TTLs without a message it is asked whether anybody is there: many wait, and a release that
+// is missed is seen when the lease can expire.
+const silence = 4
+
 // announce tells the waiters that the lease is free. They find out without it
 // when it could have expired.
 func (e *Elector) announce(ctx context.Context) {
@@ -55,7 +59,7 @@ func (e *Elector) hear(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() { _ = sub.Close() })()
 
 	for asked := false; ; {
-		msg, err := sub.ReceiveTimeout(ctx, e.pace.ttl())
+		msg, err := sub.ReceiveTimeout(ctx, silence*e.pace.ttl())
 		var nerr net.Error
 		if errors.As(err, &nerr) && nerr.Timeout() && !asked {
 			// Long silence is the rule. Is anybody there at all?
