@@ -95,16 +95,11 @@ func closedLoop(r *rig) {
 	actual.name = "second client takes 60 %"
 
 	mean := func(s series, from, to float64) string {
-		sum, k := 0.0, 0
-		for i, x := range s.xs {
-			if x >= from && x < to {
-				sum, k = sum+s.ys[i], k+1
-			}
-		}
-		if k == 0 {
+		m := s.mean(from, to)
+		if math.IsNaN(m) {
 			return "–"
 		}
-		return fmt.Sprintf("%.1f", sum/float64(k))
+		return fmt.Sprintf("%.1f", m)
 	}
 	end := time.Since(begun).Seconds()
 	var rows [][]string
@@ -114,9 +109,35 @@ func closedLoop(r *rig) {
 	}{{"alone", math.Min(1.2, actual.from), actual.from}, {"beside the client", actual.from, actual.to}, {"alone again", actual.to, end - 0.3}} {
 		rows = append(rows, []string{phase.name, mean(sweep, phase.from, phase.to), mean(other, phase.from, phase.to), mean(rate, phase.from, phase.to)})
 	}
+	usual := sweep.mean(math.Min(1.2, actual.from), actual.from)
+	fell := sweep.first(actual.from, func(y float64) bool { return y < usual/2 }) - actual.from
+	rose := sweep.first(actual.to, func(y float64) bool { return y > usual*3/4 }) - actual.to
+	r.say("Its share was halved %.1f s after the client came, and back at three quarters %.1f s after it left, seen every %s.", fell, rose, sampling)
+	r.promise("loop: seconds until the sweep gives way to a client that takes 60 %", "%.1f", fell, 2)
 	r.table([]string{"", "sweep, % of Redis", "client, % of Redis", "10 k entries/s"}, rows)
 	r.plot("loop", "Share of the sweep over time", lineChart("Share of Redis' time while "+many(n)+" entries are swept", "seconds since the death", "% of Redis' time",
 		[]span{actual}, sweep, other, rate))
+}
+
+// mean of what was seen from an instant to another; NaN if that is nothing.
+func (s series) mean(from, to float64) float64 {
+	sum, k := 0.0, 0.0
+	for i, x := range s.xs {
+		if x >= from && x < to {
+			sum, k = sum+s.ys[i], k+1
+		}
+	}
+	return sum / k
+}
+
+// first is the first instant after another at which something was seen; infinite if it was not.
+func (s series) first(after float64, seen func(y float64) bool) float64 {
+	for i, x := range s.xs {
+		if x > after && seen(s.ys[i]) {
+			return x
+		}
+	}
+	return math.Inf(1)
 }
 
 // calibrate finds how many turns the burner takes for one burn here.
