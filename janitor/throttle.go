@@ -56,7 +56,7 @@ const (
 	latencyLeast = 5  // fewer say nothing
 	latencyFresh = time.Minute
 	// latencySlack is what a small call may take beyond its usual time, or half of that if it is more.
-	latencySlack = 300 * time.Microsecond
+	latencySlack = 200 * time.Microsecond
 	// usualSpan times usualSpans is how far the usual goes back: what lasts longer is what this
 	// network and this Redis are like.
 	usualSpan  = time.Minute
