@@ -22,6 +22,7 @@ type devices struct {
 	acks    []Ack
 	present map[string]int       // IMEI -> its present socket in sockets
 	sure    map[string]time.Time // IMEI -> when that was last known to be open
+	doubt   map[string]bool      // IMEI -> its replica may have closed that since, for want of an answer to a command
 	names   map[string]string    // address -> instance
 	closed  []Socket             // that a replica has closed: each has Ended when its device found out
 }
@@ -29,7 +30,7 @@ type devices struct {
 func newDevices(n int) *devices {
 	return &devices{
 		Fleet:   device.NewFleet(n, 350_000_000_000_000, device.Options{Timeout: patience}),
-		present: make(map[string]int), sure: make(map[string]time.Time), names: make(map[string]string),
+		present: make(map[string]int), sure: make(map[string]time.Time), doubt: make(map[string]bool), names: make(map[string]string),
 	}
 }
 
@@ -40,7 +41,7 @@ func (d *devices) move(ctx context.Context, i int, r *replica) error {
 	d.names[r.devices] = r.id
 	before, had := d.present[imei]
 	if had {
-		d.sockets[before].Ended = time.Now()
+		d.sockets[before].Ended = d.ends(imei)
 	}
 	n := len(d.sockets)
 	d.sockets = append(d.sockets, Socket{IMEI: imei, Instance: r.id, Asked: time.Now()})
@@ -57,7 +58,7 @@ func (d *devices) move(ctx context.Context, i int, r *replica) error {
 		if now.Sub(asked) < unregistered {
 			d.acks = append(d.acks, Ack{IMEI: imei, Instance: r.id, Call: asked, Return: now})
 		}
-		d.present[imei], d.sure[imei] = n, now
+		d.present[imei], d.sure[imei], d.doubt[imei] = n, now, false
 		return nil
 	}
 	d.sockets[n].Ended = now // it may have been registered all the same
@@ -79,24 +80,45 @@ func (d *devices) report(ctx context.Context, i int) error {
 	begun := time.Now()
 	_, err := d.Report(ctx, i, 1)
 	imei := d.IMEI(i)
+	if err == nil {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.sure[imei], d.doubt[imei] = begun, false
+		return nil
+	}
+	d.lets(i, !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, context.DeadlineExceeded))
+	return err
+}
+
+// lets has device i let go of its present socket; closed: which its replica has closed, or may have, since it was last known to be open.
+func (d *devices) lets(i int, closed bool) {
+	imei := d.IMEI(i)
 	d.mu.Lock()
-	n, had := d.present[imei]
-	switch {
-	case err == nil:
-		d.sure[imei] = begun
-	case had:
-		d.sockets[n].Ended = time.Now()
-		if !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, context.DeadlineExceeded) {
+	if n, had := d.present[imei]; had {
+		d.sockets[n].Ended = d.ends(imei)
+		if closed {
 			d.closed = append(d.closed, d.sockets[n])
 			d.sockets[n].Ended = d.sure[imei]
 		}
 		delete(d.present, imei)
 	}
 	d.mu.Unlock()
-	if err != nil {
-		d.Leave(i)
+	d.Leave(i)
+}
+
+// doubts notes that a command is not answered in time on device i's socket: from now on its replica may close that at any time.
+func (d *devices) doubts(i int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.doubt[d.IMEI(i)] = true
+}
+
+// ends is when a present socket that ends now was last known to be open: now, unless its replica may have closed it. d.mu is held.
+func (d *devices) ends(imei string) time.Time {
+	if d.doubt[imei] {
+		return d.sure[imei]
 	}
-	return err
+	return time.Now()
 }
 
 // at is the address of device i's present socket, "" if it has none.
@@ -131,7 +153,7 @@ func (d *devices) end(which func(imei string, s *Socket) bool) {
 	defer d.mu.Unlock()
 	for imei, n := range d.present {
 		if s := &d.sockets[n]; which(imei, s) {
-			s.Ended = time.Now()
+			s.Ended = d.ends(imei)
 			delete(d.present, imei)
 		}
 	}

@@ -110,31 +110,40 @@ func takes(r request) bool {
 	return len(keys) == 3 && strings.HasPrefix(keys[1], commands.Outbound(keyNames, "")) && keys[2] == keyNames.Registry()
 }
 
-// obeys has device i move, report, and do what it is told.
+// obeys has device i move, report, and do what it is told. A socket on which a command went unanswered is closed by its replica sooner or
+// later: the device does not wait for that.
 func (w *world) obeys(ctx context.Context, i int) {
 	rnd := rand.New(rand.NewPCG(w.seed, uint64(i)))
 	d := w.devices.Device(i)
 	for ctx.Err() == nil {
 		w.hops(ctx, i, rnd)
 		listening, leave := context.WithTimeout(ctx, time.Duration(rnd.IntN(400))*time.Millisecond)
-		_ = d.Obey(listening, func(c device.Command) []teltonika.Message { // what ends it the next report finds out
+		owing := false
+		err := d.Obey(listening, func(c device.Command) []teltonika.Message {
+			w.devices.doubts(i) // until the next report has shown that the answer was in time
 			w.mu.Lock()
 			w.executed = append(w.executed, Execution{d.IMEI(), c.Text})
 			w.mu.Unlock()
 			switch rnd.IntN(20) {
 			case 0:
+				owing = true
 				return nil
 			case 1: // late: its answer must not be taken for the next one's
+				owing = true
 				wait.For(ctx, time.Duration(rnd.IntN(3000))*time.Millisecond)
 			}
 			return []teltonika.Message{d.Executes(c, "did "+c.Text)}
 		})
 		leave()
+		if w.gate.RLock(); owing || err != nil {
+			w.devices.lets(i, true)
+		}
+		w.gate.RUnlock()
 		wait.For(ctx, 10*time.Millisecond)
 	}
 }
 
-// hops has device i report, from another place now and then.
+// hops has device i report, and move to another place now and then.
 func (w *world) hops(ctx context.Context, i int, rnd *rand.Rand) {
 	w.gate.RLock()
 	defer w.gate.RUnlock()
