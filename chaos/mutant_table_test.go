@@ -53,6 +53,7 @@ const (
 	ledgerGo    = "janitor/ledger.go"
 	settingsGo  = "internal/settings/redis.go"
 	takeLua     = "internal/commands/take.lua"
+	concludeLua = "internal/commands/conclude.lua"
 	answerLua   = "internal/commands/sweep.lua"
 	commandGo   = "internal/gateway/command.go"
 )
@@ -252,9 +253,9 @@ var mutants = []mutant{
 		checks:   []string{"C9"},
 	},
 	{
-		name:     "CommandsSentByEveryLife",
-		what:     "a life of an instance sends what an earlier one has marked",
-		edits:    []edit{{takeLua, "life == ARGV[2] and 'SEND' or 'LOST'", "'SEND'"}},
+		name:     "FormerLivesForgotten",
+		what:     "a life of an instance answers for what an earlier one has sent as if it had not",
+		edits:    []edit{{concludeLua, "if word and life ~= ARGV[2] then\n", "if false then\n"}},
 		scenario: "CommandsWhileReplicasFail",
 		checks:   []string{"C9"},
 	},

@@ -42,15 +42,17 @@ func commandsWhileReplicasFail(w *world) {
 		backends.Go(func() { w.gives(giving, n, &given) })
 	}
 	more := func() { // so many more, while things are as they are
-		enough := given.Load() + 300
+		enough := given.Load() + 200
 		w.comes("commands are given", func() bool { return given.Load() >= enough })
 	}
 
-	more()
-	back := w.follower() // back at once: it finds what its former life had begun
-	w.kill(back)
-	w.start(back.id)
-	met.hit(1)
+	for range 4 {
+		more()
+		back := w.follower() // back at once: it finds what its former life had begun
+		w.kill(back)
+		w.start(back.id)
+		met.hit(1)
+	}
 	more()
 	dead := w.leader() // nobody comes back: others answer in its place
 	w.kill(dead)
@@ -125,10 +127,10 @@ func (w *world) obeys(ctx context.Context, i int) {
 			w.executed = append(w.executed, Execution{d.IMEI(), c.Text})
 			w.mu.Unlock()
 			switch rnd.IntN(20) {
-			case 0:
+			case 0, 1:
 				owing = true
 				return nil
-			case 1: // late: its answer must not be taken for the next one's
+			case 2: // late: its answer must not be taken for the next one's
 				owing = true
 				wait.For(ctx, time.Duration(rnd.IntN(3000))*time.Millisecond)
 			}
