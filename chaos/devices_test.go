@@ -53,6 +53,9 @@ func (d *devices) move(ctx context.Context, i int, r *replica) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := time.Now()
+	if late, ok := ctx.Deadline(); err != nil && ok && late.Before(now) {
+		now = late // which is when it let go, however long it took to say so
+	}
 	if err == nil {
 		d.sockets[n].Live = now
 		if now.Sub(asked) < unregistered {
