@@ -109,29 +109,41 @@ func FuzzMemory(f *testing.F) {
 		f.Add([]byte(declared)) // much that is not there
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		sink := 0
-		s, _ := DecodeMessages(in)
-		for m := range s.All() {
-			sink += len(m.Text)
-		}
-		d, _ := DecodeDatagram(in)
-		a, _ := DecodeDatagramAck(in)
-		sink += len(d.Body) + int(a.Accepted)
-		var b Batch
-		_ = b.Decode(in)
-		r := NewReader(bytes.NewReader(in), 0)
-		_, _ = r.IMEI()
-		r.Reset(bytes.NewReader(in))
-		for {
-			frame, err := r.Next()
-			if err != nil {
-				break
+		limit := uint64(16*len(in) + 8<<10)
+		took, sink := walk(in)
+		for range 2 { // what others in this process allocate meanwhile counts too, and only adds
+			if took > limit {
+				again, _ := walk(in)
+				took = min(took, again)
 			}
-			sink += len(frame.Raw)
 		}
-		runtime.ReadMemStats(&after)
-		require.LessOrEqual(t, after.TotalAlloc-before.TotalAlloc, uint64(16*len(in)+8<<10), "%d bytes were walked", sink)
+		require.LessOrEqual(t, took, limit, "%d bytes were walked", sink)
 	})
+}
+
+// walk decodes in by every decoder, and says how many bytes were allocated meanwhile.
+func walk(in []byte) (allocated uint64, sink int) {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	s, _ := DecodeMessages(in)
+	for m := range s.All() {
+		sink += len(m.Text)
+	}
+	d, _ := DecodeDatagram(in)
+	a, _ := DecodeDatagramAck(in)
+	sink += len(d.Body) + int(a.Accepted)
+	var b Batch
+	_ = b.Decode(in)
+	r := NewReader(bytes.NewReader(in), 0)
+	_, _ = r.IMEI()
+	r.Reset(bytes.NewReader(in))
+	for {
+		frame, err := r.Next()
+		if err != nil {
+			break
+		}
+		sink += len(frame.Raw)
+	}
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc, sink
 }
