@@ -25,12 +25,12 @@ var plainRows = []row{
 }
 
 // slowSweep makes a pass last long enough to be hit in its middle.
-var slowSweep = map[string]string{"JANITOR_REDIS_SHARE": "0.02", "JANITOR_SCAN_COUNT": "50", "JANITOR_DELETE_BATCH": "50"}
+var slowSweep = map[string]string{"JANITOR_REDIS_SHARE": "0.008", "JANITOR_SCAN_COUNT": "50", "JANITOR_DELETE_BATCH": "50"}
 
 // The leader is killed in the middle of a pass. Another leads, the pass is done again and to its end, and the killed one's own
 // entries go. Half of its devices reconnect at once, the others stay away until their entries are gone.
 func leaderKilledMidPass(w *world) {
-	const dead = 2000
+	const dead = 4000
 	w.plant("ghost", dead, false)
 	for _, id := range []string{"one", "two", "three"} {
 		w.start(id)
