@@ -42,8 +42,8 @@ func commandsWhileReplicasFail(w *world) {
 		backends.Go(func() { w.gives(giving, n, &given) })
 	}
 	more := func() { // so many more, while things are as they are
-		enough := given.Load() + 200
-		w.comes("commands are given", func() bool { return given.Load() >= enough })
+		until := given.Load() + 200
+		w.comes("commands are given", func() bool { return given.Load() >= until })
 	}
 
 	for range 4 {
