@@ -102,14 +102,15 @@ func closedLoop(r *rig) {
 		return fmt.Sprintf("%.1f", m)
 	}
 	end := time.Since(begun).Seconds()
+	found := math.Min(1.2, actual.from) // by then the sweep is under way
 	var rows [][]string
 	for _, phase := range []struct {
 		name     string
 		from, to float64
-	}{{"alone", math.Min(1.2, actual.from), actual.from}, {"beside the client", actual.from, actual.to}, {"alone again", actual.to, end - 0.3}} {
+	}{{"alone", found, actual.from}, {"beside the client", actual.from, actual.to}, {"alone again", actual.to, end - 0.3}} {
 		rows = append(rows, []string{phase.name, mean(sweep, phase.from, phase.to), mean(other, phase.from, phase.to), mean(rate, phase.from, phase.to)})
 	}
-	usual := sweep.mean(math.Min(1.2, actual.from), actual.from)
+	usual := sweep.mean(found, actual.from)
 	fell := sweep.first(actual.from, func(y float64) bool { return y < usual/2 }) - actual.from
 	rose := sweep.first(actual.to, func(y float64) bool { return y > usual*3/4 }) - actual.to
 	r.say("Its share was halved %.1f s after the client came, and back at three quarters %.1f s after it left, seen every %s.", fell, rose, sampling)

@@ -121,9 +121,10 @@ func (r *rig) neighbourly() (stop func(from, until time.Time) latencies) {
 	require.NoError(r.t, c.Start())
 	lines := bufio.NewScanner(out)
 	require.True(r.t, lines.Scan(), "the neighbour did not begin")
-	r.elsewhere = errors.Join(prefer(c.Process.Pid, elsewhere), prefer(int(number(r.info("server")["process_id"])), elsewhere)) == nil
+	server := int(number(r.info("server")["process_id"]))
+	r.elsewhere = errors.Join(prefer(c.Process.Pid, elsewhere), prefer(server, elsewhere)) == nil
 	return func(from, until time.Time) (took latencies) {
-		_ = prefer(int(number(r.info("server")["process_id"])), 0)
+		_ = prefer(server, 0)
 		require.NoError(r.t, in.Close())
 		for lines.Scan() {
 			var a answered

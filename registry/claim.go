@@ -99,7 +99,8 @@ func (r *Registry) device(imei string) *device {
 	return d
 }
 
-// forget drops the state of a device that is not held. Caller holds mu.
+// forget drops the state of a device that is not held. The newest of its shard takes its place: the order is a help, and no promise. Caller
+// holds mu.
 func (r *Registry) forget(d *device) {
 	delete(r.devices, d.imei)
 	shard := r.shards[d.shard]

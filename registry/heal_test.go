@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -80,6 +82,23 @@ func TestEachBeatLooksAtATenthInTheOrderOfRegistration(t *testing.T) {
 		r := w.start("r1")
 		const many = 12_000
 		claims := r.registerMany(t, many)
+		var calls, ordered int
+		r.data.set(func(cmd redis.Cmder) error {
+			if cmd.Name() == "hmget" { // by the writer alone, one after the other
+				imeis := cmd.Args()[2:]
+				calls++
+				if slices.IsSortedFunc(imeis, func(a, b any) int { return number(a) - number(b) }) {
+					ordered++
+				}
+			}
+			return nil
+		}, nil)
+		time.Sleep(10 * r.Interval())
+		synctest.Wait()
+		r.data.set(nil, nil)
+		require.Positive(t, calls)
+		require.Equal(t, calls, ordered, "calls whose IMEIs stand in the order of their registration")
+
 		for i := 0; i < many; i += 3 { // what goes leaves no hole in what is looked at
 			claims[i].Release()
 		}
@@ -118,6 +137,12 @@ func TestEachBeatLooksAtATenthInTheOrderOfRegistration(t *testing.T) {
 		require.EqualValues(t, many*2/3, w.HLen(ctx, w.Registry()).Val(), "what was lost is back")
 		w.end(r)
 	})
+}
+
+// number is the n of imei-<n>.
+func number(imei any) int {
+	n, _ := strconv.Atoi(strings.TrimPrefix(imei.(string), "imei-"))
+	return n
 }
 
 func TestAFrameTooSoonAfterALookIsMadeUpFor(t *testing.T) {
