@@ -80,7 +80,7 @@ func (b *basket) reap(ctx context.Context, owner string) error {
 	})
 	switch {
 	case errors.Is(err, ErrRefused):
-		// Its index is of another type: what cannot be read keeps its owner, not the pass.
+		// A key of another type, or a right that is missing: it keeps this owner, not the pass.
 		b.p.Spared(SparedUnreadable, len(imeis))
 		b.left[owner] = true
 		return nil

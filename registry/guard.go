@@ -3,7 +3,6 @@ package registry
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -152,7 +151,7 @@ func (g *Guard) Open(ctx context.Context, l Lease) (v Verdict, newest uint64, er
 
 // Do asks for a batch. An error means that its fate is unknown, whatever the error says (a client may
 // have retried): ask again with the very same Batch before any other of this term, or, once the
-// term is over, ask Fate.
+// term is over, ask Fates.
 func (g *Guard) Do(ctx context.Context, b Batch) (Answer, error) {
 	if len(b.Items) == 0 || len(b.Items) > MaxBatch {
 		return Answer{}, fmt.Errorf("registry: batch %s: %d items, want 1 to %d", b.ID, len(b.Items), MaxBatch)
@@ -192,28 +191,6 @@ func parseAnswer(id BatchID, out []any) (Answer, error) {
 		}
 	}
 	return Answer{}, fmt.Errorf("registry: batch %s: unexpected answer %v", id, out)
-}
-
-// Fate says what became of a batch whose term is over. settled is false while the lease still
-// holds the batch's token: the script may yet land. Otherwise the answer is final: Done with what
-// it deleted, or Fenced if it never ran.
-func (g *Guard) Fate(ctx context.Context, id BatchID, token string) (a Answer, settled bool, err error) {
-	// One transaction: the lease is read before the audit, at the same instant.
-	pipe := g.control.TxPipeline()
-	lease := pipe.Get(ctx, g.layout.Lease())
-	found := pipe.XRange(ctx, g.layout.Audit(), id.String(), id.String())
-	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
-		return Answer{}, false, fmt.Errorf("registry: fate of batch %s: %w", id, err)
-	}
-	if records := found.Val(); len(records) == 1 {
-		deleted, err1 := strconv.Atoi(fmt.Sprint(records[0].Values["count"]))
-		reowned, err2 := strconv.Atoi(fmt.Sprint(records[0].Values["reowned"]))
-		if err := errors.Join(err1, err2); err != nil {
-			return Answer{}, false, fmt.Errorf("registry: fate of batch %s: audit record: %w", id, err)
-		}
-		return Answer{Verdict: Done, Deleted: deleted, Reowned: reowned, Repeated: true}, true, nil
-	}
-	return Answer{Verdict: Fenced}, lease.Val() != token, nil
 }
 
 // Forget takes a dead owner off the roster: Done, or Alive while it has a heartbeat or an index.
