@@ -74,6 +74,8 @@
 //     audit of this term has seen alive.
 //   - A process that dies takes its counters along; the audit and the total beside it stay exact. An audit that
 //     was trimmed (Config.AuditBytes) before a fate was looked up in it leaves that one batch uncounted here.
+//   - The audit is as large as Config.AuditBytes says only where Redis says how much it takes. Else it is kept
+//     to a number of records; and where it may not be trimmed, it grows. Status.Witness.ChecksOff says which.
 //   - A batch that was refused, and lands all the same after a hundred later ones were refused too, is not
 //     counted by this process. It takes a request that was held up for so long while a client that retries, or
 //     the leader, asked again. The audit and the total have it.

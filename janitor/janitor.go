@@ -26,6 +26,7 @@ type Janitor struct {
 	elector  *lease.Elector
 	listener *listener
 	ledger   *ledger
+	refusals refusals
 	small    *latency               // what a small call takes
 	tenure   atomic.Pointer[tenure] // nil while not leading
 
