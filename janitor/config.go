@@ -69,7 +69,8 @@ type Config struct {
 	// had DeleteBatch items of 32 bytes; 100 at least, in any case. Default 10 MB; negative: never.
 	AuditBytes int64
 
-	// DryRun: every pass judges and reports, none deletes.
+	// DryRun: every pass judges and reports, none deletes. The quick way then looks at a dead owner's index once an
+	// Interval, and its reports in between repeat what that look found; a pass that is asked for always looks.
 	DryRun bool
 
 	// Sweeps are further kinds of cleaning, beside the built-in "owners" and "registry".

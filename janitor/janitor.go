@@ -46,7 +46,7 @@ func New(c Config) (*Janitor, error) {
 		cfg:      c,
 		instance: reg.Instance(),
 		layout:   reg.Layout(),
-		sweeps:   append([]Sweep{ownersSweep{every: min(ownersInterval, c.Interval)}, registrySweep{}}, c.Sweeps...),
+		sweeps:   append([]Sweep{&ownersSweep{every: min(ownersInterval, c.Interval)}, registrySweep{}}, c.Sweeps...),
 		log:      c.Logger.With("instance", reg.Instance()),
 		guard:    registry.NewGuard(c.Client, c.Control, reg.Layout(), reg.Gap(), reg.Warm(), reg.Instance()),
 		small:    &latency{},
