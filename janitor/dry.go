@@ -2,8 +2,9 @@ package janitor
 
 import "time"
 
-// dryLooks remembers what dry runs found in the indexes of the dead. Nothing of them goes, and reading all of it again
-// each second would cost Redis more than sweeping it. It is for the passes of one sweep, which never overlap.
+// dryLooks remembers what dry runs found in the indexes of the dead. Nothing of them goes, and
+// reading all of it again each second would cost Redis more than sweeping it. It is for the passes
+// of one sweep, which never overlap.
 type dryLooks struct {
 	byOwner map[string]dryLook
 }
@@ -13,9 +14,9 @@ type dryLook struct {
 	condemned, unreadable int
 }
 
-// due returns the fallen whose indexes this pass looks at: all, unless this janitor only ever judges and nobody asked for
-// the pass; then those that were not looked at for an interval. What is known of the others goes into the report
-// again, so that it says of all what would go.
+// due returns the fallen whose indexes this pass looks at: all, unless this janitor only ever
+// judges and nobody asked for the pass; then those that were not looked at for an interval. What is
+// known of the others goes into the report again, so that it says of all what would go.
 func (d *dryLooks) due(p *Pass, fallen []string) (due []string) {
 	if !p.t.j.cfg.DryRun || p.req.asked {
 		return fallen

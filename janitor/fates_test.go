@@ -105,8 +105,8 @@ func TestManyAccountsAreSettledInOneRoundTrip(t *testing.T) {
 	})
 }
 
-// A batch was refused, landed late all the same, and a later one was recorded: it is counted, also if the first look
-// at the audit fails.
+// A batch was refused, landed late all the same, and a later one was recorded: it is counted, also
+// if the first look at the audit fails.
 func TestABatchThatLandedLateIsCountedAfterALaterOneWasRecorded(t *testing.T) {
 	t.Parallel()
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
@@ -130,8 +130,8 @@ func TestABatchThatLandedLateIsCountedAfterALaterOneWasRecorded(t *testing.T) {
 	})
 }
 
-// What is of another type than an index is left alone, and keeps nobody from evicting: no batch is refused, and the quick way
-// says that it could not read it.
+// What is of another type than an index is left alone, and keeps nobody from evicting: no batch is
+// refused, and the quick way says that it could not read it.
 func TestAnIndexOfAnotherTypeStopsNothingAndIsShown(t *testing.T) {
 	t.Parallel()
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {

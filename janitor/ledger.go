@@ -21,11 +21,11 @@ const refusedMost = 100
 //     any more, since the audit takes no id below its newest,
 //   - it was refused, and refusedMost later ones were too.
 //
-// So the ledger is bounded, whatever refuses batches. An account of unknown fate is never dropped, and a
-// term has one at most: the reaper asks for no other batch before that one was answered. A refused
-// batch was answered; only a copy of its request that the client, or the reaper, had sent before
-// could land later. If that happens to one that was dropped, what it deleted is not counted by this
-// process; the audit and its total, which the server writes along with the delete, have it.
+// So the ledger is bounded, whatever refuses batches. An account of unknown fate is never dropped,
+// and a term has one at most: the reaper asks for no other batch before that one was answered. A
+// refused batch was answered; only a copy of its request that the client, or the reaper, had sent
+// before could land later. If that happens to one that was dropped, what it deleted is not counted
+// by this process; the audit and its total, which the server writes along with the delete, have it.
 //
 // It outlives terms, because fates do.
 type ledger struct {
@@ -97,8 +97,8 @@ func (l *ledger) recorded(b registry.Batch, a registry.Answer) {
 	}
 }
 
-// settle looks the open accounts up, in one round trip. What cannot be read, or cannot be known yet, stays for the
-// next time.
+// settle looks the open accounts up, in one round trip. What cannot be read, or cannot be known
+// yet, stays for the next time.
 func (l *ledger) settle(ctx context.Context) error {
 	l.mu.Lock()
 	open := maps.Clone(l.accounts)

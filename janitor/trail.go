@@ -14,8 +14,9 @@ const (
 	// auditLeast is how many audit records always stay: enough for every reply that may still be
 	// waited for.
 	auditLeast = 100
-	// recordItem and recordRest are what a record takes where its size cannot be asked for: bytes for each item of a full
-	// batch, and for all else. An IMEI takes 18; longer items make the audit larger than it should be.
+	// recordItem and recordRest are what a record takes where its size cannot be asked for: bytes for
+	// each item of a full batch, and for all else. An IMEI takes 18; longer items make the audit
+	// larger than it should be.
 	recordItem, recordRest = 32, 512
 
 	// What trimming may not be allowed to do, as Status names it.
@@ -23,8 +24,8 @@ const (
 	checkAuditTrim = "audit_trim"
 )
 
-// trimAudit trims the audit stream to the newest AuditBytes; the server trims by whole nodes. What this user may not
-// do is no failure of the pass: it did what it is for.
+// trimAudit trims the audit stream to the newest AuditBytes; the server trims by whole nodes. What
+// this user may not do is no failure of the pass: it did what it is for.
 func (p *Pass) trimAudit(ctx context.Context) error {
 	most, log := p.t.j.cfg.AuditBytes, p.t.j.log
 	if most < 0 {
@@ -34,8 +35,8 @@ func (p *Pass) trimAudit(ctx context.Context) error {
 	if notAllowed(err) {
 		keep = max(auditLeast, most/(recordItem*int64(p.t.j.cfg.DeleteBatch)+recordRest))
 		if p.t.j.refusals.add(checkAuditSize) {
-			log.Warn("size of the audit cannot be asked for: it is trimmed to a number of records", "records", keep,
-				"allow", "MEMORY USAGE, XLEN", "error", err)
+			log.Warn("size of the audit cannot be asked for: it is trimmed by number of records",
+				"records", keep, "allow", "MEMORY USAGE, XLEN", "error", err)
 		}
 		err = nil
 	} else if err == nil {
@@ -59,8 +60,8 @@ func (p *Pass) trimAudit(ctx context.Context) error {
 	return err
 }
 
-// auditKeeps is how many records AuditBytes are, by the average size of those that are there, but never fewer than
-// auditLeast; 0: there is nothing to trim.
+// auditKeeps is how many records AuditBytes are, by the average size of those that are there, but
+// never fewer than auditLeast; 0: there is nothing to trim.
 func (p *Pass) auditKeeps(ctx context.Context, most int64) (int64, error) {
 	var used, length *redis.IntCmd
 	err := p.Call(ctx, func(ctx context.Context) error {
@@ -78,8 +79,8 @@ func (p *Pass) auditKeeps(ctx context.Context, most int64) (int64, error) {
 	return max(auditLeast, int64(float64(length.Val())*float64(most)/float64(used.Val()))), nil
 }
 
-// notAllowed tells a refusal that lasts from one that passes: this user has no right to a command, or the server
-// does not know it.
+// notAllowed tells a refusal that lasts from one that passes: this user has no right to a command,
+// or the server does not know it.
 func notAllowed(err error) bool {
 	var reply redis.Error
 	if !errors.As(err, &reply) {
@@ -90,8 +91,8 @@ func notAllowed(err error) bool {
 		strings.HasPrefix(text, "ERR ") && !strings.HasPrefix(text, "ERR max number of clients")
 }
 
-// refusals remembers what the server does not let this process do, and sweeping does without, so that each is logged
-// once. It is safe for concurrent use.
+// refusals remembers what the server does not let this process do, and sweeping does without, so
+// that each is logged once. It is safe for concurrent use.
 type refusals struct {
 	mu  sync.Mutex
 	off []string

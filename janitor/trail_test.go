@@ -19,7 +19,8 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 )
 
-// poor returns a server, as its administrator sees it, with options of a user that may do all but what is taken away.
+// poor returns a server, as its administrator sees it, with options of a user that may do all but
+// what is taken away.
 func poor(t *testing.T, without ...string) redistest.World {
 	s := redistest.Start(t)
 	c := s.Client()
@@ -44,7 +45,8 @@ func (f *fleet) fill(n, items int) {
 	require.NoError(f.t, err)
 }
 
-// What its user may not do is no failed pass: each is told once, the log stays bounded by number, or is not trimmed.
+// What its user may not do is no failed pass: each is told once, the log stays bounded by number,
+// or is not trimmed.
 func TestAUserThatMayNotTrimSweepsAllTheSame(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -26,6 +26,6 @@ end
 local refused = record(n, reowned, 'imeis', dead)
 if refused then return refused end
 if n > 0 then redis.call('HDEL', KEYS[6], unpack(dead)) end
--- The index is only a help: one that is no set is left as it is, and must not keep an entry of the dead.
+-- The index is only a help: one that is no set is left as it is, and keeps no entry of the dead.
 redis.pcall('SREM', KEYS[7], unpack(args, 8))
 return answer('DONE', n, reowned)

@@ -12,7 +12,8 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// An index is a help for finding entries. Whatever stands in its place must not keep the dead's entries.
+// An index is a help for finding entries. Whatever stands in its place must not keep the dead's
+// entries.
 func TestGuardEvictsAlsoWhereTheIndexIsNoSet(t *testing.T) {
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()

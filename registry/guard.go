@@ -82,6 +82,11 @@ type Body struct {
 // the header of guard.lua: its keys begin at KEYS[6], its items at ARGV[8]; it calls
 // record(deleted, reowned, name, list) once before its first delete, returns at once what that
 // returns unless nil, deletes exactly what it recorded and ends with answer('DONE', deleted, reowned).
+//
+// A body judges its items again by what they say themselves: an entry still names the dead owner, a
+// job says that it is finished. That something is missing elsewhere, from a hash or a set, is no
+// evidence: that hash or set may have been lost with everybody alive. Only the owner's absent
+// heartbeat is, and only the guard, in front of the body, reads it as such; see Batch.Owner.
 func NewBody(lua string) *Body { return &Body{redis.NewScript(witnessLua + guardLua + lua)} }
 
 // EvictEntries evicts entries of the registry: Items are IMEIs, Owner is the dead instance, and
@@ -93,7 +98,10 @@ type Batch struct {
 	ID    BatchID
 	Token string // the lease's, of the term that ID.Epoch names
 	Sweep string // which kind of sweep asks; goes into the audit
-	Owner string // the instance judged dead; "" where no owner is judged
+	// Owner is the instance judged dead; with a heartbeat it is ALIVE and the body does not run. "":
+	// no owner is judged, and nobody's silence stands behind the delete: what the body finds has to be
+	// evidence enough.
+	Owner string
 	Body  *Body
 	Keys  []string // the body's own keys
 	Items []string // at most MaxBatch; one that stands there twice is asked for once
