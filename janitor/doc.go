@@ -81,7 +81,7 @@
 //   - A batch that was refused, and lands all the same after a hundred later ones were refused too,
 //     is not counted by this process. It takes a request that was held up for so long while a
 //     client that retries, or the leader, asked again. The audit and the total have it.
-//   - A key of another type in place of an index is left alone. Its owner's entries go by the full
-//     scan.
+//   - A key of another type in place of an index is left alone, and named in the log. Its owner's
+//     entries go by the full scan.
 //   - A sweep that deletes outside Redis is fenced only by what it makes of Pass.Epoch.
 package janitor

@@ -3,6 +3,8 @@ package janitor
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -140,11 +142,13 @@ func TestAnIndexOfAnotherTypeStopsNothingAndIsShown(t *testing.T) {
 		f.entries("dead", 700)
 		require.NoError(t, f.Set(t.Context(), f.Devices("dead"), "oops", 0).Err())
 		require.NoError(t, f.SAdd(t.Context(), f.Roster(), "dead").Err())
-		r := f.replica("r1", nil)
+		var lines journal
+		r := f.replica("r1", func(c *Config) { c.Logger = slog.New(slog.NewTextHandler(&lines, nil)) })
 		r.leads()
 		rep := r.report(sweepRegistry)
 		require.Equal(t, Done, rep.Outcome)
-		require.Equal(t, 700, rep.Evicted)
+		require.Equal(t, 700, rep.Evicted, "two batches")
+		require.Equal(t, 1, strings.Count(lines.String(), "key="+f.Devices("dead")), "told once")
 		require.Empty(t, rep.Spared)
 		require.Zero(t, f.left("dead"))
 		require.Zero(t, r.accounts())

@@ -1,7 +1,7 @@
 -- evict.lua: the body (behind guard.lua) that evicts entries of one dead owner.
 -- KEYS[6] registry  KEYS[7] the owner's index
 -- ARGV[8..] IMEIs, distinct, at most 1000: unpack ends below 8,000
--- Result: DONE, how many went, how many named somebody else.
+-- Result: DONE, how many went, how many named somebody else, why the index was left as it is ('': it was not).
 local function usable(key, want)
   local k = kind(key)
   return k == want or k == 'none'
@@ -27,5 +27,5 @@ local refused = record(n, reowned, 'imeis', dead)
 if refused then return refused end
 if n > 0 then redis.call('HDEL', KEYS[6], unpack(dead)) end
 -- The index is only a help: one that is no set is left as it is, and keeps no entry of the dead.
-redis.pcall('SREM', KEYS[7], unpack(args, 8))
-return answer('DONE', n, reowned)
+local srem = redis.pcall('SREM', KEYS[7], unpack(args, 8))
+return answer('DONE', n, reowned, type(srem) == 'table' and srem.err)

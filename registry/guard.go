@@ -112,7 +112,7 @@ type Answer struct {
 	Verdict  Verdict
 	Deleted  int    // entries that went
 	Reowned  int    // candidates that named somebody else, kept
-	Reason   string // the doubt that a WARMING witness began anew with
+	Reason   string // of WARMING: the doubt; of DONE by EvictEntries: why the index was left alone
 	Repeated bool   // the batch had been done before; this is the answer of then
 }
 
