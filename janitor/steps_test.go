@@ -47,7 +47,7 @@ func (m *model) step() {
 		weight int
 		do     func()
 	}{
-		{24, func() { m.pass(m.upTo(1500 * time.Millisecond)); m.sweep(m.leader, ownersSweep{every: time.Second}) }},
+		{24, func() { m.pass(m.upTo(1500 * time.Millisecond)); m.sweep(m.leader, &ownersSweep{every: time.Second}) }},
 		{12, func() { m.pass(m.upTo(1500 * time.Millisecond)); m.sweep(m.leader, registrySweep{}) }},
 		{4, func() { m.pass(m.upTo(m.instances[0].warm() * 3)) }},
 		{10, m.listen},
@@ -64,7 +64,7 @@ func (m *model) step() {
 		{5, m.revive},
 		{2, m.goodbye},
 		{4, func() { m.electAny() }},
-		{2, func() { m.sweep(m.stale, ownersSweep{every: time.Second}) }},
+		{2, func() { m.sweep(m.stale, &ownersSweep{every: time.Second}) }},
 		{2, func() { m.sweep(m.stale, registrySweep{}) }},
 		{3, m.lose},
 	} {
