@@ -30,8 +30,8 @@ const (
 
 // Config configures a Janitor. Of a number or duration zero means the default.
 type Config struct {
-	// Client is what sweeps read and delete through. Its retries do no harm: batches survive being run
-	// twice. Not closed here.
+	// Client is what sweeps read and delete through, with the same options as the registry's, and usually
+	// the same. Not closed here.
 	Client redis.UniversalClient
 
 	// Control is for the lease and the witness' ticks, with options as lease.Options makes them, so
@@ -102,7 +102,9 @@ func (c Config) check() error {
 			errs = append(errs, fmt.Errorf("janitor: "+format, args...))
 		}
 	}
-	wrong(c.Client == nil, "Client is missing")
+	if err := lease.CheckClient(c.Client, 0); err != nil {
+		errs = append(errs, fmt.Errorf("janitor: unfit Client: %w", err))
+	}
 	wrong(c.Registry == nil, "Registry is missing")
 	wrong(c.Interval < 0, "Interval is %s, must be positive", c.Interval)
 	wrong(c.ScanCount < 0, "ScanCount is %d, must be positive", c.ScanCount)

@@ -33,10 +33,11 @@ const (
 
 // Config of a Registry. Zero means default.
 type Config struct {
-	// Client carries registrations, releases, heals and look-ups. Required. Without retries of its own
-	// (MaxRetries -1) a write that failed cannot land after the write that mended it.
+	// Client carries registrations, releases, heals and look-ups. Required: a *redis.Client with MaxRetries -1 and
+	// ContextTimeoutEnabled, or New refuses it. A write that the client repeats could land after the write that mended it.
 	Client redis.UniversalClient
 	// Control carries the heartbeat, so that a storm cannot starve it: a client made from lease.Options. Required.
+	// Both must be at the same primary and database: see ErrClientsDiffer.
 	Control redis.UniversalClient
 	// Instance names this replica. Empty: host name and a random part, unique per process start. If an operator fixes it
 	// the newest process of that name wins, and hands back at start what its former life left.
@@ -73,8 +74,13 @@ func (c Config) check() error {
 	var errs []error
 	if c.Client == nil || c.Control == nil {
 		errs = append(errs, errors.New("a Client and a Control are required"))
-	} else if err := lease.CheckClient(c.Control, c.HeartbeatInterval); err != nil {
-		errs = append(errs, fmt.Errorf("unfit Control: %w", err))
+	} else {
+		if err := lease.CheckClient(c.Client, 0); err != nil {
+			errs = append(errs, fmt.Errorf("unfit Client: %w", err))
+		}
+		if err := lease.CheckClient(c.Control, c.HeartbeatInterval); err != nil {
+			errs = append(errs, fmt.Errorf("unfit Control: %w", err))
+		}
 	}
 	if c.HeartbeatInterval <= 0 {
 		errs = append(errs, fmt.Errorf("HeartbeatInterval is %s, must be positive", c.HeartbeatInterval))
