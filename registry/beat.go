@@ -81,6 +81,9 @@ func (r *Registry) meet(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := r.sameServer(ctx, token); err != nil {
+		return err
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.boot = token

@@ -120,6 +120,7 @@ type Registry struct {
 	wake    chan struct{} // to the writer: there is work
 	scan    chan struct{} // to the reconciler: the index and the claims differ
 	end     context.CancelCauseFunc
+	differ  int // times that Client was not where Control is; touched by beats only
 
 	mu        sync.Mutex // guards all below, and every device and claim
 	changed   *sync.Cond // signalled after each batch
@@ -195,8 +196,8 @@ func randomDigits() string {
 
 // Run beats and writes until ctx ends; then it goes on beating until every claim is released and nobody
 // stays, or the drain time has passed, joins what is under way, says goodbye and returns nil. It returns
-// ErrSuperseded as soon as a newer process with the same instance id is met. It leaves no goroutine
-// behind and is called once.
+// ErrSuperseded as soon as a newer process with the same instance id is met, and ErrClientsDiffer if the two clients
+// are not at the same place. It leaves no goroutine behind and is called once.
 func (r *Registry) Run(ctx context.Context) error {
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
@@ -221,6 +222,9 @@ func (r *Registry) Run(ctx context.Context) error {
 	_ = p.Wait() // they return nil
 	r.close()
 	err := context.Cause(life) // the first: ErrSuperseded if that was met before the end
+	if errors.Is(err, ErrClientsDiffer) {
+		return err
+	}
 	if !errors.Is(err, ErrSuperseded) {
 		err = r.goodbye(context.WithoutCancel(ctx))
 	}
