@@ -48,9 +48,8 @@ func TestClientsAtDifferentPlacesEndRun(t *testing.T) {
 	here, elsewhere := redistest.Start(t, "--repl-diskless-sync-delay", "0"), redistest.Start(t)
 	host, port := "127.0.0.1", here.Addr()[len("127.0.0.1:"):]
 	replica := redistest.Start(t, "--replicaof", host+" "+port)
-	require.Eventually(t, func() bool {
-		return here.Client().Info(t.Context(), "replication").Val() != "" && replica.Client().Do(t.Context(), "ROLE").Val().([]any)[3] == "connected"
-	}, 30*time.Second, 5*time.Millisecond)
+	require.NoError(t, here.Client().Set(t.Context(), "replicated", 1, 0).Err())
+	require.Eventually(t, func() bool { return replica.Client().Exists(t.Context(), "replicated").Val() == 1 }, 30*time.Second, 5*time.Millisecond)
 	database := here.Options()
 	database.DB = 1
 
