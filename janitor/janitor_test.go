@@ -38,6 +38,8 @@ func TestNewNamesEverythingThatIsWrong(t *testing.T) {
 	}
 	_, err = New(Config{Client: client, Control: control})
 	require.ErrorContains(t, err, "Registry is missing")
+	_, err = New(Config{Client: client, Control: control, Registry: reg, RedisShare: 1e-300})
+	require.ErrorContains(t, err, "RedisShare is 1e-300, must be from 0.005 to 1")
 	_, err = New(Config{Client: asItComes, Control: control, Registry: reg})
 	require.ErrorIs(t, err, lease.ErrUnsafeClient)
 	require.ErrorContains(t, err, "unfit Client")
