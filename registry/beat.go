@@ -59,11 +59,14 @@ func (r *Registry) beat(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err != nil {
+		if refused(err) {
+			r.refused = err
+		}
 		r.fail("heartbeat", err, 1)
 		r.start(false)
 		return err
 	}
-	r.beaten = time.Now()
+	r.beaten, r.refused = time.Now(), nil
 	r.recovered("heartbeat")
 	if met {
 		if before%2 == 1 || before != r.batches {

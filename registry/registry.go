@@ -139,6 +139,7 @@ type Registry struct {
 	batches   uint64               // begun and ended: odd while one is under way
 	since     string               // the witness' since at the last answer
 	beaten    time.Time            // last heartbeat that landed
+	refused   error                // the server refused one since
 	healed    uint64
 	failing   map[string]error // by op: the last error, while it fails
 	scanFails bool             // the reconciler's last scan failed
@@ -333,6 +334,7 @@ type Status struct {
 	LastBeat  time.Time         `json:"last_beat"`  // local time; zero: none has landed yet
 	Draining  bool              `json:"draining"`   // Run's context has ended
 	Failing   map[string]string `json:"failing"`    // op -> last error, while it fails
+	Refused   string            `json:"refused"`    // by which error Redis refused a heartbeat (wrong password, no rights, ...) since one landed
 	Interval  string            `json:"interval"`   // between heartbeats
 	TTL       string            `json:"ttl"`        // of a heartbeat
 	IndexKept bool              `json:"index_kept"` // REGISTRY_REVERSE_INDEX
@@ -357,6 +359,9 @@ func (r *Registry) Status() Status {
 	}
 	for op, err := range r.failing {
 		s.Failing[op] = err.Error()
+	}
+	if r.refused != nil {
+		s.Refused = r.refused.Error()
 	}
 	return s
 }

@@ -31,6 +31,8 @@ const adminToken = "secret-0123456789"
 // quick are settings under which things happen within a test's time.
 var quick = []string{"--heartbeat-interval=300ms", "--heartbeat-ttl=1200ms", "--janitor-interval=500ms", "--janitor-lease-ttl=1500ms"}
 
+const ttlOfQuick = 1200 * time.Millisecond
+
 func on(server *redistest.Server, more ...string) []string {
 	return append([]string{"--redis-url=redis://" + server.Addr()}, more...)
 }
