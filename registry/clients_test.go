@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"testing"
 	"time"
 
@@ -79,6 +80,67 @@ func TestClientsAtDifferentPlacesEndRun(t *testing.T) {
 		})
 	}
 }
+
+// levels counts what is logged.
+type levels struct {
+	slog.Handler
+	mu    sync.Mutex
+	count map[slog.Level]int
+}
+
+func (l *levels) Enabled(context.Context, slog.Level) bool { return true }
+func (l *levels) Handle(_ context.Context, r slog.Record) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.count[r.Level]++
+	return nil
+}
+
+func TestWhatEveryOperationFailsOfIsToldOnce(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		err         error
+		warn, error int
+	}{
+		"no answer":  {errLost, 1, 0},
+		"a refusal":  {proto("NOPERM this user has no permissions"), 0, 1},
+		"for a time": {proto("NOREPLICAS Not enough good replicas to write."), 1, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T, w *world) {
+				told := &levels{count: map[slog.Level]int{}}
+				r := w.start("r1", func(c *registry.Config) { c.Logger = slog.New(told) })
+				released := r.register(t, "imei-1")
+				refuse := func(redis.Cmder) error { return c.err }
+				r.data.set(refuse, nil)
+				r.control.set(refuse, nil)
+				r.Register(t.Context(), "imei-2")
+				released.Release()
+				time.Sleep(time.Minute) // less than the heartbeat has left
+				require.Greater(t, len(r.Status().Failing), 1)
+				require.Equal(t, c.error == 1, r.Status().Refused != "")
+				r.data.set(nil, nil)
+				r.control.set(nil, nil)
+				time.Sleep(10 * time.Minute)
+				require.Empty(t, r.Status().Failing)
+				require.Empty(t, r.Status().Refused)
+				told.mu.Lock()
+				defer told.mu.Unlock()
+				require.Equal(t, c.warn, told.count[slog.LevelWarn])
+				require.Equal(t, c.error, told.count[slog.LevelError])
+			})
+		})
+	}
+}
+
+// proto is an error of the server.
+type proto string
+
+func (p proto) Error() string { return string(p) }
+
+// RedisError marks it as one; part of redis.Error.
+func (p proto) RedisError() {}
 
 // calls is a hook that is told of each script before it runs.
 type calls struct {
