@@ -52,6 +52,7 @@ const (
 	reaperGo    = "janitor/reaper.go"
 	ledgerGo    = "janitor/ledger.go"
 	settingsGo  = "internal/settings/redis.go"
+	clientGo    = "lease/client.go"
 	takeLua     = "internal/commands/take.lua"
 	concludeLua = "internal/commands/conclude.lua"
 	answerLua   = "internal/commands/sweep.lua"
@@ -160,9 +161,12 @@ var mutants = []mutant{
 		checks:   []string{"C5"},
 	},
 	{
-		name:  "ClientRetries",
-		what:  "the client repeats by itself what got no answer",
-		edits: []edit{{settingsGo, "\treturn Redis{Single: opt}, nil\n", "\topt.MaxRetries = 3\n\treturn Redis{Single: opt}, nil\n"}},
+		name: "ClientRetries",
+		what: "the client repeats by itself what got no answer",
+		edits: []edit{
+			{settingsGo, "\treturn Redis{Single: opt}, nil\n", "\topt.MaxRetries = 3\n\treturn Redis{Single: opt}, nil\n"},
+			{clientGo, "if o.MaxRetries > 0 {", "if o.MaxRetries > 0 && within > 0 {"},
+		},
 		without: []layer{
 			{"idempotence", []edit{noMemory}},
 			{"the audit's refusal of an id that it has", []edit{noRefusal}},

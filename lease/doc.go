@@ -69,9 +69,10 @@
 // never happen twice, or never late, has to be checked where it happens: by the
 // token, if it happens in the same Redis, or by the epoch.
 //
-// The TTL should be the same for all contenders. A waiter caps a lease whose
-// expiry does not come nearer than its own TTL for a whole TTL; a live holder
-// with a TTL up to six times as long renews in between and keeps it.
+// The TTL should be the same for all contenders. A live holder with a longer one
+// keeps its lease: its expiry falls until it renews. A waiter caps a lease at its
+// own TTL only if that has no expiry, or one that does not fall, for a whole TTL.
+// A lease that a dead holder left with a longer TTL lasts for that TTL.
 //
 // Redis Cluster is not supported yet; [CheckClient] refuses its client.
 package lease

@@ -30,7 +30,7 @@ const (
 // Settings is everything that can be set, validated. The zero value is of no
 // use; [Load] makes one.
 type Settings struct {
-	// Redis says which server to use; the zero value is the embedded one.
+	// Redis says which server to use.
 	Redis Redis
 	// InstanceID names this replica; empty lets the registry choose one that is
 	// unique per boot.
