@@ -39,7 +39,8 @@
 // Leaving has one order, always: the term's context is cancelled, the work is
 // joined, the lease is released. While the work finishes the lease is renewed,
 // so that the successor does not start beside it, but for one TTL at most; then
-// the lease is left to lapse, and Run keeps waiting for the work. Releasing is
+// the lease is left to lapse, and Run keeps waiting for the work. Work that has not
+// returned a minute after its term is the one thing logged as an error. Releasing is
 // tried three times; if Redis cannot be reached the TTL releases the lease.
 //
 // # The term's context
@@ -74,5 +75,6 @@
 // own TTL only if that has no expiry, or one that does not fall, for a whole TTL.
 // A lease that a dead holder left with a longer TTL lasts for that TTL.
 //
-// Redis Cluster is not supported yet; [CheckClient] refuses its client.
+// Redis Cluster is not supported yet; [CheckClient] refuses its client, a ring's,
+// and whatever else it cannot check.
 package lease
