@@ -117,8 +117,10 @@ func (w *world) start(id string, change ...func(*registry.Config)) *replica {
 }
 
 func (w *world) end(r *replica) {
+	require.Empty(w.t, r.Miscounted())
 	r.stop()
 	require.NoError(w.t, r.wait())
+	require.Empty(w.t, r.Miscounted())
 }
 
 var errGoesOn = errors.New("the replica goes on")
