@@ -101,6 +101,7 @@ func (w *world) start(id string, change ...func(*registry.Config)) *replica {
 	var err error
 	r.Registry, err = registry.New(cfg)
 	require.NoError(w.t, err)
+	r.RememberFewer(1000)
 	ctx, cancel := context.WithCancel(context.Background())
 	r.stop = cancel
 	gone := make(chan struct{})

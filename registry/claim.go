@@ -14,9 +14,9 @@ const (
 	fresh = time.Second
 	// checkEvery bounds how often a device's frames have its entry looked at.
 	checkEvery = time.Second
-	// spare is how many devices that are not held are remembered besides as many as are held, while
-	// writes fail.
-	spare = 10_000
+	// defaultSpare is how many devices that are not held are remembered besides as many as are held,
+	// while writes fail.
+	defaultSpare = 10_000
 )
 
 // A Claim is what a socket holds while its device is registered through it. It is usable from the
@@ -190,7 +190,7 @@ func (c *Claim) Release() {
 	switch left := len(r.devices) - r.held; {
 	case !d.written: // Redis was never asked: there is nothing to take out
 		r.forget(d)
-	case r.away && left > r.held+spare:
+	case r.away && left > r.held+r.spare:
 		r.forget(d)
 		r.mislay()
 	default:

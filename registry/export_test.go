@@ -2,6 +2,9 @@ package registry
 
 import "fmt"
 
+// RememberFewer has a Registry that does not run yet remember no more than n devices besides as many as are held.
+func (r *Registry) RememberFewer(n int) { r.spare = n }
+
 // Remembered is the largest number of devices that any structure holds.
 func (r *Registry) Remembered() int {
 	r.mu.Lock()
@@ -19,18 +22,19 @@ func (r *Registry) Miscounted() string {
 	defer r.mu.Unlock()
 	var held, pending, unreleased, vague, disputed, indexed, queued, placed int
 	for _, d := range r.devices {
-		for n, is := range map[*int]bool{
-			&held: d.claim != nil, &pending: !d.settled, &unreleased: !d.settled && d.claim == nil,
-			&vague: !d.settled && !d.unsure.IsZero(), &disputed: d.dispute != nil,
-			&indexed: d.indexed && !r.cfg.NoReverseIndex, &queued: d.in != nil,
-		} {
+		add := func(n *int, is bool) {
 			if is {
 				*n++
 			}
 		}
-		if r.shards[d.shard][d.place] == d {
-			placed++
-		}
+		add(&held, d.claim != nil)
+		add(&pending, !d.settled)
+		add(&unreleased, !d.settled && d.claim == nil)
+		add(&vague, !d.settled && !d.unsure.IsZero())
+		add(&disputed, d.dispute != nil)
+		add(&indexed, d.indexed && !r.cfg.NoReverseIndex)
+		add(&queued, d.in != nil)
+		add(&placed, r.shards[d.shard][d.place] == d)
 		if _, watched := r.watched[d]; !d.settled && !watched {
 			return d.imei + " is neither settled nor watched"
 		}

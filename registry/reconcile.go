@@ -173,7 +173,7 @@ func (r *Registry) scanIndex(ctx context.Context, pass uint64) error {
 			r.metMember(imei, pass)
 		}
 		r.mu.Unlock()
-		if err := r.handedBack(ctx, spare); err != nil {
+		if err := r.handedBack(ctx, r.spare); err != nil {
 			return err
 		}
 		if cursor = next; cursor == 0 {
@@ -243,7 +243,7 @@ func (r *Registry) scanRegistry(ctx context.Context) error {
 			}
 		}
 		r.mu.Unlock()
-		if err := r.handedBack(ctx, spare); err != nil {
+		if err := r.handedBack(ctx, r.spare); err != nil {
 			return err
 		}
 		if cursor = next; cursor == 0 {

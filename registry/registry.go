@@ -112,6 +112,7 @@ type Registry struct {
 	id      string
 	unique  bool   // the id was made up here: no former life
 	random  string // of the boot token
+	spare   int    // see defaultSpare
 	log     *slog.Logger
 	metrics *metrics
 	started chan struct{}
@@ -167,6 +168,7 @@ func New(cfg Config) (*Registry, error) {
 	r := &Registry{
 		cfg: cfg, keys: cfg.Layout, id: cfg.Instance, log: cfg.Logger,
 		random:  randomDigits(),
+		spare:   defaultSpare,
 		started: make(chan struct{}),
 		wake:    make(chan struct{}, 1),
 		scan:    make(chan struct{}, 1),
