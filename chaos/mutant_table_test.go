@@ -44,7 +44,7 @@ const (
 	healLua     = "registry/heal.lua"
 	guardGo     = "registry/guard.go"
 	reconcileGo = "registry/reconcile.go"
-	writerGo    = "registry/writer.go"
+	disputeGo   = "registry/dispute.go"
 	leadGo      = "lease/lead.go"
 	sweepGo     = "janitor/sweep.go"
 	ownersGo    = "janitor/owners.go"
@@ -134,7 +134,10 @@ var mutants = []mutant{
 	{
 		name:     "NoEvidence",
 		what:     "an owner takes an entry back from another without a frame of the device",
-		edits:    []edit{{writerGo, "o.d.foreign, o.d.evidence = owner, foreignSeen", "o.d.foreign, o.d.evidence = owner, proven"}},
+		edits: []edit{
+			{disputeGo, "&dispute{owner: owner, evidence: foreignSeen}", "&dispute{owner: owner, evidence: proven}"},
+			{disputeGo, "if now.Sub(c.heard) < fresh {", "if true {"}, // there is no frame that could be fresh
+		},
 		scenario: "HealOfTheFormerOwner",
 		checks:   []string{"C3"},
 	},
@@ -245,7 +248,7 @@ var mutants = []mutant{
 	{
 		name:     "NothingHandedBack",
 		what:     "an owner hands back nothing that it does not hold",
-		edits:    []edit{{reconcileGo, "\tif d.claim == nil && !d.queued {\n", "\tif false {\n"}},
+		edits:    []edit{{reconcileGo, "\tif d.claim == nil && d.in == nil {\n", "\tif false {\n"}},
 		scenario: "RestartedUnderItsID",
 		checks:   []string{"C7"},
 	},

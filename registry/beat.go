@@ -68,6 +68,9 @@ func (r *Registry) beat(ctx context.Context) error {
 	}
 	r.beaten, r.refused = time.Now(), nil
 	r.recovered("heartbeat")
+	if r.owesSearch(r.beaten) {
+		nudge(r.scan)
+	}
 	if met {
 		if before%2 == 1 || before != r.batches {
 			got.size, got.gone = r.indexed, false // a batch was under way: what it did is not to be compared
@@ -112,11 +115,9 @@ func (r *Registry) start(handedBack bool) {
 // goodbye ends this life gracefully: see goodbye.lua. It is tried a few times; the TTL is the safety net.
 func (r *Registry) goodbye(ctx context.Context) error {
 	r.mu.Lock()
-	met, left := r.boot != "", r.held
-	for d := range r.watched {
-		if d.claim == nil && !d.settled {
-			left++
-		}
+	met, left := r.boot != "", r.held+r.unreleased
+	if r.astray() {
+		left++
 	}
 	r.mu.Unlock()
 	if !met {

@@ -87,8 +87,8 @@ func kind(err error) string {
 	return ""
 }
 
-// tell logs that an operation has begun to fail. What another operation fails of already is told once. Caller holds mu.
-func (r *Registry) tell(op string, err error) {
+// logFailure logs that an operation has begun to fail. What another operation fails of already is told once. Caller holds mu.
+func (r *Registry) logFailure(op string, err error) {
 	for other, e := range r.failing {
 		if other != op && kind(e) == kind(err) {
 			r.log.Debug("registry operation fails too", "op", op, "error", err)

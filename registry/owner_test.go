@@ -76,6 +76,9 @@ func TestTheNewestClaimWinsAndALateCloseUndoesNothing(t *testing.T) {
 	})
 }
 
+// tellAgain is when a registry is told again of a move that nothing came of.
+const tellAgain = 5 * time.Minute
+
 // moves are what registries were told by Config.Displaced.
 type moves struct {
 	mu   sync.Mutex
@@ -109,8 +112,8 @@ func TestTheFormerOwnerIsToldOfAMove(t *testing.T) {
 		moved := r2.register(t, "moves")
 		synctest.Wait()
 		require.Equal(t, []string{"moves is at r2"}, told.since(), "at once")
-		time.Sleep(20 * registry.DefaultHeartbeatInterval)
-		require.Empty(t, told.since(), "and not again")
+		time.Sleep(tellAgain - time.Second)
+		require.Empty(t, told.since(), "and not again so soon")
 
 		stale.Arrived() // it is here all the same: after the other claim was seen it acknowledges a frame, and sends another
 		stale.Acknowledged()
@@ -131,9 +134,15 @@ func TestAMoveThatNobodyTellsOfIsFoundByALook(t *testing.T) {
 		var told moves
 		r1 := w.start("r1", told.tell)
 		r1.register(t, "moves")
-		require.NoError(t, w.HSet(t.Context(), w.Registry(), "moves", "r2").Err()) // an older writer
-		time.Sleep(11 * registry.DefaultHeartbeatInterval)
-		require.Equal(t, []string{"moves is at r2"}, told.since())
+		r1.register(t, "moves to the dead")
+		require.NoError(t, w.HSet(t.Context(), w.Registry(), "moves", "r2", "moves to the dead", "r3").Err()) // older writers
+		require.NoError(t, w.Set(t.Context(), w.Heartbeat("r2"), "lives", 0).Err())
+		time.Sleep(11*registry.DefaultHeartbeatInterval + registry.DefaultHeartbeatInterval/10)
+		require.Equal(t, []string{"moves is at r2"}, told.since(), "and what names the dead will be swept")
+		time.Sleep(tellAgain - registry.DefaultHeartbeatInterval)
+		require.Empty(t, told.since())
+		time.Sleep(2 * registry.DefaultHeartbeatInterval)
+		require.Equal(t, []string{"moves is at r2"}, told.since(), "it still is so")
 	})
 }
 
