@@ -281,9 +281,19 @@ var mutants = []mutant{
 		checks:   []string{"C9"},
 	},
 	{
-		name:     "LateAnswersTaken",
-		what:     "a command is sent while an earlier one may yet be answered",
-		edits:    []edit{{commandGo, "if s.state.Load()&owing != 0 {", "if false {"}},
+		name: "LateAnswersTaken",
+		what: "a command is sent while an earlier one may yet be answered",
+		edits: []edit{
+			{commandGo, "	if s.state.Load()&doubtful(o.codec) != 0 {\n", "	if false {\n"},
+			{commandGo, "} else if s.state.Load()&doubtful(o.codec) != 0 {", "} else if false {"},
+		},
+		scenario: "CommandsWhileReplicasFail",
+		checks:   []string{"C9"},
+	},
+	{
+		name:     "SecondFramesTaken",
+		what:     "a command is sent at once when the one before it has its answer",
+		edits:    []edit{{commandGo, "	if left <= 0 || s.state", "	if left < time.Hour || s.state"}},
 		scenario: "CommandsWhileReplicasFail",
 		checks:   []string{"C9"},
 	},
