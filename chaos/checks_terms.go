@@ -73,7 +73,7 @@ func (c *c4) evicts(m *moment) {
 		return
 	}
 	doubt, _ := m.witness("doubt")
-	if heard := time.Duration(last-max(since, doubt, c.doubt)) * time.Millisecond; heard < m.facts.warm() {
+	if heard := time.Duration(last-max(since, doubt, c.doubt)) * time.Millisecond; heard < m.facts.warm(m.now) {
 		m.violation("C4", "eviction %s after a doubt (%s)", heard, m.state.Hashes[m.facts.Layout.Witness()]["reason"])
 	}
 }

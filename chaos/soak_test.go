@@ -80,7 +80,7 @@ var misfortunes = []struct {
 	{"Redis stalls for longer than the TTL", 1, func(s *soak) int { return s.stalled(ttl * 3 / 2) }},
 	{"Redis is killed and loads its file", 1, func(s *soak) int {
 		defer s.away("")()
-		s.server.Restart()
+		s.anew(s.server.Restart)
 		return 1
 	}},
 	{"Redis takes no writes", 1, func(s *soak) int {
