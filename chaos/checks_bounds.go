@@ -131,7 +131,7 @@ func (c *c6) end(m *moment) {
 		_, ttl := f.heartbeat(d.Instance)
 		by := idle.putOff(last.Add(ttl), f.JanitorInterval+f.Sweeping+f.Slack)
 		for _, doubt := range c.doubts {
-			if until := idle.putOff(doubt.Add(f.warm(doubt)), f.JanitorInterval+f.Sweeping+f.Slack); !doubt.After(by) && until.After(by) {
+			if until := idle.putOff(doubt.Add(f.warmAtMost(doubt)), f.JanitorInterval+f.Sweeping+f.Slack); !doubt.After(by) && until.After(by) {
 				by = until
 			}
 		}

@@ -101,7 +101,7 @@ func (c *c4Doubts) judges(m *moment) {
 			m.violation("C4", "eviction although the server's counters began anew %s before, and nobody doubted", m.now.Sub(r.From))
 		}
 	}
-	if fallen, known := c.fallen(m); fallen >= 2 && 2*fallen > known && m.now.Sub(c.mass) > 2*m.facts.warm(m.now)+looked {
+	if fallen, known := c.fallen(m); fallen >= 2 && 2*fallen > known && m.now.Sub(c.mass) > 2*m.facts.warmAtMost(m.now)+looked {
 		m.violation("C4", "eviction although %d of %d owners fell silent at once, and nobody doubted", fallen, known)
 	}
 }

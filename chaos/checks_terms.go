@@ -120,7 +120,7 @@ func (c *c4) after(m *moment) {
 	if gap := time.Duration(now-last) * time.Millisecond; gap < 0 || gap > m.facts.gap() {
 		m.violation("C4", "a gap of %s in the witness was not taken for one", gap)
 	}
-	for _, sign := range []string{"gap", "warm", "evicted_keys"} {
+	for _, sign := range []string{"gap", "warm", "evicted_keys", "server"} {
 		if before[sign] != "" && before[sign] != w[sign] {
 			m.violation("C4", "%s went from %s to %s and nobody doubted", sign, before[sign], w[sign])
 		}

@@ -58,11 +58,17 @@ func graceOf(ttl time.Duration) time.Duration { return ttl + 2*time.Second }
 
 // warm is how long the witness must have listened at a time: the largest grace period of all settings
 // that were in use lately.
-func (f *Facts) warm(at time.Time) time.Duration {
+func (f *Facts) warm(at time.Time) time.Duration { return f.largest(at, 1) }
+
+// warmAtMost is how long it may take after a hold at a time: the witness may remember settings for longer than it must.
+func (f *Facts) warmAtMost(at time.Time) time.Duration { return f.largest(at, 20) }
+
+// largest is the largest grace period of all settings that were in use less than so many of them ago.
+func (f *Facts) largest(at time.Time, ago int) time.Duration {
 	warm := graceOf(f.HeartbeatTTL)
 	for _, s := range f.Settings {
 		grace := graceOf(s.HeartbeatTTL)
-		if !at.Before(s.From) && (s.Until.IsZero() || at.Before(s.Until.Add(grace))) {
+		if !at.Before(s.From) && (s.Until.IsZero() || at.Before(s.Until.Add(time.Duration(ago)*grace))) {
 			warm = max(warm, grace)
 		}
 	}

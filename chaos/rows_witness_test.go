@@ -241,6 +241,9 @@ func (f *slowAmongQuick) fail(w *world) {
 	}
 	require.NoError(w.t, w.devices.moveAll(w.t.Context(), settled, func(int) *replica { return slow }))
 	w.named(settled)
+	for _, i := range settled {
+		w.devices.DropStale(i)
+	}
 
 	// It has just beaten, and has a line no more: nobody hears of its settings. Redis evicts its heartbeat, which was good for
 	// much longer than the others need to believe a silence.
