@@ -33,10 +33,10 @@ func parkedAfterAHiccup(w *world) {
 	lost.end()
 	met.hit(lost.hits())
 	begun, truth := time.Now(), w.truth()
-	for late := begun.Add(2*halfOpen + patience/2); time.Now().Before(late) && !w.routable(truth); lasting(interval / 4) {
+	for late := begun.Add(halfOpen + 10*interval); time.Now().Before(late) && !w.routable(truth); lasting(interval / 4) {
 	}
 	v := w.judge()
-	w.within("parked devices routable", v.Quiet(begun), 2*halfOpen)
+	w.within("parked devices routable", v.Quiet(begun), halfOpen+5*interval)
 	require.Zero(w.t, v.Evicted(""))
 	require.Empty(w.t, w.closedByTheRunning())
 }

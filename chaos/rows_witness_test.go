@@ -31,7 +31,7 @@ func heldFor(reasons ...string) func(w *world, v *Verdict) {
 	}
 }
 
-// evictor has Redis evict what can expire, that first which has the least time left. How long it lives itself is of no account.
+// evictor is the part of faults in which Redis evicts heartbeats.
 type evictor struct {
 	calm
 	from time.Time
@@ -43,45 +43,52 @@ func (*evictor) setup(w *world) {
 	w.serve(append(AppendOnly(), "--maxmemory-policy", "volatile-ttl", "--maxmemory-samples", "64")...)
 }
 
-// mute cuts an owner off until the returned function is called, and returns when its heartbeat is the next thing to expire: that is long
-// before its time is over. Nothing is wrong with it, and it has refreshed within its TTL for as long as alive says.
-func (e *evictor) mute(w *world, owner *replica) (alive func() bool, speaks func()) {
-	e.from = time.Now()
-	back, rule := w.away(owner.id), owner.line.hold()
+// mute cuts an owner off until the returned function is called, and returns when its heartbeat is the next of all to end: that is
+// long before its time is over, which alive tells.
+func (w *world) mute(id string, l *line) (alive func() bool, speaks func()) {
+	ctx := w.t.Context()
+	back, rule := w.away(id), l.hold()
+	left := func() time.Duration { return w.PTTL(ctx, w.Heartbeat(id)).Val() }
 	eventually(w.t, "everybody else has beaten since", func() bool {
-		left := w.PTTL(w.t.Context(), w.Heartbeat(owner.id)).Val()
-		for _, r := range w.fleet() {
-			if r != owner && w.PTTL(w.t.Context(), w.Heartbeat(r.id)).Val() < left+200*time.Millisecond {
+		for _, other := range w.SMembers(ctx, w.Roster()).Val() {
+			if d := w.PTTL(ctx, w.Heartbeat(other)).Val(); other != id && d > 0 && d < left()+200*time.Millisecond {
 				return false
 			}
 		}
 		return true
 	})
-	until := time.Now().Add(w.PTTL(w.t.Context(), w.Heartbeat(owner.id)).Val())
+	until := time.Now().Add(left())
 	return func() bool { return time.Now().Before(until.Add(-ttl / 20)) }, func() {
 		rule.end()
 		back()
 	}
 }
 
-// evict has Redis evict the heartbeat of an owner, and then ballast that has hardly more time left: all that memory is short of.
-func (e *evictor) evict(w *world, owner *replica) {
+// evict has Redis evict the heartbeat of an owner, if it has not ended by itself, and then ballast that has hardly more time left, by
+// which memory is short. The server evicts first what has the least time left.
+func (w *world) evict(id string) bool {
+	w.t.Helper()
 	const room = 16 << 10
-	ctx, key := w.t.Context(), w.Heartbeat(owner.id)
-	before, err := strconv.Atoi(infoOf(w.t, w.Client, "stats", "evicted_keys"))
-	require.NoError(w.t, err)
+	ctx, key, before := w.t.Context(), w.Heartbeat(id), w.evictedKeys()
 	left := w.PTTL(ctx, key).Val()
-	require.Positive(w.t, left, "it has ended by itself: this run proves nothing")
+	if left <= 0 {
+		return false
+	}
 	require.NoError(w.t, w.Set(ctx, "ballast", strings.Repeat("b", 16*room), left+100*time.Millisecond).Err())
-	eventually(w.t, "Redis evicts the heartbeat of "+owner.id, func() bool {
+	eventually(w.t, "Redis evicts the heartbeat of "+id, func() bool {
 		w.config("maxmemory", w.used(-room))
 		return w.Exists(ctx, key).Val() == 0
 	})
 	w.config("maxmemory", "0")
-	after, err := strconv.Atoi(infoOf(w.t, w.Client, "stats", "evicted_keys"))
+	return w.evictedKeys() > before
+}
+
+// evictedKeys is the server's own count.
+func (w *world) evictedKeys() (n int) {
+	w.t.Helper()
+	n, err := strconv.Atoi(infoOf(w.t, w.Client, "stats", "evicted_keys"))
 	require.NoError(w.t, err)
-	require.Greater(w.t, after, before, "its time was over: this run proves nothing")
-	require.True(w.t, w.Exists(ctx, w.Lease()).Val() == 1, "the lease went too")
+	return n
 }
 
 // goes waits until entries of an owner go, or its heartbeat would have ended by now, evicted or not.
@@ -132,7 +139,8 @@ func (f *evictedUnseen) setup(w *world) {
 func (f *evictedUnseen) fail(w *world) {
 	for round := 0; round < 5 && f.hits() == 0; round++ { // on a busy machine it may take longer than the GAP
 		owner := w.follower()
-		alive, speaks := f.mute(w, owner)
+		f.evictor.from = time.Now()
+		alive, speaks := w.mute(owner.id, owner.line)
 		var holds []*rule
 		for _, r := range w.fleet() {
 			if r != owner {
@@ -140,7 +148,7 @@ func (f *evictedUnseen) fail(w *world) {
 			}
 		}
 		last := w.lastTick()
-		f.evict(w, owner)
+		require.True(w.t, w.evict(owner.id), "its heartbeat has ended by itself: this run proves nothing")
 		f.then(w, f)
 		for _, h := range holds {
 			h.end()
@@ -201,12 +209,13 @@ func (w *world) acl(user string, rules ...any) *redis.Cmd {
 func (f *withoutInfo) fail(w *world) {
 	leader, owner := w.leader(), w.follower()
 	poor := w.fleet()[slices.IndexFunc(w.fleet(), func(r *replica) bool { return r != leader && r != owner })]
-	alive, speaks := f.mute(w, owner)
+	f.from = time.Now()
+	alive, speaks := w.mute(owner.id, owner.line)
 	require.NoError(w.t, w.acl(poor.id, "-info").Err())
 	// The leader's next tick comes behind one of the poor one's, and the eviction is between them.
 	quiet, ticks := leader.line.hold(), poor.line.answers(isTick)
 	eventually(w.t, "the one without INFO listens", func() bool { return len(ticks.counts()) > 0 })
-	f.evict(w, owner)
+	require.True(w.t, w.evict(owner.id), "its heartbeat has ended by itself: this run proves nothing")
 	quiet.end()
 	w.goes(owner, alive)
 	speaks()
@@ -277,7 +286,7 @@ func (f *slowAmongQuick) evictSlow(w *world, slow *replica) {
 			back = append(back, w.away(r.id))
 		}
 	}
-	f.evict(w, slow)
+	require.True(w.t, w.evict(slow.id))
 	w.comes("the others beat", func() bool {
 		return w.Exists(w.t.Context(), w.Heartbeat("one"), w.Heartbeat("two"), w.Heartbeat("three")).Val() == 3
 	})
