@@ -43,19 +43,16 @@ func (*evictor) setup(w *world) {
 	w.serve(append(AppendOnly(), "--maxmemory-policy", "volatile-ttl", "--maxmemory-samples", "64")...)
 }
 
-// mute cuts an owner off until the returned function is called, and returns when its heartbeat is the next of all to end: that is
-// long before its time is over, which alive tells.
-func (w *world) mute(id string, l *line) (alive func() bool, speaks func()) {
+// mute cuts an owner off until speaks is called. It returns when its heartbeat will end before those of
+// the running replicas, and of others. That is long before its time is over, which alive tells.
+func (w *world) mute(id string, l *line, others ...string) (alive func() bool, speaks func()) {
 	ctx := w.t.Context()
 	back, rule := w.away(id), l.hold()
 	left := func() time.Duration { return w.PTTL(ctx, w.Heartbeat(id)).Val() }
 	eventually(w.t, "everybody else has beaten since", func() bool {
-		for _, other := range w.SMembers(ctx, w.Roster()).Val() {
-			if d := w.PTTL(ctx, w.Heartbeat(other)).Val(); other != id && d > 0 && d < left()+200*time.Millisecond {
-				return false
-			}
-		}
-		return true
+		return !slices.ContainsFunc(w.alive(others), func(other string) bool {
+			return other != id && w.PTTL(ctx, w.Heartbeat(other)).Val() < left()+200*time.Millisecond
+		})
 	})
 	until := time.Now().Add(left())
 	return func() bool { return time.Now().Before(until.Add(-ttl / 20)) }, func() {

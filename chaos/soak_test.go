@@ -386,7 +386,11 @@ func (s *soak) unheard() int {
 // evictsOne has Redis evict the heartbeat of a herd that lives, and something happen before anybody ticks.
 func (s *soak) evictsOne(then func()) int {
 	h := s.herd1()
-	alive, speaks := s.mute(h.id, h.line)
+	var others []string
+	for _, other := range s.herds {
+		others = append(others, other.id)
+	}
+	alive, speaks := s.mute(h.id, h.line, others...)
 	defer speaks()
 	var holds []*rule
 	for _, l := range s.lines {
