@@ -9,7 +9,7 @@ long_chaos = ^TestEverythingAt
 tool = tool -modfile=$(CURDIR)/tools/go.mod
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test chaos chaos-short chaos-soak chaos-mutants bench bench-micro fuzz lint redis
+.PHONY: help run demo test chaos chaos-short chaos-soak chaos-mutants search bench bench-micro fuzz lint redis
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -35,6 +35,10 @@ chaos-soak: ## Break everything at random for DURATION (15m)
 
 chaos-mutants: ## Weaken the guarded code in each of the known ways; passes if the suite catches every one
 	@$(chaos) go test -count=1 -v -tags mutants -timeout 60m -run '^TestMutants$$' ./chaos/
+
+search: ## Look at random for events after which something living is deleted (STEPS=1000000, SEED=one episode)
+	@$(with_redis) ROLLCALL_STEPS=$(or $(STEPS),1000000) ROLLCALL_SEED=$(SEED) \
+		go test -count=1 -v -timeout 24h -run '^TestSearch$$' ./janitor/
 
 bench: ## Measure floor, peers and ours side by side, into docs/ (ARGS="-size=small -only=sweep": only shown)
 	@$(with_redis) export REDIS8_SERVER=$$(scripts/redis 8) VALKEY_SERVER=$$(scripts/redis valkey) && \

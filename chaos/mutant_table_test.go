@@ -73,7 +73,7 @@ var (
 	// A batch of unknown fate is not asked for again; the ledger looks it up in the audit when a later one has been recorded.
 	noAskingAgain = layer{"the leader's asking again", []edit{{reaperGo, "\t\tr.pending = &b\n", ""}}}
 
-	noLookUp = layer{"the ledger's look-ups in the audit", []edit{{ledgerGo, "\tfor _, acc := range open {\n", "\tfor _, acc := range open[:0] {\n"}}}
+	noLookUp = layer{"the ledger's look-ups in the audit", []edit{{ledgerGo, "Fates(ctx, batches)", "Fates(ctx, batches[:0])"}}}
 
 	noOwnLook = layer{"the leader's own look at the witness", []edit{{sweepGo,
 		"if wait, reason := p.t.j.listener.warming(time.Now()); wait > 0 {",

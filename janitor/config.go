@@ -65,10 +65,14 @@ type Config struct {
 	RedisShare float64
 
 	// AuditBytes is what the leader trims the audit stream to after a pass that evicted something,
-	// by MEMORY USAGE, approximately. Default 10 MB; negative: never.
+	// by MEMORY USAGE, approximately. Where that is refused it keeps as many records as would fit if
+	// each had DeleteBatch items of 32 bytes; 100 at least, in any case. Default 10 MB; negative:
+	// never.
 	AuditBytes int64
 
-	// DryRun: every pass judges and reports, none deletes.
+	// DryRun: every pass judges and reports, none deletes. The quick way then looks at a dead owner's
+	// index once an Interval, and its reports in between repeat what that look found; a pass that is
+	// asked for always looks.
 	DryRun bool
 
 	// Sweeps are further kinds of cleaning, beside the built-in "owners" and "registry".
