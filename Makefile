@@ -14,8 +14,11 @@ tool = tool -modfile=$(CURDIR)/tools/go.mod
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
 
-run: ## Run a replica with everything in it, Redis included (settings: ARGS=-h)
-	@go run ./cmd/ingest $(ARGS)
+# On a terminal the program is in a group of its own: Ctrl-C stops it alone, and make ends with its status.
+run: ## Run a replica on REDIS_URL, or on a Redis inside it (settings: ARGS=-h)
+	@go build -o .cache/ingest ./cmd/ingest
+	@export REDIS_URL="$${REDIS_URL:-embedded}"; \
+		if [ -t 0 ]; then set -m; .cache/ingest $(ARGS); else exec .cache/ingest $(ARGS); fi
 
 demo: ## Watch replicas die, join and stop under 300 simulated devices, for a minute (REDIS_URL: not on a Redis inside)
 	@go run ./cmd/ingest demo $(ARGS)

@@ -44,7 +44,7 @@ const (
 	healLua     = "registry/heal.lua"
 	guardGo     = "registry/guard.go"
 	reconcileGo = "registry/reconcile.go"
-	writerGo    = "registry/writer.go"
+	disputeGo   = "registry/dispute.go"
 	leadGo      = "lease/lead.go"
 	sweepGo     = "janitor/sweep.go"
 	ownersGo    = "janitor/owners.go"
@@ -53,6 +53,7 @@ const (
 	reaperGo    = "janitor/reaper.go"
 	ledgerGo    = "janitor/ledger.go"
 	settingsGo  = "internal/settings/redis.go"
+	clientGo    = "lease/client.go"
 	takeLua     = "internal/commands/take.lua"
 	concludeLua = "internal/commands/conclude.lua"
 	answerLua   = "internal/commands/sweep.lua"
@@ -189,7 +190,10 @@ var mutants = []mutant{
 	{
 		name:     "NoEvidence",
 		what:     "an owner takes an entry back from another without a frame of the device",
-		edits:    []edit{{writerGo, "o.d.foreign, o.d.evidence = owner, foreignSeen", "o.d.foreign, o.d.evidence = owner, proven"}},
+		edits: []edit{
+			{disputeGo, "&dispute{owner: owner, evidence: foreignSeen}", "&dispute{owner: owner, evidence: proven}"},
+			{disputeGo, "if now.Sub(c.heard) < fresh {", "if true {"}, // there is no frame that could be fresh
+		},
 		scenario: "HealOfTheFormerOwner",
 		checks:   []string{"C3"},
 	},
@@ -216,9 +220,12 @@ var mutants = []mutant{
 		checks:   []string{"C5"},
 	},
 	{
-		name:  "ClientRetries",
-		what:  "the client repeats by itself what got no answer",
-		edits: []edit{{settingsGo, "\treturn Redis{Single: opt}, nil\n", "\topt.MaxRetries = 3\n\treturn Redis{Single: opt}, nil\n"}},
+		name: "ClientRetries",
+		what: "the client repeats by itself what got no answer",
+		edits: []edit{
+			{settingsGo, "\treturn Redis{Single: opt}, nil\n", "\topt.MaxRetries = 3\n\treturn Redis{Single: opt}, nil\n"},
+			{clientGo, "if o.MaxRetries > 0 {", "if o.MaxRetries > 0 && within > 0 {"},
+		},
 		without: []layer{
 			{"idempotence", []edit{noMemory}},
 			{"the audit's refusal of an id that it has", []edit{noRefusal}},
@@ -297,7 +304,7 @@ var mutants = []mutant{
 	{
 		name:     "NothingHandedBack",
 		what:     "an owner hands back nothing that it does not hold",
-		edits:    []edit{{reconcileGo, "\tif d.claim == nil && !d.queued {\n", "\tif false {\n"}},
+		edits:    []edit{{reconcileGo, "\tif d.claim == nil && d.in == nil {\n", "\tif false {\n"}},
 		scenario: "RestartedUnderItsID",
 		checks:   []string{"C7"},
 	},
@@ -330,9 +337,19 @@ var mutants = []mutant{
 		checks:   []string{"C9"},
 	},
 	{
-		name:     "LateAnswersTaken",
-		what:     "a command is sent while an earlier one may yet be answered",
-		edits:    []edit{{commandGo, "if s.state.Load()&owing != 0 {", "if false {"}},
+		name: "LateAnswersTaken",
+		what: "a command is sent while an earlier one may yet be answered",
+		edits: []edit{
+			{commandGo, "	if s.state.Load()&doubtful(o.codec) != 0 {\n", "	if false {\n"},
+			{commandGo, "} else if s.state.Load()&doubtful(o.codec) != 0 {", "} else if false {"},
+		},
+		scenario: "CommandsWhileReplicasFail",
+		checks:   []string{"C9"},
+	},
+	{
+		name:     "SecondFramesTaken",
+		what:     "a command is sent at once when the one before it has its answer",
+		edits:    []edit{{commandGo, "	if left <= 0 || s.state", "	if left < time.Hour || s.state"}},
 		scenario: "CommandsWhileReplicasFail",
 		checks:   []string{"C9"},
 	},

@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -14,7 +15,6 @@ import (
 
 	"github.com/rollcall-redis/rollcall/internal/commands"
 	"github.com/rollcall-redis/rollcall/internal/device"
-	"github.com/rollcall-redis/rollcall/internal/teltonika"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
@@ -112,32 +112,75 @@ func takes(r request) bool {
 	return len(keys) == 3 && strings.HasPrefix(keys[1], commands.Outbound(keyNames, "")) && keys[2] == keyNames.Registry()
 }
 
-// obeys has device i move, report, and do what it is told. A socket on which a command went unanswered is closed by its replica sooner or
-// later: the device does not wait for that.
+// answering is a device that was told something.
+type answering struct {
+	ctx context.Context
+	*device.Device
+	rnd *rand.Rand
+	c   device.Command
+	say device.Say
+}
+
+// manners are how devices answer: real ones have each of them. Mostly they have the last.
+var manners = []struct {
+	good    bool
+	answers func(answering) error
+}{
+	{answers: func(answering) error { return nil }},
+	{answers: func(a answering) error { a.waits(3000); return a.done() }},
+	{answers: func(a answering) error { return errors.Join(a.done(), a.more()) }},
+	{answers: func(a answering) error { a.waits(300); return errors.Join(a.done(), a.more()) }},
+	// What it sends of itself passes for the answer, if that is awaited in the same codec; then the
+	// answer must not be taken for another's.
+	{answers: func(a answering) error { err := a.ofItself(); a.waits(300); return errors.Join(err, a.done()) }},
+	// It is no sign that a late answer will not come.
+	{answers: func(a answering) error {
+		a.waits(3000)
+		err := a.ofItself()
+		a.waits(300)
+		return errors.Join(err, a.done())
+	}},
+	{good: true, answers: func(a answering) error { return a.done() }},
+}
+
+// waits for less than so many milliseconds.
+func (a answering) waits(most int) { wait.For(a.ctx, time.Duration(a.rnd.IntN(most))*time.Millisecond) }
+
+func (a answering) done() error { return a.say(a.c.Codec, a.Executes(a.c, "did "+a.c.Text)) }
+
+// more is another frame of the same answer. A device writes that at once; if this process was too
+// slow for that, there is none.
+func (a answering) more() error {
+	begun := time.Now()
+	if a.waits(300); time.Since(begun) > time.Second {
+		return nil
+	}
+	return a.say(a.c.Codec, a.Executes(a.c, "and more of "+a.c.Text))
+}
+
+func (a answering) ofItself() error { return a.say(a.c.Codec, a.Executes(a.c, ofItself)) }
+
+// obeys has device i move, report, and do what it is told. A socket on which a command went
+// unanswered, or on which more came than an answer, is closed by its replica sooner or later: the
+// device does not wait for that.
 func (w *world) obeys(ctx context.Context, i int) {
 	rnd := rand.New(rand.NewPCG(w.seed, uint64(i)))
 	d := w.devices.Device(i)
 	for ctx.Err() == nil {
 		w.hops(ctx, i, rnd)
 		listening, leave := context.WithTimeout(ctx, time.Duration(rnd.IntN(400))*time.Millisecond)
-		owing := false
-		err := d.Obey(listening, func(c device.Command) []teltonika.Message {
+		doubtful := false
+		err := d.Follow(listening, func(c device.Command, say device.Say) error {
 			w.devices.doubts(i) // until the next report has shown that the answer was in time
 			w.mu.Lock()
 			w.executed = append(w.executed, Execution{d.IMEI(), c.Text})
 			w.mu.Unlock()
-			switch rnd.IntN(20) {
-			case 0, 1:
-				owing = true
-				return nil
-			case 2: // late: its answer must not be taken for the next one's
-				owing = true
-				wait.For(ctx, time.Duration(rnd.IntN(3000))*time.Millisecond)
-			}
-			return []teltonika.Message{d.Executes(c, "did "+c.Text)}
+			manner := manners[min(rnd.IntN(4*len(manners)), len(manners)-1)]
+			doubtful = doubtful || !manner.good
+			return manner.answers(answering{ctx, d, rnd, c, say})
 		})
 		leave()
-		if w.gate.RLock(); owing || err != nil {
+		if w.gate.RLock(); doubtful || err != nil {
 			w.devices.lets(i, true)
 		}
 		w.gate.RUnlock()

@@ -101,7 +101,7 @@ func (leftBehind) Pass(ctx context.Context, p *janitor.Pass) error {
 // A second kind of sweep, running in a janitor on a real Redis.
 func ExampleSweep() {
 	server := redistest.Shared(noTest{}) // stands for your Redis
-	rdb := server.Client()
+	rdb := redis.NewClient(server.Options())
 	defer rdb.Close()
 	ctl := redis.NewClient(lease.Options(server.Options()))
 	defer ctl.Close()

@@ -59,12 +59,18 @@ func (r *Registry) beat(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err != nil {
+		if refused(err) {
+			r.refused = err
+		}
 		r.fail("heartbeat", err, 1)
 		r.start(false)
 		return err
 	}
-	r.beaten = time.Now()
+	r.beaten, r.refused = time.Now(), nil
 	r.recovered("heartbeat")
+	if r.owesSearch(r.beaten) {
+		nudge(r.scan)
+	}
 	if met {
 		if before%2 == 1 || before != r.batches {
 			got.size, got.gone = r.indexed, false // a batch was under way: what it did is not to be compared
@@ -79,6 +85,9 @@ func (r *Registry) meet(ctx context.Context) error {
 	keys := []string{r.keys.Heartbeat(r.id), r.keys.Roster(), r.keys.Witness()}
 	token, err := bootScript.Run(ctx, r.cfg.Control, keys, r.id, r.random, millis(r.cfg.HeartbeatTTL)).Text()
 	if err != nil {
+		return err
+	}
+	if err := r.sameServer(ctx, token); err != nil {
 		return err
 	}
 	r.mu.Lock()
@@ -106,11 +115,9 @@ func (r *Registry) start(handedBack bool) {
 // goodbye ends this life gracefully: see goodbye.lua. It is tried a few times; the TTL is the safety net.
 func (r *Registry) goodbye(ctx context.Context) error {
 	r.mu.Lock()
-	met, left := r.boot != "", r.held
-	for d := range r.watched {
-		if d.claim == nil && !d.settled {
-			left++
-		}
+	met, left := r.boot != "", r.held+r.unreleased
+	if r.astray() {
+		left++
 	}
 	r.mu.Unlock()
 	if !met {

@@ -101,6 +101,7 @@ func (w *world) start(id string, change ...func(*registry.Config)) *replica {
 	var err error
 	r.Registry, err = registry.New(cfg)
 	require.NoError(w.t, err)
+	r.RememberFewer(1000)
 	ctx, cancel := context.WithCancel(context.Background())
 	r.stop = cancel
 	gone := make(chan struct{})
@@ -117,8 +118,10 @@ func (w *world) start(id string, change ...func(*registry.Config)) *replica {
 }
 
 func (w *world) end(r *replica) {
+	require.Empty(w.t, r.Miscounted())
 	r.stop()
 	require.NoError(w.t, r.wait())
+	require.Empty(w.t, r.Miscounted())
 }
 
 var errGoesOn = errors.New("the replica goes on")

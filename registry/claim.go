@@ -14,6 +14,9 @@ const (
 	fresh = time.Second
 	// checkEvery bounds how often a device's frames have its entry looked at.
 	checkEvery = time.Second
+	// defaultSpare is how many devices that are not held are remembered besides as many as are held,
+	// while writes fail.
+	defaultSpare = 10_000
 )
 
 // A Claim is what a socket holds while its device is registered through it. It is usable from the
@@ -23,6 +26,8 @@ type Claim struct {
 	r          *Registry
 	d          *device
 	made       time.Time
+	heard      time.Time     // when the device was last heard here: a frame, or the handshake
+	told       time.Time     // when Config.Displaced was last told of it
 	tried      bool          // a registration was attempted
 	landed     chan struct{} // closed when the entry is known to stand
 	isLanded   bool
@@ -31,33 +36,23 @@ type Claim struct {
 	isOver     bool
 }
 
-// evidence that a device is really at the other end of its socket, collected while its entry
-// names another instance.
-type evidence uint8
-
-const (
-	none         evidence = iota
-	foreignSeen           // this replica has seen the foreign claim
-	acknowledged          // and acknowledged a frame after that
-	proven                // and a further frame arrived: the device got the acknowledgement
-)
-
 // device is what this replica wants for one IMEI and believes of it. Guarded by Registry.mu.
 type device struct {
-	imei     string
-	claim    *Claim // the newest one; nil: the device is not held
-	queued   bool
-	urgent   bool // queued to be written, not only to be looked at
-	settled  bool // Redis is believed to agree with claim
-	indexed  bool // believed to be in the index
-	foreign  string
-	evidence evidence
-	checked  time.Time // when Redis last said what the entry is
-	unsure   time.Time // until then a write of unknown fate may still land
-	wrote    uint64    // Registry.batches when indexed was last set
-	scanned  uint64    // the index scan that last met it
-	shard    int       // which of Registry.shards it is in, and where there
-	place    int
+	imei       string
+	claim      *Claim  // the newest one; nil: the device is not held
+	in         *queue  // where it waits for the writer; nil: it does not
+	prev, next *device // in that queue
+	settled    bool    // Redis is believed to agree with claim
+	written    bool    // Redis was asked to write it, so that something of it may stand there
+	indexed    bool    // believed to be in the index
+	gone       bool    // forgotten: what is still under way does not count
+	dispute    *dispute
+	checked    time.Time // when Redis last said what the entry is
+	unsure     time.Time // until then a write of unknown fate may still land
+	wrote      uint64    // Registry.batches when indexed was last set
+	scanned    uint64    // the index scan that last met it
+	shard      int       // which of Registry.shards it is in, and where there
+	place      int
 }
 
 // Register claims a device for this instance: the newest claim of an IMEI wins, on this replica too,
@@ -65,8 +60,9 @@ type device struct {
 // background, together with others, and healed later if Redis is away. ctx ends nothing; a claim ends by
 // Release.
 func (r *Registry) Register(_ context.Context, imei string) *Claim {
+	now := time.Now()
 	c := &Claim{
-		r: r, made: time.Now(),
+		r: r, made: now, heard: now,
 		landed: make(chan struct{}), superseded: make(chan struct{}), over: make(chan struct{}),
 	}
 	r.mu.Lock()
@@ -79,9 +75,7 @@ func (r *Registry) Register(_ context.Context, imei string) *Claim {
 	} else {
 		r.held++
 	}
-	d.claim = c
-	d.settled = false
-	d.foreign, d.evidence = "", none
+	r.change(d, func() { d.claim, d.settled, d.dispute = c, false, nil })
 	r.enqueue(d, true)
 	return c
 }
@@ -95,13 +89,44 @@ func (r *Registry) device(imei string) *device {
 		d.place = len(r.shards[d.shard])
 		r.shards[d.shard] = append(r.shards[d.shard], d)
 		r.devices[imei] = d
+		r.count(d, 1)
 	}
 	return d
+}
+
+// change changes what the counters count of a device, and keeps them true. Caller holds mu.
+func (r *Registry) change(d *device, f func()) {
+	r.count(d, -1)
+	f()
+	r.count(d, 1)
+}
+
+// count adds what a device counts for, n times, to what a walk over all devices would find.
+func (r *Registry) count(d *device, n int) {
+	if d.dispute != nil {
+		r.disputed += n
+	}
+	if d.settled {
+		return
+	}
+	r.pending += n
+	if d.claim == nil {
+		r.unreleased += n
+	}
+	if !d.unsure.IsZero() {
+		r.vague += n
+	}
 }
 
 // forget drops the state of a device that is not held. The newest of its shard takes its place: the order is a help, and no promise. Caller
 // holds mu.
 func (r *Registry) forget(d *device) {
+	r.count(d, -1)
+	r.index(d, false)
+	d.gone = true
+	d.dequeue()
+	delete(r.watched, d)
+	delete(r.owed, d)
 	delete(r.devices, d.imei)
 	shard := r.shards[d.shard]
 	last := len(shard) - 1
@@ -159,11 +184,18 @@ func (c *Claim) Release() {
 	if c.d.claim != c {
 		return
 	}
-	c.d.claim = nil
-	c.d.settled = false
-	c.d.foreign, c.d.evidence = "", none
+	d := c.d
+	r.change(d, func() { d.claim, d.settled, d.dispute = nil, false, nil })
 	r.held--
-	r.enqueue(c.d, true)
+	switch left := len(r.devices) - r.held; {
+	case !d.written: // Redis was never asked: there is nothing to take out
+		r.forget(d)
+	case r.away && left > r.held+r.spare:
+		r.forget(d)
+		r.mislay()
+	default:
+		r.enqueue(d, true)
+	}
 	if r.boot == "" {
 		r.changed.Broadcast() // nothing will be written: see drained
 	}
@@ -171,7 +203,8 @@ func (c *Claim) Release() {
 
 // Arrived says that a frame of the device arrived through this claim's socket. It has the entry looked at,
 // at most once a second: what comes sooner is made up for within a second and interval/10, so that a lost entry is back
-// at the device's next frame also if that is its last for hours. It may complete the evidence against a foreign claim.
+// at the device's next frame also if that is its last for hours. It may complete the evidence against a foreign claim, which then
+// counts for a second.
 func (c *Claim) Arrived() {
 	r := c.r
 	r.mu.Lock()
@@ -180,8 +213,9 @@ func (c *Claim) Arrived() {
 	if d.claim != c {
 		return
 	}
-	if d.evidence == acknowledged {
-		d.evidence = proven
+	c.heard = time.Now()
+	if d.dispute != nil && d.dispute.evidence >= acknowledged {
+		d.dispute.evidence = proven
 		r.enqueue(d, true)
 		return
 	}
@@ -208,7 +242,7 @@ func (r *Registry) verify(d *device) bool {
 func (c *Claim) Acknowledged() {
 	c.r.mu.Lock()
 	defer c.r.mu.Unlock()
-	if c.d.claim == c && c.d.evidence == foreignSeen {
-		c.d.evidence = acknowledged
+	if t := c.d.dispute; c.d.claim == c && t != nil && t.evidence == foreignSeen {
+		t.evidence = acknowledged
 	}
 }

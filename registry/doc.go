@@ -28,24 +28,51 @@
 // put back by healing, which never overwrites a claim unseen. An entry found to name another instance is
 // taken back only on fresh evidence: after this replica saw the foreign claim, it acknowledged a frame,
 // and a further frame arrived, so the device is really at the other end of this socket. The write then compares with
-// the foreign value that was seen.
+// the foreign value that was seen. Evidence counts for one second after that frame, and a call that failed drops
+// it: the foreign claim must then be seen again before anything counts as evidence.
 //
-// Who overwrites an entry tells its former owner (PUBLISH), who looks, and tells Config.Displaced that its socket is likely half open.
+// # Two owners of one device
+//
+// Who overwrites an entry tells its former owner (PUBLISH on the channel of the name of its heartbeat), who looks.
+// A device that is held here while its entry names another instance is in dispute. One of the two sockets is half open,
+// most likely, and a parked device sends nothing that could tell which.
+// So the owner that finds it asks the other one, on its channel: "/<own id>", then in pairs how many ms ago it heard
+// a device (a frame, or the handshake), and its IMEI. Whoever heard the device earlier tells Config.Displaced that its socket is
+// likely half open; if the one that was asked heard it later, it answers in the same words, and an answer
+// is not answered. One that does not hold the device hands the entry back. A released entry is put back by
+// the owner that asked, which looks every interval/10. It asks once an interval for as long as the dispute lasts, so a
+// message that is lost does no harm. Where nobody hears it twice though the other instance lives, it
+// tells its own Displaced: an owner without Config.Displaced, or one of older make, does not listen.
 //
 // # Reconciliation
 //
 // Each answer to a beat or a write carries its signs, O(1) for the server: whether the own heartbeat
-// was absent, the size of the index, the witness' `since`, whether there is a registry at all. Any surprise reconciles everything at once, in
-// both directions: claims against entries (HMGET), and the index against claims (SSCAN), so that what names this
+// was absent, the size of the index, the witness' `since` and the reason of its last hold, whether there is a registry at all. Any
+// surprise reconciles everything, at once but once an interval at most, so that what comes again and again costs little; a
+// surprise that comes sooner waits until the interval has passed. A hold in which Redis has lost no entries (settings, redis_evicting,
+// mass_failure) is none. Everything is reconciled in both directions: claims against entries (HMGET), and the index against claims (SSCAN), so that what names this
 // instance and is not held is handed back. Without a surprise each beat reconciles a tenth of the claims, in the
 // order in which they were first registered: what was written together lies together in Redis' memory, and costs half as much to look at. A write of
 // unknown fate is looked at again for a whole TTL, since it may land late.
+//
+// # Memory while Redis is away
+//
+// A device that was released is forgotten at once if Redis was never asked to write it. One that Redis may know is remembered until
+// it is taken out; while writes fail, of those at most 10,000 more than devices are held (or as many as
+// were, when there were more). Further ones are forgotten too. What they may have left is looked for in the index and the
+// registry when Redis answers, and again when no write of unknown fate can land any more.
 //
 // # One id, one life
 //
 // Process start draws a boot token from the server, above that of any earlier life that the heartbeat
 // remembers. Every script compares it: the newest boot wins, an older process ends with ErrSuperseded, writes
 // nothing more and hands nothing back. The new one hands back what its former life left.
+//
+// # Two clients, one place
+//
+// Control writes the heartbeat, Client the entries. A life begins only when Client has seen the first heartbeat where
+// Control wrote it, and may write there. Until then nothing is registered. Ten clear answers that it is not there, tenths
+// of an interval apart, end Run with ErrClientsDiffer. A lost reply and a heartbeat that was deleted in between do not count.
 //
 // # What is guaranteed, and what is not
 //
@@ -57,5 +84,10 @@
 //   - An owner that is silent for a whole TTL is dead for everybody else: its entries may go, and come
 //     back when it beats again.
 //   - Between a device's move and the new replica's registration the entry names the former owner.
+//   - Which of two sockets of a device is half open is told by when the device was last heard at each. A message that took longer than the
+//     device took to move can make the wrong one be looked at: if that is silent for as long as Config.Displaced's receiver waits, it is
+//     closed, and the device connects again.
+//   - Of two holds between two answers only the later is seen. If that loses no entries, what the earlier has lost
+//     is found by the beats' tenths, within ten intervals.
 //   - With NoReverseIndex a late-landing write is looked for only for one TTL after it failed.
 package registry

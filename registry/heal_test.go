@@ -300,6 +300,26 @@ func TestARegistrationThatWaitedTooLongOverwritesNobody(t *testing.T) {
 	})
 }
 
+func TestADeviceThatIsNotRegisteredAtTheFirstTryIsCountedOnceHoweverOftenItIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, w *world) {
+		r := w.start("r1")
+		r.data.set(func(redis.Cmder) error { time.Sleep(2 * time.Second); return errLost }, nil)
+		r.Register(t.Context(), "tried and failed")
+		time.Sleep(100 * time.Millisecond)
+		r.Register(t.Context(), "waited too long")
+		r.Register(t.Context(), "waited too long too")
+		time.Sleep(5 * time.Minute)
+		require.Equal(t, 3.0, r.failures("register"))
+		require.Greater(t, r.failures("heal"), 10.0)
+		r.data.set(nil, nil)
+		time.Sleep(r.Interval())
+		require.Equal(t, 3.0, r.failures("register"))
+		require.EqualValues(t, 3, r.Status().Healed)
+		w.end(r)
+	})
+}
+
 func TestAStormSharesTransactions(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		r := w.start("r1")

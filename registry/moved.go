@@ -11,8 +11,9 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// A move is a device held here whose entry was found to name another instance.
-type move struct{ imei, owner string }
+// toldPrefix begins a message of another owner about devices in dispute: its id follows, and pairs (see compare). No IMEI begins so.
+// Any other message is IMEIs that were taken over: see tell in owner.lua.
+const toldPrefix = "/"
 
 // hear listens for devices that have registered elsewhere, and has them looked at. It is a help: what is not heard is found by
 // a later look, so errors are for those who look closely.
@@ -47,7 +48,12 @@ func (r *Registry) subscribed(ctx context.Context) error {
 			return err
 		}
 		if m, ok := msg.(*redis.Message); ok {
-			r.suspect(strings.Fields(m.Payload))
+			words := strings.Fields(m.Payload)
+			if len(words) > 0 && strings.HasPrefix(words[0], toldPrefix) {
+				r.compare(ctx, words[0][len(toldPrefix):], words[1:])
+			} else {
+				r.suspect(words)
+			}
 		}
 	}
 }

@@ -76,6 +76,9 @@ func TestTheNewestClaimWinsAndALateCloseUndoesNothing(t *testing.T) {
 	})
 }
 
+// tellAgain is when a registry is told again of a move that nothing came of.
+const tellAgain = 5 * time.Minute
+
 // moves are what registries were told by Config.Displaced.
 type moves struct {
 	mu   sync.Mutex
@@ -109,8 +112,8 @@ func TestTheFormerOwnerIsToldOfAMove(t *testing.T) {
 		moved := r2.register(t, "moves")
 		synctest.Wait()
 		require.Equal(t, []string{"moves is at r2"}, told.since(), "at once")
-		time.Sleep(20 * registry.DefaultHeartbeatInterval)
-		require.Empty(t, told.since(), "and not again")
+		time.Sleep(tellAgain - time.Second)
+		require.Empty(t, told.since(), "and not again so soon")
 
 		stale.Arrived() // it is here all the same: after the other claim was seen it acknowledges a frame, and sends another
 		stale.Acknowledged()
@@ -131,9 +134,15 @@ func TestAMoveThatNobodyTellsOfIsFoundByALook(t *testing.T) {
 		var told moves
 		r1 := w.start("r1", told.tell)
 		r1.register(t, "moves")
-		require.NoError(t, w.HSet(t.Context(), w.Registry(), "moves", "r2").Err()) // an older writer
-		time.Sleep(11 * registry.DefaultHeartbeatInterval)
-		require.Equal(t, []string{"moves is at r2"}, told.since())
+		r1.register(t, "moves to the dead")
+		require.NoError(t, w.HSet(t.Context(), w.Registry(), "moves", "r2", "moves to the dead", "r3").Err()) // older writers
+		require.NoError(t, w.Set(t.Context(), w.Heartbeat("r2"), "lives", 0).Err())
+		time.Sleep(11*registry.DefaultHeartbeatInterval + registry.DefaultHeartbeatInterval/10)
+		require.Equal(t, []string{"moves is at r2"}, told.since(), "and what names the dead will be swept")
+		time.Sleep(tellAgain - registry.DefaultHeartbeatInterval)
+		require.Empty(t, told.since())
+		time.Sleep(2 * registry.DefaultHeartbeatInterval)
+		require.Equal(t, []string{"moves is at r2"}, told.since(), "it still is so")
 	})
 }
 
@@ -355,4 +364,32 @@ func TestNewRefusesInWords(t *testing.T) {
 	require.ErrorIs(t, err, lease.ErrUnsafeClient)
 	_, err = registry.New(registry.Config{})
 	require.ErrorContains(t, err, "a Client and a Control are required")
+
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
+	byLatency := redis.NewFailoverClusterClient(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{"127.0.0.1:1"}, RouteByLatency: true})
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
+	endless := *o
+	endless.MaxRetries, endless.ContextTimeoutEnabled, endless.ReadTimeout = -1, true, -1
+	noDeadline := redis.NewClient(&endless)
+	t.Cleanup(func() {
+		require.NoError(t, errors.Join(cluster.Close(), byLatency.Close(), ring.Close(), noDeadline.Close()))
+	})
+	for _, c := range []struct {
+		client redis.UniversalClient
+		says   []string
+	}{
+		{cluster, []string{"Redis Cluster is not supported yet"}},
+		{byLatency, []string{"routing to replicas"}},
+		{ring, []string{"a ring spreads keys"}},
+		{struct{ redis.UniversalClient }{safe}, []string{"cannot be checked, hand in a *redis.Client"}},
+		{unsafe, []string{"MaxRetries is 3, must be -1 (none)", "ContextTimeoutEnabled is false, must be true"}},
+		{noDeadline, []string{"ReadTimeout is off, must be set"}},
+	} {
+		_, err := registry.New(registry.Config{Client: c.client, Control: safe})
+		require.ErrorIs(t, err, lease.ErrUnsafeClient)
+		require.ErrorContains(t, err, "unfit Client")
+		for _, says := range c.says {
+			require.ErrorContains(t, err, says)
+		}
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/rollcall-redis/rollcall/internal/failpoint"
@@ -13,37 +14,47 @@ import (
 // scanCount is the page of a scan of the index or of the registry.
 const scanCount = 1000
 
+// lossless are the reasons of holds in which Redis has lost no entries: they are no surprise.
+var lossless = []string{"settings", "redis_evicting", "mass_failure"}
+
 // read looks at the signs of an answer. A surprise, Redis having lost or met something that this
-// owner did not do, reconciles everything at once. Caller holds mu.
+// owner did not do, reconciles everything. Caller holds mu.
 func (r *Registry) read(s signs) {
-	surprise := s.absent || (r.since != "" && s.since != r.since) || (s.gone && r.held > len(r.watched))
+	known := r.since
 	r.since = s.since
-	if surprise {
-		level := slog.LevelInfo
-		if s.absent || s.gone {
-			level = slog.LevelWarn
-		}
-		r.log.Log(context.Background(), level, "Redis may have lost entries, reconciling everything",
-			"instance", r.id, "heartbeat_absent", s.absent, "registry_absent", s.gone, "devices", r.held)
-		for i := range r.shards {
-			r.checkShard(i)
-		}
+	held := known != "" && s.since != known && !slices.Contains(lossless, s.reason)
+	if r.missed == nil && (s.absent || held || s.gone && r.held > len(r.watched)) {
+		r.missed = &s
 	}
-	if surprise || (!r.cfg.NoReverseIndex && s.size != r.indexed && r.ready && r.certain()) {
+	r.reconcileAll()
+	if !r.cfg.NoReverseIndex && s.size != r.indexed && r.ready && r.certain() {
 		nudge(r.scan)
 	}
 }
 
-// certain: no write of unknown fate makes the size of the index unpredictable. Caller holds mu.
-func (r *Registry) certain() bool {
+// reconcileAll has everything looked at after a surprise: at once, but once an interval at most, whatever comes. Heartbeats
+// that Redis evicts again and again must not make it look at everything again and again. What is lost soon after the
+// last time is still looked at within one interval of its loss. Caller holds mu.
+func (r *Registry) reconcileAll() {
 	now := time.Now()
-	for d := range r.watched {
-		if !d.settled && d.unsure.After(now) {
-			return false
-		}
+	if r.missed == nil || now.Sub(r.reconciled) < r.cfg.HeartbeatInterval {
+		return
 	}
-	return true
+	level := slog.LevelInfo
+	if r.missed.absent || r.missed.gone {
+		level = slog.LevelWarn
+	}
+	r.log.Log(context.Background(), level, "Redis may have lost entries, reconciling everything", "instance", r.id,
+		"heartbeat_absent", r.missed.absent, "registry_absent", r.missed.gone, "hold", r.missed.reason, "devices", r.held)
+	r.missed, r.reconciled = nil, now
+	for i := range r.shards {
+		r.checkShard(i)
+	}
+	nudge(r.scan)
 }
+
+// certain: no write of unknown fate makes the size of the index unpredictable. Caller holds mu.
+func (r *Registry) certain() bool { return r.vague == 0 || time.Now().After(r.vagueUntil) }
 
 // check has a tenth of the claims looked at.
 func (r *Registry) check(shard int) {
@@ -60,9 +71,23 @@ func (r *Registry) checkShard(shard int) {
 	}
 }
 
+// mislay notes that a device was forgotten although something of it may stand in Redis, or may yet land there. That is
+// looked for as soon as Redis answers, and again when nothing can land any more. Caller holds mu.
+func (r *Registry) mislay() {
+	r.landing, r.searched = time.Now().Add(r.cfg.HeartbeatTTL), false
+}
+
+// astray: something may stand in Redis that nobody has looked for yet. Caller holds mu.
+func (r *Registry) astray() bool { return !r.landing.IsZero() && !r.searched }
+
+// owesSearch: it is time to look for what was forgotten. Caller holds mu.
+func (r *Registry) owesSearch(now time.Time) bool {
+	return !r.landing.IsZero() && (!r.searched || now.After(r.landing))
+}
+
 // reconcile compares the index with the claims, both ways, whenever they are found to differ. The first
-// time it hands back what the former life of a fixed instance id left: index first, then one
-// HSCAN for what the index lacks.
+// time, and after devices had to be forgotten, it hands back all that names this instance and is not held: index first,
+// then one HSCAN for what the index lacks.
 func (r *Registry) reconcile(ctx context.Context) error {
 	var pass uint64
 	for {
@@ -73,10 +98,7 @@ func (r *Registry) reconcile(ctx context.Context) error {
 		}
 		pass++
 		for {
-			err := r.scanIndex(ctx, pass)
-			if err == nil && !r.isReady() {
-				err = r.handBack(ctx)
-			}
+			err := r.compareAll(ctx, pass)
 			if err == nil {
 				r.mu.Lock()
 				r.scanFails = false // retry tells that it is over
@@ -97,10 +119,37 @@ func (r *Registry) reconcile(ctx context.Context) error {
 	}
 }
 
-func (r *Registry) isReady() bool {
+func (r *Registry) compareAll(ctx context.Context, pass uint64) error {
+	r.mu.Lock()
+	begun, landing, search := time.Now(), r.landing, r.owesSearch(time.Now())
+	first := !r.ready
+	r.mu.Unlock()
+	if err := r.scanIndex(ctx, pass); err != nil || !first && !search {
+		return err
+	}
+	if search || !r.unique { // a made up id has no former life
+		if err := r.scanRegistry(ctx); err != nil {
+			return err
+		}
+	}
+	if first {
+		if err := r.handedBack(ctx, 0); err != nil {
+			return err
+		}
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.ready
+	r.ready = true
+	r.recovered("heal")
+	r.start(true)
+	if search && r.landing.Equal(landing) { // else more was forgotten meanwhile
+		r.searched = true
+		if begun.After(landing) {
+			r.landing = time.Time{}
+		}
+		r.changed.Broadcast() // see drained
+	}
+	return nil
 }
 
 // scanIndex hands back members that are not held, and puts back held devices that are no members.
@@ -124,6 +173,9 @@ func (r *Registry) scanIndex(ctx context.Context, pass uint64) error {
 			r.metMember(imei, pass)
 		}
 		r.mu.Unlock()
+		if err := r.handedBack(ctx, r.spare); err != nil {
+			return err
+		}
 		if cursor = next; cursor == 0 {
 			break
 		}
@@ -152,30 +204,25 @@ func (r *Registry) scanIndex(ctx context.Context, pass uint64) error {
 func (r *Registry) metMember(imei string, pass uint64) {
 	d := r.device(imei)
 	d.scanned = pass
-	if d.claim == nil && !d.queued {
+	if d.claim == nil && d.in == nil {
+		d.written = true
 		r.unsettle(d)
 		r.enqueue(d, true)
 	}
 }
 
-// handBack finishes the hand-back of a former life and closes Started.
-func (r *Registry) handBack(ctx context.Context) error {
-	if !r.unique {
-		if err := r.scanRegistry(ctx); err != nil {
-			return err
-		}
-	}
-	if err := r.await(ctx, func() bool { return r.idle() || r.failing["release"] != nil }); err != nil {
+// handedBack waits until at most so many devices are left to be written, and if that is none until all is written: what a
+// scan meets is not remembered faster than it is taken out.
+func (r *Registry) handedBack(ctx context.Context, most int) error {
+	done := func() bool { return r.urgent.len() <= most && (most > 0 || r.idle()) }
+	if err := r.await(ctx, func() bool { return done() || r.failing["release"] != nil }); err != nil {
 		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.idle() {
-		return fmt.Errorf("registry: hand back the former life's entries: %w", r.failing["release"])
+	if !done() {
+		return fmt.Errorf("registry: hand back what is not held: %w", r.failing["release"])
 	}
-	r.ready = true
-	r.recovered("heal")
-	r.start(true)
 	return nil
 }
 
@@ -196,6 +243,9 @@ func (r *Registry) scanRegistry(ctx context.Context) error {
 			}
 		}
 		r.mu.Unlock()
+		if err := r.handedBack(ctx, r.spare); err != nil {
+			return err
+		}
 		if cursor = next; cursor == 0 {
 			return nil
 		}

@@ -33,10 +33,11 @@ const (
 
 // Config of a Registry. Zero means default.
 type Config struct {
-	// Client carries registrations, releases, heals and look-ups. Required. Without retries of its own
-	// (MaxRetries -1) a write that failed cannot land after the write that mended it.
+	// Client carries registrations, releases, heals and look-ups. Required: a *redis.Client with MaxRetries -1 and
+	// ContextTimeoutEnabled, or New refuses it. A write that the client repeats could land after the write that mended it.
 	Client redis.UniversalClient
 	// Control carries the heartbeat, so that a storm cannot starve it: a client made from lease.Options. Required.
+	// Both must be at the same primary and database: see ErrClientsDiffer.
 	Control redis.UniversalClient
 	// Instance names this replica. Empty: host name and a random part, unique per process start. If an operator fixes it
 	// the newest process of that name wins, and hands back at start what its former life left.
@@ -49,10 +50,14 @@ type Config struct {
 	HeartbeatInterval, HeartbeatTTL time.Duration
 	// Drain is how long Run goes on beating after its context ended, for claims to be released (default 10s).
 	Drain time.Duration
-	// Displaced, if set, is told of a device held here whose entry names another instance: it has a newer socket there, most likely,
-	// and the one here is half open. It is told once of each such claim, within moments of the other's registration where Redis
-	// lets this user publish and subscribe, else when the claim is next looked at. A device that speaks here all the same is
-	// taken back. It must not block.
+	// Displaced, if set, is told of a device held here that another instance, owner, heard later than this one did: it has a newer
+	// socket there, most likely, and the one here is half open. Look whether it is, by a minute of silence say, and if so
+	// release its claim: that is what makes the device routable where the entry still names this instance.
+	// It is told within moments of the other's registration where Redis lets this user publish and subscribe, else within
+	// eleven heartbeat intervals; of one claim not again within five minutes, unless the device was heard here meanwhile. A device that
+	// speaks here all the same is taken back. It must not block, and may be called by several goroutines at once.
+	// Without it nobody is asked about sockets here: a parked device whose entry names this instance by mistake is
+	// routable again only when the socket here ends.
 	Displaced func(imei, owner string)
 	// NoReverseIndex saves the index' memory (61 bytes an entry): a dead owner is then swept by the audit alone.
 	NoReverseIndex bool
@@ -73,8 +78,13 @@ func (c Config) check() error {
 	var errs []error
 	if c.Client == nil || c.Control == nil {
 		errs = append(errs, errors.New("a Client and a Control are required"))
-	} else if err := lease.CheckClient(c.Control, c.HeartbeatInterval); err != nil {
-		errs = append(errs, fmt.Errorf("unfit Control: %w", err))
+	} else {
+		if err := lease.CheckClient(c.Client, 0); err != nil {
+			errs = append(errs, fmt.Errorf("unfit Client: %w", err))
+		}
+		if err := lease.CheckClient(c.Control, c.HeartbeatInterval); err != nil {
+			errs = append(errs, fmt.Errorf("unfit Control: %w", err))
+		}
 	}
 	if c.HeartbeatInterval <= 0 {
 		errs = append(errs, fmt.Errorf("HeartbeatInterval is %s, must be positive", c.HeartbeatInterval))
@@ -108,31 +118,49 @@ type Registry struct {
 	id      string
 	unique  bool   // the id was made up here: no former life
 	random  string // of the boot token
+	spare   int    // see defaultSpare
 	log     *slog.Logger
 	metrics *metrics
 	started chan struct{}
 	wake    chan struct{} // to the writer: there is work
 	scan    chan struct{} // to the reconciler: the index and the claims differ
 	end     context.CancelCauseFunc
+	differ  int // times that Client was not where Control is; touched by beats only
 
-	mu        sync.Mutex // guards all below, and every device and claim
-	changed   *sync.Cond // signalled after each batch
-	boot      string     // the boot token; "": Redis has not been met yet
-	devices   map[string]*device
-	shards    [shards][]*device // what is looked at together: see device
-	made      int               // devices, ever
-	held      int               // devices with a claim
-	stays     int               // of whoever needs the heartbeat to the end
-	indexed   int               // devices believed to be in the index
-	urgent    fifo
-	checks    fifo
-	watched   map[*device]struct{} // not settled, or unsure: looked at again until they are
-	moves     []move               // to be told to Config.Displaced
-	owed      map[*device]struct{} // a frame arrived too soon after the last look
-	batches   uint64               // begun and ended: odd while one is under way
-	since     string               // the witness' since at the last answer
-	beaten    time.Time            // last heartbeat that landed
-	healed    uint64
+	mu      sync.Mutex // guards all below, and every device and claim
+	changed *sync.Cond // signalled after each batch
+	boot    string     // the boot token; "": Redis has not been met yet
+	devices map[string]*device
+	shards  [shards][]*device // what is looked at together: see device
+	made    int               // devices, ever
+	held    int               // devices with a claim
+	stays   int               // of whoever needs the heartbeat to the end
+	indexed int               // devices believed to be in the index
+	urgent  queue
+	checks  queue
+	watched map[*device]struct{} // not settled, or unsure: looked at again until they are
+	asks    []*Claim             // their disputes: the other owners are to be asked
+	moves   []move               // to be told to Config.Displaced
+	owed    map[*device]struct{} // a frame arrived too soon after the last look
+	batches uint64               // begun and ended: odd while one is under way
+	away    bool                 // the last batch failed
+	since   string               // the witness' since at the last answer
+	beaten  time.Time            // last heartbeat that landed
+	refused error                // the server refused one since
+	healed  uint64
+
+	// What a walk over all devices would find: see count.
+	pending    int // not settled
+	unreleased int // of those: not held
+	vague      int // of those: a write of unknown fate was made
+	disputed   int
+
+	vagueUntil time.Time // the latest of all devices' unsure
+	missed     *signs    // a surprise that everything is yet to be looked at for
+	reconciled time.Time // when everything was last looked at
+	landing    time.Time // until then a write of a device that was forgotten may land; zero: there is none
+	searched   bool      // what was forgotten has been looked for since
+
 	failing   map[string]error // by op: the last error, while it fails
 	scanFails bool             // the reconciler's last scan failed
 	drain     bool
@@ -148,6 +176,7 @@ func New(cfg Config) (*Registry, error) {
 	r := &Registry{
 		cfg: cfg, keys: cfg.Layout, id: cfg.Instance, log: cfg.Logger,
 		random:  randomDigits(),
+		spare:   defaultSpare,
 		started: make(chan struct{}),
 		wake:    make(chan struct{}, 1),
 		scan:    make(chan struct{}, 1),
@@ -189,8 +218,8 @@ func randomDigits() string {
 
 // Run beats and writes until ctx ends; then it goes on beating until every claim is released and nobody
 // stays, or the drain time has passed, joins what is under way, says goodbye and returns nil. It returns
-// ErrSuperseded as soon as a newer process with the same instance id is met. It leaves no goroutine
-// behind and is called once.
+// ErrSuperseded as soon as a newer process with the same instance id is met, and ErrClientsDiffer if the two clients
+// are not at the same place. It leaves no goroutine behind and is called once.
 func (r *Registry) Run(ctx context.Context) error {
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
@@ -215,6 +244,9 @@ func (r *Registry) Run(ctx context.Context) error {
 	_ = p.Wait() // they return nil
 	r.close()
 	err := context.Cause(life) // the first: ErrSuperseded if that was met before the end
+	if errors.Is(err, ErrClientsDiffer) {
+		return err
+	}
 	if !errors.Is(err, ErrSuperseded) {
 		err = r.goodbye(context.WithoutCancel(ctx))
 	}
@@ -245,11 +277,13 @@ func (r *Registry) drained(life context.Context) {
 	r.mu.Lock()
 	r.drain = true
 	r.mu.Unlock()
-	err := r.await(ctx, func() bool { return r.held == 0 && r.stays == 0 && (r.boot == "" || r.idle()) })
+	err := r.await(ctx, func() bool {
+		return r.held == 0 && r.stays == 0 && (r.boot == "" || r.idle() && !r.astray())
+	})
 	if err != nil && context.Cause(life) == nil {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.log.Warn("drain time has passed, what is left will be swept by the leader", "devices", r.held, "unwritten", len(r.watched))
+		r.log.Warn("drain time has passed, what is left will be swept by the leader", "devices", r.held, "unwritten", r.pending)
 	}
 }
 
@@ -323,6 +357,7 @@ type Status struct {
 	LastBeat  time.Time         `json:"last_beat"`  // local time; zero: none has landed yet
 	Draining  bool              `json:"draining"`   // Run's context has ended
 	Failing   map[string]string `json:"failing"`    // op -> last error, while it fails
+	Refused   string            `json:"refused"`    // by which error Redis refused a heartbeat (wrong password, no rights, ...) since one landed
 	Interval  string            `json:"interval"`   // between heartbeats
 	TTL       string            `json:"ttl"`        // of a heartbeat
 	IndexKept bool              `json:"index_kept"` // REGISTRY_REVERSE_INDEX
@@ -335,18 +370,13 @@ func (r *Registry) Status() Status {
 	s := Status{
 		Instance: r.id, Boot: r.boot, Devices: r.held, Healed: r.healed, LastBeat: r.beaten, Draining: r.drain,
 		Failing: map[string]string{}, Interval: r.cfg.HeartbeatInterval.String(), TTL: r.cfg.HeartbeatTTL.String(),
-		IndexKept: !r.cfg.NoReverseIndex,
-	}
-	for d := range r.watched {
-		if !d.settled {
-			s.Pending++
-		}
-		if d.foreign != "" {
-			s.Foreign++
-		}
+		IndexKept: !r.cfg.NoReverseIndex, Pending: r.pending, Foreign: r.disputed,
 	}
 	for op, err := range r.failing {
 		s.Failing[op] = err.Error()
+	}
+	if r.refused != nil {
+		s.Refused = r.refused.Error()
 	}
 	return s
 }

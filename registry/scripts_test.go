@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -71,7 +72,7 @@ func TestOwnerScripts(t *testing.T) {
 			require.Equal(t, first, o.boot)
 			require.Greater(t, newOwner(t, w, "o").boot, first)
 		},
-		"beat says whether the heartbeat was there, the size of the index and the witness' since": func(t *testing.T, w redistest.World) {
+		"beat says whether the heartbeat was there, the size of the index, and the witness' since and reason": func(t *testing.T, w redistest.World) {
 			o := newOwner(t, w, "o")
 			require.Equal(t, signs{gone: true}, o.run(beatScript))
 			o.forgetHeartbeat()
@@ -79,6 +80,11 @@ func TestOwnerScripts(t *testing.T) {
 			require.NoError(t, o.c.HSet(t.Context(), o.keys.Witness(), "since", "123").Err())
 			require.Equal(t, signs{absent: true, size: 2, since: "123", gone: true}, o.run(beatScript))
 			o.lives()
+			require.NoError(t, o.c.HSet(t.Context(), o.keys.Witness(), "reason", "gap").Err())
+			require.Equal(t, signs{size: 2, since: "123", reason: "gap", gone: true}, o.run(beatScript))
+			require.NoError(t, o.c.Del(t.Context(), o.keys.Witness()).Err())
+			require.NoError(t, o.c.Set(t.Context(), o.keys.Witness(), "no hash", 0).Err())
+			require.Equal(t, signs{size: 2, gone: true}, o.run(beatScript))
 		},
 		"extend prolongs the heartbeat that is there and makes none": func(t *testing.T, w redistest.World) {
 			o := newOwner(t, w, "o")
@@ -191,19 +197,41 @@ func TestOwnerScripts(t *testing.T) {
 	}
 }
 
-func TestFifoDoesNotGrowWhileItNeverRunsEmpty(t *testing.T) {
+func TestAnAnswerOfAnotherShapeIsAnError(t *testing.T) {
 	t.Parallel()
-	var q fifo
-	devices := make([]device, 100)
+	whole := []any{"OK", int64(0), int64(7), "123", "gap", int64(1), int64(2), []any{"imei", "r2"}}
+	got, err := parseSigns(whole)
+	require.NoError(t, err)
+	require.Equal(t, signs{size: 7, since: "123", reason: "gap", gone: true, count: 2, foreign: map[string]string{"imei": "r2"}}, got)
+	for i := range whole[1:] {
+		_, err := parseSigns(slices.Delete(slices.Clone(whole), 1+i, 2+i))
+		require.ErrorContains(t, err, "unexpected answer")
+		other := slices.Clone(whole)
+		other[1+i] = nil
+		_, err = parseSigns(other)
+		require.ErrorContains(t, err, "unexpected answer")
+	}
+}
+
+func TestAQueueKeepsItsOrderWhateverIsTakenOutOfIt(t *testing.T) {
+	t.Parallel()
+	var q, other queue
+	devices := make([]device, 10)
 	for i := range devices {
 		q.push(&devices[i])
 	}
-	for range 100_000 {
-		q.push(q.pop())
+	for _, i := range []int{0, 9, 4, 4} { // the first, the last, one in the middle; and one that is in no queue
+		devices[i].dequeue()
 	}
-	require.Equal(t, 100, q.len())
-	require.Less(t, cap(q.items), 1000)
-	for i := range devices { // 100,000 turns are whole rounds
+	other.push(&devices[4])
+	q.push(&devices[0])
+	require.Equal(t, 9-1, q.len())
+	for _, i := range []int{1, 2, 3, 5, 6, 7, 8, 0} {
 		require.Same(t, &devices[i], q.pop())
 	}
+	require.Nil(t, q.pop())
+	require.Zero(t, q)
+	require.Same(t, &devices[4], other.pop())
+	require.Zero(t, other)
+	require.Equal(t, make([]device, 10), devices, "no links are left")
 }

@@ -19,43 +19,20 @@ const (
 	callTimeout = 3 * time.Second
 )
 
-// fifo is a queue of devices; the slice is reused once it has run empty.
-type fifo struct {
-	items []*device
-	head  int
-}
-
-func (q *fifo) push(d *device) { q.items = append(q.items, d) }
-func (q *fifo) len() int       { return len(q.items) - q.head }
-func (q *fifo) pop() *device {
-	d := q.items[q.head]
-	q.items[q.head] = nil
-	if q.head++; q.head >= len(q.items)/2 { // also of a queue that never runs empty
-		n := copy(q.items, q.items[q.head:])
-		clear(q.items[n:])
-		q.items, q.head = q.items[:n], 0
-	}
-	return d
-}
-
 // enqueue has a device written (urgent) or looked at. Caller holds mu.
 func (r *Registry) enqueue(d *device, urgent bool) {
 	if !d.settled {
 		r.watched[d] = struct{}{}
 	}
-	switch {
-	case !d.queued:
-		d.queued, d.urgent = true, urgent
-	case urgent && !d.urgent:
-		d.urgent = true // its place in checks is skipped when it comes up
-	default:
+	q := &r.checks
+	if urgent {
+		q = &r.urgent
+	}
+	if d.in == &r.urgent || d.in == q {
 		return
 	}
-	if urgent {
-		r.urgent.push(d)
-	} else {
-		r.checks.push(d)
-	}
+	d.dequeue()
+	q.push(d)
 	nudge(r.wake)
 }
 
@@ -69,15 +46,7 @@ func nudge(slot chan struct{}) {
 
 // idle: nothing urgent is queued or under way and every write has been answered. Caller holds mu.
 func (r *Registry) idle() bool {
-	if r.urgent.len() > 0 || r.batches%2 == 1 {
-		return false
-	}
-	for d := range r.watched {
-		if !d.settled && d.claim == nil {
-			return false
-		}
-	}
-	return true
+	return r.urgent.len() == 0 && r.batches%2 == 0 && r.unreleased == 0
 }
 
 // op is one operation of a batch, decided when the batch is made.
@@ -95,33 +64,30 @@ type batch struct {
 func (r *Registry) next() batch {
 	var b batch
 	now := time.Now()
-	for n := 0; n < batchSize && r.urgent.len()+r.checks.len() > 0; {
-		urgent := r.urgent.len() > 0
-		var d *device
-		if urgent {
-			d = r.urgent.pop()
-		} else {
-			d = r.checks.pop()
+	for range batchSize {
+		d := r.urgent.pop()
+		urgent := d != nil
+		if d == nil {
+			if d = r.checks.pop(); d == nil {
+				break
+			}
 		}
-		if !d.queued || d.urgent != urgent {
-			continue // done already, or waiting in the other queue
-		}
-		d.queued = false
-		n++
 		c := d.claim
 		switch {
 		case c == nil:
 			b.release = append(b.release, op{d: d})
 		case !d.settled && !c.tried && now.Sub(c.made) < fresh:
-			c.tried = true
+			c.tried, d.written = true, true
 			b.register = append(b.register, op{d: d, claim: c})
-		case urgent && d.evidence == proven:
-			b.heal = append(b.heal, op{d: d, claim: c, seen: d.foreign})
-		case urgent && d.foreign == "":
+		case urgent && d.dispute.counts(c, now):
+			d.written = true
+			b.heal = append(b.heal, op{d: d, claim: c, seen: d.dispute.owner})
+		case urgent && d.dispute == nil:
 			if !c.tried { // it waited too long to be the device's own word
 				c.tried = true
 				r.metrics.failures.WithLabelValues("register").Inc()
 			}
+			d.written = true
 			b.heal = append(b.heal, op{d: d, claim: c})
 		default:
 			b.check = append(b.check, op{d: d, claim: c})
@@ -157,13 +123,13 @@ func (r *Registry) write(ctx context.Context) error {
 
 			r.mu.Lock()
 			r.batches++
+			r.away = err != nil
 			r.changed.Broadcast()
-			moves := r.moves
-			r.moves = nil
+			asks := r.asks
+			r.asks = nil
 			r.mu.Unlock()
-			for _, m := range moves {
-				r.cfg.Displaced(m.imei, m.owner)
-			}
+			r.ask(ctx, asks)
+			r.displaced()
 			if err != nil {
 				r.failed(err)
 				wait.For(ctx, r.retryDelay())
@@ -176,10 +142,14 @@ func (r *Registry) write(ctx context.Context) error {
 func (r *Registry) retryDelay() time.Duration { return min(r.cfg.HeartbeatInterval/10, time.Second) }
 
 // do runs one script over ops and notes what became of them. What was decided anew while a script before it took its time is left
-// to the next batch, where it waits already: a device that came back must not be released behind its back.
+// to the next batch, where it waits already: a device that came back must not be released behind its back. Evidence that has aged
+// meanwhile is left too.
 func (r *Registry) do(ctx context.Context, s *redis.Script, name string, ops []op) error {
 	r.mu.Lock()
-	ops = slices.DeleteFunc(ops, func(o op) bool { return o.d.claim != o.claim })
+	now := time.Now()
+	ops = slices.DeleteFunc(ops, func(o op) bool {
+		return o.d.claim != o.claim || o.seen != "" && !o.d.dispute.counts(o.claim, now)
+	})
 	r.mu.Unlock()
 	if len(ops) == 0 {
 		return nil
@@ -197,17 +167,20 @@ func (r *Registry) do(ctx context.Context, s *redis.Script, name string, ops []o
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := time.Now()
+	now = time.Now()
 	for _, o := range ops {
 		switch {
+		case o.d.gone:
+			r.mislay()
 		case err != nil:
-			o.d.unsure = now.Add(r.cfg.HeartbeatTTL)
-			r.unsettle(o.d)
+			r.fateless(o.d, now)
 		case o.claim == nil:
 			r.index(o.d, false)
+			o.d.written = o.d.unsure.After(now)
 			r.settle(o.d, o.d.claim == nil)
 		default:
 			if other, foreign := got.foreign[o.d.imei]; foreign {
+				o.d.dispute.drop()
 				r.foreign(o, other)
 				continue
 			}
@@ -252,7 +225,10 @@ func (r *Registry) look(ctx context.Context, ops []op) error {
 	defer r.mu.Unlock()
 	if err != nil {
 		for _, o := range ops {
-			r.unsettle(o.d)
+			if !o.d.gone {
+				o.d.dispute.drop()
+				r.unsettle(o.d)
+			}
 		}
 		r.fail("heal", err, 1)
 		return err
@@ -265,11 +241,8 @@ func (r *Registry) look(ctx context.Context, ops []op) error {
 		case owner == r.id && o.d.indexed:
 			r.ours(o)
 		case !there || owner == "" || owner == r.id: // lost, or names nobody; or landed though its answer was not heard: heal notes it
-			o.d.settled = false
-			o.d.foreign, o.d.evidence = "", none
+			r.change(o.d, func() { o.d.settled, o.d.dispute = false, nil })
 			r.enqueue(o.d, true)
-		case o.d.foreign == owner: // known; what proof has come meanwhile stands
-			r.unsettle(o.d)
 		default:
 			r.foreign(o, owner)
 		}
@@ -282,26 +255,9 @@ func (r *Registry) ours(o op) {
 	if o.d.claim != o.claim {
 		return // a newer claim, or a release, is queued
 	}
-	o.d.foreign, o.d.evidence = "", none
+	r.change(o.d, func() { o.d.dispute = nil })
 	o.claim.land()
 	r.settle(o.d, true)
-}
-
-// foreign notes that an entry names another instance: only evidence takes it back.
-func (r *Registry) foreign(o op, owner string) {
-	if o.d.claim != o.claim {
-		return
-	}
-	if o.d.foreign != owner {
-		o.d.foreign, o.d.evidence = owner, foreignSeen
-		r.log.Debug("entry names another instance", "imei", o.d.imei, "owner", owner)
-		if r.cfg.Displaced != nil {
-			r.moves = append(r.moves, move{o.d.imei, owner})
-		}
-	} else if o.d.evidence == proven { // the heal met another value in between and this one again
-		o.d.evidence = foreignSeen
-	}
-	r.unsettle(o.d)
 }
 
 func (r *Registry) index(d *device, in bool) {
@@ -321,20 +277,29 @@ func (r *Registry) settle(d *device, agrees bool) {
 	if !agrees {
 		return
 	}
-	d.settled = true
+	r.change(d, func() { d.settled = true })
 	if d.unsure.After(time.Now()) {
 		r.watched[d] = struct{}{}
 		return
 	}
+	d.unsure = time.Time{}
 	delete(r.watched, d)
-	if d.claim == nil && !d.queued {
+	if d.claim == nil && d.in == nil {
 		r.forget(d)
 	}
 }
 
 func (r *Registry) unsettle(d *device) {
-	d.settled = false
+	r.change(d, func() { d.settled = false })
 	r.watched[d] = struct{}{}
+}
+
+// fateless notes that a write failed: nobody knows whether it has landed, or will.
+func (r *Registry) fateless(d *device, now time.Time) {
+	r.vagueUntil = now.Add(r.cfg.HeartbeatTTL)
+	r.change(d, func() { d.unsure = r.vagueUntil })
+	d.dispute.drop()
+	r.unsettle(d)
 }
 
 // retry has everything looked at again that is not settled or may yet be changed by a late write, and what a frame came for too soon.
@@ -349,8 +314,9 @@ func (r *Registry) retry() {
 	}
 	for d := range r.watched {
 		// A foreign entry that there is no proof against is looked at, to see whether it is free now.
-		r.enqueue(d, d.claim == nil || !d.settled && (d.foreign == "" || d.evidence == proven))
+		r.enqueue(d, d.claim == nil || !d.settled && (d.dispute == nil || d.dispute.evidence == proven))
 	}
+	r.reconcileAll()
 	for d := range r.owed {
 		if d.claim == nil || r.verify(d) {
 			delete(r.owed, d)
@@ -365,7 +331,7 @@ func (r *Registry) fail(op string, err error, n int) {
 	}
 	r.metrics.failures.WithLabelValues(op).Add(float64(n))
 	if r.failing[op] == nil {
-		r.log.Warn("registry operation fails, devices are served and it is tried again", "op", op, "error", err)
+		r.logFailure(op, err)
 	}
 	r.failing[op] = err
 }

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/rollcall-redis/rollcall/internal/commands"
 	"github.com/rollcall-redis/rollcall/internal/settings"
@@ -17,7 +19,8 @@ import (
 const commandUsage = `usage: ingest command [--codec=12|14] [--expires=1m] [--redis-url=URL] IMEI TEXT
 
 Sends TEXT to the device through the instance that holds it, waits for the
-outcome, and prints what the device answered. Exit status: 0 answered, 1 any
+outcome, and prints what the device answered; what a terminal could take for more
+than text is printed as Go would write it (\x1b, \n). Exit status: 0 answered, 1 any
 other outcome, which is named on stderr, 2 wrong usage. REDIS_URL is taken from
 the environment too; flags are written with '='.`
 
@@ -45,14 +48,33 @@ func sendCommand(ctx context.Context, args, environ []string, stdout, stderr io.
 	case errors.Is(err, registry.ErrNotRegistered):
 		fmt.Fprintf(stderr, "%s: no instance holds %s\n", commands.NotConnected, c.IMEI)
 	case err != nil:
-		fmt.Fprintln(stderr, "ingest:", err)
+		fmt.Fprintln(stderr, "ingest:", printable(err.Error()))
 	case outcome.Status == commands.Answered:
-		_, err := fmt.Fprintln(stdout, outcome.Text)
+		_, err := fmt.Fprintln(stdout, printable(outcome.Text))
 		return printed(err, stderr)
 	default:
-		fmt.Fprintf(stderr, "%s at %s: %s\n", outcome.Status, outcome.Instance, outcome.Text)
+		fmt.Fprintln(stderr, printable(fmt.Sprintf("%s at %s: %s", outcome.Status, outcome.Instance, outcome.Text)))
 	}
 	return exitFailed
+}
+
+// printable is text that comes from a device, or from anybody who can write to Redis, as a terminal
+// may have it: control characters (line breaks too), marks that change the direction of text and
+// bytes that are no UTF-8 are escaped as in a literal of Go. A backslash stays one, so what is
+// printed does not always say what it was; the outcome in Redis does.
+func printable(s string) string {
+	var b strings.Builder
+	for len(s) > 0 {
+		r, n := utf8.DecodeRuneInString(s)
+		if r == utf8.RuneError && n == 1 || !strconv.IsPrint(r) {
+			quoted := strconv.QuoteToASCII(s[:n])
+			b.WriteString(quoted[1 : len(quoted)-1])
+		} else {
+			b.WriteString(s[:n])
+		}
+		s = s[n:]
+	}
+	return b.String()
 }
 
 // parseCommand reads the arguments behind "command"; rest are flags that are settings.

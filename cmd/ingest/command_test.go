@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -57,9 +58,10 @@ func TestACommandReachesItsDeviceAndTheAnswerComesBack(t *testing.T) {
 		require.Equal(t, exitOK, code, stderr)
 		require.Equal(t, "did getver now\n", stdout)
 	}
-	_, metrics := two.get("/metrics")
-	require.Contains(t, metrics, `ingest_commands_total{status="answered"} 2`)
-	require.Contains(t, metrics, `ingest_commands_outstanding 0`)
+	require.Eventually(t, func() bool { // counted when the replica knows that Redis has the outcome: that may be later
+		_, metrics := two.get("/metrics")
+		return strings.Contains(metrics, `ingest_commands_total{status="answered"} 2`) && strings.Contains(metrics, `ingest_commands_outstanding 0`)
+	}, patience, 5*time.Millisecond)
 
 	code, stdout, stderr := command(t, url, "490154203237518", "getver")
 	require.Equal(t, exitFailed, code)
@@ -74,6 +76,23 @@ func TestACommandReachesItsDeviceAndTheAnswerComesBack(t *testing.T) {
 	two.stop()
 	require.Equal(t, exitOK, two.ends())
 	require.Equal(t, []string{"commands:outbound:ingest-1"}, server.Client().Keys(t.Context(), "commands:outbound:*").Val())
+}
+
+func TestWhatADeviceAnswersIsNoCommandToATerminal(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	p := serving(t, on(server, append(quick, "--instance-id=ingest-1")...)...)
+	p.obedient(imei) // answers with what it was told
+	code, stdout, stderr := command(t, "--redis-url=redis://"+server.Addr(), imei, "\x1b]0;owned\a\x1b[2J\r\nok \u202eltr \u009b1m \x9b ž \\")
+	require.Equal(t, exitOK, code, stderr)
+	require.Equal(t, "did "+`\x1b]0;owned\a\x1b[2J\r\nok \u202eltr \u009b1m \x9b ž \`+"\n", stdout)
+
+	// Nor is what somebody wrote into the registry.
+	require.NoError(t, server.Client().HSet(t.Context(), registry.Layout{}.Registry(), imei, "\x1b[2J").Err())
+	code, stdout, stderr = command(t, "--redis-url=redis://"+server.Addr(), imei, "getver")
+	require.Equal(t, exitFailed, code)
+	require.Empty(t, stdout)
+	require.Equal(t, `not_connected at \x1b[2J: the instance that the registry names has no heartbeat`+"\n", stderr)
 }
 
 func xadd(instance, id string) *redis.XAddArgs {

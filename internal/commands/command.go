@@ -19,6 +19,7 @@ type Status string
 const (
 	Answered     Status = "answered"
 	NotConnected Status = "not_connected"
+	Busy         Status = "busy"
 	WrongDevice  Status = "wrong_device"
 	Timeout      Status = "timeout"
 	Expired      Status = "expired"
@@ -28,6 +29,8 @@ const (
 
 const (
 	maxID, maxText = 128, 1024
+	// maxIMEI is what is kept of a field imei that is none: its outcome repeats it.
+	maxIMEI = 32
 	// lifetime is what a command without expires has, maxLifetime what one may have.
 	lifetime, maxLifetime = time.Minute, 24 * time.Hour
 )
@@ -63,7 +66,9 @@ var (
 
 func parse(m redis.XMessage) entry {
 	e, fault := read(m)
-	e.fault = fault
+	if e.fault = fault; fault != nil { // nobody will send it: what may be large is let go
+		e.Text, e.IMEI = "", strings.Clone(e.IMEI[:min(len(e.IMEI), maxIMEI)])
+	}
 	return e
 }
 

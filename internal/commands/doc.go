@@ -18,8 +18,10 @@
 //
 // is an entry of commands:responses with the fields id, imei, instance, status and text:
 //
-//	answered       text is what the device answered
-//	not_connected  the device is not here, and nothing was written to it; text may name where it is
+//	answered       text is what the device answered: its first frame, cut behind 1,280 bytes
+//	not_connected  the device is not here, and nothing was written to it; text may name where it is,
+//	               or say why its socket was closed
+//	busy           too many commands wait, for the device or at the instance; nothing was written
 //	wrong_device   codec 14: what is at the socket is another device, and says that it did not execute the command
 //	timeout        written, and not answered until expires, or until the socket ended; it may have been executed
 //	expired        expires came before it could be written
@@ -36,12 +38,33 @@
 // stream. So what is in a stream is what has no outcome yet. Mark and outcome stand in commands:state:{id} until an hour after
 // expires. An entry whose id is marked for another, or has an outcome, goes without one of its own.
 //
-// A command whose instance lives has its outcome when expires has come, or soon after; one whose instance died when the janitor
-// has passed after the end of its heartbeat. Commands of one device are written in the order of their stream, one at a time.
+// A command whose instance lives has its outcome when expires has come, or soon after; one whose
+// instance died when the janitor has passed after the end of its heartbeat. Commands of one device
+// are written in the order of their stream, one at a time, with three seconds between an answer and
+// the next command.
+//
+// Commands for one device are in nobody else's way: 16 may wait for it, 10,000 for all devices of
+// the instance, and once half of these places are taken one for each device. What is beyond that is
+// answered busy at once. Its memory is bounded so: some 100 MB. An outcome has some 1,600 bytes at
+// most.
+//
+// What package gateway says about answers holds for outcomes: none holds a frame of another
+// command's answer, but for one that came more than three seconds after the first of a device that
+// had sent single frames until then.
+//
+// # The dead
+//
+// The sweep concludes from nothing but a missing heartbeat, under the witness, which the janitor's
+// guard checks again on the server in the step that answers the commands and removes them. That an
+// instance is not in the roster, that it has no index, that a device has no entry: none of that
+// condemns a command. A stream is only taken away when it is empty. The one thing that is read from
+// an absence is the text: a command without a mark is said not to have been sent.
 //
 // # What does not
 //
-// A backend that trims or deletes a stream of commands, or a Redis that loses it, takes commands away without an outcome. Of a
-// Redis that fails over and loses a mark, and an instance that restarts just then, a command may be written twice. The stream
-// of outcomes is capped at about 100,000.
+// A backend that trims or deletes a stream of commands, or a Redis that loses it, takes commands
+// away without an outcome. Where Redis loses a mark, because it failed over or evicted it, and the
+// instance restarts just then, a command may be written twice; where the instance died, its outcome
+// may say that it was not sent although it was. The stream of outcomes is capped at about 100,000:
+// some 20 MB of usual answers, 170 MB of the longest.
 package commands

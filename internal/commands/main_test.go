@@ -106,6 +106,7 @@ func (b *bench) gate(id string) *instance {
 	in.gateway, err = gateway.New(gateway.Config{
 		Register: (&claims{bench: b, id: id, newest: map[string]*claim{}}).register,
 		Client:   b.client(), Stream: b.layout.Prefix + "telemetry",
+		Quiet: time.Millisecond, // that it is kept is for the gateway's tests to show
 	})
 	require.NoError(b.t, err)
 	ctx, cancel := context.WithCancel(context.Background())

@@ -19,10 +19,8 @@ type refusal struct{ verdict, owner string }
 
 func (r *refusal) Error() string { return "commands: " + r.verdict }
 
-// see sees to one command: sends it if that is right, and adds its outcome. ctx ends when the instance stops, work when what
-// is under way is to end too.
-func (r *Reader) see(ctx, work context.Context, e entry) {
-	status, text := r.send(ctx, work, e)
+// settle adds the outcome of a command, and tries again until it has, or until work ends.
+func (r *Reader) settle(work context.Context, e entry, status Status, text string) {
 	for pause := pauseFirst; ; pause = min(2*pause, pauseMost) {
 		err := r.conclude(work, e, status, text)
 		if err == nil {
@@ -36,11 +34,10 @@ func (r *Reader) see(ctx, work context.Context, e entry) {
 	}
 }
 
-// send returns what became of a command, or a verdict after which nothing is to be said of it.
+// send sends a command if that is right, and returns what became of it, or a verdict after which
+// nothing is to be said of it. ctx ends when the instance stops, work when what is under way is to
+// end too.
 func (r *Reader) send(ctx, work context.Context, e entry) (Status, string) {
-	if e.fault != nil {
-		return Invalid, e.fault.Error()
-	}
 	answer, err := r.cfg.Devices.Command(work, gateway.Command{
 		IMEI: e.IMEI, Codec: e.codec(), Text: []byte(e.Text), Expires: e.Expires,
 		Permit: func(waiting context.Context) (time.Duration, error) { return r.permit(ctx, waiting, e) },
@@ -48,7 +45,7 @@ func (r *Reader) send(ctx, work context.Context, e entry) (Status, string) {
 	var refused *refusal
 	switch {
 	case err == nil:
-		return Answered, string(answer)
+		return Answered, shortened(answer)
 	case errors.As(err, &refused):
 		return refused.outcome()
 	case errors.Is(err, gateway.ErrWrongDevice):
@@ -63,6 +60,18 @@ func (r *Reader) send(ctx, work context.Context, e entry) (Status, string) {
 		return Expired, "expired before it could be sent"
 	}
 	return NotConnected, detail(err, gateway.ErrNotConnected)
+}
+
+// answerMost is the most bytes of an answer that an outcome holds: what trackers document for a
+// whole frame, so that only a device that does not keep to that is cut short.
+const answerMost = 1280
+
+// shortened is an answer as an outcome holds it.
+func shortened(answer []byte) string {
+	if len(answer) <= answerMost {
+		return string(answer)
+	}
+	return fmt.Sprintf("%s [cut: the answer has %d bytes]", answer[:answerMost], len(answer))
 }
 
 // detail is what an error says beside its sentinel.

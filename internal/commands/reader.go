@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
+	"github.com/sourcegraph/conc/pool"
 
 	"github.com/rollcall-redis/rollcall/internal/gateway"
 	"github.com/rollcall-redis/rollcall/internal/wait"
@@ -19,9 +21,16 @@ import (
 )
 
 const (
-	// readMost is how many entries one read takes, outstandingMost how many commands are under way at once: what is beyond it
-	// stays in the stream. One costs a few KiB.
-	readMost, outstandingMost = 100, 10_000
+	// readMost is how many entries one read takes, refusalsMost how many of them are refused at the
+	// same time.
+	readMost, refusalsMost = 100, 16
+	// deviceMost is how many commands may wait for one device, outstandingMost for all of them
+	// together: what is beyond is answered busy at once, so that commands for a device that does
+	// not take them are in nobody's way. Once half of all places are taken a device has one. So
+	// many, with the quiet time of three seconds behind each answer, still fit into the minute that
+	// a command has by default. A command costs 6 to 10 KiB, all of them together 100 MB at the
+	// most.
+	deviceMost, outstandingMost = 16, 10_000
 	// blockTime is how long one read waits. It is the time after which a line that died without a word is noticed.
 	blockTime = 30 * time.Second
 	// callTime bounds a call to Redis, pauseFirst and pauseMost the time between two tries of one that fails.
@@ -62,7 +71,6 @@ type Reader struct {
 	stream  string
 	life    string // tells this process' marks from those of an earlier one
 	metrics *metrics
-	slots   chan struct{} // one taken for each command under way
 	lines   sync.WaitGroup
 
 	// Touched by Run's own goroutine only.
@@ -70,7 +78,7 @@ type Reader struct {
 
 	mu       sync.Mutex
 	underway map[string]bool    // by entry
-	queues   map[string][]entry // by IMEI: while there is one, a goroutine sees to it
+	queues   map[string][]entry // by IMEI, the one under way first: while there is one, a goroutine sees to it
 }
 
 // New returns a Reader, or says what is missing. It does not talk to Redis.
@@ -82,7 +90,7 @@ func New(cfg Config) (*Reader, error) {
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	r := &Reader{
 		cfg: cfg, layout: cfg.Layout, stream: Outbound(cfg.Layout, cfg.Instance), life: rand.Text(),
-		slots: make(chan struct{}, outstandingMost), underway: make(map[string]bool), queues: make(map[string][]entry),
+		underway: make(map[string]bool), queues: make(map[string][]entry),
 	}
 	r.metrics = newMetrics(cfg.Registerer, func() float64 { return float64(r.Outstanding()) })
 	return r, nil
@@ -180,60 +188,69 @@ func (r *Reader) read(ctx context.Context, from string, block time.Duration) ([]
 	return streams[0].Messages, nil
 }
 
-// begin has commands seen to, in order for each device. It waits while too many are under way, and returns false when ctx ends.
+// begin has commands seen to, in order for each device. What is no command, or one too many, it
+// answers at once. It returns false when ctx ends; what has no outcome by then is left as it is.
 func (r *Reader) begin(ctx, work context.Context, page []redis.XMessage) bool {
+	refusals := pool.New().WithMaxGoroutines(refusalsMost)
 	for _, m := range page {
-		if r.busy(m.ID) { // read again after a failure
-			continue
-		}
-		select {
-		case r.slots <- struct{}{}:
-		case <-ctx.Done():
-			return false
-		}
 		e := parse(m)
-		line := e.IMEI
-		if e.fault != nil {
-			line = "" // one for all of them
-		}
-		r.mu.Lock()
-		r.underway[e.at] = true
-		queue, running := r.queues[line]
-		r.queues[line] = append(queue, e)
-		r.mu.Unlock()
-		if !running {
-			r.lines.Go(func() { r.serve(ctx, work, line) })
+		status, text := r.enqueue(ctx, work, e)
+		if status != "" {
+			refusals.Go(func() { r.settle(ctx, e, status, text) })
 		}
 	}
-	return true
+	refusals.Wait()
+	return ctx.Err() == nil
 }
 
-func (r *Reader) busy(at string) bool {
+// enqueue puts a command behind the others for its device, or says why it does not.
+func (r *Reader) enqueue(ctx, work context.Context, e entry) (refused Status, text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.underway[at]
+	most := deviceMost
+	if len(r.underway) >= outstandingMost/2 {
+		most = 1
+	}
+	queue := r.queues[e.IMEI]
+	switch {
+	case r.underway[e.at]: // read again after a failure
+		return "", ""
+	case e.fault != nil:
+		return Invalid, e.fault.Error()
+	case len(queue) >= most:
+		return Busy, fmt.Sprintf("%d commands wait for the device already", len(queue))
+	case len(r.underway) >= outstandingMost:
+		return Busy, fmt.Sprintf("%d commands wait at the instance already", len(r.underway))
+	}
+	r.underway[e.at] = true
+	r.queues[e.IMEI] = append(queue, e)
+	if len(queue) == 0 {
+		r.lines.Go(func() { r.serve(ctx, work, e.IMEI) })
+	}
+	return "", ""
 }
 
-// serve sees to the commands of one line, one after the other, until there are none.
-func (r *Reader) serve(ctx, work context.Context, line string) {
+// serve sees to the commands for one device, one after the other, until there are none.
+func (r *Reader) serve(ctx, work context.Context, imei string) {
 	for {
 		r.mu.Lock()
-		queue := r.queues[line]
-		if len(queue) == 0 {
-			delete(r.queues, line)
-			r.mu.Unlock()
-			return
-		}
-		e := queue[0]
-		r.queues[line] = queue[1:]
+		e := r.queues[imei][0]
 		r.mu.Unlock()
 
-		r.see(ctx, work, e)
+		status, text := r.send(ctx, work, e)
+		r.settle(work, e, status, text)
 
 		r.mu.Lock()
 		delete(r.underway, e.at)
+		rest := r.queues[imei][1:]
+		r.queues[imei] = rest
+		if len(rest) == 0 {
+			delete(r.queues, imei)
+		}
 		r.mu.Unlock()
-		<-r.slots
+		if len(rest) == 0 {
+			return
+		}
 	}
 }
 

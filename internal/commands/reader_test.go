@@ -98,12 +98,12 @@ func TestCommandsOfADeviceGoOneAtATimeInTheirOrder(t *testing.T) {
 	d := a.connects(imei)
 	d.obeys()
 	var want []string
-	for i := range 300 {
+	for i := range deviceMost {
 		b.adds("a", fmt.Sprint("c", i), imei, fmt.Sprint(i))
 		want = append(want, fmt.Sprint(i))
 	}
 	a.reads()
-	for i, o := range b.awaits(300, "a") {
+	for i, o := range b.awaits(deviceMost, "a") {
 		require.Equal(t, Outcome{fmt.Sprint("c", i), imei, "a", Answered, fmt.Sprint("did ", i)}, o)
 	}
 	require.Equal(t, want, d.heard())
@@ -205,27 +205,65 @@ func TestALateAnswerIsNeverTakenForTheNextOnes(t *testing.T) {
 	stop := d.answers(mute)
 	b.adds("a", "c1", imei, "slow", "expires", in(200*time.Millisecond))
 	require.Equal(t, Timeout, b.awaits(1, "a")[0].Status)
+	stop()
+	for _, text := range []string{"serial data", "late answer to slow"} { // neither shows that nothing more will come
+		require.NoError(t, d.SendRaw(t.Context(), response(t, text)))
+	}
+	d.reports() // they were read
+	stop = d.answers(mute)
 	b.adds("a", "c2", imei, "next")
 	got := b.awaits(2, "a")[1]
 	require.Equal(t, NotConnected, got.Status)
 	require.Contains(t, got.Text, "went unanswered")
 	require.Equal(t, []string{"slow"}, d.heard())
 
-	// On a new socket the device obeys again, and there a late answer that did come clears the way.
 	stop()
-	d.joins(a)
+	d.joins(a) // on a new socket the device obeys again
 	d.reports()
-	stop = d.answers(mute)
-	b.adds("a", "c3", imei, "slow", "expires", in(200*time.Millisecond))
-	require.Equal(t, Timeout, b.awaits(3, "a")[2].Status)
-	stop()
-	late, err := teltonika.AppendMessages(nil, teltonika.Codec12, teltonika.Message{Type: teltonika.TypeResponse, Text: []byte("late")})
-	require.NoError(t, err)
-	require.NoError(t, d.SendRaw(t.Context(), late))
-	d.reports() // it was read
 	d.obeys()
-	b.adds("a", "c4", imei, "next")
-	require.Equal(t, Outcome{"c4", imei, "a", Answered, "did next"}, b.awaits(4, "a")[3])
+	b.adds("a", "c3", imei, "anew")
+	require.Equal(t, Outcome{"c3", imei, "a", Answered, "did anew"}, b.awaits(3, "a")[2])
+}
+
+// response is a frame of codec 12 with a device's text in it.
+func response(t *testing.T, text string) []byte {
+	t.Helper()
+	p, err := teltonika.AppendMessages(nil, teltonika.Codec12, teltonika.Message{Type: teltonika.TypeResponse, Text: []byte(text)})
+	require.NoError(t, err)
+	return p
+}
+
+func TestAnAnswerInTwoFramesAnswersOneCommand(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	a := b.gate("a")
+	d := a.connects(imei)
+	d.answers(func(c device.Command) []teltonika.Message {
+		_ = d.SendRaw(t.Context(), append(response(t, "part 1 of "+c.Text), response(t, "part 2 of "+c.Text)...))
+		return nil
+	})
+	b.adds("a", "c1", imei, "getinfo")
+	b.adds("a", "c2", imei, "setdigout 1")
+	a.reads()
+	got := b.awaits(2, "a")
+	require.Equal(t, Outcome{"c1", imei, "a", Answered, "part 1 of getinfo"}, got[0])
+	require.Equal(t, NotConnected, got[1].Status)
+	require.Equal(t, []string{"getinfo"}, d.heard())
+}
+
+func TestAnAnswerThatNoDeviceDocumentsIsCut(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	a := b.instance("a")
+	d := a.connects(imei)
+	said := strings.Repeat("x", answerMost)
+	d.answers(func(c device.Command) []teltonika.Message { return []teltonika.Message{d.Executes(c, said+c.Text[1:])} })
+	b.adds("a", "c1", imei, "x")
+	b.awaits(1, "a")
+	b.adds("a", "c2", imei, "x and more")
+	got := b.awaits(2, "a")
+	require.Equal(t, said, got[0].Text)
+	require.Equal(t, said+" [cut: the answer has 1289 bytes]", got[1].Text)
 }
 
 func TestWhatADeviceSaysUnaskedIsNoAnswer(t *testing.T) {

@@ -33,7 +33,7 @@ for _, c in ipairs(going) do
   if c.key ~= stream then word, life, at = known(c.key) end
   local sent = word == 'sent' and at == stream .. ' ' .. c.at
   if c.key ~= stream and (sent or not word) then
-    redis.call('XADD', responses, 'MAXLEN', '~', most, '*', 'id', c.f.id, 'imei', c.f.imei or '', 'instance', ARGV[6],
+    redis.call('XADD', responses, 'MAXLEN', '~', most, '*', 'id', c.f.id, 'imei', string.sub(c.f.imei or '', 1, 32), 'instance', ARGV[6],
       'status', 'instance_lost', 'text', sent and 'the instance died; the device may have executed it' or 'the instance died before it was sent')
     local expires = tonumber(c.f.expires or '')
     remember(c.key, 'instance_lost', 'janitor', stream, c.at, expires and expires - now or hour)

@@ -127,6 +127,7 @@ func TestCommandsOfADeadInstanceAreAnswered(t *testing.T) {
 		f.adds("dead", "id", "c3", "text", "no device")
 		f.adds("dead", "id", "old", "imei", imei, "text", "has an outcome")
 		none := f.adds("dead", "imei", imei, "text", "no id")
+		bad := f.adds("dead", "id", "two words", "imei", imei, "text", "no usable id")
 		stream := Outbound(f.layout, "dead")
 		require.NoError(t, f.Client.Set(ctx, state(f.layout, "c2"), "sent life "+stream+" "+sent, time.Hour).Err())
 		require.NoError(t, f.Client.Set(ctx, state(f.layout, "old"), "answered life elsewhere 1-1", time.Hour).Err())
@@ -137,7 +138,7 @@ func TestCommandsOfADeadInstanceAreAnswered(t *testing.T) {
 
 		report := f.sweeps()
 		require.Equal(t, janitor.Done, report.Outcome, report.Error)
-		require.Equal(t, 5, report.Evicted)
+		require.Equal(t, 6, report.Evicted)
 		require.Equal(t, map[string]int{janitor.SparedUnreadable: 1}, report.Spared)
 		require.Equal(t, []Outcome{
 			{"c1", imei, "dead", InstanceLost, died},
@@ -147,9 +148,9 @@ func TestCommandsOfADeadInstanceAreAnswered(t *testing.T) {
 		require.Zero(t, f.Client.Exists(ctx, stream, Outbound(f.layout, "empty")).Val())
 		require.Equal(t, int64(1), f.Client.XLen(ctx, Outbound(f.layout, "alive")).Val())
 		names, count := f.recorded()
-		require.Contains(t, names, `["c1","c2","c3","old","`+none+`"]`)
-		require.Equal(t, 5, count)
-		require.Equal(t, "5", f.Client.HGet(ctx, f.layout.Witness(), "evicted_total").Val())
+		require.Contains(t, names, `["c1","c2","c3","old","`+none+`","`+bad+`"]`)
+		require.Equal(t, 6, count)
+		require.Equal(t, "6", f.Client.HGet(ctx, f.layout.Witness(), "evicted_total").Val())
 		for _, id := range []string{"c1", "c2", "c3"} {
 			ttl := f.Client.PTTL(ctx, state(f.layout, id)).Val()
 			require.Greater(t, ttl, 59*time.Minute)

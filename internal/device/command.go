@@ -27,24 +27,49 @@ func (d *Device) Executes(c Command, text string) teltonika.Message {
 	return m
 }
 
+// Say sends the server a frame with one message.
+type Say func(teltonika.Codec, teltonika.Message) error
+
 // Obey reads commands from the present socket and sends what answer returns for each, in the command's codec; none: the device stays silent. It
 // returns nil when ctx ends, and otherwise why the socket could not be read or written any more. Meanwhile nobody else may use
 // that socket, but it may be closed, and left by [Device.Connect].
 func (d *Device) Obey(ctx context.Context, answer func(Command) []teltonika.Message) error {
+	return d.Follow(ctx, func(c Command, say Say) error {
+		for _, m := range answer(c) {
+			if err := say(c.Codec, m); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Follow is Obey for a device that says what it likes when it likes: follow is called for each
+// command and may send any number of frames. No other command is read before it returns; its error
+// ends Follow.
+func (d *Device) Follow(ctx context.Context, follow func(Command, Say) error) error {
 	d.mu.Lock()
 	conn := d.conn
 	d.mu.Unlock()
 	if conn == nil {
 		return ErrNotConnected
 	}
-	err := interruptible(ctx, conn, func() error { return obey(&heard{on: conn}, answer) })
+	err := interruptible(ctx, conn, func() error { return obey(&heard{on: conn}, follow) })
 	if ctx.Err() != nil {
 		return nil
 	}
 	return fmt.Errorf("device %s: %w", d.imei, err)
 }
 
-func obey(h *heard, answer func(Command) []teltonika.Message) error {
+func obey(h *heard, follow func(Command, Say) error) error {
+	say := func(codec teltonika.Codec, m teltonika.Message) error {
+		out, err := teltonika.AppendMessages(nil, codec, m)
+		if err != nil {
+			return err
+		}
+		_, err = h.on.Write(out)
+		return err
+	}
 	for {
 		said, err := h.next()
 		if err != nil {
@@ -62,14 +87,8 @@ func obey(h *heard, answer func(Command) []teltonika.Message) error {
 			if messages.Codec == teltonika.Codec14 {
 				c.IMEI = m.IMEI.String()
 			}
-			for _, a := range answer(c) {
-				out, err := teltonika.AppendMessages(nil, messages.Codec, a)
-				if err != nil {
-					return err
-				}
-				if _, err := h.on.Write(out); err != nil {
-					return err
-				}
+			if err := follow(c, say); err != nil {
+				return err
 			}
 		}
 	}

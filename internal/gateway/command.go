@@ -21,12 +21,27 @@ var (
 	ErrWrongDevice = errors.New("gateway: wrong device")
 )
 
-// What a session's state says about commands, in bits.
+// quietTime is how long a socket must have been quiet after an answer before the next command is
+// written. A device writes the frames of one answer one behind the other, so that only the network
+// can part them: three seconds cover a segment that TCP had to send three times, after one second
+// and after two more.
+const quietTime = 3 * time.Second
+
+// What a session's state says about commands, in bits. None is ever taken back: only a new socket
+// begins without them.
 const (
 	acknowledged = 1 << iota // a frame of this session was: from now on the device takes commands
-	answering                // a frame is being handled; the device reads its acknowledgement before anything else
-	owing                    // a command went unanswered, and a late answer could be taken for the next one's
+	doubtful12               // a response of codec 12 may come, or came, that is no answer to the command under way
+	doubtful14               // the same of codec 14
 )
+
+// doubtful is the bit of a codec.
+func doubtful(c teltonika.Codec) uint32 {
+	if c == teltonika.Codec14 {
+		return doubtful14
+	}
+	return doubtful12
+}
 
 // order is one command on its way through a session. A session has one or none.
 type order struct {
@@ -39,7 +54,7 @@ type order struct {
 
 	mu      sync.Mutex
 	open    bool  // ready is closed
-	allowed bool  // to be written as soon as the device waits for nothing else
+	allowed bool  // to be written at the next frame boundary at which nothing is unread
 	tried   bool  // and it was
 	failed  error // nothing of it went out
 	over    bool  // nobody waits for an answer any more
@@ -62,9 +77,12 @@ type Command struct {
 	Permit func(context.Context) (time.Duration, error)
 }
 
-// Command sends a command to the newest socket of its device here and returns the text of the answer. It waits until a frame of that
-// socket's session has been acknowledged, asks for the permit, and writes it, but not between a frame of records and its
-// acknowledgement. One command at a time is under way on a socket.
+// Command sends a command to the newest socket of its device here and returns the text of the
+// answer's first frame. It waits until a frame of that socket's session has been acknowledged and
+// until the socket was quiet for three seconds after an earlier answer, asks for the permit, and
+// writes it, but not between a frame of records and its acknowledgement. One command at a time is
+// under way on a socket. It closes a socket on which an answer could be taken for the wrong
+// command's: the package comment says when.
 //
 // Nothing was written if the error is ErrNotConnected, what Permit returned, or the cause of the end of ctx or
 // context.DeadlineExceeded, before that was asked. The others are ErrUnanswered, also when ctx ends later, and ErrWrongDevice.
@@ -76,9 +94,9 @@ func (g *Gateway) Command(ctx context.Context, c Command) ([]byte, error) {
 		return nil, err
 	}
 	defer s.order.CompareAndSwap(o, nil)
-	if s.state.Load()&owing != 0 {
+	if s.state.Load()&doubtful(o.codec) != 0 {
 		_ = s.under.Close()
-		return nil, fmt.Errorf("%w: an earlier command on the socket went unanswered, and a late answer would pass for this one's; the socket was closed, the device comes back", ErrNotConnected)
+		return nil, fmt.Errorf("%w: %w; the socket was closed, the device comes back", ErrNotConnected, errDoubtful)
 	}
 	left, err := c.Permit(waiting)
 	if err != nil {
@@ -89,7 +107,12 @@ func (g *Gateway) Command(ctx context.Context, c Command) ([]byte, error) {
 	return s.exchange(ctx, o)
 }
 
-// settle puts an order to the newest socket of its device, and to the next one if that ends, until one takes commands.
+// errDoubtful is why a socket is closed instead of used.
+var errDoubtful = errors.New("an earlier command on the socket went unanswered, or an answer came that no command waited for, " +
+	"and what comes next could pass for this one's answer")
+
+// settle puts an order to the newest socket of its device, and to the next one if that ends, until
+// one takes commands and is quiet.
 func (g *Gateway) settle(ctx context.Context, c Command) (*order, *session, error) {
 	for {
 		o, err := newOrder(c)
@@ -100,19 +123,43 @@ func (g *Gateway) settle(ctx context.Context, c Command) (*order, *session, erro
 		if err != nil {
 			return nil, nil, err
 		}
-		select { // whoever may begin begins, even if its time should be up by the clock here
-		case <-o.ready:
-			return o, s, nil
-		default:
+		over, err := o.settle(ctx, s)
+		if err != nil {
+			s.order.CompareAndSwap(o, nil)
+			return nil, nil, err
 		}
+		if !over {
+			return o, s, nil
+		}
+	}
+}
+
+// settle waits until an order may be written to s: over says that the socket ended before that.
+func (o *order) settle(ctx context.Context, s *session) (over bool, err error) {
+	select { // whoever may begin begins, even if its time should be up by the clock here
+	case <-o.ready:
+	default:
 		select {
 		case <-o.ready:
-			return o, s, nil
 		case <-o.gone:
+			return true, nil
 		case <-ctx.Done():
-			s.order.CompareAndSwap(o, nil)
-			return nil, nil, context.Cause(ctx)
+			return false, context.Cause(ctx)
 		}
+	}
+	left := s.unquiet()
+	if left <= 0 || s.state.Load()&doubtful(o.codec) != 0 {
+		return false, nil
+	}
+	timer := time.NewTimer(left)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return false, nil
+	case <-o.gone:
+		return true, nil
+	case <-ctx.Done():
+		return false, context.Cause(ctx)
 	}
 }
 
@@ -144,7 +191,8 @@ func (g *Gateway) place(imei string, o *order) (*session, error) {
 	case !placed:
 		return nil, fmt.Errorf("%w: another command is under way on the socket", ErrNotConnected)
 	}
-	// The session sets its state and then looks for an order, this looks the other way round: one of them sees the other.
+	// The session sets its state and then looks for an order. This looks the other way round: one
+	// of them sees the other.
 	if s.state.Load()&acknowledged != 0 {
 		o.begin()
 	}
@@ -155,10 +203,8 @@ func (g *Gateway) place(imei string, o *order) (*session, error) {
 func (s *session) exchange(ctx context.Context, o *order) ([]byte, error) {
 	o.mu.Lock()
 	o.allowed = true
-	if s.state.Load()&answering == 0 {
-		s.write(o)
-	} // else the session does when it has acknowledged
 	o.mu.Unlock()
+	s.call()
 
 	why := ""
 	select {
@@ -183,18 +229,40 @@ func (s *session) exchange(ctx context.Context, o *order) ([]byte, error) {
 	if o.failed != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotConnected, o.failed)
 	}
-	s.state.Or(owing)
+	s.state.Or(doubtful12 | doubtful14) // the vendor allows one command at a time, whichever codec the next has
 	return nil, fmt.Errorf("%w: %s; the device may have executed it", ErrUnanswered, why)
+}
+
+// offer has the order under way begin, or writes it, if there is one and its time has come. Only
+// the session's own goroutine calls it, between two frames. What has arrived by then is read first:
+// it is no answer to what was not written yet.
+func (s *session) offer() {
+	o := s.order.Load()
+	if o == nil || s.state.Load()&acknowledged == 0 {
+		return
+	}
+	o.begin()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.allowed || o.tried || o.over {
+		return
+	}
+	// Behind a deadline that has passed, that of a call, nothing can be seen.
+	if err := s.conn.SetReadDeadline(time.Time{}); err != nil {
+		return
+	}
+	if bytes, end := s.look(); !bytes && !end {
+		s.write(o)
+	}
 }
 
 // write puts an order on the wire. o.mu is held.
 func (s *session) write(o *order) {
-	if !o.allowed || o.tried || o.over {
-		return
-	}
 	o.tried = true
 	if because := s.because.Load(); because != nil {
 		o.failed = fmt.Errorf("the socket was closed: %s", *because)
+	} else if s.state.Load()&doubtful(o.codec) != 0 { // since Command looked
+		o.failed = errDoubtful
 	} else if err := s.conn.SetWriteDeadline(time.Now().Add(storeTime)); err != nil {
 		o.failed = err
 	} else if n, err := s.conn.Write(o.frame); err != nil && n == 0 {
@@ -215,40 +283,38 @@ func (o *order) begin() {
 	}
 }
 
-// busy and free enclose the handling of a frame of records.
-func (s *session) busy() { s.state.Or(answering) }
-
-func (s *session) free() {
-	s.state.Or(acknowledged)
-	s.state.And(^uint32(answering))
-	if o := s.order.Load(); o != nil {
-		o.begin()
-		o.mu.Lock()
-		s.write(o)
-		o.mu.Unlock()
+// unquiet is how long the socket must still be quiet before another command is written.
+func (s *session) unquiet() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.answered.IsZero() {
+		return 0
 	}
+	return time.Until(s.answered.Add(s.g.cfg.Quiet))
 }
 
-// hear looks whether a frame of codec 12 to 15 is what an order waits for. Codec 12 has nothing that says so, hence any
-// response is; codec 14 names its device. What nobody asked for, and what cannot be read, is only counted, as a frame.
+// hear looks whether a frame of codec 12 to 15 is what an order waits for. Codec 12 has nothing
+// that says so, hence any response is; codec 14 names its device. A response that no order waits
+// for makes the socket doubtful: it is the rest of an answer, a late one, or what the device sends
+// of itself, and there may be more of that. What cannot be read is only counted, as a frame.
 func (s *session) hear(frame teltonika.Frame) {
 	messages, err := teltonika.DecodeMessages(frame.Body)
-	if err != nil {
+	if err != nil || frame.Codec != teltonika.Codec12 && frame.Codec != teltonika.Codec14 {
 		return
 	}
 	for m := range messages.All() {
 		if m.Type != teltonika.TypeResponse && (m.Type != teltonika.TypeNACK || frame.Codec != teltonika.Codec14) {
 			continue
 		}
-		if o := s.order.Load(); o != nil && o.hear(frame.Codec, m) {
-			return
+		if o := s.order.Load(); o == nil || !s.answers(o, frame.Codec, m) {
+			s.state.Or(doubtful(frame.Codec))
+			s.g.metrics.stray.Inc()
 		}
-		s.state.And(^uint32(owing)) // it came after all, and nobody can mistake it any more
 	}
 }
 
-// hear takes an answer, unless it is none to this order.
-func (o *order) hear(codec teltonika.Codec, m teltonika.Message) bool {
+// answers gives a message to the order that waits for it. False: it is no answer to that.
+func (s *session) answers(o *order, codec teltonika.Codec, m teltonika.Message) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if codec != o.codec || !o.tried || o.over {
@@ -258,6 +324,9 @@ func (o *order) hear(codec teltonika.Codec, m teltonika.Message) bool {
 	if codec == teltonika.Codec14 && (m.Type == teltonika.TypeNACK || m.IMEI != o.imei) {
 		a = answer{err: fmt.Errorf("%w: the device says that it is %s", ErrWrongDevice, m.IMEI)}
 	}
+	s.mu.Lock()
+	s.answered = time.Now() // before anybody can know of the answer and send the next command
+	s.mu.Unlock()
 	o.over = true
 	o.heard <- a
 	return true

@@ -73,6 +73,10 @@ type Config struct {
 	MaxStrangers int
 	// MaxRegistering bounds devices that are being registered; further ones wait for their answer. 0 means 4,096.
 	MaxRegistering int
+	// Quiet is how long a socket must be quiet after the answer to a command before the next one is
+	// written; 0 means 3 s. A frame of that answer which comes later than this after its first one
+	// may be taken for the next answer.
+	Quiet time.Duration
 	// Drain is how long sockets may take to finish the frame under way after the
 	// gateway was told to stop; 0 means 5 s. Then they are closed. A write that
 	// still waits for Redis ends by its own deadline, ten seconds from its
@@ -88,6 +92,7 @@ type Gateway struct {
 	cfg     Config
 	store   *store
 	metrics *metrics
+	rate    rate          // of each device
 	slots   chan struct{} // one taken for each open socket
 
 	door      *door
@@ -102,21 +107,26 @@ type Gateway struct {
 	newest   map[string]*session   // the one of each IMEI that counts
 }
 
-// New makes a Gateway. It returns an error that names what is missing.
+// New makes a Gateway. It returns an error that names what is missing or negative.
 func New(cfg Config) (*Gateway, error) {
 	if cfg.Register == nil || cfg.Client == nil {
 		return nil, errors.New("gateway: Config needs Register and Client")
+	}
+	if cfg.MaxLen < 0 || cfg.MaxConns < 0 {
+		return nil, errors.New("gateway: MaxLen and MaxConns must not be negative")
 	}
 	cfg.Stream = cmp.Or(cfg.Stream, Stream)
 	cfg.MaxLen = cmp.Or(cfg.MaxLen, 1_000_000)
 	cfg.MaxConns = cmp.Or(cfg.MaxConns, 100_000)
 	cfg.MaxStrangers = cmp.Or(cfg.MaxStrangers, manyStrangers)
 	cfg.MaxRegistering = cmp.Or(cfg.MaxRegistering, manyRegistrations)
+	cfg.Quiet = cmp.Or(cfg.Quiet, quietTime)
 	cfg.Drain = cmp.Or(cfg.Drain, 5*time.Second)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	g := &Gateway{
 		cfg:      cfg,
 		store:    newStore(cfg.Client, cfg.Stream, cfg.MaxLen),
+		rate:     deviceRate,
 		door:     newDoor(cfg.MaxStrangers, cfg.MaxRegistering),
 		stopping: make(chan struct{}),
 		sessions: make(map[*session]struct{}),
@@ -285,11 +295,7 @@ func (g *Gateway) Displaced(imei, owner string) {
 		return
 	}
 	g.cfg.Logger.Debug("device is at another replica", "imei", imei, "owner", owner)
-	s.moved.Store(true)
-	_ = s.conn.SetReadDeadline(time.Now().Add(movedTime)) // whatever it says sets the usual one again
-	if g.draining.Load() {
-		s.interrupt()
-	}
+	s.displace()
 }
 
 // devices are the IMEIs that are connected.

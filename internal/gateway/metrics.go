@@ -12,6 +12,8 @@ type metrics struct {
 	disconnects *prometheus.CounterVec // by reason
 	in, out     prometheus.Counter     // bytes
 	dead        prometheus.Counter     // dead letters
+	slowed      prometheus.Counter     // frames
+	stray       prometheus.Counter     // responses
 	latency     prometheus.Histogram   // of acknowledgements
 }
 
@@ -27,7 +29,7 @@ func newMetrics(reg prometheus.Registerer, g *Gateway) *metrics {
 		authority: prometheus.NewCounter(prometheus.CounterOpts{Name: "ingest_authority_failures_total",
 			Help: "Questions which devices may be served that Redis did not answer."}),
 		frames: vec("ingest_frames_total",
-			"Frames, by codec and outcome: acknowledged, dead (kept as a dead letter), command (never acknowledged), failed (Redis did not take it), unanswered (stored, but the device was gone), rejected (framing or CRC, codec empty).",
+			"Frames, by codec and outcome: acknowledged, dead (kept as a dead letter), command (never acknowledged), failed (Redis did not take it), unanswered (stored, but the device was gone), abandoned (the socket ended while the frame waited because its device sends too much), rejected (framing or CRC, codec empty).",
 			"codec", "outcome"),
 		records: vec("ingest_records_total", "Records stored, by codec.", "codec"),
 		disconnects: vec("ingest_disconnects_total",
@@ -37,11 +39,15 @@ func newMetrics(reg prometheus.Registerer, g *Gateway) *metrics {
 	m.in, m.out = bytes.WithLabelValues("in"), bytes.WithLabelValues("out")
 	m.dead = prometheus.NewCounter(prometheus.CounterOpts{Name: "ingest_dead_letters_total",
 		Help: "Frames kept as dead letters."})
+	m.slowed = prometheus.NewCounter(prometheus.CounterOpts{Name: "ingest_slowed_frames_total",
+		Help: "Frames that waited before they were stored, because their device sent more than one device may."})
+	m.stray = prometheus.NewCounter(prometheus.CounterOpts{Name: "ingest_stray_responses_total",
+		Help: "Responses of devices that no command waited for: further frames of an answer, late answers, data of their own."})
 	m.latency = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "ingest_acknowledgement_seconds",
-		Help:    "Time from a whole frame to its acknowledgement, which is sent after Redis has the records.",
+		Help:    "Time from a whole frame to its acknowledgement, which is sent after Redis has the records; without the time that a frame waits because its device sends too much.",
 		Buckets: []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1, 2.5, 10}})
 	if reg != nil {
-		reg.MustRegister(m.handshakes, m.luhn, m.authority, m.frames, m.records, m.disconnects, bytes, m.dead, m.latency,
+		reg.MustRegister(m.handshakes, m.luhn, m.authority, m.frames, m.records, m.disconnects, bytes, m.dead, m.slowed, m.stray, m.latency,
 			prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "ingest_connections",
 				Help: "Device sockets open now."}, func() float64 { return float64(g.Connections()) }),
 			prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "ingest_strangers",

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -54,25 +55,34 @@ var (
 // errNoHeader ends a socket without a PROXY header.
 var errNoHeader = errors.New("gateway: no PROXY header")
 
+// errEnded ends a socket that was closed from outside, before its last frame was stored.
+var errEnded = errors.New("gateway: closed before the frame was stored")
+
 // errGone ends a socket whose device gave up before its handshake was read.
 var errGone = errors.New("gateway: gone before its handshake was read")
 
-// session is one device socket. Only its own goroutine uses it, but for conn's
-// Close and deadlines, writing of commands, and the last five.
+// session is one device socket. Only its own goroutine uses it, but for Close,
+// deadlines, and what stands below the door's.
 type session struct {
 	g      *Gateway
 	conn   net.Conn
 	under  net.Conn        // the socket below conn, which others close: that of TLS would wait to say goodbye
 	raw    syscall.RawConn // under's, for peek
 	reader *teltonika.Reader
-	imei   string // empty until the handshake
-	claim  Claim  // nil until then
+	imei   string    // empty until the handshake
+	claim  Claim     // nil until then
+	paid   time.Time // until when the socket has used up what a device may have stored: see rate.go
 
 	stranger *list.Element          // in the door's list, while no IMEI has come; guarded by it
 	because  atomic.Pointer[string] // why the socket was closed from outside, if it was
-	moved    atomic.Bool            // said to be at another replica since it last spoke
 	state    atomic.Uint32          // bits: see command.go
 	order    atomic.Pointer[order]  // the command under way; nil: none
+
+	mu       sync.Mutex // guards what follows, and the deadline for reading while resting
+	resting  bool       // the session waits for its device at a frame boundary
+	called   bool       // it is to look for an order before it waits again
+	moved    bool       // the device is said to be at another replica since it last spoke
+	answered time.Time  // when the device last answered a command
 }
 
 func newSession(g *Gateway, conn net.Conn) *session {
@@ -125,23 +135,83 @@ func (s *session) within(d time.Duration) error {
 	return nil
 }
 
+// errCalled ends a rest before it has begun.
+var errCalled = errors.New("gateway: called")
+
+// rest gives the device as much time as it may be silent between two frames. From now until rise
+// the session may be called; errCalled: it was already.
+func (s *session) rest() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.called {
+		s.called = false
+		return errCalled
+	}
+	s.resting = true
+	if s.moved {
+		return s.within(movedTime)
+	}
+	return s.within(idleTime)
+}
+
+// rise ends a rest. It says whether the session was called meanwhile, and what it means if the
+// device was silent for too long.
+func (s *session) rise(spoke bool) (called bool, late string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	called, late = s.called, endIdle
+	if s.moved {
+		late = endMoved
+	}
+	s.resting, s.called = false, false
+	s.moved = s.moved && !spoke
+	return called, late
+}
+
+// call has the session look for an order as soon as it is between two frames.
+func (s *session) call() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.called = true
+	if s.resting {
+		s.interrupt()
+	}
+}
+
+// displace says that the device is at another replica, most likely: it has less time for a sign of
+// life here.
+func (s *session) displace() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.moved = true
+	if s.resting && !s.called { // else the session comes to rest later, and knows
+		_ = s.conn.SetReadDeadline(time.Now().Add(movedTime)) // fails on a closed socket, which needs none
+	}
+	if s.g.draining.Load() {
+		s.interrupt()
+	}
+}
+
 func (s *session) serve(ctx context.Context) (reason string, err error) {
 	if reason, err = s.greet(ctx); err != nil {
 		return reason, err
 	}
+	s.paid = time.Now()
 	for {
-		if err := s.within(idleTime); err != nil {
+		s.offer()
+		if err := s.rest(); errors.Is(err, errCalled) {
+			continue
+		} else if err != nil {
 			return s.why(err, endIdle), err
 		}
 		started, err := s.reader.Await()
+		called, late := s.rise(err == nil)
+		if called && errors.Is(err, os.ErrDeadlineExceeded) {
+			continue
+		}
 		if err != nil {
-			late := endIdle
-			if s.moved.Load() {
-				late = endMoved
-			}
 			return s.why(err, late), err
 		}
-		s.moved.Store(false)
 		if !started {
 			continue // a keep-alive: it only renews the deadline
 		}
@@ -294,10 +364,14 @@ func (s *session) handle(ctx context.Context, frame teltonika.Frame) (reason str
 		s.hear(frame)
 		return "", nil
 	}
-	s.busy()
 	s.claim.Arrived()
+	until := time.Now().Add(storeTime)
+	if err := s.pace(frame); err != nil {
+		outcome = "abandoned"
+		return endNetwork, err
+	}
 	began := time.Now()
-	records, fault, err := s.g.store.keep(ctx, s.imei, frame)
+	records, fault, err := s.g.store.keep(ctx, until, s.imei, frame)
 	if errors.Is(fault, teltonika.ErrUnknownCodec) {
 		codec = "unknown" // a label for each of 256 ids would be a peer's to choose
 	}
@@ -327,7 +401,7 @@ func (s *session) handle(ctx context.Context, frame teltonika.Frame) (reason str
 	if !ahead {
 		s.claim.Acknowledged()
 	}
-	s.free()
+	s.state.Or(acknowledged)
 	return "", nil
 }
 

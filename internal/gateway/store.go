@@ -42,6 +42,7 @@ func newStore(client redis.UniversalClient, stream string, maxLen int64) *store 
 // job is a frame on its way to Redis, and all the memory that needs; idle sockets hold none.
 type job struct {
 	ctx   context.Context
+	until time.Time
 	imei  string
 	frame teltonika.Frame
 
@@ -56,11 +57,11 @@ type job struct {
 	cmds []redis.Cmder
 }
 
-// keep stores a frame, all of its records or, if it has a fault, as it came. It takes no longer than a device may wait.
+// keep stores a frame, all of its records or, if it has a fault, as it came. It gives up at until.
 // It returns the number of records and the fault; err says that nothing may have been stored.
-func (s *store) keep(ctx context.Context, imei string, frame teltonika.Frame) (records int, fault, err error) {
+func (s *store) keep(ctx context.Context, until time.Time, imei string, frame teltonika.Frame) (records int, fault, err error) {
 	j := s.jobs.Get().(*job)
-	j.ctx, j.imei, j.frame = ctx, imei, frame
+	j.ctx, j.until, j.imei, j.frame = ctx, until, imei, frame
 	select {
 	case s.queue <- j:
 	default:
@@ -95,7 +96,7 @@ func (s *store) close() {
 }
 
 func (s *store) do(j *job) {
-	ctx, cancel := context.WithTimeout(j.ctx, storeTime)
+	ctx, cancel := context.WithDeadline(j.ctx, j.until)
 	defer cancel()
 	if j.fault = j.batch.Decode(j.frame.Body); j.fault != nil {
 		j.err = s.dead(ctx, j)

@@ -48,9 +48,10 @@ func inBubble(t *testing.T, dial func(context.Context, string, string) (net.Conn
 	manyInBubble(t, dial, nil, func(t *testing.T, _ *Gateway, join func() *timed) { test(t, join()) })
 }
 
-// manyInBubble is inBubble for as many sockets as the test joins.
+// manyInBubble is inBubble for as many sockets as the test joins. After is called when the gateway
+// has stopped.
 func manyInBubble(t *testing.T, dial func(context.Context, string, string) (net.Conn, error), change func(*Config),
-	test func(t *testing.T, g *Gateway, join func() *timed)) {
+	test func(t *testing.T, g *Gateway, join func() *timed), after ...func(t *testing.T)) {
 	synctest.Test(t, func(t *testing.T) {
 		o := redistest.Fake(t)
 		o.MaxRetries, o.ContextTimeoutEnabled, o.DialerRetries = -1, true, 1
@@ -81,6 +82,9 @@ func manyInBubble(t *testing.T, dial func(context.Context, string, string) (net.
 		})
 		cancel()
 		require.NoError(t, <-served)
+		for _, f := range after {
+			f(t)
+		}
 		for _, c := range all {
 			require.NoError(t, c.Close())
 		}

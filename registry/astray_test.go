@@ -1,0 +1,200 @@
+package registry_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/lease"
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+func TestAMillionSocketsThatCameAndWentBeforeRedisWasMetAreForgotten(t *testing.T) {
+	t.Parallel()
+	c := redis.NewClient(lease.Options(&redis.Options{Addr: "127.0.0.1:1"}))
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	r, err := registry.New(registry.Config{Client: c, Control: c, Instance: "x", Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	sockets := 1_000_000
+	if testing.Short() {
+		sockets /= 10
+	}
+	for i := range sockets {
+		claim := r.Register(ctx, fmt.Sprint(i))
+		if i%10_000 == 0 {
+			require.Equal(t, 1, r.Remembered())
+		}
+		claim.Release()
+	}
+	require.Zero(t, r.Remembered())
+	require.Zero(t, r.Status().Pending)
+	require.Empty(t, r.Miscounted())
+	cancel()
+	require.NoError(t, <-ended)
+}
+
+func TestMemoryIsBoundedByOpenSocketsWhileRedisIsAwayAndNothingIsLeftBehind(t *testing.T) {
+	t.Parallel()
+	const before, open, rounds = 1400, 100, 30
+	away := map[string]func(*faults){
+		"requests are lost": func(f *faults) { f.set(always, nil) },
+		"replies are lost":  func(f *faults) { f.set(nil, always) },
+	}
+	for name, broken := range away {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			withAndWithoutIndex(t, func(t *testing.T, w *world, index func(*registry.Config)) {
+				ctx := t.Context()
+				r := w.start("r1", index)
+				held := r.registerMany(t, before)
+				theirs := w.start("r2")
+				theirs.register(t, "theirs")
+				broken(&r.data)
+				broken(&r.control)
+				for round := range rounds {
+					claims := make([]*registry.Claim, open)
+					for i := range claims {
+						claims[i] = r.Register(ctx, fmt.Sprintf("%d/%d", round, i))
+					}
+					time.Sleep(4 * time.Second)
+					for _, c := range claims {
+						c.Release()
+					}
+					if round == 0 { // their entries stand
+						for _, c := range held[99:] {
+							c.Release()
+						}
+					}
+					if round > 0 {
+						require.LessOrEqual(t, r.Remembered(), before+open, "as many as were open once")
+					}
+				}
+				require.Equal(t, 99, r.Status().Devices)
+				require.Empty(t, r.Miscounted())
+
+				r.data.set(nil, nil)
+				r.control.set(nil, nil)
+				time.Sleep(r.Interval())
+				synctest.Wait()
+				entries := w.HGetAll(ctx, w.Registry()).Val()
+				require.Equal(t, "r2", entries["theirs"])
+				require.Len(t, entries, 100)
+				require.Zero(t, r.Status().Pending)
+				time.Sleep(r.TTL() + r.Interval())
+				require.Empty(t, r.Status().Failing)
+				require.Equal(t, 99, r.Remembered())
+				for _, c := range held[:99] {
+					c.Release()
+				}
+				w.end(r)
+				w.kill(theirs)
+				w.Del(ctx, w.Heartbeat("r2"), w.Devices("r2"), w.Roster(), w.Registry())
+				require.Empty(t, w.Keys(ctx, "*").Val())
+			})
+		})
+	}
+}
+
+func TestWhatLandsAfterItsDeviceWasForgottenIsFound(t *testing.T) {
+	t.Parallel()
+	withAndWithoutIndex(t, func(t *testing.T, w *world, index func(*registry.Config)) {
+		ctx := t.Context()
+		without := false
+		r := w.start("r1", index, func(c *registry.Config) { without = c.NoReverseIndex })
+		claims := r.registerMany(t, 1200)
+		r.data.set(always, nil)
+		one := r.Register(ctx, "one") // finds out
+		time.Sleep(time.Second)
+		one.Release()
+		for _, c := range claims {
+			c.Release()
+		}
+		require.InDelta(t, 1100, r.Remembered(), 10, "others are forgotten")
+		r.data.set(nil, nil)
+		time.Sleep(r.Interval() + 10*time.Second)
+		require.Zero(t, r.Status().Pending)
+		w.HSet(ctx, w.Registry(), "imei-1199", "r1") // a registration of those that were forgotten lands now
+		if !without {
+			w.SAdd(ctx, w.Devices("r1"), "imei-1199")
+		}
+		time.Sleep(r.TTL())
+		require.Empty(t, w.owner("imei-1199"))
+		w.end(r)
+		require.Empty(t, w.Keys(ctx, "*").Val())
+	})
+}
+
+// Whatever happens, what is counted is what a walk over all devices would find, and in the end Redis and the claims agree.
+func TestCountersAreTrueWhateverHappens(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(6) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T, w *world) {
+				ctx, rnd := t.Context(), rand.New(rand.NewPCG(seed, 0))
+				r1 := w.start("r1", func(c *registry.Config) { c.NoReverseIndex = seed%2 == 0 })
+				r2 := w.start("r2")
+				claims := map[string]*registry.Claim{}
+				imei := func() string { return fmt.Sprint(rnd.IntN(30)) }
+				for range 1000 {
+					switch rnd.IntN(16) {
+					case 0:
+						r1.data.set(always, nil)
+					case 1:
+						r1.data.set(nil, always)
+					case 2:
+						r1.data.set(func(redis.Cmder) error { time.Sleep(time.Second); return nil }, nil)
+					case 3, 4:
+						r1.data.set(nil, nil)
+					case 5:
+						w.HDel(ctx, w.Registry(), imei())
+					case 6:
+						w.HSet(ctx, w.Registry(), imei(), "r2")
+					case 7:
+						w.HSet(ctx, w.Registry(), imei(), "r1")
+					case 8:
+						r2.Register(ctx, imei()).Release()
+					case 9:
+						time.Sleep(time.Duration(rnd.IntN(5000)) * time.Millisecond)
+					case 10, 11:
+						id := imei()
+						claims[id] = r1.Register(ctx, id)
+					case 12, 13:
+						if c := claims[imei()]; c != nil {
+							c.Release()
+						}
+					case 14:
+						if c := claims[imei()]; c != nil {
+							c.Arrived()
+							c.Acknowledged()
+							c.Arrived()
+						}
+					case 15:
+						w.SRem(ctx, w.Devices("r1"), imei())
+					}
+					require.Empty(t, r1.Miscounted(), "seed %d", seed)
+				}
+				r1.data.set(nil, nil)
+				for _, c := range claims {
+					c.Release()
+				}
+				time.Sleep(r1.TTL() + 2*r1.Interval())
+				synctest.Wait()
+				require.Zero(t, r1.Remembered())
+				require.Zero(t, r1.Status().Pending+r1.Status().Foreign+r1.Status().Devices)
+				w.end(r1)
+				w.end(r2)
+			})
+		})
+	}
+}

@@ -1,0 +1,135 @@
+package registry_test
+
+import (
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+func TestEvidenceFromBeforeAnOutageTakesNothingBack(t *testing.T) {
+	t.Parallel()
+	withAndWithoutIndex(t, func(t *testing.T, w *world, index func(*registry.Config)) {
+		r1, r2 := w.start("r1", index), w.start("r2", index)
+		c := r1.register(t, "imei")
+		time.Sleep(2 * time.Second)
+		w.HSet(t.Context(), w.Registry(), "imei", "r2") // a late write of r2
+		frame(c)                                        // sees r2, and is acknowledged
+		require.Equal(t, "r2", w.owner("imei"))
+		r1.data.set(always, nil)
+		r1.control.set(always, nil)
+		c.Arrived() // which would be proof, if it could be used
+		time.Sleep(5 * time.Minute)
+		r2.register(t, "imei") // long after it is really there
+		time.Sleep(2 * time.Minute)
+		r1.data.set(nil, nil)
+		r1.control.set(nil, nil)
+		time.Sleep(20 * time.Minute)
+		require.Equal(t, "r2", w.owner("imei"))
+
+		frame(c) // and this is evidence again: a frame was acknowledged after the claim was seen anew,
+		c.Arrived()
+		synctest.Wait()
+		require.Equal(t, "r1", w.owner("imei"))
+		c.Release()
+		w.end(r1)
+		w.kill(r2)
+	})
+}
+
+func TestEvidenceCountsForASecond(t *testing.T) {
+	t.Parallel()
+	for waited, owner := range map[time.Duration]string{900 * time.Millisecond: "r1", 1100 * time.Millisecond: "r2"} {
+		t.Run(waited.String(), func(t *testing.T) {
+			t.Parallel()
+			for name, on := range map[string]func(cmd redis.Cmder) bool{
+				"while another look is under way":           func(cmd redis.Cmder) bool { return cmd.Name() == "hmget" },
+				"while a registration before it is written": func(cmd redis.Cmder) bool { return strings.HasPrefix(cmd.Name(), "eval") },
+			} {
+				t.Run(name, func(t *testing.T) {
+					t.Parallel()
+					inBubble(t, func(t *testing.T, w *world) {
+						r := w.start("r1")
+						c, other := r.register(t, "imei"), r.register(t, "other")
+						time.Sleep(2 * time.Second)
+						w.HSet(t.Context(), w.Registry(), "imei", "r2")
+						frame(c)
+						require.Equal(t, "r2", w.owner("imei"))
+						var once sync.Once
+						begun := make(chan struct{})
+						r.data.set(func(cmd redis.Cmder) error {
+							if on(cmd) {
+								once.Do(func() {
+									close(begun)
+									time.Sleep(waited)
+								})
+							}
+							return nil
+						}, nil)
+						if strings.HasPrefix(name, "while another look") {
+							other.Arrived()
+							<-begun
+							c.Arrived()
+						} else { // both in one batch
+							c.Arrived()
+							r.Register(t.Context(), "third")
+						}
+						time.Sleep(waited + 20*time.Millisecond)
+						<-begun
+						require.Equal(t, owner, w.owner("imei"))
+						time.Sleep(r.Interval())
+						require.Equal(t, owner, w.owner("imei"), "it is not used later")
+						frame(c)
+						c.Arrived()
+						synctest.Wait()
+						require.Equal(t, "r1", w.owner("imei"))
+						w.kill(r)
+					})
+				})
+			}
+		})
+	}
+}
+
+func TestAFailureDropsTheEvidence(t *testing.T) {
+	t.Parallel()
+	for name, failing := range map[string]string{"of a look": "hmget", "of a heal": "eval"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T, w *world) {
+				r := w.start("r1")
+				c := r.register(t, "imei")
+				time.Sleep(2 * time.Second)
+				w.HSet(t.Context(), w.Registry(), "imei", "r2")
+				frame(c)
+				var failed atomic.Bool
+				r.data.set(func(cmd redis.Cmder) error {
+					if strings.HasPrefix(cmd.Name(), failing) && failed.CompareAndSwap(false, true) {
+						return errLost
+					}
+					return nil
+				}, nil)
+				if failing == "eval" {
+					c.Arrived() // proof, and the heal fails
+				}
+				time.Sleep(r.Interval() / 5)
+				require.True(t, failed.Load())
+				c.Arrived()
+				synctest.Wait()
+				require.Equal(t, "r2", w.owner("imei"), "nothing was acknowledged since its claim was last seen")
+				c.Acknowledged()
+				c.Arrived()
+				synctest.Wait()
+				require.Equal(t, "r1", w.owner("imei"))
+				w.end(r)
+			})
+		})
+	}
+}

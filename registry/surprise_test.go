@@ -1,0 +1,120 @@
+package registry_test
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+// looks counts how many entries r looks at.
+func looks(r *replica) *atomic.Int64 {
+	n := new(atomic.Int64)
+	r.data.set(func(cmd redis.Cmder) error {
+		if cmd.Name() == "hmget" {
+			n.Add(int64(len(cmd.Args()) - 2))
+		}
+		return nil
+	}, nil)
+	return n
+}
+
+// everySecond does something for so long, while one device a second registers and leaves.
+func everySecond(t *testing.T, r *replica, d time.Duration, do func(i int)) {
+	for i := range int(d / time.Second) {
+		do(i)
+		r.register(t, "passing").Release()
+		time.Sleep(time.Second)
+		synctest.Wait()
+	}
+}
+
+func TestAHoldThatLosesNoEntriesHasNothingLookedAt(t *testing.T) {
+	t.Parallel()
+	for _, reason := range []string{"settings", "redis_evicting", "mass_failure"} {
+		t.Run(reason, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T, w *world) {
+				r := w.start("r1")
+				r.registerMany(t, 5000)
+				n := looks(r)
+				everySecond(t, r, time.Minute, func(i int) {
+					w.HSet(t.Context(), w.Witness(), "since", fmt.Sprint(i+1), "reason", reason)
+				})
+				require.InDelta(t, 2*500, n.Load(), 700, "a tenth each beat")
+				w.end(r)
+			})
+		})
+	}
+}
+
+func TestWhateverComesEverythingIsLookedAtOnceAnInterval(t *testing.T) {
+	t.Parallel()
+	storms := map[string]func(t *testing.T, w *world, i int){
+		"holds": func(t *testing.T, w *world, i int) {
+			require.NoError(t, w.HSet(t.Context(), w.Witness(), "since", fmt.Sprint(i+1), "reason", "gap").Err())
+		},
+		"the heartbeat is evicted": func(t *testing.T, w *world, _ int) {
+			require.NoError(t, w.Del(t.Context(), w.Heartbeat("r1")).Err())
+		},
+	}
+	for name, do := range storms {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T, w *world) {
+				r := w.start("r1")
+				r.registerMany(t, 5000)
+				n := looks(r)
+				everySecond(t, r, time.Minute, func(i int) { do(t, w, i) })
+				require.InDelta(t, 2*5000+2*500, n.Load(), 5000+700)
+				w.end(r)
+			})
+		})
+	}
+}
+
+func TestALossSoonAfterAnotherIsMadeGoodAnIntervalLater(t *testing.T) {
+	t.Parallel()
+	losses := map[string]func(t *testing.T, w *world, r *replica){
+		"told by a hold": func(t *testing.T, w *world, _ *replica) {
+			w.HSet(t.Context(), w.Witness(), "since", "3", "reason", "restarted")
+			time.Sleep(time.Second)
+		},
+		"told by a hold, and another hold that loses nothing comes after it": func(t *testing.T, w *world, r *replica) {
+			w.HSet(t.Context(), w.Witness(), "since", "3", "reason", "restarted")
+			r.register(t, "imei-0") // tells of it
+			time.Sleep(time.Second)
+			w.HSet(t.Context(), w.Witness(), "since", "4", "reason", "settings")
+		},
+		"told by the heartbeat": func(t *testing.T, w *world, _ *replica) { w.Del(t.Context(), w.Heartbeat("r1")) },
+	}
+	for name, lose := range losses {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T, w *world) {
+				ctx := t.Context()
+				w.HSet(ctx, w.Witness(), "since", "1", "reason", "gap")
+				r := w.start("r1", func(c *registry.Config) { c.NoReverseIndex = true })
+				r.registerMany(t, 2000)
+				w.HSet(ctx, w.Witness(), "since", "2", "reason", "gap")
+				r.register(t, "one").Release() // tells of it
+				time.Sleep(time.Second)
+				w.HDel(ctx, w.Registry(), "imei-1000", "imei-1999")
+				lost := time.Now()
+				r.register(t, "another") // so that it is no whole registry that is gone
+				lose(t, w, r)
+				r.register(t, "third")
+				time.Sleep(r.Interval() + 3*time.Second - time.Since(lost))
+				synctest.Wait()
+				require.EqualValues(t, 2002, w.HLen(ctx, w.Registry()).Val())
+				w.end(r)
+			})
+		})
+	}
+}
