@@ -188,8 +188,8 @@ var mutants = []mutant{
 		checks:   []string{"C4"},
 	},
 	{
-		name:     "NoEvidence",
-		what:     "an owner takes an entry back from another without a frame of the device",
+		name: "NoEvidence",
+		what: "an owner takes an entry back from another without a frame of the device",
 		edits: []edit{
 			{disputeGo, "&dispute{owner: owner, evidence: foreignSeen}", "&dispute{owner: owner, evidence: proven}"},
 			{disputeGo, "if now.Sub(c.heard) < fresh {", "if true {"}, // there is no frame that could be fresh

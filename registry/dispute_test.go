@@ -234,7 +234,6 @@ func TestDisputesOnEachServer(t *testing.T) {
 			o, err := r1.Lookup(ctx, "imei")
 			return err == nil && o.Instance == "r1"
 		}, time.Minute, 10*time.Millisecond)
-		require.Empty(t, told.since())
 		c1.Release()
 	})
 }
