@@ -198,6 +198,23 @@ var mutants = []mutant{
 		checks:   []string{"C3"},
 	},
 	{
+		name:     "NobodyAsked",
+		what:     "an owner that finds another's claim where it holds a socket does not ask that one",
+		edits:    []edit{{disputeGo, "\t\tr.asks = append(r.asks, o.claim)\n", ""}},
+		scenario: "ParkedAfterAHiccup",
+		checks:   []string{"C7"},
+	},
+	{
+		name: "EvidenceNeverAges",
+		what: "evidence counts for as long as it takes, also after a heal that failed",
+		edits: []edit{
+			{disputeGo, "if now.Sub(c.heard) < fresh {", "if true {"},
+			{disputeGo, "\t\tt.evidence = none\n\t}\n}\n", "\t\t_ = none\n\t}\n}\n"},
+		},
+		scenario: "EvidenceFromBeforeAnOutage",
+		checks:   []string{"C3"},
+	},
+	{
 		name:     "NoRelease",
 		what:     "a leader that leaves does not give the lease back",
 		edits:    []edit{{leadGo, "\t\tt.gone = errors.Is(e.unlock(ctx, t.lock), errNotMine)\n", "\t\tt.gone = errors.Is(nil, errNotMine)\n"}},
