@@ -105,7 +105,7 @@ func (w *world) embed(id string) *registry.Registry { return w.embedAt(id, w.ser
 // embedAt is embed at an address.
 func (w *world) embedAt(id, addr string) *registry.Registry {
 	w.t.Helper()
-	o := &redis.Options{Addr: addr}
+	o := &redis.Options{Addr: addr, MaxRetries: -1, ContextTimeoutEnabled: true}
 	data, control := redis.NewClient(o), redis.NewClient(lease.Options(o))
 	r, err := registry.New(registry.Config{
 		Client: data, Control: control, Instance: id, HeartbeatInterval: interval, HeartbeatTTL: ttl, Drain: time.Nanosecond, NoReverseIndex: w.unindexed(),
