@@ -47,7 +47,7 @@
 // # Reconciliation
 //
 // Each answer to a beat or a write carries its signs, O(1) for the server: whether the own heartbeat
-// was absent, the size of the index, the witness' `since` and the reason of its last hold, whether there is a registry at all. Any
+// was absent, the size of the index, the witness' last hold by which entries may have been lost, whether there is a registry at all. Any
 // surprise reconciles everything, at once but once an interval at most, so that what comes again and again costs little; a
 // surprise that comes sooner waits until the interval has passed. A hold in which Redis has lost no entries (settings, redis_evicting,
 // mass_failure) is none. Everything is reconciled in both directions: claims against entries (HMGET), and the index against claims (SSCAN), so that what names this
@@ -87,7 +87,5 @@
 //   - Which of two sockets of a device is half open is told by when the device was last heard at each. A message that took longer than the
 //     device took to move can make the wrong one be looked at: if that is silent for as long as Config.Displaced's receiver waits, it is
 //     closed, and the device connects again.
-//   - Of two holds between two answers only the later is seen. If that loses no entries, what the earlier has lost
-//     is found by the beats' tenths, within ten intervals.
 //   - With NoReverseIndex a late-landing write is looked for only for one TTL after it failed.
 package registry

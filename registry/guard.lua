@@ -31,6 +31,7 @@ if redis.pcall('GET', KEYS[2]) ~= ARGV[2] then return answer('FENCED') end
 local now, since, need, w = listen(KEYS[3], ARGV[3], ARGV[4])
 if now - since >= need and redis.call('EXISTS', KEYS[4]) == 0 then
   doubt(KEYS[3], now, 'self_check')
+  redis.call('HSET', KEYS[3], 'lost', text(now))
   since, w[11] = now, 'self_check'
 end
 if now - since < need then return answer('WARMING', 0, 0, w[11] or '') end

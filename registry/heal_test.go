@@ -35,7 +35,7 @@ func TestWhatWasLostWholesaleIsBackWithinOneInterval(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
 				ctx := t.Context()
-				w.HSet(ctx, w.Witness(), "since", "1")
+				w.HSet(ctx, w.Witness(), "lost", "1")
 				r := w.start("r1")
 				r.registerMany(t, 1200)
 				require.NoError(t, lost(ctx, w))

@@ -27,13 +27,13 @@ local function index(command, list, first)
   if ARGV[4] == '1' and list[first] then redis.pcall(command, KEYS[3], unpack(list, first)) end
 end
 
--- signs() -> { 'OK', 1 if the own heartbeat was absent, size of the index, witness since and the reason of its last hold,
--- 1 if there is no registry, extra... }: what an owner must know, in O(1), to see that Redis lost something.
+-- signs() -> { 'OK', 1 if the own heartbeat was absent, size of the index, the witness' last hold that may have lost
+-- entries, 1 if there is no registry, extra... }: what an owner must know, in O(1), to see that Redis lost something.
 local function signs(a, b)
   local size = redis.pcall('SCARD', KEYS[3])
-  local hold = redis.pcall('HMGET', KEYS[4], 'since', 'reason') -- of another type: neither
+  local lost = redis.pcall('HGET', KEYS[4], 'lost')
   return { 'OK', token == ARGV[2] and 0 or 1, type(size) == 'number' and size or -1,
-    hold[1] or '', hold[2] or '', 1 - redis.call('EXISTS', KEYS[5]), a or 0, b or {} }
+    type(lost) == 'string' and lost or '', 1 - redis.call('EXISTS', KEYS[5]), a or 0, b or {} }
 end
 
 -- tell(found, list, first) tells former owners at once which devices they do not have any more, on a channel of the name of

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/rollcall-redis/rollcall/internal/failpoint"
@@ -14,15 +13,11 @@ import (
 // scanCount is the page of a scan of the index or of the registry.
 const scanCount = 1000
 
-// lossless are the reasons of holds in which Redis has lost no entries: they are no surprise.
-var lossless = []string{"settings", "redis_evicting", "mass_failure"}
-
 // read looks at the signs of an answer. A surprise, Redis having lost or met something that this
 // owner did not do, reconciles everything. Caller holds mu.
 func (r *Registry) read(s signs) {
-	known := r.since
-	r.since = s.since
-	held := known != "" && s.since != known && !slices.Contains(lossless, s.reason)
+	held := r.lost != "" && s.lost != r.lost
+	r.lost = s.lost
 	if r.missed == nil && (s.absent || held || s.gone && r.held > len(r.watched)) {
 		r.missed = &s
 	}
@@ -45,7 +40,7 @@ func (r *Registry) reconcileAll() {
 		level = slog.LevelWarn
 	}
 	r.log.Log(context.Background(), level, "Redis may have lost entries, reconciling everything", "instance", r.id,
-		"heartbeat_absent", r.missed.absent, "registry_absent", r.missed.gone, "hold", r.missed.reason, "devices", r.held)
+		"heartbeat_absent", r.missed.absent, "registry_absent", r.missed.gone, "devices", r.held)
 	r.missed, r.reconciled = nil, now
 	for i := range r.shards {
 		r.checkShard(i)

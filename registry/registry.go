@@ -144,7 +144,7 @@ type Registry struct {
 	owed    map[*device]struct{} // a frame arrived too soon after the last look
 	batches uint64               // begun and ended: odd while one is under way
 	away    bool                 // the last batch failed
-	since   string               // the witness' since at the last answer
+	lost    string               // the witness' last hold that may have lost entries
 	beaten  time.Time            // last heartbeat that landed
 	refused error                // the server refused one since
 	healed  uint64

@@ -56,8 +56,7 @@ var ErrSuperseded = errors.New("registry: superseded by a newer process with the
 type signs struct {
 	absent  bool   // the heartbeat was not this life's
 	size    int    // members of the index; -1: not a set
-	since   string // the witness', "" where there is none
-	reason  string // of its last hold
+	lost    string // when the witness last held because Redis may have lost entries; "": it does not know
 	gone    bool   // there is no registry at all
 	count   int    // the script's own: see its header
 	foreign map[string]string
@@ -86,16 +85,15 @@ func (r *Registry) own(ctx context.Context, c redis.Scripter, s *redis.Script, m
 }
 
 func parseSigns(out []any) (signs, error) {
-	if len(out) == 8 {
+	if len(out) == 7 {
 		absent, ok1 := out[1].(int64)
 		size, ok2 := out[2].(int64)
-		since, ok3 := out[3].(string)
-		reason, ok4 := out[4].(string)
-		gone, ok5 := out[5].(int64)
-		count, ok6 := out[6].(int64)
-		flat, ok7 := out[7].([]any)
-		if ok1 && ok2 && ok3 && ok4 && ok5 && ok6 && ok7 {
-			s := signs{absent: absent == 1, size: int(size), since: since, reason: reason, gone: gone == 1, count: int(count)}
+		lost, ok3 := out[3].(string)
+		gone, ok4 := out[4].(int64)
+		count, ok5 := out[5].(int64)
+		flat, ok6 := out[6].([]any)
+		if ok1 && ok2 && ok3 && ok4 && ok5 && ok6 {
+			s := signs{absent: absent == 1, size: int(size), lost: lost, gone: gone == 1, count: int(count)}
 			if len(flat) > 0 {
 				s.foreign = make(map[string]string, len(flat)/2)
 			}

@@ -72,16 +72,15 @@ func TestOwnerScripts(t *testing.T) {
 			require.Equal(t, first, o.boot)
 			require.Greater(t, newOwner(t, w, "o").boot, first)
 		},
-		"beat says whether the heartbeat was there, the size of the index, and the witness' since and reason": func(t *testing.T, w redistest.World) {
+		"beat says whether the heartbeat was there, the size of the index, and the witness' last hold that may have lost entries": func(t *testing.T, w redistest.World) {
 			o := newOwner(t, w, "o")
 			require.Equal(t, signs{gone: true}, o.run(beatScript))
 			o.forgetHeartbeat()
 			require.NoError(t, o.c.SAdd(t.Context(), o.keys.Devices("o"), "a", "b").Err())
-			require.NoError(t, o.c.HSet(t.Context(), o.keys.Witness(), "since", "123").Err())
-			require.Equal(t, signs{absent: true, size: 2, since: "123", gone: true}, o.run(beatScript))
+			require.NoError(t, o.c.HSet(t.Context(), o.keys.Witness(), "lost", "123").Err())
+			require.Equal(t, signs{absent: true, size: 2, lost: "123", gone: true}, o.run(beatScript))
 			o.lives()
-			require.NoError(t, o.c.HSet(t.Context(), o.keys.Witness(), "reason", "gap").Err())
-			require.Equal(t, signs{size: 2, since: "123", reason: "gap", gone: true}, o.run(beatScript))
+			require.Equal(t, signs{size: 2, lost: "123", gone: true}, o.run(beatScript))
 			require.NoError(t, o.c.Del(t.Context(), o.keys.Witness()).Err())
 			require.NoError(t, o.c.Set(t.Context(), o.keys.Witness(), "no hash", 0).Err())
 			require.Equal(t, signs{size: 2, gone: true}, o.run(beatScript))
@@ -199,10 +198,10 @@ func TestOwnerScripts(t *testing.T) {
 
 func TestAnAnswerOfAnotherShapeIsAnError(t *testing.T) {
 	t.Parallel()
-	whole := []any{"OK", int64(0), int64(7), "123", "gap", int64(1), int64(2), []any{"imei", "r2"}}
+	whole := []any{"OK", int64(0), int64(7), "123", int64(1), int64(2), []any{"imei", "r2"}}
 	got, err := parseSigns(whole)
 	require.NoError(t, err)
-	require.Equal(t, signs{size: 7, since: "123", reason: "gap", gone: true, count: 2, foreign: map[string]string{"imei": "r2"}}, got)
+	require.Equal(t, signs{size: 7, lost: "123", gone: true, count: 2, foreign: map[string]string{"imei": "r2"}}, got)
 	for i := range whole[1:] {
 		_, err := parseSigns(slices.Delete(slices.Clone(whole), 1+i, 2+i))
 		require.ErrorContains(t, err, "unexpected answer")

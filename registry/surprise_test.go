@@ -58,7 +58,7 @@ func TestWhateverComesEverythingIsLookedAtOnceAnInterval(t *testing.T) {
 	t.Parallel()
 	storms := map[string]func(t *testing.T, w *world, i int){
 		"holds": func(t *testing.T, w *world, i int) {
-			require.NoError(t, w.HSet(t.Context(), w.Witness(), "since", fmt.Sprint(i+1), "reason", "gap").Err())
+			require.NoError(t, w.HSet(t.Context(), w.Witness(), "since", fmt.Sprint(i+1), "lost", fmt.Sprint(i+1), "reason", "gap").Err())
 		},
 		"the heartbeat is evicted": func(t *testing.T, w *world, _ int) {
 			require.NoError(t, w.Del(t.Context(), w.Heartbeat("r1")).Err())
@@ -83,11 +83,11 @@ func TestALossSoonAfterAnotherIsMadeGoodAnIntervalLater(t *testing.T) {
 	t.Parallel()
 	losses := map[string]func(t *testing.T, w *world, r *replica){
 		"told by a hold": func(t *testing.T, w *world, _ *replica) {
-			w.HSet(t.Context(), w.Witness(), "since", "3", "reason", "restarted")
+			w.HSet(t.Context(), w.Witness(), "since", "3", "lost", "3", "reason", "restarted")
 			time.Sleep(time.Second)
 		},
 		"told by a hold, and another hold that loses nothing comes after it": func(t *testing.T, w *world, r *replica) {
-			w.HSet(t.Context(), w.Witness(), "since", "3", "reason", "restarted")
+			w.HSet(t.Context(), w.Witness(), "since", "3", "lost", "3", "reason", "restarted")
 			r.register(t, "imei-0") // tells of it
 			time.Sleep(time.Second)
 			w.HSet(t.Context(), w.Witness(), "since", "4", "reason", "settings")
@@ -99,10 +99,10 @@ func TestALossSoonAfterAnotherIsMadeGoodAnIntervalLater(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(t *testing.T, w *world) {
 				ctx := t.Context()
-				w.HSet(ctx, w.Witness(), "since", "1", "reason", "gap")
+				w.HSet(ctx, w.Witness(), "since", "1", "lost", "1", "reason", "gap")
 				r := w.start("r1", func(c *registry.Config) { c.NoReverseIndex = true })
 				r.registerMany(t, 2000)
-				w.HSet(ctx, w.Witness(), "since", "2", "reason", "gap")
+				w.HSet(ctx, w.Witness(), "since", "2", "lost", "2", "reason", "gap")
 				r.register(t, "one").Release() // tells of it
 				time.Sleep(time.Second)
 				w.HDel(ctx, w.Registry(), "imei-1000", "imei-1999")

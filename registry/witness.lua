@@ -22,6 +22,8 @@
 --   server, connections, commands, evicted_keys
 --                  what server() said at the last tick that could read it
 --   doubt, reason  the last hold: when and why
+--   lost           the last hold of a reason by which Redis may have lost entries: gap, restarted,
+--                  self_check. Owners look at what they hold when it changes
 --   brake          the last hold of reason "mass_failure"
 --   evicted_total  entries evicted, ever: the total beside the audit
 --   bye:<id>       instance <id> said goodbye but left entries behind
@@ -91,6 +93,7 @@ local function listen(key, gap, warm)
     put(1, 'since', at)
     put(12, 'doubt', at)
     put(11, 'reason', reason)
+    if reason == 'gap' or reason == 'restarted' then put(14, 'lost', at) end
   end
   -- The time of a hold does not count: a jump of the clock must not make anything forgotten.
   local need, disagreed = tonumber(warm), tonumber(w[13] or '')

@@ -212,3 +212,37 @@ func TestSettingsThatMakeNoSenseHoldNobodyForEver(t *testing.T) {
 		require.Equal(t, registry.Done, a.Verdict)
 	})
 }
+
+// Owners look at all that they hold after a hold by which entries may be lost, also if another hold
+// came soon after it.
+func TestHoldsThatMayLoseEntriesAreRemembered(t *testing.T) {
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		s, ctx := newTerm(t, w.Options, w.Prefix), t.Context()
+		lost := func() string { return s.HGet(ctx, s.Witness(), "lost").Val() }
+		require.NotEmpty(t, lost(), "the first tick is a gap")
+
+		for reason, c := range map[string]struct {
+			cause func()
+			loses bool
+		}{
+			"gap":        {func() { s.witness(t, "last", gap+time.Second) }, true},
+			"settings":   {func() { s.HSet(ctx, s.Witness(), "gap", "1000") }, false},
+			"restarted":  {func() { s.HSet(ctx, s.Witness(), "connections", 1<<40) }, true},
+			"self_check": {func() { s.Del(ctx, s.Heartbeat("leader")) }, true},
+		} {
+			require.NoError(t, s.Set(ctx, s.Heartbeat("leader"), "1/1", time.Minute).Err())
+			_, err := s.guard.Tick(ctx)
+			require.NoError(t, err)
+			s.witness(t, "since", warm)
+			s.HSet(ctx, s.Witness(), "lost", "before")
+			c.cause()
+			s.held(t, reason)
+			require.Equal(t, c.loses, lost() != "before", reason)
+		}
+		s.HSet(ctx, s.Witness(), "lost", "before")
+		_, err := s.guard.Doubt(ctx, s.lease, 0)
+		require.NoError(t, err)
+		require.Equal(t, "before", lost(), "a mass failure")
+	})
+}
