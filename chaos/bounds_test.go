@@ -37,7 +37,7 @@ func TestBoundsAreHeld(t *testing.T) {
 			s.upToDeath()
 			s.facts.Slack = 0
 			s.died("a", Killed, false)
-			s.doubts("canary")
+			s.doubts("self_check")
 			s.passes(11 * time.Second)
 			s.happens("%s", s.evicts("a", "1", "2", "3"))
 		},
@@ -129,7 +129,7 @@ func TestBoundsAreHeld(t *testing.T) {
 			s.upToDeath()
 			s.died("a", Killed, false)
 			s.passes(12 * time.Second)
-			s.doubts("canary")
+			s.doubts("self_check")
 			s.passes(9 * time.Second)
 			s.happens("%s", s.evicts("a", "1", "2", "3"))
 		}},

@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -35,22 +36,26 @@ func (c1) before(m *moment) {
 type c2 struct {
 	passive
 	beat    map[string]time.Time // by instance: the last refresh
+	lives   map[string]time.Time // by instance: until when that was to last
 	byHand  map[string]bool      // by instance: its heartbeat was deleted by hand, and it has not beaten since
 	mourned map[string]time.Time // by IMEI: false deaths that are not healed
 }
 
 func newC2() *c2 {
-	return &c2{beat: make(map[string]time.Time), byHand: make(map[string]bool), mourned: make(map[string]time.Time)}
+	return &c2{beat: make(map[string]time.Time), lives: make(map[string]time.Time), byHand: make(map[string]bool), mourned: make(map[string]time.Time)}
 }
 
 func (c *c2) before(m *moment) {
 	if id, ok := strings.CutPrefix(m.key(), m.facts.Layout.Heartbeat("")); ok {
-		switch m.command[0] {
+		switch _, ttl := m.facts.heartbeat(id); m.command[0] {
 		case "SET":
-			c.beat[id] = m.now
+			c.beat[id], c.lives[id] = m.now, m.now.Add(ttl)
+			if ms, err := strconv.ParseInt(option(m.command[2:], "PXAT"), 10, 64); err == nil {
+				c.lives[id] = time.UnixMilli(ms) // whatever it was set to
+			}
 			delete(c.byHand, id)
 		case "PEXPIREAT":
-			c.beat[id] = m.now
+			c.beat[id], c.lives[id] = m.now, m.now.Add(ttl)
 		}
 	}
 	if !m.evicts() {
@@ -61,12 +66,14 @@ func (c *c2) before(m *moment) {
 		if c.byHand[owner] || m.liveSocket(imei, owner) == nil {
 			continue
 		}
-		if beat, ok := c.beat[owner]; ok && m.now.Sub(beat) < m.facts.HeartbeatTTL {
+		// Redis may have evicted that heartbeat meanwhile: its owner refreshed all the same.
+		if beat, ok := c.beat[owner]; ok && m.now.Before(c.lives[owner]) {
 			m.violation("C2", "entry %s evicted: its socket at %s is open, which refreshed %s before", imei, owner, m.now.Sub(beat))
 			continue
 		}
 		// An owner that nothing has kept from it beats. One that does not is no better than a janitor that sweeps too soon.
-		if beat, ok := c.beat[owner]; ok && m.late.of(owner).within(beat.Add(-m.facts.HeartbeatInterval), m.now) == 0 {
+		interval, _ := m.facts.heartbeat(owner)
+		if beat, ok := c.beat[owner]; ok && m.late.of(owner).within(beat.Add(-interval), m.now) == 0 {
 			m.violation("C2", "entry %s evicted: its socket at %s is open, which has not refreshed for %s, and nothing kept it from that", imei, owner, m.now.Sub(beat))
 			continue
 		}

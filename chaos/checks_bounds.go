@@ -128,9 +128,10 @@ func (c *c6) end(m *moment) {
 		d := &f.Deaths[i]
 		last, back := c.dead[d.Instance].since(d, f.Slack)
 		// Its heartbeat ends, and WARM passes, whether or not somebody can sweep then.
-		by := idle.putOff(last.Add(f.HeartbeatTTL), f.JanitorInterval+f.Sweeping+f.Slack)
+		_, ttl := f.heartbeat(d.Instance)
+		by := idle.putOff(last.Add(ttl), f.JanitorInterval+f.Sweeping+f.Slack)
 		for _, doubt := range c.doubts {
-			if until := idle.putOff(doubt.Add(f.warm()), f.JanitorInterval+f.Sweeping+f.Slack); !doubt.After(by) && until.After(by) {
+			if until := idle.putOff(doubt.Add(f.warmAtMost(doubt)), f.JanitorInterval+f.Sweeping+f.Slack); !doubt.After(by) && until.After(by) {
 				by = until
 			}
 		}

@@ -73,7 +73,7 @@ func (c *c4) evicts(m *moment) {
 		return
 	}
 	doubt, _ := m.witness("doubt")
-	if heard := time.Duration(last-max(since, doubt, c.doubt)) * time.Millisecond; heard < m.facts.warm() {
+	if heard := time.Duration(last-max(since, doubt, c.doubt)) * time.Millisecond; heard < m.facts.warm(m.now) {
 		m.violation("C4", "eviction %s after a doubt (%s)", heard, m.state.Hashes[m.facts.Layout.Witness()]["reason"])
 	}
 }
@@ -120,7 +120,7 @@ func (c *c4) after(m *moment) {
 	if gap := time.Duration(now-last) * time.Millisecond; gap < 0 || gap > m.facts.gap() {
 		m.violation("C4", "a gap of %s in the witness was not taken for one", gap)
 	}
-	for _, sign := range []string{"gap", "warm", "evicted_keys"} {
+	for _, sign := range []string{"gap", "warm", "evicted_keys", "server"} {
 		if before[sign] != "" && before[sign] != w[sign] {
 			m.violation("C4", "%s went from %s to %s and nobody doubted", sign, before[sign], w[sign])
 		}

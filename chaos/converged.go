@@ -22,12 +22,14 @@ func (v *Verdict) Converged(live map[string]string, alive ...string) (found []Vi
 	wrong := func(format string, args ...any) {
 		found = append(found, Violation{Check: "C7", At: v.at, What: fmt.Sprintf(format, args...)})
 	}
+	// An older writer that lives has neither an index nor a place on the roster.
+	elder := func(id string) bool { return v.facts.Planted[id] && !slices.Contains(alive, id) }
 	entries := v.Final.Hashes[l.Registry()]
 	for _, imei := range slices.Sorted(maps.Keys(live)) {
 		if got := entries[imei]; got != live[imei] {
 			wrong("device %s is at %s, its entry names %q", imei, live[imei], got)
 		}
-		if _, ok := v.Final.Sets[l.Devices(live[imei])][imei]; !ok && !v.facts.Unindexed {
+		if _, ok := v.Final.Sets[l.Devices(live[imei])][imei]; !ok && !v.facts.Unindexed && !elder(live[imei]) {
 			wrong("device %s is at %s and not in its index", imei, live[imei])
 		}
 	}
@@ -62,7 +64,7 @@ func (v *Verdict) Converged(live map[string]string, alive ...string) (found []Vi
 		}
 	}
 	for key := range v.Final.Strings {
-		if id, beat := strings.CutPrefix(key, l.Heartbeat("")); beat && !slices.Contains(alive, id) {
+		if id, beat := strings.CutPrefix(key, l.Heartbeat("")); beat && !slices.Contains(alive, id) && !elder(id) {
 			wrong("%s has a heartbeat and does not live", id)
 		}
 	}

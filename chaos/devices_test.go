@@ -22,6 +22,7 @@ type devices struct {
 	acks    []Ack
 	present map[string]int       // IMEI -> its present socket in sockets
 	sure    map[string]time.Time // IMEI -> when that was last known to be open
+	acked   map[string]int       // IMEI -> records that were acknowledged
 	doubt   map[string]bool      // IMEI -> its replica may have closed that since, for want of an answer to a command
 	names   map[string]string    // address -> instance
 	closed  []Socket             // that a replica has closed: each has Ended when its device found out
@@ -30,7 +31,7 @@ type devices struct {
 func newDevices(n int) *devices {
 	return &devices{
 		Fleet:   device.NewFleet(n, 350_000_000_000_000, device.Options{Timeout: patience}),
-		present: make(map[string]int), sure: make(map[string]time.Time), doubt: make(map[string]bool), names: make(map[string]string),
+		present: make(map[string]int), acked: make(map[string]int), sure: make(map[string]time.Time), doubt: make(map[string]bool), names: make(map[string]string),
 	}
 }
 
@@ -87,6 +88,7 @@ func (d *devices) report(ctx context.Context, i int) error {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		d.sure[imei], d.doubt[imei] = begun, false
+		d.acked[imei]++
 		return nil
 	}
 	d.lets(i, !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, context.DeadlineExceeded))

@@ -24,7 +24,9 @@
 //	    been by then; taken out by the one it names, with its index, after the socket closed or a new boot, and not in the name
 //	    of the killed; in an outage of the owner it may land later by as much. Nobody leaves the roster before heartbeat and index
 //	C4  terms and epochs never fall, in no life of the server; every eviction stands under the newest term, its leader's name, the
-//	    lease's token and time, with the leader's own heartbeat there, and WARM after any doubt, gaps that nobody noticed included
+//	    lease's token and time, with the leader's own heartbeat there, and WARM after any doubt, by
+//	    the slowest settings that the fleet has lately had; also after what nobody may have noticed: a gap, a server
+//	    whose counters began anew, more than half of the owners silent within a TTL or before a new leader's term
 //	C5  audit records and total equal the evictions, entry by entry; the audit goes only where Redis evicts keys
 //	C6  for each [Death] that the facts tell: another leader, and no entry of the dead any more, within the bounds; who leaves
 //	    releases the lease

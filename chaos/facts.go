@@ -11,6 +11,11 @@ type Facts struct {
 	Layout registry.Layout
 	// HeartbeatInterval, HeartbeatTTL, LeaseTTL and JanitorInterval as the replicas were set.
 	HeartbeatInterval, HeartbeatTTL, LeaseTTL, JanitorInterval time.Duration
+	// Settings are those of instances whose heartbeats were set to longer times than the above.
+	Settings []Setting `json:",omitempty"`
+	// Restarts are the times in which the server's counters began anew: it was started again, another was promoted,
+	// or it was told to forget its statistics. Whatever was counted before is not known any more.
+	Restarts []Outage `json:",omitempty"`
 	// Sockets are the truth about devices, in any order.
 	Sockets []Socket
 	// Planted are owners whose entries the scenario wrote itself, as an older writer would: plainly, without a heartbeat.
@@ -39,8 +44,47 @@ type Facts struct {
 	Alive []string
 }
 
-func (f *Facts) gap() time.Duration  { return (f.HeartbeatTTL - f.HeartbeatInterval) / 2 }
-func (f *Facts) warm() time.Duration { return f.HeartbeatTTL + 2*time.Second }
+// gap is the longest that any of the fleet allows between two ticks.
+func (f *Facts) gap() time.Duration {
+	gap := (f.HeartbeatTTL - f.HeartbeatInterval) / 2
+	for _, s := range f.Settings {
+		gap = max(gap, (s.HeartbeatTTL-s.HeartbeatInterval)/2)
+	}
+	return gap
+}
+
+// graceOf is the grace period that belongs to a TTL.
+func graceOf(ttl time.Duration) time.Duration { return ttl + 2*time.Second }
+
+// warm is how long the witness must have listened at a time: the largest grace period of all settings
+// that were in use lately.
+func (f *Facts) warm(at time.Time) time.Duration { return f.largest(at, 1) }
+
+// warmAtMost is how long it may take after a hold at a time: the witness may remember settings for longer than it must.
+func (f *Facts) warmAtMost(at time.Time) time.Duration { return f.largest(at, 20) }
+
+// largest is the largest grace period of all settings that were in use less than so many of them ago.
+func (f *Facts) largest(at time.Time, ago int) time.Duration {
+	warm := graceOf(f.HeartbeatTTL)
+	for _, s := range f.Settings {
+		grace := graceOf(s.HeartbeatTTL)
+		if !at.Before(s.From) && (s.Until.IsZero() || at.Before(s.Until.Add(time.Duration(ago)*grace))) {
+			warm = max(warm, grace)
+		}
+	}
+	return warm
+}
+
+// heartbeat is how an instance beats: the longest interval and TTL that it was ever set to.
+func (f *Facts) heartbeat(instance string) (interval, ttl time.Duration) {
+	interval, ttl = f.HeartbeatInterval, f.HeartbeatTTL
+	for _, s := range f.Settings {
+		if s.Instance == instance {
+			interval, ttl = max(interval, s.HeartbeatInterval), max(ttl, s.HeartbeatTTL)
+		}
+	}
+	return interval, ttl
+}
 
 // outbound is the stream of commands for an instance, responses that of their outcomes.
 func (f *Facts) outbound(instance string) string {
@@ -68,6 +112,14 @@ func (s *Socket) liveAt(t time.Time) bool {
 }
 
 func (s *Socket) endedBy(t time.Time) bool { return !s.Ended.IsZero() && !s.Ended.After(t) }
+
+// Setting is how an instance was set, if its heartbeats are slower than the others'.
+type Setting struct {
+	Instance                        string
+	HeartbeatInterval, HeartbeatTTL time.Duration
+	// From is when the fleet had heard of these settings, Until when the instance ended; zero: it has not.
+	From, Until time.Time
+}
 
 // Execution is a device that did what a command says, whose text is its id; so is the end of the answer.
 type Execution struct{ IMEI, Command string }

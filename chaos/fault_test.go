@@ -77,7 +77,7 @@ func under(f func() fault, holds func(w *world, v *Verdict)) func(w *world) {
 
 // matrix is every row, by number.
 func matrix() (rows []row) {
-	for _, group := range [][]row{plainRows, leaderRows, failoverRows, ownerRows, movesRows, redisRows, networkRows, crowdRows, guardRows, livesRows, commandRows} {
+	for _, group := range [][]row{plainRows, leaderRows, failoverRows, ownerRows, movesRows, redisRows, networkRows, crowdRows, guardRows, livesRows, commandRows, witnessRows, massRows, parkedRows, rollingRows} {
 		rows = append(rows, group...)
 	}
 	return rows

@@ -95,7 +95,8 @@ func (e *Event) stamp(f *Facts) (at time.Time) {
 			ms, _, _ := strings.Cut(c[2], "/")
 			later(ms, 0)
 		case c[0] == "PEXPIREAT" && strings.HasPrefix(key, heartbeats):
-			later(c[2], f.HeartbeatTTL)
+			_, ttl := f.heartbeat(strings.TrimPrefix(key, heartbeats))
+			later(c[2], ttl)
 		case key == f.Layout.Lease() && c[0] == "SET":
 			later(option(c[3:], "PXAT"), f.LeaseTTL)
 		case key == f.Layout.Lease() && c[0] == "PEXPIREAT":

@@ -166,7 +166,7 @@ func Judge(h History, f Facts) *Verdict {
 		s := &f.Sockets[i]
 		m.sockets[s.IMEI] = append(m.sockets[s.IMEI], s)
 	}
-	checks := []check{c1{}, newC2(), newC3(), &c4{}, &c5{}, newC6(&f), newC8(&f), newC9(), chronicle{}}
+	checks := []check{c1{}, newC2(), newC3(), &c4{}, newC4Doubts(), &c5{}, newC6(&f), newC8(&f), newC9(), chronicle{}}
 	spans := h.spans(&f)
 	for i := range h {
 		m.event, m.now, m.until = &h[i], spans[i].from, spans[i].until

@@ -210,7 +210,7 @@ func TestBadHistoriesAreRejected(t *testing.T) {
 		}},
 		"somebody doubted just before": {"C4", func(s *story) {
 			s.upToDeath()
-			s.doubts("brake")
+			s.doubts("mass_failure")
 			s.happens("%s", s.evicts("a", "1", "2", "3"))
 		}},
 		"nobody noticed that Redis stood still": {"C4", func(s *story) {

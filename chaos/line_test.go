@@ -18,6 +18,7 @@ import (
 // somebody who is not the code under test.
 type line struct {
 	listener net.Listener
+	login    string          // of the replica, as in its REDIS_URL
 	ctx      context.Context // ends with the line
 	end      context.CancelFunc
 	pumps    sync.WaitGroup

@@ -49,6 +49,7 @@ const (
 	sweepGo     = "janitor/sweep.go"
 	ownersGo    = "janitor/owners.go"
 	auditGo     = "janitor/audit.go"
+	brakeGo     = "janitor/brake.go"
 	reaperGo    = "janitor/reaper.go"
 	ledgerGo    = "janitor/ledger.go"
 	settingsGo  = "internal/settings/redis.go"
@@ -79,11 +80,13 @@ var (
 		"if wait, reason := p.t.j.listener.warming(time.Now()); wait > 0 {",
 		"if wait, reason := p.t.j.listener.warming(time.Now()); wait < 0 {"}}}
 
-	noCanary = layer{"the canary", []edit{{guardLua, "if now - since >= tonumber(ARGV[4]) and redis.call('EXISTS', KEYS[4]) == 0 then", "if false then"}}}
+	noCanary = layer{"the canary", []edit{{guardLua, "if now - since >= need and redis.call('EXISTS', KEYS[4]) == 0 then", "if false then"}}}
 
 	noAudit = layer{"the audit's scan", []edit{{auditGo,
-		"\tvar err error\n\tfor range scanStarts {",
-		"\tvar err error\n\tfor range 0 * scanStarts {"}}}
+		"\tfor range scanStarts {\n",
+		"\tfor range 0 * scanStarts {\n"}}}
+
+	noMeeting = edit{brakeGo, "if t.owners[id] == nil && !t.whole {", "if t.owners[id] == nil && false {"}
 )
 
 var mutants = []mutant{
@@ -111,7 +114,7 @@ var mutants = []mutant{
 	{
 		name:     "NoWitness",
 		what:     "the guard does not wait for WARM after a doubt",
-		edits:    []edit{{guardLua, "if now - since < tonumber(ARGV[4]) then\n", "if false then\n"}},
+		edits:    []edit{{guardLua, "if now - since < need then return", "if false then return"}},
 		without:  []layer{noOwnLook},
 		scenario: "RedisStopped",
 		checks:   []string{"C4"},
@@ -119,7 +122,7 @@ var mutants = []mutant{
 	{
 		name:     "NoDoubtOfEvictedKeys",
 		what:     "the witness does not mind keys that the server evicted",
-		edits:    []edit{{witnessLua, "    reason = 'evicted'\n", ""}},
+		edits:    []edit{{witnessLua, "  if evicted ~= '' and w[9] ~= evicted then return 'redis_evicting' end\n", ""}},
 		scenario: "CacheEvictsAtRandom",
 		checks:   []string{"C4"},
 	},
@@ -132,6 +135,59 @@ var mutants = []mutant{
 		checks:   []string{"C4"},
 	},
 	{
+		name: "ServerNotCompared",
+		what: "the witness does not mind that the server is another than at the last tick",
+		edits: []edit{
+			{witnessLua, "  if id ~= '' and w[6] ~= id then return 'restarted' end\n", ""},
+			{witnessLua, "  if fell(w[7], connections) or fell(w[8], commands) or fell(w[9], evicted) then return 'restarted' end\n", ""},
+		},
+		scenario: "EvictedThenRestarted",
+		checks:   []string{"C2", "C4"},
+	},
+	{
+		name:     "CountersNotCompared",
+		what:     "the witness does not mind that the server's counters have fallen",
+		edits:    []edit{{witnessLua, "  if fell(w[7], connections) or fell(w[8], commands) or fell(w[9], evicted) then return 'restarted' end\n", ""}},
+		scenario: "EvictedThenStatisticsReset",
+		checks:   []string{"C2", "C4"},
+	},
+	{
+		name: "UnreadableOverwrites",
+		what: "who may not read the count of evicted keys writes that there is none",
+		edits: []edit{
+			{witnessLua, "  if (w[6] and id == '') or (w[8] and commands == '') or (w[9] and evicted == '') then return 'redis_evicting' end\n", ""},
+			{witnessLua, "  if evicted ~= '' and w[9] ~= evicted then", "  if evicted ~= '' and w[9] ~= '' and w[9] ~= evicted then"},
+			{witnessLua, "  if evicted ~= '' then put(9, 'evicted_keys', evicted) end\n", "  put(9, 'evicted_keys', evicted)\n"},
+		},
+		scenario: "ContenderWithoutInfo",
+		checks:   []string{"C2", "C4"},
+	},
+	{
+		name:     "OwnGraceOnly",
+		what:     "a leader waits for its own grace period, and not for the largest of the fleet",
+		edits:    []edit{{witnessLua, "    need = math.max(need, largest)\n", ""}},
+		scenario: "SettingsOfTheSlow",
+		checks:   []string{"C2", "C4"},
+	},
+	{
+		name: "SilentForgotten",
+		what: "who fell silent is taken off the roster without a full scan, and the brake is not asked",
+		edits: []edit{
+			{ownersGo, "\tif !taken && !p.t.watch.isEmpty(owner) {\n", "\tif false {\n"},
+			{ownersGo, "\tif err := p.t.permit(ctx, owner); err != nil {\n\t\treturn err\n\t}\n\treturn p.forget(ctx, owner)\n", "\treturn p.forget(ctx, owner)\n"},
+		},
+		without:  []layer{{"the owners that a new leader's full scan meets", []edit{noMeeting}}},
+		scenario: "FiveOfSevenSilentAndUnindexed",
+		checks:   []string{"C4"},
+	},
+	{
+		name:     "OwnersOfAScanUnknown",
+		what:     "a new leader does not count the owners that only its full scan meets",
+		edits:    []edit{noMeeting},
+		scenario: "FiveOfSevenSilentOldWriters",
+		checks:   []string{"C4"},
+	},
+	{
 		name: "NoEvidence",
 		what: "an owner takes an entry back from another without a frame of the device",
 		edits: []edit{
@@ -139,6 +195,23 @@ var mutants = []mutant{
 			{disputeGo, "if now.Sub(c.heard) < fresh {", "if true {"}, // there is no frame that could be fresh
 		},
 		scenario: "HealOfTheFormerOwner",
+		checks:   []string{"C3"},
+	},
+	{
+		name:     "NobodyAsked",
+		what:     "an owner that finds another's claim where it holds a socket does not ask that one",
+		edits:    []edit{{disputeGo, "\t\tr.asks = append(r.asks, o.claim)\n", ""}},
+		scenario: "ParkedAfterAHiccup",
+		checks:   []string{"C7"},
+	},
+	{
+		name: "EvidenceNeverAges",
+		what: "evidence counts for as long as it takes, also after a heal that failed",
+		edits: []edit{
+			{disputeGo, "if now.Sub(c.heard) < fresh {", "if true {"},
+			{disputeGo, "\t\tt.evidence = none\n\t}\n}\n", "\t\t_ = none\n\t}\n}\n"},
+		},
+		scenario: "EvidenceFromBeforeAnOutage",
 		checks:   []string{"C3"},
 	},
 	{

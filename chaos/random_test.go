@@ -84,6 +84,7 @@ var faults = []struct {
 		s.memory("1")
 		return func() { s.memory("0") }
 	}},
+	{"Redis forgets its statistics", 1, func(s *storm) func() { require.NoError(s.t, s.ConfigResetStat(s.t.Context()).Err()); return nil }},
 	{"Redis is killed and loads its file", 1, func(s *storm) func() { s.server.Restart(); return nil }},
 }
 

@@ -66,7 +66,7 @@ func launch(t *testing.T, binary, id string, line *line, settings map[string]str
 
 	r.cmd = exec.Command(binary)
 	r.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "INSTANCE_ID=" + id,
-		"REDIS_URL=redis://" + line.addr()}
+		"REDIS_URL=redis://" + line.login + line.addr()}
 	folder, points := r.points.setting()
 	r.cmd.Env = append(r.cmd.Env, folder+"="+points)
 	for name, value := range settings {

@@ -191,8 +191,8 @@ func (w *world) facts(alive []string) Facts {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return Facts{
-		HeartbeatInterval: interval, HeartbeatTTL: ttl, LeaseTTL: w.set("JANITOR_LEASE_TTL"), JanitorInterval: janitorEvery, Slack: w.slack, Sweeping: w.sweeping(), Unindexed: w.unindexed(),
-		Sockets: sockets, Planted: w.planted, Outages: w.outages, Deaths: w.deaths,
+		HeartbeatInterval: interval, HeartbeatTTL: ttl, LeaseTTL: w.set("JANITOR_LEASE_TTL"), JanitorInterval: w.set("JANITOR_INTERVAL"), Slack: w.slack, Sweeping: w.sweeping(), Unindexed: w.unindexed(),
+		Sockets: sockets, Planted: w.planted, Outages: w.outages, Deaths: w.deaths, Restarts: w.restarts, Settings: w.odd,
 		Lookups: w.lookups, Acks: acks, Executed: w.executed, Truth: truth, Alive: alive,
 	}
 }

@@ -46,12 +46,7 @@ func (f *failover) fail(w *world) {
 	epoch := w.Get(w.t.Context(), epochKey(w.Lease())).Val()
 	had := w.HGetAll(w.t.Context(), w.Registry()).Val()
 
-	// The primary is dead for good: what the lines hold back would land there, beside the history that goes on elsewhere.
-	w.server.Kill()
-	c := f.replica.Client()
-	require.NoError(w.t, c.ReplicaOf(w.t.Context(), "NO", "ONE").Err())
-	w.nextLife(f.replica, "failover")
-	w.Client = c
+	f.promote(w)
 	lost := 0
 	for imei, owner := range w.HGetAll(w.t.Context(), w.Registry()).Val() {
 		if had[imei] != owner {
@@ -65,6 +60,18 @@ func (f *failover) fail(w *world) {
 		rules[i].end()
 	}
 	back()
+}
+
+// promote makes the replica the primary. The old one is dead for good: what the lines hold back would land there, beside the
+// history that goes on elsewhere.
+func (f *failover) promote(w *world) {
+	c := f.replica.Client()
+	w.anew(func() {
+		w.server.Kill()
+		require.NoError(w.t, c.ReplicaOf(w.t.Context(), "NO", "ONE").Err())
+	})
+	w.nextLife(f.replica, "failover")
+	w.Client = c
 }
 
 // behindBy lets the primary go on alone, and a new term begin in that time, so that its epoch is lost too.

@@ -103,7 +103,7 @@ func (f *canaryLost) fail(w *world) {
 	mute := leader.line.loseRequest(func(r request) bool { return isBeat(r) || isRegister(r) || isHeal(r) }, -1)
 	w.meddle("the heartbeat of "+leader.id+" is lost", func(p redis.Pipeliner) { p.Del(w.t.Context(), w.Heartbeat(leader.id)) })
 	w.plant("ghost", swept, true)
-	w.doubted("canary")
+	w.doubted("self_check")
 	f.hit(1)
 	mute.end()
 	back()

@@ -68,7 +68,7 @@ func (f *sharedCache) fail(w *world) {
 		_ = w.Set(ctx, "cache:"+time.Now().String(), value, time.Hour).Err() // refused when nothing can be evicted any more
 		<-tick.C
 	}
-	w.doubted("evicted")
+	w.doubted("redis_evicting")
 	w.config("maxmemory", "0")
 	require.NoError(w.t, sub.Close())
 	<-heard

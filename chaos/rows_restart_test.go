@@ -45,7 +45,7 @@ func (f *serverDown) fail(w *world) {
 		}
 		w.server.Kill()
 		lasting(d)
-		w.server.Restart()
+		w.anew(w.server.Restart)
 		f.hit(1)
 		if f.forgets {
 			w.nextLife(w.server, "restart")

@@ -100,11 +100,15 @@ func leaderStoppedMidPass(w *world) {
 }
 
 // embed runs a registry in this process, without sockets, until the scenario ends.
-func (w *world) embed(id string) *registry.Registry {
+func (w *world) embed(id string) *registry.Registry { return w.embedAt(id, w.server.Addr()) }
+
+// embedAt is embed at an address.
+func (w *world) embedAt(id, addr string) *registry.Registry {
 	w.t.Helper()
-	data, control := redis.NewClient(w.server.Options()), redis.NewClient(lease.Options(w.server.Options()))
+	o := &redis.Options{Addr: addr, MaxRetries: -1, ContextTimeoutEnabled: true}
+	data, control := redis.NewClient(o), redis.NewClient(lease.Options(o))
 	r, err := registry.New(registry.Config{
-		Client: data, Control: control, Instance: id, HeartbeatInterval: interval, HeartbeatTTL: ttl, Drain: time.Nanosecond,
+		Client: data, Control: control, Instance: id, HeartbeatInterval: interval, HeartbeatTTL: ttl, Drain: time.Nanosecond, NoReverseIndex: w.unindexed(),
 		Logger: slog.New(slog.NewTextHandler(w.t.Output(), nil)),
 	})
 	require.NoError(w.t, err)

@@ -64,7 +64,7 @@ func TestWhatLooksRightIsRejected(t *testing.T) {
 		}},
 		"the witness is set back to before a doubt": {"C4", func(s *story) {
 			s.upToDeath()
-			s.doubts("brake")
+			s.doubts("mass_failure")
 			s.happens("HSET janitor:witness since %s doubt %s", s.ms(-time.Minute), s.ms(-time.Minute))
 			s.happens("%s", s.evicts("a", "1", "2", "3"))
 		}},

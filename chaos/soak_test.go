@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"testing"
 	"time"
@@ -55,14 +56,7 @@ var misfortunes = []struct {
 		return 1
 	}},
 	{"a replica leaves gracefully", 1, func(s *soak) int {
-		r := s.someone()
-		s.gate.Lock()
-		s.devices.losing(r)
-		r.term()
-		require.Zero(s.t, r.exit(), r.log())
-		s.gone(r)
-		s.devices.lost(r)
-		s.gate.Unlock()
+		s.leaves(s.someone())
 		s.joins(s.name())
 		return 1
 	}},
@@ -80,7 +74,7 @@ var misfortunes = []struct {
 	{"Redis stalls for longer than the TTL", 1, func(s *soak) int { return s.stalled(ttl * 3 / 2) }},
 	{"Redis is killed and loads its file", 1, func(s *soak) int {
 		defer s.away("")()
-		s.server.Restart()
+		s.anew(s.server.Restart)
 		return 1
 	}},
 	{"Redis takes no writes", 1, func(s *soak) int {
@@ -139,6 +133,14 @@ var misfortunes = []struct {
 	}},
 	{"the lease is lost", 1, func(s *soak) int { return s.lost(func(p redis.Pipeliner) { p.Del(s.t.Context(), s.Lease()) }) }},
 	{"the witness is lost", 1, func(s *soak) int { return s.lost(func(p redis.Pipeliner) { p.Del(s.t.Context(), s.Witness()) }) }},
+	{"a heartbeat is evicted, and Redis starts again", 1, func(s *soak) int {
+		return s.evictsOne(func() { s.anew(s.server.Restart) })
+	}},
+	{"a heartbeat is evicted, and Redis forgets its statistics", 1, func(s *soak) int {
+		return s.evictsOne(func() { statisticsReset(s.world, nil) })
+	}},
+	{"a heartbeat is evicted, and one may not ask", 1, (*soak).uninformed},
+	{"one of other settings comes and goes", 1, (*soak).disagreed},
 	{"a heartbeat is lost", 1, func(s *soak) int {
 		return s.lost(func(p redis.Pipeliner) { p.Del(s.t.Context(), s.Heartbeat(s.herd1().id)) })
 	}},
@@ -379,6 +381,78 @@ func (s *soak) fenced() int {
 // unheard: when the eviction lands nobody has listened for longer than the GAP, and perhaps the lease has lapsed too.
 func (s *soak) unheard() int {
 	return s.late(func(*replica) { s.stalled((ttl - interval) * 3 / 4) }, "WARMING", "FENCED")
+}
+
+// evictsOne has Redis evict the heartbeat of a herd that lives, and something happen before anybody ticks.
+func (s *soak) evictsOne(then func()) int {
+	h := s.herd1()
+	var others []string
+	for _, other := range s.herds {
+		others = append(others, other.id)
+	}
+	alive, speaks := s.mute(h.id, h.line, others...)
+	defer speaks()
+	var holds []*rule
+	for _, l := range s.lines {
+		holds = append(holds, l.hold())
+	}
+	s.config("maxmemory-policy", "volatile-ttl")
+	s.config("maxmemory-samples", "64")
+	evicted := s.evict(h.id)
+	s.config("maxmemory-policy", "noeviction")
+	then()
+	for _, r := range holds {
+		if r.line != h.line {
+			r.end()
+		}
+	}
+	defer func() {
+		for _, r := range holds {
+			r.end()
+		}
+	}()
+	for alive() {
+		lasting(patiencePause)
+	}
+	if !evicted {
+		return 0
+	}
+	return 1
+}
+
+// uninformed has a replica come for a while that may not ask Redis how many keys it has evicted.
+func (s *soak) uninformed() int {
+	id := s.name()
+	require.NoError(s.t, s.acl(id, "on", ">secret", "~*", "&*", "+@all", "-info").Err())
+	s.logins[id] = id + ":secret@"
+	poor := s.start(id)
+	defer s.leaves(poor)
+	return s.evictsOne(func() {})
+}
+
+// disagreed has a replica come for a while that beats more slowly.
+func (s *soak) disagreed() int {
+	usual := maps.Clone(s.settings)
+	s.settings["HEARTBEAT_INTERVAL"], s.settings["HEARTBEAT_TTL"] = (interval * 3 / 2).String(), (ttl * 3 / 2).String()
+	slow := s.start(s.name())
+	s.settings = usual
+	s.doubted("settings")
+	s.set1(slow, interval*3/2, ttl*3/2)
+	n := s.evictsOne(func() {})
+	s.leaves(slow)
+	s.unset(slow)
+	return n
+}
+
+// leaves has a replica end gracefully.
+func (s *soak) leaves(r *replica) {
+	s.gate.Lock()
+	defer s.gate.Unlock()
+	s.devices.losing(r)
+	r.term()
+	require.Zero(s.t, r.exit(), r.log())
+	s.gone(r)
+	s.devices.lost(r)
 }
 
 // lost has Redis lose something.

@@ -15,6 +15,7 @@ type Verdict struct {
 	Batches    []Batch
 	Terms      []Term
 	Leases     []Lease
+	Doubts     []Doubt
 	// FalseDeaths are evictions of devices with a live socket whose owner had not refreshed for a TTL. Healed are those whose
 	// entry came back while the device was where it then said, the slowest of them after SlowestHeal.
 	FalseDeaths, Healed int
@@ -34,6 +35,12 @@ type Verdict struct {
 type Lease struct {
 	At    time.Time
 	Token string // <instance>/<random>
+}
+
+// Doubt is one new beginning of the witness.
+type Doubt struct {
+	At     time.Time
+	Reason string
 }
 
 // Evicted is how many entries were evicted, of one dead owner, or of all if owner is "".
@@ -97,6 +104,9 @@ func (m *moment) changesIndex() bool {
 }
 
 func (chronicle) after(m *moment) {
+	if reason := m.doubts(); reason != "" {
+		m.verdict.Doubts = append(m.verdict.Doubts, Doubt{m.now, reason})
+	}
 	if m.record != nil && m.record.n == 0 {
 		m.verdict.Terms = append(m.verdict.Terms, Term{m.now, m.record.epoch, m.record.fields["leader"], m.record.fields["term"]})
 	}

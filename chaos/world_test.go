@@ -73,6 +73,7 @@ type world struct {
 	ghosts   []string          // the devices of those
 	slack    time.Duration     // what a busy machine may add to a bound
 	forgot   time.Time         // when the audit was lost, and with it the fate of batches
+	logins   map[string]string // by instance: "user:password@", of who does not use the default user
 	parts    []string          // where the history is, in order
 	stream   *Follower         // that writes the last of them, unless the server does
 
@@ -82,6 +83,8 @@ type world struct {
 	all      []*replica   // ever
 	lines    []*line      // of everybody who speaks to Redis
 	outages  []Outage
+	restarts []Outage
+	odd      []Setting
 	deaths   []Death
 	lookups  []Lookup
 	executed []Execution
@@ -94,7 +97,7 @@ type world struct {
 func newWorld(t *testing.T, binary string, r row) *world {
 	w := &world{
 		t: t, row: r, seed: seed(t), began: time.Now(), slack: busy, binary: binary, devices: newDevices(r.devices), twin: os.Getenv("ROLLCALL_TWIN") != "",
-		claims: make(map[string]string), planted: make(map[string]bool),
+		claims: make(map[string]string), planted: make(map[string]bool), logins: make(map[string]string),
 		settings: map[string]string{
 			"HTTP_ADDR": "127.0.0.1:0", "INGEST_ADDR": "127.0.0.1:0", "LOG_FORMAT": "json",
 			"HEARTBEAT_INTERVAL": interval.String(), "HEARTBEAT_TTL": ttl.String(),
@@ -160,7 +163,9 @@ func (w *world) line() *line {
 
 // launch starts a process and does not wait for anything. It is not one of the running replicas yet.
 func (w *world) launch(id string) *replica {
-	r := launch(w.t, w.binary, id, w.line(), w.settings)
+	l := w.line()
+	l.login = w.logins[id]
+	r := launch(w.t, w.binary, id, l, w.settings)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.all = append(w.all, r)
@@ -207,6 +212,15 @@ func (w *world) away(id string) (back func()) {
 		defer w.mu.Unlock()
 		w.outages[n].Until = time.Now()
 	}
+}
+
+// anew notes that the server's counters begin anew while do runs.
+func (w *world) anew(do func()) {
+	begun := time.Now()
+	do()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.restarts = append(w.restarts, Outage{From: begun, Until: time.Now()})
 }
 
 // kill kills a replica and returns when, and the devices whose sockets went with it.
