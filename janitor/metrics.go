@@ -31,12 +31,12 @@ const (
 // What holds a pass, as counted by janitor_held_total: the witness' doubts, and a pause.
 const (
 	heldPaused = "paused"
-	heldBrake  = "brake"
-	heldCanary = "canary"
+	heldBrake  = "mass_failure"
+	heldCanary = "self_check"
 	heldOther  = "unknown" // the witness names a reason that this version does not know
 )
 
-var heldReasons = []string{"gap", "evicted", "settings", heldCanary, heldBrake, heldPaused}
+var heldReasons = []string{"gap", "restarted", "redis_evicting", "settings", heldCanary, heldBrake, heldPaused}
 
 type metrics struct {
 	transitions *prometheus.CounterVec

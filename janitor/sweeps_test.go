@@ -199,7 +199,7 @@ func TestTheBrake(t *testing.T) {
 				}
 				for _, sweep := range []string{sweepOwners, sweepRegistry} {
 					require.Equal(t, Held, r.report(sweep).Outcome)
-					require.Equal(t, "brake", r.report(sweep).Reason)
+					require.Equal(t, "mass_failure", r.report(sweep).Reason)
 				}
 				f.eventually(func() bool { return r.Status().Witness.WarmIn > 0 })
 				require.Equal(t, int64(30), f.HLen(t.Context(), f.Registry()).Val())
@@ -224,7 +224,7 @@ func TestTheBrakeIsNotAppliedTwiceInARow(t *testing.T) {
 		r := f.replica("r1", nil)
 		r.leads()
 		f.eventually(func() bool { return f.HLen(t.Context(), f.Registry()).Val() == 0 })
-		require.Zero(t, testutil.ToFloat64(r.metrics.held.WithLabelValues("brake")))
+		require.Zero(t, testutil.ToFloat64(r.metrics.held.WithLabelValues("mass_failure")))
 	})
 }
 
@@ -241,7 +241,7 @@ func TestALeaderThatCannotSeeItselfDoubts(t *testing.T) {
 		rep := r.sweep(Request{})[sweepRegistry]
 		require.Equal(t, 5, rep.Condemned, "who leads, lives, and condemns nothing of its own")
 		require.Equal(t, Held, rep.Outcome)
-		require.Equal(t, "canary", rep.Reason)
+		require.Equal(t, "self_check", rep.Reason)
 		require.Equal(t, 5, f.left("dead"))
 	})
 }

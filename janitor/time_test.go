@@ -139,7 +139,7 @@ func TestAfterABrakeTheDeadAreSweptAWarmLater(t *testing.T) {
 		}
 		pass(beatTTL + 2*time.Second)
 		require.Equal(t, int64(30), f.HLen(t.Context(), f.Registry()).Val())
-		require.Equal(t, "brake", r.report(sweepOwners).Reason)
+		require.Equal(t, "mass_failure", r.report(sweepOwners).Reason)
 		pass(warm - 5*time.Second)
 		require.Equal(t, int64(30), f.HLen(t.Context(), f.Registry()).Val())
 		pass(10 * time.Second)
@@ -173,7 +173,7 @@ func TestFollowersListenWhileNobodyLeads(t *testing.T) {
 		require.InDelta(t, 1200, w.Listening, 30)
 		require.InDelta(t, 1200, one.scrape("janitor_witness_seconds"), 30)
 		require.Zero(t, w.WarmIn)
-		require.Equal(t, []string{"evicted"}, w.ChecksOff)
+		require.Equal(t, []string{"redis_evicting", "restarted"}, w.ChecksOff)
 	})
 }
 

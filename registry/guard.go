@@ -14,6 +14,9 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/failpoint"
 )
 
+//go:embed server.lua
+var serverLua string
+
 //go:embed witness.lua
 var witnessLua string
 
@@ -36,10 +39,10 @@ var forgetLua string
 var doubtLua string
 
 var (
-	tickScript   = redis.NewScript(witnessLua + tickLua)
+	tickScript   = redis.NewScript(serverLua + witnessLua + tickLua)
 	openScript   = redis.NewScript(openLua)
 	forgetScript = redis.NewScript(forgetLua)
-	doubtScript  = redis.NewScript(witnessLua + doubtLua)
+	doubtScript  = redis.NewScript(serverLua + witnessLua + doubtLua)
 )
 
 // MaxBatch is the most items one guarded batch may hold: Lua's unpack ends below 8,000 arguments,
@@ -83,7 +86,9 @@ type Body struct {
 // the header of guard.lua: its keys begin at KEYS[6], its items at ARGV[8]; it calls
 // record(deleted, reowned, name, list) once before its first delete, returns at once what that
 // returns unless nil, deletes exactly what it recorded and ends with answer('DONE', deleted, reowned).
-func NewBody(lua string) *Body { return &Body{redis.NewScript(witnessLua + guardLua + lua)} }
+func NewBody(lua string) *Body {
+	return &Body{redis.NewScript(serverLua + witnessLua + guardLua + lua)}
+}
 
 // EvictEntries evicts entries of the registry: Items are IMEIs, Owner is the dead instance, and
 // Keys are what Guard.EntryKeys returns for it.
@@ -226,7 +231,7 @@ func (g *Guard) Forget(ctx context.Context, l Lease, owner string) (Verdict, err
 	return Verdict(v), nil
 }
 
-// Doubt restarts the witness with reason "brake", unless a brake did so within notWithin. It
+// Doubt restarts the witness with reason "mass_failure", unless that was done within notWithin. It
 // reports whether it did; a lease that is not this term's is no error and does nothing.
 func (g *Guard) Doubt(ctx context.Context, l Lease, notWithin time.Duration) (bool, error) {
 	n, err := doubtScript.Run(ctx, g.control, []string{g.layout.Lease(), g.layout.Witness()}, l.Token, millis(notWithin)).Int()
@@ -255,7 +260,7 @@ func (g *Guard) Tick(ctx context.Context) (Witness, error) {
 	if err != nil {
 		return Witness{}, fmt.Errorf("registry: tick: %w", err)
 	}
-	if len(out) != 7 {
+	if len(out) != 9 {
 		return Witness{}, fmt.Errorf("registry: tick: unexpected answer %v", out)
 	}
 	num := func(v any) int64 { n, _ := strconv.ParseInt(fmt.Sprint(v), 10, 64); return n } // "" is 0: never
@@ -269,11 +274,13 @@ func (g *Guard) Tick(ctx context.Context) (Witness, error) {
 	if doubted := num(out[3]); doubted > 0 {
 		w.LastDoubt = time.UnixMilli(doubted)
 	}
-	if out[4] == "" {
-		w.ChecksOff = []string{"evicted"}
+	if num(out[4]) == 0 {
+		w.ChecksOff = append(w.ChecksOff, "redis_evicting")
+	}
+	if num(out[8]) == 0 {
+		w.ChecksOff = append(w.ChecksOff, "restarted")
 	}
 	w.Listening = w.Now.Sub(w.Since)
-	warm, _ := strconv.ParseInt(g.warm, 10, 64)
-	w.WarmIn = max(0, time.Duration(warm)*time.Millisecond-w.Listening)
+	w.WarmIn = max(0, time.Duration(num(out[7]))*time.Millisecond-w.Listening)
 	return w, nil
 }

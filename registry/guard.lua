@@ -28,14 +28,12 @@ end
 if redis.pcall('GET', KEYS[2]) ~= ARGV[2] then return answer('FENCED') end
 
 -- 3. The witness: first write, refused when memory is full.
-local now, since = listen(KEYS[3], ARGV[3], ARGV[4])
-if now - since >= tonumber(ARGV[4]) and redis.call('EXISTS', KEYS[4]) == 0 then
-  doubt(KEYS[3], now, 'canary')
-  since = now
+local now, since, need, w = listen(KEYS[3], ARGV[3], ARGV[4])
+if now - since >= need and redis.call('EXISTS', KEYS[4]) == 0 then
+  doubt(KEYS[3], now, 'self_check')
+  since, w[11] = now, 'self_check'
 end
-if now - since < tonumber(ARGV[4]) then
-  return answer('WARMING', 0, 0, redis.call('HGET', KEYS[3], 'reason'))
-end
+if now - since < need then return answer('WARMING', 0, 0, w[11] or '') end
 
 -- 4. The owner is silent.
 if ARGV[6] ~= '' and redis.call('EXISTS', KEYS[5]) == 1 then return answer('ALIVE') end

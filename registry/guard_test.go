@@ -185,8 +185,8 @@ func TestGuardKeeps(t *testing.T) {
 		}, registry.Alive, ""},
 		{"while the witness is young", func(t *testing.T, s *term) {
 			s.witness(t, "since", warm-5*time.Second)
-			s.HSet(t.Context(), s.Witness(), "reason", "brake")
-		}, registry.Warming, "brake"},
+			s.HSet(t.Context(), s.Witness(), "reason", "mass_failure")
+		}, registry.Warming, "mass_failure"},
 		{"when Redis was not heard for longer than GAP", func(t *testing.T, s *term) { s.witness(t, "last", gap+time.Second) }, registry.Warming, "gap"},
 		{"when the last tick lies in the future", func(t *testing.T, s *term) { s.witness(t, "last", -time.Minute) }, registry.Warming, "gap"},
 		{"when the witness' beginning lies in the future", func(t *testing.T, s *term) { s.witness(t, "since", -time.Minute) }, registry.Warming, "gap"},
@@ -201,7 +201,7 @@ func TestGuardKeeps(t *testing.T) {
 		{"when the fleet disagrees on WARM", func(t *testing.T, s *term) { s.HSet(t.Context(), s.Witness(), "warm", "1000") }, registry.Warming, "settings"},
 		{"when the leader cannot see its own heartbeat", func(t *testing.T, s *term) {
 			s.Del(t.Context(), s.Heartbeat("leader"))
-		}, registry.Warming, "canary"},
+		}, registry.Warming, "self_check"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -213,7 +213,7 @@ func TestGuardKeeps(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, registry.Answer{Verdict: c.verdict, Reason: c.reason}, a)
 				require.Equal(t, "dead", s.entries(t)["a"])
-				if c.reason != "" && c.reason != "brake" { // a doubt binds whoever leads, until WARM has passed
+				if c.reason != "" && c.reason != "mass_failure" { // a doubt binds whoever leads, until WARM has passed
 					require.Equal(t, c.reason, s.HGet(ctx, s.Witness(), "reason").Val())
 					a, err = s.guard.Do(ctx, s.batch(2))
 					require.NoError(t, err)
@@ -222,19 +222,6 @@ func TestGuardKeeps(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestGuardTakesEvictedKeysForADoubt(t *testing.T) {
-	t.Parallel() // the real server only: miniredis offers no such counter
-	s := newTerm(t, redistest.Shared(t).Options(), redistest.Prefix(t))
-	s.HSet(t.Context(), s.Witness(), "evicted_keys", "7")
-	a, err := s.guard.Do(t.Context(), s.batch(1))
-	require.NoError(t, err)
-	require.Equal(t, registry.Answer{Verdict: registry.Warming, Reason: "evicted"}, a)
-	s.witness(t, "since", warm)
-	a, err = s.guard.Do(t.Context(), s.batch(1))
-	require.NoError(t, err)
-	require.Equal(t, registry.Done, a.Verdict, "the counter has not moved since")
 }
 
 func TestGuardTouchesNothingWhereTypesAreWrong(t *testing.T) {
@@ -398,7 +385,7 @@ func TestBrakeStartsTheWitnessAnewButNotAgainTooSoon(t *testing.T) {
 		}
 		a, err := s.guard.Do(ctx, s.batch(1))
 		require.NoError(t, err)
-		require.Equal(t, registry.Answer{Verdict: registry.Warming, Reason: "brake"}, a)
+		require.Equal(t, registry.Answer{Verdict: registry.Warming, Reason: "mass_failure"}, a)
 		s.witness(t, "brake", 2*time.Hour)
 		did, err := s.guard.Doubt(ctx, s.lease, time.Hour)
 		require.NoError(t, err)
@@ -424,7 +411,7 @@ func TestTickTellsHowLongRedisHasBeenHeard(t *testing.T) {
 		if w.Real {
 			require.Empty(t, tick.ChecksOff)
 		} else {
-			require.Equal(t, []string{"evicted"}, tick.ChecksOff)
+			require.Equal(t, []string{"redis_evicting", "restarted"}, tick.ChecksOff)
 		}
 		last, err := strconv.ParseInt(s.HGet(ctx, s.Witness(), "last").Val(), 10, 64)
 		require.NoError(t, err)

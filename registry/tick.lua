@@ -1,10 +1,9 @@
 -- tick.lua: one tick of the witness, by any contender (behind witness.lua).
 -- KEYS[1] witness  KEYS[2] roster
 -- ARGV[1] GAP ms   ARGV[2] WARM ms
--- Result: now ms, since ms, reason of the last doubt, its time ms, evicted_keys ('' : not offered),
---         evicted total, size of the roster. All but the last are strings.
-local now, since, evicted = listen(KEYS[1], ARGV[1], ARGV[2])
-local w = redis.call('HMGET', KEYS[1], 'reason', 'doubt', 'evicted_total')
+-- Result: now ms, since ms, reason of the last hold, its time ms, 1 | 0 evicted_keys is offered,
+--         evicted total, size of the roster, ms that must pass from since on, 1 | 0 the run id is.
+local now, since, need, w = listen(KEYS[1], ARGV[1], ARGV[2])
 local roster = redis.pcall('SCARD', KEYS[2])
-return { text(now), text(since), w[1] or '', w[2] or '', evicted, w[3] or '0',
-  type(roster) == 'number' and roster or 0 }
+return { text(now), text(since), w[11] or '', w[12] or '', w[9] and 1 or 0, w[10] or '0',
+  type(roster) == 'number' and roster or 0, text(need), w[6] and 1 or 0 }

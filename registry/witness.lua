@@ -1,26 +1,36 @@
--- witness.lua: the part of a script that listens. Not a script of its own: tick.lua and guard.lua
--- stand behind it.
+-- witness.lua: the part of a script that listens (behind server.lua). Not a script of its own:
+-- tick.lua and guard.lua stand behind it.
 --
 -- Silence proves death only if somebody was listening all the time. listen() stores that the
--- server was awake now and answers since when it has been heard without a gap. Whatever makes
--- silence worthless as evidence is a doubt, and every doubt is one act: since = now, with its reason.
+-- server was awake now, and answers since when it has been heard without a hold. Whatever makes
+-- silence worthless as evidence is a hold, and every hold is one act: since = now, with its reason.
+--
+--   gap             the last tick is longer ago than GAP, lies in the future, or is missing
+--   restarted       the server is another than at the last tick: its run id differs, or a counter
+--                   that only grows has fallen (restart, promoted replica, CONFIG RESETSTAT)
+--   redis_evicting  evicted_keys differs from the one recorded; or what was recorded of the server
+--                   cannot be read by this client: what cannot be read never overwrites
+--   settings        another GAP or WARM than at the last tick. Nothing is deleted before the largest
+--                   WARM of all seen has passed since the fleet last disagreed
 --
 -- The witness is a hash; all times in it are the server's, in ms:
---   since          heard without a doubt since then
+--   since          heard without a hold since then
 --   last           the last tick
---   gap, warm      the settings that this fleet agrees on
---   evicted_keys   the server's own counter at the last tick ('' where it offers none)
---   doubt, reason  the last doubt: when and why
---   brake          the last doubt of reason "brake"
+--   gap, warm      the settings of the last tick
+--   largest        the largest WARM of all seen lately: so long must be listened without a hold
+--   disagreed      the last time that two settings met
+--   server, connections, commands, evicted_keys
+--                  what server() said at the last tick that could read it
+--   doubt, reason  the last hold: when and why
+--   brake          the last hold of reason "mass_failure"
 --   evicted_total  entries evicted, ever: the total beside the audit
 --   bye:<id>       instance <id> said goodbye but left entries behind
 
-local function text(n) return string.format('%.0f', n) end
+-- Settings are remembered for so many of the largest WARM after two last met. A contender ticks at
+-- least once a WARM, also where thousands do. What is larger than two days is no setting of ours.
+local memory, most = 10, 172800000
 
-local function server_us()
-  local t = redis.call('TIME')
-  return tonumber(t[1]) * 1000000 + tonumber(t[2])
-end
+local function text(n) return string.format('%.0f', n) end
 
 local function kind(key)
   local t = redis.call('TYPE', key)
@@ -31,39 +41,74 @@ local function doubt(key, now, reason)
   redis.call('HSET', key, 'since', text(now), 'doubt', text(now), 'reason', reason)
 end
 
--- evicted_keys() is '' where INFO is not to be had (refused, or a server without that counter).
-local function evicted_keys()
-  local info = redis.pcall('INFO', 'stats')
-  return type(info) == 'string' and string.match(info, 'evicted_keys:(%d+)') or ''
+-- fell(was, is): a counter that only grows has fallen.
+local function fell(was, is) return was and is ~= '' and tonumber(is) < (tonumber(was) or 0) end
+
+-- another(w, id, connections, commands, evicted): 'restarted' if the server is another than at the
+-- last tick, 'redis_evicting' if it evicted keys since then or does not say; nil if all is as it was.
+local function another(w, id, connections, commands, evicted)
+  if id ~= '' and w[6] ~= id then return 'restarted' end
+  if fell(w[7], connections) or fell(w[8], commands) or fell(w[9], evicted) then return 'restarted' end
+  if (w[6] and id == '') or (w[8] and commands == '') or (w[9] and evicted == '') then return 'redis_evicting' end
+  if evicted ~= '' and w[9] ~= evicted then return 'redis_evicting' end
 end
 
--- listen(key, gap, warm) -> now, since, evicted_keys
+-- listen(key, gap, warm) -> now, since, need, w: deletes may begin need ms after since. w holds, as
+-- strings or false: [6] run id, [9] evicted_keys, [10] evicted_total, [11] reason and [12] time of
+-- the last hold.
 local function listen(key, gap, warm)
   local now = math.floor(server_us() / 1000)
-  local w = redis.pcall('HMGET', key, 'since', 'last', 'gap', 'warm', 'evicted_keys', 'evicted_total')
+  local w = redis.pcall('HMGET', key, 'since', 'last', 'gap', 'warm', 'largest', 'server',
+    'connections', 'commands', 'evicted_keys', 'evicted_total', 'reason', 'doubt', 'disagreed')
   if w.err then -- not a hash: it must neither wipe nor jam
     redis.call('DEL', key)
     w = {}
   end
-  local since, last, evicted = tonumber(w[1] or ''), tonumber(w[2] or ''), evicted_keys()
-  local reason
+  local id, connections, commands, evicted = server()
+  local at = text(now)
+  local set, n = { 'last', at }, 2
+  local function put(i, field, value) -- what is as it was is not written again
+    if w[i] ~= value then
+      set[n + 1], set[n + 2], w[i] = field, value, value
+      n = n + 2
+    end
+  end
+
+  local since, last, reason = tonumber(w[1] or ''), tonumber(w[2] or ''), nil
   if not since or not last or since > now or last > now or now - last > tonumber(gap) then
     reason = 'gap'
-  elseif w[3] ~= gap or w[4] ~= warm then
-    reason = 'settings'
-  elseif evicted ~= '' and w[5] and w[5] ~= '' and w[5] ~= evicted then
-    reason = 'evicted'
+  else
+    reason = another(w, id, connections, commands, evicted)
   end
+  local largest = math.max(tonumber(w[5] or '') or 0, tonumber(w[4] or '') or 0)
+  if (w[3] and w[3] ~= gap) or (w[4] and w[4] ~= warm) then
+    reason = reason or 'settings'
+    put(13, 'disagreed', at)
+  end
+  if reason then
+    since = now
+    put(1, 'since', at)
+    put(12, 'doubt', at)
+    put(11, 'reason', reason)
+  end
+  -- The time of a hold does not count: a jump of the clock must not make anything forgotten.
+  local need, disagreed = tonumber(warm), tonumber(w[13] or '')
+  if disagreed and largest <= most and now - math.max(disagreed, since) <= memory * largest then
+    need = math.max(need, largest)
+  end
+  put(3, 'gap', gap)
+  put(4, 'warm', warm)
+  put(5, 'largest', need == tonumber(warm) and warm or text(need))
+  if id ~= '' then put(6, 'server', id) end
+  if connections ~= '' then put(7, 'connections', connections) end
+  if commands ~= '' then put(8, 'commands', commands) end
+  if evicted ~= '' then put(9, 'evicted_keys', evicted) end
   -- The first write of every script that listens. Redis refuses it when memory is full, and with it
   -- the script: where a heartbeat cannot be written, nothing may be deleted for want of one.
-  redis.call('HSET', key, 'last', text(now), 'gap', gap, 'warm', warm, 'evicted_keys', evicted)
-  if reason then
-    doubt(key, now, reason)
-    since = now
-  end
+  redis.call('HSET', key, unpack(set))
   -- HINCRBY behind the audit record must not fail: a total that is no number starts anew.
-  if w[6] and not (string.match(w[6], '^%d+$') and #w[6] < 16) then
+  if w[10] and not (string.match(w[10], '^%d+$') and #w[10] < 16) then
     redis.call('HSET', key, 'evicted_total', '0')
   end
-  return now, since, evicted
+  return now, since, need, w
 end

@@ -1,0 +1,24 @@
+-- server.lua: what the server says of itself: its clock, and INFO. Not a script of its own: every
+-- script that listens begins with it. Nothing else of the guard asks for either.
+
+local function server_us()
+  local t = redis.call('TIME')
+  return tonumber(t[1]) * 1000000 + tonumber(t[2])
+end
+
+-- told(info, name, what) is what INFO says behind `name:`, '' if it does not say it. A plain search is
+-- several times as fast as a pattern over the whole text.
+local function told(info, name, what)
+  if type(info) ~= 'string' then return '' end -- refused
+  local _, at = string.find(info, name .. ':', 1, true)
+  return at and string.match(info, what, at + 1) or ''
+end
+
+-- server() -> run id, connections, commands, evicted_keys. What this client may not read, or what
+-- the server does not offer, is ''. The last three are counters that only grow in one life of a
+-- server, unless CONFIG RESETSTAT makes them fall.
+local function server()
+  local id, stats = redis.pcall('INFO', 'server'), redis.pcall('INFO', 'stats')
+  return told(id, 'run_id', '^%w+'), told(stats, 'total_connections_received', '^%d+'),
+    told(stats, 'total_commands_processed', '^%d+'), told(stats, 'evicted_keys', '^%d+')
+end
