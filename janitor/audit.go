@@ -3,6 +3,8 @@ package janitor
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,30 +36,46 @@ func (s registrySweep) Pass(ctx context.Context, p *Pass) error {
 	if err := p.Ready(ctx); err != nil {
 		return err
 	}
-	var err error
+	p.scanning = true
+	var (
+		left map[string]bool
+		err  error
+	)
 	for range scanStarts {
-		if err = s.scan(ctx, p); !errors.Is(err, errRestarted) {
+		left, err = s.scan(ctx, p, left)
+		if len(left) == 0 && !errors.Is(err, errRestarted) {
 			break
 		}
 	}
 	return err
 }
 
+// walk is one way through the whole hash.
+type walk struct {
+	p      *Pass
+	basket *basket
+	only   map[string]bool // the owners that it is about; nil: all
+	later  map[string]bool // the dead whose entries it left for another walk
+	empty  map[string]bool // the dead on the roster of whom it met no entry
+}
+
 // scan goes through the whole hash once. A cursor means something only to the server that gave it: when
-// another has taken its place, errRestarted.
-func (s registrySweep) scan(ctx context.Context, p *Pass) error {
+// another has taken its place, errRestarted. The first scan of a term leaves the entries of the dead
+// that no roster names, since the brake can judge them only when it has met every owner. It returns
+// these owners, for a second scan that is about them only.
+func (s registrySweep) scan(ctx context.Context, p *Pass, only map[string]bool) (later map[string]bool, err error) {
 	server, err := s.serverID(ctx, p)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := p.expect(ctx, redis.Pipeliner.HLen, p.Layout().Registry()); err != nil {
-		return err
+		return nil, err
 	}
 	asked := time.Now()
-	b := newBasket(p)
+	w := &walk{p: p, basket: newBasket(p), only: only, later: map[string]bool{}, empty: p.t.watch.dead()}
 	for cursor := uint64(0); ; {
 		if err := p.yield(ctx); err != nil {
-			return err
+			return nil, err
 		}
 		var page []string
 		err := p.Call(ctx, func(ctx context.Context) (err error) {
@@ -65,25 +83,32 @@ func (s registrySweep) scan(ctx context.Context, p *Pass) error {
 			return err
 		})
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if err := s.page(ctx, p, b, page); err != nil {
-			return err
+		if err := w.page(ctx, page); err != nil {
+			return nil, err
 		}
 		if cursor == 0 || time.Since(asked) >= runIDFresh {
 			now, err := s.serverID(ctx, p)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			if now != server {
-				return errRestarted
+				return nil, errRestarted
 			}
 			asked = time.Now()
 		}
 		if cursor == 0 {
-			return b.empty(ctx)
+			break
 		}
 	}
+	if err := w.basket.empty(ctx); err != nil {
+		return nil, err
+	}
+	if p.Owner() == "" {
+		p.t.watch.scanned(w.empty)
+	}
+	return w.later, nil
 }
 
 // yield lets the quick way finish: what it sweeps need not be scanned meanwhile, and both share Redis' time. It takes half an
@@ -101,33 +126,34 @@ func (p *Pass) yield(ctx context.Context) error {
 }
 
 // page judges the owners of one page and puts what names a dead one into the basket.
-func (registrySweep) page(ctx context.Context, p *Pass, b *basket, page []string) error {
+func (w *walk) page(ctx context.Context, page []string) error {
+	p := w.p
 	p.Scanned(len(page) / 2)
 	entries := make(map[string][]string) // by owner
 	for i := 0; i+1 < len(page); i += 2 {
 		imei, owner := page[i], page[i+1]
-		if only := p.Owner(); only == "" || only == owner {
+		delete(w.empty, owner)
+		if one := p.Owner(); (one == "" || one == owner) && (w.only == nil || w.only[owner]) {
 			entries[owner] = append(entries[owner], imei)
 		}
 	}
-	owners := make([]string, 0, len(entries))
-	for owner := range entries {
-		owners = append(owners, owner)
-	}
-	liveness, err := p.Judge(ctx, owners)
+	liveness, err := p.Judge(ctx, slices.Collect(maps.Keys(entries)))
 	if err != nil {
 		return err
 	}
+	first := p.Owner() == "" && !p.DryRun() && !p.t.watch.whole()
 	for owner, imeis := range entries {
-		switch liveness[owner] {
-		case Unreadable:
+		switch {
+		case liveness[owner] == Unreadable:
 			p.Spared(SparedUnreadable, len(imeis))
-		case Dead:
-			if p.t.takenUp(owner) && !p.DryRun() && p.Owner() == "" {
-				continue // what its index misses, the next audit finds
-			}
+		case liveness[owner] == Alive:
+		case p.t.takenUp(owner) && !p.DryRun() && p.Owner() == "":
+			// what its index misses, the next audit finds
+		case first && !p.t.watch.listed(owner):
+			w.later[owner] = true
+		default:
 			for _, imei := range imeis {
-				if err := b.add(ctx, owner, imei); err != nil {
+				if err := w.basket.add(ctx, owner, imei); err != nil {
 					return err
 				}
 			}

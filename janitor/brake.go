@@ -10,12 +10,14 @@ import "time"
 //	tripped: fallen >= 2 and fallen > known/2
 //
 // Owners are counted, never entries: one of three that dies is swept without delay, however many
-// devices it held. A new leader does not know who lived a TTL ago and takes the roster: who stands
-// there at its first look counts as having lived then, and who is silent there as fallen now.
+// devices it held. A new leader does not know who lived a TTL ago. It takes the roster at its first
+// look, and the owners that its first full scan meets: they count as having lived then, and those
+// that are silent as fallen now.
 type tracker struct {
 	ttl    time.Duration
 	forget time.Duration // an owner that nobody asked for in so long is not known any more
-	primed bool
+	primed bool          // the first look is over
+	whole  bool          // a full scan has met every owner
 	owners map[string]*seen
 }
 
@@ -33,16 +35,42 @@ func newTracker(ttl, interval time.Duration) *tracker {
 	return &tracker{ttl: ttl, forget: ttl + 3*interval, owners: map[string]*seen{}}
 }
 
-// lookedAt takes a complete look at the roster: the liveness of each owner there. byes are the
-// silent ones that said goodbye.
-func (t *tracker) lookedAt(now time.Time, roster map[string]Liveness, byes map[string]bool) {
+// missing are the owners of the last look that are not among ids, the roster of this one.
+func (t *tracker) missing(ids []string) (gone []string) {
+	there := make(map[string]bool, len(ids))
+	for _, id := range ids {
+		there[id] = true
+	}
 	for id, o := range t.owners {
-		if _, there := roster[id]; o.listed && !there {
-			// Gone from the roster and not by us: a goodbye that left nothing behind.
-			if o.fell.IsZero() {
-				o.fell = now
-			}
-			o.bye, o.listed = true, false
+		if o.listed && !there[id] {
+			gone = append(gone, id)
+		}
+	}
+	return gone
+}
+
+// lookedAt takes a complete look at the roster: the liveness of each owner there. byes are the
+// silent ones that said goodbye. gone is the liveness of those that were there at the last look:
+// off the roster and not by us is a goodbye that left nothing behind. But an owner that lives never
+// leaves the roster: if one has, the roster was lost, and says nothing of the others either.
+func (t *tracker) lookedAt(now time.Time, roster map[string]Liveness, byes map[string]bool, gone map[string]Liveness) {
+	lost := false
+	for _, liveness := range gone {
+		lost = lost || liveness != Dead
+	}
+	for id, liveness := range gone {
+		o := t.owners[id]
+		if o == nil {
+			continue
+		}
+		o.listed = false
+		switch {
+		case lost:
+			t.judged(now, id, liveness, byes[id])
+		case o.fell.IsZero():
+			o.fell, o.bye = now, true
+		default:
+			o.bye = true
 		}
 	}
 	for id, liveness := range roster {
@@ -76,6 +104,14 @@ func (t *tracker) judged(now time.Time, id string, liveness Liveness, bye bool) 
 		o.fell, o.bye = now, bye
 	case liveness == Dead:
 		o.bye = o.bye || bye
+	}
+}
+
+// met takes an owner that a full scan met, before judged: until one has met them all, a new leader
+// counts who is there as having lived a TTL ago.
+func (t *tracker) met(now time.Time, id string) {
+	if t.owners[id] == nil && !t.whole {
+		t.owners[id] = &seen{from: now.Add(-t.ttl), asked: now}
 	}
 }
 

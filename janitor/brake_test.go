@@ -1,6 +1,8 @@
 package janitor
 
 import (
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -83,7 +85,8 @@ func TestTracker(t *testing.T) {
 			tr, start := newTracker(ttl, time.Minute), time.Now()
 			for s := time.Duration(0); s <= c.at; s++ {
 				if look, ok := c.looks[s]; ok {
-					tr.lookedAt(start.Add(s*time.Second), roster(look), byes(look))
+					r := roster(look)
+					tr.lookedAt(start.Add(s*time.Second), r, byes(look), gone(tr, r))
 				}
 			}
 			fallen, known, tripped := tr.tripped(start.Add(c.at * time.Second))
@@ -122,7 +125,7 @@ func byes(look []string) map[string]bool {
 func TestTrackerKnowsOwnersWithoutARosterByTheAudit(t *testing.T) {
 	t.Parallel()
 	tr, now := newTracker(90*time.Second, time.Minute), time.Now()
-	tr.lookedAt(now, roster([]string{"leader"}), nil)
+	tr.lookedAt(now, roster([]string{"leader"}), nil, gone(tr, roster([]string{"leader"})))
 	for _, id := range []string{"x", "y"} {
 		tr.judged(now, id, Alive, false)
 	}
@@ -138,21 +141,30 @@ func TestTrackerKnowsOwnersWithoutARosterByTheAudit(t *testing.T) {
 
 	// What no audit asks for any more is not held to be alive for ever.
 	now = now.Add(time.Hour)
-	tr.lookedAt(now, roster([]string{"leader"}), nil)
+	tr.lookedAt(now, roster([]string{"leader"}), nil, gone(tr, roster([]string{"leader"})))
 	require.Len(t, tr.owners, 1)
 }
 
 func TestTrackerDoesNotTakeOurOwnSweepingForAGoodbye(t *testing.T) {
 	t.Parallel()
 	tr, now := newTracker(90*time.Second, time.Minute), time.Now()
-	tr.lookedAt(now, roster([]string{"a", "b", "c"}), nil)
+	tr.lookedAt(now, roster([]string{"a", "b", "c"}), nil, gone(tr, roster([]string{"a", "b", "c"})))
 	now = now.Add(time.Second)
-	tr.lookedAt(now, roster([]string{"a", "b", "-c"}), nil)
+	tr.lookedAt(now, roster([]string{"a", "b", "-c"}), nil, gone(tr, roster([]string{"a", "b", "-c"})))
 	tr.swept("c")
 	now = now.Add(time.Second)
-	tr.lookedAt(now, roster([]string{"a", "-b"}), nil)
+	tr.lookedAt(now, roster([]string{"a", "-b"}), nil, gone(tr, roster([]string{"a", "-b"})))
 	fallen, known, tripped := tr.tripped(now)
 	require.Equal(t, 2, fallen, "swept or not")
 	require.Equal(t, 3, known)
 	require.True(t, tripped)
+}
+
+// gone is what a look finds of those that have left the roster: silence, as after a goodbye.
+func gone(t *tracker, roster map[string]Liveness) map[string]Liveness {
+	left := map[string]Liveness{}
+	for _, id := range t.missing(slices.Collect(maps.Keys(roster))) {
+		left[id] = Dead
+	}
+	return left
 }

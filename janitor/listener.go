@@ -20,6 +20,7 @@ const crowd = 8
 type listener struct {
 	guard  *registry.Guard
 	gap    time.Duration
+	warm   time.Duration
 	wake   chan struct{} // one slot: tick now
 	log    *slog.Logger
 	failed bool // the last tick failed, and the log says so; Run's goroutine only
@@ -32,8 +33,8 @@ type listener struct {
 	paused  *Pause
 }
 
-func newListener(guard *registry.Guard, gap time.Duration, log *slog.Logger) *listener {
-	return &listener{guard: guard, gap: gap, wake: make(chan struct{}, 1), log: log}
+func newListener(guard *registry.Guard, gap, warm time.Duration, log *slog.Logger) *listener {
+	return &listener{guard: guard, gap: gap, warm: warm, wake: make(chan struct{}, 1), log: log}
 }
 
 // poke asks for a tick at once: something has changed that the last one did not know.
@@ -44,8 +45,8 @@ func (l *listener) poke() {
 	}
 }
 
-// wait is how long to the next tick: often on the leader, who lives by it; elsewhere only so
-// that the witness has no gap while nobody leads.
+// wait is how long to the next tick: often on the leader, who lives by it; elsewhere so that the
+// witness has no gap while nobody leads, and that each replica's settings are known: within a WARM.
 func (l *listener) wait(leading bool) time.Duration {
 	if leading {
 		return l.gap / 5
@@ -54,7 +55,8 @@ func (l *listener) wait(leading bool) time.Duration {
 	contenders := l.witness.Instances
 	l.mu.Unlock()
 	third := l.gap / 3
-	return time.Duration(float64(third/2+rand.N(third+1)) * max(1, float64(contenders)/crowd))
+	seldom := min(max(1, float64(contenders)/crowd), 0.6*float64(l.warm)/float64(third))
+	return time.Duration(float64(third/2+rand.N(third+1)) * seldom)
 }
 
 // tick listens once.

@@ -115,6 +115,14 @@ func (ownersSweep) sweep(ctx context.Context, p *Pass, owner string) error {
 	if err := b.empty(ctx); err != nil || b.left[owner] || p.DryRun() {
 		return err
 	}
+	if !taken && !p.t.watch.isEmpty(owner) {
+		// That there is no index says nothing: it may be off, or lost. Off the roster the brake would
+		// not know this owner any more.
+		return nil
+	}
+	if err := p.t.permit(ctx, owner); err != nil {
+		return err
+	}
 	return p.forget(ctx, owner)
 }
 

@@ -40,6 +40,7 @@ type Pass struct {
 	judged map[string]Liveness
 
 	progress *progress
+	scanning bool          // a full scan: the brake takes whom it meets
 	paging   bool          // the page's size was asked for in the present call
 	yielded  time.Duration // waited for others
 }
@@ -139,7 +140,7 @@ func (p *Pass) Judge(ctx context.Context, owners []string) (map[string]Liveness,
 				p.judged[id] = liveness
 			}
 			if err == nil {
-				err = p.t.watch.judged(ctx, found)
+				err = p.t.watch.judged(ctx, found, p.scanning)
 			}
 			return err
 		})

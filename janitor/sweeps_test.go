@@ -76,6 +76,8 @@ func TestWithoutAnIndexTheAuditDoesIt(t *testing.T) {
 		r.leads()
 		require.Zero(t, f.left("dead"))
 		require.Equal(t, 600, r.counted("dead"))
+		require.True(t, f.SIsMember(t.Context(), f.Roster(), "dead").Val(), "no full scan has found nothing yet")
+		r.sweep(Request{})
 		f.eventually(func() bool { return !f.SIsMember(t.Context(), f.Roster(), "dead").Val() })
 	})
 }

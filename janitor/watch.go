@@ -33,14 +33,15 @@ type watch struct {
 	roster  map[string]Liveness
 	tracker *tracker
 	pulse   *pulse
-	checked time.Time // when the brake was last found not to be allowed again yet
+	empty   map[string]bool // dead owners of whom a full scan of this term found no entry
+	checked time.Time       // when the brake was last found not to be allowed again yet
 }
 
 func newWatch(j *Janitor, l registry.Lease, p *pace) *watch {
 	reg := j.cfg.Registry
 	return &watch{
 		j: j, guard: j.guard, lease: l, pace: p,
-		tracker: newTracker(reg.TTL(), j.cfg.Interval), pulse: newPulse(reg.Interval()),
+		tracker: newTracker(reg.TTL(), j.cfg.Interval), pulse: newPulse(reg.Interval()), empty: map[string]bool{},
 	}
 }
 
@@ -62,7 +63,7 @@ func (w *watch) refresh(ctx context.Context) error {
 		return nil
 	}
 	if w.quiet && !due && begun.Sub(w.full) < w.j.cfg.Registry.Interval()/5 && w.unchanged(ctx) {
-		w.tracker.lookedAt(begun, w.roster, nil)
+		w.tracker.lookedAt(begun, w.roster, nil, nil)
 		w.looked = begun
 		return nil
 	}
@@ -70,15 +71,23 @@ func (w *watch) refresh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	roster, left, err := w.j.heartbeats(ctx, ids)
+	missing := w.tracker.missing(ids)
+	found, left, err := w.j.heartbeats(ctx, append(slices.Clone(ids), missing...))
 	if err != nil {
 		return err
 	}
-	byes, err := w.goodbyes(ctx, roster)
+	byes, err := w.goodbyes(ctx, found)
 	if err != nil {
 		return err
 	}
-	w.tracker.lookedAt(begun, roster, byes)
+	roster, gone := found, make(map[string]Liveness, len(missing))
+	for _, id := range missing {
+		gone[id] = found[id]
+		delete(roster, id)
+		delete(left, id)
+	}
+	w.tracker.lookedAt(begun, roster, byes, gone)
+	maps.DeleteFunc(w.empty, func(id string, _ bool) bool { return roster[id] != Dead })
 	thin := w.pulse.thin(left)
 	w.pace.looked(thin, time.Now())
 	w.roster, w.looked, w.full, w.expires = roster, begun, begun, time.Time{}
@@ -165,11 +174,18 @@ func (w *watch) goodbyes(ctx context.Context, found map[string]Liveness) (map[st
 	return byes, nil
 }
 
-// judged feeds the brake with what a sweep found out about owners.
-func (w *watch) judged(ctx context.Context, found map[string]Liveness) error {
+// judged feeds the brake with what a sweep found out about owners. scanned: a full scan met them.
+func (w *watch) judged(ctx context.Context, found map[string]Liveness, scanned bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
+	if scanned {
+		for id, liveness := range found {
+			if liveness != Unreadable {
+				w.tracker.met(now, id)
+			}
+		}
+	}
 	byes, err := w.goodbyes(ctx, found)
 	if err != nil {
 		return err
@@ -180,12 +196,61 @@ func (w *watch) judged(ctx context.Context, found map[string]Liveness) error {
 	return nil
 }
 
+// whole tells whether a full scan of this term has met every owner.
+func (w *watch) whole() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.tracker.whole
+}
+
+// listed tells whether an owner stood on the roster at the last look.
+func (w *watch) listed(id string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, there := w.roster[id]
+	return there
+}
+
+// dead is the set of those on the roster that were silent at the last look.
+func (w *watch) dead() map[string]bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	dead := map[string]bool{}
+	for id, liveness := range w.roster {
+		if liveness == Dead {
+			dead[id] = true
+		}
+	}
+	return dead
+}
+
+// scanned notes that a full scan went through the whole registry. empty are owners that were silent
+// before it began and of whom it met no entry.
+func (w *watch) scanned(empty map[string]bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.tracker.whole = true
+	for id := range empty {
+		if w.roster[id] == Dead {
+			w.empty[id] = true
+		}
+	}
+}
+
+// isEmpty tells whether a full scan found no entry of a dead owner.
+func (w *watch) isEmpty(id string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.empty[id]
+}
+
 // swept notes that an owner was taken off the roster by us.
 func (w *watch) swept(owner string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.tracker.swept(owner)
 	delete(w.roster, owner)
+	delete(w.empty, owner)
 }
 
 // brake returns a HeldError when more owners have fallen silent than can be believed, and the

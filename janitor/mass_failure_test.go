@@ -1,0 +1,134 @@
+package janitor
+
+import (
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+)
+
+// silent are the owners that fall silent at once, all but the leader and b.
+var silent = []string{"v", "w", "x", "y", "z"}
+
+// fall takes the heartbeats of the silent away, as a network does that keeps them from beating.
+func (f *fleet) fall() {
+	for _, id := range silent {
+		require.NoError(f.t, f.Del(f.t.Context(), f.Heartbeat(id)).Err())
+	}
+}
+
+// spares expects that a pass of the full scan is held by the breaker, and that nothing has gone.
+func (f *fleet) spares(r *replica, entries int) {
+	f.t.Helper()
+	rep := r.report(sweepRegistry)
+	require.Equal(f.t, Held, rep.Outcome)
+	require.Equal(f.t, "mass_failure", rep.Reason)
+	require.Equal(f.t, int64(entries), f.HLen(f.t.Context(), f.Registry()).Val())
+	require.Zero(f.t, f.audited())
+}
+
+func TestWithoutAnIndexTheBreakerIsAskedAndTheNextLeaderKnowsWhoFell(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		f := setup(t, w)
+		f.live("b")
+		f.live(silent...)
+		for _, id := range silent {
+			f.entries(id, 10)
+		}
+		first := f.replica("r1", nil)
+		stop := first.leads()
+		f.fall()
+		quick := first.metrics.passes.WithLabelValues(sweepOwners, string(Done))
+		before := testutil.ToFloat64(quick)
+		f.eventually(func() bool { return testutil.ToFloat64(quick) >= before+2 }) // it has seen them fall
+		first.sweep(Request{})
+		f.spares(first, 50)
+		for _, id := range silent {
+			require.True(t, f.SIsMember(t.Context(), f.Roster(), id).Val(), "only a full scan that meets nothing of it takes an owner off")
+		}
+		stop()
+		f.listenedFor(time.Hour) // the hold is over, and they are still away
+		f.HDel(t.Context(), f.Witness(), "brake")
+		next := f.replica("r2", nil)
+		next.leads()
+		f.spares(next, 50)
+	})
+}
+
+func TestANewLeaderCountsOwnersOfNoRosterBeforeItSweepsAny(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		f := setup(t, w)
+		f.live("b")
+		for _, id := range silent { // older writers: entries and heartbeats, nothing else
+			f.entries(id, 200)
+		}
+		r := f.replica("r1", func(c *Config) { c.ScanCount = 10; c.DeleteBatch = 5 })
+		r.leads()
+		f.spares(r, 1000)
+	})
+}
+
+func TestOneDeadOwnerOfNoRosterIsSweptInTheFirstPass(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		f := setup(t, w)
+		f.live("b")
+		f.entries("b", 100)
+		f.entries("x", 700)
+		f.HSet(t.Context(), f.Registry(), "poison", "a\nb")
+		r := f.replica("r1", func(c *Config) { c.ScanCount = 50 })
+		r.leads()
+		rep := r.report(sweepRegistry)
+		require.Equal(t, Done, rep.Outcome)
+		require.Equal(t, 700, rep.Evicted)
+		require.Equal(t, map[string]int{SparedUnreadable: 1}, rep.Spared, "the second scan is about the dead only")
+	})
+}
+
+func TestALostRosterIsNoGoodbye(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		f := setup(t, w)
+		f.live("b")
+		f.live(silent...)
+		for _, id := range silent {
+			f.indexed(id, 10)
+		}
+		r := f.replica("r1", nil)
+		r.leads()
+		f.fall()
+		require.NoError(t, f.Del(t.Context(), f.Roster()).Err())
+		f.eventually(func() bool { return !r.tenure.Load().watch.listed("x") }) // the leader has seen it
+		r.sweep(Request{})
+		f.spares(r, 50)
+	})
+}
+
+func TestTrackerOfAFullScan(t *testing.T) {
+	t.Parallel()
+	tr, now := newTracker(90*time.Second, time.Minute), time.Now()
+	tr.lookedAt(now, roster([]string{"leader", "b"}), nil, nil)
+	for _, id := range silent {
+		tr.met(now, id)
+		tr.judged(now, id, Dead, false)
+	}
+	fallen, known, tripped := tr.tripped(now)
+	require.Equal(t, 5, fallen)
+	require.Equal(t, 7, known)
+	require.True(t, tripped)
+
+	tr.whole = true
+	tr.met(now, "long-dead")
+	tr.judged(now, "long-dead", Dead, false)
+	fallen, _, _ = tr.tripped(now)
+	require.Equal(t, 5, fallen, "an owner that is met later was not there when the term began")
+}
