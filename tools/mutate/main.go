@@ -163,7 +163,7 @@ func short(s string) string {
 type result struct {
 	mutant
 	verdict verdict
-	by      string // the test that noticed it; of a survivor: one that failed once only
+	by      string // the tests that noticed it; of a survivor: those that failed once only
 	took    time.Duration
 }
 
@@ -197,7 +197,7 @@ func sample(
 		defer mu.Unlock()
 		results = append(results, r)
 		took := r.took.Round(100 * time.Millisecond)
-		fmt.Fprintf(out, "%3d  %-8s  %s  [%s %s]\n", len(results), r.verdict, r.mutant, r.by, took)
+		fmt.Fprintf(out, "%3d  %-8s  %s  [%s %s]\n", len(results), r.verdict, r.mutant, short(r.by), took)
 	}
 	places := make(chan struct{}, n)
 	for range n {
@@ -235,7 +235,7 @@ func judge(out io.Writer, results []result) error {
 				s += "  in  " + short(r.around)
 			}
 			if r.by != "" {
-				s += "  (failed once: " + r.by + ")"
+				s += "  (failed once: " + short(r.by) + ")"
 			}
 			survivors = append(survivors, s)
 		}

@@ -43,28 +43,39 @@ func newRunner(ctx context.Context, root string, all []mutant, out io.Writer) (*
 			if _, known := r.usual[dir]; known {
 				continue
 			}
-			r.usual[dir] = 10 * time.Minute
-			begun := time.Now()
-			outcome, test, err := r.test(ctx, temp, dir, "")
-			if err == nil && (outcome == hung || outcome == failed && r.again(ctx, temp, dir, test)) {
-				err = fmt.Errorf("the tests of %s %s unchanged: %s", dir, outcome, test)
-			}
-			if err != nil {
+			if err := r.unchanged(ctx, dir); err != nil {
 				r.close()
 				return nil, err
 			}
-			r.usual[dir] = time.Since(begun)
-			fmt.Fprintf(out, "unchanged: %s passes in %s\n", dir, r.usual[dir].Round(100*time.Millisecond))
+			took := r.usual[dir].Round(100 * time.Millisecond)
+			fmt.Fprintf(out, "unchanged: %s passes in %s\n", dir, took)
 		}
 	}
 	return r, nil
 }
 
+// unchanged runs the tests of a package as it is, and notes what they take.
+func (r *runner) unchanged(ctx context.Context, dir string) error {
+	r.usual[dir] = 10 * time.Minute
+	begun := time.Now()
+	outcome, test, err := r.test(ctx, r.temp, dir, "")
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
+		return err
+	case outcome == hung || outcome == failed && r.again(ctx, r.temp, dir, test):
+		return fmt.Errorf("the tests of %s %s unchanged: %s", dir, outcome, test)
+	}
+	r.usual[dir] = time.Since(begun)
+	return nil
+}
+
 func (r *runner) close() { _ = os.RemoveAll(r.temp) }
 
 // try tests a mutant: with the tests of its package, then with those of the packages that rest on
-// it, until one fails. A failure counts if the failed test fails a second time, alone, so that a test
-// that fails at times does not count as one that notices. A crash outside of any test counts at
+// it, until one fails. A failure counts if one of the failed tests fails a second time, without the
+// others: a test that fails at times is none that notices. A crash outside of any test counts at
 // once. Tests that do not end have noticed too.
 func (r *runner) try(ctx context.Context, m mutant) result {
 	begun := time.Now()
@@ -76,7 +87,7 @@ func (r *runner) try(ctx context.Context, m mutant) result {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	for i, pkg := range append([]string{m.target.dir}, m.target.dependents...) {
-		outcome, test, err := r.test(ctx, dir, pkg, "")
+		outcome, tests, err := r.test(ctx, dir, pkg, "")
 		switch {
 		case ctx.Err() != nil:
 			return result{mutant: m, verdict: broken}
@@ -86,10 +97,10 @@ func (r *runner) try(ctx context.Context, m mutant) result {
 			res.verdict, res.by = caught, "compiler of "+pkg
 		case outcome == hung:
 			res.verdict, res.by = timedOut, pkg
-		case outcome == failed && r.again(ctx, dir, pkg, test):
-			res.verdict, res.by = caught, strings.TrimSpace(pkg+" "+test)
+		case outcome == failed && r.again(ctx, dir, pkg, tests):
+			res.verdict, res.by = caught, strings.TrimSpace(pkg+" "+tests)
 		case outcome == failed:
-			res.by = pkg + " " + test
+			res.by = pkg + " " + tests
 		}
 		if res.verdict != survived {
 			res.took = time.Since(begun)
@@ -100,12 +111,12 @@ func (r *runner) try(ctx context.Context, m mutant) result {
 	return res
 }
 
-// again tells whether a failure is there the second time too. A crash that names no test is taken as it is.
-func (r *runner) again(ctx context.Context, dir, pkg, test string) bool {
-	if test == "" {
+// again tells whether one of the tests fails a second time. A crash that names none is taken as it is.
+func (r *runner) again(ctx context.Context, dir, pkg, tests string) bool {
+	if tests == "" {
 		return true
 	}
-	outcome, _, err := r.test(ctx, dir, pkg, test)
+	outcome, _, err := r.test(ctx, dir, pkg, tests)
 	return err != nil || outcome != passed
 }
 
@@ -141,13 +152,13 @@ const (
 	hung   outcome = "hang"
 )
 
-// failure names the first test that failed.
-var failure = regexp.MustCompile(`(?m)^\s*--- FAIL: ([^/\s]+)`)
+// failure names a test that failed.
+var failure = regexp.MustCompile(`(?m)^--- FAIL: (\S+)`)
 
-// test builds and runs the tests of a package, or one of them, with the overlay of dir if there is
-// one. An error means that they do not compile. They leave nothing behind: their temporary files are
-// in dir, their servers die with them.
-func (r *runner) test(ctx context.Context, dir, pkg, only string) (o outcome, test string, err error) {
+// test builds and runs the tests of a package, or only some of them (A|B), with the overlay of dir if
+// there is one, and names those that failed. An error means that they do not compile. They leave
+// nothing behind: their temporary files are in dir, their servers die with them.
+func (r *runner) test(ctx context.Context, dir, pkg, only string) (o outcome, tests string, err error) {
 	binary := filepath.Join(dir, strings.ReplaceAll(pkg, "/", "_")+".test")
 	if _, err := os.Stat(binary); err != nil {
 		args := []string{"test", "-c", "-ldflags=-s -w", "-o", binary}
@@ -166,7 +177,7 @@ func (r *runner) test(ctx context.Context, dir, pkg, only string) (o outcome, te
 	defer cancel()
 	args := []string{"-test.short", "-test.failfast", "-test.timeout=" + limit.String()}
 	if only != "" {
-		args = append(args, "-test.run=^"+only+"$")
+		args = append(args, "-test.run=^("+only+")$")
 	}
 	cmd := exec.CommandContext(ctx, binary, args...)
 	cmd.Dir = filepath.Join(r.root, pkg)
@@ -182,10 +193,11 @@ func (r *runner) test(ctx context.Context, dir, pkg, only string) (o outcome, te
 	case ended || errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return hung, "", nil
 	}
-	if name := failure.FindSubmatch(said.Bytes()); name != nil {
-		test = string(name[1])
+	var names []string
+	for _, name := range failure.FindAllSubmatch(said.Bytes(), -1) {
+		names = append(names, string(name[1]))
 	}
-	return failed, test, nil
+	return failed, strings.Join(names, "|"), nil
 }
 
 func exists(path string) bool {
