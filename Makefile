@@ -9,13 +9,16 @@ long_chaos = ^TestEverythingAt
 tool = tool -modfile=$(CURDIR)/tools/go.mod
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test chaos chaos-short chaos-soak chaos-mutants mutate bench bench-micro fuzz lint redis
+.PHONY: help run demo test chaos chaos-short chaos-soak chaos-mutants mutate search bench bench-micro fuzz lint redis
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
 
-run: ## Run a replica with everything in it, Redis included (settings: ARGS=-h)
-	@go run ./cmd/ingest $(ARGS)
+# On a terminal the program is in a group of its own: Ctrl-C stops it alone, and make ends with its status.
+run: ## Run a replica on REDIS_URL, or on a Redis inside it (settings: ARGS=-h)
+	@go build -o .cache/ingest ./cmd/ingest
+	@export REDIS_URL="$${REDIS_URL:-embedded}"; \
+		if [ -t 0 ]; then set -m; .cache/ingest $(ARGS); else exec .cache/ingest $(ARGS); fi
 
 demo: ## Watch replicas die, join and stop under 300 simulated devices, for a minute (REDIS_URL: not on a Redis inside)
 	@go run ./cmd/ingest demo $(ARGS)
@@ -39,6 +42,10 @@ chaos-mutants: ## Weaken the guarded code in each of the known ways; passes if t
 mutate: ## Change N (100) places of the core at random, print what no test notices (SEED=7 ONLY=registry ARGS=-h)
 	@$(with_redis) go -C tools build -o $(CURDIR)/.cache/mutate ./mutate && \
 		.cache/mutate $(if $(SEED),-seed $(SEED)) $(if $(N),-n $(N)) $(if $(ONLY),-only $(ONLY)) $(ARGS)
+
+search: ## Look at random for events after which something living is deleted (STEPS=1000000, SEED=one episode)
+	@$(with_redis) ROLLCALL_STEPS=$(or $(STEPS),1000000) ROLLCALL_SEED=$(SEED) \
+		go test -count=1 -v -timeout 24h -run '^TestSearch$$' ./janitor/
 
 bench: ## Measure floor, peers and ours side by side, into docs/ (ARGS="-size=small -only=sweep": only shown)
 	@$(with_redis) export REDIS8_SERVER=$$(scripts/redis 8) VALKEY_SERVER=$$(scripts/redis valkey) && \

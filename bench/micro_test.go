@@ -112,7 +112,7 @@ type micro struct {
 func newMicro(b *testing.B, living int) *micro {
 	srv := redistest.Shared(b)
 	keys := registry.Layout{Prefix: redistest.Prefix(b)}
-	client, control := srv.Client(), redis.NewClient(lease.Options(srv.Options()))
+	client, control := redis.NewClient(srv.Options()), redis.NewClient(lease.Options(srv.Options()))
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
 	m := &micro{hook: &answers{keys: keys}}
 	client.AddHook(m.hook)

@@ -201,7 +201,6 @@ func (r *rig) replica(id string, change func(*registry.Config, *janitor.Config))
 
 func (r *rig) start(id string, change func(*registry.Config, *janitor.Config), waited bool) *replica {
 	o := r.srv.Options()
-	o.MaxRetries = -1
 	client, control := redis.NewClient(o), redis.NewClient(lease.Options(o))
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
 	rc := registry.Config{Client: client, Control: control, Instance: id, Layout: r.keys, Drain: time.Millisecond, Logger: quiet}

@@ -154,7 +154,7 @@ func (h *herd) stop() (cont func()) {
 // beHerd is the herd's process. It ends with its standard input.
 func beHerd(id string) error {
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})).With("herd", id)
-	opt := redis.Options{Addr: os.Getenv("REDIS_ADDR")}
+	opt := redis.Options{Addr: os.Getenv("REDIS_ADDR"), MaxRetries: -1, ContextTimeoutEnabled: true}
 	control := opt
 	control.DialTimeout, control.ReadTimeout, control.WriteTimeout, control.PoolTimeout = interval/4, interval/4, interval/4, interval/4
 	r, err := registry.New(registry.Config{

@@ -52,6 +52,7 @@ const (
 	reaperGo    = "janitor/reaper.go"
 	ledgerGo    = "janitor/ledger.go"
 	settingsGo  = "internal/settings/redis.go"
+	clientGo    = "lease/client.go"
 	takeLua     = "internal/commands/take.lua"
 	concludeLua = "internal/commands/conclude.lua"
 	answerLua   = "internal/commands/sweep.lua"
@@ -72,7 +73,7 @@ var (
 	// A batch of unknown fate is not asked for again; the ledger looks it up in the audit when a later one has been recorded.
 	noAskingAgain = layer{"the leader's asking again", []edit{{reaperGo, "\t\tr.pending = &b\n", ""}}}
 
-	noLookUp = layer{"the ledger's look-ups in the audit", []edit{{ledgerGo, "\tfor _, acc := range open {\n", "\tfor _, acc := range open[:0] {\n"}}}
+	noLookUp = layer{"the ledger's look-ups in the audit", []edit{{ledgerGo, "Fates(ctx, batches)", "Fates(ctx, batches[:0])"}}}
 
 	noOwnLook = layer{"the leader's own look at the witness", []edit{{sweepGo,
 		"if wait, reason := p.t.j.listener.warming(time.Now()); wait > 0 {",
@@ -160,9 +161,12 @@ var mutants = []mutant{
 		checks:   []string{"C5"},
 	},
 	{
-		name:  "ClientRetries",
-		what:  "the client repeats by itself what got no answer",
-		edits: []edit{{settingsGo, "\treturn Redis{Single: opt}, nil\n", "\topt.MaxRetries = 3\n\treturn Redis{Single: opt}, nil\n"}},
+		name: "ClientRetries",
+		what: "the client repeats by itself what got no answer",
+		edits: []edit{
+			{settingsGo, "\treturn Redis{Single: opt}, nil\n", "\topt.MaxRetries = 3\n\treturn Redis{Single: opt}, nil\n"},
+			{clientGo, "if o.MaxRetries > 0 {", "if o.MaxRetries > 0 && within > 0 {"},
+		},
 		without: []layer{
 			{"idempotence", []edit{noMemory}},
 			{"the audit's refusal of an id that it has", []edit{noRefusal}},

@@ -18,6 +18,7 @@ type basket struct {
 	items map[string]*pile // by owner
 	held  int
 	left  map[string]bool // owners left alone
+	told  map[string]bool // owners whose index is left alone, as the log says
 }
 
 // pile is what one owner left, in the order in which the scan met it: Redis deletes fastest so. Scans repeat
@@ -28,7 +29,7 @@ type pile struct {
 }
 
 func newBasket(p *Pass) *basket {
-	return &basket{p: p, items: map[string]*pile{}, left: map[string]bool{}}
+	return &basket{p: p, items: map[string]*pile{}, left: map[string]bool{}, told: map[string]bool{}}
 }
 
 // add takes an entry, and reaps what has become a full batch.
@@ -80,12 +81,16 @@ func (b *basket) reap(ctx context.Context, owner string) error {
 	})
 	switch {
 	case errors.Is(err, ErrRefused):
-		// Its index is of another type: what cannot be read keeps its owner, not the pass.
+		// A key of another type, or a right that is missing: it keeps this owner, not the pass.
 		b.p.Spared(SparedUnreadable, len(imeis))
 		b.left[owner] = true
 		return nil
 	case err == nil && a.Verdict == registry.Alive:
 		b.left[owner] = true
+	case err == nil && a.Reason != "" && !b.told[owner]:
+		b.told[owner] = true
+		b.p.t.j.log.Warn("entries of a dead owner go, and its index is left alone: look at that key",
+			"owner", owner, "key", layout.Devices(owner), "why", a.Reason)
 	}
 	return err
 }

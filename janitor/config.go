@@ -28,10 +28,14 @@ const (
 	callTimeout = 5 * time.Second
 )
 
+// LeastShare is the least Config.RedisShare. With less, an audit of a million entries takes longer than the three
+// intervals after which a leader gives up, and nothing is ever swept.
+const LeastShare = 0.005
+
 // Config configures a Janitor. Of a number or duration zero means the default.
 type Config struct {
-	// Client is what sweeps read and delete through. Its retries do no harm: batches survive being run
-	// twice. Not closed here.
+	// Client is what sweeps read and delete through, with the same options as the registry's, and usually
+	// the same. Not closed here.
 	Client redis.UniversalClient
 
 	// Control is for the lease and the witness' ticks, with options as lease.Options makes them, so
@@ -60,15 +64,19 @@ type Config struct {
 	// ExistsConcurrency bounds the liveness checks under way at once. Default 8.
 	ExistsConcurrency int
 
-	// RedisShare is the most of Redis' time that all sweeps together may take over any second, in (0, 1]. They take less, down to
+	// RedisShare is the most of Redis' time that all sweeps together may take over any second, LeastShare to 1. They take less, down to
 	// a fifth of it, while small calls take longer than usual or a living owner's heartbeat comes late. Default 0.25.
 	RedisShare float64
 
 	// AuditBytes is what the leader trims the audit stream to after a pass that evicted something,
-	// by MEMORY USAGE, approximately. Default 10 MB; negative: never.
+	// by MEMORY USAGE, approximately. Where that is refused it keeps as many records as would fit if
+	// each had DeleteBatch items of 32 bytes; 100 at least, in any case. Default 10 MB; negative:
+	// never.
 	AuditBytes int64
 
-	// DryRun: every pass judges and reports, none deletes.
+	// DryRun: every pass judges and reports, none deletes. The quick way then looks at a dead owner's
+	// index once an Interval, and its reports in between repeat what that look found; a pass that is
+	// asked for always looks.
 	DryRun bool
 
 	// Sweeps are further kinds of cleaning, beside the built-in "owners" and "registry".
@@ -102,14 +110,16 @@ func (c Config) check() error {
 			errs = append(errs, fmt.Errorf("janitor: "+format, args...))
 		}
 	}
-	wrong(c.Client == nil, "Client is missing")
+	if err := lease.CheckClient(c.Client, 0); err != nil {
+		errs = append(errs, fmt.Errorf("janitor: unfit Client: %w", err))
+	}
 	wrong(c.Registry == nil, "Registry is missing")
 	wrong(c.Interval < 0, "Interval is %s, must be positive", c.Interval)
 	wrong(c.ScanCount < 0, "ScanCount is %d, must be positive", c.ScanCount)
 	wrong(c.DeleteBatch < 0 || c.DeleteBatch > registry.MaxBatch,
 		"DeleteBatch is %d, must be 1 to %d", c.DeleteBatch, registry.MaxBatch)
 	wrong(c.ExistsConcurrency < 0, "ExistsConcurrency is %d, must be positive", c.ExistsConcurrency)
-	wrong(!(c.RedisShare > 0 && c.RedisShare <= 1), "RedisShare is %v, must be above 0 and at most 1", c.RedisShare)
+	wrong(!(c.RedisShare >= LeastShare && c.RedisShare <= 1), "RedisShare is %v, must be from %v to 1", c.RedisShare, LeastShare)
 	names := map[string]bool{sweepOwners: true, sweepRegistry: true}
 	for _, s := range c.Sweeps {
 		if s == nil {

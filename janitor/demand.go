@@ -48,6 +48,7 @@ var errTermOver = errors.New("janitor: the term is over")
 
 // demand asks for a pass and waits for its report.
 func (l *loop) demand(ctx context.Context, req Request) (Report, error) {
+	req.asked = true
 	d := demand{ctx: ctx, req: req, reply: make(chan Report, 1)}
 	select {
 	case l.demands <- d:

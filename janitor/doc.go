@@ -21,12 +21,14 @@
 // Two sweeps are built in. "owners", the quick way, asks for the heartbeats of the roster once a second, and when
 // one ends that was not refreshed, and sweeps whoever fell silent through its reverse index. "registry", the audit, scans every entry each
 // interval and finds what the index missed. Further kinds are handed in by Config.Sweeps and need no change here.
+// What such a sweep may conclude from, and what not, stands with Sweep.
 //
 // A pass ends in one of four ways:
 //
 //	done    nothing is left to do
-//	held    the evidence is in doubt (gap, evicted, settings, canary, brake), or somebody paused
-//	        sweeping; not a failure: nothing is deleted until it is over
+//	held    silence is no evidence now (gap, restarted, redis_evicting, settings, self_check,
+//	        mass_failure), or somebody paused sweeping; not a failure: nothing is deleted
+//	        until it is over
 //	failed  Redis, or what the sweep asks, gave an error; the next pass comes later each time
 //	lost    the term ended under it
 //
@@ -56,20 +58,34 @@
 // when not leading. So teltonika_registry_janitor_evicted_total equals what the server deleted in this process' name,
 // exactly, once the fates of all batches are known (Status.Unsettled is 0).
 //
+// Of batches that were refused the newest 100 are looked up too, since a copy of their request may
+// land late. All that is open is looked up in one round trip, however much that is.
+//
 // # The brake
 //
 // When owners that fell silent within the last TTL without a goodbye are at least two, and more
 // than half of those alive a TTL ago, the fault is more likely ours than theirs: the witness starts anew,
-// once, and not again before 2 WARM have passed. One of three that dies is swept at once. See tracker.
+// once, and not again before 2 WARM have passed. One of three that dies is swept at once. An owner stays on
+// the roster until its index was swept, or until a full scan of this term found nothing of it: the next
+// leader has to know who fell. See tracker.
 //
 // # What is not guaranteed
 //
 //   - Two janitors may believe that they lead, and sweep beside one another. That wastes work and
 //     deletes nothing wrong.
 //   - An owner that lives but has been silent for a whole TTL is dead for everybody here. It heals when it beats again.
-//   - The brake knows owners by the roster. Of owners that write no roster it knows only those that an
-//     audit of this term has seen alive.
+//   - The brake knows owners by the roster. Owners that write no roster it knows by full scans: the
+//     first of a term meets them all before it sweeps any of them.
+//   - Of a fleet with two settings the larger are forgotten with the witness, if somebody deletes it.
 //   - A process that dies takes its counters along; the audit and the total beside it stay exact. An audit that
 //     was trimmed (Config.AuditBytes) before a fate was looked up in it leaves that one batch uncounted here.
+//   - The audit is as large as Config.AuditBytes says only where Redis says how much it takes. Else
+//     it is kept to a number of records; and where it may not be trimmed, it grows.
+//     Status.Witness.ChecksOff says which.
+//   - A batch that was refused, and lands all the same after a hundred later ones were refused too,
+//     is not counted by this process. It takes a request that was held up for so long while a
+//     client that retries, or the leader, asked again. The audit and the total have it.
+//   - A key of another type in place of an index is left alone, and named in the log. Its owner's
+//     entries go by the full scan.
 //   - A sweep that deletes outside Redis is fenced only by what it makes of Pass.Epoch.
 package janitor

@@ -21,38 +21,47 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// orphanedKeys is a sweep of another kind: it deletes the keys `position:<imei>` of devices that are not
-// in the registry any more. It finds them by pattern, judges them by the registry, and reaps them by
-// a body of its own behind the guard.
-type orphanedKeys struct{}
+// leftBehind is a sweep of another kind: it deletes the keys `sessions:<instance>` of instances
+// that died.
+//
+// What it concludes from is that an instance fell silent: the key's own name says whose it is, and
+// that instance has no heartbeat, on a Redis that was listened to for long enough. Pass.Judge finds
+// the suspects; Batch.Owner has the guard judge them again at the instant of the delete, and holds
+// all of it while silence means nothing.
+//
+// It does not conclude from what is missing elsewhere. That an instance is not on the roster, or
+// that no entry of the registry names it, may only mean that the roster or the registry was lost,
+// with everybody alive.
+//
+// For this to be right an instance has to write its key only after its first heartbeat has landed
+// (registry.Claim.Wait tells, for one), to write it again when it was silent for a whole heartbeat
+// TTL, and nobody else may name keys so.
+type leftBehind struct{}
 
-func (orphanedKeys) Name() string            { return "positions" }
-func (orphanedKeys) Interval() time.Duration { return 10 * time.Minute }
+func (leftBehind) Name() string            { return "sessions" }
+func (leftBehind) Interval() time.Duration { return 10 * time.Minute }
 
-// deleteOrphans judges again on the server: whoever has registered in the meantime keeps its key.
-var deleteOrphans = registry.NewBody(`
--- KEYS[6] registry  KEYS[7..] keys  ARGV[8..] the devices that they belong to, in the same order
-local orphans = {}
+// deleteKeys deletes whole keys of a dead owner. The guard before it has found the owner's
+// heartbeat absent.
+var deleteKeys = registry.NewBody(`
+-- KEYS[6..] keys  ARGV[8..] the same
+local found = {}
 for i = 8, #ARGV do
-  local key = KEYS[i - 1]
-  if redis.call('HEXISTS', KEYS[6], ARGV[i]) == 0 and redis.call('EXISTS', key) == 1 then
-    orphans[#orphans + 1] = key
-  end
+  if redis.call('EXISTS', KEYS[i - 2]) == 1 then found[#found + 1] = KEYS[i - 2] end
 end
-local kept = #ARGV - 7 - #orphans
-local refused = record(#orphans, kept, 'keys', orphans)
+local refused = record(#found, 0, 'keys', found)
 if refused then return refused end
-if #orphans > 0 then redis.call('DEL', unpack(orphans)) end
-return answer('DONE', #orphans, kept)
+if #found > 0 then redis.call('UNLINK', unpack(found)) end
+return answer('DONE', #found, 0)
 `)
 
-func (orphanedKeys) Pass(ctx context.Context, p *janitor.Pass) error {
+func (leftBehind) Pass(ctx context.Context, p *janitor.Pass) error {
 	if err := p.Ready(ctx); err != nil {
 		return err
 	}
-	prefix := p.Layout().Prefix + "position:"
+	prefix := p.Layout().Prefix + "sessions:"
 	for cursor := uint64(0); ; {
-		var keys, orphans []string
+		var keys []string
 		err := p.Call(ctx, func(ctx context.Context) (err error) { // find
 			keys, cursor, err = p.Client().Scan(ctx, cursor, prefix+"*", int64(p.PageSize())).Result()
 			return err
@@ -61,33 +70,26 @@ func (orphanedKeys) Pass(ctx context.Context, p *janitor.Pass) error {
 			return err
 		}
 		p.Scanned(len(keys))
-		slices.Sort(keys)
-		keys = slices.Compact(keys) // scans repeat themselves, batches must not
-		for page := range slices.Chunk(keys, p.BatchSize()) {
-			imeis := make([]string, len(page))
-			for i, key := range page {
-				imeis[i] = strings.TrimPrefix(key, prefix)
-			}
-			err := p.Call(ctx, func(ctx context.Context) error { // judge
-				owners, err := p.Client().HMGet(ctx, p.Layout().Registry(), imeis...).Result()
-				for i, owner := range owners {
-					if owner == nil {
-						orphans = append(orphans, imeis[i])
-					}
-				}
-				return err
-			})
-			if err != nil {
-				return err
+		var owners []string
+		for _, key := range keys {
+			owner, ours := strings.CutPrefix(key, prefix)
+			if ours && (p.Owner() == "" || p.Owner() == owner) {
+				owners = append(owners, owner)
 			}
 		}
-		for imeis := range slices.Chunk(orphans, p.BatchSize()) { // reap
-			batch := janitor.Batch{Body: deleteOrphans, Keys: []string{p.Layout().Registry()}, Items: imeis}
-			for _, imei := range imeis {
-				batch.Keys = append(batch.Keys, prefix+imei)
-			}
-			if _, err := p.Reap(ctx, batch); err != nil {
-				return err
+		liveness, err := p.Judge(ctx, owners) // judge
+		if err != nil {
+			return err
+		}
+		for owner, life := range liveness {
+			switch life {
+			case janitor.Unreadable: // keep
+				p.Spared(janitor.SparedUnreadable, 1)
+			case janitor.Dead: // reap
+				key := []string{prefix + owner}
+				if _, err := p.Reap(ctx, janitor.Batch{Owner: owner, Body: deleteKeys, Keys: key, Items: key}); err != nil {
+					return err
+				}
 			}
 		}
 		if cursor == 0 {
@@ -97,9 +99,9 @@ func (orphanedKeys) Pass(ctx context.Context, p *janitor.Pass) error {
 }
 
 // A second kind of sweep, running in a janitor on a real Redis.
-func ExampleSweep_orphanedKeys() {
+func ExampleSweep() {
 	server := redistest.Shared(noTest{}) // stands for your Redis
-	rdb := server.Client()
+	rdb := redis.NewClient(server.Options())
 	defer rdb.Close()
 	ctl := redis.NewClient(lease.Options(server.Options()))
 	defer ctl.Close()
@@ -112,7 +114,7 @@ func ExampleSweep_orphanedKeys() {
 	}
 	jan, err := janitor.New(janitor.Config{
 		Client: rdb, Control: ctl, Registry: reg,
-		Sweeps: []janitor.Sweep{orphanedKeys{}},
+		Sweeps: []janitor.Sweep{leftBehind{}},
 		Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
@@ -120,36 +122,31 @@ func ExampleSweep_orphanedKeys() {
 	}
 
 	listenedToForAnHour(ctx, rdb, layout)
-	rdb.MSet(ctx, "example:position:1", "52.5,13.4", "example:position:2", "48.1,11.5", "example:position:3", "0,0")
 	replica := pool.New().WithContext(ctx).WithCancelOnError()
 	replica.Go(reg.Run)
-	held := []*registry.Claim{reg.Register(ctx, "1"), reg.Register(ctx, "2")}
-	for _, claim := range held {
-		if err := claim.Wait(ctx); err != nil {
-			panic(err)
-		}
+	claim := reg.Register(ctx, "356307042441013")
+	if err := claim.Wait(ctx); err != nil { // now the heartbeat stands too
+		panic(err)
 	}
+	rdb.HSet(ctx, "example:sessions:replica-1", "356307042441013", "since noon") // its own
+	rdb.HSet(ctx, "example:sessions:replica-0", "356307042441021", "since noon") // left by one that died
 	replica.Go(jan.Run)
 
 	for _, report := range sweepOnceItLeads(ctx, jan) {
-		if report.Sweep == "positions" {
+		if report.Sweep == "sessions" {
 			fmt.Println("outcome:", report.Outcome)
 		}
 	}
-	left := rdb.Keys(ctx, "example:position:*").Val()
-	slices.Sort(left)
-	fmt.Println("left:", left)
+	fmt.Println("left:", rdb.Keys(ctx, "example:sessions:*").Val())
 
-	for _, claim := range held {
-		claim.Release()
-	}
+	claim.Release()
 	stop()
 	if err := replica.Wait(); err != nil {
 		panic(err)
 	}
 	// Output:
 	// outcome: done
-	// left: [example:position:1 example:position:2]
+	// left: [example:sessions:replica-1]
 }
 
 // listenedToForAnHour writes what takes WARM (92 s) to become true: nothing is deleted on a server that nobody
@@ -203,16 +200,16 @@ func TestTheExampleDeletesNothingAfterItsTerm(t *testing.T) {
 		require.NoError(t, err)
 		listenedToForAnHour(ctx, rdb, layout)
 		require.NoError(t, w.Client.Set(ctx, layout.Heartbeat("r1"), "0/0", time.Minute).Err())
-		require.NoError(t, w.Client.Set(ctx, w.Prefix+"position:1", "0,0", 0).Err())
+		require.NoError(t, w.Client.Set(ctx, w.Prefix+"sessions:dead", "x", 0).Err())
 
 		// The successor takes the lease the moment that the batch is on its way.
 		taken := make(chan struct{})
-		rdb.AddHook(onScript(sync.OnceFunc(func() {
+		rdb.AddHook(on{"evalsha", sync.OnceFunc(func() {
 			require.NoError(t, w.Client.Set(ctx, layout.Lease(), "r2/successor", time.Minute).Err())
 			close(taken)
-		})))
+		})})
 		jan, err := janitor.New(janitor.Config{
-			Client: rdb, Control: ctl, Registry: reg, Sweeps: []janitor.Sweep{orphanedKeys{}}, LeaseTTL: 3 * time.Second,
+			Client: rdb, Control: ctl, Registry: reg, Sweeps: []janitor.Sweep{leftBehind{}}, LeaseTTL: 3 * time.Second,
 			Logger: slog.New(slog.DiscardHandler),
 		})
 		require.NoError(t, err)
@@ -227,30 +224,85 @@ func TestTheExampleDeletesNothingAfterItsTerm(t *testing.T) {
 		require.NoError(t, replica.Wait())
 
 		sweeps := jan.Status().Sweeps
-		i := slices.IndexFunc(sweeps, func(r janitor.Report) bool { return r.Sweep == "positions" })
+		i := slices.IndexFunc(sweeps, func(r janitor.Report) bool { return r.Sweep == "sessions" })
 		require.Equal(t, janitor.Lost, sweeps[i].Outcome)
 		require.Equal(t, 1, sweeps[i].Condemned)
 		require.Equal(t, map[string]int{janitor.SparedFenced: 1}, sweeps[i].Spared)
-		require.Equal(t, int64(1), w.Client.Exists(ctx, w.Prefix+"position:1").Val())
+		require.Equal(t, int64(1), w.Client.Exists(ctx, w.Prefix+"sessions:dead").Val())
 		audit, err := w.Client.XRange(ctx, layout.Audit(), "-", "+").Result()
 		require.NoError(t, err)
 		require.Len(t, audit, 1, "the term's own record, and none of a batch")
 	})
 }
 
-// onScript calls itself before each script that goes through a client.
-type onScript func()
-
-func (onScript) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (onScript) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+// on is a hook that calls f before each command of a name that goes through a client.
+type on struct {
+	name string
+	f    func()
 }
 
-func (f onScript) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (on) DialHook(next redis.DialHook) redis.DialHook                                  { return next }
+func (on) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook { return next }
+
+func (h on) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if cmd.Name() == "evalsha" {
-			f()
+		if cmd.Name() == h.name {
+			h.f()
 		}
 		return next(ctx, cmd)
 	}
+}
+
+// Absence is no evidence: the registry, the indexes and the roster are lost in mid-sweep, and
+// whoever lives keeps what is its own. So does who comes back after it was judged dead.
+func TestTheExampleDeletesNothingOfTheLivingWhenTheRegistryIsLost(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		ctx, layout := t.Context(), registry.Layout{Prefix: w.Prefix}
+		ctl := redis.NewClient(lease.Options(w.Options))
+		defer ctl.Close()
+		rdb := redis.NewClient(w.Options)
+		defer rdb.Close()
+		reg, err := registry.New(registry.Config{Client: rdb, Control: ctl, Instance: "r1", Layout: layout})
+		require.NoError(t, err)
+		listenedToForAnHour(ctx, rdb, layout)
+		lives := func(id string) error { return w.Client.Set(ctx, layout.Heartbeat(id), "0/0", time.Minute).Err() }
+		lost := []string{layout.Registry(), layout.Roster()}
+		var kept []string
+		for i := range 100 {
+			id, imei := fmt.Sprintf("r%d", i+1), fmt.Sprintf("imei-%d", i)
+			require.NoError(t, lives(id))
+			require.NoError(t, w.Client.HSet(ctx, layout.Registry(), imei, id).Err())
+			require.NoError(t, w.Client.SAdd(ctx, layout.Devices(id), imei).Err())
+			require.NoError(t, w.Client.SAdd(ctx, layout.Roster(), id).Err())
+			kept, lost = append(kept, w.Prefix+"sessions:"+id), append(lost, layout.Devices(id))
+		}
+		kept = append(kept, w.Prefix+"sessions:back")
+		for _, key := range append(slices.Clone(kept), w.Prefix+"sessions:dead") {
+			require.NoError(t, w.Client.HSet(ctx, key, "a", "session").Err())
+		}
+
+		rdb.AddHook(on{"scan", sync.OnceFunc(func() { require.NoError(t, w.Client.Del(ctx, lost...).Err()) })})
+		rdb.AddHook(on{"evalsha", sync.OnceFunc(func() { require.NoError(t, lives("back")) })})
+		jan, err := janitor.New(janitor.Config{
+			Client: rdb, Control: ctl, Registry: reg, Sweeps: []janitor.Sweep{leftBehind{}}, RedisShare: 1,
+			Logger: slog.New(slog.DiscardHandler),
+		})
+		require.NoError(t, err)
+		life, stop := context.WithCancel(ctx)
+		replica := pool.New().WithContext(life)
+		replica.Go(jan.Run)
+		for range 2 { // the first pass may have been under way when it was asked for
+			reports := sweepOnceItLeads(ctx, jan)
+			i := slices.IndexFunc(reports, func(r janitor.Report) bool { return r.Sweep == "sessions" })
+			require.Equal(t, janitor.Done, reports[i].Outcome, reports[i].Error)
+		}
+		stop()
+		require.NoError(t, replica.Wait())
+
+		require.Zero(t, w.Client.Exists(ctx, w.Prefix+"sessions:dead", layout.Registry()).Val())
+		require.Equal(t, int64(len(kept)), w.Client.Exists(ctx, kept...).Val())
+		require.Equal(t, "1", w.Client.HGet(ctx, layout.Witness(), "evicted_total").Val())
+	})
 }

@@ -26,6 +26,7 @@ type Janitor struct {
 	elector  *lease.Elector
 	listener *listener
 	ledger   *ledger
+	refusals refusals
 	small    *latency               // what a small call takes
 	tenure   atomic.Pointer[tenure] // nil while not leading
 
@@ -45,7 +46,7 @@ func New(c Config) (*Janitor, error) {
 		cfg:      c,
 		instance: reg.Instance(),
 		layout:   reg.Layout(),
-		sweeps:   append([]Sweep{ownersSweep{every: min(ownersInterval, c.Interval)}, registrySweep{}}, c.Sweeps...),
+		sweeps:   append([]Sweep{&ownersSweep{every: min(ownersInterval, c.Interval)}, registrySweep{}}, c.Sweeps...),
 		log:      c.Logger.With("instance", reg.Instance()),
 		guard:    registry.NewGuard(c.Client, c.Control, reg.Layout(), reg.Gap(), reg.Warm(), reg.Instance()),
 		small:    &latency{},

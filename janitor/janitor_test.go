@@ -17,25 +17,33 @@ import (
 
 func TestNewNamesEverythingThatIsWrong(t *testing.T) {
 	t.Parallel()
-	o := &redis.Options{Addr: "127.0.0.1:1"}
+	o := &redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, ContextTimeoutEnabled: true}
 	client, control := redis.NewClient(o), redis.NewClient(lease.Options(o))
 	defer client.Close()
 	defer control.Close()
+	asItComes := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer asItComes.Close()
 	reg, err := registry.New(registry.Config{Client: client, Control: control})
 	require.NoError(t, err)
 
 	_, err = New(Config{
-		Control: client, Registry: reg, Interval: -1, ScanCount: -1, DeleteBatch: 1001, ExistsConcurrency: -1, RedisShare: 1.5,
+		Control: asItComes, Registry: reg, Interval: -1, ScanCount: -1, DeleteBatch: 1001, ExistsConcurrency: -1, RedisShare: 1.5,
 		Sweeps: []Sweep{fakeSweep{name: "owners"}, fakeSweep{every: -1}, nil},
 	})
 	for _, said := range []string{
-		"Client is missing", "Interval is -1ns", "ScanCount is -1", "DeleteBatch is 1001", "ExistsConcurrency is -1", "RedisShare is 1.5",
+		"unfit Client: lease: unsafe client: there is none", "Interval is -1ns", "ScanCount is -1", "DeleteBatch is 1001", "ExistsConcurrency is -1", "RedisShare is 1.5",
 		`two sweeps are named "owners"`, "a sweep has no name", "must not be negative", "a sweep is nil", "MaxRetries is 3",
 	} {
 		require.ErrorContains(t, err, said)
 	}
 	_, err = New(Config{Client: client, Control: control})
 	require.ErrorContains(t, err, "Registry is missing")
+	_, err = New(Config{Client: client, Control: control, Registry: reg, RedisShare: 1e-300})
+	require.ErrorContains(t, err, "RedisShare is 1e-300, must be from 0.005 to 1")
+	_, err = New(Config{Client: asItComes, Control: control, Registry: reg})
+	require.ErrorIs(t, err, lease.ErrUnsafeClient)
+	require.ErrorContains(t, err, "unfit Client")
+	require.ErrorContains(t, err, "MaxRetries is 3, must be -1")
 	_, err = New(Config{Client: client, Control: control, Registry: reg, LeaseTTL: time.Second})
 	require.ErrorIs(t, err, lease.ErrUnsafeClient, "deadlines longer than the lease can bear")
 	_, err = New(Config{Client: client, Control: control, Registry: reg})

@@ -2,11 +2,14 @@ package janitor
 
 import (
 	"context"
-	"errors"
+	"maps"
 	"sync"
 
 	"github.com/rollcall-redis/rollcall/registry"
 )
+
+// refusedMost bounds the accounts of batches that were refused.
+const refusedMost = 100
 
 // ledger remembers batches from before they are sent until their fate is known. Most are answered DONE
 // at once. Of those that are not, most never will be done; but a request that was delayed on its way may
@@ -15,7 +18,14 @@ import (
 //   - the batch is answered DONE,
 //   - the audit has its record,
 //   - its term is over, or a later batch of it was recorded, and the audit has none: it cannot land
-//     any more, since the audit takes no id below its newest.
+//     any more, since the audit takes no id below its newest,
+//   - it was refused, and refusedMost later ones were too.
+//
+// So the ledger is bounded, whatever refuses batches. An account of unknown fate is never dropped,
+// and a term has one at most: the reaper asks for no other batch before that one was answered. A
+// refused batch was answered; only a copy of its request that the client, or the reaper, had sent
+// before could land later. If that happens to one that was dropped, what it deleted is not counted
+// by this process; the audit and its total, which the server writes along with the delete, have it.
 //
 // It outlives terms, because fates do.
 type ledger struct {
@@ -49,9 +59,24 @@ func (l *ledger) open(b registry.Batch) {
 func (l *ledger) refused(b registry.Batch) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if acc, there := l.accounts[b.ID]; there {
-		acc.refused = true
-		l.accounts[b.ID] = acc
+	acc, there := l.accounts[b.ID]
+	if !there {
+		return
+	}
+	acc.refused = true
+	l.accounts[b.ID] = acc
+	oldest, refused := b.ID, 0
+	for id, acc := range l.accounts {
+		if !acc.refused {
+			continue
+		}
+		refused++
+		if id.Epoch < oldest.Epoch || id.Epoch == oldest.Epoch && id.N < oldest.N {
+			oldest = id
+		}
+	}
+	if refused > refusedMost {
+		delete(l.accounts, oldest)
 	}
 }
 
@@ -72,28 +97,25 @@ func (l *ledger) recorded(b registry.Batch, a registry.Answer) {
 	}
 }
 
-// settle looks the open accounts up. What cannot be read, or cannot be known yet, stays for the next time.
+// settle looks the open accounts up, in one round trip. What cannot be read, or cannot be known
+// yet, stays for the next time.
 func (l *ledger) settle(ctx context.Context) error {
 	l.mu.Lock()
-	open := make([]account, 0, len(l.accounts))
-	for _, acc := range l.accounts {
-		open = append(open, acc)
-	}
+	open := maps.Clone(l.accounts)
 	l.mu.Unlock()
 
-	var errs []error
+	batches := make([]registry.Batch, 0, len(open))
 	for _, acc := range open {
-		answer, settled, err := l.guard.Fate(ctx, acc.batch.ID, acc.batch.Token)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		l.settled(acc, answer, settled)
+		batches = append(batches, acc.batch)
 	}
-	return errors.Join(errs...)
+	fates, err := l.guard.Fates(ctx, batches)
+	for id, fate := range fates {
+		l.settled(open[id], fate)
+	}
+	return err
 }
 
-func (l *ledger) settled(acc account, answer registry.Answer, settled bool) {
+func (l *ledger) settled(acc account, fate registry.Fate) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, there := l.accounts[acc.batch.ID]; !there {
@@ -101,10 +123,10 @@ func (l *ledger) settled(acc account, answer registry.Answer, settled bool) {
 	}
 	// acc is what was known before the audit was asked: superseded then, the answer is final.
 	switch {
-	case answer.Verdict == registry.Done:
+	case fate.Verdict == registry.Done:
 		delete(l.accounts, acc.batch.ID)
-		l.done(acc.batch, answer)
-	case settled || acc.superseded:
+		l.done(acc.batch, fate.Answer)
+	case fate.Settled || acc.superseded:
 		delete(l.accounts, acc.batch.ID)
 	}
 }

@@ -19,12 +19,13 @@ const (
 // goodbye through its reverse index. While all live it costs O(instances), however many devices there are.
 type ownersSweep struct {
 	every time.Duration
+	dry   dryLooks
 }
 
-func (ownersSweep) Name() string              { return sweepOwners }
-func (s ownersSweep) Interval() time.Duration { return s.every }
+func (*ownersSweep) Name() string              { return sweepOwners }
+func (s *ownersSweep) Interval() time.Duration { return s.every }
 
-func (s ownersSweep) Pass(ctx context.Context, p *Pass) error {
+func (s *ownersSweep) Pass(ctx context.Context, p *Pass) error {
 	fallen, err := s.find(ctx, p)
 	p.report.next = p.t.watch.nextExpiry() // a look tells who will fall if nothing more is heard: the next pass is there in time
 	if err != nil || len(fallen) == 0 {
@@ -34,6 +35,7 @@ func (s ownersSweep) Pass(ctx context.Context, p *Pass) error {
 	if err := p.Ready(ctx); err != nil {
 		return err
 	}
+	fallen = s.dry.due(p, fallen)
 	indexes := make([]string, len(fallen))
 	for i, owner := range fallen {
 		indexes[i] = p.Layout().Devices(owner)
@@ -42,7 +44,7 @@ func (s ownersSweep) Pass(ctx context.Context, p *Pass) error {
 		return err
 	}
 	for _, owner := range fallen {
-		if err := s.sweep(ctx, p, owner); err != nil {
+		if err := s.dry.look(p, owner, func() error { return s.sweep(ctx, p, owner) }); err != nil {
 			return err
 		}
 	}
@@ -50,7 +52,7 @@ func (s ownersSweep) Pass(ctx context.Context, p *Pass) error {
 }
 
 // find returns the silent owners.
-func (ownersSweep) find(ctx context.Context, p *Pass) ([]string, error) {
+func (*ownersSweep) find(ctx context.Context, p *Pass) ([]string, error) {
 	roster := map[string]Liveness{}
 	err := p.Call(ctx, func(ctx context.Context) (err error) {
 		roster, err = p.t.watch.look(ctx)
@@ -79,7 +81,7 @@ func (ownersSweep) find(ctx context.Context, p *Pass) ([]string, error) {
 }
 
 // sweep evicts what an owner's index names, and takes the owner off the roster when nothing is left there.
-func (ownersSweep) sweep(ctx context.Context, p *Pass, owner string) error {
+func (*ownersSweep) sweep(ctx context.Context, p *Pass, owner string) error {
 	var (
 		index = p.Layout().Devices(owner)
 		b     = newBasket(p)

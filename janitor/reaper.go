@@ -10,7 +10,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/rollcall-redis/rollcall/internal/failpoint"
-	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
@@ -36,7 +35,7 @@ func (e *HeldError) Error() string { return "janitor: held: " + e.Reason }
 // whose fate is unknown again before any other.
 type reaper struct {
 	guard  *registry.Guard
-	term   *lease.Term
+	term   term
 	ledger *ledger
 	permit func(ctx context.Context, owner string) error // paused, brake: asked before each batch
 	pace   *pace
@@ -48,7 +47,7 @@ type reaper struct {
 	pending *registry.Batch
 }
 
-func newReaper(guard *registry.Guard, term *lease.Term, l *ledger, p *pace, end context.CancelCauseFunc) *reaper {
+func newReaper(guard *registry.Guard, term term, l *ledger, p *pace, end context.CancelCauseFunc) *reaper {
 	return &reaper{guard: guard, term: term, ledger: l, pace: p, end: end, turn: make(chan struct{}, 1)}
 }
 

@@ -21,6 +21,8 @@ const (
 type Request struct {
 	Owner  string // sweep only what this instance left; "": all
 	DryRun bool   // judge and report, delete nothing
+
+	asked bool // by somebody, and not by the clock
 }
 
 // A Report is the result of one pass. What a lost reply hid is not in it: that is counted, in the metrics and
@@ -34,7 +36,7 @@ type Report struct {
 	DryRun    bool           `json:"dry_run"`
 	Owner     string         `json:"owner,omitempty"` // of the request
 	Scanned   int            `json:"scanned"`         // elements looked at; a scan may meet one twice
-	Condemned int            `json:"condemned"`       // handed to the guard, or would have been
+	Condemned int            `json:"condemned"`       // handed to the guard, or would have been; see Config.DryRun
 	Evicted   int            `json:"evicted"`         // deleted by the server
 	Spared    map[string]int `json:"spared,omitempty"`
 	Started   time.Time      `json:"started"`

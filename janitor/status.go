@@ -43,10 +43,12 @@ type WitnessStatus struct {
 	Reason    string    `json:"reason,omitempty"`  // of the last doubt
 	LastDoubt time.Time `json:"last_doubt,omitzero"`
 	LastTick  time.Time `json:"last_tick,omitzero"`
-	Evicted   uint64    `json:"evicted_total"`        // by anybody, ever: the total beside the audit
-	Instances int64     `json:"instances"`            // on the roster
-	ChecksOff []string  `json:"checks_off,omitempty"` // which doubts this server cannot raise
-	Error     string    `json:"error,omitempty"`      // of the last tick
+	Evicted   uint64    `json:"evicted_total"` // by anybody, ever: the total beside the audit
+	Instances int64     `json:"instances"`     // on the roster
+	// ChecksOff are doubts that this server cannot raise; and, since their last try was refused,
+	// audit_size: the audit is trimmed by number of records, and audit_trim: it is not trimmed.
+	ChecksOff []string `json:"checks_off,omitempty"`
+	Error     string   `json:"error,omitempty"` // of the last tick
 }
 
 // Status returns what this replica knows. It does not wait for Redis.
@@ -58,6 +60,7 @@ func (j *Janitor) Status() Status {
 		Unsettled: j.ledger.unknown(),
 		Witness:   j.listener.status(time.Now()),
 	}
+	s.Witness.ChecksOff = j.refusals.list(s.Witness.ChecksOff)
 	j.listener.mu.Lock()
 	s.Leader, s.Epoch, s.Paused = j.listener.holder.Instance, j.listener.holder.Epoch, j.listener.paused
 	j.listener.mu.Unlock()

@@ -13,6 +13,16 @@ import (
 
 // A Sweep is one kind of cleaning. The engine runs its passes in a term, on its interval and on demand,
 // one at a time, and makes of each a report, a log line and metrics.
+//
+// Absence is no evidence. That a set lacks a member, a hash a field, or that a key is missing
+// condemns nothing by itself: the set may be the thing that was lost, with everybody alive. A sweep
+// may conclude from
+//
+//   - a heartbeat's absence: Pass.Judge finds it, and with Batch.Owner the guard finds it again at
+//     the delete, on a Redis that was listened to for long enough that silence means something,
+//   - a positive statement that something is over: finished, ended, cancelled,
+//   - absence that lasted through a grace period in which the place that it is missing from was
+//     itself seen alive, and nothing held.
 type Sweep interface {
 	// Name stands in metrics, reports and the audit. It is fixed and unique.
 	Name() string
@@ -26,7 +36,10 @@ type Sweep interface {
 
 // A Batch is what a sweep wants deleted by one guarded script.
 type Batch struct {
-	Owner string         // the instance judged dead; "" where no owner is judged, and then there is no brake
+	// Owner is the instance judged dead: the guard deletes only while it has no heartbeat. "": no
+	// owner is judged. Then there is no evidence about anybody's life behind the delete, and no brake;
+	// the Body has to find its own.
+	Owner string
 	Body  *registry.Body // deletes Items behind the guard
 	Keys  []string       // the body's own keys, in one Cluster slot
 	Items []string       // distinct; 1 to Pass.BatchSize, so that the server is not held for long, never above Config.DeleteBatch

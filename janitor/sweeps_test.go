@@ -133,11 +133,11 @@ func TestWhatCannotBeReadIsKeptAndCounted(t *testing.T) {
 		r.leads()
 		rep := r.report(sweepRegistry)
 		require.Equal(t, Done, rep.Outcome)
-		require.Equal(t, 2, rep.Evicted, "an odd IMEI of a dead owner is an entry like any other")
-		require.Equal(t, map[string]int{SparedUnreadable: 4 + 3}, rep.Spared)
-		require.Equal(t, int64(7), f.HLen(t.Context(), f.Registry()).Val())
+		require.Equal(t, 2+3, rep.Evicted, "an odd IMEI of a dead owner is an entry like any other; an index is only a help")
+		require.Equal(t, map[string]int{SparedUnreadable: 4}, rep.Spared)
+		require.Equal(t, int64(4), f.HLen(t.Context(), f.Registry()).Val())
 		require.Equal(t, map[string]int{SparedUnreadable: 3}, r.report(sweepOwners).Spared)
-		require.Equal(t, 2, f.audited())
+		require.Equal(t, 2+3, f.audited())
 
 		// Nothing of it jams what comes after.
 		f.indexed("dead", 5)

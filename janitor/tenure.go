@@ -20,10 +20,19 @@ const (
 	retryMost  = 15 * time.Second
 )
 
+// term is what a tenure needs of a lease.Term, which see.
+type term interface {
+	Token() string
+	Epoch() uint64
+	Valid() bool
+	Remaining() time.Duration
+	Redraw(ctx context.Context, above uint64) (uint64, error)
+}
+
 // tenure is what a leader has for one term.
 type tenure struct {
 	j    *Janitor
-	term *lease.Term
+	term term
 	ctx  context.Context // ends with the term
 	end  context.CancelCauseFunc
 	done chan struct{} // closed when everything in it has ended
@@ -55,18 +64,8 @@ func (j *Janitor) lead(ctx context.Context, term *lease.Term) error {
 	defer j.cfg.Registry.Stay()()
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	t := &tenure{
-		j: j, term: term, ctx: ctx, end: end,
-		done: make(chan struct{}), opened: make(chan struct{}),
-		pace:     newPace(j.cfg.RedisShare, j.small),
-		pages:    newSize(j.cfg.ScanCount),
-		batches:  newSize(j.cfg.DeleteBatch),
-		pause:    pauseCheck{client: j.cfg.Control, layout: j.layout},
-		sweeping: map[string]bool{},
-	}
-	t.pace.ping, t.pace.extra = j.ping, j.metrics.throttledFor
-	t.reaper = newReaper(j.guard, term, j.ledger, t.pace, end)
-	t.reaper.permit = t.permit
+	t := newTenure(ctx, j, term, end)
+	t.pace.ping = j.ping
 	for _, s := range j.sweeps {
 		t.loops = append(t.loops, newLoop(t, s))
 	}
@@ -85,6 +84,22 @@ func (j *Janitor) lead(ctx context.Context, term *lease.Term) error {
 	}
 	work.Wait()
 	return nil
+}
+
+func newTenure(ctx context.Context, j *Janitor, term term, end context.CancelCauseFunc) *tenure {
+	t := &tenure{
+		j: j, term: term, ctx: ctx, end: end,
+		done: make(chan struct{}), opened: make(chan struct{}),
+		pace:     newPace(j.cfg.RedisShare, j.small),
+		pages:    newSize(j.cfg.ScanCount),
+		batches:  newSize(j.cfg.DeleteBatch),
+		pause:    pauseCheck{client: j.cfg.Control, layout: j.layout},
+		sweeping: map[string]bool{},
+	}
+	t.pace.extra = j.metrics.throttledFor
+	t.reaper = newReaper(j.guard, term, j.ledger, t.pace, end)
+	t.reaper.permit = t.permit
+	return t
 }
 
 // open begins the term in the audit and takes the roster, and tries until it has or the term is over.

@@ -2,38 +2,123 @@ package janitor
 
 import (
 	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// auditLeast is how many audit records always stay: enough for every reply that may still be
-// waited for.
-const auditLeast = 100
+const (
+	// auditLeast is how many audit records always stay: enough for every reply that may still be
+	// waited for.
+	auditLeast = 100
+	// recordItem and recordRest are what a record takes where its size cannot be asked for: bytes for
+	// each item of a full batch, and for all else. An IMEI takes 18; longer items make the audit
+	// larger than it should be.
+	recordItem, recordRest = 32, 512
 
-// trimAudit trims the audit stream to the newest AuditBytes. Records differ in size, so the length to keep is
-// taken from their average; and the server trims by whole nodes. A server that cannot say what a key
-// takes keeps everything.
+	// What trimming may not be allowed to do, as Status names it.
+	checkAuditSize = "audit_size"
+	checkAuditTrim = "audit_trim"
+)
+
+// trimAudit trims the audit stream to the newest AuditBytes; the server trims by whole nodes. What
+// this user may not do is no failure of the pass: it did what it is for.
 func (p *Pass) trimAudit(ctx context.Context) error {
-	most, key := p.t.j.cfg.AuditBytes, p.Layout().Audit()
+	most, log := p.t.j.cfg.AuditBytes, p.t.j.log
 	if most < 0 {
 		return nil
 	}
-	var used, length int64
-	err := p.Call(ctx, func(ctx context.Context) (err error) {
-		if used, err = p.Client().MemoryUsage(ctx, key).Result(); err != nil || used <= most {
-			return err
+	keep, err := p.auditKeeps(ctx, most)
+	if notAllowed(err) {
+		keep = max(auditLeast, most/(recordItem*int64(p.t.j.cfg.DeleteBatch)+recordRest))
+		if p.t.j.refusals.add(checkAuditSize) {
+			log.Warn("size of the audit cannot be asked for: it is trimmed by number of records",
+				"records", keep, "allow", "MEMORY USAGE, XLEN", "error", err)
 		}
-		length, err = p.Client().XLen(ctx, key).Result()
+		err = nil
+	} else if err == nil {
+		p.t.j.refusals.remove(checkAuditSize)
+	}
+	if err != nil || keep == 0 {
 		return err
+	}
+	err = p.Call(ctx, func(ctx context.Context) error {
+		return p.Client().XTrimMaxLenApprox(ctx, p.Layout().Audit(), keep, 0).Err()
 	})
-	if failedInside(err) || err == redis.Nil { // no such command, or no such key any more
+	if notAllowed(err) {
+		if p.t.j.refusals.add(checkAuditTrim) {
+			log.Warn("audit cannot be trimmed: it grows without bound", "allow", "XTRIM", "error", err)
+		}
 		return nil
 	}
-	if err != nil || used <= most || length == 0 {
-		return err
+	if err == nil {
+		p.t.j.refusals.remove(checkAuditTrim)
 	}
-	keep := max(auditLeast, int64(float64(length)*float64(most)/float64(used)))
-	return p.Call(ctx, func(ctx context.Context) error {
-		return p.Client().XTrimMaxLenApprox(ctx, key, keep, 0).Err()
+	return err
+}
+
+// auditKeeps is how many records AuditBytes are, by the average size of those that are there, but
+// never fewer than auditLeast; 0: there is nothing to trim.
+func (p *Pass) auditKeeps(ctx context.Context, most int64) (int64, error) {
+	var used, length *redis.IntCmd
+	err := p.Call(ctx, func(ctx context.Context) error {
+		pipe := p.Client().Pipeline()
+		used, length = pipe.MemoryUsage(ctx, p.Layout().Audit()), pipe.XLen(ctx, p.Layout().Audit())
+		_, err := pipe.Exec(ctx)
+		return err
 	})
+	if errors.Is(err, redis.Nil) { // no such key any more
+		return 0, nil
+	}
+	if err != nil || used.Val() <= most {
+		return 0, err
+	}
+	return max(auditLeast, int64(float64(length.Val())*float64(most)/float64(used.Val()))), nil
+}
+
+// notAllowed tells a refusal that lasts from one that passes: this user has no right to a command,
+// or the server does not know it.
+func notAllowed(err error) bool {
+	var reply redis.Error
+	if !errors.As(err, &reply) {
+		return false
+	}
+	text := reply.Error()
+	return strings.HasPrefix(text, "NOPERM ") ||
+		strings.HasPrefix(text, "ERR ") && !strings.HasPrefix(text, "ERR max number of clients")
+}
+
+// refusals remembers what the server does not let this process do, and sweeping does without, so
+// that each is logged once. It is safe for concurrent use.
+type refusals struct {
+	mu  sync.Mutex
+	off []string
+}
+
+// add notes a refusal, and tells whether it is news.
+func (r *refusals) add(check string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if slices.Contains(r.off, check) {
+		return false
+	}
+	r.off = append(r.off, check)
+	return true
+}
+
+// remove notes that it is allowed by now.
+func (r *refusals) remove(check string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.off = slices.DeleteFunc(r.off, func(off string) bool { return off == check })
+}
+
+// list names them, behind others.
+func (r *refusals) list(others []string) []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Concat(others, r.off)
 }

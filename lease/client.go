@@ -9,8 +9,8 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// ErrUnsafeClient says that a client must not carry leases, ticks or heartbeats.
-// The error that wraps it names every reason.
+// ErrUnsafeClient says that a client must not be used. The error that wraps it
+// names every reason.
 var ErrUnsafeClient = errors.New("lease: unsafe client")
 
 const (
@@ -65,18 +65,24 @@ func atMost(d time.Duration) time.Duration {
 	return callTimeout
 }
 
-// CheckClient returns nil if the client can carry what must not come late or
-// twice: it does not retry, honours contexts, and all of its deadlines are
-// shorter than within. Otherwise it returns an error that wraps [ErrUnsafeClient]
-// and names every option that is not as it should be.
+// CheckClient returns nil if the client speaks to one server, does not retry,
+// honours contexts, caches nothing, and has deadlines. All of these are shorter
+// than within, if that is positive: what must not come late (leases, ticks,
+// heartbeats) needs that, what carries the load does not. Otherwise it returns an
+// error that wraps [ErrUnsafeClient] and names every option that is not as it
+// should be. It does not speak to Redis: whether a client behind Sentinel reads
+// from replicas, for one, its options do not tell.
 func CheckClient(c redis.UniversalClient, within time.Duration) error {
 	switch c := c.(type) {
 	case nil:
 		return fmt.Errorf("%w: there is none", ErrUnsafeClient)
 	case *redis.Client:
+		if c == nil {
+			return CheckClient(nil, within)
+		}
 		return checkOptions(c.Options(), within)
 	case *redis.ClusterClient:
-		return fmt.Errorf("%w: Redis Cluster is not supported yet", ErrUnsafeClient)
+		return fmt.Errorf("%w: Redis Cluster is not supported yet (nor is routing to replicas, which makes such a client)", ErrUnsafeClient)
 	case *redis.Ring:
 		return fmt.Errorf("%w: a ring spreads keys over servers that know nothing of each other", ErrUnsafeClient)
 	default:
@@ -115,14 +121,19 @@ func checkOptions(o *redis.Options, within time.Duration) error {
 		{"PoolTimeout", o.PoolTimeout},
 	} {
 		switch {
+		case d.value <= 0 && within <= 0:
+			wrong("%s is off, must be set", d.name)
 		case d.value <= 0:
 			wrong("%s is off, must be shorter than %s", d.name, within)
-		case d.value >= within:
+		case within > 0 && d.value >= within:
 			wrong("%s is %s, must be shorter than %s", d.name, d.value, within)
 		}
 	}
 	if len(errs) == 0 {
 		return nil
+	}
+	if within <= 0 {
+		return fmt.Errorf("%w: %w", ErrUnsafeClient, errors.Join(errs...))
 	}
 	return fmt.Errorf("%w (lease.Options makes a safe one): %w", ErrUnsafeClient, errors.Join(errs...))
 }

@@ -39,7 +39,8 @@
 // Leaving has one order, always: the term's context is cancelled, the work is
 // joined, the lease is released. While the work finishes the lease is renewed,
 // so that the successor does not start beside it, but for one TTL at most; then
-// the lease is left to lapse, and Run keeps waiting for the work. Releasing is
+// the lease is left to lapse, and Run keeps waiting for the work. Work that has not
+// returned a minute after its term is the one thing logged as an error. Releasing is
 // tried three times; if Redis cannot be reached the TTL releases the lease.
 //
 // # The term's context
@@ -69,9 +70,11 @@
 // never happen twice, or never late, has to be checked where it happens: by the
 // token, if it happens in the same Redis, or by the epoch.
 //
-// The TTL should be the same for all contenders. A waiter caps a lease whose
-// expiry does not come nearer than its own TTL for a whole TTL; a live holder
-// with a TTL up to six times as long renews in between and keeps it.
+// The TTL should be the same for all contenders. A live holder with a longer one
+// keeps its lease: its expiry falls until it renews. A waiter caps a lease at its
+// own TTL only if that has no expiry, or one that does not fall, for a whole TTL.
+// A lease that a dead holder left with a longer TTL lasts for that TTL.
 //
-// Redis Cluster is not supported yet; [CheckClient] refuses its client.
+// Redis Cluster is not supported yet; [CheckClient] refuses its client, a ring's,
+// and whatever else it cannot check.
 package lease

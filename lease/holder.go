@@ -82,17 +82,17 @@ type vigil struct {
 	left  time.Duration // what was left then; negative: no expiry
 }
 
-// saw takes note of a look and tells whether the lease has now stood for a whole
-// TTL, at every look, with the same value and without an end in sight. A holder
-// that lives and has a longer TTL makes it rise now and then, which starts the
-// vigil anew, as does a time without looks: nobody knows what happened in it.
+// saw takes note of a look. It tells whether the lease has stood still for a
+// whole TTL: at every look the same value, and either no expiry or the same
+// time left. A time left that falls shows an end, however distant. One that
+// rises shows a holder that renews. Both start the vigil anew, as does a time
+// without looks: nobody knows what happened in it.
 func (v *vigil) saw(h Holder, now time.Time, pace cadence) bool {
 	if h.TTL >= 0 && h.TTL <= pace.ttl() {
 		*v = vigil{}
 		return false
 	}
-	rose := v.left >= 0 && (h.TTL < 0 || h.TTL > v.left)
-	if v.token != h.Token || rose || now.Sub(v.last) > pace.ttl()/2 {
+	if v.token != h.Token || v.left != h.TTL || now.Sub(v.last) > pace.ttl()/2 {
 		v.token, v.since = h.Token, now
 	}
 	v.last, v.left = now, h.TTL

@@ -13,8 +13,13 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// releaseTries bounds the release; after it the TTL releases the lease.
-const releaseTries = 3
+const (
+	// releaseTries bounds the release; after it the TTL releases the lease.
+	releaseTries = 3
+	// stuckAfter is when work that has not returned is reported. Calls to a Redis
+	// that stands still end by their own deadlines, well before.
+	stuckAfter = time.Minute
+)
 
 // work is one call of the led function.
 type work struct {
@@ -82,11 +87,11 @@ func (e *Elector) renew(t *Term) bool {
 		t.end(fmt.Errorf("%w: %w", ErrLost, err))
 		return false
 	default:
-		level := slog.LevelWarn
+		level := slog.LevelInfo
 		if !t.failed(err) {
-			level = slog.LevelDebug // the first of a row is warning enough
+			level = slog.LevelDebug // the first of a row is enough
 		}
-		e.log.Log(t.ctx, level, "lease renewal failed",
+		e.log.Log(t.ctx, level, "lease renewal failed, trying again",
 			"token", t.token, "left", t.believed().left(time.Now()), "error", err)
 		return true
 	}
@@ -100,6 +105,7 @@ func (e *Elector) leave(ctx context.Context, t *Term, w *work) error {
 	defer t.close()
 	if t.lost() {
 		e.report(Lost, t, context.Cause(t.ctx))
+		e.failing = t.troubled() // and said so: the campaign goes on in the same trouble
 	}
 	e.join(t, w)
 	e.giveBack(ctx, t)
@@ -108,24 +114,32 @@ func (e *Elector) leave(ctx context.Context, t *Term, w *work) error {
 		return w.err
 	}
 	if !errors.Is(w.err, context.Canceled) && !errors.Is(w.err, context.Cause(t.ctx)) {
-		e.log.Warn("led function ended with an error after its term", "token", t.token, "error", w.err)
+		e.log.Info("led function ended with an error after its term", "token", t.token, "error", w.err)
 	}
 	return nil
 }
 
-// join waits for the work, and holds the lease meanwhile, for a TTL at most: a
-// work that does not end must not keep everybody else from leading.
+// join waits for the work. A term that was not lost keeps its lease meanwhile,
+// for a TTL at most: work that does not end must not keep everybody else from
+// leading.
 func (e *Elector) join(t *Term, w *work) {
-	limit, cancel := context.WithTimeout(context.Background(), e.pace.ttl())
-	defer cancel()
+	left := time.Now()
 	if !t.lost() {
+		limit, cancel := context.WithTimeout(context.Background(), e.pace.ttl())
 		e.keep(t, w.done, limit.Done())
+		if limit.Err() != nil {
+			e.log.Info("led function outlives its term, the lease is left to lapse", "token", t.token)
+		}
+		cancel()
 	}
+	stuck := time.NewTimer(time.Until(left.Add(max(stuckAfter, e.pace.ttl()))))
+	defer stuck.Stop()
 	select {
 	case <-w.done:
 		return
-	case <-limit.Done():
-		e.log.Error("led function outlives its term, the lease is left to lapse", "token", t.token)
+	case <-stuck.C:
+		e.log.Error("led function does not return after its term, this process leads no more until it does: restart it",
+			"token", t.token, "after", time.Since(left).Round(time.Second))
 	}
 	<-w.done
 }
@@ -172,6 +186,6 @@ func (e *Elector) unlock(ctx context.Context, l *lock) error {
 			return err
 		}
 	}
-	e.log.Warn("lease may be left to lapse", "token", l.token, "error", err)
+	e.log.Info("lease may be left to lapse", "token", l.token, "error", err)
 	return err
 }

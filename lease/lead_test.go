@@ -2,6 +2,8 @@ package lease
 
 import (
 	"context"
+	"errors"
+	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -168,12 +170,34 @@ func TestWorkThatDoesNotEndLosesTheLease(t *testing.T) {
 		term := await(b, other.terms)
 		require.LessOrEqual(t, time.Since(stopped), 2*b.ttl+wakeJitter, "held for a TTL, lapsed after another")
 		require.Contains(t, a.log.all(), "led function outlives its term, the lease is left to lapse")
+		require.Zero(t, a.log.count(slog.LevelError))
 		time.Sleep(time.Hour)
 		require.Empty(t, a.ended, "Run does not leave it behind")
+		require.Equal(t, 1, a.log.count(slog.LevelError), "somebody has to look after it")
 		let()
 		require.NoError(t, await(b, a.ended))
 		require.Equal(t, term.Token(), b.value(), "the successor's lease is untouched")
 		require.Equal(t, []Event{Acquired, Lost}, a.seen())
+	})
+}
+
+// Work whose Redis stands still ends with its calls' own deadlines, some time after its term.
+func TestAStallOfRedisIsToldInFewLinesAndNoneIsAnError(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		a := b.candidate("a").run(func(ctx context.Context, _ *Term) error {
+			<-ctx.Done()
+			time.Sleep(40 * time.Second)
+			return errors.New("i/o timeout, as it comes when Redis hangs")
+		})
+		await(b, a.terms)
+		time.Sleep(time.Minute)
+		a.line.breaks(drop)
+		time.Sleep(10 * time.Minute)
+		a.line.mend()
+		await(b, a.terms)
+		require.Zero(t, a.log.count(slog.LevelError))
+		require.Equal(t, 1, a.log.count(slog.LevelWarn), "the lease is lost")
+		require.LessOrEqual(t, a.log.count(slog.LevelInfo), 6)
 	})
 }
 

@@ -292,8 +292,9 @@ func kindOf(cmd redis.Cmder) string {
 
 // records keeps what was logged.
 type records struct {
-	mu    sync.Mutex
-	lines []string
+	mu     sync.Mutex
+	lines  []string
+	levels map[slog.Level]int
 }
 
 func (r *records) Enabled(context.Context, slog.Level) bool { return true }
@@ -303,7 +304,17 @@ func (r *records) Handle(_ context.Context, rec slog.Record) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.lines = append(r.lines, rec.Message)
+	if r.levels == nil {
+		r.levels = map[slog.Level]int{}
+	}
+	r.levels[rec.Level]++
 	return nil
+}
+
+func (r *records) count(level slog.Level) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.levels[level]
 }
 
 func (r *records) all() []string {

@@ -147,6 +147,13 @@ func (t *Term) failed(err error) bool {
 	return first
 }
 
+// troubled tells whether the last renewal failed.
+func (t *Term) troubled() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.trouble != nil
+}
+
 func (t *Term) believed() trust {
 	t.mu.Lock()
 	defer t.mu.Unlock()

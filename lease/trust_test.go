@@ -96,13 +96,16 @@ func TestVigilEndsOnlyForALeaseThatDoesNotEnd(t *testing.T) {
 	}{
 		"no expiry for a whole TTL":                          {every3("a/1", 6, forever), true},
 		"no expiry, but not yet for a whole TTL":             {every3("a/1", 5, forever), false},
-		"an hour, falling":                                   {every3("a/1", 6, hour), true},
+		"an hour, falling":                                   {every3("a/1", 200, hour), false},
+		"ten minutes, falling until its holder renews it":    {every3("a/1", 600, func(i int) time.Duration { return 600*s - time.Duration(i%66)*3*s }), false},
+		"falling by less than the time that passes":          {every3("a/1", 20, func(i int) time.Duration { return time.Hour - time.Duration(i)*time.Millisecond }), false},
+		"falling first, then standing still":                 {every3("a/1", 8, func(i int) time.Duration { return hour(min(i, 2)) }), true},
 		"an hour, standing still":                            {every3("a/1", 6, func(int) time.Duration { return time.Hour }), true},
 		"an expiry within the TTL is as it should be":        {every3("a/1", 20, func(int) time.Duration { return 15 * s }), false},
 		"a live holder with a longer TTL makes it rise":      {every3("a/1", 20, func(i int) time.Duration { return 60*s - time.Duration(i%4)*3*s }), false},
 		"a live holder whose lease loses its expiry for now": {every3("a/1", 20, func(i int) time.Duration { return []time.Duration{-1, 15 * s}[i%2] }), false},
 		"an expiry that is taken away rises":                 {append(every3("a/1", 5, hour), look{15 * s, "a/1", -1}), false},
-		"an expiry that is given falls":                      {append(every3("a/1", 5, forever), look{15 * s, "a/1", time.Hour}), true},
+		"an expiry that is given":                            {append(every3("a/1", 5, forever), look{15 * s, "a/1", time.Hour}), false},
 		"another holder starts it anew":                      {append(every3("a/1", 5, forever), look{15 * s, "b/2", -1}), false},
 		"nobody knows what happened while nobody looked":     {append(every3("a/1", 4, forever), look{30 * s, "a/1", -1}), false},
 	} {

@@ -59,11 +59,14 @@ func (r *Registry) beat(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err != nil {
+		if refused(err) {
+			r.refused = err
+		}
 		r.fail("heartbeat", err, 1)
 		r.start(false)
 		return err
 	}
-	r.beaten = time.Now()
+	r.beaten, r.refused = time.Now(), nil
 	r.recovered("heartbeat")
 	if met {
 		if before%2 == 1 || before != r.batches {
@@ -79,6 +82,9 @@ func (r *Registry) meet(ctx context.Context) error {
 	keys := []string{r.keys.Heartbeat(r.id), r.keys.Roster(), r.keys.Witness()}
 	token, err := bootScript.Run(ctx, r.cfg.Control, keys, r.id, r.random, millis(r.cfg.HeartbeatTTL)).Text()
 	if err != nil {
+		return err
+	}
+	if err := r.sameServer(ctx, token); err != nil {
 		return err
 	}
 	r.mu.Lock()

@@ -47,6 +47,12 @@
 // remembers. Every script compares it: the newest boot wins, an older process ends with ErrSuperseded, writes
 // nothing more and hands nothing back. The new one hands back what its former life left.
 //
+// # Two clients, one place
+//
+// Control writes the heartbeat, Client the entries. A life begins only when Client has seen the first heartbeat where
+// Control wrote it, and may write there. Until then nothing is registered. Ten clear answers that it is not there, tenths
+// of an interval apart, end Run with ErrClientsDiffer. A lost reply and a heartbeat that was deleted in between do not count.
+//
 // # What is guaranteed, and what is not
 //
 //   - An entry never stands without a heartbeat written in the same step (S5).

@@ -1,13 +1,13 @@
 -- evict.lua: the body (behind guard.lua) that evicts entries of one dead owner.
 -- KEYS[6] registry  KEYS[7] the owner's index
 -- ARGV[8..] IMEIs, distinct, at most 1000: unpack ends below 8,000
--- Result: DONE, how many went, how many named somebody else.
+-- Result: DONE, how many went, how many named somebody else, why the index was left as it is ('': it was not).
 local function usable(key, want)
   local k = kind(key)
   return k == want or k == 'none'
 end
-if not (usable(KEYS[1], 'stream') and usable(KEYS[6], 'hash') and usable(KEYS[7], 'set')) then
-  return redis.error_reply('WRONGTYPE audit, registry or index is of another type: nothing evicted')
+if not (usable(KEYS[1], 'stream') and usable(KEYS[6], 'hash')) then
+  return redis.error_reply('WRONGTYPE audit or registry is of another type: nothing evicted')
 end
 
 local args, owner = ARGV, ARGV[6]
@@ -26,5 +26,6 @@ end
 local refused = record(n, reowned, 'imeis', dead)
 if refused then return refused end
 if n > 0 then redis.call('HDEL', KEYS[6], unpack(dead)) end
-redis.call('SREM', KEYS[7], unpack(args, 8))
-return answer('DONE', n, reowned)
+-- The index is only a help: one that is no set is left as it is, and keeps no entry of the dead.
+local srem = redis.pcall('SREM', KEYS[7], unpack(args, 8))
+return answer('DONE', n, reowned, type(srem) == 'table' and srem.err)

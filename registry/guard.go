@@ -3,7 +3,6 @@ package registry
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -86,6 +85,11 @@ type Body struct {
 // the header of guard.lua: its keys begin at KEYS[6], its items at ARGV[8]; it calls
 // record(deleted, reowned, name, list) once before its first delete, returns at once what that
 // returns unless nil, deletes exactly what it recorded and ends with answer('DONE', deleted, reowned).
+//
+// A body judges its items again by what they say themselves: an entry still names the dead owner, a
+// job says that it is finished. That something is missing elsewhere, from a hash or a set, is no
+// evidence: that hash or set may have been lost with everybody alive. Only the owner's absent
+// heartbeat is, and only the guard, in front of the body, reads it as such; see Batch.Owner.
 func NewBody(lua string) *Body {
 	return &Body{redis.NewScript(serverLua + witnessLua + guardLua + lua)}
 }
@@ -99,7 +103,10 @@ type Batch struct {
 	ID    BatchID
 	Token string // the lease's, of the term that ID.Epoch names
 	Sweep string // which kind of sweep asks; goes into the audit
-	Owner string // the instance judged dead; "" where no owner is judged
+	// Owner is the instance judged dead; with a heartbeat it is ALIVE and the body does not run. "":
+	// no owner is judged, and nobody's silence stands behind the delete: what the body finds has to be
+	// evidence enough.
+	Owner string
 	Body  *Body
 	Keys  []string // the body's own keys
 	Items []string // at most MaxBatch; one that stands there twice is asked for once
@@ -110,7 +117,7 @@ type Answer struct {
 	Verdict  Verdict
 	Deleted  int    // entries that went
 	Reowned  int    // candidates that named somebody else, kept
-	Reason   string // the doubt that a WARMING witness began anew with
+	Reason   string // of WARMING: the doubt; of DONE by EvictEntries: why the index was left alone
 	Repeated bool   // the batch had been done before; this is the answer of then
 }
 
@@ -157,7 +164,7 @@ func (g *Guard) Open(ctx context.Context, l Lease) (v Verdict, newest uint64, er
 
 // Do asks for a batch. An error means that its fate is unknown, whatever the error says (a client may
 // have retried): ask again with the very same Batch before any other of this term, or, once the
-// term is over, ask Fate.
+// term is over, ask Fates.
 func (g *Guard) Do(ctx context.Context, b Batch) (Answer, error) {
 	if len(b.Items) == 0 || len(b.Items) > MaxBatch {
 		return Answer{}, fmt.Errorf("registry: batch %s: %d items, want 1 to %d", b.ID, len(b.Items), MaxBatch)
@@ -197,28 +204,6 @@ func parseAnswer(id BatchID, out []any) (Answer, error) {
 		}
 	}
 	return Answer{}, fmt.Errorf("registry: batch %s: unexpected answer %v", id, out)
-}
-
-// Fate says what became of a batch whose term is over. settled is false while the lease still
-// holds the batch's token: the script may yet land. Otherwise the answer is final: Done with what
-// it deleted, or Fenced if it never ran.
-func (g *Guard) Fate(ctx context.Context, id BatchID, token string) (a Answer, settled bool, err error) {
-	// One transaction: the lease is read before the audit, at the same instant.
-	pipe := g.control.TxPipeline()
-	lease := pipe.Get(ctx, g.layout.Lease())
-	found := pipe.XRange(ctx, g.layout.Audit(), id.String(), id.String())
-	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
-		return Answer{}, false, fmt.Errorf("registry: fate of batch %s: %w", id, err)
-	}
-	if records := found.Val(); len(records) == 1 {
-		deleted, err1 := strconv.Atoi(fmt.Sprint(records[0].Values["count"]))
-		reowned, err2 := strconv.Atoi(fmt.Sprint(records[0].Values["reowned"]))
-		if err := errors.Join(err1, err2); err != nil {
-			return Answer{}, false, fmt.Errorf("registry: fate of batch %s: audit record: %w", id, err)
-		}
-		return Answer{Verdict: Done, Deleted: deleted, Reowned: reowned, Repeated: true}, true, nil
-	}
-	return Answer{Verdict: Fenced}, lease.Val() != token, nil
 }
 
 // Forget takes a dead owner off the roster: Done, or Alive while it has a heartbeat or an index.

@@ -233,10 +233,6 @@ func TestGuardTouchesNothingWhereTypesAreWrong(t *testing.T) {
 			s.Rename(ctx, s.Registry(), s.Prefix+"kept")
 			s.Set(ctx, s.Registry(), "x", 0)
 		}},
-		{"index", func(ctx context.Context, s *term) {
-			s.Del(ctx, s.Devices("dead"))
-			s.Set(ctx, s.Devices("dead"), "x", 0)
-		}},
 		{"audit", func(ctx context.Context, s *term) {
 			s.Del(ctx, s.Audit())
 			s.Set(ctx, s.Audit(), "x", 0)
@@ -326,31 +322,6 @@ func TestOpenRefusesAnEpochNotAboveTheNewest(t *testing.T) {
 		v, _, err = s.guard.Open(ctx, registry.Lease{Token: "leader/1", Epoch: 101})
 		require.NoError(t, err)
 		require.Equal(t, registry.Fenced, v)
-	})
-}
-
-func TestFateIsSettledOnlyOnceTheLeaseIsGone(t *testing.T) {
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		s, ctx := newTerm(t, w.Options, w.Prefix), t.Context()
-		b := s.batch(1)
-		_, settled, err := s.guard.Fate(ctx, b.ID, b.Token)
-		require.NoError(t, err)
-		require.False(t, settled, "the script may yet land")
-
-		s.Del(ctx, s.Lease())
-		a, settled, err := s.guard.Fate(ctx, b.ID, b.Token)
-		require.NoError(t, err)
-		require.True(t, settled)
-		require.Equal(t, registry.Fenced, a.Verdict)
-
-		s.Set(ctx, s.Lease(), b.Token, time.Minute)
-		_, err = s.guard.Do(ctx, b)
-		require.NoError(t, err)
-		a, settled, err = s.guard.Fate(ctx, b.ID, b.Token)
-		require.NoError(t, err)
-		require.True(t, settled, "the record is final whoever leads")
-		require.Equal(t, registry.Answer{Verdict: registry.Done, Deleted: 2, Reowned: 1, Repeated: true}, a)
 	})
 }
 

@@ -355,4 +355,32 @@ func TestNewRefusesInWords(t *testing.T) {
 	require.ErrorIs(t, err, lease.ErrUnsafeClient)
 	_, err = registry.New(registry.Config{})
 	require.ErrorContains(t, err, "a Client and a Control are required")
+
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
+	byLatency := redis.NewFailoverClusterClient(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{"127.0.0.1:1"}, RouteByLatency: true})
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
+	endless := *o
+	endless.MaxRetries, endless.ContextTimeoutEnabled, endless.ReadTimeout = -1, true, -1
+	noDeadline := redis.NewClient(&endless)
+	t.Cleanup(func() {
+		require.NoError(t, errors.Join(cluster.Close(), byLatency.Close(), ring.Close(), noDeadline.Close()))
+	})
+	for _, c := range []struct {
+		client redis.UniversalClient
+		says   []string
+	}{
+		{cluster, []string{"Redis Cluster is not supported yet"}},
+		{byLatency, []string{"routing to replicas"}},
+		{ring, []string{"a ring spreads keys"}},
+		{struct{ redis.UniversalClient }{safe}, []string{"cannot be checked, hand in a *redis.Client"}},
+		{unsafe, []string{"MaxRetries is 3, must be -1 (none)", "ContextTimeoutEnabled is false, must be true"}},
+		{noDeadline, []string{"ReadTimeout is off, must be set"}},
+	} {
+		_, err := registry.New(registry.Config{Client: c.client, Control: safe})
+		require.ErrorIs(t, err, lease.ErrUnsafeClient)
+		require.ErrorContains(t, err, "unfit Client")
+		for _, says := range c.says {
+			require.ErrorContains(t, err, says)
+		}
+	}
 }

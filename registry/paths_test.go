@@ -167,9 +167,9 @@ func TestTheGuardSaysWhenRedisDoesNotAnswer(t *testing.T) {
 		require.NoError(t, s.XAdd(t.Context(), &redis.XAddArgs{
 			Stream: s.Audit(), ID: id.String(), Values: []string{"count", "many", "reowned", "0"},
 		}).Err())
-		_, settled, err := s.guard.Fate(t.Context(), id, s.lease.Token)
+		fates, err := s.guard.Fates(t.Context(), []registry.Batch{s.batch(7)})
 		require.ErrorContains(t, err, "audit record")
-		require.False(t, settled)
+		require.Empty(t, fates)
 
 		over, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -178,9 +178,9 @@ func TestTheGuardSaysWhenRedisDoesNotAnswer(t *testing.T) {
 		done, err := s.guard.Doubt(over, s.lease, time.Minute)
 		require.ErrorIs(t, err, context.Canceled)
 		require.False(t, done)
-		_, settled, err = s.guard.Fate(over, id, s.lease.Token)
+		fates, err = s.guard.Fates(over, []registry.Batch{s.batch(7)})
 		require.ErrorIs(t, err, context.Canceled)
-		require.False(t, settled)
+		require.Empty(t, fates)
 		_, err = s.guard.Tick(over)
 		require.ErrorIs(t, err, context.Canceled)
 		_, err = s.guard.Do(over, s.batch(8))

@@ -33,10 +33,11 @@ const (
 
 // Config of a Registry. Zero means default.
 type Config struct {
-	// Client carries registrations, releases, heals and look-ups. Required. Without retries of its own
-	// (MaxRetries -1) a write that failed cannot land after the write that mended it.
+	// Client carries registrations, releases, heals and look-ups. Required: a *redis.Client with MaxRetries -1 and
+	// ContextTimeoutEnabled, or New refuses it. A write that the client repeats could land after the write that mended it.
 	Client redis.UniversalClient
 	// Control carries the heartbeat, so that a storm cannot starve it: a client made from lease.Options. Required.
+	// Both must be at the same primary and database: see ErrClientsDiffer.
 	Control redis.UniversalClient
 	// Instance names this replica. Empty: host name and a random part, unique per process start. If an operator fixes it
 	// the newest process of that name wins, and hands back at start what its former life left.
@@ -73,8 +74,13 @@ func (c Config) check() error {
 	var errs []error
 	if c.Client == nil || c.Control == nil {
 		errs = append(errs, errors.New("a Client and a Control are required"))
-	} else if err := lease.CheckClient(c.Control, c.HeartbeatInterval); err != nil {
-		errs = append(errs, fmt.Errorf("unfit Control: %w", err))
+	} else {
+		if err := lease.CheckClient(c.Client, 0); err != nil {
+			errs = append(errs, fmt.Errorf("unfit Client: %w", err))
+		}
+		if err := lease.CheckClient(c.Control, c.HeartbeatInterval); err != nil {
+			errs = append(errs, fmt.Errorf("unfit Control: %w", err))
+		}
 	}
 	if c.HeartbeatInterval <= 0 {
 		errs = append(errs, fmt.Errorf("HeartbeatInterval is %s, must be positive", c.HeartbeatInterval))
@@ -114,6 +120,7 @@ type Registry struct {
 	wake    chan struct{} // to the writer: there is work
 	scan    chan struct{} // to the reconciler: the index and the claims differ
 	end     context.CancelCauseFunc
+	differ  int // times that Client was not where Control is; touched by beats only
 
 	mu        sync.Mutex // guards all below, and every device and claim
 	changed   *sync.Cond // signalled after each batch
@@ -132,6 +139,7 @@ type Registry struct {
 	batches   uint64               // begun and ended: odd while one is under way
 	since     string               // the witness' since at the last answer
 	beaten    time.Time            // last heartbeat that landed
+	refused   error                // the server refused one since
 	healed    uint64
 	failing   map[string]error // by op: the last error, while it fails
 	scanFails bool             // the reconciler's last scan failed
@@ -189,8 +197,8 @@ func randomDigits() string {
 
 // Run beats and writes until ctx ends; then it goes on beating until every claim is released and nobody
 // stays, or the drain time has passed, joins what is under way, says goodbye and returns nil. It returns
-// ErrSuperseded as soon as a newer process with the same instance id is met. It leaves no goroutine
-// behind and is called once.
+// ErrSuperseded as soon as a newer process with the same instance id is met, and ErrClientsDiffer if the two clients
+// are not at the same place. It leaves no goroutine behind and is called once.
 func (r *Registry) Run(ctx context.Context) error {
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
@@ -215,6 +223,9 @@ func (r *Registry) Run(ctx context.Context) error {
 	_ = p.Wait() // they return nil
 	r.close()
 	err := context.Cause(life) // the first: ErrSuperseded if that was met before the end
+	if errors.Is(err, ErrClientsDiffer) {
+		return err
+	}
 	if !errors.Is(err, ErrSuperseded) {
 		err = r.goodbye(context.WithoutCancel(ctx))
 	}
@@ -323,6 +334,7 @@ type Status struct {
 	LastBeat  time.Time         `json:"last_beat"`  // local time; zero: none has landed yet
 	Draining  bool              `json:"draining"`   // Run's context has ended
 	Failing   map[string]string `json:"failing"`    // op -> last error, while it fails
+	Refused   string            `json:"refused"`    // by which error Redis refused a heartbeat (wrong password, no rights, ...) since one landed
 	Interval  string            `json:"interval"`   // between heartbeats
 	TTL       string            `json:"ttl"`        // of a heartbeat
 	IndexKept bool              `json:"index_kept"` // REGISTRY_REVERSE_INDEX
@@ -347,6 +359,9 @@ func (r *Registry) Status() Status {
 	}
 	for op, err := range r.failing {
 		s.Failing[op] = err.Error()
+	}
+	if r.refused != nil {
+		s.Refused = r.refused.Error()
 	}
 	return s
 }

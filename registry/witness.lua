@@ -61,6 +61,7 @@ local function listen(key, gap, warm)
   local w = redis.pcall('HMGET', key, 'since', 'last', 'gap', 'warm', 'largest', 'server',
     'connections', 'commands', 'evicted_keys', 'evicted_total', 'reason', 'doubt', 'disagreed')
   if w.err then -- not a hash: it must neither wipe nor jam
+    if kind(key) == 'hash' then error(w.err) end -- not allowed
     redis.call('DEL', key)
     w = {}
   end

@@ -365,7 +365,7 @@ func (r *Registry) fail(op string, err error, n int) {
 	}
 	r.metrics.failures.WithLabelValues(op).Add(float64(n))
 	if r.failing[op] == nil {
-		r.log.Warn("registry operation fails, devices are served and it is tried again", "op", op, "error", err)
+		r.tell(op, err)
 	}
 	r.failing[op] = err
 }

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/settings"
+	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/lease"
 )
 
@@ -31,6 +33,14 @@ func TestControlClientsAreSafeForEverySettingThatIsAccepted(t *testing.T) {
 			require.NoError(t, c.close())
 		}
 	}
+}
+
+func TestTheLeastShareIsTheJanitors(t *testing.T) {
+	t.Parallel()
+	_, err := settings.Load([]string{"--redis-url=embedded", fmt.Sprint("--janitor-redis-share=", janitor.LeastShare)}, nil)
+	require.NoError(t, err)
+	_, err = settings.Load([]string{"--redis-url=embedded", fmt.Sprint("--janitor-redis-share=", janitor.LeastShare*0.99)}, nil)
+	require.ErrorContains(t, err, fmt.Sprint("from ", janitor.LeastShare, " to 1"))
 }
 
 func TestWhatIsWrongWithAServerIsNamed(t *testing.T) {

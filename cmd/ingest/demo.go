@@ -44,7 +44,7 @@ func runDemo(ctx context.Context, args, environ []string, stdout, stderr io.Writ
 	}
 	var target settings.Redis
 	if err == nil {
-		target, err = settings.ParseRedis(valueOf(environ, "REDIS_URL"))
+		target, err = settings.ParseRedis(cmp.Or(valueOf(environ, "REDIS_URL"), settings.EmbeddedRedis))
 		if err != nil {
 			err = fmt.Errorf("REDIS_URL: expected %w", err)
 		} else if target.Sentinel != nil {

@@ -40,7 +40,7 @@ func playing(ctx context.Context, out io.Writer, redisURL string) error {
 func TestTheDemoConverges(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	require.NoError(t, playing(t.Context(), &out, ""), out.String())
+	require.NoError(t, playing(t.Context(), &out, settings.EmbeddedRedis), out.String())
 	for _, want := range []string{
 		"3 replicas serve", "all 60 devices routable", "KILLED the leader replica-", "remaining entries swept", "ADDED replica-4",
 		"STOPPED the leader replica-", "CONVERGED: 60 entries", "every one is in the stream",

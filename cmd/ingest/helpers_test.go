@@ -80,7 +80,7 @@ func start(t testing.TB, args ...string) *program {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &program{t: t, stop: cancel, log: &logBuffer{}, status: make(chan int, 1)}
-	args = append([]string{"--http-addr=127.0.0.1:0", "--ingest-addr=127.0.0.1:0", "--log-format=json"}, args...)
+	args = append([]string{"--redis-url=embedded", "--http-addr=127.0.0.1:0", "--ingest-addr=127.0.0.1:0", "--log-format=json"}, args...)
 	go func() { p.status <- run(ctx, args, nil, io.Discard, p.log) }()
 	t.Cleanup(func() {
 		cancel()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/internal/gateway"
 	"github.com/rollcall-redis/rollcall/internal/settings"
+	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
 // startBound is how long the device listener waits for the registry to meet
@@ -86,9 +87,9 @@ func (r *replica) run(ctx context.Context) error {
 	http := begin(ctx, failed, "http", r.serveHTTP)
 	beats := begin(ctx, failed, "registry", r.registry.Run)
 	inspector := begin(ctx, failed, "inspector", r.inspector.run)
-	sweeps := begin(ctx, failed, "janitor", r.janitor.Run)
+	sweeps := begin(ctx, failed, "janitor", r.accepted(r.janitor.Run))
 	devices := begin(ctx, failed, "devices", r.serveDevices)
-	commands := begin(ctx, failed, "commands", r.commands.Run)
+	commands := begin(ctx, failed, "commands", r.accepted(r.commands.Run))
 
 	var failure error
 	select {
@@ -123,6 +124,26 @@ func (r *replica) run(ctx context.Context) error {
 		return errors.Join(failure, err)
 	default:
 		return failure
+	}
+}
+
+// acceptedPoll is how often it is looked whether Redis accepts this replica.
+const acceptedPoll = 20 * time.Millisecond
+
+// accepted is a part that begins when the first heartbeat has landed, or Redis
+// does not answer. While Redis refuses this replica the part could only say so
+// once more.
+func (r *replica) accepted(run func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		for {
+			reg := r.registry.Status()
+			if !reg.LastBeat.IsZero() || reg.Refused == "" && reg.Failing["heartbeat"] != "" {
+				return run(ctx)
+			}
+			if !wait.For(ctx, acceptedPoll) {
+				return nil
+			}
+		}
 	}
 }
 

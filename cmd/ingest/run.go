@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"regexp"
 	"runtime/debug"
 
 	"github.com/rollcall-redis/rollcall/internal/settings"
@@ -17,6 +18,10 @@ const (
 	exitFailed = 1 // a failure at run time
 	exitUsage  = 2 // wrong arguments or settings
 )
+
+// commandName is what a mistyped command may look like to be repeated; anything
+// else might be a URL with a password.
+var commandName = regexp.MustCompile(`^[a-z][a-z-]{0,20}$`)
 
 // run is the program, until ctx ends or it is done: a replica that serves, or
 // what the first argument names. It returns the exit status. Logs and complaints
@@ -30,6 +35,10 @@ func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) 
 			return runSimulate(ctx, args[1:], stdout, stderr)
 		case "demo":
 			return runDemo(ctx, args[1:], environ, stdout, stderr)
+		}
+		if commandName.MatchString(args[0]) {
+			fmt.Fprintf(stderr, "ingest: unknown command %q; there are command, demo and simulate, and without one it serves (ingest -h)\n", args[0])
+			return exitUsage
 		}
 	}
 	return runServe(ctx, args, environ, stdout, stderr)

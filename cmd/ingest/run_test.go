@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"io"
+	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"net"
@@ -20,18 +21,23 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/embedded"
 	"github.com/rollcall-redis/rollcall/internal/gateway"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/internal/settings"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
+const adminToken = "secret-0123456789"
+
 // quick are settings under which things happen within a test's time.
 var quick = []string{"--heartbeat-interval=300ms", "--heartbeat-ttl=1200ms", "--janitor-interval=500ms", "--janitor-lease-ttl=1500ms"}
+
+const ttlOfQuick = 1200 * time.Millisecond
 
 func on(server *redistest.Server, more ...string) []string {
 	return append([]string{"--redis-url=redis://" + server.Addr()}, more...)
 }
 
-func TestWithoutArgumentsItServesOnARedisOfItsOwn(t *testing.T) {
+func TestItServesOnARedisOfItsOwn(t *testing.T) {
 	t.Parallel()
 	p := serving(t)
 	d := p.connect(imei)
@@ -199,26 +205,26 @@ func TestTheNewerOfTwoProcessesWithOneIDStays(t *testing.T) {
 func TestSweepAndResignNameTheLeaderElsewhere(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	leader := serving(t, on(server, append(quick, "--instance-id=ingest-1", "--admin-token=secret")...)...)
+	leader := serving(t, on(server, append(quick, "--instance-id=ingest-1", "--admin-token="+adminToken)...)...)
 	leader.await(func() bool { return leader.state().Janitor.Leading })
-	other := serving(t, on(server, append(quick, "--instance-id=ingest-2", "--admin-token=secret")...)...)
+	other := serving(t, on(server, append(quick, "--instance-id=ingest-2", "--admin-token="+adminToken)...)...)
 	for _, path := range []string{"/api/v1/sweep", "/api/v1/resign"} {
-		code, body := other.post(path, "secret")
+		code, body := other.post(path, adminToken)
 		require.Equal(t, 409, code)
 		require.Contains(t, body, `"leader": "ingest-1"`)
 		code, _ = other.post(path, "guess")
 		require.Equal(t, 401, code)
 	}
-	code, body := leader.post("/api/v1/sweep?dry_run=true", "secret")
+	code, body := leader.post("/api/v1/sweep?dry_run=true", adminToken)
 	require.Equal(t, 200, code)
 	require.Contains(t, body, `"dry_run": true`)
-	code, _ = other.post("/api/v1/pause?who=ann&why=test", "secret") // holds all of them
+	code, _ = other.post("/api/v1/pause?who=ann&why=test", adminToken) // holds all of them
 	require.Equal(t, 200, code)
 	leader.await(func() bool { return leader.state().Janitor.Paused != nil })
-	code, _ = leader.post("/api/v1/resign", "secret")
+	code, _ = leader.post("/api/v1/resign", adminToken)
 	require.Equal(t, 200, code)
 	other.await(func() bool { return other.state().Janitor.Leading })
-	require.NotContains(t, leader.log.String()+other.log.String(), "secret")
+	require.NotContains(t, leader.log.String()+other.log.String(), adminToken)
 }
 
 func TestAReplicaWithoutDeviceSocketsSweepsOnly(t *testing.T) {
@@ -242,6 +248,22 @@ func TestAnAddressInUseIsAFailure(t *testing.T) {
 	p = start(t, "--ingest-addr="+taken.Addr().String())
 	require.Equal(t, exitFailed, p.ends())
 	require.Contains(t, p.log.String(), "INGEST_ADDR")
+}
+
+// Load lets none of these through; who calls the parts must heed their errors all the same.
+func TestAPartThatCannotBeMadeIsAFailure(t *testing.T) {
+	t.Parallel()
+	for says, change := range map[string]func(*settings.Settings){
+		"registry: HeartbeatTTL is 1s":              func(s *settings.Settings) { s.HeartbeatTTL = time.Second },
+		"janitor: DeleteBatch is 5000":              func(s *settings.Settings) { s.JanitorDeleteBatch = 5000 },
+		"gateway: MaxLen and MaxConns must not be":  func(s *settings.Settings) { s.TelemetryMaxLen = -1 },
+		"ingest: INGEST_TLS_CERT, INGEST_TLS_KEY: ": func(s *settings.Settings) { s.IngestTLSAddr, s.IngestTLSCert = ":0", "/nowhere" },
+	} {
+		s, err := settings.Load([]string{"--redis-url=embedded", "--http-addr=127.0.0.1:0", "--ingest-addr=127.0.0.1:0"}, nil)
+		require.NoError(t, err)
+		change(s)
+		require.ErrorContains(t, serve(t.Context(), s, slog.New(slog.DiscardHandler)), says)
+	}
 }
 
 func TestARedisThatStandsStillDoesNotKeepAReplica(t *testing.T) {
@@ -277,12 +299,27 @@ func TestWhatIsAskedForIsPrintedAndWhatIsWrongRefused(t *testing.T) {
 		require.Contains(t, stderr.String(), want)
 	}
 	require.NotContains(t, stderr.String(), "hunter2")
+
+	for name, c := range map[string]struct {
+		args []string
+		says string
+	}{
+		"no Redis":               {nil, "REDIS_URL: expected the URL of your Redis"},
+		"a command mistyped":     {[]string{"serv"}, `unknown command "serv"; there are command, demo and simulate`},
+		"a URL without its flag": {[]string{"redis://:hunter2@h"}, "argument 1: expected flags only"},
+		"a password alone":       {[]string{"hunter2"}, "argument 1: expected flags only"},
+	} {
+		stderr.Reset()
+		require.Equal(t, exitUsage, run(t.Context(), c.args, nil, io.Discard, &stderr), name)
+		require.Contains(t, stderr.String(), c.says, name)
+		require.NotContains(t, stderr.String(), "hunter2", name)
+	}
 }
 
 // process is the program as one of its own.
 func process(t *testing.T, args ...string) (*exec.Cmd, *logBuffer) {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], append([]string{"--http-addr=127.0.0.1:0", "--ingest-addr=127.0.0.1:0", "--log-format=json"}, args...)...)
+	cmd := exec.Command(os.Args[0], append([]string{"--redis-url=embedded", "--http-addr=127.0.0.1:0", "--ingest-addr=127.0.0.1:0", "--log-format=json"}, args...)...)
 	log := &logBuffer{}
 	cmd.Env = append(os.Environ(), asMain+"=1")
 	cmd.Stderr = log

@@ -80,6 +80,9 @@ func (s *simulation) flags() *flag.FlagSet {
 	fs.Uint64Var(&c.Seed, "seed", rand.Uint64(), "`number` that decides what is drawn; it is printed")
 	fs.Func("redis", "`URL` of the gateways' Redis, to show how many connected trackers are routable; it is only read", func(v string) (err error) {
 		s.redis, err = settings.ParseRedis(v)
+		if s.redis.Embedded() {
+			err = errors.New("expected the gateways' Redis")
+		}
 		return err
 	})
 	c.Codec = teltonika.Codec8

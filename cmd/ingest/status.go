@@ -39,13 +39,17 @@ func (r *replica) status() web.Status {
 
 // notReady says why devices should not be sent here; empty: they may be.
 // Redis has no say in it once a heartbeat has landed, or has had a TTL's time to:
-// taking every replica out of service would only add to its trouble.
+// taking every replica out of service would only add to its trouble. A replica
+// that Redis refused from the start is never ready: its settings are wrong, and a
+// rollout must not replace good replicas by such.
 func (r *replica) notReady(now time.Time, reg registry.Status) string {
 	switch {
 	case r.draining.Load():
 		return "draining: this replica stops"
 	case r.settings.Devices() && r.devices.Load() == nil:
 		return "starting: the device listener is not open yet"
+	case reg.LastBeat.IsZero() && reg.Refused != "":
+		return "refused: Redis does not accept this replica: " + reg.Refused
 	case reg.LastBeat.IsZero() && now.Sub(r.began) < r.settings.HeartbeatTTL:
 		return "starting: no heartbeat has landed yet"
 	}

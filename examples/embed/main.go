@@ -42,7 +42,7 @@ func listenAndServe(ctx context.Context, args []string) error {
 		return err
 	}
 	fmt.Println("devices connect to", ln.Addr())
-	return serve(ctx, ln, &redis.Options{Addr: args[0], MaxRetries: -1})
+	return serve(ctx, ln, &redis.Options{Addr: args[0], MaxRetries: -1, ContextTimeoutEnabled: true})
 }
 
 // serve runs one replica until ctx ends or a part of it fails.

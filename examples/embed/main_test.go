@@ -34,10 +34,8 @@ func start(t *testing.T, server *redistest.Server) *replica {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &replica{addr: ln.Addr().String(), stop: cancel, ended: make(chan error, 1)}
-	opt := server.Options()
-	opt.MaxRetries = -1
 	go func() {
-		r.ended <- serve(ctx, ln, opt)
+		r.ended <- serve(ctx, ln, server.Options())
 		close(r.ended)
 	}()
 	t.Cleanup(func() {

@@ -102,10 +102,13 @@ type Gateway struct {
 	newest   map[string]*session   // the one of each IMEI that counts
 }
 
-// New makes a Gateway. It returns an error that names what is missing.
+// New makes a Gateway. It returns an error that names what is missing or negative.
 func New(cfg Config) (*Gateway, error) {
 	if cfg.Register == nil || cfg.Client == nil {
 		return nil, errors.New("gateway: Config needs Register and Client")
+	}
+	if cfg.MaxLen < 0 || cfg.MaxConns < 0 {
+		return nil, errors.New("gateway: MaxLen and MaxConns must not be negative")
 	}
 	cfg.Stream = cmp.Or(cfg.Stream, Stream)
 	cfg.MaxLen = cmp.Or(cfg.MaxLen, 1_000_000)

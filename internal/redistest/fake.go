@@ -34,7 +34,8 @@ func Fake(t testing.TB) *redis.Options {
 		// Never dialled, and still an IP literal: go-redis looks a name up, and
 		// the resolver's goroutines outlive the bubble that the next one meets.
 		// Nothing listens there should somebody drop the Dialer.
-		Addr: "127.0.0.1:1",
+		Addr:       "127.0.0.1:1",
+		MaxRetries: -1, ContextTimeoutEnabled: true,
 		Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			if err := ctx.Err(); err != nil {
 				return nil, err

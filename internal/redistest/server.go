@@ -54,12 +54,18 @@ func owned(t testing.TB, p *process, err error) *Server {
 // Addr returns host and port. They stay over restarts.
 func (s *Server) Addr() string { return s.p.addr() }
 
-// Options returns fresh options of a client with go-redis' defaults.
-func (s *Server) Options() *redis.Options { return &redis.Options{Addr: s.Addr()} }
+// Options returns fresh options as the packages here ask for them: no retries,
+// contexts honoured.
+func (s *Server) Options() *redis.Options { return options(s.Addr()) }
 
-// Client returns a new client with go-redis' defaults, closed with the test.
-// A test that closes it earlier does no harm.
-func (s *Server) Client() *redis.Client { return newClient(s.t, s.Options()) }
+func options(addr string) *redis.Options {
+	return &redis.Options{Addr: addr, MaxRetries: -1, ContextTimeoutEnabled: true}
+}
+
+// Client returns a new client with go-redis' defaults, retries among them, for a
+// test's own look at the server. It is closed with the test. A test that closes it
+// earlier does no harm.
+func (s *Server) Client() *redis.Client { return newClient(s.t, &redis.Options{Addr: s.Addr()}) }
 
 // Dir returns the server's working folder: its append-only file is below it.
 func (s *Server) Dir() string { return s.p.dir }

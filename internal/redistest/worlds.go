@@ -12,7 +12,7 @@ import (
 
 // World is one server that a suite runs on.
 type World struct {
-	Client  *redis.Client  // go-redis' defaults; closed with the subtest
+	Client  *redis.Client  // made from Options; closed with the subtest
 	Options *redis.Options // for further clients, to be adapted at will
 	Prefix  string         // the subtest's own, ends in ':'
 	Real    bool           // a redis-server, not miniredis
@@ -31,7 +31,7 @@ func Worlds(t *testing.T, cases func(t *testing.T, w World)) {
 		m.ClockTTL(true)
 		require.NoError(t, m.Start())
 		t.Cleanup(m.Close)
-		cases(t, newWorld(t, &redis.Options{Addr: m.Addr()}, false))
+		cases(t, newWorld(t, options(m.Addr()), false))
 	})
 }
 

@@ -18,14 +18,17 @@ Usage: ingest [--name value ...]
        ingest demo           shows what happens when replicas die, join and stop
        ingest simulate [-h]  runs a fleet of simulated trackers
 
-Without arguments it serves, on a Redis inside its own process. Each setting
-can be given as a flag or in the environment; a flag wins.
+Without a command it serves, and needs REDIS_URL. Each setting can be given as a
+flag or in the environment; a flag wins.
 
 `)
 	for i := range table {
 		s := &table[i]
 		def := s.def
-		if def == "" {
+		switch {
+		case s.required:
+			def = "none, required"
+		case def == "":
 			def = "empty"
 		}
 		fmt.Fprintf(&b, "  --%s, %s (default: %s)\n", s.flag(), s.name, def)
@@ -40,7 +43,7 @@ can be given as a flag or in the environment; a flag wins.
         the program's version
 
 SIGTERM or SIGINT stops it gracefully; a second one at once. Exit status: 0
-after a graceful stop, 1 on a failure at run time, 2 on wrong settings.
+after a graceful stop, 1 on a failure at run time, 2 on wrong usage or settings.
 `)
 	_, err := io.WriteString(w, b.String())
 	return err

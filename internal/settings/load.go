@@ -53,10 +53,10 @@ func Load(args, environ []string) (*Settings, error) {
 		row := &table[i]
 		v, isSet := given[row.name]
 		if !isSet {
-			if row.def == "" {
+			if row.def == "" && !row.required {
 				continue
 			}
-			v.text = row.def
+			v = value{row.def, row.name}
 		}
 		if err := row.set(s, v.text); err != nil {
 			wrong[row.name] = true
@@ -95,6 +95,9 @@ func (s *Settings) relations(given map[string]value, wrong map[string]bool) (fau
 // shown is how a refused value is repeated in a fault: not at all if it is, or
 // might be, a secret that went into the wrong place.
 func (s *setting) shown(v string) string {
+	if v == "" && s.required {
+		return "; it is not set"
+	}
 	if s.secret || strings.ContainsRune(v, '@') {
 		return "; the value is not shown"
 	}

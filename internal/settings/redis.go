@@ -13,17 +13,22 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// Redis says which Redis to use. At most one of the two is set; none means the
-// embedded server.
+// EmbeddedRedis is the REDIS_URL that names the server inside the process.
+const EmbeddedRedis = "embedded"
+
+// Redis says which Redis to use: one of the two, or the embedded server. The
+// zero value names none.
 type Redis struct {
 	// Single is a server with one address.
 	Single *redis.Options
 	// Sentinel is a server that sentinels know, and fail over.
 	Sentinel *redis.FailoverOptions
+
+	embedded bool
 }
 
-// Embedded reports whether no Redis was named.
-func (r Redis) Embedded() bool { return r.Single == nil && r.Sentinel == nil }
+// Embedded reports whether the server inside the process was named.
+func (r Redis) Embedded() bool { return r.embedded }
 
 // String names the server without its credentials, for logs and status.
 func (r Redis) String() string {
@@ -32,8 +37,10 @@ func (r Redis) String() string {
 		return r.Single.Addr + "/" + strconv.Itoa(r.Single.DB)
 	case r.Sentinel != nil:
 		return r.Sentinel.MasterName + "/" + strconv.Itoa(r.Sentinel.DB) + " by sentinels " + strings.Join(r.Sentinel.SentinelAddrs, ", ")
+	case r.embedded:
+		return EmbeddedRedis
 	}
-	return "embedded"
+	return "none"
 }
 
 // Deadlines of the data client, where the URL does not set its own. Reads may
@@ -44,13 +51,16 @@ const (
 	ioTimeout   = 10 * time.Second
 )
 
-// ParseRedis reads a REDIS_URL; empty is the embedded server. The options that
-// it returns are those of a data client: retries are off, since a retried write
+// ParseRedis reads a REDIS_URL: a URL or [EmbeddedRedis]. The options that it
+// returns are those of a data client: retries are off, since a retried write
 // may run twice, and contexts are honoured. Its errors say what was expected
 // and repeat nothing of the URL.
 func ParseRedis(raw string) (Redis, error) {
-	if raw == "" {
-		return Redis{}, nil
+	switch raw {
+	case "":
+		return Redis{}, errors.New("the URL of your Redis, such as redis://host:6379/0; for trying out " + EmbeddedRedis + ", a Redis inside the process")
+	case EmbeddedRedis:
+		return Redis{embedded: true}, nil
 	}
 	u, err := url.Parse(raw)
 	if err != nil {

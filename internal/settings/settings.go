@@ -8,6 +8,9 @@
 // a silent default. All faults are found in one go and reported together, so
 // that an operator repairs a deployment once and not seven times.
 //
+// REDIS_URL has no default: a misspelt variable must not start a replica that is
+// alone with a Redis of its own. [EmbeddedRedis] names that one.
+//
 // REDIS_URL and ADMIN_TOKEN hold secrets: no error, help text or log line that
 // this package produces repeats any part of their values.
 package settings
@@ -30,7 +33,7 @@ const (
 // Settings is everything that can be set, validated. The zero value is of no
 // use; [Load] makes one.
 type Settings struct {
-	// Redis says which server to use; the zero value is the embedded one.
+	// Redis says which server to use.
 	Redis Redis
 	// InstanceID names this replica; empty lets the registry choose one that is
 	// unique per boot.

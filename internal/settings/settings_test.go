@@ -2,10 +2,12 @@ package settings
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"log/slog"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,11 +18,34 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// load is Load with a Redis named, unless the case names one.
+func load(args, environ []string) (*Settings, error) {
+	named := func(s string) bool { return strings.Contains(s, "redis-url") || strings.HasPrefix(s, "REDIS_URL=") }
+	if !slices.ContainsFunc(args, named) && !slices.ContainsFunc(environ, named) {
+		environ = append(slices.Clip(environ), "REDIS_URL=embedded")
+	}
+	return Load(args, environ)
+}
+
+func TestWithoutARedisNothingStarts(t *testing.T) {
+	t.Parallel()
+	for _, environ := range [][]string{nil, {"REDIS_URL="}, {"REDIS_UR=redis://127.0.0.1"}} {
+		_, err := Load(nil, environ)
+		var faults Faults
+		require.ErrorAs(t, err, &faults)
+		require.Equal(t, Faults{"REDIS_URL: expected the URL of your Redis, such as redis://host:6379/0; for trying out embedded, a Redis inside the process; it is not set"}, faults)
+	}
+	_, err := Load([]string{"--redis-url="}, []string{"REDIS_URL=embedded"})
+	require.ErrorContains(t, err, "--redis-url: expected the URL of your Redis")
+}
+
 func TestNothingSetGivesTheDocumentedDefaults(t *testing.T) {
 	t.Parallel()
-	s, err := Load(nil, []string{"PATH=/bin", "HOME=/root"})
+	s, err := Load(nil, []string{"PATH=/bin", "HOME=/root", "REDIS_URL=embedded"})
 	require.NoError(t, err)
 	require.True(t, s.Redis.Embedded())
+	require.Equal(t, "embedded", s.Redis.String())
+	s.Redis = Redis{}
 	require.Equal(t, &Settings{
 		IngestAddr: ":5027", IngestMaxConns: 100000, IngestTLSAddr: "off", IngestProxyAddr: "off", DeviceAuthority: "everybody", HTTPAddr: "127.0.0.1:8080",
 		HeartbeatInterval: 30 * time.Second, HeartbeatTTL: 90 * time.Second,
@@ -37,7 +62,7 @@ func TestEverySettingCanBeGivenBothWays(t *testing.T) {
 		"REDIS_URL": "redis://redis.example:6380/2", "INSTANCE_ID": "ingest-3", "INGEST_ADDR": "off",
 		"INGEST_MAX_CONNS": "7", "DEVICE_AUTHORITY": "set",
 		"INGEST_TLS_ADDR": ":5028", "INGEST_TLS_CERT": "c.pem", "INGEST_TLS_KEY": "k.pem",
-		"INGEST_PROXY_ADDR": ":5029", "INGEST_PROXY_TRUSTED": "10.0.0.0/8, 192.0.2.7/24", "HTTP_ADDR": "[::1]:9000", "ADMIN_TOKEN": "opensesame",
+		"INGEST_PROXY_ADDR": ":5029", "INGEST_PROXY_TRUSTED": "10.0.0.0/8, 192.0.2.7/24", "HTTP_ADDR": "[::1]:9000", "ADMIN_TOKEN": "opensesameopensesame",
 		"HEARTBEAT_INTERVAL": "1s", "HEARTBEAT_TTL": "4s", "JANITOR_INTERVAL": "5s", "JANITOR_LEASE_TTL": "6s",
 		"JANITOR_SCAN_COUNT": "8", "JANITOR_DELETE_BATCH": "9", "JANITOR_EXISTS_CONCURRENCY": "10",
 		"JANITOR_REDIS_SHARE": "1", "JANITOR_DRY_RUN": "true", "REGISTRY_REVERSE_INDEX": "false",
@@ -59,14 +84,14 @@ func TestEverySettingCanBeGivenBothWays(t *testing.T) {
 			apart = append(apart, "--"+row.flag(), v)
 		}
 	}
-	want, err := Load(nil, environ)
+	want, err := load(nil, environ)
 	require.NoError(t, err)
 	require.Equal(t, "redis.example:6380/2", want.Redis.String())
 	require.True(t, want.Devices(), "by TLS and through proxies")
 	require.Equal(t, []string{"10.0.0.0/8", "192.0.2.0/24"}, want.IngestProxyTrusted)
-	require.Equal(t, Secret("opensesame"), want.AdminToken)
+	require.Equal(t, Secret("opensesameopensesame"), want.AdminToken)
 	for _, args := range [][]string{equals, apart} {
-		got, err := Load(args, nil)
+		got, err := load(args, nil)
 		require.NoError(t, err)
 		require.Equal(t, want.Redis.String(), got.Redis.String())
 		got.Redis = want.Redis // holds functions, which are never equal
@@ -76,7 +101,7 @@ func TestEverySettingCanBeGivenBothWays(t *testing.T) {
 
 func TestAFlagWinsOverTheEnvironment(t *testing.T) {
 	t.Parallel()
-	s, err := Load([]string{"--heartbeat-ttl", "5m", "--janitor-dry-run", "--redis-url="},
+	s, err := load([]string{"--heartbeat-ttl", "5m", "--janitor-dry-run", "--redis-url=embedded"},
 		[]string{"HEARTBEAT_TTL=nonsense", "JANITOR_DRY_RUN=false", "REDIS_URL=redis://elsewhere"})
 	require.NoError(t, err)
 	require.Equal(t, 5*time.Minute, s.HeartbeatTTL)
@@ -86,7 +111,7 @@ func TestAFlagWinsOverTheEnvironment(t *testing.T) {
 
 func TestTheIntervalMayBeGivenInMilliseconds(t *testing.T) {
 	t.Parallel()
-	s, err := Load(nil, []string{"JANITOR_INTERVAL_MS=1500"})
+	s, err := load(nil, []string{"JANITOR_INTERVAL_MS=1500"})
 	require.NoError(t, err)
 	require.Equal(t, 1500*time.Millisecond, s.JanitorInterval)
 }
@@ -94,10 +119,10 @@ func TestTheIntervalMayBeGivenInMilliseconds(t *testing.T) {
 func TestAskingForHelpOrVersionIsNotAFault(t *testing.T) {
 	t.Parallel()
 	for _, arg := range []string{"-h", "-help", "--help"} {
-		_, err := Load([]string{"--nonsense", arg}, []string{"HEARTBEAT_TTL=nonsense"})
+		_, err := load([]string{"--nonsense", arg}, []string{"HEARTBEAT_TTL=nonsense"})
 		require.ErrorIs(t, err, ErrHelp)
 	}
-	_, err := Load([]string{"-version"}, nil)
+	_, err := load([]string{"-version"}, nil)
 	require.ErrorIs(t, err, ErrVersion)
 }
 
@@ -119,7 +144,8 @@ func TestFaultsNameTheSettingAndWhatWasExpected(t *testing.T) {
 		{"milliseconds given and empty", []string{"--janitor-interval-ms="}, nil, `--janitor-interval-ms: expected`},
 		{"a batch that Lua cannot unpack", nil, []string{"JANITOR_DELETE_BATCH=1001"}, `JANITOR_DELETE_BATCH: expected a whole number from 1 to 1000`},
 		{"a number in words", []string{"--ingest-max-conns", "many"}, nil, `--ingest-max-conns: expected a whole number`},
-		{"a share of nothing", nil, []string{"JANITOR_REDIS_SHARE=0"}, `JANITOR_REDIS_SHARE: expected a number above 0`},
+		{"a share of nothing", nil, []string{"JANITOR_REDIS_SHARE=0"}, `JANITOR_REDIS_SHARE: expected a number from 0.005 to 1`},
+		{"a share too small to end in time", nil, []string{"JANITOR_REDIS_SHARE=1e-300"}, `JANITOR_REDIS_SHARE: expected a number from 0.005 to 1; with less an audit`},
 		{"a share of more than all", nil, []string{"JANITOR_REDIS_SHARE=1.01"}, `JANITOR_REDIS_SHARE: expected`},
 		{"a share that is not a number", nil, []string{"JANITOR_REDIS_SHARE=NaN"}, `JANITOR_REDIS_SHARE: expected`},
 		{"a switch that is neither", nil, []string{"JANITOR_DRY_RUN=yes"}, `JANITOR_DRY_RUN: expected true or false, got "yes"`},
@@ -148,12 +174,15 @@ func TestFaultsNameTheSettingAndWhatWasExpected(t *testing.T) {
 		{"a Redis port that does not exist", nil, []string{"REDIS_URL=redis://a:70000"}, `REDIS_URL: expected a port`},
 		{"sentinels without a name", nil, []string{"REDIS_URL=redis://a?master_name="}, `REDIS_URL: expected a name in master_name=`},
 		{"sentinels that read from replicas", nil, []string{"REDIS_URL=redis://a?master_name=m&replica_only=true"}, `REDIS_URL: expected reads from the primary`},
-		{"a token with a line break", nil, []string{"ADMIN_TOKEN=abc\n"}, `ADMIN_TOKEN: expected visible ASCII`},
+		{"sentinels that read from the nearest", nil, []string{"REDIS_URL=redis://a?master_name=m&route_by_latency=true"}, `REDIS_URL: expected reads from the primary`},
+		{"sentinels that read from any", nil, []string{"REDIS_URL=redis://a?master_name=m&route_randomly=true"}, `REDIS_URL: expected reads from the primary`},
+		{"a token with a line break", nil, []string{"ADMIN_TOKEN=0123456789abcdef\n"}, `ADMIN_TOKEN: expected visible ASCII`},
+		{"a token that can be guessed", nil, []string{"ADMIN_TOKEN=0123456789abcde"}, `ADMIN_TOKEN: expected at least 16 characters.*; the value is not shown$`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			_, err := Load(tt.args, tt.environ)
+			_, err := load(tt.args, tt.environ)
 			var faults Faults
 			require.ErrorAs(t, err, &faults)
 			require.Len(t, faults, 1)
@@ -164,7 +193,7 @@ func TestFaultsNameTheSettingAndWhatWasExpected(t *testing.T) {
 
 func TestAllFaultsAreReportedTogether(t *testing.T) {
 	t.Parallel()
-	_, err := Load([]string{"--what", "--log-level", "loud", "serve"},
+	_, err := load([]string{"--what", "--log-level", "loud", "serve"},
 		[]string{"HEARTBEAT_TTL=x", "JANITOR_FOO=1", "REDIS_URL=ftp://x", "JANITOR_DELETE_BATCH=0"})
 	var faults Faults
 	require.ErrorAs(t, err, &faults)
@@ -185,7 +214,7 @@ func TestWhatKubernetesPutsIntoTheEnvironmentIsNoFault(t *testing.T) {
 			environ = append(environ, service+rest)
 		}
 	}
-	_, err := Load(nil, append(environ, "REGISTRY_URL=registry.example", "LOG_COLOUR=1", "HEARTBEAT_TTL="))
+	_, err := load(nil, append(environ, "REGISTRY_URL=registry.example", "LOG_COLOUR=1", "HEARTBEAT_TTL="))
 	require.NoError(t, err)
 }
 
@@ -208,15 +237,16 @@ func TestNoPasswordAppearsAnywhere(t *testing.T) {
 			{[]string{"--redis-ulr", url}, nil},
 			{[]string{url}, nil},
 			{[]string{"--http-addr", "redis://:hunter2@host"}, nil},
-			{nil, []string{"ADMIN_TOKEN=hunter2 \n"}},
+			{nil, []string{"ADMIN_TOKEN=hunter2hunter2 \n"}},
+			{nil, []string{"ADMIN_TOKEN=hunter2"}},
 		} {
-			_, err := Load(place.args, place.environ)
+			_, err := load(place.args, place.environ)
 			require.Error(t, err, url)
 			require.NotContains(t, err.Error(), secret, url)
 		}
 	}
 
-	s, err := Load(nil, []string{"REDIS_URL=redis://user:hunter2@host?master_name=m&username=u&password=hunter2", "ADMIN_TOKEN=hunter2"})
+	s, err := load(nil, []string{"REDIS_URL=redis://user:hunter2@host?master_name=m&username=u&password=hunter2", "ADMIN_TOKEN=hunter2hunter2hunter2"})
 	require.NoError(t, err)
 	var out bytes.Buffer
 	slog.New(slog.NewTextHandler(&out, nil)).Info("settings", "settings", s, "token", s.AdminToken)
@@ -233,9 +263,9 @@ func TestHelpShowsEverySettingWithItsDefault(t *testing.T) {
 	require.NoError(t, WriteHelp(&out))
 	for i := range table {
 		row := &table[i]
-		def := row.def
-		if def == "" {
-			def = "empty"
+		def := cmp.Or(row.def, "empty")
+		if row.name == "REDIS_URL" {
+			def = "none, required"
 		}
 		require.Contains(t, out.String(), "--"+row.flag()+", "+row.name+" (default: "+def+")\n")
 	}

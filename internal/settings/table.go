@@ -14,11 +14,12 @@ import (
 // setting is one row of the table: a name, what stands if nobody sets it, what
 // it means, and how its text becomes a field.
 type setting struct {
-	name   string // of the environment variable; the flag is derived
-	def    string // in the same syntax as a value; parsed like one
-	help   string
-	secret bool // the value appears nowhere
-	toggle bool // the flag alone means true
+	name     string // of the environment variable; the flag is derived
+	def      string // in the same syntax as a value; parsed like one
+	help     string
+	required bool // there is no default
+	secret   bool // the value appears nowhere
+	toggle   bool // the flag alone means true
 	// set stores a value that it understands; its error says what was expected,
 	// and does not repeat the value.
 	set func(*Settings, string) error
@@ -28,6 +29,9 @@ type setting struct {
 func (s *setting) flag() string {
 	return strings.ReplaceAll(strings.ToLower(s.name), "_", "-")
 }
+
+// leastShare is janitor.LeastShare: no package below imports the janitor.
+const leastShare = 0.005
 
 const (
 	janitorInterval   = "JANITOR_INTERVAL"
@@ -42,8 +46,8 @@ const (
 
 // table is every setting there is, in the order in which help shows them.
 var table = []setting{
-	{name: "REDIS_URL", secret: true,
-		help: "redis://, rediss:// or unix://; with master_name= Sentinel (user and password before the @ are then the sentinels', username= and password= the servers'); empty: a Redis inside this process, for trying out",
+	{name: "REDIS_URL", secret: true, required: true,
+		help: "redis://, rediss:// or unix://; with master_name= Sentinel (user and password before the @ are then the sentinels', username= and password= the servers'); embedded: a Redis inside this process, for trying out",
 		set: func(s *Settings, v string) (err error) {
 			s.Redis, err = ParseRedis(v)
 			return err
@@ -84,7 +88,7 @@ var table = []setting{
 	text("HTTP_ADDR", "127.0.0.1:8080", "where metrics, health, status and admin are served",
 		func(s *Settings) *string { return &s.HTTPAddr }, address),
 	{name: "ADMIN_TOKEN", secret: true,
-		help: "bearer token for sweep, pause, resume and resign; empty: those are off",
+		help: "bearer token for sweep, pause, resume and resign, of at least 16 characters; empty: those are off",
 		set: func(s *Settings, v string) error {
 			s.AdminToken = Secret(v)
 			return token(v)
@@ -115,8 +119,8 @@ var table = []setting{
 	{name: "JANITOR_REDIS_SHARE", def: "0.25", help: "most of Redis' time that sweeping may take",
 		set: func(s *Settings, v string) error {
 			f, err := strconv.ParseFloat(v, 64)
-			if err != nil || !(f > 0 && f <= 1) { // written so that NaN fails
-				return errors.New("a number above 0 and at most 1")
+			if err != nil || !(f >= leastShare && f <= 1) { // written so that NaN fails
+				return fmt.Errorf("a number from %v to 1; with less an audit of a million entries would not end in time", leastShare)
 			}
 			s.JanitorRedisShare = f
 			return nil
@@ -226,9 +230,15 @@ func addressOrOff(v string) error {
 	return nil
 }
 
+// leastToken is the fewest characters of a token that cannot be guessed.
+const leastToken = 16
+
 // token accepts what a client can send in an Authorization header; a trailing
 // line break from a secrets file would otherwise lock every administrator out.
 func token(v string) error {
+	if len(v) < leastToken {
+		return fmt.Errorf("at least %d characters, so that nobody guesses it; openssl rand -hex 16 makes some", leastToken)
+	}
 	if len(v) > 1024 || strings.ContainsFunc(v, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return errors.New("visible ASCII characters without spaces or line breaks, at most 1024")
 	}

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+)
+
+// admin is one connection to the server, which stays whatever becomes of passwords.
+func admin(t *testing.T, server *redistest.Server) func(args ...any) {
+	t.Helper()
+	conn := server.Client().Conn()
+	t.Cleanup(func() { _ = conn.Close() })
+	require.NoError(t, conn.Ping(t.Context()).Err())
+	return func(args ...any) {
+		t.Helper()
+		require.NoError(t, conn.Do(t.Context(), args...).Err())
+	}
+}
+
+func TestAReplicaThatRedisRefusesIsNotReadyAndSaysSoOnce(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		setup, mend []any
+		login, db   string
+		says        string
+	}{
+		"a wrong password": {
+			[]any{"CONFIG", "SET", "requirepass", "right"}, []any{"CONFIG", "SET", "requirepass", "wrong"}, ":wrong@", "", "WRONGPASS",
+		},
+		"no password": {
+			[]any{"CONFIG", "SET", "requirepass", "right"}, []any{"CONFIG", "SET", "requirepass", ""}, "", "", "NOAUTH",
+		},
+		"a user without rights": {
+			[]any{"ACL", "SETUSER", "ann", "on", ">pw", "+ping"}, []any{"ACL", "SETUSER", "ann", "~*", "&*", "+@all"}, "ann:pw@", "", "NOPERM",
+		},
+		"a user whose scripts may not write": {
+			[]any{"ACL", "SETUSER", "ann", "on", ">pw", "~*", "&*", "+@all", "-set"}, []any{"ACL", "SETUSER", "ann", "+set"}, "ann:pw@", "", "script",
+		},
+		"a database that there is not": {[]any{"PING"}, nil, "", "/77", "DB index is out of range"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t)
+			do := admin(t, server)
+			do(c.setup...)
+			p := serving(t, append(quick, "--redis-url=redis://"+c.login+server.Addr()+c.db)...)
+			p.await(func() bool { return p.state().Time.Sub(p.state().Started) > 2*ttlOfQuick })
+			code, reason := p.get("/readyz")
+			require.Equal(t, 503, code)
+			require.Contains(t, reason, "refused: Redis does not accept this replica")
+			require.Contains(t, reason, c.says)
+			require.Contains(t, p.state().Registry.Refused, c.says)
+			var told []string
+			for line := range strings.Lines(p.log.String()) {
+				if strings.Contains(line, `"error"`) {
+					told = append(told, line)
+				}
+			}
+			require.Len(t, told, 1)
+			require.Contains(t, told[0], "Redis refuses this replica: mend its user, password or rights")
+			require.Contains(t, told[0], c.says)
+			if c.mend == nil {
+				return
+			}
+			do(c.mend...)
+			p.await(func() bool { code, _ := p.get("/readyz"); return code == 200 })
+			p.await(func() bool { return p.state().Janitor.Leading })
+			require.Empty(t, p.state().Registry.Refused)
+		})
+	}
+}
+
+// As in a rolling change of the password, in which the replicas' own turn comes later.
+func TestAReplicaThatRedisAcceptedStaysReadyWhenItIsRefused(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	do := admin(t, server)
+	p := serving(t, on(server, quick...)...)
+	p.await(func() bool { code, _ := p.get("/readyz"); return code == 200 })
+	do("CONFIG", "SET", "requirepass", "another")
+	do("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+	p.await(func() bool { return p.state().Registry.Refused != "" })
+	code, _ := p.get("/readyz")
+	require.Equal(t, 200, code)
+	require.False(t, p.state().Redis.Reachable)
+	do("CONFIG", "SET", "requirepass", "")
+	p.await(func() bool { return p.state().Redis.Reachable && p.state().Registry.Refused == "" })
+}
+
+// An error that ends by itself is another matter.
+func TestAServerThatTakesNoWritesForNowRefusesNobody(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	rdb := server.Client()
+	require.NoError(t, rdb.ConfigSet(t.Context(), "min-replicas-to-write", "1").Err()) // NOREPLICAS
+	p := serving(t, on(server, quick...)...)
+	p.await(func() bool { code, _ := p.get("/readyz"); return code == 200 }) // after a TTL of trying
+	require.True(t, p.state().Registry.LastBeat.IsZero())
+	require.ErrorContains(t, redis.NewScript("return redis.call('SET', KEYS[1], 1)").Run(t.Context(), rdb, []string{"x"}).Err(), "NOREPLICAS")
+	require.NoError(t, rdb.ConfigSet(t.Context(), "min-replicas-to-write", "0").Err())
+	p.await(func() bool { return p.state().Redis.Reachable })
+}

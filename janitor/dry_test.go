@@ -1,0 +1,131 @@
+package janitor
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+)
+
+// pagesOf is a hook that counts the pages that are read of a set.
+type pagesOf struct {
+	key string
+	n   *atomic.Int64
+}
+
+func (pagesOf) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (pagesOf) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h pagesOf) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if args := cmd.Args(); cmd.Name() == "sscan" && args[1] == h.key {
+			h.n.Add(1)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// dry makes a janitor that only judges, and counts the pages that it reads of the index of "dead".
+func (f *fleet) dry(every time.Duration) (r *replica, pages *atomic.Int64) {
+	pages = &atomic.Int64{}
+	r = f.replica("r1", func(c *Config) {
+		c.DryRun, c.Interval = true, every
+		c.Client.AddHook(pagesOf{f.Devices("dead"), pages})
+	})
+	return r, pages
+}
+
+// quickPasses is how many passes the quick way has finished.
+func (r *replica) quickPasses() int {
+	return int(testutil.ToFloat64(r.metrics.passes.WithLabelValues(sweepOwners, string(Done))))
+}
+
+func TestADryRunLooksAtADeadOwnersIndexOnceAnInterval(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fleet) {
+		f.listenedFor(time.Hour)
+		defer f.beat("r1")()
+		f.indexed("dead", 400)
+		r, pages := f.dry(time.Minute)
+		defer r.start()()
+		pass(30 * time.Second)
+		require.Positive(t, pages.Load())
+		perLook := pages.Load()
+		passes := r.quickPasses()
+		require.InDelta(t, 30, passes, 3)
+		pass(10 * time.Minute)
+		require.InDelta(t, 10*60, r.quickPasses()-passes, 20, "it looks at the heartbeats each second all the same")
+		require.InDelta(t, 11*perLook, pages.Load(), float64(perLook))
+		require.Equal(t, 400, r.report(sweepOwners).Condemned)
+		require.Equal(t, 400, f.left("dead"))
+		require.Zero(t, f.audited())
+	})
+}
+
+func TestADryRunsReportsAreRightBetweenItsLooks(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		f := setup(t, w)
+		f.indexed("dead", 300)
+		require.NoError(t, f.Set(t.Context(), f.Devices("odd"), "no set", 0).Err())
+		require.NoError(t, f.SAdd(t.Context(), f.Roster(), "odd").Err())
+		r, pages := f.dry(time.Hour)
+		r.leads()
+		more := func(n int) {
+			passes := r.quickPasses()
+			f.eventually(func() bool { return r.quickPasses() >= passes+n })
+		}
+		more(2)
+		once := pages.Load()
+		require.Positive(t, once)
+		rep := r.report(sweepOwners)
+		require.Equal(t, 300, rep.Condemned, "what is known is said again")
+		require.Equal(t, map[string]int{SparedUnreadable: 1}, rep.Spared)
+		require.Less(t, rep.Scanned, 300, "and was not read again")
+
+		// Whoever asks wants to know how it is now.
+		f.indexed("dead", 310)
+		require.Equal(t, 310, r.sweep(Request{})[sweepOwners].Condemned)
+		twice := pages.Load()
+		require.Greater(t, twice, once)
+		require.Equal(t, 310, r.sweep(Request{Owner: "dead", DryRun: true})[sweepOwners].Condemned)
+		require.Greater(t, pages.Load(), twice)
+		more(1)
+		require.Equal(t, 310, r.report(sweepOwners).Condemned)
+
+		// Who is back is condemned no more; who dies then is looked at anew.
+		f.live("dead")
+		f.eventually(func() bool { return r.report(sweepOwners).Condemned == 0 })
+		f.indexed("dead", 320)
+		require.NoError(t, f.Del(t.Context(), f.Heartbeat("dead")).Err())
+		f.eventually(func() bool { return r.report(sweepOwners).Condemned == 320 })
+		require.Equal(t, 320, f.left("dead"))
+	})
+}
+
+// A dry run that somebody asks for looks each time, and leaves nothing behind for passes that do
+// sweep.
+func TestADryRunOnDemandIsNotRemembered(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		f := setup(t, w)
+		r := f.replica("r1", nil)
+		r.leads()
+		require.NoError(t, r.Pause(t.Context(), Pause{Who: "test", Until: time.Now().Add(time.Hour)}))
+		f.indexed("dead", 40)
+		require.Equal(t, 40, r.sweep(Request{Owner: "dead", DryRun: true})[sweepOwners].Condemned)
+		require.Equal(t, 40, r.sweep(Request{Owner: "dead", DryRun: true})[sweepOwners].Condemned)
+		require.NoError(t, r.Resume(t.Context()))
+		f.eventually(func() bool { return r.counted("dead") == 40 })
+		require.Zero(t, f.left("dead"))
+	})
+}

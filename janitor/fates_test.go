@@ -1,0 +1,170 @@
+package janitor
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/lease"
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+// books is a ledger without a janitor, and what it counted.
+type books struct {
+	*ledger
+	f       *fleet
+	guard   *registry.Guard
+	control *redis.Client
+	counted int
+}
+
+func newBooks(t *testing.T, w redistest.World) *books {
+	f := setup(t, w)
+	b := &books{f: f, control: redis.NewClient(lease.Options(w.Options))}
+	t.Cleanup(func() { require.NoError(t, b.control.Close()) })
+	f.live("leader")
+	require.NoError(t, f.Set(t.Context(), f.Lease(), "leader/1", time.Minute).Err())
+	b.guard = registry.NewGuard(f.Client, b.control, f.Layout, gap, warm, "leader")
+	b.ledger = newLedger(b.guard, func(_ registry.Batch, a registry.Answer) { b.counted += a.Deleted })
+	return b
+}
+
+// batch evicts one entry of an owner of its own.
+func (b *books) batch(n uint64) registry.Batch {
+	owner := fmt.Sprintf("dead-%d", n)
+	return registry.Batch{
+		ID: registry.BatchID{Epoch: 100, N: n}, Token: "leader/1", Sweep: "registry", Owner: owner, Body: registry.EvictEntries,
+		Keys: b.guard.EntryKeys(owner), Items: b.f.entries(owner, 1),
+	}
+}
+
+// done has the server do a batch.
+func (b *books) done(t *testing.T, batch registry.Batch) registry.Answer {
+	a, err := b.guard.Do(t.Context(), batch)
+	require.NoError(t, err)
+	require.Equal(t, registry.Done, a.Verdict)
+	return a
+}
+
+func TestTheLedgerKeepsTheNewestOfWhatWasRefusedAndAllThatIsUnknown(t *testing.T) {
+	t.Parallel()
+	l := newLedger(nil, nil)
+	id := func(epoch, n uint64) registry.Batch { return registry.Batch{ID: registry.BatchID{Epoch: epoch, N: n}} }
+	for epoch := range uint64(5) { // one of unknown fate a term, and then what was refused
+		l.open(id(epoch, 1))
+		for n := range uint64(1000) {
+			l.open(id(epoch, n+2))
+			l.refused(id(epoch, n+2))
+		}
+	}
+	require.Equal(t, 5+refusedMost, len(l.accounts), "not Len, which would print them all")
+	require.Equal(t, 5, l.unknown())
+	for epoch := range uint64(5) {
+		require.Contains(t, l.accounts, registry.BatchID{Epoch: epoch, N: 1})
+	}
+	for n := range uint64(refusedMost) {
+		require.Contains(t, l.accounts, registry.BatchID{Epoch: 4, N: 1001 - n})
+	}
+	l.refused(id(9, 9)) // one that was answered DONE before
+	require.NotContains(t, l.accounts, registry.BatchID{Epoch: 9, N: 9})
+}
+
+func TestManyAccountsAreSettledInOneRoundTrip(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		b := newBooks(t, w)
+		require.NoError(t, b.control.Ping(t.Context()).Err()) // the connection's own trips
+		var trips atomic.Int64
+		b.control.AddHook(roundTrips{&trips})
+		require.NoError(t, b.settle(t.Context()))
+		require.Zero(t, trips.Load(), "nothing is open")
+		for n := range uint64(60) {
+			batch := b.batch(n + 1)
+			b.open(batch)
+			if n%3 == 0 { // its reply was lost
+				b.done(t, batch)
+			} else {
+				b.refused(batch)
+			}
+		}
+		require.NoError(t, b.settle(t.Context()))
+		require.Equal(t, int64(1), trips.Load())
+		require.Equal(t, 20, b.counted)
+		require.Len(t, b.accounts, 40, "while the lease stands they may yet land")
+		require.NoError(t, b.f.Del(t.Context(), b.f.Lease()).Err())
+		require.NoError(t, b.settle(t.Context()))
+		require.Empty(t, b.accounts)
+		require.Equal(t, 20, b.counted)
+	})
+}
+
+// A batch was refused, landed late all the same, and a later one was recorded: it is counted, also
+// if the first look at the audit fails.
+func TestABatchThatLandedLateIsCountedAfterALaterOneWasRecorded(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		b := newBooks(t, w)
+		late, later := b.batch(1), b.batch(2)
+		b.open(late)
+		b.refused(late)
+		b.done(t, late)
+		b.open(later)
+		b.recorded(later, b.done(t, later))
+		require.Equal(t, 1, b.counted)
+
+		cut, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.Error(t, b.settle(cut))
+		require.Len(t, b.accounts, 1, "what could not be looked up stays")
+		require.NoError(t, b.settle(t.Context()))
+		require.Equal(t, 2, b.counted)
+		require.Empty(t, b.accounts)
+	})
+}
+
+// What is of another type than an index is left alone, and keeps nobody from evicting: no batch is
+// refused, and the quick way says that it could not read it.
+func TestAnIndexOfAnotherTypeStopsNothingAndIsShown(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		f := setup(t, w)
+		f.entries("dead", 700)
+		require.NoError(t, f.Set(t.Context(), f.Devices("dead"), "oops", 0).Err())
+		require.NoError(t, f.SAdd(t.Context(), f.Roster(), "dead").Err())
+		var lines journal
+		r := f.replica("r1", func(c *Config) { c.Logger = slog.New(slog.NewTextHandler(&lines, nil)) })
+		r.leads()
+		rep := r.report(sweepRegistry)
+		require.Equal(t, Done, rep.Outcome)
+		require.Equal(t, 700, rep.Evicted, "two batches")
+		require.Equal(t, 1, strings.Count(lines.String(), "key="+f.Devices("dead")), "told once")
+		require.Empty(t, rep.Spared)
+		require.Zero(t, f.left("dead"))
+		require.Zero(t, r.accounts())
+		require.Equal(t, map[string]int{SparedUnreadable: 1}, r.report(sweepOwners).Spared)
+		require.Equal(t, "oops", f.Get(t.Context(), f.Devices("dead")).Val())
+	})
+}
+
+// roundTrips counts pipelines and single commands.
+type roundTrips struct{ n *atomic.Int64 }
+
+func (h roundTrips) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (h roundTrips) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error { h.n.Add(1); return next(ctx, cmd) }
+}
+
+func (h roundTrips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error { h.n.Add(1); return next(ctx, cmds) }
+}

@@ -1,0 +1,488 @@
+package janitor
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/lease"
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+// settings are those of one of the two fleets that may meet.
+type settings struct{ interval, ttl time.Duration }
+
+var (
+	quick = settings{5 * time.Second, 15 * time.Second}   // GAP 5 s, WARM 17 s
+	slow  = settings{60 * time.Second, 180 * time.Second} // GAP 60 s, WARM 182 s
+)
+
+func (s settings) warm() time.Duration { return s.ttl + 2*time.Second }
+
+// instance is one replica of the model, with devices of its own that never move.
+type instance struct {
+	id    string
+	imeis []string
+	settings
+	old   bool // an older writer: no roster, no index, no janitor
+	index bool
+	poor  bool // its user may not INFO
+
+	alive   bool // the process is
+	cut     bool // it lives, and its beats do not land
+	byHand  bool // somebody deleted its heartbeat: its entries may go until it has beaten again
+	beat    time.Time
+	since   time.Time // has beaten without a break since then
+	next    time.Time // beat
+	expires time.Time // its heartbeat, by the server's clock; zero: there is none
+	fell    time.Time // silent since then without a goodbye; zero: it is not
+	listed  bool      // on the roster, as far as nobody lost that
+	scanned bool      // a full scan of the present leader has found it silent
+	janitor *Janitor
+	tick    time.Time // the next one
+}
+
+// leader is an instance in a term of its own.
+type leader struct {
+	*instance
+	t     *tenure
+	term  *modelTerm
+	end   context.CancelCauseFunc
+	began time.Time
+	seen  map[*instance]bool // alive, by a look or a full scan of this term
+	mute  map[*instance]bool // silent when the term began, with entries and a place on the roster
+	full  bool               // a full scan of this term is over
+}
+
+// modelTerm is a lease.Term whose holder never doubts it: the fence is the server's.
+type modelTerm struct {
+	token string
+	epoch uint64
+}
+
+func (t *modelTerm) Token() string            { return t.token }
+func (t *modelTerm) Epoch() uint64            { return t.epoch }
+func (t *modelTerm) Valid() bool              { return true }
+func (t *modelTerm) Remaining() time.Duration { return time.Minute }
+func (t *modelTerm) Redraw(_ context.Context, above uint64) (uint64, error) {
+	t.epoch = above + 1
+	return t.epoch, nil
+}
+
+// model is the fleet, the server's own facts, and what the oracle knows.
+type model struct {
+	t    *testing.T
+	ctx  context.Context
+	seed uint64
+	rng  *rand.Rand
+	registry.Layout
+	db, rich, poor *redis.Client
+	offset         time.Duration
+	run            int // life of the server
+	commands       int
+	evictedKeys    int
+	down           bool
+	instances      []*instance
+	present        map[string]*instance // entries that stand
+	leader, stale  *leader
+	epoch          uint64
+	lookDue        time.Time // the leader looks at the roster soon after something changed
+	saved          *snapshot
+	trace          []string
+	gaveUp         bool
+	tally
+}
+
+func newModel(t *testing.T, o *redis.Options, seed uint64) *model {
+	m := &model{
+		t: t, ctx: t.Context(), seed: seed, rng: rand.New(rand.NewPCG(seed, 1)),
+		Layout:  registry.Layout{Prefix: redistest.Prefix(t)},
+		present: map[string]*instance{}, epoch: 1, run: 1,
+	}
+	m.holds = map[string]int{}
+	own := *o
+	own.ReadTimeout, own.WriteTimeout = time.Minute, time.Minute
+	m.db = redis.NewClient(&own)
+	text, err := os.ReadFile("../registry/server.lua")
+	require.NoError(t, err)
+	clock := "local function server_us() return tonumber(string.match(KEYS[#KEYS], '^%d+')) end\n"
+	m.rich = m.client(o, string(text), clock+
+		"local function server() return string.match(KEYS[#KEYS], '^%d+ (%w+) (%d+) (%d+) (%d+)$') end\n")
+	m.poor = m.client(o, string(text), clock+"local function server() return '', '', '', '' end\n")
+
+	fleet, mixed, poor := quick, m.chance(2, 10), m.chance(2, 10)
+	if m.chance(1, 10) {
+		fleet = slow
+	}
+	index := m.chance(1, 2)
+	for i := range 6 {
+		n := &instance{id: string(rune('a' + i)), settings: fleet, index: index, old: i >= 4, poor: poor && i == 1}
+		if mixed && i == 2 {
+			n.settings = slow
+		}
+		for j := range 3 {
+			n.imeis = append(n.imeis, fmt.Sprintf("%s%d", n.id, j))
+		}
+		if n.old {
+			n.settings = quick
+		}
+		m.instances = append(m.instances, n)
+		m.start(n)
+	}
+	m.elect(m.instances[0])
+	return m
+}
+
+func (m *model) close() {
+	keys, err := m.db.Keys(context.Background(), m.Prefix+"*").Result()
+	require.NoError(m.t, err)
+	if len(keys) > 0 {
+		require.NoError(m.t, m.db.Del(context.Background(), keys...).Err())
+	}
+	for _, l := range []*leader{m.leader, m.stale} {
+		if l != nil {
+			l.end(nil)
+		}
+	}
+	for _, c := range []*redis.Client{m.db, m.rich, m.poor} {
+		require.NoError(m.t, c.Close())
+	}
+}
+
+func (m *model) chance(n, of int) bool { return m.rng.IntN(of) < n }
+
+// upTo is a random time, short more often than long.
+func (m *model) upTo(d time.Duration) time.Duration {
+	x := m.rng.Float64()
+	return time.Duration(x * x * float64(d))
+}
+
+func (m *model) any() *instance { return m.instances[m.rng.IntN(len(m.instances))] }
+
+// say notes what happens, for when something is found.
+func (m *model) say(format string, args ...any) {
+	m.trace = append(m.trace, time.Now().Format("15:04:05.000 ")+fmt.Sprintf(format, args...))
+}
+
+// found ends the test: something living is gone.
+func (m *model) found(format string, args ...any) {
+	m.t.Helper()
+	m.say(format, args...)
+	w := m.db.HGetAll(m.ctx, m.Witness()).Val()
+	require.FailNow(m.t, "the search found something", "ROLLCALL_SEED=%d, step %d\nwitness %v\n%s", m.seed, m.steps, w,
+		strings.Join(m.trace[max(0, len(m.trace)-60):], "\n"))
+}
+
+// do runs the model's own commands.
+func (m *model) do(f func(p redis.Pipeliner)) {
+	_, err := m.db.TxPipelined(m.ctx, func(p redis.Pipeliner) error { f(p); return nil })
+	require.NoError(m.t, err)
+}
+
+// server is the server's clock.
+func (m *model) server() time.Time { return time.Now().Add(m.offset) }
+
+// facts are what the server says of itself: its clock, its run id, its counters.
+func (m *model) facts() string {
+	m.commands++
+	return fmt.Sprintf("%d run%d %d %d %d", m.server().UnixMicro(), m.run, 7+m.commands/100, m.commands, m.evictedKeys)
+}
+
+// client is one whose scripts see the model's server instead of the real one.
+func (m *model) client(o *redis.Options, original, instead string) *redis.Client {
+	c := redis.NewClient(lease.Options(o))
+	c.AddHook(&rewrite{original: original, instead: instead, shas: map[string]string{}, facts: m.facts})
+	return c
+}
+
+// rewrite is a hook that puts another server.lua before scripts, and the server's facts behind their
+// keys.
+type rewrite struct {
+	original, instead string
+	shas              map[string]string
+	facts             func() string
+}
+
+func (h *rewrite) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (h *rewrite) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h *rewrite) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	sum := func(text string) string { s := sha1.Sum([]byte(text)); return hex.EncodeToString(s[:]) }
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		args := slices.Clone(cmd.Args())
+		text, _ := args[min(1, len(args)-1)].(string)
+		switch changed, known := h.shas[text]; {
+		case cmd.Name() == "evalsha" && known:
+			args[1] = changed
+		case cmd.Name() == "eval" && strings.HasPrefix(text, h.original):
+			changed = h.instead + strings.TrimPrefix(text, h.original)
+			h.shas[sum(text)] = sum(changed)
+			args[1] = changed
+		default:
+			return next(ctx, cmd)
+		}
+		keys := args[2].(int)
+		args[2] = keys + 1
+		args = slices.Insert(args, 3+keys, any(h.facts()))
+		sent := redis.NewCmd(ctx, args...)
+		err := next(ctx, sent)
+		val, _ := sent.Result()
+		cmd.(*redis.Cmd).SetVal(val)
+		cmd.SetErr(err)
+		return err
+	}
+}
+
+// start starts an instance's process.
+func (m *model) start(n *instance) {
+	n.alive, n.cut, n.next, n.byHand = true, false, time.Now(), false
+	n.since = time.Time{}
+	if !n.old {
+		c := m.rich
+		if n.poor {
+			c = m.poor
+		}
+		reg, err := registry.New(registry.Config{
+			Client: c, Control: c, Instance: n.id, Layout: m.Layout, HeartbeatInterval: n.interval, HeartbeatTTL: n.ttl,
+		})
+		require.NoError(m.t, err)
+		n.janitor, err = New(Config{
+			Client: c, Control: c, Registry: reg, RedisShare: 1, ScanCount: 1 + m.rng.IntN(20), DeleteBatch: 2,
+			Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		})
+		require.NoError(m.t, err)
+		n.tick = time.Now().Add(m.upTo(time.Second))
+	}
+	m.say("%s starts: interval %s, index %v, old %v, poor %v", n.id, n.interval, n.index, n.old, n.poor)
+	m.beatOf(n)
+}
+
+// beatOf lets an instance beat, if that can land. It puts back what it lost.
+func (m *model) beatOf(n *instance) {
+	if m.down || n.cut {
+		n.next = time.Now().Add(n.interval / 10)
+		return
+	}
+	now := time.Now()
+	m.do(func(p redis.Pipeliner) {
+		p.Set(m.ctx, m.Heartbeat(n.id), "1/1", 0)
+		if !n.old {
+			p.SAdd(m.ctx, m.Roster(), n.id)
+			p.HDel(m.ctx, m.Witness(), m.Bye(n.id))
+		}
+		for _, imei := range n.imeis {
+			if m.present[imei] != n {
+				m.present[imei] = n
+				p.HSet(m.ctx, m.Registry(), imei, n.id)
+			}
+		}
+		if n.index && !n.old {
+			p.SAdd(m.ctx, m.Devices(n.id), n.imeis[0], n.imeis[1], n.imeis[2])
+		}
+	})
+	if n.expires.IsZero() || n.since.IsZero() {
+		n.since = now
+		m.changed()
+		m.say("%s beats again", n.id)
+	}
+	n.beat, n.next, n.expires, n.fell = now, now.Add(n.interval), m.server().Add(n.ttl), time.Time{}
+	n.byHand, n.listed, n.scanned = false, !n.old, false
+}
+
+// silent: without a heartbeat, and without having said goodbye.
+func (m *model) silent(n *instance) bool { return n.expires.IsZero() && !n.fell.IsZero() }
+
+// entries is how many entries name an instance.
+func (m *model) entries(n *instance) (sum int) {
+	for _, imei := range n.imeis {
+		if m.present[imei] == n {
+			sum++
+		}
+	}
+	return sum
+}
+
+// silence takes a heartbeat away.
+func (m *model) silence(n *instance) {
+	m.do(func(p redis.Pipeliner) { p.Del(m.ctx, m.Heartbeat(n.id)) })
+	n.expires = time.Time{}
+	if n.fell.IsZero() {
+		n.fell = time.Now()
+	}
+	m.changed()
+}
+
+func (m *model) changed() {
+	if due := time.Now().Add(m.upTo(time.Second)); m.lookDue.IsZero() || due.Before(m.lookDue) {
+		m.lookDue = due
+	}
+}
+
+// pass lets time pass, with everything that happens in it by itself.
+func (m *model) pass(d time.Duration) {
+	for until := time.Now().Add(d); ; {
+		at, what := until, func() {}
+		event := func(when time.Time, f func()) {
+			if !when.IsZero() && when.Before(at) {
+				at, what = when, f
+			}
+		}
+		for _, n := range m.instances {
+			if n.alive {
+				event(n.next, func() { m.beatOf(n) })
+			}
+			if !n.expires.IsZero() && !m.down {
+				event(n.expires.Add(-m.offset), func() { m.expire(n) })
+			}
+			if n.alive && !n.old && !m.down {
+				event(n.tick, func() { m.tickOf(n) })
+			}
+		}
+		if m.leader != nil && !m.down && !m.leader.cut {
+			event(m.lookDue, m.look)
+		}
+		time.Sleep(time.Until(at))
+		what()
+		if !time.Now().Before(until) || m.gaveUp {
+			return
+		}
+	}
+}
+
+func (m *model) expire(n *instance) {
+	m.say("%s's heartbeat expires", n.id)
+	m.silence(n)
+	n.since = time.Time{}
+}
+
+// tickOf lets an instance listen. Cut off, its ticks do not land either.
+func (m *model) tickOf(n *instance) {
+	leads := m.leader != nil && m.leader.instance == n
+	n.tick = time.Now().Add(n.janitor.listener.wait(leads))
+	if n.cut {
+		return
+	}
+	n.janitor.listener.tick(m.ctx, leads)
+	if err := n.janitor.listener.err; err != nil {
+		m.giveUp(err)
+		return
+	}
+	if w := n.janitor.listener.witness; w.Listening == 0 {
+		m.say("%s's tick holds: %s, %s", n.id, w.Reason, w.WarmIn)
+		m.holds[w.Reason]++
+	}
+}
+
+// giveUp ends an episode in which a real deadline passed, so that nobody knows what the server did.
+func (m *model) giveUp(err error) {
+	if !strings.Contains(err.Error(), "timeout") && !strings.Contains(err.Error(), "deadline") {
+		m.found("unexpected: %v", err)
+	}
+	m.gaveUp = true
+	m.given++
+}
+
+// look is what the leader does once a second.
+func (m *model) look() {
+	m.lookDue = time.Time{}
+	l := m.leader
+	time.Sleep(2 * time.Millisecond)
+	l.t.watch.looked = time.Time{} // no look is fresh: the model skips those between which nothing changes
+	if _, err := l.t.watch.look(m.ctx); err != nil {
+		m.giveUp(err)
+		return
+	}
+	for _, n := range m.instances {
+		if !n.old && !n.expires.IsZero() {
+			l.seen[n] = true
+		}
+	}
+}
+
+// elect gives an instance the lease and opens its term.
+func (m *model) elect(n *instance) {
+	m.epoch++
+	l := &leader{
+		instance: n, term: &modelTerm{token: fmt.Sprint(n.id, "/", m.epoch), epoch: m.epoch}, began: time.Now(),
+		seen: map[*instance]bool{}, mute: map[*instance]bool{},
+	}
+	for _, o := range m.instances {
+		o.scanned = false
+		l.mute[o] = o.listed && m.silent(o) && m.entries(o) > 0
+	}
+	var ctx context.Context
+	ctx, l.end = context.WithCancelCause(m.ctx)
+	m.do(func(p redis.Pipeliner) { p.Set(m.ctx, m.Lease(), l.term.token, 0) })
+	l.t = newTenure(ctx, n.janitor, l.term, l.end)
+	if err := l.t.tryOpen(); err != nil {
+		l.end(nil)
+		m.leader = nil
+		return
+	}
+	m.epoch = l.term.epoch
+	m.say("%s leads, epoch %d", n.id, m.epoch)
+	if m.stale != nil {
+		m.stale.end(nil)
+	}
+	m.stale, m.leader = m.leader, l
+}
+
+// sweep runs one pass of a leader and asks the oracle about what went.
+func (m *model) sweep(l *leader, s Sweep) {
+	if l == nil || m.down || l.cut || !l.alive || l.t.ctx.Err() != nil {
+		return
+	}
+	m.passes++
+	brake := m.db.HGet(m.ctx, m.Witness(), "brake").Val()
+	r := l.t.pass(l.t.ctx, s, Request{}, Done)
+	m.say("%s's %s: %s %s %d evicted of %d condemned", l.id, r.Sweep, r.Outcome, r.Reason, r.Evicted, r.Condemned)
+	if now := m.db.HGet(m.ctx, m.Witness(), "brake").Val(); now != brake {
+		m.holds["mass_failure"]++
+	}
+	if r.Outcome == Failed {
+		m.giveUp(fmt.Errorf("%s", r.Error))
+		return
+	}
+	stands, err := m.db.HGetAll(m.ctx, m.Registry()).Result()
+	require.NoError(m.t, err)
+	gone := 0
+	for _, imei := range slices.Sorted(keysOf(m.present)) {
+		if stands[imei] == "" {
+			gone++
+			m.judge(l, r.Sweep, imei, m.present[imei], brake)
+		}
+	}
+	for imei := range m.present {
+		if stands[imei] == "" {
+			delete(m.present, imei)
+		}
+	}
+	if gone != r.Evicted {
+		m.found("%d entries went, the report says %d", gone, r.Evicted)
+	}
+	m.evicted += gone
+	if s.Name() == sweepRegistry && r.Outcome == Done {
+		l.full = true
+		for _, n := range m.instances {
+			if !n.expires.IsZero() {
+				l.seen[n] = true
+			}
+			n.scanned = n.scanned || m.silent(n)
+		}
+	}
+}

@@ -1,0 +1,223 @@
+package janitor
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+)
+
+// poor returns a server, as its administrator sees it, with options of a user that may do all but
+// what is taken away.
+func poor(t *testing.T, without ...string) redistest.World {
+	s := redistest.Start(t)
+	c := s.Client()
+	rules := []any{"ACL", "SETUSER", "poor", "on", ">p", "~*", "&*", "+@all"}
+	for _, command := range without {
+		rules = append(rules, "-"+command)
+	}
+	require.NoError(t, c.Do(t.Context(), rules...).Err())
+	o := s.Options()
+	o.Username, o.Password = "poor", "p"
+	return redistest.World{Client: c, Options: o, Real: true}
+}
+
+// fill writes n records of full batches of so many IMEIs, of terms long over.
+func (f *fleet) fill(n, items int) {
+	list := `["` + strings.Repeat(`356307042441013","`, items-1) + `356307042441013"]`
+	pipe := f.Pipeline()
+	for i := range n {
+		pipe.XAdd(f.t.Context(), &redis.XAddArgs{Stream: f.Audit(), ID: fmt.Sprintf("1-%d", i), Values: []string{"count", "0", "imeis", list}})
+	}
+	_, err := pipe.Exec(f.t.Context())
+	require.NoError(f.t, err)
+}
+
+// What its user may not do is no failed pass: each is told once, the log stays bounded by number,
+// or is not trimmed.
+func TestAUserThatMayNotTrimSweepsAllTheSame(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		without []string
+		off     []string
+		trimmed bool
+	}{
+		{nil, nil, true},
+		{[]string{"memory"}, []string{checkAuditSize}, true},
+		{[]string{"xlen"}, []string{checkAuditSize}, true},
+		{[]string{"xtrim"}, []string{checkAuditTrim}, false},
+		{[]string{"memory", "xtrim"}, []string{checkAuditSize, checkAuditTrim}, false},
+	} {
+		t.Run("without "+strings.Join(c.without, ", "), func(t *testing.T) {
+			t.Parallel()
+			w := poor(t, c.without...)
+			f := setup(t, w)
+			f.fill(2000, 50)
+			var lines journal
+			r := f.replica("r1", func(c *Config) {
+				c.DeleteBatch, c.AuditBytes, c.Interval = 50, 1<<20, time.Second // three failures and it resigns
+				c.Logger = slog.New(slog.NewTextHandler(&lines, nil))
+			})
+			r.leads()
+			epoch := r.Status().Epoch
+			require.Empty(t, r.Status().Witness.ChecksOff, "nothing was evicted, nothing trimmed")
+			for round := range 3 {
+				f.indexed(fmt.Sprintf("dead-%d", round), 10)
+				f.eventually(func() bool { return f.left(fmt.Sprintf("dead-%d", round)) == 0 })
+			}
+			for sweep, rep := range r.sweep(Request{}) {
+				require.Equal(t, Done, rep.Outcome, rep.Error)
+				require.Zero(t, testutil.ToFloat64(r.metrics.passes.WithLabelValues(sweep, string(Failed))))
+			}
+			require.Equal(t, c.off, r.Status().Witness.ChecksOff)
+			require.NotContains(t, lines.String(), "pass failed")
+			for _, off := range []string{"cannot be asked for", "cannot be trimmed"} {
+				require.LessOrEqual(t, strings.Count(lines.String(), off), 1, "told once")
+			}
+			require.Equal(t, len(c.off), strings.Count(lines.String(), "allow="))
+			require.Equal(t, epoch, r.Status().Epoch, "the leader has no reason to resign")
+
+			used, err := f.MemoryUsage(t.Context(), f.Audit()).Result()
+			require.NoError(t, err)
+			require.Equal(t, c.trimmed, used < 5<<18, used)
+			require.GreaterOrEqual(t, f.XLen(t.Context(), f.Audit()).Val(), int64(auditLeast))
+			require.Equal(t, 30, f.audited(), "the newest stay")
+		})
+	}
+}
+
+func TestARightThatIsGivenBackIsUsed(t *testing.T) {
+	t.Parallel()
+	w := poor(t, "memory", "xtrim")
+	f := setup(t, w)
+	f.fill(1000, 50)
+	r := f.replica("r1", func(c *Config) { c.AuditBytes = 1 })
+	r.leads()
+	f.entries("dead", 3)
+	r.sweep(Request{})
+	require.Equal(t, []string{checkAuditSize, checkAuditTrim}, r.Status().Witness.ChecksOff)
+	require.NoError(t, f.Do(t.Context(), "ACL", "SETUSER", "poor", "+@all").Err())
+	f.entries("dead", 3)
+	r.sweep(Request{})
+	require.Empty(t, r.Status().Witness.ChecksOff)
+	require.Less(t, f.XLen(t.Context(), f.Audit()).Val(), int64(auditLeast+100), "whole nodes, of 100 small records")
+}
+
+// A connection that breaks is no refusal: the pass fails, and nothing is off.
+func TestAConnectionThatBreaksWhileTrimmingFailsThePass(t *testing.T) {
+	t.Parallel()
+	for _, broken := range []string{"memory", "xtrim"} {
+		t.Run(broken, func(t *testing.T) {
+			t.Parallel()
+			s := redistest.Shared(t)
+			f := setup(t, redistest.World{Client: s.Client(), Options: s.Options(), Prefix: redistest.Prefix(t), Real: true})
+			f.fill(500, 50)
+			r := f.replica("r1", func(c *Config) { c.AuditBytes = 1; c.Client.AddHook(breaks(broken)) })
+			r.leads()
+			f.entries("dead", 3)
+			rep := r.sweep(Request{})[sweepRegistry]
+			require.Equal(t, Failed, rep.Outcome)
+			require.Contains(t, rep.Error, io.ErrUnexpectedEOF.Error())
+			require.Equal(t, 3, rep.Evicted)
+			require.NotContains(t, r.Status().Witness.ChecksOff, checkAuditSize)
+			require.NotContains(t, r.Status().Witness.ChecksOff, checkAuditTrim)
+		})
+	}
+}
+
+// Batches that the server refuses, of whatever reason, keep that owner's entries and not the pass.
+func TestAnOwnerWhoseBatchesAreRefusedIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		f := setup(t, w)
+		f.entries("dead", 1200)
+		r := f.replica("r1", nil)
+		r.faults.set(func([]any) error { return reply("ERR no") }, nil)
+		r.leads()
+		rep := r.report(sweepRegistry)
+		require.Equal(t, Done, rep.Outcome, rep.Error)
+		require.Equal(t, map[string]int{SparedUnreadable: 500}, rep.Spared)
+		require.Equal(t, 1200, f.left("dead"))
+		require.Equal(t, 1, r.accounts())
+		require.Zero(t, r.Status().Unsettled)
+	})
+}
+
+func TestWhatIsNotAllowed(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{
+		"NOPERM this user has no permissions to run the 'memory|usage' command": true,
+		"ERR unknown command 'MEMORY', with args beginning with: 'USAGE' 'k'":   true,
+		"ERR unknown subcommand 'USAGE'. Try MEMORY HELP.":                      true,
+		"ERR max number of clients reached":                                     false,
+		"LOADING Redis is loading the dataset in memory":                        false,
+		"READONLY You can't write against a read only replica.":                 false,
+		"OOM command not allowed when used memory > 'maxmemory'.":               false,
+		"NOAUTH Authentication required.":                                       false,
+	} {
+		require.Equal(t, want, notAllowed(fmt.Errorf("wrapped: %w", reply(text))), text)
+	}
+	require.False(t, notAllowed(nil))
+	require.False(t, notAllowed(redis.Nil))
+	require.False(t, notAllowed(errors.New("ERR not of the server")))
+}
+
+// reply is an error reply of the server.
+type reply string
+
+func (r reply) Error() string { return string(r) }
+func (reply) RedisError()     {}
+
+// breaks is a hook that breaks the connection under a command.
+type breaks string
+
+func (breaks) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (b breaks) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if cmds[0].Name() == string(b) {
+			return io.ErrUnexpectedEOF
+		}
+		return next(ctx, cmds)
+	}
+}
+
+func (b breaks) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == string(b) {
+			cmd.SetErr(io.ErrUnexpectedEOF)
+			return io.ErrUnexpectedEOF
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// journal is a log that can be read while it is written.
+type journal struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (j *journal) Write(line []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.b.Write(line)
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.b.String()
+}

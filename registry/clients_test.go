@@ -1,0 +1,203 @@
+package registry_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/lease"
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+// runsWith runs a registry with these two clients until it ends by itself or the test does.
+func runsWith(t *testing.T, data, control *redis.Options, change ...func(*redis.Client)) (*registry.Registry, <-chan error) {
+	t.Helper()
+	client, ctl := redis.NewClient(data), redis.NewClient(lease.Options(control))
+	for _, c := range change {
+		c(client)
+	}
+	r, err := registry.New(registry.Config{
+		Client: client, Control: ctl, Logger: slog.New(slog.DiscardHandler),
+		HeartbeatInterval: time.Second, HeartbeatTTL: 3 * time.Second, Drain: time.Millisecond,
+	})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended, gone := make(chan error, 1), make(chan struct{})
+	go func() {
+		defer close(gone)
+		ended <- r.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-gone
+		require.NoError(t, client.Close())
+		require.NoError(t, ctl.Close())
+	})
+	return r, ended
+}
+
+func TestClientsAtDifferentPlacesEndRun(t *testing.T) {
+	t.Parallel()
+	here, elsewhere := redistest.Start(t, "--repl-diskless-sync-delay", "0"), redistest.Start(t)
+	host, port := "127.0.0.1", here.Addr()[len("127.0.0.1:"):]
+	replica := redistest.Start(t, "--replicaof", host+" "+port)
+	require.NoError(t, here.Client().Set(t.Context(), "replicated", 1, 0).Err())
+	require.Eventually(t, func() bool { return replica.Client().Exists(t.Context(), "replicated").Val() == 1 }, 30*time.Second, 5*time.Millisecond)
+	database := here.Options()
+	database.DB = 1
+
+	for name, c := range map[string]struct {
+		data *redis.Options
+		says string
+	}{
+		"two servers":   {elsewhere.Options(), "does not see the heartbeat"},
+		"two databases": {database, "does not see the heartbeat"},
+		"a replica":     {replica.Options(), "at a replica"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, ended := runsWith(t, c.data, here.Options())
+			r.Register(t.Context(), "imei-1")
+			select {
+			case err := <-ended:
+				require.ErrorIs(t, err, registry.ErrClientsDiffer)
+				require.ErrorContains(t, err, c.says)
+			case <-time.After(30 * time.Second):
+				require.FailNow(t, "Run goes on")
+			}
+			other := redis.NewClient(c.data)
+			defer other.Close()
+			require.Zero(t, other.Exists(t.Context(), r.Layout().Registry()).Val(), "nothing was written at the wrong place")
+			require.True(t, r.Status().LastBeat.IsZero())
+		})
+	}
+}
+
+// levels counts what is logged.
+type levels struct {
+	slog.Handler
+	mu    sync.Mutex
+	count map[slog.Level]int
+}
+
+func (l *levels) Enabled(context.Context, slog.Level) bool { return true }
+func (l *levels) Handle(_ context.Context, r slog.Record) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.count[r.Level]++
+	return nil
+}
+
+func TestWhatEveryOperationFailsOfIsToldOnce(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		err         error
+		warn, error int
+	}{
+		"no answer":  {errLost, 1, 0},
+		"a refusal":  {proto("NOPERM this user has no permissions"), 0, 1},
+		"for a time": {proto("NOREPLICAS Not enough good replicas to write."), 1, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T, w *world) {
+				told := &levels{count: map[slog.Level]int{}}
+				r := w.start("r1", func(c *registry.Config) { c.Logger = slog.New(told) })
+				released := r.register(t, "imei-1")
+				refuse := func(redis.Cmder) error { return c.err }
+				r.data.set(refuse, nil)
+				r.control.set(refuse, nil)
+				r.Register(t.Context(), "imei-2")
+				released.Release()
+				time.Sleep(time.Minute) // less than the heartbeat has left
+				require.Greater(t, len(r.Status().Failing), 1)
+				require.Equal(t, c.error == 1, r.Status().Refused != "")
+				r.data.set(nil, nil)
+				r.control.set(nil, nil)
+				time.Sleep(10 * time.Minute)
+				require.Empty(t, r.Status().Failing)
+				require.Empty(t, r.Status().Refused)
+				told.mu.Lock()
+				defer told.mu.Unlock()
+				require.Equal(t, c.warn, told.count[slog.LevelWarn])
+				require.Equal(t, c.error, told.count[slog.LevelError])
+			})
+		})
+	}
+}
+
+// proto is an error of the server.
+type proto string
+
+func (p proto) Error() string { return string(p) }
+
+// RedisError marks it as one; part of redis.Error.
+func (p proto) RedisError() {}
+
+// calls is a hook that is told of each script before it runs.
+type calls struct {
+	faults
+	before func(ctx context.Context, script string) error
+}
+
+func (c *calls) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "evalsha" || cmd.Name() == "eval" {
+			if err := c.before(ctx, fmt.Sprint(cmd.Args()[3])); err != nil {
+				cmd.SetErr(err)
+				return err
+			}
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// What happens to the heartbeat between the write and the look is no reason to end, nor is a Client that catches up.
+func TestAHeartbeatThatIsLostBetweenTheTwoClientsIsWrittenAgain(t *testing.T) {
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		own := redistest.Start(t)
+		o := own.Options()
+		if !w.Real {
+			o = w.Options
+		}
+		admin := redis.NewClient(o)
+		defer admin.Close()
+		lost := 0
+		hook := &calls{before: func(ctx context.Context, key string) error {
+			if lost++; lost > 15 {
+				return nil
+			}
+			return admin.Del(ctx, key).Err()
+		}}
+		r, ended := runsWith(t, o, o, func(c *redis.Client) { c.AddHook(hook) })
+		require.NoError(t, r.Register(t.Context(), "imei-1").Wait(t.Context()))
+		require.Equal(t, r.Instance(), admin.HGet(t.Context(), r.Layout().Registry(), "imei-1").Val())
+		require.Greater(t, lost, 15)
+		require.Empty(t, ended)
+	})
+}
+
+func TestTheNewerOfTwoBootsIsNoOtherPlace(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	admin := server.Client()
+	hook := &calls{before: func(ctx context.Context, key string) error {
+		return admin.Set(ctx, key, "1/"+string(bytes.Repeat([]byte{'9'}, 26)), time.Minute).Err()
+	}}
+	_, ended := runsWith(t, server.Options(), server.Options(), func(c *redis.Client) { c.AddHook(hook) })
+	select {
+	case err := <-ended:
+		require.ErrorIs(t, err, registry.ErrSuperseded)
+	case <-time.After(30 * time.Second):
+		require.FailNow(t, "Run goes on")
+	}
+}
