@@ -40,7 +40,7 @@ chaos-soak: ## Break everything at random for DURATION (15m)
 	@$(chaos) ROLLCALL_DURATION=$(or $(DURATION),15m) go test -race -count=1 -v -timeout 24h -run '^TestEverythingAtRandom$$' ./chaos/
 
 chaos-mutants: ## Weaken the guarded code in each of the known ways; passes if the suite catches every one
-	@$(chaos) go test -count=1 -v -tags mutants -timeout 60m -run '^TestMutants$$' ./chaos/
+	@$(chaos) go test -count=1 -v -tags mutants -timeout 90m -run '^Test(Search)?Mutants$$' ./chaos/
 
 mutate: ## Change N (100) places of the core at random, print what no test notices (SEED=7 ONLY=registry ARGS=-h)
 	@$(with_redis) go -C tools build -o $(CURDIR)/.cache/mutate ./mutate && \

@@ -56,13 +56,14 @@ type walk struct {
 	basket *basket
 	only   map[string]bool // the owners that it is about; nil: all
 	later  map[string]bool // the dead whose entries it left for another walk
-	empty  map[string]bool // the dead on the roster of whom it met no entry
+	// The dead on the roster of whom it met no entry, and since when they were silent.
+	empty map[string]time.Time
 }
 
 // scan goes through the whole hash once. A cursor means something only to the server that gave it: when
-// another has taken its place, errRestarted. The first scan of a term leaves the entries of the dead
-// that no roster names, since the brake can judge them only when it has met every owner. It returns
-// these owners, for a second scan that is about them only.
+// another has taken its place, errRestarted. It leaves the entries of the dead that no roster names,
+// since the brake can judge them only when it has met every owner. It returns these owners, for a
+// second scan that is about them only.
 func (s registrySweep) scan(ctx context.Context, p *Pass, only map[string]bool) (later map[string]bool, err error) {
 	server, err := s.serverID(ctx, p)
 	if err != nil {
@@ -141,7 +142,7 @@ func (w *walk) page(ctx context.Context, page []string) error {
 	if err != nil {
 		return err
 	}
-	first := p.Owner() == "" && !p.DryRun() && !p.t.watch.whole()
+	first := w.only == nil && p.Owner() == "" && !p.DryRun()
 	for owner, imeis := range entries {
 		switch {
 		case liveness[owner] == Unreadable:

@@ -196,13 +196,6 @@ func (w *watch) judged(ctx context.Context, found map[string]Liveness, scanned b
 	return nil
 }
 
-// whole tells whether a full scan of this term has met every owner.
-func (w *watch) whole() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.tracker.whole
-}
-
 // listed tells whether an owner stood on the roster at the last look.
 func (w *watch) listed(id string) bool {
 	w.mu.Lock()
@@ -211,27 +204,27 @@ func (w *watch) listed(id string) bool {
 	return there
 }
 
-// dead is the set of those on the roster that were silent at the last look.
-func (w *watch) dead() map[string]bool {
+// dead are those on the roster that were silent at the last look, and since when.
+func (w *watch) dead() map[string]time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	dead := map[string]bool{}
+	dead := map[string]time.Time{}
 	for id, liveness := range w.roster {
 		if liveness == Dead {
-			dead[id] = true
+			dead[id] = w.tracker.fellAt(id)
 		}
 	}
 	return dead
 }
 
 // scanned notes that a full scan went through the whole registry. empty are owners that were silent
-// before it began and of whom it met no entry.
-func (w *watch) scanned(empty map[string]bool) {
+// before it began and of whom it met no entry. One that came back meanwhile may have written some.
+func (w *watch) scanned(empty map[string]time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.tracker.whole = true
-	for id := range empty {
-		if w.roster[id] == Dead {
+	for id, fell := range empty {
+		if w.roster[id] == Dead && w.tracker.fellAt(id).Equal(fell) {
 			w.empty[id] = true
 		}
 	}
