@@ -11,7 +11,7 @@ search = ^TestSearch$$
 tool = tool -modfile=$(CURDIR)/tools/go.mod
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test chaos chaos-short chaos-soak chaos-mutants mutate search bench bench-micro fuzz lint redis
+.PHONY: help run demo test chaos chaos-short chaos-soak chaos-mutants mutate search model bench bench-micro fuzz lint redis
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -61,6 +61,9 @@ fuzz: ## Fuzz each decoder for FUZZTIME (20s)
 	@grep -roE --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' . | while IFS=: read -r file func; do \
 		go test -run '^$$' -fuzz "^$${func#func }\$$" -fuzztime $(or $(FUZZTIME),20s) "$$(dirname "$$file")" || exit 1; \
 	done
+
+model: ## Search all states of a model of guard, witness and breaker for a wrong delete (needs spin and gcc: Debian packages of these names)
+	@model/check
 
 lint: ## Check format, vet, staticcheck, documentation, modules, file sizes
 	@unformatted=$$(gofmt -l .) && test -z "$$unformatted" || { echo "gofmt: $$unformatted"; exit 1; }

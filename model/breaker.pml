@@ -1,0 +1,294 @@
+/* An exhaustive model of the mass-failure breaker: janitor/brake.go, watch.go, owners.go, audit.go,
+ * registry/doubt.lua, forget.lua. README.md says what is left out and assumed; check runs it.
+ *
+ * Question: can entries go while more than half of the owners fell silent within a TTL, and no hold
+ * of reason mass_failure was raised for it?
+ *
+ * One owner, who leads, never falls silent. OWNERS others do and come back. Terms change at any time.
+ * Whether there is a reverse index, a roster, and who has entries, is chosen for each run.
+ *
+ * Each define takes one protection out, and then spin must find a wrong delete:
+ *   FORGET_AT_ONCE   an owner without an index is taken off the roster as soon as it is silent
+ *   NOBODY_MET       a new leader's first full scan tells the breaker nothing of whom it meets
+ * These ask something else:
+ *   NOTHING_SWEPT    an assertion that fails if anything is ever deleted (it must)
+ *   OLD_LATER_SCANS  asks more than is promised of later scans of a term (see README.md)
+ */
+
+#ifndef OWNERS
+#define OWNERS 2
+#endif
+#define TTL 2
+#define GRACE 3
+#define NEVER 6 /* 2 * GRACE: so long the breaker does not hold again */
+
+bool roster_kept, index_kept;
+
+/* The owners, and Redis. Ages stop at TTL. */
+bool beats[OWNERS];   /* its heartbeat exists */
+byte silent[OWNERS];  /* since when not; 0 while it does */
+bool listed[OWNERS];  /* on the roster */
+bool entries[OWNERS]; /* some name it; the index, if one is kept, names the same */
+byte hold = NEVER;    /* since the last hold of reason mass_failure; others are not modelled */
+
+/* The term: the tracker and the watch. */
+#define UNKNOWN 0
+#define ALIVE 1
+#define FALLEN 2
+byte seen[OWNERS];
+byte from[OWNERS];  /* ALIVE: since when */
+byte fell[OWNERS];  /* FALLEN: since when */
+bool whole;         /* a full scan has met every owner */
+bool bare[OWNERS]; /* silent, and a full scan of this term met no entry of it */
+
+/* The full scan under way: which page is next; each page is one owner's. */
+#define IDLE 255
+byte page = IDLE;
+bool second;         /* the second walk, about those that the first one left */
+bool later[OWNERS];
+bool clean[OWNERS];  /* silent before it began, no entry met so far */
+
+/* What the assertion knows besides. */
+bool found[OWNERS];  /* a scan of this term met it silent */
+bool swept[OWNERS];  /* nothing of it is left, and the breaker was asked for that */
+
+/* Scratch; zero between steps. */
+byte o, n, all;
+bool ok;
+
+#define EACH(body) o = 0; do :: o < OWNERS -> body; o++ :: else -> break od; o = 0
+
+/* judged: what anybody finds out about owner i. */
+inline judged(i) {
+	if
+	:: seen[i] != ALIVE && beats[i] -> seen[i] = ALIVE; from[i] = 0; fell[i] = 0
+	:: seen[i] == ALIVE && !beats[i] -> seen[i] = FALLEN; fell[i] = 0; from[i] = 0
+	:: else
+	fi
+}
+
+/* A look at the whole roster. */
+inline look() {
+	EACH(if
+	:: listed[o] -> judged(o)
+	:: else
+	fi;
+	bare[o] = bare[o] && listed[o] && !beats[o])
+}
+
+/* permit: the breaker is asked. ok: it lets pass. */
+inline permit() {
+	look();
+	n = 0; all = 1; /* the leader lives */
+	EACH(if
+	:: seen[o] == FALLEN -> n++; all++
+	:: seen[o] == ALIVE && from[o] == TTL -> all++
+	:: else
+	fi);
+	ok = 1;
+	if
+	:: n >= 2 && 2 * n > all && hold == NEVER -> hold = 0; ok = 0
+	:: else
+	fi;
+	n = 0; all = 0
+}
+
+/* What is asserted at each delete, from the owners themselves and not from the tracker. */
+inline believable() {
+	n = 0; all = 1;
+	EACH(if
+	:: beats[o] -> all++
+	:: !beats[o] && silent[o] < TTL && !swept[o] ->
+		all++;
+#ifdef OLD_LATER_SCANS
+		n++
+#else
+		n = n + (roster_kept || found[o])
+#endif
+	:: !beats[o] && !(silent[o] < TTL && !swept[o]) && seen[o] == FALLEN -> all++ /* silent for longer than this term knows */
+	:: else
+	fi);
+	assert(!(n >= 2 && 2 * n > all && hold == NEVER));
+#ifdef NOTHING_SWEPT
+	assert(false);
+#endif
+	n = 0; all = 0
+}
+
+/* A batch about owner i: the breaker, then the guard. ok: it was not held. */
+inline batch(i) {
+	permit();
+	ok = ok && hold >= GRACE;
+	if
+	:: ok && !beats[i] && entries[i] ->
+		believable();
+		entries[i] = 0;
+		swept[i] = !listed[i]
+	:: else
+	fi
+}
+
+inline forget(i) {
+	if
+	:: !beats[i] && !(index_kept && entries[i]) -> listed[i] = 0; bare[i] = 0
+	:: else
+	fi
+}
+
+/* A new term: the roster is taken, and whoever is on it counts as having lived a TTL ago. */
+inline begin() {
+	d_step {
+		EACH(seen[o] = (listed[o] -> ALIVE : UNKNOWN);
+		from[o] = (listed[o] -> TTL : 0);
+		fell[o] = 0; bare[o] = 0; later[o] = 0; clean[o] = 0; found[o] = 0);
+		whole = 0; page = IDLE; second = 0;
+		look()
+	}
+}
+
+inline stop() {
+	page = IDLE; second = 0;
+	EACH(later[o] = 0; clean[o] = 0)
+}
+
+/* The quick way, at a silent owner i of the roster. */
+inline quick(i) {
+	d_step {
+#ifdef FORGET_AT_ONCE
+		ok = !(index_kept && entries[i]);
+#else
+		ok = 0;
+#endif
+		if
+		:: ok -> forget(i)
+		:: !ok && hold >= GRACE && index_kept && entries[i] ->
+			batch(i);
+			if
+			:: ok ->
+				permit();
+				if
+				:: ok -> forget(i); swept[i] = !listed[i]
+				:: else
+				fi
+			:: else
+			fi
+		:: !ok && hold >= GRACE && !(index_kept && entries[i]) && bare[i] ->
+			permit();
+			if
+			:: ok -> forget(i); swept[i] = !listed[i] && !entries[i]
+			:: else
+			fi
+		:: else
+		fi;
+		ok = 0
+	}
+}
+
+/* One page of the full scan. */
+inline walk() {
+	d_step {
+		ok = 1;
+		if
+		:: entries[page] && !second ->
+			clean[page] = 0;
+#ifndef NOBODY_MET
+			if
+			:: seen[page] == UNKNOWN && !whole -> seen[page] = ALIVE; from[page] = TTL
+			:: else
+			fi;
+#endif
+			judged(page);
+			found[page] = !beats[page];
+			if
+			:: !beats[page] && !listed[page] && !whole -> later[page] = 1
+			:: !beats[page] && (listed[page] || whole) -> batch(page)
+			:: else
+			fi
+		:: entries[page] && second && later[page] ->
+			judged(page);
+			if
+			:: !beats[page] -> batch(page)
+			:: else
+			fi
+		:: else
+		fi;
+		if
+		:: !ok -> stop()
+		:: ok && page + 1 < OWNERS -> page++
+		:: ok && page + 1 == OWNERS && !second ->
+			whole = 1;
+			EACH(bare[o] = bare[o] || (clean[o] && listed[o] && !beats[o]); clean[o] = 0);
+			page = 0; second = 1
+		:: else -> stop()
+		fi;
+		ok = 0
+	}
+}
+
+/* A tick of time. The leader looks more often than that. */
+inline advance() {
+	d_step {
+		look();
+		EACH(if
+		:: !beats[o] && silent[o] < TTL -> silent[o]++
+		:: else
+		fi;
+		if
+		:: seen[o] == ALIVE && from[o] < TTL -> from[o]++
+		:: seen[o] == FALLEN && fell[o] + 1 < TTL -> fell[o]++
+		:: seen[o] == FALLEN && fell[o] + 1 >= TTL -> seen[o] = UNKNOWN; fell[o] = 0 /* prune */
+		:: else
+		fi);
+		if
+		:: hold < NEVER -> hold++
+		:: else
+		fi
+	}
+}
+
+/* Owner i falls silent. */
+inline fall(i) {
+	d_step { beats[i] = 0; silent[i] = 0 }
+}
+
+/* It comes back. It may have entries from before, or get some. */
+inline back(i) {
+	atomic {
+		beats[i] = 1; silent[i] = 0; swept[i] = 0; found[i] = 0; listed[i] = roster_kept; bare[i] = 0;
+		if :: entries[i] = 1 :: skip fi
+	}
+}
+
+byte i;
+
+init {
+	atomic {
+		if :: roster_kept = 1; if :: index_kept = 1 :: skip fi :: skip fi;
+		do
+		:: i < OWNERS -> back(i); i++
+		:: else -> i = 0; break
+		od;
+		begin()
+	}
+end:	do
+	:: atomic {
+			if :: i = 0 :: i = 1 :: i = OWNERS - 1 fi;
+			if
+			:: beats[i] && (seen[i] == ALIVE || !roster_kept) -> fall(i)
+			:: !beats[i] -> back(i)
+			:: !beats[i] && listed[i] && seen[i] == FALLEN -> quick(i)
+			:: !beats[i] && listed[i] && seen[i] == UNKNOWN -> quick(i)
+			:: else
+			fi;
+			i = 0
+		}
+	:: begin()
+	:: page == IDLE && hold >= GRACE -> d_step {
+			look();
+			EACH(clean[o] = listed[o] && !beats[o]);
+			page = 0
+		}
+	:: page != IDLE -> walk()
+	:: advance()
+	od
+}
