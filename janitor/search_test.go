@@ -63,11 +63,11 @@ func TestSearch(t *testing.T) {
 	first := uint64(time.Now().UnixNano())
 	for _, w := range []struct {
 		name    string
-		share   int // of ten steps: miniredis takes several times as long
+		share   int // of ten steps: miniredis takes several times as long for each
 		options func(t *testing.T) *redis.Options
 	}{
-		{"real", 8, func(t *testing.T) *redis.Options { return redistest.Start(t).Options() }},
-		{"miniredis", 2, func(t *testing.T) *redis.Options {
+		{"real", 9, func(t *testing.T) *redis.Options { return redistest.Start(t).Options() }},
+		{"miniredis", 1, func(t *testing.T) *redis.Options {
 			m := miniredis.NewMiniRedis()
 			require.NoError(t, m.Start())
 			t.Cleanup(m.Close)

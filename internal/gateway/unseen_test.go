@@ -1,0 +1,36 @@
+package gateway
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestNothingIsSeenOfWhatIsNoSocket(t *testing.T) {
+	t.Parallel()
+	ours, theirs := net.Pipe()
+	defer func() { require.NoError(t, ours.Close()) }()
+	defer func() { require.NoError(t, theirs.Close()) }()
+	raw := rawConn(ours)
+	require.Nil(t, raw)
+	bytes, end := peek(raw)
+	require.False(t, bytes)
+	require.False(t, end)
+}
+
+// The socket waits for its device again just after it was told to stop: nothing else would end it.
+func TestASocketThatWaitsAgainAfterTheReplicaWasToldToStopEnds(t *testing.T) {
+	t.Parallel()
+	ours, theirs := net.Pipe()
+	g := &Gateway{}
+	s := newSession(g, theirs)
+	require.NoError(t, s.within(time.Minute))
+	g.draining.Store(true)
+	require.ErrorIs(t, s.within(time.Minute), errDraining)
+	g.draining.Store(false)
+	require.NoError(t, ours.Close())
+	require.NoError(t, theirs.Close())
+	require.Error(t, s.within(time.Minute), "a socket that is closed takes no deadline")
+}

@@ -1,0 +1,181 @@
+package janitor
+
+import (
+	"context"
+	"io"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+)
+
+// cut is a hook that fails each pipeline that holds a command, while it is on.
+type cut struct {
+	command string
+	err     error
+	on      atomic.Bool
+	met     atomic.Int64 // pipelines that failed by it
+}
+
+func (c *cut) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (c *cut) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (c *cut) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		hit := slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool { return cmd.Name() == c.command })
+		if !c.on.Load() || !hit {
+			return next(ctx, cmds)
+		}
+		c.met.Add(1)
+		for _, cmd := range cmds {
+			cmd.SetErr(c.err)
+		}
+		return c.err
+	}
+}
+
+func (c *cut) client(cfg *Config)  { cfg.Client.(*redis.Client).AddHook(c) }
+func (c *cut) control(cfg *Config) { cfg.Control.(*redis.Client).AddHook(c) }
+
+func TestAPassThatCannotJudgeAnybodyHasFailed(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		f := setup(t, w)
+		heartbeats := &cut{command: "pttl", err: io.ErrUnexpectedEOF}
+		r := f.replica("r1", heartbeats.client)
+		r.leads()
+		f.entries("dead", 3)
+		heartbeats.on.Store(true)
+		rep := r.sweep(Request{})[sweepRegistry]
+		require.Equal(t, Failed, rep.Outcome)
+		require.Contains(t, rep.Error, io.ErrUnexpectedEOF.Error())
+		require.Equal(t, 3, f.left("dead"))
+
+		heartbeats.on.Store(false)
+		require.Equal(t, Done, r.sweep(Request{})[sweepRegistry].Outcome)
+		require.Zero(t, f.left("dead"))
+	})
+}
+
+func TestAPassThatCannotAskHowMuchThereIsFailsUnlessItIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		err  error
+		want Outcome
+	}{
+		"the connection broke": {io.ErrUnexpectedEOF, Failed},
+		"it is refused":        {refusal("NOPERM this user has no permissions to run the 'hlen' command"), Done},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+				t.Parallel()
+				f := setup(t, w)
+				size := &cut{command: "hlen", err: c.err}
+				r := f.replica("r1", size.client)
+				r.leads()
+				size.on.Store(true)
+				require.Equal(t, c.want, r.sweep(Request{})[sweepRegistry].Outcome)
+				require.Positive(t, size.met.Load())
+			})
+		})
+	}
+}
+
+// refusal is an error reply of the server.
+type refusal string
+
+func (e refusal) Error() string { return string(e) }
+func (refusal) RedisError()     {}
+
+// The batch lands late, another one after it, and just then its record cannot be read.
+func TestABatchThatLandedLateIsCountedHoweverLateItsRecordCanBeRead(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		f := setup(t, w)
+		fates := &cut{command: "xrange", err: io.ErrUnexpectedEOF}
+		r := f.replica("r1", fates.control)
+		r.leads()
+		f.entries("dead", 20)
+		var held []any
+		r.faults.set(once(func(args []any) error {
+			held = args
+			f.live("dead") // so that asking again is refused
+			fates.on.Store(true)
+			return io.ErrUnexpectedEOF
+		}), nil)
+		require.Equal(t, Failed, r.sweep(Request{})[sweepRegistry].Outcome)
+		f.eventually(func() bool { return !r.pending() })
+		require.NoError(t, f.Del(t.Context(), f.Heartbeat("dead")).Err())
+		require.NoError(t, f.Do(t.Context(), held...).Err())
+		require.Zero(t, f.left("dead"))
+
+		f.entries("other", 5)
+		require.Equal(t, Done, r.sweep(Request{})[sweepRegistry].Outcome)
+		for range 2 { // the first look may have begun before
+			before := fates.met.Load()
+			r.listener.poke()
+			f.eventually(func() bool { return fates.met.Load() > before })
+		}
+		fates.on.Store(false)
+		r.listener.poke()
+		f.eventually(func() bool { return r.counted("dead") == 20 })
+		require.Equal(t, 5, r.counted("other"))
+		require.Equal(t, uint64(25), r.Status().Evicted)
+	})
+}
+
+func TestAHeartbeatWithLittleLifeLeftThrottlesTheSweeps(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		f := setup(t, w)
+		f.live("late")
+		r := f.replica("r1", func(c *Config) { c.RedisShare = 0.5 })
+		r.leads()
+		require.NoError(t, f.PExpire(t.Context(), f.Heartbeat("late"), beatTTL-beatEvery-beatEvery/2).Err())
+		f.live("new") // somebody is new on the roster: everybody is looked at
+		f.eventually(func() bool {
+			pace := r.Status().Pace
+			return pace != nil && pace.Throttled == throttledHeartbeat
+		})
+		require.NoError(t, f.PExpire(t.Context(), f.Heartbeat("late"), beatTTL).Err())
+		f.eventually(func() bool {
+			pace := r.Status().Pace
+			return pace != nil && pace.Throttled != throttledHeartbeat
+		})
+	})
+}
+
+func TestAHeartbeatThatIsBackThrottlesNoLonger(t *testing.T) {
+	t.Parallel()
+	p, now := newPace(0.5, &latency{}), time.Now()
+	p.looked(true, now)
+	share, reason := p.share()
+	require.InDelta(t, 0.25, share, 1e-9)
+	require.Equal(t, throttledHeartbeat, reason)
+
+	p.looked(false, now.Add(time.Second))
+	p.looked(false, now.Add(time.Second+throttleGrow/5))
+	share, _ = p.share()
+	require.InDelta(t, 0.35, share, 1e-9, "it grows again, a fifth of the setting a second")
+}
+
+func TestALookAtTheHeartbeatsThatIsOldThrottlesNoLonger(t *testing.T) {
+	t.Parallel()
+	p, now := newPace(0.5, &latency{}), time.Now()
+	p.looked(true, now)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.adapt(now.Add(thinFresh - 1))
+	require.InDelta(t, 0.125, p.throttle.share, 1e-9)
+	p.adapt(now.Add(thinFresh))
+	p.adapt(now.Add(thinFresh + throttleGrow))
+	require.InDelta(t, 0.5, p.throttle.share, 1e-9)
+}

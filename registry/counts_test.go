@@ -1,0 +1,179 @@
+package registry_test
+
+import (
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/lease"
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+func TestARegistrationThatFailsIsCountedOnceHoweverOftenItIsTried(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, w *world) {
+		r := w.start("r1")
+		r.data.set(always, nil)
+		r.Register(t.Context(), "tried at once")
+		synctest.Wait()
+		require.InDelta(t, 1, r.failures("register"), 0)
+		r.Register(t.Context(), "tried too late") // the writer waits after its failure
+		time.Sleep(10 * r.Interval())
+		synctest.Wait()
+		require.InDelta(t, 2, r.failures("register"), 0)
+		require.Greater(t, r.failures("heal"), 10.0)
+		w.kill(r)
+	})
+}
+
+func TestTheHeartbeatSaysWhenItWasWritten(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, w *world) {
+		r := w.start("r1")
+		written := func() time.Time {
+			at, _, ok := strings.Cut(w.Get(t.Context(), w.Heartbeat("r1")).Val(), "/")
+			require.True(t, ok)
+			ms, err := strconv.ParseInt(at, 10, 64)
+			require.NoError(t, err)
+			return time.UnixMilli(ms)
+		}
+		require.WithinDuration(t, time.Now(), written(), time.Millisecond)
+		for range 3 {
+			time.Sleep(r.Interval())
+			synctest.Wait()
+			require.WithinDuration(t, r.Status().LastBeat, written(), time.Millisecond)
+		}
+		w.end(r)
+	})
+}
+
+func TestTheWholeRegistryIsScannedForAFormerLifeOnly(t *testing.T) {
+	t.Parallel()
+	for id, want := range map[string]int64{"r1": 1, "": 0} { // one that was made up here had none
+		inBubble(t, func(t *testing.T, w *world) {
+			var scans, looks atomic.Int64
+			r := w.start(id, func(c *registry.Config) {
+				see := &faults{}
+				see.set(func(cmd redis.Cmder) error {
+					switch cmd.Name() {
+					case "hscan":
+						scans.Add(1)
+					case "sscan":
+						looks.Add(1)
+					}
+					return nil
+				}, nil)
+				c.Client.(*redis.Client).AddHook(see)
+			})
+			r.register(t, "imei")
+			require.Equal(t, want, scans.Load())
+			before := looks.Load()
+			w.Del(t.Context(), w.Devices(r.Instance())) // the index is lost
+			time.Sleep(2 * r.Interval())
+			synctest.Wait()
+			require.Greater(t, looks.Load(), before, "the index is compared again")
+			require.Equal(t, want, scans.Load())
+			require.Equal(t, []string{"imei"}, w.SMembers(t.Context(), w.Devices(r.Instance())).Val())
+			w.end(r)
+		})
+	}
+}
+
+func TestWhatPrometheusIsToldIsWhatTheStatusSays(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, w *world) {
+		r := w.start("r1")
+		for _, op := range []string{"register", "release", "heartbeat", "heal", "lookup"} {
+			require.Zero(t, r.failures(op), "%s is there before its first failure", op)
+		}
+		r.registerMany(t, 7)
+		w.HDel(t.Context(), w.Registry(), "imei-1", "imei-2")
+		time.Sleep(10*r.Interval() + time.Second)
+		synctest.Wait()
+		told := map[string]float64{}
+		families, err := r.metrics.Gather()
+		require.NoError(t, err)
+		for _, f := range families {
+			m := f.GetMetric()[0]
+			told[f.GetName()] = m.GetCounter().GetValue() + m.GetGauge().GetValue()
+		}
+		require.EqualValues(t, 2, r.Status().Healed)
+		require.InDelta(t, 2, told["teltonika_registry_healed_total"], 0)
+		require.Equal(t, 7, r.Status().Devices)
+		require.InDelta(t, 7, told["teltonika_registry_devices"], 0)
+		w.end(r)
+	})
+}
+
+func TestAFrameIsMadeUpForOnce(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, w *world) {
+		r := w.start("r1")
+		c := r.register(t, "imei")
+		var looks atomic.Int64
+		r.data.set(func(cmd redis.Cmder) error {
+			if cmd.Name() == "hmget" {
+				looks.Add(1)
+			}
+			return nil
+		}, nil)
+		c.Arrived() // within a second of the registration
+		time.Sleep(r.Interval() / 2)
+		synctest.Wait()
+		require.EqualValues(t, 1, looks.Load())
+		w.end(r)
+	})
+}
+
+func TestASettingAtItsBoundIsTaken(t *testing.T) {
+	t.Parallel()
+	c := redis.NewClient(lease.Options(&redis.Options{Addr: "127.0.0.1:1"}))
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	for name, at := range map[string]struct {
+		change func(*registry.Config)
+		err    string // "": it is taken
+	}{
+		"three intervals":       {func(c *registry.Config) { c.HeartbeatInterval, c.HeartbeatTTL = time.Second, 3*time.Second }, ""},
+		"less than three":       {func(c *registry.Config) { c.HeartbeatInterval, c.HeartbeatTTL = time.Second, 3*time.Second-1 }, "HeartbeatTTL"},
+		"no interval":           {func(c *registry.Config) { c.HeartbeatInterval = -1 }, "HeartbeatInterval"},
+		"a negative drain":      {func(c *registry.Config) { c.Drain = -1 }, "negative Drain"},
+		"the longest name":      {func(c *registry.Config) { c.Instance = strings.Repeat("i", 200) }, ""},
+		"a longer one":          {func(c *registry.Config) { c.Instance = strings.Repeat("i", 201) }, "bad Instance"},
+		"a slash":               {func(c *registry.Config) { c.Instance = "a/b" }, "bad Instance"},
+		"what deletes":          {func(c *registry.Config) { c.Instance = "a\x7f" }, "bad Instance"},
+		"the first that prints": {func(c *registry.Config) { c.Instance = "!" }, ""},
+		"no Client":             {func(c *registry.Config) { c.Client = nil }, "required"},
+		"no Control":            {func(c *registry.Config) { c.Control = nil }, "required"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := registry.Config{Client: c, Control: c, Logger: slog.New(slog.DiscardHandler)}
+			at.change(&cfg)
+			_, err := registry.New(cfg)
+			if at.err == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, at.err)
+		})
+	}
+}
+
+func TestTwoOfOneNameAtOneRegistererAreAnError(t *testing.T) {
+	t.Parallel()
+	c := redis.NewClient(lease.Options(&redis.Options{Addr: "127.0.0.1:1"}))
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	cfg := registry.Config{Client: c, Control: c, Registerer: prometheus.NewRegistry()}
+	_, err := registry.New(cfg)
+	require.NoError(t, err)
+	_, err = registry.New(cfg)
+	require.ErrorContains(t, err, "registry: metrics")
+}

@@ -1,0 +1,63 @@
+package registry_test
+
+import (
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+func TestAGoodbyeIsSaidOnceAndAgainWhereItWasNotHeard(t *testing.T) {
+	t.Parallel()
+	for name, lost := range map[string]int64{"it is heard": 0, "two are lost": 2} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T, w *world) {
+				r := w.start("r1")
+				var said atomic.Int64
+				r.control.set(func(cmd redis.Cmder) error {
+					if strings.HasPrefix(cmd.Name(), "evalsha") && said.Add(1) <= lost {
+						return errLost
+					}
+					return nil
+				}, nil)
+				w.end(r)
+				require.Equal(t, lost+1, said.Load())
+				require.Empty(t, w.Keys(t.Context(), "*").Val())
+			})
+		})
+	}
+}
+
+func TestAGoodbyeThatIsNeverHeardKeepsNobodyForLong(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, w *world) {
+		r := w.start("r1")
+		r.control.set(always, nil)
+		begun := time.Now()
+		w.end(r)
+		require.LessOrEqual(t, time.Since(begun), 5*time.Second)
+		require.Positive(t, w.PTTL(t.Context(), w.Heartbeat("r1")).Val(), "the heartbeat is left to expire")
+	})
+}
+
+func TestAReleaseThatRedisMissedIsLeftBehindAtTheGoodbyeAlsoWithoutAnIndex(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, w *world) {
+		r := w.start("r1", func(c *registry.Config) { c.NoReverseIndex = true; c.Drain = time.Minute })
+		c := r.register(t, "imei")
+		r.data.set(always, nil)
+		c.Release()
+		synctest.Wait()
+		w.end(r)
+		require.Equal(t, "r1", w.owner("imei"))
+		require.True(t, w.SIsMember(t.Context(), w.Roster(), "r1").Val())
+		require.True(t, w.HExists(t.Context(), w.Witness(), "bye:r1").Val())
+	})
+}

@@ -1,0 +1,191 @@
+package registry_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+// failing fails all commands of a name.
+func failing(name string) func(redis.Cmder) error {
+	return func(cmd redis.Cmder) error {
+		if cmd.Name() == name {
+			return errLost
+		}
+		return nil
+	}
+}
+
+func TestWhileMemoryIsFullTheHeartbeatThatIsThereIsExtended(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, w *world) {
+		ctx := t.Context()
+		r := w.start("r1")
+		var beat any // the script that is refused: the first that is called from now on
+		r.control.set(func(cmd redis.Cmder) error {
+			if cmd.Name() != "evalsha" {
+				return nil
+			}
+			if beat == nil {
+				beat = cmd.Args()[1]
+			}
+			if cmd.Args()[1] == beat {
+				return errors.New("OOM command not allowed when used memory > 'maxmemory'.")
+			}
+			return nil
+		}, nil)
+		for range 5 {
+			time.Sleep(r.Interval() + time.Second)
+			synctest.Wait()
+			require.Greater(t, w.PTTL(ctx, w.Heartbeat("r1")).Val(), r.TTL()-r.Interval()/2)
+		}
+		require.Zero(t, r.failures("heartbeat"))
+		require.NoError(t, w.Del(ctx, w.Heartbeat("r1")).Err())
+		time.Sleep(r.Interval())
+		synctest.Wait()
+		require.Positive(t, r.failures("heartbeat"), "there is nothing to extend")
+		require.Contains(t, r.Status().Failing["heartbeat"], "no heartbeat left")
+		r.control.set(nil, nil)
+		w.end(r)
+	})
+}
+
+func TestAClaimThatEndsBeforeItLandsSaysSo(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, w *world) {
+		r := w.start("r1")
+		landed := r.register(t, "landed")
+		landed.Release()
+		require.NoError(t, landed.Wait(t.Context()), "it has landed, whatever came later")
+
+		r.data.set(always, nil)
+		c := r.Register(t.Context(), "released")
+		go func() { time.Sleep(time.Second); c.Release() }()
+		require.ErrorIs(t, c.Wait(t.Context()), registry.ErrReleased)
+		older := r.Register(t.Context(), "superseded")
+		r.Register(t.Context(), "superseded")
+		<-older.Superseded()
+		require.ErrorIs(t, older.Wait(t.Context()), registry.ErrReleased)
+
+		last := r.Register(t.Context(), "to the end")
+		w.end(r)
+		require.ErrorIs(t, last.Wait(t.Context()), registry.ErrReleased)
+	})
+}
+
+func TestAReplicaThatNeverMetRedisEndsAsSoonAsItsSocketsHave(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, w *world) {
+		r := w.start("r1", func(c *registry.Config) {
+			c.Drain = time.Hour
+			see := &faults{}
+			see.set(always, nil)
+			c.Control.(*redis.Client).AddHook(see)
+		})
+		c := r.Register(t.Context(), "imei")
+		r.stop()
+		time.Sleep(time.Minute)
+		begun := time.Now()
+		c.Release()
+		require.NoError(t, r.wait())
+		require.Less(t, time.Since(begun), time.Minute)
+	})
+}
+
+func TestAProcessThatIsSupersededWhileItStopsSaysSo(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, w *world) {
+		r := w.start("r1")
+		newer := w.start("r1")
+		r.stop()
+		require.ErrorIs(t, r.wait(), registry.ErrSuperseded)
+		require.Positive(t, w.Exists(t.Context(), w.Heartbeat("r1")).Val(), "the newer one lives")
+		w.end(newer)
+	})
+}
+
+func TestWhatAFormerLifeLeftIsHandedBackOnceTheRegistryCanBeScanned(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, w *world) {
+		require.NoError(t, w.HSet(t.Context(), w.Registry(), "left", "r1", "others", "r2").Err())
+		see := &faults{}
+		see.set(failing("hscan"), nil)
+		r := w.start("r1", func(c *registry.Config) { c.Client.(*redis.Client).AddHook(see) })
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		<-r.Started()
+		require.Positive(t, r.failures("heal"))
+		require.Contains(t, r.Status().Failing["heal"], errLost.Error())
+		require.Equal(t, "r1", w.owner("left"))
+		see.set(nil, nil)
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		require.Empty(t, w.owner("left"))
+		require.Equal(t, "r2", w.owner("others"))
+		require.Empty(t, r.Status().Failing)
+		w.end(r)
+	})
+}
+
+func TestALookThatFailsIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, w *world) {
+		r := w.start("r1")
+		c := r.register(t, "imei")
+		time.Sleep(2 * time.Second)
+		w.HDel(t.Context(), w.Registry(), "imei")
+		r.data.set(failing("hmget"), nil)
+		c.Arrived()
+		synctest.Wait()
+		require.InDelta(t, 1, r.failures("heal"), 0)
+		require.Equal(t, 1, r.Status().Pending)
+		require.NotEmpty(t, r.Status().Failing["heal"])
+		r.data.set(nil, nil)
+		time.Sleep(r.Interval() / 5)
+		synctest.Wait()
+		require.Equal(t, "r1", w.owner("imei"))
+		require.Zero(t, r.Status().Pending)
+		require.Empty(t, r.Status().Failing)
+		w.end(r)
+	})
+}
+
+func TestTheGuardSaysWhenRedisDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		s := newTerm(t, w.Options, w.Prefix)
+		id := s.batch(7).ID
+		require.NoError(t, s.XAdd(t.Context(), &redis.XAddArgs{
+			Stream: s.Audit(), ID: id.String(), Values: []string{"count", "many", "reowned", "0"},
+		}).Err())
+		fates, err := s.guard.Fates(t.Context(), []registry.Batch{s.batch(7)})
+		require.ErrorContains(t, err, "audit record")
+		require.Empty(t, fates)
+
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err = s.guard.Forget(over, s.lease, "dead")
+		require.ErrorIs(t, err, context.Canceled)
+		done, err := s.guard.Doubt(over, s.lease, time.Minute)
+		require.ErrorIs(t, err, context.Canceled)
+		require.False(t, done)
+		fates, err = s.guard.Fates(over, []registry.Batch{s.batch(7)})
+		require.ErrorIs(t, err, context.Canceled)
+		require.Empty(t, fates)
+		_, err = s.guard.Tick(over)
+		require.ErrorIs(t, err, context.Canceled)
+		_, err = s.guard.Do(over, s.batch(8))
+		require.ErrorIs(t, err, context.Canceled)
+		_, _, err = s.guard.Open(over, s.lease)
+		require.ErrorIs(t, err, context.Canceled)
+	})
+}

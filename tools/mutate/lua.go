@@ -1,0 +1,71 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/yuin/gopher-lua/parse"
+)
+
+var (
+	// luaToken is a comment, a string, a name, a number, an operator.
+	luaToken = regexp.MustCompile(`--[^\n]*|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|` +
+		`@?[A-Za-z_]\w*|\d+(?:\.\d+)?|[=~<>]=|\.\.+|\S`)
+
+	luaFlips = map[string]string{
+		"==": "~=", "~=": "==", "<": "<=", "<=": "<", ">": ">=", ">=": ">", "and": "or", "or": "and",
+		"+": "-", "-": "+", "*": "/", "/": "*", "true": "false", "false": "true", "not": "",
+	}
+
+	// luaKept are lines that are not dropped: they declare, or belong to what stands around them.
+	luaKept = regexp.MustCompile(`^\s*($|--|(local|function|else|elseif|end|for|while)\b|return redis\.error_reply)`)
+
+	// luaBlank is what Go puts in before Redis sees the script.
+	luaBlank = regexp.MustCompile(`@[a-z]+`)
+)
+
+// luaMutants lists the changes of a Lua file: an operator is flipped, a whole number is changed by
+// one, a condition is negated, a line that is a statement is dropped. Strings, and so the names of
+// commands, stay as they are.
+func luaMutants(src string) ([]mutant, error) {
+	if err := luaParses(src); err != nil {
+		return nil, err
+	}
+	var found []mutant
+	add := func(start, end int, text string) {
+		if luaParses(src[:start]+text+src[end:]) == nil {
+			found = append(found, mutant{start: start, end: end, text: text})
+		}
+	}
+	for _, at := range luaToken.FindAllStringIndex(src, -1) {
+		word := src[at[0]:at[1]]
+		if other, ok := luaFlips[word]; ok {
+			add(at[0], at[1], other)
+		} else if v, err := strconv.ParseInt(word, 10, 64); err == nil {
+			add(at[0], at[1], strconv.FormatInt(v^1, 10))
+		} else if word == "if" || word == "elseif" {
+			if cond, _, ok := strings.Cut(src[at[1]:], " then"); ok && !strings.Contains(cond, "\n") {
+				add(at[1], at[1]+len(cond), " not ("+cond[1:]+")")
+			}
+		}
+	}
+	start := 0
+	for line := range strings.Lines(src) {
+		if end := start + len(strings.TrimRight(line, "\n")); !luaKept.MatchString(line) {
+			indent := len(line) - len(strings.TrimLeft(line, " "))
+			add(start+indent, end, "")
+		}
+		start += len(line)
+	}
+	return found, nil
+}
+
+// luaParses tells whether a text is Lua. Whether it makes sense, its tests say.
+func luaParses(src string) error {
+	if _, err := parse.Parse(strings.NewReader(luaBlank.ReplaceAllString(src, "0")), ""); err != nil {
+		return fmt.Errorf("not Lua: %w", err)
+	}
+	return nil
+}
