@@ -47,15 +47,12 @@ func newC2() *c2 {
 
 func (c *c2) before(m *moment) {
 	if id, ok := strings.CutPrefix(m.key(), m.facts.Layout.Heartbeat("")); ok {
-		switch _, ttl := m.facts.heartbeat(id); m.command[0] {
+		switch m.command[0] {
 		case "SET":
-			c.beat[id], c.lives[id] = m.now, m.now.Add(ttl)
-			if ms, err := strconv.ParseInt(option(m.command[2:], "PXAT"), 10, 64); err == nil {
-				c.lives[id] = time.UnixMilli(ms) // whatever it was set to
-			}
+			c.refreshes(m, id, option(m.command[2:], "PXAT"))
 			delete(c.byHand, id)
 		case "PEXPIREAT":
-			c.beat[id], c.lives[id] = m.now, m.now.Add(ttl)
+			c.refreshes(m, id, m.command[2])
 		}
 	}
 	if !m.evicts() {
@@ -79,6 +76,18 @@ func (c *c2) before(m *moment) {
 		}
 		m.verdict.FalseDeaths++
 		c.mourned[imei] = m.now
+	}
+}
+
+// refreshes notes until when an instance is to be held alive, unless that is as it was.
+func (c *c2) refreshes(m *moment, id, until string) {
+	_, ttl := m.facts.heartbeat(id)
+	end := m.now.Add(ttl)
+	if ms, err := strconv.ParseInt(until, 10, 64); err == nil {
+		end = time.UnixMilli(ms) // whatever it was set to
+	}
+	if !end.Equal(c.lives[id]) {
+		c.beat[id], c.lives[id] = m.now, end
 	}
 }
 

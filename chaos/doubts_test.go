@@ -86,6 +86,19 @@ func TestDoubtsThatNobodyHadAreFound(t *testing.T) {
 			s.passes(5 * time.Second) // and nobody swept them for want of whatever
 			s.happens("%s", s.evicts("a", "1"))
 		},
+		"the end of a heartbeat is written again as it was": func(s *story) {
+			s.boots("a")
+			s.registers("a", "1")
+			s.passes(time.Second)
+			end := s.ms(6 * time.Second)
+			s.now = s.now.Add(500 * time.Millisecond)
+			s.happens("%s", s.tick())
+			s.now = s.now.Add(2 * time.Millisecond)
+			s.leaves("a", "1")
+			s.happens("HDEL connections:registry 1 ; SREM instance:devices:a 1")
+			s.happens("PEXPIREAT instance:heartbeat:a %s", end)
+			s.passes(time.Second)
+		},
 		"half of them fell silent": func(s *story) {
 			s.boots("f")
 			s.most()

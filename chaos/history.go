@@ -54,8 +54,9 @@ func (h History) spans(f *Facts) []span {
 	s := make([]span, len(h))
 	stamps := make([]time.Time, len(h))
 	var now time.Time
+	ends := make(map[string]string)
 	for i := range h {
-		if stamps[i] = h[i].stamp(f); stamps[i].After(now) {
+		if stamps[i] = h[i].stamp(f, ends); stamps[i].After(now) {
 			now = stamps[i]
 		} else if second := time.Unix(h[i].Second, 0); h[i].Second > 0 && second.After(now) {
 			now = second
@@ -74,7 +75,8 @@ func (h History) spans(f *Facts) []span {
 
 // stamp is the time that an event itself tells, in milliseconds: of a beat, of the witness' tick, of the lease's
 // expiry. The zero time if it tells none: what was written by hand, or copied from a former life, may say anything.
-func (e *Event) stamp(f *Facts) (at time.Time) {
+// ends has when each heartbeat is to end, by key, and is kept up to date: an end that is written again as it was says nothing.
+func (e *Event) stamp(f *Facts, ends map[string]string) (at time.Time) {
 	if e.life() || e.fault() != "" {
 		return time.Time{}
 	}
@@ -94,9 +96,13 @@ func (e *Event) stamp(f *Facts) (at time.Time) {
 		case c[0] == "SET" && strings.HasPrefix(key, heartbeats):
 			ms, _, _ := strings.Cut(c[2], "/")
 			later(ms, 0)
+			ends[key] = option(c[3:], "PXAT")
 		case c[0] == "PEXPIREAT" && strings.HasPrefix(key, heartbeats):
-			_, ttl := f.heartbeat(strings.TrimPrefix(key, heartbeats))
-			later(c[2], ttl)
+			if ends[key] != c[2] {
+				_, ttl := f.heartbeat(strings.TrimPrefix(key, heartbeats))
+				later(c[2], ttl)
+			}
+			ends[key] = c[2]
 		case key == f.Layout.Lease() && c[0] == "SET":
 			later(option(c[3:], "PXAT"), f.LeaseTTL)
 		case key == f.Layout.Lease() && c[0] == "PEXPIREAT":

@@ -298,7 +298,7 @@ func (w *world) leaseEnded(token string) (at time.Time) {
 			}
 			if held == token {
 				one := Event{Commands: []Command{c}}
-				at = one.stamp(&facts).Add(leaseTTL)
+				at = one.stamp(&facts, nil).Add(leaseTTL)
 			}
 		}
 	}
