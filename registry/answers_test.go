@@ -33,7 +33,9 @@ func TestTheKeysHaveTheNamesThatOthersRead(t *testing.T) {
 }
 
 // garbled is a hook that changes the answers of scripts: a proxy, or a server that is none of Redis.
-type garbled struct{ change atomic.Pointer[func([]any) []any] }
+type garbled struct {
+	change atomic.Pointer[func([]any) []any]
+}
 
 func (g *garbled) set(change func([]any) []any) { g.change.Store(&change) }
 
