@@ -47,7 +47,7 @@ func closedLoop(r *rig) {
 		wg     sync.WaitGroup
 		actual span
 	)
-	require.NoError(r.t, r.rdb.ConfigResetStat(r.t.Context()).Err())
+	r.resetStat()
 	begun := time.Now()
 	m.die(m.ids...)
 	ctx, cancel := context.WithCancel(r.t.Context())
