@@ -95,6 +95,10 @@ func (r *Registry) logFailure(op string, err error) {
 			return
 		}
 	}
+	if errors.Is(err, ErrClientsDiffer) {
+		r.log.Error("Client and Control are not at the same primary and database: mend the options of one of them", "op", op, "error", err)
+		return
+	}
 	if refused(err) {
 		r.log.Error("Redis refuses this replica: mend its user, password or rights (ACL), or the address of the primary; it is tried again",
 			"op", op, "error", err)

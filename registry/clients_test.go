@@ -20,12 +20,19 @@ import (
 // runsWith runs a registry with these two clients until it ends by itself or the test does.
 func runsWith(t *testing.T, data, control *redis.Options, change ...func(*redis.Client)) (*registry.Registry, <-chan error) {
 	t.Helper()
+	return runsAndLogs(t, slog.New(slog.DiscardHandler), data, control, change...)
+}
+
+func runsAndLogs(
+	t *testing.T, log *slog.Logger, data, control *redis.Options, change ...func(*redis.Client),
+) (*registry.Registry, <-chan error) {
+	t.Helper()
 	client, ctl := redis.NewClient(data), redis.NewClient(lease.Options(control))
 	for _, c := range change {
 		c(client)
 	}
 	r, err := registry.New(registry.Config{
-		Client: client, Control: ctl, Logger: slog.New(slog.DiscardHandler),
+		Client: client, Control: ctl, Logger: log,
 		HeartbeatInterval: time.Second, HeartbeatTTL: 3 * time.Second, Drain: time.Millisecond,
 	})
 	require.NoError(t, err)
@@ -64,7 +71,8 @@ func TestClientsAtDifferentPlacesEndRun(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r, ended := runsWith(t, c.data, here.Options())
+			var log bytes.Buffer // read when Run has ended
+			r, ended := runsAndLogs(t, slog.New(slog.NewTextHandler(&log, nil)), c.data, here.Options())
 			r.Register(t.Context(), "imei-1")
 			select {
 			case err := <-ended:
@@ -73,6 +81,8 @@ func TestClientsAtDifferentPlacesEndRun(t *testing.T) {
 			case <-time.After(30 * time.Second):
 				require.FailNow(t, "Run goes on")
 			}
+			require.Contains(t, log.String(), "mend the options of one of them")
+			require.NotContains(t, log.String(), "Redis refuses this replica")
 			other := redis.NewClient(c.data)
 			defer other.Close()
 			require.Zero(t, other.Exists(t.Context(), r.Layout().Registry()).Val(), "nothing was written at the wrong place")

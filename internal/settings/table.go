@@ -54,7 +54,7 @@ var table = []setting{
 		}},
 	text("INSTANCE_ID", "", "name of this replica; empty: host name and a random part, new at every start",
 		func(s *Settings) *string { return &s.InstanceID }, instanceID),
-	text("INGEST_ADDR", ":5027", "where devices connect; off: no device sockets, only the janitor",
+	text("INGEST_ADDR", ":5027", "where devices connect; off: not in plain; with INGEST_TLS_ADDR and INGEST_PROXY_ADDR off too: no device sockets, only the janitor",
 		func(s *Settings) *string { return &s.IngestAddr }, addressOrOff),
 	number("INGEST_MAX_CONNS", "100000", "most device sockets at once; further ones wait in the backlog",
 		func(s *Settings) *int { return &s.IngestMaxConns }, 1, 10_000_000),
@@ -129,7 +129,7 @@ var table = []setting{
 		func(s *Settings) *bool { return &s.JanitorDryRun }),
 	boolean("REGISTRY_REVERSE_INDEX", "true", "keep the set of devices of each instance",
 		func(s *Settings) *bool { return &s.ReverseIndex }),
-	{name: "TELEMETRY_MAXLEN", def: "1000000", help: "approximate cap of each telemetry stream, in entries",
+	{name: "TELEMETRY_MAXLEN", def: "1000000", help: "approximate cap of the telemetry stream, in entries; dead letters: at most 10,000, or this if it is less",
 		set: func(s *Settings, v string) error {
 			n, err := strconv.ParseInt(v, 10, 64)
 			if err != nil || n < 1 || n > 1e12 {

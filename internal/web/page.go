@@ -58,11 +58,7 @@ func sweeping(j janitor.Status) verdict {
 	w := j.Witness
 	switch {
 	case j.Paused != nil:
-		text := "paused by " + j.Paused.Who + ": " + j.Paused.Why
-		if j.Paused.Until.IsZero() {
-			return verdict{"warn", text + " (until resumed)"}
-		}
-		return verdict{"warn", text + " (until " + j.Paused.Until.UTC().Format(time.RFC3339) + ")"}
+		return verdict{"warn", pause(j.Paused)}
 	case w.Error != "":
 		return verdict{"warn", "held: Redis does not answer"}
 	case w.LastTick.IsZero():
@@ -77,6 +73,18 @@ func sweeping(j janitor.Status) verdict {
 		return verdict{"warn", "dry run: judged and reported, nothing deleted"}
 	}
 	return verdict{"good", "allowed: Redis has been listened to without a doubt"}
+}
+
+// pause says who holds sweeping, why, and until when. Of a key that somebody wrote by hand only the
+// text is known: the key may have an expiry.
+func pause(p *janitor.Pause) string {
+	switch {
+	case p.Who == "":
+		return "paused: " + p.Why
+	case p.Until.IsZero():
+		return "paused by " + p.Who + ": " + p.Why + " (until resumed)"
+	}
+	return "paused by " + p.Who + ": " + p.Why + " (until " + p.Until.UTC().Format(time.RFC3339) + ")"
 }
 
 // slowed says why sweeping goes slower than it may.

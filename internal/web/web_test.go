@@ -144,6 +144,9 @@ func TestThePageShowsWhatMattersAtThreeInTheMorning(t *testing.T) {
 			"paused by ann: migration (until 2026-03-01T04:00:00Z)",
 		}},
 		{"a pause for good", func(s *Status) { s.Janitor.Paused = &janitor.Pause{Who: "ann", Why: "migration"} }, []string{"(until resumed)"}},
+		{"a pause by hand", func(s *Status) { s.Janitor.Paused = &janitor.Pause{Why: "ann: failover drill"} }, []string{
+			"paused: ann: failover drill</",
+		}},
 		{"a dry run", func(s *Status) { s.Janitor.DryRun = true }, []string{"dry run"}},
 		{"no Redis", func(s *Status) {
 			s.Redis.Reachable = false
