@@ -1,0 +1,76 @@
+package main
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/embedded"
+)
+
+// messageAt is which argument of a logger's method is the message. Those of Log may be below WARN.
+var messageAt = map[string]int{
+	"Warn": 0, "Error": 0, "WarnContext": 1, "ErrorContext": 1, "Log": 2, "LogAttrs": 2,
+}
+
+func TestOperationsExplainsEveryWarningAndError(t *testing.T) {
+	t.Parallel()
+	manual, err := os.ReadFile("../../OPERATIONS.md")
+	require.NoError(t, err)
+	found := 0
+	for _, folder := range []string{
+		"../../registry", "../../janitor", "../../lease", "../../internal/gateway", "../../internal/commands", ".",
+	} {
+		files, err := filepath.Glob(folder + "/*.go")
+		require.NoError(t, err)
+		for _, name := range files {
+			if strings.HasSuffix(name, "_test.go") {
+				continue
+			}
+			positions := token.NewFileSet()
+			file, err := parser.ParseFile(positions, name, nil, 0)
+			require.NoError(t, err)
+			ast.Inspect(file, func(n ast.Node) bool {
+				message, ok := loggedMessage(n)
+				if !ok || message == "lease renewal failed, trying again" { // INFO at most
+					return true
+				}
+				found++
+				require.Contains(t, string(manual), "`"+message+"`", "%s", positions.Position(n.Pos()))
+				return true
+			})
+		}
+	}
+	require.Greater(t, found, 30)
+}
+
+// loggedMessage is what a call of a logger says, if n is one and its message stands in the source.
+func loggedMessage(n ast.Node) (string, bool) {
+	call, ok := n.(*ast.CallExpr)
+	if !ok {
+		return "", false
+	}
+	method, ok := call.Fun.(*ast.SelectorExpr)
+	if !ok {
+		return "", false
+	}
+	at, ok := messageAt[method.Sel.Name]
+	if !ok || len(call.Args) <= at {
+		return "", false
+	}
+	switch message := call.Args[at].(type) {
+	case *ast.BasicLit:
+		text, err := strconv.Unquote(message.Value)
+		return text, err == nil
+	case *ast.SelectorExpr:
+		return embedded.Notice, message.Sel.Name == "Notice"
+	}
+	return "", false
+}
