@@ -12,7 +12,7 @@
  *   NOBODY_MET       a new leader's first full scan tells the breaker nothing of whom it meets
  * These ask something else:
  *   NOTHING_SWEPT    an assertion that fails if anything is ever deleted (it must)
- *   OLD_LATER_SCANS  asks more than is promised of later scans of a term (see README.md)
+ *   OLD_LATER_SCANS  counts owners of no roster that no scan has met silent, too (see README.md)
  */
 
 #ifndef OWNERS
@@ -49,7 +49,8 @@ bool later[OWNERS];
 bool clean[OWNERS];  /* silent before it began, no entry met so far */
 
 /* What the assertion knows besides. */
-bool found[OWNERS];  /* a scan of this term met it silent */
+bool known[OWNERS];  /* this term saw it alive since it came back, or met it in its first full scan */
+bool found[OWNERS];  /* a scan of this term met it silent, and knew it */
 bool swept[OWNERS];  /* nothing of it is left, and the breaker was asked for that */
 
 /* Scratch; zero between steps. */
@@ -60,8 +61,9 @@ bool ok;
 
 /* judged: what anybody finds out about owner i. */
 inline judged(i) {
+	known[i] = known[i] || beats[i];
 	if
-	:: seen[i] != ALIVE && beats[i] -> seen[i] = ALIVE; from[i] = 0; fell[i] = 0
+	:: seen[i] != ALIVE && beats[i] -> seen[i] = ALIVE; from[i] = 0; fell[i] = 0; clean[i] = 0
 	:: seen[i] == ALIVE && !beats[i] -> seen[i] = FALLEN; fell[i] = 0; from[i] = 0
 	:: else
 	fi
@@ -140,7 +142,7 @@ inline begin() {
 	d_step {
 		EACH(seen[o] = (listed[o] -> ALIVE : UNKNOWN);
 		from[o] = (listed[o] -> TTL : 0);
-		fell[o] = 0; bare[o] = 0; later[o] = 0; clean[o] = 0; found[o] = 0);
+		fell[o] = 0; bare[o] = 0; later[o] = 0; clean[o] = 0; found[o] = 0; known[o] = 0);
 		whole = 0; page = IDLE; second = 0;
 		look()
 	}
@@ -191,6 +193,7 @@ inline walk() {
 		if
 		:: entries[page] && !second ->
 			clean[page] = 0;
+			known[page] = known[page] || (seen[page] == UNKNOWN && !whole);
 #ifndef NOBODY_MET
 			if
 			:: seen[page] == UNKNOWN && !whole -> seen[page] = ALIVE; from[page] = TTL
@@ -198,10 +201,10 @@ inline walk() {
 			fi;
 #endif
 			judged(page);
-			found[page] = !beats[page];
+			found[page] = !beats[page] && known[page];
 			if
-			:: !beats[page] && !listed[page] && !whole -> later[page] = 1
-			:: !beats[page] && (listed[page] || whole) -> batch(page)
+			:: !beats[page] && !listed[page] -> later[page] = 1
+			:: !beats[page] && listed[page] -> batch(page)
 			:: else
 			fi
 		:: entries[page] && second && later[page] ->
@@ -254,7 +257,7 @@ inline fall(i) {
 /* It comes back. It may have entries from before, or get some. */
 inline back(i) {
 	atomic {
-		beats[i] = 1; silent[i] = 0; swept[i] = 0; found[i] = 0; listed[i] = roster_kept; bare[i] = 0;
+		beats[i] = 1; silent[i] = 0; swept[i] = 0; found[i] = 0; known[i] = 0; listed[i] = roster_kept; bare[i] = 0;
 		if :: entries[i] = 1 :: skip fi
 	}
 }
