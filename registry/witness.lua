@@ -22,8 +22,9 @@
 --   server, connections, commands, evicted_keys
 --                  what server() said at the last tick that could read it
 --   doubt, reason  the last hold: when and why
---   lost           the last hold of a reason by which Redis may have lost entries: gap, restarted,
---                  self_check. Owners look at what they hold when it changes
+--   lost           when Redis may last have lost entries: a hold of reason gap, restarted or
+--                  self_check, or an owner that was about to write an entry found no registry.
+--                  Owners look at what they hold when it changes
 --   brake          the last hold of reason "mass_failure"
 --   evicted_total  entries evicted, ever: the total beside the audit
 --   bye:<id>       instance <id> said goodbye but left entries behind
