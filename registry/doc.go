@@ -47,7 +47,8 @@
 // # Reconciliation
 //
 // Each answer to a beat or a write carries its signs, O(1) for the server: whether the own heartbeat
-// was absent, the size of the index, the witness' last hold by which entries may have been lost, whether there is a registry at all. Any
+// was absent, the size of the index, when entries may last have been lost as the witness knows, whether there is a registry at all.
+// Whoever writes the first entry where there is none tells that to all by the witness. Any
 // surprise reconciles everything, at once but once an interval at most, so that what comes again and again costs little; a
 // surprise that comes sooner waits until the interval has passed. A hold in which Redis has lost no entries (settings, redis_evicting,
 // mass_failure) is none. Everything is reconciled in both directions: claims against entries (HMGET), and the index against claims (SSCAN), so that what names this

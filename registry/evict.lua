@@ -10,6 +10,9 @@ if not (usable(KEYS[1], 'stream') and usable(KEYS[6], 'hash')) then
   return redis.error_reply('WRONGTYPE audit or registry is of another type: nothing evicted')
 end
 
+local no = refused('HDEL', KEYS[6], 'x')
+if no then return no end
+
 local args, owner = ARGV, ARGV[6]
 local owners = redis.call('HMGET', KEYS[6], unpack(args, 8))
 local dead, n, reowned = {}, 0, 0
@@ -23,8 +26,8 @@ for i = 1, #owners do
   end
 end
 
-local refused = record(n, reowned, 'imeis', dead)
-if refused then return refused end
+local result = record(n, reowned, 'imeis', dead)
+if result then return result end
 if n > 0 then redis.call('HDEL', KEYS[6], unpack(dead)) end
 -- The index is only a help: one that is no set is left as it is, and keeps no entry of the dead.
 local srem = redis.pcall('SREM', KEYS[7], unpack(args, 8))

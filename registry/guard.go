@@ -85,6 +85,8 @@ type Body struct {
 // the header of guard.lua: its keys begin at KEYS[6], its items at ARGV[8]; it calls
 // record(deleted, reowned, name, list) once before its first delete, returns at once what that
 // returns unless nil, deletes exactly what it recorded and ends with answer('DONE', deleted, reowned).
+// Nothing behind record may fail, or the audit would count what is still there: before it the body checks
+// types, and by refused(command, key, ...) that the user is allowed each command of the body.
 //
 // A body judges its items again by what they say themselves: an entry still names the dead owner, a
 // job says that it is finished. That something is missing elsewhere, from a hash or a set, is no

@@ -4,7 +4,8 @@
 -- is not done already, its term still holds the lease, the witness has listened long enough, the
 -- leader can see its own heartbeat, and the owner's is absent. A body that follows judges its
 -- items again, calls record() exactly once, before its first delete, and then deletes exactly
--- what it recorded. Scripts do not roll back: nothing behind record() may fail, so a body checks types first.
+-- what it recorded. Scripts do not roll back: nothing behind record() may fail, so a body checks types
+-- first, and by refused() that this user may do what it will do.
 --
 -- KEYS[1] audit  KEYS[2] lease  KEYS[3] witness  KEYS[4] canary (the leader's own heartbeat)
 -- KEYS[5] the owner's heartbeat (the canary again where no owner is judged)  KEYS[6..] the body's
@@ -39,10 +40,19 @@ if now - since < need then return answer('WARMING', 0, 0, w[11] or '') end
 -- 4. The owner is silent.
 if ARGV[6] ~= '' and redis.call('EXISTS', KEYS[5]) == 1 then return answer('ALIVE') end
 
+-- refused(command, key, ...) -> the error to return if this user may not; nil. (miniredis knows no users.)
+local function refused(...)
+  if redis.acl_check_cmd and not redis.acl_check_cmd(...) then
+    return redis.error_reply('NOPERM this user has no permissions to run ' .. (...) .. ' on ' .. select(2, ...) .. ': nothing deleted')
+  end
+end
+
 -- 5. record(deleted, reowned, name, list) writes the audit record: at which server time (ms), `deleted` items, listed under `name`
 -- as a JSON array; `reowned` candidates were found to be somebody else's. Anything but nil is
 -- the script's result, to be returned at once: the id is not above the newest, a newer term has begun.
 local function record(deleted, reowned, name, list)
+  local no = refused('HINCRBY', KEYS[3], 'evicted_total', '1')
+  if no then return no end
   local ok = redis.pcall('XADD', KEYS[1], ARGV[1], 'at', text(now), 'leader', ARGV[5], 'owner', ARGV[6], 'sweep', ARGV[7],
     'count', deleted, 'reowned', reowned, name, deleted > 0 and cjson.encode(list) or '[]')
   if type(ok) == 'table' and ok.err then

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -127,6 +128,30 @@ func TestGuardEvictsExactlyWhatStillNamesTheDeadOwner(t *testing.T) {
 		require.Equal(t, registry.Done, v)
 		require.Equal(t, []string{"other"}, s.SMembers(ctx, s.Roster()).Val())
 	})
+}
+
+// Scripts do not roll back: what the user may not do is found out before the record.
+func TestGuardRecordsNothingThatItsUserMayNotDelete(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	s, ctx := newTerm(t, srv.Options(), ""), t.Context()
+	for _, forbidden := range []string{"hdel", "hincrby"} {
+		require.NoError(t, s.Do(ctx, "ACL", "SETUSER", forbidden, "on", ">p", "~*", "&*", "+@all", "-"+forbidden).Err())
+		o := srv.Options()
+		o.Username, o.Password = forbidden, "p"
+		c := redis.NewClient(lease.Options(o))
+		t.Cleanup(func() { require.NoError(t, c.Close()) })
+		poor := registry.NewGuard(c, c, s.Layout, gap, warm, "leader")
+		for range 2 { // asked again there is nothing that could be answered as done
+			_, err := poor.Do(ctx, s.batch(1))
+			require.ErrorContains(t, err, "NOPERM")
+			require.ErrorContains(t, err, strings.ToUpper(forbidden))
+			s.untouched(t)
+		}
+	}
+	a, err := s.guard.Do(ctx, s.batch(1))
+	require.NoError(t, err)
+	require.Equal(t, 2, a.Deleted, "the batch is whoever's who may")
 }
 
 func TestGuardCountsAnItemNamedTwiceOnce(t *testing.T) {

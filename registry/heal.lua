@@ -22,7 +22,10 @@ for i = 1, #found do
     foreign[#foreign + 1] = now
   end
 end
-if n > 0 then redis.call('HSET', KEYS[5], unpack(set)) end
+if n > 0 then
+  found_gone()
+  redis.call('HSET', KEYS[5], unpack(set))
+end
 index('SADD', ours, 1)
 tell(from, taken, 1)
 return signs(n, foreign)

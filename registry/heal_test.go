@@ -447,3 +447,46 @@ func TestAForeignDeviceThatLeftTheIndexIsNoReasonToScanForEver(t *testing.T) {
 		w.end(r)
 	})
 }
+
+// The hash alone is lost, deleted or evicted, and another replica writes an entry before this one looks: there is a
+// registry again, and nothing but the witness says that it is not the one there was.
+func TestALostRegistryThatAnotherReplicaBeginsAnewIsHealedWithinAnInterval(t *testing.T) {
+	for name, begin := range map[string]func(*testing.T, *replica, *registry.Claim){
+		"by a registration": func(t *testing.T, r *replica, _ *registry.Claim) { r.register(t, "passing") },
+		"by a heal":         func(_ *testing.T, _ *replica, c *registry.Claim) { c.Arrived() },
+	} {
+		for _, index := range []bool{true, false} {
+			t.Run(fmt.Sprint(name, ", index ", index), func(t *testing.T) {
+				inBubble(t, func(t *testing.T, w *world) {
+					ctx, same := t.Context(), func(c *registry.Config) { c.NoReverseIndex = !index }
+					w.HSet(ctx, w.Witness(), "last", "1", "lost", "1") // somebody contends
+					r1, r2 := w.start("r1", same), w.start("r2", same)
+					const held = 5000
+					r1.registerMany(t, held)
+					passing := r2.register(t, "passing")
+					time.Sleep(7 * time.Second)
+					require.NoError(t, w.Del(ctx, w.Registry()).Err())
+					begin(t, r2, passing)
+					time.Sleep(r1.Interval() + time.Second)
+					synctest.Wait()
+					require.EqualValues(t, held+1, w.HLen(ctx, w.Registry()).Val())
+				})
+			})
+		}
+	}
+}
+
+func TestTheFirstEntryOfARegistryTellsEveryOwnerThatThereWasNone(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		lost := func() string { return w.HGet(t.Context(), w.Witness(), "lost").Val() }
+		r := w.start("r1")
+		r.register(t, "a")
+		require.Zero(t, w.Exists(t.Context(), w.Witness()).Val(), "nobody listens yet")
+		require.NoError(t, w.HSet(t.Context(), w.Witness(), "last", "1").Err())
+		r.register(t, "b")
+		require.Empty(t, lost(), "there is a registry")
+		require.NoError(t, w.Del(t.Context(), w.Registry()).Err())
+		r.register(t, "c")
+		require.Equal(t, fmt.Sprint(time.Now().UnixMilli()), lost())
+	})
+}

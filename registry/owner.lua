@@ -21,6 +21,23 @@ local function assert_life()
   redis.pcall('SADD', KEYS[2], ARGV[1]) -- what is no set there must not keep anybody from registering
 end
 
+-- hears(field): what the witness says, false if it does not: it is no hash, or this user may not read it.
+local function hears(field)
+  local v = redis.pcall('HGET', KEYS[4], field)
+  return type(v) == 'string' and v
+end
+
+-- found_gone() stands before the first entry that a script writes. Where there is no registry it
+-- tells every owner, by the witness: the entry that follows would hide from them that it was lost.
+-- (Without a witness nobody has listened yet, and its first tick will say the same.)
+local exists -- 1: there is a registry now; nil: not asked
+local function found_gone()
+  exists = 1
+  if redis.call('EXISTS', KEYS[5]) == 1 or not hears('last') then return end
+  local t = redis.call('TIME')
+  redis.pcall('HSET', KEYS[4], 'lost', string.format('%.0f', tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)))
+end
+
 -- index(command, list, first) keeps the reverse index of the IMEIs in list, from the first on. It is a help for the sweep, and the audit
 -- does without: an index of another type must not make a registration fail. signs() tells of it.
 local function index(command, list, first)
@@ -31,9 +48,8 @@ end
 -- entries, 1 if there is no registry, extra... }: what an owner must know, in O(1), to see that Redis lost something.
 local function signs(a, b)
   local size = redis.pcall('SCARD', KEYS[3])
-  local lost = redis.pcall('HGET', KEYS[4], 'lost')
   return { 'OK', token == ARGV[2] and 0 or 1, type(size) == 'number' and size or -1,
-    type(lost) == 'string' and lost or '', 1 - redis.call('EXISTS', KEYS[5]), a or 0, b or {} }
+    hears('lost') or '', 1 - (exists or redis.call('EXISTS', KEYS[5])), a or 0, b or {} }
 end
 
 -- tell(found, list, first) tells former owners at once which devices they do not have any more, on a channel of the name of

@@ -7,6 +7,7 @@ for i = 5, #ARGV do
   fields[2 * i - 9] = ARGV[i]
   fields[2 * i - 8] = me
 end
+found_gone()
 redis.call('HSET', KEYS[5], unpack(fields))
 index('SADD', ARGV, 5)
 tell(found, ARGV, 5)

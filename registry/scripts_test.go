@@ -85,6 +85,28 @@ func TestOwnerScripts(t *testing.T) {
 			require.NoError(t, o.c.Set(t.Context(), o.keys.Witness(), "no hash", 0).Err())
 			require.Equal(t, signs{size: 2, gone: true}, o.run(beatScript))
 		},
+		"a beat shows the settings of an owner that does not contend, and the next to listen holds": func(t *testing.T, w redistest.World) {
+			o := newOwner(t, w, "o")
+			tick := func(warm time.Duration) Witness {
+				got, err := NewGuard(o.c, o.c, o.keys, o.Gap(), warm, "leader").Tick(t.Context())
+				require.NoError(t, err)
+				return got
+			}
+			o.run(beatScript)
+			require.Zero(t, o.c.Exists(t.Context(), o.keys.Witness()).Val(), "the first tick begins the witness")
+			for _, agree := range []time.Duration{o.Warm(), o.Warm()} {
+				require.Equal(t, "gap", tick(agree).Reason)
+				o.run(beatScript)
+			}
+			quick := 5 * time.Second
+			require.Equal(t, "settings", tick(quick).Reason)
+			require.NoError(t, o.c.HDel(t.Context(), o.keys.Witness(), "disagreed", "largest", "reason").Err())
+			require.LessOrEqual(t, tick(quick).WarmIn, quick, "a fleet of quick ones")
+			o.run(beatScript)
+			got := tick(quick)
+			require.Equal(t, "settings", got.Reason)
+			require.Equal(t, o.Warm(), got.WarmIn)
+		},
 		"extend prolongs the heartbeat that is there and makes none": func(t *testing.T, w redistest.World) {
 			o := newOwner(t, w, "o")
 			require.NoError(t, o.c.PExpire(t.Context(), o.keys.Heartbeat("o"), 5*time.Second).Err())

@@ -10,20 +10,21 @@
 --                   that only grows has fallen (restart, promoted replica, CONFIG RESETSTAT)
 --   redis_evicting  evicted_keys differs from the one recorded; or what was recorded of the server
 --                   cannot be read by this client: what cannot be read never overwrites
---   settings        another GAP or WARM than at the last tick. Nothing is deleted before the largest
+--   settings        another GAP or WARM than at the last tick, or than of an owner that beat since. Nothing is deleted before the largest
 --                   WARM of all seen has passed since the fleet last disagreed
 --
 -- The witness is a hash; all times in it are the server's, in ms:
 --   since          heard without a hold since then
 --   last           the last tick
---   gap, warm      the settings of the last tick
+--   gap, warm      the settings of the last tick; warm also of a later beat, see beat.lua
 --   largest        the largest WARM of all seen lately: so long must be listened without a hold
 --   disagreed      the last time that two settings met
 --   server, connections, commands, evicted_keys
 --                  what server() said at the last tick that could read it
 --   doubt, reason  the last hold: when and why
---   lost           the last hold of a reason by which Redis may have lost entries: gap, restarted,
---                  self_check. Owners look at what they hold when it changes
+--   lost           when Redis may last have lost entries: a hold of reason gap, restarted or
+--                  self_check, or an owner that was about to write an entry found no registry.
+--                  Owners look at what they hold when it changes
 --   brake          the last hold of reason "mass_failure"
 --   evicted_total  entries evicted, ever: the total beside the audit
 --   bye:<id>       instance <id> said goodbye but left entries behind

@@ -13,6 +13,10 @@ if not (usable(KEYS[1], 'stream') and usable(stream, 'stream') and usable(respon
   return redis.error_reply('WRONGTYPE audit, commands or responses is of another type: nothing answered')
 end
 
+local no = refused('XDEL', stream, '0-1') or refused('DEL', stream) or refused('XADD', responses, '*', 'x', 'x') or
+  refused('SET', KEYS[8], 'x')
+if no then return no end
+
 local gone, going, names = 0, {}, {}
 for i = 8, #ARGV do
   local entry = there(stream, ARGV[i])
@@ -26,8 +30,8 @@ for i = 8, #ARGV do
   end
 end
 
-local refused = record(#going, gone, 'commands', names)
-if refused then return refused end
+local result = record(#going, gone, 'commands', names)
+if result then return result end
 for _, c in ipairs(going) do
   local word, life, at
   if c.key ~= stream then word, life, at = known(c.key) end
