@@ -132,3 +132,39 @@ func TestTrackerOfAFullScan(t *testing.T) {
 	fallen, _, _ = tr.tripped(now)
 	require.Equal(t, 5, fallen, "an owner that is met later was not there when the term began")
 }
+
+func TestALaterScanMeetsEveryOwnerBeforeItSweepsThoseOfNoRoster(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		f := setup(t, w)
+		f.live("b")
+		for _, id := range silent {
+			require.NoError(t, f.Set(t.Context(), f.Heartbeat(id), "0/0", beatTTL).Err())
+			f.entries(id, 200)
+		}
+		r := f.replica("r1", func(c *Config) { c.ScanCount = 10; c.DeleteBatch = 5 })
+		r.leads() // its first full scan has met them alive
+		f.fall()
+		r.sweep(Request{})
+		f.spares(r, 1000)
+	})
+}
+
+func TestAnOwnerThatCameBackDuringAScanIsNotTakenForEmpty(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	w := &watch{tracker: newTracker(90*time.Second, time.Minute), empty: map[string]bool{}}
+	look := func(who ...string) {
+		now = now.Add(time.Second)
+		w.roster = roster(who)
+		w.tracker.lookedAt(now, w.roster, nil, nil)
+	}
+	look("leader", "-x", "-y")
+	met := w.dead() // a scan begins, and meets no entry of either
+	look("leader", "x", "-y")
+	look("leader", "-x", "-y")
+	w.scanned(met)
+	require.False(t, w.isEmpty("x"))
+	require.True(t, w.isEmpty("y"))
+}
