@@ -53,7 +53,7 @@ func New(c Config) (*Janitor, error) {
 		reports:  map[string]Report{},
 		passes:   map[string]*progress{},
 	}
-	j.listener = newListener(j.guard, reg.Gap(), reg.Warm(), j.log)
+	j.listener = newListener(j.guard, reg.Gap(), j.log)
 	j.ledger = newLedger(j.guard, j.deleted)
 
 	names := make([]string, len(j.sweeps))

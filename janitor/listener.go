@@ -11,8 +11,13 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// crowd is the number of contenders from which on each ticks less often: together they tick often enough.
-const crowd = 8
+const (
+	// crowd is the number of instances from which on each contender ticks less often: together they tick often enough.
+	crowd = 8
+	// rarest is how many times less often at most. No wait is then longer than 0.9 GAP: it is the roster
+	// that is counted, and where few on it contend one of them alone must leave no gap.
+	rarest = 1.8
+)
 
 // listener ticks the witness, on every replica, leading or not, held or paused, and remembers what
 // the last tick said. With it goes what a replica should know that does not lead: who does, and
@@ -20,7 +25,6 @@ const crowd = 8
 type listener struct {
 	guard  *registry.Guard
 	gap    time.Duration
-	warm   time.Duration
 	wake   chan struct{} // one slot: tick now
 	log    *slog.Logger
 	failed bool // the last tick failed, and the log says so; Run's goroutine only
@@ -33,8 +37,8 @@ type listener struct {
 	paused  *Pause
 }
 
-func newListener(guard *registry.Guard, gap, warm time.Duration, log *slog.Logger) *listener {
-	return &listener{guard: guard, gap: gap, warm: warm, wake: make(chan struct{}, 1), log: log}
+func newListener(guard *registry.Guard, gap time.Duration, log *slog.Logger) *listener {
+	return &listener{guard: guard, gap: gap, wake: make(chan struct{}, 1), log: log}
 }
 
 // poke asks for a tick at once: something has changed that the last one did not know.
@@ -46,16 +50,16 @@ func (l *listener) poke() {
 }
 
 // wait is how long to the next tick: often on the leader, who lives by it; elsewhere so that the
-// witness has no gap while nobody leads, and that each replica's settings are known: within a WARM.
+// witness has no gap while nobody leads, however few contend.
 func (l *listener) wait(leading bool) time.Duration {
 	if leading {
 		return l.gap / 5
 	}
 	l.mu.Lock()
-	contenders := l.witness.Instances
+	listed := l.witness.Instances
 	l.mu.Unlock()
 	third := l.gap / 3
-	seldom := min(max(1, float64(contenders)/crowd), 0.6*float64(l.warm)/float64(third))
+	seldom := min(max(1, float64(listed)/crowd), rarest)
 	return time.Duration(float64(third/2+rand.N(third+1)) * seldom)
 }
 

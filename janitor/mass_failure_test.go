@@ -113,6 +113,22 @@ func TestALostRosterIsNoGoodbye(t *testing.T) {
 	})
 }
 
+func TestARosterOfAnotherTypeIsAnEmptyOne(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		f, ctx := setup(t, w), t.Context()
+		f.indexed("dead", 10)
+		require.NoError(t, f.Del(ctx, f.Roster()).Err())
+		require.NoError(t, f.Set(ctx, f.Roster(), "x", 0).Err())
+		require.NoError(t, f.Set(ctx, f.Heartbeat("leader"), "0/0", beatTTL).Err())
+		r := f.silentReplica("leader", func(c *Config) { c.Interval = 200 * time.Millisecond })
+		r.start()
+		f.eventually(func() bool { return f.left("dead") == 0 })
+		require.Equal(t, "x", f.Get(ctx, f.Roster()).Val(), "it is left alone")
+	})
+}
+
 func TestTrackerOfAFullScan(t *testing.T) {
 	t.Parallel()
 	tr, now := newTracker(90*time.Second, time.Minute), time.Now()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,16 +26,17 @@ type watch struct {
 	lease registry.Lease
 	pace  *pace
 
-	mu      sync.Mutex // held during a look: who comes meanwhile wants the same one
-	looked  time.Time
-	full    time.Time // the last look that asked each heartbeat for the rest of its life
-	quiet   bool      // which found everybody alive and none short of life
-	expires time.Time // when the next heartbeat ends if it is not refreshed; zero: none does
-	roster  map[string]Liveness
-	tracker *tracker
-	pulse   *pulse
-	empty   map[string]bool // dead owners of whom a full scan of this term found no entry
-	checked time.Time       // when the brake was last found not to be allowed again yet
+	mu       sync.Mutex // held during a look: who comes meanwhile wants the same one
+	looked   time.Time
+	full     time.Time // the last look that asked each heartbeat for the rest of its life
+	quiet    bool      // which found everybody alive and none short of life
+	expires  time.Time // when the next heartbeat ends if it is not refreshed; zero: none does
+	roster   map[string]Liveness
+	mistyped bool // the roster is of another type, and the log says so
+	tracker  *tracker
+	pulse    *pulse
+	empty    map[string]bool // dead owners of whom a full scan of this term found no entry
+	checked  time.Time       // when the brake was last found not to be allowed again yet
 }
 
 func newWatch(j *Janitor, l registry.Lease, p *pace) *watch {
@@ -130,13 +132,22 @@ func (w *watch) nextExpiry() time.Time {
 	return w.expires
 }
 
-// readRoster reads the roster in pages: one round trip unless there are thousands.
+// readRoster reads the roster in pages: one round trip unless there are thousands. A key of another type is an
+// empty roster: owners are then met by the full scan.
 func (w *watch) readRoster(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	var ids []string
 	for cursor := uint64(0); ; {
 		page, next, err := w.j.cfg.Client.SScan(ctx, w.j.layout.Roster(), cursor, "", defaultScanCount).Result()
+		if failedInside(err) && strings.HasPrefix(err.Error(), "WRONGTYPE") {
+			if !w.mistyped {
+				w.j.log.Warn("roster is of another type: taken for empty; look what it is, then DEL it", "key", w.j.layout.Roster())
+			}
+			w.mistyped = true
+			return nil, nil
+		}
+		w.mistyped = false
 		if err != nil {
 			return nil, fmt.Errorf("janitor: read roster: %w", err)
 		}

@@ -73,7 +73,8 @@
 // The TTL should be the same for all contenders. A live holder with a longer one
 // keeps its lease: its expiry falls until it renews. A waiter caps a lease at its
 // own TTL only if that has no expiry, or one that does not fall, for a whole TTL.
-// A lease that a dead holder left with a longer TTL lasts for that TTL.
+// A lease that a dead holder left with a longer TTL lasts for that TTL. A clock of the server that
+// goes back prolongs what is left of a lease by as much.
 //
 // Redis Cluster is not supported yet; [CheckClient] refuses its client, a ring's,
 // and whatever else it cannot check.

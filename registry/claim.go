@@ -57,7 +57,8 @@ type device struct {
 
 // Register claims a device for this instance: the newest claim of an IMEI wins, on this replica too,
 // where the older one's Superseded is closed. It never fails: the registration is written in the
-// background, together with others, and healed later if Redis is away. ctx ends nothing; a claim ends by
+// background, together with others, and healed later if Redis is away. An imei, or any other id of a device, must have no
+// spaces and must not begin with "/": replicas name devices to each other in words. ctx ends nothing; a claim ends by
 // Release.
 func (r *Registry) Register(_ context.Context, imei string) *Claim {
 	now := time.Now()

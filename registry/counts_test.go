@@ -141,17 +141,20 @@ func TestASettingAtItsBoundIsTaken(t *testing.T) {
 		change func(*registry.Config)
 		err    string // "": it is taken
 	}{
-		"three intervals":       {func(c *registry.Config) { c.HeartbeatInterval, c.HeartbeatTTL = time.Second, 3*time.Second }, ""},
-		"less than three":       {func(c *registry.Config) { c.HeartbeatInterval, c.HeartbeatTTL = time.Second, 3*time.Second-1 }, "HeartbeatTTL"},
-		"no interval":           {func(c *registry.Config) { c.HeartbeatInterval = -1 }, "HeartbeatInterval"},
-		"a negative drain":      {func(c *registry.Config) { c.Drain = -1 }, "negative Drain"},
-		"the longest name":      {func(c *registry.Config) { c.Instance = strings.Repeat("i", 200) }, ""},
-		"a longer one":          {func(c *registry.Config) { c.Instance = strings.Repeat("i", 201) }, "bad Instance"},
-		"a slash":               {func(c *registry.Config) { c.Instance = "a/b" }, "bad Instance"},
-		"what deletes":          {func(c *registry.Config) { c.Instance = "a\x7f" }, "bad Instance"},
-		"the first that prints": {func(c *registry.Config) { c.Instance = "!" }, ""},
-		"no Client":             {func(c *registry.Config) { c.Client = nil }, "required"},
-		"no Control":            {func(c *registry.Config) { c.Control = nil }, "required"},
+		"three intervals":        {func(c *registry.Config) { c.HeartbeatInterval, c.HeartbeatTTL = time.Second, 3*time.Second }, ""},
+		"less than three":        {func(c *registry.Config) { c.HeartbeatInterval, c.HeartbeatTTL = time.Second, 3*time.Second-1 }, "HeartbeatTTL"},
+		"no interval":            {func(c *registry.Config) { c.HeartbeatInterval = -1 }, "HeartbeatInterval"},
+		"a negative drain":       {func(c *registry.Config) { c.Drain = -1 }, "negative Drain"},
+		"the longest name":       {func(c *registry.Config) { c.Instance = strings.Repeat("i", 200) }, ""},
+		"a longer one":           {func(c *registry.Config) { c.Instance = strings.Repeat("i", 201) }, "bad Instance"},
+		"a slash":                {func(c *registry.Config) { c.Instance = "a/b" }, "bad Instance"},
+		"a control character":    {func(c *registry.Config) { c.Instance = "pod\u0085x" }, "bad Instance"},
+		"a space of any kind":    {func(c *registry.Config) { c.Instance = "pod\u2003x" }, "bad Instance"},
+		"bytes that are no text": {func(c *registry.Config) { c.Instance = "pod\xff" }, "bad Instance"},
+		"what deletes":           {func(c *registry.Config) { c.Instance = "a\x7f" }, "bad Instance"},
+		"the first that prints":  {func(c *registry.Config) { c.Instance = "!" }, ""},
+		"no Client":              {func(c *registry.Config) { c.Client = nil }, "required"},
+		"no Control":             {func(c *registry.Config) { c.Control = nil }, "required"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

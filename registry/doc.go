@@ -60,8 +60,8 @@
 //
 // A device that was released is forgotten at once if Redis was never asked to write it. One that Redis may know is remembered until
 // it is taken out; while writes fail, of those at most 10,000 more than devices are held (or as many as
-// were, when there were more). Further ones are forgotten too. What they may have left is looked for in the index and the
-// registry when Redis answers, and again when no write of unknown fate can land any more.
+// were, when there were more). Further ones are forgotten too. What they may have left is looked for in the index
+// (with NoReverseIndex in the registry) when Redis answers, and again when no write of unknown fate can land any more.
 //
 // # One id, one life
 //

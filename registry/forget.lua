@@ -4,6 +4,6 @@
 -- Result: DONE; FENCED; ALIVE (a heartbeat, or an index that is not empty: keep)
 if redis.pcall('GET', KEYS[1]) ~= ARGV[1] then return 'FENCED' end
 if redis.call('EXISTS', KEYS[3]) == 1 or redis.call('EXISTS', KEYS[4]) == 1 then return 'ALIVE' end
-redis.call('SREM', KEYS[5], ARGV[2])
+redis.pcall('SREM', KEYS[5], ARGV[2])
 redis.call('HDEL', KEYS[2], 'bye:' .. ARGV[2])
 return 'DONE'

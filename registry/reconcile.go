@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/rollcall-redis/rollcall/internal/failpoint"
@@ -81,10 +82,12 @@ func (r *Registry) owesSearch(now time.Time) bool {
 }
 
 // reconcile compares the index with the claims, both ways, whenever they are found to differ. The first
-// time, and after devices had to be forgotten, it hands back all that names this instance and is not held: index first,
-// then one HSCAN for what the index lacks.
+// time, and after devices had to be forgotten, it hands back all that names this instance and is not held: see compareAll.
+// What fails, or stays different, is tried again ever more seldom, down to once an interval.
 func (r *Registry) reconcile(ctx context.Context) error {
 	var pass uint64
+	pause := r.retryDelay()
+	longer := func() { pause = min(2*pause, r.cfg.HeartbeatInterval) }
 	for {
 		select {
 		case <-ctx.Done():
@@ -108,21 +111,30 @@ func (r *Registry) reconcile(ctx context.Context) error {
 			r.fail("heal", err, 1)
 			r.start(true) // sockets need not wait for a Redis that went away
 			r.mu.Unlock()
-			wait.For(ctx, r.retryDelay())
+			wait.For(ctx, pause)
+			longer()
 		}
-		wait.For(ctx, r.retryDelay()) // a difference that stays must not make this a busy loop
+		wait.For(ctx, pause) // a difference that stays must not make this a busy loop
+		if longer(); len(r.scan) == 0 {
+			pause = r.retryDelay() // no answer since then has shown a difference
+		}
 	}
 }
 
+// compareAll compares the index with the claims. A former life is looked for in the whole registry too: it may have kept no
+// index. What this life has forgotten is there only if the index is kept by nobody: no set, or NoReverseIndex. Else whatever
+// writes an entry writes the index in the same step.
 func (r *Registry) compareAll(ctx context.Context, pass uint64) error {
 	r.mu.Lock()
 	begun, landing, search := time.Now(), r.landing, r.owesSearch(time.Now())
 	first := !r.ready
 	r.mu.Unlock()
-	if err := r.scanIndex(ctx, pass); err != nil || !first && !search {
-		return err
+	broken := r.scanIndex(ctx, pass)
+	noIndex := r.cfg.NoReverseIndex || broken != nil && strings.HasPrefix(broken.Error(), "WRONGTYPE")
+	if broken != nil && !noIndex || !first && !search {
+		return broken
 	}
-	if search || !r.unique { // a made up id has no former life
+	if first && !r.unique || search && noIndex { // a made up id has no former life
 		if err := r.scanRegistry(ctx); err != nil {
 			return err
 		}
@@ -135,7 +147,9 @@ func (r *Registry) compareAll(ctx context.Context, pass uint64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ready = true
-	r.recovered("heal")
+	if broken == nil {
+		r.recovered("heal")
+	}
 	r.start(true)
 	if search && r.landing.Equal(landing) { // else more was forgotten meanwhile
 		r.searched = true
@@ -144,7 +158,7 @@ func (r *Registry) compareAll(ctx context.Context, pass uint64) error {
 		}
 		r.changed.Broadcast() // see drained
 	}
-	return nil
+	return broken
 }
 
 // scanIndex hands back members that are not held, and puts back held devices that are no members.

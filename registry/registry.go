@@ -9,8 +9,11 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"sync"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
@@ -102,12 +105,8 @@ func (c Config) check() error {
 }
 
 func validInstance(id string) bool {
-	for _, c := range id {
-		if c <= ' ' || c == '/' || c == 0x7f {
-			return false
-		}
-	}
-	return id != "" && len(id) <= 200
+	bad := func(c rune) bool { return c == '/' || unicode.IsControl(c) || unicode.IsSpace(c) }
+	return id != "" && len(id) <= 200 && utf8.ValidString(id) && !strings.ContainsFunc(id, bad)
 }
 
 // Registry is one replica's side of the registry. Create it with New, then Run it.

@@ -30,7 +30,7 @@
 --   bye:<id>       instance <id> said goodbye but left entries behind
 
 -- Settings are remembered for so many of the largest WARM after two last met. A contender ticks at
--- least once a WARM, also where thousands do. What is larger than two days is no setting of ours.
+-- least once a GAP, also where thousands do. What is larger than two days is no setting of ours.
 local memory, most = 10, 172800000
 
 local function text(n) return string.format('%.0f', n) end
