@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"fmt"
@@ -27,22 +28,39 @@ type store struct {
 	stream string
 	maxLen int64
 
-	queue   chan *job // to a writer that has nothing to do
+	room    chan struct{} // holds one for each frame under way
+	queue   chan *job     // to a writer that has nothing to do
 	idle    atomic.Int32
 	writers sync.WaitGroup
 	jobs    sync.Pool // of *job
 }
 
 func newStore(client redis.UniversalClient, stream string, maxLen int64) *store {
-	s := &store{client: client, stream: stream, maxLen: maxLen, queue: make(chan *job)}
+	s := &store{client: client, stream: stream, maxLen: maxLen, room: make(chan struct{}, underWay(client)), queue: make(chan *job)}
 	s.jobs.New = func() any { return &job{done: make(chan struct{}, 1)} }
 	return s
+}
+
+// underWay is how many frames may be on their way to Redis at once: one for each connection that is
+// there for pipelines alone, and for half of the others, which a pipeline takes when it finds none of
+// its own. The other half is left to whoever shares the client: registry, janitor, authority and
+// commands. Else a fleet that sends faster than Redis stores would keep them waiting.
+func underWay(client redis.UniversalClient) int {
+	c, ok := client.(*redis.Client)
+	if !ok {
+		return redis.DefaultPipelinePoolSize
+	}
+	o := c.Options()
+	shared := o.PoolSize
+	if o.MaxActiveConns > 0 {
+		shared = min(shared, o.MaxActiveConns)
+	}
+	return max(1, max(0, cmp.Or(o.PipelinePoolSize, redis.DefaultPipelinePoolSize))+shared/2)
 }
 
 // job is a frame on its way to Redis, and all the memory that needs; idle sockets hold none.
 type job struct {
 	ctx   context.Context
-	until time.Time
 	imei  string
 	frame teltonika.Frame
 
@@ -57,11 +75,21 @@ type job struct {
 	cmds []redis.Cmder
 }
 
-// keep stores a frame, all of its records or, if it has a fault, as it came. It gives up at until.
+// keep stores a frame, all of its records or, if it has a fault, as it came. It gives up at until,
+// also while it waits for room: then nothing was stored.
 // It returns the number of records and the fault; err says that nothing may have been stored.
 func (s *store) keep(ctx context.Context, until time.Time, imei string, frame teltonika.Frame) (records int, fault, err error) {
+	ctx, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	// Before the job: what waits holds no decoded frame.
+	select {
+	case s.room <- struct{}{}:
+		defer func() { <-s.room }()
+	case <-ctx.Done():
+		return 0, nil, fmt.Errorf("gateway: store a frame: too many are under way: %w", ctx.Err())
+	}
 	j := s.jobs.Get().(*job)
-	j.ctx, j.until, j.imei, j.frame = ctx, until, imei, frame
+	j.ctx, j.imei, j.frame = ctx, imei, frame
 	select {
 	case s.queue <- j:
 	default:
@@ -96,13 +124,11 @@ func (s *store) close() {
 }
 
 func (s *store) do(j *job) {
-	ctx, cancel := context.WithDeadline(j.ctx, j.until)
-	defer cancel()
 	if j.fault = j.batch.Decode(j.frame.Body); j.fault != nil {
-		j.err = s.dead(ctx, j)
+		j.err = s.dead(j.ctx, j)
 		return
 	}
-	j.err = s.records(ctx, j)
+	j.err = s.records(j.ctx, j)
 }
 
 // row is the XADD of one record. Its arguments point into it, so that it is used again without allocating.
@@ -179,12 +205,13 @@ func (s *store) records(ctx context.Context, j *job) error {
 }
 
 // dead keeps a frame that could not be decoded, with the reason, for somebody
-// to look at.
+// to look at. It is a pipeline of one, since only those have connections of their own: see underWay.
 func (s *store) dead(ctx context.Context, j *job) error {
-	err := s.client.Do(ctx, "xadd", s.stream+DeadSuffix, "maxlen", "~", min(s.maxLen, deadMost), "*",
+	pipe := s.client.Pipeline()
+	pipe.Do(ctx, "xadd", s.stream+DeadSuffix, "maxlen", "~", min(s.maxLen, deadMost), "*",
 		"imei", j.imei, "reason", j.fault.Error(), "codec", j.frame.Codec.String(),
-		"raw", hex.EncodeToString(j.frame.Raw), "ts", time.Now().UnixMilli()).Err()
-	if err != nil {
+		"raw", hex.EncodeToString(j.frame.Raw), "ts", time.Now().UnixMilli())
+	if _, err := pipe.Exec(ctx); err != nil {
 		return fmt.Errorf("gateway: store a dead letter: %w", err)
 	}
 	return nil

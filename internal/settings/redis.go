@@ -63,7 +63,7 @@ func ParseRedis(raw string) (Redis, error) {
 		return Redis{embedded: true}, nil
 	}
 	u, err := url.Parse(raw)
-	if err != nil {
+	if err != nil || strings.ContainsRune(raw, '#') { // what is behind it would be ignored
 		// The parser's own error repeats the URL, password and all.
 		return Redis{}, errors.New("a URL such as redis://user:password@host:6379/0, special characters of the password escaped")
 	}

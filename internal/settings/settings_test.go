@@ -227,6 +227,7 @@ func TestNoPasswordAppearsAnywhere(t *testing.T) {
 		"redis://:x/hunter2@host", "redis://user:hunter2@ho st", "hunter2@host", "redis://:hunter2", "http://:hunter2@host",
 		"redis://host?password=hunter2", "redis://host?master_name=m&password=hunter2&nonsense=1", "redis://host?addr=hunter2@x",
 		"redis://u:hunter2@host?master_name=m&addr=hunter2", "redis://:hunter2@host?pool_size=many", "redis://:%zzhunter2@host",
+		"redis://host#hunter2", "redis://u#hunter2@host:6379/0",
 	} {
 		for _, place := range []struct{ args, environ []string }{
 			{nil, []string{"REDIS_URL=" + url}},
