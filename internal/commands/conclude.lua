@@ -15,6 +15,9 @@ end
 if word and life ~= ARGV[2] then
   status, said = 'instance_lost', 'sent before the instance restarted; the device may have executed it'
 end
+if not word and status == 'instance_lost' and said == '' then
+  said = 'expired too long ago to know whether it was sent; the device may have executed it'
+end
 -- First of all, since it is what may be refused: for want of memory, or because the key is something else.
 redis.call('XADD', KEYS[3], 'MAXLEN', '~', ARGV[10], '*', 'id', ARGV[7], 'imei', ARGV[4], 'instance', ARGV[3], 'status', status, 'text', said)
 remember(KEYS[1], status, ARGV[2], KEYS[2], ARGV[1], tonumber(ARGV[5]) - ms())

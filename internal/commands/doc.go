@@ -58,7 +58,8 @@
 // guard checks again on the server in the step that answers the commands and removes them. That an
 // instance is not in the roster, that it has no index, that a device has no entry: none of that
 // condemns a command. A stream is only taken away when it is empty. The one thing that is read from
-// an absence is the text: a command without a mark is said not to have been sent.
+// an absence is the text: a command without a mark is said not to have been sent, until the hour has
+// passed for which a mark would last.
 //
 // # What does not
 //

@@ -91,6 +91,22 @@ func TestWhatACommandEndsAs(t *testing.T) {
 	}
 }
 
+// A mark lasts for an hour longer than its command. Later nobody knows whether it was sent.
+func TestACommandThatIsReadLongAfterItExpiredIsNotSaidToBeUnsent(t *testing.T) {
+	t.Parallel()
+	b := setup(t, redistest.Shared(t))
+	at := time.Now().Add(-3 * time.Hour).UnixMilli()
+	require.NoError(t, b.rdb.XAdd(t.Context(), &redis.XAddArgs{
+		Stream: Outbound(b.layout, "a"), ID: fmt.Sprintf("%d-0", at), Values: []string{"id", "c1", "imei", imei, "text", "x"},
+	}).Err())
+	in := b.gate("a")
+	in.connects(imei).answers(mute)
+	in.reads()
+	o := b.awaits(1, "a")[0]
+	require.Equal(t, InstanceLost, o.Status)
+	require.Contains(t, o.Text, "may have executed")
+}
+
 func TestCommandsOfADeviceGoOneAtATimeInTheirOrder(t *testing.T) {
 	t.Parallel()
 	b := setup(t, redistest.Shared(t))

@@ -36,11 +36,13 @@ for _, c in ipairs(going) do
   local word, life, at
   if c.key ~= stream then word, life, at = known(c.key) end
   local sent = word == 'sent' and at == stream .. ' ' .. c.at
+  local added = tonumber(string.match(c.at, '^%d+'))
+  local expires = tonumber(c.f.expires or '') or added + 60000
+  local unsent = not word and now - math.max(expires, added) < hour -- later a mark would be gone
   if c.key ~= stream and (sent or not word) then
     redis.call('XADD', responses, 'MAXLEN', '~', most, '*', 'id', c.f.id, 'imei', string.sub(c.f.imei or '', 1, 32), 'instance', ARGV[6],
-      'status', 'instance_lost', 'text', sent and 'the instance died; the device may have executed it' or 'the instance died before it was sent')
-    local expires = tonumber(c.f.expires or '')
-    remember(c.key, 'instance_lost', 'janitor', stream, c.at, expires and expires - now or hour)
+      'status', 'instance_lost', 'text', unsent and 'the instance died before it was sent' or 'the instance died; the device may have executed it')
+    remember(c.key, 'instance_lost', 'janitor', stream, c.at, expires - now)
   end
   remove(stream, c.at, group)
 end

@@ -117,6 +117,25 @@ func (f *fleet) recorded() (names []string, count int) {
 
 const died, diedAfter = "the instance died before it was sent", "the instance died; the device may have executed it"
 
+// A mark lasts for an hour longer than its command. Later nobody knows whether it was sent.
+func TestACommandThatExpiredLongAgoIsNotSaidToBeUnsent(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		f := sweeping(t, w)
+		require.NoError(t, f.Client.XAdd(t.Context(), &redis.XAddArgs{Stream: Outbound(f.layout, "dead"),
+			ID: fmt.Sprintf("%d-0", time.Now().Add(-2*time.Hour).UnixMilli()), Values: []string{"id", "late", "imei", imei, "text", "x"}}).Err())
+		f.adds("dead", "id", "soon", "imei", imei, "text", "x", "expires", in(-time.Minute))
+		f.sweeps()
+		said := map[string]string{}
+		for _, o := range f.outcomes() {
+			require.Equal(t, InstanceLost, o.Status)
+			said[o.ID] = o.Text
+		}
+		require.Equal(t, map[string]string{"late": diedAfter, "soon": died}, said)
+	})
+}
+
 func TestCommandsOfADeadInstanceAreAnswered(t *testing.T) {
 	t.Parallel()
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {

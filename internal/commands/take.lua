@@ -5,7 +5,7 @@
 --   SEND        marked: to be sent now
 --   EXPIRED     too late
 --   MOVED       the registry names another owner
---   LOST        an earlier life of the instance has marked it
+--   LOST        an earlier life of the instance has marked it, or may have: marks last for an hour
 --   DUPLICATE   the id stands for another entry, or has its outcome: the entry was removed
 --   GONE        the entry is not in its stream any more: somebody else has seen to it
 if not there(KEYS[2], ARGV[1]) then return { 'GONE', 0, '' } end
@@ -17,6 +17,8 @@ elseif word then
   remove(KEYS[2], ARGV[1], ARGV[6])
   return { 'DUPLICATE', 0, '' }
 end
+local added = tonumber(string.match(ARGV[1], '^%d+'))
+if left <= -hour and ms() - added >= hour then return { 'LOST', left, '' } end -- a mark would be gone by now
 if left <= 0 then return { 'EXPIRED', left, '' } end
 local owner = redis.pcall('HGET', KEYS[3], ARGV[4])
 if type(owner) == 'string' and owner ~= ARGV[3] then return { 'MOVED', left, owner } end

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -351,8 +352,17 @@ func (s *session) look() (bytes, end bool) {
 		return bytes, true
 	}
 	started, err := s.reader.Await()
+	for !started && err == nil { // a keep-alive: there may be more behind it
+		started, err = s.reader.Await()
+	}
 	return bytes || started, err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
 }
+
+// recordCodecs are those that carry records; unknownCodec is the label of all that carry nothing known: a
+// label for each of 256 ids would be a peer's to choose.
+var recordCodecs = []teltonika.Codec{teltonika.Codec8, teltonika.Codec8E, teltonika.Codec16}
+
+const unknownCodec = "unknown"
 
 // handle stores one frame and acknowledges it. An error means that the socket
 // must be closed.
@@ -368,12 +378,15 @@ func (s *session) handle(ctx context.Context, frame teltonika.Frame) (reason str
 	until := time.Now().Add(storeTime)
 	if err := s.pace(frame); err != nil {
 		outcome = "abandoned"
+		if !slices.Contains(recordCodecs, frame.Codec) {
+			codec = unknownCodec
+		}
 		return endNetwork, err
 	}
 	began := time.Now()
 	records, fault, err := s.g.store.keep(ctx, until, s.imei, frame)
 	if errors.Is(fault, teltonika.ErrUnknownCodec) {
-		codec = "unknown" // a label for each of 256 ids would be a peer's to choose
+		codec = unknownCodec
 	}
 	if err != nil {
 		outcome = "failed"

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -126,19 +127,36 @@ func (s *Server) resign(_ http.ResponseWriter, r *http.Request) (any, error) {
 	return map[string]any{"resigned": true}, nil
 }
 
+// tokens counts the tokens of a JSON text that was understood before: braces, keys and values.
+func tokens(text []byte) (n int) {
+	for d := json.NewDecoder(bytes.NewReader(text)); ; n++ {
+		if _, err := d.Token(); err != nil {
+			return n
+		}
+	}
+}
+
 // params are a request's parameters, from the query and a form or JSON object in
 // the body. One that is not known, or given twice, is refused.
 func params(r *http.Request, known ...string) (url.Values, error) {
 	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind == "application/json" {
 		var object map[string]any
-		body := json.NewDecoder(r.Body)
+		text, err := io.ReadAll(r.Body)
+		if err != nil {
+			return nil, badRequest("expected a JSON object: " + err.Error())
+		}
+		body := json.NewDecoder(bytes.NewReader(text))
 		if err := body.Decode(&object); err != nil {
 			return nil, badRequest("expected a JSON object: " + err.Error())
 		}
 		if _, err := body.Token(); object == nil || !errors.Is(err, io.EOF) {
 			return nil, badRequest("expected one JSON object")
 		}
-		r.Form = r.URL.Query()
+		query, err := url.ParseQuery(r.URL.RawQuery)
+		if err != nil { // what is not read cannot be refused
+			return nil, badRequest("the query cannot be read: " + err.Error())
+		}
+		r.Form = query
 		for k, v := range object {
 			switch v.(type) {
 			case string, bool:
@@ -146,6 +164,9 @@ func params(r *http.Request, known ...string) (url.Values, error) {
 			default:
 				return nil, badRequest(k + ": expected a string, true or false")
 			}
+		}
+		if tokens(text) != 2+2*len(object) { // of two equal keys the map holds the last
+			return nil, badRequest("a parameter of the JSON object is given more than once")
 		}
 	} else if kind != "application/x-www-form-urlencoded" && r.ContentLength != 0 {
 		// What is not read cannot be refused, and a dry_run that is not read is a real sweep.
