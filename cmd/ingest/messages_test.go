@@ -43,7 +43,7 @@ func TestOperationsExplainsEveryWarningAndError(t *testing.T) {
 					return true
 				}
 				found++
-				require.Contains(t, string(manual), "`"+message+"`", "%s", positions.Position(n.Pos()))
+				require.True(t, strings.Contains(string(manual), "`"+message+"`"), "%s: OPERATIONS.md lacks %q", positions.Position(n.Pos()), message)
 				return true
 			})
 		}
