@@ -15,7 +15,8 @@ func keysOf[V any](m map[string]V) iter.Seq[string] { return maps.Keys(m) }
 // judge is the oracle. An entry went: was its owner dead, or could nobody know better?
 func (m *model) judge(l *leader, sweep, imei string, n *instance, brake string) {
 	now := time.Now()
-	if n.alive && !n.byHand && now.Sub(n.beat) < n.ttl {
+	unheard := !n.known && n.ttl > l.ttl // larger settings of which no tick has told: README says so
+	if n.alive && !n.byHand && !unheard && now.Sub(n.beat) < n.ttl {
 		m.found("%s went, and %s lives: it beat %s ago", imei, n.id, now.Sub(n.beat))
 	}
 	// The breaker: owners that fell within the leader's TTL, known to it, against all that it might know.
