@@ -10,7 +10,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -41,10 +40,10 @@ type instance struct {
 	old   bool // an older writer: no roster, no index, no janitor
 	index bool
 	poor  bool // its user may not INFO
+	told  bool // the witness has been told its settings
 
 	alive   bool // the process is
 	cut     bool // it lives, and its beats do not land
-	known   bool // a tick of its own has landed: its settings are known
 	byHand  bool // somebody deleted its heartbeat: its entries may go until it has beaten again
 	beat    time.Time
 	since   time.Time // has beaten without a break since then
@@ -252,7 +251,7 @@ func (h *rewrite) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 // start starts an instance's process.
 func (m *model) start(n *instance) {
-	n.alive, n.cut, n.next, n.byHand, n.known = true, false, time.Now(), false, n.old
+	n.alive, n.cut, n.next, n.byHand, n.told = true, false, time.Now(), false, n.old
 	n.since = time.Time{}
 	if !n.old {
 		c := m.rich
@@ -281,12 +280,8 @@ func (m *model) beatOf(n *instance) {
 		return
 	}
 	now := time.Now()
-	warm, was := strconv.FormatInt(n.warm().Milliseconds(), 10), m.db.HGet(m.ctx, m.Witness(), "warm").Val()
 	m.do(func(p redis.Pipeliner) {
 		p.Set(m.ctx, m.Heartbeat(n.id), "1/1", 0)
-		if !n.old && was != "" && was != warm { // as beat.lua does
-			p.HSet(m.ctx, m.Witness(), "warm", warm)
-		}
 		if !n.old {
 			p.SAdd(m.ctx, m.Roster(), n.id)
 			p.HDel(m.ctx, m.Witness(), m.Bye(n.id))
@@ -301,6 +296,9 @@ func (m *model) beatOf(n *instance) {
 			p.SAdd(m.ctx, m.Devices(n.id), n.imeis[0], n.imeis[1], n.imeis[2])
 		}
 	})
+	if !n.old {
+		m.tellWarm(n)
+	}
 	if n.expires.IsZero() || n.since.IsZero() {
 		n.since = now
 		m.changed()
@@ -389,7 +387,6 @@ func (m *model) tickOf(n *instance) {
 		m.giveUp(err)
 		return
 	}
-	n.known = true
 	if w := n.janitor.listener.witness; w.Listening == 0 {
 		m.say("%s's tick holds: %s, %s", n.id, w.Reason, w.WarmIn)
 		m.holds[w.Reason]++

@@ -1,6 +1,7 @@
 package janitor
 
 import (
+	"fmt"
 	"iter"
 	"maps"
 	"strconv"
@@ -15,8 +16,8 @@ func keysOf[V any](m map[string]V) iter.Seq[string] { return maps.Keys(m) }
 // judge is the oracle. An entry went: was its owner dead, or could nobody know better?
 func (m *model) judge(l *leader, sweep, imei string, n *instance, brake string) {
 	now := time.Now()
-	unheard := !n.known && n.ttl > l.ttl // larger settings of which no tick has told: README says so
-	if n.alive && !n.byHand && !unheard && now.Sub(n.beat) < n.ttl {
+	untold := !n.told && n.ttl > l.ttl // it beat before anybody listened, and not since: README says so
+	if n.alive && !n.byHand && !untold && now.Sub(n.beat) < n.ttl {
 		m.found("%s went, and %s lives: it beat %s ago", imei, n.id, now.Sub(n.beat))
 	}
 	// The breaker: owners that fell within the leader's TTL, known to it, against all that it might know.
@@ -344,6 +345,19 @@ func (m *model) lose() {
 	m.say("somebody deletes %s", key[len(m.Prefix):])
 	require.NoError(m.t, m.db.Del(m.ctx, key).Err())
 	m.changed()
+}
+
+// tellWarm does what settings.lua does when an owner beats.
+func (m *model) tellWarm(n *instance) {
+	w := m.db.HMGet(m.ctx, m.Witness(), "warm", "largest").Val()
+	ms := func(v any) int64 { i, _ := strconv.ParseInt(fmt.Sprint(v), 10, 64); return i }
+	warm := n.warm().Milliseconds()
+	if n.told = n.told || w[0] != nil; w[0] == nil || ms(w[0]) == warm {
+		return
+	}
+	m.do(func(p redis.Pipeliner) {
+		p.HSet(m.ctx, m.Witness(), "warm", warm, "disagreed", m.server().UnixMilli(), "largest", max(warm, ms(w[0]), ms(w[1])))
+	})
 }
 
 // mixed: settings of both fleets are, or lately were, about.

@@ -48,7 +48,7 @@ func (r *Registry) beat(ctx context.Context) error {
 	if !met {
 		err = r.meet(ctx)
 	} else {
-		got, err = r.own(ctx, r.cfg.Control, beatScript)
+		got, err = r.own(ctx, r.cfg.Control, beatScript, millis(r.Warm()))
 		if outOfMemory(err) {
 			if got, err = r.own(ctx, r.cfg.Control, extendScript); err == nil && got.count == 0 {
 				err = fmt.Errorf("OOM and no heartbeat left to extend")
@@ -83,7 +83,8 @@ func (r *Registry) beat(ctx context.Context) error {
 // meet draws the boot token with the first heartbeat, and has the former life handed back.
 func (r *Registry) meet(ctx context.Context) error {
 	keys := []string{r.keys.Heartbeat(r.id), r.keys.Roster(), r.keys.Witness()}
-	token, err := bootScript.Run(ctx, r.cfg.Control, keys, r.id, r.random, millis(r.cfg.HeartbeatTTL)).Text()
+	token, err := bootScript.Run(ctx, r.cfg.Control, keys, r.id, r.random,
+		millis(r.cfg.HeartbeatTTL), millis(r.Warm())).Text()
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,3 @@
--- beat.lua: the heartbeat (behind owner.lua). An owner need not contend. One whose WARM differs from
--- that of the last tick puts its own in that place: the next to listen finds that the fleet disagrees.
-assert_life()
-local warm, was = string.format('%.0f', ARGV[3] + 2000), hears('warm')
-if was and was ~= warm then redis.pcall('HSET', KEYS[4], 'warm', warm) end
+-- beat.lua: the heartbeat (behind settings.lua and owner.lua). ARGV[5] is the owner's WARM, ms.
+tell_warm(KEYS[4], ARGV[5], assert_life())
 return signs()

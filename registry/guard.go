@@ -16,6 +16,9 @@ import (
 //go:embed server.lua
 var serverLua string
 
+//go:embed settings.lua
+var settingsLua string
+
 //go:embed witness.lua
 var witnessLua string
 
@@ -38,10 +41,10 @@ var forgetLua string
 var doubtLua string
 
 var (
-	tickScript   = redis.NewScript(serverLua + witnessLua + tickLua)
+	tickScript   = redis.NewScript(serverLua + settingsLua + witnessLua + tickLua)
 	openScript   = redis.NewScript(openLua)
 	forgetScript = redis.NewScript(forgetLua)
-	doubtScript  = redis.NewScript(serverLua + witnessLua + doubtLua)
+	doubtScript  = redis.NewScript(serverLua + settingsLua + witnessLua + doubtLua)
 )
 
 // MaxBatch is the most items one guarded batch may hold: Lua's unpack ends below 8,000 arguments,
@@ -93,7 +96,7 @@ type Body struct {
 // evidence: that hash or set may have been lost with everybody alive. Only the owner's absent
 // heartbeat is, and only the guard, in front of the body, reads it as such; see Batch.Owner.
 func NewBody(lua string) *Body {
-	return &Body{redis.NewScript(serverLua + witnessLua + guardLua + lua)}
+	return &Body{redis.NewScript(serverLua + settingsLua + witnessLua + guardLua + lua)}
 }
 
 // EvictEntries evicts entries of the registry: Items are IMEIs, Owner is the dead instance, and

@@ -13,12 +13,14 @@ local token = type(held) == 'string' and string.match(held, '/(%d+)$')
 if token and #token == 26 and token > ARGV[2] then return { 'SUPERSEDED' } end
 
 -- assert_life() is the first write of a script that writes entries (S5): no entry without the
--- proof of life behind it. SET is refused when memory is full, and the script with it.
+-- proof of life behind it. SET is refused when memory is full, and the script with it. It returns
+-- the server's time, ms.
 local function assert_life()
   local t = redis.call('TIME')
   local ms = string.format('%.0f', tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000))
   redis.call('SET', KEYS[1], ms .. '/' .. ARGV[2], 'PX', ARGV[3])
   redis.pcall('SADD', KEYS[2], ARGV[1]) -- what is no set there must not keep anybody from registering
+  return ms
 end
 
 -- hears(field): what the witness says, false if it does not: it is no hash, or this user may not read it.

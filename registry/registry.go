@@ -337,7 +337,6 @@ func (r *Registry) TTL() time.Duration { return r.cfg.HeartbeatTTL }
 func (r *Registry) Gap() time.Duration { return (r.cfg.HeartbeatTTL - r.cfg.HeartbeatInterval) / 2 }
 
 // Warm is how long Redis must have been heard without a doubt before anything is deleted: TTL + 2s.
-// beat.lua knows it too.
 func (r *Registry) Warm() time.Duration { return r.cfg.HeartbeatTTL + 2*time.Second }
 
 func (r *Registry) bootToken() string {

@@ -38,8 +38,8 @@ var goodbyeLua string
 var lookupLua string
 
 var (
-	bootScript     = redis.NewScript(bootLua)
-	beatScript     = redis.NewScript(ownerLua + beatLua)
+	bootScript     = redis.NewScript(settingsLua + bootLua)
+	beatScript     = redis.NewScript(settingsLua + ownerLua + beatLua)
 	extendScript   = redis.NewScript(ownerLua + extendLua)
 	registerScript = redis.NewScript(ownerLua + registerLua)
 	healScript     = redis.NewScript(ownerLua + healLua)

@@ -74,16 +74,16 @@ func TestOwnerScripts(t *testing.T) {
 		},
 		"beat says whether the heartbeat was there, the size of the index, and the witness' last hold that may have lost entries": func(t *testing.T, w redistest.World) {
 			o := newOwner(t, w, "o")
-			require.Equal(t, signs{gone: true}, o.run(beatScript))
+			require.Equal(t, signs{gone: true}, o.run(beatScript, millis(o.Warm())))
 			o.forgetHeartbeat()
 			require.NoError(t, o.c.SAdd(t.Context(), o.keys.Devices("o"), "a", "b").Err())
 			require.NoError(t, o.c.HSet(t.Context(), o.keys.Witness(), "lost", "123").Err())
-			require.Equal(t, signs{absent: true, size: 2, lost: "123", gone: true}, o.run(beatScript))
+			require.Equal(t, signs{absent: true, size: 2, lost: "123", gone: true}, o.run(beatScript, millis(o.Warm())))
 			o.lives()
-			require.Equal(t, signs{size: 2, lost: "123", gone: true}, o.run(beatScript))
+			require.Equal(t, signs{size: 2, lost: "123", gone: true}, o.run(beatScript, millis(o.Warm())))
 			require.NoError(t, o.c.Del(t.Context(), o.keys.Witness()).Err())
 			require.NoError(t, o.c.Set(t.Context(), o.keys.Witness(), "no hash", 0).Err())
-			require.Equal(t, signs{size: 2, gone: true}, o.run(beatScript))
+			require.Equal(t, signs{size: 2, gone: true}, o.run(beatScript, millis(o.Warm())))
 		},
 		"a beat shows the settings of an owner that does not contend, and the next to listen holds": func(t *testing.T, w redistest.World) {
 			o := newOwner(t, w, "o")
@@ -92,20 +92,28 @@ func TestOwnerScripts(t *testing.T) {
 				require.NoError(t, err)
 				return got
 			}
-			o.run(beatScript)
+			o.run(beatScript, millis(o.Warm()))
 			require.Zero(t, o.c.Exists(t.Context(), o.keys.Witness()).Val(), "the first tick begins the witness")
 			for _, agree := range []time.Duration{o.Warm(), o.Warm()} {
 				require.Equal(t, "gap", tick(agree).Reason)
-				o.run(beatScript)
+				o.run(beatScript, millis(o.Warm()))
 			}
 			quick := 5 * time.Second
 			require.Equal(t, "settings", tick(quick).Reason)
 			require.NoError(t, o.c.HDel(t.Context(), o.keys.Witness(), "disagreed", "largest", "reason").Err())
 			require.LessOrEqual(t, tick(quick).WarmIn, quick, "a fleet of quick ones")
-			o.run(beatScript)
+			o.run(beatScript, millis(o.Warm()))
 			got := tick(quick)
 			require.Equal(t, "settings", got.Reason)
 			require.Equal(t, o.Warm(), got.WarmIn)
+
+			require.NoError(t, o.c.Del(t.Context(), o.keys.Witness()).Err())
+			require.Equal(t, "gap", tick(quick).Reason)
+			large := newOwner(t, w, "large") // its boot tells
+			require.NotEqual(t, quick, large.Warm())
+			o.run(beatScript, millis(quick)) // and it is not forgotten when others beat, before anybody listens
+			require.LessOrEqual(t, quick, tick(quick).WarmIn)
+			require.Greater(t, tick(quick).WarmIn, quick)
 		},
 		"extend prolongs the heartbeat that is there and makes none": func(t *testing.T, w redistest.World) {
 			o := newOwner(t, w, "o")
@@ -201,10 +209,10 @@ func TestOwnerScripts(t *testing.T) {
 			key := o.keys.Heartbeat("o")
 			o.c.Del(t.Context(), key)
 			require.NoError(t, o.c.SAdd(t.Context(), key, "x").Err())
-			require.True(t, o.run(beatScript).absent)
+			require.True(t, o.run(beatScript, millis(o.Warm())).absent)
 			o.lives()
 			require.NoError(t, o.c.Set(t.Context(), key, "1795188960111", time.Minute).Err())
-			require.True(t, o.run(beatScript).absent)
+			require.True(t, o.run(beatScript, millis(o.Warm())).absent)
 			o.lives()
 		},
 	}

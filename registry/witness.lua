@@ -1,4 +1,4 @@
--- witness.lua: the part of a script that listens (behind server.lua). Not a script of its own:
+-- witness.lua: the part of a script that listens (behind server.lua and settings.lua). Not a script of its own:
 -- tick.lua and guard.lua stand behind it.
 --
 -- Silence proves death only if somebody was listening all the time. listen() stores that the
@@ -10,13 +10,14 @@
 --                   that only grows has fallen (restart, promoted replica, CONFIG RESETSTAT)
 --   redis_evicting  evicted_keys differs from the one recorded; or what was recorded of the server
 --                   cannot be read by this client: what cannot be read never overwrites
---   settings        another GAP or WARM than at the last tick, or than of an owner that beat since. Nothing is deleted before the largest
---                   WARM of all seen has passed since the fleet last disagreed
+--   settings        another GAP or WARM than at the last tick, or than of an owner that beat since.
+--                   Nothing is deleted before the largest WARM of all seen has passed since the
+--                   fleet last disagreed
 --
 -- The witness is a hash; all times in it are the server's, in ms:
 --   since          heard without a hold since then
 --   last           the last tick
---   gap, warm      the settings of the last tick; warm also of a later beat, see beat.lua
+--   gap, warm      the settings of the last tick; warm also of a later beat, see settings.lua
 --   largest        the largest WARM of all seen lately: so long must be listened without a hold
 --   disagreed      the last time that two settings met
 --   server, connections, commands, evicted_keys
@@ -30,8 +31,8 @@
 --   bye:<id>       instance <id> said goodbye but left entries behind
 
 -- Settings are remembered for so many of the largest WARM after two last met. A contender ticks at
--- least once a GAP, also where thousands do. What is larger than two days is no setting of ours.
-local memory, most = 10, 172800000
+-- least once a GAP, also where thousands do.
+local memory = 10
 
 local function text(n) return string.format('%.0f', n) end
 
@@ -84,7 +85,7 @@ local function listen(key, gap, warm)
   else
     reason = another(w, id, connections, commands, evicted)
   end
-  local largest = math.max(tonumber(w[5] or '') or 0, tonumber(w[4] or '') or 0)
+  local largest = tonumber(larger(w[5], w[4]))
   if (w[3] and w[3] ~= gap) or (w[4] and w[4] ~= warm) then
     reason = reason or 'settings'
     put(13, 'disagreed', at)
@@ -98,7 +99,7 @@ local function listen(key, gap, warm)
   end
   -- The time of a hold does not count: a jump of the clock must not make anything forgotten.
   local need, disagreed = tonumber(warm), tonumber(w[13] or '')
-  if disagreed and largest <= most and now - math.max(disagreed, since) <= memory * largest then
+  if disagreed and now - math.max(disagreed, since) <= memory * largest then
     need = math.max(need, largest)
   end
   put(3, 'gap', gap)
