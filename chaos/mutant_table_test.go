@@ -46,9 +46,9 @@ const (
 	reconcileGo = "registry/reconcile.go"
 	disputeGo   = "registry/dispute.go"
 	leadGo      = "lease/lead.go"
-	sweepGo     = "janitor/sweep.go"
-	ownersGo    = "janitor/owners.go"
-	auditGo     = "janitor/audit.go"
+	sweepGo     = "janitor/pass.go"
+	ownersGo    = "registry/quickway.go"
+	auditGo     = "registry/fullscan.go"
 	brakeGo     = "janitor/brake.go"
 	reaperGo    = "janitor/reaper.go"
 	ledgerGo    = "janitor/ledger.go"
@@ -83,8 +83,8 @@ var (
 	noCanary = layer{"the canary", []edit{{guardLua, "if now - since >= need and redis.call('EXISTS', KEYS[4]) == 0 then", "if false then"}}}
 
 	noAudit = layer{"the audit's scan", []edit{{auditGo,
-		"\tfor range scanStarts {\n",
-		"\tfor range 0 * scanStarts {\n"}}}
+		"\tw := &scan{fullScan: s, p: p}\n",
+		"\tif true {\n\t\treturn nil\n\t}\n\tw := &scan{fullScan: s, p: p}\n"}}}
 
 	noMeeting = edit{brakeGo, "if t.owners[id] == nil && !t.whole {", "if t.owners[id] == nil && false {"}
 )
@@ -173,8 +173,8 @@ var mutants = []mutant{
 		name: "SilentForgotten",
 		what: "who fell silent is taken off the roster without a full scan, and the brake is not asked",
 		edits: []edit{
-			{ownersGo, "\tif !taken && !p.t.watch.isEmpty(owner) {\n", "\tif false {\n"},
-			{ownersGo, "\tif err := p.t.permit(ctx, owner); err != nil {\n\t\treturn err\n\t}\n\treturn p.forget(ctx, owner)\n", "\treturn p.forget(ctx, owner)\n"},
+			{ownersGo, "\tif !found && !s.isEmpty(owner, p.Silent()) {\n", "\tif false {\n"},
+			{sweepGo, "\tif err := t.permit(ctx, owner); err != nil {\n\t\treturn err\n\t}\n\treturn p.Call(", "\treturn p.Call("},
 		},
 		without:  []layer{{"the owners that a new leader's full scan meets", []edit{noMeeting}}},
 		scenario: "FiveOfSevenSilentAndUnindexed",
@@ -286,8 +286,8 @@ var mutants = []mutant{
 		name: "IndexDroppedFirst",
 		what: "the quick way drops an owner's index before it evicts what that names",
 		edits: []edit{{ownersGo,
-			"\tif err := b.empty(ctx); err != nil || b.left[owner] || p.DryRun() {\n",
-			"\tp.Client().Del(ctx, index)\n\tif err := b.empty(ctx); err != nil || b.left[owner] || p.DryRun() {\n"}},
+			"\tif err := b.flush(ctx); err != nil || b.left[owner] || p.DryRun() {\n",
+			"\tp.Client().Del(ctx, index)\n\tif err := b.flush(ctx); err != nil || b.left[owner] || p.DryRun() {\n"}},
 		without:  []layer{noAudit},
 		scenario: "LeaderKilledBeforeItsScript",
 		checks:   []string{"C7"},

@@ -185,9 +185,10 @@ func parseAnswer(id BatchID, out []any) (Answer, error) {
 	return Answer{}, fmt.Errorf("guard: batch %s: unexpected answer %v", id, out)
 }
 
-// Forget takes a dead owner off the roster: Done, or Alive while it has a heartbeat or an index.
-func (g *Guard) Forget(ctx context.Context, l Lease, owner string) (Verdict, error) {
-	keys := []string{g.layout.Lease(), g.layout.Witness(), g.layout.Heartbeat(owner), g.layout.Devices(owner), g.layout.Roster()}
+// Forget takes a dead owner off the roster: Done, or Alive while it has a heartbeat or one of the keys
+// left exists.
+func (g *Guard) Forget(ctx context.Context, l Lease, owner string, left ...string) (Verdict, error) {
+	keys := append([]string{g.layout.Lease(), g.layout.Witness(), g.layout.Roster(), g.layout.Heartbeat(owner)}, left...)
 	v, err := forgetScript.Run(ctx, g.control, keys, l.Token, owner).Text()
 	if err != nil {
 		return "", fmt.Errorf("guard: forget owner: %w", err)

@@ -12,7 +12,6 @@ import (
 
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/lease"
-	"github.com/rollcall-redis/rollcall/registry"
 )
 
 // Janitor contends for the lease, listens to Redis, and sweeps while it leads.
@@ -20,7 +19,7 @@ type Janitor struct {
 	cfg      Config
 	instance string
 	layout   guard.Layout
-	sweeps   []Sweep
+	sweeps   []Sweeper
 	log      *slog.Logger
 	metrics  *metrics
 	guard    *guard.Guard
@@ -29,6 +28,7 @@ type Janitor struct {
 	ledger   *ledger
 	refusals refusals
 	small    *latency               // what a small call takes
+	evicted  atomic.Uint64          // items that went, of all sweeps
 	tenure   atomic.Pointer[tenure] // nil while not leading
 
 	mu      sync.Mutex
@@ -47,7 +47,7 @@ func New(c Config) (*Janitor, error) {
 		cfg:      c,
 		instance: reg.Instance(),
 		layout:   reg.Layout(),
-		sweeps:   append([]Sweep{&ownersSweep{every: min(ownersInterval, c.Interval)}, registrySweep{}}, c.Sweeps...),
+		sweeps:   append(reg.Sweeps(), c.Sweeps...),
 		log:      c.Logger.With("instance", reg.Instance()),
 		guard:    guard.New(c.Client, c.Control, reg.Layout(), reg.Timing(), reg.Instance()),
 		small:    &latency{},
@@ -148,9 +148,7 @@ func (j *Janitor) deleted(b guard.Batch, a guard.Answer) {
 	if a.Repeated {
 		j.log.Info("batch of unknown fate settled", "batch", b.ID.String(), "sweep", b.Sweep, "owner", b.Owner, "deleted", a.Deleted)
 	}
-	if b.Body == registry.EvictEntries {
-		j.metrics.evictedFrom(b.Owner, a.Deleted, time.Now())
-	}
+	j.evicted.Add(uint64(a.Deleted))
 }
 
 func (j *Janitor) reported(r Report) {

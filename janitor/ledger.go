@@ -38,6 +38,7 @@ type ledger struct {
 
 type account struct {
 	batch      guard.Batch // without keys and items: they may be large and are not needed
+	deleted    func(n int) // of the sweep; nil: it does not ask
 	superseded bool        // a later batch of its term was recorded
 	refused    bool        // the last word about it was an answer, and not DONE
 }
@@ -47,11 +48,11 @@ func newLedger(g *guard.Guard, done func(guard.Batch, guard.Answer)) *ledger {
 }
 
 // open notes that a batch is about to be asked for, for the first time.
-func (l *ledger) open(b guard.Batch) {
+func (l *ledger) open(b guard.Batch, deleted func(n int)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b.Keys, b.Items = nil, nil
-	l.accounts[b.ID] = account{batch: b}
+	l.accounts[b.ID] = account{batch: b, deleted: deleted}
 }
 
 // refused notes that a batch was answered otherwise than DONE. Only a request held up on its way, of which a
@@ -85,15 +86,23 @@ func (l *ledger) refused(b guard.Batch) {
 func (l *ledger) recorded(b guard.Batch, a guard.Answer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, there := l.accounts[b.ID]; there {
-		delete(l.accounts, b.ID)
-		l.done(b, a)
+	if acc, there := l.accounts[b.ID]; there {
+		l.close(acc, a)
 	}
 	for id, acc := range l.accounts {
 		if id.Epoch == b.ID.Epoch && id.N < b.ID.N {
 			acc.superseded = true
 			l.accounts[id] = acc
 		}
+	}
+}
+
+// close counts what a batch deleted. Caller holds mu.
+func (l *ledger) close(acc account, a guard.Answer) {
+	delete(l.accounts, acc.batch.ID)
+	l.done(acc.batch, a)
+	if acc.deleted != nil {
+		acc.deleted(a.Deleted)
 	}
 }
 
@@ -124,8 +133,7 @@ func (l *ledger) settled(acc account, fate guard.Fate) {
 	// acc is what was known before the audit was asked: superseded then, the answer is final.
 	switch {
 	case fate.Verdict == guard.Done:
-		delete(l.accounts, acc.batch.ID)
-		l.done(acc.batch, fate.Answer)
+		l.close(acc, fate.Answer)
 	case fate.Settled || acc.superseded:
 		delete(l.accounts, acc.batch.ID)
 	}

@@ -15,15 +15,15 @@ import (
 
 var (
 	// ErrFenced is the cause of the end of a term whose lease turned out to be another's, or after
-	// which a newer one has begun. Pass.Reap returns it, and so should the sweep.
+	// which a newer one has begun. Pass.Delete returns it, and so should the sweep.
 	ErrFenced = errors.New("janitor: fenced: the term is over")
 
-	// ErrRefused is returned by Pass.Reap when the script itself failed, twice, and so deleted nothing: a key of
+	// ErrRefused is returned by Pass.Delete when the script itself failed, twice, and so deleted nothing: a key of
 	// another type, a mistake in a body. A sweep may leave that batch's owner alone and go on with others.
 	ErrRefused = errors.New("janitor: batch refused")
 )
 
-// A HeldError says that nothing may be deleted for now. Pass.Ready and Pass.Reap return it, and so
+// A HeldError says that nothing may be deleted for now. Pass.CheckHeld and Pass.Delete return it, and so
 // should the sweep: the pass is then held, not failed.
 type HeldError struct {
 	Reason string // a doubt of the witness, or "paused"
@@ -85,7 +85,7 @@ func (r *reaper) next(ctx context.Context, sweep string, b Batch) (guard.Answer,
 		Body:  b.Body,
 		Keys:  b.Keys,
 		Items: b.Items,
-	}, false)
+	}, b.Deleted, false)
 }
 
 // settle asks again for a batch of unknown fate, if there is one.
@@ -107,7 +107,7 @@ func (r *reaper) retry(ctx context.Context) error {
 	if err := r.permit(ctx, b.Owner); err != nil {
 		return err
 	}
-	if _, err := r.ask(ctx, b, true); err != nil && !errors.Is(err, ErrRefused) {
+	if _, err := r.ask(ctx, b, nil, true); err != nil && !errors.Is(err, ErrRefused) {
 		return err
 	}
 	return nil
@@ -115,13 +115,13 @@ func (r *reaper) retry(ctx context.Context) error {
 
 // ask asks for a batch, and leaves it pending if nothing is known of it afterwards. It enters the ledger
 // before it is sent, and only then: asked again, it may have left it already, counted.
-func (r *reaper) ask(ctx context.Context, b guard.Batch, again bool) (guard.Answer, error) {
+func (r *reaper) ask(ctx context.Context, b guard.Batch, deleted func(n int), again bool) (guard.Answer, error) {
 	// A process that was just woken from a pause knows by its clock, and does not even ask.
 	if !r.term.Valid() {
 		return guard.Answer{Verdict: guard.Fenced}, ErrFenced
 	}
 	if !again {
-		r.ledger.open(b)
+		r.ledger.open(b, deleted)
 	}
 	a, err := r.send(ctx, b)
 	if failedInside(err) {

@@ -303,7 +303,7 @@ func TestDrainBeatsUntilClaimsAreReleasedAndGoodbyeSaysWhatIsLeft(t *testing.T) 
 func TestTheHeartbeatOutlastsWhoeverStays(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		r := w.start("r1", func(c *registry.Config) { c.Drain = time.Hour })
-		leave := r.Stay()
+		leave := r.HoldHeartbeat()
 		r.stop()
 		time.Sleep(10 * time.Minute)
 		require.Positive(t, w.PTTL(t.Context(), w.Heartbeat("r1")).Val())

@@ -256,9 +256,9 @@ func (r *Registry) Run(ctx context.Context) error {
 	return err
 }
 
-// Stay keeps Run beating, once its context has ended, until leave is called or the drain time has passed. It is
+// HoldHeartbeat keeps Run beating, once its context has ended, until leave is called or the drain time has passed. It is
 // for whoever rests on this instance's heartbeat: a leader's term takes its absence for a doubt.
-func (r *Registry) Stay() (leave func()) {
+func (r *Registry) HoldHeartbeat() (leave func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stays++

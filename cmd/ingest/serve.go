@@ -96,7 +96,7 @@ func assemble(ctx context.Context, s *settings.Settings, log *slog.Logger) (_ *r
 		Interval: s.JanitorInterval, LeaseTTL: s.JanitorLeaseTTL,
 		ScanCount: s.JanitorScanCount, DeleteBatch: s.JanitorDeleteBatch,
 		ExistsConcurrency: s.JanitorExistsConcurrency, RedisShare: s.JanitorRedisShare, DryRun: s.JanitorDryRun,
-		Sweeps: []janitor.Sweep{commands.NewSweep(r.registry.Layout())},
+		Sweeps: []janitor.Sweeper{commands.NewSweep(r.registry.Layout())},
 		Logger: log, Registerer: metrics,
 	})
 	if err != nil {
