@@ -20,9 +20,9 @@ var messageAt = map[string]int{
 	"Warn": 0, "Error": 0, "WarnContext": 1, "ErrorContext": 1, "Log": 2, "LogAttrs": 2,
 }
 
-func TestOperationsExplainsEveryWarningAndError(t *testing.T) {
+func TestTheLogPageExplainsEveryWarningAndError(t *testing.T) {
 	t.Parallel()
-	manual, err := os.ReadFile("../../OPERATIONS.md")
+	page, err := os.ReadFile("../../docs/logs.md")
 	require.NoError(t, err)
 	found := 0
 	for _, folder := range []string{
@@ -43,7 +43,7 @@ func TestOperationsExplainsEveryWarningAndError(t *testing.T) {
 					return true
 				}
 				found++
-				require.True(t, strings.Contains(string(manual), "`"+message+"`"), "%s: OPERATIONS.md lacks %q", positions.Position(n.Pos()), message)
+				require.True(t, strings.Contains(string(page), "`"+message+"`"), "%s: docs/logs.md lacks %q", positions.Position(n.Pos()), message)
 				return true
 			})
 		}
