@@ -61,7 +61,7 @@ type tenure struct {
 func (j *Janitor) lead(ctx context.Context, term *lease.Term) error {
 	// A heartbeat that is gone under a batch is a doubt, and would hold the whole fleet: where Run and the
 	// registry's end together, the registry's waits.
-	defer j.cfg.Registry.Stay()()
+	defer j.cfg.Registry.HoldHeartbeat()()
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	t := newTenure(ctx, j, term, end)

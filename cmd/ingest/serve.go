@@ -85,8 +85,8 @@ func assemble(ctx context.Context, s *settings.Settings, log *slog.Logger) (_ *r
 		HeartbeatInterval: s.HeartbeatInterval, HeartbeatTTL: s.HeartbeatTTL,
 		Drain: s.ShutdownGrace * 3 / 10, NoReverseIndex: !s.ReverseIndex,
 		// The gateway is there before the first device is.
-		Displaced: func(imei, owner string) { r.gateway.Displaced(imei, owner) },
-		Logger:    log, Registerer: metrics,
+		OnDisplaced: func(imei, owner string) { r.gateway.Displaced(imei, owner) },
+		Logger:      log, Registerer: metrics,
 	})
 	if err != nil {
 		return nil, err
@@ -111,7 +111,7 @@ func assemble(ctx context.Context, s *settings.Settings, log *slog.Logger) (_ *r
 		allowed = gateway.Allowed
 	}
 	r.gateway, err = gateway.New(gateway.Config{
-		Register: func(ctx context.Context, imei string) gateway.Claim { return r.registry.Register(ctx, imei) },
+		Register: func(imei string) gateway.Claim { return r.registry.Register(imei) },
 		Client:   r.clients.data, Allowed: allowed, MaxLen: s.TelemetryMaxLen, MaxConns: r.maxConns,
 		Drain: s.ShutdownGrace * 3 / 10, Logger: log, Registerer: metrics,
 	})

@@ -76,17 +76,17 @@ type claim struct {
 	imei string
 }
 
-func (c *claims) register(ctx context.Context, imei string) gateway.Claim {
+func (c *claims) register(imei string) gateway.Claim {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_ = c.rdb.HSet(ctx, c.layout.Registry(), imei, c.id).Err()
+	_ = c.rdb.HSet(c.t.Context(), c.layout.Registry(), imei, c.id).Err()
 	c.newest[imei] = &claim{c, imei}
 	return c.newest[imei]
 }
 
 func (*claim) Wait(context.Context) error { return nil }
-func (*claim) Arrived()                   {}
-func (*claim) Acknowledged()              {}
+func (*claim) FrameReceived()             {}
+func (*claim) FrameAcked()                {}
 
 func (c *claim) Release() {
 	c.of.mu.Lock()

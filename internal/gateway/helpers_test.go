@@ -41,7 +41,7 @@ type claim struct {
 	released                       chan struct{}
 }
 
-func (r *registrar) register(_ context.Context, imei string) Claim {
+func (r *registrar) register(imei string) Claim {
 	c := &claim{imei: imei, landed: make(chan struct{}), released: make(chan struct{})}
 	if r.land {
 		close(c.landed)
@@ -67,13 +67,13 @@ func (c *claim) Wait(ctx context.Context) error {
 	}
 }
 
-func (c *claim) Arrived() {
+func (c *claim) FrameReceived() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.arrived++
 }
 
-func (c *claim) Acknowledged() {
+func (c *claim) FrameAcked() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.acknowledged++
