@@ -2,7 +2,6 @@
 package docs
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"io/fs"
@@ -88,7 +87,7 @@ func register(t *testing.T) []*recorder {
 	})
 	require.NoError(t, err)
 	sockets, err := gateway.New(gateway.Config{
-		Register:   func(ctx context.Context, imei string) gateway.Claim { return reg.Register(ctx, imei) },
+		Register:   func(imei string) gateway.Claim { return reg.Register(imei) },
 		Client:     rdb,
 		Registerer: all[2],
 	})
