@@ -3,7 +3,7 @@ package docs
 // metricsIntro begins docs/metrics.md.
 const metricsIntro = `# Metrics
 
-This page is made from the code. ` + "`go test ./internal/docs/ -update`" + ` writes it, and a test compares it.
+This page is made from the code: ` + "`go test ./internal/docs/ -update`" + ` writes it. A test compares it.
 
 Columns: the metric; its type, its labels and the values that exist from the start; what it counts;
 what is normal; what another value means. Alerts on these metrics are in
