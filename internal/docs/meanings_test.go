@@ -89,7 +89,7 @@ var meanings = map[string]meaning{
 	},
 	"ingest_connections": {
 		"The number of devices, and a few more",
-		"At `INGEST_MAX_CONNS`: further devices wait in vain; add replicas",
+		"At `INGEST_MAX_CONNS`: further devices wait without an answer; add replicas",
 	},
 	"ingest_strangers": {
 		"Near 0; a reconnect storm shows for a moment",
