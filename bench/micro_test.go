@@ -82,7 +82,7 @@ func BenchmarkRegister(b *testing.B) {
 	claims := make([]*registry.Claim, b.N)
 	b.ResetTimer()
 	for i, id := range imeis {
-		claims[i] = jan.reg.Register(b.Context(), id)
+		claims[i] = jan.reg.Register(id)
 	}
 	for _, c := range claims {
 		require.NoError(b, c.Wait(b.Context()))
@@ -93,12 +93,12 @@ func BenchmarkRegister(b *testing.B) {
 func BenchmarkFrame(b *testing.B) {
 	b.ReportAllocs()
 	jan := newMicro(b, 1)
-	c := jan.reg.Register(b.Context(), imei(0))
+	c := jan.reg.Register(imei(0))
 	require.NoError(b, c.Wait(b.Context()))
 	b.ResetTimer()
 	for range b.N {
-		c.Arrived()
-		c.Acknowledged()
+		c.FrameReceived()
+		c.FrameAcked()
 	}
 }
 

@@ -18,7 +18,7 @@ func reconcile(r *rig) {
 	r.warm()
 	p := r.replica("ingest-live-7d9f8b6c5-00000", nil)
 	for i := range n {
-		p.reg.Register(r.t.Context(), imei(i))
+		p.reg.Register(imei(i))
 	}
 	r.until(func() bool {
 		wait.For(r.t.Context(), 50*time.Millisecond)
@@ -42,7 +42,7 @@ func reconcile(r *rig) {
 				// A witness that has begun anew is a surprise; the next answer to any write tells of it.
 				surprises++
 				require.NoError(r.t, r.rdb.HSet(r.t.Context(), r.keys.Witness(), "since", surprises).Err())
-				c := p.reg.Register(r.t.Context(), imei(n))
+				c := p.reg.Register(imei(n))
 				require.NoError(r.t, c.Wait(r.t.Context()))
 				c.Release()
 				r.until(func() bool {

@@ -115,7 +115,7 @@ func (r *rig) fleet() (between, pass cost) {
 			fleet[0].leads()
 		}
 		for j := range r.claims {
-			fleet[i].reg.Register(r.t.Context(), imei(i*r.claims+j))
+			fleet[i].reg.Register(imei(i*r.claims + j))
 		}
 	}
 	n := r.replicas * r.claims

@@ -69,7 +69,7 @@ func (c *cell) join(id string) {
 	c.answers = append(c.answers, m.line.answers(batchesOf(c.Layout)))
 	for d := range cellDevices {
 		imei := fmt.Sprintf("87%s%012d", id[len(id)-1:], d)
-		_ = m.Register(c.w.t.Context(), imei).Wait(c.w.t.Context()) // one that comes late is healed
+		_ = m.Register(imei).Wait(c.w.t.Context()) // one that comes late is healed
 		c.truth[imei] = id
 		c.sockets = append(c.sockets, Socket{IMEI: imei, Instance: id, Live: time.Now()})
 	}

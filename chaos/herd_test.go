@@ -173,8 +173,8 @@ func beHerd(id string) error {
 		for range time.Tick(time.Second) {
 			mu.Lock()
 			for _, c := range live {
-				c.Arrived()
-				c.Acknowledged()
+				c.FrameReceived()
+				c.FrameAcked()
 			}
 			mu.Unlock()
 		}
@@ -195,7 +195,7 @@ func beHerd(id string) error {
 		for i := from; i < to; i++ {
 			switch what {
 			case "claim":
-				claims[i] = r.Register(context.Background(), animal(i))
+				claims[i] = r.Register(animal(i))
 				live[i] = claims[i]
 			case "stale":
 				delete(live, i)

@@ -155,10 +155,10 @@ func TestCallsOfAReplicaAreToldApart(t *testing.T) {
 	dead := server.Client()
 	require.NoError(t, dead.HSet(t.Context(), keyNames.Registry(), "1", "dead").Err())
 	require.NoError(t, dead.SAdd(t.Context(), keyNames.Roster(), "dead").Err())
-	gone := m.Register(t.Context(), "2")
+	gone := m.Register("2")
 	require.NoError(t, gone.Wait(t.Context()))
 	gone.Release()
-	kept := m.Register(t.Context(), "3")
+	kept := m.Register("3")
 	require.NoError(t, kept.Wait(t.Context()))
 	require.True(t, becomes(func() bool {
 		_ = dead.HDel(t.Context(), keyNames.Registry(), "3").Err() // until it is healed

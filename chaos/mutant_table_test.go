@@ -52,7 +52,7 @@ const (
 	brakeGo     = "janitor/brake.go"
 	reaperGo    = "janitor/reaper.go"
 	ledgerGo    = "janitor/ledger.go"
-	settingsGo  = "internal/settings/redis.go"
+	settingsGo  = "internal/service/redis.go"
 	clientGo    = "lease/client.go"
 	takeLua     = "internal/commands/take.lua"
 	concludeLua = "internal/commands/conclude.lua"
@@ -240,7 +240,7 @@ var mutants = []mutant{
 		name: "ClientRetries",
 		what: "the client repeats by itself what got no answer",
 		edits: []edit{
-			{settingsGo, "\treturn Redis{Single: opt}, nil\n", "\topt.MaxRetries = 3\n\treturn Redis{Single: opt}, nil\n"},
+			{settingsGo, "o.MaxRetries, o.ContextTimeoutEnabled, o.DialerRetries = -1,", "o.MaxRetries, o.ContextTimeoutEnabled, o.DialerRetries = 3,"},
 			{clientGo, "if o.MaxRetries > 0 {", "if o.MaxRetries > 0 && within > 0 {"},
 		},
 		without: []layer{

@@ -173,7 +173,7 @@ func (s *storm) event() {
 		case held:
 			k.Release()
 		}
-		s.live[imei] = socket{m, m.Register(s.t.Context(), imei)}
+		s.live[imei] = socket{m, m.Register(imei)}
 	case n < 6 && held:
 		k.Release()
 		delete(s.live, imei)
@@ -187,6 +187,6 @@ func (s *storm) event() {
 }
 
 func (k socket) frame() {
-	k.Arrived()
-	k.Acknowledged()
+	k.FrameReceived()
+	k.FrameAcked()
 }

@@ -18,7 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/internal/web"
+	ingest "github.com/rollcall-redis/rollcall/internal/service"
 )
 
 // replica is one process of the real program. Its methods are for the scenario's goroutine.
@@ -186,7 +186,7 @@ func (r *replica) get(path string) ([]byte, error) {
 }
 
 // status is what the replica says of itself; it is used to know when to act, never to judge.
-func (r *replica) status() (s web.Status, err error) {
+func (r *replica) status() (s ingest.Status, err error) {
 	body, err := r.get("/api/v1/status")
 	if err != nil {
 		return s, err

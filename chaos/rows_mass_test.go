@@ -40,7 +40,7 @@ func embeddedOwner(w *world, n int) mutable {
 	id, l := fmt.Sprintf("owner-%d", n), w.line()
 	r := w.embedAt(id, l.addr())
 	for _, imei := range imeisOf(n) {
-		require.NoError(w.t, r.Register(w.t.Context(), imei).Wait(w.t.Context()))
+		require.NoError(w.t, r.Register(imei).Wait(w.t.Context()))
 		w.claims[imei] = id
 		w.devices.claimed(imei, id)
 	}

@@ -77,7 +77,7 @@ func leaderStoppedMidPass(w *world) {
 	owner := w.embed("ghost")
 	claims := make([]*registry.Claim, back)
 	for i := range claims {
-		claims[i] = owner.Register(w.t.Context(), imeis[i*(dead/back)])
+		claims[i] = owner.Register(imeis[i*(dead/back)])
 	}
 	for i, c := range claims {
 		require.NoError(w.t, c.Wait(w.t.Context()))

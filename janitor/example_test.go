@@ -125,7 +125,7 @@ func ExampleSweeper() {
 	listenedToForAnHour(ctx, rdb, layout)
 	replica := pool.New().WithContext(ctx).WithCancelOnError()
 	replica.Go(reg.Run)
-	claim := reg.Register(ctx, "356307042441013")
+	claim := reg.Register("356307042441013")
 	if err := claim.Wait(ctx); err != nil { // now the heartbeat stands too
 		panic(err)
 	}

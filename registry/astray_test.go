@@ -30,7 +30,7 @@ func TestAMillionSocketsThatCameAndWentBeforeRedisWasMetAreForgotten(t *testing.
 		sockets /= 10
 	}
 	for i := range sockets {
-		claim := r.Register(ctx, fmt.Sprint(i))
+		claim := r.Register(fmt.Sprint(i))
 		if i%10_000 == 0 {
 			require.Equal(t, 1, r.Remembered())
 		}
@@ -64,7 +64,7 @@ func TestMemoryIsBoundedByOpenSocketsWhileRedisIsAwayAndNothingIsLeftBehind(t *t
 				for round := range rounds {
 					claims := make([]*registry.Claim, open)
 					for i := range claims {
-						claims[i] = r.Register(ctx, fmt.Sprintf("%d/%d", round, i))
+						claims[i] = r.Register(fmt.Sprintf("%d/%d", round, i))
 					}
 					time.Sleep(4 * time.Second)
 					for _, c := range claims {
@@ -113,7 +113,7 @@ func TestWhatLandsAfterItsDeviceWasForgottenIsFound(t *testing.T) {
 		r := w.start("r1", index, func(c *registry.Config) { without = c.NoReverseIndex })
 		claims := r.registerMany(t, 1200)
 		r.data.set(always, nil)
-		one := r.Register(ctx, "one") // finds out
+		one := r.Register("one") // finds out
 		time.Sleep(time.Second)
 		one.Release()
 		for _, c := range claims {
@@ -163,21 +163,21 @@ func TestCountersAreTrueWhateverHappens(t *testing.T) {
 					case 7:
 						w.HSet(ctx, w.Registry(), imei(), "r1")
 					case 8:
-						r2.Register(ctx, imei()).Release()
+						r2.Register(imei()).Release()
 					case 9:
 						time.Sleep(time.Duration(rnd.IntN(5000)) * time.Millisecond)
 					case 10, 11:
 						id := imei()
-						claims[id] = r1.Register(ctx, id)
+						claims[id] = r1.Register(id)
 					case 12, 13:
 						if c := claims[imei()]; c != nil {
 							c.Release()
 						}
 					case 14:
 						if c := claims[imei()]; c != nil {
-							c.Arrived()
-							c.Acknowledged()
-							c.Arrived()
+							c.FrameReceived()
+							c.FrameAcked()
+							c.FrameReceived()
 						}
 					case 15:
 						w.SRem(ctx, w.Devices("r1"), imei())

@@ -162,7 +162,7 @@ func (r *replica) failures(op string) float64 {
 }
 
 func (r *replica) register(t *testing.T, imei string) *registry.Claim {
-	c := r.Register(t.Context(), imei)
+	c := r.Register(imei)
 	require.NoError(t, c.Wait(t.Context()))
 	return c
 }
@@ -171,7 +171,7 @@ func (r *replica) register(t *testing.T, imei string) *registry.Claim {
 func (r *replica) registerMany(t *testing.T, n int) []*registry.Claim {
 	claims := make([]*registry.Claim, n)
 	for i := range claims {
-		claims[i] = r.Register(t.Context(), fmt.Sprintf("imei-%d", i))
+		claims[i] = r.Register(fmt.Sprintf("imei-%d", i))
 	}
 	for _, c := range claims {
 		require.NoError(t, c.Wait(t.Context()))
@@ -181,9 +181,9 @@ func (r *replica) registerMany(t *testing.T, n int) []*registry.Claim {
 
 // frame is one frame of the device, arrived and acknowledged, and what follows from it.
 func frame(c *registry.Claim) {
-	c.Arrived()
+	c.FrameReceived()
 	synctest.Wait()
-	c.Acknowledged()
+	c.FrameAcked()
 	time.Sleep(2 * time.Second) // of the bubble
 	synctest.Wait()
 }

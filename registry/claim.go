@@ -27,7 +27,7 @@ type Claim struct {
 	d          *device
 	made       time.Time
 	heard      time.Time     // when the device was last heard here: a frame, or the handshake
-	told       time.Time     // when Config.Displaced was last told of it
+	told       time.Time     // when Config.OnDisplaced was last told of it
 	tried      bool          // a registration was attempted
 	landed     chan struct{} // closed when the entry is known to stand
 	isLanded   bool
@@ -60,7 +60,7 @@ type device struct {
 // background, together with others, and healed later if Redis is away. An imei, or any other id of a device, must have no
 // spaces and must not begin with "/": replicas name devices to each other in words. ctx ends nothing; a claim ends by
 // Release.
-func (r *Registry) Register(_ context.Context, imei string) *Claim {
+func (r *Registry) Register(imei string) *Claim {
 	now := time.Now()
 	c := &Claim{
 		r: r, made: now, heard: now,
@@ -202,11 +202,11 @@ func (c *Claim) Release() {
 	}
 }
 
-// Arrived says that a frame of the device arrived through this claim's socket. It has the entry looked at,
+// FrameReceived says that a frame of the device arrived through this claim's socket. It has the entry looked at,
 // at most once a second: what comes sooner is made up for within a second and interval/10, so that a lost entry is back
 // at the device's next frame also if that is its last for hours. It may complete the evidence against a foreign claim, which then
 // counts for a second.
-func (c *Claim) Arrived() {
+func (c *Claim) FrameReceived() {
 	r := c.r
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -239,8 +239,8 @@ func (r *Registry) verify(d *device) bool {
 	return true
 }
 
-// Acknowledged says that a frame of the device was acknowledged through this claim's socket.
-func (c *Claim) Acknowledged() {
+// FrameAcked says that a frame of the device was acknowledged through this claim's socket.
+func (c *Claim) FrameAcked() {
 	c.r.mu.Lock()
 	defer c.r.mu.Unlock()
 	if t := c.d.dispute; c.d.claim == c && t != nil && t.evidence == foreignSeen {

@@ -73,7 +73,7 @@ func TestClientsAtDifferentPlacesEndRun(t *testing.T) {
 			t.Parallel()
 			var log bytes.Buffer // read when Run has ended
 			r, ended := runsAndLogs(t, slog.New(slog.NewTextHandler(&log, nil)), c.data, here.Options())
-			r.Register(t.Context(), "imei-1")
+			r.Register("imei-1")
 			select {
 			case err := <-ended:
 				require.ErrorIs(t, err, registry.ErrClientsDiffer)
@@ -125,7 +125,7 @@ func TestWhatEveryOperationFailsOfIsToldOnce(t *testing.T) {
 				refuse := func(redis.Cmder) error { return c.err }
 				r.data.set(refuse, nil)
 				r.control.set(refuse, nil)
-				r.Register(t.Context(), "imei-2")
+				r.Register("imei-2")
 				released.Release()
 				time.Sleep(time.Minute) // less than the heartbeat has left
 				require.Greater(t, len(r.Status().Failing), 1)
@@ -189,7 +189,7 @@ func TestAHeartbeatThatIsLostBetweenTheTwoClientsIsWrittenAgain(t *testing.T) {
 			return admin.Del(ctx, key).Err()
 		}}
 		r, ended := runsWith(t, o, o, func(c *redis.Client) { c.AddHook(hook) })
-		require.NoError(t, r.Register(t.Context(), "imei-1").Wait(t.Context()))
+		require.NoError(t, r.Register("imei-1").Wait(t.Context()))
 		require.Equal(t, r.Instance(), admin.HGet(t.Context(), r.Layout().Registry(), "imei-1").Val())
 		require.Greater(t, lost, 15)
 		require.Empty(t, ended)

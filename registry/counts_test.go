@@ -22,10 +22,10 @@ func TestARegistrationThatFailsIsCountedOnceHoweverOftenItIsTried(t *testing.T) 
 	inBubble(t, func(t *testing.T, w *world) {
 		r := w.start("r1")
 		r.data.set(always, nil)
-		r.Register(t.Context(), "tried at once")
+		r.Register("tried at once")
 		synctest.Wait()
 		require.InDelta(t, 1, r.failures("register"), 0)
-		r.Register(t.Context(), "tried too late") // the writer waits after its failure
+		r.Register("tried too late") // the writer waits after its failure
 		time.Sleep(10 * r.Timing().Interval)
 		synctest.Wait()
 		require.InDelta(t, 2, r.failures("register"), 0)
@@ -125,7 +125,7 @@ func TestAFrameIsMadeUpForOnce(t *testing.T) {
 			}
 			return nil
 		}, nil)
-		c.Arrived() // within a second of the registration
+		c.FrameReceived() // within a second of the registration
 		time.Sleep(r.Timing().Interval / 2)
 		synctest.Wait()
 		require.EqualValues(t, 1, looks.Load())

@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// tellAgain is the least time between two calls of Config.Displaced for one claim whose device was not heard meanwhile.
+// tellAgain is the least time between two calls of Config.OnDisplaced for one claim whose device was not heard meanwhile.
 const tellAgain = 5 * time.Minute
 
 // A dispute is about a device that is held here while its entry names another instance. One of the two
@@ -166,10 +166,10 @@ func (r *Registry) compare(ctx context.Context, other string, pairs []string) {
 // A move is a device held here that another instance heard later.
 type move struct{ imei, owner string }
 
-// displace has Config.Displaced told of a device. Caller holds mu, and calls displaced when it does not any more.
+// displace has Config.OnDisplaced told of a device. Caller holds mu, and calls displaced when it does not any more.
 func (r *Registry) displace(d *device, owner string) {
 	c, now := d.claim, time.Now()
-	if r.cfg.Displaced == nil || now.Sub(c.told) < tellAgain && !c.heard.After(c.told) {
+	if r.cfg.OnDisplaced == nil || now.Sub(c.told) < tellAgain && !c.heard.After(c.told) {
 		return
 	}
 	c.told = now
@@ -182,6 +182,6 @@ func (r *Registry) displaced() {
 	r.moves = nil
 	r.mu.Unlock()
 	for _, m := range moves {
-		r.cfg.Displaced(m.imei, m.owner)
+		r.cfg.OnDisplaced(m.imei, m.owner)
 	}
 }

@@ -27,8 +27,8 @@ type sockets struct {
 func (s *sockets) config(c *registry.Config) {
 	s.open = make(map[string]*registry.Claim)
 	s.tell(c)
-	note := c.Displaced
-	c.Displaced = func(imei, owner string) {
+	note := c.OnDisplaced
+	c.OnDisplaced = func(imei, owner string) {
 		note(imei, owner)
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -49,7 +49,7 @@ func (s *sockets) keep(imei string, c *registry.Claim) *registry.Claim {
 // hiccup registers imei at r while Redis is slow for longer than a handshake is fresh.
 func hiccup(t *testing.T, r *replica, imei string) *registry.Claim {
 	r.data.set(func(redis.Cmder) error { time.Sleep(4 * time.Second); return errLost }, nil)
-	c := r.Register(t.Context(), imei)
+	c := r.Register(imei)
 	time.Sleep(5 * time.Second)
 	r.data.set(nil, nil)
 	return c
@@ -199,7 +199,7 @@ func TestDisputesOnEachServer(t *testing.T) {
 		start := func(id string, displaced func(string, string)) *registry.Registry {
 			data, control := redis.NewClient(lease.Options(w.Options)), redis.NewClient(lease.Options(w.Options))
 			r, err := registry.New(registry.Config{
-				Client: data, Control: control, Instance: id, Layout: registry.Layout{Prefix: w.Prefix}, Displaced: displaced,
+				Client: data, Control: control, Instance: id, Layout: registry.Layout{Prefix: w.Prefix}, OnDisplaced: displaced,
 				HeartbeatInterval: time.Second, HeartbeatTTL: 30 * time.Second, Logger: slog.New(slog.DiscardHandler),
 			})
 			require.NoError(t, err)
@@ -219,15 +219,15 @@ func TestDisputesOnEachServer(t *testing.T) {
 		var told moves
 		config := registry.Config{}
 		told.tell(&config)
-		r1 := start("r1", config.Displaced)
+		r1 := start("r1", config.OnDisplaced)
 		r2 := start("r2", func(string, string) { (<-left).Release() })
-		c2 := r2.Register(ctx, "imei")
+		c2 := r2.Register("imei")
 		require.NoError(t, c2.Wait(ctx))
 		left <- c2
 
 		require.NoError(t, w.Client.HSet(ctx, r1.Layout().Registry(), "imei", "r2").Err())
 		time.Sleep(10 * time.Millisecond) // so that they differ in age
-		c1 := r1.Register(ctx, "imei")
+		c1 := r1.Register("imei")
 		require.NoError(t, c1.Wait(ctx))
 		require.NoError(t, w.Client.HSet(ctx, r1.Layout().Registry(), "imei", "r2").Err()) // as if it had never landed
 		require.Eventually(t, func() bool {

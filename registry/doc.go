@@ -12,7 +12,7 @@
 // # An entry's way
 //
 //	socket opens   Register(imei) ── queue ──► register.lua   HSET entry, SADD index, SET heartbeat
-//	frame arrives  Claim.Arrived ── queue ──► HMGET           lost: heal.lua; foreign: evidence
+//	frame arrives  Claim.FrameReceived ── queue ──► HMGET           lost: heal.lua; foreign: evidence
 //	every beat     beat.lua ──► signs ── surprise ──► HMGET of everything, SSCAN of the index
 //	socket closes  Claim.Release ── queue ──► release.lua     HDEL if it is ours, SREM
 //	process dies   heartbeat expires ──► the janitor's guard evicts what still names it
@@ -37,12 +37,12 @@
 // A device that is held here while its entry names another instance is in dispute. One of the two sockets is half open,
 // most likely, and a parked device sends nothing that could tell which.
 // So the owner that finds it asks the other one, on its channel: "/<own id>", then in pairs how many ms ago it heard
-// a device (a frame, or the handshake), and its IMEI. Whoever heard the device earlier tells Config.Displaced that its socket is
+// a device (a frame, or the handshake), and its IMEI. Whoever heard the device earlier tells Config.OnDisplaced that its socket is
 // likely half open; if the one that was asked heard it later, it answers in the same words, and an answer
 // is not answered. One that does not hold the device hands the entry back. A released entry is put back by
 // the owner that asked, which looks every interval/10. It asks once an interval for as long as the dispute lasts, so a
 // message that is lost does no harm. Where nobody hears it twice though the other instance lives, it
-// tells its own Displaced: an owner without Config.Displaced, or one of older make, does not listen.
+// tells its own Displaced: an owner without Config.OnDisplaced, or one of older make, does not listen.
 //
 // # Reconciliation
 //
@@ -86,7 +86,7 @@
 //     back when it beats again.
 //   - Between a device's move and the new replica's registration the entry names the former owner.
 //   - Which of two sockets of a device is half open is told by when the device was last heard at each. A message that took longer than the
-//     device took to move can make the wrong one be looked at: if that is silent for as long as Config.Displaced's receiver waits, it is
+//     device took to move can make the wrong one be looked at: if that is silent for as long as Config.OnDisplaced's receiver waits, it is
 //     closed, and the device connects again.
 //   - With NoReverseIndex a late-landing write is looked for only for one TTL after it failed.
 package registry

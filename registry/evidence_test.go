@@ -25,7 +25,7 @@ func TestEvidenceFromBeforeAnOutageTakesNothingBack(t *testing.T) {
 		require.Equal(t, "r2", w.owner("imei"))
 		r1.data.set(always, nil)
 		r1.control.set(always, nil)
-		c.Arrived() // which would be proof, if it could be used
+		c.FrameReceived() // which would be proof, if it could be used
 		time.Sleep(5 * time.Minute)
 		r2.register(t, "imei") // long after it is really there
 		time.Sleep(2 * time.Minute)
@@ -35,7 +35,7 @@ func TestEvidenceFromBeforeAnOutageTakesNothingBack(t *testing.T) {
 		require.Equal(t, "r2", w.owner("imei"))
 
 		frame(c) // and this is evidence again: a frame was acknowledged after the claim was seen anew,
-		c.Arrived()
+		c.FrameReceived()
 		synctest.Wait()
 		require.Equal(t, "r1", w.owner("imei"))
 		c.Release()
@@ -74,12 +74,12 @@ func TestEvidenceCountsForASecond(t *testing.T) {
 							return nil
 						}, nil)
 						if strings.HasPrefix(name, "while another look") {
-							other.Arrived()
+							other.FrameReceived()
 							<-begun
-							c.Arrived()
+							c.FrameReceived()
 						} else { // both in one batch
-							c.Arrived()
-							r.Register(t.Context(), "third")
+							c.FrameReceived()
+							r.Register("third")
 						}
 						time.Sleep(waited + 20*time.Millisecond)
 						<-begun
@@ -87,7 +87,7 @@ func TestEvidenceCountsForASecond(t *testing.T) {
 						time.Sleep(r.Timing().Interval)
 						require.Equal(t, owner, w.owner("imei"), "it is not used later")
 						frame(c)
-						c.Arrived()
+						c.FrameReceived()
 						synctest.Wait()
 						require.Equal(t, "r1", w.owner("imei"))
 						w.kill(r)
@@ -117,15 +117,15 @@ func TestAFailureDropsTheEvidence(t *testing.T) {
 					return nil
 				}, nil)
 				if failing == "eval" {
-					c.Arrived() // proof, and the heal fails
+					c.FrameReceived() // proof, and the heal fails
 				}
 				time.Sleep(r.Timing().Interval / 5)
 				require.True(t, failed.Load())
-				c.Arrived()
+				c.FrameReceived()
 				synctest.Wait()
 				require.Equal(t, "r2", w.owner("imei"), "nothing was acknowledged since its claim was last seen")
-				c.Acknowledged()
-				c.Arrived()
+				c.FrameAcked()
+				c.FrameReceived()
 				synctest.Wait()
 				require.Equal(t, "r1", w.owner("imei"))
 				w.end(r)

@@ -64,7 +64,7 @@ func TestASingleLostEntryIsBackAtTheNextFrameOrWithinTenIntervals(t *testing.T) 
 		r.register(t, "parked")
 		time.Sleep(2 * time.Second)
 		w.HDel(ctx, w.Registry(), "talking", "parked")
-		talking.Arrived()
+		talking.FrameReceived()
 		synctest.Wait()
 		require.Equal(t, "r1", w.owner("talking"))
 		require.Empty(t, w.owner("parked"))
@@ -151,7 +151,7 @@ func TestAFrameTooSoonAfterALookIsMadeUpFor(t *testing.T) {
 		r := w.start("r1")
 		c := r.register(t, "talking")
 		w.HDel(ctx, w.Registry(), "talking") // a late write of a former owner, and its release
-		c.Arrived()                          // the device's only frame, within a second of its registration
+		c.FrameReceived()                    // the device's only frame, within a second of its registration
 		synctest.Wait()
 		require.Empty(t, w.owner("talking"), "a look was made: this test says nothing")
 		time.Sleep(time.Second + r.Timing().Interval/5)
@@ -173,15 +173,15 @@ func TestAForeignEntryIsTakenBackOnlyOnFreshEvidence(t *testing.T) {
 		require.Equal(t, "r2", w.owner("imei"), "no frame, no evidence")
 		require.Equal(t, 2, r.Status().Foreign)
 
-		quiet.Arrived() // its acknowledgement never leaves
-		quiet.Arrived()
+		quiet.FrameReceived() // its acknowledgement never leaves
+		quiet.FrameReceived()
 		synctest.Wait()
 		require.Equal(t, "r2", w.owner("quiet"))
 
-		c.Acknowledged() // of a frame that arrived before
+		c.FrameAcked() // of a frame that arrived before
 		synctest.Wait()
 		require.Equal(t, "r2", w.owner("imei"))
-		c.Arrived() // the device has seen that acknowledgement: it is here
+		c.FrameReceived() // the device has seen that acknowledgement: it is here
 		synctest.Wait()
 		require.Equal(t, "r1", w.owner("imei"))
 		require.Equal(t, 1, r.Status().Foreign)
@@ -203,11 +203,11 @@ func TestEvidenceAgainstOneInstanceDoesNotOverwriteAnother(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		frame(c) // sees r2, is acknowledged
 		w.HSet(ctx, w.Registry(), "imei", "r3")
-		c.Arrived()
+		c.FrameReceived()
 		synctest.Wait()
 		require.Equal(t, "r3", w.owner("imei"))
-		c.Acknowledged()
-		c.Arrived()
+		c.FrameAcked()
+		c.FrameReceived()
 		synctest.Wait()
 		require.Equal(t, "r1", w.owner("imei"))
 		w.end(r)
@@ -227,7 +227,7 @@ func TestRedisAwayTheDeviceIsServedAndHealedLater(t *testing.T) {
 				gone, moved := r.register(t, "gone"), r.register(t, "moved")
 				broken(&r.data)
 				broken(&r.control)
-				c := r.Register(ctx, "new")
+				c := r.Register("new")
 				short, cancel := context.WithTimeout(ctx, time.Second)
 				require.ErrorIs(t, c.Wait(short), context.DeadlineExceeded)
 				cancel()
@@ -263,7 +263,7 @@ func TestARegistrationThatLandsAfterItsSocketClosedIsHandedBack(t *testing.T) {
 				ctx := t.Context()
 				r := w.start("r1", func(c *registry.Config) { c.NoReverseIndex = index })
 				r.data.set(always, nil)
-				c := r.Register(ctx, "imei")
+				c := r.Register("imei")
 				time.Sleep(100 * time.Millisecond)
 				c.Release()
 				r.data.set(nil, nil)
@@ -288,7 +288,7 @@ func TestARegistrationThatWaitedTooLongOverwritesNobody(t *testing.T) {
 		ctx := t.Context()
 		r := w.start("r1")
 		r.data.set(always, nil)
-		c := r.Register(ctx, "imei")
+		c := r.Register("imei")
 		time.Sleep(10 * time.Second)
 		w.HSet(ctx, w.Registry(), "imei", "r2") // meanwhile the device went elsewhere
 		r.data.set(nil, nil)
@@ -305,10 +305,10 @@ func TestADeviceThatIsNotRegisteredAtTheFirstTryIsCountedOnceHoweverOftenItIsTri
 	inBubble(t, func(t *testing.T, w *world) {
 		r := w.start("r1")
 		r.data.set(func(redis.Cmder) error { time.Sleep(2 * time.Second); return errLost }, nil)
-		r.Register(t.Context(), "tried and failed")
+		r.Register("tried and failed")
 		time.Sleep(100 * time.Millisecond)
-		r.Register(t.Context(), "waited too long")
-		r.Register(t.Context(), "waited too long too")
+		r.Register("waited too long")
+		r.Register("waited too long too")
 		time.Sleep(5 * time.Minute)
 		require.Equal(t, 3.0, r.failures("register"))
 		require.Greater(t, r.failures("heal"), 10.0)
@@ -344,12 +344,12 @@ func TestADeviceThatComesBackWhileOthersAreWrittenIsNotReleased(t *testing.T) {
 		var missed bool
 		r.data.set(func(cmd redis.Cmder) error { // the batch is made: others are registered first, then releases are written
 			if again == nil {
-				again = r.Register(t.Context(), "back")
+				again = r.Register("back")
 			}
 			missed = missed || w.owner("back") != "r1"
 			return nil
 		}, nil)
-		r.Register(t.Context(), "other")
+		r.Register("other")
 		back.Release()
 		synctest.Wait()
 		require.NotNil(t, again)
@@ -366,9 +366,9 @@ func TestProofThatComesWhileALookIsUnderWayStands(t *testing.T) {
 		c := r.register(t, "imei")
 		w.HSet(t.Context(), w.Registry(), "imei", "r2")
 		time.Sleep(2 * time.Second)
-		c.Arrived() // sees r2
+		c.FrameReceived() // sees r2
 		synctest.Wait()
-		c.Acknowledged()
+		c.FrameAcked()
 		looking := make(chan struct{}, 100)
 		r.data.set(func(cmd redis.Cmder) error {
 			if cmd.Name() == "hmget" {
@@ -378,7 +378,7 @@ func TestProofThatComesWhileALookIsUnderWayStands(t *testing.T) {
 			return nil
 		}, nil)
 		<-looking
-		c.Arrived()
+		c.FrameReceived()
 		time.Sleep(time.Second)
 		require.Equal(t, "r1", w.owner("imei"))
 		w.end(r)
@@ -391,7 +391,7 @@ func TestAnEntryThatNamesNobodyIsALostOne(t *testing.T) {
 		c := r.register(t, "imei")
 		w.HSet(t.Context(), w.Registry(), "imei", "")
 		time.Sleep(2 * time.Second)
-		c.Arrived()
+		c.FrameReceived()
 		synctest.Wait()
 		require.Equal(t, "r1", w.owner("imei"))
 		w.end(r)
@@ -413,7 +413,7 @@ func TestAFailureThatIsOverIsNotShownAnyMore(t *testing.T) {
 				}, nil)
 				c.Release()
 				time.Sleep(10 * time.Millisecond)
-				r.Register(t.Context(), "imei") // before the release is tried again
+				r.Register("imei") // before the release is tried again
 				w.SAdd(t.Context(), w.Devices("r1"), "stray")
 				time.Sleep(5 * time.Minute)
 				require.True(t, failed.Load())

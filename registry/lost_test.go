@@ -18,7 +18,7 @@ import (
 func TestALostRegistryThatAnotherReplicaBeginsAnewIsHealedWithinAnInterval(t *testing.T) {
 	for name, begin := range map[string]func(*testing.T, *replica, *registry.Claim){
 		"by a registration": func(t *testing.T, r *replica, _ *registry.Claim) { r.register(t, "passing") },
-		"by a heal":         func(_ *testing.T, _ *replica, c *registry.Claim) { c.Arrived() },
+		"by a heal":         func(_ *testing.T, _ *replica, c *registry.Claim) { c.FrameReceived() },
 	} {
 		for _, index := range []bool{true, false} {
 			t.Run(fmt.Sprint(name, ", index ", index), func(t *testing.T) {
@@ -75,7 +75,7 @@ func TestWhatWasForgottenIsLookedForInTheIndexAlone(t *testing.T) {
 				for round := range 8 {
 					var claims []*registry.Claim
 					for i := range 500 {
-						claims = append(claims, r.Register(t.Context(), fmt.Sprint(round, "-", i)))
+						claims = append(claims, r.Register(fmt.Sprint(round, "-", i)))
 					}
 					time.Sleep(5 * time.Second)
 					for _, c := range claims {

@@ -79,14 +79,14 @@ func TestTheNewestClaimWinsAndALateCloseUndoesNothing(t *testing.T) {
 // tellAgain is when a registry is told again of a move that nothing came of.
 const tellAgain = 5 * time.Minute
 
-// moves are what registries were told by Config.Displaced.
+// moves are what registries were told by Config.OnDisplaced.
 type moves struct {
 	mu   sync.Mutex
 	told []string
 }
 
 func (m *moves) tell(c *registry.Config) {
-	c.Displaced = func(imei, owner string) {
+	c.OnDisplaced = func(imei, owner string) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		m.told = append(m.told, imei+" is at "+owner)
@@ -115,10 +115,10 @@ func TestTheFormerOwnerIsToldOfAMove(t *testing.T) {
 		time.Sleep(tellAgain - time.Second)
 		require.Empty(t, told.since(), "and not again so soon")
 
-		stale.Arrived() // it is here all the same: after the other claim was seen it acknowledges a frame, and sends another
-		stale.Acknowledged()
+		stale.FrameReceived() // it is here all the same: after the other claim was seen it acknowledges a frame, and sends another
+		stale.FrameAcked()
 		time.Sleep(2 * time.Second)
-		stale.Arrived()
+		stale.FrameReceived()
 		time.Sleep(2 * time.Second)
 		require.Equal(t, "r1", w.owner("moves"))
 		require.Equal(t, []string{"moves is at r1"}, told.since())
@@ -230,7 +230,7 @@ func TestWithoutRedisItStartsAndHandsBackLater(t *testing.T) {
 		r = w.start("r1", func(c *registry.Config) { c.Control.(*redis.Client).AddHook(away) })
 		<-r.Started()
 		require.True(t, r.Status().LastBeat.IsZero())
-		r.Register(ctx, "kept")
+		r.Register("kept")
 		time.Sleep(time.Minute)
 		require.Equal(t, "r1", w.owner("left"))
 		away.set(nil, nil)

@@ -54,7 +54,7 @@ type Config struct {
 	HeartbeatInterval, HeartbeatTTL time.Duration
 	// Drain is how long Run goes on beating after its context ended, for claims to be released (default 10s).
 	Drain time.Duration
-	// Displaced, if set, is told of a device held here that another instance, owner, heard later than this one did: it has a newer
+	// OnDisplaced, if set, is told of a device held here that another instance, owner, heard later than this one did: it has a newer
 	// socket there, most likely, and the one here is half open. Look whether it is, by a minute of silence say, and if so
 	// release its claim: that is what makes the device routable where the entry still names this instance.
 	// It is told within moments of the other's registration where Redis lets this user publish and subscribe, else within
@@ -62,7 +62,7 @@ type Config struct {
 	// speaks here all the same is taken back. It must not block, and may be called by several goroutines at once.
 	// Without it nobody is asked about sockets here: a parked device whose entry names this instance by mistake is
 	// routable again only when the socket here ends.
-	Displaced func(imei, owner string)
+	OnDisplaced func(imei, owner string)
 	// NoReverseIndex saves the index' memory (61 bytes an entry): a dead owner is then swept by the audit alone.
 	NoReverseIndex bool
 	// Logger (default slog.Default()) and Registerer (nil: metrics are counted but not registered).
@@ -140,7 +140,7 @@ type Registry struct {
 	checks  queue
 	watched map[*device]struct{} // not settled, or unsure: looked at again until they are
 	asks    []*Claim             // their disputes: the other owners are to be asked
-	moves   []move               // to be told to Config.Displaced
+	moves   []move               // to be told to Config.OnDisplaced
 	owed    map[*device]struct{} // a frame arrived too soon after the last look
 	batches uint64               // begun and ended: odd while one is under way
 	away    bool                 // the last batch failed
@@ -231,7 +231,7 @@ func (r *Registry) Run(ctx context.Context) error {
 	p.Go(r.beats)
 	p.Go(r.write)
 	p.Go(r.reconcile)
-	if r.cfg.Displaced != nil {
+	if r.cfg.OnDisplaced != nil {
 		p.Go(r.hear)
 	}
 

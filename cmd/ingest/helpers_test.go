@@ -16,7 +16,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/internal/device"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
-	"github.com/rollcall-redis/rollcall/internal/web"
+	"github.com/rollcall-redis/rollcall/internal/service"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
@@ -34,6 +34,24 @@ func TestMain(m *testing.M) {
 		main()
 	}
 	redistest.Main(m)
+}
+
+const (
+	exitOK     = service.ExitOK
+	exitFailed = service.ExitFailed
+	exitUsage  = service.ExitUsage
+)
+
+// run is a call of the program.
+func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) int {
+	return ingest().Execute(ctx, args, environ, stdout, stderr)
+}
+
+// loaded are settings, and what would log them.
+func loaded(args, environ []string) (*settings, *service.Command, error) {
+	s := new(settings)
+	c := &service.Command{Name: "ingest", Settings: s.table(), Prefixes: prefixes, Check: s.check}
+	return s, c, c.Load(args, environ)
 }
 
 // program is a run of the program within this process.
@@ -147,11 +165,11 @@ func (p *program) post(path, token string) (code int, body string) {
 	return resp.StatusCode, string(raw)
 }
 
-func (p *program) state() web.Status {
+func (p *program) state() service.Status {
 	p.t.Helper()
 	code, body := p.get("/api/v1/status")
 	require.Equal(p.t, http.StatusOK, code)
-	var st web.Status
+	var st service.Status
 	require.NoError(p.t, json.Unmarshal([]byte(body), &st))
 	return st
 }

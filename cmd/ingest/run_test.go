@@ -18,10 +18,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/device"
-	"github.com/rollcall-redis/rollcall/internal/embedded"
 	"github.com/rollcall-redis/rollcall/internal/gateway"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
-	"github.com/rollcall-redis/rollcall/internal/settings"
+	"github.com/rollcall-redis/rollcall/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -49,12 +48,12 @@ func TestItServesOnARedisOfItsOwn(t *testing.T) {
 	require.True(t, st.Ready, st.NotReady)
 	require.True(t, st.Redis.Embedded)
 	require.True(t, st.Redis.Reachable)
-	require.Contains(t, st.Redis.Warnings, embedded.Notice)
+	require.Contains(t, st.Redis.Warnings, service.EmbeddedNotice)
 	require.NotEmpty(t, st.Redis.ChecksOff)
 	require.Equal(t, p.devices, st.Devices.Addr)
 	require.Equal(t, 1, st.Devices.Connections)
 	require.Equal(t, 1, st.Registry.Devices)
-	require.Contains(t, p.log.String(), embedded.Notice)
+	require.Contains(t, p.log.String(), service.EmbeddedNotice)
 	require.Contains(t, p.log.String(), "checks are off")
 	p.await(func() bool { return p.state().Janitor.Leading })
 	code, body := p.get("/")
@@ -253,13 +252,13 @@ func TestAnAddressInUseIsAFailure(t *testing.T) {
 // Load lets none of these through; who calls the parts must heed their errors all the same.
 func TestAPartThatCannotBeMadeIsAFailure(t *testing.T) {
 	t.Parallel()
-	for says, change := range map[string]func(*settings.Settings){
-		"registry: HeartbeatTTL is 1s":              func(s *settings.Settings) { s.HeartbeatTTL = time.Second },
-		"janitor: DeleteBatch is 5000":              func(s *settings.Settings) { s.JanitorDeleteBatch = 5000 },
-		"gateway: MaxLen and MaxConns must not be":  func(s *settings.Settings) { s.TelemetryMaxLen = -1 },
-		"ingest: INGEST_TLS_CERT, INGEST_TLS_KEY: ": func(s *settings.Settings) { s.IngestTLSAddr, s.IngestTLSCert = ":0", "/nowhere" },
+	for says, change := range map[string]func(*settings){
+		"registry: HeartbeatTTL is 1s":              func(s *settings) { s.heartbeatTTL = time.Second },
+		"janitor: DeleteBatch is 5000":              func(s *settings) { s.janitorDeleteBatch = 5000 },
+		"gateway: MaxLen and MaxConns must not be":  func(s *settings) { s.telemetryMaxLen = -1 },
+		"ingest: INGEST_TLS_CERT, INGEST_TLS_KEY: ": func(s *settings) { s.ingestTLSAddr, s.ingestTLSCert = ":0", "/nowhere" },
 	} {
-		s, err := settings.Load([]string{"--redis-url=embedded", "--http-addr=127.0.0.1:0", "--ingest-addr=127.0.0.1:0"}, nil)
+		s, _, err := loaded([]string{"--redis-url=embedded", "--http-addr=127.0.0.1:0", "--ingest-addr=127.0.0.1:0"}, nil)
 		require.NoError(t, err)
 		change(s)
 		require.ErrorContains(t, serve(t.Context(), s, slog.New(slog.DiscardHandler)), says)
@@ -305,7 +304,7 @@ func TestWhatIsAskedForIsPrintedAndWhatIsWrongRefused(t *testing.T) {
 		says string
 	}{
 		"no Redis":               {nil, "REDIS_URL: expected the URL of your Redis"},
-		"a command mistyped":     {[]string{"serv"}, `unknown command "serv"; there are command, demo and simulate`},
+		"a command mistyped":     {[]string{"serv"}, `unknown command "serv" (ingest -h shows all)`},
 		"a URL without its flag": {[]string{"redis://:hunter2@h"}, "argument 1: expected flags only"},
 		"a password alone":       {[]string{"hunter2"}, "argument 1: expected flags only"},
 	} {

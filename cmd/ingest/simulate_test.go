@@ -17,6 +17,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/internal/gateway"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/simulate"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
@@ -146,12 +147,13 @@ func TestSimulateShowsAFleetAndEndsWhenItsTimeIsUp(t *testing.T) {
 
 func TestSimulateWithoutFlagsIsAHundredTrackersAtTheirOwnPace(t *testing.T) {
 	t.Parallel()
-	s, err := parseSimulate([]string{"--seed=1"})
-	require.NoError(t, err)
-	require.Equal(t, &simulation{fleet: simulate.Config{
+	s := new(simulation)
+	c := &service.Command{Name: "ingest simulate", Settings: s.table(), Check: s.check}
+	require.NoError(t, c.Load([]string{"--seed=1"}, nil))
+	require.Equal(t, simulate.Config{
 		Devices: 100, Interval: 10 * time.Second, Records: 1, Targets: []string{"127.0.0.1:5027"}, Seed: 1, Codec: teltonika.Codec8,
 		LadderUnit: time.Minute, Timeout: 30 * time.Second, FirstIMEI: 35_630_704_000_000,
-	}}, s)
+	}, s.cfg)
 }
 
 func TestSimulateSaysWhatIsWrong(t *testing.T) {
@@ -184,7 +186,7 @@ func TestSimulateSaysWhatIsWrong(t *testing.T) {
 	require.Contains(t, stderr.String(), "nothing could connect: device 35630704")
 
 	require.Equal(t, exitOK, simulated("-h"))
-	for _, want := range []string{"--devices", "--ladder-unit", "--half-open", "(default drawn)", "Exit status"} {
+	for _, want := range []string{"--devices", "--ladder-unit", "--half-open", "(default: drawn)", "Exit status"} {
 		require.Contains(t, stdout.String(), want)
 	}
 }

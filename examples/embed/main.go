@@ -95,14 +95,14 @@ func device(ctx context.Context, conn net.Conn, reg *registry.Registry) {
 		return
 	}
 	// README: socket
-	claim := reg.Register(ctx, lines.Text()) // never fails, never blocks; Redis may be away
+	claim := reg.Register(lines.Text()) // never fails, never blocks; Redis may be away
 	defer claim.Release()
 	for lines.Scan() {
-		claim.Arrived() // evidence that the device is really here
+		claim.FrameReceived() // evidence that the device is really here
 		if _, err := fmt.Fprintln(conn, "ok"); err != nil {
 			return
 		}
-		claim.Acknowledged()
+		claim.FrameAcked()
 	}
 	// README: end
 }

@@ -14,8 +14,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/rollcall-redis/rollcall/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/wait"
-	"github.com/rollcall-redis/rollcall/internal/web"
 )
 
 // replica is a process of the real program.
@@ -126,7 +126,7 @@ func (r *replica) term() error {
 var asker = &http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
 // status is what the replica says of itself; false if it does not answer.
-func (r *replica) status(ctx context.Context) (s web.Status, ok bool) {
+func (r *replica) status(ctx context.Context) (s service.Status, ok bool) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.http+"/api/v1/status", nil)
 	if err != nil {
 		return s, false

@@ -15,6 +15,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/internal/streak"
 )
 
 // Stream is the default name of the stream of decoded records; [DeadSuffix]
@@ -42,19 +44,18 @@ type Claim interface {
 	// Wait returns when the registration has landed, or with an error when it
 	// has failed or ctx has ended; the socket is served either way.
 	Wait(ctx context.Context) error
-	// Arrived says that a frame arrived that is to be acknowledged.
-	Arrived()
-	// Acknowledged says that the device was sent the acknowledgement.
-	Acknowledged()
+	// FrameReceived says that a frame arrived that is to be acknowledged.
+	FrameReceived()
+	// FrameAcked says that the device was sent the acknowledgement.
+	FrameAcked()
 	// Release gives the claim back. It never blocks.
 	Release()
 }
 
 // Config is what a Gateway is made of.
 type Config struct {
-	// Register claims a device for this replica. It must not block; it is given a
-	// context that ends when the gateway gives up its sockets.
-	Register func(ctx context.Context, imei string) Claim
+	// Register claims a device for this replica. It must not block.
+	Register func(imei string) Claim
 	// Client stores telemetry. It must not retry by itself (a retried write may
 	// run twice) and must honour contexts.
 	Client redis.UniversalClient
@@ -185,6 +186,7 @@ func (g *Gateway) Serve(ctx context.Context, lns ...net.Listener) error {
 // accept returns when ctx has ended or ln has failed for good.
 func (g *Gateway) accept(ctx, work context.Context, ln net.Listener) error {
 	var pause time.Duration
+	accepts := streak.New(g.cfg.Logger, "cannot accept devices, trying again", "devices are accepted again")
 	for {
 		select {
 		case g.slots <- struct{}{}: // before Accept: who finds no place waits in the backlog
@@ -195,6 +197,7 @@ func (g *Gateway) accept(ctx, work context.Context, ln net.Listener) error {
 		conn, err := ln.Accept()
 		if err == nil {
 			pause = 0
+			accepts.Note(nil)
 			g.start(work, conn)
 			continue
 		}
@@ -206,9 +209,7 @@ func (g *Gateway) accept(ctx, work context.Context, ln net.Listener) error {
 			return fmt.Errorf("gateway: accept: %w", err)
 		}
 		// Out of descriptors, or a peer that gave up in the backlog: both pass.
-		if pause == 0 {
-			g.cfg.Logger.Warn("cannot accept devices, trying again", "error", err)
-		}
+		accepts.Note(err)
 		pause = min(max(2*pause, 5*time.Millisecond), time.Second)
 		select {
 		case <-time.After(pause):
@@ -271,11 +272,10 @@ func (g *Gateway) open() []*session {
 // claim registers the device and makes s its newest socket, in one step, so
 // that what counts here is what counts in the registry. An older socket of the
 // device is closed: half-open sockets are normal, and the device is at the
-// newest. (The registry could tell each socket the same through a channel; a
-// goroutine to wait on that would cost more memory than the socket.)
-func (g *Gateway) claim(ctx context.Context, s *session) Claim {
+// newest. (registry.Config.OnSuperseded could tell the same, but not in one step.)
+func (g *Gateway) claim(s *session) Claim {
 	g.mu.Lock()
-	c := g.cfg.Register(ctx, s.imei)
+	c := g.cfg.Register(s.imei)
 	old := g.newest[s.imei]
 	g.newest[s.imei] = s
 	g.mu.Unlock()
@@ -286,7 +286,7 @@ func (g *Gateway) claim(ctx context.Context, s *session) Claim {
 }
 
 // Displaced says that a device has registered with another replica: its socket here is half open, most likely, and is closed
-// unless it speaks within a minute. It never blocks. It is what registry.Config.Displaced is for.
+// unless it speaks within a minute. It never blocks. It is what registry.Config.OnDisplaced is for.
 func (g *Gateway) Displaced(imei, owner string) {
 	g.mu.Lock()
 	s := g.newest[imei]

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"net"
@@ -275,6 +274,6 @@ func TestNewSaysWhatIsMissing(t *testing.T) {
 	defer client.Close()
 	_, err := New(Config{Client: client})
 	require.ErrorContains(t, err, "Register")
-	_, err = New(Config{Register: func(context.Context, string) Claim { return nil }})
+	_, err = New(Config{Register: func(string) Claim { return nil }})
 	require.ErrorContains(t, err, "Client")
 }

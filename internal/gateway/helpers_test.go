@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/redistest"
-	"github.com/rollcall-redis/rollcall/internal/settings"
+	"github.com/rollcall-redis/rollcall/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
 
@@ -41,7 +41,7 @@ type claim struct {
 	released                       chan struct{}
 }
 
-func (r *registrar) register(_ context.Context, imei string) Claim {
+func (r *registrar) register(imei string) Claim {
 	c := &claim{imei: imei, landed: make(chan struct{}), released: make(chan struct{})}
 	if r.land {
 		close(c.landed)
@@ -67,13 +67,13 @@ func (c *claim) Wait(ctx context.Context) error {
 	}
 }
 
-func (c *claim) Arrived() {
+func (c *claim) FrameReceived() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.arrived++
 }
 
-func (c *claim) Acknowledged() {
+func (c *claim) FrameAcked() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.acknowledged++
@@ -112,9 +112,11 @@ func setup(t testing.TB, server *redistest.Server, change ...func(*Config)) *ben
 // setupOn is setup for a listener that is more than a plain one.
 func setupOn(t testing.TB, server *redistest.Server, wrap func(*bench, net.Listener) net.Listener, change ...func(*Config)) *bench {
 	t.Helper()
-	data, err := settings.ParseRedis("redis://" + server.Addr()) // as the program does
+	var target service.Redis
+	require.NoError(t, target.Parse("redis://"+server.Addr()))
+	clients, err := service.Connect(target, time.Second) // as the program does
 	require.NoError(t, err)
-	client := redis.NewClient(data.Single)
+	client := clients.Data
 	b := &bench{
 		client:    client,
 		registrar: &registrar{land: true},

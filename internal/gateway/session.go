@@ -298,7 +298,7 @@ func (s *session) register(ctx context.Context, imei string) (reason string, err
 		return endClosed, errGone
 	}
 	s.imei = imei
-	s.claim = s.g.claim(ctx, s)
+	s.claim = s.g.claim(s)
 	landing, cancel := context.WithTimeout(ctx, claimTime)
 	defer cancel()
 	if err := s.claim.Wait(landing); err != nil {
@@ -374,7 +374,7 @@ func (s *session) handle(ctx context.Context, frame teltonika.Frame) (reason str
 		s.hear(frame)
 		return "", nil
 	}
-	s.claim.Arrived()
+	s.claim.FrameReceived()
 	until := time.Now().Add(storeTime)
 	if err := s.pace(frame); err != nil {
 		outcome = "abandoned"
@@ -412,7 +412,7 @@ func (s *session) handle(ctx context.Context, frame teltonika.Frame) (reason str
 	}
 	s.g.metrics.latency.Observe(time.Since(began).Seconds())
 	if !ahead {
-		s.claim.Acknowledged()
+		s.claim.FrameAcked()
 	}
 	s.state.Or(acknowledged)
 	return "", nil

@@ -1,21 +1,4 @@
-// Package web is a replica's HTTP side: metrics, health, status and the few
-// requests that change something.
-//
-//	GET  /                 status page
-//	GET  /api/v1/status    the same as JSON: [Status]
-//	GET  /metrics          Prometheus
-//	GET  /healthz          200 while the process works, whatever Redis does
-//	GET  /readyz           200 when devices may be sent here, else 503 and why
-//	POST /api/v1/sweep     one pass of each sweep now, on the leader; ?dry_run=true, ?owner=ID
-//	POST /api/v1/pause     holds every leader; who, why, and for=1h or until=RFC3339, or neither
-//	POST /api/v1/resume    ends the pause
-//	POST /api/v1/resign    gives up the lease, on the leader
-//
-// The POSTs need the administrator's bearer token. Their parameters come in the
-// query, as a form, or as a JSON object; one that is not known is refused, since
-// a mistyped dry_run would be a real sweep. Errors are JSON: {"error": "..."},
-// and on a replica that does not lead 409 with {"leader": "..."} beside it.
-package web
+package service
 
 import (
 	"context"
@@ -46,8 +29,10 @@ type Janitor interface {
 	Resign(ctx context.Context) error
 }
 
-// Config is what a Server is made of. All fields are required but Token.
-type Config struct {
+// HTTPConfig is what an HTTP is made of. All fields are required but Token.
+type HTTPConfig struct {
+	// Addr is where to listen.
+	Addr string
 	// Status is asked at each request.
 	Status func() Status
 	// Janitor carries out what changes something.
@@ -59,9 +44,26 @@ type Config struct {
 	Logger  *slog.Logger
 }
 
-// Server answers HTTP.
-type Server struct {
-	cfg  Config
+// HTTP is a program's HTTP side: metrics, health, status and the few requests that change
+// something.
+//
+//	GET  /                 status page
+//	GET  /api/v1/status    the same as JSON: [Status]
+//	GET  /metrics          Prometheus
+//	GET  /healthz          200 while the process works, whatever Redis does
+//	GET  /readyz           200 when devices may be sent here, else 503 and why
+//	POST /api/v1/sweep     one pass of each sweep now, on the leader; ?dry_run=true, ?owner=ID
+//	POST /api/v1/pause     holds every leader; who, why, and for=1h or until=RFC3339, or neither
+//	POST /api/v1/resume    ends the pause
+//	POST /api/v1/resign    gives up the lease, on the leader
+//
+// The POSTs need the administrator's bearer token. Their parameters come in the
+// query, as a form, or as a JSON object; one that is not known is refused, since
+// a mistyped dry_run would be a real sweep. Errors are JSON: {"error": "..."},
+// and on a replica that does not lead 409 with {"leader": "..."} beside it.
+type HTTP struct {
+	cfg  HTTPConfig
+	ln   net.Listener
 	http *http.Server
 }
 
@@ -73,9 +75,24 @@ const (
 	lastWords    = time.Second      // for answers under way when the server stops
 )
 
-// New makes a Server.
-func New(cfg Config) *Server {
-	s := &Server{cfg: cfg}
+// ListenHTTP opens the listener, so that an address in use is known at once. Nothing is answered
+// before Run.
+func ListenHTTP(ctx context.Context, cfg HTTPConfig) (*HTTP, error) {
+	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Addr)
+	if err != nil {
+		return nil, fmt.Errorf("service: HTTP_ADDR: %w", err)
+	}
+	return newHTTP(cfg, ln), nil
+}
+
+// Addr is the address as bound.
+func (s *HTTP) Addr() string { return s.ln.Addr().String() }
+
+// Close closes the listener, if Run has not.
+func (s *HTTP) Close() { _ = s.ln.Close() }
+
+func newHTTP(cfg HTTPConfig, ln net.Listener) *HTTP {
+	s := &HTTP{cfg: cfg, ln: ln}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", s.page)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusOK, "ok") })
@@ -106,10 +123,11 @@ func New(cfg Config) *Server {
 	return s
 }
 
-// Serve answers requests from ln until ctx ends, then gives those under way a
+// Run answers requests until ctx ends, then gives those under way a
 // second. No goroutine of its own outlives it. The error is nil after ctx
-// ended, else says why ln failed.
-func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
+// ended, else says why the listener failed.
+func (s *HTTP) Run(ctx context.Context) error {
+	s.cfg.Logger.Info("serving HTTP", "addr", s.Addr())
 	// Requests end with ctx too, or a sweep that was asked for would outlast it.
 	s.http.BaseContext = func(net.Listener) context.Context { return ctx }
 	ended := make(chan struct{})
@@ -118,18 +136,18 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
 		defer cancel()
 		if s.http.Shutdown(bound) != nil {
-			_ = s.http.Close() // whoever still reads has had its time
+			_ = s.http.Close() // a client that still reads has had its time
 		}
 	})
-	err := s.http.Serve(ln)
+	err := s.http.Serve(s.ln)
 	if !stop() {
 		<-ended
 		return nil
 	}
-	return fmt.Errorf("web: %w", err)
+	return fmt.Errorf("service: %w", err)
 }
 
-func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
+func (s *HTTP) ready(w http.ResponseWriter, _ *http.Request) {
 	if st := s.cfg.Status(); !st.Ready {
 		plain(w, http.StatusServiceUnavailable, st.NotReady)
 		return

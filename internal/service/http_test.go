@@ -1,4 +1,4 @@
-package web
+package service
 
 import (
 	"context"
@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -44,34 +43,34 @@ func (f *fake) Pause(_ context.Context, p janitor.Pause) error {
 func (f *fake) Resume(context.Context) error { f.resumed++; return f.err }
 func (f *fake) Resign(context.Context) error { f.resigns++; return f.err }
 
-const token = "open-sesame"
+const adminToken = "open-sesame"
 
 type bench struct {
-	*Server
+	*HTTP
 	janitor *fake
 	status  Status
 }
 
-func setup(t *testing.T, change ...func(*Config)) *bench {
+func setup(t *testing.T, change ...func(*HTTPConfig)) *bench {
 	t.Helper()
 	b := &bench{janitor: &fake{}}
 	now := time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC)
 	b.status = Status{
 		Instance: "ingest-1", Version: "v1", Time: now, Started: now.Add(-90 * time.Minute), Ready: true,
-		HTTPAddr: "127.0.0.1:8080", Devices: Devices{Addr: "[::]:5027", Connections: 12345, MaxConnections: 100000},
-		Redis:    Redis{Server: "redis:6379/0", Reachable: true},
+		HTTPAddr: "127.0.0.1:8080", Devices: DevicesStatus{Addr: "[::]:5027", Connections: 12345, MaxConnections: 100000},
+		Redis:    RedisStatus{Server: "redis:6379/0", Reachable: true},
 		Registry: registry.Status{Instance: "ingest-1", Devices: 12340, LastBeat: now.Add(-4 * time.Second)},
 		Janitor: janitor.Status{Instance: "ingest-1", Leading: true, Leader: "ingest-1", Epoch: 7,
 			Witness: janitor.WitnessStatus{Listening: 3600, LastTick: now}},
 	}
-	cfg := Config{
-		Status: func() Status { return b.status }, Janitor: b.janitor, Token: token,
+	cfg := HTTPConfig{
+		Status: func() Status { return b.status }, Janitor: b.janitor, Token: adminToken,
 		Metrics: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler),
 	}
 	for _, f := range change {
 		f(&cfg)
 	}
-	b.Server = New(cfg)
+	b.HTTP = newHTTP(cfg, nil)
 	return b
 }
 
@@ -79,7 +78,7 @@ func setup(t *testing.T, change ...func(*Config)) *bench {
 func (b *bench) do(t *testing.T, method, target, kind, body string, change ...func(*http.Request)) (int, string) {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), method, target, strings.NewReader(body))
-	r.Header.Set("Authorization", "Bearer "+token)
+	r.Header.Set("Authorization", "Bearer "+adminToken)
 	if kind != "" {
 		r.Header.Set("Content-Type", kind)
 	}
@@ -202,7 +201,7 @@ func TestMetricsAreShown(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "a_gauge"}, func() float64 { return 3 }))
-	b := setup(t, func(c *Config) { c.Metrics = reg })
+	b := setup(t, func(c *HTTPConfig) { c.Metrics = reg })
 	code, body := b.do(t, "GET", "/metrics", "", "")
 	require.Equal(t, 200, code)
 	require.Contains(t, body, "a_gauge 3")
@@ -231,9 +230,9 @@ func TestOnlyTheTokenOpensTheDoor(t *testing.T) {
 			require.Equal(t, 401, code, "%s %q", path, h)
 		}
 	}
-	off := setup(t, func(c *Config) { c.Token = "" })
+	off := setup(t, func(c *HTTPConfig) { c.Token = "" })
 	for _, path := range paths {
-		for _, h := range append(headers, "Bearer "+token) {
+		for _, h := range append(headers, "Bearer "+adminToken) {
 			code, body := off.do(t, "POST", path, "", "", func(r *http.Request) { r.Header.Set("Authorization", h) })
 			require.Equal(t, 403, code)
 			require.Contains(t, body, "ADMIN_TOKEN is not set")
@@ -338,13 +337,13 @@ func TestServingEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	server, err := ListenHTTP(ctx, HTTPConfig{Addr: "127.0.0.1:0", Status: b.cfg.Status, Metrics: b.cfg.Metrics, Logger: b.cfg.Logger})
 	require.NoError(t, err)
 	served := make(chan error, 1)
-	go func() { served <- b.Serve(ctx, ln) }()
+	go func() { served <- server.Run(ctx) }()
 	client := &http.Client{Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()
-	resp, err := client.Get("http://" + ln.Addr().String() + "/healthz")
+	resp, err := client.Get("http://" + server.Addr() + "/healthz")
 	require.NoError(t, err)
 	_, err = io.Copy(io.Discard, resp.Body)
 	require.NoError(t, err)
@@ -352,10 +351,10 @@ func TestServingEndsWithItsContext(t *testing.T) {
 	cancel()
 	require.NoError(t, <-served)
 
-	broken, err := net.Listen("tcp", "127.0.0.1:0")
+	broken, err := ListenHTTP(t.Context(), HTTPConfig{Addr: "127.0.0.1:0", Metrics: b.cfg.Metrics, Logger: b.cfg.Logger})
 	require.NoError(t, err)
-	require.NoError(t, broken.Close())
-	require.ErrorContains(t, setup(t).Serve(t.Context(), broken), "web: ")
+	broken.Close()
+	require.ErrorContains(t, broken.Run(t.Context()), "service: ")
 }
 
 func TestSpansAndCountsReadWell(t *testing.T) {

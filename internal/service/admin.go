@@ -1,12 +1,10 @@
-package web
+package service
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"mime"
@@ -22,7 +20,7 @@ import (
 
 // admin lets a request through to h if it carries the token, and writes what h
 // returns.
-func (s *Server) admin(h func(http.ResponseWriter, *http.Request) (any, error)) http.Handler {
+func (s *HTTP) admin(h func(http.ResponseWriter, *http.Request) (any, error)) http.Handler {
 	want := sha256.Sum256([]byte(s.cfg.Token))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.cfg.Token == "" {
@@ -50,7 +48,7 @@ func (s *Server) admin(h func(http.ResponseWriter, *http.Request) (any, error)) 
 	})
 }
 
-func (s *Server) sweep(w http.ResponseWriter, r *http.Request) (any, error) {
+func (s *HTTP) sweep(w http.ResponseWriter, r *http.Request) (any, error) {
 	p, err := params(r, "dry_run", "owner")
 	if err != nil {
 		return nil, err
@@ -75,7 +73,7 @@ func (s *Server) sweep(w http.ResponseWriter, r *http.Request) (any, error) {
 	return map[string]any{"reports": reports}, nil
 }
 
-func (s *Server) pause(_ http.ResponseWriter, r *http.Request) (any, error) {
+func (s *HTTP) pause(_ http.ResponseWriter, r *http.Request) (any, error) {
 	p, err := params(r, "who", "why", "for", "until")
 	if err != nil {
 		return nil, err
@@ -105,7 +103,7 @@ func (s *Server) pause(_ http.ResponseWriter, r *http.Request) (any, error) {
 	return map[string]any{"paused": pause}, nil
 }
 
-func (s *Server) resume(_ http.ResponseWriter, r *http.Request) (any, error) {
+func (s *HTTP) resume(_ http.ResponseWriter, r *http.Request) (any, error) {
 	if _, err := params(r); err != nil {
 		return nil, err
 	}
@@ -115,7 +113,7 @@ func (s *Server) resume(_ http.ResponseWriter, r *http.Request) (any, error) {
 	return map[string]any{"paused": nil}, nil
 }
 
-func (s *Server) resign(_ http.ResponseWriter, r *http.Request) (any, error) {
+func (s *HTTP) resign(_ http.ResponseWriter, r *http.Request) (any, error) {
 	if _, err := params(r); err != nil {
 		return nil, err
 	}
@@ -127,52 +125,27 @@ func (s *Server) resign(_ http.ResponseWriter, r *http.Request) (any, error) {
 	return map[string]any{"resigned": true}, nil
 }
 
-// tokens counts the tokens of a JSON text that was understood before: braces, keys and values.
-func tokens(text []byte) (n int) {
-	for d := json.NewDecoder(bytes.NewReader(text)); ; n++ {
-		if _, err := d.Token(); err != nil {
-			return n
-		}
-	}
-}
-
 // params are a request's parameters, from the query and a form or JSON object in
-// the body. One that is not known, or given twice, is refused.
+// the body. One that is not known, or given twice, is refused: what is not read cannot be refused,
+// and a dry_run that is not read is a real sweep.
 func params(r *http.Request, known ...string) (url.Values, error) {
-	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind == "application/json" {
-		var object map[string]any
-		text, err := io.ReadAll(r.Body)
-		if err != nil {
-			return nil, badRequest("expected a JSON object: " + err.Error())
-		}
-		body := json.NewDecoder(bytes.NewReader(text))
-		if err := body.Decode(&object); err != nil {
-			return nil, badRequest("expected a JSON object: " + err.Error())
-		}
-		if _, err := body.Token(); object == nil || !errors.Is(err, io.EOF) {
-			return nil, badRequest("expected one JSON object")
-		}
+	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	switch {
+	case kind == "application/json":
 		query, err := url.ParseQuery(r.URL.RawQuery)
-		if err != nil { // what is not read cannot be refused
+		if err != nil {
 			return nil, badRequest("the query cannot be read: " + err.Error())
 		}
+		if err := addJSON(query, r.Body); err != nil {
+			return nil, err
+		}
 		r.Form = query
-		for k, v := range object {
-			switch v.(type) {
-			case string, bool:
-				r.Form.Add(k, fmt.Sprint(v))
-			default:
-				return nil, badRequest(k + ": expected a string, true or false")
-			}
-		}
-		if tokens(text) != 2+2*len(object) { // of two equal keys the map holds the last
-			return nil, badRequest("a parameter of the JSON object is given more than once")
-		}
-	} else if kind != "application/x-www-form-urlencoded" && r.ContentLength != 0 {
-		// What is not read cannot be refused, and a dry_run that is not read is a real sweep.
+	case kind != "application/x-www-form-urlencoded" && r.ContentLength != 0:
 		return nil, badRequest("expected parameters in the query, as a form (application/x-www-form-urlencoded) or as application/json; the body is neither")
-	} else if err := r.ParseForm(); err != nil {
-		return nil, badRequest("expected parameters in the query, as a form or as JSON: " + err.Error())
+	default:
+		if err := r.ParseForm(); err != nil {
+			return nil, badRequest("expected parameters in the query, as a form or as JSON: " + err.Error())
+		}
 	}
 	for k, v := range r.Form {
 		if !slices.Contains(known, k) {
@@ -183,4 +156,37 @@ func params(r *http.Request, known ...string) (url.Values, error) {
 		}
 	}
 	return r.Form, nil
+}
+
+// addJSON adds the members of one JSON object. A member that stands there twice is added twice.
+func addJSON(to url.Values, body io.Reader) error {
+	d := json.NewDecoder(body)
+	next := func() json.Token {
+		t, err := d.Token()
+		if err != nil {
+			return err
+		}
+		return t
+	}
+	if begin := next(); begin != json.Delim('{') {
+		return badRequest(fmt.Sprintf("expected one JSON object, got %v", begin))
+	}
+	for d.More() {
+		key := fmt.Sprint(next())
+		switch v := next().(type) {
+		case string, bool:
+			to.Add(key, fmt.Sprint(v))
+		case error:
+			return badRequest("expected a JSON object: " + v.Error())
+		default:
+			return badRequest(key + ": expected a string, true or false")
+		}
+	}
+	if end := next(); end != json.Delim('}') {
+		return badRequest(fmt.Sprintf("expected a JSON object: %v", end))
+	}
+	if more := next(); more != io.EOF {
+		return badRequest("expected one JSON object")
+	}
+	return nil
 }

@@ -1,4 +1,4 @@
-package web
+package service
 
 import (
 	"bytes"
@@ -23,7 +23,7 @@ var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"whole": func(f float64) int { return int(f) },
 }).Parse(pageText))
 
-func (s *Server) page(w http.ResponseWriter, _ *http.Request) {
+func (s *HTTP) page(w http.ResponseWriter, _ *http.Request) {
 	var body bytes.Buffer
 	if err := pageTemplate.Execute(&body, s.cfg.Status()); err != nil {
 		s.cfg.Logger.Error("cannot show the status page", "error", err)

@@ -1,10 +1,13 @@
-package settings
+package main
 
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
+	"io"
 	"log/slog"
 	"regexp"
 	"slices"
@@ -13,47 +16,47 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
+
+	"github.com/rollcall-redis/rollcall/internal/service"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
 // load is Load with a Redis named, unless the case names one.
-func load(args, environ []string) (*Settings, error) {
+func load(args, environ []string) (*settings, error) {
 	named := func(s string) bool { return strings.Contains(s, "redis-url") || strings.HasPrefix(s, "REDIS_URL=") }
 	if !slices.ContainsFunc(args, named) && !slices.ContainsFunc(environ, named) {
 		environ = append(slices.Clip(environ), "REDIS_URL=embedded")
 	}
-	return Load(args, environ)
+	s, _, err := loaded(args, environ)
+	return s, err
 }
 
 func TestWithoutARedisNothingStarts(t *testing.T) {
 	t.Parallel()
 	for _, environ := range [][]string{nil, {"REDIS_URL="}, {"REDIS_UR=redis://127.0.0.1"}} {
-		_, err := Load(nil, environ)
-		var faults Faults
+		_, _, err := loaded(nil, environ)
+		var faults service.Faults
 		require.ErrorAs(t, err, &faults)
-		require.Equal(t, Faults{"REDIS_URL: expected the URL of your Redis, such as redis://host:6379/0; for trying out embedded, a Redis inside the process; it is not set"}, faults)
+		require.Equal(t, service.Faults{"REDIS_URL: expected the URL of your Redis, such as redis://host:6379/0; for trying out embedded, a Redis inside the process; it is not set"}, faults)
 	}
-	_, err := Load([]string{"--redis-url="}, []string{"REDIS_URL=embedded"})
+	_, _, err := loaded([]string{"--redis-url="}, []string{"REDIS_URL=embedded"})
 	require.ErrorContains(t, err, "--redis-url: expected the URL of your Redis")
 }
 
 func TestNothingSetGivesTheDocumentedDefaults(t *testing.T) {
 	t.Parallel()
-	s, err := Load(nil, []string{"PATH=/bin", "HOME=/root", "REDIS_URL=embedded"})
+	s, _, err := loaded(nil, []string{"PATH=/bin", "HOME=/root", "REDIS_URL=embedded"})
 	require.NoError(t, err)
 	require.True(t, s.Redis.Embedded())
 	require.Equal(t, "embedded", s.Redis.String())
-	s.Redis = Redis{}
-	require.Equal(t, &Settings{
-		IngestAddr: ":5027", IngestMaxConns: 100000, IngestTLSAddr: "off", IngestProxyAddr: "off", DeviceAuthority: "everybody", HTTPAddr: "127.0.0.1:8080",
-		HeartbeatInterval: 30 * time.Second, HeartbeatTTL: 90 * time.Second,
-		JanitorInterval: time.Minute, JanitorLeaseTTL: 15 * time.Second,
-		JanitorScanCount: 1000, JanitorDeleteBatch: 500, JanitorExistsConcurrency: 8, JanitorRedisShare: 0.25,
-		ReverseIndex: true, TelemetryMaxLen: 1000000, ShutdownGrace: 10 * time.Second, LogLevel: slog.LevelInfo,
+	s.Redis = service.Redis{}
+	require.Equal(t, &settings{
+		ingestAddr: ":5027", ingestMaxConns: 100000, ingestTLSAddr: "off", ingestProxyAddr: "off", deviceAuthority: "everybody", Base: service.Base{HTTPAddr: "127.0.0.1:8080", ShutdownGrace: 10 * time.Second, LogLevel: slog.LevelInfo, LogFormat: "text"},
+		heartbeatInterval: 30 * time.Second, heartbeatTTL: 90 * time.Second,
+		janitorInterval: time.Minute, janitorLeaseTTL: 15 * time.Second,
+		janitorScanCount: 1000, janitorDeleteBatch: 500, janitorExistsConcurrency: 8, janitorRedisShare: 0.25,
+		reverseIndex: true, telemetryMaxLen: 1000000,
 	}, s)
-	require.True(t, s.Devices())
+	require.True(t, s.devices())
 }
 
 func TestEverySettingCanBeGivenBothWays(t *testing.T) {
@@ -69,27 +72,26 @@ func TestEverySettingCanBeGivenBothWays(t *testing.T) {
 		"TELEMETRY_MAXLEN": "11", "SHUTDOWN_GRACE": "12s", "LOG_LEVEL": "debug", "LOG_FORMAT": "json",
 	}
 	var environ, equals, apart []string
-	for i := range table {
-		row := &table[i]
-		if row.name == janitorIntervalMS {
+	for _, row := range new(settings).table() {
+		if row.Name == "JANITOR_INTERVAL_MS" {
 			continue
 		}
-		v, ok := values[row.name]
-		require.True(t, ok, "the test knows no value for %s", row.name)
-		environ = append(environ, row.name+"="+v)
-		equals = append(equals, "-"+row.flag()+"="+v)
-		if row.toggle {
-			apart = append(apart, "--"+row.flag()+"="+v)
+		v, ok := values[row.Name]
+		require.True(t, ok, "the test knows no value for %s", row.Name)
+		environ = append(environ, row.Name+"="+v)
+		equals = append(equals, "-"+flagOf(row)+"="+v)
+		if row.Switch {
+			apart = append(apart, "--"+flagOf(row)+"="+v)
 		} else {
-			apart = append(apart, "--"+row.flag(), v)
+			apart = append(apart, "--"+flagOf(row), v)
 		}
 	}
 	want, err := load(nil, environ)
 	require.NoError(t, err)
 	require.Equal(t, "redis.example:6380/2", want.Redis.String())
-	require.True(t, want.Devices(), "by TLS and through proxies")
-	require.Equal(t, []string{"10.0.0.0/8", "192.0.2.0/24"}, want.IngestProxyTrusted)
-	require.Equal(t, Secret("opensesameopensesame"), want.AdminToken)
+	require.True(t, want.devices(), "by TLS and through proxies")
+	require.Equal(t, []string{"10.0.0.0/8", "192.0.2.0/24"}, want.ingestProxyTrusted)
+	require.Equal(t, service.Secret("opensesameopensesame"), want.AdminToken)
 	for _, args := range [][]string{equals, apart} {
 		got, err := load(args, nil)
 		require.NoError(t, err)
@@ -104,8 +106,8 @@ func TestAFlagWinsOverTheEnvironment(t *testing.T) {
 	s, err := load([]string{"--heartbeat-ttl", "5m", "--janitor-dry-run", "--redis-url=embedded"},
 		[]string{"HEARTBEAT_TTL=nonsense", "JANITOR_DRY_RUN=false", "REDIS_URL=redis://elsewhere"})
 	require.NoError(t, err)
-	require.Equal(t, 5*time.Minute, s.HeartbeatTTL)
-	require.True(t, s.JanitorDryRun)
+	require.Equal(t, 5*time.Minute, s.heartbeatTTL)
+	require.True(t, s.janitorDryRun)
 	require.True(t, s.Redis.Embedded())
 }
 
@@ -113,17 +115,15 @@ func TestTheIntervalMayBeGivenInMilliseconds(t *testing.T) {
 	t.Parallel()
 	s, err := load(nil, []string{"JANITOR_INTERVAL_MS=1500"})
 	require.NoError(t, err)
-	require.Equal(t, 1500*time.Millisecond, s.JanitorInterval)
+	require.Equal(t, 1500*time.Millisecond, s.janitorInterval)
 }
 
 func TestAskingForHelpOrVersionIsNotAFault(t *testing.T) {
 	t.Parallel()
 	for _, arg := range []string{"-h", "-help", "--help"} {
 		_, err := load([]string{"--nonsense", arg}, []string{"HEARTBEAT_TTL=nonsense"})
-		require.ErrorIs(t, err, ErrHelp)
+		require.ErrorIs(t, err, flag.ErrHelp)
 	}
-	_, err := load([]string{"-version"}, nil)
-	require.ErrorIs(t, err, ErrVersion)
 }
 
 func TestFaultsNameTheSettingAndWhatWasExpected(t *testing.T) {
@@ -183,7 +183,7 @@ func TestFaultsNameTheSettingAndWhatWasExpected(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			_, err := load(tt.args, tt.environ)
-			var faults Faults
+			var faults service.Faults
 			require.ErrorAs(t, err, &faults)
 			require.Len(t, faults, 1)
 			require.Regexp(t, regexp.MustCompile(tt.want), faults[0])
@@ -195,7 +195,7 @@ func TestAllFaultsAreReportedTogether(t *testing.T) {
 	t.Parallel()
 	_, err := load([]string{"--what", "--log-level", "loud", "serve"},
 		[]string{"HEARTBEAT_TTL=x", "JANITOR_FOO=1", "REDIS_URL=ftp://x", "JANITOR_DELETE_BATCH=0"})
-	var faults Faults
+	var faults service.Faults
 	require.ErrorAs(t, err, &faults)
 	require.Len(t, faults, 7)
 	for _, name := range []string{"--what", "--log-level", "argument 4", "HEARTBEAT_TTL", "JANITOR_FOO", "REDIS_URL", "JANITOR_DELETE_BATCH"} {
@@ -247,51 +247,34 @@ func TestNoPasswordAppearsAnywhere(t *testing.T) {
 		}
 	}
 
-	s, err := load(nil, []string{"REDIS_URL=redis://user:hunter2@host?master_name=m&username=u&password=hunter2", "ADMIN_TOKEN=hunter2hunter2hunter2"})
+	environ := []string{"REDIS_URL=redis://user:hunter2@host?master_name=m&username=u&password=hunter2", "ADMIN_TOKEN=hunter2hunter2hunter2"}
+	s, c, err := loaded(nil, environ)
 	require.NoError(t, err)
 	var out bytes.Buffer
-	slog.New(slog.NewTextHandler(&out, nil)).Info("settings", "settings", s, "token", s.AdminToken)
+	require.NoError(t, c.Serving(&s.Base, func(context.Context, *slog.Logger) error { return nil })(t.Context(), io.Discard, &out))
+	require.Contains(t, out.String(), "settings.admin_token=(set)")
+	require.Contains(t, out.String(), "m/0 by sentinels host:6379")
 	require.NoError(t, json.NewEncoder(&out).Encode(s.AdminToken))
 	fmt.Fprintf(&out, "%v %+v %#v %s", s.AdminToken, s.AdminToken, s.AdminToken, s.Redis)
-	require.NoError(t, WriteHelp(&out))
 	require.NotContains(t, out.String(), secret)
-	require.Contains(t, out.String(), "m/0 by sentinels host:6379")
 }
 
 func TestHelpShowsEverySettingWithItsDefault(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	require.NoError(t, WriteHelp(&out))
-	for i := range table {
-		row := &table[i]
-		def := cmp.Or(row.def, "empty")
-		if row.name == "REDIS_URL" {
+	require.Equal(t, exitOK, run(t.Context(), []string{"--help"}, nil, &out, io.Discard))
+	for _, row := range new(settings).table() {
+		def := cmp.Or(row.Default, "empty")
+		if row.Required {
 			def = "none, required"
 		}
-		require.Contains(t, out.String(), "--"+row.flag()+", "+row.name+" (default: "+def+")\n")
+		require.Contains(t, out.String(), "--"+flagOf(row)+", "+row.Name+" (default: "+def+")\n")
 	}
 	for line := range strings.Lines(out.String()) {
 		require.LessOrEqual(t, len(line), 81)
 	}
 }
 
-func TestClientsOfBothKindsAreSafeForWrites(t *testing.T) {
-	t.Parallel()
-	single, err := ParseRedis("rediss://user:pw@host:6390/3?read_timeout=4s&max_retries=5")
-	require.NoError(t, err)
-	require.Equal(t, -1, single.Single.MaxRetries)
-	require.True(t, single.Single.ContextTimeoutEnabled)
-	require.Equal(t, 4*time.Second, single.Single.ReadTimeout)
-	require.Equal(t, 10*time.Second, single.Single.WriteTimeout)
-	require.NotNil(t, single.Single.TLSConfig)
-
-	sentinel, err := ParseRedis("redis://a:1?master_name=m&addr=b:2")
-	require.NoError(t, err)
-	require.Equal(t, []string{"a:1", "b:2"}, sentinel.Sentinel.SentinelAddrs)
-	require.Equal(t, -1, sentinel.Sentinel.MaxRetries)
-	require.True(t, sentinel.Sentinel.ContextTimeoutEnabled)
-
-	socket, err := ParseRedis("unix:///run/redis.sock?db=1")
-	require.NoError(t, err)
-	require.Equal(t, "/run/redis.sock/1", socket.String())
+func flagOf(row service.Setting) string {
+	return strings.ReplaceAll(strings.ToLower(row.Name), "_", "-")
 }

@@ -1,4 +1,4 @@
-package web
+package service
 
 import (
 	"time"
@@ -27,14 +27,14 @@ type Status struct {
 	// Admin: requests that change something are possible, with the token.
 	Admin bool `json:"admin"`
 
-	Devices  Devices         `json:"devices"`
-	Redis    Redis           `json:"redis"`
+	Devices  DevicesStatus   `json:"devices"`
+	Redis    RedisStatus     `json:"redis"`
 	Registry registry.Status `json:"registry"`
 	Janitor  janitor.Status  `json:"janitor"`
 }
 
-// Devices is about device sockets.
-type Devices struct {
+// DevicesStatus is about device sockets.
+type DevicesStatus struct {
 	// Addr is where devices connect, as bound; empty while there is no listener,
 	// or for good if INGEST_ADDR is off.
 	Addr string `json:"addr"`
@@ -44,8 +44,8 @@ type Devices struct {
 	MaxConnections int `json:"max_connections"`
 }
 
-// Redis is about the server.
-type Redis struct {
+// RedisStatus is about the server.
+type RedisStatus struct {
 	// Server names it, without credentials.
 	Server string `json:"server"`
 	// Embedded: it runs inside this process, for trying out.

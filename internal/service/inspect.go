@@ -1,4 +1,4 @@
-package main
+package service
 
 import (
 	"context"
@@ -10,12 +10,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
 // errCluster ends the program: on one node of a Cluster most keys are refused,
 // and what cannot be read must not look dead.
-var errCluster = errors.New("ingest: REDIS_URL names a node of a Redis Cluster, which is not supported yet")
+var errCluster = errors.New("service: REDIS_URL names a node of a Redis Cluster, which is not supported yet")
 
 // How often the server's settings are looked at: until it has answered once, and
 // then, since an operator or a failover may change them.
@@ -25,47 +25,62 @@ const (
 	inspectCall  = 2 * time.Second
 )
 
-// inspector looks at the server's own settings, through INFO, which needs no
+// Inspector looks at the server's own settings, through INFO, which needs no
 // rights beyond those of any client.
-type inspector struct {
-	client *redis.Client
-	server string
-	log    *slog.Logger
+type Inspector struct {
+	clients *Clients
+	log     *slog.Logger
 
 	mu       sync.Mutex
 	warnings []string
 	off      []string // checks that need what the server does not report
 }
 
-// findings are the warnings about the server, and the checks that are off on it.
-func (i *inspector) findings() (warnings, off []string) {
+// Inspect looks once. It returns an error if the server must not be used: it is a node of a Cluster.
+// A server that does not answer is no error.
+func Inspect(ctx context.Context, clients *Clients, log *slog.Logger) (*Inspector, error) {
+	i := &Inspector{clients: clients, log: log}
+	if clients.Embedded != "" {
+		log.Warn(EmbeddedNotice, "addr", clients.Embedded)
+	}
+	_, err := i.look(ctx)
+	return i, err
+}
+
+// Status is what is known of the server.
+func (i *Inspector) Status(reachable bool) RedisStatus {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return slices.Clone(i.warnings), slices.Clone(i.off)
+	s := RedisStatus{Server: i.clients.Server, Embedded: i.clients.Embedded != "", Reachable: reachable}
+	if s.Embedded {
+		s.Warnings = []string{EmbeddedNotice}
+	}
+	s.Warnings, s.ChecksOff = append(s.Warnings, i.warnings...), slices.Clone(i.off)
+	return s
 }
 
 // look asks once. It reports whether the server answered; the error is
 // errCluster or nil.
-func (i *inspector) look(ctx context.Context) (answered bool, err error) {
+func (i *Inspector) look(ctx context.Context) (answered bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, inspectCall)
 	defer cancel()
-	text, err := i.client.Info(ctx).Result()
+	text, err := i.clients.Data.Info(ctx).Result()
 	if err != nil {
 		// The registry says it when Redis is away. A server that does not allow INFO
 		// is not looked at.
-		i.log.Debug("cannot look at the server's settings", "server", i.server, "error", err)
+		i.log.Debug("cannot look at the server's settings", "server", i.clients.Server, "error", err)
 		return false, nil
 	}
 	info := parseInfo(text)
 	if info["cluster_enabled"] == "1" || info["redis_mode"] == "cluster" {
-		return true, fmt.Errorf("%w: %s", errCluster, i.server)
+		return true, fmt.Errorf("%w: %s", errCluster, i.clients.Server)
 	}
 	i.note(judge(info))
 	return true, nil
 }
 
-// run looks at the server until ctx ends, or returns errCluster.
-func (i *inspector) run(ctx context.Context) error {
+// Run looks at the server until ctx ends. It returns the error that Inspect does.
+func (i *Inspector) Run(ctx context.Context) error {
 	for {
 		answered, err := i.look(ctx)
 		if err != nil {
@@ -75,9 +90,7 @@ func (i *inspector) run(ctx context.Context) error {
 		if answered {
 			pause = inspectAgain
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+		if !wait.For(ctx, pause) {
 			return nil
 		}
 	}
@@ -105,16 +118,16 @@ func judge(info map[string]string) (warnings, off []string) {
 }
 
 // note keeps what was found, and logs it when it is new.
-func (i *inspector) note(warnings, off []string) {
+func (i *Inspector) note(warnings, off []string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for _, w := range warnings {
 		if !slices.Contains(i.warnings, w) {
-			i.log.Warn("this Redis needs attention", "server", i.server, "warning", w)
+			i.log.Warn("this Redis needs attention", "server", i.clients.Server, "warning", w)
 		}
 	}
 	if len(off) > 0 && !slices.Equal(off, i.off) {
-		i.log.Warn("checks are off, since this Redis does not report what they need", "server", i.server, "checks", off)
+		i.log.Warn("checks are off, since this Redis does not report what they need", "server", i.clients.Server, "checks", off)
 	}
 	i.warnings, i.off = warnings, off
 }
