@@ -88,7 +88,7 @@ func (s *simulation) table() []service.Setting {
 			Consequence: "The ladder begins anew with an acknowledgement"},
 		{Name: "timeout", Default: "30s", Value: service.Duration(&c.Timeout, time.Nanosecond, ever),
 			Meaning: "how long a tracker waits for an answer"},
-		{Name: "first-imei", Default: "35630704000000", Value: service.Number(&c.FirstIMEI, 1, 99_999_999_999_999),
+		{Name: "first-imei", Default: "35630704000000", Value: service.Number(&c.FirstIMEI, 1, simulate.MostFirstIMEI),
 			Meaning:     "14 digits of the first tracker's IMEI; the others count up",
 			Consequence: "Two simulations at once need different ones"},
 	}
@@ -104,7 +104,7 @@ func (s *simulation) parseRedis(v string) error {
 
 // check makes the fleet, or says what is wrong with it.
 func (s *simulation) check(in *service.Input) []error {
-	if !in.Understood("devices", "interval", "records", "codec", "backlog", "half-open", "ladder-unit", "timeout", "first-imei") {
+	if !in.Understood("devices") {
 		return nil
 	}
 	var err error
