@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -122,7 +123,7 @@ func (c *cell) let() {
 }
 
 // refused is how many of the cell's batches got that answer.
-func (c *cell) refused(verdict registry.Verdict) (n int) {
+func (c *cell) refused(verdict guard.Verdict) (n int) {
 	for _, a := range c.answers {
 		n += a.counts()[string(verdict)]
 	}
@@ -155,8 +156,8 @@ func (w *world) judged(cells []*cell) {
 	}
 	w.note(sum, found)
 	for _, c := range cells {
-		w.result.Fenced += c.refused(registry.Fenced)
-		w.result.Warming += c.refused(registry.Warming)
+		w.result.Fenced += c.refused(guard.Fenced)
+		w.result.Warming += c.refused(guard.Warming)
 	}
 	w.result.Hits = w.result.Fenced + w.result.Warming
 	w.t.Logf("%d cells, %d events, %d terms, %d evictions in %d batches; refused: %d FENCED, %d WARMING",
@@ -200,10 +201,10 @@ func fenceRefusesAHundred(w *world) {
 		}
 		refused = 0
 		for _, c := range cells {
-			before := c.refused(registry.Fenced)
+			before := c.refused(guard.Fenced)
 			c.let()
-			eventually(w.t, "the fence refuses", func() bool { return c.refused(registry.Fenced) > before })
-			refused += c.refused(registry.Fenced)
+			eventually(w.t, "the fence refuses", func() bool { return c.refused(guard.Fenced) > before })
+			refused += c.refused(guard.Fenced)
 		}
 		w.t.Logf("%d refused", refused)
 		w.swept(cells)
@@ -240,15 +241,15 @@ func witnessRefusesAHundred(w *world) {
 		lasting(cellGap * 5 / 4)
 		before := make([]int, len(cells))
 		for i, c := range cells {
-			before[i] = c.refused(registry.Warming)
+			before[i] = c.refused(guard.Warming)
 			c.let()
 		}
 		w.server.Cont()
 		back()
 		refused = 0
 		for i, c := range cells {
-			eventually(w.t, "the witness refuses", func() bool { return c.refused(registry.Warming) > before[i] })
-			refused += c.refused(registry.Warming)
+			eventually(w.t, "the witness refuses", func() bool { return c.refused(guard.Warming) > before[i] })
+			refused += c.refused(guard.Warming)
 		}
 		w.t.Logf("%d refused", refused)
 		for _, r := range deaf {

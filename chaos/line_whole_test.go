@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/registry"
@@ -177,11 +178,11 @@ func TestCallsOfAReplicaAreToldApart(t *testing.T) {
 
 func TestVerdictIsCountedThoughTheReplicaNeverHearsIt(t *testing.T) {
 	lined(t, func(t *testing.T, _ *redistest.Server, l *line, c *redis.Client) {
-		g := registry.NewGuard(c, c, registry.Layout{}, time.Second, time.Second, "a")
-		b := registry.Batch{ID: registry.BatchID{Epoch: 7, N: 1}, Token: "no", Body: registry.EvictEntries, Keys: g.EntryKeys("x"), Owner: "x", Items: []string{"1"}}
+		g := guard.New(c, c, registry.Layout{}, guard.Timing{Interval: time.Second, TTL: 3 * time.Second}, "a")
+		b := guard.Batch{ID: guard.BatchID{Epoch: 7, N: 1}, Token: "no", Body: registry.EvictEntries, Keys: registry.EntryKeys(registry.Layout{}, "x"), Owner: "x", Items: []string{"1"}}
 		a, err := g.Do(t.Context(), b)
 		require.NoError(t, err)
-		require.Equal(t, registry.Fenced, a.Verdict)
+		require.Equal(t, guard.Fenced, a.Verdict)
 		require.Equal(t, map[string]int{"error NOSCRIPT": 1, "FENCED": 1}, l.verdicts())
 		r := l.loseReply(isBatch, 1)
 		_, err = g.Do(t.Context(), b)

@@ -35,14 +35,14 @@ type layer struct {
 }
 
 const (
-	guardLua    = "registry/guard.lua"
+	guardLua    = "guard/guard.lua"
 	evictLua    = "registry/evict.lua"
-	witnessLua  = "registry/witness.lua"
+	witnessLua  = "guard/witness.lua"
 	ownerLua    = "registry/owner.lua"
 	registerLua = "registry/register.lua"
 	releaseLua  = "registry/release.lua"
 	healLua     = "registry/heal.lua"
-	guardGo     = "registry/guard.go"
+	guardGo     = "guard/guard.go"
 	reconcileGo = "registry/reconcile.go"
 	disputeGo   = "registry/dispute.go"
 	leadGo      = "lease/lead.go"

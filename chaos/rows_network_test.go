@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/registry"
+	"github.com/rollcall-redis/rollcall/guard"
 )
 
 // networkRows are what the network between replicas and Redis does to them. All of it is done by the lines: tc and its netem, with
@@ -86,7 +86,7 @@ func (r *rule) next(t *testing.T) (req request) {
 }
 
 // refusals is how often the fence refused a replica, as its line counted.
-func (r *replica) refusals() int { return r.line.verdicts()[string(registry.Fenced)] }
+func (r *replica) refusals() int { return r.line.verdicts()[string(guard.Fenced)] }
 
 // deleteDelayed keeps the leader's deletes in the network until its lease is over and another leads.
 type deleteDelayed struct {
@@ -132,7 +132,7 @@ func (w *world) refusedWhatCameLate(v *Verdict) {
 	require.Positive(w.t, former.refusals(), "the fence refused nothing: %v", former.line.verdicts())
 	_, args := held.script()
 	require.False(w.t, slices.ContainsFunc(v.Batches, func(b Batch) bool {
-		return registry.BatchID{Epoch: b.Epoch, N: b.N}.String() == args[0]
+		return guard.BatchID{Epoch: b.Epoch, N: b.N}.String() == args[0]
 	}), "the delayed batch %s was done", args[0])
 	require.Equal(w.t, ghostsOf, v.Evicted("ghost"), "the next leader has swept all of it")
 }
@@ -181,7 +181,7 @@ func (w *world) countedOnce(v *Verdict) {
 	}
 	sent := 0
 	for _, r := range w.all {
-		sent += r.line.verdicts()[string(registry.Done)]
+		sent += r.line.verdicts()[string(guard.Done)]
 	}
 	w.t.Logf("%d batches were answered DONE, %d were done", sent, len(v.Batches))
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
@@ -85,7 +86,7 @@ func (b *basket) reap(ctx context.Context, owner string) error {
 		b.p.Spared(SparedUnreadable, len(imeis))
 		b.left[owner] = true
 		return nil
-	case err == nil && a.Verdict == registry.Alive:
+	case err == nil && a.Verdict == guard.Alive:
 		b.left[owner] = true
 	case err == nil && a.Reason != "" && !b.told[owner]:
 		b.told[owner] = true

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -58,7 +59,7 @@ type Config struct {
 	ScanCount int
 
 	// DeleteBatch is the most items that one guarded script deletes; batches get smaller as pages do. Default 500, at most
-	// registry.MaxBatch.
+	// guard.MaxBatch.
 	DeleteBatch int
 
 	// ExistsConcurrency bounds the liveness checks under way at once. Default 8.
@@ -116,8 +117,8 @@ func (c Config) check() error {
 	wrong(c.Registry == nil, "Registry is missing")
 	wrong(c.Interval < 0, "Interval is %s, must be positive", c.Interval)
 	wrong(c.ScanCount < 0, "ScanCount is %d, must be positive", c.ScanCount)
-	wrong(c.DeleteBatch < 0 || c.DeleteBatch > registry.MaxBatch,
-		"DeleteBatch is %d, must be 1 to %d", c.DeleteBatch, registry.MaxBatch)
+	wrong(c.DeleteBatch < 0 || c.DeleteBatch > guard.MaxBatch,
+		"DeleteBatch is %d, must be 1 to %d", c.DeleteBatch, guard.MaxBatch)
 	wrong(c.ExistsConcurrency < 0, "ExistsConcurrency is %d, must be positive", c.ExistsConcurrency)
 	wrong(!(c.RedisShare >= LeastShare && c.RedisShare <= 1), "RedisShare is %v, must be from %v to 1", c.RedisShare, LeastShare)
 	names := map[string]bool{sweepOwners: true, sweepRegistry: true}
@@ -134,8 +135,8 @@ func (c Config) check() error {
 	if c.Registry != nil {
 		// A tick that hangs for as long as it may leaves time for another within the gap. lease.New
 		// asks the same of the client for the lease's own durations.
-		if err := lease.CheckClient(c.Control, c.Registry.Gap()/2); err != nil {
-			errs = append(errs, fmt.Errorf("janitor: Control does not suit a GAP of %s: %w", c.Registry.Gap(), err))
+		if err := lease.CheckClient(c.Control, c.Registry.Timing().Gap()/2); err != nil {
+			errs = append(errs, fmt.Errorf("janitor: Control does not suit a GAP of %s: %w", c.Registry.Timing().Gap(), err))
 		}
 	}
 	return errors.Join(errs...)

@@ -4,7 +4,7 @@
 // # Who decides
 //
 // The server does, at the instant of the delete. What a sweep finds and judges here is only a
-// suspicion; registry.Guard judges it again in one atomic step: the lease still holds this term's token, no
+// suspicion; guard.Guard judges it again in one atomic step: the lease still holds this term's token, no
 // newer term has begun, Redis has been listened to for WARM without a doubt, the leader can see its own
 // heartbeat, the owner's is absent, the entry still names that owner. A janitor that was paused, cut
 // off or replaced can therefore delete nothing that a correct one would not; leadership is for

@@ -15,6 +15,7 @@ import (
 	"github.com/sourcegraph/conc/pool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/lease"
@@ -43,7 +44,7 @@ func (leftBehind) Interval() time.Duration { return 10 * time.Minute }
 
 // deleteKeys deletes whole keys of a dead owner. The guard before it has found the owner's
 // heartbeat absent.
-var deleteKeys = registry.NewBody(`
+var deleteKeys = guard.NewBody(`
 -- KEYS[6..] keys  ARGV[8..] the same
 local found = {}
 for i = 8, #ARGV do
@@ -105,7 +106,7 @@ func ExampleSweep() {
 	defer rdb.Close()
 	ctl := redis.NewClient(lease.Options(server.Options()))
 	defer ctl.Close()
-	layout := registry.Layout{Prefix: "example:"}
+	layout := guard.Layout{Prefix: "example:"}
 
 	ctx, stop := context.WithCancel(context.Background())
 	reg, err := registry.New(registry.Config{Client: rdb, Control: ctl, Instance: "replica-1", Layout: layout})
@@ -151,9 +152,9 @@ func ExampleSweep() {
 
 // listenedToForAnHour writes what takes WARM (92 s) to become true: nothing is deleted on a server that nobody
 // has listened to.
-func listenedToForAnHour(ctx context.Context, rdb redis.UniversalClient, layout registry.Layout) {
-	gap, warm := 30*time.Second, 92*time.Second // of a registry with the default durations
-	witness, err := registry.NewGuard(rdb, rdb, layout, gap, warm, "nobody").Tick(ctx)
+func listenedToForAnHour(ctx context.Context, rdb redis.UniversalClient, layout guard.Layout) {
+	timing := guard.Timing{Interval: 30 * time.Second, TTL: 90 * time.Second} // a registry's defaults
+	witness, err := guard.New(rdb, rdb, layout, timing, "nobody").Tick(ctx)
 	if err != nil {
 		panic(err)
 	}
@@ -191,7 +192,7 @@ func TestTheExampleDeletesNothingAfterItsTerm(t *testing.T) {
 	t.Parallel()
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()
-		ctx, layout := t.Context(), registry.Layout{Prefix: w.Prefix}
+		ctx, layout := t.Context(), guard.Layout{Prefix: w.Prefix}
 		ctl := redis.NewClient(lease.Options(w.Options))
 		defer ctl.Close()
 		rdb := redis.NewClient(w.Options)
@@ -259,7 +260,7 @@ func TestTheExampleDeletesNothingOfTheLivingWhenTheRegistryIsLost(t *testing.T) 
 	t.Parallel()
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()
-		ctx, layout := t.Context(), registry.Layout{Prefix: w.Prefix}
+		ctx, layout := t.Context(), guard.Layout{Prefix: w.Prefix}
 		ctl := redis.NewClient(lease.Options(w.Options))
 		defer ctl.Close()
 		rdb := redis.NewClient(w.Options)

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/registry"
@@ -21,7 +22,7 @@ import (
 type books struct {
 	*ledger
 	f       *fleet
-	guard   *registry.Guard
+	guard   *guard.Guard
 	control *redis.Client
 	counted int
 }
@@ -32,32 +33,32 @@ func newBooks(t *testing.T, w redistest.World) *books {
 	t.Cleanup(func() { require.NoError(t, b.control.Close()) })
 	f.live("leader")
 	require.NoError(t, f.Set(t.Context(), f.Lease(), "leader/1", time.Minute).Err())
-	b.guard = registry.NewGuard(f.Client, b.control, f.Layout, gap, warm, "leader")
-	b.ledger = newLedger(b.guard, func(_ registry.Batch, a registry.Answer) { b.counted += a.Deleted })
+	b.guard = guard.New(f.Client, b.control, f.Layout, timing, "leader")
+	b.ledger = newLedger(b.guard, func(_ guard.Batch, a guard.Answer) { b.counted += a.Deleted })
 	return b
 }
 
 // batch evicts one entry of an owner of its own.
-func (b *books) batch(n uint64) registry.Batch {
+func (b *books) batch(n uint64) guard.Batch {
 	owner := fmt.Sprintf("dead-%d", n)
-	return registry.Batch{
-		ID: registry.BatchID{Epoch: 100, N: n}, Token: "leader/1", Sweep: "registry", Owner: owner, Body: registry.EvictEntries,
-		Keys: b.guard.EntryKeys(owner), Items: b.f.entries(owner, 1),
+	return guard.Batch{
+		ID: guard.BatchID{Epoch: 100, N: n}, Token: "leader/1", Sweep: "registry", Owner: owner, Body: registry.EvictEntries,
+		Keys: registry.EntryKeys(b.f.Layout, owner), Items: b.f.entries(owner, 1),
 	}
 }
 
 // done has the server do a batch.
-func (b *books) done(t *testing.T, batch registry.Batch) registry.Answer {
+func (b *books) done(t *testing.T, batch guard.Batch) guard.Answer {
 	a, err := b.guard.Do(t.Context(), batch)
 	require.NoError(t, err)
-	require.Equal(t, registry.Done, a.Verdict)
+	require.Equal(t, guard.Done, a.Verdict)
 	return a
 }
 
 func TestTheLedgerKeepsTheNewestOfWhatWasRefusedAndAllThatIsUnknown(t *testing.T) {
 	t.Parallel()
 	l := newLedger(nil, nil)
-	id := func(epoch, n uint64) registry.Batch { return registry.Batch{ID: registry.BatchID{Epoch: epoch, N: n}} }
+	id := func(epoch, n uint64) guard.Batch { return guard.Batch{ID: guard.BatchID{Epoch: epoch, N: n}} }
 	for epoch := range uint64(5) { // one of unknown fate a term, and then what was refused
 		l.open(id(epoch, 1))
 		for n := range uint64(1000) {
@@ -68,13 +69,13 @@ func TestTheLedgerKeepsTheNewestOfWhatWasRefusedAndAllThatIsUnknown(t *testing.T
 	require.Equal(t, 5+refusedMost, len(l.accounts), "not Len, which would print them all")
 	require.Equal(t, 5, l.unknown())
 	for epoch := range uint64(5) {
-		require.Contains(t, l.accounts, registry.BatchID{Epoch: epoch, N: 1})
+		require.Contains(t, l.accounts, guard.BatchID{Epoch: epoch, N: 1})
 	}
 	for n := range uint64(refusedMost) {
-		require.Contains(t, l.accounts, registry.BatchID{Epoch: 4, N: 1001 - n})
+		require.Contains(t, l.accounts, guard.BatchID{Epoch: 4, N: 1001 - n})
 	}
 	l.refused(id(9, 9)) // one that was answered DONE before
-	require.NotContains(t, l.accounts, registry.BatchID{Epoch: 9, N: 9})
+	require.NotContains(t, l.accounts, guard.BatchID{Epoch: 9, N: 9})
 }
 
 func TestManyAccountsAreSettledInOneRoundTrip(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sourcegraph/conc"
 
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -18,11 +19,11 @@ import (
 type Janitor struct {
 	cfg      Config
 	instance string
-	layout   registry.Layout
+	layout   guard.Layout
 	sweeps   []Sweep
 	log      *slog.Logger
 	metrics  *metrics
-	guard    *registry.Guard
+	guard    *guard.Guard
 	elector  *lease.Elector
 	listener *listener
 	ledger   *ledger
@@ -48,12 +49,12 @@ func New(c Config) (*Janitor, error) {
 		layout:   reg.Layout(),
 		sweeps:   append([]Sweep{&ownersSweep{every: min(ownersInterval, c.Interval)}, registrySweep{}}, c.Sweeps...),
 		log:      c.Logger.With("instance", reg.Instance()),
-		guard:    registry.NewGuard(c.Client, c.Control, reg.Layout(), reg.Gap(), reg.Warm(), reg.Instance()),
+		guard:    guard.New(c.Client, c.Control, reg.Layout(), reg.Timing(), reg.Instance()),
 		small:    &latency{},
 		reports:  map[string]Report{},
 		passes:   map[string]*progress{},
 	}
-	j.listener = newListener(j.guard, reg.Gap(), j.log)
+	j.listener = newListener(j.guard, reg.Timing().Gap(), j.log)
 	j.ledger = newLedger(j.guard, j.deleted)
 
 	names := make([]string, len(j.sweeps))
@@ -143,7 +144,7 @@ func (j *Janitor) lookAround(ctx context.Context) {
 }
 
 // deleted counts what the server did, once for each batch. The ledger calls it.
-func (j *Janitor) deleted(b registry.Batch, a registry.Answer) {
+func (j *Janitor) deleted(b guard.Batch, a guard.Answer) {
 	if a.Repeated {
 		j.log.Info("batch of unknown fate settled", "batch", b.ID.String(), "sweep", b.Sweep, "owner", b.Owner, "deleted", a.Deleted)
 	}

@@ -5,7 +5,7 @@ import (
 	"maps"
 	"sync"
 
-	"github.com/rollcall-redis/rollcall/registry"
+	"github.com/rollcall-redis/rollcall/guard"
 )
 
 // refusedMost bounds the accounts of batches that were refused.
@@ -29,25 +29,25 @@ const refusedMost = 100
 //
 // It outlives terms, because fates do.
 type ledger struct {
-	guard *registry.Guard
-	done  func(b registry.Batch, a registry.Answer) // counts what was deleted
+	guard *guard.Guard
+	done  func(b guard.Batch, a guard.Answer) // counts what was deleted
 
 	mu       sync.Mutex
-	accounts map[registry.BatchID]account
+	accounts map[guard.BatchID]account
 }
 
 type account struct {
-	batch      registry.Batch // without keys and items: they may be large and are not needed
-	superseded bool           // a later batch of its term was recorded
-	refused    bool           // the last word about it was an answer, and not DONE
+	batch      guard.Batch // without keys and items: they may be large and are not needed
+	superseded bool        // a later batch of its term was recorded
+	refused    bool        // the last word about it was an answer, and not DONE
 }
 
-func newLedger(guard *registry.Guard, done func(registry.Batch, registry.Answer)) *ledger {
-	return &ledger{guard: guard, done: done, accounts: map[registry.BatchID]account{}}
+func newLedger(g *guard.Guard, done func(guard.Batch, guard.Answer)) *ledger {
+	return &ledger{guard: g, done: done, accounts: map[guard.BatchID]account{}}
 }
 
 // open notes that a batch is about to be asked for, for the first time.
-func (l *ledger) open(b registry.Batch) {
+func (l *ledger) open(b guard.Batch) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b.Keys, b.Items = nil, nil
@@ -56,7 +56,7 @@ func (l *ledger) open(b registry.Batch) {
 
 // refused notes that a batch was answered otherwise than DONE. Only a request held up on its way, of which a
 // client that retries says nothing, could still prove that wrong.
-func (l *ledger) refused(b registry.Batch) {
+func (l *ledger) refused(b guard.Batch) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	acc, there := l.accounts[b.ID]
@@ -82,7 +82,7 @@ func (l *ledger) refused(b registry.Batch) {
 
 // recorded notes that a batch was answered DONE. It is counted unless the audit was faster than the
 // reply, and everything before it in its term can no longer land.
-func (l *ledger) recorded(b registry.Batch, a registry.Answer) {
+func (l *ledger) recorded(b guard.Batch, a guard.Answer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, there := l.accounts[b.ID]; there {
@@ -104,7 +104,7 @@ func (l *ledger) settle(ctx context.Context) error {
 	open := maps.Clone(l.accounts)
 	l.mu.Unlock()
 
-	batches := make([]registry.Batch, 0, len(open))
+	batches := make([]guard.Batch, 0, len(open))
 	for _, acc := range open {
 		batches = append(batches, acc.batch)
 	}
@@ -115,7 +115,7 @@ func (l *ledger) settle(ctx context.Context) error {
 	return err
 }
 
-func (l *ledger) settled(acc account, fate registry.Fate) {
+func (l *ledger) settled(acc account, fate guard.Fate) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, there := l.accounts[acc.batch.ID]; !there {
@@ -123,7 +123,7 @@ func (l *ledger) settled(acc account, fate registry.Fate) {
 	}
 	// acc is what was known before the audit was asked: superseded then, the answer is final.
 	switch {
-	case fate.Verdict == registry.Done:
+	case fate.Verdict == guard.Done:
 		delete(l.accounts, acc.batch.ID)
 		l.done(acc.batch, fate.Answer)
 	case fate.Settled || acc.superseded:

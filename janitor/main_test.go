@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/registry"
@@ -24,33 +25,35 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 
 // The fleet's settings: the defaults, so that GAP is 30 s and nothing expires while a test runs. What
 // would take time (warming, dying) is written into Redis instead.
+var (
+	timing = guard.Timing{Interval: registry.DefaultHeartbeatInterval, TTL: registry.DefaultHeartbeatTTL}
+	warm   = timing.Grace()
+)
+
 const (
 	beatEvery = registry.DefaultHeartbeatInterval
 	beatTTL   = registry.DefaultHeartbeatTTL
-	gap       = (beatTTL - beatEvery) / 2
-	warm      = beatTTL + 2*time.Second
 )
 
 // fleet is one test's corner of a server: replicas that are only keys, and janitors that really run.
 type fleet struct {
 	t *testing.T
 	*redis.Client
-	registry.Layout
+	guard.Layout
 	options  *redis.Options
 	leaseTTL time.Duration
 }
 
 // setup returns a fleet on a server that has been listened to for an hour.
 func setup(t *testing.T, w redistest.World) *fleet {
-	f := &fleet{t: t, Client: w.Client, Layout: registry.Layout{Prefix: w.Prefix}, options: w.Options, leaseTTL: 3 * time.Second}
+	f := &fleet{t: t, Client: w.Client, Layout: guard.Layout{Prefix: w.Prefix}, options: w.Options, leaseTTL: 3 * time.Second}
 	f.listenedFor(time.Hour)
 	return f
 }
 
 // listenedFor makes the witness one that has listened for so long.
 func (f *fleet) listenedFor(d time.Duration) {
-	guard := registry.NewGuard(f.Client, f.Client, f.Layout, gap, warm, "nobody")
-	w, err := guard.Tick(f.t.Context())
+	w, err := guard.New(f.Client, f.Client, f.Layout, timing, "nobody").Tick(f.t.Context())
 	require.NoError(f.t, err)
 	require.NoError(f.t, f.HSet(f.t.Context(), f.Witness(), "since", w.Now.Add(-d).UnixMilli()).Err())
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/registry"
@@ -89,7 +90,7 @@ type model struct {
 	ctx  context.Context
 	seed uint64
 	rng  *rand.Rand
-	registry.Layout
+	guard.Layout
 	db, rich, poor *redis.Client
 	offset         time.Duration
 	run            int // life of the server
@@ -110,14 +111,14 @@ type model struct {
 func newModel(t *testing.T, o *redis.Options, seed uint64) *model {
 	m := &model{
 		t: t, ctx: t.Context(), seed: seed, rng: rand.New(rand.NewPCG(seed, 1)),
-		Layout:  registry.Layout{Prefix: redistest.Prefix(t)},
+		Layout:  guard.Layout{Prefix: redistest.Prefix(t)},
 		present: map[string]*instance{}, epoch: 1, run: 1,
 	}
 	m.holds = map[string]int{}
 	own := *o
 	own.ReadTimeout, own.WriteTimeout = time.Minute, time.Minute
 	m.db = redis.NewClient(&own)
-	text, err := os.ReadFile("../registry/server.lua")
+	text, err := os.ReadFile("../guard/server.lua")
 	require.NoError(t, err)
 	clock := "local function server_us() return tonumber(string.match(KEYS[#KEYS], '^%d+')) end\n"
 	m.rich = m.client(o, string(text), clock+

@@ -6,7 +6,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/rollcall-redis/rollcall/registry"
+	"github.com/rollcall-redis/rollcall/guard"
 )
 
 const (
@@ -137,10 +137,10 @@ func (p *Pass) forget(ctx context.Context, owner string) error {
 		switch {
 		case err != nil:
 			return err
-		case verdict == registry.Fenced:
+		case verdict == guard.Fenced:
 			t.end(ErrFenced)
 			return ErrFenced
-		case verdict == registry.Done:
+		case verdict == guard.Done:
 			t.watch.swept(owner)
 		}
 		return nil

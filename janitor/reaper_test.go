@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -172,12 +173,12 @@ func TestALeaderThatLostItsLeaseBetweenFindAndReapDeletesNothing(t *testing.T) {
 		},
 		"the lease is gone": func(f *fleet) error { return f.Del(f.t.Context(), f.Lease()).Err() },
 		"a newer term has begun": func(f *fleet) error {
-			g := registry.NewGuard(f.Client, f.Client, f.Layout, gap, warm, "r2")
+			g := guard.New(f.Client, f.Client, f.Layout, timing, "r2")
 			token, err := f.Get(f.t.Context(), f.Lease()).Result()
 			if err != nil {
 				return err
 			}
-			_, _, err = g.Open(f.t.Context(), registry.Lease{Token: token, Epoch: 1 << 52})
+			_, _, err = g.Open(f.t.Context(), guard.Lease{Token: token, Epoch: 1 << 52})
 			return err
 		},
 	} {
@@ -284,11 +285,11 @@ func TestABatchThatTheServerRefusesDoesNotJamTheNext(t *testing.T) {
 			c.Sweeps = []Sweep{fakeSweep{name: "odd", pass: func(ctx context.Context, p *Pass) error {
 				var res result
 				key := []string{p.Layout().Prefix + "k"}
-				_, res.before = p.Reap(ctx, Batch{Body: registry.NewBody("return redis.call('NO SUCH COMMAND')"), Keys: key, Items: []string{"x"}})
-				_, res.after = p.Reap(ctx, Batch{Body: registry.NewBody("record(1, 0, 'keys', {'x'}) return redis.call('NO SUCH COMMAND')"), Keys: key, Items: []string{"x"}})
-				var a registry.Answer
-				a, res.good = p.Reap(ctx, Batch{Body: registry.NewBody("record(0, 0, 'keys', {}) return answer('DONE', 0, 0)"), Keys: key, Items: []string{"x"}})
-				if a.Verdict != registry.Done {
+				_, res.before = p.Reap(ctx, Batch{Body: guard.NewBody("return redis.call('NO SUCH COMMAND')"), Keys: key, Items: []string{"x"}})
+				_, res.after = p.Reap(ctx, Batch{Body: guard.NewBody("record(1, 0, 'keys', {'x'}) return redis.call('NO SUCH COMMAND')"), Keys: key, Items: []string{"x"}})
+				var a guard.Answer
+				a, res.good = p.Reap(ctx, Batch{Body: guard.NewBody("record(0, 0, 'keys', {}) return answer('DONE', 0, 0)"), Keys: key, Items: []string{"x"}})
+				if a.Verdict != guard.Done {
 					res.good = errors.New(string(a.Verdict))
 				}
 				results <- res

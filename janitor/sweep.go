@@ -7,8 +7,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/failpoint"
-	"github.com/rollcall-redis/rollcall/registry"
 )
 
 // A Sweep is one kind of cleaning. The engine runs its passes in a term, on its interval and on demand,
@@ -40,9 +40,9 @@ type Batch struct {
 	// owner is judged. Then there is no evidence about anybody's life behind the delete, and no brake;
 	// the Body has to find its own.
 	Owner string
-	Body  *registry.Body // deletes Items behind the guard
-	Keys  []string       // the body's own keys, in one Cluster slot
-	Items []string       // distinct; 1 to Pass.BatchSize, so that the server is not held for long, never above Config.DeleteBatch
+	Body  *guard.Body // deletes Items behind the guard
+	Keys  []string    // the body's own keys, in one Cluster slot
+	Items []string    // distinct; 1 to Pass.BatchSize, so that the server is not held for long, never above Config.DeleteBatch
 }
 
 // A Pass is one run of a sweep in one term. It is for one goroutine.
@@ -73,7 +73,7 @@ func (p *Pass) DryRun() bool { return p.report.DryRun }
 func (p *Pass) Client() redis.UniversalClient { return p.t.j.cfg.Client }
 
 // Layout names the keys of the registry.
-func (p *Pass) Layout() registry.Layout { return p.t.j.layout }
+func (p *Pass) Layout() guard.Layout { return p.t.j.layout }
 
 // PageSize is the COUNT for the next page of a scan, at most Config.ScanCount. Ask for it in the Call that reads the page:
 // what that takes decides on the size of later ones, so that none holds the server for more than about a millisecond.
@@ -172,14 +172,14 @@ func (p *Pass) Judge(ctx context.Context, owners []string) (map[string]Liveness,
 // answer is Done, or Alive: the owner is back, leave it alone for this pass. Errors: HeldError, ErrFenced,
 // ErrRefused; after any other the batch's fate is unknown, it will be asked for again, and the pass is to end.
 // In a dry run everything is condemned and nothing sent: Done with nothing deleted.
-func (p *Pass) Reap(ctx context.Context, b Batch) (registry.Answer, error) {
+func (p *Pass) Reap(ctx context.Context, b Batch) (guard.Answer, error) {
 	n := len(b.Items)
 	if most := p.t.j.cfg.DeleteBatch; n == 0 || n > most {
-		return registry.Answer{}, fmt.Errorf("janitor: sweep %q: batch of %d items, want 1 to %d", p.report.Sweep, n, most)
+		return guard.Answer{}, fmt.Errorf("janitor: sweep %q: batch of %d items, want 1 to %d", p.report.Sweep, n, most)
 	}
 	p.report.Condemned += n
 	if p.DryRun() {
-		return registry.Answer{Verdict: registry.Done}, nil
+		return guard.Answer{Verdict: guard.Done}, nil
 	}
 	failpoint.Hit(failpoint.AfterJudging)
 	a, took, err := p.t.reaper.reap(ctx, p.report.Sweep, b)
@@ -190,15 +190,15 @@ func (p *Pass) Reap(ctx context.Context, b Batch) (registry.Answer, error) {
 		err = context.Cause(ctx)
 	}
 	switch a.Verdict {
-	case registry.Done:
+	case guard.Done:
 		p.report.Evicted += a.Deleted
 		p.progress.evicted(a.Deleted)
 		p.Spared(SparedReowned, a.Reowned)
-	case registry.Alive:
+	case guard.Alive:
 		p.Spared(SparedAlive, n)
-	case registry.Fenced:
+	case guard.Fenced:
 		p.Spared(SparedFenced, n)
-	case registry.Warming:
+	case guard.Warming:
 		p.Spared(SparedWarming, n)
 		p.t.j.listener.poke() // so that nobody asks in vain until it is over
 		return a, &HeldError{known(a.Reason)}

@@ -9,9 +9,9 @@ import (
 
 	"github.com/sourcegraph/conc"
 
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 	"github.com/rollcall-redis/rollcall/lease"
-	"github.com/rollcall-redis/rollcall/registry"
 )
 
 const (
@@ -124,17 +124,17 @@ func (t *tenure) open() bool {
 }
 
 func (t *tenure) tryOpen() error {
-	l := registry.Lease{Token: t.term.Token(), Epoch: t.term.Epoch()}
+	l := guard.Lease{Token: t.term.Token(), Epoch: t.term.Epoch()}
 	ctx, cancel := context.WithTimeout(t.ctx, callTimeout)
 	defer cancel()
 	verdict, newest, err := t.j.guard.Open(ctx, l)
 	switch {
 	case err != nil:
 		return err
-	case verdict == registry.Fenced:
+	case verdict == guard.Fenced:
 		t.end(ErrFenced)
 		return ErrFenced
-	case verdict == registry.Stale:
+	case verdict == guard.Stale:
 		// A failover lost the epochs that the audit has met.
 		if _, err := t.term.Redraw(ctx, newest); err != nil {
 			return err
@@ -268,7 +268,7 @@ func (t *tenure) sawCanary(there bool) {
 		t.canaryGone = time.Now()
 	default:
 		// Longer than a heartbeat interval: one lost heartbeat is put back within that.
-		if gone := time.Since(t.canaryGone); gone > t.j.cfg.Registry.Warm()/2 {
+		if gone := time.Since(t.canaryGone); gone > t.j.cfg.Registry.Timing().Grace()/2 {
 			t.resign("own heartbeat stays away", gone)
 		}
 	}

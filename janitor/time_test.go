@@ -12,10 +12,10 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 	"github.com/rollcall-redis/rollcall/lease"
-	"github.com/rollcall-redis/rollcall/registry"
 )
 
 // inBubble runs a test under a clock that passes hours in moments, on a fleet that has not been listened to yet.
@@ -26,7 +26,7 @@ func inBubble(t *testing.T, test func(t *testing.T, f *fleet)) {
 		o := redistest.Fake(t)
 		c := redis.NewClient(o)
 		defer c.Close()
-		test(t, &fleet{t: t, Client: c, Layout: registry.Layout{Prefix: "bubble:"}, options: o, leaseTTL: 15 * time.Second})
+		test(t, &fleet{t: t, Client: c, Layout: guard.Layout{Prefix: "bubble:"}, options: o, leaseTTL: 15 * time.Second})
 	})
 }
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/rollcall-redis/rollcall/registry"
+	"github.com/rollcall-redis/rollcall/guard"
 )
 
 // lookFresh is for how long a look at the roster is good, unless it saw a heartbeat that ends before. It is refreshed in the
@@ -22,8 +22,8 @@ const lookFresh = time.Second
 // second, and feeds the brake with that and with whatever else sweeps learn about owners.
 type watch struct {
 	j     *Janitor
-	guard *registry.Guard
-	lease registry.Lease
+	guard *guard.Guard
+	lease guard.Lease
 	pace  *pace
 
 	mu       sync.Mutex // held during a look: who comes meanwhile wants the same one
@@ -39,11 +39,11 @@ type watch struct {
 	checked  time.Time       // when the brake was last found not to be allowed again yet
 }
 
-func newWatch(j *Janitor, l registry.Lease, p *pace) *watch {
+func newWatch(j *Janitor, l guard.Lease, p *pace) *watch {
 	reg := j.cfg.Registry
 	return &watch{
 		j: j, guard: j.guard, lease: l, pace: p,
-		tracker: newTracker(reg.TTL(), j.cfg.Interval), pulse: newPulse(reg.Interval()), empty: map[string]bool{},
+		tracker: newTracker(reg.Timing().TTL, j.cfg.Interval), pulse: newPulse(reg.Timing().Interval), empty: map[string]bool{},
 	}
 }
 
@@ -64,7 +64,7 @@ func (w *watch) refresh(ctx context.Context) error {
 	if !w.looked.IsZero() && begun.Sub(w.looked) < lookFresh && !due {
 		return nil
 	}
-	if w.quiet && !due && begun.Sub(w.full) < w.j.cfg.Registry.Interval()/5 && w.unchanged(ctx) {
+	if w.quiet && !due && begun.Sub(w.full) < w.j.cfg.Registry.Timing().Interval/5 && w.unchanged(ctx) {
 		w.tracker.lookedAt(begun, w.roster, nil, nil)
 		w.looked = begun
 		return nil
@@ -271,7 +271,7 @@ func (w *watch) brake(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	doubted, err := w.guard.Doubt(ctx, w.lease, 2*w.j.cfg.Registry.Warm())
+	doubted, err := w.guard.Doubt(ctx, w.lease, 2*w.j.cfg.Registry.Timing().Grace())
 	if err != nil {
 		return err
 	}

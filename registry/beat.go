@@ -48,7 +48,7 @@ func (r *Registry) beat(ctx context.Context) error {
 	if !met {
 		err = r.meet(ctx)
 	} else {
-		got, err = r.own(ctx, r.cfg.Control, beatScript, millis(r.Warm()))
+		got, err = r.own(ctx, r.cfg.Control, beatScript, millis(r.Timing().Grace()))
 		if outOfMemory(err) {
 			if got, err = r.own(ctx, r.cfg.Control, extendScript); err == nil && got.count == 0 {
 				err = fmt.Errorf("OOM and no heartbeat left to extend")
@@ -84,7 +84,7 @@ func (r *Registry) beat(ctx context.Context) error {
 func (r *Registry) meet(ctx context.Context) error {
 	keys := []string{r.keys.Heartbeat(r.id), r.keys.Roster(), r.keys.Witness()}
 	token, err := bootScript.Run(ctx, r.cfg.Control, keys, r.id, r.random,
-		millis(r.cfg.HeartbeatTTL), millis(r.Warm())).Text()
+		millis(r.cfg.HeartbeatTTL), millis(r.Timing().Grace())).Text()
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,6 @@
 // Package registry is the owner's side of a Redis registry that says which replica holds which
-// device: it registers, beats, heals, releases and looks up. It is also the one place for the key
-// layout and for the scripts that touch entries, the guard of the janitor among them.
+// device: it registers, beats, heals, releases and looks up. It has the scripts that touch entries, the
+// body that evicts them behind the guard among them.
 //
 // # Who is authoritative
 //

@@ -22,7 +22,7 @@ type Owner struct {
 // Lookup answers who holds a device and whether that owner lives, in one round trip and as of
 // one instant. ErrNotRegistered: nobody does. Any other error is Redis' and is counted.
 func (r *Registry) Lookup(ctx context.Context, imei string) (Owner, error) {
-	out, err := lookupScript.RunRO(ctx, r.cfg.Client, []string{r.keys.Registry()}, imei, r.keys.heartbeatPrefix()).Slice()
+	out, err := lookupScript.RunRO(ctx, r.cfg.Client, []string{r.keys.Registry()}, imei, r.keys.Heartbeat("")).Slice()
 	if errors.Is(err, redis.Nil) {
 		return Owner{}, ErrNotRegistered
 	}

@@ -5,9 +5,13 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/guard"
 )
 
 //go:embed owner.lua
@@ -38,8 +42,8 @@ var goodbyeLua string
 var lookupLua string
 
 var (
-	bootScript     = redis.NewScript(settingsLua + bootLua)
-	beatScript     = redis.NewScript(settingsLua + ownerLua + beatLua)
+	bootScript     = redis.NewScript(guard.SettingsLua + bootLua)
+	beatScript     = redis.NewScript(guard.SettingsLua + ownerLua + beatLua)
 	extendScript   = redis.NewScript(ownerLua + extendLua)
 	registerScript = redis.NewScript(ownerLua + registerLua)
 	healScript     = redis.NewScript(ownerLua + healLua)
@@ -110,3 +114,5 @@ func parseSigns(out []any) (signs, error) {
 func outOfMemory(err error) bool {
 	return err != nil && strings.HasPrefix(err.Error(), "OOM ")
 }
+
+func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }

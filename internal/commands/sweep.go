@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -95,7 +96,7 @@ func (s sweep) owner(ctx context.Context, p *janitor.Pass, owner string) error {
 			return nil // a batch that emptied the stream took it away
 		}
 		answer, err := p.Reap(ctx, s.batch(owner, stream, entries))
-		if err != nil || answer.Verdict == registry.Alive || len(entries) == 0 {
+		if err != nil || answer.Verdict == guard.Alive || len(entries) == 0 {
 			return err
 		}
 		from = "(" + entries[len(entries)-1].ID

@@ -13,6 +13,7 @@ import (
 	"github.com/sourcegraph/conc/pool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/lease"
@@ -59,8 +60,8 @@ func sweeping(t *testing.T, w redistest.World, change ...func(*janitor.Config)) 
 }
 
 func (f *fleet) listenedFor(d time.Duration) {
-	gap, warm := 30*time.Second, 92*time.Second
-	witness, err := registry.NewGuard(f.Client, f.Client, f.layout, gap, warm, "nobody").Tick(f.t.Context())
+	timing := guard.Timing{Interval: 30 * time.Second, TTL: 90 * time.Second}
+	witness, err := guard.New(f.Client, f.Client, f.layout, timing, "nobody").Tick(f.t.Context())
 	require.NoError(f.t, err)
 	require.NoError(f.t, f.Client.HSet(f.t.Context(), f.layout.Witness(), "since", witness.Now.Add(-d).UnixMilli()).Err())
 }

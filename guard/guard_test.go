@@ -1,4 +1,4 @@
-package registry_test
+package guard_test
 
 import (
 	"context"
@@ -11,34 +11,36 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-const (
-	ttl  = 90 * time.Second
-	gap  = 30 * time.Second
-	warm = ttl + 2*time.Second
+var (
+	timing = guard.Timing{Interval: 30 * time.Second, TTL: 90 * time.Second}
+	gap    = timing.Gap()
+	warm   = timing.Grace()
+	ttl    = timing.TTL
 )
 
 // term is a leader in the middle of its term on a server that has been listened to long enough, with one
 // dead owner, "dead", that left three entries of which another instance has taken one over.
 type term struct {
 	*redis.Client
-	registry.Layout
-	guard *registry.Guard
-	lease registry.Lease
+	guard.Layout
+	guard *guard.Guard
+	lease guard.Lease
 }
 
 func newTerm(t *testing.T, o *redis.Options, prefix string) *term {
 	ctx := t.Context()
 	c := redis.NewClient(lease.Options(o))
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
-	l := registry.Layout{Prefix: prefix}
+	l := guard.Layout{Prefix: prefix}
 	s := &term{
-		Client: c, Layout: l, lease: registry.Lease{Token: "leader/1", Epoch: 100},
-		guard: registry.NewGuard(c, c, l, gap, warm, "leader"),
+		Client: c, Layout: l, lease: guard.Lease{Token: "leader/1", Epoch: 100},
+		guard: guard.New(c, c, l, timing, "leader"),
 	}
 	require.NoError(t, c.Set(ctx, l.Lease(), s.lease.Token, time.Minute).Err())
 	require.NoError(t, c.Set(ctx, l.Heartbeat("leader"), "1/1", time.Minute).Err())
@@ -53,7 +55,7 @@ func newTerm(t *testing.T, o *redis.Options, prefix string) *term {
 func (s *term) open(t *testing.T) {
 	v, _, err := s.guard.Open(t.Context(), s.lease)
 	require.NoError(t, err)
-	require.Equal(t, registry.Done, v)
+	require.Equal(t, guard.Done, v)
 }
 
 func (s *term) seed(t *testing.T) {
@@ -70,10 +72,10 @@ func (s *term) witness(t *testing.T, field string, ago time.Duration) {
 	require.NoError(t, s.HSet(t.Context(), s.Witness(), field, now.Add(-ago).UnixMilli()).Err())
 }
 
-func (s *term) batch(n uint64) registry.Batch {
-	return registry.Batch{
-		ID: registry.BatchID{Epoch: s.lease.Epoch, N: n}, Token: s.lease.Token, Sweep: "registry", Owner: "dead",
-		Body: registry.EvictEntries, Keys: s.guard.EntryKeys("dead"), Items: []string{"a", "b", "c", "gone"},
+func (s *term) batch(n uint64) guard.Batch {
+	return guard.Batch{
+		ID: guard.BatchID{Epoch: s.lease.Epoch, N: n}, Token: s.lease.Token, Sweep: "registry", Owner: "dead",
+		Body: registry.EvictEntries, Keys: registry.EntryKeys(s.Layout, "dead"), Items: []string{"a", "b", "c", "gone"},
 	}
 }
 
@@ -101,7 +103,7 @@ func TestGuardEvictsExactlyWhatStillNamesTheDeadOwner(t *testing.T) {
 
 		a, err := s.guard.Do(ctx, s.batch(1))
 		require.NoError(t, err)
-		require.Equal(t, registry.Answer{Verdict: registry.Done, Deleted: 2, Reowned: 1}, a)
+		require.Equal(t, guard.Answer{Verdict: guard.Done, Deleted: 2, Reowned: 1}, a)
 		require.Equal(t, map[string]string{"c": "other", "d": "other"}, s.entries(t))
 		require.Zero(t, s.SCard(ctx, s.Devices("dead")).Val())
 
@@ -125,7 +127,7 @@ func TestGuardEvictsExactlyWhatStillNamesTheDeadOwner(t *testing.T) {
 
 		v, err := s.guard.Forget(ctx, s.lease, "dead")
 		require.NoError(t, err)
-		require.Equal(t, registry.Done, v)
+		require.Equal(t, guard.Done, v)
 		require.Equal(t, []string{"other"}, s.SMembers(ctx, s.Roster()).Val())
 	})
 }
@@ -141,7 +143,7 @@ func TestGuardRecordsNothingThatItsUserMayNotDelete(t *testing.T) {
 		o.Username, o.Password = forbidden, "p"
 		c := redis.NewClient(lease.Options(o))
 		t.Cleanup(func() { require.NoError(t, c.Close()) })
-		poor := registry.NewGuard(c, c, s.Layout, gap, warm, "leader")
+		poor := guard.New(c, c, s.Layout, timing, "leader")
 		for range 2 { // asked again there is nothing that could be answered as done
 			_, err := poor.Do(ctx, s.batch(1))
 			require.ErrorContains(t, err, "NOPERM")
@@ -187,46 +189,46 @@ func TestGuardKeeps(t *testing.T) {
 	cases := []struct {
 		name    string
 		arrange func(t *testing.T, s *term)
-		verdict registry.Verdict
+		verdict guard.Verdict
 		reason  string
 	}{
-		{"when the lease is gone", func(t *testing.T, s *term) { s.Del(t.Context(), s.Lease()) }, registry.Fenced, ""},
+		{"when the lease is gone", func(t *testing.T, s *term) { s.Del(t.Context(), s.Lease()) }, guard.Fenced, ""},
 		{"when the lease is another term's of the same instance", func(t *testing.T, s *term) {
 			s.Set(t.Context(), s.Lease(), "leader/2", time.Minute)
-		}, registry.Fenced, ""},
+		}, guard.Fenced, ""},
 		{"when the lease is of another type", func(t *testing.T, s *term) {
 			s.Del(t.Context(), s.Lease())
 			s.SAdd(t.Context(), s.Lease(), "leader/1")
-		}, registry.Fenced, ""},
+		}, guard.Fenced, ""},
 		{"when a newer term has begun, though the lease came back", func(t *testing.T, s *term) {
 			newer := s.lease
 			newer.Epoch++
 			v, _, err := s.guard.Open(t.Context(), newer)
 			require.NoError(t, err)
-			require.Equal(t, registry.Done, v)
-		}, registry.Fenced, ""},
+			require.Equal(t, guard.Done, v)
+		}, guard.Fenced, ""},
 		{"when the owner's heartbeat exists", func(t *testing.T, s *term) {
 			s.Set(t.Context(), s.Heartbeat("dead"), "1", time.Minute)
-		}, registry.Alive, ""},
+		}, guard.Alive, ""},
 		{"while the witness is young", func(t *testing.T, s *term) {
 			s.witness(t, "since", warm-5*time.Second)
 			s.HSet(t.Context(), s.Witness(), "reason", "mass_failure")
-		}, registry.Warming, "mass_failure"},
-		{"when Redis was not heard for longer than GAP", func(t *testing.T, s *term) { s.witness(t, "last", gap+time.Second) }, registry.Warming, "gap"},
-		{"when the last tick lies in the future", func(t *testing.T, s *term) { s.witness(t, "last", -time.Minute) }, registry.Warming, "gap"},
-		{"when the witness' beginning lies in the future", func(t *testing.T, s *term) { s.witness(t, "since", -time.Minute) }, registry.Warming, "gap"},
-		{"when the witness is lost", func(t *testing.T, s *term) { s.Del(t.Context(), s.Witness()) }, registry.Warming, "gap"},
+		}, guard.Warming, "mass_failure"},
+		{"when Redis was not heard for longer than GAP", func(t *testing.T, s *term) { s.witness(t, "last", gap+time.Second) }, guard.Warming, "gap"},
+		{"when the last tick lies in the future", func(t *testing.T, s *term) { s.witness(t, "last", -time.Minute) }, guard.Warming, "gap"},
+		{"when the witness' beginning lies in the future", func(t *testing.T, s *term) { s.witness(t, "since", -time.Minute) }, guard.Warming, "gap"},
+		{"when the witness is lost", func(t *testing.T, s *term) { s.Del(t.Context(), s.Witness()) }, guard.Warming, "gap"},
 		{"when the witness is of another type", func(t *testing.T, s *term) {
 			s.Set(t.Context(), s.Witness(), "x", 0)
-		}, registry.Warming, "gap"},
+		}, guard.Warming, "gap"},
 		{"when the witness holds no numbers", func(t *testing.T, s *term) {
 			s.HSet(t.Context(), s.Witness(), "since", "x", "last", "y")
-		}, registry.Warming, "gap"},
-		{"when the fleet disagrees on GAP", func(t *testing.T, s *term) { s.HSet(t.Context(), s.Witness(), "gap", "1000") }, registry.Warming, "settings"},
-		{"when the fleet disagrees on WARM", func(t *testing.T, s *term) { s.HSet(t.Context(), s.Witness(), "warm", "1000") }, registry.Warming, "settings"},
+		}, guard.Warming, "gap"},
+		{"when the fleet disagrees on GAP", func(t *testing.T, s *term) { s.HSet(t.Context(), s.Witness(), "gap", "1000") }, guard.Warming, "settings"},
+		{"when the fleet disagrees on WARM", func(t *testing.T, s *term) { s.HSet(t.Context(), s.Witness(), "warm", "1000") }, guard.Warming, "settings"},
 		{"when the leader cannot see its own heartbeat", func(t *testing.T, s *term) {
 			s.Del(t.Context(), s.Heartbeat("leader"))
-		}, registry.Warming, "self_check"},
+		}, guard.Warming, "self_check"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -236,13 +238,13 @@ func TestGuardKeeps(t *testing.T) {
 				c.arrange(t, s)
 				a, err := s.guard.Do(ctx, s.batch(1))
 				require.NoError(t, err)
-				require.Equal(t, registry.Answer{Verdict: c.verdict, Reason: c.reason}, a)
+				require.Equal(t, guard.Answer{Verdict: c.verdict, Reason: c.reason}, a)
 				require.Equal(t, "dead", s.entries(t)["a"])
 				if c.reason != "" && c.reason != "mass_failure" { // a doubt binds whoever leads, until WARM has passed
 					require.Equal(t, c.reason, s.HGet(ctx, s.Witness(), "reason").Val())
 					a, err = s.guard.Do(ctx, s.batch(2))
 					require.NoError(t, err)
-					require.Equal(t, registry.Warming, a.Verdict)
+					require.Equal(t, guard.Warming, a.Verdict)
 				}
 			})
 		})
@@ -313,7 +315,7 @@ func TestGuardTakesTheLargestBatchAndRefusesMore(t *testing.T) {
 		b := s.batch(1)
 		b.Items = nil
 		var pairs []any
-		for i := range registry.MaxBatch {
+		for i := range guard.MaxBatch {
 			imei := fmt.Sprintf("%015d", i)
 			b.Items = append(b.Items, imei)
 			pairs = append(pairs, imei, "dead")
@@ -321,7 +323,7 @@ func TestGuardTakesTheLargestBatchAndRefusesMore(t *testing.T) {
 		s.HSet(t.Context(), s.Registry(), pairs...)
 		a, err := s.guard.Do(t.Context(), b)
 		require.NoError(t, err)
-		require.Equal(t, registry.MaxBatch, a.Deleted)
+		require.Equal(t, guard.MaxBatch, a.Deleted)
 
 		b.Items = append(b.Items, "one more")
 		_, err = s.guard.Do(t.Context(), b)
@@ -336,17 +338,17 @@ func TestOpenRefusesAnEpochNotAboveTheNewest(t *testing.T) {
 		s.open(t) // its own, asked again after a lost reply
 
 		s.Set(ctx, s.Lease(), "leader/2", time.Minute)
-		v, newest, err := s.guard.Open(ctx, registry.Lease{Token: "leader/2", Epoch: 100})
+		v, newest, err := s.guard.Open(ctx, guard.Lease{Token: "leader/2", Epoch: 100})
 		require.NoError(t, err)
-		require.Equal(t, registry.Stale, v, "the same epoch in another term's hands")
+		require.Equal(t, guard.Stale, v, "the same epoch in another term's hands")
 		require.EqualValues(t, 100, newest)
-		v, newest, err = s.guard.Open(ctx, registry.Lease{Token: "leader/2", Epoch: 99})
+		v, newest, err = s.guard.Open(ctx, guard.Lease{Token: "leader/2", Epoch: 99})
 		require.NoError(t, err)
-		require.Equal(t, registry.Stale, v)
+		require.Equal(t, guard.Stale, v)
 		require.EqualValues(t, 100, newest)
-		v, _, err = s.guard.Open(ctx, registry.Lease{Token: "leader/1", Epoch: 101})
+		v, _, err = s.guard.Open(ctx, guard.Lease{Token: "leader/1", Epoch: 101})
 		require.NoError(t, err)
-		require.Equal(t, registry.Fenced, v)
+		require.Equal(t, guard.Fenced, v)
 	})
 }
 
@@ -356,16 +358,16 @@ func TestForgetKeepsARosterEntryWithSomethingBehindIt(t *testing.T) {
 		s, ctx := newTerm(t, w.Options, w.Prefix), t.Context()
 		v, err := s.guard.Forget(ctx, s.lease, "dead")
 		require.NoError(t, err)
-		require.Equal(t, registry.Alive, v, "its index is not empty")
+		require.Equal(t, guard.Alive, v, "its index is not empty")
 		s.Del(ctx, s.Devices("dead"))
 		s.Set(ctx, s.Heartbeat("dead"), "1", time.Minute)
 		v, err = s.guard.Forget(ctx, s.lease, "dead")
 		require.NoError(t, err)
-		require.Equal(t, registry.Alive, v, "its heartbeat exists")
+		require.Equal(t, guard.Alive, v, "its heartbeat exists")
 		s.Del(ctx, s.Heartbeat("dead"), s.Lease())
 		v, err = s.guard.Forget(ctx, s.lease, "dead")
 		require.NoError(t, err)
-		require.Equal(t, registry.Fenced, v)
+		require.Equal(t, guard.Fenced, v)
 		require.True(t, s.SIsMember(ctx, s.Roster(), "dead").Val())
 	})
 }
@@ -381,7 +383,7 @@ func TestBrakeStartsTheWitnessAnewButNotAgainTooSoon(t *testing.T) {
 		}
 		a, err := s.guard.Do(ctx, s.batch(1))
 		require.NoError(t, err)
-		require.Equal(t, registry.Answer{Verdict: registry.Warming, Reason: "mass_failure"}, a)
+		require.Equal(t, guard.Answer{Verdict: guard.Warming, Reason: "mass_failure"}, a)
 		s.witness(t, "brake", 2*time.Hour)
 		did, err := s.guard.Doubt(ctx, s.lease, time.Hour)
 		require.NoError(t, err)

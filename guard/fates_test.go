@@ -1,4 +1,4 @@
-package registry_test
+package guard_test
 
 import (
 	"testing"
@@ -7,9 +7,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/lease"
-	"github.com/rollcall-redis/rollcall/registry"
 )
 
 // An index is a help for finding entries. Whatever stands in its place must not keep the dead's
@@ -23,7 +23,7 @@ func TestGuardEvictsAlsoWhereTheIndexIsNoSet(t *testing.T) {
 		require.NoError(t, err)
 		require.Contains(t, a.Reason, "WRONGTYPE")
 		a.Reason = ""
-		require.Equal(t, registry.Answer{Verdict: registry.Done, Deleted: 2, Reowned: 1}, a)
+		require.Equal(t, guard.Answer{Verdict: guard.Done, Deleted: 2, Reowned: 1}, a)
 		require.Equal(t, map[string]string{"c": "other", "d": "other"}, s.entries(t))
 		require.Equal(t, "x", s.Get(ctx, s.Devices("dead")).Val(), "it is somebody's, and left alone")
 		require.Equal(t, "2", s.HGet(ctx, s.Witness(), "evicted_total").Val())
@@ -31,8 +31,8 @@ func TestGuardEvictsAlsoWhereTheIndexIsNoSet(t *testing.T) {
 }
 
 // fate is that of one batch.
-func (s *term) fate(t *testing.T, b registry.Batch) registry.Fate {
-	fates, err := s.guard.Fates(t.Context(), []registry.Batch{b})
+func (s *term) fate(t *testing.T, b guard.Batch) guard.Fate {
+	fates, err := s.guard.Fates(t.Context(), []guard.Batch{b})
 	require.NoError(t, err)
 	require.Contains(t, fates, b.ID)
 	return fates[b.ID]
@@ -46,13 +46,13 @@ func TestFateIsSettledOnlyOnceTheLeaseIsGone(t *testing.T) {
 		require.False(t, s.fate(t, b).Settled, "the script may yet land")
 
 		s.Del(ctx, s.Lease())
-		require.Equal(t, registry.Fate{Answer: registry.Answer{Verdict: registry.Fenced}, Settled: true}, s.fate(t, b))
+		require.Equal(t, guard.Fate{Answer: guard.Answer{Verdict: guard.Fenced}, Settled: true}, s.fate(t, b))
 
 		s.Set(ctx, s.Lease(), b.Token, time.Minute)
 		_, err := s.guard.Do(ctx, b)
 		require.NoError(t, err)
-		require.Equal(t, registry.Fate{
-			Answer:  registry.Answer{Verdict: registry.Done, Deleted: 2, Reowned: 1, Repeated: true},
+		require.Equal(t, guard.Fate{
+			Answer:  guard.Answer{Verdict: guard.Done, Deleted: 2, Reowned: 1, Repeated: true},
 			Settled: true, // the record is final whoever leads
 		}, s.fate(t, b))
 	})
@@ -72,13 +72,13 @@ func TestFatesOfManyBatchesAreEachTheirOwn(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, s.XAdd(ctx, &redis.XAddArgs{Stream: s.Audit(), ID: odd.ID.String(), Values: []string{"count", "many"}}).Err())
 
-		fates, err := s.guard.Fates(ctx, []registry.Batch{done, missing, former, odd})
+		fates, err := s.guard.Fates(ctx, []guard.Batch{done, missing, former, odd})
 		require.ErrorContains(t, err, "fate of batch 100-4: audit record")
 		require.Len(t, fates, 3, "what cannot be read is not known, and the others are")
-		require.Equal(t, registry.Done, fates[done.ID].Verdict)
+		require.Equal(t, guard.Done, fates[done.ID].Verdict)
 		require.False(t, fates[missing.ID].Settled)
 		require.True(t, fates[former.ID].Settled)
-		require.Equal(t, registry.Fenced, fates[former.ID].Verdict)
+		require.Equal(t, guard.Fenced, fates[former.ID].Verdict)
 	})
 }
 
@@ -89,7 +89,7 @@ func TestFatesThatCannotBeReadAreNotKnown(t *testing.T) {
 		s, ctx := newTerm(t, w.Options, w.Prefix), t.Context()
 		require.NoError(t, s.Del(ctx, s.Lease(), s.Audit()).Err())
 		require.NoError(t, s.Set(ctx, s.Audit(), "x", 0).Err())
-		fates, err := s.guard.Fates(ctx, []registry.Batch{s.batch(1)})
+		fates, err := s.guard.Fates(ctx, []guard.Batch{s.batch(1)})
 		require.ErrorContains(t, err, "WRONGTYPE")
 		require.Empty(t, fates)
 
@@ -97,7 +97,7 @@ func TestFatesThatCannotBeReadAreNotKnown(t *testing.T) {
 		o.DB = 1 << 20 // no such database: a connection that is refused, as with a wrong password
 		c := redis.NewClient(o)
 		defer c.Close()
-		fates, err = registry.NewGuard(c, c, s.Layout, gap, warm, "leader").Fates(ctx, []registry.Batch{s.batch(1)})
+		fates, err = guard.New(c, c, s.Layout, timing, "leader").Fates(ctx, []guard.Batch{s.batch(1)})
 		if w.Real { // miniredis has a database of every number
 			require.Error(t, err)
 			require.Empty(t, fates)

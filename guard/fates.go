@@ -1,4 +1,4 @@
-package registry
+package guard
 
 import (
 	"context"
@@ -33,14 +33,14 @@ func (g *Guard) Fates(ctx context.Context, batches []Batch) (map[BatchID]Fate, e
 		found[i] = pipe.XRange(ctx, g.layout.Audit(), b.ID.String(), b.ID.String())
 	}
 	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
-		return nil, fmt.Errorf("registry: fates of %d batches: %w", len(batches), err)
+		return nil, fmt.Errorf("guard: fates of %d batches: %w", len(batches), err)
 	}
 	fates := make(map[BatchID]Fate, len(batches))
 	var errs []error
 	for i, b := range batches {
 		fate, err := fateOf(found[i], lease.Val() != b.Token)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("registry: fate of batch %s: %w", b.ID, err))
+			errs = append(errs, fmt.Errorf("guard: fate of batch %s: %w", b.ID, err))
 			continue
 		}
 		fates[b.ID] = fate

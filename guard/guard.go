@@ -1,4 +1,4 @@
-package registry
+package guard
 
 import (
 	"context"
@@ -16,8 +16,11 @@ import (
 //go:embed server.lua
 var serverLua string
 
+// SettingsLua stands before a script by which an owner beats. It defines tell_warm(key, warm, at), by
+// which the owner tells the witness its grace period; see settings.lua.
+//
 //go:embed settings.lua
-var settingsLua string
+var SettingsLua string
 
 //go:embed witness.lua
 var witnessLua string
@@ -27,9 +30,6 @@ var tickLua string
 
 //go:embed guard.lua
 var guardLua string
-
-//go:embed evict.lua
-var evictLua string
 
 //go:embed open.lua
 var openLua string
@@ -41,10 +41,10 @@ var forgetLua string
 var doubtLua string
 
 var (
-	tickScript   = redis.NewScript(serverLua + settingsLua + witnessLua + tickLua)
+	tickScript   = redis.NewScript(serverLua + SettingsLua + witnessLua + tickLua)
 	openScript   = redis.NewScript(openLua)
 	forgetScript = redis.NewScript(forgetLua)
-	doubtScript  = redis.NewScript(serverLua + settingsLua + witnessLua + doubtLua)
+	doubtScript  = redis.NewScript(serverLua + SettingsLua + witnessLua + doubtLua)
 )
 
 // MaxBatch is the most items one guarded batch may hold: Lua's unpack ends below 8,000 arguments,
@@ -79,30 +79,6 @@ func (id BatchID) String() string {
 	return strconv.FormatUint(id.Epoch, 10) + "-" + strconv.FormatUint(id.N, 10)
 }
 
-// A Body is the part of a guarded script that judges a batch's items again and deletes them.
-type Body struct {
-	script *redis.Script
-}
-
-// NewBody puts a sweep's own Lua behind the guard. What the body may use and must do stands in
-// the header of guard.lua: its keys begin at KEYS[6], its items at ARGV[8]; it calls
-// record(deleted, reowned, name, list) once before its first delete, returns at once what that
-// returns unless nil, deletes exactly what it recorded and ends with answer('DONE', deleted, reowned).
-// Nothing behind record may fail, or the audit would count what is still there: before it the body checks
-// types, and by refused(command, key, ...) that the user is allowed each command of the body.
-//
-// A body judges its items again by what they say themselves: an entry still names the dead owner, a
-// job says that it is finished. That something is missing elsewhere, from a hash or a set, is no
-// evidence: that hash or set may have been lost with everybody alive. Only the owner's absent
-// heartbeat is, and only the guard, in front of the body, reads it as such; see Batch.Owner.
-func NewBody(lua string) *Body {
-	return &Body{redis.NewScript(serverLua + settingsLua + witnessLua + guardLua + lua)}
-}
-
-// EvictEntries evicts entries of the registry: Items are IMEIs, Owner is the dead instance, and
-// Keys are what Guard.EntryKeys returns for it.
-var EvictEntries = NewBody(evictLua)
-
 // A Batch is one guarded deletion.
 type Batch struct {
 	ID    BatchID
@@ -122,7 +98,7 @@ type Answer struct {
 	Verdict  Verdict
 	Deleted  int    // entries that went
 	Reowned  int    // candidates that named somebody else, kept
-	Reason   string // of WARMING: the doubt; of DONE by EvictEntries: why the index was left alone
+	Reason   string // of WARMING: the reason of the hold; of DONE: what the body says of itself
 	Repeated bool   // the batch had been done before; this is the answer of then
 }
 
@@ -136,18 +112,16 @@ type Guard struct {
 	leader          string
 }
 
-// NewGuard returns a guard for the leader instance. Batches go through client, ticks and what
-// belongs to the term through control. gap and warm are the registry's Gap and Warm.
-func NewGuard(client, control redis.UniversalClient, layout Layout, gap, warm time.Duration, leader string) *Guard {
-	return &Guard{client: client, control: control, layout: layout, gap: millis(gap), warm: millis(warm), leader: leader}
+// New returns a guard for the leader instance. Batches go through client, ticks and what belongs to
+// the term through control. It does not talk to Redis.
+func New(client, control redis.UniversalClient, layout Layout, t Timing, leader string) *Guard {
+	return &Guard{
+		client: client, control: control, layout: layout,
+		gap: millis(t.Gap()), warm: millis(t.Grace()), leader: leader,
+	}
 }
 
 func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
-
-// EntryKeys are the Keys of a batch whose Body is EvictEntries.
-func (g *Guard) EntryKeys(owner string) []string {
-	return []string{g.layout.Registry(), g.layout.Devices(owner)}
-}
 
 // Open begins a term in the audit. Done: no batch of an older term can delete any more. Stale: the
 // audit has met newest, draw a higher epoch and open again. Fenced: the lease is lost. It may be
@@ -157,10 +131,10 @@ func (g *Guard) Open(ctx context.Context, l Lease) (v Verdict, newest uint64, er
 	ctx = failpoint.HitPast(ctx, failpoint.Opening)
 	out, err := openScript.Run(ctx, g.control, keys, strconv.FormatUint(l.Epoch, 10), l.Token, g.leader).StringSlice()
 	if err != nil {
-		return "", 0, fmt.Errorf("registry: open term %d: %w", l.Epoch, err)
+		return "", 0, fmt.Errorf("guard: open term %d: %w", l.Epoch, err)
 	}
 	if len(out) != 2 {
-		return "", 0, fmt.Errorf("registry: open term %d: %d values in the answer", l.Epoch, len(out))
+		return "", 0, fmt.Errorf("guard: open term %d: %d values in the answer", l.Epoch, len(out))
 	}
 	epoch, _, _ := strings.Cut(out[1], "-")
 	newest, _ = strconv.ParseUint(epoch, 10, 64) // empty unless STALE
@@ -172,7 +146,7 @@ func (g *Guard) Open(ctx context.Context, l Lease) (v Verdict, newest uint64, er
 // term is over, ask Fates.
 func (g *Guard) Do(ctx context.Context, b Batch) (Answer, error) {
 	if len(b.Items) == 0 || len(b.Items) > MaxBatch {
-		return Answer{}, fmt.Errorf("registry: batch %s: %d items, want 1 to %d", b.ID, len(b.Items), MaxBatch)
+		return Answer{}, fmt.Errorf("guard: batch %s: %d items, want 1 to %d", b.ID, len(b.Items), MaxBatch)
 	}
 	canary := g.layout.Heartbeat(g.leader)
 	owner := canary
@@ -192,7 +166,7 @@ func (g *Guard) Do(ctx context.Context, b Batch) (Answer, error) {
 	ctx = failpoint.HitPast(ctx, failpoint.BeforeScript)
 	out, err := b.Body.script.Run(ctx, g.client, keys, args...).Slice()
 	if err != nil {
-		return Answer{}, fmt.Errorf("registry: batch %s: %w", b.ID, err)
+		return Answer{}, fmt.Errorf("guard: batch %s: %w", b.ID, err)
 	}
 	return parseAnswer(b.ID, out)
 }
@@ -208,7 +182,7 @@ func parseAnswer(id BatchID, out []any) (Answer, error) {
 			return Answer{Verdict(verdict), int(deleted), int(reowned), reason, repeated == 1}, nil
 		}
 	}
-	return Answer{}, fmt.Errorf("registry: batch %s: unexpected answer %v", id, out)
+	return Answer{}, fmt.Errorf("guard: batch %s: unexpected answer %v", id, out)
 }
 
 // Forget takes a dead owner off the roster: Done, or Alive while it has a heartbeat or an index.
@@ -216,7 +190,7 @@ func (g *Guard) Forget(ctx context.Context, l Lease, owner string) (Verdict, err
 	keys := []string{g.layout.Lease(), g.layout.Witness(), g.layout.Heartbeat(owner), g.layout.Devices(owner), g.layout.Roster()}
 	v, err := forgetScript.Run(ctx, g.control, keys, l.Token, owner).Text()
 	if err != nil {
-		return "", fmt.Errorf("registry: forget owner: %w", err)
+		return "", fmt.Errorf("guard: forget owner: %w", err)
 	}
 	return Verdict(v), nil
 }
@@ -226,51 +200,7 @@ func (g *Guard) Forget(ctx context.Context, l Lease, owner string) (Verdict, err
 func (g *Guard) Doubt(ctx context.Context, l Lease, notWithin time.Duration) (bool, error) {
 	n, err := doubtScript.Run(ctx, g.control, []string{g.layout.Lease(), g.layout.Witness()}, l.Token, millis(notWithin)).Int()
 	if err != nil {
-		return false, fmt.Errorf("registry: doubt: %w", err)
+		return false, fmt.Errorf("guard: doubt: %w", err)
 	}
 	return n == 1, nil
-}
-
-// Witness is what a tick found: how long Redis has been listened to without a doubt.
-type Witness struct {
-	Now       time.Time     // the server's
-	Since     time.Time     // the server's: no doubt since then
-	Listening time.Duration // Now - Since
-	WarmIn    time.Duration // until deletes may begin; 0: they may
-	Reason    string        // of the last doubt
-	LastDoubt time.Time
-	Evicted   uint64 // entries evicted, ever: the total beside the audit
-	Instances int64  // size of the roster
-	ChecksOff []string
-}
-
-// Tick listens: every contender does, leading or not, held or paused. It is one small script.
-func (g *Guard) Tick(ctx context.Context) (Witness, error) {
-	out, err := tickScript.Run(ctx, g.control, []string{g.layout.Witness(), g.layout.Roster()}, g.gap, g.warm).Slice()
-	if err != nil {
-		return Witness{}, fmt.Errorf("registry: tick: %w", err)
-	}
-	if len(out) != 9 {
-		return Witness{}, fmt.Errorf("registry: tick: unexpected answer %v", out)
-	}
-	num := func(v any) int64 { n, _ := strconv.ParseInt(fmt.Sprint(v), 10, 64); return n } // "" is 0: never
-	w := Witness{
-		Now:       time.UnixMilli(num(out[0])),
-		Since:     time.UnixMilli(num(out[1])),
-		Reason:    fmt.Sprint(out[2]),
-		Evicted:   uint64(num(out[5])),
-		Instances: num(out[6]),
-	}
-	if doubted := num(out[3]); doubted > 0 {
-		w.LastDoubt = time.UnixMilli(doubted)
-	}
-	if num(out[4]) == 0 {
-		w.ChecksOff = append(w.ChecksOff, "redis_evicting")
-	}
-	if num(out[8]) == 0 {
-		w.ChecksOff = append(w.ChecksOff, "restarted")
-	}
-	w.Listening = w.Now.Sub(w.Since)
-	w.WarmIn = max(0, time.Duration(num(out[7]))*time.Millisecond-w.Listening)
-	return w, nil
 }

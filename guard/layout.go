@@ -1,4 +1,4 @@
-package registry
+package guard
 
 // Layout names every key that the registry and the janitor use, and is the only place that does.
 // The zero Layout gives the names that other services already read. Prefix is put before each of
@@ -12,9 +12,7 @@ type Layout struct {
 func (l Layout) Registry() string { return l.Prefix + "connections:registry" }
 
 // Heartbeat is the key whose existence proves that an instance lives.
-func (l Layout) Heartbeat(instance string) string { return l.heartbeatPrefix() + instance }
-
-func (l Layout) heartbeatPrefix() string { return l.Prefix + "instance:heartbeat:" }
+func (l Layout) Heartbeat(instance string) string { return l.Prefix + "instance:heartbeat:" + instance }
 
 // Devices is the reverse index of an instance: the set of IMEIs that it registered.
 func (l Layout) Devices(instance string) string { return l.Prefix + "instance:devices:" + instance }

@@ -1,4 +1,4 @@
-package registry_test
+package guard_test
 
 import (
 	"net"
@@ -8,9 +8,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/lease"
-	"github.com/rollcall-redis/rollcall/registry"
 )
 
 // patience is for what a busy machine does late.
@@ -44,7 +44,7 @@ func (s *term) evict(t *testing.T) {
 func (s *term) held(t *testing.T, reason string) {
 	a, err := s.guard.Do(t.Context(), s.batch(1))
 	require.NoError(t, err)
-	require.Equal(t, registry.Answer{Verdict: registry.Warming, Reason: reason}, a)
+	require.Equal(t, guard.Answer{Verdict: guard.Warming, Reason: reason}, a)
 	require.Equal(t, reason, s.HGet(t.Context(), s.Witness(), "reason").Val())
 	s.untouched(t)
 }
@@ -58,7 +58,7 @@ func TestAHeartbeatThatRedisEvictedCondemnsNobody(t *testing.T) {
 	s.witness(t, "since", warm)
 	a, err := s.guard.Do(t.Context(), s.batch(1))
 	require.NoError(t, err)
-	require.Equal(t, registry.Done, a.Verdict, "the counter has not moved since")
+	require.Equal(t, guard.Done, a.Verdict, "the counter has not moved since")
 }
 
 func TestARestartWithinGAPDoesNotHideWhatWasEvictedBeforeIt(t *testing.T) {
@@ -99,7 +99,7 @@ func TestAPromotedReplicaIsAnotherServer(t *testing.T) {
 	promoted := *s
 	promoted.Client = redis.NewClient(lease.Options(replica.Options()))
 	t.Cleanup(func() { require.NoError(t, promoted.Close()) })
-	promoted.guard = registry.NewGuard(promoted.Client, promoted.Client, s.Layout, gap, warm, "leader")
+	promoted.guard = guard.New(promoted.Client, promoted.Client, s.Layout, timing, "leader")
 	promoted.held(t, "restarted")
 }
 
@@ -112,7 +112,7 @@ func TestAContenderThatMayNotAskForCountersForgetsNone(t *testing.T) {
 	o.Username, o.Password = "poor", "p"
 	c := redis.NewClient(lease.Options(o))
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
-	poor := registry.NewGuard(c, c, s.Layout, gap, warm, "poor")
+	poor := guard.New(c, c, s.Layout, timing, "poor")
 	s.alive(t)
 	before := s.HMGet(ctx, s.Witness(), "server", "evicted_keys").Val()
 	w, err := poor.Tick(ctx)
@@ -141,7 +141,7 @@ func TestWhereNobodyMayAskForCountersTheChecksAreOff(t *testing.T) {
 	require.Equal(t, []string{"redis_evicting", "restarted"}, w.ChecksOff)
 	a, err := s.guard.Do(ctx, s.batch(1))
 	require.NoError(t, err)
-	require.Equal(t, registry.Done, a.Verdict)
+	require.Equal(t, guard.Done, a.Verdict)
 }
 
 // A replica with the usual settings ticks each few seconds and beats each 30 s. One with quick
@@ -150,11 +150,11 @@ func TestAFleetThatDisagreesWaitsForTheLargestWarmOfAll(t *testing.T) {
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()
 		s, ctx := newTerm(t, w.Options, w.Prefix), t.Context()
-		quick := registry.NewGuard(s.Client, s.Client, s.Layout, time.Second, 5*time.Second, "leader")
+		quick := guard.New(s.Client, s.Client, s.Layout, guard.Timing{Interval: time.Second, TTL: 3 * time.Second}, "leader")
 		held := func(n uint64, want time.Duration) {
 			a, err := quick.Do(ctx, s.batch(n))
 			require.NoError(t, err)
-			require.Equal(t, registry.Answer{Verdict: registry.Warming, Reason: "settings"}, a)
+			require.Equal(t, guard.Answer{Verdict: guard.Warming, Reason: "settings"}, a)
 			tick, err := quick.Tick(ctx)
 			require.NoError(t, err)
 			require.InDelta(t, want.Seconds(), tick.WarmIn.Seconds(), 20)
@@ -171,7 +171,7 @@ func TestAFleetThatDisagreesWaitsForTheLargestWarmOfAll(t *testing.T) {
 		require.NoError(t, err)
 		a, err := quick.Do(ctx, s.batch(3))
 		require.NoError(t, err)
-		require.Equal(t, registry.Done, a.Verdict)
+		require.Equal(t, guard.Done, a.Verdict)
 	})
 }
 
@@ -181,7 +181,7 @@ func TestTheLargestWarmIsRememberedForAWhile(t *testing.T) {
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()
 		s, ctx := newTerm(t, w.Options, w.Prefix), t.Context()
-		quick := registry.NewGuard(s.Client, s.Client, s.Layout, time.Second, 5*time.Second, "leader")
+		quick := guard.New(s.Client, s.Client, s.Layout, guard.Timing{Interval: time.Second, TTL: 3 * time.Second}, "leader")
 		for _, c := range []struct{ disagreed, since, want time.Duration }{
 			{9 * warm, 9 * warm, warm},
 			{100 * warm, warm, warm}, // a hold's own time, a jump of the clock, makes nothing forgotten
@@ -209,7 +209,7 @@ func TestSettingsThatMakeNoSenseHoldNobodyForEver(t *testing.T) {
 		require.NoError(t, s.HSet(ctx, s.Witness(), "largest", "9e99", "disagreed", "9e99").Err())
 		a, err := s.guard.Do(ctx, s.batch(1))
 		require.NoError(t, err)
-		require.Equal(t, registry.Done, a.Verdict)
+		require.Equal(t, guard.Done, a.Verdict)
 	})
 }
 
