@@ -32,7 +32,8 @@ replicas, a fleet of simulated trackers, and what becomes of the registry.
 Nothing listens beyond this machine.`,
 		Settings: []service.Setting{
 			{Name: "REDIS_URL", Default: service.EmbeddedRedis, Secret: true,
-				Meaning: "a Redis that must be free of a fleet and is left as it was; embedded: one inside the demo",
+				Meaning: "a Redis that must be free of a fleet and is left as it was; embedded: one " +
+					"inside the demo",
 				Value: func(v string) error {
 					cfg.RedisURL = v
 					return target.Parse(v)

@@ -45,9 +45,10 @@ func (s *settings) devices() bool {
 	return s.ingestAddr != service.Off || s.ingestTLSAddr != service.Off || s.ingestProxyAddr != service.Off
 }
 
-// prefixes are those of variables that are ours: one that is no setting was mistyped. REDIS_, HTTP_,
-// LOG_ and the like belong to everybody and are left alone.
-var prefixes = []string{"JANITOR_", "HEARTBEAT_", "INGEST_", "DEVICE_AUTH", "TELEMETRY_", "REGISTRY_REVERSE"}
+// prefixes are those of variables that are ours: one that is no setting was mistyped. REDIS_,
+// HTTP_, LOG_ and the like belong to everybody and are left alone.
+var prefixes = []string{"JANITOR_", "HEARTBEAT_", "INGEST_", "DEVICE_AUTH", "TELEMETRY_",
+	"REGISTRY_REVERSE"}
 
 // table is every setting there is, in the order in which help shows them.
 func (s *settings) table() []service.Setting {
@@ -56,7 +57,8 @@ func (s *settings) table() []service.Setting {
 			Meaning: "Where devices connect. `off`: not in plain; with INGEST_TLS_ADDR and " +
 				"INGEST_PROXY_ADDR off too: no device sockets, only the janitor."},
 		{Name: "INGEST_MAX_CONNS", Default: "100000", Value: service.Number(&s.ingestMaxConns, 1, 10_000_000),
-			Meaning: "Most device sockets at once. Further ones wait in the kernel's backlog, unanswered.",
+			Meaning: "Most device sockets at once. Further ones wait in the kernel's backlog, " +
+				"unanswered.",
 			Consequence: "More than the limit of open files (`ulimit -Hn`) less 256 allows is lowered to " +
 				"that, with a warning: a replica without a free descriptor could not dial Redis."},
 		{Name: "INGEST_TLS_ADDR", Default: service.Off, Value: service.AddressOrOff(&s.ingestTLSAddr),
@@ -64,25 +66,26 @@ func (s *settings) table() []service.Setting {
 			Consequence: "Devices prove nothing by it: they are not asked for a certificate."},
 		{Name: "INGEST_TLS_CERT", Value: service.Text(&s.ingestTLSCert),
 			Meaning: "File of the certificate, and of those that lead from it to its root, in PEM.",
-			Consequence: "Looked at once a second while devices connect, and read again when it has changed; " +
-				"no restart. Files that cannot be read, or are not a pair, leave the former standing, with " +
-				"a warning; at start they are a failure. Sockets that are open keep what they began with."},
+			Consequence: "Looked at once a second while devices connect, and read again when it has " +
+				"changed; no restart. Files that cannot be read, or are not a pair, leave the former " +
+				"standing, with a warning; at start they are a failure. Sockets that are open keep what they " +
+				"began with."},
 		{Name: "INGEST_TLS_KEY", Value: service.Text(&s.ingestTLSKey),
 			Meaning: "File of its key, in PEM; read again as the certificate is."},
 		{Name: "INGEST_PROXY_ADDR", Default: service.Off, Value: service.AddressOrOff(&s.ingestProxyAddr),
-			Meaning: "Where load balancers connect that put a PROXY header before each connection, so that " +
-				"logs show the device's address. `off`: nowhere.",
+			Meaning: "Where load balancers connect that put a PROXY header before each connection, " +
+				"so that logs show the device's address. `off`: nowhere.",
 			Consequence: "Version 2 of the header, or 1 if it comes in one packet, as its specification " +
 				"says. A connection without one is closed."},
 		{Name: "INGEST_PROXY_TRUSTED", Value: s.trusted,
 			Meaning: "Addresses of those load balancers, CIDRs separated by commas.",
-			Consequence: "Connections from elsewhere are closed, and counted as `untrusted`. **Never** set it " +
-				"wider than those: a trusted address can claim any other."},
+			Consequence: "Connections from elsewhere are closed, and counted as `untrusted`. **Never** " +
+				"set it wider than those: a trusted address can claim any other."},
 		{Name: "DEVICE_AUTHORITY", Default: everybody, Value: service.OneOf(&s.deviceAuthority, everybody, allowedSet),
-			Meaning: "Which devices are served. `everybody`: each that names a well-formed IMEI. `set`: the " +
-				"members of the Redis set `devices:allowed`.",
-			Consequence: "It is no proof of identity: an IMEI is no secret. **Never** switch to `set` before " +
-				"the set is filled: an empty one allows nobody."},
+			Meaning: "Which devices are served. `everybody`: each that names a well-formed IMEI. " +
+				"`set`: the members of the Redis set `devices:allowed`.",
+			Consequence: "It is no proof of identity: an IMEI is no secret. **Never** switch to `set` " +
+				"before the set is filled: an empty one allows nobody."},
 		{Name: "HEARTBEAT_INTERVAL", Default: "30s",
 			Value:   service.Duration(&s.heartbeatInterval, 50*time.Millisecond, time.Hour),
 			Meaning: "Time between two heartbeats of a replica.",
@@ -96,15 +99,15 @@ func (s *settings) table() []service.Setting {
 		{Name: "JANITOR_INTERVAL", Default: "60s",
 			Value:   service.Duration(&s.janitorInterval, 50*time.Millisecond, 24*time.Hour),
 			Meaning: "Time between two audits, the scans of the whole registry.",
-			Consequence: "The quick way, once a second and whenever a heartbeat ends, does not depend on it. " +
-				"Longer saves Redis' time; what the index missed stays longer."},
+			Consequence: "The quick way, once a second and whenever a heartbeat ends, does not depend on " +
+				"it. Longer saves Redis' time; what the index missed stays longer."},
 		{Name: "JANITOR_INTERVAL_MS", Value: s.intervalMS,
 			Meaning: "The same in milliseconds, for deployments that set it so. Both: refused."},
 		{Name: "JANITOR_LEASE_TTL", Default: "15s",
 			Value:   service.Duration(&s.janitorLeaseTTL, 300*time.Millisecond, 10*time.Minute),
 			Meaning: "How long the lease outlives a leader that died.",
-			Consequence: "Shorter: another leads sooner, and the lease is lost to shorter hitches of Redis " +
-				"(a term ends after 9/10 of it without a renewal). Should be the same everywhere."},
+			Consequence: "Shorter: another leads sooner, and the lease is lost to shorter hitches of " +
+				"Redis (a term ends after 9/10 of it without a renewal). Should be the same everywhere."},
 		{Name: "JANITOR_SCAN_COUNT", Default: "1000", Value: service.Number(&s.janitorScanCount, 1, 20_000),
 			Meaning: "Most entries a page of a scan. At most 20000.",
 			Consequence: "Pages get smaller by themselves, down to 50, while one holds Redis for clearly " +
@@ -116,10 +119,11 @@ func (s *settings) table() []service.Setting {
 			Meaning:     "Requests for liveness under way at once, of up to 500 owners each.",
 			Consequence: "Matters with thousands of replicas."},
 		{Name: "JANITOR_REDIS_SHARE", Default: "0.25", Value: s.share,
-			Meaning: "Most of Redis' time that sweeping may take, over any second, all sweeps together.",
-			Consequence: "The first half of a second's share is taken without rest, so that the death of a " +
-				"small owner is over at once; from then on the leader rests after each call. It goes slower " +
-				"by itself, down to a fifth of this, while others suffer. Higher sweeps a large death " +
+			Meaning: "Most of Redis' time that sweeping may take, over any second, all sweeps " +
+				"together.",
+			Consequence: "The first half of a second's share is taken without rest, so that the death of " +
+				"a small owner is over at once; from then on the leader rests after each call. It goes " +
+				"slower by itself, down to a fifth of this, while others suffer. Higher sweeps a large death " +
 				"sooner. 1: as fast as it can while nothing suffers. At least 0.005: with less an audit of a " +
 				"million entries would not end before the leader gives up."},
 		{Name: "JANITOR_DRY_RUN", Default: "false", Switch: true, Value: service.Bool(&s.janitorDryRun),
@@ -128,13 +132,14 @@ func (s *settings) table() []service.Setting {
 				"entries of the dead pile up."},
 		{Name: "REGISTRY_REVERSE_INDEX", Default: "true", Switch: true, Value: service.Bool(&s.reverseIndex),
 			Meaning: "Keeps the set of devices of each instance.",
-			Consequence: "`false` saves that memory: a dead owner is then swept by the audit alone, up to one " +
-				"`JANITOR_INTERVAL` later, and some losses take ten heartbeat intervals to heal instead of one."},
+			Consequence: "`false` saves that memory: a dead owner is then swept by the audit alone, up " +
+				"to one `JANITOR_INTERVAL` later, and some losses take ten heartbeat intervals to heal " +
+				"instead of one."},
 		{Name: "TELEMETRY_MAXLEN", Default: "1000000", Value: service.Number(&s.telemetryMaxLen, 1, 1e12),
-			Meaning: "Approximate cap of the telemetry stream, in entries. Dead letters: at most 10,000, or " +
-				"this if it is less.",
-			Consequence: "What is beyond it is trimmed, **read or not**. Size it for the longest time that " +
-				"your consumers may be down, and Redis' memory for it."},
+			Meaning: "Approximate cap of the telemetry stream, in entries. Dead letters: at most " +
+				"10,000, or this if it is less.",
+			Consequence: "What is beyond it is trimmed, **read or not**. Size it for the longest time " +
+				"that your consumers may be down, and Redis' memory for it."},
 	})
 }
 
@@ -168,18 +173,21 @@ func (s *settings) share(v string) error {
 
 // check finds settings that are fine alone and unsafe together.
 func (s *settings) check(in *service.Input) (faults []error) {
+	wrong := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 	if in.Understood("HEARTBEAT_TTL", "HEARTBEAT_INTERVAL") && s.heartbeatTTL < 3*s.heartbeatInterval {
-		faults = append(faults, fmt.Errorf("HEARTBEAT_TTL: expected at least three times HEARTBEAT_INTERVAL (%v), got %v: "+
-			"a lost beat or two would make a living replica look dead", s.heartbeatInterval, s.heartbeatTTL))
+		wrong("HEARTBEAT_TTL: expected at least three times HEARTBEAT_INTERVAL (%v), got %v: "+
+			"a lost beat or two would make a living replica look dead", s.heartbeatInterval, s.heartbeatTTL)
 	}
-	if in.Understood("INGEST_TLS_ADDR") && s.ingestTLSAddr != service.Off && (s.ingestTLSCert == "" || s.ingestTLSKey == "") {
-		faults = append(faults, errors.New("INGEST_TLS_ADDR: expected INGEST_TLS_CERT and INGEST_TLS_KEY with it, got one or none"))
+	if in.Understood("INGEST_TLS_ADDR") && s.ingestTLSAddr != service.Off &&
+		(s.ingestTLSCert == "" || s.ingestTLSKey == "") {
+		wrong("INGEST_TLS_ADDR: expected INGEST_TLS_CERT and INGEST_TLS_KEY with it, got one or none")
 	}
-	if in.Understood("INGEST_PROXY_ADDR", "INGEST_PROXY_TRUSTED") && s.ingestProxyAddr != service.Off && len(s.ingestProxyTrusted) == 0 {
-		faults = append(faults, errors.New("INGEST_PROXY_ADDR: expected INGEST_PROXY_TRUSTED with it: anybody could claim any address"))
+	if in.Understood("INGEST_PROXY_ADDR", "INGEST_PROXY_TRUSTED") && s.ingestProxyAddr != service.Off &&
+		len(s.ingestProxyTrusted) == 0 {
+		wrong("INGEST_PROXY_ADDR: expected INGEST_PROXY_TRUSTED with it: anybody could claim any address")
 	}
 	if in.Given("JANITOR_INTERVAL", "JANITOR_INTERVAL_MS") {
-		faults = append(faults, errors.New("JANITOR_INTERVAL and JANITOR_INTERVAL_MS: expected one of the two, got both"))
+		wrong("JANITOR_INTERVAL and JANITOR_INTERVAL_MS: expected one of the two, got both")
 	}
 	return faults
 }

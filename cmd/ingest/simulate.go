@@ -38,8 +38,8 @@ answers to commands. It reads no setting from the environment.`,
 		Settings: s.table(),
 		Check:    s.check,
 		Run:      func(ctx context.Context, stdout, _ io.Writer) error { return s.show(ctx, stdout) },
-		Notes: `An interrupt ends it with a summary. Exit status: 0 when it was ended or its time was up, 1 if nothing
-could connect at all, 2 on wrong arguments.`,
+		Notes: `An interrupt ends it with a summary. Exit status: 0 when it was ended or its
+time was up, 1 if nothing could connect at all, 2 on wrong arguments.`,
 	}
 }
 
@@ -52,9 +52,9 @@ func (s *simulation) table() []service.Setting {
 	return []service.Setting{
 		{Name: "devices", Default: "100", Value: service.Number(&c.Devices, 1, simulate.MostDevices),
 			Meaning: "number of trackers",
-			Consequence: "Each takes a descriptor (two with `--half-open`) and about 15 kB. The limit of open " +
-				"files is raised as far as it may be; what does not fit is refused at once, with the number " +
-				"needed. Ten thousand are fine"},
+			Consequence: "Each takes a descriptor (two with `--half-open`) and about 15 kB. The limit of " +
+				"open files is raised as far as it may be; what does not fit is refused at once, with the " +
+				"number needed. Ten thousand are fine"},
 		{Name: "interval", Default: "10s", Value: service.Duration(&c.Interval, time.Millisecond, ever),
 			Meaning: "time between two frames of a tracker"},
 		{Name: "records", Default: "1", Value: service.Number(&c.Records, 1, simulate.MostRecords),
@@ -65,7 +65,8 @@ func (s *simulation) table() []service.Setting {
 		{Name: "duration", Default: "0s", Value: service.Duration(&s.duration, 0, ever), Meaning: "how long; 0s: until interrupted"},
 		service.Seed(&c.Seed),
 		{Name: "redis", Secret: true, Value: s.parseRedis,
-			Meaning: "URL of the gateways' Redis, to show how many connected trackers are routable; it is only read",
+			Meaning: "URL of the gateways' Redis, to show how many connected trackers are routable; " +
+				"it is only read",
 			Consequence: "Routable: their entry names an instance whose heartbeat exists. It cannot tell " +
 				"whether that is the instance which holds the socket"},
 		{Name: "codec", Default: "8", Meaning: "8, 8e or 16",
@@ -77,18 +78,20 @@ func (s *simulation) table() []service.Setting {
 			}},
 		{Name: "backlog", Default: "0", Value: service.Number(&c.Backlog, 0, simulate.MostBacklog),
 			Meaning: "number of records that each tracker has stored at the start",
-			Consequence: "They are emptied stop-and-wait, newest first, whenever no fresh frame is due: the " +
-				"hardest load that a fleet makes"},
+			Consequence: "They are emptied stop-and-wait, newest first, whenever no fresh frame is due: " +
+				"the hardest load that a fleet makes"},
 		{Name: "half-open", Default: "0", Value: service.Share(&c.HalfOpen, 0),
-			Meaning: "share of frames, 0 to 1, at which a tracker loses coverage and leaves its socket half-open",
-			Consequence: "It comes back on a new one. Half of them lose an acknowledgement, and the frame " +
-				"comes twice"},
+			Meaning: "share of frames, 0 to 1, at which a tracker loses coverage and leaves its " +
+				"socket half-open",
+			Consequence: "It comes back on a new one. Half of them lose an acknowledgement, and the " +
+				"frame comes twice"},
 		{Name: "ladder-unit", Default: "1m", Value: service.Duration(&c.LadderUnit, time.Nanosecond, ever),
-			Meaning:     "what the ladder of reconnects (at once, 1, 1, 2, 2, 4, 6, 8, 10 min) takes for a minute",
+			Meaning: "what the ladder of reconnects (at once, 1, 1, 2, 2, 4, 6, 8, 10 min) takes for " +
+				"a minute",
 			Consequence: "The ladder begins anew with an acknowledgement"},
 		{Name: "timeout", Default: "30s", Value: service.Duration(&c.Timeout, time.Nanosecond, ever),
 			Meaning: "how long a tracker waits for an answer"},
-		{Name: "first-imei", Default: "35630704000000", Value: service.Number(&c.FirstIMEI, 1, 99_999_999_999_999),
+		{Name: "first-imei", Default: "35630704000000", Value: service.Number(&c.FirstIMEI, 1, simulate.MostFirstIMEI),
 			Meaning:     "14 digits of the first tracker's IMEI; the others count up",
 			Consequence: "Two simulations at once need different ones"},
 	}
@@ -104,7 +107,7 @@ func (s *simulation) parseRedis(v string) error {
 
 // check makes the fleet, or says what is wrong with it.
 func (s *simulation) check(in *service.Input) []error {
-	if !in.Understood("devices", "interval", "records", "codec", "backlog", "half-open", "ladder-unit", "timeout", "first-imei") {
+	if !in.Understood("devices") {
 		return nil
 	}
 	var err error

@@ -168,6 +168,9 @@ func TestSimulateSaysWhatIsWrong(t *testing.T) {
 		"--devices 0": "devices", "--devices x": "devices", "--nope": "nope", "stray": "flags only", "--targets nowhere": "nowhere",
 		"--codec 12": "8, 8e or 16", "--interval 0s": "--interval", "--records 0": "--records", "--half-open 2": "half-open",
 		"--duration -1s": "--duration", "--ladder-unit 0s": "--ladder-unit",
+		"--interval -1s": "--interval", "--records 11": "--records", "--backlog 192001": "--backlog", "--half-open 1.1": "--half-open",
+		"--first-imei 99999999999999": "--first-imei", "--timeout 0s": "--timeout", "--devices 1000001": "--devices",
+		"--ladder-unit -1s --targets :5027": "2 wrong", "--targets 127.0.0.1:x": "host:port",
 	} {
 		require.Equal(t, exitUsage, simulated(line), line)
 		require.Contains(t, stderr.String(), want)

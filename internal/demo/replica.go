@@ -106,11 +106,12 @@ func (r *replica) runs() bool {
 	}
 }
 
-// kill ends the process at once, and returns when it is gone.
-func (r *replica) kill() {
+// kill ends the process at once, and returns when it is gone. Its error is nil.
+func (r *replica) kill() error {
 	r.leaving = true
 	_ = r.cmd.Process.Kill() // fails only if it has gone already
 	<-r.done
+	return nil
 }
 
 // term asks the process to stop gracefully. It does not wait for it.

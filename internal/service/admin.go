@@ -18,9 +18,32 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// admin lets a request through to h if it carries the token, and writes what h
+// action is what a request of the administrator's does: with these parameters, which are those of
+// its known ones that were given. What it returns is the answer.
+type action struct {
+	known []string
+	do    func(ctx context.Context, p url.Values) (any, error)
+}
+
+// actions are what an administrator may ask for, by path.
+func (s *HTTP) actions() map[string]action {
+	return map[string]action{
+		"/api/v1/sweep": {[]string{"dry_run", "owner"}, s.sweep},
+		"/api/v1/pause": {[]string{"who", "why", "for", "until"}, s.pause},
+		"/api/v1/resume": {nil, func(ctx context.Context, _ url.Values) (any, error) {
+			return map[string]any{"paused": nil}, s.cfg.Janitor.Resume(ctx)
+		}},
+		"/api/v1/resign": {nil, func(ctx context.Context, _ url.Values) (any, error) {
+			ctx, cancel := context.WithTimeout(ctx, writeTimeout-time.Second)
+			defer cancel()
+			return map[string]any{"resigned": true}, s.cfg.Janitor.Resign(ctx)
+		}},
+	}
+}
+
+// admin lets a request through to a if it carries the token, and writes what a
 // returns.
-func (s *HTTP) admin(h func(http.ResponseWriter, *http.Request) (any, error)) http.Handler {
+func (s *HTTP) admin(a action) http.Handler {
 	want := sha256.Sum256([]byte(s.cfg.Token))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.cfg.Token == "" {
@@ -37,7 +60,13 @@ func (s *HTTP) admin(h func(http.ResponseWriter, *http.Request) (any, error)) ht
 			return
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, 64<<10)
-		v, err := h(w, r)
+		// A sweep takes its time. A writer that has no deadline (in a test) answers all the same.
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(sweepTimeout + writeTimeout))
+		p, err := params(r, a.known)
+		var v any
+		if err == nil {
+			v, err = a.do(r.Context(), p)
+		}
 		if err != nil {
 			s.cfg.Logger.Info("admin request failed", "path", r.URL.Path, "peer", r.RemoteAddr, "error", err)
 			failWith(w, err)
@@ -48,11 +77,7 @@ func (s *HTTP) admin(h func(http.ResponseWriter, *http.Request) (any, error)) ht
 	})
 }
 
-func (s *HTTP) sweep(w http.ResponseWriter, r *http.Request) (any, error) {
-	p, err := params(r, "dry_run", "owner")
-	if err != nil {
-		return nil, err
-	}
+func (s *HTTP) sweep(ctx context.Context, p url.Values) (_ any, err error) {
 	req := janitor.Request{Owner: p.Get("owner")}
 	if p.Has("owner") && req.Owner == "" {
 		return nil, badRequest("owner: expected an instance id; leave it out for all") // an unset shell variable
@@ -62,27 +87,17 @@ func (s *HTTP) sweep(w http.ResponseWriter, r *http.Request) (any, error) {
 			return nil, badRequest("dry_run: expected true or false")
 		}
 	}
-	// A writer that has no deadline of its own (in a test) answers all the same.
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(sweepTimeout + writeTimeout))
-	ctx, cancel := context.WithTimeout(r.Context(), sweepTimeout)
+	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
 	defer cancel()
 	reports, err := s.cfg.Janitor.Sweep(ctx, req)
-	if err != nil {
-		return nil, err
-	}
-	return map[string]any{"reports": reports}, nil
+	return map[string]any{"reports": reports}, err
 }
 
-func (s *HTTP) pause(_ http.ResponseWriter, r *http.Request) (any, error) {
-	p, err := params(r, "who", "why", "for", "until")
-	if err != nil {
-		return nil, err
-	}
+func (s *HTTP) pause(ctx context.Context, p url.Values) (_ any, err error) {
 	pause := janitor.Pause{Who: p.Get("who"), Why: p.Get("why")}
-	if pause.Who == "" || pause.Why == "" {
-		return nil, badRequest("expected who and why, for whoever finds the sweeping held")
-	}
 	switch {
+	case pause.Who == "" || pause.Why == "":
+		return nil, badRequest("expected who and why, for those who find the sweeping held")
 	case p.Has("for") && p.Has("until"):
 		return nil, badRequest("expected for or until, got both")
 	case p.Has("for"):
@@ -97,38 +112,13 @@ func (s *HTTP) pause(_ http.ResponseWriter, r *http.Request) (any, error) {
 			return nil, badRequest("until: expected a time to come, such as " + time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
 		}
 	}
-	if err := s.cfg.Janitor.Pause(r.Context(), pause); err != nil {
-		return nil, err
-	}
-	return map[string]any{"paused": pause}, nil
-}
-
-func (s *HTTP) resume(_ http.ResponseWriter, r *http.Request) (any, error) {
-	if _, err := params(r); err != nil {
-		return nil, err
-	}
-	if err := s.cfg.Janitor.Resume(r.Context()); err != nil {
-		return nil, err
-	}
-	return map[string]any{"paused": nil}, nil
-}
-
-func (s *HTTP) resign(_ http.ResponseWriter, r *http.Request) (any, error) {
-	if _, err := params(r); err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(r.Context(), writeTimeout-time.Second)
-	defer cancel()
-	if err := s.cfg.Janitor.Resign(ctx); err != nil {
-		return nil, err
-	}
-	return map[string]any{"resigned": true}, nil
+	return map[string]any{"paused": pause}, s.cfg.Janitor.Pause(ctx, pause)
 }
 
 // params are a request's parameters, from the query and a form or JSON object in
 // the body. One that is not known, or given twice, is refused: what is not read cannot be refused,
 // and a dry_run that is not read is a real sweep.
-func params(r *http.Request, known ...string) (url.Values, error) {
+func params(r *http.Request, known []string) (url.Values, error) {
 	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	switch {
 	case kind == "application/json":

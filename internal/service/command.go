@@ -30,6 +30,9 @@ var ErrSaid = errors.New("service: the reason was said")
 // errVersion: --version was given.
 var errVersion = errors.New("service: version asked for")
 
+// Run is what a command does.
+type Run func(ctx context.Context, stdout, stderr io.Writer) error
+
 // Command is a program, or one of its commands.
 type Command struct {
 	// Name as it is called: "ingest simulate".
@@ -47,7 +50,7 @@ type Command struct {
 	// Check returns what is wrong with settings that are fine alone, and with the arguments.
 	Check func(in *Input) []error
 	// Run does what was asked for, until it is done or ctx ends. Logs and complaints go to stderr.
-	Run func(ctx context.Context, stdout, stderr io.Writer) error
+	Run Run
 	// Notes are the end of -h: the exit statuses, above all.
 	Notes string
 	// Commands are the program's, called by the last word of their names.
@@ -114,7 +117,7 @@ func (c *Command) Execute(ctx context.Context, args, environ []string, stdout, s
 }
 
 // Serving returns a Run that logs how the program begins and ends.
-func (c *Command) Serving(b *Base, serve func(context.Context, *slog.Logger) error) func(context.Context, io.Writer, io.Writer) error {
+func (c *Command) Serving(b *Base, serve func(context.Context, *slog.Logger) error) Run {
 	return func(ctx context.Context, _, stderr io.Writer) error {
 		options := &slog.HandlerOptions{Level: b.LogLevel}
 		log := slog.New(slog.NewTextHandler(stderr, options))

@@ -8,10 +8,13 @@
 //		c := &service.Command{
 //			Name: "program", About: "program does this and that.",
 //			Settings: slices.Concat(s.Base.Table(), []service.Setting{
-//				{Name: "PAGE", Default: "100", Meaning: "Entries a page.", Value: service.Number(&s.page, 1, 1000)},
+//				{Name: "PAGE", Default: "100", Value: service.Number(&s.page, 1, 1000),
+//					Meaning: "Entries a page."},
 //			}),
 //		}
-//		c.Run = c.Serving(&s.Base, func(ctx context.Context, log *slog.Logger) error { return serve(ctx, &s, log) })
+//		c.Run = c.Serving(&s.Base, func(ctx context.Context, log *slog.Logger) error {
+//			return serve(ctx, &s, log)
+//		})
 //		return c
 //	}
 //

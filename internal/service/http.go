@@ -99,10 +99,8 @@ func newHTTP(cfg HTTPConfig, ln net.Listener) *HTTP {
 	mux.HandleFunc("GET /readyz", s.ready)
 	mux.HandleFunc("GET /api/v1/status", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, cfg.Status()) })
 	mux.Handle("GET /metrics", promhttp.HandlerFor(cfg.Metrics, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelWarn)}))
-	for path, h := range map[string]func(http.ResponseWriter, *http.Request) (any, error){
-		"/api/v1/sweep": s.sweep, "/api/v1/pause": s.pause, "/api/v1/resume": s.resume, "/api/v1/resign": s.resign,
-	} {
-		mux.Handle("POST "+path, s.admin(h))
+	for path, a := range s.actions() {
+		mux.Handle("POST "+path, s.admin(a))
 		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Allow", http.MethodPost)
 			fail(w, http.StatusMethodNotAllowed, "this changes something: use POST")

@@ -36,8 +36,8 @@ type Inspector struct {
 	off      []string // checks that need what the server does not report
 }
 
-// Inspect looks once. It returns an error if the server must not be used: it is a node of a Cluster.
-// A server that does not answer is no error.
+// Inspect looks once. It returns an error if the server must not be used: it is a node of a
+// Cluster. A server that does not answer is no error.
 func Inspect(ctx context.Context, clients *Clients, log *slog.Logger) (*Inspector, error) {
 	i := &Inspector{clients: clients, log: log}
 	if clients.Embedded != "" {

@@ -70,7 +70,9 @@ func (c *Command) Load(args, environ []string) error {
 				continue
 			}
 		}
-		c.shown = append(c.shown, slog.String(strings.ToLower(row.Name), row.inLog(v.text)))
+		if text := row.inLog(v.text); text != "" {
+			c.shown = append(c.shown, slog.String(strings.ToLower(row.Name), text))
+		}
 	}
 	if c.Check != nil {
 		for _, err := range c.Check(in) {
