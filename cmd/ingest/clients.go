@@ -44,7 +44,9 @@ func connect(s *settings.Settings) (*clients, error) {
 	within := controlDeadline(s)
 	if target.Sentinel != nil {
 		c.data = redis.NewFailoverClient(target.Sentinel)
-		c.control = redis.NewFailoverClient(controlFailover(target.Sentinel, within))
+		ctl := *target.Sentinel
+		shorten(within, &ctl.DialTimeout, &ctl.ReadTimeout, &ctl.WriteTimeout, &ctl.PoolTimeout)
+		c.control = redis.NewFailoverClient(lease.FailoverOptions(&ctl))
 		few := *target.Sentinel
 		few.PoolSize, few.MinIdleConns = blockingPool, 0
 		c.blocking = redis.NewFailoverClient(&few)
@@ -54,7 +56,9 @@ func connect(s *settings.Settings) (*clients, error) {
 	few := *target.Single
 	few.PoolSize, few.MinIdleConns = blockingPool, 0
 	c.blocking = redis.NewClient(&few)
-	c.control = redis.NewClient(lease.Options(shortened(*target.Single, within)))
+	ctl := *target.Single
+	shorten(within, &ctl.DialTimeout, &ctl.ReadTimeout, &ctl.WriteTimeout, &ctl.PoolTimeout)
+	c.control = redis.NewClient(lease.Options(&ctl))
 	return c, nil
 }
 
@@ -81,25 +85,9 @@ func controlDeadline(s *settings.Settings) time.Duration {
 	return min(s.HeartbeatInterval, s.JanitorLeaseTTL/3, gap/2) * 9 / 10
 }
 
-// shortened are options whose deadlines are at most d; lease.Options leaves
-// those alone that are shorter than its own.
-func shortened(o redis.Options, d time.Duration) *redis.Options {
-	o.DialTimeout = min(o.DialTimeout, d)
-	o.ReadTimeout = min(o.ReadTimeout, d)
-	o.WriteTimeout = min(o.WriteTimeout, d)
-	o.PoolTimeout = min(o.PoolTimeout, d)
-	return &o
-}
-
-// controlFailover is lease.Options for a server behind sentinels.
-func controlFailover(f *redis.FailoverOptions, d time.Duration) *redis.FailoverOptions {
-	o := lease.Options(shortened(redis.Options{
-		DialTimeout: f.DialTimeout, ReadTimeout: f.ReadTimeout, WriteTimeout: f.WriteTimeout, PoolTimeout: f.PoolTimeout,
-	}, d))
-	c := *f
-	c.MaxRetries, c.ContextTimeoutEnabled, c.DialerRetries = o.MaxRetries, o.ContextTimeoutEnabled, o.DialerRetries
-	c.DialTimeout, c.ReadTimeout, c.WriteTimeout, c.PoolTimeout = o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout
-	c.PoolSize, c.PipelinePoolSize = o.PoolSize, o.PipelinePoolSize
-	c.MaxConcurrentDials, c.MaxActiveConns, c.MinIdleConns, c.MaxIdleConns = 0, 0, 0, 0
-	return &c
+// shorten makes deadlines at most d; lease.Options leaves those alone that are shorter than its own.
+func shorten(d time.Duration, deadlines ...*time.Duration) {
+	for _, deadline := range deadlines {
+		*deadline = min(*deadline, d)
+	}
 }
