@@ -86,7 +86,7 @@ func assemble(ctx context.Context, s *settings.Settings, log *slog.Logger) (_ *r
 		Drain: s.ShutdownGrace * 3 / 10, NoReverseIndex: !s.ReverseIndex,
 		// The gateway is there before the first device is.
 		OnDisplaced: func(imei, owner string) { r.gateway.Displaced(imei, owner) },
-		Logger:      log, Registerer: metrics,
+		Logger:      log, Registerer: metrics, Namespace: "teltonika",
 	})
 	if err != nil {
 		return nil, err
