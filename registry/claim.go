@@ -30,8 +30,7 @@ type Claim struct {
 // imei, or any other id of a device, must have no spaces and must not begin with "/": replicas name devices
 // to each other in words. A claim ends by Release.
 func (r *Registry) Register(imei string) *Claim {
-	now := time.Now()
-	c := &Claim{r: r, made: now, heard: now, landed: make(chan struct{}), over: make(chan struct{})}
+	c := newClaim(r, time.Now())
 	r.mu.Lock()
 	older := r.table.register(c, imei)
 	r.mu.Unlock()
@@ -39,6 +38,10 @@ func (r *Registry) Register(imei string) *Claim {
 		r.cfg.OnSuperseded(older)
 	}
 	return c
+}
+
+func newClaim(r *Registry, now time.Time) *Claim {
+	return &Claim{r: r, made: now, heard: now, landed: make(chan struct{}), over: make(chan struct{})}
 }
 
 // Wait returns nil once the registration has landed, ErrReleased if the claim ended before that, or the
