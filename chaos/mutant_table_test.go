@@ -322,7 +322,7 @@ var mutants = []mutant{
 	{
 		name:     "NothingHandedBack",
 		what:     "an owner hands back nothing that it does not hold",
-		edits:    []edit{{indexGo, "\tif d.claim == nil && d.in == nil {\n", "\tif false {\n"}},
+		edits:    []edit{{indexGo, "\t\td = t.add(imei, releasing)\n", "\t\treturn\n"}},
 		scenario: "RestartedUnderItsID",
 		checks:   []string{"C7"},
 	},

@@ -7,8 +7,8 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/subscribe"
 )
 
-// silence is after how many TTLs without a message it is asked whether anybody is there: many wait, and a release that
-// is missed is seen when the lease can expire.
+// silence is after how many TTLs without a message it is asked whether anybody is there: many wait,
+// and a release that is missed is seen when the lease can expire.
 const silence = 4
 
 // announce tells the waiters that the lease is free. They find out without it
@@ -21,8 +21,8 @@ func (e *Elector) announce(ctx context.Context) {
 	}
 }
 
-// listen wakes the campaign at each release, in a goroutine, until ctx ends or stop is called, which waits for it. A waiter that
-// is not subscribed looks at the lease more often.
+// listen wakes the campaign at each release, in a goroutine, until ctx ends or stop is called,
+// which waits for it. A waiter that is not subscribed looks at the lease more often.
 func (e *Elector) listen(ctx context.Context) (stop func()) {
 	wake := func() {
 		select {

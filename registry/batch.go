@@ -74,8 +74,9 @@ func (t *table) next(now time.Time) (b batch) {
 	return b
 }
 
-// wanted leaves out of ops what was decided anew since the batch was made (it waits for the next one: a
-// device that came back must not be released behind its back), and what rests on proof that has aged.
+// wanted leaves out of ops what was decided anew since the batch was made (it waits for the next
+// one: a device that came back must not be released behind its back), and what rests on proof that
+// has aged.
 func (t *table) wanted(ops []op, now time.Time) []op {
 	kept := ops[:0]
 	for _, o := range ops {
@@ -173,11 +174,12 @@ func (t *table) settle(d *device, s state, now time.Time) {
 	}
 }
 
-// retry has everything tried again that is not settled or may yet be changed by a late write, and what a
-// frame came for too soon. It is called every interval/10.
+// retry has everything tried again that is not settled or may yet be changed by a late write, and
+// what a frame came for too soon. It is called every interval/10.
 func (t *table) retry(now time.Time) {
 	for d := range t.unsettled {
-		// A foreign entry that there is no proof against is looked at, to see whether it is free now.
+		// A foreign entry that there is no proof against is looked at, to see whether it is free
+		// now.
 		t.enqueue(d, d.state == proven || d.state != standing && !d.state.disputed())
 	}
 	for d := range t.recheck {

@@ -24,11 +24,11 @@ type Claim struct {
 	told  time.Time // when Config.OnDisplaced was last told of it
 }
 
-// Register claims a device for this instance: the newest claim of an IMEI wins, on this replica too,
-// where Config.OnSuperseded is told of the older one before Register returns. It never fails: the
-// registration is written in the background, together with others, and healed later if Redis is away. An
-// imei, or any other id of a device, must have no spaces and must not begin with "/": replicas name devices
-// to each other in words. A claim ends by Release.
+// Register claims a device for this instance: the newest claim of an IMEI wins, on this replica
+// too, where Config.OnSuperseded is told of the older one before Register returns. It never fails:
+// the registration is written in the background, together with others, and healed later if Redis is
+// away. An imei, or any other id of a device, must have no spaces and must not begin with "/":
+// replicas name devices to each other in words. A claim ends by Release.
 func (r *Registry) Register(imei string) *Claim {
 	c := newClaim(r, time.Now())
 	r.mu.Lock()
@@ -44,8 +44,8 @@ func newClaim(r *Registry, now time.Time) *Claim {
 	return &Claim{r: r, made: now, heard: now, landed: make(chan struct{}), over: make(chan struct{})}
 }
 
-// Wait returns nil once the registration has landed, ErrReleased if the claim ended before that, or the
-// cause of ctx's end.
+// Wait returns nil once the registration has landed, ErrReleased if the claim ended before that, or
+// the cause of ctx's end.
 func (c *Claim) Wait(ctx context.Context) error {
 	select {
 	case <-c.landed:
@@ -74,10 +74,10 @@ func (c *Claim) Release() {
 	}
 }
 
-// FrameReceived says that a frame of the device arrived through this claim's socket. It has the entry looked
-// at, at most once a second: what comes sooner is made up for within a second and interval/10, so that a
-// lost entry is back at the device's next frame also if that is its last for hours. It may complete the
-// evidence against a foreign claim, which then counts for a second.
+// FrameReceived says that a frame of the device arrived through this claim's socket. It has the
+// entry looked at, at most once a second: what comes sooner is made up for within a second and
+// interval/10, so that a lost entry is back at the device's next frame also if that is its last for
+// hours. It may complete the evidence against a foreign claim, which then counts for a second.
 func (c *Claim) FrameReceived() {
 	c.r.mu.Lock()
 	defer c.r.mu.Unlock()

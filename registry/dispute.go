@@ -12,16 +12,17 @@ import (
 )
 
 const (
-	// tellAgain is the least time between two calls of Config.OnDisplaced for one claim whose device was not
-	// heard meanwhile.
+	// tellAgain is the least time between two calls of Config.OnDisplaced for one claim whose
+	// device was not heard meanwhile.
 	tellAgain = 5 * time.Minute
-	// toldPrefix begins a message of another owner about devices in dispute: its id follows, and pairs (see
-	// compare). No IMEI begins so. Any other message is IMEIs that were taken over: see tell in owner.lua.
+	// toldPrefix begins a message of another owner about devices in dispute: its id follows, and
+	// pairs (see compare). No IMEI begins so. Any other message is IMEIs that were taken over: see
+	// tell in owner.lua.
 	toldPrefix = "/"
 )
 
-// A dispute is about a device that is held here while its entry names another instance. One of the two
-// sockets is half open, most likely, and a parked device does not say which.
+// A dispute is about a device that is held here while its entry names another instance. One of the
+// two sockets is half open, most likely, and a parked device does not say which.
 type dispute struct {
 	owner   string    // the other instance
 	asked   time.Time // when it was last asked
@@ -46,8 +47,8 @@ func (t *table) isForeign(d *device, owner string, now time.Time) {
 	}
 }
 
-// proof reports whether there is proof against the other instance's claim, not older than a second: the last
-// frame. Proof that is older is none any more.
+// proof reports whether there is proof against the other instance's claim, not older than a second:
+// the last frame. Proof that is older is none any more.
 func (t *table) proof(d *device, now time.Time) bool {
 	if d.state != proven {
 		return false
@@ -67,11 +68,12 @@ func (t *table) displace(d *device, owner string, now time.Time) {
 	}
 }
 
-// compare compares what another owner says with what is known here, in pairs: how many ms ago it heard a
-// device, and which. The one that heard it later has the socket that is open, most likely. A device that is
-// not held here: what may name this instance is handed back. Heard earlier here: this socket is to be looked
-// at. Heard later here: it is in later, and the other is to be told so in the same words. An owner that is in
-// dispute with the other has asked it, and does not answer: so two never talk without end.
+// compare compares what another owner says with what is known here, in pairs: how many ms ago it
+// heard a device, and which. The one that heard it later has the socket that is open, most likely.
+// A device that is not held here: what may name this instance is handed back. Heard earlier here:
+// this socket is to be looked at. Heard later here: it is in later, and the other is to be told so
+// in the same words. An owner that is in dispute with the other has asked it, and does not answer:
+// so two never talk without end.
 func (t *table) compare(other string, pairs []string, now time.Time) (later []*Claim) {
 	for i := 0; i+1 < len(pairs); i += 2 {
 		theirs, err := strconv.ParseInt(pairs[i], 10, 64)
@@ -95,7 +97,8 @@ func (t *table) compare(other string, pairs []string, now time.Time) (later []*C
 	return later
 }
 
-// answered notes that another owner heard what it was asked about these claims, or did not though it lives.
+// answered notes that another owner heard what it was asked about these claims, or did not though
+// it lives.
 func (t *table) answered(owner string, claims []*Claim, heard bool, now time.Time) {
 	for _, c := range claims {
 		if d := c.d; d.claim == c && d.dispute != nil && d.dispute.owner == owner {
@@ -107,8 +110,8 @@ func (t *table) answered(owner string, claims []*Claim, heard bool, now time.Tim
 	}
 }
 
-// listen hears of devices that have registered elsewhere, and has them looked at. It is a help: what is not
-// heard is found by a later look.
+// listen hears of devices that have registered elsewhere, and has them looked at. It is a help:
+// what is not heard is found by a later look.
 func (r *Registry) listen(ctx context.Context) error {
 	subscribe.Channel{
 		Client: r.cfg.Control, Name: r.keys.Heartbeat(r.id), Silence: r.cfg.HeartbeatTTL, Log: r.log,
@@ -118,7 +121,8 @@ func (r *Registry) listen(ctx context.Context) error {
 	return nil
 }
 
-// told has devices looked at that are said to be elsewhere, or compares what another owner says of them.
+// told has devices looked at that are said to be elsewhere, or compares what another owner says of
+// them.
 func (r *Registry) told(ctx context.Context, words []string) {
 	if len(words) > 0 && strings.HasPrefix(words[0], toldPrefix) {
 		other := words[0][len(toldPrefix):]
@@ -142,8 +146,9 @@ func (r *Registry) told(ctx context.Context, words []string) {
 	}
 }
 
-// ask asks the other owners about devices in dispute: which of us has heard them later? The one that has not
-// looks whether its own socket is half open (see compare). One that cannot be asked is asked in an interval.
+// ask asks the other owners about devices in dispute: which of us has heard them later? The one
+// that has not looks whether its own socket is half open (see compare). One that cannot be asked is
+// asked in an interval.
 func (r *Registry) ask(ctx context.Context, asks map[string][]*Claim) {
 	for owner, claims := range asks {
 		r.log.Debug("entries name another instance", "owner", owner, "devices", len(claims))
@@ -158,8 +163,8 @@ func (r *Registry) ask(ctx context.Context, asks map[string][]*Claim) {
 	}
 }
 
-// tell tells another owner how long ago devices were heard here, at most batchSize of them. It is heard too
-// where that owner does not live: its entries will be swept.
+// tell tells another owner how long ago devices were heard here, at most batchSize of them. It is
+// heard too where that owner does not live: its entries will be swept.
 func (r *Registry) tell(ctx context.Context, owner string, claims []*Claim) (heard bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

@@ -2,7 +2,8 @@ package registry
 
 import "fmt"
 
-// RememberFewer has a Registry that does not run yet remember no more than n devices besides as many as are held.
+// RememberFewer has a Registry that does not run yet remember no more than n devices besides as
+// many as are held.
 func (r *Registry) RememberFewer(n int) { r.table.spare = n }
 
 // Remembered is the largest number of devices that any structure holds.

@@ -28,7 +28,8 @@ func (r *Registry) recovered(op string) {
 	}
 }
 
-// logFailure logs that an operation has begun to fail. What another operation fails of already is told once. Caller holds mu.
+// logFailure logs that an operation has begun to fail. What another operation fails of already is
+// told once. Caller holds mu.
 func (r *Registry) logFailure(op string, err error) {
 	for other, e := range r.failing {
 		if other != op && kind(e) == kind(err) {
@@ -53,8 +54,8 @@ var passing = []string{
 	"LOADING", "BUSY", "OOM", "MISCONF", "NOREPLICAS", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "ERR max number of clients",
 }
 
-// refused tells an answer that stays the same until somebody mends something: a wrong password, a user without rights,
-// a replica instead of the primary, clients that differ.
+// refused tells an answer that stays the same until somebody mends something: a wrong password, a
+// user without rights, a replica instead of the primary, clients that differ.
 func refused(err error) bool {
 	var answer redis.Error
 	switch {
@@ -66,8 +67,8 @@ func refused(err error) bool {
 	return !slices.ContainsFunc(passing, func(p string) bool { return strings.HasPrefix(answer.Error(), p) })
 }
 
-// kind is what errors of one cause share: refusals, each other error of a server by its first word, and no
-// answer.
+// kind is what errors of one cause share: refusals, each other error of a server by its first word,
+// and no answer.
 func kind(err error) string {
 	var answer redis.Error
 	switch {

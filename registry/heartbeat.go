@@ -12,9 +12,9 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// ErrClientsDiffer ends Run when Client does not see the heartbeat that Control has just written: it is at another
-// server or database, or reads from a replica. Nothing was registered. It ends Run after ten clear answers, tenths of
-// an interval apart, so that a failover under way is no reason.
+// ErrClientsDiffer ends Run when Client does not see the heartbeat that Control has just written:
+// it is at another server or database, or reads from a replica. Nothing was registered. It ends Run
+// after ten clear answers, tenths of an interval apart, so that a failover under way is no reason.
 var ErrClientsDiffer = errors.New("registry: Client and Control are not at the same primary and database")
 
 // differMost is how many clear answers it takes.
@@ -115,8 +115,9 @@ func (r *Registry) drawBoot(ctx context.Context) error {
 	return nil
 }
 
-// sameServer returns nil if Client sees the heartbeat of this boot and may write where it stands. An error that is not
-// ErrClientsDiffer or ErrSuperseded says nothing of where Client is. Only beats calls it.
+// sameServer returns nil if Client sees the heartbeat of this boot and may write where it stands.
+// An error that is not ErrClientsDiffer or ErrSuperseded says nothing of where Client is. Only
+// beats calls it.
 func (r *Registry) sameServer(ctx context.Context, boot string) error {
 	key := r.keys.Heartbeat(r.id)
 	answer, err := sameScript.Run(ctx, r.cfg.Client, []string{key}, boot).Text()
@@ -161,7 +162,8 @@ func (r *Registry) retry() {
 	r.reconcileAll(now)
 }
 
-// goodbye ends this life gracefully: see goodbye.lua. It is tried a few times; the TTL is the safety net.
+// goodbye ends this life gracefully: see goodbye.lua. It is tried a few times; the TTL is the
+// safety net.
 func (r *Registry) goodbye(ctx context.Context) error {
 	r.mu.Lock()
 	booted, left := r.boot != "", r.table.held()+r.table.count[releasing]

@@ -2,8 +2,8 @@ package registry
 
 import "time"
 
-// met notes that the index, or the registry, names imei as this instance's, and has it handed back if it is
-// not held.
+// met notes that the index, or the registry, names imei as this instance's, and has it handed back
+// if it is not held.
 func (t *table) met(imei string, pass uint64) {
 	d := t.devices[imei]
 	if d == nil {
@@ -16,8 +16,8 @@ func (t *table) met(imei string, pass uint64) {
 	}
 }
 
-// compareIndex compares the index with the claims after a scan: pass is the scan's number, begun what
-// batches was before it.
+// compareIndex compares the index with the claims after a scan: pass is the scan's number, begun
+// what batches was before it.
 func (t *table) compareIndex(pass, begun uint64) {
 	for _, d := range t.devices {
 		// A member throughout the scan is met by it; what was written meanwhile need not be.
@@ -30,20 +30,22 @@ func (t *table) compareIndex(pass, begun uint64) {
 			t.enqueue(d, true)
 			continue
 		}
-		// Held, but the entry names another: nothing is to be written, and the belief is what was wrong. Left
-		// so, the sizes would differ for as long as that socket stays, and every answer would scan again.
+		// Held, but the entry names another: nothing is to be written, and the belief is what was
+		// wrong. Left so, the sizes would differ for as long as that socket stays, and every answer
+		// would scan again.
 		t.index(d, member)
 	}
 }
 
-// indexDiffers reports whether an index of this size differs from the claims. While writes of unknown fate
-// make the size unpredictable that cannot be told.
+// indexDiffers reports whether an index of this size differs from the claims. While writes of
+// unknown fate make the size unpredictable that cannot be told.
 func (t *table) indexDiffers(size int, now time.Time) bool {
 	return t.indexKept && size != t.indexed && (t.vague == 0 || now.After(t.lateUntil))
 }
 
-// mislay notes that a device was forgotten although something of it may stand in Redis, or may yet land
-// there. That is looked for as soon as Redis answers, and again when nothing can land any more.
+// mislay notes that a device was forgotten although something of it may stand in Redis, or may yet
+// land there. That is looked for as soon as Redis answers, and again when nothing can land any
+// more.
 func (t *table) mislay(now time.Time) { t.landing, t.searched = now.Add(t.ttl), false }
 
 // astray: something may stand in Redis that nobody has looked for yet.
@@ -54,7 +56,8 @@ func (t *table) owesSearch(now time.Time) bool {
 	return !t.landing.IsZero() && (!t.searched || now.After(t.landing))
 }
 
-// searchedFor notes that a search, begun at this time, has looked for what was forgotten before landing.
+// searchedFor notes that a search, begun at this time, has looked for what was forgotten before
+// landing.
 func (t *table) searchedFor(landing, begun time.Time) {
 	if !t.landing.Equal(landing) {
 		return // more was forgotten meanwhile

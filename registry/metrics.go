@@ -7,7 +7,8 @@ type metrics struct {
 	healed   prometheus.Counter
 }
 
-// newMetrics registers with cfg.Registerer, or nowhere if it is nil. devices is asked at each scrape.
+// newMetrics registers with cfg.Registerer, or nowhere if it is nil. devices is asked at each
+// scrape.
 func newMetrics(cfg Config, devices func() float64) (*metrics, error) {
 	m := &metrics{
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{

@@ -30,9 +30,10 @@ func (s *surprises) note(got reply, standing bool) {
 	}
 }
 
-// due returns the surprise that everything is to be looked at for now: at once, but once an interval at most,
-// whatever comes. Heartbeats that Redis evicts again and again must not make it look at everything again and
-// again. What is lost soon after the last time is still looked at within one interval of its loss.
+// due returns the surprise that everything is to be looked at for now: at once, but once an
+// interval at most, whatever comes. Heartbeats that Redis evicts again and again must not make it
+// look at everything again and again. What is lost soon after the last time is still looked at
+// within one interval of its loss.
 func (s *surprises) due(now time.Time, interval time.Duration) *reply {
 	missed := s.missed
 	if missed != nil && now.Sub(s.looked) >= interval {
@@ -42,8 +43,8 @@ func (s *surprises) due(now time.Time, interval time.Duration) *reply {
 	return nil
 }
 
-// read looks at a reply: a surprise reconciles everything, and so does an index of another size than the
-// claims make it. Caller holds mu.
+// read looks at a reply: a surprise reconciles everything, and so does an index of another size
+// than the claims make it. Caller holds mu.
 func (r *Registry) read(got reply, now time.Time) {
 	r.surprises.note(got, r.table.count[standing] > 0)
 	r.reconcileAll(now)
@@ -70,9 +71,10 @@ func (r *Registry) reconcileAll(now time.Time) {
 	nudge(r.scan)
 }
 
-// reconcile compares the index with the claims, both ways, whenever they are found to differ. The first
-// time, and after devices had to be forgotten, it hands back all that names this instance and is not held: see compareAll.
-// What fails, or stays different, is tried again ever more seldom, down to once an interval.
+// reconcile compares the index with the claims, both ways, whenever they are found to differ. The
+// first time, and after devices had to be forgotten, it hands back all that names this instance and
+// is not held: see compareAll. What fails, or stays different, is tried again ever more seldom,
+// down to once an interval.
 func (r *Registry) reconcile(ctx context.Context) error {
 	var pass uint64
 	pause := r.retryDelay()
@@ -110,9 +112,10 @@ func (r *Registry) reconcile(ctx context.Context) error {
 	}
 }
 
-// compareAll compares the index with the claims. A former life is looked for in the whole registry too: it may have kept no
-// index. What this life has forgotten is there only if the index is kept by nobody: no set, or NoReverseIndex. Else whatever
-// writes an entry writes the index in the same step.
+// compareAll compares the index with the claims. A former life is looked for in the whole registry
+// too: it may have kept no index. What this life has forgotten is there only if the index is kept
+// by nobody: no set, or NoReverseIndex. Else whatever writes an entry writes the index in the same
+// step.
 func (r *Registry) compareAll(ctx context.Context, pass uint64) error {
 	r.mu.Lock()
 	begun, landing := time.Now(), r.table.landing
@@ -172,7 +175,8 @@ func (r *Registry) scanIndex(ctx context.Context, pass uint64) error {
 	return nil
 }
 
-// scanRegistry hands back entries that name this instance and are not held: those that no index remembers.
+// scanRegistry hands back entries that name this instance and are not held: those that no index
+// remembers.
 func (r *Registry) scanRegistry(ctx context.Context) error {
 	return r.meet(ctx, 0, func(ctx context.Context, cursor uint64) (imeis []string, next uint64, err error) {
 		pairs, next, err := r.cfg.Client.HScan(ctx, r.keys.Registry(), cursor, "", scanCount).Result()
@@ -208,8 +212,8 @@ func (r *Registry) meet(ctx context.Context, pass uint64, page func(context.Cont
 	}
 }
 
-// handedBack waits until at most so many devices are left to be written, and if that is none until all is written: what a
-// scan meets is not remembered faster than it is taken out.
+// handedBack waits until at most so many devices are left to be written, and if that is none until
+// all is written: what a scan meets is not remembered faster than it is taken out.
 func (r *Registry) handedBack(ctx context.Context, most int) error {
 	done := func() bool { return r.table.urgent.len() <= most && (most > 0 || r.table.idle()) }
 	if err := r.await(ctx, func() bool { return done() || r.failing["release"] != nil }); err != nil {

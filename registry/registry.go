@@ -46,7 +46,8 @@ type Registry struct {
 	scanFails bool // the last scan failed
 }
 
-// New checks the configuration and returns a Registry that does nothing yet. It does not speak to Redis.
+// New checks the configuration and returns a Registry that does nothing yet. It does not speak to
+// Redis.
 func New(cfg Config) (*Registry, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.check(); err != nil {
@@ -69,10 +70,11 @@ func New(cfg Config) (*Registry, error) {
 	return r, nil
 }
 
-// Run beats and writes until ctx ends; then it goes on beating until every claim is released and nobody
-// stays, or the drain time has passed, joins what is under way, says goodbye and returns nil. It returns
-// ErrSuperseded as soon as a newer process with the same instance id is met, and ErrClientsDiffer if the two clients
-// are not at the same place. It leaves no goroutine behind and is called once.
+// Run beats and writes until ctx ends; then it goes on beating until every claim is released and
+// nobody stays, or the drain time has passed, joins what is under way, says goodbye and returns
+// nil. It returns ErrSuperseded as soon as a newer process with the same instance id is met, and
+// ErrClientsDiffer if the two clients are not at the same place. It leaves no goroutine behind and
+// is called once.
 func (r *Registry) Run(ctx context.Context) error {
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
@@ -109,8 +111,9 @@ func (r *Registry) Run(ctx context.Context) error {
 	return err
 }
 
-// HoldHeartbeat keeps Run beating, once its context has ended, until release is called or the drain time has
-// passed. It is for work that rests on this instance's heartbeat: a leader's term takes its absence for a hold.
+// HoldHeartbeat keeps Run beating, once its context has ended, until release is called or the drain
+// time has passed. It is for work that rests on this instance's heartbeat: a leader's term takes
+// its absence for a hold.
 func (r *Registry) HoldHeartbeat() (release func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -123,7 +126,8 @@ func (r *Registry) HoldHeartbeat() (release func()) {
 	})
 }
 
-// drained waits until nobody holds the heartbeat and every claim is released and written, or the drain time has passed.
+// drained waits until nobody holds the heartbeat and every claim is released and written, or the
+// drain time has passed.
 func (r *Registry) drained(life context.Context) {
 	ctx, cancel := context.WithTimeout(life, r.cfg.Drain)
 	defer cancel()
@@ -171,8 +175,9 @@ func (r *Registry) close() {
 	closeOnce(r.started)
 }
 
-// Started is closed when the first attempt to meet Redis is over: the first heartbeat has landed and the former
-// life of a fixed instance id is handed back, or Redis did not answer. Open the listeners then.
+// Started is closed when the first attempt to meet Redis is over: the first heartbeat has landed
+// and the former life of a fixed instance id is handed back, or Redis did not answer. Open the
+// listeners then.
 func (r *Registry) Started() <-chan struct{} { return r.started }
 
 // Instance returns this replica's instance id.

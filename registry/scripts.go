@@ -52,11 +52,12 @@ var (
 	sameScript     = redis.NewScript(sameLua)
 )
 
-// ErrSuperseded ends Run when a newer process with the same instance id has begun. This one writes nothing
-// more and hands nothing back; it must close its sockets and exit.
+// ErrSuperseded ends Run when a newer process with the same instance id has begun. This one writes
+// nothing more and hands nothing back; it must close its sockets and exit.
 var ErrSuperseded = errors.New("registry: superseded by a newer process with the same instance id")
 
-// A reply is what every owner script answers: what an owner must know to see that Redis lost something.
+// A reply is what every owner script answers: what an owner must know to see that Redis lost
+// something.
 type reply struct {
 	absent  bool   // the heartbeat was not this life's
 	size    int    // members of the index; -1: not a set

@@ -7,12 +7,12 @@ const (
 	fresh = time.Second
 	// checkEvery bounds how often a device's frames have its entry looked at.
 	checkEvery = time.Second
-	// defaultSpare is how many devices that are not held are remembered besides as many as are held,
-	// while writes fail.
+	// defaultSpare is how many devices that are not held are remembered besides as many as are
+	// held, while writes fail.
 	defaultSpare = 10_000
-	// shards is how many beats it takes to look at every claim once. What was first registered together is
-	// in one of them, and is looked at in that order: it lies side by side in Redis' memory, which makes a
-	// look at it twice as cheap.
+	// shards is how many beats it takes to look at every claim once. What was first registered
+	// together is in one of them, and is looked at in that order: it lies side by side in Redis'
+	// memory, which makes a look at it twice as cheap.
 	shards = 10
 )
 
@@ -88,8 +88,8 @@ type device struct {
 	shard, place int     // in table.shards
 }
 
-// A table is all that this replica knows of its devices. It speaks to nobody and is told the time. What it
-// wants done waits in its queues, in asks and in displaced. It is guarded by Registry.mu.
+// A table is all that this replica knows of its devices. It speaks to nobody and is told the time.
+// What it wants done waits in its queues, in asks and in displaced. It is guarded by Registry.mu.
 type table struct {
 	id            string // this instance
 	indexKept     bool
@@ -232,8 +232,8 @@ func (t *table) add(imei string, s state) *device {
 	return d
 }
 
-// forget drops a device that is not held. The newest of its shard takes its place: the order is a help, and
-// no promise.
+// forget drops a device that is not held. The newest of its shard takes its place: the order is a
+// help, and no promise.
 func (t *table) forget(d *device) {
 	t.index(d, false)
 	t.set(d, forgotten)

@@ -354,9 +354,10 @@ func happens(d *desk, rnd *rand.Rand, claims map[string]*Claim) {
 	}
 }
 
-// TestTheTableAgreesWithRedisInTheEnd has everything happen to a table and a server, in any order: opens, closes, frames, moves,
-// losses; calls that fail before, after, or land late. Then nothing fails any more: what is held stands, or names another
-// that holds it; nothing else names this instance; nothing is remembered.
+// TestTheTableAgreesWithRedisInTheEnd has everything happen to a table and a server, in any order:
+// opens, closes, frames, moves, losses; calls that fail before, after, or land late. Then nothing
+// fails any more: what is held stands, or names another that holds it; nothing else names this
+// instance; nothing is remembered.
 func TestTheTableAgreesWithRedisInTheEnd(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(200) {

@@ -1,5 +1,5 @@
-// Package subscribe hears the messages of one Redis channel until it is told to stop, and finds out when a connection
-// is dead though nobody closed it.
+// Package subscribe hears the messages of one Redis channel until it is told to stop, and finds out
+// when a connection is dead though nobody closed it.
 //
 //	subscribe.Channel{
 //		Client: ctl, Name: "news", Silence: time.Minute,
@@ -7,12 +7,12 @@
 //		Message: func(payload string) { fmt.Println(payload) },
 //	}.Run(ctx)
 //
-// A subscriber only reads. If the other end vanishes without a word (a cable, a firewall, a host that died), a read waits
-// for ever. So a subscriber that heard nothing for Silence sends a PING. If there is no answer within Silence again, it
-// subscribes anew.
+// A subscriber only reads. If the other end vanishes without a word (a cable, a firewall, a host
+// that died), a read waits for ever. So a subscriber that heard nothing for Silence sends a PING.
+// If there is no answer within Silence again, it subscribes anew.
 //
-// Pub/Sub loses messages: those sent while nobody was subscribed never arrive. The users of this package find out by
-// other means what they missed; a message makes them find out sooner.
+// Pub/Sub loses messages: those sent while nobody was subscribed never arrive. The users of this
+// package find out by other means what they missed; a message makes them find out sooner.
 package subscribe
 
 import (
@@ -27,15 +27,16 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// A Channel is what to hear, and who is told. All fields but Subscribed are required. One goroutine calls the functions.
+// A Channel is what to hear, and who is told. All fields but Subscribed are required. One goroutine
+// calls the functions.
 type Channel struct {
 	Client  redis.UniversalClient
 	Name    string
 	Silence time.Duration        // after so long without a message it is asked whether the server is there
 	Retry   func() time.Duration // the pause before it subscribes again
 	Message func(payload string) // is told of each message
-	// Subscribed, if set, is told true when a subscription began (messages before it may have been missed), and false
-	// when one ended.
+	// Subscribed, if set, is told true when a subscription began (messages before it may have been
+	// missed), and false when one ended.
 	Subscribed func(bool)
 	Log        *slog.Logger // of failures, at level Debug: what is not heard does no harm
 }
