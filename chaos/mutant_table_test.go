@@ -43,7 +43,8 @@ const (
 	releaseLua  = "registry/release.lua"
 	healLua     = "registry/heal.lua"
 	guardGo     = "guard/guard.go"
-	reconcileGo = "registry/reconcile.go"
+	tableGo     = "registry/table.go"
+	indexGo     = "registry/index.go"
 	disputeGo   = "registry/dispute.go"
 	leadGo      = "lease/lead.go"
 	sweepGo     = "janitor/pass.go"
@@ -191,8 +192,8 @@ var mutants = []mutant{
 		name: "NoEvidence",
 		what: "an owner takes an entry back from another without a frame of the device",
 		edits: []edit{
-			{disputeGo, "&dispute{owner: owner, evidence: foreignSeen}", "&dispute{owner: owner, evidence: proven}"},
-			{disputeGo, "if now.Sub(c.heard) < fresh {", "if true {"}, // there is no frame that could be fresh
+			{disputeGo, "stands\n\t\tt.set(d, foreign)\n", "stands\n\t\tt.set(d, proven)\n"},
+			{disputeGo, "if now.Sub(d.claim.heard) < fresh {", "if true {"}, // there is no frame that could be fresh
 		},
 		scenario: "HealOfTheFormerOwner",
 		checks:   []string{"C3"},
@@ -200,7 +201,7 @@ var mutants = []mutant{
 	{
 		name:     "NobodyAsked",
 		what:     "an owner that finds another's claim where it holds a socket does not ask that one",
-		edits:    []edit{{disputeGo, "\t\tr.asks = append(r.asks, o.claim)\n", ""}},
+		edits:    []edit{{disputeGo, "\t\tt.asks[owner] = append(t.asks[owner], d.claim)\n", ""}},
 		scenario: "ParkedAfterAHiccup",
 		checks:   []string{"C7"},
 	},
@@ -208,8 +209,8 @@ var mutants = []mutant{
 		name: "EvidenceNeverAges",
 		what: "evidence counts for as long as it takes, also after a heal that failed",
 		edits: []edit{
-			{disputeGo, "if now.Sub(c.heard) < fresh {", "if true {"},
-			{disputeGo, "\t\tt.evidence = none\n\t}\n}\n", "\t\t_ = none\n\t}\n}\n"},
+			{disputeGo, "if now.Sub(d.claim.heard) < fresh {", "if true {"},
+			{tableGo, "\tcase s.disputed():\n\t\treturn contested\n", ""},
 		},
 		scenario: "EvidenceFromBeforeAnOutage",
 		checks:   []string{"C3"},
@@ -321,7 +322,7 @@ var mutants = []mutant{
 	{
 		name:     "NothingHandedBack",
 		what:     "an owner hands back nothing that it does not hold",
-		edits:    []edit{{reconcileGo, "\tif d.claim == nil && d.in == nil {\n", "\tif false {\n"}},
+		edits:    []edit{{indexGo, "\t\td = t.add(imei, releasing)\n", "\t\treturn\n"}},
 		scenario: "RestartedUnderItsID",
 		checks:   []string{"C7"},
 	},

@@ -239,7 +239,7 @@ func (r *replica) value(name string, labels ...string) float64 {
 
 // counted is what the process' own counter says of an owner.
 func (r *replica) counted(owner string) int {
-	return int(r.value("teltonika_registry_janitor_evicted_total", "instance_id", owner))
+	return int(r.value("registry_janitor_evicted_total", "instance_id", owner))
 }
 
 // eventually waits for what real processes and servers bring about. Unlike require's, it asks in the

@@ -34,7 +34,7 @@ const (
 //
 // o is not changed. It must be as the user wrote it, not what a client's Options
 // method returns: go-redis has then put a Dialer into it that keeps the old dial
-// deadline. For Sentinel set the same fields in redis.FailoverOptions.
+// deadline. Behind Sentinel use [FailoverOptions].
 func Options(o *redis.Options) *redis.Options {
 	c := *o
 	c.MaxRetries = -1
@@ -55,6 +55,23 @@ func Options(o *redis.Options) *redis.Options {
 	// must not get ten seconds for a reply.
 	c.ClientSideCache, c.ClientSideCacheConfig = nil, nil
 	c.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	return &c
+}
+
+// FailoverOptions is [Options] for a server that sentinels know, and fail over. It
+// also has everything read from the primary: what a replica holds may be old.
+//
+// redis.UniversalOptions are handled by their methods Simple and Failover.
+func FailoverOptions(o *redis.FailoverOptions) *redis.FailoverOptions {
+	s := Options(&redis.Options{
+		DialTimeout: o.DialTimeout, ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout, PoolTimeout: o.PoolTimeout,
+	})
+	c := *o
+	c.MaxRetries, c.ContextTimeoutEnabled, c.DialerRetries = s.MaxRetries, s.ContextTimeoutEnabled, s.DialerRetries
+	c.DialTimeout, c.ReadTimeout, c.WriteTimeout, c.PoolTimeout = s.DialTimeout, s.ReadTimeout, s.WriteTimeout, s.PoolTimeout
+	c.PoolSize, c.PipelinePoolSize = s.PoolSize, s.PipelinePoolSize
+	c.MaxConcurrentDials, c.MaxActiveConns, c.MinIdleConns, c.MaxIdleConns = 0, 0, 0, 0
+	c.RouteByLatency, c.RouteRandomly, c.ReplicaOnly = false, false, false
 	return &c
 }
 

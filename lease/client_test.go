@@ -36,6 +36,45 @@ func TestOptionsMakeASafeClientAndLeaveTheUsersAlone(t *testing.T) {
 	require.Zero(t, c.Options().MaxRetries, "go-redis writes none as 0")
 }
 
+func TestFailoverOptionsMakeASafeClientThatReadsFromThePrimary(t *testing.T) {
+	t.Parallel()
+	user := &redis.FailoverOptions{
+		MasterName: "m", SentinelAddrs: []string{"127.0.0.1:1"}, SentinelPassword: "sp", Username: "u", Password: "p", DB: 3,
+		MaxRetries: 5, DialerRetries: 7, ReadTimeout: 100 * time.Millisecond, DialTimeout: time.Minute, PoolTimeout: -1,
+		MinIdleConns: 50, MaxIdleConns: 60, PoolSize: 500, PipelinePoolSize: 10, MaxConcurrentDials: 9, MaxActiveConns: 900,
+		RouteByLatency: true, RouteRandomly: true, ReplicaOnly: true,
+	}
+	before := *user
+	o := FailoverOptions(user)
+	require.Equal(t, before, *user, "the user's are left alone")
+	require.Equal(t, &redis.FailoverOptions{
+		MasterName: "m", SentinelAddrs: []string{"127.0.0.1:1"}, SentinelPassword: "sp", Username: "u", Password: "p", DB: 3,
+		MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true,
+		DialTimeout: callTimeout, ReadTimeout: 100 * time.Millisecond, WriteTimeout: callTimeout, PoolTimeout: callTimeout,
+		PoolSize: controlPool, PipelinePoolSize: -1,
+	}, o)
+	c := redis.NewFailoverClient(o)
+	defer c.Close()
+	require.NoError(t, CheckClient(c, time.Second))
+}
+
+func TestOptionsOfEveryKindOfClientAreTheSame(t *testing.T) {
+	t.Parallel()
+	u := &redis.UniversalOptions{Addrs: []string{"127.0.0.1:1"}, MasterName: "m", ReadTimeout: time.Second, PoolSize: 9, MaxRetries: 3}
+	single, failover := redis.NewClient(Options(u.Simple())), redis.NewFailoverClient(FailoverOptions(u.Failover()))
+	defer single.Close()
+	defer failover.Close()
+	for _, c := range []*redis.Client{single, failover} {
+		require.NoError(t, CheckClient(c, time.Second))
+	}
+	a, b := *single.Options(), *failover.Options()
+	for _, o := range []*redis.Options{&a, &b} { // where they differ
+		o.Addr, o.NodeAddress, o.Dialer, o.OnConnect = "", "", nil, nil
+		o.MaintNotificationsConfig, o.PushNotificationProcessor = nil, nil
+	}
+	require.Equal(t, a, b)
+}
+
 func TestCheckClientNamesEveryUnsafeOption(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

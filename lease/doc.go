@@ -1,6 +1,15 @@
 // Package lease elects one leader among many processes by a Redis key that
 // expires, and tells the leader, in time, when it no longer is one.
 //
+//	client := redis.NewClient(lease.Options(opt)) // behind Sentinel: lease.FailoverOptions
+//	elector, err := lease.New(lease.Config{Client: client, Key: "jobs:leader", Instance: id})
+//	err = elector.Run(ctx, func(ctx context.Context, term *lease.Term) error {
+//		// What only one may do goes here. ctx ends before another can lead.
+//		// What must never happen twice is written under term.Epoch(), a number
+//		// that grows from term to term.
+//		return work(ctx, term.Epoch())
+//	})
+//
 // # Who is authoritative
 //
 // Redis is. The key holds `<instance>/<random>`, a token that names one attempt

@@ -70,10 +70,10 @@ type Elector struct {
 	log          *slog.Logger
 	onTransition func(Event)
 
-	running  atomic.Bool
-	highest  atomic.Uint64 // epoch met, here or in Redis
-	released chan struct{} // one slot: somebody has released the lease
-	hears    atomic.Bool   // subscribed to releases
+	running    atomic.Bool
+	highest    atomic.Uint64 // epoch met, here or in Redis
+	released   chan struct{} // one slot: somebody has released the lease
+	subscribed atomic.Bool   // subscribed to releases
 
 	// Touched by Run's goroutine only.
 	unsure  *lock // an acquire of unknown fate: its token may yet turn up in Redis

@@ -198,7 +198,7 @@ func TestAReleaseThatWasNotHeardIsFoundByLooking(t *testing.T) {
 				await(b, a.terms)
 				waiter := b.candidate("b").run(untilEnd)
 				time.Sleep(10 * time.Second)
-				waiter.hears.Store(!c.deaf)
+				waiter.subscribed.Store(!c.deaf)
 				time.Sleep(b.ttl)
 				a.line.breaksOnce("announce", drop)
 				a.stop()

@@ -94,7 +94,7 @@ func (w *world) start(id string, change ...func(*registry.Config)) *replica {
 	data, control := redis.NewClient(lease.Options(w.options)), redis.NewClient(lease.Options(w.options))
 	data.AddHook(&r.data)
 	control.AddHook(&r.control)
-	cfg := registry.Config{Client: data, Control: control, Instance: id, Registerer: r.metrics, Logger: slog.New(slog.DiscardHandler)}
+	cfg := registry.Config{Client: data, Control: control, Instance: id, Registerer: r.metrics, Namespace: "teltonika", Logger: slog.New(slog.DiscardHandler)}
 	for _, c := range change {
 		c(&cfg)
 	}

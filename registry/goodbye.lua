@@ -8,4 +8,4 @@ else
   local t = redis.call('TIME')
   redis.pcall('HSET', KEYS[4], 'bye:' .. ARGV[1], t[1])
 end
-return signs()
+return reply()

@@ -28,4 +28,4 @@ if n > 0 then
 end
 index('SADD', ours, 1)
 tell(from, taken, 1)
-return signs(n, foreign)
+return reply(n, foreign)

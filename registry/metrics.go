@@ -25,19 +25,20 @@ type metrics struct {
 	owner map[string]time.Time // series of evicted, and when each last grew
 }
 
-// newMetrics registers with reg, or nowhere if it is nil. devices is asked at each scrape.
-func newMetrics(reg prometheus.Registerer, devices func() float64) (*metrics, error) {
+// newMetrics registers with cfg.Registerer, or nowhere if it is nil. devices is asked at each
+// scrape.
+func newMetrics(cfg Config, devices func() float64) (*metrics, error) {
 	m := &metrics{
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "teltonika_registry_failures_total",
+			Namespace: cfg.Namespace, Name: "registry_failures_total",
 			Help: "Registry operations that failed: devices not registered at the first try (op register), failed calls otherwise.",
 		}, []string{"op"}),
 		healed: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "teltonika_registry_healed_total",
+			Namespace: cfg.Namespace, Name: "registry_healed_total",
 			Help: "Entries that this instance put back.",
 		}),
 		evicted: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "teltonika_registry_janitor_evicted_total",
+			Namespace: cfg.Namespace, Name: "registry_janitor_evicted_total",
 			Help: "Registry entries deleted, by dead owner; series that have not grown for an hour are dropped.",
 		}, []string{"instance_id"}),
 		owner: map[string]time.Time{},
@@ -45,15 +46,15 @@ func newMetrics(reg prometheus.Registerer, devices func() float64) (*metrics, er
 	for _, op := range []string{"register", "release", "heartbeat", "heal", "lookup"} {
 		m.failures.WithLabelValues(op) // so that an alert sees 0 before the first failure
 	}
-	if reg == nil {
+	if cfg.Registerer == nil {
 		return m, nil
 	}
 	held := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "teltonika_registry_devices",
+		Namespace: cfg.Namespace, Name: "registry_devices",
 		Help: "Devices that this instance holds now.",
 	}, devices)
 	for _, c := range []prometheus.Collector{m.failures, m.healed, m.evicted, held} {
-		if err := reg.Register(c); err != nil {
+		if err := cfg.Registerer.Register(c); err != nil {
 			return nil, err
 		}
 	}

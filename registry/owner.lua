@@ -1,13 +1,14 @@
 -- owner.lua: the prelude of every script by which an owner writes: who am I, and am I still it?
 --
--- A boot token is 26 digits: the server's time in µs when the process first met it (16), then random (10).
+-- A boot token is 26 digits: the server's time in µs when the process first met it (16), then
+-- random (10).
 -- Of fixed width and digits only, tokens compare as strings in any locale. The newest boot of an
 -- instance id wins: a higher token in the heartbeat ends the script, a lower one is replaced.
 --
 -- KEYS[1] heartbeat  KEYS[2] roster  KEYS[3] index  KEYS[4] witness  KEYS[5] registry
 -- ARGV[1] instance   ARGV[2] boot token  ARGV[3] heartbeat TTL ms  ARGV[4] '1': the index is kept
 -- ARGV[5..] the script's own
--- Result: { 'SUPERSEDED' }, or what signs() makes.
+-- Result: { 'SUPERSEDED' }, or what reply() makes.
 local held = redis.pcall('GET', KEYS[1])
 local token = type(held) == 'string' and string.match(held, '/(%d+)$')
 if token and #token == 26 and token > ARGV[2] then return { 'SUPERSEDED' } end
@@ -23,8 +24,9 @@ local function assert_life()
   return ms
 end
 
--- hears(field): what the witness says, false if it does not: it is no hash, or this user may not read it.
-local function hears(field)
+-- witness_says(field): what the witness says, false if it does not: it is no hash, or this user may
+-- not read it.
+local function witness_says(field)
   local v = redis.pcall('HGET', KEYS[4], field)
   return type(v) == 'string' and v
 end
@@ -35,27 +37,36 @@ end
 local exists -- 1: there is a registry now; nil: not asked
 local function found_gone()
   exists = 1
-  if redis.call('EXISTS', KEYS[5]) == 1 or not hears('last') then return end
+  if redis.call('EXISTS', KEYS[5]) == 1 or not witness_says('last') then return end
   local t = redis.call('TIME')
   redis.pcall('HSET', KEYS[4], 'lost', string.format('%.0f', tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)))
 end
 
--- index(command, list, first) keeps the reverse index of the IMEIs in list, from the first on. It is a help for the sweep, and the audit
--- does without: an index of another type must not make a registration fail. signs() tells of it.
+-- index(command, list, first) keeps the reverse index of the IMEIs in list, from the first on. It
+-- is a help
+-- for the sweep, and the full scan does without: an index of another type must not make a
+-- registration fail.
+-- reply() tells of it.
 local function index(command, list, first)
   if ARGV[4] == '1' and list[first] then redis.pcall(command, KEYS[3], unpack(list, first)) end
 end
 
--- signs() -> { 'OK', 1 if the own heartbeat was absent, size of the index, the witness' last hold that may have lost
--- entries, 1 if there is no registry, extra... }: what an owner must know, in O(1), to see that Redis lost something.
-local function signs(a, b)
+-- reply() -> { 'OK', 1 if the own heartbeat was absent, size of the index, the witness' last hold
+-- that may have
+-- lost entries, 1 if there is no registry, extra... }: what an owner must know, in O(1), to see
+-- that Redis lost
+-- something.
+local function reply(a, b)
   local size = redis.pcall('SCARD', KEYS[3])
   return { 'OK', token == ARGV[2] and 0 or 1, type(size) == 'number' and size or -1,
-    hears('lost') or '', 1 - (exists or redis.call('EXISTS', KEYS[5])), a or 0, b or {} }
+    witness_says('lost') or '', 1 - (exists or redis.call('EXISTS', KEYS[5])), a or 0, b or {} }
 end
 
--- tell(found, list, first) tells former owners at once which devices they do not have any more, on a channel of the name of
--- their heartbeat. Who does not hear it finds out at the next look; where publishing is not allowed nobody hears it.
+-- tell(found, list, first) tells former owners at once which devices they lost, on a channel of the
+-- name of
+-- their heartbeat. An owner that does not hear it finds out at its next look. Where publishing is
+-- not allowed
+-- nobody hears it.
 -- found: what the entries of the IMEIs in list, from the first on, were before.
 local function tell(found, list, first)
   local me, moved = ARGV[1], {}

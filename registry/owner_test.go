@@ -50,10 +50,16 @@ func TestAnEntryIsThereWhileItsClaimIsAndItsOwnerBeats(t *testing.T) {
 
 func TestTheNewestClaimWinsAndALateCloseUndoesNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		r1, r2 := w.start("r1"), w.start("r2")
+		var superseded []*registry.Claim
+		r1 := w.start("r1", func(c *registry.Config) {
+			c.OnSuperseded = func(older *registry.Claim) { superseded = append(superseded, older) }
+		})
+		r2 := w.start("r2")
 		old := r1.register(t, "imei")
-		newer := r1.register(t, "imei")
-		<-old.Superseded()
+		require.Empty(t, superseded)
+		newer := r1.Register("imei")
+		require.Equal(t, []*registry.Claim{old}, superseded, "before Register returns")
+		require.NoError(t, newer.Wait(t.Context()))
 		old.Release()
 		synctest.Wait()
 		require.Equal(t, "r1", w.owner("imei"))
@@ -336,7 +342,9 @@ func TestLookupTellsOwnerAndWhetherItLives(t *testing.T) {
 		reg := prometheus.NewRegistry()
 		control := redis.NewClient(lease.Options(w.Options))
 		defer func() { require.NoError(t, control.Close()) }()
-		r, err := registry.New(registry.Config{Client: w.Client, Control: control, Layout: registry.Layout{Prefix: w.Prefix}, Registerer: reg})
+		r, err := registry.New(registry.Config{
+			Client: w.Client, Control: control, Layout: registry.Layout{Prefix: w.Prefix}, Registerer: reg, Namespace: "fleet",
+		})
 		require.NoError(t, err)
 		_, err = r.Lookup(ctx, "imei")
 		require.ErrorIs(t, err, registry.ErrNotRegistered)
@@ -348,7 +356,7 @@ func TestLookupTellsOwnerAndWhetherItLives(t *testing.T) {
 		o, err = r.Lookup(ctx, "imei")
 		require.NoError(t, err)
 		require.Equal(t, registry.Owner{Instance: "r9", Live: true}, o)
-		require.Equal(t, 5, testutil.CollectAndCount(reg, "teltonika_registry_failures_total"))
+		require.Equal(t, 5, testutil.CollectAndCount(reg, "fleet_registry_failures_total"))
 	})
 }
 

@@ -14,76 +14,67 @@ import (
 // scanCount is the page of a scan of the index or of the registry.
 const scanCount = 1000
 
-// read looks at the signs of an answer. A surprise, Redis having lost or met something that this
-// owner did not do, reconciles everything. Caller holds mu.
-func (r *Registry) read(s signs) {
-	held := r.lost != "" && s.lost != r.lost
-	r.lost = s.lost
-	if r.missed == nil && (s.absent || held || s.gone && r.held > len(r.watched)) {
-		r.missed = &s
+// surprises are what Redis lost or met that this owner did not do. It is told the time.
+type surprises struct {
+	lost   string    // the witness' last hold that may have lost entries
+	missed *reply    // a surprise that everything is yet to be looked at for
+	looked time.Time // when everything was last looked at
+}
+
+// note looks at a reply. standing: there are entries that are believed to stand.
+func (s *surprises) note(got reply, standing bool) {
+	held := s.lost != "" && got.lost != s.lost
+	s.lost = got.lost
+	if s.missed == nil && (got.absent || held || got.gone && standing) {
+		s.missed = &got
 	}
-	r.reconcileAll()
-	if !r.cfg.NoReverseIndex && s.size != r.indexed && r.ready && r.certain() {
+}
+
+// due returns the surprise that everything is to be looked at for now: at once, but once an
+// interval at most, whatever comes. Heartbeats that Redis evicts again and again must not make it
+// look at everything again and again. What is lost soon after the last time is still looked at
+// within one interval of its loss.
+func (s *surprises) due(now time.Time, interval time.Duration) *reply {
+	missed := s.missed
+	if missed != nil && now.Sub(s.looked) >= interval {
+		s.missed, s.looked = nil, now
+		return missed
+	}
+	return nil
+}
+
+// read looks at a reply: a surprise reconciles everything, and so does an index of another size
+// than the claims make it. Caller holds mu.
+func (r *Registry) read(got reply, now time.Time) {
+	r.surprises.note(got, r.table.count[standing] > 0)
+	r.reconcileAll(now)
+	if r.ready && r.table.indexDiffers(got.size, now) {
 		nudge(r.scan)
 	}
 }
 
-// reconcileAll has everything looked at after a surprise: at once, but once an interval at most, whatever comes. Heartbeats
-// that Redis evicts again and again must not make it look at everything again and again. What is lost soon after the
-// last time is still looked at within one interval of its loss. Caller holds mu.
-func (r *Registry) reconcileAll() {
-	now := time.Now()
-	if r.missed == nil || now.Sub(r.reconciled) < r.cfg.HeartbeatInterval {
+// reconcileAll has everything looked at if a surprise is due. Caller holds mu.
+func (r *Registry) reconcileAll(now time.Time) {
+	missed := r.surprises.due(now, r.cfg.HeartbeatInterval)
+	if missed == nil {
 		return
 	}
 	level := slog.LevelInfo
-	if r.missed.absent || r.missed.gone {
+	if missed.absent || missed.gone {
 		level = slog.LevelWarn
 	}
 	r.log.Log(context.Background(), level, "Redis may have lost entries, reconciling everything", "instance", r.id,
-		"heartbeat_absent", r.missed.absent, "registry_absent", r.missed.gone, "devices", r.held)
-	r.missed, r.reconciled = nil, now
-	for i := range r.shards {
-		r.checkShard(i)
+		"heartbeat_absent", missed.absent, "registry_absent", missed.gone, "devices", r.table.held())
+	for i := range r.table.shards {
+		r.table.checkShard(i)
 	}
 	nudge(r.scan)
 }
 
-// certain: no write of unknown fate makes the size of the index unpredictable. Caller holds mu.
-func (r *Registry) certain() bool { return r.vague == 0 || time.Now().After(r.vagueUntil) }
-
-// check has a tenth of the claims looked at.
-func (r *Registry) check(shard int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.checkShard(shard)
-}
-
-func (r *Registry) checkShard(shard int) {
-	for _, d := range r.shards[shard] {
-		if d.settled && d.claim != nil {
-			r.enqueue(d, false)
-		}
-	}
-}
-
-// mislay notes that a device was forgotten although something of it may stand in Redis, or may yet land there. That is
-// looked for as soon as Redis answers, and again when nothing can land any more. Caller holds mu.
-func (r *Registry) mislay() {
-	r.landing, r.searched = time.Now().Add(r.cfg.HeartbeatTTL), false
-}
-
-// astray: something may stand in Redis that nobody has looked for yet. Caller holds mu.
-func (r *Registry) astray() bool { return !r.landing.IsZero() && !r.searched }
-
-// owesSearch: it is time to look for what was forgotten. Caller holds mu.
-func (r *Registry) owesSearch(now time.Time) bool {
-	return !r.landing.IsZero() && (!r.searched || now.After(r.landing))
-}
-
-// reconcile compares the index with the claims, both ways, whenever they are found to differ. The first
-// time, and after devices had to be forgotten, it hands back all that names this instance and is not held: see compareAll.
-// What fails, or stays different, is tried again ever more seldom, down to once an interval.
+// reconcile compares the index with the claims, both ways, whenever they are found to differ. The
+// first time, and after devices had to be forgotten, it hands back all that names this instance and
+// is not held: see compareAll. What fails, or stays different, is tried again ever more seldom,
+// down to once an interval.
 func (r *Registry) reconcile(ctx context.Context) error {
 	var pass uint64
 	pause := r.retryDelay()
@@ -109,7 +100,7 @@ func (r *Registry) reconcile(ctx context.Context) error {
 			r.mu.Lock()
 			r.scanFails = true
 			r.fail("heal", err, 1)
-			r.start(true) // sockets need not wait for a Redis that went away
+			closeOnce(r.started) // sockets need not wait for a Redis that went away
 			r.mu.Unlock()
 			wait.For(ctx, pause)
 			longer()
@@ -121,12 +112,14 @@ func (r *Registry) reconcile(ctx context.Context) error {
 	}
 }
 
-// compareAll compares the index with the claims. A former life is looked for in the whole registry too: it may have kept no
-// index. What this life has forgotten is there only if the index is kept by nobody: no set, or NoReverseIndex. Else whatever
-// writes an entry writes the index in the same step.
+// compareAll compares the index with the claims. A former life is looked for in the whole registry
+// too: it may have kept no index. What this life has forgotten is there only if the index is kept
+// by nobody: no set, or NoReverseIndex. Else whatever writes an entry writes the index in the same
+// step.
 func (r *Registry) compareAll(ctx context.Context, pass uint64) error {
 	r.mu.Lock()
-	begun, landing, search := time.Now(), r.landing, r.owesSearch(time.Now())
+	begun, landing := time.Now(), r.table.landing
+	search := r.table.owesSearch(begun)
 	first := !r.ready
 	r.mu.Unlock()
 	broken := r.scanIndex(ctx, pass)
@@ -150,12 +143,9 @@ func (r *Registry) compareAll(ctx context.Context, pass uint64) error {
 	if broken == nil {
 		r.recovered("heal")
 	}
-	r.start(true)
-	if search && r.landing.Equal(landing) { // else more was forgotten meanwhile
-		r.searched = true
-		if begun.After(landing) {
-			r.landing = time.Time{}
-		}
+	closeOnce(r.started)
+	if search {
+		r.table.searchedFor(landing, begun)
 		r.changed.Broadcast() // see drained
 	}
 	return broken
@@ -167,63 +157,65 @@ func (r *Registry) scanIndex(ctx context.Context, pass uint64) error {
 		return nil
 	}
 	r.mu.Lock()
-	begun := r.batches
+	begun := r.table.batches
 	r.mu.Unlock()
+	err := r.meet(ctx, pass, func(ctx context.Context, cursor uint64) ([]string, uint64, error) {
+		members, next, err := r.cfg.Client.SScan(ctx, r.keys.Devices(r.id), cursor, "", scanCount).Result()
+		if err == nil {
+			failpoint.Hit(failpoint.Reconciling)
+		}
+		return members, next, err
+	})
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.table.compareIndex(pass, begun)
+	return nil
+}
+
+// scanRegistry hands back entries that name this instance and are not held: those that no index
+// remembers.
+func (r *Registry) scanRegistry(ctx context.Context) error {
+	return r.meet(ctx, 0, func(ctx context.Context, cursor uint64) (imeis []string, next uint64, err error) {
+		pairs, next, err := r.cfg.Client.HScan(ctx, r.keys.Registry(), cursor, "", scanCount).Result()
+		for i := 0; i+1 < len(pairs); i += 2 {
+			if pairs[i+1] == r.id {
+				imeis = append(imeis, pairs[i])
+			}
+		}
+		return imeis, next, err
+	})
+}
+
+// meet meets every IMEI of a scan, which is asked for a page at a time.
+func (r *Registry) meet(ctx context.Context, pass uint64, page func(context.Context, uint64) ([]string, uint64, error)) error {
 	for cursor := uint64(0); ; {
 		call, cancel := context.WithTimeout(ctx, callTimeout)
-		members, next, err := r.cfg.Client.SScan(call, r.keys.Devices(r.id), cursor, "", scanCount).Result()
+		imeis, next, err := page(call, cursor)
 		cancel()
 		if err != nil {
 			return err
 		}
-		failpoint.Hit(failpoint.Reconciling)
 		r.mu.Lock()
-		for _, imei := range members {
-			r.metMember(imei, pass)
+		for _, imei := range imeis {
+			r.table.met(imei, pass)
 		}
 		r.mu.Unlock()
-		if err := r.handedBack(ctx, r.spare); err != nil {
+		if err := r.handedBack(ctx, r.table.spare); err != nil {
 			return err
 		}
 		if cursor = next; cursor == 0 {
-			break
+			return nil
 		}
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, d := range r.devices {
-		// A member throughout the scan is met by it; what was written meanwhile need not be.
-		member := d.scanned == pass
-		if d.claim == nil || d.wrote >= begun || d.indexed == member {
-			continue
-		}
-		if d.settled && d.indexed {
-			r.unsettle(d)
-			r.enqueue(d, true)
-			continue
-		}
-		// Held, but the entry names another: nothing is to be written, and the belief is what was wrong. Left
-		// so, the sizes would differ for as long as that socket stays, and every answer would scan again.
-		r.index(d, member)
-	}
-	return nil
-}
-
-// metMember notes that the index, or the registry, names imei as this instance's. Caller holds mu.
-func (r *Registry) metMember(imei string, pass uint64) {
-	d := r.device(imei)
-	d.scanned = pass
-	if d.claim == nil && d.in == nil {
-		d.written = true
-		r.unsettle(d)
-		r.enqueue(d, true)
 	}
 }
 
-// handedBack waits until at most so many devices are left to be written, and if that is none until all is written: what a
-// scan meets is not remembered faster than it is taken out.
+// handedBack waits until at most so many devices are left to be written, and if that is none until
+// all is written: what a scan meets is not remembered faster than it is taken out.
 func (r *Registry) handedBack(ctx context.Context, most int) error {
-	done := func() bool { return r.urgent.len() <= most && (most > 0 || r.idle()) }
+	done := func() bool { return r.table.urgent.len() <= most && (most > 0 || r.table.idle()) }
 	if err := r.await(ctx, func() bool { return done() || r.failing["release"] != nil }); err != nil {
 		return err
 	}
@@ -233,30 +225,4 @@ func (r *Registry) handedBack(ctx context.Context, most int) error {
 		return fmt.Errorf("registry: hand back what is not held: %w", r.failing["release"])
 	}
 	return nil
-}
-
-// scanRegistry hands back entries that name this instance and are not held: those that no index
-// remembers.
-func (r *Registry) scanRegistry(ctx context.Context) error {
-	for cursor := uint64(0); ; {
-		call, cancel := context.WithTimeout(ctx, callTimeout)
-		pairs, next, err := r.cfg.Client.HScan(call, r.keys.Registry(), cursor, "", scanCount).Result()
-		cancel()
-		if err != nil {
-			return err
-		}
-		r.mu.Lock()
-		for i := 0; i+1 < len(pairs); i += 2 {
-			if pairs[i+1] == r.id {
-				r.metMember(pairs[i], 0)
-			}
-		}
-		r.mu.Unlock()
-		if err := r.handedBack(ctx, r.spare); err != nil {
-			return err
-		}
-		if cursor = next; cursor == 0 {
-			return nil
-		}
-	}
 }

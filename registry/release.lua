@@ -10,4 +10,4 @@ for i = 1, #found do
 end
 if n > 0 then redis.call('HDEL', KEYS[5], unpack(own)) end
 redis.pcall('SREM', KEYS[3], unpack(ARGV, 5)) -- also of an index that an earlier life kept
-return signs(n)
+return reply(n)

@@ -1,6 +1,8 @@
--- same.lua: is this client where the control client has just written the heartbeat, and may it write there?
+-- same.lua: is this client where the control client has just written the heartbeat, and may it
+-- write there?
 -- KEYS[1] heartbeat  ARGV[1] boot token
--- Result: 'OK'; 'SUPERSEDED' if a newer boot stands there; 'OTHER' if an older one, something else or nothing does.
+-- Result: 'OK'; 'SUPERSEDED' if a newer boot stands there; 'OTHER' if an older one, something else
+-- or nothing does.
 -- READONLY, as an error, if it is a replica.
 local held = redis.pcall('GET', KEYS[1])
 local token = type(held) == 'string' and string.match(held, '/(%d+)$')

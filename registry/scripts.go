@@ -41,6 +41,9 @@ var goodbyeLua string
 //go:embed lookup.lua
 var lookupLua string
 
+//go:embed same.lua
+var sameLua string
+
 var (
 	bootScript     = redis.NewScript(guard.SettingsLua + bootLua)
 	beatScript     = redis.NewScript(guard.SettingsLua + ownerLua + beatLua)
@@ -50,14 +53,16 @@ var (
 	releaseScript  = redis.NewScript(ownerLua + releaseLua)
 	goodbyeScript  = redis.NewScript(ownerLua + goodbyeLua)
 	lookupScript   = redis.NewScript(lookupLua)
+	sameScript     = redis.NewScript(sameLua)
 )
 
-// ErrSuperseded ends Run when a newer process with the same instance id has begun. This one writes nothing
-// more and hands nothing back; it must close its sockets and exit.
+// ErrSuperseded ends Run when a newer process with the same instance id has begun. This one writes
+// nothing more and hands nothing back; it must close its sockets and exit.
 var ErrSuperseded = errors.New("registry: superseded by a newer process with the same instance id")
 
-// signs is what every owner script answers: what an owner must know to see that Redis lost something.
-type signs struct {
+// A reply is what every owner script answers: what an owner must know to see that Redis lost
+// something.
+type reply struct {
 	absent  bool   // the heartbeat was not this life's
 	size    int    // members of the index; -1: not a set
 	lost    string // when the witness last held because Redis may have lost entries; "": it does not know
@@ -67,7 +72,7 @@ type signs struct {
 }
 
 // own runs one owner script. ErrSuperseded is among its errors.
-func (r *Registry) own(ctx context.Context, c redis.Scripter, s *redis.Script, more ...string) (signs, error) {
+func (r *Registry) own(ctx context.Context, c redis.Scripter, s *redis.Script, more ...string) (reply, error) {
 	keys := []string{r.keys.Heartbeat(r.id), r.keys.Roster(), r.keys.Devices(r.id), r.keys.Witness(), r.keys.Registry()}
 	index := "1"
 	if r.cfg.NoReverseIndex {
@@ -80,15 +85,15 @@ func (r *Registry) own(ctx context.Context, c redis.Scripter, s *redis.Script, m
 	}
 	out, err := s.Run(ctx, c, keys, args...).Slice()
 	if err != nil {
-		return signs{}, err
+		return reply{}, err
 	}
 	if len(out) == 1 && out[0] == "SUPERSEDED" {
-		return signs{}, ErrSuperseded
+		return reply{}, ErrSuperseded
 	}
-	return parseSigns(out)
+	return parseReply(out)
 }
 
-func parseSigns(out []any) (signs, error) {
+func parseReply(out []any) (reply, error) {
 	if len(out) == 7 {
 		absent, ok1 := out[1].(int64)
 		size, ok2 := out[2].(int64)
@@ -97,7 +102,7 @@ func parseSigns(out []any) (signs, error) {
 		count, ok5 := out[5].(int64)
 		flat, ok6 := out[6].([]any)
 		if ok1 && ok2 && ok3 && ok4 && ok5 && ok6 {
-			s := signs{absent: absent == 1, size: int(size), lost: lost, gone: gone == 1, count: int(count)}
+			s := reply{absent: absent == 1, size: int(size), lost: lost, gone: gone == 1, count: int(count)}
 			if len(flat) > 0 {
 				s.foreign = make(map[string]string, len(flat)/2)
 			}
@@ -107,7 +112,7 @@ func parseSigns(out []any) (signs, error) {
 			return s, nil
 		}
 	}
-	return signs{}, fmt.Errorf("registry: unexpected answer %v", out)
+	return reply{}, fmt.Errorf("registry: unexpected answer %v", out)
 }
 
 // outOfMemory tells the refusal of a write for want of memory.

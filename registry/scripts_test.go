@@ -26,11 +26,11 @@ func newOwner(t *testing.T, w redistest.World, id string) *owner {
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
 	r, err := New(Config{Client: c, Control: c, Instance: id, Layout: Layout{Prefix: w.Prefix}})
 	require.NoError(t, err)
-	require.NoError(t, r.meet(t.Context()))
+	require.NoError(t, r.drawBoot(t.Context()))
 	return &owner{Registry: r, t: t, c: c}
 }
 
-func (o *owner) run(s *redis.Script, more ...string) signs {
+func (o *owner) run(s *redis.Script, more ...string) reply {
 	o.t.Helper()
 	got, err := o.own(o.t.Context(), o.c, s, more...)
 	require.NoError(o.t, err)
@@ -69,22 +69,22 @@ func TestOwnerScripts(t *testing.T) {
 			o.lives()
 			require.Len(t, o.boot, 26)
 			first := o.boot
-			require.NoError(t, o.meet(t.Context()))
+			require.NoError(t, o.drawBoot(t.Context()))
 			require.Equal(t, first, o.boot)
 			require.Greater(t, newOwner(t, w, "o").boot, first)
 		},
 		"beat says whether the heartbeat was there, the size of the index, and the witness' last hold that may have lost entries": func(t *testing.T, w redistest.World) {
 			o := newOwner(t, w, "o")
-			require.Equal(t, signs{gone: true}, o.run(beatScript, millis(o.Timing().Grace())))
+			require.Equal(t, reply{gone: true}, o.run(beatScript, millis(o.Timing().Grace())))
 			o.forgetHeartbeat()
 			require.NoError(t, o.c.SAdd(t.Context(), o.keys.Devices("o"), "a", "b").Err())
 			require.NoError(t, o.c.HSet(t.Context(), o.keys.Witness(), "lost", "123").Err())
-			require.Equal(t, signs{absent: true, size: 2, lost: "123", gone: true}, o.run(beatScript, millis(o.Timing().Grace())))
+			require.Equal(t, reply{absent: true, size: 2, lost: "123", gone: true}, o.run(beatScript, millis(o.Timing().Grace())))
 			o.lives()
-			require.Equal(t, signs{size: 2, lost: "123", gone: true}, o.run(beatScript, millis(o.Timing().Grace())))
+			require.Equal(t, reply{size: 2, lost: "123", gone: true}, o.run(beatScript, millis(o.Timing().Grace())))
 			require.NoError(t, o.c.Del(t.Context(), o.keys.Witness()).Err())
 			require.NoError(t, o.c.Set(t.Context(), o.keys.Witness(), "no hash", 0).Err())
-			require.Equal(t, signs{size: 2, gone: true}, o.run(beatScript, millis(o.Timing().Grace())))
+			require.Equal(t, reply{size: 2, gone: true}, o.run(beatScript, millis(o.Timing().Grace())))
 		},
 		"a beat shows the settings of an owner that does not contend, and the next to listen holds": func(t *testing.T, w redistest.World) {
 			o := newOwner(t, w, "o")
@@ -129,7 +129,7 @@ func TestOwnerScripts(t *testing.T) {
 			o := newOwner(t, w, "o")
 			o.forgetHeartbeat()
 			require.NoError(t, o.c.HSet(t.Context(), o.keys.Registry(), "b", "other").Err())
-			require.Equal(t, signs{absent: true, size: 2}, o.run(registerScript, "a", "b"))
+			require.Equal(t, reply{absent: true, size: 2}, o.run(registerScript, "a", "b"))
 			require.Equal(t, map[string]string{"a": "o", "b": "o"}, o.entries())
 			require.ElementsMatch(t, []string{"a", "b"}, o.indexed())
 			o.lives()
@@ -139,7 +139,7 @@ func TestOwnerScripts(t *testing.T) {
 			o.forgetHeartbeat()
 			require.NoError(t, o.c.HSet(t.Context(), o.keys.Registry(), "own", "o", "seen", "x", "moved", "y", "foreign", "z", "nobody", "").Err())
 			got := o.run(healScript, "absent", "", "own", "", "seen", "x", "moved", "x", "foreign", "", "gone", "x", "nobody", "")
-			require.Equal(t, signs{
+			require.Equal(t, reply{
 				absent: true, size: 5, count: 4, foreign: map[string]string{"moved": "y", "foreign": "z"},
 			}, got)
 			require.Equal(t, map[string]string{
@@ -152,7 +152,7 @@ func TestOwnerScripts(t *testing.T) {
 			o := newOwner(t, w, "o")
 			o.run(registerScript, "a", "b", "c")
 			require.NoError(t, o.c.HSet(t.Context(), o.keys.Registry(), "b", "other").Err())
-			require.Equal(t, signs{size: 1, count: 1}, o.run(releaseScript, "a", "b", "never"))
+			require.Equal(t, reply{size: 1, count: 1}, o.run(releaseScript, "a", "b", "never"))
 			require.Equal(t, map[string]string{"b": "other", "c": "o"}, o.entries())
 			require.Equal(t, []string{"c"}, o.indexed())
 		},
@@ -230,15 +230,15 @@ func TestOwnerScripts(t *testing.T) {
 func TestAnAnswerOfAnotherShapeIsAnError(t *testing.T) {
 	t.Parallel()
 	whole := []any{"OK", int64(0), int64(7), "123", int64(1), int64(2), []any{"imei", "r2"}}
-	got, err := parseSigns(whole)
+	got, err := parseReply(whole)
 	require.NoError(t, err)
-	require.Equal(t, signs{size: 7, lost: "123", gone: true, count: 2, foreign: map[string]string{"imei": "r2"}}, got)
+	require.Equal(t, reply{size: 7, lost: "123", gone: true, count: 2, foreign: map[string]string{"imei": "r2"}}, got)
 	for i := range whole[1:] {
-		_, err := parseSigns(slices.Delete(slices.Clone(whole), 1+i, 2+i))
+		_, err := parseReply(slices.Delete(slices.Clone(whole), 1+i, 2+i))
 		require.ErrorContains(t, err, "unexpected answer")
 		other := slices.Clone(whole)
 		other[1+i] = nil
-		_, err = parseSigns(other)
+		_, err = parseReply(other)
 		require.ErrorContains(t, err, "unexpected answer")
 	}
 }

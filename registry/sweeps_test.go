@@ -12,7 +12,7 @@ import (
 func TestSeriesOfOwnersLongGoneAreDropped(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		m, err := newMetrics(nil, nil)
+		m, err := newMetrics(Config{}, nil)
 		require.NoError(t, err)
 		m.evictedFrom("old", 7)
 		time.Sleep(50 * time.Minute)

@@ -3,7 +3,6 @@ package registry
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -12,126 +11,43 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-const (
-	// batchSize bounds one script: about 0.5 ms of the server's time.
-	batchSize = 500
-	// callTimeout bounds one call of the writer, whatever the client's own deadlines.
-	callTimeout = 3 * time.Second
-)
+// callTimeout bounds one call of the writer, whatever the client's own deadlines.
+const callTimeout = 3 * time.Second
 
-// enqueue has a device written (urgent) or looked at. Caller holds mu.
-func (r *Registry) enqueue(d *device, urgent bool) {
-	if !d.settled {
-		r.watched[d] = struct{}{}
-	}
-	q := &r.checks
-	if urgent {
-		q = &r.urgent
-	}
-	if d.in == &r.urgent || d.in == q {
-		return
-	}
-	d.dequeue()
-	q.push(d)
-	nudge(r.wake)
-}
-
-// nudge fills the one slot of a channel; somebody who is nudged already need not be again.
-func nudge(slot chan struct{}) {
-	select {
-	case slot <- struct{}{}:
-	default:
-	}
-}
-
-// idle: nothing urgent is queued or under way and every write has been answered. Caller holds mu.
-func (r *Registry) idle() bool {
-	return r.urgent.len() == 0 && r.batches%2 == 0 && r.unreleased == 0
-}
-
-// op is one operation of a batch, decided when the batch is made.
-type op struct {
-	d     *device
-	claim *Claim // whose; nil for a release
-	seen  string // heal: the foreign value that may be overwritten
-}
-
-type batch struct {
-	register, heal, release, check []op
-}
-
-// next makes a batch of what is most urgent. Caller holds mu.
-func (r *Registry) next() batch {
-	var b batch
-	now := time.Now()
-	for range batchSize {
-		d := r.urgent.pop()
-		urgent := d != nil
-		if d == nil {
-			if d = r.checks.pop(); d == nil {
-				break
-			}
-		}
-		c := d.claim
-		switch {
-		case c == nil:
-			b.release = append(b.release, op{d: d})
-		case !d.settled && !c.tried && now.Sub(c.made) < fresh:
-			c.tried, d.written = true, true
-			b.register = append(b.register, op{d: d, claim: c})
-		case urgent && d.dispute.counts(c, now):
-			d.written = true
-			b.heal = append(b.heal, op{d: d, claim: c, seen: d.dispute.owner})
-		case urgent && d.dispute == nil:
-			if !c.tried { // it waited too long to be the device's own word
-				c.tried = true
-				r.metrics.failures.WithLabelValues("register").Inc()
-			}
-			d.written = true
-			b.heal = append(b.heal, op{d: d, claim: c})
-		default:
-			b.check = append(b.check, op{d: d, claim: c})
-		}
-	}
-	return b
-}
-
-// write is the one goroutine that writes entries.
+// write is the one goroutine that writes entries, a batch at a time.
 func (r *Registry) write(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-r.wake:
+		case <-r.table.wake:
 		}
 		for ctx.Err() == nil {
 			r.mu.Lock()
-			if r.boot == "" || r.urgent.len()+r.checks.len() == 0 {
+			if r.boot == "" || r.table.urgent.len()+r.table.checks.len() == 0 {
 				r.mu.Unlock()
 				break // the boot wakes again
 			}
-			b := r.next()
-			r.batches++
+			b := r.table.next(time.Now())
 			r.mu.Unlock()
+			r.metrics.failures.WithLabelValues("register").Add(float64(b.late))
 
 			err := errors.Join(
-				r.do(ctx, registerScript, "register", b.register),
-				r.do(ctx, releaseScript, "release", b.release),
-				r.do(ctx, healScript, "heal", b.heal),
+				r.run(ctx, registerScript, "register", b.register),
+				r.run(ctx, releaseScript, "release", b.release),
+				r.run(ctx, healScript, "heal", b.heal),
 				r.look(ctx, b.check),
 			)
 
 			r.mu.Lock()
-			r.batches++
-			r.away = err != nil
+			r.table.ended(err)
 			r.changed.Broadcast()
-			asks := r.asks
-			r.asks = nil
+			asks := r.table.takeAsks()
 			r.mu.Unlock()
 			r.ask(ctx, asks)
-			r.displaced()
+			r.tellDisplaced()
 			if err != nil {
-				r.failed(err)
+				r.endIfSuperseded(err)
 				wait.For(ctx, r.retryDelay())
 			}
 		}
@@ -141,15 +57,10 @@ func (r *Registry) write(ctx context.Context) error {
 // retryDelay is what passes between two attempts while Redis refuses or does not answer.
 func (r *Registry) retryDelay() time.Duration { return min(r.cfg.HeartbeatInterval/10, time.Second) }
 
-// do runs one script over ops and notes what became of them. What was decided anew while a script before it took its time is left
-// to the next batch, where it waits already: a device that came back must not be released behind its back. Evidence that has aged
-// meanwhile is left too.
-func (r *Registry) do(ctx context.Context, s *redis.Script, name string, ops []op) error {
+// run runs one script over ops and notes what became of them.
+func (r *Registry) run(ctx context.Context, s *redis.Script, name string, ops []op) error {
 	r.mu.Lock()
-	now := time.Now()
-	ops = slices.DeleteFunc(ops, func(o op) bool {
-		return o.d.claim != o.claim || o.seen != "" && !o.d.dispute.counts(o.claim, now)
-	})
+	ops = r.table.wanted(ops, time.Now())
 	r.mu.Unlock()
 	if len(ops) == 0 {
 		return nil
@@ -167,28 +78,8 @@ func (r *Registry) do(ctx context.Context, s *redis.Script, name string, ops []o
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now = time.Now()
-	for _, o := range ops {
-		switch {
-		case o.d.gone:
-			r.mislay()
-		case err != nil:
-			r.fateless(o.d, now)
-		case o.claim == nil:
-			r.index(o.d, false)
-			o.d.written = o.d.unsure.After(now)
-			r.settle(o.d, o.d.claim == nil)
-		default:
-			if other, foreign := got.foreign[o.d.imei]; foreign {
-				o.d.dispute.drop()
-				r.foreign(o, other)
-				continue
-			}
-			r.index(o.d, true)
-			o.d.checked = now
-			r.ours(o)
-		}
-	}
+	now := time.Now()
+	r.table.wrote(ops, got, err, now)
 	if err != nil {
 		n := 1
 		if name == "register" {
@@ -203,7 +94,7 @@ func (r *Registry) do(ctx context.Context, s *redis.Script, name string, ops []o
 		r.recovered("register") // which is how a registration that failed is tried again
 	}
 	r.recovered(name)
-	r.read(got)
+	r.read(got, now)
 	return nil
 }
 
@@ -223,128 +114,15 @@ func (r *Registry) look(ctx context.Context, ops []op) error {
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.table.looked(ops, found, err, time.Now())
 	if err != nil {
-		for _, o := range ops {
-			if !o.d.gone {
-				o.d.dispute.drop()
-				r.unsettle(o.d)
-			}
-		}
 		r.fail("heal", err, 1)
-		return err
 	}
-	now := time.Now()
-	for i, o := range ops {
-		o.d.checked = now
-		switch owner, there := found[i].(string); {
-		case o.d.claim != o.claim: // decided anew already
-		case owner == r.id && o.d.indexed:
-			r.ours(o)
-		case !there || owner == "" || owner == r.id: // lost, or names nobody; or landed though its answer was not heard: heal notes it
-			r.change(o.d, func() { o.d.settled, o.d.dispute = false, nil })
-			r.enqueue(o.d, true)
-		default:
-			r.foreign(o, owner)
-		}
-	}
-	return nil
+	return err
 }
 
-// ours notes that an entry names this instance. Caller holds mu, as for all below.
-func (r *Registry) ours(o op) {
-	if o.d.claim != o.claim {
-		return // a newer claim, or a release, is queued
-	}
-	r.change(o.d, func() { o.d.dispute = nil })
-	o.claim.land()
-	r.settle(o.d, true)
-}
-
-func (r *Registry) index(d *device, in bool) {
-	d.wrote = r.batches
-	if d.indexed != in && !r.cfg.NoReverseIndex {
-		if in {
-			r.indexed++
-		} else {
-			r.indexed--
-		}
-	}
-	d.indexed = in
-}
-
-// settle notes that Redis agrees with what is wanted, unless that has changed since.
-func (r *Registry) settle(d *device, agrees bool) {
-	if !agrees {
-		return
-	}
-	r.change(d, func() { d.settled = true })
-	if d.unsure.After(time.Now()) {
-		r.watched[d] = struct{}{}
-		return
-	}
-	d.unsure = time.Time{}
-	delete(r.watched, d)
-	if d.claim == nil && d.in == nil {
-		r.forget(d)
-	}
-}
-
-func (r *Registry) unsettle(d *device) {
-	r.change(d, func() { d.settled = false })
-	r.watched[d] = struct{}{}
-}
-
-// fateless notes that a write failed: nobody knows whether it has landed, or will.
-func (r *Registry) fateless(d *device, now time.Time) {
-	r.vagueUntil = now.Add(r.cfg.HeartbeatTTL)
-	r.change(d, func() { d.unsure = r.vagueUntil })
-	d.dispute.drop()
-	r.unsettle(d)
-}
-
-// retry has everything looked at again that is not settled or may yet be changed by a late write, and what a frame came for too soon.
-// It runs every interval/10.
-func (r *Registry) retry() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.watched) == 0 && !r.scanFails { // Redis agrees about every device: whatever failed has been made good
-		for _, op := range []string{"register", "release", "heal"} {
-			r.recovered(op)
-		}
-	}
-	for d := range r.watched {
-		// A foreign entry that there is no proof against is looked at, to see whether it is free now.
-		r.enqueue(d, d.claim == nil || !d.settled && (d.dispute == nil || d.dispute.evidence == proven))
-	}
-	r.reconcileAll()
-	for d := range r.owed {
-		if d.claim == nil || r.verify(d) {
-			delete(r.owed, d)
-		}
-	}
-}
-
-// fail counts a failure and logs the first of a streak; recovered ends the streak. Callers hold mu.
-func (r *Registry) fail(op string, err error, n int) {
-	if errors.Is(err, ErrSuperseded) || errors.Is(err, context.Canceled) {
-		return // told elsewhere, or the end of Run
-	}
-	r.metrics.failures.WithLabelValues(op).Add(float64(n))
-	if r.failing[op] == nil {
-		r.logFailure(op, err)
-	}
-	r.failing[op] = err
-}
-
-func (r *Registry) recovered(op string) {
-	if r.failing[op] != nil {
-		delete(r.failing, op)
-		r.log.Info("registry operation works again", "op", op)
-	}
-}
-
-// failed ends the life of a superseded process.
-func (r *Registry) failed(err error) {
+// endIfSuperseded ends Run if a newer process with this instance id was met.
+func (r *Registry) endIfSuperseded(err error) {
 	if errors.Is(err, ErrSuperseded) {
 		r.end(ErrSuperseded)
 	}

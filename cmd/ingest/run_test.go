@@ -64,6 +64,12 @@ func TestItServesOnARedisOfItsOwn(t *testing.T) {
 	require.Contains(t, body, "ingest_connections 1\n")
 	require.Contains(t, body, `ingest_records_total{codec="8"} 3`)
 	require.Contains(t, body, "go_goroutines")
+	// Others read these names.
+	require.Contains(t, body, "teltonika_registry_devices 1\n")
+	require.Contains(t, body, "teltonika_registry_healed_total 0\n")
+	for _, op := range []string{"register", "release", "heartbeat", "heal", "lookup"} {
+		require.Contains(t, body, `teltonika_registry_failures_total{op="`+op+`"} 0`)
+	}
 
 	p.stop()
 	require.Equal(t, exitOK, p.ends())

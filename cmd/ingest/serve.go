@@ -71,7 +71,7 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 		Drain: s.ShutdownGrace * 3 / 10, NoReverseIndex: !s.reverseIndex,
 		// The gateway is there before the first device is.
 		OnDisplaced: func(imei, owner string) { r.gateway.Displaced(imei, owner) },
-		Logger:      log, Registerer: metrics,
+		Logger:      log, Registerer: metrics, Namespace: "teltonika",
 	})
 	if err != nil {
 		return err

@@ -79,7 +79,9 @@ func register(t *testing.T) []*recorder {
 	for i := range all {
 		all[i] = &recorder{Registry: prometheus.NewRegistry()}
 	}
-	reg, err := registry.New(registry.Config{Client: rdb, Control: ctl, Registerer: all[1]})
+	reg, err := registry.New(registry.Config{
+		Client: rdb, Control: ctl, Registerer: all[1], Namespace: "teltonika",
+	})
 	require.NoError(t, err)
 	_, err = janitor.New(janitor.Config{
 		Client: rdb, Control: ctl, Registry: reg, Registerer: all[0],

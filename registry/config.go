@@ -1,0 +1,141 @@
+package registry
+
+import (
+	"cmp"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/lease"
+)
+
+const (
+	// DefaultHeartbeatInterval is what a zero Config.HeartbeatInterval means.
+	DefaultHeartbeatInterval = 30 * time.Second
+	// DefaultHeartbeatTTL is what a zero Config.HeartbeatTTL means.
+	DefaultHeartbeatTTL = 90 * time.Second
+
+	defaultDrain = 10 * time.Second
+)
+
+// Config of a Registry. Zero means default.
+type Config struct {
+	// Client carries registrations, releases, heals and look-ups. Required: a *redis.Client with
+	// MaxRetries -1 and ContextTimeoutEnabled, or New refuses it. A write that the client repeats
+	// could land after the write that mended it.
+	Client redis.UniversalClient
+	// Control carries the heartbeat, so that a storm cannot starve it: a client made from
+	// lease.Options (behind Sentinel lease.FailoverOptions). Required. Both must be at the same
+	// primary and database: see ErrClientsDiffer.
+	Control redis.UniversalClient
+	// Instance names this replica. Empty: host name and a random part, unique per process start. If
+	// an operator fixes it the newest process of that name wins, and hands back at start what its
+	// former life left.
+	Instance string
+	// Layout names the keys; all replicas and readers share it.
+	Layout Layout
+	// HeartbeatInterval is the time between beats (default 30s), HeartbeatTTL how long one lasts
+	// (default 90s, at least three intervals: with two, one lost beat kills). Shorter: the dead are
+	// found sooner, and a shorter stall of Redis or of this process makes it look dead. All
+	// replicas must agree.
+	HeartbeatInterval, HeartbeatTTL time.Duration
+	// Drain is how long Run goes on beating after its context ended, for claims to be released
+	// (default 10s).
+	Drain time.Duration
+	// OnSuperseded, if set, is told of a claim whose device has registered again here, by the
+	// Register that made the newer claim: the device has a newer socket, and the one that holds the
+	// older claim is to be closed. It must not call Register, and may be called by several
+	// goroutines at once.
+	OnSuperseded func(older *Claim)
+	// OnDisplaced, if set, is told of a device held here that another instance, owner, heard later
+	// than this one did: it has a newer socket there, most likely, and the one here is half open.
+	// Look whether it is, by a minute of silence say, and if so release its claim: that is what
+	// makes the device routable where the entry still names this instance. It is told within
+	// moments of the other's registration where Redis lets this user publish and subscribe, else
+	// within eleven heartbeat intervals; of one claim not again within five minutes, unless the
+	// device was heard here meanwhile. A device that speaks here all the same is taken back. It
+	// must not block, and may be called by several goroutines at once. Without it nobody is asked
+	// about sockets here: a parked device whose entry names this instance by mistake is routable
+	// again only when the socket here ends.
+	OnDisplaced func(imei, owner string)
+	// NoReverseIndex saves the index' memory (61 bytes an entry): a dead owner is then swept by the
+	// full scan alone.
+	NoReverseIndex bool
+	// Logger (default slog.Default()) and Registerer (nil: metrics are counted but not registered).
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+	// Namespace is what the metrics' names begin with: <namespace>_registry_failures_total,
+	// _registry_devices and _registry_healed_total. Empty: nothing.
+	Namespace string
+}
+
+func (c Config) withDefaults() Config {
+	c.HeartbeatInterval = cmp.Or(c.HeartbeatInterval, DefaultHeartbeatInterval)
+	c.HeartbeatTTL = cmp.Or(c.HeartbeatTTL, DefaultHeartbeatTTL)
+	c.Drain = cmp.Or(c.Drain, defaultDrain)
+	c.Logger = cmp.Or(c.Logger, slog.Default())
+	return c
+}
+
+func (c Config) check() error {
+	var errs []error
+	if c.Client == nil || c.Control == nil {
+		errs = append(errs, errors.New("a Client and a Control are required"))
+	} else {
+		if err := lease.CheckClient(c.Client, 0); err != nil {
+			errs = append(errs, fmt.Errorf("unfit Client: %w", err))
+		}
+		if err := lease.CheckClient(c.Control, c.HeartbeatInterval); err != nil {
+			errs = append(errs, fmt.Errorf("unfit Control: %w", err))
+		}
+	}
+	if c.HeartbeatInterval <= 0 {
+		errs = append(errs, fmt.Errorf("HeartbeatInterval is %s, must be positive", c.HeartbeatInterval))
+	}
+	if c.HeartbeatTTL < 3*c.HeartbeatInterval {
+		errs = append(errs, fmt.Errorf("HeartbeatTTL is %s, must be at least three times HeartbeatInterval (%s)",
+			c.HeartbeatTTL, c.HeartbeatInterval))
+	}
+	if c.Drain < 0 {
+		errs = append(errs, fmt.Errorf("negative Drain: %s", c.Drain))
+	}
+	if !validInstance(c.Instance) && c.Instance != "" {
+		errs = append(errs, fmt.Errorf("bad Instance %q: at most 200 printable characters, without '/' and spaces", c.Instance))
+	}
+	return errors.Join(errs...)
+}
+
+func validInstance(id string) bool {
+	bad := func(c rune) bool { return c == '/' || unicode.IsControl(c) || unicode.IsSpace(c) }
+	return id != "" && len(id) <= 200 && utf8.ValidString(id) && !strings.ContainsFunc(id, bad)
+}
+
+// uniqueInstance is the host's name and eight random hex digits.
+func uniqueInstance() string {
+	host, err := os.Hostname()
+	if err != nil || !validInstance(host) || len(host) > 64 {
+		host = "instance"
+	}
+	b := make([]byte, 4)
+	_, _ = rand.Read(b) // never fails: crypto/rand ends the program instead
+	return host + "-" + hex.EncodeToString(b)
+}
+
+func randomDigits() string {
+	b := make([]byte, 10)
+	_, _ = rand.Read(b)
+	for i := range b {
+		b[i] = '0' + b[i]%10
+	}
+	return string(b)
+}

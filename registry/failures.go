@@ -1,0 +1,82 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// fail counts a failure and logs the first of a streak; recovered ends the streak. Callers hold mu.
+func (r *Registry) fail(op string, err error, n int) {
+	if errors.Is(err, ErrSuperseded) || errors.Is(err, context.Canceled) {
+		return // told elsewhere, or the end of Run
+	}
+	r.metrics.failures.WithLabelValues(op).Add(float64(n))
+	if r.failing[op] == nil {
+		r.logFailure(op, err)
+	}
+	r.failing[op] = err
+}
+
+func (r *Registry) recovered(op string) {
+	if r.failing[op] != nil {
+		delete(r.failing, op)
+		r.log.Info("registry operation works again", "op", op)
+	}
+}
+
+// logFailure logs that an operation has begun to fail. What another operation fails of already is
+// told once. Caller holds mu.
+func (r *Registry) logFailure(op string, err error) {
+	for other, e := range r.failing {
+		if other != op && kind(e) == kind(err) {
+			r.log.Debug("registry operation fails too", "op", op, "error", err)
+			return
+		}
+	}
+	if errors.Is(err, ErrClientsDiffer) {
+		r.log.Error("Client and Control are not at the same primary and database: mend the options of one of them", "op", op, "error", err)
+		return
+	}
+	if refused(err) {
+		r.log.Error("Redis refuses this replica: mend its user, password or rights (ACL), or the address of the primary; it is tried again",
+			"op", op, "error", err)
+		return
+	}
+	r.log.Warn("registry operation fails, devices are served and it is tried again", "op", op, "error", err)
+}
+
+// passing are errors by which a server says that it cannot now, and not that this client may not.
+var passing = []string{
+	"LOADING", "BUSY", "OOM", "MISCONF", "NOREPLICAS", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "ERR max number of clients",
+}
+
+// refused tells an answer that stays the same until somebody mends something: a wrong password, a
+// user without rights, a replica instead of the primary, clients that differ.
+func refused(err error) bool {
+	var answer redis.Error
+	switch {
+	case errors.Is(err, ErrClientsDiffer):
+		return true
+	case !errors.As(err, &answer), errors.Is(err, redis.Nil):
+		return false
+	}
+	return !slices.ContainsFunc(passing, func(p string) bool { return strings.HasPrefix(answer.Error(), p) })
+}
+
+// kind is what errors of one cause share: refusals, each other error of a server by its first word,
+// and no answer.
+func kind(err error) string {
+	var answer redis.Error
+	switch {
+	case refused(err):
+		return "refused"
+	case errors.As(err, &answer):
+		word, _, _ := strings.Cut(answer.Error(), " ")
+		return word
+	}
+	return ""
+}

@@ -1,0 +1,193 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/internal/wait"
+)
+
+// ErrClientsDiffer ends Run when Client does not see the heartbeat that Control has just written:
+// it is at another server or database, or reads from a replica. Nothing was registered. It ends Run
+// after ten clear answers, tenths of an interval apart, so that a failover under way is no reason.
+var ErrClientsDiffer = errors.New("registry: Client and Control are not at the same primary and database")
+
+// differMost is how many clear answers it takes.
+const differMost = 10
+
+// beats draws the boot token first, then beats every interval; what failed is tried again every
+// interval/10. Each such tenth is also when unsettled devices are looked at again.
+func (r *Registry) beats(ctx context.Context) error {
+	tenth := time.NewTicker(r.cfg.HeartbeatInterval / 10)
+	defer tenth.Stop()
+	var due time.Time
+	var turn int // the shard whose claims are looked at next
+	for {
+		if now := time.Now(); !now.Before(due) {
+			err := r.beat(ctx)
+			if err == nil {
+				due = now.Add(r.cfg.HeartbeatInterval * 19 / 20) // the tick at the interval's end may come a little early
+				r.mu.Lock()
+				r.table.checkShard(turn)
+				r.mu.Unlock()
+				turn = (turn + 1) % shards
+			}
+			r.endIfSuperseded(err)
+		}
+		r.retry()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tenth.C:
+		}
+	}
+}
+
+// beat asserts life once. While memory is full it extends the heartbeat that is there.
+func (r *Registry) beat(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, min(r.cfg.HeartbeatInterval/2, 2*time.Second))
+	defer cancel()
+	r.mu.Lock()
+	booted, before := r.boot != "", r.table.batches
+	r.mu.Unlock()
+
+	var got reply
+	var err error
+	if !booted {
+		err = r.drawBoot(ctx)
+	} else {
+		got, err = r.own(ctx, r.cfg.Control, beatScript, millis(r.Timing().Grace()))
+		if outOfMemory(err) {
+			if got, err = r.own(ctx, r.cfg.Control, extendScript); err == nil && got.count == 0 {
+				err = fmt.Errorf("OOM and no heartbeat left to extend")
+			}
+		}
+	}
+
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil {
+		if refused(err) {
+			r.refused = err
+		}
+		r.fail("heartbeat", err, 1)
+		if r.boot == "" { // else the former life is being handed back
+			closeOnce(r.started)
+		}
+		return err
+	}
+	r.lastBeat, r.refused = time.Now(), nil
+	r.recovered("heartbeat")
+	if r.table.owesSearch(r.lastBeat) {
+		nudge(r.scan)
+	}
+	if booted {
+		if before%2 == 1 || before != r.table.batches {
+			got.size, got.gone = r.table.indexed, false // a batch was under way: what it did is not to be compared
+		}
+		r.read(got, r.lastBeat)
+	}
+	return nil
+}
+
+// drawBoot draws the boot token with the first heartbeat, and has the former life handed back.
+func (r *Registry) drawBoot(ctx context.Context) error {
+	keys := []string{r.keys.Heartbeat(r.id), r.keys.Roster(), r.keys.Witness()}
+	token, err := bootScript.Run(ctx, r.cfg.Control, keys, r.id, r.random,
+		millis(r.cfg.HeartbeatTTL), millis(r.Timing().Grace())).Text()
+	if err != nil {
+		return err
+	}
+	if err := r.sameServer(ctx, token); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.boot = token
+	r.log.Info("instance lives", "instance", r.id, "boot", token)
+	nudge(r.table.wake)
+	nudge(r.scan)
+	return nil
+}
+
+// sameServer returns nil if Client sees the heartbeat of this boot and may write where it stands.
+// An error that is not ErrClientsDiffer or ErrSuperseded says nothing of where Client is. Only
+// beats calls it.
+func (r *Registry) sameServer(ctx context.Context, boot string) error {
+	key := r.keys.Heartbeat(r.id)
+	answer, err := sameScript.Run(ctx, r.cfg.Client, []string{key}, boot).Text()
+	what := "Client does not see the heartbeat that Control wrote"
+	switch {
+	case err == nil && answer == "OK":
+		return nil
+	case err == nil && answer == "SUPERSEDED":
+		return ErrSuperseded
+	case err != nil && strings.HasPrefix(err.Error(), "READONLY"):
+		what = "Client is at a replica"
+	case err != nil:
+		return err
+	default:
+		// Was it deleted or evicted in between? Then Control does not see it either.
+		held, err := r.cfg.Control.Get(ctx, key).Result()
+		if err != nil && !errors.Is(err, redis.Nil) {
+			return err
+		}
+		if !strings.HasSuffix(held, "/"+boot) {
+			return errors.New("registry: the heartbeat was gone as soon as it was written")
+		}
+	}
+	err = fmt.Errorf("%w: %s", ErrClientsDiffer, what)
+	if r.differ++; r.differ == differMost {
+		r.end(err)
+	}
+	return err
+}
+
+// retry has everything tried again that is not as it should be. It runs every interval/10.
+func (r *Registry) retry() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.table.unsettled) == 0 && !r.scanFails { // Redis agrees about every device: whatever failed has been made good
+		for _, op := range []string{"register", "release", "heal"} {
+			r.recovered(op)
+		}
+	}
+	now := time.Now()
+	r.table.retry(now)
+	r.reconcileAll(now)
+}
+
+// goodbye ends this life gracefully: see goodbye.lua. It is tried a few times; the TTL is the
+// safety net.
+func (r *Registry) goodbye(ctx context.Context) error {
+	r.mu.Lock()
+	booted, left := r.boot != "", r.table.held()+r.table.count[releasing]
+	if r.table.astray() {
+		left++
+	}
+	r.mu.Unlock()
+	if !booted {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, min(r.cfg.HeartbeatInterval, 3*time.Second))
+	defer cancel()
+	for {
+		_, err := r.own(ctx, r.cfg.Control, goodbyeScript, fmt.Sprint(left))
+		switch {
+		case err == nil:
+			r.log.Info("said goodbye", "instance", r.id, "left", left)
+			return nil
+		case errors.Is(err, ErrSuperseded):
+			return err
+		case ctx.Err() != nil:
+			r.log.Warn("goodbye failed, the heartbeat is left to expire", "instance", r.id, "ttl", r.cfg.HeartbeatTTL, "error", err)
+			return nil
+		}
+		wait.For(ctx, r.retryDelay())
+	}
+}

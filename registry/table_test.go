@@ -1,0 +1,476 @@
+package registry
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+var (
+	errLost     = errors.New("connection lost")
+	anInstant   = time.Unix(1_700_000_000, 0)
+	quiteAWhile = 5 * time.Second // longer than anything is fresh
+)
+
+// desk is a table and the time that it is told.
+type desk struct {
+	table
+	now time.Time
+}
+
+func newDesk() *desk {
+	return &desk{newTable("me", true, 30*time.Second, 90*time.Second), anInstant}
+}
+
+func (d *desk) claim(imei string) *Claim {
+	c := newClaim(nil, d.now)
+	d.register(c, imei)
+	return c
+}
+
+// batch makes the next batch and says what it does with its only device.
+func (d *desk) batch(t *testing.T) (what string, ops []op) {
+	t.Helper()
+	b := d.next(d.now)
+	for name, some := range map[string][]op{"register": b.register, "heal": b.heal, "release": b.release, "check": b.check} {
+		if len(some) > 0 {
+			require.Empty(t, what, "one device, one operation")
+			what, ops = name, some
+		}
+	}
+	return what, ops
+}
+
+// answer ends a batch of writes.
+func (d *desk) answer(ops []op, got reply, err error) {
+	d.wrote(ops, got, err, d.now)
+	d.ended(err)
+}
+
+// entry ends a batch that looked at one device.
+func (d *desk) entry(ops []op, owner any, err error) {
+	d.looked(ops, []any{owner}, err, d.now)
+	d.ended(err)
+}
+
+// stands registers a device that Redis knows.
+func (d *desk) stands(t *testing.T, imei string) *Claim {
+	t.Helper()
+	c := d.claim(imei)
+	_, ops := d.batch(t)
+	d.answer(ops, reply{}, nil)
+	require.Equal(t, standing, d.devices[imei].state)
+	return c
+}
+
+// namesR2 has a standing device's entry name r2.
+func (d *desk) namesR2(t *testing.T, c *Claim) {
+	t.Helper()
+	d.suspect(c.d)
+	what, ops := d.batch(t)
+	require.Equal(t, "check", what)
+	d.entry(ops, "r2", nil)
+	require.Equal(t, foreign, c.d.state)
+}
+
+// in brings a device into a state and returns its claim, also where it is released.
+func (d *desk) in(t *testing.T, s state) *Claim {
+	t.Helper()
+	if s == unwritten {
+		return d.claim("imei")
+	}
+	c := d.stands(t, "imei")
+	switch s {
+	case registering:
+		c = d.claim("imei")
+	case unconfirmed:
+		d.set(c.d, unconfirmed)
+	case contested, foreign, acknowledged, proven:
+		d.namesR2(t, c)
+		switch s {
+		case contested:
+			d.enqueue(c.d, false)
+			_, ops := d.batch(t)
+			d.entry(ops, nil, errLost)
+		case acknowledged, proven:
+			d.frameAcked(c)
+			if s == proven {
+				d.frameReceived(c, d.now)
+			}
+		}
+	case releasing, released:
+		d.release(c, d.now)
+		if s == released {
+			_, ops := d.batch(t)
+			d.answer(ops, reply{}, errLost)
+			d.retry(d.now)
+			_, ops = d.batch(t)
+			d.answer(ops, reply{}, nil)
+		}
+	}
+	require.Equal(t, s, c.d.state)
+	return c
+}
+
+func TestWhatTheWriterDoesWithADeviceInEachState(t *testing.T) {
+	t.Parallel()
+	for s, want := range map[state]struct{ atOnce, later, failed string }{
+		// What a retry does now and after a while, and the operation after a call that failed.
+		unwritten:    {"register", "heal", "heal"},
+		registering:  {"register", "heal", "heal"},
+		unconfirmed:  {"heal", "heal", "heal"},
+		standing:     {"", "", "heal"},
+		contested:    {"check", "check", "check"},
+		foreign:      {"check", "check", "check"},
+		acknowledged: {"check", "check", "check"},
+		proven:       {"heal", "check", "check"},
+		releasing:    {"release", "release", "release"},
+		released:     {"release", "release", "release"},
+	} {
+		t.Run(fmt.Sprint(s), func(t *testing.T) {
+			t.Parallel()
+			for _, waits := range []bool{false, true} {
+				d := newDesk()
+				d.in(t, s)
+				expected := want.atOnce
+				if waits {
+					d.now = d.now.Add(quiteAWhile)
+					expected = want.later
+				}
+				d.retry(d.now)
+				what, ops := d.batch(t)
+				require.Equal(t, expected, what)
+				require.Empty(t, d.miscounted())
+				if s == standing { // a beat looks at it
+					d.checkShard(0)
+					what, ops = d.batch(t)
+					require.Equal(t, "check", what)
+				}
+				if what == "check" {
+					d.entry(ops, nil, errLost)
+				} else {
+					d.answer(ops, reply{}, errLost)
+				}
+				require.Empty(t, d.miscounted())
+				d.retry(d.now)
+				what, _ = d.batch(t)
+				require.Equal(t, want.failed, what, "after a failure")
+				require.Empty(t, d.miscounted())
+			}
+		})
+	}
+}
+
+func TestWhatALookFinds(t *testing.T) {
+	t.Parallel()
+	for s, want := range map[state]struct{ ours, gone, others state }{
+		standing:     {standing, unconfirmed, foreign},
+		contested:    {standing, unconfirmed, foreign},
+		foreign:      {standing, unconfirmed, foreign},
+		acknowledged: {standing, unconfirmed, acknowledged},
+	} {
+		for owner, state := range map[any]state{"me": want.ours, nil: want.gone, "": want.gone, "r2": want.others, "r3": foreign} {
+			d := newDesk()
+			c := d.in(t, s)
+			d.enqueue(c.d, false)
+			_, ops := d.batch(t)
+			d.entry(ops, owner, nil)
+			require.Equal(t, state, c.d.state, "state %d, the entry names %v", s, owner)
+			require.Empty(t, d.miscounted())
+		}
+	}
+}
+
+func TestAReleaseOfEachState(t *testing.T) {
+	t.Parallel()
+	for s := unwritten; s <= proven; s++ {
+		d := newDesk()
+		c := d.in(t, s)
+		d.release(c, d.now)
+		d.release(c, d.now)
+		<-c.over
+		if s == unwritten {
+			require.Equal(t, forgotten, c.d.state, "Redis was never asked")
+			require.Empty(t, d.devices)
+			continue
+		}
+		require.Equal(t, releasing, c.d.state)
+		what, ops := d.batch(t)
+		require.Equal(t, "release", what)
+		d.answer(ops, reply{}, nil)
+		require.Equal(t, forgotten, c.d.state)
+		require.Zero(t, d.held()+d.left()+d.pending()+d.disputed())
+		require.True(t, d.idle())
+	}
+}
+
+func TestAWriteOfUnknownFateIsLookedAtForAWholeTTL(t *testing.T) {
+	t.Parallel()
+	d := newDesk()
+	c := d.claim("imei")
+	_, ops := d.batch(t)
+	d.answer(ops, reply{}, errLost)
+	d.retry(d.now)
+	what, ops := d.batch(t)
+	require.Equal(t, "heal", what)
+	d.answer(ops, reply{}, nil)
+	require.Equal(t, standing, c.d.state)
+	for _, want := range []string{"check", "check", "check", "check", ""} {
+		d.now = d.now.Add(d.ttl * 3 / 10)
+		d.retry(d.now)
+		what, ops := d.batch(t)
+		require.Equal(t, want, what)
+		if what == "check" {
+			d.entry(ops, "me", nil)
+		}
+	}
+	require.Empty(t, d.unsettled)
+}
+
+func TestWhatIsDecidedAnewWhileItIsWrittenIsLeftToTheNextBatch(t *testing.T) {
+	t.Parallel()
+	d := newDesk()
+	c := d.stands(t, "imei")
+	d.release(c, d.now)
+	_, ops := d.batch(t)
+	back := d.claim("imei")
+	require.Empty(t, d.wanted(ops, d.now), "a device that came back is not released behind its back")
+	what, ops := d.batch(t)
+	require.Equal(t, "register", what)
+	d.release(back, d.now)
+	require.Empty(t, d.wanted(ops, d.now))
+	require.Equal(t, releasing, back.d.state)
+}
+
+func TestOthersAreAskedOnceAnIntervalForAsLongAsADisputeLasts(t *testing.T) {
+	t.Parallel()
+	d := newDesk()
+	c := d.stands(t, "imei")
+	d.namesR2(t, c)
+	for range 3 {
+		require.Equal(t, map[string][]*Claim{"r2": {c}}, d.takeAsks())
+		for range 9 {
+			d.now = d.now.Add(d.interval / 10)
+			d.retry(d.now)
+			_, ops := d.batch(t)
+			d.entry(ops, "r2", nil)
+			require.Empty(t, d.takeAsks())
+		}
+		d.now = d.now.Add(d.interval / 10)
+		d.retry(d.now)
+		_, ops := d.batch(t)
+		d.entry(ops, "r2", nil)
+	}
+}
+
+func TestEverythingIsLookedAtOnceAnIntervalWhateverIsLost(t *testing.T) {
+	t.Parallel()
+	const interval = 30 * time.Second
+	var s surprises
+	now := anInstant
+	s.note(reply{lost: "1"}, true)
+	require.Nil(t, s.due(now, interval), "what the witness says first is no news")
+	for what, got := range map[string]reply{
+		"its heartbeat was absent":            {absent: true},
+		"the witness says that something was": {lost: fmt.Sprint("2", rand.Int())},
+		"there is no registry":                {gone: true},
+	} {
+		s = surprises{lost: "1"}
+		if got.lost == "" {
+			got.lost = "1"
+		}
+		s.note(got, true)
+		require.NotNil(t, s.due(now, interval), what)
+		require.Nil(t, s.due(now, interval), "once")
+		s.note(reply{lost: got.lost, absent: true}, true)
+		require.Nil(t, s.due(now.Add(interval-1), interval), "not so soon")
+		require.NotNil(t, s.due(now.Add(interval), interval), "but not forgotten")
+	}
+	s = surprises{lost: "1"}
+	s.note(reply{lost: "1", gone: true}, false)
+	require.Nil(t, s.due(now, interval), "where nothing stood nothing is lost")
+}
+
+func TestAnIndexOfAnotherSizeIsNoNewsWhileAWriteMayLand(t *testing.T) {
+	t.Parallel()
+	d := newDesk()
+	d.stands(t, "stands")
+	require.False(t, d.indexDiffers(1, d.now))
+	require.True(t, d.indexDiffers(2, d.now))
+	d.claim("imei")
+	_, ops := d.batch(t)
+	d.answer(ops, reply{}, errLost)
+	require.False(t, d.indexDiffers(2, d.now))
+	d.now = d.now.Add(d.ttl + 1)
+	require.True(t, d.indexDiffers(2, d.now))
+	d.indexKept = false
+	require.False(t, d.indexDiffers(2, d.now))
+}
+
+// server is what a Redis would do: entries, an index, and writes that land late.
+type server struct {
+	entries map[string]string
+	index   map[string]bool
+	late    []func()
+}
+
+// do does one kind of operation and returns what the scripts answer.
+func (s *server) do(what string, ops []op) (got reply) {
+	got.foreign = map[string]string{}
+	for _, o := range ops {
+		imei := o.d.imei
+		now, there := s.entries[imei]
+		switch {
+		case what == "release":
+			if now == "me" {
+				delete(s.entries, imei)
+			}
+			delete(s.index, imei)
+		case what == "heal" && there && now != "me" && now != o.seen:
+			got.foreign[imei] = now
+		default:
+			s.entries[imei], s.index[imei] = "me", true
+		}
+	}
+	return got
+}
+
+// happens is what sockets do.
+func happens(d *desk, rnd *rand.Rand, claims map[string]*Claim) {
+	id := fmt.Sprint(rnd.IntN(20))
+	c := claims[id]
+	switch what := rnd.IntN(5); {
+	case c == nil || what < 2:
+		claims[id] = d.claim(id)
+	case what < 4:
+		d.release(c, d.now)
+	default:
+		d.frameReceived(c, d.now)
+		d.frameAcked(c)
+	}
+}
+
+// TestTheTableAgreesWithRedisInTheEnd has everything happen to a table and a server, in any order:
+// opens, closes, frames, moves, losses; calls that fail before, after, or land late. Then nothing
+// fails any more: what is held stands, or names another that holds it; nothing else names this
+// instance; nothing is remembered.
+func TestTheTableAgreesWithRedisInTheEnd(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(200) {
+		rnd := rand.New(rand.NewPCG(seed, 0))
+		d, s := newDesk(), &server{entries: map[string]string{}, index: map[string]bool{}}
+		d.spare = -rnd.IntN(25) // remembers few
+		claims := map[string]*Claim{}
+		imei := func() string { return fmt.Sprint(rnd.IntN(20)) }
+		failing, open := false, true
+		write := func(what string, ops []op) error {
+			ops = d.wanted(ops, d.now)
+			if len(ops) == 0 {
+				return nil
+			}
+			var got reply
+			var err error
+			switch {
+			case !failing || rnd.IntN(2) == 0:
+				got = s.do(what, ops)
+			case rnd.IntN(3) == 0: // lost on its way
+				err = errLost
+			case rnd.IntN(2) == 0: // its reply is lost
+				s.do(what, ops)
+				err = errLost
+			default:
+				s.late = append(s.late, func() { s.do(what, ops) })
+				err = errLost
+			}
+			for open && rnd.IntN(3) == 0 { // the answer takes its time
+				happens(d, rnd, claims)
+			}
+			d.wrote(ops, got, err, d.now)
+			return err
+		}
+		batch := func() {
+			b := d.next(d.now)
+			err := errors.Join(write("register", b.register), write("release", b.release), write("heal", b.heal))
+			if len(b.check) > 0 {
+				found := make([]any, len(b.check))
+				for i, o := range b.check {
+					if owner, there := s.entries[o.d.imei]; there {
+						found[i] = owner
+					}
+				}
+				d.looked(b.check, found, nil, d.now)
+			}
+			d.ended(err)
+			d.takeAsks()
+		}
+		for range 400 {
+			switch rnd.IntN(12) {
+			case 0, 1, 2, 3, 4:
+				happens(d, rnd, claims)
+			case 5:
+				s.entries[imei()] = "r2"
+			case 6:
+				id := imei()
+				delete(s.entries, id)
+				delete(s.index, id)
+			case 7:
+				failing = !failing
+			case 8:
+				d.now = d.now.Add(time.Duration(rnd.IntN(3000)) * time.Millisecond)
+				d.retry(d.now)
+			case 9:
+				if len(s.late) > 0 {
+					s.late[0]()
+					s.late = s.late[1:]
+				}
+			default:
+				batch()
+			}
+			require.Empty(t, d.miscounted(), "seed %d", seed)
+		}
+		failing, open = false, false
+		for _, f := range s.late {
+			f()
+		}
+		d.now = d.now.Add(d.ttl + 1)
+		for pass := range uint64(3) {
+			landing, begun := d.landing, d.batches
+			if search := d.owesSearch(d.now); search || d.indexDiffers(len(s.index), d.now) {
+				for id := range s.index {
+					d.met(id, pass+1)
+				}
+				d.compareIndex(pass+1, begun)
+				if search {
+					d.searchedFor(landing, d.now)
+				}
+			}
+			for range 20 {
+				d.retry(d.now)
+				for i := range shards {
+					d.checkShard(i)
+				}
+				batch()
+			}
+			d.now = d.now.Add(d.ttl + 1)
+		}
+		for id, c := range claims {
+			if c.d.claim == c {
+				require.Contains(t, []string{"me", "r2"}, s.entries[id], "seed %d: %s is held", seed, id)
+				require.Equal(t, s.entries[id] == "r2", c.d.state.disputed(), "seed %d: %s", seed, id)
+				require.True(t, s.index[id] || s.entries[id] != "me", "seed %d: %s in the index", seed, id)
+				d.release(c, d.now)
+			}
+		}
+		batch()
+		batch()
+		for id, owner := range s.entries {
+			require.NotEqual(t, "me", owner, "seed %d: %s is not held", seed, id)
+		}
+		require.Zero(t, d.held()+d.pending(), "seed %d", seed)
+		require.Empty(t, d.miscounted(), "seed %d", seed)
+	}
+}
