@@ -4,19 +4,17 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"math"
 	"os"
 	"os/exec"
-	"runtime"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -30,14 +28,11 @@ import (
 //
 // Each is answered with the same line.
 type herd struct {
-	id      string
-	line    *line
-	w       *world
-	cmd     *exec.Cmd
-	in      io.WriteCloser
-	answers *bufio.Scanner
-	done    chan struct{}
-	held    map[int]int // device -> its present socket among w.devices.sockets; the scenario's goroutine's own
+	*process.Process
+	id   string
+	line *line
+	w    *world
+	held map[int]int // device -> its present socket among w.devices.sockets; the scenario's goroutine's own
 }
 
 const herdEnv = "ROLLCALL_HERD"
@@ -47,48 +42,25 @@ func animal(i int) string { return fmt.Sprintf("88%013d", i) }
 
 // herd starts one behind a line of its own.
 func (w *world) herd(id string) *herd {
-	h := &herd{id: id, line: w.line(), w: w, done: make(chan struct{}), held: make(map[int]int)}
-	h.cmd = exec.Command(os.Args[0])
-	h.cmd.Env = append(os.Environ(), herdEnv+"="+id, "REDIS_ADDR="+h.line.addr())
-	h.cmd.SysProcAttr = dieWithParent()
-	h.cmd.Stderr = os.Stderr
+	h := &herd{id: id, line: w.line(), w: w, held: make(map[int]int)}
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), herdEnv+"="+id, "REDIS_ADDR="+h.line.addr())
+	cmd.Stderr = os.Stderr
 	var err error
-	h.in, err = h.cmd.StdinPipe()
+	h.Process, err = process.Start(cmd, process.Options{Talk: true})
 	require.NoError(w.t, err)
-	out, err := h.cmd.StdoutPipe()
-	require.NoError(w.t, err)
-	h.answers = bufio.NewScanner(out)
-	started := make(chan error)
-	go func() {
-		runtime.LockOSThread() // see launch
-		defer runtime.UnlockOSThread()
-		err := h.cmd.Start()
-		started <- err
-		if err == nil {
-			_, _ = h.cmd.Process.Wait() // a killed one has no status of interest
-		}
-		close(h.done)
-	}()
-	require.NoError(w.t, <-started)
-	w.t.Cleanup(h.end)
+	w.t.Cleanup(h.Kill)
 	return h
-}
-
-// end kills the process and waits until it is gone.
-func (h *herd) end() {
-	_ = h.cmd.Process.Kill() // or it has gone already
-	<-h.done
-	_ = h.in.Close()
 }
 
 // order has the herd do something with a range of devices, and returns when it has.
 func (h *herd) order(what string, from, to int) {
 	h.w.t.Helper()
 	line := fmt.Sprintf("%s %d %d", what, from, to)
-	_, err := fmt.Fprintln(h.in, line)
+	_, err := fmt.Fprintln(h.In, line)
 	require.NoError(h.w.t, err)
-	require.True(h.w.t, h.answers.Scan(), "herd %s is gone", h.id)
-	require.Equal(h.w.t, line, h.answers.Text())
+	require.True(h.w.t, h.Out.Scan(), "herd %s is gone", h.id)
+	require.Equal(h.w.t, line, h.Out.Text())
 }
 
 // claim lets devices connect to the herd, away from where they were.
@@ -138,15 +110,15 @@ func (h *herd) kill() {
 	h.w.mu.Lock()
 	h.w.deaths = append(h.w.deaths, Death{Instance: h.id, At: time.Now(), How: Killed})
 	h.w.mu.Unlock()
-	h.end()
+	h.Kill()
 }
 
 // stop freezes the herd until the returned function is called.
 func (h *herd) stop() (cont func()) {
 	back := h.w.away(h.id)
-	require.NoError(h.w.t, h.cmd.Process.Signal(syscall.SIGSTOP))
+	require.NoError(h.w.t, h.Stop())
 	return sync.OnceFunc(func() {
-		require.NoError(h.w.t, h.cmd.Process.Signal(syscall.SIGCONT))
+		require.NoError(h.w.t, h.Cont())
 		back()
 	})
 }

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -18,17 +17,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/web"
 )
 
 // replica is one process of the real program. Its methods are for the scenario's goroutine.
 type replica struct {
+	*process.Process
 	t       *testing.T
 	id      string
-	cmd     *exec.Cmd
-	logPath string
-	done    chan struct{} // closed when the process was waited for
-	http    string        // addresses as bound
+	http    string // addresses as bound
 	devices string
 	born    time.Time
 	line    *line      // its way to Redis
@@ -58,41 +56,24 @@ func goBuild(t *testing.T, flags ...string) string {
 
 // launch starts a process with settings from its environment alone. It does not wait for anything.
 func launch(t *testing.T, binary, id string, line *line, settings map[string]string) *replica {
-	r := &replica{t: t, id: id, done: make(chan struct{}), born: time.Now(), line: line, points: newFailpoints(t)}
-	logFile, err := os.CreateTemp(t.TempDir(), id+"-*.log")
-	require.NoError(t, err)
-	defer logFile.Close() // the child has its own descriptor
-	r.logPath = logFile.Name()
-
-	r.cmd = exec.Command(binary)
-	r.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "INSTANCE_ID=" + id,
+	r := &replica{t: t, id: id, born: time.Now(), line: line, points: newFailpoints(t)}
+	cmd := exec.Command(binary)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "INSTANCE_ID=" + id,
 		"REDIS_URL=redis://" + line.login + line.addr()}
 	folder, points := r.points.setting()
-	r.cmd.Env = append(r.cmd.Env, folder+"="+points)
+	cmd.Env = append(cmd.Env, folder+"="+points)
 	for name, value := range settings {
-		r.cmd.Env = append(r.cmd.Env, name+"="+value)
+		cmd.Env = append(cmd.Env, name+"="+value)
 	}
-	r.cmd.Stdout, r.cmd.Stderr = logFile, logFile
-	r.cmd.SysProcAttr = dieWithParent()
-	started := make(chan error)
-	go func() {
-		// The kernel's death signal goes out when the thread that forked ends: this one is kept for as long.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		defer close(r.done)
-		err := r.cmd.Start()
-		started <- err
-		if err == nil {
-			_ = r.cmd.Wait() // the exit status is looked at by who expects one
-		}
-	}()
-	require.NoError(t, <-started)
+	var err error
+	r.Process, err = process.Start(cmd, process.Options{Log: filepath.Join(t.TempDir(), id+".log")})
+	require.NoError(t, err)
 	t.Cleanup(func() {
-		r.kill()
-		text := r.log()
+		r.Kill()
+		text := r.Log()
 		require.NotContains(t, text, "WARNING: DATA RACE", "%s", text)
 		if t.Failed() {
-			t.Logf("replica %s, pid %d, end of its log:\n%s", id, r.cmd.Process.Pid, text[max(0, len(text)-8<<10):])
+			t.Logf("replica %s, pid %d, end of its log:\n%s", id, r.PID(), text[max(0, len(text)-8<<10):])
 		}
 	})
 	return r
@@ -102,71 +83,37 @@ func launch(t *testing.T, binary, id string, line *line, settings map[string]str
 func (r *replica) ready() {
 	r.t.Helper()
 	eventually(r.t, "replica "+r.id+" is ready", func() bool {
-		select {
-		case <-r.done:
+		if !r.Runs() {
 			return true // told below
-		default:
 		}
-		r.http, r.devices = r.said("serving HTTP", "addr"), r.said("listening for devices", "addr")
+		r.http, r.devices = r.Said("serving HTTP", "addr"), r.Said("listening for devices", "addr")
 		if r.http == "" || r.devices == "" {
 			return false
 		}
 		_, err := r.get("/readyz")
 		return err == nil
 	})
-	require.False(r.t, r.ended(), "replica %s ended: %s", r.id, r.log())
+	require.True(r.t, r.Runs(), "replica %s ended: %s", r.id, r.Log())
 }
 
-// said returns a value of the first log line with that message, "" if there is none yet.
-func (r *replica) said(message, key string) string {
-	for line := range strings.Lines(r.log()) {
-		var record map[string]any
-		if json.Unmarshal([]byte(line), &record) == nil && record["msg"] == message {
-			return fmt.Sprint(record[key])
-		}
-	}
-	return ""
-}
-
-func (r *replica) log() string {
-	text, err := os.ReadFile(r.logPath)
-	if err != nil {
-		return err.Error()
-	}
-	return string(text)
-}
-
-func (r *replica) ended() bool {
-	select {
-	case <-r.done:
-		return true
-	default:
-		return false
-	}
-}
-
-// kill ends the process at once, also a stopped one, and returns when it is gone (SIGKILL).
-func (r *replica) kill() {
-	_ = r.cmd.Process.Kill() // fails only if it has gone already
-	<-r.done
-}
+func (r *replica) ended() bool { return !r.Runs() }
 
 // stop freezes the process as a machine's long pause does (SIGSTOP), cont lets it go on.
-func (r *replica) stop() { require.NoError(r.t, r.cmd.Process.Signal(syscall.SIGSTOP)) }
-func (r *replica) cont() { require.NoError(r.t, r.cmd.Process.Signal(syscall.SIGCONT)) }
+func (r *replica) stop() { require.NoError(r.t, r.Stop()) }
+func (r *replica) cont() { require.NoError(r.t, r.Cont()) }
 
 // term asks for a graceful end (SIGTERM).
-func (r *replica) term() { require.NoError(r.t, r.cmd.Process.Signal(syscall.SIGTERM)) }
+func (r *replica) term() { require.NoError(r.t, r.Signal(syscall.SIGTERM)) }
 
 // exit waits for the end and returns the exit status.
 func (r *replica) exit() int {
 	r.t.Helper()
 	select {
-	case <-r.done:
+	case <-r.Done():
 	case <-time.After(patience):
 		require.Fail(r.t, "replica does not end", r.id)
 	}
-	return r.cmd.ProcessState.ExitCode()
+	return r.ExitCode()
 }
 
 // asker keeps no connection, so that none is left behind in a replica that is killed.

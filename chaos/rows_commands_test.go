@@ -71,7 +71,7 @@ func commandsWhileReplicasFail(w *world) {
 	met.hit(1)
 	more()
 	ends := w.follower()
-	require.Zero(w.t, w.terminate(ends), ends.log())
+	require.Zero(w.t, w.terminate(ends), ends.Log())
 	w.start(ends.id)
 	met.hit(1)
 	more()

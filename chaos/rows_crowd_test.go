@@ -29,8 +29,8 @@ var crowdRows = []row{
 func clusterNodeRefused(w *world) {
 	node := redistest.Start(w.t, "--cluster-enabled", "yes")
 	refused := func(r *replica) {
-		require.Equal(w.t, 1, r.exit(), r.log())
-		require.Contains(w.t, r.log(), "node of a Redis Cluster, which is not supported yet: "+r.line.addr())
+		require.Equal(w.t, 1, r.exit(), r.Log())
+		require.Contains(w.t, r.Log(), "node of a Redis Cluster, which is not supported yet: "+r.line.addr())
 		w.result.Hits++
 	}
 	start := func() *replica {
@@ -48,8 +48,8 @@ func clusterNodeRefused(w *world) {
 
 	w.settings["REDIS_URL"] = "redis://" + node.Addr() + "?addr=127.0.0.1:1"
 	several := start()
-	require.Equal(w.t, 2, several.exit(), several.log())
-	require.Contains(w.t, several.log(), "Cluster, which is not supported yet")
+	require.Equal(w.t, 2, several.exit(), several.Log())
+	require.Contains(w.t, several.Log(), "Cluster, which is not supported yet")
 	w.result.Row, w.result.Scenario, w.result.Took = w.row.nr, w.row.name, time.Since(w.began)
 }
 

@@ -88,7 +88,7 @@ func askedToStopBeforeItsScript(w *world) {
 	w.story.hit(leader.points.hits(w.t, failpoint.BeforeScript))
 	w.devices.losing(leader)
 	leader.term()
-	require.Zero(w.t, leader.exit(), leader.log())
+	require.Zero(w.t, leader.exit(), leader.Log())
 	w.gone(leader)
 	w.devices.lost(leader)
 	w.start("two")

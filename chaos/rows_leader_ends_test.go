@@ -108,7 +108,7 @@ func (f *leaderTerminated) fail(w *world) {
 		f.hit(f.former.points.hits(w.t, f.at)) // it came in time
 	}
 	f.took = handover()
-	require.Zero(w.t, f.former.exit(), f.former.log())
+	require.Zero(w.t, f.former.exit(), f.former.Log())
 	w.gone(f.former)
 	w.devices.lost(f.former)
 	require.NotEqual(w.t, f.former.id, w.holder(), "a ghost lease")

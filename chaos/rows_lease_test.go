@@ -70,7 +70,7 @@ func (f *mixed) fail(w *world) {
 	defer w.gate.Unlock()
 	w.devices.losing(odd)
 	odd.term()
-	require.Zero(w.t, odd.exit(), odd.log())
+	require.Zero(w.t, odd.exit(), odd.Log())
 	w.gone(odd)
 	w.devices.lost(odd)
 }

@@ -94,7 +94,7 @@ func olderTokenRolledBack(w *world) {
 		eventually(w.t, "it is overwritten", func() bool {
 			return again.ended() || strings.HasSuffix(w.Get(w.t.Context(), w.Heartbeat("one")).Val(), "/"+token)
 		})
-		require.False(w.t, again.ended(), again.log())
+		require.False(w.t, again.ended(), again.Log())
 		w.within("heartbeat overwritten", time.Since(rolled), interval)
 		met.hit(1)
 		for _, s := range w.spells() {
@@ -140,11 +140,11 @@ func olderProcessWakes(midHeal bool) func(w *world) {
 		require.Len(w.t, index, len(first))
 
 		w.comes("the older process ends", func() bool {
-			_ = older.cmd.Process.Signal(syscall.SIGCONT) // again: the first may have come before the stop
+			_ = older.Signal(syscall.SIGCONT) // again: the first may have come before the stop
 			return older.ended()
 		})
-		require.Equal(w.t, 1, older.exit(), older.log())
-		require.Contains(w.t, older.log(), registry.ErrSuperseded.Error())
+		require.Equal(w.t, 1, older.exit(), older.Log())
+		require.Contains(w.t, older.Log(), registry.ErrSuperseded.Error())
 		met.hit(answers.counts()["SUPERSEDED"])
 		require.Positive(w.t, met.hits(), "it was told nothing: this run proves nothing")
 		require.Zero(w.t, answers.counts()["OK"], "it wrote something")

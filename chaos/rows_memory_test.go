@@ -22,7 +22,7 @@ func evictedBy(policy string) func(w *world) {
 	return under(func() fault { return &sharedCache{policy: policy} }, func(w *world, v *Verdict) {
 		nothingWent(w, v)
 		for _, r := range w.all {
-			require.Contains(w.t, r.log(), "maxmemory-policy is "+policy, "warned at start")
+			require.Contains(w.t, r.Log(), "maxmemory-policy is "+policy, "warned at start")
 		}
 	})
 }

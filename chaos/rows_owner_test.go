@@ -1,7 +1,6 @@
 package chaos
 
 import (
-	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,12 +24,6 @@ var ownerRows = []row{
 // unindexed replicas keep no reverse index: the dead are found by the audit alone.
 var unindexed = map[string]string{"REGISTRY_REVERSE_INDEX": "false"}
 
-// frozen asks the kernel whether a replica is stopped.
-func (r *replica) frozen() bool {
-	state, err := exec.Command("ps", "-o", "state=", "-p", strconv.Itoa(r.cmd.Process.Pid)).Output()
-	return err == nil && strings.HasPrefix(string(state), "T")
-}
-
 // No fault at all, but replicas that end and begin again under their ids, gracefully and not. Nothing is swept: each new life
 // hands back what the former one left, and that within the bounds of a plain death.
 func noFault(w *world) {
@@ -50,7 +43,7 @@ func noFault(w *world) {
 			r = w.leader()
 		}
 		if i%2 == 0 {
-			require.Zero(w.t, w.terminate(r), r.log())
+			require.Zero(w.t, w.terminate(r), r.Log())
 		} else {
 			at, _ := w.kill(r)
 			killed[r.id] = append(killed[r.id], at)
@@ -118,7 +111,7 @@ func (f *ownerStopped) fail(w *world) {
 	if f.swept {
 		w.comes("it is swept", func() bool { return !w.SIsMember(w.t.Context(), w.Roster(), f.owner.id).Val() })
 	}
-	if f.owner.frozen() {
+	if f.owner.Stopped() {
 		f.hit(1)
 	}
 }
@@ -203,7 +196,7 @@ func (f *fleetStopped) fail(w *world) {
 	<-time.After(ttl)
 	for _, r := range f.fleet {
 		w.heartbeatExpires(r)
-		if r.frozen() {
+		if r.Stopped() {
 			f.hit(1)
 		}
 	}

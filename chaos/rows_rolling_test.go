@@ -76,7 +76,7 @@ func (f *rolling) fail(w *world) {
 // roll lets the oldest replica end, and start again with the settings as they are now. Its silent devices come back to it.
 func (f *rolling) roll(w *world, silent map[string]string) {
 	old := w.fleet()[0]
-	require.Zero(w.t, w.terminate(old), old.log())
+	require.Zero(w.t, w.terminate(old), old.Log())
 	again := w.start(old.id)
 	f.counts(again, silent)
 	f.hit(1)

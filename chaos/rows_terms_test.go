@@ -52,7 +52,7 @@ func (f *allKilled) fail(w *world) {
 	}
 	if f.away == 0 {
 		for _, r := range next {
-			eventually(w.t, r.id+" is up", func() bool { return r.said("listening for devices", "addr") != "" })
+			eventually(w.t, r.id+" is up", func() bool { return r.Said("listening for devices", "addr") != "" })
 		}
 		f.kill(w, former)
 		f.back = time.Now()
@@ -77,7 +77,7 @@ func (f *allKilled) kill(w *world, all []*replica) {
 	}
 	f.died = time.Now()
 	for _, r := range all {
-		r.kill()
+		r.Kill()
 		f.hit(1)
 	}
 	for _, r := range all {

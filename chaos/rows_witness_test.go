@@ -268,7 +268,7 @@ func (f *slowAmongQuick) fail(w *world) {
 	w.gate.Lock()
 	w.devices.losing(slow)
 	slow.term()
-	require.Zero(w.t, slow.exit(), slow.log())
+	require.Zero(w.t, slow.exit(), slow.Log())
 	w.gone(slow)
 	w.devices.lost(slow)
 	w.gate.Unlock()

@@ -450,7 +450,7 @@ func (s *soak) leaves(r *replica) {
 	defer s.gate.Unlock()
 	s.devices.losing(r)
 	r.term()
-	require.Zero(s.t, r.exit(), r.log())
+	require.Zero(s.t, r.exit(), r.Log())
 	s.gone(r)
 	s.devices.lost(r)
 }

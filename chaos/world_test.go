@@ -230,7 +230,7 @@ func (w *world) kill(r *replica) (at time.Time, lost []int) {
 	w.devices.losing(r)
 	at = time.Now()
 	w.died(r, Killed)
-	r.kill()
+	r.Kill()
 	w.gone(r)
 	return at, w.devices.lost(r)
 }

@@ -140,7 +140,7 @@ func (d *demo) stopLeader(ctx context.Context) error {
 	err = d.follow(ctx, []step{
 		{what: "another leads", holds: func(s *state) bool { return s.leader != "" && s.leader != old.id && s.epoch > before.epoch },
 			say: func(s *state) { d.say("%s leads %.2f s after, epoch %d", s.leader, since(), s.epoch) }},
-		{what: "it has left", holds: func(s *state) bool { return s.left(old.id) && !old.runs() },
+		{what: "it has left", holds: func(s *state) bool { return s.left(old.id) && !old.Runs() },
 			say: func(*state) {
 				if n, err := d.swept(ctx, old.id); err == nil {
 					d.say("%s is gone %.1f s after: it handed back its entries itself, %d were left to be swept", old.id, since(), n)
