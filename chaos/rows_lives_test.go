@@ -122,7 +122,7 @@ func olderProcessWakes(midHeal bool) func(w *world) {
 		} else {
 			older.stop()
 		}
-		eventually(w.t, "the kernel has stopped it", older.frozen)
+		eventually(w.t, "the kernel has stopped it", older.Stopped)
 		answers := older.line.answers(func(r request) bool {
 			return slices.Contains([]string{"beat", "register", "heal", "release", "goodbye"}, named(r))
 		})

@@ -103,7 +103,7 @@ type ownerStopped struct {
 func (f *ownerStopped) fail(w *world) {
 	f.owner = w.follower()
 	f.cont = w.stop(f.owner)
-	eventually(w.t, "the kernel has stopped it", f.owner.frozen)
+	eventually(w.t, "the kernel has stopped it", f.owner.Stopped)
 	<-time.After(f.lasts)
 	if f.lasts > ttl {
 		w.heartbeatExpires(f.owner)
