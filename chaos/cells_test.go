@@ -9,6 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/chaos/history"
+	"github.com/rollcall-redis/rollcall/chaos/judge"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -31,7 +33,7 @@ type cell struct {
 	answers []*score // to each member's batches
 	holds   []*rule  // of each member's batches
 	truth   map[string]string
-	sockets []Socket
+	sockets []judge.Socket
 	planted int
 }
 
@@ -70,7 +72,7 @@ func (c *cell) join(id string) {
 		imei := fmt.Sprintf("87%s%012d", id[len(id)-1:], d)
 		_ = m.Register(c.w.t.Context(), imei).Wait(c.w.t.Context()) // one that comes late is healed
 		c.truth[imei] = id
-		c.sockets = append(c.sockets, Socket{IMEI: imei, Instance: id, Live: time.Now()})
+		c.sockets = append(c.sockets, judge.Socket{IMEI: imei, Instance: id, Live: time.Now()})
 	}
 }
 
@@ -133,12 +135,12 @@ func (c *cell) refused(verdict registry.Verdict) (n int) {
 func (w *world) judged(cells []*cell) {
 	w.t.Helper()
 	w.swept(cells)
-	h, err := ReadHistory(w.server.Dir())
+	h, err := history.Read(w.server.Dir())
 	require.NoError(w.t, err)
-	var found []Violation
-	sum := &Verdict{facts: &Facts{}, Final: newKeyspace()}
+	var found []judge.Violation
+	sum := &judge.Verdict{}
 	for _, c := range cells {
-		v := Judge(h.of(c.Layout), Facts{
+		v := judge.Judge(partOf(h, c.Layout), judge.Facts{
 			Layout: c.Layout, HeartbeatInterval: cellInterval, HeartbeatTTL: cellTTL, LeaseTTL: cellLease, JanitorInterval: time.Second, Slack: busy,
 			Sockets: c.sockets, Planted: map[string]bool{"ghost": true}, Outages: w.outages, Truth: c.truth, Alive: []string{"member-0", "member-1"},
 		})
@@ -163,8 +165,8 @@ func (w *world) judged(cells []*cell) {
 		len(cells), len(h), len(sum.Terms), sum.Evicted(""), len(sum.Batches), w.result.Fenced, w.result.Warming)
 }
 
-// of is the part of a history that is about one fleet of several.
-func (h History) of(l registry.Layout) (part History) {
+// partOf is the part of a history that is about one fleet of several.
+func partOf(h history.History, l registry.Layout) (part history.History) {
 	for _, e := range h {
 		for _, c := range e.Commands {
 			if len(c) > 1 && strings.Contains(c[1], l.Prefix) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sourcegraph/conc/pool"
 
+	"github.com/rollcall-redis/rollcall/chaos/judge"
 	"github.com/rollcall-redis/rollcall/internal/device"
 )
 
@@ -18,14 +19,14 @@ type devices struct {
 	*device.Fleet
 
 	mu      sync.Mutex
-	sockets []Socket
-	acks    []Ack
+	sockets []judge.Socket
+	acks    []judge.Ack
 	present map[string]int       // IMEI -> its present socket in sockets
 	sure    map[string]time.Time // IMEI -> when that was last known to be open
 	acked   map[string]int       // IMEI -> records that were acknowledged
 	doubt   map[string]bool      // IMEI -> its replica may have closed that since, for want of an answer to a command
 	names   map[string]string    // address -> instance
-	closed  []Socket             // that a replica has closed: each has Ended when its device found out
+	closed  []judge.Socket       // that a replica has closed: each has Ended when its device found out
 }
 
 func newDevices(n int) *devices {
@@ -45,7 +46,7 @@ func (d *devices) move(ctx context.Context, i int, r *replica) error {
 		d.sockets[before].Ended = d.ends(imei)
 	}
 	n := len(d.sockets)
-	d.sockets = append(d.sockets, Socket{IMEI: imei, Instance: r.id, Asked: time.Now()})
+	d.sockets = append(d.sockets, judge.Socket{IMEI: imei, Instance: r.id, Asked: time.Now()})
 	d.mu.Unlock()
 
 	asked := time.Now()
@@ -60,7 +61,7 @@ func (d *devices) move(ctx context.Context, i int, r *replica) error {
 	if err == nil {
 		d.sockets[n].Live = now
 		if now.Sub(asked) < unregistered {
-			d.acks = append(d.acks, Ack{IMEI: imei, Instance: r.id, Call: asked, Return: now})
+			d.acks = append(d.acks, judge.Ack{IMEI: imei, Instance: r.id, Call: asked, Return: now})
 		}
 		d.present[imei], d.sure[imei], d.doubt[imei] = n, now, false
 		return nil
@@ -72,7 +73,7 @@ func (d *devices) move(ctx context.Context, i int, r *replica) error {
 		delete(d.present, imei)
 		d.Leave(i)
 	case had:
-		d.sockets = append(d.sockets, Socket{IMEI: imei, Instance: d.sockets[before].Instance, Live: now})
+		d.sockets = append(d.sockets, judge.Socket{IMEI: imei, Instance: d.sockets[before].Instance, Live: now})
 		d.present[imei] = len(d.sockets) - 1
 	}
 	return err
@@ -141,19 +142,19 @@ func (d *devices) moveAll(ctx context.Context, which []int, where func(i int) *r
 // leaveAll closes all sockets of devices.
 func (d *devices) leaveAll(which []int) {
 	for _, i := range which {
-		d.end(func(imei string, _ *Socket) bool { return imei == d.IMEI(i) })
+		d.end(func(imei string, _ *judge.Socket) bool { return imei == d.IMEI(i) })
 		d.Leave(i)
 	}
 }
 
 // losing is called just before a replica is made to lose its sockets, lost when it has: it returns the devices.
 func (d *devices) losing(r *replica) {
-	d.end(func(_ string, s *Socket) bool { return s.Instance == r.id })
+	d.end(func(_ string, s *judge.Socket) bool { return s.Instance == r.id })
 }
 func (d *devices) lost(r *replica) []int { return d.Lost(r.devices) }
 
 // end notes the end of present sockets.
-func (d *devices) end(which func(imei string, s *Socket) bool) {
+func (d *devices) end(which func(imei string, s *judge.Socket) bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for imei, n := range d.present {
@@ -180,7 +181,7 @@ func (d *devices) live() map[string]string {
 const unregistered = 900 * time.Millisecond
 
 // history returns every socket there was.
-func (d *devices) history() ([]Socket, []Ack) {
+func (d *devices) history() ([]judge.Socket, []judge.Ack) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Clone(d.sockets), slices.Clone(d.acks)
@@ -198,5 +199,5 @@ func some(from, to int) (which []int) {
 func (d *devices) claimed(imei, instance string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.sockets = append(d.sockets, Socket{IMEI: imei, Instance: instance, Live: time.Now()})
+	d.sockets = append(d.sockets, judge.Socket{IMEI: imei, Instance: instance, Live: time.Now()})
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/chaos/judge"
 )
 
 // A fault is something that breaks and is mended again. Its hits are counted by what is not under test: the line, the
@@ -43,7 +45,7 @@ type row struct {
 
 // under is how most rows run: three replicas, devices that move, the fault, rest, judgement. holds asserts what must
 // hold besides the checks.
-func under(f func() fault, holds func(w *world, v *Verdict)) func(w *world) {
+func under(f func() fault, holds func(w *world, v *judge.Verdict)) func(w *world) {
 	return func(w *world) {
 		w.fault = f()
 		if w.twin {

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/chaos/judge"
 	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/registry"
@@ -74,7 +75,7 @@ func (h *herd) claim(from, to int, before *herd) {
 	d.mu.Lock()
 	for i := from; i < to; i++ {
 		h.held[i] = len(d.sockets)
-		d.sockets = append(d.sockets, Socket{IMEI: animal(i), Instance: h.id, Asked: now})
+		d.sockets = append(d.sockets, judge.Socket{IMEI: animal(i), Instance: h.id, Asked: now})
 	}
 	d.mu.Unlock()
 	h.order("claim", from, to) // of a landed registration not told from one given up: no Ack
@@ -108,7 +109,7 @@ func (h *herd) leaves(from, to int, at time.Time) {
 func (h *herd) kill() {
 	h.leaves(0, math.MaxInt, time.Now())
 	h.w.mu.Lock()
-	h.w.deaths = append(h.w.deaths, Death{Instance: h.id, At: time.Now(), How: Killed})
+	h.w.deaths = append(h.w.deaths, judge.Death{Instance: h.id, At: time.Now(), How: judge.Killed})
 	h.w.mu.Unlock()
 	h.Kill()
 }

@@ -11,6 +11,8 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/chaos/judge"
 )
 
 // watched is how many devices an observer asks for: few, often, so that porcupine has a dense history of each.
@@ -44,7 +46,7 @@ func (w *world) observe() (end func()) {
 				continue
 			}
 			w.mu.Lock()
-			w.lookups = append(w.lookups, Lookup{IMEI: imei, Instance: owner.Instance, Call: asked, Return: time.Now()})
+			w.lookups = append(w.lookups, judge.Lookup{IMEI: imei, Instance: owner.Instance, Call: asked, Return: time.Now()})
 			w.mu.Unlock()
 		}
 	})

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/rollcall-redis/rollcall/chaos/judge"
 )
 
 // result is a scenario's row in the report.
@@ -53,7 +55,7 @@ func report(r result) {
 }
 
 // note takes from a verdict what the report says of this scenario.
-func (w *world) note(v *Verdict, found []Violation) {
+func (w *world) note(v *judge.Verdict, found []judge.Violation) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.result.Row, w.result.Scenario, w.result.Seed = w.row.nr, w.row.name, w.seed
@@ -63,8 +65,8 @@ func (w *world) note(v *Verdict, found []Violation) {
 	}
 	w.result.Terms, w.result.Evictions, w.result.Wrong = len(v.Terms), v.Evicted(""), v.WrongDeletes()
 	w.result.FalseDeaths, w.result.Healed = v.FalseDeaths, v.Healed
-	w.result.NewLeaderP50, w.result.NewLeaderMax = Percentile(v.NewLeader, 50), Percentile(v.NewLeader, 100)
-	w.result.CleanP50, w.result.CleanMax = Percentile(v.Clean, 50), Percentile(v.Clean, 100)
+	w.result.NewLeaderP50, w.result.NewLeaderMax = judge.Percentile(v.NewLeader, 50), judge.Percentile(v.NewLeader, 100)
+	w.result.CleanP50, w.result.CleanMax = judge.Percentile(v.Clean, 50), judge.Percentile(v.Clean, 100)
 	if !w.over.IsZero() {
 		w.result.Converged = v.Quiet(w.over)
 	}
@@ -78,7 +80,7 @@ func (w *world) note(v *Verdict, found []Violation) {
 }
 
 // violated counts what the judge found.
-func (w *world) violated(v *Verdict, found []Violation) {
+func (w *world) violated(v *judge.Verdict, found []judge.Violation) {
 	var first time.Time
 	w.result.Violations = make(map[string]int)
 	for _, one := range found {

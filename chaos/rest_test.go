@@ -11,6 +11,9 @@ import (
 
 	"github.com/sourcegraph/conc/pool"
 	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/chaos/history"
+	"github.com/rollcall-redis/rollcall/chaos/judge"
 )
 
 // ends begins the second phase: no more faults, no more moves. Every device that lost its socket comes back, and every socket
@@ -135,7 +138,7 @@ func (w *world) alive(also []string) []string {
 
 // judge waits until things have come to rest, and applies every check to the history, C7 among them: faults have
 // stopped. also are instances that live besides the replicas.
-func (w *world) judge(also ...string) *Verdict {
+func (w *world) judge(also ...string) *judge.Verdict {
 	w.t.Helper()
 	w.rest(also...)
 	v := w.verdict(w.alive(also))
@@ -149,7 +152,7 @@ func (w *world) judge(also ...string) *Verdict {
 
 // closedByTheRunning are sockets of devices that a replica has closed of itself which runs to the end. A fleet that closes the sockets whose
 // entries it has lost would always come to rest at the truth.
-func (w *world) closedByTheRunning() (which []Socket) {
+func (w *world) closedByTheRunning() (which []judge.Socket) {
 	lives := make(map[string]int)
 	for _, r := range w.all {
 		lives[r.id]++
@@ -185,12 +188,12 @@ func (w *world) set(name string) time.Duration {
 }
 
 // facts is what this world knows and Redis does not.
-func (w *world) facts(alive []string) Facts {
+func (w *world) facts(alive []string) judge.Facts {
 	truth := w.truth()
 	sockets, acks := w.devices.history()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return Facts{
+	return judge.Facts{
 		HeartbeatInterval: interval, HeartbeatTTL: ttl, LeaseTTL: w.set("JANITOR_LEASE_TTL"), JanitorInterval: w.set("JANITOR_INTERVAL"), Slack: w.slack, Sweeping: w.sweeping(), Unindexed: w.unindexed(),
 		Sockets: sockets, Planted: w.planted, Outages: w.outages, Deaths: w.deaths, Restarts: w.restarts, Settings: w.odd,
 		Lookups: w.lookups, Acks: acks, Executed: w.executed, Truth: truth, Alive: alive,
@@ -198,17 +201,17 @@ func (w *world) facts(alive []string) Facts {
 }
 
 // verdict judges the history as it is, and fails the test for what it finds.
-func (w *world) verdict(alive []string) *Verdict {
+func (w *world) verdict(alive []string) *judge.Verdict {
 	w.t.Helper()
 	entries := w.HGetAll(w.t.Context(), w.Registry()).Val()
 	if w.stream != nil {
 		require.NoError(w.t, w.stream.Caught(w.t.Context()))
 	}
-	h, err := ReadHistory(w.parts...)
+	h, err := history.Read(w.parts...)
 	require.NoError(w.t, err)
 	f := w.facts(alive)
 	w.evidence = &f
-	v := Judge(h, f)
+	v := judge.Judge(h, f)
 	found := slices.Concat(v.Violations, v.Settled())
 	for i, violation := range found {
 		if i == 20 {
@@ -229,14 +232,14 @@ func (w *world) verdict(alive []string) *Verdict {
 
 // autopsy judges what failed before it came to be judged: what the history shows may be why. It is not at rest.
 func (w *world) autopsy() {
-	h, err := ReadHistory(w.parts...)
+	h, err := history.Read(w.parts...)
 	if err != nil {
 		w.t.Logf("the history cannot be read: %v", err)
 		return
 	}
 	f := w.facts(nil)
 	f.Truth = nil
-	v := Judge(h, f)
+	v := judge.Judge(h, f)
 	for _, violation := range v.Violations[:min(20, len(v.Violations))] {
 		w.t.Log(violation)
 	}
@@ -265,7 +268,7 @@ func (w *world) finish() {
 	}
 	dir, err := filepath.Abs(filepath.Join(cmp.Or(os.Getenv(keptRuns), filepath.Join("..", ".cache", "chaos")), filepath.Base(w.t.Name())))
 	require.NoError(w.t, err)
-	if err := Save(dir, *w.evidence, w.parts...); err != nil {
+	if err := judge.Save(dir, *w.evidence, w.parts...); err != nil {
 		w.t.Logf("the run's files are not kept: %v", err)
 		return
 	}
@@ -273,7 +276,7 @@ func (w *world) finish() {
 }
 
 // counts is the other half of C5: a process' own counter is exact while it lives, once it knows the fate of its batches.
-func (w *world) counts(r *replica, v *Verdict) {
+func (w *world) counts(r *replica, v *judge.Verdict) {
 	w.t.Helper()
 	lives := 0
 	for _, other := range w.all {

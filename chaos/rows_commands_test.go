@@ -13,6 +13,7 @@ import (
 	"github.com/sourcegraph/conc"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/chaos/judge"
 	"github.com/rollcall-redis/rollcall/internal/commands"
 	"github.com/rollcall-redis/rollcall/internal/device"
 	"github.com/rollcall-redis/rollcall/internal/wait"
@@ -28,7 +29,7 @@ var commandRows = []row{
 func commandsWhileReplicasFail(w *world) {
 	met := w.opens()
 	w.listened()
-	w.executed = []Execution{}
+	w.executed = []judge.Execution{}
 	moving, stay := context.WithCancel(w.t.Context())
 	giving, enough := context.WithCancel(w.t.Context())
 	defer stay()
@@ -158,7 +159,7 @@ func (a answering) more() error {
 	return a.say(a.c.Codec, a.Executes(a.c, "and more of "+a.c.Text))
 }
 
-func (a answering) ofItself() error { return a.say(a.c.Codec, a.Executes(a.c, ofItself)) }
+func (a answering) ofItself() error { return a.say(a.c.Codec, a.Executes(a.c, judge.OfItself)) }
 
 // obeys has device i move, report, and do what it is told. A socket on which a command went
 // unanswered, or on which more came than an answer, is closed by its replica sooner or later: the
@@ -173,7 +174,7 @@ func (w *world) obeys(ctx context.Context, i int) {
 		err := d.Follow(listening, func(c device.Command, say device.Say) error {
 			w.devices.doubts(i) // until the next report has shown that the answer was in time
 			w.mu.Lock()
-			w.executed = append(w.executed, Execution{d.IMEI(), c.Text})
+			w.executed = append(w.executed, judge.Execution{IMEI: d.IMEI(), Command: c.Text})
 			w.mu.Unlock()
 			manner := manners[min(rnd.IntN(4*len(manners)), len(manners)-1)]
 			doubtful = doubtful || !manner.good

@@ -12,6 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/chaos/history"
+	"github.com/rollcall-redis/rollcall/chaos/judge"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/lease"
 )
@@ -146,7 +148,7 @@ func (w *world) commands() (n int64) {
 func (f *contenders) recover(*world) { f.cancel() }
 
 // oneHolder: the leader went on while it lived, and then one after the other led, the first in time.
-func (w *world) oneHolder(v *Verdict) {
+func (w *world) oneHolder(v *judge.Verdict) {
 	f := w.fault.(*contenders)
 	require.Zero(w.t, f.twice.Load(), "two led at once")
 	lost := 0
@@ -211,29 +213,29 @@ func (f *poolExhausted) recover(*world) {
 }
 
 // controlUnaffected: lease and heartbeats have connections of their own.
-func (w *world) controlUnaffected(v *Verdict) {
+func (w *world) controlUnaffected(v *judge.Verdict) {
 	f := w.fault.(*poolExhausted)
 	w.t.Logf("%d requests were late, on up to %d connections", w.fault.hits(), f.conns)
 	require.Zero(w.t, v.Evicted(""))
 	for _, t := range v.Terms {
 		require.False(w.t, t.At.After(f.began) && t.At.Before(f.over), "the lease was lost: %s leads", t.Leader)
 	}
-	h, err := ReadHistory(w.server.Dir())
+	h, err := history.Read(w.server.Dir())
 	require.NoError(w.t, err)
 	var beats int
 	var last time.Time
 	facts := w.facts(nil)
-	for i, s := range h.spans(&facts) {
+	for i, s := range judge.Spans(h, &facts) {
 		for _, c := range h[i].Commands {
-			if len(c) < 2 || c[1] != w.Heartbeat(f.leader.id) || s.from.Before(f.began) || s.from.After(f.over) {
+			if len(c) < 2 || c[1] != w.Heartbeat(f.leader.id) || s.From.Before(f.began) || s.From.After(f.over) {
 				continue
 			}
 			require.Equal(w.t, "SET", c[0], "its heartbeat expired")
 			if alone := len(h[i].Commands) <= 2; alone { // what comes with an entry is load
 				if beats++; beats > 1 {
-					require.Less(w.t, s.from.Sub(last), ttl, "two beats far apart")
+					require.Less(w.t, s.From.Sub(last), ttl, "two beats far apart")
 				}
-				last = s.from
+				last = s.From
 			}
 		}
 	}
@@ -323,7 +325,7 @@ func (f *poison) recover(w *world) {
 }
 
 // sparedPoison: each entry that could be judged was evicted once, and nothing else but what was planted.
-func (w *world) sparedPoison(v *Verdict) {
+func (w *world) sparedPoison(v *judge.Verdict) {
 	f := w.fault.(*poison)
 	require.Equal(w.t, len(f.goes)+100, v.Evicted("")-v.FalseDeaths)
 }

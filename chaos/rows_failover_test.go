@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/chaos/history"
+	"github.com/rollcall-redis/rollcall/chaos/judge"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 )
 
@@ -29,7 +31,7 @@ type failover struct {
 func (f *failover) setup(w *world) {
 	f.link = newLine(w.t, w.server.Addr())
 	host, port := f.link.hostPort()
-	f.replica = redistest.Start(w.t, append(Followed(), "--replicaof", host+" "+port, "--notify-keyspace-events", "K$g")...)
+	f.replica = redistest.Start(w.t, append(history.Followed(), "--replicaof", host+" "+port, "--notify-keyspace-events", "K$g")...)
 	c := f.replica.Client()
 	eventually(w.t, "the replica follows", func() bool { return infoOf(w.t, c, "replication", "master_link_status") == "up" })
 }
@@ -43,7 +45,7 @@ func (f *failover) fail(w *world) {
 		rules = append(rules, l.hold())
 	}
 	back := w.away("")
-	epoch := w.Get(w.t.Context(), epochKey(w.Lease())).Val()
+	epoch := w.Get(w.t.Context(), history.EpochKey(w.Lease())).Val()
 	had := w.HGetAll(w.t.Context(), w.Registry()).Val()
 
 	f.promote(w)
@@ -53,7 +55,7 @@ func (f *failover) fail(w *world) {
 			lost++
 		}
 	}
-	w.remark("the promoted one is %v behind: %d entries differ, epoch %s, was %s", f.behind, lost, w.Get(w.t.Context(), epochKey(w.Lease())).Val(), epoch)
+	w.remark("the promoted one is %v behind: %d entries differ, epoch %s, was %s", f.behind, lost, w.Get(w.t.Context(), history.EpochKey(w.Lease())).Val(), epoch)
 	f.hit(lost)
 	for i, l := range lines {
 		l.retarget(f.replica.Addr())
@@ -91,11 +93,11 @@ func (f *failover) recover(w *world) {
 }
 
 // lostAndBack: what the promoted one lacks is put back by who holds it, and no epoch is drawn again.
-func lostAndBack(w *world, v *Verdict) {
+func lostAndBack(w *world, v *judge.Verdict) {
 	for i := 1; i < len(v.Terms); i++ {
 		require.Greater(w.t, v.Terms[i].Epoch, v.Terms[i-1].Epoch)
 	}
-	drawn, err := strconv.ParseUint(w.Get(w.t.Context(), epochKey(w.Lease())).Val(), 10, 64)
+	drawn, err := strconv.ParseUint(w.Get(w.t.Context(), history.EpochKey(w.Lease())).Val(), 10, 64)
 	require.NoError(w.t, err)
 	require.GreaterOrEqual(w.t, drawn, v.Terms[len(v.Terms)-1].Epoch)
 }
@@ -109,7 +111,7 @@ func (w *world) nextLife(server *redistest.Server, why string) {
 	part := filepath.Join(w.t.TempDir(), "life-"+strconv.Itoa(len(w.parts)))
 	to, err := os.Create(part)
 	require.NoError(w.t, err)
-	f, err := Follow(w.t.Context(), server.Addr(), why, to)
+	f, err := history.Follow(w.t.Context(), server.Addr(), why, to)
 	require.NoError(w.t, err)
 	w.t.Cleanup(func() {
 		require.NoError(w.t, f.Close())

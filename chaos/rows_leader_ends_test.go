@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/chaos/judge"
 	"github.com/rollcall-redis/rollcall/internal/failpoint"
 )
 
@@ -75,7 +76,7 @@ func (f *leaderKilled) fail(w *world) {
 
 // sweptAfterKill: another leads in time, and did what was left to do. What the victim had done the server counted, also if it was
 // killed before it could count itself (C5).
-func sweptAfterKill(w *world, v *Verdict) {
+func sweptAfterKill(w *world, v *judge.Verdict) {
 	f := w.fault.(*leaderKilled)
 	require.Equal(w.t, len(w.ghosts), v.Evicted("ghost"))
 	require.Zero(w.t, f.victim.line.notUnderstood(), "its answers were not all counted")
@@ -116,7 +117,7 @@ func (f *leaderTerminated) fail(w *world) {
 }
 
 // handedOver: the next leader is there at once, and nobody asked for a batch without being leader.
-func handedOver(w *world, v *Verdict) {
+func handedOver(w *world, v *judge.Verdict) {
 	f := w.fault.(*leaderTerminated)
 	for _, r := range w.all {
 		w.t.Logf("%s: %v", r.id, r.line.verdicts())

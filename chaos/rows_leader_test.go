@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/chaos/judge"
 	"github.com/rollcall-redis/rollcall/internal/failpoint"
 )
 
@@ -106,9 +107,9 @@ func (f *leaderStopped) fail(w *world) {
 }
 
 // The term that was there before the stop goes on sweeping.
-func sameTerm(w *world, v *Verdict) {
+func sameTerm(w *world, v *judge.Verdict) {
 	f := w.fault.(*leaderStopped)
-	require.True(w.t, slices.ContainsFunc(v.Batches, func(b Batch) bool { return b.Epoch == f.epoch && b.At.After(f.cont) }))
+	require.True(w.t, slices.ContainsFunc(v.Batches, func(b judge.Batch) bool { return b.Epoch == f.epoch && b.At.After(f.cont) }))
 	require.Equal(w.t, len(w.ghosts), v.Evicted("ghost"))
 }
 
@@ -200,7 +201,7 @@ func anotherLedAndDied(w *world, f *leaderHeld) func() {
 }
 
 // fenced: the batch did nothing, and nothing was done any more in that term.
-func fenced(w *world, v *Verdict) {
+func fenced(w *world, v *judge.Verdict) {
 	f := w.fault.(*leaderHeld)
 	w.t.Logf("term %d of %s: %v", f.epoch, f.former.id, f.former.line.verdicts())
 	require.Zero(w.t, f.former.line.notUnderstood(), "its answers were not all counted")
@@ -224,17 +225,17 @@ func (w *world) records(leader string, until uint64) (n int) {
 }
 
 // fencedByNobody: and the lease was free when the batch landed.
-func fencedByNobody(w *world, v *Verdict) {
+func fencedByNobody(w *world, v *judge.Verdict) {
 	f := w.fault.(*leaderHeld)
 	fenced(w, v)
 	require.True(w.t, v.NextLease(f.stopped, "").After(f.woken), "somebody led meanwhile")
 }
 
 // leadsInANewTerm: and there was another's term between that of the batch and the next of its own.
-func leadsInANewTerm(w *world, v *Verdict) {
+func leadsInANewTerm(w *world, v *judge.Verdict) {
 	f := w.fault.(*leaderHeld)
 	fenced(w, v)
-	later := slices.DeleteFunc(slices.Clone(v.Terms), func(t Term) bool { return t.Epoch <= f.epoch })
+	later := slices.DeleteFunc(slices.Clone(v.Terms), func(t judge.Term) bool { return t.Epoch <= f.epoch })
 	require.NotEqual(w.t, f.former.id, later[0].Leader)
-	require.True(w.t, slices.ContainsFunc(later, func(t Term) bool { return t.Leader == f.former.id }))
+	require.True(w.t, slices.ContainsFunc(later, func(t judge.Term) bool { return t.Leader == f.former.id }))
 }

@@ -5,6 +5,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/chaos/judge"
 )
 
 // leaseRows: what is agreed in Redis is not as it should be: a lease that never ends, settings that differ.
@@ -75,7 +77,7 @@ func (f *mixed) fail(w *world) {
 	w.devices.lost(odd)
 }
 
-func heldWhileMixed(w *world, v *Verdict) {
+func heldWhileMixed(w *world, v *judge.Verdict) {
 	allSwept(w, v)
 	f := w.fault.(*mixed)
 	require.Equal(w.t, "settings", v.Final.Hashes[w.Witness()]["reason"])

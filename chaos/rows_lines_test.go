@@ -3,9 +3,12 @@ package chaos
 import (
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/chaos/judge"
 )
 
 // Rows 13 and 14: lines that are poor for a long time, and owners without one.
@@ -39,7 +42,7 @@ func (f *poorLines) recover(*world) {
 }
 
 // stoppedHardlyEver: leaders go on leading. A renewal that comes late is no end, and several have to in a row.
-func (w *world) stoppedHardlyEver(v *Verdict) {
+func (w *world) stoppedHardlyEver(v *judge.Verdict) {
 	f := w.fault.(*poorLines)
 	var terms int
 	for _, t := range v.Terms {
@@ -125,7 +128,7 @@ func (f *ownersCut) recover(w *world) {
 
 // braked: the leader did not believe that everybody else had died. Whoever's heartbeat expired first may have been one of three
 // that dies, and is swept without delay; the second is one too many.
-func (w *world) braked(v *Verdict) {
+func (w *world) braked(v *judge.Verdict) {
 	f := w.fault.(*ownersCut)
 	swept := make(map[string]bool)
 	for _, b := range v.Batches {
@@ -136,22 +139,21 @@ func (w *world) braked(v *Verdict) {
 	w.t.Logf("swept before the brake: %v", slices.Collect(maps.Keys(swept)))
 	require.LessOrEqual(w.t, len(swept), 1, "everybody who was cut off was swept")
 	require.NotContains(w.t, swept, f.leader.id)
-	ms, known := v.braked()
+	ms, known := brakedAt(w, v)
 	require.True(w.t, known, "the brake was not pulled")
 	for _, b := range v.Batches {
 		require.False(w.t, b.At.After(ms) && b.At.Before(ms.Add(warm)), "evicted while braked")
 	}
 }
 
-// braked is when the brake was pulled last.
-func (v *Verdict) braked() (at time.Time, known bool) {
-	m := moment{facts: v.facts, state: v.Final}
-	ms, known := m.witness("brake")
-	return time.UnixMilli(ms), known
+// brakedAt is when the brake was pulled last.
+func brakedAt(w *world, v *judge.Verdict) (at time.Time, known bool) {
+	ms, err := strconv.ParseInt(v.Final.Hashes[w.Witness()]["brake"], 10, 64)
+	return time.UnixMilli(ms), err == nil
 }
 
 // takenForDead: the one owner was taken for dead, which it was not, and has healed; nobody else was.
-func (w *world) takenForDead(v *Verdict) {
+func (w *world) takenForDead(v *judge.Verdict) {
 	f := w.fault.(*ownersCut)
 	require.Equal(w.t, v.Evicted(""), v.Evicted(f.owners[0].id), "somebody else's entries were evicted")
 	require.Positive(w.t, v.FalseDeaths)

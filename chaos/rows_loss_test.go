@@ -5,6 +5,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/chaos/judge"
 )
 
 // lossRows: Redis loses something, by somebody's mistake. A sweep is under way where that may disturb one.
@@ -63,14 +65,14 @@ func (f *flushed) fail(w *world) {
 	w.comes("the dead one's entries go", func() bool { return w.SCard(w.t.Context(), w.Layout.Devices(f.dead.id)).Val() == 0 })
 }
 
-func onlyTheDeadWent(w *world, v *Verdict) {
+func onlyTheDeadWent(w *world, v *judge.Verdict) {
 	dead := w.fault.(*flushed).dead.id
 	require.Positive(w.t, v.Evicted(dead))
 	require.Equal(w.t, v.Evicted(""), v.Evicted(dead), "somebody who lives was evicted")
 }
 
 // allSwept: the sweep that was disturbed was done to its end, before and after the loss, and nothing else was swept.
-func allSwept(w *world, v *Verdict) {
+func allSwept(w *world, v *judge.Verdict) {
 	require.Equal(w.t, swept, v.Evicted("ghost"))
 	require.Equal(w.t, swept, v.Evicted(""), "somebody who lives was evicted")
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/chaos/judge"
 )
 
 // massRows: most owners fall silent at once, which is rather the fault of who listens, and the leader that has known them goes
@@ -142,12 +144,12 @@ func fiveOfSevenSilent(kind func(w *world, n int) mutable) func(w *world) {
 		for _, o := range owners {
 			require.Zero(w.t, v.Evicted(o.id), o.id)
 		}
-		require.Contains(w.t, v.reasons(), "mass_failure")
+		require.Contains(w.t, reasonsOf(v), "mass_failure")
 	}
 }
 
-// reasons are those for which the witness has doubted.
-func (v *Verdict) reasons() (all []string) {
+// reasonsOf are those for which the witness has doubted.
+func reasonsOf(v *judge.Verdict) (all []string) {
 	for _, d := range v.Doubts {
 		all = append(all, d.Reason)
 	}

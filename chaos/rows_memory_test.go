@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/chaos/history"
+	"github.com/rollcall-redis/rollcall/chaos/judge"
 )
 
 // memoryRows: memory is short. A cache that others fill evicts what can expire: heartbeats, and the lease. A server that evicts
@@ -19,7 +22,7 @@ var memoryRows = []row{
 }
 
 func evictedBy(policy string) func(w *world) {
-	return under(func() fault { return &sharedCache{policy: policy} }, func(w *world, v *Verdict) {
+	return under(func() fault { return &sharedCache{policy: policy} }, func(w *world, v *judge.Verdict) {
 		nothingWent(w, v)
 		for _, r := range w.all {
 			require.Contains(w.t, r.Log(), "maxmemory-policy is "+policy, "warned at start")
@@ -40,7 +43,7 @@ const (
 )
 
 func (f *sharedCache) setup(w *world) {
-	w.serve(append(AppendOnly(), "--maxmemory-policy", f.policy, "--maxmemory", "1gb", "--notify-keyspace-events", "Ee")...)
+	w.serve(append(history.AppendOnly(), "--maxmemory-policy", f.policy, "--maxmemory", "1gb", "--notify-keyspace-events", "Ee")...)
 }
 
 func (f *sharedCache) fail(w *world) {
@@ -87,7 +90,7 @@ func (w *world) used(room int) string {
 type memoryFull struct{ calm }
 
 func (*memoryFull) setup(w *world) {
-	w.serve(append(AppendOnly(), "--maxmemory-policy", "noeviction")...)
+	w.serve(append(history.AppendOnly(), "--maxmemory-policy", "noeviction")...)
 }
 
 func (f *memoryFull) fail(w *world) {

@@ -3,12 +3,15 @@ package chaos
 import (
 	"context"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/chaos/history"
+	"github.com/rollcall-redis/rollcall/chaos/judge"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
@@ -28,7 +31,7 @@ var networkRows = []row{
 	{12, "LeaderHalfOpen", false, 60, smallBatches, under(func() fault { return &leaderCut{cut: (*line).halfOpen} }, (*world).ledNoLongerThanTrusted)},
 	{12, "LeaderHearsNoReplies", false, 60, smallBatches, under(func() fault { return &leaderCut{cut: (*line).loseReplies} }, (*world).ledNoLongerThanTrusted)},
 	{12, "LeaderHearsRepliesTooLate", false, 60, smallBatches, under(func() fault { return &leaderCut{cut: (*line).holdReplies} }, (*world).ledNoLongerThanTrusted)},
-	{14, "LeaderCutOff", true, 60, smallBatches, under(func() fault { return &leaderCut{midBatch: true, cut: (*line).hold} }, func(w *world, v *Verdict) {
+	{14, "LeaderCutOff", true, 60, smallBatches, under(func() fault { return &leaderCut{midBatch: true, cut: (*line).hold} }, func(w *world, v *judge.Verdict) {
 		w.ledNoLongerThanTrusted(v)
 		w.refusedWhatCameLate(v)
 	})},
@@ -56,7 +59,7 @@ func (w *world) reapsOnce() {
 
 // cut notes that a replica is cut off from Redis, until the returned function is called.
 func (w *world) cut(r *replica) (back func()) {
-	w.died(r, CutOff)
+	w.died(r, judge.CutOff)
 	return w.away(r.id)
 }
 
@@ -120,7 +123,7 @@ func (f *deleteDelayed) recover(w *world) {
 }
 
 // refusedWhatCameLate: the fence refused the delete that came late, and nothing went by it.
-func (w *world) refusedWhatCameLate(v *Verdict) {
+func (w *world) refusedWhatCameLate(v *judge.Verdict) {
 	var former *replica
 	var held request
 	switch f := w.fault.(type) {
@@ -131,7 +134,7 @@ func (w *world) refusedWhatCameLate(v *Verdict) {
 	}
 	require.Positive(w.t, former.refusals(), "the fence refused nothing: %v", former.line.verdicts())
 	_, args := held.script()
-	require.False(w.t, slices.ContainsFunc(v.Batches, func(b Batch) bool {
+	require.False(w.t, slices.ContainsFunc(v.Batches, func(b judge.Batch) bool {
 		return registry.BatchID{Epoch: b.Epoch, N: b.N}.String() == args[0]
 	}), "the delayed batch %s was done", args[0])
 	require.Equal(w.t, ghostsOf, v.Evicted("ghost"), "the next leader has swept all of it")
@@ -170,7 +173,7 @@ func (f *batchesLost) count() (n int) {
 
 // countedOnce: everything that was to go went, once. That audit, total and each process' own counter say so is C5, and
 // judge has asked.
-func (w *world) countedOnce(v *Verdict) {
+func (w *world) countedOnce(v *judge.Verdict) {
 	require.Equal(w.t, ghostsOf, v.Evicted("ghost"))
 	seen := make(map[string]bool)
 	for _, b := range v.Batches {
@@ -262,7 +265,7 @@ func (w *world) askWhetherItLeads(r *replica, said *[]saidToLead) (stop func()) 
 
 // ledNoLongerThanTrusted: when the lease can have expired, which H says to the millisecond, the former leader does not say any
 // more that it leads; and another does soon after.
-func (w *world) ledNoLongerThanTrusted(v *Verdict) {
+func (w *world) ledNoLongerThanTrusted(v *judge.Verdict) {
 	f := w.fault.(*leaderCut)
 	ends := w.leaseEnded(f.token)
 	require.False(w.t, ends.IsZero(), "the lease of %s is not in H", f.token)
@@ -284,9 +287,8 @@ func (w *world) ledNoLongerThanTrusted(v *Verdict) {
 
 // leaseEnded is when the lease expires by its last extension with that token.
 func (w *world) leaseEnded(token string) (at time.Time) {
-	h, err := ReadHistory(w.parts...)
+	h, err := history.Read(w.parts...)
 	require.NoError(w.t, err)
-	facts := Facts{LeaseTTL: leaseTTL}
 	held := ""
 	for i := range h {
 		for _, c := range h[i].Commands {
@@ -297,8 +299,13 @@ func (w *world) leaseEnded(token string) (at time.Time) {
 				held = c[2]
 			}
 			if held == token {
-				one := Event{Commands: []Command{c}}
-				at = one.stamp(&facts, nil).Add(leaseTTL)
+				until := c[2]
+				if c[0] == "SET" {
+					until = history.Option(c[3:], "PXAT")
+				}
+				ms, err := strconv.ParseInt(until, 10, 64)
+				require.NoError(w.t, err)
+				at = time.UnixMilli(ms)
 			}
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/chaos/judge"
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
@@ -58,7 +59,7 @@ func noFault(w *world) {
 	for id, times := range killed {
 		for _, at := range times {
 			for _, lease := range v.Leases {
-				if holder, _, _ := strings.Cut(lease.Token, "/"); lease.At.After(at) && v.holder(at) == id {
+				if holder, _, _ := strings.Cut(lease.Token, "/"); lease.At.After(at) && holderAt(v, at) == id {
 					w.within("new leader after the kill of "+holder, lease.At.Sub(at), leaseTTL+leaseRetry)
 					break
 				}
@@ -68,8 +69,8 @@ func noFault(w *world) {
 	}
 }
 
-// holder is who took the lease last before a time.
-func (v *Verdict) holder(at time.Time) (id string) {
+// holderAt is who took the lease last before a time.
+func holderAt(v *judge.Verdict, at time.Time) (id string) {
 	for _, l := range v.Leases {
 		if !l.At.After(at) {
 			id, _, _ = strings.Cut(l.Token, "/")
@@ -149,7 +150,7 @@ func (w *world) heldThrough(id string, at time.Time) map[string]bool {
 	held := make(map[string]bool)
 	sockets, _ := w.devices.history()
 	for _, s := range sockets {
-		if s.Instance == id && s.liveAt(at) && s.Ended.IsZero() {
+		if s.Instance == id && s.LiveAt(at) && s.Ended.IsZero() {
 			held[s.IMEI] = true
 		}
 	}
@@ -157,7 +158,7 @@ func (w *world) heldThrough(id string, at time.Time) map[string]bool {
 }
 
 // healedSoon: the entries of all sockets that the owner has held throughout name it again an interval after it goes on.
-func healedSoon(w *world, v *Verdict) {
+func healedSoon(w *world, v *judge.Verdict) {
 	f := w.fault.(*ownerStopped)
 	held := w.heldThrough(f.owner.id, f.woken)
 	require.NotEmpty(w.t, held, "no device has stayed: this run proves nothing")
@@ -242,7 +243,7 @@ func (w *world) sweeps(after time.Time) {
 	})
 }
 
-func nothingEvicted(w *world, v *Verdict) {
+func nothingEvicted(w *world, v *judge.Verdict) {
 	require.Zero(w.t, v.Evicted(""))
 	require.True(w.t, v.LastDoubt().After(w.fault.(*fleetStopped).from))
 }

@@ -5,6 +5,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/chaos/judge"
 )
 
 // parkedRows are about what Redis did not hear at the right time from a device that is where it is and says nothing more.
@@ -69,7 +71,7 @@ func evidenceFromBeforeAnOutage(w *world) {
 	met.hit(heals.hits())
 	require.NoError(w.t, w.devices.moveAll(ctx, moved, func(int) *replica { return next }))
 	w.named(moved)
-	lasting(lateWrite + interval/2) // nothing that was under way can land any more
+	lasting(judge.LateWrite + interval/2) // nothing that was under way can land any more
 	heals.end()
 	lasting(2 * interval)
 	for _, i := range moved {

@@ -7,6 +7,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/chaos/judge"
 )
 
 // The faults of these rows are Redis' own: it stands still, is slow, is down, forgets, is full, evicts, refuses, or its clock
@@ -58,7 +60,7 @@ func (w *world) heals(since time.Time) {
 }
 
 // nothingWent is what the right column means by 0 deletes.
-func nothingWent(w *world, v *Verdict) {
+func nothingWent(w *world, v *judge.Verdict) {
 	w.t.Helper()
 	require.Zero(w.t, v.Evicted(""), "somebody who lives was evicted")
 }

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/chaos/history"
 )
 
 // restartRows: Redis is killed and comes back with all that it had, with what it had a while ago, with nothing.
@@ -22,7 +24,7 @@ type serverDown struct {
 
 func (f *serverDown) setup(w *world) {
 	if f.forgets {
-		w.serve(Followed()...)
+		w.serve(history.Followed()...)
 		w.parts = nil
 		w.nextLife(w.server, "begins")
 	}

@@ -7,14 +7,16 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/chaos/judge"
 )
 
 // rollingRows change a fleet replica by replica, while devices go on.
 var rollingRows = []row{
-	{37, "RollingSettingsAndPassword", false, 60, nil, under(func() fault { return &rolling{} }, func(w *world, v *Verdict) {
+	{37, "RollingSettingsAndPassword", false, 60, nil, under(func() fault { return &rolling{} }, func(w *world, v *judge.Verdict) {
 		require.Equal(w.t, v.Evicted(""), v.Evicted("ghost"), "somebody who lives was evicted")
 		require.Equal(w.t, swept, v.Evicted("ghost"))
-		require.Contains(w.t, v.reasons(), "settings")
+		require.Contains(w.t, reasonsOf(v), "settings")
 		w.acknowledged()
 	})},
 }

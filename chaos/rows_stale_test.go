@@ -6,6 +6,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/chaos/judge"
 	"github.com/rollcall-redis/rollcall/internal/failpoint"
 )
 
@@ -155,7 +156,7 @@ func (f *ownerStale) stand(w *world) {
 }
 
 // staysMoved: those that have moved are still where they went; C3 says that nobody took them from there in between.
-func staysMoved(w *world, v *Verdict) {
+func staysMoved(w *world, v *judge.Verdict) {
 	f := w.fault.(*ownerStale)
 	live := w.truth()
 	for imei, id := range f.to {

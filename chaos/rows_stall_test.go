@@ -9,6 +9,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/chaos/history"
+	"github.com/rollcall-redis/rollcall/chaos/judge"
 )
 
 // A stalled Redis makes the living look dead: their heartbeats run out while nobody can refresh them. Most often they are
@@ -33,7 +36,7 @@ var stallRows = []row{
 type stall func(w *world) (over func())
 
 func stalled(how stall) func(w *world) {
-	return under(func() fault { return &stallBefore{how: how} }, func(w *world, v *Verdict) {
+	return under(func() fault { return &stallBefore{how: how} }, func(w *world, v *judge.Verdict) {
 		nothingSwept(w, v)
 		require.Equal(w.t, "gap", v.Final.Hashes[w.Witness()]["reason"])
 	})
@@ -46,7 +49,7 @@ type stallBefore struct {
 }
 
 func (*stallBefore) setup(w *world) {
-	w.serve(append(AppendOnly(), "--enable-debug-command", "local")...)
+	w.serve(append(history.AppendOnly(), "--enable-debug-command", "local")...)
 }
 
 func (f *stallBefore) fail(w *world) {
@@ -152,7 +155,7 @@ func jumped(by time.Duration) stall {
 }
 
 // nothingSwept: a slow server is no reason to evict anybody who lives. What was planted goes.
-func nothingSwept(w *world, v *Verdict) {
+func nothingSwept(w *world, v *judge.Verdict) {
 	require.Equal(w.t, len(w.ghosts), v.Evicted("ghost"))
 	require.Equal(w.t, v.Evicted(""), v.Evicted("ghost"), "somebody who lives was evicted")
 }
@@ -161,7 +164,7 @@ func nothingSwept(w *world, v *Verdict) {
 type slowServer struct{ calm }
 
 func (*slowServer) setup(w *world) {
-	w.serve(append(AppendOnly(), "--enable-debug-command", "local")...)
+	w.serve(append(history.AppendOnly(), "--enable-debug-command", "local")...)
 }
 
 func (f *slowServer) fail(w *world) {

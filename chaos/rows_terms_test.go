@@ -6,6 +6,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/chaos/history"
+	"github.com/rollcall-redis/rollcall/chaos/judge"
 )
 
 // termsRows are about terms that follow each other, quickly or after a time without any.
@@ -90,7 +93,7 @@ func (f *allKilled) kill(w *world, all []*replica) {
 // silence is the longest time between two ticks of the witness since an instant, as the server counts.
 func (w *world) silence(since time.Time) (longest time.Duration) {
 	w.t.Helper()
-	h, err := ReadHistory(w.parts...)
+	h, err := history.Read(w.parts...)
 	require.NoError(w.t, err)
 	var last time.Time
 	for _, e := range h {
@@ -98,7 +101,7 @@ func (w *world) silence(since time.Time) (longest time.Duration) {
 			if len(c) < 4 || c[0] != "HSET" || c[1] != w.Witness() {
 				continue
 			}
-			ms, err := strconv.ParseInt(option(c[2:], "last"), 10, 64)
+			ms, err := strconv.ParseInt(history.Option(c[2:], "last"), 10, 64)
 			if err != nil {
 				continue
 			}
@@ -113,7 +116,7 @@ func (w *world) silence(since time.Time) (longest time.Duration) {
 }
 
 // listenedOn: somebody was always listening, so that nothing is doubted and the sweep goes on under the next leader.
-func listenedOn(w *world, v *Verdict) {
+func listenedOn(w *world, v *judge.Verdict) {
 	f := w.fault.(*allKilled)
 	silence := w.silence(f.died)
 	w.t.Logf("%v without a tick, %v until a new leader", silence, v.NextLease(f.died, "").Sub(f.died))
@@ -127,7 +130,7 @@ func listenedOn(w *world, v *Verdict) {
 }
 
 // listenedAnew: nothing is swept until WARM has passed.
-func listenedAnew(w *world, v *Verdict) {
+func listenedAnew(w *world, v *judge.Verdict) {
 	f := w.fault.(*allKilled)
 	w.within("new leader, after they were up", v.NextLease(f.back, "").Sub(f.ready), leaseRetry)
 	require.True(w.t, v.LastDoubt().After(f.died), "not doubted")

@@ -8,6 +8,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/chaos/history"
+	"github.com/rollcall-redis/rollcall/chaos/judge"
 )
 
 // witnessRows are about what the witness must know of the server and of the fleet, and what a witness that compares one counter
@@ -21,11 +24,11 @@ var witnessRows = []row{
 }
 
 // heldFor: nobody who lives was evicted, and the witness has doubted since the fault began, for one of these reasons.
-func heldFor(reasons ...string) func(w *world, v *Verdict) {
-	return func(w *world, v *Verdict) {
+func heldFor(reasons ...string) func(w *world, v *judge.Verdict) {
+	return func(w *world, v *judge.Verdict) {
 		nothingWent(w, v)
 		begun := w.fault.(interface{ begun() time.Time }).begun()
-		require.True(w.t, slices.ContainsFunc(v.Doubts, func(d Doubt) bool {
+		require.True(w.t, slices.ContainsFunc(v.Doubts, func(d judge.Doubt) bool {
 			return !d.At.Before(begun) && slices.Contains(reasons, d.Reason)
 		}), "held for none of %v: %v", reasons, v.Doubts)
 	}
@@ -40,7 +43,7 @@ type evictor struct {
 func (e *evictor) begun() time.Time { return e.from }
 
 func (*evictor) setup(w *world) {
-	w.serve(append(AppendOnly(), "--maxmemory-policy", "volatile-ttl", "--maxmemory-samples", "64")...)
+	w.serve(append(history.AppendOnly(), "--maxmemory-policy", "volatile-ttl", "--maxmemory-samples", "64")...)
 }
 
 // mute cuts an owner off until speaks is called. It returns when its heartbeat will end before those of
@@ -296,7 +299,7 @@ func (f *slowAmongQuick) evictSlow(w *world, slow *replica) {
 func (w *world) set1(r *replica, interval, ttl time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.odd = append(w.odd, Setting{Instance: r.id, HeartbeatInterval: interval, HeartbeatTTL: ttl, From: time.Now()})
+	w.odd = append(w.odd, judge.Setting{Instance: r.id, HeartbeatInterval: interval, HeartbeatTTL: ttl, From: time.Now()})
 }
 
 // unset notes that such an instance has ended.

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/chaos/judge"
 	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -161,7 +162,7 @@ func gracefulHandover(w *world) {
 	handover := w.watchLease()
 
 	w.devices.losing(former)
-	w.died(former, Released)
+	w.died(former, judge.Released)
 	former.term()
 	took := handover()
 	require.Zero(w.t, former.exit(), former.Log())

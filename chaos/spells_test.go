@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/chaos/history"
+	"github.com/rollcall-redis/rollcall/chaos/judge"
 )
 
 // A spell is how long an entry named one owner, as written once.
@@ -22,7 +25,7 @@ type spells []spell
 // spells reads them from the history as it is.
 func (w *world) spells() (all spells) {
 	w.t.Helper()
-	h, err := ReadHistory(w.parts...)
+	h, err := history.Read(w.parts...)
 	require.NoError(w.t, err)
 	f := w.facts(w.alive(nil))
 	stood := make(map[string]int) // by IMEI: its present one
@@ -32,19 +35,19 @@ func (w *world) spells() (all spells) {
 			delete(stood, imei)
 		}
 	}
-	for i, span := range h.spans(&f) {
+	for i, span := range judge.Spans(h, &f) {
 		for _, c := range h[i].Commands {
 			switch {
 			case c[1] != w.Registry():
 			case c[0] == "HDEL":
 				for _, imei := range c[2:] {
-					ends(imei, span.from, true)
+					ends(imei, span.From, true)
 				}
 			case c[0] == "HSET":
 				for n := 2; n+1 < len(c); n += 2 {
-					ends(c[n], span.from, false)
+					ends(c[n], span.From, false)
 					stood[c[n]] = len(all)
-					all = append(all, spell{imei: c[n], owner: c[n+1], from: span.from})
+					all = append(all, spell{imei: c[n], owner: c[n+1], from: span.From})
 				}
 			}
 		}

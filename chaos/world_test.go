@@ -16,6 +16,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/chaos/history"
+	"github.com/rollcall-redis/rollcall/chaos/judge"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -75,22 +77,22 @@ type world struct {
 	forgot   time.Time         // when the audit was lost, and with it the fate of batches
 	logins   map[string]string // by instance: "user:password@", of who does not use the default user
 	parts    []string          // where the history is, in order
-	stream   *Follower         // that writes the last of them, unless the server does
+	stream   *history.Follower // that writes the last of them, unless the server does
 
 	gate     sync.RWMutex // held shared by each act of traffic, alone by what ends sockets
 	mu       sync.Mutex   // guards all below
 	replicas []*replica   // that run, or are stopped
 	all      []*replica   // ever
 	lines    []*line      // of everybody who speaks to Redis
-	outages  []Outage
-	restarts []Outage
-	odd      []Setting
-	deaths   []Death
-	lookups  []Lookup
-	executed []Execution
+	outages  []judge.Outage
+	restarts []judge.Outage
+	odd      []judge.Setting
+	deaths   []judge.Death
+	lookups  []judge.Lookup
+	executed []judge.Execution
 	over     time.Time // when the faults ended
 	result   result
-	evidence *Facts // to the judge, the last time
+	evidence *judge.Facts // to the judge, the last time
 	began    time.Time
 }
 
@@ -106,7 +108,7 @@ func newWorld(t *testing.T, binary string, r row) *world {
 	}
 	w.rnd = rand.New(rand.NewPCG(w.seed, uint64(r.nr)))
 	maps.Copy(w.settings, r.settings)
-	w.serve(append(AppendOnly(), "--notify-keyspace-events", "K$g")...)
+	w.serve(append(history.AppendOnly(), "--notify-keyspace-events", "K$g")...)
 	t.Cleanup(w.finish)
 	return w
 }
@@ -195,7 +197,7 @@ func (w *world) fleet() []*replica {
 // died notes a death, or what looks like one from Redis, for C6.
 func (w *world) died(r *replica, how string) {
 	w.story.hit(1)
-	d := Death{Instance: r.id, At: time.Now(), How: how, Led: w.holder() == r.id}
+	d := judge.Death{Instance: r.id, At: time.Now(), How: how, Led: w.holder() == r.id}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.deaths = append(w.deaths, d)
@@ -206,7 +208,7 @@ func (w *world) away(id string) (back func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n := len(w.outages)
-	w.outages = append(w.outages, Outage{Instance: id, From: time.Now(), Until: time.Now().Add(time.Hour)})
+	w.outages = append(w.outages, judge.Outage{Instance: id, From: time.Now(), Until: time.Now().Add(time.Hour)})
 	return func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -220,7 +222,7 @@ func (w *world) anew(do func()) {
 	do()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.restarts = append(w.restarts, Outage{From: begun, Until: time.Now()})
+	w.restarts = append(w.restarts, judge.Outage{From: begun, Until: time.Now()})
 }
 
 // kill kills a replica and returns when, and the devices whose sockets went with it.
@@ -229,7 +231,7 @@ func (w *world) kill(r *replica) (at time.Time, lost []int) {
 	defer w.gate.Unlock()
 	w.devices.losing(r)
 	at = time.Now()
-	w.died(r, Killed)
+	w.died(r, judge.Killed)
 	r.Kill()
 	w.gone(r)
 	return at, w.devices.lost(r)
@@ -247,7 +249,7 @@ func (w *world) ended(r *replica) (lost []int) {
 // stop freezes a replica until the returned function is called. That looks like a death if it lasts as long as a lease.
 func (w *world) stop(r *replica) (cont func()) {
 	back := w.away(r.id)
-	d := Death{Instance: r.id, At: time.Now(), How: Stopped, Led: w.holder() == r.id}
+	d := judge.Death{Instance: r.id, At: time.Now(), How: judge.Stopped, Led: w.holder() == r.id}
 	w.story.hit(1)
 	r.stop()
 	return sync.OnceFunc(func() {
@@ -267,7 +269,7 @@ func (w *world) meddle(what string, do func(p redis.Pipeliner)) {
 	w.t.Helper()
 	_, err := w.TxPipelined(w.t.Context(), func(p redis.Pipeliner) error {
 		do(p)
-		p.Set(w.t.Context(), FaultKey, what, 0)
+		p.Set(w.t.Context(), history.FaultKey, what, 0)
 		return nil
 	})
 	if !errors.Is(err, redis.Nil) {
