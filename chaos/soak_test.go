@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Row 30: everything at once, at random, until this process has run for ROLLCALL_DURATION, but each misfortune at least once.
+// Row 30: everything at once, at random, until this process has run for ROLLCALL_DURATION, but each fault at least once.
 func TestEverythingAtRandom(t *testing.T) {
 	// A full share, for volume: a machine as busy as this keeps sweeps to a fifth of it nearly all the time.
 	r := row{nr: 30, name: "EverythingAtRandom", devices: 100, settings: map[string]string{"JANITOR_REDIS_SHARE": "1"}, run: everythingAtRandom}
@@ -36,12 +36,8 @@ type soak struct {
 	met     map[string]int
 }
 
-// misfortunes are shuffled into a deck, each as often as its weight says; then anew. Each returns how often it was met.
-var misfortunes = []struct {
-	name   string
-	weight int
-	do     func(s *soak) int
-}{
+// soakFaults return how often they were met.
+var soakFaults = []chance[*soak, int]{
 	{"the leader stops past its lease", 1, func(s *soak) int { return s.stopped(s.leader(), leaseTTL*3/2) }},
 	{"a replica stops for a TTL", 1, func(s *soak) int { return s.stopped(s.someone(), ttl*6/5) }},
 	{"the leader is killed", 1, func(s *soak) int {
@@ -164,17 +160,13 @@ func everythingAtRandom(w *world) {
 	w.spread(some(0, w.devices.Len()))
 	w.listened()
 	w.traffic.start(w)
-	for deck := s.deck(); len(deck) > 0; deck = deck[1:] {
-		m := misfortunes[deck[0]]
-		w.t.Log(m.name)
+	play(w.rnd, soakFaults, func() bool { return time.Now().Before(until) }, func(f chance[*soak, int]) {
+		w.t.Log(f.name)
 		s.dies()
-		n := m.do(s)
-		s.met[m.name] += n
+		n := f.do(s)
+		s.met[f.name] += n
 		s.hit(n)
-		if len(deck) == 1 && time.Now().Before(until) {
-			deck = append(deck, s.deck()...)
-		}
-	}
+	})
 	for _, notice := range s.stale {
 		notice()
 	}
@@ -184,21 +176,11 @@ func everythingAtRandom(w *world) {
 		ids = append(ids, h.id)
 	}
 	v := w.judge(ids...)
-	for _, m := range misfortunes {
-		w.t.Logf("%4d %s", s.met[m.name], m.name)
-		require.Positive(w.t, s.met[m.name], m.name)
+	for _, f := range soakFaults {
+		w.t.Logf("%4d %s", s.met[f.name], f.name)
+		require.Positive(w.t, s.met[f.name], f.name)
 	}
 	require.Positive(w.t, v.Evicted(""))
-}
-
-func (s *soak) deck() (deck []int) {
-	for i, m := range misfortunes {
-		for range m.weight {
-			deck = append(deck, i)
-		}
-	}
-	s.rnd.Shuffle(len(deck), func(i, j int) { deck[i], deck[j] = deck[j], deck[i] })
-	return deck
 }
 
 func (s *soak) name() string {

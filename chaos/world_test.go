@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -131,18 +130,6 @@ func infoOf(t *testing.T, c *redis.Client, section, name string) string {
 		}
 	}
 	return ""
-}
-
-// seed is what chance is drawn from: of this run, or of the one to be played again.
-func seed(t *testing.T) uint64 {
-	seed := rand.Uint64()
-	if given := os.Getenv("ROLLCALL_SEED"); given != "" {
-		var err error
-		seed, err = strconv.ParseUint(given, 10, 64)
-		require.NoError(t, err, "ROLLCALL_SEED")
-	}
-	t.Logf("to replay: ROLLCALL_SEED=%d", seed)
-	return seed
 }
 
 // start starts a replica behind a line of its own, and waits until it is ready.

@@ -3,9 +3,7 @@ package chaos
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
@@ -26,12 +24,8 @@ const (
 	stormDevices  = 300
 )
 
-// faults are shuffled into a deck, each with weight cards, so that every run meets every one. One that lasts returns its end.
-var faults = []struct {
-	name   string
-	weight int
-	do     func(s *storm) (end func())
-}{
+// stormFaults return their end, if they last.
+var stormFaults = []chance[*storm, func()]{
 	{"the line of a replica is held", 3, func(s *storm) func() { return s.someone().line.hold().end }},
 	{"replies to a replica are lost", 3, func(s *storm) func() { return s.someone().line.loseReplies().end }},
 	{"requests of a replica arrive late", 3, func(s *storm) func() { return s.someone().line.delay(stormTTL / 2).end }},
@@ -89,13 +83,7 @@ var faults = []struct {
 }
 
 func TestEverythingAtOnce(t *testing.T) {
-	seed := rand.Uint64()
-	if given := os.Getenv("ROLLCALL_SEED"); given != "" {
-		var err error
-		seed, err = strconv.ParseUint(given, 10, 64)
-		require.NoError(t, err, "ROLLCALL_SEED")
-	}
-	t.Logf("to replay: ROLLCALL_SEED=%d", seed)
+	seed := seed(t)
 	for name, indexed := range map[string]bool{"with the index": true, "without it": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -129,35 +117,30 @@ func (s *storm) haunt() (end func()) {
 	return nil
 }
 
-// rage plays the deck while devices come, move, speak and go.
+// rage has every fault happen while devices come, move, speak and go.
 func (s *storm) rage() {
-	var deck []int
-	for i, f := range faults {
-		deck = append(deck, slices.Repeat([]int{i}, f.weight)...)
-	}
-	s.rnd.Shuffle(len(deck), func(i, j int) { deck[i], deck[j] = deck[j], deck[i] })
 	ticker := time.NewTicker(stormBeat)
 	defer ticker.Stop()
-	for ; len(deck) > 0; s.beats++ {
-		<-ticker.C
-		for range stormEvents {
-			s.event()
+	once := func() bool { return false }
+	play(s.rnd, stormFaults, once, func(f chance[*storm, func()]) {
+		for range stormRhythm {
+			<-ticker.C
+			for range stormEvents {
+				s.event()
+			}
+			s.succeed()
+			for _, end := range s.ends[s.beats] {
+				end()
+			}
+			delete(s.ends, s.beats)
+			s.beats++
 		}
-		s.succeed()
-		for _, end := range s.ends[s.beats] {
-			end()
-		}
-		delete(s.ends, s.beats)
-		if s.beats%stormRhythm != stormRhythm-1 {
-			continue
-		}
-		s.t.Logf("beat %d: %s", s.beats, faults[deck[0]].name)
-		until := s.beats + 1 + s.rnd.IntN(stormLongest)
-		if end := faults[deck[0]].do(s); end != nil {
+		s.t.Logf("beat %d: %s", s.beats, f.name)
+		until := s.beats + s.rnd.IntN(stormLongest)
+		if end := f.do(s); end != nil {
 			s.ends[until] = append(s.ends[until], end)
 		}
-		deck = deck[1:]
-	}
+	})
 }
 
 // event is one thing that happens to one device.
