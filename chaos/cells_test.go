@@ -11,6 +11,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/chaos/history"
 	"github.com/rollcall-redis/rollcall/chaos/judge"
+	"github.com/rollcall-redis/rollcall/chaos/proxy"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -30,8 +31,8 @@ type cell struct {
 	registry.Layout
 	w       *world
 	members []*member
-	answers []*score // to each member's batches
-	holds   []*rule  // of each member's batches
+	answers []*proxy.Score // to each member's batches
+	holds   []*proxy.Rule  // of each member's batches
 	truth   map[string]string
 	sockets []judge.Socket
 	planted int
@@ -67,7 +68,7 @@ func (c *cell) join(id string) {
 		registry.Config{Instance: id, Layout: c.Layout, HeartbeatInterval: cellInterval, HeartbeatTTL: cellTTL, Drain: time.Second},
 		janitor.Config{Interval: time.Second, LeaseTTL: cellLease, DeleteBatch: 10})
 	c.members = append(c.members, m)
-	c.answers = append(c.answers, m.line.answers(batchesOf(c.Layout)))
+	c.answers = append(c.answers, m.proxy.Answers(batchesOf(c.Layout)))
 	for d := range cellDevices {
 		imei := fmt.Sprintf("87%s%012d", id[len(id)-1:], d)
 		_ = m.Register(c.w.t.Context(), imei).Wait(c.w.t.Context()) // one that comes late is healed
@@ -93,23 +94,23 @@ func (c *cell) entries() int { return int(c.w.HLen(c.w.t.Context(), c.Registry()
 func (c *cell) hold() {
 	c.holds = nil
 	isBatch := batchesOf(c.Layout)
-	fresh := func(r request) bool {
+	fresh := func(r proxy.Request) bool {
 		if !isBatch(r) {
 			return false
 		}
-		id := r.batchID()
+		id := batchIDOf(r)
 		return len(c.w.XRange(c.w.t.Context(), c.Audit(), id, id).Val()) == 0
 	}
 	for _, m := range c.members {
-		c.holds = append(c.holds, m.line.holdEach(fresh))
+		c.holds = append(c.holds, m.proxy.HoldEach(fresh))
 	}
 }
 
-func (c *cell) caught() (batch request) {
+func (c *cell) caught() (batch proxy.Request) {
 	c.w.t.Helper()
 	select {
-	case batch = <-c.holds[0].caught:
-	case batch = <-c.holds[1].caught:
+	case batch = <-c.holds[0].Caught:
+	case batch = <-c.holds[1].Caught:
 	case <-time.After(patience):
 		require.Fail(c.w.t, "no batch was sent", c.Prefix)
 	}
@@ -119,14 +120,14 @@ func (c *cell) caught() (batch request) {
 // let has what is held go on.
 func (c *cell) let() {
 	for _, r := range c.holds {
-		r.end()
+		r.End()
 	}
 }
 
 // refused is how many of the cell's batches got that answer.
 func (c *cell) refused(verdict registry.Verdict) (n int) {
 	for _, a := range c.answers {
-		n += a.counts()[string(verdict)]
+		n += a.Counts()[string(verdict)]
 	}
 	return n
 }
@@ -189,7 +190,7 @@ func fenceRefusesAHundred(w *world) {
 		}
 		epochs := make([]string, len(cells))
 		for i, c := range cells {
-			epochs[i], _, _ = strings.Cut(c.caught().batchID(), "-")
+			epochs[i], _, _ = strings.Cut(batchIDOf(c.caught()), "-")
 		}
 		for _, c := range cells {
 			w.meddle("the lease of "+c.Prefix, func(p redis.Pipeliner) { p.Del(w.t.Context(), c.Lease()) })
@@ -213,18 +214,12 @@ func fenceRefusesAHundred(w *world) {
 	w.judged(cells)
 }
 
-// batchID is the id of a batch.
-func (r request) batchID() string {
-	_, args := r.script()
-	return args[0]
-}
-
 // Redis stands still for longer than GAP, and batches that were on their way are the first that it hears of afterwards: a hundred
 // times. Nobody ticks before them.
 func witnessRefusesAHundred(w *world) {
 	cells := w.cells(20)
 	for refused := 0; refused < refusals; {
-		var deaf []*rule
+		var deaf []*proxy.Rule
 		for _, c := range cells {
 			c.hold()
 			c.haunt()
@@ -234,7 +229,7 @@ func witnessRefusesAHundred(w *world) {
 		}
 		for _, c := range cells {
 			for _, m := range c.members {
-				deaf = append(deaf, m.line.loseRequestSilently(ticksOf(c.Layout), -1))
+				deaf = append(deaf, m.proxy.LoseRequestSilently(ticksOf(c.Layout), -1))
 			}
 		}
 		back := w.away("")
@@ -254,7 +249,7 @@ func witnessRefusesAHundred(w *world) {
 		}
 		w.t.Logf("%d refused", refused)
 		for _, r := range deaf {
-			r.end()
+			r.End()
 		}
 		w.swept(cells)
 	}

@@ -30,10 +30,10 @@ import (
 // Each is answered with the same line.
 type herd struct {
 	*process.Process
-	id   string
-	line *line
-	w    *world
-	held map[int]int // device -> its present socket among w.devices.sockets; the scenario's goroutine's own
+	id    string
+	proxy *redisProxy
+	w     *world
+	held  map[int]int // device -> its present socket among w.devices.sockets; the scenario's goroutine's own
 }
 
 const herdEnv = "ROLLCALL_HERD"
@@ -43,9 +43,9 @@ func animal(i int) string { return fmt.Sprintf("88%013d", i) }
 
 // herd starts one behind a line of its own.
 func (w *world) herd(id string) *herd {
-	h := &herd{id: id, line: w.line(), w: w, held: make(map[int]int)}
+	h := &herd{id: id, proxy: w.proxy(), w: w, held: make(map[int]int)}
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), herdEnv+"="+id, "REDIS_ADDR="+h.line.addr())
+	cmd.Env = append(os.Environ(), herdEnv+"="+id, "REDIS_ADDR="+h.proxy.Addr())
 	cmd.Stderr = os.Stderr
 	var err error
 	h.Process, err = process.Start(cmd, process.Options{Talk: true})

@@ -27,7 +27,7 @@ const (
 type member struct {
 	*registry.Registry
 	janitor *janitor.Janitor
-	line    *line
+	proxy   *redisProxy
 	leave   context.CancelFunc // lets it end gracefully, if it can
 	ended   chan struct{}      // closed when all of it has
 	err     error              // why; read when it has ended
@@ -36,8 +36,8 @@ type member struct {
 // newMember starts a replica. Its deadlines are shorter than usual, since the durations in here are. It ends with the
 // test at the latest.
 func newMember(t *testing.T, server *redistest.Server, deadline time.Duration, rc registry.Config, jc janitor.Config) *member {
-	m := &member{line: newLine(t, server.Addr()), ended: make(chan struct{})}
-	o := &redis.Options{Addr: m.line.addr(), DialTimeout: deadline, ReadTimeout: deadline, WriteTimeout: deadline, PoolTimeout: deadline}
+	m := &member{proxy: newProxy(t, server.Addr()), ended: make(chan struct{})}
+	o := &redis.Options{Addr: m.proxy.Addr(), DialTimeout: deadline, ReadTimeout: deadline, WriteTimeout: deadline, PoolTimeout: deadline}
 	o = lease.Options(o)
 	data, control := redis.NewClient(o), redis.NewClient(o)
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})).With("member", rc.Instance)

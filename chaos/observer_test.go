@@ -23,7 +23,7 @@ const watched = 12
 func (w *world) observe() (end func()) {
 	w.t.Helper()
 	// Retries of the client are off: an answer belongs to one question.
-	opt := &redis.Options{Addr: w.line().addr(), MaxRetries: -1, ContextTimeoutEnabled: true}
+	opt := &redis.Options{Addr: w.proxy().Addr(), MaxRetries: -1, ContextTimeoutEnabled: true}
 	opt.ReadTimeout, opt.DialTimeout = time.Second, time.Second
 	data, control := redis.NewClient(opt), redis.NewClient(lease.Options(opt))
 	r, err := registry.New(registry.Config{Client: data, Control: control, Instance: "observer", HeartbeatInterval: interval * 10, HeartbeatTTL: ttl * 10})

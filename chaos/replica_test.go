@@ -29,8 +29,8 @@ type replica struct {
 	http    string // addresses as bound
 	devices string
 	born    time.Time
-	line    *line      // its way to Redis
-	points  failpoints // at which it can be told to stop
+	proxy   *redisProxy // its way to Redis
+	points  failpoints  // at which it can be told to stop
 }
 
 // givenIngest names a program that is to be used as it is, in place of one built here.
@@ -55,11 +55,11 @@ func goBuild(t *testing.T, flags ...string) string {
 }
 
 // launch starts a process with settings from its environment alone. It does not wait for anything.
-func launch(t *testing.T, binary, id string, line *line, settings map[string]string) *replica {
-	r := &replica{t: t, id: id, born: time.Now(), line: line, points: newFailpoints(t)}
+func launch(t *testing.T, binary, id string, line *redisProxy, settings map[string]string) *replica {
+	r := &replica{t: t, id: id, born: time.Now(), proxy: line, points: newFailpoints(t)}
 	cmd := exec.Command(binary)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "INSTANCE_ID=" + id,
-		"REDIS_URL=redis://" + line.login + line.addr()}
+		"REDIS_URL=redis://" + line.login + line.Addr()}
 	folder, points := r.points.setting()
 	cmd.Env = append(cmd.Env, folder+"="+points)
 	for name, value := range settings {

@@ -72,8 +72,8 @@ func (w *world) note(v *judge.Verdict, found []judge.Violation) {
 	}
 	w.result.Fenced, w.result.Warming = 0, 0
 	for _, r := range w.all {
-		w.result.Fenced += r.line.verdicts()["FENCED"]
-		w.result.Warming += r.line.verdicts()["WARMING"]
+		w.result.Fenced += r.proxy.verdicts()["FENCED"]
+		w.result.Warming += r.proxy.verdicts()["WARMING"]
 	}
 	w.result.Took = time.Since(w.began)
 	w.violated(v, found)

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/chaos/judge"
+	"github.com/rollcall-redis/rollcall/chaos/proxy"
 	"github.com/rollcall-redis/rollcall/internal/commands"
 	"github.com/rollcall-redis/rollcall/internal/device"
 	"github.com/rollcall-redis/rollcall/internal/wait"
@@ -62,8 +63,8 @@ func commandsWhileReplicasFail(w *world) {
 	met.hit(1)
 	more()
 	for _, r := range w.fleet() { // what it knows of Redis' answers is not what happened
-		r.line.loseReply(concludes, 5)
-		r.line.loseReplySilently(takes, 2)
+		r.proxy.LoseReply(concludes, 5)
+		r.proxy.LoseReplySilently(takes, 2)
 	}
 	more()
 	cont := w.stop(w.follower())
@@ -103,13 +104,13 @@ func commandsWhileReplicasFail(w *world) {
 }
 
 // concludes and takes tell the scripts of those names, by their keys.
-func concludes(r request) bool {
-	keys, _ := r.script()
+func concludes(r proxy.Request) bool {
+	keys, _ := r.Script()
 	return len(keys) == 3 && keys[2] == commands.Responses(keyNames)
 }
 
-func takes(r request) bool {
-	keys, _ := r.script()
+func takes(r proxy.Request) bool {
+	keys, _ := r.Script()
 	return len(keys) == 3 && strings.HasPrefix(keys[1], commands.Outbound(keyNames, "")) && keys[2] == keyNames.Registry()
 }
 

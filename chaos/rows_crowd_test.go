@@ -14,6 +14,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/chaos/history"
 	"github.com/rollcall-redis/rollcall/chaos/judge"
+	"github.com/rollcall-redis/rollcall/chaos/proxy"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/lease"
 )
@@ -32,11 +33,11 @@ func clusterNodeRefused(w *world) {
 	node := redistest.Start(w.t, "--cluster-enabled", "yes")
 	refused := func(r *replica) {
 		require.Equal(w.t, 1, r.exit(), r.Log())
-		require.Contains(w.t, r.Log(), "node of a Redis Cluster, which is not supported yet: "+r.line.addr())
+		require.Contains(w.t, r.Log(), "node of a Redis Cluster, which is not supported yet: "+r.proxy.Addr())
 		w.result.Hits++
 	}
 	start := func() *replica {
-		r := launch(w.t, w.binary, "one", newLine(w.t, node.Addr()), w.settings)
+		r := launch(w.t, w.binary, "one", newProxy(w.t, node.Addr()), w.settings)
 		w.all = append(w.all, r)
 		return r
 	}
@@ -166,7 +167,7 @@ func (w *world) oneHolder(v *judge.Verdict) {
 type poolExhausted struct {
 	calm
 	leader *replica
-	late   *rule
+	late   *proxy.Rule
 	back   func()
 	began  time.Time
 	over   time.Time
@@ -174,7 +175,7 @@ type poolExhausted struct {
 }
 
 // isLoad: a request that goes through the client of the load.
-func isLoad(r request) bool {
+func isLoad(r proxy.Request) bool {
 	switch r[0] {
 	case "XADD", "XREAD", "HSCAN", "SSCAN", "HMGET", "SISMEMBER":
 		return true
@@ -186,7 +187,7 @@ func (f *poolExhausted) fail(w *world) {
 	f.leader = w.leader()
 	f.back = w.away(f.leader.id)
 	f.began = time.Now()
-	f.late = f.leader.line.delayEach(isLoad, 2*time.Second)
+	f.late = f.leader.proxy.DelayEach(isLoad, 2*time.Second)
 	for time.Since(f.began) < ttl+interval {
 		var wg sync.WaitGroup
 		for i := 0; i < w.devices.Len(); i += 2 { // the silent ones, which traffic leaves alone
@@ -201,14 +202,14 @@ func (f *poolExhausted) fail(w *world) {
 			})
 		}
 		wg.Wait()
-		f.conns = max(f.conns, f.leader.line.each(func(*conn) {}))
+		f.conns = max(f.conns, f.leader.proxy.Connections())
 	}
 	f.over = time.Now()
 }
 
 func (f *poolExhausted) recover(*world) {
-	f.hit(f.late.hits())
-	f.late.end()
+	f.hit(f.late.Hits())
+	f.late.End()
 	f.back()
 }
 

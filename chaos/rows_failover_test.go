@@ -10,6 +10,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/chaos/history"
 	"github.com/rollcall-redis/rollcall/chaos/judge"
+	"github.com/rollcall-redis/rollcall/chaos/proxy"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 )
 
@@ -24,25 +25,25 @@ var failoverRows = []row{
 type failover struct {
 	calm
 	behind  time.Duration // for how long the primary goes on alone
-	link    *line
+	link    *redisProxy
 	replica *redistest.Server
 }
 
 func (f *failover) setup(w *world) {
-	f.link = newLine(w.t, w.server.Addr())
-	host, port := f.link.hostPort()
+	f.link = newProxy(w.t, w.server.Addr())
+	host, port := f.link.HostPort()
 	f.replica = redistest.Start(w.t, append(history.Followed(), "--replicaof", host+" "+port, "--notify-keyspace-events", "K$g")...)
 	c := f.replica.Client()
 	eventually(w.t, "the replica follows", func() bool { return infoOf(w.t, c, "replication", "master_link_status") == "up" })
 }
 
 func (f *failover) fail(w *world) {
-	f.link.hold()
+	f.link.Hold()
 	f.behindBy(w)
-	lines := w.lines
-	var rules []*rule
+	lines := w.proxies
+	var rules []*proxy.Rule
 	for _, l := range lines {
-		rules = append(rules, l.hold())
+		rules = append(rules, l.Hold())
 	}
 	back := w.away("")
 	epoch := w.Get(w.t.Context(), history.EpochKey(w.Lease())).Val()
@@ -58,8 +59,8 @@ func (f *failover) fail(w *world) {
 	w.remark("the promoted one is %v behind: %d entries differ, epoch %s, was %s", f.behind, lost, w.Get(w.t.Context(), history.EpochKey(w.Lease())).Val(), epoch)
 	f.hit(lost)
 	for i, l := range lines {
-		l.retarget(f.replica.Addr())
-		rules[i].end()
+		l.Retarget(f.replica.Addr())
+		rules[i].End()
 	}
 	back()
 }

@@ -4,6 +4,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/chaos/proxy"
 	"github.com/rollcall-redis/rollcall/internal/failpoint"
 )
 
@@ -34,7 +35,7 @@ func leaseGoneBeforeTheScript(w *world) {
 	leader.points.resume(w.t, failpoint.BeforeScript, leader.cont)
 	back()
 	v := w.judge()
-	require.Positive(w.t, leader.line.verdicts()["FENCED"])
+	require.Positive(w.t, leader.proxy.verdicts()["FENCED"])
 	require.GreaterOrEqual(w.t, len(v.Terms), 2)
 	require.Equal(w.t, doomed, v.Evicted("ghost"))
 }
@@ -55,7 +56,7 @@ func ownerBackBeforeTheScript(w *world) {
 	leader.points.resume(w.t, failpoint.BeforeScript, leader.cont)
 	back()
 	v := w.judge()
-	require.Positive(w.t, leader.line.verdicts()["ALIVE"])
+	require.Positive(w.t, leader.proxy.verdicts()["ALIVE"])
 	require.Equal(w.t, doomed, v.Evicted("ghost"))
 }
 
@@ -105,10 +106,10 @@ func batchRepliesLost(w *world) {
 	w.spread(some(0, w.devices.Len()))
 	w.inPass(1) // the server has the script: a reply that says it has not is not worth losing
 	leader := w.oneLeads()
-	lost := leader.line.loseReply(isBatch, 2)
+	lost := leader.proxy.LoseReply(isBatch, 2)
 	w.plant("ghost", doomed, true)
-	eventually(w.t, "replies are lost", func() bool { return lost.hits() == 2 })
-	w.story.hit(lost.hits())
+	eventually(w.t, "replies are lost", func() bool { return lost.Hits() == 2 })
+	w.story.hit(lost.Hits())
 	v := w.judge()
 	require.Equal(w.t, 50+doomed, v.EvictedBy(leader.id))
 }
@@ -117,18 +118,18 @@ func batchRepliesLost(w *world) {
 // theirs any more.
 func healOfTheFormerOwner(w *world) {
 	former, now := w.start("one"), w.start("two")
-	lost := former.line.loseRequest(func(r request) bool { return isRegister(r) || isHeal(r) }, -1)
+	lost := former.proxy.LoseRequest(func(r proxy.Request) bool { return isRegister(r) || isHeal(r) }, -1)
 	all := some(0, w.devices.Len())
 	for _, to := range []*replica{former, now} { // their old sockets stay open
 		require.NoError(w.t, w.devices.moveAll(w.t.Context(), all, func(int) *replica { return to }))
 	}
 	w.registered(0)
 	w.beats(3) // what lands now is no late registration
-	require.Positive(w.t, lost.hits())
-	w.story.hit(lost.hits())
-	lost.end()
-	answers := former.line.answers(isHeal)
-	eventually(w.t, "the former owner heals", func() bool { return answers.counts()["OK"] > 0 })
+	require.Positive(w.t, lost.Hits())
+	w.story.hit(lost.Hits())
+	lost.End()
+	answers := former.proxy.Answers(isHeal)
+	eventually(w.t, "the former owner heals", func() bool { return answers.Counts()["OK"] > 0 })
 	lasting(interval) // what it was told in answer may lead it to try again, while it still has the sockets
 	w.registered(0)
 	for _, i := range all {

@@ -79,8 +79,8 @@ func (f *leaderKilled) fail(w *world) {
 func sweptAfterKill(w *world, v *judge.Verdict) {
 	f := w.fault.(*leaderKilled)
 	require.Equal(w.t, len(w.ghosts), v.Evicted("ghost"))
-	require.Zero(w.t, f.victim.line.notUnderstood(), "its answers were not all counted")
-	done := f.victim.line.verdicts()["DONE"]
+	require.Zero(w.t, f.victim.proxy.NotUnderstood(), "its answers were not all counted")
+	done := f.victim.proxy.verdicts()["DONE"]
 	require.Equal(w.t, done, w.records(f.victim.id, math.MaxUint64))
 	switch f.at {
 	case failpoint.AfterJudging, failpoint.BeforeScript, failpoint.AfterReply:
@@ -120,9 +120,9 @@ func (f *leaderTerminated) fail(w *world) {
 func handedOver(w *world, v *judge.Verdict) {
 	f := w.fault.(*leaderTerminated)
 	for _, r := range w.all {
-		w.t.Logf("%s: %v", r.id, r.line.verdicts())
-		require.Zero(w.t, r.line.verdicts()["FENCED"], r.id)
-		require.Zero(w.t, r.line.notUnderstood(), r.id)
+		w.t.Logf("%s: %v", r.id, r.proxy.verdicts())
+		require.Zero(w.t, r.proxy.verdicts()["FENCED"], r.id)
+		require.Zero(w.t, r.proxy.NotUnderstood(), r.id)
 	}
 	require.Zero(w.t, v.Evicted(f.former.id), "what was handed back needs no sweeping")
 	require.Equal(w.t, len(w.ghosts), v.Evicted("ghost"))

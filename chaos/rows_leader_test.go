@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/chaos/judge"
+	"github.com/rollcall-redis/rollcall/chaos/proxy"
 	"github.com/rollcall-redis/rollcall/internal/failpoint"
 )
 
@@ -133,8 +134,8 @@ func (f *leaderHeld) fail(w *world) {
 	f.stopped = time.Now()
 	back := w.away(f.former.id)
 	f.epoch, _ = w.term()
-	f.batches = f.former.line.verdicts()["DONE"]
-	require.Zero(w.t, f.former.line.unanswered())
+	f.batches = f.former.proxy.verdicts()["DONE"]
+	require.Zero(w.t, f.former.proxy.unanswered())
 	f.after = f.meanwhile(w, f)
 	f.woken = time.Now()
 	f.former.points.resume(w.t, failpoint.BeforeScript, f.former.cont)
@@ -144,7 +145,7 @@ func (f *leaderHeld) fail(w *world) {
 
 func (f *leaderHeld) recover(w *world) {
 	eventually(w.t, "the held batch is answered", func() bool {
-		return f.former.line.verdicts()["FENCED"] > 0 || f.former.line.verdicts()["DONE"] > f.batches
+		return f.former.proxy.verdicts()["FENCED"] > 0 || f.former.proxy.verdicts()["DONE"] > f.batches
 	})
 	f.after()
 }
@@ -168,18 +169,18 @@ func anotherLeads(w *world, f *leaderHeld) func() {
 
 // nobodyLeads has the others refused the lease, so that it lapses and is nobody's. Their heartbeats and ticks land.
 func nobodyLeads(w *world, f *leaderHeld) func() {
-	var rules []*rule
+	var rules []*proxy.Rule
 	for _, r := range w.fleet() {
 		if r != f.former {
-			rules = append(rules, r.line.answerWith(isAcquire, "ERR not now", -1))
+			rules = append(rules, r.proxy.AnswerWith(isAcquire, "ERR not now", -1))
 		}
 	}
 	eventually(w.t, "the lease has lapsed, and others want it", func() bool {
-		return w.holder() == "" && slices.ContainsFunc(rules, func(r *rule) bool { return r.hits() > 0 })
+		return w.holder() == "" && slices.ContainsFunc(rules, func(r *proxy.Rule) bool { return r.Hits() > 0 })
 	})
 	return func() {
 		for _, r := range rules {
-			r.end()
+			r.End()
 		}
 	}
 }
@@ -190,8 +191,8 @@ func anotherLedAndDied(w *world, f *leaderHeld) func() {
 	b := f.successor(w)
 	for _, r := range w.fleet() {
 		if r != f.former && r != b {
-			rule := r.line.answerWith(isAcquire, "ERR not now", -1)
-			w.t.Cleanup(rule.end)
+			rule := r.proxy.AnswerWith(isAcquire, "ERR not now", -1)
+			w.t.Cleanup(rule.End)
 		}
 	}
 	w.kill(b)
@@ -203,9 +204,9 @@ func anotherLedAndDied(w *world, f *leaderHeld) func() {
 // fenced: the batch did nothing, and nothing was done any more in that term.
 func fenced(w *world, v *judge.Verdict) {
 	f := w.fault.(*leaderHeld)
-	w.t.Logf("term %d of %s: %v", f.epoch, f.former.id, f.former.line.verdicts())
-	require.Zero(w.t, f.former.line.notUnderstood(), "its answers were not all counted")
-	require.Positive(w.t, f.former.line.verdicts()["FENCED"], "the held batch met no fence")
+	w.t.Logf("term %d of %s: %v", f.epoch, f.former.id, f.former.proxy.verdicts())
+	require.Zero(w.t, f.former.proxy.NotUnderstood(), "its answers were not all counted")
+	require.Positive(w.t, f.former.proxy.verdicts()["FENCED"], "the held batch met no fence")
 	require.Equal(w.t, f.batches, w.records(f.former.id, f.epoch), "the former term did something after its end")
 	require.Greater(w.t, v.Terms[len(v.Terms)-1].Epoch, f.epoch, "the term did not end")
 	require.Equal(w.t, len(w.ghosts), v.Evicted("ghost"))

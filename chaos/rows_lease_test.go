@@ -44,10 +44,10 @@ func ofNobody(w *world) (over func()) {
 
 // persisted takes the expiry away while the leader cannot renew.
 func persisted(w *world) (over func()) {
-	r := w.leader().line.answerWith(isLeaseCall, "TRYAGAIN later", -1)
-	w.comes("a renewal is due", func() bool { return r.hits() > 0 })
+	r := w.leader().proxy.AnswerWith(isLeaseCall, "TRYAGAIN later", -1)
+	w.comes("a renewal is due", func() bool { return r.Hits() > 0 })
 	w.meddle("the lease loses its expiry", func(p redis.Pipeliner) { p.Persist(w.t.Context(), w.Lease()) })
-	return r.end
+	return r.End
 }
 
 // mixed runs a replica with another TTL among the others for a while: how long silence must last to be believed is not agreed.

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/chaos/judge"
+	"github.com/rollcall-redis/rollcall/chaos/proxy"
 )
 
 // Rows 13 and 14: lines that are poor for a long time, and owners without one.
@@ -17,9 +18,9 @@ import (
 // all behind it come one retransmission later.
 type poorLines struct {
 	calm
-	worse       func(l *line) *rule
+	worse       func(l *redisProxy) *proxy.Rule
 	began, over time.Time
-	rules       []*rule
+	rules       []*proxy.Rule
 	back        []func()
 }
 
@@ -27,7 +28,7 @@ func (f *poorLines) fail(w *world) {
 	f.began = time.Now()
 	for _, r := range w.fleet() {
 		f.back = append(f.back, w.away(r.id))
-		f.rules = append(f.rules, f.worse(r.line))
+		f.rules = append(f.rules, f.worse(r.proxy))
 	}
 	lasting(4 * leaseTTL)
 	f.over = time.Now()
@@ -35,8 +36,8 @@ func (f *poorLines) fail(w *world) {
 
 func (f *poorLines) recover(*world) {
 	for i, r := range f.rules {
-		f.hit(r.hits())
-		r.end()
+		f.hit(r.Hits())
+		r.End()
 		f.back[i]()
 	}
 }
@@ -60,7 +61,7 @@ type ownersCut struct {
 	calm
 	one    bool
 	owners []*replica
-	lines  []*rule
+	lines  []*proxy.Rule
 	back   []func()
 	stayed map[string]string // what was at them all the time
 	began  time.Time
@@ -77,7 +78,7 @@ func (f *ownersCut) fail(w *world) {
 	f.began = time.Now()
 	for _, r := range f.owners {
 		f.back = append(f.back, w.cut(r))
-		f.lines = append(f.lines, r.line.hold())
+		f.lines = append(f.lines, r.proxy.Hold())
 	}
 	if f.one {
 		w.comes("its entries are evicted", func() bool { return w.evictedOf(f.owners[0].id) > 0 })
@@ -108,8 +109,8 @@ func (f *ownersCut) recover(w *world) {
 		return !slices.ContainsFunc(f.owners, func(r *replica) bool { return r.id == id })
 	})
 	for i, l := range f.lines {
-		f.hit(l.hits())
-		l.end()
+		f.hit(l.Hits())
+		l.End()
 		f.back[i]()
 	}
 	mended := time.Now()

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/chaos/proxy"
 	"github.com/rollcall-redis/rollcall/internal/failpoint"
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -23,13 +24,13 @@ var livesRows = []row{
 
 // holdBatches keeps back every guarded delete of a line, what the replica tries again among them, so that nothing depends on how
 // soon it is released.
-func (l *line) holdBatches() (caught <-chan request, release func()) {
-	r := l.rule(&rule{act: actHold, match: isBatch, left: -1, caught: make(chan request, 1000)})
-	return r.caught, r.end
+func (l *redisProxy) holdBatches() (caught <-chan proxy.Request, release func()) {
+	r := l.HoldEach(isBatch)
+	return r.Caught, r.End
 }
 
 // catches waits for a request that is kept back.
-func (w *world) catches(caught <-chan request) (r request) {
+func (w *world) catches(caught <-chan proxy.Request) (r proxy.Request) {
 	w.t.Helper()
 	eventually(w.t, "the request is caught", func() bool {
 		select {
@@ -47,7 +48,7 @@ func (w *world) catches(caught <-chan request) (r request) {
 func sameIDRestartsBeforeTheDelete(w *world) {
 	met := w.opens()
 	leader, victim := w.leader(), w.follower()
-	caught, release := leader.line.holdBatches()
+	caught, release := leader.proxy.holdBatches()
 	defer release()
 	_, lost := w.kill(victim)
 	batch := w.catches(caught)
@@ -63,16 +64,16 @@ func sameIDRestartsBeforeTheDelete(w *world) {
 	released := time.Now()
 	release()
 	eventually(w.t, "the batch is answered", func() bool { // with a verdict: the first answer may be that the script is not known
-		v := leader.line.verdicts()
+		v := leader.proxy.verdicts()
 		return v["ALIVE"]+v["DONE"]+v["WARMING"]+v["FENCED"] > 0
 	})
-	met.hit(leader.line.verdicts()["ALIVE"])
+	met.hit(leader.proxy.verdicts()["ALIVE"])
 	w.sweeps(released)
 	w.ends()
 	v := w.judge()
-	require.Positive(w.t, met.hits(), "%v", leader.line.verdicts())
+	require.Positive(w.t, met.hits(), "%v", leader.proxy.verdicts())
 	require.Zero(w.t, v.Evicted(""))
-	require.Zero(w.t, leader.line.notUnderstood())
+	require.Zero(w.t, leader.proxy.NotUnderstood())
 }
 
 // After a failover the heartbeat may hold an older life's token. That is not a newer life: it is overwritten, the process goes on
@@ -123,7 +124,7 @@ func olderProcessWakes(midHeal bool) func(w *world) {
 			older.stop()
 		}
 		eventually(w.t, "the kernel has stopped it", older.Stopped)
-		answers := older.line.answers(func(r request) bool {
+		answers := older.proxy.Answers(func(r proxy.Request) bool {
 			return slices.Contains([]string{"beat", "register", "heal", "release", "goodbye"}, named(r))
 		})
 
@@ -145,9 +146,9 @@ func olderProcessWakes(midHeal bool) func(w *world) {
 		})
 		require.Equal(w.t, 1, older.exit(), older.Log())
 		require.Contains(w.t, older.Log(), registry.ErrSuperseded.Error())
-		met.hit(answers.counts()["SUPERSEDED"])
+		met.hit(answers.Counts()["SUPERSEDED"])
 		require.Positive(w.t, met.hits(), "it was told nothing: this run proves nothing")
-		require.Zero(w.t, answers.counts()["OK"], "it wrote something")
+		require.Zero(w.t, answers.Counts()["OK"], "it wrote something")
 		entriesNow, indexNow := is()
 		require.Equal(w.t, entries, entriesNow)
 		require.Equal(w.t, index, indexNow)

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/chaos/judge"
+	"github.com/rollcall-redis/rollcall/chaos/proxy"
 )
 
 // lossRows: Redis loses something, by somebody's mistake. A sweep is under way where that may disturb one.
@@ -84,13 +85,13 @@ type heartbeatLost struct{ calm }
 func (f *heartbeatLost) fail(w *world) {
 	owner := w.follower()
 	silent := w.silent()
-	back, mute := w.away(owner.id), owner.line.hold()
+	back, mute := w.away(owner.id), owner.proxy.Hold()
 	w.meddle("the heartbeat of "+owner.id+" is lost", func(p redis.Pipeliner) { p.Del(w.t.Context(), w.Heartbeat(owner.id)) })
 	w.comes("its entries are swept", func() bool {
 		return !w.routable(silent) && w.SCard(w.t.Context(), w.Layout.Devices(owner.id)).Val() == 0
 	})
 	f.hit(1)
-	mute.end()
+	mute.End()
 	back()
 	w.heals(time.Now())
 }
@@ -102,12 +103,12 @@ type canaryLost struct{ calm }
 func (f *canaryLost) fail(w *world) {
 	leader := w.leader()
 	back := w.away(leader.id)
-	mute := leader.line.loseRequest(func(r request) bool { return isBeat(r) || isRegister(r) || isHeal(r) }, -1)
+	mute := leader.proxy.LoseRequest(func(r proxy.Request) bool { return isBeat(r) || isRegister(r) || isHeal(r) }, -1)
 	w.meddle("the heartbeat of "+leader.id+" is lost", func(p redis.Pipeliner) { p.Del(w.t.Context(), w.Heartbeat(leader.id)) })
 	w.plant("ghost", swept, true)
 	w.doubted("self_check")
 	f.hit(1)
-	mute.end()
+	mute.End()
 	back()
 	w.heals(time.Now())
 }

@@ -39,14 +39,14 @@ func imeisOf(n int) (imeis []string) {
 
 // embeddedOwner is a registry in this process, whose line can be held.
 func embeddedOwner(w *world, n int) mutable {
-	id, l := fmt.Sprintf("owner-%d", n), w.line()
-	r := w.embedAt(id, l.addr())
+	id, l := fmt.Sprintf("owner-%d", n), w.proxy()
+	r := w.embedAt(id, l.Addr())
 	for _, imei := range imeisOf(n) {
 		require.NoError(w.t, r.Register(w.t.Context(), imei).Wait(w.t.Context()))
 		w.claims[imei] = id
 		w.devices.claimed(imei, id)
 	}
-	return mutable{id, func() func() { return l.hold().end }}
+	return mutable{id, func() func() { return l.Hold().End }}
 }
 
 // olderWriter is an owner of an older version: it writes entries and a heartbeat, and nothing else. It does not heal.

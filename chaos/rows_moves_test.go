@@ -20,7 +20,7 @@ var movesRows = []row{
 func deviceMovesWhileSwept(w *world) {
 	met := w.opens()
 	leader, victim := w.leader(), w.follower()
-	caught, release := leader.line.holdBatches()
+	caught, release := leader.proxy.holdBatches()
 	defer release()
 	_, lost := w.kill(victim)
 	batch := w.catches(caught)
@@ -32,8 +32,8 @@ func deviceMovesWhileSwept(w *world) {
 	}
 	released := time.Now()
 	release()
-	eventually(w.t, "the batch is done", func() bool { return leader.line.verdicts()["DONE"] > 0 })
-	met.hit(leader.line.verdicts()["DONE"])
+	eventually(w.t, "the batch is done", func() bool { return leader.proxy.verdicts()["DONE"] > 0 })
+	met.hit(leader.proxy.verdicts()["DONE"])
 	w.ends()
 	v := w.judge()
 	require.Equal(w.t, len(lost)-len(moved), v.Evicted(victim.id))
@@ -65,8 +65,8 @@ func lateRegistration(givenUp bool) func(w *world) {
 		for i := 2; i < w.devices.Len(); i += 3 {
 			which = append(which, i)
 		}
-		answers := former.line.answers(isRegister)
-		caught, release := former.line.holdNext(isRegister)
+		answers := former.proxy.Answers(isRegister)
+		caught, release := former.proxy.HoldNext(isRegister)
 		defer release()
 		back := w.away(former.id)
 		require.NoError(w.t, w.devices.moveAll(ctx, which, func(int) *replica { return former }))
@@ -89,10 +89,10 @@ func lateRegistration(givenUp bool) func(w *world) {
 				return err == nil && s.Registry.Failing["register"] != ""
 			})
 		}
-		before := answers.counts()["OK"]
+		before := answers.Counts()["OK"]
 		release()
 		back()
-		eventually(w.t, "the registration lands", func() bool { return answers.counts()["OK"] > before })
+		eventually(w.t, "the registration lands", func() bool { return answers.Counts()["OK"] > before })
 		eventually(w.t, "the entries name where the devices are", func() bool {
 			stands := true
 			for _, i := range late {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/chaos/history"
 	"github.com/rollcall-redis/rollcall/chaos/judge"
+	"github.com/rollcall-redis/rollcall/chaos/proxy"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
@@ -22,22 +23,22 @@ var networkRows = []row{
 	{10, "FenceRefusesAHundred", false, 0, nil, fenceRefusesAHundred},
 	{10, "WitnessRefusesAHundred", false, 0, nil, witnessRefusesAHundred},
 
-	{11, "EvictionsReplyLost", false, 60, smallBatches, under(func() fault { return &batchesLost{lose: (*line).loseReply, times: 5} }, (*world).countedOnce)},
-	{11, "EvictionsReplyLostSilently", false, 60, smallBatches, under(func() fault { return &batchesLost{lose: (*line).loseReplySilently, times: 2} }, (*world).countedOnce)},
-	{11, "EvictionsRequestLost", false, 60, smallBatches, under(func() fault { return &batchesLost{lose: (*line).loseRequest, times: 5} }, (*world).countedOnce)},
-	{11, "EvictionsRequestLostSilently", false, 60, smallBatches, under(func() fault { return &batchesLost{lose: (*line).loseRequestSilently, times: 2} }, (*world).countedOnce)},
+	{11, "EvictionsReplyLost", false, 60, smallBatches, under(func() fault { return &batchesLost{lose: (*redisProxy).LoseReply, times: 5} }, (*world).countedOnce)},
+	{11, "EvictionsReplyLostSilently", false, 60, smallBatches, under(func() fault { return &batchesLost{lose: (*redisProxy).LoseReplySilently, times: 2} }, (*world).countedOnce)},
+	{11, "EvictionsRequestLost", false, 60, smallBatches, under(func() fault { return &batchesLost{lose: (*redisProxy).LoseRequest, times: 5} }, (*world).countedOnce)},
+	{11, "EvictionsRequestLostSilently", false, 60, smallBatches, under(func() fault { return &batchesLost{lose: (*redisProxy).LoseRequestSilently, times: 2} }, (*world).countedOnce)},
 
-	{12, "LeaderResetInMidScript", false, 60, smallBatches, under(func() fault { return &leaderCut{midScript: true, cut: (*line).refuse} }, (*world).ledNoLongerThanTrusted)},
-	{12, "LeaderHalfOpen", false, 60, smallBatches, under(func() fault { return &leaderCut{cut: (*line).halfOpen} }, (*world).ledNoLongerThanTrusted)},
-	{12, "LeaderHearsNoReplies", false, 60, smallBatches, under(func() fault { return &leaderCut{cut: (*line).loseReplies} }, (*world).ledNoLongerThanTrusted)},
-	{12, "LeaderHearsRepliesTooLate", false, 60, smallBatches, under(func() fault { return &leaderCut{cut: (*line).holdReplies} }, (*world).ledNoLongerThanTrusted)},
-	{14, "LeaderCutOff", true, 60, smallBatches, under(func() fault { return &leaderCut{midBatch: true, cut: (*line).hold} }, func(w *world, v *judge.Verdict) {
+	{12, "LeaderResetInMidScript", false, 60, smallBatches, under(func() fault { return &leaderCut{midScript: true, cut: (*redisProxy).Refuse} }, (*world).ledNoLongerThanTrusted)},
+	{12, "LeaderHalfOpen", false, 60, smallBatches, under(func() fault { return &leaderCut{cut: (*redisProxy).HalfOpen} }, (*world).ledNoLongerThanTrusted)},
+	{12, "LeaderHearsNoReplies", false, 60, smallBatches, under(func() fault { return &leaderCut{cut: (*redisProxy).LoseReplies} }, (*world).ledNoLongerThanTrusted)},
+	{12, "LeaderHearsRepliesTooLate", false, 60, smallBatches, under(func() fault { return &leaderCut{cut: (*redisProxy).HoldReplies} }, (*world).ledNoLongerThanTrusted)},
+	{14, "LeaderCutOff", true, 60, smallBatches, under(func() fault { return &leaderCut{midBatch: true, cut: (*redisProxy).Hold} }, func(w *world, v *judge.Verdict) {
 		w.ledNoLongerThanTrusted(v)
 		w.refusedWhatCameLate(v)
 	})},
 
-	{13, "LossyNetwork", false, 60, nil, under(func() fault { return &poorLines{worse: func(l *line) *rule { return l.loss(0.3) }} }, (*world).stoppedHardlyEver)},
-	{13, "SlowNetwork", false, 60, nil, under(func() fault { return &poorLines{worse: func(l *line) *rule { return l.slow(20_000) }} }, (*world).stoppedHardlyEver)},
+	{13, "LossyNetwork", false, 60, nil, under(func() fault { return &poorLines{worse: func(l *redisProxy) *proxy.Rule { return l.Loss(0.3) }} }, (*world).stoppedHardlyEver)},
+	{13, "SlowNetwork", false, 60, nil, under(func() fault { return &poorLines{worse: func(l *redisProxy) *proxy.Rule { return l.Slow(20_000) }} }, (*world).stoppedHardlyEver)},
 
 	{14, "OwnersCutOff", false, 60, nil, under(func() fault { return &ownersCut{} }, (*world).braked)},
 	{14, "OneOwnerCutOff", false, 60, nil, under(func() fault { return &ownersCut{one: true} }, (*world).takenForDead)},
@@ -72,16 +73,11 @@ func (w *world) succeeded(former *replica) {
 	})
 }
 
-// holdEach keeps back every request that matches, until it ends.
-func (l *line) holdEach(match func(request) bool) *rule {
-	return l.rule(&rule{act: actHold, match: match, left: -1, caught: make(chan request, 1000)})
-}
-
-// next is the next request that a hold has caught.
-func (r *rule) next(t *testing.T) (req request) {
+// nextOf is the next request that a hold has caught.
+func nextOf(t *testing.T, r *proxy.Rule) (req proxy.Request) {
 	t.Helper()
 	select {
-	case req = <-r.caught:
+	case req = <-r.Caught:
 	case <-time.After(patience):
 		require.Fail(t, "nothing was sent that is to be held")
 	}
@@ -89,27 +85,27 @@ func (r *rule) next(t *testing.T) (req request) {
 }
 
 // refusals is how often the fence refused a replica, as its line counted.
-func (r *replica) refusals() int { return r.line.verdicts()[string(registry.Fenced)] }
+func (r *replica) refusals() int { return r.proxy.verdicts()[string(registry.Fenced)] }
 
 // deleteDelayed keeps the leader's deletes in the network until its lease is over and another leads.
 type deleteDelayed struct {
 	calm
 	former *replica
-	held   request
+	held   proxy.Request
 	lands  func()
-	lost   *rule
+	lost   *proxy.Rule
 	back   func()
 }
 
 func (f *deleteDelayed) fail(w *world) {
 	w.reapsOnce()
 	f.former = w.leader()
-	hold := f.former.line.holdEach(isBatch)
-	f.lands = hold.end
+	hold := f.former.proxy.HoldEach(isBatch)
+	f.lands = hold.End
 	w.plant("ghost", ghostsOf, true)
-	f.held = hold.next(w.t)
+	f.held = nextOf(w.t, hold)
 	f.back = w.cut(f.former)
-	f.lost = f.former.line.loseRequestSilently(isLeaseCall, -1) // the lease ends by itself
+	f.lost = f.former.proxy.LoseRequestSilently(isLeaseCall, -1) // the lease ends by itself
 	f.hit(1)
 	w.succeeded(f.former)
 }
@@ -118,22 +114,22 @@ func (f *deleteDelayed) recover(w *world) {
 	before := f.former.refusals()
 	f.lands()
 	eventually(w.t, "the delayed delete has landed", func() bool { return f.former.refusals() > before })
-	f.lost.end()
+	f.lost.End()
 	f.back()
 }
 
 // refusedWhatCameLate: the fence refused the delete that came late, and nothing went by it.
 func (w *world) refusedWhatCameLate(v *judge.Verdict) {
 	var former *replica
-	var held request
+	var held proxy.Request
 	switch f := w.fault.(type) {
 	case *deleteDelayed:
 		former, held = f.former, f.held
 	case *leaderCut:
 		former, held = f.former, f.held
 	}
-	require.Positive(w.t, former.refusals(), "the fence refused nothing: %v", former.line.verdicts())
-	_, args := held.script()
+	require.Positive(w.t, former.refusals(), "the fence refused nothing: %v", former.proxy.verdicts())
+	_, args := held.Script()
 	require.False(w.t, slices.ContainsFunc(v.Batches, func(b judge.Batch) bool {
 		return registry.BatchID{Epoch: b.Epoch, N: b.N}.String() == args[0]
 	}), "the delayed batch %s was done", args[0])
@@ -143,15 +139,15 @@ func (w *world) refusedWhatCameLate(v *judge.Verdict) {
 // batchesLost loses what the leader asks the guard for, or what is answered.
 type batchesLost struct {
 	calm
-	lose  func(l *line, match func(request) bool, n int) *rule
+	lose  func(l *redisProxy, match func(proxy.Request) bool, n int) *proxy.Rule
 	times int
-	lost  []*rule
+	lost  []*proxy.Rule
 }
 
 func (f *batchesLost) fail(w *world) {
 	w.reapsOnce()
 	for _, r := range w.fleet() { // whoever leads: one that loses everything may resign
-		f.lost = append(f.lost, f.lose(r.line, isBatch, f.times))
+		f.lost = append(f.lost, f.lose(r.proxy, isBatch, f.times))
 	}
 	w.plant("ghost", ghostsOf, true)
 	eventually(w.t, "batches or answers are lost", func() bool { return f.count() >= f.times })
@@ -159,14 +155,14 @@ func (f *batchesLost) fail(w *world) {
 
 func (f *batchesLost) recover(*world) {
 	for _, r := range f.lost {
-		r.end()
+		r.End()
 	}
 	f.hit(f.count())
 }
 
 func (f *batchesLost) count() (n int) {
 	for _, r := range f.lost {
-		n += r.hits()
+		n += r.Hits()
 	}
 	return n
 }
@@ -184,7 +180,7 @@ func (w *world) countedOnce(v *judge.Verdict) {
 	}
 	sent := 0
 	for _, r := range w.all {
-		sent += r.line.verdicts()[string(registry.Done)]
+		sent += r.proxy.verdicts()[string(registry.Done)]
 	}
 	w.t.Logf("%d batches were answered DONE, %d were done", sent, len(v.Batches))
 }
@@ -192,15 +188,15 @@ func (w *world) countedOnce(v *judge.Verdict) {
 // leaderCut breaks the leader's connections until another leads.
 type leaderCut struct {
 	calm
-	cut       func(l *line) *rule
+	cut       func(l *redisProxy) *proxy.Rule
 	midScript bool // with a batch under way, which lands at once
 	midBatch  bool // with a batch under way, which lands when the line is mended
 
 	former *replica
 	token  string
-	held   request
+	held   proxy.Request
 	back   func()
-	broken *rule
+	broken *proxy.Rule
 	asked  []saidToLead
 }
 
@@ -211,19 +207,19 @@ func (f *leaderCut) fail(w *world) {
 	defer stop()
 	release := func() {}
 	if f.midScript || f.midBatch {
-		hold := f.former.line.holdEach(isBatch)
-		release = hold.end
+		hold := f.former.proxy.HoldEach(isBatch)
+		release = hold.End
 		w.plant("ghost", ghostsOf, true)
-		f.held = hold.next(w.t)
+		f.held = nextOf(w.t, hold)
 	} else {
 		w.plant("ghost", ghostsOf, true)
 		w.inPass(2)
 	}
 	f.token = w.Get(w.t.Context(), w.Lease()).Val() // not before: on a busy machine the former can lose it and take it again
 	f.back = w.cut(f.former)
-	f.broken = f.cut(f.former.line)
+	f.broken = f.cut(f.former.proxy)
 	if f.midScript {
-		f.hit(f.former.line.reset())
+		f.hit(f.former.proxy.Reset())
 	}
 	release()
 	w.succeeded(f.former)
@@ -231,8 +227,8 @@ func (f *leaderCut) fail(w *world) {
 }
 
 func (f *leaderCut) recover(*world) {
-	f.hit(f.broken.hits())
-	f.broken.end()
+	f.hit(f.broken.Hits())
+	f.broken.End()
 	f.back()
 }
 

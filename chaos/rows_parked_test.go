@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/chaos/judge"
+	"github.com/rollcall-redis/rollcall/chaos/proxy"
 )
 
 // parkedRows are about what Redis did not hear at the right time from a device that is where it is and says nothing more.
@@ -29,11 +30,11 @@ func parkedAfterAHiccup(w *world) {
 			moved = append(moved, i)
 		}
 	}
-	lost := to.line.loseRequest(func(r request) bool { return isRegister(r) || isHeal(r) }, -1)
+	lost := to.proxy.LoseRequest(func(r proxy.Request) bool { return isRegister(r) || isHeal(r) }, -1)
 	require.NoError(w.t, w.devices.moveAll(w.t.Context(), moved, func(int) *replica { return to }))
 	lasting(interval)
-	lost.end()
-	met.hit(lost.hits())
+	lost.End()
+	met.hit(lost.Hits())
 	begun, truth := time.Now(), w.truth()
 	for late := begun.Add(halfOpen + 10*interval); time.Now().Before(late) && !w.routable(truth); lasting(interval / 4) {
 	}
@@ -56,7 +57,7 @@ func evidenceFromBeforeAnOutage(w *world) {
 			moved = append(moved, i)
 		}
 	}
-	heals := former.line.loseRequest(isHeal, -1)
+	heals := former.proxy.LoseRequest(isHeal, -1)
 	w.meddle("a late write of "+next.id, func(p redis.Pipeliner) {
 		for _, i := range moved {
 			p.HSet(ctx, w.Registry(), w.devices.IMEI(i), next.id)
@@ -66,13 +67,13 @@ func evidenceFromBeforeAnOutage(w *world) {
 		for _, i := range moved {
 			require.NoError(w.t, w.devices.report(ctx, i))
 		}
-		return heals.hits() > 3
+		return heals.Hits() > 3
 	})
-	met.hit(heals.hits())
+	met.hit(heals.Hits())
 	require.NoError(w.t, w.devices.moveAll(ctx, moved, func(int) *replica { return next }))
 	w.named(moved)
 	lasting(judge.LateWrite + interval/2) // nothing that was under way can land any more
-	heals.end()
+	heals.End()
 	lasting(2 * interval)
 	for _, i := range moved {
 		w.devices.DropStale(i)

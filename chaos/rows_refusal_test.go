@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/chaos/proxy"
 )
 
 // refusalRows: Redis answers, with a no that says why. Those that a server of one's own can be made to give are real and last
@@ -94,29 +96,29 @@ var answers = []string{
 func (f *answered) fail(w *world) {
 	for _, answer := range answers {
 		begun := time.Now()
-		var rules []*rule
+		var rules []*proxy.Rule
 		for _, r := range w.fleet() {
-			rules = append(rules, r.line.answerWith(isServed, answer, -1))
+			rules = append(rules, r.proxy.AnswerWith(isServed, answer, -1))
 		}
 		why, _, _ := strings.Cut(answer, " ")
 		w.told(why)
 		lasting(ttl/2 - time.Since(begun))
 		for i, rule := range rules {
-			rule.end()
-			f.hit(rule.hits())
-			noStorm(w, w.fleet()[i], rule.hits(), time.Since(begun))
+			rule.End()
+			f.hit(rule.Hits())
+			noStorm(w, w.fleet()[i], rule.Hits(), time.Since(begun))
 		}
 		w.heals(time.Now())
 	}
 }
 
 // asked counts what replicas ask and what the server answers, as their lines see it.
-type asked map[*replica]*score
+type asked map[*replica]*proxy.Score
 
 func (w *world) asked() asked {
 	a := make(asked)
 	for _, r := range w.fleet() {
-		a[r] = r.line.answers(isServed)
+		a[r] = r.proxy.Answers(isServed)
 	}
 	return a
 }
@@ -124,7 +126,7 @@ func (w *world) asked() asked {
 // errors is how many answers were errors of that name.
 func (a asked) errors(name string) (n int) {
 	for _, s := range a {
-		n += s.counts()["error "+name]
+		n += s.Counts()["error "+name]
 	}
 	return n
 }
@@ -136,8 +138,8 @@ const mostASecond = 120
 func (a asked) noStorm(w *world, took time.Duration) {
 	w.t.Helper()
 	for r, s := range a {
-		total := s.unanswered()
-		for _, n := range s.counts() {
+		total := s.Unanswered()
+		for _, n := range s.Counts() {
 			total += n
 		}
 		noStorm(w, r, total, took)

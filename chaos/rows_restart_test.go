@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/chaos/history"
+	"github.com/rollcall-redis/rollcall/chaos/proxy"
 )
 
 // restartRows: Redis is killed and comes back with all that it had, with what it had a while ago, with nothing.
@@ -38,10 +39,10 @@ func (f *serverDown) fail(w *world) {
 			w.moves() // is lost
 		}
 		back := w.away("")
-		var holds []*rule
+		var holds []*proxy.Rule
 		if f.forgets { // what was written is to be recorded before it is lost, and nobody may write before the recording goes on
-			for _, l := range w.lines {
-				holds = append(holds, l.hold())
+			for _, l := range w.proxies {
+				holds = append(holds, l.Hold())
 			}
 			require.NoError(w.t, w.stream.Caught(w.t.Context()))
 		}
@@ -53,7 +54,7 @@ func (f *serverDown) fail(w *world) {
 			w.nextLife(w.server, "restart")
 		}
 		for _, h := range holds {
-			h.end()
+			h.End()
 		}
 		back()
 		w.heals(time.Now())

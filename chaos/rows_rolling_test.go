@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/chaos/judge"
+	"github.com/rollcall-redis/rollcall/chaos/proxy"
 )
 
 // rollingRows change a fleet replica by replica, while devices go on.
@@ -55,7 +56,7 @@ func (f *rolling) fail(w *world) {
 	}
 	require.NoError(w.t, w.acl(service, "<old").Err())
 	for _, r := range w.fleet() {
-		f.hit(r.line.reset()) // every connection is made anew
+		f.hit(r.proxy.Reset()) // every connection is made anew
 	}
 	w.moves()
 	maps.Copy(w.settings, usual)
@@ -93,7 +94,7 @@ func (f *rolling) roll(w *world, silent map[string]string) {
 
 // counts counts how often a replica reads the entries of silent devices.
 func (f *rolling) counts(r *replica, silent map[string]string) {
-	r.line.answers(func(r request) bool {
+	r.proxy.Answers(func(r proxy.Request) bool {
 		if len(r) > 2 && r[0] == "HMGET" && r[1] == keyNames.Registry() {
 			for _, imei := range r[2:] {
 				if _, is := silent[imei]; is {

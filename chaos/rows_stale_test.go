@@ -106,7 +106,7 @@ func (f *ownerStale) provoke(w *world, owner *replica) (mend func()) {
 		w.meddle("entries", func(p redis.Pipeliner) { p.HDel(w.t.Context(), w.Registry(), lost...) })
 	case failpoint.UnansweredRegister:
 		// Silent devices come from elsewhere, and do not wait for ever.
-		rule := owner.line.delayEach(isRegister, interval)
+		rule := owner.proxy.DelayEach(isRegister, interval)
 		coming := w.elsewhere(owner, 5)
 		ctx, cancel := context.WithCancel(w.t.Context())
 		done := make(chan struct{})
@@ -118,8 +118,8 @@ func (f *ownerStale) provoke(w *world, owner *replica) (mend func()) {
 		return func() {
 			cancel()
 			<-done
-			rule.end()
-			w.t.Logf("%d registrations were late", rule.hits())
+			rule.End()
+			w.t.Logf("%d registrations were late", rule.Hits())
 		}
 	}
 	return func() {}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/chaos/history"
 	"github.com/rollcall-redis/rollcall/chaos/judge"
+	"github.com/rollcall-redis/rollcall/chaos/proxy"
 )
 
 // A stalled Redis makes the living look dead: their heartbeats run out while nobody can refresh them. Most often they are
@@ -62,9 +63,9 @@ func (f *stallBefore) fail(w *world) {
 	w.comes("the ghost is swept", func() bool { return w.SCard(ctx, w.Layout.Devices("ghost")).Val() == 0 })
 
 	// The owner is cut off and its heartbeat goes, so that it is judged dead at once.
-	caught, send := leader.line.holdNext(isBatch)
+	caught, send := leader.proxy.HoldNext(isBatch)
 	back := w.away(owner.id)
-	mute := owner.line.hold()
+	mute := owner.proxy.Hold()
 	w.meddle("the heartbeat of "+owner.id+" is lost", func(p redis.Pipeliner) { p.Del(ctx, w.Heartbeat(owner.id)) })
 	select {
 	case <-caught:
@@ -74,25 +75,25 @@ func (f *stallBefore) fail(w *world) {
 
 	// It is back before the batch is sent. The leader cannot know, nor ask again, nor give up: it stands still.
 	leader.stop()
-	mute.end()
+	mute.End()
 	back()
 	w.comes("the owner is back", w.beating)
 
 	back = w.away("")
-	var holds []*rule
+	var holds []*proxy.Rule
 	for _, r := range w.fleet() {
 		if r != leader {
-			holds = append(holds, r.line.hold())
+			holds = append(holds, r.proxy.Hold())
 		}
 	}
-	before := leader.line.verdicts()
+	before := leader.proxy.verdicts()
 	over := f.how(w)
 	send()
 	over()
-	w.comes("the batch is answered", func() bool { return !maps.Equal(before, leader.line.verdicts()) })
-	f.hit(leader.line.verdicts()["WARMING"] - before["WARMING"])
+	w.comes("the batch is answered", func() bool { return !maps.Equal(before, leader.proxy.verdicts()) })
+	f.hit(leader.proxy.verdicts()["WARMING"] - before["WARMING"])
 	for _, h := range holds {
-		h.end()
+		h.End()
 	}
 	leader.cont()
 	back()

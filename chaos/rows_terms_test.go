@@ -9,6 +9,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/chaos/history"
 	"github.com/rollcall-redis/rollcall/chaos/judge"
+	"github.com/rollcall-redis/rollcall/chaos/proxy"
 )
 
 // termsRows are about terms that follow each other, quickly or after a time without any.
@@ -40,12 +41,12 @@ func (f *allKilled) fail(w *world) {
 	}
 	var (
 		next  []*replica
-		lines []*rule
+		lines []*proxy.Rule
 	)
 	for _, r := range former {
-		line := newLine(w.t, w.server.Addr())
+		line := newProxy(w.t, w.server.Addr())
 		if f.away == 0 {
-			lines = append(lines, line.hold())
+			lines = append(lines, line.Hold())
 		}
 		again := launch(w.t, w.binary, r.id, line, w.settings)
 		w.mu.Lock()
@@ -60,7 +61,7 @@ func (f *allKilled) fail(w *world) {
 		f.kill(w, former)
 		f.back = time.Now()
 		for _, line := range lines {
-			line.end()
+			line.End()
 		}
 	}
 	for _, r := range next {

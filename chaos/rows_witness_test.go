@@ -11,6 +11,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/chaos/history"
 	"github.com/rollcall-redis/rollcall/chaos/judge"
+	"github.com/rollcall-redis/rollcall/chaos/proxy"
 )
 
 // witnessRows are about what the witness must know of the server and of the fleet, and what a witness that compares one counter
@@ -48,9 +49,9 @@ func (*evictor) setup(w *world) {
 
 // mute cuts an owner off until speaks is called. It returns when its heartbeat will end before those of
 // the running replicas, and of others. That is long before its time is over, which alive tells.
-func (w *world) mute(id string, l *line, others ...string) (alive func() bool, speaks func()) {
+func (w *world) mute(id string, l *redisProxy, others ...string) (alive func() bool, speaks func()) {
 	ctx := w.t.Context()
-	back, rule := w.away(id), l.hold()
+	back, rule := w.away(id), l.Hold()
 	left := func() time.Duration { return w.PTTL(ctx, w.Heartbeat(id)).Val() }
 	eventually(w.t, "everybody else has beaten since", func() bool {
 		return !slices.ContainsFunc(w.alive(others), func(other string) bool {
@@ -59,7 +60,7 @@ func (w *world) mute(id string, l *line, others ...string) (alive func() bool, s
 	})
 	until := time.Now().Add(left())
 	return func() bool { return time.Now().Before(until.Add(-ttl / 20)) }, func() {
-		rule.end()
+		rule.End()
 		back()
 	}
 }
@@ -140,18 +141,18 @@ func (f *evictedUnseen) fail(w *world) {
 	for round := 0; round < 5 && f.hits() == 0; round++ { // on a busy machine it may take longer than the GAP
 		owner := w.follower()
 		f.evictor.from = time.Now()
-		alive, speaks := w.mute(owner.id, owner.line)
-		var holds []*rule
+		alive, speaks := w.mute(owner.id, owner.proxy)
+		var holds []*proxy.Rule
 		for _, r := range w.fleet() {
 			if r != owner {
-				holds = append(holds, r.line.hold())
+				holds = append(holds, r.proxy.Hold())
 			}
 		}
 		last := w.lastTick()
 		require.True(w.t, w.evict(owner.id), "its heartbeat has ended by itself: this run proves nothing")
 		f.then(w, f)
 		for _, h := range holds {
-			h.end()
+			h.End()
 		}
 		eventually(w.t, "somebody ticks", func() bool { return w.lastTick().After(last) })
 		gap := w.lastTick().Sub(last)
@@ -177,10 +178,10 @@ func promoted(w *world, f *evictedUnseen) {
 	eventually(w.t, "the replica has all of it", func() bool {
 		return infoOf(w.t, c, "replication", "master_repl_offset") == infoOf(w.t, w.Client, "replication", "master_repl_offset")
 	})
-	lines := slices.Clone(w.lines)
+	lines := slices.Clone(w.proxies)
 	f.promote(w)
 	for _, l := range lines {
-		l.retarget(f.replica.Addr())
+		l.Retarget(f.replica.Addr())
 	}
 }
 
@@ -210,13 +211,13 @@ func (f *withoutInfo) fail(w *world) {
 	leader, owner := w.leader(), w.follower()
 	poor := w.fleet()[slices.IndexFunc(w.fleet(), func(r *replica) bool { return r != leader && r != owner })]
 	f.from = time.Now()
-	alive, speaks := w.mute(owner.id, owner.line)
+	alive, speaks := w.mute(owner.id, owner.proxy)
 	require.NoError(w.t, w.acl(poor.id, "-info").Err())
 	// The leader's next tick comes behind one of the poor one's, and the eviction is between them.
-	quiet, ticks := leader.line.hold(), poor.line.answers(isTick)
-	eventually(w.t, "the one without INFO listens", func() bool { return len(ticks.counts()) > 0 })
+	quiet, ticks := leader.proxy.Hold(), poor.proxy.Answers(isTick)
+	eventually(w.t, "the one without INFO listens", func() bool { return len(ticks.Counts()) > 0 })
 	require.True(w.t, w.evict(owner.id), "its heartbeat has ended by itself: this run proves nothing")
-	quiet.end()
+	quiet.End()
 	w.goes(owner, alive)
 	speaks()
 	f.hit(1)
@@ -259,12 +260,12 @@ func (f *slowAmongQuick) fail(w *world) {
 	eventually(w.t, "it has just beaten", func() bool {
 		return w.PTTL(w.t.Context(), w.Heartbeat(slow.id)).Val() > slowTTL-slowInterval/4
 	})
-	back, rule := w.away(slow.id), slow.line.hold()
+	back, rule := w.away(slow.id), slow.proxy.Hold()
 	until := time.Now().Add(w.PTTL(w.t.Context(), w.Heartbeat(slow.id)).Val() - slowInterval/2)
 	f.evictSlow(w, slow)
 	f.hit(1)
 	w.goes(slow, func() bool { return time.Now().Before(until) })
-	rule.end()
+	rule.End()
 	back()
 	w.heals(time.Now())
 

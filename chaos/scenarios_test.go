@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/chaos/judge"
+	"github.com/rollcall-redis/rollcall/chaos/proxy"
 	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -132,14 +133,14 @@ func killedWithoutGoodbye(w *world) {
 	}
 	w.spread(some(0, 60))
 	w.rest()
-	var ticks []*score
+	var ticks []*proxy.Score
 	for _, r := range w.fleet() {
-		ticks = append(ticks, r.line.answers(isTick))
+		ticks = append(ticks, r.proxy.Answers(isTick))
 	}
 	w.listened()
 	w.beats(2)
 	for i, r := range w.fleet() {
-		require.NotEmpty(w.t, ticks[i].counts(), "%s does not listen: without a leader nobody would", r.id)
+		require.NotEmpty(w.t, ticks[i].Counts(), "%s does not listen: without a leader nobody would", r.id)
 	}
 	victim := w.fleet()[0]
 	if victim == w.leader() {

@@ -9,6 +9,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/chaos/proxy"
 )
 
 // Row 30: everything at once, at random, until this process has run for ROLLCALL_DURATION, but each fault at least once.
@@ -64,7 +66,7 @@ var soakFaults = []chance[*soak, int]{
 	}},
 	{"a herd is cut off for longer than the TTL", 1, func(s *soak) int {
 		h := s.herd1()
-		return s.during(h.id, h.line.hold(), ttl*3/2)
+		return s.during(h.id, h.proxy.Hold(), ttl*3/2)
 	}},
 	{"Redis stalls", 1, func(s *soak) int { return s.stalled(interval) }},
 	{"Redis stalls for longer than the TTL", 1, func(s *soak) int { return s.stalled(ttl * 3 / 2) }},
@@ -86,42 +88,42 @@ var soakFaults = []chance[*soak, int]{
 		require.NoError(s.t, s.ConfigSet(s.t.Context(), "maxmemory", "0").Err())
 		return 1
 	}},
-	{"replies of evictions are lost", 3, func(s *soak) int { return s.whileSweeping(s.leader().line.loseReply(isBatch, 3)) }},
-	{"requests for evictions are lost", 2, func(s *soak) int { return s.whileSweeping(s.leader().line.loseRequest(isBatch, 3)) }},
+	{"replies of evictions are lost", 3, func(s *soak) int { return s.whileSweeping(s.leader().proxy.LoseReply(isBatch, 3)) }},
+	{"requests for evictions are lost", 2, func(s *soak) int { return s.whileSweeping(s.leader().proxy.LoseRequest(isBatch, 3)) }},
 	{"an eviction is late by more than its term", 10, (*soak).fenced},
 	{"an eviction is late, and nobody listened", 3, (*soak).unheard},
 	{"the leader is cut off", 1, func(s *soak) int {
 		r := s.leader()
-		return s.during(r.id, r.line.hold(), leaseTTL*3/2)
+		return s.during(r.id, r.proxy.Hold(), leaseTTL*3/2)
 	}},
 	{"replies to a replica are late", 1, func(s *soak) int {
 		r := s.someone()
-		return s.during(r.id, r.line.holdReplies(), interval)
+		return s.during(r.id, r.proxy.HoldReplies(), interval)
 	}},
 	{"packets are lost", 1, func(s *soak) int {
 		n := 0
 		for _, r := range s.fleet() {
-			rule := r.line.loss(0.3)
-			defer func() { n += rule.hits(); rule.end() }()
+			rule := r.proxy.Loss(0.3)
+			defer func() { n += rule.Hits(); rule.End() }()
 		}
 		lasting(2 * interval)
 		return 1
 	}},
 	{"all connections are reset", 1, func(s *soak) (n int) {
 		for _, r := range s.fleet() {
-			n += r.line.reset()
+			n += r.proxy.Reset()
 		}
 		for _, h := range s.herds {
-			n += h.line.reset()
+			n += h.proxy.Reset()
 		}
 		return n
 	}},
 	{"replies of registrations are lost", 1, func(s *soak) int {
 		s.ends1()
-		var rule *rule
-		s.comes(func(h *herd) { rule = h.line.loseReply(isRegister, 3) })
-		rule.end()
-		return rule.hits()
+		var rule *proxy.Rule
+		s.comes(func(h *herd) { rule = h.proxy.LoseReply(isRegister, 3) })
+		rule.End()
+		return rule.Hits()
 	}},
 	{"everything is lost", 1, func(s *soak) int {
 		s.forgot = time.Now()
@@ -285,18 +287,18 @@ func (s *soak) stalled(d time.Duration) int {
 }
 
 // during lets a line's fault last while an instance is away.
-func (s *soak) during(id string, r *rule, d time.Duration) int {
+func (s *soak) during(id string, r *proxy.Rule, d time.Duration) int {
 	defer s.away(id)()
 	lasting(d)
-	r.end()
-	return r.hits()
+	r.End()
+	return r.Hits()
 }
 
 // whileSweeping waits until a rule has hit evictions: a herd has just died.
-func (s *soak) whileSweeping(r *rule) int {
-	defer r.end()
-	s.soon(func() bool { return r.hits() > 0 })
-	return r.hits()
+func (s *soak) whileSweeping(r *proxy.Rule) int {
+	defer r.End()
+	s.soon(func() bool { return r.Hits() > 0 })
+	return r.Hits()
 }
 
 // soon waits for what may come, or not, since the evidence is in doubt.
@@ -318,11 +320,11 @@ func (s *soak) late(meanwhile func(r *replica), verdicts ...string) (met int) {
 	defer s.away(leader.id)()
 	refused := func() (n int) {
 		for _, v := range verdicts {
-			n += leader.line.verdicts()[v]
+			n += leader.proxy.verdicts()[v]
 		}
 		return n
 	}
-	caught, release := leader.line.holdNext(isBatch)
+	caught, release := leader.proxy.HoldNext(isBatch)
 	defer release()
 	s.plant(fmt.Sprintf("ghost-%d", len(s.ghosts)), 50, true) // something to evict, whatever else is to be swept by then
 	if !s.soon(func() bool { return len(caught) > 0 }) {
@@ -330,7 +332,7 @@ func (s *soak) late(meanwhile func(r *replica), verdicts ...string) (met int) {
 		return 0
 	}
 	answered := func() (n int) {
-		for _, v := range leader.line.verdicts() {
+		for _, v := range leader.proxy.verdicts() {
 			n += v
 		}
 		return n
@@ -339,8 +341,8 @@ func (s *soak) late(meanwhile func(r *replica), verdicts ...string) (met int) {
 	meanwhile(leader)
 	then := answered()
 	release()
-	s.soon(func() bool { return refused() > before || answered() > then && leader.line.unanswered() == 0 })
-	s.t.Logf("refused %d, by now %v", refused()-before, leader.line.verdicts())
+	s.soon(func() bool { return refused() > before || answered() > then && leader.proxy.unanswered() == 0 })
+	s.t.Logf("refused %d, by now %v", refused()-before, leader.proxy.verdicts())
 	return refused() - before
 }
 
@@ -372,25 +374,25 @@ func (s *soak) evictsOne(then func()) int {
 	for _, other := range s.herds {
 		others = append(others, other.id)
 	}
-	alive, speaks := s.mute(h.id, h.line, others...)
+	alive, speaks := s.mute(h.id, h.proxy, others...)
 	defer speaks()
-	var holds []*rule
-	for _, l := range s.lines {
-		holds = append(holds, l.hold())
+	holds := make(map[*redisProxy]*proxy.Rule)
+	for _, p := range s.proxies {
+		holds[p] = p.Hold()
 	}
 	s.config("maxmemory-policy", "volatile-ttl")
 	s.config("maxmemory-samples", "64")
 	evicted := s.evict(h.id)
 	s.config("maxmemory-policy", "noeviction")
 	then()
-	for _, r := range holds {
-		if r.line != h.line {
-			r.end()
+	for p, r := range holds {
+		if p != h.proxy {
+			r.End()
 		}
 	}
 	defer func() {
 		for _, r := range holds {
-			r.end()
+			r.End()
 		}
 	}()
 	for alive() {

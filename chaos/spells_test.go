@@ -87,12 +87,6 @@ func (all spells) gone(owner string, at time.Time) (last time.Time) {
 	return last
 }
 
-// batchIDOf is a guarded delete's id, under which the audit has its record.
-func batchIDOf(r request) string {
-	_, args := r.script()
-	return args[0]
-}
-
 func number(t *testing.T, v any) int {
 	n, err := strconv.Atoi(fmt.Sprint(v))
 	require.NoError(t, err)

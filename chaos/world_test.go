@@ -78,11 +78,11 @@ type world struct {
 	parts    []string          // where the history is, in order
 	stream   *history.Follower // that writes the last of them, unless the server does
 
-	gate     sync.RWMutex // held shared by each act of traffic, alone by what ends sockets
-	mu       sync.Mutex   // guards all below
-	replicas []*replica   // that run, or are stopped
-	all      []*replica   // ever
-	lines    []*line      // of everybody who speaks to Redis
+	gate     sync.RWMutex  // held shared by each act of traffic, alone by what ends sockets
+	mu       sync.Mutex    // guards all below
+	replicas []*replica    // that run, or are stopped
+	all      []*replica    // ever
+	proxies  []*redisProxy // of everybody who speaks to Redis
 	outages  []judge.Outage
 	restarts []judge.Outage
 	odd      []judge.Setting
@@ -142,17 +142,17 @@ func (w *world) start(id string) *replica {
 }
 
 // line opens a way to Redis.
-func (w *world) line() *line {
-	l := newLine(w.t, w.server.Addr())
+func (w *world) proxy() *redisProxy {
+	l := newProxy(w.t, w.server.Addr())
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.lines = append(w.lines, l)
+	w.proxies = append(w.proxies, l)
 	return l
 }
 
 // launch starts a process and does not wait for anything. It is not one of the running replicas yet.
 func (w *world) launch(id string) *replica {
-	l := w.line()
+	l := w.proxy()
 	l.login = w.logins[id]
 	r := launch(w.t, w.binary, id, l, w.settings)
 	w.mu.Lock()

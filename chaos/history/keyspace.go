@@ -21,6 +21,7 @@ type Keyspace struct {
 	Expiry  map[string]time.Time // of strings
 }
 
+// NewKeyspace returns an empty model.
 func NewKeyspace() *Keyspace {
 	k := &Keyspace{}
 	k.clear()

@@ -6,10 +6,10 @@ import (
 	"os"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
+	"github.com/rollcall-redis/rollcall/chaos/proxy"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
@@ -18,74 +18,58 @@ import (
 
 var keyNames registry.Layout
 
-// script splits a call of a script into its keys and arguments, as far as the request goes.
-func (r request) script() (keys, args []string) {
-	if len(r) < 3 || r[0] != "EVALSHA" && r[0] != "EVAL" {
-		return nil, nil
-	}
-	n, err := strconv.Atoi(r[2])
-	if err != nil || n < 0 || 3+n > len(r) {
-		return nil, nil
-	}
-	return r[3 : 3+n], r[3+n:]
-}
-
-// on: it is a script that begins with these keys.
-func (r request) on(keys ...string) bool {
-	got, _ := r.script()
-	return len(got) >= len(keys) && slices.Equal(got[:len(keys)], keys)
-}
-
 var batchID = regexp.MustCompile(`^\d+-[1-9]\d*$`)
 
 // isBatch: a guarded delete.
-func isBatch(r request) bool { return batchesOf(keyNames)(r) }
+func isBatch(r proxy.Request) bool { return batchesOf(keyNames)(r) }
 
 // batchesOf is isBatch for a fleet whose keys are named otherwise.
-func batchesOf(l registry.Layout) func(request) bool {
-	return func(r request) bool {
-		_, args := r.script()
-		return r.on(l.Audit(), l.Lease(), l.Witness()) && len(args) > 6 && batchID.MatchString(args[0]) && args[6] != "commands"
+func batchesOf(l registry.Layout) func(proxy.Request) bool {
+	return func(r proxy.Request) bool {
+		_, args := r.Script()
+		return r.On(l.Audit(), l.Lease(), l.Witness()) && len(args) > 6 && batchID.MatchString(args[0]) && args[6] != "commands"
 	}
 }
 
 // isOpen: the beginning of a term in the audit.
-func isOpen(r request) bool {
-	keys, _ := r.script()
-	return len(keys) == 2 && r.on(keyNames.Audit(), keyNames.Lease())
+func isOpen(r proxy.Request) bool {
+	keys, _ := r.Script()
+	return len(keys) == 2 && r.On(keyNames.Audit(), keyNames.Lease())
 }
 
 // isTick: the witness listens.
-func isTick(r request) bool { return ticksOf(keyNames)(r) }
+func isTick(r proxy.Request) bool { return ticksOf(keyNames)(r) }
 
 // ticksOf is isTick for a fleet whose keys are named otherwise.
-func ticksOf(l registry.Layout) func(request) bool {
-	return func(r request) bool { return r.on(l.Witness()) }
+func ticksOf(l registry.Layout) func(proxy.Request) bool {
+	return func(r proxy.Request) bool { return r.On(l.Witness()) }
 }
 
-func isBoot(r request) bool     { return named(r) == "boot" }
-func isBeat(r request) bool     { return named(r) == "beat" || named(r) == "extend" }
-func isRegister(r request) bool { return named(r) == "register" }
-func isRelease(r request) bool  { return named(r) == "release" }
-func isHeal(r request) bool     { return named(r) == "heal" }
-func isGoodbye(r request) bool  { return named(r) == "goodbye" }
+func isBoot(r proxy.Request) bool     { return named(r) == "boot" }
+func isBeat(r proxy.Request) bool     { return named(r) == "beat" || named(r) == "extend" }
+func isRegister(r proxy.Request) bool { return named(r) == "register" }
+func isRelease(r proxy.Request) bool  { return named(r) == "release" }
+func isHeal(r proxy.Request) bool     { return named(r) == "heal" }
+func isGoodbye(r proxy.Request) bool  { return named(r) == "goodbye" }
 
 // isAcquire: redsync asks for the lease.
-func isAcquire(r request) bool {
-	return len(r) > 3 && r[0] == "SET" && r[1] == keyNames.Lease() && r[3:].has("NX")
+func isAcquire(r proxy.Request) bool {
+	return len(r) > 3 && r[0] == "SET" && r[1] == keyNames.Lease() && r[3:].Has("NX")
 }
 
 // isRenewal: redsync extends the lease.
-func isRenewal(r request) bool { return r.on(keyNames.Lease()) && named(r) == "redsync: extend" }
+func isRenewal(r proxy.Request) bool { return r.On(keyNames.Lease()) && named(r) == "redsync: extend" }
 
 // isResignation: redsync gives the lease back.
-func isResignation(r request) bool { return r.on(keyNames.Lease()) && named(r) == "redsync: release" }
+func isResignation(r proxy.Request) bool {
+	return r.On(keyNames.Lease()) && named(r) == "redsync: release"
+}
 
 // isLeaseCall: any of redsync's on the lease.
-func isLeaseCall(r request) bool { return isAcquire(r) || isRenewal(r) || isResignation(r) }
+func isLeaseCall(r proxy.Request) bool { return isAcquire(r) || isRenewal(r) || isResignation(r) }
 
 // isServed: anything that a server refuses while it cannot serve, which is all but what belongs to a connection.
-func isServed(r request) bool {
+func isServed(r proxy.Request) bool {
 	return !slices.Contains([]string{"HELLO", "AUTH", "CLIENT", "SELECT", "PING", "QUIT", "RESET"}, r[0])
 }
 
@@ -99,7 +83,7 @@ var known = struct {
 var scriptHead = regexp.MustCompile(`(?m)^-- (\w+)\.lua:`)
 
 // named is the script that is called, by the name of the last file in its text; "" if it is not known.
-func named(r request) string {
+func named(r proxy.Request) string {
 	if len(r) < 2 || r[0] != "EVALSHA" && r[0] != "EVAL" {
 		return ""
 	}
@@ -137,8 +121,14 @@ func shaOf(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
+// batchIDOf is a guarded delete's id, under which the audit has its record.
+func batchIDOf(r proxy.Request) string {
+	_, args := r.Script()
+	return args[0]
+}
+
 // learn notes the text of a script that is sent in full.
-func learn(r request) {
+func learn(r proxy.Request) {
 	if len(r) > 0 && r[0] == "EVAL" {
 		_ = named(r)
 	}

@@ -1,4 +1,4 @@
-package chaos
+package proxy
 
 import (
 	"context"
@@ -12,19 +12,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// line is the network between one replica and Redis: a proxy that can keep things back, lose, delay, refuse and cut. A
-// request that it has taken arrives, also when the replica has given it up or is dead. It is not toxiproxy because that
-// knows bytes only: here faults are addressed to commands (line_rules_test.go), and the server's answers are counted by
-// somebody who is not the code under test.
-type line struct {
+// Proxy is the network between one replica and Redis.
+type Proxy struct {
 	listener net.Listener
-	login    string          // of the replica, as in its REDIS_URL
-	ctx      context.Context // ends with the line
+	ctx      context.Context // ends with the proxy
 	end      context.CancelFunc
 	pumps    sync.WaitGroup
 
-	rules   atomic.Pointer[[]*rule]  // never changed in place
-	scores  atomic.Pointer[[]*score] // likewise; the first is of batches
+	rules   atomic.Pointer[[]*Rule]  // never changed in place
+	scores  atomic.Pointer[[]*Score] // likewise
 	unclear atomic.Int64
 
 	mu    sync.Mutex // guards all below, and changes of the above
@@ -32,96 +28,101 @@ type line struct {
 	conns map[*conn]struct{}
 }
 
-// newLine opens a line to an address; it is closed with the test at the latest.
-func newLine(t *testing.T, to string) *line {
+// New opens a proxy to an address; it is closed with the test at the latest.
+func New(t *testing.T, to string) *Proxy {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	l := &line{listener: listener, to: to, conns: map[*conn]struct{}{}}
-	l.ctx, l.end = context.WithCancel(context.Background())
-	l.rules.Store(&[]*rule{})
-	l.scores.Store(&[]*score{newScore(isBatch)})
-	l.pumps.Go(func() {
+	p := &Proxy{listener: listener, to: to, conns: map[*conn]struct{}{}}
+	p.ctx, p.end = context.WithCancel(context.Background())
+	p.rules.Store(&[]*Rule{})
+	p.scores.Store(&[]*Score{})
+	p.pumps.Go(func() {
 		for {
 			replica, err := listener.Accept()
 			if err != nil {
 				return
 			}
-			l.pumps.Go(func() { l.serve(replica.(*net.TCPConn)) })
+			p.pumps.Go(func() { p.serve(replica.(*net.TCPConn)) })
 		}
 	})
-	t.Cleanup(l.close)
-	return l
+	t.Cleanup(p.close)
+	return p
 }
 
-func (l *line) addr() string { return l.listener.Addr().String() }
+// Addr is where the client connects, as host:port.
+func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-func (l *line) hostPort() (host, port string) {
-	host, port, _ = net.SplitHostPort(l.addr())
+// HostPort is Addr in two parts.
+func (p *Proxy) HostPort() (host, port string) {
+	host, port, _ = net.SplitHostPort(p.Addr())
 	return host, port
 }
 
-// notUnderstood counts the connections that became a plain pipe, to which no rule applies, because of something on them
+// NotUnderstood counts the connections that became a plain pipe, to which no rule applies, because of something on them
 // that is not known here. A test that relies on rules or counts asserts that there is none.
-func (l *line) notUnderstood() int { return int(l.unclear.Load()) }
+func (p *Proxy) NotUnderstood() int { return int(p.unclear.Load()) }
 
-// close ends the line. What it had kept back is lost. No goroutine is left.
-func (l *line) close() {
-	l.end()
-	_ = l.listener.Close() // says only that it was closed before
-	l.each(func(c *conn) {
+// close ends the proxy. What it had kept back is lost. No goroutine is left.
+func (p *Proxy) close() {
+	p.end()
+	_ = p.listener.Close() // says only that it was closed before
+	p.each(func(c *conn) {
 		_ = c.replica.Close()
 		if c.server != nil {
 			_ = c.server.Close()
 		}
 	})
-	l.pumps.Wait()
+	p.pumps.Wait()
 }
 
 // each does something to all connections, and returns how many that were.
-func (l *line) each(f func(c *conn)) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for c := range l.conns {
+func (p *Proxy) each(f func(c *conn)) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
 		f(c)
 	}
-	return len(l.conns)
+	return len(p.conns)
 }
 
-// cut closes the replica's connections (FIN) and returns how many. What was under way to Redis still arrives.
-func (l *line) cut() int { return l.each(func(c *conn) { _ = c.replica.Close() }) }
+// Connections is how many of the replica's are open.
+func (p *Proxy) Connections() int { return p.each(func(*conn) {}) }
 
-// reset is like cut, with an RST.
-func (l *line) reset() int { return l.each((*conn).reset) }
+// Cut closes the replica's connections (FIN) and returns how many. What was under way to Redis still arrives.
+func (p *Proxy) Cut() int { return p.each(func(c *conn) { _ = c.replica.Close() }) }
 
-// retarget has further connections go to another server, and resets the present ones: a failover.
-func (l *line) retarget(to string) int {
-	l.mu.Lock()
-	l.to = to
-	l.mu.Unlock()
-	return l.reset()
+// Reset is like cut, with an RST.
+func (p *Proxy) Reset() int { return p.each((*conn).reset) }
+
+// Retarget has further connections go to another server, and resets the present ones: a failover.
+func (p *Proxy) Retarget(to string) int {
+	p.mu.Lock()
+	p.to = to
+	p.mu.Unlock()
+	return p.Reset()
 }
 
-// add puts a connection among the line's, with its server's side; false: the line has ended.
-func (l *line) add(c *conn, server *net.TCPConn) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// add puts a connection among the proxy's, with its server's side; false: the proxy has ended.
+func (p *Proxy) add(c *conn, server *net.TCPConn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	c.server = server
-	l.conns[c] = struct{}{}
-	return l.ctx.Err() == nil
+	p.conns[c] = struct{}{}
+	return p.ctx.Err() == nil
 }
 
-func (l *line) remove(c *conn) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.conns, c)
+func (p *Proxy) remove(c *conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.conns, c)
 }
 
 // serve carries one connection of the replica.
-func (l *line) serve(replica *net.TCPConn) {
-	c := &conn{line: l, replica: replica}
+func (p *Proxy) serve(replica *net.TCPConn) {
+	c := &conn{proxy: p, replica: replica}
 	defer replica.Close()
-	defer l.remove(c)
-	if !l.add(c, nil) {
+	defer p.remove(c)
+	if !p.add(c, nil) {
 		return
 	}
 	if c.met(actRefuse) {
@@ -132,25 +133,25 @@ func (l *line) serve(replica *net.TCPConn) {
 		_, _ = io.Copy(io.Discard, replica)
 		return
 	}
-	l.mu.Lock()
-	to := l.to
-	l.mu.Unlock()
-	dialled, err := (&net.Dialer{}).DialContext(l.ctx, "tcp", to)
+	p.mu.Lock()
+	to := p.to
+	p.mu.Unlock()
+	dialled, err := (&net.Dialer{}).DialContext(p.ctx, "tcp", to)
 	if err != nil {
 		return // Redis is down
 	}
 	server := dialled.(*net.TCPConn)
 	defer server.Close()
-	if !l.add(c, server) {
+	if !p.add(c, server) {
 		return
 	}
-	l.pumps.Go(c.requests)
+	p.pumps.Go(c.requests)
 	c.replies()
 }
 
 // conn is one connection of the replica and its twin to the server.
 type conn struct {
-	line            *line
+	proxy           *Proxy
 	replica, server *net.TCPConn
 	plain           atomic.Bool // bytes only: something was not understood
 	silent          atomic.Bool // nothing comes through any more, and nothing is closed
@@ -180,7 +181,7 @@ func (c *conn) lost(silently bool) {
 
 func (c *conn) notUnderstood() {
 	if c.plain.CompareAndSwap(false, true) {
-		c.line.unclear.Add(1)
+		c.proxy.unclear.Add(1)
 	}
 }
 

@@ -1,4 +1,4 @@
-package chaos
+package proxy
 
 import (
 	"bufio"
@@ -78,19 +78,25 @@ func TestScannerFindsTheEndsOfValues(t *testing.T) {
 	}
 }
 
-// through opens a line to a server, and a client of it that speaks RESP2 or 3 and neither retries nor waits for long.
-func through(t *testing.T, server *redistest.Server, protocol int) (*line, *redis.Client) {
-	l := newLine(t, server.Addr())
+// patient is how long what must come is waited for.
+const patient = 2 * time.Minute
+
+// served matches what a server refuses while it cannot serve.
+func served(r Request) bool { return r[0] != "HELLO" && r[0] != "CLIENT" && r[0] != "PING" }
+
+// through opens a proxy to a server, and a client of it that speaks RESP2 or 3 and neither retries nor waits for long.
+func through(t *testing.T, server *redistest.Server, protocol int) (*Proxy, *redis.Client) {
+	l := New(t, server.Addr())
 	c := redis.NewClient(&redis.Options{
-		Addr: l.addr(), Protocol: protocol, MaxRetries: -1, ContextTimeoutEnabled: true,
-		DialTimeout: patience, ReadTimeout: patience, WriteTimeout: patience, PoolTimeout: patience, DialerRetries: 1,
+		Addr: l.Addr(), Protocol: protocol, MaxRetries: -1, ContextTimeoutEnabled: true,
+		DialTimeout: patient, ReadTimeout: patient, WriteTimeout: patient, PoolTimeout: patient, DialerRetries: 1,
 	})
 	t.Cleanup(func() { _ = c.Close() })
 	return l, c
 }
 
 // lined runs a test with both protocols.
-func lined(t *testing.T, f func(t *testing.T, server *redistest.Server, l *line, c *redis.Client)) {
+func proxied(t *testing.T, f func(t *testing.T, server *redistest.Server, l *Proxy, c *redis.Client)) {
 	t.Parallel()
 	for _, protocol := range []int{2, 3} {
 		t.Run(fmt.Sprintf("RESP%d", protocol), func(t *testing.T) {
@@ -98,14 +104,14 @@ func lined(t *testing.T, f func(t *testing.T, server *redistest.Server, l *line,
 			server := redistest.Start(t)
 			l, c := through(t, server, protocol)
 			f(t, server, l, c)
-			require.Zero(t, l.notUnderstood())
+			require.Zero(t, l.NotUnderstood())
 		})
 	}
 }
 
 // is matches requests by their first words.
-func is(first ...string) func(request) bool {
-	return func(r request) bool {
+func is(first ...string) func(Request) bool {
+	return func(r Request) bool {
 		return len(r) >= len(first) && strings.Join(r[:len(first)], " ") == strings.Join(first, " ")
 	}
 }
@@ -124,14 +130,14 @@ func requireTimeout(t *testing.T, err error) {
 	require.True(t, timeout.Timeout(), err)
 }
 
-func TestLineChangesNothing(t *testing.T) {
-	lined(t, func(t *testing.T, _ *redistest.Server, l *line, c *redis.Client) {
+func TestProxyChangesNothing(t *testing.T) {
+	proxied(t, func(t *testing.T, _ *redistest.Server, l *Proxy, c *redis.Client) {
 		ctx := t.Context()
 		big := strings.Repeat("x\r\n$", 1<<18)
 		require.NoError(t, c.Set(ctx, "big", big, 0).Err())
 		require.True(t, big == c.Get(ctx, "big").Val())
 
-		s := l.answers(is("INCR"))
+		s := l.Answers(is("INCR"))
 		cmds, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
 			for range 10_000 {
 				p.Incr(ctx, "n")
@@ -142,7 +148,7 @@ func TestLineChangesNothing(t *testing.T) {
 		for i, cmd := range cmds {
 			require.Equal(t, int64(i+1), cmd.(*redis.IntCmd).Val())
 		}
-		require.Len(t, s.counts(), 10_000)
+		require.Len(t, s.Counts(), 10_000)
 
 		cmds, err = c.TxPipelined(ctx, func(p redis.Pipeliner) error {
 			p.HSet(ctx, "h", "a", "1", "b", "2")
@@ -186,11 +192,11 @@ func TestLineChangesNothing(t *testing.T) {
 	})
 }
 
-func TestLineGoesOnWithWhatItDoesNotUnderstand(t *testing.T) {
+func TestProxyGoesOnWithWhatItDoesNotUnderstand(t *testing.T) {
 	t.Parallel()
-	l := newLine(t, redistest.Start(t).Addr())
+	l := New(t, redistest.Start(t).Addr())
 	for i, wire := range []string{"PING\r\n", "*1\r\n$4\r\nPING\r\nPING\r\n", "*3\r\n$6\r\nCLIENT\r\n$5\r\nREPLY\r\n$2\r\nON\r\n"} {
-		conn, err := net.Dial("tcp", l.addr())
+		conn, err := net.Dial("tcp", l.Addr())
 		require.NoError(t, err)
 		_, err = io.WriteString(conn, wire)
 		require.NoError(t, err)
@@ -199,29 +205,29 @@ func TestLineGoesOnWithWhatItDoesNotUnderstand(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, strings.Repeat("+PONG\r\n", strings.Count(wire, "PING"))+strings.Repeat("+OK\r\n", strings.Count(wire, "ON")), string(got))
 		require.NoError(t, conn.Close())
-		require.Equal(t, i+1, l.notUnderstood())
+		require.Equal(t, i+1, l.NotUnderstood())
 	}
 }
 
 func TestHeldRequestArrivesThoughTheReplicaIsGone(t *testing.T) {
-	lined(t, func(t *testing.T, server *redistest.Server, l *line, c *redis.Client) {
-		caught, release := l.holdNext(is("SET", "late"))
+	proxied(t, func(t *testing.T, server *redistest.Server, l *Proxy, c *redis.Client) {
+		caught, release := l.HoldNext(is("SET", "late"))
 		require.NoError(t, c.Set(t.Context(), "other", "1", 0).Err())
 		require.Error(t, c.Set(shortly(t), "late", "1", 0).Err())
-		require.Equal(t, request{"SET", "late", "1"}, <-caught)
+		require.Equal(t, Request{"SET", "late", "1"}, <-caught)
 		require.NoError(t, c.Set(t.Context(), "after", "1", 0).Err(), "on another connection")
 		require.NoError(t, c.Close())
 		direct := server.Client()
 		require.Zero(t, direct.Exists(t.Context(), "late").Val())
 		release()
-		require.True(t, becomes(func() bool { return direct.Exists(t.Context(), "late").Val() == 1 }))
+		require.Eventually(t, func() bool { return direct.Exists(t.Context(), "late").Val() == 1 }, patient, time.Millisecond)
 		release()
 	})
 }
 
 func TestHeldRequestLetsGoWhatIsBeforeItOnly(t *testing.T) {
-	lined(t, func(t *testing.T, server *redistest.Server, l *line, c *redis.Client) {
-		caught, release := l.holdNext(is("SET", "b"))
+	proxied(t, func(t *testing.T, server *redistest.Server, l *Proxy, c *redis.Client) {
+		caught, release := l.HoldNext(is("SET", "b"))
 		result := make(chan error)
 		go func() {
 			_, err := c.Pipelined(t.Context(), func(p redis.Pipeliner) error {
@@ -234,7 +240,7 @@ func TestHeldRequestLetsGoWhatIsBeforeItOnly(t *testing.T) {
 		}()
 		<-caught
 		direct := server.Client()
-		require.True(t, becomes(func() bool { return direct.Exists(t.Context(), "a").Val() == 1 }))
+		require.Eventually(t, func() bool { return direct.Exists(t.Context(), "a").Val() == 1 }, patient, time.Millisecond)
 		require.Zero(t, direct.Exists(t.Context(), "b", "c").Val())
 		release()
 		require.NoError(t, <-result)
@@ -242,56 +248,56 @@ func TestHeldRequestLetsGoWhatIsBeforeItOnly(t *testing.T) {
 }
 
 func TestReplyIsLostAndCounted(t *testing.T) {
-	lined(t, func(t *testing.T, server *redistest.Server, l *line, c *redis.Client) {
-		s := l.answers(is("INCR"))
-		r := l.loseReply(is("INCR"), 2)
+	proxied(t, func(t *testing.T, server *redistest.Server, l *Proxy, c *redis.Client) {
+		s := l.Answers(is("INCR"))
+		r := l.LoseReply(is("INCR"), 2)
 		for range 2 {
 			err := c.Incr(t.Context(), "n").Err()
 			require.True(t, errors.Is(err, syscall.ECONNRESET) || errors.Is(err, io.EOF), "%v", err)
 		}
 		require.Equal(t, int64(3), c.Incr(t.Context(), "n").Val())
-		require.Equal(t, 2, r.hits())
-		require.Equal(t, map[string]int{"1": 1, "2": 1, "3": 1}, s.counts())
+		require.Equal(t, 2, r.Hits())
+		require.Equal(t, map[string]int{"1": 1, "2": 1, "3": 1}, s.Counts())
 
-		silent := l.loseReplySilently(is("INCR"), 1)
+		silent := l.LoseReplySilently(is("INCR"), 1)
 		requireTimeout(t, c.Incr(shortly(t), "n").Err())
-		require.Equal(t, 1, silent.hits())
-		require.True(t, becomes(func() bool { return s.counts()["4"] == 1 }))
-		require.Zero(t, s.unanswered())
+		require.Equal(t, 1, silent.Hits())
+		require.Eventually(t, func() bool { return s.Counts()["4"] == 1 }, patient, time.Millisecond)
+		require.Zero(t, s.Unanswered())
 	})
 }
 
 func TestRequestIsLost(t *testing.T) {
-	lined(t, func(t *testing.T, server *redistest.Server, l *line, c *redis.Client) {
-		s := l.answers(is("INCR"))
-		lost := l.loseRequest(is("INCR"), 1)
+	proxied(t, func(t *testing.T, server *redistest.Server, l *Proxy, c *redis.Client) {
+		s := l.Answers(is("INCR"))
+		lost := l.LoseRequest(is("INCR"), 1)
 		require.Error(t, c.Incr(t.Context(), "n").Err())
-		silent := l.loseRequestSilently(is("INCR"), 1)
+		silent := l.LoseRequestSilently(is("INCR"), 1)
 		requireTimeout(t, c.Incr(shortly(t), "n").Err())
 		require.Equal(t, int64(1), c.Incr(t.Context(), "n").Val())
-		require.Equal(t, []int{1, 1}, []int{lost.hits(), silent.hits()})
-		require.Equal(t, map[string]int{"1": 1}, s.counts())
-		require.Zero(t, s.unanswered())
+		require.Equal(t, []int{1, 1}, []int{lost.Hits(), silent.Hits()})
+		require.Equal(t, map[string]int{"1": 1}, s.Counts())
+		require.Zero(t, s.Unanswered())
 	})
 }
 
 func TestRequestsAreDelayed(t *testing.T) {
-	lined(t, func(t *testing.T, server *redistest.Server, l *line, c *redis.Client) {
-		r := l.delayEach(is("GET"), 150*time.Millisecond)
+	proxied(t, func(t *testing.T, server *redistest.Server, l *Proxy, c *redis.Client) {
+		r := l.DelayEach(is("GET"), 150*time.Millisecond)
 		begun := time.Now()
 		require.ErrorIs(t, c.Get(t.Context(), "x").Err(), redis.Nil)
 		require.GreaterOrEqual(t, time.Since(begun), 150*time.Millisecond)
-		require.Equal(t, 1, r.hits())
-		r.end()
+		require.Equal(t, 1, r.Hits())
+		r.End()
 		require.ErrorIs(t, c.Get(t.Context(), "x").Err(), redis.Nil)
-		require.Equal(t, 1, r.hits())
+		require.Equal(t, 1, r.Hits())
 	})
 }
 
 func TestServerIsMadeToRefuse(t *testing.T) {
-	lined(t, func(t *testing.T, server *redistest.Server, l *line, c *redis.Client) {
+	proxied(t, func(t *testing.T, server *redistest.Server, l *Proxy, c *redis.Client) {
 		ctx := t.Context()
-		r := l.answerWith(is("SET", "b"), "MISCONF it cannot be written", -1)
+		r := l.AnswerWith(is("SET", "b"), "MISCONF it cannot be written", -1)
 		pipe := func(run func(context.Context, func(redis.Pipeliner) error) ([]redis.Cmder, error)) ([]redis.Cmder, error) {
 			return run(ctx, func(p redis.Pipeliner) error {
 				p.Set(ctx, "a", "1", 0)
@@ -308,28 +314,28 @@ func TestServerIsMadeToRefuse(t *testing.T) {
 		_, err = pipe(c.TxPipelined)
 		require.ErrorContains(t, err, "EXECABORT")
 		require.Zero(t, c.Exists(ctx, "a", "b").Val())
-		require.Equal(t, 2, r.hits())
-		r.end()
+		require.Equal(t, 2, r.Hits())
+		r.End()
 		_, err = pipe(c.TxPipelined)
 		require.NoError(t, err)
 
-		all := l.answerWith(isServed, "LOADING Redis is loading the dataset in memory", -1)
+		all := l.AnswerWith(served, "LOADING Redis is loading the dataset in memory", -1)
 		require.ErrorContains(t, c.Get(ctx, "a").Err(), "LOADING")
 		fresh := redis.NewClient(c.Options())
 		defer fresh.Close()
 		require.ErrorContains(t, fresh.Get(ctx, "a").Err(), "LOADING")
 		_, err = pipe(c.TxPipelined)
 		require.Error(t, err)
-		all.end()
+		all.End()
 		require.Equal(t, "1", fresh.Get(ctx, "a").Val())
 	})
 }
 
 func TestAnswersAreCountedAfterTheReplicasDeath(t *testing.T) {
-	lined(t, func(t *testing.T, _ *redistest.Server, l *line, c *redis.Client) {
-		s := l.answers(is("INCR"))
-		first, goOn := l.holdNext(is("INCR", "n"))
-		second, goOnAgain := l.holdNext(is("INCR", "m"))
+	proxied(t, func(t *testing.T, _ *redistest.Server, l *Proxy, c *redis.Client) {
+		s := l.Answers(is("INCR"))
+		first, goOn := l.HoldNext(is("INCR", "n"))
+		second, goOnAgain := l.HoldNext(is("INCR", "m"))
 		result := make(chan error)
 		go func() {
 			_, err := c.Pipelined(t.Context(), func(p redis.Pipeliner) error {
@@ -341,28 +347,28 @@ func TestAnswersAreCountedAfterTheReplicasDeath(t *testing.T) {
 			result <- err
 		}()
 		<-first
-		l.reset()
+		l.Reset()
 		require.Error(t, <-result)
 		goOn()
-		require.True(t, becomes(func() bool { return s.counts()["1"] == 1 }))
+		require.Eventually(t, func() bool { return s.Counts()["1"] == 1 }, patient, time.Millisecond)
 		<-second
-		require.Zero(t, s.unanswered(), "the second is not sent")
+		require.Zero(t, s.Unanswered(), "the second is not sent")
 		goOnAgain()
-		require.True(t, becomes(func() bool { return s.counts()["7"] == 1 }))
+		require.Eventually(t, func() bool { return s.Counts()["7"] == 1 }, patient, time.Millisecond)
 	})
 }
 
 func TestPushesAnswerNoRequest(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	l := newLine(t, server.Addr())
-	s := l.answers(is("GET"))
-	conn, err := net.Dial("tcp", l.addr())
+	l := New(t, server.Addr())
+	s := l.Answers(is("GET"))
+	conn, err := net.Dial("tcp", l.Addr())
 	require.NoError(t, err)
 	defer conn.Close()
 	in := bufio.NewReader(conn)
 	until := func(line string) {
-		require.NoError(t, conn.SetReadDeadline(time.Now().Add(patience)))
+		require.NoError(t, conn.SetReadDeadline(time.Now().Add(patient)))
 		for got := ""; got != line+"\r\n"; {
 			got, err = in.ReadString('\n')
 			require.NoError(t, err)
@@ -376,6 +382,6 @@ func TestPushesAnswerNoRequest(t *testing.T) {
 	_, err = io.WriteString(conn, "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n")
 	require.NoError(t, err)
 	until("1")
-	require.Equal(t, map[string]int{"nil": 1, "1": 1}, s.counts())
-	require.Zero(t, l.notUnderstood())
+	require.Equal(t, map[string]int{"nil": 1, "1": 1}, s.Counts())
+	require.Zero(t, l.NotUnderstood())
 }

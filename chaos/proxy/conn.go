@@ -1,4 +1,4 @@
-package chaos
+package proxy
 
 import (
 	"bytes"
@@ -12,7 +12,7 @@ import (
 
 // expected is a request that the server has got, or will, and its answer's fate.
 type expected struct {
-	scores   []*score
+	scores   []*Score
 	instead  []byte // what the replica gets in the answer's place
 	lost     bool
 	silently bool
@@ -40,17 +40,16 @@ func (c *conn) judge(frame []byte, flush func() bool) (instead []byte, ok bool) 
 		c.notUnderstood()
 		return nil, true
 	case "CLIENT":
-		if bulks(frame, 2)[1:].has("REPLY") {
+		if bulks(frame, 2)[1:].Has("REPLY") {
 			c.notUnderstood()
 			return nil, true
 		}
 	case "MULTI":
 		c.multi, c.dirty = true, false
 	}
-	rules, scores := *c.line.rules.Load(), *c.line.scores.Load()
-	if len(scores) > 1 || strings.HasPrefix(first, "EVAL") || slices.ContainsFunc(rules, func(r *rule) bool { return r.match != nil }) {
+	rules, scores := *c.proxy.rules.Load(), *c.proxy.scores.Load()
+	if len(scores) > 0 || slices.ContainsFunc(rules, func(r *Rule) bool { return r.match != nil }) {
 		req := bulks(frame, wordsToMatch)
-		learn(req)
 		for _, r := range rules {
 			transactional := first == "MULTI" || first == "EXEC" || first == "DISCARD"
 			if r.act == actAnswer && transactional || !r.takes(req) {
@@ -58,12 +57,12 @@ func (c *conn) judge(frame []byte, flush func() bool) (instead []byte, ok bool) 
 			}
 			switch r.act {
 			case actHold:
-				r.caught <- bulks(frame, 0)
+				r.Caught <- bulks(frame, 0)
 				if !flush() || !c.until(r.done) {
 					return nil, false
 				}
 			case actDelay:
-				if !flush() || !wait.For(c.line.ctx, r.d) {
+				if !flush() || !wait.For(c.proxy.ctx, r.d) {
 					return nil, false
 				}
 			case actLoseRequest:
@@ -113,7 +112,8 @@ func firstWord(frame []byte) (first string, count int) {
 	return first, count
 }
 
-func (r request) has(word string) bool {
+// Has tells whether one of the words is this one, in capitals or not.
+func (r Request) Has(word string) bool {
 	return slices.ContainsFunc(r, func(w string) bool { return strings.EqualFold(w, word) })
 }
 
@@ -164,14 +164,14 @@ func (c *conn) answered(kind byte, text []byte) expected {
 	return e
 }
 
-// carry takes bytes one way, as the rules of the whole line have it; false: there is no further.
+// carry takes bytes one way, as the rules of the whole proxy have it; false: there is no further.
 func (c *conn) carry(w way, p []byte) bool {
 	if len(p) == 0 || c.silent.Load() {
 		return true
 	}
 	var late bool
 	speed := 0
-	for _, r := range *c.line.rules.Load() {
+	for _, r := range *c.proxy.rules.Load() {
 		if r.match != nil || !r.ways[w] {
 			continue
 		}
@@ -197,7 +197,7 @@ func (c *conn) carry(w way, p []byte) bool {
 		}
 		if pause > 0 {
 			r.n.Add(1)
-			if !wait.For(c.line.ctx, pause) {
+			if !wait.For(c.proxy.ctx, pause) {
 				return false
 			}
 		}
@@ -216,7 +216,7 @@ func (c *conn) carry(w way, p []byte) bool {
 		n := len(p)
 		if speed > 0 {
 			n = min(n, max(1, speed/20))
-			if !wait.For(c.line.ctx, time.Duration(n)*time.Second/time.Duration(speed)) {
+			if !wait.For(c.proxy.ctx, time.Duration(n)*time.Second/time.Duration(speed)) {
 				return false
 			}
 		}
@@ -228,13 +228,13 @@ func (c *conn) carry(w way, p []byte) bool {
 	return true
 }
 
-// flowing waits while the line is held; false: it has ended.
+// flowing waits while the proxy is held; false: it has ended.
 func (c *conn) flowing(w way) bool {
 	for {
-		rules := *c.line.rules.Load()
-		i := slices.IndexFunc(rules, func(r *rule) bool { return r.act == actHold && r.match == nil && r.ways[w] })
+		rules := *c.proxy.rules.Load()
+		i := slices.IndexFunc(rules, func(r *Rule) bool { return r.act == actHold && r.match == nil && r.ways[w] })
 		if i < 0 {
-			return c.line.ctx.Err() == nil
+			return c.proxy.ctx.Err() == nil
 		}
 		rules[i].n.Add(1)
 		if !c.until(rules[i].done) {
@@ -247,14 +247,14 @@ func (c *conn) until(done <-chan struct{}) bool {
 	select {
 	case <-done:
 		return true
-	case <-c.line.ctx.Done():
+	case <-c.proxy.ctx.Done():
 		return false
 	}
 }
 
 // met: a rule is about new connections, and this is one.
 func (c *conn) met(a ruleAct) bool {
-	for _, r := range *c.line.rules.Load() {
+	for _, r := range *c.proxy.rules.Load() {
 		if r.act == a {
 			r.n.Add(1)
 			return true

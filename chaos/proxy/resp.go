@@ -1,8 +1,9 @@
-package chaos
+package proxy
 
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"strconv"
 )
 
@@ -144,8 +145,8 @@ func (s *scanner) ended() bool {
 	return true
 }
 
-// request is a command as it was sent, its name in capitals. Matchers get the first words of long ones only.
-type request []string
+// Request is a command as it was sent, its name in capitals. Matchers get the first words of long ones only.
+type Request []string
 
 // wordsToMatch is enough for the keys and the arguments proper of every script of ours.
 const wordsToMatch = 24
@@ -177,8 +178,8 @@ func respNumber(p []byte, kind byte) (n int, rest []byte, ok bool) {
 }
 
 // words makes a request of its bytes; limit 0: all of it.
-func bulks(frame []byte, limit int) request {
-	var r request
+func bulks(frame []byte, limit int) Request {
+	var r Request
 	eachWord(frame, func(word []byte) bool {
 		if len(r) == 0 {
 			word = bytes.ToUpper(word)
@@ -187,4 +188,22 @@ func bulks(frame []byte, limit int) request {
 		return len(r) != limit
 	})
 	return r
+}
+
+// Script splits a call of a script into its keys and arguments, as far as the request goes.
+func (r Request) Script() (keys, args []string) {
+	if len(r) < 3 || r[0] != "EVALSHA" && r[0] != "EVAL" {
+		return nil, nil
+	}
+	n, err := strconv.Atoi(r[2])
+	if err != nil || n < 0 || 3+n > len(r) {
+		return nil, nil
+	}
+	return r[3 : 3+n], r[3+n:]
+}
+
+// On tells whether it is a call of a script whose keys begin with these.
+func (r Request) On(keys ...string) bool {
+	got, _ := r.Script()
+	return len(got) >= len(keys) && slices.Equal(got[:len(keys)], keys)
 }
