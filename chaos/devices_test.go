@@ -3,6 +3,7 @@ package chaos
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -50,7 +51,7 @@ func (d *devices) move(ctx context.Context, i int, r *replica) error {
 	d.mu.Unlock()
 
 	asked := time.Now()
-	err := d.Move(ctx, i, r.devices)
+	err := d.Fleet.Move(ctx, i, r.devices)
 
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -83,7 +84,7 @@ func (d *devices) move(ctx context.Context, i int, r *replica) error {
 // does not answer the device lets go.
 func (d *devices) report(ctx context.Context, i int) error {
 	begun := time.Now()
-	_, err := d.Report(ctx, i, 1)
+	_, err := d.Fleet.Report(ctx, i, 1)
 	imei := d.IMEI(i)
 	if err == nil {
 		d.mu.Lock()
@@ -151,7 +152,7 @@ func (d *devices) leaveAll(which []int) {
 func (d *devices) losing(r *replica) {
 	d.end(func(_ string, s *judge.Socket) bool { return s.Instance == r.id })
 }
-func (d *devices) lost(r *replica) []int { return d.Lost(r.devices) }
+func (d *devices) lost(r *replica) []int { return d.Fleet.Lost(r.devices) }
 
 // end notes the end of present sockets.
 func (d *devices) end(which func(imei string, s *judge.Socket) bool) {
@@ -185,6 +186,25 @@ func (d *devices) history() ([]judge.Socket, []judge.Ack) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Clone(d.sockets), slices.Clone(d.acks)
+}
+
+// acknowledged is how many records of each device were acknowledged.
+func (d *devices) acknowledged() map[string]int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return maps.Clone(d.acked)
+}
+
+// closedBy are the sockets that one of these instances has closed of itself.
+func (d *devices) closedBy(instances []string) (which []judge.Socket) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, s := range d.closed {
+		if slices.Contains(instances, s.Instance) {
+			which = append(which, s)
+		}
+	}
+	return which
 }
 
 // some are the devices from a number to below another.

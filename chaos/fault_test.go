@@ -58,7 +58,7 @@ func under(f func() fault, holds func(w *world, v *judge.Verdict)) func(w *world
 		w.spread(some(0, w.devices.Len()))
 		w.registered(len(w.ghosts))
 		w.listened()
-		w.traffic.start(w)
+		w.traffic.start(w.base)
 		w.moves()
 		w.fault.fail(w)
 		w.fault.recover(w)

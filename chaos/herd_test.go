@@ -32,7 +32,7 @@ type herd struct {
 	*process.Process
 	id    string
 	proxy *redisProxy
-	w     *world
+	w     *base
 	held  map[int]int // device -> its present socket among w.devices.sockets; the scenario's goroutine's own
 }
 
@@ -42,7 +42,7 @@ const herdEnv = "ROLLCALL_HERD"
 func animal(i int) string { return fmt.Sprintf("88%013d", i) }
 
 // herd starts one behind a line of its own.
-func (w *world) herd(id string) *herd {
+func (w *base) herd(id string) *herd {
 	h := &herd{id: id, proxy: w.proxy(), w: w, held: make(map[int]int)}
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), herdEnv+"="+id, "REDIS_ADDR="+h.proxy.Addr())
@@ -50,7 +50,7 @@ func (w *world) herd(id string) *herd {
 	var err error
 	h.Process, err = process.Start(cmd, process.Options{Talk: true})
 	require.NoError(w.t, err)
-	w.t.Cleanup(h.Kill)
+	w.t.Cleanup(h.Process.Kill)
 	return h
 }
 
@@ -111,15 +111,15 @@ func (h *herd) kill() {
 	h.w.mu.Lock()
 	h.w.deaths = append(h.w.deaths, judge.Death{Instance: h.id, At: time.Now(), How: judge.Killed})
 	h.w.mu.Unlock()
-	h.Kill()
+	h.Process.Kill()
 }
 
 // stop freezes the herd until the returned function is called.
 func (h *herd) stop() (cont func()) {
 	back := h.w.away(h.id)
-	require.NoError(h.w.t, h.Stop())
+	require.NoError(h.w.t, h.Process.Stop())
 	return sync.OnceFunc(func() {
-		require.NoError(h.w.t, h.Cont())
+		require.NoError(h.w.t, h.Process.Cont())
 		back()
 	})
 }

@@ -20,7 +20,7 @@ const watched = 12
 
 // observe asks as a backend would who holds some devices, over and over, until the returned function is called. What it
 // is told is checked against the history (C8).
-func (w *world) observe() (end func()) {
+func (w *base) observe() (end func()) {
 	w.t.Helper()
 	// Retries of the client are off: an answer belongs to one question.
 	opt := &redis.Options{Addr: w.proxy().Addr(), MaxRetries: -1, ContextTimeoutEnabled: true}

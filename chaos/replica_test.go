@@ -99,8 +99,8 @@ func (r *replica) ready() {
 func (r *replica) ended() bool { return !r.Runs() }
 
 // stop freezes the process as a machine's long pause does (SIGSTOP), cont lets it go on.
-func (r *replica) stop() { require.NoError(r.t, r.Stop()) }
-func (r *replica) cont() { require.NoError(r.t, r.Cont()) }
+func (r *replica) stop() { require.NoError(r.t, r.Process.Stop()) }
+func (r *replica) cont() { require.NoError(r.t, r.Process.Cont()) }
 
 // term asks for a graceful end (SIGTERM).
 func (r *replica) term() { require.NoError(r.t, r.Signal(syscall.SIGTERM)) }

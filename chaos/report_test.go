@@ -56,10 +56,10 @@ func report(r result) {
 
 // note takes from a verdict what the report says of this scenario.
 func (w *world) note(v *judge.Verdict, found []judge.Violation) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.noting.Lock()
+	defer w.noting.Unlock()
 	w.result.Row, w.result.Scenario, w.result.Seed = w.row.nr, w.row.name, w.seed
-	w.result.Hits = w.story.hits()
+	w.result.Hits = int(w.struck.Load())
 	if w.fault != nil {
 		w.result.Hits = w.fault.hits()
 	}
@@ -105,8 +105,8 @@ func (w *world) remark(format string, args ...any) {
 	w.t.Helper()
 	text := fmt.Sprintf(format, args...)
 	w.t.Log(text)
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.noting.Lock()
+	defer w.noting.Unlock()
 	w.result.Remarks = append(w.result.Remarks, text)
 }
 

@@ -6,66 +6,19 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync/atomic"
 	"time"
 
-	"github.com/sourcegraph/conc/pool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/chaos/history"
 	"github.com/rollcall-redis/rollcall/chaos/judge"
 )
 
-// ends begins the second phase: no more faults, no more moves. Every device that lost its socket comes back, and every socket
-// has been used once more, so that the truth is known.
+// ends begins the second phase: no more faults, no more moves.
 func (w *world) ends() {
 	w.t.Helper()
-	w.mu.Lock()
 	w.over = time.Now()
-	w.mu.Unlock()
-	w.traffic.stop()
-	p := pool.New().WithMaxGoroutines(16)
-	var nowhere atomic.Int64
-	for i := range w.devices.Len() {
-		p.Go(func() {
-			w.devices.DropStale(i)
-			if !becomes(func() bool {
-				if w.devices.at(i) == "" {
-					fleet := w.fleet()
-					_ = w.devices.move(w.t.Context(), i, fleet[i%len(fleet)]) // tried again
-				}
-				return w.devices.report(w.t.Context(), i) == nil
-			}) {
-				nowhere.Add(1)
-			}
-			w.devices.DropStale(i)
-		})
-	}
-	p.Wait()
-	require.Zero(w.t, nowhere.Load(), "devices that could not come back: the truth would be without them")
-}
-
-// truth is who holds each device now.
-func (w *world) truth() map[string]string {
-	live := w.devices.live()
-	maps.Copy(live, w.claims)
-	return live
-}
-
-// registered waits until each device's entry names where it is, and at most so many other entries are there. Indexes may
-// still have sockets that devices have left open.
-func (w *world) registered(others int) {
-	w.t.Helper()
-	truth := w.truth()
-	w.comes("each entry names where its device is", func() bool {
-		entries := w.HGetAll(w.t.Context(), w.Registry()).Val()
-		for imei, id := range truth {
-			if entries[imei] != id {
-				return false
-			}
-		}
-		return len(entries) <= len(truth)+others
-	})
+	w.settle()
 }
 
 // opens is how stories of one fault begin: three replicas, every device at one of them, everything at rest. What is met counts.
@@ -92,50 +45,6 @@ func (w *world) rest(also ...string) {
 	}
 }
 
-// comes waits for what must come. If it does not the history says why, all but C7: in the middle of a fault nothing is at rest, and
-// what C7 would find says nothing of what was waited for.
-func (w *world) comes(what string, cond func() bool) {
-	w.t.Helper()
-	eventually(w.t, what, cond) // see autopsy
-}
-
-// agrees asks for sizes first: it is asked often, and entries may be many.
-func (w *world) agrees(truth map[string]string, alive []string) bool {
-	ctx := w.t.Context()
-	held := make(map[string]int64)
-	for _, id := range truth {
-		if !w.unindexed() {
-			held[id]++
-		}
-	}
-	for _, id := range alive {
-		if w.SCard(ctx, w.Layout.Devices(id)).Val() != held[id] {
-			return false
-		}
-	}
-	if w.SCard(ctx, w.Roster()).Val() != int64(len(alive)) || w.HLen(ctx, w.Registry()).Val() != int64(len(truth)) ||
-		!maps.Equal(w.HGetAll(ctx, w.Registry()).Val(), truth) {
-		return false
-	}
-	for _, id := range alive {
-		for _, imei := range w.SMembers(ctx, w.Layout.Devices(id)).Val() {
-			if truth[imei] != id {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-// alive are the running replicas, and others that the scenario knows of.
-func (w *world) alive(also []string) []string {
-	ids := slices.Clone(also)
-	for _, r := range w.fleet() {
-		ids = append(ids, r.id)
-	}
-	return ids
-}
-
 // judge waits until things have come to rest, and applies every check to the history, C7 among them: faults have
 // stopped. also are instances that live besides the replicas.
 func (w *world) judge(also ...string) *judge.Verdict {
@@ -148,56 +57,6 @@ func (w *world) judge(also ...string) *judge.Verdict {
 	}
 	w.t.Logf("%d sockets closed by replicas that run", len(w.closedByTheRunning()))
 	return v
-}
-
-// closedByTheRunning are sockets of devices that a replica has closed of itself which runs to the end. A fleet that closes the sockets whose
-// entries it has lost would always come to rest at the truth.
-func (w *world) closedByTheRunning() (which []judge.Socket) {
-	lives := make(map[string]int)
-	for _, r := range w.all {
-		lives[r.id]++
-	}
-	running := w.alive(nil)
-	w.devices.mu.Lock()
-	defer w.devices.mu.Unlock()
-	for _, s := range w.devices.closed {
-		if lives[s.Instance] == 1 && slices.Contains(running, s.Instance) {
-			which = append(which, s)
-		}
-	}
-	return which
-}
-
-// sweeping is how long a pass may take that is slowed down to be hit in its middle: on a busy machine, where calls take ten
-// times as long, so do the rests between them.
-func (w *world) sweeping() time.Duration {
-	if w.settings["JANITOR_REDIS_SHARE"] == "" {
-		return 0
-	}
-	return patience / 2
-}
-
-// unindexed: the replicas keep no index.
-func (w *world) unindexed() bool { return w.settings["REGISTRY_REVERSE_INDEX"] == "false" }
-
-// set is a duration as the replicas were set.
-func (w *world) set(name string) time.Duration {
-	d, err := time.ParseDuration(w.settings[name])
-	require.NoError(w.t, err)
-	return d
-}
-
-// facts is what this world knows and Redis does not.
-func (w *world) facts(alive []string) judge.Facts {
-	truth := w.truth()
-	sockets, acks := w.devices.history()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return judge.Facts{
-		HeartbeatInterval: interval, HeartbeatTTL: ttl, LeaseTTL: w.set("JANITOR_LEASE_TTL"), JanitorInterval: w.set("JANITOR_INTERVAL"), Slack: w.slack, Sweeping: w.sweeping(), Unindexed: w.unindexed(),
-		Sockets: sockets, Planted: w.planted, Outages: w.outages, Deaths: w.deaths, Restarts: w.restarts, Settings: w.odd,
-		Lookups: w.lookups, Acks: acks, Executed: w.executed, Truth: truth, Alive: alive,
-	}
 }
 
 // verdict judges the history as it is, and fails the test for what it finds.
@@ -299,9 +158,9 @@ func (w *world) counts(r *replica, v *judge.Verdict) {
 	}) {
 		return
 	}
-	w.mu.Lock()
+	w.noting.Lock()
 	w.result.Violations = map[string]int{"C5": 1} // it was called because there were no others
 	w.result.FirstAfter, w.result.FirstEvictions = time.Since(w.began), v.Evicted("")
-	w.mu.Unlock()
+	w.noting.Unlock()
 	require.Fail(w.t, "C5", "replica %s evicted %v in H and says %v", r.id, want, got)
 }

@@ -45,7 +45,7 @@ func commandsWhileReplicasFail(w *world) {
 	}
 	more := func() { // so many more, while things are as they are
 		until := given.Load() + 200
-		w.comes("commands are given", func() bool { return given.Load() >= until })
+		eventually(w.t, "commands are given", func() bool { return given.Load() >= until })
 	}
 
 	for range 4 {
@@ -58,7 +58,7 @@ func commandsWhileReplicasFail(w *world) {
 	more()
 	dead := w.leader() // nobody comes back: others answer in its place
 	w.kill(dead)
-	w.comes("the dead one's commands are answered", func() bool { return w.Exists(w.t.Context(), commands.Outbound(w.Layout, dead.id)).Val() == 0 })
+	eventually(w.t, "the dead one's commands are answered", func() bool { return w.Exists(w.t.Context(), commands.Outbound(w.Layout, dead.id)).Val() == 0 })
 	w.start(dead.id)
 	met.hit(1)
 	more()
@@ -80,7 +80,7 @@ func commandsWhileReplicasFail(w *world) {
 
 	enough()
 	backends.Wait()
-	w.comes("every command has its outcome", func() bool {
+	eventually(w.t, "every command has its outcome", func() bool {
 		for _, key := range w.Keys(w.t.Context(), commands.Outbound(w.Layout, "*")).Val() {
 			if w.XLen(w.t.Context(), key).Val() > 0 {
 				return false
@@ -174,9 +174,7 @@ func (w *world) obeys(ctx context.Context, i int) {
 		doubtful := false
 		err := d.Follow(listening, func(c device.Command, say device.Say) error {
 			w.devices.doubts(i) // until the next report has shown that the answer was in time
-			w.mu.Lock()
-			w.executed = append(w.executed, judge.Execution{IMEI: d.IMEI(), Command: c.Text})
-			w.mu.Unlock()
+			w.executes(judge.Execution{IMEI: d.IMEI(), Command: c.Text})
 			manner := manners[min(rnd.IntN(4*len(manners)), len(manners)-1)]
 			doubtful = doubtful || !manner.good
 			return manner.answers(answering{ctx, d, rnd, c, say})

@@ -36,11 +36,7 @@ func clusterNodeRefused(w *world) {
 		require.Contains(w.t, r.Log(), "node of a Redis Cluster, which is not supported yet: "+r.proxy.Addr())
 		w.result.Hits++
 	}
-	start := func() *replica {
-		r := launch(w.t, w.binary, "one", newProxy(w.t, node.Addr()), w.settings)
-		w.all = append(w.all, r)
-		return r
-	}
+	start := func() *replica { return w.launchBehind(newProxy(w.t, node.Addr()), "one") }
 	refused(start())
 	node.Kill()
 	early := start()
@@ -287,7 +283,7 @@ func (f *poison) fail(w *world) {
 	})
 	before := w.spared()
 	w.plant("dead", 100, true)
-	w.comes("everything else is swept", func() bool {
+	eventually(w.t, "everything else is swept", func() bool {
 		for imei := range f.goes {
 			if w.HExists(w.t.Context(), w.Registry(), imei).Val() {
 				return false
@@ -295,7 +291,7 @@ func (f *poison) fail(w *world) {
 		}
 		return w.SCard(w.t.Context(), w.Devices("dead")).Val() == 0 && !w.SIsMember(w.t.Context(), w.Roster(), "ros/ter").Val()
 	})
-	w.comes("what stays is counted", func() bool { return w.spared() >= before+2*float64(len(f.stays)) })
+	eventually(w.t, "what stays is counted", func() bool { return w.spared() >= before+2*float64(len(f.stays)) })
 	for imei, owner := range f.stays {
 		require.Equal(w.t, owner, w.HGet(w.t.Context(), w.Registry(), imei).Val(), "%q must stay", imei)
 	}

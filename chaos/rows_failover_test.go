@@ -1,8 +1,6 @@
 package chaos
 
 import (
-	"os"
-	"path/filepath"
 	"strconv"
 	"time"
 
@@ -101,23 +99,4 @@ func lostAndBack(w *world, v *judge.Verdict) {
 	drawn, err := strconv.ParseUint(w.Get(w.t.Context(), history.EpochKey(w.Lease())).Val(), 10, 64)
 	require.NoError(w.t, err)
 	require.GreaterOrEqual(w.t, drawn, v.Terms[len(v.Terms)-1].Epoch)
-}
-
-// nextLife goes on recording at a server that does not go on where the last one's history ends. Nobody may write meanwhile.
-func (w *world) nextLife(server *redistest.Server, why string) {
-	w.t.Helper()
-	if w.stream != nil {
-		require.NoError(w.t, w.stream.Close())
-	}
-	part := filepath.Join(w.t.TempDir(), "life-"+strconv.Itoa(len(w.parts)))
-	to, err := os.Create(part)
-	require.NoError(w.t, err)
-	f, err := history.Follow(w.t.Context(), server.Addr(), why, to)
-	require.NoError(w.t, err)
-	w.t.Cleanup(func() {
-		require.NoError(w.t, f.Close())
-		require.NoError(w.t, to.Close())
-	})
-	w.stream, w.server = f, server
-	w.parts = append(w.parts, part)
 }

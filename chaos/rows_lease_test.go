@@ -28,7 +28,7 @@ func (f *endless) fail(w *world) {
 	token := w.Get(w.t.Context(), w.Lease()).Val()
 	require.Equal(w.t, time.Duration(-1), w.PTTL(w.t.Context(), w.Lease()).Val())
 	f.hit(1)
-	w.comes("the lease is taken by another", func() bool {
+	eventually(w.t, "the lease is taken by another", func() bool {
 		now := w.Get(w.t.Context(), w.Lease()).Val()
 		return now != "" && now != token
 	})
@@ -45,7 +45,7 @@ func ofNobody(w *world) (over func()) {
 // persisted takes the expiry away while the leader cannot renew.
 func persisted(w *world) (over func()) {
 	r := w.leader().proxy.AnswerWith(isLeaseCall, "TRYAGAIN later", -1)
-	w.comes("a renewal is due", func() bool { return r.Hits() > 0 })
+	eventually(w.t, "a renewal is due", func() bool { return r.Hits() > 0 })
 	w.meddle("the lease loses its expiry", func(p redis.Pipeliner) { p.Persist(w.t.Context(), w.Lease()) })
 	return r.End
 }
@@ -68,13 +68,7 @@ func (f *mixed) fail(w *world) {
 	f.until = time.Now()
 	f.hit(1)
 
-	w.gate.Lock()
-	defer w.gate.Unlock()
-	w.devices.losing(odd)
-	odd.term()
-	require.Zero(w.t, odd.exit(), odd.Log())
-	w.gone(odd)
-	w.devices.lost(odd)
+	w.leaves(odd)
 }
 
 func heldWhileMixed(w *world, v *judge.Verdict) {

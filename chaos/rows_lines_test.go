@@ -81,11 +81,11 @@ func (f *ownersCut) fail(w *world) {
 		f.lines = append(f.lines, r.proxy.Hold())
 	}
 	if f.one {
-		w.comes("its entries are evicted", func() bool { return w.evictedOf(f.owners[0].id) > 0 })
+		eventually(w.t, "its entries are evicted", func() bool { return w.evictedOf(f.owners[0].id) > 0 })
 		lasting(interval) // of the rest of them
 		return
 	}
-	w.comes("the brake is pulled", func() bool {
+	eventually(w.t, "the brake is pulled", func() bool {
 		return w.HGet(w.t.Context(), w.Witness(), "brake").Val() != ""
 	})
 	lasting(interval)
@@ -114,7 +114,7 @@ func (f *ownersCut) recover(w *world) {
 		f.back[i]()
 	}
 	mended := time.Now()
-	w.comes("what was cut off is routable again", func() bool {
+	eventually(w.t, "what was cut off is routable again", func() bool {
 		entries := w.HGetAll(w.t.Context(), w.Registry()).Val()
 		now := w.truth()
 		for imei, id := range f.stayed {

@@ -140,7 +140,7 @@ func olderProcessWakes(midHeal bool) func(w *world) {
 		entries, index := is()
 		require.Len(w.t, index, len(first))
 
-		w.comes("the older process ends", func() bool {
+		eventually(w.t, "the older process ends", func() bool {
 			_ = older.Signal(syscall.SIGCONT) // again: the first may have come before the stop
 			return older.ended()
 		})

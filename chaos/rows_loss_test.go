@@ -63,7 +63,7 @@ func (f *flushed) fail(w *world) {
 	f.loss.fail(w)
 	f.dead = w.follower()
 	w.kill(f.dead)
-	w.comes("the dead one's entries go", func() bool { return w.SCard(w.t.Context(), w.Layout.Devices(f.dead.id)).Val() == 0 })
+	eventually(w.t, "the dead one's entries go", func() bool { return w.SCard(w.t.Context(), w.Layout.Devices(f.dead.id)).Val() == 0 })
 }
 
 func onlyTheDeadWent(w *world, v *judge.Verdict) {
@@ -87,7 +87,7 @@ func (f *heartbeatLost) fail(w *world) {
 	silent := w.silent()
 	back, mute := w.away(owner.id), owner.proxy.Hold()
 	w.meddle("the heartbeat of "+owner.id+" is lost", func(p redis.Pipeliner) { p.Del(w.t.Context(), w.Heartbeat(owner.id)) })
-	w.comes("its entries are swept", func() bool {
+	eventually(w.t, "its entries are swept", func() bool {
 		return !w.routable(silent) && w.SCard(w.t.Context(), w.Layout.Devices(owner.id)).Val() == 0
 	})
 	f.hit(1)

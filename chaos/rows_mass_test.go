@@ -130,7 +130,7 @@ func fiveOfSevenSilent(kind func(w *world, n int) mutable) func(w *world) {
 			}
 			return n
 		}
-		w.comes("they are silent", func() bool { return silent() == 4 })
+		eventually(w.t, "they are silent", func() bool { return silent() == 4 })
 		lasting(time.Second) // the quick way has looked at them
 		_, lost := w.kill(leader)
 		w.spread(lost)

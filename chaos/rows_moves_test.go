@@ -126,7 +126,7 @@ func oldSocketsCloseLate(w *world) {
 	all := some(0, w.devices.Len())
 	w.spread(all)
 	w.registered(0)
-	w.traffic.start(w) // of every second device; the others are ours
+	w.traffic.start(w.base) // of every second device; the others are ours
 	var ours []int
 	for i := 0; i < w.devices.Len(); i += 2 {
 		ours = append(ours, i)
@@ -185,7 +185,7 @@ func oldSocketsCloseLate(w *world) {
 func (w *world) named(which []int) {
 	w.t.Helper()
 	truth := w.truth()
-	w.comes("the entries name where the devices are", func() bool {
+	eventually(w.t, "the entries name where the devices are", func() bool {
 		entries := w.HGetAll(w.t.Context(), w.Registry()).Val()
 		for _, i := range which {
 			if imei := w.devices.IMEI(i); entries[imei] != truth[imei] {

@@ -35,7 +35,7 @@ func noFault(w *world) {
 	w.spread(some(0, w.devices.Len()))
 	w.registered(0)
 	w.listened()
-	w.traffic.start(w)
+	w.traffic.start(w.base)
 	killed := make(map[string][]time.Time)
 	for i := range 2 * len(ids) {
 		w.moves()
@@ -79,18 +79,6 @@ func holderAt(v *judge.Verdict, at time.Time) (id string) {
 	return id
 }
 
-// terminate asks a replica to end, and returns its exit status. Devices go on meanwhile, elsewhere.
-func (w *world) terminate(r *replica) (status int) {
-	w.gate.Lock()
-	w.devices.losing(r)
-	w.gone(r)
-	r.term()
-	w.gate.Unlock()
-	status = r.exit()
-	w.ended(r)
-	return status
-}
-
 // ownerStopped freezes a replica that does not lead.
 type ownerStopped struct {
 	calm
@@ -110,7 +98,7 @@ func (f *ownerStopped) fail(w *world) {
 		w.heartbeatExpires(f.owner)
 	}
 	if f.swept {
-		w.comes("it is swept", func() bool { return !w.SIsMember(w.t.Context(), w.Roster(), f.owner.id).Val() })
+		eventually(w.t, "it is swept", func() bool { return !w.SIsMember(w.t.Context(), w.Roster(), f.owner.id).Val() })
 	}
 	if f.owner.Stopped() {
 		f.hit(1)
@@ -128,7 +116,7 @@ func (f *ownerStopped) recover(w *world) {
 		return err == nil && time.UnixMilli(at).Sub(f.woken) > interval/2
 	})
 	// By itself: half of its devices are silent until the end.
-	w.comes("its entries are back", func() bool {
+	eventually(w.t, "its entries are back", func() bool {
 		entries := w.HGetAll(w.t.Context(), w.Registry()).Val()
 		for imei := range w.heldThrough(f.owner.id, f.woken) {
 			if entries[imei] != f.owner.id {

@@ -55,7 +55,7 @@ func (w *world) beating() bool {
 func (w *world) heals(since time.Time) {
 	w.t.Helper()
 	silent := w.silent()
-	w.comes("every silent device is routable again", func() bool { return w.routable(silent) })
+	eventually(w.t, "every silent device is routable again", func() bool { return w.routable(silent) })
 	w.within("all routable again", time.Since(since), interval)
 }
 
@@ -68,7 +68,7 @@ func nothingWent(w *world, v *judge.Verdict) {
 // doubted waits until the witness has started anew for a reason.
 func (w *world) doubted(reason string) {
 	w.t.Helper()
-	w.comes("the witness doubts: "+reason, func() bool {
+	eventually(w.t, "the witness doubts: "+reason, func() bool {
 		return w.HGet(w.t.Context(), w.Witness(), "reason").Val() == reason
 	})
 }

@@ -46,7 +46,7 @@ func (f *refusal) fail(w *world) {
 // told waits until every replica says that its heartbeat is refused, and by which word: it knows a refusal from a silence.
 func (w *world) told(why string) {
 	w.t.Helper()
-	w.comes("everybody knows "+why, func() bool {
+	eventually(w.t, "everybody knows "+why, func() bool {
 		for _, r := range w.fleet() {
 			if s, err := r.status(); err != nil || !strings.Contains(s.Registry.Failing["heartbeat"], why) {
 				return false
@@ -80,7 +80,7 @@ func misconfigured(w *world) (over func()) {
 	require.NoError(w.t, os.Mkdir(filepath.Join(w.server.Dir(), "dump.rdb"), 0o700))
 	w.config("save", "3600 1000000")
 	require.NoError(w.t, w.BgSave(ctx).Err())
-	w.comes("the snapshot fails", func() bool { return infoOf(w.t, w.Client, "persistence", "rdb_last_bgsave_status") == "err" })
+	eventually(w.t, "the snapshot fails", func() bool { return infoOf(w.t, w.Client, "persistence", "rdb_last_bgsave_status") == "err" })
 	return func() { w.config("stop-writes-on-bgsave-error", "no") }
 }
 

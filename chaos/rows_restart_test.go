@@ -35,7 +35,7 @@ func (f *serverDown) fail(w *world) {
 	for _, d := range []time.Duration{ttl / 2, ttl + interval/2} {
 		if f.saves {
 			// Not while the recording has a snapshot of its own made.
-			w.comes("a snapshot is saved", func() bool { return w.Save(w.t.Context()).Err() == nil })
+			eventually(w.t, "a snapshot is saved", func() bool { return w.Save(w.t.Context()).Err() == nil })
 			w.moves() // is lost
 		}
 		back := w.away("")

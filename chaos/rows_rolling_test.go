@@ -50,7 +50,7 @@ func (f *rolling) fail(w *world) {
 		w.logins[id] = service + ":new@"
 		f.roll(w, silent)
 		w.doubted("settings")
-		w.set1(w.fleet()[2], slowInterval, slowTTL)
+		w.slower(w.fleet()[2], slowInterval, slowTTL)
 		w.moves()
 		lasting(interval)
 	}
@@ -61,7 +61,7 @@ func (f *rolling) fail(w *world) {
 	w.moves()
 	maps.Copy(w.settings, usual)
 	for range 3 {
-		w.unset(w.fleet()[0])
+		w.slowerEnded(w.fleet()[0])
 		f.roll(w, silent)
 		w.moves()
 		lasting(interval)
@@ -69,7 +69,7 @@ func (f *rolling) fail(w *world) {
 	took := time.Since(begun)
 	w.heals(time.Now())
 	w.plant("ghost", swept, true)
-	w.comes("what is dead is swept", func() bool { return w.SCard(w.t.Context(), w.Layout.Devices("ghost")).Val() == 0 })
+	eventually(w.t, "what is dead is swept", func() bool { return w.SCard(w.t.Context(), w.Layout.Devices("ghost")).Val() == 0 })
 
 	each := float64(f.looks.Load()) / float64(len(silent))
 	w.remark("%.1f looks at each silent device's entry in %v", each, took.Round(time.Second))
@@ -113,10 +113,8 @@ func (w *world) acknowledged() {
 	for _, e := range w.XRange(w.t.Context(), "telemetry:teltonika", "-", "+").Val() {
 		stored[fmt.Sprint(e.Values["imei"])]++
 	}
-	w.devices.mu.Lock()
-	defer w.devices.mu.Unlock()
 	total := 0
-	for imei, n := range w.devices.acked {
+	for imei, n := range w.devices.acknowledged() {
 		require.GreaterOrEqual(w.t, stored[imei], n, "records of %s were acknowledged and are not there", imei)
 		total += n
 	}

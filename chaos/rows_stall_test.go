@@ -60,7 +60,7 @@ func (f *stallBefore) fail(w *world) {
 
 	// A sweep first, so that the server knows the script: it is the delete itself that is to be caught.
 	w.plant("ghost", 10, true)
-	w.comes("the ghost is swept", func() bool { return w.SCard(ctx, w.Layout.Devices("ghost")).Val() == 0 })
+	eventually(w.t, "the ghost is swept", func() bool { return w.SCard(ctx, w.Layout.Devices("ghost")).Val() == 0 })
 
 	// The owner is cut off and its heartbeat goes, so that it is judged dead at once.
 	caught, send := leader.proxy.HoldNext(isBatch)
@@ -77,7 +77,7 @@ func (f *stallBefore) fail(w *world) {
 	leader.stop()
 	mute.End()
 	back()
-	w.comes("the owner is back", w.beating)
+	eventually(w.t, "the owner is back", w.beating)
 
 	back = w.away("")
 	var holds []*proxy.Rule
@@ -90,7 +90,7 @@ func (f *stallBefore) fail(w *world) {
 	over := f.how(w)
 	send()
 	over()
-	w.comes("the batch is answered", func() bool { return !maps.Equal(before, leader.proxy.verdicts()) })
+	eventually(w.t, "the batch is answered", func() bool { return !maps.Equal(before, leader.proxy.verdicts()) })
 	f.hit(leader.proxy.verdicts()["WARMING"] - before["WARMING"])
 	for _, h := range holds {
 		h.End()

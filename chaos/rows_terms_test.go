@@ -48,11 +48,7 @@ func (f *allKilled) fail(w *world) {
 		if f.away == 0 {
 			lines = append(lines, line.Hold())
 		}
-		again := launch(w.t, w.binary, r.id, line, w.settings)
-		w.mu.Lock()
-		w.all = append(w.all, again)
-		w.mu.Unlock()
-		next = append(next, again)
+		next = append(next, w.launchBehind(line, r.id))
 	}
 	if f.away == 0 {
 		for _, r := range next {
@@ -156,7 +152,7 @@ func manyTerms(w *world) {
 	}
 	w.spread(some(0, w.devices.Len()))
 	w.registered(len(w.ghosts))
-	w.traffic.start(w)
+	w.traffic.start(w.base)
 	w.moves()
 	begun := time.Now()
 	swept := make(map[uint64]bool) // terms that have

@@ -244,7 +244,7 @@ func (f *slowAmongQuick) fail(w *world) {
 		w.settings[name] = value
 	}
 	w.doubted("settings")
-	w.set1(slow, slowInterval, slowTTL)
+	w.slower(slow, slowInterval, slowTTL)
 	var settled []int // silent devices come to it, which stay
 	for i := 0; i < w.devices.Len(); i += 4 {
 		settled = append(settled, i)
@@ -269,14 +269,8 @@ func (f *slowAmongQuick) fail(w *world) {
 	back()
 	w.heals(time.Now())
 
-	w.gate.Lock()
-	w.devices.losing(slow)
-	slow.term()
-	require.Zero(w.t, slow.exit(), slow.Log())
-	w.gone(slow)
-	w.devices.lost(slow)
-	w.gate.Unlock()
-	w.unset(slow)
+	w.leaves(slow)
+	w.slowerEnded(slow)
 }
 
 // evictSlow has the others' heartbeats evicted too, which have less time left: they beat again at once.
@@ -288,28 +282,10 @@ func (f *slowAmongQuick) evictSlow(w *world, slow *replica) {
 		}
 	}
 	require.True(w.t, w.evict(slow.id))
-	w.comes("the others beat", func() bool {
+	eventually(w.t, "the others beat", func() bool {
 		return w.Exists(w.t.Context(), w.Heartbeat("one"), w.Heartbeat("two"), w.Heartbeat("three")).Val() == 3
 	})
 	for _, b := range back {
 		b()
-	}
-}
-
-// set1 notes that an instance has other settings than the others, of which they have heard.
-func (w *world) set1(r *replica, interval, ttl time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.odd = append(w.odd, judge.Setting{Instance: r.id, HeartbeatInterval: interval, HeartbeatTTL: ttl, From: time.Now()})
-}
-
-// unset notes that such an instance has ended.
-func (w *world) unset(r *replica) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for i := range w.odd {
-		if w.odd[i].Instance == r.id && w.odd[i].Until.IsZero() {
-			w.odd[i].Until = time.Now()
-		}
 	}
 }

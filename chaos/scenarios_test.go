@@ -227,7 +227,7 @@ func fleetHops(w *world) {
 				require.NoError(w.t, err)
 			}
 		}
-		w.story.hit(len(all))
+		w.hit(len(all))
 		w.registered(0)
 	}
 	// Each beat looks at a tenth of what a replica believes to hold, the sockets that were left behind among it.
@@ -269,10 +269,10 @@ func twoProcessesOfOneID(w *world) {
 	older := w.fleet()[0]
 	w.devices.losing(older)
 	newer := w.start("one")
-	w.story.hit(1)
+	w.hit(1)
 	first := []int{0, 2, 4, 6, 8} // they do not wait for the older to end
 	require.NoError(w.t, w.devices.moveAll(w.t.Context(), first, func(int) *replica { return newer }))
-	w.comes("the older process ends", older.ended)
+	eventually(w.t, "the older process ends", older.ended)
 	require.Equal(w.t, 1, older.exit(), older.Log())
 	require.Contains(w.t, older.Log(), registry.ErrSuperseded.Error())
 	w.gone(older)

@@ -161,7 +161,7 @@ func everythingAtRandom(w *world) {
 	}
 	w.spread(some(0, w.devices.Len()))
 	w.listened()
-	w.traffic.start(w)
+	w.traffic.start(w.base)
 	play(w.rnd, soakFaults, func() bool { return time.Now().Before(until) }, func(f chance[*soak, int]) {
 		w.t.Log(f.name)
 		s.dies()
@@ -421,22 +421,11 @@ func (s *soak) disagreed() int {
 	slow := s.start(s.name())
 	s.settings = usual
 	s.doubted("settings")
-	s.set1(slow, interval*3/2, ttl*3/2)
+	s.slower(slow, interval*3/2, ttl*3/2)
 	n := s.evictsOne(func() {})
 	s.leaves(slow)
-	s.unset(slow)
+	s.slowerEnded(slow)
 	return n
-}
-
-// leaves has a replica end gracefully.
-func (s *soak) leaves(r *replica) {
-	s.gate.Lock()
-	defer s.gate.Unlock()
-	s.devices.losing(r)
-	r.term()
-	require.Zero(s.t, r.exit(), r.Log())
-	s.gone(r)
-	s.devices.lost(r)
 }
 
 // lost has Redis lose something.

@@ -23,7 +23,7 @@ const (
 	workers   = 8
 )
 
-func (t *traffic) start(w *world) {
+func (t *traffic) start(w *base) {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	t.cancel, t.blind = cancel, w.observe()
 	for worker := range workers {
@@ -47,7 +47,7 @@ func (t *traffic) start(w *world) {
 }
 
 // act lets device i do something.
-func (t *traffic) act(ctx context.Context, w *world, i int, rnd *rand.Rand) {
+func (t *traffic) act(ctx context.Context, w *base, i int, rnd *rand.Rand) {
 	w.gate.RLock()
 	defer w.gate.RUnlock()
 	fleet := w.fleet()
@@ -78,7 +78,7 @@ func (t *traffic) act(ctx context.Context, w *world, i int, rnd *rand.Rand) {
 }
 
 // moves waits until there has been traffic.
-func (w *world) moves() {
+func (w *base) moves() {
 	w.t.Helper()
 	before := w.traffic.done()
 	eventually(w.t, "devices move", func() bool { return w.traffic.done() >= before+w.devices.Len()/4 })

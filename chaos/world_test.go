@@ -6,9 +6,12 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -52,21 +55,18 @@ func eventually(t *testing.T, what string, cond func() bool) {
 	require.True(t, becomes(cond), "waited in vain until %s", what)
 }
 
-// world is what a scenario has: a Redis that writes its history, replicas each behind a line of its own, devices that
+// base is what a scenario has: a Redis that writes its history, replicas each behind a line of its own, devices that
 // know where their sockets are. Its methods are for the scenario's goroutine, but for what traffic uses.
-type world struct {
+type base struct {
 	*redis.Client // straight to the server
 	registry.Layout
 	t        *testing.T
-	row      row
 	seed     uint64
 	rnd      *rand.Rand
 	server   *redistest.Server
 	binary   string
 	settings map[string]string
-	twin     bool // no fault at all, only what surrounds it
-	fault    fault
-	story    calm // counts what befell a row that is told without a fault object
+	struck   atomic.Int64 // processes that were killed, stopped or cut off by intent
 	devices  *devices
 	traffic  traffic
 	claims   map[string]string // held by registries of the scenario itself: IMEI -> instance
@@ -89,15 +89,13 @@ type world struct {
 	deaths   []judge.Death
 	lookups  []judge.Lookup
 	executed []judge.Execution
-	over     time.Time // when the faults ended
-	result   result
-	evidence *judge.Facts // to the judge, the last time
-	began    time.Time
 }
 
-func newWorld(t *testing.T, binary string, r row) *world {
-	w := &world{
-		t: t, row: r, seed: seed(t), began: time.Now(), slack: busy, binary: binary, devices: newDevices(r.devices), twin: os.Getenv("ROLLCALL_TWIN") != "",
+// newBase starts a Redis, and nothing else yet. Devices are that many; settings are besides the usual
+// ones of replicas, which are processes of binary. What is drawn at random depends on seed and stream.
+func newBase(t *testing.T, binary string, seed, stream uint64, devices int, settings map[string]string) *base {
+	w := &base{
+		t: t, seed: seed, rnd: rand.New(rand.NewPCG(seed, stream)), slack: busy, binary: binary, devices: newDevices(devices),
 		claims: make(map[string]string), planted: make(map[string]bool), logins: make(map[string]string),
 		settings: map[string]string{
 			"HTTP_ADDR": "127.0.0.1:0", "INGEST_ADDR": "127.0.0.1:0", "LOG_FORMAT": "json",
@@ -105,15 +103,13 @@ func newWorld(t *testing.T, binary string, r row) *world {
 			"JANITOR_INTERVAL": janitorEvery.String(), "JANITOR_LEASE_TTL": leaseTTL.String(),
 		},
 	}
-	w.rnd = rand.New(rand.NewPCG(w.seed, uint64(r.nr)))
-	maps.Copy(w.settings, r.settings)
+	maps.Copy(w.settings, settings)
 	w.serve(append(history.AppendOnly(), "--notify-keyspace-events", "K$g")...)
-	t.Cleanup(w.finish)
 	return w
 }
 
 // serve starts the Redis of this world. A fault's setup may start another kind.
-func (w *world) serve(args ...string) {
+func (w *base) serve(args ...string) {
 	w.server = redistest.Start(w.t, args...)
 	w.Client = w.server.Client()
 	w.parts = []string{w.server.Dir()}
@@ -133,7 +129,7 @@ func infoOf(t *testing.T, c *redis.Client, section, name string) string {
 }
 
 // start starts a replica behind a line of its own, and waits until it is ready.
-func (w *world) start(id string) *replica {
+func (w *base) start(id string) *replica {
 	w.t.Helper()
 	r := w.launch(id)
 	r.ready()
@@ -142,7 +138,7 @@ func (w *world) start(id string) *replica {
 }
 
 // line opens a way to Redis.
-func (w *world) proxy() *redisProxy {
+func (w *base) proxy() *redisProxy {
 	l := newProxy(w.t, w.server.Addr())
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -151,39 +147,44 @@ func (w *world) proxy() *redisProxy {
 }
 
 // launch starts a process and does not wait for anything. It is not one of the running replicas yet.
-func (w *world) launch(id string) *replica {
-	l := w.proxy()
-	l.login = w.logins[id]
-	r := launch(w.t, w.binary, id, l, w.settings)
+func (w *base) launch(id string) *replica { return w.launchBehind(w.proxy(), id) }
+
+// launchBehind is launch with a proxy that is there already.
+func (w *base) launchBehind(p *redisProxy, id string) *replica {
+	p.login = w.logins[id]
+	r := launch(w.t, w.binary, id, p, w.settings)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.all = append(w.all, r)
 	return r
 }
 
-func (w *world) running(r *replica) {
+func (w *base) running(r *replica) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.replicas = append(w.replicas, r)
 }
 
 // gone notes that a replica does not run any more.
-func (w *world) gone(r *replica) {
+func (w *base) gone(r *replica) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.replicas = slices.DeleteFunc(slices.Clone(w.replicas), func(other *replica) bool { return other == r })
 }
 
 // fleet are the replicas that run, or are stopped.
-func (w *world) fleet() []*replica {
+func (w *base) fleet() []*replica {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.replicas
 }
 
+// hit counts what was done to processes by intent.
+func (w *base) hit(n int) { w.struck.Add(int64(n)) }
+
 // died notes a death, or what looks like one from Redis, for C6.
-func (w *world) died(r *replica, how string) {
-	w.story.hit(1)
+func (w *base) died(r *replica, how string) {
+	w.hit(1)
 	d := judge.Death{Instance: r.id, At: time.Now(), How: how, Led: w.holder() == r.id}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -191,7 +192,7 @@ func (w *world) died(r *replica, how string) {
 }
 
 // away notes that an instance ("": everybody) cannot exchange messages with Redis, until the returned function is called.
-func (w *world) away(id string) (back func()) {
+func (w *base) away(id string) (back func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n := len(w.outages)
@@ -204,7 +205,7 @@ func (w *world) away(id string) (back func()) {
 }
 
 // anew notes that the server's counters begin anew while do runs.
-func (w *world) anew(do func()) {
+func (w *base) anew(do func()) {
 	begun := time.Now()
 	do()
 	w.mu.Lock()
@@ -213,7 +214,7 @@ func (w *world) anew(do func()) {
 }
 
 // kill kills a replica and returns when, and the devices whose sockets went with it.
-func (w *world) kill(r *replica) (at time.Time, lost []int) {
+func (w *base) kill(r *replica) (at time.Time, lost []int) {
 	w.gate.Lock()
 	defer w.gate.Unlock()
 	w.devices.losing(r)
@@ -225,7 +226,7 @@ func (w *world) kill(r *replica) (at time.Time, lost []int) {
 }
 
 // ended notes the end of a replica that ended by itself: its sockets are gone.
-func (w *world) ended(r *replica) (lost []int) {
+func (w *base) ended(r *replica) (lost []int) {
 	w.gate.Lock()
 	defer w.gate.Unlock()
 	w.devices.losing(r)
@@ -234,10 +235,10 @@ func (w *world) ended(r *replica) (lost []int) {
 }
 
 // stop freezes a replica until the returned function is called. That looks like a death if it lasts as long as a lease.
-func (w *world) stop(r *replica) (cont func()) {
+func (w *base) stop(r *replica) (cont func()) {
 	back := w.away(r.id)
 	d := judge.Death{Instance: r.id, At: time.Now(), How: judge.Stopped, Led: w.holder() == r.id}
-	w.story.hit(1)
+	w.hit(1)
 	r.stop()
 	return sync.OnceFunc(func() {
 		r.cont()
@@ -252,7 +253,7 @@ func (w *world) stop(r *replica) (cont func()) {
 
 // meddle changes Redis as somebody might who is not part of this: an operator, a mistake, a loss. It is marked in the history as
 // such, so that nobody else is blamed.
-func (w *world) meddle(what string, do func(p redis.Pipeliner)) {
+func (w *base) meddle(what string, do func(p redis.Pipeliner)) {
 	w.t.Helper()
 	_, err := w.TxPipelined(w.t.Context(), func(p redis.Pipeliner) error {
 		do(p)
@@ -265,14 +266,14 @@ func (w *world) meddle(what string, do func(p redis.Pipeliner)) {
 }
 
 // spread connects devices to the running replicas by turns.
-func (w *world) spread(which []int) {
+func (w *base) spread(which []int) {
 	w.t.Helper()
 	fleet := w.fleet()
 	require.NoError(w.t, w.devices.moveAll(w.t.Context(), which, func(i int) *replica { return fleet[i%len(fleet)] }))
 }
 
 // leader waits until one of the running replicas holds the lease, and returns it.
-func (w *world) leader() (leader *replica) {
+func (w *base) leader() (leader *replica) {
 	w.t.Helper()
 	eventually(w.t, "a running replica leads", func() bool {
 		leader = nil
@@ -288,7 +289,7 @@ func (w *world) leader() (leader *replica) {
 }
 
 // follower is a replica that does not lead.
-func (w *world) follower() *replica {
+func (w *base) follower() *replica {
 	leader := w.leader()
 	for _, r := range w.fleet() {
 		if r != leader {
@@ -300,13 +301,13 @@ func (w *world) follower() *replica {
 }
 
 // holder is the instance that has the lease, "" if it is free.
-func (w *world) holder() string {
+func (w *base) holder() string {
 	id, _, _ := strings.Cut(w.Get(w.t.Context(), w.Lease()).Val(), "/")
 	return id
 }
 
 // listened waits until the witness has been heard for long enough that deletes may begin.
-func (w *world) listened() {
+func (w *base) listened() {
 	w.t.Helper()
 	eventually(w.t, "the witness has listened for WARM", func() bool {
 		s, err := w.leader().status()
@@ -316,7 +317,7 @@ func (w *world) listened() {
 
 // plant writes entries of an owner that has no process, plainly, as an older writer does; indexed: and registers them in its
 // index and on the roster. It returns the IMEIs.
-func (w *world) plant(owner string, n int, indexed bool) (imeis []string) {
+func (w *base) plant(owner string, n int, indexed bool) (imeis []string) {
 	w.t.Helper()
 	w.planted[owner] = true
 	ctx := w.t.Context()
@@ -344,14 +345,14 @@ func (w *world) plant(owner string, n int, indexed bool) (imeis []string) {
 }
 
 // inPass waits until the leader is in the middle of evicting: after n more batches.
-func (w *world) inPass(n int64) {
+func (w *base) inPass(n int64) {
 	w.t.Helper()
 	before := w.XLen(w.t.Context(), w.Audit()).Val()
 	eventually(w.t, "a pass is under way", func() bool { return w.XLen(w.t.Context(), w.Audit()).Val() >= before+n })
 }
 
 // beats waits until every running replica has beaten n times.
-func (w *world) beats(n int) {
+func (w *base) beats(n int) {
 	w.t.Helper()
 	for _, r := range w.fleet() {
 		var last time.Time
@@ -370,7 +371,7 @@ func (w *world) beats(n int) {
 }
 
 // oneLeads waits until exactly one of the running replicas says that it leads, and it is the holder of the lease.
-func (w *world) oneLeads() *replica {
+func (w *base) oneLeads() *replica {
 	w.t.Helper()
 	var leader *replica
 	eventually(w.t, "exactly one replica leads", func() bool {
@@ -389,4 +390,71 @@ func (w *world) oneLeads() *replica {
 		return leaders == 1 && leader != nil
 	})
 	return leader
+}
+
+// leaves has a replica end gracefully.
+func (w *base) leaves(r *replica) {
+	w.gate.Lock()
+	defer w.gate.Unlock()
+	w.devices.losing(r)
+	r.term()
+	require.Zero(w.t, r.exit(), r.Log())
+	w.gone(r)
+	w.devices.lost(r)
+}
+
+// terminate asks a replica to end, and returns its exit status. Devices go on meanwhile, elsewhere.
+func (w *base) terminate(r *replica) (status int) {
+	w.gate.Lock()
+	w.devices.losing(r)
+	w.gone(r)
+	r.term()
+	w.gate.Unlock()
+	status = r.exit()
+	w.ended(r)
+	return status
+}
+
+// slower notes that an instance has other settings than the others, of which they have heard.
+func (w *base) slower(r *replica, interval, ttl time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.odd = append(w.odd, judge.Setting{Instance: r.id, HeartbeatInterval: interval, HeartbeatTTL: ttl, From: time.Now()})
+}
+
+// slowerEnded notes that such an instance has ended.
+func (w *base) slowerEnded(r *replica) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range w.odd {
+		if w.odd[i].Instance == r.id && w.odd[i].Until.IsZero() {
+			w.odd[i].Until = time.Now()
+		}
+	}
+}
+
+// nextLife goes on recording at a server that does not go on where the last one's history ends. Nobody may write meanwhile.
+func (w *base) nextLife(server *redistest.Server, why string) {
+	w.t.Helper()
+	if w.stream != nil {
+		require.NoError(w.t, w.stream.Close())
+	}
+	part := filepath.Join(w.t.TempDir(), "life-"+strconv.Itoa(len(w.parts)))
+	to, err := os.Create(part)
+	require.NoError(w.t, err)
+	f, err := history.Follow(w.t.Context(), server.Addr(), why, to)
+	require.NoError(w.t, err)
+	w.t.Cleanup(func() {
+		require.NoError(w.t, f.Close())
+		require.NoError(w.t, to.Close())
+	})
+	w.stream, w.server = f, server
+	w.parts = append(w.parts, part)
+}
+
+// executes notes what a device did on command.
+func (w *base) executes(e judge.Execution) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.executed = append(w.executed, e)
 }
