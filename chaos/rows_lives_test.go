@@ -22,36 +22,15 @@ var livesRows = []row{
 	{17, "OlderProcessFrozenMidHeal", false, 60, nil, olderProcessWakes(true)},
 }
 
-// holdBatches keeps back every guarded delete of a line, what the replica tries again among them, so that nothing depends on how
-// soon it is released.
-func (l *redisProxy) holdBatches() (caught <-chan proxy.Request, release func()) {
-	r := l.HoldEach(isBatch)
-	return r.Caught, r.End
-}
-
-// catches waits for a request that is kept back.
-func (w *world) catches(caught <-chan proxy.Request) (r proxy.Request) {
-	w.t.Helper()
-	eventually(w.t, "the request is caught", func() bool {
-		select {
-		case r = <-caught:
-			return true
-		default:
-			return false
-		}
-	})
-	return r
-}
-
 // An owner was judged dead, and the delete is on its way to Redis when a new process of its id boots and devices register there.
 // The guard finds it alive: nothing of the new life goes.
 func sameIDRestartsBeforeTheDelete(w *world) {
 	met := w.opens()
 	leader, victim := w.leader(), w.follower()
-	caught, release := leader.proxy.holdBatches()
-	defer release()
+	hold := leader.proxy.HoldEach(isBatch)
+	defer hold.End()
 	_, lost := w.kill(victim)
-	batch := w.catches(caught)
+	batch := nextOf(w.t, hold.Caught)
 	require.Contains(w.t, batch, victim.id)
 
 	again := w.start(victim.id)
@@ -62,7 +41,7 @@ func sameIDRestartsBeforeTheDelete(w *world) {
 		require.Contains(w.t, batch, w.devices.IMEI(i), "it was to be deleted")
 	}
 	released := time.Now()
-	release()
+	hold.End()
 	eventually(w.t, "the batch is answered", func() bool { // with a verdict: the first answer may be that the script is not known
 		v := leader.proxy.verdicts()
 		return v["ALIVE"]+v["DONE"]+v["WARMING"]+v["FENCED"] > 0

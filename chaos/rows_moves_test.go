@@ -20,10 +20,10 @@ var movesRows = []row{
 func deviceMovesWhileSwept(w *world) {
 	met := w.opens()
 	leader, victim := w.leader(), w.follower()
-	caught, release := leader.proxy.holdBatches()
-	defer release()
+	hold := leader.proxy.HoldEach(isBatch)
+	defer hold.End()
 	_, lost := w.kill(victim)
-	batch := w.catches(caught)
+	batch := nextOf(w.t, hold.Caught)
 	moved := lost[:len(lost)/2]
 	w.spread(moved)
 	w.registered(len(lost) - len(moved))
@@ -31,7 +31,7 @@ func deviceMovesWhileSwept(w *world) {
 		require.Contains(w.t, batch, w.devices.IMEI(i), "it was to be deleted")
 	}
 	released := time.Now()
-	release()
+	hold.End()
 	eventually(w.t, "the batch is done", func() bool { return leader.proxy.verdicts()["DONE"] > 0 })
 	met.hit(leader.proxy.verdicts()["DONE"])
 	w.ends()
@@ -70,7 +70,7 @@ func lateRegistration(givenUp bool) func(w *world) {
 		defer release()
 		back := w.away(former.id)
 		require.NoError(w.t, w.devices.moveAll(ctx, which, func(int) *replica { return former }))
-		request := w.catches(caught)
+		request := nextOf(w.t, caught)
 		require.NoError(w.t, w.devices.moveAll(ctx, which, func(int) *replica { return next }))
 		var late []int
 		for n, i := range which {

@@ -73,19 +73,19 @@ func (w *world) succeeded(former *replica) {
 	})
 }
 
-// nextOf is the next request that a hold has caught.
-func nextOf(t *testing.T, r *proxy.Rule) (req proxy.Request) {
+// nextOf is the next request that was kept back.
+func nextOf(t *testing.T, caught <-chan proxy.Request) (req proxy.Request) {
 	t.Helper()
 	select {
-	case req = <-r.Caught:
+	case req = <-caught:
 	case <-time.After(patience):
 		require.Fail(t, "nothing was sent that is to be held")
 	}
 	return req
 }
 
-// refusals is how often the fence refused a replica, as its line counted.
-func (r *replica) refusals() int { return r.proxy.verdicts()[string(registry.Fenced)] }
+// refusedBy is how often the fence refused a replica, as its proxy counted.
+func refusedBy(r *replica) int { return r.proxy.verdicts()[string(registry.Fenced)] }
 
 // deleteDelayed keeps the leader's deletes in the network until its lease is over and another leads.
 type deleteDelayed struct {
@@ -103,7 +103,7 @@ func (f *deleteDelayed) fail(w *world) {
 	hold := f.former.proxy.HoldEach(isBatch)
 	f.lands = hold.End
 	w.plant("ghost", ghostsOf, true)
-	f.held = nextOf(w.t, hold)
+	f.held = nextOf(w.t, hold.Caught)
 	f.back = w.cut(f.former)
 	f.lost = f.former.proxy.LoseRequestSilently(isLeaseCall, -1) // the lease ends by itself
 	f.hit(1)
@@ -111,9 +111,9 @@ func (f *deleteDelayed) fail(w *world) {
 }
 
 func (f *deleteDelayed) recover(w *world) {
-	before := f.former.refusals()
+	before := refusedBy(f.former)
 	f.lands()
-	eventually(w.t, "the delayed delete has landed", func() bool { return f.former.refusals() > before })
+	eventually(w.t, "the delayed delete has landed", func() bool { return refusedBy(f.former) > before })
 	f.lost.End()
 	f.back()
 }
@@ -128,7 +128,7 @@ func (w *world) refusedWhatCameLate(v *judge.Verdict) {
 	case *leaderCut:
 		former, held = f.former, f.held
 	}
-	require.Positive(w.t, former.refusals(), "the fence refused nothing: %v", former.proxy.verdicts())
+	require.Positive(w.t, refusedBy(former), "the fence refused nothing: %v", former.proxy.verdicts())
 	_, args := held.Script()
 	require.False(w.t, slices.ContainsFunc(v.Batches, func(b judge.Batch) bool {
 		return registry.BatchID{Epoch: b.Epoch, N: b.N}.String() == args[0]
@@ -210,7 +210,7 @@ func (f *leaderCut) fail(w *world) {
 		hold := f.former.proxy.HoldEach(isBatch)
 		release = hold.End
 		w.plant("ghost", ghostsOf, true)
-		f.held = nextOf(w.t, hold)
+		f.held = nextOf(w.t, hold.Caught)
 	} else {
 		w.plant("ghost", ghostsOf, true)
 		w.inPass(2)
