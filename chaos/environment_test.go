@@ -6,12 +6,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rollcall-redis/rollcall/chaos/harness"
 	"github.com/rollcall-redis/rollcall/chaos/judge"
 )
 
-// world is the environment of one row: what happens to it, and what becomes of it.
-type world struct {
-	*base
+// environment is the environment of one row: what happens to it, and what becomes of it.
+type environment struct {
+	*harness.Environment
 	row      row
 	twin     bool // no fault at all, only what surrounds it
 	fault    fault
@@ -23,10 +24,10 @@ type world struct {
 	result result
 }
 
-func newWorld(t *testing.T, binary string, r row) *world {
-	w := &world{
-		base: newBase(t, binary, seed(t), uint64(r.nr), r.devices, r.settings),
-		row:  r, twin: os.Getenv("ROLLCALL_TWIN") != "", began: time.Now(),
+func newEnvironment(t *testing.T, binary string, r row) *environment {
+	w := &environment{
+		Environment: harness.New(t, binary, seed(t), uint64(r.nr), r.devices, r.settings),
+		row:         r, twin: os.Getenv("ROLLCALL_TWIN") != "", began: time.Now(),
 	}
 	t.Cleanup(w.finish)
 	return w

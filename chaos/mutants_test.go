@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/chaos/harness"
 )
 
 const (
@@ -93,7 +95,7 @@ func (m mutant) hunt(t *testing.T) catch {
 // build builds the program with the mutant's changes, or only without the layers.
 func (m mutant) build(t *testing.T, mutated bool) string {
 	t.Helper()
-	return goBuild(t, "-overlay", overlay(t, t.TempDir(), m.changed(t, mutated)))
+	return harness.Build(t, "-overlay", overlay(t, t.TempDir(), m.changed(t, mutated)))
 }
 
 // run runs the scenario against a program, in a process of its own: its failure is none of this test. A result without a
@@ -110,7 +112,7 @@ func (m mutant) run(t *testing.T, binary, keep string) (r result, out string) {
 	ctx, cancel := context.WithTimeout(t.Context(), mutantPatience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, self, "-test.run", "^TestMatrix$/^"+m.scenario+"$", "-test.v")
-	cmd.Env = append(os.Environ(), givenIngest+"="+binary, "ROLLCALL_REPORT="+dir, keptRuns+"="+dir)
+	cmd.Env = append(os.Environ(), harness.GivenIngest+"="+binary, "ROLLCALL_REPORT="+dir, keptRuns+"="+dir)
 	said, _ := cmd.CombinedOutput() // that it fails is what is wanted; how, says the report
 	text, err := os.ReadFile(filepath.Join(dir, "report.json"))
 	if os.IsNotExist(err) {

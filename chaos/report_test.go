@@ -55,11 +55,11 @@ func report(r result) {
 }
 
 // note takes from a verdict what the report says of this scenario.
-func (w *world) note(v *judge.Verdict, found []judge.Violation) {
+func (w *environment) note(v *judge.Verdict, found []judge.Violation) {
 	w.noting.Lock()
 	defer w.noting.Unlock()
-	w.result.Row, w.result.Scenario, w.result.Seed = w.row.nr, w.row.name, w.seed
-	w.result.Hits = int(w.struck.Load())
+	w.result.Row, w.result.Scenario, w.result.Seed = w.row.nr, w.row.name, w.Seed
+	w.result.Hits = int(w.Struck.Load())
 	if w.fault != nil {
 		w.result.Hits = w.fault.hits()
 	}
@@ -71,16 +71,16 @@ func (w *world) note(v *judge.Verdict, found []judge.Violation) {
 		w.result.Converged = v.Quiet(w.over)
 	}
 	w.result.Fenced, w.result.Warming = 0, 0
-	for _, r := range w.all {
-		w.result.Fenced += r.proxy.verdicts()["FENCED"]
-		w.result.Warming += r.proxy.verdicts()["WARMING"]
+	for _, r := range w.All {
+		w.result.Fenced += r.Proxy.Verdicts()["FENCED"]
+		w.result.Warming += r.Proxy.Verdicts()["WARMING"]
 	}
 	w.result.Took = time.Since(w.began)
 	w.violated(v, found)
 }
 
 // violated counts what the judge found.
-func (w *world) violated(v *judge.Verdict, found []judge.Violation) {
+func (w *environment) violated(v *judge.Verdict, found []judge.Violation) {
 	var first time.Time
 	w.result.Violations = make(map[string]int)
 	for _, one := range found {
@@ -101,10 +101,10 @@ func (w *world) violated(v *judge.Verdict, found []judge.Violation) {
 }
 
 // remark keeps what was measured and has no column.
-func (w *world) remark(format string, args ...any) {
-	w.t.Helper()
+func (w *environment) remark(format string, args ...any) {
+	w.T.Helper()
 	text := fmt.Sprintf(format, args...)
-	w.t.Log(text)
+	w.T.Log(text)
 	w.noting.Lock()
 	defer w.noting.Unlock()
 	w.result.Remarks = append(w.result.Remarks, text)

@@ -4,6 +4,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/chaos/harness"
 	"github.com/rollcall-redis/rollcall/chaos/proxy"
 	"github.com/rollcall-redis/rollcall/internal/failpoint"
 )
@@ -23,118 +24,118 @@ var guardRows = []row{
 const doomed = 200
 
 // The lease is gone when the batch lands, and nobody else leads: the term's token alone is what fences it.
-func leaseGoneBeforeTheScript(w *world) {
-	w.plant("ghost", doomed, true)
-	leader := w.start("one")
-	leader.points.arm(w.t, failpoint.BeforeScript, "stop")
-	w.spread(some(0, w.devices.Len()))
-	leader.points.wait(w.t, failpoint.BeforeScript)
-	w.hit(leader.points.hits(w.t, failpoint.BeforeScript))
-	back := w.away(leader.id)
-	w.meddle("the lease is deleted", func(p redis.Pipeliner) { p.Del(w.t.Context(), w.Lease()) })
-	leader.points.resume(w.t, failpoint.BeforeScript, leader.cont)
+func leaseGoneBeforeTheScript(w *environment) {
+	w.Plant("ghost", doomed, true)
+	leader := w.Start("one")
+	leader.Failpoints.Arm(w.T, failpoint.BeforeScript, "stop")
+	w.Spread(harness.Some(0, w.Fleet.Len()))
+	leader.Failpoints.Wait(w.T, failpoint.BeforeScript)
+	w.Hit(leader.Failpoints.Hits(w.T, failpoint.BeforeScript))
+	back := w.Outage(leader.ID)
+	w.Meddle("the lease is deleted", func(p redis.Pipeliner) { p.Del(w.T.Context(), w.Lease()) })
+	leader.Failpoints.Resume(w.T, failpoint.BeforeScript, leader.Cont)
 	back()
 	v := w.judge()
-	require.Positive(w.t, leader.proxy.verdicts()["FENCED"])
-	require.GreaterOrEqual(w.t, len(v.Terms), 2)
-	require.Equal(w.t, doomed, v.Evicted("ghost"))
+	require.Positive(w.T, leader.Proxy.Verdicts()["FENCED"])
+	require.GreaterOrEqual(w.T, len(v.Terms), 2)
+	require.Equal(w.T, doomed, v.Evicted("ghost"))
 }
 
 // The owner beats again when it has been judged dead. The batch leaves its entries alone; they go when it is silent for good.
-func ownerBackBeforeTheScript(w *world) {
-	w.plant("ghost", doomed, true)
-	w.start("one")
-	w.start("two")
-	w.spread(some(0, w.devices.Len()))
-	leader := w.oneLeads()
-	leader.points.arm(w.t, failpoint.BeforeScript, "stop")
-	leader.points.wait(w.t, failpoint.BeforeScript)
-	w.hit(leader.points.hits(w.t, failpoint.BeforeScript))
-	back := w.away(leader.id)
+func ownerBackBeforeTheScript(w *environment) {
+	w.Plant("ghost", doomed, true)
+	w.Start("one")
+	w.Start("two")
+	w.Spread(harness.Some(0, w.Fleet.Len()))
+	leader := w.OneLeads()
+	leader.Failpoints.Arm(w.T, failpoint.BeforeScript, "stop")
+	leader.Failpoints.Wait(w.T, failpoint.BeforeScript)
+	w.Hit(leader.Failpoints.Hits(w.T, failpoint.BeforeScript))
+	back := w.Outage(leader.ID)
 	// As an older writer does, without a boot token.
-	require.NoError(w.t, w.Set(w.t.Context(), w.Heartbeat("ghost"), "1", ttl).Err())
-	leader.points.resume(w.t, failpoint.BeforeScript, leader.cont)
+	require.NoError(w.T, w.Set(w.T.Context(), w.Heartbeat("ghost"), "1", harness.TTL).Err())
+	leader.Failpoints.Resume(w.T, failpoint.BeforeScript, leader.Cont)
 	back()
 	v := w.judge()
-	require.Positive(w.t, leader.proxy.verdicts()["ALIVE"])
-	require.Equal(w.t, doomed, v.Evicted("ghost"))
+	require.Positive(w.T, leader.Proxy.Verdicts()["ALIVE"])
+	require.Equal(w.T, doomed, v.Evicted("ghost"))
 }
 
 // The leader dies when everything is ready for a dead owner's batch. Nothing that it did before may keep its successor from
 // finding the same entries again.
-func leaderKilledBeforeItsScript(w *world) {
-	w.plant("ghost", doomed, true)
+func leaderKilledBeforeItsScript(w *environment) {
+	w.Plant("ghost", doomed, true)
 	for _, id := range []string{"one", "two", "three"} {
-		w.start(id)
+		w.Start(id)
 	}
-	w.spread(some(0, w.devices.Len()))
-	leader := w.oneLeads()
-	leader.points.arm(w.t, failpoint.BeforeScript, "stop")
-	leader.points.wait(w.t, failpoint.BeforeScript)
-	w.hit(leader.points.hits(w.t, failpoint.BeforeScript))
-	w.kill(leader)
+	w.Spread(harness.Some(0, w.Fleet.Len()))
+	leader := w.OneLeads()
+	leader.Failpoints.Arm(w.T, failpoint.BeforeScript, "stop")
+	leader.Failpoints.Wait(w.T, failpoint.BeforeScript)
+	w.Hit(leader.Failpoints.Hits(w.T, failpoint.BeforeScript))
+	w.Kill(leader)
 	w.ends()
 	v := w.judge()
-	require.Zero(w.t, v.EvictedBy(leader.id))
-	require.Equal(w.t, doomed, v.Evicted("ghost"))
+	require.Zero(w.T, v.EvictedBy(leader.ID))
+	require.Equal(w.T, doomed, v.Evicted("ghost"))
 }
 
 // The leader is asked to stop while its batch is under way. The batch is waited for, and then the lease is given back.
-func askedToStopBeforeItsScript(w *world) {
-	w.plant("ghost", doomed, true)
-	leader := w.start("one")
-	leader.points.arm(w.t, failpoint.BeforeScript, "wait 500ms")
-	w.spread(some(0, w.devices.Len()))
-	leader.points.wait(w.t, failpoint.BeforeScript)
-	w.hit(leader.points.hits(w.t, failpoint.BeforeScript))
-	w.devices.losing(leader)
-	leader.term()
-	require.Zero(w.t, leader.exit(), leader.Log())
-	w.gone(leader)
-	w.devices.lost(leader)
-	w.start("two")
+func askedToStopBeforeItsScript(w *environment) {
+	w.Plant("ghost", doomed, true)
+	leader := w.Start("one")
+	leader.Failpoints.Arm(w.T, failpoint.BeforeScript, "wait 500ms")
+	w.Spread(harness.Some(0, w.Fleet.Len()))
+	leader.Failpoints.Wait(w.T, failpoint.BeforeScript)
+	w.Hit(leader.Failpoints.Hits(w.T, failpoint.BeforeScript))
+	w.Fleet.Losing(leader)
+	leader.Term()
+	require.Zero(w.T, leader.Exit(), leader.Log())
+	w.Gone(leader)
+	w.Fleet.LostAt(leader)
+	w.Start("two")
 	w.ends()
 	v := w.judge()
-	require.Equal(w.t, doomed, v.EvictedBy(leader.id), "the batch was not under way: this run proves nothing")
+	require.Equal(w.T, doomed, v.EvictedBy(leader.ID), "the batch was not under way: this run proves nothing")
 }
 
 // Batches are done and their replies are lost. The leader asks again, and each is counted once, also by itself.
-func batchRepliesLost(w *world) {
-	w.plant("early", 50, true)
-	w.start("one")
-	w.start("two")
-	w.spread(some(0, w.devices.Len()))
-	w.inPass(1) // the server has the script: a reply that says it has not is not worth losing
-	leader := w.oneLeads()
-	lost := leader.proxy.LoseReply(isBatch, 2)
-	w.plant("ghost", doomed, true)
-	eventually(w.t, "replies are lost", func() bool { return lost.Hits() == 2 })
-	w.hit(lost.Hits())
+func batchRepliesLost(w *environment) {
+	w.Plant("early", 50, true)
+	w.Start("one")
+	w.Start("two")
+	w.Spread(harness.Some(0, w.Fleet.Len()))
+	w.InPass(1) // the server has the script: a reply that says it has not is not worth losing
+	leader := w.OneLeads()
+	lost := leader.Proxy.LoseReply(harness.IsBatch, 2)
+	w.Plant("ghost", doomed, true)
+	harness.Eventually(w.T, "replies are lost", func() bool { return lost.Hits() == 2 })
+	w.Hit(lost.Hits())
 	v := w.judge()
-	require.Equal(w.t, 50+doomed, v.EvictedBy(leader.id))
+	require.Equal(w.T, 50+doomed, v.EvictedBy(leader.ID))
 }
 
 // A replica cannot register what it holds, and the devices have moved on before it can. What it then puts back must not be
 // theirs any more.
-func healOfTheFormerOwner(w *world) {
-	former, now := w.start("one"), w.start("two")
-	lost := former.proxy.LoseRequest(func(r proxy.Request) bool { return isRegister(r) || isHeal(r) }, -1)
-	all := some(0, w.devices.Len())
-	for _, to := range []*replica{former, now} { // their old sockets stay open
-		require.NoError(w.t, w.devices.moveAll(w.t.Context(), all, func(int) *replica { return to }))
+func healOfTheFormerOwner(w *environment) {
+	former, now := w.Start("one"), w.Start("two")
+	lost := former.Proxy.LoseRequest(func(r proxy.Request) bool { return harness.IsRegister(r) || harness.IsHeal(r) }, -1)
+	all := harness.Some(0, w.Fleet.Len())
+	for _, to := range []*harness.Replica{former, now} { // their old sockets stay open
+		require.NoError(w.T, w.Fleet.ConnectAll(w.T.Context(), all, func(int) *harness.Replica { return to }))
 	}
-	w.registered(0)
-	w.beats(3) // what lands now is no late registration
-	require.Positive(w.t, lost.Hits())
-	w.hit(lost.Hits())
+	w.Registered(0)
+	w.Beats(3) // what lands now is no late registration
+	require.Positive(w.T, lost.Hits())
+	w.Hit(lost.Hits())
 	lost.End()
-	answers := former.proxy.Answers(isHeal)
-	eventually(w.t, "the former owner heals", func() bool { return answers.Counts()["OK"] > 0 })
-	lasting(interval) // what it was told in answer may lead it to try again, while it still has the sockets
-	w.registered(0)
+	answers := former.Proxy.Answers(harness.IsHeal)
+	harness.Eventually(w.T, "the former owner heals", func() bool { return answers.Counts()["OK"] > 0 })
+	harness.Lasting(harness.Interval) // what it was told in answer may lead it to try again, while it still has the sockets
+	w.Registered(0)
 	for _, i := range all {
-		w.devices.DropStale(i)
+		w.Fleet.DropStale(i)
 	}
 	v := w.judge()
-	require.Zero(w.t, v.Evicted(""))
+	require.Zero(w.T, v.Evicted(""))
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/chaos/harness"
 	"github.com/rollcall-redis/rollcall/chaos/judge"
 	"github.com/rollcall-redis/rollcall/internal/failpoint"
 )
@@ -25,28 +26,28 @@ var leaderEndsRows = []row{
 }
 
 // resigns asks a leader to give its lease back; false: it has none any more.
-func (w *world) resigns(r *replica) bool {
-	w.t.Helper()
-	ask, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost, "http://"+r.http+"/api/v1/resign", nil)
-	require.NoError(w.t, err)
+func (w *environment) resigns(r *harness.Replica) bool {
+	w.T.Helper()
+	ask, err := http.NewRequestWithContext(w.T.Context(), http.MethodPost, "http://"+r.HTTP+"/api/v1/resign", nil)
+	require.NoError(w.T, err)
 	ask.Header.Set("Authorization", "Bearer "+adminToken)
-	answer, err := asker.Do(ask)
+	answer, err := harness.Asker.Do(ask)
 	if err != nil {
-		w.t.Log("resign:", err)
+		w.T.Log("resign:", err)
 		return false
 	}
-	require.NoError(w.t, answer.Body.Close())
-	require.Contains(w.t, []int{http.StatusOK, http.StatusConflict}, answer.StatusCode)
+	require.NoError(w.T, answer.Body.Close())
+	require.Contains(w.T, []int{http.StatusOK, http.StatusConflict}, answer.StatusCode)
 	return answer.StatusCode == http.StatusOK
 }
 
 // provokes sees to it that a point of a term is come by: by a new leader, or by one with something to sweep.
-func provokes(at failpoint.Name) func(w *world) {
-	return func(w *world) {
+func provokes(at failpoint.Name) func(w *environment) {
+	return func(w *environment) {
 		haunts(w)
 		switch at {
 		case failpoint.Acquiring, failpoint.Opening:
-			eventually(w.t, "the leader resigns", func() bool { return w.resigns(w.leader()) })
+			harness.Eventually(w.T, "the leader resigns", func() bool { return w.resigns(w.Leader()) })
 		}
 	}
 }
@@ -55,76 +56,76 @@ func provokes(at failpoint.Name) func(w *world) {
 type leaderKilled struct {
 	calm
 	at     failpoint.Name
-	victim *replica
+	victim *harness.Replica
 	killed time.Time
 }
 
-func (f *leaderKilled) fail(w *world) {
+func (f *leaderKilled) fail(w *environment) {
 	order := "kill"
 	switch f.at {
 	case failpoint.AfterJudging, failpoint.BeforeScript, failpoint.AfterReply:
 		order = "kill 3"
 	}
 	f.victim = w.meets(f.at, order, provokes(f.at))
-	require.Equal(w.t, -1, f.victim.exit(), "it was not killed by a signal")
+	require.Equal(w.T, -1, f.victim.Exit(), "it was not killed by a signal")
 	f.killed = time.Now()
-	w.died(f.victim, "killed")
-	w.ended(f.victim)
-	f.hit(f.victim.points.hits(w.t, f.at))
-	eventually(w.t, "another leads", func() bool { h := w.holder(); return h != "" && h != f.victim.id })
+	w.Died(f.victim, "killed")
+	w.ReplicaEnded(f.victim)
+	f.hit(f.victim.Failpoints.Hits(w.T, f.at))
+	harness.Eventually(w.T, "another leads", func() bool { h := w.Holder(); return h != "" && h != f.victim.ID })
 }
 
 // sweptAfterKill: another leads in time, and did what was left to do. What the victim had done the server counted, also if it was
 // killed before it could count itself (C5).
-func sweptAfterKill(w *world, v *judge.Verdict) {
+func sweptAfterKill(w *environment, v *judge.Verdict) {
 	f := w.fault.(*leaderKilled)
-	require.Equal(w.t, len(w.ghosts), v.Evicted("ghost"))
-	require.Zero(w.t, f.victim.proxy.NotUnderstood(), "its answers were not all counted")
-	done := f.victim.proxy.verdicts()["DONE"]
-	require.Equal(w.t, done, w.records(f.victim.id, math.MaxUint64))
+	require.Equal(w.T, len(w.Ghosts), v.Evicted("ghost"))
+	require.Zero(w.T, f.victim.Proxy.NotUnderstood(), "its answers were not all counted")
+	done := f.victim.Proxy.Verdicts()["DONE"]
+	require.Equal(w.T, done, w.records(f.victim.ID, math.MaxUint64))
 	switch f.at {
 	case failpoint.AfterJudging, failpoint.BeforeScript, failpoint.AfterReply:
-		require.Positive(w.t, done, "it was not killed in mid-pass")
-		require.Less(w.t, v.EvictedBy(f.victim.id), len(w.ghosts), "it was not killed in mid-pass")
+		require.Positive(w.T, done, "it was not killed in mid-pass")
+		require.Less(w.T, v.EvictedBy(f.victim.ID), len(w.Ghosts), "it was not killed in mid-pass")
 	}
-	w.within("new leader after the kill", v.NextLease(f.killed, f.victim.id).Sub(f.killed), leaseTTL+leaseRetry)
+	w.within("new leader after the kill", v.NextLease(f.killed, f.victim.ID).Sub(f.killed), harness.LeaseTTL+harness.LeaseRetry)
 }
 
 // leaderTerminated asks the leader to end (SIGTERM) while it is at one point of its term.
 type leaderTerminated struct {
 	calm
 	at     failpoint.Name
-	former *replica
+	former *harness.Replica
 	took   time.Duration // from the release to the next leader
 }
 
-func (f *leaderTerminated) fail(w *world) {
+func (f *leaderTerminated) fail(w *environment) {
 	f.former = w.meets(f.at, "wait 1s", provokes(f.at))
 	handover := w.watchLease()
-	w.gate.Lock()
-	defer w.gate.Unlock()
-	w.devices.losing(f.former)
-	f.former.term()
-	if !f.former.points.has(w.t, f.at, ".woken") {
-		f.hit(f.former.points.hits(w.t, f.at)) // it came in time
+	w.Gate.Lock()
+	defer w.Gate.Unlock()
+	w.Fleet.Losing(f.former)
+	f.former.Term()
+	if !f.former.Failpoints.Has(w.T, f.at, ".woken") {
+		f.hit(f.former.Failpoints.Hits(w.T, f.at)) // it came in time
 	}
 	f.took = handover()
-	require.Zero(w.t, f.former.exit(), f.former.Log())
-	w.gone(f.former)
-	w.devices.lost(f.former)
-	require.NotEqual(w.t, f.former.id, w.holder(), "a ghost lease")
-	require.Zero(w.t, w.Exists(w.t.Context(), w.Heartbeat(f.former.id), w.Layout.Devices(f.former.id)).Val(), "left behind")
+	require.Zero(w.T, f.former.Exit(), f.former.Log())
+	w.Gone(f.former)
+	w.Fleet.LostAt(f.former)
+	require.NotEqual(w.T, f.former.ID, w.Holder(), "a ghost lease")
+	require.Zero(w.T, w.Exists(w.T.Context(), w.Heartbeat(f.former.ID), w.Layout.Devices(f.former.ID)).Val(), "left behind")
 }
 
 // handedOver: the next leader is there at once, and nobody asked for a batch without being leader.
-func handedOver(w *world, v *judge.Verdict) {
+func handedOver(w *environment, v *judge.Verdict) {
 	f := w.fault.(*leaderTerminated)
-	for _, r := range w.all {
-		w.t.Logf("%s: %v", r.id, r.proxy.verdicts())
-		require.Zero(w.t, r.proxy.verdicts()["FENCED"], r.id)
-		require.Zero(w.t, r.proxy.NotUnderstood(), r.id)
+	for _, r := range w.All {
+		w.T.Logf("%s: %v", r.ID, r.Proxy.Verdicts())
+		require.Zero(w.T, r.Proxy.Verdicts()["FENCED"], r.ID)
+		require.Zero(w.T, r.Proxy.NotUnderstood(), r.ID)
 	}
-	require.Zero(w.t, v.Evicted(f.former.id), "what was handed back needs no sweeping")
-	require.Equal(w.t, len(w.ghosts), v.Evicted("ghost"))
+	require.Zero(w.T, v.Evicted(f.former.ID), "what was handed back needs no sweeping")
+	require.Equal(w.T, len(w.Ghosts), v.Evicted("ghost"))
 	w.within("new leader after the release", f.took, 100*time.Millisecond)
 }

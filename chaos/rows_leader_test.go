@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/chaos/harness"
 	"github.com/rollcall-redis/rollcall/chaos/judge"
 	"github.com/rollcall-redis/rollcall/chaos/proxy"
 	"github.com/rollcall-redis/rollcall/internal/failpoint"
@@ -32,20 +33,20 @@ const (
 )
 
 // haunts gives the leader something to sweep.
-func haunts(w *world) { w.plant("ghost", ghosts, true) }
+func haunts(w *environment) { w.Plant("ghost", ghosts, true) }
 
 // meets orders something at a point which only a leader comes by, or who becomes one, and returns who has met it. cause sees
 // to it that somebody will.
-func (w *world) meets(point failpoint.Name, order string, cause func(w *world)) (who *replica) {
-	w.t.Helper()
-	fleet := w.fleet()
+func (w *environment) meets(point failpoint.Name, order string, cause func(w *environment)) (who *harness.Replica) {
+	w.T.Helper()
+	fleet := w.Replicas()
 	for _, r := range fleet {
-		r.points.arm(w.t, point, order)
+		r.Failpoints.Arm(w.T, point, order)
 	}
 	cause(w)
-	eventually(w.t, "a leader comes by "+string(point), func() bool {
+	harness.Eventually(w.T, "a leader comes by "+string(point), func() bool {
 		for _, r := range fleet {
-			if r.points.taken(w.t, point) {
+			if r.Failpoints.Taken(w.T, point) {
 				who = r
 			}
 		}
@@ -53,23 +54,23 @@ func (w *world) meets(point failpoint.Name, order string, cause func(w *world)) 
 	})
 	for _, r := range fleet {
 		if r != who {
-			require.True(w.t, r.points.disarm(w.t, point), "%s came by %s as well", r.id, point)
+			require.True(w.T, r.Failpoints.Disarm(w.T, point), "%s came by %s as well", r.ID, point)
 		}
 	}
 	return who
 }
 
 // term is the epoch of the newest term in the audit, and how many batches it has done.
-func (w *world) term() (epoch, batches uint64) {
-	w.t.Helper()
-	newest, err := w.XRevRangeN(w.t.Context(), w.Audit(), "+", "-", 1).Result()
-	require.NoError(w.t, err)
+func (w *environment) term() (epoch, batches uint64) {
+	w.T.Helper()
+	newest, err := w.XRevRangeN(w.T.Context(), w.Audit(), "+", "-", 1).Result()
+	require.NoError(w.T, err)
 	if len(newest) == 0 {
 		return 0, 0
 	}
 	n, err := fmt.Sscanf(newest[0].ID, "%d-%d", &epoch, &batches)
-	require.NoError(w.t, err)
-	require.Equal(w.t, 2, n)
+	require.NoError(w.T, err)
+	require.Equal(w.T, 2, n)
 	return epoch, batches
 }
 
@@ -81,37 +82,37 @@ type leaderStopped struct {
 	cont  time.Time
 }
 
-func (f *leaderStopped) fail(w *world) {
-	require.True(w.t, becomes(func() bool {
+func (f *leaderStopped) fail(w *environment) {
+	require.True(w.T, harness.Becomes(func() bool {
 		haunts(w)
-		w.inPass(2)
+		w.InPass(2)
 		// Behind a renewal, so that what is left of the lease is nearly all.
 		var token string
-		eventually(w.t, "the lease is fresh", func() bool {
-			token = w.Get(w.t.Context(), w.Lease()).Val()
-			return token != "" && w.PTTL(w.t.Context(), w.Lease()).Val() > leaseTTL*9/10
+		harness.Eventually(w.T, "the lease is fresh", func() bool {
+			token = w.Get(w.T.Context(), w.Lease()).Val()
+			return token != "" && w.PTTL(w.T.Context(), w.Lease()).Val() > harness.LeaseTTL*9/10
 		})
-		r := w.leader()
+		r := w.Leader()
 		f.epoch, _ = w.term()
-		cont := w.stop(r)
+		cont := w.Stop(r)
 		f.hit(1)
-		lasting(leaseTTL / 2)
+		harness.Lasting(harness.LeaseTTL / 2)
 		f.cont = time.Now()
 		cont()
 		lost := false
-		eventually(w.t, "the lease is renewed, or another's", func() bool {
-			lost = w.Get(w.t.Context(), w.Lease()).Val() != token
-			return lost || w.PTTL(w.t.Context(), w.Lease()).Val() > leaseTTL*2/3
+		harness.Eventually(w.T, "the lease is renewed, or another's", func() bool {
+			lost = w.Get(w.T.Context(), w.Lease()).Val() != token
+			return lost || w.PTTL(w.T.Context(), w.Lease()).Val() > harness.LeaseTTL*2/3
 		})
 		return !lost
 	}), "no term outlives a short stop")
 }
 
 // The term that was there before the stop goes on sweeping.
-func sameTerm(w *world, v *judge.Verdict) {
+func sameTerm(w *environment, v *judge.Verdict) {
 	f := w.fault.(*leaderStopped)
-	require.True(w.t, slices.ContainsFunc(v.Batches, func(b judge.Batch) bool { return b.Epoch == f.epoch && b.At.After(f.cont) }))
-	require.Equal(w.t, len(w.ghosts), v.Evicted("ghost"))
+	require.True(w.T, slices.ContainsFunc(v.Batches, func(b judge.Batch) bool { return b.Epoch == f.epoch && b.At.After(f.cont) }))
+	require.Equal(w.T, len(w.Ghosts), v.Evicted("ghost"))
 }
 
 // leaderHeld stops the leader where it has found its term good enough for a batch, which it has not yet sent. It sends that
@@ -119,9 +120,9 @@ func sameTerm(w *world, v *judge.Verdict) {
 type leaderHeld struct {
 	calm
 	// meanwhile returns when the leader may go on. What it returns is called when the batch has been answered.
-	meanwhile func(w *world, f *leaderHeld) (after func())
+	meanwhile func(w *environment, f *leaderHeld) (after func())
 
-	former  *replica
+	former  *harness.Replica
 	epoch   uint64 // of its term
 	batches int    // that the server had done for it
 	stopped time.Time
@@ -129,54 +130,54 @@ type leaderHeld struct {
 	after   func()
 }
 
-func (f *leaderHeld) fail(w *world) {
+func (f *leaderHeld) fail(w *environment) {
 	f.former = w.meets(failpoint.BeforeScript, "stop 3", haunts)
 	f.stopped = time.Now()
-	back := w.away(f.former.id)
+	back := w.Outage(f.former.ID)
 	f.epoch, _ = w.term()
-	f.batches = f.former.proxy.verdicts()["DONE"]
-	require.Zero(w.t, f.former.proxy.unanswered())
+	f.batches = f.former.Proxy.Verdicts()["DONE"]
+	require.Zero(w.T, f.former.Proxy.Unanswered())
 	f.after = f.meanwhile(w, f)
 	f.woken = time.Now()
-	f.former.points.resume(w.t, failpoint.BeforeScript, f.former.cont)
+	f.former.Failpoints.Resume(w.T, failpoint.BeforeScript, f.former.Cont)
 	back()
-	f.hit(f.former.points.hits(w.t, failpoint.BeforeScript))
+	f.hit(f.former.Failpoints.Hits(w.T, failpoint.BeforeScript))
 }
 
-func (f *leaderHeld) recover(w *world) {
-	eventually(w.t, "the held batch is answered", func() bool {
-		return f.former.proxy.verdicts()["FENCED"] > 0 || f.former.proxy.verdicts()["DONE"] > f.batches
+func (f *leaderHeld) recover(w *environment) {
+	harness.Eventually(w.T, "the held batch is answered", func() bool {
+		return f.former.Proxy.Verdicts()["FENCED"] > 0 || f.former.Proxy.Verdicts()["DONE"] > f.batches
 	})
 	f.after()
 }
 
 // successor waits until another leads, in a term that has done something.
-func (f *leaderHeld) successor(w *world) (who *replica) {
-	eventually(w.t, "a successor sweeps", func() bool {
+func (f *leaderHeld) successor(w *environment) (who *harness.Replica) {
+	harness.Eventually(w.T, "a successor sweeps", func() bool {
 		epoch, batches := w.term()
 		return epoch > f.epoch && batches > 0
 	})
-	who = w.leader()
-	require.NotEqual(w.t, f.former, who)
+	who = w.Leader()
+	require.NotEqual(w.T, f.former, who)
 	return who
 }
 
-func anotherLeads(w *world, f *leaderHeld) func() {
-	w.died(f.former, "stopped")
+func anotherLeads(w *environment, f *leaderHeld) func() {
+	w.Died(f.former, "stopped")
 	f.successor(w)
 	return func() {}
 }
 
 // nobodyLeads has the others refused the lease, so that it lapses and is nobody's. Their heartbeats and ticks land.
-func nobodyLeads(w *world, f *leaderHeld) func() {
+func nobodyLeads(w *environment, f *leaderHeld) func() {
 	var rules []*proxy.Rule
-	for _, r := range w.fleet() {
+	for _, r := range w.Replicas() {
 		if r != f.former {
-			rules = append(rules, r.proxy.AnswerWith(isAcquire, "ERR not now", -1))
+			rules = append(rules, r.Proxy.AnswerWith(harness.IsAcquire, "ERR not now", -1))
 		}
 	}
-	eventually(w.t, "the lease has lapsed, and others want it", func() bool {
-		return w.holder() == "" && slices.ContainsFunc(rules, func(r *proxy.Rule) bool { return r.Hits() > 0 })
+	harness.Eventually(w.T, "the lease has lapsed, and others want it", func() bool {
+		return w.Holder() == "" && slices.ContainsFunc(rules, func(r *proxy.Rule) bool { return r.Hits() > 0 })
 	})
 	return func() {
 		for _, r := range rules {
@@ -186,37 +187,37 @@ func nobodyLeads(w *world, f *leaderHeld) func() {
 }
 
 // anotherLedAndDied leaves nobody who could lead but the former leader, which needs a new term for that.
-func anotherLedAndDied(w *world, f *leaderHeld) func() {
-	w.died(f.former, "stopped")
+func anotherLedAndDied(w *environment, f *leaderHeld) func() {
+	w.Died(f.former, "stopped")
 	b := f.successor(w)
-	for _, r := range w.fleet() {
+	for _, r := range w.Replicas() {
 		if r != f.former && r != b {
-			rule := r.proxy.AnswerWith(isAcquire, "ERR not now", -1)
-			w.t.Cleanup(rule.End)
+			rule := r.Proxy.AnswerWith(harness.IsAcquire, "ERR not now", -1)
+			w.T.Cleanup(rule.End)
 		}
 	}
-	w.kill(b)
+	w.Kill(b)
 	return func() {
-		eventually(w.t, "the former leader leads again", func() bool { return w.holder() == f.former.id })
+		harness.Eventually(w.T, "the former leader leads again", func() bool { return w.Holder() == f.former.ID })
 	}
 }
 
 // fenced: the batch did nothing, and nothing was done any more in that term.
-func fenced(w *world, v *judge.Verdict) {
+func fenced(w *environment, v *judge.Verdict) {
 	f := w.fault.(*leaderHeld)
-	w.t.Logf("term %d of %s: %v", f.epoch, f.former.id, f.former.proxy.verdicts())
-	require.Zero(w.t, f.former.proxy.NotUnderstood(), "its answers were not all counted")
-	require.Positive(w.t, f.former.proxy.verdicts()["FENCED"], "the held batch met no fence")
-	require.Equal(w.t, f.batches, w.records(f.former.id, f.epoch), "the former term did something after its end")
-	require.Greater(w.t, v.Terms[len(v.Terms)-1].Epoch, f.epoch, "the term did not end")
-	require.Equal(w.t, len(w.ghosts), v.Evicted("ghost"))
+	w.T.Logf("term %d of %s: %v", f.epoch, f.former.ID, f.former.Proxy.Verdicts())
+	require.Zero(w.T, f.former.Proxy.NotUnderstood(), "its answers were not all counted")
+	require.Positive(w.T, f.former.Proxy.Verdicts()["FENCED"], "the held batch met no fence")
+	require.Equal(w.T, f.batches, w.records(f.former.ID, f.epoch), "the former term did something after its end")
+	require.Greater(w.T, v.Terms[len(v.Terms)-1].Epoch, f.epoch, "the term did not end")
+	require.Equal(w.T, len(w.Ghosts), v.Evicted("ghost"))
 }
 
 // records is how many batches the audit has of a leader, in terms up to an epoch; also those that found nothing left.
-func (w *world) records(leader string, until uint64) (n int) {
-	w.t.Helper()
-	all, err := w.XRange(w.t.Context(), w.Audit(), "-", fmt.Sprint(until)).Result()
-	require.NoError(w.t, err)
+func (w *environment) records(leader string, until uint64) (n int) {
+	w.T.Helper()
+	all, err := w.XRange(w.T.Context(), w.Audit(), "-", fmt.Sprint(until)).Result()
+	require.NoError(w.T, err)
 	for _, record := range all {
 		if record.Values["leader"] == leader && !strings.HasSuffix(record.ID, "-0") {
 			n++
@@ -226,17 +227,17 @@ func (w *world) records(leader string, until uint64) (n int) {
 }
 
 // fencedByNobody: and the lease was free when the batch landed.
-func fencedByNobody(w *world, v *judge.Verdict) {
+func fencedByNobody(w *environment, v *judge.Verdict) {
 	f := w.fault.(*leaderHeld)
 	fenced(w, v)
-	require.True(w.t, v.NextLease(f.stopped, "").After(f.woken), "somebody led meanwhile")
+	require.True(w.T, v.NextLease(f.stopped, "").After(f.woken), "somebody led meanwhile")
 }
 
 // leadsInANewTerm: and there was another's term between that of the batch and the next of its own.
-func leadsInANewTerm(w *world, v *judge.Verdict) {
+func leadsInANewTerm(w *environment, v *judge.Verdict) {
 	f := w.fault.(*leaderHeld)
 	fenced(w, v)
 	later := slices.DeleteFunc(slices.Clone(v.Terms), func(t judge.Term) bool { return t.Epoch <= f.epoch })
-	require.NotEqual(w.t, f.former.id, later[0].Leader)
-	require.True(w.t, slices.ContainsFunc(later, func(t judge.Term) bool { return t.Leader == f.former.id }))
+	require.NotEqual(w.T, f.former.ID, later[0].Leader)
+	require.True(w.T, slices.ContainsFunc(later, func(t judge.Term) bool { return t.Leader == f.former.ID }))
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/chaos/harness"
 	"github.com/rollcall-redis/rollcall/chaos/judge"
 )
 
@@ -19,34 +20,34 @@ var leaseRows = []row{
 // endless is a lease without an expiry, whose holder does not renew it. Contenders watch it for a lease TTL and give it one.
 type endless struct {
 	calm
-	how func(w *world) (over func())
+	how func(w *environment) (over func())
 }
 
-func (f *endless) fail(w *world) {
+func (f *endless) fail(w *environment) {
 	over := f.how(w)
 	begun := time.Now()
-	token := w.Get(w.t.Context(), w.Lease()).Val()
-	require.Equal(w.t, time.Duration(-1), w.PTTL(w.t.Context(), w.Lease()).Val())
+	token := w.Get(w.T.Context(), w.Lease()).Val()
+	require.Equal(w.T, time.Duration(-1), w.PTTL(w.T.Context(), w.Lease()).Val())
 	f.hit(1)
-	eventually(w.t, "the lease is taken by another", func() bool {
-		now := w.Get(w.t.Context(), w.Lease()).Val()
+	harness.Eventually(w.T, "the lease is taken by another", func() bool {
+		now := w.Get(w.T.Context(), w.Lease()).Val()
 		return now != "" && now != token
 	})
-	w.within("a leader after the lease lost its end", time.Since(begun), 2*leaseTTL+2*leaseRetry)
+	w.within("a leader after the lease lost its end", time.Since(begun), 2*harness.LeaseTTL+2*harness.LeaseRetry)
 	over()
-	w.oneLeads()
+	w.OneLeads()
 }
 
-func ofNobody(w *world) (over func()) {
-	w.meddle("somebody takes the lease for ever", func(p redis.Pipeliner) { p.Set(w.t.Context(), w.Lease(), "somebody/x", 0) })
+func ofNobody(w *environment) (over func()) {
+	w.Meddle("somebody takes the lease for ever", func(p redis.Pipeliner) { p.Set(w.T.Context(), w.Lease(), "somebody/x", 0) })
 	return func() {}
 }
 
 // persisted takes the expiry away while the leader cannot renew.
-func persisted(w *world) (over func()) {
-	r := w.leader().proxy.AnswerWith(isLeaseCall, "TRYAGAIN later", -1)
-	eventually(w.t, "a renewal is due", func() bool { return r.Hits() > 0 })
-	w.meddle("the lease loses its expiry", func(p redis.Pipeliner) { p.Persist(w.t.Context(), w.Lease()) })
+func persisted(w *environment) (over func()) {
+	r := w.Leader().Proxy.AnswerWith(harness.IsLeaseCall, "TRYAGAIN later", -1)
+	harness.Eventually(w.T, "a renewal is due", func() bool { return r.Hits() > 0 })
+	w.Meddle("the lease loses its expiry", func(p redis.Pipeliner) { p.Persist(w.T.Context(), w.Lease()) })
 	return r.End
 }
 
@@ -56,26 +57,26 @@ type mixed struct {
 	from, until time.Time
 }
 
-func (f *mixed) fail(w *world) {
-	usual := w.settings["HEARTBEAT_TTL"]
-	w.settings["HEARTBEAT_TTL"] = (2 * ttl).String()
-	odd := w.start("odd")
-	w.settings["HEARTBEAT_TTL"] = usual
+func (f *mixed) fail(w *environment) {
+	usual := w.Settings["HEARTBEAT_TTL"]
+	w.Settings["HEARTBEAT_TTL"] = (2 * harness.TTL).String()
+	odd := w.Start("odd")
+	w.Settings["HEARTBEAT_TTL"] = usual
 	w.doubted("settings")
 	f.from = time.Now()
-	w.plant("ghost", swept, true)
-	w.beats(2)
+	w.Plant("ghost", swept, true)
+	w.Beats(2)
 	f.until = time.Now()
 	f.hit(1)
 
-	w.leaves(odd)
+	w.Leaves(odd)
 }
 
-func heldWhileMixed(w *world, v *judge.Verdict) {
+func heldWhileMixed(w *environment, v *judge.Verdict) {
 	allSwept(w, v)
 	f := w.fault.(*mixed)
-	require.Equal(w.t, "settings", v.Final.Hashes[w.Witness()]["reason"])
+	require.Equal(w.T, "settings", v.Final.Hashes[w.Witness()]["reason"])
 	for _, b := range v.Batches {
-		require.False(w.t, b.At.After(f.from) && b.At.Before(f.until), "swept while settings differ")
+		require.False(w.T, b.At.After(f.from) && b.At.Before(f.until), "swept while settings differ")
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/chaos/harness"
 	"github.com/rollcall-redis/rollcall/chaos/proxy"
 	"github.com/rollcall-redis/rollcall/internal/failpoint"
 	"github.com/rollcall-redis/rollcall/registry"
@@ -24,120 +25,120 @@ var livesRows = []row{
 
 // An owner was judged dead, and the delete is on its way to Redis when a new process of its id boots and devices register there.
 // The guard finds it alive: nothing of the new life goes.
-func sameIDRestartsBeforeTheDelete(w *world) {
+func sameIDRestartsBeforeTheDelete(w *environment) {
 	met := w.opens()
-	leader, victim := w.leader(), w.follower()
-	hold := leader.proxy.HoldEach(isBatch)
+	leader, victim := w.Leader(), w.Follower()
+	hold := leader.Proxy.HoldEach(harness.IsBatch)
 	defer hold.End()
-	_, lost := w.kill(victim)
-	batch := nextOf(w.t, hold.Caught)
-	require.Contains(w.t, batch, victim.id)
+	_, lost := w.Kill(victim)
+	batch := nextOf(w.T, hold.Caught)
+	require.Contains(w.T, batch, victim.ID)
 
-	again := w.start(victim.id)
+	again := w.Start(victim.ID)
 	back := lost[:len(lost)/2]
-	require.NoError(w.t, w.devices.moveAll(w.t.Context(), back, func(int) *replica { return again }))
-	w.registered(0)
+	require.NoError(w.T, w.Fleet.ConnectAll(w.T.Context(), back, func(int) *harness.Replica { return again }))
+	w.Registered(0)
 	for _, i := range back {
-		require.Contains(w.t, batch, w.devices.IMEI(i), "it was to be deleted")
+		require.Contains(w.T, batch, w.Fleet.IMEI(i), "it was to be deleted")
 	}
 	released := time.Now()
 	hold.End()
-	eventually(w.t, "the batch is answered", func() bool { // with a verdict: the first answer may be that the script is not known
-		v := leader.proxy.verdicts()
+	harness.Eventually(w.T, "the batch is answered", func() bool { // with a verdict: the first answer may be that the script is not known
+		v := leader.Proxy.Verdicts()
 		return v["ALIVE"]+v["DONE"]+v["WARMING"]+v["FENCED"] > 0
 	})
-	met.hit(leader.proxy.verdicts()["ALIVE"])
+	met.hit(leader.Proxy.Verdicts()["ALIVE"])
 	w.sweeps(released)
 	w.ends()
 	v := w.judge()
-	require.Positive(w.t, met.hits(), "%v", leader.proxy.verdicts())
-	require.Zero(w.t, v.Evicted(""))
-	require.Zero(w.t, leader.proxy.NotUnderstood())
+	require.Positive(w.T, met.hits(), "%v", leader.Proxy.Verdicts())
+	require.Zero(w.T, v.Evicted(""))
+	require.Zero(w.T, leader.Proxy.NotUnderstood())
 }
 
 // After a failover the heartbeat may hold an older life's token. That is not a newer life: it is overwritten, the process goes on
 // and no entry moves.
-func olderTokenRolledBack(w *world) {
+func olderTokenRolledBack(w *environment) {
 	met := w.opens()
-	old := w.Get(w.t.Context(), w.Heartbeat("one")).Val()
-	_, lost := w.kill(w.fleet()[0])
-	again := w.start("one")
-	require.NoError(w.t, w.devices.moveAll(w.t.Context(), lost, func(int) *replica { return again }))
+	old := w.Get(w.T.Context(), w.Heartbeat("one")).Val()
+	_, lost := w.Kill(w.Replicas()[0])
+	again := w.Start("one")
+	require.NoError(w.T, w.Fleet.ConnectAll(w.T.Context(), lost, func(int) *harness.Replica { return again }))
 	w.rest()
-	mine := w.Get(w.t.Context(), w.Heartbeat("one")).Val()
+	mine := w.Get(w.T.Context(), w.Heartbeat("one")).Val()
 	_, token, _ := strings.Cut(mine, "/")
-	require.NotContains(w.t, old, token)
+	require.NotContains(w.T, old, token)
 
 	for range 3 {
 		rolled := time.Now()
-		w.meddle("the heartbeat is an older life's again", func(p redis.Pipeliner) { p.Set(w.t.Context(), w.Heartbeat("one"), old, ttl) })
-		eventually(w.t, "it is overwritten", func() bool {
-			return again.ended() || strings.HasSuffix(w.Get(w.t.Context(), w.Heartbeat("one")).Val(), "/"+token)
+		w.Meddle("the heartbeat is an older life's again", func(p redis.Pipeliner) { p.Set(w.T.Context(), w.Heartbeat("one"), old, harness.TTL) })
+		harness.Eventually(w.T, "it is overwritten", func() bool {
+			return again.Ended() || strings.HasSuffix(w.Get(w.T.Context(), w.Heartbeat("one")).Val(), "/"+token)
 		})
-		require.False(w.t, again.ended(), again.Log())
-		w.within("heartbeat overwritten", time.Since(rolled), interval)
+		require.False(w.T, again.Ended(), again.Log())
+		w.within("heartbeat overwritten", time.Since(rolled), harness.Interval)
 		met.hit(1)
 		for _, s := range w.spells() {
-			require.False(w.t, s.owner == "one" && s.until.After(rolled), "entry %s did not stand", s.imei)
+			require.False(w.T, s.owner == "one" && s.until.After(rolled), "entry %s did not stand", s.imei)
 		}
 	}
-	w.beats(2)
+	w.Beats(2)
 	w.ends()
 	v := w.judge()
-	require.Zero(w.t, v.Evicted(""))
+	require.Zero(w.T, v.Evicted(""))
 }
 
 // A process is frozen, a newer one of its id boots and devices register there; then the older goes on. It writes nothing, hands
 // nothing back and ends with status 1. Mid-heal: it had just read that its entries are lost, and would put them back.
-func olderProcessWakes(midHeal bool) func(w *world) {
-	return func(w *world) {
+func olderProcessWakes(midHeal bool) func(w *environment) {
+	return func(w *environment) {
 		met := w.opens()
-		older := w.fleet()[0]
-		held := w.SMembers(w.t.Context(), w.Layout.Devices("one")).Val()
-		w.devices.losing(older)
+		older := w.Replicas()[0]
+		held := w.SMembers(w.T.Context(), w.Layout.Devices("one")).Val()
+		w.Fleet.Losing(older)
 		if midHeal {
-			w.meddle("its entries are lost", func(p redis.Pipeliner) { p.HDel(w.t.Context(), w.Registry(), held...) })
-			older.points.arm(w.t, failpoint.Comparing, "stop")
-			older.points.wait(w.t, failpoint.Comparing)
+			w.Meddle("its entries are lost", func(p redis.Pipeliner) { p.HDel(w.T.Context(), w.Registry(), held...) })
+			older.Failpoints.Arm(w.T, failpoint.Comparing, "stop")
+			older.Failpoints.Wait(w.T, failpoint.Comparing)
 		} else {
-			older.stop()
+			older.Stop()
 		}
-		eventually(w.t, "the kernel has stopped it", older.Stopped)
-		answers := older.proxy.Answers(func(r proxy.Request) bool {
-			return slices.Contains([]string{"beat", "register", "heal", "release", "goodbye"}, named(r))
+		harness.Eventually(w.T, "the kernel has stopped it", older.Stopped)
+		answers := older.Proxy.Answers(func(r proxy.Request) bool {
+			return slices.Contains([]string{"beat", "register", "heal", "release", "goodbye"}, harness.Named(r))
 		})
 
-		newer := w.launch("one")
-		newer.ready()
+		newer := w.Launch("one")
+		newer.Ready()
 		first := []int{0, 3, 6, 9, 12} // of its devices: they do not wait for the older to end
-		require.NoError(w.t, w.devices.moveAll(w.t.Context(), first, func(int) *replica { return newer }))
+		require.NoError(w.T, w.Fleet.ConnectAll(w.T.Context(), first, func(int) *harness.Replica { return newer }))
 		is := func() (entries map[string]string, index []string) {
-			index = w.SMembers(w.t.Context(), w.Layout.Devices("one")).Val()
+			index = w.SMembers(w.T.Context(), w.Layout.Devices("one")).Val()
 			slices.Sort(index)
-			return w.HGetAll(w.t.Context(), w.Registry()).Val(), index
+			return w.HGetAll(w.T.Context(), w.Registry()).Val(), index
 		}
 		entries, index := is()
-		require.Len(w.t, index, len(first))
+		require.Len(w.T, index, len(first))
 
-		eventually(w.t, "the older process ends", func() bool {
+		harness.Eventually(w.T, "the older process ends", func() bool {
 			_ = older.Signal(syscall.SIGCONT) // again: the first may have come before the stop
-			return older.ended()
+			return older.Ended()
 		})
-		require.Equal(w.t, 1, older.exit(), older.Log())
-		require.Contains(w.t, older.Log(), registry.ErrSuperseded.Error())
+		require.Equal(w.T, 1, older.Exit(), older.Log())
+		require.Contains(w.T, older.Log(), registry.ErrSuperseded.Error())
 		met.hit(answers.Counts()["SUPERSEDED"])
-		require.Positive(w.t, met.hits(), "it was told nothing: this run proves nothing")
-		require.Zero(w.t, answers.Counts()["OK"], "it wrote something")
+		require.Positive(w.T, met.hits(), "it was told nothing: this run proves nothing")
+		require.Zero(w.T, answers.Counts()["OK"], "it wrote something")
 		entriesNow, indexNow := is()
-		require.Equal(w.t, entries, entriesNow)
-		require.Equal(w.t, index, indexNow)
+		require.Equal(w.T, entries, entriesNow)
+		require.Equal(w.T, index, indexNow)
 
-		w.gone(older)
-		w.running(newer)
-		lost := w.devices.lost(older)
-		require.Len(w.t, lost, len(held)-len(first))
+		w.Gone(older)
+		w.Runs(newer)
+		lost := w.Fleet.LostAt(older)
+		require.Len(w.T, lost, len(held)-len(first))
 		w.ends()
 		v := w.judge()
-		require.Zero(w.t, v.Evicted(""))
+		require.Zero(w.T, v.Evicted(""))
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/chaos/harness"
 	"github.com/rollcall-redis/rollcall/chaos/judge"
 	"github.com/rollcall-redis/rollcall/chaos/proxy"
 )
@@ -27,68 +28,68 @@ const swept = 1500
 // loss loses something in the middle of what goes on.
 type loss struct {
 	calm
-	what     func(w *world, p redis.Pipeliner)
+	what     func(w *environment, p redis.Pipeliner)
 	sweeping bool
 }
 
-func everything(w *world, p redis.Pipeliner) { p.FlushAll(w.t.Context()) }
-func theLease(w *world, p redis.Pipeliner)   { p.Del(w.t.Context(), w.Lease()) }
-func theWitness(w *world, p redis.Pipeliner) { p.Del(w.t.Context(), w.Witness()) }
-func theAudit(w *world, p redis.Pipeliner)   { p.Del(w.t.Context(), w.Audit()) }
-func allScripts(w *world, p redis.Pipeliner) { p.ScriptFlush(w.t.Context()) }
+func everything(w *environment, p redis.Pipeliner) { p.FlushAll(w.T.Context()) }
+func theLease(w *environment, p redis.Pipeliner)   { p.Del(w.T.Context(), w.Lease()) }
+func theWitness(w *environment, p redis.Pipeliner) { p.Del(w.T.Context(), w.Witness()) }
+func theAudit(w *environment, p redis.Pipeliner)   { p.Del(w.T.Context(), w.Audit()) }
+func allScripts(w *environment, p redis.Pipeliner) { p.ScriptFlush(w.T.Context()) }
 
-func (f *loss) fail(w *world) {
+func (f *loss) fail(w *environment) {
 	if f.sweeping {
-		w.plant("ghost", swept, true)
-		w.inPass(2)
-		require.Positive(w.t, w.SCard(w.t.Context(), w.Layout.Devices("ghost")).Val(), "the sweep was over too soon: this run proves nothing")
+		w.Plant("ghost", swept, true)
+		w.InPass(2)
+		require.Positive(w.T, w.SCard(w.T.Context(), w.Layout.Devices("ghost")).Val(), "the sweep was over too soon: this run proves nothing")
 	}
-	w.meddle("something is lost", func(p redis.Pipeliner) { f.what(w, p) })
+	w.Meddle("something is lost", func(p redis.Pipeliner) { f.what(w, p) })
 	f.hit(1)
 	at := time.Now()
 	w.heals(at)
-	w.oneLeads()
-	w.within("a leader again", time.Since(at), leaseTTL+leaseRetry)
+	w.OneLeads()
+	w.within("a leader again", time.Since(at), harness.LeaseTTL+harness.LeaseRetry)
 }
 
 // flushed loses everything, and then a replica dies for real: a witness that has begun anew must not keep its entries for longer
 // than WARM (C6).
 type flushed struct {
 	loss
-	dead *replica
+	dead *harness.Replica
 }
 
-func (f *flushed) fail(w *world) {
+func (f *flushed) fail(w *environment) {
 	f.what = everything
 	f.loss.fail(w)
-	f.dead = w.follower()
-	w.kill(f.dead)
-	eventually(w.t, "the dead one's entries go", func() bool { return w.SCard(w.t.Context(), w.Layout.Devices(f.dead.id)).Val() == 0 })
+	f.dead = w.Follower()
+	w.Kill(f.dead)
+	harness.Eventually(w.T, "the dead one's entries go", func() bool { return w.SCard(w.T.Context(), w.Layout.Devices(f.dead.ID)).Val() == 0 })
 }
 
-func onlyTheDeadWent(w *world, v *judge.Verdict) {
-	dead := w.fault.(*flushed).dead.id
-	require.Positive(w.t, v.Evicted(dead))
-	require.Equal(w.t, v.Evicted(""), v.Evicted(dead), "somebody who lives was evicted")
+func onlyTheDeadWent(w *environment, v *judge.Verdict) {
+	dead := w.fault.(*flushed).dead.ID
+	require.Positive(w.T, v.Evicted(dead))
+	require.Equal(w.T, v.Evicted(""), v.Evicted(dead), "somebody who lives was evicted")
 }
 
 // allSwept: the sweep that was disturbed was done to its end, before and after the loss, and nothing else was swept.
-func allSwept(w *world, v *judge.Verdict) {
-	require.Equal(w.t, swept, v.Evicted("ghost"))
-	require.Equal(w.t, swept, v.Evicted(""), "somebody who lives was evicted")
+func allSwept(w *environment, v *judge.Verdict) {
+	require.Equal(w.T, swept, v.Evicted("ghost"))
+	require.Equal(w.T, swept, v.Evicted(""), "somebody who lives was evicted")
 }
 
 // heartbeatLost deletes one heartbeat, whose owner does not notice before its entries are swept: nothing tells that from a
 // death. It notices at its next beat, and puts them back.
 type heartbeatLost struct{ calm }
 
-func (f *heartbeatLost) fail(w *world) {
-	owner := w.follower()
+func (f *heartbeatLost) fail(w *environment) {
+	owner := w.Follower()
 	silent := w.silent()
-	back, mute := w.away(owner.id), owner.proxy.Hold()
-	w.meddle("the heartbeat of "+owner.id+" is lost", func(p redis.Pipeliner) { p.Del(w.t.Context(), w.Heartbeat(owner.id)) })
-	eventually(w.t, "its entries are swept", func() bool {
-		return !w.routable(silent) && w.SCard(w.t.Context(), w.Layout.Devices(owner.id)).Val() == 0
+	back, mute := w.Outage(owner.ID), owner.Proxy.Hold()
+	w.Meddle("the heartbeat of "+owner.ID+" is lost", func(p redis.Pipeliner) { p.Del(w.T.Context(), w.Heartbeat(owner.ID)) })
+	harness.Eventually(w.T, "its entries are swept", func() bool {
+		return !w.routable(silent) && w.SCard(w.T.Context(), w.Layout.Devices(owner.ID)).Val() == 0
 	})
 	f.hit(1)
 	mute.End()
@@ -100,12 +101,12 @@ func (f *heartbeatLost) fail(w *world) {
 // it cannot expect to see of others.
 type canaryLost struct{ calm }
 
-func (f *canaryLost) fail(w *world) {
-	leader := w.leader()
-	back := w.away(leader.id)
-	mute := leader.proxy.LoseRequest(func(r proxy.Request) bool { return isBeat(r) || isRegister(r) || isHeal(r) }, -1)
-	w.meddle("the heartbeat of "+leader.id+" is lost", func(p redis.Pipeliner) { p.Del(w.t.Context(), w.Heartbeat(leader.id)) })
-	w.plant("ghost", swept, true)
+func (f *canaryLost) fail(w *environment) {
+	leader := w.Leader()
+	back := w.Outage(leader.ID)
+	mute := leader.Proxy.LoseRequest(func(r proxy.Request) bool { return harness.IsBeat(r) || harness.IsRegister(r) || harness.IsHeal(r) }, -1)
+	w.Meddle("the heartbeat of "+leader.ID+" is lost", func(p redis.Pipeliner) { p.Del(w.T.Context(), w.Heartbeat(leader.ID)) })
+	w.Plant("ghost", swept, true)
 	w.doubted("self_check")
 	f.hit(1)
 	mute.End()

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/chaos/harness"
 	"github.com/rollcall-redis/rollcall/chaos/judge"
 )
 
@@ -38,54 +39,54 @@ func imeisOf(n int) (imeis []string) {
 }
 
 // embeddedOwner is a registry in this process, whose line can be held.
-func embeddedOwner(w *world, n int) mutable {
-	id, l := fmt.Sprintf("owner-%d", n), w.proxy()
+func embeddedOwner(w *environment, n int) mutable {
+	id, l := fmt.Sprintf("owner-%d", n), w.Proxy()
 	r := w.embedAt(id, l.Addr())
 	for _, imei := range imeisOf(n) {
-		require.NoError(w.t, r.Register(w.t.Context(), imei).Wait(w.t.Context()))
-		w.claims[imei] = id
-		w.devices.claimed(imei, id)
+		require.NoError(w.T, r.Register(w.T.Context(), imei).Wait(w.T.Context()))
+		w.Claims[imei] = id
+		w.Fleet.Claimed(imei, id)
 	}
 	return mutable{id, func() func() { return l.Hold().End }}
 }
 
 // olderWriter is an owner of an older version: it writes entries and a heartbeat, and nothing else. It does not heal.
-func olderWriter(w *world, n int) mutable {
-	ctx, id := w.t.Context(), fmt.Sprintf("older-%d", n)
-	w.planted[id] = true
+func olderWriter(w *environment, n int) mutable {
+	ctx, id := w.T.Context(), fmt.Sprintf("older-%d", n)
+	w.Planted[id] = true
 	beat := func() { // without a boot token
-		require.NoError(w.t, w.Set(ctx, w.Heartbeat(id), strconv.FormatInt(time.Now().UnixMilli(), 10), ttl).Err())
+		require.NoError(w.T, w.Set(ctx, w.Heartbeat(id), strconv.FormatInt(time.Now().UnixMilli(), 10), harness.TTL).Err())
 	}
 	write := func() {
 		beat()
 		for _, imei := range imeisOf(n) {
-			require.NoError(w.t, w.HSet(ctx, w.Registry(), imei, id).Err())
+			require.NoError(w.T, w.HSet(ctx, w.Registry(), imei, id).Err())
 		}
 	}
 	write()
 	for _, imei := range imeisOf(n) {
-		w.claims[imei] = id
-		w.devices.claimed(imei, id)
+		w.Claims[imei] = id
+		w.Fleet.Claimed(imei, id)
 	}
 	beats := func() (stop func()) {
 		stopped, ended := make(chan struct{}), make(chan struct{})
 		go func() {
 			defer close(ended)
-			tick := time.NewTicker(interval)
+			tick := time.NewTicker(harness.Interval)
 			defer tick.Stop()
 			for {
 				select {
 				case <-stopped:
 					return
 				case <-tick.C:
-					_ = w.Set(ctx, w.Heartbeat(id), strconv.FormatInt(time.Now().UnixMilli(), 10), ttl).Err()
+					_ = w.Set(ctx, w.Heartbeat(id), strconv.FormatInt(time.Now().UnixMilli(), 10), harness.TTL).Err()
 				}
 			}
 		}()
 		return func() { close(stopped); <-ended }
 	}
 	stop := beats()
-	w.t.Cleanup(func() { stop() })
+	w.T.Cleanup(func() { stop() })
 	return mutable{id, func() func() {
 		stop()
 		return func() { // its devices come again too: what it has lost nobody puts back
@@ -97,54 +98,54 @@ func olderWriter(w *world, n int) mutable {
 
 // fiveOfSevenSilent: four of five owners lose their line, and the leader is killed. What is left are a replica, which will
 // lead, and an owner. The four come back when the new leader has had time for a full scan.
-func fiveOfSevenSilent(kind func(w *world, n int) mutable) func(w *world) {
-	return func(w *world) {
+func fiveOfSevenSilent(kind func(w *environment, n int) mutable) func(w *environment) {
+	return func(w *environment) {
 		met := &calm{}
 		w.fault = met
 		var owners []mutable
 		for _, id := range []string{"one", "two"} {
-			w.start(id)
+			w.Start(id)
 		}
 		for n := range 5 {
 			owners = append(owners, kind(w, n))
 		}
-		w.spread(some(0, w.devices.Len()))
+		w.Spread(harness.Some(0, w.Fleet.Len()))
 		var ids []string
 		for _, o := range owners {
-			if !w.planted[o.id] {
+			if !w.Planted[o.id] {
 				ids = append(ids, o.id)
 			}
 		}
 		w.rest(ids...)
-		w.listened()
+		w.Listened()
 		w.sweeps(time.Now())
-		leader := w.leader() // which has just had a full scan: the next comes when it has gone
+		leader := w.Leader() // which has just had a full scan: the next comes when it has gone
 		var speak []func()
 		for _, o := range owners[:4] {
-			back, speaks := w.away(o.id), o.silence()
+			back, speaks := w.Outage(o.id), o.silence()
 			speak = append(speak, func() { speaks(); back() })
 		}
 		silent := func() (n int) {
 			for _, o := range owners[:4] {
-				n += 1 - int(w.Exists(w.t.Context(), w.Heartbeat(o.id)).Val())
+				n += 1 - int(w.Exists(w.T.Context(), w.Heartbeat(o.id)).Val())
 			}
 			return n
 		}
-		eventually(w.t, "they are silent", func() bool { return silent() == 4 })
-		lasting(time.Second) // the quick way has looked at them
-		_, lost := w.kill(leader)
-		w.spread(lost)
+		harness.Eventually(w.T, "they are silent", func() bool { return silent() == 4 })
+		harness.Lasting(time.Second) // the quick way has looked at them
+		_, lost := w.Kill(leader)
+		w.Spread(lost)
 		w.succeeded(leader)
 		met.hit(silent())
-		lasting(janitorEvery / 2) // the new one's first full scan
+		harness.Lasting(harness.JanitorInterval / 2) // the new one's first full scan
 		for _, s := range speak {
 			s()
 		}
 		v := w.judge(ids...)
 		for _, o := range owners {
-			require.Zero(w.t, v.Evicted(o.id), o.id)
+			require.Zero(w.T, v.Evicted(o.id), o.id)
 		}
-		require.Contains(w.t, reasonsOf(v), "mass_failure")
+		require.Contains(w.T, reasonsOf(v), "mass_failure")
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/chaos/harness"
 	"github.com/rollcall-redis/rollcall/chaos/history"
 	"github.com/rollcall-redis/rollcall/chaos/judge"
 )
@@ -21,11 +22,11 @@ var memoryRows = []row{
 	{24, "MemoryFull", false, 60, nil, under(func() fault { return &memoryFull{} }, nothingWent)},
 }
 
-func evictedBy(policy string) func(w *world) {
-	return under(func() fault { return &sharedCache{policy: policy} }, func(w *world, v *judge.Verdict) {
+func evictedBy(policy string) func(w *environment) {
+	return under(func() fault { return &sharedCache{policy: policy} }, func(w *environment, v *judge.Verdict) {
 		nothingWent(w, v)
-		for _, r := range w.all {
-			require.Contains(w.t, r.Log(), "maxmemory-policy is "+policy, "warned at start")
+		for _, r := range w.All {
+			require.Contains(w.T, r.Log(), "maxmemory-policy is "+policy, "warned at start")
 		}
 	})
 }
@@ -42,15 +43,15 @@ const (
 	cacheRoom  = 100 << 10
 )
 
-func (f *sharedCache) setup(w *world) {
-	w.serve(append(history.AppendOnly(), "--maxmemory-policy", f.policy, "--maxmemory", "1gb", "--notify-keyspace-events", "Ee")...)
+func (f *sharedCache) setup(w *environment) {
+	w.Serve(append(history.AppendOnly(), "--maxmemory-policy", f.policy, "--maxmemory", "1gb", "--notify-keyspace-events", "Ee")...)
 }
 
-func (f *sharedCache) fail(w *world) {
-	ctx := w.t.Context()
+func (f *sharedCache) fail(w *environment) {
+	ctx := w.T.Context()
 	sub := w.Subscribe(ctx, "__keyevent@0__:evicted")
 	_, err := sub.Receive(ctx)
-	require.NoError(w.t, err)
+	require.NoError(w.T, err)
 	var others atomic.Int64
 	heard := make(chan struct{})
 	go func() {
@@ -67,37 +68,37 @@ func (f *sharedCache) fail(w *world) {
 	value, begun := strings.Repeat("v", cacheValue), time.Now()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for time.Since(begun) < ttl+interval/2 || f.hits() < len(w.fleet()) && time.Since(begun) < patience {
+	for time.Since(begun) < harness.TTL+harness.Interval/2 || f.hits() < len(w.Replicas()) && time.Since(begun) < harness.Patience {
 		_ = w.Set(ctx, "cache:"+time.Now().String(), value, time.Hour).Err() // refused when nothing can be evicted any more
 		<-tick.C
 	}
 	w.doubted("redis_evicting")
 	w.config("maxmemory", "0")
-	require.NoError(w.t, sub.Close())
+	require.NoError(w.T, sub.Close())
 	<-heard
-	w.t.Logf("%d heartbeats and %d other keys were evicted", f.hits(), others.Load())
+	w.T.Logf("%d heartbeats and %d other keys were evicted", f.hits(), others.Load())
 	w.heals(time.Now())
 }
 
 // used is how much memory the server uses, and some room.
-func (w *world) used(room int) string {
-	n, err := strconv.Atoi(infoOf(w.t, w.Client, "memory", "used_memory"))
-	require.NoError(w.t, err)
+func (w *environment) used(room int) string {
+	n, err := strconv.Atoi(harness.InfoOf(w.T, w.Client, "memory", "used_memory"))
+	require.NoError(w.T, err)
 	return strconv.Itoa(n + room)
 }
 
 // memoryFull: every write that needs memory is refused for longer than the TTL. Heartbeats are extended, which needs none.
 type memoryFull struct{ calm }
 
-func (*memoryFull) setup(w *world) {
-	w.serve(append(history.AppendOnly(), "--maxmemory-policy", "noeviction")...)
+func (*memoryFull) setup(w *environment) {
+	w.Serve(append(history.AppendOnly(), "--maxmemory-policy", "noeviction")...)
 }
 
-func (f *memoryFull) fail(w *world) {
+func (f *memoryFull) fail(w *environment) {
 	asked, begun := w.asked(), time.Now()
 	w.config("maxmemory", "1")
 	outlast()
-	require.True(w.t, w.beating(), "PEXPIRE keeps heartbeats")
+	require.True(w.T, w.beating(), "PEXPIRE keeps heartbeats")
 	w.config("maxmemory", "0")
 	f.hit(asked.errors("OOM"))
 	asked.noStorm(w, time.Since(begun))

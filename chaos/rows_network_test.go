@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/chaos/harness"
 	"github.com/rollcall-redis/rollcall/chaos/history"
 	"github.com/rollcall-redis/rollcall/chaos/judge"
 	"github.com/rollcall-redis/rollcall/chaos/proxy"
@@ -19,29 +20,29 @@ import (
 // networkRows are what the network between replicas and Redis does to them. All of it is done by the lines: tc and its netem, with
 // which packets proper are lost, need a kernel of one's own.
 var networkRows = []row{
-	{10, "DeleteDelayedPastTheLease", false, 60, smallBatches, under(func() fault { return &deleteDelayed{} }, (*world).refusedWhatCameLate)},
+	{10, "DeleteDelayedPastTheLease", false, 60, smallBatches, under(func() fault { return &deleteDelayed{} }, (*environment).refusedWhatCameLate)},
 	{10, "FenceRefusesAHundred", false, 0, nil, fenceRefusesAHundred},
 	{10, "WitnessRefusesAHundred", false, 0, nil, witnessRefusesAHundred},
 
-	{11, "EvictionsReplyLost", false, 60, smallBatches, under(func() fault { return &batchesLost{lose: (*redisProxy).LoseReply, times: 5} }, (*world).countedOnce)},
-	{11, "EvictionsReplyLostSilently", false, 60, smallBatches, under(func() fault { return &batchesLost{lose: (*redisProxy).LoseReplySilently, times: 2} }, (*world).countedOnce)},
-	{11, "EvictionsRequestLost", false, 60, smallBatches, under(func() fault { return &batchesLost{lose: (*redisProxy).LoseRequest, times: 5} }, (*world).countedOnce)},
-	{11, "EvictionsRequestLostSilently", false, 60, smallBatches, under(func() fault { return &batchesLost{lose: (*redisProxy).LoseRequestSilently, times: 2} }, (*world).countedOnce)},
+	{11, "EvictionsReplyLost", false, 60, smallBatches, under(func() fault { return &batchesLost{lose: (*harness.Proxy).LoseReply, times: 5} }, (*environment).countedOnce)},
+	{11, "EvictionsReplyLostSilently", false, 60, smallBatches, under(func() fault { return &batchesLost{lose: (*harness.Proxy).LoseReplySilently, times: 2} }, (*environment).countedOnce)},
+	{11, "EvictionsRequestLost", false, 60, smallBatches, under(func() fault { return &batchesLost{lose: (*harness.Proxy).LoseRequest, times: 5} }, (*environment).countedOnce)},
+	{11, "EvictionsRequestLostSilently", false, 60, smallBatches, under(func() fault { return &batchesLost{lose: (*harness.Proxy).LoseRequestSilently, times: 2} }, (*environment).countedOnce)},
 
-	{12, "LeaderResetInMidScript", false, 60, smallBatches, under(func() fault { return &leaderCut{midScript: true, cut: (*redisProxy).Refuse} }, (*world).ledNoLongerThanTrusted)},
-	{12, "LeaderHalfOpen", false, 60, smallBatches, under(func() fault { return &leaderCut{cut: (*redisProxy).HalfOpen} }, (*world).ledNoLongerThanTrusted)},
-	{12, "LeaderHearsNoReplies", false, 60, smallBatches, under(func() fault { return &leaderCut{cut: (*redisProxy).LoseReplies} }, (*world).ledNoLongerThanTrusted)},
-	{12, "LeaderHearsRepliesTooLate", false, 60, smallBatches, under(func() fault { return &leaderCut{cut: (*redisProxy).HoldReplies} }, (*world).ledNoLongerThanTrusted)},
-	{14, "LeaderCutOff", true, 60, smallBatches, under(func() fault { return &leaderCut{midBatch: true, cut: (*redisProxy).Hold} }, func(w *world, v *judge.Verdict) {
+	{12, "LeaderResetInMidScript", false, 60, smallBatches, under(func() fault { return &leaderCut{midScript: true, cut: (*harness.Proxy).Refuse} }, (*environment).ledNoLongerThanTrusted)},
+	{12, "LeaderHalfOpen", false, 60, smallBatches, under(func() fault { return &leaderCut{cut: (*harness.Proxy).HalfOpen} }, (*environment).ledNoLongerThanTrusted)},
+	{12, "LeaderHearsNoReplies", false, 60, smallBatches, under(func() fault { return &leaderCut{cut: (*harness.Proxy).LoseReplies} }, (*environment).ledNoLongerThanTrusted)},
+	{12, "LeaderHearsRepliesTooLate", false, 60, smallBatches, under(func() fault { return &leaderCut{cut: (*harness.Proxy).HoldReplies} }, (*environment).ledNoLongerThanTrusted)},
+	{14, "LeaderCutOff", true, 60, smallBatches, under(func() fault { return &leaderCut{midBatch: true, cut: (*harness.Proxy).Hold} }, func(w *environment, v *judge.Verdict) {
 		w.ledNoLongerThanTrusted(v)
 		w.refusedWhatCameLate(v)
 	})},
 
-	{13, "LossyNetwork", false, 60, nil, under(func() fault { return &poorLines{worse: func(l *redisProxy) *proxy.Rule { return l.Loss(0.3) }} }, (*world).stoppedHardlyEver)},
-	{13, "SlowNetwork", false, 60, nil, under(func() fault { return &poorLines{worse: func(l *redisProxy) *proxy.Rule { return l.Slow(20_000) }} }, (*world).stoppedHardlyEver)},
+	{13, "LossyNetwork", false, 60, nil, under(func() fault { return &poorLines{worse: func(l *harness.Proxy) *proxy.Rule { return l.Loss(0.3) }} }, (*environment).stoppedHardlyEver)},
+	{13, "SlowNetwork", false, 60, nil, under(func() fault { return &poorLines{worse: func(l *harness.Proxy) *proxy.Rule { return l.Slow(20_000) }} }, (*environment).stoppedHardlyEver)},
 
-	{14, "OwnersCutOff", false, 60, nil, under(func() fault { return &ownersCut{} }, (*world).braked)},
-	{14, "OneOwnerCutOff", false, 60, nil, under(func() fault { return &ownersCut{one: true} }, (*world).takenForDead)},
+	{14, "OwnersCutOff", false, 60, nil, under(func() fault { return &ownersCut{} }, (*environment).braked)},
+	{14, "OneOwnerCutOff", false, 60, nil, under(func() fault { return &ownersCut{one: true} }, (*environment).takenForDead)},
 }
 
 // smallBatches makes a pass over what these rows plant ask for many.
@@ -51,25 +52,25 @@ const ghostsOf = 2000
 
 // reapsOnce waits until the leader has evicted something, so that the server knows the guard's script, and then gives it more
 // to do.
-func (w *world) reapsOnce() {
-	w.t.Helper()
-	before := w.XLen(w.t.Context(), w.Audit()).Val()
-	w.plant("first", 10, true)
-	eventually(w.t, "a first batch is done", func() bool { return w.XLen(w.t.Context(), w.Audit()).Val() > before })
+func (w *environment) reapsOnce() {
+	w.T.Helper()
+	before := w.XLen(w.T.Context(), w.Audit()).Val()
+	w.Plant("first", 10, true)
+	harness.Eventually(w.T, "a first batch is done", func() bool { return w.XLen(w.T.Context(), w.Audit()).Val() > before })
 }
 
 // cut notes that a replica is cut off from Redis, until the returned function is called.
-func (w *world) cut(r *replica) (back func()) {
-	w.died(r, judge.CutOff)
-	return w.away(r.id)
+func (w *environment) cut(r *harness.Replica) (back func()) {
+	w.Died(r, judge.CutOff)
+	return w.Outage(r.ID)
 }
 
 // succeeded waits until another than a former leader has opened a term.
-func (w *world) succeeded(former *replica) {
-	w.t.Helper()
-	eventually(w.t, "another leads", func() bool {
-		last := w.XRevRangeN(w.t.Context(), w.Audit(), "+", "-", 1).Val()
-		return len(last) == 1 && last[0].Values["leader"] != former.id
+func (w *environment) succeeded(former *harness.Replica) {
+	w.T.Helper()
+	harness.Eventually(w.T, "another leads", func() bool {
+		last := w.XRevRangeN(w.T.Context(), w.Audit(), "+", "-", 1).Val()
+		return len(last) == 1 && last[0].Values["leader"] != former.ID
 	})
 }
 
@@ -78,49 +79,49 @@ func nextOf(t *testing.T, caught <-chan proxy.Request) (req proxy.Request) {
 	t.Helper()
 	select {
 	case req = <-caught:
-	case <-time.After(patience):
+	case <-time.After(harness.Patience):
 		require.Fail(t, "nothing was sent that is to be held")
 	}
 	return req
 }
 
 // refusedBy is how often the fence refused a replica, as its proxy counted.
-func refusedBy(r *replica) int { return r.proxy.verdicts()[string(registry.Fenced)] }
+func refusedBy(r *harness.Replica) int { return r.Proxy.Verdicts()[string(registry.Fenced)] }
 
 // deleteDelayed keeps the leader's deletes in the network until its lease is over and another leads.
 type deleteDelayed struct {
 	calm
-	former *replica
+	former *harness.Replica
 	held   proxy.Request
 	lands  func()
 	lost   *proxy.Rule
 	back   func()
 }
 
-func (f *deleteDelayed) fail(w *world) {
+func (f *deleteDelayed) fail(w *environment) {
 	w.reapsOnce()
-	f.former = w.leader()
-	hold := f.former.proxy.HoldEach(isBatch)
+	f.former = w.Leader()
+	hold := f.former.Proxy.HoldEach(harness.IsBatch)
 	f.lands = hold.End
-	w.plant("ghost", ghostsOf, true)
-	f.held = nextOf(w.t, hold.Caught)
+	w.Plant("ghost", ghostsOf, true)
+	f.held = nextOf(w.T, hold.Caught)
 	f.back = w.cut(f.former)
-	f.lost = f.former.proxy.LoseRequestSilently(isLeaseCall, -1) // the lease ends by itself
+	f.lost = f.former.Proxy.LoseRequestSilently(harness.IsLeaseCall, -1) // the lease ends by itself
 	f.hit(1)
 	w.succeeded(f.former)
 }
 
-func (f *deleteDelayed) recover(w *world) {
+func (f *deleteDelayed) recover(w *environment) {
 	before := refusedBy(f.former)
 	f.lands()
-	eventually(w.t, "the delayed delete has landed", func() bool { return refusedBy(f.former) > before })
+	harness.Eventually(w.T, "the delayed delete has landed", func() bool { return refusedBy(f.former) > before })
 	f.lost.End()
 	f.back()
 }
 
 // refusedWhatCameLate: the fence refused the delete that came late, and nothing went by it.
-func (w *world) refusedWhatCameLate(v *judge.Verdict) {
-	var former *replica
+func (w *environment) refusedWhatCameLate(v *judge.Verdict) {
+	var former *harness.Replica
 	var held proxy.Request
 	switch f := w.fault.(type) {
 	case *deleteDelayed:
@@ -128,32 +129,32 @@ func (w *world) refusedWhatCameLate(v *judge.Verdict) {
 	case *leaderCut:
 		former, held = f.former, f.held
 	}
-	require.Positive(w.t, refusedBy(former), "the fence refused nothing: %v", former.proxy.verdicts())
+	require.Positive(w.T, refusedBy(former), "the fence refused nothing: %v", former.Proxy.Verdicts())
 	_, args := held.Script()
-	require.False(w.t, slices.ContainsFunc(v.Batches, func(b judge.Batch) bool {
+	require.False(w.T, slices.ContainsFunc(v.Batches, func(b judge.Batch) bool {
 		return registry.BatchID{Epoch: b.Epoch, N: b.N}.String() == args[0]
 	}), "the delayed batch %s was done", args[0])
-	require.Equal(w.t, ghostsOf, v.Evicted("ghost"), "the next leader has swept all of it")
+	require.Equal(w.T, ghostsOf, v.Evicted("ghost"), "the next leader has swept all of it")
 }
 
 // batchesLost loses what the leader asks the guard for, or what is answered.
 type batchesLost struct {
 	calm
-	lose  func(l *redisProxy, match func(proxy.Request) bool, n int) *proxy.Rule
+	lose  func(l *harness.Proxy, match func(proxy.Request) bool, n int) *proxy.Rule
 	times int
 	lost  []*proxy.Rule
 }
 
-func (f *batchesLost) fail(w *world) {
+func (f *batchesLost) fail(w *environment) {
 	w.reapsOnce()
-	for _, r := range w.fleet() { // whoever leads: one that loses everything may resign
-		f.lost = append(f.lost, f.lose(r.proxy, isBatch, f.times))
+	for _, r := range w.Replicas() { // whoever leads: one that loses everything may resign
+		f.lost = append(f.lost, f.lose(r.Proxy, harness.IsBatch, f.times))
 	}
-	w.plant("ghost", ghostsOf, true)
-	eventually(w.t, "batches or answers are lost", func() bool { return f.count() >= f.times })
+	w.Plant("ghost", ghostsOf, true)
+	harness.Eventually(w.T, "batches or answers are lost", func() bool { return f.count() >= f.times })
 }
 
-func (f *batchesLost) recover(*world) {
+func (f *batchesLost) recover(*environment) {
 	for _, r := range f.lost {
 		r.End()
 	}
@@ -169,30 +170,30 @@ func (f *batchesLost) count() (n int) {
 
 // countedOnce: everything that was to go went, once. That audit, total and each process' own counter say so is C5, and
 // judge has asked.
-func (w *world) countedOnce(v *judge.Verdict) {
-	require.Equal(w.t, ghostsOf, v.Evicted("ghost"))
+func (w *environment) countedOnce(v *judge.Verdict) {
+	require.Equal(w.T, ghostsOf, v.Evicted("ghost"))
 	seen := make(map[string]bool)
 	for _, b := range v.Batches {
 		for _, imei := range b.IMEIs {
-			require.False(w.t, b.Owner == "ghost" && seen[imei], "%s went twice", imei)
+			require.False(w.T, b.Owner == "ghost" && seen[imei], "%s went twice", imei)
 			seen[imei] = true
 		}
 	}
 	sent := 0
-	for _, r := range w.all {
-		sent += r.proxy.verdicts()[string(registry.Done)]
+	for _, r := range w.All {
+		sent += r.Proxy.Verdicts()[string(registry.Done)]
 	}
-	w.t.Logf("%d batches were answered DONE, %d were done", sent, len(v.Batches))
+	w.T.Logf("%d batches were answered DONE, %d were done", sent, len(v.Batches))
 }
 
 // leaderCut breaks the leader's connections until another leads.
 type leaderCut struct {
 	calm
-	cut       func(l *redisProxy) *proxy.Rule
+	cut       func(l *harness.Proxy) *proxy.Rule
 	midScript bool // with a batch under way, which lands at once
 	midBatch  bool // with a batch under way, which lands when the line is mended
 
-	former *replica
+	former *harness.Replica
 	token  string
 	held   proxy.Request
 	back   func()
@@ -200,33 +201,33 @@ type leaderCut struct {
 	asked  []saidToLead
 }
 
-func (f *leaderCut) fail(w *world) {
+func (f *leaderCut) fail(w *environment) {
 	w.reapsOnce()
-	f.former = w.leader()
+	f.former = w.Leader()
 	stop := w.askWhetherItLeads(f.former, &f.asked)
 	defer stop()
 	release := func() {}
 	if f.midScript || f.midBatch {
-		hold := f.former.proxy.HoldEach(isBatch)
+		hold := f.former.Proxy.HoldEach(harness.IsBatch)
 		release = hold.End
-		w.plant("ghost", ghostsOf, true)
-		f.held = nextOf(w.t, hold.Caught)
+		w.Plant("ghost", ghostsOf, true)
+		f.held = nextOf(w.T, hold.Caught)
 	} else {
-		w.plant("ghost", ghostsOf, true)
-		w.inPass(2)
+		w.Plant("ghost", ghostsOf, true)
+		w.InPass(2)
 	}
-	f.token = w.Get(w.t.Context(), w.Lease()).Val() // not before: on a busy machine the former can lose it and take it again
+	f.token = w.Get(w.T.Context(), w.Lease()).Val() // not before: on a busy machine the former can lose it and take it again
 	f.back = w.cut(f.former)
-	f.broken = f.cut(f.former.proxy)
+	f.broken = f.cut(f.former.Proxy)
 	if f.midScript {
-		f.hit(f.former.proxy.Reset())
+		f.hit(f.former.Proxy.Reset())
 	}
 	release()
 	w.succeeded(f.former)
-	lasting(interval / 4) // it is asked some more
+	harness.Lasting(harness.Interval / 4) // it is asked some more
 }
 
-func (f *leaderCut) recover(*world) {
+func (f *leaderCut) recover(*environment) {
 	f.hit(f.broken.Hits())
 	f.broken.End()
 	f.back()
@@ -239,15 +240,15 @@ type saidToLead struct {
 }
 
 // askWhetherItLeads asks a replica again and again, until stop is called.
-func (w *world) askWhetherItLeads(r *replica, said *[]saidToLead) (stop func()) {
-	ctx, cancel := context.WithCancel(w.t.Context())
+func (w *environment) askWhetherItLeads(r *harness.Replica, said *[]saidToLead) (stop func()) {
+	ctx, cancel := context.WithCancel(w.T.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		ticker := time.NewTicker(50 * time.Millisecond)
 		defer ticker.Stop()
 		for ctx.Err() == nil {
 			begun := time.Now()
-			if says, err := r.metric("janitor_leader"); err == nil {
+			if says, err := r.Metric("janitor_leader"); err == nil {
 				*said = append(*said, saidToLead{begun, says == 1})
 			}
 			<-ticker.C
@@ -261,30 +262,30 @@ func (w *world) askWhetherItLeads(r *replica, said *[]saidToLead) (stop func()) 
 
 // ledNoLongerThanTrusted: when the lease can have expired, which H says to the millisecond, the former leader does not say any
 // more that it leads; and another does soon after.
-func (w *world) ledNoLongerThanTrusted(v *judge.Verdict) {
+func (w *environment) ledNoLongerThanTrusted(v *judge.Verdict) {
 	f := w.fault.(*leaderCut)
 	ends := w.leaseEnded(f.token)
-	require.False(w.t, ends.IsZero(), "the lease of %s is not in H", f.token)
+	require.False(w.T, ends.IsZero(), "the lease of %s is not in H", f.token)
 	var led, after int
 	var last time.Time
 	for _, s := range f.asked {
 		if s.leads {
 			led, last = led+1, s.asked
-			require.True(w.t, s.asked.Before(ends), "asked %v after its lease had expired, %s said that it leads", s.asked.Sub(ends), f.former.id)
+			require.True(w.T, s.asked.Before(ends), "asked %v after its lease had expired, %s said that it leads", s.asked.Sub(ends), f.former.ID)
 		} else if s.asked.After(ends) {
 			after++
 		}
 	}
-	require.Positive(w.t, led, "it was never asked while it led")
-	require.Positive(w.t, after, "it was never asked after its lease")
-	w.t.Logf("it last said to lead when asked %v before its lease expired", ends.Sub(last).Round(time.Millisecond))
-	w.within("new leader after the lease's end", v.NextLease(ends.Add(-time.Millisecond), f.former.id).Sub(ends), leaseRetry)
+	require.Positive(w.T, led, "it was never asked while it led")
+	require.Positive(w.T, after, "it was never asked after its lease")
+	w.T.Logf("it last said to lead when asked %v before its lease expired", ends.Sub(last).Round(time.Millisecond))
+	w.within("new leader after the lease's end", v.NextLease(ends.Add(-time.Millisecond), f.former.ID).Sub(ends), harness.LeaseRetry)
 }
 
 // leaseEnded is when the lease expires by its last extension with that token.
-func (w *world) leaseEnded(token string) (at time.Time) {
-	h, err := history.Read(w.parts...)
-	require.NoError(w.t, err)
+func (w *environment) leaseEnded(token string) (at time.Time) {
+	h, err := history.Read(w.Parts...)
+	require.NoError(w.T, err)
 	held := ""
 	for i := range h {
 		for _, c := range h[i].Commands {
@@ -300,7 +301,7 @@ func (w *world) leaseEnded(token string) (at time.Time) {
 					until = history.Option(c[3:], "PXAT")
 				}
 				ms, err := strconv.ParseInt(until, 10, 64)
-				require.NoError(w.t, err)
+				require.NoError(w.T, err)
 				at = time.UnixMilli(ms)
 			}
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/chaos/harness"
 	"github.com/rollcall-redis/rollcall/chaos/judge"
 	"github.com/rollcall-redis/rollcall/janitor"
 )
@@ -15,10 +16,10 @@ import (
 // ownerRows are about owners that stop. Those that live anew under their id are in livesRows, what devices do besides in movesRows.
 var ownerRows = []row{
 	{1, "NoFault", false, 60, nil, noFault},
-	{15, "OwnerStoppedForHalfItsTTL", false, 60, nil, under(func() fault { return &ownerStopped{lasts: ttl / 2} }, healedSoon)},
-	{15, "OwnerStoppedPastItsTTL", false, 60, nil, under(func() fault { return &ownerStopped{lasts: ttl * 12 / 10} }, healedSoon)},
-	{15, "OwnerStoppedUntilItIsSwept", false, 60, nil, under(func() fault { return &ownerStopped{lasts: 2 * ttl, swept: true} }, healedSoon)},
-	{15, "OwnerStoppedUntilItIsSweptUnindexed", false, 60, unindexed, under(func() fault { return &ownerStopped{lasts: 2 * ttl, swept: true} }, healedSoon)},
+	{15, "OwnerStoppedForHalfItsTTL", false, 60, nil, under(func() fault { return &ownerStopped{lasts: harness.TTL / 2} }, healedSoon)},
+	{15, "OwnerStoppedPastItsTTL", false, 60, nil, under(func() fault { return &ownerStopped{lasts: harness.TTL * 12 / 10} }, healedSoon)},
+	{15, "OwnerStoppedUntilItIsSwept", false, 60, nil, under(func() fault { return &ownerStopped{lasts: 2 * harness.TTL, swept: true} }, healedSoon)},
+	{15, "OwnerStoppedUntilItIsSweptUnindexed", false, 60, unindexed, under(func() fault { return &ownerStopped{lasts: 2 * harness.TTL, swept: true} }, healedSoon)},
 	{15, "FleetStoppedPastItsTTL", false, 60, nil, under(func() fault { return &fleetStopped{} }, nothingEvicted)},
 }
 
@@ -27,44 +28,44 @@ var unindexed = map[string]string{"REGISTRY_REVERSE_INDEX": "false"}
 
 // No fault at all, but replicas that end and begin again under their ids, gracefully and not. Nothing is swept: each new life
 // hands back what the former one left, and that within the bounds of a plain death.
-func noFault(w *world) {
+func noFault(w *environment) {
 	ids := []string{"one", "two", "three"}
 	for _, id := range ids {
-		w.start(id)
+		w.Start(id)
 	}
-	w.spread(some(0, w.devices.Len()))
-	w.registered(0)
-	w.listened()
-	w.traffic.start(w.base)
+	w.Spread(harness.Some(0, w.Fleet.Len()))
+	w.Registered(0)
+	w.Listened()
+	w.Traffic.Start(w.Environment)
 	killed := make(map[string][]time.Time)
 	for i := range 2 * len(ids) {
-		w.moves()
-		r := w.fleet()[0] // the oldest
+		w.Moves()
+		r := w.Replicas()[0] // the oldest
 		if i == len(ids) {
-			r = w.leader()
+			r = w.Leader()
 		}
 		if i%2 == 0 {
-			require.Zero(w.t, w.terminate(r), r.Log())
+			require.Zero(w.T, w.Terminate(r), r.Log())
 		} else {
-			at, _ := w.kill(r)
-			killed[r.id] = append(killed[r.id], at)
+			at, _ := w.Kill(r)
+			killed[r.ID] = append(killed[r.ID], at)
 		}
-		w.start(r.id)
+		w.Start(r.ID)
 	}
-	w.moves()
+	w.Moves()
 	w.ends()
 	v := w.judge()
-	require.Zero(w.t, v.WrongDeletes())
-	require.Equal(w.t, v.FalseDeaths, v.Evicted(""), "a new life was there in time to hand everything back")
+	require.Zero(w.T, v.WrongDeletes())
+	require.Equal(w.T, v.FalseDeaths, v.Evicted(""), "a new life was there in time to hand everything back")
 	for id, times := range killed {
 		for _, at := range times {
 			for _, lease := range v.Leases {
 				if holder, _, _ := strings.Cut(lease.Token, "/"); lease.At.After(at) && holderAt(v, at) == id {
-					w.within("new leader after the kill of "+holder, lease.At.Sub(at), leaseTTL+leaseRetry)
+					w.within("new leader after the kill of "+holder, lease.At.Sub(at), harness.LeaseTTL+harness.LeaseRetry)
 					break
 				}
 			}
-			w.within("entries of the killed life gone", w.spells().gone(id, at).Sub(at), ttl+janitorEvery)
+			w.within("entries of the killed life gone", w.spells().gone(id, at).Sub(at), harness.TTL+harness.JanitorInterval)
 		}
 	}
 }
@@ -84,21 +85,21 @@ type ownerStopped struct {
 	calm
 	lasts time.Duration
 	swept bool // and until nothing of it is left
-	owner *replica
+	owner *harness.Replica
 	cont  func()
 	woken time.Time
 }
 
-func (f *ownerStopped) fail(w *world) {
-	f.owner = w.follower()
-	f.cont = w.stop(f.owner)
-	eventually(w.t, "the kernel has stopped it", f.owner.Stopped)
+func (f *ownerStopped) fail(w *environment) {
+	f.owner = w.Follower()
+	f.cont = w.Stop(f.owner)
+	harness.Eventually(w.T, "the kernel has stopped it", f.owner.Stopped)
 	<-time.After(f.lasts)
-	if f.lasts > ttl {
+	if f.lasts > harness.TTL {
 		w.heartbeatExpires(f.owner)
 	}
 	if f.swept {
-		eventually(w.t, "it is swept", func() bool { return !w.SIsMember(w.t.Context(), w.Roster(), f.owner.id).Val() })
+		harness.Eventually(w.T, "it is swept", func() bool { return !w.SIsMember(w.T.Context(), w.Roster(), f.owner.ID).Val() })
 	}
 	if f.owner.Stopped() {
 		f.hit(1)
@@ -107,19 +108,19 @@ func (f *ownerStopped) fail(w *world) {
 
 // recover waits until the owner has beaten again: devices go on meanwhile. A handshake that was under way when it woke lands
 // on top of a newer one, and what puts that right is the device's next frame.
-func (f *ownerStopped) recover(w *world) {
+func (f *ownerStopped) recover(w *environment) {
 	f.woken = time.Now()
 	f.cont()
-	eventually(w.t, "it beats", func() bool {
-		ms, _, _ := strings.Cut(w.Get(w.t.Context(), w.Heartbeat(f.owner.id)).Val(), "/")
+	harness.Eventually(w.T, "it beats", func() bool {
+		ms, _, _ := strings.Cut(w.Get(w.T.Context(), w.Heartbeat(f.owner.ID)).Val(), "/")
 		at, err := strconv.ParseInt(ms, 10, 64)
-		return err == nil && time.UnixMilli(at).Sub(f.woken) > interval/2
+		return err == nil && time.UnixMilli(at).Sub(f.woken) > harness.Interval/2
 	})
 	// By itself: half of its devices are silent until the end.
-	eventually(w.t, "its entries are back", func() bool {
-		entries := w.HGetAll(w.t.Context(), w.Registry()).Val()
-		for imei := range w.heldThrough(f.owner.id, f.woken) {
-			if entries[imei] != f.owner.id {
+	harness.Eventually(w.T, "its entries are back", func() bool {
+		entries := w.HGetAll(w.T.Context(), w.Registry()).Val()
+		for imei := range w.heldThrough(f.owner.ID, f.woken) {
+			if entries[imei] != f.owner.ID {
 				return false
 			}
 		}
@@ -128,15 +129,15 @@ func (f *ownerStopped) recover(w *world) {
 }
 
 // heartbeatExpires waits until Redis has no heartbeat of a replica.
-func (w *world) heartbeatExpires(r *replica) {
-	w.t.Helper()
-	eventually(w.t, "its heartbeat expires", func() bool { return w.Exists(w.t.Context(), w.Heartbeat(r.id)).Val() == 0 })
+func (w *environment) heartbeatExpires(r *harness.Replica) {
+	w.T.Helper()
+	harness.Eventually(w.T, "its heartbeat expires", func() bool { return w.Exists(w.T.Context(), w.Heartbeat(r.ID)).Val() == 0 })
 }
 
 // heldThrough are the devices whose sockets at an instance were open at a time and still are.
-func (w *world) heldThrough(id string, at time.Time) map[string]bool {
+func (w *environment) heldThrough(id string, at time.Time) map[string]bool {
 	held := make(map[string]bool)
-	sockets, _ := w.devices.history()
+	sockets, _ := w.Fleet.History()
 	for _, s := range sockets {
 		if s.Instance == id && s.LiveAt(at) && s.Ended.IsZero() {
 			held[s.IMEI] = true
@@ -146,58 +147,58 @@ func (w *world) heldThrough(id string, at time.Time) map[string]bool {
 }
 
 // healedSoon: the entries of all sockets that the owner has held throughout name it again an interval after it goes on.
-func healedSoon(w *world, v *judge.Verdict) {
+func healedSoon(w *environment, v *judge.Verdict) {
 	f := w.fault.(*ownerStopped)
-	held := w.heldThrough(f.owner.id, f.woken)
-	require.NotEmpty(w.t, held, "no device has stayed: this run proves nothing")
+	held := w.heldThrough(f.owner.ID, f.woken)
+	require.NotEmpty(w.T, held, "no device has stayed: this run proves nothing")
 	back, all := f.woken, w.spells()
 	for imei := range held {
-		since := all.since(imei, f.owner.id)
-		require.False(w.t, since.IsZero(), imei)
+		since := all.since(imei, f.owner.ID)
+		require.False(w.T, since.IsZero(), imei)
 		if since.After(back) {
 			back = since
 		}
 	}
-	w.within("its entries back after it goes on", back.Sub(f.woken), interval)
+	w.within("its entries back after it goes on", back.Sub(f.woken), harness.Interval)
 	if f.swept {
-		require.GreaterOrEqual(w.t, v.FalseDeaths, len(held), "those were evicted, and it was no death")
-		require.GreaterOrEqual(w.t, v.Healed, len(held))
+		require.GreaterOrEqual(w.T, v.FalseDeaths, len(held), "those were evicted, and it was no death")
+		require.GreaterOrEqual(w.T, v.Healed, len(held))
 	}
 }
 
 // fleetStopped freezes everybody for longer than the TTL. One of them goes on a little before the others.
 type fleetStopped struct {
 	calm
-	fleet []*replica
+	fleet []*harness.Replica
 	conts []func()
 	back  func()
 	from  time.Time
 }
 
-func (f *fleetStopped) fail(w *world) {
+func (f *fleetStopped) fail(w *environment) {
 	f.from = time.Now()
-	f.fleet = slices.Clone(w.fleet())
-	w.rnd.Shuffle(len(f.fleet), func(i, j int) { f.fleet[i], f.fleet[j] = f.fleet[j], f.fleet[i] })
+	f.fleet = slices.Clone(w.Replicas())
+	w.Rand.Shuffle(len(f.fleet), func(i, j int) { f.fleet[i], f.fleet[j] = f.fleet[j], f.fleet[i] })
 	for _, r := range f.fleet {
-		f.conts = append(f.conts, w.stop(r))
+		f.conts = append(f.conts, w.Stop(r))
 	}
-	f.back = w.away("")
-	<-time.After(ttl)
+	f.back = w.Outage("")
+	<-time.After(harness.TTL)
 	for _, r := range f.fleet {
 		w.heartbeatExpires(r)
 		if r.Stopped() {
 			f.hit(1)
 		}
 	}
-	require.Len(w.t, f.fleet, f.hits())
+	require.Len(w.T, f.fleet, f.hits())
 }
 
 // recover: the first leads, and could sweep the others before they stir. Then it waits until deletes may begin again, since what
 // a leader does then is part of this.
-func (f *fleetStopped) recover(w *world) {
+func (f *fleetStopped) recover(w *environment) {
 	f.conts[0]()
-	eventually(w.t, "the first leads and has a pass", func() bool {
-		s, err := f.fleet[0].status()
+	harness.Eventually(w.T, "the first leads and has a pass", func() bool {
+		s, err := f.fleet[0].Status()
 		return err == nil && s.Janitor.Leading && len(s.Janitor.Sweeps) > 0 && !slices.ContainsFunc(s.Janitor.Sweeps, func(r janitor.Report) bool {
 			return r.Epoch != s.Janitor.Epoch
 		})
@@ -211,27 +212,27 @@ func (f *fleetStopped) recover(w *world) {
 }
 
 // warms waits until the witness, as Redis has it, was heard after a time and has listened for WARM.
-func (w *world) warms(after time.Time) {
-	w.t.Helper()
-	eventually(w.t, "the witness has listened for WARM", func() bool {
-		last, err := w.HGet(w.t.Context(), w.Witness(), "last").Int64()
-		since, err2 := w.HGet(w.t.Context(), w.Witness(), "since").Int64()
-		return err == nil && err2 == nil && last > after.UnixMilli() && last-since >= warm.Milliseconds()
+func (w *environment) warms(after time.Time) {
+	w.T.Helper()
+	harness.Eventually(w.T, "the witness has listened for WARM", func() bool {
+		last, err := w.HGet(w.T.Context(), w.Witness(), "last").Int64()
+		since, err2 := w.HGet(w.T.Context(), w.Witness(), "since").Int64()
+		return err == nil && err2 == nil && last > after.UnixMilli() && last-since >= harness.GracePeriod.Milliseconds()
 	})
 }
 
 // sweeps waits until every sweep of the leader has had a pass to its end that began after a time.
-func (w *world) sweeps(after time.Time) {
-	w.t.Helper()
-	eventually(w.t, "every sweep has a pass", func() bool {
-		s, err := w.leader().status()
+func (w *environment) sweeps(after time.Time) {
+	w.T.Helper()
+	harness.Eventually(w.T, "every sweep has a pass", func() bool {
+		s, err := w.Leader().Status()
 		return err == nil && len(s.Janitor.Sweeps) >= 2 && !slices.ContainsFunc(s.Janitor.Sweeps, func(r janitor.Report) bool {
 			return r.Outcome != janitor.Done || !r.Started.After(after)
 		})
 	})
 }
 
-func nothingEvicted(w *world, v *judge.Verdict) {
-	require.Zero(w.t, v.Evicted(""))
-	require.True(w.t, v.LastDoubt().After(w.fault.(*fleetStopped).from))
+func nothingEvicted(w *environment, v *judge.Verdict) {
+	require.Zero(w.T, v.Evicted(""))
+	require.True(w.T, v.LastDoubt().After(w.fault.(*fleetStopped).from))
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/chaos/harness"
 	"github.com/rollcall-redis/rollcall/chaos/judge"
 	"github.com/rollcall-redis/rollcall/chaos/proxy"
 )
@@ -21,63 +22,63 @@ const halfOpen = time.Minute
 
 // Redis cannot be written to for longer than a handshake is evidence, just when devices move. Then all is well again, and the devices
 // say nothing more: their old sockets are half open, the new ones silent. They are routable within minutes all the same.
-func parkedAfterAHiccup(w *world) {
+func parkedAfterAHiccup(w *environment) {
 	met := w.opens()
-	to := w.fleet()[0]
+	to := w.Replicas()[0]
 	var moved []int
-	for i := range w.devices.Len() {
-		if w.devices.at(i) != to.devices {
+	for i := range w.Fleet.Len() {
+		if w.Fleet.At(i) != to.Devices {
 			moved = append(moved, i)
 		}
 	}
-	lost := to.proxy.LoseRequest(func(r proxy.Request) bool { return isRegister(r) || isHeal(r) }, -1)
-	require.NoError(w.t, w.devices.moveAll(w.t.Context(), moved, func(int) *replica { return to }))
-	lasting(interval)
+	lost := to.Proxy.LoseRequest(func(r proxy.Request) bool { return harness.IsRegister(r) || harness.IsHeal(r) }, -1)
+	require.NoError(w.T, w.Fleet.ConnectAll(w.T.Context(), moved, func(int) *harness.Replica { return to }))
+	harness.Lasting(harness.Interval)
 	lost.End()
 	met.hit(lost.Hits())
-	begun, truth := time.Now(), w.truth()
-	for late := begun.Add(halfOpen + 10*interval); time.Now().Before(late) && !w.routable(truth); lasting(interval / 4) {
+	begun, truth := time.Now(), w.Truth()
+	for late := begun.Add(halfOpen + 10*harness.Interval); time.Now().Before(late) && !w.routable(truth); harness.Lasting(harness.Interval / 4) {
 	}
 	v := w.judge()
-	w.within("parked devices routable", v.Quiet(begun), halfOpen+5*interval)
-	require.Zero(w.t, v.Evicted(""))
-	require.Empty(w.t, w.closedByTheRunning())
+	w.within("parked devices routable", v.Quiet(begun), halfOpen+5*harness.Interval)
+	require.Zero(w.T, v.Evicted(""))
+	require.Empty(w.T, w.ClosedByTheRunning())
 }
 
 // A replica has seen that an entry names another, and has the proof that the device is here, but cannot write: and it may not for
 // long. By then the device has really moved, to the very one that the entry named. What was true before the outage takes nothing
 // from there.
-func evidenceFromBeforeAnOutage(w *world) {
+func evidenceFromBeforeAnOutage(w *environment) {
 	met := w.opens()
-	former, next := w.fleet()[0], w.fleet()[1]
-	ctx := w.t.Context()
+	former, next := w.Replicas()[0], w.Replicas()[1]
+	ctx := w.T.Context()
 	var moved []int
-	for i := range w.devices.Len() {
-		if w.devices.at(i) == former.devices {
+	for i := range w.Fleet.Len() {
+		if w.Fleet.At(i) == former.Devices {
 			moved = append(moved, i)
 		}
 	}
-	heals := former.proxy.LoseRequest(isHeal, -1)
-	w.meddle("a late write of "+next.id, func(p redis.Pipeliner) {
+	heals := former.Proxy.LoseRequest(harness.IsHeal, -1)
+	w.Meddle("a late write of "+next.ID, func(p redis.Pipeliner) {
 		for _, i := range moved {
-			p.HSet(ctx, w.Registry(), w.devices.IMEI(i), next.id)
+			p.HSet(ctx, w.Registry(), w.Fleet.IMEI(i), next.ID)
 		}
 	})
-	eventually(w.t, "it tries to take them back", func() bool { // it has seen that, acknowledged a frame, and a further one came
+	harness.Eventually(w.T, "it tries to take them back", func() bool { // it has seen that, acknowledged a frame, and a further one came
 		for _, i := range moved {
-			require.NoError(w.t, w.devices.report(ctx, i))
+			require.NoError(w.T, w.Fleet.Send(ctx, i))
 		}
 		return heals.Hits() > 3
 	})
 	met.hit(heals.Hits())
-	require.NoError(w.t, w.devices.moveAll(ctx, moved, func(int) *replica { return next }))
+	require.NoError(w.T, w.Fleet.ConnectAll(ctx, moved, func(int) *harness.Replica { return next }))
 	w.named(moved)
-	lasting(judge.LateWrite + interval/2) // nothing that was under way can land any more
+	harness.Lasting(judge.LateWrite + harness.Interval/2) // nothing that was under way can land any more
 	heals.End()
-	lasting(2 * interval)
+	harness.Lasting(2 * harness.Interval)
 	for _, i := range moved {
-		w.devices.DropStale(i)
+		w.Fleet.DropStale(i)
 	}
 	v := w.judge()
-	require.Zero(w.t, v.Evicted(""))
+	require.Zero(w.T, v.Evicted(""))
 }

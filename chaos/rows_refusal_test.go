@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/chaos/harness"
 	"github.com/rollcall-redis/rollcall/chaos/proxy"
 )
 
@@ -21,7 +22,7 @@ var refusalRows = []row{
 	{25, "RefusedOnTheWay", false, 60, nil, under(func() fault { return &answered{} }, nothingWent)},
 }
 
-func refused(why string, how func(w *world) (over func())) func(w *world) {
+func refused(why string, how func(w *environment) (over func())) func(w *environment) {
 	return under(func() fault { return &refusal{why: why, how: how} }, nothingWent)
 }
 
@@ -29,14 +30,14 @@ func refused(why string, how func(w *world) (over func())) func(w *world) {
 type refusal struct {
 	calm
 	why string
-	how func(w *world) (over func())
+	how func(w *environment) (over func())
 }
 
-func (f *refusal) fail(w *world) {
+func (f *refusal) fail(w *environment) {
 	asked, begun := w.asked(), time.Now()
 	over := f.how(w)
 	w.told(f.why)
-	lasting(ttl + interval/2 - time.Since(begun))
+	harness.Lasting(harness.TTL + harness.Interval/2 - time.Since(begun))
 	over()
 	w.heals(time.Now())
 	asked.noStorm(w, time.Since(begun))
@@ -44,11 +45,11 @@ func (f *refusal) fail(w *world) {
 }
 
 // told waits until every replica says that its heartbeat is refused, and by which word: it knows a refusal from a silence.
-func (w *world) told(why string) {
-	w.t.Helper()
-	eventually(w.t, "everybody knows "+why, func() bool {
-		for _, r := range w.fleet() {
-			if s, err := r.status(); err != nil || !strings.Contains(s.Registry.Failing["heartbeat"], why) {
+func (w *environment) told(why string) {
+	w.T.Helper()
+	harness.Eventually(w.T, "everybody knows "+why, func() bool {
+		for _, r := range w.Replicas() {
+			if s, err := r.Status(); err != nil || !strings.Contains(s.Registry.Failing["heartbeat"], why) {
 				return false
 			}
 		}
@@ -56,7 +57,7 @@ func (w *world) told(why string) {
 	})
 }
 
-func noReplicas(w *world) (over func()) {
+func noReplicas(w *environment) (over func()) {
 	w.config("min-replicas-to-write", "1")
 	return func() { w.config("min-replicas-to-write", "0") }
 }
@@ -64,23 +65,23 @@ func noReplicas(w *world) (over func()) {
 // nowhere is a master that nobody is.
 var nowhere = []any{"REPLICAOF", "127.0.0.1", "1"}
 
-func readOnly(w *world) (over func()) {
-	require.NoError(w.t, w.Do(w.t.Context(), nowhere...).Err())
-	return func() { require.NoError(w.t, w.Do(w.t.Context(), "REPLICAOF", "NO", "ONE").Err()) }
+func readOnly(w *environment) (over func()) {
+	require.NoError(w.T, w.Do(w.T.Context(), nowhere...).Err())
+	return func() { require.NoError(w.T, w.Do(w.T.Context(), "REPLICAOF", "NO", "ONE").Err()) }
 }
 
-func masterDown(w *world) (over func()) {
+func masterDown(w *environment) (over func()) {
 	w.config("replica-serve-stale-data", "no")
 	return readOnly(w)
 }
 
 // misconfigured: snapshots fail, since a folder stands where the file belongs, and the server is to stop then.
-func misconfigured(w *world) (over func()) {
-	ctx := w.t.Context()
-	require.NoError(w.t, os.Mkdir(filepath.Join(w.server.Dir(), "dump.rdb"), 0o700))
+func misconfigured(w *environment) (over func()) {
+	ctx := w.T.Context()
+	require.NoError(w.T, os.Mkdir(filepath.Join(w.Server.Dir(), "dump.rdb"), 0o700))
 	w.config("save", "3600 1000000")
-	require.NoError(w.t, w.BgSave(ctx).Err())
-	eventually(w.t, "the snapshot fails", func() bool { return infoOf(w.t, w.Client, "persistence", "rdb_last_bgsave_status") == "err" })
+	require.NoError(w.T, w.BgSave(ctx).Err())
+	harness.Eventually(w.T, "the snapshot fails", func() bool { return harness.InfoOf(w.T, w.Client, "persistence", "rdb_last_bgsave_status") == "err" })
 	return func() { w.config("stop-writes-on-bgsave-error", "no") }
 }
 
@@ -93,32 +94,32 @@ var answers = []string{
 	"TRYAGAIN Multiple keys request during rehashing of slot",
 }
 
-func (f *answered) fail(w *world) {
+func (f *answered) fail(w *environment) {
 	for _, answer := range answers {
 		begun := time.Now()
 		var rules []*proxy.Rule
-		for _, r := range w.fleet() {
-			rules = append(rules, r.proxy.AnswerWith(isServed, answer, -1))
+		for _, r := range w.Replicas() {
+			rules = append(rules, r.Proxy.AnswerWith(harness.IsServed, answer, -1))
 		}
 		why, _, _ := strings.Cut(answer, " ")
 		w.told(why)
-		lasting(ttl/2 - time.Since(begun))
+		harness.Lasting(harness.TTL/2 - time.Since(begun))
 		for i, rule := range rules {
 			rule.End()
 			f.hit(rule.Hits())
-			noStorm(w, w.fleet()[i], rule.Hits(), time.Since(begun))
+			noStorm(w, w.Replicas()[i], rule.Hits(), time.Since(begun))
 		}
 		w.heals(time.Now())
 	}
 }
 
 // asked counts what replicas ask and what the server answers, as their lines see it.
-type asked map[*replica]*proxy.Score
+type asked map[*harness.Replica]*proxy.Score
 
-func (w *world) asked() asked {
+func (w *environment) asked() asked {
 	a := make(asked)
-	for _, r := range w.fleet() {
-		a[r] = r.proxy.Answers(isServed)
+	for _, r := range w.Replicas() {
+		a[r] = r.Proxy.Answers(harness.IsServed)
 	}
 	return a
 }
@@ -135,8 +136,8 @@ func (a asked) errors(name string) (n int) {
 // does.
 const mostASecond = 120
 
-func (a asked) noStorm(w *world, took time.Duration) {
-	w.t.Helper()
+func (a asked) noStorm(w *environment, took time.Duration) {
+	w.T.Helper()
 	for r, s := range a {
 		total := s.Unanswered()
 		for _, n := range s.Counts() {
@@ -146,8 +147,8 @@ func (a asked) noStorm(w *world, took time.Duration) {
 	}
 }
 
-func noStorm(w *world, r *replica, requests int, took time.Duration) {
-	w.t.Helper()
-	w.t.Logf("replica %s asked %d times in %v", r.id, requests, took.Round(time.Millisecond))
-	require.Less(w.t, requests, int(mostASecond*took.Seconds()), "replica %s tries again blindly", r.id)
+func noStorm(w *environment, r *harness.Replica, requests int, took time.Duration) {
+	w.T.Helper()
+	w.T.Logf("replica %s asked %d times in %v", r.ID, requests, took.Round(time.Millisecond))
+	require.Less(w.T, requests, int(mostASecond*took.Seconds()), "replica %s tries again blindly", r.ID)
 }

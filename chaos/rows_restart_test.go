@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/chaos/harness"
 	"github.com/rollcall-redis/rollcall/chaos/history"
 	"github.com/rollcall-redis/rollcall/chaos/proxy"
 )
@@ -23,35 +24,35 @@ type serverDown struct {
 	saves   bool // there are snapshots
 }
 
-func (f *serverDown) setup(w *world) {
+func (f *serverDown) setup(w *environment) {
 	if f.forgets {
-		w.serve(history.Followed()...)
-		w.parts = nil
-		w.nextLife(w.server, "begins")
+		w.Serve(history.Followed()...)
+		w.Parts = nil
+		w.NextLife(w.Server, "begins")
 	}
 }
 
-func (f *serverDown) fail(w *world) {
-	for _, d := range []time.Duration{ttl / 2, ttl + interval/2} {
+func (f *serverDown) fail(w *environment) {
+	for _, d := range []time.Duration{harness.TTL / 2, harness.TTL + harness.Interval/2} {
 		if f.saves {
 			// Not while the recording has a snapshot of its own made.
-			eventually(w.t, "a snapshot is saved", func() bool { return w.Save(w.t.Context()).Err() == nil })
-			w.moves() // is lost
+			harness.Eventually(w.T, "a snapshot is saved", func() bool { return w.Save(w.T.Context()).Err() == nil })
+			w.Moves() // is lost
 		}
-		back := w.away("")
+		back := w.Outage("")
 		var holds []*proxy.Rule
 		if f.forgets { // what was written is to be recorded before it is lost, and nobody may write before the recording goes on
-			for _, l := range w.proxies {
+			for _, l := range w.Proxies {
 				holds = append(holds, l.Hold())
 			}
-			require.NoError(w.t, w.stream.Caught(w.t.Context()))
+			require.NoError(w.T, w.Stream.Caught(w.T.Context()))
 		}
-		w.server.Kill()
-		lasting(d)
-		w.anew(w.server.Restart)
+		w.Server.Kill()
+		harness.Lasting(d)
+		w.CountersBeginAnew(w.Server.Restart)
 		f.hit(1)
 		if f.forgets {
-			w.nextLife(w.server, "restart")
+			w.NextLife(w.Server, "restart")
 		}
 		for _, h := range holds {
 			h.End()

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/chaos/harness"
 	"github.com/rollcall-redis/rollcall/chaos/history"
 	"github.com/rollcall-redis/rollcall/chaos/judge"
 	"github.com/rollcall-redis/rollcall/chaos/proxy"
@@ -34,12 +35,12 @@ var stallRows = []row{
 
 // stall stops the server and returns a function that waits until heartbeats that stood at its beginning have run out and lets
 // the server go on. What is sent meanwhile waits in its sockets.
-type stall func(w *world) (over func())
+type stall func(w *environment) (over func())
 
-func stalled(how stall) func(w *world) {
-	return under(func() fault { return &stallBefore{how: how} }, func(w *world, v *judge.Verdict) {
+func stalled(how stall) func(w *environment) {
+	return under(func() fault { return &stallBefore{how: how} }, func(w *environment, v *judge.Verdict) {
 		nothingSwept(w, v)
-		require.Equal(w.t, "gap", v.Final.Hashes[w.Witness()]["reason"])
+		require.Equal(w.T, "gap", v.Final.Hashes[w.Witness()]["reason"])
 	})
 }
 
@@ -49,105 +50,105 @@ type stallBefore struct {
 	how stall
 }
 
-func (*stallBefore) setup(w *world) {
-	w.serve(append(history.AppendOnly(), "--enable-debug-command", "local")...)
+func (*stallBefore) setup(w *environment) {
+	w.Serve(append(history.AppendOnly(), "--enable-debug-command", "local")...)
 }
 
-func (f *stallBefore) fail(w *world) {
-	ctx := w.t.Context()
-	leader := w.leader()
-	owner := w.follower()
+func (f *stallBefore) fail(w *environment) {
+	ctx := w.T.Context()
+	leader := w.Leader()
+	owner := w.Follower()
 
 	// A sweep first, so that the server knows the script: it is the delete itself that is to be caught.
-	w.plant("ghost", 10, true)
-	eventually(w.t, "the ghost is swept", func() bool { return w.SCard(ctx, w.Layout.Devices("ghost")).Val() == 0 })
+	w.Plant("ghost", 10, true)
+	harness.Eventually(w.T, "the ghost is swept", func() bool { return w.SCard(ctx, w.Layout.Devices("ghost")).Val() == 0 })
 
 	// The owner is cut off and its heartbeat goes, so that it is judged dead at once.
-	caught, send := leader.proxy.HoldNext(isBatch)
-	back := w.away(owner.id)
-	mute := owner.proxy.Hold()
-	w.meddle("the heartbeat of "+owner.id+" is lost", func(p redis.Pipeliner) { p.Del(ctx, w.Heartbeat(owner.id)) })
+	caught, send := leader.Proxy.HoldNext(harness.IsBatch)
+	back := w.Outage(owner.ID)
+	mute := owner.Proxy.Hold()
+	w.Meddle("the heartbeat of "+owner.ID+" is lost", func(p redis.Pipeliner) { p.Del(ctx, w.Heartbeat(owner.ID)) })
 	select {
 	case <-caught:
-	case <-time.After(patience):
-		require.Fail(w.t, "nobody was judged dead")
+	case <-time.After(harness.Patience):
+		require.Fail(w.T, "nobody was judged dead")
 	}
 
 	// It is back before the batch is sent. The leader cannot know, nor ask again, nor give up: it stands still.
-	leader.stop()
+	leader.Stop()
 	mute.End()
 	back()
-	eventually(w.t, "the owner is back", w.beating)
+	harness.Eventually(w.T, "the owner is back", w.beating)
 
-	back = w.away("")
+	back = w.Outage("")
 	var holds []*proxy.Rule
-	for _, r := range w.fleet() {
+	for _, r := range w.Replicas() {
 		if r != leader {
-			holds = append(holds, r.proxy.Hold())
+			holds = append(holds, r.Proxy.Hold())
 		}
 	}
-	before := leader.proxy.verdicts()
+	before := leader.Proxy.Verdicts()
 	over := f.how(w)
 	send()
 	over()
-	eventually(w.t, "the batch is answered", func() bool { return !maps.Equal(before, leader.proxy.verdicts()) })
-	f.hit(leader.proxy.verdicts()["WARMING"] - before["WARMING"])
+	harness.Eventually(w.T, "the batch is answered", func() bool { return !maps.Equal(before, leader.Proxy.Verdicts()) })
+	f.hit(leader.Proxy.Verdicts()["WARMING"] - before["WARMING"])
 	for _, h := range holds {
 		h.End()
 	}
-	leader.cont()
+	leader.Cont()
 	back()
 	w.heals(time.Now())
 }
 
 // outlast waits until whatever was alive has run out.
-func outlast() { lasting(ttl + interval/2) }
+func outlast() { harness.Lasting(harness.TTL + harness.Interval/2) }
 
-func stoppedServer(w *world) (over func()) {
-	w.server.Stop()
+func stoppedServer(w *environment) (over func()) {
+	w.Server.Stop()
 	return func() {
 		outlast()
-		w.server.Cont()
+		w.Server.Cont()
 	}
 }
 
 func paused(mode string) stall {
-	return func(w *world) (over func()) {
+	return func(w *environment) (over func()) {
 		begun := time.Now()
-		d := ttl + interval/2
-		require.NoError(w.t, w.Do(w.t.Context(), "CLIENT", "PAUSE", d.Milliseconds(), mode).Err())
-		return func() { lasting(d - time.Since(begun)) }
+		d := harness.TTL + harness.Interval/2
+		require.NoError(w.T, w.Do(w.T.Context(), "CLIENT", "PAUSE", d.Milliseconds(), mode).Err())
+		return func() { harness.Lasting(d - time.Since(begun)) }
 	}
 }
 
-func asleep(w *world) (over func()) {
+func asleep(w *environment) (over func()) {
 	c, other := w.another(), w.another()
 	slept := make(chan error, 1)
 	go func() {
-		slept <- c.Do(context.WithoutCancel(w.t.Context()), "DEBUG", "SLEEP", (ttl + interval/2).Seconds()).Err()
+		slept <- c.Do(context.WithoutCancel(w.T.Context()), "DEBUG", "SLEEP", (harness.TTL + harness.Interval/2).Seconds()).Err()
 	}()
-	eventually(w.t, "the server sleeps", func() bool {
-		ctx, cancel := context.WithTimeout(w.t.Context(), interval/4)
+	harness.Eventually(w.T, "the server sleeps", func() bool {
+		ctx, cancel := context.WithTimeout(w.T.Context(), harness.Interval/4)
 		defer cancel()
 		return other.Ping(ctx).Err() != nil
 	})
-	return func() { require.NoError(w.t, <-slept) }
+	return func() { require.NoError(w.T, <-slept) }
 }
 
 // jumped leaves everything as a jump of the server's clock does, which one machine cannot have for itself alone: if the clock
 // went forward all that can expire has, and the witness was last heard long ago; if it went back, that was in the future.
 func jumped(by time.Duration) stall {
-	return func(w *world) (over func()) {
-		ctx := w.t.Context()
+	return func(w *environment) (over func()) {
+		ctx := w.T.Context()
 		tick, err := strconv.ParseInt(w.HGet(ctx, w.Witness(), "last").Val(), 10, 64)
-		require.NoError(w.t, err)
+		require.NoError(w.T, err)
 		since, err := strconv.ParseInt(w.HGet(ctx, w.Witness(), "since").Val(), 10, 64)
-		require.NoError(w.t, err)
-		w.meddle(fmt.Sprintf("the clock jumps by %v", by), func(p redis.Pipeliner) {
+		require.NoError(w.T, err)
+		w.Meddle(fmt.Sprintf("the clock jumps by %v", by), func(p redis.Pipeliner) {
 			p.HSet(ctx, w.Witness(), "last", tick-by.Milliseconds(), "since", since-by.Milliseconds())
-			for _, r := range w.fleet() {
+			for _, r := range w.Replicas() {
 				if by > 0 {
-					p.Del(ctx, w.Heartbeat(r.id))
+					p.Del(ctx, w.Heartbeat(r.ID))
 				}
 			}
 		})
@@ -156,23 +157,23 @@ func jumped(by time.Duration) stall {
 }
 
 // nothingSwept: a slow server is no reason to evict anybody who lives. What was planted goes.
-func nothingSwept(w *world, v *judge.Verdict) {
-	require.Equal(w.t, len(w.ghosts), v.Evicted("ghost"))
-	require.Equal(w.t, v.Evicted(""), v.Evicted("ghost"), "somebody who lives was evicted")
+func nothingSwept(w *environment, v *judge.Verdict) {
+	require.Equal(w.T, len(w.Ghosts), v.Evicted("ghost"))
+	require.Equal(w.T, v.Evicted(""), v.Evicted("ghost"), "somebody who lives was evicted")
 }
 
 // slowServer answers, and late: every command may wait for another's third of a second.
 type slowServer struct{ calm }
 
-func (*slowServer) setup(w *world) {
-	w.serve(append(history.AppendOnly(), "--enable-debug-command", "local")...)
+func (*slowServer) setup(w *environment) {
+	w.Serve(append(history.AppendOnly(), "--enable-debug-command", "local")...)
 }
 
-func (f *slowServer) fail(w *world) {
-	w.plant("ghost", 500, true)
+func (f *slowServer) fail(w *environment) {
+	w.Plant("ghost", 500, true)
 	c := w.another()
-	for until := time.Now().Add(ttl); time.Now().Before(until); lasting(50 * time.Millisecond) {
-		require.NoError(w.t, c.Do(w.t.Context(), "DEBUG", "SLEEP", "0.3").Err())
+	for until := time.Now().Add(harness.TTL); time.Now().Before(until); harness.Lasting(50 * time.Millisecond) {
+		require.NoError(w.T, c.Do(w.T.Context(), "DEBUG", "SLEEP", "0.3").Err())
 		f.hit(1)
 	}
 }
@@ -184,14 +185,14 @@ type busyServer struct{ calm }
 const loops = `local function ms() local t = redis.call('TIME') return t[1] * 1000 + t[2] / 1000 end
 local till = ms() + ARGV[1] while ms() < till do end return 1`
 
-func (f *busyServer) fail(w *world) {
+func (f *busyServer) fail(w *environment) {
 	w.config("busy-reply-threshold", "100")
-	w.plant("ghost", 500, true)
+	w.Plant("ghost", 500, true)
 	c, asked := w.another(), w.asked()
 	begun := time.Now()
 	for range 2 {
-		require.NoError(w.t, c.Eval(w.t.Context(), loops, nil, (3*time.Second).Milliseconds()).Err())
-		lasting(time.Second)
+		require.NoError(w.T, c.Eval(w.T.Context(), loops, nil, (3*time.Second).Milliseconds()).Err())
+		harness.Lasting(time.Second)
 	}
 	asked.noStorm(w, time.Since(begun))
 	f.hit(asked.errors("BUSY"))

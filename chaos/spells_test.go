@@ -23,11 +23,11 @@ type spell struct {
 type spells []spell
 
 // spells reads them from the history as it is.
-func (w *world) spells() (all spells) {
-	w.t.Helper()
-	h, err := history.Read(w.parts...)
-	require.NoError(w.t, err)
-	f := w.facts(w.alive(nil))
+func (w *environment) spells() (all spells) {
+	w.T.Helper()
+	h, err := history.Read(w.Parts...)
+	require.NoError(w.T, err)
+	f := w.Facts(w.Alive(nil))
 	stood := make(map[string]int) // by IMEI: its present one
 	ends := func(imei string, at time.Time, taken bool) {
 		if n, ok := stood[imei]; ok {

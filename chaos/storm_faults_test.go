@@ -26,13 +26,13 @@ const (
 
 // stormFaults return their end, if they last.
 var stormFaults = []chance[*storm, func()]{
-	{"the line of a replica is held", 3, func(s *storm) func() { return s.someone().proxy.Hold().End }},
-	{"replies to a replica are lost", 3, func(s *storm) func() { return s.someone().proxy.LoseReplies().End }},
-	{"requests of a replica arrive late", 3, func(s *storm) func() { return s.someone().proxy.Delay(stormTTL / 2).End }},
-	{"connections of a replica are cut", 2, func(s *storm) func() { s.someone().proxy.Cut(); return nil }},
+	{"the line of a replica is held", 3, func(s *storm) func() { return s.someone().Proxy.Hold().End }},
+	{"replies to a replica are lost", 3, func(s *storm) func() { return s.someone().Proxy.LoseReplies().End }},
+	{"requests of a replica arrive late", 3, func(s *storm) func() { return s.someone().Proxy.Delay(stormTTL / 2).End }},
+	{"connections of a replica are cut", 2, func(s *storm) func() { s.someone().Proxy.Cut(); return nil }},
 	{"a replica dies, and one of another id comes", 2, func(s *storm) func() {
 		dead := s.someone()
-		dead.proxy.Hold()
+		dead.Proxy.Hold()
 		s.replace(dead, fmt.Sprintf("replica-%d", len(s.all)))
 		return nil
 	}},
@@ -43,7 +43,7 @@ var stormFaults = []chance[*storm, func()]{
 	}},
 	{"a new process takes the id of one that is cut off and heard of later", 1, func(s *storm) func() {
 		old := s.someone()
-		end := old.proxy.Hold().End
+		end := old.Proxy.Hold().End
 		s.replace(old, old.Instance())
 		if !s.indexed {
 			return nil // of a write that lands after a TTL, only the index can tell

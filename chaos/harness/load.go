@@ -1,4 +1,4 @@
-package chaos
+package harness
 
 import (
 	"bufio"
@@ -20,7 +20,7 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// A herd is a process of the registry package without sockets, for volume: an owner of tens of thousands of entries that can
+// A LoadProcess is a process of the registry package without sockets, for volume: an owner of tens of thousands of entries that can
 // be killed. It is this test's own binary, told by its environment to be one, and takes orders on its standard input, a line each:
 //
 //	claim <from> <to>    devices connect; answered when all registrations have landed, or when a while has passed
@@ -28,69 +28,70 @@ import (
 //	release <from> <to>  it has noticed
 //
 // Each is answered with the same line.
-type herd struct {
+type LoadProcess struct {
 	*process.Process
-	id    string
-	proxy *redisProxy
-	w     *base
+	ID    string
+	Proxy *Proxy
+	w     *Environment
 	held  map[int]int // device -> its present socket among w.devices.sockets; the scenario's goroutine's own
 }
 
-const herdEnv = "ROLLCALL_HERD"
+// AsLoadProcess has a test binary be a load process of that id.
+const AsLoadProcess = "ROLLCALL_LOAD_PROCESS"
 
-// animal is the IMEI of device i of the herds.
-func animal(i int) string { return fmt.Sprintf("88%013d", i) }
+// loadIMEI is the IMEI of device i of the load processes.
+func loadIMEI(i int) string { return fmt.Sprintf("88%013d", i) }
 
-// herd starts one behind a line of its own.
-func (w *base) herd(id string) *herd {
-	h := &herd{id: id, proxy: w.proxy(), w: w, held: make(map[int]int)}
+// StartLoad starts one behind a proxy of its own.
+func (w *Environment) StartLoad(id string) *LoadProcess {
+	h := &LoadProcess{ID: id, Proxy: w.Proxy(), w: w, held: make(map[int]int)}
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), herdEnv+"="+id, "REDIS_ADDR="+h.proxy.Addr())
+	cmd.Env = append(os.Environ(), AsLoadProcess+"="+id, "REDIS_ADDR="+h.Proxy.Addr())
 	cmd.Stderr = os.Stderr
 	var err error
 	h.Process, err = process.Start(cmd, process.Options{Talk: true})
-	require.NoError(w.t, err)
-	w.t.Cleanup(h.Process.Kill)
+	require.NoError(w.T, err)
+	w.T.Cleanup(h.Process.Kill)
 	return h
 }
 
-// order has the herd do something with a range of devices, and returns when it has.
-func (h *herd) order(what string, from, to int) {
-	h.w.t.Helper()
+// Order has the process do something with a range of devices, and returns when it has.
+func (h *LoadProcess) Order(what string, from, to int) {
+	h.w.T.Helper()
 	line := fmt.Sprintf("%s %d %d", what, from, to)
 	_, err := fmt.Fprintln(h.In, line)
-	require.NoError(h.w.t, err)
-	require.True(h.w.t, h.Out.Scan(), "herd %s is gone", h.id)
-	require.Equal(h.w.t, line, h.Out.Text())
+	require.NoError(h.w.T, err)
+	require.True(h.w.T, h.Out.Scan(), "load process %s is gone", h.ID)
+	require.Equal(h.w.T, line, h.Out.Text())
 }
 
-// claim lets devices connect to the herd, away from where they were.
-func (h *herd) claim(from, to int, before *herd) {
-	d := h.w.devices
+// Claim lets devices connect to the load process, away from where they were.
+func (h *LoadProcess) Claim(from, to int, before *LoadProcess) {
+	d := h.w.Fleet
 	now := time.Now()
 	if before != nil {
 		before.leaves(from, to, now)
-		before.order("stale", from, to)
+		before.Order("stale", from, to)
 	}
 	d.mu.Lock()
 	for i := from; i < to; i++ {
 		h.held[i] = len(d.sockets)
-		d.sockets = append(d.sockets, judge.Socket{IMEI: animal(i), Instance: h.id, Asked: now})
+		d.sockets = append(d.sockets, judge.Socket{IMEI: loadIMEI(i), Instance: h.ID, Asked: now})
 	}
 	d.mu.Unlock()
-	h.order("claim", from, to) // of a landed registration not told from one given up: no Ack
+	h.Order("claim", from, to) // of a landed registration not told from one given up: no Ack
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now = time.Now()
 	for i := from; i < to; i++ {
 		d.sockets[h.held[i]].Live = now
-		h.w.claims[animal(i)] = h.id
+		h.w.Claims[loadIMEI(i)] = h.ID
 	}
 }
 
-// leaves notes that devices have left the herd.
-func (h *herd) leaves(from, to int, at time.Time) {
-	d := h.w.devices
+// leaves notes that devices have left the load process.
+func (h *LoadProcess) leaves(from, to int, at time.Time) {
+	d := h.w.Fleet
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for i, n := range h.held {
@@ -99,40 +100,40 @@ func (h *herd) leaves(from, to int, at time.Time) {
 		}
 		d.sockets[n].Ended = at
 		delete(h.held, i)
-		if h.w.claims[animal(i)] == h.id {
-			delete(h.w.claims, animal(i))
+		if h.w.Claims[loadIMEI(i)] == h.ID {
+			delete(h.w.Claims, loadIMEI(i))
 		}
 	}
 }
 
-// kill kills the herd. Its devices are nowhere.
-func (h *herd) kill() {
+// Kill kills the load process. Its devices are nowhere.
+func (h *LoadProcess) Kill() {
 	h.leaves(0, math.MaxInt, time.Now())
 	h.w.mu.Lock()
-	h.w.deaths = append(h.w.deaths, judge.Death{Instance: h.id, At: time.Now(), How: judge.Killed})
+	h.w.deaths = append(h.w.deaths, judge.Death{Instance: h.ID, At: time.Now(), How: judge.Killed})
 	h.w.mu.Unlock()
 	h.Process.Kill()
 }
 
-// stop freezes the herd until the returned function is called.
-func (h *herd) stop() (cont func()) {
-	back := h.w.away(h.id)
-	require.NoError(h.w.t, h.Process.Stop())
+// Stop freezes the load process until the returned function is called.
+func (h *LoadProcess) Stop() (cont func()) {
+	back := h.w.Outage(h.ID)
+	require.NoError(h.w.T, h.Process.Stop())
 	return sync.OnceFunc(func() {
-		require.NoError(h.w.t, h.Process.Cont())
+		require.NoError(h.w.T, h.Process.Cont())
 		back()
 	})
 }
 
-// beHerd is the herd's process. It ends with its standard input.
-func beHerd(id string) error {
-	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})).With("herd", id)
+// RunLoad is the load process's process. It ends with its standard input.
+func RunLoad(id string) error {
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})).With("load", id)
 	opt := redis.Options{Addr: os.Getenv("REDIS_ADDR"), MaxRetries: -1, ContextTimeoutEnabled: true}
 	control := opt
-	control.DialTimeout, control.ReadTimeout, control.WriteTimeout, control.PoolTimeout = interval/4, interval/4, interval/4, interval/4
+	control.DialTimeout, control.ReadTimeout, control.WriteTimeout, control.PoolTimeout = Interval/4, Interval/4, Interval/4, Interval/4
 	r, err := registry.New(registry.Config{
 		Client: redis.NewClient(&opt), Control: redis.NewClient(lease.Options(&control)), Instance: id,
-		HeartbeatInterval: interval, HeartbeatTTL: ttl, Logger: log,
+		HeartbeatInterval: Interval, HeartbeatTTL: TTL, Logger: log,
 	})
 	if err != nil {
 		return err
@@ -168,7 +169,7 @@ func beHerd(id string) error {
 		for i := from; i < to; i++ {
 			switch what {
 			case "claim":
-				claims[i] = r.Register(context.Background(), animal(i))
+				claims[i] = r.Register(context.Background(), loadIMEI(i))
 				live[i] = claims[i]
 			case "stale":
 				delete(live, i)
@@ -179,7 +180,7 @@ func beHerd(id string) error {
 			}
 		}
 		mu.Unlock()
-		ctx, cancel := context.WithTimeout(context.Background(), 2*ttl)
+		ctx, cancel := context.WithTimeout(context.Background(), 2*TTL)
 		for i := from; i < to && what == "claim"; i++ {
 			_ = claims[i].Wait(ctx) // an unanswered one is served all the same, and healed
 		}

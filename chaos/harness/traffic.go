@@ -1,4 +1,4 @@
-package chaos
+package harness
 
 import (
 	"context"
@@ -19,15 +19,15 @@ type traffic struct {
 
 // Each act has so long: a stopped replica accepts, and does not answer.
 const (
-	actWithin = time.Second
+	ActWithin = time.Second
 	workers   = 8
 )
 
-func (t *traffic) start(w *base) {
-	ctx, cancel := context.WithCancel(w.t.Context())
+func (t *traffic) Start(w *Environment) {
+	ctx, cancel := context.WithCancel(w.T.Context())
 	t.cancel, t.blind = cancel, w.observe()
 	for worker := range workers {
-		rnd := rand.New(rand.NewPCG(w.seed, uint64(worker)))
+		rnd := rand.New(rand.NewPCG(w.Seed, uint64(worker)))
 		t.wg.Go(func() {
 			ticker := time.NewTicker(10 * time.Millisecond)
 			defer ticker.Stop()
@@ -38,7 +38,7 @@ func (t *traffic) start(w *base) {
 				case <-ticker.C:
 				}
 				// Two workers never have the same device, and the silent ones are nobody's.
-				if i := 2*(rnd.IntN(w.devices.Len()/2/workers+1)*workers+worker) + 1; i < w.devices.Len() {
+				if i := 2*(rnd.IntN(w.Fleet.Len()/2/workers+1)*workers+worker) + 1; i < w.Fleet.Len() {
 					t.act(ctx, w, i, rnd)
 				}
 			}
@@ -47,47 +47,47 @@ func (t *traffic) start(w *base) {
 }
 
 // act lets device i do something.
-func (t *traffic) act(ctx context.Context, w *base, i int, rnd *rand.Rand) {
-	w.gate.RLock()
-	defer w.gate.RUnlock()
-	fleet := w.fleet()
+func (t *traffic) act(ctx context.Context, w *Environment, i int, rnd *rand.Rand) {
+	w.Gate.RLock()
+	defer w.Gate.RUnlock()
+	fleet := w.Replicas()
 	if len(fleet) == 0 {
 		return
 	}
 	to := fleet[rnd.IntN(len(fleet))]
-	ctx, cancel := context.WithTimeout(ctx, actWithin)
+	ctx, cancel := context.WithTimeout(ctx, ActWithin)
 	defer cancel()
 	var err error
 	switch n := rnd.IntN(20); {
-	case w.devices.at(i) == "":
+	case w.Fleet.At(i) == "":
 		if n < 5 { // it does not hurry
-			err = w.devices.move(ctx, i, to)
+			err = w.Fleet.Connect(ctx, i, to)
 		}
 	case n < 12:
-		err = w.devices.report(ctx, i)
+		err = w.Fleet.Send(ctx, i)
 	case n < 16:
-		err = w.devices.move(ctx, i, to)
+		err = w.Fleet.Connect(ctx, i, to)
 	case n < 19:
-		w.devices.DropStale(i)
+		w.Fleet.DropStale(i)
 	default:
-		w.devices.leaveAll([]int{i})
+		w.Fleet.LeaveAll([]int{i})
 	}
 	if err == nil {
 		t.acts.Add(1)
 	}
 }
 
-// moves waits until there has been traffic.
-func (w *base) moves() {
-	w.t.Helper()
-	before := w.traffic.done()
-	eventually(w.t, "devices move", func() bool { return w.traffic.done() >= before+w.devices.Len()/4 })
+// Moves waits until there has been traffic.
+func (w *Environment) Moves() {
+	w.T.Helper()
+	before := w.Traffic.Done()
+	Eventually(w.T, "devices move", func() bool { return w.Traffic.Done() >= before+w.Fleet.Len()/4 })
 }
 
-// done is how many acts succeeded.
-func (t *traffic) done() int { return int(t.acts.Load()) }
+// Done is how many acts succeeded.
+func (t *traffic) Done() int { return int(t.acts.Load()) }
 
-func (t *traffic) stop() {
+func (t *traffic) Stop() {
 	if t.cancel != nil {
 		t.cancel()
 		t.blind()

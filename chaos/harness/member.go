@@ -1,4 +1,4 @@
-package chaos
+package harness
 
 import (
 	"context"
@@ -23,21 +23,21 @@ const (
 	memberTTL      = 3 * time.Second
 )
 
-// member is one replica without its sockets, in this process, behind a line of its own.
-type member struct {
+// Member is one replica without its sockets, in this process, behind a proxy of its own.
+type Member struct {
 	*registry.Registry
-	janitor *janitor.Janitor
-	proxy   *redisProxy
-	leave   context.CancelFunc // lets it end gracefully, if it can
-	ended   chan struct{}      // closed when all of it has
-	err     error              // why; read when it has ended
+	Janitor *janitor.Janitor
+	Proxy   *Proxy
+	Leave   context.CancelFunc // lets it end gracefully, if it can
+	Ended   chan struct{}      // closed when all of it has
+	Err     error              // why; read when it has ended
 }
 
-// newMember starts a replica. Its deadlines are shorter than usual, since the durations in here are. It ends with the
+// NewMember starts a replica. Its deadlines are shorter than usual, since the durations in here are. It ends with the
 // test at the latest.
-func newMember(t *testing.T, server *redistest.Server, deadline time.Duration, rc registry.Config, jc janitor.Config) *member {
-	m := &member{proxy: newProxy(t, server.Addr()), ended: make(chan struct{})}
-	o := &redis.Options{Addr: m.proxy.Addr(), DialTimeout: deadline, ReadTimeout: deadline, WriteTimeout: deadline, PoolTimeout: deadline}
+func NewMember(t *testing.T, server *redistest.Server, deadline time.Duration, rc registry.Config, jc janitor.Config) *Member {
+	m := &Member{Proxy: NewProxy(t, server.Addr()), Ended: make(chan struct{})}
+	o := &redis.Options{Addr: m.Proxy.Addr(), DialTimeout: deadline, ReadTimeout: deadline, WriteTimeout: deadline, PoolTimeout: deadline}
 	o = lease.Options(o)
 	data, control := redis.NewClient(o), redis.NewClient(o)
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})).With("member", rc.Instance)
@@ -46,37 +46,38 @@ func newMember(t *testing.T, server *redistest.Server, deadline time.Duration, r
 	m.Registry, err = registry.New(rc)
 	require.NoError(t, err)
 	jc.Client, jc.Control, jc.Logger, jc.Registry = data, control, log, m.Registry
-	m.janitor, err = janitor.New(jc)
+	m.Janitor, err = janitor.New(jc)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
-	m.leave = cancel
+	m.Leave = cancel
 	go func() {
-		defer close(m.ended)
+		defer close(m.Ended)
 		g := pool.New().WithContext(ctx).WithCancelOnError()
 		g.Go(m.Run)
-		g.Go(m.janitor.Run)
-		m.err = errors.Join(g.Wait(), data.Close(), control.Close())
+		g.Go(m.Janitor.Run)
+		m.Err = errors.Join(g.Wait(), data.Close(), control.Close())
 	}()
 	t.Cleanup(func() {
 		cancel()
-		<-m.ended
+		<-m.Ended
 	})
 	return m
 }
 
-func (m *member) over() bool {
+// Over tells whether it has ended.
+func (m *Member) Over() bool {
 	select {
-	case <-m.ended:
+	case <-m.Ended:
 		return true
 	default:
 		return false
 	}
 }
 
-// audited: a leader among the members has finished an audit that began after since.
-func audited(members []*member, since time.Time) bool {
+// Audited tells whether a leader among the members has finished an audit that began after since.
+func Audited(members []*Member, since time.Time) bool {
 	for _, m := range members {
-		s := m.janitor.Status()
+		s := m.Janitor.Status()
 		for _, r := range s.Sweeps {
 			if s.Leading && r.Sweep == "registry" && r.Outcome == janitor.Done && r.Started.After(since) {
 				return true

@@ -1,4 +1,4 @@
-package chaos
+package harness
 
 import (
 	"context"
@@ -15,8 +15,8 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/device"
 )
 
-// devices is a fleet that remembers every socket that it ever had, and at which instance: the truth for the judge.
-type devices struct {
+// Fleet is a fleet that remembers every socket that it ever had, and at which instance: the truth for the judge.
+type Fleet struct {
 	*device.Fleet
 
 	mu      sync.Mutex
@@ -30,28 +30,28 @@ type devices struct {
 	closed  []judge.Socket       // that a replica has closed: each has Ended when its device found out
 }
 
-func newDevices(n int) *devices {
-	return &devices{
-		Fleet:   device.NewFleet(n, 350_000_000_000_000, device.Options{Timeout: patience}),
+func newFleet(n int) *Fleet {
+	return &Fleet{
+		Fleet:   device.NewFleet(n, 350_000_000_000_000, device.Options{Timeout: Patience}),
 		present: make(map[string]int), acked: make(map[string]int), sure: make(map[string]time.Time), doubt: make(map[string]bool), names: make(map[string]string),
 	}
 }
 
-// move connects device i to a replica. Its former socket is left open behind it until DropStale.
-func (d *devices) move(ctx context.Context, i int, r *replica) error {
+// Connect connects device i to a replica. Its former socket is left open behind it until DropStale.
+func (d *Fleet) Connect(ctx context.Context, i int, r *Replica) error {
 	imei := d.IMEI(i)
 	d.mu.Lock()
-	d.names[r.devices] = r.id
+	d.names[r.Devices] = r.ID
 	before, had := d.present[imei]
 	if had {
 		d.sockets[before].Ended = d.ends(imei)
 	}
 	n := len(d.sockets)
-	d.sockets = append(d.sockets, judge.Socket{IMEI: imei, Instance: r.id, Asked: time.Now()})
+	d.sockets = append(d.sockets, judge.Socket{IMEI: imei, Instance: r.ID, Asked: time.Now()})
 	d.mu.Unlock()
 
 	asked := time.Now()
-	err := d.Fleet.Move(ctx, i, r.devices)
+	err := d.Fleet.Move(ctx, i, r.Devices)
 
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -62,14 +62,14 @@ func (d *devices) move(ctx context.Context, i int, r *replica) error {
 	if err == nil {
 		d.sockets[n].Live = now
 		if now.Sub(asked) < unregistered {
-			d.acks = append(d.acks, judge.Ack{IMEI: imei, Instance: r.id, Call: asked, Return: now})
+			d.acks = append(d.acks, judge.Ack{IMEI: imei, Instance: r.ID, Call: asked, Return: now})
 		}
 		d.present[imei], d.sure[imei], d.doubt[imei] = n, now, false
 		return nil
 	}
 	d.sockets[n].Ended = now // it may have been registered all the same
 	switch {
-	case had && d.sockets[before].Instance == r.id:
+	case had && d.sockets[before].Instance == r.ID:
 		// A replica that has met the newer socket closes the older. The device lets go of both.
 		delete(d.present, imei)
 		d.Leave(i)
@@ -80,9 +80,9 @@ func (d *devices) move(ctx context.Context, i int, r *replica) error {
 	return err
 }
 
-// report lets device i send a record. A socket that turns out to be closed has ended when it was last known to be open; of one that
+// Send lets device i send a record. A socket that turns out to be closed has ended when it was last known to be open; of one that
 // does not answer the device lets go.
-func (d *devices) report(ctx context.Context, i int) error {
+func (d *Fleet) Send(ctx context.Context, i int) error {
 	begun := time.Now()
 	_, err := d.Fleet.Report(ctx, i, 1)
 	imei := d.IMEI(i)
@@ -93,12 +93,12 @@ func (d *devices) report(ctx context.Context, i int) error {
 		d.acked[imei]++
 		return nil
 	}
-	d.lets(i, !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, context.DeadlineExceeded))
+	d.LetGo(i, !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, context.DeadlineExceeded))
 	return err
 }
 
-// lets has device i let go of its present socket; closed: which its replica has closed, or may have, since it was last known to be open.
-func (d *devices) lets(i int, closed bool) {
+// LetGo has device i let go of its present socket; closed: which its replica has closed, or may have, since it was last known to be open.
+func (d *Fleet) LetGo(i int, closed bool) {
 	imei := d.IMEI(i)
 	d.mu.Lock()
 	if n, had := d.present[imei]; had {
@@ -113,49 +113,51 @@ func (d *devices) lets(i int, closed bool) {
 	d.Leave(i)
 }
 
-// doubts notes that a command is not answered in time on device i's socket: from now on its replica may close that at any time.
-func (d *devices) doubts(i int) {
+// Doubts notes that a command is not answered in time on device i's socket: from now on its replica may close that at any time.
+func (d *Fleet) Doubts(i int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.doubt[d.IMEI(i)] = true
 }
 
 // ends is when a present socket that ends now was last known to be open: now, unless its replica may have closed it. d.mu is held.
-func (d *devices) ends(imei string) time.Time {
+func (d *Fleet) ends(imei string) time.Time {
 	if d.doubt[imei] {
 		return d.sure[imei]
 	}
 	return time.Now()
 }
 
-// at is the address of device i's present socket, "" if it has none.
-func (d *devices) at(i int) string { return d.Where()[d.IMEI(i)] }
+// At is the address of device i's present socket, "" if it has none.
+func (d *Fleet) At(i int) string { return d.Where()[d.IMEI(i)] }
 
-// moveAll moves many at once, device i to where(i).
-func (d *devices) moveAll(ctx context.Context, which []int, where func(i int) *replica) error {
+// ConnectAll moves many at once, device i to where(i).
+func (d *Fleet) ConnectAll(ctx context.Context, which []int, where func(i int) *Replica) error {
 	p := pool.New().WithErrors().WithMaxGoroutines(32)
 	for _, i := range which {
-		p.Go(func() error { return d.move(ctx, i, where(i)) })
+		p.Go(func() error { return d.Connect(ctx, i, where(i)) })
 	}
 	return p.Wait()
 }
 
-// leaveAll closes all sockets of devices.
-func (d *devices) leaveAll(which []int) {
+// LeaveAll closes all sockets of devices.
+func (d *Fleet) LeaveAll(which []int) {
 	for _, i := range which {
 		d.end(func(imei string, _ *judge.Socket) bool { return imei == d.IMEI(i) })
 		d.Leave(i)
 	}
 }
 
-// losing is called just before a replica is made to lose its sockets, lost when it has: it returns the devices.
-func (d *devices) losing(r *replica) {
-	d.end(func(_ string, s *judge.Socket) bool { return s.Instance == r.id })
+// Losing is called just before a replica is made to lose its sockets, LostAt when it has.
+func (d *Fleet) Losing(r *Replica) {
+	d.end(func(_ string, s *judge.Socket) bool { return s.Instance == r.ID })
 }
-func (d *devices) lost(r *replica) []int { return d.Fleet.Lost(r.devices) }
+
+// LostAt notes that a replica has lost its sockets, and returns the devices.
+func (d *Fleet) LostAt(r *Replica) []int { return d.Fleet.Lost(r.Devices) }
 
 // end notes the end of present sockets.
-func (d *devices) end(which func(imei string, s *judge.Socket) bool) {
+func (d *Fleet) end(which func(imei string, s *judge.Socket) bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for imei, n := range d.present {
@@ -166,8 +168,8 @@ func (d *devices) end(which func(imei string, s *judge.Socket) bool) {
 	}
 }
 
-// live says which instance holds each device.
-func (d *devices) live() map[string]string {
+// Live says which instance holds each device.
+func (d *Fleet) Live() map[string]string {
 	where := d.Where()
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -181,22 +183,22 @@ func (d *devices) live() map[string]string {
 // confirmation.
 const unregistered = 900 * time.Millisecond
 
-// history returns every socket there was.
-func (d *devices) history() ([]judge.Socket, []judge.Ack) {
+// History returns every socket there was.
+func (d *Fleet) History() ([]judge.Socket, []judge.Ack) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Clone(d.sockets), slices.Clone(d.acks)
 }
 
-// acknowledged is how many records of each device were acknowledged.
-func (d *devices) acknowledged() map[string]int {
+// Acknowledged is how many records of each device were acknowledged.
+func (d *Fleet) Acknowledged() map[string]int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return maps.Clone(d.acked)
 }
 
 // closedBy are the sockets that one of these instances has closed of itself.
-func (d *devices) closedBy(instances []string) (which []judge.Socket) {
+func (d *Fleet) closedBy(instances []string) (which []judge.Socket) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, s := range d.closed {
@@ -207,16 +209,16 @@ func (d *devices) closedBy(instances []string) (which []judge.Socket) {
 	return which
 }
 
-// some are the devices from a number to below another.
-func some(from, to int) (which []int) {
+// Some are the devices from a number to below another.
+func Some(from, to int) (which []int) {
 	for i := from; i < to; i++ {
 		which = append(which, i)
 	}
 	return which
 }
 
-// claimed notes a socket that a registry of the scenario itself stands for.
-func (d *devices) claimed(imei, instance string) {
+// Claimed notes a socket that a registry of the scenario itself stands for.
+func (d *Fleet) Claimed(imei, instance string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.sockets = append(d.sockets, judge.Socket{IMEI: imei, Instance: instance, Live: time.Now()})

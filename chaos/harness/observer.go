@@ -1,4 +1,4 @@
-package chaos
+package harness
 
 import (
 	"errors"
@@ -20,14 +20,14 @@ const watched = 12
 
 // observe asks as a backend would who holds some devices, over and over, until the returned function is called. What it
 // is told is checked against the history (C8).
-func (w *base) observe() (end func()) {
-	w.t.Helper()
+func (w *Environment) observe() (end func()) {
+	w.T.Helper()
 	// Retries of the client are off: an answer belongs to one question.
-	opt := &redis.Options{Addr: w.proxy().Addr(), MaxRetries: -1, ContextTimeoutEnabled: true}
+	opt := &redis.Options{Addr: w.Proxy().Addr(), MaxRetries: -1, ContextTimeoutEnabled: true}
 	opt.ReadTimeout, opt.DialTimeout = time.Second, time.Second
 	data, control := redis.NewClient(opt), redis.NewClient(lease.Options(opt))
-	r, err := registry.New(registry.Config{Client: data, Control: control, Instance: "observer", HeartbeatInterval: interval * 10, HeartbeatTTL: ttl * 10})
-	require.NoError(w.t, err)
+	r, err := registry.New(registry.Config{Client: data, Control: control, Instance: "observer", HeartbeatInterval: Interval * 10, HeartbeatTTL: TTL * 10})
+	require.NoError(w.T, err)
 	var wg sync.WaitGroup
 	stop := make(chan struct{})
 	wg.Go(func() {
@@ -39,9 +39,9 @@ func (w *base) observe() (end func()) {
 				return
 			case <-ticker.C:
 			}
-			imei := w.devices.IMEI(i % min(watched, w.devices.Len()))
+			imei := w.Fleet.IMEI(i % min(watched, w.Fleet.Len()))
 			asked := time.Now()
-			owner, err := r.Lookup(w.t.Context(), imei)
+			owner, err := r.Lookup(w.T.Context(), imei)
 			if err != nil && !errors.Is(err, registry.ErrNotRegistered) {
 				continue
 			}
