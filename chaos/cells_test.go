@@ -17,8 +17,8 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// A cell is a small fleet among many on one Redis, for volume: two replicas without sockets in this process, under a
-// prefix of its own.
+// A cell is a small fleet among many on one Redis, for volume: two replicas without sockets in this
+// process, under a prefix of its own.
 const (
 	cellInterval = 800 * time.Millisecond
 	cellTTL      = 3 * cellInterval
@@ -39,7 +39,8 @@ type cell struct {
 	planted int
 }
 
-// cells starts so many, and waits until each has swept something, and so may delete and has the server know the script.
+// cells starts so many, and waits until each has swept something, and so may delete and has the
+// server know the script.
 func (w *environment) cells(n int) (cells []*cell) {
 	w.T.Helper()
 	for i := range n {
@@ -90,8 +91,9 @@ func (c *cell) haunt() {
 
 func (c *cell) entries() int { return int(c.w.HLen(c.w.T.Context(), c.Registry()).Val()) }
 
-// hold keeps back every batch of the cell from now on; caught returns when there is one. A batch that is asked for again because
-// its answer was lost is let through: what was done is answered so, whatever has become of the lease or the witness.
+// hold keeps back every batch of the cell from now on; caught returns when there is one. A batch
+// that is asked for again because its answer was lost is let through: what was done is answered so,
+// whatever has become of the lease or the witness.
 func (c *cell) hold() {
 	c.holds = nil
 	isBatch := harness.BatchesOf(c.Layout)
@@ -137,8 +139,7 @@ func (c *cell) refused(verdict registry.Verdict) (n int) {
 func (w *environment) judged(cells []*cell) {
 	w.T.Helper()
 	w.swept(cells)
-	h, err := history.Read(w.Server.Dir())
-	require.NoError(w.T, err)
+	h := w.History()
 	var found []judge.Violation
 	sum := &judge.Verdict{}
 	for _, c := range cells {
@@ -180,8 +181,8 @@ func partOf(h history.History, l registry.Layout) (part history.History) {
 	return part
 }
 
-// Batches are kept in the network, the lease is taken away, the other member leads, and only then they land: a hundred
-// times.
+// Batches are kept in the network, the lease is taken away, the other member leads, and only then
+// they land: a hundred times.
 func fenceRefusesAHundred(w *environment) {
 	cells := w.cells(8)
 	for refused := 0; refused < refusals; {
@@ -215,8 +216,8 @@ func fenceRefusesAHundred(w *environment) {
 	w.judged(cells)
 }
 
-// Redis stands still for longer than GAP, and batches that were on their way are the first that it hears of afterwards: a hundred
-// times. Nobody ticks before them.
+// Redis stands still for longer than GAP, and batches that were on their way are the first that it
+// hears of afterwards: a hundred times. Nobody ticks before them.
 func witnessRefusesAHundred(w *environment) {
 	cells := w.cells(20)
 	for refused := 0; refused < refusals; {

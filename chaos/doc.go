@@ -1,5 +1,6 @@
-// Package chaos breaks real replicas on a real Redis, and judges what became of the registry by what
-// Redis itself recorded. It consists of tests; README.md says how to run, to read and to add one.
+// Package chaos breaks real replicas on a real Redis, and judges what became of the registry by
+// what Redis itself recorded. It consists of tests; README.md says how to run, to read and to add
+// one.
 //
 //	history  what the server did, from its append-only file or its replication stream
 //	judge    whether the guarantees allow that; it is itself given histories that it must reject

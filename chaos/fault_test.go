@@ -13,10 +13,12 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/judge"
 )
 
-// A fault is something that breaks and is mended again. Its hits are counted by what is not under test: the line, the
-// server, the kernel, never by a replica's own word; a run in which nothing was hit proves nothing.
+// A fault is something that breaks and is mended again. Its hits are counted by what is not under
+// test: the proxy, the server, the kernel, never by a replica's own word; a run in which nothing
+// was hit proves nothing.
 type fault interface {
-	// setup prepares it in a world that has no replicas yet: settings, a server of another kind.
+	// setup prepares it in an environment that has no replicas yet: settings, a server of another
+	// kind.
 	setup(w *environment)
 	// fail breaks it, among traffic, and returns when it has lasted long enough.
 	fail(w *environment)
@@ -44,8 +46,8 @@ type row struct {
 	run      func(w *environment)
 }
 
-// under is how most rows run: three replicas, devices that move, the fault, rest, judgement. holds asserts what must
-// hold besides the checks.
+// under is how most rows run: three replicas, devices that move, the fault, rest, judgement. holds
+// asserts what must hold besides the checks.
 func under(f func() fault, holds func(w *environment, v *judge.Verdict)) func(w *environment) {
 	return func(w *environment) {
 		w.fault = f()
@@ -53,9 +55,7 @@ func under(f func() fault, holds func(w *environment, v *judge.Verdict)) func(w 
 			w.fault = &calm{}
 		}
 		w.fault.setup(w)
-		for _, id := range []string{"one", "two", "three"} {
-			w.Start(id)
-		}
+		w.StartAll("one", "two", "three")
 		w.Spread(harness.Some(0, w.Fleet.Len()))
 		w.Registered(len(w.Ghosts))
 		w.Listened()

@@ -41,9 +41,10 @@ type catch struct {
 	Control   string         `json:"control,omitempty"` // the same scenario with only the layers away
 }
 
-// TestMutants takes the protections of the code away, one after the other, and demands that a check fails: by what the judge
-// says and nothing else. A crash, a wait in vain, another assertion catches nothing. That the same scenarios pass with the
-// code as it is, is for TestMatrix to show; that what was taken away besides is not what was noticed, a control run shows.
+// TestMutants takes the protections of the code away, one after the other, and demands that a check
+// fails: by what the judge says and nothing else. A crash, a wait in vain, another assertion
+// catches nothing. That the same scenarios pass with the code as it is, is for TestMatrix to show;
+// that what was taken away besides is not what was noticed, a control run shows.
 func TestMutants(t *testing.T) {
 	var mu sync.Mutex
 	var caught []catch
@@ -98,8 +99,9 @@ func (m mutant) build(t *testing.T, mutated bool) string {
 	return harness.Build(t, "-overlay", overlay(t, t.TempDir(), m.changed(t, mutated)))
 }
 
-// run runs the scenario against a program, in a process of its own: its failure is none of this test. A result without a
-// scenario means that nothing was judged. What the last such run leaves is kept under .cache/mutants.
+// run runs the scenario against a program, in a process of its own: its failure is none of this
+// test. A result without a scenario means that nothing was judged. What the last such run leaves is
+// kept under .cache/mutants.
 func (m mutant) run(t *testing.T, binary, keep string) (r result, out string) {
 	t.Helper()
 	dir, err := filepath.Abs(filepath.Join("..", ".cache", "mutants", keep))

@@ -23,7 +23,7 @@ type result struct {
 	Terms        int           `json:"terms"`
 	Evictions    int           `json:"evictions"`
 	Wrong        int           `json:"wrong_deletes"` // C1 and C2
-	Fenced       int           `json:"fenced"`        // scripts that the fence refused, as the lines saw them
+	Fenced       int           `json:"fenced"`        // scripts that the fence refused, as the proxies saw them
 	Warming      int           `json:"warming"`       // and the witness
 	FalseDeaths  int           `json:"false_deaths"`
 	Healed       int           `json:"false_deaths_healed"`
@@ -35,7 +35,8 @@ type result struct {
 	Took         time.Duration `json:"took_ns"`
 	Failed       bool          `json:"failed"`
 	Remarks      []string      `json:"remarks,omitempty"`
-	// Violations by check, and what had happened until the first: evictions, and time since the scenario began.
+	// Violations by check, and what had happened until the first: evictions, and time since the
+	// scenario began.
 	Violations     map[string]int `json:"violations,omitempty"`
 	FirstEvictions int            `json:"first_evictions,omitempty"`
 	FirstAfter     time.Duration  `json:"first_after_ns,omitempty"`
@@ -110,7 +111,8 @@ func (w *environment) remark(format string, args ...any) {
 	w.result.Remarks = append(w.result.Remarks, text)
 }
 
-// writeReport prints the table of all scenarios, and writes it as JSON and Markdown into the folder that ROLLCALL_REPORT names.
+// writeReport prints the table of all scenarios, and writes it as JSON and Markdown into the folder
+// that ROLLCALL_REPORT names.
 func writeReport() {
 	resultsMu.Lock()
 	defer resultsMu.Unlock()

@@ -22,20 +22,20 @@ func (w *environment) ends() {
 	w.Settle()
 }
 
-// opens is how stories of one fault begin: three replicas, every device at one of them, everything at rest. What is met counts.
+// opens is how rows of one fault begin: three replicas, every device at one of them, everything at
+// rest. What is met counts.
 func (w *environment) opens() (met *calm) {
 	w.T.Helper()
 	met = &calm{}
 	w.fault = met
-	for _, id := range []string{"one", "two", "three"} {
-		w.Start(id)
-	}
+	w.StartAll("one", "two", "three")
 	w.Spread(harness.Some(0, w.Fleet.Len()))
 	w.rest()
 	return met
 }
 
-// rest waits until the registry is the truth, every live socket and nothing else, and roster and indexes agree.
+// rest waits until the registry is the truth, every live socket and nothing else, and roster and
+// indexes agree.
 func (w *environment) rest(also ...string) {
 	w.T.Helper()
 	truth, alive := w.Truth(), w.Alive(also)
@@ -46,8 +46,8 @@ func (w *environment) rest(also ...string) {
 	}
 }
 
-// judge waits until things have come to rest, and applies every check to the history, C7 among them: faults have
-// stopped. also are instances that live besides the replicas.
+// judge waits until things have come to rest, and applies every check to the history, C7 among
+// them: faults have stopped. also are instances that live besides the replicas.
 func (w *environment) judge(also ...string) *judge.Verdict {
 	w.T.Helper()
 	w.rest(also...)
@@ -67,8 +67,7 @@ func (w *environment) verdict(alive []string) *judge.Verdict {
 	if w.Stream != nil {
 		require.NoError(w.T, w.Stream.Caught(w.T.Context()))
 	}
-	h, err := history.Read(w.Parts...)
-	require.NoError(w.T, err)
+	h := w.History()
 	f := w.Facts(alive)
 	w.evidence = &f
 	v := judge.Judge(h, f)
@@ -90,7 +89,8 @@ func (w *environment) verdict(alive []string) *judge.Verdict {
 	return v
 }
 
-// autopsy judges what failed before it came to be judged: what the history shows may be why. It is not at rest.
+// autopsy judges what failed before it came to be judged: what the history shows may be why. It is
+// not at rest.
 func (w *environment) autopsy() {
 	h, err := history.Read(w.Parts...)
 	if err != nil {
@@ -109,7 +109,8 @@ func (w *environment) autopsy() {
 // keptRuns names the folder in which a failing run keeps its files; .cache/chaos if it is not set.
 const keptRuns = "ROLLCALL_RUNS"
 
-// finish is called when the scenario is over: its row goes into the report, and a failing run keeps its files.
+// finish is called when the scenario is over: its row goes into the report, and a failing run keeps
+// its files.
 func (w *environment) finish() {
 	w.Traffic.Stop()
 	w.result.Failed = w.T.Failed()
@@ -135,7 +136,8 @@ func (w *environment) finish() {
 	w.T.Logf("to judge this run again: go run ./chaos/rejudge %s", dir)
 }
 
-// counts is the other half of C5: a process' own counter is exact while it lives, once it knows the fate of its batches.
+// counts is the other half of C5: a process' own counter is exact while it lives, once it knows the
+// fate of its batches.
 func (w *environment) counts(r *harness.Replica, v *judge.Verdict) {
 	w.T.Helper()
 	lives := 0

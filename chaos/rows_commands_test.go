@@ -26,8 +26,8 @@ var commandRows = []row{
 	{31, "CommandsWhileReplicasFail", false, 32, nil, commandsWhileReplicasFail},
 }
 
-// commandsWhileReplicasFail: whatever happens to the replica that has a command, its device executes it at most once, and it has one outcome.
-// The judge knows what devices did (C9).
+// commandsWhileReplicasFail: whatever happens to the replica that has a command, its device
+// executes it at most once, and it has one outcome. The judge knows what devices did (C9).
 func commandsWhileReplicasFail(w *environment) {
 	met := w.opens()
 	w.Listened()

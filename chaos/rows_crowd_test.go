@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/chaos/harness"
-	"github.com/rollcall-redis/rollcall/chaos/history"
 	"github.com/rollcall-redis/rollcall/chaos/judge"
 	"github.com/rollcall-redis/rollcall/chaos/proxy"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
@@ -28,8 +27,9 @@ var crowdRows = []row{
 	{29, "PoisonEntries", false, 60, nil, under(func() fault { return &poison{} }, (*environment).sparedPoison)},
 }
 
-// One address of a Cluster is refused, with an error that names it: at start, or as soon as it answers, since a
-// replica starts without Redis too. Slots that migrate and nodes that are lost come with the support of Cluster: not done.
+// One address of a Cluster is refused, with an error that names it: at start, or as soon as it
+// answers, since a replica starts without Redis too. Slots that migrate and nodes that are lost
+// come with the support of Cluster: not done.
 func clusterNodeRefused(w *environment) {
 	node := redistest.Start(w.T, "--cluster-enabled", "yes")
 	refused := func(r *harness.Replica) {
@@ -145,7 +145,8 @@ func (w *environment) commands() (n int64) {
 
 func (f *contenders) recover(*environment) { f.cancel() }
 
-// oneHolder: the leader went on while it lived, and then one after the other led, the first in time.
+// oneHolder: the leader went on while it lived, and then one after the other led, the first in
+// time.
 func (w *environment) oneHolder(v *judge.Verdict) {
 	f := w.fault.(*contenders)
 	require.Zero(w.T, f.twice.Load(), "two led at once")
@@ -160,7 +161,8 @@ func (w *environment) oneHolder(v *judge.Verdict) {
 	w.within("new leader after the kill", v.NextLease(f.killed, "").Sub(f.killed), harness.LeaseTTL+harness.LeaseRetry)
 }
 
-// poolExhausted lets everything of the leader wait that is not control, while its devices report and others register.
+// poolExhausted lets everything of the leader wait that is not control, while its devices report
+// and others register.
 type poolExhausted struct {
 	calm
 	leader *harness.Replica
@@ -218,8 +220,7 @@ func (w *environment) controlUnaffected(v *judge.Verdict) {
 	for _, t := range v.Terms {
 		require.False(w.T, t.At.After(f.began) && t.At.Before(f.over), "the lease was lost: %s leads", t.Leader)
 	}
-	h, err := history.Read(w.Server.Dir())
-	require.NoError(w.T, err)
+	h := w.History()
 	var beats int
 	var last time.Time
 	facts := w.Facts(nil)
@@ -263,7 +264,8 @@ func (f *poison) fail(w *environment) {
 		fmt.Sprintf("86%s", long):             "ghost",
 		"850000000000005\x00with a zero byte": "ghost",
 	}
-	// Such an owner can be no instance; nothing can be said of its heartbeat, so they are kept, and counted.
+	// Such an owner can be no instance; nothing can be said of its heartbeat, so they are kept, and
+	// counted.
 	f.stays = map[string]string{
 		"870000000000001": "",
 		"870000000000002": "gh\nost",
@@ -322,7 +324,8 @@ func (f *poison) recover(w *environment) {
 	})
 }
 
-// sparedPoison: each entry that could be judged was evicted once, and nothing else but what was planted.
+// sparedPoison: each entry that could be judged was evicted once, and nothing else but what was
+// planted.
 func (w *environment) sparedPoison(v *judge.Verdict) {
 	f := w.fault.(*poison)
 	require.Equal(w.T, len(f.goes)+100, v.Evicted("")-v.FalseDeaths)

@@ -13,8 +13,8 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 )
 
-// failoverRows: a replica of Redis is promoted that does not have everything. Done by hand, as Sentinel or an operator does it;
-// the address changes hands behind the lines.
+// failoverRows: a replica of Redis is promoted that does not have everything. Done by hand, as
+// Sentinel or an operator does it; the address changes hands behind the proxies.
 var failoverRows = []row{
 	{27, "FailoverThatLostSeconds", true, 60, nil, under(func() fault { return &failover{behind: harness.Interval} }, lostAndBack)},
 	{27, "FailoverThatLostLeaseAndHeartbeats", false, 60, nil, under(func() fault { return &failover{behind: harness.TTL + harness.Interval} }, lostAndBack)},
@@ -64,8 +64,8 @@ func (f *failover) fail(w *environment) {
 	back()
 }
 
-// promote makes the replica the primary. The old one is dead for good: what the lines hold back would land there, beside the
-// history that goes on elsewhere.
+// promote makes the replica the primary. The old one is dead for good: what the proxies hold back
+// would land there, beside the history that goes on elsewhere.
 func (f *failover) promote(w *environment) {
 	c := f.replica.Client()
 	w.CountersBeginAnew(func() {
@@ -76,7 +76,8 @@ func (f *failover) promote(w *environment) {
 	w.Client = c
 }
 
-// behindBy lets the primary go on alone, and a new term begin in that time, so that its epoch is lost too.
+// behindBy lets the primary go on alone, and a new term begin in that time, so that its epoch is
+// lost too.
 func (f *failover) behindBy(w *environment) {
 	begun := time.Now()
 	cont := w.Stop(w.Leader())
@@ -92,7 +93,8 @@ func (f *failover) recover(w *environment) {
 	w.OneLeads()
 }
 
-// lostAndBack: what the promoted one lacks is put back by who holds it, and no epoch is drawn again.
+// lostAndBack: what the promoted one lacks is put back by who holds it, and no epoch is drawn
+// again.
 func lostAndBack(w *environment, v *judge.Verdict) {
 	for i := 1; i < len(v.Terms); i++ {
 		require.Greater(w.T, v.Terms[i].Epoch, v.Terms[i-1].Epoch)

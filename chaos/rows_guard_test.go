@@ -9,8 +9,9 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/failpoint"
 )
 
-// guardRows meet a leader in the instant in which only the server can still keep it from a mistake: it has judged, asked
-// its clock, and its script is about to go. A process that is stopped from outside hardly ever stands there.
+// guardRows meet a leader in the instant in which only the server can still keep it from a mistake:
+// it has judged, asked its clock, and its script is about to go. A process that is stopped from
+// outside hardly ever stands there.
 var guardRows = []row{
 	{2, "LeaderKilledBeforeItsScript", false, 30, nil, leaderKilledBeforeItsScript},
 	{5, "LeaseGoneBeforeTheScript", false, 20, nil, leaseGoneBeforeTheScript},
@@ -23,7 +24,8 @@ var guardRows = []row{
 // doomed is how many entries of a dead owner these rows have: one batch.
 const doomed = 200
 
-// The lease is gone when the batch lands, and nobody else leads: the term's token alone is what fences it.
+// The lease is gone when the batch lands, and nobody else leads: the term's token alone is what
+// fences it.
 func leaseGoneBeforeTheScript(w *environment) {
 	w.Plant("ghost", doomed, true)
 	leader := w.Start("one")
@@ -41,7 +43,8 @@ func leaseGoneBeforeTheScript(w *environment) {
 	require.Equal(w.T, doomed, v.Evicted("ghost"))
 }
 
-// The owner beats again when it has been judged dead. The batch leaves its entries alone; they go when it is silent for good.
+// The owner beats again when it has been judged dead. The batch leaves its entries alone; they go
+// when it is silent for good.
 func ownerBackBeforeTheScript(w *environment) {
 	w.Plant("ghost", doomed, true)
 	w.Start("one")
@@ -61,13 +64,11 @@ func ownerBackBeforeTheScript(w *environment) {
 	require.Equal(w.T, doomed, v.Evicted("ghost"))
 }
 
-// The leader dies when everything is ready for a dead owner's batch. Nothing that it did before may keep its successor from
-// finding the same entries again.
+// The leader dies when everything is ready for a dead owner's batch. Nothing that it did before may
+// keep its successor from finding the same entries again.
 func leaderKilledBeforeItsScript(w *environment) {
 	w.Plant("ghost", doomed, true)
-	for _, id := range []string{"one", "two", "three"} {
-		w.Start(id)
-	}
+	w.StartAll("one", "two", "three")
 	w.Spread(harness.Some(0, w.Fleet.Len()))
 	leader := w.OneLeads()
 	leader.Failpoints.Arm(w.T, failpoint.BeforeScript, "stop")
@@ -80,7 +81,8 @@ func leaderKilledBeforeItsScript(w *environment) {
 	require.Equal(w.T, doomed, v.Evicted("ghost"))
 }
 
-// The leader is asked to stop while its batch is under way. The batch is waited for, and then the lease is given back.
+// The leader is asked to stop while its batch is under way. The batch is waited for, and then the
+// lease is given back.
 func askedToStopBeforeItsScript(w *environment) {
 	w.Plant("ghost", doomed, true)
 	leader := w.Start("one")
@@ -99,7 +101,8 @@ func askedToStopBeforeItsScript(w *environment) {
 	require.Equal(w.T, doomed, v.EvictedBy(leader.ID), "the batch was not under way: this run proves nothing")
 }
 
-// Batches are done and their replies are lost. The leader asks again, and each is counted once, also by itself.
+// Batches are done and their replies are lost. The leader asks again, and each is counted once,
+// also by itself.
 func batchRepliesLost(w *environment) {
 	w.Plant("early", 50, true)
 	w.Start("one")
@@ -115,8 +118,8 @@ func batchRepliesLost(w *environment) {
 	require.Equal(w.T, 50+doomed, v.EvictedBy(leader.ID))
 }
 
-// A replica cannot register what it holds, and the devices have moved on before it can. What it then puts back must not be
-// theirs any more.
+// A replica cannot register what it holds, and the devices have moved on before it can. What it
+// then puts back must not be theirs any more.
 func healOfTheFormerOwner(w *environment) {
 	former, now := w.Start("one"), w.Start("two")
 	lost := former.Proxy.LoseRequest(func(r proxy.Request) bool { return harness.IsRegister(r) || harness.IsHeal(r) }, -1)

@@ -41,7 +41,8 @@ func (w *environment) resigns(r *harness.Replica) bool {
 	return answer.StatusCode == http.StatusOK
 }
 
-// provokes sees to it that a point of a term is come by: by a new leader, or by one with something to sweep.
+// provokes sees to it that a point of a term is come by: by a new leader, or by one with something
+// to sweep.
 func provokes(at failpoint.Name) func(w *environment) {
 	return func(w *environment) {
 		haunts(w)
@@ -52,7 +53,8 @@ func provokes(at failpoint.Name) func(w *environment) {
 	}
 }
 
-// leaderKilled kills the leader at one point of its term, from within: no signal from outside would hit that.
+// leaderKilled kills the leader at one point of its term, from within: no signal from outside would
+// hit that.
 type leaderKilled struct {
 	calm
 	at     failpoint.Name
@@ -75,8 +77,8 @@ func (f *leaderKilled) fail(w *environment) {
 	harness.Eventually(w.T, "another leads", func() bool { h := w.Holder(); return h != "" && h != f.victim.ID })
 }
 
-// sweptAfterKill: another leads in time, and did what was left to do. What the victim had done the server counted, also if it was
-// killed before it could count itself (C5).
+// sweptAfterKill: another leads in time, and did what was left to do. What the victim had done the
+// server counted, also if it was killed before it could count itself (C5).
 func sweptAfterKill(w *environment, v *judge.Verdict) {
 	f := w.fault.(*leaderKilled)
 	require.Equal(w.T, len(w.Ghosts), v.Evicted("ghost"))

@@ -14,7 +14,8 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/failpoint"
 )
 
-// leaderRows are about leaders that stop; those that end, and their successors, are in rows_leader_ends_test.go and rows_terms_test.go.
+// leaderRows are about leaders that stop; those that end, and their successors, are in
+// rows_leader_ends_test.go and rows_terms_test.go.
 var leaderRows = slices.Concat([]row{
 	{3, "LeaderStoppedBriefly", true, 60, slowPass, under(func() fault { return &leaderStopped{} }, sameTerm)},
 	{4, "LeaderStoppedPastItsLease", true, 60, slowPass, under(func() fault { return &leaderHeld{meanwhile: anotherLeads} }, fenced)},
@@ -22,7 +23,8 @@ var leaderRows = slices.Concat([]row{
 	{6, "SuccessorDiesBeforeItWakes", false, 60, slowPass, under(func() fault { return &leaderHeld{meanwhile: anotherLedAndDied} }, leadsInANewTerm)},
 }, leaderEndsRows, termsRows, staleRows)
 
-// slowPass makes a pass over the ghosts last for seconds, so that what befalls a leader befalls it in the middle.
+// slowPass makes a pass over the ghosts last for seconds, so that what befalls a leader befalls it
+// in the middle.
 var slowPass = map[string]string{
 	"JANITOR_REDIS_SHARE": "0.008", "JANITOR_SCAN_COUNT": "50", "JANITOR_DELETE_BATCH": "50", "ADMIN_TOKEN": adminToken,
 }
@@ -35,8 +37,8 @@ const (
 // haunts gives the leader something to sweep.
 func haunts(w *environment) { w.Plant("ghost", ghosts, true) }
 
-// meets orders something at a point which only a leader comes by, or who becomes one, and returns who has met it. cause sees
-// to it that somebody will.
+// meets orders something at a point which only a leader comes by, or who becomes one, and returns
+// who has met it. cause sees to it that somebody will.
 func (w *environment) meets(point failpoint.Name, order string, cause func(w *environment)) (who *harness.Replica) {
 	w.T.Helper()
 	fleet := w.Replicas()
@@ -74,8 +76,8 @@ func (w *environment) term() (epoch, batches uint64) {
 	return epoch, batches
 }
 
-// leaderStopped freezes the leader in a pass, for half of its lease. On a machine so busy that a stop becomes longer than
-// that, it is done again.
+// leaderStopped freezes the leader in a pass, for half of its lease. On a machine so busy that a
+// stop becomes longer than that, it is done again.
 type leaderStopped struct {
 	calm
 	epoch uint64
@@ -115,11 +117,13 @@ func sameTerm(w *environment, v *judge.Verdict) {
 	require.Equal(w.T, len(w.Ghosts), v.Evicted("ghost"))
 }
 
-// leaderHeld stops the leader where it has found its term good enough for a batch, which it has not yet sent. It sends that
-// when it wakes up, past everything that it could notice itself: what refuses it is the fence.
+// leaderHeld stops the leader where it has found its term good enough for a batch, which it has not
+// yet sent. It sends that when it wakes up, past everything that it could notice itself: what
+// refuses it is the fence.
 type leaderHeld struct {
 	calm
-	// meanwhile returns when the leader may go on. What it returns is called when the batch has been answered.
+	// meanwhile returns when the leader may go on. What it returns is called when the batch has
+	// been answered.
 	meanwhile func(w *environment, f *leaderHeld) (after func())
 
 	former  *harness.Replica
@@ -168,7 +172,8 @@ func anotherLeads(w *environment, f *leaderHeld) func() {
 	return func() {}
 }
 
-// nobodyLeads has the others refused the lease, so that it lapses and is nobody's. Their heartbeats and ticks land.
+// nobodyLeads has the others refused the lease, so that it lapses and is nobody's. Their heartbeats
+// and ticks land.
 func nobodyLeads(w *environment, f *leaderHeld) func() {
 	var rules []*proxy.Rule
 	for _, r := range w.Replicas() {
@@ -186,7 +191,8 @@ func nobodyLeads(w *environment, f *leaderHeld) func() {
 	}
 }
 
-// anotherLedAndDied leaves nobody who could lead but the former leader, which needs a new term for that.
+// anotherLedAndDied leaves nobody who could lead but the former leader, which needs a new term for
+// that.
 func anotherLedAndDied(w *environment, f *leaderHeld) func() {
 	w.Died(f.former, "stopped")
 	b := f.successor(w)
@@ -213,7 +219,8 @@ func fenced(w *environment, v *judge.Verdict) {
 	require.Equal(w.T, len(w.Ghosts), v.Evicted("ghost"))
 }
 
-// records is how many batches the audit has of a leader, in terms up to an epoch; also those that found nothing left.
+// records is how many batches the audit has of a leader, in terms up to an epoch; also those that
+// found nothing left.
 func (w *environment) records(leader string, until uint64) (n int) {
 	w.T.Helper()
 	all, err := w.XRange(w.T.Context(), w.Audit(), "-", fmt.Sprint(until)).Result()

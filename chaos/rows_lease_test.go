@@ -10,14 +10,16 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/judge"
 )
 
-// leaseRows: what is agreed in Redis is not as it should be: a lease that never ends, settings that differ.
+// leaseRows: what is agreed in Redis is not as it should be: a lease that never ends, settings that
+// differ.
 var leaseRows = []row{
 	{26, "LeaseOfNobodyWithoutExpiry", false, 60, nil, under(func() fault { return &endless{how: ofNobody} }, nothingWent)},
 	{26, "LeaseLosesItsExpiry", false, 60, nil, under(func() fault { return &endless{how: persisted} }, nothingWent)},
 	{26, "MixedSettings", false, 60, nil, under(func() fault { return &mixed{} }, heldWhileMixed)},
 }
 
-// endless is a lease without an expiry, whose holder does not renew it. Contenders watch it for a lease TTL and give it one.
+// endless is a lease without an expiry, whose holder does not renew it. Contenders watch it for a
+// lease TTL and give it one.
 type endless struct {
 	calm
 	how func(w *environment) (over func())
@@ -51,7 +53,8 @@ func persisted(w *environment) (over func()) {
 	return r.End
 }
 
-// mixed runs a replica with another TTL among the others for a while: how long silence must last to be believed is not agreed.
+// mixed runs a replica with another TTL among the others for a while: how long silence must last to
+// be believed is not agreed.
 type mixed struct {
 	calm
 	from, until time.Time

@@ -13,11 +13,11 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/proxy"
 )
 
-// Rows 13 and 14: lines that are poor for a long time, and owners without one.
+// Rows 13 and 14: networks that are poor for a long time, and owners without one.
 
-// poorLines makes everybody's line worse, for several of the lease's TTLs. What a lost packet does to a connection is that it and
-// all behind it come one retransmission later.
-type poorLines struct {
+// poorNetwork makes everybody's network worse, for several of the lease's TTLs. What a lost packet
+// does to a connection is that it and all behind it come one retransmission later.
+type poorNetwork struct {
 	calm
 	worse       func(l *harness.Proxy) *proxy.Rule
 	began, over time.Time
@@ -25,7 +25,7 @@ type poorLines struct {
 	back        []func()
 }
 
-func (f *poorLines) fail(w *environment) {
+func (f *poorNetwork) fail(w *environment) {
 	f.began = time.Now()
 	for _, r := range w.Replicas() {
 		f.back = append(f.back, w.Outage(r.ID))
@@ -35,7 +35,7 @@ func (f *poorLines) fail(w *environment) {
 	f.over = time.Now()
 }
 
-func (f *poorLines) recover(*environment) {
+func (f *poorNetwork) recover(*environment) {
 	for i, r := range f.rules {
 		f.hit(r.Hits())
 		r.End()
@@ -43,9 +43,10 @@ func (f *poorLines) recover(*environment) {
 	}
 }
 
-// stoppedHardlyEver: leaders go on leading. A renewal that comes late is no end, and several have to in a row.
+// stoppedHardlyEver: leaders go on leading. A renewal that comes late is no end, and several have
+// to in a row.
 func (w *environment) stoppedHardlyEver(v *judge.Verdict) {
-	f := w.fault.(*poorLines)
+	f := w.fault.(*poorNetwork)
 	var terms int
 	for _, t := range v.Terms {
 		if t.At.After(f.began) && t.At.Before(f.over) {
@@ -57,7 +58,8 @@ func (w *environment) stoppedHardlyEver(v *judge.Verdict) {
 	require.Zero(w.T, v.FalseDeaths)
 }
 
-// ownersCut cuts owners off from Redis, all that do not lead, or one, for longer than the heartbeat's TTL. Their devices stay.
+// ownersCut cuts owners off from Redis, all that do not lead, or one, for longer than the
+// heartbeat's TTL. Their devices stay.
 type ownersCut struct {
 	calm
 	one    bool
@@ -102,8 +104,8 @@ func (w *environment) evictedOf(owner string) (n int) {
 	return n
 }
 
-// recover gives the lines back, and waits until what was held all the time is routable again: within one heartbeat
-// interval of Redis answering (L2).
+// recover gives the proxies back, and waits until what was held all the time is routable again:
+// within one heartbeat interval of Redis answering (L2).
 func (f *ownersCut) recover(w *environment) {
 	f.stayed = w.Truth()
 	maps.DeleteFunc(f.stayed, func(_, id string) bool {
@@ -128,8 +130,9 @@ func (f *ownersCut) recover(w *environment) {
 	w.within("routable after the lines were mended", time.Since(mended), harness.Interval)
 }
 
-// braked: the leader did not believe that everybody else had died. Whoever's heartbeat expired first may have been one of three
-// that dies, and is swept without delay; the second is one too many.
+// braked: the leader did not believe that everybody else had died. Whoever's heartbeat expired
+// first may have been one of three that dies, and is swept without delay; the second is one too
+// many.
 func (w *environment) braked(v *judge.Verdict) {
 	f := w.fault.(*ownersCut)
 	swept := make(map[string]bool)
@@ -154,7 +157,8 @@ func brakedAt(w *environment, v *judge.Verdict) (at time.Time, known bool) {
 	return time.UnixMilli(ms), err == nil
 }
 
-// takenForDead: the one owner was taken for dead, which it was not, and has healed; nobody else was.
+// takenForDead: the one owner was taken for dead, which it was not, and has healed; nobody else
+// was.
 func (w *environment) takenForDead(v *judge.Verdict) {
 	f := w.fault.(*ownersCut)
 	require.Equal(w.T, v.Evicted(""), v.Evicted(f.owners[0].ID), "somebody else's entries were evicted")

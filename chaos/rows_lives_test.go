@@ -23,8 +23,8 @@ var livesRows = []row{
 	{17, "OlderProcessFrozenMidHeal", false, 60, nil, olderProcessWakes(true)},
 }
 
-// An owner was judged dead, and the delete is on its way to Redis when a new process of its id boots and devices register there.
-// The guard finds it alive: nothing of the new life goes.
+// An owner was judged dead, and the delete is on its way to Redis when a new process of its id
+// boots and devices register there. The guard finds it alive: nothing of the new life goes.
 func sameIDRestartsBeforeTheDelete(w *environment) {
 	met := w.opens()
 	leader, victim := w.Leader(), w.Follower()
@@ -56,8 +56,8 @@ func sameIDRestartsBeforeTheDelete(w *environment) {
 	require.Zero(w.T, leader.Proxy.NotUnderstood())
 }
 
-// After a failover the heartbeat may hold an older life's token. That is not a newer life: it is overwritten, the process goes on
-// and no entry moves.
+// After a failover the heartbeat may hold an older life's token. That is not a newer life: it is
+// overwritten, the process goes on and no entry moves.
 func olderTokenRolledBack(w *environment) {
 	met := w.opens()
 	old := w.Get(w.T.Context(), w.Heartbeat("one")).Val()
@@ -88,8 +88,9 @@ func olderTokenRolledBack(w *environment) {
 	require.Zero(w.T, v.Evicted(""))
 }
 
-// A process is frozen, a newer one of its id boots and devices register there; then the older goes on. It writes nothing, hands
-// nothing back and ends with status 1. Mid-heal: it had just read that its entries are lost, and would put them back.
+// A process is frozen, a newer one of its id boots and devices register there; then the older goes
+// on. It writes nothing, hands nothing back and ends with status 1. Mid-heal: it had just read that
+// its entries are lost, and would put them back.
 func olderProcessWakes(midHeal bool) func(w *environment) {
 	return func(w *environment) {
 		met := w.opens()

@@ -11,7 +11,8 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/proxy"
 )
 
-// lossRows: Redis loses something, by somebody's mistake. A sweep is under way where that may disturb one.
+// lossRows: Redis loses something, by somebody's mistake. A sweep is under way where that may
+// disturb one.
 var lossRows = []row{
 	{23, "Flushed", true, 60, nil, under(func() fault { return &flushed{} }, onlyTheDeadWent)},
 	{23, "LeaseDeleted", false, 60, slowSweep, under(func() fault { return &loss{what: theLease, sweeping: true} }, allSwept)},
@@ -22,7 +23,8 @@ var lossRows = []row{
 	{23, "LeadersHeartbeatDeleted", false, 60, nil, under(func() fault { return &canaryLost{} }, allSwept)},
 }
 
-// swept is how many entries are planted where a sweep is to be disturbed: thirty batches, of which the first may need no rest.
+// swept is how many entries are planted where a sweep is to be disturbed: thirty batches, of which
+// the first may need no rest.
 const swept = 1500
 
 // loss loses something in the middle of what goes on.
@@ -52,8 +54,8 @@ func (f *loss) fail(w *environment) {
 	w.within("a leader again", time.Since(at), harness.LeaseTTL+harness.LeaseRetry)
 }
 
-// flushed loses everything, and then a replica dies for real: a witness that has begun anew must not keep its entries for longer
-// than WARM (C6).
+// flushed loses everything, and then a replica dies for real: a witness that has begun anew must
+// not keep its entries for longer than WARM (C6).
 type flushed struct {
 	loss
 	dead *harness.Replica
@@ -73,14 +75,15 @@ func onlyTheDeadWent(w *environment, v *judge.Verdict) {
 	require.Equal(w.T, v.Evicted(""), v.Evicted(dead), "somebody who lives was evicted")
 }
 
-// allSwept: the sweep that was disturbed was done to its end, before and after the loss, and nothing else was swept.
+// allSwept: the sweep that was disturbed was done to its end, before and after the loss, and
+// nothing else was swept.
 func allSwept(w *environment, v *judge.Verdict) {
 	require.Equal(w.T, swept, v.Evicted("ghost"))
 	require.Equal(w.T, swept, v.Evicted(""), "somebody who lives was evicted")
 }
 
-// heartbeatLost deletes one heartbeat, whose owner does not notice before its entries are swept: nothing tells that from a
-// death. It notices at its next beat, and puts them back.
+// heartbeatLost deletes one heartbeat, whose owner does not notice before its entries are swept:
+// nothing tells that from a death. It notices at its next beat, and puts them back.
 type heartbeatLost struct{ calm }
 
 func (f *heartbeatLost) fail(w *environment) {
@@ -97,8 +100,8 @@ func (f *heartbeatLost) fail(w *environment) {
 	w.heals(time.Now())
 }
 
-// canaryLost deletes the leader's own heartbeat, and the leader's beats do not get through, while its batches do: what it cannot see of itself
-// it cannot expect to see of others.
+// canaryLost deletes the leader's own heartbeat, and the leader's beats do not get through, while
+// its batches do: what it cannot see of itself it cannot expect to see of others.
 type canaryLost struct{ calm }
 
 func (f *canaryLost) fail(w *environment) {

@@ -11,8 +11,9 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/judge"
 )
 
-// massRows: most owners fall silent at once, which is rather the fault of who listens, and the leader that has known them goes
-// too. There is no reverse index, and perhaps no roster: the new leader meets them in its first full scan.
+// massRows: most owners fall silent at once, which is rather the fault of who listens, and the
+// leader that has known them goes too. There is no reverse index, and perhaps no roster: the new
+// leader meets them in its first full scan.
 var massRows = []row{
 	{34, "FiveOfSevenSilentAndUnindexed", false, 20, rareFullScans, fiveOfSevenSilent(embeddedOwner)},
 	{34, "FiveOfSevenSilentOldWriters", false, 20, rareFullScans, fiveOfSevenSilent(olderWriter)},
@@ -38,7 +39,7 @@ func imeisOf(n int) (imeis []string) {
 	return imeis
 }
 
-// embeddedOwner is a registry in this process, whose line can be held.
+// embeddedOwner is a registry in this process, whose proxy can be held.
 func embeddedOwner(w *environment, n int) mutable {
 	id, l := fmt.Sprintf("owner-%d", n), w.Proxy()
 	r := w.embedAt(id, l.Addr())
@@ -50,7 +51,8 @@ func embeddedOwner(w *environment, n int) mutable {
 	return mutable{id, func() func() { return l.Hold().End }}
 }
 
-// olderWriter is an owner of an older version: it writes entries and a heartbeat, and nothing else. It does not heal.
+// olderWriter is an owner of an older version: it writes entries and a heartbeat, and nothing else.
+// It does not heal.
 func olderWriter(w *environment, n int) mutable {
 	ctx, id := w.T.Context(), fmt.Sprintf("older-%d", n)
 	w.Planted[id] = true
@@ -96,16 +98,15 @@ func olderWriter(w *environment, n int) mutable {
 	}}
 }
 
-// fiveOfSevenSilent: four of five owners lose their line, and the leader is killed. What is left are a replica, which will
-// lead, and an owner. The four come back when the new leader has had time for a full scan.
+// fiveOfSevenSilent: four of five owners are cut off, and the leader is killed. What is left are a
+// replica, which will lead, and an owner. The four come back when the new leader has had time for a
+// full scan.
 func fiveOfSevenSilent(kind func(w *environment, n int) mutable) func(w *environment) {
 	return func(w *environment) {
 		met := &calm{}
 		w.fault = met
 		var owners []mutable
-		for _, id := range []string{"one", "two"} {
-			w.Start(id)
-		}
+		w.StartAll("one", "two")
 		for n := range 5 {
 			owners = append(owners, kind(w, n))
 		}

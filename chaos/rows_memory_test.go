@@ -13,8 +13,8 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/judge"
 )
 
-// memoryRows: memory is short. A cache that others fill evicts what can expire: heartbeats, and the lease. A server that evicts
-// nothing refuses to write.
+// memoryRows: memory is short. A cache that others fill evicts what can expire: heartbeats, and the
+// lease. A server that evicts nothing refuses to write.
 var memoryRows = []row{
 	{24, "CacheEvictsLRU", false, 60, nil, evictedBy("volatile-lru")},
 	{24, "CacheEvictsAtRandom", false, 60, nil, evictedBy("volatile-random")},
@@ -31,8 +31,9 @@ func evictedBy(policy string) func(w *environment) {
 	})
 }
 
-// sharedCache has somebody fill the server with keys that expire, and as many heartbeats evicted as there are replicas, over
-// more than a TTL. Few and large, so that it is not always the other's keys that go.
+// sharedCache has somebody fill the server with keys that expire, and as many heartbeats evicted as
+// there are replicas, over more than a TTL. Few and large, so that it is not always the other's
+// keys that go.
 type sharedCache struct {
 	calm
 	policy string
@@ -87,7 +88,8 @@ func (w *environment) used(room int) string {
 	return strconv.Itoa(n + room)
 }
 
-// memoryFull: every write that needs memory is refused for longer than the TTL. Heartbeats are extended, which needs none.
+// memoryFull: every write that needs memory is refused for longer than the TTL. Heartbeats are
+// extended, which needs none.
 type memoryFull struct{ calm }
 
 func (*memoryFull) setup(w *environment) {

@@ -17,8 +17,8 @@ var movesRows = []row{
 	{19, "OldSocketsCloseLate", false, 60, nil, oldSocketsCloseLate},
 }
 
-// A replica was killed, and the delete of its entries is on its way to Redis when half of its devices register elsewhere. Those
-// entries stand, and are told as reowned; the others go.
+// A replica was killed, and the delete of its entries is on its way to Redis when half of its
+// devices register elsewhere. Those entries stand, and are told as reowned; the others go.
 func deviceMovesWhileSwept(w *environment) {
 	met := w.opens()
 	leader, victim := w.Leader(), w.Follower()
@@ -55,9 +55,10 @@ func (w *environment) stood(imei string, since time.Time) {
 	}
 }
 
-// A registration is kept back by the network while its device goes elsewhere and registers there. It lands behind that one: the
-// newer owner's entry stands again within an interval, at the device's next frame. givenUp: the former owner has given
-// the registration up and looked after it before it lands. Half of the old sockets are closed by then, half never.
+// A registration is kept back by the network while its device goes elsewhere and registers there.
+// It lands behind that one: the newer owner's entry stands again within an interval, at the
+// device's next frame. givenUp: the former owner has given the registration up and looked after it
+// before it lands. Half of the old sockets are closed by then, half never.
 func lateRegistration(givenUp bool) func(w *environment) {
 	return func(w *environment) {
 		met := w.opens()
@@ -117,14 +118,12 @@ func lateRegistration(givenUp bool) func(w *environment) {
 	}
 }
 
-// Devices hop among replicas and back while their old sockets stay open for many beats, some of them dead at the other end. However
-// late those close, the entry names where the device is.
+// Devices hop among replicas and back while their old sockets stay open for many beats, some of
+// them dead at the other end. However late those close, the entry names where the device is.
 func oldSocketsCloseLate(w *environment) {
 	met := &calm{}
 	w.fault = met
-	for _, id := range []string{"one", "two", "three"} {
-		w.Start(id)
-	}
+	w.StartAll("one", "two", "three")
 	all := harness.Some(0, w.Fleet.Len())
 	w.Spread(all)
 	w.Registered(0)

@@ -17,8 +17,8 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// networkRows are what the network between replicas and Redis does to them. All of it is done by the lines: tc and its netem, with
-// which packets proper are lost, need a kernel of one's own.
+// networkRows are what the network between replicas and Redis does to them. All of it is done by
+// the proxies: tc and its netem, with which packets proper are lost, need a kernel of one's own.
 var networkRows = []row{
 	{10, "DeleteDelayedPastTheLease", false, 60, smallBatches, under(func() fault { return &deleteDelayed{} }, (*environment).refusedWhatCameLate)},
 	{10, "FenceRefusesAHundred", false, 0, nil, fenceRefusesAHundred},
@@ -38,8 +38,8 @@ var networkRows = []row{
 		w.refusedWhatCameLate(v)
 	})},
 
-	{13, "LossyNetwork", false, 60, nil, under(func() fault { return &poorLines{worse: func(l *harness.Proxy) *proxy.Rule { return l.Loss(0.3) }} }, (*environment).stoppedHardlyEver)},
-	{13, "SlowNetwork", false, 60, nil, under(func() fault { return &poorLines{worse: func(l *harness.Proxy) *proxy.Rule { return l.Slow(20_000) }} }, (*environment).stoppedHardlyEver)},
+	{13, "LossyNetwork", false, 60, nil, under(func() fault { return &poorNetwork{worse: func(l *harness.Proxy) *proxy.Rule { return l.Loss(0.3) }} }, (*environment).stoppedHardlyEver)},
+	{13, "SlowNetwork", false, 60, nil, under(func() fault { return &poorNetwork{worse: func(l *harness.Proxy) *proxy.Rule { return l.Slow(20_000) }} }, (*environment).stoppedHardlyEver)},
 
 	{14, "OwnersCutOff", false, 60, nil, under(func() fault { return &ownersCut{} }, (*environment).braked)},
 	{14, "OneOwnerCutOff", false, 60, nil, under(func() fault { return &ownersCut{one: true} }, (*environment).takenForDead)},
@@ -50,8 +50,8 @@ var smallBatches = map[string]string{"JANITOR_DELETE_BATCH": "50"}
 
 const ghostsOf = 2000
 
-// reapsOnce waits until the leader has evicted something, so that the server knows the guard's script, and then gives it more
-// to do.
+// reapsOnce waits until the leader has evicted something, so that the server knows the guard's
+// script, and then gives it more to do.
 func (w *environment) reapsOnce() {
 	w.T.Helper()
 	before := w.XLen(w.T.Context(), w.Audit()).Val()
@@ -88,7 +88,8 @@ func nextOf(t *testing.T, caught <-chan proxy.Request) (req proxy.Request) {
 // refusedBy is how often the fence refused a replica, as its proxy counted.
 func refusedBy(r *harness.Replica) int { return r.Proxy.Verdicts()[string(registry.Fenced)] }
 
-// deleteDelayed keeps the leader's deletes in the network until its lease is over and another leads.
+// deleteDelayed keeps the leader's deletes in the network until its lease is over and another
+// leads.
 type deleteDelayed struct {
 	calm
 	former *harness.Replica
@@ -168,8 +169,8 @@ func (f *batchesLost) count() (n int) {
 	return n
 }
 
-// countedOnce: everything that was to go went, once. That audit, total and each process' own counter say so is C5, and
-// judge has asked.
+// countedOnce: everything that was to go went, once. That audit, total and each process' own
+// counter say so is C5, and judge has asked.
 func (w *environment) countedOnce(v *judge.Verdict) {
 	require.Equal(w.T, ghostsOf, v.Evicted("ghost"))
 	seen := make(map[string]bool)
@@ -191,7 +192,7 @@ type leaderCut struct {
 	calm
 	cut       func(l *harness.Proxy) *proxy.Rule
 	midScript bool // with a batch under way, which lands at once
-	midBatch  bool // with a batch under way, which lands when the line is mended
+	midBatch  bool // with a batch under way, which lands when the proxy is mended
 
 	former *harness.Replica
 	token  string
@@ -260,8 +261,8 @@ func (w *environment) askWhetherItLeads(r *harness.Replica, said *[]saidToLead) 
 	}
 }
 
-// ledNoLongerThanTrusted: when the lease can have expired, which H says to the millisecond, the former leader does not say any
-// more that it leads; and another does soon after.
+// ledNoLongerThanTrusted: when the lease can have expired, which H says to the millisecond, the
+// former leader does not say any more that it leads; and another does soon after.
 func (w *environment) ledNoLongerThanTrusted(v *judge.Verdict) {
 	f := w.fault.(*leaderCut)
 	ends := w.leaseEnded(f.token)
@@ -284,8 +285,7 @@ func (w *environment) ledNoLongerThanTrusted(v *judge.Verdict) {
 
 // leaseEnded is when the lease expires by its last extension with that token.
 func (w *environment) leaseEnded(token string) (at time.Time) {
-	h, err := history.Read(w.Parts...)
-	require.NoError(w.T, err)
+	h := w.History()
 	held := ""
 	for i := range h {
 		for _, c := range h[i].Commands {

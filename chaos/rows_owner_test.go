@@ -13,7 +13,8 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// ownerRows are about owners that stop. Those that live anew under their id are in livesRows, what devices do besides in movesRows.
+// ownerRows are about owners that stop. Those that live anew under their id are in livesRows, what
+// devices do besides in movesRows.
 var ownerRows = []row{
 	{1, "NoFault", false, 60, nil, noFault},
 	{15, "OwnerStoppedForHalfItsTTL", false, 60, nil, under(func() fault { return &ownerStopped{lasts: harness.TTL / 2} }, healedSoon)},
@@ -26,8 +27,9 @@ var ownerRows = []row{
 // unindexed replicas keep no reverse index: the dead are found by the audit alone.
 var unindexed = map[string]string{"REGISTRY_REVERSE_INDEX": "false"}
 
-// No fault at all, but replicas that end and begin again under their ids, gracefully and not. Nothing is swept: each new life
-// hands back what the former one left, and that within the bounds of a plain death.
+// No fault at all, but replicas that end and begin again under their ids, gracefully and not.
+// Nothing is swept: each new life hands back what the former one left, and that within the bounds
+// of a plain death.
 func noFault(w *environment) {
 	ids := []string{"one", "two", "three"}
 	for _, id := range ids {
@@ -106,8 +108,9 @@ func (f *ownerStopped) fail(w *environment) {
 	}
 }
 
-// recover waits until the owner has beaten again: devices go on meanwhile. A handshake that was under way when it woke lands
-// on top of a newer one, and what puts that right is the device's next frame.
+// recover waits until the owner has beaten again: devices go on meanwhile. A handshake that was
+// under way when it woke lands on top of a newer one, and what puts that right is the device's next
+// frame.
 func (f *ownerStopped) recover(w *environment) {
 	f.woken = time.Now()
 	f.cont()
@@ -146,7 +149,8 @@ func (w *environment) heldThrough(id string, at time.Time) map[string]bool {
 	return held
 }
 
-// healedSoon: the entries of all sockets that the owner has held throughout name it again an interval after it goes on.
+// healedSoon: the entries of all sockets that the owner has held throughout name it again an
+// interval after it goes on.
 func healedSoon(w *environment, v *judge.Verdict) {
 	f := w.fault.(*ownerStopped)
 	held := w.heldThrough(f.owner.ID, f.woken)
@@ -166,7 +170,8 @@ func healedSoon(w *environment, v *judge.Verdict) {
 	}
 }
 
-// fleetStopped freezes everybody for longer than the TTL. One of them goes on a little before the others.
+// fleetStopped freezes everybody for longer than the TTL. One of them goes on a little before the
+// others.
 type fleetStopped struct {
 	calm
 	fleet []*harness.Replica
@@ -193,8 +198,8 @@ func (f *fleetStopped) fail(w *environment) {
 	require.Len(w.T, f.fleet, f.hits())
 }
 
-// recover: the first leads, and could sweep the others before they stir. Then it waits until deletes may begin again, since what
-// a leader does then is part of this.
+// recover: the first leads, and could sweep the others before they stir. Then it waits until
+// deletes may begin again, since what a leader does then is part of this.
 func (f *fleetStopped) recover(w *environment) {
 	f.conts[0]()
 	harness.Eventually(w.T, "the first leads and has a pass", func() bool {

@@ -11,17 +11,20 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/proxy"
 )
 
-// parkedRows are about what Redis did not hear at the right time from a device that is where it is and says nothing more.
+// parkedRows are about what Redis did not hear at the right time from a device that is where it is
+// and says nothing more.
 var parkedRows = []row{
 	{35, "ParkedAfterAHiccup", false, 20, nil, parkedAfterAHiccup},
 	{35, "EvidenceFromBeforeAnOutage", false, 20, nil, evidenceFromBeforeAnOutage},
 }
 
-// halfOpen is how long a replica keeps a socket whose device is said to be elsewhere, and which says nothing.
+// halfOpen is how long a replica keeps a socket whose device is said to be elsewhere, and which
+// says nothing.
 const halfOpen = time.Minute
 
-// Redis cannot be written to for longer than a handshake is evidence, just when devices move. Then all is well again, and the devices
-// say nothing more: their old sockets are half open, the new ones silent. They are routable within minutes all the same.
+// Redis cannot be written to for longer than a handshake is evidence, just when devices move. Then
+// all is well again, and the devices say nothing more: their old sockets are half open, the new
+// ones silent. They are routable within minutes all the same.
 func parkedAfterAHiccup(w *environment) {
 	met := w.opens()
 	to := w.Replicas()[0]
@@ -45,9 +48,9 @@ func parkedAfterAHiccup(w *environment) {
 	require.Empty(w.T, w.ClosedByTheRunning())
 }
 
-// A replica has seen that an entry names another, and has the proof that the device is here, but cannot write: and it may not for
-// long. By then the device has really moved, to the very one that the entry named. What was true before the outage takes nothing
-// from there.
+// A replica has seen that an entry names another, and has the proof that the device is here, but
+// cannot write: and it may not for long. By then the device has really moved, to the very one that
+// the entry named. What was true before the outage takes nothing from there.
 func evidenceFromBeforeAnOutage(w *environment) {
 	met := w.opens()
 	former, next := w.Replicas()[0], w.Replicas()[1]

@@ -12,8 +12,8 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/judge"
 )
 
-// The faults of these rows are Redis' own: it stands still, is slow, is down, forgets, is full, evicts, refuses, or its clock
-// jumps. They are met by the whole fleet at once.
+// The faults of these rows are Redis' own: it stands still, is slow, is down, forgets, is full,
+// evicts, refuses, or its clock jumps. They are met by the whole fleet at once.
 var redisRows = slices.Concat(stallRows, restartRows, lossRows, memoryRows, refusalRows, leaseRows)
 
 // silent are the devices that traffic leaves alone: where they are is certain while things break.
@@ -28,7 +28,8 @@ func (w *environment) silent() map[string]string {
 	return silent
 }
 
-// routable tells whether a look-up would find each of these devices where it is, at an instance that lives.
+// routable tells whether a look-up would find each of these devices where it is, at an instance
+// that lives.
 func (w *environment) routable(where map[string]string) bool {
 	imeis := slices.Collect(maps.Keys(where))
 	got, err := w.HMGet(w.T.Context(), w.Registry(), imeis...).Result()
@@ -52,7 +53,8 @@ func (w *environment) beating() bool {
 	return w.Exists(w.T.Context(), keys...).Val() == int64(len(keys))
 }
 
-// heals waits until every silent device is routable again, and asserts that this is one heartbeat interval after since (L2).
+// heals waits until every silent device is routable again, and asserts that this is one heartbeat
+// interval after since (L2).
 func (w *environment) heals(since time.Time) {
 	w.T.Helper()
 	silent := w.silent()

@@ -12,8 +12,9 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/proxy"
 )
 
-// refusalRows: Redis answers, with a no that says why. Those that a server of one's own can be made to give are real and last
-// longer than the TTL, so that everybody's heartbeat runs out; of a Cluster and of a large file being loaded the line says it.
+// refusalRows: Redis answers, with a no that says why. Those that a server of one's own can be made
+// to give are real and last longer than the TTL, so that everybody's heartbeat runs out; of a
+// Cluster and of a large file being loaded the proxy says it.
 var refusalRows = []row{
 	{25, "NoReplicas", false, 60, nil, refused("NOREPLICAS", noReplicas)},
 	{25, "ReadOnly", false, 60, nil, refused("READONLY", readOnly)},
@@ -44,7 +45,8 @@ func (f *refusal) fail(w *environment) {
 	f.hit(asked.errors(f.why))
 }
 
-// told waits until every replica says that its heartbeat is refused, and by which word: it knows a refusal from a silence.
+// told waits until every replica says that its heartbeat is refused, and by which word: it knows a
+// refusal from a silence.
 func (w *environment) told(why string) {
 	w.T.Helper()
 	harness.Eventually(w.T, "everybody knows "+why, func() bool {
@@ -75,7 +77,8 @@ func masterDown(w *environment) (over func()) {
 	return readOnly(w)
 }
 
-// misconfigured: snapshots fail, since a folder stands where the file belongs, and the server is to stop then.
+// misconfigured: snapshots fail, since a folder stands where the file belongs, and the server is to
+// stop then.
 func misconfigured(w *environment) (over func()) {
 	ctx := w.T.Context()
 	require.NoError(w.T, os.Mkdir(filepath.Join(w.Server.Dir(), "dump.rdb"), 0o700))
@@ -85,7 +88,8 @@ func misconfigured(w *environment) (over func()) {
 	return func() { w.config("stop-writes-on-bgsave-error", "no") }
 }
 
-// answered is what one server does not say: the lines do, to everything, each for longer than the witness' GAP.
+// answered is what one server does not say: the proxies do, to everything, each for longer than the
+// witness' GAP.
 type answered struct{ calm }
 
 var answers = []string{
@@ -113,7 +117,7 @@ func (f *answered) fail(w *environment) {
 	}
 }
 
-// asked counts what replicas ask and what the server answers, as their lines see it.
+// asked counts what replicas ask and what the server answers, as their proxies see it.
 type asked map[*harness.Replica]*proxy.Score
 
 func (w *environment) asked() asked {
@@ -132,8 +136,8 @@ func (a asked) errors(name string) (n int) {
 	return n
 }
 
-// mostASecond is far above what a replica asks in these scenarios, calm or not, and far below what one that tries again blindly
-// does.
+// mostASecond is far above what a replica asks in these scenarios, calm or not, and far below what
+// one that tries again blindly does.
 const mostASecond = 120
 
 func (a asked) noStorm(w *environment, took time.Duration) {

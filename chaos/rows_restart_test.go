@@ -10,14 +10,16 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/proxy"
 )
 
-// restartRows: Redis is killed and comes back with all that it had, with what it had a while ago, with nothing.
+// restartRows: Redis is killed and comes back with all that it had, with what it had a while ago,
+// with nothing.
 var restartRows = []row{
 	{22, "RedisRestartedWithAOF", true, 60, nil, under(func() fault { return &serverDown{} }, nothingWent)},
 	{22, "RedisRestartedWithRDB", false, 60, nil, under(func() fault { return &serverDown{forgets: true, saves: true} }, nothingWent)},
 	{22, "RedisRestartedEmpty", false, 60, nil, under(func() fault { return &serverDown{forgets: true} }, nothingWent)},
 }
 
-// serverDown kills the server and starts it again, twice: down for shorter and for longer than the TTL.
+// serverDown kills the server and starts it again, twice: down for shorter and for longer than the
+// TTL.
 type serverDown struct {
 	calm
 	forgets bool // there is no append-only file

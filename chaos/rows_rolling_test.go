@@ -23,8 +23,8 @@ var rollingRows = []row{
 	})},
 }
 
-// rolling starts each replica again with slower heartbeats and a new password, forgets the old password, and then goes back to
-// the usual settings.
+// rolling starts each replica again with slower heartbeats and a new password, forgets the old
+// password, and then goes back to the usual settings.
 type rolling struct {
 	calm
 	looks atomic.Int64 // at entries of devices that do nothing
@@ -77,7 +77,8 @@ func (f *rolling) fail(w *environment) {
 	require.Less(w.T, each, took.Seconds()/harness.Interval.Seconds()+1, "at most once an interval")
 }
 
-// roll lets the oldest replica end, and start again with the settings as they are now. Its silent devices come back to it.
+// roll lets the oldest replica end, and start again with the settings as they are now. Its silent
+// devices come back to it.
 func (f *rolling) roll(w *environment, silent map[string]string) {
 	old := w.Replicas()[0]
 	require.Zero(w.T, w.Terminate(old), old.Log())

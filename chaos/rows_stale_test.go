@@ -11,7 +11,8 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/failpoint"
 )
 
-// staleRows are about owners that have read something, and act on it when it is long not true any more; or never act.
+// staleRows are about owners that have read something, and act on it when it is long not true any
+// more; or never act.
 var staleRows = []row{
 	{18, "OwnerStoppedReconciling", false, 60, nil, under(func() fault { return &ownerStale{at: failpoint.Reconciling} }, staysMoved)},
 	{18, "OwnerStoppedComparing", false, 60, nil, under(func() fault { return &ownerStale{at: failpoint.Comparing} }, staysMoved)},
@@ -21,9 +22,10 @@ var staleRows = []row{
 	{18, "OwnerKilledBeforeAnswering", false, 60, nil, under(func() fault { return &ownerStale{at: failpoint.UnansweredRegister, dies: true} }, staysMoved)},
 }
 
-// ownerStale stops an owner, for longer than its TTL, between reading and acting on it, or before it answers a device whose
-// registration is late. Its silent devices move elsewhere meanwhile, and half of them have closed their old sockets when it wakes
-// up. Or it is killed there, and its devices move.
+// ownerStale stops an owner, for longer than its TTL, between reading and acting on it, or before
+// it answers a device whose registration is late. Its silent devices move elsewhere meanwhile, and
+// half of them have closed their old sockets when it wakes up. Or it is killed there, and its
+// devices move.
 type ownerStale struct {
 	calm
 	at    failpoint.Name
@@ -88,8 +90,8 @@ func (f *ownerStale) fail(w *environment) {
 func (f *ownerStale) provoke(w *environment, owner *harness.Replica) (mend func()) {
 	switch f.at {
 	case failpoint.Reconciling:
-		// An index of another size than its claims' number makes it read all, and hand back what it does not hold: those that
-		// move, and some that were never there.
+		// An index of another size than its claims' number makes it read all, and hand back what it
+		// does not hold: those that move, and some that were never there.
 		var strangers []any
 		for _, i := range w.elsewhere(owner, 5) {
 			strangers = append(strangers, w.Fleet.IMEI(i))
@@ -97,7 +99,8 @@ func (f *ownerStale) provoke(w *environment, owner *harness.Replica) (mend func(
 		}
 		w.Meddle("index", func(p redis.Pipeliner) { p.SAdd(w.T.Context(), w.Layout.Devices(owner.ID), strangers...) })
 	case failpoint.Comparing:
-		// Every beat compares some. What it finds to be lost it puts back, unless it has moved meanwhile.
+		// Every beat compares some. What it finds to be lost it puts back, unless it has moved
+		// meanwhile.
 		var lost []string
 		for imei, id := range w.HGetAll(w.T.Context(), w.Registry()).Val() {
 			if id == owner.ID {
@@ -136,8 +139,9 @@ func (w *environment) elsewhere(r *harness.Replica, n int) (which []int) {
 	return which
 }
 
-// stand waits until each entry of those that have moved names where they are. After a registration that landed late it names
-// where they are not, and for silent devices that may be so for ten intervals: they speak.
+// stand waits until each entry of those that have moved names where they are. After a registration
+// that landed late it names where they are not, and for silent devices that may be so for ten
+// intervals: they speak.
 func (f *ownerStale) stand(w *environment) {
 	w.T.Helper()
 	harness.Eventually(w.T, "the entries of those that moved name where they are", func() bool {
@@ -156,7 +160,8 @@ func (f *ownerStale) stand(w *environment) {
 	})
 }
 
-// staysMoved: those that have moved are still where they went; C3 says that nobody took them from there in between.
+// staysMoved: those that have moved are still where they went; C3 says that nobody took them from
+// there in between.
 func staysMoved(w *environment, v *judge.Verdict) {
 	f := w.fault.(*ownerStale)
 	live := w.Truth()

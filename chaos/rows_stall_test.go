@@ -16,10 +16,11 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/proxy"
 )
 
-// A stalled Redis makes the living look dead: their heartbeats run out while nobody can refresh them. Most often they are
-// faster than the janitor when it goes on, and then nothing happens whatever the guard does. Here the janitor is first in the
-// queue, with a batch against an owner that was silent when it was judged, and lives. The lease outlasts the stall, or the
-// fence would answer before the witness.
+// A stalled Redis makes the living look dead: their heartbeats run out while nobody can refresh
+// them. Most often they are faster than the janitor when it goes on, and then nothing happens
+// whatever the guard does. Here the janitor is first in the queue, with a batch against an owner
+// that was silent when it was judged, and lives. The lease outlasts the stall, or the fence would
+// answer before the witness.
 var longLease = map[string]string{"JANITOR_LEASE_TTL": "30s"}
 
 var stallRows = []row{
@@ -33,8 +34,8 @@ var stallRows = []row{
 	{21, "RedisBusy", false, 60, nil, under(func() fault { return &busyServer{} }, nothingSwept)},
 }
 
-// stall stops the server and returns a function that waits until heartbeats that stood at its beginning have run out and lets
-// the server go on. What is sent meanwhile waits in its sockets.
+// stall stops the server and returns a function that waits until heartbeats that stood at its
+// beginning have run out and lets the server go on. What is sent meanwhile waits in its sockets.
 type stall func(w *environment) (over func())
 
 func stalled(how stall) func(w *environment) {
@@ -59,7 +60,8 @@ func (f *stallBefore) fail(w *environment) {
 	leader := w.Leader()
 	owner := w.Follower()
 
-	// A sweep first, so that the server knows the script: it is the delete itself that is to be caught.
+	// A sweep first, so that the server knows the script: it is the delete itself that is to be
+	// caught.
 	w.Plant("ghost", 10, true)
 	harness.Eventually(w.T, "the ghost is swept", func() bool { return w.SCard(ctx, w.Layout.Devices("ghost")).Val() == 0 })
 
@@ -74,7 +76,8 @@ func (f *stallBefore) fail(w *environment) {
 		require.Fail(w.T, "nobody was judged dead")
 	}
 
-	// It is back before the batch is sent. The leader cannot know, nor ask again, nor give up: it stands still.
+	// It is back before the batch is sent. The leader cannot know, nor ask again, nor give up: it
+	// stands still.
 	leader.Stop()
 	mute.End()
 	back()
@@ -135,8 +138,9 @@ func asleep(w *environment) (over func()) {
 	return func() { require.NoError(w.T, <-slept) }
 }
 
-// jumped leaves everything as a jump of the server's clock does, which one machine cannot have for itself alone: if the clock
-// went forward all that can expire has, and the witness was last heard long ago; if it went back, that was in the future.
+// jumped leaves everything as a jump of the server's clock does, which one machine cannot have for
+// itself alone: if the clock went forward all that can expire has, and the witness was last heard
+// long ago; if it went back, that was in the future.
 func jumped(by time.Duration) stall {
 	return func(w *environment) (over func()) {
 		ctx := w.T.Context()
@@ -178,7 +182,8 @@ func (f *slowServer) fail(w *environment) {
 	}
 }
 
-// busyServer has somebody's script run for longer than the threshold: everybody is told BUSY until it has ended.
+// busyServer has somebody's script run for longer than the threshold: everybody is told BUSY until
+// it has ended.
 type busyServer struct{ calm }
 
 // loops as long as it is told, in ms.

@@ -23,8 +23,8 @@ var termsRows = []row{
 // gap is the longest silence that is no doubt.
 const gap = (harness.TTL - harness.Interval) / 2
 
-// allKilled kills everybody at one instant; new lives of the same ids follow. At once: they have been started before, and wait
-// behind lines that are held.
+// allKilled kills everybody at one instant; new lives of the same ids follow. At once: they have
+// been started before, and wait behind proxies that are held.
 type allKilled struct {
 	calm
 	away              time.Duration
@@ -88,11 +88,11 @@ func (f *allKilled) kill(w *environment, all []*harness.Replica) {
 	w.Gate.Unlock()
 }
 
-// silence is the longest time between two ticks of the witness since an instant, as the server counts.
+// silence is the longest time between two ticks of the witness since an instant, as the server
+// counts.
 func (w *environment) silence(since time.Time) (longest time.Duration) {
 	w.T.Helper()
-	h, err := history.Read(w.Parts...)
-	require.NoError(w.T, err)
+	h := w.History()
 	var last time.Time
 	for _, e := range h {
 		for _, c := range e.Commands {
@@ -113,7 +113,8 @@ func (w *environment) silence(since time.Time) (longest time.Duration) {
 	return longest
 }
 
-// listenedOn: somebody was always listening, so that nothing is doubted and the sweep goes on under the next leader.
+// listenedOn: somebody was always listening, so that nothing is doubted and the sweep goes on under
+// the next leader.
 func listenedOn(w *environment, v *judge.Verdict) {
 	f := w.fault.(*allKilled)
 	silence := w.silence(f.died)
@@ -140,17 +141,15 @@ func listenedAnew(w *environment, v *judge.Verdict) {
 	require.Equal(w.T, len(w.Ghosts), v.Evicted("ghost"))
 }
 
-// Terms end as fast as they can, from the very beginning: leaders resign, and leases are taken away. Epochs rise (C4). Nothing is
-// swept before WARM is over, however many terms it lasts (C4), and once it is they sweep, though none of them has listened for
-// so long.
+// Terms end as fast as they can, from the very beginning: leaders resign, and leases are taken
+// away. Epochs rise (C4). Nothing is swept before WARM is over, however many terms it lasts (C4),
+// and once it is they sweep, though none of them has listened for so long.
 func manyTerms(w *environment) {
 	const terms, sweeping = 30, 5
 	fault := &calm{}
 	w.fault = fault
 	haunts(w)
-	for _, id := range []string{"one", "two", "three"} {
-		w.Start(id)
-	}
+	w.StartAll("one", "two", "three")
 	w.Spread(harness.Some(0, w.Fleet.Len()))
 	w.Registered(len(w.Ghosts))
 	w.Traffic.Start(w.Environment)

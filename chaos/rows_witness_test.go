@@ -15,8 +15,9 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/proxy"
 )
 
-// witnessRows are about what the witness must know of the server and of the fleet, and what a witness that compares one counter
-// does not notice: Redis evicts the heartbeat of an owner that lives, and then something keeps the count from telling it.
+// witnessRows are about what the witness must know of the server and of the fleet, and what a
+// witness that compares one counter does not notice: Redis evicts the heartbeat of an owner that
+// lives, and then something keeps the count from telling it.
 var witnessRows = []row{
 	{32, "EvictedThenRestarted", true, 60, longLease, under(func() fault { return &evictedUnseen{then: restarted} }, heldFor("restarted", "redis_evicting", "gap"))},
 	{32, "EvictedThenPromoted", false, 60, longLease, under(func() fault { return &evictedUnseen{then: promoted, spare: true} }, heldFor("restarted", "redis_evicting", "gap"))},
@@ -25,7 +26,8 @@ var witnessRows = []row{
 	{33, "SettingsOfTheSlow", false, 60, longLease, under(func() fault { return &slowAmongQuick{} }, heldFor("settings", "redis_evicting"))},
 }
 
-// heldFor: nobody who lives was evicted, and the witness has doubted since the fault began, for one of these reasons.
+// heldFor: nobody who lives was evicted, and the witness has doubted since the fault began, for one
+// of these reasons.
 func heldFor(reasons ...string) func(w *environment, v *judge.Verdict) {
 	return func(w *environment, v *judge.Verdict) {
 		nothingWent(w, v)
@@ -48,8 +50,9 @@ func (*evictor) setup(w *environment) {
 	w.Serve(append(history.AppendOnly(), "--maxmemory-policy", "volatile-ttl", "--maxmemory-samples", "64")...)
 }
 
-// mute cuts an owner off until speaks is called. It returns when its heartbeat will end before those of
-// the running replicas, and of others. That is long before its time is over, which alive tells.
+// mute cuts an owner off until speaks is called. It returns when its heartbeat will end before
+// those of the running replicas, and of others. That is long before its time is over, which alive
+// tells.
 func (w *environment) mute(id string, l *harness.Proxy, others ...string) (alive func() bool, speaks func()) {
 	ctx := w.T.Context()
 	back, rule := w.Outage(id), l.Hold()
@@ -66,8 +69,9 @@ func (w *environment) mute(id string, l *harness.Proxy, others ...string) (alive
 	}
 }
 
-// evict has Redis evict the heartbeat of an owner, if it has not ended by itself, and then ballast that has hardly more time left, by
-// which memory is short. The server evicts first what has the least time left.
+// evict has Redis evict the heartbeat of an owner, if it has not ended by itself, and then ballast
+// that has hardly more time left, by which memory is short. The server evicts first what has the
+// least time left.
 func (w *environment) evict(id string) bool {
 	w.T.Helper()
 	const room = 16 << 10
@@ -93,7 +97,8 @@ func (w *environment) evictedKeys() (n int) {
 	return n
 }
 
-// goes waits until entries of an owner go, or its heartbeat would have ended by now, evicted or not.
+// goes waits until entries of an owner go, or its heartbeat would have ended by now, evicted or
+// not.
 func (w *environment) goes(owner *harness.Replica, alive func() bool) {
 	held := len(w.entriesOf(owner.ID))
 	for alive() && len(w.entriesOf(owner.ID)) > held/2 {
@@ -191,8 +196,8 @@ func statisticsReset(w *environment, _ *evictedUnseen) {
 	w.CountersBeginAnew(func() { require.NoError(w.T, w.ConfigResetStat(w.T.Context()).Err()) })
 }
 
-// withoutInfo: one of those that listen may not ask Redis how many keys it has evicted. What it cannot read it must not
-// overwrite: the leader can.
+// withoutInfo: one of those that listen may not ask Redis how many keys it has evicted. What it
+// cannot read it must not overwrite: the leader can.
 type withoutInfo struct{ evictor }
 
 func (f *withoutInfo) setup(w *environment) {
@@ -226,8 +231,8 @@ func (f *withoutInfo) fail(w *environment) {
 	require.NoError(w.T, w.acl(poor.ID, "+info").Err())
 }
 
-// slowAmongQuick: a replica beats more slowly than the others, of which one leads. What they know of it they must not forget before
-// its heartbeats could have ended.
+// slowAmongQuick: a replica beats more slowly than the others, of which one leads. What they know
+// of it they must not forget before its heartbeats could have ended.
 type slowAmongQuick struct{ evictor }
 
 // The slow one's settings.
@@ -256,8 +261,8 @@ func (f *slowAmongQuick) fail(w *environment) {
 		w.Fleet.DropStale(i)
 	}
 
-	// It has just beaten, and has a line no more: nobody hears of its settings. Redis evicts its heartbeat, which was good for
-	// much longer than the others need to believe a silence.
+	// It has just beaten, and is cut off: nobody hears of its settings. Redis evicts its heartbeat,
+	// which was good for much longer than the others need to believe a silence.
 	harness.Eventually(w.T, "it has just beaten", func() bool {
 		return w.PTTL(w.T.Context(), w.Heartbeat(slow.ID)).Val() > slowTTL-slowInterval/4
 	})
@@ -274,7 +279,8 @@ func (f *slowAmongQuick) fail(w *environment) {
 	w.SlowerSettingsEnd(slow)
 }
 
-// evictSlow has the others' heartbeats evicted too, which have less time left: they beat again at once.
+// evictSlow has the others' heartbeats evicted too, which have less time left: they beat again at
+// once.
 func (f *slowAmongQuick) evictSlow(w *environment, slow *harness.Replica) {
 	var back []func()
 	for _, r := range w.Replicas() {

@@ -16,7 +16,7 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// plainRows are those without a fault object: each is told as a story.
+// plainRows are those without a fault object: each is told step by step.
 var plainRows = []row{
 	{2, "LeaderKilledMidPass", true, 300, slowSweep, leaderKilledMidPass},
 	{4, "LeaderStoppedMidPass", true, 60, nil, leaderStoppedMidPass},
@@ -30,14 +30,13 @@ var plainRows = []row{
 // slowSweep makes a pass last long enough to be hit in its middle.
 var slowSweep = map[string]string{"JANITOR_REDIS_SHARE": "0.008", "JANITOR_SCAN_COUNT": "50", "JANITOR_DELETE_BATCH": "50"}
 
-// The leader is killed in the middle of a pass. Another leads, the pass is done again and to its end, and the killed one's own
-// entries go. Half of its devices reconnect at once, the others stay away until their entries are gone.
+// The leader is killed in the middle of a pass. Another leads, the pass is done again and to its
+// end, and the killed one's own entries go. Half of its devices reconnect at once, the others stay
+// away until their entries are gone.
 func leaderKilledMidPass(w *environment) {
 	const dead = 4000
 	w.Plant("ghost", dead, false)
-	for _, id := range []string{"one", "two", "three"} {
-		w.Start(id)
-	}
+	w.StartAll("one", "two", "three")
 	w.Spread(harness.Some(0, 300))
 	w.Registered(dead)
 	w.InPass(15)
@@ -62,14 +61,13 @@ func leaderKilledMidPass(w *environment) {
 	require.Less(w.T, v.EvictedBy(victim.ID), dead, "it was not killed in mid-pass")
 }
 
-// The leader is stopped in the middle of a pass over 300,000 dead entries. A successor is elected, the dead owner comes back and
-// registers 20,000, and then the former leader wakes up: none of the 20,000 may go.
+// The leader is stopped in the middle of a pass over 300,000 dead entries. A successor is elected,
+// the dead owner comes back and registers 20,000, and then the former leader wakes up: none of the
+// 20,000 may go.
 func leaderStoppedMidPass(w *environment) {
 	const dead, back = 300_000, 20_000
 	imeis := w.Plant("ghost", dead, true)
-	for _, id := range []string{"one", "two", "three"} {
-		w.Start(id)
-	}
+	w.StartAll("one", "two", "three")
 	w.Spread(harness.Some(0, 60))
 	w.InPass(20)
 	former := w.Leader()
@@ -127,11 +125,10 @@ func (w *environment) embedAt(id, addr string) *registry.Registry {
 	return r
 }
 
-// A replica is killed. Its entries are gone within its heartbeat's TTL and one interval; everybody else's stay.
+// A replica is killed. Its entries are gone within its heartbeat's TTL and one interval; everybody
+// else's stay.
 func killedWithoutGoodbye(w *environment) {
-	for _, id := range []string{"one", "two", "three"} {
-		w.Start(id)
-	}
+	w.StartAll("one", "two", "three")
 	w.Spread(harness.Some(0, 60))
 	w.rest()
 	var ticks []*proxy.Score
@@ -153,11 +150,10 @@ func killedWithoutGoodbye(w *environment) {
 	require.Equal(w.T, len(lost), v.Evicted("")-v.FalseDeaths, "somebody else's entries were evicted")
 }
 
-// The leader is asked to stop. Another leads at once, and nothing of it is left: no entry, no heartbeat, no lease.
+// The leader is asked to stop. Another leads at once, and nothing of it is left: no entry, no
+// heartbeat, no lease.
 func gracefulHandover(w *environment) {
-	for _, id := range []string{"one", "two", "three"} {
-		w.Start(id)
-	}
+	w.StartAll("one", "two", "three")
 	w.Spread(harness.Some(0, 60))
 	w.rest()
 	former := w.OneLeads()
@@ -178,8 +174,9 @@ func gracefulHandover(w *environment) {
 	w.within("new leader after the release", took, 100*time.Millisecond)
 }
 
-// watchLease begins to listen to what happens to the lease's key; the returned function waits for a release, and returns how
-// long after it the lease was taken. H has no time for a DEL, so a third party takes it, with the same delay for both.
+// watchLease begins to listen to what happens to the lease's key; the returned function waits for a
+// release, and returns how long after it the lease was taken. H has no time for a DEL, so a third
+// party takes it, with the same delay for both.
 func (w *environment) watchLease() (handover func() time.Duration) {
 	w.T.Helper()
 	sub := w.Subscribe(w.T.Context(), "__keyspace@0__:"+w.Lease())
@@ -203,12 +200,10 @@ func (w *environment) watchLease() (handover func() time.Duration) {
 	}
 }
 
-// Devices hop among three replicas and back to the same one, and their old sockets close late. Each entry names where its device
-// is, and when all have left none is there.
+// Devices hop among three replicas and back to the same one, and their old sockets close late. Each
+// entry names where its device is, and when all have left none is there.
 func fleetHops(w *environment) {
-	for _, id := range []string{"one", "two", "three"} {
-		w.Start(id)
-	}
+	w.StartAll("one", "two", "three")
 	seed := rand.Uint64()
 	w.T.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 0))
@@ -231,7 +226,8 @@ func fleetHops(w *environment) {
 		w.Hit(len(all))
 		w.Registered(0)
 	}
-	// Each beat looks at a tenth of what a replica believes to hold, the sockets that were left behind among it.
+	// Each beat looks at a tenth of what a replica believes to hold, the sockets that were left
+	// behind among it.
 	w.Beats(5)
 	w.Registered(0)
 	for _, i := range all {
@@ -243,12 +239,10 @@ func fleetHops(w *environment) {
 	require.Zero(w.T, v.Evicted(""))
 }
 
-// A replica is killed and started again under its id before its heartbeat has expired. What its former life left is gone, and
-// the devices that return stay.
+// A replica is killed and started again under its id before its heartbeat has expired. What its
+// former life left is gone, and the devices that return stay.
 func restartedUnderItsID(w *environment) {
-	for _, id := range []string{"one", "two"} {
-		w.Start(id)
-	}
+	w.StartAll("one", "two")
 	w.Spread(harness.Some(0, 60))
 	w.rest()
 	_, lost := w.Kill(w.Replicas()[0])
@@ -259,12 +253,10 @@ func restartedUnderItsID(w *environment) {
 	require.Len(w.T, w.Truth(), 50)
 }
 
-// A second process is started under the id of one that runs. The older ends, with an error that says why, and the newer's
-// entries stand.
+// A second process is started under the id of one that runs. The older ends, with an error that
+// says why, and the newer's entries stand.
 func twoProcessesOfOneID(w *environment) {
-	for _, id := range []string{"one", "two"} {
-		w.Start(id)
-	}
+	w.StartAll("one", "two")
 	w.Spread(harness.Some(0, 60))
 	w.rest()
 	older := w.Replicas()[0]

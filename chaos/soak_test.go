@@ -14,27 +14,29 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/proxy"
 )
 
-// Row 30: everything at once, at random, until this process has run for ROLLCALL_DURATION, but each fault at least once.
+// Row 30: everything at once, at random, until this process has run for ROLLCALL_DURATION, but each
+// fault at least once.
 func TestEverythingAtRandom(t *testing.T) {
-	// A full share, for volume: a machine as busy as this keeps sweeps to a fifth of it nearly all the time.
+	// A full share, for volume: a machine as busy as this keeps sweeps to a fifth of it nearly all
+	// the time.
 	r := row{nr: 30, name: "EverythingAtRandom", devices: 100, settings: map[string]string{"JANITOR_REDIS_SHARE": "1"}, run: everythingAtRandom}
 	r.run(newEnvironment(t, harness.BuildIngest(t), r))
 }
 
-// A herd's devices, and how many herds there are at a time.
+// A load process's devices, and how many load processes there are at a time.
 const (
 	loadSize = 30_000
 	loads    = 4
 )
 
-// soak is a world to which everything happens at random, with herds for volume.
+// soak is an environment to which everything happens at random, with load processes for volume.
 type soak struct {
 	*environment
 	calm
 	loads       []*harness.LoadProcess
 	ranges      map[*harness.LoadProcess][2]int // the devices that it holds
 	stale       []func()                        // old sockets of devices that moved, not noticed yet
-	loadDevices int                             // devices of herds so far
+	loadDevices int                             // devices of load processes so far
 	names       int
 	met         map[string]int
 }
@@ -59,13 +61,13 @@ var soakFaults = []chance[*soak, int]{
 		s.joins(s.name())
 		return 1
 	}},
-	{"a herd stops for longer than the TTL", 1, func(s *soak) int {
+	{"a load process stops for longer than the TTL", 1, func(s *soak) int {
 		cont := s.someLoad().Stop()
 		harness.Lasting(harness.TTL * 3 / 2)
 		cont()
 		return 1
 	}},
-	{"a herd is cut off for longer than the TTL", 1, func(s *soak) int {
+	{"a load process is cut off for longer than the TTL", 1, func(s *soak) int {
 		h := s.someLoad()
 		return s.during(h.ID, h.Proxy.Hold(), harness.TTL*3/2)
 	}},
@@ -204,7 +206,7 @@ func (s *soak) someone() *harness.Replica {
 
 func (s *soak) someLoad() *harness.LoadProcess { return s.loads[s.Rand.IntN(len(s.loads))] }
 
-// loadComes starts a herd, of new devices. Something may befall it first.
+// loadComes starts a load process, of new devices. Something may befall it first.
 func (s *soak) loadComes(first ...func(h *harness.LoadProcess)) {
 	h := s.StartLoad(s.name())
 	for _, f := range first {
@@ -214,14 +216,14 @@ func (s *soak) loadComes(first ...func(h *harness.LoadProcess)) {
 	s.loadDevices += loadSize
 }
 
-// loadClaims lets a herd have a range of devices.
+// loadClaims lets a load process have a range of devices.
 func (s *soak) loadClaims(h *harness.LoadProcess, from, to int) {
 	s.loads = append(s.loads, h)
 	h.Claim(from, to, nil)
 	s.ranges[h] = [2]int{from, to}
 }
 
-// loadDies kills a herd.
+// loadDies kills a load process.
 func (s *soak) loadDies() (h *harness.LoadProcess, had [2]int) {
 	i := s.Rand.IntN(len(s.loads))
 	h = s.loads[i]
@@ -236,8 +238,8 @@ func (s *soak) loadDies() (h *harness.LoadProcess, had [2]int) {
 	return h, had
 }
 
-// loadIsReplaced kills a herd. Another comes: a new one, or the same id again with some of the devices; and some of the devices may go to
-// others.
+// loadIsReplaced kills a load process. Another comes: a new one, or the same id again with some of
+// the devices; and some of the devices may go to others.
 func (s *soak) loadIsReplaced() {
 	h, had := s.loadDies()
 	switch s.Rand.IntN(4) {
@@ -253,7 +255,8 @@ func (s *soak) loadIsReplaced() {
 	}
 }
 
-// loadMoves moves some devices of one herd to another, which then has them besides its own; the former notices late.
+// loadMoves moves some devices of one load process to another, which then has them besides its own;
+// the former notices late.
 func (s *soak) loadMoves() {
 	from, to := s.someLoad(), s.someLoad()
 	had := s.ranges[from]
@@ -287,7 +290,7 @@ func (s *soak) stalled(d time.Duration) int {
 	return 1
 }
 
-// during lets a line's fault last while an instance is away.
+// during lets a proxy's fault last while an instance is away.
 func (s *soak) during(id string, r *proxy.Rule, d time.Duration) int {
 	defer s.Outage(id)()
 	harness.Lasting(d)
@@ -295,7 +298,7 @@ func (s *soak) during(id string, r *proxy.Rule, d time.Duration) int {
 	return r.Hits()
 }
 
-// whileSweeping waits until a rule has hit evictions: a herd has just died.
+// whileSweeping waits until a rule has hit evictions: a load process has just died.
 func (s *soak) whileSweeping(r *proxy.Rule) int {
 	defer r.End()
 	s.soon(func() bool { return r.Hits() > 0 })
@@ -314,8 +317,8 @@ func (s *soak) soon(cond func() bool) bool {
 	return false
 }
 
-// late catches an eviction on its way, and lets go of it when meanwhile has returned. It was met if the server then refused it
-// with one of the verdicts.
+// late catches an eviction on its way, and lets go of it when meanwhile has returned. It was met if
+// the server then refused it with one of the verdicts.
 func (s *soak) late(meanwhile func(r *harness.Replica), verdicts ...string) (met int) {
 	leader := s.Leader()
 	defer s.Outage(leader.ID)()
@@ -347,7 +350,8 @@ func (s *soak) late(meanwhile func(r *harness.Replica), verdicts ...string) (met
 	return refused() - before
 }
 
-// fenced: the lease is another's when the eviction lands. It was lost, or lapsed while the leader stood still.
+// fenced: the lease is another's when the eviction lands. It was lost, or lapsed while the leader
+// stood still.
 func (s *soak) fenced() int {
 	return s.late(func(r *harness.Replica) {
 		term := s.Get(s.T.Context(), s.Lease()).Val()
@@ -363,12 +367,14 @@ func (s *soak) fenced() int {
 	}, "FENCED")
 }
 
-// unheard: when the eviction lands nobody has listened for longer than the GAP, and perhaps the lease has lapsed too.
+// unheard: when the eviction lands nobody has listened for longer than the GAP, and perhaps the
+// lease has lapsed too.
 func (s *soak) unheard() int {
 	return s.late(func(*harness.Replica) { s.stalled((harness.TTL - harness.Interval) * 3 / 4) }, "WARMING", "FENCED")
 }
 
-// evictsOne has Redis evict the heartbeat of a herd that lives, and something happen before anybody ticks.
+// evictsOne has Redis evict the heartbeat of a load process that lives, and something happen before
+// anybody ticks.
 func (s *soak) evictsOne(then func()) int {
 	h := s.someLoad()
 	var others []string

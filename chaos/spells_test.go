@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/chaos/history"
 	"github.com/rollcall-redis/rollcall/chaos/judge"
 )
 
@@ -25,8 +24,7 @@ type spells []spell
 // spells reads them from the history as it is.
 func (w *environment) spells() (all spells) {
 	w.T.Helper()
-	h, err := history.Read(w.Parts...)
-	require.NoError(w.T, err)
+	h := w.History()
 	f := w.Facts(w.Alive(nil))
 	stood := make(map[string]int) // by IMEI: its present one
 	ends := func(imei string, at time.Time, taken bool) {
@@ -55,7 +53,8 @@ func (w *environment) spells() (all spells) {
 	return all
 }
 
-// since is when an entry last came to name an owner that it had not named just before; zero if it never did.
+// since is when an entry last came to name an owner that it had not named just before; zero if it
+// never did.
 func (all spells) since(imei, owner string) (at time.Time) {
 	var before spell
 	for _, s := range all {
@@ -70,7 +69,8 @@ func (all spells) since(imei, owner string) (at time.Time) {
 	return at
 }
 
-// gone is when the last of the entries went that named an owner at a time and had been written before; that time if there were none.
+// gone is when the last of the entries went that named an owner at a time and had been written
+// before; that time if there were none.
 func (all spells) gone(owner string, at time.Time) (last time.Time) {
 	last = at
 	for _, s := range all {

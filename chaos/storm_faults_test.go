@@ -26,7 +26,7 @@ const (
 
 // stormFaults return their end, if they last.
 var stormFaults = []chance[*storm, func()]{
-	{"the line of a replica is held", 3, func(s *storm) func() { return s.someone().Proxy.Hold().End }},
+	{"the proxy of a replica is held", 3, func(s *storm) func() { return s.someone().Proxy.Hold().End }},
 	{"replies to a replica are lost", 3, func(s *storm) func() { return s.someone().Proxy.LoseReplies().End }},
 	{"requests of a replica arrive late", 3, func(s *storm) func() { return s.someone().Proxy.Delay(stormTTL / 2).End }},
 	{"connections of a replica are cut", 2, func(s *storm) func() { s.someone().Proxy.Cut(); return nil }},
@@ -102,7 +102,8 @@ func TestEverythingAtOnce(t *testing.T) {
 	}
 }
 
-// haunt writes entries as only the dead may have left them: in the name of nobody, or of a replica whose index has them too.
+// haunt writes entries as only the dead may have left them: in the name of nobody, or of a replica
+// whose index has them too.
 func (s *storm) haunt() (end func()) {
 	ctx := s.t.Context()
 	s.atomically(func(p redis.Pipeliner) {

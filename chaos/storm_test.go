@@ -61,7 +61,8 @@ func (s *storm) memory(m string) {
 	require.NoError(s.t, s.ConfigSet(s.t.Context(), "maxmemory", m).Err())
 }
 
-// atomically does something in one transaction. Redis takes none while its memory is full, so it is given some for that time.
+// atomically does something in one transaction. Redis takes none while its memory is full, so it is
+// given some for that time.
 func (s *storm) atomically(what func(p redis.Pipeliner)) {
 	limit := s.ConfigGet(s.t.Context(), "maxmemory").Val()["maxmemory"]
 	s.memory("0")
@@ -75,7 +76,8 @@ func (s *storm) atomically(what func(p redis.Pipeliner)) {
 	s.memory(limit)
 }
 
-// replace ends a replica, gracefully if its line lets it, and its sockets; another process takes its place.
+// replace ends a replica, gracefully if its proxy lets it, and its sockets; another process takes
+// its place.
 func (s *storm) replace(old *harness.Member, id string) {
 	s.members[slices.Index(s.members, old)] = s.join(id)
 	old.Leave()
@@ -91,7 +93,8 @@ func (k socket) on(m *harness.Member) bool {
 	return k.Member == m
 }
 
-// succeed replaces replicas that were superseded: the boot of a former process can arrive late, and is then the newest.
+// succeed replaces replicas that were superseded: the boot of a former process can arrive late, and
+// is then the newest.
 func (s *storm) succeed() {
 	for _, m := range s.members {
 		if m.Over() {
@@ -101,8 +104,8 @@ func (s *storm) succeed() {
 	}
 }
 
-// calm ends every fault and waits until everything is as it should be. Nothing is said of who was taken for dead
-// meanwhile: a slow machine alone can do that.
+// calm ends every fault and waits until everything is as it should be. Nothing is said of who was
+// taken for dead meanwhile: a slow machine alone can do that.
 func (s *storm) calm() {
 	for _, beat := range slices.Sorted(maps.Keys(s.ends)) {
 		for _, end := range s.ends[beat] {
@@ -246,8 +249,8 @@ func (s *storm) read(p redis.Pipeliner) func() tally {
 	}
 }
 
-// lose lets Redis lose something, and keeps in mind, from the same instant, what that takes from the tally. It returns
-// what was evicted since the beginning, by all that Redis ever said.
+// lose lets Redis lose something, and keeps in mind, from the same instant, what that takes from
+// the tally. It returns what was evicted since the beginning, by all that Redis ever said.
 func (s *storm) lose(what func(p redis.Pipeliner)) tally {
 	open := func(m *harness.Member) bool { return m.Janitor.Status().Unsettled > 0 }
 	opened := slices.ContainsFunc(s.all, open)

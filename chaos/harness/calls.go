@@ -14,8 +14,8 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// The calls of a replica, as matchers for rules. What has keys of its own is known by them; owner scripts, which all
-// have the same keys, by their text.
+// The calls of a replica, as matchers for rules. What has keys of its own is known by them; owner
+// scripts, which all have the same keys, by their text.
 
 // KeyNames are the keys of a fleet without a prefix.
 var KeyNames registry.Layout
@@ -78,13 +78,14 @@ func isResignation(r proxy.Request) bool {
 // IsLeaseCall matches every call of redsync on the lease.
 func IsLeaseCall(r proxy.Request) bool { return IsAcquire(r) || isRenewal(r) || isResignation(r) }
 
-// IsServed matches what a server refuses while it cannot serve: all but what belongs to a connection.
+// IsServed matches what a server refuses while it cannot serve: all but what belongs to a
+// connection.
 func IsServed(r proxy.Request) bool {
 	return !slices.Contains([]string{"HELLO", "AUTH", "CLIENT", "SELECT", "PING", "QUIT", "RESET"}, r[0])
 }
 
-// known are scripts by their SHA1: redsync's, what the registry has today, and what was seen sent in full (a replica that
-// was built from other texts).
+// known are scripts by their SHA1: redsync's, what the registry has today, and what was seen sent
+// in full (a replica that was built from other texts).
 var known = struct {
 	sync.Mutex
 	names map[string]string
@@ -92,7 +93,8 @@ var known = struct {
 
 var scriptHead = regexp.MustCompile(`(?m)^-- (\w+)\.lua:`)
 
-// Named is the script that is called, by the name of the last file in its text; "" if it is not known.
+// Named is the script that is called, by the name of the last file in its text; "" if it is not
+// known.
 func Named(r proxy.Request) string {
 	if len(r) < 2 || r[0] != "EVALSHA" && r[0] != "EVAL" {
 		return ""

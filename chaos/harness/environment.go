@@ -24,8 +24,9 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// Durations, scaled down so that a scenario takes seconds, and no further: on a busy machine a process may not run
-// for a second or two, and a heartbeat that is late by that must not be a death.
+// Durations, scaled down so that a scenario takes seconds, and no further: on a busy machine a
+// process may not run for a second or two, and a heartbeat that is late by that must not be a
+// death.
 const (
 	Interval        = 2 * time.Second
 	TTL             = 6 * time.Second
@@ -56,8 +57,9 @@ func Eventually(t *testing.T, what string, cond func() bool) {
 	require.True(t, Becomes(cond), "waited in vain until %s", what)
 }
 
-// Environment is what a scenario has: a Redis that writes its history, replicas each behind a proxy of its own, devices that
-// know where their sockets are. Its methods are for the scenario's goroutine, but for what traffic uses.
+// Environment is what a scenario has: a Redis that writes its history, replicas each behind a proxy
+// of its own, devices that know where their sockets are. Its methods are for the scenario's
+// goroutine, but for what traffic uses.
 type Environment struct {
 	*redis.Client // straight to the server
 	registry.Layout
@@ -93,7 +95,8 @@ type Environment struct {
 }
 
 // New starts a Redis, and nothing else yet. Devices are that many; settings are besides the usual
-// ones of replicas, which are processes of binary. What is drawn at random depends on seed and stream.
+// ones of replicas, which are processes of binary. What is drawn at random depends on seed and
+// stream.
 func New(t *testing.T, binary string, seed, stream uint64, devices int, settings map[string]string) *Environment {
 	w := &Environment{
 		T: t, Seed: seed, Rand: rand.New(rand.NewPCG(seed, stream)), Slack: BusyMachine, binary: binary, Fleet: newFleet(devices),
@@ -138,6 +141,22 @@ func (w *Environment) Start(id string) *Replica {
 	return r
 }
 
+// StartAll is Start of several, one after the other.
+func (w *Environment) StartAll(ids ...string) {
+	w.T.Helper()
+	for _, id := range ids {
+		w.Start(id)
+	}
+}
+
+// History reads what the servers have written so far.
+func (w *Environment) History() history.History {
+	w.T.Helper()
+	h, err := history.Read(w.Parts...)
+	require.NoError(w.T, err)
+	return h
+}
+
 // Proxy opens a way to Redis.
 func (w *Environment) Proxy() *Proxy {
 	l := NewProxy(w.T, w.Server.Addr())
@@ -147,7 +166,8 @@ func (w *Environment) Proxy() *Proxy {
 	return l
 }
 
-// Launch starts a process and does not wait for anything. It is not one of the running replicas yet.
+// Launch starts a process and does not wait for anything. It is not one of the running replicas
+// yet.
 func (w *Environment) Launch(id string) *Replica { return w.LaunchBehind(w.Proxy(), id) }
 
 // LaunchBehind is launch with a proxy that is there already.
@@ -193,7 +213,8 @@ func (w *Environment) Died(r *Replica, how string) {
 	w.deaths = append(w.deaths, d)
 }
 
-// Outage notes that an instance ("": everybody) cannot exchange messages with Redis, until the returned function is called.
+// Outage notes that an instance ("": everybody) cannot exchange messages with Redis, until the
+// returned function is called.
 func (w *Environment) Outage(id string) (back func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -236,7 +257,8 @@ func (w *Environment) ReplicaEnded(r *Replica) (lost []int) {
 	return w.Fleet.LostAt(r)
 }
 
-// Stop freezes a replica until the returned function is called. That looks like a death if it lasts as long as a lease.
+// Stop freezes a replica until the returned function is called. That looks like a death if it lasts
+// as long as a lease.
 func (w *Environment) Stop(r *Replica) (cont func()) {
 	back := w.Outage(r.ID)
 	d := judge.Death{Instance: r.ID, At: time.Now(), How: judge.Stopped, Led: w.Holder() == r.ID}
@@ -253,8 +275,8 @@ func (w *Environment) Stop(r *Replica) (cont func()) {
 	})
 }
 
-// Meddle changes Redis as somebody might who is not part of this: an operator, a mistake, a loss. It is marked in the history as
-// such, so that nobody else is blamed.
+// Meddle changes Redis as somebody might who is not part of this: an operator, a mistake, a loss.
+// It is marked in the history as such, so that nobody else is blamed.
 func (w *Environment) Meddle(what string, do func(p redis.Pipeliner)) {
 	w.T.Helper()
 	_, err := w.TxPipelined(w.T.Context(), func(p redis.Pipeliner) error {
@@ -317,8 +339,8 @@ func (w *Environment) Listened() {
 	})
 }
 
-// Plant writes entries of an owner that has no process, plainly, as an older writer does; indexed: and registers them in its
-// index and on the roster. It returns the IMEIs.
+// Plant writes entries of an owner that has no process, plainly, as an older writer does; indexed:
+// and registers them in its index and on the roster. It returns the IMEIs.
 func (w *Environment) Plant(owner string, n int, indexed bool) (imeis []string) {
 	w.T.Helper()
 	w.Planted[owner] = true
@@ -372,7 +394,8 @@ func (w *Environment) Beats(n int) {
 	}
 }
 
-// OneLeads waits until exactly one of the running replicas says that it leads, and it is the holder of the lease.
+// OneLeads waits until exactly one of the running replicas says that it leads, and it is the holder
+// of the lease.
 func (w *Environment) OneLeads() *Replica {
 	w.T.Helper()
 	var leader *Replica
@@ -417,7 +440,8 @@ func (w *Environment) Terminate(r *Replica) (status int) {
 	return status
 }
 
-// SlowerSettings notes that an instance has other settings than the others, of which they have heard.
+// SlowerSettings notes that an instance has other settings than the others, of which they have
+// heard.
 func (w *Environment) SlowerSettings(r *Replica, interval, ttl time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -435,7 +459,8 @@ func (w *Environment) SlowerSettingsEnd(r *Replica) {
 	}
 }
 
-// NextLife goes on recording at a server that does not go on where the last one's history ends. Nobody may write meanwhile.
+// NextLife goes on recording at a server that does not go on where the last one's history ends.
+// Nobody may write meanwhile.
 func (w *Environment) NextLife(server *redistest.Server, why string) {
 	w.T.Helper()
 	if w.Stream != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/failpoint"
 )
 
-// Failpoints are the orders to one replica, in a folder of its own. A process that is started again under the same id
-// goes on with it.
+// Failpoints are the orders to one replica, in a folder of its own. A process that is started again
+// under the same id goes on with it.
 type Failpoints struct {
 	dir string
 }
@@ -23,8 +23,9 @@ func newFailpoints(t *testing.T) Failpoints { return Failpoints{t.TempDir()} }
 // setting is what the process needs in its environment.
 func (f Failpoints) setting() (name, value string) { return failpoint.Folder, f.dir }
 
-// Arm orders what the process is to do at its next hit of a point, or a later one: "stop", "kill", "wait 200ms", "stop 3".
-// What the point's last order left behind is forgotten; it must have been taken, and the process have gone on or ended.
+// Arm orders what the process is to do at its next hit of a point, or a later one: "stop", "kill",
+// "wait 200ms", "stop 3". What the point's last order left behind is forgotten; it must have been
+// taken, and the process have gone on or ended.
 func (f Failpoints) Arm(t *testing.T, name failpoint.Name, order string) {
 	t.Helper()
 	require.False(t, f.Has(t, name, ""), "failpoint %s: the last order was not taken", name)
@@ -51,14 +52,15 @@ func (f Failpoints) Disarm(t *testing.T, name failpoint.Name) bool {
 // Taken tells whether a hit has taken the order.
 func (f Failpoints) Taken(t *testing.T, name failpoint.Name) bool { return f.Has(t, name, ".taken") }
 
-// Wait returns when a hit has taken the order: the process stops, is killed or waits, in a moment if not yet.
+// Wait returns when a hit has taken the order: the process stops, is killed or waits, in a moment
+// if not yet.
 func (f Failpoints) Wait(t *testing.T, name failpoint.Name) {
 	t.Helper()
 	Eventually(t, "failpoint "+string(name)+" is hit", func() bool { return f.Taken(t, name) })
 }
 
-// Resume has a process go on that has stopped itself. It says so again until the process does: the first SIGCONT may have
-// come before the stop.
+// Resume has a process go on that has stopped itself. It says so again until the process does: the
+// first SIGCONT may have come before the stop.
 func (f Failpoints) Resume(t *testing.T, name failpoint.Name, cont func()) {
 	t.Helper()
 	f.Wait(t, name)

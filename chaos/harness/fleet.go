@@ -15,7 +15,8 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/device"
 )
 
-// Fleet is a fleet that remembers every socket that it ever had, and at which instance: the truth for the judge.
+// Fleet is a fleet that remembers every socket that it ever had, and at which instance: the truth
+// for the judge.
 type Fleet struct {
 	*device.Fleet
 
@@ -80,8 +81,8 @@ func (d *Fleet) Connect(ctx context.Context, i int, r *Replica) error {
 	return err
 }
 
-// Send lets device i send a record. A socket that turns out to be closed has ended when it was last known to be open; of one that
-// does not answer the device lets go.
+// Send lets device i send a record. A socket that turns out to be closed has ended when it was last
+// known to be open; of one that does not answer the device lets go.
 func (d *Fleet) Send(ctx context.Context, i int) error {
 	begun := time.Now()
 	_, err := d.Fleet.Report(ctx, i, 1)
@@ -97,7 +98,8 @@ func (d *Fleet) Send(ctx context.Context, i int) error {
 	return err
 }
 
-// LetGo has device i let go of its present socket; closed: which its replica has closed, or may have, since it was last known to be open.
+// LetGo has device i let go of its present socket; closed: which its replica has closed, or may
+// have, since it was last known to be open.
 func (d *Fleet) LetGo(i int, closed bool) {
 	imei := d.IMEI(i)
 	d.mu.Lock()
@@ -113,14 +115,16 @@ func (d *Fleet) LetGo(i int, closed bool) {
 	d.Leave(i)
 }
 
-// Doubts notes that a command is not answered in time on device i's socket: from now on its replica may close that at any time.
+// Doubts notes that a command is not answered in time on device i's socket: from now on its replica
+// may close that at any time.
 func (d *Fleet) Doubts(i int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.doubt[d.IMEI(i)] = true
 }
 
-// ends is when a present socket that ends now was last known to be open: now, unless its replica may have closed it. d.mu is held.
+// ends is when a present socket that ends now was last known to be open: now, unless its replica
+// may have closed it. d.mu is held.
 func (d *Fleet) ends(imei string) time.Time {
 	if d.doubt[imei] {
 		return d.sure[imei]
@@ -179,8 +183,8 @@ func (d *Fleet) Live() map[string]string {
 	return where
 }
 
-// unregistered is less than a device has to wait for an answer whose registration did not land: one answered sooner is a
-// confirmation.
+// unregistered is less than a device has to wait for an answer whose registration did not land: one
+// answered sooner is a confirmation.
 const unregistered = 900 * time.Millisecond
 
 // History returns every socket there was.

@@ -20,8 +20,9 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// A LoadProcess is a process of the registry package without sockets, for volume: an owner of tens of thousands of entries that can
-// be killed. It is this test's own binary, told by its environment to be one, and takes orders on its standard input, a line each:
+// A LoadProcess is a process of the registry package without sockets, for volume: an owner of tens
+// of thousands of entries that can be killed. It is this test's own binary, told by its environment
+// to be one, and takes orders on its standard input, a line each:
 //
 //	claim <from> <to>    devices connect; answered when all registrations have landed, or when a while has passed
 //	stale <from> <to>    they have gone elsewhere, and it does not know yet: no frame arrives any more

@@ -33,8 +33,8 @@ type Member struct {
 	Err     error              // why; read when it has ended
 }
 
-// NewMember starts a replica. Its deadlines are shorter than usual, since the durations in here are. It ends with the
-// test at the latest.
+// NewMember starts a replica. Its deadlines are shorter than usual, since the durations in here
+// are. It ends with the test at the latest.
 func NewMember(t *testing.T, server *redistest.Server, deadline time.Duration, rc registry.Config, jc janitor.Config) *Member {
 	m := &Member{Proxy: NewProxy(t, server.Addr()), Ended: make(chan struct{})}
 	o := &redis.Options{Addr: m.Proxy.Addr(), DialTimeout: deadline, ReadTimeout: deadline, WriteTimeout: deadline, PoolTimeout: deadline}

@@ -15,11 +15,12 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/judge"
 )
 
-// watched is how many devices an observer asks for: few, often, so that porcupine has a dense history of each.
+// watched is how many devices an observer asks for: few, often, so that porcupine has a dense
+// history of each.
 const watched = 12
 
-// observe asks as a backend would who holds some devices, over and over, until the returned function is called. What it
-// is told is checked against the history (C8).
+// observe asks as a backend would who holds some devices, over and over, until the returned
+// function is called. What it is told is checked against the history (C8).
 func (w *Environment) observe() (end func()) {
 	w.T.Helper()
 	// Retries of the client are off: an answer belongs to one question.

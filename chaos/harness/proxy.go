@@ -26,5 +26,6 @@ func NewProxy(t *testing.T, to string) *Proxy {
 // Verdicts are the server's answers to all guarded deletes.
 func (p *Proxy) Verdicts() map[string]int { return p.batches.Counts() }
 
-// Unanswered is how many of them were sent and not answered: what became of them cannot be said here.
+// Unanswered is how many of them were sent and not answered: what became of them cannot be said
+// here.
 func (p *Proxy) Unanswered() int { return p.batches.Unanswered() }

@@ -36,7 +36,8 @@ type Replica struct {
 // GivenIngest names a program that is to be used as it is, in place of one built here.
 const GivenIngest = "ROLLCALL_INGEST"
 
-// BuildIngest builds the program, with the race detector, since the scenarios are what shakes it most.
+// BuildIngest builds the program, with the race detector, since the scenarios are what shakes it
+// most.
 func BuildIngest(t *testing.T) string {
 	if binary := os.Getenv(GivenIngest); binary != "" {
 		return binary

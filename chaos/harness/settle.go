@@ -12,8 +12,8 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/judge"
 )
 
-// Settle begins the second phase: no more faults, no more moves. Every device that lost its socket comes back, and every socket
-// has been used once more, so that the truth is known.
+// Settle begins the second phase: no more faults, no more moves. Every device that lost its socket
+// comes back, and every socket has been used once more, so that the truth is known.
 func (w *Environment) Settle() {
 	w.T.Helper()
 	w.Traffic.Stop()
@@ -45,8 +45,8 @@ func (w *Environment) Truth() map[string]string {
 	return live
 }
 
-// Registered waits until each device's entry names where it is, and at most so many other entries are there. Indexes may
-// still have sockets that devices have left open.
+// Registered waits until each device's entry names where it is, and at most so many other entries
+// are there. Indexes may still have sockets that devices have left open.
 func (w *Environment) Registered(others int) {
 	w.T.Helper()
 	truth := w.Truth()
@@ -98,8 +98,9 @@ func (w *Environment) Alive(also []string) []string {
 	return ids
 }
 
-// ClosedByTheRunning are sockets of devices that a replica has closed of itself which runs to the end. A fleet that closes the sockets whose
-// entries it has lost would always come to rest at the truth.
+// ClosedByTheRunning are sockets of devices that a replica has closed of itself which runs to the
+// end. A fleet that closes the sockets whose entries it has lost would always come to rest at the
+// truth.
 func (w *Environment) ClosedByTheRunning() (which []judge.Socket) {
 	lives := make(map[string]int)
 	for _, r := range w.All {
@@ -108,8 +109,8 @@ func (w *Environment) ClosedByTheRunning() (which []judge.Socket) {
 	return w.Fleet.closedBy(slices.DeleteFunc(w.Alive(nil), func(id string) bool { return lives[id] > 1 }))
 }
 
-// sweeping is how long a pass may take that is slowed down to be hit in its middle: on a busy machine, where calls take ten
-// times as long, so do the rests between them.
+// sweeping is how long a pass may take that is slowed down to be hit in its middle: on a busy
+// machine, where calls take ten times as long, so do the rests between them.
 func (w *Environment) sweeping() time.Duration {
 	if w.Settings["JANITOR_REDIS_SHARE"] == "" {
 		return 0
@@ -127,7 +128,7 @@ func (w *Environment) set(name string) time.Duration {
 	return d
 }
 
-// Facts is what this world knows and Redis does not.
+// Facts is what this environment knows and Redis does not.
 func (w *Environment) Facts(alive []string) judge.Facts {
 	truth := w.Truth()
 	sockets, acks := w.Fleet.History()

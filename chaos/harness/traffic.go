@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// traffic is what devices do while things break: they report, move, reconnect, leave, and replicas notice their old sockets
-// late. Every second device is silent and stays where it is: nothing but its open socket speaks for it.
+// traffic is what devices do while things break: they report, move, reconnect, leave, and replicas
+// notice their old sockets late. Every second device is silent and stays where it is: nothing but
+// its open socket speaks for it.
 type traffic struct {
 	cancel context.CancelFunc
 	blind  func() // ends the observer

@@ -12,9 +12,9 @@ import (
 	"strings"
 )
 
-// Read reads a run that was recorded in parts, in their order: a part is the working folder of a server that was started
-// with [AppendOnly], or a file that [Follow] wrote. The model goes on from part to part; a part of another life of
-// the server begins with [LifeCommand].
+// Read reads a run that was recorded in parts, in their order: a part is the working folder of a
+// server that was started with [AppendOnly], or a file that [Follow] wrote. The model goes on from
+// part to part; a part of another life of the server begins with [LifeCommand].
 func Read(parts ...string) (History, error) {
 	var h History
 	for i, path := range parts {
@@ -51,8 +51,9 @@ func readPart(path string) (History, error) {
 
 // AppendOnly are the settings of a redis-server whose history [ReadAppendOnly] can read.
 //
-// fsync is off: the server writes to the file before it answers all the same, and no scenario cuts the machine's power. A
-// slow disk's fsync would stop the server for long enough to be a fault by itself.
+// fsync is off: the server writes to the file before it answers all the same, and no scenario cuts
+// the machine's power. A slow disk's fsync would stop the server for long enough to be a fault by
+// itself.
 func AppendOnly() []string {
 	return []string{
 		"--appendonly", "yes", "--appendfsync", "no", "--auto-aof-rewrite-percentage", "0",
@@ -62,13 +63,14 @@ func AppendOnly() []string {
 
 const appendOnlyDir = "appendonlydir" // within the server's
 
-// ErrRewritten is returned by ReadAppendOnly for a file whose beginning has been replaced by a snapshot.
+// ErrRewritten is returned by ReadAppendOnly for a file whose beginning has been replaced by a
+// snapshot.
 var ErrRewritten = errors.New("history: the append-only file was rewritten, its history is gone")
 
-// ReadAppendOnly reads the history of the redis-server that works in dir and was started with the settings of
-// [AppendOnly], also while it runs or after it was killed: an event that is not written to its end is not part
-// of it. A server that was killed and started again on its file goes on in it, after it has cut off
-// such an end.
+// ReadAppendOnly reads the history of the redis-server that works in dir and was started with the
+// settings of [AppendOnly], also while it runs or after it was killed: an event that is not written
+// to its end is not part of it. A server that was killed and started again on its file goes on in
+// it, after it has cut off such an end.
 func ReadAppendOnly(dir string) (History, error) {
 	dir = filepath.Join(dir, appendOnlyDir)
 	manifest, err := os.ReadFile(filepath.Join(dir, "appendonly.aof.manifest"))
@@ -97,8 +99,9 @@ func ReadAppendOnly(dir string) (History, error) {
 	return h, nil
 }
 
-// manifestEntry reads "file <name> seq <n> type b|i|h", in the order in which they are to be loaded. Redis 8 adds more such pairs:
-// startoffset, endoffset. They say where in the stream of replication the file belongs, not what of it is loaded.
+// manifestEntry reads "file <name> seq <n> type b|i|h", in the order in which they are to be
+// loaded. Redis 8 adds more such pairs: startoffset, endoffset. They say where in the stream of
+// replication the file belongs, not what of it is loaded.
 func manifestEntry(line string) (map[string]string, error) {
 	words := strings.Fields(line)
 	entry := make(map[string]string)
@@ -146,11 +149,12 @@ type parser struct {
 	words       map[string]string
 }
 
-// event reads a command, or everything from MULTI to EXEC. A SELECT alone is an event without commands.
+// event reads a command, or everything from MULTI to EXEC. A SELECT alone is an event without
+// commands.
 //
-// A server that was killed in the middle of writing an event may leave its MULTI and what follows in the file, and go on behind it
-// when it is started again. It has not done any of that. It shows by the time or another MULTI in an event's middle,
-// where a server writes neither.
+// A server that was killed in the middle of writing an event may leave its MULTI and what follows
+// in the file, and go on behind it when it is started again. It has not done any of that. It shows
+// by the time or another MULTI in an event's middle, where a server writes neither.
 func (p *parser) event() (Event, error) {
 	var e Event
 	for first, open := true, false; ; first = false {
@@ -167,7 +171,8 @@ func (p *parser) event() (Event, error) {
 		}
 		switch c[0] {
 		case "SELECT":
-			// Everything of ours is in database 0; of another, keys of the same name would be mixed up.
+			// Everything of ours is in database 0; of another, keys of the same name would be mixed
+			// up.
 			if len(c) != 2 || c[1] != "0" {
 				return Event{}, fmt.Errorf("history: %v: only database 0 is understood", c)
 			}
@@ -247,8 +252,8 @@ func (p *parser) bulk() (string, error) {
 	return p.text(b[:n]), nil
 }
 
-// A history is long and says the same words over and over: keys, instances, IMEIs. Each is kept once; so that words that
-// do not come again cost nothing for long, all are forgotten now and then.
+// A history is long and says the same words over and over: keys, instances, IMEIs. Each is kept
+// once; so that words that do not come again cost nothing for long, all are forgotten now and then.
 const (
 	wordLength = 64
 	words      = 1 << 20

@@ -150,7 +150,8 @@ func played(t *testing.T, h History) *Keyspace {
 	return model
 }
 
-// The harness' own assumption: what a real server wrote, played into the model, is what the server holds.
+// The harness' own assumption: what a real server wrote, played into the model, is what the server
+// holds.
 func TestTheModelHoldsWhatTheServerHolds(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, AppendOnly()...)

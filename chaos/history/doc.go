@@ -1,5 +1,5 @@
-// Package history reads what a Redis server did: one total order of all writes, as the server itself
-// recorded it.
+// Package history reads what a Redis server did: one total order of all writes, as the server
+// itself recorded it.
 //
 //	server := redistest.Start(t, history.AppendOnly()...)
 //	...
@@ -17,9 +17,9 @@
 // the same as the server tells it to its replicas. [Read] makes one [History] of all such parts.
 //
 // What a test does to the keyspace by its own hand it marks: in one MULTI with a SET of [FaultKey].
-// A restart without an append-only file, or a failover, gives the server another memory. Such a life
-// begins with an event of [LifeCommand] that writes what the server then holds. A server that was
-// killed and goes on in its own file needs no such event.
+// A restart without an append-only file, or a failover, gives the server another memory. Such a
+// life begins with an event of [LifeCommand] that writes what the server then holds. A server that
+// was killed and goes on in its own file needs no such event.
 //
 // # Limits
 //

@@ -52,16 +52,8 @@ func writeEvents(to io.Writer, h History) error {
 	return w.Flush()
 }
 
-// Dump writes what a server holds as one [LifeCommand] event, for a new life of it that goes on in another part of the history.
-// Nobody may write meanwhile.
-func Dump(ctx context.Context, c *redis.Client, why string, to io.Writer) error {
-	w := bufio.NewWriter(to)
-	if err := dump(ctx, c, why, w); err != nil {
-		return err
-	}
-	return w.Flush()
-}
-
+// dump writes what a server holds as one [LifeCommand] event, for a new life of it that goes on in
+// another part of the history. Nobody may write meanwhile.
 func dump(ctx context.Context, c *redis.Client, why string, w *bufio.Writer) error {
 	writeCommand(w, Command{"MULTI"})
 	writeCommand(w, Command{LifeCommand, why})

@@ -15,11 +15,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Followed are the settings of a redis-server that [Follow] attaches to without delay. Follow works without them.
+// Followed are the settings of a redis-server that [Follow] attaches to without delay. Follow works
+// without them.
 func Followed() []string { return []string{"--repl-diskless-sync-delay", "0"} }
 
-// Follower records the replication stream of a server: its history where there is no append-only file, or where it would
-// not outlive the server.
+// Follower records the replication stream of a server: its history where there is no append-only
+// file, or where it would not outlive the server.
 type Follower struct {
 	conn   net.Conn
 	client *redis.Client
@@ -33,12 +34,14 @@ type Follower struct {
 	err    error
 }
 
-// mark says that whatever stands at or behind an offset was written no earlier than at a second of the server's.
+// mark says that whatever stands at or behind an offset was written no earlier than at a second of
+// the server's.
 type mark struct{ offset, second int64 }
 
-// Follow attaches to a server as a replica, and writes to to what [Read] reads: first one [LifeCommand] event with
-// what the server holds now (why says how this life of it came about), then everything that it writes. It returns
-// when that first event is written. Nobody may write to the server until then; that keys expire does no harm.
+// Follow attaches to a server as a replica, and writes to to what [Read] reads: first one
+// [LifeCommand] event with what the server holds now (why says how this life of it came about),
+// then everything that it writes. It returns when that first event is written. Nobody may write to
+// the server until then; that keys expire does no harm.
 //
 // It goes on until ctx ends, Close is called, or the server is gone.
 func Follow(ctx context.Context, addr, why string, to io.Writer) (*Follower, error) {
@@ -73,7 +76,8 @@ func Follow(ctx context.Context, addr, why string, to io.Writer) (*Follower, err
 // Done is closed when nothing will be written any more.
 func (f *Follower) Done() <-chan struct{} { return f.done }
 
-// Close ends the recording and returns when everything received is written. That the server has gone is no error.
+// Close ends the recording and returns when everything received is written. That the server has
+// gone is no error.
 func (f *Follower) Close() error {
 	f.stop()
 	<-f.done
@@ -138,7 +142,8 @@ func (f *Follower) begin(ctx context.Context, addr, why string) (err error) {
 	return f.out.Flush()
 }
 
-// attach goes through a replica's handshake and leaves the reader at the first command behind the snapshot.
+// attach goes through a replica's handshake and leaves the reader at the first command behind the
+// snapshot.
 func (f *Follower) attach() error {
 	port := f.conn.LocalAddr().(*net.TCPAddr).Port // nobody listens there; the server only lists it
 	for _, c := range []Command{{"REPLCONF", "listening-port", strconv.Itoa(port)}, {"REPLCONF", "capa", "eof", "capa", "psync2"}} {
@@ -168,7 +173,8 @@ func (f *Follower) attach() error {
 	}
 	f.in.offset = 0
 	f.offset.Store(f.begun)
-	// A server that sent the snapshot without a disk sends nothing more before it hears that it arrived.
+	// A server that sent the snapshot without a disk sends nothing more before it hears that it
+	// arrived.
 	return f.send(Command{"REPLCONF", "ACK", strconv.FormatInt(f.begun, 10)})
 }
 
@@ -282,8 +288,8 @@ func (f *Follower) acknowledge(ctx context.Context) {
 	}
 }
 
-// ask asks for the time, so that a history says it even where no beat does. What is written behind the offset that the server has at
-// that time is not older, however late it arrives here.
+// ask asks for the time, so that a history says it even where no beat does. What is written behind
+// the offset that the server has at that time is not older, however late it arrives here.
 func (f *Follower) ask(ctx context.Context) {
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()

@@ -145,7 +145,8 @@ func TestFollowEndsWithTheServer(t *testing.T) {
 	require.Error(t, err)
 }
 
-// A server that was killed goes on in its append-only file, also when the end of it was not written.
+// A server that was killed goes on in its append-only file, also when the end of it was not
+// written.
 func TestAHistoryGoesOnBehindACutOffEnd(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, AppendOnly()...)

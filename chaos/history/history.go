@@ -9,10 +9,12 @@ type Command []string
 
 // Event is what happened at one instant: a command, or all that one script or transaction did.
 type Event struct {
-	// Part is which part of the run's history it stands in, Offset where its first byte is there, to look it up.
+	// Part is which part of the run's history it stands in, Offset where its first byte is there,
+	// to look it up.
 	Part   int
 	Offset int64
-	// Second is the server's time in whole Unix seconds, 0 if the file does not say. The event is not older.
+	// Second is the server's time in whole Unix seconds, 0 if the file does not say. The event is
+	// not older.
 	Second   int64
 	Commands []Command
 }
@@ -20,13 +22,15 @@ type Event struct {
 // History is the server's own total order of writes.
 type History []Event
 
-// FaultKey is the harness' signature: what it does to the keyspace by its own hand is done in one MULTI with a
-// SET of this key to a word for it. An event that has it is the fault itself, and the code under test is not judged by it.
+// FaultKey is the harness' signature: what it does to the keyspace by its own hand is done in one
+// MULTI with a SET of this key to a word for it. An event that has it is the fault itself, and the
+// code under test is not judged by it.
 const FaultKey = "chaos:fault"
 
-// LifeCommand begins an event that stands for a new life of the server with another memory than the last one's, as after a
-// restart without an append-only file or a failover: its argument is why, and the commands behind it in the same event write
-// what the new life began with. No server knows it: [Follow] writes it, or the harness.
+// LifeCommand begins an event that stands for a new life of the server with another memory than the
+// last one's, as after a restart without an append-only file or a failover: its argument is why,
+// and the commands behind it in the same event write what the new life began with. No server knows
+// it: [Follow] writes it, or the harness.
 const LifeCommand = "ROLLCALL.LIFE"
 
 // Fault returns what the harness did, "" if it was not the harness.

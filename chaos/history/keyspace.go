@@ -11,8 +11,9 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// Keyspace is the model that a history is played into: what a reader of the server would have seen at an instant. A key
-// whose time has come is there until the history deletes it, as it is for a script.
+// Keyspace is the model that a history is played into: what a reader of the server would have seen
+// at an instant. A key whose time has come is there until the history deletes it, as it is for a
+// script.
 type Keyspace struct {
 	Strings map[string]string
 	Hashes  map[string]map[string]string
@@ -45,8 +46,8 @@ func (k *Keyspace) Exists(key string) bool {
 	return s || h || t || x
 }
 
-// Apply plays one command. It fails on what it does not know: then nothing that is said about the history can be
-// relied on. What others do to keys of their own is none of its business.
+// Apply plays one command. It fails on what it does not know: then nothing that is said about the
+// history can be relied on. What others do to keys of their own is none of its business.
 func (k *Keyspace) Apply(c Command, l registry.Layout) error {
 	switch c[0] {
 	case "FLUSHALL", "FLUSHDB", LifeCommand:
@@ -83,7 +84,8 @@ func EpochKey(lease string) string { return "{" + lease + "}:epoch" }
 
 var errArguments = errors.New("history: arguments not understood")
 
-// effects holds every command that the services write with, in the form in which the server records it.
+// effects holds every command that the services write with, in the form in which the server records
+// it.
 var effects = map[string]func(k *Keyspace, key string, args []string) error{
 	"DEL":    (*Keyspace).del,
 	"UNLINK": (*Keyspace).del,

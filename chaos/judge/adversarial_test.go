@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Wrong in ways that look right at first sight: what an adversary would try to smuggle past the judge.
+// Wrong in ways that look right at first sight: what an adversary would try to smuggle past the
+// judge.
 func TestWhatLooksRightIsRejected(t *testing.T) {
 	t.Parallel()
 	killed := func(s *builder) {

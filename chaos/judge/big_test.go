@@ -14,8 +14,8 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/history"
 )
 
-// big writes the history of a long run to a file: owners that register devices, in batches, and die; every device is swept.
-// Each third device is looked up now and then.
+// big writes the history of a long run to a file: owners that register devices, in batches, and
+// die; every device is swept. Each third device is looked up now and then.
 func big(t testing.TB, owners, devices int) (path string, f Facts) {
 	t.Helper()
 	s := newBuilder()
@@ -52,7 +52,8 @@ func big(t testing.TB, owners, devices int) (path string, f Facts) {
 	return path, s.facts
 }
 
-// BenchmarkABigHistory reads and judges a soak's worth: a million evictions, ten million words. A minute and 3 GB are too much.
+// BenchmarkABigHistory reads and judges a soak's worth: a million evictions, ten million words. A
+// minute and 3 GB are too much.
 func BenchmarkABigHistory(b *testing.B) {
 	path, f := big(b, 50, 20_000)
 	info, err := os.Stat(path)
@@ -66,7 +67,7 @@ func BenchmarkABigHistory(b *testing.B) {
 		read := time.Since(begun)
 		v := Judge(h, f)
 		require.Empty(b, v.Violations)
-		require.Equal(b, 1_000_000, v.Evictions())
+		require.Equal(b, 1_000_000, v.Evicted(""))
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
 		b.ReportMetric(float64(m.HeapSys)/(1<<20), "heap-MB")
@@ -82,6 +83,6 @@ func TestALongHistoryIsJudged(t *testing.T) {
 	require.NoError(t, err)
 	v := Judge(h, f)
 	require.Empty(t, v.Violations)
-	require.Equal(t, 10_000, v.Evictions())
+	require.Equal(t, 10_000, v.Evicted(""))
 	require.Len(t, v.Clean, 5)
 }

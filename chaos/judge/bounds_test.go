@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// leaderDies is a death of a, which leads, with three devices; b takes over, and sweeps after as long as is said, in whole seconds from
-// the heartbeat's end.
+// leaderDies is a death of a, which leads, with three devices; b takes over, and sweeps after as
+// long as is said, in whole seconds from the heartbeat's end.
 func leaderDies(takeOver, sweep time.Duration) func(s *builder) {
 	return func(s *builder) {
 		s.boots("a")
@@ -28,7 +28,8 @@ func leaderDies(takeOver, sweep time.Duration) func(s *builder) {
 	}
 }
 
-// TTL 6 s, lease 3 s and 0.72 s to ask again, janitor 3 s, slack 1 s: the lease is due after 4.72 s, entries are after 10 s.
+// TTL 6 s, lease 3 s and 0.72 s to ask again, janitor 3 s, slack 1 s: the lease is due after 4.72
+// s, entries are after 10 s.
 func TestBoundsAreHeld(t *testing.T) {
 	t.Parallel()
 	accepts(t, map[string]func(s *builder){

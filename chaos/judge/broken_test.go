@@ -15,7 +15,7 @@ func accepts(t *testing.T, histories map[string]func(s *builder)) {
 			tell(s)
 			v := Judge(s.history, s.facts)
 			require.Empty(t, v.Violations)
-			require.Equal(t, s.total, v.Evictions())
+			require.Equal(t, s.total, v.Evicted(""))
 			require.Zero(t, v.FalseDeaths)
 		})
 	}
@@ -38,7 +38,8 @@ func rejects(t *testing.T, histories map[string]bad) {
 	}
 }
 
-// again is a second death, of b, after everything that Redis knew is gone: c leads, has doubted, and sweeps.
+// again is a second death, of b, after everything that Redis knew is gone: c leads, has doubted,
+// and sweeps.
 func (s *builder) again() {
 	s.boots("b")
 	s.boots("c")

@@ -12,8 +12,9 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// builder writes a history by hand, as the server would have recorded it. Each method is one thing that happens
-// at builder.now; commands of one event are separated by " ; ". Bad histories are good ones that go wrong in one place.
+// builder writes a history by hand, as the server would have recorded it. Each method is one thing
+// that happens at builder.now; commands of one event are separated by " ; ". Bad histories are good
+// ones that go wrong in one place.
 type builder struct {
 	facts   Facts
 	history history.History
@@ -134,8 +135,8 @@ func (s *builder) evicts(owner string, imeis ...string) string {
 		s.tick(), s.epoch, s.n, leader, owner, len(imeis), list, len(imeis), strings.Join(imeis, " "), owner, strings.Join(imeis, " "))
 }
 
-// upToDeath is the beginning of most histories: a and b live, devices 1 to 3 are at a, which dies; b leads, and has listened
-// for long enough to sweep.
+// upToDeath is the beginning of most histories: a and b live, devices 1 to 3 are at a, which dies;
+// b leads, and has listened for long enough to sweep.
 func (s *builder) upToDeath() {
 	s.boots("a")
 	s.boots("b")

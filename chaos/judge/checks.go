@@ -9,8 +9,8 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/history"
 )
 
-// c1: at each eviction the owner's heartbeat is absent and the entry holds the owner judged (S1). The same of commands that are
-// answered in an instance's place.
+// c1: at each eviction the owner's heartbeat is absent and the entry holds the owner judged (S1).
+// The same of commands that are answered in an instance's place.
 type c1 struct{ passive }
 
 func (c1) before(m *moment) {
@@ -70,7 +70,8 @@ func (c *c2) before(m *moment) {
 			m.violation("C2", "entry %s evicted: its socket at %s is open, which refreshed %s before", imei, owner, m.now.Sub(beat))
 			continue
 		}
-		// An owner that nothing has kept from it beats. One that does not is no better than a janitor that sweeps too soon.
+		// An owner that nothing has kept from it beats. One that does not is no better than a
+		// janitor that sweeps too soon.
 		interval, _ := m.facts.heartbeat(owner)
 		if beat, ok := c.beat[owner]; ok && m.late.of(owner).within(beat.Add(-interval), m.now) == 0 {
 			m.violation("C2", "entry %s evicted: its socket at %s is open, which has not refreshed for %s, and nothing kept it from that", imei, owner, m.now.Sub(beat))
@@ -150,7 +151,8 @@ func (c *c3) before(m *moment) {
 	l, cmd := m.facts.Layout, m.command
 	if id, ok := strings.CutPrefix(m.key(), l.Heartbeat("")); ok && cmd[0] == "SET" {
 		_, token, _ := strings.Cut(cmd[2], "/")
-		// As strings: tokens are of one width. Of one that expired the server knows nothing any more.
+		// As strings: tokens are of one width. Of one that expired the server knows nothing any
+		// more.
 		if _, before, _ := strings.Cut(m.state.Strings[cmd[1]], "/"); token < before {
 			m.violation("C3", "instance %s beats with boot token %s while a newer life's, %s, stands", id, token, before)
 		}
@@ -212,7 +214,8 @@ func (m *moment) asserts(instance string) bool {
 	return false
 }
 
-// takes judges an entry that is taken out by somebody who is no janitor: by whom shows the index that it is taken out of.
+// takes judges an entry that is taken out by somebody who is no janitor: by whom shows the index
+// that it is taken out of.
 func (c *c3) takes(m *moment, imei string) {
 	owner := m.owner(imei)
 	if owner == "" {
@@ -254,8 +257,8 @@ func (c *c3) takes(m *moment, imei string) {
 	m.violation("C3", "entry %s of %s taken out: no socket of it closed there, and that is no former life's", imei, owner)
 }
 
-// killed returns when an instance was killed for so long that nothing which it has sent can land any more; zero if it was not, or somebody
-// has beaten under its id since.
+// killed returns when an instance was killed for so long that nothing which it has sent can land
+// any more; zero if it was not, or somebody has beaten under its id since.
 func (c *c3) killed(m *moment, instance string) (at time.Time) {
 	for i := range m.facts.Deaths {
 		d := &m.facts.Deaths[i]

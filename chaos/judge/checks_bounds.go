@@ -105,11 +105,12 @@ func (c *c6) end(m *moment) {
 		if !d.Led {
 			continue
 		}
-		next := v.successor(d)
+		next := v.NextLease(d.At, "")
 		by := idle.putOff(d.At, f.LeaseTTL+f.leaseRetry()+f.Slack)
 		if d.How == Released {
 			by = idle.putOff(d.At, 100*time.Millisecond+f.Slack)
-			// On a busy machine that bound is not below the lease's end: what was released shows by itself.
+			// On a busy machine that bound is not below the lease's end: what was released shows by
+			// itself.
 			if i := slices.IndexFunc(c.ends, func(e leaseEnd) bool { return e.instance == d.Instance && !e.at.Before(d.At) }); i >= 0 && c.ends[i].lapsed {
 				late(d, "it led, and left its lease to lapse")
 			}
@@ -151,18 +152,8 @@ func (c *c6) end(m *moment) {
 	}
 }
 
-// successor returns when the lease was taken after a leader's death, by whomever; zero if it was not.
-func (v *Verdict) successor(d *Death) time.Time {
-	for _, l := range v.Leases {
-		if l.At.After(d.At) {
-			return l.At
-		}
-	}
-	return time.Time{}
-}
-
-// since returns when the dead last beat, or its death if that is later; and when it, or a new life of its id, was back; zero if
-// it was not. What it had sent before it died may still land.
+// since returns when the dead last beat, or its death if that is later; and when it, or a new life
+// of its id, was back; zero if it was not. What it had sent before it died may still land.
 func (d *deceased) since(death *Death, slack time.Duration) (last, back time.Time) {
 	last = death.At
 	mayWake := death.How == Stopped || death.How == CutOff
@@ -180,8 +171,8 @@ func (d *deceased) since(death *Death, slack time.Duration) (last, back time.Tim
 	return last, time.Time{}
 }
 
-// cleanAfter returns when the last entry was gone after a death and before the return, zero if it was not; had: some were
-// there.
+// cleanAfter returns when the last entry was gone after a death and before the return, zero if it
+// was not; had: some were there.
 func (d *deceased) cleanAfter(death, back time.Time) (clean time.Time, had bool) {
 	for _, p := range d.held {
 		if !p.until.IsZero() && !p.until.After(death) || !back.IsZero() && !p.from.Before(back) {

@@ -6,8 +6,9 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/history"
 )
 
-// c9: no command has two outcomes, and where it is known what devices did: none is executed twice, by another device than it
-// was for, or though its outcome says that it was not sent; none is answered by what answered another; and at rest each has an outcome.
+// c9: no command has two outcomes, and where it is known what devices did: none is executed twice,
+// by another device than it was for, or though its outcome says that it was not sent; none is
+// answered by what answered another; and at rest each has an outcome.
 type c9 struct {
 	passive
 	asked   map[string]string     // by the command's id: for which device

@@ -8,8 +8,8 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/history"
 )
 
-// c4Doubts is the rest of C4: what the witness itself may not have noticed, and must have doubted before anything
-// is evicted again. It counts as the server's own history has it:
+// c4Doubts is the rest of C4: what the witness itself may not have noticed, and must have doubted
+// before anything is evicted again. It counts as the server's own history has it:
 //
 //   - the server's counters began anew (Facts.Restarts): whatever they had counted is not known any more;
 //   - so many owners fell silent at once that it is rather the witness who does not hear.
@@ -23,7 +23,8 @@ type c4Doubts struct {
 type silence struct {
 	fell time.Time // its heartbeat ended; zero: it is there
 	bye  bool      // and was expected to
-	// found is when the present term began, if the owner was silent then and entries named it: a new leader cannot know since when.
+	// found is when the present term began, if the owner was silent then and entries named it: a
+	// new leader cannot know since when.
 	found time.Time
 }
 
@@ -66,7 +67,8 @@ func (c *c4Doubts) before(m *moment) {
 	}
 }
 
-// ends notes that a heartbeat goes: its time is over, its owner said goodbye, or Redis needed the memory.
+// ends notes that a heartbeat goes: its time is over, its owner said goodbye, or Redis needed the
+// memory.
 func (c *c4Doubts) ends(m *moment, id string) {
 	o := c.owners[id]
 	if o == nil {
@@ -108,8 +110,8 @@ func (c *c4Doubts) judges(m *moment) {
 	}
 }
 
-// fallen counts the owners that fell silent within the last TTL, or were found so by a new leader, and all that can be
-// known. Where a leader may not know yet it counts in its favour.
+// fallen counts the owners that fell silent within the last TTL, or were found so by a new leader,
+// and all that can be known. Where a leader may not know yet it counts in its favour.
 func (c *c4Doubts) fallen(m *moment) (fallen, known int) {
 	ago := m.now.Add(-m.facts.HeartbeatTTL)
 	for _, o := range c.owners {
@@ -130,7 +132,8 @@ func (c *c4Doubts) after(m *moment) {
 	}
 }
 
-// struck: who is without a heartbeat now, by the harness' hand or in another life of the server, has not fallen silent.
+// struck: who is without a heartbeat now, by the harness' hand or in another life of the server,
+// has not fallen silent.
 func (c *c4Doubts) struck(m *moment) {
 	for id, o := range c.owners {
 		if there := m.state.Exists(m.facts.Layout.Heartbeat(id)); !there && o.fell.IsZero() {

@@ -11,8 +11,8 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/history"
 )
 
-// c4: every eviction stands under the newest term and the lease's token, epochs never fall, and nothing is evicted within
-// WARM of a doubt (S1).
+// c4: every eviction stands under the newest term and the lease's token, epochs never fall, and
+// nothing is evicted within WARM of a doubt (S1).
 type c4 struct {
 	passive
 	newest Term
@@ -80,7 +80,8 @@ func (c *c4) evicts(m *moment) {
 	}
 }
 
-// scriptTime is how long a script may take between the instant at which keys expire for it, its beginning, and its tick.
+// scriptTime is how long a script may take between the instant at which keys expire for it, its
+// beginning, and its tick.
 const scriptTime = 100 * time.Millisecond
 
 // ticks tells whether the event has a tick of the witness.
@@ -93,8 +94,8 @@ func (m *moment) ticks() bool {
 	return false
 }
 
-// after sees to it that the witness tells the truth: since may be trusted only if everything that makes silence worthless
-// made it start anew.
+// after sees to it that the witness tells the truth: since may be trusted only if everything that
+// makes silence worthless made it start anew.
 func (c *c4) after(m *moment) {
 	w := m.state.Hashes[m.facts.Layout.Witness()]
 	since, _ := m.witness("since")
@@ -129,14 +130,15 @@ func (c *c4) after(m *moment) {
 	}
 }
 
-// struck: what terms and epochs have been drawn stays in memory, whatever the server has forgotten. Of the witness only what it
-// has now can be told by the next to listen.
+// struck: what terms and epochs have been drawn stays in memory, whatever the server has forgotten.
+// Of the witness only what it has now can be told by the next to listen.
 func (c *c4) struck(m *moment) {
 	c.tick = maps.Clone(m.state.Hashes[m.facts.Layout.Witness()])
 	c.doubt, _ = m.witness("since")
 }
 
-// c5: the audit's records and the total equal the evictions exactly (S3), of entries and of commands.
+// c5: the audit's records and the total equal the evictions exactly (S3), of entries and of
+// commands.
 type c5 struct {
 	total   int64    // as it should be
 	within  []string // evicted by the present event
@@ -153,7 +155,8 @@ func (c *c5) before(m *moment) {
 	if m.answers() {
 		c.said += len(m.command) - 2
 	}
-	// A server short of memory may evict the witness, total and all. That is a plain DEL, and its next tick shows it.
+	// A server short of memory may evict the witness, total and all. That is a plain DEL, and its
+	// next tick shows it.
 	if m.deletes(m.facts.Layout.Witness()) && len(m.event.Commands) == 1 && len(m.command) == 2 {
 		c.lost, c.total = c.lost+c.total, 0
 	}
@@ -189,8 +192,8 @@ func (c *c5) after(m *moment) {
 	}
 }
 
-// counts holds a record of commands against what the event took out. It lists them by their senders' ids, which the stream's entries
-// are not known by here.
+// counts holds a record of commands against what the event took out. It lists them by their
+// senders' ids, which the stream's entries are not known by here.
 func (c *c5) counts(m *moment, said int, gone []string) {
 	var listed []string
 	count, err := strconv.Atoi(m.record.fields["count"])

@@ -15,8 +15,9 @@ func (v *Verdict) Settled() []Violation {
 	return v.Converged(v.facts.Truth, v.facts.Alive...)
 }
 
-// Converged is C7, for when faults have stopped and things have come to rest: the last state is the truth and nothing
-// else. live says which instance holds each device with an open socket; alive are the instances that run.
+// Converged is C7, for when faults have stopped and things have come to rest: the last state is the
+// truth and nothing else. live says which instance holds each device with an open socket; alive are
+// the instances that run.
 func (v *Verdict) Converged(live map[string]string, alive ...string) (found []Violation) {
 	l := v.facts.Layout
 	wrong := func(format string, args ...any) {

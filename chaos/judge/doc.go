@@ -1,4 +1,5 @@
-// Package judge decides whether a history of the server is one that the registry's guarantees allow.
+// Package judge decides whether a history of the server is one that the registry's guarantees
+// allow.
 //
 //	h, err := history.Read(server.Dir())
 //	...
@@ -10,9 +11,9 @@
 // # Who is authoritative
 //
 // The server. What the code under test reports of itself is not evidence: a script whose reply was
-// lost and which was sent again answers that it deleted nothing, while it deleted ten. The one thing
-// that Redis cannot know is where the sockets of the devices are; the simulated devices say that
-// ([Socket]).
+// lost and which was sent again answers that it deleted nothing, while it deleted ten. The one
+// thing that Redis cannot know is where the sockets of the devices are; the simulated devices say
+// that ([Socket]).
 //
 // # How it is judged
 //
@@ -50,8 +51,8 @@
 // eviction carries a tick of the witness, each beat the time at which it was written; what tells no
 // time happened between its neighbours, and is a violation only if it is one at any instant between
 // them. A model that does not know a command on a key of ours says so: a judge that skips what it
-// does not understand would find everything in order. For the same reason each check is itself given
-// bad histories that it, and no other, must reject.
+// does not understand would find everything in order. For the same reason each check is itself
+// given bad histories that it, and no other, must reject.
 //
 // # What nobody is judged by
 //
@@ -63,8 +64,8 @@
 //
 // # Runs are kept
 //
-// [Save] puts facts and history of a run in a folder, and go run ./chaos/rejudge judges it again, all
-// checks.
+// [Save] puts facts and history of a run in a folder, and go run ./chaos/rejudge judges it again,
+// all checks.
 //
 // # Limits
 //

@@ -25,7 +25,8 @@ func (s *builder) most() {
 	s.passes(2 * time.Second) // the leader has looked
 }
 
-// slow says that an instance of these settings was there from some time ago, until some time ago if it has left.
+// slow says that an instance of these settings was there from some time ago, until some time ago if
+// it has left.
 func (s *builder) slow(id string, from, until time.Duration) {
 	setting := Setting{Instance: id, HeartbeatInterval: 4 * time.Second, HeartbeatTTL: 18 * time.Second, From: s.now.Add(-from)}
 	if until > 0 {

@@ -17,8 +17,8 @@ const (
 	partPrefix = "part-"
 )
 
-// Save keeps a run in a folder, so that it can be judged again: its facts, and copies of the parts of its history as
-// [history.Read] reads them. Parts may be growing still.
+// Save keeps a run in a folder, so that it can be judged again: its facts, and copies of the parts
+// of its history as [history.Read] reads them. Parts may be growing still.
 func Save(dir string, f Facts, parts ...string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("judge: save: %w", err)

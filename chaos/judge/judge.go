@@ -72,7 +72,8 @@ func (m *moment) deletes(key string) bool {
 // evicts tells whether the present command takes entries out under an audit record of a batch.
 func (m *moment) evicts() bool { return m.record != nil && m.record.n > 0 && m.takesEntries() }
 
-// answers tells whether the present command takes a dead instance's commands out under an audit record of a batch.
+// answers tells whether the present command takes a dead instance's commands out under an audit
+// record of a batch.
 func (m *moment) answers() bool {
 	return m.record != nil && m.record.n > 0 && m.command[0] == "XDEL" && strings.HasPrefix(m.key(), m.facts.outbound(""))
 }
@@ -87,7 +88,8 @@ func (m *moment) entries() map[string]string { return m.state.Hashes[m.facts.Lay
 // owner is whom an entry names, "" if it is absent.
 func (m *moment) owner(imei string) string { return m.entries()[imei] }
 
-// liveSocket returns a socket of a device on an instance that is open beyond doubt, nil if there is none.
+// liveSocket returns a socket of a device on an instance that is open beyond doubt, nil if there is
+// none.
 func (m *moment) liveSocket(imei, instance string) *Socket {
 	for _, s := range m.sockets[imei] {
 		if s.Instance == instance && s.LiveAt(m.now) && s.LiveAt(m.until) {
@@ -141,12 +143,13 @@ func (m *moment) noteLife(last map[string]string) {
 	}
 }
 
-// A check watches a history go by. Its methods are called for every moment and report by moment.violation.
+// A check watches a history go by. Its methods are called for every moment and report by
+// moment.violation.
 type check interface {
 	before(*moment) // of each command
 	after(*moment)  // of each event
-	// struck is called in place of both, after an event that is a fault of the harness or begins a new life of the server:
-	// nobody is judged by it, but a check may have to take note.
+	// struck is called in place of both, after an event that is a fault of the harness or begins a
+	// new life of the server: nobody is judged by it, but a check may have to take note.
 	struck(*moment)
 	end(*moment) // of the history
 }
@@ -159,8 +162,8 @@ func (passive) after(*moment)  {}
 func (passive) struck(*moment) {}
 func (passive) end(*moment)    {}
 
-// Judge plays a history and returns what the checks C1 to C6, C8 and C9 find in it. It depends on nothing else, so that the
-// history of an old run can be judged again.
+// Judge plays a history and returns what the checks C1 to C6, C8 and C9 find in it. It depends on
+// nothing else, so that the history of an old run can be judged again.
 func Judge(h history.History, f Facts) *Verdict {
 	v := &Verdict{Final: history.NewKeyspace(), facts: &f}
 	m := &moment{facts: &f, late: newLate(&f), state: v.Final, verdict: v, sockets: make(map[string][]*Socket)}

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// LateWrite is how long after a device has left a replica that one's registration may still land: made within a second of the
-// handshake, in a call of at most three.
+// LateWrite is how long after a device has left a replica that one's registration may still land:
+// made within a second of the handshake, in a call of at most three.
 const LateWrite = 5 * time.Second
 
 // outages are times, apart from each other and in order.
@@ -53,7 +53,8 @@ func (m outages) within(from, until time.Time) (d time.Duration) {
 	return d
 }
 
-// putOff returns the instant until which a time to wait from an instant lasts, if it stands still in the outages.
+// putOff returns the instant until which a time to wait from an instant lasts, if it stands still
+// in the outages.
 func (m outages) putOff(from time.Time, wait time.Duration) time.Time {
 	until := from.Add(wait)
 	for _, o := range m {
@@ -95,8 +96,9 @@ func (l *late) mayWrite(m *moment, s *Socket) bool {
 	return !s.endedBy(m.now) || m.now.Sub(s.Ended) < LateWrite+l.of(s.Instance).within(s.Ended, m.now)
 }
 
-// mayRelease tells whether the release of a socket that has ended may land now though another is open on the same
-// instance. An instance does not do both at once; but what it gave up for lost in an outage can land behind what came later.
+// mayRelease tells whether the release of a socket that has ended may land now though another is
+// open on the same instance. An instance does not do both at once; but what it gave up for lost in
+// an outage can land behind what came later.
 func (l *late) mayRelease(m *moment, imei, instance string) bool {
 	for _, s := range m.sockets[imei] {
 		if s.Instance == instance && s.endedBy(m.now) {

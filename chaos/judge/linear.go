@@ -15,11 +15,12 @@ import (
 // linearPatience is how long the search for an order may take for one device.
 const linearPatience = time.Minute
 
-// c8: for each device, what the history wrote and what was seen from outside can be put in one order.
+// c8: for each device, what the history wrote and what was seen from outside can be put in one
+// order.
 //
-// The order of writes is known; when each of them took effect only within bounds. A look-up saw the entry as it was at an
-// instant between its call and its return, and so did a confirmed registration. Only devices of which something was seen
-// are asked about.
+// The order of writes is known; when each of them took effect only within bounds. A look-up saw the
+// entry as it was at an instant between its call and its return, and so did a confirmed
+// registration. Only devices of which something was seen are asked about.
 type c8 struct {
 	passive
 	seen map[string][]porcupine.Operation
@@ -75,7 +76,8 @@ func (c *c8) add(imei string, input any, output string, from, until time.Time) {
 	c.seen[imei] = append(ops, op)
 }
 
-// since is a time as the search has it. What was before the first look-up, and what never ends, is one.
+// since is a time as the search has it. What was before the first look-up, and what never ends, is
+// one.
 func (c *c8) since(t time.Time) int64 {
 	if t.Unix() >= 1<<40 {
 		return math.MaxInt64

@@ -90,7 +90,8 @@ func TestWhatWasSeenHasAnOrder(t *testing.T) {
 	})
 }
 
-// A device that is busy for long, and looked up all the time, is decided in no time: a time-out would be a failure.
+// A device that is busy for long, and looked up all the time, is decided in no time: a time-out
+// would be a failure.
 func TestAnOrderOfManyIsFound(t *testing.T) {
 	t.Parallel()
 	accepts(t, map[string]func(s *builder){

@@ -9,7 +9,8 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// Batch is one guarded delete as H has it: the audit's record, and what was deleted in the same step.
+// Batch is one guarded delete as H has it: the audit's record, and what was deleted in the same
+// step.
 type Batch struct {
 	At       time.Time
 	Epoch, N uint64

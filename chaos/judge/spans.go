@@ -8,7 +8,8 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/history"
 )
 
-// Span bounds when an event happened. Few tell it to the millisecond; the others happened between their neighbours.
+// Span bounds when an event happened. Few tell it to the millisecond; the others happened between
+// their neighbours.
 type Span struct{ From, Until time.Time }
 
 // Spans returns every event's.
@@ -35,9 +36,10 @@ func Spans(h history.History, f *Facts) []Span {
 	return s
 }
 
-// stamp is the time that an event itself tells, in milliseconds: of a beat, of the witness' tick, of the lease's
-// expiry. The zero time if it tells none: what was written by hand, or copied from a former life, may say anything.
-// ends has when each heartbeat is to end, by key, and is kept up to date: an end that is written again as it was says nothing.
+// stamp is the time that an event itself tells, in milliseconds: of a beat, of the witness' tick,
+// of the lease's expiry. The zero time if it tells none: what was written by hand, or copied from a
+// former life, may say anything. ends has when each heartbeat is to end, by key, and is kept up to
+// date: an end that is written again as it was says nothing.
 func stamp(e *history.Event, f *Facts, ends map[string]string) (at time.Time) {
 	if e.Life() || e.Fault() != "" {
 		return time.Time{}

@@ -18,12 +18,14 @@ type Verdict struct {
 	Terms      []Term
 	Leases     []Lease
 	Doubts     []Doubt
-	// FalseDeaths are evictions of devices with a live socket whose owner had not refreshed for a TTL. Healed are those whose
-	// entry came back while the device was where it then said, the slowest of them after SlowestHeal.
+	// FalseDeaths are evictions of devices with a live socket whose owner had not refreshed for a
+	// TTL. Healed are those whose entry came back while the device was where it then said, the
+	// slowest of them after SlowestHeal.
 	FalseDeaths, Healed int
 	SlowestHeal         time.Duration
-	// NewLeader is how long after each leader's death the lease was taken again, Clean how long after each death the last
-	// entry that named the dead was gone, in the order of Facts.Deaths; what did not happen is left out.
+	// NewLeader is how long after each leader's death the lease was taken again, Clean how long
+	// after each death the last entry that named the dead was gone, in the order of Facts.Deaths;
+	// what did not happen is left out.
 	NewLeader, Clean []time.Duration
 	// Final is the keyspace at the history's end.
 	Final *history.Keyspace
@@ -120,7 +122,8 @@ func (chronicle) after(m *moment) {
 // What was struck, index or not, is a change: there is more to come.
 func (chronicle) struck(m *moment) { m.verdict.changed = m.now }
 
-// NextLease returns when another instance than not took the lease for the first time after t; zero if none has.
+// NextLease returns when another instance than not took the lease for the first time after t; zero
+// if none has.
 func (v *Verdict) NextLease(t time.Time, not string) time.Time {
 	for _, l := range v.Leases {
 		if id, _, _ := strings.Cut(l.Token, "/"); l.At.After(t) && id != not {
@@ -128,16 +131,6 @@ func (v *Verdict) NextLease(t time.Time, not string) time.Time {
 		}
 	}
 	return time.Time{}
-}
-
-// LastEviction returns when the last entry of a dead owner was evicted; zero if none was.
-func (v *Verdict) LastEviction(owner string) (at time.Time) {
-	for _, b := range v.Batches {
-		if b.Owner == owner {
-			at = b.At
-		}
-	}
-	return at
 }
 
 // LastDoubt returns when the witness last started anew.
@@ -149,8 +142,8 @@ func (v *Verdict) LastDoubt() time.Time {
 	return time.UnixMilli(ms)
 }
 
-// Quiet is how long after an instant, the end of the last fault, the registry or an index last changed: how long it took to
-// converge. 0 if nothing changed any more.
+// Quiet is how long after an instant, the end of the last fault, the registry or an index last
+// changed: how long it took to converge. 0 if nothing changed any more.
 func (v *Verdict) Quiet(from time.Time) time.Duration { return max(0, v.changed.Sub(from)) }
 
 // WrongDeletes is how many violations of C1 and C2 were found: what a janitor must never do.
@@ -163,10 +156,8 @@ func (v *Verdict) WrongDeletes() (n int) {
 	return n
 }
 
-// Evictions is how many entries were evicted.
-func (v *Verdict) Evictions() int { return v.Evicted("") }
-
-// Percentile returns the p-th of durations, by nearest rank: 50 is the median, 100 the longest. 0 if there are none.
+// Percentile returns the p-th of durations, by nearest rank: 50 is the median, 100 the longest. 0
+// if there are none.
 func Percentile(of []time.Duration, p int) time.Duration {
 	if len(of) == 0 {
 		return 0
@@ -182,7 +173,7 @@ func (v *Verdict) Report(to io.Writer, found []Violation) {
 		fmt.Fprintln(to, violation)
 	}
 	fmt.Fprintf(to, "%d violations, %d of them wrong deletes; %d sockets, %d terms, %d evictions in %d batches, %d false deaths (%d healed, slowest %s)\n",
-		len(found), v.WrongDeletes(), len(v.facts.Sockets), len(v.Terms), v.Evictions(), len(v.Batches), v.FalseDeaths, v.Healed, v.SlowestHeal)
+		len(found), v.WrongDeletes(), len(v.facts.Sockets), len(v.Terms), v.Evicted(""), len(v.Batches), v.FalseDeaths, v.Healed, v.SlowestHeal)
 	for _, took := range []struct {
 		what  string
 		times []time.Duration

@@ -26,8 +26,9 @@ var (
 	wireAbort   = []byte("-EXECABORT Transaction discarded because of previous errors.\r\n")
 )
 
-// judge applies the rules to one request and notes what answer is expected. It returns what the server gets instead, if
-// anything, and false when the connection is lost. It calls flush before it waits, or lets anything be lost.
+// judge applies the rules to one request and notes what answer is expected. It returns what the
+// server gets instead, if anything, and false when the connection is lost. It calls flush before it
+// waits, or lets anything be lost.
 func (c *conn) judge(frame []byte, flush func() bool) (instead []byte, ok bool) {
 	var e expected
 	first, count := firstWord(frame)

@@ -58,8 +58,9 @@ func (p *Proxy) HostPort() (host, port string) {
 	return host, port
 }
 
-// NotUnderstood counts the connections that became a plain pipe, to which no rule applies, because of something on them
-// that is not known here. A test that relies on rules or counts asserts that there is none.
+// NotUnderstood counts the connections that became a plain pipe, to which no rule applies, because
+// of something on them that is not known here. A test that relies on rules or counts asserts that
+// there is none.
 func (p *Proxy) NotUnderstood() int { return int(p.unclear.Load()) }
 
 // close ends the proxy. What it had kept back is lost. No goroutine is left.
@@ -88,7 +89,8 @@ func (p *Proxy) each(f func(c *conn)) int {
 // Connections is how many of the replica's are open.
 func (p *Proxy) Connections() int { return p.each(func(*conn) {}) }
 
-// Cut closes the replica's connections (FIN) and returns how many. What was under way to Redis still arrives.
+// Cut closes the replica's connections (FIN) and returns how many. What was under way to Redis
+// still arrives.
 func (p *Proxy) Cut() int { return p.each(func(c *conn) { _ = c.replica.Close() }) }
 
 // Reset is like cut, with an RST.
@@ -185,8 +187,9 @@ func (c *conn) notUnderstood() {
 	}
 }
 
-// requests carries what the replica sends, by whole requests, so that one that is kept back is all there when the
-// replica dies. The server hears of the connection's end last, so that it reads everything.
+// requests carries what the replica sends, by whole requests, so that one that is kept back is all
+// there when the replica dies. The server hears of the connection's end last, so that it reads
+// everything.
 func (c *conn) requests() {
 	defer func() { _ = c.server.CloseWrite() }()
 	var (
@@ -237,7 +240,8 @@ func (c *conn) requests() {
 	}
 }
 
-// replies carries what Redis answers, for as long as Redis keeps the connection: somebody has to take it off, and count.
+// replies carries what Redis answers, for as long as Redis keeps the connection: somebody has to
+// take it off, and count.
 func (c *conn) replies() {
 	var (
 		scan   scanner

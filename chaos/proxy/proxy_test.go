@@ -84,7 +84,8 @@ const patient = 2 * time.Minute
 // served matches what a server refuses while it cannot serve.
 func served(r Request) bool { return r[0] != "HELLO" && r[0] != "CLIENT" && r[0] != "PING" }
 
-// through opens a proxy to a server, and a client of it that speaks RESP2 or 3 and neither retries nor waits for long.
+// through opens a proxy to a server, and a client of it that speaks RESP2 or 3 and neither retries
+// nor waits for long.
 func through(t *testing.T, server *redistest.Server, protocol int) (*Proxy, *redis.Client) {
 	l := New(t, server.Addr())
 	c := redis.NewClient(&redis.Options{

@@ -12,8 +12,8 @@ const maxText = 64
 
 var errNotRESP = errors.New("no RESP")
 
-// scanner finds where values of RESP (2 and 3) end, in bytes that come in any pieces, and keeps what tells a reply: its
-// type, and the first text in it.
+// scanner finds where values of RESP (2 and 3) end, in bytes that come in any pieces, and keeps
+// what tells a reply: its type, and the first text in it.
 type scanner struct {
 	kind byte   // the value's first byte; an attribute before it is none
 	text []byte // of the first scalar in it, "nil" for a null
@@ -145,13 +145,15 @@ func (s *scanner) ended() bool {
 	return true
 }
 
-// Request is a command as it was sent, its name in capitals. Matchers get the first words of long ones only.
+// Request is a command as it was sent, its name in capitals. Matchers get the first words of long
+// ones only.
 type Request []string
 
 // wordsToMatch is enough for the keys and the arguments proper of every script of ours.
 const wordsToMatch = 24
 
-// eachWord calls f with the words of one request until it says false. It reports whether the bytes are a request.
+// eachWord calls f with the words of one request until it says false. It reports whether the bytes
+// are a request.
 func eachWord(frame []byte, f func(word []byte) bool) bool {
 	count, rest, ok := respNumber(frame, '*')
 	for ; ok && count > 0; count-- {

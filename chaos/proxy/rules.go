@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// What a rule does. Those of the whole proxy act on chunks or connections, the others on the requests that match.
+// What a rule does. Those of the whole proxy act on chunks or connections, the others on the
+// requests that match.
 type ruleAct int
 
 const (
@@ -57,7 +58,8 @@ type Rule struct {
 // Hits is how many it has hit so far.
 func (r *Rule) Hits() int { return int(r.n.Load()) }
 
-// End ends it. What it kept back goes on, what it made silent remains so. It may be called more than once.
+// End ends it. What it kept back goes on, what it made silent remains so. It may be called more
+// than once.
 func (r *Rule) End() {
 	r.proxy.mu.Lock()
 	defer r.proxy.mu.Unlock()
@@ -95,7 +97,8 @@ func (p *Proxy) rule(r *Rule) *Rule {
 
 var bothWays, requestsOnly, repliesOnly = [2]bool{true, true}, [2]bool{true, false}, [2]bool{false, true}
 
-// Hold keeps back everything, both ways, until it ends. A replica that is held for good is dead to Redis.
+// Hold keeps back everything, both ways, until it ends. A replica that is held for good is dead to
+// Redis.
 func (p *Proxy) Hold() *Rule { return p.rule(&Rule{act: actHold, ways: bothWays}) }
 
 // HoldRequests keeps back what the replica sends; replies come through.
@@ -104,7 +107,8 @@ func (p *Proxy) holdRequests() *Rule { return p.rule(&Rule{act: actHold, ways: r
 // HoldReplies keeps back what Redis answers; requests go through.
 func (p *Proxy) HoldReplies() *Rule { return p.rule(&Rule{act: actHold, ways: repliesOnly}) }
 
-// LoseReplies lets no reply through. Behind a lost reply nothing more comes through on that connection, as TCP has it.
+// LoseReplies lets no reply through. Behind a lost reply nothing more comes through on that
+// connection, as TCP has it.
 func (p *Proxy) LoseReplies() *Rule { return p.rule(&Rule{act: actMute, ways: repliesOnly}) }
 
 // Delay lets a third of the requests arrive up to d later.
@@ -112,8 +116,9 @@ func (p *Proxy) Delay(d time.Duration) *Rule {
 	return p.rule(&Rule{act: actLate, ways: requestsOnly, d: d})
 }
 
-// Loss is what losing packets does to TCP, both ways: with a probability a chunk, and everything behind it, is late by
-// one retransmission (200 ms), by another twice as late, and so on; by three at most.
+// Loss is what losing packets does to TCP, both ways: with a probability a chunk, and everything
+// behind it, is late by one retransmission (200 ms), by another twice as late, and so on; by three
+// at most.
 func (p *Proxy) Loss(probability float64) *Rule {
 	return p.rule(&Rule{act: actLoss, ways: bothWays, p: probability})
 }
@@ -123,15 +128,16 @@ func (p *Proxy) Slow(bytesPerSecond int) *Rule {
 	return p.rule(&Rule{act: actSlow, ways: bothWays, speed: bytesPerSecond})
 }
 
-// HalfOpen lets nothing through and closes nothing: connections fall silent for good with the next that is sent on them,
-// new ones are accepted and silent. It hits chunks and new connections.
+// HalfOpen lets nothing through and closes nothing: connections fall silent for good with the next
+// that is sent on them, new ones are accepted and silent. It hits chunks and new connections.
 func (p *Proxy) HalfOpen() *Rule { return p.rule(&Rule{act: actSilence, ways: bothWays}) }
 
 // Refuse resets new connections: its port stays its own.
 func (p *Proxy) Refuse() *Rule { return p.rule(&Rule{act: actRefuse}) }
 
-// HoldNext keeps back the next request that matches, and everything behind it on its connection. When released it
-// reaches the server, also if the replica has closed the connection, stands still or is dead.
+// HoldNext keeps back the next request that matches, and everything behind it on its connection.
+// When released it reaches the server, also if the replica has closed the connection, stands still
+// or is dead.
 func (p *Proxy) HoldNext(match func(Request) bool) (caught <-chan Request, release func()) {
 	r := p.rule(&Rule{act: actHold, match: match, left: 1, Caught: make(chan Request, 1)})
 	return r.Caught, r.End
@@ -142,7 +148,8 @@ func (p *Proxy) HoldEach(match func(Request) bool) *Rule {
 	return p.rule(&Rule{act: actHold, match: match, left: -1, Caught: make(chan Request, 1000)})
 }
 
-// LoseReply lets the next n requests that match through, takes the answer off and resets the replica's connection.
+// LoseReply lets the next n requests that match through, takes the answer off and resets the
+// replica's connection.
 func (p *Proxy) LoseReply(match func(Request) bool, n int) *Rule {
 	return p.rule(&Rule{act: actLoseReply, match: match, left: n})
 }
@@ -152,7 +159,8 @@ func (p *Proxy) LoseReplySilently(match func(Request) bool, n int) *Rule {
 	return p.rule(&Rule{act: actLoseReply, match: match, left: n, silently: true})
 }
 
-// LoseRequest keeps the next n requests that match from the server, for good, and resets the replica's connection.
+// LoseRequest keeps the next n requests that match from the server, for good, and resets the
+// replica's connection.
 func (p *Proxy) LoseRequest(match func(Request) bool, n int) *Rule {
 	return p.rule(&Rule{act: actLoseRequest, match: match, left: n})
 }
@@ -162,15 +170,17 @@ func (p *Proxy) LoseRequestSilently(match func(Request) bool, n int) *Rule {
 	return p.rule(&Rule{act: actLoseRequest, match: match, left: n, silently: true})
 }
 
-// DelayEach has every request that matches, and what is behind it on its connection, arrive later by d.
+// DelayEach has every request that matches, and what is behind it on its connection, arrive later
+// by d.
 func (p *Proxy) DelayEach(match func(Request) bool, d time.Duration) *Rule {
 	return p.rule(&Rule{act: actDelay, match: match, left: -1, d: d})
 }
 
-// AnswerWith answers the next n requests (negative: all) that match with an error, such as "LOADING Redis is loading the
-// dataset in memory". They do not reach the server: a PING does in their place, whose answer is exchanged, so that the
-// order is kept. In a transaction it is as with a server: the queued command is refused, nothing of the transaction
-// is done, and EXEC is answered EXECABORT. MULTI, EXEC and DISCARD themselves are never refused.
+// AnswerWith answers the next n requests (negative: all) that match with an error, such as "LOADING
+// Redis is loading the dataset in memory". They do not reach the server: a PING does in their
+// place, whose answer is exchanged, so that the order is kept. In a transaction it is as with a
+// server: the queued command is refused, nothing of the transaction is done, and EXEC is answered
+// EXECABORT. MULTI, EXEC and DISCARD themselves are never refused.
 func (p *Proxy) AnswerWith(match func(Request) bool, err string, n int) *Rule {
 	return p.rule(&Rule{act: actAnswer, match: match, left: n, error: []byte("-" + err + "\r\n")})
 }
@@ -185,8 +195,9 @@ func (p *Proxy) Answers(match func(Request) bool) *Score {
 	return s
 }
 
-// Score counts answers by their text: of an array the first element's, of an error "error " and its first word, of a null
-// "nil". It counts also what the replica did not get to see, and not what was refused here or queued in a transaction.
+// Score counts answers by their text: of an array the first element's, of an error "error " and its
+// first word, of a null "nil". It counts also what the replica did not get to see, and not what was
+// refused here or queued in a transaction.
 type Score struct {
 	match func(Request) bool
 	mu    sync.Mutex
