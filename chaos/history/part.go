@@ -13,27 +13,12 @@ func CopyPart(from, to string) error {
 	if err != nil {
 		return err
 	}
-	if !info.IsDir() {
-		return copyFile(from, to)
-	}
-	// A server's working folder holds more than the history.
-	from, to = filepath.Join(from, appendOnlyDir), filepath.Join(to, appendOnlyDir)
-	if err := os.MkdirAll(to, 0o755); err != nil {
+	if err := os.RemoveAll(to); err != nil { // of an earlier run
 		return err
 	}
-	entries, err := os.ReadDir(from)
-	if err != nil {
-		return err
+	if info.IsDir() { // a server's working folder holds more than the history
+		return os.CopyFS(filepath.Join(to, appendOnlyDir), os.DirFS(filepath.Join(from, appendOnlyDir)))
 	}
-	for _, e := range entries {
-		if err := copyFile(filepath.Join(from, e.Name()), filepath.Join(to, e.Name())); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func copyFile(from, to string) (err error) {
 	in, err := os.Open(from)
 	if err != nil {
 		return err

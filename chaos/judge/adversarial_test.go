@@ -30,8 +30,7 @@ func TestWhatLooksRightIsRejected(t *testing.T) {
 			s.passes(time.Second)
 		}},
 		"a theft that a later visit of the device would excuse": {"C3", func(s *builder) {
-			s.boots("a")
-			s.boots("b")
+			s.boots("a", "b")
 			s.registers("a", "1")
 			s.passes(3 * time.Second)
 			s.happens("%s ; HSET connections:registry 1 b ; SADD instance:devices:b 1", s.heartbeat("b"))
@@ -40,8 +39,7 @@ func TestWhatLooksRightIsRejected(t *testing.T) {
 			s.registers("b", "1")
 		}},
 		"a claim of a device that was never there": {"C3", func(s *builder) {
-			s.boots("a")
-			s.boots("b")
+			s.boots("a", "b")
 			s.registers("a", "1")
 			s.passes(time.Second)
 			s.happens("%s ; HSET connections:registry 9 b ; SADD instance:devices:b 9", s.heartbeat("b"))
@@ -95,8 +93,7 @@ func TestWhatLooksRightIsRejected(t *testing.T) {
 			s.happens("SREM instances:roster a")
 		}},
 		"a leader that leaves lets its lease lapse": {"C6", func(s *builder) {
-			s.boots("a")
-			s.boots("b")
+			s.boots("a", "b")
 			s.leads("a")
 			s.died("a", Released, true)
 			s.facts.Slack = 3 * time.Second

@@ -11,8 +11,7 @@ import (
 // long as is said, in whole seconds from the heartbeat's end.
 func leaderDies(takeOver, sweep time.Duration) func(s *builder) {
 	return func(s *builder) {
-		s.boots("a")
-		s.boots("b")
+		s.boots("a", "b")
 		s.leads("a")
 		s.registers("a", "1", "2", "3")
 		s.passes(9 * time.Second)

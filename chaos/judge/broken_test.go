@@ -41,8 +41,7 @@ func rejects(t *testing.T, histories map[string]bad) {
 // again is a second death, of b, after everything that Redis knew is gone: c leads, has doubted,
 // and sweeps.
 func (s *builder) again() {
-	s.boots("b")
-	s.boots("c")
+	s.boots("b", "c")
 	s.doubts("gap")
 	s.now = s.now.Add(time.Millisecond)
 	s.leads("c")
@@ -113,8 +112,7 @@ func TestGoodHistoriesOfWhatTheHarnessDoesAreAccepted(t *testing.T) {
 			s.happens("%s ; HSET connections:registry 1 a 2 a ; SADD instance:devices:a 1 2", s.heartbeat("a"))
 		},
 		"a stray entry is handed back": func(s *builder) {
-			s.boots("a")
-			s.boots("b")
+			s.boots("a", "b")
 			s.passes(time.Second)
 			s.registers("b", "9")
 			s.leaves("b", "9")
@@ -175,8 +173,7 @@ func TestGoodHistoriesOfABrokenServerAreAccepted(t *testing.T) {
 func TestGoodHistoriesOfABrokenLineAreAccepted(t *testing.T) {
 	t.Parallel()
 	hop := func(s *builder, id string) {
-		s.boots("a")
-		s.boots("b")
+		s.boots("a", "b")
 		s.registers("a", "1")
 		s.leaves("a", "1")
 		s.registers("b", "1")
@@ -200,8 +197,7 @@ func TestGoodHistoriesOfABrokenLineAreAccepted(t *testing.T) {
 	rejects(t, map[string]bad{
 		"the outage was another's": {"C3", func(s *builder) { hop(s, "b") }},
 		"the outage was over long ago": {"C3", func(s *builder) {
-			s.boots("a")
-			s.boots("b")
+			s.boots("a", "b")
 			s.registers("a", "1")
 			s.leaves("a", "1")
 			s.registers("b", "1")
@@ -283,8 +279,7 @@ func TestBadHistoriesOfBrokenRunsAreRejected(t *testing.T) {
 			s.happens("HDEL connections:registry 9 ; SREM instance:devices:b 9")
 		}},
 		"what was overwritten by hand is taken from where the device is": {"C3", func(s *builder) {
-			s.boots("a")
-			s.boots("b")
+			s.boots("a", "b")
 			s.registers("a", "1")
 			s.strikes("HSET connections:registry 1 a")
 			s.happens("%s ; HSET connections:registry 1 b", s.heartbeat("b"))

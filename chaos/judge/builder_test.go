@@ -52,10 +52,12 @@ func (s *builder) heartbeat(id string) string {
 	return fmt.Sprintf("SET instance:heartbeat:%s %s/boot-%s PXAT %s ; SADD instances:roster %s", id, s.ms(0), id, s.ms(6*time.Second), id)
 }
 
-// boots begins the life of an instance, which beats from now on.
-func (s *builder) boots(id string) {
-	s.alive = append(s.alive, id)
-	s.happens("%s", s.heartbeat(id))
+// boots begins the lives of instances, which beat from now on.
+func (s *builder) boots(ids ...string) {
+	for _, id := range ids {
+		s.alive = append(s.alive, id)
+		s.happens("%s", s.heartbeat(id))
+	}
 }
 
 // dies ends it: its heartbeat expires in time.
@@ -138,8 +140,7 @@ func (s *builder) evicts(owner string, imeis ...string) string {
 // upToDeath is the beginning of most histories: a and b live, devices 1 to 3 are at a, which dies;
 // b leads, and has listened for long enough to sweep.
 func (s *builder) upToDeath() {
-	s.boots("a")
-	s.boots("b")
+	s.boots("a", "b")
 	s.leads("b")
 	s.registers("a", "1", "2", "3")
 	s.passes(4 * time.Second)

@@ -105,10 +105,7 @@ func TestBadHistoriesOfCommandsAreRejected(t *testing.T) {
 			s.happens("%s", strings.Replace(text, old, wrong, 1))
 		}
 	}
-	for name, row := range map[string]struct {
-		check string
-		tell  func(*builder)
-	}{
+	rejects(t, map[string]bad{
 		"the instance lives": {"C1", func(s *builder) {
 			s.asked()
 			s.happens("%s", s.heartbeat("a"))
@@ -138,12 +135,5 @@ func TestBadHistoriesOfCommandsAreRejected(t *testing.T) {
 			s.asked()
 			s.happens("%s", s.answersFor("a", "c0"))
 		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newBuilder()
-			row.tell(s)
-			require.Equal(t, []string{row.check}, checksOf(Judge(s.history, s.facts).Violations))
-		})
-	}
+	})
 }

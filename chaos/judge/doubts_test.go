@@ -7,9 +7,7 @@ import (
 
 // most have three of five owners fall silent, within a second of each other; e leads.
 func (s *builder) most() {
-	for _, id := range []string{"a", "b", "c", "d", "e"} {
-		s.boots(id)
-	}
+	s.boots("a", "b", "c", "d", "e")
 	s.leads("e")
 	s.registers("a", "1")
 	s.registers("b", "2")
@@ -69,9 +67,7 @@ func TestDoubtsThatNobodyHadAreFound(t *testing.T) {
 			s.happens("%s", s.evicts("a", "1"))
 		},
 		"most said goodbye": func(s *builder) {
-			for _, id := range []string{"a", "b", "c"} {
-				s.boots(id)
-			}
+			s.boots("a", "b", "c")
 			s.leads("c")
 			s.registers("a", "1")
 			s.passes(8 * time.Second)

@@ -20,21 +20,18 @@ const (
 // Save keeps a run in a folder, so that it can be judged again: its facts, and copies of the parts
 // of its history as [history.Read] reads them. Parts may be growing still.
 func Save(dir string, f Facts, parts ...string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("judge: save: %w", err)
-	}
 	text, err := json.MarshalIndent(f, "", "\t")
+	if err == nil {
+		err = os.MkdirAll(dir, 0o755)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, factsFile), append(text, '\n'), 0o644)
+	}
+	for i := 0; err == nil && i < len(parts); i++ {
+		err = history.CopyPart(parts[i], filepath.Join(dir, fmt.Sprintf("%s%03d", partPrefix, i+1)))
+	}
 	if err != nil {
 		return fmt.Errorf("judge: save: %w", err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, factsFile), append(text, '\n'), 0o644); err != nil {
-		return fmt.Errorf("judge: save: %w", err)
-	}
-	for i, part := range parts {
-		to := filepath.Join(dir, fmt.Sprintf("%s%03d", partPrefix, i+1))
-		if err := history.CopyPart(part, to); err != nil {
-			return fmt.Errorf("judge: save: %w", err)
-		}
 	}
 	return nil
 }

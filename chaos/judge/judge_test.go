@@ -20,7 +20,7 @@ func checksOf(vs []Violation) (names []string) {
 
 func TestGoodHistoriesAreAccepted(t *testing.T) {
 	t.Parallel()
-	for name, tell := range map[string]func(s *builder){
+	accepts(t, map[string]func(s *builder){
 		"nothing happens":                  func(*builder) {},
 		"a dead owner's entries are swept": (*builder).swept,
 		"in several batches, with two terms": func(s *builder) {
@@ -50,8 +50,7 @@ func TestGoodHistoriesAreAccepted(t *testing.T) {
 			s.releases("a", "1")
 		},
 		"a device hops away and back, and its old sockets close late": func(s *builder) {
-			s.boots("a")
-			s.boots("b")
+			s.boots("a", "b")
 			s.registers("a", "1")
 			s.passes(time.Second)
 			s.leaves("a", "1")
@@ -77,16 +76,7 @@ func TestGoodHistoriesAreAccepted(t *testing.T) {
 			s.upToDeath()
 			s.happens("%s", s.evicts("ghost", "7", "8"))
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newBuilder()
-			tell(s)
-			v := Judge(s.history, s.facts)
-			require.Empty(t, v.Violations)
-			require.Equal(t, s.total, v.Evicted(""))
-		})
-	}
+	})
 }
 
 // Each bad history goes wrong in one way, and the check that is there for it says so, and no other.
@@ -104,10 +94,7 @@ func TestBadHistoriesAreRejected(t *testing.T) {
 			s.happens("%s", replaced)
 		}
 	}
-	for name, row := range map[string]struct {
-		check string
-		tell  func(s *builder)
-	}{
+	rejects(t, map[string]bad{
 		"the owner's heartbeat exists": {"C1", func(s *builder) {
 			s.upToDeath()
 			s.happens("%s", s.heartbeat("a"))
@@ -149,8 +136,7 @@ func TestBadHistoriesAreRejected(t *testing.T) {
 			s.releases("a", "1")
 		}},
 		"a release does not compare": {"C3", func(s *builder) {
-			s.boots("a")
-			s.boots("b")
+			s.boots("a", "b")
 			s.registers("a", "1")
 			s.passes(time.Second)
 			s.leaves("a", "1")
@@ -164,8 +150,7 @@ func TestBadHistoriesAreRejected(t *testing.T) {
 			s.happens("HSET connections:registry 1 a")
 		}},
 		"a heal takes a device from where it is": {"C3", func(s *builder) {
-			s.boots("a")
-			s.boots("b")
+			s.boots("a", "b")
 			s.registers("a", "1")
 			s.leaves("a", "1")
 			s.registers("b", "1")
@@ -245,15 +230,7 @@ func TestBadHistoriesAreRejected(t *testing.T) {
 		"the total counts twice":          {"C5", evictsWith("evicted_total 3", "evicted_total 6")},
 		"a record stands for no eviction": {"C5", evictsWith(" ; HDEL connections:registry 1 2 3", "")},
 		"a command is not known":          {"history", func(s *builder) { s.happens("RENAME connections:registry b") }},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newBuilder()
-			row.tell(s)
-			v := Judge(s.history, s.facts)
-			require.Equal(t, []string{row.check}, checksOf(v.Violations), "%v", v.Violations)
-		})
-	}
+	})
 }
 
 func TestFalseDeathsAreCountedApart(t *testing.T) {
@@ -304,8 +281,7 @@ func TestConvergedMeansTheTruthAndNothingElse(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newBuilder()
-			s.boots("a")
-			s.boots("b")
+			s.boots("a", "b")
 			s.registers("a", "1", "2")
 			row.spoil(s)
 			found := Judge(s.history, s.facts).Converged(map[string]string{"1": "a", "2": "a"}, "a", "b")

@@ -50,21 +50,16 @@ var register = porcupine.Model{
 
 func newC8(f *Facts) *c8 {
 	c := &c8{seen: make(map[string][]porcupine.Operation), made: make(map[string]int)}
-	for _, l := range f.Lookups {
-		if c.zero.IsZero() || l.Call.Before(c.zero) {
+	seen := slices.Clone(f.Lookups)
+	for _, a := range f.Acks {
+		seen = append(seen, Lookup(a))
+	}
+	slices.SortFunc(seen, func(a, b Lookup) int { return a.Call.Compare(b.Call) })
+	for _, l := range seen {
+		if c.zero.IsZero() {
 			c.zero = l.Call
 		}
-	}
-	for _, a := range f.Acks {
-		if c.zero.IsZero() || a.Call.Before(c.zero) {
-			c.zero = a.Call
-		}
-	}
-	for _, l := range f.Lookups {
 		c.add(l.IMEI, nil, l.Instance, l.Call, l.Return)
-	}
-	for _, a := range f.Acks {
-		c.add(a.IMEI, nil, a.Instance, a.Call, a.Return)
 	}
 	return c
 }

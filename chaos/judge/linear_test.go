@@ -11,8 +11,7 @@ func TestWhatWasSeenHasAnOrder(t *testing.T) {
 	const ms = time.Millisecond
 	// moves is a device that comes to a, after 2 s to b, and 2 s later leaves it.
 	moves := func(s *builder) {
-		s.boots("a")
-		s.boots("b")
+		s.boots("a", "b")
 		s.registers("a", "1")
 		s.passes(2 * time.Second)
 		s.leaves("a", "1")
@@ -96,8 +95,7 @@ func TestAnOrderOfManyIsFound(t *testing.T) {
 	t.Parallel()
 	accepts(t, map[string]func(s *builder){
 		"a thousand changes": func(s *builder) {
-			s.boots("a")
-			s.boots("b")
+			s.boots("a", "b")
 			for range 500 {
 				for _, id := range []string{"a", "b"} {
 					s.registers(id, "1")
