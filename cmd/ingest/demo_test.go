@@ -5,7 +5,6 @@ import (
 	"context"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -71,20 +70,14 @@ func TestADemoThatIsKilledTakesItsReplicasAlong(t *testing.T) {
 		return // only Linux has a death signal; see package demo
 	}
 	temp := t.TempDir()
-	cmd := exec.Command(os.Args[0], "demo", "--devices=5")
-	cmd.Env = append(os.Environ(), asMain+"=1", "TMPDIR="+temp, "REDIS_URL=")
-	out := &logBuffer{}
-	cmd.Stdout = out
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() { _ = cmd.Process.Kill() })
-	require.Eventually(t, func() bool { return strings.Contains(out.String(), "3 replicas serve") }, patience, 5*time.Millisecond)
+	p := child(t, []string{"TMPDIR=" + temp, "REDIS_URL="}, "demo", "--devices=5")
+	require.Eventually(t, func() bool { return strings.Contains(p.Log(), "3 replicas serve") }, patience, 5*time.Millisecond)
 	logs, err := filepath.Glob(filepath.Join(temp, "rollcall-demo-*", "*.log"))
 	require.NoError(t, err)
 	require.Len(t, logs, 3)
-	require.Len(t, children(t, cmd.Process.Pid), 3)
-	replicas := children(t, cmd.Process.Pid)
-	require.NoError(t, cmd.Process.Kill())
-	_ = cmd.Wait()
+	replicas := children(t, p.PID())
+	require.Len(t, replicas, 3)
+	p.Kill()
 	require.Eventually(t, func() bool {
 		for _, pid := range replicas {
 			// Gone, or dead and not yet waited for by whoever inherited it.

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/device"
+	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/internal/service"
 	"github.com/rollcall-redis/rollcall/registry"
@@ -83,15 +83,7 @@ func (l *logBuffer) String() string {
 }
 
 // addr is the address in the log line with this message; empty if there is none.
-func (l *logBuffer) addr(message string) string {
-	for line := range strings.Lines(l.String()) {
-		var record struct{ Msg, Addr string }
-		if json.Unmarshal([]byte(line), &record) == nil && record.Msg == message {
-			return record.Addr
-		}
-	}
-	return ""
-}
+func (l *logBuffer) addr(message string) string { return process.Said(l.String(), message, "addr") }
 
 // start runs the program on free ports, with these further arguments.
 func start(t testing.TB, args ...string) *program {

@@ -9,6 +9,8 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -19,6 +21,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/internal/device"
 	"github.com/rollcall-redis/rollcall/internal/gateway"
+	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
@@ -321,40 +324,44 @@ func TestWhatIsAskedForIsPrintedAndWhatIsWrongRefused(t *testing.T) {
 	}
 }
 
-// process is the program as one of its own.
-func process(t *testing.T, args ...string) (*exec.Cmd, *logBuffer) {
+// child is the program as a process of its own, with more in its environment.
+func child(t *testing.T, env []string, args ...string) *process.Process {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], append([]string{"--redis-url=embedded", "--http-addr=127.0.0.1:0", "--ingest-addr=127.0.0.1:0", "--log-format=json"}, args...)...)
-	log := &logBuffer{}
-	cmd.Env = append(os.Environ(), asMain+"=1")
-	cmd.Stderr = log
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() { _ = cmd.Process.Kill() })
-	require.Eventually(t, func() bool { return log.addr("listening for devices") != "" }, patience, 5*time.Millisecond)
-	return cmd, log
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = slices.Concat(os.Environ(), []string{asMain + "=1"}, env)
+	p, err := process.Start(cmd, process.Options{Log: filepath.Join(t.TempDir(), "log")})
+	require.NoError(t, err)
+	t.Cleanup(p.Kill)
+	return p
+}
+
+// servingChild is child, and waits until devices can connect.
+func servingChild(t *testing.T, args ...string) *process.Process {
+	t.Helper()
+	p := child(t, nil, append([]string{"--redis-url=embedded", "--http-addr=127.0.0.1:0", "--ingest-addr=127.0.0.1:0", "--log-format=json"}, args...)...)
+	require.Eventually(t, func() bool { return p.Said("listening for devices", "addr") != "" }, patience, 5*time.Millisecond)
+	return p
 }
 
 func TestASignalStopsItGracefully(t *testing.T) {
 	t.Parallel()
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
-		cmd, log := process(t)
-		require.NoError(t, cmd.Process.Signal(sig))
-		require.NoError(t, cmd.Wait())
-		require.Contains(t, log.String(), `"msg":"stopped"`)
+		p := servingChild(t)
+		require.NoError(t, p.Signal(sig))
+		require.Equal(t, exitOK, p.ExitCode())
+		require.Contains(t, p.Log(), `"msg":"stopped"`)
 	}
 }
 
 func TestASecondSignalStopsItAtOnce(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	cmd, log := process(t, on(server, "--shutdown-grace=1m")...)
+	p := servingChild(t, on(server, "--shutdown-grace=1m")...)
 	server.Stop() // so that there is something to wait for
 	defer server.Cont()
-	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
-	require.Eventually(t, func() bool { return strings.Contains(log.String(), `"msg":"stopping"`) }, patience, time.Millisecond)
-	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
-	var exit *exec.ExitError
-	require.ErrorAs(t, cmd.Wait(), &exit)
-	require.Equal(t, exitFailed, exit.ExitCode())
-	require.Contains(t, log.String(), "second signal")
+	require.NoError(t, p.Signal(syscall.SIGTERM))
+	require.Eventually(t, func() bool { return strings.Contains(p.Log(), `"msg":"stopping"`) }, patience, time.Millisecond)
+	require.NoError(t, p.Signal(syscall.SIGTERM))
+	require.Equal(t, exitFailed, p.ExitCode())
+	require.Contains(t, p.Log(), "second signal")
 }

@@ -101,15 +101,14 @@ func TestWhateverAFleetWasToldIsStoredIsInTheStream(t *testing.T) {
 func TestAReplicaThatIsKilledUnderLoadLosesNothingThatItAcknowledged(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	victim, log := process(t, on(server, quick...)...)
+	victim := servingChild(t, on(server, quick...)...)
 	stays := serving(t, on(server, quick...)...)
 	f := simulating(t, simulate.Config{
-		Devices: 40, Targets: []string{log.addr("listening for devices"), stays.devices}, Interval: 200 * time.Millisecond, Records: 2,
+		Devices: 40, Targets: []string{victim.Said("listening for devices", "addr"), stays.devices}, Interval: 200 * time.Millisecond, Records: 2,
 		Backlog: 500, LadderUnit: 100 * time.Millisecond, Seed: 2,
 	})
 	f.await(t, func(c simulate.Counts) bool { return c.Connected == 40 && c.Acked > 300 })
-	require.NoError(t, victim.Process.Kill()) // under way: dozens of frames
-	_ = victim.Wait()
+	victim.Kill() // under way: dozens of frames
 	f.SetTargets(stays.devices)
 	f.await(t, func(c simulate.Counts) bool { return c.Connected == 40 && c.Reconnects > 5 && c.Resent > 0 })
 	// All at the one that is left, and routable there.

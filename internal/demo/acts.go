@@ -77,7 +77,7 @@ func (d *demo) endLeader(ctx context.Context, says string, end func(*replica) er
 			}},
 		{what: "another leads", holds: func(s *state) bool { return s.leader != "" && s.leader != old.id && s.epoch > before.epoch },
 			say: func(s *state) { d.say("%s leads %.2f s after, epoch %d", s.leader, since(), s.epoch) }},
-		{what: "nothing of it is left", holds: func(s *state) bool { return s.left(old.id) && !old.runs() },
+		{what: "nothing of it is left", holds: func(s *state) bool { return s.left(old.id) && !old.Runs() },
 			say: func(*state) {
 				if n, err := d.swept(ctx, old.id); err == nil {
 					d.say("%s is gone %.1f s after: its %d remaining entries swept (TTL %v), the others handed back or taken over",
