@@ -6,11 +6,11 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/internal/pacing"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 )
 
@@ -143,39 +143,12 @@ func TestAHeartbeatWithLittleLifeLeftThrottlesTheSweeps(t *testing.T) {
 		f.live("new") // somebody is new on the roster: everybody is looked at
 		f.eventually(func() bool {
 			pace := r.Status().Pace
-			return pace != nil && pace.Throttled == throttledHeartbeat
+			return pace != nil && pace.Throttled == pacing.Heartbeat
 		})
 		require.NoError(t, f.PExpire(t.Context(), f.Heartbeat("late"), beatTTL).Err())
 		f.eventually(func() bool {
 			pace := r.Status().Pace
-			return pace != nil && pace.Throttled != throttledHeartbeat
+			return pace != nil && pace.Throttled != pacing.Heartbeat
 		})
 	})
-}
-
-func TestAHeartbeatThatIsBackThrottlesNoLonger(t *testing.T) {
-	t.Parallel()
-	p, now := newPace(0.5, &latency{}), time.Now()
-	p.looked(true, now)
-	share, reason := p.share()
-	require.InDelta(t, 0.25, share, 1e-9)
-	require.Equal(t, throttledHeartbeat, reason)
-
-	p.looked(false, now.Add(time.Second))
-	p.looked(false, now.Add(time.Second+throttleGrow/5))
-	share, _ = p.share()
-	require.InDelta(t, 0.35, share, 1e-9, "it grows again, a fifth of the setting a second")
-}
-
-func TestALookAtTheHeartbeatsThatIsOldThrottlesNoLonger(t *testing.T) {
-	t.Parallel()
-	p, now := newPace(0.5, &latency{}), time.Now()
-	p.looked(true, now)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.adapt(now.Add(thinFresh - 1))
-	require.InDelta(t, 0.125, p.throttle.share, 1e-9)
-	p.adapt(now.Add(thinFresh))
-	p.adapt(now.Add(thinFresh + throttleGrow))
-	require.InDelta(t, 0.5, p.throttle.share, 1e-9)
 }

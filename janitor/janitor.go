@@ -10,6 +10,7 @@ import (
 
 	"github.com/sourcegraph/conc"
 
+	"github.com/rollcall-redis/rollcall/internal/pacing"
 	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -27,7 +28,7 @@ type Janitor struct {
 	listener *listener
 	ledger   *ledger
 	refusals refusals
-	small    *latency               // what a small call takes
+	pace     *pacing.Pace
 	tenure   atomic.Pointer[tenure] // nil while not leading
 
 	mu      sync.Mutex
@@ -49,7 +50,6 @@ func New(c Config) (*Janitor, error) {
 		sweeps:   append([]Sweep{&ownersSweep{every: min(ownersInterval, c.Interval)}, registrySweep{}}, c.Sweeps...),
 		log:      c.Logger.With("instance", reg.Instance()),
 		guard:    registry.NewGuard(c.Client, c.Control, reg.Layout(), reg.Gap(), reg.Warm(), reg.Instance()),
-		small:    &latency{},
 		reports:  map[string]Report{},
 		passes:   map[string]*progress{},
 	}
@@ -67,6 +67,9 @@ func New(c Config) (*Janitor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("janitor: metrics: %w", err)
 	}
+	j.pace = pacing.New(pacing.Config{
+		Share: c.RedisShare, Beat: reg.Interval(), Probe: j.ping, Throttled: j.metrics.throttledFor,
+	})
 	j.elector, err = lease.New(lease.Config{
 		Client: c.Control, Key: j.layout.Lease(), Instance: j.instance, TTL: c.LeaseTTL, Logger: j.log,
 		OnTransition: func(ev lease.Event) { j.metrics.transitions.WithLabelValues(string(ev)).Inc() },
@@ -131,8 +134,8 @@ func (j *Janitor) lookAround(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	if now := time.Now(); j.tenure.Load() == nil { // so that who wins knows what is usual
-		j.small.saw(now.Sub(begun), now)
+	if j.tenure.Load() == nil { // so that a new leader knows what is usual
+		j.pace.Observe(time.Since(begun))
 	}
 	j.listener.observed(holder, paused)
 	if t := j.tenure.Load(); t != nil {
@@ -167,6 +170,8 @@ func (j *Janitor) begun(g *progress) {
 
 // ping is the small call that is measured while sweeps make others.
 func (j *Janitor) ping(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
 	return j.cfg.Control.PTTL(ctx, j.layout.Heartbeat(j.instance)).Err()
 }
 
@@ -195,7 +200,7 @@ func (j *Janitor) sharing() float64 {
 	if t == nil || !t.term.Valid() {
 		return 0
 	}
-	share, _ := t.pace.share()
+	share, _ := j.pace.Share()
 	return share
 }
 

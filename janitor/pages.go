@@ -25,12 +25,12 @@ func (t *tenure) members(ctx context.Context, key string) (pages <-chan setPage,
 		defer close(out)
 		for cursor := uint64(0); ; {
 			var page setPage
-			took, err := t.call(ctx, func(ctx context.Context) (err error) {
-				page.items, cursor, err = t.j.cfg.Client.SScan(ctx, key, cursor, "", int64(t.pages.get())).Result()
+			held, err := t.call(ctx, func(ctx context.Context) (err error) {
+				page.items, cursor, err = t.j.cfg.Client.SScan(ctx, key, cursor, "", int64(t.pages.Get())).Result()
 				return err
 			})
 			if page.err = err; err == nil {
-				t.pages.took(took)
+				t.pages.Took(held)
 			}
 			select {
 			case out <- page:

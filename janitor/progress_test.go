@@ -2,6 +2,8 @@ package janitor
 
 import (
 	"context"
+	"log/slog"
+	"regexp"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -91,7 +93,8 @@ func TestASecondClientOfARealRedisIsFelt(t *testing.T) {
 		}}}
 	})
 	stop := r.start()
-	f.eventually(func() bool { return r.small.now(time.Now()) > 0 && r.Status().Pace != nil })
+	measured := regexp.MustCompile(`cmdstat_pttl:calls=([2-9]\d|\d{3,}),`) // small calls: the usual is known
+	f.eventually(func() bool { return measured.MatchString(f.Info(t.Context(), "commandstats").Val()) })
 
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -135,4 +138,29 @@ func TestTheAuditLetsTheQuickWayFinishButNotForEver(t *testing.T) {
 		p = &Pass{t: tn, report: &Report{DryRun: true}}
 		require.Zero(t, yielded(), "what deletes nothing waits for nobody")
 	})
+}
+func TestProgressSaysHowFarAPassIs(t *testing.T) {
+	t.Parallel()
+	begun := time.Now()
+	g := newProgress(&Report{Sweep: "registry", Started: begun}, slog.New(slog.DiscardHandler))
+	require.Zero(t, g.get(begun).Ratio(), "not known yet")
+	g.expect(100_000)
+	g.looked(20_000, begun.Add(4*time.Second))
+	g.evicted(7)
+	p := g.get(begun.Add(5 * time.Second))
+	require.InDelta(t, 0.2, p.Ratio(), 1e-9)
+	require.InDelta(t, 4000, p.PerSecond, 1e-9)
+	require.InDelta(t, 20, p.SecondsLeft, 1e-9)
+	require.Equal(t, 7, p.Evicted)
+
+	// Slower from there on: the rate is that of the last 10 to 20 s.
+	for at := 5; at <= 40; at++ {
+		g.looked(1000, begun.Add(time.Duration(at)*time.Second))
+	}
+	p = g.get(begun.Add(40 * time.Second))
+	require.InDelta(t, 1000, p.PerSecond, 100)
+	g.looked(100_000, begun.Add(41*time.Second))
+	p = g.get(begun.Add(42 * time.Second))
+	require.InDelta(t, 1, p.Ratio(), 0, "a scan may meet more than there is")
+	require.Zero(t, p.SecondsLeft)
 }

@@ -246,7 +246,7 @@ func TestTwoJanitorsAtOnceCountNothingTwice(t *testing.T) {
 		f.live("other", "third")
 		f.entries("other", 500)
 		f.entries("dead", 3000)
-		change := func(c *Config) { c.Interval = 100 * time.Millisecond; c.DeleteBatch = sizeLeast }
+		change := func(c *Config) { c.Interval = 100 * time.Millisecond; c.DeleteBatch = 50 }
 		one, two := f.replica("r1", change), f.replica("r2", change)
 		var batches atomic.Int64
 		tear := func([]any) error {

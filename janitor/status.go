@@ -68,8 +68,8 @@ func (j *Janitor) Status() Status {
 		s.Leading, s.Leader, s.Epoch = true, j.instance, term.Epoch()
 	}
 	if t := j.tenure.Load(); t != nil {
-		s.Pace = &PaceStatus{Setting: j.cfg.RedisShare, PageSize: t.pages.get(), BatchSize: t.batches.get()}
-		s.Pace.Share, s.Pace.Throttled = t.pace.share()
+		s.Pace = &PaceStatus{Setting: j.cfg.RedisShare, PageSize: t.pages.Get(), BatchSize: t.batches.Get()}
+		s.Pace.Share, s.Pace.Throttled = j.pace.Share()
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -79,12 +79,12 @@ func (p *Pass) Layout() registry.Layout { return p.t.j.layout }
 // what that takes decides on the size of later ones, so that none holds the server for more than about a millisecond.
 func (p *Pass) PageSize() int {
 	p.paging = true
-	return p.t.pages.get()
+	return p.t.pages.Get()
 }
 
 // BatchSize is how many items the next batch should have at most. It changes with what batches take; a batch that
 // was put together for an earlier size is welcome all the same.
-func (p *Pass) BatchSize() int { return p.t.batches.get() }
+func (p *Pass) BatchSize() int { return p.t.batches.Get() }
 
 // Expect adds to the number of elements that the pass will look at, as far as that can be known cheaply: HLEN, SCARD. It
 // is for Progress only.
@@ -126,9 +126,9 @@ func (p *Pass) Ready(ctx context.Context) error {
 // keep to its share of Redis' time. Calls should be small: one page, one pipeline; and not be made in one another.
 func (p *Pass) Call(ctx context.Context, f func(ctx context.Context) error) error {
 	p.paging = false
-	took, err := p.t.call(ctx, f)
+	held, err := p.t.call(ctx, f)
 	if p.paging && err == nil {
-		p.t.pages.took(took)
+		p.t.pages.Took(held)
 	}
 	return err
 }
@@ -182,9 +182,9 @@ func (p *Pass) Reap(ctx context.Context, b Batch) (registry.Answer, error) {
 		return registry.Answer{Verdict: registry.Done}, nil
 	}
 	failpoint.Hit(failpoint.AfterJudging)
-	a, took, err := p.t.reaper.reap(ctx, p.report.Sweep, b)
+	a, held, err := p.t.reaper.reap(ctx, p.report.Sweep, b)
 	if err == nil {
-		p.t.batches.took(took - p.t.pace.small.now(time.Now()))
+		p.t.batches.Took(held)
 	}
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)

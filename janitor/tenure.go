@@ -9,6 +9,7 @@ import (
 
 	"github.com/sourcegraph/conc"
 
+	"github.com/rollcall-redis/rollcall/internal/pacing"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/registry"
@@ -42,9 +43,8 @@ type tenure struct {
 	watch  *watch
 
 	reaper  *reaper
-	pace    *pace
-	pages   *size
-	batches *size
+	pages   *pacing.Size
+	batches *pacing.Size
 	pause   pauseCheck
 	loops   []*loop
 
@@ -65,7 +65,6 @@ func (j *Janitor) lead(ctx context.Context, term *lease.Term) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	t := newTenure(ctx, j, term, end)
-	t.pace.ping = j.ping
 	for _, s := range j.sweeps {
 		t.loops = append(t.loops, newLoop(t, s))
 	}
@@ -90,14 +89,12 @@ func newTenure(ctx context.Context, j *Janitor, term term, end context.CancelCau
 	t := &tenure{
 		j: j, term: term, ctx: ctx, end: end,
 		done: make(chan struct{}), opened: make(chan struct{}),
-		pace:     newPace(j.cfg.RedisShare, j.small),
-		pages:    newSize(j.cfg.ScanCount),
-		batches:  newSize(j.cfg.DeleteBatch),
+		pages:    pacing.NewSize(j.cfg.ScanCount),
+		batches:  pacing.NewSize(j.cfg.DeleteBatch),
 		pause:    pauseCheck{client: j.cfg.Control, layout: j.layout},
 		sweeping: map[string]bool{},
 	}
-	t.pace.extra = j.metrics.throttledFor
-	t.reaper = newReaper(j.guard, term, j.ledger, t.pace, end)
+	t.reaper = newReaper(j.guard, term, j.ledger, j.pace, end)
 	t.reaper.permit = t.permit
 	return t
 }
@@ -146,7 +143,7 @@ func (t *tenure) tryOpen() error {
 	if n, err := t.j.cfg.Control.Exists(ctx, t.j.layout.Heartbeat(t.j.instance)).Result(); err != nil || n == 0 {
 		return cmp.Or(err, errNoHeartbeat)
 	}
-	t.watch = newWatch(t.j, l, t.pace)
+	t.watch = newWatch(t.j, l)
 	_, err = t.watch.look(ctx)
 	return err
 }
@@ -204,22 +201,18 @@ func (t *tenure) pass(ctx context.Context, s Sweep, req Request, last Outcome) (
 }
 
 // call makes one call to Redis when the pace allows it, and says how long it held the server.
-func (t *tenure) call(ctx context.Context, f func(ctx context.Context) error) (took time.Duration, err error) {
-	leave, err := t.pace.enter(ctx)
+func (t *tenure) call(ctx context.Context, f func(ctx context.Context) error) (held time.Duration, err error) {
+	leave, err := t.j.pace.Enter(ctx)
 	if err != nil {
 		return 0, err
 	}
-	defer leave()
+	defer func() { held = leave() }()
 	callCtx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	begun := time.Now()
-	err = f(callCtx)
-	now := time.Now()
-	took = now.Sub(begun) - t.pace.small.now(now)
-	if err != nil && ctx.Err() != nil {
+	if err = f(callCtx); err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
-	return took, err
+	return 0, err
 }
 
 // conclude finds the outcome of a pass that ended with err.

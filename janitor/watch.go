@@ -24,26 +24,24 @@ type watch struct {
 	j     *Janitor
 	guard *registry.Guard
 	lease registry.Lease
-	pace  *pace
 
 	mu       sync.Mutex // held during a look: who comes meanwhile wants the same one
 	looked   time.Time
 	full     time.Time // the last look that asked each heartbeat for the rest of its life
-	quiet    bool      // which found everybody alive and none short of life
+	quiet    bool      // which found everybody alive and none late
 	expires  time.Time // when the next heartbeat ends if it is not refreshed; zero: none does
 	roster   map[string]Liveness
 	mistyped bool // the roster is of another type, and the log says so
 	tracker  *tracker
-	pulse    *pulse
 	empty    map[string]bool // dead owners of whom a full scan of this term found no entry
 	checked  time.Time       // when the brake was last found not to be allowed again yet
 }
 
-func newWatch(j *Janitor, l registry.Lease, p *pace) *watch {
+func newWatch(j *Janitor, l registry.Lease) *watch {
 	reg := j.cfg.Registry
 	return &watch{
-		j: j, guard: j.guard, lease: l, pace: p,
-		tracker: newTracker(reg.TTL(), j.cfg.Interval), pulse: newPulse(reg.Interval()), empty: map[string]bool{},
+		j: j, guard: j.guard, lease: l,
+		tracker: newTracker(reg.TTL(), j.cfg.Interval), empty: map[string]bool{},
 	}
 }
 
@@ -90,10 +88,9 @@ func (w *watch) refresh(ctx context.Context) error {
 	}
 	w.tracker.lookedAt(begun, roster, byes, gone)
 	maps.DeleteFunc(w.empty, func(id string, _ bool) bool { return roster[id] != Dead })
-	thin := w.pulse.thin(left)
-	w.pace.looked(thin, time.Now())
+	late := w.j.pace.LateHeartbeats(left)
 	w.roster, w.looked, w.full, w.expires = roster, begun, begun, time.Time{}
-	w.quiet = !thin && !slices.ContainsFunc(slices.Collect(maps.Values(roster)), func(l Liveness) bool { return l != Alive })
+	w.quiet = !late && !slices.ContainsFunc(slices.Collect(maps.Values(roster)), func(l Liveness) bool { return l != Alive })
 	if len(left) > 0 {
 		w.expires = time.Now().Add(slices.Min(slices.Collect(maps.Values(left))) + time.Millisecond)
 	}
