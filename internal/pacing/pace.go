@@ -12,18 +12,18 @@
 //	}
 //
 // Budget: one call is under way at a time, so another client waits for one of ours and never for
-// two. After d of work, calls rest for d*(1/share-1). After half a second without work this rest
-// may be put off until half a second's share is worked: a small sweep is over at once. So no second
-// has more than the share, but for one call and a millisecond. A token bucket with such a burst
-// would let one and a half shares through.
+// two. After d of work, calls rest for d*(1/share-1). After half a second without work the rest for
+// half a second's share may be put off, for half a second: a small sweep is over at once. So no
+// second has more than the share, but for one call and a millisecond. A token bucket with such a
+// burst would let one and a half shares through.
 //
 // Throttle: ten small calls a second are measured while sweeps make calls. At each of them the
 // share is halved, down to a fifth, while they take longer than usual or a living owner's heartbeat
 // comes late. Then it grows back within five seconds. What lasts for about five minutes is usual.
 //
 // Given up: a long call is charged in full, even if a busy machine is the cause; its rest is three
-// seconds at most. After the burst its whole rest comes at once. No latency is known before ten
-// small calls. A heartbeat counts as late until the next look, which sweeps make each second.
+// seconds at most. No latency is known before ten small calls. A heartbeat counts as late until the
+// next look, which sweeps make each second.
 package pacing
 
 import (
@@ -61,7 +61,7 @@ type Pace struct {
 
 	mu         sync.Mutex
 	paid       time.Time // when the rest for all work so far is over
-	putOff     time.Time // rest may be put off while paid is before this
+	putOff     time.Time // until then the rest for a burst may be put off
 	throttle   throttle
 	latency    latency
 	heartbeats heartbeats
@@ -117,15 +117,18 @@ func (p *Pace) probe(ctx context.Context) {
 func (p *Pace) rest(now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	rest := p.paid.Sub(now)
-	if rest <= -burst {
+	rest, t := max(p.paid.Sub(now), -burst), &p.throttle
+	if rest == -burst {
 		p.putOff = now.Add(burst)
 	}
-	if rest < grain || p.paid.Before(p.putOff) {
+	if now.Before(p.putOff) {
+		rest -= time.Duration((1 - t.share) * float64(burst))
+	}
+	if rest < grain {
 		return 0
 	}
 	rest = min(rest, probeEvery)
-	if t := &p.throttle; t.share < t.most && p.cfg.Throttled != nil {
+	if t.share < t.most && p.cfg.Throttled != nil {
 		p.cfg.Throttled(t.reason, rest.Seconds()*(1-(1/t.most-1)/(1/t.share-1)))
 	}
 	return rest

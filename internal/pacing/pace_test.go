@@ -69,22 +69,31 @@ func TestAStallIsRestedForByALimitAlone(t *testing.T) {
 func TestHalfOfASecondsShareNeedsNoRest(t *testing.T) {
 	t.Parallel()
 	p, now := New(Config{Share: 0.2}), time.Now()
-	worked := time.Duration(0)
-	for ; p.rest(now) == 0; now = now.Add(2 * time.Millisecond) {
-		p.charge(now, now.Add(2*time.Millisecond))
-		worked += 2 * time.Millisecond
+	const call = 2 * time.Millisecond
+	work := func() (calls int) { // without rest
+		for ; p.rest(now) == 0; now = now.Add(call) {
+			p.charge(now, now.Add(call))
+			calls++
+		}
+		return calls
 	}
-	require.InDelta(t, 0.1, worked.Seconds(), 0.002)
-	require.InDelta(t, 0.4, p.paid.Sub(now).Seconds(), 0.01, "then all the rest is taken")
+	require.InDelta(t, 50, work(), 1)
+	begun := now
+	for p.rest(now) < 20*time.Millisecond {
+		now = now.Add(p.rest(now))
+		require.InDelta(t, 1, work(), 1, "then each call is rested for")
+	}
+	require.InDelta(t, 0.4, now.Sub(begun).Seconds(), 0.02)
+	require.InDelta(t, 0.4, p.paid.Sub(now).Seconds(), 0.02, "and half a second later for the first")
 	now = p.paid
 	for range 50 {
-		rest := p.call(now, 2*time.Millisecond)
-		require.InDelta(t, 0.008, rest.Seconds(), 1e-6, "and after each call")
-		now = now.Add(2*time.Millisecond + rest)
+		rest := p.call(now, call)
+		require.InDelta(t, 0.008, rest.Seconds(), 1e-6)
+		now = now.Add(call + rest)
 	}
 	now = now.Add(burst)
 	p.call(now, 100*time.Millisecond-1)
-	require.Zero(t, p.rest(now.Add(100*time.Millisecond)), "after a pause there is none again")
+	require.Zero(t, p.rest(now.Add(100*time.Millisecond)), "after a pause it may be put off again")
 }
 
 func TestWhatASmallCallTakesIsNoWorkOfRedis(t *testing.T) {
