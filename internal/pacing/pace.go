@@ -104,10 +104,10 @@ func (p *Pace) Enter(ctx context.Context) (leave func() (held time.Duration), er
 // probe measures a small call if it is time, with none of ours in its way.
 func (p *Pace) probe(ctx context.Context) {
 	begun := time.Now()
-	if p.cfg.Probe == nil || begun.Sub(p.probed) < probeEvery {
+	if begun.Sub(p.probed) < probeEvery {
 		return
 	}
-	if err := p.cfg.Probe(ctx); err == nil {
+	if p.cfg.Probe != nil && p.cfg.Probe(ctx) == nil {
 		p.Observe(time.Since(begun))
 	}
 	p.probed = time.Now()
@@ -127,7 +127,7 @@ func (p *Pace) rest(now time.Time) time.Duration {
 	if rest < grain {
 		return 0
 	}
-	rest = min(rest, probeEvery)
+	rest = min(rest, max(grain, probeEvery-now.Sub(p.probed)))
 	if t.share < t.most && p.cfg.Throttled != nil {
 		p.cfg.Throttled(t.reason, rest.Seconds()*(1-(1/t.most-1)/(1/t.share-1)))
 	}

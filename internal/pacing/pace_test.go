@@ -26,7 +26,7 @@ func (p *Pace) call(now time.Time, d time.Duration) time.Duration {
 // worn is a pace whose burst is over: from now on rest is taken after work.
 func worn(share float64) (p *Pace, now time.Time) {
 	p, now = New(Config{Share: share}), time.Now()
-	p.paid = now
+	p.paid, p.probed = now, now
 	return p, now
 }
 
@@ -70,8 +70,12 @@ func TestHalfOfASecondsShareNeedsNoRest(t *testing.T) {
 	t.Parallel()
 	p, now := New(Config{Share: 0.2}), time.Now()
 	const call = 2 * time.Millisecond
+	rest := func() time.Duration {
+		p.probed = now
+		return p.rest(now)
+	}
 	work := func() (calls int) { // without rest
-		for ; p.rest(now) == 0; now = now.Add(call) {
+		for ; rest() == 0; now = now.Add(call) {
 			p.charge(now, now.Add(call))
 			calls++
 		}
@@ -79,8 +83,8 @@ func TestHalfOfASecondsShareNeedsNoRest(t *testing.T) {
 	}
 	require.InDelta(t, 50, work(), 1)
 	begun := now
-	for p.rest(now) < 20*time.Millisecond {
-		now = now.Add(p.rest(now))
+	for rest() < 20*time.Millisecond {
+		now = now.Add(rest())
 		require.InDelta(t, 1, work(), 1, "then each call is rested for")
 	}
 	require.InDelta(t, 0.4, now.Sub(begun).Seconds(), 0.02)
@@ -328,6 +332,20 @@ func TestSmallCallsThatFailMeasureNothing(t *testing.T) {
 		_, least, _ := s.sweep(t, time.Minute)
 		require.InDelta(t, 0.25, least, 0)
 	})
+}
+
+func TestSmallCallsAreMeasuredTenTimesASecondInLongRestsToo(t *testing.T) {
+	t.Parallel()
+	for _, share := range []float64{0.005, 1} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newServer(share)
+			probe, n := s.p.cfg.Probe, 0
+			s.p.cfg.Probe = func(ctx context.Context) error { n++; return probe(ctx) }
+			begun := time.Now()
+			s.sweep(t, 10*time.Second)
+			require.InDelta(t, 10, float64(n)/time.Since(begun).Seconds(), 0.5, "share %v", share)
+		})
+	}
 }
 
 func TestASlowNetworkIsNoLoad(t *testing.T) {
