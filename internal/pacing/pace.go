@@ -21,13 +21,13 @@
 // share is halved, down to a fifth, while they take longer than usual or a living owner's heartbeat
 // comes late. Then it grows back within five seconds. What lasts for about five minutes is usual.
 //
-// Given up: a long call is charged in full, even if a busy machine is the cause; its rest is three
-// seconds at most. No latency is known before ten small calls. A heartbeat counts as late until the
-// next look, which sweeps make each second.
+// Given up: no latency is known before ten small calls. A heartbeat counts as late until the next
+// look, which sweeps make each second. Measurements do not expire, newer ones replace them.
 package pacing
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -39,6 +39,10 @@ const (
 	grain       = time.Millisecond       // the shortest rest: a timer costs more than it saves
 	longestRest = 3 * time.Second        // a Redis that stood still is not helped by more
 	probeEvery  = 100 * time.Millisecond // between two small calls, while sweeps make calls
+
+	// outlier: a call that takes so many times as long as the lower quartile of the last outlierOf
+	// calls is charged that. More is a busy machine at either end and not Redis: noise only adds.
+	outlier, outlierOf = 4, 8
 )
 
 // Config configures a Pace.
@@ -60,8 +64,9 @@ type Pace struct {
 	probed time.Time     // held by turn
 
 	mu         sync.Mutex
-	paid       time.Time // when the rest for all work so far is over
-	putOff     time.Time // until then the rest for a burst may be put off
+	paid       time.Time       // when the rest for all work so far is over
+	works      []time.Duration // of the last calls
+	putOff     time.Time       // until then the rest for a burst may be put off
 	throttle   throttle
 	latency    latency
 	heartbeats heartbeats
@@ -140,7 +145,12 @@ func (p *Pace) charge(begun, now time.Time) time.Duration {
 	defer p.mu.Unlock()
 	took := now.Sub(begun)
 	held := max(0, took-p.latency.now)
-	work := max(held, took/4)              // a small call is some work too
+	work := max(held, took/4) // a small call is some work too
+	p.works = append(p.works, work)
+	if n := len(p.works) - outlierOf; n >= 0 {
+		p.works = p.works[n:]
+		work = min(work, outlier*slices.Sorted(slices.Values(p.works))[outlierOf/4])
+	}
 	owed := max(p.paid.Sub(begun), -grain) // a timer comes late; more rest than that is no credit
 	due := owed.Seconds() + work.Seconds()/p.throttle.share
 	p.paid = begun.Add(time.Duration(min(due, (took+longestRest).Seconds()) * float64(time.Second)))

@@ -115,6 +115,25 @@ func TestWhatASmallCallTakesIsNoWorkOfRedis(t *testing.T) {
 	require.Zero(t, p.charge(now, now.Add(4*time.Millisecond)))
 }
 
+func TestOneOddCallIsNoWorkOfRedis(t *testing.T) {
+	t.Parallel()
+	p, now := worn(0.5)
+	next := func(d time.Duration) time.Duration {
+		rest := p.call(now, d)
+		now = now.Add(d + rest)
+		return rest
+	}
+	const ms = time.Millisecond
+	for range outlierOf {
+		require.InDelta(t, 2*ms, next(2*ms), 100)
+	}
+	require.Zero(t, next(80*ms), "charged as 8 ms, and the rest for that is over")
+	for range outlierOf {
+		next(20 * ms)
+	}
+	require.InDelta(t, 20*ms, next(20*ms), 100, "what is always so is work")
+}
+
 func TestRestThatAThrottleAddsIsCounted(t *testing.T) {
 	t.Parallel()
 	var extra float64
@@ -186,7 +205,8 @@ func TestNoSecondHasMoreThanTheShare(t *testing.T) {
 						if err != nil {
 							return
 						}
-						d := time.Duration(rnd.IntN(int(2 * time.Millisecond)))
+						d := 2 * time.Millisecond / outlier // an odd one beyond that is not all charged
+						d += time.Duration(rnd.IntN(int(2*time.Millisecond - d)))
 						busy = append(busy, call{time.Now(), d})
 						time.Sleep(d)
 						leave()
