@@ -50,7 +50,7 @@ const (
 	sweepGo     = "janitor/pass.go"
 	ownersGo    = "registry/quickway.go"
 	auditGo     = "registry/fullscan.go"
-	brakeGo     = "janitor/brake.go"
+	brakeGo     = "janitor/breaker.go"
 	reaperGo    = "janitor/reaper.go"
 	ledgerGo    = "janitor/ledger.go"
 	settingsGo  = "internal/service/redis.go"

@@ -33,10 +33,9 @@
 //
 // # Pace
 //
-// All calls of all sweeps of a term go through one gate, one at a time, which keeps them to Config.RedisShare of any second (see pace): the first
-// half of that without rest, so that a small death is over at once; and below it while others suffer (throttle): while the upper quartile of the last small calls is clearly above the least of the last minutes
-// (latency), or a heartbeat has less life left than a beat and two retries need (pulse). What lasts for longer than
-// five minutes is not felt any more, nor is what was there before this process listened.
+// All calls of all sweeps go through one gate, one at a time. It keeps them to Config.RedisShare of
+// any second, and takes less while others suffer: package internal/pacing has the rules. What was
+// there before this process listened is not felt, nor is what lasts for more than about five minutes.
 //
 // # A term
 //

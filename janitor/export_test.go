@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/pacing"
 )
 
 // What tests in package janitor_test need to see or do. They are there because they sweep a registry,
@@ -62,11 +63,13 @@ func (j *Janitor) Heartbeats(ctx context.Context, owners []string) (map[string]L
 }
 
 func (j *Janitor) Progressing(sweep string) float64 { return j.progressing(sweep) }
-func (j *Janitor) SmallCall() time.Duration         { return j.small.now(time.Now()) }
-func (j *Janitor) Listed(id string) bool            { return j.tenure.Load().watch.listed(id) }
-func (j *Janitor) SweepsAre(sweeps ...Sweeper)      { j.sweeps = sweeps }
-func (j *Janitor) SweepAt(i int) Sweeper            { return j.sweeps[i] }
-func (j *Janitor) SweepCount() int                  { return len(j.sweeps) }
+
+// PaceIs gives it another pace.
+func (j *Janitor) PaceIs(p *pacing.Pace)       { j.pace = p }
+func (j *Janitor) Listed(id string) bool       { return j.tenure.Load().watch.listed(id) }
+func (j *Janitor) SweepsAre(sweeps ...Sweeper) { j.sweeps = sweeps }
+func (j *Janitor) SweepAt(i int) Sweeper       { return j.sweeps[i] }
+func (j *Janitor) SweepCount() int             { return len(j.sweeps) }
 
 // EndTerm ends the term under a pass.
 func (p *Pass) EndTerm(err error) { p.t.end(err) }

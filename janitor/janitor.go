@@ -11,6 +11,7 @@ import (
 	"github.com/sourcegraph/conc"
 
 	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/pacing"
 	"github.com/rollcall-redis/rollcall/lease"
 )
 
@@ -27,7 +28,7 @@ type Janitor struct {
 	listener *listener
 	ledger   *ledger
 	refusals refusals
-	small    *latency               // what a small call takes
+	pace     *pacing.Pace
 	evicted  atomic.Uint64          // items that went, of all sweeps
 	tenure   atomic.Pointer[tenure] // nil while not leading
 
@@ -50,7 +51,6 @@ func New(c Config) (*Janitor, error) {
 		sweeps:   append(reg.Sweeps(), c.Sweeps...),
 		log:      c.Logger.With("instance", reg.Instance()),
 		guard:    guard.New(c.Client, c.Control, reg.Layout(), reg.Timing(), reg.Instance()),
-		small:    &latency{},
 		reports:  map[string]Report{},
 		passes:   map[string]*progress{},
 	}
@@ -68,6 +68,9 @@ func New(c Config) (*Janitor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("janitor: metrics: %w", err)
 	}
+	j.pace = pacing.New(pacing.Config{
+		Share: c.RedisShare, Beat: reg.Timing().Interval, Probe: j.ping, Throttled: j.metrics.throttledFor,
+	})
 	j.elector, err = lease.New(lease.Config{
 		Client: c.Control, Key: j.layout.Lease(), Instance: j.instance, TTL: c.LeaseTTL, Logger: j.log,
 		OnTransition: func(ev lease.Event) { j.metrics.transitions.WithLabelValues(string(ev)).Inc() },
@@ -132,8 +135,8 @@ func (j *Janitor) lookAround(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	if now := time.Now(); j.tenure.Load() == nil { // so that who wins knows what is usual
-		j.small.saw(now.Sub(begun), now)
+	if j.tenure.Load() == nil { // so that a new leader knows what is usual
+		j.pace.Observe(time.Since(begun))
 	}
 	j.listener.observed(holder, paused)
 	if t := j.tenure.Load(); t != nil {
@@ -166,6 +169,8 @@ func (j *Janitor) begun(g *progress) {
 
 // ping is the small call that is measured while sweeps make others.
 func (j *Janitor) ping(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
 	return j.cfg.Control.PTTL(ctx, j.layout.Heartbeat(j.instance)).Err()
 }
 
@@ -194,7 +199,7 @@ func (j *Janitor) sharing() float64 {
 	if t == nil || !t.term.Valid() {
 		return 0
 	}
-	share, _ := t.pace.share()
+	share, _ := j.pace.Share()
 	return share
 }
 

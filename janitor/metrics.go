@@ -3,6 +3,7 @@ package janitor
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/rollcall-redis/rollcall/internal/pacing"
 	"github.com/rollcall-redis/rollcall/lease"
 )
 
@@ -106,7 +107,7 @@ func (m *metrics) zero(sweeps []string) {
 	for _, r := range heldReasons {
 		m.held.WithLabelValues(r)
 	}
-	for _, r := range []string{throttledLatency, throttledHeartbeat} {
+	for _, r := range []string{pacing.Latency, pacing.Heartbeat} {
 		m.throttled.WithLabelValues(r)
 	}
 	for _, s := range sweeps {

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/pacing"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/registry"
@@ -270,6 +271,7 @@ func (m *model) start(n *instance) {
 			Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		})
 		require.NoError(m.t, err)
+		n.janitor.PaceIs(pacing.New(pacing.Config{Share: 1, Beat: n.interval})) // no small calls
 		n.tick = time.Now().Add(m.upTo(time.Second))
 	}
 	m.say("%s starts: interval %s, index %v, old %v, poor %v", n.id, n.interval, n.index, n.old, n.poor)

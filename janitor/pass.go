@@ -96,12 +96,12 @@ func (p *Pass) Log() *slog.Logger { return p.t.j.log }
 // server for more than about a millisecond.
 func (p *Pass) PageSize() int {
 	p.paging = true
-	return p.t.pages.get()
+	return p.t.pages.Get()
 }
 
 // BatchSize is how many items the next batch should have at most. It changes with what batches take; a
 // batch that was put together for an earlier size is welcome all the same.
-func (p *Pass) BatchSize() int { return p.t.batches.get() }
+func (p *Pass) BatchSize() int { return p.t.batches.Get() }
 
 // AddTotal adds to the number of elements that the pass will look at, as far as that can be known
 // cheaply: HLEN, SCARD. It is for Progress only.
@@ -148,9 +148,9 @@ func (p *Pass) CheckHeld(ctx context.Context) error {
 // pipeline; and not be made in one another.
 func (p *Pass) Call(ctx context.Context, f func(ctx context.Context) error) error {
 	p.paging = false
-	took, err := p.t.call(ctx, f)
+	held, err := p.t.call(ctx, f)
 	if p.paging && err == nil {
-		p.t.pages.took(took)
+		p.t.pages.Took(held)
 	}
 	return err
 }
@@ -173,12 +173,12 @@ func (p *Pass) SetPages(ctx context.Context, key string) iter.Seq2[[]string, err
 			defer close(pages)
 			for cursor := uint64(0); ; {
 				var read page
-				took, err := p.t.call(ctx, func(ctx context.Context) (err error) {
-					read.items, cursor, err = p.Client().SScan(ctx, key, cursor, "", int64(p.t.pages.get())).Result()
+				held, err := p.t.call(ctx, func(ctx context.Context) (err error) {
+					read.items, cursor, err = p.Client().SScan(ctx, key, cursor, "", int64(p.t.pages.Get())).Result()
 					return err
 				})
 				if read.err = err; err == nil {
-					p.t.pages.took(took)
+					p.t.pages.Took(held)
 				}
 				select {
 				case pages <- read:
@@ -279,9 +279,9 @@ func (p *Pass) Delete(ctx context.Context, b Batch) (guard.Answer, error) {
 		return guard.Answer{Verdict: guard.Done}, nil
 	}
 	failpoint.Hit(failpoint.AfterJudging)
-	a, took, err := p.t.reaper.reap(ctx, p.report.Sweep, b)
+	a, held, err := p.t.reaper.reap(ctx, p.report.Sweep, b)
 	if err == nil {
-		p.t.batches.took(took - p.t.pace.small.now(time.Now()))
+		p.t.batches.Took(held)
 	}
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)

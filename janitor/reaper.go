@@ -11,6 +11,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/failpoint"
+	"github.com/rollcall-redis/rollcall/internal/pacing"
 )
 
 var (
@@ -38,34 +39,32 @@ type reaper struct {
 	term   term
 	ledger *ledger
 	permit func(ctx context.Context, owner string) error // paused, brake: asked before each batch
-	pace   *pace
+	pace   *pacing.Pace
 	end    context.CancelCauseFunc // ends the term
 
 	turn    chan struct{} // a lock that a context can end the wait for
 	n       uint64        // of the last batch; held by turn
-	took    time.Duration // the last request, to its reply; held by turn
 	pending *guard.Batch
 }
 
-func newReaper(g *guard.Guard, term term, l *ledger, p *pace, end context.CancelCauseFunc) *reaper {
+func newReaper(g *guard.Guard, term term, l *ledger, p *pacing.Pace, end context.CancelCauseFunc) *reaper {
 	return &reaper{guard: g, term: term, ledger: l, pace: p, end: end, turn: make(chan struct{}, 1)}
 }
 
-// reap asks for one batch when the pace allows it, and says what the server did, and how long it took; 0 if it was
-// not asked.
-func (r *reaper) reap(ctx context.Context, sweep string, b Batch) (a guard.Answer, took time.Duration, err error) {
+// reap asks for one batch when the pace allows it, and says what the server did, and for how long that
+// held it.
+func (r *reaper) reap(ctx context.Context, sweep string, b Batch) (a guard.Answer, held time.Duration, err error) {
 	if err := r.lock(ctx); err != nil {
 		return guard.Answer{}, 0, err
 	}
 	defer r.unlock()
-	leave, err := r.pace.enter(ctx)
+	leave, err := r.pace.Enter(ctx)
 	if err != nil {
 		return guard.Answer{}, 0, err
 	}
-	defer leave()
-	r.took = 0
+	defer func() { held = leave() }()
 	a, err = r.next(ctx, sweep, b)
-	return a, r.took, err
+	return a, 0, err
 }
 
 // next numbers a batch and asks for it, once nothing is pending and nothing forbids it.
@@ -154,8 +153,6 @@ func (r *reaper) ask(ctx context.Context, b guard.Batch, deleted func(n int), ag
 func (r *reaper) send(ctx context.Context, b guard.Batch) (guard.Answer, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(callTimeout, r.term.Remaining()))
 	defer cancel()
-	begun := time.Now()
-	defer func() { r.took = time.Since(begun) }()
 	return r.guard.Do(ctx, b)
 }
 

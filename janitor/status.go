@@ -1,6 +1,9 @@
 package janitor
 
 import (
+	"log/slog"
+	"slices"
+	"sync"
 	"time"
 )
 
@@ -68,8 +71,8 @@ func (j *Janitor) Status() Status {
 		s.Leading, s.Leader, s.Epoch = true, j.instance, term.Epoch()
 	}
 	if t := j.tenure.Load(); t != nil {
-		s.Pace = &PaceStatus{Setting: j.cfg.RedisShare, PageSize: t.pages.get(), BatchSize: t.batches.get()}
-		s.Pace.Share, s.Pace.Throttled = t.pace.share()
+		s.Pace = &PaceStatus{Setting: j.cfg.RedisShare, PageSize: t.pages.Get(), BatchSize: t.batches.Get()}
+		s.Pace.Share, s.Pace.Throttled = j.pace.Share()
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -105,4 +108,169 @@ func (l *listener) status(now time.Time) WitnessStatus {
 		s.Error = l.err.Error()
 	}
 	return s
+}
+
+// progressEvery is how often a pass under way says how far it is.
+const progressEvery = 10 * time.Second
+
+// Progress says how far a pass under way is.
+type Progress struct {
+	Sweep   string    `json:"sweep"`
+	Owner   string    `json:"owner,omitempty"` // of the request
+	DryRun  bool      `json:"dry_run"`
+	Started time.Time `json:"started"`
+	Scanned int       `json:"scanned"` // elements looked at so far; a scan may meet one twice
+	Total   int       `json:"total"`   // elements to be looked at, as counted at the beginning; 0: not known
+	Evicted int       `json:"evicted"`
+	// PerSecond is how many elements were looked at a second, in the last 10 to 20 s.
+	PerSecond float64 `json:"per_second"`
+	// SecondsLeft at that rate; 0: not known, or nothing.
+	SecondsLeft float64 `json:"seconds_left"`
+}
+
+// Ratio is how much of the pass is done, 0 to 1; 0 also while its total is not known.
+func (p Progress) Ratio() float64 {
+	if p.Total == 0 {
+		return 0
+	}
+	return min(1, float64(p.Scanned)/float64(p.Total))
+}
+
+// progress counts on behalf of a pass, for those who look at it meanwhile.
+type progress struct {
+	log *slog.Logger
+
+	mu         sync.Mutex
+	p          Progress
+	mark, next mark // the rate is taken since mark; next becomes it, each 10 s
+}
+
+type mark struct {
+	at      time.Time
+	scanned int
+}
+
+func newProgress(r *Report, log *slog.Logger) *progress {
+	begun := mark{at: r.Started}
+	return &progress{
+		log:  log.With("sweep", r.Sweep, "epoch", r.Epoch),
+		p:    Progress{Sweep: r.Sweep, Owner: r.Owner, DryRun: r.DryRun, Started: r.Started},
+		mark: begun, next: begun,
+	}
+}
+
+// expect, looked and evicted add to the counts.
+
+func (g *progress) expect(n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.p.Total += n
+}
+
+func (g *progress) evicted(n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.p.Evicted += n
+}
+
+func (g *progress) looked(n int, now time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.p.Scanned += n
+	if now.Sub(g.next.at) < progressEvery {
+		return
+	}
+	p := g.at(now)
+	g.mark, g.next = g.next, mark{now, g.p.Scanned}
+	g.log.Info("pass under way", "scanned", p.Scanned, "total", p.Total, "evicted", p.Evicted,
+		"per_second", int(p.PerSecond), "seconds_left", int(p.SecondsLeft))
+}
+
+func (g *progress) get(now time.Time) Progress {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.at(now)
+}
+
+// at is get for who holds mu.
+func (g *progress) at(now time.Time) Progress {
+	p := g.p
+	if took := now.Sub(g.mark.at).Seconds(); took > 0 {
+		p.PerSecond = float64(p.Scanned-g.mark.scanned) / took
+	}
+	if left := p.Total - p.Scanned; left > 0 && p.PerSecond > 0 {
+		p.SecondsLeft = float64(left) / p.PerSecond
+	}
+	return p
+}
+
+// Outcome is how a pass ended.
+type Outcome string
+
+// The outcomes of a pass.
+const (
+	Done   Outcome = "done"   // nothing is left to do
+	Held   Outcome = "held"   // nothing may be deleted for now; Report.Reason says why
+	Failed Outcome = "failed" // Report.Error says why
+	Lost   Outcome = "lost"   // the term ended under it
+)
+
+// A Request is what a pass is asked to be.
+type Request struct {
+	Owner  string // sweep only what this instance left; "": all
+	DryRun bool   // judge and report, delete nothing
+
+	asked bool // by somebody, and not by the clock
+}
+
+// A Report is the result of one pass. What a lost reply hid is not in it: that is counted, in the metrics and
+// the log, when it becomes known.
+type Report struct {
+	Sweep     string             `json:"sweep"`
+	Epoch     uint64             `json:"epoch"`
+	Outcome   Outcome            `json:"outcome"`
+	Reason    string             `json:"reason,omitempty"` // of a held pass
+	Error     string             `json:"error,omitempty"`
+	DryRun    bool               `json:"dry_run"`
+	Owner     string             `json:"owner,omitempty"` // of the request
+	Scanned   int                `json:"scanned"`         // elements looked at; a scan may meet one twice
+	Condemned int                `json:"condemned"`       // handed to the guard, or would have been; see Config.DryRun
+	Evicted   int                `json:"evicted"`         // deleted by the server
+	Spared    map[SkipReason]int `json:"spared,omitempty"`
+	Started   time.Time          `json:"started"`
+	Seconds   float64            `json:"seconds"` // how long it took
+
+	next time.Time // when the next pass is wanted, if that is before the interval is over
+}
+
+// known maps a doubt's reason to what is counted by it, since it comes from a key that anybody can write.
+func known(reason string) string {
+	if slices.Contains(heldReasons, reason) {
+		return reason
+	}
+	return heldOther
+}
+
+// log writes the one line about a pass: loud if it changed something, or if being held begins or ends.
+func (r *Report) log(log *slog.Logger, last Outcome, err error) {
+	log = log.With("sweep", r.Sweep, "epoch", r.Epoch, "outcome", r.Outcome, "scanned", r.Scanned,
+		"condemned", r.Condemned, "evicted", r.Evicted, "spared", r.Spared, "seconds", r.Seconds)
+	if r.DryRun {
+		log = log.With("dry_run", true)
+	}
+	if r.Owner != "" {
+		log = log.With("owner", r.Owner)
+	}
+	switch {
+	case r.Outcome == Failed:
+		log.Warn("pass failed", "error", err)
+	case r.Outcome == Held && last != Held:
+		log.Info("pass held", "reason", r.Reason)
+	case r.Evicted > 0:
+		log.Info("pass evicted entries")
+	case r.Outcome == Done && last == Held:
+		log.Info("pass no longer held")
+	default:
+		log.Debug("pass over", "reason", r.Reason)
+	}
 }

@@ -24,26 +24,24 @@ type watch struct {
 	j     *Janitor
 	guard *guard.Guard
 	lease guard.Lease
-	pace  *pace
 
 	mu       sync.Mutex // held during a look: who comes meanwhile wants the same one
 	looked   time.Time
 	full     time.Time // the last look that asked each heartbeat for the rest of its life
-	quiet    bool      // which found everybody alive and none short of life
+	quiet    bool      // which found everybody alive and none late
 	expires  time.Time // when the next heartbeat ends if it is not refreshed; zero: none does
 	roster   map[string]Liveness
 	mistyped bool                 // the roster is of another type, and the log says so
 	silent   map[string]time.Time // those on it that are dead, and the first look that found each so
 	tracker  *tracker
-	pulse    *pulse
 	checked  time.Time // when the brake was last found not to be allowed again yet
 }
 
-func newWatch(j *Janitor, l guard.Lease, p *pace) *watch {
+func newWatch(j *Janitor, l guard.Lease) *watch {
 	timing := j.cfg.Registry.Timing()
 	return &watch{
-		j: j, guard: j.guard, lease: l, pace: p,
-		tracker: newTracker(timing.TTL, j.cfg.Interval), pulse: newPulse(timing.Interval), silent: map[string]time.Time{},
+		j: j, guard: j.guard, lease: l,
+		tracker: newTracker(timing.TTL, j.cfg.Interval), silent: map[string]time.Time{},
 	}
 }
 
@@ -95,10 +93,9 @@ func (w *watch) refresh(ctx context.Context) error {
 			w.silent[id] = begun
 		}
 	}
-	thin := w.pulse.thin(left)
-	w.pace.looked(thin, time.Now())
+	late := w.j.pace.LateHeartbeats(left)
 	w.roster, w.looked, w.full, w.expires = roster, begun, begun, time.Time{}
-	w.quiet = !thin && !slices.ContainsFunc(slices.Collect(maps.Values(roster)), func(l Liveness) bool { return l != Alive })
+	w.quiet = !late && !slices.ContainsFunc(slices.Collect(maps.Values(roster)), func(l Liveness) bool { return l != Alive })
 	if len(left) > 0 {
 		w.expires = time.Now().Add(slices.Min(slices.Collect(maps.Values(left))) + time.Millisecond)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/sourcegraph/conc"
 
 	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/pacing"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 	"github.com/rollcall-redis/rollcall/lease"
 )
@@ -42,9 +43,8 @@ type tenure struct {
 	watch  *watch
 
 	reaper  *reaper
-	pace    *pace
-	pages   *size
-	batches *size
+	pages   *pacing.Size
+	batches *pacing.Size
 	pause   pauseCheck
 	loops   []*loop
 
@@ -64,7 +64,6 @@ func (j *Janitor) lead(ctx context.Context, term *lease.Term) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	t := newTenure(ctx, j, term, end)
-	t.pace.ping = j.ping
 	for _, s := range j.sweeps {
 		t.loops = append(t.loops, newLoop(t, s))
 	}
@@ -89,13 +88,11 @@ func newTenure(ctx context.Context, j *Janitor, term term, end context.CancelCau
 	t := &tenure{
 		j: j, term: term, ctx: ctx, end: end,
 		done: make(chan struct{}), opened: make(chan struct{}),
-		pace:    newPace(j.cfg.RedisShare, j.small),
-		pages:   newSize(j.cfg.ScanCount),
-		batches: newSize(j.cfg.DeleteBatch),
+		pages:   pacing.NewSize(j.cfg.ScanCount),
+		batches: pacing.NewSize(j.cfg.DeleteBatch),
 		pause:   pauseCheck{client: j.cfg.Control, layout: j.layout},
 	}
-	t.pace.extra = j.metrics.throttledFor
-	t.reaper = newReaper(j.guard, term, j.ledger, t.pace, end)
+	t.reaper = newReaper(j.guard, term, j.ledger, j.pace, end)
 	t.reaper.permit = t.permit
 	return t
 }
@@ -144,7 +141,7 @@ func (t *tenure) tryOpen() error {
 	if n, err := t.j.cfg.Control.Exists(ctx, t.j.layout.Heartbeat(t.j.instance)).Result(); err != nil || n == 0 {
 		return cmp.Or(err, errNoHeartbeat)
 	}
-	t.watch = newWatch(t.j, l, t.pace)
+	t.watch = newWatch(t.j, l)
 	_, err = t.watch.look(ctx)
 	return err
 }
@@ -209,22 +206,18 @@ func (t *tenure) pass(ctx context.Context, s Sweeper, req Request, last Outcome)
 }
 
 // call makes one call to Redis when the pace allows it, and says how long it held the server.
-func (t *tenure) call(ctx context.Context, f func(ctx context.Context) error) (took time.Duration, err error) {
-	leave, err := t.pace.enter(ctx)
+func (t *tenure) call(ctx context.Context, f func(ctx context.Context) error) (held time.Duration, err error) {
+	leave, err := t.j.pace.Enter(ctx)
 	if err != nil {
 		return 0, err
 	}
-	defer leave()
+	defer func() { held = leave() }()
 	callCtx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	begun := time.Now()
-	err = f(callCtx)
-	now := time.Now()
-	took = now.Sub(begun) - t.pace.small.now(now)
-	if err != nil && ctx.Err() != nil {
+	if err = f(callCtx); err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
-	return took, err
+	return 0, err
 }
 
 // conclude finds the outcome of a pass that ended with err.
@@ -283,4 +276,88 @@ func (t *tenure) resign(why string, since time.Duration) {
 func isHeld(err error) bool {
 	var held *HeldError
 	return errors.As(err, &held)
+}
+
+// loop runs the passes of one sweep in one term, one after the other: the first at once, then on the
+// interval, and in between those that are asked for.
+type loop struct {
+	t        *tenure
+	sweep    Sweeper
+	demands  chan demand
+	interval time.Duration
+	failures int     // passes in a row
+	last     Outcome // of the last pass
+}
+
+// demand is a pass that somebody asked for and waits for.
+type demand struct {
+	ctx   context.Context // of who asked
+	req   Request
+	reply chan Report // with room for it
+}
+
+func newLoop(t *tenure, s Sweeper) *loop {
+	return &loop{
+		t: t, sweep: s, demands: make(chan demand),
+		interval: cmp.Or(s.Interval(), t.j.cfg.Interval),
+	}
+}
+
+// run ends with the term.
+func (l *loop) run() {
+	ctx := l.t.ctx
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+			r := l.pass(ctx, Request{})
+			timer.Reset(l.wait(r))
+		case d := <-l.demands:
+			// It ends with the term, and when nobody waits for it any more.
+			passCtx, cancel := context.WithCancelCause(ctx)
+			stop := context.AfterFunc(d.ctx, func() { cancel(context.Cause(d.ctx)) })
+			d.reply <- l.pass(passCtx, d.req)
+			stop()
+			cancel(nil)
+		}
+	}
+}
+
+func (l *loop) pass(ctx context.Context, req Request) Report {
+	r := l.t.pass(ctx, l.sweep, req, l.last)
+	l.last = r.Outcome
+	if r.Outcome == Failed {
+		l.failures++
+	} else {
+		l.failures = 0
+	}
+	return r
+}
+
+// wait is how long to the next pass after one that has just ended: from beginning to beginning the
+// interval, or sooner where the pass asked for it, but some rest in any case. After failures in a row it grows; held by a doubt, it
+// goes on as soon as that can be over.
+func (l *loop) wait(r Report) time.Duration {
+	took := time.Duration(r.Seconds * float64(time.Second))
+	wait := max(l.interval-took, l.interval/10)
+	if !r.next.IsZero() {
+		wait = min(wait, max(time.Until(r.next), l.interval/50))
+	}
+	if l.failures > 0 {
+		wait = max(wait, backoff(l.failures))
+	}
+	if r.Outcome == Held {
+		if warm, _ := l.t.j.listener.warming(time.Now()); warm > 0 {
+			wait = min(wait, warm+time.Millisecond)
+		}
+	}
+	return wait
+}
+
+// backoff is how long to wait after so many failures in a row.
+func backoff(failures int) time.Duration {
+	return min(retryFirst<<min(failures-1, 10), retryMost)
 }
