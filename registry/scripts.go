@@ -61,15 +61,18 @@ var ErrSuperseded = errors.New("registry: superseded by a newer process with the
 type reply struct {
 	absent  bool   // the heartbeat was not this life's
 	size    int    // members of the index; -1: not a set
-	lost    string // when the witness last held because Redis may have lost entries; "": it does not know
+	lost    string // when a hold last said that Redis may have lost entries; "": not known
 	gone    bool   // there is no registry at all
 	count   int    // the script's own: see its header
 	foreign map[string]string
 }
 
 // own runs one owner script. ErrSuperseded is among its errors.
-func (r *Registry) own(ctx context.Context, c redis.Scripter, s *redis.Script, more ...string) (reply, error) {
-	keys := []string{r.keys.Heartbeat(r.id), r.keys.Roster(), r.keys.Devices(r.id), r.keys.Witness(), r.keys.Registry()}
+func (r *Registry) own(
+	ctx context.Context, c redis.Scripter, s *redis.Script, more ...string,
+) (reply, error) {
+	k := r.keys
+	keys := []string{k.Heartbeat(r.id), k.Roster(), k.Devices(r.id), k.Witness(), k.Registry()}
 	index := "1"
 	if r.cfg.NoReverseIndex {
 		index = "0"
