@@ -2,7 +2,7 @@ package registry
 
 import (
 	"context"
-	_ "embed"
+	"embed"
 	"errors"
 	"fmt"
 	"strings"
@@ -10,46 +10,28 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-//go:embed owner.lua
-var ownerLua string
+//go:embed owner.lua boot.lua beat.lua extend.lua register.lua heal.lua release.lua goodbye.lua
+//go:embed lookup.lua same.lua
+var scripts embed.FS
 
-//go:embed boot.lua
-var bootLua string
-
-//go:embed beat.lua
-var beatLua string
-
-//go:embed extend.lua
-var extendLua string
-
-//go:embed register.lua
-var registerLua string
-
-//go:embed heal.lua
-var healLua string
-
-//go:embed release.lua
-var releaseLua string
-
-//go:embed goodbye.lua
-var goodbyeLua string
-
-//go:embed lookup.lua
-var lookupLua string
-
-//go:embed same.lua
-var sameLua string
+func lua(name string) string {
+	text, err := scripts.ReadFile(name + ".lua")
+	if err != nil {
+		panic(err) // cannot be: it is embedded
+	}
+	return string(text)
+}
 
 var (
-	bootScript     = redis.NewScript(settingsLua + bootLua)
-	beatScript     = redis.NewScript(settingsLua + ownerLua + beatLua)
-	extendScript   = redis.NewScript(ownerLua + extendLua)
-	registerScript = redis.NewScript(ownerLua + registerLua)
-	healScript     = redis.NewScript(ownerLua + healLua)
-	releaseScript  = redis.NewScript(ownerLua + releaseLua)
-	goodbyeScript  = redis.NewScript(ownerLua + goodbyeLua)
-	lookupScript   = redis.NewScript(lookupLua)
-	sameScript     = redis.NewScript(sameLua)
+	bootScript     = redis.NewScript(settingsLua + lua("boot"))
+	beatScript     = redis.NewScript(settingsLua + lua("owner") + lua("beat"))
+	extendScript   = redis.NewScript(lua("owner") + lua("extend"))
+	registerScript = redis.NewScript(lua("owner") + lua("register"))
+	healScript     = redis.NewScript(lua("owner") + lua("heal"))
+	releaseScript  = redis.NewScript(lua("owner") + lua("release"))
+	goodbyeScript  = redis.NewScript(lua("owner") + lua("goodbye"))
+	lookupScript   = redis.NewScript(lua("lookup"))
+	sameScript     = redis.NewScript(lua("same"))
 )
 
 // ErrSuperseded ends Run when a newer process with the same instance id has begun. This one writes
