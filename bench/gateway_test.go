@@ -1,10 +1,8 @@
 package bench
 
 import (
-	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -23,6 +21,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/simulate"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
@@ -202,7 +201,6 @@ func (r *rig) hostile(addr string, n int) (end func() int) {
 // program is a process of the real thing.
 type program struct {
 	r             *rig
-	cmd           *exec.Cmd
 	http, devices string
 	stop          func()
 }
@@ -213,45 +211,28 @@ func (r *rig) ingest() *program {
 	binary := filepath.Join(r.t.TempDir(), "ingest")
 	out, err := exec.CommandContext(r.t.Context(), "go", "build", "-o", binary, "github.com/rollcall-redis/rollcall/cmd/ingest").CombinedOutput()
 	require.NoError(r.t, err, "%s", out)
-	g := &program{r: r, cmd: exec.Command(binary)}
-	g.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + r.t.TempDir(), "REDIS_URL=redis://" + r.srv.Addr(),
+	g := &program{r: r}
+	cmd := exec.Command(binary)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + r.t.TempDir(), "REDIS_URL=redis://" + r.srv.Addr(),
 		"INGEST_ADDR=127.0.0.1:0", "HTTP_ADDR=127.0.0.1:0", "LOG_FORMAT=json"}
-	log, err := g.cmd.StderrPipe()
+	p, err := process.Start(cmd, process.Options{Log: filepath.Join(r.t.TempDir(), "log")})
 	require.NoError(r.t, err)
-	require.NoError(r.t, g.cmd.Start())
-	read := make(chan struct{})
 	g.stop = sync.OnceFunc(func() {
-		_ = g.cmd.Process.Signal(syscall.SIGTERM)
-		<-read
-		if err := g.cmd.Wait(); err != nil {
-			r.t.Error(err)
+		_ = p.Signal(syscall.SIGTERM)
+		if status := p.ExitCode(); status != 0 {
+			r.t.Errorf("the program ended with status %d: %s", status, p.Log())
 		}
 	})
 	r.t.Cleanup(g.stop)
-	said := make(chan [2]string, 2)
-	go func() {
-		defer close(read)
-		lines := bufio.NewScanner(log)
-		for lines.Scan() {
-			var record struct{ Msg, Addr string }
-			if json.Unmarshal(lines.Bytes(), &record) == nil && record.Addr != "" && len(said) < cap(said) {
-				said <- [2]string{record.Msg, record.Addr}
-			}
+	r.until(func() bool {
+		require.True(r.t, p.Runs(), "the program ended: %s", p.Log())
+		g.http, g.devices = p.Said("serving HTTP", "addr"), p.Said("listening for devices", "addr")
+		if g.http == "" || g.devices == "" {
+			return false
 		}
-	}()
-	for g.http == "" || g.devices == "" {
-		select {
-		case s := <-said:
-			if s[0] == "serving HTTP" {
-				g.http = s[1]
-			} else if s[0] == "listening for devices" {
-				g.devices = s[1]
-			}
-		case <-read:
-			require.Fail(r.t, "the program ended")
-		}
-	}
-	r.until(func() bool { _, err := g.get("/readyz"); return err == nil })
+		_, err := g.get("/readyz")
+		return err == nil
+	})
 	return g
 }
 

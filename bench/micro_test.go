@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/lease"
@@ -126,7 +127,7 @@ func newMicro(b *testing.B, living int) *micro {
 		Client: client, Control: control, Registry: m.reg, Interval: time.Hour, RedisShare: 1, AuditBytes: -1, Logger: quiet,
 	})
 	require.NoError(b, err)
-	guard := registry.NewGuard(client, client, keys, m.reg.Gap(), m.reg.Warm(), "nobody")
+	guard := guard.New(client, client, keys, m.reg.Timing(), "nobody")
 	w, err := guard.Tick(b.Context())
 	require.NoError(b, err)
 	require.NoError(b, client.HSet(b.Context(), keys.Witness(), "since", w.Now.Add(-time.Hour).UnixMilli()).Err())

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/registry"
@@ -114,27 +115,24 @@ func (r *rig) neighbourly() (stop func(from, until time.Time) latencies) {
 	c := exec.Command(self)
 	c.Env = append(os.Environ(), neighbourAt+"="+r.srv.Addr())
 	c.Stderr = os.Stderr
-	in, err := c.StdinPipe()
+	p, err := process.Start(c, process.Options{Talk: true})
 	require.NoError(r.t, err)
-	out, err := c.StdoutPipe()
-	require.NoError(r.t, err)
-	require.NoError(r.t, c.Start())
-	lines := bufio.NewScanner(out)
-	require.True(r.t, lines.Scan(), "the neighbour did not begin")
+	require.True(r.t, p.Out.Scan(), "the neighbour did not begin")
 	server := int(number(r.info("server")["process_id"]))
-	r.elsewhere = errors.Join(prefer(c.Process.Pid, elsewhere), prefer(server, elsewhere)) == nil
+	r.elsewhere = errors.Join(prefer(p.PID(), elsewhere), prefer(server, elsewhere)) == nil
 	return func(from, until time.Time) (took latencies) {
 		_ = prefer(server, 0)
-		require.NoError(r.t, in.Close())
-		for lines.Scan() {
+		require.NoError(r.t, p.In.Close())
+		for p.Out.Scan() {
 			var a answered
-			_, err := fmt.Sscan(lines.Text(), &a.due, &a.took)
+			_, err := fmt.Sscan(p.Out.Text(), &a.due, &a.took)
 			require.NoError(r.t, err)
 			if a.due >= from.UnixNano() && a.due <= until.UnixNano() {
 				took = append(took, a.took)
 			}
 		}
-		require.NoError(r.t, c.Wait())
+		require.Zero(r.t, p.ExitCode())
+		p.Kill() // closes its pipes
 		slices.Sort(took)
 		return took
 	}

@@ -36,7 +36,7 @@ func reconcile(r *rig) {
 		}},
 		way{name: "HMGET 500: one way only", kind: peer, run: func() cost { return r.measure(n, func() { r.compareEntries(n) }) }},
 		way{name: "all claims", kind: ours, run: func() cost {
-			wait.For(r.t.Context(), time.Until(last.Add(p.reg.Interval()))) // it looks at everything once an interval at most
+			wait.For(r.t.Context(), time.Until(last.Add(p.reg.Timing().Interval))) // it looks at everything once an interval at most
 			last = time.Now()
 			return r.measure(n, func() {
 				// A witness that has begun anew is a surprise; the next answer to any write tells of it.

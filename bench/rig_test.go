@@ -14,6 +14,7 @@ import (
 	"github.com/sourcegraph/conc/pool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 	"github.com/rollcall-redis/rollcall/janitor"
@@ -174,9 +175,8 @@ func (r *rig) warm() { r.warmFor(registry.DefaultHeartbeatInterval) }
 
 // warmFor is warm for a fleet that beats at another interval.
 func (r *rig) warmFor(interval time.Duration) {
-	ttl := 3 * interval
-	guard := registry.NewGuard(r.rdb, r.rdb, r.keys, (ttl-interval)/2, ttl+2*time.Second, "nobody")
-	w, err := guard.Tick(r.t.Context())
+	t := guard.Timing{Interval: interval, TTL: 3 * interval}
+	w, err := guard.New(r.rdb, r.rdb, r.keys, t, "nobody").Tick(r.t.Context())
 	require.NoError(r.t, err)
 	require.NoError(r.t, r.rdb.HSet(r.t.Context(), r.keys.Witness(), "since", w.Now.Add(-time.Hour).UnixMilli()).Err())
 }

@@ -8,28 +8,33 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/chaos/harness"
+	"github.com/rollcall-redis/rollcall/chaos/judge"
 )
 
-// A fault is something that breaks and is mended again. Its hits are counted by what is not under test: the line, the
-// server, the kernel, never by a replica's own word; a run in which nothing was hit proves nothing.
+// A fault is something that breaks and is mended again. Its hits are counted by what is not under
+// test: the proxy, the server, the kernel, never by a replica's own word; a run in which nothing
+// was hit proves nothing.
 type fault interface {
-	// setup prepares it in a world that has no replicas yet: settings, a server of another kind.
-	setup(w *world)
+	// setup prepares it in an environment that has no replicas yet: settings, a server of another
+	// kind.
+	setup(w *environment)
 	// fail breaks it, among traffic, and returns when it has lasted long enough.
-	fail(w *world)
+	fail(w *environment)
 	// recover mends it. What it leaves behind is for the replicas to put right.
-	recover(w *world)
+	recover(w *environment)
 	hits() int
 }
 
 // calm is the fault that is none: the no-op twin of every other, and their common part.
 type calm struct{ met atomic.Int64 }
 
-func (*calm) setup(*world)   {}
-func (*calm) fail(*world)    {}
-func (*calm) recover(*world) {}
-func (c *calm) hits() int    { return int(c.met.Load()) }
-func (c *calm) hit(n int)    { c.met.Add(int64(n)) }
+func (*calm) setup(*environment)   {}
+func (*calm) fail(*environment)    {}
+func (*calm) recover(*environment) {}
+func (c *calm) hits() int          { return int(c.met.Load()) }
+func (c *calm) hit(n int)          { c.met.Add(int64(n)) }
 
 // A row is one fault of the matrix, or one shape of it.
 type row struct {
@@ -38,37 +43,35 @@ type row struct {
 	short    bool   // part of make chaos-short, and so of make test
 	devices  int
 	settings map[string]string // besides the common ones
-	run      func(w *world)
+	run      func(w *environment)
 }
 
-// under is how most rows run: three replicas, devices that move, the fault, rest, judgement. holds asserts what must
-// hold besides the checks.
-func under(f func() fault, holds func(w *world, v *Verdict)) func(w *world) {
-	return func(w *world) {
+// under is how most rows run: three replicas, devices that move, the fault, rest, judgement. holds
+// asserts what must hold besides the checks.
+func under(f func() fault, holds func(w *environment, v *judge.Verdict)) func(w *environment) {
+	return func(w *environment) {
 		w.fault = f()
 		if w.twin {
 			w.fault = &calm{}
 		}
 		w.fault.setup(w)
-		for _, id := range []string{"one", "two", "three"} {
-			w.start(id)
-		}
-		w.spread(some(0, w.devices.Len()))
-		w.registered(len(w.ghosts))
-		w.listened()
-		w.traffic.start(w)
-		w.moves()
+		w.StartAll("one", "two", "three")
+		w.Spread(harness.Some(0, w.Fleet.Len()))
+		w.Registered(len(w.Ghosts))
+		w.Listened()
+		w.Traffic.Start(w.Environment)
+		w.Moves()
 		w.fault.fail(w)
 		w.fault.recover(w)
-		w.moves()
+		w.Moves()
 		w.ends()
 		v := w.judge()
 		if w.twin {
-			require.Zero(w.t, w.fault.hits())
+			require.Zero(w.T, w.fault.hits())
 			return
 		}
-		require.Positive(w.t, w.fault.hits(), "the fault was not hit: this run proves nothing")
-		require.GreaterOrEqual(w.t, w.traffic.done(), w.devices.Len()/2, "too little traffic: this run proves nothing")
+		require.Positive(w.T, w.fault.hits(), "the fault was not hit: this run proves nothing")
+		require.GreaterOrEqual(w.T, w.Traffic.Done(), w.Fleet.Len()/2, "too little traffic: this run proves nothing")
 		if holds != nil {
 			holds(w, v)
 		}
@@ -84,14 +87,14 @@ func matrix() (rows []row) {
 }
 
 func TestMatrix(t *testing.T) {
-	binary := buildIngest(t)
+	binary := harness.BuildIngest(t)
 	for _, r := range matrix() {
 		if testing.Short() && !r.short {
 			continue
 		}
 		t.Run(r.name, func(t *testing.T) {
 			t.Parallel()
-			r.run(newWorld(t, binary, r))
+			r.run(newEnvironment(t, binary, r))
 		})
 	}
 }

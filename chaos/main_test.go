@@ -7,12 +7,14 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/rollcall-redis/rollcall/chaos/harness"
 )
 
 func TestMain(m *testing.M) {
-	if id := os.Getenv(herdEnv); id != "" {
-		if err := beHerd(id); err != nil {
-			fmt.Fprintln(os.Stderr, "herd", id, err)
+	if id := os.Getenv(harness.AsLoadProcess); id != "" {
+		if err := harness.RunLoad(id); err != nil {
+			fmt.Fprintln(os.Stderr, "load process", id, err)
 			os.Exit(1)
 		}
 		os.Exit(0)

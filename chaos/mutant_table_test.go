@@ -35,25 +35,25 @@ type layer struct {
 }
 
 const (
-	guardLua    = "registry/guard.lua"
+	guardLua    = "guard/guard.lua"
 	evictLua    = "registry/evict.lua"
-	witnessLua  = "registry/witness.lua"
+	witnessLua  = "guard/witness.lua"
 	ownerLua    = "registry/owner.lua"
 	registerLua = "registry/register.lua"
 	releaseLua  = "registry/release.lua"
 	healLua     = "registry/heal.lua"
-	guardGo     = "registry/guard.go"
+	guardGo     = "guard/guard.go"
 	tableGo     = "registry/table.go"
 	indexGo     = "registry/index.go"
 	disputeGo   = "registry/dispute.go"
 	leadGo      = "lease/lead.go"
-	sweepGo     = "janitor/sweep.go"
-	ownersGo    = "janitor/owners.go"
-	auditGo     = "janitor/audit.go"
+	sweepGo     = "janitor/pass.go"
+	ownersGo    = "registry/quickway.go"
+	auditGo     = "registry/fullscan.go"
 	brakeGo     = "janitor/brake.go"
 	reaperGo    = "janitor/reaper.go"
 	ledgerGo    = "janitor/ledger.go"
-	settingsGo  = "internal/settings/redis.go"
+	settingsGo  = "internal/service/redis.go"
 	clientGo    = "lease/client.go"
 	takeLua     = "internal/commands/take.lua"
 	concludeLua = "internal/commands/conclude.lua"
@@ -84,8 +84,8 @@ var (
 	noCanary = layer{"the canary", []edit{{guardLua, "if now - since >= need and redis.call('EXISTS', KEYS[4]) == 0 then", "if false then"}}}
 
 	noAudit = layer{"the audit's scan", []edit{{auditGo,
-		"\tfor range scanStarts {\n",
-		"\tfor range 0 * scanStarts {\n"}}}
+		"\tw := &scan{fullScan: s, p: p}\n",
+		"\tif true {\n\t\treturn nil\n\t}\n\tw := &scan{fullScan: s, p: p}\n"}}}
 
 	noMeeting = edit{brakeGo, "if t.owners[id] == nil && !t.whole {", "if t.owners[id] == nil && false {"}
 )
@@ -174,8 +174,8 @@ var mutants = []mutant{
 		name: "SilentForgotten",
 		what: "who fell silent is taken off the roster without a full scan, and the brake is not asked",
 		edits: []edit{
-			{ownersGo, "\tif !taken && !p.t.watch.isEmpty(owner) {\n", "\tif false {\n"},
-			{ownersGo, "\tif err := p.t.permit(ctx, owner); err != nil {\n\t\treturn err\n\t}\n\treturn p.forget(ctx, owner)\n", "\treturn p.forget(ctx, owner)\n"},
+			{ownersGo, "\tif !found && !s.isEmpty(owner, p.Silent()) {\n", "\tif false {\n"},
+			{sweepGo, "\tif err := t.permit(ctx, owner); err != nil {\n\t\treturn err\n\t}\n\treturn p.Call(", "\treturn p.Call("},
 		},
 		without:  []layer{{"the owners that a new leader's full scan meets", []edit{noMeeting}}},
 		scenario: "FiveOfSevenSilentAndUnindexed",
@@ -241,7 +241,7 @@ var mutants = []mutant{
 		name: "ClientRetries",
 		what: "the client repeats by itself what got no answer",
 		edits: []edit{
-			{settingsGo, "\treturn Redis{Single: opt}, nil\n", "\topt.MaxRetries = 3\n\treturn Redis{Single: opt}, nil\n"},
+			{settingsGo, "o.MaxRetries, o.ContextTimeoutEnabled, o.DialerRetries = -1,", "o.MaxRetries, o.ContextTimeoutEnabled, o.DialerRetries = 3,"},
 			{clientGo, "if o.MaxRetries > 0 {", "if o.MaxRetries > 0 && within > 0 {"},
 		},
 		without: []layer{
@@ -287,8 +287,8 @@ var mutants = []mutant{
 		name: "IndexDroppedFirst",
 		what: "the quick way drops an owner's index before it evicts what that names",
 		edits: []edit{{ownersGo,
-			"\tif err := b.empty(ctx); err != nil || b.left[owner] || p.DryRun() {\n",
-			"\tp.Client().Del(ctx, index)\n\tif err := b.empty(ctx); err != nil || b.left[owner] || p.DryRun() {\n"}},
+			"\tif err := b.flush(ctx); err != nil || b.left[owner] || p.DryRun() {\n",
+			"\tp.Client().Del(ctx, index)\n\tif err := b.flush(ctx); err != nil || b.left[owner] || p.DryRun() {\n"}},
 		without:  []layer{noAudit},
 		scenario: "LeaderKilledBeforeItsScript",
 		checks:   []string{"C7"},

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/chaos/harness"
 )
 
 const (
@@ -39,9 +41,10 @@ type catch struct {
 	Control   string         `json:"control,omitempty"` // the same scenario with only the layers away
 }
 
-// TestMutants takes the protections of the code away, one after the other, and demands that a check fails: by what the judge
-// says and nothing else. A crash, a wait in vain, another assertion catches nothing. That the same scenarios pass with the
-// code as it is, is for TestMatrix to show; that what was taken away besides is not what was noticed, a control run shows.
+// TestMutants takes the protections of the code away, one after the other, and demands that a check
+// fails: by what the judge says and nothing else. A crash, a wait in vain, another assertion
+// catches nothing. That the same scenarios pass with the code as it is, is for TestMatrix to show;
+// that what was taken away besides is not what was noticed, a control run shows.
 func TestMutants(t *testing.T) {
 	var mu sync.Mutex
 	var caught []catch
@@ -93,11 +96,12 @@ func (m mutant) hunt(t *testing.T) catch {
 // build builds the program with the mutant's changes, or only without the layers.
 func (m mutant) build(t *testing.T, mutated bool) string {
 	t.Helper()
-	return goBuild(t, "-overlay", overlay(t, t.TempDir(), m.changed(t, mutated)))
+	return harness.Build(t, "-overlay", overlay(t, t.TempDir(), m.changed(t, mutated)))
 }
 
-// run runs the scenario against a program, in a process of its own: its failure is none of this test. A result without a
-// scenario means that nothing was judged. What the last such run leaves is kept under .cache/mutants.
+// run runs the scenario against a program, in a process of its own: its failure is none of this
+// test. A result without a scenario means that nothing was judged. What the last such run leaves is
+// kept under .cache/mutants.
 func (m mutant) run(t *testing.T, binary, keep string) (r result, out string) {
 	t.Helper()
 	dir, err := filepath.Abs(filepath.Join("..", ".cache", "mutants", keep))
@@ -110,7 +114,7 @@ func (m mutant) run(t *testing.T, binary, keep string) (r result, out string) {
 	ctx, cancel := context.WithTimeout(t.Context(), mutantPatience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, self, "-test.run", "^TestMatrix$/^"+m.scenario+"$", "-test.v")
-	cmd.Env = append(os.Environ(), givenIngest+"="+binary, "ROLLCALL_REPORT="+dir, keptRuns+"="+dir)
+	cmd.Env = append(os.Environ(), harness.GivenIngest+"="+binary, "ROLLCALL_REPORT="+dir, keptRuns+"="+dir)
 	said, _ := cmd.CombinedOutput() // that it fails is what is wanted; how, says the report
 	text, err := os.ReadFile(filepath.Join(dir, "report.json"))
 	if os.IsNotExist(err) {

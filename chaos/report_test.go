@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/rollcall-redis/rollcall/chaos/judge"
 )
 
 // result is a scenario's row in the report.
@@ -21,7 +23,7 @@ type result struct {
 	Terms        int           `json:"terms"`
 	Evictions    int           `json:"evictions"`
 	Wrong        int           `json:"wrong_deletes"` // C1 and C2
-	Fenced       int           `json:"fenced"`        // scripts that the fence refused, as the lines saw them
+	Fenced       int           `json:"fenced"`        // scripts that the fence refused, as the proxies saw them
 	Warming      int           `json:"warming"`       // and the witness
 	FalseDeaths  int           `json:"false_deaths"`
 	Healed       int           `json:"false_deaths_healed"`
@@ -33,7 +35,8 @@ type result struct {
 	Took         time.Duration `json:"took_ns"`
 	Failed       bool          `json:"failed"`
 	Remarks      []string      `json:"remarks,omitempty"`
-	// Violations by check, and what had happened until the first: evictions, and time since the scenario began.
+	// Violations by check, and what had happened until the first: evictions, and time since the
+	// scenario began.
 	Violations     map[string]int `json:"violations,omitempty"`
 	FirstEvictions int            `json:"first_evictions,omitempty"`
 	FirstAfter     time.Duration  `json:"first_after_ns,omitempty"`
@@ -53,32 +56,32 @@ func report(r result) {
 }
 
 // note takes from a verdict what the report says of this scenario.
-func (w *world) note(v *Verdict, found []Violation) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.result.Row, w.result.Scenario, w.result.Seed = w.row.nr, w.row.name, w.seed
-	w.result.Hits = w.story.hits()
+func (w *environment) note(v *judge.Verdict, found []judge.Violation) {
+	w.noting.Lock()
+	defer w.noting.Unlock()
+	w.result.Row, w.result.Scenario, w.result.Seed = w.row.nr, w.row.name, w.Seed
+	w.result.Hits = int(w.Struck.Load())
 	if w.fault != nil {
 		w.result.Hits = w.fault.hits()
 	}
 	w.result.Terms, w.result.Evictions, w.result.Wrong = len(v.Terms), v.Evicted(""), v.WrongDeletes()
 	w.result.FalseDeaths, w.result.Healed = v.FalseDeaths, v.Healed
-	w.result.NewLeaderP50, w.result.NewLeaderMax = Percentile(v.NewLeader, 50), Percentile(v.NewLeader, 100)
-	w.result.CleanP50, w.result.CleanMax = Percentile(v.Clean, 50), Percentile(v.Clean, 100)
+	w.result.NewLeaderP50, w.result.NewLeaderMax = judge.Percentile(v.NewLeader, 50), judge.Percentile(v.NewLeader, 100)
+	w.result.CleanP50, w.result.CleanMax = judge.Percentile(v.Clean, 50), judge.Percentile(v.Clean, 100)
 	if !w.over.IsZero() {
 		w.result.Converged = v.Quiet(w.over)
 	}
 	w.result.Fenced, w.result.Warming = 0, 0
-	for _, r := range w.all {
-		w.result.Fenced += r.line.verdicts()["FENCED"]
-		w.result.Warming += r.line.verdicts()["WARMING"]
+	for _, r := range w.All {
+		w.result.Fenced += r.Proxy.Verdicts()["FENCED"]
+		w.result.Warming += r.Proxy.Verdicts()["WARMING"]
 	}
 	w.result.Took = time.Since(w.began)
 	w.violated(v, found)
 }
 
 // violated counts what the judge found.
-func (w *world) violated(v *Verdict, found []Violation) {
+func (w *environment) violated(v *judge.Verdict, found []judge.Violation) {
 	var first time.Time
 	w.result.Violations = make(map[string]int)
 	for _, one := range found {
@@ -99,16 +102,17 @@ func (w *world) violated(v *Verdict, found []Violation) {
 }
 
 // remark keeps what was measured and has no column.
-func (w *world) remark(format string, args ...any) {
-	w.t.Helper()
+func (w *environment) remark(format string, args ...any) {
+	w.T.Helper()
 	text := fmt.Sprintf(format, args...)
-	w.t.Log(text)
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.T.Log(text)
+	w.noting.Lock()
+	defer w.noting.Unlock()
 	w.result.Remarks = append(w.result.Remarks, text)
 }
 
-// writeReport prints the table of all scenarios, and writes it as JSON and Markdown into the folder that ROLLCALL_REPORT names.
+// writeReport prints the table of all scenarios, and writes it as JSON and Markdown into the folder
+// that ROLLCALL_REPORT names.
 func writeReport() {
 	resultsMu.Lock()
 	defer resultsMu.Unlock()

@@ -13,6 +13,9 @@ import (
 	"github.com/sourcegraph/conc"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/chaos/harness"
+	"github.com/rollcall-redis/rollcall/chaos/judge"
+	"github.com/rollcall-redis/rollcall/chaos/proxy"
 	"github.com/rollcall-redis/rollcall/internal/commands"
 	"github.com/rollcall-redis/rollcall/internal/device"
 	"github.com/rollcall-redis/rollcall/internal/wait"
@@ -23,19 +26,19 @@ var commandRows = []row{
 	{31, "CommandsWhileReplicasFail", false, 32, nil, commandsWhileReplicasFail},
 }
 
-// commandsWhileReplicasFail: whatever happens to the replica that has a command, its device executes it at most once, and it has one outcome.
-// The judge knows what devices did (C9).
-func commandsWhileReplicasFail(w *world) {
+// commandsWhileReplicasFail: whatever happens to the replica that has a command, its device
+// executes it at most once, and it has one outcome. The judge knows what devices did (C9).
+func commandsWhileReplicasFail(w *environment) {
 	met := w.opens()
-	w.listened()
-	w.executed = []Execution{}
-	moving, stay := context.WithCancel(w.t.Context())
-	giving, enough := context.WithCancel(w.t.Context())
+	w.Listened()
+	w.Executed = []judge.Execution{}
+	moving, stay := context.WithCancel(w.T.Context())
+	giving, enough := context.WithCancel(w.T.Context())
 	defer stay()
 	defer enough()
 	var devices, backends conc.WaitGroup
 	var given atomic.Int64
-	for i := range w.devices.Len() {
+	for i := range w.Fleet.Len() {
 		devices.Go(func() { w.obeys(moving, i) })
 	}
 	for n := range 4 {
@@ -43,44 +46,44 @@ func commandsWhileReplicasFail(w *world) {
 	}
 	more := func() { // so many more, while things are as they are
 		until := given.Load() + 200
-		w.comes("commands are given", func() bool { return given.Load() >= until })
+		harness.Eventually(w.T, "commands are given", func() bool { return given.Load() >= until })
 	}
 
 	for range 4 {
 		more()
-		back := w.follower() // back at once: it finds what its former life had begun
-		w.kill(back)
-		w.start(back.id)
+		back := w.Follower() // back at once: it finds what its former life had begun
+		w.Kill(back)
+		w.Start(back.ID)
 		met.hit(1)
 	}
 	more()
-	dead := w.leader() // nobody comes back: others answer in its place
-	w.kill(dead)
-	w.comes("the dead one's commands are answered", func() bool { return w.Exists(w.t.Context(), commands.Outbound(w.Layout, dead.id)).Val() == 0 })
-	w.start(dead.id)
+	dead := w.Leader() // nobody comes back: others answer in its place
+	w.Kill(dead)
+	harness.Eventually(w.T, "the dead one's commands are answered", func() bool { return w.Exists(w.T.Context(), commands.Outbound(w.Layout, dead.ID)).Val() == 0 })
+	w.Start(dead.ID)
 	met.hit(1)
 	more()
-	for _, r := range w.fleet() { // what it knows of Redis' answers is not what happened
-		r.line.loseReply(concludes, 5)
-		r.line.loseReplySilently(takes, 2)
+	for _, r := range w.Replicas() { // what it knows of Redis' answers is not what happened
+		r.Proxy.LoseReply(concludes, 5)
+		r.Proxy.LoseReplySilently(takes, 2)
 	}
 	more()
-	cont := w.stop(w.follower())
-	lasting(interval)
+	cont := w.Stop(w.Follower())
+	harness.Lasting(harness.Interval)
 	cont()
 	met.hit(1)
 	more()
-	ends := w.follower()
-	require.Zero(w.t, w.terminate(ends), ends.log())
-	w.start(ends.id)
+	ends := w.Follower()
+	require.Zero(w.T, w.Terminate(ends), ends.Log())
+	w.Start(ends.ID)
 	met.hit(1)
 	more()
 
 	enough()
 	backends.Wait()
-	w.comes("every command has its outcome", func() bool {
-		for _, key := range w.Keys(w.t.Context(), commands.Outbound(w.Layout, "*")).Val() {
-			if w.XLen(w.t.Context(), key).Val() > 0 {
+	harness.Eventually(w.T, "every command has its outcome", func() bool {
+		for _, key := range w.Keys(w.T.Context(), commands.Outbound(w.Layout, "*")).Val() {
+			if w.XLen(w.T.Context(), key).Val() > 0 {
 				return false
 			}
 		}
@@ -91,25 +94,25 @@ func commandsWhileReplicasFail(w *world) {
 	w.ends()
 	v := w.judge()
 	of := make(map[commands.Status]int)
-	for _, m := range w.XRange(w.t.Context(), commands.Responses(w.Layout), "-", "+").Val() {
+	for _, m := range w.XRange(w.T.Context(), commands.Responses(w.Layout), "-", "+").Val() {
 		of[commands.Status(m.Values["status"].(string))]++
 	}
-	w.t.Logf("%d given, %d executed: %v", given.Load(), len(w.executed), of)
+	w.T.Logf("%d given, %d executed: %v", given.Load(), len(w.Executed), of)
 	for _, s := range []commands.Status{commands.Answered, commands.NotConnected, commands.Timeout, commands.Expired, commands.InstanceLost} {
-		require.Positive(w.t, of[s], "no command is %s: this run proves nothing", s)
+		require.Positive(w.T, of[s], "no command is %s: this run proves nothing", s)
 	}
-	require.Zero(w.t, v.WrongDeletes())
+	require.Zero(w.T, v.WrongDeletes())
 }
 
 // concludes and takes tell the scripts of those names, by their keys.
-func concludes(r request) bool {
-	keys, _ := r.script()
-	return len(keys) == 3 && keys[2] == commands.Responses(keyNames)
+func concludes(r proxy.Request) bool {
+	keys, _ := r.Script()
+	return len(keys) == 3 && keys[2] == commands.Responses(harness.KeyNames)
 }
 
-func takes(r request) bool {
-	keys, _ := r.script()
-	return len(keys) == 3 && strings.HasPrefix(keys[1], commands.Outbound(keyNames, "")) && keys[2] == keyNames.Registry()
+func takes(r proxy.Request) bool {
+	keys, _ := r.Script()
+	return len(keys) == 3 && strings.HasPrefix(keys[1], commands.Outbound(harness.KeyNames, "")) && keys[2] == harness.KeyNames.Registry()
 }
 
 // answering is a device that was told something.
@@ -158,60 +161,58 @@ func (a answering) more() error {
 	return a.say(a.c.Codec, a.Executes(a.c, "and more of "+a.c.Text))
 }
 
-func (a answering) ofItself() error { return a.say(a.c.Codec, a.Executes(a.c, ofItself)) }
+func (a answering) ofItself() error { return a.say(a.c.Codec, a.Executes(a.c, judge.OfItself)) }
 
 // obeys has device i move, report, and do what it is told. A socket on which a command went
 // unanswered, or on which more came than an answer, is closed by its replica sooner or later: the
 // device does not wait for that.
-func (w *world) obeys(ctx context.Context, i int) {
-	rnd := rand.New(rand.NewPCG(w.seed, uint64(i)))
-	d := w.devices.Device(i)
+func (w *environment) obeys(ctx context.Context, i int) {
+	rnd := rand.New(rand.NewPCG(w.Seed, uint64(i)))
+	d := w.Fleet.Device(i)
 	for ctx.Err() == nil {
 		w.hops(ctx, i, rnd)
 		listening, leave := context.WithTimeout(ctx, time.Duration(rnd.IntN(400))*time.Millisecond)
 		doubtful := false
 		err := d.Follow(listening, func(c device.Command, say device.Say) error {
-			w.devices.doubts(i) // until the next report has shown that the answer was in time
-			w.mu.Lock()
-			w.executed = append(w.executed, Execution{d.IMEI(), c.Text})
-			w.mu.Unlock()
+			w.Fleet.Doubts(i) // until the next report has shown that the answer was in time
+			w.Executes(judge.Execution{IMEI: d.IMEI(), Command: c.Text})
 			manner := manners[min(rnd.IntN(4*len(manners)), len(manners)-1)]
 			doubtful = doubtful || !manner.good
 			return manner.answers(answering{ctx, d, rnd, c, say})
 		})
 		leave()
-		if w.gate.RLock(); doubtful || err != nil {
-			w.devices.lets(i, true)
+		if w.Gate.RLock(); doubtful || err != nil {
+			w.Fleet.LetGo(i, true)
 		}
-		w.gate.RUnlock()
+		w.Gate.RUnlock()
 		wait.For(ctx, 10*time.Millisecond)
 	}
 }
 
 // hops has device i report, and move to another place now and then.
-func (w *world) hops(ctx context.Context, i int, rnd *rand.Rand) {
-	w.gate.RLock()
-	defer w.gate.RUnlock()
-	fleet := w.fleet()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), actWithin)
+func (w *environment) hops(ctx context.Context, i int, rnd *rand.Rand) {
+	w.Gate.RLock()
+	defer w.Gate.RUnlock()
+	fleet := w.Replicas()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), harness.ActWithin)
 	defer cancel()
-	if w.devices.at(i) == "" || rnd.IntN(3) == 0 {
-		if w.devices.move(ctx, i, fleet[rnd.IntN(len(fleet))]) != nil {
+	if w.Fleet.At(i) == "" || rnd.IntN(3) == 0 {
+		if w.Fleet.Connect(ctx, i, fleet[rnd.IntN(len(fleet))]) != nil {
 			return
 		}
 	}
 	if rnd.IntN(4) > 0 {
-		w.devices.DropStale(i)
+		w.Fleet.DropStale(i)
 	}
-	_ = w.devices.report(ctx, i) // of a socket that is closed the device lets go
+	_ = w.Fleet.Send(ctx, i) // of a socket that is closed the device lets go
 }
 
 // gives gives commands as a backend does: to whom the registry names, or named a little while ago.
-func (w *world) gives(ctx context.Context, backend int, given *atomic.Int64) {
-	rnd := rand.New(rand.NewPCG(w.seed, uint64(1000+backend)))
+func (w *environment) gives(ctx context.Context, backend int, given *atomic.Int64) {
+	rnd := rand.New(rand.NewPCG(w.Seed, uint64(1000+backend)))
 	last := make(map[string]string)
 	for n := 0; wait.For(ctx, time.Duration(rnd.IntN(30))*time.Millisecond); n++ {
-		imei := w.devices.IMEI(rnd.IntN(w.devices.Len()))
+		imei := w.Fleet.IMEI(rnd.IntN(w.Fleet.Len()))
 		owner := last[imei]
 		if owner == "" || rnd.IntN(4) > 0 {
 			owner = w.HGet(ctx, w.Registry(), imei).Val()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -12,6 +13,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/chaos/harness"
+	"github.com/rollcall-redis/rollcall/chaos/judge"
+	"github.com/rollcall-redis/rollcall/chaos/proxy"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/lease"
 )
@@ -19,37 +23,34 @@ import (
 // crowdRows are a Redis of a kind that is not supported, and too much of everything.
 var crowdRows = []row{
 	{28, "ClusterNodeRefused", false, 0, nil, clusterNodeRefused},
-	{29, "ThousandContenders", false, 60, nil, under(func() fault { return &contenders{} }, (*world).oneHolder)},
-	{29, "PoolExhausted", false, 120, nil, under(func() fault { return &poolExhausted{} }, (*world).controlUnaffected)},
-	{29, "PoisonEntries", false, 60, nil, under(func() fault { return &poison{} }, (*world).sparedPoison)},
+	{29, "ThousandContenders", false, 60, nil, under(func() fault { return &contenders{} }, (*environment).oneHolder)},
+	{29, "PoolExhausted", false, 120, nil, under(func() fault { return &poolExhausted{} }, (*environment).controlUnaffected)},
+	{29, "PoisonEntries", false, 60, nil, under(func() fault { return &poison{} }, (*environment).sparedPoison)},
 }
 
-// One address of a Cluster is refused, with an error that names it: at start, or as soon as it answers, since a
-// replica starts without Redis too. Slots that migrate and nodes that are lost come with the support of Cluster: not done.
-func clusterNodeRefused(w *world) {
-	node := redistest.Start(w.t, "--cluster-enabled", "yes")
-	refused := func(r *replica) {
-		require.Equal(w.t, 1, r.exit(), r.log())
-		require.Contains(w.t, r.log(), "node of a Redis Cluster, which is not supported yet: "+r.line.addr())
+// One address of a Cluster is refused, with an error that names it: at start, or as soon as it
+// answers, since a replica starts without Redis too. Slots that migrate and nodes that are lost
+// come with the support of Cluster: not done.
+func clusterNodeRefused(w *environment) {
+	node := redistest.Start(w.T, "--cluster-enabled", "yes")
+	refused := func(r *harness.Replica) {
+		require.Equal(w.T, 1, r.Exit(), r.Log())
+		require.Contains(w.T, r.Log(), "node of a Redis Cluster, which is not supported yet: "+r.Proxy.Addr())
 		w.result.Hits++
 	}
-	start := func() *replica {
-		r := launch(w.t, w.binary, "one", newLine(w.t, node.Addr()), w.settings)
-		w.all = append(w.all, r)
-		return r
-	}
+	start := func() *harness.Replica { return w.LaunchBehind(harness.NewProxy(w.T, node.Addr()), "one") }
 	refused(start())
 	node.Kill()
 	early := start()
-	early.ready()
+	early.Ready()
 	node.Restart()
 	refused(early)
-	require.Zero(w.t, node.Client().DBSize(w.t.Context()).Val(), "something was written")
+	require.Zero(w.T, node.Client().DBSize(w.T.Context()).Val(), "something was written")
 
-	w.settings["REDIS_URL"] = "redis://" + node.Addr() + "?addr=127.0.0.1:1"
+	w.Settings["REDIS_URL"] = "redis://" + node.Addr() + "?addr=127.0.0.1:1"
 	several := start()
-	require.Equal(w.t, 2, several.exit(), several.log())
-	require.Contains(w.t, several.log(), "Cluster, which is not supported yet")
+	require.Equal(w.T, 2, several.Exit(), several.Log())
+	require.Contains(w.T, several.Log(), "Cluster, which is not supported yet")
 	w.result.Row, w.result.Scenario, w.result.Took = w.row.nr, w.row.name, time.Since(w.began)
 }
 
@@ -65,8 +66,8 @@ type contenders struct {
 
 const crowded = 1000
 
-func (f *contenders) fail(w *world) {
-	o := lease.Options(w.server.Options())
+func (f *contenders) fail(w *environment) {
+	o := lease.Options(w.Server.Options())
 	o.PoolSize = 64
 	client := redis.NewClient(o)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -75,16 +76,16 @@ func (f *contenders) fail(w *world) {
 		f.wg.Wait()
 		_ = client.Close()
 	}
-	w.t.Cleanup(func() { f.cancel() })
+	w.T.Cleanup(func() { f.cancel() })
 	electors := make([]*lease.Elector, crowded)
 	for i := range electors {
 		e, err := lease.New(lease.Config{
-			Client: client, Key: w.Lease(), Instance: fmt.Sprintf("contender-%d", i), TTL: leaseTTL, Logger: slog.New(slog.DiscardHandler),
+			Client: client, Key: w.Lease(), Instance: fmt.Sprintf("contender-%d", i), TTL: harness.LeaseTTL, Logger: slog.New(slog.DiscardHandler),
 		})
-		require.NoError(w.t, err)
+		require.NoError(w.T, err)
 		electors[i] = e
 	}
-	leader, before, begun := w.holder(), w.commands(), time.Now()
+	leader, before, begun := w.Holder(), w.commands(), time.Now()
 	f.began = begun
 	for _, e := range electors {
 		f.wg.Go(func() {
@@ -101,21 +102,21 @@ func (f *contenders) fail(w *world) {
 	f.wg.Go(func() {
 		for ctx.Err() == nil {
 			f.twice.Add(int64(atOnce(electors)))
-			lasting(10 * time.Millisecond)
+			harness.Lasting(10 * time.Millisecond)
 		}
 	})
-	lasting(2 * leaseTTL)
-	w.t.Logf("%s led before, %s after %v among %d contenders; %.0f commands/s", leader, w.holder(), time.Since(begun).Round(time.Second), crowded,
+	harness.Lasting(2 * harness.LeaseTTL)
+	w.T.Logf("%s led before, %s after %v among %d contenders; %.0f commands/s", leader, w.Holder(), time.Since(begun).Round(time.Second), crowded,
 		float64(w.commands()-before)/time.Since(begun).Seconds())
-	for _, r := range w.fleet() { // which must still be one of them
-		if r.id == w.holder() {
-			f.killed, _ = w.kill(r)
+	for _, r := range w.Replicas() { // which must still be one of them
+		if r.ID == w.Holder() {
+			f.killed, _ = w.Kill(r)
 			break
 		}
 	}
-	require.False(w.t, f.killed.IsZero(), "none of the replicas leads any more")
-	eventually(w.t, "another leads", func() bool { return f.led.Load() > 0 || w.holder() != "" && w.holder() != leader })
-	lasting(leaseTTL)
+	require.False(w.T, f.killed.IsZero(), "none of the replicas leads any more")
+	harness.Eventually(w.T, "another leads", func() bool { return f.led.Load() > 0 || w.Holder() != "" && w.Holder() != leader })
+	harness.Lasting(harness.LeaseTTL)
 	f.hit(crowded)
 }
 
@@ -135,36 +136,38 @@ func atOnce(electors []*lease.Elector) (n int) {
 	return n
 }
 
-func (w *world) commands() (n int64) {
-	w.t.Helper()
-	text := w.InfoMap(w.t.Context(), "stats").Val()["Stats"]["total_commands_processed"]
+func (w *environment) commands() (n int64) {
+	w.T.Helper()
+	text := w.InfoMap(w.T.Context(), "stats").Val()["Stats"]["total_commands_processed"]
 	_, err := fmt.Sscan(text, &n)
-	require.NoError(w.t, err)
+	require.NoError(w.T, err)
 	return n
 }
 
-func (f *contenders) recover(*world) { f.cancel() }
+func (f *contenders) recover(*environment) { f.cancel() }
 
-// oneHolder: the leader went on while it lived, and then one after the other led, the first in time.
-func (w *world) oneHolder(v *Verdict) {
+// oneHolder: the leader went on while it lived, and then one after the other led, the first in
+// time.
+func (w *environment) oneHolder(v *judge.Verdict) {
 	f := w.fault.(*contenders)
-	require.Zero(w.t, f.twice.Load(), "two led at once")
+	require.Zero(w.T, f.twice.Load(), "two led at once")
 	lost := 0
 	for _, l := range v.Leases {
 		if l.At.After(f.began) && l.At.Before(f.killed) {
 			lost++
 		}
 	}
-	w.t.Logf("%d terms of contenders; the replicas' leader was changed %d times before it was killed", f.led.Load(), lost)
-	require.LessOrEqual(w.t, lost, 1, "the lease was lost to the crowd")
-	w.within("new leader after the kill", v.NextLease(f.killed, "").Sub(f.killed), leaseTTL+leaseRetry)
+	w.T.Logf("%d terms of contenders; the replicas' leader was changed %d times before it was killed", f.led.Load(), lost)
+	require.LessOrEqual(w.T, lost, 1, "the lease was lost to the crowd")
+	w.within("new leader after the kill", v.NextLease(f.killed, "").Sub(f.killed), harness.LeaseTTL+harness.LeaseRetry)
 }
 
-// poolExhausted lets everything of the leader wait that is not control, while its devices report and others register.
+// poolExhausted lets everything of the leader wait that is not control, while its devices report
+// and others register.
 type poolExhausted struct {
 	calm
-	leader *replica
-	late   *rule
+	leader *harness.Replica
+	late   *proxy.Rule
 	back   func()
 	began  time.Time
 	over   time.Time
@@ -172,73 +175,72 @@ type poolExhausted struct {
 }
 
 // isLoad: a request that goes through the client of the load.
-func isLoad(r request) bool {
+func isLoad(r proxy.Request) bool {
 	switch r[0] {
 	case "XADD", "XREAD", "HSCAN", "SSCAN", "HMGET", "SISMEMBER":
 		return true
 	}
-	return isRegister(r) || isRelease(r) || isHeal(r) || isBatch(r)
+	return harness.IsRegister(r) || harness.IsRelease(r) || harness.IsHeal(r) || harness.IsBatch(r)
 }
 
-func (f *poolExhausted) fail(w *world) {
-	f.leader = w.leader()
-	f.back = w.away(f.leader.id)
+func (f *poolExhausted) fail(w *environment) {
+	f.leader = w.Leader()
+	f.back = w.Outage(f.leader.ID)
 	f.began = time.Now()
-	f.late = f.leader.line.delayEach(isLoad, 2*time.Second)
-	for time.Since(f.began) < ttl+interval {
+	f.late = f.leader.Proxy.DelayEach(isLoad, 2*time.Second)
+	for time.Since(f.began) < harness.TTL+harness.Interval {
 		var wg sync.WaitGroup
-		for i := 0; i < w.devices.Len(); i += 2 { // the silent ones, which traffic leaves alone
+		for i := 0; i < w.Fleet.Len(); i += 2 { // the silent ones, which traffic leaves alone
 			wg.Go(func() {
-				ctx, cancel := context.WithTimeout(w.t.Context(), actWithin)
+				ctx, cancel := context.WithTimeout(w.T.Context(), harness.ActWithin)
 				defer cancel()
-				if w.devices.at(i) == f.leader.devices {
-					_ = w.devices.report(ctx, i) // it lets go when it is not answered, and comes again
+				if w.Fleet.At(i) == f.leader.Devices {
+					_ = w.Fleet.Send(ctx, i) // it lets go when it is not answered, and comes again
 				} else {
-					_ = w.devices.move(ctx, i, f.leader)
+					_ = w.Fleet.Connect(ctx, i, f.leader)
 				}
 			})
 		}
 		wg.Wait()
-		f.conns = max(f.conns, f.leader.line.each(func(*conn) {}))
+		f.conns = max(f.conns, f.leader.Proxy.Connections())
 	}
 	f.over = time.Now()
 }
 
-func (f *poolExhausted) recover(*world) {
-	f.hit(f.late.hits())
-	f.late.end()
+func (f *poolExhausted) recover(*environment) {
+	f.hit(f.late.Hits())
+	f.late.End()
 	f.back()
 }
 
 // controlUnaffected: lease and heartbeats have connections of their own.
-func (w *world) controlUnaffected(v *Verdict) {
+func (w *environment) controlUnaffected(v *judge.Verdict) {
 	f := w.fault.(*poolExhausted)
-	w.t.Logf("%d requests were late, on up to %d connections", w.fault.hits(), f.conns)
-	require.Zero(w.t, v.Evicted(""))
+	w.T.Logf("%d requests were late, on up to %d connections", w.fault.hits(), f.conns)
+	require.Zero(w.T, v.Evicted(""))
 	for _, t := range v.Terms {
-		require.False(w.t, t.At.After(f.began) && t.At.Before(f.over), "the lease was lost: %s leads", t.Leader)
+		require.False(w.T, t.At.After(f.began) && t.At.Before(f.over), "the lease was lost: %s leads", t.Leader)
 	}
-	h, err := ReadHistory(w.server.Dir())
-	require.NoError(w.t, err)
+	h := w.History()
 	var beats int
 	var last time.Time
-	facts := w.facts(nil)
-	for i, s := range h.spans(&facts) {
+	facts := w.Facts(nil)
+	for i, s := range judge.Spans(h, &facts) {
 		for _, c := range h[i].Commands {
-			if len(c) < 2 || c[1] != w.Heartbeat(f.leader.id) || s.from.Before(f.began) || s.from.After(f.over) {
+			if len(c) < 2 || c[1] != w.Heartbeat(f.leader.ID) || s.From.Before(f.began) || s.From.After(f.over) {
 				continue
 			}
-			require.Equal(w.t, "SET", c[0], "its heartbeat expired")
+			require.Equal(w.T, "SET", c[0], "its heartbeat expired")
 			if alone := len(h[i].Commands) <= 2; alone { // what comes with an entry is load
 				if beats++; beats > 1 {
-					require.Less(w.t, s.from.Sub(last), ttl, "two beats far apart")
+					require.Less(w.T, s.From.Sub(last), harness.TTL, "two beats far apart")
 				}
-				last = s.from
+				last = s.From
 			}
 		}
 	}
-	w.t.Logf("%d beats in %v", beats, f.over.Sub(f.began).Round(time.Second))
-	require.GreaterOrEqual(w.t, beats, 2)
+	w.T.Logf("%d beats in %v", beats, f.over.Sub(f.began).Round(time.Second))
+	require.GreaterOrEqual(w.T, beats, 2)
 }
 
 // poison are entries and owners that nobody of ours writes.
@@ -249,7 +251,7 @@ type poison struct {
 	owner       string // on the roster
 }
 
-func (f *poison) fail(w *world) {
+func (f *poison) fail(w *environment) {
 	long := strings.Repeat("x", 1<<10)
 	f.goes = map[string]string{
 		"":                                    "ghost", // an empty IMEI
@@ -263,7 +265,8 @@ func (f *poison) fail(w *world) {
 		fmt.Sprintf("86%s", long):             "ghost",
 		"850000000000005\x00with a zero byte": "ghost",
 	}
-	// Such an owner can be no instance; nothing can be said of its heartbeat, so they are kept, and counted.
+	// Such an owner can be no instance; nothing can be said of its heartbeat, so they are kept, and
+	// counted.
 	f.stays = map[string]string{
 		"870000000000001": "",
 		"870000000000002": "gh\nost",
@@ -272,58 +275,170 @@ func (f *poison) fail(w *world) {
 		"870000000000005": "\xff\xfe",
 	}
 	f.owner = "ro\nster"
-	f.token = w.Get(w.t.Context(), w.Lease()).Val()
-	w.meddle("poison", func(p redis.Pipeliner) {
+	f.token = w.Get(w.T.Context(), w.Lease()).Val()
+	w.Meddle("poison", func(p redis.Pipeliner) {
 		for _, entries := range []map[string]string{f.goes, f.stays} {
 			for imei, owner := range entries {
-				p.HSet(w.t.Context(), w.Registry(), imei, owner)
+				p.HSet(w.T.Context(), w.Registry(), imei, owner)
 				f.hit(1)
 			}
 		}
-		p.SAdd(w.t.Context(), w.Roster(), f.owner, "ros/ter")
+		p.SAdd(w.T.Context(), w.Roster(), f.owner, "ros/ter")
 	})
 	before := w.spared()
-	w.plant("dead", 100, true)
-	w.comes("everything else is swept", func() bool {
+	w.Plant("dead", 100, true)
+	harness.Eventually(w.T, "everything else is swept", func() bool {
 		for imei := range f.goes {
-			if w.HExists(w.t.Context(), w.Registry(), imei).Val() {
+			if w.HExists(w.T.Context(), w.Registry(), imei).Val() {
 				return false
 			}
 		}
-		return w.SCard(w.t.Context(), w.Devices("dead")).Val() == 0 && !w.SIsMember(w.t.Context(), w.Roster(), "ros/ter").Val()
+		return w.SCard(w.T.Context(), w.Devices("dead")).Val() == 0 && !w.SIsMember(w.T.Context(), w.Roster(), "ros/ter").Val()
 	})
-	w.comes("what stays is counted", func() bool { return w.spared() >= before+2*float64(len(f.stays)) })
+	harness.Eventually(w.T, "what stays is counted", func() bool { return w.spared() >= before+2*float64(len(f.stays)) })
 	for imei, owner := range f.stays {
-		require.Equal(w.t, owner, w.HGet(w.t.Context(), w.Registry(), imei).Val(), "%q must stay", imei)
+		require.Equal(w.T, owner, w.HGet(w.T.Context(), w.Registry(), imei).Val(), "%q must stay", imei)
 	}
-	require.Equal(w.t, f.token, w.Get(w.t.Context(), w.Lease()).Val(), "the lease changed hands")
+	require.Equal(w.T, f.token, w.Get(w.T.Context(), w.Lease()).Val(), "the lease changed hands")
 }
 
 // spared is how many candidates all replicas say that they could not read.
-func (w *world) spared() (n float64) {
-	w.t.Helper()
-	for _, r := range w.fleet() {
-		body, err := r.get("/metrics")
-		require.NoError(w.t, err)
-		one, err := sum([]byte(strings.ReplaceAll(string(body), `janitor_spared_total{reason="unreadable"}`, "unreadable")), "unreadable")
-		require.NoError(w.t, err)
+func (w *environment) spared() (n float64) {
+	w.T.Helper()
+	for _, r := range w.Replicas() {
+		body, err := r.Get("/metrics")
+		require.NoError(w.T, err)
+		one, err := harness.Sum([]byte(strings.ReplaceAll(string(body), `janitor_spared_total{reason="unreadable"}`, "unreadable")), "unreadable")
+		require.NoError(w.T, err)
 		n += one
 	}
 	return n
 }
 
 // recover takes out by hand what no leader touches, as an operator has to.
-func (f *poison) recover(w *world) {
-	w.meddle("poison is taken out", func(p redis.Pipeliner) {
+func (f *poison) recover(w *environment) {
+	w.Meddle("poison is taken out", func(p redis.Pipeliner) {
 		for imei := range f.stays {
-			p.HDel(w.t.Context(), w.Registry(), imei)
+			p.HDel(w.T.Context(), w.Registry(), imei)
 		}
-		p.SRem(w.t.Context(), w.Roster(), f.owner)
+		p.SRem(w.T.Context(), w.Roster(), f.owner)
 	})
 }
 
-// sparedPoison: each entry that could be judged was evicted once, and nothing else but what was planted.
-func (w *world) sparedPoison(v *Verdict) {
+// sparedPoison: each entry that could be judged was evicted once, and nothing else but what was
+// planted.
+func (w *environment) sparedPoison(v *judge.Verdict) {
 	f := w.fault.(*poison)
-	require.Equal(w.t, len(f.goes)+100, v.Evicted("")-v.FalseDeaths)
+	require.Equal(w.T, len(f.goes)+100, v.Evicted("")-v.FalseDeaths)
+}
+
+// rollingRows change a fleet replica by replica, while devices go on.
+var rollingRows = []row{
+	{37, "RollingSettingsAndPassword", false, 60, nil, under(func() fault { return &rolling{} }, func(w *environment, v *judge.Verdict) {
+		require.Equal(w.T, v.Evicted(""), v.Evicted("ghost"), "somebody who lives was evicted")
+		require.Equal(w.T, swept, v.Evicted("ghost"))
+		require.Contains(w.T, reasonsOf(v), "settings")
+		w.acknowledged()
+	})},
+}
+
+// rolling starts each replica again with slower heartbeats and a new password, forgets the old
+// password, and then goes back to the usual settings.
+type rolling struct {
+	calm
+	looks atomic.Int64 // at entries of devices that do nothing
+}
+
+const service = "service"
+
+func (*rolling) setup(w *environment) {
+	require.NoError(w.T, w.acl(service, "on", ">old", ">new", "~*", "&*", "+@all").Err())
+	for _, id := range []string{"one", "two", "three"} {
+		w.Logins[id] = service + ":old@"
+	}
+}
+
+func (f *rolling) fail(w *environment) {
+	begun, silent := time.Now(), w.silent()
+	for _, r := range w.Replicas() {
+		f.counts(r, silent)
+	}
+	usual := maps.Clone(w.Settings)
+	w.Settings["HEARTBEAT_INTERVAL"], w.Settings["HEARTBEAT_TTL"] = slowInterval.String(), slowTTL.String()
+	for range 3 {
+		id := w.Replicas()[0].ID // the oldest
+		w.Logins[id] = service + ":new@"
+		f.roll(w, silent)
+		w.doubted("settings")
+		w.SlowerSettings(w.Replicas()[2], slowInterval, slowTTL)
+		w.Moves()
+		harness.Lasting(harness.Interval)
+	}
+	require.NoError(w.T, w.acl(service, "<old").Err())
+	for _, r := range w.Replicas() {
+		f.hit(r.Proxy.Reset()) // every connection is made anew
+	}
+	w.Moves()
+	maps.Copy(w.Settings, usual)
+	for range 3 {
+		w.SlowerSettingsEnd(w.Replicas()[0])
+		f.roll(w, silent)
+		w.Moves()
+		harness.Lasting(harness.Interval)
+	}
+	took := time.Since(begun)
+	w.heals(time.Now())
+	w.Plant("ghost", swept, true)
+	harness.Eventually(w.T, "what is dead is swept", func() bool { return w.SCard(w.T.Context(), w.Layout.Devices("ghost")).Val() == 0 })
+
+	each := float64(f.looks.Load()) / float64(len(silent))
+	w.remark("%.1f looks at each silent device's entry in %v", each, took.Round(time.Second))
+	require.Less(w.T, each, took.Seconds()/harness.Interval.Seconds()+1, "at most once an interval")
+}
+
+// roll lets the oldest replica end, and start again with the settings as they are now. Its silent
+// devices come back to it.
+func (f *rolling) roll(w *environment, silent map[string]string) {
+	old := w.Replicas()[0]
+	require.Zero(w.T, w.Terminate(old), old.Log())
+	again := w.Start(old.ID)
+	f.counts(again, silent)
+	f.hit(1)
+	var back []int
+	for i := 0; i < w.Fleet.Len(); i += 2 {
+		if w.Fleet.At(i) == "" {
+			back = append(back, i)
+		}
+	}
+	require.NoError(w.T, w.Fleet.ConnectAll(w.T.Context(), back, func(int) *harness.Replica { return again }))
+}
+
+// counts counts how often a replica reads the entries of silent devices.
+func (f *rolling) counts(r *harness.Replica, silent map[string]string) {
+	r.Proxy.Answers(func(r proxy.Request) bool {
+		if len(r) > 2 && r[0] == "HMGET" && r[1] == harness.KeyNames.Registry() {
+			for _, imei := range r[2:] {
+				if _, is := silent[imei]; is {
+					f.looks.Add(1)
+				}
+			}
+		}
+		return false
+	})
+}
+
+// acknowledged: every record that a device was told to be stored is in the stream.
+func (w *environment) acknowledged() {
+	w.T.Helper()
+	stored := make(map[string]int)
+	for _, e := range w.XRange(w.T.Context(), "telemetry:teltonika", "-", "+").Val() {
+		stored[fmt.Sprint(e.Values["imei"])]++
+	}
+	total := 0
+	for imei, n := range w.Fleet.Acknowledged() {
+		require.GreaterOrEqual(w.T, stored[imei], n, "records of %s were acknowledged and are not there", imei)
+		total += n
+	}
+	require.Positive(w.T, total)
+	w.remark("%d records acknowledged, none lost", total)
 }

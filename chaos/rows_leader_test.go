@@ -2,16 +2,22 @@ package chaos
 
 import (
 	"fmt"
+	"math"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/chaos/harness"
+	"github.com/rollcall-redis/rollcall/chaos/judge"
+	"github.com/rollcall-redis/rollcall/chaos/proxy"
 	"github.com/rollcall-redis/rollcall/internal/failpoint"
 )
 
-// leaderRows are about leaders that stop; those that end, and their successors, are in rows_leader_ends_test.go and rows_terms_test.go.
+// leaderRows are about leaders that stop; those that end, and their successors, are in
+// rows_leader_ends_test.go and rows_terms_test.go.
 var leaderRows = slices.Concat([]row{
 	{3, "LeaderStoppedBriefly", true, 60, slowPass, under(func() fault { return &leaderStopped{} }, sameTerm)},
 	{4, "LeaderStoppedPastItsLease", true, 60, slowPass, under(func() fault { return &leaderHeld{meanwhile: anotherLeads} }, fenced)},
@@ -19,7 +25,8 @@ var leaderRows = slices.Concat([]row{
 	{6, "SuccessorDiesBeforeItWakes", false, 60, slowPass, under(func() fault { return &leaderHeld{meanwhile: anotherLedAndDied} }, leadsInANewTerm)},
 }, leaderEndsRows, termsRows, staleRows)
 
-// slowPass makes a pass over the ghosts last for seconds, so that what befalls a leader befalls it in the middle.
+// slowPass makes a pass over the ghosts last for seconds, so that what befalls a leader befalls it
+// in the middle.
 var slowPass = map[string]string{
 	"JANITOR_REDIS_SHARE": "0.008", "JANITOR_SCAN_COUNT": "50", "JANITOR_DELETE_BATCH": "50", "ADMIN_TOKEN": adminToken,
 }
@@ -30,20 +37,20 @@ const (
 )
 
 // haunts gives the leader something to sweep.
-func haunts(w *world) { w.plant("ghost", ghosts, true) }
+func haunts(w *environment) { w.Plant("ghost", ghosts, true) }
 
-// meets orders something at a point which only a leader comes by, or who becomes one, and returns who has met it. cause sees
-// to it that somebody will.
-func (w *world) meets(point failpoint.Name, order string, cause func(w *world)) (who *replica) {
-	w.t.Helper()
-	fleet := w.fleet()
+// meets orders something at a point which only a leader comes by, or who becomes one, and returns
+// who has met it. cause sees to it that somebody will.
+func (w *environment) meets(point failpoint.Name, order string, cause func(w *environment)) (who *harness.Replica) {
+	w.T.Helper()
+	fleet := w.Replicas()
 	for _, r := range fleet {
-		r.points.arm(w.t, point, order)
+		r.Failpoints.Arm(w.T, point, order)
 	}
 	cause(w)
-	eventually(w.t, "a leader comes by "+string(point), func() bool {
+	harness.Eventually(w.T, "a leader comes by "+string(point), func() bool {
 		for _, r := range fleet {
-			if r.points.taken(w.t, point) {
+			if r.Failpoints.Taken(w.T, point) {
 				who = r
 			}
 		}
@@ -51,75 +58,77 @@ func (w *world) meets(point failpoint.Name, order string, cause func(w *world)) 
 	})
 	for _, r := range fleet {
 		if r != who {
-			require.True(w.t, r.points.disarm(w.t, point), "%s came by %s as well", r.id, point)
+			require.True(w.T, r.Failpoints.Disarm(w.T, point), "%s came by %s as well", r.ID, point)
 		}
 	}
 	return who
 }
 
 // term is the epoch of the newest term in the audit, and how many batches it has done.
-func (w *world) term() (epoch, batches uint64) {
-	w.t.Helper()
-	newest, err := w.XRevRangeN(w.t.Context(), w.Audit(), "+", "-", 1).Result()
-	require.NoError(w.t, err)
+func (w *environment) term() (epoch, batches uint64) {
+	w.T.Helper()
+	newest, err := w.XRevRangeN(w.T.Context(), w.Audit(), "+", "-", 1).Result()
+	require.NoError(w.T, err)
 	if len(newest) == 0 {
 		return 0, 0
 	}
 	n, err := fmt.Sscanf(newest[0].ID, "%d-%d", &epoch, &batches)
-	require.NoError(w.t, err)
-	require.Equal(w.t, 2, n)
+	require.NoError(w.T, err)
+	require.Equal(w.T, 2, n)
 	return epoch, batches
 }
 
-// leaderStopped freezes the leader in a pass, for half of its lease. On a machine so busy that a stop becomes longer than
-// that, it is done again.
+// leaderStopped freezes the leader in a pass, for half of its lease. On a machine so busy that a
+// stop becomes longer than that, it is done again.
 type leaderStopped struct {
 	calm
 	epoch uint64
 	cont  time.Time
 }
 
-func (f *leaderStopped) fail(w *world) {
-	require.True(w.t, becomes(func() bool {
+func (f *leaderStopped) fail(w *environment) {
+	require.True(w.T, harness.Becomes(func() bool {
 		haunts(w)
-		w.inPass(2)
+		w.InPass(2)
 		// Behind a renewal, so that what is left of the lease is nearly all.
 		var token string
-		eventually(w.t, "the lease is fresh", func() bool {
-			token = w.Get(w.t.Context(), w.Lease()).Val()
-			return token != "" && w.PTTL(w.t.Context(), w.Lease()).Val() > leaseTTL*9/10
+		harness.Eventually(w.T, "the lease is fresh", func() bool {
+			token = w.Get(w.T.Context(), w.Lease()).Val()
+			return token != "" && w.PTTL(w.T.Context(), w.Lease()).Val() > harness.LeaseTTL*9/10
 		})
-		r := w.leader()
+		r := w.Leader()
 		f.epoch, _ = w.term()
-		cont := w.stop(r)
+		cont := w.Stop(r)
 		f.hit(1)
-		lasting(leaseTTL / 2)
+		harness.Lasting(harness.LeaseTTL / 2)
 		f.cont = time.Now()
 		cont()
 		lost := false
-		eventually(w.t, "the lease is renewed, or another's", func() bool {
-			lost = w.Get(w.t.Context(), w.Lease()).Val() != token
-			return lost || w.PTTL(w.t.Context(), w.Lease()).Val() > leaseTTL*2/3
+		harness.Eventually(w.T, "the lease is renewed, or another's", func() bool {
+			lost = w.Get(w.T.Context(), w.Lease()).Val() != token
+			return lost || w.PTTL(w.T.Context(), w.Lease()).Val() > harness.LeaseTTL*2/3
 		})
 		return !lost
 	}), "no term outlives a short stop")
 }
 
 // The term that was there before the stop goes on sweeping.
-func sameTerm(w *world, v *Verdict) {
+func sameTerm(w *environment, v *judge.Verdict) {
 	f := w.fault.(*leaderStopped)
-	require.True(w.t, slices.ContainsFunc(v.Batches, func(b Batch) bool { return b.Epoch == f.epoch && b.At.After(f.cont) }))
-	require.Equal(w.t, len(w.ghosts), v.Evicted("ghost"))
+	require.True(w.T, slices.ContainsFunc(v.Batches, func(b judge.Batch) bool { return b.Epoch == f.epoch && b.At.After(f.cont) }))
+	require.Equal(w.T, len(w.Ghosts), v.Evicted("ghost"))
 }
 
-// leaderHeld stops the leader where it has found its term good enough for a batch, which it has not yet sent. It sends that
-// when it wakes up, past everything that it could notice itself: what refuses it is the fence.
+// leaderHeld stops the leader where it has found its term good enough for a batch, which it has not
+// yet sent. It sends that when it wakes up, past everything that it could notice itself: what
+// refuses it is the fence.
 type leaderHeld struct {
 	calm
-	// meanwhile returns when the leader may go on. What it returns is called when the batch has been answered.
-	meanwhile func(w *world, f *leaderHeld) (after func())
+	// meanwhile returns when the leader may go on. What it returns is called when the batch has
+	// been answered.
+	meanwhile func(w *environment, f *leaderHeld) (after func())
 
-	former  *replica
+	former  *harness.Replica
 	epoch   uint64 // of its term
 	batches int    // that the server had done for it
 	stopped time.Time
@@ -127,94 +136,97 @@ type leaderHeld struct {
 	after   func()
 }
 
-func (f *leaderHeld) fail(w *world) {
+func (f *leaderHeld) fail(w *environment) {
 	f.former = w.meets(failpoint.BeforeScript, "stop 3", haunts)
 	f.stopped = time.Now()
-	back := w.away(f.former.id)
+	back := w.Outage(f.former.ID)
 	f.epoch, _ = w.term()
-	f.batches = f.former.line.verdicts()["DONE"]
-	require.Zero(w.t, f.former.line.unanswered())
+	f.batches = f.former.Proxy.Verdicts()["DONE"]
+	require.Zero(w.T, f.former.Proxy.Unanswered())
 	f.after = f.meanwhile(w, f)
 	f.woken = time.Now()
-	f.former.points.resume(w.t, failpoint.BeforeScript, f.former.cont)
+	f.former.Failpoints.Resume(w.T, failpoint.BeforeScript, f.former.Cont)
 	back()
-	f.hit(f.former.points.hits(w.t, failpoint.BeforeScript))
+	f.hit(f.former.Failpoints.Hits(w.T, failpoint.BeforeScript))
 }
 
-func (f *leaderHeld) recover(w *world) {
-	eventually(w.t, "the held batch is answered", func() bool {
-		return f.former.line.verdicts()["FENCED"] > 0 || f.former.line.verdicts()["DONE"] > f.batches
+func (f *leaderHeld) recover(w *environment) {
+	harness.Eventually(w.T, "the held batch is answered", func() bool {
+		return f.former.Proxy.Verdicts()["FENCED"] > 0 || f.former.Proxy.Verdicts()["DONE"] > f.batches
 	})
 	f.after()
 }
 
 // successor waits until another leads, in a term that has done something.
-func (f *leaderHeld) successor(w *world) (who *replica) {
-	eventually(w.t, "a successor sweeps", func() bool {
+func (f *leaderHeld) successor(w *environment) (who *harness.Replica) {
+	harness.Eventually(w.T, "a successor sweeps", func() bool {
 		epoch, batches := w.term()
 		return epoch > f.epoch && batches > 0
 	})
-	who = w.leader()
-	require.NotEqual(w.t, f.former, who)
+	who = w.Leader()
+	require.NotEqual(w.T, f.former, who)
 	return who
 }
 
-func anotherLeads(w *world, f *leaderHeld) func() {
-	w.died(f.former, "stopped")
+func anotherLeads(w *environment, f *leaderHeld) func() {
+	w.Died(f.former, "stopped")
 	f.successor(w)
 	return func() {}
 }
 
-// nobodyLeads has the others refused the lease, so that it lapses and is nobody's. Their heartbeats and ticks land.
-func nobodyLeads(w *world, f *leaderHeld) func() {
-	var rules []*rule
-	for _, r := range w.fleet() {
+// nobodyLeads has the others refused the lease, so that it lapses and is nobody's. Their heartbeats
+// and ticks land.
+func nobodyLeads(w *environment, f *leaderHeld) func() {
+	var rules []*proxy.Rule
+	for _, r := range w.Replicas() {
 		if r != f.former {
-			rules = append(rules, r.line.answerWith(isAcquire, "ERR not now", -1))
+			rules = append(rules, r.Proxy.AnswerWith(harness.IsAcquire, "ERR not now", -1))
 		}
 	}
-	eventually(w.t, "the lease has lapsed, and others want it", func() bool {
-		return w.holder() == "" && slices.ContainsFunc(rules, func(r *rule) bool { return r.hits() > 0 })
+	harness.Eventually(w.T, "the lease has lapsed, and others want it", func() bool {
+		return w.Holder() == "" && slices.ContainsFunc(rules, func(r *proxy.Rule) bool { return r.Hits() > 0 })
 	})
 	return func() {
 		for _, r := range rules {
-			r.end()
+			r.End()
 		}
 	}
 }
 
-// anotherLedAndDied leaves nobody who could lead but the former leader, which needs a new term for that.
-func anotherLedAndDied(w *world, f *leaderHeld) func() {
-	w.died(f.former, "stopped")
+// anotherLedAndDied leaves nobody who could lead but the former leader, which needs a new term for
+// that.
+func anotherLedAndDied(w *environment, f *leaderHeld) func() {
+	w.Died(f.former, "stopped")
 	b := f.successor(w)
-	for _, r := range w.fleet() {
+	for _, r := range w.Replicas() {
 		if r != f.former && r != b {
-			rule := r.line.answerWith(isAcquire, "ERR not now", -1)
-			w.t.Cleanup(rule.end)
+			rule := r.Proxy.AnswerWith(harness.IsAcquire, "ERR not now", -1)
+			w.T.Cleanup(rule.End)
 		}
 	}
-	w.kill(b)
+	w.Kill(b)
 	return func() {
-		eventually(w.t, "the former leader leads again", func() bool { return w.holder() == f.former.id })
+		harness.Eventually(w.T, "the former leader leads again", func() bool { return w.Holder() == f.former.ID })
 	}
 }
 
 // fenced: the batch did nothing, and nothing was done any more in that term.
-func fenced(w *world, v *Verdict) {
+func fenced(w *environment, v *judge.Verdict) {
 	f := w.fault.(*leaderHeld)
-	w.t.Logf("term %d of %s: %v", f.epoch, f.former.id, f.former.line.verdicts())
-	require.Zero(w.t, f.former.line.notUnderstood(), "its answers were not all counted")
-	require.Positive(w.t, f.former.line.verdicts()["FENCED"], "the held batch met no fence")
-	require.Equal(w.t, f.batches, w.records(f.former.id, f.epoch), "the former term did something after its end")
-	require.Greater(w.t, v.Terms[len(v.Terms)-1].Epoch, f.epoch, "the term did not end")
-	require.Equal(w.t, len(w.ghosts), v.Evicted("ghost"))
+	w.T.Logf("term %d of %s: %v", f.epoch, f.former.ID, f.former.Proxy.Verdicts())
+	require.Zero(w.T, f.former.Proxy.NotUnderstood(), "its answers were not all counted")
+	require.Positive(w.T, f.former.Proxy.Verdicts()["FENCED"], "the held batch met no fence")
+	require.Equal(w.T, f.batches, w.records(f.former.ID, f.epoch), "the former term did something after its end")
+	require.Greater(w.T, v.Terms[len(v.Terms)-1].Epoch, f.epoch, "the term did not end")
+	require.Equal(w.T, len(w.Ghosts), v.Evicted("ghost"))
 }
 
-// records is how many batches the audit has of a leader, in terms up to an epoch; also those that found nothing left.
-func (w *world) records(leader string, until uint64) (n int) {
-	w.t.Helper()
-	all, err := w.XRange(w.t.Context(), w.Audit(), "-", fmt.Sprint(until)).Result()
-	require.NoError(w.t, err)
+// records is how many batches the audit has of a leader, in terms up to an epoch; also those that
+// found nothing left.
+func (w *environment) records(leader string, until uint64) (n int) {
+	w.T.Helper()
+	all, err := w.XRange(w.T.Context(), w.Audit(), "-", fmt.Sprint(until)).Result()
+	require.NoError(w.T, err)
 	for _, record := range all {
 		if record.Values["leader"] == leader && !strings.HasSuffix(record.ID, "-0") {
 			n++
@@ -224,17 +236,137 @@ func (w *world) records(leader string, until uint64) (n int) {
 }
 
 // fencedByNobody: and the lease was free when the batch landed.
-func fencedByNobody(w *world, v *Verdict) {
+func fencedByNobody(w *environment, v *judge.Verdict) {
 	f := w.fault.(*leaderHeld)
 	fenced(w, v)
-	require.True(w.t, v.NextLease(f.stopped, "").After(f.woken), "somebody led meanwhile")
+	require.True(w.T, v.NextLease(f.stopped, "").After(f.woken), "somebody led meanwhile")
 }
 
 // leadsInANewTerm: and there was another's term between that of the batch and the next of its own.
-func leadsInANewTerm(w *world, v *Verdict) {
+func leadsInANewTerm(w *environment, v *judge.Verdict) {
 	f := w.fault.(*leaderHeld)
 	fenced(w, v)
-	later := slices.DeleteFunc(slices.Clone(v.Terms), func(t Term) bool { return t.Epoch <= f.epoch })
-	require.NotEqual(w.t, f.former.id, later[0].Leader)
-	require.True(w.t, slices.ContainsFunc(later, func(t Term) bool { return t.Leader == f.former.id }))
+	later := slices.DeleteFunc(slices.Clone(v.Terms), func(t judge.Term) bool { return t.Epoch <= f.epoch })
+	require.NotEqual(w.T, f.former.ID, later[0].Leader)
+	require.True(w.T, slices.ContainsFunc(later, func(t judge.Term) bool { return t.Leader == f.former.ID }))
+}
+
+// leaderEndsRows are about leaders that end, at every point of a term.
+var leaderEndsRows = []row{
+	{2, "LeaderKilledAcquiring", false, 60, slowPass, under(func() fault { return &leaderKilled{at: failpoint.Acquiring} }, sweptAfterKill)},
+	{2, "LeaderKilledOpening", false, 60, slowPass, under(func() fault { return &leaderKilled{at: failpoint.Opening} }, sweptAfterKill)},
+	{2, "LeaderKilledRenewing", false, 60, slowPass, under(func() fault { return &leaderKilled{at: failpoint.Renewing} }, sweptAfterKill)},
+	{2, "LeaderKilledAfterJudging", false, 60, slowPass, under(func() fault { return &leaderKilled{at: failpoint.AfterJudging} }, sweptAfterKill)},
+	{2, "LeaderKilledBeforeScript", false, 60, slowPass, under(func() fault { return &leaderKilled{at: failpoint.BeforeScript} }, sweptAfterKill)},
+	{2, "LeaderKilledAfterReply", true, 60, slowPass, under(func() fault { return &leaderKilled{at: failpoint.AfterReply} }, sweptAfterKill)},
+	{9, "LeaderTerminatedAcquiring", false, 60, slowPass, under(func() fault { return &leaderTerminated{at: failpoint.Acquiring} }, handedOver)},
+	{9, "LeaderTerminatedRenewing", false, 60, slowPass, under(func() fault { return &leaderTerminated{at: failpoint.Renewing} }, handedOver)},
+	{9, "LeaderTerminatedMidPass", false, 60, slowPass, under(func() fault { return &leaderTerminated{at: failpoint.BeforeScript} }, handedOver)},
+}
+
+// resigns asks a leader to give its lease back; false: it has none any more.
+func (w *environment) resigns(r *harness.Replica) bool {
+	w.T.Helper()
+	ask, err := http.NewRequestWithContext(w.T.Context(), http.MethodPost, "http://"+r.HTTP+"/api/v1/resign", nil)
+	require.NoError(w.T, err)
+	ask.Header.Set("Authorization", "Bearer "+adminToken)
+	answer, err := harness.Asker.Do(ask)
+	if err != nil {
+		w.T.Log("resign:", err)
+		return false
+	}
+	require.NoError(w.T, answer.Body.Close())
+	require.Contains(w.T, []int{http.StatusOK, http.StatusConflict}, answer.StatusCode)
+	return answer.StatusCode == http.StatusOK
+}
+
+// provokes sees to it that a point of a term is come by: by a new leader, or by one with something
+// to sweep.
+func provokes(at failpoint.Name) func(w *environment) {
+	return func(w *environment) {
+		haunts(w)
+		switch at {
+		case failpoint.Acquiring, failpoint.Opening:
+			harness.Eventually(w.T, "the leader resigns", func() bool { return w.resigns(w.Leader()) })
+		}
+	}
+}
+
+// leaderKilled kills the leader at one point of its term, from within: no signal from outside would
+// hit that.
+type leaderKilled struct {
+	calm
+	at     failpoint.Name
+	victim *harness.Replica
+	killed time.Time
+}
+
+func (f *leaderKilled) fail(w *environment) {
+	order := "kill"
+	switch f.at {
+	case failpoint.AfterJudging, failpoint.BeforeScript, failpoint.AfterReply:
+		order = "kill 3"
+	}
+	f.victim = w.meets(f.at, order, provokes(f.at))
+	require.Equal(w.T, -1, f.victim.Exit(), "it was not killed by a signal")
+	f.killed = time.Now()
+	w.Died(f.victim, "killed")
+	w.ReplicaEnded(f.victim)
+	f.hit(f.victim.Failpoints.Hits(w.T, f.at))
+	harness.Eventually(w.T, "another leads", func() bool { h := w.Holder(); return h != "" && h != f.victim.ID })
+}
+
+// sweptAfterKill: another leads in time, and did what was left to do. What the victim had done the
+// server counted, also if it was killed before it could count itself (C5).
+func sweptAfterKill(w *environment, v *judge.Verdict) {
+	f := w.fault.(*leaderKilled)
+	require.Equal(w.T, len(w.Ghosts), v.Evicted("ghost"))
+	require.Zero(w.T, f.victim.Proxy.NotUnderstood(), "its answers were not all counted")
+	done := f.victim.Proxy.Verdicts()["DONE"]
+	require.Equal(w.T, done, w.records(f.victim.ID, math.MaxUint64))
+	switch f.at {
+	case failpoint.AfterJudging, failpoint.BeforeScript, failpoint.AfterReply:
+		require.Positive(w.T, done, "it was not killed in mid-pass")
+		require.Less(w.T, v.EvictedBy(f.victim.ID), len(w.Ghosts), "it was not killed in mid-pass")
+	}
+	w.within("new leader after the kill", v.NextLease(f.killed, f.victim.ID).Sub(f.killed), harness.LeaseTTL+harness.LeaseRetry)
+}
+
+// leaderTerminated asks the leader to end (SIGTERM) while it is at one point of its term.
+type leaderTerminated struct {
+	calm
+	at     failpoint.Name
+	former *harness.Replica
+	took   time.Duration // from the release to the next leader
+}
+
+func (f *leaderTerminated) fail(w *environment) {
+	f.former = w.meets(f.at, "wait 1s", provokes(f.at))
+	handover := w.watchLease()
+	w.Gate.Lock()
+	defer w.Gate.Unlock()
+	w.Fleet.Losing(f.former)
+	f.former.Term()
+	if !f.former.Failpoints.Has(w.T, f.at, ".woken") {
+		f.hit(f.former.Failpoints.Hits(w.T, f.at)) // it came in time
+	}
+	f.took = handover()
+	require.Zero(w.T, f.former.Exit(), f.former.Log())
+	w.Gone(f.former)
+	w.Fleet.LostAt(f.former)
+	require.NotEqual(w.T, f.former.ID, w.Holder(), "a ghost lease")
+	require.Zero(w.T, w.Exists(w.T.Context(), w.Heartbeat(f.former.ID), w.Layout.Devices(f.former.ID)).Val(), "left behind")
+}
+
+// handedOver: the next leader is there at once, and nobody asked for a batch without being leader.
+func handedOver(w *environment, v *judge.Verdict) {
+	f := w.fault.(*leaderTerminated)
+	for _, r := range w.All {
+		w.T.Logf("%s: %v", r.ID, r.Proxy.Verdicts())
+		require.Zero(w.T, r.Proxy.Verdicts()["FENCED"], r.ID)
+		require.Zero(w.T, r.Proxy.NotUnderstood(), r.ID)
+	}
+	require.Zero(w.T, v.Evicted(f.former.ID), "what was handed back needs no sweeping")
+	require.Equal(w.T, len(w.Ghosts), v.Evicted("ghost"))
+	w.within("new leader after the release", f.took, 100*time.Millisecond)
 }

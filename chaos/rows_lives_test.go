@@ -1,7 +1,9 @@
 package chaos
 
 import (
+	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -9,6 +11,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/chaos/harness"
+	"github.com/rollcall-redis/rollcall/chaos/judge"
+	"github.com/rollcall-redis/rollcall/chaos/proxy"
 	"github.com/rollcall-redis/rollcall/internal/failpoint"
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -21,143 +26,270 @@ var livesRows = []row{
 	{17, "OlderProcessFrozenMidHeal", false, 60, nil, olderProcessWakes(true)},
 }
 
-// holdBatches keeps back every guarded delete of a line, what the replica tries again among them, so that nothing depends on how
-// soon it is released.
-func (l *line) holdBatches() (caught <-chan request, release func()) {
-	r := l.rule(&rule{act: actHold, match: isBatch, left: -1, caught: make(chan request, 1000)})
-	return r.caught, r.end
-}
-
-// catches waits for a request that is kept back.
-func (w *world) catches(caught <-chan request) (r request) {
-	w.t.Helper()
-	eventually(w.t, "the request is caught", func() bool {
-		select {
-		case r = <-caught:
-			return true
-		default:
-			return false
-		}
-	})
-	return r
-}
-
-// An owner was judged dead, and the delete is on its way to Redis when a new process of its id boots and devices register there.
-// The guard finds it alive: nothing of the new life goes.
-func sameIDRestartsBeforeTheDelete(w *world) {
+// An owner was judged dead, and the delete is on its way to Redis when a new process of its id
+// boots and devices register there. The guard finds it alive: nothing of the new life goes.
+func sameIDRestartsBeforeTheDelete(w *environment) {
 	met := w.opens()
-	leader, victim := w.leader(), w.follower()
-	caught, release := leader.line.holdBatches()
-	defer release()
-	_, lost := w.kill(victim)
-	batch := w.catches(caught)
-	require.Contains(w.t, batch, victim.id)
+	leader, victim := w.Leader(), w.Follower()
+	hold := leader.Proxy.HoldEach(harness.IsBatch)
+	defer hold.End()
+	_, lost := w.Kill(victim)
+	batch := nextOf(w.T, hold.Caught)
+	require.Contains(w.T, batch, victim.ID)
 
-	again := w.start(victim.id)
+	again := w.Start(victim.ID)
 	back := lost[:len(lost)/2]
-	require.NoError(w.t, w.devices.moveAll(w.t.Context(), back, func(int) *replica { return again }))
-	w.registered(0)
+	require.NoError(w.T, w.Fleet.ConnectAll(w.T.Context(), back, func(int) *harness.Replica { return again }))
+	w.Registered(0)
 	for _, i := range back {
-		require.Contains(w.t, batch, w.devices.IMEI(i), "it was to be deleted")
+		require.Contains(w.T, batch, w.Fleet.IMEI(i), "it was to be deleted")
 	}
 	released := time.Now()
-	release()
-	eventually(w.t, "the batch is answered", func() bool { // with a verdict: the first answer may be that the script is not known
-		v := leader.line.verdicts()
+	hold.End()
+	harness.Eventually(w.T, "the batch is answered", func() bool { // with a verdict: the first answer may be that the script is not known
+		v := leader.Proxy.Verdicts()
 		return v["ALIVE"]+v["DONE"]+v["WARMING"]+v["FENCED"] > 0
 	})
-	met.hit(leader.line.verdicts()["ALIVE"])
+	met.hit(leader.Proxy.Verdicts()["ALIVE"])
 	w.sweeps(released)
 	w.ends()
 	v := w.judge()
-	require.Positive(w.t, met.hits(), "%v", leader.line.verdicts())
-	require.Zero(w.t, v.Evicted(""))
-	require.Zero(w.t, leader.line.notUnderstood())
+	require.Positive(w.T, met.hits(), "%v", leader.Proxy.Verdicts())
+	require.Zero(w.T, v.Evicted(""))
+	require.Zero(w.T, leader.Proxy.NotUnderstood())
 }
 
-// After a failover the heartbeat may hold an older life's token. That is not a newer life: it is overwritten, the process goes on
-// and no entry moves.
-func olderTokenRolledBack(w *world) {
+// After a failover the heartbeat may hold an older life's token. That is not a newer life: it is
+// overwritten, the process goes on and no entry moves.
+func olderTokenRolledBack(w *environment) {
 	met := w.opens()
-	old := w.Get(w.t.Context(), w.Heartbeat("one")).Val()
-	_, lost := w.kill(w.fleet()[0])
-	again := w.start("one")
-	require.NoError(w.t, w.devices.moveAll(w.t.Context(), lost, func(int) *replica { return again }))
+	old := w.Get(w.T.Context(), w.Heartbeat("one")).Val()
+	_, lost := w.Kill(w.Replicas()[0])
+	again := w.Start("one")
+	require.NoError(w.T, w.Fleet.ConnectAll(w.T.Context(), lost, func(int) *harness.Replica { return again }))
 	w.rest()
-	mine := w.Get(w.t.Context(), w.Heartbeat("one")).Val()
+	mine := w.Get(w.T.Context(), w.Heartbeat("one")).Val()
 	_, token, _ := strings.Cut(mine, "/")
-	require.NotContains(w.t, old, token)
+	require.NotContains(w.T, old, token)
 
 	for range 3 {
 		rolled := time.Now()
-		w.meddle("the heartbeat is an older life's again", func(p redis.Pipeliner) { p.Set(w.t.Context(), w.Heartbeat("one"), old, ttl) })
-		eventually(w.t, "it is overwritten", func() bool {
-			return again.ended() || strings.HasSuffix(w.Get(w.t.Context(), w.Heartbeat("one")).Val(), "/"+token)
+		w.Meddle("the heartbeat is an older life's again", func(p redis.Pipeliner) { p.Set(w.T.Context(), w.Heartbeat("one"), old, harness.TTL) })
+		harness.Eventually(w.T, "it is overwritten", func() bool {
+			return again.Ended() || strings.HasSuffix(w.Get(w.T.Context(), w.Heartbeat("one")).Val(), "/"+token)
 		})
-		require.False(w.t, again.ended(), again.log())
-		w.within("heartbeat overwritten", time.Since(rolled), interval)
+		require.False(w.T, again.Ended(), again.Log())
+		w.within("heartbeat overwritten", time.Since(rolled), harness.Interval)
 		met.hit(1)
 		for _, s := range w.spells() {
-			require.False(w.t, s.owner == "one" && s.until.After(rolled), "entry %s did not stand", s.imei)
+			require.False(w.T, s.owner == "one" && s.until.After(rolled), "entry %s did not stand", s.imei)
 		}
 	}
-	w.beats(2)
+	w.Beats(2)
 	w.ends()
 	v := w.judge()
-	require.Zero(w.t, v.Evicted(""))
+	require.Zero(w.T, v.Evicted(""))
 }
 
-// A process is frozen, a newer one of its id boots and devices register there; then the older goes on. It writes nothing, hands
-// nothing back and ends with status 1. Mid-heal: it had just read that its entries are lost, and would put them back.
-func olderProcessWakes(midHeal bool) func(w *world) {
-	return func(w *world) {
+// A process is frozen, a newer one of its id boots and devices register there; then the older goes
+// on. It writes nothing, hands nothing back and ends with status 1. Mid-heal: it had just read that
+// its entries are lost, and would put them back.
+func olderProcessWakes(midHeal bool) func(w *environment) {
+	return func(w *environment) {
 		met := w.opens()
-		older := w.fleet()[0]
-		held := w.SMembers(w.t.Context(), w.Layout.Devices("one")).Val()
-		w.devices.losing(older)
+		older := w.Replicas()[0]
+		held := w.SMembers(w.T.Context(), w.Layout.Devices("one")).Val()
+		w.Fleet.Losing(older)
 		if midHeal {
-			w.meddle("its entries are lost", func(p redis.Pipeliner) { p.HDel(w.t.Context(), w.Registry(), held...) })
-			older.points.arm(w.t, failpoint.Comparing, "stop")
-			older.points.wait(w.t, failpoint.Comparing)
+			w.Meddle("its entries are lost", func(p redis.Pipeliner) { p.HDel(w.T.Context(), w.Registry(), held...) })
+			older.Failpoints.Arm(w.T, failpoint.Comparing, "stop")
+			older.Failpoints.Wait(w.T, failpoint.Comparing)
 		} else {
-			older.stop()
+			older.Stop()
 		}
-		eventually(w.t, "the kernel has stopped it", older.frozen)
-		answers := older.line.answers(func(r request) bool {
-			return slices.Contains([]string{"beat", "register", "heal", "release", "goodbye"}, named(r))
+		harness.Eventually(w.T, "the kernel has stopped it", older.Stopped)
+		answers := older.Proxy.Answers(func(r proxy.Request) bool {
+			return slices.Contains([]string{"beat", "register", "heal", "release", "goodbye"}, harness.Named(r))
 		})
 
-		newer := w.launch("one")
-		newer.ready()
+		newer := w.Launch("one")
+		newer.Ready()
 		first := []int{0, 3, 6, 9, 12} // of its devices: they do not wait for the older to end
-		require.NoError(w.t, w.devices.moveAll(w.t.Context(), first, func(int) *replica { return newer }))
+		require.NoError(w.T, w.Fleet.ConnectAll(w.T.Context(), first, func(int) *harness.Replica { return newer }))
 		is := func() (entries map[string]string, index []string) {
-			index = w.SMembers(w.t.Context(), w.Layout.Devices("one")).Val()
+			index = w.SMembers(w.T.Context(), w.Layout.Devices("one")).Val()
 			slices.Sort(index)
-			return w.HGetAll(w.t.Context(), w.Registry()).Val(), index
+			return w.HGetAll(w.T.Context(), w.Registry()).Val(), index
 		}
 		entries, index := is()
-		require.Len(w.t, index, len(first))
+		require.Len(w.T, index, len(first))
 
-		w.comes("the older process ends", func() bool {
-			_ = older.cmd.Process.Signal(syscall.SIGCONT) // again: the first may have come before the stop
-			return older.ended()
+		harness.Eventually(w.T, "the older process ends", func() bool {
+			_ = older.Signal(syscall.SIGCONT) // again: the first may have come before the stop
+			return older.Ended()
 		})
-		require.Equal(w.t, 1, older.exit(), older.log())
-		require.Contains(w.t, older.log(), registry.ErrSuperseded.Error())
-		met.hit(answers.counts()["SUPERSEDED"])
-		require.Positive(w.t, met.hits(), "it was told nothing: this run proves nothing")
-		require.Zero(w.t, answers.counts()["OK"], "it wrote something")
+		require.Equal(w.T, 1, older.Exit(), older.Log())
+		require.Contains(w.T, older.Log(), registry.ErrSuperseded.Error())
+		met.hit(answers.Counts()["SUPERSEDED"])
+		require.Positive(w.T, met.hits(), "it was told nothing: this run proves nothing")
+		require.Zero(w.T, answers.Counts()["OK"], "it wrote something")
 		entriesNow, indexNow := is()
-		require.Equal(w.t, entries, entriesNow)
-		require.Equal(w.t, index, indexNow)
+		require.Equal(w.T, entries, entriesNow)
+		require.Equal(w.T, index, indexNow)
 
-		w.gone(older)
-		w.running(newer)
-		lost := w.devices.lost(older)
-		require.Len(w.t, lost, len(held)-len(first))
+		w.Gone(older)
+		w.Runs(newer)
+		lost := w.Fleet.LostAt(older)
+		require.Len(w.T, lost, len(held)-len(first))
 		w.ends()
 		v := w.judge()
-		require.Zero(w.t, v.Evicted(""))
+		require.Zero(w.T, v.Evicted(""))
 	}
+}
+
+// massRows: most owners fall silent at once, which is rather the fault of who listens, and the
+// leader that has known them goes too. There is no reverse index, and perhaps no roster: the new
+// leader meets them in its first full scan.
+var massRows = []row{
+	{34, "FiveOfSevenSilentAndUnindexed", false, 20, rareFullScans, fiveOfSevenSilent(embeddedOwner)},
+	{34, "FiveOfSevenSilentOldWriters", false, 20, rareFullScans, fiveOfSevenSilent(olderWriter)},
+}
+
+// rareFullScans leave time for the quick way alone to look at the silent.
+var rareFullScans = map[string]string{"REGISTRY_REVERSE_INDEX": "false", "JANITOR_INTERVAL": "20s"}
+
+// owned is how many devices each of these owners has.
+const owned = 10
+
+// mutable is an owner that can fall silent.
+type mutable struct {
+	id      string
+	silence func() (speaks func())
+}
+
+// imeisOf are the devices of owner n of a scenario.
+func imeisOf(n int) (imeis []string) {
+	for i := range owned {
+		imeis = append(imeis, fmt.Sprintf("84%06d%07d", n, i))
+	}
+	return imeis
+}
+
+// embeddedOwner is a registry in this process, whose proxy can be held.
+func embeddedOwner(w *environment, n int) mutable {
+	id, l := fmt.Sprintf("owner-%d", n), w.Proxy()
+	r := w.embedAt(id, l.Addr())
+	for _, imei := range imeisOf(n) {
+		require.NoError(w.T, r.Register(imei).Wait(w.T.Context()))
+		w.Claims[imei] = id
+		w.Fleet.Claimed(imei, id)
+	}
+	return mutable{id, func() func() { return l.Hold().End }}
+}
+
+// olderWriter is an owner of an older version: it writes entries and a heartbeat, and nothing else.
+// It does not heal.
+func olderWriter(w *environment, n int) mutable {
+	ctx, id := w.T.Context(), fmt.Sprintf("older-%d", n)
+	w.Planted[id] = true
+	beat := func() { // without a boot token
+		require.NoError(w.T, w.Set(ctx, w.Heartbeat(id), strconv.FormatInt(time.Now().UnixMilli(), 10), harness.TTL).Err())
+	}
+	write := func() {
+		beat()
+		for _, imei := range imeisOf(n) {
+			require.NoError(w.T, w.HSet(ctx, w.Registry(), imei, id).Err())
+		}
+	}
+	write()
+	for _, imei := range imeisOf(n) {
+		w.Claims[imei] = id
+		w.Fleet.Claimed(imei, id)
+	}
+	beats := func() (stop func()) {
+		stopped, ended := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(ended)
+			tick := time.NewTicker(harness.Interval)
+			defer tick.Stop()
+			for {
+				select {
+				case <-stopped:
+					return
+				case <-tick.C:
+					_ = w.Set(ctx, w.Heartbeat(id), strconv.FormatInt(time.Now().UnixMilli(), 10), harness.TTL).Err()
+				}
+			}
+		}()
+		return func() { close(stopped); <-ended }
+	}
+	stop := beats()
+	w.T.Cleanup(func() { stop() })
+	return mutable{id, func() func() {
+		stop()
+		return func() { // its devices come again too: what it has lost nobody puts back
+			write()
+			stop = beats()
+		}
+	}}
+}
+
+// fiveOfSevenSilent: four of five owners are cut off, and the leader is killed. What is left are a
+// replica, which will lead, and an owner. The four come back when the new leader has had time for a
+// full scan.
+func fiveOfSevenSilent(kind func(w *environment, n int) mutable) func(w *environment) {
+	return func(w *environment) {
+		met := &calm{}
+		w.fault = met
+		var owners []mutable
+		w.StartAll("one", "two")
+		for n := range 5 {
+			owners = append(owners, kind(w, n))
+		}
+		w.Spread(harness.Some(0, w.Fleet.Len()))
+		var ids []string
+		for _, o := range owners {
+			if !w.Planted[o.id] {
+				ids = append(ids, o.id)
+			}
+		}
+		w.rest(ids...)
+		w.Listened()
+		w.sweeps(time.Now())
+		leader := w.Leader() // which has just had a full scan: the next comes when it has gone
+		var speak []func()
+		for _, o := range owners[:4] {
+			back, speaks := w.Outage(o.id), o.silence()
+			speak = append(speak, func() { speaks(); back() })
+		}
+		silent := func() (n int) {
+			for _, o := range owners[:4] {
+				n += 1 - int(w.Exists(w.T.Context(), w.Heartbeat(o.id)).Val())
+			}
+			return n
+		}
+		harness.Eventually(w.T, "they are silent", func() bool { return silent() == 4 })
+		harness.Lasting(time.Second) // the quick way has looked at them
+		_, lost := w.Kill(leader)
+		w.Spread(lost)
+		w.succeeded(leader)
+		met.hit(silent())
+		harness.Lasting(harness.JanitorInterval / 2) // the new one's first full scan
+		for _, s := range speak {
+			s()
+		}
+		v := w.judge(ids...)
+		for _, o := range owners {
+			require.Zero(w.T, v.Evicted(o.id), o.id)
+		}
+		require.Contains(w.T, reasonsOf(v), "mass_failure")
+	}
+}
+
+// reasonsOf are those for which the witness has doubted.
+func reasonsOf(v *judge.Verdict) (all []string) {
+	for _, d := range v.Doubts {
+		all = append(all, d.Reason)
+	}
+	return all
 }

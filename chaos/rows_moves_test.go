@@ -4,7 +4,12 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/chaos/harness"
+	"github.com/rollcall-redis/rollcall/chaos/judge"
+	"github.com/rollcall-redis/rollcall/chaos/proxy"
 )
 
 // movesRows are about devices that move while something else is done with their entries.
@@ -15,183 +20,257 @@ var movesRows = []row{
 	{19, "OldSocketsCloseLate", false, 60, nil, oldSocketsCloseLate},
 }
 
-// A replica was killed, and the delete of its entries is on its way to Redis when half of its devices register elsewhere. Those
-// entries stand, and are told as reowned; the others go.
-func deviceMovesWhileSwept(w *world) {
+// A replica was killed, and the delete of its entries is on its way to Redis when half of its
+// devices register elsewhere. Those entries stand, and are told as reowned; the others go.
+func deviceMovesWhileSwept(w *environment) {
 	met := w.opens()
-	leader, victim := w.leader(), w.follower()
-	caught, release := leader.line.holdBatches()
-	defer release()
-	_, lost := w.kill(victim)
-	batch := w.catches(caught)
+	leader, victim := w.Leader(), w.Follower()
+	hold := leader.Proxy.HoldEach(harness.IsBatch)
+	defer hold.End()
+	_, lost := w.Kill(victim)
+	batch := nextOf(w.T, hold.Caught)
 	moved := lost[:len(lost)/2]
-	w.spread(moved)
-	w.registered(len(lost) - len(moved))
+	w.Spread(moved)
+	w.Registered(len(lost) - len(moved))
 	for _, i := range lost {
-		require.Contains(w.t, batch, w.devices.IMEI(i), "it was to be deleted")
+		require.Contains(w.T, batch, w.Fleet.IMEI(i), "it was to be deleted")
 	}
 	released := time.Now()
-	release()
-	eventually(w.t, "the batch is done", func() bool { return leader.line.verdicts()["DONE"] > 0 })
-	met.hit(leader.line.verdicts()["DONE"])
+	hold.End()
+	harness.Eventually(w.T, "the batch is done", func() bool { return leader.Proxy.Verdicts()["DONE"] > 0 })
+	met.hit(leader.Proxy.Verdicts()["DONE"])
 	w.ends()
 	v := w.judge()
-	require.Equal(w.t, len(lost)-len(moved), v.Evicted(victim.id))
-	reowned := w.XRange(w.t.Context(), w.Audit(), batchIDOf(batch), batchIDOf(batch)).Val()
-	require.Len(w.t, reowned, 1)
-	require.Equal(w.t, len(moved), number(w.t, reowned[0].Values["reowned"]))
+	require.Equal(w.T, len(lost)-len(moved), v.Evicted(victim.ID))
+	reowned := w.XRange(w.T.Context(), w.Audit(), harness.BatchIDOf(batch), harness.BatchIDOf(batch)).Val()
+	require.Len(w.T, reowned, 1)
+	require.Equal(w.T, len(moved), number(w.T, reowned[0].Values["reowned"]))
 	for _, i := range moved {
-		w.stood(w.devices.IMEI(i), released)
+		w.stood(w.Fleet.IMEI(i), released)
 	}
 }
 
 // stood: what an entry named at a time it has named ever since.
-func (w *world) stood(imei string, since time.Time) {
-	w.t.Helper()
+func (w *environment) stood(imei string, since time.Time) {
+	w.T.Helper()
 	for _, s := range w.spells() {
-		require.False(w.t, s.imei == imei && s.until.After(since), "entry %s no longer named %s at %v", imei, s.owner, s.until)
+		require.False(w.T, s.imei == imei && s.until.After(since), "entry %s no longer named %s at %v", imei, s.owner, s.until)
 	}
 }
 
-// A registration is kept back by the network while its device goes elsewhere and registers there. It lands behind that one: the
-// newer owner's entry stands again within an interval, at the device's next frame. givenUp: the former owner has given
-// the registration up and looked after it before it lands. Half of the old sockets are closed by then, half never.
-func lateRegistration(givenUp bool) func(w *world) {
-	return func(w *world) {
+// A registration is kept back by the network while its device goes elsewhere and registers there.
+// It lands behind that one: the newer owner's entry stands again within an interval, at the
+// device's next frame. givenUp: the former owner has given the registration up and looked after it
+// before it lands. Half of the old sockets are closed by then, half never.
+func lateRegistration(givenUp bool) func(w *environment) {
+	return func(w *environment) {
 		met := w.opens()
-		former, next := w.fleet()[0], w.fleet()[1]
-		ctx := w.t.Context()
+		former, next := w.Replicas()[0], w.Replicas()[1]
+		ctx := w.T.Context()
 		var which []int // those of the third
-		for i := 2; i < w.devices.Len(); i += 3 {
+		for i := 2; i < w.Fleet.Len(); i += 3 {
 			which = append(which, i)
 		}
-		answers := former.line.answers(isRegister)
-		caught, release := former.line.holdNext(isRegister)
+		answers := former.Proxy.Answers(harness.IsRegister)
+		caught, release := former.Proxy.HoldNext(harness.IsRegister)
 		defer release()
-		back := w.away(former.id)
-		require.NoError(w.t, w.devices.moveAll(ctx, which, func(int) *replica { return former }))
-		request := w.catches(caught)
-		require.NoError(w.t, w.devices.moveAll(ctx, which, func(int) *replica { return next }))
+		back := w.Outage(former.ID)
+		require.NoError(w.T, w.Fleet.ConnectAll(ctx, which, func(int) *harness.Replica { return former }))
+		request := nextOf(w.T, caught)
+		require.NoError(w.T, w.Fleet.ConnectAll(ctx, which, func(int) *harness.Replica { return next }))
 		var late []int
 		for n, i := range which {
 			if n%2 == 0 {
-				w.devices.DropStale(i)
+				w.Fleet.DropStale(i)
 			}
-			if slices.Contains(request, w.devices.IMEI(i)) {
+			if slices.Contains(request, w.Fleet.IMEI(i)) {
 				late = append(late, i)
 			}
 		}
-		require.NotEmpty(w.t, late)
-		w.registered(0)
+		require.NotEmpty(w.T, late)
+		w.Registered(0)
 		if givenUp {
-			eventually(w.t, "the former owner gives up", func() bool {
-				s, err := former.status()
+			harness.Eventually(w.T, "the former owner gives up", func() bool {
+				s, err := former.Status()
 				return err == nil && s.Registry.Failing["register"] != ""
 			})
 		}
-		before := answers.counts()["OK"]
+		before := answers.Counts()["OK"]
 		release()
 		back()
-		eventually(w.t, "the registration lands", func() bool { return answers.counts()["OK"] > before })
-		eventually(w.t, "the entries name where the devices are", func() bool {
+		harness.Eventually(w.T, "the registration lands", func() bool { return answers.Counts()["OK"] > before })
+		harness.Eventually(w.T, "the entries name where the devices are", func() bool {
 			stands := true
 			for _, i := range late {
-				require.NoError(w.t, w.devices.report(ctx, i))
-				stands = stands && w.HGet(ctx, w.Registry(), w.devices.IMEI(i)).Val() == next.id
+				require.NoError(w.T, w.Fleet.Send(ctx, i))
+				stands = stands && w.HGet(ctx, w.Registry(), w.Fleet.IMEI(i)).Val() == next.ID
 			}
 			return stands
 		})
 		w.ends()
 		all := w.spells()
 		for _, i := range late {
-			imei := w.devices.IMEI(i)
-			if landed := all.since(imei, former.id); !landed.IsZero() {
+			imei := w.Fleet.IMEI(i)
+			if landed := all.since(imei, former.ID); !landed.IsZero() {
 				met.hit(1)
-				w.within("the entry stands again", all.since(imei, next.id).Sub(landed), interval)
+				w.within("the entry stands again", all.since(imei, next.ID).Sub(landed), harness.Interval)
 			}
 		}
-		require.Positive(w.t, met.hits(), "nothing landed late: this run proves nothing")
+		require.Positive(w.T, met.hits(), "nothing landed late: this run proves nothing")
 		w.judge()
 	}
 }
 
-// Devices hop among replicas and back while their old sockets stay open for many beats, some of them dead at the other end. However
-// late those close, the entry names where the device is.
-func oldSocketsCloseLate(w *world) {
+// Devices hop among replicas and back while their old sockets stay open for many beats, some of
+// them dead at the other end. However late those close, the entry names where the device is.
+func oldSocketsCloseLate(w *environment) {
 	met := &calm{}
 	w.fault = met
-	for _, id := range []string{"one", "two", "three"} {
-		w.start(id)
-	}
-	all := some(0, w.devices.Len())
-	w.spread(all)
-	w.registered(0)
-	w.traffic.start(w) // of every second device; the others are ours
+	w.StartAll("one", "two", "three")
+	all := harness.Some(0, w.Fleet.Len())
+	w.Spread(all)
+	w.Registered(0)
+	w.Traffic.Start(w.Environment) // of every second device; the others are ours
 	var ours []int
-	for i := 0; i < w.devices.Len(); i += 2 {
+	for i := 0; i < w.Fleet.Len(); i += 2 {
 		ours = append(ours, i)
 	}
-	ctx := w.t.Context()
+	ctx := w.T.Context()
 	for round := range 4 {
-		to := make(map[int]*replica)
+		to := make(map[int]*harness.Replica)
 		for n, i := range ours {
-			to[i] = w.fleet()[w.rnd.IntN(3)]
+			to[i] = w.Replicas()[w.Rand.IntN(3)]
 			if n%3 == 0 {
-				w.devices.Device(i).HalfOpen() // its network is gone; it comes back from elsewhere
+				w.Fleet.Device(i).HalfOpen() // its network is gone; it comes back from elsewhere
 			}
 		}
-		require.NoError(w.t, w.devices.moveAll(ctx, ours, func(i int) *replica { return to[i] }))
+		require.NoError(w.T, w.Fleet.ConnectAll(ctx, ours, func(i int) *harness.Replica { return to[i] }))
 		met.hit(len(ours)) // so many sockets are left behind
 		for n, i := range ours {
 			if (n+round)%2 == 0 {
-				require.NoError(w.t, w.devices.report(ctx, i))
+				require.NoError(w.T, w.Fleet.Send(ctx, i))
 			}
 		}
 		w.named(ours)
-		w.beats(1)
+		w.Beats(1)
 	}
 	// Each beat looks at a tenth of what a replica believes to hold, those sockets among it.
-	w.beats(3)
+	w.Beats(3)
 	w.named(ours)
 	for n, i := range ours {
 		switch n % 3 {
 		case 0: // dead for good, noticed later
-			w.devices.Device(i).HalfOpen()
+			w.Fleet.Device(i).HalfOpen()
 		case 1:
-			w.devices.DropStale(i)
+			w.Fleet.DropStale(i)
 		default: // moves once more just while they close
-			go w.devices.DropStale(i)
-			require.NoError(w.t, w.devices.move(ctx, i, w.fleet()[w.rnd.IntN(3)]))
+			go w.Fleet.DropStale(i)
+			require.NoError(w.T, w.Fleet.Connect(ctx, i, w.Replicas()[w.Rand.IntN(3)]))
 		}
 	}
-	w.beats(2)
+	w.Beats(2)
 	w.named(ours)
 	for n, i := range ours {
 		if n%3 == 0 {
-			w.devices.leaveAll([]int{i})
+			w.Fleet.LeaveAll([]int{i})
 		}
 	}
-	w.moves()
+	w.Moves()
 	w.ends()
 	v := w.judge()
-	require.Zero(w.t, v.Evicted(""))
-	require.GreaterOrEqual(w.t, w.traffic.done(), w.devices.Len()/2, "too little traffic: this run proves nothing")
-	w.devices.leaveAll(all)
+	require.Zero(w.T, v.Evicted(""))
+	require.GreaterOrEqual(w.T, w.Traffic.Done(), w.Fleet.Len()/2, "too little traffic: this run proves nothing")
+	w.Fleet.LeaveAll(all)
 	v = w.judge()
-	require.Zero(w.t, v.Evicted(""))
+	require.Zero(w.T, v.Evicted(""))
 }
 
 // named waits until the entries of some devices, which nobody else moves, name where they are.
-func (w *world) named(which []int) {
-	w.t.Helper()
-	truth := w.truth()
-	w.comes("the entries name where the devices are", func() bool {
-		entries := w.HGetAll(w.t.Context(), w.Registry()).Val()
+func (w *environment) named(which []int) {
+	w.T.Helper()
+	truth := w.Truth()
+	harness.Eventually(w.T, "the entries name where the devices are", func() bool {
+		entries := w.HGetAll(w.T.Context(), w.Registry()).Val()
 		for _, i := range which {
-			if imei := w.devices.IMEI(i); entries[imei] != truth[imei] {
+			if imei := w.Fleet.IMEI(i); entries[imei] != truth[imei] {
 				return false
 			}
 		}
 		return true
 	})
+}
+
+// parkedRows are about what Redis did not hear at the right time from a device that is where it is
+// and says nothing more.
+var parkedRows = []row{
+	{35, "ParkedAfterAHiccup", false, 20, nil, parkedAfterAHiccup},
+	{35, "EvidenceFromBeforeAnOutage", false, 20, nil, evidenceFromBeforeAnOutage},
+}
+
+// halfOpen is how long a replica keeps a socket whose device is said to be elsewhere, and which
+// says nothing.
+const halfOpen = time.Minute
+
+// Redis cannot be written to for longer than a handshake is evidence, just when devices move. Then
+// all is well again, and the devices say nothing more: their old sockets are half open, the new
+// ones silent. They are routable within minutes all the same.
+func parkedAfterAHiccup(w *environment) {
+	met := w.opens()
+	to := w.Replicas()[0]
+	var moved []int
+	for i := range w.Fleet.Len() {
+		if w.Fleet.At(i) != to.Devices {
+			moved = append(moved, i)
+		}
+	}
+	lost := to.Proxy.LoseRequest(func(r proxy.Request) bool { return harness.IsRegister(r) || harness.IsHeal(r) }, -1)
+	require.NoError(w.T, w.Fleet.ConnectAll(w.T.Context(), moved, func(int) *harness.Replica { return to }))
+	harness.Lasting(harness.Interval)
+	lost.End()
+	met.hit(lost.Hits())
+	begun, truth := time.Now(), w.Truth()
+	for late := begun.Add(halfOpen + 10*harness.Interval); time.Now().Before(late) && !w.routable(truth); harness.Lasting(harness.Interval / 4) {
+	}
+	v := w.judge()
+	w.within("parked devices routable", v.Quiet(begun), halfOpen+5*harness.Interval)
+	require.Zero(w.T, v.Evicted(""))
+	require.Empty(w.T, w.ClosedByTheRunning())
+}
+
+// A replica has seen that an entry names another, and has the proof that the device is here, but
+// cannot write: and it may not for long. By then the device has really moved, to the very one that
+// the entry named. What was true before the outage takes nothing from there.
+func evidenceFromBeforeAnOutage(w *environment) {
+	met := w.opens()
+	former, next := w.Replicas()[0], w.Replicas()[1]
+	ctx := w.T.Context()
+	var moved []int
+	for i := range w.Fleet.Len() {
+		if w.Fleet.At(i) == former.Devices {
+			moved = append(moved, i)
+		}
+	}
+	heals := former.Proxy.LoseRequest(harness.IsHeal, -1)
+	w.Meddle("a late write of "+next.ID, func(p redis.Pipeliner) {
+		for _, i := range moved {
+			p.HSet(ctx, w.Registry(), w.Fleet.IMEI(i), next.ID)
+		}
+	})
+	harness.Eventually(w.T, "it tries to take them back", func() bool { // it has seen that, acknowledged a frame, and a further one came
+		for _, i := range moved {
+			require.NoError(w.T, w.Fleet.Send(ctx, i))
+		}
+		return heals.Hits() > 3
+	})
+	met.hit(heals.Hits())
+	require.NoError(w.T, w.Fleet.ConnectAll(ctx, moved, func(int) *harness.Replica { return next }))
+	w.named(moved)
+	harness.Lasting(judge.LateWrite + harness.Interval/2) // nothing that was under way can land any more
+	heals.End()
+	harness.Lasting(2 * harness.Interval)
+	for _, i := range moved {
+		w.Fleet.DropStale(i)
+	}
+	v := w.judge()
+	require.Zero(w.T, v.Evicted(""))
 }

@@ -2,42 +2,48 @@ package chaos
 
 import (
 	"context"
+	"maps"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/registry"
+	"github.com/rollcall-redis/rollcall/chaos/harness"
+	"github.com/rollcall-redis/rollcall/chaos/history"
+	"github.com/rollcall-redis/rollcall/chaos/judge"
+	"github.com/rollcall-redis/rollcall/chaos/proxy"
+	"github.com/rollcall-redis/rollcall/guard"
 )
 
-// networkRows are what the network between replicas and Redis does to them. All of it is done by the lines: tc and its netem, with
-// which packets proper are lost, need a kernel of one's own.
+// networkRows are what the network between replicas and Redis does to them. All of it is done by
+// the proxies: tc and its netem, with which packets proper are lost, need a kernel of one's own.
 var networkRows = []row{
-	{10, "DeleteDelayedPastTheLease", false, 60, smallBatches, under(func() fault { return &deleteDelayed{} }, (*world).refusedWhatCameLate)},
+	{10, "DeleteDelayedPastTheLease", false, 60, smallBatches, under(func() fault { return &deleteDelayed{} }, (*environment).refusedWhatCameLate)},
 	{10, "FenceRefusesAHundred", false, 0, nil, fenceRefusesAHundred},
 	{10, "WitnessRefusesAHundred", false, 0, nil, witnessRefusesAHundred},
 
-	{11, "EvictionsReplyLost", false, 60, smallBatches, under(func() fault { return &batchesLost{lose: (*line).loseReply, times: 5} }, (*world).countedOnce)},
-	{11, "EvictionsReplyLostSilently", false, 60, smallBatches, under(func() fault { return &batchesLost{lose: (*line).loseReplySilently, times: 2} }, (*world).countedOnce)},
-	{11, "EvictionsRequestLost", false, 60, smallBatches, under(func() fault { return &batchesLost{lose: (*line).loseRequest, times: 5} }, (*world).countedOnce)},
-	{11, "EvictionsRequestLostSilently", false, 60, smallBatches, under(func() fault { return &batchesLost{lose: (*line).loseRequestSilently, times: 2} }, (*world).countedOnce)},
+	{11, "EvictionsReplyLost", false, 60, smallBatches, under(func() fault { return &batchesLost{lose: (*harness.Proxy).LoseReply, times: 5} }, (*environment).countedOnce)},
+	{11, "EvictionsReplyLostSilently", false, 60, smallBatches, under(func() fault { return &batchesLost{lose: (*harness.Proxy).LoseReplySilently, times: 2} }, (*environment).countedOnce)},
+	{11, "EvictionsRequestLost", false, 60, smallBatches, under(func() fault { return &batchesLost{lose: (*harness.Proxy).LoseRequest, times: 5} }, (*environment).countedOnce)},
+	{11, "EvictionsRequestLostSilently", false, 60, smallBatches, under(func() fault { return &batchesLost{lose: (*harness.Proxy).LoseRequestSilently, times: 2} }, (*environment).countedOnce)},
 
-	{12, "LeaderResetInMidScript", false, 60, smallBatches, under(func() fault { return &leaderCut{midScript: true, cut: (*line).refuse} }, (*world).ledNoLongerThanTrusted)},
-	{12, "LeaderHalfOpen", false, 60, smallBatches, under(func() fault { return &leaderCut{cut: (*line).halfOpen} }, (*world).ledNoLongerThanTrusted)},
-	{12, "LeaderHearsNoReplies", false, 60, smallBatches, under(func() fault { return &leaderCut{cut: (*line).loseReplies} }, (*world).ledNoLongerThanTrusted)},
-	{12, "LeaderHearsRepliesTooLate", false, 60, smallBatches, under(func() fault { return &leaderCut{cut: (*line).holdReplies} }, (*world).ledNoLongerThanTrusted)},
-	{14, "LeaderCutOff", true, 60, smallBatches, under(func() fault { return &leaderCut{midBatch: true, cut: (*line).hold} }, func(w *world, v *Verdict) {
+	{12, "LeaderResetInMidScript", false, 60, smallBatches, under(func() fault { return &leaderCut{midScript: true, cut: (*harness.Proxy).Refuse} }, (*environment).ledNoLongerThanTrusted)},
+	{12, "LeaderHalfOpen", false, 60, smallBatches, under(func() fault { return &leaderCut{cut: (*harness.Proxy).HalfOpen} }, (*environment).ledNoLongerThanTrusted)},
+	{12, "LeaderHearsNoReplies", false, 60, smallBatches, under(func() fault { return &leaderCut{cut: (*harness.Proxy).LoseReplies} }, (*environment).ledNoLongerThanTrusted)},
+	{12, "LeaderHearsRepliesTooLate", false, 60, smallBatches, under(func() fault { return &leaderCut{cut: (*harness.Proxy).HoldReplies} }, (*environment).ledNoLongerThanTrusted)},
+	{14, "LeaderCutOff", true, 60, smallBatches, under(func() fault { return &leaderCut{midBatch: true, cut: (*harness.Proxy).Hold} }, func(w *environment, v *judge.Verdict) {
 		w.ledNoLongerThanTrusted(v)
 		w.refusedWhatCameLate(v)
 	})},
 
-	{13, "LossyNetwork", false, 60, nil, under(func() fault { return &poorLines{worse: func(l *line) *rule { return l.loss(0.3) }} }, (*world).stoppedHardlyEver)},
-	{13, "SlowNetwork", false, 60, nil, under(func() fault { return &poorLines{worse: func(l *line) *rule { return l.slow(20_000) }} }, (*world).stoppedHardlyEver)},
+	{13, "LossyNetwork", false, 60, nil, under(func() fault { return &poorNetwork{worse: func(l *harness.Proxy) *proxy.Rule { return l.Loss(0.3) }} }, (*environment).stoppedHardlyEver)},
+	{13, "SlowNetwork", false, 60, nil, under(func() fault { return &poorNetwork{worse: func(l *harness.Proxy) *proxy.Rule { return l.Slow(20_000) }} }, (*environment).stoppedHardlyEver)},
 
-	{14, "OwnersCutOff", false, 60, nil, under(func() fault { return &ownersCut{} }, (*world).braked)},
-	{14, "OneOwnerCutOff", false, 60, nil, under(func() fault { return &ownersCut{one: true} }, (*world).takenForDead)},
+	{14, "OwnersCutOff", false, 60, nil, under(func() fault { return &ownersCut{} }, (*environment).braked)},
+	{14, "OneOwnerCutOff", false, 60, nil, under(func() fault { return &ownersCut{one: true} }, (*environment).takenForDead)},
 }
 
 // smallBatches makes a pass over what these rows plant ask for many.
@@ -45,191 +51,187 @@ var smallBatches = map[string]string{"JANITOR_DELETE_BATCH": "50"}
 
 const ghostsOf = 2000
 
-// reapsOnce waits until the leader has evicted something, so that the server knows the guard's script, and then gives it more
-// to do.
-func (w *world) reapsOnce() {
-	w.t.Helper()
-	before := w.XLen(w.t.Context(), w.Audit()).Val()
-	w.plant("first", 10, true)
-	eventually(w.t, "a first batch is done", func() bool { return w.XLen(w.t.Context(), w.Audit()).Val() > before })
+// reapsOnce waits until the leader has evicted something, so that the server knows the guard's
+// script, and then gives it more to do.
+func (w *environment) reapsOnce() {
+	w.T.Helper()
+	before := w.XLen(w.T.Context(), w.Audit()).Val()
+	w.Plant("first", 10, true)
+	harness.Eventually(w.T, "a first batch is done", func() bool { return w.XLen(w.T.Context(), w.Audit()).Val() > before })
 }
 
 // cut notes that a replica is cut off from Redis, until the returned function is called.
-func (w *world) cut(r *replica) (back func()) {
-	w.died(r, CutOff)
-	return w.away(r.id)
+func (w *environment) cut(r *harness.Replica) (back func()) {
+	w.Died(r, judge.CutOff)
+	return w.Outage(r.ID)
 }
 
 // succeeded waits until another than a former leader has opened a term.
-func (w *world) succeeded(former *replica) {
-	w.t.Helper()
-	eventually(w.t, "another leads", func() bool {
-		last := w.XRevRangeN(w.t.Context(), w.Audit(), "+", "-", 1).Val()
-		return len(last) == 1 && last[0].Values["leader"] != former.id
+func (w *environment) succeeded(former *harness.Replica) {
+	w.T.Helper()
+	harness.Eventually(w.T, "another leads", func() bool {
+		last := w.XRevRangeN(w.T.Context(), w.Audit(), "+", "-", 1).Val()
+		return len(last) == 1 && last[0].Values["leader"] != former.ID
 	})
 }
 
-// holdEach keeps back every request that matches, until it ends.
-func (l *line) holdEach(match func(request) bool) *rule {
-	return l.rule(&rule{act: actHold, match: match, left: -1, caught: make(chan request, 1000)})
-}
-
-// next is the next request that a hold has caught.
-func (r *rule) next(t *testing.T) (req request) {
+// nextOf is the next request that was kept back.
+func nextOf(t *testing.T, caught <-chan proxy.Request) (req proxy.Request) {
 	t.Helper()
 	select {
-	case req = <-r.caught:
-	case <-time.After(patience):
+	case req = <-caught:
+	case <-time.After(harness.Patience):
 		require.Fail(t, "nothing was sent that is to be held")
 	}
 	return req
 }
 
-// refusals is how often the fence refused a replica, as its line counted.
-func (r *replica) refusals() int { return r.line.verdicts()[string(registry.Fenced)] }
+// refusedBy is how often the fence refused a replica, as its proxy counted.
+func refusedBy(r *harness.Replica) int { return r.Proxy.Verdicts()[string(guard.Fenced)] }
 
-// deleteDelayed keeps the leader's deletes in the network until its lease is over and another leads.
+// deleteDelayed keeps the leader's deletes in the network until its lease is over and another
+// leads.
 type deleteDelayed struct {
 	calm
-	former *replica
-	held   request
+	former *harness.Replica
+	held   proxy.Request
 	lands  func()
-	lost   *rule
+	lost   *proxy.Rule
 	back   func()
 }
 
-func (f *deleteDelayed) fail(w *world) {
+func (f *deleteDelayed) fail(w *environment) {
 	w.reapsOnce()
-	f.former = w.leader()
-	hold := f.former.line.holdEach(isBatch)
-	f.lands = hold.end
-	w.plant("ghost", ghostsOf, true)
-	f.held = hold.next(w.t)
+	f.former = w.Leader()
+	hold := f.former.Proxy.HoldEach(harness.IsBatch)
+	f.lands = hold.End
+	w.Plant("ghost", ghostsOf, true)
+	f.held = nextOf(w.T, hold.Caught)
 	f.back = w.cut(f.former)
-	f.lost = f.former.line.loseRequestSilently(isLeaseCall, -1) // the lease ends by itself
+	f.lost = f.former.Proxy.LoseRequestSilently(harness.IsLeaseCall, -1) // the lease ends by itself
 	f.hit(1)
 	w.succeeded(f.former)
 }
 
-func (f *deleteDelayed) recover(w *world) {
-	before := f.former.refusals()
+func (f *deleteDelayed) recover(w *environment) {
+	before := refusedBy(f.former)
 	f.lands()
-	eventually(w.t, "the delayed delete has landed", func() bool { return f.former.refusals() > before })
-	f.lost.end()
+	harness.Eventually(w.T, "the delayed delete has landed", func() bool { return refusedBy(f.former) > before })
+	f.lost.End()
 	f.back()
 }
 
 // refusedWhatCameLate: the fence refused the delete that came late, and nothing went by it.
-func (w *world) refusedWhatCameLate(v *Verdict) {
-	var former *replica
-	var held request
+func (w *environment) refusedWhatCameLate(v *judge.Verdict) {
+	var former *harness.Replica
+	var held proxy.Request
 	switch f := w.fault.(type) {
 	case *deleteDelayed:
 		former, held = f.former, f.held
 	case *leaderCut:
 		former, held = f.former, f.held
 	}
-	require.Positive(w.t, former.refusals(), "the fence refused nothing: %v", former.line.verdicts())
-	_, args := held.script()
-	require.False(w.t, slices.ContainsFunc(v.Batches, func(b Batch) bool {
-		return registry.BatchID{Epoch: b.Epoch, N: b.N}.String() == args[0]
+	require.Positive(w.T, refusedBy(former), "the fence refused nothing: %v", former.Proxy.Verdicts())
+	_, args := held.Script()
+	require.False(w.T, slices.ContainsFunc(v.Batches, func(b judge.Batch) bool {
+		return guard.BatchID{Epoch: b.Epoch, N: b.N}.String() == args[0]
 	}), "the delayed batch %s was done", args[0])
-	require.Equal(w.t, ghostsOf, v.Evicted("ghost"), "the next leader has swept all of it")
+	require.Equal(w.T, ghostsOf, v.Evicted("ghost"), "the next leader has swept all of it")
 }
 
 // batchesLost loses what the leader asks the guard for, or what is answered.
 type batchesLost struct {
 	calm
-	lose  func(l *line, match func(request) bool, n int) *rule
+	lose  func(l *harness.Proxy, match func(proxy.Request) bool, n int) *proxy.Rule
 	times int
-	lost  []*rule
+	lost  []*proxy.Rule
 }
 
-func (f *batchesLost) fail(w *world) {
+func (f *batchesLost) fail(w *environment) {
 	w.reapsOnce()
-	for _, r := range w.fleet() { // whoever leads: one that loses everything may resign
-		f.lost = append(f.lost, f.lose(r.line, isBatch, f.times))
+	for _, r := range w.Replicas() { // whoever leads: one that loses everything may resign
+		f.lost = append(f.lost, f.lose(r.Proxy, harness.IsBatch, f.times))
 	}
-	w.plant("ghost", ghostsOf, true)
-	eventually(w.t, "batches or answers are lost", func() bool { return f.count() >= f.times })
+	w.Plant("ghost", ghostsOf, true)
+	harness.Eventually(w.T, "batches or answers are lost", func() bool { return f.count() >= f.times })
 }
 
-func (f *batchesLost) recover(*world) {
+func (f *batchesLost) recover(*environment) {
 	for _, r := range f.lost {
-		r.end()
+		r.End()
 	}
 	f.hit(f.count())
 }
 
 func (f *batchesLost) count() (n int) {
 	for _, r := range f.lost {
-		n += r.hits()
+		n += r.Hits()
 	}
 	return n
 }
 
-// countedOnce: everything that was to go went, once. That audit, total and each process' own counter say so is C5, and
-// judge has asked.
-func (w *world) countedOnce(v *Verdict) {
-	require.Equal(w.t, ghostsOf, v.Evicted("ghost"))
+// countedOnce: everything that was to go went, once. That audit, total and each process' own
+// counter say so is C5, and judge has asked.
+func (w *environment) countedOnce(v *judge.Verdict) {
+	require.Equal(w.T, ghostsOf, v.Evicted("ghost"))
 	seen := make(map[string]bool)
 	for _, b := range v.Batches {
 		for _, imei := range b.IMEIs {
-			require.False(w.t, b.Owner == "ghost" && seen[imei], "%s went twice", imei)
+			require.False(w.T, b.Owner == "ghost" && seen[imei], "%s went twice", imei)
 			seen[imei] = true
 		}
 	}
 	sent := 0
-	for _, r := range w.all {
-		sent += r.line.verdicts()[string(registry.Done)]
+	for _, r := range w.All {
+		sent += r.Proxy.Verdicts()[string(guard.Done)]
 	}
-	w.t.Logf("%d batches were answered DONE, %d were done", sent, len(v.Batches))
+	w.T.Logf("%d batches were answered DONE, %d were done", sent, len(v.Batches))
 }
 
 // leaderCut breaks the leader's connections until another leads.
 type leaderCut struct {
 	calm
-	cut       func(l *line) *rule
+	cut       func(l *harness.Proxy) *proxy.Rule
 	midScript bool // with a batch under way, which lands at once
-	midBatch  bool // with a batch under way, which lands when the line is mended
+	midBatch  bool // with a batch under way, which lands when the proxy is mended
 
-	former *replica
+	former *harness.Replica
 	token  string
-	held   request
+	held   proxy.Request
 	back   func()
-	broken *rule
+	broken *proxy.Rule
 	asked  []saidToLead
 }
 
-func (f *leaderCut) fail(w *world) {
+func (f *leaderCut) fail(w *environment) {
 	w.reapsOnce()
-	f.former = w.leader()
+	f.former = w.Leader()
 	stop := w.askWhetherItLeads(f.former, &f.asked)
 	defer stop()
 	release := func() {}
 	if f.midScript || f.midBatch {
-		hold := f.former.line.holdEach(isBatch)
-		release = hold.end
-		w.plant("ghost", ghostsOf, true)
-		f.held = hold.next(w.t)
+		hold := f.former.Proxy.HoldEach(harness.IsBatch)
+		release = hold.End
+		w.Plant("ghost", ghostsOf, true)
+		f.held = nextOf(w.T, hold.Caught)
 	} else {
-		w.plant("ghost", ghostsOf, true)
-		w.inPass(2)
+		w.Plant("ghost", ghostsOf, true)
+		w.InPass(2)
 	}
-	f.token = w.Get(w.t.Context(), w.Lease()).Val() // not before: on a busy machine the former can lose it and take it again
+	f.token = w.Get(w.T.Context(), w.Lease()).Val() // not before: on a busy machine the former can lose it and take it again
 	f.back = w.cut(f.former)
-	f.broken = f.cut(f.former.line)
+	f.broken = f.cut(f.former.Proxy)
 	if f.midScript {
-		f.hit(f.former.line.reset())
+		f.hit(f.former.Proxy.Reset())
 	}
 	release()
 	w.succeeded(f.former)
-	lasting(interval / 4) // it is asked some more
+	harness.Lasting(harness.Interval / 4) // it is asked some more
 }
 
-func (f *leaderCut) recover(*world) {
-	f.hit(f.broken.hits())
-	f.broken.end()
+func (f *leaderCut) recover(*environment) {
+	f.hit(f.broken.Hits())
+	f.broken.End()
 	f.back()
 }
 
@@ -240,15 +242,15 @@ type saidToLead struct {
 }
 
 // askWhetherItLeads asks a replica again and again, until stop is called.
-func (w *world) askWhetherItLeads(r *replica, said *[]saidToLead) (stop func()) {
-	ctx, cancel := context.WithCancel(w.t.Context())
+func (w *environment) askWhetherItLeads(r *harness.Replica, said *[]saidToLead) (stop func()) {
+	ctx, cancel := context.WithCancel(w.T.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		ticker := time.NewTicker(50 * time.Millisecond)
 		defer ticker.Stop()
 		for ctx.Err() == nil {
 			begun := time.Now()
-			if says, err := r.metric("janitor_leader"); err == nil {
+			if says, err := r.Metric("janitor_leader"); err == nil {
 				*said = append(*said, saidToLead{begun, says == 1})
 			}
 			<-ticker.C
@@ -260,33 +262,31 @@ func (w *world) askWhetherItLeads(r *replica, said *[]saidToLead) (stop func()) 
 	}
 }
 
-// ledNoLongerThanTrusted: when the lease can have expired, which H says to the millisecond, the former leader does not say any
-// more that it leads; and another does soon after.
-func (w *world) ledNoLongerThanTrusted(v *Verdict) {
+// ledNoLongerThanTrusted: when the lease can have expired, which H says to the millisecond, the
+// former leader does not say any more that it leads; and another does soon after.
+func (w *environment) ledNoLongerThanTrusted(v *judge.Verdict) {
 	f := w.fault.(*leaderCut)
 	ends := w.leaseEnded(f.token)
-	require.False(w.t, ends.IsZero(), "the lease of %s is not in H", f.token)
+	require.False(w.T, ends.IsZero(), "the lease of %s is not in H", f.token)
 	var led, after int
 	var last time.Time
 	for _, s := range f.asked {
 		if s.leads {
 			led, last = led+1, s.asked
-			require.True(w.t, s.asked.Before(ends), "asked %v after its lease had expired, %s said that it leads", s.asked.Sub(ends), f.former.id)
+			require.True(w.T, s.asked.Before(ends), "asked %v after its lease had expired, %s said that it leads", s.asked.Sub(ends), f.former.ID)
 		} else if s.asked.After(ends) {
 			after++
 		}
 	}
-	require.Positive(w.t, led, "it was never asked while it led")
-	require.Positive(w.t, after, "it was never asked after its lease")
-	w.t.Logf("it last said to lead when asked %v before its lease expired", ends.Sub(last).Round(time.Millisecond))
-	w.within("new leader after the lease's end", v.NextLease(ends.Add(-time.Millisecond), f.former.id).Sub(ends), leaseRetry)
+	require.Positive(w.T, led, "it was never asked while it led")
+	require.Positive(w.T, after, "it was never asked after its lease")
+	w.T.Logf("it last said to lead when asked %v before its lease expired", ends.Sub(last).Round(time.Millisecond))
+	w.within("new leader after the lease's end", v.NextLease(ends.Add(-time.Millisecond), f.former.ID).Sub(ends), harness.LeaseRetry)
 }
 
 // leaseEnded is when the lease expires by its last extension with that token.
-func (w *world) leaseEnded(token string) (at time.Time) {
-	h, err := ReadHistory(w.parts...)
-	require.NoError(w.t, err)
-	facts := Facts{LeaseTTL: leaseTTL}
+func (w *environment) leaseEnded(token string) (at time.Time) {
+	h := w.History()
 	held := ""
 	for i := range h {
 		for _, c := range h[i].Commands {
@@ -297,10 +297,169 @@ func (w *world) leaseEnded(token string) (at time.Time) {
 				held = c[2]
 			}
 			if held == token {
-				one := Event{Commands: []Command{c}}
-				at = one.stamp(&facts, nil).Add(leaseTTL)
+				until := c[2]
+				if c[0] == "SET" {
+					until = history.Option(c[3:], "PXAT")
+				}
+				ms, err := strconv.ParseInt(until, 10, 64)
+				require.NoError(w.T, err)
+				at = time.UnixMilli(ms)
 			}
 		}
 	}
 	return at
+}
+
+// Rows 13 and 14: networks that are poor for a long time, and owners without one.
+
+// poorNetwork makes everybody's network worse, for several of the lease's TTLs. What a lost packet
+// does to a connection is that it and all behind it come one retransmission later.
+type poorNetwork struct {
+	calm
+	worse       func(l *harness.Proxy) *proxy.Rule
+	began, over time.Time
+	rules       []*proxy.Rule
+	back        []func()
+}
+
+func (f *poorNetwork) fail(w *environment) {
+	f.began = time.Now()
+	for _, r := range w.Replicas() {
+		f.back = append(f.back, w.Outage(r.ID))
+		f.rules = append(f.rules, f.worse(r.Proxy))
+	}
+	harness.Lasting(4 * harness.LeaseTTL)
+	f.over = time.Now()
+}
+
+func (f *poorNetwork) recover(*environment) {
+	for i, r := range f.rules {
+		f.hit(r.Hits())
+		r.End()
+		f.back[i]()
+	}
+}
+
+// stoppedHardlyEver: leaders go on leading. A renewal that comes late is no end, and several have
+// to in a row.
+func (w *environment) stoppedHardlyEver(v *judge.Verdict) {
+	f := w.fault.(*poorNetwork)
+	var terms int
+	for _, t := range v.Terms {
+		if t.At.After(f.began) && t.At.Before(f.over) {
+			terms++
+		}
+	}
+	w.T.Logf("%d step-downs in %v", terms, f.over.Sub(f.began).Round(time.Second))
+	require.LessOrEqual(w.T, terms, 3, "a storm of step-downs")
+	require.Zero(w.T, v.FalseDeaths)
+}
+
+// ownersCut cuts owners off from Redis, all that do not lead, or one, for longer than the
+// heartbeat's TTL. Their devices stay.
+type ownersCut struct {
+	calm
+	one    bool
+	owners []*harness.Replica
+	lines  []*proxy.Rule
+	back   []func()
+	stayed map[string]string // what was at them all the time
+	began  time.Time
+	leader *harness.Replica
+}
+
+func (f *ownersCut) fail(w *environment) {
+	f.leader = w.Leader()
+	for _, r := range w.Replicas() {
+		if r != f.leader && (!f.one || len(f.owners) == 0) {
+			f.owners = append(f.owners, r)
+		}
+	}
+	f.began = time.Now()
+	for _, r := range f.owners {
+		f.back = append(f.back, w.cut(r))
+		f.lines = append(f.lines, r.Proxy.Hold())
+	}
+	if f.one {
+		harness.Eventually(w.T, "its entries are evicted", func() bool { return w.evictedOf(f.owners[0].ID) > 0 })
+		harness.Lasting(harness.Interval) // of the rest of them
+		return
+	}
+	harness.Eventually(w.T, "the brake is pulled", func() bool {
+		return w.HGet(w.T.Context(), w.Witness(), "brake").Val() != ""
+	})
+	harness.Lasting(harness.Interval)
+}
+
+// evictedOf is how many entries of an owner have gone so far.
+func (w *environment) evictedOf(owner string) (n int) {
+	for _, record := range w.XRange(w.T.Context(), w.Audit(), "-", "+").Val() {
+		if record.Values["owner"] == owner && record.Values["count"] != "0" {
+			n++
+		}
+	}
+	return n
+}
+
+// recover gives the proxies back, and waits until what was held all the time is routable again:
+// within one heartbeat interval of Redis answering (L2).
+func (f *ownersCut) recover(w *environment) {
+	f.stayed = w.Truth()
+	maps.DeleteFunc(f.stayed, func(_, id string) bool {
+		return !slices.ContainsFunc(f.owners, func(r *harness.Replica) bool { return r.ID == id })
+	})
+	for i, l := range f.lines {
+		f.hit(l.Hits())
+		l.End()
+		f.back[i]()
+	}
+	mended := time.Now()
+	harness.Eventually(w.T, "what was cut off is routable again", func() bool {
+		entries := w.HGetAll(w.T.Context(), w.Registry()).Val()
+		now := w.Truth()
+		for imei, id := range f.stayed {
+			if now[imei] == id && entries[imei] != id {
+				return false
+			}
+		}
+		return true
+	})
+	w.within("routable after the lines were mended", time.Since(mended), harness.Interval)
+}
+
+// braked: the leader did not believe that everybody else had died. Whoever's heartbeat expired
+// first may have been one of three that dies, and is swept without delay; the second is one too
+// many.
+func (w *environment) braked(v *judge.Verdict) {
+	f := w.fault.(*ownersCut)
+	swept := make(map[string]bool)
+	for _, b := range v.Batches {
+		if len(b.IMEIs) > 0 {
+			swept[b.Owner] = true
+		}
+	}
+	w.T.Logf("swept before the brake: %v", slices.Collect(maps.Keys(swept)))
+	require.LessOrEqual(w.T, len(swept), 1, "everybody who was cut off was swept")
+	require.NotContains(w.T, swept, f.leader.ID)
+	ms, known := brakedAt(w, v)
+	require.True(w.T, known, "the brake was not pulled")
+	for _, b := range v.Batches {
+		require.False(w.T, b.At.After(ms) && b.At.Before(ms.Add(harness.GracePeriod)), "evicted while braked")
+	}
+}
+
+// brakedAt is when the brake was pulled last.
+func brakedAt(w *environment, v *judge.Verdict) (at time.Time, known bool) {
+	ms, err := strconv.ParseInt(v.Final.Hashes[w.Witness()]["brake"], 10, 64)
+	return time.UnixMilli(ms), err == nil
+}
+
+// takenForDead: the one owner was taken for dead, which it was not, and has healed; nobody else
+// was.
+func (w *environment) takenForDead(v *judge.Verdict) {
+	f := w.fault.(*ownersCut)
+	require.Equal(w.T, v.Evicted(""), v.Evicted(f.owners[0].ID), "somebody else's entries were evicted")
+	require.Positive(w.T, v.FalseDeaths)
+	require.Positive(w.T, v.Healed)
+	w.T.Logf("%d false deaths, %d healed, the slowest after %v", v.FalseDeaths, v.Healed, v.SlowestHeal)
 }

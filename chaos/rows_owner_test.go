@@ -1,82 +1,82 @@
 package chaos
 
 import (
-	"os/exec"
+	"context"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/chaos/harness"
+	"github.com/rollcall-redis/rollcall/chaos/judge"
+	"github.com/rollcall-redis/rollcall/internal/failpoint"
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// ownerRows are about owners that stop. Those that live anew under their id are in livesRows, what devices do besides in movesRows.
+// ownerRows are about owners that stop. Those that live anew under their id are in livesRows, what
+// devices do besides in movesRows.
 var ownerRows = []row{
 	{1, "NoFault", false, 60, nil, noFault},
-	{15, "OwnerStoppedForHalfItsTTL", false, 60, nil, under(func() fault { return &ownerStopped{lasts: ttl / 2} }, healedSoon)},
-	{15, "OwnerStoppedPastItsTTL", false, 60, nil, under(func() fault { return &ownerStopped{lasts: ttl * 12 / 10} }, healedSoon)},
-	{15, "OwnerStoppedUntilItIsSwept", false, 60, nil, under(func() fault { return &ownerStopped{lasts: 2 * ttl, swept: true} }, healedSoon)},
-	{15, "OwnerStoppedUntilItIsSweptUnindexed", false, 60, unindexed, under(func() fault { return &ownerStopped{lasts: 2 * ttl, swept: true} }, healedSoon)},
+	{15, "OwnerStoppedForHalfItsTTL", false, 60, nil, under(func() fault { return &ownerStopped{lasts: harness.TTL / 2} }, healedSoon)},
+	{15, "OwnerStoppedPastItsTTL", false, 60, nil, under(func() fault { return &ownerStopped{lasts: harness.TTL * 12 / 10} }, healedSoon)},
+	{15, "OwnerStoppedUntilItIsSwept", false, 60, nil, under(func() fault { return &ownerStopped{lasts: 2 * harness.TTL, swept: true} }, healedSoon)},
+	{15, "OwnerStoppedUntilItIsSweptUnindexed", false, 60, unindexed, under(func() fault { return &ownerStopped{lasts: 2 * harness.TTL, swept: true} }, healedSoon)},
 	{15, "FleetStoppedPastItsTTL", false, 60, nil, under(func() fault { return &fleetStopped{} }, nothingEvicted)},
 }
 
 // unindexed replicas keep no reverse index: the dead are found by the audit alone.
 var unindexed = map[string]string{"REGISTRY_REVERSE_INDEX": "false"}
 
-// frozen asks the kernel whether a replica is stopped.
-func (r *replica) frozen() bool {
-	state, err := exec.Command("ps", "-o", "state=", "-p", strconv.Itoa(r.cmd.Process.Pid)).Output()
-	return err == nil && strings.HasPrefix(string(state), "T")
-}
-
-// No fault at all, but replicas that end and begin again under their ids, gracefully and not. Nothing is swept: each new life
-// hands back what the former one left, and that within the bounds of a plain death.
-func noFault(w *world) {
+// No fault at all, but replicas that end and begin again under their ids, gracefully and not.
+// Nothing is swept: each new life hands back what the former one left, and that within the bounds
+// of a plain death.
+func noFault(w *environment) {
 	ids := []string{"one", "two", "three"}
 	for _, id := range ids {
-		w.start(id)
+		w.Start(id)
 	}
-	w.spread(some(0, w.devices.Len()))
-	w.registered(0)
-	w.listened()
-	w.traffic.start(w)
+	w.Spread(harness.Some(0, w.Fleet.Len()))
+	w.Registered(0)
+	w.Listened()
+	w.Traffic.Start(w.Environment)
 	killed := make(map[string][]time.Time)
 	for i := range 2 * len(ids) {
-		w.moves()
-		r := w.fleet()[0] // the oldest
+		w.Moves()
+		r := w.Replicas()[0] // the oldest
 		if i == len(ids) {
-			r = w.leader()
+			r = w.Leader()
 		}
 		if i%2 == 0 {
-			require.Zero(w.t, w.terminate(r), r.log())
+			require.Zero(w.T, w.Terminate(r), r.Log())
 		} else {
-			at, _ := w.kill(r)
-			killed[r.id] = append(killed[r.id], at)
+			at, _ := w.Kill(r)
+			killed[r.ID] = append(killed[r.ID], at)
 		}
-		w.start(r.id)
+		w.Start(r.ID)
 	}
-	w.moves()
+	w.Moves()
 	w.ends()
 	v := w.judge()
-	require.Zero(w.t, v.WrongDeletes())
-	require.Equal(w.t, v.FalseDeaths, v.Evicted(""), "a new life was there in time to hand everything back")
+	require.Zero(w.T, v.WrongDeletes())
+	require.Equal(w.T, v.FalseDeaths, v.Evicted(""), "a new life was there in time to hand everything back")
 	for id, times := range killed {
 		for _, at := range times {
 			for _, lease := range v.Leases {
-				if holder, _, _ := strings.Cut(lease.Token, "/"); lease.At.After(at) && v.holder(at) == id {
-					w.within("new leader after the kill of "+holder, lease.At.Sub(at), leaseTTL+leaseRetry)
+				if holder, _, _ := strings.Cut(lease.Token, "/"); lease.At.After(at) && holderAt(v, at) == id {
+					w.within("new leader after the kill of "+holder, lease.At.Sub(at), harness.LeaseTTL+harness.LeaseRetry)
 					break
 				}
 			}
-			w.within("entries of the killed life gone", w.spells().gone(id, at).Sub(at), ttl+janitorEvery)
+			w.within("entries of the killed life gone", w.spells().gone(id, at).Sub(at), harness.TTL+harness.JanitorInterval)
 		}
 	}
 }
 
-// holder is who took the lease last before a time.
-func (v *Verdict) holder(at time.Time) (id string) {
+// holderAt is who took the lease last before a time.
+func holderAt(v *judge.Verdict, at time.Time) (id string) {
 	for _, l := range v.Leases {
 		if !l.At.After(at) {
 			id, _, _ = strings.Cut(l.Token, "/")
@@ -85,59 +85,48 @@ func (v *Verdict) holder(at time.Time) (id string) {
 	return id
 }
 
-// terminate asks a replica to end, and returns its exit status. Devices go on meanwhile, elsewhere.
-func (w *world) terminate(r *replica) (status int) {
-	w.gate.Lock()
-	w.devices.losing(r)
-	w.gone(r)
-	r.term()
-	w.gate.Unlock()
-	status = r.exit()
-	w.ended(r)
-	return status
-}
-
 // ownerStopped freezes a replica that does not lead.
 type ownerStopped struct {
 	calm
 	lasts time.Duration
 	swept bool // and until nothing of it is left
-	owner *replica
+	owner *harness.Replica
 	cont  func()
 	woken time.Time
 }
 
-func (f *ownerStopped) fail(w *world) {
-	f.owner = w.follower()
-	f.cont = w.stop(f.owner)
-	eventually(w.t, "the kernel has stopped it", f.owner.frozen)
+func (f *ownerStopped) fail(w *environment) {
+	f.owner = w.Follower()
+	f.cont = w.Stop(f.owner)
+	harness.Eventually(w.T, "the kernel has stopped it", f.owner.Stopped)
 	<-time.After(f.lasts)
-	if f.lasts > ttl {
+	if f.lasts > harness.TTL {
 		w.heartbeatExpires(f.owner)
 	}
 	if f.swept {
-		w.comes("it is swept", func() bool { return !w.SIsMember(w.t.Context(), w.Roster(), f.owner.id).Val() })
+		harness.Eventually(w.T, "it is swept", func() bool { return !w.SIsMember(w.T.Context(), w.Roster(), f.owner.ID).Val() })
 	}
-	if f.owner.frozen() {
+	if f.owner.Stopped() {
 		f.hit(1)
 	}
 }
 
-// recover waits until the owner has beaten again: devices go on meanwhile. A handshake that was under way when it woke lands
-// on top of a newer one, and what puts that right is the device's next frame.
-func (f *ownerStopped) recover(w *world) {
+// recover waits until the owner has beaten again: devices go on meanwhile. A handshake that was
+// under way when it woke lands on top of a newer one, and what puts that right is the device's next
+// frame.
+func (f *ownerStopped) recover(w *environment) {
 	f.woken = time.Now()
 	f.cont()
-	eventually(w.t, "it beats", func() bool {
-		ms, _, _ := strings.Cut(w.Get(w.t.Context(), w.Heartbeat(f.owner.id)).Val(), "/")
+	harness.Eventually(w.T, "it beats", func() bool {
+		ms, _, _ := strings.Cut(w.Get(w.T.Context(), w.Heartbeat(f.owner.ID)).Val(), "/")
 		at, err := strconv.ParseInt(ms, 10, 64)
-		return err == nil && time.UnixMilli(at).Sub(f.woken) > interval/2
+		return err == nil && time.UnixMilli(at).Sub(f.woken) > harness.Interval/2
 	})
 	// By itself: half of its devices are silent until the end.
-	w.comes("its entries are back", func() bool {
-		entries := w.HGetAll(w.t.Context(), w.Registry()).Val()
-		for imei := range w.heldThrough(f.owner.id, f.woken) {
-			if entries[imei] != f.owner.id {
+	harness.Eventually(w.T, "its entries are back", func() bool {
+		entries := w.HGetAll(w.T.Context(), w.Registry()).Val()
+		for imei := range w.heldThrough(f.owner.ID, f.woken) {
+			if entries[imei] != f.owner.ID {
 				return false
 			}
 		}
@@ -146,76 +135,78 @@ func (f *ownerStopped) recover(w *world) {
 }
 
 // heartbeatExpires waits until Redis has no heartbeat of a replica.
-func (w *world) heartbeatExpires(r *replica) {
-	w.t.Helper()
-	eventually(w.t, "its heartbeat expires", func() bool { return w.Exists(w.t.Context(), w.Heartbeat(r.id)).Val() == 0 })
+func (w *environment) heartbeatExpires(r *harness.Replica) {
+	w.T.Helper()
+	harness.Eventually(w.T, "its heartbeat expires", func() bool { return w.Exists(w.T.Context(), w.Heartbeat(r.ID)).Val() == 0 })
 }
 
 // heldThrough are the devices whose sockets at an instance were open at a time and still are.
-func (w *world) heldThrough(id string, at time.Time) map[string]bool {
+func (w *environment) heldThrough(id string, at time.Time) map[string]bool {
 	held := make(map[string]bool)
-	sockets, _ := w.devices.history()
+	sockets, _ := w.Fleet.History()
 	for _, s := range sockets {
-		if s.Instance == id && s.liveAt(at) && s.Ended.IsZero() {
+		if s.Instance == id && s.LiveAt(at) && s.Ended.IsZero() {
 			held[s.IMEI] = true
 		}
 	}
 	return held
 }
 
-// healedSoon: the entries of all sockets that the owner has held throughout name it again an interval after it goes on.
-func healedSoon(w *world, v *Verdict) {
+// healedSoon: the entries of all sockets that the owner has held throughout name it again an
+// interval after it goes on.
+func healedSoon(w *environment, v *judge.Verdict) {
 	f := w.fault.(*ownerStopped)
-	held := w.heldThrough(f.owner.id, f.woken)
-	require.NotEmpty(w.t, held, "no device has stayed: this run proves nothing")
+	held := w.heldThrough(f.owner.ID, f.woken)
+	require.NotEmpty(w.T, held, "no device has stayed: this run proves nothing")
 	back, all := f.woken, w.spells()
 	for imei := range held {
-		since := all.since(imei, f.owner.id)
-		require.False(w.t, since.IsZero(), imei)
+		since := all.since(imei, f.owner.ID)
+		require.False(w.T, since.IsZero(), imei)
 		if since.After(back) {
 			back = since
 		}
 	}
-	w.within("its entries back after it goes on", back.Sub(f.woken), interval)
+	w.within("its entries back after it goes on", back.Sub(f.woken), harness.Interval)
 	if f.swept {
-		require.GreaterOrEqual(w.t, v.FalseDeaths, len(held), "those were evicted, and it was no death")
-		require.GreaterOrEqual(w.t, v.Healed, len(held))
+		require.GreaterOrEqual(w.T, v.FalseDeaths, len(held), "those were evicted, and it was no death")
+		require.GreaterOrEqual(w.T, v.Healed, len(held))
 	}
 }
 
-// fleetStopped freezes everybody for longer than the TTL. One of them goes on a little before the others.
+// fleetStopped freezes everybody for longer than the TTL. One of them goes on a little before the
+// others.
 type fleetStopped struct {
 	calm
-	fleet []*replica
+	fleet []*harness.Replica
 	conts []func()
 	back  func()
 	from  time.Time
 }
 
-func (f *fleetStopped) fail(w *world) {
+func (f *fleetStopped) fail(w *environment) {
 	f.from = time.Now()
-	f.fleet = slices.Clone(w.fleet())
-	w.rnd.Shuffle(len(f.fleet), func(i, j int) { f.fleet[i], f.fleet[j] = f.fleet[j], f.fleet[i] })
+	f.fleet = slices.Clone(w.Replicas())
+	w.Rand.Shuffle(len(f.fleet), func(i, j int) { f.fleet[i], f.fleet[j] = f.fleet[j], f.fleet[i] })
 	for _, r := range f.fleet {
-		f.conts = append(f.conts, w.stop(r))
+		f.conts = append(f.conts, w.Stop(r))
 	}
-	f.back = w.away("")
-	<-time.After(ttl)
+	f.back = w.Outage("")
+	<-time.After(harness.TTL)
 	for _, r := range f.fleet {
 		w.heartbeatExpires(r)
-		if r.frozen() {
+		if r.Stopped() {
 			f.hit(1)
 		}
 	}
-	require.Len(w.t, f.fleet, f.hits())
+	require.Len(w.T, f.fleet, f.hits())
 }
 
-// recover: the first leads, and could sweep the others before they stir. Then it waits until deletes may begin again, since what
-// a leader does then is part of this.
-func (f *fleetStopped) recover(w *world) {
+// recover: the first leads, and could sweep the others before they stir. Then it waits until
+// deletes may begin again, since what a leader does then is part of this.
+func (f *fleetStopped) recover(w *environment) {
 	f.conts[0]()
-	eventually(w.t, "the first leads and has a pass", func() bool {
-		s, err := f.fleet[0].status()
+	harness.Eventually(w.T, "the first leads and has a pass", func() bool {
+		s, err := f.fleet[0].Status()
 		return err == nil && s.Janitor.Leading && len(s.Janitor.Sweeps) > 0 && !slices.ContainsFunc(s.Janitor.Sweeps, func(r janitor.Report) bool {
 			return r.Epoch != s.Janitor.Epoch
 		})
@@ -229,27 +220,187 @@ func (f *fleetStopped) recover(w *world) {
 }
 
 // warms waits until the witness, as Redis has it, was heard after a time and has listened for WARM.
-func (w *world) warms(after time.Time) {
-	w.t.Helper()
-	eventually(w.t, "the witness has listened for WARM", func() bool {
-		last, err := w.HGet(w.t.Context(), w.Witness(), "last").Int64()
-		since, err2 := w.HGet(w.t.Context(), w.Witness(), "since").Int64()
-		return err == nil && err2 == nil && last > after.UnixMilli() && last-since >= warm.Milliseconds()
+func (w *environment) warms(after time.Time) {
+	w.T.Helper()
+	harness.Eventually(w.T, "the witness has listened for WARM", func() bool {
+		last, err := w.HGet(w.T.Context(), w.Witness(), "last").Int64()
+		since, err2 := w.HGet(w.T.Context(), w.Witness(), "since").Int64()
+		return err == nil && err2 == nil && last > after.UnixMilli() && last-since >= harness.GracePeriod.Milliseconds()
 	})
 }
 
 // sweeps waits until every sweep of the leader has had a pass to its end that began after a time.
-func (w *world) sweeps(after time.Time) {
-	w.t.Helper()
-	eventually(w.t, "every sweep has a pass", func() bool {
-		s, err := w.leader().status()
+func (w *environment) sweeps(after time.Time) {
+	w.T.Helper()
+	harness.Eventually(w.T, "every sweep has a pass", func() bool {
+		s, err := w.Leader().Status()
 		return err == nil && len(s.Janitor.Sweeps) >= 2 && !slices.ContainsFunc(s.Janitor.Sweeps, func(r janitor.Report) bool {
 			return r.Outcome != janitor.Done || !r.Started.After(after)
 		})
 	})
 }
 
-func nothingEvicted(w *world, v *Verdict) {
-	require.Zero(w.t, v.Evicted(""))
-	require.True(w.t, v.LastDoubt().After(w.fault.(*fleetStopped).from))
+func nothingEvicted(w *environment, v *judge.Verdict) {
+	require.Zero(w.T, v.Evicted(""))
+	require.True(w.T, v.LastDoubt().After(w.fault.(*fleetStopped).from))
+}
+
+// staleRows are about owners that have read something, and act on it when it is long not true any
+// more; or never act.
+var staleRows = []row{
+	{18, "OwnerStoppedReconciling", false, 60, nil, under(func() fault { return &ownerStale{at: failpoint.Reconciling} }, staysMoved)},
+	{18, "OwnerStoppedComparing", false, 60, nil, under(func() fault { return &ownerStale{at: failpoint.Comparing} }, staysMoved)},
+	{18, "OwnerStoppedBeforeAnswering", false, 60, nil, under(func() fault { return &ownerStale{at: failpoint.UnansweredRegister} }, staysMoved)},
+	{18, "OwnerKilledReconciling", false, 60, nil, under(func() fault { return &ownerStale{at: failpoint.Reconciling, dies: true} }, staysMoved)},
+	{18, "OwnerKilledComparing", false, 60, nil, under(func() fault { return &ownerStale{at: failpoint.Comparing, dies: true} }, staysMoved)},
+	{18, "OwnerKilledBeforeAnswering", false, 60, nil, under(func() fault { return &ownerStale{at: failpoint.UnansweredRegister, dies: true} }, staysMoved)},
+}
+
+// ownerStale stops an owner, for longer than its TTL, between reading and acting on it, or before
+// it answers a device whose registration is late. Its silent devices move elsewhere meanwhile, and
+// half of them have closed their old sockets when it wakes up. Or it is killed there, and its
+// devices move.
+type ownerStale struct {
+	calm
+	at    failpoint.Name
+	dies  bool
+	moved []int
+	to    map[string]string // IMEI -> where the moved are
+}
+
+func (f *ownerStale) fail(w *environment) {
+	owner := w.Follower()
+	var others []*harness.Replica
+	for _, r := range w.Replicas() {
+		if r != owner {
+			others = append(others, r)
+		}
+	}
+	for i := 0; i < w.Fleet.Len(); i += 2 { // those that are not traffic's
+		if w.Fleet.At(i) == owner.Devices {
+			f.moved = append(f.moved, i)
+		}
+	}
+	require.NotEmpty(w.T, f.moved)
+	order := "stop"
+	if f.dies {
+		order = "kill"
+	}
+	owner.Failpoints.Arm(w.T, f.at, order)
+	mend := f.provoke(w, owner)
+	owner.Failpoints.Wait(w.T, f.at) // it has read, and done nothing
+	f.hit(owner.Failpoints.Hits(w.T, f.at))
+	back := w.Outage(owner.ID)
+	if f.dies {
+		require.Equal(w.T, -1, owner.Exit(), "it was not killed by a signal")
+		w.Died(owner, "killed")
+		w.ReplicaEnded(owner)
+	}
+	mend() // what was under way lands
+
+	require.NoError(w.T, w.Fleet.ConnectAll(w.T.Context(), f.moved, func(i int) *harness.Replica { return others[i/2%2] }))
+	live := w.Fleet.Live()
+	f.to = make(map[string]string)
+	for n, i := range f.moved {
+		f.to[w.Fleet.IMEI(i)] = live[w.Fleet.IMEI(i)]
+		if n%2 == 0 {
+			w.Fleet.DropStale(i)
+		}
+	}
+	harness.Eventually(w.T, "its heartbeat expires", func() bool { return w.Exists(w.T.Context(), w.Heartbeat(owner.ID)).Val() == 0 })
+	f.stand(w)
+	if f.dies {
+		return
+	}
+	w.Gate.Lock() // what is open there is served again before it is asked
+	owner.Failpoints.Resume(w.T, f.at, owner.Cont)
+	back()
+	w.Gate.Unlock()
+	harness.Eventually(w.T, "it beats again", func() bool { return w.Exists(w.T.Context(), w.Heartbeat(owner.ID)).Val() == 1 })
+	f.stand(w)
+}
+
+// provoke has the owner come by the point. The returned function mends what that took.
+func (f *ownerStale) provoke(w *environment, owner *harness.Replica) (mend func()) {
+	switch f.at {
+	case failpoint.Reconciling:
+		// An index of another size than its claims' number makes it read all, and hand back what it
+		// does not hold: those that move, and some that were never there.
+		var strangers []any
+		for _, i := range w.elsewhere(owner, 5) {
+			strangers = append(strangers, w.Fleet.IMEI(i))
+			f.moved = append(f.moved, i)
+		}
+		w.Meddle("index", func(p redis.Pipeliner) { p.SAdd(w.T.Context(), w.Layout.Devices(owner.ID), strangers...) })
+	case failpoint.Comparing:
+		// Every beat compares some. What it finds to be lost it puts back, unless it has moved
+		// meanwhile.
+		var lost []string
+		for imei, id := range w.HGetAll(w.T.Context(), w.Registry()).Val() {
+			if id == owner.ID {
+				lost = append(lost, imei)
+			}
+		}
+		w.Meddle("entries", func(p redis.Pipeliner) { p.HDel(w.T.Context(), w.Registry(), lost...) })
+	case failpoint.UnansweredRegister:
+		// Silent devices come from elsewhere, and do not wait for ever.
+		rule := owner.Proxy.DelayEach(harness.IsRegister, harness.Interval)
+		coming := w.elsewhere(owner, 5)
+		ctx, cancel := context.WithCancel(w.T.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_ = w.Fleet.ConnectAll(ctx, coming, func(int) *harness.Replica { return owner }) // it is not answered
+		}()
+		f.moved = append(f.moved, coming...)
+		return func() {
+			cancel()
+			<-done
+			rule.End()
+			w.T.Logf("%d registrations were late", rule.Hits())
+		}
+	}
+	return func() {}
+}
+
+// elsewhere are some silent devices that are not at a replica.
+func (w *environment) elsewhere(r *harness.Replica, n int) (which []int) {
+	for i := 0; i < w.Fleet.Len() && len(which) < n; i += 2 {
+		if w.Fleet.At(i) != r.Devices {
+			which = append(which, i)
+		}
+	}
+	return which
+}
+
+// stand waits until each entry of those that have moved names where they are. After a registration
+// that landed late it names where they are not, and for silent devices that may be so for ten
+// intervals: they speak.
+func (f *ownerStale) stand(w *environment) {
+	w.T.Helper()
+	harness.Eventually(w.T, "the entries of those that moved name where they are", func() bool {
+		entries, stand := w.HGetAll(w.T.Context(), w.Registry()).Val(), true
+		for _, i := range f.moved {
+			imei := w.Fleet.IMEI(i)
+			if entries[imei] == f.to[imei] {
+				continue
+			}
+			stand = false
+			if f.at == failpoint.UnansweredRegister {
+				require.NoError(w.T, w.Fleet.Send(w.T.Context(), i))
+			}
+		}
+		return stand
+	})
+}
+
+// staysMoved: those that have moved are still where they went; C3 says that nobody took them from
+// there in between.
+func staysMoved(w *environment, v *judge.Verdict) {
+	f := w.fault.(*ownerStale)
+	live := w.Truth()
+	for imei, id := range f.to {
+		require.Equal(w.T, id, live[imei])
+		require.Equal(w.T, id, v.Final.Hashes[w.Registry()][imei])
+	}
 }

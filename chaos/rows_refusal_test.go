@@ -6,11 +6,18 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/chaos/harness"
+	"github.com/rollcall-redis/rollcall/chaos/judge"
+	"github.com/rollcall-redis/rollcall/chaos/proxy"
+	"github.com/rollcall-redis/rollcall/internal/failpoint"
 )
 
-// refusalRows: Redis answers, with a no that says why. Those that a server of one's own can be made to give are real and last
-// longer than the TTL, so that everybody's heartbeat runs out; of a Cluster and of a large file being loaded the line says it.
+// refusalRows: Redis answers, with a no that says why. Those that a server of one's own can be made
+// to give are real and last longer than the TTL, so that everybody's heartbeat runs out; of a
+// Cluster and of a large file being loaded the proxy says it.
 var refusalRows = []row{
 	{25, "NoReplicas", false, 60, nil, refused("NOREPLICAS", noReplicas)},
 	{25, "ReadOnly", false, 60, nil, refused("READONLY", readOnly)},
@@ -19,7 +26,7 @@ var refusalRows = []row{
 	{25, "RefusedOnTheWay", false, 60, nil, under(func() fault { return &answered{} }, nothingWent)},
 }
 
-func refused(why string, how func(w *world) (over func())) func(w *world) {
+func refused(why string, how func(w *environment) (over func())) func(w *environment) {
 	return under(func() fault { return &refusal{why: why, how: how} }, nothingWent)
 }
 
@@ -27,26 +34,27 @@ func refused(why string, how func(w *world) (over func())) func(w *world) {
 type refusal struct {
 	calm
 	why string
-	how func(w *world) (over func())
+	how func(w *environment) (over func())
 }
 
-func (f *refusal) fail(w *world) {
+func (f *refusal) fail(w *environment) {
 	asked, begun := w.asked(), time.Now()
 	over := f.how(w)
 	w.told(f.why)
-	lasting(ttl + interval/2 - time.Since(begun))
+	harness.Lasting(harness.TTL + harness.Interval/2 - time.Since(begun))
 	over()
 	w.heals(time.Now())
 	asked.noStorm(w, time.Since(begun))
 	f.hit(asked.errors(f.why))
 }
 
-// told waits until every replica says that its heartbeat is refused, and by which word: it knows a refusal from a silence.
-func (w *world) told(why string) {
-	w.t.Helper()
-	w.comes("everybody knows "+why, func() bool {
-		for _, r := range w.fleet() {
-			if s, err := r.status(); err != nil || !strings.Contains(s.Registry.Failing["heartbeat"], why) {
+// told waits until every replica says that its heartbeat is refused, and by which word: it knows a
+// refusal from a silence.
+func (w *environment) told(why string) {
+	w.T.Helper()
+	harness.Eventually(w.T, "everybody knows "+why, func() bool {
+		for _, r := range w.Replicas() {
+			if s, err := r.Status(); err != nil || !strings.Contains(s.Registry.Failing["heartbeat"], why) {
 				return false
 			}
 		}
@@ -54,7 +62,7 @@ func (w *world) told(why string) {
 	})
 }
 
-func noReplicas(w *world) (over func()) {
+func noReplicas(w *environment) (over func()) {
 	w.config("min-replicas-to-write", "1")
 	return func() { w.config("min-replicas-to-write", "0") }
 }
@@ -62,27 +70,29 @@ func noReplicas(w *world) (over func()) {
 // nowhere is a master that nobody is.
 var nowhere = []any{"REPLICAOF", "127.0.0.1", "1"}
 
-func readOnly(w *world) (over func()) {
-	require.NoError(w.t, w.Do(w.t.Context(), nowhere...).Err())
-	return func() { require.NoError(w.t, w.Do(w.t.Context(), "REPLICAOF", "NO", "ONE").Err()) }
+func readOnly(w *environment) (over func()) {
+	require.NoError(w.T, w.Do(w.T.Context(), nowhere...).Err())
+	return func() { require.NoError(w.T, w.Do(w.T.Context(), "REPLICAOF", "NO", "ONE").Err()) }
 }
 
-func masterDown(w *world) (over func()) {
+func masterDown(w *environment) (over func()) {
 	w.config("replica-serve-stale-data", "no")
 	return readOnly(w)
 }
 
-// misconfigured: snapshots fail, since a folder stands where the file belongs, and the server is to stop then.
-func misconfigured(w *world) (over func()) {
-	ctx := w.t.Context()
-	require.NoError(w.t, os.Mkdir(filepath.Join(w.server.Dir(), "dump.rdb"), 0o700))
+// misconfigured: snapshots fail, since a folder stands where the file belongs, and the server is to
+// stop then.
+func misconfigured(w *environment) (over func()) {
+	ctx := w.T.Context()
+	require.NoError(w.T, os.Mkdir(filepath.Join(w.Server.Dir(), "dump.rdb"), 0o700))
 	w.config("save", "3600 1000000")
-	require.NoError(w.t, w.BgSave(ctx).Err())
-	w.comes("the snapshot fails", func() bool { return infoOf(w.t, w.Client, "persistence", "rdb_last_bgsave_status") == "err" })
+	require.NoError(w.T, w.BgSave(ctx).Err())
+	harness.Eventually(w.T, "the snapshot fails", func() bool { return harness.InfoOf(w.T, w.Client, "persistence", "rdb_last_bgsave_status") == "err" })
 	return func() { w.config("stop-writes-on-bgsave-error", "no") }
 }
 
-// answered is what one server does not say: the lines do, to everything, each for longer than the witness' GAP.
+// answered is what one server does not say: the proxies do, to everything, each for longer than the
+// witness' GAP.
 type answered struct{ calm }
 
 var answers = []string{
@@ -91,32 +101,32 @@ var answers = []string{
 	"TRYAGAIN Multiple keys request during rehashing of slot",
 }
 
-func (f *answered) fail(w *world) {
+func (f *answered) fail(w *environment) {
 	for _, answer := range answers {
 		begun := time.Now()
-		var rules []*rule
-		for _, r := range w.fleet() {
-			rules = append(rules, r.line.answerWith(isServed, answer, -1))
+		var rules []*proxy.Rule
+		for _, r := range w.Replicas() {
+			rules = append(rules, r.Proxy.AnswerWith(harness.IsServed, answer, -1))
 		}
 		why, _, _ := strings.Cut(answer, " ")
 		w.told(why)
-		lasting(ttl/2 - time.Since(begun))
+		harness.Lasting(harness.TTL/2 - time.Since(begun))
 		for i, rule := range rules {
-			rule.end()
-			f.hit(rule.hits())
-			noStorm(w, w.fleet()[i], rule.hits(), time.Since(begun))
+			rule.End()
+			f.hit(rule.Hits())
+			noStorm(w, w.Replicas()[i], rule.Hits(), time.Since(begun))
 		}
 		w.heals(time.Now())
 	}
 }
 
-// asked counts what replicas ask and what the server answers, as their lines see it.
-type asked map[*replica]*score
+// asked counts what replicas ask and what the server answers, as their proxies see it.
+type asked map[*harness.Replica]*proxy.Score
 
-func (w *world) asked() asked {
+func (w *environment) asked() asked {
 	a := make(asked)
-	for _, r := range w.fleet() {
-		a[r] = r.line.answers(isServed)
+	for _, r := range w.Replicas() {
+		a[r] = r.Proxy.Answers(harness.IsServed)
 	}
 	return a
 }
@@ -124,28 +134,268 @@ func (w *world) asked() asked {
 // errors is how many answers were errors of that name.
 func (a asked) errors(name string) (n int) {
 	for _, s := range a {
-		n += s.counts()["error "+name]
+		n += s.Counts()["error "+name]
 	}
 	return n
 }
 
-// mostASecond is far above what a replica asks in these scenarios, calm or not, and far below what one that tries again blindly
-// does.
+// mostASecond is far above what a replica asks in these scenarios, calm or not, and far below what
+// one that tries again blindly does.
 const mostASecond = 120
 
-func (a asked) noStorm(w *world, took time.Duration) {
-	w.t.Helper()
+func (a asked) noStorm(w *environment, took time.Duration) {
+	w.T.Helper()
 	for r, s := range a {
-		total := s.unanswered()
-		for _, n := range s.counts() {
+		total := s.Unanswered()
+		for _, n := range s.Counts() {
 			total += n
 		}
 		noStorm(w, r, total, took)
 	}
 }
 
-func noStorm(w *world, r *replica, requests int, took time.Duration) {
-	w.t.Helper()
-	w.t.Logf("replica %s asked %d times in %v", r.id, requests, took.Round(time.Millisecond))
-	require.Less(w.t, requests, int(mostASecond*took.Seconds()), "replica %s tries again blindly", r.id)
+func noStorm(w *environment, r *harness.Replica, requests int, took time.Duration) {
+	w.T.Helper()
+	w.T.Logf("replica %s asked %d times in %v", r.ID, requests, took.Round(time.Millisecond))
+	require.Less(w.T, requests, int(mostASecond*took.Seconds()), "replica %s tries again blindly", r.ID)
+}
+
+// guardRows meet a leader in the instant in which only the server can still keep it from a mistake:
+// it has judged, asked its clock, and its script is about to go. A process that is stopped from
+// outside hardly ever stands there.
+var guardRows = []row{
+	{2, "LeaderKilledBeforeItsScript", false, 30, nil, leaderKilledBeforeItsScript},
+	{5, "LeaseGoneBeforeTheScript", false, 20, nil, leaseGoneBeforeTheScript},
+	{9, "AskedToStopBeforeItsScript", false, 20, nil, askedToStopBeforeItsScript},
+	{11, "BatchRepliesLost", false, 20, map[string]string{"JANITOR_DELETE_BATCH": "50"}, batchRepliesLost},
+	{18, "HealOfTheFormerOwner", false, 20, nil, healOfTheFormerOwner},
+	{16, "OwnerBackBeforeTheScript", false, 20, nil, ownerBackBeforeTheScript},
+}
+
+// doomed is how many entries of a dead owner these rows have: one batch.
+const doomed = 200
+
+// The lease is gone when the batch lands, and nobody else leads: the term's token alone is what
+// fences it.
+func leaseGoneBeforeTheScript(w *environment) {
+	w.Plant("ghost", doomed, true)
+	leader := w.Start("one")
+	leader.Failpoints.Arm(w.T, failpoint.BeforeScript, "stop")
+	w.Spread(harness.Some(0, w.Fleet.Len()))
+	leader.Failpoints.Wait(w.T, failpoint.BeforeScript)
+	w.Hit(leader.Failpoints.Hits(w.T, failpoint.BeforeScript))
+	back := w.Outage(leader.ID)
+	w.Meddle("the lease is deleted", func(p redis.Pipeliner) { p.Del(w.T.Context(), w.Lease()) })
+	leader.Failpoints.Resume(w.T, failpoint.BeforeScript, leader.Cont)
+	back()
+	v := w.judge()
+	require.Positive(w.T, leader.Proxy.Verdicts()["FENCED"])
+	require.GreaterOrEqual(w.T, len(v.Terms), 2)
+	require.Equal(w.T, doomed, v.Evicted("ghost"))
+}
+
+// The owner beats again when it has been judged dead. The batch leaves its entries alone; they go
+// when it is silent for good.
+func ownerBackBeforeTheScript(w *environment) {
+	w.Plant("ghost", doomed, true)
+	w.Start("one")
+	w.Start("two")
+	w.Spread(harness.Some(0, w.Fleet.Len()))
+	leader := w.OneLeads()
+	leader.Failpoints.Arm(w.T, failpoint.BeforeScript, "stop")
+	leader.Failpoints.Wait(w.T, failpoint.BeforeScript)
+	w.Hit(leader.Failpoints.Hits(w.T, failpoint.BeforeScript))
+	back := w.Outage(leader.ID)
+	// As an older writer does, without a boot token.
+	require.NoError(w.T, w.Set(w.T.Context(), w.Heartbeat("ghost"), "1", harness.TTL).Err())
+	leader.Failpoints.Resume(w.T, failpoint.BeforeScript, leader.Cont)
+	back()
+	v := w.judge()
+	require.Positive(w.T, leader.Proxy.Verdicts()["ALIVE"])
+	require.Equal(w.T, doomed, v.Evicted("ghost"))
+}
+
+// The leader dies when everything is ready for a dead owner's batch. Nothing that it did before may
+// keep its successor from finding the same entries again.
+func leaderKilledBeforeItsScript(w *environment) {
+	w.Plant("ghost", doomed, true)
+	w.StartAll("one", "two", "three")
+	w.Spread(harness.Some(0, w.Fleet.Len()))
+	leader := w.OneLeads()
+	leader.Failpoints.Arm(w.T, failpoint.BeforeScript, "stop")
+	leader.Failpoints.Wait(w.T, failpoint.BeforeScript)
+	w.Hit(leader.Failpoints.Hits(w.T, failpoint.BeforeScript))
+	w.Kill(leader)
+	w.ends()
+	v := w.judge()
+	require.Zero(w.T, v.EvictedBy(leader.ID))
+	require.Equal(w.T, doomed, v.Evicted("ghost"))
+}
+
+// The leader is asked to stop while its batch is under way. The batch is waited for, and then the
+// lease is given back.
+func askedToStopBeforeItsScript(w *environment) {
+	w.Plant("ghost", doomed, true)
+	leader := w.Start("one")
+	leader.Failpoints.Arm(w.T, failpoint.BeforeScript, "wait 500ms")
+	w.Spread(harness.Some(0, w.Fleet.Len()))
+	leader.Failpoints.Wait(w.T, failpoint.BeforeScript)
+	w.Hit(leader.Failpoints.Hits(w.T, failpoint.BeforeScript))
+	w.Fleet.Losing(leader)
+	leader.Term()
+	require.Zero(w.T, leader.Exit(), leader.Log())
+	w.Gone(leader)
+	w.Fleet.LostAt(leader)
+	w.Start("two")
+	w.ends()
+	v := w.judge()
+	require.Equal(w.T, doomed, v.EvictedBy(leader.ID), "the batch was not under way: this run proves nothing")
+}
+
+// Batches are done and their replies are lost. The leader asks again, and each is counted once,
+// also by itself.
+func batchRepliesLost(w *environment) {
+	w.Plant("early", 50, true)
+	w.Start("one")
+	w.Start("two")
+	w.Spread(harness.Some(0, w.Fleet.Len()))
+	w.InPass(1) // the server has the script: a reply that says it has not is not worth losing
+	leader := w.OneLeads()
+	lost := leader.Proxy.LoseReply(harness.IsBatch, 2)
+	w.Plant("ghost", doomed, true)
+	harness.Eventually(w.T, "replies are lost", func() bool { return lost.Hits() == 2 })
+	w.Hit(lost.Hits())
+	v := w.judge()
+	require.Equal(w.T, 50+doomed, v.EvictedBy(leader.ID))
+}
+
+// A replica cannot register what it holds, and the devices have moved on before it can. What it
+// then puts back must not be theirs any more.
+func healOfTheFormerOwner(w *environment) {
+	former, now := w.Start("one"), w.Start("two")
+	lost := former.Proxy.LoseRequest(func(r proxy.Request) bool { return harness.IsRegister(r) || harness.IsHeal(r) }, -1)
+	all := harness.Some(0, w.Fleet.Len())
+	for _, to := range []*harness.Replica{former, now} { // their old sockets stay open
+		require.NoError(w.T, w.Fleet.ConnectAll(w.T.Context(), all, func(int) *harness.Replica { return to }))
+	}
+	w.Registered(0)
+	w.Beats(3) // what lands now is no late registration
+	require.Positive(w.T, lost.Hits())
+	w.Hit(lost.Hits())
+	lost.End()
+	answers := former.Proxy.Answers(harness.IsHeal)
+	harness.Eventually(w.T, "the former owner heals", func() bool { return answers.Counts()["OK"] > 0 })
+	harness.Lasting(harness.Interval) // what it was told in answer may lead it to try again, while it still has the sockets
+	w.Registered(0)
+	for _, i := range all {
+		w.Fleet.DropStale(i)
+	}
+	v := w.judge()
+	require.Zero(w.T, v.Evicted(""))
+}
+
+// lossRows: Redis loses something, by somebody's mistake. A sweep is under way where that may
+// disturb one.
+var lossRows = []row{
+	{23, "Flushed", true, 60, nil, under(func() fault { return &flushed{} }, onlyTheDeadWent)},
+	{23, "LeaseDeleted", false, 60, slowSweep, under(func() fault { return &loss{what: theLease, sweeping: true} }, allSwept)},
+	{23, "WitnessDeleted", false, 60, slowSweep, under(func() fault { return &loss{what: theWitness, sweeping: true} }, allSwept)},
+	{23, "AuditDeleted", false, 60, slowSweep, under(func() fault { return &loss{what: theAudit, sweeping: true} }, allSwept)},
+	{23, "ScriptsFlushed", false, 60, slowSweep, under(func() fault { return &loss{what: allScripts, sweeping: true} }, allSwept)},
+	{23, "HeartbeatDeleted", false, 60, nil, under(func() fault { return &heartbeatLost{} }, nil)},
+	{23, "LeadersHeartbeatDeleted", false, 60, nil, under(func() fault { return &canaryLost{} }, allSwept)},
+}
+
+// swept is how many entries are planted where a sweep is to be disturbed: thirty batches, of which
+// the first may need no rest.
+const swept = 1500
+
+// loss loses something in the middle of what goes on.
+type loss struct {
+	calm
+	what     func(w *environment, p redis.Pipeliner)
+	sweeping bool
+}
+
+func everything(w *environment, p redis.Pipeliner) { p.FlushAll(w.T.Context()) }
+func theLease(w *environment, p redis.Pipeliner)   { p.Del(w.T.Context(), w.Lease()) }
+func theWitness(w *environment, p redis.Pipeliner) { p.Del(w.T.Context(), w.Witness()) }
+func theAudit(w *environment, p redis.Pipeliner)   { p.Del(w.T.Context(), w.Audit()) }
+func allScripts(w *environment, p redis.Pipeliner) { p.ScriptFlush(w.T.Context()) }
+
+func (f *loss) fail(w *environment) {
+	if f.sweeping {
+		w.Plant("ghost", swept, true)
+		w.InPass(2)
+		require.Positive(w.T, w.SCard(w.T.Context(), w.Layout.Devices("ghost")).Val(), "the sweep was over too soon: this run proves nothing")
+	}
+	w.Meddle("something is lost", func(p redis.Pipeliner) { f.what(w, p) })
+	f.hit(1)
+	at := time.Now()
+	w.heals(at)
+	w.OneLeads()
+	w.within("a leader again", time.Since(at), harness.LeaseTTL+harness.LeaseRetry)
+}
+
+// flushed loses everything, and then a replica dies for real: a witness that has begun anew must
+// not keep its entries for longer than WARM (C6).
+type flushed struct {
+	loss
+	dead *harness.Replica
+}
+
+func (f *flushed) fail(w *environment) {
+	f.what = everything
+	f.loss.fail(w)
+	f.dead = w.Follower()
+	w.Kill(f.dead)
+	harness.Eventually(w.T, "the dead one's entries go", func() bool { return w.SCard(w.T.Context(), w.Layout.Devices(f.dead.ID)).Val() == 0 })
+}
+
+func onlyTheDeadWent(w *environment, v *judge.Verdict) {
+	dead := w.fault.(*flushed).dead.ID
+	require.Positive(w.T, v.Evicted(dead))
+	require.Equal(w.T, v.Evicted(""), v.Evicted(dead), "somebody who lives was evicted")
+}
+
+// allSwept: the sweep that was disturbed was done to its end, before and after the loss, and
+// nothing else was swept.
+func allSwept(w *environment, v *judge.Verdict) {
+	require.Equal(w.T, swept, v.Evicted("ghost"))
+	require.Equal(w.T, swept, v.Evicted(""), "somebody who lives was evicted")
+}
+
+// heartbeatLost deletes one heartbeat, whose owner does not notice before its entries are swept:
+// nothing tells that from a death. It notices at its next beat, and puts them back.
+type heartbeatLost struct{ calm }
+
+func (f *heartbeatLost) fail(w *environment) {
+	owner := w.Follower()
+	silent := w.silent()
+	back, mute := w.Outage(owner.ID), owner.Proxy.Hold()
+	w.Meddle("the heartbeat of "+owner.ID+" is lost", func(p redis.Pipeliner) { p.Del(w.T.Context(), w.Heartbeat(owner.ID)) })
+	harness.Eventually(w.T, "its entries are swept", func() bool {
+		return !w.routable(silent) && w.SCard(w.T.Context(), w.Layout.Devices(owner.ID)).Val() == 0
+	})
+	f.hit(1)
+	mute.End()
+	back()
+	w.heals(time.Now())
+}
+
+// canaryLost deletes the leader's own heartbeat, and the leader's beats do not get through, while
+// its batches do: what it cannot see of itself it cannot expect to see of others.
+type canaryLost struct{ calm }
+
+func (f *canaryLost) fail(w *environment) {
+	leader := w.Leader()
+	back := w.Outage(leader.ID)
+	mute := leader.Proxy.LoseRequest(func(r proxy.Request) bool { return harness.IsBeat(r) || harness.IsRegister(r) || harness.IsHeal(r) }, -1)
+	w.Meddle("the heartbeat of "+leader.ID+" is lost", func(p redis.Pipeliner) { p.Del(w.T.Context(), w.Heartbeat(leader.ID)) })
+	w.Plant("ghost", swept, true)
+	w.doubted("self_check")
+	f.hit(1)
+	mute.End()
+	back()
+	w.heals(time.Now())
 }

@@ -9,11 +9,14 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/chaos/harness"
+	"github.com/rollcall-redis/rollcall/chaos/judge"
+	"github.com/rollcall-redis/rollcall/chaos/proxy"
 	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// plainRows are those without a fault object: each is told as a story.
+// plainRows are those without a fault object: each is told step by step.
 var plainRows = []row{
 	{2, "LeaderKilledMidPass", true, 300, slowSweep, leaderKilledMidPass},
 	{4, "LeaderStoppedMidPass", true, 60, nil, leaderStoppedMidPass},
@@ -27,52 +30,50 @@ var plainRows = []row{
 // slowSweep makes a pass last long enough to be hit in its middle.
 var slowSweep = map[string]string{"JANITOR_REDIS_SHARE": "0.008", "JANITOR_SCAN_COUNT": "50", "JANITOR_DELETE_BATCH": "50"}
 
-// The leader is killed in the middle of a pass. Another leads, the pass is done again and to its end, and the killed one's own
-// entries go. Half of its devices reconnect at once, the others stay away until their entries are gone.
-func leaderKilledMidPass(w *world) {
+// The leader is killed in the middle of a pass. Another leads, the pass is done again and to its
+// end, and the killed one's own entries go. Half of its devices reconnect at once, the others stay
+// away until their entries are gone.
+func leaderKilledMidPass(w *environment) {
 	const dead = 4000
-	w.plant("ghost", dead, false)
-	for _, id := range []string{"one", "two", "three"} {
-		w.start(id)
-	}
-	w.spread(some(0, 300))
-	w.registered(dead)
-	w.inPass(15)
-	victim := w.leader()
-	_, lost := w.kill(victim)
-	require.Len(w.t, lost, 100)
-	w.spread(lost[:50])
+	w.Plant("ghost", dead, false)
+	w.StartAll("one", "two", "three")
+	w.Spread(harness.Some(0, 300))
+	w.Registered(dead)
+	w.InPass(15)
+	victim := w.Leader()
+	_, lost := w.Kill(victim)
+	require.Len(w.T, lost, 100)
+	w.Spread(lost[:50])
 
-	w.oneLeads()
+	w.OneLeads()
 	w.rest()
-	require.NoError(w.t, w.devices.moveAll(w.t.Context(), lost[50:], func(i int) *replica { return w.fleet()[i%2] }))
+	require.NoError(w.T, w.Fleet.ConnectAll(w.T.Context(), lost[50:], func(i int) *harness.Replica { return w.Replicas()[i%2] }))
 	v := w.judge()
 	for _, i := range lost {
-		_, err := w.devices.Report(w.t.Context(), i, 1)
-		require.NoError(w.t, err)
+		_, err := w.Fleet.Report(w.T.Context(), i, 1)
+		require.NoError(w.T, err)
 	}
 
-	require.Equal(w.t, dead, v.Evicted("ghost"))
-	require.GreaterOrEqual(w.t, v.Evicted(victim.id), 50)
-	require.Equal(w.t, v.Evicted("")-v.FalseDeaths, v.Evicted("ghost")+v.Evicted(victim.id), "somebody else's entries were evicted")
-	require.Positive(w.t, v.EvictedBy(victim.id), "it was not killed in mid-pass")
-	require.Less(w.t, v.EvictedBy(victim.id), dead, "it was not killed in mid-pass")
+	require.Equal(w.T, dead, v.Evicted("ghost"))
+	require.GreaterOrEqual(w.T, v.Evicted(victim.ID), 50)
+	require.Equal(w.T, v.Evicted("")-v.FalseDeaths, v.Evicted("ghost")+v.Evicted(victim.ID), "somebody else's entries were evicted")
+	require.Positive(w.T, v.EvictedBy(victim.ID), "it was not killed in mid-pass")
+	require.Less(w.T, v.EvictedBy(victim.ID), dead, "it was not killed in mid-pass")
 }
 
-// The leader is stopped in the middle of a pass over 300,000 dead entries. A successor is elected, the dead owner comes back and
-// registers 20,000, and then the former leader wakes up: none of the 20,000 may go.
-func leaderStoppedMidPass(w *world) {
+// The leader is stopped in the middle of a pass over 300,000 dead entries. A successor is elected,
+// the dead owner comes back and registers 20,000, and then the former leader wakes up: none of the
+// 20,000 may go.
+func leaderStoppedMidPass(w *environment) {
 	const dead, back = 300_000, 20_000
-	imeis := w.plant("ghost", dead, true)
-	for _, id := range []string{"one", "two", "three"} {
-		w.start(id)
-	}
-	w.spread(some(0, 60))
-	w.inPass(20)
-	former := w.leader()
-	cont := w.stop(former)
+	imeis := w.Plant("ghost", dead, true)
+	w.StartAll("one", "two", "three")
+	w.Spread(harness.Some(0, 60))
+	w.InPass(20)
+	former := w.Leader()
+	cont := w.Stop(former)
 	stopped := time.Now()
-	eventually(w.t, "a successor leads", func() bool { h := w.holder(); return h != "" && h != former.id })
+	harness.Eventually(w.T, "a successor leads", func() bool { h := w.Holder(); return h != "" && h != former.ID })
 
 	owner := w.embed("ghost")
 	claims := make([]*registry.Claim, back)
@@ -80,116 +81,115 @@ func leaderStoppedMidPass(w *world) {
 		claims[i] = owner.Register(imeis[i*(dead/back)])
 	}
 	for i, c := range claims {
-		require.NoError(w.t, c.Wait(w.t.Context()))
+		require.NoError(w.T, c.Wait(w.T.Context()))
 		imei := imeis[i*(dead/back)]
-		w.claims[imei] = "ghost"
-		w.devices.claimed(imei, "ghost")
+		w.Claims[imei] = "ghost"
+		w.Fleet.Claimed(imei, "ghost")
 	}
-	w.t.Logf("%d are back %v after the leader was stopped", back, time.Since(stopped))
+	w.T.Logf("%d are back %v after the leader was stopped", back, time.Since(stopped))
 	cont()
 
-	eventually(w.t, "the former leader knows that it is none", func() bool {
-		s, err := former.status()
-		return err == nil && !s.Janitor.Leading && s.Janitor.Leader != former.id && s.Janitor.Unsettled == 0
+	harness.Eventually(w.T, "the former leader knows that it is none", func() bool {
+		s, err := former.Status()
+		return err == nil && !s.Janitor.Leading && s.Janitor.Leader != former.ID && s.Janitor.Unsettled == 0
 	})
-	require.NotEqual(w.t, former, w.oneLeads())
+	require.NotEqual(w.T, former, w.OneLeads())
 	v := w.judge("ghost")
-	require.Positive(w.t, v.EvictedBy(former.id), "it was not stopped in mid-pass")
-	require.Less(w.t, v.Evicted("ghost"), dead, "it was not stopped in mid-pass")
-	w.t.Logf("%d were evicted, the others handed back by their owner", v.Evicted("ghost"))
+	require.Positive(w.T, v.EvictedBy(former.ID), "it was not stopped in mid-pass")
+	require.Less(w.T, v.Evicted("ghost"), dead, "it was not stopped in mid-pass")
+	w.T.Logf("%d were evicted, the others handed back by their owner", v.Evicted("ghost"))
 }
 
 // embed runs a registry in this process, without sockets, until the scenario ends.
-func (w *world) embed(id string) *registry.Registry { return w.embedAt(id, w.server.Addr()) }
+func (w *environment) embed(id string) *registry.Registry { return w.embedAt(id, w.Server.Addr()) }
 
 // embedAt is embed at an address.
-func (w *world) embedAt(id, addr string) *registry.Registry {
-	w.t.Helper()
+func (w *environment) embedAt(id, addr string) *registry.Registry {
+	w.T.Helper()
 	o := &redis.Options{Addr: addr, MaxRetries: -1, ContextTimeoutEnabled: true}
 	data, control := redis.NewClient(o), redis.NewClient(lease.Options(o))
 	r, err := registry.New(registry.Config{
-		Client: data, Control: control, Instance: id, HeartbeatInterval: interval, HeartbeatTTL: ttl, Drain: time.Nanosecond, NoReverseIndex: w.unindexed(),
-		Logger: slog.New(slog.NewTextHandler(w.t.Output(), nil)),
+		Client: data, Control: control, Instance: id, HeartbeatInterval: harness.Interval, HeartbeatTTL: harness.TTL, Drain: time.Nanosecond, NoReverseIndex: w.Unindexed(),
+		Logger: slog.New(slog.NewTextHandler(w.T.Output(), nil)),
 	})
-	require.NoError(w.t, err)
+	require.NoError(w.T, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(ctx) }()
-	w.t.Cleanup(func() {
+	w.T.Cleanup(func() {
 		cancel()
-		require.NoError(w.t, <-ended)
-		require.NoError(w.t, data.Close())
-		require.NoError(w.t, control.Close())
+		require.NoError(w.T, <-ended)
+		require.NoError(w.T, data.Close())
+		require.NoError(w.T, control.Close())
 	})
 	return r
 }
 
-// A replica is killed. Its entries are gone within its heartbeat's TTL and one interval; everybody else's stay.
-func killedWithoutGoodbye(w *world) {
-	for _, id := range []string{"one", "two", "three"} {
-		w.start(id)
-	}
-	w.spread(some(0, 60))
+// A replica is killed. Its entries are gone within its heartbeat's TTL and one interval; everybody
+// else's stay.
+func killedWithoutGoodbye(w *environment) {
+	w.StartAll("one", "two", "three")
+	w.Spread(harness.Some(0, 60))
 	w.rest()
-	var ticks []*score
-	for _, r := range w.fleet() {
-		ticks = append(ticks, r.line.answers(isTick))
+	var ticks []*proxy.Score
+	for _, r := range w.Replicas() {
+		ticks = append(ticks, r.Proxy.Answers(harness.IsTick))
 	}
-	w.listened()
-	w.beats(2)
-	for i, r := range w.fleet() {
-		require.NotEmpty(w.t, ticks[i].counts(), "%s does not listen: without a leader nobody would", r.id)
+	w.Listened()
+	w.Beats(2)
+	for i, r := range w.Replicas() {
+		require.NotEmpty(w.T, ticks[i].Counts(), "%s does not listen: without a leader nobody would", r.ID)
 	}
-	victim := w.fleet()[0]
-	if victim == w.leader() {
-		victim = w.fleet()[1]
+	victim := w.Replicas()[0]
+	if victim == w.Leader() {
+		victim = w.Replicas()[1]
 	}
-	_, lost := w.kill(victim)
+	_, lost := w.Kill(victim)
 	v := w.judge()
-	require.Equal(w.t, len(lost), v.Evicted(victim.id))
-	require.Equal(w.t, len(lost), v.Evicted("")-v.FalseDeaths, "somebody else's entries were evicted")
+	require.Equal(w.T, len(lost), v.Evicted(victim.ID))
+	require.Equal(w.T, len(lost), v.Evicted("")-v.FalseDeaths, "somebody else's entries were evicted")
 }
 
-// The leader is asked to stop. Another leads at once, and nothing of it is left: no entry, no heartbeat, no lease.
-func gracefulHandover(w *world) {
-	for _, id := range []string{"one", "two", "three"} {
-		w.start(id)
-	}
-	w.spread(some(0, 60))
+// The leader is asked to stop. Another leads at once, and nothing of it is left: no entry, no
+// heartbeat, no lease.
+func gracefulHandover(w *environment) {
+	w.StartAll("one", "two", "three")
+	w.Spread(harness.Some(0, 60))
 	w.rest()
-	former := w.oneLeads()
+	former := w.OneLeads()
 	handover := w.watchLease()
 
-	w.devices.losing(former)
-	w.died(former, Released)
-	former.term()
+	w.Fleet.Losing(former)
+	w.Died(former, judge.Released)
+	former.Term()
 	took := handover()
-	require.Zero(w.t, former.exit(), former.log())
-	w.gone(former)
-	w.devices.lost(former)
-	require.Zero(w.t, w.Exists(w.t.Context(), w.Heartbeat(former.id), w.Layout.Devices(former.id)).Val(), "left behind")
-	require.NotContains(w.t, w.HVals(w.t.Context(), w.Registry()).Val(), former.id)
-	require.NotEqual(w.t, former, w.oneLeads())
+	require.Zero(w.T, former.Exit(), former.Log())
+	w.Gone(former)
+	w.Fleet.LostAt(former)
+	require.Zero(w.T, w.Exists(w.T.Context(), w.Heartbeat(former.ID), w.Layout.Devices(former.ID)).Val(), "left behind")
+	require.NotContains(w.T, w.HVals(w.T.Context(), w.Registry()).Val(), former.ID)
+	require.NotEqual(w.T, former, w.OneLeads())
 	v := w.judge()
-	require.Zero(w.t, v.Evicted(""), "what was handed back needs no sweeping")
+	require.Zero(w.T, v.Evicted(""), "what was handed back needs no sweeping")
 	w.within("new leader after the release", took, 100*time.Millisecond)
 }
 
-// watchLease begins to listen to what happens to the lease's key; the returned function waits for a release, and returns how
-// long after it the lease was taken. H has no time for a DEL, so a third party takes it, with the same delay for both.
-func (w *world) watchLease() (handover func() time.Duration) {
-	w.t.Helper()
-	sub := w.Subscribe(w.t.Context(), "__keyspace@0__:"+w.Lease())
-	w.t.Cleanup(func() { _ = sub.Close() })
-	_, err := sub.Receive(w.t.Context())
-	require.NoError(w.t, err)
+// watchLease begins to listen to what happens to the lease's key; the returned function waits for a
+// release, and returns how long after it the lease was taken. H has no time for a DEL, so a third
+// party takes it, with the same delay for both.
+func (w *environment) watchLease() (handover func() time.Duration) {
+	w.T.Helper()
+	sub := w.Subscribe(w.T.Context(), "__keyspace@0__:"+w.Lease())
+	w.T.Cleanup(func() { _ = sub.Close() })
+	_, err := sub.Receive(w.T.Context())
+	require.NoError(w.T, err)
 	return func() time.Duration {
 		var released time.Time
-		ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+		ctx, cancel := context.WithTimeout(w.T.Context(), harness.Patience)
 		defer cancel()
 		for {
 			msg, err := sub.ReceiveMessage(ctx)
-			require.NoError(w.t, err)
+			require.NoError(w.T, err)
 			switch {
 			case msg.Payload == "del":
 				released = time.Now()
@@ -200,89 +200,84 @@ func (w *world) watchLease() (handover func() time.Duration) {
 	}
 }
 
-// Devices hop among three replicas and back to the same one, and their old sockets close late. Each entry names where its device
-// is, and when all have left none is there.
-func fleetHops(w *world) {
-	for _, id := range []string{"one", "two", "three"} {
-		w.start(id)
-	}
+// Devices hop among three replicas and back to the same one, and their old sockets close late. Each
+// entry names where its device is, and when all have left none is there.
+func fleetHops(w *environment) {
+	w.StartAll("one", "two", "three")
 	seed := rand.Uint64()
-	w.t.Logf("seed %d", seed)
+	w.T.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 0))
-	ctx, all := w.t.Context(), some(0, 60)
+	ctx, all := w.T.Context(), harness.Some(0, 60)
 	for range 8 {
-		to := make([]*replica, len(all))
+		to := make([]*harness.Replica, len(all))
 		for i := range to {
-			to[i] = w.fleet()[rnd.IntN(3)]
+			to[i] = w.Replicas()[rnd.IntN(3)]
 		}
-		require.NoError(w.t, w.devices.moveAll(ctx, all, func(i int) *replica { return to[i] }))
+		require.NoError(w.T, w.Fleet.ConnectAll(ctx, all, func(i int) *harness.Replica { return to[i] }))
 		for _, i := range all {
 			if rnd.IntN(2) == 0 {
-				w.devices.DropStale(i)
+				w.Fleet.DropStale(i)
 			}
 			if rnd.IntN(2) == 0 {
-				_, err := w.devices.Report(ctx, i, 1)
-				require.NoError(w.t, err)
+				_, err := w.Fleet.Report(ctx, i, 1)
+				require.NoError(w.T, err)
 			}
 		}
-		w.story.hit(len(all))
-		w.registered(0)
+		w.Hit(len(all))
+		w.Registered(0)
 	}
-	// Each beat looks at a tenth of what a replica believes to hold, the sockets that were left behind among it.
-	w.beats(5)
-	w.registered(0)
+	// Each beat looks at a tenth of what a replica believes to hold, the sockets that were left
+	// behind among it.
+	w.Beats(5)
+	w.Registered(0)
 	for _, i := range all {
-		w.devices.DropStale(i)
+		w.Fleet.DropStale(i)
 	}
 	w.judge()
-	w.devices.leaveAll(all)
+	w.Fleet.LeaveAll(all)
 	v := w.judge()
-	require.Zero(w.t, v.Evicted(""))
+	require.Zero(w.T, v.Evicted(""))
 }
 
-// A replica is killed and started again under its id before its heartbeat has expired. What its former life left is gone, and
-// the devices that return stay.
-func restartedUnderItsID(w *world) {
-	for _, id := range []string{"one", "two"} {
-		w.start(id)
-	}
-	w.spread(some(0, 60))
+// A replica is killed and started again under its id before its heartbeat has expired. What its
+// former life left is gone, and the devices that return stay.
+func restartedUnderItsID(w *environment) {
+	w.StartAll("one", "two")
+	w.Spread(harness.Some(0, 60))
 	w.rest()
-	_, lost := w.kill(w.fleet()[0])
-	again := w.start("one")
-	require.NoError(w.t, w.devices.moveAll(w.t.Context(), lost[:20], func(int) *replica { return again }))
+	_, lost := w.Kill(w.Replicas()[0])
+	again := w.Start("one")
+	require.NoError(w.T, w.Fleet.ConnectAll(w.T.Context(), lost[:20], func(int) *harness.Replica { return again }))
 	v := w.judge()
-	require.Zero(w.t, v.Evicted(""), "it came back too late: this says nothing")
-	require.Len(w.t, w.truth(), 50)
+	require.Zero(w.T, v.Evicted(""), "it came back too late: this says nothing")
+	require.Len(w.T, w.Truth(), 50)
 }
 
-// A second process is started under the id of one that runs. The older ends, with an error that says why, and the newer's
-// entries stand.
-func twoProcessesOfOneID(w *world) {
-	for _, id := range []string{"one", "two"} {
-		w.start(id)
-	}
-	w.spread(some(0, 60))
+// A second process is started under the id of one that runs. The older ends, with an error that
+// says why, and the newer's entries stand.
+func twoProcessesOfOneID(w *environment) {
+	w.StartAll("one", "two")
+	w.Spread(harness.Some(0, 60))
 	w.rest()
-	older := w.fleet()[0]
-	w.devices.losing(older)
-	newer := w.start("one")
-	w.story.hit(1)
+	older := w.Replicas()[0]
+	w.Fleet.Losing(older)
+	newer := w.Start("one")
+	w.Hit(1)
 	first := []int{0, 2, 4, 6, 8} // they do not wait for the older to end
-	require.NoError(w.t, w.devices.moveAll(w.t.Context(), first, func(int) *replica { return newer }))
-	w.comes("the older process ends", older.ended)
-	require.Equal(w.t, 1, older.exit(), older.log())
-	require.Contains(w.t, older.log(), registry.ErrSuperseded.Error())
-	w.gone(older)
-	lost := w.devices.lost(older)
-	require.NoError(w.t, w.devices.moveAll(w.t.Context(), lost, func(int) *replica { return newer }))
+	require.NoError(w.T, w.Fleet.ConnectAll(w.T.Context(), first, func(int) *harness.Replica { return newer }))
+	harness.Eventually(w.T, "the older process ends", older.Ended)
+	require.Equal(w.T, 1, older.Exit(), older.Log())
+	require.Contains(w.T, older.Log(), registry.ErrSuperseded.Error())
+	w.Gone(older)
+	lost := w.Fleet.LostAt(older)
+	require.NoError(w.T, w.Fleet.ConnectAll(w.T.Context(), lost, func(int) *harness.Replica { return newer }))
 	v := w.judge()
-	require.Zero(w.t, v.Evicted(""))
+	require.Zero(w.T, v.Evicted(""))
 }
 
 // within asserts a bound, with what a busy machine may add to it, and says what was measured.
-func (w *world) within(what string, took, bound time.Duration) {
-	w.t.Helper()
+func (w *environment) within(what string, took, bound time.Duration) {
+	w.T.Helper()
 	w.remark("%s: %v (bound %v)", what, took.Round(time.Millisecond), bound)
-	require.LessOrEqual(w.t, took, bound+busy, what)
+	require.LessOrEqual(w.T, took, bound+harness.BusyMachine, what)
 }

@@ -9,196 +9,183 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/chaos/harness"
+	"github.com/rollcall-redis/rollcall/chaos/proxy"
 )
 
-// Row 30: everything at once, at random, until this process has run for ROLLCALL_DURATION, but each misfortune at least once.
+// Row 30: everything at once, at random, until this process has run for ROLLCALL_DURATION, but each
+// fault at least once.
 func TestEverythingAtRandom(t *testing.T) {
-	// A full share, for volume: a machine as busy as this keeps sweeps to a fifth of it nearly all the time.
+	// A full share, for volume: a machine as busy as this keeps sweeps to a fifth of it nearly all
+	// the time.
 	r := row{nr: 30, name: "EverythingAtRandom", devices: 100, settings: map[string]string{"JANITOR_REDIS_SHARE": "1"}, run: everythingAtRandom}
-	r.run(newWorld(t, buildIngest(t), r))
+	r.run(newEnvironment(t, harness.BuildIngest(t), r))
 }
 
-// A herd's devices, and how many herds there are at a time.
+// A load process's devices, and how many load processes there are at a time.
 const (
-	herdSize = 30_000
-	herds    = 4
+	loadSize = 30_000
+	loads    = 4
 )
 
-// soak is a world to which everything happens at random, with herds for volume.
+// soak is an environment to which everything happens at random, with load processes for volume.
 type soak struct {
-	*world
+	*environment
 	calm
-	herds   []*herd
-	ranges  map[*herd][2]int // the devices that it holds
-	stale   []func()         // old sockets of devices that moved, not noticed yet
-	animals int              // devices of herds so far
-	names   int
-	met     map[string]int
+	loads       []*harness.LoadProcess
+	ranges      map[*harness.LoadProcess][2]int // the devices that it holds
+	stale       []func()                        // old sockets of devices that moved, not noticed yet
+	loadDevices int                             // devices of load processes so far
+	names       int
+	met         map[string]int
 }
 
-// misfortunes are shuffled into a deck, each as often as its weight says; then anew. Each returns how often it was met.
-var misfortunes = []struct {
-	name   string
-	weight int
-	do     func(s *soak) int
-}{
-	{"the leader stops past its lease", 1, func(s *soak) int { return s.stopped(s.leader(), leaseTTL*3/2) }},
-	{"a replica stops for a TTL", 1, func(s *soak) int { return s.stopped(s.someone(), ttl*6/5) }},
+// soakFaults return how often they were met.
+var soakFaults = []chance[*soak, int]{
+	{"the leader stops past its lease", 1, func(s *soak) int { return s.stopped(s.Leader(), harness.LeaseTTL*3/2) }},
+	{"a replica stops for a TTL", 1, func(s *soak) int { return s.stopped(s.someone(), harness.TTL*6/5) }},
 	{"the leader is killed", 1, func(s *soak) int {
-		s.kill(s.leader())
+		s.Kill(s.Leader())
 		s.joins(s.name())
 		return 1
 	}},
 	{"a replica is killed and comes back under its id", 1, func(s *soak) int {
 		r := s.someone()
-		s.kill(r)
-		s.joins(r.id)
+		s.Kill(r)
+		s.joins(r.ID)
 		return 1
 	}},
 	{"a replica leaves gracefully", 1, func(s *soak) int {
-		s.leaves(s.someone())
+		s.Leaves(s.someone())
 		s.joins(s.name())
 		return 1
 	}},
-	{"a herd stops for longer than the TTL", 1, func(s *soak) int {
-		cont := s.herd1().stop()
-		lasting(ttl * 3 / 2)
+	{"a load process stops for longer than the TTL", 1, func(s *soak) int {
+		cont := s.someLoad().Stop()
+		harness.Lasting(harness.TTL * 3 / 2)
 		cont()
 		return 1
 	}},
-	{"a herd is cut off for longer than the TTL", 1, func(s *soak) int {
-		h := s.herd1()
-		return s.during(h.id, h.line.hold(), ttl*3/2)
+	{"a load process is cut off for longer than the TTL", 1, func(s *soak) int {
+		h := s.someLoad()
+		return s.during(h.ID, h.Proxy.Hold(), harness.TTL*3/2)
 	}},
-	{"Redis stalls", 1, func(s *soak) int { return s.stalled(interval) }},
-	{"Redis stalls for longer than the TTL", 1, func(s *soak) int { return s.stalled(ttl * 3 / 2) }},
+	{"Redis stalls", 1, func(s *soak) int { return s.stalled(harness.Interval) }},
+	{"Redis stalls for longer than the TTL", 1, func(s *soak) int { return s.stalled(harness.TTL * 3 / 2) }},
 	{"Redis is killed and loads its file", 1, func(s *soak) int {
-		defer s.away("")()
-		s.anew(s.server.Restart)
+		defer s.Outage("")()
+		s.CountersBeginAnew(s.Server.Restart)
 		return 1
 	}},
 	{"Redis takes no writes", 1, func(s *soak) int {
-		defer s.away("")()
-		require.NoError(s.t, s.Do(s.t.Context(), "CLIENT", "PAUSE", interval.Milliseconds(), "WRITE").Err())
-		lasting(interval)
+		defer s.Outage("")()
+		require.NoError(s.T, s.Do(s.T.Context(), "CLIENT", "PAUSE", harness.Interval.Milliseconds(), "WRITE").Err())
+		harness.Lasting(harness.Interval)
 		return 1
 	}},
 	{"Redis' memory is full", 1, func(s *soak) int {
-		defer s.away("")()
-		require.NoError(s.t, s.ConfigSet(s.t.Context(), "maxmemory", "1").Err())
-		lasting(2 * interval)
-		require.NoError(s.t, s.ConfigSet(s.t.Context(), "maxmemory", "0").Err())
+		defer s.Outage("")()
+		require.NoError(s.T, s.ConfigSet(s.T.Context(), "maxmemory", "1").Err())
+		harness.Lasting(2 * harness.Interval)
+		require.NoError(s.T, s.ConfigSet(s.T.Context(), "maxmemory", "0").Err())
 		return 1
 	}},
-	{"replies of evictions are lost", 3, func(s *soak) int { return s.whileSweeping(s.leader().line.loseReply(isBatch, 3)) }},
-	{"requests for evictions are lost", 2, func(s *soak) int { return s.whileSweeping(s.leader().line.loseRequest(isBatch, 3)) }},
+	{"replies of evictions are lost", 3, func(s *soak) int { return s.whileSweeping(s.Leader().Proxy.LoseReply(harness.IsBatch, 3)) }},
+	{"requests for evictions are lost", 2, func(s *soak) int { return s.whileSweeping(s.Leader().Proxy.LoseRequest(harness.IsBatch, 3)) }},
 	{"an eviction is late by more than its term", 10, (*soak).fenced},
 	{"an eviction is late, and nobody listened", 3, (*soak).unheard},
 	{"the leader is cut off", 1, func(s *soak) int {
-		r := s.leader()
-		return s.during(r.id, r.line.hold(), leaseTTL*3/2)
+		r := s.Leader()
+		return s.during(r.ID, r.Proxy.Hold(), harness.LeaseTTL*3/2)
 	}},
 	{"replies to a replica are late", 1, func(s *soak) int {
 		r := s.someone()
-		return s.during(r.id, r.line.holdReplies(), interval)
+		return s.during(r.ID, r.Proxy.HoldReplies(), harness.Interval)
 	}},
 	{"packets are lost", 1, func(s *soak) int {
 		n := 0
-		for _, r := range s.fleet() {
-			rule := r.line.loss(0.3)
-			defer func() { n += rule.hits(); rule.end() }()
+		for _, r := range s.Replicas() {
+			rule := r.Proxy.Loss(0.3)
+			defer func() { n += rule.Hits(); rule.End() }()
 		}
-		lasting(2 * interval)
+		harness.Lasting(2 * harness.Interval)
 		return 1
 	}},
 	{"all connections are reset", 1, func(s *soak) (n int) {
-		for _, r := range s.fleet() {
-			n += r.line.reset()
+		for _, r := range s.Replicas() {
+			n += r.Proxy.Reset()
 		}
-		for _, h := range s.herds {
-			n += h.line.reset()
+		for _, h := range s.loads {
+			n += h.Proxy.Reset()
 		}
 		return n
 	}},
 	{"replies of registrations are lost", 1, func(s *soak) int {
-		s.ends1()
-		var rule *rule
-		s.comes(func(h *herd) { rule = h.line.loseReply(isRegister, 3) })
-		rule.end()
-		return rule.hits()
+		s.loadDies()
+		var rule *proxy.Rule
+		s.loadComes(func(h *harness.LoadProcess) { rule = h.Proxy.LoseReply(harness.IsRegister, 3) })
+		rule.End()
+		return rule.Hits()
 	}},
 	{"everything is lost", 1, func(s *soak) int {
-		s.forgot = time.Now()
-		return s.lost(func(p redis.Pipeliner) { p.FlushAll(s.t.Context()) })
+		s.Forgot = time.Now()
+		return s.lost(func(p redis.Pipeliner) { p.FlushAll(s.T.Context()) })
 	}},
-	{"the lease is lost", 1, func(s *soak) int { return s.lost(func(p redis.Pipeliner) { p.Del(s.t.Context(), s.Lease()) }) }},
-	{"the witness is lost", 1, func(s *soak) int { return s.lost(func(p redis.Pipeliner) { p.Del(s.t.Context(), s.Witness()) }) }},
+	{"the lease is lost", 1, func(s *soak) int { return s.lost(func(p redis.Pipeliner) { p.Del(s.T.Context(), s.Lease()) }) }},
+	{"the witness is lost", 1, func(s *soak) int { return s.lost(func(p redis.Pipeliner) { p.Del(s.T.Context(), s.Witness()) }) }},
 	{"a heartbeat is evicted, and Redis starts again", 1, func(s *soak) int {
-		return s.evictsOne(func() { s.anew(s.server.Restart) })
+		return s.evictsOne(func() { s.CountersBeginAnew(s.Server.Restart) })
 	}},
 	{"a heartbeat is evicted, and Redis forgets its statistics", 1, func(s *soak) int {
-		return s.evictsOne(func() { statisticsReset(s.world, nil) })
+		return s.evictsOne(func() { statisticsReset(s.environment, nil) })
 	}},
 	{"a heartbeat is evicted, and one may not ask", 1, (*soak).uninformed},
 	{"one of other settings comes and goes", 1, (*soak).disagreed},
 	{"a heartbeat is lost", 1, func(s *soak) int {
-		return s.lost(func(p redis.Pipeliner) { p.Del(s.t.Context(), s.Heartbeat(s.herd1().id)) })
+		return s.lost(func(p redis.Pipeliner) { p.Del(s.T.Context(), s.Heartbeat(s.someLoad().ID)) })
 	}},
 }
 
-func everythingAtRandom(w *world) {
-	s := &soak{world: w, ranges: make(map[*herd][2]int), met: make(map[string]int)}
-	w.fault, w.slack = &s.calm, patience
+func everythingAtRandom(w *environment) {
+	s := &soak{environment: w, ranges: make(map[*harness.LoadProcess][2]int), met: make(map[string]int)}
+	w.fault, w.Slack = &s.calm, harness.Patience
 	var until time.Time
 	if given := os.Getenv("ROLLCALL_DURATION"); given != "" {
 		d, err := time.ParseDuration(given)
-		require.NoError(w.t, err, "ROLLCALL_DURATION")
+		require.NoError(w.T, err, "ROLLCALL_DURATION")
 		until = begun.Add(d)
 	}
 	for range 3 {
-		w.start(s.name())
+		w.Start(s.name())
 	}
-	for range herds {
-		s.comes()
+	for range loads {
+		s.loadComes()
 	}
-	w.spread(some(0, w.devices.Len()))
-	w.listened()
-	w.traffic.start(w)
-	for deck := s.deck(); len(deck) > 0; deck = deck[1:] {
-		m := misfortunes[deck[0]]
-		w.t.Log(m.name)
-		s.dies()
-		n := m.do(s)
-		s.met[m.name] += n
+	w.Spread(harness.Some(0, w.Fleet.Len()))
+	w.Listened()
+	w.Traffic.Start(w.Environment)
+	play(w.Rand, soakFaults, func() bool { return time.Now().Before(until) }, func(f chance[*soak, int]) {
+		w.T.Log(f.name)
+		s.loadIsReplaced()
+		n := f.do(s)
+		s.met[f.name] += n
 		s.hit(n)
-		if len(deck) == 1 && time.Now().Before(until) {
-			deck = append(deck, s.deck()...)
-		}
-	}
+	})
 	for _, notice := range s.stale {
 		notice()
 	}
 	w.ends()
 	var ids []string
-	for _, h := range s.herds {
-		ids = append(ids, h.id)
+	for _, h := range s.loads {
+		ids = append(ids, h.ID)
 	}
 	v := w.judge(ids...)
-	for _, m := range misfortunes {
-		w.t.Logf("%4d %s", s.met[m.name], m.name)
-		require.Positive(w.t, s.met[m.name], m.name)
+	for _, f := range soakFaults {
+		w.T.Logf("%4d %s", s.met[f.name], f.name)
+		require.Positive(w.T, s.met[f.name], f.name)
 	}
-	require.Positive(w.t, v.Evicted(""))
-}
-
-func (s *soak) deck() (deck []int) {
-	for i, m := range misfortunes {
-		for range m.weight {
-			deck = append(deck, i)
-		}
-	}
-	s.rnd.Shuffle(len(deck), func(i, j int) { deck[i], deck[j] = deck[j], deck[i] })
-	return deck
+	require.Positive(w.T, v.Evicted(""))
 }
 
 func (s *soak) name() string {
@@ -207,43 +194,43 @@ func (s *soak) name() string {
 }
 
 func (s *soak) joins(id string) {
-	r := s.launch(id)
-	r.ready()
-	s.running(r)
+	r := s.Launch(id)
+	r.Ready()
+	s.Runs(r)
 }
 
-func (s *soak) someone() *replica {
-	fleet := s.fleet()
-	return fleet[s.rnd.IntN(len(fleet))]
+func (s *soak) someone() *harness.Replica {
+	fleet := s.Replicas()
+	return fleet[s.Rand.IntN(len(fleet))]
 }
 
-func (s *soak) herd1() *herd { return s.herds[s.rnd.IntN(len(s.herds))] }
+func (s *soak) someLoad() *harness.LoadProcess { return s.loads[s.Rand.IntN(len(s.loads))] }
 
-// comes starts a herd, of new devices. Something may befall it first.
-func (s *soak) comes(first ...func(h *herd)) {
-	h := s.herd(s.name())
+// loadComes starts a load process, of new devices. Something may befall it first.
+func (s *soak) loadComes(first ...func(h *harness.LoadProcess)) {
+	h := s.StartLoad(s.name())
 	for _, f := range first {
 		f(h)
 	}
-	s.joined(h, s.animals, s.animals+herdSize)
-	s.animals += herdSize
+	s.loadClaims(h, s.loadDevices, s.loadDevices+loadSize)
+	s.loadDevices += loadSize
 }
 
-// joined lets a herd have a range of devices.
-func (s *soak) joined(h *herd, from, to int) {
-	s.herds = append(s.herds, h)
-	h.claim(from, to, nil)
+// loadClaims lets a load process have a range of devices.
+func (s *soak) loadClaims(h *harness.LoadProcess, from, to int) {
+	s.loads = append(s.loads, h)
+	h.Claim(from, to, nil)
 	s.ranges[h] = [2]int{from, to}
 }
 
-// ends1 kills a herd.
-func (s *soak) ends1() (h *herd, had [2]int) {
-	i := s.rnd.IntN(len(s.herds))
-	h = s.herds[i]
+// loadDies kills a load process.
+func (s *soak) loadDies() (h *harness.LoadProcess, had [2]int) {
+	i := s.Rand.IntN(len(s.loads))
+	h = s.loads[i]
 	had = s.ranges[h]
-	s.herds = append(s.herds[:i:i], s.herds[i+1:]...)
+	s.loads = append(s.loads[:i:i], s.loads[i+1:]...)
 	delete(s.ranges, h)
-	h.kill()
+	h.Kill()
 	for _, notice := range s.stale { // of the dead nothing can be noticed any more
 		notice()
 	}
@@ -251,77 +238,78 @@ func (s *soak) ends1() (h *herd, had [2]int) {
 	return h, had
 }
 
-// dies kills a herd. Another comes: a new one, or the same id again with some of the devices; and some of the devices may go to
-// others.
-func (s *soak) dies() {
-	h, had := s.ends1()
-	switch s.rnd.IntN(4) {
+// loadIsReplaced kills a load process. Another comes: a new one, or the same id again with some of
+// the devices; and some of the devices may go to others.
+func (s *soak) loadIsReplaced() {
+	h, had := s.loadDies()
+	switch s.Rand.IntN(4) {
 	case 0: // the same id
-		s.joined(s.herd(h.id), had[0], had[0]+(had[1]-had[0])/4)
+		s.loadClaims(s.StartLoad(h.ID), had[0], had[0]+(had[1]-had[0])/4)
 	case 1: // its devices go to a new one, all but some
-		s.joined(s.herd(s.name()), had[0], had[1]-(had[1]-had[0])/10)
+		s.loadClaims(s.StartLoad(s.name()), had[0], had[1]-(had[1]-had[0])/10)
 	default:
-		s.comes()
+		s.loadComes()
 	}
-	if s.rnd.IntN(3) == 0 {
-		s.moves1()
+	if s.Rand.IntN(3) == 0 {
+		s.loadMoves()
 	}
 }
 
-// moves1 moves some devices of one herd to another, which then has them besides its own; the former notices late.
-func (s *soak) moves1() {
-	from, to := s.herd1(), s.herd1()
+// loadMoves moves some devices of one load process to another, which then has them besides its own;
+// the former notices late.
+func (s *soak) loadMoves() {
+	from, to := s.someLoad(), s.someLoad()
 	had := s.ranges[from]
 	if from == to || had[1]-had[0] < 1000 {
 		return
 	}
 	a, b := had[1]-500, had[1]
 	s.ranges[from] = [2]int{had[0], a}
-	to.claim(a, b, from)
+	to.Claim(a, b, from)
 	s.stale = append(s.stale, func() {
 		if _, lives := s.ranges[from]; lives {
-			from.order("release", a, b)
+			from.Order("release", a, b)
 		}
 	})
 }
 
 // stopped freezes a replica.
-func (s *soak) stopped(r *replica, d time.Duration) int {
-	cont := s.stop(r)
-	lasting(d)
+func (s *soak) stopped(r *harness.Replica, d time.Duration) int {
+	cont := s.Stop(r)
+	harness.Lasting(d)
 	cont()
 	return 1
 }
 
 // stalled freezes Redis.
 func (s *soak) stalled(d time.Duration) int {
-	defer s.away("")()
-	s.server.Stop()
-	lasting(d)
-	s.server.Cont()
+	defer s.Outage("")()
+	s.Server.Stop()
+	harness.Lasting(d)
+	s.Server.Cont()
 	return 1
 }
 
-// during lets a line's fault last while an instance is away.
-func (s *soak) during(id string, r *rule, d time.Duration) int {
-	defer s.away(id)()
-	lasting(d)
-	r.end()
-	return r.hits()
+// during lets a proxy's fault last while an instance is away.
+func (s *soak) during(id string, r *proxy.Rule, d time.Duration) int {
+	defer s.Outage(id)()
+	harness.Lasting(d)
+	r.End()
+	return r.Hits()
 }
 
-// whileSweeping waits until a rule has hit evictions: a herd has just died.
-func (s *soak) whileSweeping(r *rule) int {
-	defer r.end()
-	s.soon(func() bool { return r.hits() > 0 })
-	return r.hits()
+// whileSweeping waits until a rule has hit evictions: a load process has just died.
+func (s *soak) whileSweeping(r *proxy.Rule) int {
+	defer r.End()
+	s.soon(func() bool { return r.Hits() > 0 })
+	return r.Hits()
 }
 
 // soon waits for what may come, or not, since the evidence is in doubt.
 func (s *soak) soon(cond func() bool) bool {
-	ticker := time.NewTicker(patiencePause)
+	ticker := time.NewTicker(harness.PatiencePause)
 	defer ticker.Stop()
-	for late := time.Now().Add(ttl + warm + janitorEvery); time.Now().Before(late); <-ticker.C {
+	for late := time.Now().Add(harness.TTL + harness.GracePeriod + harness.JanitorInterval); time.Now().Before(late); <-ticker.C {
 		if cond() {
 			return true
 		}
@@ -329,26 +317,26 @@ func (s *soak) soon(cond func() bool) bool {
 	return false
 }
 
-// late catches an eviction on its way, and lets go of it when meanwhile has returned. It was met if the server then refused it
-// with one of the verdicts.
-func (s *soak) late(meanwhile func(r *replica), verdicts ...string) (met int) {
-	leader := s.leader()
-	defer s.away(leader.id)()
+// late catches an eviction on its way, and lets go of it when meanwhile has returned. It was met if
+// the server then refused it with one of the verdicts.
+func (s *soak) late(meanwhile func(r *harness.Replica), verdicts ...string) (met int) {
+	leader := s.Leader()
+	defer s.Outage(leader.ID)()
 	refused := func() (n int) {
 		for _, v := range verdicts {
-			n += leader.line.verdicts()[v]
+			n += leader.Proxy.Verdicts()[v]
 		}
 		return n
 	}
-	caught, release := leader.line.holdNext(isBatch)
+	caught, release := leader.Proxy.HoldNext(harness.IsBatch)
 	defer release()
-	s.plant(fmt.Sprintf("ghost-%d", len(s.ghosts)), 50, true) // something to evict, whatever else is to be swept by then
+	s.Plant(fmt.Sprintf("ghost-%d", len(s.Ghosts)), 50, true) // something to evict, whatever else is to be swept by then
 	if !s.soon(func() bool { return len(caught) > 0 }) {
-		s.t.Log("nothing was caught")
+		s.T.Log("nothing was caught")
 		return 0
 	}
 	answered := func() (n int) {
-		for _, v := range leader.line.verdicts() {
+		for _, v := range leader.Proxy.Verdicts() {
 			n += v
 		}
 		return n
@@ -357,62 +345,65 @@ func (s *soak) late(meanwhile func(r *replica), verdicts ...string) (met int) {
 	meanwhile(leader)
 	then := answered()
 	release()
-	s.soon(func() bool { return refused() > before || answered() > then && leader.line.unanswered() == 0 })
-	s.t.Logf("refused %d, by now %v", refused()-before, leader.line.verdicts())
+	s.soon(func() bool { return refused() > before || answered() > then && leader.Proxy.Unanswered() == 0 })
+	s.T.Logf("refused %d, by now %v", refused()-before, leader.Proxy.Verdicts())
 	return refused() - before
 }
 
-// fenced: the lease is another's when the eviction lands. It was lost, or lapsed while the leader stood still.
+// fenced: the lease is another's when the eviction lands. It was lost, or lapsed while the leader
+// stood still.
 func (s *soak) fenced() int {
-	return s.late(func(r *replica) {
-		term := s.Get(s.t.Context(), s.Lease()).Val()
-		if s.rnd.IntN(4) > 0 {
-			s.lost(func(p redis.Pipeliner) { p.Del(s.t.Context(), s.Lease()) })
+	return s.late(func(r *harness.Replica) {
+		term := s.Get(s.T.Context(), s.Lease()).Val()
+		if s.Rand.IntN(4) > 0 {
+			s.lost(func(p redis.Pipeliner) { p.Del(s.T.Context(), s.Lease()) })
 		} else {
-			defer s.stop(r)()
+			defer s.Stop(r)()
 		}
-		eventually(s.t, "another term begins", func() bool {
-			now := s.Get(s.t.Context(), s.Lease()).Val() // also of the same replica: it is no other's to win
+		harness.Eventually(s.T, "another term begins", func() bool {
+			now := s.Get(s.T.Context(), s.Lease()).Val() // also of the same replica: it is no other's to win
 			return now != "" && now != term
 		})
 	}, "FENCED")
 }
 
-// unheard: when the eviction lands nobody has listened for longer than the GAP, and perhaps the lease has lapsed too.
+// unheard: when the eviction lands nobody has listened for longer than the GAP, and perhaps the
+// lease has lapsed too.
 func (s *soak) unheard() int {
-	return s.late(func(*replica) { s.stalled((ttl - interval) * 3 / 4) }, "WARMING", "FENCED")
+	return s.late(func(*harness.Replica) { s.stalled((harness.TTL - harness.Interval) * 3 / 4) }, "WARMING", "FENCED")
 }
 
-// evictsOne has Redis evict the heartbeat of a herd that lives, and something happen before anybody ticks.
+// evictsOne has Redis evict the heartbeat of a load process that lives, and something happen before
+// anybody ticks.
 func (s *soak) evictsOne(then func()) int {
-	h := s.herd1()
+	h := s.someLoad()
 	var others []string
-	for _, other := range s.herds {
-		others = append(others, other.id)
+	for _, other := range s.loads {
+		others = append(others, other.ID)
 	}
-	alive, speaks := s.mute(h.id, h.line, others...)
+	alive, speaks := s.mute(h.ID, h.Proxy, others...)
 	defer speaks()
-	var holds []*rule
-	for _, l := range s.lines {
-		holds = append(holds, l.hold())
+	holds := make(map[*harness.Proxy]*proxy.Rule)
+	for _, p := range s.Proxies {
+		holds[p] = p.Hold()
 	}
 	s.config("maxmemory-policy", "volatile-ttl")
 	s.config("maxmemory-samples", "64")
-	evicted := s.evict(h.id)
+	evicted := s.evict(h.ID)
 	s.config("maxmemory-policy", "noeviction")
 	then()
-	for _, r := range holds {
-		if r.line != h.line {
-			r.end()
+	for p, r := range holds {
+		if p != h.Proxy {
+			r.End()
 		}
 	}
 	defer func() {
 		for _, r := range holds {
-			r.end()
+			r.End()
 		}
 	}()
 	for alive() {
-		lasting(patiencePause)
+		harness.Lasting(harness.PatiencePause)
 	}
 	if !evicted {
 		return 0
@@ -423,40 +414,29 @@ func (s *soak) evictsOne(then func()) int {
 // uninformed has a replica come for a while that may not ask Redis how many keys it has evicted.
 func (s *soak) uninformed() int {
 	id := s.name()
-	require.NoError(s.t, s.acl(id, "on", ">secret", "~*", "&*", "+@all", "-info").Err())
-	s.logins[id] = id + ":secret@"
-	poor := s.start(id)
-	defer s.leaves(poor)
+	require.NoError(s.T, s.acl(id, "on", ">secret", "~*", "&*", "+@all", "-info").Err())
+	s.Logins[id] = id + ":secret@"
+	poor := s.Start(id)
+	defer s.Leaves(poor)
 	return s.evictsOne(func() {})
 }
 
 // disagreed has a replica come for a while that beats more slowly.
 func (s *soak) disagreed() int {
-	usual := maps.Clone(s.settings)
-	s.settings["HEARTBEAT_INTERVAL"], s.settings["HEARTBEAT_TTL"] = (interval * 3 / 2).String(), (ttl * 3 / 2).String()
-	slow := s.start(s.name())
-	s.settings = usual
+	usual := maps.Clone(s.Settings)
+	s.Settings["HEARTBEAT_INTERVAL"], s.Settings["HEARTBEAT_TTL"] = (harness.Interval * 3 / 2).String(), (harness.TTL * 3 / 2).String()
+	slow := s.Start(s.name())
+	s.Settings = usual
 	s.doubted("settings")
-	s.set1(slow, interval*3/2, ttl*3/2)
+	s.SlowerSettings(slow, harness.Interval*3/2, harness.TTL*3/2)
 	n := s.evictsOne(func() {})
-	s.leaves(slow)
-	s.unset(slow)
+	s.Leaves(slow)
+	s.SlowerSettingsEnd(slow)
 	return n
-}
-
-// leaves has a replica end gracefully.
-func (s *soak) leaves(r *replica) {
-	s.gate.Lock()
-	defer s.gate.Unlock()
-	s.devices.losing(r)
-	r.term()
-	require.Zero(s.t, r.exit(), r.log())
-	s.gone(r)
-	s.devices.lost(r)
 }
 
 // lost has Redis lose something.
 func (s *soak) lost(what func(p redis.Pipeliner)) int {
-	s.meddle("lost", what)
+	s.Meddle("lost", what)
 	return 1
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/chaos/judge"
 )
 
 // A spell is how long an entry named one owner, as written once.
@@ -20,11 +22,10 @@ type spell struct {
 type spells []spell
 
 // spells reads them from the history as it is.
-func (w *world) spells() (all spells) {
-	w.t.Helper()
-	h, err := ReadHistory(w.parts...)
-	require.NoError(w.t, err)
-	f := w.facts(w.alive(nil))
+func (w *environment) spells() (all spells) {
+	w.T.Helper()
+	h := w.History()
+	f := w.Facts(w.Alive(nil))
 	stood := make(map[string]int) // by IMEI: its present one
 	ends := func(imei string, at time.Time, taken bool) {
 		if n, ok := stood[imei]; ok {
@@ -32,19 +33,19 @@ func (w *world) spells() (all spells) {
 			delete(stood, imei)
 		}
 	}
-	for i, span := range h.spans(&f) {
+	for i, span := range judge.Spans(h, &f) {
 		for _, c := range h[i].Commands {
 			switch {
 			case c[1] != w.Registry():
 			case c[0] == "HDEL":
 				for _, imei := range c[2:] {
-					ends(imei, span.from, true)
+					ends(imei, span.From, true)
 				}
 			case c[0] == "HSET":
 				for n := 2; n+1 < len(c); n += 2 {
-					ends(c[n], span.from, false)
+					ends(c[n], span.From, false)
 					stood[c[n]] = len(all)
-					all = append(all, spell{imei: c[n], owner: c[n+1], from: span.from})
+					all = append(all, spell{imei: c[n], owner: c[n+1], from: span.From})
 				}
 			}
 		}
@@ -52,7 +53,8 @@ func (w *world) spells() (all spells) {
 	return all
 }
 
-// since is when an entry last came to name an owner that it had not named just before; zero if it never did.
+// since is when an entry last came to name an owner that it had not named just before; zero if it
+// never did.
 func (all spells) since(imei, owner string) (at time.Time) {
 	var before spell
 	for _, s := range all {
@@ -67,7 +69,8 @@ func (all spells) since(imei, owner string) (at time.Time) {
 	return at
 }
 
-// gone is when the last of the entries went that named an owner at a time and had been written before; that time if there were none.
+// gone is when the last of the entries went that named an owner at a time and had been written
+// before; that time if there were none.
 func (all spells) gone(owner string, at time.Time) (last time.Time) {
 	last = at
 	for _, s := range all {
@@ -82,12 +85,6 @@ func (all spells) gone(owner string, at time.Time) (last time.Time) {
 		}
 	}
 	return last
-}
-
-// batchIDOf is a guarded delete's id, under which the audit has its record.
-func batchIDOf(r request) string {
-	_, args := r.script()
-	return args[0]
 }
 
 func number(t *testing.T, v any) int {

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/chaos/harness"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/registry"
@@ -28,8 +29,8 @@ type storm struct {
 	rnd     *rand.Rand
 	server  *redistest.Server
 	indexed bool
-	members []*member // the newest process of each replica
-	all     []*member // every process ever
+	members []*harness.Member // the newest process of each replica
+	all     []*harness.Member // every process ever
 	beats   int
 	ends    map[int][]func() // by beat: faults that end then
 
@@ -41,26 +42,27 @@ type storm struct {
 }
 
 type socket struct {
-	*member
+	*harness.Member
 	*registry.Claim
 }
 
-func (s *storm) join(id string) *member {
-	m := newMember(s.t, s.server, 120*time.Millisecond,
+func (s *storm) join(id string) *harness.Member {
+	m := harness.NewMember(s.t, s.server, 120*time.Millisecond,
 		registry.Config{Instance: id, HeartbeatInterval: stormInterval, HeartbeatTTL: stormTTL, Drain: 5 * time.Second, NoReverseIndex: !s.indexed},
 		janitor.Config{Interval: stormInterval, LeaseTTL: stormTTL})
 	s.all = append(s.all, m)
 	return m
 }
 
-func (s *storm) someone() *member { return s.members[s.rnd.IntN(len(s.members))] }
-func (s *storm) device() string   { return fmt.Sprintf("device-%d", s.rnd.IntN(stormDevices)) }
-func (s *storm) epoch() string    { return "{" + s.Lease() + "}:epoch" }
+func (s *storm) someone() *harness.Member { return s.members[s.rnd.IntN(len(s.members))] }
+func (s *storm) device() string           { return fmt.Sprintf("device-%d", s.rnd.IntN(stormDevices)) }
+func (s *storm) epoch() string            { return "{" + s.Lease() + "}:epoch" }
 func (s *storm) memory(m string) {
 	require.NoError(s.t, s.ConfigSet(s.t.Context(), "maxmemory", m).Err())
 }
 
-// atomically does something in one transaction. Redis takes none while its memory is full, so it is given some for that time.
+// atomically does something in one transaction. Redis takes none while its memory is full, so it is
+// given some for that time.
 func (s *storm) atomically(what func(p redis.Pipeliner)) {
 	limit := s.ConfigGet(s.t.Context(), "maxmemory").Val()["maxmemory"]
 	s.memory("0")
@@ -74,34 +76,36 @@ func (s *storm) atomically(what func(p redis.Pipeliner)) {
 	s.memory(limit)
 }
 
-// replace ends a replica, gracefully if its line lets it, and its sockets; another process takes its place.
-func (s *storm) replace(old *member, id string) {
+// replace ends a replica, gracefully if its proxy lets it, and its sockets; another process takes
+// its place.
+func (s *storm) replace(old *harness.Member, id string) {
 	s.members[slices.Index(s.members, old)] = s.join(id)
-	old.leave()
+	old.Leave()
 	maps.DeleteFunc(s.live, func(_ string, k socket) bool { return k.on(old) })
 	s.stale = slices.DeleteFunc(s.stale, func(k socket) bool { return k.on(old) })
 }
 
 // on: the socket is one of m, and closed as m ends.
-func (k socket) on(m *member) bool {
-	if k.member == m {
+func (k socket) on(m *harness.Member) bool {
+	if k.Member == m {
 		k.Release()
 	}
-	return k.member == m
+	return k.Member == m
 }
 
-// succeed replaces replicas that were superseded: the boot of a former process can arrive late, and is then the newest.
+// succeed replaces replicas that were superseded: the boot of a former process can arrive late, and
+// is then the newest.
 func (s *storm) succeed() {
 	for _, m := range s.members {
-		if m.over() {
-			require.ErrorIs(s.t, m.err, registry.ErrSuperseded)
+		if m.Over() {
+			require.ErrorIs(s.t, m.Err, registry.ErrSuperseded)
 			s.replace(m, m.Instance())
 		}
 	}
 }
 
-// calm ends every fault and waits until everything is as it should be. Nothing is said of who was taken for dead
-// meanwhile: a slow machine alone can do that.
+// calm ends every fault and waits until everything is as it should be. Nothing is said of who was
+// taken for dead meanwhile: a slow machine alone can do that.
 func (s *storm) calm() {
 	for _, beat := range slices.Sorted(maps.Keys(s.ends)) {
 		for _, end := range s.ends[beat] {
@@ -118,7 +122,7 @@ func (s *storm) calm() {
 		for _, k := range s.live {
 			k.frame()
 		}
-		if !audited(s.members, begun) {
+		if !harness.Audited(s.members, begun) {
 			return "no audit is done"
 		}
 		return s.wrong()
@@ -135,11 +139,11 @@ func (s *storm) leave() {
 		k.Release()
 	}
 	for _, m := range s.members {
-		m.leave()
+		m.Leave()
 	}
 	for _, m := range s.members {
-		<-m.ended
-		require.NoError(s.t, m.err)
+		<-m.Ended
+		require.NoError(s.t, m.Err)
 	}
 	stays := []string{s.Witness(), s.Audit(), s.epoch()}
 	for _, m := range s.all {
@@ -163,7 +167,7 @@ func (s *storm) eventually(wrong func() string) {
 		if what == "" {
 			return
 		}
-		require.Less(s.t, time.Since(begun), patience, what)
+		require.Less(s.t, time.Since(begun), harness.Patience, what)
 	}
 }
 
@@ -191,15 +195,15 @@ func (s *storm) wrong() string {
 		}
 		want["status of "+id] = "0 pending, 0 foreign, failing map[], 0 batches of unknown fate"
 		got["status of "+id] = fmt.Sprintf("%d pending, %d foreign, failing %v, %d batches of unknown fate",
-			st.Pending, st.Foreign, st.Failing, m.janitor.Status().Unsettled)
+			st.Pending, st.Foreign, st.Failing, m.Janitor.Status().Unsettled)
 	}
 	n := s.counted()
 	want["total"], got["total"] = fmt.Sprint(n.audited), fmt.Sprint(n.total)
 	var own int
 	for _, m := range s.all {
-		st := m.janitor.Status()
+		st := m.Janitor.Status()
 		own += int(st.Evicted)
-		s.vague = s.vague || st.Unsettled > 0 && m.over()
+		s.vague = s.vague || st.Unsettled > 0 && m.Over()
 	}
 	if !s.vague {
 		want["own counters"], got["own counters"] = fmt.Sprint(n.audited), fmt.Sprint(own)
@@ -245,10 +249,10 @@ func (s *storm) read(p redis.Pipeliner) func() tally {
 	}
 }
 
-// lose lets Redis lose something, and keeps in mind, from the same instant, what that takes from the tally. It returns
-// what was evicted since the beginning, by all that Redis ever said.
+// lose lets Redis lose something, and keeps in mind, from the same instant, what that takes from
+// the tally. It returns what was evicted since the beginning, by all that Redis ever said.
 func (s *storm) lose(what func(p redis.Pipeliner)) tally {
-	open := func(m *member) bool { return m.janitor.Status().Unsettled > 0 }
+	open := func(m *harness.Member) bool { return m.Janitor.Status().Unsettled > 0 }
 	opened := slices.ContainsFunc(s.all, open)
 	var before, after func() tally
 	s.atomically(func(p redis.Pipeliner) {

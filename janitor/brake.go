@@ -128,14 +128,6 @@ func (t *tracker) swept(id string) {
 	}
 }
 
-// fellAt is when an owner fell silent, as far as that was seen; zero: it lives, or nobody knows.
-func (t *tracker) fellAt(id string) time.Time {
-	if o := t.owners[id]; o != nil {
-		return o.fell
-	}
-	return time.Time{}
-}
-
 // tripped counts, and tells whether this is more silence than can be believed.
 func (t *tracker) tripped(now time.Time) (fallen, known int, tripped bool) {
 	ago := now.Add(-t.ttl)

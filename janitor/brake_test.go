@@ -168,3 +168,23 @@ func gone(t *tracker, roster map[string]Liveness) map[string]Liveness {
 	}
 	return left
 }
+
+func TestTrackerOfAFullScan(t *testing.T) {
+	t.Parallel()
+	tr, now := newTracker(90*time.Second, time.Minute), time.Now()
+	tr.lookedAt(now, roster([]string{"leader", "b"}), nil, nil)
+	for _, id := range []string{"v", "w", "x", "y", "z"} {
+		tr.met(now, id)
+		tr.judged(now, id, Dead, false)
+	}
+	fallen, known, tripped := tr.tripped(now)
+	require.Equal(t, 5, fallen)
+	require.Equal(t, 7, known)
+	require.True(t, tripped)
+
+	tr.whole = true
+	tr.met(now, "long-dead")
+	tr.judged(now, "long-dead", Dead, false)
+	fallen, _, _ = tr.tripped(now)
+	require.Equal(t, 5, fallen, "an owner that is met later was not there when the term began")
+}

@@ -10,8 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/lease"
-	"github.com/rollcall-redis/rollcall/registry"
 )
 
 const (
@@ -32,6 +32,21 @@ const (
 // intervals after which a leader gives up, and nothing is ever swept.
 const LeastShare = 0.005
 
+// A Registry is what the janitor must know of its own replica, and what it sweeps first. A
+// *registry.Registry is one.
+type Registry interface {
+	// Instance names this replica: it contends under that name.
+	Instance() string
+	// Layout names the keys.
+	Layout() guard.Layout
+	// Timing is what heartbeats keep to.
+	Timing() guard.Timing
+	// HoldHeartbeat keeps the heartbeat until release is called, also when the registry's Run ends.
+	HoldHeartbeat() (release func())
+	// Sweeps are the registry's own kinds of cleaning.
+	Sweeps() []Sweeper
+}
+
 // Config configures a Janitor. Of a number or duration zero means the default.
 type Config struct {
 	// Client is what sweeps read and delete through, with the same options as the registry's, and usually
@@ -42,9 +57,10 @@ type Config struct {
 	// that a sweep cannot starve them. Usually the one that Registry has. Not closed here.
 	Control redis.UniversalClient
 
-	// Registry is this replica's own side. Its instance id names this contender; its heartbeat is the
-	// canary without which nothing is deleted, so its Run must run beside this one's.
-	Registry *registry.Registry
+	// Registry is this replica's own side, a *registry.Registry. Its instance id names this contender;
+	// its heartbeat is the self-check without which nothing is deleted, so its Run must run beside this
+	// one's.
+	Registry Registry
 
 	// Interval of the audit, the scan of the whole registry: the longest that an entry outlives its owner
 	// if the reverse index missed it. Shorter costs Redis' time. Default 60 s.
@@ -58,7 +74,7 @@ type Config struct {
 	ScanCount int
 
 	// DeleteBatch is the most items that one guarded script deletes; batches get smaller as pages do. Default 500, at most
-	// registry.MaxBatch.
+	// guard.MaxBatch.
 	DeleteBatch int
 
 	// ExistsConcurrency bounds the liveness checks under way at once. Default 8.
@@ -79,8 +95,8 @@ type Config struct {
 	// asked for always looks.
 	DryRun bool
 
-	// Sweeps are further kinds of cleaning, beside the built-in "owners" and "registry".
-	Sweeps []Sweep
+	// Sweeps are further kinds of cleaning, beside those of Registry.
+	Sweeps []Sweeper
 
 	// Logger, default slog.Default().
 	Logger *slog.Logger
@@ -116,12 +132,16 @@ func (c Config) check() error {
 	wrong(c.Registry == nil, "Registry is missing")
 	wrong(c.Interval < 0, "Interval is %s, must be positive", c.Interval)
 	wrong(c.ScanCount < 0, "ScanCount is %d, must be positive", c.ScanCount)
-	wrong(c.DeleteBatch < 0 || c.DeleteBatch > registry.MaxBatch,
-		"DeleteBatch is %d, must be 1 to %d", c.DeleteBatch, registry.MaxBatch)
+	wrong(c.DeleteBatch < 0 || c.DeleteBatch > guard.MaxBatch,
+		"DeleteBatch is %d, must be 1 to %d", c.DeleteBatch, guard.MaxBatch)
 	wrong(c.ExistsConcurrency < 0, "ExistsConcurrency is %d, must be positive", c.ExistsConcurrency)
 	wrong(!(c.RedisShare >= LeastShare && c.RedisShare <= 1), "RedisShare is %v, must be from %v to 1", c.RedisShare, LeastShare)
-	names := map[string]bool{sweepOwners: true, sweepRegistry: true}
-	for _, s := range c.Sweeps {
+	names := map[string]bool{}
+	sweeps := c.Sweeps
+	if c.Registry != nil {
+		sweeps = append(c.Registry.Sweeps(), sweeps...)
+	}
+	for _, s := range sweeps {
 		if s == nil {
 			wrong(true, "a sweep is nil")
 			continue
@@ -134,8 +154,8 @@ func (c Config) check() error {
 	if c.Registry != nil {
 		// A tick that hangs for as long as it may leaves time for another within the gap. lease.New
 		// asks the same of the client for the lease's own durations.
-		if err := lease.CheckClient(c.Control, c.Registry.Gap()/2); err != nil {
-			errs = append(errs, fmt.Errorf("janitor: Control does not suit a GAP of %s: %w", c.Registry.Gap(), err))
+		if err := lease.CheckClient(c.Control, c.Registry.Timing().Gap()/2); err != nil {
+			errs = append(errs, fmt.Errorf("janitor: Control does not suit a GAP of %s: %w", c.Registry.Timing().Gap(), err))
 		}
 	}
 	return errors.Join(errs...)

@@ -4,7 +4,7 @@
 // # Who decides
 //
 // The server does, at the instant of the delete. What a sweep finds and judges here is only a
-// suspicion; registry.Guard judges it again in one atomic step: the lease still holds this term's token, no
+// suspicion; guard.Guard judges it again in one atomic step: the lease still holds this term's token, no
 // newer term has begun, Redis has been listened to for WARM without a doubt, the leader can see its own
 // heartbeat, the owner's is absent, the entry still names that owner. A janitor that was paused, cut
 // off or replaced can therefore delete nothing that a correct one would not; leadership is for
@@ -14,14 +14,13 @@
 //
 // A sweep finds candidates, judges their owners, and reaps the condemned:
 //
-//	find (HSCAN, SSCAN, SCAN, a query) ──► Pass.Judge ──► Pass.Reap ──► guard ──► audit, metrics
-//	      paged and paced, Pass.Call        each owner      one batch in flight a term
+//	find (HSCAN, SSCAN, SCAN, a query) ──► Pass.Liveness ──► Pass.Delete ──► guard ──► log, metrics
+//	      paged and paced, Pass.Call        each owner         one batch in flight a term
 //	                                        once a pass
 //
-// Two sweeps are built in. "owners", the quick way, asks for the heartbeats of the roster once a second, and when
-// one ends that was not refreshed, and sweeps whoever fell silent through its reverse index. "registry", the audit, scans every entry each
-// interval and finds what the index missed. Further kinds are handed in by Config.Sweeps and need no change here.
-// What such a sweep may conclude from, and what not, stands with Sweep.
+// The janitor knows instances and their heartbeats, and nothing of what is swept. The registry brings two
+// sweeps, see registry.Registry.Sweeps. Further kinds are handed in by Config.Sweeps. What a sweep may
+// conclude from, and what not, stands with Sweeper.
 //
 // A pass ends in one of four ways:
 //

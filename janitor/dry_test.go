@@ -1,4 +1,4 @@
-package janitor
+package janitor_test
 
 import (
 	"context"
@@ -6,7 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
+	. "github.com/rollcall-redis/rollcall/janitor"
+
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -45,7 +46,7 @@ func (f *fleet) dry(every time.Duration) (r *replica, pages *atomic.Int64) {
 
 // quickPasses is how many passes the quick way has finished.
 func (r *replica) quickPasses() int {
-	return int(testutil.ToFloat64(r.metrics.passes.WithLabelValues(sweepOwners, string(Done))))
+	return int(r.value("janitor_passes_total", "sweep", "owners", "outcome", string(Done)))
 }
 
 func TestADryRunLooksAtADeadOwnersIndexOnceAnInterval(t *testing.T) {
@@ -63,7 +64,7 @@ func TestADryRunLooksAtADeadOwnersIndexOnceAnInterval(t *testing.T) {
 		pass(10 * time.Minute)
 		require.InDelta(t, 10*60, r.quickPasses()-passes, 20, "it looks at the heartbeats each second all the same")
 		require.InDelta(t, 11*perLook, pages.Load(), float64(perLook))
-		require.Equal(t, 400, r.report(sweepOwners).Condemned)
+		require.Equal(t, 400, r.report("owners").Condemned)
 		require.Equal(t, 400, f.left("dead"))
 		require.Zero(t, f.audited())
 	})
@@ -86,27 +87,27 @@ func TestADryRunsReportsAreRightBetweenItsLooks(t *testing.T) {
 		more(2)
 		once := pages.Load()
 		require.Positive(t, once)
-		rep := r.report(sweepOwners)
+		rep := r.report("owners")
 		require.Equal(t, 300, rep.Condemned, "what is known is said again")
-		require.Equal(t, map[string]int{SparedUnreadable: 1}, rep.Spared)
+		require.Equal(t, map[SkipReason]int{SkipUnreadable: 1}, rep.Spared)
 		require.Less(t, rep.Scanned, 300, "and was not read again")
 
 		// Whoever asks wants to know how it is now.
 		f.indexed("dead", 310)
-		require.Equal(t, 310, r.sweep(Request{})[sweepOwners].Condemned)
+		require.Equal(t, 310, r.sweep(Request{})["owners"].Condemned)
 		twice := pages.Load()
 		require.Greater(t, twice, once)
-		require.Equal(t, 310, r.sweep(Request{Owner: "dead", DryRun: true})[sweepOwners].Condemned)
+		require.Equal(t, 310, r.sweep(Request{Owner: "dead", DryRun: true})["owners"].Condemned)
 		require.Greater(t, pages.Load(), twice)
 		more(1)
-		require.Equal(t, 310, r.report(sweepOwners).Condemned)
+		require.Equal(t, 310, r.report("owners").Condemned)
 
 		// Who is back is condemned no more; who dies then is looked at anew.
 		f.live("dead")
-		f.eventually(func() bool { return r.report(sweepOwners).Condemned == 0 })
+		f.eventually(func() bool { return r.report("owners").Condemned == 0 })
 		f.indexed("dead", 320)
 		require.NoError(t, f.Del(t.Context(), f.Heartbeat("dead")).Err())
-		f.eventually(func() bool { return r.report(sweepOwners).Condemned == 320 })
+		f.eventually(func() bool { return r.report("owners").Condemned == 320 })
 		require.Equal(t, 320, f.left("dead"))
 	})
 }
@@ -122,8 +123,8 @@ func TestADryRunOnDemandIsNotRemembered(t *testing.T) {
 		r.leads()
 		require.NoError(t, r.Pause(t.Context(), Pause{Who: "test", Until: time.Now().Add(time.Hour)}))
 		f.indexed("dead", 40)
-		require.Equal(t, 40, r.sweep(Request{Owner: "dead", DryRun: true})[sweepOwners].Condemned)
-		require.Equal(t, 40, r.sweep(Request{Owner: "dead", DryRun: true})[sweepOwners].Condemned)
+		require.Equal(t, 40, r.sweep(Request{Owner: "dead", DryRun: true})["owners"].Condemned)
+		require.Equal(t, 40, r.sweep(Request{Owner: "dead", DryRun: true})["owners"].Condemned)
 		require.NoError(t, r.Resume(t.Context()))
 		f.eventually(func() bool { return r.counted("dead") == 40 })
 		require.Zero(t, f.left("dead"))

@@ -15,6 +15,7 @@ import (
 	"github.com/sourcegraph/conc/pool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/lease"
@@ -43,7 +44,7 @@ func (leftBehind) Interval() time.Duration { return 10 * time.Minute }
 
 // deleteKeys deletes whole keys of a dead owner. The guard before it has found the owner's
 // heartbeat absent.
-var deleteKeys = registry.NewBody(`
+var deleteKeys = guard.NewBody(`
 -- KEYS[6..] keys  ARGV[8..] the same
 local found = {}
 for i = 8, #ARGV do
@@ -55,8 +56,8 @@ if #found > 0 then redis.call('UNLINK', unpack(found)) end
 return answer('DONE', #found, 0)
 `)
 
-func (leftBehind) Pass(ctx context.Context, p *janitor.Pass) error {
-	if err := p.Ready(ctx); err != nil {
+func (leftBehind) Run(ctx context.Context, p *janitor.Pass) error {
+	if err := p.CheckHeld(ctx); err != nil {
 		return err
 	}
 	prefix := p.Layout().Prefix + "sessions:"
@@ -69,7 +70,7 @@ func (leftBehind) Pass(ctx context.Context, p *janitor.Pass) error {
 		if err != nil {
 			return err
 		}
-		p.Scanned(len(keys))
+		p.AddScanned(len(keys))
 		var owners []string
 		for _, key := range keys {
 			owner, ours := strings.CutPrefix(key, prefix)
@@ -77,17 +78,17 @@ func (leftBehind) Pass(ctx context.Context, p *janitor.Pass) error {
 				owners = append(owners, owner)
 			}
 		}
-		liveness, err := p.Judge(ctx, owners) // judge
+		liveness, err := p.Liveness(ctx, owners) // judge
 		if err != nil {
 			return err
 		}
 		for owner, life := range liveness {
 			switch life {
 			case janitor.Unreadable: // keep
-				p.Spared(janitor.SparedUnreadable, 1)
+				p.Skip(janitor.SkipUnreadable, 1)
 			case janitor.Dead: // reap
 				key := []string{prefix + owner}
-				if _, err := p.Reap(ctx, janitor.Batch{Owner: owner, Body: deleteKeys, Keys: key, Items: key}); err != nil {
+				if _, err := p.Delete(ctx, janitor.Batch{Owner: owner, Body: deleteKeys, Keys: key, Items: key}); err != nil {
 					return err
 				}
 			}
@@ -99,13 +100,13 @@ func (leftBehind) Pass(ctx context.Context, p *janitor.Pass) error {
 }
 
 // A second kind of sweep, running in a janitor on a real Redis.
-func ExampleSweep() {
+func ExampleSweeper() {
 	server := redistest.Shared(noTest{}) // stands for your Redis
 	rdb := redis.NewClient(server.Options())
 	defer rdb.Close()
 	ctl := redis.NewClient(lease.Options(server.Options()))
 	defer ctl.Close()
-	layout := registry.Layout{Prefix: "example:"}
+	layout := guard.Layout{Prefix: "example:"}
 
 	ctx, stop := context.WithCancel(context.Background())
 	reg, err := registry.New(registry.Config{Client: rdb, Control: ctl, Instance: "replica-1", Layout: layout})
@@ -114,7 +115,7 @@ func ExampleSweep() {
 	}
 	jan, err := janitor.New(janitor.Config{
 		Client: rdb, Control: ctl, Registry: reg,
-		Sweeps: []janitor.Sweep{leftBehind{}},
+		Sweeps: []janitor.Sweeper{leftBehind{}},
 		Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
@@ -151,9 +152,9 @@ func ExampleSweep() {
 
 // listenedToForAnHour writes what takes WARM (92 s) to become true: nothing is deleted on a server that nobody
 // has listened to.
-func listenedToForAnHour(ctx context.Context, rdb redis.UniversalClient, layout registry.Layout) {
-	gap, warm := 30*time.Second, 92*time.Second // of a registry with the default durations
-	witness, err := registry.NewGuard(rdb, rdb, layout, gap, warm, "nobody").Tick(ctx)
+func listenedToForAnHour(ctx context.Context, rdb redis.UniversalClient, layout guard.Layout) {
+	timing := guard.Timing{Interval: 30 * time.Second, TTL: 90 * time.Second} // a registry's defaults
+	witness, err := guard.New(rdb, rdb, layout, timing, "nobody").Tick(ctx)
 	if err != nil {
 		panic(err)
 	}
@@ -191,7 +192,7 @@ func TestTheExampleDeletesNothingAfterItsTerm(t *testing.T) {
 	t.Parallel()
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()
-		ctx, layout := t.Context(), registry.Layout{Prefix: w.Prefix}
+		ctx, layout := t.Context(), guard.Layout{Prefix: w.Prefix}
 		ctl := redis.NewClient(lease.Options(w.Options))
 		defer ctl.Close()
 		rdb := redis.NewClient(w.Options)
@@ -209,7 +210,7 @@ func TestTheExampleDeletesNothingAfterItsTerm(t *testing.T) {
 			close(taken)
 		})})
 		jan, err := janitor.New(janitor.Config{
-			Client: rdb, Control: ctl, Registry: reg, Sweeps: []janitor.Sweep{leftBehind{}}, LeaseTTL: 3 * time.Second,
+			Client: rdb, Control: ctl, Registry: reg, Sweeps: []janitor.Sweeper{leftBehind{}}, LeaseTTL: 3 * time.Second,
 			Logger: slog.New(slog.DiscardHandler),
 		})
 		require.NoError(t, err)
@@ -227,7 +228,7 @@ func TestTheExampleDeletesNothingAfterItsTerm(t *testing.T) {
 		i := slices.IndexFunc(sweeps, func(r janitor.Report) bool { return r.Sweep == "sessions" })
 		require.Equal(t, janitor.Lost, sweeps[i].Outcome)
 		require.Equal(t, 1, sweeps[i].Condemned)
-		require.Equal(t, map[string]int{janitor.SparedFenced: 1}, sweeps[i].Spared)
+		require.Equal(t, map[janitor.SkipReason]int{janitor.SkipFenced: 1}, sweeps[i].Spared)
 		require.Equal(t, int64(1), w.Client.Exists(ctx, w.Prefix+"sessions:dead").Val())
 		audit, err := w.Client.XRange(ctx, layout.Audit(), "-", "+").Result()
 		require.NoError(t, err)
@@ -259,7 +260,7 @@ func TestTheExampleDeletesNothingOfTheLivingWhenTheRegistryIsLost(t *testing.T) 
 	t.Parallel()
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()
-		ctx, layout := t.Context(), registry.Layout{Prefix: w.Prefix}
+		ctx, layout := t.Context(), guard.Layout{Prefix: w.Prefix}
 		ctl := redis.NewClient(lease.Options(w.Options))
 		defer ctl.Close()
 		rdb := redis.NewClient(w.Options)
@@ -286,7 +287,7 @@ func TestTheExampleDeletesNothingOfTheLivingWhenTheRegistryIsLost(t *testing.T) 
 		rdb.AddHook(on{"scan", sync.OnceFunc(func() { require.NoError(t, w.Client.Del(ctx, lost...).Err()) })})
 		rdb.AddHook(on{"evalsha", sync.OnceFunc(func() { require.NoError(t, lives("back")) })})
 		jan, err := janitor.New(janitor.Config{
-			Client: rdb, Control: ctl, Registry: reg, Sweeps: []janitor.Sweep{leftBehind{}}, RedisShare: 1,
+			Client: rdb, Control: ctl, Registry: reg, Sweeps: []janitor.Sweeper{leftBehind{}}, RedisShare: 1,
 			Logger: slog.New(slog.DiscardHandler),
 		})
 		require.NoError(t, err)

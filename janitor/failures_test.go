@@ -1,4 +1,4 @@
-package janitor
+package janitor_test
 
 import (
 	"context"
@@ -6,7 +6,8 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
-	"time"
+
+	. "github.com/rollcall-redis/rollcall/janitor"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -51,13 +52,13 @@ func TestAPassThatCannotJudgeAnybodyHasFailed(t *testing.T) {
 		r.leads()
 		f.entries("dead", 3)
 		heartbeats.on.Store(true)
-		rep := r.sweep(Request{})[sweepRegistry]
+		rep := r.sweep(Request{})["registry"]
 		require.Equal(t, Failed, rep.Outcome)
 		require.Contains(t, rep.Error, io.ErrUnexpectedEOF.Error())
 		require.Equal(t, 3, f.left("dead"))
 
 		heartbeats.on.Store(false)
-		require.Equal(t, Done, r.sweep(Request{})[sweepRegistry].Outcome)
+		require.Equal(t, Done, r.sweep(Request{})["registry"].Outcome)
 		require.Zero(t, f.left("dead"))
 	})
 }
@@ -80,7 +81,7 @@ func TestAPassThatCannotAskHowMuchThereIsFailsUnlessItIsRefused(t *testing.T) {
 				r := f.replica("r1", size.client)
 				r.leads()
 				size.on.Store(true)
-				require.Equal(t, c.want, r.sweep(Request{})[sweepRegistry].Outcome)
+				require.Equal(t, c.want, r.sweep(Request{})["registry"].Outcome)
 				require.Positive(t, size.met.Load())
 			})
 		})
@@ -110,21 +111,21 @@ func TestABatchThatLandedLateIsCountedHoweverLateItsRecordCanBeRead(t *testing.T
 			fates.on.Store(true)
 			return io.ErrUnexpectedEOF
 		}), nil)
-		require.Equal(t, Failed, r.sweep(Request{})[sweepRegistry].Outcome)
-		f.eventually(func() bool { return !r.pending() })
+		require.Equal(t, Failed, r.sweep(Request{})["registry"].Outcome)
+		f.eventually(func() bool { return !r.Pending(t.Context()) })
 		require.NoError(t, f.Del(t.Context(), f.Heartbeat("dead")).Err())
 		require.NoError(t, f.Do(t.Context(), held...).Err())
 		require.Zero(t, f.left("dead"))
 
 		f.entries("other", 5)
-		require.Equal(t, Done, r.sweep(Request{})[sweepRegistry].Outcome)
+		require.Equal(t, Done, r.sweep(Request{})["registry"].Outcome)
 		for range 2 { // the first look may have begun before
 			before := fates.met.Load()
-			r.listener.poke()
+			r.Poke()
 			f.eventually(func() bool { return fates.met.Load() > before })
 		}
 		fates.on.Store(false)
-		r.listener.poke()
+		r.Poke()
 		f.eventually(func() bool { return r.counted("dead") == 20 })
 		require.Equal(t, 5, r.counted("other"))
 		require.Equal(t, uint64(25), r.Status().Evicted)
@@ -143,39 +144,12 @@ func TestAHeartbeatWithLittleLifeLeftThrottlesTheSweeps(t *testing.T) {
 		f.live("new") // somebody is new on the roster: everybody is looked at
 		f.eventually(func() bool {
 			pace := r.Status().Pace
-			return pace != nil && pace.Throttled == throttledHeartbeat
+			return pace != nil && pace.Throttled == "heartbeat"
 		})
 		require.NoError(t, f.PExpire(t.Context(), f.Heartbeat("late"), beatTTL).Err())
 		f.eventually(func() bool {
 			pace := r.Status().Pace
-			return pace != nil && pace.Throttled != throttledHeartbeat
+			return pace != nil && pace.Throttled != "heartbeat"
 		})
 	})
-}
-
-func TestAHeartbeatThatIsBackThrottlesNoLonger(t *testing.T) {
-	t.Parallel()
-	p, now := newPace(0.5, &latency{}), time.Now()
-	p.looked(true, now)
-	share, reason := p.share()
-	require.InDelta(t, 0.25, share, 1e-9)
-	require.Equal(t, throttledHeartbeat, reason)
-
-	p.looked(false, now.Add(time.Second))
-	p.looked(false, now.Add(time.Second+throttleGrow/5))
-	share, _ = p.share()
-	require.InDelta(t, 0.35, share, 1e-9, "it grows again, a fifth of the setting a second")
-}
-
-func TestALookAtTheHeartbeatsThatIsOldThrottlesNoLonger(t *testing.T) {
-	t.Parallel()
-	p, now := newPace(0.5, &latency{}), time.Now()
-	p.looked(true, now)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.adapt(now.Add(thinFresh - 1))
-	require.InDelta(t, 0.125, p.throttle.share, 1e-9)
-	p.adapt(now.Add(thinFresh))
-	p.adapt(now.Add(thinFresh + throttleGrow))
-	require.InDelta(t, 0.5, p.throttle.share, 1e-9)
 }

@@ -1,4 +1,4 @@
-package janitor
+package janitor_test
 
 import (
 	"context"
@@ -9,9 +9,12 @@ import (
 	"testing"
 	"time"
 
+	. "github.com/rollcall-redis/rollcall/janitor"
+
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/registry"
@@ -19,9 +22,9 @@ import (
 
 // books is a ledger without a janitor, and what it counted.
 type books struct {
-	*ledger
+	*Books
 	f       *fleet
-	guard   *registry.Guard
+	guard   *guard.Guard
 	control *redis.Client
 	counted int
 }
@@ -32,49 +35,49 @@ func newBooks(t *testing.T, w redistest.World) *books {
 	t.Cleanup(func() { require.NoError(t, b.control.Close()) })
 	f.live("leader")
 	require.NoError(t, f.Set(t.Context(), f.Lease(), "leader/1", time.Minute).Err())
-	b.guard = registry.NewGuard(f.Client, b.control, f.Layout, gap, warm, "leader")
-	b.ledger = newLedger(b.guard, func(_ registry.Batch, a registry.Answer) { b.counted += a.Deleted })
+	b.guard = guard.New(f.Client, b.control, f.Layout, timing, "leader")
+	b.Books = NewBooks(b.guard, func(_ guard.Batch, a guard.Answer) { b.counted += a.Deleted })
 	return b
 }
 
 // batch evicts one entry of an owner of its own.
-func (b *books) batch(n uint64) registry.Batch {
+func (b *books) batch(n uint64) guard.Batch {
 	owner := fmt.Sprintf("dead-%d", n)
-	return registry.Batch{
-		ID: registry.BatchID{Epoch: 100, N: n}, Token: "leader/1", Sweep: "registry", Owner: owner, Body: registry.EvictEntries,
-		Keys: b.guard.EntryKeys(owner), Items: b.f.entries(owner, 1),
+	return guard.Batch{
+		ID: guard.BatchID{Epoch: 100, N: n}, Token: "leader/1", Sweep: "registry", Owner: owner, Body: registry.EvictEntries,
+		Keys: registry.EntryKeys(b.f.Layout, owner), Items: b.f.entries(owner, 1),
 	}
 }
 
 // done has the server do a batch.
-func (b *books) done(t *testing.T, batch registry.Batch) registry.Answer {
+func (b *books) done(t *testing.T, batch guard.Batch) guard.Answer {
 	a, err := b.guard.Do(t.Context(), batch)
 	require.NoError(t, err)
-	require.Equal(t, registry.Done, a.Verdict)
+	require.Equal(t, guard.Done, a.Verdict)
 	return a
 }
 
 func TestTheLedgerKeepsTheNewestOfWhatWasRefusedAndAllThatIsUnknown(t *testing.T) {
 	t.Parallel()
-	l := newLedger(nil, nil)
-	id := func(epoch, n uint64) registry.Batch { return registry.Batch{ID: registry.BatchID{Epoch: epoch, N: n}} }
+	l := NewBooks(nil, nil)
+	id := func(epoch, n uint64) guard.Batch { return guard.Batch{ID: guard.BatchID{Epoch: epoch, N: n}} }
 	for epoch := range uint64(5) { // one of unknown fate a term, and then what was refused
-		l.open(id(epoch, 1))
+		l.Open(id(epoch, 1))
 		for n := range uint64(1000) {
-			l.open(id(epoch, n+2))
-			l.refused(id(epoch, n+2))
+			l.Open(id(epoch, n+2))
+			l.Refused(id(epoch, n+2))
 		}
 	}
-	require.Equal(t, 5+refusedMost, len(l.accounts), "not Len, which would print them all")
-	require.Equal(t, 5, l.unknown())
+	require.Equal(t, 5+RefusedMost, len(l.Accounts()), "not Len, which would print them all")
+	require.Equal(t, 5, l.Unknown())
 	for epoch := range uint64(5) {
-		require.Contains(t, l.accounts, registry.BatchID{Epoch: epoch, N: 1})
+		require.Contains(t, l.Accounts(), guard.BatchID{Epoch: epoch, N: 1})
 	}
-	for n := range uint64(refusedMost) {
-		require.Contains(t, l.accounts, registry.BatchID{Epoch: 4, N: 1001 - n})
+	for n := range uint64(RefusedMost) {
+		require.Contains(t, l.Accounts(), guard.BatchID{Epoch: 4, N: 1001 - n})
 	}
-	l.refused(id(9, 9)) // one that was answered DONE before
-	require.NotContains(t, l.accounts, registry.BatchID{Epoch: 9, N: 9})
+	l.Refused(id(9, 9)) // one that was answered DONE before
+	require.NotContains(t, l.Accounts(), guard.BatchID{Epoch: 9, N: 9})
 }
 
 func TestManyAccountsAreSettledInOneRoundTrip(t *testing.T) {
@@ -85,24 +88,24 @@ func TestManyAccountsAreSettledInOneRoundTrip(t *testing.T) {
 		require.NoError(t, b.control.Ping(t.Context()).Err()) // the connection's own trips
 		var trips atomic.Int64
 		b.control.AddHook(roundTrips{&trips})
-		require.NoError(t, b.settle(t.Context()))
+		require.NoError(t, b.Settle(t.Context()))
 		require.Zero(t, trips.Load(), "nothing is open")
 		for n := range uint64(60) {
 			batch := b.batch(n + 1)
-			b.open(batch)
+			b.Open(batch)
 			if n%3 == 0 { // its reply was lost
 				b.done(t, batch)
 			} else {
-				b.refused(batch)
+				b.Refused(batch)
 			}
 		}
-		require.NoError(t, b.settle(t.Context()))
+		require.NoError(t, b.Settle(t.Context()))
 		require.Equal(t, int64(1), trips.Load())
 		require.Equal(t, 20, b.counted)
-		require.Len(t, b.accounts, 40, "while the lease stands they may yet land")
+		require.Len(t, b.Accounts(), 40, "while the lease stands they may yet land")
 		require.NoError(t, b.f.Del(t.Context(), b.f.Lease()).Err())
-		require.NoError(t, b.settle(t.Context()))
-		require.Empty(t, b.accounts)
+		require.NoError(t, b.Settle(t.Context()))
+		require.Empty(t, b.Accounts())
 		require.Equal(t, 20, b.counted)
 	})
 }
@@ -115,20 +118,20 @@ func TestABatchThatLandedLateIsCountedAfterALaterOneWasRecorded(t *testing.T) {
 		t.Parallel()
 		b := newBooks(t, w)
 		late, later := b.batch(1), b.batch(2)
-		b.open(late)
-		b.refused(late)
+		b.Open(late)
+		b.Refused(late)
 		b.done(t, late)
-		b.open(later)
-		b.recorded(later, b.done(t, later))
+		b.Open(later)
+		b.Recorded(later, b.done(t, later))
 		require.Equal(t, 1, b.counted)
 
 		cut, cancel := context.WithCancel(t.Context())
 		cancel()
-		require.Error(t, b.settle(cut))
-		require.Len(t, b.accounts, 1, "what could not be looked up stays")
-		require.NoError(t, b.settle(t.Context()))
+		require.Error(t, b.Settle(cut))
+		require.Len(t, b.Accounts(), 1, "what could not be looked up stays")
+		require.NoError(t, b.Settle(t.Context()))
 		require.Equal(t, 2, b.counted)
-		require.Empty(t, b.accounts)
+		require.Empty(t, b.Accounts())
 	})
 }
 
@@ -145,14 +148,14 @@ func TestAnIndexOfAnotherTypeStopsNothingAndIsShown(t *testing.T) {
 		var lines journal
 		r := f.replica("r1", func(c *Config) { c.Logger = slog.New(slog.NewTextHandler(&lines, nil)) })
 		r.leads()
-		rep := r.report(sweepRegistry)
+		rep := r.report("registry")
 		require.Equal(t, Done, rep.Outcome)
 		require.Equal(t, 700, rep.Evicted, "two batches")
 		require.Equal(t, 1, strings.Count(lines.String(), "key="+f.Devices("dead")), "told once")
 		require.Empty(t, rep.Spared)
 		require.Zero(t, f.left("dead"))
-		require.Zero(t, r.accounts())
-		require.Equal(t, map[string]int{SparedUnreadable: 1}, r.report(sweepOwners).Spared)
+		require.Zero(t, r.Accounts())
+		require.Equal(t, map[SkipReason]int{SkipUnreadable: 1}, r.report("owners").Spared)
 		require.Equal(t, "oops", f.Get(t.Context(), f.Devices("dead")).Val())
 	})
 }

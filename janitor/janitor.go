@@ -10,24 +10,25 @@ import (
 
 	"github.com/sourcegraph/conc"
 
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/lease"
-	"github.com/rollcall-redis/rollcall/registry"
 )
 
 // Janitor contends for the lease, listens to Redis, and sweeps while it leads.
 type Janitor struct {
 	cfg      Config
 	instance string
-	layout   registry.Layout
-	sweeps   []Sweep
+	layout   guard.Layout
+	sweeps   []Sweeper
 	log      *slog.Logger
 	metrics  *metrics
-	guard    *registry.Guard
+	guard    *guard.Guard
 	elector  *lease.Elector
 	listener *listener
 	ledger   *ledger
 	refusals refusals
 	small    *latency               // what a small call takes
+	evicted  atomic.Uint64          // items that went, of all sweeps
 	tenure   atomic.Pointer[tenure] // nil while not leading
 
 	mu      sync.Mutex
@@ -46,14 +47,14 @@ func New(c Config) (*Janitor, error) {
 		cfg:      c,
 		instance: reg.Instance(),
 		layout:   reg.Layout(),
-		sweeps:   append([]Sweep{&ownersSweep{every: min(ownersInterval, c.Interval)}, registrySweep{}}, c.Sweeps...),
+		sweeps:   append(reg.Sweeps(), c.Sweeps...),
 		log:      c.Logger.With("instance", reg.Instance()),
-		guard:    registry.NewGuard(c.Client, c.Control, reg.Layout(), reg.Gap(), reg.Warm(), reg.Instance()),
+		guard:    guard.New(c.Client, c.Control, reg.Layout(), reg.Timing(), reg.Instance()),
 		small:    &latency{},
 		reports:  map[string]Report{},
 		passes:   map[string]*progress{},
 	}
-	j.listener = newListener(j.guard, reg.Gap(), j.log)
+	j.listener = newListener(j.guard, reg.Timing().Gap(), j.log)
 	j.ledger = newLedger(j.guard, j.deleted)
 
 	names := make([]string, len(j.sweeps))
@@ -143,13 +144,11 @@ func (j *Janitor) lookAround(ctx context.Context) {
 }
 
 // deleted counts what the server did, once for each batch. The ledger calls it.
-func (j *Janitor) deleted(b registry.Batch, a registry.Answer) {
+func (j *Janitor) deleted(b guard.Batch, a guard.Answer) {
 	if a.Repeated {
 		j.log.Info("batch of unknown fate settled", "batch", b.ID.String(), "sweep", b.Sweep, "owner", b.Owner, "deleted", a.Deleted)
 	}
-	if b.Body == registry.EvictEntries {
-		j.metrics.evictedFrom(b.Owner, a.Deleted, time.Now())
-	}
+	j.evicted.Add(uint64(a.Deleted))
 }
 
 func (j *Janitor) reported(r Report) {

@@ -1,4 +1,4 @@
-package janitor
+package janitor_test
 
 import (
 	"context"
@@ -6,7 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
+	. "github.com/rollcall-redis/rollcall/janitor"
+
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -28,7 +29,7 @@ func TestNewNamesEverythingThatIsWrong(t *testing.T) {
 
 	_, err = New(Config{
 		Control: asItComes, Registry: reg, Interval: -1, ScanCount: -1, DeleteBatch: 1001, ExistsConcurrency: -1, RedisShare: 1.5,
-		Sweeps: []Sweep{fakeSweep{name: "owners"}, fakeSweep{every: -1}, nil},
+		Sweeps: []Sweeper{fakeSweep{name: "owners"}, fakeSweep{every: -1}, nil},
 	})
 	for _, said := range []string{
 		"unfit Client: lease: unsafe client: there is none", "Interval is -1ns", "ScanCount is -1", "DeleteBatch is 1001", "ExistsConcurrency is -1", "RedisShare is 1.5",
@@ -110,7 +111,7 @@ func TestPassOutcomes(t *testing.T) {
 		result := make(chan func(p *Pass) error, 1)
 		result <- func(*Pass) error { return nil }
 		r := f.replica("r1", func(c *Config) {
-			c.Sweeps = []Sweep{fakeSweep{name: "fake", pass: func(_ context.Context, p *Pass) error { return (<-result)(p) }}}
+			c.Sweeps = []Sweeper{fakeSweep{name: "fake", pass: func(_ context.Context, p *Pass) error { return (<-result)(p) }}}
 		})
 		r.leads()
 		for _, c := range []struct {
@@ -123,20 +124,20 @@ func TestPassOutcomes(t *testing.T) {
 			{func(*Pass) error { return errors.New("oh") }, Failed, ""},
 			{func(*Pass) error { return ErrFenced }, Lost, ""},
 		} {
-			before := testutil.ToFloat64(r.metrics.passes.WithLabelValues("fake", string(c.outcome)))
+			before := r.value("janitor_passes_total", "sweep", "fake", "outcome", string(c.outcome))
 			result <- c.pass
 			rep := r.sweep(Request{})["fake"]
 			require.Equal(t, c.outcome, rep.Outcome)
 			require.Equal(t, c.reason, rep.Reason)
 			require.Equal(t, c.outcome == Failed, rep.Error != "")
 			require.Equal(t, rep, r.report("fake"))
-			require.InDelta(t, before+1, testutil.ToFloat64(r.metrics.passes.WithLabelValues("fake", string(c.outcome))), 0)
+			require.InDelta(t, before+1, r.value("janitor_passes_total", "sweep", "fake", "outcome", string(c.outcome)), 0)
 		}
-		require.InDelta(t, 1, testutil.ToFloat64(r.metrics.held.WithLabelValues("gap")), 0)
+		require.InDelta(t, 1, r.value("janitor_held_total", "reason", "gap"), 0)
 
 		// The term ends under it: whoever asked learns that, or gets the reports if all had ended.
 		epoch := r.Status().Epoch
-		result <- func(p *Pass) error { p.t.end(errors.New("over")); return nil }
+		result <- func(p *Pass) error { p.EndTerm(errors.New("over")); return nil }
 		_, err := r.Janitor.Sweep(t.Context(), Request{})
 		if not := new(NotLeaderError); err != nil {
 			require.ErrorAs(t, err, &not)
@@ -169,7 +170,7 @@ func TestAPassOnDemandEndsWithWhoAskedForIt(t *testing.T) {
 	entered, causes := make(chan struct{}, 1), make(chan error, 1)
 	first := true
 	r := f.replica("r1", func(c *Config) {
-		c.Sweeps = []Sweep{fakeSweep{name: "fake", pass: func(ctx context.Context, _ *Pass) error {
+		c.Sweeps = []Sweeper{fakeSweep{name: "fake", pass: func(ctx context.Context, _ *Pass) error {
 			if first {
 				first = false
 				return nil
@@ -200,22 +201,22 @@ func TestAPauseHoldsEveryLeader(t *testing.T) {
 		f.indexed("dead", 5)
 		r := f.replica("r1", nil)
 		r.leads()
-		for _, sweep := range []string{sweepOwners, sweepRegistry} {
+		for _, sweep := range []string{"owners", "registry"} {
 			require.Equal(t, Held, r.report(sweep).Outcome)
 			require.Equal(t, "paused", r.report(sweep).Reason)
 		}
 		f.eventually(func() bool { return r.Status().Paused != nil })
 		require.Equal(t, "migration", r.Status().Paused.Why)
-		require.GreaterOrEqual(t, testutil.ToFloat64(r.metrics.held.WithLabelValues("paused")), 2.0)
+		require.GreaterOrEqual(t, r.value("janitor_held_total", "reason", "paused"), 2.0)
 
-		require.Equal(t, 5, r.sweep(Request{DryRun: true})[sweepRegistry].Condemned, "whoever paused may look")
-		require.Equal(t, Held, r.sweep(Request{})[sweepRegistry].Outcome)
+		require.Equal(t, 5, r.sweep(Request{DryRun: true})["registry"].Condemned, "whoever paused may look")
+		require.Equal(t, Held, r.sweep(Request{})["registry"].Outcome)
 		require.Equal(t, 5, f.left("dead"))
 
 		require.NoError(t, other.Resume(t.Context()))
-		require.Equal(t, Done, r.sweep(Request{})[sweepRegistry].Outcome)
+		require.Equal(t, Done, r.sweep(Request{})["registry"].Outcome)
 		require.Zero(t, f.left("dead"))
-		r.listener.poke() // a replica learns of what others do with its next tick
+		r.Poke() // a replica learns of what others do with its next tick
 		f.eventually(func() bool { return r.Status().Paused == nil })
 	})
 }
@@ -231,7 +232,7 @@ func TestAPauseEndsByItselfAndMayBeWrittenByHand(t *testing.T) {
 		require.Greater(t, f.PTTL(t.Context(), f.Paused()).Val(), 50*time.Minute)
 		require.NoError(t, f.Set(t.Context(), f.Paused(), "hands off", 0).Err())
 		r.leads()
-		require.Equal(t, "paused", r.sweep(Request{})[sweepRegistry].Reason)
+		require.Equal(t, "paused", r.sweep(Request{})["registry"].Reason)
 		f.eventually(func() bool { p := r.Status().Paused; return p != nil && p.Why == "hands off" })
 	})
 }
@@ -244,7 +245,7 @@ func TestADryRunReportsAndDeletesNothing(t *testing.T) {
 		f.indexed("dead", 12)
 		r := f.replica("r1", func(c *Config) { c.DryRun = true; c.DeleteBatch = 5 })
 		r.leads()
-		for _, sweep := range []string{sweepOwners, sweepRegistry} {
+		for _, sweep := range []string{"owners", "registry"} {
 			rep := r.report(sweep)
 			require.True(t, rep.DryRun)
 			require.Equal(t, Done, rep.Outcome)
@@ -268,16 +269,16 @@ func TestAWarmingWitnessHolds(t *testing.T) {
 		r.leads()
 		f.eventually(func() bool { return r.Status().Witness.WarmIn > 80 })
 		reports := r.sweep(Request{})
-		for _, sweep := range []string{sweepOwners, sweepRegistry} {
+		for _, sweep := range []string{"owners", "registry"} {
 			require.Equal(t, Held, reports[sweep].Outcome)
 			require.Equal(t, "gap", reports[sweep].Reason)
 		}
-		require.Zero(t, reports[sweepRegistry].Scanned, "a scan that cannot lead anywhere is spared")
+		require.Zero(t, reports["registry"].Scanned, "a scan that cannot lead anywhere is spared")
 		require.Equal(t, 5, f.left("dead"))
 
 		require.NoError(t, f.Del(t.Context(), f.Registry(), f.Devices("dead"), f.Heartbeat("dead")).Err())
 		require.NoError(t, f.SRem(t.Context(), f.Roster(), "dead").Err())
-		f.eventually(func() bool { return r.report(sweepOwners).Outcome == Done })
+		f.eventually(func() bool { return r.report("owners").Outcome == Done })
 	})
 }
 
@@ -292,41 +293,10 @@ func TestAGuardThatIsWarmingHoldsWhatLooksWarmHere(t *testing.T) {
 		r.faults.set(once(func([]any) error {
 			return f.Set(t.Context(), f.Witness(), "not a hash", 0).Err()
 		}), nil)
-		rep := r.sweep(Request{})[sweepRegistry]
+		rep := r.sweep(Request{})["registry"]
 		require.Equal(t, Held, rep.Outcome)
 		require.Equal(t, "gap", rep.Reason)
-		require.Equal(t, map[string]int{SparedWarming: 5}, rep.Spared)
+		require.Equal(t, map[SkipReason]int{SkipHeld: 5}, rep.Spared)
 		require.Equal(t, 5, f.left("dead"))
 	})
-}
-
-func TestSeriesOfOwnersLongGoneAreDropped(t *testing.T) {
-	t.Parallel()
-	m, err := newMetrics(nil, gauges{}, nil)
-	require.NoError(t, err)
-	now := time.Now()
-	m.evictedFrom("old", 7, now)
-	m.evictedFrom("young", 1, now.Add(50*time.Minute))
-	require.Equal(t, 2, testutil.CollectAndCount(m.evicted))
-	m.evictedFrom("young", 1, now.Add(61*time.Minute))
-	require.Equal(t, 1, testutil.CollectAndCount(m.evicted))
-	for i := range 3 * ownerSeriesMax {
-		m.evictedFrom(time.Duration(i).String(), 1, now.Add(2*time.Hour))
-	}
-	require.LessOrEqual(t, testutil.CollectAndCount(m.evicted), ownerSeriesMax)
-	require.Equal(t, uint64(9+3*ownerSeriesMax), m.evictedTotal(), "what is dropped still counts")
-}
-
-func TestContendersTickLessOftenWhereManyAreListedAndLeaveNoGapAlone(t *testing.T) {
-	t.Parallel()
-	l := newListener(nil, 30*time.Second, nil)
-	for range 100 {
-		require.InDelta(t, 10, l.wait(false).Seconds(), 5.001)
-		require.Equal(t, 6*time.Second, l.wait(true))
-	}
-	l.witness.Instances = 80
-	for range 100 {
-		require.InDelta(t, 18, l.wait(false).Seconds(), 9.001, "never as long as GAP: the others may not contend")
-		require.Equal(t, 6*time.Second, l.wait(true), "the leader lives by it")
-	}
 }

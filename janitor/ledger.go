@@ -5,7 +5,7 @@ import (
 	"maps"
 	"sync"
 
-	"github.com/rollcall-redis/rollcall/registry"
+	"github.com/rollcall-redis/rollcall/guard"
 )
 
 // refusedMost bounds the accounts of batches that were refused.
@@ -29,34 +29,35 @@ const refusedMost = 100
 //
 // It outlives terms, because fates do.
 type ledger struct {
-	guard *registry.Guard
-	done  func(b registry.Batch, a registry.Answer) // counts what was deleted
+	guard *guard.Guard
+	done  func(b guard.Batch, a guard.Answer) // counts what was deleted
 
 	mu       sync.Mutex
-	accounts map[registry.BatchID]account
+	accounts map[guard.BatchID]account
 }
 
 type account struct {
-	batch      registry.Batch // without keys and items: they may be large and are not needed
-	superseded bool           // a later batch of its term was recorded
-	refused    bool           // the last word about it was an answer, and not DONE
+	batch      guard.Batch // without keys and items: they may be large and are not needed
+	deleted    func(n int) // of the sweep; nil: it does not ask
+	superseded bool        // a later batch of its term was recorded
+	refused    bool        // the last word about it was an answer, and not DONE
 }
 
-func newLedger(guard *registry.Guard, done func(registry.Batch, registry.Answer)) *ledger {
-	return &ledger{guard: guard, done: done, accounts: map[registry.BatchID]account{}}
+func newLedger(g *guard.Guard, done func(guard.Batch, guard.Answer)) *ledger {
+	return &ledger{guard: g, done: done, accounts: map[guard.BatchID]account{}}
 }
 
 // open notes that a batch is about to be asked for, for the first time.
-func (l *ledger) open(b registry.Batch) {
+func (l *ledger) open(b guard.Batch, deleted func(n int)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b.Keys, b.Items = nil, nil
-	l.accounts[b.ID] = account{batch: b}
+	l.accounts[b.ID] = account{batch: b, deleted: deleted}
 }
 
 // refused notes that a batch was answered otherwise than DONE. Only a request held up on its way, of which a
 // client that retries says nothing, could still prove that wrong.
-func (l *ledger) refused(b registry.Batch) {
+func (l *ledger) refused(b guard.Batch) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	acc, there := l.accounts[b.ID]
@@ -82,18 +83,26 @@ func (l *ledger) refused(b registry.Batch) {
 
 // recorded notes that a batch was answered DONE. It is counted unless the audit was faster than the
 // reply, and everything before it in its term can no longer land.
-func (l *ledger) recorded(b registry.Batch, a registry.Answer) {
+func (l *ledger) recorded(b guard.Batch, a guard.Answer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, there := l.accounts[b.ID]; there {
-		delete(l.accounts, b.ID)
-		l.done(b, a)
+	if acc, there := l.accounts[b.ID]; there {
+		l.close(acc, a)
 	}
 	for id, acc := range l.accounts {
 		if id.Epoch == b.ID.Epoch && id.N < b.ID.N {
 			acc.superseded = true
 			l.accounts[id] = acc
 		}
+	}
+}
+
+// close counts what a batch deleted. Caller holds mu.
+func (l *ledger) close(acc account, a guard.Answer) {
+	delete(l.accounts, acc.batch.ID)
+	l.done(acc.batch, a)
+	if acc.deleted != nil {
+		acc.deleted(a.Deleted)
 	}
 }
 
@@ -104,7 +113,7 @@ func (l *ledger) settle(ctx context.Context) error {
 	open := maps.Clone(l.accounts)
 	l.mu.Unlock()
 
-	batches := make([]registry.Batch, 0, len(open))
+	batches := make([]guard.Batch, 0, len(open))
 	for _, acc := range open {
 		batches = append(batches, acc.batch)
 	}
@@ -115,7 +124,7 @@ func (l *ledger) settle(ctx context.Context) error {
 	return err
 }
 
-func (l *ledger) settled(acc account, fate registry.Fate) {
+func (l *ledger) settled(acc account, fate guard.Fate) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, there := l.accounts[acc.batch.ID]; !there {
@@ -123,9 +132,8 @@ func (l *ledger) settled(acc account, fate registry.Fate) {
 	}
 	// acc is what was known before the audit was asked: superseded then, the answer is final.
 	switch {
-	case fate.Verdict == registry.Done:
-		delete(l.accounts, acc.batch.ID)
-		l.done(acc.batch, fate.Answer)
+	case fate.Verdict == guard.Done:
+		l.close(acc, fate.Answer)
 	case fate.Settled || acc.superseded:
 		delete(l.accounts, acc.batch.ID)
 	}

@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/lease"
-	"github.com/rollcall-redis/rollcall/registry"
 )
 
 const (
@@ -23,22 +23,22 @@ const (
 // the last tick said. With it goes what a replica should know that does not lead: who does, and
 // whether sweeping is paused.
 type listener struct {
-	guard  *registry.Guard
+	guard  *guard.Guard
 	gap    time.Duration
 	wake   chan struct{} // one slot: tick now
 	log    *slog.Logger
 	failed bool // the last tick failed, and the log says so; Run's goroutine only
 
 	mu      sync.Mutex
-	witness registry.Witness
+	witness guard.Witness
 	at      time.Time // of the tick's request; zero: none has succeeded yet
 	err     error     // of the last tick
 	holder  lease.Holder
 	paused  *Pause
 }
 
-func newListener(guard *registry.Guard, gap time.Duration, log *slog.Logger) *listener {
-	return &listener{guard: guard, gap: gap, wake: make(chan struct{}, 1), log: log}
+func newListener(g *guard.Guard, gap time.Duration, log *slog.Logger) *listener {
+	return &listener{guard: g, gap: gap, wake: make(chan struct{}, 1), log: log}
 }
 
 // poke asks for a tick at once: something has changed that the last one did not know.

@@ -10,7 +10,7 @@ import (
 // interval, and in between those that are asked for.
 type loop struct {
 	t        *tenure
-	sweep    Sweep
+	sweep    Sweeper
 	demands  chan demand
 	interval time.Duration
 	failures int     // passes in a row
@@ -24,7 +24,7 @@ type demand struct {
 	reply chan Report // with room for it
 }
 
-func newLoop(t *tenure, s Sweep) *loop {
+func newLoop(t *tenure, s Sweeper) *loop {
 	return &loop{
 		t: t, sweep: s, demands: make(chan demand),
 		interval: cmp.Or(s.Interval(), t.j.cfg.Interval),

@@ -1,4 +1,4 @@
-package janitor
+package janitor_test
 
 import (
 	"context"
@@ -10,11 +10,13 @@ import (
 	"testing"
 	"time"
 
+	. "github.com/rollcall-redis/rollcall/janitor"
+
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/registry"
@@ -24,33 +26,35 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 
 // The fleet's settings: the defaults, so that GAP is 30 s and nothing expires while a test runs. What
 // would take time (warming, dying) is written into Redis instead.
+var (
+	timing = guard.Timing{Interval: registry.DefaultHeartbeatInterval, TTL: registry.DefaultHeartbeatTTL}
+	warm   = timing.Grace()
+)
+
 const (
 	beatEvery = registry.DefaultHeartbeatInterval
 	beatTTL   = registry.DefaultHeartbeatTTL
-	gap       = (beatTTL - beatEvery) / 2
-	warm      = beatTTL + 2*time.Second
 )
 
 // fleet is one test's corner of a server: replicas that are only keys, and janitors that really run.
 type fleet struct {
 	t *testing.T
 	*redis.Client
-	registry.Layout
+	guard.Layout
 	options  *redis.Options
 	leaseTTL time.Duration
 }
 
 // setup returns a fleet on a server that has been listened to for an hour.
 func setup(t *testing.T, w redistest.World) *fleet {
-	f := &fleet{t: t, Client: w.Client, Layout: registry.Layout{Prefix: w.Prefix}, options: w.Options, leaseTTL: 3 * time.Second}
+	f := &fleet{t: t, Client: w.Client, Layout: guard.Layout{Prefix: w.Prefix}, options: w.Options, leaseTTL: 3 * time.Second}
 	f.listenedFor(time.Hour)
 	return f
 }
 
 // listenedFor makes the witness one that has listened for so long.
 func (f *fleet) listenedFor(d time.Duration) {
-	guard := registry.NewGuard(f.Client, f.Client, f.Layout, gap, warm, "nobody")
-	w, err := guard.Tick(f.t.Context())
+	w, err := guard.New(f.Client, f.Client, f.Layout, timing, "nobody").Tick(f.t.Context())
 	require.NoError(f.t, err)
 	require.NoError(f.t, f.HSet(f.t.Context(), f.Witness(), "since", w.Now.Add(-d).UnixMilli()).Err())
 }
@@ -128,8 +132,10 @@ func (f *fleet) total() int {
 // replica is a janitor of the fleet.
 type replica struct {
 	*Janitor
-	f      *fleet
-	faults *faults
+	f       *fleet
+	faults  *faults
+	scraped *prometheus.Registry
+	client  *redis.Client
 }
 
 // replica makes a janitor whose own heartbeat is there and whose periodic audit comes only once, when
@@ -148,18 +154,21 @@ func (f *fleet) silentReplica(id string, change func(*Config)) *replica {
 	})
 	h := &faults{}
 	client.AddHook(h)
-	reg, err := registry.New(registry.Config{Client: client, Control: control, Instance: id, Layout: f.Layout})
+	scraped := prometheus.NewRegistry()
+	reg, err := registry.New(registry.Config{
+		Client: client, Control: control, Instance: id, Layout: f.Layout, Registerer: scraped,
+	})
 	require.NoError(f.t, err)
 	c := Config{
 		Client: client, Control: control, Registry: reg, Interval: time.Hour, LeaseTTL: f.leaseTTL,
-		RedisShare: 1, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Registerer: prometheus.NewRegistry(),
+		RedisShare: 1, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Registerer: scraped,
 	}
 	if change != nil {
 		change(&c)
 	}
 	j, err := New(c)
 	require.NoError(f.t, err)
-	return &replica{Janitor: j, f: f, faults: h}
+	return &replica{Janitor: j, f: f, faults: h, scraped: scraped, client: client}
 }
 
 // start runs the janitor until the test ends, or stop is called.
@@ -178,7 +187,7 @@ func (r *replica) start() (stop func()) {
 // leads starts the janitor and waits until each of its sweeps has had a pass.
 func (r *replica) leads() (stop func()) {
 	stop = r.start()
-	r.f.eventually(func() bool { return len(r.Status().Sweeps) == len(r.sweeps) })
+	r.f.eventually(func() bool { return len(r.Status().Sweeps) == r.SweepCount() })
 	return stop
 }
 
@@ -203,37 +212,34 @@ func (r *replica) sweep(req Request) map[string]Report {
 	return byName
 }
 
-// pending tells whether a batch waits to be asked for again.
-func (r *replica) pending() bool {
-	reaper := r.tenure.Load().reaper
-	require.NoError(r.f.t, reaper.lock(r.f.t.Context()))
-	defer reaper.unlock()
-	return reaper.pending != nil
-}
-
-// accounts is the number of batches that the ledger has not closed.
-func (r *replica) accounts() int {
-	r.ledger.mu.Lock()
-	defer r.ledger.mu.Unlock()
-	return len(r.ledger.accounts)
-}
-
 // scrape reads a gauge as Prometheus would.
-func (r *replica) scrape(name string) float64 {
-	families, err := r.cfg.Registerer.(*prometheus.Registry).Gather()
+func (r *replica) scrape(name string) float64 { return r.value(name) }
+
+// value reads a series as Prometheus would. labels are names and values, in turn.
+func (r *replica) value(name string, labels ...string) float64 {
+	families, err := r.scraped.Gather()
 	require.NoError(r.f.t, err)
 	for _, family := range families {
-		if family.GetName() == name {
-			return family.GetMetric()[0].GetGauge().GetValue()
+		for _, m := range family.GetMetric() {
+			has := map[string]string{}
+			for _, l := range m.GetLabel() {
+				has[l.GetName()] = l.GetValue()
+			}
+			all := family.GetName() == name
+			for i := 0; i < len(labels); i += 2 {
+				all = all && has[labels[i]] == labels[i+1]
+			}
+			if all {
+				return m.GetGauge().GetValue() + m.GetCounter().GetValue()
+			}
 		}
 	}
-	require.Fail(r.f.t, "no such gauge", name)
 	return 0
 }
 
 // counted is what the process' own counter says of an owner.
 func (r *replica) counted(owner string) int {
-	return int(testutil.ToFloat64(r.metrics.evicted.WithLabelValues(owner)))
+	return int(r.value("registry_janitor_evicted_total", "instance_id", owner))
 }
 
 // eventually waits for what real processes and servers bring about. Unlike require's, it asks in the
@@ -328,6 +334,6 @@ type fakeSweep struct {
 	pass  func(ctx context.Context, p *Pass) error
 }
 
-func (s fakeSweep) Name() string                            { return s.name }
-func (s fakeSweep) Interval() time.Duration                 { return s.every }
-func (s fakeSweep) Pass(ctx context.Context, p *Pass) error { return s.pass(ctx, p) }
+func (s fakeSweep) Name() string                           { return s.name }
+func (s fakeSweep) Interval() time.Duration                { return s.every }
+func (s fakeSweep) Run(ctx context.Context, p *Pass) error { return s.pass(ctx, p) }

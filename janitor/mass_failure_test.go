@@ -1,10 +1,11 @@
-package janitor
+package janitor_test
 
 import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
+	. "github.com/rollcall-redis/rollcall/janitor"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/redistest"
@@ -23,7 +24,7 @@ func (f *fleet) fall() {
 // spares expects that a pass of the full scan is held by the breaker, and that nothing has gone.
 func (f *fleet) spares(r *replica, entries int) {
 	f.t.Helper()
-	rep := r.report(sweepRegistry)
+	rep := r.report("registry")
 	require.Equal(f.t, Held, rep.Outcome)
 	require.Equal(f.t, "mass_failure", rep.Reason)
 	require.Equal(f.t, int64(entries), f.HLen(f.t.Context(), f.Registry()).Val())
@@ -43,9 +44,9 @@ func TestWithoutAnIndexTheBreakerIsAskedAndTheNextLeaderKnowsWhoFell(t *testing.
 		first := f.replica("r1", nil)
 		stop := first.leads()
 		f.fall()
-		quick := first.metrics.passes.WithLabelValues(sweepOwners, string(Done))
-		before := testutil.ToFloat64(quick)
-		f.eventually(func() bool { return testutil.ToFloat64(quick) >= before+2 }) // it has seen them fall
+		quick := func() float64 { return first.value("janitor_passes_total", "sweep", "owners", "outcome", "done") }
+		before := quick()
+		f.eventually(func() bool { return quick() >= before+2 }) // it has seen them fall
 		first.sweep(Request{})
 		f.spares(first, 50)
 		for _, id := range silent {
@@ -86,10 +87,10 @@ func TestOneDeadOwnerOfNoRosterIsSweptInTheFirstPass(t *testing.T) {
 		f.HSet(t.Context(), f.Registry(), "poison", "a\nb")
 		r := f.replica("r1", func(c *Config) { c.ScanCount = 50 })
 		r.leads()
-		rep := r.report(sweepRegistry)
+		rep := r.report("registry")
 		require.Equal(t, Done, rep.Outcome)
 		require.Equal(t, 700, rep.Evicted)
-		require.Equal(t, map[string]int{SparedUnreadable: 1}, rep.Spared, "the second scan is about the dead only")
+		require.Equal(t, map[SkipReason]int{SkipUnreadable: 1}, rep.Spared, "the second scan is about the dead only")
 	})
 }
 
@@ -107,7 +108,7 @@ func TestALostRosterIsNoGoodbye(t *testing.T) {
 		r.leads()
 		f.fall()
 		require.NoError(t, f.Del(t.Context(), f.Roster()).Err())
-		f.eventually(func() bool { return !r.tenure.Load().watch.listed("x") }) // the leader has seen it
+		f.eventually(func() bool { return !r.Listed("x") }) // the leader has seen it
 		r.sweep(Request{})
 		f.spares(r, 50)
 	})
@@ -129,26 +130,6 @@ func TestARosterOfAnotherTypeIsAnEmptyOne(t *testing.T) {
 	})
 }
 
-func TestTrackerOfAFullScan(t *testing.T) {
-	t.Parallel()
-	tr, now := newTracker(90*time.Second, time.Minute), time.Now()
-	tr.lookedAt(now, roster([]string{"leader", "b"}), nil, nil)
-	for _, id := range silent {
-		tr.met(now, id)
-		tr.judged(now, id, Dead, false)
-	}
-	fallen, known, tripped := tr.tripped(now)
-	require.Equal(t, 5, fallen)
-	require.Equal(t, 7, known)
-	require.True(t, tripped)
-
-	tr.whole = true
-	tr.met(now, "long-dead")
-	tr.judged(now, "long-dead", Dead, false)
-	fallen, _, _ = tr.tripped(now)
-	require.Equal(t, 5, fallen, "an owner that is met later was not there when the term began")
-}
-
 func TestALaterScanMeetsEveryOwnerBeforeItSweepsThoseOfNoRoster(t *testing.T) {
 	t.Parallel()
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
@@ -165,22 +146,4 @@ func TestALaterScanMeetsEveryOwnerBeforeItSweepsThoseOfNoRoster(t *testing.T) {
 		r.sweep(Request{})
 		f.spares(r, 1000)
 	})
-}
-
-func TestAnOwnerThatCameBackDuringAScanIsNotTakenForEmpty(t *testing.T) {
-	t.Parallel()
-	now := time.Now()
-	w := &watch{tracker: newTracker(90*time.Second, time.Minute), empty: map[string]bool{}}
-	look := func(who ...string) {
-		now = now.Add(time.Second)
-		w.roster = roster(who)
-		w.tracker.lookedAt(now, w.roster, nil, nil)
-	}
-	look("leader", "-x", "-y")
-	met := w.dead() // a scan begins, and meets no entry of either
-	look("leader", "x", "-y")
-	look("leader", "-x", "-y")
-	w.scanned(met)
-	require.False(t, w.isEmpty("x"))
-	require.True(t, w.isEmpty("y"))
 }

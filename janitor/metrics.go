@@ -1,31 +1,21 @@
 package janitor
 
 import (
-	"slices"
-	"strings"
-	"sync"
-	"time"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rollcall-redis/rollcall/lease"
 )
 
-const (
-	// ownerSeriesAge and ownerSeriesMax bound the series of dead owners: instance ids are unique per
-	// boot, so without an end they would only ever grow.
-	ownerSeriesAge = time.Hour
-	ownerSeriesMax = 1000
-)
+// A SkipReason is why a candidate was kept, as counted by janitor_spared_total.
+type SkipReason string
 
-// Why a candidate was kept, as counted by janitor_spared_total. The guard's reasons are counted by
-// Pass.Reap, Unreadable by the sweep that could not read.
+// The guard's reasons are counted by Pass.Delete, SkipUnreadable by the sweep that could not read.
 const (
-	SparedAlive      = "alive"      // its owner's heartbeat is there
-	SparedReowned    = "reowned"    // it names somebody else by now
-	SparedFenced     = "fenced"     // the term is over
-	SparedWarming    = "warming"    // Redis has not been listened to for long enough
-	SparedUnreadable = "unreadable" // it, or its owner's liveness, cannot be read
+	SkipAlive      SkipReason = "alive"      // its owner's heartbeat is there
+	SkipReowned    SkipReason = "reowned"    // it names somebody else by now
+	SkipFenced     SkipReason = "fenced"     // the term is over
+	SkipHeld       SkipReason = "held"       // Redis has not been listened to for long enough
+	SkipUnreadable SkipReason = "unreadable" // it, or its owner's liveness, cannot be read
 )
 
 // What holds a pass, as counted by janitor_held_total: the witness' doubts, and a pause.
@@ -40,7 +30,6 @@ var heldReasons = []string{"gap", "restarted", "redis_evicting", "settings", hel
 
 type metrics struct {
 	transitions *prometheus.CounterVec
-	evicted     *prometheus.CounterVec
 	spared      *prometheus.CounterVec
 	duration    *prometheus.HistogramVec
 	passes      *prometheus.CounterVec
@@ -48,10 +37,6 @@ type metrics struct {
 	held        *prometheus.CounterVec
 	scanned     *prometheus.CounterVec
 	throttled   *prometheus.CounterVec
-
-	mu    sync.Mutex
-	owner map[string]time.Time // series of evicted, and when each last grew
-	total uint64               // entries evicted by this process, dropped series included
 }
 
 // gauges are asked at each scrape, so that a process woken from a pause never says what was
@@ -71,9 +56,7 @@ func newMetrics(reg prometheus.Registerer, g gauges, sweeps []string) (*metrics,
 	}
 	m := &metrics{
 		transitions: counter("janitor_lease_transitions_total", "Terms acquired, lost, released.", "event"),
-		evicted: counter("teltonika_registry_janitor_evicted_total",
-			"Registry entries deleted, by dead owner; series that have not grown for an hour are dropped.", "instance_id"),
-		spared: counter("janitor_spared_total", "Candidates that were kept, by reason.", "reason"),
+		spared:      counter("janitor_spared_total", "Candidates that were kept, by reason.", "reason"),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "janitor_pass_duration_seconds",
 			Help:    "Duration of passes, rest included.",
@@ -88,14 +71,13 @@ func newMetrics(reg prometheus.Registerer, g gauges, sweeps []string) (*metrics,
 		scanned: counter("janitor_scanned_total", "Elements looked at.", "sweep"),
 		throttled: counter("janitor_throttled_seconds_total",
 			"Rest taken beyond what the configured share asks for, by reason.", "reason"),
-		owner: map[string]time.Time{},
 	}
 	m.zero(sweeps)
 	if reg == nil {
 		return m, nil
 	}
 	all := []prometheus.Collector{
-		m.transitions, m.evicted, m.spared, m.duration, m.passes, m.success, m.held, m.scanned, m.throttled,
+		m.transitions, m.spared, m.duration, m.passes, m.success, m.held, m.scanned, m.throttled,
 		gauge("janitor_leader", "1 while this process leads.", nil, g.leader),
 		gauge("janitor_lease_epoch", "Epoch of the newest term known here.", nil, g.epoch),
 		gauge("janitor_witness_seconds", "How long Redis has been listened to without a doubt; 0 if this process does not know.", nil, g.witness),
@@ -118,8 +100,8 @@ func (m *metrics) zero(sweeps []string) {
 	for _, ev := range []lease.Event{lease.Acquired, lease.Lost, lease.Released} {
 		m.transitions.WithLabelValues(string(ev))
 	}
-	for _, r := range []string{SparedAlive, SparedReowned, SparedFenced, SparedWarming, SparedUnreadable} {
-		m.spared.WithLabelValues(r)
+	for _, r := range []SkipReason{SkipAlive, SkipReowned, SkipFenced, SkipHeld, SkipUnreadable} {
+		m.spared.WithLabelValues(string(r))
 	}
 	for _, r := range heldReasons {
 		m.held.WithLabelValues(r)
@@ -150,50 +132,4 @@ func (m *metrics) passed(r *Report) {
 // throttledFor counts rest that the setting does not ask for.
 func (m *metrics) throttledFor(reason string, rest float64) {
 	m.throttled.WithLabelValues(reason).Add(rest)
-}
-
-// evictedFrom counts entries of a dead owner, and drops the series that have had their time.
-func (m *metrics) evictedFrom(owner string, n int, now time.Time) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.total += uint64(n)
-	if n > 0 {
-		owner = strings.ToValidUTF8(owner, "?") // else a label would panic; no sweep of ours condemns such an owner
-		m.evicted.WithLabelValues(owner).Add(float64(n))
-		m.owner[owner] = now
-	}
-	m.dropSeries(now)
-}
-
-// dropSeries drops what has not grown for an hour, and beyond the bound the oldest. Caller holds mu.
-func (m *metrics) dropSeries(now time.Time) {
-	for id, grew := range m.owner {
-		if now.Sub(grew) > ownerSeriesAge {
-			m.dropOwner(id)
-		}
-	}
-	if len(m.owner) <= ownerSeriesMax {
-		return
-	}
-	ids := make([]string, 0, len(m.owner))
-	for id := range m.owner {
-		ids = append(ids, id)
-	}
-	slices.SortFunc(ids, func(a, b string) int { return m.owner[a].Compare(m.owner[b]) })
-	// A tenth more than needed, so that a flood of owners is not sorted again for each of them.
-	for _, id := range ids[:len(ids)-ownerSeriesMax*9/10] {
-		m.dropOwner(id)
-	}
-}
-
-func (m *metrics) dropOwner(id string) {
-	m.evicted.DeleteLabelValues(id)
-	delete(m.owner, id)
-}
-
-// evictedTotal is what this process evicted since it began.
-func (m *metrics) evictedTotal() uint64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.total
 }

@@ -1,4 +1,4 @@
-package janitor
+package janitor_test
 
 import (
 	"context"
@@ -14,9 +14,12 @@ import (
 	"testing"
 	"time"
 
+	. "github.com/rollcall-redis/rollcall/janitor"
+
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/registry"
@@ -59,7 +62,7 @@ type instance struct {
 // leader is an instance in a term of its own.
 type leader struct {
 	*instance
-	t     *tenure
+	t     *Term
 	term  *modelTerm
 	end   context.CancelCauseFunc
 	began time.Time
@@ -89,7 +92,7 @@ type model struct {
 	ctx  context.Context
 	seed uint64
 	rng  *rand.Rand
-	registry.Layout
+	guard.Layout
 	db, rich, poor *redis.Client
 	offset         time.Duration
 	run            int // life of the server
@@ -110,14 +113,14 @@ type model struct {
 func newModel(t *testing.T, o *redis.Options, seed uint64) *model {
 	m := &model{
 		t: t, ctx: t.Context(), seed: seed, rng: rand.New(rand.NewPCG(seed, 1)),
-		Layout:  registry.Layout{Prefix: redistest.Prefix(t)},
+		Layout:  guard.Layout{Prefix: redistest.Prefix(t)},
 		present: map[string]*instance{}, epoch: 1, run: 1,
 	}
 	m.holds = map[string]int{}
 	own := *o
 	own.ReadTimeout, own.WriteTimeout = time.Minute, time.Minute
 	m.db = redis.NewClient(&own)
-	text, err := os.ReadFile("../registry/server.lua")
+	text, err := os.ReadFile("../guard/server.lua")
 	require.NoError(t, err)
 	clock := "local function server_us() return tonumber(string.match(KEYS[#KEYS], '^%d+')) end\n"
 	m.rich = m.client(o, string(text), clock+
@@ -382,12 +385,12 @@ func (m *model) tickOf(n *instance) {
 	if n.cut {
 		return
 	}
-	n.janitor.listener.tick(m.ctx, leads)
-	if err := n.janitor.listener.err; err != nil {
+	w, err := n.janitor.Tick(m.ctx, leads)
+	if err != nil {
 		m.giveUp(err)
 		return
 	}
-	if w := n.janitor.listener.witness; w.Listening == 0 {
+	if w.Listening == 0 {
 		m.say("%s's tick holds: %s, %s", n.id, w.Reason, w.WarmIn)
 		m.holds[w.Reason]++
 	}
@@ -407,8 +410,7 @@ func (m *model) look() {
 	m.lookDue = time.Time{}
 	l := m.leader
 	time.Sleep(2 * time.Millisecond)
-	l.t.watch.looked = time.Time{} // no look is fresh: the model skips those between which nothing changes
-	if _, err := l.t.watch.look(m.ctx); err != nil {
+	if err := l.t.Look(m.ctx); err != nil { // the model skips those between which nothing changes
 		m.giveUp(err)
 		return
 	}
@@ -433,8 +435,8 @@ func (m *model) elect(n *instance) {
 	var ctx context.Context
 	ctx, l.end = context.WithCancelCause(m.ctx)
 	m.do(func(p redis.Pipeliner) { p.Set(m.ctx, m.Lease(), l.term.token, 0) })
-	l.t = newTenure(ctx, n.janitor, l.term, l.end)
-	if err := l.t.tryOpen(); err != nil {
+	l.t = NewTerm(ctx, n.janitor, l.term, l.end)
+	if err := l.t.Open(); err != nil {
 		l.end(nil)
 		m.leader = nil
 		return
@@ -448,13 +450,14 @@ func (m *model) elect(n *instance) {
 }
 
 // sweep runs one pass of a leader and asks the oracle about what went.
-func (m *model) sweep(l *leader, s Sweep) {
-	if l == nil || m.down || l.cut || !l.alive || l.t.ctx.Err() != nil {
+func (m *model) sweep(l *leader, which int) {
+	if l == nil || m.down || l.cut || !l.alive || l.t.Over() {
 		return
 	}
 	m.passes++
 	brake := m.db.HGet(m.ctx, m.Witness(), "brake").Val()
-	r := l.t.pass(l.t.ctx, s, Request{}, Done)
+	s := l.janitor.SweepAt(which)
+	r := l.t.Pass(s)
 	m.say("%s's %s: %s %s %d evicted of %d condemned", l.id, r.Sweep, r.Outcome, r.Reason, r.Evicted, r.Condemned)
 	if now := m.db.HGet(m.ctx, m.Witness(), "brake").Val(); now != brake {
 		m.holds["mass_failure"]++
@@ -481,7 +484,7 @@ func (m *model) sweep(l *leader, s Sweep) {
 		m.found("%d entries went, the report says %d", gone, r.Evicted)
 	}
 	m.evicted += gone
-	if s.Name() == sweepRegistry && r.Outcome == Done {
+	if s.Name() == "registry" && r.Outcome == Done {
 		l.full = true
 		for _, n := range m.instances {
 			if !n.expires.IsZero() {

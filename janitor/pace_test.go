@@ -347,3 +347,44 @@ func ms(all ...float64) []time.Duration {
 	}
 	return d
 }
+
+func TestAHeartbeatThatIsBackThrottlesNoLonger(t *testing.T) {
+	t.Parallel()
+	p, now := newPace(0.5, &latency{}), time.Now()
+	p.looked(true, now)
+	share, reason := p.share()
+	require.InDelta(t, 0.25, share, 1e-9)
+	require.Equal(t, "heartbeat", reason)
+
+	p.looked(false, now.Add(time.Second))
+	p.looked(false, now.Add(time.Second+throttleGrow/5))
+	share, _ = p.share()
+	require.InDelta(t, 0.35, share, 1e-9, "it grows again, a fifth of the setting a second")
+}
+
+func TestALookAtTheHeartbeatsThatIsOldThrottlesNoLonger(t *testing.T) {
+	t.Parallel()
+	p, now := newPace(0.5, &latency{}), time.Now()
+	p.looked(true, now)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.adapt(now.Add(thinFresh - 1))
+	require.InDelta(t, 0.125, p.throttle.share, 1e-9)
+	p.adapt(now.Add(thinFresh))
+	p.adapt(now.Add(thinFresh + throttleGrow))
+	require.InDelta(t, 0.5, p.throttle.share, 1e-9)
+}
+
+func TestContendersTickLessOftenWhereManyAreListedAndLeaveNoGapAlone(t *testing.T) {
+	t.Parallel()
+	l := newListener(nil, 30*time.Second, nil)
+	for range 100 {
+		require.InDelta(t, 10, l.wait(false).Seconds(), 5.001)
+		require.Equal(t, 6*time.Second, l.wait(true))
+	}
+	l.witness.Instances = 80
+	for range 100 {
+		require.InDelta(t, 18, l.wait(false).Seconds(), 9.001, "never as long as GAP: the others may not contend")
+		require.Equal(t, 6*time.Second, l.wait(true), "the leader lives by it")
+	}
+}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/rollcall-redis/rollcall/registry"
+	"github.com/rollcall-redis/rollcall/guard"
 )
 
 // pauseFresh is for how long an answer about the pause is good: a pause takes hold that soon, also in the
@@ -60,7 +60,7 @@ func (j *Janitor) Resume(ctx context.Context) error {
 }
 
 // readPause returns the pause that stands, or nil. What somebody wrote by hand holds too, whatever it is.
-func readPause(ctx context.Context, c redis.UniversalClient, layout registry.Layout) (*Pause, error) {
+func readPause(ctx context.Context, c redis.UniversalClient, layout guard.Layout) (*Pause, error) {
 	text, err := c.Get(ctx, layout.Paused()).Result()
 	if errors.Is(err, redis.Nil) {
 		return nil, nil
@@ -81,7 +81,7 @@ func readPause(ctx context.Context, c redis.UniversalClient, layout registry.Lay
 // pauseCheck asks for the pause, at most once a second.
 type pauseCheck struct {
 	client redis.UniversalClient
-	layout registry.Layout
+	layout guard.Layout
 
 	mu     sync.Mutex
 	at     time.Time

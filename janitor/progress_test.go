@@ -1,10 +1,11 @@
-package janitor
+package janitor_test
 
 import (
 	"context"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	. "github.com/rollcall-redis/rollcall/janitor"
 
 	"github.com/sourcegraph/conc"
 	"github.com/stretchr/testify/require"
@@ -22,7 +23,7 @@ func TestAHeartbeatIsAliveUnlessItIsClearlyAbsent(t *testing.T) {
 		require.NoError(t, f.Set(t.Context(), f.Heartbeat("for ever"), "0/0", 0).Err())
 		require.NoError(t, f.RPush(t.Context(), f.Heartbeat("a list"), "x").Err())
 		r := f.silentReplica("r1", nil)
-		found, left, err := r.heartbeats(t.Context(), []string{"expires", "for ever", "a list", "absent", "c\x00", "r1"})
+		found, left, err := r.Heartbeats(t.Context(), []string{"expires", "for ever", "a list", "absent", "c\x00", "r1"})
 		require.NoError(t, err)
 		require.Equal(t, map[string]Liveness{
 			"expires": Alive, "for ever": Alive, "a list": Alive, "absent": Dead, "c\x00": Unreadable, "r1": Alive,
@@ -40,9 +41,9 @@ func TestHowFarAPassIsCanBeSeen(t *testing.T) {
 		seen := make(chan struct{})
 		r := f.replica("r1", func(c *Config) {
 			c.RedisShare = 0.5
-			c.Sweeps = []Sweep{fakeSweep{name: "slow", pass: func(ctx context.Context, p *Pass) error {
-				p.Expect(200)
-				p.Scanned(50)
+			c.Sweeps = []Sweeper{fakeSweep{name: "slow", pass: func(ctx context.Context, p *Pass) error {
+				p.AddTotal(200)
+				p.AddScanned(50)
 				select {
 				case <-seen:
 				case <-ctx.Done():
@@ -51,8 +52,8 @@ func TestHowFarAPassIsCanBeSeen(t *testing.T) {
 			}}}
 		})
 		r.start()
-		f.eventually(func() bool { return r.progressing("slow") > 0 })
-		require.InDelta(t, 0.25, r.progressing("slow"), 1e-9)
+		f.eventually(func() bool { return r.Progressing("slow") > 0 })
+		require.InDelta(t, 0.25, r.Progressing("slow"), 1e-9)
 		st := r.Status()
 		i := len(st.Passes) - 1
 		require.Equal(t, "slow", st.Passes[i].Sweep)
@@ -64,7 +65,7 @@ func TestHowFarAPassIsCanBeSeen(t *testing.T) {
 		require.Positive(t, r.scrape("janitor_redis_share"))
 		close(seen)
 		f.eventually(func() bool { return r.report("slow").Outcome == Done })
-		require.Zero(t, r.progressing("slow"))
+		require.Zero(t, r.Progressing("slow"))
 	})
 }
 
@@ -78,7 +79,7 @@ func TestASecondClientOfARealRedisIsFelt(t *testing.T) {
 	f.entries("other", 2000)
 	r := f.replica("r1", func(c *Config) {
 		c.RedisShare = 0.5
-		c.Sweeps = []Sweep{fakeSweep{name: "busy", pass: func(ctx context.Context, p *Pass) error {
+		c.Sweeps = []Sweeper{fakeSweep{name: "busy", pass: func(ctx context.Context, p *Pass) error {
 			for ctx.Err() == nil {
 				err := p.Call(ctx, func(ctx context.Context) error {
 					return p.Client().HScan(ctx, p.Layout().Registry(), 0, "", int64(p.PageSize())).Err()
@@ -91,7 +92,7 @@ func TestASecondClientOfARealRedisIsFelt(t *testing.T) {
 		}}}
 	})
 	stop := r.start()
-	f.eventually(func() bool { return r.small.now(time.Now()) > 0 && r.Status().Pace != nil })
+	f.eventually(func() bool { return r.SmallCall() > 0 && r.Status().Pace != nil })
 
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -113,26 +114,4 @@ func TestASecondClientOfARealRedisIsFelt(t *testing.T) {
 	cancel()
 	client.Wait()
 	stop()
-}
-
-func TestTheAuditLetsTheQuickWayFinishButNotForEver(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		tn := &tenure{j: &Janitor{cfg: Config{Interval: time.Minute}}, sweeping: map[string]bool{}}
-		p := &Pass{t: tn, report: &Report{}}
-		yielded := func() time.Duration {
-			begun := time.Now()
-			require.NoError(t, p.yield(t.Context()))
-			return time.Since(begun)
-		}
-		require.Zero(t, yielded())
-		done := tn.takeUp("dead")
-		time.AfterFunc(10*time.Second, done)
-		require.InDelta(t, 10, yielded().Seconds(), 2*yieldFor.Seconds())
-		defer tn.takeUp("another")()
-		require.InDelta(t, 20, yielded().Seconds(), 2*yieldFor.Seconds(), "half an interval a pass in all")
-		require.Zero(t, yielded())
-		p = &Pass{t: tn, report: &Report{DryRun: true}}
-		require.Zero(t, yielded(), "what deletes nothing waits for nobody")
-	})
 }

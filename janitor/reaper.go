@@ -9,21 +9,21 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/failpoint"
-	"github.com/rollcall-redis/rollcall/registry"
 )
 
 var (
 	// ErrFenced is the cause of the end of a term whose lease turned out to be another's, or after
-	// which a newer one has begun. Pass.Reap returns it, and so should the sweep.
+	// which a newer one has begun. Pass.Delete returns it, and so should the sweep.
 	ErrFenced = errors.New("janitor: fenced: the term is over")
 
-	// ErrRefused is returned by Pass.Reap when the script itself failed, twice, and so deleted nothing: a key of
+	// ErrRefused is returned by Pass.Delete when the script itself failed, twice, and so deleted nothing: a key of
 	// another type, a mistake in a body. A sweep may leave that batch's owner alone and go on with others.
 	ErrRefused = errors.New("janitor: batch refused")
 )
 
-// A HeldError says that nothing may be deleted for now. Pass.Ready and Pass.Reap return it, and so
+// A HeldError says that nothing may be deleted for now. Pass.CheckHeld and Pass.Delete return it, and so
 // should the sweep: the pass is then held, not failed.
 type HeldError struct {
 	Reason string // a doubt of the witness, or "paused"
@@ -34,7 +34,7 @@ func (e *HeldError) Error() string { return "janitor: held: " + e.Reason }
 // reaper asks the guard for batches on behalf of all sweeps of a term: one at a time, numbered, and one
 // whose fate is unknown again before any other.
 type reaper struct {
-	guard  *registry.Guard
+	guard  *guard.Guard
 	term   term
 	ledger *ledger
 	permit func(ctx context.Context, owner string) error // paused, brake: asked before each batch
@@ -44,23 +44,23 @@ type reaper struct {
 	turn    chan struct{} // a lock that a context can end the wait for
 	n       uint64        // of the last batch; held by turn
 	took    time.Duration // the last request, to its reply; held by turn
-	pending *registry.Batch
+	pending *guard.Batch
 }
 
-func newReaper(guard *registry.Guard, term term, l *ledger, p *pace, end context.CancelCauseFunc) *reaper {
-	return &reaper{guard: guard, term: term, ledger: l, pace: p, end: end, turn: make(chan struct{}, 1)}
+func newReaper(g *guard.Guard, term term, l *ledger, p *pace, end context.CancelCauseFunc) *reaper {
+	return &reaper{guard: g, term: term, ledger: l, pace: p, end: end, turn: make(chan struct{}, 1)}
 }
 
 // reap asks for one batch when the pace allows it, and says what the server did, and how long it took; 0 if it was
 // not asked.
-func (r *reaper) reap(ctx context.Context, sweep string, b Batch) (a registry.Answer, took time.Duration, err error) {
+func (r *reaper) reap(ctx context.Context, sweep string, b Batch) (a guard.Answer, took time.Duration, err error) {
 	if err := r.lock(ctx); err != nil {
-		return registry.Answer{}, 0, err
+		return guard.Answer{}, 0, err
 	}
 	defer r.unlock()
 	leave, err := r.pace.enter(ctx)
 	if err != nil {
-		return registry.Answer{}, 0, err
+		return guard.Answer{}, 0, err
 	}
 	defer leave()
 	r.took = 0
@@ -69,23 +69,23 @@ func (r *reaper) reap(ctx context.Context, sweep string, b Batch) (a registry.An
 }
 
 // next numbers a batch and asks for it, once nothing is pending and nothing forbids it.
-func (r *reaper) next(ctx context.Context, sweep string, b Batch) (registry.Answer, error) {
+func (r *reaper) next(ctx context.Context, sweep string, b Batch) (guard.Answer, error) {
 	if err := r.retry(ctx); err != nil {
-		return registry.Answer{}, err
+		return guard.Answer{}, err
 	}
 	if err := r.permit(ctx, b.Owner); err != nil {
-		return registry.Answer{}, err
+		return guard.Answer{}, err
 	}
 	r.n++
-	return r.ask(ctx, registry.Batch{
-		ID:    registry.BatchID{Epoch: r.term.Epoch(), N: r.n},
+	return r.ask(ctx, guard.Batch{
+		ID:    guard.BatchID{Epoch: r.term.Epoch(), N: r.n},
 		Token: r.term.Token(),
 		Sweep: sweep,
 		Owner: b.Owner,
 		Body:  b.Body,
 		Keys:  b.Keys,
 		Items: b.Items,
-	}, false)
+	}, b.Deleted, false)
 }
 
 // settle asks again for a batch of unknown fate, if there is one.
@@ -107,7 +107,7 @@ func (r *reaper) retry(ctx context.Context) error {
 	if err := r.permit(ctx, b.Owner); err != nil {
 		return err
 	}
-	if _, err := r.ask(ctx, b, true); err != nil && !errors.Is(err, ErrRefused) {
+	if _, err := r.ask(ctx, b, nil, true); err != nil && !errors.Is(err, ErrRefused) {
 		return err
 	}
 	return nil
@@ -115,13 +115,13 @@ func (r *reaper) retry(ctx context.Context) error {
 
 // ask asks for a batch, and leaves it pending if nothing is known of it afterwards. It enters the ledger
 // before it is sent, and only then: asked again, it may have left it already, counted.
-func (r *reaper) ask(ctx context.Context, b registry.Batch, again bool) (registry.Answer, error) {
+func (r *reaper) ask(ctx context.Context, b guard.Batch, deleted func(n int), again bool) (guard.Answer, error) {
 	// A process that was just woken from a pause knows by its clock, and does not even ask.
 	if !r.term.Valid() {
-		return registry.Answer{Verdict: registry.Fenced}, ErrFenced
+		return guard.Answer{Verdict: guard.Fenced}, ErrFenced
 	}
 	if !again {
-		r.ledger.open(b)
+		r.ledger.open(b, deleted)
 	}
 	a, err := r.send(ctx, b)
 	if failedInside(err) {
@@ -133,7 +133,7 @@ func (r *reaper) ask(ctx context.Context, b registry.Batch, again bool) (registr
 	case err != nil && !failedInside(err):
 		r.pending = &b
 		return a, err
-	case err == nil && a.Verdict == registry.Done:
+	case err == nil && a.Verdict == guard.Done:
 		failpoint.Hit(failpoint.AfterReply)
 		r.ledger.recorded(b, a)
 		return a, nil
@@ -142,7 +142,7 @@ func (r *reaper) ask(ctx context.Context, b registry.Batch, again bool) (registr
 	switch {
 	case err != nil:
 		return a, fmt.Errorf("%w: %w", ErrRefused, err)
-	case a.Verdict == registry.Fenced:
+	case a.Verdict == guard.Fenced:
 		r.end(ErrFenced)
 		return a, ErrFenced
 	}
@@ -151,7 +151,7 @@ func (r *reaper) ask(ctx context.Context, b registry.Batch, again bool) (registr
 
 // send waits for the reply also when ctx ends meanwhile, as long as the term can be trusted: it takes a
 // millisecond, and a reply not waited for is an unknown fate.
-func (r *reaper) send(ctx context.Context, b registry.Batch) (registry.Answer, error) {
+func (r *reaper) send(ctx context.Context, b guard.Batch) (guard.Answer, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(callTimeout, r.term.Remaining()))
 	defer cancel()
 	begun := time.Now()

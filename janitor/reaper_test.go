@@ -1,4 +1,4 @@
-package janitor
+package janitor_test
 
 import (
 	"context"
@@ -8,9 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
+	. "github.com/rollcall-redis/rollcall/janitor"
+
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -31,13 +33,13 @@ func TestALostReplyIsCountedOnce(t *testing.T) {
 				r.leads()
 				fault(r.faults, once(func([]any) error { return io.ErrUnexpectedEOF }))
 				f.entries("dead", 1100)
-				rep := r.sweep(Request{})[sweepRegistry]
+				rep := r.sweep(Request{})["registry"]
 				require.Equal(t, Failed, rep.Outcome)
 
 				// The quick way's next pass asks again, though it has nothing to reap itself.
 				f.eventually(func() bool { return r.Status().Unsettled == 0 })
 				require.Equal(t, 500, r.counted("dead"))
-				require.Equal(t, Done, r.sweep(Request{})[sweepRegistry].Outcome)
+				require.Equal(t, Done, r.sweep(Request{})["registry"].Outcome)
 				require.Zero(t, f.left("dead"))
 				require.Equal(t, 1100, r.counted("dead"))
 				require.Equal(t, 1100, f.audited())
@@ -60,12 +62,12 @@ func TestALookAtTheAuditAndAReplyCountOnce(t *testing.T) {
 				r.leads()
 				f.entries("dead", 20)
 				r.faults.set(nil, once(func([]any) error {
-					require.NoError(t, r.ledger.settle(context.Background()))
+					require.NoError(t, r.Settle(context.Background()))
 					return reply
 				}))
 				r.sweep(Request{})
 				require.Equal(t, 20, r.counted("dead"))
-				f.eventually(func() bool { return !r.pending() })
+				f.eventually(func() bool { return !r.Pending(t.Context()) })
 				require.Equal(t, 20, r.counted("dead"))
 				require.Equal(t, uint64(20), r.Status().Evicted)
 				require.Zero(t, r.Status().Unsettled)
@@ -86,7 +88,7 @@ func TestAFateUnknownAtTheEndOfATermIsLookedUp(t *testing.T) {
 				r.leads()
 				imeis := f.entries("dead", 20)
 				cut := once(func([]any) error {
-					r.elector.Resign(time.Hour) // and it will not lead again in this test
+					r.StandBack(time.Hour) // and it will not lead again in this test
 					return io.ErrUnexpectedEOF
 				})
 				if done {
@@ -106,7 +108,7 @@ func TestAFateUnknownAtTheEndOfATermIsLookedUp(t *testing.T) {
 				require.Equal(t, want, r.counted("dead"))
 				require.Equal(t, want, f.audited())
 				require.Equal(t, len(imeis)-want, f.left("dead"))
-				require.Equal(t, Lost, r.report(sweepRegistry).Outcome)
+				require.Equal(t, Lost, r.report("registry").Outcome)
 			})
 		})
 	}
@@ -127,17 +129,17 @@ func TestARequestThatLandsLateIsCountedOnce(t *testing.T) {
 			f.live("dead") // so that asking again is refused
 			return io.ErrUnexpectedEOF
 		}), nil)
-		require.Equal(t, Failed, r.sweep(Request{})[sweepRegistry].Outcome)
-		f.eventually(func() bool { return !r.pending() })
+		require.Equal(t, Failed, r.sweep(Request{})["registry"].Outcome)
+		f.eventually(func() bool { return !r.Pending(t.Context()) })
 		require.Zero(t, r.Status().Unsettled, "refused")
-		require.Equal(t, 1, r.accounts(), "but it may yet land")
+		require.Equal(t, 1, r.Accounts(), "but it may yet land")
 		require.Zero(t, r.counted("dead"))
 
 		require.NoError(t, f.Del(t.Context(), f.Heartbeat("dead")).Err())
 		require.NoError(t, f.Do(t.Context(), held...).Err())
 		require.Zero(t, f.left("dead"))
-		r.listener.poke()
-		f.eventually(func() bool { return r.accounts() == 0 })
+		r.Poke()
+		f.eventually(func() bool { return r.Accounts() == 0 })
 		require.Equal(t, 20, r.counted("dead"))
 		require.Equal(t, 20, f.audited())
 	})
@@ -153,12 +155,12 @@ func TestARefusedBatchIsForgottenWhenItCannotLandAnyMore(t *testing.T) {
 		f.entries("back", 3)
 		r.faults.set(once(func([]any) error { f.live("back"); return nil }), nil)
 		r.sweep(Request{})
-		require.NoError(t, r.ledger.settle(t.Context()))
-		require.Equal(t, 1, r.accounts())
+		require.NoError(t, r.Settle(t.Context()))
+		require.Equal(t, 1, r.Accounts())
 		f.entries("dead", 3) // a later batch is recorded
 		r.sweep(Request{})
-		require.NoError(t, r.ledger.settle(t.Context()))
-		require.Zero(t, r.accounts())
+		require.NoError(t, r.Settle(t.Context()))
+		require.Zero(t, r.Accounts())
 		require.Equal(t, 3, r.counted("dead"))
 		require.Zero(t, r.counted("back"))
 	})
@@ -172,12 +174,12 @@ func TestALeaderThatLostItsLeaseBetweenFindAndReapDeletesNothing(t *testing.T) {
 		},
 		"the lease is gone": func(f *fleet) error { return f.Del(f.t.Context(), f.Lease()).Err() },
 		"a newer term has begun": func(f *fleet) error {
-			g := registry.NewGuard(f.Client, f.Client, f.Layout, gap, warm, "r2")
+			g := guard.New(f.Client, f.Client, f.Layout, timing, "r2")
 			token, err := f.Get(f.t.Context(), f.Lease()).Result()
 			if err != nil {
 				return err
 			}
-			_, _, err = g.Open(f.t.Context(), registry.Lease{Token: token, Epoch: 1 << 52})
+			_, _, err = g.Open(f.t.Context(), guard.Lease{Token: token, Epoch: 1 << 52})
 			return err
 		},
 	} {
@@ -190,22 +192,22 @@ func TestALeaderThatLostItsLeaseBetweenFindAndReapDeletesNothing(t *testing.T) {
 				r.leads()
 				f.entries("dead", 700)
 				var left, audited atomic.Int64
-				fenced := r.tenure.Load()
+				fenced := r.PresentTerm()
 				r.faults.set(once(func([]any) error { return take(f) }), func([]any) error {
 					left.Store(int64(f.left("dead")))
 					audited.Store(int64(f.audited()))
 					return nil
 				})
-				before := testutil.ToFloat64(r.metrics.spared.WithLabelValues(SparedFenced))
+				before := r.value("janitor_spared_total", "reason", string(SkipFenced))
 				_, err := r.Janitor.Sweep(t.Context(), Request{})
 				if not := new(NotLeaderError); err != nil {
 					require.ErrorAs(t, err, &not)
 				}
-				<-fenced.done
-				require.ErrorIs(t, context.Cause(fenced.ctx), ErrFenced)
+				<-fenced.Done()
+				require.ErrorIs(t, fenced.Cause(), ErrFenced)
 				require.Equal(t, int64(700), left.Load())
 				require.Zero(t, audited.Load())
-				require.InDelta(t, before+500, testutil.ToFloat64(r.metrics.spared.WithLabelValues(SparedFenced)), 0)
+				require.InDelta(t, before+500, r.value("janitor_spared_total", "reason", string(SkipFenced)), 0)
 			})
 		})
 	}
@@ -220,12 +222,12 @@ func TestATermThatIsOverHereIsNotEvenAsked(t *testing.T) {
 		var asked atomic.Int64
 		var r *replica
 		r = f.replica("r1", func(c *Config) {
-			c.Sweeps = []Sweep{fakeSweep{name: "slow", pass: func(ctx context.Context, p *Pass) error {
-				r.elector.Resign(time.Hour)
+			c.Sweeps = []Sweeper{fakeSweep{name: "slow", pass: func(ctx context.Context, p *Pass) error {
+				r.StandBack(time.Hour)
 				<-ctx.Done()
 				r.faults.set(func([]any) error { asked.Add(1); return nil }, nil)
 				// With a context that knows nothing of the term, like that of a process that has slept.
-				_, err := p.Reap(context.WithoutCancel(ctx), Batch{Owner: "dead", Body: registry.EvictEntries, Items: []string{"x"}})
+				_, err := p.Delete(context.WithoutCancel(ctx), Batch{Owner: "dead", Body: registry.EvictEntries, Items: []string{"x"}})
 				reaped <- err
 				return err
 			}}}
@@ -246,7 +248,7 @@ func TestTwoJanitorsAtOnceCountNothingTwice(t *testing.T) {
 		f.live("other", "third")
 		f.entries("other", 500)
 		f.entries("dead", 3000)
-		change := func(c *Config) { c.Interval = 100 * time.Millisecond; c.DeleteBatch = sizeLeast }
+		change := func(c *Config) { c.Interval = 100 * time.Millisecond; c.DeleteBatch = 50 }
 		one, two := f.replica("r1", change), f.replica("r2", change)
 		var batches atomic.Int64
 		tear := func([]any) error {
@@ -266,7 +268,7 @@ func TestTwoJanitorsAtOnceCountNothingTwice(t *testing.T) {
 		require.Equal(t, 3000, f.audited())
 		require.Equal(t, 3000, f.total())
 		require.Equal(t, 500, f.left("other"))
-		fenced := testutil.ToFloat64(one.metrics.spared.WithLabelValues(SparedFenced)) + testutil.ToFloat64(two.metrics.spared.WithLabelValues(SparedFenced))
+		fenced := one.value("janitor_spared_total", "reason", string(SkipFenced)) + two.value("janitor_spared_total", "reason", string(SkipFenced))
 		require.InDelta(t, 500, fenced, 100, "a batch each time")
 	})
 }
@@ -281,14 +283,14 @@ func TestABatchThatTheServerRefusesDoesNotJamTheNext(t *testing.T) {
 		}
 		results := make(chan result, 1)
 		r := f.replica("r1", func(c *Config) {
-			c.Sweeps = []Sweep{fakeSweep{name: "odd", pass: func(ctx context.Context, p *Pass) error {
+			c.Sweeps = []Sweeper{fakeSweep{name: "odd", pass: func(ctx context.Context, p *Pass) error {
 				var res result
 				key := []string{p.Layout().Prefix + "k"}
-				_, res.before = p.Reap(ctx, Batch{Body: registry.NewBody("return redis.call('NO SUCH COMMAND')"), Keys: key, Items: []string{"x"}})
-				_, res.after = p.Reap(ctx, Batch{Body: registry.NewBody("record(1, 0, 'keys', {'x'}) return redis.call('NO SUCH COMMAND')"), Keys: key, Items: []string{"x"}})
-				var a registry.Answer
-				a, res.good = p.Reap(ctx, Batch{Body: registry.NewBody("record(0, 0, 'keys', {}) return answer('DONE', 0, 0)"), Keys: key, Items: []string{"x"}})
-				if a.Verdict != registry.Done {
+				_, res.before = p.Delete(ctx, Batch{Body: guard.NewBody("return redis.call('NO SUCH COMMAND')"), Keys: key, Items: []string{"x"}})
+				_, res.after = p.Delete(ctx, Batch{Body: guard.NewBody("record(1, 0, 'keys', {'x'}) return redis.call('NO SUCH COMMAND')"), Keys: key, Items: []string{"x"}})
+				var a guard.Answer
+				a, res.good = p.Delete(ctx, Batch{Body: guard.NewBody("record(0, 0, 'keys', {}) return answer('DONE', 0, 0)"), Keys: key, Items: []string{"x"}})
+				if a.Verdict != guard.Done {
 					res.good = errors.New(string(a.Verdict))
 				}
 				results <- res
@@ -300,7 +302,7 @@ func TestABatchThatTheServerRefusesDoesNotJamTheNext(t *testing.T) {
 		require.ErrorIs(t, res.before, ErrRefused)
 		require.NoError(t, res.after, "its record says what it did before it failed")
 		require.NoError(t, res.good)
-		r.listener.poke()
+		r.Poke()
 		f.eventually(func() bool { return r.Status().Unsettled == 0 })
 	})
 }

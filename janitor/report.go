@@ -28,19 +28,19 @@ type Request struct {
 // A Report is the result of one pass. What a lost reply hid is not in it: that is counted, in the metrics and
 // the log, when it becomes known.
 type Report struct {
-	Sweep     string         `json:"sweep"`
-	Epoch     uint64         `json:"epoch"`
-	Outcome   Outcome        `json:"outcome"`
-	Reason    string         `json:"reason,omitempty"` // of a held pass
-	Error     string         `json:"error,omitempty"`
-	DryRun    bool           `json:"dry_run"`
-	Owner     string         `json:"owner,omitempty"` // of the request
-	Scanned   int            `json:"scanned"`         // elements looked at; a scan may meet one twice
-	Condemned int            `json:"condemned"`       // handed to the guard, or would have been; see Config.DryRun
-	Evicted   int            `json:"evicted"`         // deleted by the server
-	Spared    map[string]int `json:"spared,omitempty"`
-	Started   time.Time      `json:"started"`
-	Seconds   float64        `json:"seconds"` // how long it took
+	Sweep     string             `json:"sweep"`
+	Epoch     uint64             `json:"epoch"`
+	Outcome   Outcome            `json:"outcome"`
+	Reason    string             `json:"reason,omitempty"` // of a held pass
+	Error     string             `json:"error,omitempty"`
+	DryRun    bool               `json:"dry_run"`
+	Owner     string             `json:"owner,omitempty"` // of the request
+	Scanned   int                `json:"scanned"`         // elements looked at; a scan may meet one twice
+	Condemned int                `json:"condemned"`       // handed to the guard, or would have been; see Config.DryRun
+	Evicted   int                `json:"evicted"`         // deleted by the server
+	Spared    map[SkipReason]int `json:"spared,omitempty"`
+	Started   time.Time          `json:"started"`
+	Seconds   float64            `json:"seconds"` // how long it took
 
 	next time.Time // when the next pass is wanted, if that is before the interval is over
 }

@@ -1,4 +1,4 @@
-package janitor
+package janitor_test
 
 import (
 	"fmt"

@@ -21,7 +21,7 @@ type Status struct {
 	Passes []Progress `json:"passes,omitempty"`
 	// Sweeps holds the last report of each sweep that had a pass in this process.
 	Sweeps []Report `json:"sweeps,omitempty"`
-	// Evicted is how many registry entries this process has deleted; exact while Unsettled is 0.
+	// Evicted is how many items this process has deleted, in all sweeps; exact while Unsettled is 0.
 	Evicted uint64 `json:"evicted"`
 	// Unsettled batches were asked for, and whether they were done is not known yet.
 	Unsettled int `json:"unsettled"`
@@ -56,7 +56,7 @@ func (j *Janitor) Status() Status {
 	s := Status{
 		Instance:  j.instance,
 		DryRun:    j.cfg.DryRun,
-		Evicted:   j.metrics.evictedTotal(),
+		Evicted:   j.evicted.Load(),
 		Unsettled: j.ledger.unknown(),
 		Witness:   j.listener.status(time.Now()),
 	}

@@ -1,4 +1,4 @@
-package janitor
+package janitor_test
 
 import (
 	"fmt"
@@ -26,7 +26,7 @@ func (m *model) judge(l *leader, sweep, imei string, n *instance, brake string) 
 	fallen, known := 0, 0
 	for _, o := range m.instances {
 		first := within(l.ttl-slack, l.began) && m.silent(o) &&
-			(l.mute[o] || o.old && !l.full && sweep == sweepRegistry && m.entries(o) > 0)
+			(l.mute[o] || o.old && !l.full && sweep == "registry" && m.entries(o) > 0)
 		fell := l.seen[o] && m.silent(o) && within(l.ttl-slack, o.fell) && !within(slack, o.fell) && (!o.old || o.scanned)
 		if first || fell {
 			fallen++
@@ -49,8 +49,8 @@ func (m *model) step() {
 		weight int
 		do     func()
 	}{
-		{24, func() { m.pass(m.upTo(1500 * time.Millisecond)); m.sweep(m.leader, &ownersSweep{every: time.Second}) }},
-		{12, func() { m.pass(m.upTo(1500 * time.Millisecond)); m.sweep(m.leader, registrySweep{}) }},
+		{24, func() { m.pass(m.upTo(1500 * time.Millisecond)); m.sweep(m.leader, 0) }},
+		{12, func() { m.pass(m.upTo(1500 * time.Millisecond)); m.sweep(m.leader, 1) }},
 		{4, func() { m.pass(m.upTo(m.instances[0].warm() * 3)) }},
 		{10, m.listen},
 		{10, m.evict},
@@ -66,8 +66,8 @@ func (m *model) step() {
 		{5, m.revive},
 		{2, m.goodbye},
 		{4, func() { m.electAny() }},
-		{2, func() { m.sweep(m.stale, &ownersSweep{every: time.Second}) }},
-		{2, func() { m.sweep(m.stale, registrySweep{}) }},
+		{2, func() { m.sweep(m.stale, 0) }},
+		{2, func() { m.sweep(m.stale, 1) }},
 		{3, m.lose},
 	} {
 		if roll := m.rng.IntN(102); roll < s.weight {
@@ -85,8 +85,8 @@ func (m *model) listen() {
 		return
 	}
 	for range 3 {
-		m.pass(m.leader.janitor.listener.wait(true))
-		warm, _ := m.leader.janitor.listener.warming(time.Now())
+		m.pass(m.leader.janitor.NextTick())
+		warm := m.leader.janitor.HeldFor()
 		if warm == 0 || m.gaveUp {
 			return
 		}

@@ -1,4 +1,4 @@
-package janitor
+package janitor_test
 
 import (
 	"context"
@@ -8,7 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
+	. "github.com/rollcall-redis/rollcall/janitor"
+
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -27,7 +28,7 @@ func TestTheAuditFindsWhomNobodyRemembers(t *testing.T) {
 		f.entries("r1", 50)
 		r := f.replica("r1", nil)
 		r.leads()
-		rep := r.report(sweepRegistry)
+		rep := r.report("registry")
 		require.Equal(t, Done, rep.Outcome)
 		require.GreaterOrEqual(t, rep.Scanned, 1560)
 		require.Equal(t, 1210, rep.Evicted)
@@ -61,7 +62,7 @@ func TestTheQuickWaySweepsThroughTheIndexAndForgets(t *testing.T) {
 		require.Zero(t, f.Exists(t.Context(), f.Devices("dead")).Val())
 		require.Equal(t, len(imeis), r.counted("dead"))
 		require.Equal(t, len(imeis), f.audited())
-		require.InDelta(t, 1, testutil.ToFloat64(r.metrics.spared.WithLabelValues(SparedReowned)), 0)
+		require.InDelta(t, 1, r.value("janitor_spared_total", "reason", string(SkipReowned)), 0)
 	})
 }
 
@@ -91,10 +92,10 @@ func TestAnOwnerThatComesBackBeforeTheSweepKeepsItsEntries(t *testing.T) {
 		r.leads()
 		f.entries("back", 1200)
 		r.faults.set(once(func([]any) error { f.live("back"); return nil }), nil)
-		rep := r.sweep(Request{})[sweepRegistry]
+		rep := r.sweep(Request{})["registry"]
 		require.Equal(t, Done, rep.Outcome)
 		require.Zero(t, rep.Evicted)
-		require.Equal(t, map[string]int{SparedAlive: 500}, rep.Spared, "left alone after the first batch")
+		require.Equal(t, map[SkipReason]int{SkipAlive: 500}, rep.Spared, "left alone after the first batch")
 		require.Equal(t, 1200, f.left("back"))
 	})
 }
@@ -111,9 +112,9 @@ func TestADeviceThatMovedBeforeTheSweepKeepsItsEntry(t *testing.T) {
 		r.faults.set(once(func([]any) error {
 			return f.HSet(t.Context(), f.Registry(), imeis[0], "other", imeis[1], "dead ").Err()
 		}), nil)
-		rep := r.sweep(Request{})[sweepRegistry]
+		rep := r.sweep(Request{})["registry"]
 		require.Equal(t, 8, rep.Evicted)
-		require.Equal(t, map[string]int{SparedReowned: 2}, rep.Spared)
+		require.Equal(t, map[SkipReason]int{SkipReowned: 2}, rep.Spared)
 		require.Equal(t, 1, f.left("other"))
 	})
 }
@@ -131,12 +132,12 @@ func TestWhatCannotBeReadIsKeptAndCounted(t *testing.T) {
 		require.NoError(t, f.SAdd(t.Context(), f.Roster(), "index is a string", "", "c\x00").Err())
 		r := f.replica("r1", nil)
 		r.leads()
-		rep := r.report(sweepRegistry)
+		rep := r.report("registry")
 		require.Equal(t, Done, rep.Outcome)
 		require.Equal(t, 2+3, rep.Evicted, "an odd IMEI of a dead owner is an entry like any other; an index is only a help")
-		require.Equal(t, map[string]int{SparedUnreadable: 4}, rep.Spared)
+		require.Equal(t, map[SkipReason]int{SkipUnreadable: 4}, rep.Spared)
 		require.Equal(t, int64(4), f.HLen(t.Context(), f.Registry()).Val())
-		require.Equal(t, map[string]int{SparedUnreadable: 3}, r.report(sweepOwners).Spared)
+		require.Equal(t, map[SkipReason]int{SkipUnreadable: 3}, r.report("owners").Spared)
 		require.Equal(t, 2+3, f.audited())
 
 		// Nothing of it jams what comes after.
@@ -156,16 +157,16 @@ func TestOnDemandForOneOwner(t *testing.T) {
 		f.entries("dead-2", 30)
 
 		reports := r.sweep(Request{Owner: "dead-1", DryRun: true})
-		require.Equal(t, 40, reports[sweepRegistry].Condemned)
+		require.Equal(t, 40, reports["registry"].Condemned)
 		require.Equal(t, 40, f.left("dead-1"))
 
 		reports = r.sweep(Request{Owner: "dead-1"})
-		require.Equal(t, "dead-1", reports[sweepRegistry].Owner)
-		require.Equal(t, 40, reports[sweepRegistry].Evicted)
+		require.Equal(t, "dead-1", reports["registry"].Owner)
+		require.Equal(t, 40, reports["registry"].Evicted)
 		require.Zero(t, f.left("dead-1"))
 		require.Equal(t, 30, f.left("dead-2"))
 
-		require.Zero(t, r.sweep(Request{Owner: "r1"})[sweepRegistry].Condemned, "who leads, lives")
+		require.Zero(t, r.sweep(Request{Owner: "r1"})["registry"].Condemned, "who leads, lives")
 	})
 }
 
@@ -199,7 +200,7 @@ func TestTheBrake(t *testing.T) {
 					f.eventually(func() bool { return f.HLen(t.Context(), f.Registry()).Val() == 0 })
 					return
 				}
-				for _, sweep := range []string{sweepOwners, sweepRegistry} {
+				for _, sweep := range []string{"owners", "registry"} {
 					require.Equal(t, Held, r.report(sweep).Outcome)
 					require.Equal(t, "mass_failure", r.report(sweep).Reason)
 				}
@@ -226,7 +227,7 @@ func TestTheBrakeIsNotAppliedTwiceInARow(t *testing.T) {
 		r := f.replica("r1", nil)
 		r.leads()
 		f.eventually(func() bool { return f.HLen(t.Context(), f.Registry()).Val() == 0 })
-		require.Zero(t, testutil.ToFloat64(r.metrics.held.WithLabelValues("mass_failure")))
+		require.Zero(t, r.value("janitor_held_total", "reason", "mass_failure"))
 	})
 }
 
@@ -240,7 +241,7 @@ func TestALeaderThatCannotSeeItselfDoubts(t *testing.T) {
 		f.entries("dead", 5)
 		f.entries("r1", 4)
 		require.NoError(t, f.Del(t.Context(), f.Heartbeat("r1")).Err())
-		rep := r.sweep(Request{})[sweepRegistry]
+		rep := r.sweep(Request{})["registry"]
 		require.Equal(t, 5, rep.Condemned, "who leads, lives, and condemns nothing of its own")
 		require.Equal(t, Held, rep.Outcome)
 		require.Equal(t, "self_check", rep.Reason)
@@ -264,8 +265,8 @@ func TestAScanBeginsAnewWhenTheServerIsAnother(t *testing.T) {
 		}, &asked})
 	})
 	r.leads()
-	require.Equal(t, Done, r.report(sweepRegistry).Outcome)
-	require.Equal(t, 200, r.report(sweepRegistry).Scanned)
+	require.Equal(t, Done, r.report("registry").Outcome)
+	require.Equal(t, 200, r.report("registry").Scanned)
 	require.Equal(t, int64(4), asked.Load())
 }
 
@@ -288,40 +289,6 @@ func (h infoHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		}
 		return next(ctx, cmd)
 	}
-}
-
-func TestBatchesHoldNothingTwice(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		f := setup(t, w)
-		again := make(chan struct{}, 2)
-		r := f.replica("r1", func(c *Config) {
-			c.DeleteBatch = 4
-			c.Sweeps = []Sweep{fakeSweep{name: "stutter", pass: func(ctx context.Context, p *Pass) error {
-				select {
-				case <-again:
-				default:
-					return nil
-				}
-				b := newBasket(p)
-				for i := range 10 {
-					for range 3 { // as scans do
-						if err := b.add(ctx, "dead", fmt.Sprintf("dead-%06d", i)); err != nil {
-							return err
-						}
-					}
-				}
-				return b.empty(ctx)
-			}}}
-		})
-		r.leads()
-		f.entries("dead", 10)
-		again <- struct{}{}
-		reports := r.sweep(Request{Owner: "nobody"}) // the other sweeps leave it alone
-		require.Equal(t, 10, reports["stutter"].Evicted)
-		require.Equal(t, 10, f.total())
-	})
 }
 
 func TestTheAuditIsTrimmedWhereItsSizeCanBeKnown(t *testing.T) {

@@ -9,9 +9,9 @@ import (
 
 	"github.com/sourcegraph/conc"
 
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 	"github.com/rollcall-redis/rollcall/lease"
-	"github.com/rollcall-redis/rollcall/registry"
 )
 
 const (
@@ -51,9 +51,8 @@ type tenure struct {
 	// Touched by the witness' ticks only.
 	canaryGone time.Time // since when the own heartbeat is absent; zero: it is there
 
-	mu       sync.Mutex
-	failing  time.Time       // since when the term does not open, or no audit ends well; zero: it does
-	sweeping map[string]bool // owners that the quick way is at; the audit leaves them to it
+	mu      sync.Mutex
+	failing time.Time // since when the term does not open, or no full scan ends well; zero: it does
 }
 
 // lead is what the elector runs while this process holds the lease. It returns nil, also when the
@@ -90,11 +89,10 @@ func newTenure(ctx context.Context, j *Janitor, term term, end context.CancelCau
 	t := &tenure{
 		j: j, term: term, ctx: ctx, end: end,
 		done: make(chan struct{}), opened: make(chan struct{}),
-		pace:     newPace(j.cfg.RedisShare, j.small),
-		pages:    newSize(j.cfg.ScanCount),
-		batches:  newSize(j.cfg.DeleteBatch),
-		pause:    pauseCheck{client: j.cfg.Control, layout: j.layout},
-		sweeping: map[string]bool{},
+		pace:    newPace(j.cfg.RedisShare, j.small),
+		pages:   newSize(j.cfg.ScanCount),
+		batches: newSize(j.cfg.DeleteBatch),
+		pause:   pauseCheck{client: j.cfg.Control, layout: j.layout},
 	}
 	t.pace.extra = j.metrics.throttledFor
 	t.reaper = newReaper(j.guard, term, j.ledger, t.pace, end)
@@ -124,17 +122,17 @@ func (t *tenure) open() bool {
 }
 
 func (t *tenure) tryOpen() error {
-	l := registry.Lease{Token: t.term.Token(), Epoch: t.term.Epoch()}
+	l := guard.Lease{Token: t.term.Token(), Epoch: t.term.Epoch()}
 	ctx, cancel := context.WithTimeout(t.ctx, callTimeout)
 	defer cancel()
 	verdict, newest, err := t.j.guard.Open(ctx, l)
 	switch {
 	case err != nil:
 		return err
-	case verdict == registry.Fenced:
+	case verdict == guard.Fenced:
 		t.end(ErrFenced)
 		return ErrFenced
-	case verdict == registry.Stale:
+	case verdict == guard.Stale:
 		// A failover lost the epochs that the audit has met.
 		if _, err := t.term.Redraw(ctx, newest); err != nil {
 			return err
@@ -174,7 +172,7 @@ func (t *tenure) unpaused(ctx context.Context, fresh time.Duration) error {
 }
 
 // pass runs one pass of a sweep and makes its report.
-func (t *tenure) pass(ctx context.Context, s Sweep, req Request, last Outcome) (r Report) {
+func (t *tenure) pass(ctx context.Context, s Sweeper, req Request, last Outcome) (r Report) {
 	j := t.j
 	r = Report{
 		Sweep: s.Name(), Epoch: t.term.Epoch(), Owner: req.Owner,
@@ -182,10 +180,16 @@ func (t *tenure) pass(ctx context.Context, s Sweep, req Request, last Outcome) (
 	}
 	p := &Pass{t: t, req: req, report: &r, judged: map[string]Liveness{}, progress: newProgress(&r, j.log)}
 	j.begun(p.progress)
-	var err error
+	var (
+		ran bool
+		err error
+	)
 	defer func() {
 		r.Seconds = time.Since(r.Started).Seconds()
 		t.conclude(&r, err)
+		if p.fullScan || !ran {
+			t.checkProgress(r.Outcome == Failed)
+		}
 		j.metrics.passed(&r)
 		j.reported(r)
 		r.log(j.log, last, err)
@@ -197,7 +201,8 @@ func (t *tenure) pass(ctx context.Context, s Sweep, req Request, last Outcome) (
 			return r
 		}
 	}
-	if err = s.Pass(ctx, p); err == nil && r.Evicted > 0 {
+	ran = true
+	if err = s.Run(ctx, p); err == nil && r.Evicted > 0 {
 		err = p.trimAudit(ctx)
 	}
 	return r
@@ -235,10 +240,6 @@ func (t *tenure) conclude(r *Report, err error) {
 	default:
 		r.Outcome, r.Error = Failed, err.Error()
 	}
-	if r.Sweep != sweepRegistry {
-		return
-	}
-	t.checkProgress(r.Outcome == Failed)
 }
 
 // checkProgress resigns a leader that fails for three intervals: another may be better placed.
@@ -268,37 +269,10 @@ func (t *tenure) sawCanary(there bool) {
 		t.canaryGone = time.Now()
 	default:
 		// Longer than a heartbeat interval: one lost heartbeat is put back within that.
-		if gone := time.Since(t.canaryGone); gone > t.j.cfg.Registry.Warm()/2 {
+		if gone := time.Since(t.canaryGone); gone > t.j.cfg.Registry.Timing().Grace()/2 {
 			t.resign("own heartbeat stays away", gone)
 		}
 	}
-}
-
-// takeUp notes that the quick way is at an owner, until done is called. Both ways walk in much the same order: side by
-// side, half of the batches would find nothing left.
-func (t *tenure) takeUp(owner string) (done func()) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.sweeping[owner] = true
-	return func() {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		delete(t.sweeping, owner)
-	}
-}
-
-// busy tells whether the quick way is at any owner now.
-func (t *tenure) busy() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return len(t.sweeping) > 0
-}
-
-// takenUp tells whether the quick way is at an owner now.
-func (t *tenure) takenUp(owner string) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.sweeping[owner]
 }
 
 func (t *tenure) resign(why string, since time.Duration) {

@@ -1,4 +1,4 @@
-package janitor
+package janitor_test
 
 import (
 	"context"
@@ -8,14 +8,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
+	. "github.com/rollcall-redis/rollcall/janitor"
+
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/internal/wait"
-	"github.com/rollcall-redis/rollcall/lease"
-	"github.com/rollcall-redis/rollcall/registry"
 )
 
 // inBubble runs a test under a clock that passes hours in moments, on a fleet that has not been listened to yet.
@@ -26,7 +26,7 @@ func inBubble(t *testing.T, test func(t *testing.T, f *fleet)) {
 		o := redistest.Fake(t)
 		c := redis.NewClient(o)
 		defer c.Close()
-		test(t, &fleet{t: t, Client: c, Layout: registry.Layout{Prefix: "bubble:"}, options: o, leaseTTL: 15 * time.Second})
+		test(t, &fleet{t: t, Client: c, Layout: guard.Layout{Prefix: "bubble:"}, options: o, leaseTTL: 15 * time.Second})
 	})
 }
 
@@ -62,10 +62,10 @@ func TestTheDeadAreSweptAtTheEndOfTheirHeartbeat(t *testing.T) {
 		defer r.start()()
 
 		pass(warm - 10*time.Second)
-		require.Equal(t, Held, r.report(sweepRegistry).Outcome)
-		require.Equal(t, "gap", r.report(sweepRegistry).Reason)
+		require.Equal(t, Held, r.report("registry").Outcome)
+		require.Equal(t, "gap", r.report("registry").Reason)
 		require.Equal(t, 10, f.left("unknown"))
-		require.Zero(t, testutil.ToFloat64(r.metrics.held.WithLabelValues("gap"))-testutil.ToFloat64(r.metrics.passes.WithLabelValues(sweepRegistry, "held")),
+		require.Zero(t, r.value("janitor_held_total", "reason", "gap")-r.value("janitor_passes_total", "sweep", "registry", "outcome", "held"),
 			"the quick way had nothing to sweep and so was not held")
 		pass(12 * time.Second)
 		require.Zero(t, f.left("unknown"), "the audit goes on as soon as the witness is warm")
@@ -79,7 +79,7 @@ func TestTheDeadAreSweptAtTheEndOfTheirHeartbeat(t *testing.T) {
 		require.Zero(t, f.left("dies"), "the look before saw when it would end")
 		require.Equal(t, 1010, f.audited())
 		require.Equal(t, 1000, r.counted("dies"))
-		require.Equal(t, Done, r.report(sweepOwners).Outcome)
+		require.Equal(t, Done, r.report("owners").Outcome)
 	})
 }
 
@@ -93,7 +93,7 @@ func TestAQuietLookIsTwoCommandsAndMissesNobody(t *testing.T) {
 		}
 		r := f.replica("r1", func(c *Config) { c.Interval = time.Hour })
 		var asked, counted atomic.Int64
-		r.cfg.Client.AddHook(pipelined(func(cmd redis.Cmder) {
+		r.client.AddHook(pipelined(func(cmd redis.Cmder) {
 			switch cmd.Name() {
 			case "pttl":
 				asked.Add(1)
@@ -110,14 +110,14 @@ func TestAQuietLookIsTwoCommandsAndMissesNobody(t *testing.T) {
 		require.InDelta(t, (10*beatEvery).Seconds()-10*5, counted.Load(), 40)
 
 		require.NoError(t, f.Del(t.Context(), f.Heartbeat("goes")).Err())
-		pass(lookFresh + 100*time.Millisecond)
+		pass(LookFresh + 100*time.Millisecond)
 		require.Zero(t, f.left("goes"), "fewer heartbeats")
 		require.Equal(t, 20, f.left("stays")+f.left("stays too"))
 
 		pass(beatEvery)
 		f.indexed("stopped", 10)
 		require.NoError(t, f.SAdd(t.Context(), f.Roster(), "stopped").Err())
-		pass(lookFresh + 100*time.Millisecond)
+		pass(LookFresh + 100*time.Millisecond)
 		require.Zero(t, f.left("stopped"), "a longer roster")
 	})
 }
@@ -139,7 +139,7 @@ func TestAfterABrakeTheDeadAreSweptAWarmLater(t *testing.T) {
 		}
 		pass(beatTTL + 2*time.Second)
 		require.Equal(t, int64(30), f.HLen(t.Context(), f.Registry()).Val())
-		require.Equal(t, "mass_failure", r.report(sweepOwners).Reason)
+		require.Equal(t, "mass_failure", r.report("owners").Reason)
 		pass(warm - 5*time.Second)
 		require.Equal(t, int64(30), f.HLen(t.Context(), f.Registry()).Val())
 		pass(10 * time.Second)
@@ -220,7 +220,7 @@ func TestALeaderWhoseAuditFailsForThreeIntervalsResigns(t *testing.T) {
 		defer r.start()()
 		pass(2*time.Minute + 50*time.Second)
 		require.True(t, r.Status().Leading)
-		require.Equal(t, Failed, r.report(sweepRegistry).Outcome)
+		require.Equal(t, Failed, r.report("registry").Outcome)
 		pass(20 * time.Second)
 		require.False(t, r.Status().Leading)
 		require.Empty(t, f.Get(t.Context(), f.Lease()).Val(), "released, and left to others for a lease TTL")
@@ -228,8 +228,8 @@ func TestALeaderWhoseAuditFailsForThreeIntervalsResigns(t *testing.T) {
 		require.True(t, r.Status().Leading, "there was nobody else")
 		require.NoError(t, f.Del(t.Context(), f.Registry()).Err())
 		pass(5 * time.Minute)
-		require.Equal(t, Done, r.report(sweepRegistry).Outcome)
-		require.InDelta(t, 1, testutil.ToFloat64(r.metrics.transitions.WithLabelValues(string(lease.Released))), 0)
+		require.Equal(t, Done, r.report("registry").Outcome)
+		require.InDelta(t, 1, r.value("janitor_lease_transitions_total", "event", "released"), 0)
 	})
 }
 
@@ -239,18 +239,19 @@ func TestALongAuditThatFailsOnceIsNoReasonToResign(t *testing.T) {
 		f.listenedFor(time.Hour)
 		var audits atomic.Int64
 		r := f.replica("r1", func(c *Config) { c.Interval = time.Minute })
-		r.sweeps = []Sweep{fakeSweep{name: sweepRegistry, every: time.Minute, pass: func(ctx context.Context, _ *Pass) error {
+		r.SweepsAre(fakeSweep{name: "registry", every: time.Minute, pass: func(ctx context.Context, p *Pass) error {
+			p.BeginFullScan()
 			if audits.Add(1) > 1 {
 				return nil
 			}
 			wait.For(ctx, 10*time.Minute)
 			return errors.New("at its very end")
-		}}}
+		}})
 		defer r.start()()
 		pass(20 * time.Minute)
 		require.True(t, r.Status().Leading)
 		require.Greater(t, audits.Load(), int64(1))
-		require.Zero(t, testutil.ToFloat64(r.metrics.transitions.WithLabelValues(string(lease.Released))))
+		require.Zero(t, r.value("janitor_lease_transitions_total", "event", "released"))
 	})
 }
 
@@ -258,7 +259,7 @@ func TestFailuresInARowComeLaterEachTime(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		var passes atomic.Int64
 		r := f.replica("r1", func(c *Config) {
-			c.Sweeps = []Sweep{fakeSweep{name: "broken", every: 10 * time.Millisecond, pass: func(context.Context, *Pass) error {
+			c.Sweeps = []Sweeper{fakeSweep{name: "broken", every: 10 * time.Millisecond, pass: func(context.Context, *Pass) error {
 				passes.Add(1)
 				return errors.New("broken")
 			}}}
@@ -266,7 +267,7 @@ func TestFailuresInARowComeLaterEachTime(t *testing.T) {
 		defer f.beat("r1")()
 		defer r.start()()
 		pass(10 * time.Minute)
-		require.InDelta(t, 600/retryMost.Seconds(), passes.Load(), 10)
+		require.InDelta(t, 600/RetryMost.Seconds(), passes.Load(), 10)
 	})
 }
 
@@ -286,7 +287,7 @@ func TestAPauseTakesHoldInTheMiddleOfAPass(t *testing.T) {
 		}, nil)
 		defer r.start()()
 		pass(time.Minute)
-		require.Equal(t, Held, r.report(sweepRegistry).Outcome)
+		require.Equal(t, Held, r.report("registry").Outcome)
 		require.InDelta(t, 20, f.audited(), 10)
 		require.NoError(t, r.Resume(t.Context()))
 	})

@@ -1,4 +1,4 @@
-package janitor
+package janitor_test
 
 import (
 	"bytes"
@@ -12,7 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
+	. "github.com/rollcall-redis/rollcall/janitor"
+
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -55,10 +56,10 @@ func TestAUserThatMayNotTrimSweepsAllTheSame(t *testing.T) {
 		trimmed bool
 	}{
 		{nil, nil, true},
-		{[]string{"memory"}, []string{checkAuditSize}, true},
-		{[]string{"xlen"}, []string{checkAuditSize}, true},
-		{[]string{"xtrim"}, []string{checkAuditTrim}, false},
-		{[]string{"memory", "xtrim"}, []string{checkAuditSize, checkAuditTrim}, false},
+		{[]string{"memory"}, []string{CheckAuditSize}, true},
+		{[]string{"xlen"}, []string{CheckAuditSize}, true},
+		{[]string{"xtrim"}, []string{CheckAuditTrim}, false},
+		{[]string{"memory", "xtrim"}, []string{CheckAuditSize, CheckAuditTrim}, false},
 	} {
 		t.Run("without "+strings.Join(c.without, ", "), func(t *testing.T) {
 			t.Parallel()
@@ -79,7 +80,7 @@ func TestAUserThatMayNotTrimSweepsAllTheSame(t *testing.T) {
 			}
 			for sweep, rep := range r.sweep(Request{}) {
 				require.Equal(t, Done, rep.Outcome, rep.Error)
-				require.Zero(t, testutil.ToFloat64(r.metrics.passes.WithLabelValues(sweep, string(Failed))))
+				require.Zero(t, r.value("janitor_passes_total", "sweep", sweep, "outcome", string(Failed)))
 			}
 			require.Equal(t, c.off, r.Status().Witness.ChecksOff)
 			require.NotContains(t, lines.String(), "pass failed")
@@ -92,7 +93,7 @@ func TestAUserThatMayNotTrimSweepsAllTheSame(t *testing.T) {
 			used, err := f.MemoryUsage(t.Context(), f.Audit()).Result()
 			require.NoError(t, err)
 			require.Equal(t, c.trimmed, used < 5<<18, used)
-			require.GreaterOrEqual(t, f.XLen(t.Context(), f.Audit()).Val(), int64(auditLeast))
+			require.GreaterOrEqual(t, f.XLen(t.Context(), f.Audit()).Val(), int64(AuditLeast))
 			require.Equal(t, 30, f.audited(), "the newest stay")
 		})
 	}
@@ -107,12 +108,12 @@ func TestARightThatIsGivenBackIsUsed(t *testing.T) {
 	r.leads()
 	f.entries("dead", 3)
 	r.sweep(Request{})
-	require.Equal(t, []string{checkAuditSize, checkAuditTrim}, r.Status().Witness.ChecksOff)
+	require.Equal(t, []string{CheckAuditSize, CheckAuditTrim}, r.Status().Witness.ChecksOff)
 	require.NoError(t, f.Do(t.Context(), "ACL", "SETUSER", "poor", "+@all").Err())
 	f.entries("dead", 3)
 	r.sweep(Request{})
 	require.Empty(t, r.Status().Witness.ChecksOff)
-	require.Less(t, f.XLen(t.Context(), f.Audit()).Val(), int64(auditLeast+100), "whole nodes, of 100 small records")
+	require.Less(t, f.XLen(t.Context(), f.Audit()).Val(), int64(AuditLeast+100), "whole nodes, of 100 small records")
 }
 
 // A connection that breaks is no refusal: the pass fails, and nothing is off.
@@ -127,12 +128,12 @@ func TestAConnectionThatBreaksWhileTrimmingFailsThePass(t *testing.T) {
 			r := f.replica("r1", func(c *Config) { c.AuditBytes = 1; c.Client.AddHook(breaks(broken)) })
 			r.leads()
 			f.entries("dead", 3)
-			rep := r.sweep(Request{})[sweepRegistry]
+			rep := r.sweep(Request{})["registry"]
 			require.Equal(t, Failed, rep.Outcome)
 			require.Contains(t, rep.Error, io.ErrUnexpectedEOF.Error())
 			require.Equal(t, 3, rep.Evicted)
-			require.NotContains(t, r.Status().Witness.ChecksOff, checkAuditSize)
-			require.NotContains(t, r.Status().Witness.ChecksOff, checkAuditTrim)
+			require.NotContains(t, r.Status().Witness.ChecksOff, CheckAuditSize)
+			require.NotContains(t, r.Status().Witness.ChecksOff, CheckAuditTrim)
 		})
 	}
 }
@@ -147,11 +148,11 @@ func TestAnOwnerWhoseBatchesAreRefusedIsLeftAlone(t *testing.T) {
 		r := f.replica("r1", nil)
 		r.faults.set(func([]any) error { return reply("ERR no") }, nil)
 		r.leads()
-		rep := r.report(sweepRegistry)
+		rep := r.report("registry")
 		require.Equal(t, Done, rep.Outcome, rep.Error)
-		require.Equal(t, map[string]int{SparedUnreadable: 500}, rep.Spared)
+		require.Equal(t, map[SkipReason]int{SkipUnreadable: 500}, rep.Spared)
 		require.Equal(t, 1200, f.left("dead"))
-		require.Equal(t, 1, r.accounts())
+		require.Equal(t, 1, r.Accounts())
 		require.Zero(t, r.Status().Unsettled)
 	})
 }
@@ -168,11 +169,11 @@ func TestWhatIsNotAllowed(t *testing.T) {
 		"OOM command not allowed when used memory > 'maxmemory'.":               false,
 		"NOAUTH Authentication required.":                                       false,
 	} {
-		require.Equal(t, want, notAllowed(fmt.Errorf("wrapped: %w", reply(text))), text)
+		require.Equal(t, want, NotAllowed(fmt.Errorf("wrapped: %w", reply(text))), text)
 	}
-	require.False(t, notAllowed(nil))
-	require.False(t, notAllowed(redis.Nil))
-	require.False(t, notAllowed(errors.New("ERR not of the server")))
+	require.False(t, NotAllowed(nil))
+	require.False(t, NotAllowed(redis.Nil))
+	require.False(t, NotAllowed(errors.New("ERR not of the server")))
 }
 
 // reply is an error reply of the server.

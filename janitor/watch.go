@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/rollcall-redis/rollcall/registry"
+	"github.com/rollcall-redis/rollcall/guard"
 )
 
 // lookFresh is for how long a look at the roster is good, unless it saw a heartbeat that ends before. It is refreshed in the
@@ -22,8 +22,8 @@ const lookFresh = time.Second
 // second, and feeds the brake with that and with whatever else sweeps learn about owners.
 type watch struct {
 	j     *Janitor
-	guard *registry.Guard
-	lease registry.Lease
+	guard *guard.Guard
+	lease guard.Lease
 	pace  *pace
 
 	mu       sync.Mutex // held during a look: who comes meanwhile wants the same one
@@ -32,18 +32,18 @@ type watch struct {
 	quiet    bool      // which found everybody alive and none short of life
 	expires  time.Time // when the next heartbeat ends if it is not refreshed; zero: none does
 	roster   map[string]Liveness
-	mistyped bool // the roster is of another type, and the log says so
+	mistyped bool                 // the roster is of another type, and the log says so
+	silent   map[string]time.Time // those on it that are dead, and the first look that found each so
 	tracker  *tracker
 	pulse    *pulse
-	empty    map[string]bool // dead owners of whom a full scan of this term found no entry
-	checked  time.Time       // when the brake was last found not to be allowed again yet
+	checked  time.Time // when the brake was last found not to be allowed again yet
 }
 
-func newWatch(j *Janitor, l registry.Lease, p *pace) *watch {
-	reg := j.cfg.Registry
+func newWatch(j *Janitor, l guard.Lease, p *pace) *watch {
+	timing := j.cfg.Registry.Timing()
 	return &watch{
 		j: j, guard: j.guard, lease: l, pace: p,
-		tracker: newTracker(reg.TTL(), j.cfg.Interval), pulse: newPulse(reg.Interval()), empty: map[string]bool{},
+		tracker: newTracker(timing.TTL, j.cfg.Interval), pulse: newPulse(timing.Interval), silent: map[string]time.Time{},
 	}
 }
 
@@ -64,7 +64,7 @@ func (w *watch) refresh(ctx context.Context) error {
 	if !w.looked.IsZero() && begun.Sub(w.looked) < lookFresh && !due {
 		return nil
 	}
-	if w.quiet && !due && begun.Sub(w.full) < w.j.cfg.Registry.Interval()/5 && w.unchanged(ctx) {
+	if w.quiet && !due && begun.Sub(w.full) < w.j.cfg.Registry.Timing().Interval/5 && w.unchanged(ctx) {
 		w.tracker.lookedAt(begun, w.roster, nil, nil)
 		w.looked = begun
 		return nil
@@ -89,7 +89,12 @@ func (w *watch) refresh(ctx context.Context) error {
 		delete(left, id)
 	}
 	w.tracker.lookedAt(begun, roster, byes, gone)
-	maps.DeleteFunc(w.empty, func(id string, _ bool) bool { return roster[id] != Dead })
+	maps.DeleteFunc(w.silent, func(id string, _ time.Time) bool { return roster[id] != Dead })
+	for id, liveness := range roster {
+		if _, before := w.silent[id]; liveness == Dead && !before {
+			w.silent[id] = begun
+		}
+	}
 	thin := w.pulse.thin(left)
 	w.pace.looked(thin, time.Now())
 	w.roster, w.looked, w.full, w.expires = roster, begun, begun, time.Time{}
@@ -215,37 +220,18 @@ func (w *watch) listed(id string) bool {
 	return there
 }
 
-// dead are those on the roster that were silent at the last look, and since when.
+// dead are those on the roster that were silent at the last look, and since which look.
 func (w *watch) dead() map[string]time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	dead := map[string]time.Time{}
-	for id, liveness := range w.roster {
-		if liveness == Dead {
-			dead[id] = w.tracker.fellAt(id)
-		}
-	}
-	return dead
+	return maps.Clone(w.silent)
 }
 
-// scanned notes that a full scan went through the whole registry. empty are owners that were silent
-// before it began and of whom it met no entry. One that came back meanwhile may have written some.
-func (w *watch) scanned(empty map[string]time.Time) {
+// scanned notes that a full scan met every owner there is.
+func (w *watch) scanned() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.tracker.whole = true
-	for id, fell := range empty {
-		if w.roster[id] == Dead && w.tracker.fellAt(id).Equal(fell) {
-			w.empty[id] = true
-		}
-	}
-}
-
-// isEmpty tells whether a full scan found no entry of a dead owner.
-func (w *watch) isEmpty(id string) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.empty[id]
 }
 
 // swept notes that an owner was taken off the roster by us.
@@ -254,7 +240,7 @@ func (w *watch) swept(owner string) {
 	defer w.mu.Unlock()
 	w.tracker.swept(owner)
 	delete(w.roster, owner)
-	delete(w.empty, owner)
+	delete(w.silent, owner)
 }
 
 // brake returns a HeldError when more owners have fallen silent than can be believed, and the
@@ -271,7 +257,7 @@ func (w *watch) brake(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	doubted, err := w.guard.Doubt(ctx, w.lease, 2*w.j.cfg.Registry.Warm())
+	doubted, err := w.guard.Doubt(ctx, w.lease, 2*w.j.cfg.Registry.Timing().Grace())
 	if err != nil {
 		return err
 	}

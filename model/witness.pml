@@ -1,4 +1,4 @@
-/* An exhaustive model of the guard and the witness: registry/server.lua, witness.lua, tick.lua,
+/* An exhaustive model of the guard and the witness: guard/server.lua, witness.lua, tick.lua,
  * guard.lua. README.md says what is left out and what is assumed; check runs it.
  *
  * Question: can the guard delete entries of an owner that lives?

@@ -84,13 +84,13 @@ func TestMemoryIsBoundedByOpenSocketsWhileRedisIsAwayAndNothingIsLeftBehind(t *t
 
 				r.data.set(nil, nil)
 				r.control.set(nil, nil)
-				time.Sleep(r.Interval())
+				time.Sleep(r.Timing().Interval)
 				synctest.Wait()
 				entries := w.HGetAll(ctx, w.Registry()).Val()
 				require.Equal(t, "r2", entries["theirs"])
 				require.Len(t, entries, 100)
 				require.Zero(t, r.Status().Pending)
-				time.Sleep(r.TTL() + r.Interval())
+				time.Sleep(r.Timing().TTL + r.Timing().Interval)
 				require.Empty(t, r.Status().Failing)
 				require.Equal(t, 99, r.Remembered())
 				for _, c := range held[:99] {
@@ -121,13 +121,13 @@ func TestWhatLandsAfterItsDeviceWasForgottenIsFound(t *testing.T) {
 		}
 		require.InDelta(t, 1100, r.Remembered(), 10, "others are forgotten")
 		r.data.set(nil, nil)
-		time.Sleep(r.Interval() + 10*time.Second)
+		time.Sleep(r.Timing().Interval + 10*time.Second)
 		require.Zero(t, r.Status().Pending)
 		w.HSet(ctx, w.Registry(), "imei-1199", "r1") // a registration of those that were forgotten lands now
 		if !without {
 			w.SAdd(ctx, w.Devices("r1"), "imei-1199")
 		}
-		time.Sleep(r.TTL())
+		time.Sleep(r.Timing().TTL)
 		require.Empty(t, w.owner("imei-1199"))
 		w.end(r)
 		require.Empty(t, w.Keys(ctx, "*").Val())
@@ -188,7 +188,7 @@ func TestCountersAreTrueWhateverHappens(t *testing.T) {
 				for _, c := range claims {
 					c.Release()
 				}
-				time.Sleep(r1.TTL() + 2*r1.Interval())
+				time.Sleep(r1.Timing().TTL + 2*r1.Timing().Interval)
 				synctest.Wait()
 				require.Zero(t, r1.Remembered())
 				require.Zero(t, r1.Status().Pending+r1.Status().Foreign+r1.Status().Devices)

@@ -9,25 +9,27 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
 func TestAGapIsMoreThanGAPAndTicksOfOneMillisecondAreNone(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, w *world) {
-		guard := registry.NewGuard(w.Client, w.Client, w.Layout, gap, warm, "leader")
-		tick := func() registry.Witness {
+		timing := guard.Timing{Interval: registry.DefaultHeartbeatInterval, TTL: registry.DefaultHeartbeatTTL}
+		g := guard.New(w.Client, w.Client, w.Layout, timing, "leader")
+		tick := func() guard.Witness {
 			t.Helper()
-			got, err := guard.Tick(t.Context())
+			got, err := g.Tick(t.Context())
 			require.NoError(t, err)
 			return got
 		}
 		first := tick()
 		require.Equal(t, first.Since, tick().Since, "in the same millisecond, right behind a hold")
-		time.Sleep(gap)
+		time.Sleep(timing.Gap())
 		require.Equal(t, first.Since, tick().Since, "GAP itself is none")
 		require.Equal(t, first.Since, tick().Since)
-		time.Sleep(gap + time.Millisecond)
+		time.Sleep(timing.Gap() + time.Millisecond)
 		require.NotEqual(t, first.Since, tick().Since)
 	})
 }
@@ -46,7 +48,7 @@ func TestADeviceThatRegistersAgainIsNoReasonToCompareTheIndex(t *testing.T) {
 			}
 			return nil
 		}, nil)
-		time.Sleep(5 * r.Interval())
+		time.Sleep(5 * r.Timing().Interval)
 		synctest.Wait()
 		require.Zero(t, scans.Load())
 		w.end(r)

@@ -26,7 +26,7 @@ func TestARegistrationThatFailsIsCountedOnceHoweverOftenItIsTried(t *testing.T) 
 		synctest.Wait()
 		require.InDelta(t, 1, r.failures("register"), 0)
 		r.Register("tried too late") // the writer waits after its failure
-		time.Sleep(10 * r.Interval())
+		time.Sleep(10 * r.Timing().Interval)
 		synctest.Wait()
 		require.InDelta(t, 2, r.failures("register"), 0)
 		require.Greater(t, r.failures("heal"), 10.0)
@@ -47,7 +47,7 @@ func TestTheHeartbeatSaysWhenItWasWritten(t *testing.T) {
 		}
 		require.WithinDuration(t, time.Now(), written(), time.Millisecond)
 		for range 3 {
-			time.Sleep(r.Interval())
+			time.Sleep(r.Timing().Interval)
 			synctest.Wait()
 			require.WithinDuration(t, r.Status().LastBeat, written(), time.Millisecond)
 		}
@@ -77,7 +77,7 @@ func TestTheWholeRegistryIsScannedForAFormerLifeOnly(t *testing.T) {
 			require.Equal(t, want, scans.Load())
 			before := looks.Load()
 			w.Del(t.Context(), w.Devices(r.Instance())) // the index is lost
-			time.Sleep(2 * r.Interval())
+			time.Sleep(2 * r.Timing().Interval)
 			synctest.Wait()
 			require.Greater(t, looks.Load(), before, "the index is compared again")
 			require.Equal(t, want, scans.Load())
@@ -96,7 +96,7 @@ func TestWhatPrometheusIsToldIsWhatTheStatusSays(t *testing.T) {
 		}
 		r.registerMany(t, 7)
 		w.HDel(t.Context(), w.Registry(), "imei-1", "imei-2")
-		time.Sleep(10*r.Interval() + time.Second)
+		time.Sleep(10*r.Timing().Interval + time.Second)
 		synctest.Wait()
 		told := map[string]float64{}
 		families, err := r.metrics.Gather()
@@ -126,7 +126,7 @@ func TestAFrameIsMadeUpForOnce(t *testing.T) {
 			return nil
 		}, nil)
 		c.FrameReceived() // within a second of the registration
-		time.Sleep(r.Interval() / 2)
+		time.Sleep(r.Timing().Interval / 2)
 		synctest.Wait()
 		require.EqualValues(t, 1, looks.Load())
 		w.end(r)

@@ -116,7 +116,7 @@ func TestWhatNamesAnOwnerThatDoesNotHoldItIsHandedBackWhenItIsAsked(t *testing.T
 		r1, r2 := w.start("r1", index, at1.config), w.start("r2", index, at2.config)
 		at1.keep("imei", r1.register(t, "imei"))
 		w.HSet(t.Context(), w.Registry(), "imei", "r2") // a write of r2 that landed late
-		time.Sleep(11 * r1.Interval())
+		time.Sleep(11 * r1.Timing().Interval)
 		synctest.Wait()
 		require.Equal(t, "r1", w.owner("imei"))
 		require.Empty(t, at1.since())
@@ -143,11 +143,11 @@ func TestAnOwnerIsAskedAgainWhileItDoesNotHear(t *testing.T) {
 			}
 			return nil
 		}, nil)
-		time.Sleep(10 * r1.Interval())
+		time.Sleep(10 * r1.Timing().Interval)
 		require.InDelta(t, 10, lost.Load(), 1, "once an interval")
 		require.Equal(t, "r2", w.owner("imei"))
 		r1.data.set(nil, nil)
-		time.Sleep(r1.Interval() + 2*time.Minute)
+		time.Sleep(r1.Timing().Interval + 2*time.Minute)
 		synctest.Wait()
 		require.Equal(t, "r1", w.owner("imei"))
 		require.Empty(t, at1.since())
@@ -179,7 +179,7 @@ func TestTwoThatDisputeDevicesTalkLittle(t *testing.T) {
 				return nil
 			}, nil)
 		}
-		time.Sleep(10 * r1.Interval())
+		time.Sleep(10 * r1.Timing().Interval)
 		synctest.Wait()
 		batches := many/500 + 1
 		require.InDelta(t, 10*batches, said[r1].Load(), float64(2*batches))

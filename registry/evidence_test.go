@@ -84,7 +84,7 @@ func TestEvidenceCountsForASecond(t *testing.T) {
 						time.Sleep(waited + 20*time.Millisecond)
 						<-begun
 						require.Equal(t, owner, w.owner("imei"))
-						time.Sleep(r.Interval())
+						time.Sleep(r.Timing().Interval)
 						require.Equal(t, owner, w.owner("imei"), "it is not used later")
 						frame(c)
 						c.FrameReceived()
@@ -119,7 +119,7 @@ func TestAFailureDropsTheEvidence(t *testing.T) {
 				if failing == "eval" {
 					c.FrameReceived() // proof, and the heal fails
 				}
-				time.Sleep(r.Interval() / 5)
+				time.Sleep(r.Timing().Interval / 5)
 				require.True(t, failed.Load())
 				c.FrameReceived()
 				synctest.Wait()

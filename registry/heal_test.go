@@ -39,7 +39,7 @@ func TestWhatWasLostWholesaleIsBackWithinOneInterval(t *testing.T) {
 				r := w.start("r1")
 				r.registerMany(t, 1200)
 				require.NoError(t, lost(ctx, w))
-				time.Sleep(r.Interval() + 4*time.Second)
+				time.Sleep(r.Timing().Interval + 4*time.Second)
 				synctest.Wait()
 				entries := w.HGetAll(ctx, w.Registry()).Val()
 				if name != "entries and index, partly" { // a single entry: within ten intervals
@@ -68,7 +68,7 @@ func TestASingleLostEntryIsBackAtTheNextFrameOrWithinTenIntervals(t *testing.T) 
 		synctest.Wait()
 		require.Equal(t, "r1", w.owner("talking"))
 		require.Empty(t, w.owner("parked"))
-		time.Sleep(10*r.Interval() + time.Second)
+		time.Sleep(10*r.Timing().Interval + time.Second)
 		synctest.Wait()
 		require.Equal(t, "r1", w.owner("parked"))
 		require.EqualValues(t, 2, r.Status().Healed)
@@ -93,7 +93,7 @@ func TestEachBeatLooksAtATenthInTheOrderOfRegistration(t *testing.T) {
 			}
 			return nil
 		}, nil)
-		time.Sleep(10 * r.Interval())
+		time.Sleep(10 * r.Timing().Interval)
 		synctest.Wait()
 		r.data.set(nil, nil)
 		require.Positive(t, calls)
@@ -126,7 +126,7 @@ func TestEachBeatLooksAtATenthInTheOrderOfRegistration(t *testing.T) {
 		}, nil)
 		for beat := range 10 {
 			before := seen()
-			time.Sleep(r.Interval())
+			time.Sleep(r.Timing().Interval)
 			synctest.Wait()
 			require.InDelta(t, many*2/3/10, seen()-before, many/50, "at beat %d", beat)
 		}
@@ -154,7 +154,7 @@ func TestAFrameTooSoonAfterALookIsMadeUpFor(t *testing.T) {
 		c.FrameReceived()                    // the device's only frame, within a second of its registration
 		synctest.Wait()
 		require.Empty(t, w.owner("talking"), "a look was made: this test says nothing")
-		time.Sleep(time.Second + r.Interval()/5)
+		time.Sleep(time.Second + r.Timing().Interval/5)
 		synctest.Wait()
 		require.Equal(t, "r1", w.owner("talking"))
 		w.end(r)
@@ -169,7 +169,7 @@ func TestAForeignEntryIsTakenBackOnlyOnFreshEvidence(t *testing.T) {
 		quiet := r.register(t, "quiet")
 		w.HSet(ctx, w.Registry(), "imei", "r2", "quiet", "r2")
 
-		time.Sleep(11 * r.Interval())
+		time.Sleep(11 * r.Timing().Interval)
 		require.Equal(t, "r2", w.owner("imei"), "no frame, no evidence")
 		require.Equal(t, 2, r.Status().Foreign)
 
@@ -187,7 +187,7 @@ func TestAForeignEntryIsTakenBackOnlyOnFreshEvidence(t *testing.T) {
 		require.Equal(t, 1, r.Status().Foreign)
 
 		w.HDel(ctx, w.Registry(), "quiet") // its owner gave it up
-		time.Sleep(r.Interval() / 5)
+		time.Sleep(r.Timing().Interval / 5)
 		synctest.Wait()
 		require.Equal(t, "r1", w.owner("quiet"))
 		w.end(r)
@@ -243,7 +243,7 @@ func TestRedisAwayTheDeviceIsServedAndHealedLater(t *testing.T) {
 				r.data.set(nil, nil)
 				r.control.set(nil, nil)
 				require.NoError(t, c.Wait(ctx))
-				time.Sleep(r.Interval())
+				time.Sleep(r.Timing().Interval)
 				synctest.Wait()
 				require.Equal(t, "r1", w.owner("new"))
 				require.Empty(t, w.owner("gone"), "a release that Redis missed leaves nothing behind")
@@ -273,7 +273,7 @@ func TestARegistrationThatLandsAfterItsSocketClosedIsHandedBack(t *testing.T) {
 				if !index {
 					w.SAdd(ctx, w.Devices("r1"), "imei")
 				}
-				time.Sleep(r.Interval() + time.Second)
+				time.Sleep(r.Timing().Interval + time.Second)
 				synctest.Wait()
 				require.Empty(t, w.owner("imei"))
 				w.end(r)
@@ -292,7 +292,7 @@ func TestARegistrationThatWaitedTooLongOverwritesNobody(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		w.HSet(ctx, w.Registry(), "imei", "r2") // meanwhile the device went elsewhere
 		r.data.set(nil, nil)
-		time.Sleep(10 * r.Interval())
+		time.Sleep(10 * r.Timing().Interval)
 		require.Equal(t, "r2", w.owner("imei"))
 		c.Release()
 		w.end(r)
@@ -313,7 +313,7 @@ func TestADeviceThatIsNotRegisteredAtTheFirstTryIsCountedOnceHoweverOftenItIsTri
 		require.Equal(t, 3.0, r.failures("register"))
 		require.Greater(t, r.failures("heal"), 10.0)
 		r.data.set(nil, nil)
-		time.Sleep(r.Interval())
+		time.Sleep(r.Timing().Interval)
 		require.Equal(t, 3.0, r.failures("register"))
 		require.EqualValues(t, 3, r.Status().Healed)
 		w.end(r)
@@ -432,7 +432,7 @@ func TestAForeignDeviceThatLeftTheIndexIsNoReasonToScanForEver(t *testing.T) {
 		r.registerMany(t, 10)
 		w.HSet(ctx, w.Registry(), "imei-0", "r2")
 		w.SRem(ctx, w.Devices("r1"), "imei-0")
-		time.Sleep(11 * r.Interval())
+		time.Sleep(11 * r.Timing().Interval)
 		require.Equal(t, 1, r.Status().Foreign)
 		var scans atomic.Int32
 		r.data.set(func(cmd redis.Cmder) error {
@@ -441,7 +441,7 @@ func TestAForeignDeviceThatLeftTheIndexIsNoReasonToScanForEver(t *testing.T) {
 			}
 			return nil
 		}, nil)
-		time.Sleep(20 * r.Interval())
+		time.Sleep(20 * r.Timing().Interval)
 		require.Zero(t, scans.Load())
 		require.Equal(t, "r2", w.owner("imei-0"))
 		w.end(r)

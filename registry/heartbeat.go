@@ -61,7 +61,7 @@ func (r *Registry) beat(ctx context.Context) error {
 	if !booted {
 		err = r.drawBoot(ctx)
 	} else {
-		got, err = r.own(ctx, r.cfg.Control, beatScript, millis(r.Warm()))
+		got, err = r.own(ctx, r.cfg.Control, beatScript, millis(r.Timing().Grace()))
 		if outOfMemory(err) {
 			if got, err = r.own(ctx, r.cfg.Control, extendScript); err == nil && got.count == 0 {
 				err = fmt.Errorf("OOM and no heartbeat left to extend")
@@ -100,7 +100,7 @@ func (r *Registry) beat(ctx context.Context) error {
 func (r *Registry) drawBoot(ctx context.Context) error {
 	keys := []string{r.keys.Heartbeat(r.id), r.keys.Roster(), r.keys.Witness()}
 	token, err := bootScript.Run(ctx, r.cfg.Control, keys, r.id, r.random,
-		millis(r.cfg.HeartbeatTTL), millis(r.Warm())).Text()
+		millis(r.cfg.HeartbeatTTL), millis(r.Timing().Grace())).Text()
 	if err != nil {
 		return err
 	}

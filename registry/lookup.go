@@ -23,7 +23,7 @@ type Owner struct {
 // one instant. ErrNotRegistered: nobody does. Any other error is Redis' and is counted.
 func (r *Registry) Lookup(ctx context.Context, imei string) (Owner, error) {
 	keys := []string{r.keys.Registry()}
-	out, err := lookupScript.RunRO(ctx, r.cfg.Client, keys, imei, r.keys.heartbeatPrefix()).Slice()
+	out, err := lookupScript.RunRO(ctx, r.cfg.Client, keys, imei, r.keys.Heartbeat("")).Slice()
 	if errors.Is(err, redis.Nil) {
 		return Owner{}, ErrNotRegistered
 	}

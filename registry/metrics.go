@@ -1,10 +1,28 @@
 package registry
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+const (
+	// ownerSeriesAge and ownerSeriesMax bound the series of dead owners: instance ids are unique per
+	// boot, so without an end they would only ever grow.
+	ownerSeriesAge = time.Hour
+	ownerSeriesMax = 1000
+)
 
 type metrics struct {
 	failures *prometheus.CounterVec
 	healed   prometheus.Counter
+	evicted  *prometheus.CounterVec
+
+	mu    sync.Mutex
+	owner map[string]time.Time // series of evicted, and when each last grew
 }
 
 // newMetrics registers with cfg.Registerer, or nowhere if it is nil. devices is asked at each
@@ -20,6 +38,11 @@ func newMetrics(cfg Config, devices func() float64) (*metrics, error) {
 			Namespace: cfg.Namespace, Name: "registry_healed_total",
 			Help: "Entries that this instance put back.",
 		}),
+		evicted: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: cfg.Namespace, Name: "registry_janitor_evicted_total",
+			Help: "Registry entries deleted, by dead owner; series that have not grown for an hour are dropped.",
+		}, []string{"instance_id"}),
+		owner: map[string]time.Time{},
 	}
 	for _, op := range []string{"register", "release", "heartbeat", "heal", "lookup"} {
 		m.failures.WithLabelValues(op) // so that an alert sees 0 before the first failure
@@ -31,10 +54,49 @@ func newMetrics(cfg Config, devices func() float64) (*metrics, error) {
 		Namespace: cfg.Namespace, Name: "registry_devices",
 		Help: "Devices that this instance holds now.",
 	}, devices)
-	for _, c := range []prometheus.Collector{m.failures, m.healed, held} {
+	for _, c := range []prometheus.Collector{m.failures, m.healed, m.evicted, held} {
 		if err := cfg.Registerer.Register(c); err != nil {
 			return nil, err
 		}
 	}
 	return m, nil
+}
+
+// evictedFrom counts entries of a dead owner, and drops the series that have had their time.
+func (m *metrics) evictedFrom(owner string, n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	if n > 0 {
+		owner = strings.ToValidUTF8(owner, "?") // else a label would panic; no sweep of ours condemns such an owner
+		m.evicted.WithLabelValues(owner).Add(float64(n))
+		m.owner[owner] = now
+	}
+	m.dropSeries(now)
+}
+
+// dropSeries drops what has not grown for an hour, and beyond the bound the oldest. Caller holds mu.
+func (m *metrics) dropSeries(now time.Time) {
+	for id, grew := range m.owner {
+		if now.Sub(grew) > ownerSeriesAge {
+			m.dropOwner(id)
+		}
+	}
+	if len(m.owner) <= ownerSeriesMax {
+		return
+	}
+	ids := make([]string, 0, len(m.owner))
+	for id := range m.owner {
+		ids = append(ids, id)
+	}
+	slices.SortFunc(ids, func(a, b string) int { return m.owner[a].Compare(m.owner[b]) })
+	// A tenth more than needed, so that a flood of owners is not sorted again for each of them.
+	for _, id := range ids[:len(ids)-ownerSeriesMax*9/10] {
+		m.dropOwner(id)
+	}
+}
+
+func (m *metrics) dropOwner(id string) {
+	m.evicted.DeleteLabelValues(id)
+	delete(m.owner, id)
 }

@@ -1,7 +1,6 @@
 package registry_test
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -10,7 +9,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
@@ -43,13 +41,13 @@ func TestWhileMemoryIsFullTheHeartbeatThatIsThereIsExtended(t *testing.T) {
 			return nil
 		}, nil)
 		for range 5 {
-			time.Sleep(r.Interval() + time.Second)
+			time.Sleep(r.Timing().Interval + time.Second)
 			synctest.Wait()
-			require.Greater(t, w.PTTL(ctx, w.Heartbeat("r1")).Val(), r.TTL()-r.Interval()/2)
+			require.Greater(t, w.PTTL(ctx, w.Heartbeat("r1")).Val(), r.Timing().TTL-r.Timing().Interval/2)
 		}
 		require.Zero(t, r.failures("heartbeat"))
 		require.NoError(t, w.Del(ctx, w.Heartbeat("r1")).Err())
-		time.Sleep(r.Interval())
+		time.Sleep(r.Timing().Interval)
 		synctest.Wait()
 		require.Positive(t, r.failures("heartbeat"), "there is nothing to extend")
 		require.Contains(t, r.Status().Failing["heartbeat"], "no heartbeat left")
@@ -148,43 +146,11 @@ func TestALookThatFailsIsMadeAgain(t *testing.T) {
 		require.Equal(t, 1, r.Status().Pending)
 		require.NotEmpty(t, r.Status().Failing["heal"])
 		r.data.set(nil, nil)
-		time.Sleep(r.Interval() / 5)
+		time.Sleep(r.Timing().Interval / 5)
 		synctest.Wait()
 		require.Equal(t, "r1", w.owner("imei"))
 		require.Zero(t, r.Status().Pending)
 		require.Empty(t, r.Status().Failing)
 		w.end(r)
-	})
-}
-
-func TestTheGuardSaysWhenRedisDoesNotAnswer(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		s := newTerm(t, w.Options, w.Prefix)
-		id := s.batch(7).ID
-		require.NoError(t, s.XAdd(t.Context(), &redis.XAddArgs{
-			Stream: s.Audit(), ID: id.String(), Values: []string{"count", "many", "reowned", "0"},
-		}).Err())
-		fates, err := s.guard.Fates(t.Context(), []registry.Batch{s.batch(7)})
-		require.ErrorContains(t, err, "audit record")
-		require.Empty(t, fates)
-
-		over, cancel := context.WithCancel(t.Context())
-		cancel()
-		_, err = s.guard.Forget(over, s.lease, "dead")
-		require.ErrorIs(t, err, context.Canceled)
-		done, err := s.guard.Doubt(over, s.lease, time.Minute)
-		require.ErrorIs(t, err, context.Canceled)
-		require.False(t, done)
-		fates, err = s.guard.Fates(over, []registry.Batch{s.batch(7)})
-		require.ErrorIs(t, err, context.Canceled)
-		require.Empty(t, fates)
-		_, err = s.guard.Tick(over)
-		require.ErrorIs(t, err, context.Canceled)
-		_, err = s.guard.Do(over, s.batch(8))
-		require.ErrorIs(t, err, context.Canceled)
-		_, _, err = s.guard.Open(over, s.lease)
-		require.ErrorIs(t, err, context.Canceled)
 	})
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/sourcegraph/conc/pool"
+
+	"github.com/rollcall-redis/rollcall/guard"
 )
 
 // Registry is one replica's side of the registry. Create it with New, then Run it.
@@ -188,17 +190,10 @@ func (r *Registry) Instance() string { return r.id }
 // Layout returns the names of the keys.
 func (r *Registry) Layout() Layout { return r.keys }
 
-// Interval is the time between heartbeats.
-func (r *Registry) Interval() time.Duration { return r.cfg.HeartbeatInterval }
-
-// TTL is how long a heartbeat lasts.
-func (r *Registry) TTL() time.Duration { return r.cfg.HeartbeatTTL }
-
-// Gap is how long Redis may go unheard before silence proves nothing: (TTL - interval) / 2.
-func (r *Registry) Gap() time.Duration { return (r.cfg.HeartbeatTTL - r.cfg.HeartbeatInterval) / 2 }
-
-// Warm is how long Redis must have been heard without a doubt before anything is deleted: TTL + 2s.
-func (r *Registry) Warm() time.Duration { return r.cfg.HeartbeatTTL + 2*time.Second }
+// Timing is how often this instance beats, and how long its heartbeat lasts.
+func (r *Registry) Timing() guard.Timing {
+	return guard.Timing{Interval: r.cfg.HeartbeatInterval, TTL: r.cfg.HeartbeatTTL}
+}
 
 func (r *Registry) bootToken() string {
 	r.mu.Lock()

@@ -5,9 +5,13 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/guard"
 )
 
 //go:embed owner.lua boot.lua beat.lua extend.lua register.lua heal.lua release.lua goodbye.lua
@@ -23,8 +27,8 @@ func lua(name string) string {
 }
 
 var (
-	bootScript     = redis.NewScript(settingsLua + lua("boot"))
-	beatScript     = redis.NewScript(settingsLua + lua("owner") + lua("beat"))
+	bootScript     = redis.NewScript(guard.SettingsLua + lua("boot"))
+	beatScript     = redis.NewScript(guard.SettingsLua + lua("owner") + lua("beat"))
 	extendScript   = redis.NewScript(lua("owner") + lua("extend"))
 	registerScript = redis.NewScript(lua("owner") + lua("register"))
 	healScript     = redis.NewScript(lua("owner") + lua("heal"))
@@ -100,3 +104,5 @@ func parseReply(out []any) (reply, error) {
 func outOfMemory(err error) bool {
 	return err != nil && strings.HasPrefix(err.Error(), "OOM ")
 }
+
+func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/lease"
 )
@@ -52,7 +53,7 @@ func (o *owner) lives() {
 	ms, token, _ := strings.Cut(value, "/")
 	require.Equal(o.t, o.boot, token)
 	require.Len(o.t, ms, 13, "unix time in ms, whole: %s", value)
-	require.InDelta(o.t, o.TTL().Seconds(), o.c.PTTL(ctx, o.keys.Heartbeat(o.id)).Val().Seconds(), 30)
+	require.InDelta(o.t, o.Timing().TTL.Seconds(), o.c.PTTL(ctx, o.keys.Heartbeat(o.id)).Val().Seconds(), 30)
 	require.True(o.t, o.c.SIsMember(ctx, o.keys.Roster(), o.id).Val())
 }
 
@@ -74,46 +75,46 @@ func TestOwnerScripts(t *testing.T) {
 		},
 		"beat says whether the heartbeat was there, the size of the index, and the witness' last hold that may have lost entries": func(t *testing.T, w redistest.World) {
 			o := newOwner(t, w, "o")
-			require.Equal(t, reply{gone: true}, o.run(beatScript, millis(o.Warm())))
+			require.Equal(t, reply{gone: true}, o.run(beatScript, millis(o.Timing().Grace())))
 			o.forgetHeartbeat()
 			require.NoError(t, o.c.SAdd(t.Context(), o.keys.Devices("o"), "a", "b").Err())
 			require.NoError(t, o.c.HSet(t.Context(), o.keys.Witness(), "lost", "123").Err())
-			require.Equal(t, reply{absent: true, size: 2, lost: "123", gone: true}, o.run(beatScript, millis(o.Warm())))
+			require.Equal(t, reply{absent: true, size: 2, lost: "123", gone: true}, o.run(beatScript, millis(o.Timing().Grace())))
 			o.lives()
-			require.Equal(t, reply{size: 2, lost: "123", gone: true}, o.run(beatScript, millis(o.Warm())))
+			require.Equal(t, reply{size: 2, lost: "123", gone: true}, o.run(beatScript, millis(o.Timing().Grace())))
 			require.NoError(t, o.c.Del(t.Context(), o.keys.Witness()).Err())
 			require.NoError(t, o.c.Set(t.Context(), o.keys.Witness(), "no hash", 0).Err())
-			require.Equal(t, reply{size: 2, gone: true}, o.run(beatScript, millis(o.Warm())))
+			require.Equal(t, reply{size: 2, gone: true}, o.run(beatScript, millis(o.Timing().Grace())))
 		},
 		"a beat shows the settings of an owner that does not contend, and the next to listen holds": func(t *testing.T, w redistest.World) {
 			o := newOwner(t, w, "o")
-			tick := func(warm time.Duration) Witness {
-				got, err := NewGuard(o.c, o.c, o.keys, o.Gap(), warm, "leader").Tick(t.Context())
+			tick := func(timing guard.Timing) guard.Witness {
+				got, err := guard.New(o.c, o.c, o.keys, timing, "leader").Tick(t.Context())
 				require.NoError(t, err)
 				return got
 			}
-			o.run(beatScript, millis(o.Warm()))
+			o.run(beatScript, millis(o.Timing().Grace()))
 			require.Zero(t, o.c.Exists(t.Context(), o.keys.Witness()).Val(), "the first tick begins the witness")
-			for _, agree := range []time.Duration{o.Warm(), o.Warm()} {
+			for _, agree := range []guard.Timing{o.Timing(), o.Timing()} {
 				require.Equal(t, "gap", tick(agree).Reason)
-				o.run(beatScript, millis(o.Warm()))
+				o.run(beatScript, millis(o.Timing().Grace()))
 			}
-			quick := 5 * time.Second
+			quick := guard.Timing{Interval: 3 * time.Second, TTL: 63 * time.Second}
 			require.Equal(t, "settings", tick(quick).Reason)
 			require.NoError(t, o.c.HDel(t.Context(), o.keys.Witness(), "disagreed", "largest", "reason").Err())
-			require.LessOrEqual(t, tick(quick).WarmIn, quick, "a fleet of quick ones")
-			o.run(beatScript, millis(o.Warm()))
+			require.LessOrEqual(t, tick(quick).WarmIn, quick.Grace(), "a fleet of quick ones")
+			o.run(beatScript, millis(o.Timing().Grace()))
 			got := tick(quick)
 			require.Equal(t, "settings", got.Reason)
-			require.Equal(t, o.Warm(), got.WarmIn)
+			require.Equal(t, o.Timing().Grace(), got.WarmIn)
 
 			require.NoError(t, o.c.Del(t.Context(), o.keys.Witness()).Err())
 			require.Equal(t, "gap", tick(quick).Reason)
 			large := newOwner(t, w, "large") // its boot tells
-			require.NotEqual(t, quick, large.Warm())
-			o.run(beatScript, millis(quick)) // and it is not forgotten when others beat, before anybody listens
-			require.LessOrEqual(t, quick, tick(quick).WarmIn)
-			require.Greater(t, tick(quick).WarmIn, quick)
+			require.Equal(t, quick.Gap(), large.Timing().Gap())
+			o.run(beatScript, millis(quick.Grace())) // and it is not forgotten when others beat, before anybody listens
+			require.LessOrEqual(t, quick.Grace(), tick(quick).WarmIn)
+			require.Greater(t, tick(quick).WarmIn, quick.Grace())
 		},
 		"extend prolongs the heartbeat that is there and makes none": func(t *testing.T, w redistest.World) {
 			o := newOwner(t, w, "o")
@@ -184,7 +185,7 @@ func TestOwnerScripts(t *testing.T) {
 			newer.lives()
 		},
 		"an index or a roster of another type keeps nobody from registering and releasing": func(t *testing.T, w redistest.World) {
-			for _, key := range []string{Layout{w.Prefix}.Roster(), Layout{w.Prefix}.Devices("o")} {
+			for _, key := range []string{Layout{Prefix: w.Prefix}.Roster(), Layout{Prefix: w.Prefix}.Devices("o")} {
 				o := newOwner(t, w, "o")
 				o.c.Del(t.Context(), key)
 				require.NoError(t, o.c.Set(t.Context(), key, "x", 0).Err())
@@ -209,10 +210,10 @@ func TestOwnerScripts(t *testing.T) {
 			key := o.keys.Heartbeat("o")
 			o.c.Del(t.Context(), key)
 			require.NoError(t, o.c.SAdd(t.Context(), key, "x").Err())
-			require.True(t, o.run(beatScript, millis(o.Warm())).absent)
+			require.True(t, o.run(beatScript, millis(o.Timing().Grace())).absent)
 			o.lives()
 			require.NoError(t, o.c.Set(t.Context(), key, "1795188960111", time.Minute).Err())
-			require.True(t, o.run(beatScript, millis(o.Warm())).absent)
+			require.True(t, o.run(beatScript, millis(o.Timing().Grace())).absent)
 			o.lives()
 		},
 	}

@@ -110,7 +110,7 @@ func TestALossSoonAfterAnotherIsMadeGoodAnIntervalLater(t *testing.T) {
 				r.register(t, "another") // so that it is no whole registry that is gone
 				lose(t, w, r)
 				r.register(t, "third")
-				time.Sleep(r.Interval() + 3*time.Second - time.Since(lost))
+				time.Sleep(r.Timing().Interval + 3*time.Second - time.Since(lost))
 				synctest.Wait()
 				require.EqualValues(t, 2002, w.HLen(ctx, w.Registry()).Val())
 				w.end(r)

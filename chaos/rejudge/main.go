@@ -2,8 +2,8 @@
 //
 //	go run ./chaos/rejudge DIR...
 //
-// It prints what the checks C1 to C8 find, each with its byte offset in the history, and a summary. Exit status: 0 if they find
-// nothing, 1 if they do or a folder cannot be read, 2 on wrong usage.
+// It prints what the checks C1 to C8 find, each with its byte offset in the history, and a summary.
+// Exit status: 0 if they find nothing, 1 if they do or a folder cannot be read, 2 on wrong usage.
 package main
 
 import (
@@ -12,7 +12,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/rollcall-redis/rollcall/chaos"
+	"github.com/rollcall-redis/rollcall/chaos/judge"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -24,13 +24,13 @@ func run(dirs []string, out, errs io.Writer) (status int) {
 	}
 	for _, dir := range dirs {
 		fmt.Fprintf(out, "%s:\n", dir)
-		h, facts, err := chaos.Load(dir)
+		h, facts, err := judge.Load(dir)
 		if err != nil {
 			fmt.Fprintln(errs, err)
 			status = 1
 			continue
 		}
-		v := chaos.Judge(h, facts)
+		v := judge.Judge(h, facts)
 		found := append(v.Violations, v.Settled()...)
 		if v.Report(out, found); len(found) > 0 {
 			status = 1

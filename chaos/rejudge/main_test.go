@@ -10,7 +10,7 @@ import (
 
 func TestRun(t *testing.T) {
 	t.Parallel()
-	good, bad := filepath.Join("..", "testdata", "good"), filepath.Join("..", "testdata", "bad")
+	good, bad := filepath.Join("..", "judge", "testdata", "good"), filepath.Join("..", "judge", "testdata", "bad")
 	for name, row := range map[string]struct {
 		args   []string
 		status int

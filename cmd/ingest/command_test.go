@@ -128,5 +128,5 @@ func TestWhatCannotBeSentIsRefused(t *testing.T) {
 	}
 	code, stdout, _ := command(t, "--help")
 	require.Equal(t, exitOK, code)
-	require.Contains(t, stdout, "usage: ingest command")
+	require.Contains(t, stdout, "Usage: ingest command")
 }

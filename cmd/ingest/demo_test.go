@@ -5,19 +5,18 @@ import (
 	"context"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/demo"
-	"github.com/rollcall-redis/rollcall/internal/embedded"
-	"github.com/rollcall-redis/rollcall/internal/settings"
+	"github.com/rollcall-redis/rollcall/internal/service"
 )
 
 // hasty is a demo within a test's time, and yet one that a busy machine can follow: a stall of a second is no gap.
@@ -28,19 +27,19 @@ var hasty = demo.Pace{
 
 // playing is a demo whose replicas are this test's binary.
 func playing(ctx context.Context, out io.Writer, redisURL string) error {
-	target, err := settings.ParseRedis(redisURL)
-	if err != nil {
+	var target service.Redis
+	if err := target.Parse(redisURL); err != nil {
 		return err
 	}
 	// What a user has set for other replicas must not get into these.
 	environ := append(os.Environ(), asMain+"=1", "JANITOR_DRY_RUN=true", "HEARTBEAT_TTL=nonsense", "REDIS_URL="+redisURL)
-	return playDemo(ctx, demo.Config{Devices: 60, Seed: 1, Out: out, Pace: hasty}, target, environ)
+	return playDemo(ctx, demo.Config{RedisURL: redisURL, Devices: 60, Seed: 1, Out: out, Pace: hasty}, target, environ)
 }
 
 func TestTheDemoConverges(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	require.NoError(t, playing(t.Context(), &out, settings.EmbeddedRedis), out.String())
+	require.NoError(t, playing(t.Context(), &out, service.EmbeddedRedis), out.String())
 	for _, want := range []string{
 		"3 replicas serve", "all 60 devices routable", "KILLED the leader replica-", "remaining entries swept", "ADDED replica-4",
 		"STOPPED the leader replica-", "CONVERGED: 60 entries", "every one is in the stream",
@@ -52,9 +51,8 @@ func TestTheDemoConverges(t *testing.T) {
 
 func TestADemoThatIsInterruptedLeavesNothing(t *testing.T) {
 	t.Parallel()
-	server, err := embedded.Start() // as a given one: it outlives the demo
-	require.NoError(t, err)
-	defer server.Close()
+	server := miniredis.RunT(t) // as a given one: it outlives the demo
+	server.ClockTTL(true)
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer rdb.Close()
 	ctx, interrupt := context.WithCancel(t.Context())
@@ -72,20 +70,14 @@ func TestADemoThatIsKilledTakesItsReplicasAlong(t *testing.T) {
 		return // only Linux has a death signal; see package demo
 	}
 	temp := t.TempDir()
-	cmd := exec.Command(os.Args[0], "demo", "--devices=5")
-	cmd.Env = append(os.Environ(), asMain+"=1", "TMPDIR="+temp, "REDIS_URL=")
-	out := &logBuffer{}
-	cmd.Stdout = out
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() { _ = cmd.Process.Kill() })
-	require.Eventually(t, func() bool { return strings.Contains(out.String(), "3 replicas serve") }, patience, 5*time.Millisecond)
+	p := child(t, []string{"TMPDIR=" + temp, "REDIS_URL="}, "demo", "--devices=5")
+	require.Eventually(t, func() bool { return strings.Contains(p.Log(), "3 replicas serve") }, patience, 5*time.Millisecond)
 	logs, err := filepath.Glob(filepath.Join(temp, "rollcall-demo-*", "*.log"))
 	require.NoError(t, err)
 	require.Len(t, logs, 3)
-	require.Len(t, children(t, cmd.Process.Pid), 3)
-	replicas := children(t, cmd.Process.Pid)
-	require.NoError(t, cmd.Process.Kill())
-	_ = cmd.Wait()
+	replicas := children(t, p.PID())
+	require.Len(t, replicas, 3)
+	p.Kill()
 	require.Eventually(t, func() bool {
 		for _, pid := range replicas {
 			// Gone, or dead and not yet waited for by whoever inherited it.

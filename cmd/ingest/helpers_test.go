@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -15,8 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/device"
+	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
-	"github.com/rollcall-redis/rollcall/internal/web"
+	"github.com/rollcall-redis/rollcall/internal/service"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
@@ -34,6 +34,24 @@ func TestMain(m *testing.M) {
 		main()
 	}
 	redistest.Main(m)
+}
+
+const (
+	exitOK     = service.ExitOK
+	exitFailed = service.ExitFailed
+	exitUsage  = service.ExitUsage
+)
+
+// run is a call of the program.
+func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) int {
+	return ingest().Execute(ctx, args, environ, stdout, stderr)
+}
+
+// loaded are settings, and what would log them.
+func loaded(args, environ []string) (*settings, *service.Command, error) {
+	s := new(settings)
+	c := &service.Command{Name: "ingest", Settings: s.table(), Prefixes: prefixes, Check: s.check}
+	return s, c, c.Load(args, environ)
 }
 
 // program is a run of the program within this process.
@@ -65,15 +83,7 @@ func (l *logBuffer) String() string {
 }
 
 // addr is the address in the log line with this message; empty if there is none.
-func (l *logBuffer) addr(message string) string {
-	for line := range strings.Lines(l.String()) {
-		var record struct{ Msg, Addr string }
-		if json.Unmarshal([]byte(line), &record) == nil && record.Msg == message {
-			return record.Addr
-		}
-	}
-	return ""
-}
+func (l *logBuffer) addr(message string) string { return process.Said(l.String(), message, "addr") }
 
 // start runs the program on free ports, with these further arguments.
 func start(t testing.TB, args ...string) *program {
@@ -147,11 +157,11 @@ func (p *program) post(path, token string) (code int, body string) {
 	return resp.StatusCode, string(raw)
 }
 
-func (p *program) state() web.Status {
+func (p *program) state() service.Status {
 	p.t.Helper()
 	code, body := p.get("/api/v1/status")
 	require.Equal(p.t, http.StatusOK, code)
-	var st web.Status
+	var st service.Status
 	require.NoError(p.t, json.Unmarshal([]byte(body), &st))
 	return st
 }

@@ -7,27 +7,32 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"os"
-	"os/signal"
-	"syscall"
+	"log/slog"
 
-	"github.com/redis/go-redis/v9/logging"
+	"github.com/rollcall-redis/rollcall/internal/service"
 )
 
-func main() {
-	// What go-redis would print reaches us as errors, which are counted or logged.
-	logging.Disable()
+func main() { service.Main(ingest()) }
 
-	ctx, stop := context.WithCancel(context.Background())
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
-	go func() {
-		<-signals
-		stop()
-		<-signals // whoever asks twice does not want to wait
-		fmt.Fprintln(os.Stderr, "ingest: second signal, leaving at once")
-		os.Exit(exitFailed)
-	}()
-	os.Exit(run(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr))
+// ingest is the program: a replica that serves, or what the first argument names.
+func ingest() *service.Command {
+	s := new(settings)
+	c := &service.Command{
+		Name: "ingest",
+		About: `ingest accepts Teltonika trackers, stores their telemetry in Redis, keeps the
+registry of who holds which device, and sweeps out what dead replicas left.
+Without a command it serves, and needs REDIS_URL.
+
+  ingest command    sends a device a command, waits for its outcome
+  ingest demo       shows what happens when replicas die, join and stop
+  ingest simulate   runs a fleet of simulated trackers`,
+		Settings: s.table(),
+		Prefixes: prefixes,
+		Check:    s.check,
+		Notes: `SIGTERM or SIGINT stops it gracefully; a second one at once. Exit status: 0
+after a graceful stop, 1 on a failure at run time, 2 on wrong usage or settings.`,
+		Commands: []*service.Command{sendCommand(), runSimulate(), runDemo()},
+	}
+	c.Run = c.Serving(&s.Base, func(ctx context.Context, log *slog.Logger) error { return serve(ctx, s, log) })
+	return c
 }

@@ -2,94 +2,136 @@ package main
 
 import (
 	"context"
-	"errors"
+	"crypto/tls"
 	"fmt"
-	"io"
-	"log/slog"
-	"regexp"
-	"runtime/debug"
+	"net"
+	"time"
 
-	"github.com/rollcall-redis/rollcall/internal/settings"
+	"github.com/rollcall-redis/rollcall/internal/gateway"
+	"github.com/rollcall-redis/rollcall/internal/service"
+	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// The program's exit statuses.
-const (
-	exitOK     = 0 // stopped as asked
-	exitFailed = 1 // a failure at run time
-	exitUsage  = 2 // wrong arguments or settings
-)
+// startBound is how long the device listener waits for the registry to meet
+// Redis and to hand back what a former life of this instance left.
+const startBound = 15 * time.Second
 
-// commandName is what a mistyped command may look like to be repeated; anything
-// else might be a URL with a password.
-var commandName = regexp.MustCompile(`^[a-z][a-z-]{0,20}$`)
+// run serves until ctx ends or a part fails, and stops every part. They stop in
+// this order, each within its share of the grace:
+//
+//  1. readiness goes; no command is read or sent any more, and those that wait
+//     for an answer may have it, since their sockets are still open (1/10);
+//  2. the device listener closes; each socket finishes the
+//     frame under way and releases its claim, while the janitor joins its passes
+//     and releases the lease (3/10);
+//  3. the registry, beating until then, hands back what is left and says goodbye
+//     (2/10, and 3 s for a goodbye that Redis is slow to take). Not before: a
+//     heartbeat that is gone under a leader raises a doubt, and holds the whole
+//     fleet's sweeping;
+//  4. HTTP, which shows and measures all of that, ends last (1/10).
+//
+// What is then not done is left to the TTLs and to the leader.
+func (r *replica) run(ctx context.Context) error {
+	parts := service.NewParts(ctx, r.settings.ShutdownGrace, r.log)
+	parts.Go("http", r.http.Run)
+	parts.Go("registry", r.registry.Run)
+	parts.Go("inspector", r.inspector.Run)
+	parts.Go("janitor", r.accepted(r.janitor.Run))
+	parts.Go("devices", r.serveDevices)
+	parts.Go("commands", r.accepted(r.commands.Run))
 
-// run is the program, until ctx ends or it is done: a replica that serves, or
-// what the first argument names. It returns the exit status. Logs and complaints
-// go to stderr, what was asked for to stdout.
-func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) int {
-	if len(args) > 0 {
-		switch args[0] {
-		case "command":
-			return sendCommand(ctx, args[1:], environ, stdout, stderr)
-		case "simulate":
-			return runSimulate(ctx, args[1:], stdout, stderr)
-		case "demo":
-			return runDemo(ctx, args[1:], environ, stdout, stderr)
+	parts.Wait()
+	r.draining.Store(true)
+	parts.Stop(1, "commands")
+	parts.Stop(4, "janitor", "inspector", "devices")
+	if left := parts.Stop(6, "registry"); len(left) > 0 {
+		// No context ends a call that waits for a silent Redis; this does.
+		_ = r.clients.Data.Close()
+	}
+	parts.Stop(9)
+	parts.Stop(10, "http")
+	return parts.End()
+}
+
+// acceptedPoll is how often it is looked whether Redis accepts this replica.
+const acceptedPoll = 20 * time.Millisecond
+
+// accepted is a part that begins when the first heartbeat has landed, or Redis
+// does not answer. While Redis refuses this replica the part could only say so
+// once more.
+func (r *replica) accepted(run func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		for {
+			reg := r.registry.Status()
+			if !reg.LastBeat.IsZero() || reg.Refused == "" && reg.Failing["heartbeat"] != "" {
+				return run(ctx)
+			}
+			if !wait.For(ctx, acceptedPoll) {
+				return nil
+			}
 		}
-		if commandName.MatchString(args[0]) {
-			fmt.Fprintf(stderr, "ingest: unknown command %q; there are command, demo and simulate, and without one it serves (ingest -h)\n", args[0])
-			return exitUsage
+	}
+}
+
+// serveDevices opens the device listeners when the registry is ready for them, and
+// serves them.
+func (r *replica) serveDevices(ctx context.Context) error {
+	if !r.settings.devices() {
+		return nil
+	}
+	select {
+	case <-r.registry.Started():
+	case <-time.After(startBound):
+		r.log.Warn("serving devices although the registry has not started")
+	case <-ctx.Done():
+		return nil
+	}
+	lns, err := r.listen(ctx)
+	if err != nil || len(lns) == 0 { // stopped meanwhile
+		return err
+	}
+	return r.gateway.Serve(ctx, lns...)
+}
+
+// listen opens the listeners for devices: all, or none if one cannot be opened or ctx has ended.
+func (r *replica) listen(ctx context.Context) (lns []net.Listener, err error) {
+	s := r.settings
+	plain := func(ln net.Listener) (net.Listener, error) { return ln, nil }
+	for _, at := range []struct {
+		setting, addr, message string
+		wrap                   func(net.Listener) (net.Listener, error)
+	}{
+		{"INGEST_ADDR", s.ingestAddr, "listening for devices", plain},
+		{"INGEST_TLS_ADDR", s.ingestTLSAddr, "listening for devices by TLS", func(ln net.Listener) (net.Listener, error) {
+			return tls.NewListener(ln, r.certificate.Config()), nil
+		}},
+		{"INGEST_PROXY_ADDR", s.ingestProxyAddr, "listening for devices behind proxies", func(ln net.Listener) (net.Listener, error) {
+			return r.gateway.Proxied(ln, s.ingestProxyTrusted)
+		}},
+	} {
+		if at.addr == service.Off {
+			continue
 		}
+		ln, err := gateway.Listen(ctx, at.addr)
+		if err == nil {
+			lns = append(lns, ln)
+			lns[len(lns)-1], err = at.wrap(ln)
+		}
+		if err != nil || ctx.Err() != nil {
+			for _, ln := range lns {
+				if ln != nil {
+					_ = ln.Close()
+				}
+			}
+			if ctx.Err() != nil {
+				return nil, nil
+			}
+			return nil, fmt.Errorf("ingest: %s: %w", at.setting, err)
+		}
+		r.log.Info(at.message, "addr", ln.Addr().String())
 	}
-	return runServe(ctx, args, environ, stdout, stderr)
-}
-
-// runServe is the program without a name of anything else to do: a replica.
-func runServe(ctx context.Context, args, environ []string, stdout, stderr io.Writer) int {
-	s, err := settings.Load(args, environ)
-	switch {
-	case errors.Is(err, settings.ErrHelp):
-		err = settings.WriteHelp(stdout)
-		return printed(err, stderr)
-	case errors.Is(err, settings.ErrVersion):
-		_, err = fmt.Fprintln(stdout, "ingest", version())
-		return printed(err, stderr)
-	case err != nil:
-		fmt.Fprintln(stderr, "ingest:", err)
-		return exitUsage
+	if addr, ok := lns[0].Addr().(*net.TCPAddr); ok {
+		r.devices.Store(addr)
 	}
-	log := newLogger(s, stderr)
-	log.Info("starting", "version", version(), "settings", s)
-	if err := serve(ctx, s, log); err != nil {
-		log.Error("ingest failed", "error", err)
-		return exitFailed
-	}
-	log.Info("stopped")
-	return exitOK
-}
-
-// printed is the exit status of a run that only had something to print.
-func printed(err error, stderr io.Writer) int {
-	if err != nil {
-		fmt.Fprintln(stderr, "ingest:", err)
-		return exitFailed
-	}
-	return exitOK
-}
-
-func newLogger(s *settings.Settings, w io.Writer) *slog.Logger {
-	o := &slog.HandlerOptions{Level: s.LogLevel}
-	if s.LogJSON {
-		return slog.New(slog.NewJSONHandler(w, o))
-	}
-	return slog.New(slog.NewTextHandler(w, o))
-}
-
-// version is what the build knows of itself: a module version, or a revision.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	return info.Main.Version
+	return lns, nil
 }

@@ -9,6 +9,8 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -18,10 +20,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/device"
-	"github.com/rollcall-redis/rollcall/internal/embedded"
 	"github.com/rollcall-redis/rollcall/internal/gateway"
+	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
-	"github.com/rollcall-redis/rollcall/internal/settings"
+	"github.com/rollcall-redis/rollcall/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -49,12 +51,12 @@ func TestItServesOnARedisOfItsOwn(t *testing.T) {
 	require.True(t, st.Ready, st.NotReady)
 	require.True(t, st.Redis.Embedded)
 	require.True(t, st.Redis.Reachable)
-	require.Contains(t, st.Redis.Warnings, embedded.Notice)
+	require.Contains(t, st.Redis.Warnings, service.EmbeddedNotice)
 	require.NotEmpty(t, st.Redis.ChecksOff)
 	require.Equal(t, p.devices, st.Devices.Addr)
 	require.Equal(t, 1, st.Devices.Connections)
 	require.Equal(t, 1, st.Registry.Devices)
-	require.Contains(t, p.log.String(), embedded.Notice)
+	require.Contains(t, p.log.String(), service.EmbeddedNotice)
 	require.Contains(t, p.log.String(), "checks are off")
 	p.await(func() bool { return p.state().Janitor.Leading })
 	code, body := p.get("/")
@@ -259,13 +261,13 @@ func TestAnAddressInUseIsAFailure(t *testing.T) {
 // Load lets none of these through; who calls the parts must heed their errors all the same.
 func TestAPartThatCannotBeMadeIsAFailure(t *testing.T) {
 	t.Parallel()
-	for says, change := range map[string]func(*settings.Settings){
-		"registry: HeartbeatTTL is 1s":              func(s *settings.Settings) { s.HeartbeatTTL = time.Second },
-		"janitor: DeleteBatch is 5000":              func(s *settings.Settings) { s.JanitorDeleteBatch = 5000 },
-		"gateway: MaxLen and MaxConns must not be":  func(s *settings.Settings) { s.TelemetryMaxLen = -1 },
-		"ingest: INGEST_TLS_CERT, INGEST_TLS_KEY: ": func(s *settings.Settings) { s.IngestTLSAddr, s.IngestTLSCert = ":0", "/nowhere" },
+	for says, change := range map[string]func(*settings){
+		"registry: HeartbeatTTL is 1s":              func(s *settings) { s.heartbeatTTL = time.Second },
+		"janitor: DeleteBatch is 5000":              func(s *settings) { s.janitorDeleteBatch = 5000 },
+		"gateway: MaxLen and MaxConns must not be":  func(s *settings) { s.telemetryMaxLen = -1 },
+		"ingest: INGEST_TLS_CERT, INGEST_TLS_KEY: ": func(s *settings) { s.ingestTLSAddr, s.ingestTLSCert = ":0", "/nowhere" },
 	} {
-		s, err := settings.Load([]string{"--redis-url=embedded", "--http-addr=127.0.0.1:0", "--ingest-addr=127.0.0.1:0"}, nil)
+		s, _, err := loaded([]string{"--redis-url=embedded", "--http-addr=127.0.0.1:0", "--ingest-addr=127.0.0.1:0"}, nil)
 		require.NoError(t, err)
 		change(s)
 		require.ErrorContains(t, serve(t.Context(), s, slog.New(slog.DiscardHandler)), says)
@@ -311,7 +313,7 @@ func TestWhatIsAskedForIsPrintedAndWhatIsWrongRefused(t *testing.T) {
 		says string
 	}{
 		"no Redis":               {nil, "REDIS_URL: expected the URL of your Redis"},
-		"a command mistyped":     {[]string{"serv"}, `unknown command "serv"; there are command, demo and simulate`},
+		"a command mistyped":     {[]string{"serv"}, `unknown command "serv" (ingest -h shows all)`},
 		"a URL without its flag": {[]string{"redis://:hunter2@h"}, "argument 1: expected flags only"},
 		"a password alone":       {[]string{"hunter2"}, "argument 1: expected flags only"},
 	} {
@@ -322,40 +324,44 @@ func TestWhatIsAskedForIsPrintedAndWhatIsWrongRefused(t *testing.T) {
 	}
 }
 
-// process is the program as one of its own.
-func process(t *testing.T, args ...string) (*exec.Cmd, *logBuffer) {
+// child is the program as a process of its own, with more in its environment.
+func child(t *testing.T, env []string, args ...string) *process.Process {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], append([]string{"--redis-url=embedded", "--http-addr=127.0.0.1:0", "--ingest-addr=127.0.0.1:0", "--log-format=json"}, args...)...)
-	log := &logBuffer{}
-	cmd.Env = append(os.Environ(), asMain+"=1")
-	cmd.Stderr = log
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() { _ = cmd.Process.Kill() })
-	require.Eventually(t, func() bool { return log.addr("listening for devices") != "" }, patience, 5*time.Millisecond)
-	return cmd, log
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = slices.Concat(os.Environ(), []string{asMain + "=1"}, env)
+	p, err := process.Start(cmd, process.Options{Log: filepath.Join(t.TempDir(), "log")})
+	require.NoError(t, err)
+	t.Cleanup(p.Kill)
+	return p
+}
+
+// servingChild is child, and waits until devices can connect.
+func servingChild(t *testing.T, args ...string) *process.Process {
+	t.Helper()
+	p := child(t, nil, append([]string{"--redis-url=embedded", "--http-addr=127.0.0.1:0", "--ingest-addr=127.0.0.1:0", "--log-format=json"}, args...)...)
+	require.Eventually(t, func() bool { return p.Said("listening for devices", "addr") != "" }, patience, 5*time.Millisecond)
+	return p
 }
 
 func TestASignalStopsItGracefully(t *testing.T) {
 	t.Parallel()
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
-		cmd, log := process(t)
-		require.NoError(t, cmd.Process.Signal(sig))
-		require.NoError(t, cmd.Wait())
-		require.Contains(t, log.String(), `"msg":"stopped"`)
+		p := servingChild(t)
+		require.NoError(t, p.Signal(sig))
+		require.Equal(t, exitOK, p.ExitCode())
+		require.Contains(t, p.Log(), `"msg":"stopped"`)
 	}
 }
 
 func TestASecondSignalStopsItAtOnce(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	cmd, log := process(t, on(server, "--shutdown-grace=1m")...)
+	p := servingChild(t, on(server, "--shutdown-grace=1m")...)
 	server.Stop() // so that there is something to wait for
 	defer server.Cont()
-	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
-	require.Eventually(t, func() bool { return strings.Contains(log.String(), `"msg":"stopping"`) }, patience, time.Millisecond)
-	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
-	var exit *exec.ExitError
-	require.ErrorAs(t, cmd.Wait(), &exit)
-	require.Equal(t, exitFailed, exit.ExitCode())
-	require.Contains(t, log.String(), "second signal")
+	require.NoError(t, p.Signal(syscall.SIGTERM))
+	require.Eventually(t, func() bool { return strings.Contains(p.Log(), `"msg":"stopping"`) }, patience, time.Millisecond)
+	require.NoError(t, p.Signal(syscall.SIGTERM))
+	require.Equal(t, exitFailed, p.ExitCode())
+	require.Contains(t, p.Log(), "second signal")
 }

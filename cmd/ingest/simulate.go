@@ -4,167 +4,138 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/rollcall-redis/rollcall/internal/settings"
+	"github.com/rollcall-redis/rollcall/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/simulate"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 	"github.com/rollcall-redis/rollcall/registry"
 )
-
-const simulateUsage = `ingest simulate runs a fleet of Teltonika trackers against gateways: motion, backlog,
-keep-alives, frames in pieces, lost coverage, the documented ladder of reconnects,
-answers to commands.
-
-Usage: ingest simulate [--name value ...]
-
-`
 
 // lookTime bounds each look at the registry.
 const lookTime = 5 * time.Second
 
 // simulation is what "ingest simulate" was asked for.
 type simulation struct {
-	fleet    simulate.Config
+	cfg      simulate.Config
 	duration time.Duration // 0: until interrupted
-	redis    settings.Redis
+	redis    service.Redis
+	fleet    *simulate.Fleet
 }
 
-// runSimulate is "ingest simulate": it lets a fleet be until ctx ends or its time is up, and returns the exit status.
-func runSimulate(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	s, err := parseSimulate(args)
-	if errors.Is(err, flag.ErrHelp) {
-		_, err = io.WriteString(stdout, simulateHelp())
-		return printed(err, stderr)
+// runSimulate is "ingest simulate": it lets a fleet be until ctx ends or its time is up.
+func runSimulate() *service.Command {
+	s := new(simulation)
+	return &service.Command{
+		Name: "ingest simulate",
+		About: `ingest simulate runs a fleet of Teltonika trackers against gateways: motion, backlog,
+keep-alives, frames in pieces, lost coverage, the documented ladder of reconnects,
+answers to commands. It reads no setting from the environment.`,
+		Settings: s.table(),
+		Check:    s.check,
+		Run:      func(ctx context.Context, stdout, _ io.Writer) error { return s.show(ctx, stdout) },
+		Notes: `An interrupt ends it with a summary. Exit status: 0 when it was ended or its
+time was up, 1 if nothing could connect at all, 2 on wrong arguments.`,
 	}
-	var fleet *simulate.Fleet
-	if err == nil {
-		fleet, err = simulate.New(s.fleet)
+}
+
+var codecs = map[string]teltonika.Codec{"8": teltonika.Codec8, "8e": teltonika.Codec8E, "16": teltonika.Codec16}
+
+// table is every flag of "ingest simulate".
+func (s *simulation) table() []service.Setting {
+	const ever = 100 * 365 * 24 * time.Hour
+	c := &s.cfg
+	return []service.Setting{
+		{Name: "devices", Default: "100", Value: service.Number(&c.Devices, 1, simulate.MostDevices),
+			Meaning: "number of trackers",
+			Consequence: "Each takes a descriptor (two with `--half-open`) and about 15 kB. The limit of " +
+				"open files is raised as far as it may be; what does not fit is refused at once, with the " +
+				"number needed. Ten thousand are fine"},
+		{Name: "interval", Default: "10s", Value: service.Duration(&c.Interval, time.Millisecond, ever),
+			Meaning: "time between two frames of a tracker"},
+		{Name: "records", Default: "1", Value: service.Number(&c.Records, 1, simulate.MostRecords),
+			Meaning: "number of records in a frame, at most 10"},
+		{Name: "targets", Default: "127.0.0.1:5027", Meaning: "host:port,... of gateways",
+			Consequence: "Each connection draws one of them, as a balancer would",
+			Value:       func(v string) error { c.Targets = strings.Split(v, ","); return nil }},
+		{Name: "duration", Default: "0s", Value: service.Duration(&s.duration, 0, ever), Meaning: "how long; 0s: until interrupted"},
+		service.Seed(&c.Seed),
+		{Name: "redis", Secret: true, Value: s.parseRedis,
+			Meaning: "URL of the gateways' Redis, to show how many connected trackers are routable; " +
+				"it is only read",
+			Consequence: "Routable: their entry names an instance whose heartbeat exists. It cannot tell " +
+				"whether that is the instance which holds the socket"},
+		{Name: "codec", Default: "8", Meaning: "8, 8e or 16",
+			Value: func(v string) error {
+				if c.Codec = codecs[strings.ToLower(v)]; c.Codec == 0 {
+					return errors.New("8, 8e or 16")
+				}
+				return nil
+			}},
+		{Name: "backlog", Default: "0", Value: service.Number(&c.Backlog, 0, simulate.MostBacklog),
+			Meaning: "number of records that each tracker has stored at the start",
+			Consequence: "They are emptied stop-and-wait, newest first, whenever no fresh frame is due: " +
+				"the hardest load that a fleet makes"},
+		{Name: "half-open", Default: "0", Value: service.Share(&c.HalfOpen, 0),
+			Meaning: "share of frames, 0 to 1, at which a tracker loses coverage and leaves its " +
+				"socket half-open",
+			Consequence: "It comes back on a new one. Half of them lose an acknowledgement, and the " +
+				"frame comes twice"},
+		{Name: "ladder-unit", Default: "1m", Value: service.Duration(&c.LadderUnit, time.Nanosecond, ever),
+			Meaning: "what the ladder of reconnects (at once, 1, 1, 2, 2, 4, 6, 8, 10 min) takes for " +
+				"a minute",
+			Consequence: "The ladder begins anew with an acknowledgement"},
+		{Name: "timeout", Default: "30s", Value: service.Duration(&c.Timeout, time.Nanosecond, ever),
+			Meaning: "how long a tracker waits for an answer"},
+		{Name: "first-imei", Default: "35630704000000", Value: service.Number(&c.FirstIMEI, 1, simulate.MostFirstIMEI),
+			Meaning:     "14 digits of the first tracker's IMEI; the others count up",
+			Consequence: "Two simulations at once need different ones"},
 	}
-	if err == nil {
-		err = descriptorsFor(s.fleet.Sockets())
+}
+
+func (s *simulation) parseRedis(v string) error {
+	err := s.redis.Parse(v)
+	if s.redis.Embedded() {
+		err = errors.New("a URL of the gateways' Redis")
+	}
+	return err
+}
+
+// check makes the fleet, or says what is wrong with it.
+func (s *simulation) check(in *service.Input) []error {
+	if !in.Understood("devices") {
+		return nil
+	}
+	var err error
+	if s.fleet, err = simulate.New(s.cfg); err == nil {
+		err = descriptorsFor(s.cfg.Sockets())
 	}
 	if err != nil {
-		fmt.Fprintf(stderr, "ingest simulate: %v\n(ingest simulate -h shows every flag)\n", err)
-		return exitUsage
+		return []error{err}
 	}
-	if err := s.show(ctx, fleet, stdout); err != nil {
-		fmt.Fprintln(stderr, "ingest simulate:", err)
-		return exitFailed
-	}
-	return exitOK
-}
-
-// flags are the flags of "ingest simulate", bound to s.
-func (s *simulation) flags() *flag.FlagSet {
-	c := &s.fleet
-	fs := flag.NewFlagSet("ingest simulate", flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
-	fs.IntVar(&c.Devices, "devices", 100, "`number` of trackers")
-	fs.DurationVar(&c.Interval, "interval", 10*time.Second, "time between two frames of a tracker")
-	fs.IntVar(&c.Records, "records", 1, fmt.Sprintf("`number` of records in a frame, at most %d", simulate.MostRecords))
-	c.Targets = []string{"127.0.0.1:5027"}
-	fs.Func("targets", "`host:port,...` of gateways; each connection draws one (default 127.0.0.1:5027)", func(v string) error {
-		c.Targets = strings.Split(v, ",")
-		return nil
-	})
-	fs.DurationVar(&s.duration, "duration", 0, "how long; 0: until interrupted")
-	fs.Uint64Var(&c.Seed, "seed", rand.Uint64(), "`number` that decides what is drawn; it is printed")
-	fs.Func("redis", "`URL` of the gateways' Redis, to show how many connected trackers are routable; it is only read", func(v string) (err error) {
-		s.redis, err = settings.ParseRedis(v)
-		if s.redis.Embedded() {
-			err = errors.New("expected the gateways' Redis")
-		}
-		return err
-	})
-	c.Codec = teltonika.Codec8
-	fs.Func("codec", "`8, 8e or 16` (default 8)", func(v string) error {
-		codecs := map[string]teltonika.Codec{"8": teltonika.Codec8, "8e": teltonika.Codec8E, "16": teltonika.Codec16}
-		codec, ok := codecs[strings.ToLower(v)]
-		if !ok {
-			return errors.New("expected 8, 8e or 16")
-		}
-		c.Codec = codec
-		return nil
-	})
-	fs.IntVar(&c.Backlog, "backlog", 0, "`number` of records that each tracker has stored at the start")
-	fs.Float64Var(&c.HalfOpen, "half-open", 0, "`rate`, 0 to 1, of frames at which a tracker loses coverage and leaves its socket half-open")
-	fs.DurationVar(&c.LadderUnit, "ladder-unit", time.Minute, "what the ladder of reconnects (at once, 1, 1, 2, 2, 4, 6, 8, 10 min) takes for a minute")
-	fs.DurationVar(&c.Timeout, "timeout", 30*time.Second, "how long a tracker waits for an answer")
-	fs.Uint64Var(&c.FirstIMEI, "first-imei", 35_630_704_000_000, "`14 digits` of the first tracker's IMEI; the others count up")
-	return fs
-}
-
-// parseSimulate reads the arguments. Its error is flag.ErrHelp, or says what is wrong.
-func parseSimulate(args []string) (*simulation, error) {
-	s := new(simulation)
-	fs := s.flags()
-	if err := fs.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return nil, err
-		}
-		// The flag package repeats a value that it refuses; this one may hold a password.
-		if strings.Contains(err.Error(), "-redis") {
-			return nil, errors.New("--redis: expected a URL such as redis://127.0.0.1:6379 (the value is not shown)")
-		}
-		return nil, err
-	}
-	if fs.NArg() > 0 {
-		return nil, errors.New("expected flags only, got an argument behind them")
-	}
-	for _, f := range []struct {
-		name string
-		ok   bool
-	}{
-		{"interval", s.fleet.Interval > 0}, {"records", s.fleet.Records > 0}, {"ladder-unit", s.fleet.LadderUnit > 0},
-		{"timeout", s.fleet.Timeout > 0}, {"first-imei", s.fleet.FirstIMEI > 0}, {"duration", s.duration >= 0},
-	} {
-		if !f.ok { // what means the default to the package must not be a surprise here
-			return nil, fmt.Errorf("--%s: expected more than that", f.name)
-		}
-	}
-	return s, nil
-}
-
-// simulateHelp is the help of "ingest simulate".
-func simulateHelp() string {
-	var b strings.Builder
-	b.WriteString(simulateUsage)
-	fs := new(simulation).flags()
-	fs.VisitAll(func(f *flag.Flag) {
-		kind, text := flag.UnquoteUsage(f)
-		if f.Name == "seed" {
-			f.DefValue = "drawn"
-		}
-		if f.DefValue != "" && f.DefValue != "0" && f.DefValue != "0s" {
-			text += " (default " + f.DefValue + ")"
-		}
-		fmt.Fprintf(&b, "  --%s %s\n        %s\n", f.Name, kind, text)
-	})
-	b.WriteString("\nAn interrupt ends it with a summary. Exit status: 0 when it was ended or its time was up, 1 if nothing\ncould connect at all, 2 on wrong arguments.\n")
-	return b.String()
+	return nil
 }
 
 // show runs the fleet and shows it. Its error says that nothing could connect at all.
-func (s *simulation) show(ctx context.Context, fleet *simulate.Fleet, stdout io.Writer) error {
-	c := s.fleet
+func (s *simulation) show(ctx context.Context, stdout io.Writer) error {
+	c, fleet := s.cfg, s.fleet
 	fmt.Fprintf(stdout, "simulating %d trackers, a frame of codec %v every %v, at %s; seed %d\n",
 		c.Devices, c.Codec, c.Interval, strings.Join(c.Targets, ", "), c.Seed)
 	view := &simulate.View{Fleet: fleet, Out: stdout, Terminal: isTerminal(stdout)}
-	if client := s.client(); client != nil {
-		defer client.Close()
+	if s.redis != (service.Redis{}) {
+		clients, err := service.Connect(s.redis, lookTime)
+		if err != nil {
+			return err
+		}
+		defer clients.Close()
 		view.Routable = func(ctx context.Context) (int, error) {
 			ctx, cancel := context.WithTimeout(ctx, lookTime)
 			defer cancel()
-			return fleet.Routable(ctx, client, registry.Layout{})
+			return fleet.Routable(ctx, clients.Data, registry.Layout{})
 		}
 	}
 	ending := ctx
@@ -192,17 +163,6 @@ func (s *simulation) show(ctx context.Context, fleet *simulate.Fleet, stdout io.
 	}
 	if counts.Accepted == 0 {
 		return fmt.Errorf("nothing could connect: %w", cmp.Or(counts.LastFailure, errors.New("there was no time to")))
-	}
-	return nil
-}
-
-// client is how the registry is looked at; nil if nobody asked for that.
-func (s *simulation) client() redis.UniversalClient {
-	switch {
-	case s.redis.Single != nil:
-		return redis.NewClient(s.redis.Single)
-	case s.redis.Sentinel != nil:
-		return redis.NewFailoverClient(s.redis.Sentinel)
 	}
 	return nil
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/internal/gateway"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/simulate"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
@@ -100,15 +101,14 @@ func TestWhateverAFleetWasToldIsStoredIsInTheStream(t *testing.T) {
 func TestAReplicaThatIsKilledUnderLoadLosesNothingThatItAcknowledged(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	victim, log := process(t, on(server, quick...)...)
+	victim := servingChild(t, on(server, quick...)...)
 	stays := serving(t, on(server, quick...)...)
 	f := simulating(t, simulate.Config{
-		Devices: 40, Targets: []string{log.addr("listening for devices"), stays.devices}, Interval: 200 * time.Millisecond, Records: 2,
+		Devices: 40, Targets: []string{victim.Said("listening for devices", "addr"), stays.devices}, Interval: 200 * time.Millisecond, Records: 2,
 		Backlog: 500, LadderUnit: 100 * time.Millisecond, Seed: 2,
 	})
 	f.await(t, func(c simulate.Counts) bool { return c.Connected == 40 && c.Acked > 300 })
-	require.NoError(t, victim.Process.Kill()) // under way: dozens of frames
-	_ = victim.Wait()
+	victim.Kill() // under way: dozens of frames
 	f.SetTargets(stays.devices)
 	f.await(t, func(c simulate.Counts) bool { return c.Connected == 40 && c.Reconnects > 5 && c.Resent > 0 })
 	// All at the one that is left, and routable there.
@@ -146,12 +146,13 @@ func TestSimulateShowsAFleetAndEndsWhenItsTimeIsUp(t *testing.T) {
 
 func TestSimulateWithoutFlagsIsAHundredTrackersAtTheirOwnPace(t *testing.T) {
 	t.Parallel()
-	s, err := parseSimulate([]string{"--seed=1"})
-	require.NoError(t, err)
-	require.Equal(t, &simulation{fleet: simulate.Config{
+	s := new(simulation)
+	c := &service.Command{Name: "ingest simulate", Settings: s.table(), Check: s.check}
+	require.NoError(t, c.Load([]string{"--seed=1"}, nil))
+	require.Equal(t, simulate.Config{
 		Devices: 100, Interval: 10 * time.Second, Records: 1, Targets: []string{"127.0.0.1:5027"}, Seed: 1, Codec: teltonika.Codec8,
 		LadderUnit: time.Minute, Timeout: 30 * time.Second, FirstIMEI: 35_630_704_000_000,
-	}}, s)
+	}, s.cfg)
 }
 
 func TestSimulateSaysWhatIsWrong(t *testing.T) {
@@ -166,6 +167,9 @@ func TestSimulateSaysWhatIsWrong(t *testing.T) {
 		"--devices 0": "devices", "--devices x": "devices", "--nope": "nope", "stray": "flags only", "--targets nowhere": "nowhere",
 		"--codec 12": "8, 8e or 16", "--interval 0s": "--interval", "--records 0": "--records", "--half-open 2": "half-open",
 		"--duration -1s": "--duration", "--ladder-unit 0s": "--ladder-unit",
+		"--interval -1s": "--interval", "--records 11": "--records", "--backlog 192001": "--backlog", "--half-open 1.1": "--half-open",
+		"--first-imei 99999999999999": "--first-imei", "--timeout 0s": "--timeout", "--devices 1000001": "--devices",
+		"--ladder-unit -1s --targets :5027": "2 wrong", "--targets 127.0.0.1:x": "host:port",
 	} {
 		require.Equal(t, exitUsage, simulated(line), line)
 		require.Contains(t, stderr.String(), want)
@@ -184,7 +188,7 @@ func TestSimulateSaysWhatIsWrong(t *testing.T) {
 	require.Contains(t, stderr.String(), "nothing could connect: device 35630704")
 
 	require.Equal(t, exitOK, simulated("-h"))
-	for _, want := range []string{"--devices", "--ladder-unit", "--half-open", "(default drawn)", "Exit status"} {
+	for _, want := range []string{"--devices", "--ladder-unit", "--half-open", "(default: drawn)", "Exit status"} {
 		require.Contains(t, stdout.String(), want)
 	}
 }

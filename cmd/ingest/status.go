@@ -3,23 +3,21 @@ package main
 import (
 	"time"
 
-	"github.com/rollcall-redis/rollcall/internal/embedded"
-	"github.com/rollcall-redis/rollcall/internal/web"
+	"github.com/rollcall-redis/rollcall/internal/service"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
 // status is what this replica knows, without asking anybody.
-func (r *replica) status() web.Status {
+func (r *replica) status() service.Status {
 	now := time.Now()
-	st := web.Status{
+	st := service.Status{
 		Instance: r.registry.Instance(),
-		Version:  version(),
+		Version:  service.Version(),
 		Time:     now,
 		Started:  r.began,
-		HTTPAddr: r.page.Addr().String(),
+		HTTPAddr: r.http.Addr(),
 		Admin:    r.settings.AdminToken != "",
-		Devices:  web.Devices{Connections: r.gateway.Connections(), MaxConnections: r.maxConns},
-		Redis:    web.Redis{Server: r.clients.server, Embedded: r.clients.embedded != nil},
+		Devices:  service.DevicesStatus{Connections: r.gateway.Connections(), MaxConnections: r.maxConns},
 		Registry: r.registry.Status(),
 		Janitor:  r.janitor.Status(),
 	}
@@ -27,11 +25,7 @@ func (r *replica) status() web.Status {
 		st.Devices.Addr = addr.String()
 	}
 	_, failing := st.Registry.Failing["heartbeat"]
-	st.Redis.Reachable = !failing && !st.Registry.LastBeat.IsZero()
-	st.Redis.Warnings, st.Redis.ChecksOff = r.inspector.findings()
-	if st.Redis.Embedded {
-		st.Redis.Warnings = append([]string{embedded.Notice}, st.Redis.Warnings...)
-	}
+	st.Redis = r.inspector.Status(!failing && !st.Registry.LastBeat.IsZero())
 	st.NotReady = r.notReady(now, st.Registry)
 	st.Ready = st.NotReady == ""
 	return st
@@ -46,11 +40,11 @@ func (r *replica) notReady(now time.Time, reg registry.Status) string {
 	switch {
 	case r.draining.Load():
 		return "draining: this replica stops"
-	case r.settings.Devices() && r.devices.Load() == nil:
+	case r.settings.devices() && r.devices.Load() == nil:
 		return "starting: the device listener is not open yet"
 	case reg.LastBeat.IsZero() && reg.Refused != "":
 		return "refused: Redis does not accept this replica: " + reg.Refused
-	case reg.LastBeat.IsZero() && now.Sub(r.began) < r.settings.HeartbeatTTL:
+	case reg.LastBeat.IsZero() && now.Sub(r.began) < r.settings.heartbeatTTL:
 		return "starting: no heartbeat has landed yet"
 	}
 	return ""

@@ -15,7 +15,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/device"
 	"github.com/rollcall-redis/rollcall/internal/gateway"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
-	"github.com/rollcall-redis/rollcall/internal/settings"
+	"github.com/rollcall-redis/rollcall/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -45,11 +45,12 @@ func setup(t *testing.T, server *redistest.Server) *bench {
 // client is one as the program makes them.
 func (b *bench) client() *redis.Client {
 	b.t.Helper()
-	s, err := settings.ParseRedis("redis://" + b.server.Addr())
+	var target service.Redis
+	require.NoError(b.t, target.Parse("redis://"+b.server.Addr()))
+	c, err := service.Connect(target, time.Second)
 	require.NoError(b.t, err)
-	c := redis.NewClient(s.Single)
 	b.t.Cleanup(func() { _ = c.Close() })
-	return c
+	return c.Data
 }
 
 // instance is a gateway and a reader of its commands, and stands in the registry as a replica does: with each device that connects.

@@ -16,6 +16,7 @@ import (
 	"github.com/sourcegraph/conc/pool"
 
 	"github.com/rollcall-redis/rollcall/internal/gateway"
+	"github.com/rollcall-redis/rollcall/internal/streak"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -72,9 +73,7 @@ type Reader struct {
 	life    string // tells this process' marks from those of an earlier one
 	metrics *metrics
 	lines   sync.WaitGroup
-
-	// Touched by Run's own goroutine only.
-	failing bool
+	reads   *streak.Streak
 
 	mu       sync.Mutex
 	underway map[string]bool    // by entry
@@ -92,6 +91,7 @@ func New(cfg Config) (*Reader, error) {
 		cfg: cfg, layout: cfg.Layout, stream: Outbound(cfg.Layout, cfg.Instance), life: rand.Text(),
 		underway: make(map[string]bool), queues: make(map[string][]entry),
 	}
+	r.reads = streak.New(cfg.Logger, "commands cannot be read, trying again", "commands are read again", "stream", r.stream)
 	r.metrics = newMetrics(cfg.Registerer, func() float64 { return float64(r.Outstanding()) })
 	return r, nil
 }
@@ -118,10 +118,7 @@ func (r *Reader) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			break
 		}
-		if !r.failing {
-			r.cfg.Logger.Warn("commands cannot be read, trying again", "stream", r.stream, "error", err)
-			r.failing = true
-		}
+		r.reads.Note(err)
 		if time.Since(began) > pauseMost { // it went well for a while
 			pause = pauseFirst
 		}
@@ -178,10 +175,7 @@ func (r *Reader) read(ctx context.Context, from string, block time.Duration) ([]
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return nil, err
 	}
-	if r.failing {
-		r.cfg.Logger.Info("commands are read again", "stream", r.stream)
-		r.failing = false
-	}
+	r.reads.Note(nil)
 	if len(streams) == 0 {
 		return nil, nil
 	}

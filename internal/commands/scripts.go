@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/rollcall-redis/rollcall/registry"
+	"github.com/rollcall-redis/rollcall/guard"
 )
 
 //go:embed state.lua
@@ -33,7 +33,7 @@ var (
 	takeScript     = redis.NewScript(stateLua + takeLua)
 	concludeScript = redis.NewScript(stateLua + concludeLua)
 	leaveScript    = redis.NewScript(leaveLua)
-	sweepBody      = registry.NewBody(stateLua + strings.NewReplacer("@group", group, "@most", strconv.Itoa(responsesMost)).Replace(sweepLua))
+	sweepBody      = guard.NewBody(stateLua + strings.NewReplacer("@group", group, "@most", strconv.Itoa(responsesMost)).Replace(sweepLua))
 )
 
 // What the scripts say beside SEND and a status.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -17,14 +18,14 @@ type sweep struct{ layout registry.Layout }
 
 // NewSweep returns the sweep "commands", for janitor.Config.Sweeps: it finds streams of commands by the pattern of their names, judges
 // whom they belong to by their heartbeats, answers what is in those of the dead with instance_lost, and takes the streams away.
-func NewSweep(l registry.Layout) janitor.Sweep { return sweep{l} }
+func NewSweep(l registry.Layout) janitor.Sweeper { return sweep{l} }
 
 func (sweep) Name() string { return "commands" }
 
 // Interval is that of the audit.
 func (sweep) Interval() time.Duration { return 0 }
 
-func (s sweep) Pass(ctx context.Context, p *janitor.Pass) error {
+func (s sweep) Run(ctx context.Context, p *janitor.Pass) error {
 	for cursor := uint64(0); ; {
 		var keys []string
 		err := p.Call(ctx, func(ctx context.Context) (err error) {
@@ -53,15 +54,15 @@ func (s sweep) page(ctx context.Context, p *janitor.Pass, keys []string) error {
 	}
 	slices.Sort(owners)
 	owners = slices.Compact(owners) // a scan may repeat itself
-	p.Scanned(len(owners))
-	judged, err := p.Judge(ctx, owners)
+	p.AddScanned(len(owners))
+	judged, err := p.Liveness(ctx, owners)
 	if err != nil {
 		return err
 	}
 	for _, owner := range owners {
 		switch judged[owner] {
 		case janitor.Unreadable:
-			p.Spared(janitor.SparedUnreadable, 1)
+			p.Skip(janitor.SkipUnreadable, 1)
 		case janitor.Dead:
 			if err := s.owner(ctx, p, owner); err != nil {
 				return err
@@ -74,7 +75,7 @@ func (s sweep) page(ctx context.Context, p *janitor.Pass, keys []string) error {
 // owner answers everything in the stream of one dead instance.
 func (s sweep) owner(ctx context.Context, p *janitor.Pass, owner string) error {
 	// Only now: a doubt that keeps nothing from being swept is not worth a held pass.
-	if err := p.Ready(ctx); err != nil {
+	if err := p.CheckHeld(ctx); err != nil {
 		return err
 	}
 	stream := Outbound(s.layout, owner)
@@ -85,7 +86,7 @@ func (s sweep) owner(ctx context.Context, p *janitor.Pass, owner string) error {
 			return err
 		})
 		if err != nil && strings.HasPrefix(err.Error(), "WRONGTYPE") { // no stream: kept
-			p.Spared(janitor.SparedUnreadable, 1)
+			p.Skip(janitor.SkipUnreadable, 1)
 			return nil
 		}
 		if err != nil {
@@ -94,8 +95,8 @@ func (s sweep) owner(ctx context.Context, p *janitor.Pass, owner string) error {
 		if len(entries) == 0 && (from != "-" || p.DryRun()) {
 			return nil // a batch that emptied the stream took it away
 		}
-		answer, err := p.Reap(ctx, s.batch(owner, stream, entries))
-		if err != nil || answer.Verdict == registry.Alive || len(entries) == 0 {
+		answer, err := p.Delete(ctx, s.batch(owner, stream, entries))
+		if err != nil || answer.Verdict == guard.Alive || len(entries) == 0 {
 			return err
 		}
 		from = "(" + entries[len(entries)-1].ID

@@ -13,6 +13,7 @@ import (
 	"github.com/sourcegraph/conc/pool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/lease"
@@ -37,7 +38,7 @@ func sweeping(t *testing.T, w redistest.World, change ...func(*janitor.Config)) 
 	reg, err := registry.New(registry.Config{Client: data, Control: ctl, Instance: "leader", Layout: f.layout, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	f.config = janitor.Config{
-		Client: data, Control: ctl, Registry: reg, Sweeps: []janitor.Sweep{NewSweep(f.layout)}, LeaseTTL: 15 * time.Second, RedisShare: 1,
+		Client: data, Control: ctl, Registry: reg, Sweeps: []janitor.Sweeper{NewSweep(f.layout)}, LeaseTTL: 15 * time.Second, RedisShare: 1,
 		Interval: time.Hour, Logger: slog.New(slog.DiscardHandler),
 	}
 	f.lives("leader")
@@ -59,8 +60,8 @@ func sweeping(t *testing.T, w redistest.World, change ...func(*janitor.Config)) 
 }
 
 func (f *fleet) listenedFor(d time.Duration) {
-	gap, warm := 30*time.Second, 92*time.Second
-	witness, err := registry.NewGuard(f.Client, f.Client, f.layout, gap, warm, "nobody").Tick(f.t.Context())
+	timing := guard.Timing{Interval: 30 * time.Second, TTL: 90 * time.Second}
+	witness, err := guard.New(f.Client, f.Client, f.layout, timing, "nobody").Tick(f.t.Context())
 	require.NoError(f.t, err)
 	require.NoError(f.t, f.Client.HSet(f.t.Context(), f.layout.Witness(), "since", witness.Now.Add(-d).UnixMilli()).Err())
 }
@@ -158,7 +159,7 @@ func TestCommandsOfADeadInstanceAreAnswered(t *testing.T) {
 		report := f.sweeps()
 		require.Equal(t, janitor.Done, report.Outcome, report.Error)
 		require.Equal(t, 6, report.Evicted)
-		require.Equal(t, map[string]int{janitor.SparedUnreadable: 1}, report.Spared)
+		require.Equal(t, map[janitor.SkipReason]int{janitor.SkipUnreadable: 1}, report.Spared)
 		require.Equal(t, []Outcome{
 			{"c1", imei, "dead", InstanceLost, died},
 			{"c2", imei, "dead", InstanceLost, diedAfter},
@@ -256,11 +257,11 @@ func TestCommandsOfTheDeadAreJudgedAgainByTheServer(t *testing.T) {
 		t.Parallel()
 		for name, row := range map[string]struct {
 			change func(f *fleet)
-			spared string
+			spared janitor.SkipReason
 		}{
-			"the instance is back":      {func(f *fleet) { f.lives("dead") }, janitor.SparedAlive},
-			"another leads":             {func(f *fleet) { f.Client.Set(f.t.Context(), f.layout.Lease(), "r2/successor", time.Minute) }, janitor.SparedFenced},
-			"somebody answered in time": {func(f *fleet) { f.Client.XTrimMaxLen(f.t.Context(), Outbound(f.layout, "dead"), 0) }, janitor.SparedReowned},
+			"the instance is back":      {func(f *fleet) { f.lives("dead") }, janitor.SkipAlive},
+			"another leads":             {func(f *fleet) { f.Client.Set(f.t.Context(), f.layout.Lease(), "r2/successor", time.Minute) }, janitor.SkipFenced},
+			"somebody answered in time": {func(f *fleet) { f.Client.XTrimMaxLen(f.t.Context(), Outbound(f.layout, "dead"), 0) }, janitor.SkipReowned},
 		} {
 			t.Run(name, func(t *testing.T) {
 				own := w
@@ -277,7 +278,7 @@ func TestCommandsOfTheDeadAreJudgedAgainByTheServer(t *testing.T) {
 					report = sweeps[slices.IndexFunc(sweeps, func(r janitor.Report) bool { return r.Sweep == "commands" })]
 					return report.Condemned > 0
 				}, patience, time.Millisecond)
-				require.Equal(t, map[string]int{row.spared: 1}, report.Spared)
+				require.Equal(t, map[janitor.SkipReason]int{row.spared: 1}, report.Spared)
 				require.Empty(t, f.outcomes())
 			})
 		}

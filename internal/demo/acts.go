@@ -39,46 +39,62 @@ func (d *demo) gather(ctx context.Context) error {
 	return d.calm(ctx)
 }
 
-// killLeader kills whoever leads, and follows what becomes of it.
+// killLeader kills the leader. The balancer notices it a little later.
 func (d *demo) killLeader(ctx context.Context) error {
-	before, err := d.await(ctx, "somebody leads", func(s *state) bool { return d.called(s.leader) != nil })
+	return d.endLeader(ctx, "KILLED the leader %s: %d entries name it, and nobody is there", (*replica).kill, d.pace.notice)
+}
+
+// stopLeader stops the leader, as a deployment does. It says that it is not ready, and the balancer listens.
+func (d *demo) stopLeader(ctx context.Context) error {
+	return d.endLeader(ctx, "STOPPED the leader %s gracefully: it holds %d devices", func(r *replica) error {
+		r.leaving = true
+		d.balance()
+		return r.term()
+	}, 0)
+}
+
+// endLeader ends the leader and follows what becomes of it, of its entries and its devices.
+func (d *demo) endLeader(ctx context.Context, says string, end func(*replica) error, notice time.Duration) error {
+	before, err := d.await(ctx, "somebody leads", func(s *state) bool {
+		r := d.called(s.leader)
+		return r != nil && !r.leaving
+	})
 	if err != nil {
 		return err
 	}
-	dead := before.leader
-	d.called(dead).kill()
-	killed := time.Now()
-	since := func() float64 { return time.Since(killed).Seconds() }
-	d.say("KILLED the leader %s: %d entries name it, and nobody is there", dead, before.naming(dead))
-	steps := []step{
-		{what: "the balancer notices", holds: func(*state) bool { return time.Since(killed) > d.pace.notice },
+	old := d.called(before.leader)
+	ended := time.Now()
+	if err := end(old); err != nil {
+		return err
+	}
+	d.say(says, old.id, before.naming(old.id))
+	since := func() float64 { return time.Since(ended).Seconds() }
+	err = d.follow(ctx, []step{
+		{what: "the balancer notices", holds: func(*state) bool { return time.Since(ended) >= notice },
 			say: func(s *state) {
 				d.balance()
-				d.say("the balancer has noticed (%.1f s); %d devices have come back elsewhere, the others try again a minute later (%v here)",
-					since(), d.routable(s)-before.without(dead), d.pace.Minute)
+				d.say("the balancer has noticed (%.1f s); %d devices are routable, the others try again", since(), d.routable(s))
 			}},
-		{what: "another leads", holds: func(s *state) bool { return s.leader != "" && s.leader != dead && s.epoch > before.epoch },
-			say: func(s *state) { d.say("%s leads %.1f s after the kill, epoch %d", s.leader, since(), s.epoch) }},
-		{what: "what it left is swept", holds: func(s *state) bool { return s.left(dead) },
+		{what: "another leads", holds: func(s *state) bool { return s.leader != "" && s.leader != old.id && s.epoch > before.epoch },
+			say: func(s *state) { d.say("%s leads %.2f s after, epoch %d", s.leader, since(), s.epoch) }},
+		{what: "nothing of it is left", holds: func(s *state) bool { return s.left(old.id) && !old.Runs() },
 			say: func(*state) {
-				if n, err := d.swept(ctx, dead); err == nil {
-					d.say("its %d remaining entries swept %.1f s after the kill (TTL %v)", n, since(), d.pace.TTL)
+				if n, err := d.swept(ctx, old.id); err == nil {
+					d.say("%s is gone %.1f s after: its %d remaining entries swept (TTL %v), the others handed back or taken over",
+						old.id, since(), n, d.pace.TTL)
 				}
 			}},
 		{what: "every device routable", holds: func(s *state) bool { return d.routable(s) == d.cfg.Devices },
 			say: func(s *state) {
-				d.say("all %d devices routable again %.1f s after the kill", d.cfg.Devices, since())
+				d.say("all %d devices routable again %.1f s after", d.cfg.Devices, since())
 				d.board(s)
 			}},
-	}
-	if err := d.follow(ctx, steps); err != nil {
+	})
+	if err != nil {
 		return err
 	}
 	return d.calm(ctx)
 }
-
-// without counts the entries that do not name an instance.
-func (s *state) without(id string) int { return len(s.entries) - s.naming(id) }
 
 // addReplica starts one more, and lets devices come to it.
 func (d *demo) addReplica(ctx context.Context) error {
@@ -115,46 +131,6 @@ func (d *demo) closeLate(ctx context.Context) error {
 		return err
 	}
 	d.say("entries and indexes are as the sockets are, %.1f s after", time.Since(began).Seconds())
-	return d.calm(ctx)
-}
-
-// stopLeader stops whoever leads, as a deployment does.
-func (d *demo) stopLeader(ctx context.Context) error {
-	before, err := d.await(ctx, "somebody leads", func(s *state) bool {
-		r := d.called(s.leader)
-		return r != nil && !r.leaving
-	})
-	if err != nil {
-		return err
-	}
-	old := d.called(before.leader)
-	held := before.naming(old.id)
-	old.leaving = true
-	d.balance() // it says that it is not ready, and a balancer listens
-	if err := old.term(); err != nil {
-		return err
-	}
-	stopped := time.Now()
-	since := func() float64 { return time.Since(stopped).Seconds() }
-	d.say("STOPPED the leader %s gracefully: it holds %d devices", old.id, held)
-	err = d.follow(ctx, []step{
-		{what: "another leads", holds: func(s *state) bool { return s.leader != "" && s.leader != old.id && s.epoch > before.epoch },
-			say: func(s *state) { d.say("%s leads %.2f s after, epoch %d", s.leader, since(), s.epoch) }},
-		{what: "it has left", holds: func(s *state) bool { return s.left(old.id) && !old.runs() },
-			say: func(*state) {
-				if n, err := d.swept(ctx, old.id); err == nil {
-					d.say("%s is gone %.1f s after: it handed back its entries itself, %d were left to be swept", old.id, since(), n)
-				}
-			}},
-		{what: "every device routable", holds: func(s *state) bool { return d.routable(s) == d.cfg.Devices },
-			say: func(s *state) {
-				d.say("all %d devices routable again %.1f s after", d.cfg.Devices, since())
-				d.board(s)
-			}},
-	})
-	if err != nil {
-		return err
-	}
 	return d.calm(ctx)
 }
 

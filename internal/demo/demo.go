@@ -137,6 +137,6 @@ func (d *demo) settings(id string) []string {
 // killAll ends every replica at once and returns when they are gone.
 func (d *demo) killAll() {
 	for _, r := range d.all {
-		r.kill()
+		_ = r.kill()
 	}
 }

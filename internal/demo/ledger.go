@@ -3,6 +3,7 @@ package demo
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strconv"
 	"sync"
 
@@ -40,10 +41,7 @@ func (l *ledger) acknowledged(imei string, records []teltonika.Record) {
 func (l *ledger) against(ctx context.Context, client redis.UniversalClient) (acked, missing, twice int, err error) {
 	// Of now: what is acknowledged while the stream is read may be behind the place that is read.
 	l.mu.Lock()
-	left := make(map[record]struct{}, len(l.records))
-	for r := range l.records {
-		left[r] = struct{}{}
-	}
+	left := maps.Clone(l.records)
 	l.mu.Unlock()
 	acked = len(left)
 	seen := make(map[record]struct{})

@@ -2,7 +2,6 @@ package demo
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -192,13 +191,7 @@ func (d *demo) clean() error {
 	for _, r := range d.all {
 		keys = append(keys, d.keys.Heartbeat(r.id), d.keys.Devices(r.id), commands.Outbound(d.keys, r.id))
 	}
-	var failed []error
-	for _, key := range keys {
-		if err := d.cfg.Redis.Del(ctx, key).Err(); err != nil {
-			failed = append(failed, err)
-		}
-	}
-	if err := errors.Join(failed...); err != nil {
+	if err := d.cfg.Redis.Del(ctx, keys...).Err(); err != nil {
 		return fmt.Errorf("demo: clean up: %w", err)
 	}
 	return nil

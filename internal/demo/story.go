@@ -60,7 +60,7 @@ func (d *demo) await(ctx context.Context, what string, holds func(*state) bool) 
 			return s, errors.Join(fmt.Errorf("%w: %s", ErrLate, what), err)
 		}
 		for _, r := range d.running() {
-			if !r.runs() {
+			if !r.Runs() {
 				return s, r.complaint()
 			}
 		}

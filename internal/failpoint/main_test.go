@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/process"
 )
 
 // asChild makes the test binary a process that comes by points, as its input says.
@@ -36,44 +38,34 @@ func obey() {
 
 // child is such a process.
 type child struct {
+	*process.Process
 	t   *testing.T
-	cmd *exec.Cmd
-	in  *os.File
-	out *bufio.Reader
 	err *strings.Builder // to be read when it has ended
 }
 
 func start(t *testing.T, dir string) *child {
 	t.Helper()
-	c := &child{t: t, cmd: exec.Command(os.Args[0]), err: &strings.Builder{}}
-	c.cmd.Env = append(os.Environ(), asChild+"=1", Folder+"="+dir)
-	c.cmd.Stderr = c.err
-	fromUs, in, err := os.Pipe()
+	c := &child{t: t, err: &strings.Builder{}}
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), asChild+"=1", Folder+"="+dir)
+	cmd.Stderr = c.err
+	var err error
+	c.Process, err = process.Start(cmd, process.Options{Talk: true})
 	require.NoError(t, err)
-	out, err := c.cmd.StdoutPipe()
-	require.NoError(t, err)
-	c.cmd.Stdin, c.in, c.out = fromUs, in, bufio.NewReader(out)
-	require.NoError(t, c.cmd.Start())
-	require.NoError(t, fromUs.Close())
-	t.Cleanup(func() {
-		_ = c.in.Close()
-		_ = c.cmd.Process.Kill() // it may have ended, or stand still
-		_ = c.cmd.Wait()
-	})
+	t.Cleanup(c.Kill)
 	return c
 }
 
 // hit sends the child past points; it does not wait.
 func (c *child) hit(names ...string) {
 	c.t.Helper()
-	_, err := fmt.Fprintln(c.in, strings.Join(names, " "))
+	_, err := fmt.Fprintln(c.In, strings.Join(names, " "))
 	require.NoError(c.t, err)
 }
 
 // back waits until the child has come past the points of one hit.
 func (c *child) back() {
 	c.t.Helper()
-	line, err := c.out.ReadString('\n')
-	require.NoError(c.t, err)
-	require.Equal(c.t, "back\n", line)
+	require.True(c.t, c.Out.Scan(), "the child has ended")
+	require.Equal(c.t, "back", c.Out.Text())
 }

@@ -5,10 +5,8 @@ package failpoint
 import (
 	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"syscall"
 	"testing"
 	"time"
 
@@ -50,16 +48,13 @@ func eventually(t *testing.T, cond func() bool) {
 	require.Eventually(t, cond, time.Minute, 2*time.Millisecond)
 }
 
-// stopped tells whether the child stands still by now. The kernel says so once for each stop.
+// stopped tells whether the child stands still by now.
 func (c *child) stopped() bool {
-	var status syscall.WaitStatus
-	pid, err := syscall.Wait4(c.cmd.Process.Pid, &status, syscall.WUNTRACED|syscall.WNOHANG, nil)
-	require.NoError(c.t, err)
-	require.True(c.t, pid == 0 || status.Stopped(), "it ended: %v", status)
-	return pid != 0
+	require.True(c.t, c.Runs(), "it ended")
+	return c.Stopped()
 }
 
-func (c *child) cont() { require.NoError(c.t, c.cmd.Process.Signal(syscall.SIGCONT)) }
+func (c *child) cont() { require.NoError(c.t, c.Cont()) }
 
 func TestAProcessStopsItselfAndGoesOn(t *testing.T) {
 	t.Parallel()
@@ -92,9 +87,7 @@ func TestAProcessKillsItself(t *testing.T) {
 		c := start(t, o.dir)
 		o.give("p", "kill")
 		c.hit("p")
-		var exit *exec.ExitError
-		require.ErrorAs(t, c.cmd.Wait(), &exit)
-		require.Equal(t, syscall.SIGKILL, exit.Sys().(syscall.WaitStatus).Signal())
+		require.Equal(t, -1, c.ExitCode(), "it ended by no signal")
 		require.True(t, o.there("p.taken"))
 		require.False(t, o.there("p.woken"))
 		require.Equal(t, hits, o.hits("p"))
@@ -161,7 +154,7 @@ func TestWhatIsNoOrderEndsTheProcess(t *testing.T) {
 		c := start(t, o.dir)
 		o.give("p", text)
 		c.hit("p")
-		require.Error(t, c.cmd.Wait(), "%q", text)
+		require.Positive(t, c.ExitCode(), "%q", text)
 		require.Contains(t, c.err.String(), "failpoint p: order", "%q", text)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/internal/streak"
 )
 
 // Allowed is the default name of the set of devices that may be served.
@@ -41,14 +43,13 @@ const (
 type authority struct {
 	client   redis.UniversalClient
 	set      string
-	log      *slog.Logger
+	asks     *streak.Streak
 	failures interface{ Inc() }
 
 	mu      sync.Mutex
 	waiting []*question
 	known   map[string]struct{} // were members when Redis last said so
 	asked   chan struct{}       // holds a token when somebody waits
-	failing bool                // run's own
 }
 
 type question struct {
@@ -58,7 +59,9 @@ type question struct {
 
 func newAuthority(client redis.UniversalClient, set string, log *slog.Logger, failures interface{ Inc() }) *authority {
 	return &authority{
-		client: client, set: set, log: log, failures: failures,
+		client: client, set: set, failures: failures,
+		asks: streak.New(log, "Redis does not say which devices may be served: known ones are, others wait",
+			"Redis says again which devices may be served", "set", set),
 		known: make(map[string]struct{}), asked: make(chan struct{}, 1),
 	}
 }
@@ -202,14 +205,7 @@ func (a *authority) ask(ctx context.Context, imeis []string) ([]bool, error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	if failing := err != nil; failing != a.failing {
-		a.failing = failing
-		if failing {
-			a.log.Warn("Redis does not say which devices may be served: known ones are, others wait", "set", a.set, "error", err)
-		} else {
-			a.log.Info("Redis says again which devices may be served", "set", a.set)
-		}
-	}
+	a.asks.Note(err)
 	if err != nil {
 		a.failures.Inc()
 		return nil, err

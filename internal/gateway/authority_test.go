@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -158,7 +159,7 @@ func TestTheSocketOfADeviceThatWasRemovedIsClosedWithinAMinute(t *testing.T) {
 
 func TestWhatIsRememberedIsBounded(t *testing.T) {
 	t.Parallel()
-	a := newAuthority(nil, Allowed, nil, nil)
+	a := newAuthority(nil, Allowed, slog.New(slog.DiscardHandler), nil)
 	for i := range manyKnown + 10 {
 		require.Equal(t, member, a.judge(fmt.Sprintf("%015d", i), []bool{true}, 0))
 	}

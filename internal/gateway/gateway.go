@@ -15,6 +15,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/internal/streak"
 )
 
 // Stream is the default name of the stream of decoded records; [DeadSuffix]
@@ -184,6 +186,7 @@ func (g *Gateway) Serve(ctx context.Context, lns ...net.Listener) error {
 // accept returns when ctx has ended or ln has failed for good.
 func (g *Gateway) accept(ctx, work context.Context, ln net.Listener) error {
 	var pause time.Duration
+	accepts := streak.New(g.cfg.Logger, "cannot accept devices, trying again", "devices are accepted again")
 	for {
 		select {
 		case g.slots <- struct{}{}: // before Accept: who finds no place waits in the backlog
@@ -194,6 +197,7 @@ func (g *Gateway) accept(ctx, work context.Context, ln net.Listener) error {
 		conn, err := ln.Accept()
 		if err == nil {
 			pause = 0
+			accepts.Note(nil)
 			g.start(work, conn)
 			continue
 		}
@@ -205,9 +209,7 @@ func (g *Gateway) accept(ctx, work context.Context, ln net.Listener) error {
 			return fmt.Errorf("gateway: accept: %w", err)
 		}
 		// Out of descriptors, or a peer that gave up in the backlog: both pass.
-		if pause == 0 {
-			g.cfg.Logger.Warn("cannot accept devices, trying again", "error", err)
-		}
+		accepts.Note(err)
 		pause = min(max(2*pause, 5*time.Millisecond), time.Second)
 		select {
 		case <-time.After(pause):

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/redistest"
-	"github.com/rollcall-redis/rollcall/internal/settings"
+	"github.com/rollcall-redis/rollcall/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
 
@@ -112,9 +112,11 @@ func setup(t testing.TB, server *redistest.Server, change ...func(*Config)) *ben
 // setupOn is setup for a listener that is more than a plain one.
 func setupOn(t testing.TB, server *redistest.Server, wrap func(*bench, net.Listener) net.Listener, change ...func(*Config)) *bench {
 	t.Helper()
-	data, err := settings.ParseRedis("redis://" + server.Addr()) // as the program does
+	var target service.Redis
+	require.NoError(t, target.Parse("redis://"+server.Addr()))
+	clients, err := service.Connect(target, time.Second) // as the program does
 	require.NoError(t, err)
-	client := redis.NewClient(data.Single)
+	client := clients.Data
 	b := &bench{
 		client:    client,
 		registrar: &registrar{land: true},

@@ -7,16 +7,15 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
-	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
+
+	"github.com/rollcall-redis/rollcall/internal/process"
 )
 
 const (
@@ -39,8 +38,8 @@ var (
 	errExited    = errors.New("redistest: redis-server ended")
 )
 
-// process is one redis-server with a port and a folder that outlive its lives.
-type process struct {
+// server is one redis-server with a port and a folder that outlive its lives.
+type server struct {
 	binary string
 	dir    string
 	args   []string
@@ -49,13 +48,12 @@ type process struct {
 	// reserves the number among test binaries also while the server is down.
 	hold net.PacketConn
 
-	mu   sync.Mutex // guards what changes from life to life
-	cmd  *exec.Cmd
-	done chan struct{} // closed when cmd was waited for
+	mu   sync.Mutex       // guards what changes from life to life
+	life *process.Process // the present one, or the last; nil before the first
 }
 
 // launch starts a server on a port of its own choice. It keeps its files in dir.
-func launch(dir string, args []string) (*process, error) {
+func launch(dir string, args []string) (*server, error) {
 	binary, err := findBinary()
 	if err != nil {
 		return nil, err
@@ -64,10 +62,10 @@ func launch(dir string, args []string) (*process, error) {
 }
 
 // launchNamed is launch for a program that was found already.
-func launchNamed(binary, dir string, args []string) (*process, error) {
+func launchNamed(binary, dir string, args []string) (*server, error) {
 	var err error
 	for range portTries {
-		p := &process{binary: binary, dir: dir, args: args, port: firstPort + rand.IntN(ports)}
+		p := &server{binary: binary, dir: dir, args: args, port: firstPort + rand.IntN(ports)}
 		if p.hold, err = net.ListenPacket("udp", p.addr()); err != nil {
 			continue
 		}
@@ -81,53 +79,31 @@ func launchNamed(binary, dir string, args []string) (*process, error) {
 	return nil, fmt.Errorf("redistest: no free port after %d tries: %w", portTries, err)
 }
 
-func (p *process) addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(p.port)) }
+func (p *server) addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(p.port)) }
 
 // start begins a life and returns when the server answers.
-func (p *process) start() error {
+func (p *server) start() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	logFile, err := os.OpenFile(filepath.Join(p.dir, logName), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return fmt.Errorf("redistest: log file: %w", err)
-	}
-	defer logFile.Close() // the child has its own descriptor
-
 	// The caller's arguments come last: the later of two settings wins.
 	own := []string{"--bind", "127.0.0.1", "--port", strconv.Itoa(p.port), "--dir", p.dir, "--save", "", "--appendonly", "no"}
-	cmd := exec.Command(p.binary, slices.Concat(own, p.args)...)
-	cmd.Stdout, cmd.Stderr = logFile, logFile
-	cmd.SysProcAttr = dieWithParent()
-
-	started, done := make(chan error, 1), make(chan struct{})
-	go func() {
-		// The kernel's death signal goes out when the *thread* that forked
-		// ends, not the process: this one is kept for as long as the child lives.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		defer close(done)
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			_ = cmd.Wait() // a status says nothing that the log does not say better
-		}
-	}()
-	if err := <-started; err != nil {
+	life, err := process.Start(exec.Command(p.binary, slices.Concat(own, p.args)...), process.Options{Log: filepath.Join(p.dir, logName)})
+	if err != nil {
 		return fmt.Errorf("redistest: start: %w", err)
 	}
-	p.cmd, p.done = cmd, done
+	p.life = life
 	return p.awaitReady()
 }
 
 // awaitReady polls until this very process answers PING.
-func (p *process) awaitReady() error {
+func (p *server) awaitReady() error {
 	tick, late := time.NewTicker(pollEvery), time.NewTimer(readyIn)
 	defer tick.Stop()
 	defer late.Stop()
 	var why error
 	for {
 		select {
-		case <-p.done:
+		case <-p.life.Done():
 			text := p.log()
 			if strings.Contains(text, "Address already in use") {
 				return errPortTaken
@@ -147,7 +123,7 @@ func (p *process) awaitReady() error {
 // probe asks the server who it is and whether it serves. Plain text over a
 // socket: a go-redis pool backs off for a second after a refused dial.
 // Ready with an error is a server that serves but must not be used.
-func (p *process) probe() (ready bool, err error) {
+func (p *server) probe() (ready bool, err error) {
 	conn, err := net.DialTimeout("tcp", p.addr(), time.Second)
 	if err != nil {
 		return false, err
@@ -164,7 +140,7 @@ func (p *process) probe() (ready bool, err error) {
 		return false, err
 	}
 	// Somebody else's server on this port is the one that must not be touched.
-	if !bytes.Contains(answer, fmt.Appendf(nil, "process_id:%d\r\n", p.cmd.Process.Pid)) {
+	if !bytes.Contains(answer, fmt.Appendf(nil, "process_id:%d\r\n", p.life.PID())) {
 		return false, errors.New("another process answers (a wrapper named by REDIS_SERVER must exec the server)")
 	}
 	if !bytes.Contains(answer, []byte("+PONG\r\n")) {
@@ -179,47 +155,30 @@ func (p *process) probe() (ready bool, err error) {
 	return true, nil
 }
 
-// signal sends sig to the living process.
-func (p *process) signal(sig syscall.Signal) error {
+// present is the present life, or the last one.
+func (p *server) present() *process.Process {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := p.cmd.Process.Signal(sig); err != nil {
-		return fmt.Errorf("redistest: %s: %w", sig, err)
-	}
-	return nil
-}
-
-func (p *process) pid() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.cmd.Process.Pid
+	return p.life
 }
 
 // kill ends the present life, a stopped one too, and returns when it is over.
-// Nothing to end is no error.
-func (p *process) kill() error {
+func (p *server) kill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.cmd == nil {
-		return nil
+	if p.life != nil {
+		p.life.Kill()
 	}
-	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("redistest: kill: %w", err)
-	}
-	<-p.done
-	return nil
 }
 
 // close ends the process for good and gives its port back.
-func (p *process) close() error {
-	return errors.Join(p.kill(), p.hold.Close())
+func (p *server) close() error {
+	p.kill()
+	return p.hold.Close()
 }
 
 // log returns the end of the present life's log.
-func (p *process) log() string {
-	text, err := os.ReadFile(filepath.Join(p.dir, logName))
-	if err != nil {
-		return err.Error()
-	}
-	return string(text[max(0, len(text)-logTail):])
+func (p *server) log() string {
+	text := p.life.Log()
+	return text[max(0, len(text)-logTail):]
 }

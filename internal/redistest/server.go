@@ -1,9 +1,7 @@
 package redistest
 
 import (
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -13,7 +11,7 @@ import (
 // the test that it was made for, so those that act are for that test's goroutine.
 type Server struct {
 	t      testing.TB
-	p      *process
+	p      *server
 	shared bool
 }
 
@@ -39,12 +37,12 @@ func StartNamed(t testing.TB, binary string, args ...string) *Server {
 }
 
 // owned is a server that goes with the test.
-func owned(t testing.TB, p *process, err error) *Server {
+func owned(t testing.TB, p *server, err error) *Server {
 	t.Helper()
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("redis-server %s, pid %d, end of its log:\n%s", p.addr(), p.pid(), p.log())
+			t.Logf("redis-server %s, pid %d, end of its log:\n%s", p.addr(), p.present().PID(), p.log())
 		}
 		require.NoError(t, p.close())
 	})
@@ -71,22 +69,21 @@ func (s *Server) Client() *redis.Client { return newClient(s.t, &redis.Options{A
 func (s *Server) Dir() string { return s.p.dir }
 
 // PID returns the process id of the present life, or of the last one.
-func (s *Server) PID() int { return s.p.pid() }
+func (s *Server) PID() int { return s.p.present().PID() }
 
 // Stop freezes the server (SIGSTOP): connections stay open, nothing is answered,
 // and new ones are accepted by the kernel only. It returns when that holds.
 func (s *Server) Stop() {
 	s.t.Helper()
 	s.ownOnly()
-	require.NoError(s.t, s.p.signal(syscall.SIGSTOP))
-	require.Eventually(s.t, func() bool { return isStopped(s.PID()) }, 10*time.Second, time.Millisecond)
+	require.NoError(s.t, s.p.present().Stop())
 }
 
 // Cont lets a stopped server go on (SIGCONT).
 func (s *Server) Cont() {
 	s.t.Helper()
 	s.ownOnly()
-	require.NoError(s.t, s.p.signal(syscall.SIGCONT))
+	require.NoError(s.t, s.p.present().Cont())
 }
 
 // Kill ends the server without a chance to save (SIGKILL) and returns when it is
@@ -94,7 +91,7 @@ func (s *Server) Cont() {
 func (s *Server) Kill() {
 	s.t.Helper()
 	s.ownOnly()
-	require.NoError(s.t, s.p.kill())
+	s.p.kill()
 }
 
 // Restart kills the server if it lives, and starts it anew on the same port and

@@ -15,7 +15,7 @@ import (
 var common struct {
 	sync.Mutex
 	inMain bool // Main is there to stop it
-	p      *process
+	p      *server
 	err    error // of the only attempt: it is not going to get better
 }
 
@@ -36,7 +36,7 @@ func Shared(t testing.TB) *Server {
 	return &Server{t: t, p: common.p, shared: true}
 }
 
-func launchShared() (*process, error) {
+func launchShared() (*server, error) {
 	dir, err := os.MkdirTemp("", "redistest-")
 	if err != nil {
 		return nil, fmt.Errorf("redistest: %w", err)

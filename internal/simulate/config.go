@@ -20,8 +20,10 @@ const (
 	// MostRecords is how many records of a track fit into the frame of 1,280 bytes that trackers document.
 	MostRecords = 10
 
+	// MostFirstIMEI leaves room to count up.
+	MostFirstIMEI = 99_999_999_999_999 - MostDevices
+
 	firstIMEI = 35_630_704_000_000 // fourteen digits; the fifteenth checks them
-	mostIMEI  = 99_999_999_999_999
 )
 
 // Config says what a fleet is. Its zero value has no devices and no targets, which New refuses.
@@ -68,7 +70,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// check says everything that is wrong, one error each, joined.
+// check says everything that is wrong with devices and targets, one error each, joined. The other
+// fields are checked where they are given by somebody: see "ingest simulate".
 func (c Config) check() error {
 	var faults []error
 	expect := func(ok bool, what string, args ...any) {
@@ -81,13 +84,6 @@ func (c Config) check() error {
 	for _, t := range c.Targets {
 		expect(isTarget(t), "a target as host:port, got %q", t)
 	}
-	expect(c.Interval >= time.Millisecond, "an interval of a millisecond or more, got %v", c.Interval)
-	expect(c.Records >= 1 && c.Records <= MostRecords, "1 to %d records a frame, got %d", MostRecords, c.Records)
-	expect(c.Codec == teltonika.Codec8 || c.Codec == teltonika.Codec8E || c.Codec == teltonika.Codec16, "codec 8, 8E or 16, got %v", c.Codec)
-	expect(c.Backlog >= 0 && c.Backlog <= MostBacklog, "a backlog of 0 to %d records, got %d", MostBacklog, c.Backlog)
-	expect(c.HalfOpen >= 0 && c.HalfOpen <= 1, "a rate of half-open deaths of 0 to 1, got %v", c.HalfOpen)
-	expect(c.FirstIMEI <= mostIMEI-MostDevices, "a first IMEI of at most fourteen digits that leaves room to count up, got %d", c.FirstIMEI)
-	expect(c.LadderUnit > 0 && c.Timeout > 0 && c.Ramp > 0, "positive durations, got %v, %v, %v", c.LadderUnit, c.Timeout, c.Ramp)
 	return errors.Join(faults...)
 }
 

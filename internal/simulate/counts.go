@@ -1,8 +1,8 @@
 package simulate
 
 import (
-	"math/bits"
-	"sync/atomic"
+	"math"
+	"sync"
 	"time"
 )
 
@@ -29,61 +29,33 @@ type Counts struct {
 	LastFailure      error   // of an attempt to connect; nil: there was none
 }
 
-// counters are what Counts is taken from.
-type counters struct {
-	connected, frames, resent, acked, records, backlog, keepAlives, commands atomic.Int64
-	accepted, reconnects, failed, refused, halfOpen                          atomic.Int64
-	latency                                                                  histogram
-	failure                                                                  atomic.Pointer[error]
+// counter has the counts of a fleet. It is safe for concurrent use.
+type counter struct {
+	mu  sync.Mutex
+	now Counts
 }
 
-func (c *counters) counts() Counts {
-	got := func(n *atomic.Int64) int { return int(n.Load()) }
-	all := Counts{
-		Connected: got(&c.connected), Frames: got(&c.frames), Resent: got(&c.resent), Acked: got(&c.acked), Records: got(&c.records),
-		Backlog: got(&c.backlog), KeepAlives: got(&c.keepAlives), Commands: got(&c.commands), Accepted: got(&c.accepted),
-		Reconnects: got(&c.reconnects), Failed: got(&c.failed), Refused: got(&c.refused), HalfOpen: got(&c.halfOpen),
-		Acknowledgements: c.latency.snapshot(),
-	}
-	if err := c.failure.Load(); err != nil {
-		all.LastFailure = *err
-	}
-	return all
+func (c *counter) count(add func(*Counts)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	add(&c.now)
 }
 
-// Each doubling of the time is divided into so many buckets, so that a quantile is at most an eighth too high.
-const (
-	subBits = 3
-	buckets = 64 << subBits
-)
-
-// histogram counts durations. It is safe for concurrent use and never allocates.
-type histogram [buckets]atomic.Uint64
-
-// Latency is a distribution of durations at one moment.
-type Latency [buckets]uint64
-
-func (h *histogram) add(d time.Duration) { h[bucketOf(d)].Add(1) }
-
-func (h *histogram) snapshot() (l Latency) {
-	for i := range h {
-		l[i] = h[i].Load()
-	}
-	return l
+// Counts returns what the fleet has done so far.
+func (c *counter) Counts() Counts {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
 }
 
-// bucketOf returns the bucket of d: its highest bit and the next few. What is below eight microseconds has one for each.
-func bucketOf(d time.Duration) int {
-	us := uint64(max(d, 0) / time.Microsecond)
-	shift := max(bits.Len64(us)-1-subBits, 0)
-	return shift<<subBits + int(us>>shift)
-}
+// steps are the buckets for each doubling of a duration, so that a quantile is at most an eighth too high.
+const steps = 8
 
-// top returns the longest duration of bucket i.
-func top(i int) time.Duration {
-	shift := max(i>>subBits-1, 0)
-	us := uint64(i-shift<<subBits+1) << shift
-	return time.Duration(us)*time.Microsecond - 1
+// Latency is a distribution of durations: bucket i has those of up to 2^(i/steps) - 1 µs.
+type Latency [64 * steps]uint64
+
+func (l *Latency) add(d time.Duration) {
+	l[int(math.Ceil(steps*math.Log2(float64(max(d, 0)/time.Microsecond)+1)))]++
 }
 
 // Quantile returns a duration within which the share q of all was, at most an eighth too high; 0 if there was none.
@@ -94,7 +66,7 @@ func (l *Latency) Quantile(q float64) time.Duration {
 	}
 	for i, n := range l {
 		if sum += n; n > 0 && float64(sum) >= q*float64(total) {
-			return top(i)
+			return time.Duration((math.Exp2(float64(i)/steps) - 1) * float64(time.Microsecond))
 		}
 	}
 	return 0

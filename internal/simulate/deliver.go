@@ -30,8 +30,7 @@ func (t *tracker) deliver(ctx context.Context) error {
 			return err
 		}
 		if n == len(t.flight.records) {
-			t.fleet.latency.add(time.Since(began))
-			t.settle()
+			t.settle(time.Since(began))
 			return nil
 		}
 	}
@@ -40,11 +39,12 @@ func (t *tracker) deliver(ctx context.Context) error {
 
 // write writes the frame in flight, mostly at once.
 func (t *tracker) write(ctx context.Context) error {
-	c := &t.fleet.counters
-	c.frames.Add(1)
-	if t.flight.written {
-		c.resent.Add(1)
-	}
+	t.fleet.count(func(c *Counts) {
+		c.Frames++
+		if t.flight.written {
+			c.Resent++
+		}
+	})
 	t.flight.written = true
 	frame := t.flight.frame
 	switch {
@@ -61,7 +61,7 @@ func (t *tracker) write(ctx context.Context) error {
 			}
 		}
 	case t.one(coalescedFrames):
-		c.keepAlives.Add(1)
+		t.fleet.count(func(c *Counts) { c.KeepAlives++ })
 		frame = append([]byte{0xFF}, frame...)
 	}
 	return t.dev.SendRaw(ctx, frame)
@@ -86,13 +86,15 @@ func (t *tracker) answer(ctx context.Context) (int, error) {
 }
 
 // settle notes that the frame in flight was acknowledged.
-func (t *tracker) settle() {
-	c := &t.fleet.counters
-	c.acked.Add(1)
-	c.records.Add(int64(len(t.flight.records)))
-	if t.flight.backlog {
-		c.backlog.Add(-int64(len(t.flight.records)))
-	}
+func (t *tracker) settle(took time.Duration) {
+	t.fleet.count(func(c *Counts) {
+		c.Acknowledgements.add(took)
+		c.Acked++
+		c.Records += len(t.flight.records)
+		if t.flight.backlog {
+			c.Backlog -= len(t.flight.records)
+		}
+	})
 	if told := t.fleet.cfg.Acknowledged; told != nil {
 		told(t.dev.IMEI(), t.flight.records)
 	}
@@ -130,7 +132,7 @@ func (t *tracker) obey(ctx context.Context, h device.Heard) error {
 		if err := t.dev.SendRaw(ctx, frame); err != nil {
 			return err
 		}
-		t.fleet.commands.Add(1)
+		t.fleet.count(func(c *Counts) { c.Commands++ })
 	}
 	return nil
 }

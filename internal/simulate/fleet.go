@@ -14,7 +14,7 @@ type Fleet struct {
 	cfg      Config
 	trackers []tracker
 	targets  atomic.Pointer[[]string]
-	counters
+	counter
 }
 
 // New returns a fleet that is not switched on yet. Its error names everything that is wrong with the Config.
@@ -25,7 +25,7 @@ func New(cfg Config) (*Fleet, error) {
 	}
 	f := &Fleet{cfg: cfg, trackers: make([]tracker, cfg.Devices)}
 	f.SetTargets(cfg.Targets...)
-	f.backlog.Store(int64(cfg.Backlog) * int64(cfg.Devices))
+	f.now = Counts{Devices: cfg.Devices, Backlog: cfg.Backlog * cfg.Devices}
 	for i := range f.trackers {
 		t := &f.trackers[i]
 		t.fleet = f
@@ -81,11 +81,4 @@ func (f *Fleet) Where() map[string]string {
 		}
 	}
 	return where
-}
-
-// Counts returns what the fleet has done so far.
-func (f *Fleet) Counts() Counts {
-	c := f.counts()
-	c.Devices = len(f.trackers)
-	return c
 }

@@ -81,8 +81,13 @@ func (t *tracker) run(ctx context.Context) {
 			return
 		}
 		if err != nil {
-			t.fleet.failed.Add(1)
-			t.fleet.failure.Store(&err)
+			t.fleet.count(func(c *Counts) {
+				c.Failed++
+				c.LastFailure = err
+				if errors.Is(err, errRefused) {
+					c.Refused++
+				}
+			})
 			continue
 		}
 		t.arrive(addr)
@@ -97,7 +102,6 @@ func (t *tracker) connect(ctx context.Context) (addr string, err error) {
 	addr = targets[rand.New(&t.src).IntN(len(targets))]
 	accepted, err := t.dev.Connect(ctx, addr)
 	if err == nil && !accepted {
-		t.fleet.refused.Add(1)
 		err = fmt.Errorf("%w by %s", errRefused, addr)
 	}
 	return addr, err
@@ -105,22 +109,27 @@ func (t *tracker) connect(ctx context.Context) (addr string, err error) {
 
 // arrive notes that the device is connected.
 func (t *tracker) arrive(addr string) {
-	c := &t.fleet.counters
-	c.accepted.Add(1)
-	if t.greeted {
-		c.reconnects.Add(1)
-	}
+	t.fleet.count(func(c *Counts) {
+		c.Accepted++
+		c.Connected++
+		if t.greeted {
+			c.Reconnects++
+		}
+	})
 	t.greeted = true
-	c.connected.Add(1)
 	t.at.Store(&addr)
 }
 
 // leave gives the socket up, and notes it. Without coverage nobody is told; else the socket is closed.
 func (t *tracker) leave(why error) {
 	t.at.Store(nil)
-	t.fleet.connected.Add(-1)
+	t.fleet.count(func(c *Counts) {
+		c.Connected--
+		if errors.Is(why, errCoverage) {
+			c.HalfOpen++
+		}
+	})
 	if errors.Is(why, errCoverage) {
-		t.fleet.halfOpen.Add(1)
 		t.ladder.reset()  // nobody refused it
 		t.dev.DropStale() // of the last time: the late close, and no more than two sockets a device
 		t.dev.HalfOpen()
@@ -187,7 +196,7 @@ func (t *tracker) rest(ctx context.Context) error {
 		return err
 	case until.Before(t.due):
 		t.keep = t.due
-		t.fleet.keepAlives.Add(1)
+		t.fleet.count(func(c *Counts) { c.KeepAlives++ })
 		return t.dev.KeepAlive(ctx)
 	}
 	return nil

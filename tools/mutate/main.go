@@ -31,6 +31,7 @@ const enough = 0.95
 // rest on it, the quick ones first.
 var core = []target{
 	{dir: "lease", dependents: []string{"janitor"}},
+	{dir: "guard", dependents: []string{"registry", "janitor", "internal/commands"}},
 	{dir: "registry", dependents: []string{"internal/commands", "janitor", "cmd/ingest"}},
 	{dir: "janitor", dependents: []string{"internal/commands", "cmd/ingest"}},
 	{dir: "internal/commands", dependents: []string{"cmd/ingest"}},

@@ -1,0 +1,47 @@
+package chaos
+
+import (
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The random engine of the storm and of the soak. What is drawn depends on the seed alone.
+
+// A chance is a fault that may happen at any time, and how often compared with the others.
+type chance[On, Result any] struct {
+	name   string
+	weight int
+	do     func(on On) Result
+}
+
+// play has faults happen in random order, each as often as its weight says; then anew while more
+// says so.
+func play[On, Result any](rnd *rand.Rand, faults []chance[On, Result], more func() bool, happen func(f chance[On, Result])) {
+	var deck []chance[On, Result]
+	for _, f := range faults {
+		deck = append(deck, slices.Repeat([]chance[On, Result]{f}, f.weight)...)
+	}
+	for again := true; again; again = more() {
+		rnd.Shuffle(len(deck), func(i, j int) { deck[i], deck[j] = deck[j], deck[i] })
+		for _, f := range deck {
+			happen(f)
+		}
+	}
+}
+
+// seed is what chance is drawn from: of this run, or of the one to be played again.
+func seed(t *testing.T) uint64 {
+	seed := rand.Uint64()
+	if given := os.Getenv("ROLLCALL_SEED"); given != "" {
+		var err error
+		seed, err = strconv.ParseUint(given, 10, 64)
+		require.NoError(t, err, "ROLLCALL_SEED")
+	}
+	t.Logf("to replay: ROLLCALL_SEED=%d", seed)
+	return seed
+}

@@ -1,0 +1,34 @@
+package chaos
+
+import (
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rollcall-redis/rollcall/chaos/harness"
+	"github.com/rollcall-redis/rollcall/chaos/judge"
+)
+
+// environment is the environment of one row: what happens to it, and what becomes of it.
+type environment struct {
+	*harness.Environment
+	row      row
+	twin     bool // no fault at all, only what surrounds it
+	fault    fault
+	began    time.Time
+	over     time.Time    // when the faults ended
+	evidence *judge.Facts // to the judge, the last time
+
+	noting sync.Mutex // guards result
+	result result
+}
+
+func newEnvironment(t *testing.T, binary string, r row) *environment {
+	w := &environment{
+		Environment: harness.New(t, binary, seed(t), uint64(r.nr), r.devices, r.settings),
+		row:         r, twin: os.Getenv("ROLLCALL_TWIN") != "", began: time.Now(),
+	}
+	t.Cleanup(w.finish)
+	return w
+}

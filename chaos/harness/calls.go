@@ -1,0 +1,162 @@
+package harness
+
+import (
+	"crypto/sha1"
+	"encoding/hex"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/rollcall-redis/rollcall/chaos/proxy"
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+// The calls of a replica, as matchers for rules. What has keys of its own is known by them; owner
+// scripts, which all have the same keys, by their text.
+
+// KeyNames are the keys of a fleet without a prefix.
+var KeyNames registry.Layout
+
+var batchID = regexp.MustCompile(`^\d+-[1-9]\d*$`)
+
+// IsBatch matches guarded deletes.
+func IsBatch(r proxy.Request) bool { return BatchesOf(KeyNames)(r) }
+
+// BatchesOf is isBatch for a fleet whose keys are named otherwise.
+func BatchesOf(l registry.Layout) func(proxy.Request) bool {
+	return func(r proxy.Request) bool {
+		_, args := r.Script()
+		return r.On(l.Audit(), l.Lease(), l.Witness()) && len(args) > 6 && batchID.MatchString(args[0]) && args[6] != "commands"
+	}
+}
+
+// isOpen: the beginning of a term in the audit.
+func isOpen(r proxy.Request) bool {
+	keys, _ := r.Script()
+	return len(keys) == 2 && r.On(KeyNames.Audit(), KeyNames.Lease())
+}
+
+// IsTick matches ticks: the witness listens.
+func IsTick(r proxy.Request) bool { return TicksOf(KeyNames)(r) }
+
+// TicksOf is isTick for a fleet whose keys are named otherwise.
+func TicksOf(l registry.Layout) func(proxy.Request) bool {
+	return func(r proxy.Request) bool { return r.On(l.Witness()) }
+}
+
+func isBoot(r proxy.Request) bool { return Named(r) == "boot" }
+
+// IsBeat matches beats.
+func IsBeat(r proxy.Request) bool { return Named(r) == "beat" || Named(r) == "extend" }
+
+// IsRegister matches registrations.
+func IsRegister(r proxy.Request) bool { return Named(r) == "register" }
+
+// IsRelease matches releases.
+func IsRelease(r proxy.Request) bool { return Named(r) == "release" }
+
+// IsHeal matches heals.
+func IsHeal(r proxy.Request) bool    { return Named(r) == "heal" }
+func isGoodbye(r proxy.Request) bool { return Named(r) == "goodbye" }
+
+// IsAcquire matches redsync asking for the lease.
+func IsAcquire(r proxy.Request) bool {
+	return len(r) > 3 && r[0] == "SET" && r[1] == KeyNames.Lease() && r[3:].Has("NX")
+}
+
+// isRenewal: redsync extends the lease.
+func isRenewal(r proxy.Request) bool { return r.On(KeyNames.Lease()) && Named(r) == "redsync: extend" }
+
+// isResignation: redsync gives the lease back.
+func isResignation(r proxy.Request) bool {
+	return r.On(KeyNames.Lease()) && Named(r) == "redsync: release"
+}
+
+// IsLeaseCall matches every call of redsync on the lease.
+func IsLeaseCall(r proxy.Request) bool { return IsAcquire(r) || isRenewal(r) || isResignation(r) }
+
+// IsServed matches what a server refuses while it cannot serve: all but what belongs to a
+// connection.
+func IsServed(r proxy.Request) bool {
+	return !slices.Contains([]string{"HELLO", "AUTH", "CLIENT", "SELECT", "PING", "QUIT", "RESET"}, r[0])
+}
+
+// known are scripts by their SHA1: redsync's, what the registry has today, and what was seen sent
+// in full (a replica that was built from other texts).
+var known = struct {
+	sync.Mutex
+	names map[string]string
+}{}
+
+var scriptHead = regexp.MustCompile(`(?m)^-- (\w+)\.lua:`)
+
+// Named is the script that is called, by the name of the last file in its text; "" if it is not
+// known.
+func Named(r proxy.Request) string {
+	if len(r) < 2 || r[0] != "EVALSHA" && r[0] != "EVAL" {
+		return ""
+	}
+	known.Lock()
+	defer known.Unlock()
+	if known.names == nil {
+		known.names = map[string]string{
+			"e950836ed1e694540c503ef9972b8de518044d3b": "redsync: release",
+			"d75bb8b5bd13532ddedd17762e772346e39b321e": "redsync: extend",
+		}
+		read := func(name string) string {
+			text, err := os.ReadFile(filepath.Join(root(), name+".lua"))
+			if err != nil {
+				panic(err)
+			}
+			return string(text)
+		}
+		known.names[shaOf(read("guard/settings")+read("registry/boot"))] = "boot"
+		known.names[shaOf(read("guard/settings")+read("registry/owner")+read("registry/beat"))] = "beat"
+		for _, name := range []string{"extend", "register", "heal", "release", "goodbye"} {
+			known.names[shaOf(read("registry/owner")+read("registry/"+name))] = name
+		}
+	}
+	if r[0] == "EVALSHA" {
+		return known.names[strings.ToLower(r[1])]
+	}
+	sha := shaOf(r[1])
+	if heads := scriptHead.FindAllStringSubmatch(r[1], -1); known.names[sha] == "" && heads != nil {
+		known.names[sha] = heads[len(heads)-1][1]
+	}
+	return known.names[sha]
+}
+
+func shaOf(text string) string {
+	sum := sha1.Sum([]byte(text))
+	return hex.EncodeToString(sum[:])
+}
+
+// BatchIDOf is a guarded delete's id, under which the audit has its record.
+func BatchIDOf(r proxy.Request) string {
+	_, args := r.Script()
+	return args[0]
+}
+
+// learn notes the text of a script that is sent in full.
+func learn(r proxy.Request) {
+	if len(r) > 0 && r[0] == "EVAL" {
+		_ = Named(r)
+	}
+}
+
+// root is the module's folder. Tests run in the folder of their package.
+func root() string {
+	dir, err := os.Getwd()
+	if err != nil {
+		panic(err)
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil || dir == filepath.Dir(dir) {
+			return dir
+		}
+		dir = filepath.Dir(dir)
+	}
+}

@@ -1,0 +1,79 @@
+package harness
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/registry"
+
+	"github.com/rollcall-redis/rollcall/chaos/proxy"
+)
+
+func TestCallsOfAReplicaAreToldApart(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	m := NewMember(t, server, 400*time.Millisecond,
+		registry.Config{Instance: "a", HeartbeatInterval: memberInterval, HeartbeatTTL: memberTTL, Drain: time.Second},
+		janitor.Config{Interval: memberInterval, LeaseTTL: 4 * time.Second, RedisShare: 1})
+	calls := map[string]*proxy.Score{}
+	for name, match := range map[string]func(proxy.Request) bool{
+		"boot": isBoot, "beat": IsBeat, "register": IsRegister, "heal": IsHeal, "release": IsRelease, "goodbye": isGoodbye,
+		"tick": IsTick, "open": isOpen, "batch": IsBatch, "acquire": IsAcquire, "renewal": isRenewal, "resignation": isResignation, "lease": IsLeaseCall,
+	} {
+		calls[name] = m.Proxy.Answers(match)
+	}
+	dead := server.Client()
+	require.NoError(t, dead.HSet(t.Context(), KeyNames.Registry(), "1", "dead").Err())
+	require.NoError(t, dead.SAdd(t.Context(), KeyNames.Roster(), "dead").Err())
+	gone := m.Register("2")
+	require.NoError(t, gone.Wait(t.Context()))
+	gone.Release()
+	kept := m.Register("3")
+	require.NoError(t, kept.Wait(t.Context()))
+	require.True(t, Becomes(func() bool {
+		_ = dead.HDel(t.Context(), KeyNames.Registry(), "3").Err() // until it is healed
+		return m.Proxy.Verdicts()["DONE"] > 0 && len(calls["heal"].Counts()) > 0
+	}))
+	kept.Release()
+	m.Leave()
+	<-m.Ended
+	require.NoError(t, m.Err)
+	for name, s := range calls {
+		require.NotEmpty(t, s.Counts(), name)
+	}
+	require.Equal(t, calls["batch"].Counts(), m.Proxy.Verdicts())
+	require.Zero(t, m.Proxy.Unanswered())
+	require.Zero(t, m.Proxy.NotUnderstood())
+}
+
+func TestVerdictIsCountedThoughTheReplicaNeverHearsIt(t *testing.T) {
+	t.Parallel()
+	for _, protocol := range []int{2, 3} {
+		l := NewProxy(t, redistest.Start(t).Addr())
+		c := redis.NewClient(&redis.Options{Addr: l.Addr(), Protocol: protocol, MaxRetries: -1, ContextTimeoutEnabled: true, ReadTimeout: Patience})
+		defer c.Close()
+		g := guard.New(c, c, registry.Layout{}, guard.Timing{Interval: time.Second, TTL: 3 * time.Second}, "a")
+		b := guard.Batch{ID: guard.BatchID{Epoch: 7, N: 1}, Token: "no", Body: registry.EvictEntries, Keys: registry.EntryKeys(registry.Layout{}, "x"), Owner: "x", Items: []string{"1"}}
+		a, err := g.Do(t.Context(), b)
+		require.NoError(t, err)
+		require.Equal(t, guard.Fenced, a.Verdict)
+		require.Equal(t, map[string]int{"error NOSCRIPT": 1, "FENCED": 1}, l.Verdicts())
+		r := l.LoseReply(IsBatch, 1)
+		_, err = g.Do(t.Context(), b)
+		require.Error(t, err)
+		require.Equal(t, 1, r.Hits())
+		require.Equal(t, 2, l.Verdicts()["FENCED"])
+		l.AnswerWith(IsBatch, "READONLY You can't write against a read only replica.", 1)
+		_, err = g.Do(t.Context(), b)
+		require.ErrorContains(t, err, "READONLY")
+		require.Equal(t, 2, l.Verdicts()["FENCED"])
+		require.Zero(t, l.Unanswered())
+		require.Zero(t, l.NotUnderstood())
+	}
+}

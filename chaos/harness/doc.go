@@ -1,0 +1,22 @@
+// Package harness has what a chaos scenario needs: a real Redis that writes its history, replicas
+// that are processes of the program, devices that know where their sockets are, and traffic.
+//
+//	e := harness.New(t, harness.BuildIngest(t), seed, 1, 60, nil)
+//	e.Start("one")
+//	victim := e.Start("two")
+//	e.Spread(harness.Some(0, 60)) // connects all devices
+//	e.Traffic.Start(e)
+//	e.Kill(victim)
+//	e.Settle() // traffic ends, and every device is connected and has reported
+//	h, err := history.Read(e.Parts...)
+//	v := judge.Judge(h, e.Facts(e.Alive(nil)))
+//
+// Each [Replica] is behind a [Proxy] of its own, and takes orders at failpoints ([Failpoints]).
+// A [LoadProcess] is a process of the registry package without sockets, for volume. A [Member] is a
+// replica without sockets in the test's own process, for tests that need many. An observer asks all
+// the time who holds some devices. Environment notes what only it can know: every socket, every
+// outage and every death ([Environment.Facts]).
+//
+// A test binary that starts load processes is one itself when [AsLoadProcess] is set: its TestMain
+// calls [RunLoad] then.
+package harness

@@ -1,0 +1,487 @@
+package harness
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/chaos/history"
+	"github.com/rollcall-redis/rollcall/chaos/judge"
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+// Durations, scaled down so that a scenario takes seconds, and no further: on a busy machine a
+// process may not run for a second or two, and a heartbeat that is late by that must not be a
+// death.
+const (
+	Interval        = 2 * time.Second
+	TTL             = 6 * time.Second
+	GracePeriod     = TTL + 2*time.Second
+	JanitorInterval = 3 * time.Second
+	LeaseTTL        = 3 * time.Second
+	LeaseRetry      = LeaseTTL / 5 * 12 / 10
+	BusyMachine     = 3 * time.Second // what a busy machine may add to a bound
+	Patience        = 2 * time.Minute // for what has no bound but must come
+	PatiencePause   = 20 * time.Millisecond
+)
+
+// Becomes polls until cond is true; false if patience is over.
+func Becomes(cond func() bool) bool {
+	tick := time.NewTicker(PatiencePause)
+	defer tick.Stop()
+	for late := time.Now().Add(Patience); !cond(); <-tick.C {
+		if time.Now().After(late) {
+			return false
+		}
+	}
+	return true
+}
+
+// Eventually waits until cond is true, and fails the test if patience is over.
+func Eventually(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	require.True(t, Becomes(cond), "waited in vain until %s", what)
+}
+
+// Environment is what a scenario has: a Redis that writes its history, replicas each behind a proxy
+// of its own, devices that know where their sockets are. Its methods are for the scenario's
+// goroutine, but for what traffic uses.
+type Environment struct {
+	*redis.Client // straight to the server
+	registry.Layout
+	T        *testing.T
+	Seed     uint64
+	Rand     *rand.Rand
+	Server   *redistest.Server
+	binary   string
+	Settings map[string]string
+	Struck   atomic.Int64 // processes that were killed, stopped or cut off by intent
+	Fleet    *Fleet
+	Traffic  traffic
+	Claims   map[string]string // held by registries of the scenario itself: IMEI -> instance
+	Planted  map[string]bool   // owners whose entries the scenario wrote itself
+	Ghosts   []string          // the devices of those
+	Slack    time.Duration     // what a busy machine may add to a bound
+	Forgot   time.Time         // when the audit was lost, and with it the fate of batches
+	Logins   map[string]string // by instance: "user:password@", of who does not use the default user
+	Parts    []string          // where the history is, in order
+	Stream   *history.Follower // that writes the last of them, unless the server does
+
+	Gate     sync.RWMutex // held shared by each act of traffic, alone by what ends sockets
+	mu       sync.Mutex   // guards all below
+	replicas []*Replica   // that run, or are stopped
+	All      []*Replica   // ever
+	Proxies  []*Proxy     // of everybody who speaks to Redis
+	Outages  []judge.Outage
+	restarts []judge.Outage
+	odd      []judge.Setting
+	deaths   []judge.Death
+	lookups  []judge.Lookup
+	Executed []judge.Execution
+}
+
+// New starts a Redis, and nothing else yet. Devices are that many; settings are besides the usual
+// ones of replicas, which are processes of binary. What is drawn at random depends on seed and
+// stream.
+func New(t *testing.T, binary string, seed, stream uint64, devices int, settings map[string]string) *Environment {
+	w := &Environment{
+		T: t, Seed: seed, Rand: rand.New(rand.NewPCG(seed, stream)), Slack: BusyMachine, binary: binary, Fleet: newFleet(devices),
+		Claims: make(map[string]string), Planted: make(map[string]bool), Logins: make(map[string]string),
+		Settings: map[string]string{
+			"HTTP_ADDR": "127.0.0.1:0", "INGEST_ADDR": "127.0.0.1:0", "LOG_FORMAT": "json",
+			"HEARTBEAT_INTERVAL": Interval.String(), "HEARTBEAT_TTL": TTL.String(),
+			"JANITOR_INTERVAL": JanitorInterval.String(), "JANITOR_LEASE_TTL": LeaseTTL.String(),
+		},
+	}
+	maps.Copy(w.Settings, settings)
+	w.Serve(append(history.AppendOnly(), "--notify-keyspace-events", "K$g")...)
+	return w
+}
+
+// Serve starts the Redis of this environment. A fault's setup may start another kind.
+func (w *Environment) Serve(args ...string) {
+	w.Server = redistest.Start(w.T, args...)
+	w.Client = w.Server.Client()
+	w.Parts = []string{w.Server.Dir()}
+}
+
+// Lasting lets a fault last.
+func Lasting(d time.Duration) { <-time.After(d) }
+
+// InfoOf is one value of INFO.
+func InfoOf(t *testing.T, c *redis.Client, section, name string) string {
+	for line := range strings.Lines(c.Info(t.Context(), section).Val()) {
+		if value, ok := strings.CutPrefix(line, name+":"); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// Start starts a replica behind a proxy of its own, and waits until it is ready.
+func (w *Environment) Start(id string) *Replica {
+	w.T.Helper()
+	r := w.Launch(id)
+	r.Ready()
+	w.Runs(r)
+	return r
+}
+
+// StartAll is Start of several, one after the other.
+func (w *Environment) StartAll(ids ...string) {
+	w.T.Helper()
+	for _, id := range ids {
+		w.Start(id)
+	}
+}
+
+// History reads what the servers have written so far.
+func (w *Environment) History() history.History {
+	w.T.Helper()
+	h, err := history.Read(w.Parts...)
+	require.NoError(w.T, err)
+	return h
+}
+
+// Proxy opens a way to Redis.
+func (w *Environment) Proxy() *Proxy {
+	l := NewProxy(w.T, w.Server.Addr())
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.Proxies = append(w.Proxies, l)
+	return l
+}
+
+// Launch starts a process and does not wait for anything. It is not one of the running replicas
+// yet.
+func (w *Environment) Launch(id string) *Replica { return w.LaunchBehind(w.Proxy(), id) }
+
+// LaunchBehind is launch with a proxy that is there already.
+func (w *Environment) LaunchBehind(p *Proxy, id string) *Replica {
+	p.login = w.Logins[id]
+	r := launch(w.T, w.binary, id, p, w.Settings)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.All = append(w.All, r)
+	return r
+}
+
+// Runs notes that a replica is one of those that run.
+func (w *Environment) Runs(r *Replica) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.replicas = append(w.replicas, r)
+}
+
+// Gone notes that a replica does not run any more.
+func (w *Environment) Gone(r *Replica) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.replicas = slices.DeleteFunc(slices.Clone(w.replicas), func(other *Replica) bool { return other == r })
+}
+
+// Replicas are the replicas that run, or are stopped.
+func (w *Environment) Replicas() []*Replica {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.replicas
+}
+
+// Hit counts what was done to processes by intent.
+func (w *Environment) Hit(n int) { w.Struck.Add(int64(n)) }
+
+// Died notes a death, or what looks like one from Redis, for C6.
+func (w *Environment) Died(r *Replica, how string) {
+	w.Hit(1)
+	d := judge.Death{Instance: r.ID, At: time.Now(), How: how, Led: w.Holder() == r.ID}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.deaths = append(w.deaths, d)
+}
+
+// Outage notes that an instance ("": everybody) cannot exchange messages with Redis, until the
+// returned function is called.
+func (w *Environment) Outage(id string) (back func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := len(w.Outages)
+	w.Outages = append(w.Outages, judge.Outage{Instance: id, From: time.Now(), Until: time.Now().Add(time.Hour)})
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.Outages[n].Until = time.Now()
+	}
+}
+
+// CountersBeginAnew notes that the server's counters begin anew while do runs.
+func (w *Environment) CountersBeginAnew(do func()) {
+	begun := time.Now()
+	do()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.restarts = append(w.restarts, judge.Outage{From: begun, Until: time.Now()})
+}
+
+// Kill kills a replica and returns when, and the devices whose sockets went with it.
+func (w *Environment) Kill(r *Replica) (at time.Time, lost []int) {
+	w.Gate.Lock()
+	defer w.Gate.Unlock()
+	w.Fleet.Losing(r)
+	at = time.Now()
+	w.Died(r, judge.Killed)
+	r.Kill()
+	w.Gone(r)
+	return at, w.Fleet.LostAt(r)
+}
+
+// ReplicaEnded notes the end of a replica that ended by itself: its sockets are gone.
+func (w *Environment) ReplicaEnded(r *Replica) (lost []int) {
+	w.Gate.Lock()
+	defer w.Gate.Unlock()
+	w.Fleet.Losing(r)
+	w.Gone(r)
+	return w.Fleet.LostAt(r)
+}
+
+// Stop freezes a replica until the returned function is called. That looks like a death if it lasts
+// as long as a lease.
+func (w *Environment) Stop(r *Replica) (cont func()) {
+	back := w.Outage(r.ID)
+	d := judge.Death{Instance: r.ID, At: time.Now(), How: judge.Stopped, Led: w.Holder() == r.ID}
+	w.Hit(1)
+	r.Stop()
+	return sync.OnceFunc(func() {
+		r.Cont()
+		back()
+		if time.Since(d.At) > LeaseTTL {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.deaths = append(w.deaths, d)
+		}
+	})
+}
+
+// Meddle changes Redis as somebody might who is not part of this: an operator, a mistake, a loss.
+// It is marked in the history as such, so that nobody else is blamed.
+func (w *Environment) Meddle(what string, do func(p redis.Pipeliner)) {
+	w.T.Helper()
+	_, err := w.TxPipelined(w.T.Context(), func(p redis.Pipeliner) error {
+		do(p)
+		p.Set(w.T.Context(), history.FaultKey, what, 0)
+		return nil
+	})
+	if !errors.Is(err, redis.Nil) {
+		require.NoError(w.T, err)
+	}
+}
+
+// Spread connects devices to the running replicas by turns.
+func (w *Environment) Spread(which []int) {
+	w.T.Helper()
+	fleet := w.Replicas()
+	require.NoError(w.T, w.Fleet.ConnectAll(w.T.Context(), which, func(i int) *Replica { return fleet[i%len(fleet)] }))
+}
+
+// Leader waits until one of the running replicas holds the lease, and returns it.
+func (w *Environment) Leader() (leader *Replica) {
+	w.T.Helper()
+	Eventually(w.T, "a running replica leads", func() bool {
+		leader = nil
+		holder := w.Holder()
+		for _, r := range w.Replicas() {
+			if r.ID == holder {
+				leader = r
+			}
+		}
+		return leader != nil
+	})
+	return leader
+}
+
+// Follower is a replica that does not lead.
+func (w *Environment) Follower() *Replica {
+	leader := w.Leader()
+	for _, r := range w.Replicas() {
+		if r != leader {
+			return r
+		}
+	}
+	require.Fail(w.T, "nobody follows")
+	return nil
+}
+
+// Holder is the instance that has the lease, "" if it is free.
+func (w *Environment) Holder() string {
+	id, _, _ := strings.Cut(w.Get(w.T.Context(), w.Lease()).Val(), "/")
+	return id
+}
+
+// Listened waits until the witness has been heard for long enough that deletes may begin.
+func (w *Environment) Listened() {
+	w.T.Helper()
+	Eventually(w.T, "the witness has listened for WARM", func() bool {
+		s, err := w.Leader().Status()
+		return err == nil && s.Janitor.Leading && !s.Janitor.Witness.LastTick.IsZero() && s.Janitor.Witness.WarmIn == 0
+	})
+}
+
+// Plant writes entries of an owner that has no process, plainly, as an older writer does; indexed:
+// and registers them in its index and on the roster. It returns the IMEIs.
+func (w *Environment) Plant(owner string, n int, indexed bool) (imeis []string) {
+	w.T.Helper()
+	w.Planted[owner] = true
+	ctx := w.T.Context()
+	const page = 1000
+	for from := 0; from < n; from += page {
+		var pairs, members []any
+		for i := from; i < min(n, from+page); i++ {
+			imei := fmt.Sprintf("86%013d", len(w.Ghosts)+i)
+			imeis = append(imeis, imei)
+			pairs = append(pairs, imei, owner)
+			members = append(members, imei)
+		}
+		_, err := w.Pipelined(ctx, func(p redis.Pipeliner) error {
+			p.HSet(ctx, w.Registry(), pairs...)
+			if indexed {
+				p.SAdd(ctx, w.Devices(owner), members...)
+				p.SAdd(ctx, w.Roster(), owner)
+			}
+			return nil
+		})
+		require.NoError(w.T, err)
+	}
+	w.Ghosts = append(w.Ghosts, imeis...)
+	return imeis
+}
+
+// InPass waits until the leader is in the middle of evicting: after n more batches.
+func (w *Environment) InPass(n int64) {
+	w.T.Helper()
+	before := w.XLen(w.T.Context(), w.Audit()).Val()
+	Eventually(w.T, "a pass is under way", func() bool { return w.XLen(w.T.Context(), w.Audit()).Val() >= before+n })
+}
+
+// Beats waits until every running replica has beaten n times.
+func (w *Environment) Beats(n int) {
+	w.T.Helper()
+	for _, r := range w.Replicas() {
+		var last time.Time
+		for left := n; left >= 0; left-- { // the first is the one that was before
+			Eventually(w.T, "replica "+r.ID+" beats", func() bool {
+				s, err := r.Status()
+				if err != nil || s.Registry.LastBeat.Equal(last) {
+					return false
+				}
+				last = s.Registry.LastBeat
+				return true
+			})
+		}
+		n = min(n, 1) // meanwhile the others have beaten as often
+	}
+}
+
+// OneLeads waits until exactly one of the running replicas says that it leads, and it is the holder
+// of the lease.
+func (w *Environment) OneLeads() *Replica {
+	w.T.Helper()
+	var leader *Replica
+	Eventually(w.T, "exactly one replica leads", func() bool {
+		leader = nil
+		holder, leaders := w.Holder(), 0.0
+		for _, r := range w.Replicas() {
+			says, err := r.Metric("janitor_leader")
+			if err != nil {
+				return false
+			}
+			leaders += says
+			if says == 1 && r.ID == holder {
+				leader = r
+			}
+		}
+		return leaders == 1 && leader != nil
+	})
+	return leader
+}
+
+// Leaves has a replica end gracefully.
+func (w *Environment) Leaves(r *Replica) {
+	w.Gate.Lock()
+	defer w.Gate.Unlock()
+	w.Fleet.Losing(r)
+	r.Term()
+	require.Zero(w.T, r.Exit(), r.Log())
+	w.Gone(r)
+	w.Fleet.LostAt(r)
+}
+
+// Terminate asks a replica to end, and returns its exit status. Devices go on meanwhile, elsewhere.
+func (w *Environment) Terminate(r *Replica) (status int) {
+	w.Gate.Lock()
+	w.Fleet.Losing(r)
+	w.Gone(r)
+	r.Term()
+	w.Gate.Unlock()
+	status = r.Exit()
+	w.ReplicaEnded(r)
+	return status
+}
+
+// SlowerSettings notes that an instance has other settings than the others, of which they have
+// heard.
+func (w *Environment) SlowerSettings(r *Replica, interval, ttl time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.odd = append(w.odd, judge.Setting{Instance: r.ID, HeartbeatInterval: interval, HeartbeatTTL: ttl, From: time.Now()})
+}
+
+// SlowerSettingsEnd notes that such an instance has ended.
+func (w *Environment) SlowerSettingsEnd(r *Replica) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range w.odd {
+		if w.odd[i].Instance == r.ID && w.odd[i].Until.IsZero() {
+			w.odd[i].Until = time.Now()
+		}
+	}
+}
+
+// NextLife goes on recording at a server that does not go on where the last one's history ends.
+// Nobody may write meanwhile.
+func (w *Environment) NextLife(server *redistest.Server, why string) {
+	w.T.Helper()
+	if w.Stream != nil {
+		require.NoError(w.T, w.Stream.Close())
+	}
+	part := filepath.Join(w.T.TempDir(), "life-"+strconv.Itoa(len(w.Parts)))
+	to, err := os.Create(part)
+	require.NoError(w.T, err)
+	f, err := history.Follow(w.T.Context(), server.Addr(), why, to)
+	require.NoError(w.T, err)
+	w.T.Cleanup(func() {
+		require.NoError(w.T, f.Close())
+		require.NoError(w.T, to.Close())
+	})
+	w.Stream, w.Server = f, server
+	w.Parts = append(w.Parts, part)
+}
+
+// Executes notes what a device did on command.
+func (w *Environment) Executes(e judge.Execution) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.Executed = append(w.Executed, e)
+}

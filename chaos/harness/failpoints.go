@@ -1,0 +1,98 @@
+package harness
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/failpoint"
+)
+
+// Failpoints are the orders to one replica, in a folder of its own. A process that is started again
+// under the same id goes on with it.
+type Failpoints struct {
+	dir string
+}
+
+func newFailpoints(t *testing.T) Failpoints { return Failpoints{t.TempDir()} }
+
+// setting is what the process needs in its environment.
+func (f Failpoints) setting() (name, value string) { return failpoint.Folder, f.dir }
+
+// Arm orders what the process is to do at its next hit of a point, or a later one: "stop", "kill",
+// "wait 200ms", "stop 3". What the point's last order left behind is forgotten; it must have been
+// taken, and the process have gone on or ended.
+func (f Failpoints) Arm(t *testing.T, name failpoint.Name, order string) {
+	t.Helper()
+	require.False(t, f.Has(t, name, ""), "failpoint %s: the last order was not taken", name)
+	for _, suffix := range []string{".taken", ".woken"} {
+		if f.Has(t, name, suffix) {
+			require.NoError(t, os.Remove(f.path(name, suffix)))
+		}
+	}
+	ready := f.path(name, ".order")
+	require.NoError(t, os.WriteFile(ready, []byte(order), 0o600))
+	require.NoError(t, os.Rename(ready, f.path(name, ""))) // a process must not read half an order
+}
+
+// Disarm takes an order back, and tells whether it was still there: if not, it is being followed.
+func (f Failpoints) Disarm(t *testing.T, name failpoint.Name) bool {
+	t.Helper()
+	err := os.Remove(f.path(name, ""))
+	if !os.IsNotExist(err) {
+		require.NoError(t, err)
+	}
+	return err == nil
+}
+
+// Taken tells whether a hit has taken the order.
+func (f Failpoints) Taken(t *testing.T, name failpoint.Name) bool { return f.Has(t, name, ".taken") }
+
+// Wait returns when a hit has taken the order: the process stops, is killed or waits, in a moment
+// if not yet.
+func (f Failpoints) Wait(t *testing.T, name failpoint.Name) {
+	t.Helper()
+	Eventually(t, "failpoint "+string(name)+" is hit", func() bool { return f.Taken(t, name) })
+}
+
+// Resume has a process go on that has stopped itself. It says so again until the process does: the
+// first SIGCONT may have come before the stop.
+func (f Failpoints) Resume(t *testing.T, name failpoint.Name, cont func()) {
+	t.Helper()
+	f.Wait(t, name)
+	Eventually(t, "failpoint "+string(name)+" is left", func() bool {
+		cont()
+		return f.Has(t, name, ".woken")
+	})
+}
+
+// Hits is how many hits of a point have acted so far.
+func (f Failpoints) Hits(t *testing.T, name failpoint.Name) int {
+	t.Helper()
+	text, err := os.ReadFile(f.path(name, ".hits"))
+	if os.IsNotExist(err) {
+		return 0
+	}
+	require.NoError(t, err)
+	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	require.NoError(t, err)
+	return n
+}
+
+func (f Failpoints) path(name failpoint.Name, suffix string) string {
+	return filepath.Join(f.dir, string(name)+suffix)
+}
+
+// Has tells whether the folder has a file of a point.
+func (f Failpoints) Has(t *testing.T, name failpoint.Name, suffix string) bool {
+	t.Helper()
+	_, err := os.Stat(f.path(name, suffix))
+	if !os.IsNotExist(err) {
+		require.NoError(t, err)
+	}
+	return err == nil
+}

@@ -1,0 +1,229 @@
+package harness
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sourcegraph/conc/pool"
+
+	"github.com/rollcall-redis/rollcall/chaos/judge"
+	"github.com/rollcall-redis/rollcall/internal/device"
+)
+
+// Fleet is a fleet that remembers every socket that it ever had, and at which instance: the truth
+// for the judge.
+type Fleet struct {
+	*device.Fleet
+
+	mu      sync.Mutex
+	sockets []judge.Socket
+	acks    []judge.Ack
+	present map[string]int       // IMEI -> its present socket in sockets
+	sure    map[string]time.Time // IMEI -> when that was last known to be open
+	acked   map[string]int       // IMEI -> records that were acknowledged
+	doubt   map[string]bool      // IMEI -> its replica may have closed that since, for want of an answer to a command
+	names   map[string]string    // address -> instance
+	closed  []judge.Socket       // that a replica has closed: each has Ended when its device found out
+}
+
+func newFleet(n int) *Fleet {
+	return &Fleet{
+		Fleet:   device.NewFleet(n, 350_000_000_000_000, device.Options{Timeout: Patience}),
+		present: make(map[string]int), acked: make(map[string]int), sure: make(map[string]time.Time), doubt: make(map[string]bool), names: make(map[string]string),
+	}
+}
+
+// Connect connects device i to a replica. Its former socket is left open behind it until DropStale.
+func (d *Fleet) Connect(ctx context.Context, i int, r *Replica) error {
+	imei := d.IMEI(i)
+	d.mu.Lock()
+	d.names[r.Devices] = r.ID
+	before, had := d.present[imei]
+	if had {
+		d.sockets[before].Ended = d.ends(imei)
+	}
+	n := len(d.sockets)
+	d.sockets = append(d.sockets, judge.Socket{IMEI: imei, Instance: r.ID, Asked: time.Now()})
+	d.mu.Unlock()
+
+	asked := time.Now()
+	err := d.Fleet.Move(ctx, i, r.Devices)
+
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := time.Now()
+	if late, ok := ctx.Deadline(); err != nil && ok && late.Before(now) {
+		now = late // which is when it let go, however long it took to say so
+	}
+	if err == nil {
+		d.sockets[n].Live = now
+		if now.Sub(asked) < unregistered {
+			d.acks = append(d.acks, judge.Ack{IMEI: imei, Instance: r.ID, Call: asked, Return: now})
+		}
+		d.present[imei], d.sure[imei], d.doubt[imei] = n, now, false
+		return nil
+	}
+	d.sockets[n].Ended = now // it may have been registered all the same
+	switch {
+	case had && d.sockets[before].Instance == r.ID:
+		// A replica that has met the newer socket closes the older. The device lets go of both.
+		delete(d.present, imei)
+		d.Leave(i)
+	case had:
+		d.sockets = append(d.sockets, judge.Socket{IMEI: imei, Instance: d.sockets[before].Instance, Live: now})
+		d.present[imei] = len(d.sockets) - 1
+	}
+	return err
+}
+
+// Send lets device i send a record. A socket that turns out to be closed has ended when it was last
+// known to be open; of one that does not answer the device lets go.
+func (d *Fleet) Send(ctx context.Context, i int) error {
+	begun := time.Now()
+	_, err := d.Fleet.Report(ctx, i, 1)
+	imei := d.IMEI(i)
+	if err == nil {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.sure[imei], d.doubt[imei] = begun, false
+		d.acked[imei]++
+		return nil
+	}
+	d.LetGo(i, !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, context.DeadlineExceeded))
+	return err
+}
+
+// LetGo has device i let go of its present socket; closed: which its replica has closed, or may
+// have, since it was last known to be open.
+func (d *Fleet) LetGo(i int, closed bool) {
+	imei := d.IMEI(i)
+	d.mu.Lock()
+	if n, had := d.present[imei]; had {
+		d.sockets[n].Ended = d.ends(imei)
+		if closed {
+			d.closed = append(d.closed, d.sockets[n])
+			d.sockets[n].Ended = d.sure[imei]
+		}
+		delete(d.present, imei)
+	}
+	d.mu.Unlock()
+	d.Leave(i)
+}
+
+// Doubts notes that a command is not answered in time on device i's socket: from now on its replica
+// may close that at any time.
+func (d *Fleet) Doubts(i int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.doubt[d.IMEI(i)] = true
+}
+
+// ends is when a present socket that ends now was last known to be open: now, unless its replica
+// may have closed it. d.mu is held.
+func (d *Fleet) ends(imei string) time.Time {
+	if d.doubt[imei] {
+		return d.sure[imei]
+	}
+	return time.Now()
+}
+
+// At is the address of device i's present socket, "" if it has none.
+func (d *Fleet) At(i int) string { return d.Where()[d.IMEI(i)] }
+
+// ConnectAll moves many at once, device i to where(i).
+func (d *Fleet) ConnectAll(ctx context.Context, which []int, where func(i int) *Replica) error {
+	p := pool.New().WithErrors().WithMaxGoroutines(32)
+	for _, i := range which {
+		p.Go(func() error { return d.Connect(ctx, i, where(i)) })
+	}
+	return p.Wait()
+}
+
+// LeaveAll closes all sockets of devices.
+func (d *Fleet) LeaveAll(which []int) {
+	for _, i := range which {
+		d.end(func(imei string, _ *judge.Socket) bool { return imei == d.IMEI(i) })
+		d.Leave(i)
+	}
+}
+
+// Losing is called just before a replica is made to lose its sockets, LostAt when it has.
+func (d *Fleet) Losing(r *Replica) {
+	d.end(func(_ string, s *judge.Socket) bool { return s.Instance == r.ID })
+}
+
+// LostAt notes that a replica has lost its sockets, and returns the devices.
+func (d *Fleet) LostAt(r *Replica) []int { return d.Fleet.Lost(r.Devices) }
+
+// end notes the end of present sockets.
+func (d *Fleet) end(which func(imei string, s *judge.Socket) bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for imei, n := range d.present {
+		if s := &d.sockets[n]; which(imei, s) {
+			s.Ended = d.ends(imei)
+			delete(d.present, imei)
+		}
+	}
+}
+
+// Live says which instance holds each device.
+func (d *Fleet) Live() map[string]string {
+	where := d.Where()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for imei, addr := range where {
+		where[imei] = d.names[addr]
+	}
+	return where
+}
+
+// unregistered is less than a device has to wait for an answer whose registration did not land: one
+// answered sooner is a confirmation.
+const unregistered = 900 * time.Millisecond
+
+// History returns every socket there was.
+func (d *Fleet) History() ([]judge.Socket, []judge.Ack) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.sockets), slices.Clone(d.acks)
+}
+
+// Acknowledged is how many records of each device were acknowledged.
+func (d *Fleet) Acknowledged() map[string]int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return maps.Clone(d.acked)
+}
+
+// closedBy are the sockets that one of these instances has closed of itself.
+func (d *Fleet) closedBy(instances []string) (which []judge.Socket) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, s := range d.closed {
+		if slices.Contains(instances, s.Instance) {
+			which = append(which, s)
+		}
+	}
+	return which
+}
+
+// Some are the devices from a number to below another.
+func Some(from, to int) (which []int) {
+	for i := from; i < to; i++ {
+		which = append(which, i)
+	}
+	return which
+}
+
+// Claimed notes a socket that a registry of the scenario itself stands for.
+func (d *Fleet) Claimed(imei, instance string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.sockets = append(d.sockets, judge.Socket{IMEI: imei, Instance: instance, Live: time.Now()})
+}

@@ -1,0 +1,192 @@
+package harness
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"log/slog"
+	"math"
+	"os"
+	"os/exec"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/chaos/judge"
+	"github.com/rollcall-redis/rollcall/internal/process"
+	"github.com/rollcall-redis/rollcall/lease"
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+// A LoadProcess is a process of the registry package without sockets, for volume: an owner of tens
+// of thousands of entries that can be killed. It is this test's own binary, told by its environment
+// to be one, and takes orders on its standard input, a line each:
+//
+//	claim <from> <to>    devices connect; answered when all registrations have landed, or when a while has passed
+//	stale <from> <to>    they have gone elsewhere, and it does not know yet: no frame arrives any more
+//	release <from> <to>  it has noticed
+//
+// Each is answered with the same line.
+type LoadProcess struct {
+	*process.Process
+	ID    string
+	Proxy *Proxy
+	w     *Environment
+	held  map[int]int // device -> its present socket among w.devices.sockets; the scenario's goroutine's own
+}
+
+// AsLoadProcess has a test binary be a load process of that id.
+const AsLoadProcess = "ROLLCALL_LOAD_PROCESS"
+
+// loadIMEI is the IMEI of device i of the load processes.
+func loadIMEI(i int) string { return fmt.Sprintf("88%013d", i) }
+
+// StartLoad starts one behind a proxy of its own.
+func (w *Environment) StartLoad(id string) *LoadProcess {
+	h := &LoadProcess{ID: id, Proxy: w.Proxy(), w: w, held: make(map[int]int)}
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), AsLoadProcess+"="+id, "REDIS_ADDR="+h.Proxy.Addr())
+	cmd.Stderr = os.Stderr
+	var err error
+	h.Process, err = process.Start(cmd, process.Options{Talk: true})
+	require.NoError(w.T, err)
+	w.T.Cleanup(h.Process.Kill)
+	return h
+}
+
+// Order has the process do something with a range of devices, and returns when it has.
+func (h *LoadProcess) Order(what string, from, to int) {
+	h.w.T.Helper()
+	line := fmt.Sprintf("%s %d %d", what, from, to)
+	_, err := fmt.Fprintln(h.In, line)
+	require.NoError(h.w.T, err)
+	require.True(h.w.T, h.Out.Scan(), "load process %s is gone", h.ID)
+	require.Equal(h.w.T, line, h.Out.Text())
+}
+
+// Claim lets devices connect to the load process, away from where they were.
+func (h *LoadProcess) Claim(from, to int, before *LoadProcess) {
+	d := h.w.Fleet
+	now := time.Now()
+	if before != nil {
+		before.leaves(from, to, now)
+		before.Order("stale", from, to)
+	}
+	d.mu.Lock()
+	for i := from; i < to; i++ {
+		h.held[i] = len(d.sockets)
+		d.sockets = append(d.sockets, judge.Socket{IMEI: loadIMEI(i), Instance: h.ID, Asked: now})
+	}
+	d.mu.Unlock()
+	h.Order("claim", from, to) // of a landed registration not told from one given up: no Ack
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now = time.Now()
+	for i := from; i < to; i++ {
+		d.sockets[h.held[i]].Live = now
+		h.w.Claims[loadIMEI(i)] = h.ID
+	}
+}
+
+// leaves notes that devices have left the load process.
+func (h *LoadProcess) leaves(from, to int, at time.Time) {
+	d := h.w.Fleet
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i, n := range h.held {
+		if i < from || i >= to {
+			continue
+		}
+		d.sockets[n].Ended = at
+		delete(h.held, i)
+		if h.w.Claims[loadIMEI(i)] == h.ID {
+			delete(h.w.Claims, loadIMEI(i))
+		}
+	}
+}
+
+// Kill kills the load process. Its devices are nowhere.
+func (h *LoadProcess) Kill() {
+	h.leaves(0, math.MaxInt, time.Now())
+	h.w.mu.Lock()
+	h.w.deaths = append(h.w.deaths, judge.Death{Instance: h.ID, At: time.Now(), How: judge.Killed})
+	h.w.mu.Unlock()
+	h.Process.Kill()
+}
+
+// Stop freezes the load process until the returned function is called.
+func (h *LoadProcess) Stop() (cont func()) {
+	back := h.w.Outage(h.ID)
+	require.NoError(h.w.T, h.Process.Stop())
+	return sync.OnceFunc(func() {
+		require.NoError(h.w.T, h.Process.Cont())
+		back()
+	})
+}
+
+// RunLoad is the load process's process. It ends with its standard input.
+func RunLoad(id string) error {
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})).With("load", id)
+	opt := redis.Options{Addr: os.Getenv("REDIS_ADDR"), MaxRetries: -1, ContextTimeoutEnabled: true}
+	control := opt
+	control.DialTimeout, control.ReadTimeout, control.WriteTimeout, control.PoolTimeout = Interval/4, Interval/4, Interval/4, Interval/4
+	r, err := registry.New(registry.Config{
+		Client: redis.NewClient(&opt), Control: redis.NewClient(lease.Options(&control)), Instance: id,
+		HeartbeatInterval: Interval, HeartbeatTTL: TTL, Logger: log,
+	})
+	if err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(context.Background()) }()
+
+	var mu sync.Mutex
+	claims, live := map[int]*registry.Claim{}, map[int]*registry.Claim{}
+	go func() { // devices that are really there send a frame a second
+		for range time.Tick(time.Second) {
+			mu.Lock()
+			for _, c := range live {
+				c.FrameReceived()
+				c.FrameAcked()
+			}
+			mu.Unlock()
+		}
+	}()
+	orders := bufio.NewScanner(os.Stdin)
+	for orders.Scan() {
+		var what string
+		var from, to int
+		if _, err := fmt.Sscanf(orders.Text(), "%s %d %d", &what, &from, &to); err != nil {
+			return fmt.Errorf("order %q: %w", orders.Text(), err)
+		}
+		select {
+		case err := <-ended:
+			return err
+		default:
+		}
+		mu.Lock()
+		for i := from; i < to; i++ {
+			switch what {
+			case "claim":
+				claims[i] = r.Register(loadIMEI(i))
+				live[i] = claims[i]
+			case "stale":
+				delete(live, i)
+			case "release":
+				claims[i].Release()
+				delete(claims, i)
+				delete(live, i)
+			}
+		}
+		mu.Unlock()
+		ctx, cancel := context.WithTimeout(context.Background(), 2*TTL)
+		for i := from; i < to && what == "claim"; i++ {
+			_ = claims[i].Wait(ctx) // an unanswered one is served all the same, and healed
+		}
+		cancel()
+		fmt.Println(orders.Text())
+	}
+	return orders.Err()
+}

@@ -1,0 +1,88 @@
+package harness
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/sourcegraph/conc/pool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/lease"
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+// Durations of members: shorter than those of whole processes, longer than the storm's.
+const (
+	memberInterval = time.Second
+	memberTTL      = 3 * time.Second
+)
+
+// Member is one replica without its sockets, in this process, behind a proxy of its own.
+type Member struct {
+	*registry.Registry
+	Janitor *janitor.Janitor
+	Proxy   *Proxy
+	Leave   context.CancelFunc // lets it end gracefully, if it can
+	Ended   chan struct{}      // closed when all of it has
+	Err     error              // why; read when it has ended
+}
+
+// NewMember starts a replica. Its deadlines are shorter than usual, since the durations in here
+// are. It ends with the test at the latest.
+func NewMember(t *testing.T, server *redistest.Server, deadline time.Duration, rc registry.Config, jc janitor.Config) *Member {
+	m := &Member{Proxy: NewProxy(t, server.Addr()), Ended: make(chan struct{})}
+	o := &redis.Options{Addr: m.Proxy.Addr(), DialTimeout: deadline, ReadTimeout: deadline, WriteTimeout: deadline, PoolTimeout: deadline}
+	o = lease.Options(o)
+	data, control := redis.NewClient(o), redis.NewClient(o)
+	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})).With("member", rc.Instance)
+	var err error
+	rc.Client, rc.Control, rc.Logger = data, control, log
+	m.Registry, err = registry.New(rc)
+	require.NoError(t, err)
+	jc.Client, jc.Control, jc.Logger, jc.Registry = data, control, log, m.Registry
+	m.Janitor, err = janitor.New(jc)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	m.Leave = cancel
+	go func() {
+		defer close(m.Ended)
+		g := pool.New().WithContext(ctx).WithCancelOnError()
+		g.Go(m.Run)
+		g.Go(m.Janitor.Run)
+		m.Err = errors.Join(g.Wait(), data.Close(), control.Close())
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-m.Ended
+	})
+	return m
+}
+
+// Over tells whether it has ended.
+func (m *Member) Over() bool {
+	select {
+	case <-m.Ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// Audited tells whether a leader among the members has finished an audit that began after since.
+func Audited(members []*Member, since time.Time) bool {
+	for _, m := range members {
+		s := m.Janitor.Status()
+		for _, r := range s.Sweeps {
+			if s.Leading && r.Sweep == "registry" && r.Outcome == janitor.Done && r.Started.After(since) {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,173 @@
+package harness
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/process"
+	"github.com/rollcall-redis/rollcall/internal/service"
+)
+
+// Replica is one process of the real program. Its methods are for the scenario's goroutine.
+type Replica struct {
+	*process.Process
+	t          *testing.T
+	ID         string
+	HTTP       string // addresses as bound
+	Devices    string
+	Born       time.Time
+	Proxy      *Proxy     // its way to Redis
+	Failpoints Failpoints // at which it can be told to stop
+}
+
+// GivenIngest names a program that is to be used as it is, in place of one built here.
+const GivenIngest = "ROLLCALL_INGEST"
+
+// BuildIngest builds the program, with the race detector, since the scenarios are what shakes it
+// most.
+func BuildIngest(t *testing.T) string {
+	if binary := os.Getenv(GivenIngest); binary != "" {
+		return binary
+	}
+	return Build(t, "-race")
+}
+
+// Build builds the program with its failpoints.
+func Build(t *testing.T, flags ...string) string {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "ingest")
+	args := append([]string{"build", "-tags", "failpoints", "-o", binary}, flags...)
+	out, err := exec.CommandContext(t.Context(), "go", append(args, "github.com/rollcall-redis/rollcall/cmd/ingest")...).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return binary
+}
+
+// launch starts a process with settings from its environment alone. It does not wait for anything.
+func launch(t *testing.T, binary, id string, line *Proxy, settings map[string]string) *Replica {
+	r := &Replica{t: t, ID: id, Born: time.Now(), Proxy: line, Failpoints: newFailpoints(t)}
+	cmd := exec.Command(binary)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "INSTANCE_ID=" + id,
+		"REDIS_URL=redis://" + line.login + line.Addr()}
+	folder, points := r.Failpoints.setting()
+	cmd.Env = append(cmd.Env, folder+"="+points)
+	for name, value := range settings {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	var err error
+	r.Process, err = process.Start(cmd, process.Options{Log: filepath.Join(t.TempDir(), id+".log")})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		r.Kill()
+		text := r.Log()
+		require.NotContains(t, text, "WARNING: DATA RACE", "%s", text)
+		if t.Failed() {
+			t.Logf("replica %s, pid %d, end of its log:\n%s", id, r.PID(), text[max(0, len(text)-8<<10):])
+		}
+	})
+	return r
+}
+
+// Ready waits until the process serves devices and its first heartbeat has landed.
+func (r *Replica) Ready() {
+	r.t.Helper()
+	Eventually(r.t, "replica "+r.ID+" is ready", func() bool {
+		if !r.Runs() {
+			return true // told below
+		}
+		r.HTTP, r.Devices = r.Said("serving HTTP", "addr"), r.Said("listening for devices", "addr")
+		if r.HTTP == "" || r.Devices == "" {
+			return false
+		}
+		_, err := r.Get("/readyz")
+		return err == nil
+	})
+	require.True(r.t, r.Runs(), "replica %s ended: %s", r.ID, r.Log())
+}
+
+// Ended tells whether the process has ended.
+func (r *Replica) Ended() bool { return !r.Runs() }
+
+// Stop freezes the process as a machine's long pause does (SIGSTOP).
+func (r *Replica) Stop() { require.NoError(r.t, r.Process.Stop()) }
+
+// Cont lets a stopped process go on.
+func (r *Replica) Cont() { require.NoError(r.t, r.Process.Cont()) }
+
+// Term asks for a graceful end (SIGTERM).
+func (r *Replica) Term() { require.NoError(r.t, r.Signal(syscall.SIGTERM)) }
+
+// Exit waits for the end and returns the exit status.
+func (r *Replica) Exit() int {
+	r.t.Helper()
+	select {
+	case <-r.Done():
+	case <-time.After(Patience):
+		require.Fail(r.t, "replica does not end", r.ID)
+	}
+	return r.ExitCode()
+}
+
+// Asker keeps no connection, so that none is left behind in a replica that is killed.
+var Asker = &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+
+// Get asks the replica over HTTP. Another status than 200 is an error.
+func (r *Replica) Get(path string) ([]byte, error) {
+	answer, err := Asker.Get("http://" + r.HTTP + path)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	if err == nil && answer.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", path, answer.Status)
+	}
+	return body, err
+}
+
+// Status is what the replica says of itself; it is used to know when to act, never to judge.
+func (r *Replica) Status() (s service.Status, err error) {
+	body, err := r.Get("/api/v1/status")
+	if err != nil {
+		return s, err
+	}
+	return s, json.Unmarshal(body, &s)
+}
+
+// Metric is the sum over all series of a name.
+func (r *Replica) Metric(name string) (float64, error) {
+	body, err := r.Get("/metrics")
+	if err != nil {
+		return 0, err
+	}
+	return Sum(body, name)
+}
+
+// Sum adds up the series of a name in the text format of Prometheus.
+func Sum(text []byte, name string) (total float64, err error) {
+	for line := range bytes.Lines(text) {
+		text := string(bytes.TrimSpace(line))
+		space := strings.LastIndexByte(text, ' ') // values of labels may have some too
+		if base, _, _ := strings.Cut(text[:max(0, space)], "{"); space < 0 || base != name {
+			continue
+		}
+		v, err := strconv.ParseFloat(text[space+1:], 64)
+		if err != nil {
+			return 0, fmt.Errorf("metric %s: %w", name, err)
+		}
+		total += v
+	}
+	return total, nil
+}

@@ -1,0 +1,142 @@
+package harness
+
+import (
+	"maps"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/sourcegraph/conc/pool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/chaos/judge"
+)
+
+// Settle begins the second phase: no more faults, no more moves. Every device that lost its socket
+// comes back, and every socket has been used once more, so that the truth is known.
+func (w *Environment) Settle() {
+	w.T.Helper()
+	w.Traffic.Stop()
+	p := pool.New().WithMaxGoroutines(16)
+	var nowhere atomic.Int64
+	for i := range w.Fleet.Len() {
+		p.Go(func() {
+			w.Fleet.DropStale(i)
+			if !Becomes(func() bool {
+				if w.Fleet.At(i) == "" {
+					fleet := w.Replicas()
+					_ = w.Fleet.Connect(w.T.Context(), i, fleet[i%len(fleet)]) // tried again
+				}
+				return w.Fleet.Send(w.T.Context(), i) == nil
+			}) {
+				nowhere.Add(1)
+			}
+			w.Fleet.DropStale(i)
+		})
+	}
+	p.Wait()
+	require.Zero(w.T, nowhere.Load(), "devices that could not come back: the truth would be without them")
+}
+
+// Truth is who holds each device now.
+func (w *Environment) Truth() map[string]string {
+	live := w.Fleet.Live()
+	maps.Copy(live, w.Claims)
+	return live
+}
+
+// Registered waits until each device's entry names where it is, and at most so many other entries
+// are there. Indexes may still have sockets that devices have left open.
+func (w *Environment) Registered(others int) {
+	w.T.Helper()
+	truth := w.Truth()
+	Eventually(w.T, "each entry names where its device is", func() bool {
+		entries := w.HGetAll(w.T.Context(), w.Registry()).Val()
+		for imei, id := range truth {
+			if entries[imei] != id {
+				return false
+			}
+		}
+		return len(entries) <= len(truth)+others
+	})
+}
+
+// Agrees asks for sizes first: it is asked often, and entries may be many.
+func (w *Environment) Agrees(truth map[string]string, alive []string) bool {
+	ctx := w.T.Context()
+	held := make(map[string]int64)
+	for _, id := range truth {
+		if !w.Unindexed() {
+			held[id]++
+		}
+	}
+	for _, id := range alive {
+		if w.SCard(ctx, w.Layout.Devices(id)).Val() != held[id] {
+			return false
+		}
+	}
+	if w.SCard(ctx, w.Roster()).Val() != int64(len(alive)) || w.HLen(ctx, w.Registry()).Val() != int64(len(truth)) ||
+		!maps.Equal(w.HGetAll(ctx, w.Registry()).Val(), truth) {
+		return false
+	}
+	for _, id := range alive {
+		for _, imei := range w.SMembers(ctx, w.Layout.Devices(id)).Val() {
+			if truth[imei] != id {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Alive are the running replicas, and others that the scenario knows of.
+func (w *Environment) Alive(also []string) []string {
+	ids := slices.Clone(also)
+	for _, r := range w.Replicas() {
+		ids = append(ids, r.ID)
+	}
+	return ids
+}
+
+// ClosedByTheRunning are sockets of devices that a replica has closed of itself which runs to the
+// end. A fleet that closes the sockets whose entries it has lost would always come to rest at the
+// truth.
+func (w *Environment) ClosedByTheRunning() (which []judge.Socket) {
+	lives := make(map[string]int)
+	for _, r := range w.All {
+		lives[r.ID]++
+	}
+	return w.Fleet.closedBy(slices.DeleteFunc(w.Alive(nil), func(id string) bool { return lives[id] > 1 }))
+}
+
+// sweeping is how long a pass may take that is slowed down to be hit in its middle: on a busy
+// machine, where calls take ten times as long, so do the rests between them.
+func (w *Environment) sweeping() time.Duration {
+	if w.Settings["JANITOR_REDIS_SHARE"] == "" {
+		return 0
+	}
+	return Patience / 2
+}
+
+// Unindexed tells whether the replicas keep no index.
+func (w *Environment) Unindexed() bool { return w.Settings["REGISTRY_REVERSE_INDEX"] == "false" }
+
+// set is a duration as the replicas were set.
+func (w *Environment) set(name string) time.Duration {
+	d, err := time.ParseDuration(w.Settings[name])
+	require.NoError(w.T, err)
+	return d
+}
+
+// Facts is what this environment knows and Redis does not.
+func (w *Environment) Facts(alive []string) judge.Facts {
+	truth := w.Truth()
+	sockets, acks := w.Fleet.History()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return judge.Facts{
+		HeartbeatInterval: Interval, HeartbeatTTL: TTL, LeaseTTL: w.set("JANITOR_LEASE_TTL"), JanitorInterval: w.set("JANITOR_INTERVAL"), Slack: w.Slack, Sweeping: w.sweeping(), Unindexed: w.Unindexed(),
+		Sockets: sockets, Planted: w.Planted, Outages: w.Outages, Deaths: w.deaths, Restarts: w.restarts, Settings: w.odd,
+		Lookups: w.lookups, Acks: acks, Executed: w.Executed, Truth: truth, Alive: alive,
+	}
+}

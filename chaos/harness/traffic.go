@@ -1,0 +1,97 @@
+package harness
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// traffic is what devices do while things break: they report, move, reconnect, leave, and replicas
+// notice their old sockets late. Every second device is silent and stays where it is: nothing but
+// its open socket speaks for it.
+type traffic struct {
+	cancel context.CancelFunc
+	blind  func() // ends the observer
+	wg     sync.WaitGroup
+	acts   atomic.Int64
+}
+
+// Each act has so long: a stopped replica accepts, and does not answer.
+const (
+	ActWithin = time.Second
+	workers   = 8
+)
+
+func (t *traffic) Start(w *Environment) {
+	ctx, cancel := context.WithCancel(w.T.Context())
+	t.cancel, t.blind = cancel, w.observe()
+	for worker := range workers {
+		rnd := rand.New(rand.NewPCG(w.Seed, uint64(worker)))
+		t.wg.Go(func() {
+			ticker := time.NewTicker(10 * time.Millisecond)
+			defer ticker.Stop()
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case <-ticker.C:
+				}
+				// Two workers never have the same device, and the silent ones are nobody's.
+				if i := 2*(rnd.IntN(w.Fleet.Len()/2/workers+1)*workers+worker) + 1; i < w.Fleet.Len() {
+					t.act(ctx, w, i, rnd)
+				}
+			}
+		})
+	}
+}
+
+// act lets device i do something.
+func (t *traffic) act(ctx context.Context, w *Environment, i int, rnd *rand.Rand) {
+	w.Gate.RLock()
+	defer w.Gate.RUnlock()
+	fleet := w.Replicas()
+	if len(fleet) == 0 {
+		return
+	}
+	to := fleet[rnd.IntN(len(fleet))]
+	ctx, cancel := context.WithTimeout(ctx, ActWithin)
+	defer cancel()
+	var err error
+	switch n := rnd.IntN(20); {
+	case w.Fleet.At(i) == "":
+		if n < 5 { // it does not hurry
+			err = w.Fleet.Connect(ctx, i, to)
+		}
+	case n < 12:
+		err = w.Fleet.Send(ctx, i)
+	case n < 16:
+		err = w.Fleet.Connect(ctx, i, to)
+	case n < 19:
+		w.Fleet.DropStale(i)
+	default:
+		w.Fleet.LeaveAll([]int{i})
+	}
+	if err == nil {
+		t.acts.Add(1)
+	}
+}
+
+// Moves waits until there has been traffic.
+func (w *Environment) Moves() {
+	w.T.Helper()
+	before := w.Traffic.Done()
+	Eventually(w.T, "devices move", func() bool { return w.Traffic.Done() >= before+w.Fleet.Len()/4 })
+}
+
+// Done is how many acts succeeded.
+func (t *traffic) Done() int { return int(t.acts.Load()) }
+
+func (t *traffic) Stop() {
+	if t.cancel != nil {
+		t.cancel()
+		t.blind()
+	}
+	t.wg.Wait()
+}

@@ -1,0 +1,179 @@
+package history
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+// follow records a server into a file of the test's own.
+func follow(t *testing.T, server *redistest.Server, why string) (f *Follower, path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "stream")
+	file, err := os.Create(path)
+	require.NoError(t, err)
+	f, err = Follow(context.Background(), server.Addr(), why, file)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, f.Close())
+		require.NoError(t, file.Close())
+	})
+	return f, path
+}
+
+// holds compares a model with the server, as far as a test writes it.
+func holds(t *testing.T, c *redis.Client, k *Keyspace) {
+	t.Helper()
+	ctx := t.Context()
+	keys := c.Keys(ctx, "*").Val()
+	require.Len(t, keys, len(k.Strings)+len(k.Hashes)+len(k.Sets)+len(k.Streams))
+	for key, value := range k.Strings {
+		require.Equal(t, value, c.Get(ctx, key).Val(), key)
+		if until, ok := k.Expiry[key]; ok {
+			require.Equal(t, until.UnixMilli(), c.PExpireTime(ctx, key).Val().Milliseconds(), key)
+		} else {
+			require.Equal(t, time.Duration(-1), c.PExpireTime(ctx, key).Val(), key)
+		}
+	}
+	for key, hash := range k.Hashes {
+		require.Equal(t, hash, c.HGetAll(ctx, key).Val(), key)
+	}
+	for key, set := range k.Sets {
+		require.Len(t, set, len(c.SMembers(ctx, key).Val()), key)
+		for member := range set {
+			require.True(t, c.SIsMember(ctx, key, member).Val(), key)
+		}
+	}
+	for key, id := range k.Streams {
+		require.Equal(t, id, c.XInfoStream(ctx, key).Val().LastGeneratedID, key)
+	}
+}
+
+// fill writes one of everything that a server of ours may hold.
+func fill(t *testing.T, c *redis.Client) {
+	t.Helper()
+	_, err := c.Pipelined(t.Context(), func(p redis.Pipeliner) error {
+		p.Set(t.Context(), "janitor:paused", "x", 0)
+		p.Set(t.Context(), "instance:heartbeat:a", "1/boot", time.Hour)
+		p.SAdd(t.Context(), "instances:roster", "a", "b")
+		p.XAdd(t.Context(), &redis.XAddArgs{Stream: "janitor:audit", ID: "5-0", Values: []string{"leader", "a", "term", "a/t"}})
+		for i := range 2500 {
+			p.HSet(t.Context(), "connections:registry", strconv.Itoa(i), "a")
+		}
+		return nil
+	})
+	require.NoError(t, err)
+}
+
+func TestFollowRecordsWhatTheServerHadAndWrites(t *testing.T) {
+	t.Parallel()
+	for name, diskless := range map[string]string{"snapshot without a disk": "yes", "snapshot from a file": "no"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t, append(Followed(), "--repl-diskless-sync", diskless)...)
+			c, ctx := server.Client(), t.Context()
+			fill(t, c)
+			f, path := follow(t, server, "start")
+
+			script := redis.NewScript(`
+				redis.call('SET', KEYS[1], 'v', 'PX', 3600000)
+				redis.call('HDEL', KEYS[2], '1', '2')
+				redis.call('XADD', KEYS[3], '6-0', 'leader', 'b', 'term', 'b/t')`)
+			require.ErrorIs(t, script.Run(ctx, c, []string{"janitor:leader", "connections:registry", "janitor:audit"}).Err(), redis.Nil)
+			require.NoError(t, c.Set(ctx, "soon", "x", time.Millisecond).Err())
+			require.Eventually(t, func() bool { return c.Exists(ctx, "soon").Val() == 0 }, 10*time.Second, time.Millisecond)
+			require.NoError(t, f.Caught(ctx))
+
+			h, err := Read(path)
+			require.NoError(t, err)
+			require.True(t, h[0].Life())
+			require.Equal(t, "start", h[0].Commands[0][1])
+			var names []string
+			for _, cmd := range h[1].Commands {
+				names = append(names, cmd[0])
+			}
+			require.Equal(t, []string{"SET", "HDEL", "XADD"}, names, "what a script does is one event")
+			expiry := h[len(h)-1].Commands
+			require.Len(t, expiry, 1, "an expiry is told")
+			require.Contains(t, []Command{{"DEL", "soon"}, {"UNLINK", "soon"}}, expiry[0], "as Redis tells it, and as Valkey does")
+			require.InDelta(t, time.Now().Unix(), h[0].Second, 60)
+			holds(t, c, played(t, h))
+
+			// As long as it listens the server has a replica that says so, and time goes on.
+			require.Eventually(t, func() bool {
+				require.NoError(t, c.Incr(ctx, "n").Err())
+				require.NoError(t, f.Caught(ctx))
+				h, err := Read(path)
+				require.NoError(t, err)
+				n, err := c.Do(ctx, "WAIT", 1, 5000).Int()
+				return err == nil && n == 1 && h[len(h)-1].Second > h[0].Second
+			}, 30*time.Second, 50*time.Millisecond)
+		})
+	}
+}
+
+func TestFollowEndsWithTheServer(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, Followed()...)
+	require.NoError(t, server.Client().Set(t.Context(), "a", "1", 0).Err())
+	f, first := follow(t, server, "first")
+	require.NoError(t, server.Client().Set(t.Context(), "b", "1", 0).Err())
+	require.NoError(t, f.Caught(t.Context()))
+	server.Restart() // and nothing is kept
+	<-f.Done()
+	require.NoError(t, f.Close())
+	require.Error(t, f.Caught(t.Context()))
+
+	f, second := follow(t, server, "second")
+	require.NoError(t, server.Client().Set(t.Context(), "c", "1", 0).Err())
+	require.NoError(t, f.Caught(t.Context()))
+	h, err := Read(first, second)
+	require.NoError(t, err)
+	require.Equal(t, 1, h[len(h)-1].Part)
+	holds(t, server.Client(), played(t, h))
+
+	_, err = Follow(t.Context(), "127.0.0.1:1", "nobody", os.Stderr)
+	require.Error(t, err)
+}
+
+// A server that was killed goes on in its append-only file, also when the end of it was not
+// written.
+func TestAHistoryGoesOnBehindACutOffEnd(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, AppendOnly()...)
+	c, ctx := server.Client(), t.Context()
+	fill(t, c)
+	// It must not end before the server does: the end of it would be what is cut off.
+	require.NoError(t, c.Set(ctx, "instance:heartbeat:b", "1/boot", 3*time.Second).Err())
+	_, err := c.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		p.HSet(ctx, "connections:registry", "lost", "a")
+		return p.SAdd(ctx, "instance:devices:a", "lost").Err()
+	})
+	require.NoError(t, err)
+	server.Kill()
+	path := filepath.Join(server.Dir(), "appendonlydir", "appendonly.aof.1.incr.aof")
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	require.NoError(t, os.Truncate(path, info.Size()-3))
+	server.Restart()
+	require.NoError(t, c.SAdd(ctx, "instances:roster", "c").Err())
+	require.Eventually(t, func() bool {
+		h, err := Read(server.Dir())
+		require.NoError(t, err)
+		return !played(t, h).Exists("instance:heartbeat:b") // expired while nobody was there
+	}, 30*time.Second, 10*time.Millisecond)
+	h, err := Read(server.Dir())
+	require.NoError(t, err)
+	model := played(t, h)
+	require.NotContains(t, model.Hashes[registry.Layout{}.Registry()], "lost")
+	holds(t, server.Client(), model)
+}

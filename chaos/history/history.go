@@ -1,0 +1,73 @@
+package history
+
+import (
+	"strings"
+)
+
+// Command is one write as the server recorded it: its name in upper case, then its arguments.
+type Command []string
+
+// Event is what happened at one instant: a command, or all that one script or transaction did.
+type Event struct {
+	// Part is which part of the run's history it stands in, Offset where its first byte is there,
+	// to look it up.
+	Part   int
+	Offset int64
+	// Second is the server's time in whole Unix seconds, 0 if the file does not say. The event is
+	// not older.
+	Second   int64
+	Commands []Command
+}
+
+// History is the server's own total order of writes.
+type History []Event
+
+// FaultKey is the harness' signature: what it does to the keyspace by its own hand is done in one
+// MULTI with a SET of this key to a word for it. An event that has it is the fault itself, and the
+// code under test is not judged by it.
+const FaultKey = "chaos:fault"
+
+// LifeCommand begins an event that stands for a new life of the server with another memory than the
+// last one's, as after a restart without an append-only file or a failover: its argument is why,
+// and the commands behind it in the same event write what the new life began with. No server knows
+// it: [Follow] writes it, or the harness.
+const LifeCommand = "ROLLCALL.LIFE"
+
+// Fault returns what the harness did, "" if it was not the harness.
+func (e *Event) Fault() string {
+	for _, c := range e.Commands {
+		if c[0] == "SET" && len(c) > 2 && c[1] == FaultKey {
+			return c[2]
+		}
+	}
+	return ""
+}
+
+// Life tells whether a new life of the server begins.
+func (e *Event) Life() bool { return len(e.Commands) > 0 && e.Commands[0][0] == LifeCommand }
+
+// Option is the argument behind name, "" if there is none.
+func Option(args []string, name string) string {
+	for i := 0; i+1 < len(args); i++ {
+		if args[i] == name {
+			return args[i+1]
+		}
+	}
+	return ""
+}
+
+// StreamEntry returns the id and the fields of an XADD, whatever options stand before them.
+func StreamEntry(c Command) (id string, fields []string) {
+	for i := 2; i < len(c); i++ {
+		switch strings.ToUpper(c[i]) {
+		case "NOMKSTREAM", "MAXLEN", "MINID", "LIMIT", "=", "~":
+			continue
+		}
+		switch strings.ToUpper(c[i-1]) {
+		case "MAXLEN", "MINID", "LIMIT", "=", "~": // a number that belongs to the option
+			continue
+		}
+		return c[i], c[i+1:]
+	}
+	return "", nil
+}

@@ -1,0 +1,296 @@
+package judge
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rollcall-redis/rollcall/chaos/history"
+)
+
+// c1: at each eviction the owner's heartbeat is absent and the entry holds the owner judged (S1).
+// The same of commands that are answered in an instance's place.
+type c1 struct{ passive }
+
+func (c1) before(m *moment) {
+	if m.answers() {
+		owner := m.record.fields["owner"]
+		if _, lives := m.state.Strings[m.facts.Layout.Heartbeat(owner)]; lives || m.key() != m.facts.outbound(owner) {
+			m.violation("C1", "commands in %s answered for owner %q, who is another or whose heartbeat exists", m.key(), owner)
+		}
+	}
+	if !m.evicts() {
+		return
+	}
+	owner := m.record.fields["owner"]
+	if _, lives := m.state.Strings[m.facts.Layout.Heartbeat(owner)]; lives || owner == "" {
+		m.violation("C1", "%d entries evicted while the heartbeat of their owner %q exists", len(m.command)-2, owner)
+	}
+	for _, imei := range m.command[2:] {
+		if got := m.owner(imei); got != owner {
+			m.violation("C1", "entry %s evicted for owner %q, but it named %q", imei, owner, got)
+		}
+	}
+}
+
+// c2: no entry of a live socket is evicted while its owner has refreshed within the last TTL (S1).
+type c2 struct {
+	passive
+	beat    map[string]time.Time // by instance: the last refresh
+	lives   map[string]time.Time // by instance: until when that was to last
+	byHand  map[string]bool      // by instance: its heartbeat was deleted by hand, and it has not beaten since
+	mourned map[string]time.Time // by IMEI: false deaths that are not healed
+}
+
+func newC2() *c2 {
+	return &c2{beat: make(map[string]time.Time), lives: make(map[string]time.Time), byHand: make(map[string]bool), mourned: make(map[string]time.Time)}
+}
+
+func (c *c2) before(m *moment) {
+	if id, ok := strings.CutPrefix(m.key(), m.facts.Layout.Heartbeat("")); ok {
+		switch m.command[0] {
+		case "SET":
+			c.refreshes(m, id, history.Option(m.command[2:], "PXAT"))
+			delete(c.byHand, id)
+		case "PEXPIREAT":
+			c.refreshes(m, id, m.command[2])
+		}
+	}
+	if !m.evicts() {
+		return
+	}
+	for _, imei := range m.command[2:] {
+		owner := m.owner(imei)
+		if c.byHand[owner] || m.liveSocket(imei, owner) == nil {
+			continue
+		}
+		// Redis may have evicted that heartbeat meanwhile: its owner refreshed all the same.
+		if beat, ok := c.beat[owner]; ok && m.now.Before(c.lives[owner]) {
+			m.violation("C2", "entry %s evicted: its socket at %s is open, which refreshed %s before", imei, owner, m.now.Sub(beat))
+			continue
+		}
+		// An owner that nothing has kept from it beats. One that does not is no better than a
+		// janitor that sweeps too soon.
+		interval, _ := m.facts.heartbeat(owner)
+		if beat, ok := c.beat[owner]; ok && m.late.of(owner).within(beat.Add(-interval), m.now) == 0 {
+			m.violation("C2", "entry %s evicted: its socket at %s is open, which has not refreshed for %s, and nothing kept it from that", imei, owner, m.now.Sub(beat))
+			continue
+		}
+		m.verdict.FalseDeaths++
+		c.mourned[imei] = m.now
+	}
+}
+
+// refreshes notes until when an instance is to be held alive, unless that is as it was.
+func (c *c2) refreshes(m *moment, id, until string) {
+	_, ttl := m.facts.heartbeat(id)
+	end := m.now.Add(ttl)
+	if ms, err := strconv.ParseInt(until, 10, 64); err == nil {
+		end = time.UnixMilli(ms) // whatever it was set to
+	}
+	if !end.Equal(c.lives[id]) {
+		c.beat[id], c.lives[id] = m.now, end
+	}
+}
+
+// after notes what comes back.
+func (c *c2) after(m *moment) {
+	if len(c.mourned) == 0 {
+		return
+	}
+	for _, e := range m.changes {
+		gone, wrongly := c.mourned[e.imei]
+		if !wrongly || e.to == "" {
+			continue
+		}
+		delete(c.mourned, e.imei)
+		for _, s := range m.sockets[e.imei] {
+			if s.Instance == e.to && !s.endedBy(m.now) {
+				m.verdict.Healed++
+				m.verdict.SlowestHeal = max(m.verdict.SlowestHeal, m.now.Sub(gone))
+				break
+			}
+		}
+	}
+}
+
+func (c *c2) struck(m *moment) {
+	for _, cmd := range m.event.Commands {
+		if m.life || cmd[0] != "DEL" && cmd[0] != "UNLINK" {
+			continue
+		}
+		for _, key := range cmd[1:] {
+			if id, ok := strings.CutPrefix(key, m.facts.Layout.Heartbeat("")); ok {
+				c.byHand[id] = true
+			}
+		}
+	}
+}
+
+// c3: what is no eviction is an owner's own doing (S2, S5, L2).
+type c3 struct {
+	passive
+	token   map[string]string    // by instance: boot token of the newest beat
+	booted  map[string]time.Time // by instance: when that token appeared
+	beat    map[string]time.Time // by instance: the last one
+	written map[string]time.Time // by IMEI: when its entry was written last
+	strays  map[stray]bool       // entries written by hand
+}
+
+// stray is an entry that the harness wrote.
+type stray struct{ imei, instance string }
+
+func newC3() *c3 {
+	return &c3{
+		token: make(map[string]string), booted: make(map[string]time.Time), beat: make(map[string]time.Time), written: make(map[string]time.Time), strays: make(map[stray]bool),
+	}
+}
+
+func (c *c3) before(m *moment) {
+	l, cmd := m.facts.Layout, m.command
+	if id, ok := strings.CutPrefix(m.key(), l.Heartbeat("")); ok && cmd[0] == "SET" {
+		_, token, _ := strings.Cut(cmd[2], "/")
+		// As strings: tokens are of one width. Of one that expired the server knows nothing any
+		// more.
+		if _, before, _ := strings.Cut(m.state.Strings[cmd[1]], "/"); token < before {
+			m.violation("C3", "instance %s beats with boot token %s while a newer life's, %s, stands", id, token, before)
+		}
+		if c.token[id] != token {
+			c.token[id], c.booted[id] = token, m.now
+		}
+		c.beat[id] = m.now
+	}
+	switch {
+	case (cmd[0] == "HSET" || cmd[0] == "HMSET") && m.key() == l.Registry():
+		for i := 2; i+1 < len(cmd); i += 2 {
+			c.writes(m, cmd[i], cmd[i+1])
+		}
+	case m.takesEntries() && !m.evicts():
+		for _, imei := range cmd[2:] {
+			c.takes(m, imei)
+		}
+	case m.deletes(l.Registry()):
+		m.violation("C3", "the whole registry was deleted")
+	}
+}
+
+// writes judges an entry that is written to name an instance.
+func (c *c3) writes(m *moment, imei, to string) {
+	from := m.owner(imei)
+	c.written[imei] = m.now
+	if !m.facts.Planted[to] || c.token[to] != "" {
+		if !m.asserts(to) {
+			m.violation("C3", "entry %s written to %s without its heartbeat in the same step", imei, to)
+		}
+		if !m.wasAt(imei, to) {
+			m.violation("C3", "entry %s written to %s, where the device has never been", imei, to)
+			return
+		}
+	}
+	if from == "" || from == to || m.liveSocket(imei, from) == nil {
+		return
+	}
+	for _, s := range m.sockets[imei] {
+		if s.Instance == to && m.late.mayWrite(m, s) {
+			return
+		}
+	}
+	m.violation("C3", "entry %s taken by %s, where the device is not, from %s, where it is", imei, to, from)
+}
+
+// wasAt tells whether a device has ever begun to connect to an instance.
+func (m *moment) wasAt(imei, instance string) bool {
+	return slices.ContainsFunc(m.sockets[imei], func(s *Socket) bool { return s.Instance == instance && !s.Asked.After(m.until) })
+}
+
+// asserts tells whether the event refreshes an instance's heartbeat.
+func (m *moment) asserts(instance string) bool {
+	for _, c := range m.event.Commands {
+		if c[0] == "SET" && c[1] == m.facts.Layout.Heartbeat(instance) {
+			return true
+		}
+	}
+	return false
+}
+
+// takes judges an entry that is taken out by somebody who is no janitor: by whom shows the index
+// that it is taken out of.
+func (c *c3) takes(m *moment, imei string) {
+	owner := m.owner(imei)
+	if owner == "" {
+		m.violation("C3", "entry %s taken out, but it is absent in the model", imei)
+		return
+	}
+	fromIndex := false
+	for _, other := range m.event.Commands {
+		if other[0] != "SREM" {
+			continue
+		}
+		id, index := strings.CutPrefix(other[1], m.facts.Layout.Devices(""))
+		if index && id != owner {
+			m.violation("C3", "entry %s of %s taken out by %s", imei, owner, id)
+		}
+		fromIndex = fromIndex || index && id == owner && slices.Contains(other[2:], imei)
+	}
+	if _, member := m.state.Sets[m.facts.Layout.Devices(owner)][imei]; member && !fromIndex {
+		m.violation("C3", "entry %s of %s taken out, and not out of its index", imei, owner)
+	}
+	if killed := c.killed(m, owner); !killed.IsZero() {
+		m.violation("C3", "entry %s of %s taken out without a record, %s after that was killed", imei, owner, m.now.Sub(killed))
+		return
+	}
+	if m.liveSocket(imei, owner) != nil {
+		if !m.late.mayRelease(m, imei, owner) {
+			m.violation("C3", "entry %s taken out although its socket at %s is open", imei, owner)
+		}
+		return
+	}
+	if c.written[imei].Before(c.booted[owner]) || c.strays[stray{imei, owner}] {
+		return // left over from a former life, or by the harness
+	}
+	for _, s := range m.sockets[imei] {
+		if s.Instance == owner && s.endedBy(m.until) {
+			return
+		}
+	}
+	m.violation("C3", "entry %s of %s taken out: no socket of it closed there, and that is no former life's", imei, owner)
+}
+
+// killed returns when an instance was killed for so long that nothing which it has sent can land
+// any more; zero if it was not, or somebody has beaten under its id since.
+func (c *c3) killed(m *moment, instance string) (at time.Time) {
+	for i := range m.facts.Deaths {
+		d := &m.facts.Deaths[i]
+		if d.Instance == instance && d.How == Killed && c.beat[instance].Before(d.At.Add(time.Second)) &&
+			m.now.Sub(d.At) > LateWrite+m.late.of(instance).within(d.At, m.now) {
+			at = d.At
+		}
+	}
+	return at
+}
+
+// after sees to it that nobody is taken off the roster who lives, or whose index is still needed.
+func (c *c3) after(m *moment) {
+	for _, cmd := range m.event.Commands {
+		if cmd[0] != "SREM" || cmd[1] != m.facts.Layout.Roster() {
+			continue
+		}
+		for _, id := range cmd[2:] {
+			if m.state.Exists(m.facts.Layout.Heartbeat(id)) || m.state.Exists(m.facts.Layout.Devices(id)) {
+				m.violation("C3", "%s is taken off the roster and has a heartbeat or an index", id)
+			}
+		}
+	}
+}
+
+func (c *c3) struck(m *moment) {
+	if m.life {
+		return
+	}
+	for _, e := range m.changes {
+		if e.to != "" {
+			c.strays[stray{e.imei, e.to}] = true
+		}
+	}
+}

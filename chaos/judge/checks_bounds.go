@@ -1,0 +1,188 @@
+package judge
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rollcall-redis/rollcall/chaos/history"
+)
+
+// c6: dead owners' entries are gone, and a new leader is there, within the bounds (L1, L3).
+type c6 struct {
+	dead   map[string]*deceased // by instance: whom Facts.Deaths name
+	ends   []leaseEnd
+	doubts []time.Time
+}
+
+// deceased is what became of an instance that died at least once.
+type deceased struct {
+	entries int     // that name it now
+	held    []phase // when there were some
+	beats   []beat  // of which each is the first or last with its token, or follows long after the one before
+}
+
+// phase is a time in which entries named an instance. A zero until: it has not ended.
+type phase struct{ from, until time.Time }
+
+// leaseEnd is when the lease of an instance was deleted; lapsed: that was when its time was over.
+type leaseEnd struct {
+	at       time.Time
+	instance string
+	lapsed   bool
+}
+
+type beat struct {
+	at    time.Time
+	token string
+}
+
+func newC6(f *Facts) *c6 {
+	c := &c6{dead: make(map[string]*deceased)}
+	for _, d := range f.Deaths {
+		c.dead[d.Instance] = &deceased{}
+	}
+	return c
+}
+
+func (c *c6) before(m *moment) {
+	if lease := m.facts.Layout.Lease(); m.deletes(lease) && m.state.Exists(lease) {
+		id, _, _ := strings.Cut(m.state.Strings[lease], "/")
+		end, ends := m.state.Expiry[lease]
+		c.ends = append(c.ends, leaseEnd{m.now, id, ends && !end.After(m.until)})
+	}
+	if len(c.dead) == 0 || m.command[0] != "SET" {
+		return
+	}
+	if id, ok := strings.CutPrefix(m.key(), m.facts.Layout.Heartbeat("")); ok {
+		if d := c.dead[id]; d != nil {
+			_, token, _ := strings.Cut(m.command[2], "/")
+			d.beats = append(d.beats, beat{m.now, token})
+		}
+	}
+}
+
+func (c *c6) after(m *moment) {
+	c.count(m)
+	for _, cmd := range m.event.Commands {
+		if cmd[0] == "HSET" && cmd[1] == m.facts.Layout.Witness() && history.Option(cmd[2:], "doubt") != "" {
+			c.doubts = append(c.doubts, m.now)
+		}
+	}
+}
+
+func (c *c6) struck(m *moment) { c.count(m) }
+
+func (c *c6) count(m *moment) {
+	if len(c.dead) == 0 {
+		return
+	}
+	for _, e := range m.changes {
+		if d := c.dead[e.from]; d != nil {
+			if d.entries--; d.entries == 0 {
+				d.held[len(d.held)-1].until = m.now
+			}
+		}
+		if d := c.dead[e.to]; d != nil {
+			if d.entries++; d.entries == 1 {
+				d.held = append(d.held, phase{from: m.now})
+			}
+		}
+	}
+}
+
+func (c *c6) end(m *moment) {
+	f, v := m.facts, m.verdict
+	// Nobody is asked to do anything while nobody can.
+	idle := merged(slices.Concat(f.Held, f.Outages), func(o *Outage) bool { return o.Instance == "" })
+	leaderless := slices.Clone([]Outage(idle))
+	late := func(d *Death, format string, args ...any) {
+		v.Violations = append(v.Violations, Violation{Check: "C6", At: d.At, What: d.Instance + " " + d.How + ": " + fmt.Sprintf(format, args...)})
+	}
+	for i := range f.Deaths {
+		d := &f.Deaths[i]
+		if !d.Led {
+			continue
+		}
+		next := v.NextLease(d.At, "")
+		by := idle.putOff(d.At, f.LeaseTTL+f.leaseRetry()+f.Slack)
+		if d.How == Released {
+			by = idle.putOff(d.At, 100*time.Millisecond+f.Slack)
+			// On a busy machine that bound is not below the lease's end: what was released shows by
+			// itself.
+			if i := slices.IndexFunc(c.ends, func(e leaseEnd) bool { return e.instance == d.Instance && !e.at.Before(d.At) }); i >= 0 && c.ends[i].lapsed {
+				late(d, "it led, and left its lease to lapse")
+			}
+		}
+		switch {
+		case next.IsZero() && m.now.After(by):
+			late(d, "it led, and nobody took the lease any more")
+		case next.After(by):
+			late(d, "it led, and the lease was taken again only after %s", next.Sub(d.At))
+		}
+		if !next.IsZero() {
+			v.NewLeader = append(v.NewLeader, next.Sub(d.At))
+		}
+		leaderless = append(leaderless, Outage{From: d.At, Until: next})
+	}
+	idle = merged(leaderless, func(*Outage) bool { return true })
+	for i := range f.Deaths {
+		d := &f.Deaths[i]
+		last, back := c.dead[d.Instance].since(d, f.Slack)
+		// Its heartbeat ends, and WARM passes, whether or not somebody can sweep then.
+		_, ttl := f.heartbeat(d.Instance)
+		by := idle.putOff(last.Add(ttl), f.JanitorInterval+f.Sweeping+f.Slack)
+		for _, doubt := range c.doubts {
+			if until := idle.putOff(doubt.Add(f.warmAtMost(doubt)), f.JanitorInterval+f.Sweeping+f.Slack); !doubt.After(by) && until.After(by) {
+				by = until
+			}
+		}
+		clean, had := c.dead[d.Instance].cleanAfter(d.At, back)
+		if clean.IsZero() && (back.IsZero() && m.now.After(by) || back.After(by)) && had {
+			late(d, "entries still name it %s later", max(m.now.Sub(d.At), back.Sub(d.At)))
+		}
+		if !had || clean.IsZero() {
+			continue
+		}
+		if clean.After(by) {
+			late(d, "the last of its entries went only after %s", clean.Sub(d.At))
+		}
+		v.Clean = append(v.Clean, clean.Sub(d.At))
+	}
+}
+
+// since returns when the dead last beat, or its death if that is later; and when it, or a new life
+// of its id, was back; zero if it was not. What it had sent before it died may still land.
+func (d *deceased) since(death *Death, slack time.Duration) (last, back time.Time) {
+	last = death.At
+	mayWake := death.How == Stopped || death.How == CutOff
+	token, known := "", false
+	for _, b := range d.beats {
+		switch {
+		case !b.at.After(death.At):
+			token, known = b.token, true
+		case known && b.token != token, mayWake && b.at.Sub(death.At) > slack:
+			return last, b.at
+		default:
+			last = b.at
+		}
+	}
+	return last, time.Time{}
+}
+
+// cleanAfter returns when the last entry was gone after a death and before the return, zero if it
+// was not; had: some were there.
+func (d *deceased) cleanAfter(death, back time.Time) (clean time.Time, had bool) {
+	for _, p := range d.held {
+		if !p.until.IsZero() && !p.until.After(death) || !back.IsZero() && !p.from.Before(back) {
+			continue
+		}
+		had = true
+		if p.until.IsZero() || !back.IsZero() && p.until.After(back) {
+			return time.Time{}, true
+		}
+		clean = p.until
+	}
+	return clean, had
+}

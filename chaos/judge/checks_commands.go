@@ -1,0 +1,101 @@
+package judge
+
+import (
+	"strings"
+
+	"github.com/rollcall-redis/rollcall/chaos/history"
+)
+
+// c9: no command has two outcomes, and where it is known what devices did: none is executed twice,
+// by another device than it was for, or though its outcome says that it was not sent; none is
+// answered by what answered another; and at rest each has an outcome.
+type c9 struct {
+	passive
+	asked   map[string]string     // by the command's id: for which device
+	outcome map[string]conclusion // by the command's id
+}
+
+type conclusion struct{ status, text string }
+
+// OfItself is what devices send that nobody has asked for, as serial ports do. Nothing on the wire
+// tells it from an answer, so it may be taken for one. It is no frame of another command's answer.
+const OfItself = "data of the device itself"
+
+func newC9() *c9 { return &c9{asked: make(map[string]string), outcome: make(map[string]conclusion)} }
+
+func (c *c9) before(m *moment) {
+	if m.command[0] != "XADD" {
+		return
+	}
+	if strings.HasPrefix(m.key(), m.facts.outbound("")) {
+		f := streamFields(m.command)
+		c.asked[f["id"]] = f["imei"]
+	}
+	if m.key() != m.facts.responses() {
+		return
+	}
+	f := streamFields(m.command)
+	id, o := f["id"], conclusion{f["status"], f["text"]}
+	if before, twice := c.outcome[id]; twice {
+		m.violation("C9", "command %s has the outcome %s after %s", id, o.status, before.status)
+	}
+	c.outcome[id] = o
+}
+
+// streamFields are the fields of an XADD.
+func streamFields(cmd history.Command) map[string]string {
+	f := make(map[string]string)
+	_, fields := history.StreamEntry(cmd)
+	for i := 0; i+1 < len(fields); i += 2 {
+		f[fields[i]] = fields[i+1]
+	}
+	return f
+}
+
+// unsent tells whether an outcome says that the device has not seen the command.
+func (o conclusion) unsent() bool {
+	switch o.status {
+	case "not_connected", "busy", "expired", "invalid":
+		return true
+	case "instance_lost":
+		return strings.HasSuffix(o.text, "before it was sent")
+	}
+	return false
+}
+
+func (c *c9) end(m *moment) {
+	if m.facts.Executed == nil {
+		return
+	}
+	times := make(map[string]int)
+	for _, e := range m.facts.Executed {
+		if times[e.Command]++; times[e.Command] == 2 {
+			m.violation("C9", "command %s was executed twice", e.Command)
+		}
+		if imei, known := c.asked[e.Command]; known && imei != e.IMEI {
+			m.violation("C9", "command %s for %s was executed by %s", e.Command, imei, e.IMEI)
+		}
+	}
+	for id, o := range c.outcome {
+		switch n := times[id]; {
+		case o.status == "answered" && o.text == OfItself:
+		case o.status == "answered" && n == 0:
+			m.violation("C9", "command %s is said to be answered, and no device has executed it", id)
+		case o.status == "answered" && !strings.HasSuffix(o.text, id):
+			m.violation("C9", "command %s is said to be answered with %q, which is another's answer", id, o.text)
+		case o.unsent() && n > 0:
+			m.violation("C9", "command %s was executed, and its outcome is %s: %s", id, o.status, o.text)
+		}
+	}
+	for id := range c.asked {
+		if _, ok := c.outcome[id]; !ok && m.facts.Truth != nil {
+			m.violation("C9", "command %s has no outcome", id)
+		}
+	}
+}
+
+// struck: what a server has forgotten, or somebody made it forget, nobody can be asked to remember.
+func (c *c9) struck(*moment) {
+	clear(c.outcome)
+	clear(c.asked)
+}

@@ -1,0 +1,145 @@
+package judge
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rollcall-redis/rollcall/chaos/history"
+)
+
+// c4Doubts is the rest of C4: what the witness itself may not have noticed, and must have doubted
+// before anything is evicted again. It counts as the server's own history has it:
+//
+//   - the server's counters began anew (Facts.Restarts): whatever they had counted is not known any more;
+//   - so many owners fell silent at once that it is rather the witness who does not hear.
+type c4Doubts struct {
+	passive
+	owners map[string]*silence // by instance that has ever beaten
+	mass   time.Time           // the last doubt because of that
+}
+
+// silence is what is known of one owner's heartbeat.
+type silence struct {
+	fell time.Time // its heartbeat ended; zero: it is there
+	bye  bool      // and was expected to
+	// found is when the present term began, if the owner was silent then and entries named it: a
+	// new leader cannot know since when.
+	found time.Time
+}
+
+func newC4Doubts() *c4Doubts {
+	return &c4Doubts{owners: make(map[string]*silence)}
+}
+
+// looked is how old a leader's last look at its owners may be when it deletes.
+const looked = 1500 * time.Millisecond
+
+// doubts returns the reason for which the event has the witness start anew, "" if it does not.
+func (m *moment) doubts() string {
+	for _, c := range m.event.Commands {
+		if c[0] == "HSET" && c[1] == m.facts.Layout.Witness() && history.Option(c[2:], "since") != "" {
+			return m.state.Hashes[c[1]]["reason"]
+		}
+	}
+	return ""
+}
+
+func (c *c4Doubts) before(m *moment) {
+	heartbeats := m.facts.Layout.Heartbeat("")
+	switch m.command[0] {
+	case "SET":
+		if id, ok := strings.CutPrefix(m.key(), heartbeats); ok {
+			c.owners[id] = &silence{}
+		}
+	case "DEL", "UNLINK":
+		for _, key := range m.command[1:] {
+			if id, ok := strings.CutPrefix(key, heartbeats); ok && m.state.Exists(key) {
+				c.ends(m, id)
+			}
+		}
+	}
+	switch {
+	case m.evicts():
+		c.judges(m)
+	case m.record != nil && m.record.n == 0 && m.command[0] == "XADD" && m.key() == m.facts.Layout.Audit():
+		c.opens(m)
+	}
+}
+
+// ends notes that a heartbeat goes: its time is over, its owner said goodbye, or Redis needed the
+// memory.
+func (c *c4Doubts) ends(m *moment, id string) {
+	o := c.owners[id]
+	if o == nil {
+		return
+	}
+	end, ends := m.state.Expiry[m.facts.Layout.Heartbeat(id)]
+	switch {
+	case ends && !end.After(m.until):
+		o.fell = m.now
+	case len(m.event.Commands) == 1:
+		delete(c.owners, id) // it may well live
+	default:
+		o.fell, o.bye = m.now, true
+	}
+}
+
+// opens notes whom a new leader finds silent.
+func (c *c4Doubts) opens(m *moment) {
+	named := make(map[string]bool)
+	for _, id := range m.entries() {
+		named[id] = true
+	}
+	for id, o := range c.owners {
+		if !o.fell.IsZero() && named[id] {
+			o.found = m.now
+		}
+	}
+}
+
+func (c *c4Doubts) judges(m *moment) {
+	since, _ := m.witness("since")
+	for _, r := range m.facts.Restarts {
+		if m.now.After(r.Until) && time.UnixMilli(since).Before(r.From.Truncate(time.Millisecond)) {
+			m.violation("C4", "eviction although the server's counters began anew %s before, and nobody doubted", m.now.Sub(r.From))
+		}
+	}
+	if fallen, known := c.fallen(m); fallen >= 2 && 2*fallen > known && m.now.Sub(c.mass) > 2*m.facts.warmAtMost(m.now)+looked {
+		m.violation("C4", "eviction although %d of %d owners fell silent at once, and nobody doubted", fallen, known)
+	}
+}
+
+// fallen counts the owners that fell silent within the last TTL, or were found so by a new leader,
+// and all that can be known. Where a leader may not know yet it counts in its favour.
+func (c *c4Doubts) fallen(m *moment) (fallen, known int) {
+	ago := m.now.Add(-m.facts.HeartbeatTTL)
+	for _, o := range c.owners {
+		lately := o.fell.After(ago) || o.found.After(ago)
+		if o.fell.IsZero() || lately {
+			known++
+		}
+		if lately && !o.bye && m.now.Sub(o.fell) > looked {
+			fallen++
+		}
+	}
+	return fallen, known
+}
+
+func (c *c4Doubts) after(m *moment) {
+	if slices.Contains([]string{"brake", "mass_failure"}, m.doubts()) {
+		c.mass = m.now
+	}
+}
+
+// struck: who is without a heartbeat now, by the harness' hand or in another life of the server,
+// has not fallen silent.
+func (c *c4Doubts) struck(m *moment) {
+	for id, o := range c.owners {
+		if there := m.state.Exists(m.facts.Layout.Heartbeat(id)); !there && o.fell.IsZero() {
+			delete(c.owners, id)
+		} else if there {
+			*o = silence{}
+		}
+	}
+}

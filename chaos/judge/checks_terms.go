@@ -1,0 +1,254 @@
+package judge
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rollcall-redis/rollcall/chaos/history"
+)
+
+// c4: every eviction stands under the newest term and the lease's token, epochs never fall, and
+// nothing is evicted within WARM of a doubt (S1).
+type c4 struct {
+	passive
+	newest Term
+	drawn  uint64            // the highest epoch
+	tick   map[string]string // the witness at the last one
+	doubt  int64             // the last one, ms, which the witness must not forget
+}
+
+func (c *c4) before(m *moment) {
+	l, cmd := m.facts.Layout, m.command
+	switch {
+	case cmd[0] == "SET" && m.key() == history.EpochKey(l.Lease()):
+		epoch, err := strconv.ParseUint(cmd[2], 10, 64)
+		if err != nil || epoch <= c.drawn {
+			m.violation("C4", "epoch %s drawn after %d", cmd[2], c.drawn)
+		}
+		c.drawn = max(c.drawn, epoch)
+	case cmd[0] == "XADD" && m.key() == l.Audit() && m.record.n == 0:
+		c.opens(m)
+	case m.evicts(), m.answers():
+		c.evicts(m)
+	}
+}
+
+func (c *c4) opens(m *moment) {
+	t := Term{m.now, m.record.epoch, m.record.fields["leader"], m.record.fields["term"]}
+	if t.Epoch <= c.newest.Epoch {
+		m.violation("C4", "term %d opened after term %d", t.Epoch, c.newest.Epoch)
+	}
+	if lease := m.state.Strings[m.facts.Layout.Lease()]; lease != t.Token {
+		m.violation("C4", "term %d opened with token %q while the lease holds %q", t.Epoch, t.Token, lease)
+	}
+	if !strings.HasPrefix(t.Token, t.Leader+"/") {
+		m.violation("C4", "term %d opened in the name of %s with token %q", t.Epoch, t.Leader, t.Token)
+	}
+	c.newest = t
+}
+
+func (c *c4) evicts(m *moment) {
+	if m.record.epoch != c.newest.Epoch {
+		m.violation("C4", "eviction under epoch %d while the newest term is %d", m.record.epoch, c.newest.Epoch)
+	}
+	if lease := m.state.Strings[m.facts.Layout.Lease()]; lease != c.newest.Token || lease == "" {
+		m.violation("C4", "eviction while the lease holds %q and the term %q", lease, c.newest.Token)
+	}
+	if end, ends := m.state.Expiry[m.facts.Layout.Lease()]; ends && m.now.Sub(end) > scriptTime {
+		m.violation("C4", "eviction %s after the lease's end", m.now.Sub(end))
+	}
+	leader := m.record.fields["leader"]
+	if leader != c.newest.Leader {
+		m.violation("C4", "eviction in the name of %q in the term of %q", leader, c.newest.Leader)
+	}
+	if !m.state.Exists(m.facts.Layout.Heartbeat(leader)) {
+		m.violation("C4", "eviction by %q, whose own heartbeat is absent", leader)
+	}
+	last, ticked := m.witness("last")
+	since, known := m.witness("since")
+	if !ticked || !known || !m.ticks() {
+		m.violation("C4", "eviction without a tick of the witness in the same step")
+		return
+	}
+	doubt, _ := m.witness("doubt")
+	if heard := time.Duration(last-max(since, doubt, c.doubt)) * time.Millisecond; heard < m.facts.warm(m.now) {
+		m.violation("C4", "eviction %s after a doubt (%s)", heard, m.state.Hashes[m.facts.Layout.Witness()]["reason"])
+	}
+}
+
+// scriptTime is how long a script may take between the instant at which keys expire for it, its
+// beginning, and its tick.
+const scriptTime = 100 * time.Millisecond
+
+// ticks tells whether the event has a tick of the witness.
+func (m *moment) ticks() bool {
+	for _, c := range m.event.Commands {
+		if c[0] == "HSET" && c[1] == m.facts.Layout.Witness() && history.Option(c[2:], "last") != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// after sees to it that the witness tells the truth: since may be trusted only if everything that
+// makes silence worthless made it start anew.
+func (c *c4) after(m *moment) {
+	w := m.state.Hashes[m.facts.Layout.Witness()]
+	since, _ := m.witness("since")
+	doubt, _ := m.witness("doubt")
+	if c.doubt = max(c.doubt, since, doubt); w == nil || m.ticks() && w["since"] == w["last"] {
+		c.doubt = since
+	}
+	if w == nil || !m.ticks() {
+		if w == nil {
+			c.tick = nil
+		}
+		return
+	}
+	before := c.tick
+	c.tick = maps.Clone(w)
+	if w["since"] == w["last"] {
+		return
+	}
+	if before == nil {
+		m.violation("C4", "the witness' first tick does not start anew")
+		return
+	}
+	last, _ := strconv.ParseInt(before["last"], 10, 64)
+	now, _ := strconv.ParseInt(w["last"], 10, 64)
+	if gap := time.Duration(now-last) * time.Millisecond; gap < 0 || gap > m.facts.gap() {
+		m.violation("C4", "a gap of %s in the witness was not taken for one", gap)
+	}
+	for _, sign := range []string{"gap", "warm", "evicted_keys", "server"} {
+		if before[sign] != "" && before[sign] != w[sign] {
+			m.violation("C4", "%s went from %s to %s and nobody doubted", sign, before[sign], w[sign])
+		}
+	}
+}
+
+// struck: what terms and epochs have been drawn stays in memory, whatever the server has forgotten.
+// Of the witness only what it has now can be told by the next to listen.
+func (c *c4) struck(m *moment) {
+	c.tick = maps.Clone(m.state.Hashes[m.facts.Layout.Witness()])
+	c.doubt, _ = m.witness("since")
+}
+
+// c5: the audit's records and the total equal the evictions exactly (S3), of entries and of
+// commands.
+type c5 struct {
+	total   int64    // as it should be
+	within  []string // evicted by the present event
+	said    int      // commands that the present event took out
+	evicted string   // the server's own count of keys that it evicted, at the last tick
+	lost    int64    // the total that went with the witness, until the next tick says why
+	forgot  bool     // the audit went, until the next tick says why
+}
+
+func (c *c5) before(m *moment) {
+	if m.evicts() {
+		c.within = append(c.within, m.command[2:]...)
+	}
+	if m.answers() {
+		c.said += len(m.command) - 2
+	}
+	// A server short of memory may evict the witness, total and all. That is a plain DEL, and its
+	// next tick shows it.
+	if m.deletes(m.facts.Layout.Witness()) && len(m.event.Commands) == 1 && len(m.command) == 2 {
+		c.lost, c.total = c.lost+c.total, 0
+	}
+	if m.deletes(m.facts.Layout.Audit()) {
+		c.forgot = true
+	}
+}
+
+func (c *c5) after(m *moment) {
+	if m.ticks() {
+		now := m.state.Hashes[m.facts.Layout.Witness()]["evicted_keys"]
+		if c.lost > 0 && now == c.evicted {
+			m.violation("C5", "the total of %d was lost with the witness, and Redis evicted nothing", c.lost)
+		}
+		if c.forgot && now == c.evicted {
+			m.violation("C5", "the audit was deleted, and Redis evicted nothing")
+		}
+		c.lost, c.forgot, c.evicted = 0, false, now
+	}
+	gone, said := c.within, c.said
+	c.within, c.said, c.total = nil, 0, c.total+int64(len(gone)+said)
+	if m.record == nil || m.record.n == 0 {
+		return
+	}
+	if _, commands := m.record.fields["commands"]; commands {
+		c.counts(m, said, gone)
+	} else {
+		c.compares(m, gone)
+	}
+	// The total goes with the record, or it would be wrong for whoever reads between them.
+	if total, _ := m.witness("evicted_total"); total != c.total {
+		m.violation("C5", "the total says %d, %d were evicted", total, c.total)
+	}
+}
+
+// counts holds a record of commands against what the event took out. It lists them by their
+// senders' ids, which the stream's entries are not known by here.
+func (c *c5) counts(m *moment, said int, gone []string) {
+	var listed []string
+	count, err := strconv.Atoi(m.record.fields["count"])
+	if jsonErr := json.Unmarshal([]byte(m.record.fields["commands"]), &listed); err != nil || jsonErr != nil {
+		m.violation("C5", "record %d-%d cannot be read: %v", m.record.epoch, m.record.n, m.record.fields)
+		return
+	}
+	if count != said || len(listed) != said || len(gone) > 0 {
+		m.violation("C5", "record %d-%d counts %d and lists %d commands; %d were taken out, and %d entries",
+			m.record.epoch, m.record.n, count, len(listed), said, len(gone))
+	}
+}
+
+// compares holds the event's record against what it evicted.
+func (c *c5) compares(m *moment, gone []string) {
+	var listed []string
+	count, err := strconv.Atoi(m.record.fields["count"])
+	if jsonErr := json.Unmarshal([]byte(m.record.fields["imeis"]), &listed); err != nil || jsonErr != nil {
+		m.violation("C5", "record %d-%d cannot be read: %v", m.record.epoch, m.record.n, m.record.fields)
+		return
+	}
+	missing := make(map[string]bool, len(listed))
+	for _, imei := range listed {
+		missing[imei] = true
+	}
+	for _, imei := range gone {
+		if !missing[imei] {
+			m.violation("C5", "entry %s evicted, but record %d-%d does not list it", imei, m.record.epoch, m.record.n)
+		}
+		delete(missing, imei)
+	}
+	if count != len(gone) || len(listed) != len(gone) || len(missing) > 0 {
+		m.violation("C5", "record %d-%d counts %d and lists %d entries, %d were evicted",
+			m.record.epoch, m.record.n, count, len(listed), len(gone))
+	}
+}
+
+// struck: what the harness or a new life has made of the total is what is added to.
+func (c *c5) struck(m *moment) {
+	witness := m.facts.Layout.Witness()
+	if !m.life && !slices.ContainsFunc(m.event.Commands, func(cmd history.Command) bool {
+		return strings.HasPrefix(cmd[0], "FLUSH") || slices.Contains(cmd[1:], witness)
+	}) {
+		return
+	}
+	c.forgot = false
+	c.total, _ = m.witness("evicted_total")
+	c.lost, c.evicted = 0, m.state.Hashes[m.facts.Layout.Witness()]["evicted_keys"]
+}
+
+func (c *c5) end(m *moment) {
+	if total, _ := m.witness("evicted_total"); total != c.total {
+		m.violation("C5", "the total says %d at the end, %d were evicted", total, c.total)
+	}
+	if c.lost > 0 {
+		m.violation("C5", "the total of %d was lost with the witness, which nobody has made anew", c.lost)
+	}
+}

@@ -1,0 +1,145 @@
+package judge
+
+import (
+	"testing"
+	"time"
+)
+
+// most have three of five owners fall silent, within a second of each other; e leads.
+func (s *builder) most() {
+	s.boots("a", "b", "c", "d", "e")
+	s.leads("e")
+	s.registers("a", "1")
+	s.registers("b", "2")
+	s.registers("c", "3")
+	s.passes(4 * time.Second)
+	for _, id := range []string{"a", "b", "c"} {
+		s.dies(id)
+	}
+	s.passes(7 * time.Second)
+	for _, id := range []string{"a", "b", "c"} {
+		s.expires(id)
+	}
+	s.passes(2 * time.Second) // the leader has looked
+}
+
+// slow says that an instance of these settings was there from some time ago, until some time ago if
+// it has left.
+func (s *builder) slow(id string, from, until time.Duration) {
+	setting := Setting{Instance: id, HeartbeatInterval: 4 * time.Second, HeartbeatTTL: 18 * time.Second, From: s.now.Add(-from)}
+	if until > 0 {
+		setting.Until = s.now.Add(-until)
+	}
+	s.facts.Settings = append(s.facts.Settings, setting)
+}
+
+// restarts says that the server's counters began anew.
+func (s *builder) restarts() {
+	s.facts.Restarts = append(s.facts.Restarts, Outage{From: s.now, Until: s.now})
+	s.now = s.now.Add(time.Millisecond)
+}
+
+func TestDoubtsThatNobodyHadAreFound(t *testing.T) {
+	t.Parallel()
+	accepts(t, map[string]func(s *builder){
+		"the server was started again, and it was doubted": func(s *builder) {
+			s.upToDeath()
+			s.restarts()
+			s.doubts("restarted")
+			s.passes(8 * time.Second)
+			s.happens("%s", s.evicts("a", "1", "2", "3"))
+		},
+		"who beat more slowly has left long ago": func(s *builder) {
+			s.upToDeath()
+			s.slow("slow", 30*time.Second, 21*time.Second)
+			s.happens("%s", s.evicts("a", "1", "2", "3"))
+		},
+		"most fell silent, and it was doubted": func(s *builder) {
+			s.most()
+			s.doubts("mass_failure")
+			s.passes(8 * time.Second)
+			s.happens("%s", s.evicts("a", "1"))
+		},
+		"most fell silent, as the leader may not have seen yet": func(s *builder) {
+			s.most()
+			s.history = s.history[:len(s.history)-2*(2+2)] // two seconds, of a tick, the lease and two beats each
+			s.now = s.now.Add(-2 * time.Second)
+			s.happens("%s", s.evicts("a", "1"))
+		},
+		"most said goodbye": func(s *builder) {
+			s.boots("a", "b", "c")
+			s.leads("c")
+			s.registers("a", "1")
+			s.passes(8 * time.Second)
+			for _, id := range []string{"a", "b"} {
+				s.dies(id)
+				s.happens("DEL instance:heartbeat:%s ; HSET janitor:witness bye:%s 1", id, id)
+			}
+			s.passes(2 * time.Second)
+			s.happens("%s", s.evicts("a", "1"))
+		},
+		"most fell silent, one long after the other": func(s *builder) {
+			s.most()
+			s.passes(5 * time.Second) // and nobody swept them for want of whatever
+			s.happens("%s", s.evicts("a", "1"))
+		},
+		"the end of a heartbeat is written again as it was": func(s *builder) {
+			s.boots("a")
+			s.registers("a", "1")
+			s.passes(time.Second)
+			end := s.ms(6 * time.Second)
+			s.now = s.now.Add(500 * time.Millisecond)
+			s.happens("%s", s.tick())
+			s.now = s.now.Add(2 * time.Millisecond)
+			s.leaves("a", "1")
+			s.happens("HDEL connections:registry 1 ; SREM instance:devices:a 1")
+			s.happens("PEXPIREAT instance:heartbeat:a %s", end)
+			s.passes(time.Second)
+		},
+		"half of them fell silent": func(s *builder) {
+			s.boots("f")
+			s.most()
+			s.happens("%s", s.evicts("a", "1"))
+		},
+	})
+	rejects(t, map[string]bad{
+		"the server was started again": {"C4", func(s *builder) {
+			s.upToDeath()
+			s.restarts()
+			s.happens("%s", s.evicts("a", "1", "2", "3"))
+		}},
+		"somebody beats more slowly": {"C4", func(s *builder) {
+			s.upToDeath()
+			s.slow("slow", 5*time.Second, 0)
+			s.happens("%s", s.evicts("a", "1", "2", "3"))
+		}},
+		"who beat more slowly has just left": {"C4", func(s *builder) {
+			s.upToDeath()
+			s.slow("slow", 30*time.Second, 19*time.Second)
+			s.happens("%s", s.evicts("a", "1", "2", "3"))
+		}},
+		"most fell silent at once": {"C4", func(s *builder) {
+			s.most()
+			s.happens("%s", s.evicts("a", "1"))
+		}},
+		"a new leader finds most of them silent": {"C4", func(s *builder) {
+			s.most()
+			s.passes(20 * time.Second)
+			s.happens("DEL janitor:leader")
+			s.leads("d")
+			s.happens("%s", s.evicts("a", "1"))
+		}},
+		"Redis has evicted the heartbeat of one that beats more slowly": {"C2", func(s *builder) {
+			s.boots("b")
+			s.leads("b")
+			s.slow("a", 0, 0)
+			s.registers("a", "1")
+			s.passes(21 * time.Second)
+			s.happens("SET instance:heartbeat:a %s/boot-a PXAT %s", s.ms(0), s.ms(18*time.Second))
+			s.passes(time.Second)
+			s.expires("a") // long before its time
+			s.passes(8 * time.Second)
+			s.happens("%s", s.evicts("a", "1"))
+		}},
+	})
+}

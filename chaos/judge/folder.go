@@ -1,0 +1,64 @@
+package judge
+
+import (
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/rollcall-redis/rollcall/chaos/history"
+)
+
+// A run's folder: what the judge was told besides, and the parts of the history in their order.
+const (
+	factsFile  = "facts.json"
+	partPrefix = "part-"
+)
+
+// Save keeps a run in a folder, so that it can be judged again: its facts, and copies of the parts
+// of its history as [history.Read] reads them. Parts may be growing still.
+func Save(dir string, f Facts, parts ...string) error {
+	text, err := json.MarshalIndent(f, "", "\t")
+	if err == nil {
+		err = os.MkdirAll(dir, 0o755)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, factsFile), append(text, '\n'), 0o644)
+	}
+	for i := 0; err == nil && i < len(parts); i++ {
+		err = history.CopyPart(parts[i], filepath.Join(dir, fmt.Sprintf("%s%03d", partPrefix, i+1)))
+	}
+	if err != nil {
+		return fmt.Errorf("judge: save: %w", err)
+	}
+	return nil
+}
+
+// Load reads what Save has kept.
+func Load(dir string) (history.History, Facts, error) {
+	var f Facts
+	text, err := os.ReadFile(filepath.Join(dir, factsFile))
+	if err != nil {
+		return nil, f, fmt.Errorf("judge: load: %w", err)
+	}
+	if err := json.Unmarshal(text, &f); err != nil {
+		return nil, f, fmt.Errorf("judge: load %s: %w", factsFile, err)
+	}
+	entries, err := os.ReadDir(dir) // by name
+	if err != nil {
+		return nil, f, fmt.Errorf("judge: load: %w", err)
+	}
+	var parts []string
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), partPrefix) {
+			parts = append(parts, filepath.Join(dir, e.Name()))
+		}
+	}
+	if len(parts) == 0 {
+		return nil, f, fmt.Errorf("judge: load %s: no part of a history: %w", dir, fs.ErrNotExist)
+	}
+	h, err := history.Read(parts...)
+	return h, f, err
+}

@@ -1,0 +1,219 @@
+package judge
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rollcall-redis/rollcall/chaos/history"
+)
+
+// Violation is one thing in a history that must not be.
+type Violation struct {
+	Check  string // C1 … C9, or "history": what the judge itself relies on
+	At     time.Time
+	Part   int   // of the history, from 0
+	Offset int64 // in the part, of the event
+	What   string
+}
+
+func (v Violation) String() string {
+	if v.Part > 0 {
+		return fmt.Sprintf("%s at %s, part %d, byte %d: %s", v.Check, v.At.UTC().Format("15:04:05.000"), v.Part+1, v.Offset, v.What)
+	}
+	return fmt.Sprintf("%s at %s, byte %d: %s", v.Check, v.At.UTC().Format("15:04:05.000"), v.Offset, v.What)
+}
+
+// moment is what a check sees: an event, one of its commands, and the state just before that.
+type moment struct {
+	facts   *Facts
+	late    *late
+	sockets map[string][]*Socket // by IMEI
+	state   *history.Keyspace
+	now     time.Time // the event did not happen before
+	until   time.Time // nor after
+	event   *history.Event
+	life    bool            // the event begins a new life of the server
+	fault   string          // what the harness did, if the event is that
+	record  *record         // of the audit, in this event
+	command history.Command // nil when the whole event has been played
+	changes []change        // of entries, by the event's commands so far
+	verdict *Verdict
+}
+
+// change is a change of an entry. "" names nobody.
+type change struct{ imei, from, to string }
+
+func (m *moment) violation(check, format string, args ...any) {
+	m.verdict.Violations = append(m.verdict.Violations, Violation{check, m.now, m.event.Part, m.event.Offset, fmt.Sprintf(format, args...)})
+}
+
+// key is the command's first, "" if it has none.
+func (m *moment) key() string {
+	if len(m.command) < 2 {
+		return ""
+	}
+	return m.command[1]
+}
+
+// deletes tells whether the present command takes a whole key out.
+func (m *moment) deletes(key string) bool {
+	switch m.command[0] {
+	case "FLUSHALL", "FLUSHDB":
+		return true
+	case "DEL", "UNLINK":
+		return slices.Contains(m.command[1:], key)
+	}
+	return false
+}
+
+// evicts tells whether the present command takes entries out under an audit record of a batch.
+func (m *moment) evicts() bool { return m.record != nil && m.record.n > 0 && m.takesEntries() }
+
+// answers tells whether the present command takes a dead instance's commands out under an audit
+// record of a batch.
+func (m *moment) answers() bool {
+	return m.record != nil && m.record.n > 0 && m.command[0] == "XDEL" && strings.HasPrefix(m.key(), m.facts.outbound(""))
+}
+
+func (m *moment) takesEntries() bool {
+	return m.command[0] == "HDEL" && m.key() == m.facts.Layout.Registry()
+}
+
+// entries is the registry.
+func (m *moment) entries() map[string]string { return m.state.Hashes[m.facts.Layout.Registry()] }
+
+// owner is whom an entry names, "" if it is absent.
+func (m *moment) owner(imei string) string { return m.entries()[imei] }
+
+// liveSocket returns a socket of a device on an instance that is open beyond doubt, nil if there is
+// none.
+func (m *moment) liveSocket(imei, instance string) *Socket {
+	for _, s := range m.sockets[imei] {
+		if s.Instance == instance && s.LiveAt(m.now) && s.LiveAt(m.until) {
+			return s
+		}
+	}
+	return nil
+}
+
+func (m *moment) witness(field string) (ms int64, there bool) {
+	ms, err := strconv.ParseInt(m.state.Hashes[m.facts.Layout.Witness()][field], 10, 64)
+	return ms, err == nil
+}
+
+// note notes what the present command is about to do to entries.
+func (m *moment) note() {
+	switch {
+	case m.life: // as a whole, when it has been played
+	case (m.command[0] == "HSET" || m.command[0] == "HMSET") && m.key() == m.facts.Layout.Registry():
+		for i := 2; i+1 < len(m.command); i += 2 {
+			m.noteChange(m.command[i], m.command[i+1])
+		}
+	case m.takesEntries():
+		for _, imei := range m.command[2:] {
+			m.noteChange(imei, "")
+		}
+	case m.deletes(m.facts.Layout.Registry()):
+		for imei := range m.entries() {
+			m.noteChange(imei, "")
+		}
+	}
+}
+
+func (m *moment) noteChange(imei, to string) {
+	if from := m.owner(imei); from != to {
+		m.changes = append(m.changes, change{imei, from, to})
+	}
+}
+
+// noteLife notes how the entries of a new life differ from those of the last.
+func (m *moment) noteLife(last map[string]string) {
+	for imei, from := range last {
+		if to := m.owner(imei); to != from {
+			m.changes = append(m.changes, change{imei, from, to})
+		}
+	}
+	for imei, to := range m.entries() {
+		if _, had := last[imei]; !had {
+			m.changes = append(m.changes, change{imei, "", to})
+		}
+	}
+}
+
+// A check watches a history go by. Its methods are called for every moment and report by
+// moment.violation.
+type check interface {
+	before(*moment) // of each command
+	after(*moment)  // of each event
+	// struck is called in place of both, after an event that is a fault of the harness or begins a
+	// new life of the server: nobody is judged by it, but a check may have to take note.
+	struck(*moment)
+	end(*moment) // of the history
+}
+
+// passive is a check that watches nothing.
+type passive struct{}
+
+func (passive) before(*moment) {}
+func (passive) after(*moment)  {}
+func (passive) struck(*moment) {}
+func (passive) end(*moment)    {}
+
+// Judge plays a history and returns what the checks C1 to C6, C8 and C9 find in it. It depends on
+// nothing else, so that the history of an old run can be judged again.
+func Judge(h history.History, f Facts) *Verdict {
+	v := &Verdict{Final: history.NewKeyspace(), facts: &f}
+	m := &moment{facts: &f, late: newLate(&f), state: v.Final, verdict: v, sockets: make(map[string][]*Socket)}
+	for i := range f.Sockets {
+		s := &f.Sockets[i]
+		m.sockets[s.IMEI] = append(m.sockets[s.IMEI], s)
+	}
+	checks := []check{c1{}, newC2(), newC3(), &c4{}, newC4Doubts(), &c5{}, newC6(&f), newC8(&f), newC9(), chronicle{}}
+	spans := Spans(h, &f)
+	for i := range h {
+		m.event, m.now, m.until = &h[i], spans[i].From, spans[i].Until
+		m.play(checks)
+	}
+	if m.event != nil {
+		for _, c := range checks {
+			c.end(m)
+		}
+	}
+	v.at = m.now
+	return v
+}
+
+// play lets one event happen before the checks' eyes.
+func (m *moment) play(checks []check) {
+	m.life, m.fault, m.record, m.changes = m.event.Life(), m.event.Fault(), nil, m.changes[:0]
+	judged := !m.life && m.fault == ""
+	if judged {
+		m.record = recordIn(m.event, m.facts.Layout)
+	}
+	last := m.entries() // a new life has a map of its own
+	for _, m.command = range m.event.Commands {
+		if judged {
+			for _, c := range checks {
+				c.before(m)
+			}
+		}
+		m.note()
+		if err := m.state.Apply(m.command, m.facts.Layout); err != nil {
+			m.violation("history", "%v", err)
+		}
+	}
+	m.command = nil
+	if m.life {
+		m.noteLife(last)
+	}
+	for _, c := range checks {
+		if judged {
+			c.after(m)
+		} else {
+			c.struck(m)
+		}
+	}
+}

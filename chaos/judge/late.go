@@ -1,0 +1,111 @@
+package judge
+
+import (
+	"slices"
+	"time"
+)
+
+// LateWrite is how long after a device has left a replica that one's registration may still land:
+// made within a second of the handshake, in a call of at most three.
+const LateWrite = 5 * time.Second
+
+// outages are times, apart from each other and in order.
+type outages []Outage
+
+// merged returns the outages of the chosen ones, each instant once.
+func merged(all []Outage, chosen func(*Outage) bool) (m outages) {
+	for i := range all {
+		if o := all[i]; chosen(&o) {
+			if o.Until.IsZero() {
+				o.Until = time.Unix(1<<40, 0)
+			}
+			m = append(m, o)
+		}
+	}
+	slices.SortFunc(m, func(a, b Outage) int { return a.From.Compare(b.From) })
+	apart := m[:0]
+	for _, o := range m {
+		if last := len(apart) - 1; last >= 0 && !o.From.After(apart[last].Until) {
+			if o.Until.After(apart[last].Until) {
+				apart[last].Until = o.Until
+			}
+			continue
+		}
+		apart = append(apart, o)
+	}
+	return apart
+}
+
+// within is how much of the time between two instants they cover.
+func (m outages) within(from, until time.Time) (d time.Duration) {
+	for _, o := range m {
+		begin, end := o.From, o.Until
+		if begin.Before(from) {
+			begin = from
+		}
+		if end.After(until) {
+			end = until
+		}
+		if end.After(begin) {
+			d += end.Sub(begin)
+		}
+	}
+	return d
+}
+
+// putOff returns the instant until which a time to wait from an instant lasts, if it stands still
+// in the outages.
+func (m outages) putOff(from time.Time, wait time.Duration) time.Time {
+	until := from.Add(wait)
+	for _, o := range m {
+		if !o.Until.After(from) || o.From.After(until) {
+			continue
+		}
+		begin := o.From
+		if begin.Before(from) {
+			begin = from
+		}
+		until = until.Add(o.Until.Sub(begin))
+	}
+	return until
+}
+
+// late answers how late the messages of an instance may have landed.
+type late struct {
+	facts *Facts
+	known map[string]outages
+}
+
+func newLate(f *Facts) *late { return &late{f, make(map[string]outages)} }
+
+// of returns when an instance had no line to Redis.
+func (l *late) of(instance string) outages {
+	m, known := l.known[instance]
+	if !known {
+		m = merged(l.facts.Outages, func(o *Outage) bool { return o.Instance == "" || o.Instance == instance })
+		l.known[instance] = m
+	}
+	return m
+}
+
+// mayWrite tells whether a registration of a socket may land now.
+func (l *late) mayWrite(m *moment, s *Socket) bool {
+	if s.Asked.After(m.until) {
+		return false
+	}
+	return !s.endedBy(m.now) || m.now.Sub(s.Ended) < LateWrite+l.of(s.Instance).within(s.Ended, m.now)
+}
+
+// mayRelease tells whether the release of a socket that has ended may land now though another is
+// open on the same instance. An instance does not do both at once; but what it gave up for lost in
+// an outage can land behind what came later.
+func (l *late) mayRelease(m *moment, imei, instance string) bool {
+	for _, s := range m.sockets[imei] {
+		if s.Instance == instance && s.endedBy(m.now) {
+			if out := l.of(instance).within(s.Ended, m.now); out > 0 && m.now.Sub(s.Ended) < LateWrite+out {
+				return true
+			}
+		}
+	}
+	return false
+}

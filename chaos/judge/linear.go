@@ -1,0 +1,136 @@
+package judge
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"sort"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// linearPatience is how long the search for an order may take for one device.
+const linearPatience = time.Minute
+
+// c8: for each device, what the history wrote and what was seen from outside can be put in one
+// order.
+//
+// The order of writes is known; when each of them took effect only within bounds. A look-up saw the
+// entry as it was at an instant between its call and its return, and so did a confirmed
+// registration. Only devices of which something was seen are asked about.
+type c8 struct {
+	passive
+	seen map[string][]porcupine.Operation
+	zero time.Time // all times are counted from it
+	made map[string]int
+}
+
+// write is the n-th change of an entry.
+type write struct {
+	n  int
+	to string
+}
+
+// entry is the state of one device: how many writes it has seen, and what the last wrote.
+type entry write
+
+var register = porcupine.Model{
+	Init: func() any { return entry{} },
+	Step: func(state, input, output any) (bool, any) {
+		now := state.(entry)
+		if w, ok := input.(write); ok {
+			return w.n == now.n+1, entry(w)
+		}
+		return output.(string) == now.to, now
+	},
+}
+
+func newC8(f *Facts) *c8 {
+	c := &c8{seen: make(map[string][]porcupine.Operation), made: make(map[string]int)}
+	seen := slices.Clone(f.Lookups)
+	for _, a := range f.Acks {
+		seen = append(seen, Lookup(a))
+	}
+	slices.SortFunc(seen, func(a, b Lookup) int { return a.Call.Compare(b.Call) })
+	for _, l := range seen {
+		if c.zero.IsZero() {
+			c.zero = l.Call
+		}
+		c.add(l.IMEI, nil, l.Instance, l.Call, l.Return)
+	}
+	return c
+}
+
+func (c *c8) add(imei string, input any, output string, from, until time.Time) {
+	ops := c.seen[imei]
+	op := porcupine.Operation{ClientId: len(ops), Input: input, Output: output, Call: c.since(from), Return: c.since(until)}
+	op.Return = max(op.Return, op.Call)
+	c.seen[imei] = append(ops, op)
+}
+
+// since is a time as the search has it. What was before the first look-up, and what never ends, is
+// one.
+func (c *c8) since(t time.Time) int64 {
+	if t.Unix() >= 1<<40 {
+		return math.MaxInt64
+	}
+	return max(-1, t.Sub(c.zero).Nanoseconds())
+}
+
+func (c *c8) after(m *moment) {
+	if len(c.seen) == 0 {
+		return
+	}
+	for _, e := range m.changes {
+		if c.seen[e.imei] == nil {
+			continue
+		}
+		c.made[e.imei]++
+		c.add(e.imei, write{c.made[e.imei], e.to}, "", m.now, m.until)
+	}
+}
+
+func (c *c8) struck(m *moment) { c.after(m) }
+
+func (c *c8) end(m *moment) {
+	for _, imei := range slices.Sorted(maps.Keys(c.seen)) {
+		ops := c.seen[imei]
+		result := porcupine.CheckOperationsTimeout(register, ops, linearPatience)
+		if result == porcupine.Ok {
+			continue
+		}
+		at, what := c.explain(imei, ops, result)
+		m.verdict.Violations = append(m.verdict.Violations, Violation{Check: "C8", At: at, What: what})
+	}
+}
+
+// explain names the first thing seen that no order can explain, if it can do so by itself.
+func (c *c8) explain(imei string, ops []porcupine.Operation, result porcupine.CheckResult) (at time.Time, what string) {
+	if result == porcupine.Unknown {
+		return c.zero, fmt.Sprintf("device %s: no order of %d operations found within %s", imei, len(ops), linearPatience)
+	}
+	var writes, reads []porcupine.Operation
+	for _, op := range ops {
+		if op.Input == nil {
+			reads = append(reads, op)
+		} else {
+			writes = append(writes, op)
+		}
+	}
+	slices.SortStableFunc(reads, func(a, b porcupine.Operation) int { return cmp.Compare(a.Return, b.Return) })
+	i := sort.Search(len(reads), func(i int) bool {
+		some := append(slices.Clone(writes), reads[:i+1]...)
+		return porcupine.CheckOperationsTimeout(register, some, linearPatience) == porcupine.Illegal
+	})
+	if i < len(reads) {
+		at = c.zero.Add(time.Duration(reads[i].Call))
+		return at, fmt.Sprintf("device %s was seen at %q between %s and %s: no order of its %d changes explains that and what was seen before",
+			imei, reads[i].Output, clock(at), clock(c.zero.Add(time.Duration(reads[i].Return))), len(writes))
+	}
+	return c.zero, fmt.Sprintf("device %s: %d operations have no order", imei, len(ops))
+}
+
+func clock(t time.Time) string { return t.UTC().Format("15:04:05.000") }

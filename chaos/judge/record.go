@@ -1,0 +1,53 @@
+package judge
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rollcall-redis/rollcall/chaos/history"
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+// Batch is one guarded delete as H has it: the audit's record, and what was deleted in the same
+// step.
+type Batch struct {
+	At       time.Time
+	Epoch, N uint64
+	Leader   string
+	Owner    string // judged dead
+	IMEIs    []string
+}
+
+// Term is one opening of the audit.
+type Term struct {
+	At     time.Time
+	Epoch  uint64
+	Leader string
+	Token  string // of the lease
+}
+
+// record is what an XADD to the audit says.
+type record struct {
+	epoch, n uint64
+	fields   map[string]string
+}
+
+// recordIn returns the audit's record in an event, nil if there is none.
+func recordIn(e *history.Event, l registry.Layout) *record {
+	for _, c := range e.Commands {
+		if c[0] != "XADD" || c[1] != l.Audit() {
+			continue
+		}
+		id, fields := history.StreamEntry(c)
+		epoch, n, _ := strings.Cut(id, "-")
+		r := &record{fields: make(map[string]string)}
+		r.epoch, _ = strconv.ParseUint(epoch, 10, 64)
+		r.n, _ = strconv.ParseUint(n, 10, 64)
+		for i := 0; i+1 < len(fields); i += 2 {
+			r.fields[fields[i]] = fields[i+1]
+		}
+		return r
+	}
+	return nil
+}

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/service"
+	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/lease"
+)
+
+func TestControlClientsAreSafeForEverySettingThatIsAccepted(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{"redis://127.0.0.1:1", "redis://127.0.0.1:1?read_timeout=1h&pool_size=900&max_retries=9", "redis://127.0.0.1:1?master_name=m&read_timeout=1h&max_retries=9"} {
+		for _, args := range [][]string{
+			nil,
+			{"--heartbeat-interval=50ms", "--heartbeat-ttl=150ms"},
+			{"--janitor-lease-ttl=300ms"},
+			{"--heartbeat-interval=10s", "--heartbeat-ttl=30s"},
+		} {
+			s, _, err := loaded(append(args, "--redis-url="+url), nil)
+			require.NoError(t, err)
+			c, err := service.Connect(s.Redis, s.controlDeadline())
+			require.NoError(t, err)
+			require.NoError(t, lease.CheckClient(c.Control, s.janitorLeaseTTL/3))
+			require.NoError(t, lease.CheckClient(c.Control, s.heartbeatInterval))
+			require.NoError(t, lease.CheckClient(c.Control, (s.heartbeatTTL-s.heartbeatInterval)/4))
+			require.Equal(t, 4, c.Control.Options().PoolSize)
+			require.Zero(t, c.Data.Options().MaxRetries)
+			require.True(t, c.Data.Options().ContextTimeoutEnabled)
+			require.NoError(t, c.Close())
+		}
+	}
+}
+
+func TestTheLeastShareIsTheJanitors(t *testing.T) {
+	t.Parallel()
+	_, _, err := loaded([]string{"--redis-url=embedded", fmt.Sprint("--janitor-redis-share=", janitor.LeastShare)}, nil)
+	require.NoError(t, err)
+	_, _, err = loaded([]string{"--redis-url=embedded", fmt.Sprint("--janitor-redis-share=", janitor.LeastShare*0.99)}, nil)
+	require.ErrorContains(t, err, fmt.Sprint("from ", janitor.LeastShare, " to 1"))
+}

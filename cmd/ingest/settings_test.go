@@ -1,0 +1,280 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/service"
+)
+
+// load is Load with a Redis named, unless the case names one.
+func load(args, environ []string) (*settings, error) {
+	named := func(s string) bool { return strings.Contains(s, "redis-url") || strings.HasPrefix(s, "REDIS_URL=") }
+	if !slices.ContainsFunc(args, named) && !slices.ContainsFunc(environ, named) {
+		environ = append(slices.Clip(environ), "REDIS_URL=embedded")
+	}
+	s, _, err := loaded(args, environ)
+	return s, err
+}
+
+func TestWithoutARedisNothingStarts(t *testing.T) {
+	t.Parallel()
+	for _, environ := range [][]string{nil, {"REDIS_URL="}, {"REDIS_UR=redis://127.0.0.1"}} {
+		_, _, err := loaded(nil, environ)
+		var faults service.Faults
+		require.ErrorAs(t, err, &faults)
+		require.Equal(t, service.Faults{"REDIS_URL: expected the URL of your Redis, such as redis://host:6379/0; for trying out embedded, a Redis inside the process; it is not set"}, faults)
+	}
+	_, _, err := loaded([]string{"--redis-url="}, []string{"REDIS_URL=embedded"})
+	require.ErrorContains(t, err, "--redis-url: expected the URL of your Redis")
+}
+
+func TestNothingSetGivesTheDocumentedDefaults(t *testing.T) {
+	t.Parallel()
+	s, _, err := loaded(nil, []string{"PATH=/bin", "HOME=/root", "REDIS_URL=embedded"})
+	require.NoError(t, err)
+	require.True(t, s.Redis.Embedded())
+	require.Equal(t, "embedded", s.Redis.String())
+	s.Redis = service.Redis{}
+	require.Equal(t, &settings{
+		ingestAddr: ":5027", ingestMaxConns: 100000, ingestTLSAddr: "off", ingestProxyAddr: "off", deviceAuthority: "everybody", Base: service.Base{HTTPAddr: "127.0.0.1:8080", ShutdownGrace: 10 * time.Second, LogLevel: slog.LevelInfo, LogFormat: "text"},
+		heartbeatInterval: 30 * time.Second, heartbeatTTL: 90 * time.Second,
+		janitorInterval: time.Minute, janitorLeaseTTL: 15 * time.Second,
+		janitorScanCount: 1000, janitorDeleteBatch: 500, janitorExistsConcurrency: 8, janitorRedisShare: 0.25,
+		reverseIndex: true, telemetryMaxLen: 1000000,
+	}, s)
+	require.True(t, s.devices())
+}
+
+func TestEverySettingCanBeGivenBothWays(t *testing.T) {
+	t.Parallel()
+	values := map[string]string{
+		"REDIS_URL": "redis://redis.example:6380/2", "INSTANCE_ID": "ingest-3", "INGEST_ADDR": "off",
+		"INGEST_MAX_CONNS": "7", "DEVICE_AUTHORITY": "set",
+		"INGEST_TLS_ADDR": ":5028", "INGEST_TLS_CERT": "c.pem", "INGEST_TLS_KEY": "k.pem",
+		"INGEST_PROXY_ADDR": ":5029", "INGEST_PROXY_TRUSTED": "10.0.0.0/8, 192.0.2.7/24", "HTTP_ADDR": "[::1]:9000", "ADMIN_TOKEN": "opensesameopensesame",
+		"HEARTBEAT_INTERVAL": "1s", "HEARTBEAT_TTL": "4s", "JANITOR_INTERVAL": "5s", "JANITOR_LEASE_TTL": "6s",
+		"JANITOR_SCAN_COUNT": "8", "JANITOR_DELETE_BATCH": "9", "JANITOR_EXISTS_CONCURRENCY": "10",
+		"JANITOR_REDIS_SHARE": "1", "JANITOR_DRY_RUN": "true", "REGISTRY_REVERSE_INDEX": "false",
+		"TELEMETRY_MAXLEN": "11", "SHUTDOWN_GRACE": "12s", "LOG_LEVEL": "debug", "LOG_FORMAT": "json",
+	}
+	var environ, equals, apart []string
+	for _, row := range new(settings).table() {
+		if row.Name == "JANITOR_INTERVAL_MS" {
+			continue
+		}
+		v, ok := values[row.Name]
+		require.True(t, ok, "the test knows no value for %s", row.Name)
+		environ = append(environ, row.Name+"="+v)
+		equals = append(equals, "-"+flagOf(row)+"="+v)
+		if row.Switch {
+			apart = append(apart, "--"+flagOf(row)+"="+v)
+		} else {
+			apart = append(apart, "--"+flagOf(row), v)
+		}
+	}
+	want, err := load(nil, environ)
+	require.NoError(t, err)
+	require.Equal(t, "redis.example:6380/2", want.Redis.String())
+	require.True(t, want.devices(), "by TLS and through proxies")
+	require.Equal(t, []string{"10.0.0.0/8", "192.0.2.0/24"}, want.ingestProxyTrusted)
+	require.Equal(t, service.Secret("opensesameopensesame"), want.AdminToken)
+	for _, args := range [][]string{equals, apart} {
+		got, err := load(args, nil)
+		require.NoError(t, err)
+		require.Equal(t, want.Redis.String(), got.Redis.String())
+		got.Redis = want.Redis // holds functions, which are never equal
+		require.Equal(t, want, got)
+	}
+}
+
+func TestAFlagWinsOverTheEnvironment(t *testing.T) {
+	t.Parallel()
+	s, err := load([]string{"--heartbeat-ttl", "5m", "--janitor-dry-run", "--redis-url=embedded"},
+		[]string{"HEARTBEAT_TTL=nonsense", "JANITOR_DRY_RUN=false", "REDIS_URL=redis://elsewhere"})
+	require.NoError(t, err)
+	require.Equal(t, 5*time.Minute, s.heartbeatTTL)
+	require.True(t, s.janitorDryRun)
+	require.True(t, s.Redis.Embedded())
+}
+
+func TestTheIntervalMayBeGivenInMilliseconds(t *testing.T) {
+	t.Parallel()
+	s, err := load(nil, []string{"JANITOR_INTERVAL_MS=1500"})
+	require.NoError(t, err)
+	require.Equal(t, 1500*time.Millisecond, s.janitorInterval)
+}
+
+func TestAskingForHelpOrVersionIsNotAFault(t *testing.T) {
+	t.Parallel()
+	for _, arg := range []string{"-h", "-help", "--help"} {
+		_, err := load([]string{"--nonsense", arg}, []string{"HEARTBEAT_TTL=nonsense"})
+		require.ErrorIs(t, err, flag.ErrHelp)
+	}
+}
+
+func TestFaultsNameTheSettingAndWhatWasExpected(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name    string
+		args    []string
+		environ []string
+		want    string // a pattern
+	}{
+		{"a duration without a unit", nil, []string{"HEARTBEAT_TTL=90"}, `HEARTBEAT_TTL: expected a duration.*got "90"`},
+		{"a negative duration", nil, []string{"SHUTDOWN_GRACE=-10s"}, `SHUTDOWN_GRACE: expected a duration`},
+		{"a duration too short to be meant", nil, []string{"JANITOR_LEASE_TTL=1ms"}, `JANITOR_LEASE_TTL: expected.*from 300ms`},
+		{"a TTL below three intervals", nil, []string{"HEARTBEAT_TTL=80s"}, `HEARTBEAT_TTL: expected at least three times HEARTBEAT_INTERVAL \(30s\), got 1m20s`},
+		{"an interval above a third of the TTL", []string{"--heartbeat-interval=31s"}, nil, `HEARTBEAT_TTL: expected at least three times`},
+		{"two spellings of one interval", nil, []string{"JANITOR_INTERVAL=60s", "JANITOR_INTERVAL_MS=60000"}, `expected one of the two, got both`},
+		{"milliseconds with a unit", nil, []string{"JANITOR_INTERVAL_MS=60s"}, `JANITOR_INTERVAL_MS: expected a whole number of milliseconds`},
+		{"milliseconds given and empty", []string{"--janitor-interval-ms="}, nil, `--janitor-interval-ms: expected`},
+		{"a batch that Lua cannot unpack", nil, []string{"JANITOR_DELETE_BATCH=1001"}, `JANITOR_DELETE_BATCH: expected a whole number from 1 to 1000`},
+		{"a number in words", []string{"--ingest-max-conns", "many"}, nil, `--ingest-max-conns: expected a whole number`},
+		{"a share of nothing", nil, []string{"JANITOR_REDIS_SHARE=0"}, `JANITOR_REDIS_SHARE: expected a number from 0.005 to 1`},
+		{"a share too small to end in time", nil, []string{"JANITOR_REDIS_SHARE=1e-300"}, `JANITOR_REDIS_SHARE: expected a number from 0.005 to 1; with less an audit`},
+		{"a share of more than all", nil, []string{"JANITOR_REDIS_SHARE=1.01"}, `JANITOR_REDIS_SHARE: expected`},
+		{"a share that is not a number", nil, []string{"JANITOR_REDIS_SHARE=NaN"}, `JANITOR_REDIS_SHARE: expected`},
+		{"a switch that is neither", nil, []string{"JANITOR_DRY_RUN=yes"}, `JANITOR_DRY_RUN: expected true or false, got "yes"`},
+		{"an address without a port", nil, []string{"HTTP_ADDR=localhost"}, `HTTP_ADDR: expected host:port`},
+		{"a port that does not exist", nil, []string{"INGEST_ADDR=:65536"}, `INGEST_ADDR: expected host:port`},
+		{"an instance id that would break keys", nil, []string{"INSTANCE_ID=a b/c"}, `INSTANCE_ID: expected at most 128`},
+		{"a cap below one", nil, []string{"TELEMETRY_MAXLEN=0"}, `TELEMETRY_MAXLEN: expected`},
+		{"TLS without a key", nil, []string{"INGEST_TLS_ADDR=:5028", "INGEST_TLS_CERT=c.pem"}, `INGEST_TLS_ADDR: expected INGEST_TLS_CERT and INGEST_TLS_KEY with it`},
+		{"a TLS address without a port", nil, []string{"INGEST_TLS_ADDR=tls"}, `INGEST_TLS_ADDR: expected host:port`},
+		{"proxies that anybody may be", nil, []string{"INGEST_PROXY_ADDR=:5029"}, `INGEST_PROXY_ADDR: expected INGEST_PROXY_TRUSTED with it`},
+		{"a proxy that is no CIDR", nil, []string{"INGEST_PROXY_ADDR=:5029", "INGEST_PROXY_TRUSTED=10.0.0.1"}, `INGEST_PROXY_TRUSTED: expected CIDRs`},
+		{"an authority that there is not", nil, []string{"DEVICE_AUTHORITY=nobody"}, `DEVICE_AUTHORITY: expected everybody or set, got "nobody"`},
+		{"an authority mistyped", nil, []string{"DEVICE_AUTHORTY=set"}, `DEVICE_AUTHORTY: no such setting`},
+		{"an unknown log level", nil, []string{"LOG_LEVEL=INFO+1"}, `LOG_LEVEL: expected debug, info, warn or error`},
+		{"an unknown log format", nil, []string{"LOG_FORMAT=xml"}, `LOG_FORMAT: expected text or json`},
+		{"a flag given empty", []string{"--heartbeat-ttl="}, nil, `--heartbeat-ttl: expected`},
+		{"a flag without its value", []string{"--heartbeat-ttl"}, nil, `--heartbeat-ttl: expected a value`},
+		{"an unknown flag", []string{"--heartbeat-tll", "9s"}, nil, `--heartbeat-tll: no such flag`},
+		{"an argument that is no flag", []string{"serve"}, nil, `argument 1: expected flags only`},
+		{"an unknown variable under a prefix of ours", nil, []string{"JANITOR_INTERVALL=60s"}, `JANITOR_INTERVALL: no such setting`},
+		{"a Cluster", nil, []string{"REDIS_URL=redis://a:7000?addr=b:7000"}, `REDIS_URL: expected.*Cluster, which is not supported yet`},
+		{"another scheme", nil, []string{"REDIS_URL=http://a:7000"}, `REDIS_URL: expected a URL that begins with redis://`},
+		{"no scheme", nil, []string{"REDIS_URL=localhost:6379"}, `REDIS_URL: expected a URL`},
+		{"an unknown option", nil, []string{"REDIS_URL=redis://a?pool=3"}, `REDIS_URL: expected.*unexpected option: pool`},
+		{"a database that is not a number", nil, []string{"REDIS_URL=redis://a/x"}, `REDIS_URL: expected.*invalid database number`},
+		{"a Redis port that does not exist", nil, []string{"REDIS_URL=redis://a:70000"}, `REDIS_URL: expected a port`},
+		{"sentinels without a name", nil, []string{"REDIS_URL=redis://a?master_name="}, `REDIS_URL: expected a name in master_name=`},
+		{"sentinels that read from replicas", nil, []string{"REDIS_URL=redis://a?master_name=m&replica_only=true"}, `REDIS_URL: expected reads from the primary`},
+		{"sentinels that read from the nearest", nil, []string{"REDIS_URL=redis://a?master_name=m&route_by_latency=true"}, `REDIS_URL: expected reads from the primary`},
+		{"sentinels that read from any", nil, []string{"REDIS_URL=redis://a?master_name=m&route_randomly=true"}, `REDIS_URL: expected reads from the primary`},
+		{"a token with a line break", nil, []string{"ADMIN_TOKEN=0123456789abcdef\n"}, `ADMIN_TOKEN: expected visible ASCII`},
+		{"a token that can be guessed", nil, []string{"ADMIN_TOKEN=0123456789abcde"}, `ADMIN_TOKEN: expected at least 16 characters.*; the value is not shown$`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			_, err := load(tt.args, tt.environ)
+			var faults service.Faults
+			require.ErrorAs(t, err, &faults)
+			require.Len(t, faults, 1)
+			require.Regexp(t, regexp.MustCompile(tt.want), faults[0])
+		})
+	}
+}
+
+func TestAllFaultsAreReportedTogether(t *testing.T) {
+	t.Parallel()
+	_, err := load([]string{"--what", "--log-level", "loud", "serve"},
+		[]string{"HEARTBEAT_TTL=x", "JANITOR_FOO=1", "REDIS_URL=ftp://x", "JANITOR_DELETE_BATCH=0"})
+	var faults service.Faults
+	require.ErrorAs(t, err, &faults)
+	require.Len(t, faults, 7)
+	for _, name := range []string{"--what", "--log-level", "argument 4", "HEARTBEAT_TTL", "JANITOR_FOO", "REDIS_URL", "JANITOR_DELETE_BATCH"} {
+		require.Contains(t, err.Error(), name)
+	}
+}
+
+func TestWhatKubernetesPutsIntoTheEnvironmentIsNoFault(t *testing.T) {
+	t.Parallel()
+	var environ []string
+	for _, service := range []string{"INGEST", "JANITOR", "HEARTBEAT_API", "TELEMETRY"} {
+		for _, rest := range []string{
+			"_SERVICE_HOST=10.0.0.1", "_SERVICE_PORT=5027", "_SERVICE_PORT_DEVICES=5027", "_PORT=tcp://10.0.0.1:5027",
+			"_PORT_5027_TCP=tcp://10.0.0.1:5027", "_PORT_5027_TCP_PROTO=tcp", "_PORT_5027_TCP_PORT=5027", "_PORT_5027_TCP_ADDR=10.0.0.1",
+		} {
+			environ = append(environ, service+rest)
+		}
+	}
+	_, err := load(nil, append(environ, "REGISTRY_URL=registry.example", "LOG_COLOUR=1", "HEARTBEAT_TTL="))
+	require.NoError(t, err)
+}
+
+// The password stands in every place where an operator may misplace it.
+func TestNoPasswordAppearsAnywhere(t *testing.T) {
+	t.Parallel()
+	const secret = "hunter2"
+	for _, url := range []string{
+		"redis://:hunter2@host:port", "redis://:hunter2@host:6379/x", "redis://:hun#hunter2@host", "redis://:hunter2?x@host",
+		"redis://:x/hunter2@host", "redis://user:hunter2@ho st", "hunter2@host", "redis://:hunter2", "http://:hunter2@host",
+		"redis://host?password=hunter2", "redis://host?master_name=m&password=hunter2&nonsense=1", "redis://host?addr=hunter2@x",
+		"redis://u:hunter2@host?master_name=m&addr=hunter2", "redis://:hunter2@host?pool_size=many", "redis://:%zzhunter2@host",
+		"redis://host#hunter2", "redis://u#hunter2@host:6379/0",
+	} {
+		for _, place := range []struct{ args, environ []string }{
+			{nil, []string{"REDIS_URL=" + url}},
+			{[]string{"--redis-url", url}, nil},
+			{[]string{"--redis-url=" + url}, nil},
+			{[]string{"--redis-ulr=" + url}, nil},
+			{[]string{"--redis-url" + url}, nil},
+			{[]string{"--redis-ulr", url}, nil},
+			{[]string{url}, nil},
+			{[]string{"--http-addr", "redis://:hunter2@host"}, nil},
+			{nil, []string{"ADMIN_TOKEN=hunter2hunter2 \n"}},
+			{nil, []string{"ADMIN_TOKEN=hunter2"}},
+		} {
+			_, err := load(place.args, place.environ)
+			require.Error(t, err, url)
+			require.NotContains(t, err.Error(), secret, url)
+		}
+	}
+
+	environ := []string{"REDIS_URL=redis://user:hunter2@host?master_name=m&username=u&password=hunter2", "ADMIN_TOKEN=hunter2hunter2hunter2"}
+	s, c, err := loaded(nil, environ)
+	require.NoError(t, err)
+	var out bytes.Buffer
+	require.NoError(t, c.Serving(&s.Base, func(context.Context, *slog.Logger) error { return nil })(t.Context(), io.Discard, &out))
+	require.Contains(t, out.String(), "settings.admin_token=(set)")
+	require.Contains(t, out.String(), "m/0 by sentinels host:6379")
+	require.NoError(t, json.NewEncoder(&out).Encode(s.AdminToken))
+	fmt.Fprintf(&out, "%v %+v %#v %s", s.AdminToken, s.AdminToken, s.AdminToken, s.Redis)
+	require.NotContains(t, out.String(), secret)
+}
+
+func TestHelpShowsEverySettingWithItsDefault(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	require.Equal(t, exitOK, run(t.Context(), []string{"--help"}, nil, &out, io.Discard))
+	for _, row := range new(settings).table() {
+		def := cmp.Or(row.Default, "empty")
+		if row.Required {
+			def = "none, required"
+		}
+		require.Contains(t, out.String(), "--"+flagOf(row)+", "+row.Name+" (default: "+def+")\n")
+	}
+	for line := range strings.Lines(out.String()) {
+		require.LessOrEqual(t, len(line), 81)
+	}
+}
+
+func flagOf(row service.Setting) string {
+	return strings.ReplaceAll(strings.ToLower(row.Name), "_", "-")
+}

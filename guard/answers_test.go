@@ -1,0 +1,107 @@
+package guard_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/lease"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// Other services read these keys: the names are part of the contract.
+func TestTheKeysHaveTheNamesThatOthersRead(t *testing.T) {
+	t.Parallel()
+	for _, l := range []guard.Layout{{}, {Prefix: "p:"}} {
+		require.Equal(t, l.Prefix+"connections:registry", l.Registry())
+		require.Equal(t, l.Prefix+"instance:heartbeat:i", l.Heartbeat("i"))
+		require.Equal(t, l.Prefix+"instance:devices:i", l.Devices("i"))
+		require.Equal(t, l.Prefix+"instances:roster", l.Roster())
+		require.Equal(t, l.Prefix+"janitor:leader", l.Lease())
+		require.Equal(t, l.Prefix+"janitor:witness", l.Witness())
+		require.Equal(t, l.Prefix+"janitor:paused", l.Paused())
+		require.Equal(t, l.Prefix+"janitor:audit", l.Audit())
+		require.Equal(t, "bye:i", l.Bye("i"))
+	}
+}
+
+func TestAnAnswerOfTheGuardThatMakesNoSenseIsAnError(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		s := newTerm(t, w.Options, w.Prefix)
+		g := &redistest.Garbled{}
+		s.AddHook(g)
+		for _, change := range redistest.Garblings(5) {
+			g.Set(change)
+			_, err := s.guard.Do(t.Context(), s.batch(1))
+			require.ErrorContains(t, err, "unexpected answer")
+		}
+		for _, change := range redistest.Garblings(0) {
+			g.Set(change)
+			_, err := s.guard.Tick(t.Context())
+			require.ErrorContains(t, err, "unexpected answer")
+			_, _, err = s.guard.Open(t.Context(), s.lease)
+			require.ErrorContains(t, err, "values in the answer")
+		}
+	})
+}
+
+func TestATickTellsOfNoInstancesWhereTheRosterIsNone(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		c := redis.NewClient(lease.Options(w.Options))
+		t.Cleanup(func() { require.NoError(t, c.Close()) })
+		l := guard.Layout{Prefix: w.Prefix}
+		g := guard.New(c, c, l, timing, "leader")
+		require.NoError(t, c.Set(t.Context(), l.Roster(), "no set", 0).Err())
+		witness, err := g.Tick(t.Context())
+		require.NoError(t, err)
+		require.Zero(t, witness.Instances)
+		require.NoError(t, c.Del(t.Context(), l.Roster()).Err())
+		require.NoError(t, c.SAdd(t.Context(), l.Roster(), "a", "b").Err())
+		witness, err = g.Tick(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, int64(2), witness.Instances)
+		require.Zero(t, witness.Evicted)
+	})
+}
+
+func TestTheGuardSaysWhenRedisDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		s := newTerm(t, w.Options, w.Prefix)
+		id := s.batch(7).ID
+		require.NoError(t, s.XAdd(t.Context(), &redis.XAddArgs{
+			Stream: s.Audit(), ID: id.String(), Values: []string{"count", "many", "reowned", "0"},
+		}).Err())
+		fates, err := s.guard.Fates(t.Context(), []guard.Batch{s.batch(7)})
+		require.ErrorContains(t, err, "audit record")
+		require.Empty(t, fates)
+
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err = s.guard.Forget(over, s.lease, "dead")
+		require.ErrorIs(t, err, context.Canceled)
+		done, err := s.guard.Doubt(over, s.lease, time.Minute)
+		require.ErrorIs(t, err, context.Canceled)
+		require.False(t, done)
+		fates, err = s.guard.Fates(over, []guard.Batch{s.batch(7)})
+		require.ErrorIs(t, err, context.Canceled)
+		require.Empty(t, fates)
+		_, err = s.guard.Tick(over)
+		require.ErrorIs(t, err, context.Canceled)
+		_, err = s.guard.Do(over, s.batch(8))
+		require.ErrorIs(t, err, context.Canceled)
+		_, _, err = s.guard.Open(over, s.lease)
+		require.ErrorIs(t, err, context.Canceled)
+	})
+}

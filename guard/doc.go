@@ -1,0 +1,46 @@
+// Package guard is the door of every delete. One script asks and deletes in one atomic step on the
+// Redis server, so that a leader which was paused, cut off or replaced can delete nothing that a
+// correct one would not.
+//
+//	g := guard.New(rdb, control, guard.Layout{}, guard.Timing{Interval: 30 * time.Second, TTL: 90 * time.Second}, "me")
+//	_, err := g.Tick(ctx)                          // on every replica, more often than Timing.Gap
+//	v, _, err := g.Open(ctx, guard.Lease{...})     // once a term
+//	a, err := g.Do(ctx, guard.Batch{
+//		ID: guard.BatchID{Epoch: 7, N: 1}, Token: token, Sweep: "registry", Owner: "dead-one",
+//		Body: registry.EvictEntries, Keys: registry.EntryKeys(guard.Layout{}, "dead-one"), Items: imeis,
+//	})
+//
+// Package janitor does all that. Use guard alone only to write a Body, or to read the witness.
+//
+// # What one script asks
+//
+// In this order, see guard.lua:
+//
+//  1. Was this batch done before? The log has a record of its id then: the same answer again, and
+//     nothing is done. So a batch whose reply was lost is asked for again without harm.
+//  2. Does the lease hold this term's token? Else FENCED.
+//  3. Has the witness listened for the grace period without a hold, and is the leader's own
+//     heartbeat there? Else WARMING, with the reason of the hold.
+//  4. Is the owner's heartbeat absent? Else ALIVE.
+//  5. The body judges its items, and records what goes: XADD under the batch's id. Redis refuses an
+//     id that is not above the newest, so a newer term's record ends the older term: FENCED.
+//  6. The body deletes what it recorded: DONE.
+//
+// The log is record, memory and fence in one. Open writes the first record of a term, `<epoch>-0`.
+//
+// # The witness
+//
+// Silence proves death only if somebody listened all the time. Every replica ticks: a small script
+// stores the server's time. Whatever makes silence worthless is a hold, with its reason: nothing is
+// deleted before the grace period has passed since. The reasons stand in the head of witness.lua, and
+// in OPERATIONS.md. Ticks of all replicas, leading or not, go into one record, so a hold binds
+// whoever leads.
+//
+// # What is not guaranteed
+//
+//   - A witness that somebody deletes forgets the larger settings of a fleet with two settings, until
+//     an owner with the larger ones beats again.
+//   - What the server does not say (INFO refused, no evicted_keys) is not checked, and
+//     Witness.ChecksOff names it.
+//   - A body that deletes outside Redis is fenced only by what it makes of the epoch.
+package guard

@@ -1,0 +1,66 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A Fate is what became of a batch.
+type Fate struct {
+	Answer
+	// Settled: the Answer is final. It is Done with what the batch deleted, or Fenced if it never ran.
+	// Otherwise the lease still holds the batch's token, and the batch may yet land.
+	Settled bool
+}
+
+// Fates looks up what became of batches, in one round trip; it needs their ID and Token only. A
+// batch whose record cannot be read is missing in the result, and the error says why. After an
+// error of Redis the result is empty: nothing is known of any of them.
+func (g *Guard) Fates(ctx context.Context, batches []Batch) (map[BatchID]Fate, error) {
+	if len(batches) == 0 {
+		return nil, nil
+	}
+	// One transaction: the lease and the audit are read at the same instant. Read apart, a batch could
+	// land behind the one reading, and the lease go before the other.
+	pipe := g.control.TxPipeline()
+	lease := pipe.Get(ctx, g.layout.Lease())
+	found := make([]*redis.XMessageSliceCmd, len(batches))
+	for i, b := range batches {
+		found[i] = pipe.XRange(ctx, g.layout.Audit(), b.ID.String(), b.ID.String())
+	}
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+		return nil, fmt.Errorf("guard: fates of %d batches: %w", len(batches), err)
+	}
+	fates := make(map[BatchID]Fate, len(batches))
+	var errs []error
+	for i, b := range batches {
+		fate, err := fateOf(found[i], lease.Val() != b.Token)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("guard: fate of batch %s: %w", b.ID, err))
+			continue
+		}
+		fates[b.ID] = fate
+	}
+	return fates, errors.Join(errs...)
+}
+
+// fateOf reads one batch's record, if there is one.
+func fateOf(found *redis.XMessageSliceCmd, over bool) (Fate, error) {
+	records, err := found.Result()
+	if err != nil { // Exec names the first error only, and no lease is one
+		return Fate{}, err
+	}
+	if len(records) == 0 {
+		return Fate{Answer{Verdict: Fenced}, over}, nil
+	}
+	deleted, err1 := strconv.Atoi(fmt.Sprint(records[0].Values["count"]))
+	reowned, err2 := strconv.Atoi(fmt.Sprint(records[0].Values["reowned"]))
+	if err := errors.Join(err1, err2); err != nil {
+		return Fate{}, fmt.Errorf("audit record: %w", err)
+	}
+	return Fate{Answer{Verdict: Done, Deleted: deleted, Reowned: reowned, Repeated: true}, true}, nil
+}

@@ -1,0 +1,106 @@
+package guard_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/lease"
+)
+
+// An index is a help for finding entries. Whatever stands in its place must not keep the dead's
+// entries.
+func TestGuardEvictsAlsoWhereTheIndexIsNoSet(t *testing.T) {
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		s, ctx := newTerm(t, w.Options, w.Prefix), t.Context()
+		require.NoError(t, s.Set(ctx, s.Devices("dead"), "x", 0).Err())
+		a, err := s.guard.Do(ctx, s.batch(1))
+		require.NoError(t, err)
+		require.Contains(t, a.Reason, "WRONGTYPE")
+		a.Reason = ""
+		require.Equal(t, guard.Answer{Verdict: guard.Done, Deleted: 2, Reowned: 1}, a)
+		require.Equal(t, map[string]string{"c": "other", "d": "other"}, s.entries(t))
+		require.Equal(t, "x", s.Get(ctx, s.Devices("dead")).Val(), "it is somebody's, and left alone")
+		require.Equal(t, "2", s.HGet(ctx, s.Witness(), "evicted_total").Val())
+	})
+}
+
+// fate is that of one batch.
+func (s *term) fate(t *testing.T, b guard.Batch) guard.Fate {
+	fates, err := s.guard.Fates(t.Context(), []guard.Batch{b})
+	require.NoError(t, err)
+	require.Contains(t, fates, b.ID)
+	return fates[b.ID]
+}
+
+func TestFateIsSettledOnlyOnceTheLeaseIsGone(t *testing.T) {
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		s, ctx := newTerm(t, w.Options, w.Prefix), t.Context()
+		b := s.batch(1)
+		require.False(t, s.fate(t, b).Settled, "the script may yet land")
+
+		s.Del(ctx, s.Lease())
+		require.Equal(t, guard.Fate{Answer: guard.Answer{Verdict: guard.Fenced}, Settled: true}, s.fate(t, b))
+
+		s.Set(ctx, s.Lease(), b.Token, time.Minute)
+		_, err := s.guard.Do(ctx, b)
+		require.NoError(t, err)
+		require.Equal(t, guard.Fate{
+			Answer:  guard.Answer{Verdict: guard.Done, Deleted: 2, Reowned: 1, Repeated: true},
+			Settled: true, // the record is final whoever leads
+		}, s.fate(t, b))
+	})
+}
+
+func TestFatesOfManyBatchesAreEachTheirOwn(t *testing.T) {
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		s, ctx := newTerm(t, w.Options, w.Prefix), t.Context()
+		none, err := s.guard.Fates(ctx, nil)
+		require.NoError(t, err)
+		require.Empty(t, none)
+
+		done, missing, former, odd := s.batch(1), s.batch(2), s.batch(3), s.batch(4)
+		former.Token, former.ID.Epoch = "leader/0", 99
+		_, err = s.guard.Do(ctx, done)
+		require.NoError(t, err)
+		require.NoError(t, s.XAdd(ctx, &redis.XAddArgs{Stream: s.Audit(), ID: odd.ID.String(), Values: []string{"count", "many"}}).Err())
+
+		fates, err := s.guard.Fates(ctx, []guard.Batch{done, missing, former, odd})
+		require.ErrorContains(t, err, "fate of batch 100-4: audit record")
+		require.Len(t, fates, 3, "what cannot be read is not known, and the others are")
+		require.Equal(t, guard.Done, fates[done.ID].Verdict)
+		require.False(t, fates[missing.ID].Settled)
+		require.True(t, fates[former.ID].Settled)
+		require.Equal(t, guard.Fenced, fates[former.ID].Verdict)
+	})
+}
+
+// Without a lease the transaction's first answer is "nil", which is no error, and hides later ones.
+func TestFatesThatCannotBeReadAreNotKnown(t *testing.T) {
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		s, ctx := newTerm(t, w.Options, w.Prefix), t.Context()
+		require.NoError(t, s.Del(ctx, s.Lease(), s.Audit()).Err())
+		require.NoError(t, s.Set(ctx, s.Audit(), "x", 0).Err())
+		fates, err := s.guard.Fates(ctx, []guard.Batch{s.batch(1)})
+		require.ErrorContains(t, err, "WRONGTYPE")
+		require.Empty(t, fates)
+
+		o := lease.Options(w.Options)
+		o.DB = 1 << 20 // no such database: a connection that is refused, as with a wrong password
+		c := redis.NewClient(o)
+		defer c.Close()
+		fates, err = guard.New(c, c, s.Layout, timing, "leader").Fates(ctx, []guard.Batch{s.batch(1)})
+		if w.Real { // miniredis has a database of every number
+			require.Error(t, err)
+			require.Empty(t, fates)
+		}
+	})
+}

@@ -1,0 +1,207 @@
+package guard
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/internal/failpoint"
+)
+
+//go:embed server.lua
+var serverLua string
+
+// SettingsLua stands before a script by which an owner beats. It defines tell_warm(key, warm, at), by
+// which the owner tells the witness its grace period; see settings.lua.
+//
+//go:embed settings.lua
+var SettingsLua string
+
+//go:embed witness.lua
+var witnessLua string
+
+//go:embed tick.lua
+var tickLua string
+
+//go:embed guard.lua
+var guardLua string
+
+//go:embed open.lua
+var openLua string
+
+//go:embed forget.lua
+var forgetLua string
+
+//go:embed doubt.lua
+var doubtLua string
+
+var (
+	tickScript   = redis.NewScript(serverLua + SettingsLua + witnessLua + tickLua)
+	openScript   = redis.NewScript(openLua)
+	forgetScript = redis.NewScript(forgetLua)
+	doubtScript  = redis.NewScript(serverLua + SettingsLua + witnessLua + doubtLua)
+)
+
+// MaxBatch is the most items one guarded batch may hold: Lua's unpack ends below 8,000 arguments,
+// and a batch of 1000 holds the server for about a millisecond.
+const MaxBatch = 1000
+
+// A Verdict is the guard's decision on a batch.
+type Verdict string
+
+// The guard's verdicts. Only DONE has deleted anything.
+const (
+	Done    Verdict = "DONE"    // deleted and recorded in the audit, now or when it was asked before
+	Fenced  Verdict = "FENCED"  // the term is over: the lease is not its own, or a newer term has begun
+	Warming Verdict = "WARMING" // the witness has not listened long enough; Answer.Reason says since what
+	Alive   Verdict = "ALIVE"   // the owner's heartbeat exists
+	Stale   Verdict = "STALE"   // Open only: the audit has met a higher epoch; draw one above it
+)
+
+// Lease is what a leader holds while it leads: the lease's token and the epoch of its term.
+type Lease struct {
+	Token string
+	Epoch uint64
+}
+
+// BatchID names a batch, and is the id of its audit record. N counts from 1 in a term.
+type BatchID struct {
+	Epoch, N uint64
+}
+
+// String returns the id as it stands in the audit stream: "<epoch>-<n>".
+func (id BatchID) String() string {
+	return strconv.FormatUint(id.Epoch, 10) + "-" + strconv.FormatUint(id.N, 10)
+}
+
+// A Batch is one guarded deletion.
+type Batch struct {
+	ID    BatchID
+	Token string // the lease's, of the term that ID.Epoch names
+	Sweep string // which kind of sweep asks; goes into the audit
+	// Owner is the instance judged dead; with a heartbeat it is ALIVE and the body does not run. "":
+	// no owner is judged, and nobody's silence stands behind the delete: what the body finds has to be
+	// evidence enough.
+	Owner string
+	Body  *Body
+	Keys  []string // the body's own keys
+	Items []string // at most MaxBatch; one that stands there twice is asked for once
+}
+
+// An Answer is what the server did with a batch.
+type Answer struct {
+	Verdict  Verdict
+	Deleted  int    // entries that went
+	Reowned  int    // candidates that named somebody else, kept
+	Reason   string // of WARMING: the reason of the hold; of DONE: what the body says of itself
+	Repeated bool   // the batch had been done before; this is the answer of then
+}
+
+// A Guard is the only door through which anything is deleted on behalf of the dead. It holds no
+// state: everything that decides stands on the server. Safe for concurrent use, but batches of one
+// term must be asked one after the other, in the order of their ids.
+type Guard struct {
+	client, control redis.UniversalClient
+	layout          Layout
+	gap, warm       string // ms
+	leader          string
+}
+
+// New returns a guard for the leader instance. Batches go through client, ticks and what belongs to
+// the term through control. It does not talk to Redis.
+func New(client, control redis.UniversalClient, layout Layout, t Timing, leader string) *Guard {
+	return &Guard{
+		client: client, control: control, layout: layout,
+		gap: millis(t.Gap()), warm: millis(t.Grace()), leader: leader,
+	}
+}
+
+func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+
+// Open begins a term in the audit. Done: no batch of an older term can delete any more. Stale: the
+// audit has met newest, draw a higher epoch and open again. Fenced: the lease is lost. It may be
+// asked again after an error.
+func (g *Guard) Open(ctx context.Context, l Lease) (v Verdict, newest uint64, err error) {
+	keys := []string{g.layout.Audit(), g.layout.Lease()}
+	ctx = failpoint.HitPast(ctx, failpoint.Opening)
+	out, err := openScript.Run(ctx, g.control, keys, strconv.FormatUint(l.Epoch, 10), l.Token, g.leader).StringSlice()
+	if err != nil {
+		return "", 0, fmt.Errorf("guard: open term %d: %w", l.Epoch, err)
+	}
+	if len(out) != 2 {
+		return "", 0, fmt.Errorf("guard: open term %d: %d values in the answer", l.Epoch, len(out))
+	}
+	epoch, _, _ := strings.Cut(out[1], "-")
+	newest, _ = strconv.ParseUint(epoch, 10, 64) // empty unless STALE
+	return Verdict(out[0]), newest, nil
+}
+
+// Do asks for a batch. An error means that its fate is unknown, whatever the error says (a client may
+// have retried): ask again with the very same Batch before any other of this term, or, once the
+// term is over, ask Fates.
+func (g *Guard) Do(ctx context.Context, b Batch) (Answer, error) {
+	if len(b.Items) == 0 || len(b.Items) > MaxBatch {
+		return Answer{}, fmt.Errorf("guard: batch %s: %d items, want 1 to %d", b.ID, len(b.Items), MaxBatch)
+	}
+	canary := g.layout.Heartbeat(g.leader)
+	owner := canary
+	if b.Owner != "" {
+		owner = g.layout.Heartbeat(b.Owner)
+	}
+	keys := append([]string{g.layout.Audit(), g.layout.Lease(), g.layout.Witness(), canary, owner}, b.Keys...)
+	args := make([]any, 0, 7+len(b.Items))
+	args = append(args, b.ID.String(), b.Token, g.gap, g.warm, g.leader, b.Owner, b.Sweep)
+	seen := make(map[string]struct{}, len(b.Items))
+	for _, item := range b.Items { // a body that deletes one item twice would count it twice
+		if _, again := seen[item]; !again {
+			seen[item] = struct{}{}
+			args = append(args, item)
+		}
+	}
+	ctx = failpoint.HitPast(ctx, failpoint.BeforeScript)
+	out, err := b.Body.script.Run(ctx, g.client, keys, args...).Slice()
+	if err != nil {
+		return Answer{}, fmt.Errorf("guard: batch %s: %w", b.ID, err)
+	}
+	return parseAnswer(b.ID, out)
+}
+
+func parseAnswer(id BatchID, out []any) (Answer, error) {
+	if len(out) == 5 {
+		verdict, ok1 := out[0].(string)
+		deleted, ok2 := out[1].(int64)
+		reowned, ok3 := out[2].(int64)
+		reason, ok4 := out[3].(string)
+		repeated, ok5 := out[4].(int64)
+		if ok1 && ok2 && ok3 && ok4 && ok5 {
+			return Answer{Verdict(verdict), int(deleted), int(reowned), reason, repeated == 1}, nil
+		}
+	}
+	return Answer{}, fmt.Errorf("guard: batch %s: unexpected answer %v", id, out)
+}
+
+// Forget takes a dead owner off the roster: Done, or Alive while it has a heartbeat or one of the keys
+// left exists.
+func (g *Guard) Forget(ctx context.Context, l Lease, owner string, left ...string) (Verdict, error) {
+	keys := append([]string{g.layout.Lease(), g.layout.Witness(), g.layout.Roster(), g.layout.Heartbeat(owner)}, left...)
+	v, err := forgetScript.Run(ctx, g.control, keys, l.Token, owner).Text()
+	if err != nil {
+		return "", fmt.Errorf("guard: forget owner: %w", err)
+	}
+	return Verdict(v), nil
+}
+
+// Doubt restarts the witness with reason "mass_failure", unless that was done within notWithin. It
+// reports whether it did; a lease that is not this term's is no error and does nothing.
+func (g *Guard) Doubt(ctx context.Context, l Lease, notWithin time.Duration) (bool, error) {
+	n, err := doubtScript.Run(ctx, g.control, []string{g.layout.Lease(), g.layout.Witness()}, l.Token, millis(notWithin)).Int()
+	if err != nil {
+		return false, fmt.Errorf("guard: doubt: %w", err)
+	}
+	return n == 1, nil
+}

@@ -1,0 +1,418 @@
+package guard_test
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/lease"
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+var (
+	timing = guard.Timing{Interval: 30 * time.Second, TTL: 90 * time.Second}
+	gap    = timing.Gap()
+	warm   = timing.Grace()
+	ttl    = timing.TTL
+)
+
+// term is a leader in the middle of its term on a server that has been listened to long enough, with one
+// dead owner, "dead", that left three entries of which another instance has taken one over.
+type term struct {
+	*redis.Client
+	guard.Layout
+	guard *guard.Guard
+	lease guard.Lease
+}
+
+func newTerm(t *testing.T, o *redis.Options, prefix string) *term {
+	ctx := t.Context()
+	c := redis.NewClient(lease.Options(o))
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	l := guard.Layout{Prefix: prefix}
+	s := &term{
+		Client: c, Layout: l, lease: guard.Lease{Token: "leader/1", Epoch: 100},
+		guard: guard.New(c, c, l, timing, "leader"),
+	}
+	require.NoError(t, c.Set(ctx, l.Lease(), s.lease.Token, time.Minute).Err())
+	require.NoError(t, c.Set(ctx, l.Heartbeat("leader"), "1/1", time.Minute).Err())
+	_, err := s.guard.Tick(ctx)
+	require.NoError(t, err)
+	s.witness(t, "since", warm)
+	s.open(t)
+	s.seed(t)
+	return s
+}
+
+func (s *term) open(t *testing.T) {
+	v, _, err := s.guard.Open(t.Context(), s.lease)
+	require.NoError(t, err)
+	require.Equal(t, guard.Done, v)
+}
+
+func (s *term) seed(t *testing.T) {
+	ctx := t.Context()
+	require.NoError(t, s.HSet(ctx, s.Registry(), "a", "dead", "b", "dead", "c", "other", "d", "other").Err())
+	require.NoError(t, s.SAdd(ctx, s.Devices("dead"), "a", "b", "c", "gone").Err())
+	require.NoError(t, s.SAdd(ctx, s.Roster(), "dead", "other").Err())
+}
+
+// witness sets one of its times to so long before the server's now.
+func (s *term) witness(t *testing.T, field string, ago time.Duration) {
+	now, err := s.Time(t.Context()).Result()
+	require.NoError(t, err)
+	require.NoError(t, s.HSet(t.Context(), s.Witness(), field, now.Add(-ago).UnixMilli()).Err())
+}
+
+func (s *term) batch(n uint64) guard.Batch {
+	return guard.Batch{
+		ID: guard.BatchID{Epoch: s.lease.Epoch, N: n}, Token: s.lease.Token, Sweep: "registry", Owner: "dead",
+		Body: registry.EvictEntries, Keys: registry.EntryKeys(s.Layout, "dead"), Items: []string{"a", "b", "c", "gone"},
+	}
+}
+
+func (s *term) entries(t *testing.T) map[string]string {
+	m, err := s.HGetAll(t.Context(), s.Registry()).Result()
+	require.NoError(t, err)
+	return m
+}
+
+// untouched: nothing was deleted, recorded or counted.
+func (s *term) untouched(t *testing.T) {
+	require.Equal(t, map[string]string{"a": "dead", "b": "dead", "c": "other", "d": "other"}, s.entries(t))
+	require.EqualValues(t, 4, s.SCard(t.Context(), s.Devices("dead")).Val())
+	records, err := s.XRange(t.Context(), s.Audit(), "100-1", "+").Result()
+	require.NoError(t, err)
+	require.Empty(t, records)
+	total, _ := s.HGet(t.Context(), s.Witness(), "evicted_total").Result()
+	require.Empty(t, total)
+}
+
+func TestGuardEvictsExactlyWhatStillNamesTheDeadOwner(t *testing.T) {
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		s, ctx := newTerm(t, w.Options, w.Prefix), t.Context()
+
+		a, err := s.guard.Do(ctx, s.batch(1))
+		require.NoError(t, err)
+		require.Equal(t, guard.Answer{Verdict: guard.Done, Deleted: 2, Reowned: 1}, a)
+		require.Equal(t, map[string]string{"c": "other", "d": "other"}, s.entries(t))
+		require.Zero(t, s.SCard(ctx, s.Devices("dead")).Val())
+
+		records, err := s.XRange(ctx, s.Audit(), "-", "+").Result()
+		require.NoError(t, err)
+		require.Len(t, records, 2)
+		require.Equal(t, "100-0", records[0].ID)
+		tick, err := s.guard.Tick(ctx)
+		require.NoError(t, err)
+		at, err := strconv.ParseInt(fmt.Sprint(records[1].Values["at"]), 10, 64)
+		require.NoError(t, err)
+		require.WithinDuration(t, tick.Now, time.UnixMilli(at), time.Minute)
+		delete(records[1].Values, "at")
+		require.Equal(t, "100-1", records[1].ID)
+		require.Equal(t, map[string]any{
+			"leader": "leader", "owner": "dead", "sweep": "registry", "count": "2", "reowned": "1", "imeis": `["a","b"]`,
+		}, records[1].Values)
+
+		require.EqualValues(t, 2, tick.Evicted)
+		require.EqualValues(t, 2, tick.Instances)
+
+		v, err := s.guard.Forget(ctx, s.lease, "dead")
+		require.NoError(t, err)
+		require.Equal(t, guard.Done, v)
+		require.Equal(t, []string{"other"}, s.SMembers(ctx, s.Roster()).Val())
+	})
+}
+
+// Scripts do not roll back: what the user may not do is found out before the record.
+func TestGuardRecordsNothingThatItsUserMayNotDelete(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	s, ctx := newTerm(t, srv.Options(), ""), t.Context()
+	for _, forbidden := range []string{"hdel", "hincrby"} {
+		require.NoError(t, s.Do(ctx, "ACL", "SETUSER", forbidden, "on", ">p", "~*", "&*", "+@all", "-"+forbidden).Err())
+		o := srv.Options()
+		o.Username, o.Password = forbidden, "p"
+		c := redis.NewClient(lease.Options(o))
+		t.Cleanup(func() { require.NoError(t, c.Close()) })
+		poor := guard.New(c, c, s.Layout, timing, "leader")
+		for range 2 { // asked again there is nothing that could be answered as done
+			_, err := poor.Do(ctx, s.batch(1))
+			require.ErrorContains(t, err, "NOPERM")
+			require.ErrorContains(t, err, strings.ToUpper(forbidden))
+			s.untouched(t)
+		}
+	}
+	a, err := s.guard.Do(ctx, s.batch(1))
+	require.NoError(t, err)
+	require.Equal(t, 2, a.Deleted, "the batch is whoever's who may")
+}
+
+func TestGuardCountsAnItemNamedTwiceOnce(t *testing.T) {
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		s := newTerm(t, w.Options, w.Prefix)
+		b := s.batch(1)
+		b.Items = []string{"a", "a"}
+		a, err := s.guard.Do(t.Context(), b)
+		require.NoError(t, err)
+		require.Equal(t, 1, a.Deleted)
+	})
+}
+
+func TestGuardAnswersABatchAskedAgainWithoutDoingItAgain(t *testing.T) {
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		s, ctx := newTerm(t, w.Options, w.Prefix), t.Context()
+		first, err := s.guard.Do(ctx, s.batch(1))
+		require.NoError(t, err)
+
+		s.seed(t) // the owner came back, registered again and fell silent again
+		again, err := s.guard.Do(ctx, s.batch(1))
+		require.NoError(t, err)
+		first.Repeated = true
+		require.Equal(t, first, again)
+		require.Equal(t, "dead", s.entries(t)["a"])
+		require.Equal(t, "2", s.HGet(ctx, s.Witness(), "evicted_total").Val())
+	})
+}
+
+func TestGuardKeeps(t *testing.T) {
+	cases := []struct {
+		name    string
+		arrange func(t *testing.T, s *term)
+		verdict guard.Verdict
+		reason  string
+	}{
+		{"when the lease is gone", func(t *testing.T, s *term) { s.Del(t.Context(), s.Lease()) }, guard.Fenced, ""},
+		{"when the lease is another term's of the same instance", func(t *testing.T, s *term) {
+			s.Set(t.Context(), s.Lease(), "leader/2", time.Minute)
+		}, guard.Fenced, ""},
+		{"when the lease is of another type", func(t *testing.T, s *term) {
+			s.Del(t.Context(), s.Lease())
+			s.SAdd(t.Context(), s.Lease(), "leader/1")
+		}, guard.Fenced, ""},
+		{"when a newer term has begun, though the lease came back", func(t *testing.T, s *term) {
+			newer := s.lease
+			newer.Epoch++
+			v, _, err := s.guard.Open(t.Context(), newer)
+			require.NoError(t, err)
+			require.Equal(t, guard.Done, v)
+		}, guard.Fenced, ""},
+		{"when the owner's heartbeat exists", func(t *testing.T, s *term) {
+			s.Set(t.Context(), s.Heartbeat("dead"), "1", time.Minute)
+		}, guard.Alive, ""},
+		{"while the witness is young", func(t *testing.T, s *term) {
+			s.witness(t, "since", warm-5*time.Second)
+			s.HSet(t.Context(), s.Witness(), "reason", "mass_failure")
+		}, guard.Warming, "mass_failure"},
+		{"when Redis was not heard for longer than GAP", func(t *testing.T, s *term) { s.witness(t, "last", gap+time.Second) }, guard.Warming, "gap"},
+		{"when the last tick lies in the future", func(t *testing.T, s *term) { s.witness(t, "last", -time.Minute) }, guard.Warming, "gap"},
+		{"when the witness' beginning lies in the future", func(t *testing.T, s *term) { s.witness(t, "since", -time.Minute) }, guard.Warming, "gap"},
+		{"when the witness is lost", func(t *testing.T, s *term) { s.Del(t.Context(), s.Witness()) }, guard.Warming, "gap"},
+		{"when the witness is of another type", func(t *testing.T, s *term) {
+			s.Set(t.Context(), s.Witness(), "x", 0)
+		}, guard.Warming, "gap"},
+		{"when the witness holds no numbers", func(t *testing.T, s *term) {
+			s.HSet(t.Context(), s.Witness(), "since", "x", "last", "y")
+		}, guard.Warming, "gap"},
+		{"when the fleet disagrees on GAP", func(t *testing.T, s *term) { s.HSet(t.Context(), s.Witness(), "gap", "1000") }, guard.Warming, "settings"},
+		{"when the fleet disagrees on WARM", func(t *testing.T, s *term) { s.HSet(t.Context(), s.Witness(), "warm", "1000") }, guard.Warming, "settings"},
+		{"when the leader cannot see its own heartbeat", func(t *testing.T, s *term) {
+			s.Del(t.Context(), s.Heartbeat("leader"))
+		}, guard.Warming, "self_check"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+				t.Parallel()
+				s, ctx := newTerm(t, w.Options, w.Prefix), t.Context()
+				c.arrange(t, s)
+				a, err := s.guard.Do(ctx, s.batch(1))
+				require.NoError(t, err)
+				require.Equal(t, guard.Answer{Verdict: c.verdict, Reason: c.reason}, a)
+				require.Equal(t, "dead", s.entries(t)["a"])
+				if c.reason != "" && c.reason != "mass_failure" { // a doubt binds whoever leads, until WARM has passed
+					require.Equal(t, c.reason, s.HGet(ctx, s.Witness(), "reason").Val())
+					a, err = s.guard.Do(ctx, s.batch(2))
+					require.NoError(t, err)
+					require.Equal(t, guard.Warming, a.Verdict)
+				}
+			})
+		})
+	}
+}
+
+func TestGuardTouchesNothingWhereTypesAreWrong(t *testing.T) {
+	cases := []struct {
+		name    string
+		arrange func(ctx context.Context, s *term)
+	}{
+		{"registry", func(ctx context.Context, s *term) {
+			s.Rename(ctx, s.Registry(), s.Prefix+"kept")
+			s.Set(ctx, s.Registry(), "x", 0)
+		}},
+		{"audit", func(ctx context.Context, s *term) {
+			s.Del(ctx, s.Audit())
+			s.Set(ctx, s.Audit(), "x", 0)
+		}},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+				t.Parallel()
+				s := newTerm(t, w.Options, w.Prefix)
+				c.arrange(t.Context(), s)
+				_, err := s.guard.Do(t.Context(), s.batch(1))
+				require.ErrorContains(t, err, "WRONGTYPE")
+				if c.name != "registry" {
+					require.Equal(t, "dead", s.entries(t)["a"])
+				}
+				require.Empty(t, s.HGet(t.Context(), s.Witness(), "evicted_total").Val())
+			})
+		})
+	}
+}
+
+func TestGuardDeletesNothingWhileMemoryIsFull(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := newTerm(t, server.Options(), "")
+	require.NoError(t, s.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	_, err := s.guard.Do(t.Context(), s.batch(1))
+	require.ErrorContains(t, err, "OOM")
+	s.untouched(t)
+	require.NoError(t, s.ConfigSet(t.Context(), "maxmemory", "0").Err())
+	a, err := s.guard.Do(t.Context(), s.batch(1))
+	require.NoError(t, err)
+	require.Equal(t, 2, a.Deleted, "the same batch, asked again")
+}
+
+func TestGuardStartsATotalAnewThatIsNoNumber(t *testing.T) {
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		s := newTerm(t, w.Options, w.Prefix)
+		s.HSet(t.Context(), s.Witness(), "evicted_total", "many")
+		a, err := s.guard.Do(t.Context(), s.batch(1))
+		require.NoError(t, err)
+		require.Equal(t, 2, a.Deleted)
+		require.Equal(t, "2", s.HGet(t.Context(), s.Witness(), "evicted_total").Val())
+	})
+}
+
+func TestGuardTakesTheLargestBatchAndRefusesMore(t *testing.T) {
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		s := newTerm(t, w.Options, w.Prefix)
+		b := s.batch(1)
+		b.Items = nil
+		var pairs []any
+		for i := range guard.MaxBatch {
+			imei := fmt.Sprintf("%015d", i)
+			b.Items = append(b.Items, imei)
+			pairs = append(pairs, imei, "dead")
+		}
+		s.HSet(t.Context(), s.Registry(), pairs...)
+		a, err := s.guard.Do(t.Context(), b)
+		require.NoError(t, err)
+		require.Equal(t, guard.MaxBatch, a.Deleted)
+
+		b.Items = append(b.Items, "one more")
+		_, err = s.guard.Do(t.Context(), b)
+		require.ErrorContains(t, err, "1001 items")
+	})
+}
+
+func TestOpenRefusesAnEpochNotAboveTheNewest(t *testing.T) {
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		s, ctx := newTerm(t, w.Options, w.Prefix), t.Context()
+		s.open(t) // its own, asked again after a lost reply
+
+		s.Set(ctx, s.Lease(), "leader/2", time.Minute)
+		v, newest, err := s.guard.Open(ctx, guard.Lease{Token: "leader/2", Epoch: 100})
+		require.NoError(t, err)
+		require.Equal(t, guard.Stale, v, "the same epoch in another term's hands")
+		require.EqualValues(t, 100, newest)
+		v, newest, err = s.guard.Open(ctx, guard.Lease{Token: "leader/2", Epoch: 99})
+		require.NoError(t, err)
+		require.Equal(t, guard.Stale, v)
+		require.EqualValues(t, 100, newest)
+		v, _, err = s.guard.Open(ctx, guard.Lease{Token: "leader/1", Epoch: 101})
+		require.NoError(t, err)
+		require.Equal(t, guard.Fenced, v)
+	})
+}
+
+func TestForgetKeepsARosterEntryWithSomethingBehindIt(t *testing.T) {
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		s, ctx := newTerm(t, w.Options, w.Prefix), t.Context()
+		v, err := s.guard.Forget(ctx, s.lease, "dead")
+		require.NoError(t, err)
+		require.Equal(t, guard.Alive, v, "its index is not empty")
+		s.Del(ctx, s.Devices("dead"))
+		s.Set(ctx, s.Heartbeat("dead"), "1", time.Minute)
+		v, err = s.guard.Forget(ctx, s.lease, "dead")
+		require.NoError(t, err)
+		require.Equal(t, guard.Alive, v, "its heartbeat exists")
+		s.Del(ctx, s.Heartbeat("dead"), s.Lease())
+		v, err = s.guard.Forget(ctx, s.lease, "dead")
+		require.NoError(t, err)
+		require.Equal(t, guard.Fenced, v)
+		require.True(t, s.SIsMember(ctx, s.Roster(), "dead").Val())
+	})
+}
+
+func TestBrakeStartsTheWitnessAnewButNotAgainTooSoon(t *testing.T) {
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		s, ctx := newTerm(t, w.Options, w.Prefix), t.Context()
+		for i, want := range []bool{true, false} {
+			did, err := s.guard.Doubt(ctx, s.lease, time.Hour)
+			require.NoError(t, err)
+			require.Equal(t, want, did, i)
+		}
+		a, err := s.guard.Do(ctx, s.batch(1))
+		require.NoError(t, err)
+		require.Equal(t, guard.Answer{Verdict: guard.Warming, Reason: "mass_failure"}, a)
+		s.witness(t, "brake", 2*time.Hour)
+		did, err := s.guard.Doubt(ctx, s.lease, time.Hour)
+		require.NoError(t, err)
+		require.True(t, did)
+		s.Del(ctx, s.Lease())
+		did, err = s.guard.Doubt(ctx, s.lease, 0)
+		require.NoError(t, err)
+		require.False(t, did)
+	})
+}
+
+func TestTickTellsHowLongRedisHasBeenHeard(t *testing.T) {
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		s, ctx := newTerm(t, w.Options, w.Prefix), t.Context()
+		s.witness(t, "since", 42*time.Second)
+		tick, err := s.guard.Tick(ctx)
+		require.NoError(t, err)
+		require.InDelta(t, 42, tick.Listening.Seconds(), 20)
+		require.Equal(t, warm, tick.Listening+tick.WarmIn)
+		require.Equal(t, "gap", tick.Reason, "the very first tick was one")
+		require.False(t, tick.LastDoubt.IsZero())
+		if w.Real {
+			require.Empty(t, tick.ChecksOff)
+		} else {
+			require.Equal(t, []string{"redis_evicting", "restarted"}, tick.ChecksOff)
+		}
+		last, err := strconv.ParseInt(s.HGet(ctx, s.Witness(), "last").Val(), 10, 64)
+		require.NoError(t, err)
+		require.Equal(t, tick.Now.UnixMilli(), last)
+	})
+}

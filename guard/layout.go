@@ -1,0 +1,36 @@
+package guard
+
+// Layout names every key that the registry and the janitor use, and is the only place that does.
+// The zero Layout gives the names that other services already read. Prefix is put before each of
+// them: two fleets (or two tests) on one Redis stay apart by it. Every replica, and everybody who
+// reads the registry, must use the same one.
+type Layout struct {
+	Prefix string
+}
+
+// Registry is the hash of entries: IMEI -> instance id of the owner.
+func (l Layout) Registry() string { return l.Prefix + "connections:registry" }
+
+// Heartbeat is the key whose existence proves that an instance lives.
+func (l Layout) Heartbeat(instance string) string { return l.Prefix + "instance:heartbeat:" + instance }
+
+// Devices is the reverse index of an instance: the set of IMEIs that it registered.
+func (l Layout) Devices(instance string) string { return l.Prefix + "instance:devices:" + instance }
+
+// Roster is the set of instances that have registered and are not yet swept.
+func (l Layout) Roster() string { return l.Prefix + "instances:roster" }
+
+// Lease is the key whose holder leads.
+func (l Layout) Lease() string { return l.Prefix + "janitor:leader" }
+
+// Witness is the hash that records how long Redis has been listened to without a gap.
+func (l Layout) Witness() string { return l.Prefix + "janitor:witness" }
+
+// Paused is the string that holds every leader while it exists.
+func (l Layout) Paused() string { return l.Prefix + "janitor:paused" }
+
+// Audit is the stream of guarded batches, one record each.
+func (l Layout) Audit() string { return l.Prefix + "janitor:audit" }
+
+// Bye is the Witness' field that says that an instance left in good order, though with entries left behind.
+func (Layout) Bye(instance string) string { return "bye:" + instance }

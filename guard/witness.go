@@ -1,0 +1,52 @@
+package guard
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// Witness is what a tick found: how long Redis has been listened to without a doubt.
+type Witness struct {
+	Now       time.Time     // the server's
+	Since     time.Time     // the server's: no doubt since then
+	Listening time.Duration // Now - Since
+	WarmIn    time.Duration // until deletes may begin; 0: they may
+	Reason    string        // of the last doubt
+	LastDoubt time.Time
+	Evicted   uint64 // entries evicted, ever: the total beside the audit
+	Instances int64  // size of the roster
+	ChecksOff []string
+}
+
+// Tick listens: every contender does, leading or not, held or paused. It is one small script.
+func (g *Guard) Tick(ctx context.Context) (Witness, error) {
+	out, err := tickScript.Run(ctx, g.control, []string{g.layout.Witness(), g.layout.Roster()}, g.gap, g.warm).Slice()
+	if err != nil {
+		return Witness{}, fmt.Errorf("guard: tick: %w", err)
+	}
+	if len(out) != 9 {
+		return Witness{}, fmt.Errorf("guard: tick: unexpected answer %v", out)
+	}
+	num := func(v any) int64 { n, _ := strconv.ParseInt(fmt.Sprint(v), 10, 64); return n } // "" is 0: never
+	w := Witness{
+		Now:       time.UnixMilli(num(out[0])),
+		Since:     time.UnixMilli(num(out[1])),
+		Reason:    fmt.Sprint(out[2]),
+		Evicted:   uint64(num(out[5])),
+		Instances: num(out[6]),
+	}
+	if doubted := num(out[3]); doubted > 0 {
+		w.LastDoubt = time.UnixMilli(doubted)
+	}
+	if num(out[4]) == 0 {
+		w.ChecksOff = append(w.ChecksOff, "redis_evicting")
+	}
+	if num(out[8]) == 0 {
+		w.ChecksOff = append(w.ChecksOff, "restarted")
+	}
+	w.Listening = w.Now.Sub(w.Since)
+	w.WarmIn = max(0, time.Duration(num(out[7]))*time.Millisecond-w.Listening)
+	return w, nil
+}

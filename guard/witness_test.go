@@ -1,0 +1,248 @@
+package guard_test
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/lease"
+)
+
+// patience is for what a busy machine does late.
+const patience = 30 * time.Second
+
+// aof is what a server of its own needs to lose nothing when it is killed.
+var aof = []string{"--appendonly", "yes", "--appendfsync", "always"}
+
+// alive makes the owner of the batch an owner that has just beaten, and the leader's lease and
+// heartbeat keys that Redis cannot evict.
+func (s *term) alive(t *testing.T) {
+	ctx := t.Context()
+	require.NoError(t, s.Persist(ctx, s.Lease()).Err())
+	require.NoError(t, s.Persist(ctx, s.Heartbeat("leader")).Err())
+	require.NoError(t, s.Set(ctx, s.Heartbeat("dead"), "1/1", ttl).Err())
+	_, err := s.guard.Tick(ctx)
+	require.NoError(t, err)
+}
+
+// evict has the server evict the heartbeat of the living owner, as a full cache does.
+func (s *term) evict(t *testing.T) {
+	ctx := t.Context()
+	require.NoError(t, s.ConfigSet(ctx, "maxmemory-policy", "volatile-ttl").Err())
+	require.NoError(t, s.ConfigSet(ctx, "maxmemory", "1mb").Err())
+	_ = s.Set(ctx, "filler", "x", 0).Err() // refused, if that was the only volatile key
+	require.NoError(t, s.ConfigSet(ctx, "maxmemory", "0").Err())
+	require.Zero(t, s.Exists(ctx, s.Heartbeat("dead")).Val(), "the heartbeat was not evicted")
+}
+
+// held asks for the batch of the living owner and expects that a hold keeps it.
+func (s *term) held(t *testing.T, reason string) {
+	a, err := s.guard.Do(t.Context(), s.batch(1))
+	require.NoError(t, err)
+	require.Equal(t, guard.Answer{Verdict: guard.Warming, Reason: reason}, a)
+	require.Equal(t, reason, s.HGet(t.Context(), s.Witness(), "reason").Val())
+	s.untouched(t)
+}
+
+func TestAHeartbeatThatRedisEvictedCondemnsNobody(t *testing.T) {
+	t.Parallel()
+	s := newTerm(t, redistest.Start(t).Options(), "")
+	s.alive(t)
+	s.evict(t)
+	s.held(t, "redis_evicting")
+	s.witness(t, "since", warm)
+	a, err := s.guard.Do(t.Context(), s.batch(1))
+	require.NoError(t, err)
+	require.Equal(t, guard.Done, a.Verdict, "the counter has not moved since")
+}
+
+func TestARestartWithinGAPDoesNotHideWhatWasEvictedBeforeIt(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t, aof...)
+	s := newTerm(t, srv.Options(), "")
+	s.alive(t)
+	s.evict(t)
+	srv.Restart()
+	require.Eventually(t, func() bool { return s.Ping(t.Context()).Err() == nil }, patience, 10*time.Millisecond)
+	s.held(t, "restarted")
+}
+
+func TestResetCountersDoNotHideWhatWasEvictedBefore(t *testing.T) {
+	t.Parallel()
+	s := newTerm(t, redistest.Start(t).Options(), "")
+	s.alive(t)
+	s.evict(t)
+	require.NoError(t, s.ConfigResetStat(t.Context()).Err())
+	s.held(t, "restarted")
+}
+
+func TestAPromotedReplicaIsAnotherServer(t *testing.T) {
+	t.Parallel()
+	srv, replica := redistest.Start(t), redistest.Start(t)
+	s, ctx := newTerm(t, srv.Options(), ""), t.Context()
+	s.alive(t)
+	r := replica.Client()
+	_, port, err := net.SplitHostPort(srv.Addr())
+	require.NoError(t, err)
+	require.NoError(t, r.Do(ctx, "REPLICAOF", "127.0.0.1", port).Err())
+	s.evict(t)
+	require.Eventually(t, func() bool {
+		return r.Exists(ctx, s.Witness()).Val() == 1 && r.Exists(ctx, s.Heartbeat("dead")).Val() == 0 &&
+			s.Wait(ctx, 1, time.Second).Val() == 1
+	}, patience, 10*time.Millisecond)
+	require.NoError(t, r.Do(ctx, "REPLICAOF", "NO", "ONE").Err())
+	promoted := *s
+	promoted.Client = redis.NewClient(lease.Options(replica.Options()))
+	t.Cleanup(func() { require.NoError(t, promoted.Close()) })
+	promoted.guard = guard.New(promoted.Client, promoted.Client, s.Layout, timing, "leader")
+	promoted.held(t, "restarted")
+}
+
+func TestAContenderThatMayNotAskForCountersForgetsNone(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	s, ctx := newTerm(t, srv.Options(), ""), t.Context()
+	require.NoError(t, s.Do(ctx, "ACL", "SETUSER", "poor", "on", ">p", "~*", "&*", "+@all", "-info").Err())
+	o := srv.Options()
+	o.Username, o.Password = "poor", "p"
+	c := redis.NewClient(lease.Options(o))
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	poor := guard.New(c, c, s.Layout, timing, "poor")
+	s.alive(t)
+	before := s.HMGet(ctx, s.Witness(), "server", "evicted_keys").Val()
+	w, err := poor.Tick(ctx)
+	require.NoError(t, err)
+	require.Equal(t, "redis_evicting", w.Reason, "what cannot be read is in no order")
+	require.Equal(t, warm, w.WarmIn)
+	require.Equal(t, before, s.HMGet(ctx, s.Witness(), "server", "evicted_keys").Val())
+	s.witness(t, "since", warm)
+	s.evict(t)
+	_, err = poor.Tick(ctx)
+	require.NoError(t, err)
+	s.witness(t, "since", warm)
+	s.held(t, "redis_evicting")
+}
+
+func TestWhereNobodyMayAskForCountersTheChecksAreOff(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	admin, ctx := srv.Client(), t.Context()
+	require.NoError(t, admin.Do(ctx, "ACL", "SETUSER", "poor", "on", ">p", "~*", "&*", "+@all", "-info").Err())
+	o := srv.Options()
+	o.Username, o.Password = "poor", "p"
+	s := newTerm(t, o, "")
+	w, err := s.guard.Tick(ctx)
+	require.NoError(t, err)
+	require.Equal(t, []string{"redis_evicting", "restarted"}, w.ChecksOff)
+	a, err := s.guard.Do(ctx, s.batch(1))
+	require.NoError(t, err)
+	require.Equal(t, guard.Done, a.Verdict)
+}
+
+// A replica with the usual settings ticks each few seconds and beats each 30 s. One with quick
+// settings has a WARM of 5 s.
+func TestAFleetThatDisagreesWaitsForTheLargestWarmOfAll(t *testing.T) {
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		s, ctx := newTerm(t, w.Options, w.Prefix), t.Context()
+		quick := guard.New(s.Client, s.Client, s.Layout, guard.Timing{Interval: time.Second, TTL: 3 * time.Second}, "leader")
+		held := func(n uint64, want time.Duration) {
+			a, err := quick.Do(ctx, s.batch(n))
+			require.NoError(t, err)
+			require.Equal(t, guard.Answer{Verdict: guard.Warming, Reason: "settings"}, a)
+			tick, err := quick.Tick(ctx)
+			require.NoError(t, err)
+			require.InDelta(t, want.Seconds(), tick.WarmIn.Seconds(), 20)
+		}
+		held(1, warm)
+		s.witness(t, "since", 6*time.Second) // the quick one's own WARM has passed
+		s.witness(t, "disagreed", 6*time.Second)
+		held(2, warm-6*time.Second)
+		s.untouched(t)
+
+		s.witness(t, "since", warm) // nobody else was seen for all of the largest
+		s.witness(t, "disagreed", warm)
+		_, err := quick.Tick(ctx)
+		require.NoError(t, err)
+		a, err := quick.Do(ctx, s.batch(3))
+		require.NoError(t, err)
+		require.Equal(t, guard.Done, a.Verdict)
+	})
+}
+
+// What was seen of others counts for the holds that come soon after, too: the owner of the larger
+// settings needs as long to beat again.
+func TestTheLargestWarmIsRememberedForAWhile(t *testing.T) {
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		s, ctx := newTerm(t, w.Options, w.Prefix), t.Context()
+		quick := guard.New(s.Client, s.Client, s.Layout, guard.Timing{Interval: time.Second, TTL: 3 * time.Second}, "leader")
+		for _, c := range []struct{ disagreed, since, want time.Duration }{
+			{9 * warm, 9 * warm, warm},
+			{100 * warm, warm, warm}, // a hold's own time, a jump of the clock, makes nothing forgotten
+			{11 * warm, 11 * warm, 5 * time.Second},
+		} {
+			_, err := quick.Tick(ctx)
+			require.NoError(t, err)
+			s.witness(t, "disagreed", c.disagreed)
+			s.witness(t, "since", c.since)
+			_, err = quick.Tick(ctx)
+			require.NoError(t, err)
+			s.witness(t, "last", time.Minute)
+			tick, err := quick.Tick(ctx)
+			require.NoError(t, err)
+			require.Equal(t, "gap", tick.Reason)
+			require.Equal(t, c.want, tick.WarmIn)
+		}
+	})
+}
+
+func TestSettingsThatMakeNoSenseHoldNobodyForEver(t *testing.T) {
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		s, ctx := newTerm(t, w.Options, w.Prefix), t.Context()
+		require.NoError(t, s.HSet(ctx, s.Witness(), "largest", "9e99", "disagreed", "9e99").Err())
+		a, err := s.guard.Do(ctx, s.batch(1))
+		require.NoError(t, err)
+		require.Equal(t, guard.Done, a.Verdict)
+	})
+}
+
+// Owners look at all that they hold after a hold by which entries may be lost, also if another hold
+// came soon after it.
+func TestHoldsThatMayLoseEntriesAreRemembered(t *testing.T) {
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		s, ctx := newTerm(t, w.Options, w.Prefix), t.Context()
+		lost := func() string { return s.HGet(ctx, s.Witness(), "lost").Val() }
+		require.NotEmpty(t, lost(), "the first tick is a gap")
+
+		for reason, c := range map[string]struct {
+			cause func()
+			loses bool
+		}{
+			"gap":        {func() { s.witness(t, "last", gap+time.Second) }, true},
+			"settings":   {func() { s.HSet(ctx, s.Witness(), "gap", "1000") }, false},
+			"restarted":  {func() { s.HSet(ctx, s.Witness(), "connections", 1<<40) }, true},
+			"self_check": {func() { s.Del(ctx, s.Heartbeat("leader")) }, true},
+		} {
+			require.NoError(t, s.Set(ctx, s.Heartbeat("leader"), "1/1", time.Minute).Err())
+			_, err := s.guard.Tick(ctx)
+			require.NoError(t, err)
+			s.witness(t, "since", warm)
+			s.HSet(ctx, s.Witness(), "lost", "before")
+			c.cause()
+			s.held(t, reason)
+			require.Equal(t, c.loses, lost() != "before", reason)
+		}
+		s.HSet(ctx, s.Witness(), "lost", "before")
+		_, err := s.guard.Doubt(ctx, s.lease, 0)
+		require.NoError(t, err)
+		require.Equal(t, "before", lost(), "a mass failure")
+	})
+}

@@ -1,0 +1,154 @@
+package docs
+
+// metricsIntro begins docs/metrics.md.
+const metricsIntro = `# Metrics
+
+This page is made from the code: ` + "`go test ./internal/docs/ -update`" + ` writes it. A test compares it.
+
+Columns: the metric; its type, its labels and the values that exist from the start; what it counts;
+what is normal; what another value means. Alerts on these metrics are in
+[alerts.yml](alerts.yml), and the [runbook](runbook.md) says what to do about each of them.
+
+No metric has a label for each device. At ` + "`LOG_LEVEL=debug`" + ` the end of each socket is a line
+with IMEI, address and reason. Beside the metrics below there are the ` + "`go_*`" + ` and
+` + "`process_*`" + ` metrics of the Prometheus client.
+`
+
+// A meaning is what a person has to know of a metric and the code cannot say.
+type meaning struct{ normal, otherwise string }
+
+// meanings are joined with the metrics of the code by name.
+var meanings = map[string]meaning{
+	"janitor_leader": {
+		"1 on one replica, 0 on the others",
+		"Sum 0: [nobody leads](runbook.md#rollcallnobodyleads). Sum 2 for more than a scrape: [two leaders](runbook.md#rollcalltwoleaders)",
+	},
+	"janitor_lease_epoch": {
+		"The same on all; rises with each term",
+		"Differs for a tick after a change. It is about the unix time in µs at which the term began",
+	},
+	"janitor_lease_transitions_total": {
+		"Rarely grows. `acquired`, `released`: restarts, resigning",
+		"`lost` grows: Redis hangs for longer than 9/10 of the lease TTL, or processes are paused: [the lease flaps](runbook.md#rollcallleaseflaps)",
+	},
+	"teltonika_registry_janitor_evicted_total": {
+		"Grows when a replica dies without a goodbye",
+		"Counts what this process deleted. A series begins with its first count, so `increase()` misses that count. It ends an hour after it last grew",
+	},
+	"janitor_spared_total": {
+		"`alive`, `reowned`: a little around restarts and moves",
+		"`fenced`: a leader was late, nothing was deleted. `held`: a hold began in the middle of a pass. `unreadable` grows with each pass: [entries that cannot be judged](runbook.md#unreadable)",
+	},
+	"janitor_pass_duration_seconds": {
+		"`owners`: milliseconds. `registry`: grows with the registry; the rest for `JANITOR_REDIS_SHARE` is in it",
+		"Near `JANITOR_INTERVAL`: raise the interval or the share",
+	},
+	"janitor_passes_total": {
+		"`done` grows: `owners` each second, `registry` each interval",
+		"`held`: [a hold](runbook.md#hold-reasons). `failed`: see the log, `pass failed`. `lost`: a term ended in the middle of a pass",
+	},
+	"janitor_last_success_timestamp_seconds": {
+		"On the leader: just now, or one interval ago",
+		"It is per process: on a former leader it stands still. It is missing until the first success",
+	},
+	"janitor_held_total": {
+		"Stands still; a few of `gap` after the first start",
+		"[The hold reasons](runbook.md#hold-reasons)",
+	},
+	"janitor_scanned_total": {
+		"Grows by the registry's size each interval",
+		"Stands still on the leader: no pass runs",
+	},
+	"janitor_pass_progress_ratio": {
+		"0 between passes, 0 to 1 in one",
+		"Stands still in a pass: look at `janitor_redis_share`",
+	},
+	"janitor_redis_share": {
+		"`JANITOR_REDIS_SHARE` on the leader, 0 elsewhere",
+		"Less on the leader: [sweeping is slow](tasks.md#sweeping-is-slow)",
+	},
+	"janitor_throttled_seconds_total": {
+		"Stands still",
+		"`latency`: small calls take longer than usual. `heartbeat`: a living owner beats late. See [sweeping is slow](tasks.md#sweeping-is-slow)",
+	},
+	"janitor_witness_seconds": {
+		"Rises without end",
+		"Near 0 on all replicas: a hold began just now. On a replica that does not lead 0 may also mean \"not known\": take the maximum",
+	},
+	"teltonika_registry_failures_total": {
+		"0",
+		"`heartbeat`: Redis is away, or refuses. `register`: devices not registered at the first try; they are served, and healed later. `release`, `heal`: tried again. `lookup`: the caller got the error",
+	},
+	"teltonika_registry_devices": {
+		"The number of devices that are connected here",
+		"Far below `ingest_connections`: sockets that have not said who they are",
+	},
+	"teltonika_registry_healed_total": {
+		"0",
+		"Redis lost entries, or entries of a living owner were evicted: a failover, a flush, a stall of this process",
+	},
+	"ingest_connections": {
+		"The number of devices, and a few more",
+		"At `INGEST_MAX_CONNS`: further devices wait without an answer; add replicas",
+	},
+	"ingest_strangers": {
+		"Near 0; a reconnect storm shows for a moment",
+		"Near 4,096: somebody floods the port. Look at `ingest_disconnects_total{reason=\"crowded\"}`",
+	},
+	"ingest_registrations": {
+		"Near 0",
+		"At 4,096 for long: Redis is away, and devices that come wait for their answer",
+	},
+	"ingest_handshakes_total": {
+		"`accepted`",
+		"`refused`: not a tracker. `incomplete`: gone or too slow. `unknown_device`: not in `devices:allowed`. `undecided`: Redis did not say in time whether it is",
+	},
+	"ingest_authority_failures_total": {
+		"0",
+		"Only with `DEVICE_AUTHORITY=set`: [known devices are served, others wait](devices.md#which-devices-are-served)",
+	},
+	"ingest_imei_luhn_failures_total": {
+		"Few",
+		"Many: devices with invented IMEIs",
+	},
+	"ingest_frames_total": {
+		"`acknowledged`",
+		"`failed`: Redis did not take it in time; the device sends it again. `dead`: kept in `telemetry:teltonika:dead`. `rejected`: framing or checksum. `unanswered`: stored, but the device was gone; it may stand twice. `abandoned`: its socket was closed while it waited because the device sends too much. `command`: a frame that is no telemetry",
+	},
+	"ingest_records_total": {
+		"Grows",
+		"Stands still while there are connections: see `ingest_frames_total`",
+	},
+	"ingest_disconnects_total": {
+		"`closed`, `network`, `idle`, `superseded`, `moved`, `draining`",
+		"`store`: Redis did not take records in time. `refused`, `incomplete`, `framing`, `unknown`: what devices sent. `moved`: half-open, the device had registered with another replica. `tls`: no TLS handshake. `proxy`: no PROXY header. `untrusted`: not from `INGEST_PROXY_TRUSTED`. `unknown_device`, `undecided`: [which devices are served](devices.md#which-devices-are-served). `crowded`: sockets that said nothing for three seconds while more than 4,096 did",
+	},
+	"ingest_bytes_total": {
+		"About 65 to 120 bytes in a record",
+		"What devices sent and were answered, without the bytes of TLS and PROXY headers. Much `in` and few records: somebody sends what is no telemetry",
+	},
+	"ingest_dead_letters_total": {
+		"0",
+		"A firmware that is not understood. Look at the frames: `redis-cli XREVRANGE telemetry:teltonika:dead + - COUNT 3`",
+	},
+	"ingest_slowed_frames_total": {
+		"0; grows while backlogs come in on fast networks",
+		"Their device sends more than [one device may](devices.md#how-much-may-a-device-send). Grows without an end: a device that is broken, or means harm. `XREVRANGE telemetry:teltonika + - COUNT 1000` shows whose records they are",
+	},
+	"ingest_stray_responses_total": {
+		"0, or grows with the commands",
+		"Further frames of an answer, late answers, and what devices send of themselves. Each makes the next command close that socket. Many: ask in codec 14",
+	},
+	"ingest_acknowledgement_seconds": {
+		"Milliseconds: this is Redis' time",
+		"Above 1 s: Redis is slow, or a backlog is coming in. None is above 10 s: that is `failed`",
+	},
+	"ingest_commands_total": {
+		"`answered`",
+		"By [status](commands.md#statuses). `duplicate`: an id that was used before; `unusable`: no id; both went without an outcome. What the leader answers for the dead is not in it: see `janitor_passes_total{sweep=\"commands\"}` and the eviction log",
+	},
+	"ingest_commands_outstanding": {
+		"Few",
+		"From 5,000 on a device has only one at a time; at 10,000 all further ones are `busy`: devices that take no commands, and long `expires`",
+	},
+}

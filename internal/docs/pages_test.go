@@ -1,0 +1,207 @@
+package docs
+
+import (
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+)
+
+// pages are the Markdown files of the repository, by name.
+func pages(t *testing.T) map[string]string {
+	t.Helper()
+	all := make(map[string]string)
+	walk(t, ".md", func(name, text string) { all[name] = text })
+	require.Contains(t, all, "README.md")
+	return all
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile("../../" + name)
+	require.NoError(t, err)
+	return string(text)
+}
+
+const heading = `(?m)^#+ +(.+)$`
+
+// anchors are the headings of a page, as links name them.
+func anchors(text string) []string {
+	var all []string
+	for _, found := range regexp.MustCompile(heading).FindAllStringSubmatch(prose(text), -1) {
+		name := strings.Map(func(c rune) rune {
+			switch {
+			case c == ' ':
+				return '-'
+			case c == '-' || c == '_' || unicode.IsLetter(c) || unicode.IsDigit(c):
+				return unicode.ToLower(c)
+			}
+			return -1
+		}, found[1])
+		all = append(all, name)
+	}
+	return all
+}
+
+// prose is a page with an empty line in place of each line of code.
+func prose(text string) string {
+	code := false
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(strings.TrimSpace(line), "```") {
+			code = !code
+		} else if !code {
+			b.WriteString(line)
+			continue
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+// The runbook's address, as an alert has it.
+const runbook = "https://github.com/rollcall-redis/rollcall/blob/main/docs/runbook.md#"
+
+func TestEachAlertLinksToItsHeadingInTheRunbook(t *testing.T) {
+	t.Parallel()
+	headings := anchors(read(t, "docs/runbook.md"))
+	rules := strings.Split(read(t, "docs/alerts.yml"), "- alert: ")[1:]
+	require.GreaterOrEqual(t, len(rules), 15)
+	for _, rule := range rules {
+		name, rest, _ := strings.Cut(rule, "\n")
+		anchor := strings.ToLower(name)
+		require.Contains(t, headings, anchor, "docs/runbook.md has no heading for the alert %s", name)
+		require.Contains(t, rest, "summary: ", name)
+		require.Contains(t, rest, "runbook_url: "+runbook+anchor+"\n", name)
+	}
+}
+
+func TestAlertsAskForMetricsThatThereAre(t *testing.T) {
+	t.Parallel()
+	known := make(map[string]bool)
+	for _, r := range register(t) {
+		for _, m := range r.metrics(t) {
+			known[m.name] = true
+		}
+	}
+	asked := 0
+	for _, expr := range regexp.MustCompile(`(?m)^ +expr: (.+)$`).FindAllStringSubmatch(read(t, "docs/alerts.yml"), -1) {
+		for _, name := range regexp.MustCompile(`[a-z]+(_[a-z]+)+`).FindAllString(expr[1], -1) {
+			if name == "histogram_quantile" {
+				continue
+			}
+			asked++
+			require.True(t, known[strings.TrimSuffix(name, "_bucket")], "an alert asks for %s, which is no metric", name)
+		}
+	}
+	require.GreaterOrEqual(t, asked, 15)
+}
+
+// The reasons are those that the janitor counts, and two that hold no pass by a name of the witness' own.
+func TestEachHoldReasonHasAHeadingInTheRunbook(t *testing.T) {
+	t.Parallel()
+	headings := anchors(read(t, "docs/runbook.md"))
+	reasons := register(t)[0].reasons(t)
+	require.Contains(t, reasons, "gap")
+	for _, reason := range append(reasons, "unreadable", "unknown") {
+		require.Contains(t, headings, reason, "docs/runbook.md has no heading for the hold reason %s", reason)
+	}
+}
+
+func (r *recorder) reasons(t *testing.T) []string {
+	t.Helper()
+	_, values := r.gathered(t)
+	return values["janitor_held_total"]["reason"]
+}
+
+func TestEachHeadingOfTheRunbookSaysMeaningImpactLookAndDo(t *testing.T) {
+	t.Parallel()
+	sections := strings.Split(read(t, "docs/runbook.md"), "\n### ")[1:]
+	require.Greater(t, len(sections), 20)
+	for _, section := range sections {
+		name, text, _ := strings.Cut(section, "\n")
+		text = strings.ReplaceAll(text, "*Look and do*", "*Look* *Do*")
+		for _, part := range []string{"*Meaning*", "*Impact*", "*Look*", "*Do*"} {
+			require.Contains(t, text, part, name)
+		}
+	}
+}
+
+// longPages may be longer: made by runs, as long as what these measured, or a list that only grows.
+var longPages = []string{"CHANGELOG.md", "docs/results.md", "chaos/REPORT.md"}
+
+func TestNoPageIsLong(t *testing.T) {
+	t.Parallel()
+	for name, text := range pages(t) {
+		most := 250
+		if name == "README.md" {
+			most = 199
+		}
+		if !slices.Contains(longPages, name) {
+			require.LessOrEqual(t, strings.Count(text, "\n"), most, "%s is longer than a reader bears", name)
+		}
+	}
+}
+
+// wide are pages of which the prose has longer lines: made by runs, or not rewritten yet.
+var wide = []string{"docs/results.md", "chaos/REPORT.md", "chaos/README.md"}
+
+func TestProseHasLinesOfAtMostAHundredColumns(t *testing.T) {
+	t.Parallel()
+	target := regexp.MustCompile(`\]\([^)]*\)|https?://\S+`)
+	for name, text := range pages(t) {
+		if slices.Contains(wide, name) {
+			continue
+		}
+		nr := 0
+		for line := range strings.Lines(prose(text)) {
+			nr++
+			if line = strings.TrimRight(line, "\n"); !strings.HasPrefix(line, "|") {
+				width := utf8.RuneCountInString(target.ReplaceAllString(line, ""))
+				require.LessOrEqual(t, width, 100, "%s:%d", name, nr)
+			}
+		}
+	}
+}
+
+func TestLinksLeadToPagesAndHeadingsThatThereAre(t *testing.T) {
+	t.Parallel()
+	all := pages(t)
+	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	count := 0
+	for name, text := range all {
+		for _, found := range link.FindAllStringSubmatch(prose(text), -1) {
+			to, anchor, _ := strings.Cut(found[1], "#")
+			if strings.Contains(to, "://") {
+				continue
+			}
+			count++
+			file := name
+			if to != "" {
+				file = path.Join(path.Dir(name), to)
+				_, err := os.Stat("../../" + file)
+				require.NoError(t, err, "%s links to %s", name, found[1])
+			}
+			if anchor != "" {
+				require.Contains(t, anchors(all[file]), anchor, "%s links to %s", name, found[1])
+			}
+		}
+	}
+	require.Greater(t, count, 100)
+}
+
+func TestTheREADMESaysWhyOfEachDependency(t *testing.T) {
+	t.Parallel()
+	readme := read(t, "README.md")
+	direct := regexp.MustCompile(`(?m)^\t(\S+) v\S+$`).FindAllStringSubmatch(read(t, "go.mod"), -1)
+	require.NotEmpty(t, direct)
+	for _, found := range direct {
+		require.True(t, strings.Contains(readme, "pkg.go.dev/"+found[1]+") | "), "README.md has no reason for the dependency %s", found[1])
+	}
+}

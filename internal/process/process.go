@@ -1,0 +1,168 @@
+// Package process starts child processes that do not outlive their parent, and reads what they
+// write.
+//
+//	p, err := process.Start(exec.Command(binary), process.Options{Log: "replica.log"})
+//	...
+//	addr := p.Said("serving HTTP", "addr") // of its log in JSON; "" while there is no such line
+//	...
+//	p.Kill()
+//
+// On Linux the kernel kills a child when its parent ends, also by a panic, a timeout or SIGKILL,
+// when no clean-up runs. On other systems a parent that is killed leaves its children behind.
+package process
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+)
+
+// Options say where a child's input comes from and where its output goes. The zero value leaves
+// both as the command has them.
+type Options struct {
+	// Log is a file for standard output and standard error. It is created, or emptied.
+	Log string
+	// Talk connects standard input and standard output with [Process.In] and [Process.Out].
+	Talk bool
+	// OwnGroup keeps a terminal's Ctrl-C from the child.
+	OwnGroup bool
+}
+
+// Process is a child that was started. Its methods may be called at any time, also after its end.
+type Process struct {
+	// In is the child's standard input and Out its standard output, with [Options.Talk] only. Out
+	// can be read to its end after the child has ended. Both are closed by Kill.
+	In  io.WriteCloser
+	Out *bufio.Scanner
+
+	cmd  *exec.Cmd
+	log  string
+	out  *os.File // behind Out
+	done chan struct{}
+}
+
+// Start starts a command. The caller ends it with [Process.Kill], at the latest.
+func Start(cmd *exec.Cmd, o Options) (*Process, error) {
+	p := &Process{cmd: cmd, log: o.Log, done: make(chan struct{})}
+	if o.Log != "" {
+		log, err := os.OpenFile(o.Log, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+		if err != nil {
+			return nil, fmt.Errorf("process: log file: %w", err)
+		}
+		defer log.Close() // the child has its own descriptor
+		cmd.Stdout, cmd.Stderr = log, log
+	}
+	if o.Talk {
+		theirs, err := p.talk()
+		if err != nil {
+			return nil, fmt.Errorf("process: pipe: %w", err)
+		}
+		defer theirs.Close()
+	}
+	cmd.SysProcAttr = attributes(o.OwnGroup)
+	started := make(chan error, 1)
+	go func() {
+		// The kernel's death signal goes out when the thread that forked ends, not the process:
+		// this thread is kept for as long as the child lives.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		defer close(p.done)
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // ExitCode has the status
+		}
+	}()
+	if err := <-started; err != nil {
+		p.hangUp()
+		return nil, fmt.Errorf("process: %w", err)
+	}
+	return p, nil
+}
+
+// talk makes the pipes, and returns the child's end of its output. It is none of exec's own pipes:
+// those are closed when the child ends, and what was not read by then is lost.
+func (p *Process) talk() (theirs *os.File, err error) {
+	if p.In, err = p.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	if p.out, theirs, err = os.Pipe(); err != nil {
+		return nil, err
+	}
+	p.Out, p.cmd.Stdout = bufio.NewScanner(p.out), theirs
+	return theirs, nil
+}
+
+func (p *Process) hangUp() {
+	if p.out != nil {
+		_ = p.In.Close() // or the child's end has closed it
+		_ = p.out.Close()
+	}
+}
+
+// PID returns the child's process id.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Done is closed when the child has ended.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Runs tells whether the child has not ended. A stopped one runs.
+func (p *Process) Runs() bool {
+	select {
+	case <-p.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// Signal sends a signal to the child. The error wraps [os.ErrProcessDone] if it has ended.
+func (p *Process) Signal(sig os.Signal) error {
+	if err := p.cmd.Process.Signal(sig); err != nil {
+		return fmt.Errorf("process: %s: %w", sig, err)
+	}
+	return nil
+}
+
+// Kill ends the child at once, also a stopped one, and returns when it is gone. A child that has
+// ended by itself is no error.
+func (p *Process) Kill() {
+	_ = p.cmd.Process.Kill() // fails only if it has gone already
+	<-p.done
+	p.hangUp()
+}
+
+// ExitCode waits for the end and returns the exit status, -1 for the end by a signal.
+func (p *Process) ExitCode() int {
+	<-p.done
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// Log returns what the child has written to [Options.Log] so far.
+func (p *Process) Log() string {
+	text, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+// Said returns a value of the first line with a message in the child's log, which is in JSON; ""
+// if there is none yet.
+func (p *Process) Said(message, key string) string { return Said(p.Log(), message, key) }
+
+// Said returns a value of the first line with a message in a log in JSON; "" if there is none.
+func Said(log, message, key string) string {
+	for line := range strings.Lines(log) {
+		var record map[string]any
+		if json.Unmarshal([]byte(line), &record) == nil && record["msg"] == message {
+			return fmt.Sprint(record[key])
+		}
+	}
+	return ""
+}

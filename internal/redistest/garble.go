@@ -1,0 +1,59 @@
+package redistest
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Garbled is a hook that changes the answers of scripts: a proxy, or a server that is none of Redis.
+type Garbled struct {
+	change atomic.Pointer[func([]any) []any]
+}
+
+// Set has each answer of a script, a list, changed from now on.
+func (g *Garbled) Set(change func([]any) []any) { g.change.Store(&change) }
+
+// DialHook changes nothing.
+func (g *Garbled) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessPipelineHook changes nothing.
+func (g *Garbled) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// ProcessHook changes the answer.
+func (g *Garbled) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if c, ok := cmd.(*redis.Cmd); ok && err == nil {
+			if change, list := g.change.Load(), c.Val(); change != nil {
+				if values, ok := list.([]any); ok {
+					c.SetVal((*change)(slices.Clone(values)))
+				}
+			}
+		}
+		return err
+	}
+}
+
+// Garblings are answers of another length, and, of n values, each of another type in turn.
+func Garblings(n int) (all []func([]any) []any) {
+	all = append(all,
+		func(v []any) []any { return v[:len(v)-1] },
+		func(v []any) []any { return append(v, "more") },
+	)
+	for i := range n {
+		all = append(all, func(v []any) []any {
+			if _, text := v[i].(string); text {
+				v[i] = int64(7)
+			} else {
+				v[i] = "seven"
+			}
+			return v
+		})
+	}
+	return all
+}

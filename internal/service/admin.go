@@ -1,0 +1,182 @@
+package service
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/json"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rollcall-redis/rollcall/janitor"
+)
+
+// action is what a request of the administrator's does: with these parameters, which are those of
+// its known ones that were given. What it returns is the answer.
+type action struct {
+	known []string
+	do    func(ctx context.Context, p url.Values) (any, error)
+}
+
+// actions are what an administrator may ask for, by path.
+func (s *HTTP) actions() map[string]action {
+	return map[string]action{
+		"/api/v1/sweep": {[]string{"dry_run", "owner"}, s.sweep},
+		"/api/v1/pause": {[]string{"who", "why", "for", "until"}, s.pause},
+		"/api/v1/resume": {nil, func(ctx context.Context, _ url.Values) (any, error) {
+			return map[string]any{"paused": nil}, s.cfg.Janitor.Resume(ctx)
+		}},
+		"/api/v1/resign": {nil, func(ctx context.Context, _ url.Values) (any, error) {
+			ctx, cancel := context.WithTimeout(ctx, writeTimeout-time.Second)
+			defer cancel()
+			return map[string]any{"resigned": true}, s.cfg.Janitor.Resign(ctx)
+		}},
+	}
+}
+
+// admin lets a request through to a if it carries the token, and writes what a
+// returns.
+func (s *HTTP) admin(a action) http.Handler {
+	want := sha256.Sum256([]byte(s.cfg.Token))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.cfg.Token == "" {
+			fail(w, http.StatusForbidden, "admin requests are off: ADMIN_TOKEN is not set")
+			return
+		}
+		scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+		// Hashes are compared, since the time must not tell the token's length either.
+		got := sha256.Sum256([]byte(token))
+		if !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
+			s.cfg.Logger.Warn("admin request refused", "path", r.URL.Path, "peer", r.RemoteAddr)
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			fail(w, http.StatusUnauthorized, "wrong or no bearer token")
+			return
+		}
+		r.Body = http.MaxBytesReader(w, r.Body, 64<<10)
+		// A sweep takes its time. A writer that has no deadline (in a test) answers all the same.
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(sweepTimeout + writeTimeout))
+		p, err := params(r, a.known)
+		var v any
+		if err == nil {
+			v, err = a.do(r.Context(), p)
+		}
+		if err != nil {
+			s.cfg.Logger.Info("admin request failed", "path", r.URL.Path, "peer", r.RemoteAddr, "error", err)
+			failWith(w, err)
+			return
+		}
+		s.cfg.Logger.Info("admin request done", "path", r.URL.Path, "peer", r.RemoteAddr)
+		answer(w, http.StatusOK, v)
+	})
+}
+
+func (s *HTTP) sweep(ctx context.Context, p url.Values) (_ any, err error) {
+	req := janitor.Request{Owner: p.Get("owner")}
+	if p.Has("owner") && req.Owner == "" {
+		return nil, badRequest("owner: expected an instance id; leave it out for all") // an unset shell variable
+	}
+	if p.Has("dry_run") {
+		if req.DryRun, err = strconv.ParseBool(p.Get("dry_run")); err != nil {
+			return nil, badRequest("dry_run: expected true or false")
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
+	defer cancel()
+	reports, err := s.cfg.Janitor.Sweep(ctx, req)
+	return map[string]any{"reports": reports}, err
+}
+
+func (s *HTTP) pause(ctx context.Context, p url.Values) (_ any, err error) {
+	pause := janitor.Pause{Who: p.Get("who"), Why: p.Get("why")}
+	switch {
+	case pause.Who == "" || pause.Why == "":
+		return nil, badRequest("expected who and why, for those who find the sweeping held")
+	case p.Has("for") && p.Has("until"):
+		return nil, badRequest("expected for or until, got both")
+	case p.Has("for"):
+		d, err := time.ParseDuration(p.Get("for"))
+		if err != nil || d <= 0 {
+			return nil, badRequest("for: expected a duration with its unit, such as 30m")
+		}
+		pause.Until = time.Now().Add(d).Round(time.Second)
+	case p.Has("until"):
+		pause.Until, err = time.Parse(time.RFC3339, p.Get("until"))
+		if err != nil || !pause.Until.After(time.Now()) {
+			return nil, badRequest("until: expected a time to come, such as " + time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
+		}
+	}
+	return map[string]any{"paused": pause}, s.cfg.Janitor.Pause(ctx, pause)
+}
+
+// params are a request's parameters, from the query and a form or JSON object in
+// the body. One that is not known, or given twice, is refused: what is not read cannot be refused,
+// and a dry_run that is not read is a real sweep.
+func params(r *http.Request, known []string) (url.Values, error) {
+	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	switch {
+	case kind == "application/json":
+		query, err := url.ParseQuery(r.URL.RawQuery)
+		if err != nil {
+			return nil, badRequest("the query cannot be read: " + err.Error())
+		}
+		if err := addJSON(query, r.Body); err != nil {
+			return nil, err
+		}
+		r.Form = query
+	case kind != "application/x-www-form-urlencoded" && r.ContentLength != 0:
+		return nil, badRequest("expected parameters in the query, as a form (application/x-www-form-urlencoded) or as application/json; the body is neither")
+	default:
+		if err := r.ParseForm(); err != nil {
+			return nil, badRequest("expected parameters in the query, as a form or as JSON: " + err.Error())
+		}
+	}
+	for k, v := range r.Form {
+		if !slices.Contains(known, k) {
+			return nil, badRequest(fmt.Sprintf("unknown parameter %q; known: %s", k, strings.Join(known, ", ")))
+		}
+		if len(v) != 1 {
+			return nil, badRequest(k + ": given more than once")
+		}
+	}
+	return r.Form, nil
+}
+
+// addJSON adds the members of one JSON object. A member that stands there twice is added twice.
+func addJSON(to url.Values, body io.Reader) error {
+	d := json.NewDecoder(body)
+	next := func() json.Token {
+		t, err := d.Token()
+		if err != nil {
+			return err
+		}
+		return t
+	}
+	if begin := next(); begin != json.Delim('{') {
+		return badRequest(fmt.Sprintf("expected one JSON object, got %v", begin))
+	}
+	for d.More() {
+		key := fmt.Sprint(next())
+		switch v := next().(type) {
+		case string, bool:
+			to.Add(key, fmt.Sprint(v))
+		case error:
+			return badRequest("expected a JSON object: " + v.Error())
+		default:
+			return badRequest(key + ": expected a string, true or false")
+		}
+	}
+	if end := next(); end != json.Delim('}') {
+		return badRequest(fmt.Sprintf("expected a JSON object: %v", end))
+	}
+	if more := next(); more != io.EOF {
+		return badRequest("expected one JSON object")
+	}
+	return nil
+}

@@ -1,0 +1,40 @@
+// Package service is what the programs here have in common: command lines, settings, Redis clients,
+// HTTP, logs, start and stop. A program gives its table of settings and a function that serves:
+//
+//	func main() { service.Main(program()) }
+//
+//	func program() *service.Command {
+//		var s settings // has a service.Base, and what else can be set
+//		c := &service.Command{
+//			Name: "program", About: "program does this and that.",
+//			Settings: slices.Concat(s.Base.Table(), []service.Setting{
+//				{Name: "PAGE", Default: "100", Value: service.Number(&s.page, 1, 1000),
+//					Meaning: "Entries a page."},
+//			}),
+//		}
+//		c.Run = c.Serving(&s.Base, func(ctx context.Context, log *slog.Logger) error {
+//			return serve(ctx, &s, log)
+//		})
+//		return c
+//	}
+//
+// serve connects ([Connect]), asks whether the server can be used ([Inspect]), opens HTTP
+// ([ListenHTTP]), begins its parts and stops them one after the other ([Parts]).
+//
+// # Settings
+//
+// A setting has one name: HEARTBEAT_TTL in the environment is --heartbeat-ttl as a flag, and a flag
+// wins. What cannot be understood is a fault and never a silent default. All faults are reported
+// together, so that an operator mends a deployment once and not seven times.
+//
+// REDIS_URL has no default: a misspelt variable must not start a replica that is
+// alone with a Redis of its own. [EmbeddedRedis] names that one.
+//
+// REDIS_URL and ADMIN_TOKEN hold secrets: no error, help text or log line of
+// this package repeats any part of their values.
+//
+// # Exit status
+//
+// 0 after what was asked for, a graceful stop too; 1 after a failure at run time; 2 if arguments or
+// settings are wrong.
+package service

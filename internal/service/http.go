@@ -1,0 +1,201 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/rollcall-redis/rollcall/janitor"
+)
+
+// Janitor is what the administrator's requests need of it.
+type Janitor interface {
+	// Sweep runs one pass of each sweep. NotLeaderError on a replica that does
+	// not lead.
+	Sweep(ctx context.Context, req janitor.Request) ([]janitor.Report, error)
+	// Pause holds every leader.
+	Pause(ctx context.Context, p janitor.Pause) error
+	// Resume ends a pause.
+	Resume(ctx context.Context) error
+	// Resign gives up the lease. NotLeaderError as for Sweep.
+	Resign(ctx context.Context) error
+}
+
+// HTTPConfig is what an HTTP is made of. All fields are required but Token.
+type HTTPConfig struct {
+	// Addr is where to listen.
+	Addr string
+	// Status is asked at each request.
+	Status func() Status
+	// Janitor carries out what changes something.
+	Janitor Janitor
+	// Token is the administrator's bearer token; empty: those requests are off.
+	Token string
+	// Metrics is what /metrics shows.
+	Metrics prometheus.Gatherer
+	Logger  *slog.Logger
+}
+
+// HTTP is a program's HTTP side: metrics, health, status and the few requests that change
+// something.
+//
+//	GET  /                 status page
+//	GET  /api/v1/status    the same as JSON: [Status]
+//	GET  /metrics          Prometheus
+//	GET  /healthz          200 while the process works, whatever Redis does
+//	GET  /readyz           200 when devices may be sent here, else 503 and why
+//	POST /api/v1/sweep     one pass of each sweep now, on the leader; ?dry_run=true, ?owner=ID
+//	POST /api/v1/pause     holds every leader; who, why, and for=1h or until=RFC3339, or neither
+//	POST /api/v1/resume    ends the pause
+//	POST /api/v1/resign    gives up the lease, on the leader
+//
+// The POSTs need the administrator's bearer token. Their parameters come in the
+// query, as a form, or as a JSON object; one that is not known is refused, since
+// a mistyped dry_run would be a real sweep. Errors are JSON: {"error": "..."},
+// and on a replica that does not lead 409 with {"leader": "..."} beside it.
+type HTTP struct {
+	cfg  HTTPConfig
+	ln   net.Listener
+	http *http.Server
+}
+
+// Bounds on what a client may make the server wait for or hold.
+const (
+	readTimeout  = 10 * time.Second
+	writeTimeout = 30 * time.Second
+	sweepTimeout = 15 * time.Minute // a pass over a large registry
+	lastWords    = time.Second      // for answers under way when the server stops
+)
+
+// ListenHTTP opens the listener, so that an address in use is known at once. Nothing is answered
+// before Run.
+func ListenHTTP(ctx context.Context, cfg HTTPConfig) (*HTTP, error) {
+	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Addr)
+	if err != nil {
+		return nil, fmt.Errorf("service: HTTP_ADDR: %w", err)
+	}
+	return newHTTP(cfg, ln), nil
+}
+
+// Addr is the address as bound.
+func (s *HTTP) Addr() string { return s.ln.Addr().String() }
+
+// Close closes the listener, if Run has not.
+func (s *HTTP) Close() { _ = s.ln.Close() }
+
+func newHTTP(cfg HTTPConfig, ln net.Listener) *HTTP {
+	s := &HTTP{cfg: cfg, ln: ln}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", s.page)
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusOK, "ok") })
+	mux.HandleFunc("GET /readyz", s.ready)
+	mux.HandleFunc("GET /api/v1/status", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, cfg.Status()) })
+	mux.Handle("GET /metrics", promhttp.HandlerFor(cfg.Metrics, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelWarn)}))
+	for path, a := range s.actions() {
+		mux.Handle("POST "+path, s.admin(a))
+		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Allow", http.MethodPost)
+			fail(w, http.StatusMethodNotAllowed, "this changes something: use POST")
+		})
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		fail(w, http.StatusNotFound, "no such page: "+r.URL.Path)
+	})
+	s.http = &http.Server{
+		Handler:           mux,
+		ReadHeaderTimeout: readTimeout,
+		ReadTimeout:       readTimeout,
+		WriteTimeout:      writeTimeout,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    16 << 10,
+		ErrorLog:          slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug), // what peers do wrong
+	}
+	return s
+}
+
+// Run answers requests until ctx ends, then gives those under way a
+// second. No goroutine of its own outlives it. The error is nil after ctx
+// ended, else says why the listener failed.
+func (s *HTTP) Run(ctx context.Context) error {
+	s.cfg.Logger.Info("serving HTTP", "addr", s.Addr())
+	// Requests end with ctx too, or a sweep that was asked for would outlast it.
+	s.http.BaseContext = func(net.Listener) context.Context { return ctx }
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
+		defer cancel()
+		if s.http.Shutdown(bound) != nil {
+			_ = s.http.Close() // a client that still reads has had its time
+		}
+	})
+	err := s.http.Serve(s.ln)
+	if !stop() {
+		<-ended
+		return nil
+	}
+	return fmt.Errorf("service: %w", err)
+}
+
+func (s *HTTP) ready(w http.ResponseWriter, _ *http.Request) {
+	if st := s.cfg.Status(); !st.Ready {
+		plain(w, http.StatusServiceUnavailable, st.NotReady)
+		return
+	}
+	plain(w, http.StatusOK, "ready")
+}
+
+func plain(w http.ResponseWriter, code int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(code)
+	_, _ = fmt.Fprintln(w, text) // a client that has gone needs no answer
+}
+
+// answer writes v as JSON.
+func answer(w http.ResponseWriter, code int, v any) {
+	body, err := json.MarshalIndent(v, "", "  ")
+	if err != nil { // a NaN, or a type that JSON does not know: a fault of the program
+		code, body = http.StatusInternalServerError, []byte(`{"error": "cannot be written as JSON"}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(code)
+	_, _ = w.Write(append(body, '\n')) // a client that has gone needs no answer
+}
+
+// problem is every error's form.
+type problem struct {
+	Error  string  `json:"error"`
+	Leader *string `json:"leader,omitempty"` // on a replica that does not lead: who does, "" if nobody
+}
+
+func fail(w http.ResponseWriter, code int, text string) { answer(w, code, problem{Error: text}) }
+
+// badRequest is an error of the client's, in words for the client.
+type badRequest string
+
+func (e badRequest) Error() string { return string(e) }
+
+// failWith maps an error to its status.
+func failWith(w http.ResponseWriter, err error) {
+	var bad badRequest
+	var elsewhere *janitor.NotLeaderError
+	switch {
+	case errors.As(err, &bad):
+		fail(w, http.StatusBadRequest, err.Error())
+	case errors.As(err, &elsewhere):
+		answer(w, http.StatusConflict, problem{Error: err.Error(), Leader: &elsewhere.Leader})
+	default: // Redis, or the time for it
+		fail(w, http.StatusServiceUnavailable, err.Error())
+	}
+}

@@ -1,0 +1,64 @@
+package service
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+)
+
+func TestClientsOfBothKindsAreSafeForWrites(t *testing.T) {
+	t.Parallel()
+	options := func(url string) *redis.Options {
+		var target Redis
+		require.NoError(t, target.Parse(url))
+		c, err := Connect(target, time.Second)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, c.Close()) })
+		for _, client := range []*redis.Client{c.Data, c.Control, c.Blocking} {
+			o := client.Options()
+			require.Zero(t, o.MaxRetries) // none, after NewClient has read it
+			require.True(t, o.ContextTimeoutEnabled)
+			require.Equal(t, 1, o.DialerRetries)
+		}
+		require.Equal(t, blockingPool, c.Blocking.Options().PoolSize)
+		require.LessOrEqual(t, c.Control.Options().ReadTimeout, time.Second)
+		return c.Data.Options()
+	}
+	single := options("rediss://user:pw@host:6390/3?read_timeout=4s&max_retries=5")
+	require.Equal(t, 4*time.Second, single.ReadTimeout)
+	require.Equal(t, 10*time.Second, single.WriteTimeout)
+	require.NotNil(t, single.TLSConfig)
+
+	sentinel := options("redis://a:1?master_name=m&addr=b:2&write_timeout=4s&max_retries=5")
+	require.Equal(t, 4*time.Second, sentinel.WriteTimeout)
+	require.Equal(t, 10*time.Second, sentinel.ReadTimeout)
+	require.Equal(t, 3*time.Second, sentinel.DialTimeout)
+	var target Redis
+	require.NoError(t, target.Parse("redis://a:1?master_name=m&addr=b:2"))
+	require.Equal(t, []string{"a:1", "b:2"}, target.Sentinel.SentinelAddrs)
+
+	require.NoError(t, target.Parse("unix:///run/redis.sock?db=1"))
+	require.Equal(t, "/run/redis.sock/1", target.String())
+}
+
+func TestKeysOfTheEmbeddedRedisExpireInRealTime(t *testing.T) {
+	t.Parallel()
+	var target Redis
+	require.NoError(t, target.Parse(EmbeddedRedis))
+	a, err := Connect(target, time.Second)
+	require.NoError(t, err)
+	defer a.Close()
+	b, err := Connect(target, time.Second)
+	require.NoError(t, err)
+	defer b.Close()
+	require.NotEqual(t, a.Embedded, b.Embedded, "several stand side by side")
+
+	ctx, rdb := t.Context(), a.Data
+	require.NoError(t, rdb.Set(ctx, "short", 1, 50*time.Millisecond).Err())
+	require.NoError(t, rdb.Set(ctx, "long", 1, time.Hour).Err())
+	require.Eventually(t, func() bool { return rdb.Exists(ctx, "short").Val() == 0 }, 5*time.Second, 5*time.Millisecond)
+	require.Less(t, rdb.PTTL(ctx, "long").Val(), time.Hour)
+	require.Greater(t, rdb.PTTL(ctx, "long").Val(), 59*time.Minute)
+}

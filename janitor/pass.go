@@ -1,0 +1,327 @@
+package janitor
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"log/slog"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/sourcegraph/conc"
+
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/failpoint"
+)
+
+// A Sweeper is one kind of cleaning. The engine runs its passes in a term, on its interval and on
+// demand, one at a time, and makes of each a report, a log line and metrics.
+//
+// Absence is no evidence. That a set lacks a member, a hash a field, or that a key is missing
+// condemns nothing by itself: the set may be the thing that was lost, with everybody alive. A sweep
+// may conclude from
+//
+//   - a heartbeat's absence: Pass.Liveness finds it, and with Batch.Owner the guard finds it again at
+//     the delete, on a Redis that was listened to for long enough that silence means something,
+//   - a positive statement that something is over: finished, ended, cancelled,
+//   - absence that lasted through a grace period in which the place that it is missing from was
+//     itself seen alive, and nothing held.
+type Sweeper interface {
+	// Name stands in metrics, reports and the log. It is fixed and unique.
+	Name() string
+	// Interval from the beginning of one pass to the beginning of the next; 0: Config.Interval.
+	Interval() time.Duration
+	// Run is one pass: it finds candidates, judges them and deletes the condemned. It returns what
+	// Pass's methods return: a HeldError makes the pass held, ErrFenced or the end of ctx lost, any
+	// other error failed; nil: done. ctx ends with the term.
+	Run(ctx context.Context, p *Pass) error
+}
+
+// A Batch is what a sweep wants deleted by one guarded script.
+type Batch struct {
+	// Owner is the instance judged dead: the guard deletes only while it has no heartbeat. "": no
+	// owner is judged. Then there is no evidence about anybody's life behind the delete, and no
+	// mass-failure breaker; the Body has to find its own.
+	Owner string
+	Body  *guard.Body // deletes Items behind the guard
+	Keys  []string    // the body's own keys, in one Cluster slot
+	// Items are distinct, 1 to Pass.BatchSize, so that the server is not held for long; never more
+	// than Config.DeleteBatch.
+	Items []string
+	// Deleted is told once how many items went: when the reply says so, or when a lost reply was
+	// looked up, after the pass or the term. It may be called from any goroutine. nil: nobody asks.
+	Deleted func(n int)
+}
+
+// A Pass is one run of a sweep in one term. It is for one goroutine.
+type Pass struct {
+	t      *tenure
+	req    Request
+	report *Report
+	judged map[string]Liveness
+
+	progress *progress
+	fullScan bool // the breaker takes the owners that it meets
+	paging   bool // the page's size was asked for in the present call
+}
+
+// Epoch is the term's fencing number. A sweep that deletes outside Redis makes its statement
+// conditional on it: no higher one has been seen there.
+func (p *Pass) Epoch() uint64 { return p.report.Epoch }
+
+// Owner is the only owner that this pass is about; "": all.
+func (p *Pass) Owner() string { return p.req.Owner }
+
+// DryRun tells that nothing is to be deleted. Delete sees to it by itself; a sweep that deletes
+// outside Redis has to.
+func (p *Pass) DryRun() bool { return p.report.DryRun }
+
+// Requested tells that somebody asked for this pass, and not the clock.
+func (p *Pass) Requested() bool { return p.req.asked }
+
+// Interval is Config.Interval.
+func (p *Pass) Interval() time.Duration { return p.t.j.cfg.Interval }
+
+// Client is what to read through.
+func (p *Pass) Client() redis.UniversalClient { return p.t.j.cfg.Client }
+
+// Layout names the keys.
+func (p *Pass) Layout() guard.Layout { return p.t.j.layout }
+
+// Log is for what an operator has to look at.
+func (p *Pass) Log() *slog.Logger { return p.t.j.log }
+
+// PageSize is the COUNT for the next page of a scan, at most Config.ScanCount. Ask for it in the Call
+// that reads the page: what that takes decides on the size of later ones, so that none holds the
+// server for more than about a millisecond.
+func (p *Pass) PageSize() int {
+	p.paging = true
+	return p.t.pages.get()
+}
+
+// BatchSize is how many items the next batch should have at most. It changes with what batches take; a
+// batch that was put together for an earlier size is welcome all the same.
+func (p *Pass) BatchSize() int { return p.t.batches.get() }
+
+// AddTotal adds to the number of elements that the pass will look at, as far as that can be known
+// cheaply: HLEN, SCARD. It is for Progress only.
+func (p *Pass) AddTotal(n int) { p.progress.expect(n) }
+
+// AddScanned counts elements looked at.
+func (p *Pass) AddScanned(n int) {
+	p.report.Scanned += n
+	p.progress.looked(n, time.Now())
+	p.t.j.metrics.scanned.WithLabelValues(p.report.Sweep).Add(float64(n))
+}
+
+// AddCondemned counts candidates that are to be deleted, in a dry run that does not hand them to Delete
+// again. Delete counts all others.
+func (p *Pass) AddCondemned(n int) { p.report.Condemned += n }
+
+// Skip counts candidates that were kept. Delete counts those that the guard kept; what a sweep cannot
+// read or understand it counts itself, as SkipUnreadable.
+func (p *Pass) Skip(reason SkipReason, n int) {
+	if n == 0 {
+		return
+	}
+	if p.report.Spared == nil {
+		p.report.Spared = map[SkipReason]int{}
+	}
+	p.report.Spared[reason] += n
+	p.t.j.metrics.spared.WithLabelValues(string(reason)).Add(float64(n))
+}
+
+// CheckHeld returns a HeldError while nothing could be deleted anyway. A sweep whose finding costs
+// something asks before it begins.
+func (p *Pass) CheckHeld(ctx context.Context) error {
+	if wait, reason := p.t.j.listener.warming(time.Now()); wait > 0 {
+		return &HeldError{known(reason)}
+	}
+	if p.DryRun() { // whoever paused may want to see what would go
+		return nil
+	}
+	return p.t.unpaused(ctx, 0)
+}
+
+// Call makes one call to Redis on behalf of the sweep: with a deadline of its own, and when sweeping
+// has rested enough to keep to its share of Redis' time. Calls should be small: one page, one
+// pipeline; and not be made in one another.
+func (p *Pass) Call(ctx context.Context, f func(ctx context.Context) error) error {
+	p.paging = false
+	took, err := p.t.call(ctx, f)
+	if p.paging && err == nil {
+		p.t.pages.took(took)
+	}
+	return err
+}
+
+// SetPages reads a set page by page, one page ahead, so that Redis need not wait while a page is
+// looked at, or a batch made of it. An error is the last of the pages. A set may change meanwhile, and
+// a page may repeat what an earlier one had.
+func (p *Pass) SetPages(ctx context.Context, key string) iter.Seq2[[]string, error] {
+	type page struct {
+		items []string
+		err   error
+	}
+	return func(yield func([]string, error) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		pages := make(chan page)
+		var reader conc.WaitGroup
+		defer reader.Wait()
+		defer cancel()
+		reader.Go(func() {
+			defer close(pages)
+			for cursor := uint64(0); ; {
+				var read page
+				took, err := p.t.call(ctx, func(ctx context.Context) (err error) {
+					read.items, cursor, err = p.Client().SScan(ctx, key, cursor, "", int64(p.t.pages.get())).Result()
+					return err
+				})
+				if read.err = err; err == nil {
+					p.t.pages.took(took)
+				}
+				select {
+				case pages <- read:
+				case <-ctx.Done():
+					return
+				}
+				if read.err != nil || cursor == 0 {
+					return
+				}
+			}
+		})
+		for read := range pages {
+			if !yield(read.items, read.err) {
+				return
+			}
+		}
+		if ctx.Err() != nil { // the pages ended for that
+			yield(nil, context.Cause(ctx))
+		}
+	}
+}
+
+// Roster is every instance on the roster with its liveness, at most a second old. A pass that asks for
+// it runs again as soon as the next heartbeat on it can end.
+func (p *Pass) Roster(ctx context.Context) (map[string]Liveness, error) {
+	var roster map[string]Liveness
+	err := p.Call(ctx, func(ctx context.Context) (err error) {
+		roster, err = p.t.watch.look(ctx)
+		return err
+	})
+	p.report.next = p.t.watch.nextExpiry()
+	return roster, err
+}
+
+// Listed tells whether an instance stood on the roster at the last look.
+func (p *Pass) Listed(id string) bool { return p.t.watch.listed(id) }
+
+// Silent are the instances on the roster that had no heartbeat at the last look, and when a look of
+// this term first found that. One that comes back and falls silent again has another time.
+func (p *Pass) Silent() map[string]time.Time { return p.t.watch.dead() }
+
+// BeginFullScan says that this pass will meet every owner there is. Liveness then tells the
+// mass-failure breaker of owners that no roster names; EndFullScan says that all were met. A leader
+// whose full scans fail for three intervals resigns.
+func (p *Pass) BeginFullScan() { p.fullScan = true }
+
+// EndFullScan ends what BeginFullScan began.
+func (p *Pass) EndFullScan() { p.t.watch.scanned() }
+
+// Liveness says of each owner whether its heartbeat exists, asking once a pass. An owner of whom that
+// cannot be read is Unreadable: keep. This replica itself lives. The error is for when nothing could
+// be read.
+func (p *Pass) Liveness(ctx context.Context, owners []string) (map[string]Liveness, error) {
+	var unknown []string
+	for _, id := range owners {
+		if _, ok := p.judged[id]; !ok {
+			unknown = append(unknown, id)
+		}
+	}
+	if len(p.judged)+len(unknown) > maxJudged {
+		clear(p.judged)
+		unknown = owners
+	}
+	if len(unknown) > 0 {
+		err := p.Call(ctx, func(ctx context.Context) error {
+			found, _, err := p.t.j.heartbeats(ctx, unknown)
+			for id, liveness := range found {
+				p.judged[id] = liveness
+			}
+			if err == nil {
+				err = p.t.watch.judged(ctx, found, p.fullScan)
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	answer := make(map[string]Liveness, len(owners))
+	for _, id := range owners {
+		answer[id] = p.judged[id]
+	}
+	return answer, nil
+}
+
+// Delete has one batch judged again and deleted by the server, in one atomic step, and recorded in the
+// log. The answer is Done, or Alive: the owner is back, leave it alone for this pass. Errors:
+// HeldError, ErrFenced, ErrRefused; after any other the batch's fate is unknown, it will be asked for
+// again, and the pass is to end. In a dry run everything is condemned and nothing sent: Done with
+// nothing deleted.
+func (p *Pass) Delete(ctx context.Context, b Batch) (guard.Answer, error) {
+	n := len(b.Items)
+	if most := p.t.j.cfg.DeleteBatch; n == 0 || n > most {
+		return guard.Answer{}, fmt.Errorf("janitor: sweep %q: batch of %d items, want 1 to %d", p.report.Sweep, n, most)
+	}
+	p.report.Condemned += n
+	if p.DryRun() {
+		return guard.Answer{Verdict: guard.Done}, nil
+	}
+	failpoint.Hit(failpoint.AfterJudging)
+	a, took, err := p.t.reaper.reap(ctx, p.report.Sweep, b)
+	if err == nil {
+		p.t.batches.took(took - p.t.pace.small.now(time.Now()))
+	}
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	switch a.Verdict {
+	case guard.Done:
+		p.report.Evicted += a.Deleted
+		p.progress.evicted(a.Deleted)
+		p.Skip(SkipReowned, a.Reowned)
+	case guard.Alive:
+		p.Skip(SkipAlive, n)
+	case guard.Fenced:
+		p.Skip(SkipFenced, n)
+	case guard.Warming:
+		p.Skip(SkipHeld, n)
+		p.t.j.listener.poke() // so that nobody asks in vain until it is over
+		return a, &HeldError{known(a.Reason)}
+	}
+	return a, err
+}
+
+// Forget takes a dead owner off the roster, last of all. One that has come back, or of which one of the
+// keys left exists, stays. Off the roster the mass-failure breaker does not know an owner any more:
+// forget none of which something may still be there.
+func (p *Pass) Forget(ctx context.Context, owner string, left ...string) error {
+	t := p.t
+	if err := t.permit(ctx, owner); err != nil {
+		return err
+	}
+	return p.Call(ctx, func(ctx context.Context) error {
+		verdict, err := t.j.guard.Forget(ctx, t.watch.lease, owner, left...)
+		switch {
+		case err != nil:
+			return err
+		case verdict == guard.Fenced:
+			t.end(ErrFenced)
+			return ErrFenced
+		case verdict == guard.Done:
+			t.watch.swept(owner)
+		}
+		return nil
+	})
+}

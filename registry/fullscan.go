@@ -1,0 +1,198 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/internal/wait"
+	"github.com/rollcall-redis/rollcall/janitor"
+)
+
+const (
+	// runIDFresh is how often a scan under way asks whether it still talks to the same server.
+	runIDFresh = time.Second
+	// scanStarts is how often a scan may begin anew in one pass.
+	scanStarts = 3
+	// yieldFor is how long a yielding full scan waits before it looks again.
+	yieldFor = 50 * time.Millisecond
+)
+
+var errRestarted = errors.New("registry: server changed during the full scan")
+
+// fullScan is the sweep "registry": it scans all entries, and evicts those whose owner is dead, also
+// an owner that no index and no roster remembers.
+type fullScan struct{ *sweeps }
+
+func (*fullScan) Name() string { return "registry" }
+
+// Interval is the janitor's.
+func (*fullScan) Interval() time.Duration { return 0 }
+
+func (s *fullScan) Run(ctx context.Context, p *janitor.Pass) error {
+	p.BeginFullScan()
+	if err := p.CheckHeld(ctx); err != nil {
+		return err
+	}
+	w := &scan{fullScan: s, p: p}
+	if !p.DryRun() {
+		w.yield = p.Interval() / 2
+	}
+	for range scanStarts {
+		err := w.walk(ctx)
+		if err == nil && len(w.later) == 0 {
+			return nil
+		}
+		if err != nil && !errors.Is(err, errRestarted) {
+			return err
+		}
+	}
+	return errRestarted
+}
+
+// scan is one pass. It walks through the whole hash once, and leaves the entries of the dead that no
+// roster names: the mass-failure breaker can judge them only when it has met every owner. If there
+// are any it walks again, for them only.
+type scan struct {
+	*fullScan
+	p     *janitor.Pass
+	yield time.Duration   // for so long it may yet wait for the quick way
+	only  map[string]bool // the owners that a second walk is about; nil: it is the first
+	later map[string]bool // the dead whose entries this walk left for another one
+	// The dead on the roster of whom this walk met no entry yet, and since when they are silent.
+	silent  map[string]time.Time
+	batcher *batcher
+}
+
+// walk goes through the hash once. A cursor means something only to the server that gave it: when another has taken
+// its place, errRestarted.
+func (w *scan) walk(ctx context.Context) error {
+	p := w.p
+	server, err := w.serverID(ctx)
+	if err != nil {
+		return err
+	}
+	if err := expect(ctx, p, redis.Pipeliner.HLen, p.Layout().Registry()); err != nil {
+		return err
+	}
+	asked := time.Now()
+	w.only = nil
+	if len(w.later) > 0 {
+		w.only = w.later
+	}
+	w.later, w.silent, w.batcher = map[string]bool{}, p.Silent(), newBatcher(p, w.evicted)
+	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
+		if err := w.wait(ctx); err != nil {
+			return err
+		}
+		var page []string
+		err := p.Call(ctx, func(ctx context.Context) (err error) {
+			page, cursor, err = p.Client().HScan(ctx, p.Layout().Registry(), cursor, "", int64(p.PageSize())).Result()
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if err := w.page(ctx, page); err != nil {
+			return err
+		}
+		if cursor == 0 || time.Since(asked) >= runIDFresh {
+			switch now, err := w.serverID(ctx); {
+			case err != nil:
+				return err
+			case now != server:
+				w.later = nil
+				return errRestarted
+			}
+			asked = time.Now()
+		}
+	}
+	if err := w.batcher.flush(ctx); err != nil {
+		return err
+	}
+	if p.Owner() == "" {
+		p.EndFullScan()
+		w.scanned(w.silent, p.Silent())
+	}
+	return nil
+}
+
+// wait lets the quick way finish: what it sweeps need not be scanned meanwhile, and both share Redis'
+// time. It takes half an interval of a pass at most, so that the quick way cannot keep the full scan
+// from the owners that the quick way does not find.
+func (w *scan) wait(ctx context.Context) error {
+	for w.busy() && w.yield > 0 {
+		d := min(yieldFor, w.yield)
+		if !wait.For(ctx, d) {
+			return context.Cause(ctx)
+		}
+		w.yield -= d
+	}
+	return nil
+}
+
+// page judges the owners of one page, and hands over the entries that name a dead one.
+func (w *scan) page(ctx context.Context, page []string) error {
+	p := w.p
+	p.AddScanned(len(page) / 2)
+	entries := make(map[string][]string) // by owner
+	for i := 0; i+1 < len(page); i += 2 {
+		imei, owner := page[i], page[i+1]
+		delete(w.silent, owner)
+		if one := p.Owner(); (one == "" || one == owner) && (w.only == nil || w.only[owner]) {
+			entries[owner] = append(entries[owner], imei)
+		}
+	}
+	liveness, err := p.Liveness(ctx, slices.Collect(maps.Keys(entries)))
+	if err != nil {
+		return err
+	}
+	all := p.Owner() == "" && !p.DryRun()
+	for owner, imeis := range entries {
+		switch {
+		case liveness[owner] == janitor.Unreadable:
+			p.Skip(janitor.SkipUnreadable, len(imeis))
+		case liveness[owner] == janitor.Alive:
+		case all && w.takenUp(owner):
+			// what its index misses, the next full scan finds
+		case all && w.only == nil && !p.Listed(owner):
+			w.later[owner] = true
+		default:
+			for _, imei := range imeis {
+				if err := w.batcher.add(ctx, owner, imei); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// serverID asks which life of which server this is; "" where that is not offered, and then the check
+// is off.
+func (w *scan) serverID(ctx context.Context) (id string, err error) {
+	err = w.p.Call(ctx, func(ctx context.Context) error {
+		info, err := w.p.Client().Info(ctx, "server").Result()
+		if reply := redis.Error(nil); errors.As(err, &reply) { // refused, or no such section
+			return nil
+		}
+		id = runID(info)
+		return err
+	})
+	return id, err
+}
+
+// runID is the identity of the server's present life; "" where that is not offered.
+func runID(info string) string {
+	for line := range strings.Lines(info) {
+		if id, ok := strings.CutPrefix(line, "run_id:"); ok {
+			return strings.TrimSpace(id)
+		}
+	}
+	return ""
+}

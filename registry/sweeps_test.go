@@ -1,0 +1,64 @@
+package registry
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+)
+
+func TestSeriesOfOwnersLongGoneAreDropped(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m, err := newMetrics(Config{}, nil)
+		require.NoError(t, err)
+		m.evictedFrom("old", 7)
+		time.Sleep(50 * time.Minute)
+		m.evictedFrom("young", 1)
+		require.Equal(t, 2, testutil.CollectAndCount(m.evicted))
+		time.Sleep(11 * time.Minute)
+		m.evictedFrom("young", 1)
+		require.Equal(t, 1, testutil.CollectAndCount(m.evicted))
+		for i := range 3 * ownerSeriesMax {
+			m.evictedFrom(time.Duration(i).String(), 1)
+		}
+		require.LessOrEqual(t, testutil.CollectAndCount(m.evicted), ownerSeriesMax)
+	})
+}
+
+func TestTheFullScanLetsTheQuickWayFinishButNotForEver(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &sweeps{sweeping: map[string]bool{}}
+		w := &scan{fullScan: &fullScan{s}, yield: 30 * time.Second}
+		waited := func() time.Duration {
+			begun := time.Now()
+			require.NoError(t, w.wait(t.Context()))
+			return time.Since(begun)
+		}
+		require.Zero(t, waited())
+		done := s.takeUp("dead")
+		time.AfterFunc(10*time.Second, done)
+		require.InDelta(t, 10, waited().Seconds(), 2*yieldFor.Seconds())
+		defer s.takeUp("another")()
+		require.InDelta(t, 20, waited().Seconds(), 2*yieldFor.Seconds(), "half an interval a pass in all")
+		require.Zero(t, waited())
+	})
+}
+
+func TestAnOwnerThatCameBackDuringAScanIsNotTakenForEmpty(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	s := &sweeps{empty: map[string]time.Time{}}
+	before := map[string]time.Time{"x": now, "y": now}
+	silent := map[string]time.Time{"x": now.Add(time.Second), "y": now} // x came back, and fell again
+	s.scanned(before, silent)
+	require.False(t, s.isEmpty("x", silent))
+	require.True(t, s.isEmpty("y", silent))
+	silent["y"] = now.Add(time.Minute)
+	require.False(t, s.isEmpty("y", silent), "it came back later")
+	delete(silent, "y")
+	require.False(t, s.isEmpty("y", silent), "it lives")
+}
