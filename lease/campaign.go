@@ -28,7 +28,7 @@ func (e *Elector) campaign(ctx context.Context) *Term {
 			return term
 		}
 	}
-	e.forgo(ctx)
+	e.releasePending(ctx)
 	return nil
 }
 
@@ -50,7 +50,7 @@ func (e *Elector) attempt(ctx context.Context) (*Term, time.Duration, error) {
 	switch {
 	case !held:
 		l, err = e.take(ctx)
-	case e.unsure != nil && h.Token == e.unsure.token:
+	case e.acquirePending != nil && h.Token == e.acquirePending.token:
 		l, err = e.adopt(ctx)
 	default:
 		// Until it can expire there is nothing to see: of a release a waiter hears. That is a look in four fifths of a
@@ -76,11 +76,11 @@ func (e *Elector) take(ctx context.Context) (*lock, error) {
 	l := newLock(e.client, e.key, e.instance, e.pace)
 	err := l.acquire(context.WithoutCancel(ctx), e.pace.call())
 	if err == nil {
-		e.unsure = nil
+		e.acquirePending = nil
 		return l, nil
 	}
 	if !errors.Is(err, errNotMine) {
-		e.unsure = l
+		e.acquirePending = l
 	}
 	return nil, err
 }
@@ -88,10 +88,10 @@ func (e *Elector) take(ctx context.Context) (*lock, error) {
 // adopt makes the lease ours that an attempt took whose reply was lost. Its age
 // is not known, so it is extended, and trusted from then on.
 func (e *Elector) adopt(ctx context.Context) (*lock, error) {
-	l := e.unsure
+	l := e.acquirePending
 	err := l.extend(context.WithoutCancel(ctx), e.pace.call())
 	if err == nil || errors.Is(err, errNotMine) {
-		e.unsure = nil
+		e.acquirePending = nil
 	}
 	return l, err
 }
@@ -145,12 +145,12 @@ func (e *Elector) watch(ctx context.Context, h Holder) error {
 	return err
 }
 
-// forgo gives up an attempt of unknown fate when nobody will be there to find
+// releasePending gives up an attempt of unknown fate when nobody will be there to find
 // it, so that it does not hold the lease for a TTL in a dead name.
-func (e *Elector) forgo(ctx context.Context) {
-	if e.unsure != nil {
-		_ = e.unlock(ctx, e.unsure) // logs what goes wrong
-		e.unsure = nil
+func (e *Elector) releasePending(ctx context.Context) {
+	if e.acquirePending != nil {
+		_ = e.unlock(ctx, e.acquirePending) // logs what goes wrong
+		e.acquirePending = nil
 	}
 }
 

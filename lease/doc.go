@@ -4,7 +4,7 @@
 //	client := redis.NewClient(lease.Options(opt)) // behind Sentinel: lease.FailoverOptions
 //	elector, err := lease.New(lease.Config{Client: client, Key: "jobs:leader", Instance: id})
 //	err = elector.Run(ctx, func(ctx context.Context, term *lease.Term) error {
-//		// What only one may do goes here. ctx ends before another can lead.
+//		// What only one should do goes here, for as long as ctx lives.
 //		// What must never happen twice is written under term.Epoch(), a number
 //		// that grows from term to term.
 //		return work(ctx, term.Epoch())

@@ -76,13 +76,13 @@ type Elector struct {
 	subscribed atomic.Bool   // subscribed to releases
 
 	// Touched by Run's goroutine only.
-	unsure  *lock // an acquire of unknown fate: its token may yet turn up in Redis
-	vigil   vigil
-	failing bool // the last campaign failed, and the log says so
+	acquirePending *lock // an acquire of unknown fate: its token may yet turn up in Redis
+	vigil          vigil
+	failing        bool // the last campaign failed, and the log says so
 
-	mu         sync.Mutex
-	term       *Term
-	standUntil time.Time // no campaign before
+	mu        sync.Mutex
+	term      *Term
+	coolUntil time.Time // no campaign before
 }
 
 // New returns an Elector, or all that is wrong with the configuration. It does
@@ -179,10 +179,10 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context, term *
 }
 
 // Resign gives up the term, if there is one, and does not campaign before
-// standBack has passed; after a term in any case not within one retry interval.
+// coolDown has passed; after a term in any case not within one retry interval.
 // It does not wait for the work to end.
-func (e *Elector) Resign(standBack time.Duration) {
-	e.standBack(standBack)
+func (e *Elector) Resign(coolDown time.Duration) {
+	e.coolDown(coolDown)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.term != nil {
@@ -207,27 +207,27 @@ func (e *Elector) Term() (*Term, bool) {
 func (e *Elector) install(t *Term) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if time.Now().Before(e.standUntil) {
+	if time.Now().Before(e.coolUntil) {
 		return false
 	}
 	e.term = t
 	return true
 }
 
-// standBack keeps this elector from campaigning for d from now, or longer if it
-// was already to stand back for longer.
-func (e *Elector) standBack(d time.Duration) {
+// coolDown keeps this elector from campaigning for d from now, or longer if it
+// was already to cool down for longer.
+func (e *Elector) coolDown(d time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if until := time.Now().Add(d); until.After(e.standUntil) {
-		e.standUntil = until
+	if until := time.Now().Add(d); until.After(e.coolUntil) {
+		e.coolUntil = until
 	}
 }
 
 func (e *Elector) standing() time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return time.Until(e.standUntil)
+	return time.Until(e.coolUntil)
 }
 
 // report tells of a transition once, in the log and to the caller.

@@ -108,7 +108,7 @@ func (e *Elector) leave(ctx context.Context, t *Term, w *work) error {
 		e.failing = t.troubled() // and said so: the campaign goes on in the same trouble
 	}
 	e.join(t, w)
-	e.giveBack(ctx, t)
+	e.release(ctx, t)
 	w.panics.Repanic()
 	if w.err == nil || !w.interrupted {
 		return w.err
@@ -144,8 +144,8 @@ func (e *Elector) join(t *Term, w *work) {
 	<-w.done
 }
 
-// giveBack releases the lease and wakes the waiters.
-func (e *Elector) giveBack(ctx context.Context, t *Term) {
+// release releases the lease and wakes the waiters.
+func (e *Elector) release(ctx context.Context, t *Term) {
 	if !t.gone {
 		t.gone = errors.Is(e.unlock(ctx, t.lock), errNotMine)
 	}
@@ -156,7 +156,7 @@ func (e *Elector) giveBack(ctx context.Context, t *Term) {
 	}
 	// Standing back begins now: counted from the call of Resign it could be over
 	// before the work was joined, and this process would win its own release.
-	e.standBack(e.pace.retry())
+	e.coolDown(e.pace.retry())
 	if t.gone {
 		e.report(Lost, t, fmt.Errorf("%w while leaving: %w", ErrLost, errNotMine))
 		return

@@ -34,7 +34,8 @@ func (e *Elector) listen(ctx context.Context) (stop func()) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		subscribe.Channel{
-			Client: e.client, Name: e.channel, Silence: silence * e.pace.ttl(), Retry: e.pace.nextLook, Log: e.log,
+			Client: e.client, Name: e.channel,
+			Silence: silence * e.pace.ttl(), Retry: e.pace.nextLook, Log: e.log,
 			Message: func(string) { wake() },
 			Subscribed: func(is bool) {
 				e.subscribed.Store(is)

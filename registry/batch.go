@@ -37,7 +37,7 @@ type op struct {
 // A batch is what the writer does next, no IMEI twice.
 type batch struct {
 	register, heal, release, check []op
-	late                           int // of heal: registrations that waited too long to be the device's own word
+	late                           int // of heal: registrations that waited too long
 }
 
 // next begins a batch of what is most urgent.
@@ -144,7 +144,7 @@ func (t *table) looked(ops []op, found []any, err error, now time.Time) {
 		case o.d.claim != o.claim: // decided anew already
 		case owner == t.id && o.d.indexed:
 			t.isOurs(o, now)
-		case owner == t.id || owner == "": // landed though its answer was not heard: heal notes it; or lost
+		case owner == t.id || owner == "": // landed, though its reply was lost; or the entry was
 			t.set(o.d, unconfirmed)
 			t.enqueue(o.d, true)
 		default:

@@ -110,7 +110,8 @@ func (c Config) check() error {
 		errs = append(errs, fmt.Errorf("negative Drain: %s", c.Drain))
 	}
 	if !validInstance(c.Instance) && c.Instance != "" {
-		errs = append(errs, fmt.Errorf("bad Instance %q: at most 200 printable characters, without '/' and spaces", c.Instance))
+		errs = append(errs, fmt.Errorf("bad Instance %q: at most 200 printable characters, without '/' and spaces",
+			c.Instance))
 	}
 	return errors.Join(errs...)
 }

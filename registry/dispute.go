@@ -131,7 +131,8 @@ func (r *Registry) told(ctx context.Context, words []string) {
 		r.mu.Unlock()
 		if len(later) > 0 {
 			if _, err := r.tell(ctx, other, later); err != nil {
-				r.log.Debug("another owner could not be answered", "owner", other, "error", err) // it asks again
+				// It asks again.
+				r.log.Debug("another owner could not be answered", "owner", other, "error", err)
 			}
 		}
 		r.tellDisplaced()
@@ -165,7 +166,9 @@ func (r *Registry) ask(ctx context.Context, asks map[string][]*Claim) {
 
 // tell tells another owner how long ago devices were heard here, at most batchSize of them. It is
 // heard too where that owner does not live: its entries will be swept.
-func (r *Registry) tell(ctx context.Context, owner string, claims []*Claim) (heard bool, err error) {
+func (r *Registry) tell(
+	ctx context.Context, owner string, claims []*Claim,
+) (heard bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	msg := append(make([]byte, 0, 32*(len(claims)+1)), toldPrefix+r.id...)

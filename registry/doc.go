@@ -23,11 +23,11 @@
 //
 // # An entry's way
 //
-//	socket opens   Register        ─► table ─ queue ─► register.lua  HSET entry, SADD index, SET heartbeat
-//	               Claim.Wait      ◄─ table ◄─ reply ◄─ landed
-//	frame arrives  FrameReceived   ─► table ─ queue ─► HMGET         lost: heal.lua; foreign: evidence
-//	socket closes  Release         ─► table ─ queue ─► release.lua   HDEL if it is ours, SREM
-//	every beat     heartbeat       ─► beat.lua ─ reply ─ surprise ─► HMGET of everything, SSCAN of the index
+//	socket opens   Register       ─► table ─ queue ─► register.lua  HSET entry, SADD index, heartbeat
+//	               Claim.Wait     ◄─ table ◄─ reply ─ landed
+//	frame arrives  FrameReceived  ─► table ─ queue ─► HMGET         lost: heal.lua; foreign: evidence
+//	socket closes  Release        ─► table ─ queue ─► release.lua   HDEL if it is ours, SREM
+//	every beat     beat.lua ─ reply ─ surprise ─► HMGET of everything, SSCAN of the index
 //	process dies   its heartbeat expires: the janitor evicts what still names it
 //
 // In the order of reading: claim.go is what a socket calls. table.go is what this replica knows of
@@ -108,16 +108,18 @@
 // # What is guaranteed, and what is not
 //
 //   - An entry never stands without a heartbeat written in the same step (S5).
-//   - A release, and a heal without evidence, never change an entry that names another instance (S2).
-//   - While Redis is away devices are held and served by their replica; failures are counted; within one heartbeat
-//     interval of Redis answering, everything held is back.
-//   - A registration is not durable by itself: an asynchronous failover may lose it. It is then healed.
-//   - An owner that is silent for a whole TTL is dead for everybody else: its entries may go, and come
-//     back when it beats again.
+//   - A release, and a heal without evidence, never change an entry that names another instance
+//     (S2).
+//   - While Redis is away devices are held and served by their replica; failures are counted;
+//     within one heartbeat interval of Redis answering, everything held is back.
+//   - A registration is not durable by itself: an asynchronous failover may lose it. It is then
+//     healed.
+//   - An owner that is silent for a whole TTL is dead for everybody else: its entries may go, and
+//     come back when it beats again.
 //   - Between a device's move and the new replica's registration the entry names the former owner.
 //   - Which of two sockets of a device is half open is told by when the device was last heard at
-//     each. A message that took longer than the device took to move can make the wrong one be looked
-//     at: if that is silent for as long as Config.OnDisplaced's receiver waits, it is closed, and
-//     the device connects again.
+//     each. A message that took longer than the device took to move can make the wrong one be
+//     looked at: if that is silent for as long as Config.OnDisplaced's receiver waits, it is
+//     closed, and the device connects again.
 //   - With NoReverseIndex a late-landing write is looked for only for one TTL after it failed.
 package registry

@@ -38,7 +38,8 @@ func (r *Registry) logFailure(op string, err error) {
 		}
 	}
 	if errors.Is(err, ErrClientsDiffer) {
-		r.log.Error("Client and Control are not at the same primary and database: mend the options of one of them", "op", op, "error", err)
+		r.log.Error("Client and Control are not at the same primary and database: mend the options of one of them",
+			"op", op, "error", err)
 		return
 	}
 	if refused(err) {
@@ -46,12 +47,14 @@ func (r *Registry) logFailure(op string, err error) {
 			"op", op, "error", err)
 		return
 	}
-	r.log.Warn("registry operation fails, devices are served and it is tried again", "op", op, "error", err)
+	r.log.Warn("registry operation fails, devices are served and it is tried again",
+		"op", op, "error", err)
 }
 
 // passing are errors by which a server says that it cannot now, and not that this client may not.
 var passing = []string{
-	"LOADING", "BUSY", "OOM", "MISCONF", "NOREPLICAS", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "ERR max number of clients",
+	"LOADING", "BUSY", "OOM", "MISCONF", "NOREPLICAS", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN",
+	"ERR max number of clients",
 }
 
 // refused tells an answer that stays the same until somebody mends something: a wrong password, a
@@ -64,7 +67,9 @@ func refused(err error) bool {
 	case !errors.As(err, &answer), errors.Is(err, redis.Nil):
 		return false
 	}
-	return !slices.ContainsFunc(passing, func(p string) bool { return strings.HasPrefix(answer.Error(), p) })
+	return !slices.ContainsFunc(passing, func(p string) bool {
+		return strings.HasPrefix(answer.Error(), p)
+	})
 }
 
 // kind is what errors of one cause share: refusals, each other error of a server by its first word,

@@ -31,7 +31,7 @@ func (r *Registry) beats(ctx context.Context) error {
 		if now := time.Now(); !now.Before(due) {
 			err := r.beat(ctx)
 			if err == nil {
-				due = now.Add(r.cfg.HeartbeatInterval * 19 / 20) // the tick at the interval's end may come a little early
+				due = now.Add(r.cfg.HeartbeatInterval * 19 / 20) // the last tick may come a little early
 				r.mu.Lock()
 				r.table.checkShard(turn)
 				r.mu.Unlock()
@@ -88,7 +88,8 @@ func (r *Registry) beat(ctx context.Context) error {
 	}
 	if booted {
 		if before%2 == 1 || before != r.table.batches {
-			got.size, got.gone = r.table.indexed, false // a batch was under way: what it did is not to be compared
+			// A batch was under way: what it did is not to be compared.
+			got.size, got.gone = r.table.indexed, false
 		}
 		r.read(got, r.lastBeat)
 	}
@@ -152,7 +153,7 @@ func (r *Registry) sameServer(ctx context.Context, boot string) error {
 func (r *Registry) retry() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.table.unsettled) == 0 && !r.scanFails { // Redis agrees about every device: whatever failed has been made good
+	if len(r.table.unsettled) == 0 && !r.scanFails { // Redis agrees: what failed has been made good
 		for _, op := range []string{"register", "release", "heal"} {
 			r.recovered(op)
 		}
@@ -185,7 +186,8 @@ func (r *Registry) goodbye(ctx context.Context) error {
 		case errors.Is(err, ErrSuperseded):
 			return err
 		case ctx.Err() != nil:
-			r.log.Warn("goodbye failed, the heartbeat is left to expire", "instance", r.id, "ttl", r.cfg.HeartbeatTTL, "error", err)
+			r.log.Warn("goodbye failed, the heartbeat is left to expire",
+				"instance", r.id, "ttl", r.cfg.HeartbeatTTL, "error", err)
 			return nil
 		}
 		wait.For(ctx, r.retryDelay())

@@ -22,7 +22,8 @@ type Owner struct {
 // Lookup answers who holds a device and whether that owner lives, in one round trip and as of
 // one instant. ErrNotRegistered: nobody does. Any other error is Redis' and is counted.
 func (r *Registry) Lookup(ctx context.Context, imei string) (Owner, error) {
-	out, err := lookupScript.RunRO(ctx, r.cfg.Client, []string{r.keys.Registry()}, imei, r.keys.Heartbeat("")).Slice()
+	keys := []string{r.keys.Registry()}
+	out, err := lookupScript.RunRO(ctx, r.cfg.Client, keys, imei, r.keys.Heartbeat("")).Slice()
 	if errors.Is(err, redis.Nil) {
 		return Owner{}, ErrNotRegistered
 	}

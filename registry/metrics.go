@@ -31,7 +31,8 @@ func newMetrics(cfg Config, devices func() float64) (*metrics, error) {
 	m := &metrics{
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: cfg.Namespace, Name: "registry_failures_total",
-			Help: "Registry operations that failed: devices not registered at the first try (op register), failed calls otherwise.",
+			Help: "Registry operations that failed: " +
+				"devices not registered at the first try (op register), failed calls otherwise.",
 		}, []string{"op"}),
 		healed: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: cfg.Namespace, Name: "registry_healed_total",

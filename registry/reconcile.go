@@ -63,8 +63,8 @@ func (r *Registry) reconcileAll(now time.Time) {
 	if missed.absent || missed.gone {
 		level = slog.LevelWarn
 	}
-	r.log.Log(context.Background(), level, "Redis may have lost entries, reconciling everything", "instance", r.id,
-		"heartbeat_absent", missed.absent, "registry_absent", missed.gone, "devices", r.table.held())
+	r.log.Log(context.Background(), level, "Redis may have lost entries, reconciling everything",
+		"instance", r.id, "heartbeat_absent", missed.absent, "registry_absent", missed.gone, "devices", r.table.held())
 	for i := range r.table.shards {
 		r.table.checkShard(i)
 	}
@@ -160,7 +160,8 @@ func (r *Registry) scanIndex(ctx context.Context, pass uint64) error {
 	begun := r.table.batches
 	r.mu.Unlock()
 	err := r.meet(ctx, pass, func(ctx context.Context, cursor uint64) ([]string, uint64, error) {
-		members, next, err := r.cfg.Client.SScan(ctx, r.keys.Devices(r.id), cursor, "", scanCount).Result()
+		key := r.keys.Devices(r.id)
+		members, next, err := r.cfg.Client.SScan(ctx, key, cursor, "", scanCount).Result()
 		if err == nil {
 			failpoint.Hit(failpoint.Reconciling)
 		}
@@ -178,7 +179,8 @@ func (r *Registry) scanIndex(ctx context.Context, pass uint64) error {
 // scanRegistry hands back entries that name this instance and are not held: those that no index
 // remembers.
 func (r *Registry) scanRegistry(ctx context.Context) error {
-	return r.meet(ctx, 0, func(ctx context.Context, cursor uint64) (imeis []string, next uint64, err error) {
+	return r.meet(ctx, 0, func(ctx context.Context, cursor uint64) ([]string, uint64, error) {
+		var imeis []string
 		pairs, next, err := r.cfg.Client.HScan(ctx, r.keys.Registry(), cursor, "", scanCount).Result()
 		for i := 0; i+1 < len(pairs); i += 2 {
 			if pairs[i+1] == r.id {
@@ -189,11 +191,14 @@ func (r *Registry) scanRegistry(ctx context.Context) error {
 	})
 }
 
-// meet meets every IMEI of a scan, which is asked for a page at a time.
-func (r *Registry) meet(ctx context.Context, pass uint64, page func(context.Context, uint64) ([]string, uint64, error)) error {
+// page is one page of a scan.
+type page func(ctx context.Context, cursor uint64) (imeis []string, next uint64, err error)
+
+// meet meets every IMEI of a scan.
+func (r *Registry) meet(ctx context.Context, pass uint64, next page) error {
 	for cursor := uint64(0); ; {
 		call, cancel := context.WithTimeout(ctx, callTimeout)
-		imeis, next, err := page(call, cursor)
+		imeis, after, err := next(call, cursor)
 		cancel()
 		if err != nil {
 			return err
@@ -206,7 +211,7 @@ func (r *Registry) meet(ctx context.Context, pass uint64, page func(context.Cont
 		if err := r.handedBack(ctx, r.table.spare); err != nil {
 			return err
 		}
-		if cursor = next; cursor == 0 {
+		if cursor = after; cursor == 0 {
 			return nil
 		}
 	}

@@ -137,12 +137,14 @@ func (r *Registry) drained(life context.Context) {
 	r.draining = true
 	r.mu.Unlock()
 	err := r.await(ctx, func() bool {
-		return r.table.held() == 0 && r.holds == 0 && (r.boot == "" || r.table.idle() && !r.table.astray())
+		written := r.boot == "" || r.table.idle() && !r.table.astray()
+		return r.table.held() == 0 && r.holds == 0 && written
 	})
 	if err != nil && context.Cause(life) == nil {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.log.Warn("drain time has passed, what is left will be swept by the leader", "devices", r.table.held(), "unwritten", r.table.pending())
+		r.log.Warn("drain time has passed, what is left will be swept by the leader",
+			"devices", r.table.held(), "unwritten", r.table.pending())
 	}
 }
 
@@ -204,13 +206,13 @@ type Status struct {
 	Instance  string            `json:"instance"`
 	Boot      string            `json:"boot"`       // boot token; empty until Redis was met
 	Devices   int               `json:"devices"`    // held now
-	Pending   int               `json:"pending"`    // of those and of the released: not known to stand in Redis as they should
+	Pending   int               `json:"pending"`    // of those and of the released: what Redis may not agree about
 	Foreign   int               `json:"foreign"`    // held here, but the entry names another instance
 	Healed    uint64            `json:"healed"`     // entries put back since start
 	LastBeat  time.Time         `json:"last_beat"`  // local time; zero: none has landed yet
 	Draining  bool              `json:"draining"`   // Run's context has ended
 	Failing   map[string]string `json:"failing"`    // op -> last error, while it fails
-	Refused   string            `json:"refused"`    // by which error Redis refused a heartbeat (wrong password, no rights, ...) since one landed
+	Refused   string            `json:"refused"`    // why Redis refused a heartbeat since one landed
 	Interval  string            `json:"interval"`   // between heartbeats
 	TTL       string            `json:"ttl"`        // of a heartbeat
 	IndexKept bool              `json:"index_kept"` // REGISTRY_REVERSE_INDEX
@@ -221,9 +223,11 @@ func (r *Registry) Status() Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := Status{
-		Instance: r.id, Boot: r.boot, Devices: r.table.held(), Healed: r.healed, LastBeat: r.lastBeat, Draining: r.draining,
-		Failing: map[string]string{}, Interval: r.cfg.HeartbeatInterval.String(), TTL: r.cfg.HeartbeatTTL.String(),
-		IndexKept: !r.cfg.NoReverseIndex, Pending: r.table.pending(), Foreign: r.table.disputed(),
+		Instance: r.id, Boot: r.boot, LastBeat: r.lastBeat, Draining: r.draining,
+		Devices: r.table.held(), Pending: r.table.pending(), Foreign: r.table.disputed(),
+		Healed: r.healed, Failing: map[string]string{},
+		Interval: r.cfg.HeartbeatInterval.String(), TTL: r.cfg.HeartbeatTTL.String(),
+		IndexKept: !r.cfg.NoReverseIndex,
 	}
 	for op, err := range r.failing {
 		s.Failing[op] = err.Error()

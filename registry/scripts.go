@@ -2,7 +2,7 @@ package registry
 
 import (
 	"context"
-	_ "embed"
+	"embed"
 	"errors"
 	"fmt"
 	"strconv"
@@ -14,46 +14,28 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 )
 
-//go:embed owner.lua
-var ownerLua string
+//go:embed owner.lua boot.lua beat.lua extend.lua register.lua heal.lua release.lua goodbye.lua
+//go:embed lookup.lua same.lua
+var scripts embed.FS
 
-//go:embed boot.lua
-var bootLua string
-
-//go:embed beat.lua
-var beatLua string
-
-//go:embed extend.lua
-var extendLua string
-
-//go:embed register.lua
-var registerLua string
-
-//go:embed heal.lua
-var healLua string
-
-//go:embed release.lua
-var releaseLua string
-
-//go:embed goodbye.lua
-var goodbyeLua string
-
-//go:embed lookup.lua
-var lookupLua string
-
-//go:embed same.lua
-var sameLua string
+func lua(name string) string {
+	text, err := scripts.ReadFile(name + ".lua")
+	if err != nil {
+		panic(err) // cannot be: it is embedded
+	}
+	return string(text)
+}
 
 var (
-	bootScript     = redis.NewScript(guard.SettingsLua + bootLua)
-	beatScript     = redis.NewScript(guard.SettingsLua + ownerLua + beatLua)
-	extendScript   = redis.NewScript(ownerLua + extendLua)
-	registerScript = redis.NewScript(ownerLua + registerLua)
-	healScript     = redis.NewScript(ownerLua + healLua)
-	releaseScript  = redis.NewScript(ownerLua + releaseLua)
-	goodbyeScript  = redis.NewScript(ownerLua + goodbyeLua)
-	lookupScript   = redis.NewScript(lookupLua)
-	sameScript     = redis.NewScript(sameLua)
+	bootScript     = redis.NewScript(guard.SettingsLua + lua("boot"))
+	beatScript     = redis.NewScript(guard.SettingsLua + lua("owner") + lua("beat"))
+	extendScript   = redis.NewScript(lua("owner") + lua("extend"))
+	registerScript = redis.NewScript(lua("owner") + lua("register"))
+	healScript     = redis.NewScript(lua("owner") + lua("heal"))
+	releaseScript  = redis.NewScript(lua("owner") + lua("release"))
+	goodbyeScript  = redis.NewScript(lua("owner") + lua("goodbye"))
+	lookupScript   = redis.NewScript(lua("lookup"))
+	sameScript     = redis.NewScript(lua("same"))
 )
 
 // ErrSuperseded ends Run when a newer process with the same instance id has begun. This one writes
@@ -65,15 +47,18 @@ var ErrSuperseded = errors.New("registry: superseded by a newer process with the
 type reply struct {
 	absent  bool   // the heartbeat was not this life's
 	size    int    // members of the index; -1: not a set
-	lost    string // when the witness last held because Redis may have lost entries; "": it does not know
+	lost    string // when a hold last said that Redis may have lost entries; "": not known
 	gone    bool   // there is no registry at all
 	count   int    // the script's own: see its header
 	foreign map[string]string
 }
 
 // own runs one owner script. ErrSuperseded is among its errors.
-func (r *Registry) own(ctx context.Context, c redis.Scripter, s *redis.Script, more ...string) (reply, error) {
-	keys := []string{r.keys.Heartbeat(r.id), r.keys.Roster(), r.keys.Devices(r.id), r.keys.Witness(), r.keys.Registry()}
+func (r *Registry) own(
+	ctx context.Context, c redis.Scripter, s *redis.Script, more ...string,
+) (reply, error) {
+	k := r.keys
+	keys := []string{k.Heartbeat(r.id), k.Roster(), k.Devices(r.id), k.Witness(), k.Registry()}
 	index := "1"
 	if r.cfg.NoReverseIndex {
 		index = "0"

@@ -27,7 +27,7 @@ const (
 //	       a frame after that     a frame acknowledged      seen again                foreign
 //	proven ◄───────── acknowledged ◄───────── foreign ◄───────── contested ◄── a call failed
 //
-//	(held) ── Release ──► releasing ── Redis agrees ──► released ── nothing late can land ──► forgotten
+//	(held) ── Release ─► releasing ── Redis agrees ─► released ── nothing late can land ─► forgotten
 //
 // Proof has the writer take the entry back; so a proven device is next standing, or foreign again.
 type state uint8
@@ -38,12 +38,12 @@ const (
 	// Held: a socket here has a claim.
 	unwritten    // Redis was never asked to write it
 	registering  // its registration waits for the writer
-	unconfirmed  // to be put back where nothing stands: Redis was asked and has not confirmed it, or lost it
+	unconfirmed  // to be put back where nothing stands: Redis was asked, or has lost it
 	standing     // the entry names this instance
-	contested    // the entry named another instance. A call failed since: what it is now must be seen anew
+	contested    // the entry named another instance, a call failed since: it must be seen anew
 	foreign      // the entry names another instance
 	acknowledged // and after that was seen a frame of the device was acknowledged
-	proven       // and a further frame arrived: the device got the acknowledgement, so it is really here
+	proven       // and a further frame arrived: the device is really here
 
 	// Not held.
 	releasing // to be taken out of Redis

@@ -55,7 +55,9 @@ func (r *Registry) write(ctx context.Context) error {
 }
 
 // retryDelay is what passes between two attempts while Redis refuses or does not answer.
-func (r *Registry) retryDelay() time.Duration { return min(r.cfg.HeartbeatInterval/10, time.Second) }
+func (r *Registry) retryDelay() time.Duration {
+	return min(r.cfg.HeartbeatInterval/10, time.Second)
+}
 
 // run runs one script over ops and notes what became of them.
 func (r *Registry) run(ctx context.Context, s *redis.Script, name string, ops []op) error {

@@ -32,7 +32,7 @@ import (
 type Channel struct {
 	Client  redis.UniversalClient
 	Name    string
-	Silence time.Duration        // after so long without a message it is asked whether the server is there
+	Silence time.Duration        // after so long without a message the server is asked for a sign
 	Retry   func() time.Duration // the pause before it subscribes again
 	Message func(payload string) // is told of each message
 	// Subscribed, if set, is told true when a subscription began (messages before it may have been
