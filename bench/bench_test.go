@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 // size says how much of everything is measured.
 type size struct {
 	rounds     int
-	audits     []int         // live entries
+	fullScans  []int         // live entries
 	sweeps     []int         // entries of one dead owner
 	oneByOne   int           // the largest sweep that the dearest peer is measured at
 	neighbour  int           // entries swept beside a neighbour
@@ -58,21 +58,21 @@ type size struct {
 
 var sizes = map[string]size{
 	smoke: {
-		rounds: 1, audits: []int{3000}, sweeps: []int{500, 3000}, oneByOne: 500, neighbour: 5000, gone: 2000, deaths: 1, replicas: 4, claims: 500,
+		rounds: 1, fullScans: []int{3000}, sweeps: []int{500, 3000}, oneByOne: 500, neighbour: 5000, gone: 2000, deaths: 1, replicas: 4, claims: 500,
 		beat: 2 * time.Second, storm: 2000, handovers: 1, waiters: 5, reconciled: 3000, contenders: 10, loop: 20_000, gateway: 50,
 	},
 	"small": {
-		rounds: 3, audits: []int{10_000, 100_000}, sweeps: []int{1000, 50_000}, oneByOne: 1000, neighbour: 100_000, gone: 50_000, deaths: 8,
+		rounds: 3, fullScans: []int{10_000, 100_000}, sweeps: []int{1000, 50_000}, oneByOne: 1000, neighbour: 100_000, gone: 50_000, deaths: 8,
 		replicas: 20, claims: 5000, beat: 6 * time.Second, storm: 50_000, handovers: 10, waiters: 30, reconciled: 100_000, contenders: 200,
 		loop: 300_000, gateway: 2000,
 	},
 	"default": {
-		rounds: 5, audits: []int{10_000, 100_000, 1_000_000, 10_000_000}, sweeps: []int{1000, 50_000, 1_000_000}, oneByOne: 50_000, neighbour: 300_000,
+		rounds: 5, fullScans: []int{10_000, 100_000, 1_000_000, 10_000_000}, sweeps: []int{1000, 50_000, 1_000_000}, oneByOne: 50_000, neighbour: 300_000,
 		gone: 50_000, deaths: 20, replicas: 100, claims: 10_000, beat: 30 * time.Second, storm: 50_000, handovers: 15, waiters: 100,
 		reconciled: 1_000_000, contenders: 1000, loop: 1_500_000, gateway: 10_000,
 	},
 	"full": {
-		rounds: 5, audits: []int{10_000, 100_000, 1_000_000, 10_000_000}, sweeps: []int{1000, 50_000, 1_000_000}, oneByOne: 1_000_000,
+		rounds: 5, fullScans: []int{10_000, 100_000, 1_000_000, 10_000_000}, sweeps: []int{1000, 50_000, 1_000_000}, oneByOne: 1_000_000,
 		neighbour: 1_000_000, gone: 50_000, deaths: 60, replicas: 100, claims: 10_000, beat: 30 * time.Second, storm: 50_000, handovers: 60,
 		waiters: 100, reconciled: 1_000_000, contenders: 1000, loop: 4_000_000, gateway: 10_000,
 	},
@@ -83,7 +83,7 @@ var scenarios = []struct {
 	name string
 	run  func(r *rig)
 }{
-	{"audit", audit},
+	{"full-scan", fullScanOf},
 	{"sweep", sweep},
 	{"neighbour", besideANeighbour},
 	{"gone", gone},

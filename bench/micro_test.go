@@ -22,8 +22,8 @@ import (
 
 // These measure our own side alone: scans and batches are answered before they reach the network.
 
-// BenchmarkAuditPage is what the janitor does with one page of 1000 live entries of 10 owners.
-func BenchmarkAuditPage(b *testing.B) {
+// BenchmarkFullScanPage is what the janitor does with one page of 1000 live entries of 10 owners.
+func BenchmarkFullScanPage(b *testing.B) {
 	b.ReportAllocs()
 	pages := make([][]string, 100)
 	for i := range pages {
@@ -124,7 +124,7 @@ func newMicro(b *testing.B, living int) *micro {
 	m.reg, err = registry.New(registry.Config{Client: client, Control: control, Layout: keys, Drain: time.Millisecond, Logger: quiet})
 	require.NoError(b, err)
 	m.jan, err = janitor.New(janitor.Config{
-		Client: client, Control: control, Registry: m.reg, Interval: time.Hour, RedisShare: 1, AuditBytes: -1, Logger: quiet,
+		Client: client, Control: control, Registry: m.reg, Interval: time.Hour, RedisShare: 1, LogBytes: -1, Logger: quiet,
 	})
 	require.NoError(b, err)
 	guard := guard.New(client, client, keys, m.reg.Timing(), "nobody")
@@ -191,7 +191,7 @@ func (a *answers) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func (a *answers) script(args []any) any {
 	keys, _ := strconv.Atoi(toString(args[2]))
 	switch first := toString(args[3]); {
-	case first == a.keys.Audit() && keys == 7:
+	case first == a.keys.Log() && keys == 7:
 		return []any{"DONE", int64(len(args) - 3 - keys - 7), int64(0), "", int64(0)}
 	case strings.HasPrefix(first, a.keys.Heartbeat("")) && keys == 5:
 		a.members += int64(len(args) - 3 - keys - 4)

@@ -193,7 +193,7 @@ type replica struct {
 // the whole registry at start for what a former life left.
 const madeUp = ""
 
-// replica runs one with a janitor at a full share of Redis whose audit comes once, at the beginning, and
+// replica runs one with a janitor at a full share of Redis whose full scan comes once, at the beginning, and
 // then on demand. change, if given, adapts that.
 func (r *rig) replica(id string, change func(*registry.Config, *janitor.Config)) *replica {
 	return r.start(id, change, true)
@@ -258,7 +258,7 @@ func (p *replica) last(sweep string) janitor.Report {
 	return janitor.Report{}
 }
 
-// pass asks for a pass of every sweep and returns the audit's report.
+// pass asks for a pass of every sweep and returns the full scan's report.
 func (p *replica) pass() janitor.Report {
 	reports, err := p.jan.Sweep(p.r.t.Context(), janitor.Request{})
 	require.NoError(p.r.t, err)
@@ -268,7 +268,7 @@ func (p *replica) pass() janitor.Report {
 			return report
 		}
 	}
-	require.Fail(p.r.t, "no audit")
+	require.Fail(p.r.t, "no full scan")
 	return janitor.Report{}
 }
 

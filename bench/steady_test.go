@@ -40,23 +40,23 @@ func steady(r *rig) {
 		all = append(all, there)
 		rows = append(rows, there.rows...)
 	}
-	r.table([]string{"server", "way", "", "Redis CPU, of a core", "× between audits", "how"}, rows)
+	r.table([]string{"server", "way", "", "Redis CPU, of a core", "× between full scans", "how"}, rows)
 
 	var groups []barGroup
 	judged := false
 	for _, s := range all {
-		r.say("Where the time between audits went on %s: %s.", s.server, s.between.dearest())
+		r.say("Where the time between full scans went on %s: %s.", s.server, s.between.dearest())
 		groups = append(groups, barGroup{s.server, s.bars})
 		if s.fields > 0 {
-			r.promiseMore("steady state between audits: times less than HEXPIRE of every field, "+s.server, "%.1f", s.fields/max(1e-9, s.quiet), 6)
+			r.promiseMore("steady state between full scans: times less than HEXPIRE of every field, "+s.server, "%.1f", s.fields/max(1e-9, s.quiet), 6)
 			judged = true
 		}
 	}
 	if !judged {
-		r.notRun("steady state between audits: times less than HEXPIRE of every field", "≥ 6", "no server with HEXPIRE: REDIS8_SERVER names a Redis 8")
+		r.notRun("steady state between full scans: times less than HEXPIRE of every field", "≥ 6", "no server with HEXPIRE: REDIS8_SERVER names a Redis 8")
 	}
 	r.plot("steady", "Redis CPU while nothing happens", barChart("Redis CPU while nobody dies, "+many(n)+" live entries", "% of a core", groups...))
-	r.promise("steady state between audits, % of a core", "%.3f", 100*here.quiet, 0.2)
+	r.promise("steady state between full scans, % of a core", "%.3f", 100*here.quiet, 0.2)
 }
 
 // steadyState is what was paid on one server.
@@ -65,7 +65,7 @@ type steadyState struct {
 	rows    [][]string
 	bars    []bar
 	between cost
-	quiet   float64 // share of a core between audits
+	quiet   float64 // share of a core between full scans
 	fields  float64 // with a TTL per field; 0: the server has none
 }
 
@@ -86,8 +86,8 @@ func (r *rig) steadyState() (s steadyState) {
 	if scale < 1 {
 		how += fmt.Sprintf(", at a beat every %s: times %.3f", r.beat, scale)
 	}
-	add("between audits", ours, s.quiet, fmt.Sprintf("%s; idle %.2f %%", how, 100*r.idle))
-	add("with an audit every 60 s", ours, s.quiet+pass.cpu.Seconds()/60, fmt.Sprintf("%s an audit, / 60 s, and the above", brief(pass.cpu)))
+	add("between full scans", ours, s.quiet, fmt.Sprintf("%s; idle %.2f %%", how, 100*r.idle))
+	add("with a full scan every 60 s", ours, s.quiet+pass.cpu.Seconds()/60, fmt.Sprintf("%s a full scan, / 60 s, and the above", brief(pass.cpu)))
 
 	expire := r.keyPerDevice(n)
 	add("a key with TTL per device, PEXPIRE", peer, expire.cpu.Seconds()/interval.Seconds(), fmt.Sprintf("%s a refresh, every %s", brief(expire.cpu), interval))
@@ -102,7 +102,7 @@ func (r *rig) steadyState() (s steadyState) {
 	return s
 }
 
-// fleet runs real replicas and watches Redis for some beats between audits, then during some. Medians.
+// fleet runs real replicas and watches Redis for some beats between full scans, then during some. Medians.
 func (r *rig) fleet() (between, pass cost) {
 	r.clear()
 	r.warmFor(r.beat)

@@ -21,7 +21,7 @@ const (
 // sweep is the cleaning up behind a dead owner.
 func sweep(r *rig) {
 	r.section("Sweep: one dead owner")
-	r.say("%s entries of %d living owners stand beside. Small owners are measured several at once. Ours is guarded, audited, "+
+	r.say("%s entries of %d living owners stand beside. Small owners are measured several at once. Ours is guarded, recorded, "+
 		"and at a full share of Redis; its wall time is that of the pass.", many(min(aside, r.sweeps[len(r.sweeps)-1])), bystanders)
 	var groups []barGroup
 	var last []result
@@ -30,7 +30,7 @@ func sweep(r *rig) {
 		ways := []way{
 			{name: "SSCAN + HDEL by 500", kind: floor, run: m.bare},
 			{name: "janitor, by its index", kind: ours, run: m.janitor},
-			{name: "janitor, no index: an audit", kind: ours, rounds: 3, run: m.withoutIndex},
+			{name: "janitor, no index: a full scan", kind: ours, rounds: 3, run: m.withoutIndex},
 			{name: "HGETALL, HGET + HDEL by 500", kind: peer, rounds: 3, run: func() cost { return m.naive(batch) }},
 		}
 		if n <= r.oneByOne {
@@ -145,7 +145,7 @@ func (m *mass) dying(jan *replica) cost {
 	return c
 }
 
-// withoutIndex is an audit that finds what nothing else remembers.
+// withoutIndex is a full scan that finds what nothing else remembers.
 func (m *mass) withoutIndex() cost {
 	m.prepare(false)
 	jan := m.replica("ingest-leader", func(rc *registry.Config, _ *janitor.Config) { rc.NoReverseIndex = true }).leads()

@@ -103,7 +103,7 @@ func (c *cell) hold() {
 			return false
 		}
 		id := harness.BatchIDOf(r)
-		return len(c.w.XRange(c.w.T.Context(), c.Audit(), id, id).Val()) == 0
+		return len(c.w.XRange(c.w.T.Context(), c.Log(), id, id).Val()) == 0
 	}
 	for _, m := range c.members {
 		c.holds = append(c.holds, m.Proxy.HoldEach(fresh))
@@ -200,7 +200,7 @@ func fenceRefusesAHundred(w *environment) {
 		}
 		for i, c := range cells {
 			harness.Eventually(w.T, "a newer term has begun", func() bool {
-				newest := w.XRevRangeN(w.T.Context(), c.Audit(), "+", "-", 1).Val()
+				newest := w.XRevRangeN(w.T.Context(), c.Log(), "+", "-", 1).Val()
 				return len(newest) == 1 && !strings.HasPrefix(newest[0].ID, epochs[i]+"-")
 			})
 		}

@@ -49,7 +49,7 @@ const (
 	leadGo      = "lease/lead.go"
 	sweepGo     = "janitor/pass.go"
 	ownersGo    = "registry/quickway.go"
-	auditGo     = "registry/fullscan.go"
+	fullScanGo  = "registry/fullscan.go"
 	brakeGo     = "janitor/breaker.go"
 	reaperGo    = "janitor/reaper.go"
 	ledgerGo    = "janitor/ledger.go"
@@ -72,10 +72,10 @@ var (
 		"    if string.find(ok.err, 'equal or smaller', 1, true) then return answer('FENCED') end\n",
 		"    if string.find(ok.err, 'equal or smaller', 1, true) then return nil end\n"}
 
-	// A batch of unknown fate is not asked for again; the ledger looks it up in the audit when a later one has been recorded.
+	// A batch of unknown fate is not asked for again; the ledger looks it up in the log when a later one has been recorded.
 	noAskingAgain = layer{"the leader's asking again", []edit{{reaperGo, "\t\tr.pending = &b\n", ""}}}
 
-	noLookUp = layer{"the ledger's look-ups in the audit", []edit{{ledgerGo, "Fates(ctx, batches)", "Fates(ctx, batches[:0])"}}}
+	noLookUp = layer{"the ledger's look-ups in the log", []edit{{ledgerGo, "Fates(ctx, batches)", "Fates(ctx, batches[:0])"}}}
 
 	noOwnLook = layer{"the leader's own look at the witness", []edit{{sweepGo,
 		"if wait, reason := p.t.j.listener.warming(time.Now()); wait > 0 {",
@@ -83,7 +83,7 @@ var (
 
 	noCanary = layer{"the canary", []edit{{guardLua, "if now - since >= need and redis.call('EXISTS', KEYS[4]) == 0 then", "if false then"}}}
 
-	noAudit = layer{"the audit's scan", []edit{{auditGo,
+	noFullScan = layer{"the full scan's scan", []edit{{fullScanGo,
 		"\tw := &scan{fullScan: s, p: p}\n",
 		"\tif true {\n\t\treturn nil\n\t}\n\tw := &scan{fullScan: s, p: p}\n"}}}
 
@@ -233,7 +233,7 @@ var mutants = []mutant{
 		name:     "NoIdempotence",
 		what:     "the guard does not look for the record of a batch that is asked for again",
 		edits:    []edit{noMemory},
-		without:  []layer{{"the audit's refusal of an id that it has", []edit{noRefusal}}, noLookUp},
+		without:  []layer{{"the log's refusal of an id that it has", []edit{noRefusal}}, noLookUp},
 		scenario: "BatchRepliesLost",
 		checks:   []string{"C5"},
 	},
@@ -246,7 +246,7 @@ var mutants = []mutant{
 		},
 		without: []layer{
 			{"idempotence", []edit{noMemory}},
-			{"the audit's refusal of an id that it has", []edit{noRefusal}},
+			{"the log's refusal of an id that it has", []edit{noRefusal}},
 			noAskingAgain,
 		},
 		scenario: "BatchRepliesLost",
@@ -289,7 +289,7 @@ var mutants = []mutant{
 		edits: []edit{{ownersGo,
 			"\tif err := b.flush(ctx); err != nil || b.left[owner] || p.DryRun() {\n",
 			"\tp.Client().Del(ctx, index)\n\tif err := b.flush(ctx); err != nil || b.left[owner] || p.DryRun() {\n"}},
-		without:  []layer{noAudit},
+		without:  []layer{noFullScan},
 		scenario: "LeaderKilledBeforeItsScript",
 		checks:   []string{"C7"},
 	},
@@ -390,7 +390,7 @@ const naive = `func (g *Guard) naive(ctx context.Context, b Batch, owner string)
 		id := BatchID{b.ID.Epoch, b.ID.N*MaxBatch + uint64(i)}
 		if _, err := g.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
 			p.HSet(ctx, g.layout.Witness(), "last", time.Now().UnixMilli())
-			p.XAdd(ctx, &redis.XAddArgs{Stream: g.layout.Audit(), ID: id.String(), Values: []any{"leader", g.leader, "owner", b.Owner,
+			p.XAdd(ctx, &redis.XAddArgs{Stream: g.layout.Log(), ID: id.String(), Values: []any{"leader", g.leader, "owner", b.Owner,
 				"sweep", b.Sweep, "count", 1, "reowned", 0, "imeis", "[\"" + imei + "\"]"}})
 			p.HDel(ctx, g.layout.Registry(), imei)
 			p.SRem(ctx, g.layout.Devices(b.Owner), imei)

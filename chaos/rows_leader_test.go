@@ -64,10 +64,10 @@ func (w *environment) meets(point failpoint.Name, order string, cause func(w *en
 	return who
 }
 
-// term is the epoch of the newest term in the audit, and how many batches it has done.
+// term is the epoch of the newest term in the log, and how many batches it has done.
 func (w *environment) term() (epoch, batches uint64) {
 	w.T.Helper()
-	newest, err := w.XRevRangeN(w.T.Context(), w.Audit(), "+", "-", 1).Result()
+	newest, err := w.XRevRangeN(w.T.Context(), w.Log(), "+", "-", 1).Result()
 	require.NoError(w.T, err)
 	if len(newest) == 0 {
 		return 0, 0
@@ -221,11 +221,11 @@ func fenced(w *environment, v *judge.Verdict) {
 	require.Equal(w.T, len(w.Ghosts), v.Evicted("ghost"))
 }
 
-// records is how many batches the audit has of a leader, in terms up to an epoch; also those that
+// records is how many batches the log has of a leader, in terms up to an epoch; also those that
 // found nothing left.
 func (w *environment) records(leader string, until uint64) (n int) {
 	w.T.Helper()
-	all, err := w.XRange(w.T.Context(), w.Audit(), "-", fmt.Sprint(until)).Result()
+	all, err := w.XRange(w.T.Context(), w.Log(), "-", fmt.Sprint(until)).Result()
 	require.NoError(w.T, err)
 	for _, record := range all {
 		if record.Values["leader"] == leader && !strings.HasSuffix(record.ID, "-0") {

@@ -42,7 +42,7 @@ func deviceMovesWhileSwept(w *environment) {
 	w.ends()
 	v := w.judge()
 	require.Equal(w.T, len(lost)-len(moved), v.Evicted(victim.ID))
-	reowned := w.XRange(w.T.Context(), w.Audit(), harness.BatchIDOf(batch), harness.BatchIDOf(batch)).Val()
+	reowned := w.XRange(w.T.Context(), w.Log(), harness.BatchIDOf(batch), harness.BatchIDOf(batch)).Val()
 	require.Len(w.T, reowned, 1)
 	require.Equal(w.T, len(moved), number(w.T, reowned[0].Values["reowned"]))
 	for _, i := range moved {

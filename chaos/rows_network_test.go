@@ -55,9 +55,9 @@ const ghostsOf = 2000
 // script, and then gives it more to do.
 func (w *environment) reapsOnce() {
 	w.T.Helper()
-	before := w.XLen(w.T.Context(), w.Audit()).Val()
+	before := w.XLen(w.T.Context(), w.Log()).Val()
 	w.Plant("first", 10, true)
-	harness.Eventually(w.T, "a first batch is done", func() bool { return w.XLen(w.T.Context(), w.Audit()).Val() > before })
+	harness.Eventually(w.T, "a first batch is done", func() bool { return w.XLen(w.T.Context(), w.Log()).Val() > before })
 }
 
 // cut notes that a replica is cut off from Redis, until the returned function is called.
@@ -70,7 +70,7 @@ func (w *environment) cut(r *harness.Replica) (back func()) {
 func (w *environment) succeeded(former *harness.Replica) {
 	w.T.Helper()
 	harness.Eventually(w.T, "another leads", func() bool {
-		last := w.XRevRangeN(w.T.Context(), w.Audit(), "+", "-", 1).Val()
+		last := w.XRevRangeN(w.T.Context(), w.Log(), "+", "-", 1).Val()
 		return len(last) == 1 && last[0].Values["leader"] != former.ID
 	})
 }
@@ -170,7 +170,7 @@ func (f *batchesLost) count() (n int) {
 	return n
 }
 
-// countedOnce: everything that was to go went, once. That audit, total and each process' own
+// countedOnce: everything that was to go went, once. That log, total and each process' own
 // counter say so is C5, and judge has asked.
 func (w *environment) countedOnce(v *judge.Verdict) {
 	require.Equal(w.T, ghostsOf, v.Evicted("ghost"))
@@ -393,7 +393,7 @@ func (f *ownersCut) fail(w *environment) {
 
 // evictedOf is how many entries of an owner have gone so far.
 func (w *environment) evictedOf(owner string) (n int) {
-	for _, record := range w.XRange(w.T.Context(), w.Audit(), "-", "+").Val() {
+	for _, record := range w.XRange(w.T.Context(), w.Log(), "-", "+").Val() {
 		if record.Values["owner"] == owner && record.Values["count"] != "0" {
 			n++
 		}

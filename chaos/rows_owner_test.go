@@ -27,7 +27,7 @@ var ownerRows = []row{
 	{15, "FleetStoppedPastItsTTL", false, 60, nil, under(func() fault { return &fleetStopped{} }, nothingEvicted)},
 }
 
-// unindexed replicas keep no reverse index: the dead are found by the audit alone.
+// unindexed replicas keep no reverse index: the dead are found by the full scan alone.
 var unindexed = map[string]string{"REGISTRY_REVERSE_INDEX": "false"}
 
 // No fault at all, but replicas that end and begin again under their ids, gracefully and not.

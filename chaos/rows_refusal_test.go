@@ -300,7 +300,7 @@ var lossRows = []row{
 	{23, "Flushed", true, 60, nil, under(func() fault { return &flushed{} }, onlyTheDeadWent)},
 	{23, "LeaseDeleted", false, 60, slowSweep, under(func() fault { return &loss{what: theLease, sweeping: true} }, allSwept)},
 	{23, "WitnessDeleted", false, 60, slowSweep, under(func() fault { return &loss{what: theWitness, sweeping: true} }, allSwept)},
-	{23, "AuditDeleted", false, 60, slowSweep, under(func() fault { return &loss{what: theAudit, sweeping: true} }, allSwept)},
+	{23, "LogDeleted", false, 60, slowSweep, under(func() fault { return &loss{what: theLog, sweeping: true} }, allSwept)},
 	{23, "ScriptsFlushed", false, 60, slowSweep, under(func() fault { return &loss{what: allScripts, sweeping: true} }, allSwept)},
 	{23, "HeartbeatDeleted", false, 60, nil, under(func() fault { return &heartbeatLost{} }, nil)},
 	{23, "LeadersHeartbeatDeleted", false, 60, nil, under(func() fault { return &canaryLost{} }, allSwept)},
@@ -320,7 +320,7 @@ type loss struct {
 func everything(w *environment, p redis.Pipeliner) { p.FlushAll(w.T.Context()) }
 func theLease(w *environment, p redis.Pipeliner)   { p.Del(w.T.Context(), w.Lease()) }
 func theWitness(w *environment, p redis.Pipeliner) { p.Del(w.T.Context(), w.Witness()) }
-func theAudit(w *environment, p redis.Pipeliner)   { p.Del(w.T.Context(), w.Audit()) }
+func theLog(w *environment, p redis.Pipeliner)     { p.Del(w.T.Context(), w.Log()) }
 func allScripts(w *environment, p redis.Pipeliner) { p.ScriptFlush(w.T.Context()) }
 
 func (f *loss) fail(w *environment) {

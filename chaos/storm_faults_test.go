@@ -53,7 +53,7 @@ var stormFaults = []chance[*storm, func()]{
 	{"everything is lost", 1, func(s *storm) func() { s.lose(func(p redis.Pipeliner) { p.FlushAll(s.t.Context()) }); return nil }},
 	{"scripts are lost", 1, func(s *storm) func() { require.NoError(s.t, s.ScriptFlush(s.t.Context()).Err()); return nil }},
 	{"a key is lost", 2, func(s *storm) func() {
-		keys := []string{s.Registry(), s.Roster(), s.Witness(), s.Audit(), s.Lease(), s.epoch(), s.Heartbeat(s.someone().Instance())}
+		keys := []string{s.Registry(), s.Roster(), s.Witness(), s.Log(), s.Lease(), s.epoch(), s.Heartbeat(s.someone().Instance())}
 		key := keys[s.rnd.IntN(len(keys))]
 		s.t.Log(key)
 		s.unknown = s.unknown || key == s.Roster()

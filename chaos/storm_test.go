@@ -36,9 +36,9 @@ type storm struct {
 
 	live    map[string]socket // IMEI -> where the device really is
 	stale   []socket          // nobody is at their other end any more
-	lost    tally             // what the audit and the total said of when they were lost
+	lost    tally             // what the log and the total said of when they were lost
 	unknown bool              // the roster was lost, and with it who died lately
-	vague   bool              // a process, or the audit, ended before the fate of a batch was known
+	vague   bool              // a process, or the log, ended before the fate of a batch was known
 }
 
 type socket struct {
@@ -122,15 +122,15 @@ func (s *storm) calm() {
 		for _, k := range s.live {
 			k.frame()
 		}
-		if !harness.Audited(s.members, begun) {
-			return "no audit is done"
+		if !harness.FullScanned(s.members, begun) {
+			return "no full scan is done"
 		}
 		return s.wrong()
 	})
 	swept := s.counted()
-	require.GreaterOrEqual(s.t, swept.audited-during.audited, 30)
+	require.GreaterOrEqual(s.t, swept.recorded-during.recorded, 30)
 	s.t.Logf("%d processes; swept %d during the faults, %d after; own counters compared: %v; at rest after %v",
-		len(s.all), during.audited, swept.audited-during.audited, !s.vague, time.Since(begun).Round(10*time.Millisecond))
+		len(s.all), during.recorded, swept.recorded-during.recorded, !s.vague, time.Since(begun).Round(10*time.Millisecond))
 }
 
 // leave ends everybody gracefully: nothing is left behind.
@@ -145,7 +145,7 @@ func (s *storm) leave() {
 		<-m.Ended
 		require.NoError(s.t, m.Err)
 	}
-	stays := []string{s.Witness(), s.Audit(), s.epoch()}
+	stays := []string{s.Witness(), s.Log(), s.epoch()}
 	for _, m := range s.all {
 		if s.unknown && !slices.Contains(s.members, m) {
 			stays = append(stays, s.Devices(m.Instance())) // the roster alone leads to an index behind which no entry stands
@@ -198,7 +198,7 @@ func (s *storm) wrong() string {
 			st.Pending, st.Foreign, st.Failing, m.Janitor.Status().Unsettled)
 	}
 	n := s.counted()
-	want["total"], got["total"] = fmt.Sprint(n.audited), fmt.Sprint(n.total)
+	want["total"], got["total"] = fmt.Sprint(n.recorded), fmt.Sprint(n.total)
 	var own int
 	for _, m := range s.all {
 		st := m.Janitor.Status()
@@ -206,7 +206,7 @@ func (s *storm) wrong() string {
 		s.vague = s.vague || st.Unsettled > 0 && m.Over()
 	}
 	if !s.vague {
-		want["own counters"], got["own counters"] = fmt.Sprint(n.audited), fmt.Sprint(own)
+		want["own counters"], got["own counters"] = fmt.Sprint(n.recorded), fmt.Sprint(own)
 	}
 	var differ []string
 	for _, k := range slices.Sorted(maps.Keys(union(want, got))) {
@@ -225,13 +225,13 @@ func union(a, b map[string]string) map[string]string {
 
 // tally is what Redis says was evicted.
 type tally struct {
-	audited int // by the audit's records
-	total   int // by the total beside it
+	recorded int // by the log's records
+	total    int // by the total beside it
 }
 
 // read queues the reading of a tally.
 func (s *storm) read(p redis.Pipeliner) func() tally {
-	records := p.XRange(s.t.Context(), s.Audit(), "-", "+")
+	records := p.XRange(s.t.Context(), s.Log(), "-", "+")
 	total := p.HGet(s.t.Context(), s.Witness(), "evicted_total")
 	return func() (n tally) {
 		n.total, _ = strconv.Atoi(total.Val()) // there is none before the first
@@ -243,7 +243,7 @@ func (s *storm) read(p redis.Pipeliner) func() tally {
 			var imeis []string
 			require.NoError(s.t, json.Unmarshal([]byte(list), &imeis))
 			require.Equal(s.t, fmt.Sprint(len(imeis)), r.Values["count"], "the record's own list")
-			n.audited += len(imeis)
+			n.recorded += len(imeis)
 		}
 		return n
 	}
@@ -261,12 +261,12 @@ func (s *storm) lose(what func(p redis.Pipeliner)) tally {
 		after = s.read(p)
 	})
 	b, a := before(), after()
-	s.lost.audited += b.audited - a.audited
+	s.lost.recorded += b.recorded - a.recorded
 	s.lost.total += b.total - a.total
-	if b.audited != a.audited && (opened || slices.ContainsFunc(s.all, open)) {
+	if b.recorded != a.recorded && (opened || slices.ContainsFunc(s.all, open)) {
 		s.vague = true
 	}
-	return tally{s.lost.audited + a.audited, s.lost.total + a.total}
+	return tally{s.lost.recorded + a.recorded, s.lost.total + a.total}
 }
 
 func (s *storm) counted() tally { return s.lose(func(redis.Pipeliner) {}) }

@@ -26,7 +26,7 @@ func TestTheKeysHaveTheNamesThatOthersRead(t *testing.T) {
 		require.Equal(t, l.Prefix+"janitor:leader", l.Lease())
 		require.Equal(t, l.Prefix+"janitor:witness", l.Witness())
 		require.Equal(t, l.Prefix+"janitor:paused", l.Paused())
-		require.Equal(t, l.Prefix+"janitor:audit", l.Audit())
+		require.Equal(t, l.Prefix+"janitor:log", l.Log())
 		require.Equal(t, "bye:i", l.Bye("i"))
 	}
 }
@@ -81,10 +81,10 @@ func TestTheGuardSaysWhenRedisDoesNotAnswer(t *testing.T) {
 		s := newTerm(t, w.Options, w.Prefix)
 		id := s.batch(7).ID
 		require.NoError(t, s.XAdd(t.Context(), &redis.XAddArgs{
-			Stream: s.Audit(), ID: id.String(), Values: []string{"count", "many", "reowned", "0"},
+			Stream: s.Log(), ID: id.String(), Values: []string{"count", "many", "reowned", "0"},
 		}).Err())
 		fates, err := s.guard.Fates(t.Context(), []guard.Batch{s.batch(7)})
-		require.ErrorContains(t, err, "audit record")
+		require.ErrorContains(t, err, "log record")
 		require.Empty(t, fates)
 
 		over, cancel := context.WithCancel(t.Context())

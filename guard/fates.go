@@ -24,13 +24,13 @@ func (g *Guard) Fates(ctx context.Context, batches []Batch) (map[BatchID]Fate, e
 	if len(batches) == 0 {
 		return nil, nil
 	}
-	// One transaction: the lease and the audit are read at the same instant. Read apart, a batch could
+	// One transaction: the lease and the log are read at the same instant. Read apart, a batch could
 	// land behind the one reading, and the lease go before the other.
 	pipe := g.control.TxPipeline()
 	lease := pipe.Get(ctx, g.layout.Lease())
 	found := make([]*redis.XMessageSliceCmd, len(batches))
 	for i, b := range batches {
-		found[i] = pipe.XRange(ctx, g.layout.Audit(), b.ID.String(), b.ID.String())
+		found[i] = pipe.XRange(ctx, g.layout.Log(), b.ID.String(), b.ID.String())
 	}
 	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 		return nil, fmt.Errorf("guard: fates of %d batches: %w", len(batches), err)
@@ -60,7 +60,7 @@ func fateOf(found *redis.XMessageSliceCmd, over bool) (Fate, error) {
 	deleted, err1 := strconv.Atoi(fmt.Sprint(records[0].Values["count"]))
 	reowned, err2 := strconv.Atoi(fmt.Sprint(records[0].Values["reowned"]))
 	if err := errors.Join(err1, err2); err != nil {
-		return Fate{}, fmt.Errorf("audit record: %w", err)
+		return Fate{}, fmt.Errorf("log record: %w", err)
 	}
 	return Fate{Answer{Verdict: Done, Deleted: deleted, Reowned: reowned, Repeated: true}, true}, nil
 }

@@ -70,10 +70,10 @@ func TestFatesOfManyBatchesAreEachTheirOwn(t *testing.T) {
 		former.Token, former.ID.Epoch = "leader/0", 99
 		_, err = s.guard.Do(ctx, done)
 		require.NoError(t, err)
-		require.NoError(t, s.XAdd(ctx, &redis.XAddArgs{Stream: s.Audit(), ID: odd.ID.String(), Values: []string{"count", "many"}}).Err())
+		require.NoError(t, s.XAdd(ctx, &redis.XAddArgs{Stream: s.Log(), ID: odd.ID.String(), Values: []string{"count", "many"}}).Err())
 
 		fates, err := s.guard.Fates(ctx, []guard.Batch{done, missing, former, odd})
-		require.ErrorContains(t, err, "fate of batch 100-4: audit record")
+		require.ErrorContains(t, err, "fate of batch 100-4: log record")
 		require.Len(t, fates, 3, "what cannot be read is not known, and the others are")
 		require.Equal(t, guard.Done, fates[done.ID].Verdict)
 		require.False(t, fates[missing.ID].Settled)
@@ -87,8 +87,8 @@ func TestFatesThatCannotBeReadAreNotKnown(t *testing.T) {
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()
 		s, ctx := newTerm(t, w.Options, w.Prefix), t.Context()
-		require.NoError(t, s.Del(ctx, s.Lease(), s.Audit()).Err())
-		require.NoError(t, s.Set(ctx, s.Audit(), "x", 0).Err())
+		require.NoError(t, s.Del(ctx, s.Lease(), s.Log()).Err())
+		require.NoError(t, s.Set(ctx, s.Log(), "x", 0).Err())
 		fates, err := s.guard.Fates(ctx, []guard.Batch{s.batch(1)})
 		require.ErrorContains(t, err, "WRONGTYPE")
 		require.Empty(t, fates)

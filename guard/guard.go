@@ -56,11 +56,11 @@ type Verdict string
 
 // The guard's verdicts. Only DONE has deleted anything.
 const (
-	Done    Verdict = "DONE"    // deleted and recorded in the audit, now or when it was asked before
+	Done    Verdict = "DONE"    // deleted and recorded in the log, now or when it was asked before
 	Fenced  Verdict = "FENCED"  // the term is over: the lease is not its own, or a newer term has begun
 	Warming Verdict = "WARMING" // the witness has not listened long enough; Answer.Reason says since what
 	Alive   Verdict = "ALIVE"   // the owner's heartbeat exists
-	Stale   Verdict = "STALE"   // Open only: the audit has met a higher epoch; draw one above it
+	Stale   Verdict = "STALE"   // Open only: the log has met a higher epoch; draw one above it
 )
 
 // Lease is what a leader holds while it leads: the lease's token and the epoch of its term.
@@ -69,12 +69,12 @@ type Lease struct {
 	Epoch uint64
 }
 
-// BatchID names a batch, and is the id of its audit record. N counts from 1 in a term.
+// BatchID names a batch, and is the id of its log record. N counts from 1 in a term.
 type BatchID struct {
 	Epoch, N uint64
 }
 
-// String returns the id as it stands in the audit stream: "<epoch>-<n>".
+// String returns the id as it stands in the eviction log: "<epoch>-<n>".
 func (id BatchID) String() string {
 	return strconv.FormatUint(id.Epoch, 10) + "-" + strconv.FormatUint(id.N, 10)
 }
@@ -83,7 +83,7 @@ func (id BatchID) String() string {
 type Batch struct {
 	ID    BatchID
 	Token string // the lease's, of the term that ID.Epoch names
-	Sweep string // which kind of sweep asks; goes into the audit
+	Sweep string // which kind of sweep asks; goes into the log
 	// Owner is the instance judged dead; with a heartbeat it is ALIVE and the body does not run. "":
 	// no owner is judged, and nobody's silence stands behind the delete: what the body finds has to be
 	// evidence enough.
@@ -123,11 +123,11 @@ func New(client, control redis.UniversalClient, layout Layout, t Timing, leader 
 
 func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
-// Open begins a term in the audit. Done: no batch of an older term can delete any more. Stale: the
-// audit has met newest, draw a higher epoch and open again. Fenced: the lease is lost. It may be
+// Open begins a term in the log. Done: no batch of an older term can delete any more. Stale: the
+// log has met newest, draw a higher epoch and open again. Fenced: the lease is lost. It may be
 // asked again after an error.
 func (g *Guard) Open(ctx context.Context, l Lease) (v Verdict, newest uint64, err error) {
-	keys := []string{g.layout.Audit(), g.layout.Lease()}
+	keys := []string{g.layout.Log(), g.layout.Lease()}
 	ctx = failpoint.HitPast(ctx, failpoint.Opening)
 	out, err := openScript.Run(ctx, g.control, keys, strconv.FormatUint(l.Epoch, 10), l.Token, g.leader).StringSlice()
 	if err != nil {
@@ -153,7 +153,7 @@ func (g *Guard) Do(ctx context.Context, b Batch) (Answer, error) {
 	if b.Owner != "" {
 		owner = g.layout.Heartbeat(b.Owner)
 	}
-	keys := append([]string{g.layout.Audit(), g.layout.Lease(), g.layout.Witness(), canary, owner}, b.Keys...)
+	keys := append([]string{g.layout.Log(), g.layout.Lease(), g.layout.Witness(), canary, owner}, b.Keys...)
 	args := make([]any, 0, 7+len(b.Items))
 	args = append(args, b.ID.String(), b.Token, g.gap, g.warm, g.leader, b.Owner, b.Sweep)
 	seen := make(map[string]struct{}, len(b.Items))

@@ -7,7 +7,7 @@
 -- what it recorded. Scripts do not roll back: nothing behind record() may fail, so a body checks types
 -- first, and by refused() that this user may do what it will do.
 --
--- KEYS[1] audit  KEYS[2] lease  KEYS[3] witness  KEYS[4] canary (the leader's own heartbeat)
+-- KEYS[1] log  KEYS[2] lease  KEYS[3] witness  KEYS[4] canary (the leader's own heartbeat)
 -- KEYS[5] the owner's heartbeat (the canary again where no owner is judged)  KEYS[6..] the body's
 -- ARGV[1] batch id <epoch>-<n>  ARGV[2] lease token  ARGV[3] GAP ms  ARGV[4] WARM ms
 -- ARGV[5] leader  ARGV[6] owner ('': none is judged)  ARGV[7] sweep  ARGV[8..] the body's items
@@ -17,7 +17,7 @@ local function answer(verdict, deleted, reowned, reason, repeated)
   return { verdict, deleted or 0, reowned or 0, reason or '', repeated or 0 }
 end
 
--- 1. Asked before: the audit remembers by id. The reply was lost; nothing is done again.
+-- 1. Asked before: the log remembers by id. The reply was lost; nothing is done again.
 local asked = redis.call('XRANGE', KEYS[1], ARGV[1], ARGV[1])
 if asked[1] then
   local f, v = {}, asked[1][2]
@@ -47,7 +47,7 @@ local function refused(...)
   end
 end
 
--- 5. record(deleted, reowned, name, list) writes the audit record: at which server time (ms), `deleted` items, listed under `name`
+-- 5. record(deleted, reowned, name, list) writes the log record: at which server time (ms), `deleted` items, listed under `name`
 -- as a JSON array; `reowned` candidates were found to be somebody else's. Anything but nil is
 -- the script's result, to be returned at once: the id is not above the newest, a newer term has begun.
 local function record(deleted, reowned, name, list)

@@ -89,7 +89,7 @@ func (s *term) entries(t *testing.T) map[string]string {
 func (s *term) untouched(t *testing.T) {
 	require.Equal(t, map[string]string{"a": "dead", "b": "dead", "c": "other", "d": "other"}, s.entries(t))
 	require.EqualValues(t, 4, s.SCard(t.Context(), s.Devices("dead")).Val())
-	records, err := s.XRange(t.Context(), s.Audit(), "100-1", "+").Result()
+	records, err := s.XRange(t.Context(), s.Log(), "100-1", "+").Result()
 	require.NoError(t, err)
 	require.Empty(t, records)
 	total, _ := s.HGet(t.Context(), s.Witness(), "evicted_total").Result()
@@ -107,7 +107,7 @@ func TestGuardEvictsExactlyWhatStillNamesTheDeadOwner(t *testing.T) {
 		require.Equal(t, map[string]string{"c": "other", "d": "other"}, s.entries(t))
 		require.Zero(t, s.SCard(ctx, s.Devices("dead")).Val())
 
-		records, err := s.XRange(ctx, s.Audit(), "-", "+").Result()
+		records, err := s.XRange(ctx, s.Log(), "-", "+").Result()
 		require.NoError(t, err)
 		require.Len(t, records, 2)
 		require.Equal(t, "100-0", records[0].ID)
@@ -260,9 +260,9 @@ func TestGuardTouchesNothingWhereTypesAreWrong(t *testing.T) {
 			s.Rename(ctx, s.Registry(), s.Prefix+"kept")
 			s.Set(ctx, s.Registry(), "x", 0)
 		}},
-		{"audit", func(ctx context.Context, s *term) {
-			s.Del(ctx, s.Audit())
-			s.Set(ctx, s.Audit(), "x", 0)
+		{"log", func(ctx context.Context, s *term) {
+			s.Del(ctx, s.Log())
+			s.Set(ctx, s.Log(), "x", 0)
 		}},
 	}
 	for _, c := range cases {

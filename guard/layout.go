@@ -29,8 +29,8 @@ func (l Layout) Witness() string { return l.Prefix + "janitor:witness" }
 // Paused is the string that holds every leader while it exists.
 func (l Layout) Paused() string { return l.Prefix + "janitor:paused" }
 
-// Audit is the stream of guarded batches, one record each.
-func (l Layout) Audit() string { return l.Prefix + "janitor:audit" }
+// Log is the eviction log, the stream of guarded batches, one record each.
+func (l Layout) Log() string { return l.Prefix + "janitor:log" }
 
 // Bye is the Witness' field that says that an instance left in good order, though with entries left behind.
 func (Layout) Bye(instance string) string { return "bye:" + instance }

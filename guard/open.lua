@@ -1,8 +1,8 @@
--- open.lua: opens a term in the audit, so that no batch of an older one can be recorded after it.
--- KEYS[1] audit  KEYS[2] lease
+-- open.lua: opens a term in the log, so that no batch of an older one can be recorded after it.
+-- KEYS[1] log  KEYS[2] lease
 -- ARGV[1] epoch  ARGV[2] lease token  ARGV[3] leader
 -- Result: { 'DONE', '' }; { 'FENCED', '' }: the lease is not this term's;
---         { 'STALE', newest id }: the audit has met a higher epoch, draw one above it.
+--         { 'STALE', newest id }: the log has met a higher epoch, draw one above it.
 if redis.pcall('GET', KEYS[2]) ~= ARGV[2] then return { 'FENCED', '' } end
 local id = ARGV[1] .. '-0'
 local asked = redis.call('XRANGE', KEYS[1], id, id)

@@ -15,7 +15,7 @@ type Witness struct {
 	WarmIn    time.Duration // until deletes may begin; 0: they may
 	Reason    string        // of the last doubt
 	LastDoubt time.Time
-	Evicted   uint64 // entries evicted, ever: the total beside the audit
+	Evicted   uint64 // entries evicted, ever: the total beside the log
 	Instances int64  // size of the roster
 	ChecksOff []string
 }

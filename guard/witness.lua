@@ -27,7 +27,7 @@
 --                  self_check, or an owner that was about to write an entry found no registry.
 --                  Owners look at what they hold when it changes
 --   brake          the last hold of reason "mass_failure"
---   evicted_total  entries evicted, ever: the total beside the audit
+--   evicted_total  entries evicted, ever: the total beside the log
 --   bye:<id>       instance <id> said goodbye but left entries behind
 
 -- Settings are remembered for so many of the largest WARM after two last met. A contender ticks at
@@ -112,7 +112,7 @@ local function listen(key, gap, warm)
   -- The first write of every script that listens. Redis refuses it when memory is full, and with it
   -- the script: where a heartbeat cannot be written, nothing may be deleted for want of one.
   redis.call('HSET', key, unpack(set))
-  -- HINCRBY behind the audit record must not fail: a total that is no number starts anew.
+  -- HINCRBY behind the log record must not fail: a total that is no number starts anew.
   if w[10] and not (string.match(w[10], '^%d+$') and #w[10] < 16) then
     redis.call('HSET', key, 'evicted_total', '0')
   end

@@ -31,7 +31,7 @@ type seen struct {
 }
 
 func newTracker(ttl, interval time.Duration) *tracker {
-	// An owner without a roster entry is asked for by each audit; one lost pass must not lose it.
+	// An owner without a roster entry is asked for by each full scan; one lost pass must not lose it.
 	return &tracker{ttl: ttl, forget: ttl + 3*interval, owners: map[string]*seen{}}
 }
 

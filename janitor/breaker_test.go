@@ -122,7 +122,7 @@ func byes(look []string) map[string]bool {
 	return b
 }
 
-func TestTrackerKnowsOwnersWithoutARosterByTheAudit(t *testing.T) {
+func TestTrackerKnowsOwnersWithoutARosterByTheFullScan(t *testing.T) {
 	t.Parallel()
 	tr, now := newTracker(90*time.Second, time.Minute), time.Now()
 	tr.lookedAt(now, roster([]string{"leader"}), nil, gone(tr, roster([]string{"leader"})))
@@ -139,7 +139,7 @@ func TestTrackerKnowsOwnersWithoutARosterByTheAudit(t *testing.T) {
 	require.Equal(t, 3, known)
 	require.True(t, tripped)
 
-	// What no audit asks for any more is not held to be alive for ever.
+	// What no full scan asks for any more is not held to be alive for ever.
 	now = now.Add(time.Hour)
 	tr.lookedAt(now, roster([]string{"leader"}), nil, gone(tr, roster([]string{"leader"})))
 	require.Len(t, tr.owners, 1)

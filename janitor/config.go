@@ -21,14 +21,14 @@ const (
 	defaultDeleteBatch       = 500
 	defaultExistsConcurrency = 8
 	defaultRedisShare        = 0.25
-	defaultAuditBytes        = 10 << 20
+	defaultLogBytes          = 10 << 20
 
 	// callTimeout bounds each single call of a sweep, so that a Redis that hangs ends a pass, and not
 	// only a term.
 	callTimeout = 5 * time.Second
 )
 
-// LeastShare is the least Config.RedisShare. With less, an audit of a million entries takes longer than the three
+// LeastShare is the least Config.RedisShare. With less, a full scan of a million entries takes longer than the three
 // intervals after which a leader gives up, and nothing is ever swept.
 const LeastShare = 0.005
 
@@ -62,7 +62,7 @@ type Config struct {
 	// one's.
 	Registry Registry
 
-	// Interval of the audit, the scan of the whole registry: the longest that an entry outlives its owner
+	// Interval of the full scan, the scan of the whole registry: the longest that an entry outlives its owner
 	// if the reverse index missed it. Shorter costs Redis' time. Default 60 s.
 	Interval time.Duration
 
@@ -84,11 +84,11 @@ type Config struct {
 	// a fifth of it, while small calls take longer than usual or a living owner's heartbeat comes late. Default 0.25.
 	RedisShare float64
 
-	// AuditBytes is what the leader trims the audit stream to after a pass that evicted something,
+	// LogBytes is what the leader trims the eviction log to after a pass that evicted something,
 	// by MEMORY USAGE, approximately. Where that is refused it keeps as many records as would fit if
 	// each had DeleteBatch items of 32 bytes; 100 at least, in any case. Default 10 MB; negative:
 	// never.
-	AuditBytes int64
+	LogBytes int64
 
 	// DryRun: every pass judges and reports, none deletes. The quick way then looks at a dead owner's
 	// index once an Interval, and its reports in between repeat what that look found; a pass that is
@@ -113,7 +113,7 @@ func (c Config) withDefaults() Config {
 	c.DeleteBatch = cmp.Or(c.DeleteBatch, defaultDeleteBatch)
 	c.ExistsConcurrency = cmp.Or(c.ExistsConcurrency, defaultExistsConcurrency)
 	c.RedisShare = cmp.Or(c.RedisShare, defaultRedisShare)
-	c.AuditBytes = cmp.Or(c.AuditBytes, int64(defaultAuditBytes))
+	c.LogBytes = cmp.Or(c.LogBytes, int64(defaultLogBytes))
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	return c
 }

@@ -39,20 +39,20 @@
 //
 // # A term
 //
-//	contending ──lease won──► opening ──audit opened, own heartbeat seen,──► sweeping
+//	contending ──lease won──► opening ──log opened, own heartbeat seen,──► sweeping
 //	    ▲                       │            roster looked at                  │
 //	    └──────── term over: lease lost, FENCED, resigned, Run's ctx ended ────┘
 //
-// Opening writes the record `<epoch>-0` into the audit: from then on no batch of an older term can be recorded,
-// and what cannot be recorded is not deleted. Each sweep has a loop of its own, so that a long audit does
+// Opening writes the record `<epoch>-0` into the log: from then on no batch of an older term can be recorded,
+// and what cannot be recorded is not deleted. Each sweep has a loop of its own, so that a long full scan does
 // not delay the quick way; all of them share one reaper and one share of Redis' time. A leader whose own heartbeat
-// stays away for WARM/2, or whose audit has failed for three intervals, resigns and stands back for a
+// stays away for WARM/2, or whose full scan has failed for three intervals, resigns and stands back for a
 // lease TTL: another may see Redis better.
 //
 // # Counted once
 //
 // A batch whose reply was lost is asked for again by its id before any other of its term; the server answers
-// what it did the first time. If the term ends first, its fate is looked up in the audit, by the witness' ticks, also
+// what it did the first time. If the term ends first, its fate is looked up in the log, by the witness' ticks, also
 // when not leading. So teltonika_registry_janitor_evicted_total equals what the server deleted in this process' name,
 // exactly, once the fates of all batches are known (Status.Unsettled is 0).
 //
@@ -75,14 +75,14 @@
 //   - The brake knows owners by the roster. Owners that write no roster it knows by full scans: the
 //     first of a term meets them all before it sweeps any of them.
 //   - Of a fleet with two settings the larger are forgotten with the witness, if somebody deletes it.
-//   - A process that dies takes its counters along; the audit and the total beside it stay exact. An audit that
-//     was trimmed (Config.AuditBytes) before a fate was looked up in it leaves that one batch uncounted here.
-//   - The audit is as large as Config.AuditBytes says only where Redis says how much it takes. Else
+//   - A process that dies takes its counters along; the log and the total beside it stay exact. A log that
+//     was trimmed (Config.LogBytes) before a fate was looked up in it leaves that one batch uncounted here.
+//   - The log is as large as Config.LogBytes says only where Redis says how much it takes. Else
 //     it is kept to a number of records; and where it may not be trimmed, it grows.
 //     Status.Witness.ChecksOff says which.
 //   - A batch that was refused, and lands all the same after a hundred later ones were refused too,
 //     is not counted by this process. It takes a request that was held up for so long while a
-//     client that retries, or the leader, asked again. The audit and the total have it.
+//     client that retries, or the leader, asked again. The log and the total have it.
 //   - A key of another type in place of an index is left alone, and named in the log. Its owner's
 //     entries go by the full scan.
 //   - A sweep that deletes outside Redis is fenced only by what it makes of Pass.Epoch.

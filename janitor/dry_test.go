@@ -66,7 +66,7 @@ func TestADryRunLooksAtADeadOwnersIndexOnceAnInterval(t *testing.T) {
 		require.InDelta(t, 11*perLook, pages.Load(), float64(perLook))
 		require.Equal(t, 400, r.report("owners").Condemned)
 		require.Equal(t, 400, f.left("dead"))
-		require.Zero(t, f.audited())
+		require.Zero(t, f.recorded())
 	})
 }
 

@@ -230,9 +230,9 @@ func TestTheExampleDeletesNothingAfterItsTerm(t *testing.T) {
 		require.Equal(t, 1, sweeps[i].Condemned)
 		require.Equal(t, map[janitor.SkipReason]int{janitor.SkipFenced: 1}, sweeps[i].Spared)
 		require.Equal(t, int64(1), w.Client.Exists(ctx, w.Prefix+"sessions:dead").Val())
-		audit, err := w.Client.XRange(ctx, layout.Audit(), "-", "+").Result()
+		log, err := w.Client.XRange(ctx, layout.Log(), "-", "+").Result()
 		require.NoError(t, err)
-		require.Len(t, audit, 1, "the term's own record, and none of a batch")
+		require.Len(t, log, 1, "the term's own record, and none of a batch")
 	})
 }
 

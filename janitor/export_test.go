@@ -12,11 +12,11 @@ import (
 // which imports this package.
 
 const (
-	LookFresh      = lookFresh
-	RetryMost      = retryMost
-	CheckAuditSize = checkAuditSize
-	CheckAuditTrim = checkAuditTrim
-	AuditLeast     = auditLeast
+	LookFresh    = lookFresh
+	RetryMost    = retryMost
+	CheckLogSize = checkLogSize
+	CheckLogTrim = checkLogTrim
+	LogLeast     = logLeast
 )
 
 var NotAllowed = notAllowed

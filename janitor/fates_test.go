@@ -111,7 +111,7 @@ func TestManyAccountsAreSettledInOneRoundTrip(t *testing.T) {
 }
 
 // A batch was refused, landed late all the same, and a later one was recorded: it is counted, also
-// if the first look at the audit fails.
+// if the first look at the log fails.
 func TestABatchThatLandedLateIsCountedAfterALaterOneWasRecorded(t *testing.T) {
 	t.Parallel()
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {

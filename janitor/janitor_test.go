@@ -148,19 +148,19 @@ func TestPassOutcomes(t *testing.T) {
 	})
 }
 
-func TestATermThatMeetsAHigherEpochInTheAuditDrawsAbove(t *testing.T) {
+func TestATermThatMeetsAHigherEpochInTheLogDrawsAbove(t *testing.T) {
 	t.Parallel()
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()
 		f := setup(t, w)
 		const met = 8_000_000_000_000_000 // beyond any clock, below 2^53
-		require.NoError(t, f.XAdd(t.Context(), &redis.XAddArgs{Stream: f.Audit(), ID: "8000000000000000-7", Values: []string{"count", "0"}}).Err())
+		require.NoError(t, f.XAdd(t.Context(), &redis.XAddArgs{Stream: f.Log(), ID: "8000000000000000-7", Values: []string{"count", "0"}}).Err())
 		f.entries("dead", 3)
 		r := f.replica("r1", nil)
 		r.leads()
 		require.Greater(t, r.Status().Epoch, uint64(met))
 		require.Zero(t, f.left("dead"))
-		require.Equal(t, 3, f.audited())
+		require.Equal(t, 3, f.recorded())
 	})
 }
 
@@ -253,7 +253,7 @@ func TestADryRunReportsAndDeletesNothing(t *testing.T) {
 			require.Zero(t, rep.Evicted)
 		}
 		require.Equal(t, 12, f.left("dead"))
-		require.Zero(t, f.audited())
+		require.Zero(t, f.recorded())
 		require.True(t, f.SIsMember(t.Context(), f.Roster(), "dead").Val())
 	})
 }

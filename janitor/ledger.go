@@ -16,16 +16,16 @@ const refusedMost = 100
 // yet land, and then what it deleted must be counted, once. An account is closed when
 //
 //   - the batch is answered DONE,
-//   - the audit has its record,
-//   - its term is over, or a later batch of it was recorded, and the audit has none: it cannot land
-//     any more, since the audit takes no id below its newest,
+//   - the log has its record,
+//   - its term is over, or a later batch of it was recorded, and the log has none: it cannot land
+//     any more, since the log takes no id below its newest,
 //   - it was refused, and refusedMost later ones were too.
 //
 // So the ledger is bounded, whatever refuses batches. An account of unknown fate is never dropped,
 // and a term has one at most: the reaper asks for no other batch before that one was answered. A
 // refused batch was answered; only a copy of its request that the client, or the reaper, had sent
 // before could land later. If that happens to one that was dropped, what it deleted is not counted
-// by this process; the audit and its total, which the server writes along with the delete, have it.
+// by this process; the log and its total, which the server writes along with the delete, have it.
 //
 // It outlives terms, because fates do.
 type ledger struct {
@@ -81,7 +81,7 @@ func (l *ledger) refused(b guard.Batch) {
 	}
 }
 
-// recorded notes that a batch was answered DONE. It is counted unless the audit was faster than the
+// recorded notes that a batch was answered DONE. It is counted unless the log was faster than the
 // reply, and everything before it in its term can no longer land.
 func (l *ledger) recorded(b guard.Batch, a guard.Answer) {
 	l.mu.Lock()
@@ -130,7 +130,7 @@ func (l *ledger) settled(acc account, fate guard.Fate) {
 	if _, there := l.accounts[acc.batch.ID]; !there {
 		return // answered DONE meanwhile, and counted then
 	}
-	// acc is what was known before the audit was asked: superseded then, the answer is final.
+	// acc is what was known before the log was asked: superseded then, the answer is final.
 	switch {
 	case fate.Verdict == guard.Done:
 		l.close(acc, fate.Answer)

@@ -104,9 +104,9 @@ func (f *fleet) left(owner string) int {
 	return n
 }
 
-// audited sums what the audit has recorded as evicted.
-func (f *fleet) audited() int {
-	records, err := f.XRange(f.t.Context(), f.Audit(), "-", "+").Result()
+// recorded sums what the log has recorded as evicted.
+func (f *fleet) recorded() int {
+	records, err := f.XRange(f.t.Context(), f.Log(), "-", "+").Result()
 	require.NoError(f.t, err)
 	sum := 0
 	for _, r := range records {
@@ -119,7 +119,7 @@ func (f *fleet) audited() int {
 	return sum
 }
 
-// total is the total kept beside the audit.
+// total is the total kept beside the log.
 func (f *fleet) total() int {
 	n, err := f.HGet(f.t.Context(), f.Witness(), "evicted_total").Int()
 	if err == redis.Nil {
@@ -138,7 +138,7 @@ type replica struct {
 	client  *redis.Client
 }
 
-// replica makes a janitor whose own heartbeat is there and whose periodic audit comes only once, when
+// replica makes a janitor whose own heartbeat is there and whose periodic full scan comes only once, when
 // its term begins. change, if given, adapts its configuration.
 func (f *fleet) replica(id string, change func(*Config)) *replica {
 	f.live(id)

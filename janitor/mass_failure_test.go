@@ -28,7 +28,7 @@ func (f *fleet) spares(r *replica, entries int) {
 	require.Equal(f.t, Held, rep.Outcome)
 	require.Equal(f.t, "mass_failure", rep.Reason)
 	require.Equal(f.t, int64(entries), f.HLen(f.t.Context(), f.Registry()).Val())
-	require.Zero(f.t, f.audited())
+	require.Zero(f.t, f.recorded())
 }
 
 func TestWithoutAnIndexTheBreakerIsAskedAndTheNextLeaderKnowsWhoFell(t *testing.T) {

@@ -42,15 +42,15 @@ func TestALostReplyIsCountedOnce(t *testing.T) {
 				require.Equal(t, Done, r.sweep(Request{})["registry"].Outcome)
 				require.Zero(t, f.left("dead"))
 				require.Equal(t, 1100, r.counted("dead"))
-				require.Equal(t, 1100, f.audited())
+				require.Equal(t, 1100, f.recorded())
 				require.Equal(t, 1100, f.total())
 			})
 		})
 	}
 }
 
-// The audit is looked at while the reply is on its way, or lost and not yet asked for again.
-func TestALookAtTheAuditAndAReplyCountOnce(t *testing.T) {
+// The log is looked at while the reply is on its way, or lost and not yet asked for again.
+func TestALookAtTheLogAndAReplyCountOnce(t *testing.T) {
 	t.Parallel()
 	for name, reply := range map[string]error{"the reply comes": nil, "the reply is lost": io.ErrUnexpectedEOF} {
 		t.Run(name, func(t *testing.T) {
@@ -106,7 +106,7 @@ func TestAFateUnknownAtTheEndOfATermIsLookedUp(t *testing.T) {
 					want = len(imeis)
 				}
 				require.Equal(t, want, r.counted("dead"))
-				require.Equal(t, want, f.audited())
+				require.Equal(t, want, f.recorded())
 				require.Equal(t, len(imeis)-want, f.left("dead"))
 				require.Equal(t, Lost, r.report("registry").Outcome)
 			})
@@ -141,7 +141,7 @@ func TestARequestThatLandsLateIsCountedOnce(t *testing.T) {
 		r.Poke()
 		f.eventually(func() bool { return r.Accounts() == 0 })
 		require.Equal(t, 20, r.counted("dead"))
-		require.Equal(t, 20, f.audited())
+		require.Equal(t, 20, f.recorded())
 	})
 }
 
@@ -191,11 +191,11 @@ func TestALeaderThatLostItsLeaseBetweenFindAndReapDeletesNothing(t *testing.T) {
 				r := f.replica("r1", nil)
 				r.leads()
 				f.entries("dead", 700)
-				var left, audited atomic.Int64
+				var left, recorded atomic.Int64
 				fenced := r.PresentTerm()
 				r.faults.set(once(func([]any) error { return take(f) }), func([]any) error {
 					left.Store(int64(f.left("dead")))
-					audited.Store(int64(f.audited()))
+					recorded.Store(int64(f.recorded()))
 					return nil
 				})
 				before := r.value("janitor_spared_total", "reason", string(SkipFenced))
@@ -206,7 +206,7 @@ func TestALeaderThatLostItsLeaseBetweenFindAndReapDeletesNothing(t *testing.T) {
 				<-fenced.Done()
 				require.ErrorIs(t, fenced.Cause(), ErrFenced)
 				require.Equal(t, int64(700), left.Load())
-				require.Zero(t, audited.Load())
+				require.Zero(t, recorded.Load())
 				require.InDelta(t, before+500, r.value("janitor_spared_total", "reason", string(SkipFenced)), 0)
 			})
 		})
@@ -265,7 +265,7 @@ func TestTwoJanitorsAtOnceCountNothingTwice(t *testing.T) {
 			return f.HLen(t.Context(), f.Registry()).Val() == 500 && one.Status().Unsettled == 0 && two.Status().Unsettled == 0
 		})
 		require.Equal(t, 3000, one.counted("dead")+two.counted("dead"))
-		require.Equal(t, 3000, f.audited())
+		require.Equal(t, 3000, f.recorded())
 		require.Equal(t, 3000, f.total())
 		require.Equal(t, 500, f.left("other"))
 		fenced := one.value("janitor_spared_total", "reason", string(SkipFenced)) + two.value("janitor_spared_total", "reason", string(SkipFenced))

@@ -46,10 +46,10 @@ type WitnessStatus struct {
 	Reason    string    `json:"reason,omitempty"`  // of the last doubt
 	LastDoubt time.Time `json:"last_doubt,omitzero"`
 	LastTick  time.Time `json:"last_tick,omitzero"`
-	Evicted   uint64    `json:"evicted_total"` // by anybody, ever: the total beside the audit
+	Evicted   uint64    `json:"evicted_total"` // by anybody, ever: the total beside the log
 	Instances int64     `json:"instances"`     // on the roster
 	// ChecksOff are doubts that this server cannot raise; and, since their last try was refused,
-	// audit_size: the audit is trimmed by number of records, and audit_trim: it is not trimmed.
+	// log_size: the log is trimmed by number of records, and log_trim: it is not trimmed.
 	ChecksOff []string `json:"checks_off,omitempty"`
 	Error     string   `json:"error,omitempty"` // of the last tick
 }

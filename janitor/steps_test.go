@@ -171,7 +171,7 @@ func (m *model) save() {
 		s.sets[m.Devices(n.id)] = m.db.SMembers(m.ctx, m.Devices(n.id)).Val()
 		s.expires[n] = n.expires
 	}
-	s.stream = m.db.XRange(m.ctx, m.Audit(), "-", "+").Val()
+	s.stream = m.db.XRange(m.ctx, m.Log(), "-", "+").Val()
 	m.saved = s
 	m.say("the replica has all of this, and nothing more")
 }
@@ -200,7 +200,7 @@ func (m *model) promote() {
 			}
 		}
 		for _, x := range s.stream {
-			p.XAdd(m.ctx, &redis.XAddArgs{Stream: m.Audit(), ID: x.ID, Values: x.Values})
+			p.XAdd(m.ctx, &redis.XAddArgs{Stream: m.Log(), ID: x.ID, Values: x.Values})
 		}
 		for n, expires := range s.expires {
 			if n.expires = expires; !expires.IsZero() {
@@ -322,7 +322,7 @@ func (m *model) lose() {
 		return
 	}
 	n := m.any()
-	keys := []string{m.Roster(), m.Devices(n.id), m.Heartbeat(n.id), m.Lease(), m.Audit(), m.Registry(), m.Witness()}
+	keys := []string{m.Roster(), m.Devices(n.id), m.Heartbeat(n.id), m.Lease(), m.Log(), m.Registry(), m.Witness()}
 	key := keys[m.rng.IntN(len(keys))]
 	switch key {
 	case m.Witness():

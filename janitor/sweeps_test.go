@@ -16,7 +16,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 )
 
-func TestTheAuditFindsWhomNobodyRemembers(t *testing.T) {
+func TestTheFullScanFindsWhomNobodyRemembers(t *testing.T) {
 	t.Parallel()
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()
@@ -35,7 +35,7 @@ func TestTheAuditFindsWhomNobodyRemembers(t *testing.T) {
 		require.Empty(t, rep.Spared)
 		require.Zero(t, f.left("ghost-1")+f.left("ghost-2"))
 		require.Equal(t, 350, f.left("other")+f.left("r1"))
-		require.Equal(t, 1210, f.audited())
+		require.Equal(t, 1210, f.recorded())
 		require.Equal(t, 1210, f.total())
 		require.Equal(t, 1203, r.counted("ghost-1"))
 		require.Equal(t, 7, r.counted("ghost-2"))
@@ -54,19 +54,19 @@ func TestTheQuickWaySweepsThroughTheIndexAndForgets(t *testing.T) {
 		r := f.replica("r1", func(c *Config) { c.ScanCount = 100 })
 		r.leads()
 
-		imeis := f.indexed("dead", 1234) // its audit has passed; only the quick way can see it
+		imeis := f.indexed("dead", 1234) // its full scan has passed; only the quick way can see it
 		require.NoError(t, f.SAdd(t.Context(), f.Devices("dead"), kept[0], "no entry").Err())
 		f.eventually(func() bool { return !f.SIsMember(t.Context(), f.Roster(), "dead").Val() })
 		require.Zero(t, f.left("dead"))
 		require.Equal(t, 20, f.left("other"))
 		require.Zero(t, f.Exists(t.Context(), f.Devices("dead")).Val())
 		require.Equal(t, len(imeis), r.counted("dead"))
-		require.Equal(t, len(imeis), f.audited())
+		require.Equal(t, len(imeis), f.recorded())
 		require.InDelta(t, 1, r.value("janitor_spared_total", "reason", string(SkipReowned)), 0)
 	})
 }
 
-func TestWithoutAnIndexTheAuditDoesIt(t *testing.T) {
+func TestWithoutAnIndexTheFullScanDoesIt(t *testing.T) {
 	t.Parallel()
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()
@@ -138,7 +138,7 @@ func TestWhatCannotBeReadIsKeptAndCounted(t *testing.T) {
 		require.Equal(t, map[SkipReason]int{SkipUnreadable: 4}, rep.Spared)
 		require.Equal(t, int64(4), f.HLen(t.Context(), f.Registry()).Val())
 		require.Equal(t, map[SkipReason]int{SkipUnreadable: 3}, r.report("owners").Spared)
-		require.Equal(t, 2+3, f.audited())
+		require.Equal(t, 2+3, f.recorded())
 
 		// Nothing of it jams what comes after.
 		f.indexed("dead", 5)
@@ -206,7 +206,7 @@ func TestTheBrake(t *testing.T) {
 				}
 				f.eventually(func() bool { return r.Status().Witness.WarmIn > 0 })
 				require.Equal(t, int64(30), f.HLen(t.Context(), f.Registry()).Val())
-				require.Zero(t, f.audited())
+				require.Zero(t, f.recorded())
 			})
 		})
 	}
@@ -291,23 +291,23 @@ func (h infoHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-func TestTheAuditIsTrimmedWhereItsSizeCanBeKnown(t *testing.T) {
+func TestTheLogIsTrimmedWhereItsSizeCanBeKnown(t *testing.T) {
 	t.Parallel()
 	s := redistest.Shared(t)
 	f := setup(t, redistest.World{Client: s.Client(), Options: s.Options(), Prefix: redistest.Prefix(t), Real: true})
 	pipe := f.Pipeline()
 	for i := range 3000 {
-		pipe.XAdd(t.Context(), &redis.XAddArgs{Stream: f.Audit(), ID: fmt.Sprintf("1-%d", i), Values: []string{"count", "0", "imeis", strings.Repeat("x", 1000)}})
+		pipe.XAdd(t.Context(), &redis.XAddArgs{Stream: f.Log(), ID: fmt.Sprintf("1-%d", i), Values: []string{"count", "0", "imeis", strings.Repeat("x", 1000)}})
 	}
 	_, err := pipe.Exec(t.Context())
 	require.NoError(t, err)
-	r := f.replica("r1", func(c *Config) { c.AuditBytes = 1 << 20 })
+	r := f.replica("r1", func(c *Config) { c.LogBytes = 1 << 20 })
 	r.leads()
-	require.Equal(t, int64(3001), f.XLen(t.Context(), f.Audit()).Val(), "not while nothing is evicted")
+	require.Equal(t, int64(3001), f.XLen(t.Context(), f.Log()).Val(), "not while nothing is evicted")
 	f.entries("dead", 3)
 	r.sweep(Request{})
-	used, err := f.MemoryUsage(t.Context(), f.Audit()).Result()
+	used, err := f.MemoryUsage(t.Context(), f.Log()).Result()
 	require.NoError(t, err)
 	require.InDelta(t, 1<<20, used, 1<<18)
-	require.Equal(t, 3, f.audited(), "the newest stay")
+	require.Equal(t, 3, f.recorded(), "the newest stay")
 }

@@ -97,7 +97,7 @@ func newTenure(ctx context.Context, j *Janitor, term term, end context.CancelCau
 	return t
 }
 
-// open begins the term in the audit and takes the roster, and tries until it has or the term is over.
+// open begins the term in the log and takes the roster, and tries until it has or the term is over.
 func (t *tenure) open() bool {
 	log := t.j.log.With("epoch", t.term.Epoch())
 	for pause := retryFirst; ; pause = min(2*pause, retryMost) {
@@ -130,7 +130,7 @@ func (t *tenure) tryOpen() error {
 		t.end(ErrFenced)
 		return ErrFenced
 	case verdict == guard.Stale:
-		// A failover lost the epochs that the audit has met.
+		// A failover lost the epochs that the log has met.
 		if _, err := t.term.Redraw(ctx, newest); err != nil {
 			return err
 		}
@@ -200,7 +200,7 @@ func (t *tenure) pass(ctx context.Context, s Sweeper, req Request, last Outcome)
 	}
 	ran = true
 	if err = s.Run(ctx, p); err == nil && r.Evicted > 0 {
-		err = p.trimAudit(ctx)
+		err = p.trimLog(ctx)
 	}
 	return r
 }

@@ -68,7 +68,7 @@ func TestTheDeadAreSweptAtTheEndOfTheirHeartbeat(t *testing.T) {
 		require.Zero(t, r.value("janitor_held_total", "reason", "gap")-r.value("janitor_passes_total", "sweep", "registry", "outcome", "held"),
 			"the quick way had nothing to sweep and so was not held")
 		pass(12 * time.Second)
-		require.Zero(t, f.left("unknown"), "the audit goes on as soon as the witness is warm")
+		require.Zero(t, f.left("unknown"), "the full scan goes on as soon as the witness is warm")
 
 		stopped()
 		dies, err := f.PTTL(t.Context(), f.Heartbeat("dies")).Result()
@@ -77,7 +77,7 @@ func TestTheDeadAreSweptAtTheEndOfTheirHeartbeat(t *testing.T) {
 		require.Equal(t, 1000, f.left("dies"))
 		pass(100 * time.Millisecond)
 		require.Zero(t, f.left("dies"), "the look before saw when it would end")
-		require.Equal(t, 1010, f.audited())
+		require.Equal(t, 1010, f.recorded())
 		require.Equal(t, 1000, r.counted("dies"))
 		require.Equal(t, Done, r.report("owners").Outcome)
 	})
@@ -211,7 +211,7 @@ func TestALeaderThatHasJustStartedWaitsForItsFirstHeartbeat(t *testing.T) {
 	})
 }
 
-func TestALeaderWhoseAuditFailsForThreeIntervalsResigns(t *testing.T) {
+func TestALeaderWhoseFullScanFailsForThreeIntervalsResigns(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		defer f.beat("r1")()
 		f.listenedFor(time.Hour)
@@ -233,15 +233,15 @@ func TestALeaderWhoseAuditFailsForThreeIntervalsResigns(t *testing.T) {
 	})
 }
 
-func TestALongAuditThatFailsOnceIsNoReasonToResign(t *testing.T) {
+func TestALongFullScanThatFailsOnceIsNoReasonToResign(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		defer f.beat("r1")()
 		f.listenedFor(time.Hour)
-		var audits atomic.Int64
+		var scans atomic.Int64
 		r := f.replica("r1", func(c *Config) { c.Interval = time.Minute })
 		r.SweepsAre(fakeSweep{name: "registry", every: time.Minute, pass: func(ctx context.Context, p *Pass) error {
 			p.BeginFullScan()
-			if audits.Add(1) > 1 {
+			if scans.Add(1) > 1 {
 				return nil
 			}
 			wait.For(ctx, 10*time.Minute)
@@ -250,7 +250,7 @@ func TestALongAuditThatFailsOnceIsNoReasonToResign(t *testing.T) {
 		defer r.start()()
 		pass(20 * time.Minute)
 		require.True(t, r.Status().Leading)
-		require.Greater(t, audits.Load(), int64(1))
+		require.Greater(t, scans.Load(), int64(1))
 		require.Zero(t, r.value("janitor_lease_transitions_total", "event", "released"))
 	})
 }
@@ -288,7 +288,7 @@ func TestAPauseTakesHoldInTheMiddleOfAPass(t *testing.T) {
 		defer r.start()()
 		pass(time.Minute)
 		require.Equal(t, Held, r.report("registry").Outcome)
-		require.InDelta(t, 20, f.audited(), 10)
+		require.InDelta(t, 20, f.recorded(), 10)
 		require.NoError(t, r.Resume(t.Context()))
 	})
 }

@@ -11,62 +11,62 @@ import (
 )
 
 const (
-	// auditLeast is how many audit records always stay: enough for every reply that may still be
+	// logLeast is how many log records always stay: enough for every reply that may still be
 	// waited for.
-	auditLeast = 100
+	logLeast = 100
 	// recordItem and recordRest are what a record takes where its size cannot be asked for: bytes for
-	// each item of a full batch, and for all else. An IMEI takes 18; longer items make the audit
+	// each item of a full batch, and for all else. An IMEI takes 18; longer items make the log
 	// larger than it should be.
 	recordItem, recordRest = 32, 512
 
 	// What trimming may not be allowed to do, as Status names it.
-	checkAuditSize = "audit_size"
-	checkAuditTrim = "audit_trim"
+	checkLogSize = "log_size"
+	checkLogTrim = "log_trim"
 )
 
-// trimAudit trims the audit stream to the newest AuditBytes; the server trims by whole nodes. What
+// trimLog trims the eviction log to the newest LogBytes; the server trims by whole nodes. What
 // this user may not do is no failure of the pass: it did what it is for.
-func (p *Pass) trimAudit(ctx context.Context) error {
-	most, log := p.t.j.cfg.AuditBytes, p.t.j.log
+func (p *Pass) trimLog(ctx context.Context) error {
+	most, log := p.t.j.cfg.LogBytes, p.t.j.log
 	if most < 0 {
 		return nil
 	}
-	keep, err := p.auditKeeps(ctx, most)
+	keep, err := p.logKeeps(ctx, most)
 	if notAllowed(err) {
-		keep = max(auditLeast, most/(recordItem*int64(p.t.j.cfg.DeleteBatch)+recordRest))
-		if p.t.j.refusals.add(checkAuditSize) {
-			log.Warn("size of the audit cannot be asked for: it is trimmed by number of records",
+		keep = max(logLeast, most/(recordItem*int64(p.t.j.cfg.DeleteBatch)+recordRest))
+		if p.t.j.refusals.add(checkLogSize) {
+			log.Warn("size of the eviction log cannot be asked for: it is trimmed by number of records",
 				"records", keep, "allow", "MEMORY USAGE, XLEN", "error", err)
 		}
 		err = nil
 	} else if err == nil {
-		p.t.j.refusals.remove(checkAuditSize)
+		p.t.j.refusals.remove(checkLogSize)
 	}
 	if err != nil || keep == 0 {
 		return err
 	}
 	err = p.Call(ctx, func(ctx context.Context) error {
-		return p.Client().XTrimMaxLenApprox(ctx, p.Layout().Audit(), keep, 0).Err()
+		return p.Client().XTrimMaxLenApprox(ctx, p.Layout().Log(), keep, 0).Err()
 	})
 	if notAllowed(err) {
-		if p.t.j.refusals.add(checkAuditTrim) {
-			log.Warn("audit cannot be trimmed: it grows without bound", "allow", "XTRIM", "error", err)
+		if p.t.j.refusals.add(checkLogTrim) {
+			log.Warn("eviction log cannot be trimmed: it grows without bound", "allow", "XTRIM", "error", err)
 		}
 		return nil
 	}
 	if err == nil {
-		p.t.j.refusals.remove(checkAuditTrim)
+		p.t.j.refusals.remove(checkLogTrim)
 	}
 	return err
 }
 
-// auditKeeps is how many records AuditBytes are, by the average size of those that are there, but
-// never fewer than auditLeast; 0: there is nothing to trim.
-func (p *Pass) auditKeeps(ctx context.Context, most int64) (int64, error) {
+// logKeeps is how many records LogBytes are, by the average size of those that are there, but
+// never fewer than logLeast; 0: there is nothing to trim.
+func (p *Pass) logKeeps(ctx context.Context, most int64) (int64, error) {
 	var used, length *redis.IntCmd
 	err := p.Call(ctx, func(ctx context.Context) error {
 		pipe := p.Client().Pipeline()
-		used, length = pipe.MemoryUsage(ctx, p.Layout().Audit()), pipe.XLen(ctx, p.Layout().Audit())
+		used, length = pipe.MemoryUsage(ctx, p.Layout().Log()), pipe.XLen(ctx, p.Layout().Log())
 		_, err := pipe.Exec(ctx)
 		return err
 	})
@@ -76,7 +76,7 @@ func (p *Pass) auditKeeps(ctx context.Context, most int64) (int64, error) {
 	if err != nil || used.Val() <= most {
 		return 0, err
 	}
-	return max(auditLeast, int64(float64(length.Val())*float64(most)/float64(used.Val()))), nil
+	return max(logLeast, int64(float64(length.Val())*float64(most)/float64(used.Val()))), nil
 }
 
 // notAllowed tells a refusal that lasts from one that passes: this user has no right to a command,

@@ -40,7 +40,7 @@ func (f *fleet) fill(n, items int) {
 	list := `["` + strings.Repeat(`356307042441013","`, items-1) + `356307042441013"]`
 	pipe := f.Pipeline()
 	for i := range n {
-		pipe.XAdd(f.t.Context(), &redis.XAddArgs{Stream: f.Audit(), ID: fmt.Sprintf("1-%d", i), Values: []string{"count", "0", "imeis", list}})
+		pipe.XAdd(f.t.Context(), &redis.XAddArgs{Stream: f.Log(), ID: fmt.Sprintf("1-%d", i), Values: []string{"count", "0", "imeis", list}})
 	}
 	_, err := pipe.Exec(f.t.Context())
 	require.NoError(f.t, err)
@@ -56,10 +56,10 @@ func TestAUserThatMayNotTrimSweepsAllTheSame(t *testing.T) {
 		trimmed bool
 	}{
 		{nil, nil, true},
-		{[]string{"memory"}, []string{CheckAuditSize}, true},
-		{[]string{"xlen"}, []string{CheckAuditSize}, true},
-		{[]string{"xtrim"}, []string{CheckAuditTrim}, false},
-		{[]string{"memory", "xtrim"}, []string{CheckAuditSize, CheckAuditTrim}, false},
+		{[]string{"memory"}, []string{CheckLogSize}, true},
+		{[]string{"xlen"}, []string{CheckLogSize}, true},
+		{[]string{"xtrim"}, []string{CheckLogTrim}, false},
+		{[]string{"memory", "xtrim"}, []string{CheckLogSize, CheckLogTrim}, false},
 	} {
 		t.Run("without "+strings.Join(c.without, ", "), func(t *testing.T) {
 			t.Parallel()
@@ -68,7 +68,7 @@ func TestAUserThatMayNotTrimSweepsAllTheSame(t *testing.T) {
 			f.fill(2000, 50)
 			var lines journal
 			r := f.replica("r1", func(c *Config) {
-				c.DeleteBatch, c.AuditBytes, c.Interval = 50, 1<<20, time.Second // three failures and it resigns
+				c.DeleteBatch, c.LogBytes, c.Interval = 50, 1<<20, time.Second // three failures and it resigns
 				c.Logger = slog.New(slog.NewTextHandler(&lines, nil))
 			})
 			r.leads()
@@ -90,11 +90,11 @@ func TestAUserThatMayNotTrimSweepsAllTheSame(t *testing.T) {
 			require.Equal(t, len(c.off), strings.Count(lines.String(), "allow="))
 			require.Equal(t, epoch, r.Status().Epoch, "the leader has no reason to resign")
 
-			used, err := f.MemoryUsage(t.Context(), f.Audit()).Result()
+			used, err := f.MemoryUsage(t.Context(), f.Log()).Result()
 			require.NoError(t, err)
 			require.Equal(t, c.trimmed, used < 5<<18, used)
-			require.GreaterOrEqual(t, f.XLen(t.Context(), f.Audit()).Val(), int64(AuditLeast))
-			require.Equal(t, 30, f.audited(), "the newest stay")
+			require.GreaterOrEqual(t, f.XLen(t.Context(), f.Log()).Val(), int64(LogLeast))
+			require.Equal(t, 30, f.recorded(), "the newest stay")
 		})
 	}
 }
@@ -104,16 +104,16 @@ func TestARightThatIsGivenBackIsUsed(t *testing.T) {
 	w := poor(t, "memory", "xtrim")
 	f := setup(t, w)
 	f.fill(1000, 50)
-	r := f.replica("r1", func(c *Config) { c.AuditBytes = 1 })
+	r := f.replica("r1", func(c *Config) { c.LogBytes = 1 })
 	r.leads()
 	f.entries("dead", 3)
 	r.sweep(Request{})
-	require.Equal(t, []string{CheckAuditSize, CheckAuditTrim}, r.Status().Witness.ChecksOff)
+	require.Equal(t, []string{CheckLogSize, CheckLogTrim}, r.Status().Witness.ChecksOff)
 	require.NoError(t, f.Do(t.Context(), "ACL", "SETUSER", "poor", "+@all").Err())
 	f.entries("dead", 3)
 	r.sweep(Request{})
 	require.Empty(t, r.Status().Witness.ChecksOff)
-	require.Less(t, f.XLen(t.Context(), f.Audit()).Val(), int64(AuditLeast+100), "whole nodes, of 100 small records")
+	require.Less(t, f.XLen(t.Context(), f.Log()).Val(), int64(LogLeast+100), "whole nodes, of 100 small records")
 }
 
 // A connection that breaks is no refusal: the pass fails, and nothing is off.
@@ -125,15 +125,15 @@ func TestAConnectionThatBreaksWhileTrimmingFailsThePass(t *testing.T) {
 			s := redistest.Shared(t)
 			f := setup(t, redistest.World{Client: s.Client(), Options: s.Options(), Prefix: redistest.Prefix(t), Real: true})
 			f.fill(500, 50)
-			r := f.replica("r1", func(c *Config) { c.AuditBytes = 1; c.Client.AddHook(breaks(broken)) })
+			r := f.replica("r1", func(c *Config) { c.LogBytes = 1; c.Client.AddHook(breaks(broken)) })
 			r.leads()
 			f.entries("dead", 3)
 			rep := r.sweep(Request{})["registry"]
 			require.Equal(t, Failed, rep.Outcome)
 			require.Contains(t, rep.Error, io.ErrUnexpectedEOF.Error())
 			require.Equal(t, 3, rep.Evicted)
-			require.NotContains(t, r.Status().Witness.ChecksOff, CheckAuditSize)
-			require.NotContains(t, r.Status().Witness.ChecksOff, CheckAuditTrim)
+			require.NotContains(t, r.Status().Witness.ChecksOff, CheckLogSize)
+			require.NotContains(t, r.Status().Witness.ChecksOff, CheckLogTrim)
 		})
 	}
 }

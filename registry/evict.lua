@@ -7,7 +7,7 @@ local function usable(key, want)
   return k == want or k == 'none'
 end
 if not (usable(KEYS[1], 'stream') and usable(KEYS[6], 'hash')) then
-  return redis.error_reply('WRONGTYPE audit or registry is of another type: nothing evicted')
+  return redis.error_reply('WRONGTYPE eviction log or registry is of another type: nothing evicted')
 end
 
 local no = refused('HDEL', KEYS[6], 'x')

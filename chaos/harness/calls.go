@@ -29,14 +29,14 @@ func IsBatch(r proxy.Request) bool { return BatchesOf(KeyNames)(r) }
 func BatchesOf(l registry.Layout) func(proxy.Request) bool {
 	return func(r proxy.Request) bool {
 		_, args := r.Script()
-		return r.On(l.Audit(), l.Lease(), l.Witness()) && len(args) > 6 && batchID.MatchString(args[0]) && args[6] != "commands"
+		return r.On(l.Log(), l.Lease(), l.Witness()) && len(args) > 6 && batchID.MatchString(args[0]) && args[6] != "commands"
 	}
 }
 
-// isOpen: the beginning of a term in the audit.
+// isOpen: the beginning of a term in the log.
 func isOpen(r proxy.Request) bool {
 	keys, _ := r.Script()
-	return len(keys) == 2 && r.On(KeyNames.Audit(), KeyNames.Lease())
+	return len(keys) == 2 && r.On(KeyNames.Log(), KeyNames.Lease())
 }
 
 // IsTick matches ticks: the witness listens.
@@ -134,7 +134,7 @@ func shaOf(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// BatchIDOf is a guarded delete's id, under which the audit has its record.
+// BatchIDOf is a guarded delete's id, under which the log has its record.
 func BatchIDOf(r proxy.Request) string {
 	_, args := r.Script()
 	return args[0]

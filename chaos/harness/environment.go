@@ -76,7 +76,7 @@ type Environment struct {
 	Planted  map[string]bool   // owners whose entries the scenario wrote itself
 	Ghosts   []string          // the devices of those
 	Slack    time.Duration     // what a busy machine may add to a bound
-	Forgot   time.Time         // when the audit was lost, and with it the fate of batches
+	Forgot   time.Time         // when the log was lost, and with it the fate of batches
 	Logins   map[string]string // by instance: "user:password@", of who does not use the default user
 	Parts    []string          // where the history is, in order
 	Stream   *history.Follower // that writes the last of them, unless the server does
@@ -371,8 +371,8 @@ func (w *Environment) Plant(owner string, n int, indexed bool) (imeis []string) 
 // InPass waits until the leader is in the middle of evicting: after n more batches.
 func (w *Environment) InPass(n int64) {
 	w.T.Helper()
-	before := w.XLen(w.T.Context(), w.Audit()).Val()
-	Eventually(w.T, "a pass is under way", func() bool { return w.XLen(w.T.Context(), w.Audit()).Val() >= before+n })
+	before := w.XLen(w.T.Context(), w.Log()).Val()
+	Eventually(w.T, "a pass is under way", func() bool { return w.XLen(w.T.Context(), w.Log()).Val() >= before+n })
 }
 
 // Beats waits until every running replica has beaten n times.

@@ -74,8 +74,8 @@ func (m *Member) Over() bool {
 	}
 }
 
-// Audited tells whether a leader among the members has finished an audit that began after since.
-func Audited(members []*Member, since time.Time) bool {
+// FullScanned tells whether a leader among the members has finished a full scan that began after since.
+func FullScanned(members []*Member, since time.Time) bool {
 	for _, m := range members {
 		s := m.Janitor.Status()
 		for _, r := range s.Sweeps {

@@ -65,7 +65,7 @@ func fill(t *testing.T, c *redis.Client) {
 		p.Set(t.Context(), "janitor:paused", "x", 0)
 		p.Set(t.Context(), "instance:heartbeat:a", "1/boot", time.Hour)
 		p.SAdd(t.Context(), "instances:roster", "a", "b")
-		p.XAdd(t.Context(), &redis.XAddArgs{Stream: "janitor:audit", ID: "5-0", Values: []string{"leader", "a", "term", "a/t"}})
+		p.XAdd(t.Context(), &redis.XAddArgs{Stream: "janitor:log", ID: "5-0", Values: []string{"leader", "a", "term", "a/t"}})
 		for i := range 2500 {
 			p.HSet(t.Context(), "connections:registry", strconv.Itoa(i), "a")
 		}
@@ -88,7 +88,7 @@ func TestFollowRecordsWhatTheServerHadAndWrites(t *testing.T) {
 				redis.call('SET', KEYS[1], 'v', 'PX', 3600000)
 				redis.call('HDEL', KEYS[2], '1', '2')
 				redis.call('XADD', KEYS[3], '6-0', 'leader', 'b', 'term', 'b/t')`)
-			require.ErrorIs(t, script.Run(ctx, c, []string{"janitor:leader", "connections:registry", "janitor:audit"}).Err(), redis.Nil)
+			require.ErrorIs(t, script.Run(ctx, c, []string{"janitor:leader", "connections:registry", "janitor:log"}).Err(), redis.Nil)
 			require.NoError(t, c.Set(ctx, "soon", "x", time.Millisecond).Err())
 			require.Eventually(t, func() bool { return c.Exists(ctx, "soon").Val() == 0 }, 10*time.Second, time.Millisecond)
 			require.NoError(t, f.Caught(ctx))

@@ -73,7 +73,7 @@ func (k *Keyspace) Apply(c Command, l registry.Layout) error {
 // ours tells whether a key is one of the Layout's, or what lease makes of one.
 func ours(l registry.Layout, key string) bool {
 	switch key {
-	case l.Registry(), l.Roster(), l.Lease(), EpochKey(l.Lease()), l.Witness(), l.Paused(), l.Audit():
+	case l.Registry(), l.Roster(), l.Lease(), EpochKey(l.Lease()), l.Witness(), l.Paused(), l.Log():
 		return true
 	}
 	return strings.HasPrefix(key, l.Heartbeat("")) || strings.HasPrefix(key, l.Devices(""))

@@ -59,7 +59,7 @@ func TestWhatLooksRightIsRejected(t *testing.T) {
 		"a term is opened in another's name": {"C4", func(s *builder) {
 			s.boots("a")
 			s.happens("SET janitor:leader a/token PXAT %s", s.ms(3*time.Second))
-			s.happens("XADD janitor:audit 5-0 leader b term a/token")
+			s.happens("XADD janitor:log 5-0 leader b term a/token")
 		}},
 		"the witness is set back to before a doubt": {"C4", func(s *builder) {
 			s.upToDeath()
@@ -82,10 +82,10 @@ func TestWhatLooksRightIsRejected(t *testing.T) {
 			s.happens("HSET janitor:witness evicted_total 1")
 			s.strikes("DEL janitor:leader")
 		}},
-		"the audit is deleted, and not by the harness": {"C5", func(s *builder) {
+		"the log is deleted, and not by the harness": {"C5", func(s *builder) {
 			s.happens("%s evicted_keys 0", s.tick())
 			s.swept()
-			s.happens("DEL janitor:audit")
+			s.happens("DEL janitor:log")
 			s.happens("%s evicted_keys 0", s.tick())
 		}},
 		"an owner is forgotten that has an index": {"C3", func(s *builder) {

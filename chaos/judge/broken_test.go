@@ -61,9 +61,9 @@ func TestGoodHistoriesOfWhatTheHarnessDoesAreAccepted(t *testing.T) {
 			s.strikes("FLUSHALL")
 			s.again()
 		},
-		"the audit is deleted, and the term goes on": func(s *builder) {
+		"the log is deleted, and the term goes on": func(s *builder) {
 			s.upToDeath()
-			s.strikes("DEL janitor:audit")
+			s.strikes("DEL janitor:log")
 			s.happens("%s", s.evicts("a", "1", "2", "3"))
 		},
 		"lease and epoch are deleted": func(s *builder) {
@@ -137,7 +137,7 @@ func TestGoodHistoriesOfABrokenServerAreAccepted(t *testing.T) {
 		"short of memory it evicts heartbeat, lease and witness": func(s *builder) {
 			s.happens("%s evicted_keys 0", s.tick())
 			s.swept()
-			for _, key := range []string{"instance:heartbeat:b", "janitor:leader", "{janitor:leader}:epoch", "janitor:audit", "janitor:witness"} {
+			for _, key := range []string{"instance:heartbeat:b", "janitor:leader", "{janitor:leader}:epoch", "janitor:log", "janitor:witness"} {
 				s.happens("UNLINK %s", key)
 			}
 			s.happens("%s evicted_keys 5 since %s doubt %s reason gap", s.tick(), s.ms(0), s.ms(0))
@@ -157,7 +157,7 @@ func TestGoodHistoriesOfABrokenServerAreAccepted(t *testing.T) {
 			s.upToDeath()
 			s.happens("%s", s.evicts("a", "1", "2", "3"))
 			s.lives("HSET connections:registry 1 a 2 a 3 a ; SADD instance:devices:a 1 2 3 ; HSET janitor:witness evicted_total 40 last %s since 1 gap 2000 warm 8000 ; "+
-				"SET janitor:leader b/token PXAT %s ; XADD janitor:audit 4-0 last one", s.ms(-time.Minute), s.ms(-time.Minute))
+				"SET janitor:leader b/token PXAT %s ; XADD janitor:log 4-0 last one", s.ms(-time.Minute), s.ms(-time.Minute))
 			s.happens("DEL janitor:leader")
 			s.again()
 			s.happens("%s", s.evicts("a", "1", "2", "3"))
@@ -302,7 +302,7 @@ func TestBadHistoriesOfBrokenRunsAreRejected(t *testing.T) {
 		}},
 		"a script is recorded and not its effects": {"history", func(s *builder) { s.happens("EVAL x 0") }},
 		"the harness does what the model does not know": {"history", func(s *builder) {
-			s.strikes("RENAME janitor:audit elsewhere")
+			s.strikes("RENAME janitor:log elsewhere")
 		}},
 	})
 }

@@ -101,7 +101,7 @@ func (s *builder) leads(id string) {
 	s.token, s.epoch, s.n = id+"/token", uint64(s.now.UnixMicro()), 0
 	s.happens("SET janitor:leader %s PXAT %s", s.token, s.ms(3*time.Second))
 	s.happens("SET {janitor:leader}:epoch %d", s.epoch)
-	s.happens("XADD janitor:audit %d-0 leader %s term %s", s.epoch, id, s.token)
+	s.happens("XADD janitor:log %d-0 leader %s term %s", s.epoch, id, s.token)
 }
 
 func (s *builder) tick() string {
@@ -132,7 +132,7 @@ func (s *builder) evicts(owner string, imeis ...string) string {
 	s.total += len(imeis)
 	list, _ := json.Marshal(imeis)
 	leader, _, _ := strings.Cut(s.token, "/")
-	return fmt.Sprintf("%s ; XADD janitor:audit %d-%d leader %s owner %s sweep owners count %d reowned 0 imeis %s ; "+
+	return fmt.Sprintf("%s ; XADD janitor:log %d-%d leader %s owner %s sweep owners count %d reowned 0 imeis %s ; "+
 		"HINCRBY janitor:witness evicted_total %d ; HDEL connections:registry %s ; SREM instance:devices:%s %s",
 		s.tick(), s.epoch, s.n, leader, owner, len(imeis), list, len(imeis), strings.Join(imeis, " "), owner, strings.Join(imeis, " "))
 }

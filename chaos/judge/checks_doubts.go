@@ -62,7 +62,7 @@ func (c *c4Doubts) before(m *moment) {
 	switch {
 	case m.evicts():
 		c.judges(m)
-	case m.record != nil && m.record.n == 0 && m.command[0] == "XADD" && m.key() == m.facts.Layout.Audit():
+	case m.record != nil && m.record.n == 0 && m.command[0] == "XADD" && m.key() == m.facts.Layout.Log():
 		c.opens(m)
 	}
 }

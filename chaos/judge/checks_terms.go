@@ -30,7 +30,7 @@ func (c *c4) before(m *moment) {
 			m.violation("C4", "epoch %s drawn after %d", cmd[2], c.drawn)
 		}
 		c.drawn = max(c.drawn, epoch)
-	case cmd[0] == "XADD" && m.key() == l.Audit() && m.record.n == 0:
+	case cmd[0] == "XADD" && m.key() == l.Log() && m.record.n == 0:
 		c.opens(m)
 	case m.evicts(), m.answers():
 		c.evicts(m)
@@ -137,7 +137,7 @@ func (c *c4) struck(m *moment) {
 	c.doubt, _ = m.witness("since")
 }
 
-// c5: the audit's records and the total equal the evictions exactly (S3), of entries and of
+// c5: the log's records and the total equal the evictions exactly (S3), of entries and of
 // commands.
 type c5 struct {
 	total   int64    // as it should be
@@ -145,7 +145,7 @@ type c5 struct {
 	said    int      // commands that the present event took out
 	evicted string   // the server's own count of keys that it evicted, at the last tick
 	lost    int64    // the total that went with the witness, until the next tick says why
-	forgot  bool     // the audit went, until the next tick says why
+	forgot  bool     // the log went, until the next tick says why
 }
 
 func (c *c5) before(m *moment) {
@@ -160,7 +160,7 @@ func (c *c5) before(m *moment) {
 	if m.deletes(m.facts.Layout.Witness()) && len(m.event.Commands) == 1 && len(m.command) == 2 {
 		c.lost, c.total = c.lost+c.total, 0
 	}
-	if m.deletes(m.facts.Layout.Audit()) {
+	if m.deletes(m.facts.Layout.Log()) {
 		c.forgot = true
 	}
 }
@@ -172,7 +172,7 @@ func (c *c5) after(m *moment) {
 			m.violation("C5", "the total of %d was lost with the witness, and Redis evicted nothing", c.lost)
 		}
 		if c.forgot && now == c.evicted {
-			m.violation("C5", "the audit was deleted, and Redis evicted nothing")
+			m.violation("C5", "the log was deleted, and Redis evicted nothing")
 		}
 		c.lost, c.forgot, c.evicted = 0, false, now
 	}

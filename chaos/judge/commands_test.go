@@ -15,7 +15,7 @@ func (s *builder) answersFor(owner string, ids ...string) string {
 	s.n++
 	list, _ := json.Marshal(ids)
 	leader, _, _ := strings.Cut(s.token, "/")
-	text := fmt.Sprintf("%s ; XADD janitor:audit %d-%d leader %s owner %s sweep commands count %d reowned 0 commands %s ; "+
+	text := fmt.Sprintf("%s ; XADD janitor:log %d-%d leader %s owner %s sweep commands count %d reowned 0 commands %s ; "+
 		"HINCRBY janitor:witness evicted_total %d", s.tick(), s.epoch, s.n, leader, owner, len(ids), list, len(ids))
 	for i, id := range ids {
 		text += fmt.Sprintf(" ; %s ; SET commands:state:%s instance_lost PXAT %s ; XACK commands:outbound:%s rollcall %d-0 ; XDEL commands:outbound:%s %d-0",
@@ -122,9 +122,9 @@ func TestBadHistoriesOfCommandsAreRejected(t *testing.T) {
 			s.doubts("gap")
 			s.happens("%s", s.answersFor("a", "c1"))
 		}},
-		"the audit counts one too many":    {"C5", with("count 3", "count 4")},
-		"the audit forgets one":            {"C5", with(`["c1","c2","c3"]`, `["c1","c2"]`)},
-		"the audit cannot be read":         {"C5", with(`["c1","c2","c3"]`, `c1`)},
+		"the log counts one too many":      {"C5", with("count 3", "count 4")},
+		"the log forgets one":              {"C5", with(`["c1","c2","c3"]`, `["c1","c2"]`)},
+		"the log cannot be read":           {"C5", with(`["c1","c2","c3"]`, `c1`)},
 		"the total forgets commands":       {"C5", with("evicted_total 3", "evicted_total 0")},
 		"an entry stays that was recorded": {"C5", with(" ; XDEL commands:outbound:a 2-0", "")},
 		"a command has two outcomes": {"C9", func(s *builder) {

@@ -37,7 +37,7 @@
 //	    WARM after any doubt, by the slowest settings that the fleet has lately had; also after what
 //	    nobody may have noticed: a gap, a server whose counters began anew, more than half of the
 //	    owners silent within a TTL or before a new leader's term
-//	C5  audit records and total equal the evictions, entry by entry; the audit goes only where Redis
+//	C5  log records and total equal the evictions, entry by entry; the log goes only where Redis
 //	    evicts keys
 //	C6  for each [Death] that the facts tell: another leader, and no entry of the dead any more, within
 //	    the bounds; who leaves releases the lease
@@ -47,7 +47,7 @@
 //	C9  no command to a device has two outcomes; what the sweep of commands takes out is held to C1, C4
 //	    and C5 too
 //
-// An eviction is an HDEL in one MULTI with a batch's audit record. Time is the server's: each
+// An eviction is an HDEL in one MULTI with a batch's log record. Time is the server's: each
 // eviction carries a tick of the witness, each beat the time at which it was written; what tells no
 // time happened between its neighbours, and is a violation only if it is one at any instant between
 // them. A model that does not know a command on a key of ours says so: a judge that skips what it
@@ -56,7 +56,7 @@
 //
 // # What nobody is judged by
 //
-// An event with [history.FaultKey] is played and not judged: what it took away (audit, witness,
+// An event with [history.FaultKey] is played and not judged: what it took away (log, witness,
 // total, a heartbeat) is taken as it then is, and what happens next is judged again. An owner whose
 // heartbeat was deleted so is exempt from C2 until it has beaten again. Without the mark the same
 // commands are violations. A new life of the server ([history.LifeCommand]) is played the same way.

@@ -37,7 +37,7 @@ type moment struct {
 	event   *history.Event
 	life    bool            // the event begins a new life of the server
 	fault   string          // what the harness did, if the event is that
-	record  *record         // of the audit, in this event
+	record  *record         // of the log, in this event
 	command history.Command // nil when the whole event has been played
 	changes []change        // of entries, by the event's commands so far
 	verdict *Verdict
@@ -69,10 +69,10 @@ func (m *moment) deletes(key string) bool {
 	return false
 }
 
-// evicts tells whether the present command takes entries out under an audit record of a batch.
+// evicts tells whether the present command takes entries out under a log record of a batch.
 func (m *moment) evicts() bool { return m.record != nil && m.record.n > 0 && m.takesEntries() }
 
-// answers tells whether the present command takes a dead instance's commands out under an audit
+// answers tells whether the present command takes a dead instance's commands out under a log
 // record of a batch.
 func (m *moment) answers() bool {
 	return m.record != nil && m.record.n > 0 && m.command[0] == "XDEL" && strings.HasPrefix(m.key(), m.facts.outbound(""))

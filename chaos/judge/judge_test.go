@@ -40,7 +40,7 @@ func TestGoodHistoriesAreAccepted(t *testing.T) {
 		},
 		"a batch finds nothing left": func(s *builder) {
 			s.swept()
-			s.happens("%s ; XADD janitor:audit %d-%d leader b owner a sweep registry count 0 reowned 1 imeis []", s.tick(), s.epoch, 9)
+			s.happens("%s ; XADD janitor:log %d-%d leader b owner a sweep registry count 0 reowned 1 imeis []", s.tick(), s.epoch, 9)
 		},
 		"devices leave": func(s *builder) {
 			s.boots("a")
@@ -122,7 +122,7 @@ func TestBadHistoriesAreRejected(t *testing.T) {
 			s.expires("a") // not by time: it was evicted, or deleted by hand
 			s.happens("%s", s.evicts("a", "1", "2", "3"))
 		}},
-		"an entry goes without an audit record": {"C3", func(s *builder) {
+		"an entry goes without a log record": {"C3", func(s *builder) {
 			s.boots("a")
 			s.registers("a", "1")
 			s.happens("HDEL connections:registry 1")
@@ -183,7 +183,7 @@ func TestBadHistoriesAreRejected(t *testing.T) {
 			s.happens("%s", s.evicts("a", "1", "2", "3"))
 		}},
 		"a term opens without the lease": {"C4", func(s *builder) {
-			s.happens("XADD janitor:audit 5-0 leader a term a/token")
+			s.happens("XADD janitor:log 5-0 leader a term a/token")
 		}},
 		"an epoch falls": {"C4", func(s *builder) {
 			s.leads("a")
@@ -191,7 +191,7 @@ func TestBadHistoriesAreRejected(t *testing.T) {
 		}},
 		"a term has an older epoch": {"C4", func(s *builder) {
 			s.leads("a")
-			s.happens("XADD janitor:audit 5-0 leader a term a/token")
+			s.happens("XADD janitor:log 5-0 leader a term a/token")
 		}},
 		"somebody doubted just before": {"C4", func(s *builder) {
 			s.upToDeath()
@@ -223,10 +223,10 @@ func TestBadHistoriesAreRejected(t *testing.T) {
 			s.happens("%s since 1", s.tick())
 		}},
 		"there is no witness":             {"C4", evictsWith("HSET janitor:witness", "HSET elsewhere")},
-		"the audit counts one too many":   {"C5", evictsWith("count 3", "count 4")},
-		"the audit forgets one":           {"C5", evictsWith(`["1","2","3"]`, `["1","2"]`)},
-		"the audit lists another":         {"C5", evictsWith(`["1","2","3"]`, `["1","2","4"]`)},
-		"the audit cannot be read":        {"C5", evictsWith(`["1","2","3"]`, `1,2,3`)},
+		"the log counts one too many":     {"C5", evictsWith("count 3", "count 4")},
+		"the log forgets one":             {"C5", evictsWith(`["1","2","3"]`, `["1","2"]`)},
+		"the log lists another":           {"C5", evictsWith(`["1","2","3"]`, `["1","2","4"]`)},
+		"the log cannot be read":          {"C5", evictsWith(`["1","2","3"]`, `1,2,3`)},
 		"the total counts twice":          {"C5", evictsWith("evicted_total 3", "evicted_total 6")},
 		"a record stands for no eviction": {"C5", evictsWith(" ; HDEL connections:registry 1 2 3", "")},
 		"a command is not known":          {"history", func(s *builder) { s.happens("RENAME connections:registry b") }},

@@ -9,7 +9,7 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// Batch is one guarded delete as H has it: the audit's record, and what was deleted in the same
+// Batch is one guarded delete as H has it: the log's record, and what was deleted in the same
 // step.
 type Batch struct {
 	At       time.Time
@@ -19,7 +19,7 @@ type Batch struct {
 	IMEIs    []string
 }
 
-// Term is one opening of the audit.
+// Term is one opening of the log.
 type Term struct {
 	At     time.Time
 	Epoch  uint64
@@ -27,16 +27,16 @@ type Term struct {
 	Token  string // of the lease
 }
 
-// record is what an XADD to the audit says.
+// record is what an XADD to the log says.
 type record struct {
 	epoch, n uint64
 	fields   map[string]string
 }
 
-// recordIn returns the audit's record in an event, nil if there is none.
+// recordIn returns the log's record in an event, nil if there is none.
 func recordIn(e *history.Event, l registry.Layout) *record {
 	for _, c := range e.Commands {
-		if c[0] != "XADD" || c[1] != l.Audit() {
+		if c[0] != "XADD" || c[1] != l.Log() {
 			continue
 		}
 		id, fields := history.StreamEntry(c)

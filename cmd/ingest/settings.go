@@ -98,7 +98,7 @@ func (s *settings) table() []service.Setting {
 				"survives. **Never** differ within a fleet: a fleet that disagrees sweeps nothing."},
 		{Name: "JANITOR_INTERVAL", Default: "60s",
 			Value:   service.Duration(&s.janitorInterval, 50*time.Millisecond, 24*time.Hour),
-			Meaning: "Time between two audits, the scans of the whole registry.",
+			Meaning: "Time between two full scans, the scans of the whole registry.",
 			Consequence: "The quick way, once a second and whenever a heartbeat ends, does not depend on " +
 				"it. Longer saves Redis' time; what the index missed stays longer."},
 		{Name: "JANITOR_INTERVAL_MS", Value: s.intervalMS,
@@ -124,7 +124,7 @@ func (s *settings) table() []service.Setting {
 			Consequence: "The first half of a second's share is taken without rest, so that the death of " +
 				"a small owner is over at once; from then on the leader rests after each call. It goes " +
 				"slower by itself, down to a fifth of this, while others suffer. Higher sweeps a large death " +
-				"sooner. 1: as fast as it can while nothing suffers. At least 0.005: with less an audit of a " +
+				"sooner. 1: as fast as it can while nothing suffers. At least 0.005: with less a log of a " +
 				"million entries would not end before the leader gives up."},
 		{Name: "JANITOR_DRY_RUN", Default: "false", Switch: true, Value: service.Bool(&s.janitorDryRun),
 			Meaning: "The leader judges and reports, and deletes nothing.",
@@ -132,7 +132,7 @@ func (s *settings) table() []service.Setting {
 				"entries of the dead pile up."},
 		{Name: "REGISTRY_REVERSE_INDEX", Default: "true", Switch: true, Value: service.Bool(&s.reverseIndex),
 			Meaning: "Keeps the set of devices of each instance.",
-			Consequence: "`false` saves that memory: a dead owner is then swept by the audit alone, up " +
+			Consequence: "`false` saves that memory: a dead owner is then swept by the full scan alone, up " +
 				"to one `JANITOR_INTERVAL` later, and some losses take ten heartbeat intervals to heal " +
 				"instead of one."},
 		{Name: "TELEMETRY_MAXLEN", Default: "1000000", Value: service.Number(&s.telemetryMaxLen, 1, 1e12),
@@ -166,7 +166,7 @@ func (s *settings) intervalMS(v string) error {
 
 func (s *settings) share(v string) error {
 	if err := service.Share(&s.janitorRedisShare, janitor.LeastShare)(v); err != nil {
-		return fmt.Errorf("%w; with less an audit of a million entries would not end in time", err)
+		return fmt.Errorf("%w; with less a full scan of a million entries would not end in time", err)
 	}
 	return nil
 }

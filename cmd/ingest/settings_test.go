@@ -145,7 +145,7 @@ func TestFaultsNameTheSettingAndWhatWasExpected(t *testing.T) {
 		{"a batch that Lua cannot unpack", nil, []string{"JANITOR_DELETE_BATCH=1001"}, `JANITOR_DELETE_BATCH: expected a whole number from 1 to 1000`},
 		{"a number in words", []string{"--ingest-max-conns", "many"}, nil, `--ingest-max-conns: expected a whole number`},
 		{"a share of nothing", nil, []string{"JANITOR_REDIS_SHARE=0"}, `JANITOR_REDIS_SHARE: expected a number from 0.005 to 1`},
-		{"a share too small to end in time", nil, []string{"JANITOR_REDIS_SHARE=1e-300"}, `JANITOR_REDIS_SHARE: expected a number from 0.005 to 1; with less an audit`},
+		{"a share too small to end in time", nil, []string{"JANITOR_REDIS_SHARE=1e-300"}, `JANITOR_REDIS_SHARE: expected a number from 0.005 to 1; with less a full scan`},
 		{"a share of more than all", nil, []string{"JANITOR_REDIS_SHARE=1.01"}, `JANITOR_REDIS_SHARE: expected`},
 		{"a share that is not a number", nil, []string{"JANITOR_REDIS_SHARE=NaN"}, `JANITOR_REDIS_SHARE: expected`},
 		{"a switch that is neither", nil, []string{"JANITOR_DRY_RUN=yes"}, `JANITOR_DRY_RUN: expected true or false, got "yes"`},

@@ -22,7 +22,7 @@ func NewSweep(l registry.Layout) janitor.Sweeper { return sweep{l} }
 
 func (sweep) Name() string { return "commands" }
 
-// Interval is that of the audit.
+// Interval is that of the full scan.
 func (sweep) Interval() time.Duration { return 0 }
 
 func (s sweep) Run(ctx context.Context, p *janitor.Pass) error {

@@ -10,7 +10,7 @@ local function usable(key, want)
   return k == want or k == 'none'
 end
 if not (usable(KEYS[1], 'stream') and usable(stream, 'stream') and usable(responses, 'stream')) then
-  return redis.error_reply('WRONGTYPE audit, commands or responses is of another type: nothing answered')
+  return redis.error_reply('WRONGTYPE eviction log, commands or responses is of another type: nothing answered')
 end
 
 local no = refused('XDEL', stream, '0-1') or refused('DEL', stream) or refused('XADD', responses, '*', 'x', 'x') or

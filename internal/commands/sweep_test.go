@@ -100,9 +100,9 @@ func (f *fleet) outcomes() (all []Outcome) {
 	return all
 }
 
-// recorded are the commands that the audit names, and their number as it counts them.
+// recorded are the commands that the log names, and their number as it counts them.
 func (f *fleet) recorded() (names []string, count int) {
-	records, err := f.Client.XRange(f.t.Context(), f.layout.Audit(), "-", "+").Result()
+	records, err := f.Client.XRange(f.t.Context(), f.layout.Log(), "-", "+").Result()
 	require.NoError(f.t, err)
 	for _, r := range records {
 		if list, ok := r.Values["commands"].(string); ok {

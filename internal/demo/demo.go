@@ -53,19 +53,19 @@ type Config struct {
 
 // Pace is the demo's settings of time.
 type Pace struct {
-	Beat, TTL      time.Duration // HEARTBEAT_INTERVAL, HEARTBEAT_TTL
-	Audit, Lease   time.Duration // JANITOR_INTERVAL, JANITOR_LEASE_TTL
-	Frame          time.Duration // between two frames of a device
-	Minute         time.Duration // what the ladder of reconnects takes for one: longer than it takes to sweep a death
-	Calm           time.Duration // for the eye, between two steps
-	Patience       time.Duration // for anything that should happen
-	look, notice   time.Duration // between two looks at Redis; until the balancer notices a death
-	stoppingWithin time.Duration // SHUTDOWN_GRACE
+	Beat, TTL       time.Duration // HEARTBEAT_INTERVAL, HEARTBEAT_TTL
+	Interval, Lease time.Duration // JANITOR_INTERVAL, JANITOR_LEASE_TTL
+	Frame           time.Duration // between two frames of a device
+	Minute          time.Duration // what the ladder of reconnects takes for one: longer than it takes to sweep a death
+	Calm            time.Duration // for the eye, between two steps
+	Patience        time.Duration // for anything that should happen
+	look, notice    time.Duration // between two looks at Redis; until the balancer notices a death
+	stoppingWithin  time.Duration // SHUTDOWN_GRACE
 }
 
 // Leisurely is a pace that can be followed by reading; the demo takes about a minute.
 var Leisurely = Pace{
-	Beat: 2 * time.Second, TTL: 6 * time.Second, Audit: 5 * time.Second, Lease: 3 * time.Second,
+	Beat: 2 * time.Second, TTL: 6 * time.Second, Interval: 5 * time.Second, Lease: 3 * time.Second,
 	Frame: 2 * time.Second, Minute: 12 * time.Second, Calm: 5 * time.Second, Patience: 60 * time.Second,
 }
 
@@ -128,7 +128,7 @@ func (d *demo) settings(id string) []string {
 	return []string{
 		"REDIS_URL=" + d.cfg.RedisURL, "INSTANCE_ID=" + id, "INGEST_ADDR=127.0.0.1:0", "HTTP_ADDR=127.0.0.1:0",
 		"HEARTBEAT_INTERVAL=" + p.Beat.String(), "HEARTBEAT_TTL=" + p.TTL.String(),
-		"JANITOR_INTERVAL=" + p.Audit.String(), "JANITOR_LEASE_TTL=" + p.Lease.String(),
+		"JANITOR_INTERVAL=" + p.Interval.String(), "JANITOR_LEASE_TTL=" + p.Lease.String(),
 		"INGEST_MAX_CONNS=" + strconv.Itoa(4*d.cfg.Devices), "SHUTDOWN_GRACE=" + p.stoppingWithin.String(),
 		"LOG_FORMAT=json",
 	}

@@ -88,11 +88,11 @@ func (d *demo) routable(s *state) (n int) {
 	return n
 }
 
-// swept counts, in the audit, entries of an instance that were evicted.
+// swept counts, in the log, entries of an instance that were evicted.
 func (d *demo) swept(ctx context.Context, id string) (n int, err error) {
-	batches, err := d.cfg.Redis.XRange(ctx, d.keys.Audit(), "-", "+").Result()
+	batches, err := d.cfg.Redis.XRange(ctx, d.keys.Log(), "-", "+").Result()
 	if err != nil {
-		return 0, fmt.Errorf("demo: read the audit: %w", err)
+		return 0, fmt.Errorf("demo: read the log: %w", err)
 	}
 	for _, b := range batches {
 		if b.Values["owner"] != id {
@@ -100,7 +100,7 @@ func (d *demo) swept(ctx context.Context, id string) (n int, err error) {
 		}
 		count, err := strconv.Atoi(fmt.Sprint(b.Values["count"]))
 		if err != nil {
-			return 0, fmt.Errorf("demo: read the audit: %w", err)
+			return 0, fmt.Errorf("demo: read the log: %w", err)
 		}
 		n += count
 	}
@@ -162,7 +162,7 @@ func differences(s *state, truth map[string]string, devices int, running []strin
 // ours are the keys that a fleet on this Redis writes, but for those of a single instance.
 func (d *demo) ours() []string {
 	k := d.keys
-	return []string{k.Registry(), k.Roster(), k.Lease(), "{" + k.Lease() + "}:epoch", k.Witness(), k.Paused(), k.Audit(), gateway.Stream, gateway.Stream + gateway.DeadSuffix}
+	return []string{k.Registry(), k.Roster(), k.Lease(), "{" + k.Lease() + "}:epoch", k.Witness(), k.Paused(), k.Log(), gateway.Stream, gateway.Stream + gateway.DeadSuffix}
 }
 
 // free makes sure that nobody uses this Redis: ErrOccupied, naming the keys, or go-redis' error.

@@ -25,7 +25,7 @@ type Name string
 // The points, in the order in which a leader comes by, then an owner.
 const (
 	Acquiring          Name = "acquiring"           // lease: it is taken on the server, its epoch not yet drawn
-	Opening            Name = "opening"             // guard: a term goes to be opened in the audit, past every check of this process
+	Opening            Name = "opening"             // guard: a term goes to be opened in the log, past every check of this process
 	Renewing           Name = "renewing"            // lease: trust was found enough for a renewal that is not yet sent
 	AfterJudging       Name = "after-judging"       // janitor: an owner was judged dead, and a batch of it is about to be asked for
 	BeforeScript       Name = "before-script"       // guard: a batch goes to the server, past every check of this process

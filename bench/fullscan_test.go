@@ -13,14 +13,14 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// audit is one pass over a registry in which everybody lives: what is paid each interval, whether or not anybody died.
-func audit(r *rig) {
-	r.section("Audit: one pass over live entries")
+// full scan is one pass over a registry in which everybody lives: what is paid each interval, whether or not anybody died.
+func fullScanOf(r *rig) {
+	r.section("Full scan: one pass over live entries")
 	r.say("Owners: %d, all alive. Ours is a pass of the janitor at a full share of Redis. Small registries are read several times at a time.", bystanders)
 	var groups []barGroup
 	var last []result
 	ids := owners("live", bystanders)
-	for _, n := range r.audits {
+	for _, n := range r.fullScans {
 		r.clear()
 		r.warm()
 		r.live(ids...)
@@ -52,11 +52,11 @@ func audit(r *rig) {
 		}
 		r.say("Our process' heap over idle, at most: %s.", strings.Join(heaps, ", "))
 		groups = append(groups, barGroup{many(n) + " entries", barsOf(results, cpuPerEntry, cpuPerEntryText)})
-		r.promise(fmt.Sprintf("audit of %s: Redis CPU, × HSCAN loop", many(n)), "%.2f", results[1].cpuRatio, 1.10)
+		r.promise(fmt.Sprintf("full scan of %s: Redis CPU, × HSCAN loop", many(n)), "%.2f", results[1].cpuRatio, 1.10)
 		last = results
 	}
-	r.plot("audit", "Redis CPU of an audit", barChart("Redis CPU of an audit, an entry", "µs an entry", groups...))
-	r.promise(fmt.Sprintf("audit of %s: our heap over idle, MiB", many(r.audits[len(r.audits)-1])), "%.1f",
+	r.plot("full-scan", "Redis CPU of a full scan", barChart("Redis CPU of a full scan, an entry", "µs an entry", groups...))
+	r.promise(fmt.Sprintf("full scan of %s: our heap over idle, MiB", many(r.fullScans[len(r.fullScans)-1])), "%.1f",
 		last[1].medianOf(func(c cost) float64 { return float64(c.heap) })/(1<<20), 32)
 }
 
@@ -84,7 +84,7 @@ func (r *rig) scanAll(n int) {
 
 // withHeap is measure, with the most that our heap grew meanwhile. Work on a few entries is done often enough for Redis' clock to measure it.
 func (r *rig) withHeap(n int, once func()) cost {
-	times := max(1, min(10*enough, r.audits[len(r.audits)-1])/n)
+	times := max(1, min(10*enough, r.fullScans[len(r.fullScans)-1])/n)
 	work := func() {
 		for range times {
 			once()
