@@ -162,11 +162,11 @@ func (w *environment) judged(cells []*cell) {
 	w.note(sum, found)
 	for _, c := range cells {
 		w.result.Fenced += c.refused(guard.Fenced)
-		w.result.Warming += c.refused(guard.Warming)
+		w.result.Held += c.refused(guard.Held)
 	}
-	w.result.Hits = w.result.Fenced + w.result.Warming
-	w.T.Logf("%d cells, %d events, %d terms, %d evictions in %d batches; refused: %d FENCED, %d WARMING",
-		len(cells), len(h), len(sum.Terms), sum.Evicted(""), len(sum.Batches), w.result.Fenced, w.result.Warming)
+	w.result.Hits = w.result.Fenced + w.result.Held
+	w.T.Logf("%d cells, %d events, %d terms, %d evictions in %d batches; refused: %d FENCED, %d HELD",
+		len(cells), len(h), len(sum.Terms), sum.Evicted(""), len(sum.Batches), w.result.Fenced, w.result.Held)
 }
 
 // partOf is the part of a history that is about one fleet of several.
@@ -240,15 +240,15 @@ func witnessRefusesAHundred(w *environment) {
 		harness.Lasting(cellGap * 5 / 4)
 		before := make([]int, len(cells))
 		for i, c := range cells {
-			before[i] = c.refused(guard.Warming)
+			before[i] = c.refused(guard.Held)
 			c.let()
 		}
 		w.Server.Cont()
 		back()
 		refused = 0
 		for i, c := range cells {
-			harness.Eventually(w.T, "the witness refuses", func() bool { return c.refused(guard.Warming) > before[i] })
-			refused += c.refused(guard.Warming)
+			harness.Eventually(w.T, "the witness refuses", func() bool { return c.refused(guard.Held) > before[i] })
+			refused += c.refused(guard.Held)
 		}
 		w.T.Logf("%d refused", refused)
 		for _, r := range deaf {

@@ -78,8 +78,8 @@ var (
 	noLookUp = layer{"the ledger's look-ups in the log", []edit{{ledgerGo, "Fates(ctx, batches)", "Fates(ctx, batches[:0])"}}}
 
 	noOwnLook = layer{"the leader's own look at the witness", []edit{{sweepGo,
-		"if wait, reason := p.t.j.listener.warming(time.Now()); wait > 0 {",
-		"if wait, reason := p.t.j.listener.warming(time.Now()); wait < 0 {"}}}
+		"if wait, reason := p.t.j.listener.heldFor(time.Now()); wait > 0 {",
+		"if wait, reason := p.t.j.listener.heldFor(time.Now()); wait < 0 {"}}}
 
 	noCanary = layer{"the canary", []edit{{guardLua, "if now - since >= need and redis.call('EXISTS', KEYS[4]) == 0 then", "if false then"}}}
 
@@ -114,21 +114,21 @@ var mutants = []mutant{
 	},
 	{
 		name:     "NoWitness",
-		what:     "the guard does not wait for WARM after a doubt",
+		what:     "the guard does not wait for GRACE after a hold",
 		edits:    []edit{{guardLua, "if now - since < need then return", "if false then return"}},
 		without:  []layer{noOwnLook},
 		scenario: "RedisStopped",
 		checks:   []string{"C4"},
 	},
 	{
-		name:     "NoDoubtOfEvictedKeys",
+		name:     "NoHoldForEvictedKeys",
 		what:     "the witness does not mind keys that the server evicted",
 		edits:    []edit{{witnessLua, "  if evicted ~= '' and w[9] ~= evicted then return 'redis_evicting' end\n", ""}},
 		scenario: "CacheEvictsAtRandom",
 		checks:   []string{"C4"},
 	},
 	{
-		name:     "NoDoubtOfGaps",
+		name:     "NoHoldForGaps",
 		what:     "the witness does not mind that nobody listened",
 		edits:    []edit{{witnessLua, " or last > now or now - last > tonumber(gap) then", " or last > now then"}},
 		without:  []layer{noCanary},

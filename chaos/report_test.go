@@ -24,7 +24,7 @@ type result struct {
 	Evictions    int           `json:"evictions"`
 	Wrong        int           `json:"wrong_deletes"` // C1 and C2
 	Fenced       int           `json:"fenced"`        // scripts that the fence refused, as the proxies saw them
-	Warming      int           `json:"warming"`       // and the witness
+	Held         int           `json:"held"`          // and the witness
 	FalseDeaths  int           `json:"false_deaths"`
 	Healed       int           `json:"false_deaths_healed"`
 	NewLeaderP50 time.Duration `json:"new_leader_p50_ns"`
@@ -71,10 +71,10 @@ func (w *environment) note(v *judge.Verdict, found []judge.Violation) {
 	if !w.over.IsZero() {
 		w.result.Converged = v.Quiet(w.over)
 	}
-	w.result.Fenced, w.result.Warming = 0, 0
+	w.result.Fenced, w.result.Held = 0, 0
 	for _, r := range w.All {
 		w.result.Fenced += r.Proxy.Verdicts()["FENCED"]
-		w.result.Warming += r.Proxy.Verdicts()["WARMING"]
+		w.result.Held += r.Proxy.Verdicts()["HELD"]
 	}
 	w.result.Took = time.Since(w.began)
 	w.violated(v, found)
@@ -143,7 +143,7 @@ func writeReport() {
 
 func markdown(rows []result) string {
 	var b strings.Builder
-	b.WriteString("| row | scenario | hits | terms | evictions | wrong deletes | fenced | warming | false deaths (healed) | new leader p50, max | clean p50, max | converged | |\n")
+	b.WriteString("| row | scenario | hits | terms | evictions | wrong deletes | fenced | held | false deaths (healed) | new leader p50, max | clean p50, max | converged | |\n")
 	b.WriteString("|---|---|---|---|---|---|---|---|---|---|---|---|---|\n")
 	var sum result
 	for _, r := range rows {
@@ -152,18 +152,18 @@ func markdown(rows []result) string {
 			verdict = "FAILED"
 		}
 		fmt.Fprintf(&b, "| %d | %s | %d | %d | %d | %d | %d | %d | %d (%d) | %s | %s | %s | %s |\n", r.Row, r.Scenario, r.Hits, r.Terms, r.Evictions,
-			r.Wrong, r.Fenced, r.Warming, r.FalseDeaths, r.Healed, pair(r.NewLeaderP50, r.NewLeaderMax), pair(r.CleanP50, r.CleanMax), short(r.Converged), verdict)
+			r.Wrong, r.Fenced, r.Held, r.FalseDeaths, r.Healed, pair(r.NewLeaderP50, r.NewLeaderMax), pair(r.CleanP50, r.CleanMax), short(r.Converged), verdict)
 		sum.Hits += r.Hits
 		sum.Terms += r.Terms
 		sum.Evictions += r.Evictions
 		sum.Wrong += r.Wrong
 		sum.Fenced += r.Fenced
-		sum.Warming += r.Warming
+		sum.Held += r.Held
 		sum.FalseDeaths += r.FalseDeaths
 		sum.Healed += r.Healed
 	}
 	fmt.Fprintf(&b, "| | %d scenarios in %s | %d | %d | %d | %d | %d | %d | %d (%d) | | | | |\n", len(rows), time.Since(begun).Round(time.Second),
-		sum.Hits, sum.Terms, sum.Evictions, sum.Wrong, sum.Fenced, sum.Warming, sum.FalseDeaths, sum.Healed)
+		sum.Hits, sum.Terms, sum.Evictions, sum.Wrong, sum.Fenced, sum.Held, sum.FalseDeaths, sum.Healed)
 	for _, r := range rows {
 		for _, remark := range r.Remarks {
 			fmt.Fprintf(&b, "\n- %s: %s", r.Scenario, remark)

@@ -369,7 +369,7 @@ func (f *rolling) fail(w *environment) {
 		id := w.Replicas()[0].ID // the oldest
 		w.Logins[id] = service + ":new@"
 		f.roll(w, silent)
-		w.doubted("settings")
+		w.raised("settings")
 		w.SlowerSettings(w.Replicas()[2], slowInterval, slowTTL)
 		w.Moves()
 		harness.Lasting(harness.Interval)

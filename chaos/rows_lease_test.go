@@ -68,7 +68,7 @@ func (f *mixed) fail(w *environment) {
 	w.Settings["HEARTBEAT_TTL"] = (2 * harness.TTL).String()
 	odd := w.Start("odd")
 	w.Settings["HEARTBEAT_TTL"] = usual
-	w.doubted("settings")
+	w.raised("settings")
 	f.from = time.Now()
 	w.Plant("ghost", swept, true)
 	w.Beats(2)
@@ -94,7 +94,7 @@ var termsRows = []row{
 	{8, "ManyTerms", false, 60, slowPass, manyTerms},
 }
 
-// gap is the longest silence that is no doubt.
+// gap is the longest silence that is no hold.
 const gap = (harness.TTL - harness.Interval) / 2
 
 // allKilled kills everybody at one instant; new lives of the same ids follow. At once: they have
@@ -187,7 +187,7 @@ func (w *environment) silence(since time.Time) (longest time.Duration) {
 	return longest
 }
 
-// listenedOn: somebody was always listening, so that nothing is doubted and the sweep goes on under
+// listenedOn: somebody was always listening, so that nothing is held and the sweep goes on under
 // the next leader.
 func listenedOn(w *environment, v *judge.Verdict) {
 	f := w.fault.(*allKilled)
@@ -199,14 +199,14 @@ func listenedOn(w *environment, v *judge.Verdict) {
 		w.T.Log("this machine was too slow for a silence below GAP: what follows is another row's")
 		return
 	}
-	require.True(w.T, v.LastDoubt().Before(f.died), "doubted without a reason")
+	require.True(w.T, v.LastHold().Before(f.died), "held without a reason")
 }
 
-// listenedAnew: nothing is swept until WARM has passed.
+// listenedAnew: nothing is swept until GRACE has passed.
 func listenedAnew(w *environment, v *judge.Verdict) {
 	f := w.fault.(*allKilled)
 	w.within("new leader, after they were up", v.NextLease(f.back, "").Sub(f.ready), harness.LeaseRetry)
-	require.True(w.T, v.LastDoubt().After(f.died), "not doubted")
+	require.True(w.T, v.LastHold().After(f.died), "not held")
 	for _, b := range v.Batches {
 		if b.At.After(f.back) {
 			require.GreaterOrEqual(w.T, b.At.Sub(f.back), harness.GracePeriod-time.Millisecond)
@@ -216,7 +216,7 @@ func listenedAnew(w *environment, v *judge.Verdict) {
 }
 
 // Terms end as fast as they can, from the very beginning: leaders resign, and leases are taken
-// away. Epochs rise (C4). Nothing is swept before WARM is over, however many terms it lasts (C4),
+// away. Epochs rise (C4). Nothing is swept before GRACE is over, however many terms it lasts (C4),
 // and once it is they sweep, though none of them has listened for so long.
 func manyTerms(w *environment) {
 	const terms, sweeping = 30, 5
@@ -244,7 +244,7 @@ func manyTerms(w *environment) {
 			epoch, _ := w.term()
 			return epoch > before
 		})
-		if !w.warmed() || len(swept) >= sweeping {
+		if !w.listened() || len(swept) >= sweeping {
 			continue
 		}
 		if w.HLen(w.T.Context(), w.Registry()).Val() < ghosts/2 {
@@ -267,10 +267,10 @@ func manyTerms(w *environment) {
 	require.GreaterOrEqual(w.T, w.Traffic.Done(), w.Fleet.Len()/2, "too little traffic: this run proves nothing")
 }
 
-// warmed tells whether the witness has listened for WARM.
-func (w *environment) warmed() bool {
+// listened tells whether the witness has listened for GRACE.
+func (w *environment) listened() bool {
 	w.T.Helper()
-	fields, err := w.HMGet(w.T.Context(), w.Witness(), "since", "doubt").Result()
+	fields, err := w.HMGet(w.T.Context(), w.Witness(), "since", "hold").Result()
 	require.NoError(w.T, err)
 	var since int64
 	for _, f := range fields {

@@ -48,7 +48,7 @@ func sameIDRestartsBeforeTheDelete(w *environment) {
 	hold.End()
 	harness.Eventually(w.T, "the batch is answered", func() bool { // with a verdict: the first answer may be that the script is not known
 		v := leader.Proxy.Verdicts()
-		return v["ALIVE"]+v["DONE"]+v["WARMING"]+v["FENCED"] > 0
+		return v["ALIVE"]+v["DONE"]+v["HELD"]+v["FENCED"] > 0
 	})
 	met.hit(leader.Proxy.Verdicts()["ALIVE"])
 	w.sweeps(released)
@@ -286,9 +286,9 @@ func fiveOfSevenSilent(kind func(w *environment, n int) mutable) func(w *environ
 	}
 }
 
-// reasonsOf are those for which the witness has doubted.
+// reasonsOf are those for which the witness has held.
 func reasonsOf(v *judge.Verdict) (all []string) {
-	for _, d := range v.Doubts {
+	for _, d := range v.Holds {
 		all = append(all, d.Reason)
 	}
 	return all

@@ -386,7 +386,7 @@ func (f *ownersCut) fail(w *environment) {
 		return
 	}
 	harness.Eventually(w.T, "the brake is pulled", func() bool {
-		return w.HGet(w.T.Context(), w.Witness(), "brake").Val() != ""
+		return w.HGet(w.T.Context(), w.Witness(), "mass_failure").Val() != ""
 	})
 	harness.Lasting(harness.Interval)
 }
@@ -450,7 +450,7 @@ func (w *environment) braked(v *judge.Verdict) {
 
 // brakedAt is when the brake was pulled last.
 func brakedAt(w *environment, v *judge.Verdict) (at time.Time, known bool) {
-	ms, err := strconv.ParseInt(v.Final.Hashes[w.Witness()]["brake"], 10, 64)
+	ms, err := strconv.ParseInt(v.Final.Hashes[w.Witness()]["mass_failure"], 10, 64)
 	return time.UnixMilli(ms), err == nil
 }
 

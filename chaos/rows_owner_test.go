@@ -215,14 +215,14 @@ func (f *fleetStopped) recover(w *environment) {
 		cont()
 	}
 	f.back()
-	w.warms(time.Now())
+	w.listens(time.Now())
 	w.sweeps(time.Now())
 }
 
-// warms waits until the witness, as Redis has it, was heard after a time and has listened for WARM.
-func (w *environment) warms(after time.Time) {
+// listens waits until the witness, as Redis has it, was heard after a time and has listened for GRACE.
+func (w *environment) listens(after time.Time) {
 	w.T.Helper()
-	harness.Eventually(w.T, "the witness has listened for WARM", func() bool {
+	harness.Eventually(w.T, "the witness has listened for GRACE", func() bool {
 		last, err := w.HGet(w.T.Context(), w.Witness(), "last").Int64()
 		since, err2 := w.HGet(w.T.Context(), w.Witness(), "since").Int64()
 		return err == nil && err2 == nil && last > after.UnixMilli() && last-since >= harness.GracePeriod.Milliseconds()
@@ -242,7 +242,7 @@ func (w *environment) sweeps(after time.Time) {
 
 func nothingEvicted(w *environment, v *judge.Verdict) {
 	require.Zero(w.T, v.Evicted(""))
-	require.True(w.T, v.LastDoubt().After(w.fault.(*fleetStopped).from))
+	require.True(w.T, v.LastHold().After(w.fault.(*fleetStopped).from))
 }
 
 // staleRows are about owners that have read something, and act on it when it is long not true any

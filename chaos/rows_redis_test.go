@@ -75,10 +75,10 @@ func nothingWent(w *environment, v *judge.Verdict) {
 	require.Zero(w.T, v.Evicted(""), "somebody who lives was evicted")
 }
 
-// doubted waits until the witness has started anew for a reason.
-func (w *environment) doubted(reason string) {
+// raised waits until the witness has started anew for a reason.
+func (w *environment) raised(reason string) {
 	w.T.Helper()
-	harness.Eventually(w.T, "the witness doubts: "+reason, func() bool {
+	harness.Eventually(w.T, "the witness holds: "+reason, func() bool {
 		return w.HGet(w.T.Context(), w.Witness(), "reason").Val() == reason
 	})
 }
@@ -231,7 +231,7 @@ func (f *stallBefore) fail(w *environment) {
 	send()
 	over()
 	harness.Eventually(w.T, "the batch is answered", func() bool { return !maps.Equal(before, leader.Proxy.Verdicts()) })
-	f.hit(leader.Proxy.Verdicts()["WARMING"] - before["WARMING"])
+	f.hit(leader.Proxy.Verdicts()["HELD"] - before["HELD"])
 	for _, h := range holds {
 		h.End()
 	}
@@ -399,7 +399,7 @@ func (f *sharedCache) fail(w *environment) {
 		_ = w.Set(ctx, "cache:"+time.Now().String(), value, time.Hour).Err() // refused when nothing can be evicted any more
 		<-tick.C
 	}
-	w.doubted("redis_evicting")
+	w.raised("redis_evicting")
 	w.config("maxmemory", "0")
 	require.NoError(w.T, sub.Close())
 	<-heard

@@ -338,7 +338,7 @@ func (f *loss) fail(w *environment) {
 }
 
 // flushed loses everything, and then a replica dies for real: a witness that has begun anew must
-// not keep its entries for longer than WARM (C6).
+// not keep its entries for longer than GRACE (C6).
 type flushed struct {
 	loss
 	dead *harness.Replica
@@ -393,7 +393,7 @@ func (f *canaryLost) fail(w *environment) {
 	mute := leader.Proxy.LoseRequest(func(r proxy.Request) bool { return harness.IsBeat(r) || harness.IsRegister(r) || harness.IsHeal(r) }, -1)
 	w.Meddle("the heartbeat of "+leader.ID+" is lost", func(p redis.Pipeliner) { p.Del(w.T.Context(), w.Heartbeat(leader.ID)) })
 	w.Plant("ghost", swept, true)
-	w.doubted("self_check")
+	w.raised("self_check")
 	f.hit(1)
 	mute.End()
 	back()

@@ -27,15 +27,15 @@ var witnessRows = []row{
 	{33, "SettingsOfTheSlow", false, 60, longLease, under(func() fault { return &slowAmongQuick{} }, heldFor("settings", "redis_evicting"))},
 }
 
-// heldFor: nobody who lives was evicted, and the witness has doubted since the fault began, for one
+// heldFor: nobody who lives was evicted, and the witness has held since the fault began, for one
 // of these reasons.
 func heldFor(reasons ...string) func(w *environment, v *judge.Verdict) {
 	return func(w *environment, v *judge.Verdict) {
 		nothingWent(w, v)
 		begun := w.fault.(interface{ begun() time.Time }).begun()
-		require.True(w.T, slices.ContainsFunc(v.Doubts, func(d judge.Doubt) bool {
+		require.True(w.T, slices.ContainsFunc(v.Holds, func(d judge.Hold) bool {
 			return !d.At.Before(begun) && slices.Contains(reasons, d.Reason)
-		}), "held for none of %v: %v", reasons, v.Doubts)
+		}), "held for none of %v: %v", reasons, v.Holds)
 	}
 }
 
@@ -171,7 +171,7 @@ func (f *evictedUnseen) fail(w *environment) {
 		speaks()
 		w.heals(time.Now())
 		if f.hits() == 0 {
-			w.warms(time.Now())
+			w.listens(time.Now())
 		}
 	}
 }
@@ -250,7 +250,7 @@ func (f *slowAmongQuick) fail(w *environment) {
 	for name, value := range usual {
 		w.Settings[name] = value
 	}
-	w.doubted("settings")
+	w.raised("settings")
 	w.SlowerSettings(slow, slowInterval, slowTTL)
 	var settled []int // silent devices come to it, which stay
 	for i := 0; i < w.Fleet.Len(); i += 4 {

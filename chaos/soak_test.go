@@ -370,7 +370,7 @@ func (s *soak) fenced() int {
 // unheard: when the eviction lands nobody has listened for longer than the GAP, and perhaps the
 // lease has lapsed too.
 func (s *soak) unheard() int {
-	return s.late(func(*harness.Replica) { s.stalled((harness.TTL - harness.Interval) * 3 / 4) }, "WARMING", "FENCED")
+	return s.late(func(*harness.Replica) { s.stalled((harness.TTL - harness.Interval) * 3 / 4) }, "HELD", "FENCED")
 }
 
 // evictsOne has Redis evict the heartbeat of a load process that lives, and something happen before
@@ -427,7 +427,7 @@ func (s *soak) disagreed() int {
 	s.Settings["HEARTBEAT_INTERVAL"], s.Settings["HEARTBEAT_TTL"] = (harness.Interval * 3 / 2).String(), (harness.TTL * 3 / 2).String()
 	slow := s.Start(s.name())
 	s.Settings = usual
-	s.doubted("settings")
+	s.raised("settings")
 	s.SlowerSettings(slow, harness.Interval*3/2, harness.TTL*3/2)
 	n := s.evictsOne(func() {})
 	s.Leaves(slow)

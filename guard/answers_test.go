@@ -91,7 +91,7 @@ func TestTheGuardSaysWhenRedisDoesNotAnswer(t *testing.T) {
 		cancel()
 		_, err = s.guard.Forget(over, s.lease, "dead")
 		require.ErrorIs(t, err, context.Canceled)
-		done, err := s.guard.Doubt(over, s.lease, time.Minute)
+		done, err := s.guard.Hold(over, s.lease, time.Minute)
 		require.ErrorIs(t, err, context.Canceled)
 		require.False(t, done)
 		fates, err = s.guard.Fates(over, []guard.Batch{s.batch(7)})

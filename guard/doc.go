@@ -20,7 +20,7 @@
 //     nothing is done. So a batch whose reply was lost is asked for again without harm.
 //  2. Does the lease hold this term's token? Else FENCED.
 //  3. Has the witness listened for the grace period without a hold, and is the leader's own
-//     heartbeat there? Else WARMING, with the reason of the hold.
+//     heartbeat there? Else HELD, with the reason of the hold.
 //  4. Is the owner's heartbeat absent? Else ALIVE.
 //  5. The body judges its items, and records what goes: XADD under the batch's id. Redis refuses an
 //     id that is not above the newest, so a newer term's record ends the older term: FENCED.

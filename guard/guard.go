@@ -16,7 +16,7 @@ import (
 //go:embed server.lua
 var serverLua string
 
-// SettingsLua stands before a script by which an owner beats. It defines tell_warm(key, warm, at), by
+// SettingsLua stands before a script by which an owner beats. It defines tell_grace(key, warm, at), by
 // which the owner tells the witness its grace period; see settings.lua.
 //
 //go:embed settings.lua
@@ -37,14 +37,14 @@ var openLua string
 //go:embed forget.lua
 var forgetLua string
 
-//go:embed doubt.lua
-var doubtLua string
+//go:embed hold.lua
+var holdLua string
 
 var (
 	tickScript   = redis.NewScript(serverLua + SettingsLua + witnessLua + tickLua)
 	openScript   = redis.NewScript(openLua)
 	forgetScript = redis.NewScript(forgetLua)
-	doubtScript  = redis.NewScript(serverLua + SettingsLua + witnessLua + doubtLua)
+	holdScript   = redis.NewScript(serverLua + SettingsLua + witnessLua + holdLua)
 )
 
 // MaxBatch is the most items one guarded batch may hold: Lua's unpack ends below 8,000 arguments,
@@ -56,11 +56,11 @@ type Verdict string
 
 // The guard's verdicts. Only DONE has deleted anything.
 const (
-	Done    Verdict = "DONE"    // deleted and recorded in the log, now or when it was asked before
-	Fenced  Verdict = "FENCED"  // the term is over: the lease is not its own, or a newer term has begun
-	Warming Verdict = "WARMING" // the witness has not listened long enough; Answer.Reason says since what
-	Alive   Verdict = "ALIVE"   // the owner's heartbeat exists
-	Stale   Verdict = "STALE"   // Open only: the log has met a higher epoch; draw one above it
+	Done   Verdict = "DONE"   // deleted and recorded in the log, now or when it was asked before
+	Fenced Verdict = "FENCED" // the term is over: the lease is not its own, or a newer term has begun
+	Held   Verdict = "HELD"   // the witness has not listened long enough; Answer.Reason says since what
+	Alive  Verdict = "ALIVE"  // the owner's heartbeat exists
+	Stale  Verdict = "STALE"  // Open only: the log has met a higher epoch; draw one above it
 )
 
 // Lease is what a leader holds while it leads: the lease's token and the epoch of its term.
@@ -98,7 +98,7 @@ type Answer struct {
 	Verdict  Verdict
 	Deleted  int    // entries that went
 	Reowned  int    // candidates that named somebody else, kept
-	Reason   string // of WARMING: the reason of the hold; of DONE: what the body says of itself
+	Reason   string // of HELD: the reason of the hold; of DONE: what the body says of itself
 	Repeated bool   // the batch had been done before; this is the answer of then
 }
 
@@ -108,7 +108,7 @@ type Answer struct {
 type Guard struct {
 	client, control redis.UniversalClient
 	layout          Layout
-	gap, warm       string // ms
+	gap, grace      string // ms
 	leader          string
 }
 
@@ -117,7 +117,7 @@ type Guard struct {
 func New(client, control redis.UniversalClient, layout Layout, t Timing, leader string) *Guard {
 	return &Guard{
 		client: client, control: control, layout: layout,
-		gap: millis(t.Gap()), warm: millis(t.Grace()), leader: leader,
+		gap: millis(t.Gap()), grace: millis(t.Grace()), leader: leader,
 	}
 }
 
@@ -155,7 +155,7 @@ func (g *Guard) Do(ctx context.Context, b Batch) (Answer, error) {
 	}
 	keys := append([]string{g.layout.Log(), g.layout.Lease(), g.layout.Witness(), canary, owner}, b.Keys...)
 	args := make([]any, 0, 7+len(b.Items))
-	args = append(args, b.ID.String(), b.Token, g.gap, g.warm, g.leader, b.Owner, b.Sweep)
+	args = append(args, b.ID.String(), b.Token, g.gap, g.grace, g.leader, b.Owner, b.Sweep)
 	seen := make(map[string]struct{}, len(b.Items))
 	for _, item := range b.Items { // a body that deletes one item twice would count it twice
 		if _, again := seen[item]; !again {
@@ -196,12 +196,12 @@ func (g *Guard) Forget(ctx context.Context, l Lease, owner string, left ...strin
 	return Verdict(v), nil
 }
 
-// Doubt restarts the witness with reason "mass_failure", unless that was done within notWithin. It
+// Hold restarts the witness with reason "mass_failure", unless that was done within notWithin. It
 // reports whether it did; a lease that is not this term's is no error and does nothing.
-func (g *Guard) Doubt(ctx context.Context, l Lease, notWithin time.Duration) (bool, error) {
-	n, err := doubtScript.Run(ctx, g.control, []string{g.layout.Lease(), g.layout.Witness()}, l.Token, millis(notWithin)).Int()
+func (g *Guard) Hold(ctx context.Context, l Lease, notWithin time.Duration) (bool, error) {
+	n, err := holdScript.Run(ctx, g.control, []string{g.layout.Lease(), g.layout.Witness()}, l.Token, millis(notWithin)).Int()
 	if err != nil {
-		return false, fmt.Errorf("guard: doubt: %w", err)
+		return false, fmt.Errorf("guard: hold: %w", err)
 	}
 	return n == 1, nil
 }

@@ -9,7 +9,7 @@
 --
 -- KEYS[1] log  KEYS[2] lease  KEYS[3] witness  KEYS[4] canary (the leader's own heartbeat)
 -- KEYS[5] the owner's heartbeat (the canary again where no owner is judged)  KEYS[6..] the body's
--- ARGV[1] batch id <epoch>-<n>  ARGV[2] lease token  ARGV[3] GAP ms  ARGV[4] WARM ms
+-- ARGV[1] batch id <epoch>-<n>  ARGV[2] lease token  ARGV[3] GAP ms  ARGV[4] GRACE ms
 -- ARGV[5] leader  ARGV[6] owner ('': none is judged)  ARGV[7] sweep  ARGV[8..] the body's items
 -- Result: { verdict, deleted, reowned, reason, repeated 0|1 }, made by answer().
 
@@ -31,11 +31,11 @@ if redis.pcall('GET', KEYS[2]) ~= ARGV[2] then return answer('FENCED') end
 -- 3. The witness: first write, refused when memory is full.
 local now, since, need, w = listen(KEYS[3], ARGV[3], ARGV[4])
 if now - since >= need and redis.call('EXISTS', KEYS[4]) == 0 then
-  doubt(KEYS[3], now, 'self_check')
+  hold(KEYS[3], now, 'self_check')
   redis.call('HSET', KEYS[3], 'lost', text(now))
   since, w[11] = now, 'self_check'
 end
-if now - since < need then return answer('WARMING', 0, 0, w[11] or '') end
+if now - since < need then return answer('HELD', 0, 0, w[11] or '') end
 
 -- 4. The owner is silent.
 if ARGV[6] ~= '' and redis.call('EXISTS', KEYS[5]) == 1 then return answer('ALIVE') end

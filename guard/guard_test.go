@@ -213,22 +213,22 @@ func TestGuardKeeps(t *testing.T) {
 		{"while the witness is young", func(t *testing.T, s *term) {
 			s.witness(t, "since", warm-5*time.Second)
 			s.HSet(t.Context(), s.Witness(), "reason", "mass_failure")
-		}, guard.Warming, "mass_failure"},
-		{"when Redis was not heard for longer than GAP", func(t *testing.T, s *term) { s.witness(t, "last", gap+time.Second) }, guard.Warming, "gap"},
-		{"when the last tick lies in the future", func(t *testing.T, s *term) { s.witness(t, "last", -time.Minute) }, guard.Warming, "gap"},
-		{"when the witness' beginning lies in the future", func(t *testing.T, s *term) { s.witness(t, "since", -time.Minute) }, guard.Warming, "gap"},
-		{"when the witness is lost", func(t *testing.T, s *term) { s.Del(t.Context(), s.Witness()) }, guard.Warming, "gap"},
+		}, guard.Held, "mass_failure"},
+		{"when Redis was not heard for longer than GAP", func(t *testing.T, s *term) { s.witness(t, "last", gap+time.Second) }, guard.Held, "gap"},
+		{"when the last tick lies in the future", func(t *testing.T, s *term) { s.witness(t, "last", -time.Minute) }, guard.Held, "gap"},
+		{"when the witness' beginning lies in the future", func(t *testing.T, s *term) { s.witness(t, "since", -time.Minute) }, guard.Held, "gap"},
+		{"when the witness is lost", func(t *testing.T, s *term) { s.Del(t.Context(), s.Witness()) }, guard.Held, "gap"},
 		{"when the witness is of another type", func(t *testing.T, s *term) {
 			s.Set(t.Context(), s.Witness(), "x", 0)
-		}, guard.Warming, "gap"},
+		}, guard.Held, "gap"},
 		{"when the witness holds no numbers", func(t *testing.T, s *term) {
 			s.HSet(t.Context(), s.Witness(), "since", "x", "last", "y")
-		}, guard.Warming, "gap"},
-		{"when the fleet disagrees on GAP", func(t *testing.T, s *term) { s.HSet(t.Context(), s.Witness(), "gap", "1000") }, guard.Warming, "settings"},
-		{"when the fleet disagrees on WARM", func(t *testing.T, s *term) { s.HSet(t.Context(), s.Witness(), "warm", "1000") }, guard.Warming, "settings"},
+		}, guard.Held, "gap"},
+		{"when the fleet disagrees on GAP", func(t *testing.T, s *term) { s.HSet(t.Context(), s.Witness(), "gap", "1000") }, guard.Held, "settings"},
+		{"when the fleet disagrees on GRACE", func(t *testing.T, s *term) { s.HSet(t.Context(), s.Witness(), "grace", "1000") }, guard.Held, "settings"},
 		{"when the leader cannot see its own heartbeat", func(t *testing.T, s *term) {
 			s.Del(t.Context(), s.Heartbeat("leader"))
-		}, guard.Warming, "self_check"},
+		}, guard.Held, "self_check"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -240,11 +240,11 @@ func TestGuardKeeps(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, guard.Answer{Verdict: c.verdict, Reason: c.reason}, a)
 				require.Equal(t, "dead", s.entries(t)["a"])
-				if c.reason != "" && c.reason != "mass_failure" { // a doubt binds whoever leads, until WARM has passed
+				if c.reason != "" && c.reason != "mass_failure" { // a hold binds whoever leads, until GRACE has passed
 					require.Equal(t, c.reason, s.HGet(ctx, s.Witness(), "reason").Val())
 					a, err = s.guard.Do(ctx, s.batch(2))
 					require.NoError(t, err)
-					require.Equal(t, guard.Warming, a.Verdict)
+					require.Equal(t, guard.Held, a.Verdict)
 				}
 			})
 		})
@@ -377,19 +377,19 @@ func TestBrakeStartsTheWitnessAnewButNotAgainTooSoon(t *testing.T) {
 		t.Parallel()
 		s, ctx := newTerm(t, w.Options, w.Prefix), t.Context()
 		for i, want := range []bool{true, false} {
-			did, err := s.guard.Doubt(ctx, s.lease, time.Hour)
+			did, err := s.guard.Hold(ctx, s.lease, time.Hour)
 			require.NoError(t, err)
 			require.Equal(t, want, did, i)
 		}
 		a, err := s.guard.Do(ctx, s.batch(1))
 		require.NoError(t, err)
-		require.Equal(t, guard.Answer{Verdict: guard.Warming, Reason: "mass_failure"}, a)
-		s.witness(t, "brake", 2*time.Hour)
-		did, err := s.guard.Doubt(ctx, s.lease, time.Hour)
+		require.Equal(t, guard.Answer{Verdict: guard.Held, Reason: "mass_failure"}, a)
+		s.witness(t, "mass_failure", 2*time.Hour)
+		did, err := s.guard.Hold(ctx, s.lease, time.Hour)
 		require.NoError(t, err)
 		require.True(t, did)
 		s.Del(ctx, s.Lease())
-		did, err = s.guard.Doubt(ctx, s.lease, 0)
+		did, err = s.guard.Hold(ctx, s.lease, 0)
 		require.NoError(t, err)
 		require.False(t, did)
 	})
@@ -403,9 +403,9 @@ func TestTickTellsHowLongRedisHasBeenHeard(t *testing.T) {
 		tick, err := s.guard.Tick(ctx)
 		require.NoError(t, err)
 		require.InDelta(t, 42, tick.Listening.Seconds(), 20)
-		require.Equal(t, warm, tick.Listening+tick.WarmIn)
+		require.Equal(t, warm, tick.Listening+tick.HeldFor)
 		require.Equal(t, "gap", tick.Reason, "the very first tick was one")
-		require.False(t, tick.LastDoubt.IsZero())
+		require.False(t, tick.LastHold.IsZero())
 		if w.Real {
 			require.Empty(t, tick.ChecksOff)
 		} else {

@@ -1,10 +1,10 @@
--- settings.lua: replicas whose WARM differs find that out, and the largest counts. Not a script of its
+-- settings.lua: replicas whose GRACE differs find that out, and the largest counts. Not a script of its
 -- own: beat.lua, boot.lua and witness.lua stand behind it.
 
 -- What is larger than two days is no setting of ours.
 local most = 172800000
 
--- larger(a, b): the larger of two WARM, as the witness has them: strings, or false.
+-- larger(a, b): the larger of two GRACE, as the witness has them: strings, or false.
 local function larger(a, b)
   a, b = tonumber(a or '') or 0, tonumber(b or '') or 0
   if a > most then a = 0 end
@@ -12,11 +12,11 @@ local function larger(a, b)
   return string.format('%.0f', math.max(a, b))
 end
 
--- tell_warm(key, warm, at): an owner need not contend, so it tells the witness its WARM when it
+-- tell_grace(key, grace, at): an owner need not contend, so it tells the witness its GRACE when it
 -- beats. If another stands there the fleet disagrees, and the next that listens finds it so. Where
 -- nobody listens yet it writes nothing; its next beat does.
-local function tell_warm(key, warm, at)
-  local w = redis.pcall('HMGET', key, 'warm', 'largest')
-  if w.err or not w[1] or w[1] == warm then return end -- what cannot be read is not overwritten
-  redis.pcall('HSET', key, 'warm', warm, 'disagreed', at, 'largest', larger(w[2], larger(w[1], warm)))
+local function tell_grace(key, grace, at)
+  local w = redis.pcall('HMGET', key, 'grace', 'largest')
+  if w.err or not w[1] or w[1] == grace then return end -- what cannot be read is not overwritten
+  redis.pcall('HSET', key, 'grace', grace, 'disagreed', at, 'largest', larger(w[2], larger(w[1], grace)))
 end

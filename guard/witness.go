@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// Witness is what a tick found: how long Redis has been listened to without a doubt.
+// Witness is what a tick found: how long Redis has been listened to without a hold.
 type Witness struct {
 	Now       time.Time     // the server's
-	Since     time.Time     // the server's: no doubt since then
+	Since     time.Time     // the server's: no hold since then
 	Listening time.Duration // Now - Since
-	WarmIn    time.Duration // until deletes may begin; 0: they may
-	Reason    string        // of the last doubt
-	LastDoubt time.Time
+	HeldFor   time.Duration // until deletes may begin; 0: they may
+	Reason    string        // of the last hold
+	LastHold  time.Time
 	Evicted   uint64 // entries evicted, ever: the total beside the log
 	Instances int64  // size of the roster
 	ChecksOff []string
@@ -22,7 +22,7 @@ type Witness struct {
 
 // Tick listens: every contender does, leading or not, held or paused. It is one small script.
 func (g *Guard) Tick(ctx context.Context) (Witness, error) {
-	out, err := tickScript.Run(ctx, g.control, []string{g.layout.Witness(), g.layout.Roster()}, g.gap, g.warm).Slice()
+	out, err := tickScript.Run(ctx, g.control, []string{g.layout.Witness(), g.layout.Roster()}, g.gap, g.grace).Slice()
 	if err != nil {
 		return Witness{}, fmt.Errorf("guard: tick: %w", err)
 	}
@@ -37,8 +37,8 @@ func (g *Guard) Tick(ctx context.Context) (Witness, error) {
 		Evicted:   uint64(num(out[5])),
 		Instances: num(out[6]),
 	}
-	if doubted := num(out[3]); doubted > 0 {
-		w.LastDoubt = time.UnixMilli(doubted)
+	if held := num(out[3]); held > 0 {
+		w.LastHold = time.UnixMilli(held)
 	}
 	if num(out[4]) == 0 {
 		w.ChecksOff = append(w.ChecksOff, "redis_evicting")
@@ -47,6 +47,6 @@ func (g *Guard) Tick(ctx context.Context) (Witness, error) {
 		w.ChecksOff = append(w.ChecksOff, "restarted")
 	}
 	w.Listening = w.Now.Sub(w.Since)
-	w.WarmIn = max(0, time.Duration(num(out[7]))*time.Millisecond-w.Listening)
+	w.HeldFor = max(0, time.Duration(num(out[7]))*time.Millisecond-w.Listening)
 	return w, nil
 }

@@ -10,19 +10,19 @@
 --                   that only grows has fallen (restart, promoted replica, CONFIG RESETSTAT)
 --   redis_evicting  evicted_keys differs from the one recorded; or what was recorded of the server
 --                   cannot be read by this client: what cannot be read never overwrites
---   settings        another GAP or WARM than at the last tick, or than of an owner that beat since.
---                   Nothing is deleted before the largest WARM of all seen has passed since the
+--   settings        another GAP or GRACE than at the last tick, or than of an owner that beat since.
+--                   Nothing is deleted before the largest GRACE of all seen has passed since the
 --                   fleet last disagreed
 --
 -- The witness is a hash; all times in it are the server's, in ms:
 --   since          heard without a hold since then
 --   last           the last tick
---   gap, warm      the settings of the last tick; warm also of a later beat, see settings.lua
---   largest        the largest WARM of all seen lately: so long must be listened without a hold
+--   gap, grace      the settings of the last tick; grace also of a later beat, see settings.lua
+--   largest        the largest GRACE of all seen lately: so long must be listened without a hold
 --   disagreed      the last time that two settings met
 --   server, connections, commands, evicted_keys
 --                  what server() said at the last tick that could read it
---   doubt, reason  the last hold: when and why
+--   hold, reason  the last hold: when and why
 --   lost           when Redis may last have lost entries: a hold of reason gap, restarted or
 --                  self_check, or an owner that was about to write an entry found no registry.
 --                  Owners look at what they hold when it changes
@@ -30,7 +30,7 @@
 --   evicted_total  entries evicted, ever: the total beside the log
 --   bye:<id>       instance <id> said goodbye but left entries behind
 
--- Settings are remembered for so many of the largest WARM after two last met. A contender ticks at
+-- Settings are remembered for so many of the largest GRACE after two last met. A contender ticks at
 -- least once a GAP, also where thousands do.
 local memory = 10
 
@@ -41,8 +41,8 @@ local function kind(key)
   return type(t) == 'table' and t.ok or t
 end
 
-local function doubt(key, now, reason)
-  redis.call('HSET', key, 'since', text(now), 'doubt', text(now), 'reason', reason)
+local function hold(key, now, reason)
+  redis.call('HSET', key, 'since', text(now), 'hold', text(now), 'reason', reason)
 end
 
 -- fell(was, is): a counter that only grows has fallen.
@@ -57,13 +57,13 @@ local function another(w, id, connections, commands, evicted)
   if evicted ~= '' and w[9] ~= evicted then return 'redis_evicting' end
 end
 
--- listen(key, gap, warm) -> now, since, need, w: deletes may begin need ms after since. w holds, as
+-- listen(key, gap, grace) -> now, since, need, w: deletes may begin need ms after since. w holds, as
 -- strings or false: [6] run id, [9] evicted_keys, [10] evicted_total, [11] reason and [12] time of
 -- the last hold.
-local function listen(key, gap, warm)
+local function listen(key, gap, grace)
   local now = math.floor(server_us() / 1000)
-  local w = redis.pcall('HMGET', key, 'since', 'last', 'gap', 'warm', 'largest', 'server',
-    'connections', 'commands', 'evicted_keys', 'evicted_total', 'reason', 'doubt', 'disagreed')
+  local w = redis.pcall('HMGET', key, 'since', 'last', 'gap', 'grace', 'largest', 'server',
+    'connections', 'commands', 'evicted_keys', 'evicted_total', 'reason', 'hold', 'disagreed')
   if w.err then -- not a hash: it must neither wipe nor jam
     if kind(key) == 'hash' then error(w.err) end -- not allowed
     redis.call('DEL', key)
@@ -86,25 +86,25 @@ local function listen(key, gap, warm)
     reason = another(w, id, connections, commands, evicted)
   end
   local largest = tonumber(larger(w[5], w[4]))
-  if (w[3] and w[3] ~= gap) or (w[4] and w[4] ~= warm) then
+  if (w[3] and w[3] ~= gap) or (w[4] and w[4] ~= grace) then
     reason = reason or 'settings'
     put(13, 'disagreed', at)
   end
   if reason then
     since = now
     put(1, 'since', at)
-    put(12, 'doubt', at)
+    put(12, 'hold', at)
     put(11, 'reason', reason)
     if reason == 'gap' or reason == 'restarted' then put(14, 'lost', at) end
   end
   -- The time of a hold does not count: a jump of the clock must not make anything forgotten.
-  local need, disagreed = tonumber(warm), tonumber(w[13] or '')
+  local need, disagreed = tonumber(grace), tonumber(w[13] or '')
   if disagreed and now - math.max(disagreed, since) <= memory * largest then
     need = math.max(need, largest)
   end
   put(3, 'gap', gap)
-  put(4, 'warm', warm)
-  put(5, 'largest', need == tonumber(warm) and warm or text(need))
+  put(4, 'grace', grace)
+  put(5, 'largest', need == tonumber(grace) and grace or text(need))
   if id ~= '' then put(6, 'server', id) end
   if connections ~= '' then put(7, 'connections', connections) end
   if commands ~= '' then put(8, 'commands', commands) end

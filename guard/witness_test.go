@@ -44,7 +44,7 @@ func (s *term) evict(t *testing.T) {
 func (s *term) held(t *testing.T, reason string) {
 	a, err := s.guard.Do(t.Context(), s.batch(1))
 	require.NoError(t, err)
-	require.Equal(t, guard.Answer{Verdict: guard.Warming, Reason: reason}, a)
+	require.Equal(t, guard.Answer{Verdict: guard.Held, Reason: reason}, a)
 	require.Equal(t, reason, s.HGet(t.Context(), s.Witness(), "reason").Val())
 	s.untouched(t)
 }
@@ -118,7 +118,7 @@ func TestAContenderThatMayNotAskForCountersForgetsNone(t *testing.T) {
 	w, err := poor.Tick(ctx)
 	require.NoError(t, err)
 	require.Equal(t, "redis_evicting", w.Reason, "what cannot be read is in no order")
-	require.Equal(t, warm, w.WarmIn)
+	require.Equal(t, warm, w.HeldFor)
 	require.Equal(t, before, s.HMGet(ctx, s.Witness(), "server", "evicted_keys").Val())
 	s.witness(t, "since", warm)
 	s.evict(t)
@@ -145,8 +145,8 @@ func TestWhereNobodyMayAskForCountersTheChecksAreOff(t *testing.T) {
 }
 
 // A replica with the usual settings ticks each few seconds and beats each 30 s. One with quick
-// settings has a WARM of 5 s.
-func TestAFleetThatDisagreesWaitsForTheLargestWarmOfAll(t *testing.T) {
+// settings has a GRACE of 5 s.
+func TestAFleetThatDisagreesWaitsForTheLargestGraceOfAll(t *testing.T) {
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()
 		s, ctx := newTerm(t, w.Options, w.Prefix), t.Context()
@@ -154,13 +154,13 @@ func TestAFleetThatDisagreesWaitsForTheLargestWarmOfAll(t *testing.T) {
 		held := func(n uint64, want time.Duration) {
 			a, err := quick.Do(ctx, s.batch(n))
 			require.NoError(t, err)
-			require.Equal(t, guard.Answer{Verdict: guard.Warming, Reason: "settings"}, a)
+			require.Equal(t, guard.Answer{Verdict: guard.Held, Reason: "settings"}, a)
 			tick, err := quick.Tick(ctx)
 			require.NoError(t, err)
-			require.InDelta(t, want.Seconds(), tick.WarmIn.Seconds(), 20)
+			require.InDelta(t, want.Seconds(), tick.HeldFor.Seconds(), 20)
 		}
 		held(1, warm)
-		s.witness(t, "since", 6*time.Second) // the quick one's own WARM has passed
+		s.witness(t, "since", 6*time.Second) // the quick one's own GRACE has passed
 		s.witness(t, "disagreed", 6*time.Second)
 		held(2, warm-6*time.Second)
 		s.untouched(t)
@@ -177,7 +177,7 @@ func TestAFleetThatDisagreesWaitsForTheLargestWarmOfAll(t *testing.T) {
 
 // What was seen of others counts for the holds that come soon after, too: the owner of the larger
 // settings needs as long to beat again.
-func TestTheLargestWarmIsRememberedForAWhile(t *testing.T) {
+func TestTheLargestGraceIsRememberedForAWhile(t *testing.T) {
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()
 		s, ctx := newTerm(t, w.Options, w.Prefix), t.Context()
@@ -197,7 +197,7 @@ func TestTheLargestWarmIsRememberedForAWhile(t *testing.T) {
 			tick, err := quick.Tick(ctx)
 			require.NoError(t, err)
 			require.Equal(t, "gap", tick.Reason)
-			require.Equal(t, c.want, tick.WarmIn)
+			require.Equal(t, c.want, tick.HeldFor)
 		}
 	})
 }
@@ -241,7 +241,7 @@ func TestHoldsThatMayLoseEntriesAreRemembered(t *testing.T) {
 			require.Equal(t, c.loses, lost() != "before", reason)
 		}
 		s.HSet(ctx, s.Witness(), "lost", "before")
-		_, err := s.guard.Doubt(ctx, s.lease, 0)
+		_, err := s.guard.Hold(ctx, s.lease, 0)
 		require.NoError(t, err)
 		require.Equal(t, "before", lost(), "a mass failure")
 	})

@@ -5,7 +5,7 @@
 //
 // The server does, at the instant of the delete. What a sweep finds and judges here is only a
 // suspicion; guard.Guard judges it again in one atomic step: the lease still holds this term's token, no
-// newer term has begun, Redis has been listened to for WARM without a doubt, the leader can see its own
+// newer term has begun, Redis has been listened to for GRACE without a hold, the leader can see its own
 // heartbeat, the owner's is absent, the entry still names that owner. A janitor that was paused, cut
 // off or replaced can therefore delete nothing that a correct one would not; leadership is for
 // economy.
@@ -46,7 +46,7 @@
 // Opening writes the record `<epoch>-0` into the log: from then on no batch of an older term can be recorded,
 // and what cannot be recorded is not deleted. Each sweep has a loop of its own, so that a long full scan does
 // not delay the quick way; all of them share one reaper and one share of Redis' time. A leader whose own heartbeat
-// stays away for WARM/2, or whose full scan has failed for three intervals, resigns and stands back for a
+// stays away for GRACE/2, or whose full scan has failed for three intervals, resigns and stands back for a
 // lease TTL: another may see Redis better.
 //
 // # Counted once
@@ -63,7 +63,7 @@
 //
 // When owners that fell silent within the last TTL without a goodbye are at least two, and more
 // than half of those alive a TTL ago, the fault is more likely ours than theirs: the witness starts anew,
-// once, and not again before 2 WARM have passed. One of three that dies is swept at once. An owner stays on
+// once, and not again before 2 GRACE have passed. One of three that dies is swept at once. An owner stays on
 // the roster until its index was swept, or until a full scan of this term found nothing of it: the next
 // leader has to know who fell. See tracker.
 //

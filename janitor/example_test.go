@@ -150,7 +150,7 @@ func ExampleSweeper() {
 	// left: [example:sessions:replica-1]
 }
 
-// listenedToForAnHour writes what takes WARM (92 s) to become true: nothing is deleted on a server that nobody
+// listenedToForAnHour writes what takes GRACE (92 s) to become true: nothing is deleted on a server that nobody
 // has listened to.
 func listenedToForAnHour(ctx context.Context, rdb redis.UniversalClient, layout guard.Layout) {
 	timing := guard.Timing{Interval: 30 * time.Second, TTL: 90 * time.Second} // a registry's defaults

@@ -33,7 +33,7 @@ func (j *Janitor) Tick(ctx context.Context, leading bool) (guard.Witness, error)
 // NextTick is how long a leader waits until its next tick, HeldFor how long nothing can be deleted.
 func (j *Janitor) NextTick() time.Duration { return j.listener.wait(true) }
 func (j *Janitor) HeldFor() time.Duration {
-	left, _ := j.listener.warming(time.Now())
+	left, _ := j.listener.heldFor(time.Now())
 	return left
 }
 

@@ -258,7 +258,7 @@ func TestADryRunReportsAndDeletesNothing(t *testing.T) {
 	})
 }
 
-func TestAWarmingWitnessHolds(t *testing.T) {
+func TestAWitnessHoldsForItsGracePeriod(t *testing.T) {
 	t.Parallel()
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()
@@ -267,7 +267,7 @@ func TestAWarmingWitnessHolds(t *testing.T) {
 		f.indexed("dead", 5)
 		r := f.replica("r1", nil)
 		r.leads()
-		f.eventually(func() bool { return r.Status().Witness.WarmIn > 80 })
+		f.eventually(func() bool { return r.Status().Witness.HeldFor > 80 })
 		reports := r.sweep(Request{})
 		for _, sweep := range []string{"owners", "registry"} {
 			require.Equal(t, Held, reports[sweep].Outcome)
@@ -282,7 +282,7 @@ func TestAWarmingWitnessHolds(t *testing.T) {
 	})
 }
 
-func TestAGuardThatIsWarmingHoldsWhatLooksWarmHere(t *testing.T) {
+func TestAGuardThatHoldsHoldsWhatLooksFreeHere(t *testing.T) {
 	t.Parallel()
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()

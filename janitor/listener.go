@@ -99,7 +99,7 @@ func (l *listener) tick(ctx context.Context, leading bool) {
 		if leading {
 			level = slog.LevelWarn
 		}
-		l.log.Log(ctx, level, "witness starts anew", "reason", w.Reason, "warm_in", w.WarmIn)
+		l.log.Log(ctx, level, "witness starts anew", "reason", w.Reason, "held_for", w.HeldFor)
 	}
 }
 
@@ -110,18 +110,18 @@ func (l *listener) observed(h lease.Holder, paused *Pause) {
 	l.holder, l.paused = h, paused
 }
 
-// warming tells, from the last tick, for how long no delete can be granted yet, and why. Without a
+// heldFor tells, from the last tick, for how long no delete can be granted yet, and why. Without a
 // recent tick it is 0: the guard will say. It is here to spare Redis scans that cannot lead anywhere.
-func (l *listener) warming(now time.Time) (time.Duration, string) {
+func (l *listener) heldFor(now time.Time) (time.Duration, string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.at.IsZero() || now.Sub(l.at) > l.gap {
 		return 0, ""
 	}
-	return max(0, l.witness.WarmIn-now.Sub(l.at)), l.witness.Reason
+	return max(0, l.witness.HeldFor-now.Sub(l.at)), l.witness.Reason
 }
 
-// listening is for how long Redis has been listened to without a doubt, as far as this process knows; 0 after
+// listening is for how long Redis has been listened to without a hold, as far as this process knows; 0 after
 // a gap in its own ticks.
 func (l *listener) listening(now time.Time) time.Duration {
 	l.mu.Lock()

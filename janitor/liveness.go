@@ -79,7 +79,7 @@ func (j *Janitor) heartbeats(ctx context.Context, owners []string) (answer map[s
 	}
 	if _, asked := answer[j.instance]; asked {
 		// This replica lives, whatever Redis says; should its heartbeat be absent, the guard
-		// takes that as a doubt.
+		// takes that as a hold.
 		answer[j.instance] = Alive
 	}
 	return answer, left, nil

@@ -54,7 +54,7 @@ func TestWithoutAnIndexTheBreakerIsAskedAndTheNextLeaderKnowsWhoFell(t *testing.
 		}
 		stop()
 		f.listenedFor(time.Hour) // the hold is over, and they are still away
-		f.HDel(t.Context(), f.Witness(), "brake")
+		f.HDel(t.Context(), f.Witness(), "mass_failure")
 		next := f.replica("r2", nil)
 		next.leads()
 		f.spares(next, 50)

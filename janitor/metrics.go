@@ -19,7 +19,7 @@ const (
 	SkipUnreadable SkipReason = "unreadable" // it, or its owner's liveness, cannot be read
 )
 
-// What holds a pass, as counted by janitor_held_total: the witness' doubts, and a pause.
+// What holds a pass, as counted by janitor_held_total: the witness' holds, and a pause.
 const (
 	heldPaused = "paused"
 	heldBrake  = "mass_failure"
@@ -81,7 +81,7 @@ func newMetrics(reg prometheus.Registerer, g gauges, sweeps []string) (*metrics,
 		m.transitions, m.spared, m.duration, m.passes, m.success, m.held, m.scanned, m.throttled,
 		gauge("janitor_leader", "1 while this process leads.", nil, g.leader),
 		gauge("janitor_lease_epoch", "Epoch of the newest term known here.", nil, g.epoch),
-		gauge("janitor_witness_seconds", "How long Redis has been listened to without a doubt; 0 if this process does not know.", nil, g.witness),
+		gauge("janitor_witness_seconds", "How long Redis has been listened to without a hold; 0 if this process does not know.", nil, g.witness),
 		gauge("janitor_redis_share", "Share of Redis' time that sweeping may take now; 0 unless this process leads.", nil, g.share),
 	}
 	for _, s := range sweeps {

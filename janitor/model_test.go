@@ -30,8 +30,8 @@ import (
 type settings struct{ interval, ttl time.Duration }
 
 var (
-	quick = settings{5 * time.Second, 15 * time.Second}   // GAP 5 s, WARM 17 s
-	slow  = settings{60 * time.Second, 180 * time.Second} // GAP 60 s, WARM 182 s
+	quick = settings{5 * time.Second, 15 * time.Second}   // GAP 5 s, GRACE 17 s
+	slow  = settings{60 * time.Second, 180 * time.Second} // GAP 60 s, GRACE 182 s
 )
 
 func (s settings) warm() time.Duration { return s.ttl + 2*time.Second }
@@ -302,7 +302,7 @@ func (m *model) beatOf(n *instance) {
 		}
 	})
 	if !n.old {
-		m.tellWarm(n)
+		m.tellGrace(n)
 	}
 	if n.expires.IsZero() || n.since.IsZero() {
 		n.since = now
@@ -393,7 +393,7 @@ func (m *model) tickOf(n *instance) {
 		return
 	}
 	if w.Listening == 0 {
-		m.say("%s's tick holds: %s, %s", n.id, w.Reason, w.WarmIn)
+		m.say("%s's tick holds: %s, %s", n.id, w.Reason, w.HeldFor)
 		m.holds[w.Reason]++
 	}
 }
@@ -457,11 +457,11 @@ func (m *model) sweep(l *leader, which int) {
 		return
 	}
 	m.passes++
-	brake := m.db.HGet(m.ctx, m.Witness(), "brake").Val()
+	brake := m.db.HGet(m.ctx, m.Witness(), "mass_failure").Val()
 	s := l.janitor.SweepAt(which)
 	r := l.t.Pass(s)
 	m.say("%s's %s: %s %s %d evicted of %d condemned", l.id, r.Sweep, r.Outcome, r.Reason, r.Evicted, r.Condemned)
-	if now := m.db.HGet(m.ctx, m.Witness(), "brake").Val(); now != brake {
+	if now := m.db.HGet(m.ctx, m.Witness(), "mass_failure").Val(); now != brake {
 		m.holds["mass_failure"]++
 	}
 	if r.Outcome == Failed {

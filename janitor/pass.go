@@ -134,7 +134,7 @@ func (p *Pass) Skip(reason SkipReason, n int) {
 // CheckHeld returns a HeldError while nothing could be deleted anyway. A sweep whose finding costs
 // something asks before it begins.
 func (p *Pass) CheckHeld(ctx context.Context) error {
-	if wait, reason := p.t.j.listener.warming(time.Now()); wait > 0 {
+	if wait, reason := p.t.j.listener.heldFor(time.Now()); wait > 0 {
 		return &HeldError{known(reason)}
 	}
 	if p.DryRun() { // whoever paused may want to see what would go
@@ -295,7 +295,7 @@ func (p *Pass) Delete(ctx context.Context, b Batch) (guard.Answer, error) {
 		p.Skip(SkipAlive, n)
 	case guard.Fenced:
 		p.Skip(SkipFenced, n)
-	case guard.Warming:
+	case guard.Held:
 		p.Skip(SkipHeld, n)
 		p.t.j.listener.poke() // so that nobody asks in vain until it is over
 		return a, &HeldError{known(a.Reason)}

@@ -27,7 +27,7 @@ var (
 // A HeldError says that nothing may be deleted for now. Pass.CheckHeld and Pass.Delete return it, and so
 // should the sweep: the pass is then held, not failed.
 type HeldError struct {
-	Reason string // a doubt of the witness, or "paused"
+	Reason string // a hold of the witness, or "paused"
 }
 
 func (e *HeldError) Error() string { return "janitor: held: " + e.Reason }

@@ -41,14 +41,14 @@ type PaceStatus struct {
 
 // WitnessStatus is how long Redis has been listened to, as of the last tick.
 type WitnessStatus struct {
-	Listening float64   `json:"listening_seconds"` // without a doubt, up to now; 0: not known here
-	WarmIn    float64   `json:"warm_in_seconds"`   // until deletes may begin; 0: they may
-	Reason    string    `json:"reason,omitempty"`  // of the last doubt
-	LastDoubt time.Time `json:"last_doubt,omitzero"`
+	Listening float64   `json:"listening_seconds"` // without a hold, up to now; 0: not known here
+	HeldFor   float64   `json:"held_for_seconds"`  // until deletes may begin; 0: they may
+	Reason    string    `json:"reason,omitempty"`  // of the last hold
+	LastHold  time.Time `json:"last_hold,omitzero"`
 	LastTick  time.Time `json:"last_tick,omitzero"`
 	Evicted   uint64    `json:"evicted_total"` // by anybody, ever: the total beside the log
 	Instances int64     `json:"instances"`     // on the roster
-	// ChecksOff are doubts that this server cannot raise; and, since their last try was refused,
+	// ChecksOff are holds that this server cannot raise; and, since their last try was refused,
 	// log_size: the log is trimmed by number of records, and log_trim: it is not trimmed.
 	ChecksOff []string `json:"checks_off,omitempty"`
 	Error     string   `json:"error,omitempty"` // of the last tick
@@ -91,14 +91,14 @@ func (j *Janitor) Status() Status {
 
 func (l *listener) status(now time.Time) WitnessStatus {
 	listening := l.listening(now)
-	warm, _ := l.warming(now)
+	warm, _ := l.heldFor(now)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := WitnessStatus{
 		Listening: listening.Seconds(),
-		WarmIn:    warm.Seconds(),
+		HeldFor:   warm.Seconds(),
 		Reason:    l.witness.Reason,
-		LastDoubt: l.witness.LastDoubt,
+		LastHold:  l.witness.LastHold,
 		LastTick:  l.at,
 		Evicted:   l.witness.Evicted,
 		Instances: l.witness.Instances,
@@ -243,7 +243,7 @@ type Report struct {
 	next time.Time // when the next pass is wanted, if that is before the interval is over
 }
 
-// known maps a doubt's reason to what is counted by it, since it comes from a key that anybody can write.
+// known maps a hold's reason to what is counted by it, since it comes from a key that anybody can write.
 func known(reason string) string {
 	if slices.Contains(heldReasons, reason) {
 		return reason

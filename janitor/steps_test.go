@@ -347,16 +347,16 @@ func (m *model) lose() {
 	m.changed()
 }
 
-// tellWarm does what settings.lua does when an owner beats.
-func (m *model) tellWarm(n *instance) {
-	w := m.db.HMGet(m.ctx, m.Witness(), "warm", "largest").Val()
+// tellGrace does what settings.lua does when an owner beats.
+func (m *model) tellGrace(n *instance) {
+	w := m.db.HMGet(m.ctx, m.Witness(), "grace", "largest").Val()
 	ms := func(v any) int64 { i, _ := strconv.ParseInt(fmt.Sprint(v), 10, 64); return i }
 	warm := n.warm().Milliseconds()
 	if n.told = n.told || w[0] != nil; w[0] == nil || ms(w[0]) == warm {
 		return
 	}
 	m.do(func(p redis.Pipeliner) {
-		p.HSet(m.ctx, m.Witness(), "warm", warm, "disagreed", m.server().UnixMilli(), "largest", max(warm, ms(w[0]), ms(w[1])))
+		p.HSet(m.ctx, m.Witness(), "grace", warm, "disagreed", m.server().UnixMilli(), "largest", max(warm, ms(w[0]), ms(w[1])))
 	})
 }
 

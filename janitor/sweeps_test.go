@@ -204,7 +204,7 @@ func TestTheBrake(t *testing.T) {
 					require.Equal(t, Held, r.report(sweep).Outcome)
 					require.Equal(t, "mass_failure", r.report(sweep).Reason)
 				}
-				f.eventually(func() bool { return r.Status().Witness.WarmIn > 0 })
+				f.eventually(func() bool { return r.Status().Witness.HeldFor > 0 })
 				require.Equal(t, int64(30), f.HLen(t.Context(), f.Registry()).Val())
 				require.Zero(t, f.recorded())
 			})
@@ -219,8 +219,8 @@ func TestTheBrakeIsNotAppliedTwiceInARow(t *testing.T) {
 		f := setup(t, w)
 		now, err := f.Time(t.Context()).Result()
 		require.NoError(t, err)
-		// It was, a WARM ago, and since then Redis has been listened to.
-		require.NoError(t, f.HSet(t.Context(), f.Witness(), "brake", now.Add(-warm-time.Second).UnixMilli()).Err())
+		// It was, a GRACE ago, and since then Redis has been listened to.
+		require.NoError(t, f.HSet(t.Context(), f.Witness(), "mass_failure", now.Add(-warm-time.Second).UnixMilli()).Err())
 		for _, id := range []string{"x", "y", "z"} {
 			f.indexed(id, 10)
 		}
@@ -231,7 +231,7 @@ func TestTheBrakeIsNotAppliedTwiceInARow(t *testing.T) {
 	})
 }
 
-func TestALeaderThatCannotSeeItselfDoubts(t *testing.T) {
+func TestALeaderThatCannotSeeItselfHolds(t *testing.T) {
 	t.Parallel()
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()

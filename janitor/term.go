@@ -58,7 +58,7 @@ type tenure struct {
 // lead is what the elector runs while this process holds the lease. It returns nil, also when the
 // term turns out to be over: then it campaigns again.
 func (j *Janitor) lead(ctx context.Context, term *lease.Term) error {
-	// A heartbeat that is gone under a batch is a doubt, and would hold the whole fleet: where Run and the
+	// A heartbeat that is gone under a batch is a hold, and would hold the whole fleet: where Run and the
 	// registry's end together, the registry's waits.
 	defer j.cfg.Registry.HoldHeartbeat()()
 	ctx, end := context.WithCancelCause(ctx)
@@ -137,7 +137,7 @@ func (t *tenure) tryOpen() error {
 		return t.tryOpen()
 	}
 	// A replica that has just started may lead before its first heartbeat has landed. Deleting then
-	// would raise the canary's doubt and hold the whole fleet for WARM.
+	// would raise the canary's hold and hold the whole fleet for GRACE.
 	if n, err := t.j.cfg.Control.Exists(ctx, t.j.layout.Heartbeat(t.j.instance)).Result(); err != nil || n == 0 {
 		return cmp.Or(err, errNoHeartbeat)
 	}
@@ -306,7 +306,8 @@ func newLoop(t *tenure, s Sweeper) *loop {
 // run ends with the term.
 func (l *loop) run() {
 	ctx := l.t.ctx
-	timer := time.NewTimer(0)
+	// No demand comes before the first pass: who asked for one would not know of a second behind it.
+	timer := time.NewTimer(l.wait(l.pass(ctx, Request{})))
 	defer timer.Stop()
 	for {
 		select {
@@ -338,7 +339,7 @@ func (l *loop) pass(ctx context.Context, req Request) Report {
 }
 
 // wait is how long to the next pass after one that has just ended: from beginning to beginning the
-// interval, or sooner where the pass asked for it, but some rest in any case. After failures in a row it grows; held by a doubt, it
+// interval, or sooner where the pass asked for it, but some rest in any case. After failures in a row it grows; held by a hold, it
 // goes on as soon as that can be over.
 func (l *loop) wait(r Report) time.Duration {
 	took := time.Duration(r.Seconds * float64(time.Second))
@@ -350,7 +351,7 @@ func (l *loop) wait(r Report) time.Duration {
 		wait = max(wait, backoff(l.failures))
 	}
 	if r.Outcome == Held {
-		if warm, _ := l.t.j.listener.warming(time.Now()); warm > 0 {
+		if warm, _ := l.t.j.listener.heldFor(time.Now()); warm > 0 {
 			wait = min(wait, warm+time.Millisecond)
 		}
 	}

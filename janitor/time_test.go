@@ -122,7 +122,7 @@ func TestAQuietLookIsTwoCommandsAndMissesNobody(t *testing.T) {
 	})
 }
 
-func TestAfterABrakeTheDeadAreSweptAWarmLater(t *testing.T) {
+func TestAfterABrakeTheDeadAreSweptAGracePeriodLater(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		defer f.beat("r1")()
 		var stops []func()
@@ -172,7 +172,7 @@ func TestFollowersListenWhileNobodyLeads(t *testing.T) {
 		w := one.Status().Witness
 		require.InDelta(t, 1200, w.Listening, 30)
 		require.InDelta(t, 1200, one.scrape("janitor_witness_seconds"), 30)
-		require.Zero(t, w.WarmIn)
+		require.Zero(t, w.HeldFor)
 		require.Equal(t, []string{"redis_evicting", "restarted"}, w.ChecksOff)
 	})
 }
@@ -207,7 +207,7 @@ func TestALeaderThatHasJustStartedWaitsForItsFirstHeartbeat(t *testing.T) {
 		require.Equal(t, 5, f.left("dead"))
 		f.live("r1")
 		pass(10 * time.Second)
-		require.Zero(t, f.left("dead"), "no doubt was raised that would hold the whole fleet")
+		require.Zero(t, f.left("dead"), "no hold was raised that would hold the whole fleet")
 	})
 }
 

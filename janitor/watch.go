@@ -254,11 +254,11 @@ func (w *watch) brake(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	doubted, err := w.guard.Doubt(ctx, w.lease, 2*w.j.cfg.Registry.Timing().Grace())
+	held, err := w.guard.Hold(ctx, w.lease, 2*w.j.cfg.Registry.Timing().Grace())
 	if err != nil {
 		return err
 	}
-	if !doubted { // it was doubted lately: this time it is believed
+	if !held { // it was held lately: this time it is believed
 		w.checked = time.Now()
 		return nil
 	}

@@ -1,5 +1,5 @@
 /* An exhaustive model of the mass-failure breaker: janitor/brake.go, watch.go, owners.go, log.go,
- * guard/doubt.lua, forget.lua. README.md says what is left out and assumed; check runs it.
+ * guard/hold.lua, forget.lua. README.md says what is left out and assumed; check runs it.
  *
  * Question: can entries go while more than half of the owners fell silent within a TTL, and no hold
  * of reason mass_failure was raised for it?

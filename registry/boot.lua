@@ -3,7 +3,7 @@
 -- The token is above that of any life of this id that the heartbeat remembers, also if the
 -- server's clock went back. Asked again after a lost reply it answers the same token.
 -- KEYS[1] heartbeat  KEYS[2] roster  KEYS[3] witness
--- ARGV[1] instance  ARGV[2] random, 10 digits  ARGV[3] heartbeat TTL ms  ARGV[4] WARM ms
+-- ARGV[1] instance  ARGV[2] random, 10 digits  ARGV[3] heartbeat TTL ms  ARGV[4] GRACE ms
 -- Result: the token
 local held = redis.pcall('GET', KEYS[1])
 local us, random
@@ -18,7 +18,7 @@ else
 end
 local at = string.format('%.0f', math.floor(now / 1000))
 redis.call('SET', KEYS[1], at .. '/' .. token, 'PX', ARGV[3])
-tell_warm(KEYS[3], ARGV[4], at)
+tell_grace(KEYS[3], ARGV[4], at)
 redis.pcall('SADD', KEYS[2], ARGV[1])
 redis.pcall('HDEL', KEYS[3], 'bye:' .. ARGV[1])
 return token

@@ -102,19 +102,19 @@ func TestOwnerScripts(t *testing.T) {
 			quick := guard.Timing{Interval: 3 * time.Second, TTL: 63 * time.Second}
 			require.Equal(t, "settings", tick(quick).Reason)
 			require.NoError(t, o.c.HDel(t.Context(), o.keys.Witness(), "disagreed", "largest", "reason").Err())
-			require.LessOrEqual(t, tick(quick).WarmIn, quick.Grace(), "a fleet of quick ones")
+			require.LessOrEqual(t, tick(quick).HeldFor, quick.Grace(), "a fleet of quick ones")
 			o.run(beatScript, millis(o.Timing().Grace()))
 			got := tick(quick)
 			require.Equal(t, "settings", got.Reason)
-			require.Equal(t, o.Timing().Grace(), got.WarmIn)
+			require.Equal(t, o.Timing().Grace(), got.HeldFor)
 
 			require.NoError(t, o.c.Del(t.Context(), o.keys.Witness()).Err())
 			require.Equal(t, "gap", tick(quick).Reason)
 			large := newOwner(t, w, "large") // its boot tells
 			require.Equal(t, quick.Gap(), large.Timing().Gap())
 			o.run(beatScript, millis(quick.Grace())) // and it is not forgotten when others beat, before anybody listens
-			require.LessOrEqual(t, quick.Grace(), tick(quick).WarmIn)
-			require.Greater(t, tick(quick).WarmIn, quick.Grace())
+			require.LessOrEqual(t, quick.Grace(), tick(quick).HeldFor)
+			require.Greater(t, tick(quick).HeldFor, quick.Grace())
 		},
 		"extend prolongs the heartbeat that is there and makes none": func(t *testing.T, w redistest.World) {
 			o := newOwner(t, w, "o")

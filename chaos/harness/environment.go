@@ -333,9 +333,9 @@ func (w *Environment) Holder() string {
 // Listened waits until the witness has been heard for long enough that deletes may begin.
 func (w *Environment) Listened() {
 	w.T.Helper()
-	Eventually(w.T, "the witness has listened for WARM", func() bool {
+	Eventually(w.T, "the witness has listened for GRACE", func() bool {
 		s, err := w.Leader().Status()
-		return err == nil && s.Janitor.Leading && !s.Janitor.Witness.LastTick.IsZero() && s.Janitor.Witness.WarmIn == 0
+		return err == nil && s.Janitor.Leading && !s.Janitor.Witness.LastTick.IsZero() && s.Janitor.Witness.HeldFor == 0
 	})
 }
 

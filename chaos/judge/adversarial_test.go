@@ -61,10 +61,10 @@ func TestWhatLooksRightIsRejected(t *testing.T) {
 			s.happens("SET janitor:leader a/token PXAT %s", s.ms(3*time.Second))
 			s.happens("XADD janitor:log 5-0 leader b term a/token")
 		}},
-		"the witness is set back to before a doubt": {"C4", func(s *builder) {
+		"the witness is set back to before a hold": {"C4", func(s *builder) {
 			s.upToDeath()
-			s.doubts("mass_failure")
-			s.happens("HSET janitor:witness since %s doubt %s", s.ms(-time.Minute), s.ms(-time.Minute))
+			s.holds("mass_failure")
+			s.happens("HSET janitor:witness since %s hold %s", s.ms(-time.Minute), s.ms(-time.Minute))
 			s.happens("%s", s.evicts("a", "1", "2", "3"))
 		}},
 		"a leader sweeps that cannot see itself": {"C4", func(s *builder) {

@@ -33,11 +33,11 @@ func TestBoundsAreHeld(t *testing.T) {
 	t.Parallel()
 	accepts(t, map[string]func(s *builder){
 		"in time": leaderDies(4*time.Second, 4*time.Second),
-		"a doubt puts it off": func(s *builder) {
+		"a hold puts it off": func(s *builder) {
 			s.upToDeath()
 			s.facts.Slack = 0
 			s.died("a", Killed, false)
-			s.doubts("self_check")
+			s.holds("self_check")
 			s.passes(11 * time.Second)
 			s.happens("%s", s.evicts("a", "1", "2", "3"))
 		},
@@ -125,11 +125,11 @@ func TestBoundsAreHeld(t *testing.T) {
 			s.passes(12 * time.Second)
 			s.boots("a")
 		}},
-		"a doubt long after puts nothing off": {"C6", func(s *builder) {
+		"a hold long after puts nothing off": {"C6", func(s *builder) {
 			s.upToDeath()
 			s.died("a", Killed, false)
 			s.passes(12 * time.Second)
-			s.doubts("self_check")
+			s.holds("self_check")
 			s.passes(9 * time.Second)
 			s.happens("%s", s.evicts("a", "1", "2", "3"))
 		}},

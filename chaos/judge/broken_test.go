@@ -38,11 +38,11 @@ func rejects(t *testing.T, histories map[string]bad) {
 	}
 }
 
-// again is a second death, of b, after everything that Redis knew is gone: c leads, has doubted,
+// again is a second death, of b, after everything that Redis knew is gone: c leads, has held,
 // and sweeps.
 func (s *builder) again() {
 	s.boots("b", "c")
-	s.doubts("gap")
+	s.holds("gap")
 	s.now = s.now.Add(time.Millisecond)
 	s.leads("c")
 	s.registers("b", "7")
@@ -92,8 +92,8 @@ func TestGoodHistoriesOfWhatTheHarnessDoesAreAccepted(t *testing.T) {
 			s.happens("%s", s.evicts("a", "1", "2", "3"))
 		},
 		"the witness' settings are set": func(s *builder) {
-			s.strikes("HSET janitor:witness gap 1 warm 1")
-			s.doubts("settings")
+			s.strikes("HSET janitor:witness gap 1 grace 1")
+			s.holds("settings")
 		},
 		"a living owner's heartbeat is deleted, and its entries go": func(s *builder) {
 			s.boots("b")
@@ -123,7 +123,7 @@ func TestGoodHistoriesOfWhatTheHarnessDoesAreAccepted(t *testing.T) {
 			s.boots("a")
 			s.registers("a", "1")
 			s.strikes("HSET janitor:witness last %s", s.ms(time.Hour))
-			s.doubts("gap")
+			s.holds("gap")
 			s.passes(time.Second)
 			s.leaves("a", "1")
 			s.releases("a", "1")
@@ -140,7 +140,7 @@ func TestGoodHistoriesOfABrokenServerAreAccepted(t *testing.T) {
 			for _, key := range []string{"instance:heartbeat:b", "janitor:leader", "{janitor:leader}:epoch", "janitor:log", "janitor:witness"} {
 				s.happens("UNLINK %s", key)
 			}
-			s.happens("%s evicted_keys 5 since %s doubt %s reason gap", s.tick(), s.ms(0), s.ms(0))
+			s.happens("%s evicted_keys 5 since %s hold %s reason gap", s.tick(), s.ms(0), s.ms(0))
 			s.again()
 		},
 		"it keeps streams and lists of others": func(s *builder) {
@@ -156,7 +156,7 @@ func TestGoodHistoriesOfABrokenServerAreAccepted(t *testing.T) {
 		"a new life remembers an earlier time, and the total of it": func(s *builder) {
 			s.upToDeath()
 			s.happens("%s", s.evicts("a", "1", "2", "3"))
-			s.lives("HSET connections:registry 1 a 2 a 3 a ; SADD instance:devices:a 1 2 3 ; HSET janitor:witness evicted_total 40 last %s since 1 gap 2000 warm 8000 ; "+
+			s.lives("HSET connections:registry 1 a 2 a 3 a ; SADD instance:devices:a 1 2 3 ; HSET janitor:witness evicted_total 40 last %s since 1 gap 2000 grace 8000 ; "+
 				"SET janitor:leader b/token PXAT %s ; XADD janitor:log 4-0 last one", s.ms(-time.Minute), s.ms(-time.Minute))
 			s.happens("DEL janitor:leader")
 			s.again()
@@ -246,21 +246,21 @@ func TestBadHistoriesOfBrokenRunsAreRejected(t *testing.T) {
 			s.upToDeath()
 			epoch := s.epoch
 			s.lives("HSET connections:registry 1 a ; SET janitor:leader b/token")
-			s.doubts("gap")
+			s.holds("gap")
 			s.passes(9 * time.Second)
 			s.leads("c")
 			s.token, s.epoch = "b/token", epoch
 			s.strikes("SET janitor:leader b/token")
 			s.happens("%s", s.evicts("a", "1"))
 		}},
-		"the witness is deleted and nobody doubts": {"C4", func(s *builder) {
+		"the witness is deleted and nothing holds": {"C4", func(s *builder) {
 			s.upToDeath()
 			s.strikes("DEL janitor:witness")
 			s.happens("%s since 1", s.tick())
 		}},
-		"the witness of a new life is old and nobody doubts": {"C4", func(s *builder) {
+		"the witness of a new life is old and nothing holds": {"C4", func(s *builder) {
 			s.upToDeath()
-			s.lives("HSET janitor:witness last %s since 1 gap 2000 warm 8000", s.ms(-3*time.Second))
+			s.lives("HSET janitor:witness last %s since 1 gap 2000 grace 8000", s.ms(-3*time.Second))
 			s.happens("%s", s.tick())
 		}},
 		"an owner beats again, and its heartbeat is lost again": {"C2", func(s *builder) {

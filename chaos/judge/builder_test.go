@@ -33,7 +33,7 @@ func newBuilder() *builder {
 	s := &builder{now: once, facts: Facts{
 		Layout: registry.Layout{}, HeartbeatInterval: 2 * time.Second, HeartbeatTTL: 6 * time.Second, LeaseTTL: 3 * time.Second,
 	}}
-	s.doubts("gap") // as a witness begins
+	s.holds("gap") // as a witness begins
 	return s
 }
 
@@ -105,11 +105,11 @@ func (s *builder) leads(id string) {
 }
 
 func (s *builder) tick() string {
-	return fmt.Sprintf("HSET janitor:witness last %s gap 2000 warm 8000", s.ms(0))
+	return fmt.Sprintf("HSET janitor:witness last %s gap 2000 grace 8000", s.ms(0))
 }
 
-func (s *builder) doubts(reason string) {
-	s.happens("%s ; HSET janitor:witness since %s doubt %s reason %s", s.tick(), s.ms(0), s.ms(0), reason)
+func (s *builder) holds(reason string) {
+	s.happens("%s ; HSET janitor:witness since %s hold %s reason %s", s.tick(), s.ms(0), s.ms(0), reason)
 }
 
 // passes lets time pass, with a tick of the witness each second.

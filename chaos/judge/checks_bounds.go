@@ -11,9 +11,9 @@ import (
 
 // c6: dead owners' entries are gone, and a new leader is there, within the bounds (L1, L3).
 type c6 struct {
-	dead   map[string]*deceased // by instance: whom Facts.Deaths name
-	ends   []leaseEnd
-	doubts []time.Time
+	dead  map[string]*deceased // by instance: whom Facts.Deaths name
+	ends  []leaseEnd
+	holds []time.Time
 }
 
 // deceased is what became of an instance that died at least once.
@@ -66,8 +66,8 @@ func (c *c6) before(m *moment) {
 func (c *c6) after(m *moment) {
 	c.count(m)
 	for _, cmd := range m.event.Commands {
-		if cmd[0] == "HSET" && cmd[1] == m.facts.Layout.Witness() && history.Option(cmd[2:], "doubt") != "" {
-			c.doubts = append(c.doubts, m.now)
+		if cmd[0] == "HSET" && cmd[1] == m.facts.Layout.Witness() && history.Option(cmd[2:], "hold") != "" {
+			c.holds = append(c.holds, m.now)
 		}
 	}
 }
@@ -130,11 +130,11 @@ func (c *c6) end(m *moment) {
 	for i := range f.Deaths {
 		d := &f.Deaths[i]
 		last, back := c.dead[d.Instance].since(d, f.Slack)
-		// Its heartbeat ends, and WARM passes, whether or not somebody can sweep then.
+		// Its heartbeat ends, and GRACE passes, whether or not somebody can sweep then.
 		_, ttl := f.heartbeat(d.Instance)
 		by := idle.putOff(last.Add(ttl), f.JanitorInterval+f.Sweeping+f.Slack)
-		for _, doubt := range c.doubts {
-			if until := idle.putOff(doubt.Add(f.warmAtMost(doubt)), f.JanitorInterval+f.Sweeping+f.Slack); !doubt.After(by) && until.After(by) {
+		for _, hold := range c.holds {
+			if until := idle.putOff(hold.Add(f.graceAtMost(hold)), f.JanitorInterval+f.Sweeping+f.Slack); !hold.After(by) && until.After(by) {
 				by = until
 			}
 		}

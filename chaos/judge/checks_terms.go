@@ -12,13 +12,13 @@ import (
 )
 
 // c4: every eviction stands under the newest term and the lease's token, epochs never fall, and
-// nothing is evicted within WARM of a doubt (S1).
+// nothing is evicted within GRACE of a hold (S1).
 type c4 struct {
 	passive
 	newest Term
 	drawn  uint64            // the highest epoch
 	tick   map[string]string // the witness at the last one
-	doubt  int64             // the last one, ms, which the witness must not forget
+	hold   int64             // the last one, ms, which the witness must not forget
 }
 
 func (c *c4) before(m *moment) {
@@ -74,9 +74,9 @@ func (c *c4) evicts(m *moment) {
 		m.violation("C4", "eviction without a tick of the witness in the same step")
 		return
 	}
-	doubt, _ := m.witness("doubt")
-	if heard := time.Duration(last-max(since, doubt, c.doubt)) * time.Millisecond; heard < m.facts.warm(m.now) {
-		m.violation("C4", "eviction %s after a doubt (%s)", heard, m.state.Hashes[m.facts.Layout.Witness()]["reason"])
+	hold, _ := m.witness("hold")
+	if heard := time.Duration(last-max(since, hold, c.hold)) * time.Millisecond; heard < m.facts.grace(m.now) {
+		m.violation("C4", "eviction %s after a hold (%s)", heard, m.state.Hashes[m.facts.Layout.Witness()]["reason"])
 	}
 }
 
@@ -99,9 +99,9 @@ func (m *moment) ticks() bool {
 func (c *c4) after(m *moment) {
 	w := m.state.Hashes[m.facts.Layout.Witness()]
 	since, _ := m.witness("since")
-	doubt, _ := m.witness("doubt")
-	if c.doubt = max(c.doubt, since, doubt); w == nil || m.ticks() && w["since"] == w["last"] {
-		c.doubt = since
+	hold, _ := m.witness("hold")
+	if c.hold = max(c.hold, since, hold); w == nil || m.ticks() && w["since"] == w["last"] {
+		c.hold = since
 	}
 	if w == nil || !m.ticks() {
 		if w == nil {
@@ -123,9 +123,9 @@ func (c *c4) after(m *moment) {
 	if gap := time.Duration(now-last) * time.Millisecond; gap < 0 || gap > m.facts.gap() {
 		m.violation("C4", "a gap of %s in the witness was not taken for one", gap)
 	}
-	for _, sign := range []string{"gap", "warm", "evicted_keys", "server"} {
+	for _, sign := range []string{"gap", "grace", "evicted_keys", "server"} {
 		if before[sign] != "" && before[sign] != w[sign] {
-			m.violation("C4", "%s went from %s to %s and nobody doubted", sign, before[sign], w[sign])
+			m.violation("C4", "%s went from %s to %s and nothing held", sign, before[sign], w[sign])
 		}
 	}
 }
@@ -134,7 +134,7 @@ func (c *c4) after(m *moment) {
 // Of the witness only what it has now can be told by the next to listen.
 func (c *c4) struck(m *moment) {
 	c.tick = maps.Clone(m.state.Hashes[m.facts.Layout.Witness()])
-	c.doubt, _ = m.witness("since")
+	c.hold, _ = m.witness("since")
 }
 
 // c5: the log's records and the total equal the evictions exactly (S3), of entries and of

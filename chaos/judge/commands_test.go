@@ -117,9 +117,9 @@ func TestBadHistoriesOfCommandsAreRejected(t *testing.T) {
 			s.happens("SET janitor:leader c/other PXAT %s", s.ms(3*time.Second))
 			s.happens("%s", s.answersFor("a", "c1"))
 		}},
-		"within WARM of a doubt": {"C4", func(s *builder) {
+		"within GRACE of a hold": {"C4", func(s *builder) {
 			s.asked()
-			s.doubts("gap")
+			s.holds("gap")
 			s.happens("%s", s.answersFor("a", "c1"))
 		}},
 		"the log counts one too many":      {"C5", with("count 3", "count 4")},

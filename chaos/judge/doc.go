@@ -34,7 +34,7 @@
 //	    may land later by as much. Nobody leaves the roster before heartbeat and index
 //	C4  terms and epochs never fall, in no life of the server; every eviction stands under the newest
 //	    term, its leader's name, the lease's token and time, with the leader's own heartbeat there, and
-//	    WARM after any doubt, by the slowest settings that the fleet has lately had; also after what
+//	    GRACE after any hold, by the slowest settings that the fleet has lately had; also after what
 //	    nobody may have noticed: a gap, a server whose counters began anew, more than half of the
 //	    owners silent within a TTL or before a new leader's term
 //	C5  log records and total equal the evictions, entry by entry; the log goes only where Redis

@@ -61,13 +61,13 @@ func (f *Facts) gap() time.Duration {
 // graceOf is the grace period that belongs to a TTL.
 func graceOf(ttl time.Duration) time.Duration { return ttl + 2*time.Second }
 
-// warm is how long the witness must have listened at a time: the largest grace period of all
+// grace is how long the witness must have listened at a time: the largest grace period of all
 // settings that were in use lately.
-func (f *Facts) warm(at time.Time) time.Duration { return f.largest(at, 1) }
+func (f *Facts) grace(at time.Time) time.Duration { return f.largest(at, 1) }
 
-// warmAtMost is how long it may take after a hold at a time: the witness may remember settings for
+// graceAtMost is how long it may take after a hold at a time: the witness may remember settings for
 // longer than it must.
-func (f *Facts) warmAtMost(at time.Time) time.Duration { return f.largest(at, 20) }
+func (f *Facts) graceAtMost(at time.Time) time.Duration { return f.largest(at, 20) }
 
 // largest is the largest grace period of all settings that were in use less than so many of them
 // ago.
@@ -117,7 +117,7 @@ type Socket struct {
 	Ended time.Time `json:",omitzero"`
 }
 
-// LiveAt tells whether the socket was open beyond doubt.
+// LiveAt tells whether the socket was open for sure.
 func (s *Socket) LiveAt(t time.Time) bool {
 	return !s.Live.IsZero() && !t.Before(s.Live) && !s.endedBy(t)
 }

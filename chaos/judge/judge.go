@@ -88,7 +88,7 @@ func (m *moment) entries() map[string]string { return m.state.Hashes[m.facts.Lay
 // owner is whom an entry names, "" if it is absent.
 func (m *moment) owner(imei string) string { return m.entries()[imei] }
 
-// liveSocket returns a socket of a device on an instance that is open beyond doubt, nil if there is
+// liveSocket returns a socket of a device on an instance that is open for sure, nil if there is
 // none.
 func (m *moment) liveSocket(imei, instance string) *Socket {
 	for _, s := range m.sockets[imei] {
@@ -171,7 +171,7 @@ func Judge(h history.History, f Facts) *Verdict {
 		s := &f.Sockets[i]
 		m.sockets[s.IMEI] = append(m.sockets[s.IMEI], s)
 	}
-	checks := []check{c1{}, newC2(), newC3(), &c4{}, newC4Doubts(), &c5{}, newC6(&f), newC8(&f), newC9(), chronicle{}}
+	checks := []check{c1{}, newC2(), newC3(), &c4{}, newC4Holds(), &c5{}, newC6(&f), newC8(&f), newC9(), chronicle{}}
 	spans := Spans(h, &f)
 	for i := range h {
 		m.event, m.now, m.until = &h[i], spans[i].From, spans[i].Until

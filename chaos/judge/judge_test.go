@@ -193,9 +193,9 @@ func TestBadHistoriesAreRejected(t *testing.T) {
 			s.leads("a")
 			s.happens("XADD janitor:log 5-0 leader a term a/token")
 		}},
-		"somebody doubted just before": {"C4", func(s *builder) {
+		"somebody held just before": {"C4", func(s *builder) {
 			s.upToDeath()
-			s.doubts("mass_failure")
+			s.holds("mass_failure")
 			s.happens("%s", s.evicts("a", "1", "2", "3"))
 		}},
 		"nobody noticed that Redis stood still": {"C4", func(s *builder) {
@@ -203,18 +203,18 @@ func TestBadHistoriesAreRejected(t *testing.T) {
 			s.now = s.now.Add(10 * time.Second)
 			s.happens("%s", s.evicts("a", "1", "2", "3"))
 		}},
-		"nobody doubted when Redis evicted keys": {"C4", func(s *builder) {
+		"nothing held when Redis evicted keys": {"C4", func(s *builder) {
 			s.happens("%s evicted_keys 0", s.tick())
 			s.upToDeath()
 			s.happens("%s evicted_keys 7", s.tick())
 		}},
-		"nobody doubted when settings changed": {"C4", func(s *builder) {
+		"nothing held when settings changed": {"C4", func(s *builder) {
 			s.upToDeath()
-			s.happens("%s", strings.Replace(s.tick(), "warm 8000", "warm 1000", 1))
+			s.happens("%s", strings.Replace(s.tick(), "grace 8000", "grace 1000", 1))
 		}},
-		"a doubt is noted and has no effect": {"C4", func(s *builder) {
+		"a hold is noted and has no effect": {"C4", func(s *builder) {
 			s.upToDeath()
-			s.happens("HSET janitor:witness doubt %s reason canary", s.ms(0))
+			s.happens("HSET janitor:witness hold %s reason canary", s.ms(0))
 			s.happens("%s", s.evicts("a", "1", "2", "3"))
 		}},
 		"the witness is lost and goes on": {"C4", func(s *builder) {

@@ -17,7 +17,7 @@ type Verdict struct {
 	Batches    []Batch
 	Terms      []Term
 	Leases     []Lease
-	Doubts     []Doubt
+	Holds      []Hold
 	// FalseDeaths are evictions of devices with a live socket whose owner had not refreshed for a
 	// TTL. Healed are those whose entry came back while the device was where it then said, the
 	// slowest of them after SlowestHeal.
@@ -41,8 +41,8 @@ type Lease struct {
 	Token string // <instance>/<random>
 }
 
-// Doubt is one new beginning of the witness.
-type Doubt struct {
+// Hold is one new beginning of the witness.
+type Hold struct {
 	At     time.Time
 	Reason string
 }
@@ -108,8 +108,8 @@ func (m *moment) changesIndex() bool {
 }
 
 func (chronicle) after(m *moment) {
-	if reason := m.doubts(); reason != "" {
-		m.verdict.Doubts = append(m.verdict.Doubts, Doubt{m.now, reason})
+	if reason := m.holds(); reason != "" {
+		m.verdict.Holds = append(m.verdict.Holds, Hold{m.now, reason})
 	}
 	if m.record != nil && m.record.n == 0 {
 		m.verdict.Terms = append(m.verdict.Terms, Term{m.now, m.record.epoch, m.record.fields["leader"], m.record.fields["term"]})
@@ -133,9 +133,9 @@ func (v *Verdict) NextLease(t time.Time, not string) time.Time {
 	return time.Time{}
 }
 
-// LastDoubt returns when the witness last started anew.
-func (v *Verdict) LastDoubt() time.Time {
-	ms, err := strconv.ParseInt(v.Final.Hashes[v.facts.Layout.Witness()]["doubt"], 10, 64)
+// LastHold returns when the witness last started anew.
+func (v *Verdict) LastHold() time.Time {
+	ms, err := strconv.ParseInt(v.Final.Hashes[v.facts.Layout.Witness()]["hold"], 10, 64)
 	if err != nil {
 		return time.Time{}
 	}

@@ -26,7 +26,7 @@ const startBound = 15 * time.Second
 //     and releases the lease (3/10);
 //  3. the registry, beating until then, hands back what is left and says goodbye
 //     (2/10, and 3 s for a goodbye that Redis is slow to take). Not before: a
-//     heartbeat that is gone under a leader raises a doubt, and holds the whole
+//     heartbeat that is gone under a leader raises a hold, and holds the whole
 //     fleet's sweeping;
 //  4. HTTP, which shows and measures all of that, ends last (1/10).
 //

@@ -74,7 +74,7 @@ func (s sweep) page(ctx context.Context, p *janitor.Pass, keys []string) error {
 
 // owner answers everything in the stream of one dead instance.
 func (s sweep) owner(ctx context.Context, p *janitor.Pass, owner string) error {
-	// Only now: a doubt that keeps nothing from being swept is not worth a held pass.
+	// Only now: a hold that keeps nothing from being swept is not worth a held pass.
 	if err := p.CheckHeld(ctx); err != nil {
 		return err
 	}

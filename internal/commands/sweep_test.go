@@ -206,8 +206,8 @@ func TestCommandsOfTheDeadStayWhileSweepingIsHeld(t *testing.T) {
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()
 		for name, hold := range map[string]func(f *fleet){
-			"paused":  func(f *fleet) { require.NoError(t, f.Client.Set(t.Context(), f.layout.Paused(), "ann", 0).Err()) },
-			"doubted": func(f *fleet) { f.listenedFor(time.Second) },
+			"paused": func(f *fleet) { require.NoError(t, f.Client.Set(t.Context(), f.layout.Paused(), "ann", 0).Err()) },
+			"held":   func(f *fleet) { f.listenedFor(time.Second) },
 		} {
 			t.Run(name, func(t *testing.T) {
 				own := w

@@ -66,7 +66,7 @@ func (d *demo) await(ctx context.Context, what string, holds func(*state) bool) 
 		}
 		if time.Since(asked) > heldLook {
 			asked = time.Now()
-			d.tellDoubt(ctx, s.leader)
+			d.tellHold(ctx, s.leader)
 		}
 		if !wait.For(ctx, d.pace.look) {
 			return s, context.Cause(ctx)
@@ -74,21 +74,21 @@ func (d *demo) await(ctx context.Context, what string, holds func(*state) bool) 
 	}
 }
 
-// tellDoubt asks the leader whether it may sweep, and says it if a doubt has come up since the last time.
-func (d *demo) tellDoubt(ctx context.Context, leader string) {
+// tellHold asks the leader whether it may sweep, and says it if a hold has come up since the last time.
+func (d *demo) tellHold(ctx context.Context, leader string) {
 	r := d.called(leader)
 	if r == nil {
 		return
 	}
 	st, ok := r.status(ctx)
 	w := st.Janitor.Witness
-	if !ok || w.WarmIn == 0 {
+	if !ok || w.HeldFor == 0 {
 		return
 	}
-	until := time.Now().Add(time.Duration(w.WarmIn * float64(time.Second)))
+	until := time.Now().Add(time.Duration(w.HeldFor * float64(time.Second)))
 	if until.Sub(d.held) > heldLook {
 		d.held = until
-		d.say("  nothing may be swept for %.1f s more: Redis must be listened to for that long first (%s)", w.WarmIn, w.Reason)
+		d.say("  nothing may be swept for %.1f s more: Redis must be listened to for that long first (%s)", w.HeldFor, w.Reason)
 	}
 }
 
@@ -100,7 +100,7 @@ func (d *demo) warm(ctx context.Context) error {
 			return false
 		}
 		st, ok := r.status(ctx)
-		return ok && st.Janitor.Leading && st.Janitor.Witness.WarmIn == 0 && !st.Janitor.Witness.LastTick.IsZero()
+		return ok && st.Janitor.Leading && st.Janitor.Witness.HeldFor == 0 && !st.Janitor.Witness.LastTick.IsZero()
 	})
 	return err
 }

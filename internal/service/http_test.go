@@ -131,13 +131,13 @@ func TestThePageShowsWhatMattersAtThreeInTheMorning(t *testing.T) {
 		want   []string
 	}{
 		{"all is well", func(*Status) {}, []string{
-			"this replica leads", "epoch 7", "allowed: Redis has been listened to without a doubt", "12,340 registered here",
-			"12,345 sockets open", "answers", "redis:6379/0", "last heartbeat 4s ago", "up 1h 30m", "for 1h 00m without a doubt",
+			"this replica leads", "epoch 7", "allowed: Redis has been listened to without a hold", "12,340 registered here",
+			"12,345 sockets open", "answers", "redis:6379/0", "last heartbeat 4s ago", "up 1h 30m", "for 1h 00m without a hold",
 		}},
 		{"another leads", func(s *Status) { s.Janitor.Leading, s.Janitor.Leader = false, "ingest-2" }, []string{"ingest-2 leads"}},
 		{"nobody leads", func(s *Status) { s.Janitor.Leading, s.Janitor.Leader = false, "" }, []string{"nobody is known to lead"}},
-		{"a doubt", func(s *Status) { s.Janitor.Witness.WarmIn, s.Janitor.Witness.Reason = 61, "gap" }, []string{
-			"held for 1m 01s more", "since doubt “gap”",
+		{"a hold", func(s *Status) { s.Janitor.Witness.HeldFor, s.Janitor.Witness.Reason = 61, "gap" }, []string{
+			"held for 1m 01s more", "since hold “gap”",
 		}},
 		{"a pause", func(s *Status) { s.Janitor.Paused = &janitor.Pause{Who: "ann", Why: "migration", Until: until} }, []string{
 			"paused by ann: migration (until 2026-03-01T04:00:00Z)",
@@ -164,10 +164,10 @@ func TestThePageShowsWhatMattersAtThreeInTheMorning(t *testing.T) {
 		{"no device listener", func(s *Status) { s.Devices.Addr = "" }, []string{"no device listener"}},
 		{"passes", func(s *Status) {
 			s.Janitor.Sweeps = []janitor.Report{
-				{Sweep: "owners", Outcome: janitor.Held, Reason: "brake"},
+				{Sweep: "owners", Outcome: janitor.Held, Reason: "mass_failure"},
 				{Sweep: "registry", Outcome: janitor.Failed, Error: "no luck", Scanned: 1000000},
 			}
-		}, []string{"held: brake", "failed</span> no luck", "1,000,000"}},
+		}, []string{"held: mass_failure", "failed</span> no luck", "1,000,000"}},
 		{"a pass under way", func(s *Status) {
 			s.Janitor.Pace = &janitor.PaceStatus{Share: 0.05, Setting: 0.25, Throttled: "latency"}
 			s.Janitor.Passes = []janitor.Progress{

@@ -63,16 +63,16 @@ func sweeping(j janitor.Status) verdict {
 		return verdict{"warn", "held: Redis does not answer"}
 	case w.LastTick.IsZero():
 		return verdict{"warn", "held: Redis has not been heard yet"}
-	case w.WarmIn > 0:
-		text := fmt.Sprintf("held for %s more: Redis has not been listened to for long enough", span(time.Duration(w.WarmIn*float64(time.Second))))
+	case w.HeldFor > 0:
+		text := fmt.Sprintf("held for %s more: Redis has not been listened to for long enough", span(time.Duration(w.HeldFor*float64(time.Second))))
 		if w.Reason != "" {
-			text += " since doubt “" + w.Reason + "”"
+			text += " since hold “" + w.Reason + "”"
 		}
 		return verdict{"warn", text}
 	case j.DryRun:
 		return verdict{"warn", "dry run: judged and reported, nothing deleted"}
 	}
-	return verdict{"good", "allowed: Redis has been listened to without a doubt"}
+	return verdict{"good", "allowed: Redis has been listened to without a hold"}
 }
 
 // pause says who holds sweeping, why, and until when. Of a key that somebody wrote by hand only the

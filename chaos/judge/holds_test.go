@@ -39,13 +39,13 @@ func (s *builder) restarts() {
 	s.now = s.now.Add(time.Millisecond)
 }
 
-func TestDoubtsThatNobodyHadAreFound(t *testing.T) {
+func TestHoldsThatNobodyRaisedAreFound(t *testing.T) {
 	t.Parallel()
 	accepts(t, map[string]func(s *builder){
-		"the server was started again, and it was doubted": func(s *builder) {
+		"the server was started again, and it was held": func(s *builder) {
 			s.upToDeath()
 			s.restarts()
-			s.doubts("restarted")
+			s.holds("restarted")
 			s.passes(8 * time.Second)
 			s.happens("%s", s.evicts("a", "1", "2", "3"))
 		},
@@ -54,9 +54,9 @@ func TestDoubtsThatNobodyHadAreFound(t *testing.T) {
 			s.slow("slow", 30*time.Second, 21*time.Second)
 			s.happens("%s", s.evicts("a", "1", "2", "3"))
 		},
-		"most fell silent, and it was doubted": func(s *builder) {
+		"most fell silent, and it was held": func(s *builder) {
 			s.most()
-			s.doubts("mass_failure")
+			s.holds("mass_failure")
 			s.passes(8 * time.Second)
 			s.happens("%s", s.evicts("a", "1"))
 		},

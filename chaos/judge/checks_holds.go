@@ -1,22 +1,21 @@
 package judge
 
 import (
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/rollcall-redis/rollcall/chaos/history"
 )
 
-// c4Doubts is the rest of C4: what the witness itself may not have noticed, and must have doubted
+// c4Holds is the rest of C4: what the witness itself may not have noticed, and must have held
 // before anything is evicted again. It counts as the server's own history has it:
 //
 //   - the server's counters began anew (Facts.Restarts): whatever they had counted is not known any more;
 //   - so many owners fell silent at once that it is rather the witness who does not hear.
-type c4Doubts struct {
+type c4Holds struct {
 	passive
 	owners map[string]*silence // by instance that has ever beaten
-	mass   time.Time           // the last doubt because of that
+	mass   time.Time           // the last hold because of that
 }
 
 // silence is what is known of one owner's heartbeat.
@@ -28,15 +27,15 @@ type silence struct {
 	found time.Time
 }
 
-func newC4Doubts() *c4Doubts {
-	return &c4Doubts{owners: make(map[string]*silence)}
+func newC4Holds() *c4Holds {
+	return &c4Holds{owners: make(map[string]*silence)}
 }
 
 // looked is how old a leader's last look at its owners may be when it deletes.
 const looked = 1500 * time.Millisecond
 
-// doubts returns the reason for which the event has the witness start anew, "" if it does not.
-func (m *moment) doubts() string {
+// holds returns the reason for which the event has the witness start anew, "" if it does not.
+func (m *moment) holds() string {
 	for _, c := range m.event.Commands {
 		if c[0] == "HSET" && c[1] == m.facts.Layout.Witness() && history.Option(c[2:], "since") != "" {
 			return m.state.Hashes[c[1]]["reason"]
@@ -45,7 +44,7 @@ func (m *moment) doubts() string {
 	return ""
 }
 
-func (c *c4Doubts) before(m *moment) {
+func (c *c4Holds) before(m *moment) {
 	heartbeats := m.facts.Layout.Heartbeat("")
 	switch m.command[0] {
 	case "SET":
@@ -69,7 +68,7 @@ func (c *c4Doubts) before(m *moment) {
 
 // ends notes that a heartbeat goes: its time is over, its owner said goodbye, or Redis needed the
 // memory.
-func (c *c4Doubts) ends(m *moment, id string) {
+func (c *c4Holds) ends(m *moment, id string) {
 	o := c.owners[id]
 	if o == nil {
 		return
@@ -86,7 +85,7 @@ func (c *c4Doubts) ends(m *moment, id string) {
 }
 
 // opens notes whom a new leader finds silent.
-func (c *c4Doubts) opens(m *moment) {
+func (c *c4Holds) opens(m *moment) {
 	named := make(map[string]bool)
 	for _, id := range m.entries() {
 		named[id] = true
@@ -98,21 +97,21 @@ func (c *c4Doubts) opens(m *moment) {
 	}
 }
 
-func (c *c4Doubts) judges(m *moment) {
+func (c *c4Holds) judges(m *moment) {
 	since, _ := m.witness("since")
 	for _, r := range m.facts.Restarts {
 		if m.now.After(r.Until) && time.UnixMilli(since).Before(r.From.Truncate(time.Millisecond)) {
-			m.violation("C4", "eviction although the server's counters began anew %s before, and nobody doubted", m.now.Sub(r.From))
+			m.violation("C4", "eviction although the server's counters began anew %s before, and nothing held", m.now.Sub(r.From))
 		}
 	}
-	if fallen, known := c.fallen(m); fallen >= 2 && 2*fallen > known && m.now.Sub(c.mass) > 2*m.facts.warmAtMost(m.now)+looked {
-		m.violation("C4", "eviction although %d of %d owners fell silent at once, and nobody doubted", fallen, known)
+	if fallen, known := c.fallen(m); fallen >= 2 && 2*fallen > known && m.now.Sub(c.mass) > 2*m.facts.graceAtMost(m.now)+looked {
+		m.violation("C4", "eviction although %d of %d owners fell silent at once, and nothing held", fallen, known)
 	}
 }
 
 // fallen counts the owners that fell silent within the last TTL, or were found so by a new leader,
 // and all that can be known. Where a leader may not know yet it counts in its favour.
-func (c *c4Doubts) fallen(m *moment) (fallen, known int) {
+func (c *c4Holds) fallen(m *moment) (fallen, known int) {
 	ago := m.now.Add(-m.facts.HeartbeatTTL)
 	for _, o := range c.owners {
 		lately := o.fell.After(ago) || o.found.After(ago)
@@ -126,15 +125,15 @@ func (c *c4Doubts) fallen(m *moment) (fallen, known int) {
 	return fallen, known
 }
 
-func (c *c4Doubts) after(m *moment) {
-	if slices.Contains([]string{"brake", "mass_failure"}, m.doubts()) {
+func (c *c4Holds) after(m *moment) {
+	if m.holds() == "mass_failure" {
 		c.mass = m.now
 	}
 }
 
 // struck: who is without a heartbeat now, by the harness' hand or in another life of the server,
 // has not fallen silent.
-func (c *c4Doubts) struck(m *moment) {
+func (c *c4Holds) struck(m *moment) {
 	for id, o := range c.owners {
 		if there := m.state.Exists(m.facts.Layout.Heartbeat(id)); !there && o.fell.IsZero() {
 			delete(c.owners, id)
