@@ -50,7 +50,7 @@ const (
 	sweepGo     = "janitor/pass.go"
 	ownersGo    = "registry/quickway.go"
 	fullScanGo  = "registry/fullscan.go"
-	brakeGo     = "janitor/breaker.go"
+	breakerGo   = "janitor/breaker.go"
 	reaperGo    = "janitor/reaper.go"
 	ledgerGo    = "janitor/ledger.go"
 	settingsGo  = "internal/service/redis.go"
@@ -81,13 +81,13 @@ var (
 		"if wait, reason := p.t.j.listener.heldFor(time.Now()); wait > 0 {",
 		"if wait, reason := p.t.j.listener.heldFor(time.Now()); wait < 0 {"}}}
 
-	noCanary = layer{"the canary", []edit{{guardLua, "if now - since >= need and redis.call('EXISTS', KEYS[4]) == 0 then", "if false then"}}}
+	noSelfCheck = layer{"the self-check", []edit{{guardLua, "if now - since >= need and redis.call('EXISTS', KEYS[4]) == 0 then", "if false then"}}}
 
 	noFullScan = layer{"the full scan's scan", []edit{{fullScanGo,
 		"\tw := &scan{fullScan: s, p: p}\n",
 		"\tif true {\n\t\treturn nil\n\t}\n\tw := &scan{fullScan: s, p: p}\n"}}}
 
-	noMeeting = edit{brakeGo, "if t.owners[id] == nil && !t.whole {", "if t.owners[id] == nil && false {"}
+	noMeeting = edit{breakerGo, "if t.owners[id] == nil && !t.whole {", "if t.owners[id] == nil && false {"}
 )
 
 var mutants = []mutant{
@@ -131,7 +131,7 @@ var mutants = []mutant{
 		name:     "NoHoldForGaps",
 		what:     "the witness does not mind that nobody listened",
 		edits:    []edit{{witnessLua, " or last > now or now - last > tonumber(gap) then", " or last > now then"}},
-		without:  []layer{noCanary},
+		without:  []layer{noSelfCheck},
 		scenario: "RedisStopped",
 		checks:   []string{"C4"},
 	},
@@ -172,7 +172,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "SilentForgotten",
-		what: "who fell silent is taken off the roster without a full scan, and the brake is not asked",
+		what: "who fell silent is taken off the roster without a full scan, and the breaker is not asked",
 		edits: []edit{
 			{ownersGo, "\tif !found && !s.isEmpty(owner, p.Silent()) {\n", "\tif false {\n"},
 			{sweepGo, "\tif err := t.permit(ctx, owner); err != nil {\n\t\treturn err\n\t}\n\treturn p.Call(", "\treturn p.Call("},
@@ -223,9 +223,9 @@ var mutants = []mutant{
 		checks:   []string{"C6"},
 	},
 	{
-		name:     "NoCanary",
+		name:     "NoSelfCheck",
 		what:     "the guard does not mind that the leader's own heartbeat is absent",
-		edits:    noCanary.edits,
+		edits:    noSelfCheck.edits,
 		scenario: "LeadersHeartbeatDeleted",
 		checks:   []string{"C4"},
 	},

@@ -42,7 +42,7 @@ var networkRows = []row{
 	{13, "LossyNetwork", false, 60, nil, under(func() fault { return &poorNetwork{worse: func(l *harness.Proxy) *proxy.Rule { return l.Loss(0.3) }} }, (*environment).stoppedHardlyEver)},
 	{13, "SlowNetwork", false, 60, nil, under(func() fault { return &poorNetwork{worse: func(l *harness.Proxy) *proxy.Rule { return l.Slow(20_000) }} }, (*environment).stoppedHardlyEver)},
 
-	{14, "OwnersCutOff", false, 60, nil, under(func() fault { return &ownersCut{} }, (*environment).braked)},
+	{14, "OwnersCutOff", false, 60, nil, under(func() fault { return &ownersCut{} }, (*environment).tripped)},
 	{14, "OneOwnerCutOff", false, 60, nil, under(func() fault { return &ownersCut{one: true} }, (*environment).takenForDead)},
 }
 
@@ -385,7 +385,7 @@ func (f *ownersCut) fail(w *environment) {
 		harness.Lasting(harness.Interval) // of the rest of them
 		return
 	}
-	harness.Eventually(w.T, "the brake is pulled", func() bool {
+	harness.Eventually(w.T, "the breaker trips", func() bool {
 		return w.HGet(w.T.Context(), w.Witness(), "mass_failure").Val() != ""
 	})
 	harness.Lasting(harness.Interval)
@@ -427,10 +427,10 @@ func (f *ownersCut) recover(w *environment) {
 	w.within("routable after the lines were mended", time.Since(mended), harness.Interval)
 }
 
-// braked: the leader did not believe that everybody else had died. Whoever's heartbeat expired
+// tripped: the leader did not believe that everybody else had died. Whoever's heartbeat expired
 // first may have been one of three that dies, and is swept without delay; the second is one too
 // many.
-func (w *environment) braked(v *judge.Verdict) {
+func (w *environment) tripped(v *judge.Verdict) {
 	f := w.fault.(*ownersCut)
 	swept := make(map[string]bool)
 	for _, b := range v.Batches {
@@ -438,18 +438,18 @@ func (w *environment) braked(v *judge.Verdict) {
 			swept[b.Owner] = true
 		}
 	}
-	w.T.Logf("swept before the brake: %v", slices.Collect(maps.Keys(swept)))
+	w.T.Logf("swept before the breaker: %v", slices.Collect(maps.Keys(swept)))
 	require.LessOrEqual(w.T, len(swept), 1, "everybody who was cut off was swept")
 	require.NotContains(w.T, swept, f.leader.ID)
-	ms, known := brakedAt(w, v)
-	require.True(w.T, known, "the brake was not pulled")
+	ms, known := trippedAt(w, v)
+	require.True(w.T, known, "the breaker did not trip")
 	for _, b := range v.Batches {
-		require.False(w.T, b.At.After(ms) && b.At.Before(ms.Add(harness.GracePeriod)), "evicted while braked")
+		require.False(w.T, b.At.After(ms) && b.At.Before(ms.Add(harness.GracePeriod)), "evicted while tripped")
 	}
 }
 
-// brakedAt is when the brake was pulled last.
-func brakedAt(w *environment, v *judge.Verdict) (at time.Time, known bool) {
+// trippedAt is when the breaker tripped last.
+func trippedAt(w *environment, v *judge.Verdict) (at time.Time, known bool) {
 	ms, err := strconv.ParseInt(v.Final.Hashes[w.Witness()]["mass_failure"], 10, 64)
 	return time.UnixMilli(ms), err == nil
 }

@@ -303,7 +303,7 @@ var lossRows = []row{
 	{23, "LogDeleted", false, 60, slowSweep, under(func() fault { return &loss{what: theLog, sweeping: true} }, allSwept)},
 	{23, "ScriptsFlushed", false, 60, slowSweep, under(func() fault { return &loss{what: allScripts, sweeping: true} }, allSwept)},
 	{23, "HeartbeatDeleted", false, 60, nil, under(func() fault { return &heartbeatLost{} }, nil)},
-	{23, "LeadersHeartbeatDeleted", false, 60, nil, under(func() fault { return &canaryLost{} }, allSwept)},
+	{23, "LeadersHeartbeatDeleted", false, 60, nil, under(func() fault { return &ownHeartbeatLost{} }, allSwept)},
 }
 
 // swept is how many entries are planted where a sweep is to be disturbed: thirty batches, of which
@@ -383,11 +383,11 @@ func (f *heartbeatLost) fail(w *environment) {
 	w.heals(time.Now())
 }
 
-// canaryLost deletes the leader's own heartbeat, and the leader's beats do not get through, while
+// ownHeartbeatLost deletes the leader's own heartbeat, and the leader's beats do not get through, while
 // its batches do: what it cannot see of itself it cannot expect to see of others.
-type canaryLost struct{ calm }
+type ownHeartbeatLost struct{ calm }
 
-func (f *canaryLost) fail(w *environment) {
+func (f *ownHeartbeatLost) fail(w *environment) {
 	leader := w.Leader()
 	back := w.Outage(leader.ID)
 	mute := leader.Proxy.LoseRequest(func(r proxy.Request) bool { return harness.IsBeat(r) || harness.IsRegister(r) || harness.IsHeal(r) }, -1)

@@ -148,12 +148,12 @@ func (g *Guard) Do(ctx context.Context, b Batch) (Answer, error) {
 	if len(b.Items) == 0 || len(b.Items) > MaxBatch {
 		return Answer{}, fmt.Errorf("guard: batch %s: %d items, want 1 to %d", b.ID, len(b.Items), MaxBatch)
 	}
-	canary := g.layout.Heartbeat(g.leader)
-	owner := canary
+	own := g.layout.Heartbeat(g.leader)
+	owner := own
 	if b.Owner != "" {
 		owner = g.layout.Heartbeat(b.Owner)
 	}
-	keys := append([]string{g.layout.Log(), g.layout.Lease(), g.layout.Witness(), canary, owner}, b.Keys...)
+	keys := append([]string{g.layout.Log(), g.layout.Lease(), g.layout.Witness(), own, owner}, b.Keys...)
 	args := make([]any, 0, 7+len(b.Items))
 	args = append(args, b.ID.String(), b.Token, g.gap, g.grace, g.leader, b.Owner, b.Sweep)
 	seen := make(map[string]struct{}, len(b.Items))

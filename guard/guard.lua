@@ -7,8 +7,8 @@
 -- what it recorded. Scripts do not roll back: nothing behind record() may fail, so a body checks types
 -- first, and by refused() that this user may do what it will do.
 --
--- KEYS[1] log  KEYS[2] lease  KEYS[3] witness  KEYS[4] canary (the leader's own heartbeat)
--- KEYS[5] the owner's heartbeat (the canary again where no owner is judged)  KEYS[6..] the body's
+-- KEYS[1] log  KEYS[2] lease  KEYS[3] witness  KEYS[4] the leader's own heartbeat
+-- KEYS[5] the owner's heartbeat (the same again where no owner is judged)  KEYS[6..] the body's
 -- ARGV[1] batch id <epoch>-<n>  ARGV[2] lease token  ARGV[3] GAP ms  ARGV[4] GRACE ms
 -- ARGV[5] leader  ARGV[6] owner ('': none is judged)  ARGV[7] sweep  ARGV[8..] the body's items
 -- Result: { verdict, deleted, reowned, reason, repeated 0|1 }, made by answer().

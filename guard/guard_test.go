@@ -372,7 +372,7 @@ func TestForgetKeepsARosterEntryWithSomethingBehindIt(t *testing.T) {
 	})
 }
 
-func TestBrakeStartsTheWitnessAnewButNotAgainTooSoon(t *testing.T) {
+func TestTheBreakerStartsTheWitnessAnewButNotAgainTooSoon(t *testing.T) {
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()
 		s, ctx := newTerm(t, w.Options, w.Prefix), t.Context()

@@ -26,7 +26,7 @@
 --   lost           when Redis may last have lost entries: a hold of reason gap, restarted or
 --                  self_check, or an owner that was about to write an entry found no registry.
 --                  Owners look at what they hold when it changes
---   brake          the last hold of reason "mass_failure"
+--   mass_failure   the last hold of reason "mass_failure"
 --   evicted_total  entries evicted, ever: the total beside the log
 --   bye:<id>       instance <id> said goodbye but left entries behind
 

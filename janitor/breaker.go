@@ -2,7 +2,7 @@ package janitor
 
 import "time"
 
-// tracker knows which owners lived when, as far as this term has seen, and says when more of them
+// breaker knows which owners lived when, as far as this term has seen, and says when more of them
 // have fallen silent than can be believed. It is pure: told what was seen when, it reads no clock.
 //
 //	fallen = fell silent within the last TTL, swept or not, without a goodbye
@@ -13,7 +13,7 @@ import "time"
 // devices it held. A new leader does not know who lived a TTL ago. It takes the roster at its first
 // look, and the owners that its first full scan meets: they count as having lived then, and those
 // that are silent as fallen now.
-type tracker struct {
+type breaker struct {
 	ttl    time.Duration
 	forget time.Duration // an owner that nobody asked for in so long is not known any more
 	primed bool          // the first look is over
@@ -30,13 +30,13 @@ type seen struct {
 	listed bool // stood on the roster at the last look
 }
 
-func newTracker(ttl, interval time.Duration) *tracker {
+func newBreaker(ttl, interval time.Duration) *breaker {
 	// An owner without a roster entry is asked for by each full scan; one lost pass must not lose it.
-	return &tracker{ttl: ttl, forget: ttl + 3*interval, owners: map[string]*seen{}}
+	return &breaker{ttl: ttl, forget: ttl + 3*interval, owners: map[string]*seen{}}
 }
 
 // missing are the owners of the last look that are not among ids, the roster of this one.
-func (t *tracker) missing(ids []string) (gone []string) {
+func (t *breaker) missing(ids []string) (gone []string) {
 	there := make(map[string]bool, len(ids))
 	for _, id := range ids {
 		there[id] = true
@@ -53,7 +53,7 @@ func (t *tracker) missing(ids []string) (gone []string) {
 // silent ones that said goodbye. gone is the liveness of those that were there at the last look:
 // off the roster and not by us is a goodbye that left nothing behind. But an owner that lives never
 // leaves the roster: if one has, the roster was lost, and says nothing of the others either.
-func (t *tracker) lookedAt(now time.Time, roster map[string]Liveness, byes map[string]bool, gone map[string]Liveness) {
+func (t *breaker) lookedAt(now time.Time, roster map[string]Liveness, byes map[string]bool, gone map[string]Liveness) {
 	lost := false
 	for _, liveness := range gone {
 		lost = lost || liveness != Dead
@@ -88,7 +88,7 @@ func (t *tracker) lookedAt(now time.Time, roster map[string]Liveness, byes map[s
 
 // judged takes one owner's liveness, found anywhere. Of an owner that nobody has seen alive it is
 // not known when it fell, so its silence says nothing about today. What cannot be read changes nothing.
-func (t *tracker) judged(now time.Time, id string, liveness Liveness, bye bool) {
+func (t *breaker) judged(now time.Time, id string, liveness Liveness, bye bool) {
 	o := t.owners[id]
 	if o == nil {
 		if liveness == Alive {
@@ -109,27 +109,27 @@ func (t *tracker) judged(now time.Time, id string, liveness Liveness, bye bool) 
 
 // met takes an owner that a full scan met, before judged: until one has met them all, a new leader
 // counts who is there as having lived a TTL ago.
-func (t *tracker) met(now time.Time, id string) {
+func (t *breaker) met(now time.Time, id string) {
 	if t.owners[id] == nil && !t.whole {
 		t.owners[id] = &seen{from: now.Add(-t.ttl), asked: now}
 	}
 }
 
 // lives tells whether an owner was alive when it was last asked for.
-func (t *tracker) lives(id string) bool {
+func (t *breaker) lives(id string) bool {
 	o := t.owners[id]
 	return o != nil && o.fell.IsZero()
 }
 
 // swept notes that we took an owner off the roster ourselves, which is no goodbye.
-func (t *tracker) swept(id string) {
+func (t *breaker) swept(id string) {
 	if o := t.owners[id]; o != nil {
 		o.listed = false
 	}
 }
 
 // tripped counts, and tells whether this is more silence than can be believed.
-func (t *tracker) tripped(now time.Time) (fallen, known int, tripped bool) {
+func (t *breaker) tripped(now time.Time) (fallen, known int, tripped bool) {
 	ago := now.Add(-t.ttl)
 	for _, o := range t.owners {
 		fell := !o.fell.IsZero() && o.fell.After(ago)
@@ -144,7 +144,7 @@ func (t *tracker) tripped(now time.Time) (fallen, known int, tripped bool) {
 }
 
 // prune forgets whoever fell longer than a TTL ago and whoever nobody asked for any more.
-func (t *tracker) prune(now time.Time) {
+func (t *breaker) prune(now time.Time) {
 	for id, o := range t.owners {
 		if (!o.fell.IsZero() && now.Sub(o.fell) > t.ttl) || now.Sub(o.asked) > t.forget {
 			delete(t.owners, id)

@@ -13,7 +13,7 @@ import (
 // goodbye ("~a"), or cannot be read ("?a").
 type looks map[time.Duration][]string
 
-func TestTracker(t *testing.T) {
+func TestTheBreaker(t *testing.T) {
 	t.Parallel()
 	const ttl = 90 * time.Second
 	for name, c := range map[string]struct {
@@ -82,7 +82,7 @@ func TestTracker(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			tr, start := newTracker(ttl, time.Minute), time.Now()
+			tr, start := newBreaker(ttl, time.Minute), time.Now()
 			for s := time.Duration(0); s <= c.at; s++ {
 				if look, ok := c.looks[s]; ok {
 					r := roster(look)
@@ -122,9 +122,9 @@ func byes(look []string) map[string]bool {
 	return b
 }
 
-func TestTrackerKnowsOwnersWithoutARosterByTheFullScan(t *testing.T) {
+func TestTheBreakerKnowsOwnersWithoutARosterByTheFullScan(t *testing.T) {
 	t.Parallel()
-	tr, now := newTracker(90*time.Second, time.Minute), time.Now()
+	tr, now := newBreaker(90*time.Second, time.Minute), time.Now()
 	tr.lookedAt(now, roster([]string{"leader"}), nil, gone(tr, roster([]string{"leader"})))
 	for _, id := range []string{"x", "y"} {
 		tr.judged(now, id, Alive, false)
@@ -145,9 +145,9 @@ func TestTrackerKnowsOwnersWithoutARosterByTheFullScan(t *testing.T) {
 	require.Len(t, tr.owners, 1)
 }
 
-func TestTrackerDoesNotTakeOurOwnSweepingForAGoodbye(t *testing.T) {
+func TestTheBreakerDoesNotTakeOurOwnSweepingForAGoodbye(t *testing.T) {
 	t.Parallel()
-	tr, now := newTracker(90*time.Second, time.Minute), time.Now()
+	tr, now := newBreaker(90*time.Second, time.Minute), time.Now()
 	tr.lookedAt(now, roster([]string{"a", "b", "c"}), nil, gone(tr, roster([]string{"a", "b", "c"})))
 	now = now.Add(time.Second)
 	tr.lookedAt(now, roster([]string{"a", "b", "-c"}), nil, gone(tr, roster([]string{"a", "b", "-c"})))
@@ -161,7 +161,7 @@ func TestTrackerDoesNotTakeOurOwnSweepingForAGoodbye(t *testing.T) {
 }
 
 // gone is what a look finds of those that have left the roster: silence, as after a goodbye.
-func gone(t *tracker, roster map[string]Liveness) map[string]Liveness {
+func gone(t *breaker, roster map[string]Liveness) map[string]Liveness {
 	left := map[string]Liveness{}
 	for _, id := range t.missing(slices.Collect(maps.Keys(roster))) {
 		left[id] = Dead
@@ -169,9 +169,9 @@ func gone(t *tracker, roster map[string]Liveness) map[string]Liveness {
 	return left
 }
 
-func TestTrackerOfAFullScan(t *testing.T) {
+func TestTheBreakerOfAFullScan(t *testing.T) {
 	t.Parallel()
-	tr, now := newTracker(90*time.Second, time.Minute), time.Now()
+	tr, now := newBreaker(90*time.Second, time.Minute), time.Now()
 	tr.lookedAt(now, roster([]string{"leader", "b"}), nil, nil)
 	for _, id := range []string{"v", "w", "x", "y", "z"} {
 		tr.met(now, id)

@@ -59,20 +59,20 @@
 // Of batches that were refused the newest 100 are looked up too, since a copy of their request may
 // land late. All that is open is looked up in one round trip, however much that is.
 //
-// # The brake
+// # The breaker
 //
 // When owners that fell silent within the last TTL without a goodbye are at least two, and more
 // than half of those alive a TTL ago, the fault is more likely ours than theirs: the witness starts anew,
 // once, and not again before 2 GRACE have passed. One of three that dies is swept at once. An owner stays on
 // the roster until its index was swept, or until a full scan of this term found nothing of it: the next
-// leader has to know who fell. See tracker.
+// leader has to know who fell. See breaker.
 //
 // # What is not guaranteed
 //
 //   - Two janitors may believe that they lead, and sweep beside one another. That wastes work and
 //     deletes nothing wrong.
 //   - An owner that lives but has been silent for a whole TTL is dead for everybody here. It heals when it beats again.
-//   - The brake knows owners by the roster. Owners that write no roster it knows by full scans: the
+//   - The breaker knows owners by the roster. Owners that write no roster it knows by full scans: the
 //     first of a term meets them all before it sweeps any of them.
 //   - Of a fleet with two settings the larger are forgotten with the witness, if somebody deletes it.
 //   - A process that dies takes its counters along; the log and the total beside it stay exact. A log that

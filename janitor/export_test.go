@@ -50,7 +50,7 @@ func (j *Janitor) Accounts() int {
 
 // Pending tells whether a batch waits to be asked for again.
 func (j *Janitor) Pending(ctx context.Context) bool {
-	r := j.tenure.Load().reaper
+	r := j.termState.Load().reaper
 	if r.lock(ctx) != nil {
 		return false
 	}
@@ -66,7 +66,7 @@ func (j *Janitor) Progressing(sweep string) float64 { return j.progressing(sweep
 
 // PaceIs gives it another pace.
 func (j *Janitor) PaceIs(p *pacing.Pace)       { j.pace = p }
-func (j *Janitor) Listed(id string) bool       { return j.tenure.Load().watch.listed(id) }
+func (j *Janitor) Listed(id string) bool       { return j.termState.Load().watch.listed(id) }
 func (j *Janitor) SweepsAre(sweeps ...Sweeper) { j.sweeps = sweeps }
 func (j *Janitor) SweepAt(i int) Sweeper       { return j.sweeps[i] }
 func (j *Janitor) SweepCount() int             { return len(j.sweeps) }
@@ -75,16 +75,16 @@ func (j *Janitor) SweepCount() int             { return len(j.sweeps) }
 func (p *Pass) EndTerm(err error) { p.t.end(err) }
 
 // Term is a term whose steps a test takes by itself.
-type Term struct{ *tenure }
+type Term struct{ *termState }
 
 // LeaseTerm is what a Term needs of a lease.Term.
 type LeaseTerm = term
 
 // PresentTerm is the term that a janitor runs.
-func (j *Janitor) PresentTerm() *Term { return &Term{j.tenure.Load()} }
+func (j *Janitor) PresentTerm() *Term { return &Term{j.termState.Load()} }
 
 func NewTerm(ctx context.Context, j *Janitor, l LeaseTerm, end context.CancelCauseFunc) *Term {
-	return &Term{newTenure(ctx, j, l, end)}
+	return &Term{newTermState(ctx, j, l, end)}
 }
 func (t *Term) Open() error { return t.tryOpen() }
 

@@ -17,20 +17,20 @@ import (
 
 // Janitor contends for the lease, listens to Redis, and sweeps while it leads.
 type Janitor struct {
-	cfg      Config
-	instance string
-	layout   guard.Layout
-	sweeps   []Sweeper
-	log      *slog.Logger
-	metrics  *metrics
-	guard    *guard.Guard
-	elector  *lease.Elector
-	listener *listener
-	ledger   *ledger
-	refusals refusals
-	pace     *pacing.Pace
-	evicted  atomic.Uint64          // items that went, of all sweeps
-	tenure   atomic.Pointer[tenure] // nil while not leading
+	cfg       Config
+	instance  string
+	layout    guard.Layout
+	sweeps    []Sweeper
+	log       *slog.Logger
+	metrics   *metrics
+	guard     *guard.Guard
+	elector   *lease.Elector
+	listener  *listener
+	ledger    *ledger
+	refusals  refusals
+	pace      *pacing.Pace
+	evicted   atomic.Uint64             // items that went, of all sweeps
+	termState atomic.Pointer[termState] // nil while not leading
 
 	mu      sync.Mutex
 	reports map[string]Report    // the last of each sweep
@@ -118,7 +118,7 @@ func (j *Janitor) listen(ctx context.Context) {
 }
 
 // lookAround is what each replica does beside a tick: it settles batches of unknown fate, sees who leads and
-// whether sweeping is paused, and a leader looks after its canary. What fails is tried again at the next tick, which
+// whether sweeping is paused, and a leader looks whether its own heartbeat is there. What fails is tried again at the next tick, which
 // says so if Redis is away.
 func (j *Janitor) lookAround(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, min(j.listener.gap/2, callTimeout))
@@ -135,13 +135,13 @@ func (j *Janitor) lookAround(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	if j.tenure.Load() == nil { // so that a new leader knows what is usual
+	if j.termState.Load() == nil { // so that a new leader knows what is usual
 		j.pace.Observe(time.Since(begun))
 	}
 	j.listener.observed(holder, paused)
-	if t := j.tenure.Load(); t != nil {
+	if t := j.termState.Load(); t != nil {
 		if n, err := j.cfg.Control.Exists(ctx, j.layout.Heartbeat(j.instance)).Result(); err == nil {
-			t.sawCanary(n == 1)
+			t.sawOwnHeartbeat(n == 1)
 		}
 	}
 }
@@ -195,7 +195,7 @@ func (j *Janitor) epoch() float64 {
 func (j *Janitor) listened() float64 { return j.listener.listening(time.Now()).Seconds() }
 
 func (j *Janitor) sharing() float64 {
-	t := j.tenure.Load()
+	t := j.termState.Load()
 	if t == nil || !t.term.Valid() {
 		return 0
 	}

@@ -21,13 +21,13 @@ const (
 
 // What holds a pass, as counted by janitor_held_total: the witness' holds, and a pause.
 const (
-	heldPaused = "paused"
-	heldBrake  = "mass_failure"
-	heldCanary = "self_check"
-	heldOther  = "unknown" // the witness names a reason that this version does not know
+	heldPaused      = "paused"
+	heldMassFailure = "mass_failure"
+	heldSelfCheck   = "self_check"
+	heldOther       = "unknown" // the witness names a reason that this version does not know
 )
 
-var heldReasons = []string{"gap", "restarted", "redis_evicting", "settings", heldCanary, heldBrake, heldPaused}
+var heldReasons = []string{"gap", "restarted", "redis_evicting", "settings", heldSelfCheck, heldMassFailure, heldPaused}
 
 type metrics struct {
 	transitions *prometheus.CounterVec

@@ -457,11 +457,11 @@ func (m *model) sweep(l *leader, which int) {
 		return
 	}
 	m.passes++
-	brake := m.db.HGet(m.ctx, m.Witness(), "mass_failure").Val()
+	breaker := m.db.HGet(m.ctx, m.Witness(), "mass_failure").Val()
 	s := l.janitor.SweepAt(which)
 	r := l.t.Pass(s)
 	m.say("%s's %s: %s %s %d evicted of %d condemned", l.id, r.Sweep, r.Outcome, r.Reason, r.Evicted, r.Condemned)
-	if now := m.db.HGet(m.ctx, m.Witness(), "mass_failure").Val(); now != brake {
+	if now := m.db.HGet(m.ctx, m.Witness(), "mass_failure").Val(); now != breaker {
 		m.holds["mass_failure"]++
 	}
 	if r.Outcome == Failed {
@@ -474,7 +474,7 @@ func (m *model) sweep(l *leader, which int) {
 	for _, imei := range slices.Sorted(keysOf(m.present)) {
 		if stands[imei] == "" {
 			gone++
-			m.judge(l, r.Sweep, imei, m.present[imei], brake)
+			m.judge(l, r.Sweep, imei, m.present[imei], breaker)
 		}
 	}
 	for imei := range m.present {

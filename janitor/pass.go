@@ -55,7 +55,7 @@ type Batch struct {
 
 // A Pass is one run of a sweep in one term. It is for one goroutine.
 type Pass struct {
-	t      *tenure
+	t      *termState
 	req    Request
 	report *Report
 	judged map[string]Liveness

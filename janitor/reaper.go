@@ -38,7 +38,7 @@ type reaper struct {
 	guard  *guard.Guard
 	term   term
 	ledger *ledger
-	permit func(ctx context.Context, owner string) error // paused, brake: asked before each batch
+	permit func(ctx context.Context, owner string) error // paused, breaker: asked before each batch
 	pace   *pacing.Pace
 	end    context.CancelCauseFunc // ends the term
 

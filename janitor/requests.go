@@ -74,7 +74,7 @@ func (l *loop) demand(ctx context.Context, req Request) (Report, error) {
 // Resign gives up the lease, and returns when the work of the term has ended. This replica does not contend
 // for a lease TTL, so that another wins if there is one. NotLeaderError on a replica that does not lead.
 func (j *Janitor) Resign(ctx context.Context) error {
-	t := j.tenure.Load()
+	t := j.termState.Load()
 	if t == nil || !t.term.Valid() {
 		return j.notLeader(ctx)
 	}
@@ -88,8 +88,8 @@ func (j *Janitor) Resign(ctx context.Context) error {
 }
 
 // leader returns the present term, opened, or a NotLeaderError.
-func (j *Janitor) leader(ctx context.Context) (*tenure, error) {
-	t := j.tenure.Load()
+func (j *Janitor) leader(ctx context.Context) (*termState, error) {
+	t := j.termState.Load()
 	if t == nil || !t.term.Valid() {
 		return nil, j.notLeader(ctx)
 	}

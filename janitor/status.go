@@ -70,7 +70,7 @@ func (j *Janitor) Status() Status {
 	if term, ok := j.elector.Term(); ok {
 		s.Leading, s.Leader, s.Epoch = true, j.instance, term.Epoch()
 	}
-	if t := j.tenure.Load(); t != nil {
+	if t := j.termState.Load(); t != nil {
 		s.Pace = &PaceStatus{Setting: j.cfg.RedisShare, PageSize: t.pages.Get(), BatchSize: t.batches.Get()}
 		s.Pace.Share, s.Pace.Throttled = j.pace.Share()
 	}

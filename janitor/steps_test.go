@@ -14,7 +14,7 @@ import (
 func keysOf[V any](m map[string]V) iter.Seq[string] { return maps.Keys(m) }
 
 // judge is the oracle. An entry went: was its owner dead, or could nobody know better?
-func (m *model) judge(l *leader, sweep, imei string, n *instance, brake string) {
+func (m *model) judge(l *leader, sweep, imei string, n *instance, breaker string) {
 	now := time.Now()
 	untold := !n.told && n.ttl > l.ttl // it beat before anybody listened, and not since: README says so
 	if n.alive && !n.byHand && !untold && now.Sub(n.beat) < n.ttl {
@@ -35,7 +35,7 @@ func (m *model) judge(l *leader, sweep, imei string, n *instance, brake string) 
 			known++
 		}
 	}
-	ms, _ := strconv.ParseInt(brake, 10, 64)
+	ms, _ := strconv.ParseInt(breaker, 10, 64)
 	lately := ms > 0 && m.server().Sub(time.UnixMilli(ms)).Abs() < 2*l.warm()+slack
 	if fallen >= 2 && 2*fallen > known && !lately {
 		m.found("%s of %s went, while %d of %d owners had fallen and no hold was raised for it", imei, n.id, fallen, known)

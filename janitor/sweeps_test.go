@@ -170,15 +170,15 @@ func TestOnDemandForOneOwner(t *testing.T) {
 	})
 }
 
-func TestTheBrake(t *testing.T) {
+func TestTheBreakerHoldsWhenMostFellSilent(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		live, dead []string
 		byes       bool
-		braked     bool
+		tripped    bool
 	}{
 		"one of three is swept without delay":     {live: []string{"b"}, dead: []string{"x"}},
-		"more than half and at least two are not": {live: []string{"b"}, dead: []string{"x", "y", "z"}, braked: true},
+		"more than half and at least two are not": {live: []string{"b"}, dead: []string{"x", "y", "z"}, tripped: true},
 		"half are":                      {live: []string{"b"}, dead: []string{"x", "y"}},
 		"who said goodbye is no wonder": {live: []string{"b"}, dead: []string{"x", "y", "z"}, byes: true},
 	} {
@@ -196,7 +196,7 @@ func TestTheBrake(t *testing.T) {
 				}
 				r := f.replica("r1", nil)
 				r.leads()
-				if !c.braked {
+				if !c.tripped {
 					f.eventually(func() bool { return f.HLen(t.Context(), f.Registry()).Val() == 0 })
 					return
 				}
@@ -212,7 +212,7 @@ func TestTheBrake(t *testing.T) {
 	}
 }
 
-func TestTheBrakeIsNotAppliedTwiceInARow(t *testing.T) {
+func TestTheBreakerDoesNotTripTwiceInARow(t *testing.T) {
 	t.Parallel()
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()

@@ -21,7 +21,7 @@ const (
 	retryMost  = 15 * time.Second
 )
 
-// term is what a tenure needs of a lease.Term, which see.
+// term is what a termState needs of a lease.Term, which see.
 type term interface {
 	Token() string
 	Epoch() uint64
@@ -30,8 +30,8 @@ type term interface {
 	Redraw(ctx context.Context, above uint64) (uint64, error)
 }
 
-// tenure is what a leader has for one term.
-type tenure struct {
+// termState is what a leader has for one term.
+type termState struct {
 	j    *Janitor
 	term term
 	ctx  context.Context // ends with the term
@@ -49,7 +49,7 @@ type tenure struct {
 	loops   []*loop
 
 	// Touched by the witness' ticks only.
-	canaryGone time.Time // since when the own heartbeat is absent; zero: it is there
+	ownBeatGone time.Time // since when the own heartbeat is absent; zero: it is there
 
 	mu      sync.Mutex
 	failing time.Time // since when the term does not open, or no full scan ends well; zero: it does
@@ -63,14 +63,14 @@ func (j *Janitor) lead(ctx context.Context, term *lease.Term) error {
 	defer j.cfg.Registry.HoldHeartbeat()()
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	t := newTenure(ctx, j, term, end)
+	t := newTermState(ctx, j, term, end)
 	for _, s := range j.sweeps {
 		t.loops = append(t.loops, newLoop(t, s))
 	}
-	j.tenure.Store(t)
+	j.termState.Store(t)
 	defer j.listener.poke() // fates that are open can be looked up soon
 	defer close(t.done)
-	defer j.tenure.Store(nil)
+	defer j.termState.Store(nil)
 
 	j.listener.poke() // a leader ticks more often, and wants to know where it stands
 	if !t.open() {
@@ -84,8 +84,8 @@ func (j *Janitor) lead(ctx context.Context, term *lease.Term) error {
 	return nil
 }
 
-func newTenure(ctx context.Context, j *Janitor, term term, end context.CancelCauseFunc) *tenure {
-	t := &tenure{
+func newTermState(ctx context.Context, j *Janitor, term term, end context.CancelCauseFunc) *termState {
+	t := &termState{
 		j: j, term: term, ctx: ctx, end: end,
 		done: make(chan struct{}), opened: make(chan struct{}),
 		pages:   pacing.NewSize(j.cfg.ScanCount),
@@ -98,7 +98,7 @@ func newTenure(ctx context.Context, j *Janitor, term term, end context.CancelCau
 }
 
 // open begins the term in the log and takes the roster, and tries until it has or the term is over.
-func (t *tenure) open() bool {
+func (t *termState) open() bool {
 	log := t.j.log.With("epoch", t.term.Epoch())
 	for pause := retryFirst; ; pause = min(2*pause, retryMost) {
 		err := t.tryOpen()
@@ -118,7 +118,7 @@ func (t *tenure) open() bool {
 	}
 }
 
-func (t *tenure) tryOpen() error {
+func (t *termState) tryOpen() error {
 	l := guard.Lease{Token: t.term.Token(), Epoch: t.term.Epoch()}
 	ctx, cancel := context.WithTimeout(t.ctx, callTimeout)
 	defer cancel()
@@ -137,7 +137,7 @@ func (t *tenure) tryOpen() error {
 		return t.tryOpen()
 	}
 	// A replica that has just started may lead before its first heartbeat has landed. Deleting then
-	// would raise the canary's hold and hold the whole fleet for GRACE.
+	// would raise the hold self_check and hold the whole fleet for GRACE.
 	if n, err := t.j.cfg.Control.Exists(ctx, t.j.layout.Heartbeat(t.j.instance)).Result(); err != nil || n == 0 {
 		return cmp.Or(err, errNoHeartbeat)
 	}
@@ -149,18 +149,18 @@ func (t *tenure) tryOpen() error {
 var errNoHeartbeat = errors.New("janitor: own heartbeat is not there")
 
 // permit is asked before each batch.
-func (t *tenure) permit(ctx context.Context, owner string) error {
+func (t *termState) permit(ctx context.Context, owner string) error {
 	if err := t.unpaused(ctx, pauseFresh); err != nil {
 		return err
 	}
 	if owner == "" {
 		return nil
 	}
-	return t.watch.brake(ctx)
+	return t.watch.believe(ctx)
 }
 
 // unpaused returns a HeldError while sweeping is paused, by an answer at most fresh old.
-func (t *tenure) unpaused(ctx context.Context, fresh time.Duration) error {
+func (t *termState) unpaused(ctx context.Context, fresh time.Duration) error {
 	p, err := t.pause.ask(ctx, fresh)
 	if err == nil && p != nil {
 		err = &HeldError{heldPaused}
@@ -169,7 +169,7 @@ func (t *tenure) unpaused(ctx context.Context, fresh time.Duration) error {
 }
 
 // pass runs one pass of a sweep and makes its report.
-func (t *tenure) pass(ctx context.Context, s Sweeper, req Request, last Outcome) (r Report) {
+func (t *termState) pass(ctx context.Context, s Sweeper, req Request, last Outcome) (r Report) {
 	j := t.j
 	r = Report{
 		Sweep: s.Name(), Epoch: t.term.Epoch(), Owner: req.Owner,
@@ -206,7 +206,7 @@ func (t *tenure) pass(ctx context.Context, s Sweeper, req Request, last Outcome)
 }
 
 // call makes one call to Redis when the pace allows it, and says how long it held the server.
-func (t *tenure) call(ctx context.Context, f func(ctx context.Context) error) (held time.Duration, err error) {
+func (t *termState) call(ctx context.Context, f func(ctx context.Context) error) (held time.Duration, err error) {
 	leave, err := t.j.pace.Enter(ctx)
 	if err != nil {
 		return 0, err
@@ -221,7 +221,7 @@ func (t *tenure) call(ctx context.Context, f func(ctx context.Context) error) (h
 }
 
 // conclude finds the outcome of a pass that ended with err.
-func (t *tenure) conclude(r *Report, err error) {
+func (t *termState) conclude(r *Report, err error) {
 	var held *HeldError
 	switch {
 	case t.ctx.Err() != nil || !t.term.Valid() || errors.Is(err, ErrFenced):
@@ -238,7 +238,7 @@ func (t *tenure) conclude(r *Report, err error) {
 // checkProgress resigns a leader that fails for three intervals: another may be better placed.
 // Being held is no failure, and a pass under way is judged when it ends: one that failed once, however
 // long it took, is tried again here.
-func (t *tenure) checkProgress(failed bool) {
+func (t *termState) checkProgress(failed bool) {
 	t.mu.Lock()
 	if !failed {
 		t.failing = time.Time{}
@@ -252,23 +252,23 @@ func (t *tenure) checkProgress(failed bool) {
 	}
 }
 
-// sawCanary takes whether the own heartbeat is there. A leader whose heartbeat stays away deletes nothing,
+// sawOwnHeartbeat takes whether the own heartbeat is there. A leader whose heartbeat stays away deletes nothing,
 // and must not keep others from it. Called by the witness' ticks.
-func (t *tenure) sawCanary(there bool) {
+func (t *termState) sawOwnHeartbeat(there bool) {
 	switch {
 	case there:
-		t.canaryGone = time.Time{}
-	case t.canaryGone.IsZero():
-		t.canaryGone = time.Now()
+		t.ownBeatGone = time.Time{}
+	case t.ownBeatGone.IsZero():
+		t.ownBeatGone = time.Now()
 	default:
 		// Longer than a heartbeat interval: one lost heartbeat is put back within that.
-		if gone := time.Since(t.canaryGone); gone > t.j.cfg.Registry.Timing().Grace()/2 {
+		if gone := time.Since(t.ownBeatGone); gone > t.j.cfg.Registry.Timing().Grace()/2 {
 			t.resign("own heartbeat stays away", gone)
 		}
 	}
 }
 
-func (t *tenure) resign(why string, since time.Duration) {
+func (t *termState) resign(why string, since time.Duration) {
 	t.j.log.Warn("leader resigns and stands back", "why", why, "since", since, "epoch", t.term.Epoch())
 	t.j.elector.Resign(t.j.cfg.LeaseTTL)
 }
@@ -281,7 +281,7 @@ func isHeld(err error) bool {
 // loop runs the passes of one sweep in one term, one after the other: the first at once, then on the
 // interval, and in between those that are asked for.
 type loop struct {
-	t        *tenure
+	t        *termState
 	sweep    Sweeper
 	demands  chan demand
 	interval time.Duration
@@ -296,7 +296,7 @@ type demand struct {
 	reply chan Report // with room for it
 }
 
-func newLoop(t *tenure, s Sweeper) *loop {
+func newLoop(t *termState, s Sweeper) *loop {
 	return &loop{
 		t: t, sweep: s, demands: make(chan demand),
 		interval: cmp.Or(s.Interval(), t.j.cfg.Interval),

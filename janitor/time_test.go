@@ -122,7 +122,7 @@ func TestAQuietLookIsTwoCommandsAndMissesNobody(t *testing.T) {
 	})
 }
 
-func TestAfterABrakeTheDeadAreSweptAGracePeriodLater(t *testing.T) {
+func TestAfterTheBreakerTrippedTheDeadAreSweptAGracePeriodLater(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		defer f.beat("r1")()
 		var stops []func()

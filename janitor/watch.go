@@ -15,11 +15,11 @@ import (
 )
 
 // lookFresh is for how long a look at the roster is good, unless it saw a heartbeat that ends before. It is refreshed in the
-// middle of a long pass too, since the brake must see who falls meanwhile.
+// middle of a long pass too, since the breaker must see who falls meanwhile.
 const lookFresh = time.Second
 
 // watch looks at the owners on behalf of a term: at the roster and its heartbeats, at most once a
-// second, and feeds the brake with that and with whatever else sweeps learn about owners.
+// second, and feeds the breaker with that and with whatever else sweeps learn about owners.
 type watch struct {
 	j     *Janitor
 	guard *guard.Guard
@@ -33,15 +33,15 @@ type watch struct {
 	roster   map[string]Liveness
 	mistyped bool                 // the roster is of another type, and the log says so
 	silent   map[string]time.Time // those on it that are dead, and the first look that found each so
-	tracker  *tracker
-	checked  time.Time // when the brake was last found not to be allowed again yet
+	breaker  *breaker
+	checked  time.Time // when the breaker was last found not to be allowed again yet
 }
 
 func newWatch(j *Janitor, l guard.Lease) *watch {
 	timing := j.cfg.Registry.Timing()
 	return &watch{
 		j: j, guard: j.guard, lease: l,
-		tracker: newTracker(timing.TTL, j.cfg.Interval), silent: map[string]time.Time{},
+		breaker: newBreaker(timing.TTL, j.cfg.Interval), silent: map[string]time.Time{},
 	}
 }
 
@@ -63,7 +63,7 @@ func (w *watch) refresh(ctx context.Context) error {
 		return nil
 	}
 	if w.quiet && !due && begun.Sub(w.full) < w.j.cfg.Registry.Timing().Interval/5 && w.unchanged(ctx) {
-		w.tracker.lookedAt(begun, w.roster, nil, nil)
+		w.breaker.lookedAt(begun, w.roster, nil, nil)
 		w.looked = begun
 		return nil
 	}
@@ -71,7 +71,7 @@ func (w *watch) refresh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	missing := w.tracker.missing(ids)
+	missing := w.breaker.missing(ids)
 	found, left, err := w.j.heartbeats(ctx, append(slices.Clone(ids), missing...))
 	if err != nil {
 		return err
@@ -86,7 +86,7 @@ func (w *watch) refresh(ctx context.Context) error {
 		delete(roster, id)
 		delete(left, id)
 	}
-	w.tracker.lookedAt(begun, roster, byes, gone)
+	w.breaker.lookedAt(begun, roster, byes, gone)
 	maps.DeleteFunc(w.silent, func(id string, _ time.Time) bool { return roster[id] != Dead })
 	for id, liveness := range roster {
 		if _, before := w.silent[id]; liveness == Dead && !before {
@@ -164,7 +164,7 @@ func (w *watch) readRoster(ctx context.Context) ([]string, error) {
 func (w *watch) goodbyes(ctx context.Context, found map[string]Liveness) (map[string]bool, error) {
 	var fallen []string
 	for id, liveness := range found {
-		if liveness == Dead && (!w.tracker.primed || w.tracker.lives(id)) {
+		if liveness == Dead && (!w.breaker.primed || w.breaker.lives(id)) {
 			fallen = append(fallen, id)
 		}
 	}
@@ -187,7 +187,7 @@ func (w *watch) goodbyes(ctx context.Context, found map[string]Liveness) (map[st
 	return byes, nil
 }
 
-// judged feeds the brake with what a sweep found out about owners. scanned: a full scan met them.
+// judged feeds the breaker with what a sweep found out about owners. scanned: a full scan met them.
 func (w *watch) judged(ctx context.Context, found map[string]Liveness, scanned bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -195,7 +195,7 @@ func (w *watch) judged(ctx context.Context, found map[string]Liveness, scanned b
 	if scanned {
 		for id, liveness := range found {
 			if liveness != Unreadable {
-				w.tracker.met(now, id)
+				w.breaker.met(now, id)
 			}
 		}
 	}
@@ -204,7 +204,7 @@ func (w *watch) judged(ctx context.Context, found map[string]Liveness, scanned b
 		return err
 	}
 	for id, liveness := range found {
-		w.tracker.judged(now, id, liveness, byes[id])
+		w.breaker.judged(now, id, liveness, byes[id])
 	}
 	return nil
 }
@@ -228,27 +228,27 @@ func (w *watch) dead() map[string]time.Time {
 func (w *watch) scanned() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.tracker.whole = true
+	w.breaker.whole = true
 }
 
 // swept notes that an owner was taken off the roster by us.
 func (w *watch) swept(owner string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.tracker.swept(owner)
+	w.breaker.swept(owner)
 	delete(w.roster, owner)
 	delete(w.silent, owner)
 }
 
-// brake returns a HeldError when more owners have fallen silent than can be believed, and the
+// believe returns a HeldError when more owners have fallen silent than can be believed, and the
 // witness was made to start anew for it. It is asked before each batch that rests on an owner's silence.
-func (w *watch) brake(ctx context.Context) error {
+func (w *watch) believe(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err := w.refresh(ctx); err != nil {
 		return err
 	}
-	fallen, of, tripped := w.tracker.tripped(time.Now())
+	fallen, of, tripped := w.breaker.tripped(time.Now())
 	if !tripped || time.Since(w.checked) < lookFresh {
 		return nil
 	}
@@ -262,7 +262,7 @@ func (w *watch) brake(ctx context.Context) error {
 		w.checked = time.Now()
 		return nil
 	}
-	w.j.log.Warn("brake: too many owners fell silent at once", "fallen", fallen, "of", of)
+	w.j.log.Warn("mass-failure breaker: too many owners fell silent at once", "fallen", fallen, "of", of)
 	w.j.listener.poke()
-	return &HeldError{heldBrake}
+	return &HeldError{heldMassFailure}
 }

@@ -120,7 +120,7 @@ func (e *Elector) begin(ctx context.Context, l *lock, tr trust) (*Term, error) {
 		_ = e.unlock(ctx, l)
 		return nil, nil
 	}
-	e.vigil = vigil{}
+	e.stuckWatch = stuckWatch{}
 	e.report(Acquired, term, nil)
 	return term, nil
 }
@@ -131,12 +131,12 @@ func (e *Elector) drawWithin(ctx context.Context, token string, tr trust) (uint6
 	return e.draw(ctx, token, 0)
 }
 
-// watch keeps the vigil over another's lease and caps it when it would not end.
+// watch looks at another's lease and caps it when it would not end.
 func (e *Elector) watch(ctx context.Context, h Holder) error {
-	if !e.vigil.saw(h, time.Now(), e.pace) {
+	if !e.stuckWatch.saw(h, time.Now(), e.pace) {
 		return nil
 	}
-	e.vigil = vigil{}
+	e.stuckWatch = stuckWatch{}
 	capped, err := e.limit(ctx, h.Token)
 	if capped {
 		e.log.Warn("lease did not end by itself and was capped",

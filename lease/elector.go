@@ -66,7 +66,7 @@ type Elector struct {
 	epochKey     string
 	channel      string
 	instance     string
-	pace         cadence
+	pace         timings
 	log          *slog.Logger
 	onTransition func(Event)
 
@@ -77,7 +77,7 @@ type Elector struct {
 
 	// Touched by Run's goroutine only.
 	acquirePending *lock // an acquire of unknown fate: its token may yet turn up in Redis
-	vigil          vigil
+	stuckWatch     stuckWatch
 	failing        bool // the last campaign failed, and the log says so
 
 	mu        sync.Mutex
@@ -92,7 +92,7 @@ func New(c Config) (*Elector, error) {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
-	pace := cadence(c.TTL)
+	pace := timings(c.TTL)
 
 	var errs []error
 	prefix, err := slotPrefix(c.Key)

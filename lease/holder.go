@@ -73,9 +73,9 @@ func instanceOf(token string) string {
 	return token
 }
 
-// vigil is what a waiter has seen of a lease that does not look as if it would
+// stuckWatch is what a waiter has seen of a lease that does not look as if it would
 // ever end. A value without clock or Redis: it is told what was seen when.
-type vigil struct {
+type stuckWatch struct {
 	token string
 	since time.Time     // when it was first seen like this
 	last  time.Time     // when it was last seen like this
@@ -85,11 +85,11 @@ type vigil struct {
 // saw takes note of a look. It tells whether the lease has stood still for a
 // whole TTL: at every look the same value, and either no expiry or the same
 // time left. A time left that falls shows an end, however distant. One that
-// rises shows a holder that renews. Both start the vigil anew, as does a time
+// rises shows a holder that renews. Both start the watch anew, as does a time
 // without looks: nobody knows what happened in it.
-func (v *vigil) saw(h Holder, now time.Time, pace cadence) bool {
+func (v *stuckWatch) saw(h Holder, now time.Time, pace timings) bool {
 	if h.TTL >= 0 && h.TTL <= pace.ttl() {
-		*v = vigil{}
+		*v = stuckWatch{}
 		return false
 	}
 	if v.token != h.Token || v.left != h.TTL || now.Sub(v.last) > pace.ttl()/2 {

@@ -250,7 +250,7 @@ func TestTermOfAWokenProcessIsNotValidBeforeItsAlarmRings(t *testing.T) {
 	e := &Elector{}
 	e.term = &Term{
 		ctx: t.Context(), cancel: cancel,
-		trust: trust{since: time.Now().Add(-time.Hour), pace: cadence(15 * time.Second)},
+		trust: trust{since: time.Now().Add(-time.Hour), pace: timings(15 * time.Second)},
 	}
 	require.False(t, e.term.Valid())
 	require.Zero(t, e.term.Remaining())

@@ -33,7 +33,7 @@ type lock struct {
 }
 
 // newLock makes a lock with a token of its own, `<instance>/<random>`.
-func newLock(c redis.UniversalClient, key, instance string, pace cadence) *lock {
+func newLock(c redis.UniversalClient, key, instance string, pace timings) *lock {
 	token := instance + "/" + rand.Text()
 	p := &pool{Pool: goredis.NewPool(c)}
 	return &lock{

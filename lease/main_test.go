@@ -41,7 +41,7 @@ func newBench(t *testing.T, o *redis.Options, key string, ttl time.Duration) *be
 	b := &bench{t: t, opts: o, admin: redis.NewClient(o), key: key, ttl: ttl}
 	t.Cleanup(func() { require.NoError(t, b.admin.Close()) })
 	// So that redsync's scripts are known, and one EVALSHA is one attempt.
-	l := newLock(b.admin, key+":warm-up", "test", cadence(10*time.Second))
+	l := newLock(b.admin, key+":warm-up", "test", timings(10*time.Second))
 	require.NoError(t, l.acquire(t.Context(), time.Second))
 	require.NoError(t, l.extend(t.Context(), time.Second))
 	require.NoError(t, l.release(t.Context(), time.Second))

@@ -5,24 +5,24 @@ import (
 	"time"
 )
 
-// cadence is a lease's TTL, together with every duration that follows from it.
+// timings is a lease's TTL, together with every duration that follows from it.
 // They are derived here and nowhere else, so that their relations hold for
 // every TTL: a lost renewal leaves time for several more within the trust
 // (9/10), and one that hangs for as long as it may (1/3, then 2/3 are gone)
 // still leaves time for another.
-type cadence time.Duration
+type timings time.Duration
 
-func (c cadence) ttl() time.Duration    { return time.Duration(c) }
-func (c cadence) margin() time.Duration { return c.ttl() / 10 } // clocks that do not run alike
-func (c cadence) renew() time.Duration  { return c.ttl() / 3 }  // from one renewal to the next
-func (c cadence) again() time.Duration  { return c.ttl() / 20 } // from a failed renewal to the next
-func (c cadence) retry() time.Duration  { return c.ttl() / 5 }  // from one look at the holder to the next
-func (c cadence) call() time.Duration   { return c.ttl() / 3 }  // the longest that one call may take
-func (c cadence) part() time.Duration   { return c.ttl() / 15 } // the longest that one try to release may take
+func (c timings) ttl() time.Duration    { return time.Duration(c) }
+func (c timings) margin() time.Duration { return c.ttl() / 10 } // clocks that do not run alike
+func (c timings) renew() time.Duration  { return c.ttl() / 3 }  // from one renewal to the next
+func (c timings) again() time.Duration  { return c.ttl() / 20 } // from a failed renewal to the next
+func (c timings) retry() time.Duration  { return c.ttl() / 5 }  // from one look at the holder to the next
+func (c timings) call() time.Duration   { return c.ttl() / 3 }  // the longest that one call may take
+func (c timings) part() time.Duration   { return c.ttl() / 15 } // the longest that one try to release may take
 
 // nextLook spreads the retries by ± 20 %, so that waiters which began together
 // do not go on together.
-func (c cadence) nextLook() time.Duration {
+func (c timings) nextLook() time.Duration {
 	return c.retry()*4/5 + rand.N(c.retry()*2/5+1)
 }
 
@@ -30,7 +30,7 @@ func (c cadence) nextLook() time.Duration {
 // answers is arithmetic, with the present moment as an argument.
 type trust struct {
 	since time.Time // when the attempt that won or last renewed the lease began
-	pace  cadence
+	pace  timings
 }
 
 // until is the moment from which the lease may be another's.

@@ -13,7 +13,7 @@ func at(d time.Duration) time.Time { return begin.Add(d) }
 
 func TestTrustIsCountedFromTheRequestLessTheMargin(t *testing.T) {
 	t.Parallel()
-	tr := trust{since: begin, pace: cadence(15 * time.Second)}
+	tr := trust{since: begin, pace: timings(15 * time.Second)}
 	for name, c := range map[string]struct {
 		now          time.Duration
 		left, budget time.Duration
@@ -36,7 +36,7 @@ func TestTrustIsCountedFromTheRequestLessTheMargin(t *testing.T) {
 
 func TestSlowSuccessfulRenewalDoesNotExtendTrust(t *testing.T) {
 	t.Parallel()
-	tr := trust{since: begin, pace: cadence(15 * time.Second)}
+	tr := trust{since: begin, pace: timings(15 * time.Second)}
 	for name, c := range map[string]struct {
 		begun, reply time.Duration
 		ok           bool
@@ -61,7 +61,7 @@ func TestSlowSuccessfulRenewalDoesNotExtendTrust(t *testing.T) {
 func TestDurationsRelateForEveryTTL(t *testing.T) {
 	t.Parallel()
 	for _, ttl := range []time.Duration{minTTL, time.Second, 15 * time.Second, time.Hour} {
-		c := cadence(ttl)
+		c := timings(ttl)
 		trusted := c.ttl() - c.margin()
 		require.Less(t, c.renew()+c.call()+c.again(), trusted, "a renewal that hangs leaves time for another")
 		require.Less(t, releaseTries*(c.part()+c.again()), c.ttl(), "releasing is over before the lease is")
@@ -111,9 +111,9 @@ func TestVigilEndsOnlyForALeaseThatDoesNotEnd(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var v vigil
+			var v stuckWatch
 			for i, l := range c.looks {
-				got := v.saw(Holder{Token: l.token, TTL: l.left}, at(l.at), cadence(15*s))
+				got := v.saw(Holder{Token: l.token, TTL: l.left}, at(l.at), timings(15*s))
 				require.Equal(t, c.stuck && i == len(c.looks)-1, got, "look %d", i)
 			}
 		})

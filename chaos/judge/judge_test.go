@@ -214,7 +214,7 @@ func TestBadHistoriesAreRejected(t *testing.T) {
 		}},
 		"a hold is noted and has no effect": {"C4", func(s *builder) {
 			s.upToDeath()
-			s.happens("HSET janitor:witness hold %s reason canary", s.ms(0))
+			s.happens("HSET janitor:witness hold %s reason self_check", s.ms(0))
 			s.happens("%s", s.evicts("a", "1", "2", "3"))
 		}},
 		"the witness is lost and goes on": {"C4", func(s *builder) {
