@@ -91,7 +91,7 @@ var meanings = map[string]meaning{
 		"The number of devices, and a few more",
 		"At `INGEST_MAX_CONNS`: further devices wait without an answer; add replicas",
 	},
-	"ingest_strangers": {
+	"ingest_unidentified": {
 		"Near 0; a reconnect storm shows for a moment",
 		"Near 4,096: somebody floods the port. Look at `ingest_disconnects_total{reason=\"crowded\"}`",
 	},

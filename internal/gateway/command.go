@@ -43,8 +43,8 @@ func doubtful(c teltonika.Codec) uint32 {
 	return doubtful12
 }
 
-// order is one command on its way through a session. A session has one or none.
-type order struct {
+// pendingCommand is one command on its way through a session. A session has one or none.
+type pendingCommand struct {
 	codec teltonika.Codec
 	imei  teltonika.IMEI
 	frame []byte
@@ -93,7 +93,7 @@ func (g *Gateway) Command(ctx context.Context, c Command) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer s.order.CompareAndSwap(o, nil)
+	defer s.pending.CompareAndSwap(o, nil)
 	if s.state.Load()&doubtful(o.codec) != 0 {
 		_ = s.under.Close()
 		return nil, fmt.Errorf("%w: %w; the socket was closed, the device comes back", ErrNotConnected, errDoubtful)
@@ -111,11 +111,11 @@ func (g *Gateway) Command(ctx context.Context, c Command) ([]byte, error) {
 var errDoubtful = errors.New("an earlier command on the socket went unanswered, or an answer came that no command waited for, " +
 	"and what comes next could pass for this one's answer")
 
-// settle puts an order to the newest socket of its device, and to the next one if that ends, until
+// settle puts a pending command to the newest socket of its device, and to the next one if that ends, until
 // one takes commands and is quiet.
-func (g *Gateway) settle(ctx context.Context, c Command) (*order, *session, error) {
+func (g *Gateway) settle(ctx context.Context, c Command) (*pendingCommand, *session, error) {
 	for {
-		o, err := newOrder(c)
+		o, err := newPendingCommand(c)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -125,7 +125,7 @@ func (g *Gateway) settle(ctx context.Context, c Command) (*order, *session, erro
 		}
 		over, err := o.settle(ctx, s)
 		if err != nil {
-			s.order.CompareAndSwap(o, nil)
+			s.pending.CompareAndSwap(o, nil)
 			return nil, nil, err
 		}
 		if !over {
@@ -134,8 +134,8 @@ func (g *Gateway) settle(ctx context.Context, c Command) (*order, *session, erro
 	}
 }
 
-// settle waits until an order may be written to s: over says that the socket ended before that.
-func (o *order) settle(ctx context.Context, s *session) (over bool, err error) {
+// settle waits until a pending command may be written to s: over says that the socket ended before that.
+func (o *pendingCommand) settle(ctx context.Context, s *session) (over bool, err error) {
 	select { // whoever may begin begins, even if its time should be up by the clock here
 	case <-o.ready:
 	default:
@@ -163,8 +163,8 @@ func (o *order) settle(ctx context.Context, s *session) (over bool, err error) {
 	}
 }
 
-func newOrder(c Command) (*order, error) {
-	o := &order{codec: c.Codec, ready: make(chan struct{}), gone: make(chan struct{}), heard: make(chan answer, 1)}
+func newPendingCommand(c Command) (*pendingCommand, error) {
+	o := &pendingCommand{codec: c.Codec, ready: make(chan struct{}), gone: make(chan struct{}), heard: make(chan answer, 1)}
 	m := teltonika.Message{Type: teltonika.TypeCommand, Text: c.Text}
 	var err error
 	if o.imei, err = teltonika.ParseIMEI(c.IMEI); err != nil {
@@ -179,11 +179,11 @@ func newOrder(c Command) (*order, error) {
 	return o, nil
 }
 
-// place puts an order to the newest socket of its device.
-func (g *Gateway) place(imei string, o *order) (*session, error) {
-	g.mu.Lock() // forget holds it too: a session that is found here tells its order when it ends
+// place puts a pending command to the newest socket of its device.
+func (g *Gateway) place(imei string, o *pendingCommand) (*session, error) {
+	g.mu.Lock() // forget holds it too: a session that is found here tells its pending command when it ends
 	s := g.newest[imei]
-	placed := s != nil && s.order.CompareAndSwap(nil, o)
+	placed := s != nil && s.pending.CompareAndSwap(nil, o)
 	g.mu.Unlock()
 	switch {
 	case s == nil:
@@ -191,7 +191,7 @@ func (g *Gateway) place(imei string, o *order) (*session, error) {
 	case !placed:
 		return nil, fmt.Errorf("%w: another command is under way on the socket", ErrNotConnected)
 	}
-	// The session sets its state and then looks for an order. This looks the other way round: one
+	// The session sets its state and then looks for a pending command. This looks the other way round: one
 	// of them sees the other.
 	if s.state.Load()&acknowledged != 0 {
 		o.begin()
@@ -199,8 +199,8 @@ func (g *Gateway) place(imei string, o *order) (*session, error) {
 	return s, nil
 }
 
-// exchange sees to it that the order is written, and waits for what comes of it.
-func (s *session) exchange(ctx context.Context, o *order) ([]byte, error) {
+// exchange sees to it that the pending command is written, and waits for what comes of it.
+func (s *session) exchange(ctx context.Context, o *pendingCommand) ([]byte, error) {
 	o.mu.Lock()
 	o.allowed = true
 	o.mu.Unlock()
@@ -233,11 +233,11 @@ func (s *session) exchange(ctx context.Context, o *order) ([]byte, error) {
 	return nil, fmt.Errorf("%w: %s; the device may have executed it", ErrUnanswered, why)
 }
 
-// offer has the order under way begin, or writes it, if there is one and its time has come. Only
+// offer has the pending command under way begin, or writes it, if there is one and its time has come. Only
 // the session's own goroutine calls it, between two frames. What has arrived by then is read first:
 // it is no answer to what was not written yet.
 func (s *session) offer() {
-	o := s.order.Load()
+	o := s.pending.Load()
 	if o == nil || s.state.Load()&acknowledged == 0 {
 		return
 	}
@@ -256,11 +256,11 @@ func (s *session) offer() {
 	}
 }
 
-// write puts an order on the wire. o.mu is held.
-func (s *session) write(o *order) {
+// write puts a pending command on the wire. o.mu is held.
+func (s *session) write(o *pendingCommand) {
 	o.tried = true
-	if because := s.because.Load(); because != nil {
-		o.failed = fmt.Errorf("the socket was closed: %s", *because)
+	if why := s.closeReason.Load(); why != nil {
+		o.failed = fmt.Errorf("the socket was closed: %s", *why)
 	} else if s.state.Load()&doubtful(o.codec) != 0 { // since Command looked
 		o.failed = errDoubtful
 	} else if err := s.conn.SetWriteDeadline(time.Now().Add(storeTime)); err != nil {
@@ -274,7 +274,7 @@ func (s *session) write(o *order) {
 }
 
 // begin says that the session takes commands.
-func (o *order) begin() {
+func (o *pendingCommand) begin() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.open {
@@ -293,7 +293,7 @@ func (s *session) unquiet() time.Duration {
 	return time.Until(s.answered.Add(s.g.cfg.Quiet))
 }
 
-// hear looks whether a frame of codec 12 to 15 is what an order waits for. Codec 12 has nothing
+// hear looks whether a frame of codec 12 to 15 is what a pending command waits for. Codec 12 has nothing
 // that says so, hence any response is; codec 14 names its device. A response that no order waits
 // for makes the socket doubtful: it is the rest of an answer, a late one, or what the device sends
 // of itself, and there may be more of that. What cannot be read is only counted, as a frame.
@@ -306,15 +306,15 @@ func (s *session) hear(frame teltonika.Frame) {
 		if m.Type != teltonika.TypeResponse && (m.Type != teltonika.TypeNACK || frame.Codec != teltonika.Codec14) {
 			continue
 		}
-		if o := s.order.Load(); o == nil || !s.answers(o, frame.Codec, m) {
+		if o := s.pending.Load(); o == nil || !s.answers(o, frame.Codec, m) {
 			s.state.Or(doubtful(frame.Codec))
 			s.g.metrics.stray.Inc()
 		}
 	}
 }
 
-// answers gives a message to the order that waits for it. False: it is no answer to that.
-func (s *session) answers(o *order, codec teltonika.Codec, m teltonika.Message) bool {
+// answers gives a message to the pending command that waits for it. False: it is no answer to that.
+func (s *session) answers(o *pendingCommand, codec teltonika.Codec, m teltonika.Message) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if codec != o.codec || !o.tried || o.over {

@@ -285,10 +285,10 @@ func TestACallDoesNotHideWhatHasArrived(t *testing.T) {
 	defer conn.Close()
 	s := newSession(setup(t, redistest.Shared(t)).Gateway, conn)
 	s.state.Store(acknowledged)
-	o, err := newOrder(Command{IMEI: imei, Codec: c12, Text: []byte("getver")})
+	o, err := newPendingCommand(Command{IMEI: imei, Codec: c12, Text: []byte("getver")})
 	require.NoError(t, err)
 	o.allowed = true
-	s.order.Store(o)
+	s.pending.Store(o)
 	_, err = device.Write(response(t, c12, "the rest of an earlier answer"))
 	require.NoError(t, err)
 	await(t, func() bool { bytes, _ := s.look(); return bytes })

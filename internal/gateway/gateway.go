@@ -69,9 +69,9 @@ type Config struct {
 	// MaxConns bounds open sockets; further ones wait in the kernel's backlog. 0
 	// means 100,000.
 	MaxConns int
-	// MaxStrangers bounds open sockets of which no IMEI has come. At the bound the oldest is closed once it has been
+	// MaxUnidentified bounds open sockets of which no IMEI has come. At the bound the oldest is closed once it has been
 	// silent for three seconds, and new ones wait in the backlog meanwhile. 0 means 4,096.
-	MaxStrangers int
+	MaxUnidentified int
 	// MaxRegistering bounds devices that are being registered; further ones wait for their answer. 0 means 4,096.
 	MaxRegistering int
 	// Quiet is how long a socket must be quiet after the answer to a command before the next one is
@@ -96,7 +96,7 @@ type Gateway struct {
 	rate    rate          // of each device
 	slots   chan struct{} // one taken for each open socket
 
-	door      *door
+	admission *admission
 	authority *authority // nil: everybody is served
 
 	draining atomic.Bool
@@ -119,19 +119,19 @@ func New(cfg Config) (*Gateway, error) {
 	cfg.Stream = cmp.Or(cfg.Stream, Stream)
 	cfg.MaxLen = cmp.Or(cfg.MaxLen, 1_000_000)
 	cfg.MaxConns = cmp.Or(cfg.MaxConns, 100_000)
-	cfg.MaxStrangers = cmp.Or(cfg.MaxStrangers, manyStrangers)
+	cfg.MaxUnidentified = cmp.Or(cfg.MaxUnidentified, manyUnidentified)
 	cfg.MaxRegistering = cmp.Or(cfg.MaxRegistering, manyRegistrations)
 	cfg.Quiet = cmp.Or(cfg.Quiet, quietTime)
 	cfg.Drain = cmp.Or(cfg.Drain, 5*time.Second)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	g := &Gateway{
-		cfg:      cfg,
-		store:    newStore(cfg.Client, cfg.Stream, cfg.MaxLen),
-		rate:     deviceRate,
-		door:     newDoor(cfg.MaxStrangers, cfg.MaxRegistering),
-		stopping: make(chan struct{}),
-		sessions: make(map[*session]struct{}),
-		newest:   make(map[string]*session),
+		cfg:       cfg,
+		store:     newStore(cfg.Client, cfg.Stream, cfg.MaxLen),
+		rate:      deviceRate,
+		admission: newAdmission(cfg.MaxUnidentified, cfg.MaxRegistering),
+		stopping:  make(chan struct{}),
+		sessions:  make(map[*session]struct{}),
+		newest:    make(map[string]*session),
 	}
 	g.metrics = newMetrics(cfg.Registerer, g)
 	if cfg.Allowed != "" {
@@ -193,7 +193,7 @@ func (g *Gateway) accept(ctx, work context.Context, ln net.Listener) error {
 		case <-ctx.Done():
 			return nil
 		}
-		g.door.wait(ctx)
+		g.admission.wait(ctx)
 		conn, err := ln.Accept()
 		if err == nil {
 			pause = 0
@@ -224,7 +224,7 @@ func (g *Gateway) start(work context.Context, conn net.Conn) {
 	g.mu.Lock()
 	g.sessions[s] = struct{}{}
 	g.mu.Unlock()
-	g.door.enter(s)
+	g.admission.enter(s)
 	g.sockets.Go(func() {
 		defer func() { <-g.slots }()
 		s.run(work)
@@ -317,14 +317,14 @@ func (g *Gateway) expel(imei string) {
 
 // forget takes a socket that has ended off the books.
 func (g *Gateway) forget(s *session) {
-	g.door.leave(s)
+	g.admission.leave(s)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.sessions, s)
 	if g.newest[s.imei] == s {
 		delete(g.newest, s.imei)
 	}
-	if o := s.order.Load(); o != nil {
+	if o := s.pending.Load(); o != nil {
 		close(o.gone)
 	}
 }

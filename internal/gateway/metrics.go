@@ -50,10 +50,10 @@ func newMetrics(reg prometheus.Registerer, g *Gateway) *metrics {
 		reg.MustRegister(m.handshakes, m.luhn, m.authority, m.frames, m.records, m.disconnects, bytes, m.dead, m.slowed, m.stray, m.latency,
 			prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "ingest_connections",
 				Help: "Device sockets open now."}, func() float64 { return float64(g.Connections()) }),
-			prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "ingest_strangers",
-				Help: "Sockets open now of which no IMEI has come."}, func() float64 { return float64(g.door.count()) }),
+			prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "ingest_unidentified",
+				Help: "Sockets open now of which no IMEI has come."}, func() float64 { return float64(g.admission.count()) }),
 			prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "ingest_registrations",
-				Help: "Devices being registered now; at the bound further ones wait for their answer."}, func() float64 { return float64(len(g.door.desks)) }))
+				Help: "Devices being registered now; at the bound further ones wait for their answer."}, func() float64 { return float64(len(g.admission.slots)) }))
 	}
 	return m
 }

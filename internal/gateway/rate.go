@@ -48,7 +48,7 @@ func (s *session) pace(frame teltonika.Frame) error {
 	case <-timer.C:
 	case <-s.g.stopping:
 	}
-	if s.because.Load() != nil {
+	if s.closeReason.Load() != nil {
 		return errEnded
 	}
 	return nil

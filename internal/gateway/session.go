@@ -63,7 +63,7 @@ var errEnded = errors.New("gateway: closed before the frame was stored")
 var errGone = errors.New("gateway: gone before its handshake was read")
 
 // session is one device socket. Only its own goroutine uses it, but for Close,
-// deadlines, and what stands below the door's.
+// deadlines, and what stands below those of admission.
 type session struct {
 	g      *Gateway
 	conn   net.Conn
@@ -74,14 +74,14 @@ type session struct {
 	claim  Claim     // nil until then
 	paid   time.Time // until when the socket has used up what a device may have stored: see rate.go
 
-	stranger *list.Element          // in the door's list, while no IMEI has come; guarded by it
-	because  atomic.Pointer[string] // why the socket was closed from outside, if it was
-	state    atomic.Uint32          // bits: see command.go
-	order    atomic.Pointer[order]  // the command under way; nil: none
+	unidentified *list.Element                  // in the list of admission, while no IMEI has come; guarded by it
+	closeReason  atomic.Pointer[string]         // why the socket was closed from outside, if it was
+	state        atomic.Uint32                  // bits: see command.go
+	pending      atomic.Pointer[pendingCommand] // the command under way; nil: none
 
 	mu       sync.Mutex // guards what follows, and the deadline for reading while resting
 	resting  bool       // the session waits for its device at a frame boundary
-	called   bool       // it is to look for an order before it waits again
+	called   bool       // it is to look for a pending command before it waits again
 	moved    bool       // the device is said to be at another replica since it last spoke
 	answered time.Time  // when the device last answered a command
 }
@@ -108,8 +108,8 @@ func (s *session) run(ctx context.Context) {
 	if s.claim != nil {
 		s.claim.Release()
 	}
-	if because := s.because.Load(); because != nil {
-		reason = *because
+	if why := s.closeReason.Load(); why != nil {
+		reason = *why
 	}
 	s.g.metrics.disconnects.WithLabelValues(reason).Inc()
 	s.g.cfg.Logger.Debug("device socket ended", "imei", s.imei, "peer", s.conn.RemoteAddr(), "reason", reason, "error", err)
@@ -117,7 +117,7 @@ func (s *session) run(ctx context.Context) {
 
 // end closes the socket from outside, for a reason of which the first counts.
 func (s *session) end(reason string) {
-	s.because.CompareAndSwap(nil, &reason)
+	s.closeReason.CompareAndSwap(nil, &reason)
 	_ = s.under.Close()
 }
 
@@ -169,7 +169,7 @@ func (s *session) rise(spoke bool) (called bool, late string) {
 	return called, late
 }
 
-// call has the session look for an order as soon as it is between two frames.
+// call has the session look for a pending command as soon as it is between two frames.
 func (s *session) call() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -258,7 +258,7 @@ func (s *session) greet(ctx context.Context) (reason string, err error) {
 		// Genuine devices fail this, too many to refuse.
 		s.g.metrics.luhn.Inc()
 	}
-	s.g.door.leave(s)
+	s.g.admission.leave(s)
 	if a := s.g.authority; a != nil {
 		switch a.decide(s.g.stopping, imei) {
 		case unknown:
@@ -287,8 +287,8 @@ func (s *session) greet(ctx context.Context) (reason string, err error) {
 // its answer: whoever does not take that keeps nobody waiting.
 func (s *session) register(ctx context.Context, imei string) (reason string, err error) {
 	select {
-	case s.g.door.desks <- struct{}{}:
-		defer func() { <-s.g.door.desks }()
+	case s.g.admission.slots <- struct{}{}:
+		defer func() { <-s.g.admission.slots }()
 	case <-s.g.stopping:
 		return endDraining, errDraining
 	}

@@ -42,18 +42,18 @@ func TestAThousandHostileSocketsDelayNoDevice(t *testing.T) {
 		w.send(frame(t, 2))
 		w.expect("00000002")
 	}
-	require.Len(t, b.door.desks, 0, "nobody holds a place who is not being registered")
+	require.Len(t, b.admission.slots, 0, "nobody holds a place who is not being registered")
 	awaitCount(t, hostile/2, b.metrics.handshakes.WithLabelValues("refused"))
 	awaitCount(t, 0, b.metrics.disconnects.WithLabelValues(endCrowded))
 	for _, w := range sockets {
 		_ = w.Close()
 	}
-	await(t, func() bool { return b.Connections() == devices && b.door.count() == 0 })
+	await(t, func() bool { return b.Connections() == devices && b.admission.count() == 0 })
 }
 
 func TestWhoSaysNothingMakesRoomAfterThreeSecondsWhenThereAreTooMany(t *testing.T) {
 	t.Parallel()
-	manyInBubble(t, nil, func(c *Config) { c.MaxStrangers = 2 }, func(t *testing.T, g *Gateway, join func() *timed) {
+	manyInBubble(t, nil, func(c *Config) { c.MaxUnidentified = 2 }, func(t *testing.T, g *Gateway, join func() *timed) {
 		first := join()
 		<-time.After(time.Second)
 		second := join()
@@ -99,10 +99,10 @@ func TestDevicesWaitForOneAnothersRegistrationAndNoneIsRefused(t *testing.T) {
 func TestADeviceThatWaitsToBeRegisteredIsLetGoWhenTheReplicaStops(t *testing.T) {
 	t.Parallel()
 	b := setup(t, redistest.Shared(t), func(c *Config) { c.MaxRegistering = 1; c.Drain = patience })
-	b.door.desks <- struct{}{} // somebody's, for ever
+	b.admission.slots <- struct{}{} // somebody's, for ever
 	w := b.dial(t)
 	w.send(handshake(t, imei))
-	await(t, func() bool { return b.Connections() == 1 && b.door.count() == 0 })
+	await(t, func() bool { return b.Connections() == 1 && b.admission.count() == 0 })
 	b.stop()
 	w.expectEnd()
 	require.Empty(t, b.registrar.all())
