@@ -65,7 +65,7 @@ fuzz: ## Fuzz each decoder for FUZZTIME (20s)
 model: ## Search all states of a model of guard, witness and breaker for a wrong delete (needs spin and gcc: Debian packages of these names)
 	@model/check
 
-lint: ## Check format, vet, staticcheck, documentation, modules, file sizes
+lint: ## Check format, vet, staticcheck, documentation, modules, file sizes, width of comments
 	@unformatted=$$(gofmt -l .) && test -z "$$unformatted" || { echo "gofmt: $$unformatted"; exit 1; }
 	@for module in $(modules); do \
 		go -C $$module vet ./... && \
@@ -76,6 +76,8 @@ lint: ## Check format, vet, staticcheck, documentation, modules, file sizes
 	@for module in $(modules); do go -C $$module mod tidy -diff || exit 1; done
 	@long=$$(find . -name '*.go' -not -path './.cache/*' -exec awk 'END { if (NR > 500) print FILENAME ": " NR " lines" }' {} \;) && \
 		test -z "$$long" || { echo "over 500 lines: $$long"; exit 1; }
+	@wide=$$(git ls-files '*.go' '*.lua' | xargs awk '/^[ \t]*(\/\/|--) / && length($$0) > 100 { print FILENAME ":" FNR }') && \
+		test -z "$$wide" || { echo "comments over 100 columns: $$wide"; exit 1; }
 	@echo "lint: clean"
 
 redis: ## Find or fetch a redis-server for the tests, print its path

@@ -96,8 +96,8 @@ var scenarios = []struct {
 	{"gateway", gateway},
 }
 
-// TestMeasure runs the scenarios. A target that is missed is reported and fails nothing: a busy machine
-// would. Work that was not done does fail.
+// TestMeasure runs the scenarios. A target that is missed is reported and fails nothing: a busy
+// machine would. Work that was not done does fail.
 func TestMeasure(t *testing.T) {
 	s, ok := sizes[*sizeFlag]
 	require.True(t, ok, "no such size: %s", *sizeFlag)

@@ -18,7 +18,8 @@ func contenders(r *rig) {
 	n := r.contenders
 	watched := max(r.beat, time.Second)
 	if *sizeFlag != smoke {
-		watched = max(watched, registry.DefaultHeartbeatInterval) // they started together: each is to beat once
+		// they started together: each is to beat once
+		watched = max(watched, registry.DefaultHeartbeatInterval)
 	}
 	r.section("Contenders: idle replicas")
 	r.say("%d replicas without a device, one of which leads, at the default intervals, watched for %s (the others for half of that). The floor looks at the lease every TTL/5; the peer "+

@@ -13,7 +13,8 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// full scan is one pass over a registry in which everybody lives: what is paid each interval, whether or not anybody died.
+// fullScanOf is one pass over a registry in which everybody lives: what is paid each interval,
+// whether or not anybody died.
 func fullScanOf(r *rig) {
 	r.section("Full scan: one pass over live entries")
 	r.say("Owners: %d, all alive. Ours is a pass of the janitor at a full share of Redis. Small registries are read several times at a time.", bystanders)
@@ -82,7 +83,8 @@ func (r *rig) scanAll(n int) {
 	require.GreaterOrEqual(r.t, met, n)
 }
 
-// withHeap is measure, with the most that our heap grew meanwhile. Work on a few entries is done often enough for Redis' clock to measure it.
+// withHeap is measure, with the most that our heap grew meanwhile. Work on a few entries is done
+// often enough for Redis' clock to measure it.
 func (r *rig) withHeap(n int, once func()) cost {
 	times := max(1, min(10*enough, r.fullScans[len(r.fullScans)-1])/n)
 	work := func() {

@@ -136,7 +136,8 @@ func (r *rig) watch(fleet *simulate.Fleet) simulate.Latency {
 	return after
 }
 
-// hostile opens so many sockets that mean no good, again and again. What it returns ends them and says how many there were.
+// hostile opens so many sockets that mean no good, again and again. What it returns ends them and
+// says how many there were.
 func (r *rig) hostile(addr string, n int) (end func() int) {
 	handshake := append([]byte{0, 15}, "356307042441013"...)
 	manners := []func(c net.Conn, done <-chan struct{}){

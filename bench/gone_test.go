@@ -12,7 +12,8 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// gone is how long messages go into the void: from a heartbeat's expiry to the last of its owner's entries gone.
+// gone is how long messages go into the void: from a heartbeat's expiry to the last of its owner's
+// entries gone.
 func gone(r *rig) {
 	n := r.gone
 	r.section("From a heartbeat's expiry to the last entry gone")

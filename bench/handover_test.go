@@ -16,7 +16,8 @@ import (
 	"github.com/rollcall-redis/rollcall/lease"
 )
 
-// shortLease: who has resigned does not contend for a fifth of it. Hand-over itself does not depend on it.
+// shortLease: who has resigned does not contend for a fifth of it. Hand-over itself does not depend
+// on it.
 const shortLease = 3 * time.Second
 
 // handover is how long nobody leads when a leader leaves in good order.

@@ -25,7 +25,8 @@ const (
 // burner burns Redis' time: a command of the second client's own name in the server's statistics.
 const burner = `local x = 0 for i = 1, tonumber(ARGV[1]) do x = x + i end return x`
 
-// closedLoop is what the sweep takes of Redis while somebody else comes, takes 60 % of it, and leaves again.
+// closedLoop is what the sweep takes of Redis while somebody else comes, takes 60 % of it, and
+// leaves again.
 func closedLoop(r *rig) {
 	n := r.loop
 	r.section("Pace: the share of a sweep while another client comes and goes")

@@ -19,11 +19,12 @@ type cost struct {
 	wall     time.Duration
 	in, out  int64 // bytes that Redis received and sent
 	commands int64
-	calls    []call        // by command, dearest first; what a script calls is counted a second time under its own name
-	longest  time.Duration // of a single call
-	which    string        // command that was
-	heap     int64         // bytes on our heap over idle, at most; 0: not measured
-	heard    latencies     // of a neighbour, if there was one
+	// by command, dearest first; what a script calls is counted a second time under its own name
+	calls   []call
+	longest time.Duration // of a single call
+	which   string        // command that was
+	heap    int64         // bytes on our heap over idle, at most; 0: not measured
+	heard   latencies     // of a neighbour, if there was one
 }
 
 // call is what one command took in all.
@@ -68,7 +69,8 @@ func (r *rig) usage() usage {
 	}
 }
 
-// resetStat sets the server's statistics back, and keeps the witness from taking that for a restart.
+// resetStat sets the server's statistics back, and keeps the witness from taking that for a
+// restart.
 func (r *rig) resetStat() {
 	_, err := r.rdb.TxPipelined(r.t.Context(), func(p redis.Pipeliner) error {
 		p.ConfigResetStat(r.t.Context())

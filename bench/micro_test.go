@@ -46,7 +46,8 @@ func BenchmarkFullScanPage(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*page), "ns/entry")
 }
 
-// BenchmarkSweepBatch is what the janitor does with 500 entries of a dead owner: judged, batched, handed to the guard.
+// BenchmarkSweepBatch is what the janitor does with 500 entries of a dead owner: judged, batched,
+// handed to the guard.
 func BenchmarkSweepBatch(b *testing.B) {
 	b.ReportAllocs()
 	const batches = 100

@@ -107,8 +107,9 @@ func (m *mass) sharing(share float64) cost {
 	return m.dying(jan)
 }
 
-// neighbourly begins to ask at a steady pace, from a process of its own: a client that shares ours would wait for our goroutines
-// too. What it returns ends that, and says how long answers took that were due from an instant to another.
+// neighbourly begins to ask at a steady pace, from a process of its own: a client that shares ours
+// would wait for our goroutines too. What it returns ends that, and says how long answers took that
+// were due from an instant to another.
 func (r *rig) neighbourly() (stop func(from, until time.Time) latencies) {
 	self, err := os.Executable()
 	require.NoError(r.t, err)
@@ -144,8 +145,9 @@ func (r *rig) neighbourly() (stop func(from, until time.Time) latencies) {
 	}
 }
 
-// elsewhere is a priority above ours. Server and neighbour have it, so that what is measured is the time in the server's queue and not
-// that for a core which we have: as if we ran on another machine.
+// elsewhere is a priority above ours. Server and neighbour have it, so that what is measured is the
+// time in the server's queue and not that for a core which we have: as if we ran on another
+// machine.
 const elsewhere = -20
 
 func prefer(pid, priority int) error { return syscall.Setpriority(syscall.PRIO_PROCESS, pid, priority) }

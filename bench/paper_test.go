@@ -161,8 +161,8 @@ type result struct {
 	low, high           float64 // of the CPU's ratios
 }
 
-// compare runs the ways in turn, round after round, so that whatever else the machine does meets all of them. The
-// first is the floor.
+// compare runs the ways in turn, round after round, so that whatever else the machine does meets
+// all of them. The first is the floor.
 func (r *rig) compare(ways ...way) []result {
 	results := make([]result, len(ways))
 	for i, w := range ways {

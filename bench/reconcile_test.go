@@ -9,7 +9,8 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// reconcile is an owner that compares everything it holds with Redis, as it does after any surprise.
+// reconcile is an owner that compares everything it holds with Redis, as it does after any
+// surprise.
 func reconcile(r *rig) {
 	n := r.reconciled
 	r.section("Reconciliation: an owner compares all of its claims")
@@ -36,7 +37,8 @@ func reconcile(r *rig) {
 		}},
 		way{name: "HMGET 500: one way only", kind: peer, run: func() cost { return r.measure(n, func() { r.compareEntries(n) }) }},
 		way{name: "all claims", kind: ours, run: func() cost {
-			wait.For(r.t.Context(), time.Until(last.Add(p.reg.Timing().Interval))) // it looks at everything once an interval at most
+			// it looks at everything once an interval at most
+			wait.For(r.t.Context(), time.Until(last.Add(p.reg.Timing().Interval)))
 			last = time.Now()
 			return r.measure(n, func() {
 				// A witness that has begun anew is a surprise; the next answer to any write tells of it.

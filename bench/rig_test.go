@@ -63,7 +63,8 @@ func onServer(t *testing.T, s size, p *paper, srv *redistest.Server) *rig {
 // server is the make and version of the rig's.
 func (r *rig) server() string {
 	info := r.info("server")
-	if v := info["valkey_version"]; v != "" { // whose redis_version is the one that it is compatible with
+	// whose redis_version is the one that it is compatible with
+	if v := info["valkey_version"]; v != "" {
 		return "Valkey " + v
 	}
 	return "Redis " + info["redis_version"]
@@ -91,7 +92,8 @@ func (r *rig) settleIdle() {
 
 // clear forgets everything, at once.
 func (r *rig) clear() {
-	require.NoError(r.t, r.rdb.FlushAllAsync(r.t.Context()).Err()) // quick; what it frees is waited for:
+	// quick; what it frees is waited for:
+	require.NoError(r.t, r.rdb.FlushAllAsync(r.t.Context()).Err())
 	for r.info("memory")["lazyfree_pending_objects"] != "0" {
 		wait.For(r.t.Context(), time.Millisecond)
 	}
@@ -111,8 +113,8 @@ func owners(kind string, n int) []string {
 	return ids
 }
 
-// fill writes n entries from the first device on, with their owners' indexes if they are kept, chunk by
-// chunk in turn, as registrations come.
+// fill writes n entries from the first device on, with their owners' indexes if they are kept,
+// chunk by chunk in turn, as registrations come.
 func (r *rig) fill(first, n int, indexed bool, ids ...string) {
 	ctx, pipe := r.t.Context(), r.rdb.Pipeline()
 	flush := func() {
@@ -140,8 +142,8 @@ func (r *rig) fill(first, n int, indexed bool, ids ...string) {
 	flush()
 }
 
-// live gives owners a heartbeat that does not end, and a place on the roster. One that ended some day and is never refreshed would look like
-// beats that fail, which sweeps go slower for.
+// live gives owners a heartbeat that does not end, and a place on the roster. One that ended some
+// day and is never refreshed would look like beats that fail, which sweeps go slower for.
 func (r *rig) live(ids ...string) {
 	pipe := r.rdb.Pipeline()
 	for _, id := range ids {
@@ -152,7 +154,8 @@ func (r *rig) live(ids ...string) {
 	require.NoError(r.t, err)
 }
 
-// die takes owners' heartbeats away, of all at the same instant, and sees to it that they are on the roster.
+// die takes owners' heartbeats away, of all at the same instant, and sees to it that they are on
+// the roster.
 func (r *rig) die(ids ...string) {
 	pipe := r.rdb.TxPipeline()
 	for _, id := range ids {
@@ -189,12 +192,12 @@ type replica struct {
 	stop func()
 }
 
-// madeUp is for replicas that make their own ids, as by default: one whose id is fixed looks through
-// the whole registry at start for what a former life left.
+// madeUp is for replicas that make their own ids, as by default: one whose id is fixed looks
+// through the whole registry at start for what a former life left.
 const madeUp = ""
 
-// replica runs one with a janitor at a full share of Redis whose full scan comes once, at the beginning, and
-// then on demand. change, if given, adapts that.
+// replica runs one with a janitor at a full share of Redis whose full scan comes once, at the
+// beginning, and then on demand. change, if given, adapts that.
 func (r *rig) replica(id string, change func(*registry.Config, *janitor.Config)) *replica {
 	return r.start(id, change, true)
 }

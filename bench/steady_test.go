@@ -13,7 +13,8 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// others are the servers that the steady state is measured on besides the usual one, where they can be had. make bench sees to that.
+// others are the servers that the steady state is measured on besides the usual one, where they can
+// be had. make bench sees to that.
 var others = []struct{ name, setting, script string }{
 	{"Redis 8", "REDIS8_SERVER", "scripts/redis 8"},
 	{"Valkey", "VALKEY_SERVER", "scripts/redis valkey"},
@@ -102,7 +103,8 @@ func (r *rig) steadyState() (s steadyState) {
 	return s
 }
 
-// fleet runs real replicas and watches Redis for some beats between full scans, then during some. Medians.
+// fleet runs real replicas and watches Redis for some beats between full scans, then during some.
+// Medians.
 func (r *rig) fleet() (between, pass cost) {
 	r.clear()
 	r.warmFor(r.beat)

@@ -14,7 +14,8 @@ import (
 const (
 	// aside is how many entries of the living stand beside those that are swept.
 	aside = 20_000
-	// enough entries are swept at a time for Redis' clock to measure them: small owners die several together.
+	// enough entries are swept at a time for Redis' clock to measure them: small owners die several
+	// together.
 	enough = 20_000
 )
 
@@ -116,7 +117,8 @@ func (m *mass) janitor() cost {
 	return m.dying(jan)
 }
 
-// dying measures from the death to the end of the pass that sweeps. The wall time is the passes' own.
+// dying measures from the death to the end of the pass that sweeps. The wall time is the passes'
+// own.
 func (m *mass) dying(jan *replica) cost {
 	var took time.Duration
 	c := m.measure(m.total, func() {
@@ -160,7 +162,8 @@ func (m *mass) withoutIndex() cost {
 	return m.measure(m.total, func() { require.Equal(m.t, m.total, jan.pass().Evicted) })
 }
 
-// naive is what one would write first: read everything, ask for each owner, look again and delete, by so many at a time.
+// naive is what one would write first: read everything, ask for each owner, look again and delete,
+// by so many at a time.
 func (m *mass) naive(at int) cost {
 	m.prepare(false)
 	m.die(m.ids...)

@@ -11,15 +11,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A mutant is the program with one of its protections taken away, which the suite must notice: TestMutants builds it and sees
-// a check fail. It is a few changes to the text of the code, put over the files when it is built (go build -overlay), so that not
-// a line of it stands in what ships. What is here needs no tag, so that a change of the code which a mutant rests on is
-// told by the next run of all tests.
+// A mutant is the program with one of its protections taken away, which the suite must notice:
+// TestMutants builds it and sees a check fail. It is a few changes to the text of the code, put
+// over the files when it is built (go build -overlay), so that not a line of it stands in what
+// ships. What is here needs no tag, so that a change of the code which a mutant rests on is told by
+// the next run of all tests.
 type mutant struct {
 	name  string
 	what  string // is changed
 	edits []edit
-	// without are further protections that must be away, or they would make up for the missing one, each with what it is.
+	// without are further protections that must be away, or they would make up for the missing one,
+	// each with what it is.
 	without  []layer
 	scenario string   // a row of the matrix
 	checks   []string // any of which may be the one that fails
@@ -72,7 +74,8 @@ var (
 		"    if string.find(ok.err, 'equal or smaller', 1, true) then return answer('FENCED') end\n",
 		"    if string.find(ok.err, 'equal or smaller', 1, true) then return nil end\n"}
 
-	// A batch of unknown fate is not asked for again; the ledger looks it up in the log when a later one has been recorded.
+	// A batch of unknown fate is not asked for again; the ledger looks it up in the log when a later
+	// one has been recorded.
 	noAskingAgain = layer{"the leader's asking again", []edit{{reaperGo, "\t\tr.pending = &b\n", ""}}}
 
 	noLookUp = layer{"the ledger's look-ups in the log", []edit{{ledgerGo, "Fates(ctx, batches)", "Fates(ctx, batches[:0])"}}}
@@ -92,10 +95,11 @@ var (
 
 var mutants = []mutant{
 	{
-		name:     "NoTokenCheck",
-		what:     "the guard does not look at the lease",
-		edits:    []edit{noTokenCheck},
-		scenario: "LeaseGoneBeforeTheScript", // with a newer term open its record alone would refuse the batch
+		name:  "NoTokenCheck",
+		what:  "the guard does not look at the lease",
+		edits: []edit{noTokenCheck},
+		// with a newer term open its record alone would refuse the batch
+		scenario: "LeaseGoneBeforeTheScript",
 		checks:   []string{"C4"},
 	},
 	{
@@ -193,7 +197,8 @@ var mutants = []mutant{
 		what: "an owner takes an entry back from another without a frame of the device",
 		edits: []edit{
 			{disputeGo, "stands\n\t\tt.set(d, foreign)\n", "stands\n\t\tt.set(d, proven)\n"},
-			{disputeGo, "if now.Sub(d.claim.heard) < fresh {", "if true {"}, // there is no frame that could be fresh
+			// there is no frame that could be fresh
+			{disputeGo, "if now.Sub(d.claim.heard) < fresh {", "if true {"},
 		},
 		scenario: "HealOfTheFormerOwner",
 		checks:   []string{"C3"},
@@ -373,8 +378,9 @@ var mutants = []mutant{
 	},
 }
 
-// naive is the janitor that one writes first: EXISTS, HGET, HDEL, one by one. Its paperwork is in order (a tick, a record
-// and the total with each delete), so that the checks find what it does and not what it does not write down.
+// naive is the janitor that one writes first: EXISTS, HGET, HDEL, one by one. Its paperwork is in
+// order (a tick, a record and the total with each delete), so that the checks find what it does and
+// not what it does not write down.
 const naive = `func (g *Guard) naive(ctx context.Context, b Batch, owner string) ([]any, error) {
 	deleted := int64(0)
 	for i, imei := range b.Items {
@@ -406,7 +412,8 @@ const naive = `func (g *Guard) naive(ctx context.Context, b Batch, owner string)
 
 `
 
-// changed returns the files of a mutant, or of the layers alone that it does without (mutated false), by path from the module's root.
+// changed returns the files of a mutant, or of the layers alone that it does without (mutated
+// false), by path from the module's root.
 func (m mutant) changed(t *testing.T, mutated bool) map[string]string {
 	t.Helper()
 	var edits []edit

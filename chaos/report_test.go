@@ -16,15 +16,16 @@ import (
 
 // result is a scenario's row in the report.
 type result struct {
-	Row          int           `json:"row"`
-	Scenario     string        `json:"scenario"`
-	Seed         uint64        `json:"seed"`
-	Hits         int           `json:"hits"` // of the fault
-	Terms        int           `json:"terms"`
-	Evictions    int           `json:"evictions"`
-	Wrong        int           `json:"wrong_deletes"` // C1 and C2
-	Fenced       int           `json:"fenced"`        // scripts that the fence refused, as the proxies saw them
-	Held         int           `json:"held"`          // and the witness
+	Row       int    `json:"row"`
+	Scenario  string `json:"scenario"`
+	Seed      uint64 `json:"seed"`
+	Hits      int    `json:"hits"` // of the fault
+	Terms     int    `json:"terms"`
+	Evictions int    `json:"evictions"`
+	Wrong     int    `json:"wrong_deletes"` // C1 and C2
+	// scripts that the fence refused, as the proxies saw them
+	Fenced       int           `json:"fenced"`
+	Held         int           `json:"held"` // and the witness
 	FalseDeaths  int           `json:"false_deaths"`
 	Healed       int           `json:"false_deaths_healed"`
 	NewLeaderP50 time.Duration `json:"new_leader_p50_ns"`

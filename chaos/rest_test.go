@@ -147,7 +147,9 @@ func (w *environment) counts(r *harness.Replica, v *judge.Verdict) {
 		}
 	}
 	if lives > 1 || r.Born.Before(w.Forgot) {
-		return // H does not tell the lives of an id apart, nor can a process ask for the fate of a batch that was forgotten
+		// H does not tell the lives of an id apart, nor can a process ask for the fate of a batch that
+		// was forgotten
+		return
 	}
 	want := float64(v.EvictedBy(r.ID))
 	var got float64

@@ -46,7 +46,8 @@ func sameIDRestartsBeforeTheDelete(w *environment) {
 	}
 	released := time.Now()
 	hold.End()
-	harness.Eventually(w.T, "the batch is answered", func() bool { // with a verdict: the first answer may be that the script is not known
+	// with a verdict: the first answer may be that the script is not known
+	harness.Eventually(w.T, "the batch is answered", func() bool {
 		v := leader.Proxy.Verdicts()
 		return v["ALIVE"]+v["DONE"]+v["HELD"]+v["FENCED"] > 0
 	})

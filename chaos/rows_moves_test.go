@@ -256,7 +256,8 @@ func evidenceFromBeforeAnOutage(w *environment) {
 			p.HSet(ctx, w.Registry(), w.Fleet.IMEI(i), next.ID)
 		}
 	})
-	harness.Eventually(w.T, "it tries to take them back", func() bool { // it has seen that, acknowledged a frame, and a further one came
+	// it has seen that, acknowledged a frame, and a further one came
+	harness.Eventually(w.T, "it tries to take them back", func() bool {
 		for _, i := range moved {
 			require.NoError(w.T, w.Fleet.Send(ctx, i))
 		}
@@ -265,7 +266,8 @@ func evidenceFromBeforeAnOutage(w *environment) {
 	met.hit(heals.Hits())
 	require.NoError(w.T, w.Fleet.ConnectAll(ctx, moved, func(int) *harness.Replica { return next }))
 	w.named(moved)
-	harness.Lasting(judge.LateWrite + harness.Interval/2) // nothing that was under way can land any more
+	// nothing that was under way can land any more
+	harness.Lasting(judge.LateWrite + harness.Interval/2)
 	heals.End()
 	harness.Lasting(2 * harness.Interval)
 	for _, i := range moved {

@@ -218,7 +218,8 @@ func (f *leaderCut) fail(w *environment) {
 		w.Plant("ghost", ghostsOf, true)
 		w.InPass(2)
 	}
-	f.token = w.Get(w.T.Context(), w.Lease()).Val() // not before: on a busy machine the former can lose it and take it again
+	// not before: on a busy machine the former can lose it and take it again
+	f.token = w.Get(w.T.Context(), w.Lease()).Val()
 	f.back = w.cut(f.former)
 	f.broken = f.cut(f.former.Proxy)
 	if f.midScript {

@@ -219,7 +219,8 @@ func (f *fleetStopped) recover(w *environment) {
 	w.sweeps(time.Now())
 }
 
-// listens waits until the witness, as Redis has it, was heard after a time and has listened for GRACE.
+// listens waits until the witness, as Redis has it, was heard after a time and has listened for
+// GRACE.
 func (w *environment) listens(after time.Time) {
 	w.T.Helper()
 	harness.Eventually(w.T, "the witness has listened for GRACE", func() bool {
@@ -350,7 +351,8 @@ func (f *ownerStale) provoke(w *environment, owner *harness.Replica) (mend func(
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			_ = w.Fleet.ConnectAll(ctx, coming, func(int) *harness.Replica { return owner }) // it is not answered
+			// it is not answered
+			_ = w.Fleet.ConnectAll(ctx, coming, func(int) *harness.Replica { return owner })
 		}()
 		f.moved = append(f.moved, coming...)
 		return func() {

@@ -131,7 +131,9 @@ func (f *serverDown) fail(w *environment) {
 		}
 		back := w.Outage("")
 		var holds []*proxy.Rule
-		if f.forgets { // what was written is to be recorded before it is lost, and nobody may write before the recording goes on
+		// what was written is to be recorded before it is lost, and nobody may write before the recording
+		// goes on
+		if f.forgets {
 			for _, l := range w.Proxies {
 				holds = append(holds, l.Hold())
 			}
@@ -396,7 +398,8 @@ func (f *sharedCache) fail(w *environment) {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for time.Since(begun) < harness.TTL+harness.Interval/2 || f.hits() < len(w.Replicas()) && time.Since(begun) < harness.Patience {
-		_ = w.Set(ctx, "cache:"+time.Now().String(), value, time.Hour).Err() // refused when nothing can be evicted any more
+		// refused when nothing can be evicted any more
+		_ = w.Set(ctx, "cache:"+time.Now().String(), value, time.Hour).Err()
 		<-tick.C
 	}
 	w.raised("redis_evicting")

@@ -285,7 +285,8 @@ func healOfTheFormerOwner(w *environment) {
 	lost.End()
 	answers := former.Proxy.Answers(harness.IsHeal)
 	harness.Eventually(w.T, "the former owner heals", func() bool { return answers.Counts()["OK"] > 0 })
-	harness.Lasting(harness.Interval) // what it was told in answer may lead it to try again, while it still has the sockets
+	// what it was told in answer may lead it to try again, while it still has the sockets
+	harness.Lasting(harness.Interval)
 	w.Registered(0)
 	for _, i := range all {
 		w.Fleet.DropStale(i)
@@ -383,8 +384,8 @@ func (f *heartbeatLost) fail(w *environment) {
 	w.heals(time.Now())
 }
 
-// ownHeartbeatLost deletes the leader's own heartbeat, and the leader's beats do not get through, while
-// its batches do: what it cannot see of itself it cannot expect to see of others.
+// ownHeartbeatLost deletes the leader's own heartbeat, and the leader's beats do not get through,
+// while its batches do: what it cannot see of itself it cannot expect to see of others.
 type ownHeartbeatLost struct{ calm }
 
 func (f *ownHeartbeatLost) fail(w *environment) {

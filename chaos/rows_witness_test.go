@@ -145,7 +145,8 @@ func (f *evictedUnseen) setup(w *environment) {
 }
 
 func (f *evictedUnseen) fail(w *environment) {
-	for round := 0; round < 5 && f.hits() == 0; round++ { // on a busy machine it may take longer than the GAP
+	// on a busy machine it may take longer than the GAP
+	for round := 0; round < 5 && f.hits() == 0; round++ {
 		owner := w.Follower()
 		f.evictor.from = time.Now()
 		alive, speaks := w.mute(owner.ID, owner.Proxy)

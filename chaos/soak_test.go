@@ -330,7 +330,8 @@ func (s *soak) late(meanwhile func(r *harness.Replica), verdicts ...string) (met
 	}
 	caught, release := leader.Proxy.HoldNext(harness.IsBatch)
 	defer release()
-	s.Plant(fmt.Sprintf("ghost-%d", len(s.Ghosts)), 50, true) // something to evict, whatever else is to be swept by then
+	// something to evict, whatever else is to be swept by then
+	s.Plant(fmt.Sprintf("ghost-%d", len(s.Ghosts)), 50, true)
 	if !s.soon(func() bool { return len(caught) > 0 }) {
 		s.T.Log("nothing was caught")
 		return 0

@@ -148,7 +148,8 @@ func (s *storm) leave() {
 	stays := []string{s.Witness(), s.Log(), s.epoch()}
 	for _, m := range s.all {
 		if s.unknown && !slices.Contains(s.members, m) {
-			stays = append(stays, s.Devices(m.Instance())) // the roster alone leads to an index behind which no entry stands
+			// the roster alone leads to an index behind which no entry stands
+			stays = append(stays, s.Devices(m.Instance()))
 		}
 	}
 	s.eventually(func() string {

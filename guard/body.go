@@ -23,12 +23,13 @@ type Body struct {
 //
 // and does, in this order:
 //
-//  1. It judges its items again, by what they say themselves: an entry still names the dead owner, a
-//     job says that it is finished. That something is missing elsewhere, from a hash or a set, is no
-//     evidence: that hash or set may have been lost with everybody alive.
-//  2. It checks types by kind, and by refused each command that follows. Redis does not roll a script
-//     back: what failed behind the record would be recorded, and still be there.
-//  3. It calls record, exactly once. Anything but nil is the script's result, to be returned at once.
+//  1. It judges its items again, by what they say themselves: an entry still names the dead owner,
+//     a job says that it is finished. That something is missing elsewhere, from a hash or a set, is
+//     no evidence: that hash or set may have been lost with everybody alive.
+//  2. It checks types by kind, and by refused each command that follows. Redis does not roll a
+//     script back: what failed behind the record would be recorded, and still be there.
+//  3. It calls record, exactly once. Anything but nil is the script's result, to be returned at
+//     once.
 //  4. It deletes exactly what it recorded, and returns answer('DONE', ...).
 //
 // registry's evict.lua is a body to learn from.

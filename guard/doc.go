@@ -32,14 +32,14 @@
 //
 // Silence proves death only if somebody listened all the time. Every replica ticks: a small script
 // stores the server's time. Whatever makes silence worthless is a hold, with its reason: nothing is
-// deleted before the grace period has passed since. The reasons stand in the head of witness.lua, and
-// in OPERATIONS.md. Ticks of all replicas, leading or not, go into one record, so a hold binds
+// deleted before the grace period has passed since. The reasons stand in the head of witness.lua,
+// and in OPERATIONS.md. Ticks of all replicas, leading or not, go into one record, so a hold binds
 // whoever leads.
 //
 // # What is not guaranteed
 //
-//   - A witness that somebody deletes forgets the larger settings of a fleet with two settings, until
-//     an owner with the larger ones beats again.
+//   - A witness that somebody deletes forgets the larger settings of a fleet with two settings,
+//     until an owner with the larger ones beats again.
 //   - What the server does not say (INFO refused, no evicted_keys) is not checked, and
 //     Witness.ChecksOff names it.
 //   - A body that deletes outside Redis is fenced only by what it makes of the epoch.

@@ -1,5 +1,6 @@
 -- forget.lua: takes a dead owner off the roster, last of all it left.
--- KEYS[1] lease  KEYS[2] witness  KEYS[3] roster  KEYS[4] the owner's heartbeat  KEYS[5..] what it left
+-- KEYS[1] lease  KEYS[2] witness  KEYS[3] roster  KEYS[4] the owner's heartbeat  KEYS[5..] what it
+-- left
 -- ARGV[1] lease token  ARGV[2] owner
 -- Result: DONE; FENCED; ALIVE (a heartbeat, or something that it left: keep)
 if redis.pcall('GET', KEYS[1]) ~= ARGV[1] then return 'FENCED' end

@@ -16,8 +16,8 @@ import (
 //go:embed server.lua
 var serverLua string
 
-// SettingsLua stands before a script by which an owner beats. It defines tell_grace(key, warm, at), by
-// which the owner tells the witness its grace period; see settings.lua.
+// SettingsLua stands before a script by which an owner beats. It defines tell_grace(key, warm, at),
+// by which the owner tells the witness its grace period; see settings.lua.
 //
 //go:embed settings.lua
 var SettingsLua string
@@ -58,9 +58,10 @@ type Verdict string
 const (
 	Done   Verdict = "DONE"   // deleted and recorded in the log, now or when it was asked before
 	Fenced Verdict = "FENCED" // the term is over: the lease is not its own, or a newer term has begun
-	Held   Verdict = "HELD"   // the witness has not listened long enough; Answer.Reason says since what
-	Alive  Verdict = "ALIVE"  // the owner's heartbeat exists
-	Stale  Verdict = "STALE"  // Open only: the log has met a higher epoch; draw one above it
+	// the witness has not listened long enough; Answer.Reason says since what
+	Held  Verdict = "HELD"
+	Alive Verdict = "ALIVE" // the owner's heartbeat exists
+	Stale Verdict = "STALE" // Open only: the log has met a higher epoch; draw one above it
 )
 
 // Lease is what a leader holds while it leads: the lease's token and the epoch of its term.
@@ -141,8 +142,8 @@ func (g *Guard) Open(ctx context.Context, l Lease) (v Verdict, newest uint64, er
 	return Verdict(out[0]), newest, nil
 }
 
-// Do asks for a batch. An error means that its fate is unknown, whatever the error says (a client may
-// have retried): ask again with the very same Batch before any other of this term, or, once the
+// Do asks for a batch. An error means that its fate is unknown, whatever the error says (a client
+// may have retried): ask again with the very same Batch before any other of this term, or, once the
 // term is over, ask Fates.
 func (g *Guard) Do(ctx context.Context, b Batch) (Answer, error) {
 	if len(b.Items) == 0 || len(b.Items) > MaxBatch {
@@ -185,8 +186,8 @@ func parseAnswer(id BatchID, out []any) (Answer, error) {
 	return Answer{}, fmt.Errorf("guard: batch %s: unexpected answer %v", id, out)
 }
 
-// Forget takes a dead owner off the roster: Done, or Alive while it has a heartbeat or one of the keys
-// left exists.
+// Forget takes a dead owner off the roster: Done, or Alive while it has a heartbeat or one of the
+// keys left exists.
 func (g *Guard) Forget(ctx context.Context, l Lease, owner string, left ...string) (Verdict, error) {
 	keys := append([]string{g.layout.Lease(), g.layout.Witness(), g.layout.Roster(), g.layout.Heartbeat(owner)}, left...)
 	v, err := forgetScript.Run(ctx, g.control, keys, l.Token, owner).Text()

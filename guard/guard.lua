@@ -1,10 +1,11 @@
--- guard.lua: the prelude of everything that the janitor deletes (behind witness.lua, before a body).
+-- guard.lua: the prelude of everything that the janitor deletes (behind witness.lua, before a
+-- body).
 --
--- It decides, at the instant of the delete and in one atomic step, whether the leader may: the batch
--- is not done already, its term still holds the lease, the witness has listened long enough, the
--- leader can see its own heartbeat, and the owner's is absent. A body that follows judges its
--- items again, calls record() exactly once, before its first delete, and then deletes exactly
--- what it recorded. Scripts do not roll back: nothing behind record() may fail, so a body checks types
+-- It decides, at the instant of the delete and in one atomic step, whether the leader may: the
+-- batch is not done already, its term still holds the lease, the witness has listened long enough,
+-- the leader can see its own heartbeat, and the owner's is absent. A body that follows judges its
+-- items again, calls record() exactly once, before its first delete, and then deletes exactly what
+-- it recorded. Scripts do not roll back: nothing behind record() may fail, so a body checks types
 -- first, and by refused() that this user may do what it will do.
 --
 -- KEYS[1] log  KEYS[2] lease  KEYS[3] witness  KEYS[4] the leader's own heartbeat
@@ -40,16 +41,18 @@ if now - since < need then return answer('HELD', 0, 0, w[11] or '') end
 -- 4. The owner is silent.
 if ARGV[6] ~= '' and redis.call('EXISTS', KEYS[5]) == 1 then return answer('ALIVE') end
 
--- refused(command, key, ...) -> the error to return if this user may not; nil. (miniredis knows no users.)
+-- refused(command, key, ...) -> the error to return if this user may not; nil. (miniredis knows no
+-- users.)
 local function refused(...)
   if redis.acl_check_cmd and not redis.acl_check_cmd(...) then
     return redis.error_reply('NOPERM this user has no permissions to run ' .. (...) .. ' on ' .. select(2, ...) .. ': nothing deleted')
   end
 end
 
--- 5. record(deleted, reowned, name, list) writes the log record: at which server time (ms), `deleted` items, listed under `name`
--- as a JSON array; `reowned` candidates were found to be somebody else's. Anything but nil is
--- the script's result, to be returned at once: the id is not above the newest, a newer term has begun.
+-- 5. record(deleted, reowned, name, list) writes the log record: at which server time (ms),
+-- `deleted` items, listed under `name` as a JSON array; `reowned` candidates were found to be
+-- somebody else's. Anything but nil is the script's result, to be returned at once: the id is not
+-- above the newest, a newer term has begun.
 local function record(deleted, reowned, name, list)
   local no = refused('HINCRBY', KEYS[3], 'evicted_total', '1')
   if no then return no end

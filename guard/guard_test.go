@@ -24,8 +24,9 @@ var (
 	ttl    = timing.TTL
 )
 
-// term is a leader in the middle of its term on a server that has been listened to long enough, with one
-// dead owner, "dead", that left three entries of which another instance has taken one over.
+// term is a leader in the middle of its term on a server that has been listened to long enough,
+// with one dead owner, "dead", that left three entries of which another instance has taken one
+// over.
 type term struct {
 	*redis.Client
 	guard.Layout
@@ -240,7 +241,8 @@ func TestGuardKeeps(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, guard.Answer{Verdict: c.verdict, Reason: c.reason}, a)
 				require.Equal(t, "dead", s.entries(t)["a"])
-				if c.reason != "" && c.reason != "mass_failure" { // a hold binds whoever leads, until GRACE has passed
+				// a hold binds whoever leads, until GRACE has passed
+				if c.reason != "" && c.reason != "mass_failure" {
 					require.Equal(t, c.reason, s.HGet(ctx, s.Witness(), "reason").Val())
 					a, err = s.guard.Do(ctx, s.batch(2))
 					require.NoError(t, err)

@@ -32,5 +32,6 @@ func (l Layout) Paused() string { return l.Prefix + "janitor:paused" }
 // Log is the eviction log, the stream of guarded batches, one record each.
 func (l Layout) Log() string { return l.Prefix + "janitor:log" }
 
-// Bye is the Witness' field that says that an instance left in good order, though with entries left behind.
+// Bye is the Witness' field that says that an instance left in good order, though with entries left
+// behind.
 func (Layout) Bye(instance string) string { return "bye:" + instance }

@@ -6,8 +6,8 @@ local function server_us()
   return tonumber(t[1]) * 1000000 + tonumber(t[2])
 end
 
--- told(info, name, what) is what INFO says behind `name:`, '' if it does not say it. A plain search is
--- several times as fast as a pattern over the whole text.
+-- told(info, name, what) is what INFO says behind `name:`, '' if it does not say it. A plain search
+-- is several times as fast as a pattern over the whole text.
 local function told(info, name, what)
   if type(info) ~= 'string' then return '' end -- refused
   local _, at = string.find(info, name .. ':', 1, true)

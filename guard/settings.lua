@@ -1,5 +1,5 @@
--- settings.lua: replicas whose GRACE differs find that out, and the largest counts. Not a script of its
--- own: beat.lua, boot.lua and witness.lua stand behind it.
+-- settings.lua: replicas whose GRACE differs find that out, and the largest counts. Not a script of
+-- its own: beat.lua, boot.lua and witness.lua stand behind it.
 
 -- What is larger than two days is no setting of ours.
 local most = 172800000

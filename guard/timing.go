@@ -2,8 +2,8 @@ package guard
 
 import "time"
 
-// Timing is what a fleet agrees on: how often its instances beat, and how long a heartbeat lasts. All
-// that the guard calls long enough follows from it.
+// Timing is what a fleet agrees on: how often its instances beat, and how long a heartbeat lasts.
+// All that the guard calls long enough follows from it.
 type Timing struct {
 	Interval time.Duration // between the heartbeats of one instance
 	TTL      time.Duration // of a heartbeat; at least three intervals

@@ -29,7 +29,8 @@ func (g *Guard) Tick(ctx context.Context) (Witness, error) {
 	if len(out) != 9 {
 		return Witness{}, fmt.Errorf("guard: tick: unexpected answer %v", out)
 	}
-	num := func(v any) int64 { n, _ := strconv.ParseInt(fmt.Sprint(v), 10, 64); return n } // "" is 0: never
+	// "" is 0: never
+	num := func(v any) int64 { n, _ := strconv.ParseInt(fmt.Sprint(v), 10, 64); return n }
 	w := Witness{
 		Now:       time.UnixMilli(num(out[0])),
 		Since:     time.UnixMilli(num(out[1])),

@@ -1,5 +1,5 @@
--- witness.lua: the part of a script that listens (behind server.lua and settings.lua). Not a script of its own:
--- tick.lua and guard.lua stand behind it.
+-- witness.lua: the part of a script that listens (behind server.lua and settings.lua). Not a script
+-- of its own: tick.lua and guard.lua stand behind it.
 --
 -- Silence proves death only if somebody was listening all the time. listen() stores that the
 -- server was awake now, and answers since when it has been heard without a hold. Whatever makes
@@ -10,9 +10,9 @@
 --                   that only grows has fallen (restart, promoted replica, CONFIG RESETSTAT)
 --   redis_evicting  evicted_keys differs from the one recorded; or what was recorded of the server
 --                   cannot be read by this client: what cannot be read never overwrites
---   settings        another GAP or GRACE than at the last tick, or than of an owner that beat since.
---                   Nothing is deleted before the largest GRACE of all seen has passed since the
---                   fleet last disagreed
+--   settings        another GAP or GRACE than at the last tick, or than of an owner that beat
+--                   since. Nothing is deleted before the largest GRACE of all seen has passed
+--                   since the fleet last disagreed
 --
 -- The witness is a hash; all times in it are the server's, in ms:
 --   since          heard without a hold since then
@@ -49,7 +49,8 @@ end
 local function fell(was, is) return was and is ~= '' and tonumber(is) < (tonumber(was) or 0) end
 
 -- another(w, id, connections, commands, evicted): 'restarted' if the server is another than at the
--- last tick, 'redis_evicting' if it evicted keys since then or does not say; nil if all is as it was.
+-- last tick, 'redis_evicting' if it evicted keys since then or does not say; nil if all is as it
+-- was.
 local function another(w, id, connections, commands, evicted)
   if id ~= '' and w[6] ~= id then return 'restarted' end
   if fell(w[7], connections) or fell(w[8], commands) or fell(w[9], evicted) then return 'restarted' end
@@ -57,9 +58,9 @@ local function another(w, id, connections, commands, evicted)
   if evicted ~= '' and w[9] ~= evicted then return 'redis_evicting' end
 end
 
--- listen(key, gap, grace) -> now, since, need, w: deletes may begin need ms after since. w holds, as
--- strings or false: [6] run id, [9] evicted_keys, [10] evicted_total, [11] reason and [12] time of
--- the last hold.
+-- listen(key, gap, grace) -> now, since, need, w: deletes may begin need ms after since. w holds,
+-- as strings or false: [6] run id, [9] evicted_keys, [10] evicted_total, [11] reason and [12] time
+-- of the last hold.
 local function listen(key, gap, grace)
   local now = math.floor(server_us() / 1000)
   local w = redis.pcall('HMGET', key, 'since', 'last', 'gap', 'grace', 'largest', 'server',

@@ -87,7 +87,8 @@ func (t *breaker) lookedAt(now time.Time, roster map[string]Liveness, byes map[s
 }
 
 // judged takes one owner's liveness, found anywhere. Of an owner that nobody has seen alive it is
-// not known when it fell, so its silence says nothing about today. What cannot be read changes nothing.
+// not known when it fell, so its silence says nothing about today. What cannot be read changes
+// nothing.
 func (t *breaker) judged(now time.Time, id string, liveness Liveness, bye bool) {
 	o := t.owners[id]
 	if o == nil {

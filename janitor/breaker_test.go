@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A script of looks: at each second given, who is on the roster and lives ("a"), is silent ("-a"), silent after a
-// goodbye ("~a"), or cannot be read ("?a").
+// A script of looks: at each second given, who is on the roster and lives ("a"), is silent ("-a"),
+// silent after a goodbye ("~a"), or cannot be read ("?a").
 type looks map[time.Duration][]string
 
 func TestTheBreaker(t *testing.T) {

@@ -28,8 +28,8 @@ const (
 	callTimeout = 5 * time.Second
 )
 
-// LeastShare is the least Config.RedisShare. With less, a full scan of a million entries takes longer than the three
-// intervals after which a leader gives up, and nothing is ever swept.
+// LeastShare is the least Config.RedisShare. With less, a full scan of a million entries takes
+// longer than the three intervals after which a leader gives up, and nothing is ever swept.
 const LeastShare = 0.005
 
 // A Registry is what the janitor must know of its own replica, and what it sweeps first. A
@@ -49,8 +49,8 @@ type Registry interface {
 
 // Config configures a Janitor. Of a number or duration zero means the default.
 type Config struct {
-	// Client is what sweeps read and delete through, with the same options as the registry's, and usually
-	// the same. Not closed here.
+	// Client is what sweeps read and delete through, with the same options as the registry's, and
+	// usually the same. Not closed here.
 	Client redis.UniversalClient
 
 	// Control is for the lease and the witness' ticks, with options as lease.Options makes them, so
@@ -58,30 +58,32 @@ type Config struct {
 	Control redis.UniversalClient
 
 	// Registry is this replica's own side, a *registry.Registry. Its instance id names this contender;
-	// its heartbeat is the self-check without which nothing is deleted, so its Run must run beside this
-	// one's.
+	// its heartbeat is the self-check without which nothing is deleted, so its Run must run beside
+	// this one's.
 	Registry Registry
 
-	// Interval of the full scan, the scan of the whole registry: the longest that an entry outlives its owner
-	// if the reverse index missed it. Shorter costs Redis' time. Default 60 s.
+	// Interval of the full scan, the scan of the whole registry: the longest that an entry outlives
+	// its owner if the reverse index missed it. Shorter costs Redis' time. Default 60 s.
 	Interval time.Duration
 
 	// LeaseTTL is how long the lease outlives a leader that died. Default 15 s.
 	LeaseTTL time.Duration
 
-	// ScanCount is the most that one page of a scan asks for as COUNT; 20,000 would block other clients for 8 ms. Pages get
-	// smaller, down to 50, where they take clearly longer than a millisecond. Default 1000.
+	// ScanCount is the most that one page of a scan asks for as COUNT; 20,000 would block other
+	// clients for 8 ms. Pages get smaller, down to 50, where they take clearly longer than a
+	// millisecond. Default 1000.
 	ScanCount int
 
-	// DeleteBatch is the most items that one guarded script deletes; batches get smaller as pages do. Default 500, at most
-	// guard.MaxBatch.
+	// DeleteBatch is the most items that one guarded script deletes; batches get smaller as pages do.
+	// Default 500, at most guard.MaxBatch.
 	DeleteBatch int
 
 	// ExistsConcurrency bounds the liveness checks under way at once. Default 8.
 	ExistsConcurrency int
 
-	// RedisShare is the most of Redis' time that all sweeps together may take over any second, LeastShare to 1. They take less, down to
-	// a fifth of it, while small calls take longer than usual or a living owner's heartbeat comes late. Default 0.25.
+	// RedisShare is the most of Redis' time that all sweeps together may take over any second,
+	// LeastShare to 1. They take less, down to a fifth of it, while small calls take longer than usual
+	// or a living owner's heartbeat comes late. Default 0.25.
 	RedisShare float64
 
 	// LogBytes is what the leader trims the eviction log to after a pass that evicted something,

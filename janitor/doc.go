@@ -4,11 +4,11 @@
 // # Who decides
 //
 // The server does, at the instant of the delete. What a sweep finds and judges here is only a
-// suspicion; guard.Guard judges it again in one atomic step: the lease still holds this term's token, no
-// newer term has begun, Redis has been listened to for GRACE without a hold, the leader can see its own
-// heartbeat, the owner's is absent, the entry still names that owner. A janitor that was paused, cut
-// off or replaced can therefore delete nothing that a correct one would not; leadership is for
-// economy.
+// suspicion; guard.Guard judges it again in one atomic step: the lease still holds this term's
+// token, no newer term has begun, Redis has been listened to for GRACE without a hold, the leader
+// can see its own heartbeat, the owner's is absent, the entry still names that owner. A janitor
+// that was paused, cut off or replaced can therefore delete nothing that a correct one would not;
+// leadership is for economy.
 //
 // # A pass
 //
@@ -18,9 +18,9 @@
 //	      paged and paced, Pass.Call        each owner         one batch in flight a term
 //	                                        once a pass
 //
-// The janitor knows instances and their heartbeats, and nothing of what is swept. The registry brings two
-// sweeps, see registry.Registry.Sweeps. Further kinds are handed in by Config.Sweeps. What a sweep may
-// conclude from, and what not, stands with Sweeper.
+// The janitor knows instances and their heartbeats, and nothing of what is swept. The registry
+// brings two sweeps, see registry.Registry.Sweeps. Further kinds are handed in by Config.Sweeps.
+// What a sweep may conclude from, and what not, stands with Sweeper.
 //
 // A pass ends in one of four ways:
 //
@@ -35,7 +35,8 @@
 //
 // All calls of all sweeps go through one gate, one at a time. It keeps them to Config.RedisShare of
 // any second, and takes less while others suffer: package internal/pacing has the rules. What was
-// there before this process listened is not felt, nor is what lasts for more than about five minutes.
+// there before this process listened is not felt, nor is what lasts for more than about five
+// minutes.
 //
 // # A term
 //
@@ -43,18 +44,19 @@
 //	    ▲                       │            roster looked at                  │
 //	    └──────── term over: lease lost, FENCED, resigned, Run's ctx ended ────┘
 //
-// Opening writes the record `<epoch>-0` into the log: from then on no batch of an older term can be recorded,
-// and what cannot be recorded is not deleted. Each sweep has a loop of its own, so that a long full scan does
-// not delay the quick way; all of them share one reaper and one share of Redis' time. A leader whose own heartbeat
-// stays away for GRACE/2, or whose full scan has failed for three intervals, resigns and stands back for a
-// lease TTL: another may see Redis better.
+// Opening writes the record `<epoch>-0` into the log: from then on no batch of an older term can be
+// recorded, and what cannot be recorded is not deleted. Each sweep has a loop of its own, so that a
+// long full scan does not delay the quick way; all of them share one reaper and one share of Redis'
+// time. A leader whose own heartbeat stays away for GRACE/2, or whose full scan has failed for
+// three intervals, resigns and stands back for a lease TTL: another may see Redis better.
 //
 // # Counted once
 //
-// A batch whose reply was lost is asked for again by its id before any other of its term; the server answers
-// what it did the first time. If the term ends first, its fate is looked up in the log, by the witness' ticks, also
-// when not leading. So teltonika_registry_janitor_evicted_total equals what the server deleted in this process' name,
-// exactly, once the fates of all batches are known (Status.Unsettled is 0).
+// A batch whose reply was lost is asked for again by its id before any other of its term; the
+// server answers what it did the first time. If the term ends first, its fate is looked up in the
+// log, by the witness' ticks, also when not leading. So teltonika_registry_janitor_evicted_total
+// equals what the server deleted in this process' name, exactly, once the fates of all batches are
+// known (Status.Unsettled is 0).
 //
 // Of batches that were refused the newest 100 are looked up too, since a copy of their request may
 // land late. All that is open is looked up in one round trip, however much that is.
@@ -62,21 +64,24 @@
 // # The breaker
 //
 // When owners that fell silent within the last TTL without a goodbye are at least two, and more
-// than half of those alive a TTL ago, the fault is more likely ours than theirs: the witness starts anew,
-// once, and not again before 2 GRACE have passed. One of three that dies is swept at once. An owner stays on
-// the roster until its index was swept, or until a full scan of this term found nothing of it: the next
-// leader has to know who fell. See breaker.
+// than half of those alive a TTL ago, the fault is more likely ours than theirs: the witness starts
+// anew, once, and not again before 2 GRACE have passed. One of three that dies is swept at once. An
+// owner stays on the roster until its index was swept, or until a full scan of this term found
+// nothing of it: the next leader has to know who fell. See breaker.
 //
 // # What is not guaranteed
 //
 //   - Two janitors may believe that they lead, and sweep beside one another. That wastes work and
 //     deletes nothing wrong.
-//   - An owner that lives but has been silent for a whole TTL is dead for everybody here. It heals when it beats again.
-//   - The breaker knows owners by the roster. Owners that write no roster it knows by full scans: the
-//     first of a term meets them all before it sweeps any of them.
-//   - Of a fleet with two settings the larger are forgotten with the witness, if somebody deletes it.
-//   - A process that dies takes its counters along; the log and the total beside it stay exact. A log that
-//     was trimmed (Config.LogBytes) before a fate was looked up in it leaves that one batch uncounted here.
+//   - An owner that lives but has been silent for a whole TTL is dead for everybody here. It heals
+//     when it beats again.
+//   - The breaker knows owners by the roster. Owners that write no roster it knows by full scans:
+//     the first of a term meets them all before it sweeps any of them.
+//   - Of a fleet with two settings the larger are forgotten with the witness, if somebody deletes
+//     it.
+//   - A process that dies takes its counters along; the log and the total beside it stay exact. A
+//     log that was trimmed (Config.LogBytes) before a fate was looked up in it leaves that one
+//     batch uncounted here.
 //   - The log is as large as Config.LogBytes says only where Redis says how much it takes. Else
 //     it is kept to a number of records; and where it may not be trimmed, it grows.
 //     Status.Witness.ChecksOff says which.

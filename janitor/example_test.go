@@ -130,7 +130,8 @@ func ExampleSweeper() {
 		panic(err)
 	}
 	rdb.HSet(ctx, "example:sessions:replica-1", "356307042441013", "since noon") // its own
-	rdb.HSet(ctx, "example:sessions:replica-0", "356307042441021", "since noon") // left by one that died
+	// left by one that died
+	rdb.HSet(ctx, "example:sessions:replica-0", "356307042441021", "since noon")
 	replica.Go(jan.Run)
 
 	for _, report := range sweepOnceItLeads(ctx, jan) {
@@ -150,8 +151,8 @@ func ExampleSweeper() {
 	// left: [example:sessions:replica-1]
 }
 
-// listenedToForAnHour writes what takes GRACE (92 s) to become true: nothing is deleted on a server that nobody
-// has listened to.
+// listenedToForAnHour writes what takes GRACE (92 s) to become true: nothing is deleted on a server
+// that nobody has listened to.
 func listenedToForAnHour(ctx context.Context, rdb redis.UniversalClient, layout guard.Layout) {
 	timing := guard.Timing{Interval: 30 * time.Second, TTL: 90 * time.Second} // a registry's defaults
 	witness, err := guard.New(rdb, rdb, layout, timing, "nobody").Tick(ctx)

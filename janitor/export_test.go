@@ -8,8 +8,8 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/pacing"
 )
 
-// What tests in package janitor_test need to see or do. They are there because they sweep a registry,
-// which imports this package.
+// What tests in package janitor_test need to see or do. They are there because they sweep a
+// registry, which imports this package.
 
 const (
 	LookFresh    = lookFresh

@@ -81,8 +81,8 @@ func New(c Config) (*Janitor, error) {
 	return j, nil
 }
 
-// Run contends for the lease and listens until ctx ends; then it joins what is under way, releases the
-// lease, and returns nil. It blocks, and leaves no goroutine behind.
+// Run contends for the lease and listens until ctx ends; then it joins what is under way, releases
+// the lease, and returns nil. It blocks, and leaves no goroutine behind.
 func (j *Janitor) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -117,9 +117,9 @@ func (j *Janitor) listen(ctx context.Context) {
 	}
 }
 
-// lookAround is what each replica does beside a tick: it settles batches of unknown fate, sees who leads and
-// whether sweeping is paused, and a leader looks whether its own heartbeat is there. What fails is tried again at the next tick, which
-// says so if Redis is away.
+// lookAround is what each replica does beside a tick: it settles batches of unknown fate, sees who
+// leads and whether sweeping is paused, and a leader looks whether its own heartbeat is there. What
+// fails is tried again at the next tick, which says so if Redis is away.
 func (j *Janitor) lookAround(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, min(j.listener.gap/2, callTimeout))
 	defer cancel()

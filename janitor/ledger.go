@@ -11,9 +11,9 @@ import (
 // refusedMost bounds the accounts of batches that were refused.
 const refusedMost = 100
 
-// ledger remembers batches from before they are sent until their fate is known. Most are answered DONE
-// at once. Of those that are not, most never will be done; but a request that was delayed on its way may
-// yet land, and then what it deleted must be counted, once. An account is closed when
+// ledger remembers batches from before they are sent until their fate is known. Most are answered
+// DONE at once. Of those that are not, most never will be done; but a request that was delayed on
+// its way may yet land, and then what it deleted must be counted, once. An account is closed when
 //
 //   - the batch is answered DONE,
 //   - the log has its record,
@@ -55,8 +55,8 @@ func (l *ledger) open(b guard.Batch, deleted func(n int)) {
 	l.accounts[b.ID] = account{batch: b, deleted: deleted}
 }
 
-// refused notes that a batch was answered otherwise than DONE. Only a request held up on its way, of which a
-// client that retries says nothing, could still prove that wrong.
+// refused notes that a batch was answered otherwise than DONE. Only a request held up on its way,
+// of which a client that retries says nothing, could still prove that wrong.
 func (l *ledger) refused(b guard.Batch) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -12,10 +12,11 @@ import (
 )
 
 const (
-	// crowd is the number of instances from which on each contender ticks less often: together they tick often enough.
+	// crowd is the number of instances from which on each contender ticks less often: together they
+	// tick often enough.
 	crowd = 8
-	// rarest is how many times less often at most. No wait is then longer than 0.9 GAP: it is the roster
-	// that is counted, and where few on it contend one of them alone must leave no gap.
+	// rarest is how many times less often at most. No wait is then longer than 0.9 GAP: it is the
+	// roster that is counted, and where few on it contend one of them alone must leave no gap.
 	rarest = 1.8
 )
 
@@ -111,7 +112,8 @@ func (l *listener) observed(h lease.Holder, paused *Pause) {
 }
 
 // heldFor tells, from the last tick, for how long no delete can be granted yet, and why. Without a
-// recent tick it is 0: the guard will say. It is here to spare Redis scans that cannot lead anywhere.
+// recent tick it is 0: the guard will say. It is here to spare Redis scans that cannot lead
+// anywhere.
 func (l *listener) heldFor(now time.Time) (time.Duration, string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -121,8 +123,8 @@ func (l *listener) heldFor(now time.Time) (time.Duration, string) {
 	return max(0, l.witness.HeldFor-now.Sub(l.at)), l.witness.Reason
 }
 
-// listening is for how long Redis has been listened to without a hold, as far as this process knows; 0 after
-// a gap in its own ticks.
+// listening is for how long Redis has been listened to without a hold, as far as this process
+// knows; 0 after a gap in its own ticks.
 func (l *listener) listening(now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -35,9 +35,9 @@ const (
 	maxJudged = 100_000
 )
 
-// heartbeats asks for the owners' heartbeats, in slices, a bounded number of them at once. Its answer
-// names every owner; left is how long each heartbeat that expires has yet. It fails only if nothing at all could be
-// read: then Redis is away, and not an owner odd.
+// heartbeats asks for the owners' heartbeats, in slices, a bounded number of them at once. Its
+// answer names every owner; left is how long each heartbeat that expires has yet. It fails only if
+// nothing at all could be read: then Redis is away, and not an owner odd.
 func (j *Janitor) heartbeats(ctx context.Context, owners []string) (answer map[string]Liveness, left map[string]time.Duration, err error) {
 	answer, left = make(map[string]Liveness, len(owners)), make(map[string]time.Duration, len(owners))
 	asked := make([]string, 0, len(owners))
@@ -91,9 +91,9 @@ type heartbeat struct {
 	left time.Duration // of its life; 0: it never expires, or is not there
 }
 
-// exists asks for one slice in one round trip. Each owner has a command of its own: in one EXISTS of many keys an
-// error, or a key on another node, would be read as somebody's absence. PTTL says as much as EXISTS at the same cost, and
-// for how long yet.
+// exists asks for one slice in one round trip. Each owner has a command of its own: in one EXISTS
+// of many keys an error, or a key on another node, would be read as somebody's absence. PTTL says
+// as much as EXISTS at the same cost, and for how long yet.
 func (j *Janitor) exists(ctx context.Context, owners []string) ([]heartbeat, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

@@ -24,8 +24,8 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// The fleet's settings: the defaults, so that GAP is 30 s and nothing expires while a test runs. What
-// would take time (warming, dying) is written into Redis instead.
+// The fleet's settings: the defaults, so that GAP is 30 s and nothing expires while a test runs.
+// What would take time (warming, dying) is written into Redis instead.
 var (
 	timing = guard.Timing{Interval: registry.DefaultHeartbeatInterval, TTL: registry.DefaultHeartbeatTTL}
 	warm   = timing.Grace()
@@ -36,7 +36,8 @@ const (
 	beatTTL   = registry.DefaultHeartbeatTTL
 )
 
-// fleet is one test's corner of a server: replicas that are only keys, and janitors that really run.
+// fleet is one test's corner of a server: replicas that are only keys, and janitors that really
+// run.
 type fleet struct {
 	t *testing.T
 	*redis.Client
@@ -138,8 +139,8 @@ type replica struct {
 	client  *redis.Client
 }
 
-// replica makes a janitor whose own heartbeat is there and whose periodic full scan comes only once, when
-// its term begins. change, if given, adapts its configuration.
+// replica makes a janitor whose own heartbeat is there and whose periodic full scan comes only
+// once, when its term begins. change, if given, adapts its configuration.
 func (f *fleet) replica(id string, change func(*Config)) *replica {
 	f.live(id)
 	return f.silentReplica(id, change)
@@ -242,8 +243,8 @@ func (r *replica) counted(owner string) int {
 	return int(r.value("registry_janitor_evicted_total", "instance_id", owner))
 }
 
-// eventually waits for what real processes and servers bring about. Unlike require's, it asks in the
-// test's own goroutine, so that what it asks may fail the test.
+// eventually waits for what real processes and servers bring about. Unlike require's, it asks in
+// the test's own goroutine, so that what it asks may fail the test.
 func (f *fleet) eventually(cond func() bool) {
 	f.t.Helper()
 	deadline := time.NewTimer(20 * time.Second)

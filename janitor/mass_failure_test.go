@@ -136,7 +136,8 @@ func TestALaterScanMeetsEveryOwnerBeforeItSweepsThoseOfNoRoster(t *testing.T) {
 		t.Parallel()
 		f := setup(t, w)
 		f.live("b")
-		for i, id := range silent { // most entries are of one: its batches are full before the others are met
+		// most entries are of one: its batches are full before the others are met
+		for i, id := range silent {
 			require.NoError(t, f.Set(t.Context(), f.Heartbeat(id), "0/0", beatTTL).Err())
 			f.entries(id, []int{996, 1, 1, 1, 1}[i])
 		}

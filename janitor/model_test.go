@@ -213,8 +213,8 @@ func (m *model) client(o *redis.Options, original, instead string) *redis.Client
 	return c
 }
 
-// rewrite is a hook that puts another server.lua before scripts, and the server's facts behind their
-// keys.
+// rewrite is a hook that puts another server.lua before scripts, and the server's facts behind
+// their keys.
 type rewrite struct {
 	original, instead string
 	shas              map[string]string

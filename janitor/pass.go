@@ -21,8 +21,8 @@ import (
 // condemns nothing by itself: the set may be the thing that was lost, with everybody alive. A sweep
 // may conclude from
 //
-//   - a heartbeat's absence: Pass.Liveness finds it, and with Batch.Owner the guard finds it again at
-//     the delete, on a Redis that was listened to for long enough that silence means something,
+//   - a heartbeat's absence: Pass.Liveness finds it, and with Batch.Owner the guard finds it again
+//     at the delete, on a Redis that was listened to for long enough that silence means something,
 //   - a positive statement that something is over: finished, ended, cancelled,
 //   - absence that lasted through a grace period in which the place that it is missing from was
 //     itself seen alive, and nothing held.
@@ -91,16 +91,16 @@ func (p *Pass) Layout() guard.Layout { return p.t.j.layout }
 // Log is for what an operator has to look at.
 func (p *Pass) Log() *slog.Logger { return p.t.j.log }
 
-// PageSize is the COUNT for the next page of a scan, at most Config.ScanCount. Ask for it in the Call
-// that reads the page: what that takes decides on the size of later ones, so that none holds the
-// server for more than about a millisecond.
+// PageSize is the COUNT for the next page of a scan, at most Config.ScanCount. Ask for it in the
+// Call that reads the page: what that takes decides on the size of later ones, so that none holds
+// the server for more than about a millisecond.
 func (p *Pass) PageSize() int {
 	p.paging = true
 	return p.t.pages.Get()
 }
 
-// BatchSize is how many items the next batch should have at most. It changes with what batches take; a
-// batch that was put together for an earlier size is welcome all the same.
+// BatchSize is how many items the next batch should have at most. It changes with what batches
+// take; a batch that was put together for an earlier size is welcome all the same.
 func (p *Pass) BatchSize() int { return p.t.batches.Get() }
 
 // AddTotal adds to the number of elements that the pass will look at, as far as that can be known
@@ -114,12 +114,12 @@ func (p *Pass) AddScanned(n int) {
 	p.t.j.metrics.scanned.WithLabelValues(p.report.Sweep).Add(float64(n))
 }
 
-// AddCondemned counts candidates that are to be deleted, in a dry run that does not hand them to Delete
-// again. Delete counts all others.
+// AddCondemned counts candidates that are to be deleted, in a dry run that does not hand them to
+// Delete again. Delete counts all others.
 func (p *Pass) AddCondemned(n int) { p.report.Condemned += n }
 
-// Skip counts candidates that were kept. Delete counts those that the guard kept; what a sweep cannot
-// read or understand it counts itself, as SkipUnreadable.
+// Skip counts candidates that were kept. Delete counts those that the guard kept; what a sweep
+// cannot read or understand it counts itself, as SkipUnreadable.
 func (p *Pass) Skip(reason SkipReason, n int) {
 	if n == 0 {
 		return
@@ -143,9 +143,9 @@ func (p *Pass) CheckHeld(ctx context.Context) error {
 	return p.t.unpaused(ctx, 0)
 }
 
-// Call makes one call to Redis on behalf of the sweep: with a deadline of its own, and when sweeping
-// has rested enough to keep to its share of Redis' time. Calls should be small: one page, one
-// pipeline; and not be made in one another.
+// Call makes one call to Redis on behalf of the sweep: with a deadline of its own, and when
+// sweeping has rested enough to keep to its share of Redis' time. Calls should be small: one page,
+// one pipeline; and not be made in one another.
 func (p *Pass) Call(ctx context.Context, f func(ctx context.Context) error) error {
 	p.paging = false
 	held, err := p.t.call(ctx, f)
@@ -156,8 +156,8 @@ func (p *Pass) Call(ctx context.Context, f func(ctx context.Context) error) erro
 }
 
 // SetPages reads a set page by page, one page ahead, so that Redis need not wait while a page is
-// looked at, or a batch made of it. An error is the last of the pages. A set may change meanwhile, and
-// a page may repeat what an earlier one had.
+// looked at, or a batch made of it. An error is the last of the pages. A set may change meanwhile,
+// and a page may repeat what an earlier one had.
 func (p *Pass) SetPages(ctx context.Context, key string) iter.Seq2[[]string, error] {
 	type page struct {
 		items []string
@@ -201,8 +201,8 @@ func (p *Pass) SetPages(ctx context.Context, key string) iter.Seq2[[]string, err
 	}
 }
 
-// Roster is every instance on the roster with its liveness, at most a second old. A pass that asks for
-// it runs again as soon as the next heartbeat on it can end.
+// Roster is every instance on the roster with its liveness, at most a second old. A pass that asks
+// for it runs again as soon as the next heartbeat on it can end.
 func (p *Pass) Roster(ctx context.Context) (map[string]Liveness, error) {
 	var roster map[string]Liveness
 	err := p.Call(ctx, func(ctx context.Context) (err error) {
@@ -228,9 +228,9 @@ func (p *Pass) BeginFullScan() { p.fullScan = true }
 // EndFullScan ends what BeginFullScan began.
 func (p *Pass) EndFullScan() { p.t.watch.scanned() }
 
-// Liveness says of each owner whether its heartbeat exists, asking once a pass. An owner of whom that
-// cannot be read is Unreadable: keep. This replica itself lives. The error is for when nothing could
-// be read.
+// Liveness says of each owner whether its heartbeat exists, asking once a pass. An owner of whom
+// that cannot be read is Unreadable: keep. This replica itself lives. The error is for when nothing
+// could be read.
 func (p *Pass) Liveness(ctx context.Context, owners []string) (map[string]Liveness, error) {
 	var unknown []string
 	for _, id := range owners {
@@ -264,11 +264,11 @@ func (p *Pass) Liveness(ctx context.Context, owners []string) (map[string]Livene
 	return answer, nil
 }
 
-// Delete has one batch judged again and deleted by the server, in one atomic step, and recorded in the
-// log. The answer is Done, or Alive: the owner is back, leave it alone for this pass. Errors:
-// HeldError, ErrFenced, ErrRefused; after any other the batch's fate is unknown, it will be asked for
-// again, and the pass is to end. In a dry run everything is condemned and nothing sent: Done with
-// nothing deleted.
+// Delete has one batch judged again and deleted by the server, in one atomic step, and recorded in
+// the log. The answer is Done, or Alive: the owner is back, leave it alone for this pass. Errors:
+// HeldError, ErrFenced, ErrRefused; after any other the batch's fate is unknown, it will be asked
+// for again, and the pass is to end. In a dry run everything is condemned and nothing sent: Done
+// with nothing deleted.
 func (p *Pass) Delete(ctx context.Context, b Batch) (guard.Answer, error) {
 	n := len(b.Items)
 	if most := p.t.j.cfg.DeleteBatch; n == 0 || n > most {
@@ -303,9 +303,9 @@ func (p *Pass) Delete(ctx context.Context, b Batch) (guard.Answer, error) {
 	return a, err
 }
 
-// Forget takes a dead owner off the roster, last of all. One that has come back, or of which one of the
-// keys left exists, stays. Off the roster the mass-failure breaker does not know an owner any more:
-// forget none of which something may still be there.
+// Forget takes a dead owner off the roster, last of all. One that has come back, or of which one of
+// the keys left exists, stays. Off the roster the mass-failure breaker does not know an owner any
+// more: forget none of which something may still be there.
 func (p *Pass) Forget(ctx context.Context, owner string, left ...string) error {
 	t := p.t
 	if err := t.permit(ctx, owner); err != nil {

@@ -70,8 +70,8 @@ func TestHowFarAPassIsCanBeSeen(t *testing.T) {
 	})
 }
 
-// Real time on a real server: a second client takes 60 % of it, six milliseconds at a time. That it is forgotten again only a
-// quiet machine could show: the simulations do.
+// Real time on a real server: a second client takes 60 % of it, six milliseconds at a time. That it
+// is forgotten again only a quiet machine could show: the simulations do.
 func TestASecondClientOfARealRedisIsFelt(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, "--enable-debug-command", "local")
@@ -93,7 +93,8 @@ func TestASecondClientOfARealRedisIsFelt(t *testing.T) {
 		}}}
 	})
 	stop := r.start()
-	measured := regexp.MustCompile(`cmdstat_pttl:calls=([2-9]\d|\d{3,}),`) // small calls: the usual is known
+	// small calls: the usual is known
+	measured := regexp.MustCompile(`cmdstat_pttl:calls=([2-9]\d|\d{3,}),`)
 	f.eventually(func() bool { return measured.MatchString(f.Info(t.Context(), "commandstats").Val()) })
 
 	ctx, cancel := context.WithCancel(t.Context())
@@ -101,7 +102,8 @@ func TestASecondClientOfARealRedisIsFelt(t *testing.T) {
 	var client conc.WaitGroup
 	client.Go(func() {
 		for wait.For(ctx, 4*time.Millisecond) {
-			// A script that waits for TIME to go on would wait for seconds: since Redis 7.2 it stands still within a script.
+			// A script that waits for TIME to go on would wait for seconds: since Redis 7.2 it stands still
+			// within a script.
 			_ = f.Do(ctx, "DEBUG", "SLEEP", "0.006").Err()
 		}
 	})

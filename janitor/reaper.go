@@ -19,21 +19,22 @@ var (
 	// which a newer one has begun. Pass.Delete returns it, and so should the sweep.
 	ErrFenced = errors.New("janitor: fenced: the term is over")
 
-	// ErrRefused is returned by Pass.Delete when the script itself failed, twice, and so deleted nothing: a key of
-	// another type, a mistake in a body. A sweep may leave that batch's owner alone and go on with others.
+	// ErrRefused is returned by Pass.Delete when the script itself failed, twice, and so deleted
+	// nothing: a key of another type, a mistake in a body. A sweep may leave that batch's owner alone
+	// and go on with others.
 	ErrRefused = errors.New("janitor: batch refused")
 )
 
-// A HeldError says that nothing may be deleted for now. Pass.CheckHeld and Pass.Delete return it, and so
-// should the sweep: the pass is then held, not failed.
+// A HeldError says that nothing may be deleted for now. Pass.CheckHeld and Pass.Delete return it,
+// and so should the sweep: the pass is then held, not failed.
 type HeldError struct {
 	Reason string // a hold of the witness, or "paused"
 }
 
 func (e *HeldError) Error() string { return "janitor: held: " + e.Reason }
 
-// reaper asks the guard for batches on behalf of all sweeps of a term: one at a time, numbered, and one
-// whose fate is unknown again before any other.
+// reaper asks the guard for batches on behalf of all sweeps of a term: one at a time, numbered, and
+// one whose fate is unknown again before any other.
 type reaper struct {
 	guard  *guard.Guard
 	term   term
@@ -51,8 +52,8 @@ func newReaper(g *guard.Guard, term term, l *ledger, p *pacing.Pace, end context
 	return &reaper{guard: g, term: term, ledger: l, pace: p, end: end, turn: make(chan struct{}, 1)}
 }
 
-// reap asks for one batch when the pace allows it, and says what the server did, and for how long that
-// held it.
+// reap asks for one batch when the pace allows it, and says what the server did, and for how long
+// that held it.
 func (r *reaper) reap(ctx context.Context, sweep string, b Batch) (a guard.Answer, held time.Duration, err error) {
 	if err := r.lock(ctx); err != nil {
 		return guard.Answer{}, 0, err
@@ -112,8 +113,8 @@ func (r *reaper) retry(ctx context.Context) error {
 	return nil
 }
 
-// ask asks for a batch, and leaves it pending if nothing is known of it afterwards. It enters the ledger
-// before it is sent, and only then: asked again, it may have left it already, counted.
+// ask asks for a batch, and leaves it pending if nothing is known of it afterwards. It enters the
+// ledger before it is sent, and only then: asked again, it may have left it already, counted.
 func (r *reaper) ask(ctx context.Context, b guard.Batch, deleted func(n int), again bool) (guard.Answer, error) {
 	// A process that was just woken from a pause knows by its clock, and does not even ask.
 	if !r.term.Valid() {
@@ -148,8 +149,8 @@ func (r *reaper) ask(ctx context.Context, b guard.Batch, deleted func(n int), ag
 	return a, nil
 }
 
-// send waits for the reply also when ctx ends meanwhile, as long as the term can be trusted: it takes a
-// millisecond, and a reply not waited for is an unknown fate.
+// send waits for the reply also when ctx ends meanwhile, as long as the term can be trusted: it
+// takes a millisecond, and a reply not waited for is an unknown fate.
 func (r *reaper) send(ctx context.Context, b guard.Batch) (guard.Answer, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(callTimeout, r.term.Remaining()))
 	defer cancel()
@@ -168,8 +169,8 @@ func (r *reaper) lock(ctx context.Context) error {
 
 func (r *reaper) unlock() { <-r.turn }
 
-// failedInside tells an error that the script raised from one that kept it from running or its reply
-// from arriving. The server says ERR or WRONGTYPE for the former only.
+// failedInside tells an error that the script raised from one that kept it from running or its
+// reply from arriving. The server says ERR or WRONGTYPE for the former only.
 func failedInside(err error) bool {
 	var reply redis.Error
 	if !errors.As(err, &reply) {

@@ -239,7 +239,8 @@ func TestATermThatIsOverHereIsNotEvenAsked(t *testing.T) {
 	})
 }
 
-// Two janitors sweep the same dead owners, and every seventh batch finds that its lease was torn away.
+// Two janitors sweep the same dead owners, and every seventh batch finds that its lease was torn
+// away.
 func TestTwoJanitorsAtOnceCountNothingTwice(t *testing.T) {
 	t.Parallel()
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {

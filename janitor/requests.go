@@ -26,9 +26,9 @@ func (e *NotLeaderError) Error() string {
 	return fmt.Sprintf("janitor: not the leader; %q is", e.Leader)
 }
 
-// Sweep runs one pass of each sweep at once, and returns their reports when all have ended. A pass that is
-// under way is waited for. It returns a NotLeaderError on a replica that does not lead or ceases to, and
-// ctx' cause when that ends first; the passes then end too. A pass that is held or
+// Sweep runs one pass of each sweep at once, and returns their reports when all have ended. A pass
+// that is under way is waited for. It returns a NotLeaderError on a replica that does not lead or
+// ceases to, and ctx' cause when that ends first; the passes then end too. A pass that is held or
 // failed is no error: its report says so.
 func (j *Janitor) Sweep(ctx context.Context, req Request) ([]Report, error) {
 	t, err := j.leader(ctx)
@@ -71,8 +71,9 @@ func (l *loop) demand(ctx context.Context, req Request) (Report, error) {
 	}
 }
 
-// Resign gives up the lease, and returns when the work of the term has ended. This replica does not contend
-// for a lease TTL, so that another wins if there is one. NotLeaderError on a replica that does not lead.
+// Resign gives up the lease, and returns when the work of the term has ended. This replica does not
+// contend for a lease TTL, so that another wins if there is one. NotLeaderError on a replica that
+// does not lead.
 func (j *Janitor) Resign(ctx context.Context) error {
 	t := j.termState.Load()
 	if t == nil || !t.term.Valid() {
@@ -112,20 +113,20 @@ func (j *Janitor) notLeader(ctx context.Context) error {
 	return &NotLeaderError{Leader: holder.Instance}
 }
 
-// pauseFresh is for how long an answer about the pause is good: a pause takes hold that soon, also in the
-// middle of a pass.
+// pauseFresh is for how long an answer about the pause is good: a pause takes hold that soon, also
+// in the middle of a pass.
 const pauseFresh = time.Second
 
-// Pause says who holds all sweeping, why, and until when. It stands in Redis and holds every leader to come,
-// until it is resumed or runs out. The witness is ticked all the same.
+// Pause says who holds all sweeping, why, and until when. It stands in Redis and holds every leader
+// to come, until it is resumed or runs out. The witness is ticked all the same.
 type Pause struct {
 	Who   string    `json:"who"`
 	Why   string    `json:"why"`
 	Until time.Time `json:"until,omitzero"` // zero: until resumed
 }
 
-// Pause holds every leader from now on, within a second also a pass under way. A pause that stands is
-// replaced. It works on any replica, and fails if Until is past or Redis cannot be asked.
+// Pause holds every leader from now on, within a second also a pass under way. A pause that stands
+// is replaced. It works on any replica, and fails if Until is past or Redis cannot be asked.
 func (j *Janitor) Pause(ctx context.Context, p Pause) error {
 	var ttl time.Duration // of a SET: 0 is for ever
 	if !p.Until.IsZero() {
@@ -158,7 +159,8 @@ func (j *Janitor) Resume(ctx context.Context) error {
 	return nil
 }
 
-// readPause returns the pause that stands, or nil. What somebody wrote by hand holds too, whatever it is.
+// readPause returns the pause that stands, or nil. What somebody wrote by hand holds too, whatever
+// it is.
 func readPause(ctx context.Context, c redis.UniversalClient, layout guard.Layout) (*Pause, error) {
 	text, err := c.Get(ctx, layout.Paused()).Result()
 	if errors.Is(err, redis.Nil) {

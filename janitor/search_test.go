@@ -18,9 +18,9 @@ import (
 
 // The search looks for a sequence of events after which something living is deleted. It drives the
 // scripts of guard and witness, the leader's two sweeps and the breaker through random steps, in
-// virtual time: beats, ticks, passes, evictions, restarts with and without a file, promotions, jumps
-// of the clock, CONFIG RESETSTAT, two fleets' settings, replicas that may not INFO, changes of the
-// leader, lost keys. An oracle knows who lived (see model_test.go).
+// virtual time: beats, ticks, passes, evictions, restarts with and without a file, promotions,
+// jumps of the clock, CONFIG RESETSTAT, two fleets' settings, replicas that may not INFO, changes
+// of the leader, lost keys. An oracle knows who lived (see model_test.go).
 //
 //	ROLLCALL_STEPS=1000000 go test -run TestSearch ./janitor/    # as make search does
 //	ROLLCALL_SEED=42 go test -run TestSearch ./janitor/          # one episode again

@@ -32,11 +32,12 @@ type Status struct {
 
 // PaceStatus is how fast a leader sweeps.
 type PaceStatus struct {
-	Share     float64 `json:"redis_share"`         // of Redis' time that sweeping may take now
-	Setting   float64 `json:"redis_share_setting"` // and at most
-	Throttled string  `json:"throttled,omitempty"` // why it is less than the setting: latency, heartbeat
-	PageSize  int     `json:"page_size"`           // elements asked for by one page of a scan
-	BatchSize int     `json:"batch_size"`          // most items of a batch
+	Share   float64 `json:"redis_share"`         // of Redis' time that sweeping may take now
+	Setting float64 `json:"redis_share_setting"` // and at most
+	// why it is less than the setting: latency, heartbeat
+	Throttled string `json:"throttled,omitempty"`
+	PageSize  int    `json:"page_size"`  // elements asked for by one page of a scan
+	BatchSize int    `json:"batch_size"` // most items of a batch
 }
 
 // WitnessStatus is how long Redis has been listened to, as of the last tick.
@@ -120,8 +121,9 @@ type Progress struct {
 	DryRun  bool      `json:"dry_run"`
 	Started time.Time `json:"started"`
 	Scanned int       `json:"scanned"` // elements looked at so far; a scan may meet one twice
-	Total   int       `json:"total"`   // elements to be looked at, as counted at the beginning; 0: not known
-	Evicted int       `json:"evicted"`
+	// elements to be looked at, as counted at the beginning; 0: not known
+	Total   int `json:"total"`
+	Evicted int `json:"evicted"`
 	// PerSecond is how many elements were looked at a second, in the last 10 to 20 s.
 	PerSecond float64 `json:"per_second"`
 	// SecondsLeft at that rate; 0: not known, or nothing.
@@ -223,19 +225,21 @@ type Request struct {
 	asked bool // by somebody, and not by the clock
 }
 
-// A Report is the result of one pass. What a lost reply hid is not in it: that is counted, in the metrics and
-// the log, when it becomes known.
+// A Report is the result of one pass. What a lost reply hid is not in it: that is counted, in the
+// metrics and the log, when it becomes known.
 type Report struct {
-	Sweep     string             `json:"sweep"`
-	Epoch     uint64             `json:"epoch"`
-	Outcome   Outcome            `json:"outcome"`
-	Reason    string             `json:"reason,omitempty"` // of a held pass
-	Error     string             `json:"error,omitempty"`
-	DryRun    bool               `json:"dry_run"`
-	Owner     string             `json:"owner,omitempty"` // of the request
-	Scanned   int                `json:"scanned"`         // elements looked at; a scan may meet one twice
-	Condemned int                `json:"condemned"`       // handed to the guard, or would have been; see Config.DryRun
-	Evicted   int                `json:"evicted"`         // deleted by the server
+	Sweep   string  `json:"sweep"`
+	Epoch   uint64  `json:"epoch"`
+	Outcome Outcome `json:"outcome"`
+	Reason  string  `json:"reason,omitempty"` // of a held pass
+	Error   string  `json:"error,omitempty"`
+	DryRun  bool    `json:"dry_run"`
+	Owner   string  `json:"owner,omitempty"` // of the request
+	// elements looked at; a scan may meet one twice
+	Scanned int `json:"scanned"`
+	// handed to the guard, or would have been; see Config.DryRun
+	Condemned int                `json:"condemned"`
+	Evicted   int                `json:"evicted"` // deleted by the server
 	Spared    map[SkipReason]int `json:"spared,omitempty"`
 	Started   time.Time          `json:"started"`
 	Seconds   float64            `json:"seconds"` // how long it took
@@ -243,7 +247,8 @@ type Report struct {
 	next time.Time // when the next pass is wanted, if that is before the interval is over
 }
 
-// known maps a hold's reason to what is counted by it, since it comes from a key that anybody can write.
+// known maps a hold's reason to what is counted by it, since it comes from a key that anybody can
+// write.
 func known(reason string) string {
 	if slices.Contains(heldReasons, reason) {
 		return reason
@@ -251,7 +256,8 @@ func known(reason string) string {
 	return heldOther
 }
 
-// log writes the one line about a pass: loud if it changed something, or if being held begins or ends.
+// log writes the one line about a pass: loud if it changed something, or if being held begins or
+// ends.
 func (r *Report) log(log *slog.Logger, last Outcome, err error) {
 	log = log.With("sweep", r.Sweep, "epoch", r.Epoch, "outcome", r.Outcome, "scanned", r.Scanned,
 		"condemned", r.Condemned, "evicted", r.Evicted, "spared", r.Spared, "seconds", r.Seconds)

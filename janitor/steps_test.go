@@ -16,11 +16,13 @@ func keysOf[V any](m map[string]V) iter.Seq[string] { return maps.Keys(m) }
 // judge is the oracle. An entry went: was its owner dead, or could nobody know better?
 func (m *model) judge(l *leader, sweep, imei string, n *instance, breaker string) {
 	now := time.Now()
-	untold := !n.told && n.ttl > l.ttl // it beat before anybody listened, and not since: README says so
+	// it beat before anybody listened, and not since: README says so
+	untold := !n.told && n.ttl > l.ttl
 	if n.alive && !n.byHand && !untold && now.Sub(n.beat) < n.ttl {
 		m.found("%s went, and %s lives: it beat %s ago", imei, n.id, now.Sub(n.beat))
 	}
-	// The breaker: owners that fell within the leader's TTL, known to it, against all that it might know.
+	// The breaker: owners that fell within the leader's TTL, known to it, against all that it might
+	// know.
 	const slack = 3 * time.Second
 	within := func(d time.Duration, at time.Time) bool { return !at.IsZero() && now.Sub(at) < d }
 	fallen, known := 0, 0
@@ -268,7 +270,8 @@ func (m *model) end(n *instance) {
 	}
 }
 
-// revive starts somebody who is dead, perhaps with other settings, or restarts an instance with such.
+// revive starts somebody who is dead, perhaps with other settings, or restarts an instance with
+// such.
 func (m *model) revive() {
 	n := m.any()
 	if n.alive && m.chance(3, 4) || m.down {

@@ -58,8 +58,8 @@ type termState struct {
 // lead is what the elector runs while this process holds the lease. It returns nil, also when the
 // term turns out to be over: then it campaigns again.
 func (j *Janitor) lead(ctx context.Context, term *lease.Term) error {
-	// A heartbeat that is gone under a batch is a hold, and would hold the whole fleet: where Run and the
-	// registry's end together, the registry's waits.
+	// A heartbeat that is gone under a batch is a hold, and would hold the whole fleet: where Run and
+	// the registry's end together, the registry's waits.
 	defer j.cfg.Registry.HoldHeartbeat()()
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -236,8 +236,8 @@ func (t *termState) conclude(r *Report, err error) {
 }
 
 // checkProgress resigns a leader that fails for three intervals: another may be better placed.
-// Being held is no failure, and a pass under way is judged when it ends: one that failed once, however
-// long it took, is tried again here.
+// Being held is no failure, and a pass under way is judged when it ends: one that failed once,
+// however long it took, is tried again here.
 func (t *termState) checkProgress(failed bool) {
 	t.mu.Lock()
 	if !failed {
@@ -252,8 +252,8 @@ func (t *termState) checkProgress(failed bool) {
 	}
 }
 
-// sawOwnHeartbeat takes whether the own heartbeat is there. A leader whose heartbeat stays away deletes nothing,
-// and must not keep others from it. Called by the witness' ticks.
+// sawOwnHeartbeat takes whether the own heartbeat is there. A leader whose heartbeat stays away
+// deletes nothing, and must not keep others from it. Called by the witness' ticks.
 func (t *termState) sawOwnHeartbeat(there bool) {
 	switch {
 	case there:
@@ -278,8 +278,8 @@ func isHeld(err error) bool {
 	return errors.As(err, &held)
 }
 
-// loop runs the passes of one sweep in one term, one after the other: the first at once, then on the
-// interval, and in between those that are asked for.
+// loop runs the passes of one sweep in one term, one after the other: the first at once, then on
+// the interval, and in between those that are asked for.
 type loop struct {
 	t        *termState
 	sweep    Sweeper
@@ -339,8 +339,8 @@ func (l *loop) pass(ctx context.Context, req Request) Report {
 }
 
 // wait is how long to the next pass after one that has just ended: from beginning to beginning the
-// interval, or sooner where the pass asked for it, but some rest in any case. After failures in a row it grows; held by a hold, it
-// goes on as soon as that can be over.
+// interval, or sooner where the pass asked for it, but some rest in any case. After failures in a
+// row it grows; held by a hold, it goes on as soon as that can be over.
 func (l *loop) wait(r Report) time.Duration {
 	took := time.Duration(r.Seconds * float64(time.Second))
 	wait := max(l.interval-took, l.interval/10)

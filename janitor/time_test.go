@@ -18,7 +18,8 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// inBubble runs a test under a clock that passes hours in moments, on a fleet that has not been listened to yet.
+// inBubble runs a test under a clock that passes hours in moments, on a fleet that has not been
+// listened to yet.
 func inBubble(t *testing.T, test func(t *testing.T, f *fleet)) {
 	t.Helper()
 	t.Parallel()

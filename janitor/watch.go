@@ -14,8 +14,9 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 )
 
-// lookFresh is for how long a look at the roster is good, unless it saw a heartbeat that ends before. It is refreshed in the
-// middle of a long pass too, since the breaker must see who falls meanwhile.
+// lookFresh is for how long a look at the roster is good, unless it saw a heartbeat that ends
+// before. It is refreshed in the middle of a long pass too, since the breaker must see who falls
+// meanwhile.
 const lookFresh = time.Second
 
 // watch looks at the owners on behalf of a term: at the roster and its heartbeats, at most once a
@@ -45,7 +46,8 @@ func newWatch(j *Janitor, l guard.Lease) *watch {
 	}
 }
 
-// look returns the roster with everybody's liveness, at most a second old, and from after the last end of a heartbeat.
+// look returns the roster with everybody's liveness, at most a second old, and from after the last
+// end of a heartbeat.
 func (w *watch) look(ctx context.Context) (map[string]Liveness, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -102,8 +104,9 @@ func (w *watch) refresh(ctx context.Context) error {
 	return nil
 }
 
-// unchanged asks, in two commands for however many replicas, whether the roster is as long as it was and every heartbeat on it still
-// there. Anything else, an error too, is for a full look to find out about: no verdict rests on a count.
+// unchanged asks, in two commands for however many replicas, whether the roster is as long as it
+// was and every heartbeat on it still there. Anything else, an error too, is for a full look to
+// find out about: no verdict rests on a count.
 func (w *watch) unchanged(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -127,15 +130,16 @@ func (w *watch) unchanged(ctx context.Context) bool {
 	return left == 0 && listed.Val() == int64(len(keys))
 }
 
-// nextExpiry is when the next heartbeat ends if it is not refreshed, as far as the last look saw; zero if none does.
+// nextExpiry is when the next heartbeat ends if it is not refreshed, as far as the last look saw;
+// zero if none does.
 func (w *watch) nextExpiry() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.expires
 }
 
-// readRoster reads the roster in pages: one round trip unless there are thousands. A key of another type is an
-// empty roster: owners are then met by the full scan.
+// readRoster reads the roster in pages: one round trip unless there are thousands. A key of another
+// type is an empty roster: owners are then met by the full scan.
 func (w *watch) readRoster(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -241,7 +245,8 @@ func (w *watch) swept(owner string) {
 }
 
 // believe returns a HeldError when more owners have fallen silent than can be believed, and the
-// witness was made to start anew for it. It is asked before each batch that rests on an owner's silence.
+// witness was made to start anew for it. It is asked before each batch that rests on an owner's
+// silence.
 func (w *watch) believe(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

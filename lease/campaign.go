@@ -53,8 +53,9 @@ func (e *Elector) attempt(ctx context.Context) (*Term, time.Duration, error) {
 	case e.acquirePending != nil && h.Token == e.acquirePending.token:
 		l, err = e.adopt(ctx)
 	default:
-		// Until it can expire there is nothing to see: of a release a waiter hears. That is a look in four fifths of a
-		// TTL, where many wait. Who does not hear, or sees a lease that may never end, looks more often.
+		// Until it can expire there is nothing to see: of a release a waiter hears. That is a look in
+		// four fifths of a TTL, where many wait. Who does not hear, or sees a lease that may never end,
+		// looks more often.
 		if left := h.TTL + rand.N(wakeJitter); h.TTL >= 0 && (left < wait || e.subscribed.Load() && h.TTL <= e.pace.ttl()) {
 			wait = left
 		}

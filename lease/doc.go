@@ -41,9 +41,9 @@
 //	                                                        Run returns
 //
 // A waiter that sees a lease which is renewed every TTL/3 looks again after four fifths of a TTL on
-// average: of a release it is told. It looks every TTL/5 ± 20 % while it is not subscribed, after an
-// error, and at a lease that may never end. A release whose announcement was lost is found
-// when the lease could have expired.
+// average: of a release it is told. It looks every TTL/5 ± 20 % while it is not subscribed, after
+// an error, and at a lease that may never end. A release whose announcement was lost is found when
+// the lease could have expired.
 //
 // Leaving has one order, always: the term's context is cancelled, the work is
 // joined, the lease is released. While the work finishes the lease is renewed,

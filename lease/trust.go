@@ -16,9 +16,14 @@ func (c timings) ttl() time.Duration    { return time.Duration(c) }
 func (c timings) margin() time.Duration { return c.ttl() / 10 } // clocks that do not run alike
 func (c timings) renew() time.Duration  { return c.ttl() / 3 }  // from one renewal to the next
 func (c timings) again() time.Duration  { return c.ttl() / 20 } // from a failed renewal to the next
-func (c timings) retry() time.Duration  { return c.ttl() / 5 }  // from one look at the holder to the next
-func (c timings) call() time.Duration   { return c.ttl() / 3 }  // the longest that one call may take
-func (c timings) part() time.Duration   { return c.ttl() / 15 } // the longest that one try to release may take
+// from one look at the holder to the next
+func (c timings) retry() time.Duration { return c.ttl() / 5 }
+
+// the longest that one call may take
+func (c timings) call() time.Duration { return c.ttl() / 3 }
+
+// the longest that one try to release may take
+func (c timings) part() time.Duration { return c.ttl() / 15 }
 
 // nextLook spreads the retries by ± 20 %, so that waiters which began together
 // do not go on together.

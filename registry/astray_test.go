@@ -123,7 +123,8 @@ func TestWhatLandsAfterItsDeviceWasForgottenIsFound(t *testing.T) {
 		r.data.set(nil, nil)
 		time.Sleep(r.Timing().Interval + 10*time.Second)
 		require.Zero(t, r.Status().Pending)
-		w.HSet(ctx, w.Registry(), "imei-1199", "r1") // a registration of those that were forgotten lands now
+		// a registration of those that were forgotten lands now
+		w.HSet(ctx, w.Registry(), "imei-1199", "r1")
 		if !without {
 			w.SAdd(ctx, w.Devices("r1"), "imei-1199")
 		}
@@ -134,7 +135,8 @@ func TestWhatLandsAfterItsDeviceWasForgottenIsFound(t *testing.T) {
 	})
 }
 
-// Whatever happens, what is counted is what a walk over all devices would find, and in the end Redis and the claims agree.
+// Whatever happens, what is counted is what a walk over all devices would find, and in the end
+// Redis and the claims agree.
 func TestCountersAreTrueWhateverHappens(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(6) {

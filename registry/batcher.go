@@ -8,8 +8,8 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// batcherMost bounds what a batcher holds, in full batches: a thousand dead owners with an entry each
-// on every page should neither be deleted one by one nor be kept until the end.
+// batcherMost bounds what a batcher holds, in full batches: a thousand dead owners with an entry
+// each on every page should neither be deleted one by one nor be kept until the end.
 const batcherMost = 20
 
 // batcher collects condemned entries by owner and has them deleted in full batches. An owner that

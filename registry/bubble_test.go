@@ -50,7 +50,8 @@ func (f *faults) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			}
 		}
 		err := next(ctx, cmd)
-		if err == nil && after != nil && cmd.Name() != "hello" { // an error reply arrives, and so does a connection
+		// an error reply arrives, and so does a connection
+		if err == nil && after != nil && cmd.Name() != "hello" {
 			if lost := after(cmd); lost != nil {
 				cmd.SetErr(lost)
 				return lost
@@ -79,7 +80,8 @@ type world struct {
 	options *redis.Options
 }
 
-// inBubble runs f against miniredis where time is the bubble's. Fault-free time costs nothing there.
+// inBubble runs f against miniredis where time is the bubble's. Fault-free time costs nothing
+// there.
 func inBubble(t *testing.T, f func(t *testing.T, w *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		o := redistest.Fake(t)

@@ -18,7 +18,8 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// sockets closes what is displaced at a replica, unless it speaks within a minute, as a gateway does.
+// sockets closes what is displaced at a replica, unless it speaks within a minute, as a gateway
+// does.
 type sockets struct {
 	moves
 	open map[string]*registry.Claim
@@ -229,7 +230,8 @@ func TestDisputesOnEachServer(t *testing.T) {
 		time.Sleep(10 * time.Millisecond) // so that they differ in age
 		c1 := r1.Register("imei")
 		require.NoError(t, c1.Wait(ctx))
-		require.NoError(t, w.Client.HSet(ctx, r1.Layout().Registry(), "imei", "r2").Err()) // as if it had never landed
+		// as if it had never landed
+		require.NoError(t, w.Client.HSet(ctx, r1.Layout().Registry(), "imei", "r2").Err())
 		require.Eventually(t, func() bool {
 			o, err := r1.Lookup(ctx, "imei")
 			return err == nil && o.Instance == "r1"

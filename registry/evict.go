@@ -12,9 +12,9 @@ type Layout = guard.Layout
 //go:embed evict.lua
 var evictLua string
 
-// EvictEntries is the body of a guarded batch that evicts entries: Items are IMEIs, Owner is the dead
-// instance, and Keys are what EntryKeys returns for it. An index that cannot be used is left alone,
-// and Answer.Reason says why.
+// EvictEntries is the body of a guarded batch that evicts entries: Items are IMEIs, Owner is the
+// dead instance, and Keys are what EntryKeys returns for it. An index that cannot be used is left
+// alone, and Answer.Reason says why.
 var EvictEntries = guard.NewBody(evictLua)
 
 // EntryKeys are the Keys of a batch whose Body is EvictEntries.

@@ -1,7 +1,8 @@
 -- evict.lua: the body (behind guard.lua) that evicts entries of one dead owner.
 -- KEYS[6] registry  KEYS[7] the owner's index
 -- ARGV[8..] IMEIs, distinct, at most 1000: unpack ends below 8,000
--- Result: DONE, how many went, how many named somebody else, why the index was left as it is ('': it was not).
+-- Result: DONE, how many went, how many named somebody else, why the index was left as it is ('':
+-- it was not).
 local function usable(key, want)
   local k = kind(key)
   return k == want or k == 'none'

@@ -14,7 +14,8 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// A replica registers a device for as long as its socket is open, and any replica can ask where the device is.
+// A replica registers a device for as long as its socket is open, and any replica can ask where the
+// device is.
 func Example() {
 	server, err := miniredis.Run() // stands for your Redis
 	if err != nil {
@@ -43,7 +44,8 @@ func Example() {
 	<-reg.Started() // open your listeners now
 
 	claim := reg.Register("356307042441013") // a socket said that it is this device
-	if err := claim.Wait(ctx); err != nil {  // wait a second at most in a real service, then serve it all the same
+	// wait a second at most in a real service, then serve it all the same
+	if err := claim.Wait(ctx); err != nil {
 		panic(err)
 	}
 	claim.FrameReceived()
@@ -60,7 +62,8 @@ func Example() {
 	// []
 }
 
-// Sockets that are half open are closed: a device that connects again here has its older socket closed at once.
+// Sockets that are half open are closed: a device that connects again here has its older socket
+// closed at once.
 func ExampleConfig_onSuperseded() {
 	server, err := miniredis.Run() // stands for your Redis
 	if err != nil {

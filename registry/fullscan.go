@@ -25,8 +25,8 @@ const (
 
 var errRestarted = errors.New("registry: server changed during the full scan")
 
-// fullScan is the sweep "registry": it scans all entries, and evicts those whose owner is dead, also
-// an owner that no index and no roster remembers.
+// fullScan is the sweep "registry": it scans all entries, and evicts those whose owner is dead,
+// also an owner that no index and no roster remembers.
 type fullScan struct{ *sweeps }
 
 func (*fullScan) Name() string { return "registry" }
@@ -55,9 +55,9 @@ func (s *fullScan) Run(ctx context.Context, p *janitor.Pass) error {
 	return errRestarted
 }
 
-// scan is one pass. It walks through the whole hash once, and leaves the entries of the dead that no
-// roster names: the mass-failure breaker can judge them only when it has met every owner. If there
-// are any it walks again, for them only.
+// scan is one pass. It walks through the whole hash once, and leaves the entries of the dead that
+// no roster names: the mass-failure breaker can judge them only when it has met every owner. If
+// there are any it walks again, for them only.
 type scan struct {
 	*fullScan
 	p     *janitor.Pass
@@ -69,8 +69,8 @@ type scan struct {
 	batcher *batcher
 }
 
-// walk goes through the hash once. A cursor means something only to the server that gave it: when another has taken
-// its place, errRestarted.
+// walk goes through the hash once. A cursor means something only to the server that gave it: when
+// another has taken its place, errRestarted.
 func (w *scan) walk(ctx context.Context) error {
 	p := w.p
 	server, err := w.serverID(ctx)
@@ -122,9 +122,9 @@ func (w *scan) walk(ctx context.Context) error {
 	return nil
 }
 
-// wait lets the quick way finish: what it sweeps need not be scanned meanwhile, and both share Redis'
-// time. It takes half an interval of a pass at most, so that the quick way cannot keep the full scan
-// from the owners that the quick way does not find.
+// wait lets the quick way finish: what it sweeps need not be scanned meanwhile, and both share
+// Redis' time. It takes half an interval of a pass at most, so that the quick way cannot keep the
+// full scan from the owners that the quick way does not find.
 func (w *scan) wait(ctx context.Context) error {
 	for w.busy() && w.yield > 0 {
 		d := min(yieldFor, w.yield)
@@ -173,8 +173,8 @@ func (w *scan) page(ctx context.Context, page []string) error {
 	return nil
 }
 
-// serverID asks which life of which server this is; "" where that is not offered, and then the check
-// is off.
+// serverID asks which life of which server this is; "" where that is not offered, and then the
+// check is off.
 func (w *scan) serverID(ctx context.Context) (id string, err error) {
 	err = w.p.Call(ctx, func(ctx context.Context) error {
 		info, err := w.p.Client().Info(ctx, "server").Result()

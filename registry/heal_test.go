@@ -151,7 +151,8 @@ func TestAFrameTooSoonAfterALookIsMadeUpFor(t *testing.T) {
 		r := w.start("r1")
 		c := r.register(t, "talking")
 		w.HDel(ctx, w.Registry(), "talking") // a late write of a former owner, and its release
-		c.FrameReceived()                    // the device's only frame, within a second of its registration
+		// the device's only frame, within a second of its registration
+		c.FrameReceived()
 		synctest.Wait()
 		require.Empty(t, w.owner("talking"), "a look was made: this test says nothing")
 		time.Sleep(time.Second + r.Timing().Interval/5)
@@ -342,7 +343,8 @@ func TestADeviceThatComesBackWhileOthersAreWrittenIsNotReleased(t *testing.T) {
 		back := r.register(t, "back")
 		var again *registry.Claim
 		var missed bool
-		r.data.set(func(cmd redis.Cmder) error { // the batch is made: others are registered first, then releases are written
+		// the batch is made: others are registered first, then releases are written
+		r.data.set(func(cmd redis.Cmder) error {
 			if again == nil {
 				again = r.Register("back")
 			}
@@ -424,7 +426,8 @@ func TestAFailureThatIsOverIsNotShownAnyMore(t *testing.T) {
 	}
 }
 
-// The sweep of an owner that was silent took it out of the index, and one of its devices is elsewhere by now.
+// The sweep of an owner that was silent took it out of the index, and one of its devices is
+// elsewhere by now.
 func TestAForeignDeviceThatLeftTheIndexIsNoReasonToScanForEver(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		ctx := t.Context()

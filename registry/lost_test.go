@@ -13,8 +13,9 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// The hash alone is lost, deleted or evicted, and another replica writes an entry before this one looks: there is a
-// registry again, and nothing but the witness says that it is not the one there was.
+// The hash alone is lost, deleted or evicted, and another replica writes an entry before this one
+// looks: there is a registry again, and nothing but the witness says that it is not the one there
+// was.
 func TestALostRegistryThatAnotherReplicaBeginsAnewIsHealedWithinAnInterval(t *testing.T) {
 	for name, begin := range map[string]func(*testing.T, *replica, *registry.Claim){
 		"by a registration": func(t *testing.T, r *replica, _ *registry.Claim) { r.register(t, "passing") },
@@ -63,7 +64,8 @@ func TestAnIndexOfAnotherTypeKeepsNoFormerLifeFromBeingHandedBack(t *testing.T) 
 	})
 }
 
-// More devices came and went during an outage than are remembered. The index names what of them landed.
+// More devices came and went during an outage than are remembered. The index names what of them
+// landed.
 func TestWhatWasForgottenIsLookedForInTheIndexAlone(t *testing.T) {
 	for _, index := range []bool{true, false} {
 		t.Run(fmt.Sprint("index ", index), func(t *testing.T) {

@@ -68,14 +68,16 @@ func (m *metrics) evictedFrom(owner string, n int) {
 	defer m.mu.Unlock()
 	now := time.Now()
 	if n > 0 {
-		owner = strings.ToValidUTF8(owner, "?") // else a label would panic; no sweep of ours condemns such an owner
+		// else a label would panic; no sweep of ours condemns such an owner
+		owner = strings.ToValidUTF8(owner, "?")
 		m.evicted.WithLabelValues(owner).Add(float64(n))
 		m.owner[owner] = now
 	}
 	m.dropSeries(now)
 }
 
-// dropSeries drops what has not grown for an hour, and beyond the bound the oldest. Caller holds mu.
+// dropSeries drops what has not grown for an hour, and beyond the bound the oldest. Caller holds
+// mu.
 func (m *metrics) dropSeries(now time.Time) {
 	for id, grew := range m.owner {
 		if now.Sub(grew) > ownerSeriesAge {

@@ -20,7 +20,8 @@ local function assert_life()
   local t = redis.call('TIME')
   local ms = string.format('%.0f', tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000))
   redis.call('SET', KEYS[1], ms .. '/' .. ARGV[2], 'PX', ARGV[3])
-  redis.pcall('SADD', KEYS[2], ARGV[1]) -- what is no set there must not keep anybody from registering
+  -- what is no set there must not keep anybody from registering
+  redis.pcall('SADD', KEYS[2], ARGV[1])
   return ms
 end
 

@@ -121,7 +121,9 @@ func TestTheFormerOwnerIsToldOfAMove(t *testing.T) {
 		time.Sleep(tellAgain - time.Second)
 		require.Empty(t, told.since(), "and not again so soon")
 
-		stale.FrameReceived() // it is here all the same: after the other claim was seen it acknowledges a frame, and sends another
+		// it is here all the same: after the other claim was seen it acknowledges a frame, and sends
+		// another
+		stale.FrameReceived()
 		stale.FrameAcked()
 		time.Sleep(2 * time.Second)
 		stale.FrameReceived()
@@ -141,7 +143,8 @@ func TestAMoveThatNobodyTellsOfIsFoundByALook(t *testing.T) {
 		r1 := w.start("r1", told.tell)
 		r1.register(t, "moves")
 		r1.register(t, "moves to the dead")
-		require.NoError(t, w.HSet(t.Context(), w.Registry(), "moves", "r2", "moves to the dead", "r3").Err()) // older writers
+		// older writers
+		require.NoError(t, w.HSet(t.Context(), w.Registry(), "moves", "r2", "moves to the dead", "r3").Err())
 		require.NoError(t, w.Set(t.Context(), w.Heartbeat("r2"), "lives", 0).Err())
 		time.Sleep(11*registry.DefaultHeartbeatInterval + registry.DefaultHeartbeatInterval/10)
 		require.Equal(t, []string{"moves is at r2"}, told.since(), "and what names the dead will be swept")

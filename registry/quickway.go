@@ -9,9 +9,9 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// quickWay is the sweep "owners": it looks at the roster's heartbeats, and sweeps an owner that fell
-// silent or said goodbye through its reverse index. While all live it costs O(instances), however
-// many devices there are.
+// quickWay is the sweep "owners": it looks at the roster's heartbeats, and sweeps an owner that
+// fell silent or said goodbye through its reverse index. While all live it costs O(instances),
+// however many devices there are.
 type quickWay struct {
 	*sweeps
 	dry map[string]dryLook // by owner: what was found in its index; nothing of it goes
@@ -114,16 +114,16 @@ func (s *quickWay) sweep(ctx context.Context, p *janitor.Pass, owner string) (co
 	return 0, 0, p.Forget(ctx, owner, index)
 }
 
-// dryLook is what a dry run found in an owner's index. Reading all of it again each second would cost
-// Redis more than sweeping it.
+// dryLook is what a dry run found in an owner's index. Reading all of it again each second would
+// cost Redis more than sweeping it.
 type dryLook struct {
 	at                    time.Time
 	condemned, unreadable int
 }
 
-// due returns the silent whose indexes this pass looks at: all, unless this janitor only ever judges
-// and nobody asked for the pass; then those that were not looked at for an interval. What is known of
-// the others goes into the report again, so that it says of all what would go.
+// due returns the silent whose indexes this pass looks at: all, unless this janitor only ever
+// judges and nobody asked for the pass; then those that were not looked at for an interval. What is
+// known of the others goes into the report again, so that it says of all what would go.
 func (s *quickWay) due(p *janitor.Pass, silent []string) (due []string) {
 	if !p.DryRun() || p.Requested() {
 		return silent

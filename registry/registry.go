@@ -203,10 +203,11 @@ func (r *Registry) bootToken() string {
 
 // Status is what an operator wants to know of a replica's registry.
 type Status struct {
-	Instance  string            `json:"instance"`
-	Boot      string            `json:"boot"`       // boot token; empty until Redis was met
-	Devices   int               `json:"devices"`    // held now
-	Pending   int               `json:"pending"`    // of those and of the released: what Redis may not agree about
+	Instance string `json:"instance"`
+	Boot     string `json:"boot"`    // boot token; empty until Redis was met
+	Devices  int    `json:"devices"` // held now
+	// of those and of the released: what Redis may not agree about
+	Pending   int               `json:"pending"`
 	Foreign   int               `json:"foreign"`    // held here, but the entry names another instance
 	Healed    uint64            `json:"healed"`     // entries put back since start
 	LastBeat  time.Time         `json:"last_beat"`  // local time; zero: none has landed yet

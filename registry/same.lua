@@ -7,7 +7,8 @@
 local held = redis.pcall('GET', KEYS[1])
 local token = type(held) == 'string' and string.match(held, '/(%d+)$')
 if token and #token == 26 and token > ARGV[1] then return 'SUPERSEDED' end
-if not held then redis.call('DEL', KEYS[1]) end -- deletes nothing, and is refused by a replica that lags
+-- deletes nothing, and is refused by a replica that lags
+if not held then redis.call('DEL', KEYS[1]) end
 if token ~= ARGV[1] then return 'OTHER' end
 redis.call('PEXPIRE', KEYS[1], redis.call('PTTL', KEYS[1])) -- a write that changes nothing
 return 'OK'

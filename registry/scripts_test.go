@@ -112,7 +112,8 @@ func TestOwnerScripts(t *testing.T) {
 			require.Equal(t, "gap", tick(quick).Reason)
 			large := newOwner(t, w, "large") // its boot tells
 			require.Equal(t, quick.Gap(), large.Timing().Gap())
-			o.run(beatScript, millis(quick.Grace())) // and it is not forgotten when others beat, before anybody listens
+			// and it is not forgotten when others beat, before anybody listens
+			o.run(beatScript, millis(quick.Grace()))
 			require.LessOrEqual(t, quick.Grace(), tick(quick).HeldFor)
 			require.Greater(t, tick(quick).HeldFor, quick.Grace())
 		},
@@ -250,7 +251,8 @@ func TestAQueueKeepsItsOrderWhateverIsTakenOutOfIt(t *testing.T) {
 	for i := range devices {
 		q.push(&devices[i])
 	}
-	for _, i := range []int{0, 9, 4, 4} { // the first, the last, one in the middle; and one that is in no queue
+	// the first, the last, one in the middle; and one that is in no queue
+	for _, i := range []int{0, 9, 4, 4} {
 		devices[i].dequeue()
 	}
 	other.push(&devices[4])

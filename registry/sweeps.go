@@ -17,9 +17,9 @@ import (
 // pipelined is how many commands one pipeline has at most: about 0.3 ms of Redis' time.
 const pipelined = 500
 
-// Sweeps are the registry's two kinds of cleaning, for the janitor. "owners", the quick way, sweeps an
-// instance that fell silent through its reverse index, within a second or two. "registry", the full
-// scan, reads every entry once an interval, and evicts what the index missed.
+// Sweeps are the registry's two kinds of cleaning, for the janitor. "owners", the quick way, sweeps
+// an instance that fell silent through its reverse index, within a second or two. "registry", the
+// full scan, reads every entry once an interval, and evicts what the index missed.
 func (r *Registry) Sweeps() []janitor.Sweeper {
 	s := &sweeps{
 		evicted:  r.metrics.evictedFrom,

@@ -26,9 +26,10 @@ type Fleet struct {
 	present map[string]int       // IMEI -> its present socket in sockets
 	sure    map[string]time.Time // IMEI -> when that was last known to be open
 	acked   map[string]int       // IMEI -> records that were acknowledged
-	doubt   map[string]bool      // IMEI -> its replica may have closed that since, for want of an answer to a command
-	names   map[string]string    // address -> instance
-	closed  []judge.Socket       // that a replica has closed: each has Ended when its device found out
+	// IMEI -> its replica may have closed that since, for want of an answer to a command
+	doubt  map[string]bool
+	names  map[string]string // address -> instance
+	closed []judge.Socket    // that a replica has closed: each has Ended when its device found out
 }
 
 func newFleet(n int) *Fleet {

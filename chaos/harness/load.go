@@ -34,7 +34,8 @@ type LoadProcess struct {
 	ID    string
 	Proxy *Proxy
 	w     *Environment
-	held  map[int]int // device -> its present socket among w.devices.sockets; the scenario's goroutine's own
+	// device -> its present socket among w.devices.sockets; the scenario's goroutine's own
+	held map[int]int
 }
 
 // AsLoadProcess has a test binary be a load process of that id.

@@ -74,7 +74,8 @@ func (m *Member) Over() bool {
 	}
 }
 
-// FullScanned tells whether a leader among the members has finished a full scan that began after since.
+// FullScanned tells whether a leader among the members has finished a full scan that began after
+// since.
 func FullScanned(members []*Member, since time.Time) bool {
 	for _, m := range members {
 		s := m.Janitor.Status()

@@ -37,9 +37,10 @@ func (c1) before(m *moment) {
 // c2: no entry of a live socket is evicted while its owner has refreshed within the last TTL (S1).
 type c2 struct {
 	passive
-	beat    map[string]time.Time // by instance: the last refresh
-	lives   map[string]time.Time // by instance: until when that was to last
-	byHand  map[string]bool      // by instance: its heartbeat was deleted by hand, and it has not beaten since
+	beat  map[string]time.Time // by instance: the last refresh
+	lives map[string]time.Time // by instance: until when that was to last
+	// by instance: its heartbeat was deleted by hand, and it has not beaten since
+	byHand  map[string]bool
 	mourned map[string]time.Time // by IMEI: false deaths that are not healed
 }
 

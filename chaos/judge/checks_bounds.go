@@ -20,7 +20,8 @@ type c6 struct {
 type deceased struct {
 	entries int     // that name it now
 	held    []phase // when there were some
-	beats   []beat  // of which each is the first or last with its token, or follows long after the one before
+	// of which each is the first or last with its token, or follows long after the one before
+	beats []beat
 }
 
 // phase is a time in which entries named an instance. A zero until: it has not ended.

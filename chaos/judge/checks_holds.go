@@ -10,7 +10,8 @@ import (
 // c4Holds is the rest of C4: what the witness itself may not have noticed, and must have held
 // before anything is evicted again. It counts as the server's own history has it:
 //
-//   - the server's counters began anew (Facts.Restarts): whatever they had counted is not known any more;
+//   - the server's counters began anew (Facts.Restarts): whatever they had counted is not known any
+//     more;
 //   - so many owners fell silent at once that it is rather the witness who does not hear.
 type c4Holds struct {
 	passive

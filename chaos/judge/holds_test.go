@@ -62,7 +62,8 @@ func TestHoldsThatNobodyRaisedAreFound(t *testing.T) {
 		},
 		"most fell silent, as the leader may not have seen yet": func(s *builder) {
 			s.most()
-			s.history = s.history[:len(s.history)-2*(2+2)] // two seconds, of a tick, the lease and two beats each
+			// two seconds, of a tick, the lease and two beats each
+			s.history = s.history[:len(s.history)-2*(2+2)]
 			s.now = s.now.Add(-2 * time.Second)
 			s.happens("%s", s.evicts("a", "1"))
 		},

@@ -107,7 +107,8 @@ func TestBadHistoriesAreRejected(t *testing.T) {
 		}},
 		"an entry has moved before it is evicted": {"C1", func(s *builder) {
 			s.upToDeath()
-			s.facts.Sockets = append(s.facts.Sockets, Socket{IMEI: "2", Instance: "b"}) // it has not been answered yet
+			// it has not been answered yet
+			s.facts.Sockets = append(s.facts.Sockets, Socket{IMEI: "2", Instance: "b"})
 			s.happens("%s ; HSET connections:registry 2 b ; SADD instance:devices:b 2", s.heartbeat("b"))
 			s.happens("%s", s.evicts("a", "1", "2", "3"))
 		}},

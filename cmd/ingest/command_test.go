@@ -58,7 +58,8 @@ func TestACommandReachesItsDeviceAndTheAnswerComesBack(t *testing.T) {
 		require.Equal(t, exitOK, code, stderr)
 		require.Equal(t, "did getver now\n", stdout)
 	}
-	require.Eventually(t, func() bool { // counted when the replica knows that Redis has the outcome: that may be later
+	// counted when the replica knows that Redis has the outcome: that may be later
+	require.Eventually(t, func() bool {
 		_, metrics := two.get("/metrics")
 		return strings.Contains(metrics, `ingest_commands_total{status="answered"} 2`) && strings.Contains(metrics, `ingest_commands_outstanding 0`)
 	}, patience, 5*time.Millisecond)

@@ -19,7 +19,8 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/service"
 )
 
-// hasty is a demo within a test's time, and yet one that a busy machine can follow: a stall of a second is no gap.
+// hasty is a demo within a test's time, and yet one that a busy machine can follow: a stall of a
+// second is no gap.
 var hasty = demo.Pace{
 	Beat: 700 * time.Millisecond, TTL: 2800 * time.Millisecond, Interval: time.Second, Lease: 2 * time.Second,
 	Frame: 400 * time.Millisecond, Minute: 4 * time.Second, Calm: 50 * time.Millisecond, Patience: 3 * time.Minute,

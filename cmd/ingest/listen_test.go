@@ -66,7 +66,8 @@ func TestDevicesComeByTLSAndThroughProxiesAndOnlyThoseOfTheSet(t *testing.T) {
 		require.NoError(t, err)
 		return answer[0]
 	}
-	byTLS := tls.Client(dial("listening for devices by TLS"), &tls.Config{InsecureSkipVerify: true}) // self-signed
+	// self-signed
+	byTLS := tls.Client(dial("listening for devices by TLS"), &tls.Config{InsecureSkipVerify: true})
 	require.Equal(t, teltonika.Accept, answered(byTLS, "", imei))
 	const header = "PROXY TCP4 203.0.113.9 192.0.2.1 4711 5027\r\n"
 	require.Equal(t, teltonika.Accept, answered(dial("listening for devices behind proxies"), header, imei))

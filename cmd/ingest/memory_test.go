@@ -19,8 +19,8 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
 
-// rawDevice is the device's end of a socket as a bare descriptor, which costs this process no heap: what is measured
-// is the replica's end.
+// rawDevice is the device's end of a socket as a bare descriptor, which costs this process no heap:
+// what is measured is the replica's end.
 type rawDevice int
 
 func dialRaw(b *testing.B, addr *net.TCPAddr) rawDevice {
@@ -48,9 +48,10 @@ func (d rawDevice) exchange(b *testing.B, p []byte, answer int) {
 	require.NoError(b, err)
 }
 
-// BenchmarkMemoryOfAConnection measures what a replica holds for each device that is connected, registered, has sent
-// frames and is now silent, as nearly all are: heap and stacks as they are, and after a collection.
-// ROLLCALL_CONNECTIONS says how many; its default fits the usual limits of descriptors.
+// BenchmarkMemoryOfAConnection measures what a replica holds for each device that is connected,
+// registered, has sent frames and is now silent, as nearly all are: heap and stacks as they are,
+// and after a collection. ROLLCALL_CONNECTIONS says how many; its default fits the usual limits of
+// descriptors.
 func BenchmarkMemoryOfAConnection(b *testing.B) {
 	count := 4000
 	if s := os.Getenv("ROLLCALL_CONNECTIONS"); s != "" {

@@ -36,7 +36,8 @@ func (b *books) acknowledged(imei string, records []teltonika.Record) {
 	}
 }
 
-// requireStored fails if a record that a device was told is stored is not in the stream. It returns how many there are.
+// requireStored fails if a record that a device was told is stored is not in the stream. It returns
+// how many there are.
 func (b *books) requireStored(t *testing.T, rdb *redis.Client) int {
 	t.Helper()
 	messages, err := rdb.XRange(t.Context(), gateway.Stream, "-", "+").Result()
@@ -139,7 +140,8 @@ func TestSimulateShowsAFleetAndEndsWhenItsTimeIsUp(t *testing.T) {
 		done <- run(interrupted, []string{"simulate", "--targets=" + p.devices, "--interval=10ms"}, nil, io.Discard, io.Discard)
 	}()
 	before := server.Client().XLen(t.Context(), gateway.Stream).Val()
-	p.await(func() bool { return server.Client().XLen(t.Context(), gateway.Stream).Val() > before }) // something was accepted
+	// something was accepted
+	p.await(func() bool { return server.Client().XLen(t.Context(), gateway.Stream).Val() > before })
 	interrupt()
 	require.Equal(t, exitOK, <-done)
 }

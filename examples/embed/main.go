@@ -50,7 +50,8 @@ func serve(ctx context.Context, ln net.Listener, opt *redis.Options) error {
 	// README: replica
 	rdb := redis.NewClient(opt) // for registrations and sweeps
 	defer rdb.Close()
-	ctl := redis.NewClient(lease.Options(opt)) // for lease, ticks and heartbeats: no load may starve them
+	// for lease, ticks and heartbeats: no load may starve them
+	ctl := redis.NewClient(lease.Options(opt))
 	defer ctl.Close()
 	reg, err := registry.New(registry.Config{Client: rdb, Control: ctl})
 	if err != nil {

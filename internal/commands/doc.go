@@ -1,4 +1,5 @@
-// Package commands carries commands from anybody who can write to Redis to devices, and their outcomes back.
+// Package commands carries commands from anybody who can write to Redis to devices, and their
+// outcomes back.
 //
 //	backend ── XADD ──► commands:outbound:{instance} ──► the instance ──► the device's newest socket
 //	   ▲                                                       │
@@ -30,13 +31,15 @@
 //
 // # What holds
 //
-// A command is written at most once. Before that it is marked, in the step that also looks whether expires has come (by Redis'
-// clock) and whether the registry names another instance by now. A life of an instance that finds among its own pending entries one
-// that an earlier life has marked answers it instance_lost.
+// A command is written at most once. Before that it is marked, in the step that also looks whether
+// expires has come (by Redis' clock) and whether the registry names another instance by now. A life
+// of an instance that finds among its own pending entries one that an earlier life has marked
+// answers it instance_lost.
 //
-// An id has at most one outcome: it is written in the step that looks whether there is one, and takes the entry out of its
-// stream. So what is in a stream is what has no outcome yet. Mark and outcome stand in commands:state:{id} until an hour after
-// expires. An entry whose id is marked for another, or has an outcome, goes without one of its own.
+// An id has at most one outcome: it is written in the step that looks whether there is one, and
+// takes the entry out of its stream. So what is in a stream is what has no outcome yet. Mark and
+// outcome stand in commands:state:{id} until an hour after expires. An entry whose id is marked for
+// another, or has an outcome, goes without one of its own.
 //
 // A command whose instance lives has its outcome when expires has come, or soon after; one whose
 // instance died when the janitor has passed after the end of its heartbeat. Commands of one device
@@ -58,8 +61,8 @@
 // guard checks again on the server in the step that answers the commands and removes them. That an
 // instance is not in the roster, that it has no index, that a device has no entry: none of that
 // condemns a command. A stream is only taken away when it is empty. The one thing that is read from
-// an absence is the text: a command without a mark is said not to have been sent, until the hour has
-// passed for which a mark would last.
+// an absence is the text: a command without a mark is said not to have been sent, until the hour
+// has passed for which a mark would last.
 //
 // # What does not
 //

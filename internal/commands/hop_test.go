@@ -39,8 +39,8 @@ type ledger struct {
 	outcomes map[string]Outcome
 }
 
-// hops moves a device between places, back to the same one too, in the midst of whatever goes on there, until ctx ends. Old
-// sockets are closed at once, later or last.
+// hops moves a device between places, back to the same one too, in the midst of whatever goes on
+// there, until ctx ends. Old sockets are closed at once, later or last.
 func (l *ledger) hops(ctx context.Context, d *device.Device, rnd *rand.Rand, places []*instance, joined chan<- struct{}) error {
 	for ctx.Err() == nil {
 		if _, err := d.Connect(context.WithoutCancel(ctx), places[rnd.IntN(len(places))].addr); err != nil {

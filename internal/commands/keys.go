@@ -6,8 +6,8 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// group is the consumer group of every stream of commands, consumer its only member: an instance that comes back under its id
-// finds its pending entries under the same name.
+// group is the consumer group of every stream of commands, consumer its only member: an instance
+// that comes back under its id finds its pending entries under the same name.
 const (
 	group    = "rollcall"
 	consumer = "instance"

@@ -53,7 +53,8 @@ func (b *bench) client() *redis.Client {
 	return c.Data
 }
 
-// instance is a gateway and a reader of its commands, and stands in the registry as a replica does: with each device that connects.
+// instance is a gateway and a reader of its commands, and stands in the registry as a replica does:
+// with each device that connects.
 type instance struct {
 	*bench
 	id      string
@@ -64,7 +65,8 @@ type instance struct {
 	stopped chan error
 }
 
-// claims registers as a replica does: a late close never undoes the claim of a newer socket, here or elsewhere.
+// claims registers as a replica does: a late close never undoes the claim of a newer socket, here
+// or elsewhere.
 type claims struct {
 	*bench
 	id     string
@@ -248,7 +250,8 @@ func (b *bench) outcomes() (all []Outcome) {
 	return all
 }
 
-// awaits waits until there are n outcomes, and nothing is left of the commands; no more are to come.
+// awaits waits until there are n outcomes, and nothing is left of the commands; no more are to
+// come.
 func (b *bench) awaits(n int, instances ...string) []Outcome {
 	b.t.Helper()
 	b.await(func() bool {

@@ -79,7 +79,8 @@ func detail(err, sentinel error) string {
 	return strings.TrimPrefix(err.Error(), sentinel.Error()+": ")
 }
 
-// permit asks Redis whether a command may be written now, until Redis answers or nobody waits any more.
+// permit asks Redis whether a command may be written now, until Redis answers or nobody waits any
+// more.
 func (r *Reader) permit(ctx, waiting context.Context, e entry) (time.Duration, error) {
 	for pause := pauseFirst; ; pause = min(2*pause, pauseMost) {
 		if ctx.Err() != nil {
@@ -94,7 +95,8 @@ func (r *Reader) permit(ctx, waiting context.Context, e entry) (time.Duration, e
 		case err == nil:
 			return 0, &refusal{verdict, owner}
 		}
-		// Not before Redis has answered once, since expires is by its clock: then waiting has ended, by ours.
+		// Not before Redis has answered once, since expires is by its clock: then waiting has ended, by
+		// ours.
 		if !wait.For(waiting, pause) {
 			return 0, context.Cause(waiting)
 		}
@@ -113,7 +115,8 @@ func (r *refusal) outcome() (Status, string) {
 	return Status(r.verdict), "" // nobody is to be told anything: conclude knows
 }
 
-// conclude adds an outcome and counts what was added. A second one for an id is refused by the script.
+// conclude adds an outcome and counts what was added. A second one for an id is refused by the
+// script.
 func (r *Reader) conclude(work context.Context, e entry, status Status, text string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(work), callTime)
 	defer cancel()

@@ -32,9 +32,11 @@ const (
 	// a command has by default. A command costs 6 to 10 KiB, all of them together 100 MB at the
 	// most.
 	deviceMost, outstandingMost = 16, 10_000
-	// blockTime is how long one read waits. It is the time after which a line that died without a word is noticed.
+	// blockTime is how long one read waits. It is the time after which a line that died without a word
+	// is noticed.
 	blockTime = 30 * time.Second
-	// callTime bounds a call to Redis, pauseFirst and pauseMost the time between two tries of one that fails.
+	// callTime bounds a call to Redis, pauseFirst and pauseMost the time between two tries of one that
+	// fails.
 	callTime              = 5 * time.Second
 	pauseFirst, pauseMost = 50 * time.Millisecond, 5 * time.Second
 )
@@ -54,10 +56,11 @@ type Config struct {
 	Devices Devices
 	// Client is for marks and outcomes. It must honour contexts. Not closed here.
 	Client redis.UniversalClient
-	// Blocking is for reads that wait, and for nothing else, so that they hold up nobody. Run closes it: a read that waits is
-	// ended by no context.
+	// Blocking is for reads that wait, and for nothing else, so that they hold up nobody. Run closes
+	// it: a read that waits is ended by no context.
 	Blocking redis.UniversalClient
-	// Drain is how long commands that are under way may take to be answered after Run's context ended; 0: a second.
+	// Drain is how long commands that are under way may take to be answered after Run's context ended;
+	// 0: a second.
 	Drain time.Duration
 	// Logger defaults to slog.Default, Registerer to none.
 	Logger     *slog.Logger
@@ -76,8 +79,9 @@ type Reader struct {
 	reads   *streak.Streak
 
 	mu       sync.Mutex
-	underway map[string]bool    // by entry
-	queues   map[string][]entry // by IMEI, the one under way first: while there is one, a goroutine sees to it
+	underway map[string]bool // by entry
+	// by IMEI, the one under way first: while there is one, a goroutine sees to it
+	queues map[string][]entry
 }
 
 // New returns a Reader, or says what is missing. It does not talk to Redis.
@@ -103,9 +107,10 @@ func (r *Reader) Outstanding() int {
 	return len(r.underway)
 }
 
-// Run reads until ctx ends. Then it reads nothing more: commands that were not written yet are answered instance_lost, those that wait for
-// an answer may have it within Config.Drain, and what was not read stays for the next life of this instance, or for the sweep.
-// It blocks, leaves no goroutine behind, and returns nil.
+// Run reads until ctx ends. Then it reads nothing more: commands that were not written yet are
+// answered instance_lost, those that wait for an answer may have it within Config.Drain, and what
+// was not read stays for the next life of this instance, or for the sweep. It blocks, leaves no
+// goroutine behind, and returns nil.
 func (r *Reader) Run(ctx context.Context) error {
 	wake := context.AfterFunc(ctx, func() { _ = r.cfg.Blocking.Close() })
 	defer wake()
@@ -133,7 +138,8 @@ func (r *Reader) Run(ctx context.Context) error {
 	return nil
 }
 
-// follow reads the stream until that fails: first what is pending, from an earlier life or because a reply was lost, then what is new.
+// follow reads the stream until that fails: first what is pending, from an earlier life or because
+// a reply was lost, then what is new.
 func (r *Reader) follow(ctx, work context.Context) error {
 	call, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()

@@ -222,7 +222,8 @@ func TestALateAnswerIsNeverTakenForTheNextOnes(t *testing.T) {
 	b.adds("a", "c1", imei, "slow", "expires", in(200*time.Millisecond))
 	require.Equal(t, Timeout, b.awaits(1, "a")[0].Status)
 	stop()
-	for _, text := range []string{"serial data", "late answer to slow"} { // neither shows that nothing more will come
+	// neither shows that nothing more will come
+	for _, text := range []string{"serial data", "late answer to slow"} {
 		require.NoError(t, d.SendRaw(t.Context(), response(t, text)))
 	}
 	d.reports() // they were read
@@ -425,14 +426,16 @@ func TestCommandsGoOnAfterRedisWasAwayOrLostTheStream(t *testing.T) {
 	b.await(func() bool { return b.rdb.Ping(t.Context()).Err() == nil })
 	b.adds("a", "c2", imei, "after")
 	b.awaits(2, "a")
-	require.NoError(t, b.rdb.Del(t.Context(), Outbound(b.layout, "a")).Err()) // under the read that waits
+	// under the read that waits
+	require.NoError(t, b.rdb.Del(t.Context(), Outbound(b.layout, "a")).Err())
 	b.adds("a", "c3", imei, "anew")
 	got := b.awaits(3, "a")
 	require.Equal(t, Outcome{"c3", imei, "a", Answered, "did anew"}, got[2])
 	require.Equal(t, []string{"before", "after", "anew"}, d.heard())
 }
 
-// lossy loses the replies to the first calls of a command that succeed, after they were carried out.
+// lossy loses the replies to the first calls of a command that succeed, after they were carried
+// out.
 type lossy struct {
 	command string
 	left    atomic.Int32

@@ -15,28 +15,31 @@ import (
 )
 
 const (
-	// lag is how long the registry may take to name where a device went, beat how often it is asked meanwhile.
+	// lag is how long the registry may take to name where a device went, beat how often it is asked
+	// meanwhile.
 	lag, beat = 3 * time.Second, 100 * time.Millisecond
 	// grace is how long after its expiry the outcome of a command is waited for.
 	grace = 5 * time.Second
 )
 
-// ErrNoOutcome is returned by Send when a command has none in time. Its instance died, or stands still: the janitor's sweep will answer
-// instance_lost if it is dead.
+// ErrNoOutcome is returned by Send when a command has none in time. Its instance died, or stands
+// still: the janitor's sweep will answer instance_lost if it is dead.
 var ErrNoOutcome = errors.New("commands: no outcome in time")
 
 // Sender sends commands and waits for their outcomes.
 type Sender struct {
-	// Client is to have no retries of its own: an entry that is added twice is a duplicate, and harmless, but noise.
+	// Client is to have no retries of its own: an entry that is added twice is a duplicate, and
+	// harmless, but noise.
 	Client redis.UniversalClient
 	Layout registry.Layout
 	// Lookup says who holds a device: registry.Registry.Lookup.
 	Lookup func(ctx context.Context, imei string) (registry.Owner, error)
 }
 
-// Send sends a command to the instance that the registry names for its device, and waits for the outcome. One that is not_connected, because
-// the device has moved, is sent again to where it then is, until it expires: under a new id each time, since an id has one
-// outcome. An empty ID is made up, a zero Expires is a minute from now.
+// Send sends a command to the instance that the registry names for its device, and waits for the
+// outcome. One that is not_connected, because the device has moved, is sent again to where it then
+// is, until it expires: under a new id each time, since an id has one outcome. An empty ID is made
+// up, a zero Expires is a minute from now.
 //
 // Errors: registry.ErrNotRegistered, ErrNoOutcome, ctx' cause, or Redis'.
 func (s *Sender) Send(ctx context.Context, c Command) (Outcome, error) {
@@ -109,7 +112,8 @@ func outcome(m redis.XMessage) Outcome {
 
 var errHere = errors.New("commands: the registry names nobody else")
 
-// elsewhere returns another living instance than not that the registry names, which lags behind a device that moves.
+// elsewhere returns another living instance than not that the registry names, which lags behind a
+// device that moves.
 func (s *Sender) elsewhere(ctx context.Context, c Command, not string) (registry.Owner, error) {
 	ctx, cancel := context.WithDeadline(ctx, c.Expires)
 	defer cancel()

@@ -16,8 +16,9 @@ import (
 // sweep is the janitor's sweep of commands: it answers those of dead instances.
 type sweep struct{ layout registry.Layout }
 
-// NewSweep returns the sweep "commands", for janitor.Config.Sweeps: it finds streams of commands by the pattern of their names, judges
-// whom they belong to by their heartbeats, answers what is in those of the dead with instance_lost, and takes the streams away.
+// NewSweep returns the sweep "commands", for janitor.Config.Sweeps: it finds streams of commands by
+// the pattern of their names, judges whom they belong to by their heartbeats, answers what is in
+// those of the dead with instance_lost, and takes the streams away.
 func NewSweep(l registry.Layout) janitor.Sweeper { return sweep{l} }
 
 func (sweep) Name() string { return "commands" }

@@ -20,7 +20,8 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// fleet is a corner of a server in which a janitor sweeps commands; it has been listened to for an hour.
+// fleet is a corner of a server in which a janitor sweeps commands; it has been listened to for an
+// hour.
 type fleet struct {
 	t *testing.T
 	redistest.World
@@ -268,7 +269,8 @@ func TestCommandsOfTheDeadAreJudgedAgainByTheServer(t *testing.T) {
 				own.Prefix += fmt.Sprint(len(name), ":")
 				var f *fleet
 				f = sweeping(t, own, func(c *janitor.Config) {
-					c.Client.(*redis.Client).AddHook(before(func() { row.change(f) })) // not before there is a command
+					// not before there is a command
+					c.Client.(*redis.Client).AddHook(before(func() { row.change(f) }))
 				})
 				f.adds("dead", "id", "c1", "imei", imei, "text", "x")
 				_, _ = f.jan.Sweep(t.Context(), janitor.Request{}) // may find that it does not lead any more

@@ -1,6 +1,8 @@
--- take.lua (behind state.lua): may this command be sent now? Marks it, if so. Asked again by the same life it answers the same.
+-- take.lua (behind state.lua): may this command be sent now? Marks it, if so. Asked again by the
+-- same life it answers the same.
 -- KEYS[1] state  KEYS[2] stream  KEYS[3] registry
--- ARGV[1] entry  ARGV[2] life  ARGV[3] instance  ARGV[4] imei  ARGV[5] expires, unix ms  ARGV[6] group
+-- ARGV[1] entry  ARGV[2] life  ARGV[3] instance  ARGV[4] imei  ARGV[5] expires, unix ms  ARGV[6]
+-- group
 -- Result: { verdict, ms until it expires, owner }
 --   SEND        marked: to be sent now
 --   EXPIRED     too late
@@ -18,7 +20,8 @@ elseif word then
   return { 'DUPLICATE', 0, '' }
 end
 local added = tonumber(string.match(ARGV[1], '^%d+'))
-if left <= -hour and ms() - added >= hour then return { 'LOST', left, '' } end -- a mark would be gone by now
+-- a mark would be gone by now
+if left <= -hour and ms() - added >= hour then return { 'LOST', left, '' } end
 if left <= 0 then return { 'EXPIRED', left, '' } end
 local owner = redis.pcall('HGET', KEYS[3], ARGV[4])
 if type(owner) == 'string' and owner ~= ARGV[3] then return { 'MOVED', left, owner } end

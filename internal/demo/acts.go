@@ -44,7 +44,8 @@ func (d *demo) killLeader(ctx context.Context) error {
 	return d.endLeader(ctx, "KILLED the leader %s: %d entries name it, and nobody is there", (*replica).kill, d.pace.notice)
 }
 
-// stopLeader stops the leader, as a deployment does. It says that it is not ready, and the balancer listens.
+// stopLeader stops the leader, as a deployment does. It says that it is not ready, and the balancer
+// listens.
 func (d *demo) stopLeader(ctx context.Context) error {
 	return d.endLeader(ctx, "STOPPED the leader %s gracefully: it holds %d devices", func(r *replica) error {
 		r.leaving = true
@@ -122,7 +123,8 @@ func (d *demo) addReplica(ctx context.Context) error {
 	return d.closeLate(ctx)
 }
 
-// closeLate ends the sockets that were left half-open, and waits until nothing but the truth is left of them.
+// closeLate ends the sockets that were left half-open, and waits until nothing but the truth is
+// left of them.
 func (d *demo) closeLate(ctx context.Context) error {
 	began := time.Now()
 	d.fleet.DropStale()

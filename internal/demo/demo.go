@@ -30,10 +30,11 @@ var (
 
 // Config is what a demo needs.
 type Config struct {
-	// Command makes the process of a replica, which reads its settings from the environment that is added to it.
+	// Command makes the process of a replica, which reads its settings from the environment that is
+	// added to it.
 	Command func() *exec.Cmd
-	// Redis is where the replicas meet, and Control another client of it, whose options must be safe for a lease: see
-	// [lease.Options].
+	// Redis is where the replicas meet, and Control another client of it, whose options must be safe
+	// for a lease: see [lease.Options].
 	Redis, Control *redis.Client
 	// RedisURL is what replicas are told about it.
 	RedisURL string
@@ -56,11 +57,12 @@ type Pace struct {
 	Beat, TTL       time.Duration // HEARTBEAT_INTERVAL, HEARTBEAT_TTL
 	Interval, Lease time.Duration // JANITOR_INTERVAL, JANITOR_LEASE_TTL
 	Frame           time.Duration // between two frames of a device
-	Minute          time.Duration // what the ladder of reconnects takes for one: longer than it takes to sweep a death
-	Calm            time.Duration // for the eye, between two steps
-	Patience        time.Duration // for anything that should happen
-	look, notice    time.Duration // between two looks at Redis; until the balancer notices a death
-	stoppingWithin  time.Duration // SHUTDOWN_GRACE
+	// what the ladder of reconnects takes for one: longer than it takes to sweep a death
+	Minute         time.Duration
+	Calm           time.Duration // for the eye, between two steps
+	Patience       time.Duration // for anything that should happen
+	look, notice   time.Duration // between two looks at Redis; until the balancer notices a death
+	stoppingWithin time.Duration // SHUTDOWN_GRACE
 }
 
 // Leisurely is a pace that can be followed by reading; the demo takes about a minute.
@@ -85,9 +87,10 @@ type demo struct {
 	all    []*replica // that were ever started
 }
 
-// Run tells the story and judges its end. It returns nil if everything converged exactly; else ErrDiverged, ErrLate, ErrOccupied,
-// what ended a replica that should run, the cause of ctx, or Redis' error. When it returns, no process of its own runs. Then logs of the replicas are
-// kept in a folder that the timeline names, unless ctx ended it.
+// Run tells the story and judges its end. It returns nil if everything converged exactly; else
+// ErrDiverged, ErrLate, ErrOccupied, what ended a replica that should run, the cause of ctx, or
+// Redis' error. When it returns, no process of its own runs. Then logs of the replicas are kept in
+// a folder that the timeline names, unless ctx ended it.
 func Run(ctx context.Context, cfg Config) (err error) {
 	cfg.Devices = cmp.Or(cfg.Devices, 300)
 	cfg.Pace = cmp.Or(cfg.Pace, Leisurely)

@@ -36,8 +36,9 @@ func (l *ledger) acknowledged(imei string, records []teltonika.Record) {
 	}
 }
 
-// against compares the ledger with the telemetry stream: how many records were acknowledged, how many of them are not in the stream,
-// and how many entries of the stream there are beyond one for each record.
+// against compares the ledger with the telemetry stream: how many records were acknowledged, how
+// many of them are not in the stream, and how many entries of the stream there are beyond one for
+// each record.
 func (l *ledger) against(ctx context.Context, client redis.UniversalClient) (acked, missing, twice int, err error) {
 	// Of now: what is acknowledged while the stream is read may be behind the place that is read.
 	l.mu.Lock()

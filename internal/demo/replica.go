@@ -24,7 +24,8 @@ type replica struct {
 	http    string
 }
 
-// launch starts a replica and waits until it serves devices. Its errors are ErrLate, the cause of ctx, and what the replica says.
+// launch starts a replica and waits until it serves devices. Its errors are ErrLate, the cause of
+// ctx, and what the replica says.
 func (d *demo) launch(ctx context.Context, id string) (*replica, error) {
 	cmd := d.cfg.Command()
 	cmd.Env = append(cmd.Env, d.settings(id)...)

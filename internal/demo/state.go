@@ -67,7 +67,8 @@ func (s *state) left(id string) bool {
 
 // truth is which replica holds the socket of each device.
 func (d *demo) truth() map[string]string {
-	instances := make(map[string]string) // by address; two lives of one port do not meet, since a later replica counts
+	// by address; two lives of one port do not meet, since a later replica counts
+	instances := make(map[string]string)
 	for _, r := range d.all {
 		instances[r.devices] = r.id
 	}
@@ -78,7 +79,8 @@ func (d *demo) truth() map[string]string {
 	return truth
 }
 
-// routable returns how many devices a router finds where they are, at a replica that lives and is not about to end.
+// routable returns how many devices a router finds where they are, at a replica that lives and is
+// not about to end.
 func (d *demo) routable(s *state) (n int) {
 	for imei, id := range d.truth() {
 		if r := d.called(id); s.entries[imei] == id && s.alive[id] && r != nil && !r.leaving {

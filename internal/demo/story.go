@@ -44,8 +44,8 @@ func (d *demo) tell(ctx context.Context) (err error) {
 	return nil
 }
 
-// await looks at Redis until what holds, and returns that look. Meanwhile it says if sweeping is held back. Errors are ErrLate, the
-// cause of ctx, and a replica's that ended against the script.
+// await looks at Redis until what holds, and returns that look. Meanwhile it says if sweeping is
+// held back. Errors are ErrLate, the cause of ctx, and a replica's that ended against the script.
 func (d *demo) await(ctx context.Context, what string, holds func(*state) bool) (state, error) {
 	until := time.Now().Add(d.pace.Patience)
 	var asked time.Time
@@ -74,7 +74,8 @@ func (d *demo) await(ctx context.Context, what string, holds func(*state) bool) 
 	}
 }
 
-// tellHold asks the leader whether it may sweep, and says it if a hold has come up since the last time.
+// tellHold asks the leader whether it may sweep, and says it if a hold has come up since the last
+// time.
 func (d *demo) tellHold(ctx context.Context, leader string) {
 	r := d.called(leader)
 	if r == nil {

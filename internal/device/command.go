@@ -14,8 +14,8 @@ type Command struct {
 	Text  string
 }
 
-// Executes says what a real device does with a command: it answers with the given text in the command's own codec, unless the
-// command names another device, which it refuses.
+// Executes says what a real device does with a command: it answers with the given text in the
+// command's own codec, unless the command names another device, which it refuses.
 func (d *Device) Executes(c Command, text string) teltonika.Message {
 	m := teltonika.Message{Type: teltonika.TypeResponse, Text: []byte(text)}
 	if c.Codec == teltonika.Codec14 {
@@ -30,9 +30,10 @@ func (d *Device) Executes(c Command, text string) teltonika.Message {
 // Say sends the server a frame with one message.
 type Say func(teltonika.Codec, teltonika.Message) error
 
-// Obey reads commands from the present socket and sends what answer returns for each, in the command's codec; none: the device stays silent. It
-// returns nil when ctx ends, and otherwise why the socket could not be read or written any more. Meanwhile nobody else may use
-// that socket, but it may be closed, and left by [Device.Connect].
+// Obey reads commands from the present socket and sends what answer returns for each, in the
+// command's codec; none: the device stays silent. It returns nil when ctx ends, and otherwise why
+// the socket could not be read or written any more. Meanwhile nobody else may use that socket, but
+// it may be closed, and left by [Device.Connect].
 func (d *Device) Obey(ctx context.Context, answer func(Command) []teltonika.Message) error {
 	return d.Follow(ctx, func(c Command, say Say) error {
 		for _, m := range answer(c) {

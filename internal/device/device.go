@@ -1,9 +1,10 @@
-// Package device simulates Teltonika trackers: one device with the manners of the real ones ([Device]), a fleet that knows
-// where each of its sockets is ([Fleet]), and positions that depend on nothing but a seed ([Track]), so that a test can say
-// exactly what must stand in a stream.
+// Package device simulates Teltonika trackers: one device with the manners of the real ones
+// ([Device]), a fleet that knows where each of its sockets is ([Fleet]), and positions that depend
+// on nothing but a seed ([Track]), so that a test can say exactly what must stand in a stream.
 //
-// A real device that has lost its network forgets its socket without closing it and comes back on a new one. So does a Device:
-// connecting again leaves the former socket open and silent until [Device.DropStale]. No method leaves a goroutine behind.
+// A real device that has lost its network forgets its socket without closing it and comes back on a
+// new one. So does a Device: connecting again leaves the former socket open and silent until
+// [Device.DropStale]. No method leaves a goroutine behind.
 package device
 
 import (
@@ -26,13 +27,13 @@ var ErrNotConnected = errors.New("device: not connected")
 
 // Options of a Device. The zero value is ready for use.
 type Options struct {
-	// Timeout bounds every exchange with the server, in addition to the caller's context. Real devices wait 30 s, the
-	// default; a test that expects no answer sets less.
+	// Timeout bounds every exchange with the server, in addition to the caller's context. Real devices
+	// wait 30 s, the default; a test that expects no answer sets less.
 	Timeout time.Duration
 }
 
-// Device is one tracker. At most one goroutine at a time may use its present socket; the closing methods may be called
-// from others meanwhile.
+// Device is one tracker. At most one goroutine at a time may use its present socket; the closing
+// methods may be called from others meanwhile.
 type Device struct {
 	imei string
 	opt  Options
@@ -44,7 +45,8 @@ type Device struct {
 	stale []net.Conn // sockets that the device has forgotten and nobody has closed
 }
 
-// New returns a device that has not connected yet. The IMEI is not checked: a test may want a bad one.
+// New returns a device that has not connected yet. The IMEI is not checked: a test may want a bad
+// one.
 func New(imei string, opt Options) *Device {
 	opt.Timeout = cmp.Or(opt.Timeout, 30*time.Second)
 	return &Device{imei: imei, opt: opt}
@@ -53,8 +55,9 @@ func New(imei string, opt Options) *Device {
 // IMEI returns what the device says in its handshake.
 func (d *Device) IMEI() string { return d.imei }
 
-// Connect opens a socket to addr and shakes hands. It returns false and no error if the server refused; then the new socket is
-// closed. Once accepted the new socket is the present one, and the former is left open as stale.
+// Connect opens a socket to addr and shakes hands. It returns false and no error if the server
+// refused; then the new socket is closed. Once accepted the new socket is the present one, and the
+// former is left open as stale.
 func (d *Device) Connect(ctx context.Context, addr string) (accepted bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, d.opt.Timeout)
 	defer cancel()
@@ -80,8 +83,8 @@ func (d *Device) Connect(ctx context.Context, addr string) (accepted bool, err e
 	return true, nil
 }
 
-// Send sends the records as one frame and returns the number that the server acknowledged. An error may mean that the server
-// has stored them all the same: a real device then sends them again.
+// Send sends the records as one frame and returns the number that the server acknowledged. An error
+// may mean that the server has stored them all the same: a real device then sends them again.
 func (d *Device) Send(ctx context.Context, codec teltonika.Codec, records ...teltonika.Record) (acked int, err error) {
 	frame, err := teltonika.AppendFrame(nil, codec, records...)
 	if err != nil {
@@ -110,8 +113,8 @@ func (d *Device) SendRaw(ctx context.Context, raw []byte) error {
 // KeepAlive sends the one byte that a parked device sends to keep its socket open.
 func (d *Device) KeepAlive(ctx context.Context) error { return d.SendRaw(ctx, []byte{0xFF}) }
 
-// WaitClosed returns nil when the server has closed the present socket, properly or with a reset, and an error if it has not in
-// time or says something instead.
+// WaitClosed returns nil when the server has closed the present socket, properly or with a reset,
+// and an error if it has not in time or says something instead.
 func (d *Device) WaitClosed(ctx context.Context) error {
 	err := d.onSocket(ctx, nil, make([]byte, 1))
 	switch {
@@ -168,8 +171,8 @@ func interruptible(ctx context.Context, conn net.Conn, do func() error) error {
 	return err
 }
 
-// HalfOpen forgets the present socket without closing it, as a device does whose power or coverage is gone: the server keeps a
-// socket on which nothing ever comes again.
+// HalfOpen forgets the present socket without closing it, as a device does whose power or coverage
+// is gone: the server keeps a socket on which nothing ever comes again.
 func (d *Device) HalfOpen() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -179,7 +182,8 @@ func (d *Device) HalfOpen() {
 	}
 }
 
-// DropStale closes the sockets that the device had forgotten: the late close that must not undo a newer claim.
+// DropStale closes the sockets that the device had forgotten: the late close that must not undo a
+// newer claim.
 func (d *Device) DropStale() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

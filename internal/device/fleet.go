@@ -9,11 +9,11 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
 
-// Fleet is a number of devices, and the truth about them: at which address each holds its present socket. What a registry
-// says can be compared with [Fleet.Where].
+// Fleet is a number of devices, and the truth about them: at which address each holds its present
+// socket. What a registry says can be compared with [Fleet.Where].
 //
-// It is safe for concurrent use. What is done with one device happens one after another, also its truth; that of different
-// devices does not wait for each other.
+// It is safe for concurrent use. What is done with one device happens one after another, also its
+// truth; that of different devices does not wait for each other.
 type Fleet struct {
 	slots []slot
 
@@ -28,8 +28,8 @@ type slot struct {
 	track *Track
 }
 
-// NewFleet returns n devices whose IMEIs count up from first, a number of up to 15 digits; they are zero-padded to 15. Device i
-// drives the track of seed i.
+// NewFleet returns n devices whose IMEIs count up from first, a number of up to 15 digits; they are
+// zero-padded to 15. Device i drives the track of seed i.
 func NewFleet(n int, first uint64, opt Options) *Fleet {
 	f := &Fleet{slots: make([]slot, n), where: make(map[string]string, n)}
 	for i := range f.slots {
@@ -45,11 +45,12 @@ func (f *Fleet) Len() int { return len(f.slots) }
 // IMEI returns the IMEI of device i.
 func (f *Fleet) IMEI(i int) string { return f.slots[i].dev.IMEI() }
 
-// Device returns device i, for what the fleet does not do. What it does to the present socket the fleet does not know.
+// Device returns device i, for what the fleet does not do. What it does to the present socket the
+// fleet does not know.
 func (f *Fleet) Device(i int) *Device { return f.slots[i].dev }
 
-// Move connects device i to addr, its new place. The former socket stays open behind it until [Fleet.DropStale]. Refusal is an
-// error, and after an error the device is where it was.
+// Move connects device i to addr, its new place. The former socket stays open behind it until
+// [Fleet.DropStale]. Refusal is an error, and after an error the device is where it was.
 func (f *Fleet) Move(ctx context.Context, i int, addr string) error {
 	s := &f.slots[i]
 	s.mu.Lock()
@@ -65,8 +66,8 @@ func (f *Fleet) Move(ctx context.Context, i int, addr string) error {
 	return nil
 }
 
-// Report sends the next n records of device i's track in codec 8 and returns them. If their number was not acknowledged, that
-// is an error; the records have then been sent, and perhaps stored.
+// Report sends the next n records of device i's track in codec 8 and returns them. If their number
+// was not acknowledged, that is an error; the records have then been sent, and perhaps stored.
 func (f *Fleet) Report(ctx context.Context, i, n int) ([]teltonika.Record, error) {
 	s := &f.slots[i]
 	s.mu.Lock()
@@ -91,8 +92,8 @@ func (f *Fleet) Leave(i int) {
 	f.set(s.dev.IMEI(), "")
 }
 
-// Lost says that whoever listened at addr is gone, and with it every socket there. It returns the devices that were there, in
-// order; they are nowhere now.
+// Lost says that whoever listened at addr is gone, and with it every socket there. It returns the
+// devices that were there, in order; they are nowhere now.
 func (f *Fleet) Lost(addr string) (devices []int) {
 	for i := range f.slots {
 		s := &f.slots[i]

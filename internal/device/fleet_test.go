@@ -46,7 +46,8 @@ func TestAFleetKnowsWhereItsDevicesAre(t *testing.T) {
 	require.Equal(t, "000000000000119", f.IMEI(19))
 	require.Empty(t, f.Where())
 
-	// All hop at once, each several times and some back to the same place; the truth is the last hop of each.
+	// All hop at once, each several times and some back to the same place; the truth is the last hop
+	// of each.
 	var hops sync.WaitGroup
 	want := make([]string, f.Len())
 	for i := range f.Len() {

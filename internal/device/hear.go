@@ -10,11 +10,13 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
 
-// Heard is what a server says to a device: the answer to a frame of records or, if Command is not empty, a frame of codec 12 or 14.
+// Heard is what a server says to a device: the answer to a frame of records or, if Command is not
+// empty, a frame of codec 12 or 14.
 type Heard struct {
 	// Acked is the number in the answer.
 	Acked int
-	// Command is the body of a frame whose length and CRC are right: what [teltonika.DecodeMessages] takes. The caller may keep it.
+	// Command is the body of a frame whose length and CRC are right: what [teltonika.DecodeMessages]
+	// takes. The caller may keep it.
 	Command []byte
 }
 
@@ -31,14 +33,15 @@ const (
 	smallestBody = 3 // codec id and two counts
 )
 
-// Hear waits until the server says something, or until ctx ends: unlike other methods it does not end by itself, since a server
-// may have nothing to say for an hour. What has arrived of something when ctx ends is not lost: Hear may be called again.
+// Hear waits until the server says something, or until ctx ends: unlike other methods it does not
+// end by itself, since a server may have nothing to say for an hour. What has arrived of something
+// when ctx ends is not lost: Hear may be called again.
 //
-// An answer and a frame begin with four bytes each. Those of a frame are zero, so an answer of zero records, which is due only to a
-// frame without records, is taken for the beginning of a command.
+// An answer and a frame begin with four bytes each. Those of a frame are zero, so an answer of zero
+// records, which is due only to a frame without records, is taken for the beginning of a command.
 //
-// Errors are [ErrNotConnected], io.EOF when the server has closed, the cause of ctx, those of [teltonika.Reader.Next] for what is
-// not a frame, and the network's.
+// Errors are [ErrNotConnected], io.EOF when the server has closed, the cause of ctx, those of
+// [teltonika.Reader.Next] for what is not a frame, and the network's.
 func (d *Device) Hear(ctx context.Context) (Heard, error) {
 	d.mu.Lock()
 	conn := d.conn
@@ -60,7 +63,8 @@ func (d *Device) Hear(ctx context.Context) (Heard, error) {
 	return h, nil
 }
 
-// next reads on until something is whole. It never reads beyond it: what follows may be read by another method.
+// next reads on until something is whole. It never reads beyond it: what follows may be read by
+// another method.
 func (h *heard) next() (Heard, error) {
 	if err := h.have(answerSize); err != nil {
 		return Heard{}, err

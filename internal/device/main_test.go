@@ -17,7 +17,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// server is the smallest that a device can talk to. It tells in events what it saw, one string each.
+// server is the smallest that a device can talk to. It tells in events what it saw, one string
+// each.
 type server struct {
 	addr   string
 	events chan string

@@ -6,15 +6,16 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
 
-// Epoch is the time of every track's first record, in Unix milliseconds: a fixed one, so that a test can name its records.
+// Epoch is the time of every track's first record, in Unix milliseconds: a fixed one, so that a
+// test can name its records.
 const Epoch = 1_700_000_000_000
 
 // Step is the time between two records of a track, in milliseconds.
 const Step = 10_000
 
-// Track makes the records of a vehicle that drives about a town. Two tracks of one seed are the same, record by record, and
-// no two records of a track have the same time: IMEI and time name a record. All codecs can carry them. It is not safe for
-// concurrent use.
+// Track makes the records of a vehicle that drives about a town. Two tracks of one seed are the
+// same, record by record, and no two records of a track have the same time: IMEI and time name a
+// record. All codecs can carry them. It is not safe for concurrent use.
 //
 // A copy of a Track is a bookmark: it drives on from where the original was when it was copied.
 type Track struct {
@@ -52,7 +53,8 @@ func (t *Track) step() teltonika.Record {
 	t.speed = min(max(t.speed+rnd.IntN(31)-14, 0), 130)
 	metres := t.speed * (Step / 1000) * 10 / 36
 	t.odometer += uint64(metres)
-	// Straight along one axis: motion enough for a stream, and no floating point that could differ between machines.
+	// Straight along one axis: motion enough for a stream, and no floating point that could differ
+	// between machines.
 	along := int32(metres * 90) // a metre is about 90 units of 1e-7 degrees of latitude
 	switch t.angle / 90 {
 	case 0:
@@ -70,13 +72,16 @@ func (t *Track) step() teltonika.Record {
 	}
 	io, err := teltonika.NewElements(
 		teltonika.Element{ID: 239, Size: 1, Value: ignition},
-		teltonika.Element{ID: 21, Size: 1, Value: uint64(rnd.IntN(6))},              // GSM signal
-		teltonika.Element{ID: 66, Size: 2, Value: uint64(12_000 + rnd.IntN(2_500))}, // external voltage, mV
+		teltonika.Element{ID: 21, Size: 1, Value: uint64(rnd.IntN(6))}, // GSM signal
+		// external voltage, mV
+		teltonika.Element{ID: 66, Size: 2, Value: uint64(12_000 + rnd.IntN(2_500))},
 		teltonika.Element{ID: 16, Size: 4, Value: t.odometer & 0xFFFF_FFFF},
-		teltonika.Element{ID: 78, Size: 8, Value: rnd.Uint64()}, // driver's key: mostly above what a double can hold
+		// driver's key: mostly above what a double can hold
+		teltonika.Element{ID: 78, Size: 8, Value: rnd.Uint64()},
 	)
 	if err != nil {
-		panic("device: a track made an element that cannot be: " + err.Error()) // a fault of this function alone
+		// a fault of this function alone
+		panic("device: a track made an element that cannot be: " + err.Error())
 	}
 	r := teltonika.Record{
 		Timestamp: t.next, Longitude: t.lon, Latitude: t.lat, Altitude: int16(100 + rnd.IntN(50)), Angle: uint16(t.angle),

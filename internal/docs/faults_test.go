@@ -33,7 +33,8 @@ func faults(t *testing.T) []fault {
 	return all
 }
 
-// tableRows reads the Markdown table that has these columns, as a map from column to cell for each row.
+// tableRows reads the Markdown table that has these columns, as a map from column to cell for each
+// row.
 func tableRows(text string, columns ...string) []map[string]string {
 	var header []string
 	var rows []map[string]string

@@ -1,4 +1,5 @@
-// Package docs holds the tests of this project's pages, and writes the pages that are made from code.
+// Package docs holds the tests of this project's pages, and writes the pages that are made from
+// code.
 package docs
 
 import (
@@ -69,7 +70,8 @@ var parts = []part{
 	{"internal/commands", "Commands to devices"},
 }
 
-// register makes the parts as the program does, on a Redis that is never asked. The recorders are in the order of parts.
+// register makes the parts as the program does, on a Redis that is never asked. The recorders are
+// in the order of parts.
 func register(t *testing.T) []*recorder {
 	t.Helper()
 	opt := &redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, ContextTimeoutEnabled: true}

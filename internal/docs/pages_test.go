@@ -103,7 +103,7 @@ func TestAlertsAskForMetricsThatThereAre(t *testing.T) {
 	require.GreaterOrEqual(t, asked, 15)
 }
 
-// The reasons are those that the janitor counts, and two that hold no pass by a name of the witness' own.
+// The reasons are those that the janitor counts, and two that the witness has no name for.
 func TestEachHoldReasonHasAHeadingInTheRunbook(t *testing.T) {
 	t.Parallel()
 	headings := anchors(read(t, "docs/runbook.md"))

@@ -25,7 +25,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// obey reads lines: names of points, which are hit at once and side by side. It answers each line with "back".
+// obey reads lines: names of points, which are hit at once and side by side. It answers each line
+// with "back".
 func obey() {
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); fmt.Println("back") {
 		var all sync.WaitGroup

@@ -26,9 +26,10 @@ var (
 // Hit does what was ordered for the point, if anything was.
 func Hit(name Name) { hit(name) }
 
-// HitPast is Hit at a point past the last look at ctx's deadline. In between come the client's own, and a process that wakes
-// up too late would notice there what it can also be too late to notice: stopped in the middle of write(2). So if the hit
-// acted, the context that it returns has no end; the deadlines of the connection still bound the call.
+// HitPast is Hit at a point past the last look at ctx's deadline. In between come the client's own,
+// and a process that wakes up too late would notice there what it can also be too late to notice:
+// stopped in the middle of write(2). So if the hit acted, the context that it returns has no end;
+// the deadlines of the connection still bound the call.
 func HitPast(ctx context.Context, name Name) context.Context {
 	if hit(name) {
 		return context.WithoutCancel(ctx)
@@ -64,7 +65,8 @@ type order struct {
 	at   int // which hit from now on, from 1
 }
 
-// parse panics at what is no order: taken for none, it would be a fault that is believed to have been there.
+// parse panics at what is no order: taken for none, it would be a fault that is believed to have
+// been there.
 func parse(name Name, text string) order {
 	o, words, err := order{at: 1}, strings.Fields(text), error(nil)
 	next := func() (word string) {
@@ -119,8 +121,8 @@ func take(name Name) (order, bool) {
 	return o, true
 }
 
-// stop returns after a SIGCONT. It waits for that, because the kernel may give SIGSTOP to another thread, and this one would
-// go on for a moment before all stand still.
+// stop returns after a SIGCONT. It waits for that, because the kernel may give SIGSTOP to another
+// thread, and this one would go on for a moment before all stand still.
 func stop() {
 	continued := make(chan os.Signal, 1)
 	signal.Notify(continued, syscall.SIGCONT)
@@ -142,7 +144,8 @@ func put(name Name, suffix string, text []byte) {
 	check(os.Rename(path+".new", path))
 }
 
-// check ends the process if the folder cannot be used: a suite that goes on would wait for what cannot come.
+// check ends the process if the folder cannot be used: a suite that goes on would wait for what
+// cannot come.
 func check(err error) {
 	if err != nil {
 		panic(fmt.Sprintf("failpoint: %v", err))

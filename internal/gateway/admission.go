@@ -8,20 +8,22 @@ import (
 )
 
 const (
-	// manyUnidentified is how many sockets may be open that have not said who they are. A device says so at once; only
-	// who floods a replica has more.
+	// manyUnidentified is how many sockets may be open that have not said who they are. A device says
+	// so at once; only who floods a replica has more.
 	manyUnidentified = 4096
-	// unidentifiedTime is how long a socket may be silent once there are so many: a device behind a slow radio needs a
-	// second or two.
+	// unidentifiedTime is how long a socket may be silent once there are so many: a device behind a
+	// slow radio needs a second or two.
 	unidentifiedTime = 3 * time.Second
-	// manyRegistrations is how many devices are registered at once. With Redis away each takes a second, so that
-	// 100,000 that come together all have their answer within 25 s, before the first gives up at 30.
+	// manyRegistrations is how many devices are registered at once. With Redis away each takes a
+	// second, so that 100,000 that come together all have their answer within 25 s, before the first
+	// gives up at 30.
 	manyRegistrations = 4096
 )
 
-// admission keeps new sockets from being in the way of each other. Unidentified sockets, of which no IMEI has come, cost little and are
-// shown out, oldest first, when they are too many; so nobody gets a place in the queue of devices by saying nothing.
-// Devices wait for one another, and none is refused.
+// admission keeps new sockets from being in the way of each other. Unidentified sockets, of which
+// no IMEI has come, cost little and are shown out, oldest first, when they are too many; so nobody
+// gets a place in the queue of devices by saying nothing. Devices wait for one another, and none is
+// refused.
 type admission struct {
 	most  int           // unidentified sockets
 	room  chan struct{} // holds a token when one was identified
@@ -73,7 +75,8 @@ func (a *admission) leave(s *session) {
 	}
 }
 
-// wait returns when there is room for another one, if need be because the oldest was shown out, or when ctx ends.
+// wait returns when there is room for another one, if need be because the oldest was shown out, or
+// when ctx ends.
 func (a *admission) wait(ctx context.Context) {
 	for {
 		oldest, patience := a.crowded()
@@ -97,7 +100,8 @@ func (a *admission) wait(ctx context.Context) {
 	}
 }
 
-// crowded returns the oldest unidentified socket if there is no room for another, and how long it may stay.
+// crowded returns the oldest unidentified socket if there is no room for another, and how long it
+// may stay.
 func (a *admission) crowded() (oldest *session, patience time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

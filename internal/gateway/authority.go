@@ -16,9 +16,11 @@ import (
 const Allowed = "devices:allowed"
 
 const (
-	// askTime bounds a question to Redis, askAgain is the time to the next one about a device of which nothing is known.
+	// askTime bounds a question to Redis, askAgain is the time to the next one about a device of which
+	// nothing is known.
 	askTime, askAgain = time.Second, time.Second
-	// undecidedTime is how long a device waits for Redis to say whether it may be served; it gives up itself after 30 s.
+	// undecidedTime is how long a device waits for Redis to say whether it may be served; it gives up
+	// itself after 30 s.
 	undecidedTime = 25 * time.Second
 	// recheckTime is the time between two looks at the devices that are connected.
 	recheckTime = time.Minute
@@ -37,9 +39,10 @@ const (
 	unknown                // not in a set that could be read
 )
 
-// authority tells which devices may be served: the members of a set in Redis. Each handshake asks, all that come
-// meanwhile in one question, so that what is added or removed counts at once and nothing has to expire. What is
-// remembered, members alone, so that nobody can fill it with inventions, is for when Redis cannot answer.
+// authority tells which devices may be served: the members of a set in Redis. Each handshake asks,
+// all that come meanwhile in one question, so that what is added or removed counts at once and
+// nothing has to expire. What is remembered, members alone, so that nobody can fill it with
+// inventions, is for when Redis cannot answer.
 type authority struct {
 	client   redis.UniversalClient
 	set      string
@@ -66,8 +69,8 @@ func newAuthority(client redis.UniversalClient, set string, log *slog.Logger, fa
 	}
 }
 
-// decide says whether a device may be served. It takes as long as it must to be sure, at most until stopping is closed
-// or the device's patience is over.
+// decide says whether a device may be served. It takes as long as it must to be sure, at most until
+// stopping is closed or the device's patience is over.
 func (a *authority) decide(stopping <-chan struct{}, imei string) verdict {
 	over := time.NewTimer(undecidedTime)
 	defer over.Stop()
@@ -104,8 +107,8 @@ func (a *authority) decide(stopping <-chan struct{}, imei string) verdict {
 	}
 }
 
-// run answers until ctx ends. Of the devices that are connected it expels, within a recheckTime, those that are no
-// longer in the set.
+// run answers until ctx ends. Of the devices that are connected it expels, within a recheckTime,
+// those that are no longer in the set.
 func (a *authority) run(ctx context.Context, connected func() []string, expel func(imei string)) {
 	recheck := time.NewTicker(recheckTime)
 	defer recheck.Stop()
@@ -121,8 +124,8 @@ func (a *authority) run(ctx context.Context, connected func() []string, expel fu
 	}
 }
 
-// answer tells everybody who waits. Once Redis has failed it is not asked for the others, so that those who are
-// remembered are served at once.
+// answer tells everybody who waits. Once Redis has failed it is not asked for the others, so that
+// those who are remembered are served at once.
 func (a *authority) answer(ctx context.Context) {
 	a.mu.Lock()
 	all := a.waiting

@@ -11,7 +11,8 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
 
-// BenchmarkFrame is a frame of ten records from a device's write to its acknowledgement, on a real Redis.
+// BenchmarkFrame is a frame of ten records from a device's write to its acknowledgement, on a real
+// Redis.
 func BenchmarkFrame(b *testing.B) {
 	s := setup(b, redistest.Shared(b), func(c *Config) { c.MaxLen = 10_000 })
 	s.rate = rate{} // one device is measured for many

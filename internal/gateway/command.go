@@ -14,10 +14,11 @@ import (
 var (
 	// ErrNotConnected: nothing was written to the device.
 	ErrNotConnected = errors.New("gateway: not connected")
-	// ErrUnanswered: the command was written, and its socket ended or its time was up without an answer. The device may have
-	// executed it.
+	// ErrUnanswered: the command was written, and its socket ended or its time was up without an
+	// answer. The device may have executed it.
 	ErrUnanswered = errors.New("gateway: no answer")
-	// ErrWrongDevice: what is at the socket says that it is another device than the command was for, and has not executed it.
+	// ErrWrongDevice: what is at the socket says that it is another device than the command was for,
+	// and has not executed it.
 	ErrWrongDevice = errors.New("gateway: wrong device")
 )
 
@@ -31,8 +32,9 @@ const quietTime = 3 * time.Second
 // begins without them.
 const (
 	acknowledged = 1 << iota // a frame of this session was: from now on the device takes commands
-	doubtful12               // a response of codec 12 may come, or came, that is no answer to the command under way
-	doubtful14               // the same of codec 14
+	// a response of codec 12 may come, or came, that is no answer to the command under way
+	doubtful12
+	doubtful14 // the same of codec 14
 )
 
 // doubtful is the bit of a codec.
@@ -72,8 +74,9 @@ type Command struct {
 	Text  []byte
 	// Expires is until when the device's session may take to begin, by this process' clock.
 	Expires time.Time
-	// Permit is asked once, when the command could be written, whether it is to be written still, and how long an answer may
-	// take. It is given a context that ends with Expires. Nothing is written if it returns an error.
+	// Permit is asked once, when the command could be written, whether it is to be written still, and
+	// how long an answer may take. It is given a context that ends with Expires. Nothing is written if
+	// it returns an error.
 	Permit func(context.Context) (time.Duration, error)
 }
 
@@ -84,8 +87,9 @@ type Command struct {
 // under way on a socket. It closes a socket on which an answer could be taken for the wrong
 // command's: the package comment says when.
 //
-// Nothing was written if the error is ErrNotConnected, what Permit returned, or the cause of the end of ctx or
-// context.DeadlineExceeded, before that was asked. The others are ErrUnanswered, also when ctx ends later, and ErrWrongDevice.
+// Nothing was written if the error is ErrNotConnected, what Permit returned, or the cause of the
+// end of ctx or context.DeadlineExceeded, before that was asked. The others are ErrUnanswered, also
+// when ctx ends later, and ErrWrongDevice.
 func (g *Gateway) Command(ctx context.Context, c Command) ([]byte, error) {
 	waiting, cancel := context.WithDeadline(ctx, c.Expires)
 	defer cancel()
@@ -111,8 +115,8 @@ func (g *Gateway) Command(ctx context.Context, c Command) ([]byte, error) {
 var errDoubtful = errors.New("an earlier command on the socket went unanswered, or an answer came that no command waited for, " +
 	"and what comes next could pass for this one's answer")
 
-// settle puts a pending command to the newest socket of its device, and to the next one if that ends, until
-// one takes commands and is quiet.
+// settle puts a pending command to the newest socket of its device, and to the next one if that
+// ends, until one takes commands and is quiet.
 func (g *Gateway) settle(ctx context.Context, c Command) (*pendingCommand, *session, error) {
 	for {
 		o, err := newPendingCommand(c)
@@ -134,7 +138,8 @@ func (g *Gateway) settle(ctx context.Context, c Command) (*pendingCommand, *sess
 	}
 }
 
-// settle waits until a pending command may be written to s: over says that the socket ended before that.
+// settle waits until a pending command may be written to s: over says that the socket ended before
+// that.
 func (o *pendingCommand) settle(ctx context.Context, s *session) (over bool, err error) {
 	select { // whoever may begin begins, even if its time should be up by the clock here
 	case <-o.ready:
@@ -181,7 +186,8 @@ func newPendingCommand(c Command) (*pendingCommand, error) {
 
 // place puts a pending command to the newest socket of its device.
 func (g *Gateway) place(imei string, o *pendingCommand) (*session, error) {
-	g.mu.Lock() // forget holds it too: a session that is found here tells its pending command when it ends
+	// forget holds it too: a session that is found here tells its pending command when it ends
+	g.mu.Lock()
 	s := g.newest[imei]
 	placed := s != nil && s.pending.CompareAndSwap(nil, o)
 	g.mu.Unlock()
@@ -191,8 +197,8 @@ func (g *Gateway) place(imei string, o *pendingCommand) (*session, error) {
 	case !placed:
 		return nil, fmt.Errorf("%w: another command is under way on the socket", ErrNotConnected)
 	}
-	// The session sets its state and then looks for a pending command. This looks the other way round: one
-	// of them sees the other.
+	// The session sets its state and then looks for a pending command. This looks the other way round:
+	// one of them sees the other.
 	if s.state.Load()&acknowledged != 0 {
 		o.begin()
 	}
@@ -229,13 +235,14 @@ func (s *session) exchange(ctx context.Context, o *pendingCommand) ([]byte, erro
 	if o.failed != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotConnected, o.failed)
 	}
-	s.state.Or(doubtful12 | doubtful14) // the vendor allows one command at a time, whichever codec the next has
+	// the vendor allows one command at a time, whichever codec the next has
+	s.state.Or(doubtful12 | doubtful14)
 	return nil, fmt.Errorf("%w: %s; the device may have executed it", ErrUnanswered, why)
 }
 
-// offer has the pending command under way begin, or writes it, if there is one and its time has come. Only
-// the session's own goroutine calls it, between two frames. What has arrived by then is read first:
-// it is no answer to what was not written yet.
+// offer has the pending command under way begin, or writes it, if there is one and its time has
+// come. Only the session's own goroutine calls it, between two frames. What has arrived by then is
+// read first: it is no answer to what was not written yet.
 func (s *session) offer() {
 	o := s.pending.Load()
 	if o == nil || s.state.Load()&acknowledged == 0 {
@@ -293,10 +300,10 @@ func (s *session) unquiet() time.Duration {
 	return time.Until(s.answered.Add(s.g.cfg.Quiet))
 }
 
-// hear looks whether a frame of codec 12 to 15 is what a pending command waits for. Codec 12 has nothing
-// that says so, hence any response is; codec 14 names its device. A response that no order waits
-// for makes the socket doubtful: it is the rest of an answer, a late one, or what the device sends
-// of itself, and there may be more of that. What cannot be read is only counted, as a frame.
+// hear looks whether a frame of codec 12 to 15 is what a pending command waits for. Codec 12 has
+// nothing that says so, hence any response is; codec 14 names its device. A response that no order
+// waits for makes the socket doubtful: it is the rest of an answer, a late one, or what the device
+// sends of itself, and there may be more of that. What cannot be read is only counted, as a frame.
 func (s *session) hear(frame teltonika.Frame) {
 	messages, err := teltonika.DecodeMessages(frame.Body)
 	if err != nil || frame.Codec != teltonika.Codec12 && frame.Codec != teltonika.Codec14 {

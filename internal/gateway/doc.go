@@ -15,9 +15,9 @@
 // stored at least once, all of a frame or none.
 //
 // Frames under way to Redis are at most as many as the client's connections for pipelines and half
-// of its others: that leaves connections to whoever shares the client. Those beyond wait, within the
-// ten seconds, as they came from the device. Memory under load is so bounded by one frame for each
-// connection.
+// of its others: that leaves connections to whoever shares the client. Those beyond wait, within
+// the ten seconds, as they came from the device. Memory under load is so bounded by one frame for
+// each connection.
 //
 // # What becomes of a frame
 //

@@ -11,8 +11,8 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
 
-// What the registry is told must be so: a claim stands for a device that is here, and an acknowledgement that is
-// followed by a frame for one that has received it.
+// What the registry is told must be so: a claim stands for a device that is here, and an
+// acknowledgement that is followed by a frame for one that has received it.
 
 func TestWhoGaveUpInTheBacklogIsNotRegistered(t *testing.T) {
 	t.Parallel()
@@ -31,7 +31,8 @@ func TestAFrameThatWasHereBeforeTheAcknowledgementProvesNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t, redistest.Shared(t))
 	w := b.login(t, imei)
-	two := append(frame(t, 1), frame(t, 1)...) // sent together: the second is no answer to the first's acknowledgement
+	// sent together: the second is no answer to the first's acknowledgement
+	two := append(frame(t, 1), frame(t, 1)...)
 	w.send(two)
 	w.expect("0000000100000001")
 	claim := b.registrar.all()[0]

@@ -69,10 +69,12 @@ type Config struct {
 	// MaxConns bounds open sockets; further ones wait in the kernel's backlog. 0
 	// means 100,000.
 	MaxConns int
-	// MaxUnidentified bounds open sockets of which no IMEI has come. At the bound the oldest is closed once it has been
-	// silent for three seconds, and new ones wait in the backlog meanwhile. 0 means 4,096.
+	// MaxUnidentified bounds open sockets of which no IMEI has come. At the bound the oldest is closed
+	// once it has been silent for three seconds, and new ones wait in the backlog meanwhile. 0 means
+	// 4,096.
 	MaxUnidentified int
-	// MaxRegistering bounds devices that are being registered; further ones wait for their answer. 0 means 4,096.
+	// MaxRegistering bounds devices that are being registered; further ones wait for their answer. 0
+	// means 4,096.
 	MaxRegistering int
 	// Quiet is how long a socket must be quiet after the answer to a command before the next one is
 	// written; 0 means 3 s. A frame of that answer which comes later than this after its first one
@@ -154,7 +156,8 @@ func (g *Gateway) Connections() int {
 func (g *Gateway) Serve(ctx context.Context, lns ...net.Listener) error {
 	accepting, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	// Each of them takes a place before it has somebody for it; with many listeners as many as that are lent.
+	// Each of them takes a place before it has somebody for it; with many listeners as many as that
+	// are lent.
 	g.slots = make(chan struct{}, g.cfg.MaxConns+len(lns)-1)
 
 	// Sockets do not live in ctx: what they have begun they finish.
@@ -285,8 +288,9 @@ func (g *Gateway) claim(s *session) Claim {
 	return c
 }
 
-// Displaced says that a device has registered with another replica: its socket here is half open, most likely, and is closed
-// unless it speaks within a minute. It never blocks. It is what registry.Config.OnDisplaced is for.
+// Displaced says that a device has registered with another replica: its socket here is half open,
+// most likely, and is closed unless it speaks within a minute. It never blocks. It is what
+// registry.Config.OnDisplaced is for.
 func (g *Gateway) Displaced(imei, owner string) {
 	g.mu.Lock()
 	s := g.newest[imei]

@@ -18,9 +18,10 @@ import (
 // keepAlive is sparing, since a probe wakes the radio of a parked device.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Minute, Interval: 30 * time.Second, Count: 4}
 
-// deadPeer is how long a peer may be gone before that is noticed, whether it owes an answer to a probe or to what it
-// was sent. Linux gives up a silent peer by the latter too and does not count probes then, so that with less a single
-// lost probe would end a parked device's socket; without it Linux sends an answer again for a quarter of an hour.
+// deadPeer is how long a peer may be gone before that is noticed, whether it owes an answer to a
+// probe or to what it was sent. Linux gives up a silent peer by the latter too and does not count
+// probes then, so that with less a single lost probe would end a parked device's socket; without it
+// Linux sends an answer again for a quarter of an hour.
 var deadPeer = keepAlive.Idle + time.Duration(keepAlive.Count)*keepAlive.Interval
 
 // Listen opens a socket for devices, whose dead peers are noticed after seven
@@ -36,9 +37,10 @@ func Listen(ctx context.Context, addr string) (net.Listener, error) {
 	return lc.Listen(ctx, "tcp", addr)
 }
 
-// Proxied is a listener for a load balancer that speaks the PROXY protocol. Each connection must come from one of the
-// trusted addresses (CIDRs, or single ones) and begin with a PROXY header, of either version; others are closed. Nobody
-// else may reach ln with a header, since it names whoever the sender likes.
+// Proxied is a listener for a load balancer that speaks the PROXY protocol. Each connection must
+// come from one of the trusted addresses (CIDRs, or single ones) and begin with a PROXY header, of
+// either version; others are closed. Nobody else may reach ln with a header, since it names whoever
+// the sender likes.
 func (g *Gateway) Proxied(ln net.Listener, trusted []string) (net.Listener, error) {
 	policy, err := proxyproto.TrustProxyHeaderFromRanges(trusted)
 	if err != nil {
@@ -61,7 +63,8 @@ func (g *Gateway) Proxied(ln net.Listener, trusted []string) (net.Listener, erro
 // certificateAge is how old what is known of a certificate's files may be.
 const certificateAge = time.Second
 
-// Certificate is a TLS certificate and its key in two files, which are read again when they have changed.
+// Certificate is a TLS certificate and its key in two files, which are read again when they have
+// changed.
 type Certificate struct {
 	certFile, keyFile string
 	log               *slog.Logger
@@ -73,7 +76,8 @@ type Certificate struct {
 	looked  time.Time // when that was last compared
 }
 
-// LoadCertificate reads a certificate. Later, files that cannot be read leave the former one standing, with a warning.
+// LoadCertificate reads a certificate. Later, files that cannot be read leave the former one
+// standing, with a warning.
 func LoadCertificate(certFile, keyFile string, log *slog.Logger) (*Certificate, error) {
 	c := &Certificate{certFile: certFile, keyFile: keyFile, log: log}
 	if err := c.load(c.stamp()); err != nil {

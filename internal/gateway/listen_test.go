@@ -61,7 +61,8 @@ func overTLS(t *testing.T, certFile, keyFile string, log *slog.Logger) func(*ben
 func (b *bench) dialTLS(t *testing.T, version uint16) *wire {
 	t.Helper()
 	w := b.dial(t)
-	conn := tls.Client(w.Conn, &tls.Config{InsecureSkipVerify: true, MaxVersion: version}) // its name is what tests look at
+	// its name is what tests look at
+	conn := tls.Client(w.Conn, &tls.Config{InsecureSkipVerify: true, MaxVersion: version})
 	require.NoError(t, conn.Handshake())
 	return &wire{t, conn}
 }
@@ -105,7 +106,8 @@ func TestEvidenceOverTLSIsWhatArrivedAfterTheAcknowledgement(t *testing.T) {
 	b := listening(t, overTLS(t, cert, key, slog.Default()))
 	raw := b.dial(t)
 	gather := &gathering{Conn: raw.Conn}
-	conn := tls.Client(gather, &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12}) // no tickets after it
+	// no tickets after it
+	conn := tls.Client(gather, &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12})
 	w := &wire{t, conn}
 	w.send(handshake(t, imei))
 	w.expect("01")

@@ -9,7 +9,8 @@ import (
 	"syscall"
 )
 
-// peeker is a look at a socket, and is used again: what a RawConn is given to call lives on the heap.
+// peeker is a look at a socket, and is used again: what a RawConn is given to call lives on the
+// heap.
 type peeker struct {
 	look       func(fd uintptr) bool
 	bytes, end bool
@@ -37,7 +38,8 @@ func rawConn(conn net.Conn) syscall.RawConn {
 	return nil
 }
 
-// peek looks, without waiting, at what has arrived at a socket and is not read yet: bytes, or its end.
+// peek looks, without waiting, at what has arrived at a socket and is not read yet: bytes, or its
+// end.
 func peek(raw syscall.RawConn) (bytes, end bool) {
 	if raw == nil {
 		return false, false

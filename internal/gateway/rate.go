@@ -10,7 +10,8 @@ import (
 // acknowledgements, and so sends no faster: it loses nothing. A refusal would not help, since it
 // would send the same frame for ever.
 type rate struct {
-	record, octet time.Duration // what one of each costs; a frame costs what its records or its bytes do, whichever is more
+	// what one of each costs; a frame costs what its records or its bytes do, whichever is more
+	record, octet time.Duration
 	saved         time.Duration // the most that a device which sent little may have saved up
 }
 

@@ -38,16 +38,17 @@ const (
 	endStore         = "store"          // Redis did not take the records in time
 	endCrowded       = "crowded"        // no IMEI for seconds, and too many sockets are like that
 	endSuperseded    = "superseded"     // the device has a newer socket here
-	endMoved         = "moved"          // the device has a newer socket at another replica, and was silent here
-	endDraining      = "draining"       // this replica stops
-	endNetwork       = "network"        // reset, unreachable
+	// the device has a newer socket at another replica, and was silent here
+	endMoved    = "moved"
+	endDraining = "draining" // this replica stops
+	endNetwork  = "network"  // reset, unreachable
 )
 
 // errDraining ends a socket between frames when the replica stops.
 var errDraining = errors.New("gateway: draining")
 
-// errUnknownDevice ends a socket whose device is not in the set of those that may be served, and errUndecided one of
-// which that cannot be told.
+// errUnknownDevice ends a socket whose device is not in the set of those that may be served, and
+// errUndecided one of which that cannot be told.
 var (
 	errUnknownDevice = errors.New("gateway: device is not in the set")
 	errUndecided     = fmt.Errorf("gateway: Redis does not say whether the device may be served: %w", os.ErrDeadlineExceeded)
@@ -65,16 +66,18 @@ var errGone = errors.New("gateway: gone before its handshake was read")
 // session is one device socket. Only its own goroutine uses it, but for Close,
 // deadlines, and what stands below those of admission.
 type session struct {
-	g      *Gateway
-	conn   net.Conn
-	under  net.Conn        // the socket below conn, which others close: that of TLS would wait to say goodbye
+	g    *Gateway
+	conn net.Conn
+	// the socket below conn, which others close: that of TLS would wait to say goodbye
+	under  net.Conn
 	raw    syscall.RawConn // under's, for peek
 	reader *teltonika.Reader
 	imei   string    // empty until the handshake
 	claim  Claim     // nil until then
 	paid   time.Time // until when the socket has used up what a device may have stored: see rate.go
 
-	unidentified *list.Element                  // in the list of admission, while no IMEI has come; guarded by it
+	// in the list of admission, while no IMEI has come; guarded by it
+	unidentified *list.Element
 	closeReason  atomic.Pointer[string]         // why the socket was closed from outside, if it was
 	state        atomic.Uint32                  // bits: see command.go
 	pending      atomic.Pointer[pendingCommand] // the command under way; nil: none
@@ -186,7 +189,8 @@ func (s *session) displace() {
 	defer s.mu.Unlock()
 	s.moved = true
 	if s.resting && !s.called { // else the session comes to rest later, and knows
-		_ = s.conn.SetReadDeadline(time.Now().Add(movedTime)) // fails on a closed socket, which needs none
+		// fails on a closed socket, which needs none
+		_ = s.conn.SetReadDeadline(time.Now().Add(movedTime))
 	}
 	if s.g.draining.Load() {
 		s.interrupt()
@@ -283,8 +287,8 @@ func (s *session) greet(ctx context.Context) (reason string, err error) {
 	return "", nil
 }
 
-// register claims the device and waits a second for that to land. It waits its turn, and is over before the device has
-// its answer: whoever does not take that keeps nobody waiting.
+// register claims the device and waits a second for that to land. It waits its turn, and is over
+// before the device has its answer: whoever does not take that keeps nobody waiting.
 func (s *session) register(ctx context.Context, imei string) (reason string, err error) {
 	select {
 	case s.g.admission.slots <- struct{}{}:
@@ -292,8 +296,9 @@ func (s *session) register(ctx context.Context, imei string) (reason string, err
 	case <-s.g.stopping:
 		return endDraining, errDraining
 	}
-	// What it said may have waited: here, in the backlog of a full replica, or of one that was suspended. A
-	// device that gave up meanwhile is elsewhere, and its word there is newer than this one.
+	// What it said may have waited: here, in the backlog of a full replica, or of one that was
+	// suspended. A device that gave up meanwhile is elsewhere, and its word there is newer than this
+	// one.
 	if _, end := s.look(); end {
 		return endClosed, errGone
 	}
@@ -309,7 +314,8 @@ func (s *session) register(ctx context.Context, imei string) (reason string, err
 	return "", nil
 }
 
-// prepare does what comes before the IMEI on listeners for TLS and for proxies, within the handshake's deadline.
+// prepare does what comes before the IMEI on listeners for TLS and for proxies, within the
+// handshake's deadline.
 func (s *session) prepare() (reason string, err error) {
 	switch c := s.conn.(type) {
 	case *tls.Conn:
@@ -347,7 +353,8 @@ func (s *session) look() (bytes, end bool) {
 	if _, ok := s.conn.(*tls.Conn); !ok || end {
 		return bytes, end
 	}
-	// The socket shows neither what TLS has taken off it already nor what its bytes mean. A read that may not wait does.
+	// The socket shows neither what TLS has taken off it already nor what its bytes mean. A read that
+	// may not wait does.
 	if err := s.conn.SetReadDeadline(time.Unix(1, 0)); err != nil {
 		return bytes, true
 	}
@@ -358,8 +365,8 @@ func (s *session) look() (bytes, end bool) {
 	return bytes || started, err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// recordCodecs are those that carry records; unknownCodec is the label of all that carry nothing known: a
-// label for each of 256 ids would be a peer's to choose.
+// recordCodecs are those that carry records; unknownCodec is the label of all that carry nothing
+// known: a label for each of 256 ids would be a peer's to choose.
 var recordCodecs = []teltonika.Codec{teltonika.Codec8, teltonika.Codec8E, teltonika.Codec16}
 
 const unknownCodec = "unknown"
@@ -402,7 +409,8 @@ func (s *session) handle(ctx context.Context, frame teltonika.Frame) (reason str
 	if errors.Is(fault, teltonika.ErrUnknownCodec) || errors.Is(fault, teltonika.ErrCount) {
 		return endUnknown, fault
 	}
-	// A frame that is here already when this one is acknowledged is no answer to that, and so no evidence.
+	// A frame that is here already when this one is acknowledged is no answer to that, and so no
+	// evidence.
 	ahead, end := s.look()
 	ahead = ahead || end
 	var ack [4]byte

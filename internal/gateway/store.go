@@ -14,15 +14,17 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
 
-// deadMost caps the dead letters more tightly than the records: one may be 8 KiB of anything, and whoever can
-// reach the port can send them. 10,000 are 160 MB at the very most.
+// deadMost caps the dead letters more tightly than the records: one may be 8 KiB of anything, and
+// whoever can reach the port can send them. 10,000 are 160 MB at the very most.
 const deadMost = 10_000
 
-// idleWriters is how many writers are kept for the next frame; more are started when more frames are under way.
+// idleWriters is how many writers are kept for the next frame; more are started when more frames
+// are under way.
 const idleWriters = 64
 
-// store writes frames to Redis, on goroutines of its own: decoding and go-redis need 8 KiB of stack, and a stack that
-// has grown stays with its goroutine. Sockets are many and nearly all silent; frames under way are few.
+// store writes frames to Redis, on goroutines of its own: decoding and go-redis need 8 KiB of
+// stack, and a stack that has grown stays with its goroutine. Sockets are many and nearly all
+// silent; frames under way are few.
 type store struct {
 	client redis.UniversalClient
 	stream string
@@ -42,8 +44,8 @@ func newStore(client redis.UniversalClient, stream string, maxLen int64) *store 
 }
 
 // underWay is how many frames may be on their way to Redis at once: one for each connection that is
-// there for pipelines alone, and for half of the others, which a pipeline takes when it finds none of
-// its own. The other half is left to whoever shares the client: registry, janitor, authority and
+// there for pipelines alone, and for half of the others, which a pipeline takes when it finds none
+// of its own. The other half is left to whoever shares the client: registry, janitor, authority and
 // commands. Else a fleet that sends faster than Redis stores would keep them waiting.
 func underWay(client redis.UniversalClient) int {
 	c, ok := client.(*redis.Client)
@@ -131,7 +133,8 @@ func (s *store) do(j *job) {
 	j.err = s.records(j.ctx, j)
 }
 
-// row is the XADD of one record. Its arguments point into it, so that it is used again without allocating.
+// row is the XADD of one record. Its arguments point into it, so that it is used again without
+// allocating.
 type row struct {
 	cmd          *redis.StringCmd
 	imei, codec  string
@@ -145,8 +148,8 @@ type text []byte
 // MarshalBinary is what go-redis asks for.
 func (t *text) MarshalBinary() ([]byte, error) { return *t, nil }
 
-// newRow makes a row. Trimming is approximate, because an exact cap would cost Redis a walk through the stream's
-// oldest node at every record.
+// newRow makes a row. Trimming is approximate, because an exact cap would cost Redis a walk through
+// the stream's oldest node at every record.
 func (s *store) newRow() *row {
 	r := new(row)
 	r.cmd = redis.NewStringCmd(context.Background(), "xadd", s.stream, "maxlen", "~", s.maxLen, "*",
@@ -204,8 +207,8 @@ func (s *store) records(ctx context.Context, j *job) error {
 	return nil
 }
 
-// dead keeps a frame that could not be decoded, with the reason, for somebody
-// to look at. It is a pipeline of one, since only those have connections of their own: see underWay.
+// dead keeps a frame that could not be decoded, with the reason, for somebody to look at. It is a
+// pipeline of one, since only those have connections of their own: see underWay.
 func (s *store) dead(ctx context.Context, j *job) error {
 	pipe := s.client.Pipeline()
 	pipe.Do(ctx, "xadd", s.stream+DeadSuffix, "maxlen", "~", min(s.maxLen, deadMost), "*",

@@ -28,6 +28,7 @@ func TestADeadPeerIsNoticedAfterSevenMinutesWhetherOrNotItOwesAnAnswer(t *testin
 	}
 	idle, interval, count := option(syscall.TCP_KEEPIDLE), option(syscall.TCP_KEEPINTVL), option(syscall.TCP_KEEPCNT)
 	require.Equal(t, []int{300, 30, 4}, []int{idle, interval, count})
-	// Linux gives up a silent peer by this too, and then does not count probes: shorter, and one lost probe would do.
+	// Linux gives up a silent peer by this too, and then does not count probes: shorter, and one lost
+	// probe would do.
 	require.Equal(t, 1000*(idle+interval*count), option(tcpUserTimeout))
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Garbled is a hook that changes the answers of scripts: a proxy, or a server that is none of Redis.
+// Garbled is a hook that changes the answers of scripts: a proxy, or a server that is none of
+// Redis.
 type Garbled struct {
 	change atomic.Pointer[func([]any) []any]
 }

@@ -80,7 +80,8 @@ func (s *HTTP) admin(a action) http.Handler {
 func (s *HTTP) sweep(ctx context.Context, p url.Values) (_ any, err error) {
 	req := janitor.Request{Owner: p.Get("owner")}
 	if p.Has("owner") && req.Owner == "" {
-		return nil, badRequest("owner: expected an instance id; leave it out for all") // an unset shell variable
+		// an unset shell variable
+		return nil, badRequest("owner: expected an instance id; leave it out for all")
 	}
 	if p.Has("dry_run") {
 		if req.DryRun, err = strconv.ParseBool(p.Get("dry_run")); err != nil {

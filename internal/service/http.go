@@ -116,7 +116,8 @@ func newHTTP(cfg HTTPConfig, ln net.Listener) *HTTP {
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10,
-		ErrorLog:          slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug), // what peers do wrong
+		// what peers do wrong
+		ErrorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
 	}
 	return s
 }

@@ -7,8 +7,9 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
 
-// backlog is what a device stored before the start. It keeps a bookmark of the track for each frame and no records, since a
-// record takes many times as much memory, and is made again when its frame is due.
+// backlog is what a device stored before the start. It keeps a bookmark of the track for each frame
+// and no records, since a record takes many times as much memory, and is made again when its frame
+// is due.
 type backlog struct {
 	marks []device.Track // oldest first
 	left  int            // records

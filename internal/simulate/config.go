@@ -17,7 +17,8 @@ const (
 	MostDevices = 1_000_000
 	// MostBacklog is how many records a real device can store.
 	MostBacklog = 192_000
-	// MostRecords is how many records of a track fit into the frame of 1,280 bytes that trackers document.
+	// MostRecords is how many records of a track fit into the frame of 1,280 bytes that trackers
+	// document.
 	MostRecords = 10
 
 	// MostFirstIMEI leaves room to count up.
@@ -44,17 +45,18 @@ type Config struct {
 	HalfOpen float64
 	// Seed decides what is drawn.
 	Seed uint64
-	// FirstIMEI is the first fourteen digits of the first device's IMEI; the next devices count up. Default 35630704000000. Two
-	// fleets on one registry need different ones.
+	// FirstIMEI is the first fourteen digits of the first device's IMEI; the next devices count up.
+	// Default 35630704000000. Two fleets on one registry need different ones.
 	FirstIMEI uint64
 	// LadderUnit is what the ladder of reconnects takes for a minute. Default 1 min.
 	LadderUnit time.Duration
-	// Timeout is how long a device waits for a connection, a handshake or an acknowledgement. Default 30 s.
+	// Timeout is how long a device waits for a connection, a handshake or an acknowledgement. Default
+	// 30 s.
 	Timeout time.Duration
 	// Ramp is the time within which devices are switched on. Default Interval, 10 s at most.
 	Ramp time.Duration
-	// Acknowledged, if not nil, is told of each frame that was acknowledged, by any goroutine: the device's IMEI, and the frame's
-	// records, which it may keep.
+	// Acknowledged, if not nil, is told of each frame that was acknowledged, by any goroutine: the
+	// device's IMEI, and the frame's records, which it may keep.
 	Acknowledged func(imei string, records []teltonika.Record)
 }
 
@@ -96,7 +98,8 @@ func isTarget(addr string) bool {
 	return err == nil && n > 0
 }
 
-// Sockets is the most sockets that a fleet of this Config may have open at once, those that it has forgotten included.
+// Sockets is the most sockets that a fleet of this Config may have open at once, those that it has
+// forgotten included.
 func (c Config) Sockets() int {
 	if c.HalfOpen > 0 {
 		return 2 * c.Devices

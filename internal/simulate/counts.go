@@ -48,7 +48,8 @@ func (c *counter) Counts() Counts {
 	return c.now
 }
 
-// steps are the buckets for each doubling of a duration, so that a quantile is at most an eighth too high.
+// steps are the buckets for each doubling of a duration, so that a quantile is at most an eighth
+// too high.
 const steps = 8
 
 // Latency is a distribution of durations: bucket i has those of up to 2^(i/steps) - 1 µs.
@@ -58,7 +59,8 @@ func (l *Latency) add(d time.Duration) {
 	l[int(math.Ceil(steps*math.Log2(float64(max(d, 0)/time.Microsecond)+1)))]++
 }
 
-// Quantile returns a duration within which the share q of all was, at most an eighth too high; 0 if there was none.
+// Quantile returns a duration within which the share q of all was, at most an eighth too high; 0 if
+// there was none.
 func (l *Latency) Quantile(q float64) time.Duration {
 	var total, sum uint64
 	for _, n := range l {

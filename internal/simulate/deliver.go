@@ -11,7 +11,8 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// deliver writes the frame in flight until it is acknowledged. An error means that the socket is given up; the frame stays.
+// deliver writes the frame in flight until it is acknowledged. An error means that the socket is
+// given up; the frame stays.
 func (t *tracker) deliver(ctx context.Context) error {
 	lost := t.lose.Swap(false) || rand.New(&t.src).Float64() < t.fleet.cfg.HalfOpen
 	if lost && t.one(2) {
@@ -67,7 +68,8 @@ func (t *tracker) write(ctx context.Context) error {
 	return t.dev.SendRaw(ctx, frame)
 }
 
-// answer waits for the server's answer to a frame and returns its number. Commands that come before it are obeyed.
+// answer waits for the server's answer to a frame and returns its number. Commands that come before
+// it are obeyed.
 func (t *tracker) answer(ctx context.Context) (int, error) {
 	waiting, cancel := context.WithTimeoutCause(ctx, t.fleet.cfg.Timeout, errNoAnswer)
 	defer cancel()

@@ -17,7 +17,8 @@ type Fleet struct {
 	counter
 }
 
-// New returns a fleet that is not switched on yet. Its error names everything that is wrong with the Config.
+// New returns a fleet that is not switched on yet. Its error names everything that is wrong with
+// the Config.
 func New(cfg Config) (*Fleet, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.check(); err != nil {
@@ -36,8 +37,9 @@ func New(cfg Config) (*Fleet, error) {
 	return f, nil
 }
 
-// Run switches the devices on and lets them be until ctx ends; then all sockets are closed. It leaves no goroutine behind, and is
-// for one call only. Its error is nil: what fails is counted, and tried again.
+// Run switches the devices on and lets them be until ctx ends; then all sockets are closed. It
+// leaves no goroutine behind, and is for one call only. Its error is nil: what fails is counted,
+// and tried again.
 func (f *Fleet) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	for i := range f.trackers {
@@ -47,14 +49,16 @@ func (f *Fleet) Run(ctx context.Context) error {
 	return nil
 }
 
-// SetTargets changes where the next connections go; those that stand stay. Without any it changes nothing.
+// SetTargets changes where the next connections go; those that stand stay. Without any it changes
+// nothing.
 func (f *Fleet) SetTargets(addrs ...string) {
 	if len(addrs) > 0 {
 		f.targets.Store(&addrs)
 	}
 }
 
-// LoseCoverage lets n connected devices lose their coverage when their next frame is due, and returns of how many it could be asked.
+// LoseCoverage lets n connected devices lose their coverage when their next frame is due, and
+// returns of how many it could be asked.
 func (f *Fleet) LoseCoverage(n int) (asked int) {
 	for i := range f.trackers {
 		if t := &f.trackers[i]; asked < n && t.at.Load() != nil && t.lose.CompareAndSwap(false, true) {

@@ -62,7 +62,8 @@ func TestAFrameWithoutItsAnswerIsSentAgainByteByByte(t *testing.T) {
 	}{
 		{"another number", func(s *socket) []byte { return teltonika.AppendAck(nil, s.count+1) }, 0},
 		{"closed instead", func(*socket) []byte { return nil }, 1},
-		{"silence", func(s *socket) []byte { _, _ = io.Copy(io.Discard, s); return nil }, 1}, // until the device closes
+		// until the device closes
+		{"silence", func(s *socket) []byte { _, _ = io.Copy(io.Discard, s); return nil }, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -20,7 +20,8 @@ type gateway struct {
 	addr string
 	// accept answers a handshake; nil: yes.
 	accept func(imei string) bool
-	// answer is what it says to the n-th frame of a socket, from 0; nil: the number of its records. No bytes: the socket is closed.
+	// answer is what it says to the n-th frame of a socket, from 0; nil: the number of its records. No
+	// bytes: the socket is closed.
 	answer func(n int, s *socket) []byte
 
 	mu      sync.Mutex

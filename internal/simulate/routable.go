@@ -14,9 +14,11 @@ import (
 // routablePage is how many entries are asked for at once.
 const routablePage = 500
 
-// Routable asks Redis how many of the fleet's connected devices a router would find: their entry names an instance whose heartbeat
-// exists. Which instance is behind a target nobody tells a device, so an entry that names another living instance than the one that
-// holds the socket counts as well; whoever knows compares the registry with [Fleet.Where]. It reads only. Errors are go-redis'.
+// Routable asks Redis how many of the fleet's connected devices a router would find: their entry
+// names an instance whose heartbeat exists. Which instance is behind a target nobody tells a
+// device, so an entry that names another living instance than the one that holds the socket counts
+// as well; whoever knows compares the registry with [Fleet.Where]. It reads only. Errors are
+// go-redis'.
 func (f *Fleet) Routable(ctx context.Context, client redis.UniversalClient, keys registry.Layout) (int, error) {
 	var imeis []string
 	for imei := range f.Where() {

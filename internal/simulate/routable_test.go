@@ -33,7 +33,8 @@ func TestRoutableIsWhoseEntryNamesALivingInstance(t *testing.T) {
 				require.NoError(t, w.Client.HSet(t.Context(), keys.Registry(), f.trackers[i].dev.IMEI(), owner).Err())
 			}
 		}
-		require.NoError(t, w.Client.HSet(t.Context(), keys.Registry(), "352093081452251", "lives").Err()) // nobody of ours
+		// nobody of ours
+		require.NoError(t, w.Client.HSet(t.Context(), keys.Registry(), "352093081452251", "lives").Err())
 		require.Zero(t, count())
 		require.NoError(t, w.Client.Set(t.Context(), keys.Heartbeat("lives"), "1", 0).Err())
 		require.Equal(t, routablePage+5, count())

@@ -120,7 +120,8 @@ func (t *tracker) arrive(addr string) {
 	t.at.Store(&addr)
 }
 
-// leave gives the socket up, and notes it. Without coverage nobody is told; else the socket is closed.
+// leave gives the socket up, and notes it. Without coverage nobody is told; else the socket is
+// closed.
 func (t *tracker) leave(why error) {
 	t.at.Store(nil)
 	t.fleet.count(func(c *Counts) {
@@ -153,7 +154,8 @@ func (t *tracker) serve(ctx context.Context) error {
 	}
 }
 
-// load makes the next frame, if there is something to say: what is due first, the backlog in between.
+// load makes the next frame, if there is something to say: what is due first, the backlog in
+// between.
 func (t *tracker) load() bool {
 	cfg := &t.fleet.cfg
 	var records []teltonika.Record
@@ -174,7 +176,8 @@ func (t *tracker) load() bool {
 	}
 	frame, err := teltonika.AppendFrame(nil, cfg.Codec, records...)
 	if err != nil {
-		panic("simulate: a track's records do not fit into their codec: " + err.Error()) // a fault of ours alone: see device.Track
+		// a fault of ours alone: see device.Track
+		panic("simulate: a track's records do not fit into their codec: " + err.Error())
 	}
 	t.flight = flight{frame: frame, records: records, backlog: stored}
 	return true

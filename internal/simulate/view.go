@@ -22,7 +22,8 @@ type View struct {
 	Out io.Writer
 	// Terminal: one line is written over and over, every second; else a line every ten seconds.
 	Terminal bool
-	// Routable asks how many connected devices can be found; nil: that is not shown. It is asked once a line.
+	// Routable asks how many connected devices can be found; nil: that is not shown. It is asked once
+	// a line.
 	Routable func(context.Context) (int, error)
 
 	began  time.Time
@@ -67,7 +68,8 @@ func (v *View) show(line string) {
 	v.width = len(line)
 }
 
-// routable is what a line says of the registry. It is asked before the fleet is, so that who comes just now is not one too many.
+// routable is what a line says of the registry. It is asked before the fleet is, so that who comes
+// just now is not one too many.
 func (v *View) routable(ctx context.Context) string {
 	if v.Routable == nil {
 		return ""

@@ -8,7 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// typicalFrame is a frame of n records as a moving tracker sends them: about 65 bytes a record in codec 8, 120 in 8E.
+// typicalFrame is a frame of n records as a moving tracker sends them: about 65 bytes a record in
+// codec 8, 120 in 8E.
 func typicalFrame(t testing.TB, c Codec, n int) []byte {
 	rnd := rand.New(rand.NewPCG(5, 5))
 	list := []Element{
@@ -51,7 +52,8 @@ func (e *endless) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestTheSteadyStateAllocatesNothing(t *testing.T) { // not parallel: AllocsPerRun counts the whole process
+// not parallel: AllocsPerRun counts the whole process
+func TestTheSteadyStateAllocatesNothing(t *testing.T) {
 	for _, c := range []Codec{Codec8, Codec8E, Codec16} {
 		frame := typicalFrame(t, c, 10)
 		r := NewReader(&endless{frame: append([]byte{keepAlive}, frame...)}, 0)
@@ -73,7 +75,8 @@ func TestTheSteadyStateAllocatesNothing(t *testing.T) { // not parallel: AllocsP
 			}
 			out = AppendAck(out, len(b.Records))
 		}
-		step := func() { // AllocsPerRun rounds down: a buffer renewed now and then must not hide in the fraction
+		// AllocsPerRun rounds down: a buffer renewed now and then must not hide in the fraction
+		step := func() {
 			for range 50 {
 				one()
 			}
@@ -137,7 +140,8 @@ func TestCommandsAndDatagramsAllocateNothing(t *testing.T) {
 }
 
 func TestAHostileFrameAllocatesLittle(t *testing.T) {
-	// The most records that fit, and the most elements: neither may cost more than a small multiple of the frame.
+	// The most records that fit, and the most elements: neither may cost more than a small multiple of
+	// the frame.
 	empty, err := AppendBody(nil, Codec8, make([]Record, 255)...)
 	require.NoError(t, err)
 	var b Batch

@@ -8,7 +8,8 @@ import (
 // Codec is the id in the first byte of a frame's body.
 type Codec byte
 
-// Codecs 8, 8E and 16 carry records ([Batch.Decode]); 12 to 15 carry commands and their answers ([DecodeMessages]).
+// Codecs 8, 8E and 16 carry records ([Batch.Decode]); 12 to 15 carry commands and their answers
+// ([DecodeMessages]).
 const (
 	Codec8  Codec = 0x08
 	Codec8E Codec = 0x8E
@@ -19,7 +20,8 @@ const (
 	Codec16 Codec = 0x10
 )
 
-// String returns the codec's name as the vendor writes it ("8", "8E", "16"), or its id ("0x99") if it is none of ours.
+// String returns the codec's name as the vendor writes it ("8", "8E", "16"), or its id ("0x99") if
+// it is none of ours.
 func (c Codec) String() string {
 	switch c {
 	case Codec8:
@@ -40,10 +42,12 @@ func (c Codec) String() string {
 	return "0x" + strconv.FormatUint(uint64(c)|0x100, 16)[1:]
 }
 
-// IsCommand reports whether the codec carries commands or their answers. A server acknowledges none of them.
+// IsCommand reports whether the codec carries commands or their answers. A server acknowledges none
+// of them.
 func (c Codec) IsCommand() bool { return c >= Codec12 && c <= Codec15 }
 
-// Errors of this package. Returned errors wrap one of them with detail; the package comment says what each obliges to.
+// Errors of this package. Returned errors wrap one of them with detail; the package comment says
+// what each obliges to.
 var (
 	// ErrHandshake: what came is not 000F and 15 ASCII digits.
 	ErrHandshake = errors.New("teltonika: not an IMEI handshake")
@@ -57,7 +61,8 @@ var (
 	ErrCRC = errors.New("teltonika: wrong CRC")
 	// ErrCount: the count before the records or messages and the one after them differ.
 	ErrCount = errors.New("teltonika: counts differ")
-	// ErrUnknownCodec: the codec carries nothing that was asked for: no records for Batch, no messages for DecodeMessages.
+	// ErrUnknownCodec: the codec carries nothing that was asked for: no records for Batch, no messages
+	// for DecodeMessages.
 	ErrUnknownCodec = errors.New("teltonika: unknown codec")
 	// ErrMalformed: records or messages do not fill the body exactly, though its counts agree.
 	ErrMalformed = errors.New("teltonika: malformed body")
@@ -67,7 +72,8 @@ var (
 	ErrEncode = errors.New("teltonika: cannot encode")
 )
 
-// layout says how wide the numbers of a codec's IO section are, and which groups it has beside the four regular ones.
+// layout says how wide the numbers of a codec's IO section are, and which groups it has beside the
+// four regular ones.
 type layout uint8
 
 const (
@@ -78,7 +84,8 @@ const (
 	groupNX                       // a group of values of any length comes last
 )
 
-// layoutOf returns the layout that the vendor documents for a codec, and false if it carries no records.
+// layoutOf returns the layout that the vendor documents for a codec, and false if it carries no
+// records.
 func layoutOf(c Codec) (layout, bool) {
 	switch c {
 	case Codec8:

@@ -16,7 +16,8 @@ var crcTable = func() (t [256]uint16) {
 	return t
 }()
 
-// CRC returns the CRC-16/ARC (vendor's name: CRC-16/IBM; initial value 0) of a frame's body, codec id to second count.
+// CRC returns the CRC-16/ARC (vendor's name: CRC-16/IBM; initial value 0) of a frame's body, codec
+// id to second count.
 func CRC(body []byte) uint16 {
 	var crc uint16
 	for _, b := range body {

@@ -8,22 +8,24 @@ import (
 // fixedPart is the size of a record before its IO section.
 const fixedPart = 24
 
-// Batch holds the decoded records of one frame. Its zero value is ready; using one again keeps its memory, so that decoding
-// allocates nothing once it has seen its largest frame.
+// Batch holds the decoded records of one frame. Its zero value is ready; using one again keeps its
+// memory, so that decoding allocates nothing once it has seen its largest frame.
 type Batch struct {
 	Codec   Codec
 	Records []Record // views into the body that was decoded; valid as long as it is
 }
 
-// Decode decodes a frame's body, codec id to second count, of codec 8, 8E or 16. The records must fill the body exactly
-// and every record must have as many elements as it says, else the frame's contents cannot be trusted.
+// Decode decodes a frame's body, codec id to second count, of codec 8, 8E or 16. The records must
+// fill the body exactly and every record must have as many elements as it says, else the frame's
+// contents cannot be trusted.
 //
-// A body that does not fit its codec is tried once more with a group of 16-byte values behind the 8-byte group of every
-// record: certain firmwares send it, nothing announces it, and only the count of bytes tells. The documented form is tried
-// first, so no frame that follows the documents is ever read in the other way.
+// A body that does not fit its codec is tried once more with a group of 16-byte values behind the
+// 8-byte group of every record: certain firmwares send it, nothing announces it, and only the count
+// of bytes tells. The documented form is tried first, so no frame that follows the documents is
+// ever read in the other way.
 //
-// Errors are ErrUnknownCodec (also for command codecs), ErrCount and ErrMalformed; then the Batch has no records. On ErrCount
-// and ErrMalformed Codec is set.
+// Errors are ErrUnknownCodec (also for command codecs), ErrCount and ErrMalformed; then the Batch
+// has no records. On ErrCount and ErrMalformed Codec is set.
 func (b *Batch) Decode(body []byte) error {
 	b.Codec, b.Records = 0, b.Records[:0]
 	if len(body) < minBody {
@@ -52,8 +54,8 @@ func (b *Batch) Decode(body []byte) error {
 	return fmt.Errorf("%w: codec %v, %d of %d records, then %s", ErrMalformed, codec, at, before, why)
 }
 
-// decode appends n records of one layout. It returns what is wrong in words, not an error, since a frame with the 16-byte
-// group fails once before it succeeds, and that must not allocate.
+// decode appends n records of one layout. It returns what is wrong in words, not an error, since a
+// frame with the 16-byte group fails once before it succeeds, and that must not allocate.
 func (b *Batch) decode(p []byte, n int, l layout) (why string) {
 	b.Records = b.Records[:0]
 	for range n {

@@ -8,8 +8,9 @@ import (
 	"slices"
 )
 
-// NewElements returns an IO section with the given elements, for encoding. It returns ErrEncode for a Size that does not
-// exist, a Value that does not fit in its Size, Bytes of another length than Size, or more than 65,535 elements.
+// NewElements returns an IO section with the given elements, for encoding. It returns ErrEncode for
+// a Size that does not exist, a Value that does not fit in its Size, Bytes of another length than
+// Size, or more than 65,535 elements.
 func NewElements(list ...Element) (Elements, error) {
 	if len(list) > math.MaxUint16 {
 		return Elements{}, fmt.Errorf("%w: %d elements in a record", ErrEncode, len(list))
@@ -28,9 +29,10 @@ func NewElements(list ...Element) (Elements, error) {
 	return Elements{wire: wire, layout: l, n: uint16(n)}, nil
 }
 
-// AppendFrame appends a whole frame, preamble to CRC, with the records encoded in codec 8, 8E or 16. It returns ErrEncode,
-// and dst as it was, where the codec cannot carry what a record holds (ids above 255 or variable length in codec 8, a generation
-// type outside codec 16) or there are more than 255 records, and ErrUnknownCodec for other codecs. Sizes are not capped.
+// AppendFrame appends a whole frame, preamble to CRC, with the records encoded in codec 8, 8E or
+// 16. It returns ErrEncode, and dst as it was, where the codec cannot carry what a record holds
+// (ids above 255 or variable length in codec 8, a generation type outside codec 16) or there are
+// more than 255 records, and ErrUnknownCodec for other codecs. Sizes are not capped.
 func AppendFrame(dst []byte, c Codec, records ...Record) ([]byte, error) {
 	start := len(dst)
 	out, err := AppendBody(append(dst, make([]byte, header)...), c, records...)
@@ -40,7 +42,8 @@ func AppendFrame(dst []byte, c Codec, records ...Record) ([]byte, error) {
 	return seal(out, start), nil
 }
 
-// AppendEnvelope appends a frame around any body, with the right length and CRC whatever the body says.
+// AppendEnvelope appends a frame around any body, with the right length and CRC whatever the body
+// says.
 func AppendEnvelope(dst, body []byte) []byte {
 	start := len(dst)
 	dst = append(dst, make([]byte, header)...)
@@ -54,10 +57,11 @@ func seal(dst []byte, start int) []byte {
 	return binary.BigEndian.AppendUint32(dst, uint32(CRC(body)))
 }
 
-// AppendBody appends a frame's body, codec id to second count: what [Batch.Decode] takes. Errors are those of [AppendFrame].
+// AppendBody appends a frame's body, codec id to second count: what [Batch.Decode] takes. Errors
+// are those of [AppendFrame].
 //
-// If a record has a 16-byte element, or came from a frame with that group, all records get the group. A decoded body
-// therefore encodes to the same bytes.
+// If a record has a 16-byte element, or came from a frame with that group, all records get the
+// group. A decoded body therefore encodes to the same bytes.
 func AppendBody(dst []byte, c Codec, records ...Record) ([]byte, error) {
 	l, ok := layoutOf(c)
 	if !ok {
@@ -112,8 +116,8 @@ func appendRecord(dst []byte, r *Record, l layout) ([]byte, error) {
 	return dst, err
 }
 
-// appendGroups appends the elements that the layout has a group for, and says how many those were. It walks them once for
-// each group: a record has few.
+// appendGroups appends the elements that the layout has a group for, and says how many those were.
+// It walks them once for each group: a record has few.
 func appendGroups(dst []byte, elements iter.Seq[Element], l layout) (out []byte, total int, err error) {
 	sizes := groupSizes[:4]
 	if l.has(group16) {
@@ -185,7 +189,8 @@ func appendElement(dst []byte, e Element, l layout) ([]byte, error) {
 	return dst, nil
 }
 
-// appendNumber appends a number of two bytes if wide, else of one. what names it in the error if it does not fit.
+// appendNumber appends a number of two bytes if wide, else of one. what names it in the error if it
+// does not fit.
 func appendNumber(dst []byte, n int, wide bool, what string) ([]byte, error) {
 	switch {
 	case wide && n <= math.MaxUint16:

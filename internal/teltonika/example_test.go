@@ -40,7 +40,8 @@ func ExampleReader() {
 	// answer 00000001
 }
 
-// A command to a device, and the device's answer as a server reads it. There is nothing to acknowledge.
+// A command to a device, and the device's answer as a server reads it. There is nothing to
+// acknowledge.
 func ExampleDecodeMessages() {
 	imei, err := teltonika.ParseIMEI("352093081452251") // as Reader.IMEI returned it
 	if err != nil {

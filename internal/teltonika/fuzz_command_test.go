@@ -11,8 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzMessages holds DecodeMessages to its contract on any body: one that is accepted encodes to the same bytes, so nothing was
-// misread, overlooked or made up; one that is refused leaves nothing behind.
+// FuzzMessages holds DecodeMessages to its contract on any body: one that is accepted encodes to
+// the same bytes, so nothing was misread, overlooked or made up; one that is refused leaves nothing
+// behind.
 func FuzzMessages(f *testing.F) {
 	for _, v := range loadVectors(f) {
 		if v.Expect.Codec.IsCommand() {
@@ -57,8 +58,8 @@ func FuzzMessagesRoundTrip(f *testing.F) {
 	})
 }
 
-// FuzzDatagram wants any packet that is accepted back from what was read of it, but for the byte that means nothing, and
-// nothing of one that is refused.
+// FuzzDatagram wants any packet that is accepted back from what was read of it, but for the byte
+// that means nothing, and nothing of one that is refused.
 func FuzzDatagram(f *testing.F) {
 	for _, v := range loadVectors(f) {
 		f.Add(v.bytes(f))
@@ -90,8 +91,8 @@ func FuzzDatagram(f *testing.F) {
 	})
 }
 
-// FuzzMemory wants no decoder to allocate more than a small multiple of what it is given, whatever counts and lengths that
-// declares. The constant takes the Reader's first buffer and the errors.
+// FuzzMemory wants no decoder to allocate more than a small multiple of what it is given, whatever
+// counts and lengths that declares. The constant takes the Reader's first buffer and the errors.
 func FuzzMemory(f *testing.F) {
 	for _, v := range loadVectors(f) {
 		b := v.bytes(f)

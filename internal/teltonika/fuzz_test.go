@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzDecode holds Decode to its contract on any body: a body that is accepted encodes to the same bytes, so nothing was
-// misread, overlooked or made up; one that is refused leaves nothing behind.
+// FuzzDecode holds Decode to its contract on any body: a body that is accepted encodes to the same
+// bytes, so nothing was misread, overlooked or made up; one that is refused leaves nothing behind.
 func FuzzDecode(f *testing.F) {
 	for _, v := range loadVectors(f) {
 		if b := v.bytes(f); v.Expect.Transport != "" && len(b) > header+imeiDigits+minBody {
@@ -51,8 +51,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// FuzzFrame reads any stream twice, whole and in pieces, and wants the same frames and the same end; each frame must be what
-// its own body seals to, and the buffer must stay within the cap.
+// FuzzFrame reads any stream twice, whole and in pieces, and wants the same frames and the same
+// end; each frame must be what its own body seals to, and the buffer must stay within the cap.
 func FuzzFrame(f *testing.F) {
 	for _, v := range loadVectors(f) {
 		f.Add(v.bytes(f), uint8(7))

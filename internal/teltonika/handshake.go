@@ -10,9 +10,10 @@ const (
 
 const imeiDigits = 15
 
-// IMEI reads the handshake, skipping keep-alive bytes before it, and returns the 15 digits. Anything else is ErrHandshake at
-// its first wrong byte: a port scanner whose first two bytes would announce 18,245 more is not listened to. The caller bounds
-// the time for all of it with one read deadline.
+// IMEI reads the handshake, skipping keep-alive bytes before it, and returns the 15 digits.
+// Anything else is ErrHandshake at its first wrong byte: a port scanner whose first two bytes would
+// announce 18,245 more is not listened to. The caller bounds the time for all of it with one read
+// deadline.
 func (r *Reader) IMEI() (string, error) {
 	for started := false; !started; {
 		var err error
@@ -41,8 +42,8 @@ func (r *Reader) IMEI() (string, error) {
 	return imei, nil
 }
 
-// LuhnValid reports whether the last digit of an IMEI is the check digit of the others. Devices in the field fail this, so it
-// is for counting, not for refusing. Anything but digits is not valid.
+// LuhnValid reports whether the last digit of an IMEI is the check digit of the others. Devices in
+// the field fail this, so it is for counting, not for refusing. Anything but digits is not valid.
 func LuhnValid(imei string) bool {
 	sum := 0
 	for i := range len(imei) {
@@ -50,7 +51,8 @@ func LuhnValid(imei string) bool {
 		if d < 0 || d > 9 {
 			return false
 		}
-		// Every second digit from the right, beginning beside the check digit, counts double, digits added up.
+		// Every second digit from the right, beginning beside the check digit, counts double, digits
+		// added up.
 		if (len(imei)-i)%2 == 0 {
 			if d *= 2; d > 9 {
 				d -= 9

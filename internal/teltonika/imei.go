@@ -2,11 +2,12 @@ package teltonika
 
 import "fmt"
 
-// IMEI is a device's identity as codecs 14 and 15 carry it: a leading 0 and 15 digits, two a byte. Two are equal (==) if they
-// are the same device; the zero value is 15 zeros, which no device has.
+// IMEI is a device's identity as codecs 14 and 15 carry it: a leading 0 and 15 digits, two a byte.
+// Two are equal (==) if they are the same device; the zero value is 15 zeros, which no device has.
 type IMEI [8]byte
 
-// ParseIMEI returns the IMEI of 15 ASCII digits, as [Reader.IMEI] returns them. Anything else is ErrEncode.
+// ParseIMEI returns the IMEI of 15 ASCII digits, as [Reader.IMEI] returns them. Anything else is
+// ErrEncode.
 func ParseIMEI(s string) (IMEI, error) {
 	m, ok := parseIMEI(s)
 	if !ok {
@@ -15,7 +16,8 @@ func ParseIMEI(s string) (IMEI, error) {
 	return m, nil
 }
 
-// String returns the 15 digits. Of a value that did not come from this package it may return others than digits.
+// String returns the 15 digits. Of a value that did not come from this package it may return others
+// than digits.
 func (m IMEI) String() string { return string(m.appendDigits(nil)) }
 
 func parseIMEI[T string | []byte](digits T) (m IMEI, ok bool) {

@@ -19,7 +19,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 //go:embed testdata/vectors.json
 var vectorFile []byte
 
-// vector is one entry of testdata/vectors.json: documented frames, and bad input with what must happen.
+// vector is one entry of testdata/vectors.json: documented frames, and bad input with what must
+// happen.
 type vector struct {
 	Name   string `json:"name"`
 	Hex    string `json:"hex"`
@@ -90,7 +91,8 @@ func loadVector(t testing.TB, name string) vector {
 	return all[i]
 }
 
-// chunks returns a reader that gives the pieces one a Read, so that a test decides where packets end. After them it is at io.EOF.
+// chunks returns a reader that gives the pieces one a Read, so that a test decides where packets
+// end. After them it is at io.EOF.
 func chunks(pieces ...[]byte) io.Reader {
 	readers := make([]io.Reader, len(pieces))
 	for i, p := range pieces {

@@ -7,7 +7,8 @@ import (
 	"math"
 )
 
-// MessageType says what a message is. Devices send others than these, and they pass: behind a serial port any type may come.
+// MessageType says what a message is. Devices send others than these, and they pass: behind a
+// serial port any type may come.
 type MessageType byte
 
 // The types that the vendor gives a meaning.
@@ -15,7 +16,8 @@ const (
 	TypeCommand  MessageType = 0x05 // server to device; seen from devices in codec 13
 	TypeResponse MessageType = 0x06 // device to server
 	TypeCamera   MessageType = 0x0D // codec 12, both ways, binary
-	TypeNACK     MessageType = 0x11 // codec 14, device to server: the command was for another IMEI and was not executed
+	// codec 14, device to server: the command was for another IMEI and was not executed
+	TypeNACK MessageType = 0x11
 )
 
 // Message is a command, the answer to one, or what a device passes on from its serial port.
@@ -26,19 +28,22 @@ type Message struct {
 	Text      []byte // as it stands on the wire: nothing is trimmed, and it may be binary
 }
 
-// Messages holds the messages of one frame: a view of checked bytes, decoded while it is walked, so that a frame costs the same
-// however many it has. It is valid as long as the body it came from. The zero value has none.
+// Messages holds the messages of one frame: a view of checked bytes, decoded while it is walked, so
+// that a frame costs the same however many it has. It is valid as long as the body it came from.
+// The zero value has none.
 type Messages struct {
 	Codec Codec
 	wire  []byte // the messages, without the counts
 	n     byte
 }
 
-// DecodeMessages decodes a frame's body, codec id to second count, of codec 12, 13, 14 or 15. The messages must fill the body
-// exactly, and an IMEI must be a leading 0 and 15 digits. It allocates nothing.
+// DecodeMessages decodes a frame's body, codec id to second count, of codec 12, 13, 14 or 15. The
+// messages must fill the body exactly, and an IMEI must be a leading 0 and 15 digits. It allocates
+// nothing.
 //
-// Errors are ErrUnknownCodec (also for the codecs of records), ErrCount and ErrMalformed; then there are no messages. What they
-// oblige to differs from records, since nothing was to be acknowledged: see the package comment.
+// Errors are ErrUnknownCodec (also for the codecs of records), ErrCount and ErrMalformed; then
+// there are no messages. What they oblige to differs from records, since nothing was to be
+// acknowledged: see the package comment.
 func DecodeMessages(body []byte) (Messages, error) {
 	if len(body) < minBody {
 		return Messages{}, fmt.Errorf("%w: a body of %d bytes", ErrMalformed, len(body))
@@ -71,7 +76,8 @@ func (s Messages) Len() int { return int(s.n) }
 
 // All walks the messages in the order of the wire. Message.Text is a view.
 //
-// It stops early, rather than panic, where the bytes have changed under it because a view was used too long.
+// It stops early, rather than panic, where the bytes have changed under it because a view was used
+// too long.
 func (s Messages) All() iter.Seq[Message] {
 	return func(yield func(Message) bool) {
 		p := s.wire
@@ -122,10 +128,11 @@ func takeMessage(p []byte, c Codec) (m Message, rest []byte, why string) {
 	return m, rest, ""
 }
 
-// AppendMessages appends a whole frame, preamble to CRC, with the messages encoded in codec 12, 13, 14 or 15, for either
-// direction. It returns ErrEncode, and dst as it was, where the codec cannot carry what a message holds (a timestamp in codec
-// 12 or 14, an IMEI in codec 12 or 13), an IMEI is not digits or there are more than 255 messages, and ErrUnknownCodec for
-// other codecs. Sizes are not capped. Devices expect one message a frame.
+// AppendMessages appends a whole frame, preamble to CRC, with the messages encoded in codec 12, 13,
+// 14 or 15, for either direction. It returns ErrEncode, and dst as it was, where the codec cannot
+// carry what a message holds (a timestamp in codec 12 or 14, an IMEI in codec 12 or 13), an IMEI is
+// not digits or there are more than 255 messages, and ErrUnknownCodec for other codecs. Sizes are
+// not capped. Devices expect one message a frame.
 func AppendMessages(dst []byte, c Codec, messages ...Message) ([]byte, error) {
 	if !c.IsCommand() {
 		return dst, fmt.Errorf("%w %v", ErrUnknownCodec, c)

@@ -192,7 +192,8 @@ func TestEncodingRefusesMessagesThatACodecCannotCarry(t *testing.T) {
 
 func TestCommandFramesAreReadAtEverySplit(t *testing.T) {
 	t.Parallel()
-	// The sizes that came in the field: a short answer, and a camera's frame, which is more than a fresh buffer holds.
+	// The sizes that came in the field: a short answer, and a camera's frame, which is more than a
+	// fresh buffer holds.
 	answer := Message{Type: TypeResponse, IMEI: mustIMEI(t, someIMEI), Text: []byte("DI1:1 DI2:0")}
 	photo := Message{Type: TypeCamera, Text: bytes.Repeat([]byte{0xFF, 0x00, 0xD8}, 700)}
 	records := loadVector(t, "codec8_tcp_1").bytes(t)

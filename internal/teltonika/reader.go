@@ -7,37 +7,42 @@ import (
 )
 
 const (
-	// DefaultMaxBody is the default cap on a frame's declared length. Trackers document 1,280 bytes; cameras send more.
+	// DefaultMaxBody is the default cap on a frame's declared length. Trackers document 1,280 bytes;
+	// cameras send more.
 	DefaultMaxBody = 8 << 10
 
 	header   = 8          // preamble and length
 	overhead = header + 4 // and CRC
 	minBody  = 3          // codec id and the two counts
 
-	// firstBuffer takes the largest frame that trackers document. It is what a connection costs; only a bigger frame
-	// whose bytes have really arrived makes it grow.
+	// firstBuffer takes the largest frame that trackers document. It is what a connection costs; only
+	// a bigger frame whose bytes have really arrived makes it grow.
 	firstBuffer = 1536
 
 	keepAlive = 0xFF
 )
 
-// Frame is one frame whose length and CRC are right. Its slices are views into the Reader's buffer and valid until the
-// Reader's next method call.
+// Frame is one frame whose length and CRC are right. Its slices are views into the Reader's buffer
+// and valid until the Reader's next method call.
 type Frame struct {
 	Codec Codec
-	Count byte   // number of records that the device says it sent: what to acknowledge; of messages if Codec.IsCommand
+	// number of records that the device says it sent: what to acknowledge; of messages if
+	// Codec.IsCommand
+	Count byte
 	Body  []byte // codec id to second count: what Batch.Decode or DecodeMessages takes
 	Raw   []byte // all of it, preamble to CRC: what a dead letter keeps
 }
 
-// Reader reads one device's byte stream: first [Reader.IMEI], then frames. It does not care how the bytes were cut into
-// packets. It is not safe for concurrent use.
+// Reader reads one device's byte stream: first [Reader.IMEI], then frames. It does not care how the
+// bytes were cut into packets. It is not safe for concurrent use.
 //
-// An error of framing is final: the stream has no mark to find the next frame by, so every later call returns the same
-// error. An error of the source is passed on, io.EOF at a frame boundary and io.ErrUnexpectedEOF within a frame, and loses
-// nothing: after a timeout the same call may be made again.
+// An error of framing is final: the stream has no mark to find the next frame by, so every later
+// call returns the same error. An error of the source is passed on, io.EOF at a frame boundary and
+// io.ErrUnexpectedEOF within a frame, and loses nothing: after a timeout the same call may be made
+// again.
 //
-// Two deadlines suit a device: a long one until a frame begins, and a short one until it is complete.
+// Two deadlines suit a device: a long one until a frame begins, and a short one until it is
+// complete.
 //
 //	for {
 //		conn.SetReadDeadline(now.Add(idle))    // renewed by keep-alives, since Await returns after them
@@ -58,7 +63,8 @@ type Reader struct {
 	fault  error // the framing error that ended the stream
 }
 
-// NewReader returns a Reader of src that refuses frames that declare more than maxBody bytes; 0 means DefaultMaxBody.
+// NewReader returns a Reader of src that refuses frames that declare more than maxBody bytes; 0
+// means DefaultMaxBody.
 func NewReader(src io.Reader, maxBody int) *Reader {
 	if maxBody <= 0 {
 		maxBody = DefaultMaxBody
@@ -74,8 +80,9 @@ func (r *Reader) Reset(src io.Reader) {
 // Buffered is the number of bytes that were read and belong to no frame returned yet.
 func (r *Reader) Buffered() int { return r.hi - r.lo }
 
-// Await waits for a sign of life at a frame boundary. It returns true when a frame has begun, of which Next then reads the
-// rest, and false when only keep-alive bytes came. What is buffered counts: it does not read if a frame has begun already.
+// Await waits for a sign of life at a frame boundary. It returns true when a frame has begun, of
+// which Next then reads the rest, and false when only keep-alive bytes came. What is buffered
+// counts: it does not read if a frame has begun already.
 func (r *Reader) Await() (started bool, err error) {
 	if r.fault != nil {
 		return false, r.fault
@@ -89,8 +96,8 @@ func (r *Reader) Await() (started bool, err error) {
 	return r.lo < r.hi, nil
 }
 
-// Next reads one frame, skipping keep-alive bytes before it. It returns ErrPreamble, ErrTooLong or ErrTooShort as soon as
-// the bytes say so, without reading on, and ErrCRC after the whole frame.
+// Next reads one frame, skipping keep-alive bytes before it. It returns ErrPreamble, ErrTooLong or
+// ErrTooShort as soon as the bytes say so, without reading on, and ErrCRC after the whole frame.
 func (r *Reader) Next() (Frame, error) {
 	for started := false; !started; {
 		var err error
@@ -121,7 +128,8 @@ func (r *Reader) Next() (Frame, error) {
 	}
 	raw := r.buf[r.lo : r.lo+size : r.lo+size]
 	body := raw[header : size-4 : size-4]
-	// All 32 bits are compared: a frame with anything in the upper half is not what the device computed.
+	// All 32 bits are compared: a frame with anything in the upper half is not what the device
+	// computed.
 	if says, is := binary.BigEndian.Uint32(raw[size-4:]), CRC(body); says != uint32(is) {
 		return Frame{}, r.fail(ErrCRC, "frame says %08x, computed %04x", says, is)
 	}
@@ -135,7 +143,8 @@ func (r *Reader) fail(sentinel error, format string, args ...any) error {
 	return r.fault
 }
 
-// have reads until n bytes are buffered. n is at most max + overhead, so that room can always be made.
+// have reads until n bytes are buffered. n is at most max + overhead, so that room can always be
+// made.
 func (r *Reader) have(n int) error {
 	for idle := 0; r.hi-r.lo < n; {
 		r.makeRoom()
@@ -157,8 +166,8 @@ func (r *Reader) have(n int) error {
 	return nil
 }
 
-// makeRoom leaves at least one byte free at the end of the buffer. It grows only when the buffer is full of one frame,
-// by doubling: a declared length costs nothing until its bytes arrive.
+// makeRoom leaves at least one byte free at the end of the buffer. It grows only when the buffer is
+// full of one frame, by doubling: a declared length costs nothing until its bytes arrive.
 func (r *Reader) makeRoom() {
 	if r.lo == r.hi {
 		r.lo, r.hi = 0, 0

@@ -5,8 +5,8 @@ import (
 	"iter"
 )
 
-// Record is one position report with the device's inputs at that time. Without a satellite fix a device repeats its last
-// position with angle, satellites and speed 0.
+// Record is one position report with the device's inputs at that time. Without a satellite fix a
+// device repeats its last position with angle, satellites and speed 0.
 type Record struct {
 	Timestamp  uint64 // Unix milliseconds
 	Longitude  int32  // in 1e-7 degrees, east positive
@@ -21,11 +21,12 @@ type Record struct {
 	IO         Elements
 }
 
-// Element is one input, output or sensor value. What an id means, and whether its value is signed, depends on the device's
-// model; the wire does not say.
+// Element is one input, output or sensor value. What an id means, and whether its value is signed,
+// depends on the device's model; the wire does not say.
 type Element struct {
-	ID    uint16
-	Size  byte   // bytes of the value on the wire: 1, 2, 4 or 8 (in Value), 16 (in Bytes), or SizeNX (in Bytes)
+	ID uint16
+	// bytes of the value on the wire: 1, 2, 4 or 8 (in Value), 16 (in Bytes), or SizeNX (in Bytes)
+	Size  byte
 	Value uint64 // unsigned
 	Bytes []byte
 }
@@ -36,8 +37,9 @@ const SizeNX = 0
 // groupSizes lists the groups of fixed size in the order of the wire.
 var groupSizes = [...]int{1, 2, 4, 8, 16}
 
-// Elements is the IO section of a record: a view of checked bytes, decoded while it is walked, so that a record costs the same
-// however many elements it has. The zero value has none. One that was decoded is valid as long as the body it came from.
+// Elements is the IO section of a record: a view of checked bytes, decoded while it is walked, so
+// that a record costs the same however many elements it has. The zero value has none. One that was
+// decoded is valid as long as the body it came from.
 type Elements struct {
 	wire   []byte // the groups, without event and total
 	layout layout
@@ -47,12 +49,14 @@ type Elements struct {
 // Len returns the number of elements.
 func (s Elements) Len() int { return int(s.n) }
 
-// All walks the elements in the order of the wire: by size, variable length last. Element.Bytes is a view.
+// All walks the elements in the order of the wire: by size, variable length last. Element.Bytes is
+// a view.
 func (s Elements) All() iter.Seq[Element] {
 	return func(yield func(Element) bool) { s.each(yield) }
 }
 
-// each stops early, rather than panic, where the bytes have changed under it because a view was used too long.
+// each stops early, rather than panic, where the bytes have changed under it because a view was
+// used too long.
 func (s Elements) each(yield func(Element) bool) {
 	p := s.wire
 	for _, size := range groupSizes {
@@ -107,8 +111,9 @@ func (s Elements) each(yield func(Element) bool) {
 	}
 }
 
-// measure returns how many bytes of p an IO section of this layout takes and how many elements it has, and false if it does
-// not fit in p. Nothing but p's own length bounds it, and it allocates nothing.
+// measure returns how many bytes of p an IO section of this layout takes and how many elements it
+// has, and false if it does not fit in p. Nothing but p's own length bounds it, and it allocates
+// nothing.
 func (l layout) measure(p []byte) (used, elements int, ok bool) {
 	whole := len(p)
 	var n uint16

@@ -7,7 +7,8 @@ import (
 )
 
 const (
-	// datagramHeader is what stands before the body: length, packet id, the unused byte, AVL packet id, and the IMEI.
+	// datagramHeader is what stands before the body: length, packet id, the unused byte, AVL packet
+	// id, and the IMEI.
 	datagramHeader = 2 + 2 + 1 + 1 + 2 + imeiDigits
 
 	datagramAck = 7
@@ -16,19 +17,23 @@ const (
 	unused = 0x01
 )
 
-// Datagram is what a device sends in one UDP packet: who it is, and a frame's body. Body is a view into the packet.
+// Datagram is what a device sends in one UDP packet: who it is, and a frame's body. Body is a view
+// into the packet.
 type Datagram struct {
-	PacketID    uint16 // the device's number of the packet, CAFE in every documented example; the answer repeats it
-	AVLPacketID byte   // the device's number of what is in Body; the answer repeats it
+	// the device's number of the packet, CAFE in every documented example; the answer repeats it
+	PacketID    uint16
+	AVLPacketID byte // the device's number of what is in Body; the answer repeats it
 	IMEI        IMEI
-	Codec       Codec  // first byte of Body
-	Count       byte   // second byte of Body: number of records that the device says it sent, what to acknowledge
-	Body        []byte // codec id to second count: what [Batch.Decode] takes
+	Codec       Codec // first byte of Body
+	// second byte of Body: number of records that the device says it sent, what to acknowledge
+	Count byte
+	Body  []byte // codec id to second count: what [Batch.Decode] takes
 }
 
-// DecodeDatagram decodes the payload of one UDP packet, which holds exactly one datagram, but not its body. It allocates nothing.
-// The error is ErrDatagram, to which no answer is owed: a length that is not the packet's, an IMEI that is not 000F and 15
-// ASCII digits, or a body without codec id and two counts. There is no CRC: that the packet came whole is UDP's word.
+// DecodeDatagram decodes the payload of one UDP packet, which holds exactly one datagram, but not
+// its body. It allocates nothing. The error is ErrDatagram, to which no answer is owed: a length
+// that is not the packet's, an IMEI that is not 000F and 15 ASCII digits, or a body without codec
+// id and two counts. There is no CRC: that the packet came whole is UDP's word.
 func DecodeDatagram(packet []byte) (Datagram, error) {
 	if len(packet) < datagramHeader+minBody {
 		return Datagram{}, fmt.Errorf("%w: %d bytes", ErrDatagram, len(packet))
@@ -50,8 +55,9 @@ func DecodeDatagram(packet []byte) (Datagram, error) {
 	}, nil
 }
 
-// AppendDatagram appends a datagram around any body, as [AppendBody] makes it; Codec and Count stand in Body and are not looked
-// at. It returns ErrEncode, and dst as it was, if the IMEI is not digits or the length does not fit in 16 bits.
+// AppendDatagram appends a datagram around any body, as [AppendBody] makes it; Codec and Count
+// stand in Body and are not looked at. It returns ErrEncode, and dst as it was, if the IMEI is not
+// digits or the length does not fit in 16 bits.
 func AppendDatagram(dst []byte, d Datagram) ([]byte, error) {
 	length := datagramHeader - 2 + len(d.Body)
 	if length > math.MaxUint16 {
@@ -67,7 +73,8 @@ func AppendDatagram(dst []byte, d Datagram) ([]byte, error) {
 	return append(dst, d.Body...), nil
 }
 
-// DatagramAck is the server's answer to a datagram. A device that reads another count than it sent, or none, sends it again.
+// DatagramAck is the server's answer to a datagram. A device that reads another count than it sent,
+// or none, sends it again.
 type DatagramAck struct {
 	PacketID    uint16 // of the datagram
 	AVLPacketID byte   // of the datagram
@@ -81,7 +88,8 @@ func AppendDatagramAck(dst []byte, a DatagramAck) []byte {
 	return append(dst, unused, a.AVLPacketID, a.Accepted)
 }
 
-// DecodeDatagramAck decodes what a device receives. The error is ErrDatagram: it is not 7 bytes, or says another length.
+// DecodeDatagramAck decodes what a device receives. The error is ErrDatagram: it is not 7 bytes, or
+// says another length.
 func DecodeDatagramAck(packet []byte) (DatagramAck, error) {
 	if len(packet) != datagramAck {
 		return DatagramAck{}, fmt.Errorf("%w: an answer of %d bytes", ErrDatagram, len(packet))

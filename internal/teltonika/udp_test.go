@@ -56,7 +56,8 @@ func TestDecodeDatagramRefuses(t *testing.T) {
 
 func TestADatagramSaysWhatItsBodySaysFirst(t *testing.T) {
 	t.Parallel()
-	// The example with seven records announced, one there, and one counted behind it, in a packet whose length is right.
+	// The example with seven records announced, one there, and one counted behind it, in a packet
+	// whose length is right.
 	d, err := DecodeDatagram(relabeled(loadVector(t, "codec16_udp_as_printed").bytes(t)))
 	require.NoError(t, err)
 	require.Equal(t, Codec16, d.Codec)

@@ -233,7 +233,8 @@ func TestEveryDocumentedFrameIsReadAtEverySplit(t *testing.T) {
 		}
 		t.Run(v.Name, func(t *testing.T) {
 			t.Parallel()
-			// A keep-alive before the IMEI, one between two frames, and nothing lost at whatever byte a packet ends.
+			// A keep-alive before the IMEI, one between two frames, and nothing lost at whatever byte a
+			// packet ends.
 			frame := v.bytes(t)
 			session := slices.Concat([]byte{0xFF}, hello, frame, []byte{0xFF, 0xFF}, frame)
 			read := func(src io.Reader) {

@@ -27,8 +27,8 @@ import (
 // enough is the share of the mutants that the tests have to notice.
 const enough = 0.95
 
-// core is what is changed, and which tests are asked after the package's own: those of packages that
-// rest on it, the quick ones first.
+// core is what is changed, and which tests are asked after the package's own: those of packages
+// that rest on it, the quick ones first.
 var core = []target{
 	{dir: "lease", dependents: []string{"janitor"}},
 	{dir: "guard", dependents: []string{"registry", "janitor", "internal/commands"}},

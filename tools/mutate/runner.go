@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// slower is by how much a mutant may make tests slower. Beyond that, and the runner's patience, they
-// hang.
+// slower is by how much a mutant may make tests slower. Beyond that, and the runner's patience,
+// they hang.
 const slower = 4
 
 // runner runs tests of changed sources.
@@ -93,7 +93,8 @@ func (r *runner) try(ctx context.Context, m mutant) result {
 			return result{mutant: m, verdict: broken}
 		case err != nil && i == 0:
 			return result{mutant: m, verdict: unfit}
-		case err != nil: // an exported constant that a switch of another package has twice now, for instance
+		// an exported constant that a switch of another package has twice now, for instance
+		case err != nil:
 			res.verdict, res.by = caught, "compiler of "+pkg
 		case outcome == hung:
 			res.verdict, res.by = timedOut, pkg
@@ -111,7 +112,8 @@ func (r *runner) try(ctx context.Context, m mutant) result {
 	return res
 }
 
-// again tells whether one of the tests fails a second time. A crash that names none is taken as it is.
+// again tells whether one of the tests fails a second time. A crash that names none is taken as it
+// is.
 func (r *runner) again(ctx context.Context, dir, pkg, tests string) bool {
 	if tests == "" {
 		return true
@@ -120,8 +122,8 @@ func (r *runner) again(ctx context.Context, dir, pkg, tests string) bool {
 	return err != nil || outcome != passed
 }
 
-// overlay makes a folder with the changed file, and with the list by which go build takes it instead
-// of the file that it was made of.
+// overlay makes a folder with the changed file, and with the list by which go build takes it
+// instead of the file that it was made of.
 func (r *runner) overlay(m mutant) (dir string, err error) {
 	dir, err = os.MkdirTemp(r.temp, "mutant-")
 	if err != nil {
@@ -155,8 +157,8 @@ const (
 // failure names a test that failed.
 var failure = regexp.MustCompile(`(?m)^--- FAIL: (\S+)`)
 
-// test builds and runs the tests of a package, or only some of them (A|B), with the overlay of dir if
-// there is one, and names those that failed. An error means that they do not compile. They leave
+// test builds and runs the tests of a package, or only some of them (A|B), with the overlay of dir
+// if there is one, and names those that failed. An error means that they do not compile. They leave
 // nothing behind: their temporary files are in dir, their servers die with them.
 func (r *runner) test(ctx context.Context, dir, pkg, only string) (o outcome, tests string, err error) {
 	binary := filepath.Join(dir, strings.ReplaceAll(pkg, "/", "_")+".test")
