@@ -1,5 +1,15 @@
-// Package janitor is the leader's side of the registry: one replica at a time sweeps out what dead
-// replicas left behind, and every replica listens, so that silence means something.
+// Package janitor sweeps out of Redis what dead replicas left behind. Every replica runs one; the
+// one that holds a Redis lease sweeps, and all listen, so that silence means something.
+//
+//	ctl := redis.NewClient(lease.Options(opt)) // for the lease, ticks and heartbeats
+//	reg, err := registry.New(registry.Config{Client: rdb, Control: ctl})
+//	jan, err := janitor.New(janitor.Config{
+//		Client: rdb, Control: ctl, Registry: reg,
+//		Sweeps: []janitor.Sweeper{mine}, // further kinds of cleaning, if there are any
+//	})
+//	go reg.Run(ctx)
+//	go jan.Run(ctx)                                     // contends; sweeps while it leads
+//	reports, err := jan.Sweep(ctx, janitor.Request{})   // a pass now, on the leader
 //
 // # Who decides
 //
@@ -12,7 +22,7 @@
 //
 // # A pass
 //
-// A sweep finds candidates, judges their owners, and reaps the condemned:
+// A sweep finds candidates, judges their owners, and deletes the condemned:
 //
 //	find (HSCAN, SSCAN, SCAN, a query) ──► Pass.Liveness ──► Pass.Delete ──► guard ──► log, metrics
 //	      paged and paced, Pass.Call        each owner         one batch in flight a term
