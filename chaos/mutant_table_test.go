@@ -54,7 +54,7 @@ const (
 	fullScanGo  = "registry/fullscan.go"
 	breakerGo   = "janitor/breaker.go"
 	reaperGo    = "janitor/reaper.go"
-	ledgerGo    = "janitor/ledger.go"
+	pendingGo   = "janitor/pending.go"
 	settingsGo  = "internal/service/redis.go"
 	clientGo    = "lease/client.go"
 	takeLua     = "internal/commands/take.lua"
@@ -74,11 +74,11 @@ var (
 		"    if string.find(ok.err, 'equal or smaller', 1, true) then return answer('FENCED') end\n",
 		"    if string.find(ok.err, 'equal or smaller', 1, true) then return nil end\n"}
 
-	// A batch of unknown fate is not asked for again; the ledger looks it up in the log when a later
+	// A batch of unknown fate is not asked for again; it is looked up in the log when a later
 	// one has been recorded.
 	noAskingAgain = layer{"the leader's asking again", []edit{{reaperGo, "\t\tr.pending = &b\n", ""}}}
 
-	noLookUp = layer{"the ledger's look-ups in the log", []edit{{ledgerGo, "Fates(ctx, batches)", "Fates(ctx, batches[:0])"}}}
+	noLookUp = layer{"the look-ups of batches in the log", []edit{{pendingGo, "Fates(ctx, batches)", "Fates(ctx, batches[:0])"}}}
 
 	noOwnLook = layer{"the leader's own look at the witness", []edit{{sweepGo,
 		"if wait, reason := p.t.j.listener.heldFor(time.Now()); wait > 0 {",

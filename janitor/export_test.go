@@ -41,11 +41,11 @@ func (j *Janitor) HeldFor() time.Duration {
 func (j *Janitor) StandBack(d time.Duration) { j.elector.Resign(d) }
 
 // Settle looks up the batches of unknown fate, and Accounts is how many are not closed.
-func (j *Janitor) Settle(ctx context.Context) error { return j.ledger.settle(ctx) }
+func (j *Janitor) Settle(ctx context.Context) error { return j.unsettled.settle(ctx) }
 func (j *Janitor) Accounts() int {
-	j.ledger.mu.Lock()
-	defer j.ledger.mu.Unlock()
-	return len(j.ledger.accounts)
+	j.unsettled.mu.Lock()
+	defer j.unsettled.mu.Unlock()
+	return len(j.unsettled.accounts)
 }
 
 // Pending tells whether a batch waits to be asked for again.
@@ -99,13 +99,13 @@ func (t *Term) Done() <-chan struct{} { return t.done }
 func (t *Term) Cause() error          { return context.Cause(t.ctx) }
 func (t *Term) Pass(s Sweeper) Report { return t.pass(t.ctx, s, Request{}, Done) }
 
-// Books is a ledger without a janitor.
-type Books struct{ l *ledger }
+// Books is pendingBatches without a janitor.
+type Books struct{ l *pendingBatches }
 
 const RefusedMost = refusedMost
 
 func NewBooks(g *guard.Guard, done func(guard.Batch, guard.Answer)) *Books {
-	return &Books{newLedger(g, done)}
+	return &Books{newPendingBatches(g, done)}
 }
 func (b *Books) Open(batch guard.Batch)                     { b.l.open(batch, nil) }
 func (b *Books) Refused(batch guard.Batch)                  { b.l.refused(batch) }

@@ -20,7 +20,7 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// books is a ledger without a janitor, and what it counted.
+// books is pendingBatches without a janitor, and what it counted.
 type books struct {
 	*Books
 	f       *fleet
@@ -57,7 +57,7 @@ func (b *books) done(t *testing.T, batch guard.Batch) guard.Answer {
 	return a
 }
 
-func TestTheLedgerKeepsTheNewestOfWhatWasRefusedAndAllThatIsUnknown(t *testing.T) {
+func TestPendingBatchesKeepTheNewestOfWhatWasRefusedAndAllThatIsUnknown(t *testing.T) {
 	t.Parallel()
 	l := NewBooks(nil, nil)
 	id := func(epoch, n uint64) guard.Batch { return guard.Batch{ID: guard.BatchID{Epoch: epoch, N: n}} }

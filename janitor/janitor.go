@@ -26,7 +26,7 @@ type Janitor struct {
 	guard     *guard.Guard
 	elector   *lease.Elector
 	listener  *listener
-	ledger    *ledger
+	unsettled *pendingBatches
 	refusals  refusals
 	pace      *pacing.Pace
 	evicted   atomic.Uint64             // items that went, of all sweeps
@@ -55,7 +55,7 @@ func New(c Config) (*Janitor, error) {
 		passes:   map[string]*progress{},
 	}
 	j.listener = newListener(j.guard, reg.Timing().Gap(), j.log)
-	j.ledger = newLedger(j.guard, j.deleted)
+	j.unsettled = newPendingBatches(j.guard, j.deleted)
 
 	names := make([]string, len(j.sweeps))
 	for i, s := range j.sweeps {
@@ -123,7 +123,7 @@ func (j *Janitor) listen(ctx context.Context) {
 func (j *Janitor) lookAround(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, min(j.listener.gap/2, callTimeout))
 	defer cancel()
-	if err := j.ledger.settle(ctx); err != nil {
+	if err := j.unsettled.settle(ctx); err != nil {
 		j.log.Debug("fates not settled", "error", err)
 	}
 	holder, err := j.elector.Holder(ctx)
@@ -146,7 +146,7 @@ func (j *Janitor) lookAround(ctx context.Context) {
 	}
 }
 
-// deleted counts what the server did, once for each batch. The ledger calls it.
+// deleted counts what the server did, once for each batch. pendingBatches calls it.
 func (j *Janitor) deleted(b guard.Batch, a guard.Answer) {
 	if a.Repeated {
 		j.log.Info("batch of unknown fate settled", "batch", b.ID.String(), "sweep", b.Sweep, "owner", b.Owner, "deleted", a.Deleted)

@@ -36,20 +36,20 @@ func (e *HeldError) Error() string { return "janitor: held: " + e.Reason }
 // reaper asks the guard for batches on behalf of all sweeps of a term: one at a time, numbered, and
 // one whose fate is unknown again before any other.
 type reaper struct {
-	guard  *guard.Guard
-	term   term
-	ledger *ledger
-	permit func(ctx context.Context, owner string) error // paused, breaker: asked before each batch
-	pace   *pacing.Pace
-	end    context.CancelCauseFunc // ends the term
+	guard     *guard.Guard
+	term      term
+	unsettled *pendingBatches
+	permit    func(ctx context.Context, owner string) error // paused, breaker: asked before each batch
+	pace      *pacing.Pace
+	end       context.CancelCauseFunc // ends the term
 
 	turn    chan struct{} // a lock that a context can end the wait for
 	n       uint64        // of the last batch; held by turn
 	pending *guard.Batch
 }
 
-func newReaper(g *guard.Guard, term term, l *ledger, p *pacing.Pace, end context.CancelCauseFunc) *reaper {
-	return &reaper{guard: g, term: term, ledger: l, pace: p, end: end, turn: make(chan struct{}, 1)}
+func newReaper(g *guard.Guard, term term, l *pendingBatches, p *pacing.Pace, end context.CancelCauseFunc) *reaper {
+	return &reaper{guard: g, term: term, unsettled: l, pace: p, end: end, turn: make(chan struct{}, 1)}
 }
 
 // reap asks for one batch when the pace allows it, and says what the server did, and for how long
@@ -114,14 +114,15 @@ func (r *reaper) retry(ctx context.Context) error {
 }
 
 // ask asks for a batch, and leaves it pending if nothing is known of it afterwards. It enters the
-// ledger before it is sent, and only then: asked again, it may have left it already, counted.
+// pendingBatches before it is sent, and only then: asked again, it may have left it already,
+// counted.
 func (r *reaper) ask(ctx context.Context, b guard.Batch, deleted func(n int), again bool) (guard.Answer, error) {
 	// A process that was just woken from a pause knows by its clock, and does not even ask.
 	if !r.term.Valid() {
 		return guard.Answer{Verdict: guard.Fenced}, ErrFenced
 	}
 	if !again {
-		r.ledger.open(b, deleted)
+		r.unsettled.open(b, deleted)
 	}
 	a, err := r.send(ctx, b)
 	if failedInside(err) {
@@ -135,10 +136,10 @@ func (r *reaper) ask(ctx context.Context, b guard.Batch, deleted func(n int), ag
 		return a, err
 	case err == nil && a.Verdict == guard.Done:
 		failpoint.Hit(failpoint.AfterReply)
-		r.ledger.recorded(b, a)
+		r.unsettled.recorded(b, a)
 		return a, nil
 	}
-	r.ledger.refused(b)
+	r.unsettled.refused(b)
 	switch {
 	case err != nil:
 		return a, fmt.Errorf("%w: %w", ErrRefused, err)

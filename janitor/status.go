@@ -61,7 +61,7 @@ func (j *Janitor) Status() Status {
 		Instance:  j.instance,
 		DryRun:    j.cfg.DryRun,
 		Evicted:   j.evicted.Load(),
-		Unsettled: j.ledger.unknown(),
+		Unsettled: j.unsettled.unknown(),
 		Witness:   j.listener.status(time.Now()),
 	}
 	s.Witness.ChecksOff = j.refusals.list(s.Witness.ChecksOff)

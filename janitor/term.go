@@ -92,7 +92,7 @@ func newTermState(ctx context.Context, j *Janitor, term term, end context.Cancel
 		batches: pacing.NewSize(j.cfg.DeleteBatch),
 		pause:   pauseCheck{client: j.cfg.Control, layout: j.layout},
 	}
-	t.reaper = newReaper(j.guard, term, j.ledger, j.pace, end)
+	t.reaper = newReaper(j.guard, term, j.unsettled, j.pace, end)
 	t.reaper.permit = t.permit
 	return t
 }

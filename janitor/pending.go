@@ -11,9 +11,10 @@ import (
 // refusedMost bounds the accounts of batches that were refused.
 const refusedMost = 100
 
-// ledger remembers batches from before they are sent until their fate is known. Most are answered
-// DONE at once. Of those that are not, most never will be done; but a request that was delayed on
-// its way may yet land, and then what it deleted must be counted, once. An account is closed when
+// pendingBatches remembers batches from before they are sent until their fate is known. Most are
+// answered DONE at once. Of those that are not, most never will be done; but a request that was
+// delayed on its way may yet land, and then what it deleted must be counted, once. An account is
+// closed when
 //
 //   - the batch is answered DONE,
 //   - the log has its record,
@@ -21,14 +22,14 @@ const refusedMost = 100
 //     any more, since the log takes no id below its newest,
 //   - it was refused, and refusedMost later ones were too.
 //
-// So the ledger is bounded, whatever refuses batches. An account of unknown fate is never dropped,
+// So it is bounded, whatever refuses batches. An account of unknown fate is never dropped,
 // and a term has one at most: the reaper asks for no other batch before that one was answered. A
 // refused batch was answered; only a copy of its request that the client, or the reaper, had sent
 // before could land later. If that happens to one that was dropped, what it deleted is not counted
 // by this process; the log and its total, which the server writes along with the delete, have it.
 //
 // It outlives terms, because fates do.
-type ledger struct {
+type pendingBatches struct {
 	guard *guard.Guard
 	done  func(b guard.Batch, a guard.Answer) // counts what was deleted
 
@@ -43,12 +44,12 @@ type account struct {
 	refused    bool        // the last word about it was an answer, and not DONE
 }
 
-func newLedger(g *guard.Guard, done func(guard.Batch, guard.Answer)) *ledger {
-	return &ledger{guard: g, done: done, accounts: map[guard.BatchID]account{}}
+func newPendingBatches(g *guard.Guard, done func(guard.Batch, guard.Answer)) *pendingBatches {
+	return &pendingBatches{guard: g, done: done, accounts: map[guard.BatchID]account{}}
 }
 
 // open notes that a batch is about to be asked for, for the first time.
-func (l *ledger) open(b guard.Batch, deleted func(n int)) {
+func (l *pendingBatches) open(b guard.Batch, deleted func(n int)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b.Keys, b.Items = nil, nil
@@ -57,7 +58,7 @@ func (l *ledger) open(b guard.Batch, deleted func(n int)) {
 
 // refused notes that a batch was answered otherwise than DONE. Only a request held up on its way,
 // of which a client that retries says nothing, could still prove that wrong.
-func (l *ledger) refused(b guard.Batch) {
+func (l *pendingBatches) refused(b guard.Batch) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	acc, there := l.accounts[b.ID]
@@ -83,7 +84,7 @@ func (l *ledger) refused(b guard.Batch) {
 
 // recorded notes that a batch was answered DONE. It is counted unless the log was faster than the
 // reply, and everything before it in its term can no longer land.
-func (l *ledger) recorded(b guard.Batch, a guard.Answer) {
+func (l *pendingBatches) recorded(b guard.Batch, a guard.Answer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if acc, there := l.accounts[b.ID]; there {
@@ -98,7 +99,7 @@ func (l *ledger) recorded(b guard.Batch, a guard.Answer) {
 }
 
 // close counts what a batch deleted. Caller holds mu.
-func (l *ledger) close(acc account, a guard.Answer) {
+func (l *pendingBatches) close(acc account, a guard.Answer) {
 	delete(l.accounts, acc.batch.ID)
 	l.done(acc.batch, a)
 	if acc.deleted != nil {
@@ -108,7 +109,7 @@ func (l *ledger) close(acc account, a guard.Answer) {
 
 // settle looks the open accounts up, in one round trip. What cannot be read, or cannot be known
 // yet, stays for the next time.
-func (l *ledger) settle(ctx context.Context) error {
+func (l *pendingBatches) settle(ctx context.Context) error {
 	l.mu.Lock()
 	open := maps.Clone(l.accounts)
 	l.mu.Unlock()
@@ -124,7 +125,7 @@ func (l *ledger) settle(ctx context.Context) error {
 	return err
 }
 
-func (l *ledger) settled(acc account, fate guard.Fate) {
+func (l *pendingBatches) settled(acc account, fate guard.Fate) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, there := l.accounts[acc.batch.ID]; !there {
@@ -140,7 +141,7 @@ func (l *ledger) settled(acc account, fate guard.Fate) {
 }
 
 // unknown is the number of batches of which nothing is known.
-func (l *ledger) unknown() (n int) {
+func (l *pendingBatches) unknown() (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, acc := range l.accounts {
