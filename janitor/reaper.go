@@ -113,8 +113,8 @@ func (r *reaper) retry(ctx context.Context) error {
 	return nil
 }
 
-// ask asks for a batch, and leaves it pending if nothing is known of it afterwards. It enters the
-// pendingBatches before it is sent, and only then: asked again, it may have left it already,
+// ask asks for a batch, and leaves it pending if nothing is known of it afterwards. It is noted
+// before it is sent, and only then: asked again, it may be closed already,
 // counted.
 func (r *reaper) ask(ctx context.Context, b guard.Batch, deleted func(n int), again bool) (guard.Answer, error) {
 	// A process that was just woken from a pause knows by its clock, and does not even ask.
