@@ -220,14 +220,15 @@ func (r *Registry) meet(ctx context.Context, pass uint64, next page) error {
 // handedBack waits until at most so many devices are left to be written, and if that is none until
 // all is written: what a scan meets is not remembered faster than it is taken out.
 func (r *Registry) handedBack(ctx context.Context, most int) error {
-	done := func() bool { return r.table.urgent.len() <= most && (most > 0 || r.table.idle()) }
-	if err := r.await(ctx, func() bool { return done() || r.failing["release"] != nil }); err != nil {
-		return err
+	var done bool
+	var failure error
+	err := r.await(ctx, func() bool {
+		done = r.table.urgent.len() <= most && (most > 0 || r.table.idle())
+		failure = r.failing["release"]
+		return done || failure != nil
+	})
+	if err == nil && !done {
+		err = fmt.Errorf("registry: hand back what is not held: %w", failure)
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !done() {
-		return fmt.Errorf("registry: hand back what is not held: %w", r.failing["release"])
-	}
-	return nil
+	return err
 }
