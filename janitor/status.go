@@ -244,7 +244,8 @@ type Report struct {
 	Started   time.Time          `json:"started"`
 	Seconds   float64            `json:"seconds"` // how long it took
 
-	next time.Time // when the next pass is wanted, if that is before the interval is over
+	next     time.Time // when the next pass is wanted, if that is before the interval is over
+	fullScan bool      // it was one
 }
 
 // known maps a hold's reason to what is counted by it, since it comes from a key that anybody can

@@ -177,16 +177,11 @@ func (t *termState) pass(ctx context.Context, s Sweeper, req Request, last Outco
 	}
 	p := &Pass{t: t, req: req, report: &r, judged: map[string]Liveness{}, progress: newProgress(&r, j.log)}
 	j.begun(p.progress)
-	var (
-		ran bool
-		err error
-	)
+	var err error
 	defer func() {
 		r.Seconds = time.Since(r.Started).Seconds()
 		t.conclude(&r, err)
-		if p.fullScan || !ran {
-			t.checkProgress(r.Outcome == Failed)
-		}
+		r.fullScan = p.fullScan
 		j.metrics.passed(&r)
 		j.reported(r)
 		r.log(j.log, last, err)
@@ -198,7 +193,6 @@ func (t *termState) pass(ctx context.Context, s Sweeper, req Request, last Outco
 			return r
 		}
 	}
-	ran = true
 	if err = s.Run(ctx, p); err == nil && r.Evicted > 0 {
 		err = p.trimLog(ctx)
 	}
@@ -281,12 +275,13 @@ func isHeld(err error) bool {
 // loop runs the passes of one sweep in one term, one after the other: the first at once, then on
 // the interval, and in between those that are asked for.
 type loop struct {
-	t        *termState
-	sweep    Sweeper
-	demands  chan demand
-	interval time.Duration
-	failures int     // passes in a row
-	last     Outcome // of the last pass
+	t         *termState
+	sweep     Sweeper
+	demands   chan demand
+	interval  time.Duration
+	failures  int     // passes in a row
+	last      Outcome // of the last pass
+	fullScans bool    // its passes are full scans
 }
 
 // demand is a pass that somebody asked for and waits for.
@@ -330,6 +325,10 @@ func (l *loop) run() {
 func (l *loop) pass(ctx context.Context, req Request) Report {
 	r := l.t.pass(ctx, l.sweep, req, l.last)
 	l.last = r.Outcome
+	// Also a pass that failed before it could begin its full scan is one that does not end well.
+	if l.fullScans = l.fullScans || r.fullScan; l.fullScans {
+		l.t.checkProgress(r.Outcome == Failed)
+	}
 	if r.Outcome == Failed {
 		l.failures++
 	} else {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -146,7 +145,7 @@ func (w *watch) readRoster(ctx context.Context) ([]string, error) {
 	var ids []string
 	for cursor := uint64(0); ; {
 		page, next, err := w.j.cfg.Client.SScan(ctx, w.j.layout.Roster(), cursor, "", defaultScanCount).Result()
-		if failedInside(err) && strings.HasPrefix(err.Error(), "WRONGTYPE") {
+		if redis.HasErrorPrefix(err, "WRONGTYPE ") {
 			if !w.mistyped {
 				w.j.log.Warn("roster is of another type: taken for empty; look what it is, then DEL it", "key", w.j.layout.Roster())
 			}

@@ -80,7 +80,7 @@ func (s *quickWay) sweep(ctx context.Context, p *janitor.Pass, owner string) (co
 		found bool
 	)
 	for page, err := range p.SetPages(ctx, index) {
-		if isWrongType(err) { // kept, and the full scan says so too
+		if redis.HasErrorPrefix(err, "WRONGTYPE ") { // kept, and the full scan says so too
 			p.Skip(janitor.SkipUnreadable, 1)
 			return b.condemned, 1, nil
 		}

@@ -4,8 +4,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/rollcall-redis/rollcall/internal/failpoint"
 	"github.com/rollcall-redis/rollcall/internal/wait"
@@ -123,7 +124,7 @@ func (r *Registry) compareAll(ctx context.Context, pass uint64) error {
 	first := !r.ready
 	r.mu.Unlock()
 	broken := r.scanIndex(ctx, pass)
-	noIndex := r.cfg.NoReverseIndex || broken != nil && strings.HasPrefix(broken.Error(), "WRONGTYPE")
+	noIndex := r.cfg.NoReverseIndex || redis.HasErrorPrefix(broken, "WRONGTYPE ")
 	if broken != nil && !noIndex || !first && !search {
 		return broken
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -106,10 +105,4 @@ func expect(ctx context.Context, p *janitor.Pass, size func(redis.Pipeliner, con
 		}
 	}
 	return nil
-}
-
-// isWrongType tells the answer of Redis that a key is of another type.
-func isWrongType(err error) bool {
-	var reply redis.Error
-	return errors.As(err, &reply) && strings.HasPrefix(reply.Error(), "WRONGTYPE ")
 }

@@ -86,7 +86,7 @@ func (s sweep) owner(ctx context.Context, p *janitor.Pass, owner string) error {
 			entries, err = p.Client().XRangeN(ctx, stream, from, "+", int64(p.BatchSize())).Result()
 			return err
 		})
-		if err != nil && strings.HasPrefix(err.Error(), "WRONGTYPE") { // no stream: kept
+		if redis.HasErrorPrefix(err, "WRONGTYPE ") { // no stream: kept
 			p.Skip(janitor.SkipUnreadable, 1)
 			return nil
 		}
