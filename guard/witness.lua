@@ -20,7 +20,7 @@
 --   gap, grace      the settings of the last tick; grace also of a later beat, see settings.lua
 --   largest        the largest GRACE of all seen lately: so long must be listened without a hold
 --   disagreed      the last time that two settings met
---   server, connections, commands, evicted_keys
+--   server, replication, connections, commands, evicted_keys
 --                  what server() said at the last tick that could read it
 --   hold, reason  the last hold: when and why
 --   lost           when Redis may last have lost entries: a hold of reason gap, restarted or
@@ -64,13 +64,13 @@ end
 local function listen(key, gap, grace)
   local now = math.floor(server_us() / 1000)
   local w = redis.pcall('HMGET', key, 'since', 'last', 'gap', 'grace', 'largest', 'server',
-    'connections', 'commands', 'evicted_keys', 'evicted_total', 'reason', 'hold', 'disagreed')
+    'connections', 'commands', 'evicted_keys', 'evicted_total', 'reason', 'hold', 'disagreed', 'replication')
   if w.err then -- not a hash: it must neither wipe nor jam
     if kind(key) == 'hash' then error(w.err) end -- not allowed
     redis.call('DEL', key)
     w = {}
   end
-  local id, connections, commands, evicted = server()
+  local id, replication, connections, commands, evicted = server(w[6], w[14])
   local at = text(now)
   local set, n = { 'last', at }, 2
   local function put(i, field, value) -- what is as it was is not written again
@@ -96,7 +96,7 @@ local function listen(key, gap, grace)
     put(1, 'since', at)
     put(12, 'hold', at)
     put(11, 'reason', reason)
-    if reason == 'gap' or reason == 'restarted' then put(14, 'lost', at) end
+    if reason == 'gap' or reason == 'restarted' then put(15, 'lost', at) end
   end
   -- The time of a hold does not count: a jump of the clock must not make anything forgotten.
   local need, disagreed = tonumber(grace), tonumber(w[13] or '')
@@ -107,6 +107,7 @@ local function listen(key, gap, grace)
   put(4, 'grace', grace)
   put(5, 'largest', need == tonumber(grace) and grace or text(need))
   if id ~= '' then put(6, 'server', id) end
+  if replication ~= '' then put(14, 'replication', replication) end
   if connections ~= '' then put(7, 'connections', connections) end
   if commands ~= '' then put(8, 'commands', commands) end
   if evicted ~= '' then put(9, 'evicted_keys', evicted) end

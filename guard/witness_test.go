@@ -83,24 +83,55 @@ func TestResetCountersDoNotHideWhatWasEvictedBefore(t *testing.T) {
 
 func TestAPromotedReplicaIsAnotherServer(t *testing.T) {
 	t.Parallel()
+	s, r, replica := newReplica(t)
+	s.evict(t)
+	require.Eventually(t, func() bool {
+		return r.Exists(t.Context(), s.Witness()).Val() == 1 && r.Exists(t.Context(), s.Heartbeat("dead")).Val() == 0 &&
+			s.Wait(t.Context(), 1, time.Second).Val() == 1
+	}, patience, 10*time.Millisecond)
+	require.NoError(t, r.Do(t.Context(), "REPLICAOF", "NO", "ONE").Err())
+	only := map[string]any{"connections": 0, "commands": 0, "evicted_keys": 0} // only the id differs
+	require.NoError(t, r.HSet(t.Context(), s.Witness(), only).Err())
+	replica.held(t, "restarted")
+}
+
+// A master takes a new replication id for its first replica, and a replica has its master's: neither
+// tells one server from another.
+func TestAReplicaThatTakesWritesIsAnotherServerThanItsMaster(t *testing.T) {
+	t.Parallel()
+	s, r, replica := newReplica(t)
+	id := s.HGet(t.Context(), s.Witness(), "server").Val()
+	replication := s.HGet(t.Context(), s.Witness(), "replication").Val()
+	a, err := s.guard.Do(t.Context(), s.batch(1))
+	require.NoError(t, err)
+	require.Equal(t, guard.Alive, a.Verdict, "no hold: the server has got a replica, no more")
+	require.Equal(t, id, s.HGet(t.Context(), s.Witness(), "server").Val())
+	shared := s.HGet(t.Context(), s.Witness(), "replication").Val()
+	require.NotEqual(t, replication, shared)
+	require.Equal(t, int64(1), s.Wait(t.Context(), 1, patience).Val())
+	require.Equal(t, shared, r.HGet(t.Context(), s.Witness(), "replication").Val())
+	require.NoError(t, r.ConfigSet(t.Context(), "replica-read-only", "no").Err())
+	only := map[string]any{"connections": 0, "commands": 0, "evicted_keys": 0} // only the id differs
+	require.NoError(t, r.HSet(t.Context(), s.Witness(), only).Err())
+	replica.held(t, "restarted")
+}
+
+// newReplica returns a term on a server, a client of a replica of that server, and the same term on
+// the replica.
+func newReplica(t *testing.T) (*term, *redis.Client, *term) {
 	srv, replica := redistest.Start(t), redistest.Start(t)
-	s, ctx := newTerm(t, srv.Options(), ""), t.Context()
+	s := newTerm(t, srv.Options(), "")
 	s.alive(t)
 	r := replica.Client()
 	_, port, err := net.SplitHostPort(srv.Addr())
 	require.NoError(t, err)
-	require.NoError(t, r.Do(ctx, "REPLICAOF", "127.0.0.1", port).Err())
-	s.evict(t)
-	require.Eventually(t, func() bool {
-		return r.Exists(ctx, s.Witness()).Val() == 1 && r.Exists(ctx, s.Heartbeat("dead")).Val() == 0 &&
-			s.Wait(ctx, 1, time.Second).Val() == 1
-	}, patience, 10*time.Millisecond)
-	require.NoError(t, r.Do(ctx, "REPLICAOF", "NO", "ONE").Err())
-	promoted := *s
-	promoted.Client = redis.NewClient(lease.Options(replica.Options()))
-	t.Cleanup(func() { require.NoError(t, promoted.Close()) })
-	promoted.guard = guard.New(promoted.Client, promoted.Client, s.Layout, timing, "leader")
-	promoted.held(t, "restarted")
+	require.NoError(t, r.Do(t.Context(), "REPLICAOF", "127.0.0.1", port).Err())
+	require.Eventually(t, func() bool { return s.Wait(t.Context(), 1, time.Second).Val() == 1 }, patience, 10*time.Millisecond)
+	other := *s
+	other.Client = redis.NewClient(lease.Options(replica.Options()))
+	t.Cleanup(func() { require.NoError(t, other.Close()) })
+	other.guard = guard.New(other.Client, other.Client, s.Layout, timing, "leader")
+	return s, r, &other
 }
 
 func TestAContenderThatMayNotAskForCountersForgetsNone(t *testing.T) {
