@@ -125,8 +125,8 @@ func newModel(t *testing.T, o *redis.Options, seed uint64) *model {
 	require.NoError(t, err)
 	clock := "local function server_us() return tonumber(string.match(KEYS[#KEYS], '^%d+')) end\n"
 	m.rich = m.client(o, string(text), clock+
-		"local function server() return string.match(KEYS[#KEYS], '^%d+ (%w+) (%d+) (%d+) (%d+)$') end\n")
-	m.poor = m.client(o, string(text), clock+"local function server() return '', '', '', '' end\n")
+		"local function server() return string.match(KEYS[#KEYS], '^%d+ (%w+) (%w+) (%d+) (%d+) (%d+)$') end\n")
+	m.poor = m.client(o, string(text), clock+"local function server() return '', '', '', '', '' end\n")
 
 	fleet, mixed, poor := quick, m.chance(2, 10), m.chance(2, 10)
 	if m.chance(1, 10) {
@@ -203,7 +203,8 @@ func (m *model) server() time.Time { return time.Now().Add(m.offset) }
 // facts are what the server says of itself: its clock, its run id, its counters.
 func (m *model) facts() string {
 	m.commands++
-	return fmt.Sprintf("%d run%d %d %d %d", m.server().UnixMicro(), m.run, 7+m.commands/100, m.commands, m.evictedKeys)
+	return fmt.Sprintf("%d run%d master%d %d %d %d",
+		m.server().UnixMicro(), m.run, m.run, 7+m.commands/100, m.commands, m.evictedKeys)
 }
 
 // client is one whose scripts see the model's server instead of the real one.
