@@ -89,9 +89,9 @@ func heldWhileMixed(w *environment, v *judge.Verdict) {
 
 // termsRows are about terms that follow each other, quickly or after a time without any.
 var termsRows = []row{
-	{7, "AllKilledAndRestartedAtOnce", false, 60, slowPass, under(func() fault { return &allKilled{} }, listenedOn)},
-	{7, "AllKilledAndRestartedPastTheGap", false, 60, slowPass, under(func() fault { return &allKilled{away: gap * 3 / 2} }, listenedAnew)},
-	{8, "ManyTerms", false, 60, slowPass, manyTerms},
+	{7, "AllKilledAndRestartedAtOnce", false, 60, slowSweep, under(func() fault { return &allKilled{} }, listenedOn)},
+	{7, "AllKilledAndRestartedPastTheGap", false, 60, slowSweep, under(func() fault { return &allKilled{away: gap * 3 / 2} }, listenedAnew)},
+	{8, "ManyTerms", false, 60, slowSweep, manyTerms},
 }
 
 // gap is the longest silence that is no hold.

@@ -27,8 +27,12 @@ var plainRows = []row{
 	{17, "TwoProcessesOfOneID", true, 60, nil, twoProcessesOfOneID},
 }
 
-// slowSweep makes a pass last long enough to be hit in its middle.
-var slowSweep = map[string]string{"JANITOR_REDIS_SHARE": "0.008", "JANITOR_SCAN_COUNT": "50", "JANITOR_DELETE_BATCH": "50"}
+// slowSweep makes a pass over the ghosts last for seconds, so that a fault hits the middle of it. Each
+// batch is late by a fixed time. A small share of Redis' time would slow a pass down on a busy
+// machine much more than on another.
+var slowSweep = map[string]string{
+	"JANITOR_REDIS_SHARE": "1", "JANITOR_SCAN_COUNT": "50", "JANITOR_DELETE_BATCH": "50", harness.BatchDelay: "100ms", "ADMIN_TOKEN": adminToken,
+}
 
 // The leader is killed in the middle of a pass. Another leads, the pass is done again and to its
 // end, and the killed one's own entries go. Half of its devices reconnect at once, the others stay

@@ -39,6 +39,10 @@ const (
 	PatiencePause   = 20 * time.Millisecond
 )
 
+// BatchDelay is a setting of the environment itself: the network delays each guarded delete by so
+// much.
+const BatchDelay = "BATCH_DELAY"
+
 // Becomes polls until cond is true; false if patience is over.
 func Becomes(cond func() bool) bool {
 	tick := time.NewTicker(PatiencePause)
@@ -173,6 +177,9 @@ func (w *Environment) Launch(id string) *Replica { return w.LaunchBehind(w.Proxy
 // LaunchBehind is launch with a proxy that is there already.
 func (w *Environment) LaunchBehind(p *Proxy, id string) *Replica {
 	p.login = w.Logins[id]
+	if w.Settings[BatchDelay] != "" {
+		p.DelayEach(IsBatch, w.set(BatchDelay))
+	}
 	r := launch(w.T, w.binary, id, p, w.Settings)
 	w.mu.Lock()
 	defer w.mu.Unlock()
