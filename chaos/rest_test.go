@@ -64,9 +64,6 @@ func (w *environment) judge(also ...string) *judge.Verdict {
 func (w *environment) verdict(alive []string) *judge.Verdict {
 	w.T.Helper()
 	entries := w.HGetAll(w.T.Context(), w.Registry()).Val()
-	if w.Stream != nil {
-		require.NoError(w.T, w.Stream.Caught(w.T.Context()))
-	}
 	h := w.History()
 	f := w.Facts(alive)
 	w.evidence = &f

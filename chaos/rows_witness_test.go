@@ -317,7 +317,7 @@ type failover struct {
 func (f *failover) setup(w *environment) {
 	f.link = harness.NewProxy(w.T, w.Server.Addr())
 	host, port := f.link.HostPort()
-	f.replica = redistest.Start(w.T, append(history.Followed(), "--replicaof", host+" "+port, "--notify-keyspace-events", "K$g")...)
+	f.replica = redistest.Start(w.T, "--replicaof", host+" "+port, "--notify-keyspace-events", "K$g")
 	c := f.replica.Client()
 	harness.Eventually(w.T, "the replica follows", func() bool { return harness.InfoOf(w.T, c, "replication", "master_link_status") == "up" })
 }
@@ -358,7 +358,7 @@ func (f *failover) promote(w *environment) {
 		w.Server.Kill()
 		require.NoError(w.T, c.ReplicaOf(w.T.Context(), "NO", "ONE").Err())
 	})
-	w.NextLife(f.replica, "failover")
+	w.NextLife(f.replica)
 	w.Client = c
 }
 

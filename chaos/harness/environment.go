@@ -5,10 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -83,7 +80,6 @@ type Environment struct {
 	Forgot   time.Time         // when the log was lost, and with it the fate of batches
 	Logins   map[string]string // by instance: "user:password@", of who does not use the default user
 	Parts    []string          // where the history is, in order
-	Stream   *history.Follower // that writes the last of them, unless the server does
 
 	Gate     sync.RWMutex // held shared by each act of traffic, alone by what ends sockets
 	mu       sync.Mutex   // guards all below
@@ -468,22 +464,23 @@ func (w *Environment) SlowerSettingsEnd(r *Replica) {
 
 // NextLife goes on recording at a server that does not go on where the last one's history ends.
 // Nobody may write meanwhile.
-func (w *Environment) NextLife(server *redistest.Server, why string) {
+func (w *Environment) NextLife(server *redistest.Server) {
 	w.T.Helper()
-	if w.Stream != nil {
-		require.NoError(w.T, w.Stream.Close())
-	}
-	part := filepath.Join(w.T.TempDir(), "life-"+strconv.Itoa(len(w.Parts)))
-	to, err := os.Create(part)
-	require.NoError(w.T, err)
-	f, err := history.Follow(w.T.Context(), server.Addr(), why, to)
-	require.NoError(w.T, err)
-	w.T.Cleanup(func() {
-		require.NoError(w.T, f.Close())
-		require.NoError(w.T, to.Close())
+	w.Server = server
+	require.NoError(w.T, history.Begin(w.T.Context(), server.Client()))
+	w.Parts = append(w.Parts, server.Dir())
+	Eventually(w.T, "the history begins", func() bool {
+		_, err := history.Read(server.Dir())
+		return err == nil
 	})
-	w.Stream, w.Server = f, server
-	w.Parts = append(w.Parts, part)
+}
+
+// Forget has the server, which was killed, begin its next life without its append-only file.
+func (w *Environment) Forget() {
+	w.T.Helper()
+	last := &w.Parts[len(w.Parts)-1]
+	*last = w.T.TempDir()
+	require.NoError(w.T, history.SetAside(w.Server.Dir(), *last))
 }
 
 // Executes notes what a device did on command.

@@ -17,7 +17,7 @@
 //
 // # How it is judged
 //
-//	append-only file, stream ──history.Read──► History ─┐
+//	append-only file ──────────history.Read──► History ─┐
 //	sockets, outages, look-ups, settings ───► Facts ────┴──Judge──► Verdict: violations, batches, terms, bounds, the last state
 //
 // [Judge] plays the history into a model of the keyspace, command by command. Before each command
