@@ -50,10 +50,7 @@ var register = porcupine.Model{
 
 func newC8(f *Facts) *c8 {
 	c := &c8{seen: make(map[string][]porcupine.Operation), made: make(map[string]int)}
-	seen := slices.Clone(f.Lookups)
-	for _, a := range f.Acks {
-		seen = append(seen, Lookup(a))
-	}
+	seen := slices.Concat(f.Lookups, f.Acks)
 	slices.SortFunc(seen, func(a, b Lookup) int { return a.Call.Compare(b.Call) })
 	for _, l := range seen {
 		if c.zero.IsZero() {

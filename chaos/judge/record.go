@@ -33,20 +33,27 @@ type record struct {
 	fields   map[string]string
 }
 
+// streamEntry returns the id and the fields of an XADD.
+func streamEntry(c history.Command) (id string, fields map[string]string) {
+	id, words := history.StreamEntry(c)
+	fields = make(map[string]string)
+	for i := 0; i+1 < len(words); i += 2 {
+		fields[words[i]] = words[i+1]
+	}
+	return id, fields
+}
+
 // recordIn returns the log's record in an event, nil if there is none.
 func recordIn(e *history.Event, l registry.Layout) *record {
 	for _, c := range e.Commands {
 		if c[0] != "XADD" || c[1] != l.Log() {
 			continue
 		}
-		id, fields := history.StreamEntry(c)
+		id, fields := streamEntry(c)
 		epoch, n, _ := strings.Cut(id, "-")
-		r := &record{fields: make(map[string]string)}
+		r := &record{fields: fields}
 		r.epoch, _ = strconv.ParseUint(epoch, 10, 64)
 		r.n, _ = strconv.ParseUint(n, 10, 64)
-		for i := 0; i+1 < len(fields); i += 2 {
-			r.fields[fields[i]] = fields[i+1]
-		}
 		return r
 	}
 	return nil

@@ -108,11 +108,8 @@ func (m *moment) changesIndex() bool {
 }
 
 func (chronicle) after(m *moment) {
-	if reason := m.holds(); reason != "" {
-		m.verdict.Holds = append(m.verdict.Holds, Hold{m.now, reason})
-	}
-	if m.record != nil && m.record.n == 0 {
-		m.verdict.Terms = append(m.verdict.Terms, Term{m.now, m.record.epoch, m.record.fields["leader"], m.record.fields["term"]})
+	if m.witnesses("since") && m.reason() != "" {
+		m.verdict.Holds = append(m.verdict.Holds, Hold{m.now, m.reason()})
 	}
 	if len(m.changes) > 0 {
 		m.verdict.changed = m.now
