@@ -94,9 +94,7 @@ func (w *environment) autopsy() {
 		w.T.Logf("the history cannot be read: %v", err)
 		return
 	}
-	f := w.Facts(nil)
-	f.Truth = nil
-	v := judge.Judge(h, f)
+	v := judge.Judge(h, w.Facts(nil))
 	for _, violation := range v.Violations[:min(20, len(v.Violations))] {
 		w.T.Log(violation)
 	}
@@ -115,8 +113,7 @@ func (w *environment) finish() {
 		w.autopsy()
 	}
 	if w.evidence == nil { // nothing came to rest
-		f := w.Facts(w.Alive(nil))
-		f.Truth = nil
+		f := w.Facts(nil)
 		w.evidence = &f
 	}
 	w.Fleet.CloseAll()

@@ -182,8 +182,7 @@ func embeddedOwner(w *environment, n int) mutable {
 	r := w.embedAt(id, l.Addr())
 	for _, imei := range imeisOf(n) {
 		require.NoError(w.T, r.Register(imei).Wait(w.T.Context()))
-		w.Claims[imei] = id
-		w.Fleet.Claimed(imei, id)
+		w.Claimed(imei, id)
 	}
 	return mutable{id, func() func() { return l.Hold().End }}
 }
@@ -192,7 +191,7 @@ func embeddedOwner(w *environment, n int) mutable {
 // It does not heal.
 func olderWriter(w *environment, n int) mutable {
 	ctx, id := w.T.Context(), fmt.Sprintf("older-%d", n)
-	w.Planted[id] = true
+	w.Planted(id)
 	beat := func() { // without a boot token
 		require.NoError(w.T, w.Set(ctx, w.Heartbeat(id), strconv.FormatInt(time.Now().UnixMilli(), 10), harness.TTL).Err())
 	}
@@ -204,8 +203,7 @@ func olderWriter(w *environment, n int) mutable {
 	}
 	write()
 	for _, imei := range imeisOf(n) {
-		w.Claims[imei] = id
-		w.Fleet.Claimed(imei, id)
+		w.Claimed(imei, id)
 	}
 	beats := func() (stop func()) {
 		stopped, ended := make(chan struct{}), make(chan struct{})
@@ -250,7 +248,7 @@ func fiveOfSevenSilent(kind func(w *environment, n int) mutable) func(w *environ
 		w.Spread(harness.Some(0, w.Fleet.Len()))
 		var ids []string
 		for _, o := range owners {
-			if !w.Planted[o.id] {
+			if !w.Facts(nil).Planted[o.id] {
 				ids = append(ids, o.id)
 			}
 		}

@@ -87,8 +87,7 @@ func leaderStoppedMidPass(w *environment) {
 	for i, c := range claims {
 		require.NoError(w.T, c.Wait(w.T.Context()))
 		imei := imeis[i*(dead/back)]
-		w.Claims[imei] = "ghost"
-		w.Fleet.Claimed(imei, "ghost")
+		w.Claimed(imei, "ghost")
 	}
 	w.T.Logf("%d are back %v after the leader was stopped", back, time.Since(stopped))
 	cont()

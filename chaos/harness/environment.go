@@ -73,9 +73,8 @@ type Environment struct {
 	Struck   atomic.Int64 // processes that were killed, stopped or cut off by intent
 	Fleet    *Fleet
 	Traffic  traffic
-	Claims   map[string]string // held by registries of the scenario itself: IMEI -> instance
-	Planted  map[string]bool   // owners whose entries the scenario wrote itself
-	Ghosts   []string          // the devices of those
+	claims   map[string]string // held by registries of the scenario itself: IMEI -> instance
+	Ghosts   []string          // the devices of planted owners
 	Slack    time.Duration     // what a busy machine may add to a bound
 	Forgot   time.Time         // when the log was lost, and with it the fate of batches
 	Logins   map[string]string // by instance: "user:password@", of who does not use the default user
@@ -86,12 +85,14 @@ type Environment struct {
 	replicas []*Replica   // that run, or are stopped
 	All      []*Replica   // ever
 	Proxies  []*Proxy     // of everybody who speaks to Redis
-	Outages  []judge.Outage
-	restarts []judge.Outage
-	odd      []judge.Setting
-	deaths   []judge.Death
-	lookups  []judge.Lookup
-	Executed []judge.Execution
+	told     judge.Facts  // to the judge, so far
+}
+
+// tells notes something for the judge.
+func (w *Environment) tells(note func(f *judge.Facts)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	note(&w.told)
 }
 
 // New starts a Redis, and nothing else yet. Devices are that many; settings are besides the usual
@@ -100,7 +101,8 @@ type Environment struct {
 func New(t *testing.T, binary string, seed, stream uint64, devices int, settings map[string]string) *Environment {
 	w := &Environment{
 		T: t, Seed: seed, Rand: rand.New(rand.NewPCG(seed, stream)), Slack: BusyMachine, binary: binary, Fleet: newFleet(devices),
-		Claims: make(map[string]string), Planted: make(map[string]bool), Logins: make(map[string]string),
+		claims: make(map[string]string), Logins: make(map[string]string),
+		told: judge.Facts{HeartbeatInterval: Interval, HeartbeatTTL: TTL, Planted: make(map[string]bool)},
 		Settings: map[string]string{
 			"HTTP_ADDR": "127.0.0.1:0", "INGEST_ADDR": "127.0.0.1:0", "LOG_FORMAT": "json",
 			"HEARTBEAT_INTERVAL": Interval.String(), "HEARTBEAT_TTL": TTL.String(),
@@ -208,35 +210,34 @@ func (w *Environment) Replicas() []*Replica {
 func (w *Environment) Hit(n int) { w.Struck.Add(int64(n)) }
 
 // Died notes a death, or what looks like one from Redis, for C6.
-func (w *Environment) Died(r *Replica, how string) {
+func (w *Environment) Died(r *Replica, how string) { w.noteDeath(w.death(r, how)) }
+
+// death is a death of now.
+func (w *Environment) death(r *Replica, how string) judge.Death {
 	w.Hit(1)
-	d := judge.Death{Instance: r.ID, At: time.Now(), How: how, Led: w.Holder() == r.ID}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.deaths = append(w.deaths, d)
+	return judge.Death{Instance: r.ID, At: time.Now(), How: how, Led: w.Holder() == r.ID}
+}
+
+func (w *Environment) noteDeath(d judge.Death) {
+	w.tells(func(f *judge.Facts) { f.Deaths = append(f.Deaths, d) })
 }
 
 // Outage notes that an instance ("": everybody) cannot exchange messages with Redis, until the
 // returned function is called.
 func (w *Environment) Outage(id string) (back func()) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	n := len(w.Outages)
-	w.Outages = append(w.Outages, judge.Outage{Instance: id, From: time.Now(), Until: time.Now().Add(time.Hour)})
-	return func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.Outages[n].Until = time.Now()
-	}
+	var n int
+	w.tells(func(f *judge.Facts) {
+		n = len(f.Outages)
+		f.Outages = append(f.Outages, judge.Outage{Instance: id, From: time.Now(), Until: time.Now().Add(time.Hour)})
+	})
+	return func() { w.tells(func(f *judge.Facts) { f.Outages[n].Until = time.Now() }) }
 }
 
 // CountersBeginAnew notes that the server's counters begin anew while do runs.
 func (w *Environment) CountersBeginAnew(do func()) {
 	begun := time.Now()
 	do()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.restarts = append(w.restarts, judge.Outage{From: begun, Until: time.Now()})
+	w.tells(func(f *judge.Facts) { f.Restarts = append(f.Restarts, judge.Outage{From: begun, Until: time.Now()}) })
 }
 
 // Kill kills a replica and returns when, and the devices whose sockets went with it.
@@ -264,16 +265,13 @@ func (w *Environment) ReplicaEnded(r *Replica) (lost []int) {
 // as long as a lease.
 func (w *Environment) Stop(r *Replica) (cont func()) {
 	back := w.Outage(r.ID)
-	d := judge.Death{Instance: r.ID, At: time.Now(), How: judge.Stopped, Led: w.Holder() == r.ID}
-	w.Hit(1)
+	d := w.death(r, judge.Stopped)
 	r.Stop()
 	return sync.OnceFunc(func() {
 		r.Cont()
 		back()
 		if time.Since(d.At) > LeaseTTL {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.deaths = append(w.deaths, d)
+			w.noteDeath(d)
 		}
 	})
 }
@@ -342,11 +340,16 @@ func (w *Environment) Listened() {
 	})
 }
 
+// Planted notes that the scenario itself writes the entries of an owner.
+func (w *Environment) Planted(owner string) {
+	w.tells(func(f *judge.Facts) { f.Planted[owner] = true })
+}
+
 // Plant writes entries of an owner that has no process, plainly, as an older writer does; indexed:
 // and registers them in its index and on the roster. It returns the IMEIs.
 func (w *Environment) Plant(owner string, n int, indexed bool) (imeis []string) {
 	w.T.Helper()
-	w.Planted[owner] = true
+	w.Planted(owner)
 	ctx := w.T.Context()
 	const page = 1000
 	for from := 0; from < n; from += page {
@@ -446,20 +449,20 @@ func (w *Environment) Terminate(r *Replica) (status int) {
 // SlowerSettings notes that an instance has other settings than the others, of which they have
 // heard.
 func (w *Environment) SlowerSettings(r *Replica, interval, ttl time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.odd = append(w.odd, judge.Setting{Instance: r.ID, HeartbeatInterval: interval, HeartbeatTTL: ttl, From: time.Now()})
+	w.tells(func(f *judge.Facts) {
+		f.Settings = append(f.Settings, judge.Setting{Instance: r.ID, HeartbeatInterval: interval, HeartbeatTTL: ttl, From: time.Now()})
+	})
 }
 
 // SlowerSettingsEnd notes that such an instance has ended.
 func (w *Environment) SlowerSettingsEnd(r *Replica) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for i := range w.odd {
-		if w.odd[i].Instance == r.ID && w.odd[i].Until.IsZero() {
-			w.odd[i].Until = time.Now()
+	w.tells(func(f *judge.Facts) {
+		for i := range f.Settings {
+			if s := &f.Settings[i]; s.Instance == r.ID && s.Until.IsZero() {
+				s.Until = time.Now()
+			}
 		}
-	}
+	})
 }
 
 // NextLife goes on recording at a server that does not go on where the last one's history ends.
@@ -483,9 +486,12 @@ func (w *Environment) Forget() {
 	require.NoError(w.T, history.SetAside(w.Server.Dir(), *last))
 }
 
-// Executes notes what a device did on command.
-func (w *Environment) Executes(e judge.Execution) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.Executed = append(w.Executed, e)
+// Executed notes what devices did on command; none: that it is noted from now on.
+func (w *Environment) Executed(did ...judge.Execution) {
+	w.tells(func(f *judge.Facts) {
+		if f.Executed == nil {
+			f.Executed = []judge.Execution{}
+		}
+		f.Executed = append(f.Executed, did...)
+	})
 }

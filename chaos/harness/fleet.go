@@ -221,10 +221,3 @@ func Some(from, to int) (which []int) {
 	}
 	return which
 }
-
-// Claimed notes a socket that a registry of the scenario itself stands for.
-func (d *Fleet) Claimed(imei, instance string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.sockets = append(d.sockets, judge.Socket{IMEI: imei, Instance: instance, Live: time.Now()})
-}

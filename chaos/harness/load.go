@@ -87,7 +87,7 @@ func (h *LoadProcess) Claim(from, to int, before *LoadProcess) {
 	now = time.Now()
 	for i := from; i < to; i++ {
 		d.sockets[h.held[i]].Live = now
-		h.w.Claims[loadIMEI(i)] = h.ID
+		h.w.claims[loadIMEI(i)] = h.ID
 	}
 }
 
@@ -102,8 +102,8 @@ func (h *LoadProcess) leaves(from, to int, at time.Time) {
 		}
 		d.sockets[n].Ended = at
 		delete(h.held, i)
-		if h.w.Claims[loadIMEI(i)] == h.ID {
-			delete(h.w.Claims, loadIMEI(i))
+		if h.w.claims[loadIMEI(i)] == h.ID {
+			delete(h.w.claims, loadIMEI(i))
 		}
 	}
 }
@@ -111,9 +111,7 @@ func (h *LoadProcess) leaves(from, to int, at time.Time) {
 // Kill kills the load process. Its devices are nowhere.
 func (h *LoadProcess) Kill() {
 	h.leaves(0, math.MaxInt, time.Now())
-	h.w.mu.Lock()
-	h.w.deaths = append(h.w.deaths, judge.Death{Instance: h.ID, At: time.Now(), How: judge.Killed})
-	h.w.mu.Unlock()
+	h.w.noteDeath(judge.Death{Instance: h.ID, At: time.Now(), How: judge.Killed})
 	h.Process.Kill()
 }
 

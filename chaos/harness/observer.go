@@ -46,9 +46,9 @@ func (w *Environment) observe() (end func()) {
 			if err != nil && !errors.Is(err, registry.ErrNotRegistered) {
 				continue
 			}
-			w.mu.Lock()
-			w.lookups = append(w.lookups, judge.Lookup{IMEI: imei, Instance: owner.Instance, Call: asked, Return: time.Now()})
-			w.mu.Unlock()
+			w.tells(func(f *judge.Facts) {
+				f.Lookups = append(f.Lookups, judge.Lookup{IMEI: imei, Instance: owner.Instance, Call: asked, Return: time.Now()})
+			})
 		}
 	})
 	return sync.OnceFunc(func() {
