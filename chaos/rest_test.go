@@ -28,7 +28,7 @@ func (w *environment) opens() (met *calm) {
 	w.T.Helper()
 	met = &calm{}
 	w.fault = met
-	w.StartAll("one", "two", "three")
+	w.Start("one", "two", "three")
 	w.Spread(harness.Some(0, w.Fleet.Len()))
 	w.rest()
 	return met

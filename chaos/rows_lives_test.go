@@ -77,9 +77,9 @@ func olderTokenRolledBack(w *environment) {
 		rolled := time.Now()
 		w.Meddle("the heartbeat is an older life's again", func(p redis.Pipeliner) { p.Set(w.T.Context(), w.Heartbeat("one"), old, harness.TTL) })
 		harness.Eventually(w.T, "it is overwritten", func() bool {
-			return again.Ended() || strings.HasSuffix(w.Get(w.T.Context(), w.Heartbeat("one")).Val(), "/"+token)
+			return !again.Runs() || strings.HasSuffix(w.Get(w.T.Context(), w.Heartbeat("one")).Val(), "/"+token)
 		})
-		require.False(w.T, again.Ended(), again.Log())
+		require.True(w.T, again.Runs(), again.Log())
 		w.within("heartbeat overwritten", time.Since(rolled), harness.Interval)
 		met.hit(1)
 		for _, s := range w.spells() {
@@ -113,7 +113,7 @@ func olderProcessWakes(midHeal bool) func(w *environment) {
 			return slices.Contains([]string{"beat", "register", "heal", "release", "goodbye"}, harness.Named(r))
 		})
 
-		newer := w.Launch("one")
+		newer := w.Launch(w.Proxy(), "one")
 		newer.Ready()
 		first := []int{0, 3, 6, 9, 12} // of its devices: they do not wait for the older to end
 		require.NoError(w.T, w.Fleet.ConnectAll(w.T.Context(), first, func(int) *harness.Replica { return newer }))
@@ -127,7 +127,7 @@ func olderProcessWakes(midHeal bool) func(w *environment) {
 
 		harness.Eventually(w.T, "the older process ends", func() bool {
 			_ = older.Signal(syscall.SIGCONT) // again: the first may have come before the stop
-			return older.Ended()
+			return !older.Runs()
 		})
 		require.Equal(w.T, 1, older.Exit(), older.Log())
 		require.Contains(w.T, older.Log(), registry.ErrSuperseded.Error())
@@ -241,7 +241,7 @@ func fiveOfSevenSilent(kind func(w *environment, n int) mutable) func(w *environ
 		met := &calm{}
 		w.fault = met
 		var owners []mutable
-		w.StartAll("one", "two")
+		w.Start("one", "two")
 		for n := range 5 {
 			owners = append(owners, kind(w, n))
 		}

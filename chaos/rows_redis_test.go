@@ -411,7 +411,7 @@ func (f *sharedCache) fail(w *environment) {
 
 // used is how much memory the server uses, and some room.
 func (w *environment) used(room int) string {
-	n, err := strconv.Atoi(harness.InfoOf(w.T, w.Client, "memory", "used_memory"))
+	n, err := strconv.Atoi(harness.InfoOf(w.T, w.Client, "Memory", "used_memory"))
 	require.NoError(w.T, err)
 	return strconv.Itoa(n + room)
 }

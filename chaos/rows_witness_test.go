@@ -93,7 +93,7 @@ func (w *environment) evict(id string) bool {
 // evictedKeys is the server's own count.
 func (w *environment) evictedKeys() (n int) {
 	w.T.Helper()
-	n, err := strconv.Atoi(harness.InfoOf(w.T, w.Client, "stats", "evicted_keys"))
+	n, err := strconv.Atoi(harness.InfoOf(w.T, w.Client, "Stats", "evicted_keys"))
 	require.NoError(w.T, err)
 	return n
 }
@@ -184,7 +184,7 @@ func restarted(w *environment, _ *evictedUnseen) { w.CountersBeginAnew(w.Server.
 func promoted(w *environment, f *evictedUnseen) {
 	c := f.replica.Client()
 	harness.Eventually(w.T, "the replica has all of it", func() bool {
-		return harness.InfoOf(w.T, c, "replication", "master_repl_offset") == harness.InfoOf(w.T, w.Client, "replication", "master_repl_offset")
+		return harness.InfoOf(w.T, c, "Replication", "master_repl_offset") == harness.InfoOf(w.T, w.Client, "Replication", "master_repl_offset")
 	})
 	lines := slices.Clone(w.Proxies)
 	f.promote(w)
@@ -277,7 +277,7 @@ func (f *slowAmongQuick) fail(w *environment) {
 	back()
 	w.heals(time.Now())
 
-	w.Leaves(slow)
+	require.Zero(w.T, w.Terminate(slow), slow.Log())
 	w.SlowerSettingsEnd(slow)
 }
 
@@ -319,7 +319,7 @@ func (f *failover) setup(w *environment) {
 	host, port := f.link.HostPort()
 	f.replica = redistest.Start(w.T, "--replicaof", host+" "+port, "--notify-keyspace-events", "K$g")
 	c := f.replica.Client()
-	harness.Eventually(w.T, "the replica follows", func() bool { return harness.InfoOf(w.T, c, "replication", "master_link_status") == "up" })
+	harness.Eventually(w.T, "the replica follows", func() bool { return harness.InfoOf(w.T, c, "Replication", "master_link_status") == "up" })
 }
 
 func (f *failover) fail(w *environment) {

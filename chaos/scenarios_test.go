@@ -6,13 +6,11 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/chaos/harness"
 	"github.com/rollcall-redis/rollcall/chaos/judge"
 	"github.com/rollcall-redis/rollcall/chaos/proxy"
-	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
@@ -40,7 +38,7 @@ var slowSweep = map[string]string{
 func leaderKilledMidPass(w *environment) {
 	const dead = 4000
 	w.Plant("ghost", dead, false)
-	w.StartAll("one", "two", "three")
+	w.Start("one", "two", "three")
 	w.Spread(harness.Some(0, 300))
 	w.Registered(dead)
 	w.InPass(15)
@@ -71,7 +69,7 @@ func leaderKilledMidPass(w *environment) {
 func leaderStoppedMidPass(w *environment) {
 	const dead, back = 300_000, 20_000
 	imeis := w.Plant("ghost", dead, true)
-	w.StartAll("one", "two", "three")
+	w.Start("one", "two", "three")
 	w.Spread(harness.Some(0, 60))
 	w.InPass(20)
 	former := w.Leader()
@@ -109,8 +107,7 @@ func (w *environment) embed(id string) *registry.Registry { return w.embedAt(id,
 // embedAt is embed at an address.
 func (w *environment) embedAt(id, addr string) *registry.Registry {
 	w.T.Helper()
-	o := &redis.Options{Addr: addr, MaxRetries: -1, ContextTimeoutEnabled: true}
-	data, control := redis.NewClient(o), redis.NewClient(lease.Options(o))
+	data, control := harness.Clients(addr, 0)
 	r, err := registry.New(registry.Config{
 		Client: data, Control: control, Instance: id, HeartbeatInterval: harness.Interval, HeartbeatTTL: harness.TTL, Drain: time.Nanosecond, NoReverseIndex: w.Unindexed(),
 		Logger: slog.New(slog.NewTextHandler(w.T.Output(), nil)),
@@ -131,7 +128,7 @@ func (w *environment) embedAt(id, addr string) *registry.Registry {
 // A replica is killed. Its entries are gone within its heartbeat's TTL and one interval; everybody
 // else's stay.
 func killedWithoutGoodbye(w *environment) {
-	w.StartAll("one", "two", "three")
+	w.Start("one", "two", "three")
 	w.Spread(harness.Some(0, 60))
 	w.rest()
 	var ticks []*proxy.Score
@@ -156,7 +153,7 @@ func killedWithoutGoodbye(w *environment) {
 // The leader is asked to stop. Another leads at once, and nothing of it is left: no entry, no
 // heartbeat, no lease.
 func gracefulHandover(w *environment) {
-	w.StartAll("one", "two", "three")
+	w.Start("one", "two", "three")
 	w.Spread(harness.Some(0, 60))
 	w.rest()
 	former := w.OneLeads()
@@ -206,7 +203,7 @@ func (w *environment) watchLease() (handover func() time.Duration) {
 // Devices hop among three replicas and back to the same one, and their old sockets close late. Each
 // entry names where its device is, and when all have left none is there.
 func fleetHops(w *environment) {
-	w.StartAll("one", "two", "three")
+	w.Start("one", "two", "three")
 	seed := rand.Uint64()
 	w.T.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 0))
@@ -245,7 +242,7 @@ func fleetHops(w *environment) {
 // A replica is killed and started again under its id before its heartbeat has expired. What its
 // former life left is gone, and the devices that return stay.
 func restartedUnderItsID(w *environment) {
-	w.StartAll("one", "two")
+	w.Start("one", "two")
 	w.Spread(harness.Some(0, 60))
 	w.rest()
 	_, lost := w.Kill(w.Replicas()[0])
@@ -259,7 +256,7 @@ func restartedUnderItsID(w *environment) {
 // A second process is started under the id of one that runs. The older ends, with an error that
 // says why, and the newer's entries stand.
 func twoProcessesOfOneID(w *environment) {
-	w.StartAll("one", "two")
+	w.Start("one", "two")
 	w.Spread(harness.Some(0, 60))
 	w.rest()
 	older := w.Replicas()[0]
@@ -268,7 +265,7 @@ func twoProcessesOfOneID(w *environment) {
 	w.Hit(1)
 	first := []int{0, 2, 4, 6, 8} // they do not wait for the older to end
 	require.NoError(w.T, w.Fleet.ConnectAll(w.T.Context(), first, func(int) *harness.Replica { return newer }))
-	harness.Eventually(w.T, "the older process ends", older.Ended)
+	harness.Eventually(w.T, "the older process ends", func() bool { return !older.Runs() })
 	require.Equal(w.T, 1, older.Exit(), older.Log())
 	require.Contains(w.T, older.Log(), registry.ErrSuperseded.Error())
 	w.Gone(older)

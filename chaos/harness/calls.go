@@ -2,10 +2,11 @@ package harness
 
 import (
 	"crypto/sha1"
-	"encoding/hex"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -33,12 +34,6 @@ func BatchesOf(l registry.Layout) func(proxy.Request) bool {
 	}
 }
 
-// isOpen: the beginning of a term in the log.
-func isOpen(r proxy.Request) bool {
-	keys, _ := r.Script()
-	return len(keys) == 2 && r.On(KeyNames.Log(), KeyNames.Lease())
-}
-
 // IsTick matches ticks: the witness listens.
 func IsTick(r proxy.Request) bool { return TicksOf(KeyNames)(r) }
 
@@ -46,8 +41,6 @@ func IsTick(r proxy.Request) bool { return TicksOf(KeyNames)(r) }
 func TicksOf(l registry.Layout) func(proxy.Request) bool {
 	return func(r proxy.Request) bool { return r.On(l.Witness()) }
 }
-
-func isBoot(r proxy.Request) bool { return Named(r) == "boot" }
 
 // IsBeat matches beats.
 func IsBeat(r proxy.Request) bool { return Named(r) == "beat" || Named(r) == "extend" }
@@ -59,8 +52,7 @@ func IsRegister(r proxy.Request) bool { return Named(r) == "register" }
 func IsRelease(r proxy.Request) bool { return Named(r) == "release" }
 
 // IsHeal matches heals.
-func IsHeal(r proxy.Request) bool    { return Named(r) == "heal" }
-func isGoodbye(r proxy.Request) bool { return Named(r) == "goodbye" }
+func IsHeal(r proxy.Request) bool { return Named(r) == "heal" }
 
 // IsAcquire matches redsync asking for the lease.
 func IsAcquire(r proxy.Request) bool {
@@ -107,7 +99,8 @@ func Named(r proxy.Request) string {
 			"d75bb8b5bd13532ddedd17762e772346e39b321e": "redsync: extend",
 		}
 		read := func(name string) string {
-			text, err := os.ReadFile(filepath.Join(root(), name+".lua"))
+			_, here, _, _ := runtime.Caller(0)
+			text, err := os.ReadFile(filepath.Join(filepath.Dir(here), "..", "..", name+".lua"))
 			if err != nil {
 				panic(err)
 			}
@@ -130,33 +123,11 @@ func Named(r proxy.Request) string {
 }
 
 func shaOf(text string) string {
-	sum := sha1.Sum([]byte(text))
-	return hex.EncodeToString(sum[:])
+	return fmt.Sprintf("%x", sha1.Sum([]byte(text)))
 }
 
 // BatchIDOf is a guarded delete's id, under which the log has its record.
 func BatchIDOf(r proxy.Request) string {
 	_, args := r.Script()
 	return args[0]
-}
-
-// learn notes the text of a script that is sent in full.
-func learn(r proxy.Request) {
-	if len(r) > 0 && r[0] == "EVAL" {
-		_ = Named(r)
-	}
-}
-
-// root is the module's folder. Tests run in the folder of their package.
-func root() string {
-	dir, err := os.Getwd()
-	if err != nil {
-		panic(err)
-	}
-	for {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil || dir == filepath.Dir(dir) {
-			return dir
-		}
-		dir = filepath.Dir(dir)
-	}
 }

@@ -124,31 +124,21 @@ func (w *Environment) Serve(args ...string) {
 // Lasting lets a fault last.
 func Lasting(d time.Duration) { <-time.After(d) }
 
-// InfoOf is one value of INFO.
+// InfoOf is one value of INFO; sections begin with a capital.
 func InfoOf(t *testing.T, c *redis.Client, section, name string) string {
-	for line := range strings.Lines(c.Info(t.Context(), section).Val()) {
-		if value, ok := strings.CutPrefix(line, name+":"); ok {
-			return strings.TrimSpace(value)
-		}
-	}
-	return ""
+	return c.InfoMap(t.Context(), section).Item(section, name)
 }
 
-// Start starts a replica behind a proxy of its own, and waits until it is ready.
-func (w *Environment) Start(id string) *Replica {
-	w.T.Helper()
-	r := w.Launch(id)
-	r.Ready()
-	w.Runs(r)
-	return r
-}
-
-// StartAll is Start of several, one after the other.
-func (w *Environment) StartAll(ids ...string) {
+// Start starts replicas, each behind a proxy of its own, one when the one before it is ready. It
+// returns the last.
+func (w *Environment) Start(ids ...string) (r *Replica) {
 	w.T.Helper()
 	for _, id := range ids {
-		w.Start(id)
+		r = w.Launch(w.Proxy(), id)
+		r.Ready()
+		w.Runs(r)
 	}
+	return r
 }
 
 // History reads what the servers have written so far.
@@ -168,12 +158,9 @@ func (w *Environment) Proxy() *Proxy {
 	return l
 }
 
-// Launch starts a process and does not wait for anything. It is not one of the running replicas
-// yet.
-func (w *Environment) Launch(id string) *Replica { return w.LaunchBehind(w.Proxy(), id) }
-
-// LaunchBehind is launch with a proxy that is there already.
-func (w *Environment) LaunchBehind(p *Proxy, id string) *Replica {
+// Launch starts a process behind a proxy and does not wait for anything. It is not one of the
+// running replicas yet.
+func (w *Environment) Launch(p *Proxy, id string) *Replica {
 	p.login = w.Logins[id]
 	if w.Settings[BatchDelay] != "" {
 		p.DelayEach(IsBatch, w.set(BatchDelay))
@@ -301,28 +288,28 @@ func (w *Environment) Spread(which []int) {
 func (w *Environment) Leader() (leader *Replica) {
 	w.T.Helper()
 	Eventually(w.T, "a running replica leads", func() bool {
-		leader = nil
-		holder := w.Holder()
-		for _, r := range w.Replicas() {
-			if r.ID == holder {
-				leader = r
-			}
-		}
+		leader = w.running(w.Holder())
 		return leader != nil
 	})
 	return leader
 }
 
-// Follower is a replica that does not lead.
-func (w *Environment) Follower() *Replica {
-	leader := w.Leader()
+// running is the running replica of an id, nil if there is none.
+func (w *Environment) running(id string) *Replica {
 	for _, r := range w.Replicas() {
-		if r != leader {
+		if r.ID == id {
 			return r
 		}
 	}
-	require.Fail(w.T, "nobody follows")
 	return nil
+}
+
+// Follower is a replica that does not lead.
+func (w *Environment) Follower() *Replica {
+	leader, fleet := w.Leader(), w.Replicas()
+	i := slices.IndexFunc(fleet, func(r *Replica) bool { return r != leader })
+	require.NotEqual(w.T, -1, i, "nobody follows")
+	return fleet[i]
 }
 
 // Holder is the instance that has the lease, "" if it is free.
@@ -413,25 +400,13 @@ func (w *Environment) OneLeads() *Replica {
 			if err != nil {
 				return false
 			}
-			leaders += says
-			if says == 1 && r.ID == holder {
+			if leaders += says; says == 1 && r.ID == holder {
 				leader = r
 			}
 		}
 		return leaders == 1 && leader != nil
 	})
 	return leader
-}
-
-// Leaves has a replica end gracefully.
-func (w *Environment) Leaves(r *Replica) {
-	w.Gate.Lock()
-	defer w.Gate.Unlock()
-	w.Fleet.Losing(r)
-	r.Term()
-	require.Zero(w.T, r.Exit(), r.Log())
-	w.Gone(r)
-	w.Fleet.LostAt(r)
 }
 
 // Terminate asks a replica to end, and returns its exit status. Devices go on meanwhile, elsewhere.

@@ -11,12 +11,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/chaos/judge"
 	"github.com/rollcall-redis/rollcall/internal/process"
-	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
@@ -128,11 +126,9 @@ func (h *LoadProcess) Stop() (cont func()) {
 // RunLoad is the load process's process. It ends with its standard input.
 func RunLoad(id string) error {
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})).With("load", id)
-	opt := redis.Options{Addr: os.Getenv("REDIS_ADDR"), MaxRetries: -1, ContextTimeoutEnabled: true}
-	control := opt
-	control.DialTimeout, control.ReadTimeout, control.WriteTimeout, control.PoolTimeout = Interval/4, Interval/4, Interval/4, Interval/4
+	data, control := Clients(os.Getenv("REDIS_ADDR"), 0)
 	r, err := registry.New(registry.Config{
-		Client: redis.NewClient(&opt), Control: redis.NewClient(lease.Options(&control)), Instance: id,
+		Client: data, Control: control, Instance: id,
 		HeartbeatInterval: Interval, HeartbeatTTL: TTL, Logger: log,
 	})
 	if err != nil {

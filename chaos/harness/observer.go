@@ -1,18 +1,16 @@
 package harness
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/lease"
-	"github.com/rollcall-redis/rollcall/registry"
-
-	"github.com/redis/go-redis/v9"
-
 	"github.com/rollcall-redis/rollcall/chaos/judge"
+	"github.com/rollcall-redis/rollcall/internal/wait"
+	"github.com/rollcall-redis/rollcall/registry"
 )
 
 // watched is how many devices an observer asks for: few, often, so that porcupine has a dense
@@ -23,23 +21,13 @@ const watched = 12
 // function is called. What it is told is checked against the history (C8).
 func (w *Environment) observe() (end func()) {
 	w.T.Helper()
-	// Retries of the client are off: an answer belongs to one question.
-	opt := &redis.Options{Addr: w.Proxy().Addr(), MaxRetries: -1, ContextTimeoutEnabled: true}
-	opt.ReadTimeout, opt.DialTimeout = time.Second, time.Second
-	data, control := redis.NewClient(opt), redis.NewClient(lease.Options(opt))
+	data, control := Clients(w.Proxy().Addr(), time.Second)
 	r, err := registry.New(registry.Config{Client: data, Control: control, Instance: "observer", HeartbeatInterval: Interval * 10, HeartbeatTTL: TTL * 10})
 	require.NoError(w.T, err)
 	var wg sync.WaitGroup
-	stop := make(chan struct{})
+	ctx, cancel := context.WithCancel(w.T.Context())
 	wg.Go(func() {
-		ticker := time.NewTicker(5 * time.Millisecond)
-		defer ticker.Stop()
-		for i := 0; ; i++ {
-			select {
-			case <-stop:
-				return
-			case <-ticker.C:
-			}
+		for i := 0; wait.For(ctx, 5*time.Millisecond); i++ {
 			imei := w.Fleet.IMEI(i % min(watched, w.Fleet.Len()))
 			asked := time.Now()
 			owner, err := r.Lookup(w.T.Context(), imei)
@@ -52,7 +40,7 @@ func (w *Environment) observe() (end func()) {
 		}
 	})
 	return sync.OnceFunc(func() {
-		close(stop)
+		cancel()
 		wg.Wait()
 		_ = errors.Join(data.Close(), control.Close())
 	})

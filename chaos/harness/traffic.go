@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
 // traffic is what devices do while things break: they report, move, reconnect, leave, and replicas
@@ -30,14 +32,7 @@ func (t *traffic) Start(w *Environment) {
 	for worker := range workers {
 		rnd := rand.New(rand.NewPCG(w.Seed, uint64(worker)))
 		t.wg.Go(func() {
-			ticker := time.NewTicker(10 * time.Millisecond)
-			defer ticker.Stop()
-			for {
-				select {
-				case <-ctx.Done():
-					return
-				case <-ticker.C:
-				}
+			for wait.For(ctx, 10*time.Millisecond) {
 				// Two workers never have the same device, and the silent ones are nobody's.
 				if i := 2*(rnd.IntN(w.Fleet.Len()/2/workers+1)*workers+worker) + 1; i < w.Fleet.Len() {
 					t.act(ctx, w, i, rnd)

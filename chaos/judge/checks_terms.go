@@ -192,7 +192,7 @@ func (c *c5) compares(m *moment, gone []string, said int) {
 		return
 	}
 	out := len(gone) + said
-	if count != out || len(listed) != out || commands != (said > 0) || commands && len(gone) > 0 {
+	if count != out || len(listed) != out || commands && len(gone) > 0 || !commands && said > 0 {
 		m.violation("C5", "record %d-%d counts %d and lists %d; %d entries and %d commands were taken out",
 			m.record.epoch, m.record.n, count, len(listed), len(gone), said)
 	}
