@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -316,7 +317,8 @@ type failover struct {
 
 func (f *failover) setup(w *environment) {
 	f.link = harness.NewProxy(w.T, w.Server.Addr())
-	host, port := f.link.HostPort()
+	host, port, err := net.SplitHostPort(f.link.Addr())
+	require.NoError(w.T, err)
 	f.replica = redistest.Start(w.T, "--replicaof", host+" "+port, "--notify-keyspace-events", "K$g")
 	c := f.replica.Client()
 	harness.Eventually(w.T, "the replica follows", func() bool { return harness.InfoOf(w.T, c, "Replication", "master_link_status") == "up" })

@@ -223,7 +223,7 @@ func (c *conn) until(done <-chan struct{}) bool {
 	}
 }
 
-// met: a rule is about new connections, and this is one.
+// met tells whether a rule is about new connections, and this is one.
 func (c *conn) met(a ruleAct) bool {
 	rules, _ := c.proxy.present()
 	i := slices.IndexFunc(rules, func(r *Rule) bool { return r.act == a })

@@ -51,12 +51,6 @@ func New(t *testing.T, to string) *Proxy {
 // Addr is where the client connects, as host:port.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// HostPort is Addr in two parts.
-func (p *Proxy) HostPort() (host, port string) {
-	host, port, _ = net.SplitHostPort(p.Addr())
-	return host, port
-}
-
 // NotUnderstood counts the connections that became a plain pipe, to which no rule applies, because
 // of something on them that is not known here. A test that relies on rules or counts asserts that
 // there is none.
@@ -119,17 +113,15 @@ func (p *Proxy) add(c *conn, server *net.TCPConn) bool {
 	return p.ctx.Err() == nil
 }
 
-func (p *Proxy) remove(c *conn) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.conns, c)
-}
-
 // serve carries one connection of the replica.
 func (p *Proxy) serve(replica *net.TCPConn) {
 	c := &conn{proxy: p, replica: replica}
 	defer replica.Close()
-	defer p.remove(c)
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.conns, c)
+	}()
 	if !p.add(c, nil) {
 		return
 	}

@@ -18,7 +18,7 @@ const (
 	actLoss                   // packets, with a probability
 	actSlow                   // bytes a second
 	actMute                   // loses replies
-	actSilence                // half-open
+	actSilence                // half-open, new connections too
 	actRefuse                 // new connections
 
 	actLoseRequest

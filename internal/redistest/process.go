@@ -52,18 +52,14 @@ type server struct {
 	life *process.Process // the present one, or the last; nil before the first
 }
 
-// launch starts a server on a port of its own choice. It keeps its files in dir.
-func launch(dir string, args []string) (*server, error) {
-	binary, err := findBinary()
-	if err != nil {
-		return nil, err
+// launch starts a server on a port of its own choice. It keeps its files in dir. An empty binary is
+// the server that all tests run on.
+func launch(binary, dir string, args []string) (p *server, err error) {
+	if binary == "" {
+		if binary, err = findBinary(); err != nil {
+			return nil, err
+		}
 	}
-	return launchNamed(binary, dir, args)
-}
-
-// launchNamed is launch for a program that was found already.
-func launchNamed(binary, dir string, args []string) (*server, error) {
-	var err error
 	for range portTries {
 		p := &server{binary: binary, dir: dir, args: args, port: firstPort + rand.IntN(ports)}
 		if p.hold, err = net.ListenPacket("udp", p.addr()); err != nil {

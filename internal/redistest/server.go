@@ -24,21 +24,14 @@ type Server struct {
 // its folder go with the test; a test that fails shows the end of its log.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
-	p, err := launch(t.TempDir(), args)
-	return owned(t, p, err)
+	return StartNamed(t, "", args...)
 }
 
 // StartNamed is [Start] for a server of another version or make: binary is its path, and
 // what the environment says of servers does not matter.
 func StartNamed(t testing.TB, binary string, args ...string) *Server {
 	t.Helper()
-	p, err := launchNamed(binary, t.TempDir(), args)
-	return owned(t, p, err)
-}
-
-// owned is a server that goes with the test.
-func owned(t testing.TB, p *server, err error) *Server {
-	t.Helper()
+	p, err := launch(binary, t.TempDir(), args)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {

@@ -41,7 +41,7 @@ func launchShared() (*server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("redistest: %w", err)
 	}
-	p, err := launch(dir, nil)
+	p, err := launch("", dir, nil)
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
