@@ -305,7 +305,7 @@ func (f *leaderKilled) fail(w *environment) {
 	require.Equal(w.T, -1, f.victim.Exit(), "it was not killed by a signal")
 	f.killed = time.Now()
 	w.Died(f.victim, "killed")
-	w.ReplicaEnded(f.victim)
+	w.Ends(f.victim, func() {})
 	f.hit(f.victim.Failpoints.Hits(w.T, f.at))
 	harness.Eventually(w.T, "another leads", func() bool { h := w.Holder(); return h != "" && h != f.victim.ID })
 }
@@ -337,17 +337,14 @@ type leaderTerminated struct {
 func (f *leaderTerminated) fail(w *environment) {
 	f.former = w.meets(f.at, "wait 1s", provokes(f.at))
 	handover := w.watchLease()
-	w.Gate.Lock()
-	defer w.Gate.Unlock()
-	w.Fleet.Losing(f.former)
-	f.former.Term()
-	if !f.former.Failpoints.Has(w.T, f.at, ".woken") {
-		f.hit(f.former.Failpoints.Hits(w.T, f.at)) // it came in time
-	}
-	f.took = handover()
-	require.Zero(w.T, f.former.Exit(), f.former.Log())
-	w.Gone(f.former)
-	w.Fleet.LostAt(f.former)
+	w.Ends(f.former, func() {
+		f.former.Term()
+		if !f.former.Failpoints.Has(w.T, f.at, ".woken") {
+			f.hit(f.former.Failpoints.Hits(w.T, f.at)) // it came in time
+		}
+		f.took = handover()
+		require.Zero(w.T, f.former.Exit(), f.former.Log())
+	})
 	require.NotEqual(w.T, f.former.ID, w.Holder(), "a ghost lease")
 	require.Zero(w.T, w.Exists(w.T.Context(), w.Heartbeat(f.former.ID), w.Layout.Devices(f.former.ID)).Val(), "left behind")
 }

@@ -159,13 +159,13 @@ func gracefulHandover(w *environment) {
 	former := w.OneLeads()
 	handover := w.watchLease()
 
-	w.Fleet.Losing(former)
-	w.Died(former, judge.Released)
-	former.Term()
-	took := handover()
-	require.Zero(w.T, former.Exit(), former.Log())
-	w.Gone(former)
-	w.Fleet.LostAt(former)
+	var took time.Duration
+	w.Ends(former, func() {
+		w.Died(former, judge.Released)
+		former.Term()
+		took = handover()
+		require.Zero(w.T, former.Exit(), former.Log())
+	})
 	require.Zero(w.T, w.Exists(w.T.Context(), w.Heartbeat(former.ID), w.Layout.Devices(former.ID)).Val(), "left behind")
 	require.NotContains(w.T, w.HVals(w.T.Context(), w.Registry()).Val(), former.ID)
 	require.NotEqual(w.T, former, w.OneLeads())

@@ -229,21 +229,21 @@ func (w *Environment) CountersBeginAnew(do func()) {
 
 // Kill kills a replica and returns when, and the devices whose sockets went with it.
 func (w *Environment) Kill(r *Replica) (at time.Time, lost []int) {
-	w.Gate.Lock()
-	defer w.Gate.Unlock()
-	w.Fleet.Losing(r)
-	at = time.Now()
-	w.Died(r, judge.Killed)
-	r.Kill()
-	w.Gone(r)
-	return at, w.Fleet.LostAt(r)
+	lost = w.Ends(r, func() {
+		at = time.Now()
+		w.Died(r, judge.Killed)
+		r.Kill()
+	})
+	return at, lost
 }
 
-// ReplicaEnded notes the end of a replica that ended by itself: its sockets are gone.
-func (w *Environment) ReplicaEnded(r *Replica) (lost []int) {
+// Ends notes the end of a replica, which end brings about, without traffic meanwhile. It returns the
+// devices whose sockets went with it.
+func (w *Environment) Ends(r *Replica, end func()) (lost []int) {
 	w.Gate.Lock()
 	defer w.Gate.Unlock()
 	w.Fleet.Losing(r)
+	end()
 	w.Gone(r)
 	return w.Fleet.LostAt(r)
 }
@@ -417,7 +417,7 @@ func (w *Environment) Terminate(r *Replica) (status int) {
 	r.Term()
 	w.Gate.Unlock()
 	status = r.Exit()
-	w.ReplicaEnded(r)
+	w.Ends(r, func() {})
 	return status
 }
 

@@ -197,6 +197,6 @@ func TestStreamEntriesAreFoundBehindTheirOptions(t *testing.T) {
 	} {
 		id, fields := StreamEntry(strings.Fields(text))
 		require.Equal(t, "5-1", id, text)
-		require.Equal(t, []string{"a", "b"}, fields, text)
+		require.Equal(t, map[string]string{"a": "b"}, fields, text)
 	}
 }

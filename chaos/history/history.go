@@ -54,7 +54,7 @@ func Option(args []string, name string) string {
 }
 
 // StreamEntry returns the id and the fields of an XADD, whatever options stand before them.
-func StreamEntry(c Command) (id string, fields []string) {
+func StreamEntry(c Command) (id string, fields map[string]string) {
 	for i := 2; i < len(c); i++ {
 		switch strings.ToUpper(c[i]) {
 		case "NOMKSTREAM", "MAXLEN", "MINID", "LIMIT", "=", "~":
@@ -64,7 +64,11 @@ func StreamEntry(c Command) (id string, fields []string) {
 		case "MAXLEN", "MINID", "LIMIT", "=", "~": // a number that belongs to the option
 			continue
 		}
-		return c[i], c[i+1:]
+		fields = make(map[string]string)
+		for k := i + 1; k+1 < len(c); k += 2 {
+			fields[c[k]] = c[k+1]
+		}
+		return c[i], fields
 	}
 	return "", nil
 }

@@ -1,6 +1,10 @@
 package judge
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/rollcall-redis/rollcall/chaos/history"
+)
 
 // c9: no command has two outcomes, and where it is known what devices did: none is executed twice,
 // by another device than it was for, or though its outcome says that it was not sent; none is
@@ -24,13 +28,13 @@ func (c *c9) before(m *moment) {
 		return
 	}
 	if strings.HasPrefix(m.key(), m.facts.outbound("")) {
-		_, f := streamEntry(m.command)
+		_, f := history.StreamEntry(m.command)
 		c.asked[f["id"]] = f["imei"]
 	}
 	if m.key() != m.facts.responses() {
 		return
 	}
-	_, f := streamEntry(m.command)
+	_, f := history.StreamEntry(m.command)
 	id, o := f["id"], conclusion{f["status"], f["text"]}
 	if before, twice := c.outcome[id]; twice {
 		m.violation("C9", "command %s has the outcome %s after %s", id, o.status, before.status)

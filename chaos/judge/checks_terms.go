@@ -9,7 +9,30 @@ import (
 	"time"
 
 	"github.com/rollcall-redis/rollcall/chaos/history"
+	"github.com/rollcall-redis/rollcall/registry"
 )
+
+// record is what an XADD to the log says.
+type record struct {
+	epoch, n uint64
+	fields   map[string]string
+}
+
+// recordIn returns the log's record in an event, nil if there is none.
+func recordIn(e *history.Event, l registry.Layout) *record {
+	for _, c := range e.Commands {
+		if c[0] != "XADD" || c[1] != l.Log() {
+			continue
+		}
+		id, fields := history.StreamEntry(c)
+		epoch, n, _ := strings.Cut(id, "-")
+		r := &record{fields: fields}
+		r.epoch, _ = strconv.ParseUint(epoch, 10, 64)
+		r.n, _ = strconv.ParseUint(n, 10, 64)
+		return r
+	}
+	return nil
+}
 
 // c4: every eviction stands under the newest term and the lease's token, epochs never fall, and
 // nothing is evicted within GRACE of a hold (S1).

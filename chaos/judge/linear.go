@@ -28,21 +28,18 @@ type c8 struct {
 	made map[string]int
 }
 
-// write is the n-th change of an entry.
+// write is the n-th change of an entry, and the state of a device that it leaves.
 type write struct {
 	n  int
 	to string
 }
 
-// entry is the state of one device: how many writes it has seen, and what the last wrote.
-type entry write
-
 var register = porcupine.Model{
-	Init: func() any { return entry{} },
+	Init: func() any { return write{} },
 	Step: func(state, input, output any) (bool, any) {
-		now := state.(entry)
+		now := state.(write)
 		if w, ok := input.(write); ok {
-			return w.n == now.n+1, entry(w)
+			return w.n == now.n+1, w
 		}
 		return output.(string) == now.to, now
 	},

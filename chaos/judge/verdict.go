@@ -35,6 +35,24 @@ type Verdict struct {
 	changed time.Time // when the registry or an index last changed
 }
 
+// Batch is one guarded delete as H has it: the log's record, and what was deleted in the same
+// step.
+type Batch struct {
+	At       time.Time
+	Epoch, N uint64
+	Leader   string
+	Owner    string // judged dead
+	IMEIs    []string
+}
+
+// Term is one opening of the log.
+type Term struct {
+	At     time.Time
+	Epoch  uint64
+	Leader string
+	Token  string // of the lease
+}
+
 // Lease is one taking of the lease.
 type Lease struct {
 	At    time.Time
