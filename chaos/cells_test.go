@@ -146,7 +146,7 @@ func (w *environment) judged(cells []*cell) {
 	for _, c := range cells {
 		v := judge.Judge(partOf(h, c.Layout), judge.Facts{
 			Layout: c.Layout, HeartbeatInterval: cellInterval, HeartbeatTTL: cellTTL, LeaseTTL: cellLease, JanitorInterval: time.Second, Slack: harness.BusyMachine,
-			Sockets: c.sockets, Planted: map[string]bool{"ghost": true}, Outages: w.Outages, Truth: c.truth, Alive: []string{"member-0", "member-1"},
+			Sockets: c.sockets, Planted: map[string]bool{"ghost": true}, Outages: w.Facts(nil).Outages, Truth: c.truth, Alive: []string{"member-0", "member-1"},
 		})
 		found = slices.Concat(found, v.Violations, v.Settled())
 		require.Equal(w.T, 10*c.planted, v.Evicted("ghost"), "what was planted in %s", c.Prefix)

@@ -2,7 +2,7 @@
 // what Redis itself recorded. It consists of tests; README.md says how to run, to read and to add
 // one.
 //
-//	history  what the server did, from its append-only file or its replication stream
+//	history  what the server did, from its append-only file
 //	judge    whether the guarantees allow that; it is itself given histories that it must reject
 //	rejudge  a program that judges a kept run again
 //

@@ -55,7 +55,7 @@ func under(f func() fault, holds func(w *environment, v *judge.Verdict)) func(w 
 			w.fault = &calm{}
 		}
 		w.fault.setup(w)
-		w.StartAll("one", "two", "three")
+		w.Start("one", "two", "three")
 		w.Spread(harness.Some(0, w.Fleet.Len()))
 		w.Registered(len(w.Ghosts))
 		w.Listened()

@@ -28,7 +28,7 @@ func (w *environment) opens() (met *calm) {
 	w.T.Helper()
 	met = &calm{}
 	w.fault = met
-	w.StartAll("one", "two", "three")
+	w.Start("one", "two", "three")
 	w.Spread(harness.Some(0, w.Fleet.Len()))
 	w.rest()
 	return met
@@ -64,9 +64,6 @@ func (w *environment) judge(also ...string) *judge.Verdict {
 func (w *environment) verdict(alive []string) *judge.Verdict {
 	w.T.Helper()
 	entries := w.HGetAll(w.T.Context(), w.Registry()).Val()
-	if w.Stream != nil {
-		require.NoError(w.T, w.Stream.Caught(w.T.Context()))
-	}
 	h := w.History()
 	f := w.Facts(alive)
 	w.evidence = &f
@@ -97,9 +94,7 @@ func (w *environment) autopsy() {
 		w.T.Logf("the history cannot be read: %v", err)
 		return
 	}
-	f := w.Facts(nil)
-	f.Truth = nil
-	v := judge.Judge(h, f)
+	v := judge.Judge(h, w.Facts(nil))
 	for _, violation := range v.Violations[:min(20, len(v.Violations))] {
 		w.T.Log(violation)
 	}
@@ -118,8 +113,7 @@ func (w *environment) finish() {
 		w.autopsy()
 	}
 	if w.evidence == nil { // nothing came to rest
-		f := w.Facts(w.Alive(nil))
-		f.Truth = nil
+		f := w.Facts(nil)
 		w.evidence = &f
 	}
 	w.Fleet.CloseAll()

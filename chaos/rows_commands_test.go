@@ -31,7 +31,7 @@ var commandRows = []row{
 func commandsWhileReplicasFail(w *environment) {
 	met := w.opens()
 	w.Listened()
-	w.Executed = []judge.Execution{}
+	w.Executed()
 	moving, stay := context.WithCancel(w.T.Context())
 	giving, enough := context.WithCancel(w.T.Context())
 	defer stay()
@@ -97,7 +97,7 @@ func commandsWhileReplicasFail(w *environment) {
 	for _, m := range w.XRange(w.T.Context(), commands.Responses(w.Layout), "-", "+").Val() {
 		of[commands.Status(m.Values["status"].(string))]++
 	}
-	w.T.Logf("%d given, %d executed: %v", given.Load(), len(w.Executed), of)
+	w.T.Logf("%d given, %d executed: %v", given.Load(), len(w.Facts(nil).Executed), of)
 	for _, s := range []commands.Status{commands.Answered, commands.NotConnected, commands.Timeout, commands.Expired, commands.InstanceLost} {
 		require.Positive(w.T, of[s], "no command is %s: this run proves nothing", s)
 	}
@@ -175,7 +175,7 @@ func (w *environment) obeys(ctx context.Context, i int) {
 		doubtful := false
 		err := d.Follow(listening, func(c device.Command, say device.Say) error {
 			w.Fleet.Doubts(i) // until the next report has shown that the answer was in time
-			w.Executes(judge.Execution{IMEI: d.IMEI(), Command: c.Text})
+			w.Executed(judge.Execution{IMEI: d.IMEI(), Command: c.Text})
 			manner := manners[min(rnd.IntN(4*len(manners)), len(manners)-1)]
 			doubtful = doubtful || !manner.good
 			return manner.answers(answering{ctx, d, rnd, c, say})

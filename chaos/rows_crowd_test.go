@@ -38,7 +38,7 @@ func clusterNodeRefused(w *environment) {
 		require.Contains(w.T, r.Log(), "node of a Redis Cluster, which is not supported yet: "+r.Proxy.Addr())
 		w.result.Hits++
 	}
-	start := func() *harness.Replica { return w.LaunchBehind(harness.NewProxy(w.T, node.Addr()), "one") }
+	start := func() *harness.Replica { return w.Launch(harness.NewProxy(w.T, node.Addr()), "one") }
 	refused(start())
 	node.Kill()
 	early := start()

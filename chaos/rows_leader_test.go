@@ -19,21 +19,15 @@ import (
 // leaderRows are about leaders that stop; those that end, and their successors, are in
 // rows_leader_ends_test.go and rows_terms_test.go.
 var leaderRows = slices.Concat([]row{
-	{3, "LeaderStoppedBriefly", true, 60, slowPass, under(func() fault { return &leaderStopped{} }, sameTerm)},
-	{4, "LeaderStoppedPastItsLease", true, 60, slowPass, under(func() fault { return &leaderHeld{meanwhile: anotherLeads} }, fenced)},
-	{5, "LeaderStoppedNobodyTookOver", false, 60, slowPass, under(func() fault { return &leaderHeld{meanwhile: nobodyLeads} }, fencedByNobody)},
-	{6, "SuccessorDiesBeforeItWakes", false, 60, slowPass, under(func() fault { return &leaderHeld{meanwhile: anotherLedAndDied} }, leadsInANewTerm)},
+	{3, "LeaderStoppedBriefly", true, 60, slowSweep, under(func() fault { return &leaderStopped{} }, sameTerm)},
+	{4, "LeaderStoppedPastItsLease", true, 60, slowSweep, under(func() fault { return &leaderHeld{meanwhile: anotherLeads} }, fenced)},
+	{5, "LeaderStoppedNobodyTookOver", false, 60, slowSweep, under(func() fault { return &leaderHeld{meanwhile: nobodyLeads} }, fencedByNobody)},
+	{6, "SuccessorDiesBeforeItWakes", false, 60, slowSweep, under(func() fault { return &leaderHeld{meanwhile: anotherLedAndDied} }, leadsInANewTerm)},
 }, leaderEndsRows, termsRows, staleRows)
-
-// slowPass makes a pass over the ghosts last for seconds, so that what befalls a leader befalls it
-// in the middle.
-var slowPass = map[string]string{
-	"JANITOR_REDIS_SHARE": "0.008", "JANITOR_SCAN_COUNT": "50", "JANITOR_DELETE_BATCH": "50", "ADMIN_TOKEN": adminToken,
-}
 
 const (
 	adminToken = "0123456789abcdef0123456789abcdef"
-	ghosts     = 1000 // dead entries to be swept meanwhile
+	ghosts     = 2500 // dead entries to be swept meanwhile
 )
 
 // haunts gives the leader something to sweep.
@@ -253,15 +247,15 @@ func leadsInANewTerm(w *environment, v *judge.Verdict) {
 
 // leaderEndsRows are about leaders that end, at every point of a term.
 var leaderEndsRows = []row{
-	{2, "LeaderKilledAcquiring", false, 60, slowPass, under(func() fault { return &leaderKilled{at: failpoint.Acquiring} }, sweptAfterKill)},
-	{2, "LeaderKilledOpening", false, 60, slowPass, under(func() fault { return &leaderKilled{at: failpoint.Opening} }, sweptAfterKill)},
-	{2, "LeaderKilledRenewing", false, 60, slowPass, under(func() fault { return &leaderKilled{at: failpoint.Renewing} }, sweptAfterKill)},
-	{2, "LeaderKilledAfterJudging", false, 60, slowPass, under(func() fault { return &leaderKilled{at: failpoint.AfterJudging} }, sweptAfterKill)},
-	{2, "LeaderKilledBeforeScript", false, 60, slowPass, under(func() fault { return &leaderKilled{at: failpoint.BeforeScript} }, sweptAfterKill)},
-	{2, "LeaderKilledAfterReply", true, 60, slowPass, under(func() fault { return &leaderKilled{at: failpoint.AfterReply} }, sweptAfterKill)},
-	{9, "LeaderTerminatedAcquiring", false, 60, slowPass, under(func() fault { return &leaderTerminated{at: failpoint.Acquiring} }, handedOver)},
-	{9, "LeaderTerminatedRenewing", false, 60, slowPass, under(func() fault { return &leaderTerminated{at: failpoint.Renewing} }, handedOver)},
-	{9, "LeaderTerminatedMidPass", false, 60, slowPass, under(func() fault { return &leaderTerminated{at: failpoint.BeforeScript} }, handedOver)},
+	{2, "LeaderKilledAcquiring", false, 60, slowSweep, under(func() fault { return &leaderKilled{at: failpoint.Acquiring} }, sweptAfterKill)},
+	{2, "LeaderKilledOpening", false, 60, slowSweep, under(func() fault { return &leaderKilled{at: failpoint.Opening} }, sweptAfterKill)},
+	{2, "LeaderKilledRenewing", false, 60, slowSweep, under(func() fault { return &leaderKilled{at: failpoint.Renewing} }, sweptAfterKill)},
+	{2, "LeaderKilledAfterJudging", false, 60, slowSweep, under(func() fault { return &leaderKilled{at: failpoint.AfterJudging} }, sweptAfterKill)},
+	{2, "LeaderKilledBeforeScript", false, 60, slowSweep, under(func() fault { return &leaderKilled{at: failpoint.BeforeScript} }, sweptAfterKill)},
+	{2, "LeaderKilledAfterReply", true, 60, slowSweep, under(func() fault { return &leaderKilled{at: failpoint.AfterReply} }, sweptAfterKill)},
+	{9, "LeaderTerminatedAcquiring", false, 60, slowSweep, under(func() fault { return &leaderTerminated{at: failpoint.Acquiring} }, handedOver)},
+	{9, "LeaderTerminatedRenewing", false, 60, slowSweep, under(func() fault { return &leaderTerminated{at: failpoint.Renewing} }, handedOver)},
+	{9, "LeaderTerminatedMidPass", false, 60, slowSweep, under(func() fault { return &leaderTerminated{at: failpoint.BeforeScript} }, handedOver)},
 }
 
 // resigns asks a leader to give its lease back; false: it has none any more.
@@ -311,7 +305,7 @@ func (f *leaderKilled) fail(w *environment) {
 	require.Equal(w.T, -1, f.victim.Exit(), "it was not killed by a signal")
 	f.killed = time.Now()
 	w.Died(f.victim, "killed")
-	w.ReplicaEnded(f.victim)
+	w.Ends(f.victim, func() {})
 	f.hit(f.victim.Failpoints.Hits(w.T, f.at))
 	harness.Eventually(w.T, "another leads", func() bool { h := w.Holder(); return h != "" && h != f.victim.ID })
 }
@@ -343,17 +337,14 @@ type leaderTerminated struct {
 func (f *leaderTerminated) fail(w *environment) {
 	f.former = w.meets(f.at, "wait 1s", provokes(f.at))
 	handover := w.watchLease()
-	w.Gate.Lock()
-	defer w.Gate.Unlock()
-	w.Fleet.Losing(f.former)
-	f.former.Term()
-	if !f.former.Failpoints.Has(w.T, f.at, ".woken") {
-		f.hit(f.former.Failpoints.Hits(w.T, f.at)) // it came in time
-	}
-	f.took = handover()
-	require.Zero(w.T, f.former.Exit(), f.former.Log())
-	w.Gone(f.former)
-	w.Fleet.LostAt(f.former)
+	w.Ends(f.former, func() {
+		f.former.Term()
+		if !f.former.Failpoints.Has(w.T, f.at, ".woken") {
+			f.hit(f.former.Failpoints.Hits(w.T, f.at)) // it came in time
+		}
+		f.took = handover()
+		require.Zero(w.T, f.former.Exit(), f.former.Log())
+	})
 	require.NotEqual(w.T, f.former.ID, w.Holder(), "a ghost lease")
 	require.Zero(w.T, w.Exists(w.T.Context(), w.Heartbeat(f.former.ID), w.Layout.Devices(f.former.ID)).Val(), "left behind")
 }

@@ -75,7 +75,7 @@ func (f *mixed) fail(w *environment) {
 	f.until = time.Now()
 	f.hit(1)
 
-	w.Leaves(odd)
+	require.Zero(w.T, w.Terminate(odd), odd.Log())
 }
 
 func heldWhileMixed(w *environment, v *judge.Verdict) {
@@ -89,9 +89,9 @@ func heldWhileMixed(w *environment, v *judge.Verdict) {
 
 // termsRows are about terms that follow each other, quickly or after a time without any.
 var termsRows = []row{
-	{7, "AllKilledAndRestartedAtOnce", false, 60, slowPass, under(func() fault { return &allKilled{} }, listenedOn)},
-	{7, "AllKilledAndRestartedPastTheGap", false, 60, slowPass, under(func() fault { return &allKilled{away: gap * 3 / 2} }, listenedAnew)},
-	{8, "ManyTerms", false, 60, slowPass, manyTerms},
+	{7, "AllKilledAndRestartedAtOnce", false, 60, slowSweep, under(func() fault { return &allKilled{} }, listenedOn)},
+	{7, "AllKilledAndRestartedPastTheGap", false, 60, slowSweep, under(func() fault { return &allKilled{away: gap * 3 / 2} }, listenedAnew)},
+	{8, "ManyTerms", false, 60, slowSweep, manyTerms},
 }
 
 // gap is the longest silence that is no hold.
@@ -123,7 +123,7 @@ func (f *allKilled) fail(w *environment) {
 		if f.away == 0 {
 			lines = append(lines, line.Hold())
 		}
-		next = append(next, w.LaunchBehind(line, r.ID))
+		next = append(next, w.Launch(line, r.ID))
 	}
 	if f.away == 0 {
 		for _, r := range next {
@@ -223,7 +223,7 @@ func manyTerms(w *environment) {
 	fault := &calm{}
 	w.fault = fault
 	haunts(w)
-	w.StartAll("one", "two", "three")
+	w.Start("one", "two", "three")
 	w.Spread(harness.Some(0, w.Fleet.Len()))
 	w.Registered(len(w.Ghosts))
 	w.Traffic.Start(w.Environment)

@@ -77,9 +77,9 @@ func olderTokenRolledBack(w *environment) {
 		rolled := time.Now()
 		w.Meddle("the heartbeat is an older life's again", func(p redis.Pipeliner) { p.Set(w.T.Context(), w.Heartbeat("one"), old, harness.TTL) })
 		harness.Eventually(w.T, "it is overwritten", func() bool {
-			return again.Ended() || strings.HasSuffix(w.Get(w.T.Context(), w.Heartbeat("one")).Val(), "/"+token)
+			return !again.Runs() || strings.HasSuffix(w.Get(w.T.Context(), w.Heartbeat("one")).Val(), "/"+token)
 		})
-		require.False(w.T, again.Ended(), again.Log())
+		require.True(w.T, again.Runs(), again.Log())
 		w.within("heartbeat overwritten", time.Since(rolled), harness.Interval)
 		met.hit(1)
 		for _, s := range w.spells() {
@@ -113,7 +113,7 @@ func olderProcessWakes(midHeal bool) func(w *environment) {
 			return slices.Contains([]string{"beat", "register", "heal", "release", "goodbye"}, harness.Named(r))
 		})
 
-		newer := w.Launch("one")
+		newer := w.Launch(w.Proxy(), "one")
 		newer.Ready()
 		first := []int{0, 3, 6, 9, 12} // of its devices: they do not wait for the older to end
 		require.NoError(w.T, w.Fleet.ConnectAll(w.T.Context(), first, func(int) *harness.Replica { return newer }))
@@ -127,7 +127,7 @@ func olderProcessWakes(midHeal bool) func(w *environment) {
 
 		harness.Eventually(w.T, "the older process ends", func() bool {
 			_ = older.Signal(syscall.SIGCONT) // again: the first may have come before the stop
-			return older.Ended()
+			return !older.Runs()
 		})
 		require.Equal(w.T, 1, older.Exit(), older.Log())
 		require.Contains(w.T, older.Log(), registry.ErrSuperseded.Error())
@@ -182,8 +182,7 @@ func embeddedOwner(w *environment, n int) mutable {
 	r := w.embedAt(id, l.Addr())
 	for _, imei := range imeisOf(n) {
 		require.NoError(w.T, r.Register(imei).Wait(w.T.Context()))
-		w.Claims[imei] = id
-		w.Fleet.Claimed(imei, id)
+		w.Claimed(imei, id)
 	}
 	return mutable{id, func() func() { return l.Hold().End }}
 }
@@ -192,7 +191,7 @@ func embeddedOwner(w *environment, n int) mutable {
 // It does not heal.
 func olderWriter(w *environment, n int) mutable {
 	ctx, id := w.T.Context(), fmt.Sprintf("older-%d", n)
-	w.Planted[id] = true
+	w.Planted(id)
 	beat := func() { // without a boot token
 		require.NoError(w.T, w.Set(ctx, w.Heartbeat(id), strconv.FormatInt(time.Now().UnixMilli(), 10), harness.TTL).Err())
 	}
@@ -204,8 +203,7 @@ func olderWriter(w *environment, n int) mutable {
 	}
 	write()
 	for _, imei := range imeisOf(n) {
-		w.Claims[imei] = id
-		w.Fleet.Claimed(imei, id)
+		w.Claimed(imei, id)
 	}
 	beats := func() (stop func()) {
 		stopped, ended := make(chan struct{}), make(chan struct{})
@@ -243,14 +241,14 @@ func fiveOfSevenSilent(kind func(w *environment, n int) mutable) func(w *environ
 		met := &calm{}
 		w.fault = met
 		var owners []mutable
-		w.StartAll("one", "two")
+		w.Start("one", "two")
 		for n := range 5 {
 			owners = append(owners, kind(w, n))
 		}
 		w.Spread(harness.Some(0, w.Fleet.Len()))
 		var ids []string
 		for _, o := range owners {
-			if !w.Planted[o.id] {
+			if !w.Facts(nil).Planted[o.id] {
 				ids = append(ids, o.id)
 			}
 		}

@@ -126,7 +126,7 @@ func lateRegistration(givenUp bool) func(w *environment) {
 func oldSocketsCloseLate(w *environment) {
 	met := &calm{}
 	w.fault = met
-	w.StartAll("one", "two", "three")
+	w.Start("one", "two", "three")
 	all := harness.Some(0, w.Fleet.Len())
 	w.Spread(all)
 	w.Registered(0)

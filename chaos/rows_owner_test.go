@@ -295,7 +295,7 @@ func (f *ownerStale) fail(w *environment) {
 	if f.dies {
 		require.Equal(w.T, -1, owner.Exit(), "it was not killed by a signal")
 		w.Died(owner, "killed")
-		w.ReplicaEnded(owner)
+		w.Ends(owner, func() {})
 	}
 	mend() // what was under way lands
 

@@ -116,35 +116,34 @@ type serverDown struct {
 
 func (f *serverDown) setup(w *environment) {
 	if f.forgets {
-		w.Serve(history.Followed()...)
+		w.Serve()
 		w.Parts = nil
-		w.NextLife(w.Server, "begins")
+		w.NextLife(w.Server)
 	}
 }
 
 func (f *serverDown) fail(w *environment) {
 	for _, d := range []time.Duration{harness.TTL / 2, harness.TTL + harness.Interval/2} {
 		if f.saves {
-			// Not while the recording has a snapshot of its own made.
-			harness.Eventually(w.T, "a snapshot is saved", func() bool { return w.Save(w.T.Context()).Err() == nil })
+			require.NoError(w.T, w.Save(w.T.Context()).Err())
 			w.Moves() // is lost
 		}
 		back := w.Outage("")
 		var holds []*proxy.Rule
-		// what was written is to be recorded before it is lost, and nobody may write before the recording
-		// goes on
-		if f.forgets {
+		if f.forgets { // nobody may write before the recording goes on
 			for _, l := range w.Proxies {
 				holds = append(holds, l.Hold())
 			}
-			require.NoError(w.T, w.Stream.Caught(w.T.Context()))
 		}
 		w.Server.Kill()
+		if f.forgets {
+			w.Forget()
+		}
 		harness.Lasting(d)
 		w.CountersBeginAnew(w.Server.Restart)
 		f.hit(1)
 		if f.forgets {
-			w.NextLife(w.Server, "restart")
+			w.NextLife(w.Server)
 		}
 		for _, h := range holds {
 			h.End()
@@ -412,7 +411,7 @@ func (f *sharedCache) fail(w *environment) {
 
 // used is how much memory the server uses, and some room.
 func (w *environment) used(room int) string {
-	n, err := strconv.Atoi(harness.InfoOf(w.T, w.Client, "memory", "used_memory"))
+	n, err := strconv.Atoi(harness.InfoOf(w.T, w.Client, "Memory", "used_memory"))
 	require.NoError(w.T, err)
 	return strconv.Itoa(n + room)
 }

@@ -87,7 +87,7 @@ func misconfigured(w *environment) (over func()) {
 	require.NoError(w.T, os.Mkdir(filepath.Join(w.Server.Dir(), "dump.rdb"), 0o700))
 	w.config("save", "3600 1000000")
 	require.NoError(w.T, w.BgSave(ctx).Err())
-	harness.Eventually(w.T, "the snapshot fails", func() bool { return harness.InfoOf(w.T, w.Client, "persistence", "rdb_last_bgsave_status") == "err" })
+	harness.Eventually(w.T, "the snapshot fails", func() bool { return harness.InfoOf(w.T, w.Client, "Persistence", "rdb_last_bgsave_status") == "err" })
 	return func() { w.config("stop-writes-on-bgsave-error", "no") }
 }
 
@@ -219,7 +219,7 @@ func ownerBackBeforeTheScript(w *environment) {
 // keep its successor from finding the same entries again.
 func leaderKilledBeforeItsScript(w *environment) {
 	w.Plant("ghost", doomed, true)
-	w.StartAll("one", "two", "three")
+	w.Start("one", "two", "three")
 	w.Spread(harness.Some(0, w.Fleet.Len()))
 	leader := w.OneLeads()
 	leader.Failpoints.Arm(w.T, failpoint.BeforeScript, "stop")

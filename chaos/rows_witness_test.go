@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -93,7 +94,7 @@ func (w *environment) evict(id string) bool {
 // evictedKeys is the server's own count.
 func (w *environment) evictedKeys() (n int) {
 	w.T.Helper()
-	n, err := strconv.Atoi(harness.InfoOf(w.T, w.Client, "stats", "evicted_keys"))
+	n, err := strconv.Atoi(harness.InfoOf(w.T, w.Client, "Stats", "evicted_keys"))
 	require.NoError(w.T, err)
 	return n
 }
@@ -184,7 +185,7 @@ func restarted(w *environment, _ *evictedUnseen) { w.CountersBeginAnew(w.Server.
 func promoted(w *environment, f *evictedUnseen) {
 	c := f.replica.Client()
 	harness.Eventually(w.T, "the replica has all of it", func() bool {
-		return harness.InfoOf(w.T, c, "replication", "master_repl_offset") == harness.InfoOf(w.T, w.Client, "replication", "master_repl_offset")
+		return harness.InfoOf(w.T, c, "Replication", "master_repl_offset") == harness.InfoOf(w.T, w.Client, "Replication", "master_repl_offset")
 	})
 	lines := slices.Clone(w.Proxies)
 	f.promote(w)
@@ -277,7 +278,7 @@ func (f *slowAmongQuick) fail(w *environment) {
 	back()
 	w.heals(time.Now())
 
-	w.Leaves(slow)
+	require.Zero(w.T, w.Terminate(slow), slow.Log())
 	w.SlowerSettingsEnd(slow)
 }
 
@@ -316,10 +317,11 @@ type failover struct {
 
 func (f *failover) setup(w *environment) {
 	f.link = harness.NewProxy(w.T, w.Server.Addr())
-	host, port := f.link.HostPort()
-	f.replica = redistest.Start(w.T, append(history.Followed(), "--replicaof", host+" "+port, "--notify-keyspace-events", "K$g")...)
+	host, port, err := net.SplitHostPort(f.link.Addr())
+	require.NoError(w.T, err)
+	f.replica = redistest.Start(w.T, "--replicaof", host+" "+port, "--notify-keyspace-events", "K$g")
 	c := f.replica.Client()
-	harness.Eventually(w.T, "the replica follows", func() bool { return harness.InfoOf(w.T, c, "replication", "master_link_status") == "up" })
+	harness.Eventually(w.T, "the replica follows", func() bool { return harness.InfoOf(w.T, c, "Replication", "master_link_status") == "up" })
 }
 
 func (f *failover) fail(w *environment) {
@@ -358,7 +360,7 @@ func (f *failover) promote(w *environment) {
 		w.Server.Kill()
 		require.NoError(w.T, c.ReplicaOf(w.T.Context(), "NO", "ONE").Err())
 	})
-	w.NextLife(f.replica, "failover")
+	w.NextLife(f.replica)
 	w.Client = c
 }
 

@@ -57,7 +57,8 @@ var soakFaults = []chance[*soak, int]{
 		return 1
 	}},
 	{"a replica leaves gracefully", 1, func(s *soak) int {
-		s.Leaves(s.someone())
+		r := s.someone()
+		require.Zero(s.T, s.Terminate(r), r.Log())
 		s.joins(s.name())
 		return 1
 	}},
@@ -194,7 +195,7 @@ func (s *soak) name() string {
 }
 
 func (s *soak) joins(id string) {
-	r := s.Launch(id)
+	r := s.Launch(s.Proxy(), id)
 	r.Ready()
 	s.Runs(r)
 }
@@ -418,7 +419,7 @@ func (s *soak) uninformed() int {
 	require.NoError(s.T, s.acl(id, "on", ">secret", "~*", "&*", "+@all", "-info").Err())
 	s.Logins[id] = id + ":secret@"
 	poor := s.Start(id)
-	defer s.Leaves(poor)
+	defer s.Terminate(poor)
 	return s.evictsOne(func() {})
 }
 
@@ -431,7 +432,7 @@ func (s *soak) disagreed() int {
 	s.raised("settings")
 	s.SlowerSettings(slow, harness.Interval*3/2, harness.TTL*3/2)
 	n := s.evictsOne(func() {})
-	s.Leaves(slow)
+	require.Zero(s.T, s.Terminate(slow), slow.Log())
 	s.SlowerSettingsEnd(slow)
 	return n
 }

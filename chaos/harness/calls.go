@@ -2,13 +2,15 @@ package harness
 
 import (
 	"crypto/sha1"
-	"encoding/hex"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"testing"
 
 	"github.com/rollcall-redis/rollcall/chaos/proxy"
 	"github.com/rollcall-redis/rollcall/registry"
@@ -33,12 +35,6 @@ func BatchesOf(l registry.Layout) func(proxy.Request) bool {
 	}
 }
 
-// isOpen: the beginning of a term in the log.
-func isOpen(r proxy.Request) bool {
-	keys, _ := r.Script()
-	return len(keys) == 2 && r.On(KeyNames.Log(), KeyNames.Lease())
-}
-
 // IsTick matches ticks: the witness listens.
 func IsTick(r proxy.Request) bool { return TicksOf(KeyNames)(r) }
 
@@ -46,8 +42,6 @@ func IsTick(r proxy.Request) bool { return TicksOf(KeyNames)(r) }
 func TicksOf(l registry.Layout) func(proxy.Request) bool {
 	return func(r proxy.Request) bool { return r.On(l.Witness()) }
 }
-
-func isBoot(r proxy.Request) bool { return Named(r) == "boot" }
 
 // IsBeat matches beats.
 func IsBeat(r proxy.Request) bool { return Named(r) == "beat" || Named(r) == "extend" }
@@ -59,8 +53,7 @@ func IsRegister(r proxy.Request) bool { return Named(r) == "register" }
 func IsRelease(r proxy.Request) bool { return Named(r) == "release" }
 
 // IsHeal matches heals.
-func IsHeal(r proxy.Request) bool    { return Named(r) == "heal" }
-func isGoodbye(r proxy.Request) bool { return Named(r) == "goodbye" }
+func IsHeal(r proxy.Request) bool { return Named(r) == "heal" }
 
 // IsAcquire matches redsync asking for the lease.
 func IsAcquire(r proxy.Request) bool {
@@ -107,7 +100,8 @@ func Named(r proxy.Request) string {
 			"d75bb8b5bd13532ddedd17762e772346e39b321e": "redsync: extend",
 		}
 		read := func(name string) string {
-			text, err := os.ReadFile(filepath.Join(root(), name+".lua"))
+			_, here, _, _ := runtime.Caller(0)
+			text, err := os.ReadFile(filepath.Join(filepath.Dir(here), "..", "..", name+".lua"))
 			if err != nil {
 				panic(err)
 			}
@@ -130,8 +124,7 @@ func Named(r proxy.Request) string {
 }
 
 func shaOf(text string) string {
-	sum := sha1.Sum([]byte(text))
-	return hex.EncodeToString(sum[:])
+	return fmt.Sprintf("%x", sha1.Sum([]byte(text)))
 }
 
 // BatchIDOf is a guarded delete's id, under which the log has its record.
@@ -140,23 +133,26 @@ func BatchIDOf(r proxy.Request) string {
 	return args[0]
 }
 
-// learn notes the text of a script that is sent in full.
-func learn(r proxy.Request) {
-	if len(r) > 0 && r[0] == "EVAL" {
-		_ = Named(r)
-	}
+// Proxy is the proxy between one process and Redis.
+type Proxy struct {
+	*proxy.Proxy
+	login   string       // of the process, as in its REDIS_URL
+	batches *proxy.Score // what the server answered to guarded deletes
 }
 
-// root is the module's folder. Tests run in the folder of their package.
-func root() string {
-	dir, err := os.Getwd()
-	if err != nil {
-		panic(err)
-	}
-	for {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil || dir == filepath.Dir(dir) {
-			return dir
-		}
-		dir = filepath.Dir(dir)
-	}
+// NewProxy opens a proxy to a server. It counts the answers to guarded deletes.
+func NewProxy(t *testing.T, to string) *Proxy {
+	p := &Proxy{Proxy: proxy.New(t, to)}
+	p.batches = p.Answers(func(r proxy.Request) bool {
+		_ = Named(r) // learns the text of a script that is sent in full
+		return IsBatch(r)
+	})
+	return p
 }
+
+// Verdicts are the server's answers to all guarded deletes.
+func (p *Proxy) Verdicts() map[string]int { return p.batches.Counts() }
+
+// Unanswered is how many of them were sent and not answered: what became of them cannot be said
+// here.
+func (p *Proxy) Unanswered() int { return p.batches.Unanswered() }

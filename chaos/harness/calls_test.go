@@ -21,10 +21,17 @@ func TestCallsOfAReplicaAreToldApart(t *testing.T) {
 	m := NewMember(t, server, 400*time.Millisecond,
 		registry.Config{Instance: "a", HeartbeatInterval: memberInterval, HeartbeatTTL: memberTTL, Drain: time.Second},
 		janitor.Config{Interval: memberInterval, LeaseTTL: 4 * time.Second, RedisShare: 1})
+	named := func(name string) func(proxy.Request) bool {
+		return func(r proxy.Request) bool { return Named(r) == name }
+	}
+	opens := func(r proxy.Request) bool { // a term in the log
+		keys, _ := r.Script()
+		return len(keys) == 2 && r.On(KeyNames.Log(), KeyNames.Lease())
+	}
 	calls := map[string]*proxy.Score{}
 	for name, match := range map[string]func(proxy.Request) bool{
-		"boot": isBoot, "beat": IsBeat, "register": IsRegister, "heal": IsHeal, "release": IsRelease, "goodbye": isGoodbye,
-		"tick": IsTick, "open": isOpen, "batch": IsBatch, "acquire": IsAcquire, "renewal": isRenewal, "resignation": isResignation, "lease": IsLeaseCall,
+		"boot": named("boot"), "beat": IsBeat, "register": IsRegister, "heal": IsHeal, "release": IsRelease, "goodbye": named("goodbye"),
+		"tick": IsTick, "open": opens, "batch": IsBatch, "acquire": IsAcquire, "renewal": isRenewal, "resignation": isResignation, "lease": IsLeaseCall,
 	} {
 		calls[name] = m.Proxy.Answers(match)
 	}

@@ -5,10 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -38,6 +35,10 @@ const (
 	Patience        = 2 * time.Minute // for what has no bound but must come
 	PatiencePause   = 20 * time.Millisecond
 )
+
+// BatchDelay is a setting of the environment itself: the network delays each guarded delete by so
+// much.
+const BatchDelay = "BATCH_DELAY"
 
 // Becomes polls until cond is true; false if patience is over.
 func Becomes(cond func() bool) bool {
@@ -72,26 +73,26 @@ type Environment struct {
 	Struck   atomic.Int64 // processes that were killed, stopped or cut off by intent
 	Fleet    *Fleet
 	Traffic  traffic
-	Claims   map[string]string // held by registries of the scenario itself: IMEI -> instance
-	Planted  map[string]bool   // owners whose entries the scenario wrote itself
-	Ghosts   []string          // the devices of those
+	claims   map[string]string // held by registries of the scenario itself: IMEI -> instance
+	Ghosts   []string          // the devices of planted owners
 	Slack    time.Duration     // what a busy machine may add to a bound
 	Forgot   time.Time         // when the log was lost, and with it the fate of batches
 	Logins   map[string]string // by instance: "user:password@", of who does not use the default user
 	Parts    []string          // where the history is, in order
-	Stream   *history.Follower // that writes the last of them, unless the server does
 
 	Gate     sync.RWMutex // held shared by each act of traffic, alone by what ends sockets
 	mu       sync.Mutex   // guards all below
 	replicas []*Replica   // that run, or are stopped
 	All      []*Replica   // ever
 	Proxies  []*Proxy     // of everybody who speaks to Redis
-	Outages  []judge.Outage
-	restarts []judge.Outage
-	odd      []judge.Setting
-	deaths   []judge.Death
-	lookups  []judge.Lookup
-	Executed []judge.Execution
+	told     judge.Facts  // to the judge, so far
+}
+
+// tells notes something for the judge.
+func (w *Environment) tells(note func(f *judge.Facts)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	note(&w.told)
 }
 
 // New starts a Redis, and nothing else yet. Devices are that many; settings are besides the usual
@@ -100,7 +101,8 @@ type Environment struct {
 func New(t *testing.T, binary string, seed, stream uint64, devices int, settings map[string]string) *Environment {
 	w := &Environment{
 		T: t, Seed: seed, Rand: rand.New(rand.NewPCG(seed, stream)), Slack: BusyMachine, binary: binary, Fleet: newFleet(devices),
-		Claims: make(map[string]string), Planted: make(map[string]bool), Logins: make(map[string]string),
+		claims: make(map[string]string), Logins: make(map[string]string),
+		told: judge.Facts{HeartbeatInterval: Interval, HeartbeatTTL: TTL, Planted: make(map[string]bool)},
 		Settings: map[string]string{
 			"HTTP_ADDR": "127.0.0.1:0", "INGEST_ADDR": "127.0.0.1:0", "LOG_FORMAT": "json",
 			"HEARTBEAT_INTERVAL": Interval.String(), "HEARTBEAT_TTL": TTL.String(),
@@ -122,31 +124,21 @@ func (w *Environment) Serve(args ...string) {
 // Lasting lets a fault last.
 func Lasting(d time.Duration) { <-time.After(d) }
 
-// InfoOf is one value of INFO.
+// InfoOf is one value of INFO; sections begin with a capital.
 func InfoOf(t *testing.T, c *redis.Client, section, name string) string {
-	for line := range strings.Lines(c.Info(t.Context(), section).Val()) {
-		if value, ok := strings.CutPrefix(line, name+":"); ok {
-			return strings.TrimSpace(value)
-		}
-	}
-	return ""
+	return c.InfoMap(t.Context(), section).Item(section, name)
 }
 
-// Start starts a replica behind a proxy of its own, and waits until it is ready.
-func (w *Environment) Start(id string) *Replica {
-	w.T.Helper()
-	r := w.Launch(id)
-	r.Ready()
-	w.Runs(r)
-	return r
-}
-
-// StartAll is Start of several, one after the other.
-func (w *Environment) StartAll(ids ...string) {
+// Start starts replicas, each behind a proxy of its own, one when the one before it is ready. It
+// returns the last.
+func (w *Environment) Start(ids ...string) (r *Replica) {
 	w.T.Helper()
 	for _, id := range ids {
-		w.Start(id)
+		r = w.Launch(w.Proxy(), id)
+		r.Ready()
+		w.Runs(r)
 	}
+	return r
 }
 
 // History reads what the servers have written so far.
@@ -166,13 +158,13 @@ func (w *Environment) Proxy() *Proxy {
 	return l
 }
 
-// Launch starts a process and does not wait for anything. It is not one of the running replicas
-// yet.
-func (w *Environment) Launch(id string) *Replica { return w.LaunchBehind(w.Proxy(), id) }
-
-// LaunchBehind is launch with a proxy that is there already.
-func (w *Environment) LaunchBehind(p *Proxy, id string) *Replica {
+// Launch starts a process behind a proxy and does not wait for anything. It is not one of the
+// running replicas yet.
+func (w *Environment) Launch(p *Proxy, id string) *Replica {
 	p.login = w.Logins[id]
+	if w.Settings[BatchDelay] != "" {
+		p.DelayEach(IsBatch, w.set(BatchDelay))
+	}
 	r := launch(w.T, w.binary, id, p, w.Settings)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -205,54 +197,53 @@ func (w *Environment) Replicas() []*Replica {
 func (w *Environment) Hit(n int) { w.Struck.Add(int64(n)) }
 
 // Died notes a death, or what looks like one from Redis, for C6.
-func (w *Environment) Died(r *Replica, how string) {
+func (w *Environment) Died(r *Replica, how string) { w.noteDeath(w.death(r, how)) }
+
+// death is a death of now.
+func (w *Environment) death(r *Replica, how string) judge.Death {
 	w.Hit(1)
-	d := judge.Death{Instance: r.ID, At: time.Now(), How: how, Led: w.Holder() == r.ID}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.deaths = append(w.deaths, d)
+	return judge.Death{Instance: r.ID, At: time.Now(), How: how, Led: w.Holder() == r.ID}
+}
+
+func (w *Environment) noteDeath(d judge.Death) {
+	w.tells(func(f *judge.Facts) { f.Deaths = append(f.Deaths, d) })
 }
 
 // Outage notes that an instance ("": everybody) cannot exchange messages with Redis, until the
 // returned function is called.
 func (w *Environment) Outage(id string) (back func()) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	n := len(w.Outages)
-	w.Outages = append(w.Outages, judge.Outage{Instance: id, From: time.Now(), Until: time.Now().Add(time.Hour)})
-	return func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.Outages[n].Until = time.Now()
-	}
+	var n int
+	w.tells(func(f *judge.Facts) {
+		n = len(f.Outages)
+		f.Outages = append(f.Outages, judge.Outage{Instance: id, From: time.Now(), Until: time.Now().Add(time.Hour)})
+	})
+	return func() { w.tells(func(f *judge.Facts) { f.Outages[n].Until = time.Now() }) }
 }
 
 // CountersBeginAnew notes that the server's counters begin anew while do runs.
 func (w *Environment) CountersBeginAnew(do func()) {
 	begun := time.Now()
 	do()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.restarts = append(w.restarts, judge.Outage{From: begun, Until: time.Now()})
+	w.tells(func(f *judge.Facts) { f.Restarts = append(f.Restarts, judge.Outage{From: begun, Until: time.Now()}) })
 }
 
 // Kill kills a replica and returns when, and the devices whose sockets went with it.
 func (w *Environment) Kill(r *Replica) (at time.Time, lost []int) {
-	w.Gate.Lock()
-	defer w.Gate.Unlock()
-	w.Fleet.Losing(r)
-	at = time.Now()
-	w.Died(r, judge.Killed)
-	r.Kill()
-	w.Gone(r)
-	return at, w.Fleet.LostAt(r)
+	lost = w.Ends(r, func() {
+		at = time.Now()
+		w.Died(r, judge.Killed)
+		r.Kill()
+	})
+	return at, lost
 }
 
-// ReplicaEnded notes the end of a replica that ended by itself: its sockets are gone.
-func (w *Environment) ReplicaEnded(r *Replica) (lost []int) {
+// Ends notes the end of a replica, which end brings about, without traffic meanwhile. It returns the
+// devices whose sockets went with it.
+func (w *Environment) Ends(r *Replica, end func()) (lost []int) {
 	w.Gate.Lock()
 	defer w.Gate.Unlock()
 	w.Fleet.Losing(r)
+	end()
 	w.Gone(r)
 	return w.Fleet.LostAt(r)
 }
@@ -261,16 +252,13 @@ func (w *Environment) ReplicaEnded(r *Replica) (lost []int) {
 // as long as a lease.
 func (w *Environment) Stop(r *Replica) (cont func()) {
 	back := w.Outage(r.ID)
-	d := judge.Death{Instance: r.ID, At: time.Now(), How: judge.Stopped, Led: w.Holder() == r.ID}
-	w.Hit(1)
+	d := w.death(r, judge.Stopped)
 	r.Stop()
 	return sync.OnceFunc(func() {
 		r.Cont()
 		back()
 		if time.Since(d.At) > LeaseTTL {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.deaths = append(w.deaths, d)
+			w.noteDeath(d)
 		}
 	})
 }
@@ -300,28 +288,28 @@ func (w *Environment) Spread(which []int) {
 func (w *Environment) Leader() (leader *Replica) {
 	w.T.Helper()
 	Eventually(w.T, "a running replica leads", func() bool {
-		leader = nil
-		holder := w.Holder()
-		for _, r := range w.Replicas() {
-			if r.ID == holder {
-				leader = r
-			}
-		}
+		leader = w.running(w.Holder())
 		return leader != nil
 	})
 	return leader
 }
 
-// Follower is a replica that does not lead.
-func (w *Environment) Follower() *Replica {
-	leader := w.Leader()
+// running is the running replica of an id, nil if there is none.
+func (w *Environment) running(id string) *Replica {
 	for _, r := range w.Replicas() {
-		if r != leader {
+		if r.ID == id {
 			return r
 		}
 	}
-	require.Fail(w.T, "nobody follows")
 	return nil
+}
+
+// Follower is a replica that does not lead.
+func (w *Environment) Follower() *Replica {
+	leader, fleet := w.Leader(), w.Replicas()
+	i := slices.IndexFunc(fleet, func(r *Replica) bool { return r != leader })
+	require.NotEqual(w.T, -1, i, "nobody follows")
+	return fleet[i]
 }
 
 // Holder is the instance that has the lease, "" if it is free.
@@ -339,11 +327,16 @@ func (w *Environment) Listened() {
 	})
 }
 
+// Planted notes that the scenario itself writes the entries of an owner.
+func (w *Environment) Planted(owner string) {
+	w.tells(func(f *judge.Facts) { f.Planted[owner] = true })
+}
+
 // Plant writes entries of an owner that has no process, plainly, as an older writer does; indexed:
 // and registers them in its index and on the roster. It returns the IMEIs.
 func (w *Environment) Plant(owner string, n int, indexed bool) (imeis []string) {
 	w.T.Helper()
-	w.Planted[owner] = true
+	w.Planted(owner)
 	ctx := w.T.Context()
 	const page = 1000
 	for from := 0; from < n; from += page {
@@ -407,25 +400,13 @@ func (w *Environment) OneLeads() *Replica {
 			if err != nil {
 				return false
 			}
-			leaders += says
-			if says == 1 && r.ID == holder {
+			if leaders += says; says == 1 && r.ID == holder {
 				leader = r
 			}
 		}
 		return leaders == 1 && leader != nil
 	})
 	return leader
-}
-
-// Leaves has a replica end gracefully.
-func (w *Environment) Leaves(r *Replica) {
-	w.Gate.Lock()
-	defer w.Gate.Unlock()
-	w.Fleet.Losing(r)
-	r.Term()
-	require.Zero(w.T, r.Exit(), r.Log())
-	w.Gone(r)
-	w.Fleet.LostAt(r)
 }
 
 // Terminate asks a replica to end, and returns its exit status. Devices go on meanwhile, elsewhere.
@@ -436,52 +417,56 @@ func (w *Environment) Terminate(r *Replica) (status int) {
 	r.Term()
 	w.Gate.Unlock()
 	status = r.Exit()
-	w.ReplicaEnded(r)
+	w.Ends(r, func() {})
 	return status
 }
 
 // SlowerSettings notes that an instance has other settings than the others, of which they have
 // heard.
 func (w *Environment) SlowerSettings(r *Replica, interval, ttl time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.odd = append(w.odd, judge.Setting{Instance: r.ID, HeartbeatInterval: interval, HeartbeatTTL: ttl, From: time.Now()})
+	w.tells(func(f *judge.Facts) {
+		f.Settings = append(f.Settings, judge.Setting{Instance: r.ID, HeartbeatInterval: interval, HeartbeatTTL: ttl, From: time.Now()})
+	})
 }
 
 // SlowerSettingsEnd notes that such an instance has ended.
 func (w *Environment) SlowerSettingsEnd(r *Replica) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for i := range w.odd {
-		if w.odd[i].Instance == r.ID && w.odd[i].Until.IsZero() {
-			w.odd[i].Until = time.Now()
+	w.tells(func(f *judge.Facts) {
+		for i := range f.Settings {
+			if s := &f.Settings[i]; s.Instance == r.ID && s.Until.IsZero() {
+				s.Until = time.Now()
+			}
 		}
-	}
+	})
 }
 
 // NextLife goes on recording at a server that does not go on where the last one's history ends.
 // Nobody may write meanwhile.
-func (w *Environment) NextLife(server *redistest.Server, why string) {
+func (w *Environment) NextLife(server *redistest.Server) {
 	w.T.Helper()
-	if w.Stream != nil {
-		require.NoError(w.T, w.Stream.Close())
-	}
-	part := filepath.Join(w.T.TempDir(), "life-"+strconv.Itoa(len(w.Parts)))
-	to, err := os.Create(part)
-	require.NoError(w.T, err)
-	f, err := history.Follow(w.T.Context(), server.Addr(), why, to)
-	require.NoError(w.T, err)
-	w.T.Cleanup(func() {
-		require.NoError(w.T, f.Close())
-		require.NoError(w.T, to.Close())
+	w.Server = server
+	require.NoError(w.T, history.Begin(w.T.Context(), server.Client()))
+	w.Parts = append(w.Parts, server.Dir())
+	Eventually(w.T, "the history begins", func() bool {
+		_, err := history.Read(server.Dir())
+		return err == nil
 	})
-	w.Stream, w.Server = f, server
-	w.Parts = append(w.Parts, part)
 }
 
-// Executes notes what a device did on command.
-func (w *Environment) Executes(e judge.Execution) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.Executed = append(w.Executed, e)
+// Forget has the server, which was killed, begin its next life without its append-only file.
+func (w *Environment) Forget() {
+	w.T.Helper()
+	last := &w.Parts[len(w.Parts)-1]
+	*last = w.T.TempDir()
+	require.NoError(w.T, history.SetAside(w.Server.Dir(), *last))
+}
+
+// Executed notes what devices did on command; none: that it is noted from now on.
+func (w *Environment) Executed(did ...judge.Execution) {
+	w.tells(func(f *judge.Facts) {
+		if f.Executed == nil {
+			f.Executed = []judge.Execution{}
+		}
+		f.Executed = append(f.Executed, did...)
+	})
 }

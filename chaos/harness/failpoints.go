@@ -18,11 +18,6 @@ type Failpoints struct {
 	dir string
 }
 
-func newFailpoints(t *testing.T) Failpoints { return Failpoints{t.TempDir()} }
-
-// setting is what the process needs in its environment.
-func (f Failpoints) setting() (name, value string) { return failpoint.Folder, f.dir }
-
 // Arm orders what the process is to do at its next hit of a point, or a later one: "stop", "kill",
 // "wait 200ms", "stop 3". What the point's last order left behind is forgotten; it must have been
 // taken, and the process have gone on or ended.

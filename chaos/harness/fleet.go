@@ -22,7 +22,7 @@ type Fleet struct {
 
 	mu      sync.Mutex
 	sockets []judge.Socket
-	acks    []judge.Ack
+	acks    []judge.Lookup
 	present map[string]int       // IMEI -> its present socket in sockets
 	sure    map[string]time.Time // IMEI -> when that was last known to be open
 	acked   map[string]int       // IMEI -> records that were acknowledged
@@ -64,7 +64,7 @@ func (d *Fleet) Connect(ctx context.Context, i int, r *Replica) error {
 	if err == nil {
 		d.sockets[n].Live = now
 		if now.Sub(asked) < unregistered {
-			d.acks = append(d.acks, judge.Ack{IMEI: imei, Instance: r.ID, Call: asked, Return: now})
+			d.acks = append(d.acks, judge.Lookup{IMEI: imei, Instance: r.ID, Call: asked, Return: now})
 		}
 		d.present[imei], d.sure[imei], d.doubt[imei] = n, now, false
 		return nil
@@ -189,7 +189,7 @@ func (d *Fleet) Live() map[string]string {
 const unregistered = 900 * time.Millisecond
 
 // History returns every socket there was.
-func (d *Fleet) History() ([]judge.Socket, []judge.Ack) {
+func (d *Fleet) History() ([]judge.Socket, []judge.Lookup) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Clone(d.sockets), slices.Clone(d.acks)
@@ -220,11 +220,4 @@ func Some(from, to int) (which []int) {
 		which = append(which, i)
 	}
 	return which
-}
-
-// Claimed notes a socket that a registry of the scenario itself stands for.
-func (d *Fleet) Claimed(imei, instance string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.sockets = append(d.sockets, judge.Socket{IMEI: imei, Instance: instance, Live: time.Now()})
 }

@@ -11,12 +11,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/chaos/judge"
 	"github.com/rollcall-redis/rollcall/internal/process"
-	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
@@ -87,7 +85,7 @@ func (h *LoadProcess) Claim(from, to int, before *LoadProcess) {
 	now = time.Now()
 	for i := from; i < to; i++ {
 		d.sockets[h.held[i]].Live = now
-		h.w.Claims[loadIMEI(i)] = h.ID
+		h.w.claims[loadIMEI(i)] = h.ID
 	}
 }
 
@@ -102,8 +100,8 @@ func (h *LoadProcess) leaves(from, to int, at time.Time) {
 		}
 		d.sockets[n].Ended = at
 		delete(h.held, i)
-		if h.w.Claims[loadIMEI(i)] == h.ID {
-			delete(h.w.Claims, loadIMEI(i))
+		if h.w.claims[loadIMEI(i)] == h.ID {
+			delete(h.w.claims, loadIMEI(i))
 		}
 	}
 }
@@ -111,9 +109,7 @@ func (h *LoadProcess) leaves(from, to int, at time.Time) {
 // Kill kills the load process. Its devices are nowhere.
 func (h *LoadProcess) Kill() {
 	h.leaves(0, math.MaxInt, time.Now())
-	h.w.mu.Lock()
-	h.w.deaths = append(h.w.deaths, judge.Death{Instance: h.ID, At: time.Now(), How: judge.Killed})
-	h.w.mu.Unlock()
+	h.w.noteDeath(judge.Death{Instance: h.ID, At: time.Now(), How: judge.Killed})
 	h.Process.Kill()
 }
 
@@ -130,11 +126,9 @@ func (h *LoadProcess) Stop() (cont func()) {
 // RunLoad is the load process's process. It ends with its standard input.
 func RunLoad(id string) error {
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})).With("load", id)
-	opt := redis.Options{Addr: os.Getenv("REDIS_ADDR"), MaxRetries: -1, ContextTimeoutEnabled: true}
-	control := opt
-	control.DialTimeout, control.ReadTimeout, control.WriteTimeout, control.PoolTimeout = Interval/4, Interval/4, Interval/4, Interval/4
+	data, control := Clients(os.Getenv("REDIS_ADDR"), 0)
 	r, err := registry.New(registry.Config{
-		Client: redis.NewClient(&opt), Control: redis.NewClient(lease.Options(&control)), Instance: id,
+		Client: data, Control: control, Instance: id,
 		HeartbeatInterval: Interval, HeartbeatTTL: TTL, Logger: log,
 	})
 	if err != nil {

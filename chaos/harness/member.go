@@ -33,13 +33,21 @@ type Member struct {
 	Err     error              // why; read when it has ended
 }
 
+// Clients are one for data and one for control, without retries: an answer belongs to one question.
+// within is every deadline of theirs; 0: the usual ones.
+func Clients(addr string, within time.Duration) (data, control *redis.Client) {
+	o := &redis.Options{
+		Addr: addr, MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true,
+		DialTimeout: within, ReadTimeout: within, WriteTimeout: within, PoolTimeout: within,
+	}
+	return redis.NewClient(o), redis.NewClient(lease.Options(o))
+}
+
 // NewMember starts a replica. Its deadlines are shorter than usual, since the durations in here
 // are. It ends with the test at the latest.
 func NewMember(t *testing.T, server *redistest.Server, deadline time.Duration, rc registry.Config, jc janitor.Config) *Member {
 	m := &Member{Proxy: NewProxy(t, server.Addr()), Ended: make(chan struct{})}
-	o := &redis.Options{Addr: m.Proxy.Addr(), DialTimeout: deadline, ReadTimeout: deadline, WriteTimeout: deadline, PoolTimeout: deadline}
-	o = lease.Options(o)
-	data, control := redis.NewClient(o), redis.NewClient(o)
+	data, control := Clients(m.Proxy.Addr(), deadline)
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})).With("member", rc.Instance)
 	var err error
 	rc.Client, rc.Control, rc.Logger = data, control, log

@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/internal/failpoint"
 	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/service"
 )
@@ -56,13 +57,11 @@ func Build(t *testing.T, flags ...string) string {
 }
 
 // launch starts a process with settings from its environment alone. It does not wait for anything.
-func launch(t *testing.T, binary, id string, line *Proxy, settings map[string]string) *Replica {
-	r := &Replica{t: t, ID: id, Born: time.Now(), Proxy: line, Failpoints: newFailpoints(t)}
+func launch(t *testing.T, binary, id string, p *Proxy, settings map[string]string) *Replica {
+	r := &Replica{t: t, ID: id, Born: time.Now(), Proxy: p, Failpoints: Failpoints{t.TempDir()}}
 	cmd := exec.Command(binary)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "INSTANCE_ID=" + id,
-		"REDIS_URL=redis://" + line.login + line.Addr()}
-	folder, points := r.Failpoints.setting()
-	cmd.Env = append(cmd.Env, folder+"="+points)
+		"REDIS_URL=redis://" + p.login + p.Addr(), failpoint.Folder + "=" + r.Failpoints.dir}
 	for name, value := range settings {
 		cmd.Env = append(cmd.Env, name+"="+value)
 	}
@@ -96,9 +95,6 @@ func (r *Replica) Ready() {
 	})
 	require.True(r.t, r.Runs(), "replica %s ended: %s", r.ID, r.Log())
 }
-
-// Ended tells whether the process has ended.
-func (r *Replica) Ended() bool { return !r.Runs() }
 
 // Stop freezes the process as a machine's long pause does (SIGSTOP).
 func (r *Replica) Stop() { require.NoError(r.t, r.Process.Stop()) }

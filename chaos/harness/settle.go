@@ -38,10 +38,18 @@ func (w *Environment) Settle() {
 	require.Zero(w.T, nowhere.Load(), "devices that could not come back: the truth would be without them")
 }
 
+// Claimed notes a socket that a registry of the scenario itself stands for.
+func (w *Environment) Claimed(imei, instance string) {
+	w.claims[imei] = instance
+	w.Fleet.mu.Lock()
+	defer w.Fleet.mu.Unlock()
+	w.Fleet.sockets = append(w.Fleet.sockets, judge.Socket{IMEI: imei, Instance: instance, Live: time.Now()})
+}
+
 // Truth is who holds each device now.
 func (w *Environment) Truth() map[string]string {
 	live := w.Fleet.Live()
-	maps.Copy(live, w.Claims)
+	maps.Copy(live, w.claims)
 	return live
 }
 
@@ -91,7 +99,7 @@ func (w *Environment) Agrees(truth map[string]string, alive []string) bool {
 
 // Alive are the running replicas, and others that the scenario knows of.
 func (w *Environment) Alive(also []string) []string {
-	ids := slices.Clone(also)
+	ids := append([]string{}, also...)
 	for _, r := range w.Replicas() {
 		ids = append(ids, r.ID)
 	}
@@ -109,15 +117,6 @@ func (w *Environment) ClosedByTheRunning() (which []judge.Socket) {
 	return w.Fleet.closedBy(slices.DeleteFunc(w.Alive(nil), func(id string) bool { return lives[id] > 1 }))
 }
 
-// sweeping is how long a pass may take that is slowed down to be hit in its middle: on a busy
-// machine, where calls take ten times as long, so do the rests between them.
-func (w *Environment) sweeping() time.Duration {
-	if w.Settings["JANITOR_REDIS_SHARE"] == "" {
-		return 0
-	}
-	return Patience / 2
-}
-
 // Unindexed tells whether the replicas keep no index.
 func (w *Environment) Unindexed() bool { return w.Settings["REGISTRY_REVERSE_INDEX"] == "false" }
 
@@ -128,15 +127,22 @@ func (w *Environment) set(name string) time.Duration {
 	return d
 }
 
-// Facts is what this environment knows and Redis does not.
+// Facts is what this environment knows and Redis does not. alive are the instances that live; nil:
+// the run has not come to rest.
 func (w *Environment) Facts(alive []string) judge.Facts {
-	truth := w.Truth()
-	sockets, acks := w.Fleet.History()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return judge.Facts{
-		HeartbeatInterval: Interval, HeartbeatTTL: TTL, LeaseTTL: w.set("JANITOR_LEASE_TTL"), JanitorInterval: w.set("JANITOR_INTERVAL"), Slack: w.Slack, Sweeping: w.sweeping(), Unindexed: w.Unindexed(),
-		Sockets: sockets, Planted: w.Planted, Outages: w.Outages, Deaths: w.deaths, Restarts: w.restarts, Settings: w.odd,
-		Lookups: w.lookups, Acks: acks, Executed: w.Executed, Truth: truth, Alive: alive,
+	var f judge.Facts
+	w.tells(func(told *judge.Facts) {
+		f = *told
+		f.Outages, f.Settings = slices.Clone(f.Outages), slices.Clone(f.Settings) // which are changed
+	})
+	f.LeaseTTL, f.JanitorInterval, f.Unindexed = w.set("JANITOR_LEASE_TTL"), w.set("JANITOR_INTERVAL"), w.Unindexed()
+	if w.Settings["JANITOR_REDIS_SHARE"] != "" { // a pass is slowed down to be hit in its middle
+		f.Sweeping = Patience / 2
 	}
+	f.Slack = w.Slack
+	f.Sockets, f.Acks = w.Fleet.History()
+	if f.Alive = alive; alive != nil {
+		f.Truth = w.Truth()
+	}
+	return f
 }

@@ -2,10 +2,17 @@ package harness
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/chaos/judge"
+	"github.com/rollcall-redis/rollcall/internal/wait"
+	"github.com/rollcall-redis/rollcall/registry"
 )
 
 // traffic is what devices do while things break: they report, move, reconnect, leave, and replicas
@@ -30,14 +37,7 @@ func (t *traffic) Start(w *Environment) {
 	for worker := range workers {
 		rnd := rand.New(rand.NewPCG(w.Seed, uint64(worker)))
 		t.wg.Go(func() {
-			ticker := time.NewTicker(10 * time.Millisecond)
-			defer ticker.Stop()
-			for {
-				select {
-				case <-ctx.Done():
-					return
-				case <-ticker.C:
-				}
+			for wait.For(ctx, 10*time.Millisecond) {
 				// Two workers never have the same device, and the silent ones are nobody's.
 				if i := 2*(rnd.IntN(w.Fleet.Len()/2/workers+1)*workers+worker) + 1; i < w.Fleet.Len() {
 					t.act(ctx, w, i, rnd)
@@ -94,4 +94,37 @@ func (t *traffic) Stop() {
 		t.blind()
 	}
 	t.wg.Wait()
+}
+
+// watched is how many devices an observer asks for: few, often, so that porcupine has a dense
+// history of each.
+const watched = 12
+
+// observe asks as a backend would who holds some devices, over and over, until the returned
+// function is called. What it is told is checked against the history (C8).
+func (w *Environment) observe() (end func()) {
+	w.T.Helper()
+	data, control := Clients(w.Proxy().Addr(), time.Second)
+	r, err := registry.New(registry.Config{Client: data, Control: control, Instance: "observer", HeartbeatInterval: Interval * 10, HeartbeatTTL: TTL * 10})
+	require.NoError(w.T, err)
+	var wg sync.WaitGroup
+	ctx, cancel := context.WithCancel(w.T.Context())
+	wg.Go(func() {
+		for i := 0; wait.For(ctx, 5*time.Millisecond); i++ {
+			imei := w.Fleet.IMEI(i % min(watched, w.Fleet.Len()))
+			asked := time.Now()
+			owner, err := r.Lookup(w.T.Context(), imei)
+			if err != nil && !errors.Is(err, registry.ErrNotRegistered) {
+				continue
+			}
+			w.tells(func(f *judge.Facts) {
+				f.Lookups = append(f.Lookups, judge.Lookup{IMEI: imei, Instance: owner.Instance, Call: asked, Return: time.Now()})
+			})
+		}
+	})
+	return sync.OnceFunc(func() {
+		cancel()
+		wg.Wait()
+		_ = errors.Join(data.Close(), control.Close())
+	})
 }

@@ -3,53 +3,51 @@ package history
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"unique"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // Read reads a run that was recorded in parts, in their order: a part is the working folder of a
-// server that was started with [AppendOnly], or a file that [Follow] wrote. The model goes on from
-// part to part; a part of another life of the server begins with [LifeCommand].
-func Read(parts ...string) (History, error) {
-	var h History
+// server that was started with [AppendOnly] or told to [Begin], or a file that [Write] wrote. The
+// model goes on from part to part. A folder behind another part is a new life of the server.
+//
+// A folder can be read while its server runs, and after the server was killed: an event that is not
+// written to its end is not part of the history. A server that was killed and started again on its
+// file cuts off such an end and goes on in the file.
+func Read(parts ...string) (h History, err error) {
 	for i, path := range parts {
-		part, err := readPart(path)
+		info, err := os.Stat(path)
+		if err != nil {
+			return nil, fmt.Errorf("history: part of a history: %w", err)
+		}
+		var part History
+		if info.IsDir() {
+			part, err = readFolder(path, i > 0)
+		} else {
+			part, err = readFile(path)
+		}
 		if err != nil {
 			return nil, err
 		}
 		for k := range part {
 			part[k].Part = i
 		}
-		if h == nil {
-			h = part
-		} else {
-			h = append(h, part...)
-		}
+		h = append(h, part...)
 	}
 	return h, nil
 }
 
-func readPart(path string) (History, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, fmt.Errorf("history: part of a history: %w", err)
-	}
-	if info.IsDir() {
-		return ReadAppendOnly(path)
-	}
-	h, err := readFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("history: %s: %w", path, err)
-	}
-	return h, nil
-}
-
-// AppendOnly are the settings of a redis-server whose history [ReadAppendOnly] can read.
+// AppendOnly are the settings of a redis-server that writes its history.
 //
 // fsync is off: the server writes to the file before it answers all the same, and no scenario cuts
 // the machine's power. A slow disk's fsync would stop the server for long enough to be a fault by
@@ -61,72 +59,82 @@ func AppendOnly() []string {
 	}
 }
 
+// Begin has a running server without an append-only file write its history from now on. What the
+// server holds is the beginning of it. The server's folder can be read a moment later.
+func Begin(ctx context.Context, c *redis.Client) error {
+	args := []any{"CONFIG", "SET"}
+	for _, word := range AppendOnly() {
+		args = append(args, strings.TrimPrefix(word, "--"))
+	}
+	return c.Do(ctx, args...).Err()
+}
+
 const appendOnlyDir = "appendonlydir" // within the server's
 
-// ErrRewritten is returned by ReadAppendOnly for a file whose beginning has been replaced by a
-// snapshot.
+// SetAside moves the history of a server that was killed from its working folder into another. The
+// server's next life does not load it.
+func SetAside(dir, to string) error {
+	return os.Rename(filepath.Join(dir, appendOnlyDir), filepath.Join(to, appendOnlyDir))
+}
+
+// ErrRewritten is returned by Read for a file whose beginning has been replaced by a snapshot.
 var ErrRewritten = errors.New("history: the append-only file was rewritten, its history is gone")
 
-// ReadAppendOnly reads the history of the redis-server that works in dir and was started with the
-// settings of [AppendOnly], also while it runs or after it was killed: an event that is not written
-// to its end is not part of it. A server that was killed and started again on its file goes on in
-// it, after it has cut off such an end.
-func ReadAppendOnly(dir string) (History, error) {
+// readFolder reads the append-only file of a server. What its first part holds was there before:
+// it is the beginning of a life, and so is an empty one of another life.
+func readFolder(dir string, another bool) (h History, err error) {
 	dir = filepath.Join(dir, appendOnlyDir)
 	manifest, err := os.ReadFile(filepath.Join(dir, "appendonly.aof.manifest"))
 	if err != nil {
 		return nil, fmt.Errorf("history: manifest: %w", err)
 	}
-	var h History
 	for line := range strings.Lines(string(manifest)) {
-		entry, err := manifestEntry(line)
-		if err != nil {
-			return nil, err
+		// Redis 8 adds pairs of words. They say where in the stream of replication the file belongs,
+		// not what of it is loaded.
+		var name, kind string
+		var seq int
+		if _, err := fmt.Sscanf(line, "file %s seq %d type %s", &name, &seq, &kind); err != nil || len(strings.Fields(line))%2 != 0 {
+			return nil, fmt.Errorf("history: manifest: line %q", line)
 		}
-		name, seq, kind := entry["file"], entry["seq"], entry["type"]
 		if kind == "h" {
 			continue
 		}
-		if kind == "b" && seq != "1" {
+		if kind == "b" && seq != 1 {
 			return nil, ErrRewritten
 		}
 		part, err := readFile(filepath.Join(dir, name))
 		if err != nil {
-			return nil, fmt.Errorf("history: %s: %w", name, err)
+			return nil, err
+		}
+		if kind == "b" && (another || len(part) > 0) {
+			life := Event{Commands: []Command{{LifeCommand, name}}}
+			for _, e := range part {
+				life.Second = e.Second
+				life.Commands = append(life.Commands, e.Commands...)
+			}
+			part = History{life}
 		}
 		h = append(h, part...)
 	}
 	return h, nil
 }
 
-// manifestEntry reads "file <name> seq <n> type b|i|h", in the order in which they are to be
-// loaded. Redis 8 adds more such pairs: startoffset, endoffset. They say where in the stream of
-// replication the file belongs, not what of it is loaded.
-func manifestEntry(line string) (map[string]string, error) {
-	words := strings.Fields(line)
-	entry := make(map[string]string)
-	for i := 0; i+1 < len(words); i += 2 {
-		entry[words[i]] = words[i+1]
-	}
-	if len(words)%2 != 0 || entry["file"] == "" || entry["seq"] == "" || entry["type"] == "" {
-		return nil, fmt.Errorf("history: manifest: line %q", line)
-	}
-	return entry, nil
-}
-
 func readFile(path string) (History, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("history: %w", err)
 	}
 	defer f.Close()
-	return Parse(f)
+	h, err := Parse(f)
+	if err != nil {
+		return nil, fmt.Errorf("history: %s: %w", path, err)
+	}
+	return h, nil
 }
 
 // Parse reads a history in the format of an append-only file. A cut-off end is no error.
-func Parse(r io.Reader) (History, error) {
+func Parse(r io.Reader) (h History, err error) {
 	p := &parser{r: bufio.NewReaderSize(r, 1<<20)}
-	var h History
 	for {
 		e, err := p.event()
 		switch {
@@ -146,7 +154,6 @@ type parser struct {
 	second      int64 // of the last annotation
 	annotations int
 	buf         []byte
-	words       map[string]string
 }
 
 // event reads a command, or everything from MULTI to EXEC. A SELECT alone is an event without
@@ -174,7 +181,7 @@ func (p *parser) event() (Event, error) {
 			// Everything of ours is in database 0; of another, keys of the same name would be mixed
 			// up.
 			if len(c) != 2 || c[1] != "0" {
-				return Event{}, fmt.Errorf("history: %v: only database 0 is understood", c)
+				return Event{}, fmt.Errorf("%v: only database 0 is understood", c)
 			}
 		case "MULTI":
 			open = true
@@ -198,17 +205,16 @@ func (p *parser) command() (Command, error) {
 		}
 		if ts, ok := bytes.CutPrefix(line, []byte("#TS:")); ok {
 			if p.second, err = strconv.ParseInt(string(ts), 10, 64); err != nil {
-				return nil, fmt.Errorf("history: annotation %q: %w", line, err)
+				return nil, fmt.Errorf("annotation %q: %w", line, err)
 			}
 			p.annotations++
-			continue
 		}
-		if len(line) > 0 && line[0] == '#' {
+		if bytes.HasPrefix(line, []byte("#")) {
 			continue
 		}
 		n, err := count(line, '*')
 		if err != nil || n == 0 {
-			return nil, fmt.Errorf("history: %.40q is no command: %w", line, err)
+			return nil, fmt.Errorf("%.40q is no command: %w", line, err)
 		}
 		c := make(Command, n)
 		for i := range c {
@@ -216,21 +222,13 @@ func (p *parser) command() (Command, error) {
 				return nil, err
 			}
 		}
-		c[0] = upper(c[0]) // it stands there as the client wrote it
+		c[0] = strings.ToUpper(c[0]) // it stands there as the client wrote it
 		return c, nil
 	}
 }
 
-// upper is strings.ToUpper without a copy of what is in upper case already.
-func upper(name string) string {
-	for i := range len(name) {
-		if name[i] >= 'a' && name[i] <= 'z' {
-			return strings.ToUpper(name)
-		}
-	}
-	return name
-}
-
+// bulk reads a word. A history is long and says the same short words over and over: keys,
+// instances, IMEIs. Each is kept once.
 func (p *parser) bulk() (string, error) {
 	line, err := p.line()
 	if err != nil {
@@ -240,38 +238,17 @@ func (p *parser) bulk() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if cap(p.buf) < n+2 {
-		p.buf = make([]byte, n+2)
-	}
-	b := p.buf[:n+2]
-	read, err := io.ReadFull(p.r, b)
+	p.buf = slices.Grow(p.buf[:0], n+2)[:n+2]
+	read, err := io.ReadFull(p.r, p.buf)
 	p.offset += int64(read)
 	if err != nil {
 		return "", err
 	}
-	return p.text(b[:n]), nil
-}
-
-// A history is long and says the same words over and over: keys, instances, IMEIs. Each is kept
-// once; so that words that do not come again cost nothing for long, all are forgotten now and then.
-const (
-	wordLength = 64
-	words      = 1 << 20
-)
-
-func (p *parser) text(b []byte) string {
-	if len(b) > wordLength {
-		return string(b)
+	word := string(p.buf[:n])
+	if n <= 64 {
+		word = unique.Make(word).Value()
 	}
-	if word, known := p.words[string(b)]; known {
-		return word
-	}
-	if p.words == nil || len(p.words) >= words {
-		p.words = make(map[string]string)
-	}
-	word := string(b)
-	p.words[word] = word
-	return word
+	return word, nil
 }
 
 // line is valid until the next one is read.
@@ -287,17 +264,56 @@ func (p *parser) line() ([]byte, error) {
 // count reads "<mark><number>".
 func count(line []byte, mark byte) (int, error) {
 	if len(line) < 2 || line[0] != mark {
-		return 0, fmt.Errorf("history: want %q, got %.40q", mark, line)
+		return 0, fmt.Errorf("want %q, got %.40q", mark, line)
 	}
-	n := 0
-	for _, digit := range line[1:] {
-		if digit < '0' || digit > '9' || n > 1<<29 {
-			return 0, fmt.Errorf("history: bad length %.40q", line)
-		}
-		n = 10*n + int(digit-'0')
-	}
-	if n > 1<<29 {
-		return 0, fmt.Errorf("history: bad length %.40q", line)
+	n, err := strconv.Atoi(string(line[1:]))
+	if err != nil || n < 0 || n > 1<<29 {
+		return 0, fmt.Errorf("bad length %.40q", line)
 	}
 	return n, nil
+}
+
+// CopyPart copies a part of a history, as [Read] reads it, which may be growing still.
+func CopyPart(from, to string) error {
+	info, err := os.Stat(from)
+	if err != nil {
+		return err
+	}
+	if err := os.RemoveAll(to); err != nil { // of an earlier run
+		return err
+	}
+	if info.IsDir() { // a server's working folder holds more than the history
+		return os.CopyFS(filepath.Join(to, appendOnlyDir), os.DirFS(filepath.Join(from, appendOnlyDir)))
+	}
+	text, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, text, 0o644)
+}
+
+// Write writes a history as one part, as [Read] reads it.
+func Write(path string, h History) error {
+	file, err := os.Create(path)
+	if err != nil {
+		return fmt.Errorf("history: %w", err)
+	}
+	w, second := bufio.NewWriter(file), int64(0)
+	for _, e := range h {
+		if e.Second != second {
+			second = e.Second
+			fmt.Fprintf(w, "#TS:%d\r\n", second)
+		}
+		commands := e.Commands
+		if len(commands) > 1 {
+			commands = slices.Concat([]Command{{"MULTI"}}, commands, []Command{{"EXEC"}})
+		}
+		for _, c := range commands {
+			fmt.Fprintf(w, "*%d\r\n", len(c))
+			for _, word := range c {
+				fmt.Fprintf(w, "$%d\r\n%s\r\n", len(word), word)
+			}
+		}
+	}
+	return errors.Join(w.Flush(), file.Close())
 }

@@ -13,17 +13,16 @@
 //	}
 //
 // A server's append-only file has the effects of a script as MULTI … EXEC and each expiry as an
-// explicit DEL. Where there is no such file, or it does not outlive the server, [Follow] records
-// the same as the server tells it to its replicas. [Read] makes one [History] of all such parts.
+// explicit DEL. A server that runs without such a file is told to [Begin] one; what it then holds is
+// the beginning. [Read] makes one [History] of all parts of a run.
 //
 // What a test does to the keyspace by its own hand it marks: in one MULTI with a SET of [FaultKey].
 // A restart without an append-only file, or a failover, gives the server another memory. Such a
-// life begins with an event of [LifeCommand] that writes what the server then holds. A server that
-// was killed and goes on in its own file needs no such event.
+// life is a part of its own, and begins with an event of [LifeCommand] that writes what the server
+// then holds. A server that was killed and goes on in its own file needs no such event.
 //
 // # Limits
 //
 // A Redis 7.0 that was killed while it wrote an event may load half of it when it is killed and
-// started a second time on the same file; the model holds that it was never done. A follower counts
-// as a replica where the server wants some (min-replicas-to-write).
+// started a second time on the same file; the model holds that it was never done.
 package history

@@ -1,8 +1,6 @@
 package history
 
-import (
-	"strings"
-)
+import "strings"
 
 // Command is one write as the server recorded it: its name in upper case, then its arguments.
 type Command []string
@@ -28,9 +26,8 @@ type History []Event
 const FaultKey = "chaos:fault"
 
 // LifeCommand begins an event that stands for a new life of the server with another memory than the
-// last one's, as after a restart without an append-only file or a failover: its argument is why,
-// and the commands behind it in the same event write what the new life began with. No server knows
-// it: [Follow] writes it, or the harness.
+// last one's, as after a restart without an append-only file or a failover. The commands behind it in
+// the same event write what the new life began with. No server knows it: [Read] puts it there.
 const LifeCommand = "ROLLCALL.LIFE"
 
 // Fault returns what the harness did, "" if it was not the harness.
@@ -57,7 +54,7 @@ func Option(args []string, name string) string {
 }
 
 // StreamEntry returns the id and the fields of an XADD, whatever options stand before them.
-func StreamEntry(c Command) (id string, fields []string) {
+func StreamEntry(c Command) (id string, fields map[string]string) {
 	for i := 2; i < len(c); i++ {
 		switch strings.ToUpper(c[i]) {
 		case "NOMKSTREAM", "MAXLEN", "MINID", "LIMIT", "=", "~":
@@ -67,7 +64,11 @@ func StreamEntry(c Command) (id string, fields []string) {
 		case "MAXLEN", "MINID", "LIMIT", "=", "~": // a number that belongs to the option
 			continue
 		}
-		return c[i], c[i+1:]
+		fields = make(map[string]string)
+		for k := i + 1; k+1 < len(c); k += 2 {
+			fields[c[k]] = c[k+1]
+		}
+		return c[i], fields
 	}
 	return "", nil
 }

@@ -149,6 +149,10 @@ var effects = map[string]func(k *Keyspace, key string, args []string) error{
 		k.Streams[key] = id
 		return nil
 	},
+	"XSETID": func(k *Keyspace, key string, args []string) error {
+		k.Streams[key] = args[0]
+		return nil
+	},
 	"XTRIM": func(*Keyspace, string, []string) error { return nil },
 }
 

@@ -14,21 +14,18 @@ import (
 type c1 struct{ passive }
 
 func (c1) before(m *moment) {
-	if m.answers() {
-		owner := m.record.fields["owner"]
-		if _, lives := m.state.Strings[m.facts.Layout.Heartbeat(owner)]; lives || m.key() != m.facts.outbound(owner) {
-			m.violation("C1", "commands in %s answered for owner %q, who is another or whose heartbeat exists", m.key(), owner)
-		}
-	}
-	if !m.evicts() {
+	if !m.evicts() && !m.answers() {
 		return
 	}
 	owner := m.record.fields["owner"]
 	if _, lives := m.state.Strings[m.facts.Layout.Heartbeat(owner)]; lives || owner == "" {
-		m.violation("C1", "%d entries evicted while the heartbeat of their owner %q exists", len(m.command)-2, owner)
+		m.violation("C1", "%d taken out of %s while the heartbeat of their owner %q exists", len(m.command)-2, m.key(), owner)
+	}
+	if m.answers() && m.key() != m.facts.outbound(owner) {
+		m.violation("C1", "commands in %s answered for owner %q", m.key(), owner)
 	}
 	for _, imei := range m.command[2:] {
-		if got := m.owner(imei); got != owner {
+		if got := m.owner(imei); m.evicts() && got != owner {
 			m.violation("C1", "entry %s evicted for owner %q, but it named %q", imei, owner, got)
 		}
 	}
@@ -49,14 +46,11 @@ func newC2() *c2 {
 }
 
 func (c *c2) before(m *moment) {
-	if id, ok := strings.CutPrefix(m.key(), m.facts.Layout.Heartbeat("")); ok {
-		switch m.command[0] {
-		case "SET":
-			c.refreshes(m, id, history.Option(m.command[2:], "PXAT"))
-			delete(c.byHand, id)
-		case "PEXPIREAT":
-			c.refreshes(m, id, m.command[2])
-		}
+	if id, _ := m.beats(); id != "" {
+		c.refreshes(m, id, history.Option(m.command[2:], "PXAT"))
+		delete(c.byHand, id)
+	} else if id, is := m.heartbeatOf(m.key()); is && m.command[0] == "PEXPIREAT" {
+		c.refreshes(m, id, m.command[2])
 	}
 	if !m.evicts() {
 		return
@@ -97,9 +91,6 @@ func (c *c2) refreshes(m *moment, id, until string) {
 
 // after notes what comes back.
 func (c *c2) after(m *moment) {
-	if len(c.mourned) == 0 {
-		return
-	}
 	for _, e := range m.changes {
 		gone, wrongly := c.mourned[e.imei]
 		if !wrongly || e.to == "" {
@@ -122,7 +113,7 @@ func (c *c2) struck(m *moment) {
 			continue
 		}
 		for _, key := range cmd[1:] {
-			if id, ok := strings.CutPrefix(key, m.facts.Layout.Heartbeat("")); ok {
+			if id, is := m.heartbeatOf(key); is {
 				c.byHand[id] = true
 			}
 		}
@@ -150,8 +141,7 @@ func newC3() *c3 {
 
 func (c *c3) before(m *moment) {
 	l, cmd := m.facts.Layout, m.command
-	if id, ok := strings.CutPrefix(m.key(), l.Heartbeat("")); ok && cmd[0] == "SET" {
-		_, token, _ := strings.Cut(cmd[2], "/")
+	if id, token := m.beats(); id != "" {
 		// As strings: tokens are of one width. Of one that expired the server knows nothing any
 		// more.
 		if _, before, _ := strings.Cut(m.state.Strings[cmd[1]], "/"); token < before {
@@ -164,8 +154,8 @@ func (c *c3) before(m *moment) {
 	}
 	switch {
 	case (cmd[0] == "HSET" || cmd[0] == "HMSET") && m.key() == l.Registry():
-		for i := 2; i+1 < len(cmd); i += 2 {
-			c.writes(m, cmd[i], cmd[i+1])
+		for pair := range slices.Chunk(cmd[2:], 2) {
+			c.writes(m, pair[0], pair[1])
 		}
 	case m.takesEntries() && !m.evicts():
 		for _, imei := range cmd[2:] {
@@ -192,10 +182,8 @@ func (c *c3) writes(m *moment, imei, to string) {
 	if from == "" || from == to || m.liveSocket(imei, from) == nil {
 		return
 	}
-	for _, s := range m.sockets[imei] {
-		if s.Instance == to && m.late.mayWrite(m, s) {
-			return
-		}
+	if slices.ContainsFunc(m.sockets[imei], func(s *Socket) bool { return s.Instance == to && m.late.mayWrite(m, s) }) {
+		return
 	}
 	m.violation("C3", "entry %s taken by %s, where the device is not, from %s, where it is", imei, to, from)
 }
@@ -207,12 +195,9 @@ func (m *moment) wasAt(imei, instance string) bool {
 
 // asserts tells whether the event refreshes an instance's heartbeat.
 func (m *moment) asserts(instance string) bool {
-	for _, c := range m.event.Commands {
-		if c[0] == "SET" && c[1] == m.facts.Layout.Heartbeat(instance) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(m.event.Commands, func(c history.Command) bool {
+		return c[0] == "SET" && c[1] == m.facts.Layout.Heartbeat(instance)
+	})
 }
 
 // takes judges an entry that is taken out by somebody who is no janitor: by whom shows the index
@@ -250,10 +235,8 @@ func (c *c3) takes(m *moment, imei string) {
 	if c.written[imei].Before(c.booted[owner]) || c.strays[stray{imei, owner}] {
 		return // left over from a former life, or by the harness
 	}
-	for _, s := range m.sockets[imei] {
-		if s.Instance == owner && s.endedBy(m.until) {
-			return
-		}
+	if slices.ContainsFunc(m.sockets[imei], func(s *Socket) bool { return s.Instance == owner && s.endedBy(m.until) }) {
+		return
 	}
 	m.violation("C3", "entry %s of %s taken out: no socket of it closed there, and that is no former life's", imei, owner)
 }

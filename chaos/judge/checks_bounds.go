@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/rollcall-redis/rollcall/chaos/history"
 )
 
 // c6: dead owners' entries are gone, and a new leader is there, within the bounds (L1, L3).
@@ -53,32 +51,21 @@ func (c *c6) before(m *moment) {
 		end, ends := m.state.Expiry[lease]
 		c.ends = append(c.ends, leaseEnd{m.now, id, ends && !end.After(m.until)})
 	}
-	if len(c.dead) == 0 || m.command[0] != "SET" {
-		return
-	}
-	if id, ok := strings.CutPrefix(m.key(), m.facts.Layout.Heartbeat("")); ok {
-		if d := c.dead[id]; d != nil {
-			_, token, _ := strings.Cut(m.command[2], "/")
-			d.beats = append(d.beats, beat{m.now, token})
-		}
+	id, token := m.beats()
+	if d := c.dead[id]; d != nil {
+		d.beats = append(d.beats, beat{m.now, token})
 	}
 }
 
 func (c *c6) after(m *moment) {
-	c.count(m)
-	for _, cmd := range m.event.Commands {
-		if cmd[0] == "HSET" && cmd[1] == m.facts.Layout.Witness() && history.Option(cmd[2:], "hold") != "" {
-			c.holds = append(c.holds, m.now)
-		}
+	c.struck(m)
+	if m.witnesses("since") {
+		c.holds = append(c.holds, m.now)
 	}
 }
 
-func (c *c6) struck(m *moment) { c.count(m) }
-
-func (c *c6) count(m *moment) {
-	if len(c.dead) == 0 {
-		return
-	}
+// struck counts the entries of the dead.
+func (c *c6) struck(m *moment) {
 	for _, e := range m.changes {
 		if d := c.dead[e.from]; d != nil {
 			if d.entries--; d.entries == 0 {

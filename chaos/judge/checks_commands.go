@@ -28,28 +28,18 @@ func (c *c9) before(m *moment) {
 		return
 	}
 	if strings.HasPrefix(m.key(), m.facts.outbound("")) {
-		f := streamFields(m.command)
+		_, f := history.StreamEntry(m.command)
 		c.asked[f["id"]] = f["imei"]
 	}
 	if m.key() != m.facts.responses() {
 		return
 	}
-	f := streamFields(m.command)
+	_, f := history.StreamEntry(m.command)
 	id, o := f["id"], conclusion{f["status"], f["text"]}
 	if before, twice := c.outcome[id]; twice {
 		m.violation("C9", "command %s has the outcome %s after %s", id, o.status, before.status)
 	}
 	c.outcome[id] = o
-}
-
-// streamFields are the fields of an XADD.
-func streamFields(cmd history.Command) map[string]string {
-	f := make(map[string]string)
-	_, fields := history.StreamEntry(cmd)
-	for i := 0; i+1 < len(fields); i += 2 {
-		f[fields[i]] = fields[i+1]
-	}
-	return f
 }
 
 // unsent tells whether an outcome says that the device has not seen the command.

@@ -1,11 +1,6 @@
 package judge
 
-import (
-	"strings"
-	"time"
-
-	"github.com/rollcall-redis/rollcall/chaos/history"
-)
+import "time"
 
 // c4Holds is the rest of C4: what the witness itself may not have noticed, and must have held
 // before anything is evicted again. It counts as the server's own history has it:
@@ -35,26 +30,13 @@ func newC4Holds() *c4Holds {
 // looked is how old a leader's last look at its owners may be when it deletes.
 const looked = 1500 * time.Millisecond
 
-// holds returns the reason for which the event has the witness start anew, "" if it does not.
-func (m *moment) holds() string {
-	for _, c := range m.event.Commands {
-		if c[0] == "HSET" && c[1] == m.facts.Layout.Witness() && history.Option(c[2:], "since") != "" {
-			return m.state.Hashes[c[1]]["reason"]
-		}
-	}
-	return ""
-}
-
 func (c *c4Holds) before(m *moment) {
-	heartbeats := m.facts.Layout.Heartbeat("")
-	switch m.command[0] {
-	case "SET":
-		if id, ok := strings.CutPrefix(m.key(), heartbeats); ok {
-			c.owners[id] = &silence{}
-		}
-	case "DEL", "UNLINK":
+	if id, _ := m.beats(); id != "" {
+		c.owners[id] = &silence{}
+	}
+	if m.command[0] == "DEL" || m.command[0] == "UNLINK" {
 		for _, key := range m.command[1:] {
-			if id, ok := strings.CutPrefix(key, heartbeats); ok && m.state.Exists(key) {
+			if id, is := m.heartbeatOf(key); is && m.state.Exists(key) {
 				c.ends(m, id)
 			}
 		}
@@ -62,7 +44,7 @@ func (c *c4Holds) before(m *moment) {
 	switch {
 	case m.evicts():
 		c.judges(m)
-	case m.record != nil && m.record.n == 0 && m.command[0] == "XADD" && m.key() == m.facts.Layout.Log():
+	case m.opens():
 		c.opens(m)
 	}
 }
@@ -127,7 +109,7 @@ func (c *c4Holds) fallen(m *moment) (fallen, known int) {
 }
 
 func (c *c4Holds) after(m *moment) {
-	if m.holds() == "mass_failure" {
+	if m.witnesses("since") && m.reason() == "mass_failure" {
 		c.mass = m.now
 	}
 }

@@ -9,16 +9,38 @@ import (
 	"time"
 
 	"github.com/rollcall-redis/rollcall/chaos/history"
+	"github.com/rollcall-redis/rollcall/registry"
 )
+
+// record is what an XADD to the log says.
+type record struct {
+	epoch, n uint64
+	fields   map[string]string
+}
+
+// recordIn returns the log's record in an event, nil if there is none.
+func recordIn(e *history.Event, l registry.Layout) *record {
+	for _, c := range e.Commands {
+		if c[0] != "XADD" || c[1] != l.Log() {
+			continue
+		}
+		id, fields := history.StreamEntry(c)
+		epoch, n, _ := strings.Cut(id, "-")
+		r := &record{fields: fields}
+		r.epoch, _ = strconv.ParseUint(epoch, 10, 64)
+		r.n, _ = strconv.ParseUint(n, 10, 64)
+		return r
+	}
+	return nil
+}
 
 // c4: every eviction stands under the newest term and the lease's token, epochs never fall, and
 // nothing is evicted within GRACE of a hold (S1).
 type c4 struct {
 	passive
-	newest Term
-	drawn  uint64            // the highest epoch
-	tick   map[string]string // the witness at the last one
-	hold   int64             // the last one, ms, which the witness must not forget
+	drawn uint64            // the highest epoch
+	tick  map[string]string // the witness at the last one
+	hold  int64             // the last one, ms, which the witness must not forget
 }
 
 func (c *c4) before(m *moment) {
@@ -30,7 +52,7 @@ func (c *c4) before(m *moment) {
 			m.violation("C4", "epoch %s drawn after %d", cmd[2], c.drawn)
 		}
 		c.drawn = max(c.drawn, epoch)
-	case cmd[0] == "XADD" && m.key() == l.Log() && m.record.n == 0:
+	case m.opens():
 		c.opens(m)
 	case m.evicts(), m.answers():
 		c.evicts(m)
@@ -38,9 +60,9 @@ func (c *c4) before(m *moment) {
 }
 
 func (c *c4) opens(m *moment) {
-	t := Term{m.now, m.record.epoch, m.record.fields["leader"], m.record.fields["term"]}
-	if t.Epoch <= c.newest.Epoch {
-		m.violation("C4", "term %d opened after term %d", t.Epoch, c.newest.Epoch)
+	t, newest := Term{m.now, m.record.epoch, m.record.fields["leader"], m.record.fields["term"]}, m.newest()
+	if t.Epoch <= newest.Epoch {
+		m.violation("C4", "term %d opened after term %d", t.Epoch, newest.Epoch)
 	}
 	if lease := m.state.Strings[m.facts.Layout.Lease()]; lease != t.Token {
 		m.violation("C4", "term %d opened with token %q while the lease holds %q", t.Epoch, t.Token, lease)
@@ -48,35 +70,36 @@ func (c *c4) opens(m *moment) {
 	if !strings.HasPrefix(t.Token, t.Leader+"/") {
 		m.violation("C4", "term %d opened in the name of %s with token %q", t.Epoch, t.Leader, t.Token)
 	}
-	c.newest = t
+	m.verdict.Terms = append(m.verdict.Terms, t)
 }
 
 func (c *c4) evicts(m *moment) {
-	if m.record.epoch != c.newest.Epoch {
-		m.violation("C4", "eviction under epoch %d while the newest term is %d", m.record.epoch, c.newest.Epoch)
+	newest := m.newest()
+	if m.record.epoch != newest.Epoch {
+		m.violation("C4", "eviction under epoch %d while the newest term is %d", m.record.epoch, newest.Epoch)
 	}
-	if lease := m.state.Strings[m.facts.Layout.Lease()]; lease != c.newest.Token || lease == "" {
-		m.violation("C4", "eviction while the lease holds %q and the term %q", lease, c.newest.Token)
+	if lease := m.state.Strings[m.facts.Layout.Lease()]; lease != newest.Token || lease == "" {
+		m.violation("C4", "eviction while the lease holds %q and the term %q", lease, newest.Token)
 	}
 	if end, ends := m.state.Expiry[m.facts.Layout.Lease()]; ends && m.now.Sub(end) > scriptTime {
 		m.violation("C4", "eviction %s after the lease's end", m.now.Sub(end))
 	}
 	leader := m.record.fields["leader"]
-	if leader != c.newest.Leader {
-		m.violation("C4", "eviction in the name of %q in the term of %q", leader, c.newest.Leader)
+	if leader != newest.Leader {
+		m.violation("C4", "eviction in the name of %q in the term of %q", leader, newest.Leader)
 	}
 	if !m.state.Exists(m.facts.Layout.Heartbeat(leader)) {
 		m.violation("C4", "eviction by %q, whose own heartbeat is absent", leader)
 	}
 	last, ticked := m.witness("last")
 	since, known := m.witness("since")
-	if !ticked || !known || !m.ticks() {
+	if !ticked || !known || !m.witnesses("last") {
 		m.violation("C4", "eviction without a tick of the witness in the same step")
 		return
 	}
 	hold, _ := m.witness("hold")
 	if heard := time.Duration(last-max(since, hold, c.hold)) * time.Millisecond; heard < m.facts.grace(m.now) {
-		m.violation("C4", "eviction %s after a hold (%s)", heard, m.state.Hashes[m.facts.Layout.Witness()]["reason"])
+		m.violation("C4", "eviction %s after a hold (%s)", heard, m.reason())
 	}
 }
 
@@ -84,26 +107,16 @@ func (c *c4) evicts(m *moment) {
 // beginning, and its tick.
 const scriptTime = 100 * time.Millisecond
 
-// ticks tells whether the event has a tick of the witness.
-func (m *moment) ticks() bool {
-	for _, c := range m.event.Commands {
-		if c[0] == "HSET" && c[1] == m.facts.Layout.Witness() && history.Option(c[2:], "last") != "" {
-			return true
-		}
-	}
-	return false
-}
-
 // after sees to it that the witness tells the truth: since may be trusted only if everything that
 // makes silence worthless made it start anew.
 func (c *c4) after(m *moment) {
 	w := m.state.Hashes[m.facts.Layout.Witness()]
 	since, _ := m.witness("since")
 	hold, _ := m.witness("hold")
-	if c.hold = max(c.hold, since, hold); w == nil || m.ticks() && w["since"] == w["last"] {
+	if c.hold = max(c.hold, since, hold); w == nil || m.witnesses("last") && w["since"] == w["last"] {
 		c.hold = since
 	}
-	if w == nil || !m.ticks() {
+	if w == nil || !m.witnesses("last") {
 		if w == nil {
 			c.tick = nil
 		}
@@ -166,7 +179,7 @@ func (c *c5) before(m *moment) {
 }
 
 func (c *c5) after(m *moment) {
-	if m.ticks() {
+	if m.witnesses("last") {
 		now := m.state.Hashes[m.facts.Layout.Witness()]["evicted_keys"]
 		if c.lost > 0 && now == c.evicted {
 			m.violation("C5", "the total of %d was lost with the witness, and Redis evicted nothing", c.lost)
@@ -181,53 +194,34 @@ func (c *c5) after(m *moment) {
 	if m.record == nil || m.record.n == 0 {
 		return
 	}
-	if _, commands := m.record.fields["commands"]; commands {
-		c.counts(m, said, gone)
-	} else {
-		c.compares(m, gone)
-	}
-	// The total goes with the record, or it would be wrong for whoever reads between them.
+	c.compares(m, gone, said)
+	// The total goes with the record, or it would be wrong for a reader between them.
 	if total, _ := m.witness("evicted_total"); total != c.total {
 		m.violation("C5", "the total says %d, %d were evicted", total, c.total)
 	}
 }
 
-// counts holds a record of commands against what the event took out. It lists them by their
-// senders' ids, which the stream's entries are not known by here.
-func (c *c5) counts(m *moment, said int, gone []string) {
+// compares holds the event's record against the entries or commands that the event took out. A
+// record lists commands by their senders' ids, by which the stream's entries are not known here.
+func (c *c5) compares(m *moment, gone []string, said int) {
+	text, commands := m.record.fields["commands"]
+	if !commands {
+		text = m.record.fields["imeis"]
+	}
 	var listed []string
 	count, err := strconv.Atoi(m.record.fields["count"])
-	if jsonErr := json.Unmarshal([]byte(m.record.fields["commands"]), &listed); err != nil || jsonErr != nil {
+	if jsonErr := json.Unmarshal([]byte(text), &listed); err != nil || jsonErr != nil {
 		m.violation("C5", "record %d-%d cannot be read: %v", m.record.epoch, m.record.n, m.record.fields)
 		return
 	}
-	if count != said || len(listed) != said || len(gone) > 0 {
-		m.violation("C5", "record %d-%d counts %d and lists %d commands; %d were taken out, and %d entries",
-			m.record.epoch, m.record.n, count, len(listed), said, len(gone))
+	out := len(gone) + said
+	if count != out || len(listed) != out || commands && len(gone) > 0 || !commands && said > 0 {
+		m.violation("C5", "record %d-%d counts %d and lists %d; %d entries and %d commands were taken out",
+			m.record.epoch, m.record.n, count, len(listed), len(gone), said)
 	}
-}
-
-// compares holds the event's record against what it evicted.
-func (c *c5) compares(m *moment, gone []string) {
-	var listed []string
-	count, err := strconv.Atoi(m.record.fields["count"])
-	if jsonErr := json.Unmarshal([]byte(m.record.fields["imeis"]), &listed); err != nil || jsonErr != nil {
-		m.violation("C5", "record %d-%d cannot be read: %v", m.record.epoch, m.record.n, m.record.fields)
-		return
-	}
-	missing := make(map[string]bool, len(listed))
-	for _, imei := range listed {
-		missing[imei] = true
-	}
-	for _, imei := range gone {
-		if !missing[imei] {
-			m.violation("C5", "entry %s evicted, but record %d-%d does not list it", imei, m.record.epoch, m.record.n)
-		}
-		delete(missing, imei)
-	}
-	if count != len(gone) || len(listed) != len(gone) || len(missing) > 0 {
-		m.violation("C5", "record %d-%d counts %d and lists %d entries, %d were evicted",
-			m.record.epoch, m.record.n, count, len(listed), len(gone))
+	slices.Sort(gone)
+	if slices.Sort(listed); !commands && !slices.Equal(gone, listed) {
+		m.violation("C5", "record %d-%d lists other entries than were evicted", m.record.epoch, m.record.n)
 	}
 }
 

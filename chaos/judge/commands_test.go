@@ -44,6 +44,7 @@ func TestCommandsOfTheDeadThatAreAnsweredAreUnderstood(t *testing.T) {
 	s := newBuilder()
 	s.asked()
 	s.happens("%s", s.answersFor("a", "c1", "c2", "c3"))
+	s.happens("%s", s.answersFor("a", []string{}...)) // nothing was left
 	s.happens("%s", s.evicts("a", "1", "2", "3"))
 	v := Judge(s.history, s.facts)
 	require.Empty(t, v.Violations)

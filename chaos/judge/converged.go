@@ -7,19 +7,13 @@ import (
 	"strings"
 )
 
-// Settled is C7 with what the facts say of the end; nothing if they say nothing.
-func (v *Verdict) Settled() []Violation {
-	if v.facts.Truth == nil {
+// Settled is C7, for when faults have stopped and things have come to rest: the last state is the
+// truth and nothing else. It finds nothing if the facts do not say what the truth is.
+func (v *Verdict) Settled() (found []Violation) {
+	l, live, alive := v.facts.Layout, v.facts.Truth, v.facts.Alive
+	if live == nil {
 		return nil
 	}
-	return v.Converged(v.facts.Truth, v.facts.Alive...)
-}
-
-// Converged is C7, for when faults have stopped and things have come to rest: the last state is the
-// truth and nothing else. live says which instance holds each device with an open socket; alive are
-// the instances that run.
-func (v *Verdict) Converged(live map[string]string, alive ...string) (found []Violation) {
-	l := v.facts.Layout
 	wrong := func(format string, args ...any) {
 		found = append(found, Violation{Check: "C7", At: v.at, What: fmt.Sprintf(format, args...)})
 	}

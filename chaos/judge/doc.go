@@ -17,7 +17,7 @@
 //
 // # How it is judged
 //
-//	append-only file, stream ──history.Read──► History ─┐
+//	append-only file ──────────history.Read──► History ─┐
 //	sockets, outages, look-ups, settings ───► Facts ────┴──Judge──► Verdict: violations, batches, terms, bounds, the last state
 //
 // [Judge] plays the history into a model of the keyspace, command by command. Before each command
@@ -41,8 +41,8 @@
 //	    evicts keys
 //	C6  for each [Death] that the facts tell: another leader, and no entry of the dead any more, within
 //	    the bounds; who leaves releases the lease
-//	C7  ([Verdict.Converged], when faults have stopped) registry = live sockets, index and roster agree
-//	C8  for each device, the history's writes and what was seen from outside ([Lookup], [Ack]) have one
+//	C7  ([Verdict.Settled], when faults have stopped) registry = live sockets, index and roster agree
+//	C8  for each device, the history's writes and what was seen from outside ([Lookup]) have one
 //	    order (porcupine; a search that ends without an answer is a violation)
 //	C9  no command to a device has two outcomes; what the sweep of commands takes out is held to C1, C4
 //	    and C5 too

@@ -37,9 +37,9 @@ type Facts struct {
 	// take where sweeps are slowed down to be hit in their middle.
 	Slack    time.Duration `json:",omitempty"`
 	Sweeping time.Duration `json:",omitempty"`
-	// Lookups and Acks are what was seen from outside, for C8.
+	// Lookups are what was asked from outside, and Acks confirmed registrations, for C8.
 	Lookups []Lookup `json:",omitempty"`
-	Acks    []Ack    `json:",omitempty"`
+	Acks    []Lookup `json:",omitempty"`
 	// Executed is what devices did on command, for C9; nil: nobody noted it.
 	Executed []Execution `json:",omitempty"`
 	// Truth is which instance held each device with an open socket at the end, and Alive the
@@ -159,15 +159,9 @@ type Death struct {
 	Led      bool // it held the lease
 }
 
-// Lookup is an answer to the question who holds a device; "": nobody.
+// Lookup tells that at some instant between Call and Return the entry of a device named Instance;
+// "": nobody.
 type Lookup struct {
-	IMEI, Instance string
-	Call, Return   time.Time
-}
-
-// Ack is a confirmed registration: at some instant between Call and Return the entry named
-// Instance.
-type Ack struct {
 	IMEI, Instance string
 	Call, Return   time.Time
 }

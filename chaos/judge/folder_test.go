@@ -69,7 +69,7 @@ func TestAFolderKeepsEverything(t *testing.T) {
 		Layout: registry.Layout{Prefix: "p:"}, HeartbeatInterval: 1, HeartbeatTTL: 2, LeaseTTL: 3, JanitorInterval: 4, Slack: 5,
 		Sockets: []Socket{{IMEI: "1", Instance: "a", Live: at}}, Planted: map[string]bool{"z": true},
 		Outages: []Outage{{"", at, at}}, Held: []Outage{{"a", at, at}}, Deaths: []Death{{"a", at, Killed, true}},
-		Lookups: []Lookup{{"1", "", at, at}}, Acks: []Ack{{"1", "a", at, at}},
+		Lookups: []Lookup{{"1", "", at, at}}, Acks: []Lookup{{"1", "a", at, at}},
 		Truth: map[string]string{}, Alive: []string{"a"},
 	}
 	stream := filepath.Join(t.TempDir(), "stream")

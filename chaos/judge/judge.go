@@ -20,10 +20,7 @@ type Violation struct {
 }
 
 func (v Violation) String() string {
-	if v.Part > 0 {
-		return fmt.Sprintf("%s at %s, part %d, byte %d: %s", v.Check, v.At.UTC().Format("15:04:05.000"), v.Part+1, v.Offset, v.What)
-	}
-	return fmt.Sprintf("%s at %s, byte %d: %s", v.Check, v.At.UTC().Format("15:04:05.000"), v.Offset, v.What)
+	return fmt.Sprintf("%s at %s, part %d, byte %d: %s", v.Check, clock(v.At), v.Part+1, v.Offset, v.What)
 }
 
 // moment is what a check sees: an event, one of its commands, and the state just before that.
@@ -82,6 +79,46 @@ func (m *moment) takesEntries() bool {
 	return m.command[0] == "HDEL" && m.key() == m.facts.Layout.Registry()
 }
 
+// beats returns the instance whose heartbeat the present command writes, and its boot token; "" if
+// it writes none.
+func (m *moment) beats() (id, token string) {
+	id, is := m.heartbeatOf(m.key())
+	if !is || m.command[0] != "SET" {
+		return "", ""
+	}
+	_, token, _ = strings.Cut(m.command[2], "/")
+	return id, token
+}
+
+// heartbeatOf is the instance whose heartbeat a key is; false if it is none.
+func (m *moment) heartbeatOf(key string) (id string, is bool) {
+	return strings.CutPrefix(key, m.facts.Layout.Heartbeat(""))
+}
+
+// witnesses tells whether the event has the witness write a field: "last" at each tick, "since" at
+// each hold.
+func (m *moment) witnesses(field string) bool {
+	return slices.ContainsFunc(m.event.Commands, func(c history.Command) bool {
+		return c[0] == "HSET" && c[1] == m.facts.Layout.Witness() && history.Option(c[2:], field) != ""
+	})
+}
+
+// opens tells whether the present command opens a term in the log.
+func (m *moment) opens() bool {
+	return m.record != nil && m.record.n == 0 && m.command[0] == "XADD" && m.key() == m.facts.Layout.Log()
+}
+
+// newest is the newest term.
+func (m *moment) newest() (t Term) {
+	if n := len(m.verdict.Terms); n > 0 {
+		t = m.verdict.Terms[n-1]
+	}
+	return t
+}
+
+// reason is why the witness last started anew.
+func (m *moment) reason() string { return m.state.Hashes[m.facts.Layout.Witness()]["reason"] }
+
 // entries is the registry.
 func (m *moment) entries() map[string]string { return m.state.Hashes[m.facts.Layout.Registry()] }
 
@@ -109,8 +146,8 @@ func (m *moment) note() {
 	switch {
 	case m.life: // as a whole, when it has been played
 	case (m.command[0] == "HSET" || m.command[0] == "HMSET") && m.key() == m.facts.Layout.Registry():
-		for i := 2; i+1 < len(m.command); i += 2 {
-			m.noteChange(m.command[i], m.command[i+1])
+		for pair := range slices.Chunk(m.command[2:], 2) {
+			m.noteChange(pair[0], pair[1])
 		}
 	case m.takesEntries():
 		for _, imei := range m.command[2:] {

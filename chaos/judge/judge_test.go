@@ -285,7 +285,8 @@ func TestConvergedMeansTheTruthAndNothingElse(t *testing.T) {
 			s.boots("a", "b")
 			s.registers("a", "1", "2")
 			row.spoil(s)
-			found := Judge(s.history, s.facts).Converged(map[string]string{"1": "a", "2": "a"}, "a", "b")
+			s.facts.Truth, s.facts.Alive = map[string]string{"1": "a", "2": "a"}, []string{"a", "b"}
+			found := Judge(s.history, s.facts).Settled()
 			if row.want == "" {
 				require.Empty(t, found)
 				return

@@ -26,9 +26,7 @@ func merged(all []Outage, chosen func(*Outage) bool) (m outages) {
 	apart := m[:0]
 	for _, o := range m {
 		if last := len(apart) - 1; last >= 0 && !o.From.After(apart[last].Until) {
-			if o.Until.After(apart[last].Until) {
-				apart[last].Until = o.Until
-			}
+			apart[last].Until = latest(apart[last].Until, o.Until)
 			continue
 		}
 		apart = append(apart, o)
@@ -36,19 +34,21 @@ func merged(all []Outage, chosen func(*Outage) bool) (m outages) {
 	return apart
 }
 
+func latest(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
+
 // within is how much of the time between two instants they cover.
 func (m outages) within(from, until time.Time) (d time.Duration) {
 	for _, o := range m {
-		begin, end := o.From, o.Until
-		if begin.Before(from) {
-			begin = from
-		}
-		if end.After(until) {
+		end := o.Until
+		if until.Before(end) {
 			end = until
 		}
-		if end.After(begin) {
-			d += end.Sub(begin)
-		}
+		d += max(0, end.Sub(latest(o.From, from)))
 	}
 	return d
 }
@@ -61,11 +61,7 @@ func (m outages) putOff(from time.Time, wait time.Duration) time.Time {
 		if !o.Until.After(from) || o.From.After(until) {
 			continue
 		}
-		begin := o.From
-		if begin.Before(from) {
-			begin = from
-		}
-		until = until.Add(o.Until.Sub(begin))
+		until = until.Add(o.Until.Sub(latest(o.From, from)))
 	}
 	return until
 }
@@ -100,12 +96,11 @@ func (l *late) mayWrite(m *moment, s *Socket) bool {
 // open on the same instance. An instance does not do both at once; but what it gave up for lost in
 // an outage can land behind what came later.
 func (l *late) mayRelease(m *moment, imei, instance string) bool {
-	for _, s := range m.sockets[imei] {
-		if s.Instance == instance && s.endedBy(m.now) {
-			if out := l.of(instance).within(s.Ended, m.now); out > 0 && m.now.Sub(s.Ended) < LateWrite+out {
-				return true
-			}
+	return slices.ContainsFunc(m.sockets[imei], func(s *Socket) bool {
+		if s.Instance != instance || !s.endedBy(m.now) {
+			return false
 		}
-	}
-	return false
+		out := l.of(instance).within(s.Ended, m.now)
+		return out > 0 && m.now.Sub(s.Ended) < LateWrite+out
+	})
 }

@@ -28,21 +28,18 @@ type c8 struct {
 	made map[string]int
 }
 
-// write is the n-th change of an entry.
+// write is the n-th change of an entry, and the state of a device that it leaves.
 type write struct {
 	n  int
 	to string
 }
 
-// entry is the state of one device: how many writes it has seen, and what the last wrote.
-type entry write
-
 var register = porcupine.Model{
-	Init: func() any { return entry{} },
+	Init: func() any { return write{} },
 	Step: func(state, input, output any) (bool, any) {
-		now := state.(entry)
+		now := state.(write)
 		if w, ok := input.(write); ok {
-			return w.n == now.n+1, entry(w)
+			return w.n == now.n+1, w
 		}
 		return output.(string) == now.to, now
 	},
@@ -50,10 +47,7 @@ var register = porcupine.Model{
 
 func newC8(f *Facts) *c8 {
 	c := &c8{seen: make(map[string][]porcupine.Operation), made: make(map[string]int)}
-	seen := slices.Clone(f.Lookups)
-	for _, a := range f.Acks {
-		seen = append(seen, Lookup(a))
-	}
+	seen := slices.Concat(f.Lookups, f.Acks)
 	slices.SortFunc(seen, func(a, b Lookup) int { return a.Call.Compare(b.Call) })
 	for _, l := range seen {
 		if c.zero.IsZero() {

@@ -38,7 +38,7 @@ func TestWhatWasSeenHasAnOrder(t *testing.T) {
 		},
 		"a registration was confirmed": func(s *builder) {
 			moves(s)
-			s.facts.Acks = []Ack{{"1", "b", s.now.Add(-5 * time.Second), s.now.Add(-2 * time.Second)}}
+			s.facts.Acks = []Lookup{{"1", "b", s.now.Add(-5 * time.Second), s.now.Add(-2 * time.Second)}}
 		},
 		"by hand and by a new life it changes too": func(s *builder) {
 			s.boots("a")
@@ -75,7 +75,7 @@ func TestWhatWasSeenHasAnOrder(t *testing.T) {
 		}},
 		"a confirmed registration was not there": {"C8", func(s *builder) {
 			moves(s)
-			s.facts.Acks = []Ack{{"1", "b", s.now.Add(2 * ms), s.now.Add(time.Second)}}
+			s.facts.Acks = []Lookup{{"1", "b", s.now.Add(2 * ms), s.now.Add(time.Second)}}
 		}},
 		"what was deleted by hand is seen": {"C8", func(s *builder) {
 			s.boots("a")

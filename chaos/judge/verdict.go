@@ -35,6 +35,24 @@ type Verdict struct {
 	changed time.Time // when the registry or an index last changed
 }
 
+// Batch is one guarded delete as H has it: the log's record, and what was deleted in the same
+// step.
+type Batch struct {
+	At       time.Time
+	Epoch, N uint64
+	Leader   string
+	Owner    string // judged dead
+	IMEIs    []string
+}
+
+// Term is one opening of the log.
+type Term struct {
+	At     time.Time
+	Epoch  uint64
+	Leader string
+	Token  string // of the lease
+}
+
 // Lease is one taking of the lease.
 type Lease struct {
 	At    time.Time
@@ -108,11 +126,8 @@ func (m *moment) changesIndex() bool {
 }
 
 func (chronicle) after(m *moment) {
-	if reason := m.holds(); reason != "" {
-		m.verdict.Holds = append(m.verdict.Holds, Hold{m.now, reason})
-	}
-	if m.record != nil && m.record.n == 0 {
-		m.verdict.Terms = append(m.verdict.Terms, Term{m.now, m.record.epoch, m.record.fields["leader"], m.record.fields["term"]})
+	if m.witnesses("since") && m.reason() != "" {
+		m.verdict.Holds = append(m.verdict.Holds, Hold{m.now, m.reason()})
 	}
 	if len(m.changes) > 0 {
 		m.verdict.changed = m.now

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"bytes"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -27,70 +26,71 @@ var (
 )
 
 // judge applies the rules to one request and notes what answer is expected. It returns what the
-// server gets instead, if anything, and false when the connection is lost. It calls flush before it
-// waits, or lets anything be lost.
-func (c *conn) judge(frame []byte, flush func() bool) (instead []byte, ok bool) {
-	var e expected
-	first, count := firstWord(frame)
+// server gets, and false when the connection is lost. It calls flush before it waits, or lets
+// anything be lost.
+func (c *conn) judge(v *value, flush func() bool) (send []byte, ok bool) {
+	e, send := expected{}, v.raw
+	if v.kind != '*' {
+		c.notUnderstood()
+		return send, true
+	}
+	first := strings.ToUpper(v.word(0))
 	switch first {
 	case "": // an empty request, which has no answer
-		return nil, true
+		return send, true
 	case "SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "UNSUBSCRIBE", "PUNSUBSCRIBE", "SUNSUBSCRIBE":
-		e.confirms, e.times = strings.ToLower(first), max(1, count-1)
-	case "MONITOR", "SYNC", "PSYNC", "?": // what comes then is no answers
+		e.confirms, e.times = strings.ToLower(first), max(1, len(v.words)-1)
+	case "MONITOR", "SYNC", "PSYNC": // what comes then is no answers
 		c.notUnderstood()
-		return nil, true
+		return send, true
 	case "CLIENT":
-		if bulks(frame, 2)[1:].Has("REPLY") {
+		if strings.EqualFold(v.word(1), "REPLY") {
 			c.notUnderstood()
-			return nil, true
+			return send, true
 		}
 	case "MULTI":
 		c.multi, c.dirty = true, false
 	}
-	rules, scores := *c.proxy.rules.Load(), *c.proxy.scores.Load()
-	if len(scores) > 0 || slices.ContainsFunc(rules, func(r *Rule) bool { return r.match != nil }) {
-		req := bulks(frame, wordsToMatch)
-		for _, r := range rules {
-			transactional := first == "MULTI" || first == "EXEC" || first == "DISCARD"
-			if r.act == actAnswer && transactional || !r.takes(req) {
-				continue
-			}
-			switch r.act {
-			case actHold:
-				r.Caught <- bulks(frame, 0)
-				if !flush() || !c.until(r.done) {
-					return nil, false
-				}
-			case actDelay:
-				if !flush() || !wait.For(c.proxy.ctx, r.d) {
-					return nil, false
-				}
-			case actLoseRequest:
-				flush()
-				c.lost(r.silently)
-				return nil, r.silently
-			case actLoseReply:
-				e.lost, e.silently = true, r.silently
-			case actAnswer:
-				e = expected{instead: r.error}
-				instead = wirePing
-				c.dirty = c.multi
-			}
-			if e.lost || e.instead != nil {
-				break
-			}
+	rules, scores := c.proxy.present()
+	req := v.request()
+	transactional := first == "MULTI" || first == "EXEC" || first == "DISCARD"
+	for _, r := range rules {
+		if e.lost || e.instead != nil {
+			break
 		}
-		for _, s := range scores {
-			if !c.multi && e.instead == nil && s.match(req) {
-				s.sent()
-				e.scores = append(e.scores, s)
+		if r.act == actAnswer && transactional || !r.takes(req) {
+			continue
+		}
+		switch r.act {
+		case actHold:
+			r.Caught <- req
+			if !flush() || !c.until(r.done) {
+				return nil, false
 			}
+		case actDelay:
+			if !flush() || !wait.For(c.proxy.ctx, r.d) {
+				return nil, false
+			}
+		case actLoseRequest:
+			flush()
+			c.lost(r.silently)
+			return nil, r.silently
+		case actLoseReply:
+			e.lost, e.silently = true, r.silently
+		case actAnswer:
+			e.instead, send = r.error, wirePing
+			c.dirty = c.multi
+		}
+	}
+	for _, s := range scores {
+		if !c.multi && e.instead == nil && s.match(req) {
+			s.counts(func() { s.open++ })
+			e.scores = append(e.scores, s)
 		}
 	}
 	if first == "EXEC" || first == "DISCARD" || first == "RESET" {
 		if c.dirty && first == "EXEC" {
-			e, instead = expected{instead: wireAbort}, wireDiscard
+			e, send = expected{instead: wireAbort}, wireDiscard
 		}
 		c.multi, c.dirty = false, false
 	}
@@ -98,69 +98,38 @@ func (c *conn) judge(frame []byte, flush func() bool) (instead []byte, ok bool) 
 	defer c.mu.Unlock()
 	c.listens = c.listens || e.confirms != ""
 	c.pending = append(c.pending, e)
-	return instead, true
-}
-
-// firstWord is a request's first word, "?" if it is no request, and how many words there are.
-func firstWord(frame []byte) (first string, count int) {
-	count, _, _ = respNumber(frame, '*')
-	if !eachWord(frame, func(word []byte) bool {
-		first = string(bytes.ToUpper(word))
-		return false
-	}) {
-		return "?", 0
-	}
-	return first, count
-}
-
-// Has tells whether one of the words is this one, in capitals or not.
-func (r Request) Has(word string) bool {
-	return slices.ContainsFunc(r, func(w string) bool { return strings.EqualFold(w, word) })
-}
-
-// touched: the next answer may not go through as it is.
-func (c *conn) touched() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.head < len(c.pending) && (c.pending[c.head].lost || c.pending[c.head].instead != nil)
+	return send, true
 }
 
 // answered finds out which request a value from the server answers: none, for a push.
-func (c *conn) answered(kind byte, text []byte) expected {
+func (c *conn) answered(v *value) (e expected) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if kind == '>' || kind == '*' && c.listens {
-		switch what := string(text); {
-		case c.head < len(c.pending) && c.pending[c.head].confirms == what && what != "":
-			if c.pending[c.head].times--; c.pending[c.head].times > 0 {
+	said := v.word(0)
+	if v.kind == '>' || v.kind == '*' && c.listens {
+		switch {
+		case len(c.pending) > 0 && c.pending[0].confirms == said && said != "":
+			if c.pending[0].times--; c.pending[0].times > 0 {
 				return expected{}
 			}
-		case kind == '>', what == "message", what == "pmessage", what == "smessage", strings.HasSuffix(what, "unsubscribe"):
+		case v.kind == '>', said == "message", said == "pmessage", said == "smessage", strings.HasSuffix(said, "unsubscribe"):
 			return expected{}
 		}
 	}
-	if c.head == len(c.pending) {
+	if len(c.pending) == 0 {
 		c.notUnderstood()
 		return expected{}
 	}
-	e := c.pending[c.head]
-	c.pending[c.head] = expected{}
-	if c.head++; c.head == len(c.pending) {
-		c.pending, c.head = c.pending[:0], 0
-	} else if c.head >= 64 && c.head >= len(c.pending)/2 {
-		n := copy(c.pending, c.pending[c.head:])
-		clear(c.pending[n:])
-		c.pending, c.head = c.pending[:n], 0
+	e, c.pending = c.pending[0], c.pending[1:]
+	if v.kind == '-' || v.kind == '!' {
+		prefix, _, _ := strings.Cut(said, " ")
+		said = "error " + prefix
 	}
-	if len(e.scores) > 0 {
-		said := string(text)
-		if kind == '-' || kind == '!' {
-			prefix, _, _ := strings.Cut(said, " ")
-			said = "error " + prefix
-		}
-		for _, s := range e.scores {
-			s.answered(said)
-		}
+	for _, s := range e.scores {
+		s.counts(func() {
+			s.open--
+			s.texts[said]++
+		})
 	}
 	return e
 }
@@ -172,7 +141,8 @@ func (c *conn) carry(w way, p []byte) bool {
 	}
 	var late bool
 	speed := 0
-	for _, r := range *c.proxy.rules.Load() {
+	rules, _ := c.proxy.present()
+	for _, r := range rules {
 		if r.match != nil || !r.ways[w] {
 			continue
 		}
@@ -232,7 +202,7 @@ func (c *conn) carry(w way, p []byte) bool {
 // flowing waits while the proxy is held; false: it has ended.
 func (c *conn) flowing(w way) bool {
 	for {
-		rules := *c.proxy.rules.Load()
+		rules, _ := c.proxy.present()
 		i := slices.IndexFunc(rules, func(r *Rule) bool { return r.act == actHold && r.match == nil && r.ways[w] })
 		if i < 0 {
 			return c.proxy.ctx.Err() == nil
@@ -253,13 +223,12 @@ func (c *conn) until(done <-chan struct{}) bool {
 	}
 }
 
-// met: a rule is about new connections, and this is one.
+// met tells whether a rule is about new connections, and this is one.
 func (c *conn) met(a ruleAct) bool {
-	for _, r := range *c.proxy.rules.Load() {
-		if r.act == a {
-			r.n.Add(1)
-			return true
-		}
+	rules, _ := c.proxy.present()
+	i := slices.IndexFunc(rules, func(r *Rule) bool { return r.act == a })
+	if i >= 0 {
+		rules[i].n.Add(1)
 	}
-	return false
+	return i >= 0
 }

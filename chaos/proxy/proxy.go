@@ -1,10 +1,11 @@
 package proxy
 
 import (
+	"bufio"
 	"context"
+	"errors"
 	"io"
 	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -19,13 +20,13 @@ type Proxy struct {
 	end      context.CancelFunc
 	pumps    sync.WaitGroup
 
-	rules   atomic.Pointer[[]*Rule]  // never changed in place
-	scores  atomic.Pointer[[]*Score] // likewise
 	unclear atomic.Int64
 
-	mu    sync.Mutex // guards all below, and changes of the above
-	to    string
-	conns map[*conn]struct{}
+	mu     sync.Mutex // guards all below
+	rules  []*Rule    // never changed in place
+	scores []*Score   // likewise
+	to     string
+	conns  map[*conn]struct{}
 }
 
 // New opens a proxy to an address; it is closed with the test at the latest.
@@ -34,8 +35,6 @@ func New(t *testing.T, to string) *Proxy {
 	require.NoError(t, err)
 	p := &Proxy{listener: listener, to: to, conns: map[*conn]struct{}{}}
 	p.ctx, p.end = context.WithCancel(context.Background())
-	p.rules.Store(&[]*Rule{})
-	p.scores.Store(&[]*Score{})
 	p.pumps.Go(func() {
 		for {
 			replica, err := listener.Accept()
@@ -51,12 +50,6 @@ func New(t *testing.T, to string) *Proxy {
 
 // Addr is where the client connects, as host:port.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
-
-// HostPort is Addr in two parts.
-func (p *Proxy) HostPort() (host, port string) {
-	host, port, _ = net.SplitHostPort(p.Addr())
-	return host, port
-}
 
 // NotUnderstood counts the connections that became a plain pipe, to which no rule applies, because
 // of something on them that is not known here. A test that relies on rules or counts asserts that
@@ -74,6 +67,13 @@ func (p *Proxy) close() {
 		}
 	})
 	p.pumps.Wait()
+}
+
+// present is what applies now.
+func (p *Proxy) present() ([]*Rule, []*Score) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.rules, p.scores
 }
 
 // each does something to all connections, and returns how many that were.
@@ -113,17 +113,15 @@ func (p *Proxy) add(c *conn, server *net.TCPConn) bool {
 	return p.ctx.Err() == nil
 }
 
-func (p *Proxy) remove(c *conn) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.conns, c)
-}
-
 // serve carries one connection of the replica.
 func (p *Proxy) serve(replica *net.TCPConn) {
 	c := &conn{proxy: p, replica: replica}
 	defer replica.Close()
-	defer p.remove(c)
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.conns, c)
+	}()
 	if !p.add(c, nil) {
 		return
 	}
@@ -164,7 +162,6 @@ type conn struct {
 
 	mu      sync.Mutex // guards all below
 	pending []expected // requests that are not answered, in order
-	head    int        // of pending
 	listens bool       // it has subscribed
 }
 
@@ -187,118 +184,88 @@ func (c *conn) notUnderstood() {
 	}
 }
 
+// bufferSize is more than the longest line of RESP, which tells a length or an error.
+const bufferSize = 64 << 10
+
 // requests carries what the replica sends, by whole requests, so that one that is kept back is all
-// there when the replica dies. The server hears of the connection's end last, so that it reads
+// there when the replica dies. The server is told of the connection's end last, so that it reads
 // everything.
 func (c *conn) requests() {
 	defer func() { _ = c.server.CloseWrite() }()
-	var (
-		scan    scanner
-		buffer  = make([]byte, 0, 64<<10)
-		scanned int
-	)
-	for {
-		buffer = slices.Grow(buffer, 4<<10)
-		n, err := c.replica.Read(buffer[len(buffer):cap(buffer)])
-		buffer = buffer[:len(buffer)+n]
-		begun, sent := 0, 0 // where the next request begins; up to where they went to the server
-		for scanned < len(buffer) && !c.plain.Load() && !c.silent.Load() {
-			n, done := scan.next(buffer[scanned:])
-			scanned += n
-			if scan.err != nil {
-				c.notUnderstood()
-			}
-			if !done {
-				continue
-			}
-			frame := buffer[begun:scanned]
-			flush := func() bool { // what stands before it must not wait for it
-				ok := c.carry(toServer, buffer[sent:begun])
-				sent = begun
-				return ok
-			}
-			instead, ok := c.judge(frame, flush)
-			if !ok {
-				return
-			}
-			if instead != nil {
-				if !flush() || !c.carry(toServer, instead) {
-					return
-				}
-				sent = scanned
-			}
-			begun = scanned
+	in := bufio.NewReaderSize(c.replica, bufferSize)
+	var v value
+	var ready []byte // whole requests that have arrived together
+	flush := func() bool {
+		ok := c.carry(toServer, ready)
+		ready = ready[:0]
+		return ok
+	}
+	for !c.plain.Load() {
+		err := v.read(in)
+		send, ok := v.raw, true
+		switch {
+		case errors.Is(err, errNotRESP):
+			c.notUnderstood()
+		case err != nil:
+			flush()
+			return
+		case !c.silent.Load():
+			send, ok = c.judge(&v, flush)
 		}
-		if err != nil || c.plain.Load() || c.silent.Load() {
-			begun = len(buffer)
-		}
-		if !c.carry(toServer, buffer[sent:begun]) || err != nil {
+		if ready = append(ready, send...); !ok || in.Buffered() == 0 && !flush() {
 			return
 		}
-		buffer = buffer[:copy(buffer, buffer[begun:])]
-		scanned = len(buffer)
+	}
+	if flush() {
+		c.pipe(toServer, in)
 	}
 }
 
 // replies carries what Redis answers, for as long as Redis keeps the connection: somebody has to
 // take it off, and count.
 func (c *conn) replies() {
-	var (
-		scan   scanner
-		buffer = make([]byte, 64<<10)
-		kept   []byte // of a reply that may not go through as it is
-		keep   bool
-	)
-	for {
-		n, err := c.server.Read(buffer)
-		if err != nil {
+	in := bufio.NewReaderSize(c.server, bufferSize)
+	var v value
+	var ready []byte
+	for !c.plain.Load() {
+		err := v.read(in)
+		send := v.raw
+		switch {
+		case errors.Is(err, errNotRESP):
+			c.notUnderstood()
+		case err != nil:
+			_ = c.carry(toReplica, ready)
 			return
-		}
-		p := buffer[:n]
-		sent, scanned := 0, 0
-		for scanned < n && !c.plain.Load() {
-			if begins := !scan.within; begins && c.touched() {
-				if !c.carry(toReplica, p[sent:scanned]) {
-					return
-				}
-				sent, keep = scanned, true
+		default:
+			e := c.answered(&v)
+			if e.lost {
+				_ = c.carry(toReplica, ready)
+				c.lost(e.silently)
 			}
-			k, done := scan.next(p[scanned:])
-			scanned += k
-			if scan.err != nil {
-				c.notUnderstood()
-			}
-			if keep {
-				kept = append(kept, p[sent:scanned]...)
-				sent = scanned
-			}
-			if !done {
-				continue
-			}
-			e := c.answered(scan.kind, scan.text)
-			if keep {
-				switch {
-				case e.lost:
-					c.lost(e.silently)
-				case e.instead != nil:
-					kept = append(kept[:0], e.instead...)
-				}
-				if !c.carry(toReplica, kept) {
-					return
-				}
-				keep, kept = false, kept[:0]
+			if e.instead != nil {
+				send = e.instead
 			}
 		}
-		if c.plain.Load() && len(kept) > 0 {
-			if !c.carry(toReplica, kept) {
+		ready = append(ready, send...)
+		if in.Buffered() == 0 {
+			if !c.carry(toReplica, ready) {
 				return
 			}
-			kept = nil
+			ready = ready[:0]
 		}
-		if !keep || c.plain.Load() {
-			if !c.carry(toReplica, p[sent:]) {
-				return
-			}
+	}
+	if c.carry(toReplica, ready) {
+		c.pipe(toReplica, in)
+	}
+}
+
+// pipe carries bytes that are not understood.
+func (c *conn) pipe(w way, from io.Reader) {
+	buffer := make([]byte, bufferSize)
+	for {
+		n, err := from.Read(buffer)
+		if !c.carry(w, buffer[:n]) || err != nil {
+			return
 		}
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 )
 
-func TestScannerFindsTheEndsOfValues(t *testing.T) {
+func TestReaderFindsTheEndsOfValues(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		wire string
@@ -52,29 +52,19 @@ func TestScannerFindsTheEndsOfValues(t *testing.T) {
 	} {
 		wire := c.wire + c.wire // the state between two values counts as well
 		for cut := range len(wire) + 1 {
-			var s scanner
-			var ends []int
-			at := 0
-			for _, p := range []string{wire[:cut], wire[cut:]} {
-				for len(p) > 0 {
-					n, done := s.next([]byte(p))
-					require.NoError(t, s.err, "%q", c.wire)
-					at += n
-					p = p[n:]
-					if done {
-						ends = append(ends, at)
-						require.Equal(t, string(c.kind), string(s.kind), "%q", c.wire)
-						require.Equal(t, c.text, string(s.text), "%q cut at %d", c.wire, cut)
-					}
-				}
+			r := bufio.NewReader(io.MultiReader(strings.NewReader(wire[:cut]), strings.NewReader(wire[cut:])))
+			var v value
+			for range 2 {
+				require.NoError(t, v.read(r), "%q", c.wire)
+				require.Equal(t, c.wire, string(v.raw), "%q cut at %d", c.wire, cut)
+				require.Equal(t, string(c.kind), string(v.kind), "%q", c.wire)
+				require.Equal(t, c.text, v.word(0), "%q cut at %d", c.wire, cut)
 			}
-			require.Equal(t, []int{len(c.wire), len(wire)}, ends, "%q cut at %d", c.wire, cut)
+			require.ErrorIs(t, v.read(r), io.EOF)
 		}
 	}
 	for _, wire := range []string{"\r\n", "hello\r\n", "+x\n", "*x\r\n", "$?\r\n", "$-2\r\n", "*1\r\n?\r\n"} {
-		var s scanner
-		s.next([]byte(wire))
-		require.Error(t, s.err, "%q", wire)
+		require.ErrorIs(t, new(value).read(bufio.NewReader(strings.NewReader(wire))), errNotRESP, "%q", wire)
 	}
 }
 

@@ -18,7 +18,7 @@ const (
 	actLoss                   // packets, with a probability
 	actSlow                   // bytes a second
 	actMute                   // loses replies
-	actSilence                // half-open
+	actSilence                // half-open, new connections too
 	actRefuse                 // new connections
 
 	actLoseRequest
@@ -63,10 +63,8 @@ func (r *Rule) Hits() int { return int(r.n.Load()) }
 func (r *Rule) End() {
 	r.proxy.mu.Lock()
 	defer r.proxy.mu.Unlock()
-	rules := *r.proxy.rules.Load()
-	if i := slices.Index(rules, r); i >= 0 {
-		rules = slices.Delete(slices.Clone(rules), i, i+1)
-		r.proxy.rules.Store(&rules)
+	if i := slices.Index(r.proxy.rules, r); i >= 0 {
+		r.proxy.rules = slices.Delete(slices.Clone(r.proxy.rules), i, i+1)
 		close(r.done)
 	}
 }
@@ -90,8 +88,7 @@ func (p *Proxy) rule(r *Rule) *Rule {
 	r.proxy, r.done = p, make(chan struct{})
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	rules := append(slices.Clone(*p.rules.Load()), r)
-	p.rules.Store(&rules)
+	p.rules = append(slices.Clone(p.rules), r)
 	return r
 }
 
@@ -100,9 +97,6 @@ var bothWays, requestsOnly, repliesOnly = [2]bool{true, true}, [2]bool{true, fal
 // Hold keeps back everything, both ways, until it ends. A replica that is held for good is dead to
 // Redis.
 func (p *Proxy) Hold() *Rule { return p.rule(&Rule{act: actHold, ways: bothWays}) }
-
-// HoldRequests keeps back what the replica sends; replies come through.
-func (p *Proxy) holdRequests() *Rule { return p.rule(&Rule{act: actHold, ways: requestsOnly}) }
 
 // HoldReplies keeps back what Redis answers; requests go through.
 func (p *Proxy) HoldReplies() *Rule { return p.rule(&Rule{act: actHold, ways: repliesOnly}) }
@@ -187,11 +181,10 @@ func (p *Proxy) AnswerWith(match func(Request) bool, err string, n int) *Rule {
 
 // Answers counts what the server answers to requests that match, from now on.
 func (p *Proxy) Answers(match func(Request) bool) *Score {
-	s := newScore(match)
+	s := &Score{match: match, texts: make(map[string]int)}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	scores := append(slices.Clone(*p.scores.Load()), s)
-	p.scores.Store(&scores)
+	p.scores = append(slices.Clone(p.scores), s)
 	return s
 }
 
@@ -205,7 +198,11 @@ type Score struct {
 	open  int
 }
 
-func newScore(match func(Request) bool) *Score { return &Score{match: match, texts: map[string]int{}} }
+func (s *Score) counts(do func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	do()
+}
 
 // Counts are the answers so far, by their text.
 func (s *Score) Counts() map[string]int {
@@ -219,17 +216,4 @@ func (s *Score) Unanswered() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.open
-}
-
-func (s *Score) sent() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.open++
-}
-
-func (s *Score) answered(text string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.open--
-	s.texts[text]++
 }

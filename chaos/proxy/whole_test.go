@@ -15,6 +15,8 @@ import (
 
 // Tests of what happens to a proxy as a whole, and of the calls that are told apart on it.
 
+func holdRequests(l *Proxy) *Rule { return l.rule(&Rule{act: actHold, ways: requestsOnly}) }
+
 func TestHoldingOneWayOrBoth(t *testing.T) {
 	proxied(t, func(t *testing.T, server *redistest.Server, l *Proxy, c *redis.Client) {
 		direct := server.Client()
@@ -23,7 +25,7 @@ func TestHoldingOneWayOrBoth(t *testing.T) {
 			arrives bool
 		}{
 			"both":     {l.Hold, false},
-			"requests": {l.holdRequests, false},
+			"requests": {func() *Rule { return holdRequests(l) }, false},
 			"replies":  {l.HoldReplies, true},
 		} {
 			require.NoError(t, c.Ping(t.Context()).Err()) // there is a connection
@@ -45,7 +47,7 @@ func TestHoldingOneWayOrBoth(t *testing.T) {
 
 func TestOverlappingHoldsBothCount(t *testing.T) {
 	proxied(t, func(t *testing.T, server *redistest.Server, l *Proxy, c *redis.Client) {
-		first, second := l.Hold(), l.holdRequests()
+		first, second := l.Hold(), holdRequests(l)
 		requireTimeout(t, c.Set(shortly(t), "late", "1", 0).Err())
 		first.End()
 		require.Eventually(t, func() bool { return second.Hits() == 1 }, patient, time.Millisecond)

@@ -57,13 +57,14 @@ func Fake(t testing.TB) *redis.Options {
 type outbox struct {
 	net.Conn
 	mu      sync.Mutex
+	changed *sync.Cond // of what follows
 	pending []byte
-	wake    chan struct{} // one slot: there is something to send, or nothing will be any more
 	closed  bool
 }
 
 func newOutbox(c net.Conn) *outbox {
-	o := &outbox{Conn: c, wake: make(chan struct{}, 1)}
+	o := &outbox{Conn: c}
+	o.changed = sync.NewCond(&o.mu)
 	go o.send()
 	return o
 }
@@ -76,7 +77,7 @@ func (o *outbox) Write(b []byte) (int, error) {
 		return 0, net.ErrClosed
 	}
 	o.pending = append(o.pending, b...)
-	o.nudge()
+	o.changed.Signal()
 	return len(b), nil
 }
 
@@ -85,20 +86,16 @@ func (o *outbox) Close() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.closed = true
-	o.nudge()
+	o.changed.Signal()
 	return o.Conn.Close()
 }
 
-func (o *outbox) nudge() {
-	select {
-	case o.wake <- struct{}{}:
-	default:
-	}
-}
-
 func (o *outbox) send() {
-	for range o.wake {
+	for {
 		o.mu.Lock()
+		for len(o.pending) == 0 && !o.closed {
+			o.changed.Wait()
+		}
 		b, closed := o.pending, o.closed
 		o.pending = nil
 		o.mu.Unlock()
@@ -107,7 +104,6 @@ func (o *outbox) send() {
 		}
 		if _, err := o.Conn.Write(b); err != nil {
 			_ = o.Close() // the client has gone: the server's read says so too
-			return
 		}
 	}
 }

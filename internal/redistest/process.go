@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -52,18 +53,14 @@ type server struct {
 	life *process.Process // the present one, or the last; nil before the first
 }
 
-// launch starts a server on a port of its own choice. It keeps its files in dir.
-func launch(dir string, args []string) (*server, error) {
-	binary, err := findBinary()
-	if err != nil {
-		return nil, err
+// launch starts a server on a port of its own choice. It keeps its files in dir. An empty binary is
+// the server that all tests run on.
+func launch(binary, dir string, args []string) (p *server, err error) {
+	if binary == "" {
+		if binary, err = findBinary(); err != nil {
+			return nil, err
+		}
 	}
-	return launchNamed(binary, dir, args)
-}
-
-// launchNamed is launch for a program that was found already.
-func launchNamed(binary, dir string, args []string) (*server, error) {
-	var err error
 	for range portTries {
 		p := &server{binary: binary, dir: dir, args: args, port: firstPort + rand.IntN(ports)}
 		if p.hold, err = net.ListenPacket("udp", p.addr()); err != nil {
@@ -181,4 +178,47 @@ func (p *server) close() error {
 func (p *server) log() string {
 	text := p.life.Log()
 	return text[max(0, len(text)-logTail):]
+}
+
+// cached is where scripts/redis leaves a server, below the module's root.
+const cached = ".cache/redis/redis-server"
+
+var errNoBinary = errors.New("redistest: no redis-server found: run \"make redis\", or set REDIS_SERVER")
+
+// findBinary returns the redis-server to start. REDIS_SERVER is an order, not a
+// hint: when it cannot be run nothing else is tried, or a test would pass on
+// another server than the one that was asked for.
+func findBinary() (string, error) {
+	if named := os.Getenv("REDIS_SERVER"); named != "" {
+		path, err := exec.LookPath(named)
+		if err != nil {
+			return "", fmt.Errorf("redistest: REDIS_SERVER: %w", err)
+		}
+		return path, nil
+	}
+	if path, err := exec.LookPath("redis-server"); err == nil {
+		return path, nil
+	}
+	return findCached()
+}
+
+// findCached looks beside every go.mod from the working directory upwards: go
+// test runs in the package's folder, and the examples are modules within ours.
+func findCached() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("redistest: working directory: %w", err)
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			if path, err := exec.LookPath(filepath.Join(dir, cached)); err == nil {
+				return path, nil
+			}
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			return "", errNoBinary
+		}
+		dir = parent
+	}
 }

@@ -1,7 +1,6 @@
 package history
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -15,19 +14,14 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// follow records a server into a file of the test's own.
-func follow(t *testing.T, server *redistest.Server, why string) (f *Follower, path string) {
+// begins has a server write its history from now on.
+func begins(t *testing.T, server *redistest.Server) {
 	t.Helper()
-	path = filepath.Join(t.TempDir(), "stream")
-	file, err := os.Create(path)
-	require.NoError(t, err)
-	f, err = Follow(context.Background(), server.Addr(), why, file)
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		require.NoError(t, f.Close())
-		require.NoError(t, file.Close())
-	})
-	return f, path
+	require.NoError(t, Begin(t.Context(), server.Client()))
+	require.Eventually(t, func() bool {
+		_, err := Read(server.Dir())
+		return err == nil
+	}, 30*time.Second, time.Millisecond)
 }
 
 // holds compares a model with the server, as far as a test writes it.
@@ -74,75 +68,58 @@ func fill(t *testing.T, c *redis.Client) {
 	require.NoError(t, err)
 }
 
-func TestFollowRecordsWhatTheServerHadAndWrites(t *testing.T) {
+func TestAHistoryBeginsWithWhatTheServerHolds(t *testing.T) {
 	t.Parallel()
-	for name, diskless := range map[string]string{"snapshot without a disk": "yes", "snapshot from a file": "no"} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			server := redistest.Start(t, append(Followed(), "--repl-diskless-sync", diskless)...)
-			c, ctx := server.Client(), t.Context()
-			fill(t, c)
-			f, path := follow(t, server, "start")
+	server := redistest.Start(t)
+	c, ctx := server.Client(), t.Context()
+	fill(t, c)
+	begins(t, server)
 
-			script := redis.NewScript(`
-				redis.call('SET', KEYS[1], 'v', 'PX', 3600000)
-				redis.call('HDEL', KEYS[2], '1', '2')
-				redis.call('XADD', KEYS[3], '6-0', 'leader', 'b', 'term', 'b/t')`)
-			require.ErrorIs(t, script.Run(ctx, c, []string{"janitor:leader", "connections:registry", "janitor:log"}).Err(), redis.Nil)
-			require.NoError(t, c.Set(ctx, "soon", "x", time.Millisecond).Err())
-			require.Eventually(t, func() bool { return c.Exists(ctx, "soon").Val() == 0 }, 10*time.Second, time.Millisecond)
-			require.NoError(t, f.Caught(ctx))
+	script := redis.NewScript(`
+		redis.call('SET', KEYS[1], 'v', 'PX', 3600000)
+		redis.call('HDEL', KEYS[2], '1', '2')
+		redis.call('XADD', KEYS[3], '6-0', 'leader', 'b', 'term', 'b/t')`)
+	require.ErrorIs(t, script.Run(ctx, c, []string{"janitor:leader", "connections:registry", "janitor:log"}).Err(), redis.Nil)
+	require.NoError(t, c.Set(ctx, "soon", "x", time.Millisecond).Err())
+	require.Eventually(t, func() bool { return c.Exists(ctx, "soon").Val() == 0 }, 10*time.Second, time.Millisecond)
 
-			h, err := Read(path)
-			require.NoError(t, err)
-			require.True(t, h[0].Life())
-			require.Equal(t, "start", h[0].Commands[0][1])
-			var names []string
-			for _, cmd := range h[1].Commands {
-				names = append(names, cmd[0])
-			}
-			require.Equal(t, []string{"SET", "HDEL", "XADD"}, names, "what a script does is one event")
-			expiry := h[len(h)-1].Commands
-			require.Len(t, expiry, 1, "an expiry is told")
-			require.Contains(t, []Command{{"DEL", "soon"}, {"UNLINK", "soon"}}, expiry[0], "as Redis tells it, and as Valkey does")
-			require.InDelta(t, time.Now().Unix(), h[0].Second, 60)
-			holds(t, c, played(t, h))
-
-			// As long as it listens the server has a replica that says so, and time goes on.
-			require.Eventually(t, func() bool {
-				require.NoError(t, c.Incr(ctx, "n").Err())
-				require.NoError(t, f.Caught(ctx))
-				h, err := Read(path)
-				require.NoError(t, err)
-				n, err := c.Do(ctx, "WAIT", 1, 5000).Int()
-				return err == nil && n == 1 && h[len(h)-1].Second > h[0].Second
-			}, 30*time.Second, 50*time.Millisecond)
-		})
+	h, err := Read(server.Dir())
+	require.NoError(t, err)
+	require.True(t, h[0].Life())
+	require.InDelta(t, time.Now().Unix(), h[0].Second, 60)
+	var names []string
+	for _, cmd := range h[1].Commands {
+		names = append(names, cmd[0])
 	}
+	require.Equal(t, []string{"SET", "HDEL", "XADD"}, names, "what a script does is one event")
+	expiry := h[len(h)-1].Commands
+	require.Len(t, expiry, 1, "an expiry is told")
+	require.Contains(t, []Command{{"DEL", "soon"}, {"UNLINK", "soon"}}, expiry[0], "as Redis tells it, and as Valkey does")
+	holds(t, c, played(t, h))
 }
 
-func TestFollowEndsWithTheServer(t *testing.T) {
+func TestTheNextLifeOfAServerThatForgetsIsAPartOfItsOwn(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t, Followed()...)
-	require.NoError(t, server.Client().Set(t.Context(), "a", "1", 0).Err())
-	f, first := follow(t, server, "first")
-	require.NoError(t, server.Client().Set(t.Context(), "b", "1", 0).Err())
-	require.NoError(t, f.Caught(t.Context()))
-	server.Restart() // and nothing is kept
-	<-f.Done()
-	require.NoError(t, f.Close())
-	require.Error(t, f.Caught(t.Context()))
+	server, aside := redistest.Start(t), t.TempDir()
+	c := server.Client()
+	require.NoError(t, c.Set(t.Context(), "a", "1", 0).Err())
+	begins(t, server)
+	require.NoError(t, c.Set(t.Context(), "b", "1", 0).Err())
+	server.Kill()
+	require.NoError(t, SetAside(server.Dir(), aside))
+	server.Restart()
+	begins(t, server)
+	h, err := Read(aside, server.Dir())
+	require.NoError(t, err)
+	require.True(t, played(t, h[:len(h)-1]).Exists("b"))
+	require.True(t, h[len(h)-1].Life(), "it begins with nothing")
+	require.False(t, played(t, h).Exists("b"))
 
-	f, second := follow(t, server, "second")
-	require.NoError(t, server.Client().Set(t.Context(), "c", "1", 0).Err())
-	require.NoError(t, f.Caught(t.Context()))
-	h, err := Read(first, second)
+	require.NoError(t, c.Set(t.Context(), "c", "1", 0).Err())
+	h, err = Read(aside, server.Dir())
 	require.NoError(t, err)
 	require.Equal(t, 1, h[len(h)-1].Part)
-	holds(t, server.Client(), played(t, h))
-
-	_, err = Follow(t.Context(), "127.0.0.1:1", "nobody", os.Stderr)
-	require.Error(t, err)
+	holds(t, c, played(t, h))
 }
 
 // A server that was killed goes on in its append-only file, also when the end of it was not
