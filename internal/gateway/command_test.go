@@ -256,7 +256,9 @@ func TestWhatArrivedBeforeACommandWasWrittenIsNoAnswerToIt(t *testing.T) {
 				b.mu.Unlock()
 				await(t, func() bool { return s.locked(func() bool { return !s.resting }) })
 				got := asks(b.Gateway, c12, "getver", patience)
-				await(t, func() bool { return s.locked(func() bool { return s.called }) })
+				await(t, func() bool {
+					return s.locked(func() bool { return s.commands.pending != nil && s.commands.pending.permitted })
+				})
 				server.Cont()
 				w.expect("00000002")
 				if behind == "response" {
@@ -284,17 +286,19 @@ func TestACallDoesNotHideWhatHasArrived(t *testing.T) {
 	require.NoError(t, err)
 	defer conn.Close()
 	s := newSession(setup(t, redistest.Shared(t)).Gateway, conn)
-	s.state.Store(acknowledged)
 	o, err := newPendingCommand(Command{IMEI: imei, Codec: c12, Text: []byte("getver")})
 	require.NoError(t, err)
-	o.allowed = true
-	s.pending.Store(o)
+	require.True(t, s.addCommand(o))
+	s.acceptCommands()
+	s.permit(o)
 	_, err = device.Write(response(t, c12, "the rest of an earlier answer"))
 	require.NoError(t, err)
-	await(t, func() bool { bytes, _ := s.look(); return bytes })
-	s.interrupt() // as a call does that comes before the session has met the frame
-	s.offer()
-	require.False(t, o.tried)
+	await(t, func() bool { bytes, _ := s.unread(); return bytes })
+	s.interrupt() // as a permit does that comes before the session has met the frame
+	command, err := s.rest()
+	require.NoError(t, err)
+	require.Nil(t, command)
+	require.False(t, o.written)
 }
 
 // locked looks at what s.mu guards.
