@@ -34,8 +34,8 @@ const (
 	maxIMEI = 32
 	// lifetime is that of a command without expires, maxLifetime the longest.
 	lifetime, maxLifetime = time.Minute, 24 * time.Hour
-	// responsesMost caps the stream of outcomes, approximately: 21 MB of usual answers (100 bytes), 170
-	// MB of the longest (1,280 bytes), measured on Redis 7.0.
+	// responsesMost caps the stream of outcomes, approximately: 21 MB of usual answers (100 bytes),
+	// 170 MB of the longest (1,280 bytes), measured on Redis 7.0.
 	responsesMost = 100_000
 	// group is the consumer group of every stream of commands, consumer its only member. An instance
 	// that comes back under its id finds its pending entries under the same name.

@@ -29,7 +29,8 @@ func (r *Reader) conclude(work context.Context, e entry, status Status, text str
 		if err == nil {
 			return
 		}
-		r.cfg.Logger.Debug("outcome of a command not added, trying again", "id", e.ID, "entry", e.at, "error", err)
+		r.cfg.Logger.Debug("outcome of a command not added, trying again",
+			"id", e.ID, "entry", e.at, "error", err)
 		if !wait.For(work, pause) {
 			r.cfg.Logger.Warn("outcome of a command is left to the janitor",
 				"id", e.ID, "entry", e.at, "status", status, "error", err)
@@ -74,8 +75,9 @@ func (r *Reader) tryConclude(work context.Context, e entry, status Status, text 
 	return nil
 }
 
-// send sends a command if Redis permits that. It returns what became of it, or a verdict after which
-// there is no outcome. ctx ends when the instance stops, work when what is under way must end too.
+// send sends a command if Redis permits that. It returns what became of it, or a verdict after
+// which there is no outcome. ctx ends when the instance stops, work when what is under way must end
+// too.
 func (r *Reader) send(ctx, work context.Context, e entry) (Status, string) {
 	answer, err := r.cfg.Devices.Command(work, gateway.Command{
 		IMEI: e.IMEI, Codec: e.codec(), Text: []byte(e.Text), Expires: e.Expires,

@@ -197,8 +197,8 @@ func (r *Reader) read(ctx context.Context, from string) ([]redis.XMessage, error
 	return streams[0].Messages, nil
 }
 
-// begin queues commands, in order for each device. An entry that is no command, or one too many, has
-// its outcome at once. begin returns false when ctx ends. Entries without an outcome stay then.
+// begin queues commands, in order for each device. An entry that is no command, or one too many,
+// has its outcome at once. begin returns false when ctx ends. Entries without an outcome stay then.
 func (r *Reader) begin(ctx, work context.Context, page []redis.XMessage) bool {
 	refusals := pool.New().WithMaxGoroutines(refusalsMost)
 	for _, m := range page {

@@ -47,7 +47,9 @@ const (
 )
 
 // take asks whether a command may be sent now, and marks it.
-func (r *Reader) take(ctx context.Context, e entry) (verdict string, left time.Duration, owner string, err error) {
+func (r *Reader) take(
+	ctx context.Context, e entry,
+) (verdict string, left time.Duration, owner string, err error) {
 	keys := []string{state(r.layout, e.ID), r.stream, r.layout.Registry()}
 	out, err := takeScript.Run(ctx, r.cfg.Client, keys,
 		e.at, r.life, r.cfg.Instance, e.IMEI, e.Expires.UnixMilli(), group).Slice()

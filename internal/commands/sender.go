@@ -55,7 +55,8 @@ func (s *Sender) Send(ctx context.Context, c Command) (Outcome, error) {
 	}
 	if !owner.Live { // there would be no answer before the janitor's next pass
 		return Outcome{
-			c.ID, c.IMEI, owner.Instance, NotConnected, "the instance that the registry names has no heartbeat",
+			ID: c.ID, IMEI: c.IMEI, Instance: owner.Instance, Status: NotConnected,
+			Text: "the instance that the registry names has no heartbeat",
 		}, nil
 	}
 	for id, try := c.ID, 1; ; try++ {
@@ -113,7 +114,7 @@ func (s *Sender) once(ctx context.Context, instance string, c Command) (Outcome,
 
 // elsewhere returns another living instance than not that the registry names for the device. The
 // registry may name it only a while after the device has moved.
-func (s *Sender) elsewhere(ctx context.Context, c Command, not string) (owner registry.Owner, moved bool) {
+func (s *Sender) elsewhere(ctx context.Context, c Command, not string) (_ registry.Owner, moved bool) {
 	ctx, cancel := context.WithDeadline(ctx, c.Expires)
 	defer cancel()
 	for until := time.Now().Add(lag); ; {

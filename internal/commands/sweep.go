@@ -16,9 +16,9 @@ import (
 // sweep answers the commands of dead instances.
 type sweep struct{ layout registry.Layout }
 
-// NewSweep returns the sweep "commands", for janitor.Config.Sweeps. It finds the streams of commands
-// by the pattern of their names and judges their owners by the heartbeats. It answers the commands
-// of the dead with instance_lost, and deletes their streams.
+// NewSweep returns the sweep "commands", for janitor.Config.Sweeps. It finds the streams of
+// commands by the pattern of their names and judges their owners by the heartbeats. It answers the
+// commands of the dead with instance_lost, and deletes their streams.
 func NewSweep(l registry.Layout) janitor.Sweeper { return sweep{l} }
 
 func (sweep) Name() string { return "commands" }

@@ -74,9 +74,9 @@ func newAuthority(
 	}
 }
 
-// decide returns nil if a device may be served, errUnknownDevice if not, and errUndecided if that is
-// still unknown when the device's patience is over or ctx ends. Without an authority every device
-// may be served.
+// decide returns nil if a device may be served, errUnknownDevice if not, and errUndecided if that
+// is still unknown when the device's patience is over or ctx ends. Without an authority every
+// device may be served.
 func (a *authority) decide(ctx context.Context, imei string) error {
 	if a == nil {
 		return nil

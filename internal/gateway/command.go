@@ -98,7 +98,7 @@ func (g *Gateway) Command(ctx context.Context, c Command) ([]byte, error) {
 	defer s.withdraw(o)
 	if s.isDoubtful(o.codec) {
 		_ = s.under.Close()
-		return nil, fmt.Errorf("%w: %w; the socket was closed, the device comes back", ErrNotConnected, errDoubtful)
+		return nil, fmt.Errorf("%w: the socket was closed, the device comes back: %w", ErrNotConnected, errDoubtful)
 	}
 	left, err := c.Permit(waiting)
 	if err != nil {

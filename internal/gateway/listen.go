@@ -21,10 +21,10 @@ import (
 // keepAlive is sparing, since a probe wakes the radio of a parked device.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Minute, Interval: 30 * time.Second, Count: 4}
 
-// deadPeer is how long a peer may be gone before it is given up, both when it does not answer probes
-// and when it does not acknowledge data. Linux applies the latter limit to probes too and then does
-// not count them: with a shorter one, a single lost probe would end a parked device's socket.
-// Without it Linux sends an answer again for a quarter of an hour.
+// deadPeer is how long a peer may be gone before it is given up, both when it does not answer
+// probes and when it does not acknowledge data. Linux applies the latter limit to probes too and
+// then does not count them: with a shorter one, a single lost probe would end a parked device's
+// socket. Without it Linux sends an answer again for a quarter of an hour.
 var deadPeer = keepAlive.Idle + time.Duration(keepAlive.Count)*keepAlive.Interval
 
 // Listen opens a socket for devices. Dead peers are noticed after seven minutes.

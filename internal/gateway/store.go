@@ -65,8 +65,8 @@ func (s *store) close() {
 }
 
 // underWay is how many frames may be on their way to Redis at once: one for each connection for
-// pipelines, and one for half of the other connections, which a pipeline takes when it finds none of
-// its own. The other half is left to the other users of the client: registry, janitor, authority
+// pipelines, and one for half of the other connections, which a pipeline takes when it finds none
+// of its own. The other half is left to the other users of the client: registry, janitor, authority
 // and commands. Otherwise a fleet that sends faster than Redis stores would keep them waiting.
 func underWay(client redis.UniversalClient) int {
 	c, ok := client.(*redis.Client)
@@ -81,9 +81,9 @@ func underWay(client redis.UniversalClient) int {
 	return max(1, max(0, cmp.Or(o.PipelinePoolSize, redis.DefaultPipelinePoolSize))+shared/2)
 }
 
-// keep stores a frame: all of its records, or the raw frame if it has a fault. It returns the number
-// of records and the fault. An error says that nothing may have been stored. keep gives up at until.
-// If it still waits for a writer then, nothing was stored.
+// keep stores a frame: all of its records, or the raw frame if it has a fault. It returns the
+// number of records and the fault. An error says that nothing may have been stored. keep gives up
+// at until. If it still waits for a writer then, nothing was stored.
 func (s *store) keep(
 	ctx context.Context, until time.Time, imei string, frame teltonika.Frame,
 ) (records int, fault, err error) {

@@ -1,6 +1,7 @@
 // Package teltonika speaks the wire format of Teltonika GPS trackers. It reads the IMEI handshake
 // and frames of TCP and the datagrams of UDP. It decodes and encodes the records of codecs 8, 8
-// Extended and 16 and the commands of codecs 12 to 15. Its only I/O is the io.Reader of [NewReader].
+// Extended and 16 and the commands of codecs 12 to 15. Its only I/O is the io.Reader of
+// [NewReader].
 //
 //	r := teltonika.NewReader(conn, 0)
 //	imei, err := r.IMEI() // answer Accept or Refuse
@@ -61,8 +62,8 @@
 // command with a frame of the same codec, or not at all. An answer does not name its command.
 // Therefore a server:
 //
-//   - sends the first command only after it has acknowledged a frame of the session, and never while
-//     a frame of records waits for its answer: the device reads those four bytes first;
+//   - sends the first command only after it has acknowledged a frame of the session, and never
+//     while a frame of records waits for its answer: the device reads those four bytes first;
 //   - has one command outstanding on a socket. After an unanswered command it cannot tell a late
 //     answer from the answer to the next command;
 //   - expects frames of codec 12, 13 and 15 that it did not ask for. Devices pass on the data of a

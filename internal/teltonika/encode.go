@@ -156,7 +156,7 @@ func appendElement(dst []byte, e Element, l layout) ([]byte, error) {
 	case e.Size == 16:
 		return append(dst, e.Bytes...), nil
 	case e.Size < 8 && e.Value>>(8*e.Size) != 0:
-		return dst, fmt.Errorf("%w: element %d: %d does not fit in %d bytes", ErrEncode, e.ID, e.Value, e.Size)
+		return dst, fmt.Errorf("%w: element %d: %d needs more than %d bytes", ErrEncode, e.ID, e.Value, e.Size)
 	}
 	for shift := 8 * (int(e.Size) - 1); shift >= 0; shift -= 8 {
 		dst = append(dst, byte(e.Value>>shift))

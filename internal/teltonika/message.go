@@ -7,8 +7,8 @@ import (
 	"math"
 )
 
-// MessageType says what a message is. Devices may send any type, from a serial port for example, and
-// all are passed on.
+// MessageType says what a message is. Devices may send any type, from a serial port for example,
+// and all are passed on.
 type MessageType byte
 
 // The types that the vendor gives a meaning.
@@ -47,15 +47,15 @@ func DecodeMessages(body []byte) (Messages, error) {
 	if err != nil {
 		return Messages{}, err
 	}
-	rest := data
-	for i := range n {
-		var why string
-		if _, rest, why = takeMessage(rest, codec); why != "" {
-			return Messages{}, fmt.Errorf("%w: codec %v, %d of %d messages, then %s", ErrMalformed, codec, i, n, why)
-		}
+	rest, why, i := data, "", 0
+	for ; i < n && why == ""; i++ {
+		_, rest, why = takeMessage(rest, codec)
 	}
-	if len(rest) != 0 {
-		return Messages{}, fmt.Errorf("%w: codec %v, %d bytes behind %d messages", ErrMalformed, codec, len(rest), n)
+	if why == "" && len(rest) != 0 {
+		why = "bytes left over"
+	}
+	if why != "" {
+		return Messages{}, fmt.Errorf("%w: codec %v, message %d of %d: %s", ErrMalformed, codec, i, n, why)
 	}
 	return Messages{Codec: codec, wire: data, n: n}, nil
 }
@@ -63,8 +63,8 @@ func DecodeMessages(body []byte) (Messages, error) {
 // Len returns the number of messages. In practice it is 1.
 func (s Messages) Len() int { return s.n }
 
-// All walks the messages in the order of the wire. Message.Text is a view. The walk stops early if a
-// view was used too long and its bytes have changed. It does not panic.
+// All walks the messages in the order of the wire. Message.Text is a view. The walk stops early if
+// a view was used too long and its bytes have changed. It does not panic.
 func (s Messages) All() iter.Seq[Message] {
 	return func(yield func(Message) bool) {
 		p := s.wire

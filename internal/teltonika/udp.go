@@ -43,7 +43,7 @@ func DecodeDatagram(packet []byte) (Datagram, error) {
 	}
 	imei, ok := parseIMEI(packet[8:datagramHeader])
 	if !ok {
-		return Datagram{}, fmt.Errorf("%w: IMEI %q is not %d digits", ErrDatagram, packet[8:datagramHeader], imeiDigits)
+		return Datagram{}, fmt.Errorf("%w: IMEI %q is not digits", ErrDatagram, packet[8:datagramHeader])
 	}
 	body := packet[datagramHeader:len(packet):len(packet)]
 	return Datagram{
@@ -85,8 +85,8 @@ func AppendDatagramAck(dst []byte, a DatagramAck) []byte {
 	return append(dst, unused, a.AVLPacketID, a.Accepted)
 }
 
-// DecodeDatagramAck decodes what a device receives. The error is ErrDatagram if the packet has not 7
-// bytes or says another length.
+// DecodeDatagramAck decodes what a device receives. The error is ErrDatagram if the packet has not
+// 7 bytes or says another length.
 func DecodeDatagramAck(packet []byte) (DatagramAck, error) {
 	if len(packet) != datagramAck {
 		return DatagramAck{}, fmt.Errorf("%w: an answer of %d bytes", ErrDatagram, len(packet))
