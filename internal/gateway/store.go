@@ -26,6 +26,8 @@ type store struct {
 	maxLen  int64
 	frames  chan job
 	writers sync.WaitGroup
+	buffers sync.Pool // of *buffer
+	results sync.Pool // of chan result
 }
 
 // job is a frame on its way to Redis.
@@ -43,16 +45,21 @@ type result struct {
 }
 
 func newStore(client redis.UniversalClient, stream string, maxLen int64) *store {
-	return &store{client: client, stream: stream, maxLen: maxLen, frames: make(chan job)}
+	s := &store{client: client, stream: stream, maxLen: maxLen, frames: make(chan job)}
+	s.buffers.New = func() any { return &buffer{store: s} }
+	s.results.New = func() any { return make(chan result) }
+	return s
 }
 
 // start starts the writers.
 func (s *store) start() {
 	for range underWay(s.client) {
 		s.writers.Go(func() {
-			w := writer{store: s}
 			for j := range s.frames {
-				j.result <- w.write(j)
+				b := s.buffers.Get().(*buffer)
+				r := b.write(j)
+				s.buffers.Put(b)
+				j.result <- r
 			}
 		})
 	}
@@ -89,7 +96,8 @@ func (s *store) keep(
 ) (records int, fault, err error) {
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
-	stored := make(chan result)
+	stored := s.results.Get().(chan result)
+	defer s.results.Put(stored)
 	select {
 	case s.frames <- job{ctx, imei, frame, stored}:
 	case <-ctx.Done():
@@ -99,8 +107,8 @@ func (s *store) keep(
 	return r.records, r.fault, r.err
 }
 
-// writer holds all the memory for writing a frame. Idle sockets hold none.
-type writer struct {
+// buffer is all the memory for writing a frame. Idle sockets and idle writers hold none.
+type buffer struct {
 	*store
 	batch teltonika.Batch
 	text  []byte
@@ -109,11 +117,11 @@ type writer struct {
 	cmds  []redis.Cmder
 }
 
-func (w *writer) write(j job) result {
-	if fault := w.batch.Decode(j.frame.Body); fault != nil {
-		return result{fault: fault, err: w.dead(j, fault)}
+func (b *buffer) write(j job) result {
+	if fault := b.batch.Decode(j.frame.Body); fault != nil {
+		return result{fault: fault, err: b.dead(j, fault)}
 	}
-	return result{records: len(w.batch.Records), err: w.records(j)}
+	return result{records: len(b.batch.Records), err: b.records(j)}
 }
 
 // row is the XADD of one record. Its arguments point into it, so that it is used again without
@@ -146,25 +154,25 @@ func (s *store) newRow() *row {
 // records adds all records of a frame to the stream, in one transaction: all or none, in one round
 // trip. No record is no write. After an error they may have been added, with the reply lost. The
 // device sends them again, so they may stand twice.
-func (w *writer) records(j job) error {
-	n := len(w.batch.Records)
+func (b *buffer) records(j job) error {
+	n := len(b.batch.Records)
 	if n == 0 {
 		return nil
 	}
-	if w.pipe == nil {
-		w.pipe = w.client.TxPipeline()
+	if b.pipe == nil {
+		b.pipe = b.client.TxPipeline()
 	}
-	for len(w.rows) < n {
-		r := w.newRow()
-		w.rows, w.cmds = append(w.rows, r), append(w.cmds, r.cmd)
+	for len(b.rows) < n {
+		r := b.newRow()
+		b.rows, b.cmds = append(b.rows, r), append(b.cmds, r.cmd)
 	}
-	codec := w.batch.Codec.String()
+	codec := b.batch.Codec.String()
 	// Arguments are views into buf. If it grows, they keep the old array, which is not changed any
 	// more.
-	buf := w.text[:0]
+	buf := b.text[:0]
 	view := func(from int) text { return text(buf[from:len(buf):len(buf)]) }
-	for i, record := range w.batch.Records {
-		r := w.rows[i]
+	for i, record := range b.batch.Records {
+		r := b.rows[i]
 		r.imei, r.codec, r.record = j.imei, codec, record
 		r.record.IO = teltonika.Elements{} // a view of the socket's buffer
 		at := len(buf)
@@ -177,14 +185,14 @@ func (w *writer) records(j job) error {
 		buf = record.IO.AppendJSON(buf)
 		r.io = view(at)
 	}
-	w.text = buf
-	err := w.pipe.BatchProcess(j.ctx, w.cmds[:n]...)
+	b.text = buf
+	err := b.pipe.BatchProcess(j.ctx, b.cmds[:n]...)
 	if err == nil {
-		_, err = w.pipe.Exec(j.ctx)
+		_, err = b.pipe.Exec(j.ctx)
 	}
 	if err != nil {
 		// The commands hold the error, and go-redis may still hold the commands.
-		w.text, w.pipe, w.rows, w.cmds = nil, nil, nil, nil
+		b.text, b.pipe, b.rows, b.cmds = nil, nil, nil, nil
 		return fmt.Errorf("%d records: %w", n, err)
 	}
 	return nil
@@ -192,9 +200,9 @@ func (w *writer) records(j job) error {
 
 // dead keeps a frame that could not be decoded, with the reason, for a person to look at. It is a
 // pipeline of one, since only pipelines have connections of their own: see underWay.
-func (w *writer) dead(j job, fault error) error {
-	pipe := w.client.Pipeline()
-	pipe.Do(j.ctx, "xadd", w.stream+DeadSuffix, "maxlen", "~", min(w.maxLen, deadMost), "*",
+func (b *buffer) dead(j job, fault error) error {
+	pipe := b.client.Pipeline()
+	pipe.Do(j.ctx, "xadd", b.stream+DeadSuffix, "maxlen", "~", min(b.maxLen, deadMost), "*",
 		"imei", j.imei, "reason", fault.Error(), "codec", j.frame.Codec.String(),
 		"raw", hex.EncodeToString(j.frame.Raw), "ts", time.Now().UnixMilli())
 	if _, err := pipe.Exec(j.ctx); err != nil {

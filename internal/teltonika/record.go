@@ -109,29 +109,35 @@ func (l layout) measure(p []byte) (used, elements int, ok bool) {
 	if l.wideIDs {
 		idWidth = 2
 	}
-	for _, size := range groupSizes {
-		if !l.hasGroup(size) {
-			continue
+	var n uint16
+	for _, size := range groupSizes[:5] {
+		if size == 16 && !l.group16 {
+			break
 		}
-		var n uint16
 		if n, p, ok = take(p, l.wideCounts); !ok {
 			return 0, 0, false
 		}
-		elements += int(n)
 		need := int(n) * (idWidth + size)
-		if size == SizeNX {
-			need = 0
-			for range n {
-				if len(p) < need+4 {
-					return 0, 0, false
-				}
-				need += 4 + int(binary.BigEndian.Uint16(p[need+2:]))
-			}
-		}
 		if need > len(p) {
 			return 0, 0, false
 		}
-		p = p[need:]
+		p, elements = p[need:], elements+int(n)
+	}
+	if l.groupNX {
+		if n, p, ok = take(p, true); !ok {
+			return 0, 0, false
+		}
+		elements += int(n)
+		for range n {
+			if len(p) < 4 {
+				return 0, 0, false
+			}
+			need := 4 + int(binary.BigEndian.Uint16(p[2:]))
+			if need > len(p) {
+				return 0, 0, false
+			}
+			p = p[need:]
+		}
 	}
 	return whole - len(p), elements, true
 }
