@@ -363,8 +363,8 @@ var mutants = []mutant{
 		name: "LateAnswersTaken",
 		what: "a command is sent while an earlier one may yet be answered",
 		edits: []edit{
-			{commandGo, "	if s.state.Load()&doubtful(o.codec) != 0 {\n", "	if false {\n"},
-			{commandGo, "} else if s.state.Load()&doubtful(o.codec) != 0 {", "} else if false {"},
+			{commandGo, "	if s.isDoubtful(o.codec) {\n", "	if false {\n"},
+			{commandGo, "	if s.commands.doubtful&doubt(o.codec) != 0 {", "	if false {"},
 		},
 		scenario: "CommandsWhileReplicasFail",
 		checks:   []string{"C9"},
@@ -372,7 +372,7 @@ var mutants = []mutant{
 	{
 		name:     "SecondFramesTaken",
 		what:     "a command is sent at once when the one before it has its answer",
-		edits:    []edit{{commandGo, "	if left <= 0 || s.state", "	if left < time.Hour || s.state"}},
+		edits:    []edit{{commandGo, "	if left <= 0 || s.isDoubtful", "	if left < time.Hour || s.isDoubtful"}},
 		scenario: "CommandsWhileReplicasFail",
 		checks:   []string{"C9"},
 	},

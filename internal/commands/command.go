@@ -10,12 +10,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
+	"github.com/rollcall-redis/rollcall/registry"
 )
 
 // Status is what became of a command. The package comment says what each means.
 type Status string
 
-// Every status that an outcome may have.
+// All statuses of an outcome.
 const (
 	Answered     Status = "answered"
 	NotConnected Status = "not_connected"
@@ -29,13 +30,30 @@ const (
 
 const (
 	maxID, maxText = 128, 1024
-	// maxIMEI is what is kept of a field imei that is none: its outcome repeats it.
+	// maxIMEI is how much is kept of a wrong imei: the outcome repeats it.
 	maxIMEI = 32
-	// lifetime is what a command without expires has, maxLifetime what one may have.
+	// lifetime is that of a command without expires, maxLifetime the longest.
 	lifetime, maxLifetime = time.Minute, 24 * time.Hour
+	// responsesMost caps the stream of outcomes, approximately: 21 MB of usual answers (100 bytes),
+	// 170 MB of the longest (1,280 bytes), measured on Redis 7.0.
+	responsesMost = 100_000
+	// group is the consumer group of every stream of commands, consumer its only member. An instance
+	// that comes back under its id finds its pending entries under the same name.
+	group, consumer = "rollcall", "instance"
 )
 
-// Command is what somebody wants said to a device.
+func outboundPrefix(l registry.Layout) string { return l.Prefix + "commands:outbound:" }
+
+// Outbound is the stream of commands for devices that an instance holds.
+func Outbound(l registry.Layout, instance string) string { return outboundPrefix(l) + instance }
+
+// Responses is the stream of outcomes.
+func Responses(l registry.Layout) string { return l.Prefix + "commands:responses" }
+
+// state is the key of a string that says whether a command was sent, and then its outcome.
+func state(l registry.Layout, id string) string { return l.Prefix + "commands:state:" + id }
+
+// Command is a text for a device.
 type Command struct {
 	ID      string
 	IMEI    string
@@ -44,21 +62,33 @@ type Command struct {
 	Expires time.Time
 }
 
-// Outcome is what became of it.
+// Outcome is what became of a command.
 type Outcome struct {
 	ID, IMEI, Instance string
 	Status             Status
 	Text               string
 }
 
+// field is a field of a stream's entry; "": it has none.
+func field(m redis.XMessage, name string) string {
+	s, _ := m.Values[name].(string)
+	return s
+}
+
+func outcome(m redis.XMessage) Outcome {
+	return Outcome{
+		field(m, "id"), field(m, "imei"), field(m, "instance"), Status(field(m, "status")), field(m, "text"),
+	}
+}
+
 // entry is a command in a stream.
 type entry struct {
 	at string // its id in the stream
 	Command
-	fault error // what is wrong with it; then only ID and IMEI mean anything, as they stand there
+	fault error // what is wrong with it; then only ID and IMEI mean anything, as they were sent
 }
 
-// Faults of which nobody can be told.
+// Faults for which there can be no outcome.
 var (
 	errNoID    = errors.New("commands: no usable id")
 	errRemoved = errors.New("commands: pending, and gone from its stream")
@@ -66,19 +96,18 @@ var (
 
 func parse(m redis.XMessage) entry {
 	e, fault := read(m)
-	if e.fault = fault; fault != nil { // nobody will send it: what may be large is let go
+	if e.fault = fault; fault != nil { // it will not be sent: drop what may be large
 		e.Text, e.IMEI = "", strings.Clone(e.IMEI[:min(len(e.IMEI), maxIMEI)])
 	}
 	return e
 }
 
 func read(m redis.XMessage) (entry, error) {
-	field := func(name string) string { s, _ := m.Values[name].(string); return s }
-	e := entry{at: m.ID, Command: Command{IMEI: field("imei"), Text: field("text"), Codec: 12}}
+	e := entry{at: m.ID, Command: Command{IMEI: field(m, "imei"), Text: field(m, "text"), Codec: 12}}
 	if len(m.Values) == 0 {
 		return e, errRemoved
 	}
-	if e.ID = field("id"); !validID(e.ID) {
+	if e.ID = field(m, "id"); !validID(e.ID) {
 		e.ID = ""
 		return e, errNoID
 	}
@@ -94,14 +123,14 @@ func read(m redis.XMessage) (entry, error) {
 	if len(e.Text) == 0 || len(e.Text) > maxText {
 		return e, fmt.Errorf("text: want 1 to %d bytes", maxText)
 	}
-	switch field("codec") {
+	switch field(m, "codec") {
 	case "", "12":
 	case "14":
 		e.Codec = 14
 	default:
 		return e, errors.New("codec: want 12 or 14")
 	}
-	if s := field("expires"); s != "" {
+	if s := field(m, "expires"); s != "" {
 		ms, err := strconv.ParseInt(s, 10, 64)
 		if err != nil || ms < 0 || ms > added.Add(maxLifetime).UnixMilli() {
 			return e, errors.New("expires: want unix ms, at most a day ahead")
@@ -111,9 +140,10 @@ func read(m redis.XMessage) (entry, error) {
 	return e, nil
 }
 
-// validID accepts what can stand in a key, a log line and a JSON string as it is.
+// validID accepts what can be part of a key, a log line and a JSON string without escapes.
 func validID(s string) bool {
-	return s != "" && len(s) <= maxID && !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' })
+	hidden := func(r rune) bool { return r <= ' ' || r > '~' }
+	return s != "" && len(s) <= maxID && !strings.ContainsFunc(s, hidden)
 }
 
 func (c Command) codec() teltonika.Codec {

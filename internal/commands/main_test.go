@@ -272,7 +272,7 @@ func (b *bench) await(what func() bool) {
 }
 
 func (in *instance) counted(status string) int {
-	return int(testutil.ToFloat64(in.reader.metrics.commands.WithLabelValues(status)))
+	return int(testutil.ToFloat64(in.reader.counted.WithLabelValues(status)))
 }
 
 // in is a time from now, as a field.

@@ -65,7 +65,7 @@ func TestPlacesAreGivenByDevice(t *testing.T) {
 	require.Empty(t, status, "one that is read again is not refused")
 	require.Equal(t, outstandingMost, r.Outstanding())
 	stop() // what waits finds its entry gone
-	r.lines.Wait()
+	r.senders.Wait()
 	require.Zero(t, r.Outstanding())
 }
 
@@ -147,7 +147,7 @@ func TestAnOutcomeIsTriedAgainAtGrowingDistances(t *testing.T) {
 				m := command(1, imei)
 				m.ID = at
 				began := time.Now()
-				r.settle(t.Context(), parse(m), Expired, "")
+				r.conclude(t.Context(), parse(m), Expired, "")
 				require.Equal(t, want, time.Since(began))
 				require.Equal(t, int64(1), rdb.XLen(t.Context(), Responses(r.layout)).Val())
 			})

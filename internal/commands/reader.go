@@ -7,11 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/redis/go-redis/v9"
 	"github.com/sourcegraph/conc/pool"
 
@@ -25,39 +26,42 @@ const (
 	// readMost is how many entries one read takes, refusalsMost how many of them are refused at the
 	// same time.
 	readMost, refusalsMost = 100, 16
-	// deviceMost is how many commands may wait for one device, outstandingMost for all of them
-	// together: what is beyond is answered busy at once, so that commands for a device that does
-	// not take them are in nobody's way. Once half of all places are taken a device has one. So
-	// many, with the quiet time of three seconds behind each answer, still fit into the minute that
-	// a command has by default. A command costs 6 to 10 KiB, all of them together 100 MB at the
-	// most.
+	// deviceMost is how many commands may wait for one device, outstandingMost how many for all of
+	// them together. Further ones are answered busy at once. So commands for a device that does not
+	// take them delay no other ones. Once half of all places are taken, a device has one. So many
+	// commands, with the quiet time of three seconds after each answer, still fit into the minute
+	// that a command has by default. A command costs 6 to 10 KiB, all of them together 100 MB at most.
 	deviceMost, outstandingMost = 16, 10_000
-	// blockTime is how long one read waits. It is the time after which a line that died without a word
-	// is noticed.
+	// blockTime is how long one read waits. A connection that died silently is noticed after it.
 	blockTime = 30 * time.Second
-	// callTime bounds a call to Redis, pauseFirst and pauseMost the time between two tries of one that
-	// fails.
+	// callTime bounds a call to Redis, pauseFirst and pauseMost the time between two tries.
 	callTime              = 5 * time.Second
 	pauseFirst, pauseMost = 50 * time.Millisecond, 5 * time.Second
 )
 
-// Devices are what commands are for: the sockets of this instance. A gateway.Gateway is one.
+// Labels of ingest_commands_total beside the statuses of outcomes.
+const (
+	countDuplicate = "duplicate" // its id had an outcome, or meant another entry: removed without one
+	countUnusable  = "unusable"  // no usable id: removed without an outcome
+)
+
+// Devices are the sockets of this instance. A gateway.Gateway is one.
 type Devices interface {
 	// Command sends a command and returns the answer: see gateway.Gateway.Command.
 	Command(ctx context.Context, c gateway.Command) ([]byte, error)
 }
 
-// Config is what a Reader is made of.
+// Config configures a Reader.
 type Config struct {
-	// Instance names the stream; Layout the keys.
+	// Instance names the stream, Layout the keys.
 	Instance string
 	Layout   registry.Layout
 	// Devices is where commands go.
 	Devices Devices
-	// Client is for marks and outcomes. It must honour contexts. Not closed here.
+	// Client is for marks and outcomes. It must honour contexts. The Reader does not close it.
 	Client redis.UniversalClient
-	// Blocking is for reads that wait, and for nothing else, so that they hold up nobody. Run closes
-	// it: a read that waits is ended by no context.
+	// Blocking is for reads that wait, and for nothing else: they would delay other calls. Run closes
+	// it, since no context ends a read that waits.
 	Blocking redis.UniversalClient
 	// Drain is how long commands that are under way may take to be answered after Run's context ended;
 	// 0: a second.
@@ -67,24 +71,23 @@ type Config struct {
 	Registerer prometheus.Registerer
 }
 
-// Reader reads the commands for one instance's devices and sees to their outcomes.
+// Reader reads the commands for one instance's devices and adds their outcomes.
 type Reader struct {
 	// Set by New, read-only after.
 	cfg     Config
 	layout  registry.Layout
 	stream  string
 	life    string // tells this process' marks from those of an earlier one
-	metrics *metrics
-	lines   sync.WaitGroup
+	counted *prometheus.CounterVec
 	reads   *streak.Streak
+	senders sync.WaitGroup
 
-	mu       sync.Mutex
-	underway map[string]bool // by entry
-	// by IMEI, the one under way first: while there is one, a goroutine sees to it
-	queues map[string][]entry
+	mu          sync.Mutex
+	outstanding int                // commands in queues
+	queues      map[string][]entry // by IMEI; each has a goroutine, which sends the first entry
 }
 
-// New returns a Reader, or says what is missing. It does not talk to Redis.
+// New returns a Reader, or an error that says what is missing. It does not talk to Redis.
 func New(cfg Config) (*Reader, error) {
 	if cfg.Instance == "" || cfg.Devices == nil || cfg.Client == nil || cfg.Blocking == nil {
 		return nil, errors.New("commands: Config needs Instance, Devices, Client and Blocking")
@@ -93,10 +96,17 @@ func New(cfg Config) (*Reader, error) {
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	r := &Reader{
 		cfg: cfg, layout: cfg.Layout, stream: Outbound(cfg.Layout, cfg.Instance), life: rand.Text(),
-		underway: make(map[string]bool), queues: make(map[string][]entry),
+		queues: make(map[string][]entry),
 	}
-	r.reads = streak.New(cfg.Logger, "commands cannot be read, trying again", "commands are read again", "stream", r.stream)
-	r.metrics = newMetrics(cfg.Registerer, func() float64 { return float64(r.Outstanding()) })
+	r.reads = streak.New(cfg.Logger,
+		"commands cannot be read, trying again", "commands are read again", "stream", r.stream)
+	auto := promauto.With(cfg.Registerer)
+	r.counted = auto.NewCounterVec(prometheus.CounterOpts{Name: "ingest_commands_total",
+		Help: "Commands that this replica saw to, by status of the outcome, " +
+			"or duplicate or unusable (gone without one)."}, []string{"status"})
+	auto.NewGaugeFunc(prometheus.GaugeOpts{Name: "ingest_commands_outstanding",
+		Help: "Commands that this replica has read and that have no outcome yet.",
+	}, func() float64 { return float64(r.Outstanding()) })
 	return r, nil
 }
 
@@ -104,12 +114,12 @@ func New(cfg Config) (*Reader, error) {
 func (r *Reader) Outstanding() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.underway)
+	return r.outstanding
 }
 
-// Run reads until ctx ends. Then it reads nothing more: commands that were not written yet are
-// answered instance_lost, those that wait for an answer may have it within Config.Drain, and what
-// was not read stays for the next life of this instance, or for the sweep. It blocks, leaves no
+// Run reads until ctx ends. Then it reads nothing more. Commands that were not written yet are
+// answered instance_lost. Those that wait for an answer may have it within Config.Drain. What was
+// not read stays for the next life of this instance, or for the sweep. Run blocks, leaves no
 // goroutine behind, and returns nil.
 func (r *Reader) Run(ctx context.Context) error {
 	wake := context.AfterFunc(ctx, func() { _ = r.cfg.Blocking.Close() })
@@ -124,46 +134,38 @@ func (r *Reader) Run(ctx context.Context) error {
 			break
 		}
 		r.reads.Note(err)
-		if time.Since(began) > pauseMost { // it went well for a while
+		if time.Since(began) > pauseMost { // reads succeeded for a while
 			pause = pauseFirst
 		}
-		if !wait.For(ctx, pause) {
-			break
-		}
+		wait.For(ctx, pause)
 	}
 	timer := time.AfterFunc(r.cfg.Drain, func() { abandon(errStopping) })
 	defer timer.Stop()
-	r.lines.Wait()
+	r.senders.Wait()
 	r.leave(work)
 	return nil
 }
 
-// follow reads the stream until that fails: first what is pending, from an earlier life or because
-// a reply was lost, then what is new.
+// follow reads the stream until that fails: first the pending entries, of an earlier life or of a
+// lost reply, then the new ones.
 func (r *Reader) follow(ctx, work context.Context) error {
 	call, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	err := r.cfg.Blocking.XGroupCreateMkStream(call, r.stream, group, "0").Err()
-	if err != nil && !strings.HasPrefix(err.Error(), "BUSYGROUP") {
+	if err != nil && !redis.HasErrorPrefix(err, "BUSYGROUP") {
 		return err
 	}
 	for from := "0"; ; {
-		page, err := r.read(ctx, from, -1)
+		page, err := r.read(ctx, from)
 		if err != nil {
 			return err
 		}
-		if len(page) == 0 {
-			break
-		}
-		from = page[len(page)-1].ID
-		if !r.begin(ctx, work, page) {
-			return ctx.Err()
-		}
-	}
-	for {
-		page, err := r.read(ctx, ">", blockTime)
-		if err != nil {
-			return err
+		switch {
+		case from == newEntries:
+		case len(page) == 0:
+			from = newEntries
+		default:
+			from = page[len(page)-1].ID
 		}
 		if !r.begin(ctx, work, page) {
 			return ctx.Err()
@@ -171,9 +173,16 @@ func (r *Reader) follow(ctx, work context.Context) error {
 	}
 }
 
-// read returns the next entries; none, if there are none within block.
-func (r *Reader) read(ctx context.Context, from string, block time.Duration) ([]redis.XMessage, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTime+max(0, block))
+// newEntries is the position of XREADGROUP behind all entries that were read once.
+const newEntries = ">"
+
+// read returns the next entries. It waits for new ones, and returns none after blockTime.
+func (r *Reader) read(ctx context.Context, from string) ([]redis.XMessage, error) {
+	limit, block := callTime, time.Duration(-1)
+	if from == newEntries {
+		limit, block = callTime+blockTime, blockTime
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	streams, err := r.cfg.Blocking.XReadGroup(ctx, &redis.XReadGroupArgs{
 		Group: group, Consumer: consumer, Streams: []string{r.stream, from}, Count: readMost, Block: block,
@@ -188,73 +197,73 @@ func (r *Reader) read(ctx context.Context, from string, block time.Duration) ([]
 	return streams[0].Messages, nil
 }
 
-// begin has commands seen to, in order for each device. What is no command, or one too many, it
-// answers at once. It returns false when ctx ends; what has no outcome by then is left as it is.
+// begin queues commands, in order for each device. An entry that is no command, or one too many,
+// has its outcome at once. begin returns false when ctx ends. Entries without an outcome stay then.
 func (r *Reader) begin(ctx, work context.Context, page []redis.XMessage) bool {
 	refusals := pool.New().WithMaxGoroutines(refusalsMost)
 	for _, m := range page {
 		e := parse(m)
 		status, text := r.enqueue(ctx, work, e)
 		if status != "" {
-			refusals.Go(func() { r.settle(ctx, e, status, text) })
+			refusals.Go(func() { r.conclude(ctx, e, status, text) })
 		}
 	}
 	refusals.Wait()
 	return ctx.Err() == nil
 }
 
-// enqueue puts a command behind the others for its device, or says why it does not.
+// enqueue puts a command behind the others for its device, or returns why it does not.
 func (r *Reader) enqueue(ctx, work context.Context, e entry) (refused Status, text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	most := deviceMost
-	if len(r.underway) >= outstandingMost/2 {
+	if r.outstanding >= outstandingMost/2 {
 		most = 1
 	}
 	queue := r.queues[e.IMEI]
 	switch {
-	case r.underway[e.at]: // read again after a failure
-		return "", ""
 	case e.fault != nil:
 		return Invalid, e.fault.Error()
+	case slices.ContainsFunc(queue, func(q entry) bool { return q.at == e.at }): // read again after a failure
+		return "", ""
 	case len(queue) >= most:
 		return Busy, fmt.Sprintf("%d commands wait for the device already", len(queue))
-	case len(r.underway) >= outstandingMost:
-		return Busy, fmt.Sprintf("%d commands wait at the instance already", len(r.underway))
+	case r.outstanding >= outstandingMost:
+		return Busy, fmt.Sprintf("%d commands wait at the instance already", r.outstanding)
 	}
-	r.underway[e.at] = true
+	r.outstanding++
 	r.queues[e.IMEI] = append(queue, e)
 	if len(queue) == 0 {
-		r.lines.Go(func() { r.serve(ctx, work, e.IMEI) })
+		r.senders.Go(func() { r.serve(ctx, work, e) })
 	}
 	return "", ""
 }
 
-// serve sees to the commands for one device, one after the other, until there are none.
-func (r *Reader) serve(ctx, work context.Context, imei string) {
-	for {
-		r.mu.Lock()
-		e := r.queues[imei][0]
-		r.mu.Unlock()
-
+// serve sends the commands for one device, one after the other, until there are none. The first one
+// stays in the queue until it has its outcome.
+func (r *Reader) serve(ctx, work context.Context, e entry) {
+	for more := true; more; {
 		status, text := r.send(ctx, work, e)
-		r.settle(work, e, status, text)
-
-		r.mu.Lock()
-		delete(r.underway, e.at)
-		rest := r.queues[imei][1:]
-		r.queues[imei] = rest
-		if len(rest) == 0 {
-			delete(r.queues, imei)
-		}
-		r.mu.Unlock()
-		if len(rest) == 0 {
-			return
-		}
+		r.conclude(work, e, status, text)
+		e, more = r.next(e.IMEI)
 	}
 }
 
-// leave takes the stream away if nothing is in it. What fails is the sweep's.
+// next removes the first command for a device, and returns the one behind it.
+func (r *Reader) next(imei string) (e entry, more bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.outstanding--
+	rest := r.queues[imei][1:]
+	if len(rest) == 0 {
+		delete(r.queues, imei)
+		return entry{}, false
+	}
+	r.queues[imei] = rest
+	return rest[0], true
+}
+
+// leave deletes the stream if it is empty. After a failure the sweep deletes it.
 func (r *Reader) leave(work context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(work), time.Second)
 	defer cancel()

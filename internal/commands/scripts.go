@@ -3,7 +3,6 @@ package commands
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -33,10 +32,11 @@ var (
 	takeScript     = redis.NewScript(stateLua + takeLua)
 	concludeScript = redis.NewScript(stateLua + concludeLua)
 	leaveScript    = redis.NewScript(leaveLua)
-	sweepBody      = guard.NewBody(stateLua + strings.NewReplacer("@group", group, "@most", strconv.Itoa(responsesMost)).Replace(sweepLua))
+	sweepConstants = strings.NewReplacer("@group", group, "@most", strconv.Itoa(responsesMost))
+	sweepBody      = guard.NewBody(stateLua + sweepConstants.Replace(sweepLua))
 )
 
-// What the scripts say beside SEND and a status.
+// Answers of the scripts beside a status: see take.lua.
 const (
 	verdictSend      = "SEND"
 	verdictExpired   = "EXPIRED"
@@ -46,13 +46,13 @@ const (
 	verdictGone      = "GONE"
 )
 
-// errUnexpected is a script's answer that makes no sense.
-var errUnexpected = errors.New("commands: unexpected answer")
-
 // take asks whether a command may be sent now, and marks it.
-func (r *Reader) take(ctx context.Context, e entry) (verdict string, left time.Duration, owner string, err error) {
+func (r *Reader) take(
+	ctx context.Context, e entry,
+) (verdict string, left time.Duration, owner string, err error) {
 	keys := []string{state(r.layout, e.ID), r.stream, r.layout.Registry()}
-	out, err := takeScript.Run(ctx, r.cfg.Client, keys, e.at, r.life, r.cfg.Instance, e.IMEI, e.Expires.UnixMilli(), group).Slice()
+	out, err := takeScript.Run(ctx, r.cfg.Client, keys,
+		e.at, r.life, r.cfg.Instance, e.IMEI, e.Expires.UnixMilli(), group).Slice()
 	if err != nil {
 		return "", 0, "", err
 	}
@@ -64,17 +64,18 @@ func (r *Reader) take(ctx context.Context, e entry) (verdict string, left time.D
 			return verdict, time.Duration(ms) * time.Millisecond, owner, nil
 		}
 	}
-	return "", 0, "", fmt.Errorf("%w %v", errUnexpected, out)
+	return "", 0, "", fmt.Errorf("commands: unexpected answer %v", out)
 }
 
 // add asks for an outcome, and returns what was added.
 func (r *Reader) add(ctx context.Context, e entry, status Status, text string) (string, error) {
 	keys := []string{state(r.layout, e.ID), r.stream, Responses(r.layout)}
 	return concludeScript.Run(ctx, r.cfg.Client, keys,
-		e.at, r.life, r.cfg.Instance, e.IMEI, max(0, e.Expires.UnixMilli()), group, e.ID, string(status), text, responsesMost).Text()
+		e.at, r.life, r.cfg.Instance, e.IMEI, max(0, e.Expires.UnixMilli()), group,
+		e.ID, string(status), text, responsesMost).Text()
 }
 
-// drop takes an entry away of which nobody can be told anything.
+// drop removes an entry for which there can be no outcome.
 func (r *Reader) drop(ctx context.Context, at string) error {
 	_, err := r.cfg.Client.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		p.XAck(ctx, r.stream, group, at)

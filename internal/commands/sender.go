@@ -15,33 +15,33 @@ import (
 )
 
 const (
-	// lag is how long the registry may take to name where a device went, beat how often it is asked
-	// meanwhile.
+	// lag is how long the registry may take to name the new instance of a device, beat how often it
+	// is asked meanwhile.
 	lag, beat = 3 * time.Second, 100 * time.Millisecond
-	// grace is how long after its expiry the outcome of a command is waited for.
+	// grace is how long Send waits for the outcome after the command has expired.
 	grace = 5 * time.Second
 )
 
-// ErrNoOutcome is returned by Send when a command has none in time. Its instance died, or stands
-// still: the janitor's sweep will answer instance_lost if it is dead.
+// ErrNoOutcome is returned by Send when a command has no outcome in time. Its instance died or is
+// stopped. If it died, the janitor's sweep will answer instance_lost.
 var ErrNoOutcome = errors.New("commands: no outcome in time")
 
 // Sender sends commands and waits for their outcomes.
 type Sender struct {
-	// Client is to have no retries of its own: an entry that is added twice is a duplicate, and
+	// Client should have no retries of its own. An entry that is added twice is a duplicate, which is
 	// harmless, but noise.
 	Client redis.UniversalClient
 	Layout registry.Layout
-	// Lookup says who holds a device: registry.Registry.Lookup.
+	// Lookup names the instance that holds a device: registry.Registry.Lookup.
 	Lookup func(ctx context.Context, imei string) (registry.Owner, error)
 }
 
 // Send sends a command to the instance that the registry names for its device, and waits for the
-// outcome. One that is not_connected, because the device has moved, is sent again to where it then
-// is, until it expires: under a new id each time, since an id has one outcome. An empty ID is made
-// up, a zero Expires is a minute from now.
+// outcome. If that is not_connected because the device has moved, Send sends the command to the new
+// instance, until it expires. Each time it gets a new id, since an id has one outcome. An empty ID
+// is made up. A zero Expires is a minute from now.
 //
-// Errors: registry.ErrNotRegistered, ErrNoOutcome, ctx' cause, or Redis'.
+// Errors: registry.ErrNotRegistered, ErrNoOutcome, the cause of ctx' end, or Redis' own.
 func (s *Sender) Send(ctx context.Context, c Command) (Outcome, error) {
 	c.ID = cmp.Or(c.ID, rand.Text())
 	if c.Expires.IsZero() {
@@ -53,8 +53,11 @@ func (s *Sender) Send(ctx context.Context, c Command) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
-	if !owner.Live { // nobody would answer before the janitor has passed
-		return Outcome{c.ID, c.IMEI, owner.Instance, NotConnected, "the instance that the registry names has no heartbeat"}, nil
+	if !owner.Live { // there would be no answer before the janitor's next pass
+		return Outcome{
+			ID: c.ID, IMEI: c.IMEI, Instance: owner.Instance, Status: NotConnected,
+			Text: "the instance that the registry names has no heartbeat",
+		}, nil
 	}
 	for id, try := c.ID, 1; ; try++ {
 		if try > 1 {
@@ -64,8 +67,9 @@ func (s *Sender) Send(ctx context.Context, c Command) (Outcome, error) {
 		if err != nil || o.Status != NotConnected {
 			return o, err
 		}
-		if owner, err = s.elsewhere(ctx, c, owner.Instance); err != nil {
-			return o, nil // it is where it was, or nowhere
+		var moved bool
+		if owner, moved = s.elsewhere(ctx, c, owner.Instance); !moved {
+			return o, nil
 		}
 	}
 }
@@ -81,13 +85,16 @@ func (s *Sender) once(ctx context.Context, instance string, c Command) (Outcome,
 		from = last[0].ID
 	}
 	err = s.Client.XAdd(ctx, &redis.XAddArgs{Stream: Outbound(s.Layout, instance), Values: []any{
-		"id", c.ID, "imei", c.IMEI, "text", c.Text, "codec", cmp.Or(c.Codec, 12), "expires", c.Expires.UnixMilli(),
+		"id", c.ID, "imei", c.IMEI, "text", c.Text, "codec", cmp.Or(c.Codec, 12),
+		"expires", c.Expires.UnixMilli(),
 	}}).Err()
 	if err != nil {
 		return Outcome{}, fmt.Errorf("commands: %w", err)
 	}
 	for {
-		streams, err := s.Client.XRead(ctx, &redis.XReadArgs{Streams: []string{Responses(s.Layout), from}, Count: readMost, Block: beat}).Result()
+		streams, err := s.Client.XRead(ctx, &redis.XReadArgs{
+			Streams: []string{Responses(s.Layout), from}, Count: readMost, Block: beat,
+		}).Result()
 		if ctx.Err() != nil {
 			return Outcome{}, fmt.Errorf("%w (command %s at %s)", context.Cause(ctx), c.ID, instance)
 		}
@@ -105,25 +112,18 @@ func (s *Sender) once(ctx context.Context, instance string, c Command) (Outcome,
 	}
 }
 
-func outcome(m redis.XMessage) Outcome {
-	field := func(name string) string { s, _ := m.Values[name].(string); return s }
-	return Outcome{field("id"), field("imei"), field("instance"), Status(field("status")), field("text")}
-}
-
-var errHere = errors.New("commands: the registry names nobody else")
-
-// elsewhere returns another living instance than not that the registry names, which lags behind a
-// device that moves.
-func (s *Sender) elsewhere(ctx context.Context, c Command, not string) (registry.Owner, error) {
+// elsewhere returns another living instance than not that the registry names for the device. The
+// registry may name it only a while after the device has moved.
+func (s *Sender) elsewhere(ctx context.Context, c Command, not string) (_ registry.Owner, moved bool) {
 	ctx, cancel := context.WithDeadline(ctx, c.Expires)
 	defer cancel()
 	for until := time.Now().Add(lag); ; {
 		owner, err := s.Lookup(ctx, c.IMEI)
 		if err == nil && owner.Instance != not && owner.Live {
-			return owner, nil
+			return owner, true
 		}
 		if time.Now().After(until) || !wait.For(ctx, beat) {
-			return registry.Owner{}, errHere
+			return registry.Owner{}, false
 		}
 	}
 }

@@ -13,12 +13,12 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// sweep is the janitor's sweep of commands: it answers those of dead instances.
+// sweep answers the commands of dead instances.
 type sweep struct{ layout registry.Layout }
 
-// NewSweep returns the sweep "commands", for janitor.Config.Sweeps: it finds streams of commands by
-// the pattern of their names, judges whom they belong to by their heartbeats, answers what is in
-// those of the dead with instance_lost, and takes the streams away.
+// NewSweep returns the sweep "commands", for janitor.Config.Sweeps. It finds the streams of
+// commands by the pattern of their names and judges their owners by the heartbeats. It answers the
+// commands of the dead with instance_lost, and deletes their streams.
 func NewSweep(l registry.Layout) janitor.Sweeper { return sweep{l} }
 
 func (sweep) Name() string { return "commands" }
@@ -27,10 +27,11 @@ func (sweep) Name() string { return "commands" }
 func (sweep) Interval() time.Duration { return 0 }
 
 func (s sweep) Run(ctx context.Context, p *janitor.Pass) error {
+	pattern := literal.Replace(outboundPrefix(s.layout)) + "*"
 	for cursor := uint64(0); ; {
 		var keys []string
 		err := p.Call(ctx, func(ctx context.Context) (err error) {
-			keys, cursor, err = p.Client().Scan(ctx, cursor, literal(outboundPrefix(s.layout))+"*", int64(p.PageSize())).Result()
+			keys, cursor, err = p.Client().Scan(ctx, cursor, pattern, int64(p.PageSize())).Result()
 			return err
 		})
 		if err != nil {
@@ -42,7 +43,10 @@ func (s sweep) Run(ctx context.Context, p *janitor.Pass) error {
 	}
 }
 
-// page judges the owners of the streams that a page of the scan found, and sweeps the dead.
+// literal escapes the special characters of a pattern of SCAN.
+var literal = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`)
+
+// page judges the owners of the streams in a page of the scan, and sweeps the dead ones.
 func (s sweep) page(ctx context.Context, p *janitor.Pass, keys []string) error {
 	var owners []string
 	for _, key := range keys {
@@ -54,7 +58,7 @@ func (s sweep) page(ctx context.Context, p *janitor.Pass, keys []string) error {
 		return nil
 	}
 	slices.Sort(owners)
-	owners = slices.Compact(owners) // a scan may repeat itself
+	owners = slices.Compact(owners) // a scan may return a key twice
 	p.AddScanned(len(owners))
 	judged, err := p.Liveness(ctx, owners)
 	if err != nil {
@@ -75,7 +79,7 @@ func (s sweep) page(ctx context.Context, p *janitor.Pass, keys []string) error {
 
 // owner answers everything in the stream of one dead instance.
 func (s sweep) owner(ctx context.Context, p *janitor.Pass, owner string) error {
-	// Only now: a hold that keeps nothing from being swept is not worth a held pass.
+	// Not earlier: a pass without anything to sweep is not held.
 	if err := p.CheckHeld(ctx); err != nil {
 		return err
 	}
@@ -86,7 +90,7 @@ func (s sweep) owner(ctx context.Context, p *janitor.Pass, owner string) error {
 			entries, err = p.Client().XRangeN(ctx, stream, from, "+", int64(p.BatchSize())).Result()
 			return err
 		})
-		if redis.HasErrorPrefix(err, "WRONGTYPE ") { // no stream: kept
+		if redis.HasErrorPrefix(err, "WRONGTYPE ") { // not a stream: kept
 			p.Skip(janitor.SkipUnreadable, 1)
 			return nil
 		}
@@ -94,7 +98,7 @@ func (s sweep) owner(ctx context.Context, p *janitor.Pass, owner string) error {
 			return err
 		}
 		if len(entries) == 0 && (from != "-" || p.DryRun()) {
-			return nil // a batch that emptied the stream took it away
+			return nil // the batch that emptied the stream deleted it
 		}
 		answer, err := p.Delete(ctx, s.batch(owner, stream, entries))
 		if err != nil || answer.Verdict == guard.Alive || len(entries) == 0 {

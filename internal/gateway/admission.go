@@ -8,35 +8,27 @@ import (
 )
 
 const (
-	// manyUnidentified is how many sockets may be open that have not said who they are. A device says
-	// so at once; only who floods a replica has more.
+	// manyUnidentified is how many sockets without an IMEI may be open. A device sends its IMEI at
+	// once. Only an attack has more of them.
 	manyUnidentified = 4096
-	// unidentifiedTime is how long a socket may be silent once there are so many: a device behind a
-	// slow radio needs a second or two.
+	// unidentifiedTime is how long a socket may be silent when there are so many: a device on a slow
+	// radio needs a second or two.
 	unidentifiedTime = 3 * time.Second
-	// manyRegistrations is how many devices are registered at once. With Redis away each takes a
-	// second, so that 100,000 that come together all have their answer within 25 s, before the first
-	// gives up at 30.
+	// manyRegistrations is how many devices are registered at once. Without Redis each takes a second.
+	// Then 100,000 devices that come together all have their answer within 25 s. They give up at 30.
 	manyRegistrations = 4096
 )
 
-// admission keeps new sockets from being in the way of each other. Unidentified sockets, of which
-// no IMEI has come, cost little and are shown out, oldest first, when they are too many; so nobody
-// gets a place in the queue of devices by saying nothing. Devices wait for one another, and none is
-// refused.
+// admission keeps new sockets from being in each other's way. Sockets without an IMEI cost little.
+// When they are too many, the oldest are closed, so that silent sockets do not keep devices out.
+// Devices wait for one another's registration, and none is refused.
 type admission struct {
-	most  int           // unidentified sockets
-	room  chan struct{} // holds a token when one was identified
+	most  int           // sockets without an IMEI
+	room  chan struct{} // holds a token when one of them has left
 	slots chan struct{} // one taken for each registration under way
 
 	mu           sync.Mutex
-	unidentified *list.List // of *unidentifiedSocket, in the order of arrival
-}
-
-// unidentifiedSocket is a socket of which no whole IMEI has come.
-type unidentifiedSocket struct {
-	*session
-	came time.Time
+	unidentified *list.List // of *session, in the order of arrival
 }
 
 func newAdmission(unidentified, registrations int) *admission {
@@ -46,21 +38,21 @@ func newAdmission(unidentified, registrations int) *admission {
 	}
 }
 
-// count is the number of unidentified sockets.
+// count is the number of sockets without an IMEI.
 func (a *admission) count() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.unidentified.Len()
 }
 
-// enter takes a new socket as unidentified.
+// enter adds a new socket.
 func (a *admission) enter(s *session) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s.unidentified = a.unidentified.PushBack(&unidentifiedSocket{s, time.Now()})
+	s.unidentified = a.unidentified.PushBack(s)
 }
 
-// leave says that a socket has said who it is, or is gone. It may be called again.
+// leave says that the IMEI of a socket has come, or that it has ended. It may be called again.
 func (a *admission) leave(s *session) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -75,39 +67,35 @@ func (a *admission) leave(s *session) {
 	}
 }
 
-// wait returns when there is room for another one, if need be because the oldest was shown out, or
-// when ctx ends.
+// wait returns when there is room for another socket, or when ctx ends. It closes the oldest one if
+// that was silent for too long.
 func (a *admission) wait(ctx context.Context) {
 	for {
-		oldest, patience := a.crowded()
+		oldest := a.crowding()
 		if oldest == nil {
 			return
 		}
-		if patience <= 0 {
+		left := time.Until(oldest.came.Add(unidentifiedTime))
+		if left <= 0 {
 			a.leave(oldest)
 			oldest.end(endCrowded)
 			continue
 		}
-		timer := time.NewTimer(patience)
 		select {
-		case <-timer.C:
+		case <-time.After(left):
 		case <-a.room:
 		case <-ctx.Done():
-			timer.Stop()
 			return
 		}
-		timer.Stop()
 	}
 }
 
-// crowded returns the oldest unidentified socket if there is no room for another, and how long it
-// may stay.
-func (a *admission) crowded() (oldest *session, patience time.Duration) {
+// crowding returns the oldest socket if there is no room for another.
+func (a *admission) crowding() *session {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.unidentified.Len() < a.most {
-		return nil, 0
+		return nil
 	}
-	s := a.unidentified.Front().Value.(*unidentifiedSocket)
-	return s.session, time.Until(s.came.Add(unidentifiedTime))
+	return a.unidentified.Front().Value.(*session)
 }

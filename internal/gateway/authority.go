@@ -4,12 +4,15 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/rollcall-redis/rollcall/internal/streak"
+	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
 // Allowed is the default name of the set of devices that may be served.
@@ -19,10 +22,10 @@ const (
 	// askTime bounds a question to Redis, askAgain is the time to the next one about a device of which
 	// nothing is known.
 	askTime, askAgain = time.Second, time.Second
-	// undecidedTime is how long a device waits for Redis to say whether it may be served; it gives up
-	// itself after 30 s.
+	// undecidedTime is how long a device waits for Redis to say whether it may be served. The device
+	// gives up after 30 s.
 	undecidedTime = 25 * time.Second
-	// recheckTime is the time between two looks at the devices that are connected.
+	// recheckTime is the time between two checks of the devices that are connected.
 	recheckTime = time.Minute
 	// askPage is the most devices a question: Redis answers it within a millisecond.
 	askPage = 1000
@@ -40,19 +43,19 @@ const (
 )
 
 // authority tells which devices may be served: the members of a set in Redis. Each handshake asks,
-// all that come meanwhile in one question, so that what is added or removed counts at once and
-// nothing has to expire. What is remembered, members alone, so that nobody can fill it with
-// inventions, is for when Redis cannot answer.
+// so that a change of the set counts at once and nothing has to expire. Handshakes that come
+// together share one question. While Redis cannot answer, the members that it named before are
+// remembered. Only members are, so that invented IMEIs cannot fill the memory.
 type authority struct {
 	client   redis.UniversalClient
 	set      string
 	asks     *streak.Streak
-	failures interface{ Inc() }
+	failures prometheus.Counter
+	known    map[string]struct{} // members when Redis last said so; only run's goroutine uses it
+	asked    chan struct{}       // holds a token when waiting is not empty
 
 	mu      sync.Mutex
-	waiting []*question
-	known   map[string]struct{} // were members when Redis last said so
-	asked   chan struct{}       // holds a token when somebody waits
+	waiting []question
 }
 
 type question struct {
@@ -60,7 +63,9 @@ type question struct {
 	answer chan verdict
 }
 
-func newAuthority(client redis.UniversalClient, set string, log *slog.Logger, failures interface{ Inc() }) *authority {
+func newAuthority(
+	client redis.UniversalClient, set string, log *slog.Logger, failures prometheus.Counter,
+) *authority {
 	return &authority{
 		client: client, set: set, failures: failures,
 		asks: streak.New(log, "Redis does not say which devices may be served: known ones are, others wait",
@@ -69,41 +74,43 @@ func newAuthority(client redis.UniversalClient, set string, log *slog.Logger, fa
 	}
 }
 
-// decide says whether a device may be served. It takes as long as it must to be sure, at most until
-// stopping is closed or the device's patience is over.
-func (a *authority) decide(stopping <-chan struct{}, imei string) verdict {
-	over := time.NewTimer(undecidedTime)
-	defer over.Stop()
+// decide returns nil if a device may be served, errUnknownDevice if not, and errUndecided if that
+// is still unknown when the device's patience is over or ctx ends. Without an authority every
+// device may be served.
+func (a *authority) decide(ctx context.Context, imei string) error {
+	if a == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, undecidedTime)
+	defer cancel()
 	for {
-		q := &question{imei, make(chan verdict, 1)}
-		a.mu.Lock()
-		a.waiting = append(a.waiting, q)
-		a.mu.Unlock()
-		select {
-		case a.asked <- struct{}{}:
-		default:
+		switch a.question(ctx, imei) {
+		case member:
+			return nil
+		case unknown:
+			return errUnknownDevice
 		}
-		var again <-chan time.Time
-		for again == nil {
-			select {
-			case v := <-q.answer:
-				if v != unsure {
-					return v
-				}
-				again = time.After(askAgain)
-			case <-over.C:
-				return unsure
-			case <-stopping:
-				return unsure
-			}
+		if !wait.For(ctx, askAgain) {
+			return errUndecided
 		}
-		select {
-		case <-again:
-		case <-over.C:
-			return unsure
-		case <-stopping:
-			return unsure
-		}
+	}
+}
+
+// question has run ask about a device.
+func (a *authority) question(ctx context.Context, imei string) verdict {
+	q := question{imei, make(chan verdict, 1)}
+	a.mu.Lock()
+	a.waiting = append(a.waiting, q)
+	a.mu.Unlock()
+	select {
+	case a.asked <- struct{}{}:
+	default:
+	}
+	select {
+	case v := <-q.answer:
+		return v
+	case <-ctx.Done():
+		return unsure
 	}
 }
 
@@ -124,49 +131,43 @@ func (a *authority) run(ctx context.Context, connected func() []string, expel fu
 	}
 }
 
-// answer tells everybody who waits. Once Redis has failed it is not asked for the others, so that
-// those who are remembered are served at once.
+// answer answers all questions. After a failure it does not ask Redis about the others, so that
+// remembered devices are served at once.
 func (a *authority) answer(ctx context.Context) {
 	a.mu.Lock()
 	all := a.waiting
 	a.waiting = nil
 	a.mu.Unlock()
-	imeis := make([]string, len(all))
-	for i, q := range all {
-		imeis[i] = q.imei
-	}
-	var failed bool
-	for len(all) > 0 {
-		n := min(len(all), askPage)
+	var err error
+	for page := range slices.Chunk(all, askPage) {
+		imeis := make([]string, len(page))
+		for i, q := range page {
+			imeis[i] = q.imei
+		}
 		var are []bool
-		if !failed {
-			var err error
-			are, err = a.ask(ctx, imeis[:n])
-			failed = err != nil
+		if err == nil {
+			are, err = a.ask(ctx, imeis)
 		}
-		for i, q := range all[:n] {
-			q.answer <- a.judge(q.imei, are, i)
+		for i, q := range page {
+			q.answer <- a.judge(q.imei, err == nil && are[i], err)
 		}
-		all, imeis = all[n:], imeis[n:]
 	}
 }
 
-// judge remembers what Redis said of a device, or recalls it if Redis said nothing.
-func (a *authority) judge(imei string, are []bool, i int) verdict {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+// judge remembers what Redis said of a device, or recalls it if Redis did not answer.
+func (a *authority) judge(imei string, is bool, err error) verdict {
+	_, known := a.known[imei]
 	switch {
-	case are == nil:
-		if _, ok := a.known[imei]; ok {
-			return member
-		}
+	case err != nil && known:
+		return member
+	case err != nil:
 		return unsure
-	case !are[i]:
+	case !is:
 		delete(a.known, imei)
 		return unknown
 	}
-	if _, ok := a.known[imei]; !ok && len(a.known) >= manyKnown {
-		for other := range a.known { // any
+	if !known && len(a.known) >= manyKnown {
+		for other := range a.known { // any one
 			delete(a.known, other)
 			break
 		}
@@ -175,20 +176,19 @@ func (a *authority) judge(imei string, are []bool, i int) verdict {
 	return member
 }
 
-// recheck looks at devices that are connected, and answers who waits between the pages.
+// recheck expels connected devices that are no longer in the set. Between the pages it answers the
+// questions of new ones. A failure expels no device: the next recheck asks again.
 func (a *authority) recheck(ctx context.Context, imeis []string, expel func(string)) {
-	for len(imeis) > 0 {
-		n := min(len(imeis), askPage)
-		are, err := a.ask(ctx, imeis[:n])
+	for page := range slices.Chunk(imeis, askPage) {
+		are, err := a.ask(ctx, page)
 		if err != nil {
-			return // nobody is expelled on a guess; in a recheckTime there is another
+			return
 		}
-		for i, imei := range imeis[:n] {
-			if a.judge(imei, are, i) == unknown {
+		for i, imei := range page {
+			if a.judge(imei, are[i], nil) == unknown {
 				expel(imei)
 			}
 		}
-		imeis = imeis[n:]
 		a.answer(ctx)
 	}
 }

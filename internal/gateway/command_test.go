@@ -80,24 +80,35 @@ func reported(t *testing.T, s *timed) *timed {
 
 const c12, c14 = teltonika.Codec12, teltonika.Codec14
 
+// obeys is a whole command: the device hears it and answers "did " and its text. It returns how
+// long that took.
+func (s *timed) obeys(t *testing.T, codec teltonika.Codec, text string) time.Duration {
+	t.Helper()
+	got := asks(s.gateway, codec, text, time.Minute)
+	hears(t, s, codec, text)
+	s.write(t, response(t, codec, "did "+text))
+	a := <-got
+	require.NoError(t, a.err)
+	require.Equal(t, "did "+text, a.text)
+	return a.took
+}
+
+// isClosed requires that the gateway has closed the socket and written nothing more.
+func (s *timed) isClosed(t *testing.T) {
+	t.Helper()
+	_, err := s.Read(make([]byte, 1))
+	require.ErrorIs(t, err, io.EOF)
+}
+
 func TestTheNextCommandWaitsUntilTheSocketWasQuietForThreeSeconds(t *testing.T) {
 	t.Parallel()
 	inBubble(t, nil, func(t *testing.T, s *timed) {
 		reported(t, s)
-		one := asks(s.gateway, c12, "one", time.Minute)
-		hears(t, s, c12, "one")
-		s.write(t, response(t, c12, "did one"))
-		require.Equal(t, asked{"did one", nil, 0}, <-one)
+		require.Zero(t, s.obeys(t, c12, "one"))
 		<-time.After(time.Second)
-		two := asks(s.gateway, c12, "two", time.Minute)
-		hears(t, s, c12, "two")
-		s.write(t, response(t, c12, "did two"))
-		require.Equal(t, asked{"did two", nil, 2 * time.Second}, <-two)
+		require.Equal(t, 2*time.Second, s.obeys(t, c12, "two"))
 		<-time.After(time.Hour)
-		three := asks(s.gateway, c12, "three", time.Minute)
-		hears(t, s, c12, "three")
-		s.write(t, response(t, c12, "did three"))
-		require.Equal(t, asked{"did three", nil, 0}, <-three)
+		require.Zero(t, s.obeys(t, c12, "three"))
 	})
 }
 
@@ -115,15 +126,11 @@ func TestAnotherFrameOfAnAnswerIsNotTakenForTheNextOnes(t *testing.T) {
 		got := <-two
 		require.ErrorIs(t, got.err, ErrNotConnected)
 		require.ErrorIs(t, got.err, errDoubtful)
-		_, err := s.Read(make([]byte, 1)) // the socket is closed, and the command is not on it
-		require.ErrorIs(t, err, io.EOF)
+		s.isClosed(t) // and the command is not on it
 		require.Equal(t, 1.0, testutil.ToFloat64(g.metrics.stray))
 
 		s = reported(t, join()) // the device is back, and the new socket is like any other
-		three := asks(g, c12, "three", time.Minute)
-		hears(t, s, c12, "three")
-		s.write(t, response(t, c12, "did three"))
-		require.Equal(t, asked{"did three", nil, 0}, <-three)
+		require.Zero(t, s.obeys(t, c12, "three"))
 	})
 }
 
@@ -148,8 +155,7 @@ func TestOnlyTheEndOfTheSocketEndsTheWaitingForALateAnswer(t *testing.T) {
 				<-time.After(time.Minute)
 				next := asks(s.gateway, c14, "next", time.Minute)
 				require.ErrorIs(t, (<-next).err, errDoubtful)
-				_, err := s.Read(make([]byte, 1))
-				require.ErrorIs(t, err, io.EOF)
+				s.isClosed(t)
 			})
 		})
 	}
@@ -173,14 +179,11 @@ func TestWhatADeviceSendsOfItselfIsInTheWayOfItsOwnCodecOnly(t *testing.T) {
 				reported(t, s)
 				s.write(t, response(t, row.sends, "serial data"))
 				synctest.Wait()
-				got := asks(s.gateway, row.asked, "getver", time.Minute)
-				if !row.served {
-					require.ErrorIs(t, (<-got).err, errDoubtful)
+				if row.served {
+					require.Zero(t, s.obeys(t, row.asked, "getver"))
 					return
 				}
-				hears(t, s, row.asked, "getver")
-				s.write(t, response(t, row.asked, "did getver"))
-				require.Equal(t, asked{"did getver", nil, 0}, <-got)
+				require.ErrorIs(t, (<-asks(s.gateway, row.asked, "getver", time.Minute)).err, errDoubtful)
 			})
 		})
 	}
@@ -190,19 +193,13 @@ func TestACommandThatExpiresBeforeTheSocketIsQuietIsNotWritten(t *testing.T) {
 	t.Parallel()
 	inBubble(t, nil, func(t *testing.T, s *timed) {
 		reported(t, s)
-		one := asks(s.gateway, c12, "one", time.Minute)
-		hears(t, s, c12, "one")
-		s.write(t, response(t, c12, "did one"))
-		<-one
+		s.obeys(t, c12, "one")
 		_, err := s.gateway.Command(t.Context(), Command{
 			IMEI: imei, Codec: c12, Text: []byte("two"), Expires: time.Now().Add(2 * time.Second),
 			Permit: func(context.Context) (time.Duration, error) { return 0, errors.New("asked for a permit") },
 		})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		three := asks(s.gateway, c12, "three", time.Minute)
-		hears(t, s, c12, "three") // and nothing of two
-		s.write(t, response(t, c12, "did three"))
-		require.NoError(t, (<-three).err)
+		s.obeys(t, c12, "three") // and nothing of two is on the wire
 	})
 }
 
@@ -210,10 +207,7 @@ func TestASocketThatEndsWhileItIsToBeQuietEndsTheWaiting(t *testing.T) {
 	t.Parallel()
 	inBubble(t, nil, func(t *testing.T, s *timed) {
 		reported(t, s)
-		one := asks(s.gateway, c12, "one", time.Minute)
-		hears(t, s, c12, "one")
-		s.write(t, response(t, c12, "did one"))
-		<-one
+		s.obeys(t, c12, "one")
 		two := asks(s.gateway, c12, "two", time.Minute)
 		<-time.After(time.Second)
 		require.NoError(t, s.Close())
@@ -256,7 +250,9 @@ func TestWhatArrivedBeforeACommandWasWrittenIsNoAnswerToIt(t *testing.T) {
 				b.mu.Unlock()
 				await(t, func() bool { return s.locked(func() bool { return !s.resting }) })
 				got := asks(b.Gateway, c12, "getver", patience)
-				await(t, func() bool { return s.locked(func() bool { return s.called }) })
+				await(t, func() bool {
+					return s.locked(func() bool { return s.commands.pending != nil && s.commands.pending.permitted })
+				})
 				server.Cont()
 				w.expect("00000002")
 				if behind == "response" {
@@ -284,17 +280,19 @@ func TestACallDoesNotHideWhatHasArrived(t *testing.T) {
 	require.NoError(t, err)
 	defer conn.Close()
 	s := newSession(setup(t, redistest.Shared(t)).Gateway, conn)
-	s.state.Store(acknowledged)
 	o, err := newPendingCommand(Command{IMEI: imei, Codec: c12, Text: []byte("getver")})
 	require.NoError(t, err)
-	o.allowed = true
-	s.pending.Store(o)
+	require.True(t, s.addCommand(o))
+	s.acceptCommands()
+	s.permit(o)
 	_, err = device.Write(response(t, c12, "the rest of an earlier answer"))
 	require.NoError(t, err)
-	await(t, func() bool { bytes, _ := s.look(); return bytes })
-	s.interrupt() // as a call does that comes before the session has met the frame
-	s.offer()
-	require.False(t, o.tried)
+	await(t, func() bool { bytes, _ := s.unread(); return bytes })
+	s.interrupt() // as a permit does that comes before the session has met the frame
+	command, err := s.rest()
+	require.NoError(t, err)
+	require.Nil(t, command)
+	require.False(t, o.written)
 }
 
 // locked looks at what s.mu guards.

@@ -10,13 +10,13 @@ import (
 	"net"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/rollcall-redis/rollcall/internal/streak"
+	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
 // Stream is the default name of the stream of decoded records; [DeadSuffix]
@@ -26,25 +26,23 @@ const (
 	DeadSuffix = ":dead"
 )
 
-// Deadlines of a socket. They are what vendors and fleets need, not a matter of
-// taste, and so no settings: parked devices speak hourly, and a device closes
-// by itself after 30 s without an acknowledgement.
+// Deadlines of a socket. They are no settings, since vendors and fleets fix them: parked devices
+// speak hourly, and a device closes by itself after 30 s without an acknowledgement.
 const (
 	handshakeTime = 15 * time.Second
 	completeTime  = 30 * time.Second
 	idleTime      = 3900 * time.Second
 	claimTime     = time.Second
 	storeTime     = 10 * time.Second
-	// movedTime is how long a socket may be silent whose device is said to be at another replica.
-	movedTime = time.Minute
+	movedTime     = time.Minute // of silence, when the device is said to be at another replica
 )
 
 // Claim is what a socket holds while its device is registered through it.
 type Claim interface {
-	// Wait returns when the registration has landed, or with an error when it
-	// has failed or ctx has ended; the socket is served either way.
+	// Wait returns when the registration has landed, or with an error when it has failed or ctx has
+	// ended. The socket is served in both cases.
 	Wait(ctx context.Context) error
-	// FrameReceived says that a frame arrived that is to be acknowledged.
+	// FrameReceived says that a frame has arrived that must be acknowledged.
 	FrameReceived()
 	// FrameAcked says that the device was sent the acknowledgement.
 	FrameAcked()
@@ -52,38 +50,34 @@ type Claim interface {
 	Release()
 }
 
-// Config is what a Gateway is made of.
+// Config configures a Gateway.
 type Config struct {
 	// Register claims a device for this replica. It must not block.
 	Register func(imei string) Claim
-	// Client stores telemetry. It must not retry by itself (a retried write may
-	// run twice) and must honour contexts.
+	// Client stores telemetry. It must not retry by itself (a retried write may run twice) and must
+	// honour contexts.
 	Client redis.UniversalClient
 	// Stream names the telemetry stream; empty means [Stream].
 	Stream string
 	// Allowed names the set of IMEIs that may be served; empty: every device is.
 	Allowed string
-	// MaxLen is the approximate cap of either stream, in entries; 0 means a
-	// million.
+	// MaxLen is the approximate cap of either stream, in entries; 0 means a million.
 	MaxLen int64
-	// MaxConns bounds open sockets; further ones wait in the kernel's backlog. 0
-	// means 100,000.
+	// MaxConns bounds open sockets. Further ones wait in the kernel's backlog. 0 means 100,000.
 	MaxConns int
-	// MaxUnidentified bounds open sockets of which no IMEI has come. At the bound the oldest is closed
-	// once it has been silent for three seconds, and new ones wait in the backlog meanwhile. 0 means
-	// 4,096.
+	// MaxUnidentified bounds open sockets from which no IMEI has come. At the bound new ones wait in
+	// the backlog, and the oldest is closed once it has been silent for three seconds. 0 means 4,096.
 	MaxUnidentified int
-	// MaxRegistering bounds devices that are being registered; further ones wait for their answer. 0
-	// means 4,096.
+	// MaxRegistering bounds devices that are being registered at once. Further ones wait for their
+	// answer. 0 means 4,096.
 	MaxRegistering int
-	// Quiet is how long a socket must be quiet after the answer to a command before the next one is
-	// written; 0 means 3 s. A frame of that answer which comes later than this after its first one
-	// may be taken for the next answer.
+	// Quiet is how long a socket must be quiet after the answer to a command before the next command
+	// is written; 0 means 3 s. A frame of that answer that comes later than this may be taken for the
+	// next answer.
 	Quiet time.Duration
-	// Drain is how long sockets may take to finish the frame under way after the
-	// gateway was told to stop; 0 means 5 s. Then they are closed. A write that
-	// still waits for Redis ends by its own deadline, ten seconds from its
-	// beginning, or when Client is closed.
+	// Drain is how long sockets may take to finish the frame under way after the gateway was told to
+	// stop; 0 means 5 s. Then they are closed. A write that still waits for Redis ends by its own
+	// deadline, ten seconds from its beginning, or when Client is closed.
 	Drain time.Duration
 	// Logger defaults to slog.Default, Registerer to none.
 	Logger     *slog.Logger
@@ -92,22 +86,21 @@ type Config struct {
 
 // Gateway serves device sockets.
 type Gateway struct {
-	cfg     Config
-	store   *store
-	metrics *metrics
-	rate    rate          // of each device
-	slots   chan struct{} // one taken for each open socket
-
+	cfg       Config
+	store     *store
+	metrics   *metrics
+	rate      rate // of each device
 	admission *admission
-	authority *authority // nil: everybody is served
+	authority *authority    // nil: every device is served
+	slots     chan struct{} // one taken for each open socket; made by Serve
 
-	draining atomic.Bool
-	stopping chan struct{} // closed when draining
-	sockets  sync.WaitGroup
+	stopping context.Context // ends when the gateway begins to drain
+	stop     context.CancelFunc
+	running  sync.WaitGroup // sessions
 
 	mu       sync.Mutex
 	sessions map[*session]struct{} // every open socket
-	newest   map[string]*session   // the one of each IMEI that counts
+	newest   map[string]*session   // of each IMEI
 }
 
 // New makes a Gateway. It returns an error that names what is missing or negative.
@@ -131,10 +124,10 @@ func New(cfg Config) (*Gateway, error) {
 		store:     newStore(cfg.Client, cfg.Stream, cfg.MaxLen),
 		rate:      deviceRate,
 		admission: newAdmission(cfg.MaxUnidentified, cfg.MaxRegistering),
-		stopping:  make(chan struct{}),
 		sessions:  make(map[*session]struct{}),
 		newest:    make(map[string]*session),
 	}
+	g.stopping, g.stop = context.WithCancel(context.Background())
 	g.metrics = newMetrics(cfg.Registerer, g)
 	if cfg.Allowed != "" {
 		g.authority = newAuthority(cfg.Client, cfg.Allowed, cfg.Logger, g.metrics.authority)
@@ -149,27 +142,29 @@ func (g *Gateway) Connections() int {
 	return len(g.sessions)
 }
 
-// Serve accepts devices from all of these listeners until ctx ends or one of them
-// fails, then drains: it closes them, lets each socket finish the frame under way,
-// closes it and releases its claim. No goroutine of its own outlives it. The error
-// is nil after ctx ended, else says why a listener failed. A Gateway serves once.
+func (g *Gateway) draining() bool { return g.stopping.Err() != nil }
+
+// Serve accepts devices from all of these listeners until ctx ends or one of them fails. Then it
+// drains: it closes them, lets each socket finish the frame under way, closes it and releases its
+// claim. No goroutine of its own outlives it. The error is nil after ctx ended, else it says why a
+// listener failed. A Gateway serves once.
 func (g *Gateway) Serve(ctx context.Context, lns ...net.Listener) error {
 	accepting, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	// Each of them takes a place before it has somebody for it; with many listeners as many as that
-	// are lent.
+	// Each listener takes a slot before it has a socket for it. The slots of all but one are extra.
 	g.slots = make(chan struct{}, g.cfg.MaxConns+len(lns)-1)
 
-	// Sockets do not live in ctx: what they have begun they finish.
+	// Sockets outlive ctx: they finish what they have begun.
 	work, abandon := context.WithCancel(context.WithoutCancel(ctx))
 	defer abandon()
+	g.store.start()
 
 	var running sync.WaitGroup
 	if g.authority != nil {
 		running.Go(func() { g.authority.run(accepting, g.devices, g.expel) })
 	}
 	for _, ln := range lns {
-		// Closing twice does no harm: it has failed, or accept waits in it.
+		// A second Close does no harm.
 		defer context.AfterFunc(accepting, func() { _ = ln.Close() })()
 		running.Go(func() {
 			err := g.accept(accepting, work, ln)
@@ -192,7 +187,7 @@ func (g *Gateway) accept(ctx, work context.Context, ln net.Listener) error {
 	accepts := streak.New(g.cfg.Logger, "cannot accept devices, trying again", "devices are accepted again")
 	for {
 		select {
-		case g.slots <- struct{}{}: // before Accept: who finds no place waits in the backlog
+		case g.slots <- struct{}{}: // before Accept, so that further sockets wait in the backlog
 		case <-ctx.Done():
 			return nil
 		}
@@ -211,12 +206,10 @@ func (g *Gateway) accept(ctx, work context.Context, ln net.Listener) error {
 		if errors.Is(err, net.ErrClosed) {
 			return fmt.Errorf("gateway: accept: %w", err)
 		}
-		// Out of descriptors, or a peer that gave up in the backlog: both pass.
+		// There are no descriptors left, or a peer gave up in the backlog: both pass.
 		accepts.Note(err)
 		pause = min(max(2*pause, 5*time.Millisecond), time.Second)
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+		if !wait.For(ctx, pause) {
 			return nil
 		}
 	}
@@ -228,30 +221,27 @@ func (g *Gateway) start(work context.Context, conn net.Conn) {
 	g.sessions[s] = struct{}{}
 	g.mu.Unlock()
 	g.admission.enter(s)
-	g.sockets.Go(func() {
+	g.running.Go(func() {
 		defer func() { <-g.slots }()
 		s.run(work)
 	})
 }
 
-// drain ends every socket: gently first, and after Config.Drain by force.
+// drain interrupts every socket, and closes those that remain after Config.Drain.
 func (g *Gateway) drain(abandon func()) {
-	g.draining.Store(true)
-	close(g.stopping)
+	g.stop()
 	for _, s := range g.open() {
 		s.interrupt()
 	}
 	done := make(chan struct{})
 	go func() {
-		g.sockets.Wait()
+		g.running.Wait()
 		close(done)
 	}()
-	timer := time.NewTimer(g.cfg.Drain)
-	defer timer.Stop()
 	select {
 	case <-done:
 		return
-	case <-timer.C:
+	case <-time.After(g.cfg.Drain):
 	}
 	rest := g.open()
 	g.cfg.Logger.Warn("sockets not finished in time, closing them", "sockets", len(rest))
@@ -265,17 +255,12 @@ func (g *Gateway) drain(abandon func()) {
 func (g *Gateway) open() []*session {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	all := make([]*session, 0, len(g.sessions))
-	for s := range g.sessions {
-		all = append(all, s)
-	}
-	return all
+	return slices.Collect(maps.Keys(g.sessions))
 }
 
-// claim registers the device and makes s its newest socket, in one step, so
-// that what counts here is what counts in the registry. An older socket of the
-// device is closed: half-open sockets are normal, and the device is at the
-// newest. (registry.Config.OnSuperseded could tell the same, but not in one step.)
+// claim registers the device and makes s its newest socket. Both are one step, so that the newest
+// socket here is the one that the registry knows. An older socket of the device is closed: such
+// sockets are normally half open. (registry.Config.OnSuperseded is not one step.)
 func (g *Gateway) claim(s *session) Claim {
 	g.mu.Lock()
 	c := g.cfg.Register(s.imei)
@@ -288,18 +273,21 @@ func (g *Gateway) claim(s *session) Claim {
 	return c
 }
 
-// Displaced says that a device has registered with another replica: its socket here is half open,
-// most likely, and is closed unless it speaks within a minute. It never blocks. It is what
-// registry.Config.OnDisplaced is for.
+// Displaced says that a device has registered with another replica. Its socket here is most likely
+// half open, and is closed unless it speaks within a minute. Displaced never blocks. It is for
+// registry.Config.OnDisplaced.
 func (g *Gateway) Displaced(imei, owner string) {
-	g.mu.Lock()
-	s := g.newest[imei]
-	g.mu.Unlock()
-	if s == nil {
-		return
+	if s := g.newestSocket(imei); s != nil {
+		g.cfg.Logger.Debug("device is at another replica", "imei", imei, "owner", owner)
+		s.displace()
 	}
-	g.cfg.Logger.Debug("device is at another replica", "imei", imei, "owner", owner)
-	s.displace()
+}
+
+// newestSocket is the newest socket of a device; nil: it has none here.
+func (g *Gateway) newestSocket(imei string) *session {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.newest[imei]
 }
 
 // devices are the IMEIs that are connected.
@@ -311,15 +299,12 @@ func (g *Gateway) devices() []string {
 
 // expel closes the socket of a device that may no longer be served.
 func (g *Gateway) expel(imei string) {
-	g.mu.Lock()
-	s := g.newest[imei]
-	g.mu.Unlock()
-	if s != nil {
+	if s := g.newestSocket(imei); s != nil {
 		s.end(endUnknownDevice)
 	}
 }
 
-// forget takes a socket that has ended off the books.
+// forget removes a socket that has ended.
 func (g *Gateway) forget(s *session) {
 	g.admission.leave(s)
 	g.mu.Lock()
@@ -327,8 +312,5 @@ func (g *Gateway) forget(s *session) {
 	delete(g.sessions, s)
 	if g.newest[s.imei] == s {
 		delete(g.newest, s.imei)
-	}
-	if o := s.pending.Load(); o != nil {
-		close(o.gone)
 	}
 }

@@ -34,7 +34,9 @@ func TestAKeepAliveOverTLSHidesNothingBehindIt(t *testing.T) {
 	b.mu.Unlock()
 	await(t, func() bool { return s.locked(func() bool { return !s.resting }) })
 	got := asks(b.Gateway, c12, "setparam 1:2", patience)
-	await(t, func() bool { return s.locked(func() bool { return s.called }) })
+	await(t, func() bool {
+		return s.locked(func() bool { return s.commands.pending != nil && s.commands.pending.permitted })
+	})
 	server.Cont()
 	w.expect("00000002")
 	require.ErrorIs(t, (<-got).err, errDoubtful)

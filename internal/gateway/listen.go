@@ -1,31 +1,33 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/pires/go-proxyproto"
+
+	"github.com/rollcall-redis/rollcall/internal/streak"
 )
 
 // keepAlive is sparing, since a probe wakes the radio of a parked device.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Minute, Interval: 30 * time.Second, Count: 4}
 
-// deadPeer is how long a peer may be gone before that is noticed, whether it owes an answer to a
-// probe or to what it was sent. Linux gives up a silent peer by the latter too and does not count
-// probes then, so that with less a single lost probe would end a parked device's socket; without it
-// Linux sends an answer again for a quarter of an hour.
+// deadPeer is how long a peer may be gone before it is given up, both when it does not answer
+// probes and when it does not acknowledge data. Linux applies the latter limit to probes too and
+// then does not count them: with a shorter one, a single lost probe would end a parked device's
+// socket. Without it Linux sends an answer again for a quarter of an hour.
 var deadPeer = keepAlive.Idle + time.Duration(keepAlive.Count)*keepAlive.Interval
 
-// Listen opens a socket for devices, whose dead peers are noticed after seven
-// minutes.
+// Listen opens a socket for devices. Dead peers are noticed after seven minutes.
 func Listen(ctx context.Context, addr string) (net.Listener, error) {
 	lc := net.ListenConfig{
 		KeepAliveConfig: keepAlive,
@@ -39,8 +41,8 @@ func Listen(ctx context.Context, addr string) (net.Listener, error) {
 
 // Proxied is a listener for a load balancer that speaks the PROXY protocol. Each connection must
 // come from one of the trusted addresses (CIDRs, or single ones) and begin with a PROXY header, of
-// either version; others are closed. Nobody else may reach ln with a header, since it names whoever
-// the sender likes.
+// either version. Others are closed. A header can name any sender: only trusted proxies may reach
+// ln from these addresses.
 func (g *Gateway) Proxied(ln net.Listener, trusted []string) (net.Listener, error) {
 	policy, err := proxyproto.TrustProxyHeaderFromRanges(trusted)
 	if err != nil {
@@ -56,34 +58,37 @@ func (g *Gateway) Proxied(ln net.Listener, trusted []string) (net.Listener, erro
 			}
 			return p, err
 		},
-		ReadHeaderTimeout: -1, // it has its place in the handshake's own deadline
+		ReadHeaderTimeout: -1, // the handshake's own deadline bounds it
 	}, nil
 }
 
-// certificateAge is how old what is known of a certificate's files may be.
+// certificateAge is how old the certificate in memory may be when a device comes.
 const certificateAge = time.Second
 
-// Certificate is a TLS certificate and its key in two files, which are read again when they have
-// changed.
+// Certificate is a TLS certificate and its key in two files. A change of the files counts for the
+// next handshake, or a second later.
 type Certificate struct {
 	certFile, keyFile string
 	log               *slog.Logger
+	reads             *streak.Streak
 
-	mu      sync.Mutex
-	pair    *tls.Certificate
-	read    string    // what the files were when pair was read
-	refused string    // what they were when they could not be, so that it is said once
-	looked  time.Time // when that was last compared
+	mu   sync.Mutex
+	pair *tls.Certificate
+	read time.Time // when the files were last read
 }
 
-// LoadCertificate reads a certificate. Later, files that cannot be read leave the former one
-// standing, with a warning.
+// LoadCertificate reads a certificate. If the files cannot be read later, it logs a warning and
+// keeps the former certificate.
 func LoadCertificate(certFile, keyFile string, log *slog.Logger) (*Certificate, error) {
-	c := &Certificate{certFile: certFile, keyFile: keyFile, log: log}
-	if err := c.load(c.stamp()); err != nil {
+	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+	if err != nil {
 		return nil, fmt.Errorf("gateway: %w", err)
 	}
-	return c, nil
+	reads := streak.New(log, "TLS certificate cannot be read, the former one stands",
+		"TLS certificate can be read again", "file", certFile)
+	return &Certificate{
+		certFile: certFile, keyFile: keyFile, log: log, reads: reads, pair: &pair, read: time.Now(),
+	}, nil
 }
 
 // Config is for a listener of TLS 1.2 and newer.
@@ -94,49 +99,20 @@ func (c *Certificate) Config() *tls.Config {
 	}
 }
 
-// current is the certificate as it stands in the files, or stood when they were last in order.
+// current is the certificate in the files, or the last one that could be read.
 func (c *Certificate) current() *tls.Certificate {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if time.Since(c.looked) < certificateAge {
-		return c.pair
-	}
-	c.looked = time.Now()
-	stamp := c.stamp()
-	if stamp == c.read {
-		return c.pair
-	}
-	switch err := c.load(stamp); {
-	case err == nil:
-		c.log.Info("TLS certificate read again", "file", c.certFile, "expires", c.pair.Leaf.NotAfter)
-	case stamp != c.refused:
-		c.refused = stamp
-		c.log.Warn("TLS certificate cannot be read, the former one stands", "error", err)
+	if time.Since(c.read) >= certificateAge {
+		c.read = time.Now()
+		pair, err := tls.LoadX509KeyPair(c.certFile, c.keyFile)
+		c.reads.Note(err)
+		if err == nil && !slices.EqualFunc(pair.Certificate, c.pair.Certificate, bytes.Equal) {
+			c.pair = &pair
+			c.log.Info("TLS certificate read again", "file", c.certFile, "expires", pair.Leaf.NotAfter)
+		}
 	}
 	return c.pair
-}
-
-// load reads the files, which were as stamp says just before.
-func (c *Certificate) load(stamp string) error {
-	pair, err := tls.LoadX509KeyPair(c.certFile, c.keyFile)
-	if err == nil {
-		c.pair, c.read = &pair, stamp
-	}
-	return err
-}
-
-// stamp changes when a file does.
-func (c *Certificate) stamp() string {
-	var s string
-	for _, name := range []string{c.certFile, c.keyFile} {
-		info, err := os.Stat(name)
-		if err != nil {
-			s += err.Error()
-			continue
-		}
-		s += fmt.Sprint(info.ModTime().UnixNano(), " ", info.Size(), " ")
-	}
-	return s
 }
 
 // transport is the socket below conn.

@@ -157,7 +157,7 @@ func TestACertificateIsReadAgainWhenItChanges(t *testing.T) {
 	require.NoError(t, err)
 	name := func() string {
 		c.mu.Lock()
-		c.looked = time.Time{} // a second has passed
+		c.read = time.Time{} // a second has passed
 		c.mu.Unlock()
 		return c.current().Leaf.Subject.CommonName
 	}

@@ -1,6 +1,9 @@
 package gateway
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
 
 // metrics counts what the sockets do.
 type metrics struct {
@@ -18,42 +21,53 @@ type metrics struct {
 }
 
 func newMetrics(reg prometheus.Registerer, g *Gateway) *metrics {
-	vec := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	auto := promauto.With(reg) // nil: registers nothing
+	counter := func(name, help string) prometheus.Counter {
+		return auto.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
-	m := &metrics{
-		handshakes: vec("ingest_handshakes_total",
-			"Handshakes, by outcome: accepted, refused (no IMEI), incomplete (closed or too slow), unknown_device (not in the set), undecided (Redis did not say whether it is).", "outcome"),
-		luhn: prometheus.NewCounter(prometheus.CounterOpts{Name: "ingest_imei_luhn_failures_total",
-			Help: "Devices accepted although the check digit of their IMEI is wrong."}),
-		authority: prometheus.NewCounter(prometheus.CounterOpts{Name: "ingest_authority_failures_total",
-			Help: "Questions which devices may be served that Redis did not answer."}),
-		frames: vec("ingest_frames_total",
-			"Frames, by codec and outcome: acknowledged, dead (kept as a dead letter), command (never acknowledged), failed (Redis did not take it), unanswered (stored, but the device was gone), abandoned (the socket ended while the frame waited because its device sends too much), rejected (framing or CRC, codec empty).",
+	vec := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return auto.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+	gauge := func(name, help string, value func() int) {
+		auto.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help},
+			func() float64 { return float64(value()) })
+	}
+	gauge("ingest_connections", "Device sockets open now.", g.Connections)
+	gauge("ingest_unidentified", "Sockets open now of which no IMEI has come.", g.admission.count)
+	gauge("ingest_registrations",
+		"Devices being registered now; at the bound further ones wait for their answer.",
+		func() int { return len(g.admission.slots) })
+	bytes := vec("ingest_bytes_total",
+		"Bytes of devices, without TLS and PROXY headers, by direction: in, out.", "direction")
+	return &metrics{
+		handshakes: vec("ingest_handshakes_total", "Handshakes, by outcome: accepted, refused (no IMEI), "+
+			"incomplete (closed or too slow), unknown_device (not in the set), "+
+			"undecided (Redis did not say whether it is).", "outcome"),
+		luhn: counter("ingest_imei_luhn_failures_total",
+			"Devices accepted although the check digit of their IMEI is wrong."),
+		authority: counter("ingest_authority_failures_total",
+			"Questions which devices may be served that Redis did not answer."),
+		frames: vec("ingest_frames_total", "Frames, by codec and outcome: acknowledged, "+
+			"dead (kept as a dead letter), command (never acknowledged), failed (Redis did not take it), "+
+			"unanswered (stored, but the device was gone), abandoned (the socket ended while the frame "+
+			"waited because its device sends too much), rejected (framing or CRC, codec empty).",
 			"codec", "outcome"),
 		records: vec("ingest_records_total", "Records stored, by codec.", "codec"),
-		disconnects: vec("ingest_disconnects_total",
-			"Sockets ended, by reason: refused, crowded, unknown_device, undecided, untrusted, proxy, tls, closed, idle, incomplete, framing, unknown, store, superseded, moved, draining, network.", "reason"),
+		disconnects: vec("ingest_disconnects_total", "Sockets ended, by reason: refused, crowded, "+
+			"unknown_device, undecided, untrusted, proxy, tls, closed, idle, incomplete, framing, unknown, "+
+			"store, superseded, moved, draining, network.", "reason"),
+		in:   bytes.WithLabelValues("in"),
+		out:  bytes.WithLabelValues("out"),
+		dead: counter("ingest_dead_letters_total", "Frames kept as dead letters."),
+		slowed: counter("ingest_slowed_frames_total", "Frames that waited before they were stored, "+
+			"because their device sent more than one device may."),
+		stray: counter("ingest_stray_responses_total", "Responses of devices that no command waited for: "+
+			"further frames of an answer, late answers, data of their own."),
+		latency: auto.NewHistogram(prometheus.HistogramOpts{
+			Name: "ingest_acknowledgement_seconds",
+			Help: "Time from a whole frame to its acknowledgement, which is sent after Redis has the " +
+				"records; without the time that a frame waits because its device sends too much.",
+			Buckets: []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1, 2.5, 10},
+		}),
 	}
-	bytes := vec("ingest_bytes_total", "Bytes of devices, without TLS and PROXY headers, by direction: in, out.", "direction")
-	m.in, m.out = bytes.WithLabelValues("in"), bytes.WithLabelValues("out")
-	m.dead = prometheus.NewCounter(prometheus.CounterOpts{Name: "ingest_dead_letters_total",
-		Help: "Frames kept as dead letters."})
-	m.slowed = prometheus.NewCounter(prometheus.CounterOpts{Name: "ingest_slowed_frames_total",
-		Help: "Frames that waited before they were stored, because their device sent more than one device may."})
-	m.stray = prometheus.NewCounter(prometheus.CounterOpts{Name: "ingest_stray_responses_total",
-		Help: "Responses of devices that no command waited for: further frames of an answer, late answers, data of their own."})
-	m.latency = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "ingest_acknowledgement_seconds",
-		Help:    "Time from a whole frame to its acknowledgement, which is sent after Redis has the records; without the time that a frame waits because its device sends too much.",
-		Buckets: []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1, 2.5, 10}})
-	if reg != nil {
-		reg.MustRegister(m.handshakes, m.luhn, m.authority, m.frames, m.records, m.disconnects, bytes, m.dead, m.slowed, m.stray, m.latency,
-			prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "ingest_connections",
-				Help: "Device sockets open now."}, func() float64 { return float64(g.Connections()) }),
-			prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "ingest_unidentified",
-				Help: "Sockets open now of which no IMEI has come."}, func() float64 { return float64(g.admission.count()) }),
-			prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "ingest_registrations",
-				Help: "Devices being registered now; at the bound further ones wait for their answer."}, func() float64 { return float64(len(g.admission.slots)) }))
-	}
-	return m
 }

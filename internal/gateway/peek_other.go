@@ -9,5 +9,5 @@ import (
 
 func rawConn(net.Conn) syscall.RawConn { return nil }
 
-// peek cannot look here without reading: nothing has arrived, for all that is known.
+// peek cannot look without reading here. It reports that nothing has arrived.
 func peek(syscall.RawConn) (bytes, end bool) { return false, false }

@@ -9,26 +9,24 @@ import (
 	"syscall"
 )
 
-// peeker is a look at a socket, and is used again: what a RawConn is given to call lives on the
-// heap.
+// peeker is one look at a socket. It is used again, since what a RawConn calls lives on the heap.
 type peeker struct {
-	look       func(fd uintptr) bool
+	look       func(fd uintptr)
 	bytes, end bool
 	into       [1]byte
 }
 
 var peekers = sync.Pool{New: func() any {
 	p := new(peeker)
-	p.look = func(fd uintptr) bool {
+	p.look = func(fd uintptr) {
 		n, _, err := syscall.Recvfrom(int(fd), p.into[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
 		p.bytes = n > 0
 		p.end = n == 0 && err == nil || errors.Is(err, syscall.ECONNRESET)
-		return true
 	}
 	return p
 }}
 
-// rawConn is what peek needs of a socket; nil if it is none.
+// rawConn is what peek needs of a socket; nil if conn is none.
 func rawConn(conn net.Conn) syscall.RawConn {
 	if sc, ok := conn.(syscall.Conn); ok {
 		if raw, err := sc.SyscallConn(); err == nil {
@@ -38,8 +36,8 @@ func rawConn(conn net.Conn) syscall.RawConn {
 	return nil
 }
 
-// peek looks, without waiting, at what has arrived at a socket and is not read yet: bytes, or its
-// end.
+// peek reports, without waiting, what has arrived at a socket and is not read yet: bytes, or its
+// end. Deadlines do not matter to it.
 func peek(raw syscall.RawConn) (bytes, end bool) {
 	if raw == nil {
 		return false, false
@@ -47,6 +45,6 @@ func peek(raw syscall.RawConn) (bytes, end bool) {
 	p := peekers.Get().(*peeker)
 	defer peekers.Put(p)
 	p.bytes, p.end = false, false
-	_ = raw.Read(p.look) // fails on a closed socket, which the next read says too
+	_ = raw.Control(p.look) // fails on a closed socket, and so does the next read
 	return p.bytes, p.end
 }

@@ -10,9 +10,7 @@ import (
 	"io"
 	"net"
 	"os"
-	"slices"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -22,342 +20,376 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
 
-// Why a socket ended, as ingest_disconnects_total says it.
+// Why a socket ended: the reasons of ingest_disconnects_total.
 const (
 	endRefused       = "refused"        // no IMEI, or none in time
-	endUnknownDevice = "unknown_device" // not in the set of those that may be served
-	endUndecided     = "undecided"      // Redis did not say in time whether it is
-	endUntrusted     = "untrusted"      // not from a trusted proxy, on a listener for those
-	endProxy         = "proxy"          // from one, but without a PROXY header
+	endUnknownDevice = "unknown_device" // not in the set of devices that may be served
+	endUndecided     = "undecided"      // Redis did not say in time whether it is in the set
+	endUntrusted     = "untrusted"      // not from a trusted proxy, on a listener for proxies
+	endProxy         = "proxy"          // from a trusted proxy, but without a PROXY header
 	endTLS           = "tls"            // no TLS handshake
 	endClosed        = "closed"         // by the device, between frames
 	endIdle          = "idle"           // silent for longer than parked devices are
 	endIncomplete    = "incomplete"     // a frame did not arrive whole in time
 	endFraming       = "framing"        // not a frame, or a wrong CRC
-	endUnknown       = "unknown"        // a frame of which the count is not known
+	endUnknown       = "unknown"        // a frame with an unknown number of records
 	endStore         = "store"          // Redis did not take the records in time
-	endCrowded       = "crowded"        // no IMEI for seconds, and too many sockets are like that
+	endCrowded       = "crowded"        // no IMEI for seconds, and too many sockets were like that
 	endSuperseded    = "superseded"     // the device has a newer socket here
-	// the device has a newer socket at another replica, and was silent here
-	endMoved    = "moved"
-	endDraining = "draining" // this replica stops
-	endNetwork  = "network"  // reset, unreachable
+	endMoved         = "moved"          // it has a newer socket at another replica, and was silent here
+	endDraining      = "draining"       // this replica stops
+	endNetwork       = "network"        // reset, unreachable
 )
 
-// errDraining ends a socket between frames when the replica stops.
-var errDraining = errors.New("gateway: draining")
-
-// errUnknownDevice ends a socket whose device is not in the set of those that may be served, and
-// errUndecided one of which that cannot be told.
+// Errors that end a socket.
 var (
+	errDraining      = errors.New("gateway: draining")
 	errUnknownDevice = errors.New("gateway: device is not in the set")
-	errUndecided     = fmt.Errorf("gateway: Redis does not say whether the device may be served: %w", os.ErrDeadlineExceeded)
+	errUndecided     = errors.New("gateway: Redis does not say whether the device may be served")
+	errTLS           = errors.New("gateway: TLS handshake")
+	errProxy         = errors.New("gateway: PROXY header")
+	errGone          = errors.New("gateway: device gave up before its handshake was read")
+	errStore         = errors.New("gateway: frame not stored")
+	errEnded         = errors.New("gateway: closed before the frame was stored")
 )
 
-// errNoHeader ends a socket without a PROXY header.
-var errNoHeader = errors.New("gateway: no PROXY header")
+// reasons maps errors to reasons. The first match counts: what comes from Redis may contain the
+// errors of a socket.
+var reasons = []struct {
+	err    error
+	reason string
+}{
+	{errStore, endStore},
+	{teltonika.ErrUnknownCodec, endUnknown}, {teltonika.ErrCount, endUnknown},
+	{teltonika.ErrHandshake, endRefused},
+	{errUnknownDevice, endUnknownDevice},
+	{errGone, endClosed},
+	{errDraining, endDraining},
+	{errUndecided, endUndecided},
+	{io.EOF, endClosed}, {io.ErrUnexpectedEOF, endIncomplete},
+	{errTLS, endTLS}, {errProxy, endProxy},
+	{teltonika.ErrPreamble, endFraming}, {teltonika.ErrTooLong, endFraming},
+	{teltonika.ErrTooShort, endFraming}, {teltonika.ErrCRC, endFraming},
+}
 
-// errEnded ends a socket that was closed from outside, before its last frame was stored.
-var errEnded = errors.New("gateway: closed before the frame was stored")
-
-// errGone ends a socket whose device gave up before its handshake was read.
-var errGone = errors.New("gateway: gone before its handshake was read")
-
-// session is one device socket. Only its own goroutine uses it, but for Close,
-// deadlines, and what stands below those of admission.
+// session is one device socket. Its own goroutine runs serve.
 type session struct {
-	g    *Gateway
-	conn net.Conn
-	// the socket below conn, which others close: that of TLS would wait to say goodbye
-	under  net.Conn
-	raw    syscall.RawConn // under's, for peek
+	g     *Gateway
+	conn  net.Conn
+	under net.Conn        // the socket below conn: closing TLS would wait for the peer
+	raw   syscall.RawConn // of under, for peek
+
+	// Only the session's goroutine uses these.
 	reader *teltonika.Reader
 	imei   string    // empty until the handshake
 	claim  Claim     // nil until then
-	paid   time.Time // until when the socket has used up what a device may have stored: see rate.go
+	paid   time.Time // the device has used up its rate until then: see rate.go
 
-	// in the list of admission, while no IMEI has come; guarded by it
-	unidentified *list.Element
-	closeReason  atomic.Pointer[string]         // why the socket was closed from outside, if it was
-	state        atomic.Uint32                  // bits: see command.go
-	pending      atomic.Pointer[pendingCommand] // the command under way; nil: none
+	came         time.Time     // admission's, like the next: when it was accepted
+	unidentified *list.Element // its place in the list while no IMEI has come
 
-	mu       sync.Mutex // guards what follows, and the deadline for reading while resting
-	resting  bool       // the session waits for its device at a frame boundary
-	called   bool       // it is to look for a pending command before it waits again
-	moved    bool       // the device is said to be at another replica since it last spoke
-	answered time.Time  // when the device last answered a command
+	mu          sync.Mutex
+	closeReason string // of the gateway, which has closed the socket; "": it has not
+	ended       bool   // serve has returned
+	// late is the reason for the end if the read deadline passes. It and the deadline belong to the
+	// session's goroutine, and to mu while resting is set.
+	late     string
+	resting  bool         // the session waits for its device at a frame boundary
+	called   bool         // the deadline was moved to end the rest, for a command
+	moved    bool         // the device is said to be at another replica, and has not spoken here since
+	commands commandState // see command.go
 }
 
 func newSession(g *Gateway, conn net.Conn) *session {
 	under := transport(conn)
-	s := &session{g: g, conn: conn, under: under, raw: rawConn(under)}
+	s := &session{g: g, conn: conn, under: under, raw: rawConn(under), came: time.Now()}
 	s.reader = teltonika.NewReader(s, 0)
 	return s
 }
 
-// Read reads from the device, and counts.
+// Read reads from the device and counts the bytes.
 func (s *session) Read(p []byte) (int, error) {
 	n, err := s.conn.Read(p)
 	s.g.metrics.in.Add(float64(n))
 	return n, err
 }
 
-// run serves the socket to its end, whatever that is.
+// send writes to the device within the time for an answer, and counts the bytes.
+func (s *session) send(p []byte) (int, error) {
+	if err := s.conn.SetWriteDeadline(time.Now().Add(storeTime)); err != nil {
+		return 0, err
+	}
+	n, err := s.conn.Write(p)
+	s.g.metrics.out.Add(float64(n))
+	return n, err
+}
+
+// answer sends a few bytes. A device that does not take even those in time is gone. The error hides
+// the socket's own: a write deadline that passed is not a device that was silent.
+func (s *session) answer(p []byte) error {
+	if _, err := s.send(p); err != nil {
+		return fmt.Errorf("gateway: answer: %v", err)
+	}
+	return nil
+}
+
+// run serves the socket until it ends.
 func (s *session) run(ctx context.Context) {
-	reason, err := s.serve(ctx)
+	err := s.serve(ctx)
 	_ = s.conn.Close()
 	s.g.forget(s)
 	if s.claim != nil {
 		s.claim.Release()
 	}
-	if why := s.closeReason.Load(); why != nil {
-		reason = *why
-	}
+	reason := cmp.Or(s.finish(), s.reason(err))
 	s.g.metrics.disconnects.WithLabelValues(reason).Inc()
-	s.g.cfg.Logger.Debug("device socket ended", "imei", s.imei, "peer", s.conn.RemoteAddr(), "reason", reason, "error", err)
+	if reason == endFraming {
+		s.g.metrics.frames.WithLabelValues("", "rejected").Inc()
+	}
+	s.g.cfg.Logger.Debug("device socket ended",
+		"imei", s.imei, "peer", s.conn.RemoteAddr(), "reason", reason, "error", err)
 }
 
-// end closes the socket from outside, for a reason of which the first counts.
+// reason names the reason for an error that ended serve.
+func (s *session) reason(err error) string {
+	if s.g.draining() {
+		return endDraining
+	}
+	for _, r := range reasons {
+		if errors.Is(err, r.err) {
+			return r.reason
+		}
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return s.late
+	}
+	return endNetwork
+}
+
+// finish marks the session as ended. It returns the reason if the gateway closed the socket.
+func (s *session) finish() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+	if o := s.commands.pending; o != nil {
+		close(o.done)
+	}
+	return s.closeReason
+}
+
+// end closes the socket from outside. The first reason counts.
 func (s *session) end(reason string) {
-	s.closeReason.CompareAndSwap(nil, &reason)
+	s.mu.Lock()
+	s.closeReason = cmp.Or(s.closeReason, reason)
+	s.mu.Unlock()
 	_ = s.under.Close()
+}
+
+// closed returns the reason for which the gateway closed the socket; "": it has not.
+func (s *session) closed() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closeReason
 }
 
 // interrupt wakes the session if it waits for its device.
 func (s *session) interrupt() { _ = s.conn.SetReadDeadline(time.Unix(1, 0)) }
 
-// within gives the device so much time for what is read next. An interrupt that
-// came just before is not lost: draining is set before it.
-func (s *session) within(d time.Duration) error {
+// within gives the device so much time for what is read next, and names the reason if that passes.
+// A drain that began before the new deadline would not interrupt it: then within fails.
+func (s *session) within(d time.Duration, late string) error {
+	s.late = late
 	if err := s.conn.SetReadDeadline(time.Now().Add(d)); err != nil {
 		return err
 	}
-	if s.g.draining.Load() {
+	if s.g.draining() {
 		return errDraining
 	}
 	return nil
 }
 
-// errCalled ends a rest before it has begun.
-var errCalled = errors.New("gateway: called")
+// serve returns why the socket must end.
+func (s *session) serve(ctx context.Context) error {
+	err := s.greet(ctx)
+	s.g.metrics.handshakes.WithLabelValues(handshakeOutcome(err)).Inc()
+	if err != nil {
+		return err
+	}
+	s.paid = time.Now()
+	for {
+		command, err := s.rest()
+		if err != nil {
+			return err
+		}
+		if command != nil {
+			s.write(command)
+			continue
+		}
+		started, err := s.reader.Await()
+		if called := s.endRest(err == nil); called && errors.Is(err, os.ErrDeadlineExceeded) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if !started {
+			continue // a keep-alive renews the deadline
+		}
+		if err := s.within(completeTime, endIncomplete); err != nil {
+			return err
+		}
+		frame, err := s.reader.Next()
+		if err != nil {
+			return err
+		}
+		if err := s.handle(ctx, frame); err != nil {
+			return err
+		}
+	}
+}
 
-// rest gives the device as much time as it may be silent between two frames. From now until rise
-// the session may be called; errCalled: it was already.
-func (s *session) rest() error {
+// rest prepares for the wait for the device between two frames. It returns a command instead if
+// one is to be written now.
+func (s *session) rest() (*pendingCommand, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.called {
-		s.called = false
-		return errCalled
+	if o := s.takeCommand(); o != nil {
+		return o, nil
 	}
 	s.resting = true
 	if s.moved {
-		return s.within(movedTime)
+		return nil, s.within(movedTime, endMoved)
 	}
-	return s.within(idleTime)
+	return nil, s.within(idleTime, endIdle)
 }
 
-// rise ends a rest. It says whether the session was called meanwhile, and what it means if the
-// device was silent for too long.
-func (s *session) rise(spoke bool) (called bool, late string) {
+// endRest reports whether a command ended the rest.
+func (s *session) endRest(spoke bool) (called bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	called, late = s.called, endIdle
-	if s.moved {
-		late = endMoved
-	}
+	called = s.called
 	s.resting, s.called = false, false
 	s.moved = s.moved && !spoke
-	return called, late
+	return called
 }
 
-// call has the session look for a pending command as soon as it is between two frames.
-func (s *session) call() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.called = true
-	if s.resting {
-		s.interrupt()
-	}
-}
-
-// displace says that the device is at another replica, most likely: it has less time for a sign of
-// life here.
+// displace says that the device is at another replica, most likely. It then has less time for a
+// sign of life here.
 func (s *session) displace() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.moved = true
-	if s.resting && !s.called { // else the session comes to rest later, and knows
-		// fails on a closed socket, which needs none
-		_ = s.conn.SetReadDeadline(time.Now().Add(movedTime))
+	if s.resting && !s.called { // otherwise rest sets the deadline later
+		_ = s.within(movedTime, endMoved) // fails only on a closed socket, or while draining
 	}
-	if s.g.draining.Load() {
+	if s.g.draining() {
 		s.interrupt()
 	}
 }
 
-func (s *session) serve(ctx context.Context) (reason string, err error) {
-	if reason, err = s.greet(ctx); err != nil {
-		return reason, err
+// handshakeOutcome is the label of ingest_handshakes_total.
+func handshakeOutcome(err error) string {
+	switch {
+	case err == nil:
+		return "accepted"
+	case errors.Is(err, teltonika.ErrHandshake), errors.Is(err, errTLS), errors.Is(err, errProxy):
+		return "refused"
+	case errors.Is(err, errUnknownDevice):
+		return "unknown_device"
+	case errors.Is(err, errUndecided):
+		return "undecided"
 	}
-	s.paid = time.Now()
-	for {
-		s.offer()
-		if err := s.rest(); errors.Is(err, errCalled) {
-			continue
-		} else if err != nil {
-			return s.why(err, endIdle), err
-		}
-		started, err := s.reader.Await()
-		called, late := s.rise(err == nil)
-		if called && errors.Is(err, os.ErrDeadlineExceeded) {
-			continue
-		}
-		if err != nil {
-			return s.why(err, late), err
-		}
-		if !started {
-			continue // a keep-alive: it only renews the deadline
-		}
-		if err := s.within(completeTime); err != nil {
-			return s.why(err, endIncomplete), err
-		}
-		frame, err := s.reader.Next()
-		if err != nil {
-			if reason = s.why(err, endIncomplete); reason == endFraming {
-				s.g.metrics.frames.WithLabelValues("", "rejected").Inc()
-			}
-			return reason, err
-		}
-		if reason, err = s.handle(ctx, frame); err != nil {
-			return reason, err
-		}
-	}
+	return "incomplete"
 }
 
-// greet reads the IMEI, registers the device and accepts it. The registration
-// gets a second to land first; without Redis the device is served all the same,
-// and the registry heals later.
-func (s *session) greet(ctx context.Context) (reason string, err error) {
-	outcome := s.g.metrics.handshakes
-	if err := s.within(handshakeTime); err != nil {
-		return s.why(err, endRefused), err
+// greet reads the IMEI, registers the device and accepts it. Without Redis it accepts the device
+// too: the registry heals later.
+func (s *session) greet(ctx context.Context) error {
+	if err := s.within(handshakeTime, endRefused); err != nil {
+		return err
 	}
-	if reason, err = s.prepare(); err != nil {
-		outcome.WithLabelValues("refused").Inc()
-		return reason, err
+	if err := s.prepare(); err != nil {
+		return err
 	}
 	imei, err := s.reader.IMEI()
+	if err == nil {
+		if !teltonika.LuhnValid(imei) {
+			s.g.metrics.luhn.Inc() // too many genuine devices fail this to refuse them
+		}
+		s.g.admission.leave(s)
+		err = s.g.authority.decide(s.g.stopping, imei)
+	}
+	if errors.Is(err, teltonika.ErrHandshake) || errors.Is(err, errUnknownDevice) {
+		_ = s.answer([]byte{teltonika.Refuse}) // a courtesy; the socket closes anyway
+	}
 	if err != nil {
-		if errors.Is(err, teltonika.ErrHandshake) {
-			outcome.WithLabelValues("refused").Inc()
-			_ = s.answer([]byte{teltonika.Refuse}) // a courtesy; the socket closes anyway
-			return endRefused, err
-		}
-		outcome.WithLabelValues("incomplete").Inc()
-		return s.why(err, endRefused), err
+		return err
 	}
-	if !teltonika.LuhnValid(imei) {
-		// Genuine devices fail this, too many to refuse.
-		s.g.metrics.luhn.Inc()
+	if err := s.register(ctx, imei); err != nil {
+		return err
 	}
-	s.g.admission.leave(s)
-	if a := s.g.authority; a != nil {
-		switch a.decide(s.g.stopping, imei) {
-		case unknown:
-			outcome.WithLabelValues("unknown_device").Inc()
-			s.g.cfg.Logger.Debug("device refused, it is not in the set", "imei", imei, "peer", s.conn.RemoteAddr())
-			_ = s.answer([]byte{teltonika.Refuse})
-			return endUnknownDevice, errUnknownDevice
-		case unsure:
-			outcome.WithLabelValues("undecided").Inc()
-			return s.why(errUndecided, endUndecided), errUndecided
-		}
-	}
-	if reason, err = s.register(ctx, imei); err != nil {
-		outcome.WithLabelValues("incomplete").Inc()
-		return reason, err
-	}
-	if err := s.answer([]byte{teltonika.Accept}); err != nil {
-		outcome.WithLabelValues("incomplete").Inc()
-		return endNetwork, err
-	}
-	outcome.WithLabelValues("accepted").Inc()
-	return "", nil
+	return s.answer([]byte{teltonika.Accept})
 }
 
-// register claims the device and waits a second for that to land. It waits its turn, and is over
-// before the device has its answer: whoever does not take that keeps nobody waiting.
-func (s *session) register(ctx context.Context, imei string) (reason string, err error) {
+// prepare does what comes before the IMEI on listeners for TLS and for proxies, within the
+// handshake's deadline.
+func (s *session) prepare() error {
+	switch c := s.conn.(type) {
+	case *tls.Conn:
+		if err := c.SetWriteDeadline(time.Now().Add(handshakeTime)); err != nil {
+			return fmt.Errorf("%w: %w", errTLS, err)
+		}
+		// A key exchange needs a deep stack. On the session's goroutine that stack would stay.
+		done := make(chan error, 1)
+		go func() { done <- c.Handshake() }()
+		if err := <-done; err != nil {
+			return fmt.Errorf("%w: %w", errTLS, err)
+		}
+	case *proxyproto.Conn:
+		if c.ProxyHeader() == nil {
+			_, err := c.Read(nil) // fails with the reason
+			return fmt.Errorf("%w: %w", errProxy, cmp.Or(err, errors.New("none came")))
+		}
+	}
+	return nil
+}
+
+// register claims the device and waits at most a second until that has landed. It waits for its
+// turn first. It ends before the device has its answer: a device that does not take the answer
+// keeps no other one waiting.
+func (s *session) register(ctx context.Context, imei string) error {
 	select {
 	case s.g.admission.slots <- struct{}{}:
 		defer func() { <-s.g.admission.slots }()
-	case <-s.g.stopping:
-		return endDraining, errDraining
+	case <-s.g.stopping.Done():
+		return errDraining
 	}
-	// What it said may have waited: here, in the backlog of a full replica, or of one that was
-	// suspended. A device that gave up meanwhile is elsewhere, and its word there is newer than this
-	// one.
-	if _, end := s.look(); end {
-		return endClosed, errGone
+	// The handshake may be old: it may have waited here, in the backlog of a full replica, or in one
+	// that was suspended. If the device gave up meanwhile, its handshake elsewhere is newer.
+	if _, end := s.unread(); end {
+		return errGone
 	}
 	s.imei = imei
 	s.claim = s.g.claim(s)
 	landing, cancel := context.WithTimeout(ctx, claimTime)
 	defer cancel()
-	if err := s.claim.Wait(landing); err != nil {
+	if err := s.claim.Wait(landing); err != nil { // the registry has counted it
 		failpoint.Hit(failpoint.UnansweredRegister)
-		// The registry has counted it.
 		s.g.cfg.Logger.Debug("device served before its registration landed", "imei", imei, "error", err)
 	}
-	return "", nil
+	return nil
 }
 
-// prepare does what comes before the IMEI on listeners for TLS and for proxies, within the
-// handshake's deadline.
-func (s *session) prepare() (reason string, err error) {
-	switch c := s.conn.(type) {
-	case *tls.Conn:
-		if err := c.SetWriteDeadline(time.Now().Add(handshakeTime)); err != nil {
-			return endTLS, err
-		}
-		// Elsewhere: a key exchange needs a deep stack, which would stay with this goroutine.
-		done := make(chan error, 1)
-		go func() { done <- c.Handshake() }()
-		if err := <-done; err != nil {
-			return s.ended(err, endTLS), fmt.Errorf("gateway: TLS handshake: %w", err)
-		}
-	case *proxyproto.Conn:
-		if c.ProxyHeader() == nil {
-			_, err := c.Read(nil) // says why not
-			err = cmp.Or(err, errNoHeader)
-			return s.ended(err, endProxy), fmt.Errorf("gateway: PROXY header: %w", err)
-		}
-	}
-	return "", nil
-}
-
-// ended is why, for what may fail for reasons of its own.
-func (s *session) ended(err error, own string) string {
-	if reason := s.why(err, own); reason != endNetwork {
-		return reason
-	}
-	return own
-}
-
-// look tells without waiting what has arrived and is not taken yet: bytes, or the end.
-func (s *session) look() (bytes, end bool) {
+// unread reports, without waiting, what has arrived and is not taken yet: bytes, or the end.
+func (s *session) unread() (bytes, end bool) {
 	bytes, end = peek(s.raw)
 	bytes = bytes || s.reader.Buffered() > 0
 	if _, ok := s.conn.(*tls.Conn); !ok || end {
 		return bytes, end
 	}
-	// The socket shows neither what TLS has taken off it already nor what its bytes mean. A read that
-	// may not wait does.
-	if err := s.conn.SetReadDeadline(time.Unix(1, 0)); err != nil {
-		return bytes, true
-	}
+	// TLS may have taken bytes off the socket already, and the socket's bytes may mean nothing to the
+	// device's stream. A read that may not wait shows both.
+	s.interrupt()
 	started, err := s.reader.Await()
 	for !started && err == nil { // a keep-alive: there may be more behind it
 		started, err = s.reader.Await()
@@ -365,39 +397,29 @@ func (s *session) look() (bytes, end bool) {
 	return bytes || started, err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// recordCodecs are those that carry records; unknownCodec is the label of all that carry nothing
-// known: a label for each of 256 ids would be a peer's to choose.
-var recordCodecs = []teltonika.Codec{teltonika.Codec8, teltonika.Codec8E, teltonika.Codec16}
-
-const unknownCodec = "unknown"
-
-// handle stores one frame and acknowledges it. An error means that the socket
-// must be closed.
-func (s *session) handle(ctx context.Context, frame teltonika.Frame) (reason string, err error) {
+// handle stores one frame and acknowledges it. An error means that the socket must be closed.
+func (s *session) handle(ctx context.Context, frame teltonika.Frame) error {
 	codec, outcome := frame.Codec.String(), "acknowledged"
+	if !frame.Codec.HasRecords() && !frame.Codec.IsCommand() {
+		codec = "unknown" // a label for each of 256 ids would be a peer's choice
+	}
 	defer func() { s.g.metrics.frames.WithLabelValues(codec, outcome).Inc() }()
 	if frame.Codec.IsCommand() {
 		outcome = "command"
-		s.hear(frame)
-		return "", nil
+		s.takeResponses(frame)
+		return nil
 	}
 	s.claim.FrameReceived()
 	until := time.Now().Add(storeTime)
 	if err := s.pace(frame); err != nil {
 		outcome = "abandoned"
-		if !slices.Contains(recordCodecs, frame.Codec) {
-			codec = unknownCodec
-		}
-		return endNetwork, err
+		return err
 	}
 	began := time.Now()
 	records, fault, err := s.g.store.keep(ctx, until, s.imei, frame)
-	if errors.Is(fault, teltonika.ErrUnknownCodec) {
-		codec = unknownCodec
-	}
 	if err != nil {
 		outcome = "failed"
-		return endStore, err
+		return fmt.Errorf("%w: %w", errStore, err)
 	}
 	if fault == nil {
 		s.g.metrics.records.WithLabelValues(codec).Add(float64(records))
@@ -407,51 +429,20 @@ func (s *session) handle(ctx context.Context, frame teltonika.Frame) (reason str
 		s.g.cfg.Logger.Debug("frame kept as a dead letter", "imei", s.imei, "codec", codec, "error", fault)
 	}
 	if errors.Is(fault, teltonika.ErrUnknownCodec) || errors.Is(fault, teltonika.ErrCount) {
-		return endUnknown, fault
+		return fault
 	}
-	// A frame that is here already when this one is acknowledged is no answer to that, and so no
-	// evidence.
-	ahead, end := s.look()
-	ahead = ahead || end
+	// A frame that is here before this one is acknowledged does not answer the acknowledgement. It
+	// is no evidence that the device has it.
+	bytes, end := s.unread()
 	var ack [4]byte
 	if err := s.answer(teltonika.AppendAck(ack[:0], int(frame.Count))); err != nil {
 		outcome = "unanswered"
-		return endNetwork, err
-	}
-	s.g.metrics.latency.Observe(time.Since(began).Seconds())
-	if !ahead {
-		s.claim.FrameAcked()
-	}
-	s.state.Or(acknowledged)
-	return "", nil
-}
-
-// answer writes a few bytes; a device that does not even take those in time is
-// gone.
-func (s *session) answer(p []byte) error {
-	if err := s.conn.SetWriteDeadline(time.Now().Add(storeTime)); err != nil {
 		return err
 	}
-	n, err := s.conn.Write(p)
-	s.g.metrics.out.Add(float64(n))
-	return err
-}
-
-// why names the reason for which reading ended; late is the one for a deadline
-// that has passed.
-func (s *session) why(err error, late string) string {
-	switch {
-	case s.g.draining.Load():
-		return endDraining
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return late
-	case errors.Is(err, io.EOF):
-		return endClosed
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		return endIncomplete
-	case errors.Is(err, teltonika.ErrPreamble), errors.Is(err, teltonika.ErrTooLong),
-		errors.Is(err, teltonika.ErrTooShort), errors.Is(err, teltonika.ErrCRC):
-		return endFraming
+	s.g.metrics.latency.Observe(time.Since(began).Seconds())
+	if !bytes && !end {
+		s.claim.FrameAcked()
 	}
-	return endNetwork
+	s.acceptCommands()
+	return nil
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -14,39 +13,68 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
 
-// deadMost caps the dead letters more tightly than the records: one may be 8 KiB of anything, and
-// whoever can reach the port can send them. 10,000 are 160 MB at the very most.
+// deadMost caps the dead letters more tightly than the records. One may be 8 KiB of anything, and
+// any peer that reaches the port can send them. 10,000 are 160 MB at the very most.
 const deadMost = 10_000
 
-// idleWriters is how many writers are kept for the next frame; more are started when more frames
-// are under way.
-const idleWriters = 64
-
-// store writes frames to Redis, on goroutines of its own: decoding and go-redis need 8 KiB of
-// stack, and a stack that has grown stays with its goroutine. Sockets are many and nearly all
-// silent; frames under way are few.
+// store writes frames to Redis on goroutines of its own. Decoding and go-redis need 8 KiB of stack,
+// and a stack that has grown stays with its goroutine. There are many sockets and few frames under
+// way.
 type store struct {
-	client redis.UniversalClient
-	stream string
-	maxLen int64
-
-	room    chan struct{} // holds one for each frame under way
-	queue   chan *job     // to a writer that has nothing to do
-	idle    atomic.Int32
+	client  redis.UniversalClient
+	stream  string
+	maxLen  int64
+	frames  chan job
 	writers sync.WaitGroup
-	jobs    sync.Pool // of *job
+	buffers sync.Pool // of *buffer
+	results sync.Pool // of chan result
+}
+
+// job is a frame on its way to Redis.
+type job struct {
+	ctx    context.Context
+	imei   string
+	frame  teltonika.Frame
+	result chan<- result
+}
+
+type result struct {
+	records int
+	fault   error // why the frame could not be decoded
+	err     error // why it was not stored
 }
 
 func newStore(client redis.UniversalClient, stream string, maxLen int64) *store {
-	s := &store{client: client, stream: stream, maxLen: maxLen, room: make(chan struct{}, underWay(client)), queue: make(chan *job)}
-	s.jobs.New = func() any { return &job{done: make(chan struct{}, 1)} }
+	s := &store{client: client, stream: stream, maxLen: maxLen, frames: make(chan job)}
+	s.buffers.New = func() any { return &buffer{store: s} }
+	s.results.New = func() any { return make(chan result) }
 	return s
 }
 
-// underWay is how many frames may be on their way to Redis at once: one for each connection that is
-// there for pipelines alone, and for half of the others, which a pipeline takes when it finds none
-// of its own. The other half is left to whoever shares the client: registry, janitor, authority and
-// commands. Else a fleet that sends faster than Redis stores would keep them waiting.
+// start starts the writers.
+func (s *store) start() {
+	for range underWay(s.client) {
+		s.writers.Go(func() {
+			for j := range s.frames {
+				b := s.buffers.Get().(*buffer)
+				r := b.write(j)
+				s.buffers.Put(b)
+				j.result <- r
+			}
+		})
+	}
+}
+
+// close ends the writers. Nothing may be kept any more.
+func (s *store) close() {
+	close(s.frames)
+	s.writers.Wait()
+}
+
+// underWay is how many frames may be on their way to Redis at once: one for each connection for
+// pipelines, and one for half of the other connections, which a pipeline takes when it finds none
+// of its own. The other half is left to the other users of the client: registry, janitor, authority
+// and commands. Otherwise a fleet that sends faster than Redis stores would keep them waiting.
 func underWay(client redis.UniversalClient) int {
 	c, ok := client.(*redis.Client)
 	if !ok {
@@ -60,77 +88,40 @@ func underWay(client redis.UniversalClient) int {
 	return max(1, max(0, cmp.Or(o.PipelinePoolSize, redis.DefaultPipelinePoolSize))+shared/2)
 }
 
-// job is a frame on its way to Redis, and all the memory that needs; idle sockets hold none.
-type job struct {
-	ctx   context.Context
-	imei  string
-	frame teltonika.Frame
-
-	batch teltonika.Batch
-	fault error // why the frame could not be decoded
-	err   error // why it was not stored
-	done  chan struct{}
-
-	text []byte
-	pipe redis.Pipeliner
-	rows []*row
-	cmds []redis.Cmder
-}
-
-// keep stores a frame, all of its records or, if it has a fault, as it came. It gives up at until,
-// also while it waits for room: then nothing was stored.
-// It returns the number of records and the fault; err says that nothing may have been stored.
-func (s *store) keep(ctx context.Context, until time.Time, imei string, frame teltonika.Frame) (records int, fault, err error) {
+// keep stores a frame: all of its records, or the raw frame if it has a fault. It returns the
+// number of records and the fault. An error says that nothing may have been stored. keep gives up
+// at until. If it still waits for a writer then, nothing was stored.
+func (s *store) keep(
+	ctx context.Context, until time.Time, imei string, frame teltonika.Frame,
+) (records int, fault, err error) {
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
-	// Before the job: what waits holds no decoded frame.
+	stored := s.results.Get().(chan result)
+	defer s.results.Put(stored)
 	select {
-	case s.room <- struct{}{}:
-		defer func() { <-s.room }()
+	case s.frames <- job{ctx, imei, frame, stored}:
 	case <-ctx.Done():
-		return 0, nil, fmt.Errorf("gateway: store a frame: too many are under way: %w", ctx.Err())
+		return 0, nil, fmt.Errorf("too many frames are under way: %w", ctx.Err())
 	}
-	j := s.jobs.Get().(*job)
-	j.ctx, j.imei, j.frame = ctx, imei, frame
-	select {
-	case s.queue <- j:
-	default:
-		s.writers.Go(func() { s.write(j) })
-	}
-	<-j.done
-	records, fault, err = len(j.batch.Records), j.fault, j.err
-	j.ctx, j.frame, j.fault, j.err = nil, teltonika.Frame{}, nil, nil
-	s.jobs.Put(j)
-	return records, fault, err
+	r := <-stored
+	return r.records, r.fault, r.err
 }
 
-// write is a writer's life: its first job, and then others as they come.
-func (s *store) write(j *job) {
-	for j != nil {
-		s.do(j)
-		if s.idle.Add(1) > idleWriters {
-			s.idle.Add(-1)
-			j.done <- struct{}{}
-			return
-		}
-		j.done <- struct{}{}
-		j = <-s.queue // nil: closed
-		s.idle.Add(-1)
-	}
+// buffer is all the memory for writing a frame. Idle sockets and idle writers hold none.
+type buffer struct {
+	*store
+	batch teltonika.Batch
+	text  []byte
+	pipe  redis.Pipeliner
+	rows  []*row
+	cmds  []redis.Cmder
 }
 
-// close ends the writers. Nothing may be kept any more.
-func (s *store) close() {
-	close(s.queue)
-	s.writers.Wait()
-}
-
-func (s *store) do(j *job) {
-	if j.fault = j.batch.Decode(j.frame.Body); j.fault != nil {
-		j.err = s.dead(j.ctx, j)
-		return
+func (b *buffer) write(j job) result {
+	if fault := b.batch.Decode(j.frame.Body); fault != nil {
+		return result{fault: fault, err: b.dead(j, fault)}
 	}
-	j.err = s.records(j.ctx, j)
+	return result{records: len(b.batch.Records), err: b.records(j)}
 }
 
 // row is the XADD of one record. Its arguments point into it, so that it is used again without
@@ -145,77 +136,77 @@ type row struct {
 // text is an argument of a command that go-redis takes by pointer.
 type text []byte
 
-// MarshalBinary is what go-redis asks for.
+// MarshalBinary implements encoding.BinaryMarshaler for go-redis.
 func (t *text) MarshalBinary() ([]byte, error) { return *t, nil }
 
-// newRow makes a row. Trimming is approximate, because an exact cap would cost Redis a walk through
-// the stream's oldest node at every record.
+// newRow makes a row. Trimming is approximate: for an exact cap Redis would walk through the
+// stream's oldest node at every record.
 func (s *store) newRow() *row {
 	r := new(row)
 	r.cmd = redis.NewStringCmd(context.Background(), "xadd", s.stream, "maxlen", "~", s.maxLen, "*",
 		"imei", &r.imei, "ts", &r.record.Timestamp, "lat", &r.lat, "lon", &r.lon,
-		"alt", &r.record.Altitude, "angle", &r.record.Angle, "sat", &r.record.Satellites, "speed", &r.record.Speed,
+		"alt", &r.record.Altitude, "angle", &r.record.Angle,
+		"sat", &r.record.Satellites, "speed", &r.record.Speed,
 		"event", &r.record.Event, "priority", &r.record.Priority, "codec", &r.codec, "io", &r.io)
 	return r
 }
 
-// records adds all records of a frame to the stream, in one transaction: all or
-// none, in one round trip. No record is no write. An error may mean that they
-// were added and the reply was lost; the device sends them again, so they may
-// stand twice.
-func (s *store) records(ctx context.Context, j *job) error {
-	n := len(j.batch.Records)
+// records adds all records of a frame to the stream, in one transaction: all or none, in one round
+// trip. No record is no write. After an error they may have been added, with the reply lost. The
+// device sends them again, so they may stand twice.
+func (b *buffer) records(j job) error {
+	n := len(b.batch.Records)
 	if n == 0 {
 		return nil
 	}
-	if j.pipe == nil {
-		j.pipe = s.client.TxPipeline()
+	if b.pipe == nil {
+		b.pipe = b.client.TxPipeline()
 	}
-	for len(j.rows) < n {
-		r := s.newRow()
-		j.rows, j.cmds = append(j.rows, r), append(j.cmds, r.cmd)
+	for len(b.rows) < n {
+		r := b.newRow()
+		b.rows, b.cmds = append(b.rows, r), append(b.cmds, r.cmd)
 	}
-	codec := j.batch.Codec.String()
-	// Arguments are views into buf. Where it grows, the views keep the old
-	// array, which nobody changes any more.
-	buf := j.text[:0]
+	codec := b.batch.Codec.String()
+	// Arguments are views into buf. If it grows, they keep the old array, which is not changed any
+	// more.
+	buf := b.text[:0]
 	view := func(from int) text { return text(buf[from:len(buf):len(buf)]) }
-	for i := range j.batch.Records {
-		r := j.rows[i]
-		r.imei, r.codec, r.record = j.imei, codec, j.batch.Records[i]
+	for i, record := range b.batch.Records {
+		r := b.rows[i]
+		r.imei, r.codec, r.record = j.imei, codec, record
+		r.record.IO = teltonika.Elements{} // a view of the socket's buffer
 		at := len(buf)
-		buf = teltonika.AppendDegrees(buf, r.record.Latitude)
+		buf = teltonika.AppendDegrees(buf, record.Latitude)
 		r.lat = view(at)
 		at = len(buf)
-		buf = teltonika.AppendDegrees(buf, r.record.Longitude)
+		buf = teltonika.AppendDegrees(buf, record.Longitude)
 		r.lon = view(at)
 		at = len(buf)
-		buf = r.record.IO.AppendJSON(buf)
+		buf = record.IO.AppendJSON(buf)
 		r.io = view(at)
-		r.record.IO = teltonika.Elements{} // a view of the socket's buffer
 	}
-	j.text = buf
-	err := j.pipe.BatchProcess(ctx, j.cmds[:n]...)
+	b.text = buf
+	err := b.pipe.BatchProcess(j.ctx, b.cmds[:n]...)
 	if err == nil {
-		_, err = j.pipe.Exec(ctx)
+		_, err = b.pipe.Exec(j.ctx)
 	}
 	if err != nil {
-		// They hold the error, and whatever failed may hold them.
-		j.text, j.pipe, j.rows, j.cmds = nil, nil, nil, nil
-		return fmt.Errorf("gateway: store %d records: %w", n, err)
+		// The commands hold the error, and go-redis may still hold the commands.
+		b.text, b.pipe, b.rows, b.cmds = nil, nil, nil, nil
+		return fmt.Errorf("%d records: %w", n, err)
 	}
 	return nil
 }
 
-// dead keeps a frame that could not be decoded, with the reason, for somebody to look at. It is a
-// pipeline of one, since only those have connections of their own: see underWay.
-func (s *store) dead(ctx context.Context, j *job) error {
-	pipe := s.client.Pipeline()
-	pipe.Do(ctx, "xadd", s.stream+DeadSuffix, "maxlen", "~", min(s.maxLen, deadMost), "*",
-		"imei", j.imei, "reason", j.fault.Error(), "codec", j.frame.Codec.String(),
+// dead keeps a frame that could not be decoded, with the reason, for a person to look at. It is a
+// pipeline of one, since only pipelines have connections of their own: see underWay.
+func (b *buffer) dead(j job, fault error) error {
+	pipe := b.client.Pipeline()
+	pipe.Do(j.ctx, "xadd", b.stream+DeadSuffix, "maxlen", "~", min(b.maxLen, deadMost), "*",
+		"imei", j.imei, "reason", fault.Error(), "codec", j.frame.Codec.String(),
 		"raw", hex.EncodeToString(j.frame.Raw), "ts", time.Now().UnixMilli())
-	if _, err := pipe.Exec(ctx); err != nil {
-		return fmt.Errorf("gateway: store a dead letter: %w", err)
+	if _, err := pipe.Exec(j.ctx); err != nil {
+		return fmt.Errorf("dead letter: %w", err)
 	}
 	return nil
 }

@@ -7,7 +7,7 @@ import (
 
 const tcpUserTimeout = 0x12 // TCP_USER_TIMEOUT, which package syscall does not name
 
-// setUserTimeout sets how long what was sent may stay unacknowledged; sockets have it from their
+// setUserTimeout sets how long sent data may stay unacknowledged. Sockets inherit it from their
 // listener.
 func setUserTimeout(fd uintptr, d time.Duration) error {
 	return syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, tcpUserTimeout, int(d.Milliseconds()))

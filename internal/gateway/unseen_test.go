@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"context"
+	"io"
 	"net"
 	"testing"
 	"time"
@@ -25,12 +27,13 @@ func TestASocketThatWaitsAgainAfterTheReplicaWasToldToStopEnds(t *testing.T) {
 	t.Parallel()
 	ours, theirs := net.Pipe()
 	g := &Gateway{}
+	g.stopping, g.stop = context.WithCancel(t.Context())
 	s := newSession(g, theirs)
-	require.NoError(t, s.within(time.Minute))
-	g.draining.Store(true)
-	require.ErrorIs(t, s.within(time.Minute), errDraining)
-	g.draining.Store(false)
+	require.NoError(t, s.within(time.Minute, endIdle))
+	g.stop()
+	require.ErrorIs(t, s.within(time.Minute, endIdle), errDraining)
 	require.NoError(t, ours.Close())
 	require.NoError(t, theirs.Close())
-	require.Error(t, s.within(time.Minute), "a socket that is closed takes no deadline")
+	err := s.within(time.Minute, endIdle)
+	require.ErrorIs(t, err, io.ErrClosedPipe, "a socket that is closed takes no deadline")
 }

@@ -2,14 +2,15 @@ package teltonika
 
 import (
 	"errors"
+	"fmt"
 	"strconv"
 )
 
 // Codec is the id in the first byte of a frame's body.
 type Codec byte
 
-// Codecs 8, 8E and 16 carry records ([Batch.Decode]); 12 to 15 carry commands and their answers
-// ([DecodeMessages]).
+// Codecs 8, 8E and 16 carry records ([Batch.Decode]). Codecs 12 to 15 carry commands and their
+// answers ([DecodeMessages]).
 const (
 	Codec8  Codec = 0x08
 	Codec8E Codec = 0x8E
@@ -20,36 +21,29 @@ const (
 	Codec16 Codec = 0x10
 )
 
-// String returns the codec's name as the vendor writes it ("8", "8E", "16"), or its id ("0x99") if
-// it is none of ours.
+// String returns the codec's name as the vendor writes it ("8", "8E", "16"). For another codec it
+// returns the id ("0x99").
 func (c Codec) String() string {
-	switch c {
-	case Codec8:
-		return "8"
-	case Codec8E:
+	switch {
+	case c == Codec8E:
 		return "8E"
-	case Codec12:
-		return "12"
-	case Codec13:
-		return "13"
-	case Codec14:
-		return "14"
-	case Codec15:
-		return "15"
-	case Codec16:
-		return "16"
+	case c.HasRecords() || c.IsCommand():
+		return strconv.Itoa(int(c))
 	}
-	return "0x" + strconv.FormatUint(uint64(c)|0x100, 16)[1:]
+	return fmt.Sprintf("0x%02x", byte(c))
 }
+
+// HasRecords reports whether the codec carries records.
+func (c Codec) HasRecords() bool { return c == Codec8 || c == Codec8E || c == Codec16 }
 
 // IsCommand reports whether the codec carries commands or their answers. A server acknowledges none
 // of them.
 func (c Codec) IsCommand() bool { return c >= Codec12 && c <= Codec15 }
 
-// Errors of this package. Returned errors wrap one of them with detail; the package comment says
-// what each obliges to.
+// Errors of this package. Returned errors wrap one of them with detail. The package comment says
+// what the server must do after each.
 var (
-	// ErrHandshake: what came is not 000F and 15 ASCII digits.
+	// ErrHandshake: the bytes are not 000F and 15 ASCII digits.
 	ErrHandshake = errors.New("teltonika: not an IMEI handshake")
 	// ErrPreamble: a frame does not begin with four zero bytes.
 	ErrPreamble = errors.New("teltonika: no frame preamble")
@@ -57,54 +51,84 @@ var (
 	ErrTooLong = errors.New("teltonika: frame too long")
 	// ErrTooShort: a frame declares fewer bytes than codec id and the two counts need.
 	ErrTooShort = errors.New("teltonika: frame too short")
-	// ErrCRC: the checksum does not match, so that even the length may be what is broken.
+	// ErrCRC: the checksum does not match. The length may be the broken part.
 	ErrCRC = errors.New("teltonika: wrong CRC")
 	// ErrCount: the count before the records or messages and the one after them differ.
 	ErrCount = errors.New("teltonika: counts differ")
-	// ErrUnknownCodec: the codec carries nothing that was asked for: no records for Batch, no messages
-	// for DecodeMessages.
+	// ErrUnknownCodec: the codec carries no records for Batch, or no messages for DecodeMessages.
 	ErrUnknownCodec = errors.New("teltonika: unknown codec")
 	// ErrMalformed: records or messages do not fill the body exactly, though its counts agree.
 	ErrMalformed = errors.New("teltonika: malformed body")
 	// ErrDatagram: a UDP packet is not a datagram of a device, nor the answer to one.
 	ErrDatagram = errors.New("teltonika: not a datagram")
-	// ErrEncode: a value does not fit in the codec that was asked for.
+	// ErrEncode: a value does not fit in the codec.
 	ErrEncode = errors.New("teltonika: cannot encode")
 )
 
 // layout says how wide the numbers of a codec's IO section are, and which groups it has beside the
 // four regular ones.
-type layout uint8
-
-const (
-	wideIDs    layout = 1 << iota // event and ids are u16, else u8
-	wideCounts                    // total and counts are u16, else u8
-	generation                    // a generation type follows the event
-	group16                       // a group of 16-byte values follows the 8-byte group
-	groupNX                       // a group of values of any length comes last
-)
-
-// layoutOf returns the layout that the vendor documents for a codec, and false if it carries no
-// records.
-func layoutOf(c Codec) (layout, bool) {
-	switch c {
-	case Codec8:
-		return 0, true
-	case Codec8E:
-		return wideIDs | wideCounts | groupNX, true
-	case Codec16:
-		return wideIDs | generation, true
-	}
-	return 0, false
+type layout struct {
+	wideIDs    bool // event and ids are u16, else u8
+	wideCounts bool // total and counts are u16, else u8
+	generation bool // a generation type follows the event
+	group16    bool // a group of 16-byte values follows the 8-byte group
+	groupNX    bool // a group of values of any length comes last; wideIDs and wideCounts are set
 }
 
-// has reports whether all of the given flags are set.
-func (l layout) has(f layout) bool { return l&f == f }
-
-// idWidth returns the bytes that an id takes.
-func (l layout) idWidth() int {
-	if l.has(wideIDs) {
-		return 2
+// layoutOf returns the layout that the vendor documents for a codec of records.
+func layoutOf(c Codec) layout {
+	return layout{
+		wideIDs: c != Codec8, wideCounts: c == Codec8E, generation: c == Codec16, groupNX: c == Codec8E,
 	}
-	return 1
+}
+
+// hasGroup reports whether there is a group of elements of this size.
+func (l layout) hasGroup(size int) bool {
+	switch size {
+	case 16:
+		return l.group16
+	case SizeNX:
+		return l.groupNX
+	}
+	return true
+}
+
+// openBody checks what the bodies of all codecs have in common. It returns how many records or
+// messages the body announces, and the bytes between the two counts. An unknown codec is returned
+// as 0.
+func openBody(body []byte, known func(Codec) bool) (c Codec, n int, data []byte, err error) {
+	if len(body) < minBody {
+		return 0, 0, nil, fmt.Errorf("%w: a body of %d bytes", ErrMalformed, len(body))
+	}
+	if c = Codec(body[0]); !known(c) {
+		return 0, 0, nil, fmt.Errorf("%w %v", ErrUnknownCodec, c)
+	}
+	last := len(body) - 1
+	if before, after := body[1], body[last]; before != after {
+		return c, 0, nil, fmt.Errorf("%w: %d before, %d after", ErrCount, before, after)
+	}
+	return c, int(body[1]), body[2:last:last], nil
+}
+
+// crcTable holds the CRC of every byte value for the reflected polynomial 0xA001.
+var crcTable = func() (t [256]uint16) {
+	for i := range t {
+		crc := uint16(i)
+		for range 8 {
+			odd := crc & 1
+			crc = crc>>1 ^ odd*0xA001
+		}
+		t[i] = crc
+	}
+	return t
+}()
+
+// CRC returns the CRC-16/ARC (vendor's name: CRC-16/IBM; initial value 0) of a frame's body, codec
+// id to second count.
+func CRC(body []byte) uint16 {
+	var crc uint16
+	for _, b := range body {
+		crc = crc>>8 ^ crcTable[byte(crc)^b]
+	}
+	return crc
 }

@@ -8,54 +8,46 @@ import (
 // fixedPart is the size of a record before its IO section.
 const fixedPart = 24
 
-// Batch holds the decoded records of one frame. Its zero value is ready; using one again keeps its
-// memory, so that decoding allocates nothing once it has seen its largest frame.
+// Batch holds the decoded records of one frame. The zero value is ready for use. A Batch that is
+// used again keeps its memory. Once it has seen its largest frame, decoding allocates nothing.
 type Batch struct {
 	Codec   Codec
-	Records []Record // views into the body that was decoded; valid as long as it is
+	Records []Record // views into the decoded body, valid as long as it is
 }
 
 // Decode decodes a frame's body, codec id to second count, of codec 8, 8E or 16. The records must
-// fill the body exactly and every record must have as many elements as it says, else the frame's
-// contents cannot be trusted.
+// fill the body exactly, and every record must have as many elements as it says. Otherwise nothing
+// in the frame can be trusted.
 //
-// A body that does not fit its codec is tried once more with a group of 16-byte values behind the
-// 8-byte group of every record: certain firmwares send it, nothing announces it, and only the count
-// of bytes tells. The documented form is tried first, so no frame that follows the documents is
-// ever read in the other way.
+// A body that does not fit its codec is tried once more with a group of 16-byte values after the
+// 8-byte group of every record. Some firmwares send that group, and only the number of bytes shows
+// it. The documented form is tried first, so a frame that follows the documents is never read the
+// other way.
 //
-// Errors are ErrUnknownCodec (also for command codecs), ErrCount and ErrMalformed; then the Batch
-// has no records. On ErrCount and ErrMalformed Codec is set.
+// Errors are ErrUnknownCodec (also for command codecs), ErrCount and ErrMalformed. After an error
+// the Batch has no records. Codec is 0 if the codec is unknown or missing.
 func (b *Batch) Decode(body []byte) error {
-	b.Codec, b.Records = 0, b.Records[:0]
-	if len(body) < minBody {
-		return fmt.Errorf("%w: a body of %d bytes", ErrMalformed, len(body))
+	b.Records = b.Records[:0]
+	codec, n, data, err := openBody(body, Codec.HasRecords)
+	if b.Codec = codec; err != nil {
+		return err
 	}
-	codec := Codec(body[0])
-	l, ok := layoutOf(codec)
-	if !ok {
-		return fmt.Errorf("%w %v", ErrUnknownCodec, codec)
-	}
-	b.Codec = codec
-	before, after := body[1], body[len(body)-1]
-	if before != after {
-		return fmt.Errorf("%w: %d before, %d after", ErrCount, before, after)
-	}
-	data := body[2 : len(body)-1]
-	why := b.decode(data, int(before), l)
+	l := layoutOf(codec)
+	why := b.decode(data, n, l)
 	if why == "" {
 		return nil
 	}
 	at := len(b.Records)
-	if b.decode(data, int(before), l|group16) == "" {
+	l.group16 = true
+	if b.decode(data, n, l) == "" {
 		return nil
 	}
 	b.Records = b.Records[:0]
-	return fmt.Errorf("%w: codec %v, %d of %d records, then %s", ErrMalformed, codec, at, before, why)
+	return fmt.Errorf("%w: codec %v, %d of %d records, then %s", ErrMalformed, codec, at, n, why)
 }
 
-// decode appends n records of one layout. It returns what is wrong in words, not an error, since a
-// frame with the 16-byte group fails once before it succeeds, and that must not allocate.
+// decode appends n records of one layout. It returns in words what is wrong. An error would
+// allocate, and a frame with the 16-byte group fails once before it succeeds.
 func (b *Batch) decode(p []byte, n int, l layout) (why string) {
 	b.Records = b.Records[:0]
 	for range n {
@@ -74,16 +66,16 @@ func (b *Batch) decode(p []byte, n int, l layout) (why string) {
 		}
 		var total uint16
 		var ok bool
-		if r.Event, p, ok = take(p[fixedPart:], l.has(wideIDs)); !ok {
+		if r.Event, p, ok = take(p[fixedPart:], l.wideIDs); !ok {
 			return "too few bytes for the event"
 		}
-		if l.has(generation) {
+		if l.generation {
 			if len(p) == 0 {
 				return "too few bytes for the generation type"
 			}
 			r.Generation, p = p[0], p[1:]
 		}
-		if total, p, ok = take(p, l.has(wideCounts)); !ok {
+		if total, p, ok = take(p, l.wideCounts); !ok {
 			return "too few bytes for the number of elements"
 		}
 		used, elements, ok := l.measure(p)
@@ -95,7 +87,7 @@ func (b *Batch) decode(p []byte, n int, l layout) (why string) {
 		}
 		r.IO = Elements{wire: p[:used:used], layout: l, n: total}
 		p = p[used:]
-		// Grown by what was decoded, not to n: a count costs nothing until its records are there.
+		// The slice grows by what was decoded: a declared count costs nothing.
 		b.Records = append(b.Records, r)
 	}
 	if len(p) != 0 {

@@ -1,8 +1,19 @@
-// Package teltonika speaks the wire format of Teltonika GPS trackers: it reads the IMEI handshake
-// and frames of TCP and the datagrams of UDP, decodes the records of codecs 8, 8 Extended and 16
-// and the commands of codecs 12 to 15, and encodes all of them again, for servers that send
-// commands, for tests and for simulated devices. It is pure: the only I/O is the io.Reader handed
-// to [NewReader].
+// Package teltonika speaks the wire format of Teltonika GPS trackers. It reads the IMEI handshake
+// and frames of TCP and the datagrams of UDP. It decodes and encodes the records of codecs 8, 8
+// Extended and 16 and the commands of codecs 12 to 15. Its only I/O is the io.Reader of
+// [NewReader].
+//
+//	r := teltonika.NewReader(conn, 0)
+//	imei, err := r.IMEI() // answer Accept or Refuse
+//	var batch teltonika.Batch
+//	for {
+//		frame, err := r.Next()
+//		...
+//		if err := batch.Decode(frame.Body); err == nil {
+//			store(imei, batch.Records)
+//			conn.Write(teltonika.AppendAck(nil, len(batch.Records)))
+//		}
+//	}
 //
 // # The session
 //
@@ -14,8 +25,8 @@
 //	FF                      ───────────►  keep-alive at any frame boundary, even before the IMEI: no answer
 //
 // One frame is in flight at a time. A device that reads another number than it sent, or none, sends
-// the same frame again, so records arrive at least once, and newest first is normal after a gap in
-// coverage.
+// the same frame again. So records arrive at least once. After a gap in coverage they often arrive
+// newest first.
 //
 // # The frame
 //
@@ -31,8 +42,8 @@
 //	codec 8E               2       2       2       2
 //	codec 16               2       1       1       2
 //
-// The CRC is CRC-16/ARC over the body; its upper 16 bits are zero. Some firmwares put a group of
-// 16-byte values after the 8-byte group of every record and nothing in the frame says so: see
+// The CRC is CRC-16/ARC over the body. Its upper 16 bits are zero. Some firmwares put a group of
+// 16-byte values after the 8-byte group of every record, and nothing in the frame announces it: see
 // [Batch.Decode].
 //
 // # Commands
@@ -47,20 +58,20 @@
 //	  14    both                  05 command, 06 answer, 11 not executed, since the IMEI is another's
 //	  15    device to server      any
 //
-// A server never acknowledges a frame of codec 12 to 15 ([Codec.IsCommand]); a device answers a
-// command with a frame of the same codec, or not at all. Nothing says which command an answer is
-// for, so a server:
+// A server never acknowledges a frame of codec 12 to 15 ([Codec.IsCommand]). A device answers a
+// command with a frame of the same codec, or not at all. An answer does not name its command.
+// Therefore a server:
 //
-//   - sends the first command only after the first frame of the session that it acknowledged, and
-//     never while a frame of records waits for its answer: the device reads those four bytes first;
-//   - has one command outstanding on a socket, and after one that went unanswered cannot tell a
-//     late answer from the next one's;
-//   - expects frames of codec 12, 13 and 15 that it did not ask for, since devices pass on what
-//     comes from a serial port.
+//   - sends the first command only after it has acknowledged a frame of the session, and never
+//     while a frame of records waits for its answer: the device reads those four bytes first;
+//   - has one command outstanding on a socket. After an unanswered command it cannot tell a late
+//     answer from the answer to the next command;
+//   - expects frames of codec 12, 13 and 15 that it did not ask for. Devices pass on the data of a
+//     serial port.
 //
 // The vendor's one example of codec 13 has eight bytes of milliseconds where its table has a
-// timestamp of four. The table is followed: that example reads as a time in 1970 and a text with
-// four bytes too many in front, of which none is lost.
+// timestamp of four. This package follows the table. It reads that example as a time in 1970 and a
+// text with four more bytes in front.
 //
 // # UDP
 //
@@ -68,35 +79,35 @@
 //	                    └──────────────────────────── length bytes ──────────────────────────┘
 //	server   0005       │ packet id u16 │ 01 │ AVL packet id u8 │ number of records taken over u8
 //
-// There is no handshake and no CRC: a datagram is whole as far as UDP's own checksum tells, and
-// from the device that it names as far as the sender is honest. The body is that of a frame. The
-// byte 01 means nothing and is not looked at.
+// There is no handshake and no CRC. Only UDP's own checksum protects a datagram, and nothing proves
+// that it comes from the device that it names. The body is that of a frame. The byte 01 means
+// nothing and is not read.
 //
 // # What to do with an error
 //
-// Lenient where devices are odd, strict where framing is at stake. The sentinels are split by what
-// the server owes the device:
+// The sentinels are split by what the server must do:
 //
-//	ErrHandshake                                     answer Refuse, close
-//	ErrPreamble ErrTooLong ErrTooShort ErrCRC        no answer, close: where the next frame begins is unknown
-//	ErrCount ErrUnknownCodec                         no answer, close: how many records to acknowledge is unknown
-//	ErrMalformed                                     keep Frame.Raw as a dead letter, then acknowledge Frame.Count, or the
-//	                                                 device repeats it for ever and nothing newer gets out
+//	ErrHandshake                 answer Refuse, close
+//	ErrPreamble, ErrTooLong      no answer, close: the beginning of the next frame is unknown
+//	ErrTooShort, ErrCRC          the same
+//	ErrCount, ErrUnknownCodec    no answer, close: the number of records is unknown
+//	ErrMalformed                 keep Frame.Raw as a dead letter, then acknowledge Frame.Count:
+//	                             otherwise the device repeats the frame for ever and sends nothing newer
 //
-// A frame of no records is valid and its answer is the number 0. Where [DecodeMessages] returns one
-// of the last three nothing is owed: the frame was one, its CRC was right, and the device does not
-// repeat it. Count it and read on.
+// A frame of no records is valid and its answer is the number 0. If [DecodeMessages] returns one of
+// the last three, no answer is owed: the CRC was right, and the device does not repeat the frame.
+// Count it and read on.
 //
-// Over UDP there is nothing to close: no answer, and the device sends again.
+// Over UDP there is nothing to close. Without an answer the device sends again.
 //
-//	ErrDatagram ErrCount ErrUnknownCodec             no answer
-//	ErrMalformed                                     keep the packet as a dead letter, then answer with Datagram.Count
+//	ErrDatagram, ErrCount, ErrUnknownCodec    no answer
+//	ErrMalformed                              keep the packet, then answer with Datagram.Count
 //
 // # Memory
 //
-// No memory is sized by a count or length that a peer declares: a buffer grows as bytes arrive,
-// never beyond the cap on a frame, and records, messages and datagrams are views into what arrived.
-// In the steady state nothing is allocated. Nothing here panics on any input.
+// No memory is sized by a count or length that a peer declares. A buffer grows as bytes arrive,
+// never beyond the cap on a frame. Records, messages and datagrams are views into these bytes. In
+// the steady state nothing is allocated. No input makes this package panic.
 //
 // Sources: Teltonika wiki, "Teltonika Data Sending Protocols"; the frames in testdata/vectors.json
 // name theirs one by one.

@@ -15,10 +15,8 @@ func NewElements(list ...Element) (Elements, error) {
 	if len(list) > math.MaxUint16 {
 		return Elements{}, fmt.Errorf("%w: %d elements in a record", ErrEncode, len(list))
 	}
-	l := wideIDs | wideCounts | groupNX
-	if slices.ContainsFunc(list, func(e Element) bool { return e.Size == 16 }) {
-		l |= group16
-	}
+	l := layoutOf(Codec8E)
+	l.group16 = slices.ContainsFunc(list, func(e Element) bool { return e.Size == 16 })
 	wire, n, err := appendGroups(nil, slices.Values(list), l)
 	if err != nil {
 		return Elements{}, err
@@ -30,9 +28,11 @@ func NewElements(list ...Element) (Elements, error) {
 }
 
 // AppendFrame appends a whole frame, preamble to CRC, with the records encoded in codec 8, 8E or
-// 16. It returns ErrEncode, and dst as it was, where the codec cannot carry what a record holds
-// (ids above 255 or variable length in codec 8, a generation type outside codec 16) or there are
-// more than 255 records, and ErrUnknownCodec for other codecs. Sizes are not capped.
+// 16. Sizes are not capped.
+//
+// Other codecs are ErrUnknownCodec. The error is ErrEncode if the codec cannot carry what a record
+// holds (ids above 255 or variable length in codec 8, a generation type outside codec 16) or if
+// there are more than 255 records. After an error dst is returned as it was.
 func AppendFrame(dst []byte, c Codec, records ...Record) ([]byte, error) {
 	start := len(dst)
 	out, err := AppendBody(append(dst, make([]byte, header)...), c, records...)
@@ -63,16 +63,14 @@ func seal(dst []byte, start int) []byte {
 // If a record has a 16-byte element, or came from a frame with that group, all records get the
 // group. A decoded body therefore encodes to the same bytes.
 func AppendBody(dst []byte, c Codec, records ...Record) ([]byte, error) {
-	l, ok := layoutOf(c)
-	if !ok {
+	if !c.HasRecords() {
 		return dst, fmt.Errorf("%w %v", ErrUnknownCodec, c)
 	}
 	if len(records) > math.MaxUint8 {
 		return dst, fmt.Errorf("%w: %d records in a frame", ErrEncode, len(records))
 	}
-	for i := range records {
-		l |= records[i].IO.layout & group16
-	}
+	l := layoutOf(c)
+	l.group16 = slices.ContainsFunc(records, func(r Record) bool { return r.IO.layout.group16 })
 	out := append(dst, byte(c), byte(len(records)))
 	for i := range records {
 		var err error
@@ -97,16 +95,16 @@ func appendRecord(dst []byte, r *Record, l layout) ([]byte, error) {
 	dst = binary.BigEndian.AppendUint16(dst, r.Angle)
 	dst = append(dst, r.Satellites)
 	dst = binary.BigEndian.AppendUint16(dst, r.Speed)
-	dst, err := appendNumber(dst, int(r.Event), l.has(wideIDs), "event id")
+	dst, err := appendNumber(dst, int(r.Event), l.wideIDs, "event id")
 	if err != nil {
 		return dst, err
 	}
-	if l.has(generation) {
+	if l.generation {
 		dst = append(dst, r.Generation)
 	} else if r.Generation != 0 {
 		return dst, fmt.Errorf("%w: a generation type is for codec 16 only", ErrEncode)
 	}
-	if dst, err = appendNumber(dst, r.IO.Len(), l.has(wideCounts), "number of elements"); err != nil {
+	if dst, err = appendNumber(dst, r.IO.Len(), l.wideCounts, "number of elements"); err != nil {
 		return dst, err
 	}
 	dst, n, err := appendGroups(dst, r.IO.All(), l)
@@ -116,21 +114,20 @@ func appendRecord(dst []byte, r *Record, l layout) ([]byte, error) {
 	return dst, err
 }
 
-// appendGroups appends the elements that the layout has a group for, and says how many those were.
-// It walks them once for each group: a record has few.
+// appendGroups appends the elements that the layout has a group for, and returns how many those
+// were. It walks all elements twice for each group: a record has few.
 func appendGroups(dst []byte, elements iter.Seq[Element], l layout) (out []byte, total int, err error) {
-	sizes := groupSizes[:4]
-	if l.has(group16) {
-		sizes = groupSizes[:]
-	}
-	for _, size := range sizes {
+	for _, size := range groupSizes {
+		if !l.hasGroup(size) {
+			continue
+		}
 		n := 0
 		for e := range elements {
 			if int(e.Size) == size {
 				n++
 			}
 		}
-		if dst, err = appendNumber(dst, n, l.has(wideCounts), "number of elements"); err != nil {
+		if dst, err = appendNumber(dst, n, l.wideCounts, "number of elements"); err != nil {
 			return dst, 0, err
 		}
 		for e := range elements {
@@ -143,45 +140,23 @@ func appendGroups(dst []byte, elements iter.Seq[Element], l layout) (out []byte,
 		}
 		total += n
 	}
-	if !l.has(groupNX) {
-		return dst, total, nil
-	}
-	n := 0
-	for e := range elements {
-		if e.Size == SizeNX {
-			n++
-		}
-	}
-	if dst, err = appendNumber(dst, n, true, "number of elements"); err != nil {
-		return dst, 0, err
-	}
-	for e := range elements {
-		if e.Size != SizeNX {
-			continue
-		}
-		dst = binary.BigEndian.AppendUint16(dst, e.ID)
-		if dst, err = appendNumber(dst, len(e.Bytes), true, "length of an element"); err != nil {
-			return dst, 0, err
-		}
-		dst = append(dst, e.Bytes...)
-	}
-	return dst, total + n, nil
+	return dst, total, nil
 }
 
-// appendElement appends an element of fixed size.
 func appendElement(dst []byte, e Element, l layout) ([]byte, error) {
-	dst, err := appendNumber(dst, int(e.ID), l.has(wideIDs), "element id")
-	if err != nil {
+	dst, err := appendNumber(dst, int(e.ID), l.wideIDs, "element id")
+	switch {
+	case err != nil:
 		return dst, err
-	}
-	if e.Size == 16 {
-		if len(e.Bytes) != 16 {
-			return dst, fmt.Errorf("%w: element %d has %d bytes, not 16", ErrEncode, e.ID, len(e.Bytes))
-		}
+	case e.Size == SizeNX:
+		dst, err = appendNumber(dst, len(e.Bytes), true, "length of an element")
+		return append(dst, e.Bytes...), err
+	case e.Size == 16 && len(e.Bytes) != 16:
+		return dst, fmt.Errorf("%w: element %d has %d bytes, not 16", ErrEncode, e.ID, len(e.Bytes))
+	case e.Size == 16:
 		return append(dst, e.Bytes...), nil
-	}
-	if e.Size < 8 && e.Value>>(8*e.Size) != 0 {
-		return dst, fmt.Errorf("%w: element %d: %d does not fit in %d bytes", ErrEncode, e.ID, e.Value, e.Size)
+	case e.Size < 8 && e.Value>>(8*e.Size) != 0:
+		return dst, fmt.Errorf("%w: element %d: %d needs more than %d bytes", ErrEncode, e.ID, e.Value, e.Size)
 	}
 	for shift := 8 * (int(e.Size) - 1); shift >= 0; shift -= 8 {
 		dst = append(dst, byte(e.Value>>shift))

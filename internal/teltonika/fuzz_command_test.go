@@ -137,7 +137,7 @@ func walk(in []byte) (allocated uint64, sink int) {
 	_ = b.Decode(in)
 	r := NewReader(bytes.NewReader(in), 0)
 	_, _ = r.IMEI()
-	r.Reset(bytes.NewReader(in))
+	r = NewReader(bytes.NewReader(in), 0)
 	for {
 		frame, err := r.Next()
 		if err != nil {

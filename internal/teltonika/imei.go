@@ -2,8 +2,74 @@ package teltonika
 
 import "fmt"
 
+// The server's answer to a handshake is one of these bytes.
+const (
+	Refuse byte = 0x00
+	Accept byte = 0x01
+)
+
+const imeiDigits = 15
+
+// IMEI reads the handshake, skipping keep-alive bytes before it, and returns the 15 digits.
+// Anything else is ErrHandshake at its first wrong byte. So a port scanner whose first two bytes
+// announce 18,245 more is not waited for. The caller bounds the time for all of it with one read
+// deadline.
+func (r *Reader) IMEI() (string, error) {
+	if err := r.begin(); err != nil {
+		return "", err
+	}
+	for i := range 2 + imeiDigits {
+		if err := r.have(i + 1); err != nil {
+			return "", err
+		}
+		b := r.buf[r.lo+i]
+		ok := b >= '0' && b <= '9'
+		switch i {
+		case 0:
+			ok = b == 0
+		case 1:
+			ok = b == imeiDigits
+		}
+		if !ok {
+			return "", r.fail(ErrHandshake, "byte %d is 0x%02x", i, b)
+		}
+	}
+	imei := string(r.buf[r.lo+2 : r.lo+2+imeiDigits])
+	r.lo += 2 + imeiDigits
+	return imei, nil
+}
+
+// AppendIMEI appends the handshake of a device. It returns ErrEncode if imei is not 15 digits.
+func AppendIMEI(dst []byte, imei string) ([]byte, error) {
+	if _, err := ParseIMEI(imei); err != nil {
+		return dst, err
+	}
+	return append(append(dst, 0, imeiDigits), imei...), nil
+}
+
+// LuhnValid reports whether the last digit of an IMEI is the check digit of the others. Some real
+// devices fail this. It is for counting, not for refusing. Anything but digits is not valid.
+func LuhnValid(imei string) bool {
+	sum := 0
+	for i := range len(imei) {
+		d := int(imei[i]) - '0'
+		if d < 0 || d > 9 {
+			return false
+		}
+		// Every second digit from the right, beginning beside the check digit, counts double. A
+		// double of two digits counts as their sum.
+		if (len(imei)-i)%2 == 0 {
+			if d *= 2; d > 9 {
+				d -= 9
+			}
+		}
+		sum += d
+	}
+	return len(imei) > 0 && sum%10 == 0
+}
+
 // IMEI is a device's identity as codecs 14 and 15 carry it: a leading 0 and 15 digits, two a byte.
-// Two are equal (==) if they are the same device; the zero value is 15 zeros, which no device has.
+// Two are equal (==) if they are the same device. The zero value is 15 zeros, which no device has.
 type IMEI [8]byte
 
 // ParseIMEI returns the IMEI of 15 ASCII digits, as [Reader.IMEI] returns them. Anything else is
@@ -16,8 +82,8 @@ func ParseIMEI(s string) (IMEI, error) {
 	return m, nil
 }
 
-// String returns the 15 digits. Of a value that did not come from this package it may return others
-// than digits.
+// String returns the 15 digits. Of a value that did not come from this package it may return other
+// characters.
 func (m IMEI) String() string { return string(m.appendDigits(nil)) }
 
 func parseIMEI[T string | []byte](digits T) (m IMEI, ok bool) {

@@ -7,32 +7,31 @@ import (
 )
 
 // AppendDegrees appends a coordinate of 1e-7 degrees as decimal degrees with exactly seven
-// decimals. It works on the digits, so nothing is rounded: -1 is "-0.0000001".
+// decimals. Nothing is rounded: -1 is "-0.0000001".
 func AppendDegrees(dst []byte, e7 int32) []byte {
 	v := int64(e7)
 	if v < 0 {
 		dst, v = append(dst, '-'), -v
 	}
 	dst = strconv.AppendInt(dst, v/1e7, 10)
-	// The point takes the place of the 1 in front that keeps the zeros of the fraction.
+	// The 1 in front keeps the zeros of the fraction. The point takes its place.
 	at := len(dst)
 	dst = strconv.AppendInt(dst, 1e7+v%1e7, 10)
 	dst[at] = '.'
 	return dst
 }
 
-// maxSafe is 2^53: from there up a reader that takes JSON numbers for doubles would see another
-// number.
+// maxSafe is 2^53. From there up a reader that takes JSON numbers as doubles sees another number.
 const maxSafe = 1 << 53
 
-// fewElements bounds the ids that AppendJSON compares one by one; records seen in the field have
+// fewElements bounds the ids that AppendJSON compares one by one. Records seen in the field have
 // fewer than a hundred.
 const fewElements = 128
 
 // AppendJSON appends the elements as one JSON object in the order of the wire, keyed by id in
-// decimal. A value is an unsigned integer, as a string of digits from 2^53 up; a value of 16 bytes
-// or of variable length is a string of lower-case hex. Where an id comes twice the first one
-// stands, so that every JSON parser reads the same.
+// decimal. A value is an unsigned integer, from 2^53 up as a string of digits. A value of 16 bytes
+// or of variable length is a string of lower-case hex. If an id comes twice, only the first one is
+// written, so that every JSON parser reads the same.
 func (s Elements) AppendJSON(dst []byte) []byte {
 	if s.Len() > fewElements {
 		return s.appendMany(dst)
@@ -50,9 +49,9 @@ func (s Elements) AppendJSON(dst []byte) []byte {
 	return closeObject(dst)
 }
 
-// appendMany is AppendJSON for any number of elements. Comparing each with each would let 8 KiB of
-// hostile frame cost milliseconds; a bit for every id costs 8 KiB of stack instead, which ordinary
-// connections should not carry.
+// appendMany is AppendJSON for any number of elements. A hostile frame of 8 KiB would cost
+// milliseconds if each element were compared with each. A bit for every id costs 8 KiB of stack
+// instead, too much for ordinary records.
 func (s Elements) appendMany(dst []byte) []byte {
 	var seen [1 << 16 / 64]uint64
 	dst = append(dst, '{')

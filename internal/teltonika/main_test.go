@@ -111,10 +111,10 @@ func (s silence) Read([]byte) (int, error) {
 
 // randomRecord returns a record that the codec can carry.
 func randomRecord(t testing.TB, rnd *rand.Rand, c Codec) Record {
-	l, ok := layoutOf(c)
-	require.True(t, ok)
+	require.True(t, c.HasRecords())
+	l := layoutOf(c)
 	id := func() uint16 {
-		if l.has(wideIDs) {
+		if l.wideIDs {
 			return uint16(rnd.Uint32())
 		}
 		return uint16(rnd.Uint32() & 0xFF)
@@ -123,7 +123,7 @@ func randomRecord(t testing.TB, rnd *rand.Rand, c Codec) Record {
 	for i := range list {
 		size := groupSizes[rnd.IntN(4)]
 		list[i] = Element{ID: id(), Size: byte(size), Value: rnd.Uint64() >> (64 - 8*size)}
-		if l.has(groupNX) && rnd.IntN(5) == 0 {
+		if l.groupNX && rnd.IntN(5) == 0 {
 			value := make([]byte, rnd.IntN(40))
 			for j := range value {
 				value[j] = byte(rnd.Uint32())
@@ -138,7 +138,7 @@ func randomRecord(t testing.TB, rnd *rand.Rand, c Codec) Record {
 		Altitude: int16(rnd.Uint32()), Angle: uint16(rnd.Uint32()), Satellites: byte(rnd.Uint32()), Speed: uint16(rnd.Uint32()),
 		Event: id(), IO: elements,
 	}
-	if l.has(generation) {
+	if l.generation {
 		r.Generation = byte(rnd.Uint32())
 	}
 	return r

@@ -7,8 +7,8 @@ import (
 	"math"
 )
 
-// MessageType says what a message is. Devices send others than these, and they pass: behind a
-// serial port any type may come.
+// MessageType says what a message is. Devices may send any type, from a serial port for example,
+// and all are passed on.
 type MessageType byte
 
 // The types that the vendor gives a meaning.
@@ -16,8 +16,7 @@ const (
 	TypeCommand  MessageType = 0x05 // server to device; seen from devices in codec 13
 	TypeResponse MessageType = 0x06 // device to server
 	TypeCamera   MessageType = 0x0D // codec 12, both ways, binary
-	// codec 14, device to server: the command was for another IMEI and was not executed
-	TypeNACK MessageType = 0x11
+	TypeNACK     MessageType = 0x11 // codec 14, device to server: not executed, another IMEI's
 )
 
 // Message is a command, the answer to one, or what a device passes on from its serial port.
@@ -28,56 +27,44 @@ type Message struct {
 	Text      []byte // as it stands on the wire: nothing is trimmed, and it may be binary
 }
 
-// Messages holds the messages of one frame: a view of checked bytes, decoded while it is walked, so
-// that a frame costs the same however many it has. It is valid as long as the body it came from.
+// Messages holds the messages of one frame: a view of checked bytes. They are decoded during the
+// walk, so that a frame costs the same however many it has. Messages are valid as long as the body.
 // The zero value has none.
 type Messages struct {
 	Codec Codec
 	wire  []byte // the messages, without the counts
-	n     byte
+	n     int
 }
 
 // DecodeMessages decodes a frame's body, codec id to second count, of codec 12, 13, 14 or 15. The
 // messages must fill the body exactly, and an IMEI must be a leading 0 and 15 digits. It allocates
 // nothing.
 //
-// Errors are ErrUnknownCodec (also for the codecs of records), ErrCount and ErrMalformed; then
-// there are no messages. What they oblige to differs from records, since nothing was to be
-// acknowledged: see the package comment.
+// Errors are ErrUnknownCodec (also for the codecs of records), ErrCount and ErrMalformed. After an
+// error there are no messages. The package comment says what the server must do then.
 func DecodeMessages(body []byte) (Messages, error) {
-	if len(body) < minBody {
-		return Messages{}, fmt.Errorf("%w: a body of %d bytes", ErrMalformed, len(body))
+	codec, n, data, err := openBody(body, Codec.IsCommand)
+	if err != nil {
+		return Messages{}, err
 	}
-	codec := Codec(body[0])
-	if !codec.IsCommand() {
-		return Messages{}, fmt.Errorf("%w %v", ErrUnknownCodec, codec)
+	rest, why, i := data, "", 0
+	for ; i < n && why == ""; i++ {
+		_, rest, why = takeMessage(rest, codec)
 	}
-	last := len(body) - 1
-	before, after := body[1], body[last]
-	if before != after {
-		return Messages{}, fmt.Errorf("%w: %d before, %d after", ErrCount, before, after)
+	if why == "" && len(rest) != 0 {
+		why = "bytes left over"
 	}
-	s := Messages{Codec: codec, wire: body[2:last:last], n: before}
-	rest := s.wire
-	for i := range before {
-		var why string
-		if _, rest, why = takeMessage(rest, codec); why != "" {
-			return Messages{}, fmt.Errorf("%w: codec %v, %d of %d messages, then %s", ErrMalformed, codec, i, before, why)
-		}
+	if why != "" {
+		return Messages{}, fmt.Errorf("%w: codec %v, message %d of %d: %s", ErrMalformed, codec, i, n, why)
 	}
-	if len(rest) != 0 {
-		return Messages{}, fmt.Errorf("%w: codec %v, %d bytes behind %d messages", ErrMalformed, codec, len(rest), before)
-	}
-	return s, nil
+	return Messages{Codec: codec, wire: data, n: n}, nil
 }
 
 // Len returns the number of messages. In practice it is 1.
-func (s Messages) Len() int { return int(s.n) }
+func (s Messages) Len() int { return s.n }
 
-// All walks the messages in the order of the wire. Message.Text is a view.
-//
-// It stops early, rather than panic, where the bytes have changed under it because a view was used
-// too long.
+// All walks the messages in the order of the wire. Message.Text is a view. The walk stops early if
+// a view was used too long and its bytes have changed. It does not panic.
 func (s Messages) All() iter.Seq[Message] {
 	return func(yield func(Message) bool) {
 		p := s.wire
@@ -129,10 +116,11 @@ func takeMessage(p []byte, c Codec) (m Message, rest []byte, why string) {
 }
 
 // AppendMessages appends a whole frame, preamble to CRC, with the messages encoded in codec 12, 13,
-// 14 or 15, for either direction. It returns ErrEncode, and dst as it was, where the codec cannot
-// carry what a message holds (a timestamp in codec 12 or 14, an IMEI in codec 12 or 13), an IMEI is
-// not digits or there are more than 255 messages, and ErrUnknownCodec for other codecs. Sizes are
-// not capped. Devices expect one message a frame.
+// 14 or 15, for either direction. Sizes are not capped. Devices expect one message a frame.
+//
+// Other codecs are ErrUnknownCodec. The error is ErrEncode if the codec cannot carry what a message
+// holds (a timestamp in codec 12 or 14, an IMEI in codec 12 or 13), if an IMEI is not digits, or if
+// there are more than 255 messages. After an error dst is returned as it was.
 func AppendMessages(dst []byte, c Codec, messages ...Message) ([]byte, error) {
 	if !c.IsCommand() {
 		return dst, fmt.Errorf("%w %v", ErrUnknownCodec, c)

@@ -203,9 +203,8 @@ func TestCommandFramesAreReadAtEverySplit(t *testing.T) {
 	require.NoError(t, err)
 	stream = append(stream, records...)
 
-	r := NewReader(nil, 0)
 	for i := range len(stream) + 1 {
-		r.Reset(chunks(stream[:i], stream[i:]))
+		r := NewReader(chunks(stream[:i], stream[i:]), 0)
 		for _, want := range []any{Codec8, answer, photo, Codec8} {
 			f, err := r.Next()
 			require.NoError(t, err, "split at %d", i)

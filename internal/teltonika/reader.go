@@ -1,6 +1,7 @@
 package teltonika
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -15,8 +16,8 @@ const (
 	overhead = header + 4 // and CRC
 	minBody  = 3          // codec id and the two counts
 
-	// firstBuffer takes the largest frame that trackers document. It is what a connection costs; only
-	// a bigger frame whose bytes have really arrived makes it grow.
+	// firstBuffer takes the largest frame that trackers document. Every connection costs so much.
+	// Only a bigger frame whose bytes have really arrived makes the buffer grow.
 	firstBuffer = 1536
 
 	keepAlive = 0xFF
@@ -26,23 +27,20 @@ const (
 // and valid until the Reader's next method call.
 type Frame struct {
 	Codec Codec
-	// number of records that the device says it sent: what to acknowledge; of messages if
-	// Codec.IsCommand
-	Count byte
+	Count byte   // of records, to acknowledge, as the device says; of messages if Codec.IsCommand
 	Body  []byte // codec id to second count: what Batch.Decode or DecodeMessages takes
 	Raw   []byte // all of it, preamble to CRC: what a dead letter keeps
 }
 
-// Reader reads one device's byte stream: first [Reader.IMEI], then frames. It does not care how the
-// bytes were cut into packets. It is not safe for concurrent use.
+// Reader reads one device's byte stream: first [Reader.IMEI], then frames. Packets may be cut
+// anywhere. A Reader is not safe for concurrent use.
 //
-// An error of framing is final: the stream has no mark to find the next frame by, so every later
+// An error of framing is final: the stream has no mark by which to find the next frame. Every later
 // call returns the same error. An error of the source is passed on, io.EOF at a frame boundary and
-// io.ErrUnexpectedEOF within a frame, and loses nothing: after a timeout the same call may be made
+// io.ErrUnexpectedEOF within a frame. It loses nothing: after a timeout the same call may be made
 // again.
 //
-// Two deadlines suit a device: a long one until a frame begins, and a short one until it is
-// complete.
+// A device needs two deadlines: a long one until a frame begins, a short one until it is complete.
 //
 //	for {
 //		conn.SetReadDeadline(now.Add(idle))    // renewed by keep-alives, since Await returns after them
@@ -66,23 +64,15 @@ type Reader struct {
 // NewReader returns a Reader of src that refuses frames that declare more than maxBody bytes; 0
 // means DefaultMaxBody.
 func NewReader(src io.Reader, maxBody int) *Reader {
-	if maxBody <= 0 {
-		maxBody = DefaultMaxBody
-	}
-	return &Reader{src: src, max: maxBody, buf: make([]byte, firstBuffer)}
-}
-
-// Reset makes the Reader read src from its beginning, keeping the buffer.
-func (r *Reader) Reset(src io.Reader) {
-	r.src, r.lo, r.hi, r.fault = src, 0, 0, nil
+	return &Reader{src: src, max: cmp.Or(maxBody, DefaultMaxBody), buf: make([]byte, firstBuffer)}
 }
 
 // Buffered is the number of bytes that were read and belong to no frame returned yet.
 func (r *Reader) Buffered() int { return r.hi - r.lo }
 
-// Await waits for a sign of life at a frame boundary. It returns true when a frame has begun, of
-// which Next then reads the rest, and false when only keep-alive bytes came. What is buffered
-// counts: it does not read if a frame has begun already.
+// Await waits for a sign of life at a frame boundary. It returns true when a frame has begun: Next
+// reads the rest. It returns false when only keep-alive bytes came. It does not read if a frame has
+// begun already in the buffer.
 func (r *Reader) Await() (started bool, err error) {
 	if r.fault != nil {
 		return false, r.fault
@@ -96,16 +86,22 @@ func (r *Reader) Await() (started bool, err error) {
 	return r.lo < r.hi, nil
 }
 
-// Next reads one frame, skipping keep-alive bytes before it. It returns ErrPreamble, ErrTooLong or
-// ErrTooShort as soon as the bytes say so, without reading on, and ErrCRC after the whole frame.
-func (r *Reader) Next() (Frame, error) {
-	for started := false; !started; {
-		var err error
-		if started, err = r.Await(); err != nil {
-			return Frame{}, err
+// begin skips keep-alive bytes until something else begins.
+func (r *Reader) begin() error {
+	for {
+		if started, err := r.Await(); started || err != nil {
+			return err
 		}
 	}
-	// One wrong byte is enough: whoever speaks HTTP here need not be waited for.
+}
+
+// Next reads one frame, skipping keep-alive bytes before it. It returns ErrPreamble, ErrTooLong or
+// ErrTooShort as soon as the bytes show it, without reading on, and ErrCRC after the whole frame.
+func (r *Reader) Next() (Frame, error) {
+	if err := r.begin(); err != nil {
+		return Frame{}, err
+	}
+	// One wrong byte is enough: a client that speaks HTTP is not waited for.
 	if b := r.buf[r.lo]; b != 0 {
 		return Frame{}, r.fail(ErrPreamble, "it begins with 0x%02x", b)
 	}
@@ -128,8 +124,7 @@ func (r *Reader) Next() (Frame, error) {
 	}
 	raw := r.buf[r.lo : r.lo+size : r.lo+size]
 	body := raw[header : size-4 : size-4]
-	// All 32 bits are compared: a frame with anything in the upper half is not what the device
-	// computed.
+	// All 32 bits count: no device computes anything in the upper half.
 	if says, is := binary.BigEndian.Uint32(raw[size-4:]), CRC(body); says != uint32(is) {
 		return Frame{}, r.fail(ErrCRC, "frame says %08x, computed %04x", says, is)
 	}
@@ -143,22 +138,21 @@ func (r *Reader) fail(sentinel error, format string, args ...any) error {
 	return r.fault
 }
 
-// have reads until n bytes are buffered. n is at most max + overhead, so that room can always be
-// made.
+// have reads until n bytes are buffered. n is at most max + overhead.
 func (r *Reader) have(n int) error {
 	for idle := 0; r.hi-r.lo < n; {
 		r.makeRoom()
 		m, err := r.src.Read(r.buf[r.hi:])
 		r.hi += m
 		switch {
-		case m > 0: // an error that came along comes again
+		case m > 0: // an error that came with the bytes comes again
 			idle = 0
 		case err == io.EOF && r.hi > r.lo:
 			return io.ErrUnexpectedEOF
 		case err != nil:
 			return err
 		default:
-			if idle++; idle == 100 { // as many as bufio bears
+			if idle++; idle == 100 { // as many as bufio allows
 				return io.ErrNoProgress
 			}
 		}
@@ -166,8 +160,8 @@ func (r *Reader) have(n int) error {
 	return nil
 }
 
-// makeRoom leaves at least one byte free at the end of the buffer. It grows only when the buffer is
-// full of one frame, by doubling: a declared length costs nothing until its bytes arrive.
+// makeRoom leaves at least one byte free at the end of the buffer. The buffer doubles only when it
+// is full of one frame: a declared length costs nothing until its bytes arrive.
 func (r *Reader) makeRoom() {
 	if r.lo == r.hi {
 		r.lo, r.hi = 0, 0

@@ -130,12 +130,12 @@ func TestTheBufferGrowsWithTheBytesThatCameAndNotWithTheDeclaredLength(t *testin
 	require.Equal(t, io.ErrUnexpectedEOF, err)
 	require.Len(t, r.buf, firstBuffer)
 
-	r.Reset(bytes.NewReader(long[:firstBuffer+1]))
+	r = NewReader(bytes.NewReader(long[:firstBuffer+1]), 0)
 	_, err = r.Next()
 	require.Equal(t, io.ErrUnexpectedEOF, err)
 	require.Len(t, r.buf, 2*firstBuffer)
 
-	r.Reset(bytes.NewReader(long))
+	r = NewReader(bytes.NewReader(long), 0)
 	_, err = r.Next()
 	require.NoError(t, err)
 	require.Len(t, r.buf, DefaultMaxBody+overhead, "what a connection can cost at most")

@@ -24,22 +24,21 @@ type Record struct {
 // Element is one input, output or sensor value. What an id means, and whether its value is signed,
 // depends on the device's model; the wire does not say.
 type Element struct {
-	ID uint16
-	// bytes of the value on the wire: 1, 2, 4 or 8 (in Value), 16 (in Bytes), or SizeNX (in Bytes)
-	Size  byte
-	Value uint64 // unsigned
-	Bytes []byte
+	ID    uint16
+	Size  byte   // of the value on the wire: 1, 2, 4, 8, 16 bytes, or SizeNX
+	Value uint64 // unsigned, of 1 to 8 bytes
+	Bytes []byte // of 16 bytes and of SizeNX
 }
 
 // SizeNX is the Size of an element of variable length, which may be zero bytes.
 const SizeNX = 0
 
-// groupSizes lists the groups of fixed size in the order of the wire.
-var groupSizes = [...]int{1, 2, 4, 8, 16}
+// groupSizes lists the groups in the order of the wire: see layout.hasGroup.
+var groupSizes = [...]int{1, 2, 4, 8, 16, SizeNX}
 
-// Elements is the IO section of a record: a view of checked bytes, decoded while it is walked, so
-// that a record costs the same however many elements it has. The zero value has none. One that was
-// decoded is valid as long as the body it came from.
+// Elements is the IO section of a record: a view of checked bytes. They are decoded during the
+// walk, so that a record costs the same however many elements it has. The zero value has none.
+// Decoded Elements are valid as long as the body.
 type Elements struct {
 	wire   []byte // the groups, without event and total
 	layout layout
@@ -50,87 +49,81 @@ type Elements struct {
 func (s Elements) Len() int { return int(s.n) }
 
 // All walks the elements in the order of the wire: by size, variable length last. Element.Bytes is
-// a view.
+// a view. The walk stops early if a view was used too long and its bytes have changed. It does not
+// panic.
 func (s Elements) All() iter.Seq[Element] {
 	return func(yield func(Element) bool) { s.each(yield) }
 }
 
-// each stops early, rather than panic, where the bytes have changed under it because a view was
-// used too long.
 func (s Elements) each(yield func(Element) bool) {
 	p := s.wire
 	for _, size := range groupSizes {
-		if size == 16 && !s.layout.has(group16) {
-			break
+		if !s.layout.hasGroup(size) {
+			continue
 		}
-		n, rest, ok := take(p, s.layout.has(wideCounts))
+		n, rest, ok := take(p, s.layout.wideCounts)
 		if !ok {
 			return
 		}
 		p = rest
 		for range n {
-			id, rest, ok := take(p, s.layout.has(wideIDs))
-			if !ok || len(rest) < size {
+			e := Element{Size: byte(size)}
+			if e.ID, p, ok = take(p, s.layout.wideIDs); !ok {
 				return
 			}
-			e := Element{ID: id, Size: byte(size)}
+			length := size
+			if size == SizeNX {
+				var declared uint16
+				if declared, p, ok = take(p, true); !ok {
+					return
+				}
+				length = int(declared)
+			}
+			if len(p) < length {
+				return
+			}
 			switch size {
 			case 1:
-				e.Value = uint64(rest[0])
+				e.Value = uint64(p[0])
 			case 2:
-				e.Value = uint64(binary.BigEndian.Uint16(rest))
+				e.Value = uint64(binary.BigEndian.Uint16(p))
 			case 4:
-				e.Value = uint64(binary.BigEndian.Uint32(rest))
+				e.Value = uint64(binary.BigEndian.Uint32(p))
 			case 8:
-				e.Value = binary.BigEndian.Uint64(rest)
+				e.Value = binary.BigEndian.Uint64(p)
 			default:
-				e.Bytes = rest[:size:size]
+				e.Bytes = p[:length:length]
 			}
-			if p = rest[size:]; !yield(e) {
+			if p = p[length:]; !yield(e) {
 				return
 			}
-		}
-	}
-	if !s.layout.has(groupNX) {
-		return
-	}
-	n, p, _ := take(p, true) // n is 0 where there is none
-	for range n {
-		var id, size uint16
-		var ok bool
-		if id, p, ok = take(p, true); !ok {
-			return
-		}
-		if size, p, ok = take(p, true); !ok || int(size) > len(p) {
-			return
-		}
-		e := Element{ID: id, Size: SizeNX, Bytes: p[:size:size]}
-		if p = p[size:]; !yield(e) {
-			return
 		}
 	}
 }
 
 // measure returns how many bytes of p an IO section of this layout takes and how many elements it
-// has, and false if it does not fit in p. Nothing but p's own length bounds it, and it allocates
-// nothing.
+// has, and false if it does not fit in p. It allocates nothing.
 func (l layout) measure(p []byte) (used, elements int, ok bool) {
 	whole := len(p)
+	idWidth := 1
+	if l.wideIDs {
+		idWidth = 2
+	}
 	var n uint16
-	for _, size := range groupSizes {
-		if size == 16 && !l.has(group16) {
+	for _, size := range groupSizes[:5] {
+		if size == 16 && !l.group16 {
 			break
 		}
-		if n, p, ok = take(p, l.has(wideCounts)); !ok {
+		if n, p, ok = take(p, l.wideCounts); !ok {
 			return 0, 0, false
 		}
-		need := int(n) * (l.idWidth() + size)
+		need := int(n) * (idWidth + size)
 		if need > len(p) {
 			return 0, 0, false
 		}
 		p, elements = p[need:], elements+int(n)
 	}
-	if l.has(groupNX) {
+	if l.groupNX {
 		if n, p, ok = take(p, true); !ok {
 			return 0, 0, false
 		}
@@ -149,7 +142,7 @@ func (l layout) measure(p []byte) (used, elements int, ok bool) {
 	return whole - len(p), elements, true
 }
 
-// take reads one number, of two bytes if wide, else one.
+// take reads one number, of two bytes if wide, else of one.
 func take(p []byte, wide bool) (n uint16, rest []byte, ok bool) {
 	switch {
 	case wide && len(p) >= 2:

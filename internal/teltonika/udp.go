@@ -7,33 +7,30 @@ import (
 )
 
 const (
-	// datagramHeader is what stands before the body: length, packet id, the unused byte, AVL packet
-	// id, and the IMEI.
+	// datagramHeader is the size of what comes before the body: length, packet id, the unused byte,
+	// AVL packet id, and the IMEI.
 	datagramHeader = 2 + 2 + 1 + 1 + 2 + imeiDigits
 
 	datagramAck = 7
 
-	// unused is the byte that the vendor documents as not usable. It is sent, and not looked at.
+	// unused is sent where the vendor documents a byte that is not usable. It is not read.
 	unused = 0x01
 )
 
-// Datagram is what a device sends in one UDP packet: who it is, and a frame's body. Body is a view
-// into the packet.
+// Datagram is what a device sends in one UDP packet: its IMEI and a frame's body.
 type Datagram struct {
-	// the device's number of the packet, CAFE in every documented example; the answer repeats it
-	PacketID    uint16
-	AVLPacketID byte // the device's number of what is in Body; the answer repeats it
+	PacketID    uint16 // the device's number of the packet; the answer repeats it
+	AVLPacketID byte   // the device's number of what is in Body; the answer repeats it
 	IMEI        IMEI
-	Codec       Codec // first byte of Body
-	// second byte of Body: number of records that the device says it sent, what to acknowledge
-	Count byte
-	Body  []byte // codec id to second count: what [Batch.Decode] takes
+	Codec       Codec  // first byte of Body
+	Count       byte   // second byte of Body: the number of records to acknowledge, as the device says
+	Body        []byte // codec id to second count: what [Batch.Decode] takes; a view into the packet
 }
 
-// DecodeDatagram decodes the payload of one UDP packet, which holds exactly one datagram, but not
-// its body. It allocates nothing. The error is ErrDatagram, to which no answer is owed: a length
-// that is not the packet's, an IMEI that is not 000F and 15 ASCII digits, or a body without codec
-// id and two counts. There is no CRC: that the packet came whole is UDP's word.
+// DecodeDatagram decodes the payload of one UDP packet, which holds exactly one datagram. It does
+// not decode the body, and allocates nothing. The error is ErrDatagram, and then no answer is owed:
+// the length is not the packet's, the IMEI is not 000F and 15 ASCII digits, or the body has no room
+// for codec id and two counts. There is no CRC: only UDP's own checksum protects the packet.
 func DecodeDatagram(packet []byte) (Datagram, error) {
 	if len(packet) < datagramHeader+minBody {
 		return Datagram{}, fmt.Errorf("%w: %d bytes", ErrDatagram, len(packet))
@@ -46,7 +43,7 @@ func DecodeDatagram(packet []byte) (Datagram, error) {
 	}
 	imei, ok := parseIMEI(packet[8:datagramHeader])
 	if !ok {
-		return Datagram{}, fmt.Errorf("%w: IMEI %q is not %d digits", ErrDatagram, packet[8:datagramHeader], imeiDigits)
+		return Datagram{}, fmt.Errorf("%w: IMEI %q is not digits", ErrDatagram, packet[8:datagramHeader])
 	}
 	body := packet[datagramHeader:len(packet):len(packet)]
 	return Datagram{
@@ -55,9 +52,9 @@ func DecodeDatagram(packet []byte) (Datagram, error) {
 	}, nil
 }
 
-// AppendDatagram appends a datagram around any body, as [AppendBody] makes it; Codec and Count
-// stand in Body and are not looked at. It returns ErrEncode, and dst as it was, if the IMEI is not
-// digits or the length does not fit in 16 bits.
+// AppendDatagram appends a datagram around any body, as [AppendBody] makes it. It ignores Codec and
+// Count, which are in Body. It returns ErrEncode, and dst as it was, if the IMEI is not digits or
+// the length does not fit in 16 bits.
 func AppendDatagram(dst []byte, d Datagram) ([]byte, error) {
 	length := datagramHeader - 2 + len(d.Body)
 	if length > math.MaxUint16 {
@@ -74,7 +71,7 @@ func AppendDatagram(dst []byte, d Datagram) ([]byte, error) {
 }
 
 // DatagramAck is the server's answer to a datagram. A device that reads another count than it sent,
-// or none, sends it again.
+// or none, sends the datagram again.
 type DatagramAck struct {
 	PacketID    uint16 // of the datagram
 	AVLPacketID byte   // of the datagram
@@ -88,8 +85,8 @@ func AppendDatagramAck(dst []byte, a DatagramAck) []byte {
 	return append(dst, unused, a.AVLPacketID, a.Accepted)
 }
 
-// DecodeDatagramAck decodes what a device receives. The error is ErrDatagram: it is not 7 bytes, or
-// says another length.
+// DecodeDatagramAck decodes what a device receives. The error is ErrDatagram if the packet has not
+// 7 bytes or says another length.
 func DecodeDatagramAck(packet []byte) (DatagramAck, error) {
 	if len(packet) != datagramAck {
 		return DatagramAck{}, fmt.Errorf("%w: an answer of %d bytes", ErrDatagram, len(packet))
@@ -97,5 +94,5 @@ func DecodeDatagramAck(packet []byte) (DatagramAck, error) {
 	if says := binary.BigEndian.Uint16(packet); says != datagramAck-2 {
 		return DatagramAck{}, fmt.Errorf("%w: an answer that says %d bytes", ErrDatagram, says)
 	}
-	return DatagramAck{PacketID: binary.BigEndian.Uint16(packet[2:]), AVLPacketID: packet[5], Accepted: packet[6]}, nil
+	return DatagramAck{binary.BigEndian.Uint16(packet[2:]), packet[5], packet[6]}, nil
 }
