@@ -2,12 +2,10 @@ package simulate
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"time"
 
 	"github.com/rollcall-redis/rollcall/internal/device"
-	"github.com/rollcall-redis/rollcall/internal/teltonika"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
@@ -74,14 +72,11 @@ func (t *tracker) answer(ctx context.Context) (int, error) {
 	waiting, cancel := context.WithTimeoutCause(ctx, t.fleet.cfg.Timeout, errNoAnswer)
 	defer cancel()
 	for {
-		h, err := t.dev.Hear(waiting)
-		if err != nil {
-			return 0, err
+		r, err := t.dev.Receive(waiting)
+		if err != nil || r.Commands == nil {
+			return r.Acked, err
 		}
-		if h.Command == nil {
-			return h.Acked, nil
-		}
-		if err := t.obey(ctx, h); err != nil {
+		if err := t.obey(ctx, r.Commands); err != nil {
 			return 0, err
 		}
 	}
@@ -104,34 +99,10 @@ func (t *tracker) settle(took time.Duration) {
 	t.ladder.reset()
 }
 
-// obey answers a command of codec 12 or 14. What is no command needs no answer.
-func (t *tracker) obey(ctx context.Context, h device.Heard) error {
-	if h.Command == nil {
-		return nil
-	}
-	messages, err := teltonika.DecodeMessages(h.Command)
-	if err != nil {
-		return fmt.Errorf("simulate: command: %w", err)
-	}
-	if messages.Codec != teltonika.Codec12 && messages.Codec != teltonika.Codec14 {
-		return nil // no server sends those
-	}
-	for m := range messages.All() {
-		if m.Type != teltonika.TypeCommand {
-			continue
-		}
-		m.Type = teltonika.TypeResponse
-		if messages.Codec == teltonika.Codec14 && m.IMEI.String() != t.dev.IMEI() {
-			m.Type, m.Text = teltonika.TypeNACK, nil
-			if m.IMEI, err = teltonika.ParseIMEI(t.dev.IMEI()); err != nil {
-				return fmt.Errorf("simulate: answer: %w", err)
-			}
-		}
-		frame, err := teltonika.AppendMessages(nil, messages.Codec, m)
-		if err != nil {
-			return fmt.Errorf("simulate: answer: %w", err)
-		}
-		if err := t.dev.SendRaw(ctx, frame); err != nil {
+// obey answers commands.
+func (t *tracker) obey(ctx context.Context, commands []device.Command) error {
+	for _, c := range commands {
+		if err := t.dev.Answer(ctx, c, c.Text); err != nil {
 			return err
 		}
 		t.fleet.count(func(c *Counts) { c.Commands++ })

@@ -191,10 +191,10 @@ func (t *tracker) rest(ctx context.Context) error {
 	}
 	listening, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
-	h, err := t.dev.Hear(listening)
+	r, err := t.dev.Receive(listening)
 	switch {
 	case err == nil:
-		return t.obey(ctx, h) // an answer that nobody waits for is none
+		return t.obey(ctx, r.Commands) // an answer that nobody waits for is none
 	case listening.Err() == nil || ctx.Err() != nil:
 		return err
 	case until.Before(t.due):
