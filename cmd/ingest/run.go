@@ -12,12 +12,12 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// startBound is how long the device listener waits for the registry to meet
-// Redis and to hand back what a former life of this instance left.
+// startBound is how long the device listener waits for the registry to meet Redis and to hand back
+// what a former life of this instance left.
 const startBound = 15 * time.Second
 
-// run serves until ctx ends or a part fails, and stops every part. They stop in
-// this order, each within its share of the grace:
+// run serves until ctx ends or a part fails, and stops every part. They stop in this order, each
+// within its share of the grace:
 //
 //  1. readiness goes; no command is read or sent any more, and those that wait
 //     for an answer may have it, since their sockets are still open (1/10);
@@ -56,9 +56,8 @@ func (r *replica) run(ctx context.Context) error {
 // acceptedPoll is how often it is looked whether Redis accepts this replica.
 const acceptedPoll = 20 * time.Millisecond
 
-// accepted is a part that begins when the first heartbeat has landed, or Redis
-// does not answer. While Redis refuses this replica the part could only say so
-// once more.
+// accepted is a part that begins when the first heartbeat has landed, or Redis does not answer.
+// While Redis refuses this replica the part could only say so once more.
 func (r *replica) accepted(run func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		for {
@@ -73,8 +72,7 @@ func (r *replica) accepted(run func(context.Context) error) func(context.Context
 	}
 }
 
-// serveDevices opens the device listeners when the registry is ready for them, and
-// serves them.
+// serveDevices opens the device listeners when the registry is ready for them, and serves them.
 func (r *replica) serveDevices(ctx context.Context) error {
 	if !r.settings.devices() {
 		return nil

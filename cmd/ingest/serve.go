@@ -40,9 +40,8 @@ type replica struct {
 	draining atomic.Bool
 }
 
-// serve is a replica's whole life: it assembles everything, serves until ctx ends
-// or a part fails, and stops everything. The error is nil after ctx ended and all
-// has stopped within the grace.
+// serve is a replica's whole life: it assembles everything, serves until ctx ends or a part fails,
+// and stops everything. The error is nil after ctx ended and all has stopped within the grace.
 func serve(ctx context.Context, s *settings, log *slog.Logger) (err error) {
 	r := &replica{settings: s, log: log, began: time.Now()}
 	if r.clients, err = service.Connect(s.Redis, s.controlDeadline()); err != nil {

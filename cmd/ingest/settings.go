@@ -192,9 +192,9 @@ func (s *settings) check(in *service.Input) (faults []error) {
 	return faults
 }
 
-// controlDeadline bounds each of the control client's steps, so that a call that
-// hangs leaves time for another within the shortest period that depends on it:
-// a heartbeat's interval, a third of the lease, half of the witness' GAP.
+// controlDeadline bounds each of the control client's steps, so that a call that hangs leaves time
+// for another within the shortest period that depends on it: a heartbeat's interval, a third of the
+// lease, half of the witness' GAP.
 func (s *settings) controlDeadline() time.Duration {
 	gap := (s.heartbeatTTL - s.heartbeatInterval) / 2
 	return min(s.heartbeatInterval, s.janitorLeaseTTL/3, gap/2) * 9 / 10

@@ -33,8 +33,8 @@ type Config struct {
 	// Command makes the process of a replica, which reads its settings from the environment that is
 	// added to it.
 	Command func() *exec.Cmd
-	// Redis is where the replicas meet, and Control another client of it, whose options must be safe
-	// for a lease: see [lease.Options].
+	// Redis is where the replicas meet, and Control another client of it, whose options must be
+	// safe for a lease: see [lease.Options].
 	Redis, Control *redis.Client
 	// RedisURL is what replicas are told about it.
 	RedisURL string
@@ -42,7 +42,8 @@ type Config struct {
 	RedisName string
 	// Out takes the timeline.
 	Out io.Writer
-	// Dir is where the folder of the replicas' logs is made. Default: the system's temporary folder.
+	// Dir is where the folder of the replicas' logs is made. Default: the system's temporary
+	// folder.
 	Dir string
 	// Devices of the fleet. Default 300.
 	Devices int

@@ -35,8 +35,8 @@ var ErrNotConnected = errors.New("device: not connected")
 
 // Options of a Device. The zero value is ready for use.
 type Options struct {
-	// Timeout bounds every exchange with the server, in addition to the caller's context. Real devices
-	// wait 30 s, the default; a test that expects no answer sets less.
+	// Timeout bounds every exchange with the server, in addition to the caller's context. Real
+	// devices wait 30 s, the default; a test that expects no answer sets less.
 	Timeout time.Duration
 }
 
@@ -146,8 +146,8 @@ func (d *Device) wrap(what string, err error) error {
 	return fmt.Errorf("device %s: %s: %w", d.imei, what, err)
 }
 
-// HalfOpen forgets the present socket without closing it, as a device does that has lost its power or
-// its coverage: the server keeps a socket on which nothing ever arrives again.
+// HalfOpen forgets the present socket without closing it, as a device does that has lost its power
+// or its coverage: the server keeps a socket on which nothing ever arrives again.
 func (d *Device) HalfOpen() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

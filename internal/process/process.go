@@ -152,8 +152,8 @@ func (p *Process) Log() string {
 	return string(text)
 }
 
-// Said returns a value of the first line with a message in the child's log, which is in JSON; ""
-// if there is none yet.
+// Said returns a value of the first line with a message in the child's log, which is in JSON; "" if
+// there is none yet.
 func (p *Process) Said(message, key string) string { return Said(p.Log(), message, key) }
 
 // Said returns a value of the first line with a message in a log in JSON; "" if there is none.

@@ -78,8 +78,8 @@ func Main(c *Command) {
 	os.Exit(c.Execute(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr))
 }
 
-// commandName is what a mistyped command may look like to be repeated; anything
-// else might be a URL with a password.
+// commandName is what a mistyped command may look like to be repeated; anything else might be a URL
+// with a password.
 var commandName = regexp.MustCompile(`^[a-z][a-z-]{0,20}$`)
 
 // Execute runs the command, or that of its commands which the first argument names. It returns the
@@ -134,8 +134,8 @@ func (c *Command) Serving(b *Base, serve func(context.Context, *slog.Logger) err
 	}
 }
 
-// Version is what the build knows of itself: the module's version, in a checkout with the
-// revision; "unknown" without modules.
+// Version is what the build knows of itself: the module's version, in a checkout with the revision;
+// "unknown" without modules.
 func Version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -152,7 +152,7 @@ func TestThePageShowsWhatMattersAtThreeInTheMorning(t *testing.T) {
 			s.Registry.Failing = map[string]string{"heartbeat": "connection refused"}
 			s.Registry.LastBeat = time.Time{}
 			s.Janitor.Witness = janitor.WitnessStatus{}
-		}, []string{"does not answer", "Failing: heartbeat", "connection refused", "last heartbeat never", "Redis has not been heard yet"}},
+		}, []string{"does not answer", "Failing: heartbeat", "connection refused", "last heartbeat never", "Redis has not answered yet"}},
 		{"Redis gone", func(s *Status) {
 			s.Redis.Reachable, s.Janitor.Leading, s.Janitor.Leader = false, false, "ingest-2"
 			s.Janitor.Witness.Error = "connection refused"
@@ -283,7 +283,7 @@ func TestWhatIsNotUnderstoodIsRefused(t *testing.T) {
 		{"an owner that is empty", "/api/v1/sweep?owner=", "", "", "owner: expected an instance id"},
 		{"a parameter given twice", "/api/v1/sweep?owner=a&owner=b", "", "", "owner: given more than once"},
 		{"once in the query and once in JSON", "/api/v1/sweep?owner=a", "application/json", `{"owner": "b"}`, "owner: given more than once"},
-		{"JSON that is none", "/api/v1/sweep", "application/json", `{`, "expected a JSON object"},
+		{"JSON that is none", "/api/v1/sweep", "application/json", `{`, "expected one JSON object"},
 		{"a parameter twice in JSON", "/api/v1/sweep", "application/json", `{"dry_run": true, "dry_run": false}`, "more than once"},
 		{"a query that is cut off", "/api/v1/sweep?dry_run=true%", "application/json", `{}`, "the query cannot be read"},
 		{"a query with a semicolon", "/api/v1/sweep?dry_run=true;", "application/json", `{}`, "the query cannot be read"},

@@ -13,20 +13,20 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// errCluster ends the program: on one node of a Cluster most keys are refused,
-// and what cannot be read must not look dead.
+// errCluster ends the program: on one node of a Cluster most keys are refused, and what cannot be
+// read must not look dead.
 var errCluster = errors.New("service: REDIS_URL names a node of a Redis Cluster, which is not supported yet")
 
-// How often the server's settings are looked at: until it has answered once, and
-// then, since an operator or a failover may change them.
+// How often the server's settings are looked at: until it has answered once, and then, since an
+// operator or a failover may change them.
 const (
 	inspectFirst = 2 * time.Second
 	inspectAgain = time.Minute
 	inspectCall  = 2 * time.Second
 )
 
-// Inspector looks at the server's own settings, through INFO, which needs no
-// rights beyond those of any client.
+// Inspector looks at the server's own settings, through INFO, which needs no rights beyond those of
+// any client.
 type Inspector struct {
 	clients *Clients
 	log     *slog.Logger
@@ -59,15 +59,14 @@ func (i *Inspector) Status(reachable bool) RedisStatus {
 	return s
 }
 
-// look asks once. It reports whether the server answered; the error is
-// errCluster or nil.
+// look asks once. It reports whether the server answered; the error is errCluster or nil.
 func (i *Inspector) look(ctx context.Context) (answered bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, inspectCall)
 	defer cancel()
 	text, err := i.clients.Data.Info(ctx).Result()
 	if err != nil {
-		// The registry says it when Redis is away. A server that does not allow INFO
-		// is not looked at.
+		// The registry says it when Redis is away. A server that does not allow INFO is not looked
+		// at.
 		i.log.Debug("cannot look at the server's settings", "server", i.clients.Server, "error", err)
 		return false, nil
 	}
@@ -96,8 +95,8 @@ func (i *Inspector) Run(ctx context.Context) error {
 	}
 }
 
-// judge says what about a server puts the registry at risk, and which checks it
-// leaves without their evidence.
+// judge says what about a server puts the registry at risk, and which checks it leaves without
+// their evidence.
 func judge(info map[string]string) (warnings, off []string) {
 	if p, limit := info["maxmemory_policy"], info["maxmemory"]; p != "" && p != "noeviction" && limit != "" && limit != "0" {
 		warnings = append(warnings, "maxmemory-policy is "+p+": under pressure Redis may evict heartbeats, and then nothing is swept; set noeviction")

@@ -38,13 +38,13 @@ type Setting struct {
 // Off is the value of an address at which nobody listens.
 const Off = "off"
 
-func (s *Setting) isFlagAlone() bool { return s.Name == strings.ToLower(s.Name) }
+func (s Setting) isFlagAlone() bool { return s.Name == strings.ToLower(s.Name) }
 
 // flag is the setting's name on the command line, without dashes.
-func (s *Setting) flag() string { return strings.ReplaceAll(strings.ToLower(s.Name), "_", "-") }
+func (s Setting) flag() string { return strings.ReplaceAll(strings.ToLower(s.Name), "_", "-") }
 
 // defaultText is the default as help and page show it.
-func (s *Setting) defaultText() string {
+func (s Setting) defaultText() string {
 	switch {
 	case s.Required:
 		return "none, required"
@@ -163,8 +163,8 @@ func Seed(p *uint64) Setting {
 	}
 }
 
-// Secret is a string that prints as whether it is set, so that it can stand in
-// a struct that is logged.
+// Secret is a string that prints as whether it is set, so that it can stand in a struct that is
+// logged.
 type Secret string
 
 // String says whether the secret is set, and nothing else of it.
@@ -234,8 +234,8 @@ func (b *Base) Table() []Setting {
 	}
 }
 
-// instanceID accepts what can stand in a key, in the lease's value (which a
-// slash would cut in two) and in a metric's label without surprises.
+// instanceID accepts what can stand in a key, in the lease's value (which a slash would cut in two)
+// and in a metric's label without surprises.
 func instanceID(v string) error {
 	const allowed = "0123456789-_.:abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 	if len(v) > 128 || strings.ContainsFunc(v, func(r rune) bool { return !strings.ContainsRune(allowed, r) }) {
@@ -247,8 +247,8 @@ func instanceID(v string) error {
 // leastToken is the fewest characters of a token that cannot be guessed.
 const leastToken = 16
 
-// token accepts what a client can send in an Authorization header; a trailing
-// line break from a secrets file would otherwise lock every administrator out.
+// token accepts what a client can send in an Authorization header; a trailing line break from a
+// secrets file would otherwise lock every administrator out.
 func token(v string) error {
 	if len(v) < leastToken {
 		return fmt.Errorf("at least %d characters, so that nobody guesses it; openssl rand -hex 16 makes some", leastToken)

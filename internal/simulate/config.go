@@ -50,8 +50,8 @@ type Config struct {
 	FirstIMEI uint64
 	// LadderUnit is what the ladder of reconnects takes for a minute. Default 1 min.
 	LadderUnit time.Duration
-	// Timeout is how long a device waits for a connection, a handshake or an acknowledgement. Default
-	// 30 s.
+	// Timeout is how long a device waits for a connection, a handshake or an acknowledgement.
+	// Default 30 s.
 	Timeout time.Duration
 	// Ramp is the time within which devices are switched on. Default Interval, 10 s at most.
 	Ramp time.Duration

@@ -22,8 +22,8 @@ type View struct {
 	Out io.Writer
 	// Terminal: one line is written over and over, every second; else a line every ten seconds.
 	Terminal bool
-	// Routable asks how many connected devices can be found; nil: that is not shown. It is asked once
-	// a line.
+	// Routable asks how many connected devices can be found; nil: that is not shown. It is asked
+	// once a line.
 	Routable func(context.Context) (int, error)
 
 	began  time.Time
