@@ -14,14 +14,14 @@ import (
 func (t *tracker) deliver(ctx context.Context) error {
 	lost := t.lose.Swap(false) || rand.New(&t.src).Float64() < t.fleet.cfg.HalfOpen
 	if lost && t.one(2) {
-		return errCoverage // before a word was said
+		return errCoverage // before anything was written
 	}
 	for range 1 + mostRepeats {
 		if err := t.write(ctx); err != nil {
 			return err
 		}
 		if lost {
-			return errCoverage // the answer finds nobody
+			return errCoverage // the answer is lost
 		}
 		began := time.Now()
 		n, err := t.answer(ctx)
@@ -29,11 +29,11 @@ func (t *tracker) deliver(ctx context.Context) error {
 			return err
 		}
 		if n == len(t.flight.records) {
-			t.settle(time.Since(began))
+			t.acknowledged(time.Since(began))
 			return nil
 		}
 	}
-	return errUnheeded
+	return errMismatch
 }
 
 // write writes the frame in flight, mostly at once.
@@ -67,7 +67,7 @@ func (t *tracker) write(ctx context.Context) error {
 }
 
 // answer waits for the server's answer to a frame and returns its number. Commands that come before
-// it are obeyed.
+// it are answered.
 func (t *tracker) answer(ctx context.Context) (int, error) {
 	waiting, cancel := context.WithTimeoutCause(ctx, t.fleet.cfg.Timeout, errNoAnswer)
 	defer cancel()
@@ -82,8 +82,8 @@ func (t *tracker) answer(ctx context.Context) (int, error) {
 	}
 }
 
-// settle notes that the frame in flight was acknowledged.
-func (t *tracker) settle(took time.Duration) {
+// acknowledged notes that the frame in flight was acknowledged.
+func (t *tracker) acknowledged(took time.Duration) {
 	t.fleet.count(func(c *Counts) {
 		c.Acknowledgements.add(took)
 		c.Acked++
@@ -92,14 +92,14 @@ func (t *tracker) settle(took time.Duration) {
 			c.Backlog -= len(t.flight.records)
 		}
 	})
-	if told := t.fleet.cfg.Acknowledged; told != nil {
-		told(t.dev.IMEI(), t.flight.records)
+	if tell := t.fleet.cfg.Acknowledged; tell != nil {
+		tell(t.dev.IMEI(), t.flight.records)
 	}
 	t.flight = flight{}
 	t.ladder.reset()
 }
 
-// obey answers commands.
+// obey answers commands with their own text.
 func (t *tracker) obey(ctx context.Context, commands []device.Command) error {
 	for _, c := range commands {
 		if err := t.dev.Answer(ctx, c, c.Text); err != nil {

@@ -8,12 +8,6 @@ import (
 	"time"
 )
 
-// How often a progress line appears.
-const (
-	everyOnTerminal = time.Second
-	everyElsewhere  = 10 * time.Second
-)
-
 // View shows a fleet while it runs.
 type View struct {
 	// Fleet is what is shown.
@@ -34,9 +28,9 @@ type View struct {
 
 // Run shows progress until ctx ends. Its error is nil.
 func (v *View) Run(ctx context.Context) error {
-	every := everyElsewhere
+	every := 10 * time.Second
 	if v.Terminal {
-		every = everyOnTerminal
+		every = time.Second
 	}
 	v.began = time.Now()
 	v.at, v.before = v.began, v.Fleet.Counts()
@@ -68,8 +62,8 @@ func (v *View) show(line string) {
 	v.width = len(line)
 }
 
-// routable is what a line says of the registry. It is asked before the fleet is, so that who comes
-// just now is not one too many.
+// routable is what a line says of the registry. Redis is asked before the fleet, so that there are
+// never more routable devices than connected ones.
 func (v *View) routable(ctx context.Context) string {
 	if v.Routable == nil {
 		return ""
@@ -81,12 +75,13 @@ func (v *View) routable(ctx context.Context) string {
 	return fmt.Sprintf("  routable %d", n)
 }
 
-// line says where the fleet stands, and what it did since the last line.
+// line says what the fleet does now, and what it did since the last line.
 func (v *View) line(now time.Time, c Counts, routable string) string {
 	var b strings.Builder
 	seconds := max(now.Sub(v.at).Seconds(), 1e-9)
+	frames := float64(c.Frames - v.before.Frames)
 	fmt.Fprintf(&b, "%5.0fs  connected %d/%d  frames/s %.1f  acknowledged %d  re-sent %d",
-		now.Sub(v.began).Seconds(), c.Connected, c.Devices, float64(c.Frames-v.before.Frames)/seconds, c.Records, c.Resent)
+		now.Sub(v.began).Seconds(), c.Connected, c.Devices, frames/seconds, c.Records, c.Resent)
 	if c.Backlog > 0 {
 		fmt.Fprintf(&b, "  backlog %d", c.Backlog)
 	}
@@ -115,8 +110,8 @@ func Summary(w io.Writer, c Counts, took time.Duration, routable int) error {
 	if c.Backlog > 0 {
 		row("backlog left", "%d records", c.Backlog)
 	}
-	row("acknowledged within", "p50 %v, p99 %v", c.Acknowledgements.Quantile(0.5).Round(10*time.Microsecond),
-		c.Acknowledgements.Quantile(0.99).Round(10*time.Microsecond))
+	within := func(q float64) time.Duration { return c.Acknowledgements.Quantile(q).Round(10 * time.Microsecond) }
+	row("acknowledged within", "p50 %v, p99 %v", within(0.5), within(0.99))
 	row("reconnects", "%d, attempts that failed %d (refused %d)", c.Reconnects, c.Failed, c.Refused)
 	row("half-open sockets left", "%d", c.HalfOpen)
 	row("keep-alives", "%d", c.KeepAlives)
