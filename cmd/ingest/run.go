@@ -85,46 +85,49 @@ func (r *replica) serveDevices(ctx context.Context) error {
 		return nil
 	}
 	lns, err := r.listen(ctx)
-	if err != nil || len(lns) == 0 { // stopped meanwhile
+	if err != nil {
+		if ctx.Err() != nil { // stopped meanwhile
+			return nil
+		}
 		return err
 	}
 	return r.gateway.Serve(ctx, lns...)
 }
 
-// listen opens the listeners for devices: all, or none if one cannot be opened or ctx has ended.
+// listen opens the listeners for devices: all, or none if one cannot be opened.
 func (r *replica) listen(ctx context.Context) (lns []net.Listener, err error) {
 	s := r.settings
-	plain := func(ln net.Listener) (net.Listener, error) { return ln, nil }
+	defer func() {
+		if err != nil {
+			for _, ln := range lns {
+				_ = ln.Close()
+			}
+		}
+	}()
 	for _, at := range []struct {
 		setting, addr, message string
 		wrap                   func(net.Listener) (net.Listener, error)
 	}{
-		{"INGEST_ADDR", s.ingestAddr, "listening for devices", plain},
-		{"INGEST_TLS_ADDR", s.ingestTLSAddr, "listening for devices by TLS", func(ln net.Listener) (net.Listener, error) {
-			return tls.NewListener(ln, r.certificate.Config()), nil
-		}},
-		{"INGEST_PROXY_ADDR", s.ingestProxyAddr, "listening for devices behind proxies", func(ln net.Listener) (net.Listener, error) {
-			return r.gateway.Proxied(ln, s.ingestProxyTrusted)
-		}},
+		{"INGEST_ADDR", s.ingestAddr, "listening for devices", nil},
+		{"INGEST_TLS_ADDR", s.ingestTLSAddr, "listening for devices by TLS",
+			func(ln net.Listener) (net.Listener, error) { return tls.NewListener(ln, r.certificate.Config()), nil }},
+		{"INGEST_PROXY_ADDR", s.ingestProxyAddr, "listening for devices behind proxies",
+			func(ln net.Listener) (net.Listener, error) { return r.gateway.Proxied(ln, s.ingestProxyTrusted) }},
 	} {
 		if at.addr == service.Off {
 			continue
 		}
 		ln, err := gateway.Listen(ctx, at.addr)
-		if err == nil {
-			lns = append(lns, ln)
-			lns[len(lns)-1], err = at.wrap(ln)
+		if err != nil {
+			return lns, fmt.Errorf("ingest: %s: %w", at.setting, err)
 		}
-		if err != nil || ctx.Err() != nil {
-			for _, ln := range lns {
-				if ln != nil {
-					_ = ln.Close()
-				}
+		lns = append(lns, ln)
+		if at.wrap != nil {
+			wrapped, err := at.wrap(ln)
+			if err != nil {
+				return lns, fmt.Errorf("ingest: %s: %w", at.setting, err)
 			}
-			if ctx.Err() != nil {
-				return nil, nil
-			}
-			return nil, fmt.Errorf("ingest: %s: %w", at.setting, err)
+			lns[len(lns)-1] = wrapped
 		}
 		r.log.Info(at.message, "addr", ln.Addr().String())
 	}

@@ -63,7 +63,8 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 		return err
 	}
 	metrics := prometheus.NewRegistry()
-	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	metrics.MustRegister(collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	r.registry, err = registry.New(registry.Config{
 		Client: r.clients.Data, Control: r.clients.Control, Instance: s.InstanceID,
 		HeartbeatInterval: s.heartbeatInterval, HeartbeatTTL: s.heartbeatTTL,
@@ -79,8 +80,8 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 		Client: r.clients.Data, Control: r.clients.Control, Registry: r.registry,
 		Interval: s.janitorInterval, LeaseTTL: s.janitorLeaseTTL,
 		ScanCount: s.janitorScanCount, DeleteBatch: s.janitorDeleteBatch,
-		ExistsConcurrency: s.janitorExistsConcurrency, RedisShare: s.janitorRedisShare, DryRun: s.janitorDryRun,
-		Sweeps: []janitor.Sweeper{commands.NewSweep(r.registry.Layout())},
+		ExistsConcurrency: s.janitorExistsConcurrency, RedisShare: s.janitorRedisShare,
+		DryRun: s.janitorDryRun, Sweeps: []janitor.Sweeper{commands.NewSweep(r.registry.Layout())},
 		Logger: log, Registerer: metrics,
 	})
 	if err != nil {
@@ -88,7 +89,8 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 	}
 	r.maxConns = affordable(s.ingestMaxConns)
 	if r.maxConns < s.ingestMaxConns {
-		log.Warn("INGEST_MAX_CONNS is more than the limit of open files allows and was lowered", "wanted", s.ingestMaxConns, "allowed", r.maxConns)
+		log.Warn("INGEST_MAX_CONNS is more than the limit of open files allows and was lowered",
+			"wanted", s.ingestMaxConns, "allowed", r.maxConns)
 	}
 	allowed := ""
 	if s.deviceAuthority == allowedSet {
@@ -116,7 +118,8 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 		}
 	}
 	r.http, err = service.ListenHTTP(ctx, service.HTTPConfig{
-		Addr: s.HTTPAddr, Token: string(s.AdminToken), Status: r.status, Janitor: r.janitor, Metrics: metrics, Logger: log,
+		Addr: s.HTTPAddr, Token: string(s.AdminToken), Status: r.status, Janitor: r.janitor,
+		Metrics: metrics, Logger: log,
 	})
 	return err
 }

@@ -56,7 +56,8 @@ func (s *settings) table() []service.Setting {
 		{Name: "INGEST_ADDR", Default: ":5027", Value: service.AddressOrOff(&s.ingestAddr),
 			Meaning: "Where devices connect. `off`: not in plain; with INGEST_TLS_ADDR and " +
 				"INGEST_PROXY_ADDR off too: no device sockets, only the janitor."},
-		{Name: "INGEST_MAX_CONNS", Default: "100000", Value: service.Number(&s.ingestMaxConns, 1, 10_000_000),
+		{Name: "INGEST_MAX_CONNS", Default: "100000",
+			Value: service.Number(&s.ingestMaxConns, 1, 10_000_000),
 			Meaning: "Most device sockets at once. Further ones wait in the kernel's backlog, " +
 				"unanswered.",
 			Consequence: "More than the limit of open files (`ulimit -Hn`) less 256 allows is lowered to " +
@@ -81,7 +82,8 @@ func (s *settings) table() []service.Setting {
 			Meaning: "Addresses of those load balancers, CIDRs separated by commas.",
 			Consequence: "Connections from elsewhere are closed, and counted as `untrusted`. **Never** " +
 				"set it wider than those: a trusted address can claim any other."},
-		{Name: "DEVICE_AUTHORITY", Default: everybody, Value: service.OneOf(&s.deviceAuthority, everybody, allowedSet),
+		{Name: "DEVICE_AUTHORITY", Default: everybody,
+			Value: service.OneOf(&s.deviceAuthority, everybody, allowedSet),
 			Meaning: "Which devices are served. `everybody`: each that names a well-formed IMEI. " +
 				"`set`: the members of the Redis set `devices:allowed`.",
 			Consequence: "It is no proof of identity: an IMEI is no secret. **Never** switch to `set` " +
@@ -115,7 +117,8 @@ func (s *settings) table() []service.Setting {
 		{Name: "JANITOR_DELETE_BATCH", Default: "500", Value: service.Number(&s.janitorDeleteBatch, 1, 1000),
 			Meaning:     "Most entries a guarded delete. At most 1000.",
 			Consequence: "Batches get smaller by themselves as pages do."},
-		{Name: "JANITOR_EXISTS_CONCURRENCY", Default: "8", Value: service.Number(&s.janitorExistsConcurrency, 1, 1024),
+		{Name: "JANITOR_EXISTS_CONCURRENCY", Default: "8",
+			Value:       service.Number(&s.janitorExistsConcurrency, 1, 1024),
 			Meaning:     "Requests for liveness under way at once, of up to 500 owners each.",
 			Consequence: "Matters with thousands of replicas."},
 		{Name: "JANITOR_REDIS_SHARE", Default: "0.25", Value: s.share,
@@ -130,7 +133,8 @@ func (s *settings) table() []service.Setting {
 			Meaning: "The leader judges and reports, and deletes nothing.",
 			Consequence: "It holds only while *this* replica leads: set it on all. **Never** forget it: " +
 				"entries of the dead pile up."},
-		{Name: "REGISTRY_REVERSE_INDEX", Default: "true", Switch: true, Value: service.Bool(&s.reverseIndex),
+		{Name: "REGISTRY_REVERSE_INDEX", Default: "true", Switch: true,
+			Value:   service.Bool(&s.reverseIndex),
 			Meaning: "Keeps the set of devices of each instance.",
 			Consequence: "`false` saves that memory: a dead owner is then swept by the full scan alone, up " +
 				"to one `JANITOR_INTERVAL` later, and some losses take ten heartbeat intervals to heal " +
@@ -172,24 +176,22 @@ func (s *settings) share(v string) error {
 }
 
 // check finds settings that are fine alone and unsafe together.
-func (s *settings) check(in *service.Input) (faults []error) {
-	wrong := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+func (s *settings) check(in *service.Input) {
 	if in.Understood("HEARTBEAT_TTL", "HEARTBEAT_INTERVAL") && s.heartbeatTTL < 3*s.heartbeatInterval {
-		wrong("HEARTBEAT_TTL: expected at least three times HEARTBEAT_INTERVAL (%v), got %v: "+
+		in.Fault("HEARTBEAT_TTL: expected at least three times HEARTBEAT_INTERVAL (%v), got %v: "+
 			"a lost beat or two would make a living replica look dead", s.heartbeatInterval, s.heartbeatTTL)
 	}
 	if in.Understood("INGEST_TLS_ADDR") && s.ingestTLSAddr != service.Off &&
 		(s.ingestTLSCert == "" || s.ingestTLSKey == "") {
-		wrong("INGEST_TLS_ADDR: expected INGEST_TLS_CERT and INGEST_TLS_KEY with it, got one or none")
+		in.Fault("INGEST_TLS_ADDR: expected INGEST_TLS_CERT and INGEST_TLS_KEY with it, got one or none")
 	}
 	if in.Understood("INGEST_PROXY_ADDR", "INGEST_PROXY_TRUSTED") && s.ingestProxyAddr != service.Off &&
 		len(s.ingestProxyTrusted) == 0 {
-		wrong("INGEST_PROXY_ADDR: expected INGEST_PROXY_TRUSTED with it: anybody could claim any address")
+		in.Fault("INGEST_PROXY_ADDR: expected INGEST_PROXY_TRUSTED with it: anybody could claim any address")
 	}
 	if in.Given("JANITOR_INTERVAL", "JANITOR_INTERVAL_MS") {
-		wrong("JANITOR_INTERVAL and JANITOR_INTERVAL_MS: expected one of the two, got both")
+		in.Fault("JANITOR_INTERVAL and JANITOR_INTERVAL_MS: expected one of the two, got both")
 	}
-	return faults
 }
 
 // controlDeadline bounds each of the control client's steps, so that a call that hangs leaves time

@@ -37,7 +37,9 @@ keep-alives, frames in pieces, lost coverage, the documented ladder of reconnect
 answers to commands. It reads no setting from the environment.`,
 		Settings: s.table(),
 		Check:    s.check,
-		Run:      func(ctx context.Context, stdout, _ io.Writer) error { return s.show(ctx, stdout) },
+		Run: func(ctx context.Context, stdout, _ io.Writer) error {
+			return s.show(ctx, stdout)
+		},
 		Notes: `An interrupt ends it with a summary. Exit status: 0 when it was ended or its
 time was up, 1 if nothing could connect at all, 2 on wrong arguments.`,
 	}
@@ -62,7 +64,8 @@ func (s *simulation) table() []service.Setting {
 		{Name: "targets", Default: "127.0.0.1:5027", Meaning: "host:port,... of gateways",
 			Consequence: "Each connection draws one of them, as a balancer would",
 			Value:       func(v string) error { c.Targets = strings.Split(v, ","); return nil }},
-		{Name: "duration", Default: "0s", Value: service.Duration(&s.duration, 0, ever), Meaning: "how long; 0s: until interrupted"},
+		{Name: "duration", Default: "0s", Value: service.Duration(&s.duration, 0, ever),
+			Meaning: "how long; 0s: until interrupted"},
 		service.Seed(&c.Seed),
 		{Name: "redis", Secret: true, Value: s.parseRedis,
 			Meaning: "URL of the gateways' Redis, to show how many connected trackers are routable; " +
@@ -91,7 +94,8 @@ func (s *simulation) table() []service.Setting {
 			Consequence: "The ladder begins anew with an acknowledgement"},
 		{Name: "timeout", Default: "30s", Value: service.Duration(&c.Timeout, time.Nanosecond, ever),
 			Meaning: "how long a tracker waits for an answer"},
-		{Name: "first-imei", Default: "35630704000000", Value: service.Number(&c.FirstIMEI, 1, simulate.MostFirstIMEI),
+		{Name: "first-imei", Default: "35630704000000",
+			Value:       service.Number(&c.FirstIMEI, 1, simulate.MostFirstIMEI),
 			Meaning:     "14 digits of the first tracker's IMEI; the others count up",
 			Consequence: "Two simulations at once need different ones"},
 	}
@@ -106,18 +110,17 @@ func (s *simulation) parseRedis(v string) error {
 }
 
 // check makes the fleet, or says what is wrong with it.
-func (s *simulation) check(in *service.Input) []error {
+func (s *simulation) check(in *service.Input) {
 	if !in.Understood("devices") {
-		return nil
+		return
 	}
 	var err error
 	if s.fleet, err = simulate.New(s.cfg); err == nil {
 		err = descriptorsFor(s.cfg.Sockets())
 	}
 	if err != nil {
-		return []error{err}
+		in.Fault("%v", err)
 	}
-	return nil
 }
 
 // show runs the fleet and shows it. Its error says that nothing could connect at all.
@@ -162,7 +165,8 @@ func (s *simulation) show(ctx context.Context, stdout io.Writer) error {
 		return err
 	}
 	if counts.Accepted == 0 {
-		return fmt.Errorf("nothing could connect: %w", cmp.Or(counts.LastFailure, errors.New("there was no time to")))
+		why := cmp.Or(counts.LastFailure, errors.New("there was no time to"))
+		return fmt.Errorf("nothing could connect: %w", why)
 	}
 	return nil
 }

@@ -47,8 +47,9 @@ type Command struct {
 	Inherited []Setting
 	// Prefixes of variables: one that begins so and is no setting is a fault.
 	Prefixes []string
-	// Check returns what is wrong with settings that are fine alone, and with the arguments.
-	Check func(in *Input) []error
+	// Check adds, with [Input.Fault], what is wrong with settings that are fine alone, and with the
+	// arguments.
+	Check func(in *Input)
 	// Run does what was asked for, until it is done or ctx ends. Logs and complaints go to stderr.
 	Run Run
 	// Notes are the end of -h: the exit statuses, above all.

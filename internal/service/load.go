@@ -46,7 +46,8 @@ func (in *Input) Understood(names ...string) bool {
 	return !slices.ContainsFunc(names, func(n string) bool { return in.given[n] != nil && in.given[n].wrong })
 }
 
-func (in *Input) fault(format string, args ...any) {
+// Fault adds one line to what is wrong.
+func (in *Input) Fault(format string, args ...any) {
 	in.faults = append(in.faults, fmt.Sprintf(format, args...))
 }
 
@@ -69,7 +70,7 @@ func (c *Command) Load(args, environ []string) error {
 		if given || row.Default != "" || row.Required {
 			if err := row.Value(v.text); err != nil {
 				v.wrong = true
-				in.fault("%s: expected %v%s", v.from, err, row.repeated(v.text))
+				in.Fault("%s: expected %v%s", v.from, err, row.repeated(v.text))
 				continue
 			}
 		}
@@ -78,9 +79,7 @@ func (c *Command) Load(args, environ []string) error {
 		}
 	}
 	if c.Check != nil {
-		for _, err := range c.Check(in) {
-			in.fault("%v", err)
-		}
+		c.Check(in)
 	}
 	if len(in.faults) > 0 {
 		return in.faults
@@ -128,7 +127,7 @@ func (c *Command) fromEnviron(in *Input, rows []Setting, environ []string) {
 				in.given[name] = &value{text: v, from: name}
 			}
 		case ours && !serviceLink.MatchString(name):
-			in.fault("%s: no such setting; %s -h lists them", name, c.Name)
+			in.Fault("%s: no such setting; %s -h lists them", name, c.Name)
 		}
 	}
 }
@@ -167,7 +166,7 @@ func (c *Command) fromArgs(in *Input, rows []Setting, args []string) error {
 			in.Args = rest
 			return nil
 		case err == nil || len(rest) == before: // no flag, or something like "--=x"
-			in.fault("argument %d: expected flags only; %s -h lists them", at+1, c.Name)
+			in.Fault("argument %d: expected flags only; %s -h lists them", at+1, c.Name)
 			rest = rest[1:]
 			continue
 		}
@@ -175,12 +174,12 @@ func (c *Command) fromArgs(in *Input, rows []Setting, args []string) error {
 		shown := "--" + name
 		switch {
 		case fs.Lookup(name) != nil:
-			in.fault("%s: expected a value", shown)
+			in.Fault("%s: expected a value", shown)
 			continue
 		case !flagName.MatchString(name):
 			shown = fmt.Sprintf("argument %d", at)
 		}
-		in.fault("%s: no such flag; %s -h lists them", shown, c.Name)
+		in.Fault("%s: no such flag; %s -h lists them", shown, c.Name)
 		// Its value, if it has one, is not a fault of its own.
 		if !hasValue && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
 			rest = rest[1:]

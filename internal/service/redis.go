@@ -130,8 +130,8 @@ const (
 )
 
 // client makes a client with the options of the URL, but: no retries, since a retried write may run
-// twice; contexts honoured; deadlines everywhere. A control client has the options of package
-// lease, and deadlines of at most within. Any other has a pool of its own size if pool is not 0.
+// twice; contexts honoured; deadlines everywhere. A control client has the options of package lease,
+// and deadlines of at most within. Any other has a pool of its own size if pool is not 0.
 func (r Redis) client(control bool, within time.Duration, pool int) *redis.Client {
 	deadlines := func(dial *time.Duration, others ...*time.Duration) {
 		*dial = min(cmp.Or(*dial, dialTimeout), within)
@@ -141,27 +141,27 @@ func (r Redis) client(control bool, within time.Duration, pool int) *redis.Clien
 	}
 	if r.Sentinel != nil {
 		o := *r.Sentinel
+		o.MaxRetries, o.ContextTimeoutEnabled, o.DialerRetries = -1, true, 1
+		deadlines(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout)
 		if pool > 0 {
 			o.PoolSize, o.MinIdleConns = pool, 0
 		}
 		if control {
 			o = *lease.FailoverOptions(&o)
 		}
-		o.MaxRetries, o.ContextTimeoutEnabled, o.DialerRetries = -1, true, 1
-		deadlines(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout)
 		return redis.NewFailoverClient(&o)
 	}
 	o := *r.Single
+	o.MaxRetries, o.ContextTimeoutEnabled, o.DialerRetries = -1, true, 1
+	deadlines(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout)
+	// A server that announces maintenance would make the deadlines longer.
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	if pool > 0 {
 		o.PoolSize, o.MinIdleConns = pool, 0
 	}
 	if control {
 		o = *lease.Options(&o)
 	}
-	o.MaxRetries, o.ContextTimeoutEnabled, o.DialerRetries = -1, true, 1
-	deadlines(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout)
-	// A server that announces maintenance would make the deadlines longer.
-	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return redis.NewClient(&o)
 }
 
