@@ -128,14 +128,18 @@ func (d *demo) endLeader(
 					seconds(ended), d.routable(s))
 			}},
 		{what: "another leads",
-			holds: func(s *state) bool { return s.leader != "" && s.leader != old.id && s.epoch > before.epoch },
-			say:   func(s *state) { d.say("%s leads %.2f s after, epoch %d", s.leader, seconds(ended), s.epoch) }},
+			holds: func(s *state) bool {
+				return s.leader != "" && s.leader != old.id && s.epoch > before.epoch
+			},
+			say: func(s *state) {
+				d.say("%s leads %.2f s after, epoch %d", s.leader, seconds(ended), s.epoch)
+			}},
 		{what: "nothing of it is left",
 			holds: func(s *state) bool { return s.left(old.id) && !old.Runs() },
 			say: func(*state) {
 				if n, err := d.swept(ctx, old.id); err == nil {
-					d.say("%s is gone %.1f s after: its %d remaining entries swept (TTL %v), the others handed back "+
-						"or taken over", old.id, seconds(ended), n, d.pace.TTL)
+					d.say("%s is gone %.1f s after: its %d remaining entries swept (TTL %v), "+
+						"the others handed back or taken over", old.id, seconds(ended), n, d.pace.TTL)
 				}
 			}},
 		{what: "every device routable", holds: d.allRoutable,
@@ -201,7 +205,8 @@ func (d *demo) judge(ctx context.Context) error {
 		return err
 	}
 	if missing > 0 {
-		return fmt.Errorf("%w: %d of %d acknowledged records are not in the stream", ErrDiverged, missing, acked)
+		return fmt.Errorf("%w: %d of %d acknowledged records are not in the stream",
+			ErrDiverged, missing, acked)
 	}
 	d.say("CONVERGED: %d entries, each names the replica that holds the socket; "+
 		"%d replicas on the roster, no other", len(s.entries), len(s.roster))

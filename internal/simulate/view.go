@@ -110,8 +110,9 @@ func Summary(w io.Writer, c Counts, took time.Duration, routable int) error {
 	if c.Backlog > 0 {
 		row("backlog left", "%d records", c.Backlog)
 	}
-	within := func(q float64) time.Duration { return c.Acknowledgements.Quantile(q).Round(10 * time.Microsecond) }
-	row("acknowledged within", "p50 %v, p99 %v", within(0.5), within(0.99))
+	p50, p99 := c.Acknowledgements.Quantile(0.5), c.Acknowledgements.Quantile(0.99)
+	const exact = 10 * time.Microsecond
+	row("acknowledged within", "p50 %v, p99 %v", p50.Round(exact), p99.Round(exact))
 	row("reconnects", "%d, attempts that failed %d (refused %d)", c.Reconnects, c.Failed, c.Refused)
 	row("half-open sockets left", "%d", c.HalfOpen)
 	row("keep-alives", "%d", c.KeepAlives)
