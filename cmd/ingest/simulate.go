@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,8 +15,8 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// lookTime bounds each look at the registry.
-const lookTime = 5 * time.Second
+// askTime bounds each question to Redis.
+const askTime = 5 * time.Second
 
 // simulation is what "ingest simulate" was asked for.
 type simulation struct {
@@ -125,50 +124,28 @@ func (s *simulation) check(in *service.Input) {
 
 // show runs the fleet and shows it. Its error says that nothing could connect at all.
 func (s *simulation) show(ctx context.Context, stdout io.Writer) error {
-	c, fleet := s.cfg, s.fleet
+	c := s.cfg
 	fmt.Fprintf(stdout, "simulating %d trackers, a frame of codec %v every %v, at %s; seed %d\n",
 		c.Devices, c.Codec, c.Interval, strings.Join(c.Targets, ", "), c.Seed)
-	view := &simulate.View{Fleet: fleet, Out: stdout, Terminal: isTerminal(stdout)}
+	view := &simulate.View{Fleet: s.fleet, Out: stdout, Terminal: isTerminal(stdout)}
 	if s.redis != (service.Redis{}) {
-		clients, err := service.Connect(s.redis, lookTime)
+		clients, err := service.Connect(s.redis, askTime)
 		if err != nil {
 			return err
 		}
 		defer clients.Close()
 		view.Routable = func(ctx context.Context) (int, error) {
-			ctx, cancel := context.WithTimeout(ctx, lookTime)
+			ctx, cancel := context.WithTimeout(ctx, askTime)
 			defer cancel()
-			return fleet.Routable(ctx, clients.Data, registry.Layout{})
+			return s.fleet.Routable(ctx, clients.Data, registry.Layout{})
 		}
 	}
-	ending := ctx
 	if s.duration > 0 {
 		var cancel context.CancelFunc
-		ending, cancel = context.WithTimeout(ctx, s.duration)
+		ctx, cancel = context.WithTimeout(ctx, s.duration)
 		defer cancel()
 	}
-	began := time.Now()
-	// The fleet outlives ending for as long as the last look at it takes.
-	life, stop := context.WithCancel(context.WithoutCancel(ctx))
-	defer stop()
-	ended := make(chan error, 1)
-	go func() { ended <- fleet.Run(life) }()
-	_ = view.Run(ending)
-	counts, took, routable := fleet.Counts(), time.Since(began), -1
-	if view.Routable != nil {
-		if n, err := view.Routable(life); err == nil {
-			routable = n
-		}
-	}
-	stop()
-	if err := cmp.Or(<-ended, simulate.Summary(stdout, counts, took, routable)); err != nil {
-		return err
-	}
-	if counts.Accepted == 0 {
-		why := cmp.Or(counts.LastFailure, errors.New("there was no time to"))
-		return fmt.Errorf("nothing could connect: %w", why)
-	}
-	return nil
+	return view.Run(ctx)
 }
 
 // isTerminal tells whether w is a screen, on which a line can be written over.

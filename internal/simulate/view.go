@@ -1,23 +1,26 @@
 package simulate
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"time"
+
+	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// View shows a fleet while it runs.
+// View runs a fleet and shows what it does.
 type View struct {
-	// Fleet is what is shown.
 	Fleet *Fleet
-	// Out takes the lines. What it refuses is lost.
+	// Out takes the lines.
 	Out io.Writer
-	// Terminal: one line is written over and over, every second; else a line every ten seconds.
+	// Terminal: one line is written over and over, every second; otherwise a line every ten seconds.
 	Terminal bool
-	// Routable asks how many connected devices can be found; nil: that is not shown. It is asked
-	// once a line.
+	// Routable asks how many connected devices can be found, once a line and at the end; nil: that is
+	// not shown.
 	Routable func(context.Context) (int, error)
 
 	began  time.Time
@@ -26,29 +29,52 @@ type View struct {
 	width  int       // of the last line
 }
 
-// Run shows progress until ctx ends. Its error is nil.
+// Run runs the fleet and shows its progress until ctx ends, then writes a summary. It returns an
+// error if nothing could connect at all, or if the summary could not be written.
 func (v *View) Run(ctx context.Context) error {
+	v.began = time.Now()
+	v.at, v.before = v.began, v.Fleet.Counts()
+	// The fleet runs on until Redis was asked for the last time.
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = v.Fleet.Run(running) // returns nil
+	}()
+	v.progress(ctx)
+	c, took, routable := v.Fleet.Counts(), time.Since(v.began), -1
+	if v.Routable != nil {
+		if n, err := v.Routable(running); err == nil {
+			routable = n
+		}
+	}
+	stop()
+	<-ended
+	if err := summary(v.Out, c, took, routable); err != nil {
+		return err
+	}
+	if c.Accepted == 0 {
+		why := cmp.Or(c.LastFailure, errors.New("there was no time to"))
+		return fmt.Errorf("nothing could connect: %w", why)
+	}
+	return nil
+}
+
+// progress writes lines until ctx ends.
+func (v *View) progress(ctx context.Context) {
 	every := 10 * time.Second
 	if v.Terminal {
 		every = time.Second
 	}
-	v.began = time.Now()
-	v.at, v.before = v.began, v.Fleet.Counts()
-	ticks := time.NewTicker(every)
-	defer ticks.Stop()
-	for {
-		select {
-		case <-ticks.C:
-			routable := v.routable(ctx)
-			if ctx.Err() == nil { // else the summary says it better
-				v.show(v.line(time.Now(), v.Fleet.Counts(), routable))
-			}
-		case <-ctx.Done():
-			if v.Terminal && v.width > 0 {
-				fmt.Fprintln(v.Out)
-			}
-			return nil
+	for wait.For(ctx, every) {
+		routable := v.routable(ctx)
+		if ctx.Err() == nil { // otherwise the summary says it
+			v.show(v.line(time.Now(), v.Fleet.Counts(), routable))
 		}
+	}
+	if v.Terminal && v.width > 0 {
+		fmt.Fprintln(v.Out)
 	}
 }
 
@@ -93,8 +119,8 @@ func (v *View) line(now time.Time, c Counts, routable string) string {
 	return b.String()
 }
 
-// Summary writes what a fleet has done, as a table. routable is below zero where nobody asked.
-func Summary(w io.Writer, c Counts, took time.Duration, routable int) error {
+// summary writes what a fleet has done, as a table. routable is below zero if it is not known.
+func summary(w io.Writer, c Counts, took time.Duration, routable int) error {
 	var b strings.Builder
 	row := func(name, format string, args ...any) {
 		fmt.Fprintf(&b, "  %-24s %s\n", name, fmt.Sprintf(format, args...))
