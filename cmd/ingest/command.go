@@ -40,7 +40,8 @@ or --redis-url, and takes all other settings of ingest too.`,
 		Check: func(in *service.Input) {
 			s.check(in)
 			if s.Redis.Embedded() {
-				in.Fault("REDIS_URL: expected the fleet's Redis; the one inside a replica is not this process'")
+				in.Fault("REDIS_URL: expected the fleet's Redis; " +
+					"the one inside a replica is not this process'")
 			}
 			if len(in.Args) < 2 {
 				in.Fault("expected an IMEI and a text")

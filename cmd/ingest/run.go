@@ -12,25 +12,23 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// startBound is how long the device listener waits for the registry to meet Redis and to hand back
-// what a former life of this instance left.
+// startBound is how long the device listener waits for the registry to reach Redis and to hand back
+// what an earlier process of this instance left.
 const startBound = 15 * time.Second
 
 // run serves until ctx ends or a part fails, and stops every part. They stop in this order, each
 // within its share of the grace:
 //
-//  1. readiness goes; no command is read or sent any more, and those that wait
-//     for an answer may have it, since their sockets are still open (1/10);
-//  2. the device listener closes; each socket finishes the
-//     frame under way and releases its claim, while the janitor joins its passes
-//     and releases the lease (3/10);
-//  3. the registry, beating until then, hands back what is left and says goodbye
-//     (2/10, and 3 s for a goodbye that Redis is slow to take). Not before: a
-//     heartbeat that is gone under a leader raises a hold, and holds the whole
-//     fleet's sweeping;
+//  1. readiness ends; no command is read or sent any more, and those that wait for an answer may
+//     still get it, since their sockets are open (1/10);
+//  2. the device listener closes; each socket finishes the frame under way and releases its claim,
+//     while the janitor joins its passes and releases the lease (3/10);
+//  3. the registry, which beats until then, hands back what is left and says goodbye (2/10, and 3 s
+//     for a goodbye for which Redis needs long). Not before: a heartbeat that ends under a leader
+//     raises a hold, and then the whole fleet cannot sweep;
 //  4. HTTP, which shows and measures all of that, ends last (1/10).
 //
-// What is then not done is left to the TTLs and to the leader.
+// The TTLs and the leader do what is not done then.
 func (r *replica) run(ctx context.Context) error {
 	parts := service.NewParts(ctx, r.settings.ShutdownGrace, r.log)
 	parts.Go("http", r.http.Run)
@@ -53,7 +51,7 @@ func (r *replica) run(ctx context.Context) error {
 	return parts.End()
 }
 
-// acceptedPoll is how often it is looked whether Redis accepts this replica.
+// acceptedPoll is the time between two questions whether Redis accepts this replica.
 const acceptedPoll = 20 * time.Millisecond
 
 // accepted is a part that begins when the first heartbeat has landed, or Redis does not answer.
@@ -110,9 +108,13 @@ func (r *replica) listen(ctx context.Context) (lns []net.Listener, err error) {
 	}{
 		{"INGEST_ADDR", s.ingestAddr, "listening for devices", nil},
 		{"INGEST_TLS_ADDR", s.ingestTLSAddr, "listening for devices by TLS",
-			func(ln net.Listener) (net.Listener, error) { return tls.NewListener(ln, r.certificate.Config()), nil }},
+			func(ln net.Listener) (net.Listener, error) {
+				return tls.NewListener(ln, r.certificate.Config()), nil
+			}},
 		{"INGEST_PROXY_ADDR", s.ingestProxyAddr, "listening for devices behind proxies",
-			func(ln net.Listener) (net.Listener, error) { return r.gateway.Proxied(ln, s.ingestProxyTrusted) }},
+			func(ln net.Listener) (net.Listener, error) {
+				return r.gateway.Proxied(ln, s.ingestProxyTrusted)
+			}},
 	} {
 		if at.addr == service.Off {
 			continue

@@ -69,13 +69,13 @@ func (s *settings) table() []service.Setting {
 			Meaning: "File of the certificate, and of those that lead from it to its root, in PEM.",
 			Consequence: "Looked at once a second while devices connect, and read again when it has " +
 				"changed; no restart. Files that cannot be read, or are not a pair, leave the former " +
-				"standing, with a warning; at start they are a failure. Sockets that are open keep what they " +
-				"began with."},
+				"standing, with a warning; at start they are a failure. Sockets that are open keep what " +
+				"they began with."},
 		{Name: "INGEST_TLS_KEY", Value: service.Text(&s.ingestTLSKey),
 			Meaning: "File of its key, in PEM; read again as the certificate is."},
 		{Name: "INGEST_PROXY_ADDR", Default: service.Off, Value: service.AddressOrOff(&s.ingestProxyAddr),
-			Meaning: "Where load balancers connect that put a PROXY header before each connection, " +
-				"so that logs show the device's address. `off`: nowhere.",
+			Meaning: "Where load balancers connect that put a PROXY header before each connection, so " +
+				"that logs show the device's address. `off`: nowhere.",
 			Consequence: "Version 2 of the header, or 1 if it comes in one packet, as its specification " +
 				"says. A connection without one is closed."},
 		{Name: "INGEST_PROXY_TRUSTED", Value: s.trusted,
@@ -84,8 +84,8 @@ func (s *settings) table() []service.Setting {
 				"set it wider than those: a trusted address can claim any other."},
 		{Name: "DEVICE_AUTHORITY", Default: everybody,
 			Value: service.OneOf(&s.deviceAuthority, everybody, allowedSet),
-			Meaning: "Which devices are served. `everybody`: each that names a well-formed IMEI. " +
-				"`set`: the members of the Redis set `devices:allowed`.",
+			Meaning: "Which devices are served. `everybody`: each that names a well-formed IMEI. `set`: " +
+				"the members of the Redis set `devices:allowed`.",
 			Consequence: "It is no proof of identity: an IMEI is no secret. **Never** switch to `set` " +
 				"before the set is filled: an empty one allows nobody."},
 		{Name: "HEARTBEAT_INTERVAL", Default: "30s",
@@ -122,13 +122,12 @@ func (s *settings) table() []service.Setting {
 			Meaning:     "Requests for liveness under way at once, of up to 500 owners each.",
 			Consequence: "Matters with thousands of replicas."},
 		{Name: "JANITOR_REDIS_SHARE", Default: "0.25", Value: s.share,
-			Meaning: "Most of Redis' time that sweeping may take, over any second, all sweeps " +
-				"together.",
+			Meaning: "Most of Redis' time that sweeping may take, over any second, all sweeps together.",
 			Consequence: "The first half of a second's share is taken without rest, so that the death of " +
 				"a small owner is over at once; from then on the leader rests after each call. It goes " +
-				"slower by itself, down to a fifth of this, while others suffer. Higher sweeps a large death " +
-				"sooner. 1: as fast as it can while nothing suffers. At least 0.005: with less a log of a " +
-				"million entries would not end before the leader gives up."},
+				"slower by itself, down to a fifth of this, while others suffer. Higher sweeps a large " +
+				"death sooner. 1: as fast as it can while nothing suffers. At least 0.005: with less a " +
+				"log of a million entries would not end before the leader gives up."},
 		{Name: "JANITOR_DRY_RUN", Default: "false", Switch: true, Value: service.Bool(&s.janitorDryRun),
 			Meaning: "The leader judges and reports, and deletes nothing.",
 			Consequence: "It holds only while *this* replica leads: set it on all. **Never** forget it: " +
@@ -136,12 +135,12 @@ func (s *settings) table() []service.Setting {
 		{Name: "REGISTRY_REVERSE_INDEX", Default: "true", Switch: true,
 			Value:   service.Bool(&s.reverseIndex),
 			Meaning: "Keeps the set of devices of each instance.",
-			Consequence: "`false` saves that memory: a dead owner is then swept by the full scan alone, up " +
-				"to one `JANITOR_INTERVAL` later, and some losses take ten heartbeat intervals to heal " +
-				"instead of one."},
+			Consequence: "`false` saves that memory: a dead owner is then swept by the full scan alone, " +
+				"up to one `JANITOR_INTERVAL` later, and some losses take ten heartbeat intervals to " +
+				"heal instead of one."},
 		{Name: "TELEMETRY_MAXLEN", Default: "1000000", Value: service.Number(&s.telemetryMaxLen, 1, 1e12),
-			Meaning: "Approximate cap of the telemetry stream, in entries. Dead letters: at most " +
-				"10,000, or this if it is less.",
+			Meaning: "Approximate cap of the telemetry stream, in entries. Dead letters: at most 10,000, " +
+				"or this if it is less.",
 			Consequence: "What is beyond it is trimmed, **read or not**. Size it for the longest time " +
 				"that your consumers may be down, and Redis' memory for it."},
 	})

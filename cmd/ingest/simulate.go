@@ -54,8 +54,8 @@ func (s *simulation) table() []service.Setting {
 		{Name: "devices", Default: "100", Value: service.Number(&c.Devices, 1, simulate.MostDevices),
 			Meaning: "number of trackers",
 			Consequence: "Each takes a descriptor (two with `--half-open`) and about 15 kB. The limit of " +
-				"open files is raised as far as it may be; what does not fit is refused at once, with the " +
-				"number needed. Ten thousand are fine"},
+				"open files is raised as far as it may be; what does not fit is refused at once, with " +
+				"the number needed. Ten thousand are fine"},
 		{Name: "interval", Default: "10s", Value: service.Duration(&c.Interval, time.Millisecond, ever),
 			Meaning: "time between two frames of a tracker"},
 		{Name: "records", Default: "1", Value: service.Number(&c.Records, 1, simulate.MostRecords),
@@ -67,8 +67,8 @@ func (s *simulation) table() []service.Setting {
 			Meaning: "how long; 0s: until interrupted"},
 		service.Seed(&c.Seed),
 		{Name: "redis", Secret: true, Value: s.parseRedis,
-			Meaning: "URL of the gateways' Redis, to show how many connected trackers are routable; " +
-				"it is only read",
+			Meaning: "URL of the gateways' Redis, to show how many connected trackers are routable; it " +
+				"is only read",
 			Consequence: "Routable: their entry names an instance whose heartbeat exists. It cannot tell " +
 				"whether that is the instance which holds the socket"},
 		{Name: "codec", Default: "8", Meaning: "8, 8e or 16",
@@ -83,13 +83,13 @@ func (s *simulation) table() []service.Setting {
 			Consequence: "They are emptied stop-and-wait, newest first, whenever no fresh frame is due: " +
 				"the hardest load that a fleet makes"},
 		{Name: "half-open", Default: "0", Value: service.Share(&c.HalfOpen, 0),
-			Meaning: "share of frames, 0 to 1, at which a tracker loses coverage and leaves its " +
-				"socket half-open",
+			Meaning: "share of frames, 0 to 1, at which a tracker loses coverage and leaves its socket " +
+				"half-open",
 			Consequence: "It comes back on a new one. Half of them lose an acknowledgement, and the " +
 				"frame comes twice"},
 		{Name: "ladder-unit", Default: "1m", Value: service.Duration(&c.LadderUnit, time.Nanosecond, ever),
-			Meaning: "what the ladder of reconnects (at once, 1, 1, 2, 2, 4, 6, 8, 10 min) takes for " +
-				"a minute",
+			Meaning: "what the ladder of reconnects (at once, 1, 1, 2, 2, 4, 6, 8, 10 min) takes for a " +
+				"minute",
 			Consequence: "The ladder begins anew with an acknowledgement"},
 		{Name: "timeout", Default: "30s", Value: service.Duration(&c.Timeout, time.Nanosecond, ever),
 			Meaning: "how long a tracker waits for an answer"},

@@ -26,7 +26,7 @@ type replica struct {
 }
 
 const (
-	pollEvery = 20 * time.Millisecond // between two looks at Redis or at a log
+	pollEvery = 20 * time.Millisecond // between two reads of Redis or of a log
 	askTime   = time.Second           // for a question to a replica
 )
 

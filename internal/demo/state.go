@@ -69,7 +69,7 @@ func (s *state) left(id string) bool {
 
 // truth is which replica holds the socket of each device.
 func (d *demo) truth() map[string]string {
-	// by address; two lives of one port do not meet, since a later replica counts
+	// by address; if two replicas had one port, the later one counts
 	instances := make(map[string]string)
 	for _, r := range d.all {
 		instances[r.devices] = r.id

@@ -33,10 +33,10 @@ func (b *Base) Table() []Setting {
 			Meaning: "Names this replica in the registry. Empty: host name and a random part, new at " +
 				"every start.",
 			Consequence: "If you fix it (StatefulSet), the newest process of that name wins, and reads " +
-				"the whole registry once at its start, to hand back what its former life left there: half a " +
-				"second of Redis' time for a million entries, once for each replica. At most 128 letters, " +
-				"digits, `-`, `_`, `.` or `:`. **Never** give two running replicas the same one: each start " +
-				"ends the other."},
+				"the whole registry once at its start, to hand back what its former life left there: " +
+				"half a second of Redis' time for a million entries, once for each replica. At most 128 " +
+				"letters, digits, `-`, `_`, `.` or `:`. **Never** give two running replicas the same " +
+				"one: each start ends the other."},
 		{Name: "HTTP_ADDR", Default: "127.0.0.1:8080", Value: Address(&b.HTTPAddr),
 			Meaning: "Where metrics, health, status and admin are served, in plain HTTP.",
 			Consequence: "In a container set `:8080`, or neither probes nor Prometheus reach it. " +

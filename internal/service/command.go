@@ -24,7 +24,7 @@ const (
 	ExitUsage  = 2 // wrong arguments or settings
 )
 
-// ErrSaid is what a command returns that has said on stderr, in its own words, why it failed.
+// ErrSaid is returned by a command that failed and has itself said why on stderr.
 var ErrSaid = errors.New("service: the reason was said")
 
 // errVersion: --version was given.
@@ -72,7 +72,7 @@ func Main(c *Command) {
 	go func() {
 		<-signals
 		stop()
-		<-signals // to ask twice is not to wait
+		<-signals // the second one does not wait
 		fmt.Fprintln(os.Stderr, c.Name+": second signal, leaving at once")
 		os.Exit(ExitFailed)
 	}()
@@ -83,7 +83,7 @@ func Main(c *Command) {
 // with a password.
 var commandName = regexp.MustCompile(`^[a-z][a-z-]{0,20}$`)
 
-// Execute runs the command, or that of its commands which the first argument names. It returns the
+// Execute runs the command, or the one of its commands that the first argument names. It returns the
 // exit status.
 func (c *Command) Execute(ctx context.Context, args, environ []string, stdout, stderr io.Writer) int {
 	if len(args) > 0 && len(c.Commands) > 0 && commandName.MatchString(args[0]) {
