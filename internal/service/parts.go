@@ -16,13 +16,12 @@ var errOverrun = errors.New("service: not stopped within SHUTDOWN_GRACE")
 // Parts are the long-running pieces of a program. They begin together and are stopped one after the
 // other. Its methods are for one goroutine.
 type Parts struct {
-	asked context.Context // ends when all are to stop
-	ctx   context.Context // and also when one has failed, with the error as its cause
-	fail  context.CancelCauseFunc
+	ctx   context.Context // ends when all are to stop
 	grace time.Duration
 	log   *slog.Logger
 
 	parts    []*part
+	failed   chan error // the first failure
 	stopping time.Time
 }
 
@@ -36,31 +35,32 @@ type part struct {
 
 // NewParts makes Parts that run until ctx ends, and then have the grace to stop.
 func NewParts(ctx context.Context, grace time.Duration, log *slog.Logger) *Parts {
-	p := &Parts{asked: ctx, grace: grace, log: log}
-	p.ctx, p.fail = context.WithCancelCause(ctx)
-	return p
+	return &Parts{ctx: ctx, grace: grace, log: log, failed: make(chan error, 1)}
 }
 
 // Go begins a part. Its context ends when the part is to stop, and not before.
 func (p *Parts) Go(name string, run func(context.Context) error) {
 	one := &part{name: name, done: make(chan struct{})}
-	one.ctx, one.stop = context.WithCancel(context.WithoutCancel(p.asked))
+	one.ctx, one.stop = context.WithCancel(context.WithoutCancel(p.ctx))
 	p.parts = append(p.parts, one)
 	go func() {
 		defer close(one.done)
 		if one.err = run(one.ctx); one.err != nil {
-			p.fail(one.err)
+			select {
+			case p.failed <- one.err:
+			default:
+			}
 		}
 	}()
 }
 
 // Wait returns when the context of NewParts has ended or a part has failed. Then the grace begins.
 func (p *Parts) Wait() {
-	<-p.ctx.Done()
-	if p.asked.Err() != nil {
+	select {
+	case <-p.ctx.Done():
 		p.log.Info("stopping", "grace", p.grace)
-	} else {
-		p.log.Error("a part failed, stopping", "error", context.Cause(p.ctx))
+	case err := <-p.failed:
+		p.log.Error("a part failed, stopping", "error", err)
 	}
 	p.stopping = time.Now()
 }
@@ -69,7 +69,7 @@ func (p *Parts) Wait() {
 // so many tenths of the grace are over, and returns the names of those that have not.
 func (p *Parts) Stop(tenths int, names ...string) (left []string) {
 	until := p.stopping.Add(p.grace * time.Duration(tenths) / 10)
-	over, cancel := context.WithDeadline(context.WithoutCancel(p.asked), until)
+	over, cancel := context.WithDeadline(context.WithoutCancel(p.ctx), until)
 	defer cancel()
 	for _, one := range p.parts {
 		if slices.Contains(names, one.name) {

@@ -159,9 +159,6 @@ func TestTheViewIsOneLineOnATerminalAndALineEveryTenSecondsElsewhere(t *testing.
 				return 3, nil
 			}}
 			ctx, cancel := context.WithTimeout(t.Context(), 24500*time.Millisecond)
-			v.began = time.Now()
-			v.at = v.began
-			v.before = f.Counts()
 			v.progress(ctx)
 			cancel()
 			lines := strings.Count(out.String(), "\n")

@@ -32,8 +32,7 @@ type View struct {
 // Run runs the fleet and shows its progress until ctx ends, then writes a summary. It returns an
 // error if nothing could connect at all, or if the summary could not be written.
 func (v *View) Run(ctx context.Context) error {
-	v.began = time.Now()
-	v.at, v.before = v.began, v.Fleet.Counts()
+	began := time.Now()
 	// The fleet runs on until Redis was asked for the last time.
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -43,7 +42,7 @@ func (v *View) Run(ctx context.Context) error {
 		_ = v.Fleet.Run(running) // returns nil
 	}()
 	v.progress(ctx)
-	c, took, routable := v.Fleet.Counts(), time.Since(v.began), -1
+	c, took, routable := v.Fleet.Counts(), time.Since(began), -1
 	if v.Routable != nil {
 		if n, err := v.Routable(running); err == nil {
 			routable = n
@@ -63,6 +62,8 @@ func (v *View) Run(ctx context.Context) error {
 
 // progress writes lines until ctx ends.
 func (v *View) progress(ctx context.Context) {
+	v.began = time.Now()
+	v.at, v.before = v.began, v.Fleet.Counts()
 	every := 10 * time.Second
 	if v.Terminal {
 		every = time.Second
