@@ -23,7 +23,7 @@ func piped(t *testing.T) (*Device, net.Conn) {
 	return d, theirs
 }
 
-// wired is the same over loopback, where the end of a socket looks as it does in the field.
+// wired is the same over loopback, where a socket ends as a real one does.
 func wired(t *testing.T) (*Device, net.Conn) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

@@ -122,7 +122,7 @@ func TestStatusIsJSON(t *testing.T) {
 	require.Equal(t, true, got["janitor"].(map[string]any)["leading"])
 }
 
-func TestThePageShowsWhatMattersAtThreeInTheMorning(t *testing.T) {
+func TestThePageShowsWhatAnOperatorNeeds(t *testing.T) {
 	t.Parallel()
 	until := time.Date(2026, 3, 1, 4, 0, 0, 0, time.UTC)
 	tests := []struct {
@@ -178,7 +178,7 @@ func TestThePageShowsWhatMattersAtThreeInTheMorning(t *testing.T) {
 			"may take 5 % of Redis", "slowed down: Redis takes longer than usual", "at most 25 %",
 			"registry, 250,000 of 1,000,000 looked at (25 %), 4,321 evicted, 12,345 a second, about 1m 01s left", "positions, 77,777 looked at, 0 evicted",
 		}},
-		{"what strangers wrote", func(s *Status) { s.Janitor.Leading, s.Janitor.Leader = false, "<script>" }, []string{"&lt;script&gt; leads"}},
+		{"a leader with a name in HTML", func(s *Status) { s.Janitor.Leading, s.Janitor.Leader = false, "<script>" }, []string{"&lt;script&gt; leads"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -219,7 +219,7 @@ func TestWhatIsNotThereIsSaidAsJSON(t *testing.T) {
 	require.Empty(t, b.janitor.swept)
 }
 
-func TestOnlyTheTokenOpensTheDoor(t *testing.T) {
+func TestAnAdminRequestNeedsTheToken(t *testing.T) {
 	t.Parallel()
 	paths := []string{"/api/v1/sweep", "/api/v1/pause?who=a&why=b", "/api/v1/resume", "/api/v1/resign"}
 	headers := []string{"", "Bearer", "Bearer ", "Bearer open", "Bearer open-sesame2", "Basic open-sesame", "open-sesame"}
