@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/rollcall-redis/rollcall/internal/commands"
 	"github.com/rollcall-redis/rollcall/internal/service"
@@ -38,19 +37,20 @@ or --redis-url, and takes all other settings of ingest too.`,
 		},
 		Inherited: s.table(),
 		Prefixes:  prefixes,
-		Check: func(in *service.Input) []error {
-			faults := s.check(in)
+		Check: func(in *service.Input) {
+			s.check(in)
 			if s.Redis.Embedded() {
-				faults = append(faults, errors.New("REDIS_URL: expected the fleet's Redis; the one inside a replica is not this process'"))
+				in.Fault("REDIS_URL: expected the fleet's Redis; " +
+					"the one inside a replica is not this process'")
 			}
 			if len(in.Args) < 2 {
-				return append(faults, errors.New("expected an IMEI and a text"))
+				in.Fault("expected an IMEI and a text")
+				return
 			}
 			if _, err := teltonika.ParseIMEI(in.Args[0]); err != nil {
-				faults = append(faults, errors.New("IMEI: expected 15 digits"))
+				in.Fault("IMEI: expected 15 digits")
 			}
 			c.IMEI, c.Text = in.Args[0], strings.Join(in.Args[1:], " ")
-			return faults
 		},
 		Run: func(ctx context.Context, stdout, stderr io.Writer) error {
 			c.Codec, c.Expires = 12, time.Now().Add(expires)
@@ -65,7 +65,8 @@ or --redis-url, and takes all other settings of ingest too.`,
 			case err != nil:
 				return errors.New(printable(err.Error()))
 			case outcome.Status != commands.Answered:
-				fmt.Fprintln(stderr, printable(fmt.Sprintf("%s at %s: %s", outcome.Status, outcome.Instance, outcome.Text)))
+				said := fmt.Sprintf("%s at %s: %s", outcome.Status, outcome.Instance, outcome.Text)
+				fmt.Fprintln(stderr, printable(said))
 				return service.ErrSaid
 			}
 			_, err = fmt.Fprintln(stdout, printable(outcome.Text))
@@ -75,23 +76,13 @@ or --redis-url, and takes all other settings of ingest too.`,
 	}
 }
 
-// printable is text that comes from a device, or from anybody who can write to Redis, as a terminal
-// may have it: control characters (line breaks too), marks that change the direction of text and
-// bytes that are no UTF-8 are escaped as in a literal of Go. A backslash stays one, so what is
-// printed does not always say what it was; the outcome in Redis does.
+// printable makes text safe for a terminal, since it comes from a device, or from anybody who can
+// write to Redis. Control characters (line breaks too), marks that change the direction of text and
+// bytes that are no UTF-8 are escaped as in a Go literal. A backslash is not escaped, so the original
+// cannot always be told; it is in Redis.
 func printable(s string) string {
-	var b strings.Builder
-	for len(s) > 0 {
-		r, n := utf8.DecodeRuneInString(s)
-		if r == utf8.RuneError && n == 1 || !strconv.IsPrint(r) {
-			quoted := strconv.QuoteToASCII(s[:n])
-			b.WriteString(quoted[1 : len(quoted)-1])
-		} else {
-			b.WriteString(s[:n])
-		}
-		s = s[n:]
-	}
-	return b.String()
+	quoted := strconv.Quote(s)
+	return strings.NewReplacer(`\\`, `\`, `\"`, `"`).Replace(quoted[1 : len(quoted)-1])
 }
 
 // deliver sends a command by way of the fleet's Redis.
@@ -102,10 +93,12 @@ func deliver(ctx context.Context, s *settings, c commands.Command) (commands.Out
 	}
 	defer func() { _ = clients.Close() }() // nothing is left unsent
 	reg, err := registry.New(registry.Config{
-		Client: clients.Data, Control: clients.Control, HeartbeatInterval: s.heartbeatInterval, HeartbeatTTL: s.heartbeatTTL,
-	}) // never run: only looked up in
+		Client: clients.Data, Control: clients.Control,
+		HeartbeatInterval: s.heartbeatInterval, HeartbeatTTL: s.heartbeatTTL,
+	}) // never run, only for Lookup
 	if err != nil {
 		return commands.Outcome{}, err
 	}
-	return (&commands.Sender{Client: clients.Data, Layout: reg.Layout(), Lookup: reg.Lookup}).Send(ctx, c)
+	sender := commands.Sender{Client: clients.Data, Layout: reg.Layout(), Lookup: reg.Lookup}
+	return sender.Send(ctx, c)
 }

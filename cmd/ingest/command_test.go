@@ -79,7 +79,7 @@ func TestACommandReachesItsDeviceAndTheAnswerComesBack(t *testing.T) {
 	require.Equal(t, []string{"commands:outbound:ingest-1"}, server.Client().Keys(t.Context(), "commands:outbound:*").Val())
 }
 
-func TestWhatADeviceAnswersIsNoCommandToATerminal(t *testing.T) {
+func TestControlCharactersOfAnAnswerAreEscaped(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	p := serving(t, on(server, append(quick, "--instance-id=ingest-1")...)...)

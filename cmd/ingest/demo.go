@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -16,7 +15,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/service"
 )
 
-// mostDemo is how many devices a demo has at most: it reads the whole registry at every look.
+// mostDemo is how many devices a demo has at most: it reads the whole registry every few ms.
 const mostDemo = 5000
 
 // runDemo is "ingest demo".
@@ -38,17 +37,17 @@ Nothing listens beyond this machine.`,
 					cfg.RedisURL = v
 					return target.Parse(v)
 				}},
-			{Name: "devices", Default: "300", Value: service.Number(&cfg.Devices, 3, mostDemo), Meaning: "number of trackers"},
+			{Name: "devices", Default: "300", Value: service.Number(&cfg.Devices, 3, mostDemo),
+				Meaning: "number of trackers"},
 			service.Seed(&cfg.Seed),
 		},
-		Check: func(*service.Input) []error {
+		Check: func(in *service.Input) {
 			if target.Sentinel != nil {
-				return []error{errors.New("REDIS_URL: expected one server; the demo does not look behind sentinels")}
+				in.Fault("REDIS_URL: expected one server; the demo does not look behind sentinels")
 			}
 			if err := descriptorsFor(2 * cfg.Devices); err != nil {
-				return []error{err}
+				in.Fault("%v", err)
 			}
-			return nil
 		},
 		Run: func(ctx context.Context, stdout, _ io.Writer) error {
 			cfg.Out = stdout
@@ -75,9 +74,10 @@ func playDemo(ctx context.Context, cfg demo.Config, target service.Redis, enviro
 		return fmt.Errorf("ingest: %w", err)
 	}
 	// What is set for a replica in this environment is not meant for the demo's.
+	rows := new(settings).table()
 	inherited := slices.DeleteFunc(slices.Clone(environ), func(pair string) bool {
 		name, _, _ := strings.Cut(pair, "=")
-		return slices.ContainsFunc(new(settings).table(), func(s service.Setting) bool { return s.Name == name })
+		return slices.ContainsFunc(rows, func(s service.Setting) bool { return s.Name == name })
 	})
 	cfg.Command = func() *exec.Cmd {
 		cmd := exec.Command(binary)

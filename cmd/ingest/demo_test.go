@@ -81,7 +81,7 @@ func TestADemoThatIsKilledTakesItsReplicasAlong(t *testing.T) {
 	p.Kill()
 	require.Eventually(t, func() bool {
 		for _, pid := range replicas {
-			// Gone, or dead and not yet waited for by whoever inherited it.
+			// Gone, or dead, and its new parent has not waited for it yet.
 			if stat, err := os.ReadFile("/proc/" + pid + "/stat"); err == nil && !strings.Contains(string(stat), ") Z ") {
 				return false
 			}

@@ -3,8 +3,8 @@ package main
 import "fmt"
 
 const (
-	// reserve is how many descriptors a replica needs beside device sockets: for Redis' pools, HTTP,
-	// listeners.
+	// reserve is how many descriptors a replica needs beside device sockets: for Redis' pools,
+	// HTTP, listeners.
 	reserve = 256
 	// beside is how many a simulation needs beside its sockets.
 	beside = 32

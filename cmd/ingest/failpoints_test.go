@@ -18,7 +18,7 @@ func TestTheShippedProgramKnowsNoFailpoints(t *testing.T) {
 	binary, err := os.ReadFile(os.Args[0])
 	require.NoError(t, err)
 	has := func(words ...string) bool { return bytes.Contains(binary, []byte(strings.Join(words, ""))) }
-	require.True(t, has("JANITOR_", "INTERVAL_MS"), "it is not looked for rightly")
+	require.True(t, has("JANITOR_", "INTERVAL_MS"), "the search itself is wrong")
 	require.False(t, has("ROLLCALL_", "FAILPOINTS"))
 	require.False(t, has("unanswered-", "register"))
 }

@@ -1,8 +1,7 @@
-// Ingest accepts Teltonika trackers, stores their telemetry in Redis, keeps the
-// registry of who holds which device, and takes its part in sweeping out what
-// dead replicas left behind. Without a command it serves, on the Redis that
-// REDIS_URL names; "ingest -h" shows every setting. "ingest command" sends a
-// command to a device of a running fleet.
+// Ingest accepts Teltonika trackers, stores their telemetry in Redis, keeps the registry of who
+// holds which device, and takes its part in sweeping out what dead replicas left behind. Without a
+// command it serves, on the Redis that REDIS_URL names; "ingest -h" shows every setting. "ingest
+// command" sends a command to a device of a running fleet.
 package main
 
 import (
@@ -33,6 +32,8 @@ Without a command it serves, and needs REDIS_URL.
 after a graceful stop, 1 on a failure at run time, 2 on wrong usage or settings.`,
 		Commands: []*service.Command{sendCommand(), runSimulate(), runDemo()},
 	}
-	c.Run = c.Serving(&s.Base, func(ctx context.Context, log *slog.Logger) error { return serve(ctx, s, log) })
+	c.Run = c.Serving(&s.Base, func(ctx context.Context, log *slog.Logger) error {
+		return serve(ctx, s, log)
+	})
 	return c
 }

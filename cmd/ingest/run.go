@@ -12,25 +12,23 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// startBound is how long the device listener waits for the registry to meet
-// Redis and to hand back what a former life of this instance left.
+// startBound is how long the device listener waits for the registry to reach Redis and to hand back
+// what an earlier process of this instance left.
 const startBound = 15 * time.Second
 
-// run serves until ctx ends or a part fails, and stops every part. They stop in
-// this order, each within its share of the grace:
+// run serves until ctx ends or a part fails, and stops every part. They stop in this order, each
+// within its share of the grace:
 //
-//  1. readiness goes; no command is read or sent any more, and those that wait
-//     for an answer may have it, since their sockets are still open (1/10);
-//  2. the device listener closes; each socket finishes the
-//     frame under way and releases its claim, while the janitor joins its passes
-//     and releases the lease (3/10);
-//  3. the registry, beating until then, hands back what is left and says goodbye
-//     (2/10, and 3 s for a goodbye that Redis is slow to take). Not before: a
-//     heartbeat that is gone under a leader raises a hold, and holds the whole
-//     fleet's sweeping;
+//  1. readiness ends; no command is read or sent any more, and those that wait for an answer may
+//     still get it, since their sockets are open (1/10);
+//  2. the device listener closes; each socket finishes the frame under way and releases its claim,
+//     while the janitor joins its passes and releases the lease (3/10);
+//  3. the registry, which beats until then, hands back what is left and says goodbye (2/10, and 3 s
+//     for a goodbye for which Redis needs long). Not before: a heartbeat that ends under a leader
+//     raises a hold, and then the whole fleet cannot sweep;
 //  4. HTTP, which shows and measures all of that, ends last (1/10).
 //
-// What is then not done is left to the TTLs and to the leader.
+// The TTLs and the leader do what is not done then.
 func (r *replica) run(ctx context.Context) error {
 	parts := service.NewParts(ctx, r.settings.ShutdownGrace, r.log)
 	parts.Go("http", r.http.Run)
@@ -53,12 +51,11 @@ func (r *replica) run(ctx context.Context) error {
 	return parts.End()
 }
 
-// acceptedPoll is how often it is looked whether Redis accepts this replica.
+// acceptedPoll is the time between two questions whether Redis accepts this replica.
 const acceptedPoll = 20 * time.Millisecond
 
-// accepted is a part that begins when the first heartbeat has landed, or Redis
-// does not answer. While Redis refuses this replica the part could only say so
-// once more.
+// accepted is a part that begins when the first heartbeat has landed, or Redis does not answer.
+// While Redis refuses this replica the part could only say so once more.
 func (r *replica) accepted(run func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		for {
@@ -73,8 +70,7 @@ func (r *replica) accepted(run func(context.Context) error) func(context.Context
 	}
 }
 
-// serveDevices opens the device listeners when the registry is ready for them, and
-// serves them.
+// serveDevices opens the device listeners when the registry is ready for them, and serves them.
 func (r *replica) serveDevices(ctx context.Context) error {
 	if !r.settings.devices() {
 		return nil
@@ -87,46 +83,53 @@ func (r *replica) serveDevices(ctx context.Context) error {
 		return nil
 	}
 	lns, err := r.listen(ctx)
-	if err != nil || len(lns) == 0 { // stopped meanwhile
+	if err != nil {
+		if ctx.Err() != nil { // stopped meanwhile
+			return nil
+		}
 		return err
 	}
 	return r.gateway.Serve(ctx, lns...)
 }
 
-// listen opens the listeners for devices: all, or none if one cannot be opened or ctx has ended.
+// listen opens the listeners for devices: all, or none if one cannot be opened.
 func (r *replica) listen(ctx context.Context) (lns []net.Listener, err error) {
 	s := r.settings
-	plain := func(ln net.Listener) (net.Listener, error) { return ln, nil }
+	defer func() {
+		if err != nil {
+			for _, ln := range lns {
+				_ = ln.Close()
+			}
+		}
+	}()
 	for _, at := range []struct {
 		setting, addr, message string
 		wrap                   func(net.Listener) (net.Listener, error)
 	}{
-		{"INGEST_ADDR", s.ingestAddr, "listening for devices", plain},
-		{"INGEST_TLS_ADDR", s.ingestTLSAddr, "listening for devices by TLS", func(ln net.Listener) (net.Listener, error) {
-			return tls.NewListener(ln, r.certificate.Config()), nil
-		}},
-		{"INGEST_PROXY_ADDR", s.ingestProxyAddr, "listening for devices behind proxies", func(ln net.Listener) (net.Listener, error) {
-			return r.gateway.Proxied(ln, s.ingestProxyTrusted)
-		}},
+		{"INGEST_ADDR", s.ingestAddr, "listening for devices", nil},
+		{"INGEST_TLS_ADDR", s.ingestTLSAddr, "listening for devices by TLS",
+			func(ln net.Listener) (net.Listener, error) {
+				return tls.NewListener(ln, r.certificate.Config()), nil
+			}},
+		{"INGEST_PROXY_ADDR", s.ingestProxyAddr, "listening for devices behind proxies",
+			func(ln net.Listener) (net.Listener, error) {
+				return r.gateway.Proxied(ln, s.ingestProxyTrusted)
+			}},
 	} {
 		if at.addr == service.Off {
 			continue
 		}
 		ln, err := gateway.Listen(ctx, at.addr)
-		if err == nil {
-			lns = append(lns, ln)
-			lns[len(lns)-1], err = at.wrap(ln)
+		if err != nil {
+			return lns, fmt.Errorf("ingest: %s: %w", at.setting, err)
 		}
-		if err != nil || ctx.Err() != nil {
-			for _, ln := range lns {
-				if ln != nil {
-					_ = ln.Close()
-				}
+		lns = append(lns, ln)
+		if at.wrap != nil {
+			wrapped, err := at.wrap(ln)
+			if err != nil {
+				return lns, fmt.Errorf("ingest: %s: %w", at.setting, err)
 			}
-			if ctx.Err() != nil {
-				return nil, nil
-			}
-			return nil, fmt.Errorf("ingest: %s: %w", at.setting, err)
+			lns[len(lns)-1] = wrapped
 		}
 		r.log.Info(at.message, "addr", ln.Addr().String())
 	}

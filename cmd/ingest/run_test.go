@@ -258,7 +258,7 @@ func TestAnAddressInUseIsAFailure(t *testing.T) {
 	require.Contains(t, p.log.String(), "INGEST_ADDR")
 }
 
-// Load lets none of these through; who calls the parts must heed their errors all the same.
+// Load refuses all of these. The errors of the parts count all the same.
 func TestAPartThatCannotBeMadeIsAFailure(t *testing.T) {
 	t.Parallel()
 	for says, change := range map[string]func(*settings){

@@ -40,9 +40,8 @@ type replica struct {
 	draining atomic.Bool
 }
 
-// serve is a replica's whole life: it assembles everything, serves until ctx ends
-// or a part fails, and stops everything. The error is nil after ctx ended and all
-// has stopped within the grace.
+// serve is a replica's whole life: it assembles everything, serves until ctx ends or a part fails,
+// and stops everything. The error is nil after ctx ended and all has stopped within the grace.
 func serve(ctx context.Context, s *settings, log *slog.Logger) (err error) {
 	r := &replica{settings: s, log: log, began: time.Now()}
 	if r.clients, err = service.Connect(s.Redis, s.controlDeadline()); err != nil {
@@ -64,7 +63,8 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 		return err
 	}
 	metrics := prometheus.NewRegistry()
-	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	metrics.MustRegister(collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	r.registry, err = registry.New(registry.Config{
 		Client: r.clients.Data, Control: r.clients.Control, Instance: s.InstanceID,
 		HeartbeatInterval: s.heartbeatInterval, HeartbeatTTL: s.heartbeatTTL,
@@ -80,8 +80,8 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 		Client: r.clients.Data, Control: r.clients.Control, Registry: r.registry,
 		Interval: s.janitorInterval, LeaseTTL: s.janitorLeaseTTL,
 		ScanCount: s.janitorScanCount, DeleteBatch: s.janitorDeleteBatch,
-		ExistsConcurrency: s.janitorExistsConcurrency, RedisShare: s.janitorRedisShare, DryRun: s.janitorDryRun,
-		Sweeps: []janitor.Sweeper{commands.NewSweep(r.registry.Layout())},
+		ExistsConcurrency: s.janitorExistsConcurrency, RedisShare: s.janitorRedisShare,
+		DryRun: s.janitorDryRun, Sweeps: []janitor.Sweeper{commands.NewSweep(r.registry.Layout())},
 		Logger: log, Registerer: metrics,
 	})
 	if err != nil {
@@ -89,7 +89,8 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 	}
 	r.maxConns = affordable(s.ingestMaxConns)
 	if r.maxConns < s.ingestMaxConns {
-		log.Warn("INGEST_MAX_CONNS is more than the limit of open files allows and was lowered", "wanted", s.ingestMaxConns, "allowed", r.maxConns)
+		log.Warn("INGEST_MAX_CONNS is more than the limit of open files allows and was lowered",
+			"wanted", s.ingestMaxConns, "allowed", r.maxConns)
 	}
 	allowed := ""
 	if s.deviceAuthority == allowedSet {
@@ -117,7 +118,8 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 		}
 	}
 	r.http, err = service.ListenHTTP(ctx, service.HTTPConfig{
-		Addr: s.HTTPAddr, Token: string(s.AdminToken), Status: r.status, Janitor: r.janitor, Metrics: metrics, Logger: log,
+		Addr: s.HTTPAddr, Token: string(s.AdminToken), Status: r.status, Janitor: r.janitor,
+		Metrics: metrics, Logger: log,
 	})
 	return err
 }

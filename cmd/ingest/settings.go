@@ -56,7 +56,8 @@ func (s *settings) table() []service.Setting {
 		{Name: "INGEST_ADDR", Default: ":5027", Value: service.AddressOrOff(&s.ingestAddr),
 			Meaning: "Where devices connect. `off`: not in plain; with INGEST_TLS_ADDR and " +
 				"INGEST_PROXY_ADDR off too: no device sockets, only the janitor."},
-		{Name: "INGEST_MAX_CONNS", Default: "100000", Value: service.Number(&s.ingestMaxConns, 1, 10_000_000),
+		{Name: "INGEST_MAX_CONNS", Default: "100000",
+			Value: service.Number(&s.ingestMaxConns, 1, 10_000_000),
 			Meaning: "Most device sockets at once. Further ones wait in the kernel's backlog, " +
 				"unanswered.",
 			Consequence: "More than the limit of open files (`ulimit -Hn`) less 256 allows is lowered to " +
@@ -68,22 +69,23 @@ func (s *settings) table() []service.Setting {
 			Meaning: "File of the certificate, and of those that lead from it to its root, in PEM.",
 			Consequence: "Looked at once a second while devices connect, and read again when it has " +
 				"changed; no restart. Files that cannot be read, or are not a pair, leave the former " +
-				"standing, with a warning; at start they are a failure. Sockets that are open keep what they " +
-				"began with."},
+				"standing, with a warning; at start they are a failure. Sockets that are open keep what " +
+				"they began with."},
 		{Name: "INGEST_TLS_KEY", Value: service.Text(&s.ingestTLSKey),
 			Meaning: "File of its key, in PEM; read again as the certificate is."},
 		{Name: "INGEST_PROXY_ADDR", Default: service.Off, Value: service.AddressOrOff(&s.ingestProxyAddr),
-			Meaning: "Where load balancers connect that put a PROXY header before each connection, " +
-				"so that logs show the device's address. `off`: nowhere.",
+			Meaning: "Where load balancers connect that put a PROXY header before each connection, so " +
+				"that logs show the device's address. `off`: nowhere.",
 			Consequence: "Version 2 of the header, or 1 if it comes in one packet, as its specification " +
 				"says. A connection without one is closed."},
 		{Name: "INGEST_PROXY_TRUSTED", Value: s.trusted,
 			Meaning: "Addresses of those load balancers, CIDRs separated by commas.",
 			Consequence: "Connections from elsewhere are closed, and counted as `untrusted`. **Never** " +
 				"set it wider than those: a trusted address can claim any other."},
-		{Name: "DEVICE_AUTHORITY", Default: everybody, Value: service.OneOf(&s.deviceAuthority, everybody, allowedSet),
-			Meaning: "Which devices are served. `everybody`: each that names a well-formed IMEI. " +
-				"`set`: the members of the Redis set `devices:allowed`.",
+		{Name: "DEVICE_AUTHORITY", Default: everybody,
+			Value: service.OneOf(&s.deviceAuthority, everybody, allowedSet),
+			Meaning: "Which devices are served. `everybody`: each that names a well-formed IMEI. `set`: " +
+				"the members of the Redis set `devices:allowed`.",
 			Consequence: "It is no proof of identity: an IMEI is no secret. **Never** switch to `set` " +
 				"before the set is filled: an empty one allows nobody."},
 		{Name: "HEARTBEAT_INTERVAL", Default: "30s",
@@ -115,29 +117,30 @@ func (s *settings) table() []service.Setting {
 		{Name: "JANITOR_DELETE_BATCH", Default: "500", Value: service.Number(&s.janitorDeleteBatch, 1, 1000),
 			Meaning:     "Most entries a guarded delete. At most 1000.",
 			Consequence: "Batches get smaller by themselves as pages do."},
-		{Name: "JANITOR_EXISTS_CONCURRENCY", Default: "8", Value: service.Number(&s.janitorExistsConcurrency, 1, 1024),
+		{Name: "JANITOR_EXISTS_CONCURRENCY", Default: "8",
+			Value:       service.Number(&s.janitorExistsConcurrency, 1, 1024),
 			Meaning:     "Requests for liveness under way at once, of up to 500 owners each.",
 			Consequence: "Matters with thousands of replicas."},
 		{Name: "JANITOR_REDIS_SHARE", Default: "0.25", Value: s.share,
-			Meaning: "Most of Redis' time that sweeping may take, over any second, all sweeps " +
-				"together.",
+			Meaning: "Most of Redis' time that sweeping may take, over any second, all sweeps together.",
 			Consequence: "The first half of a second's share is taken without rest, so that the death of " +
 				"a small owner is over at once; from then on the leader rests after each call. It goes " +
-				"slower by itself, down to a fifth of this, while others suffer. Higher sweeps a large death " +
-				"sooner. 1: as fast as it can while nothing suffers. At least 0.005: with less a log of a " +
-				"million entries would not end before the leader gives up."},
+				"slower by itself, down to a fifth of this, while others suffer. Higher sweeps a large " +
+				"death sooner. 1: as fast as it can while nothing suffers. At least 0.005: with less a " +
+				"log of a million entries would not end before the leader gives up."},
 		{Name: "JANITOR_DRY_RUN", Default: "false", Switch: true, Value: service.Bool(&s.janitorDryRun),
 			Meaning: "The leader judges and reports, and deletes nothing.",
 			Consequence: "It holds only while *this* replica leads: set it on all. **Never** forget it: " +
 				"entries of the dead pile up."},
-		{Name: "REGISTRY_REVERSE_INDEX", Default: "true", Switch: true, Value: service.Bool(&s.reverseIndex),
+		{Name: "REGISTRY_REVERSE_INDEX", Default: "true", Switch: true,
+			Value:   service.Bool(&s.reverseIndex),
 			Meaning: "Keeps the set of devices of each instance.",
-			Consequence: "`false` saves that memory: a dead owner is then swept by the full scan alone, up " +
-				"to one `JANITOR_INTERVAL` later, and some losses take ten heartbeat intervals to heal " +
-				"instead of one."},
+			Consequence: "`false` saves that memory: a dead owner is then swept by the full scan alone, " +
+				"up to one `JANITOR_INTERVAL` later, and some losses take ten heartbeat intervals to " +
+				"heal instead of one."},
 		{Name: "TELEMETRY_MAXLEN", Default: "1000000", Value: service.Number(&s.telemetryMaxLen, 1, 1e12),
-			Meaning: "Approximate cap of the telemetry stream, in entries. Dead letters: at most " +
-				"10,000, or this if it is less.",
+			Meaning: "Approximate cap of the telemetry stream, in entries. Dead letters: at most 10,000, " +
+				"or this if it is less.",
 			Consequence: "What is beyond it is trimmed, **read or not**. Size it for the longest time " +
 				"that your consumers may be down, and Redis' memory for it."},
 	})
@@ -172,29 +175,27 @@ func (s *settings) share(v string) error {
 }
 
 // check finds settings that are fine alone and unsafe together.
-func (s *settings) check(in *service.Input) (faults []error) {
-	wrong := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+func (s *settings) check(in *service.Input) {
 	if in.Understood("HEARTBEAT_TTL", "HEARTBEAT_INTERVAL") && s.heartbeatTTL < 3*s.heartbeatInterval {
-		wrong("HEARTBEAT_TTL: expected at least three times HEARTBEAT_INTERVAL (%v), got %v: "+
+		in.Fault("HEARTBEAT_TTL: expected at least three times HEARTBEAT_INTERVAL (%v), got %v: "+
 			"a lost beat or two would make a living replica look dead", s.heartbeatInterval, s.heartbeatTTL)
 	}
 	if in.Understood("INGEST_TLS_ADDR") && s.ingestTLSAddr != service.Off &&
 		(s.ingestTLSCert == "" || s.ingestTLSKey == "") {
-		wrong("INGEST_TLS_ADDR: expected INGEST_TLS_CERT and INGEST_TLS_KEY with it, got one or none")
+		in.Fault("INGEST_TLS_ADDR: expected INGEST_TLS_CERT and INGEST_TLS_KEY with it, got one or none")
 	}
 	if in.Understood("INGEST_PROXY_ADDR", "INGEST_PROXY_TRUSTED") && s.ingestProxyAddr != service.Off &&
 		len(s.ingestProxyTrusted) == 0 {
-		wrong("INGEST_PROXY_ADDR: expected INGEST_PROXY_TRUSTED with it: anybody could claim any address")
+		in.Fault("INGEST_PROXY_ADDR: expected INGEST_PROXY_TRUSTED with it: anybody could claim any address")
 	}
 	if in.Given("JANITOR_INTERVAL", "JANITOR_INTERVAL_MS") {
-		wrong("JANITOR_INTERVAL and JANITOR_INTERVAL_MS: expected one of the two, got both")
+		in.Fault("JANITOR_INTERVAL and JANITOR_INTERVAL_MS: expected one of the two, got both")
 	}
-	return faults
 }
 
-// controlDeadline bounds each of the control client's steps, so that a call that
-// hangs leaves time for another within the shortest period that depends on it:
-// a heartbeat's interval, a third of the lease, half of the witness' GAP.
+// controlDeadline bounds each of the control client's steps, so that a call that hangs leaves time
+// for another within the shortest period that depends on it: a heartbeat's interval, a third of the
+// lease, half of the witness' GAP.
 func (s *settings) controlDeadline() time.Duration {
 	gap := (s.heartbeatTTL - s.heartbeatInterval) / 2
 	return min(s.heartbeatInterval, s.janitorLeaseTTL/3, gap/2) * 9 / 10

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,8 +15,8 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// lookTime bounds each look at the registry.
-const lookTime = 5 * time.Second
+// askTime bounds each question to Redis.
+const askTime = 5 * time.Second
 
 // simulation is what "ingest simulate" was asked for.
 type simulation struct {
@@ -37,7 +36,9 @@ keep-alives, frames in pieces, lost coverage, the documented ladder of reconnect
 answers to commands. It reads no setting from the environment.`,
 		Settings: s.table(),
 		Check:    s.check,
-		Run:      func(ctx context.Context, stdout, _ io.Writer) error { return s.show(ctx, stdout) },
+		Run: func(ctx context.Context, stdout, _ io.Writer) error {
+			return s.show(ctx, stdout)
+		},
 		Notes: `An interrupt ends it with a summary. Exit status: 0 when it was ended or its
 time was up, 1 if nothing could connect at all, 2 on wrong arguments.`,
 	}
@@ -53,8 +54,8 @@ func (s *simulation) table() []service.Setting {
 		{Name: "devices", Default: "100", Value: service.Number(&c.Devices, 1, simulate.MostDevices),
 			Meaning: "number of trackers",
 			Consequence: "Each takes a descriptor (two with `--half-open`) and about 15 kB. The limit of " +
-				"open files is raised as far as it may be; what does not fit is refused at once, with the " +
-				"number needed. Ten thousand are fine"},
+				"open files is raised as far as it may be; what does not fit is refused at once, with " +
+				"the number needed. Ten thousand are fine"},
 		{Name: "interval", Default: "10s", Value: service.Duration(&c.Interval, time.Millisecond, ever),
 			Meaning: "time between two frames of a tracker"},
 		{Name: "records", Default: "1", Value: service.Number(&c.Records, 1, simulate.MostRecords),
@@ -62,11 +63,12 @@ func (s *simulation) table() []service.Setting {
 		{Name: "targets", Default: "127.0.0.1:5027", Meaning: "host:port,... of gateways",
 			Consequence: "Each connection draws one of them, as a balancer would",
 			Value:       func(v string) error { c.Targets = strings.Split(v, ","); return nil }},
-		{Name: "duration", Default: "0s", Value: service.Duration(&s.duration, 0, ever), Meaning: "how long; 0s: until interrupted"},
+		{Name: "duration", Default: "0s", Value: service.Duration(&s.duration, 0, ever),
+			Meaning: "how long; 0s: until interrupted"},
 		service.Seed(&c.Seed),
 		{Name: "redis", Secret: true, Value: s.parseRedis,
-			Meaning: "URL of the gateways' Redis, to show how many connected trackers are routable; " +
-				"it is only read",
+			Meaning: "URL of the gateways' Redis, to show how many connected trackers are routable; it " +
+				"is only read",
 			Consequence: "Routable: their entry names an instance whose heartbeat exists. It cannot tell " +
 				"whether that is the instance which holds the socket"},
 		{Name: "codec", Default: "8", Meaning: "8, 8e or 16",
@@ -81,17 +83,18 @@ func (s *simulation) table() []service.Setting {
 			Consequence: "They are emptied stop-and-wait, newest first, whenever no fresh frame is due: " +
 				"the hardest load that a fleet makes"},
 		{Name: "half-open", Default: "0", Value: service.Share(&c.HalfOpen, 0),
-			Meaning: "share of frames, 0 to 1, at which a tracker loses coverage and leaves its " +
-				"socket half-open",
+			Meaning: "share of frames, 0 to 1, at which a tracker loses coverage and leaves its socket " +
+				"half-open",
 			Consequence: "It comes back on a new one. Half of them lose an acknowledgement, and the " +
 				"frame comes twice"},
 		{Name: "ladder-unit", Default: "1m", Value: service.Duration(&c.LadderUnit, time.Nanosecond, ever),
-			Meaning: "what the ladder of reconnects (at once, 1, 1, 2, 2, 4, 6, 8, 10 min) takes for " +
-				"a minute",
+			Meaning: "what the ladder of reconnects (at once, 1, 1, 2, 2, 4, 6, 8, 10 min) takes for a " +
+				"minute",
 			Consequence: "The ladder begins anew with an acknowledgement"},
 		{Name: "timeout", Default: "30s", Value: service.Duration(&c.Timeout, time.Nanosecond, ever),
 			Meaning: "how long a tracker waits for an answer"},
-		{Name: "first-imei", Default: "35630704000000", Value: service.Number(&c.FirstIMEI, 1, simulate.MostFirstIMEI),
+		{Name: "first-imei", Default: "35630704000000",
+			Value:       service.Number(&c.FirstIMEI, 1, simulate.MostFirstIMEI),
 			Meaning:     "14 digits of the first tracker's IMEI; the others count up",
 			Consequence: "Two simulations at once need different ones"},
 	}
@@ -106,65 +109,43 @@ func (s *simulation) parseRedis(v string) error {
 }
 
 // check makes the fleet, or says what is wrong with it.
-func (s *simulation) check(in *service.Input) []error {
+func (s *simulation) check(in *service.Input) {
 	if !in.Understood("devices") {
-		return nil
+		return
 	}
 	var err error
 	if s.fleet, err = simulate.New(s.cfg); err == nil {
 		err = descriptorsFor(s.cfg.Sockets())
 	}
 	if err != nil {
-		return []error{err}
+		in.Fault("%v", err)
 	}
-	return nil
 }
 
 // show runs the fleet and shows it. Its error says that nothing could connect at all.
 func (s *simulation) show(ctx context.Context, stdout io.Writer) error {
-	c, fleet := s.cfg, s.fleet
+	c := s.cfg
 	fmt.Fprintf(stdout, "simulating %d trackers, a frame of codec %v every %v, at %s; seed %d\n",
 		c.Devices, c.Codec, c.Interval, strings.Join(c.Targets, ", "), c.Seed)
-	view := &simulate.View{Fleet: fleet, Out: stdout, Terminal: isTerminal(stdout)}
+	view := &simulate.View{Fleet: s.fleet, Out: stdout, Terminal: isTerminal(stdout)}
 	if s.redis != (service.Redis{}) {
-		clients, err := service.Connect(s.redis, lookTime)
+		clients, err := service.Connect(s.redis, askTime)
 		if err != nil {
 			return err
 		}
 		defer clients.Close()
 		view.Routable = func(ctx context.Context) (int, error) {
-			ctx, cancel := context.WithTimeout(ctx, lookTime)
+			ctx, cancel := context.WithTimeout(ctx, askTime)
 			defer cancel()
-			return fleet.Routable(ctx, clients.Data, registry.Layout{})
+			return s.fleet.Routable(ctx, clients.Data, registry.Layout{})
 		}
 	}
-	ending := ctx
 	if s.duration > 0 {
 		var cancel context.CancelFunc
-		ending, cancel = context.WithTimeout(ctx, s.duration)
+		ctx, cancel = context.WithTimeout(ctx, s.duration)
 		defer cancel()
 	}
-	began := time.Now()
-	// The fleet outlives ending for as long as the last look at it takes.
-	life, stop := context.WithCancel(context.WithoutCancel(ctx))
-	defer stop()
-	ended := make(chan error, 1)
-	go func() { ended <- fleet.Run(life) }()
-	_ = view.Run(ending)
-	counts, took, routable := fleet.Counts(), time.Since(began), -1
-	if view.Routable != nil {
-		if n, err := view.Routable(life); err == nil {
-			routable = n
-		}
-	}
-	stop()
-	if err := cmp.Or(<-ended, simulate.Summary(stdout, counts, took, routable)); err != nil {
-		return err
-	}
-	if counts.Accepted == 0 {
-		return fmt.Errorf("nothing could connect: %w", cmp.Or(counts.LastFailure, errors.New("there was no time to")))
-	}
-	return nil
+	return view.Run(ctx)
 }
 
 // isTerminal tells whether w is a screen, on which a line can be written over.

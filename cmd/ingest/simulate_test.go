@@ -81,7 +81,7 @@ func (f *fleet) await(t *testing.T, what func(simulate.Counts) bool) {
 	require.Eventually(t, func() bool { return what(f.Counts()) }, patience, 5*time.Millisecond)
 }
 
-func TestWhateverAFleetWasToldIsStoredIsInTheStream(t *testing.T) {
+func TestEveryRecordAcknowledgedToAFleetIsInTheStream(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	p := serving(t, on(server)...)

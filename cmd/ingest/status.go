@@ -31,11 +31,10 @@ func (r *replica) status() service.Status {
 	return st
 }
 
-// notReady says why devices should not be sent here; empty: they may be.
-// Redis has no say in it once a heartbeat has landed, or has had a TTL's time to:
-// taking every replica out of service would only add to its trouble. A replica
-// that Redis refused from the start is never ready: its settings are wrong, and a
-// rollout must not replace good replicas by such.
+// notReady says why devices should not be sent here; empty: they may be. Redis has no say in it
+// once a heartbeat has landed, or has had a TTL's time to: taking every replica out of service
+// would only add to its trouble. A replica that Redis refused from the start is never ready: its
+// settings are wrong, and a rollout must not replace good replicas by such.
 func (r *replica) notReady(now time.Time, reg registry.Status) string {
 	switch {
 	case r.draining.Load():

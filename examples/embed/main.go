@@ -1,10 +1,9 @@
-// Embed is a service of one's own with Rollcall inside: devices connect and
-// send their id in a line, and the registry says which replica each one is on.
+// Embed is a service of one's own with Rollcall inside: devices connect and send their id in a
+// line, and the registry says which replica each one is on.
 //
 //	go run . 127.0.0.1:6379
 //
-// Start it as often as you like. The README shows the two marked regions, and a
-// test compares them.
+// Start it as often as you like. The README shows the two marked regions, and a test compares them.
 package main
 
 import (
@@ -86,8 +85,8 @@ func accept(ctx context.Context, ln net.Listener, reg *registry.Registry) error 
 	}
 }
 
-// device serves one socket: a line with the device's id, then a line a message,
-// each of which is answered.
+// device serves one socket: a line with the device's id, then a line a message, each of which is
+// answered.
 func device(ctx context.Context, conn net.Conn, reg *registry.Registry) {
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()

@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -33,8 +32,8 @@ type Config struct {
 	// Command makes the process of a replica, which reads its settings from the environment that is
 	// added to it.
 	Command func() *exec.Cmd
-	// Redis is where the replicas meet, and Control another client of it, whose options must be safe
-	// for a lease: see [lease.Options].
+	// Redis is where the replicas meet, and Control another client of it, whose options must be
+	// safe for a lease: see [lease.Options].
 	Redis, Control *redis.Client
 	// RedisURL is what replicas are told about it.
 	RedisURL string
@@ -42,7 +41,8 @@ type Config struct {
 	RedisName string
 	// Out takes the timeline.
 	Out io.Writer
-	// Dir is where the folder of the replicas' logs is made. Default: the system's temporary folder.
+	// Dir is where the folder of the replicas' logs is made. Default: the system's temporary
+	// folder.
 	Dir string
 	// Devices of the fleet. Default 300.
 	Devices int
@@ -57,12 +57,10 @@ type Pace struct {
 	Beat, TTL       time.Duration // HEARTBEAT_INTERVAL, HEARTBEAT_TTL
 	Interval, Lease time.Duration // JANITOR_INTERVAL, JANITOR_LEASE_TTL
 	Frame           time.Duration // between two frames of a device
-	// what the ladder of reconnects takes for one: longer than it takes to sweep a death
-	Minute         time.Duration
-	Calm           time.Duration // for the eye, between two steps
-	Patience       time.Duration // for anything that should happen
-	look, notice   time.Duration // between two looks at Redis; until the balancer notices a death
-	stoppingWithin time.Duration // SHUTDOWN_GRACE
+	// what the ladder of reconnects takes for a minute: longer than it takes to sweep a death
+	Minute   time.Duration
+	Calm     time.Duration // between two steps, so that a reader can follow
+	Patience time.Duration // for anything that should happen
 }
 
 // Leisurely is a pace that can be followed by reading; the demo takes about a minute.
@@ -75,30 +73,27 @@ const replicasAtStart = 3
 
 // demo is one run.
 type demo struct {
-	cfg    Config
-	pace   Pace
-	keys   registry.Layout
-	dir    string // of the replicas' logs
-	fleet  *simulate.Fleet
-	acked  *ledger
-	holder *lease.Elector // never runs; it knows how to ask who leads
-	began  time.Time
-	held   time.Time  // until when nothing may be swept, as was last said
-	all    []*replica // that were ever started
+	cfg       Config
+	pace      Pace
+	keys      registry.Layout
+	dir       string // of the replicas' logs
+	fleet     *simulate.Fleet
+	acked     *acknowledged
+	elector   *lease.Elector // never runs; it is asked who leads
+	began     time.Time
+	heldUntil time.Time  // when sweeping may begin, as was last said
+	all       []*replica // that were ever started
 }
 
-// Run tells the story and judges its end. It returns nil if everything converged exactly; else
-// ErrDiverged, ErrLate, ErrOccupied, what ended a replica that should run, the cause of ctx, or
-// Redis' error. When it returns, no process of its own runs. Then logs of the replicas are kept in
-// a folder that the timeline names, unless ctx ended it.
+// Run plays the demo and judges its end. It returns nil if everything converged exactly. Otherwise it
+// returns ErrDiverged, ErrLate, ErrOccupied, why a replica ended that should run, the cause of ctx,
+// or Redis' error. When it returns, none of its processes runs. After an error the replicas' logs are
+// kept in a folder that the timeline names, unless ctx has ended.
 func Run(ctx context.Context, cfg Config) (err error) {
-	cfg.Devices = cmp.Or(cfg.Devices, 300)
-	cfg.Pace = cmp.Or(cfg.Pace, Leisurely)
-	cfg.Pace.look = cmp.Or(cfg.Pace.look, 20*time.Millisecond)
-	cfg.Pace.notice = cmp.Or(cfg.Pace.notice, cfg.Pace.Lease/3)
-	cfg.Pace.stoppingWithin = cmp.Or(cfg.Pace.stoppingWithin, 10*time.Second)
-	d := &demo{cfg: cfg, pace: cfg.Pace, acked: newLedger(), began: time.Now()}
-	if d.holder, err = lease.New(lease.Config{Client: cfg.Control, Key: d.keys.Lease(), Instance: "demo"}); err != nil {
+	cfg.Devices, cfg.Pace = cmp.Or(cfg.Devices, 300), cmp.Or(cfg.Pace, Leisurely)
+	d := &demo{cfg: cfg, pace: cfg.Pace, acked: newAcknowledged(), began: time.Now()}
+	d.elector, err = lease.New(lease.Config{Client: cfg.Control, Key: d.keys.Lease(), Instance: "demo"})
+	if err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}
 	if err := d.free(ctx); err != nil {
@@ -107,9 +102,10 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	if d.dir, err = os.MkdirTemp(cfg.Dir, "rollcall-demo-"); err != nil {
 		return fmt.Errorf("demo: a folder for logs: %w", err)
 	}
-	// Last of all: the processes first, since they write to both.
 	defer func() {
-		d.killAll()
+		for _, r := range d.all { // first, since they write to Redis and to the logs
+			r.Kill()
+		}
 		err = errors.Join(err, d.clean())
 		if err == nil || ctx.Err() != nil {
 			_ = os.RemoveAll(d.dir) // of no use any more; what is left is in the system's temporary folder
@@ -117,29 +113,10 @@ func Run(ctx context.Context, cfg Config) (err error) {
 		}
 		d.say("the replicas' logs are in %s", d.dir)
 	}()
-	return d.tell(ctx)
+	return d.play(ctx)
 }
 
 // say writes a line of the timeline.
 func (d *demo) say(format string, args ...any) {
 	fmt.Fprintf(d.cfg.Out, "%6.1fs  %s\n", time.Since(d.began).Seconds(), fmt.Sprintf(format, args...))
-}
-
-// settings are the environment of a replica.
-func (d *demo) settings(id string) []string {
-	p := d.pace
-	return []string{
-		"REDIS_URL=" + d.cfg.RedisURL, "INSTANCE_ID=" + id, "INGEST_ADDR=127.0.0.1:0", "HTTP_ADDR=127.0.0.1:0",
-		"HEARTBEAT_INTERVAL=" + p.Beat.String(), "HEARTBEAT_TTL=" + p.TTL.String(),
-		"JANITOR_INTERVAL=" + p.Interval.String(), "JANITOR_LEASE_TTL=" + p.Lease.String(),
-		"INGEST_MAX_CONNS=" + strconv.Itoa(4*d.cfg.Devices), "SHUTDOWN_GRACE=" + p.stoppingWithin.String(),
-		"LOG_FORMAT=json",
-	}
-}
-
-// killAll ends every replica at once and returns when they are gone.
-func (d *demo) killAll() {
-	for _, r := range d.all {
-		_ = r.kill()
-	}
 }

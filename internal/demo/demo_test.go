@@ -118,14 +118,14 @@ func TestAReplicaThatCannotStartEndsTheDemo(t *testing.T) {
 	require.Equal(t, []string{"somebody's"}, server.Client().Keys(t.Context(), "*").Val())
 }
 
-func TestTheLedgerFindsWhatIsNotInTheStream(t *testing.T) {
+func TestAcknowledgedRecordsThatAreNotInTheStreamAreFound(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	rdb, l := server.Client(), newLedger()
+	rdb, l := server.Client(), newAcknowledged()
 	records := device.NewTrack(1).Next(1200) // more than a page
-	l.acknowledged("1", records)
-	l.acknowledged("1", records[:5]) // sent again, stored twice
-	l.acknowledged("2", records[:2])
+	l.add("1", records)
+	l.add("1", records[:5]) // sent again, stored twice
+	l.add("2", records[:2])
 	store := func(imei string, at uint64) {
 		require.NoError(t, rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: gateway.Stream, Values: []any{"imei", imei, "ts", at}}).Err())
 	}
@@ -138,11 +138,11 @@ func TestTheLedgerFindsWhatIsNotInTheStream(t *testing.T) {
 	store("1", records[3].Timestamp)
 	store("2", records[1].Timestamp)
 	store("3", records[1].Timestamp) // stored, its answer was lost
-	acked, missing, twice, err := l.against(t.Context(), rdb)
+	acked, missing, twice, err := l.compare(t.Context(), rdb)
 	require.NoError(t, err)
 	require.Equal(t, []int{1202, 1, 1}, []int{acked, missing, twice})
 	store("2", records[0].Timestamp)
-	_, missing, _, err = l.against(t.Context(), rdb)
+	_, missing, _, err = l.compare(t.Context(), rdb)
 	require.NoError(t, err)
 	require.Zero(t, missing)
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -14,7 +15,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/gateway"
 )
 
-// state is Redis at one look.
+// state is what Redis has at one moment.
 type state struct {
 	leader  string // holds the lease; "": nobody
 	epoch   uint64
@@ -24,13 +25,14 @@ type state struct {
 	indexes map[string][]string // and its reverse index
 }
 
-// look asks Redis for everything, in two round trips. Errors are go-redis'.
-func (d *demo) look(ctx context.Context) (s state, err error) {
-	holder, err := d.holder.Holder(ctx)
+// read asks Redis for everything, in two round trips. Errors are go-redis'.
+func (d *demo) read(ctx context.Context) (s state, err error) {
+	holder, err := d.elector.Holder(ctx)
 	if err != nil {
 		return s, fmt.Errorf("demo: %w", err)
 	}
-	s = state{leader: holder.Instance, epoch: holder.Epoch, alive: make(map[string]bool), indexes: make(map[string][]string)}
+	s = state{leader: holder.Instance, epoch: holder.Epoch}
+	s.alive, s.indexes = make(map[string]bool), make(map[string][]string)
 	pipe := d.cfg.Redis.TxPipeline()
 	entries, roster := pipe.HGetAll(ctx, d.keys.Registry()), pipe.SMembers(ctx, d.keys.Roster())
 	beats, indexes := make(map[string]*redis.IntCmd), make(map[string]*redis.StringSliceCmd)
@@ -39,7 +41,7 @@ func (d *demo) look(ctx context.Context) (s state, err error) {
 		indexes[r.id] = pipe.SMembers(ctx, d.keys.Devices(r.id))
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
-		return s, fmt.Errorf("demo: look at Redis: %w", err)
+		return s, fmt.Errorf("demo: read Redis: %w", err)
 	}
 	s.entries, s.roster = entries.Val(), roster.Val()
 	slices.Sort(s.roster)
@@ -67,7 +69,7 @@ func (s *state) left(id string) bool {
 
 // truth is which replica holds the socket of each device.
 func (d *demo) truth() map[string]string {
-	// by address; two lives of one port do not meet, since a later replica counts
+	// by address; if two replicas had one port, the later one counts
 	instances := make(map[string]string)
 	for _, r := range d.all {
 		instances[r.devices] = r.id
@@ -78,6 +80,8 @@ func (d *demo) truth() map[string]string {
 	}
 	return truth
 }
+
+func (d *demo) allRoutable(s *state) bool { return d.routable(s) == d.cfg.Devices }
 
 // routable returns how many devices a router finds where they are, at a replica that lives and is
 // not about to end.
@@ -161,10 +165,13 @@ func differences(s *state, truth map[string]string, devices int, running []strin
 	return found
 }
 
-// ours are the keys that a fleet on this Redis writes, but for those of a single instance.
+// ours are the keys that a fleet on this Redis writes, except those of a single instance.
 func (d *demo) ours() []string {
 	k := d.keys
-	return []string{k.Registry(), k.Roster(), k.Lease(), "{" + k.Lease() + "}:epoch", k.Witness(), k.Paused(), k.Log(), gateway.Stream, gateway.Stream + gateway.DeadSuffix}
+	return []string{
+		k.Registry(), k.Roster(), k.Lease(), "{" + k.Lease() + "}:epoch", k.Witness(), k.Paused(), k.Log(),
+		gateway.Stream, gateway.Stream + gateway.DeadSuffix,
+	}
 }
 
 // free makes sure that nobody uses this Redis: ErrOccupied, naming the keys, or go-redis' error.
@@ -185,7 +192,10 @@ func (d *demo) free(ctx context.Context) error {
 	return nil
 }
 
-// clean removes what the demo's replicas, all gone, have written.
+// cleanTime bounds clean.
+const cleanTime = 5 * time.Second
+
+// clean removes what the demo's replicas have written. None runs any more.
 func (d *demo) clean() error {
 	ctx, cancel := context.WithTimeout(context.Background(), cleanTime)
 	defer cancel()

@@ -10,8 +10,35 @@ import (
 // Command is a command as a device received it.
 type Command struct {
 	Codec teltonika.Codec
-	IMEI  string // codec 14: whom it is for; else empty
+	IMEI  string // codec 14: the device that it is for; else empty
 	Text  string
+}
+
+// Received is what a server sent to a device: the answer to a frame of records, or a frame of
+// commands.
+type Received struct {
+	// Acked is the number in the answer; 0 with commands.
+	Acked int
+	// Commands are the messages of type 5 in a frame of codec 12 or 14.
+	Commands []Command
+}
+
+// Receive waits until the server sends something, or until ctx ends. It has no timeout of its own,
+// because a server may have nothing to send for an hour. If ctx ends in the middle of a frame,
+// nothing is lost: the next call goes on there. Messages that are no commands are skipped.
+//
+// An answer and a frame begin with four bytes each. Those of a frame are zero. So an answer of zero
+// records, which is due only to a frame without records, is taken for the beginning of a frame.
+//
+// Errors are [ErrNotConnected], io.EOF when the server has closed, the cause of ctx, those of
+// [teltonika.Reader.Next] and [teltonika.DecodeMessages] for a bad frame, and the network's.
+func (d *Device) Receive(ctx context.Context) (Received, error) {
+	s := d.socket()
+	if s == nil {
+		return Received{}, ErrNotConnected
+	}
+	r, err := s.receive(ctx)
+	return r, d.wrap("receive", err)
 }
 
 // Executes says what a real device does with a command: it answers with the given text in the
@@ -25,6 +52,15 @@ func (d *Device) Executes(c Command, text string) teltonika.Message {
 		}
 	}
 	return m
+}
+
+// Answer sends what [Device.Executes] returns, within the device's timeout.
+func (d *Device) Answer(ctx context.Context, c Command, text string) error {
+	frame, err := teltonika.AppendMessages(nil, c.Codec, d.Executes(c, text))
+	if err != nil {
+		return d.wrap("answer", err)
+	}
+	return d.SendRaw(ctx, frame)
 }
 
 // Say sends the server a frame with one message.
@@ -45,52 +81,32 @@ func (d *Device) Obey(ctx context.Context, answer func(Command) []teltonika.Mess
 	})
 }
 
-// Follow is Obey for a device that says what it likes when it likes: follow is called for each
-// command and may send any number of frames. No other command is read before it returns; its error
-// ends Follow.
+// Follow is Obey for a device that sends any number of frames at any time: it calls follow for each
+// command, and reads no other command before follow returns. An error of follow ends Follow.
 func (d *Device) Follow(ctx context.Context, follow func(Command, Say) error) error {
-	d.mu.Lock()
-	conn := d.conn
-	d.mu.Unlock()
-	if conn == nil {
+	s := d.socket()
+	if s == nil {
 		return ErrNotConnected
 	}
-	err := interruptible(ctx, conn, func() error { return obey(&heard{on: conn}, follow) })
-	if ctx.Err() != nil {
-		return nil
-	}
-	return fmt.Errorf("device %s: %w", d.imei, err)
-}
-
-func obey(h *heard, follow func(Command, Say) error) error {
 	say := func(codec teltonika.Codec, m teltonika.Message) error {
-		out, err := teltonika.AppendMessages(nil, codec, m)
+		frame, err := teltonika.AppendMessages(nil, codec, m)
 		if err != nil {
 			return err
 		}
-		_, err = h.on.Write(out)
-		return err
+		return s.exchange(ctx, frame, nil)
 	}
 	for {
-		said, err := h.next()
-		if err != nil {
-			return err
-		}
-		if said.Command == nil {
-			continue // an answer that nobody waits for any more
-		}
-		messages, err := teltonika.DecodeMessages(said.Command)
-		if err != nil {
-			return err
-		}
-		for m := range messages.All() {
-			c := Command{Codec: messages.Codec, Text: string(m.Text)}
-			if messages.Codec == teltonika.Codec14 {
-				c.IMEI = m.IMEI.String()
+		r, err := s.receive(ctx)
+		for _, c := range r.Commands {
+			if err == nil {
+				err = follow(c, say)
 			}
-			if err := follow(c, say); err != nil {
-				return err
-			}
+		}
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			return fmt.Errorf("device %s: %w", d.imei, err)
 		}
 	}
 }

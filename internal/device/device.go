@@ -1,10 +1,18 @@
-// Package device simulates Teltonika trackers: one device with the manners of the real ones
-// ([Device]), a fleet that knows where each of its sockets is ([Fleet]), and positions that depend
-// on nothing but a seed ([Track]), so that a test can say exactly what must stand in a stream.
+// Package device simulates Teltonika trackers, for tests of a gateway and for package simulate:
 //
-// A real device that has lost its network forgets its socket without closing it and comes back on a
-// new one. So does a Device: connecting again leaves the former socket open and silent until
-// [Device.DropStale]. No method leaves a goroutine behind.
+//	d := device.New("356307042441013", device.Options{})
+//	defer d.Close()
+//	accepted, err := d.Connect(ctx, "127.0.0.1:5027")
+//	...
+//	acked, err := d.Send(ctx, teltonika.Codec8, device.NewTrack(seed).Next(3)...)
+//
+// [Device] is one tracker. [Fleet] is a number of them, and knows where each of their sockets is.
+// [Track] makes positions that depend on nothing but a seed, so that a test can say exactly what
+// must be in a stream.
+//
+// A real device that has lost its network forgets its socket without closing it, and comes back on
+// a new one. A Device does the same: connecting again leaves the former socket open and silent
+// until [Device.DropStale]. No method leaves a goroutine behind.
 package device
 
 import (
@@ -27,8 +35,8 @@ var ErrNotConnected = errors.New("device: not connected")
 
 // Options of a Device. The zero value is ready for use.
 type Options struct {
-	// Timeout bounds every exchange with the server, in addition to the caller's context. Real devices
-	// wait 30 s, the default; a test that expects no answer sets less.
+	// Timeout bounds every exchange with the server, in addition to the caller's context. Real
+	// devices wait 30 s, the default; a test that expects no answer sets less.
 	Timeout time.Duration
 }
 
@@ -38,11 +46,9 @@ type Device struct {
 	imei string
 	opt  Options
 
-	heard heard // what has arrived of something not whole; whoever uses the present socket owns it
-
-	mu    sync.Mutex // guards what follows
-	conn  net.Conn   // the present socket, nil if none
-	stale []net.Conn // sockets that the device has forgotten and nobody has closed
+	mu      sync.Mutex // guards what follows
+	present *socket    // nil: none
+	stale   []*socket  // that the device has forgotten and nobody has closed
 }
 
 // New returns a device that has not connected yet. The IMEI is not checked: a test may want a bad
@@ -56,129 +62,98 @@ func New(imei string, opt Options) *Device {
 func (d *Device) IMEI() string { return d.imei }
 
 // Connect opens a socket to addr and shakes hands. It returns false and no error if the server
-// refused; then the new socket is closed. Once accepted the new socket is the present one, and the
+// refused; then the new socket is closed. Once accepted, the new socket is the present one, and the
 // former is left open as stale.
 func (d *Device) Connect(ctx context.Context, addr string) (accepted bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, d.opt.Timeout)
 	defer cancel()
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 	if err != nil {
-		return false, fmt.Errorf("device %s: connect: %w", d.imei, err)
+		return false, d.wrap("connect", err)
 	}
+	s := &socket{Conn: conn}
 	hello := append([]byte{byte(len(d.imei) >> 8), byte(len(d.imei))}, d.imei...)
 	answer := make([]byte, 1)
-	if err := d.exchange(ctx, conn, hello, answer); err != nil || answer[0] != teltonika.Accept {
-		_ = conn.Close() // of no use any more; what matters is in err or in the answer
-		if err != nil {
-			return false, fmt.Errorf("device %s: handshake: %w", d.imei, err)
-		}
-		return false, nil
+	if err := s.exchange(ctx, hello, answer); err != nil || answer[0] != teltonika.Accept {
+		_ = s.Close() // of no use any more; what matters is in err or in the answer
+		return false, d.wrap("handshake", err)
 	}
+	d.HalfOpen()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.conn != nil {
-		d.stale = append(d.stale, d.conn)
-	}
-	d.conn = conn
+	d.present = s
 	return true, nil
 }
 
 // Send sends the records as one frame and returns the number that the server acknowledged. An error
 // may mean that the server has stored them all the same: a real device then sends them again.
-func (d *Device) Send(ctx context.Context, codec teltonika.Codec, records ...teltonika.Record) (acked int, err error) {
+func (d *Device) Send(
+	ctx context.Context, codec teltonika.Codec, records ...teltonika.Record,
+) (acked int, err error) {
 	frame, err := teltonika.AppendFrame(nil, codec, records...)
 	if err != nil {
-		return 0, fmt.Errorf("device %s: %w", d.imei, err)
+		return 0, d.wrap("send", err)
 	}
-	return d.SendFrame(ctx, frame)
-}
-
-// SendFrame sends a frame, good or bad, and returns the number in the server's answer.
-func (d *Device) SendFrame(ctx context.Context, frame []byte) (acked int, err error) {
-	answer := make([]byte, 4)
-	if err := d.onSocket(ctx, frame, answer); err != nil {
-		return 0, fmt.Errorf("device %s: send: %w", d.imei, err)
-	}
-	return int(binary.BigEndian.Uint32(answer)), nil
+	answer := make([]byte, answerSize)
+	err = d.exchange(ctx, frame, answer)
+	return int(binary.BigEndian.Uint32(answer)), d.wrap("send", err)
 }
 
 // SendRaw sends bytes and waits for no answer.
 func (d *Device) SendRaw(ctx context.Context, raw []byte) error {
-	if err := d.onSocket(ctx, raw, nil); err != nil {
-		return fmt.Errorf("device %s: send: %w", d.imei, err)
-	}
-	return nil
+	return d.wrap("send", d.exchange(ctx, raw, nil))
 }
 
 // KeepAlive sends the one byte that a parked device sends to keep its socket open.
 func (d *Device) KeepAlive(ctx context.Context) error { return d.SendRaw(ctx, []byte{0xFF}) }
 
-// WaitClosed returns nil when the server has closed the present socket, properly or with a reset,
-// and an error if it has not in time or says something instead.
+// WaitClosed returns nil when the server has closed the present socket, properly or with a reset.
+// It returns an error if the server has not in time, or sends something instead.
 func (d *Device) WaitClosed(ctx context.Context) error {
-	err := d.onSocket(ctx, nil, make([]byte, 1))
+	err := d.exchange(ctx, nil, make([]byte, 1))
 	switch {
 	case err == nil:
-		return fmt.Errorf("device %s: the server spoke instead of closing", d.imei)
+		return fmt.Errorf("device %s: the server sent something instead of closing", d.imei)
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
 		return nil
 	}
-	return fmt.Errorf("device %s: wait for close: %w", d.imei, err)
+	return d.wrap("wait for close", err)
 }
 
-// onSocket is exchange on the present socket, within the device's timeout.
-func (d *Device) onSocket(ctx context.Context, out, in []byte) error {
-	d.mu.Lock()
-	conn := d.conn
-	d.mu.Unlock()
-	if conn == nil {
+// exchange writes out to the present socket, then fills in, within the device's timeout.
+func (d *Device) exchange(ctx context.Context, out, in []byte) error {
+	s := d.socket()
+	if s == nil {
 		return ErrNotConnected
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.opt.Timeout)
 	defer cancel()
-	return d.exchange(ctx, conn, out, in)
+	return s.exchange(ctx, out, in)
 }
 
-// exchange writes out, then fills in. It ends when ctx does.
-func (d *Device) exchange(ctx context.Context, conn net.Conn, out, in []byte) error {
-	return interruptible(ctx, conn, func() error {
-		if _, err := conn.Write(out); err != nil {
-			return err
-		}
-		_, err := io.ReadFull(conn, in)
-		return err
-	})
+// socket returns the present socket; nil: there is none.
+func (d *Device) socket() *socket {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.present
 }
 
-// interruptible does something with a socket, and ends it when ctx does.
-func interruptible(ctx context.Context, conn net.Conn, do func() error) error {
-	if err := conn.SetDeadline(time.Time{}); err != nil {
-		return err
+// wrap says of which device an error is, and what failed; nil stays nil.
+func (d *Device) wrap(what string, err error) error {
+	if err == nil {
+		return nil
 	}
-	// A deadline in the past wakes a blocked read or write; a context alone cannot.
-	done := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(done)
-		_ = conn.SetDeadline(time.Unix(1, 0)) // fails only on a closed socket, which is awake already
-	})
-	err := do()
-	if !stop() {
-		<-done // so that this deadline cannot hit the next exchange
-	}
-	if err != nil && ctx.Err() != nil {
-		return fmt.Errorf("%w (%w)", context.Cause(ctx), err)
-	}
-	return err
+	return fmt.Errorf("device %s: %s: %w", d.imei, what, err)
 }
 
-// HalfOpen forgets the present socket without closing it, as a device does whose power or coverage
-// is gone: the server keeps a socket on which nothing ever comes again.
+// HalfOpen forgets the present socket without closing it, as a device does that has lost its power
+// or its coverage: the server keeps a socket on which nothing ever arrives again.
 func (d *Device) HalfOpen() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.conn != nil {
-		d.stale = append(d.stale, d.conn)
-		d.conn = nil
+	if d.present != nil {
+		d.stale = append(d.stale, d.present)
+		d.present = nil
 	}
 }
 
@@ -187,8 +162,8 @@ func (d *Device) HalfOpen() {
 func (d *Device) DropStale() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, c := range d.stale {
-		_ = c.Close() // nothing unsent, and nobody to tell
+	for _, s := range d.stale {
+		_ = s.Close() // nothing unsent, and nobody to tell
 	}
 	d.stale = nil
 }
@@ -197,18 +172,4 @@ func (d *Device) DropStale() {
 func (d *Device) Close() {
 	d.HalfOpen()
 	d.DropStale()
-}
-
-// Abort closes the present socket with a reset instead of a farewell, as middleboxes do.
-func (d *Device) Abort() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.conn == nil {
-		return
-	}
-	if tcp, ok := d.conn.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0) // fails only on a closed socket
-	}
-	_ = d.conn.Close()
-	d.conn = nil
 }

@@ -109,8 +109,7 @@ func TestADeviceNoticesThatTheServerClosed(t *testing.T) {
 	require.NoError(t, d.SendRaw(t.Context(), frame))
 	require.NoError(t, d.WaitClosed(t.Context()))
 
-	d = connected(t, s)
-	_, err = d.SendFrame(t.Context(), frame)
+	_, err = d.Send(t.Context(), teltonika.Codec8, NewTrack(1).Next(1)...)
 	require.Error(t, err)
 }
 
@@ -131,7 +130,7 @@ func TestANewSocketLeavesTheFormerOneOpenUntilItIsDropped(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestAHalfOpenSocketIsSilentAndAnAbortedOneIsReset(t *testing.T) {
+func TestAHalfOpenSocketIsSilent(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
 	d := connected(t, s)
@@ -140,11 +139,6 @@ func TestAHalfOpenSocketIsSilentAndAnAbortedOneIsReset(t *testing.T) {
 	require.Empty(t, s.events)
 	d.DropStale()
 	s.requireEvent(t, "closed")
-
-	d = connected(t, s)
-	d.Abort()
-	s.requireEvent(t, "reset")
-	d.Abort() // again is harmless
 }
 
 func TestNobodyListens(t *testing.T) {
@@ -164,9 +158,9 @@ func TestTheHandshakeHasADeadline(t *testing.T) {
 		defer theirs.Close()
 		go func() { _, _ = theirs.Read(make([]byte, 17)) }()
 		d := New(imei, Options{Timeout: 30 * time.Minute})
-		d.conn = mine
+		d.present = &socket{Conn: mine}
 		start := time.Now()
-		err := d.onSocket(t.Context(), make([]byte, 17), make([]byte, 1))
+		err := d.exchange(t.Context(), make([]byte, 17), make([]byte, 1))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Equal(t, 30*time.Minute, time.Since(start))
 		d.Close()

@@ -3,8 +3,8 @@ package device
 import (
 	"context"
 	"fmt"
-	"maps"
 	"sync"
+	"sync/atomic"
 
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
@@ -12,26 +12,22 @@ import (
 // Fleet is a number of devices, and the truth about them: at which address each holds its present
 // socket. What a registry says can be compared with [Fleet.Where].
 //
-// It is safe for concurrent use. What is done with one device happens one after another, also its
-// truth; that of different devices does not wait for each other.
-type Fleet struct {
-	slots []slot
-
-	mu    sync.Mutex
-	where map[string]string // IMEI -> address of its present socket
-}
+// It is safe for concurrent use. What is done with one device is done one after another; different
+// devices do not wait for each other.
+type Fleet struct{ slots []slot }
 
 // slot is one device and what belongs to it alone.
 type slot struct {
 	mu    sync.Mutex // held while the device is used
 	dev   *Device
 	track *Track
+	at    atomic.Pointer[string] // address of its present socket; nil: none
 }
 
 // NewFleet returns n devices whose IMEIs count up from first, a number of up to 15 digits; they are
 // zero-padded to 15. Device i drives the track of seed i.
 func NewFleet(n int, first uint64, opt Options) *Fleet {
-	f := &Fleet{slots: make([]slot, n), where: make(map[string]string, n)}
+	f := &Fleet{slots: make([]slot, n)}
 	for i := range f.slots {
 		f.slots[i].dev = New(fmt.Sprintf("%015d", first+uint64(i)), opt)
 		f.slots[i].track = NewTrack(uint64(i))
@@ -45,11 +41,11 @@ func (f *Fleet) Len() int { return len(f.slots) }
 // IMEI returns the IMEI of device i.
 func (f *Fleet) IMEI(i int) string { return f.slots[i].dev.IMEI() }
 
-// Device returns device i, for what the fleet does not do. What it does to the present socket the
-// fleet does not know.
+// Device returns device i, for what the fleet does not do. The fleet does not know what is done
+// there to the present socket.
 func (f *Fleet) Device(i int) *Device { return f.slots[i].dev }
 
-// Move connects device i to addr, its new place. The former socket stays open behind it until
+// Move connects device i to addr, its new place. The former socket stays open until
 // [Fleet.DropStale]. Refusal is an error, and after an error the device is where it was.
 func (f *Fleet) Move(ctx context.Context, i int, addr string) error {
 	s := &f.slots[i]
@@ -62,7 +58,7 @@ func (f *Fleet) Move(ctx context.Context, i int, addr string) error {
 	if !accepted {
 		return fmt.Errorf("device %s: refused by %s", s.dev.IMEI(), addr)
 	}
-	f.set(s.dev.IMEI(), addr)
+	s.at.Store(&addr)
 	return nil
 }
 
@@ -85,25 +81,24 @@ func (f *Fleet) DropStale(i int) { f.slots[i].dev.DropStale() }
 
 // Leave closes all sockets of device i: it is nowhere.
 func (f *Fleet) Leave(i int) {
-	s := &f.slots[i]
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.dev.Close()
-	f.set(s.dev.IMEI(), "")
+	f.slots[i].mu.Lock()
+	defer f.slots[i].mu.Unlock()
+	f.slots[i].leave()
 }
 
-// Lost says that whoever listened at addr is gone, and with it every socket there. It returns the
-// devices that were there, in order; they are nowhere now.
+func (s *slot) leave() {
+	s.dev.Close()
+	s.at.Store(nil)
+}
+
+// Lost says that the server at addr is gone, and with it every socket there. It returns the devices
+// that were there, in order; they are nowhere now.
 func (f *Fleet) Lost(addr string) (devices []int) {
 	for i := range f.slots {
 		s := &f.slots[i]
 		s.mu.Lock()
-		f.mu.Lock()
-		here := f.where[s.dev.IMEI()] == addr
-		f.mu.Unlock()
-		if here {
-			s.dev.Close()
-			f.set(s.dev.IMEI(), "")
+		if at := s.at.Load(); at != nil && *at == addr {
+			s.leave()
 			devices = append(devices, i)
 		}
 		s.mu.Unlock()
@@ -113,9 +108,13 @@ func (f *Fleet) Lost(addr string) (devices []int) {
 
 // Where returns the address of every device that has a present socket, by IMEI.
 func (f *Fleet) Where() map[string]string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return maps.Clone(f.where)
+	where := make(map[string]string, len(f.slots))
+	for i := range f.slots {
+		if at := f.slots[i].at.Load(); at != nil {
+			where[f.IMEI(i)] = *at
+		}
+	}
+	return where
 }
 
 // CloseAll closes all sockets of all devices.
@@ -123,14 +122,4 @@ func (f *Fleet) CloseAll() {
 	for i := range f.slots {
 		f.Leave(i)
 	}
-}
-
-func (f *Fleet) set(imei, addr string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if addr == "" {
-		delete(f.where, imei)
-		return
-	}
-	f.where[imei] = addr
 }

@@ -5,7 +5,6 @@ import (
 	"io"
 	"net"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -79,9 +78,6 @@ func (s *server) serve(c net.Conn) {
 		switch {
 		case errors.Is(err, io.EOF):
 			s.events <- "closed"
-			return
-		case errors.Is(err, syscall.ECONNRESET):
-			s.events <- "reset"
 			return
 		case err != nil:
 			return

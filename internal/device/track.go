@@ -84,8 +84,8 @@ func (t *Track) step() teltonika.Record {
 		panic("device: a track made an element that cannot be: " + err.Error())
 	}
 	r := teltonika.Record{
-		Timestamp: t.next, Longitude: t.lon, Latitude: t.lat, Altitude: int16(100 + rnd.IntN(50)), Angle: uint16(t.angle),
-		Speed: uint16(t.speed), Satellites: byte(4 + rnd.IntN(12)), IO: io,
+		Timestamp: t.next, Longitude: t.lon, Latitude: t.lat, Altitude: int16(100 + rnd.IntN(50)),
+		Angle: uint16(t.angle), Speed: uint16(t.speed), Satellites: byte(4 + rnd.IntN(12)), IO: io,
 	}
 	t.next += Step
 	return r

@@ -67,8 +67,8 @@ func Start(cmd *exec.Cmd, o Options) (*Process, error) {
 	cmd.SysProcAttr = attributes(o.OwnGroup)
 	started := make(chan error, 1)
 	go func() {
-		// The kernel's death signal goes out when the thread that forked ends, not the process:
-		// this thread is kept for as long as the child lives.
+		// The kernel sends the death signal when the thread that forked ends, not the process. So
+		// this thread is kept until the child has ended.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		defer close(p.done)
@@ -85,8 +85,8 @@ func Start(cmd *exec.Cmd, o Options) (*Process, error) {
 	return p, nil
 }
 
-// talk makes the pipes, and returns the child's end of its output. It is none of exec's own pipes:
-// those are closed when the child ends, and what was not read by then is lost.
+// talk makes the pipes, and returns the child's end of its output. That is none of exec's own pipes:
+// exec closes those when the child ends, and what was not read by then is lost.
 func (p *Process) talk() (theirs *os.File, err error) {
 	if p.In, err = p.cmd.StdinPipe(); err != nil {
 		return nil, err
@@ -152,8 +152,8 @@ func (p *Process) Log() string {
 	return string(text)
 }
 
-// Said returns a value of the first line with a message in the child's log, which is in JSON; ""
-// if there is none yet.
+// Said returns a value of the first line with a message in the child's log, which is in JSON; "" if
+// there is none yet.
 func (p *Process) Said(message, key string) string { return Said(p.Log(), message, key) }
 
 // Said returns a value of the first line with a message in a log in JSON; "" if there is none.

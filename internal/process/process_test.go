@@ -40,7 +40,7 @@ func TestAChildsLogAndStatusAreRead(t *testing.T) {
 	require.ErrorIs(t, p.Signal(syscall.SIGTERM), os.ErrProcessDone)
 }
 
-func TestAChildIsSpokenWithAndItsLastWordsAreNotLost(t *testing.T) {
+func TestAChildReadsItsInputAndItsOutputIsReadToTheEnd(t *testing.T) {
 	t.Parallel()
 	p := start(t, process.Options{Talk: true}, `read line; echo "$line, indeed"; echo bye`)
 	_, err := fmt.Fprintln(p.In, "so")

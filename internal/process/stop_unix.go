@@ -13,21 +13,14 @@ import (
 	"time"
 )
 
-const stopsIn = 10 * time.Second
-
-var errNotStopped = errors.New("process: the child does not stop")
-
-// Stop freezes the child (SIGSTOP) and returns when that holds: it does a moment after the signal
-// was sent.
+// Stop freezes the child (SIGSTOP) and returns when it is frozen, a moment after the signal.
 func (p *Process) Stop() error {
 	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for late := time.Now().Add(stopsIn); p.Runs() && !p.Stopped(); <-tick.C {
+	for late := time.Now().Add(10 * time.Second); p.Runs() && !p.Stopped(); time.Sleep(time.Millisecond) {
 		if time.Now().After(late) {
-			return errNotStopped
+			return errors.New("process: the child does not stop")
 		}
 	}
 	return nil
@@ -36,7 +29,7 @@ func (p *Process) Stop() error {
 // Cont lets a stopped child go on (SIGCONT).
 func (p *Process) Cont() error { return p.Signal(syscall.SIGCONT) }
 
-// Stopped tells whether the child is frozen, by whatever signal.
+// Stopped tells whether the child is frozen, by any signal.
 func (p *Process) Stopped() bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
 	if err != nil { // it is gone, or this is no Linux

@@ -18,8 +18,8 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// action is what a request of the administrator's does: with these parameters, which are those of
-// its known ones that were given. What it returns is the answer.
+// action is what an administrator's request does. do gets the parameters that were given, all of
+// them known ones, and returns the answer.
 type action struct {
 	known []string
 	do    func(ctx context.Context, p url.Values) (any, error)
@@ -41,8 +41,7 @@ func (s *HTTP) actions() map[string]action {
 	}
 }
 
-// admin lets a request through to a if it carries the token, and writes what a
-// returns.
+// admin lets a request through to a if it carries the token, and writes what a returns.
 func (s *HTTP) admin(a action) http.Handler {
 	want := sha256.Sum256([]byte(s.cfg.Token))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -110,15 +109,16 @@ func (s *HTTP) pause(ctx context.Context, p url.Values) (_ any, err error) {
 	case p.Has("until"):
 		pause.Until, err = time.Parse(time.RFC3339, p.Get("until"))
 		if err != nil || !pause.Until.After(time.Now()) {
-			return nil, badRequest("until: expected a time to come, such as " + time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
+			example := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
+			return nil, badRequest("until: expected a time to come, such as " + example)
 		}
 	}
 	return map[string]any{"paused": pause}, s.cfg.Janitor.Pause(ctx, pause)
 }
 
-// params are a request's parameters, from the query and a form or JSON object in
-// the body. One that is not known, or given twice, is refused: what is not read cannot be refused,
-// and a dry_run that is not read is a real sweep.
+// params are a request's parameters, from the query and a form or JSON object in the body. One that
+// is not known, or given twice, is refused, and so is a body that is neither: a dry_run that is not
+// read is a real sweep.
 func params(r *http.Request, known []string) (url.Values, error) {
 	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	switch {
@@ -132,7 +132,8 @@ func params(r *http.Request, known []string) (url.Values, error) {
 		}
 		r.Form = query
 	case kind != "application/x-www-form-urlencoded" && r.ContentLength != 0:
-		return nil, badRequest("expected parameters in the query, as a form (application/x-www-form-urlencoded) or as application/json; the body is neither")
+		return nil, badRequest("expected parameters in the query, as a form " +
+			"(application/x-www-form-urlencoded) or as application/json; the body is neither")
 	default:
 		if err := r.ParseForm(); err != nil {
 			return nil, badRequest("expected parameters in the query, as a form or as JSON: " + err.Error())
@@ -140,7 +141,8 @@ func params(r *http.Request, known []string) (url.Values, error) {
 	}
 	for k, v := range r.Form {
 		if !slices.Contains(known, k) {
-			return nil, badRequest(fmt.Sprintf("unknown parameter %q; known: %s", k, strings.Join(known, ", ")))
+			text := fmt.Sprintf("unknown parameter %q; known: %s", k, strings.Join(known, ", "))
+			return nil, badRequest(text)
 		}
 		if len(v) != 1 {
 			return nil, badRequest(k + ": given more than once")
@@ -149,35 +151,35 @@ func params(r *http.Request, known []string) (url.Values, error) {
 	return r.Form, nil
 }
 
-// addJSON adds the members of one JSON object. A member that stands there twice is added twice.
+// addJSON adds the members of one JSON object. A member that is there twice is added twice.
 func addJSON(to url.Values, body io.Reader) error {
+	var tokens []json.Token
 	d := json.NewDecoder(body)
-	next := func() json.Token {
-		t, err := d.Token()
-		if err != nil {
-			return err
+	for {
+		token, err := d.Token()
+		if err == io.EOF {
+			break
 		}
-		return t
+		if err != nil {
+			return badRequest("expected one JSON object: " + err.Error())
+		}
+		tokens = append(tokens, token)
 	}
-	if begin := next(); begin != json.Delim('{') {
-		return badRequest(fmt.Sprintf("expected one JSON object, got %v", begin))
+	last := len(tokens) - 1
+	if last < 1 || tokens[0] != json.Delim('{') || tokens[last] != json.Delim('}') {
+		return badRequest("expected one JSON object")
 	}
-	for d.More() {
-		key := fmt.Sprint(next())
-		switch v := next().(type) {
+	for member := range slices.Chunk(tokens[1:last], 2) {
+		key, ok := member[0].(string)
+		if !ok { // what follows the object
+			return badRequest("expected one JSON object")
+		}
+		switch v := member[1].(type) {
 		case string, bool:
 			to.Add(key, fmt.Sprint(v))
-		case error:
-			return badRequest("expected a JSON object: " + v.Error())
 		default:
 			return badRequest(key + ": expected a string, true or false")
 		}
-	}
-	if end := next(); end != json.Delim('}') {
-		return badRequest(fmt.Sprintf("expected a JSON object: %v", end))
-	}
-	if more := next(); more != io.EOF {
-		return badRequest("expected one JSON object")
 	}
 	return nil
 }

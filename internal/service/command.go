@@ -24,7 +24,7 @@ const (
 	ExitUsage  = 2 // wrong arguments or settings
 )
 
-// ErrSaid is what a command returns that has said on stderr, in its own words, why it failed.
+// ErrSaid is returned by a command that failed and has itself said why on stderr.
 var ErrSaid = errors.New("service: the reason was said")
 
 // errVersion: --version was given.
@@ -47,8 +47,9 @@ type Command struct {
 	Inherited []Setting
 	// Prefixes of variables: one that begins so and is no setting is a fault.
 	Prefixes []string
-	// Check returns what is wrong with settings that are fine alone, and with the arguments.
-	Check func(in *Input) []error
+	// Check adds, with [Input.Fault], what is wrong with settings that are fine alone, and with the
+	// arguments.
+	Check func(in *Input)
 	// Run does what was asked for, until it is done or ctx ends. Logs and complaints go to stderr.
 	Run Run
 	// Notes are the end of -h: the exit statuses, above all.
@@ -71,18 +72,18 @@ func Main(c *Command) {
 	go func() {
 		<-signals
 		stop()
-		<-signals // to ask twice is not to wait
+		<-signals // the second one does not wait
 		fmt.Fprintln(os.Stderr, c.Name+": second signal, leaving at once")
 		os.Exit(ExitFailed)
 	}()
 	os.Exit(c.Execute(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr))
 }
 
-// commandName is what a mistyped command may look like to be repeated; anything
-// else might be a URL with a password.
+// commandName is what a mistyped command may look like to be repeated; anything else might be a URL
+// with a password.
 var commandName = regexp.MustCompile(`^[a-z][a-z-]{0,20}$`)
 
-// Execute runs the command, or that of its commands which the first argument names. It returns the
+// Execute runs the command, or the one of its commands that the first argument names. It returns the
 // exit status.
 func (c *Command) Execute(ctx context.Context, args, environ []string, stdout, stderr io.Writer) int {
 	if len(args) > 0 && len(c.Commands) > 0 && commandName.MatchString(args[0]) {
@@ -134,8 +135,8 @@ func (c *Command) Serving(b *Base, serve func(context.Context, *slog.Logger) err
 	}
 }
 
-// Version is what the build knows of itself: the module's version, in a checkout with the
-// revision; "unknown" without modules.
+// Version is what the build knows of itself: the module's version, in a checkout with the revision;
+// "unknown" without modules.
 func Version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -24,14 +24,14 @@
 // # Settings
 //
 // A setting has one name: HEARTBEAT_TTL in the environment is --heartbeat-ttl as a flag, and a flag
-// wins. What cannot be understood is a fault and never a silent default. All faults are reported
-// together, so that an operator mends a deployment once and not seven times.
+// wins. A value that cannot be understood is a fault, and never a silent default. All faults are
+// reported together, so that an operator corrects a deployment once.
 //
-// REDIS_URL has no default: a misspelt variable must not start a replica that is
-// alone with a Redis of its own. [EmbeddedRedis] names that one.
+// REDIS_URL has no default: a misspelt variable must not start a replica that is alone with a Redis
+// of its own. [EmbeddedRedis] names that one.
 //
-// REDIS_URL and ADMIN_TOKEN hold secrets: no error, help text or log line of
-// this package repeats any part of their values.
+// REDIS_URL and ADMIN_TOKEN hold secrets: no error, help text or log line of this package repeats
+// any part of their values.
 //
 // # Exit status
 //

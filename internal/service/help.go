@@ -8,29 +8,30 @@ import (
 // help is what -h prints.
 func (c *Command) help() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n\nUsage: %s\n", c.About, strings.TrimSpace(c.Name+" [--name value ...] "+c.Arguments))
-	b.WriteString("\nFlags are written --name value or --name=value, and win over the environment.\n\n")
-	for i := range c.Settings {
-		s := &c.Settings[i]
+	usage := strings.TrimSpace(c.Name + " [--name value ...] " + c.Arguments)
+	fmt.Fprintf(&b, "%s\n\nUsage: %s\n\n", c.About, usage)
+	b.WriteString("Flags are written --name value or --name=value, and win over the environment.\n\n")
+	plain := strings.NewReplacer("`", "", "**", "")
+	for _, s := range c.Settings {
 		name := "--" + s.flag()
 		if !s.isFlagAlone() {
 			name += ", " + s.Name
 		}
 		fmt.Fprintf(&b, "  %s (default: %s)\n", name, s.defaultText())
-		for _, line := range wrap(strings.NewReplacer("`", "", "**", "").Replace(s.Meaning), 70) {
+		for _, line := range wrap(plain.Replace(s.Meaning), 70) {
 			fmt.Fprintf(&b, "        %s\n", line)
 		}
 	}
-	fmt.Fprintf(&b, "\n  -h, --help\n        this text\n  --version\n        the program's version\n\n%s\n", c.Notes)
-	return b.String()
+	b.WriteString("\n  -h, --help\n        this text\n  --version\n        the program's version\n\n")
+	return b.String() + c.Notes + "\n"
 }
 
 // Markdown is a table of settings, for the manual.
 func Markdown(rows []Setting) string {
 	var b strings.Builder
-	b.WriteString("| setting | default | meaning | consequence, and what never to do |\n|---|---|---|---|\n")
-	for i := range rows {
-		s := &rows[i]
+	b.WriteString("| setting | default | meaning | consequence, and what never to do |\n")
+	b.WriteString("|---|---|---|---|\n")
+	for _, s := range rows {
 		name, def := "`--"+s.flag()+"`", s.defaultText()
 		if !s.isFlagAlone() {
 			name = "`" + s.Name + "`<br>" + name
@@ -43,19 +44,15 @@ func Markdown(rows []Setting) string {
 	return b.String()
 }
 
-// wrap breaks a text at spaces into lines of at most width bytes, where words
-// allow.
+// wrap breaks a text at spaces into lines of at most width bytes, where words allow.
 func wrap(text string, width int) (lines []string) {
-	line := ""
 	for word := range strings.FieldsSeq(text) {
-		if line != "" && len(line)+1+len(word) > width {
-			lines = append(lines, line)
-			line = ""
+		last := len(lines) - 1
+		if last < 0 || len(lines[last])+1+len(word) > width {
+			lines = append(lines, word)
+		} else {
+			lines[last] += " " + word
 		}
-		if line != "" {
-			line += " "
-		}
-		line += word
 	}
-	return append(lines, line)
+	return lines
 }

@@ -16,16 +16,11 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// Janitor is what the administrator's requests need of it.
-type Janitor interface {
-	// Sweep runs one pass of each sweep. NotLeaderError on a replica that does
-	// not lead.
+// administered is what the administrator's requests need of a [janitor.Janitor].
+type administered interface {
 	Sweep(ctx context.Context, req janitor.Request) ([]janitor.Report, error)
-	// Pause holds every leader.
 	Pause(ctx context.Context, p janitor.Pause) error
-	// Resume ends a pause.
 	Resume(ctx context.Context) error
-	// Resign gives up the lease. NotLeaderError as for Sweep.
 	Resign(ctx context.Context) error
 }
 
@@ -36,7 +31,7 @@ type HTTPConfig struct {
 	// Status is asked at each request.
 	Status func() Status
 	// Janitor carries out what changes something.
-	Janitor Janitor
+	Janitor administered
 	// Token is the administrator's bearer token; empty: those requests are off.
 	Token string
 	// Metrics is what /metrics shows.
@@ -57,10 +52,10 @@ type HTTPConfig struct {
 //	POST /api/v1/resume    ends the pause
 //	POST /api/v1/resign    gives up the lease, on the leader
 //
-// The POSTs need the administrator's bearer token. Their parameters come in the
-// query, as a form, or as a JSON object; one that is not known is refused, since
-// a mistyped dry_run would be a real sweep. Errors are JSON: {"error": "..."},
-// and on a replica that does not lead 409 with {"leader": "..."} beside it.
+// The POSTs need the administrator's bearer token. Their parameters come in the query, as a form,
+// or as a JSON object; one that is not known is refused, since a mistyped dry_run would be a real
+// sweep. Errors are JSON: {"error": "..."}, and on a replica that does not lead 409 with {"leader":
+// "..."} beside it.
 type HTTP struct {
 	cfg  HTTPConfig
 	ln   net.Listener
@@ -72,7 +67,7 @@ const (
 	readTimeout  = 10 * time.Second
 	writeTimeout = 30 * time.Second
 	sweepTimeout = 15 * time.Minute // a pass over a large registry
-	lastWords    = time.Second      // for answers under way when the server stops
+	stopTimeout  = time.Second      // for answers under way when the server stops
 )
 
 // ListenHTTP opens the listener, so that an address in use is known at once. Nothing is answered
@@ -93,12 +88,24 @@ func (s *HTTP) Close() { _ = s.ln.Close() }
 
 func newHTTP(cfg HTTPConfig, ln net.Listener) *HTTP {
 	s := &HTTP{cfg: cfg, ln: ln}
+	debug := slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug) // what peers do wrong
+	warn := slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelWarn)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", s.page)
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusOK, "ok") })
-	mux.HandleFunc("GET /readyz", s.ready)
-	mux.HandleFunc("GET /api/v1/status", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, cfg.Status()) })
-	mux.Handle("GET /metrics", promhttp.HandlerFor(cfg.Metrics, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelWarn)}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		plain(w, http.StatusOK, "ok")
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if st := cfg.Status(); st.Ready {
+			plain(w, http.StatusOK, "ready")
+		} else {
+			plain(w, http.StatusServiceUnavailable, st.NotReady)
+		}
+	})
+	mux.HandleFunc("GET /api/v1/status", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, http.StatusOK, cfg.Status())
+	})
+	mux.Handle("GET /metrics", promhttp.HandlerFor(cfg.Metrics, promhttp.HandlerOpts{ErrorLog: warn}))
 	for path, a := range s.actions() {
 		mux.Handle("POST "+path, s.admin(a))
 		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
@@ -116,15 +123,13 @@ func newHTTP(cfg HTTPConfig, ln net.Listener) *HTTP {
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10,
-		// what peers do wrong
-		ErrorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
+		ErrorLog:          debug,
 	}
 	return s
 }
 
-// Run answers requests until ctx ends, then gives those under way a
-// second. No goroutine of its own outlives it. The error is nil after ctx
-// ended, else says why the listener failed.
+// Run answers requests until ctx ends, then gives those under way a second. No goroutine of its own
+// outlives it. The error is nil after ctx ended; otherwise it says why the listener failed.
 func (s *HTTP) Run(ctx context.Context) error {
 	s.cfg.Logger.Info("serving HTTP", "addr", s.Addr())
 	// Requests end with ctx too, or a sweep that was asked for would outlast it.
@@ -132,7 +137,7 @@ func (s *HTTP) Run(ctx context.Context) error {
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(ended)
-		bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
+		bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 		defer cancel()
 		if s.http.Shutdown(bound) != nil {
 			_ = s.http.Close() // a client that still reads has had its time
@@ -146,19 +151,8 @@ func (s *HTTP) Run(ctx context.Context) error {
 	return fmt.Errorf("service: %w", err)
 }
 
-func (s *HTTP) ready(w http.ResponseWriter, _ *http.Request) {
-	if st := s.cfg.Status(); !st.Ready {
-		plain(w, http.StatusServiceUnavailable, st.NotReady)
-		return
-	}
-	plain(w, http.StatusOK, "ready")
-}
-
 func plain(w http.ResponseWriter, code int, text string) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(code)
-	_, _ = fmt.Fprintln(w, text) // a client that has gone needs no answer
+	write(w, code, "text/plain; charset=utf-8", []byte(text))
 }
 
 // answer writes v as JSON.
@@ -167,7 +161,12 @@ func answer(w http.ResponseWriter, code int, v any) {
 	if err != nil { // a NaN, or a type that JSON does not know: a fault of the program
 		code, body = http.StatusInternalServerError, []byte(`{"error": "cannot be written as JSON"}`)
 	}
-	w.Header().Set("Content-Type", "application/json")
+	write(w, code, "application/json", body)
+}
+
+// write writes an answer that nobody may keep.
+func write(w http.ResponseWriter, code int, kind string, body []byte) {
+	w.Header().Set("Content-Type", kind)
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)

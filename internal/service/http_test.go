@@ -122,7 +122,7 @@ func TestStatusIsJSON(t *testing.T) {
 	require.Equal(t, true, got["janitor"].(map[string]any)["leading"])
 }
 
-func TestThePageShowsWhatMattersAtThreeInTheMorning(t *testing.T) {
+func TestThePageShowsWhatAnOperatorNeeds(t *testing.T) {
 	t.Parallel()
 	until := time.Date(2026, 3, 1, 4, 0, 0, 0, time.UTC)
 	tests := []struct {
@@ -152,7 +152,7 @@ func TestThePageShowsWhatMattersAtThreeInTheMorning(t *testing.T) {
 			s.Registry.Failing = map[string]string{"heartbeat": "connection refused"}
 			s.Registry.LastBeat = time.Time{}
 			s.Janitor.Witness = janitor.WitnessStatus{}
-		}, []string{"does not answer", "Failing: heartbeat", "connection refused", "last heartbeat never", "Redis has not been heard yet"}},
+		}, []string{"does not answer", "Failing: heartbeat", "connection refused", "last heartbeat never", "Redis has not answered yet"}},
 		{"Redis gone", func(s *Status) {
 			s.Redis.Reachable, s.Janitor.Leading, s.Janitor.Leader = false, false, "ingest-2"
 			s.Janitor.Witness.Error = "connection refused"
@@ -178,7 +178,7 @@ func TestThePageShowsWhatMattersAtThreeInTheMorning(t *testing.T) {
 			"may take 5 % of Redis", "slowed down: Redis takes longer than usual", "at most 25 %",
 			"registry, 250,000 of 1,000,000 looked at (25 %), 4,321 evicted, 12,345 a second, about 1m 01s left", "positions, 77,777 looked at, 0 evicted",
 		}},
-		{"what strangers wrote", func(s *Status) { s.Janitor.Leading, s.Janitor.Leader = false, "<script>" }, []string{"&lt;script&gt; leads"}},
+		{"a leader with a name in HTML", func(s *Status) { s.Janitor.Leading, s.Janitor.Leader = false, "<script>" }, []string{"&lt;script&gt; leads"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -219,7 +219,7 @@ func TestWhatIsNotThereIsSaidAsJSON(t *testing.T) {
 	require.Empty(t, b.janitor.swept)
 }
 
-func TestOnlyTheTokenOpensTheDoor(t *testing.T) {
+func TestAnAdminRequestNeedsTheToken(t *testing.T) {
 	t.Parallel()
 	paths := []string{"/api/v1/sweep", "/api/v1/pause?who=a&why=b", "/api/v1/resume", "/api/v1/resign"}
 	headers := []string{"", "Bearer", "Bearer ", "Bearer open", "Bearer open-sesame2", "Basic open-sesame", "open-sesame"}
@@ -283,7 +283,7 @@ func TestWhatIsNotUnderstoodIsRefused(t *testing.T) {
 		{"an owner that is empty", "/api/v1/sweep?owner=", "", "", "owner: expected an instance id"},
 		{"a parameter given twice", "/api/v1/sweep?owner=a&owner=b", "", "", "owner: given more than once"},
 		{"once in the query and once in JSON", "/api/v1/sweep?owner=a", "application/json", `{"owner": "b"}`, "owner: given more than once"},
-		{"JSON that is none", "/api/v1/sweep", "application/json", `{`, "expected a JSON object"},
+		{"JSON that is none", "/api/v1/sweep", "application/json", `{`, "expected one JSON object"},
 		{"a parameter twice in JSON", "/api/v1/sweep", "application/json", `{"dry_run": true, "dry_run": false}`, "more than once"},
 		{"a query that is cut off", "/api/v1/sweep?dry_run=true%", "application/json", `{}`, "the query cannot be read"},
 		{"a query with a semicolon", "/api/v1/sweep?dry_run=true;", "application/json", `{}`, "the query cannot be read"},

@@ -15,11 +15,10 @@ import (
 //go:embed page.html
 var pageText string
 
-// pageTemplate shows a [Status]. It refreshes itself, and needs nothing from
-// elsewhere.
+// pageTemplate shows a [Status]. It refreshes itself, and needs nothing from elsewhere.
 var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
-	"ago": ago, "span": span, "seconds": func(s float64) string { return span(time.Duration(s * float64(time.Second))) },
-	"count": count, "sweeping": sweeping, "leader": leader, "percent": percent, "slowed": slowed,
+	"ago": ago, "span": span, "seconds": seconds, "count": count, "sweeping": sweeping, "leader": leader,
+	"percent": func(share float64) string { return fmt.Sprintf("%.3g %%", 100*share) }, "slowed": slowed,
 	"whole": func(f float64) int { return int(f) },
 }).Parse(pageText))
 
@@ -30,14 +29,13 @@ func (s *HTTP) page(w http.ResponseWriter, _ *http.Request) {
 		fail(w, http.StatusInternalServerError, "the status page is broken; /api/v1/status has the same")
 		return
 	}
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.Header().Set("Cache-Control", "no-store")
-	w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
-	_, _ = w.Write(body.Bytes()) // a client that has gone needs no answer
+	w.Header().Set("Content-Security-Policy",
+		"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
+	write(w, http.StatusOK, "text/html; charset=utf-8", body.Bytes())
 }
 
-// verdict is a state in words, and how loud to say it: good, warn or bad.
-type verdict struct{ Mood, Text string }
+// verdict is a state in words, and its class on the page: good, warn or bad.
+type verdict struct{ Class, Text string }
 
 // leader says who leads, as far as that is known.
 func leader(st Status) verdict {
@@ -62,9 +60,9 @@ func sweeping(j janitor.Status) verdict {
 	case w.Error != "":
 		return verdict{"warn", "held: Redis does not answer"}
 	case w.LastTick.IsZero():
-		return verdict{"warn", "held: Redis has not been heard yet"}
+		return verdict{"warn", "held: Redis has not answered yet"}
 	case w.HeldFor > 0:
-		text := fmt.Sprintf("held for %s more: Redis has not been listened to for long enough", span(time.Duration(w.HeldFor*float64(time.Second))))
+		text := "held for " + seconds(w.HeldFor) + " more: Redis has not been listened to for long enough"
 		if w.Reason != "" {
 			text += " since hold “" + w.Reason + "”"
 		}
@@ -78,13 +76,14 @@ func sweeping(j janitor.Status) verdict {
 // pause says who holds sweeping, why, and until when. Of a key that somebody wrote by hand only the
 // text is known: the key may have an expiry.
 func pause(p *janitor.Pause) string {
-	switch {
-	case p.Who == "":
+	if p.Who == "" {
 		return "paused: " + p.Why
-	case p.Until.IsZero():
-		return "paused by " + p.Who + ": " + p.Why + " (until resumed)"
 	}
-	return "paused by " + p.Who + ": " + p.Why + " (until " + p.Until.UTC().Format(time.RFC3339) + ")"
+	until := "until resumed"
+	if !p.Until.IsZero() {
+		until = "until " + p.Until.UTC().Format(time.RFC3339)
+	}
+	return fmt.Sprintf("paused by %s: %s (%s)", p.Who, p.Why, until)
 }
 
 // slowed says why sweeping goes slower than it may.
@@ -98,9 +97,6 @@ func slowed(reason string) string {
 	return reason
 }
 
-// percent is a share as one says it.
-func percent(share float64) string { return fmt.Sprintf("%.3g %%", 100*share) }
-
 // ago is how long before now a time was.
 func ago(now, t time.Time) string {
 	if t.IsZero() {
@@ -112,7 +108,10 @@ func ago(now, t time.Time) string {
 	return span(now.Sub(t)) + " ago"
 }
 
-// span is a duration as one says it: two units at most.
+// seconds is span of a number of seconds.
+func seconds(s float64) string { return span(time.Duration(s * float64(time.Second))) }
+
+// span is a duration with two units at most.
 func span(d time.Duration) string {
 	switch {
 	case d < time.Second:

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -14,93 +14,103 @@ import (
 var errOverrun = errors.New("service: not stopped within SHUTDOWN_GRACE")
 
 // Parts are the long-running pieces of a program. They begin together and are stopped one after the
-// other. Its methods but those of the parts are for one goroutine.
+// other. Its methods are for one goroutine.
 type Parts struct {
-	ctx   context.Context
+	ctx   context.Context // ends when all are to stop
 	grace time.Duration
 	log   *slog.Logger
-	parts map[string]*part
 
+	parts    []*part
+	failed   chan error // the first failure
 	stopping time.Time
-	stopped  []string // names, in the order in which they were told to stop
-	failed   chan struct{}
-	once     sync.Once
-	mu       sync.Mutex
-	failures []error
 }
 
 type part struct {
+	name string
+	ctx  context.Context // ends when the part is to stop
 	stop context.CancelFunc
 	done chan struct{} // closed when it has ended
+	err  error         // valid then
 }
 
-// NewParts makes Parts that live until ctx ends, and then have the grace to stop.
+// NewParts makes Parts that run until ctx ends, and then have the grace to stop.
 func NewParts(ctx context.Context, grace time.Duration, log *slog.Logger) *Parts {
-	return &Parts{ctx: ctx, grace: grace, log: log, parts: make(map[string]*part), failed: make(chan struct{})}
+	return &Parts{ctx: ctx, grace: grace, log: log, failed: make(chan error, 1)}
 }
 
 // Go begins a part. Its context ends when the part is to stop, and not before.
 func (p *Parts) Go(name string, run func(context.Context) error) {
-	ctx, stop := context.WithCancel(context.WithoutCancel(p.ctx))
-	one := &part{stop: stop, done: make(chan struct{})}
-	p.parts[name] = one
+	one := &part{name: name, done: make(chan struct{})}
+	one.ctx, one.stop = context.WithCancel(context.WithoutCancel(p.ctx))
+	p.parts = append(p.parts, one)
 	go func() {
 		defer close(one.done)
-		if err := run(ctx); err != nil {
-			p.mu.Lock()
-			p.failures = append(p.failures, err)
-			p.mu.Unlock()
-			p.once.Do(func() { close(p.failed) })
+		if one.err = run(one.ctx); one.err != nil {
+			select {
+			case p.failed <- one.err:
+			default:
+			}
 		}
 	}()
 }
 
-// Wait returns when the context of NewParts has ended or a part has failed. From then on the grace
-// passes.
+// Wait returns when the context of NewParts has ended or a part has failed. Then the grace begins.
 func (p *Parts) Wait() {
 	select {
 	case <-p.ctx.Done():
 		p.log.Info("stopping", "grace", p.grace)
-	case <-p.failed:
-		p.log.Error("a part failed, stopping", "error", p.err())
+	case err := <-p.failed:
+		p.log.Error("a part failed, stopping", "error", err)
 	}
 	p.stopping = time.Now()
 }
 
-// Stop tells these parts to stop. It waits until all that were told so have stopped, or until so
-// many tenths of the grace are over, and returns the names of those that have not.
+// Stop tells these parts to stop. It waits until all that were ever told so have stopped, or until
+// so many tenths of the grace are over, and returns the names of those that have not.
 func (p *Parts) Stop(tenths int, names ...string) (left []string) {
-	for _, name := range names {
-		p.parts[name].stop()
-	}
-	p.stopped = append(p.stopped, names...)
-	until, cancel := context.WithDeadline(context.WithoutCancel(p.ctx), p.stopping.Add(p.grace*time.Duration(tenths)/10))
+	until := p.stopping.Add(p.grace * time.Duration(tenths) / 10)
+	over, cancel := context.WithDeadline(context.WithoutCancel(p.ctx), until)
 	defer cancel()
-	for _, name := range p.stopped {
-		done := p.parts[name].done
+	for _, one := range p.parts {
+		if slices.Contains(names, one.name) {
+			one.stop()
+		}
+	}
+	for _, one := range p.parts {
+		if one.ctx.Err() == nil {
+			continue
+		}
 		select {
-		case <-done:
-		case <-until.Done():
-			select {
-			case <-done: // both had happened
-			default:
-				left = append(left, name)
-			}
+		case <-one.done:
+		case <-over.Done():
+		}
+		if !one.ended() { // both may have happened
+			left = append(left, one.name)
 		}
 	}
 	return left
 }
 
-// End returns why parts have failed, and which have not stopped; nil if all is well.
-func (p *Parts) End() error {
-	if left := p.Stop(10); len(left) > 0 {
-		return errors.Join(p.err(), fmt.Errorf("%w (%v): %s", errOverrun, p.grace, strings.Join(left, ", ")))
+func (one *part) ended() bool {
+	select {
+	case <-one.done:
+		return true
+	default:
+		return false
 	}
-	return p.err()
 }
 
-func (p *Parts) err() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return errors.Join(p.failures...)
+// End returns why parts have failed, and which have not stopped; nil if all is well.
+func (p *Parts) End() error {
+	left := p.Stop(10)
+	var errs []error
+	for _, one := range p.parts {
+		if one.ended() {
+			errs = append(errs, one.err)
+		}
+	}
+	if len(left) > 0 {
+		errs = append(errs, fmt.Errorf("%w (%v): %s", errOverrun, p.grace, strings.Join(left, ", ")))
+	}
+	return errors.Join(errs...)
 }

@@ -3,7 +3,6 @@ package service
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -20,7 +19,7 @@ type Setting struct {
 	// Default in the syntax of a value. If it is empty nothing is stored.
 	Default string
 	// Meaning is for -h and the page, Consequence for the page alone: what an operator should know
-	// before he changes the setting. Both are Markdown.
+	// before a change. Both are Markdown.
 	Meaning, Consequence string
 	// Required: there is no default.
 	Required bool
@@ -38,13 +37,13 @@ type Setting struct {
 // Off is the value of an address at which nobody listens.
 const Off = "off"
 
-func (s *Setting) isFlagAlone() bool { return s.Name == strings.ToLower(s.Name) }
+func (s Setting) isFlagAlone() bool { return s.Name == strings.ToLower(s.Name) }
 
 // flag is the setting's name on the command line, without dashes.
-func (s *Setting) flag() string { return strings.ReplaceAll(strings.ToLower(s.Name), "_", "-") }
+func (s Setting) flag() string { return strings.ReplaceAll(strings.ToLower(s.Name), "_", "-") }
 
 // defaultText is the default as help and page show it.
-func (s *Setting) defaultText() string {
+func (s Setting) defaultText() string {
 	switch {
 	case s.Required:
 		return "none, required"
@@ -130,8 +129,8 @@ func Address(p *string) func(string) error { return Text(p, address) }
 // AddressOrOff takes host:port or [Off].
 func AddressOrOff(p *string) func(string) error {
 	return Text(p, func(v string) error {
-		if v != Off && address(v) != nil {
-			return errors.New("host:port, :port for every interface, or off")
+		if err := address(v); err != nil && v != Off {
+			return fmt.Errorf("%w, or off", err)
 		}
 		return nil
 	})
@@ -139,10 +138,7 @@ func AddressOrOff(p *string) func(string) error {
 
 func address(v string) error {
 	_, port, err := net.SplitHostPort(v)
-	if err == nil {
-		_, err = strconv.ParseUint(port, 10, 16)
-	}
-	if err != nil {
+	if _, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil {
 		return errors.New("host:port, or :port for every interface")
 	}
 	return nil
@@ -163,8 +159,7 @@ func Seed(p *uint64) Setting {
 	}
 }
 
-// Secret is a string that prints as whether it is set, so that it can stand in
-// a struct that is logged.
+// Secret is a string that prints only whether it is set, so that a struct with it can be logged.
 type Secret string
 
 // String says whether the secret is set, and nothing else of it.
@@ -180,81 +175,3 @@ func (s Secret) GoString() string { return s.String() }
 
 // MarshalText keeps JSON and other encoders from writing what String hides.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
-
-// Base are the settings that every program has that serves.
-type Base struct {
-	Redis         Redis
-	InstanceID    string // empty: the registry chooses one
-	HTTPAddr      string
-	AdminToken    Secret // empty: requests that change something are off
-	ShutdownGrace time.Duration
-	LogLevel      slog.Level
-	LogFormat     string
-}
-
-// Table returns the rows of the base, which are stored in b.
-func (b *Base) Table() []Setting {
-	return []Setting{
-		{Name: "REDIS_URL", Secret: true, Required: true, Value: b.Redis.Parse,
-			Shown: func() string { return b.Redis.String() },
-			Meaning: "`redis://`, `rediss://` (TLS) or `unix://`. With `master_name=` and `addr=`: " +
-				"Sentinel; user and password before the @ are then the sentinels', `username=` and " +
-				"`password=` the servers'. `embedded`: a Redis inside the process, for trying out.",
-			Consequence: "**Never** set `embedded` in production: each replica would be alone with its " +
-				"own registry, and lose it on restart."},
-		{Name: "INSTANCE_ID", Value: Text(&b.InstanceID, instanceID),
-			Meaning: "Names this replica in the registry. Empty: host name and a random part, new at " +
-				"every start.",
-			Consequence: "If you fix it (StatefulSet), the newest process of that name wins, and reads " +
-				"the whole registry once at its start, to hand back what its former life left there: half a " +
-				"second of Redis' time for a million entries, once for each replica. At most 128 letters, " +
-				"digits, `-`, `_`, `.` or `:`. **Never** give two running replicas the same one: each start " +
-				"ends the other."},
-		{Name: "HTTP_ADDR", Default: "127.0.0.1:8080", Value: Address(&b.HTTPAddr),
-			Meaning: "Where metrics, health, status and admin are served, in plain HTTP.",
-			Consequence: "In a container set `:8080`, or neither probes nor Prometheus reach it. " +
-				"**Never** open it to the world."},
-		{Name: "ADMIN_TOKEN", Secret: true, Value: func(v string) error { b.AdminToken = Secret(v); return token(v) },
-			Meaning: "Bearer token for sweep, pause, resume and resign, of at least 16 characters. " +
-				"Empty: those are off (403).",
-			Consequence: "`openssl rand -hex 16` makes some."},
-		{Name: "SHUTDOWN_GRACE", Default: "10s", Value: Duration(&b.ShutdownGrace, 100*time.Millisecond, 10*time.Minute),
-			Meaning: "Most time for a graceful stop. A second SIGTERM leaves at once."},
-		{Name: "LOG_LEVEL", Default: "info", Meaning: "`debug`, `info`, `warn` or `error`.",
-			Value: func(v string) error {
-				// slog would also take "INFO+3"; one spelling is enough.
-				if err := OneOf(new(string), "debug", "info", "warn", "error")(v); err != nil {
-					return err
-				}
-				return b.LogLevel.UnmarshalText([]byte(v))
-			},
-			Consequence: "At `debug` there is a line for each pass, so one a second on the leader, and " +
-				"for each device socket that ends."},
-		{Name: "LOG_FORMAT", Default: "text", Value: OneOf(&b.LogFormat, "text", "json"), Meaning: "`text` or `json`."},
-	}
-}
-
-// instanceID accepts what can stand in a key, in the lease's value (which a
-// slash would cut in two) and in a metric's label without surprises.
-func instanceID(v string) error {
-	const allowed = "0123456789-_.:abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-	if len(v) > 128 || strings.ContainsFunc(v, func(r rune) bool { return !strings.ContainsRune(allowed, r) }) {
-		return errors.New("at most 128 letters, digits, '-', '_', '.' or ':'")
-	}
-	return nil
-}
-
-// leastToken is the fewest characters of a token that cannot be guessed.
-const leastToken = 16
-
-// token accepts what a client can send in an Authorization header; a trailing
-// line break from a secrets file would otherwise lock every administrator out.
-func token(v string) error {
-	if len(v) < leastToken {
-		return fmt.Errorf("at least %d characters, so that nobody guesses it; openssl rand -hex 16 makes some", leastToken)
-	}
-	if len(v) > 1024 || strings.ContainsFunc(v, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return errors.New("visible ASCII characters without spaces or line breaks, at most 1024")
-	}
-	return nil
-}

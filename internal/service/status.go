@@ -7,10 +7,9 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// Status is what GET /api/v1/status answers and the page shows: what this
-// replica knows of itself, and through its last looks at Redis of the fleet.
-// Making it asks Redis for nothing, so that it answers when Redis does not.
-// Times are of this process' clock unless they say otherwise.
+// Status is what GET /api/v1/status answers and the page shows: what this replica knows of itself,
+// and of the fleet, from its last answers of Redis. It needs no answer of Redis to be made. Times are
+// of this process' clock unless they say otherwise.
 type Status struct {
 	// Instance is this replica's id, as entries of the registry name it.
 	Instance string `json:"instance"`
@@ -35,11 +34,11 @@ type Status struct {
 
 // DevicesStatus is about device sockets.
 type DevicesStatus struct {
-	// Addr is where devices connect, as bound; empty while there is no listener,
-	// or for good if INGEST_ADDR is off.
+	// Addr is where devices connect, as bound; empty while there is no listener, or for good if
+	// INGEST_ADDR is off.
 	Addr string `json:"addr"`
-	// Connections are open sockets, greeted or not; at MaxConnections further
-	// ones wait in the backlog.
+	// Connections are open sockets, greeted or not; at MaxConnections further ones wait in the
+	// backlog.
 	Connections    int `json:"connections"`
 	MaxConnections int `json:"max_connections"`
 }
@@ -52,10 +51,9 @@ type RedisStatus struct {
 	Embedded bool `json:"embedded"`
 	// Reachable: the last heartbeat landed and no later one failed.
 	Reachable bool `json:"reachable"`
-	// Warnings say what about the server puts the registry at risk, or that it is
-	// the embedded one.
+	// Warnings say what about the server puts the registry at risk, or that it is the embedded one.
 	Warnings []string `json:"warnings,omitempty"`
-	// ChecksOff are the checks that cannot be made on this server, because it does
-	// not report what they need.
+	// ChecksOff are the checks that cannot be made on this server, because it does not report what
+	// they need.
 	ChecksOff []string `json:"checks_off,omitempty"`
 }

@@ -50,8 +50,8 @@ type Config struct {
 	FirstIMEI uint64
 	// LadderUnit is what the ladder of reconnects takes for a minute. Default 1 min.
 	LadderUnit time.Duration
-	// Timeout is how long a device waits for a connection, a handshake or an acknowledgement. Default
-	// 30 s.
+	// Timeout is how long a device waits for a connection, a handshake or an acknowledgement.
+	// Default 30 s.
 	Timeout time.Duration
 	// Ramp is the time within which devices are switched on. Default Interval, 10 s at most.
 	Ramp time.Duration
@@ -72,34 +72,26 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// check says everything that is wrong with devices and targets, one error each, joined. The other
-// fields are checked where they are given by somebody: see "ingest simulate".
+// check says what is wrong with devices and targets. Those who set the other fields check them: see
+// "ingest simulate".
 func (c Config) check() error {
-	var faults []error
-	expect := func(ok bool, what string, args ...any) {
-		if !ok {
-			faults = append(faults, fmt.Errorf("simulate: expected "+what, args...))
+	var errs []error
+	if c.Devices < 1 || c.Devices > MostDevices {
+		errs = append(errs, fmt.Errorf("simulate: expected 1 to %d devices, got %d", MostDevices, c.Devices))
+	}
+	if len(c.Targets) == 0 {
+		errs = append(errs, errors.New("simulate: expected a target, host:port"))
+	}
+	for _, t := range c.Targets {
+		host, port, err := net.SplitHostPort(t)
+		if n, bad := strconv.ParseUint(port, 10, 16); err != nil || host == "" || bad != nil || n == 0 {
+			errs = append(errs, fmt.Errorf("simulate: expected a target as host:port, got %q", t))
 		}
 	}
-	expect(c.Devices >= 1 && c.Devices <= MostDevices, "1 to %d devices, got %d", MostDevices, c.Devices)
-	expect(len(c.Targets) > 0, "a target, host:port")
-	for _, t := range c.Targets {
-		expect(isTarget(t), "a target as host:port, got %q", t)
-	}
-	return errors.Join(faults...)
+	return errors.Join(errs...)
 }
 
-func isTarget(addr string) bool {
-	host, port, err := net.SplitHostPort(addr)
-	if err != nil || host == "" {
-		return false
-	}
-	n, err := strconv.ParseUint(port, 10, 16)
-	return err == nil && n > 0
-}
-
-// Sockets is the most sockets that a fleet of this Config may have open at once, those that it has
-// forgotten included.
+// Sockets is the most sockets that a fleet of this Config has open at once, forgotten ones included.
 func (c Config) Sockets() int {
 	if c.HalfOpen > 0 {
 		return 2 * c.Devices

@@ -2,12 +2,10 @@ package simulate
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"time"
 
 	"github.com/rollcall-redis/rollcall/internal/device"
-	"github.com/rollcall-redis/rollcall/internal/teltonika"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
@@ -16,14 +14,14 @@ import (
 func (t *tracker) deliver(ctx context.Context) error {
 	lost := t.lose.Swap(false) || rand.New(&t.src).Float64() < t.fleet.cfg.HalfOpen
 	if lost && t.one(2) {
-		return errCoverage // before a word was said
+		return errCoverage // before anything was written
 	}
 	for range 1 + mostRepeats {
 		if err := t.write(ctx); err != nil {
 			return err
 		}
 		if lost {
-			return errCoverage // the answer finds nobody
+			return errCoverage // the answer is lost
 		}
 		began := time.Now()
 		n, err := t.answer(ctx)
@@ -31,11 +29,11 @@ func (t *tracker) deliver(ctx context.Context) error {
 			return err
 		}
 		if n == len(t.flight.records) {
-			t.settle(time.Since(began))
+			t.acknowledged(time.Since(began))
 			return nil
 		}
 	}
-	return errUnheeded
+	return errMismatch
 }
 
 // write writes the frame in flight, mostly at once.
@@ -69,26 +67,23 @@ func (t *tracker) write(ctx context.Context) error {
 }
 
 // answer waits for the server's answer to a frame and returns its number. Commands that come before
-// it are obeyed.
+// it are answered.
 func (t *tracker) answer(ctx context.Context) (int, error) {
 	waiting, cancel := context.WithTimeoutCause(ctx, t.fleet.cfg.Timeout, errNoAnswer)
 	defer cancel()
 	for {
-		h, err := t.dev.Hear(waiting)
-		if err != nil {
-			return 0, err
+		r, err := t.dev.Receive(waiting)
+		if err != nil || r.Commands == nil {
+			return r.Acked, err
 		}
-		if h.Command == nil {
-			return h.Acked, nil
-		}
-		if err := t.obey(ctx, h); err != nil {
+		if err := t.obey(ctx, r.Commands); err != nil {
 			return 0, err
 		}
 	}
 }
 
-// settle notes that the frame in flight was acknowledged.
-func (t *tracker) settle(took time.Duration) {
+// acknowledged notes that the frame in flight was acknowledged.
+func (t *tracker) acknowledged(took time.Duration) {
 	t.fleet.count(func(c *Counts) {
 		c.Acknowledgements.add(took)
 		c.Acked++
@@ -97,41 +92,17 @@ func (t *tracker) settle(took time.Duration) {
 			c.Backlog -= len(t.flight.records)
 		}
 	})
-	if told := t.fleet.cfg.Acknowledged; told != nil {
-		told(t.dev.IMEI(), t.flight.records)
+	if tell := t.fleet.cfg.Acknowledged; tell != nil {
+		tell(t.dev.IMEI(), t.flight.records)
 	}
 	t.flight = flight{}
 	t.ladder.reset()
 }
 
-// obey answers a command of codec 12 or 14. What is no command needs no answer.
-func (t *tracker) obey(ctx context.Context, h device.Heard) error {
-	if h.Command == nil {
-		return nil
-	}
-	messages, err := teltonika.DecodeMessages(h.Command)
-	if err != nil {
-		return fmt.Errorf("simulate: command: %w", err)
-	}
-	if messages.Codec != teltonika.Codec12 && messages.Codec != teltonika.Codec14 {
-		return nil // no server sends those
-	}
-	for m := range messages.All() {
-		if m.Type != teltonika.TypeCommand {
-			continue
-		}
-		m.Type = teltonika.TypeResponse
-		if messages.Codec == teltonika.Codec14 && m.IMEI.String() != t.dev.IMEI() {
-			m.Type, m.Text = teltonika.TypeNACK, nil
-			if m.IMEI, err = teltonika.ParseIMEI(t.dev.IMEI()); err != nil {
-				return fmt.Errorf("simulate: answer: %w", err)
-			}
-		}
-		frame, err := teltonika.AppendMessages(nil, messages.Codec, m)
-		if err != nil {
-			return fmt.Errorf("simulate: answer: %w", err)
-		}
-		if err := t.dev.SendRaw(ctx, frame); err != nil {
+// obey answers commands with their own text.
+func (t *tracker) obey(ctx context.Context, commands []device.Command) error {
+	for _, c := range commands {
+		if err := t.dev.Answer(ctx, c, c.Text); err != nil {
 			return err
 		}
 		t.fleet.count(func(c *Counts) { c.Commands++ })

@@ -35,7 +35,7 @@ func TestEveryCodecIsSpokenAndAFleetThatStopsLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestTheBacklogIsSaidNewestFirstAndNothingIsMissing(t *testing.T) {
+func TestTheBacklogIsSentNewestFirstAndNothingIsMissing(t *testing.T) {
 	t.Parallel()
 	g := serve(t, &gateway{})
 	f, stop := fleetOn(t, Config{Devices: 1, Targets: []string{g.addr}, Backlog: 47, Interval: time.Hour, Ramp: time.Millisecond})
@@ -87,7 +87,7 @@ func TestAFrameWithoutItsAnswerIsSentAgainByteByByte(t *testing.T) {
 	}
 }
 
-func TestAServerThatNeverHeedsAFrameIsLeftAndClimbedTo(t *testing.T) {
+func TestASocketWithoutTheRightAnswerIsClosedAndTheLadderIsClimbed(t *testing.T) {
 	t.Parallel()
 	g := serve(t, &gateway{answer: func(_ int, s *socket) []byte { return teltonika.AppendAck(nil, s.count+1) }})
 	f, stop := fleetOn(t, Config{Devices: 1, Targets: []string{g.addr}, LadderUnit: 30 * time.Millisecond})
@@ -99,7 +99,7 @@ func TestAServerThatNeverHeedsAFrameIsLeftAndClimbedTo(t *testing.T) {
 	require.GreaterOrEqual(t, len(g.raw()), 3*(1+mostRepeats))
 }
 
-func TestAnAcknowledgementBeginsTheLadderAnew(t *testing.T) {
+func TestAnAcknowledgementResetsTheLadder(t *testing.T) {
 	t.Parallel()
 	g := serve(t, &gateway{answer: func(n int, s *socket) []byte {
 		if n == 1 {
@@ -209,7 +209,7 @@ func TestCommandsAreAnswered(t *testing.T) {
 	}
 }
 
-func TestWhoWasAwayHasMoreToSay(t *testing.T) {
+func TestAfterATimeWithoutAnAnswerAFrameHasMoreRecords(t *testing.T) {
 	t.Parallel()
 	g := serve(t, &gateway{})
 	var away sync.WaitGroup

@@ -159,7 +159,7 @@ func TestTheViewIsOneLineOnATerminalAndALineEveryTenSecondsElsewhere(t *testing.
 				return 3, nil
 			}}
 			ctx, cancel := context.WithTimeout(t.Context(), 24500*time.Millisecond)
-			require.NoError(t, v.Run(ctx))
+			v.progress(ctx)
 			cancel()
 			lines := strings.Count(out.String(), "\n")
 			if terminal {
@@ -184,13 +184,13 @@ func TestTheSummarySaysWhatWasDone(t *testing.T) {
 		HalfOpen: 9, KeepAlives: 8, Commands: 10, Acknowledgements: took, LastFailure: errors.New("no route"),
 	}
 	var out bytes.Buffer
-	require.NoError(t, Summary(&out, c, 10*time.Second, 4))
+	require.NoError(t, summary(&out, c, 10*time.Second, 4))
 	for _, want := range []string{"4 of 5", "30, 3.0 a second", "26, in 25 frames", "7 records", "2, attempts that failed 6 (refused 1)", "no route", "p50 1.02ms"} {
 		require.Contains(t, out.String(), want)
 	}
 	require.Regexp(t, `routable +4\n`, out.String())
 	out.Reset()
-	require.NoError(t, Summary(&out, Counts{}, 0, -1))
+	require.NoError(t, summary(&out, Counts{}, 0, -1))
 	require.NotContains(t, out.String(), "routable")
 	require.NotContains(t, fmt.Sprint(out.String()), "NaN")
 }

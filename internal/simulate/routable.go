@@ -2,8 +2,8 @@ package simulate
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/redis/go-redis/v9"
@@ -15,15 +15,13 @@ import (
 const routablePage = 500
 
 // Routable asks Redis how many of the fleet's connected devices a router would find: their entry
-// names an instance whose heartbeat exists. Which instance is behind a target nobody tells a
-// device, so an entry that names another living instance than the one that holds the socket counts
-// as well; whoever knows compares the registry with [Fleet.Where]. It reads only. Errors are
-// go-redis'.
-func (f *Fleet) Routable(ctx context.Context, client redis.UniversalClient, keys registry.Layout) (int, error) {
-	var imeis []string
-	for imei := range f.Where() {
-		imeis = append(imeis, imei)
-	}
+// names an instance whose heartbeat exists. A device does not know which instance is behind a
+// target. So an entry that names another living instance than the one with the socket counts as
+// well; [Fleet.Where] is for a caller who knows. It reads only. Errors are go-redis'.
+func (f *Fleet) Routable(
+	ctx context.Context, client redis.UniversalClient, keys registry.Layout,
+) (routable int, err error) {
+	imeis := slices.Collect(maps.Keys(f.Where()))
 	devices := make(map[string]int) // by the instance that their entries name
 	for page := range slices.Chunk(imeis, routablePage) {
 		owners, err := client.HMGet(ctx, keys.Registry(), page...).Result()
@@ -41,10 +39,9 @@ func (f *Fleet) Routable(ctx context.Context, client redis.UniversalClient, keys
 	for id := range devices {
 		alive[id] = pipe.Exists(ctx, keys.Heartbeat(id))
 	}
-	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+	if _, err := pipe.Exec(ctx); err != nil {
 		return 0, fmt.Errorf("simulate: read heartbeats: %w", err)
 	}
-	routable := 0
 	for id, n := range devices {
 		if alive[id].Val() == 1 {
 			routable += n

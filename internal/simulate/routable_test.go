@@ -11,7 +11,7 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-func TestRoutableIsWhoseEntryNamesALivingInstance(t *testing.T) {
+func TestADeviceIsRoutableIfItsEntryNamesALivingInstance(t *testing.T) {
 	t.Parallel()
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		keys := registry.Layout{Prefix: w.Prefix}
@@ -43,6 +43,6 @@ func TestRoutableIsWhoseEntryNamesALivingInstance(t *testing.T) {
 		_, err := f.Routable(t.Context(), closed, keys)
 		require.Error(t, err)
 		stop()
-		require.Zero(t, count(), "who is not connected is not looked for")
+		require.Zero(t, count(), "a device that is not connected does not count")
 	})
 }

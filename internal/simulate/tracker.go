@@ -28,12 +28,12 @@ const (
 // Why a device gives up its socket.
 var (
 	errCoverage = errors.New("simulate: coverage lost")
-	errUnheeded = errors.New("simulate: acknowledged with another number, again and again")
+	errMismatch = errors.New("simulate: acknowledged with another number, again and again")
 	errNoAnswer = errors.New("simulate: not acknowledged in time")
 	errRefused  = errors.New("simulate: refused")
 )
 
-// tracker is one device. Only its own goroutine uses it, but for at and lose.
+// tracker is one device. Only its own goroutine uses it, except for at and lose.
 type tracker struct {
 	fleet   *Fleet
 	dev     *device.Device
@@ -58,7 +58,7 @@ type flight struct {
 	backlog bool // it is of the backlog
 }
 
-// one decides whether a thing happens that happens once in n times.
+// one draws whether something happens that happens once in n times.
 func (t *tracker) one(n int) bool { return rand.New(&t.src).IntN(n) == 0 }
 
 // within draws a time of less than d.
@@ -69,18 +69,17 @@ func (t *tracker) within(d time.Duration) time.Duration {
 // run is the device's life, until ctx ends.
 func (t *tracker) run(ctx context.Context) {
 	defer t.dev.Close()
-	t.stored.store(&t.track, t.fleet.cfg.Backlog)
-	if !wait.For(ctx, t.within(t.fleet.cfg.Ramp)) {
+	cfg := &t.fleet.cfg
+	t.stored.store(&t.track, cfg.Backlog)
+	if !wait.For(ctx, t.within(cfg.Ramp)) {
 		return
 	}
-	t.due = time.Now().Add(t.within(t.fleet.cfg.Interval))
+	t.due = time.Now().Add(t.within(cfg.Interval))
 	t.keep = t.due
-	for wait.For(ctx, t.ladder.climb(t.fleet.cfg.LadderUnit)) {
-		addr, err := t.connect(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		if err != nil {
+	for wait.For(ctx, t.ladder.climb(cfg.LadderUnit)) {
+		if err := t.connect(ctx); err == nil {
+			t.leave(t.serve(ctx))
+		} else if ctx.Err() == nil {
 			t.fleet.count(func(c *Counts) {
 				c.Failed++
 				c.LastFailure = err
@@ -88,27 +87,21 @@ func (t *tracker) run(ctx context.Context) {
 					c.Refused++
 				}
 			})
-			continue
 		}
-		t.arrive(addr)
-		err = t.serve(ctx)
-		t.leave(err)
 	}
 }
 
 // connect opens a socket to one of the targets and shakes hands.
-func (t *tracker) connect(ctx context.Context) (addr string, err error) {
+func (t *tracker) connect(ctx context.Context) error {
 	targets := *t.fleet.targets.Load()
-	addr = targets[rand.New(&t.src).IntN(len(targets))]
+	addr := targets[rand.New(&t.src).IntN(len(targets))]
 	accepted, err := t.dev.Connect(ctx, addr)
-	if err == nil && !accepted {
-		err = fmt.Errorf("%w by %s", errRefused, addr)
+	if err != nil {
+		return err
 	}
-	return addr, err
-}
-
-// arrive notes that the device is connected.
-func (t *tracker) arrive(addr string) {
+	if !accepted {
+		return fmt.Errorf("%w by %s", errRefused, addr)
+	}
 	t.fleet.count(func(c *Counts) {
 		c.Accepted++
 		c.Connected++
@@ -118,25 +111,27 @@ func (t *tracker) arrive(addr string) {
 	})
 	t.greeted = true
 	t.at.Store(&addr)
+	return nil
 }
 
-// leave gives the socket up, and notes it. Without coverage nobody is told; else the socket is
-// closed.
+// leave gives the socket up. If coverage was lost, the server learns nothing; otherwise the socket
+// is closed.
 func (t *tracker) leave(why error) {
 	t.at.Store(nil)
+	lost := errors.Is(why, errCoverage)
 	t.fleet.count(func(c *Counts) {
 		c.Connected--
-		if errors.Is(why, errCoverage) {
+		if lost {
 			c.HalfOpen++
 		}
 	})
-	if errors.Is(why, errCoverage) {
-		t.ladder.reset()  // nobody refused it
-		t.dev.DropStale() // of the last time: the late close, and no more than two sockets a device
-		t.dev.HalfOpen()
+	if !lost {
+		t.dev.Close()
 		return
 	}
-	t.dev.Close()
+	t.ladder.reset()  // nobody refused it
+	t.dev.DropStale() // of the last time: the late close, and no more than two sockets a device
+	t.dev.HalfOpen()
 }
 
 // serve is what a device does on its socket. It returns why it ends.
@@ -154,13 +149,13 @@ func (t *tracker) serve(ctx context.Context) error {
 	}
 }
 
-// load makes the next frame, if there is something to say: what is due first, the backlog in
-// between.
+// load makes the next frame: of what is due, otherwise of the backlog. It returns false if there is
+// neither.
 func (t *tracker) load() bool {
 	cfg := &t.fleet.cfg
 	var records []teltonika.Record
-	stored := false
-	if late := time.Since(t.due); late >= 0 {
+	late := time.Since(t.due)
+	if late >= 0 {
 		missed := int(min(late/cfg.Interval, MostRecords)) + 1
 		frames := max(1, min(missed, MostRecords/cfg.Records))
 		records = t.track.Next(frames * cfg.Records)
@@ -169,9 +164,7 @@ func (t *tracker) load() bool {
 		if t.one(keptAlive) {
 			t.keep = t.due.Add(-cfg.Interval / 2)
 		}
-	} else if records = t.stored.take(); records != nil {
-		stored = true
-	} else {
+	} else if records = t.stored.take(); records == nil {
 		return false
 	}
 	frame, err := teltonika.AppendFrame(nil, cfg.Codec, records...)
@@ -179,7 +172,7 @@ func (t *tracker) load() bool {
 		// a fault of ours alone: see device.Track
 		panic("simulate: a track's records do not fit into their codec: " + err.Error())
 	}
-	t.flight = flight{frame: frame, records: records, backlog: stored}
+	t.flight = flight{frame: frame, records: records, backlog: late < 0}
 	return true
 }
 
@@ -191,10 +184,10 @@ func (t *tracker) rest(ctx context.Context) error {
 	}
 	listening, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
-	h, err := t.dev.Hear(listening)
+	r, err := t.dev.Receive(listening)
 	switch {
 	case err == nil:
-		return t.obey(ctx, h) // an answer that nobody waits for is none
+		return t.obey(ctx, r.Commands) // an answer that nobody waits for is none
 	case listening.Err() == nil || ctx.Err() != nil:
 		return err
 	case until.Before(t.due):
@@ -204,3 +197,19 @@ func (t *tracker) rest(ctx context.Context) error {
 	}
 	return nil
 }
+
+// rungs are the documented waits before each attempt to connect, in minutes; the last repeats.
+var rungs = [...]int{0, 1, 1, 2, 2, 4, 6, 8, 10}
+
+// ladder is how many attempts a device has made since the last that led to an acknowledgement.
+type ladder int
+
+// climb returns how long to wait before the next attempt.
+func (l *ladder) climb(minute time.Duration) time.Duration {
+	rung := rungs[*l]
+	*l = min(*l+1, ladder(len(rungs)-1))
+	return time.Duration(rung) * minute
+}
+
+// reset lets the next attempt be made at once.
+func (l *ladder) reset() { *l = 0 }

@@ -1,29 +1,26 @@
 package simulate
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"time"
+
+	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// How often a progress line appears.
-const (
-	everyOnTerminal = time.Second
-	everyElsewhere  = 10 * time.Second
-)
-
-// View shows a fleet while it runs.
+// View runs a fleet and shows what it does.
 type View struct {
-	// Fleet is what is shown.
 	Fleet *Fleet
-	// Out takes the lines. What it refuses is lost.
+	// Out takes the lines.
 	Out io.Writer
-	// Terminal: one line is written over and over, every second; else a line every ten seconds.
+	// Terminal: one line is written over and over, every second; otherwise a line every ten seconds.
 	Terminal bool
-	// Routable asks how many connected devices can be found; nil: that is not shown. It is asked once
-	// a line.
+	// Routable asks how many connected devices can be found, once a line and at the end; nil: that is
+	// not shown.
 	Routable func(context.Context) (int, error)
 
 	began  time.Time
@@ -32,29 +29,53 @@ type View struct {
 	width  int       // of the last line
 }
 
-// Run shows progress until ctx ends. Its error is nil.
+// Run runs the fleet and shows its progress until ctx ends, then writes a summary. It returns an
+// error if nothing could connect at all, or if the summary could not be written.
 func (v *View) Run(ctx context.Context) error {
-	every := everyElsewhere
-	if v.Terminal {
-		every = everyOnTerminal
+	began := time.Now()
+	// The fleet runs on until Redis was asked for the last time.
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = v.Fleet.Run(running) // returns nil
+	}()
+	v.progress(ctx)
+	c, took, routable := v.Fleet.Counts(), time.Since(began), -1
+	if v.Routable != nil {
+		if n, err := v.Routable(running); err == nil {
+			routable = n
+		}
 	}
+	stop()
+	<-ended
+	if err := summary(v.Out, c, took, routable); err != nil {
+		return err
+	}
+	if c.Accepted == 0 {
+		why := cmp.Or(c.LastFailure, errors.New("there was no time to"))
+		return fmt.Errorf("nothing could connect: %w", why)
+	}
+	return nil
+}
+
+// progress writes lines until ctx ends.
+func (v *View) progress(ctx context.Context) {
 	v.began = time.Now()
 	v.at, v.before = v.began, v.Fleet.Counts()
-	ticks := time.NewTicker(every)
-	defer ticks.Stop()
-	for {
-		select {
-		case <-ticks.C:
-			routable := v.routable(ctx)
-			if ctx.Err() == nil { // else the summary says it better
-				v.show(v.line(time.Now(), v.Fleet.Counts(), routable))
-			}
-		case <-ctx.Done():
-			if v.Terminal && v.width > 0 {
-				fmt.Fprintln(v.Out)
-			}
-			return nil
+	every := 10 * time.Second
+	if v.Terminal {
+		every = time.Second
+	}
+	for wait.For(ctx, every) {
+		routable := v.routable(ctx)
+		if ctx.Err() == nil { // otherwise the summary says it
+			v.show(v.line(time.Now(), v.Fleet.Counts(), routable))
 		}
+	}
+	if v.Terminal && v.width > 0 {
+		fmt.Fprintln(v.Out)
 	}
 }
 
@@ -68,8 +89,8 @@ func (v *View) show(line string) {
 	v.width = len(line)
 }
 
-// routable is what a line says of the registry. It is asked before the fleet is, so that who comes
-// just now is not one too many.
+// routable is what a line says of the registry. Redis is asked before the fleet, so that there are
+// never more routable devices than connected ones.
 func (v *View) routable(ctx context.Context) string {
 	if v.Routable == nil {
 		return ""
@@ -81,12 +102,13 @@ func (v *View) routable(ctx context.Context) string {
 	return fmt.Sprintf("  routable %d", n)
 }
 
-// line says where the fleet stands, and what it did since the last line.
+// line says what the fleet does now, and what it did since the last line.
 func (v *View) line(now time.Time, c Counts, routable string) string {
 	var b strings.Builder
 	seconds := max(now.Sub(v.at).Seconds(), 1e-9)
+	frames := float64(c.Frames - v.before.Frames)
 	fmt.Fprintf(&b, "%5.0fs  connected %d/%d  frames/s %.1f  acknowledged %d  re-sent %d",
-		now.Sub(v.began).Seconds(), c.Connected, c.Devices, float64(c.Frames-v.before.Frames)/seconds, c.Records, c.Resent)
+		now.Sub(v.began).Seconds(), c.Connected, c.Devices, frames/seconds, c.Records, c.Resent)
 	if c.Backlog > 0 {
 		fmt.Fprintf(&b, "  backlog %d", c.Backlog)
 	}
@@ -98,8 +120,8 @@ func (v *View) line(now time.Time, c Counts, routable string) string {
 	return b.String()
 }
 
-// Summary writes what a fleet has done, as a table. routable is below zero where nobody asked.
-func Summary(w io.Writer, c Counts, took time.Duration, routable int) error {
+// summary writes what a fleet has done, as a table. routable is below zero if it is not known.
+func summary(w io.Writer, c Counts, took time.Duration, routable int) error {
 	var b strings.Builder
 	row := func(name, format string, args ...any) {
 		fmt.Fprintf(&b, "  %-24s %s\n", name, fmt.Sprintf(format, args...))
@@ -115,8 +137,9 @@ func Summary(w io.Writer, c Counts, took time.Duration, routable int) error {
 	if c.Backlog > 0 {
 		row("backlog left", "%d records", c.Backlog)
 	}
-	row("acknowledged within", "p50 %v, p99 %v", c.Acknowledgements.Quantile(0.5).Round(10*time.Microsecond),
-		c.Acknowledgements.Quantile(0.99).Round(10*time.Microsecond))
+	p50, p99 := c.Acknowledgements.Quantile(0.5), c.Acknowledgements.Quantile(0.99)
+	const exact = 10 * time.Microsecond
+	row("acknowledged within", "p50 %v, p99 %v", p50.Round(exact), p99.Round(exact))
 	row("reconnects", "%d, attempts that failed %d (refused %d)", c.Reconnects, c.Failed, c.Refused)
 	row("half-open sockets left", "%d", c.HalfOpen)
 	row("keep-alives", "%d", c.KeepAlives)

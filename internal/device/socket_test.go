@@ -18,12 +18,12 @@ import (
 func piped(t *testing.T) (*Device, net.Conn) {
 	mine, theirs := net.Pipe()
 	d := New(imei, Options{})
-	d.conn = mine
+	d.present = &socket{Conn: mine}
 	t.Cleanup(func() { d.Close(); _ = theirs.Close() })
 	return d, theirs
 }
 
-// wired is the same over loopback, where the end of a socket looks as it does in the field.
+// wired is the same over loopback, where a socket ends as a real one does.
 func wired(t *testing.T) (*Device, net.Conn) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -34,7 +34,7 @@ func wired(t *testing.T) (*Device, net.Conn) {
 	theirs, err := ln.Accept()
 	require.NoError(t, err)
 	d := New(imei, Options{})
-	d.conn = mine
+	d.present = &socket{Conn: mine}
 	t.Cleanup(func() { d.Close(); _ = theirs.Close() })
 	return d, theirs
 }
@@ -46,9 +46,12 @@ func commandFrame(t *testing.T, text string) []byte {
 	return frame
 }
 
-func TestADeviceHearsAnswersAndCommandsHoweverTheyAreCut(t *testing.T) {
+func TestADeviceReceivesAnswersAndCommandsHoweverTheyAreCut(t *testing.T) {
 	t.Parallel()
-	said := slices.Concat(teltonika.AppendAck(nil, 3), commandFrame(t, "getinfo"), commandFrame(t, ""), teltonika.AppendAck(nil, 255))
+	response, err := teltonika.AppendMessages(nil, teltonika.Codec12, teltonika.Message{Type: teltonika.TypeResponse})
+	require.NoError(t, err)
+	said := slices.Concat(teltonika.AppendAck(nil, 3), commandFrame(t, "getinfo"), response, commandFrame(t, ""),
+		teltonika.AppendAck(nil, 255)) // the response is no command: a device skips it
 	for size := 1; size <= len(said); size++ {
 		d, server := wired(t)
 		go func() {
@@ -58,19 +61,15 @@ func TestADeviceHearsAnswersAndCommandsHoweverTheyAreCut(t *testing.T) {
 			_ = server.Close()
 		}()
 		for _, want := range []string{"3", "getinfo", "", "255"} {
-			h, err := d.Hear(t.Context())
+			h, err := d.Receive(t.Context())
 			require.NoError(t, err)
-			if h.Command == nil {
+			if h.Commands == nil {
 				require.Equal(t, map[string]int{"3": 3, "255": 255}[want], h.Acked)
 				continue
 			}
-			messages, err := teltonika.DecodeMessages(h.Command)
-			require.NoError(t, err)
-			for m := range messages.All() {
-				require.Equal(t, want, string(m.Text))
-			}
+			require.Equal(t, []Command{{Codec: teltonika.Codec12, Text: want}}, h.Commands)
 		}
-		_, err := d.Hear(t.Context())
+		_, err := d.Receive(t.Context())
 		require.ErrorIs(t, err, io.EOF)
 	}
 }
@@ -89,10 +88,10 @@ func TestWhatHasArrivedWhenTimeIsUpIsNotLost(t *testing.T) {
 		begun, late := time.Now(), 0
 		for {
 			ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
-			h, err := d.Hear(ctx)
+			h, err := d.Receive(ctx)
 			cancel()
 			if err == nil {
-				require.Contains(t, string(h.Command), "setdigout 1")
+				require.Equal(t, "setdigout 1", h.Commands[0].Text)
 				break
 			}
 			require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -125,11 +124,11 @@ func TestWhatIsNoFrameOfCommandsIsAnError(t *testing.T) {
 				_, _ = server.Write(tt.said)
 				_ = server.Close()
 			}()
-			_, err := d.Hear(t.Context())
+			_, err := d.Receive(t.Context())
 			require.ErrorIs(t, err, tt.want)
 		})
 	}
-	_, err := New(imei, Options{}).Hear(t.Context())
+	_, err := New(imei, Options{}).Receive(t.Context())
 	require.ErrorIs(t, err, ErrNotConnected)
 }
 
@@ -137,13 +136,14 @@ func TestHalfAnAnswerOfAFormerSocketIsForgotten(t *testing.T) {
 	t.Parallel()
 	d, server := wired(t)
 	go func() { _, _ = server.Write([]byte{0, 0, 0}); _ = server.Close() }()
-	_, err := d.Hear(t.Context())
+	_, err := d.Receive(t.Context())
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 	mine, theirs := net.Pipe()
 	defer theirs.Close()
-	d.stale, d.conn = append(d.stale, d.conn), mine
+	d.HalfOpen()
+	d.present = &socket{Conn: mine}
 	go func() { _, _ = theirs.Write(teltonika.AppendAck(nil, 7)) }()
-	h, err := d.Hear(t.Context())
+	h, err := d.Receive(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 7, h.Acked)
 }

@@ -1,0 +1,91 @@
+package service
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+)
+
+// Base are the settings that every program has that serves.
+type Base struct {
+	Redis         Redis
+	InstanceID    string // empty: the registry chooses one
+	HTTPAddr      string
+	AdminToken    Secret // empty: requests that change something are off
+	ShutdownGrace time.Duration
+	LogLevel      slog.Level
+	LogFormat     string
+}
+
+// Table returns the rows of the base, which are stored in b.
+func (b *Base) Table() []Setting {
+	return []Setting{
+		{Name: "REDIS_URL", Secret: true, Required: true, Value: b.Redis.Parse,
+			Shown: func() string { return b.Redis.String() },
+			Meaning: "`redis://`, `rediss://` (TLS) or `unix://`. With `master_name=` and `addr=`: " +
+				"Sentinel; user and password before the @ are then the sentinels', `username=` and " +
+				"`password=` the servers'. `embedded`: a Redis inside the process, for trying out.",
+			Consequence: "**Never** set `embedded` in production: each replica would be alone with its " +
+				"own registry, and lose it on restart."},
+		{Name: "INSTANCE_ID", Value: Text(&b.InstanceID, instanceID),
+			Meaning: "Names this replica in the registry. Empty: host name and a random part, new at " +
+				"every start.",
+			Consequence: "If you fix it (StatefulSet), the newest process of that name wins, and reads " +
+				"the whole registry once at its start, to hand back what its former life left there: " +
+				"half a second of Redis' time for a million entries, once for each replica. At most 128 " +
+				"letters, digits, `-`, `_`, `.` or `:`. **Never** give two running replicas the same " +
+				"one: each start ends the other."},
+		{Name: "HTTP_ADDR", Default: "127.0.0.1:8080", Value: Address(&b.HTTPAddr),
+			Meaning: "Where metrics, health, status and admin are served, in plain HTTP.",
+			Consequence: "In a container set `:8080`, or neither probes nor Prometheus reach it. " +
+				"**Never** open it to the world."},
+		{Name: "ADMIN_TOKEN", Secret: true,
+			Value: func(v string) error { b.AdminToken = Secret(v); return token(v) },
+			Meaning: "Bearer token for sweep, pause, resume and resign, of at least 16 characters. " +
+				"Empty: those are off (403).",
+			Consequence: "`openssl rand -hex 16` makes some."},
+		{Name: "SHUTDOWN_GRACE", Default: "10s",
+			Value:   Duration(&b.ShutdownGrace, 100*time.Millisecond, 10*time.Minute),
+			Meaning: "Most time for a graceful stop. A second SIGTERM leaves at once."},
+		{Name: "LOG_LEVEL", Default: "info", Meaning: "`debug`, `info`, `warn` or `error`.",
+			Value: func(v string) error {
+				// slog would also take "INFO+3"; one spelling is enough.
+				if err := OneOf(new(string), "debug", "info", "warn", "error")(v); err != nil {
+					return err
+				}
+				return b.LogLevel.UnmarshalText([]byte(v))
+			},
+			Consequence: "At `debug` there is a line for each pass, so one a second on the leader, and " +
+				"for each device socket that ends."},
+		{Name: "LOG_FORMAT", Default: "text", Value: OneOf(&b.LogFormat, "text", "json"),
+			Meaning: "`text` or `json`."},
+	}
+}
+
+// instanceID accepts what is safe in a key, in the lease's value (which has a slash behind it) and in
+// a metric's label.
+func instanceID(v string) error {
+	const allowed = "0123456789-_.:abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	if len(v) > 128 || strings.Trim(v, allowed) != "" {
+		return errors.New("at most 128 letters, digits, '-', '_', '.' or ':'")
+	}
+	return nil
+}
+
+// leastToken is the fewest characters of a token that cannot be guessed.
+const leastToken = 16
+
+// token accepts what a client can send in an Authorization header; a trailing line break from a
+// secrets file would otherwise lock every administrator out.
+func token(v string) error {
+	if len(v) < leastToken {
+		return fmt.Errorf("at least %d characters, so that nobody guesses it; "+
+			"openssl rand -hex 16 makes some", leastToken)
+	}
+	if len(v) > 1024 || strings.ContainsFunc(v, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return errors.New("visible ASCII characters without spaces or line breaks, at most 1024")
+	}
+	return nil
+}
