@@ -2,11 +2,10 @@ package registry
 
 import (
 	"cmp"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"strings"
 	"time"
@@ -89,30 +88,21 @@ func (c Config) withDefaults() Config {
 
 func (c Config) check() error {
 	var errs []error
-	if c.Client == nil || c.Control == nil {
-		errs = append(errs, errors.New("a Client and a Control are required"))
-	} else {
-		if err := lease.CheckClient(c.Client, 0); err != nil {
-			errs = append(errs, fmt.Errorf("unfit Client: %w", err))
-		}
-		if err := lease.CheckClient(c.Control, c.HeartbeatInterval); err != nil {
-			errs = append(errs, fmt.Errorf("unfit Control: %w", err))
+	wrong := func(bad bool, format string, args ...any) {
+		if bad {
+			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	if c.HeartbeatInterval <= 0 {
-		errs = append(errs, fmt.Errorf("HeartbeatInterval is %s, must be positive", c.HeartbeatInterval))
-	}
-	if c.HeartbeatTTL < 3*c.HeartbeatInterval {
-		errs = append(errs, fmt.Errorf("HeartbeatTTL is %s, must be at least three times HeartbeatInterval (%s)",
-			c.HeartbeatTTL, c.HeartbeatInterval))
-	}
-	if c.Drain < 0 {
-		errs = append(errs, fmt.Errorf("negative Drain: %s", c.Drain))
-	}
-	if !validInstance(c.Instance) && c.Instance != "" {
-		errs = append(errs, fmt.Errorf("bad Instance %q: at most 200 printable characters, without '/' and spaces",
-			c.Instance))
-	}
+	err := lease.CheckClient(c.Client, 0)
+	wrong(err != nil, "unfit Client: %w", err)
+	err = lease.CheckClient(c.Control, c.HeartbeatInterval)
+	wrong(err != nil, "unfit Control: %w", err)
+	wrong(c.HeartbeatInterval <= 0, "HeartbeatInterval is %s, must be positive", c.HeartbeatInterval)
+	wrong(c.HeartbeatTTL < 3*c.HeartbeatInterval,
+		"HeartbeatTTL is %s, must be at least three times HeartbeatInterval (%s)", c.HeartbeatTTL, c.HeartbeatInterval)
+	wrong(c.Drain < 0, "negative Drain: %s", c.Drain)
+	wrong(c.Instance != "" && !validInstance(c.Instance),
+		"bad Instance %q: at most 200 printable characters, without '/' and spaces", c.Instance)
 	return errors.Join(errs...)
 }
 
@@ -127,16 +117,5 @@ func uniqueInstance() string {
 	if err != nil || !validInstance(host) || len(host) > 64 {
 		host = "instance"
 	}
-	b := make([]byte, 4)
-	_, _ = rand.Read(b) // never fails: crypto/rand ends the program instead
-	return host + "-" + hex.EncodeToString(b)
-}
-
-func randomDigits() string {
-	b := make([]byte, 10)
-	_, _ = rand.Read(b)
-	for i := range b {
-		b[i] = '0' + b[i]%10
-	}
-	return string(b)
+	return fmt.Sprintf("%s-%08x", host, rand.Uint32())
 }

@@ -153,8 +153,8 @@ func TestASettingAtItsBoundIsTaken(t *testing.T) {
 		"bytes that are no text": {func(c *registry.Config) { c.Instance = "pod\xff" }, "bad Instance"},
 		"what deletes":           {func(c *registry.Config) { c.Instance = "a\x7f" }, "bad Instance"},
 		"the first that prints":  {func(c *registry.Config) { c.Instance = "!" }, ""},
-		"no Client":              {func(c *registry.Config) { c.Client = nil }, "required"},
-		"no Control":             {func(c *registry.Config) { c.Control = nil }, "required"},
+		"no Client":              {func(c *registry.Config) { c.Client = nil }, "unfit Client"},
+		"no Control":             {func(c *registry.Config) { c.Control = nil }, "unfit Control"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

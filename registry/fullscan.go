@@ -126,7 +126,7 @@ func (w *scan) walk(ctx context.Context) error {
 // Redis' time. It takes half an interval of a pass at most, so that the quick way cannot keep the
 // full scan from the owners that the quick way does not find.
 func (w *scan) wait(ctx context.Context) error {
-	for w.busy() && w.yield > 0 {
+	for w.at.Load() != nil && w.yield > 0 {
 		d := min(yieldFor, w.yield)
 		if !wait.For(ctx, d) {
 			return context.Cause(ctx)
@@ -153,12 +153,13 @@ func (w *scan) page(ctx context.Context, page []string) error {
 		return err
 	}
 	all := p.Owner() == "" && !p.DryRun()
+	swept := w.at.Load()
 	for owner, imeis := range entries {
 		switch {
 		case liveness[owner] == janitor.Unreadable:
 			p.Skip(janitor.SkipUnreadable, len(imeis))
 		case liveness[owner] == janitor.Alive:
-		case all && w.takenUp(owner):
+		case all && swept != nil && *swept == owner:
 			// what its index misses, the next full scan finds
 		case all && w.only == nil && !p.Listed(owner):
 			w.later[owner] = true
@@ -173,26 +174,20 @@ func (w *scan) page(ctx context.Context, page []string) error {
 	return nil
 }
 
-// serverID asks which life of which server this is; "" where that is not offered, and then the
-// check is off.
+// serverID asks for the identity of the server's present life; "" where that is not offered, and
+// then the check is off.
 func (w *scan) serverID(ctx context.Context) (id string, err error) {
 	err = w.p.Call(ctx, func(ctx context.Context) error {
 		info, err := w.p.Client().Info(ctx, "server").Result()
-		if reply := redis.Error(nil); errors.As(err, &reply) { // refused, or no such section
+		for line := range strings.Lines(info) {
+			if value, ok := strings.CutPrefix(line, "run_id:"); ok {
+				id = strings.TrimSpace(value)
+			}
+		}
+		if answered(err) { // refused, or no such section
 			return nil
 		}
-		id = runID(info)
 		return err
 	})
 	return id, err
-}
-
-// runID is the identity of the server's present life; "" where that is not offered.
-func runID(info string) string {
-	for line := range strings.Lines(info) {
-		if id, ok := strings.CutPrefix(line, "run_id:"); ok {
-			return strings.TrimSpace(id)
-		}
-	}
-	return ""
 }

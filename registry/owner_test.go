@@ -374,7 +374,7 @@ func TestNewRefusesInWords(t *testing.T) {
 	_, err = registry.New(registry.Config{Client: safe, Control: unsafe})
 	require.ErrorIs(t, err, lease.ErrUnsafeClient)
 	_, err = registry.New(registry.Config{})
-	require.ErrorContains(t, err, "a Client and a Control are required")
+	require.ErrorContains(t, err, "unfit Client: lease: unsafe client: there is none")
 
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
 	byLatency := redis.NewFailoverClusterClient(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{"127.0.0.1:1"}, RouteByLatency: true})

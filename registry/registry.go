@@ -1,17 +1,23 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/sourcegraph/conc/pool"
 
 	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/streak"
 )
+
+// Layout names every key; see guard.Layout.
+type Layout = guard.Layout
 
 // Registry is one replica's side of the registry. Create it with New, then Run it.
 type Registry struct {
@@ -23,6 +29,7 @@ type Registry struct {
 	random  string // of the boot token
 	log     *slog.Logger
 	metrics *metrics
+	rights  *streak.Streak
 	started chan struct{}
 	scan    chan struct{} // one slot, to the reconciler: the index and the claims differ
 	end     context.CancelCauseFunc
@@ -56,13 +63,14 @@ func New(cfg Config) (*Registry, error) {
 		return nil, fmt.Errorf("registry: %w", err)
 	}
 	r := &Registry{
-		cfg: cfg, keys: cfg.Layout, id: cfg.Instance, log: cfg.Logger, random: randomDigits(),
-		started: make(chan struct{}), scan: make(chan struct{}, 1), failing: make(map[string]error),
+		cfg: cfg, keys: cfg.Layout, log: cfg.Logger, id: cmp.Or(cfg.Instance, uniqueInstance()),
+		unique: cfg.Instance == "", random: fmt.Sprintf("%010d", rand.Uint64N(1e10)),
+		started: make(chan struct{}), scan: make(chan struct{}, 1), failing: map[string]error{},
+		rights: streak.New(cfg.Logger,
+			"Redis refuses to keep the roster or the reverse index, the dead are swept later: mend this user's rights (ACL)",
+			"Redis lets this user keep the roster and the reverse index"),
 	}
-	if r.id == "" {
-		r.id, r.unique = uniqueInstance(), true
-	}
-	r.table = newTable(r.id, !cfg.NoReverseIndex, cfg.HeartbeatInterval, cfg.HeartbeatTTL)
+	r.table = newTable(r.id, cfg.HeartbeatInterval, cfg.HeartbeatTTL)
 	r.changed = sync.NewCond(&r.mu)
 	var err error
 	r.metrics, err = newMetrics(cfg, func() float64 { return float64(r.Status().Devices) })
@@ -72,11 +80,11 @@ func New(cfg Config) (*Registry, error) {
 	return r, nil
 }
 
-// Run beats and writes until ctx ends; then it goes on beating until every claim is released and
-// nobody stays, or the drain time has passed, joins what is under way, says goodbye and returns
-// nil. It returns ErrSuperseded as soon as a newer process with the same instance id is met, and
-// ErrClientsDiffer if the two clients are not at the same place. It leaves no goroutine behind and
-// is called once.
+// Run beats and writes until ctx ends. Then it goes on beating until every claim is released and
+// nothing holds the heartbeat, or the drain time has passed; it joins what is under way, says
+// goodbye and returns nil. It returns ErrSuperseded as soon as a newer process with the same
+// instance id is met, and ErrClientsDiffer if the two clients are not at the same place. It leaves
+// no goroutine behind and is called once.
 func (r *Registry) Run(ctx context.Context) error {
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
@@ -101,13 +109,10 @@ func (r *Registry) Run(ctx context.Context) error {
 	_ = p.Wait() // they return nil
 	r.close()
 	err := context.Cause(life) // the first: ErrSuperseded if that was met before the end
-	if errors.Is(err, ErrClientsDiffer) {
-		return err
-	}
-	if !errors.Is(err, ErrSuperseded) {
+	if errors.Is(err, context.Canceled) {
 		err = r.goodbye(context.WithoutCancel(ctx))
 	}
-	if err != nil {
+	if errors.Is(err, ErrSuperseded) {
 		r.log.Error("a newer process has this instance id, this one ends", "instance", r.id)
 	}
 	return err
@@ -128,7 +133,7 @@ func (r *Registry) HoldHeartbeat() (release func()) {
 	})
 }
 
-// drained waits until nobody holds the heartbeat and every claim is released and written, or the
+// drained waits until nothing holds the heartbeat and every claim is released and written, or the
 // drain time has passed.
 func (r *Registry) drained(life context.Context) {
 	ctx, cancel := context.WithTimeout(life, r.cfg.Drain)
@@ -137,7 +142,7 @@ func (r *Registry) drained(life context.Context) {
 	r.draining = true
 	r.mu.Unlock()
 	err := r.await(ctx, func() bool {
-		written := r.boot == "" || r.table.idle() && !r.table.astray()
+		written := r.boot == "" || r.table.idle() && !r.table.search.open()
 		return r.table.held() == 0 && r.holds == 0 && written
 	})
 	if err != nil && context.Cause(life) == nil {
@@ -173,7 +178,7 @@ func (r *Registry) close() {
 	defer r.mu.Unlock()
 	for _, d := range r.table.devices {
 		if d.claim != nil {
-			closeOnce(d.claim.over)
+			closeOnce(d.claim.done)
 		}
 	}
 	closeOnce(r.started)
@@ -193,12 +198,6 @@ func (r *Registry) Layout() Layout { return r.keys }
 // Timing is how often this instance beats, and how long its heartbeat lasts.
 func (r *Registry) Timing() guard.Timing {
 	return guard.Timing{Interval: r.cfg.HeartbeatInterval, TTL: r.cfg.HeartbeatTTL}
-}
-
-func (r *Registry) bootToken() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.boot
 }
 
 // Status is what an operator wants to know of a replica's registry.

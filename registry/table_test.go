@@ -23,7 +23,7 @@ type desk struct {
 }
 
 func newDesk() *desk {
-	return &desk{newTable("me", true, 30*time.Second, 90*time.Second), anInstant}
+	return &desk{newTable("me", 30*time.Second, 90*time.Second), anInstant}
 }
 
 func (d *desk) claim(imei string) *Claim {
@@ -53,7 +53,7 @@ func (d *desk) answer(ops []op, got reply, err error) {
 
 // entry ends a batch that looked at one device.
 func (d *desk) entry(ops []op, owner any, err error) {
-	d.looked(ops, []any{owner}, err, d.now)
+	d.checked(ops, []any{owner}, err, d.now)
 	d.ended(err)
 }
 
@@ -70,7 +70,7 @@ func (d *desk) stands(t *testing.T, imei string) *Claim {
 // namesR2 has a standing device's entry name r2.
 func (d *desk) namesR2(t *testing.T, c *Claim) {
 	t.Helper()
-	d.suspect(c.d)
+	d.checkStanding(c.d)
 	what, ops := d.batch(t)
 	require.Equal(t, "check", what)
 	d.entry(ops, "r2", nil)
@@ -165,7 +165,7 @@ func TestWhatTheWriterDoesWithADeviceInEachState(t *testing.T) {
 	}
 }
 
-func TestWhatALookFinds(t *testing.T) {
+func TestWhatACheckFinds(t *testing.T) {
 	t.Parallel()
 	for s, want := range map[state]struct{ ours, gone, others state }{
 		standing:     {standing, unconfirmed, foreign},
@@ -192,7 +192,7 @@ func TestAReleaseOfEachState(t *testing.T) {
 		c := d.in(t, s)
 		d.release(c, d.now)
 		d.release(c, d.now)
-		<-c.over
+		<-c.done
 		if s == unwritten {
 			require.Equal(t, forgotten, c.d.state, "Redis was never asked")
 			require.Empty(t, d.devices)
@@ -228,7 +228,7 @@ func TestAWriteOfUnknownFateIsLookedAtForAWholeTTL(t *testing.T) {
 			d.entry(ops, "me", nil)
 		}
 	}
-	require.Empty(t, d.unsettled)
+	require.Empty(t, d.again)
 }
 
 func TestWhatIsDecidedAnewWhileItIsWrittenIsLeftToTheNextBatch(t *testing.T) {
@@ -244,6 +244,41 @@ func TestWhatIsDecidedAnewWhileItIsWrittenIsLeftToTheNextBatch(t *testing.T) {
 	d.release(back, d.now)
 	require.Empty(t, d.wanted(ops, d.now))
 	require.Equal(t, releasing, back.d.state)
+}
+
+func TestAQueueKeepsItsOrderWhateverIsTakenOutOfIt(t *testing.T) {
+	t.Parallel()
+	d := newDesk()
+	devices := make([]*device, 10)
+	for i := range devices {
+		devices[i] = d.stands(t, fmt.Sprint(i)).d
+	}
+	d.checkShard(0)
+	for _, i := range []int{0, 9, 4} { // the first, the last, and one in the middle are urgent now
+		d.set(devices[i], unconfirmed)
+		d.enqueue(devices[i], true)
+		d.enqueue(devices[i], false) // and stay so
+	}
+	d.release(devices[6].claim, d.now)
+	d.forget(devices[6])
+	dequeue(devices[2])
+	dequeue(devices[2]) // in no queue
+	d.enqueue(devices[2], false)
+	require.Equal(t, 9, d.urgent.Len()+d.checks.Len())
+	b := d.next(d.now)
+	order := func(ops []op) (imeis string) {
+		for _, o := range ops {
+			imeis += o.d.imei
+		}
+		return imeis
+	}
+	require.Equal(t, "094", order(b.heal))
+	require.Equal(t, "135782", order(b.check))
+	require.Zero(t, d.urgent.Len()+d.checks.Len())
+	for _, each := range devices {
+		require.Nil(t, each.in)
+		require.Nil(t, each.at)
+	}
 }
 
 func TestOthersAreAskedOnceAnIntervalForAsLongAsADisputeLasts(t *testing.T) {
@@ -307,8 +342,6 @@ func TestAnIndexOfAnotherSizeIsNoNewsWhileAWriteMayLand(t *testing.T) {
 	require.False(t, d.indexDiffers(2, d.now))
 	d.now = d.now.Add(d.ttl + 1)
 	require.True(t, d.indexDiffers(2, d.now))
-	d.indexKept = false
-	require.False(t, d.indexDiffers(2, d.now))
 }
 
 // server is what a Redis would do: entries, an index, and writes that land late.
@@ -402,7 +435,7 @@ func TestTheTableAgreesWithRedisInTheEnd(t *testing.T) {
 						found[i] = owner
 					}
 				}
-				d.looked(b.check, found, nil, d.now)
+				d.checked(b.check, found, nil, d.now)
 			}
 			d.ended(err)
 			d.takeAsks()
@@ -438,14 +471,14 @@ func TestTheTableAgreesWithRedisInTheEnd(t *testing.T) {
 		}
 		d.now = d.now.Add(d.ttl + 1)
 		for pass := range uint64(3) {
-			landing, begun := d.landing, d.batches
-			if search := d.owesSearch(d.now); search || d.indexDiffers(len(s.index), d.now) {
+			before, begun := d.search, d.batches
+			if search := d.search.due(d.now); search || d.indexDiffers(len(s.index), d.now) {
 				for id := range s.index {
-					d.met(id, pass+1)
+					d.named(id, pass+1)
 				}
 				d.compareIndex(pass+1, begun)
 				if search {
-					d.searchedFor(landing, d.now)
+					d.searched(before, d.now)
 				}
 			}
 			for range 20 {
