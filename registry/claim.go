@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// ErrReleased is returned by Claim.Wait when the claim ended before its registration landed.
+// ErrReleased is returned by Claim.Wait when the claim ended before its registration landed, or Run
+// did.
 var ErrReleased = errors.New("registry: claim was released")
 
 // A Claim is what a socket holds while its device is registered through it. It is usable from the
@@ -15,7 +16,7 @@ var ErrReleased = errors.New("registry: claim was released")
 type Claim struct {
 	r      *Registry
 	made   time.Time
-	done   chan struct{} // closed when the entry is known to stand, or the claim has ended before
+	done   chan struct{} // closed when the entry is known to stand, or the claim has ended
 	landed bool          // the entry is known to stand; set before done is closed, never after
 
 	// Guarded by Registry.mu.
@@ -49,18 +50,19 @@ func newClaim(r *Registry, now time.Time) *Claim {
 	return &Claim{r: r, made: now, heard: now, done: make(chan struct{})}
 }
 
-// Wait returns nil once the registration has landed, ErrReleased if the claim ended before that, or
-// the cause of ctx's end.
+// Wait returns nil once the registration has landed, ErrReleased if the claim or Registry.Run ended
+// before that, or the cause of ctx's end.
 func (c *Claim) Wait(ctx context.Context) error {
 	select {
 	case <-c.done:
-		if c.landed {
-			return nil
-		}
-		return ErrReleased
+	case <-c.r.ended:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+	if c.landed {
+		return nil
+	}
+	return ErrReleased
 }
 
 // Release hands the device back. It never blocks, needs no context and may be called more than

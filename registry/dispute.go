@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -184,8 +185,7 @@ func (r *Registry) tell(
 	now := time.Now()
 	for _, c := range claims {
 		if c.d.claim == c {
-			msg = strconv.AppendInt(append(msg, ' '), now.Sub(c.heard).Milliseconds(), 10)
-			msg = append(append(msg, ' '), c.d.imei...)
+			msg = fmt.Appendf(msg, " %d %s", now.Sub(c.heard).Milliseconds(), c.d.imei)
 		}
 	}
 	r.mu.Unlock()

@@ -114,7 +114,7 @@ func (r *Registry) compareAll(ctx context.Context, pass uint64) error {
 	if broken != nil && !noIndex || !first && !search {
 		return broken
 	}
-	if first && !r.unique || search && noIndex { // an id that was made up here has no former life
+	if first && r.cfg.Instance != "" || search && noIndex { // an id that was made up here has no former life
 		if err := r.scanRegistry(ctx); err != nil {
 			return err
 		}

@@ -25,12 +25,12 @@ type Registry struct {
 	cfg     Config
 	keys    Layout
 	id      string
-	unique  bool   // the id was made up here: no former life
 	random  string // of the boot token
 	log     *slog.Logger
 	metrics *metrics
 	rights  *streak.Streak
 	started chan struct{}
+	ended   chan struct{} // closed when Run ends: after that nothing lands any more
 	scan    chan struct{} // one slot, to the reconciler: the index and the claims differ
 	end     context.CancelCauseFunc
 
@@ -64,8 +64,9 @@ func New(cfg Config) (*Registry, error) {
 	}
 	r := &Registry{
 		cfg: cfg, keys: cfg.Layout, log: cfg.Logger, id: cmp.Or(cfg.Instance, uniqueInstance()),
-		unique: cfg.Instance == "", random: fmt.Sprintf("%010d", rand.Uint64N(1e10)),
-		started: make(chan struct{}), scan: make(chan struct{}, 1), failing: map[string]error{},
+		random:  fmt.Sprintf("%010d", rand.Uint64N(1e10)),
+		started: make(chan struct{}), ended: make(chan struct{}), scan: make(chan struct{}, 1),
+		failing: map[string]error{},
 		rights: streak.New(cfg.Logger,
 			"Redis refuses to keep the roster or the reverse index, the dead are swept later: mend this user's rights (ACL)",
 			"Redis lets this user keep the roster and the reverse index"),
@@ -107,7 +108,8 @@ func (r *Registry) Run(ctx context.Context) error {
 	}
 	end(context.Canceled)
 	_ = p.Wait() // they return nil
-	r.close()
+	closeOnce(r.started)
+	close(r.ended)
 	err := context.Cause(life) // the first: ErrSuperseded if that was met before the end
 	if errors.Is(err, context.Canceled) {
 		err = r.goodbye(context.WithoutCancel(ctx))
@@ -170,18 +172,6 @@ func (r *Registry) await(ctx context.Context, cond func() bool) error {
 		r.changed.Wait()
 	}
 	return nil
-}
-
-// close ends every claim's wait: after Run nothing lands any more.
-func (r *Registry) close() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, d := range r.table.devices {
-		if d.claim != nil {
-			closeOnce(d.claim.done)
-		}
-	}
-	closeOnce(r.started)
 }
 
 // Started is closed when the first attempt to meet Redis is over: the first heartbeat has landed

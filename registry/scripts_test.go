@@ -117,6 +117,30 @@ func TestOwnerScripts(t *testing.T) {
 			require.LessOrEqual(t, quick.Grace(), tick(quick).HeldFor)
 			require.Greater(t, tick(quick).HeldFor, quick.Grace())
 		},
+		"a beat says whether its user may keep the roster and the index": func(t *testing.T, w redistest.World) {
+			o := newOwner(t, w, "o")
+			if o.c.Do(t.Context(), "ACL", "WHOAMI").Err() != nil {
+				return // miniredis has no users
+			}
+			for _, right := range []string{"sadd", "srem"} {
+				user := w.Prefix + right
+				require.NoError(t, o.c.Do(t.Context(), "ACL", "SETUSER", user, "on", ">p", "~*", "&*", "+@all", "-"+right).Err())
+				options := *w.Options
+				options.Username, options.Password = user, "p"
+				poor := redis.NewClient(lease.Options(&options))
+				got, err := o.own(t.Context(), poor, beatScript, o.Timing().Grace().Milliseconds())
+				require.NoError(t, err)
+				require.Equal(t, 1, got.count, right)
+				o.cfg.Control = poor
+				require.NoError(t, o.beat(t.Context()), "it lives all the same")
+				require.True(t, o.rights.Failing())
+				o.cfg.Control = o.c
+				require.NoError(t, o.beat(t.Context()))
+				require.False(t, o.rights.Failing())
+				require.NoError(t, poor.Close())
+				require.NoError(t, o.c.Do(t.Context(), "ACL", "DELUSER", user).Err())
+			}
+		},
 		"extend prolongs the heartbeat that is there and makes none": func(t *testing.T, w redistest.World) {
 			o := newOwner(t, w, "o")
 			require.NoError(t, o.c.PExpire(t.Context(), o.keys.Heartbeat("o"), 5*time.Second).Err())
@@ -164,6 +188,17 @@ func TestOwnerScripts(t *testing.T) {
 			require.Zero(t, o.c.Exists(t.Context(), o.keys.Heartbeat("o")).Val())
 			require.True(t, o.c.SIsMember(t.Context(), o.keys.Roster(), "o").Val())
 			require.True(t, o.c.HExists(t.Context(), o.keys.Witness(), o.keys.Bye("o")).Val())
+			now, err := o.c.Time(t.Context()).Result()
+			require.NoError(t, err)
+			require.NoError(t, o.c.HSet(t.Context(), o.keys.Witness(), o.keys.Bye("unlisted"), now.Unix()-86500,
+				o.keys.Bye("young"), now.Unix()-86300, "last", 1).Err())
+			o.run(goodbyeScript, "1")
+			marks := o.c.HGetAll(t.Context(), o.keys.Witness()).Val()
+			require.NotContains(t, marks, o.keys.Bye("unlisted"), "the roster that named it was lost")
+			require.Contains(t, marks, o.keys.Bye("young"))
+			require.Contains(t, marks, "last")
+			require.NoError(t, o.c.Del(t.Context(), o.keys.Witness()).Err())
+			o.run(goodbyeScript, "1")
 
 			o = newOwner(t, w, "o")
 			require.False(t, o.c.HExists(t.Context(), o.keys.Witness(), o.keys.Bye("o")).Val(), "it is back")
