@@ -177,7 +177,8 @@ func parseAnswer(id BatchID, out []any) (Answer, error) {
 // Forget takes a dead owner off the roster: Done, or Alive while it has a heartbeat or one of the
 // keys left exists.
 func (g *Guard) Forget(ctx context.Context, l Lease, owner string, left ...string) (Verdict, error) {
-	keys := append([]string{g.layout.Lease(), g.layout.Witness(), g.layout.Roster(), g.layout.Heartbeat(owner)}, left...)
+	of := g.layout
+	keys := append([]string{of.Lease(), of.Witness(), of.Roster(), of.Heartbeat(owner)}, left...)
 	v, err := forgetScript.Run(ctx, g.control, keys, l.Token, owner).Text()
 	if err != nil {
 		return "", fmt.Errorf("guard: forget owner: %w", err)
@@ -188,7 +189,8 @@ func (g *Guard) Forget(ctx context.Context, l Lease, owner string, left ...strin
 // Hold restarts the witness with reason "mass_failure", unless that was done within notWithin. It
 // reports whether it did; a lease that is not this term's is no error and does nothing.
 func (g *Guard) Hold(ctx context.Context, l Lease, notWithin time.Duration) (bool, error) {
-	n, err := holdScript.Run(ctx, g.control, []string{g.layout.Lease(), g.layout.Witness()}, l.Token, notWithin.Milliseconds()).Int()
+	keys := []string{g.layout.Lease(), g.layout.Witness()}
+	n, err := holdScript.Run(ctx, g.control, keys, l.Token, notWithin.Milliseconds()).Int()
 	if err != nil {
 		return false, fmt.Errorf("guard: hold: %w", err)
 	}

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"cmp"
+	"slices"
 	"time"
 )
 
@@ -89,13 +90,9 @@ func (t *table) next(now time.Time) (b batch) {
 // that has aged. What was decided anew waits for the next batch: a device that came back must not
 // be released.
 func (t *table) wanted(ops []op, now time.Time) []op {
-	kept := ops[:0]
-	for _, o := range ops {
-		if o.d.claim == o.claim && (o.seen == "" || t.proof(o.d, now)) {
-			kept = append(kept, o)
-		}
-	}
-	return kept
+	return slices.DeleteFunc(ops, func(o op) bool {
+		return o.d.claim != o.claim || o.seen != "" && !t.proof(o.d, now)
+	})
 }
 
 // ended ends a batch.
@@ -110,7 +107,7 @@ func (t *table) wrote(ops []op, got reply, err error, now time.Time) {
 		owner, foreign := got.foreign[o.d.imei]
 		switch {
 		case o.d.state == forgotten:
-			t.search = search{until: now.Add(t.ttl)}
+			t.searchUntil = now.Add(t.ttl)
 		case err != nil:
 			t.lateUntil = now.Add(t.ttl)
 			o.d.late = t.lateUntil

@@ -99,7 +99,8 @@ func (c Config) check() error {
 	wrong(err != nil, "unfit Control: %w", err)
 	wrong(c.HeartbeatInterval <= 0, "HeartbeatInterval is %s, must be positive", c.HeartbeatInterval)
 	wrong(c.HeartbeatTTL < 3*c.HeartbeatInterval,
-		"HeartbeatTTL is %s, must be at least three times HeartbeatInterval (%s)", c.HeartbeatTTL, c.HeartbeatInterval)
+		"HeartbeatTTL is %s, must be at least three times HeartbeatInterval (%s)",
+		c.HeartbeatTTL, c.HeartbeatInterval)
 	wrong(c.Drain < 0, "negative Drain: %s", c.Drain)
 	wrong(c.Instance != "" && !validInstance(c.Instance),
 		"bad Instance %q: at most 200 printable characters, without '/' and spaces", c.Instance)

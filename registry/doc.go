@@ -91,8 +91,8 @@
 // A released device is forgotten at once if Redis was never asked to write it. One that Redis may
 // know is remembered until it is taken out; but while writes fail, at most 10,000 more of those than
 // devices are held (or as many as were, when there were more). Further ones are forgotten too. What
-// they may have left is searched for in the index (with NoReverseIndex in the registry) when Redis
-// answers, and again when no write of unknown fate can land any more.
+// they may have left is searched for in the index (with NoReverseIndex in the registry) with each
+// beat, until no write of unknown fate can land any more.
 //
 // # One id, one life
 //

@@ -19,7 +19,7 @@ const (
 	runIDFresh = time.Second
 	// scanStarts is how often a scan may begin anew in one pass.
 	scanStarts = 3
-	// yieldFor is how long a yielding full scan waits before it looks again.
+	// yieldFor is how long a yielding full scan waits before it asks again.
 	yieldFor = 50 * time.Millisecond
 )
 
@@ -56,21 +56,21 @@ func (s *fullScan) Run(ctx context.Context, p *janitor.Pass) error {
 }
 
 // scan is one pass. It walks through the whole hash once, and leaves the entries of the dead that
-// no roster names: the mass-failure breaker can judge them only when it has met every owner. If
-// there are any it walks again, for them only.
+// no roster names: the mass-failure breaker can judge them only when the scan has found every owner.
+// If there are any it walks again, for them only.
 type scan struct {
 	*fullScan
 	p     *janitor.Pass
 	yield time.Duration   // for so long it may yet wait for the quick way
 	only  map[string]bool // the owners that a second walk is about; nil: it is the first
 	later map[string]bool // the dead whose entries this walk left for another one
-	// The dead on the roster of whom this walk met no entry yet, and since when they are silent.
+	// The dead on the roster of whom this walk found no entry yet, and since when they are silent.
 	silent  map[string]time.Time
 	batcher *batcher
 }
 
-// walk goes through the hash once. A cursor means something only to the server that gave it: when
-// another has taken its place, errRestarted.
+// walk goes through the hash once. A cursor means something only to the server that gave it: if
+// another has taken its place, the walk ends with errRestarted.
 func (w *scan) walk(ctx context.Context) error {
 	p := w.p
 	server, err := w.serverID(ctx)
@@ -92,7 +92,8 @@ func (w *scan) walk(ctx context.Context) error {
 		}
 		var page []string
 		err := p.Call(ctx, func(ctx context.Context) (err error) {
-			page, cursor, err = p.Client().HScan(ctx, p.Layout().Registry(), cursor, "", int64(p.PageSize())).Result()
+			key, count := p.Layout().Registry(), int64(p.PageSize())
+			page, cursor, err = p.Client().HScan(ctx, key, cursor, "", count).Result()
 			return err
 		})
 		if err != nil {

@@ -78,7 +78,7 @@ func (r *Registry) beat(ctx context.Context) error {
 	defer r.mu.Unlock()
 	if err != nil {
 		if refused(err) {
-			r.refused = err
+			r.refused = err.Error()
 		}
 		r.fail("heartbeat", err, 1)
 		if r.boot == "" { // else the former life is being handed back
@@ -86,9 +86,9 @@ func (r *Registry) beat(ctx context.Context) error {
 		}
 		return err
 	}
-	r.lastBeat, r.refused = time.Now(), nil
+	r.lastBeat, r.refused = time.Now(), ""
 	r.recovered("heartbeat")
-	if r.table.search.due(r.lastBeat) {
+	if !r.table.searchUntil.IsZero() {
 		nudge(r.scan)
 	}
 	if booted {
@@ -172,7 +172,7 @@ func (r *Registry) retry() {
 func (r *Registry) goodbye(ctx context.Context) error {
 	r.mu.Lock()
 	booted, left := r.boot != "", r.table.held()+r.table.count[releasing]
-	if r.table.search.open() {
+	if !r.table.searchUntil.IsZero() {
 		left++
 	}
 	r.mu.Unlock()

@@ -55,28 +55,3 @@ func (t *table) compareIndex(pass, begun uint64) {
 func (t *table) indexDiffers(size int, now time.Time) bool {
 	return size != t.indexed && (t.pending() == 0 || now.After(t.lateUntil))
 }
-
-// A search is for devices that were forgotten although they may have left something in Redis, or
-// a write of unknown fate may yet land. It is made as soon as Redis answers, and again when nothing
-// can land any more.
-type search struct {
-	until time.Time // when nothing can land any more; zero: there is nothing to search for
-	made  bool      // once, since the last device was forgotten
-}
-
-// open reports that nobody has searched yet.
-func (s search) open() bool { return !s.until.IsZero() && !s.made }
-
-// due reports that it is time to search.
-func (s search) due(now time.Time) bool { return s.open() || s.made && now.After(s.until) }
-
-// searched notes that the search for what was forgotten before, begun at this time, is over.
-func (t *table) searched(before search, begun time.Time) {
-	switch {
-	case !t.search.until.Equal(before.until): // more was forgotten meanwhile
-	case begun.After(before.until):
-		t.search = search{}
-	default:
-		t.search.made = true
-	}
-}

@@ -41,7 +41,8 @@ func newMetrics(cfg Config, devices func() float64) (*metrics, error) {
 		}),
 		evicted: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: cfg.Namespace, Name: "registry_janitor_evicted_total",
-			Help: "Registry entries deleted, by dead owner; series that have not grown for an hour are dropped.",
+			Help: "Registry entries deleted, by dead owner; " +
+				"series that have not grown for an hour are dropped.",
 		}, []string{"instance_id"}),
 		grew: map[string]time.Time{},
 	}

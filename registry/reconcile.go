@@ -106,8 +106,8 @@ func (r *Registry) reconcile(ctx context.Context) error {
 // script that writes an entry writes the index too.
 func (r *Registry) compareAll(ctx context.Context, pass uint64) error {
 	r.mu.Lock()
-	begun, before := time.Now(), r.table.search
-	first, search := !r.ready, before.due(begun)
+	begun := time.Now()
+	first, search := !r.ready, !r.table.searchUntil.IsZero()
 	r.mu.Unlock()
 	broken := r.scanIndex(ctx, pass)
 	noIndex := r.cfg.NoReverseIndex || redis.HasErrorPrefix(broken, "WRONGTYPE ")
@@ -131,9 +131,8 @@ func (r *Registry) compareAll(ctx context.Context, pass uint64) error {
 		r.recovered("heal")
 	}
 	closeOnce(r.started)
-	if search {
-		r.table.searched(before, begun)
-		r.changed.Broadcast() // see drained
+	if begun.After(r.table.searchUntil) {
+		r.table.searchUntil = time.Time{}
 	}
 	return broken
 }

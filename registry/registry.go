@@ -45,7 +45,7 @@ type Registry struct {
 	// The heartbeat's.
 	boot     string    // the boot token; "": Redis has not been met yet
 	lastBeat time.Time // that landed
-	refused  error     // the server refused one since
+	refused  string    // why the server refused one since
 	holds    int       // of HoldHeartbeat
 	draining bool
 
@@ -68,7 +68,7 @@ func New(cfg Config) (*Registry, error) {
 		started: make(chan struct{}), ended: make(chan struct{}), scan: make(chan struct{}, 1),
 		failing: map[string]error{},
 		rights: streak.New(cfg.Logger,
-			"Redis refuses to keep the roster or the reverse index, the dead are swept later: mend this user's rights (ACL)",
+			"Redis refuses to keep the roster or the reverse index: mend this user's rights (ACL)",
 			"Redis lets this user keep the roster and the reverse index"),
 	}
 	r.table = newTable(r.id, cfg.HeartbeatInterval, cfg.HeartbeatTTL)
@@ -144,7 +144,7 @@ func (r *Registry) drained(life context.Context) {
 	r.draining = true
 	r.mu.Unlock()
 	err := r.await(ctx, func() bool {
-		written := r.boot == "" || r.table.idle() && !r.table.search.open()
+		written := r.boot == "" || r.table.idle()
 		return r.table.held() == 0 && r.holds == 0 && written
 	})
 	if err != nil && context.Cause(life) == nil {
@@ -217,13 +217,10 @@ func (r *Registry) Status() Status {
 		Devices: r.table.held(), Pending: r.table.pending(), Foreign: r.table.disputed(),
 		Healed: r.healed, Failing: map[string]string{},
 		Interval: r.cfg.HeartbeatInterval.String(), TTL: r.cfg.HeartbeatTTL.String(),
-		IndexKept: !r.cfg.NoReverseIndex,
+		IndexKept: !r.cfg.NoReverseIndex, Refused: r.refused,
 	}
 	for op, err := range r.failing {
 		s.Failing[op] = err.Error()
-	}
-	if r.refused != nil {
-		s.Refused = r.refused.Error()
 	}
 	return s
 }

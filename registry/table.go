@@ -113,7 +113,9 @@ type table struct {
 	count     [states]int // devices by state; count[forgotten] has no use
 	indexed   int         // devices believed to be in the index
 	lateUntil time.Time   // the latest of all devices' late
-	search    search
+	// Devices were forgotten although they may have left something in Redis, or a write of unknown
+	// fate may yet land until then. That is searched for with each beat. Zero: there is nothing.
+	searchUntil time.Time
 }
 
 func newTable(id string, interval, ttl time.Duration) table {
@@ -174,7 +176,7 @@ func (t *table) release(c *Claim, now time.Time) {
 	t.set(d, releasing)
 	if t.away && t.left() > t.held()+t.spare {
 		t.forget(d)
-		t.search = search{until: now.Add(t.ttl)}
+		t.searchUntil = now.Add(t.ttl)
 		return
 	}
 	t.enqueue(d, true)
