@@ -1,4 +1,4 @@
-// Package guard is the door of every delete. One script asks and deletes in one atomic step on the
+// Package guard makes every delete safe. One script asks and deletes in one atomic step on the
 // Redis server, so that a leader which was paused, cut off or replaced can delete nothing that a
 // correct one would not.
 //

@@ -54,7 +54,7 @@ const (
 	// the witness has not listened long enough; Answer.Reason says since what
 	Held  Verdict = "HELD"
 	Alive Verdict = "ALIVE" // the owner's heartbeat exists
-	Stale Verdict = "STALE" // Open only: the log has met a higher epoch; draw one above it
+	Stale Verdict = "STALE" // Open only: the log has a higher epoch; draw one above it
 )
 
 // Lease is what a leader holds while it leads: the lease's token and the epoch of its term.
@@ -96,7 +96,7 @@ type Answer struct {
 	Repeated bool   // the batch had been done before; this is the answer of then
 }
 
-// A Guard is the only door through which anything is deleted on behalf of the dead. It holds no
+// A Guard is the only way in which anything is deleted on behalf of the dead. It holds no
 // state: everything that decides stands on the server. Safe for concurrent use, but batches of one
 // term must be asked one after the other, in the order of their ids.
 type Guard struct {
@@ -116,7 +116,7 @@ func New(client, control redis.UniversalClient, layout Layout, t Timing, leader 
 }
 
 // Open begins a term in the log. Done: no batch of an older term can delete any more. Stale: the
-// log has met newest, draw a higher epoch and open again. Fenced: the lease is lost. It may be
+// log has newest, draw a higher epoch and open again. Fenced: the lease is lost. It may be
 // asked again after an error.
 func (g *Guard) Open(ctx context.Context, l Lease) (v Verdict, newest uint64, err error) {
 	keys := []string{g.layout.Log(), g.layout.Lease()}

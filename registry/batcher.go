@@ -84,7 +84,7 @@ func (b *batcher) delete(ctx context.Context, owner string) error {
 		b.left[owner] = true
 	case err == nil && a.Reason != "" && !b.told[owner]:
 		b.told[owner] = true
-		b.p.Log().Warn("entries of a dead owner go, and its index is left alone: look at that key",
+		b.p.Log().Warn("entries of a dead owner go, and its index is left alone: check that key",
 			"owner", owner, "key", b.p.Layout().Devices(owner), "reason", a.Reason)
 	}
 	return err

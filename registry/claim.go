@@ -33,8 +33,8 @@ type Claim struct {
 // If the new claim supersedes an older one of this replica, Register calls Config.OnSuperseded with
 // the older one before it returns. The device may register a third time before the caller of this
 // Register has filed its socket under the new claim. OnSuperseded is then told of a claim that no
-// socket is filed under. It must remember such a claim, and a socket that was just filed must be
-// looked for there.
+// socket is filed under. It must remember such a claim; the caller, after it filed the socket, must
+// check whether its claim is among them.
 func (r *Registry) Register(imei string) *Claim {
 	c := newClaim(r, time.Now())
 	r.mu.Lock()

@@ -43,7 +43,7 @@ type Registry struct {
 	healed  uint64
 
 	// The heartbeat's.
-	boot     string    // the boot token; "": Redis has not been met yet
+	boot     string    // the boot token; "": Redis has not been reached yet
 	lastBeat time.Time // that landed
 	refused  string    // why the server refused one since
 	holds    int       // of HoldHeartbeat
@@ -84,7 +84,7 @@ func New(cfg Config) (*Registry, error) {
 // Run beats and writes until ctx ends. Then it goes on beating until every claim is released and
 // nothing holds the heartbeat, or the drain time has passed; it joins what is under way, says
 // goodbye and returns nil. It returns ErrSuperseded as soon as a newer process with the same
-// instance id is met, and ErrClientsDiffer if the two clients are not at the same place. It leaves
+// instance id is found, and ErrClientsDiffer if the two clients are not at the same place. It leaves
 // no goroutine behind and is called once.
 func (r *Registry) Run(ctx context.Context) error {
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -110,7 +110,7 @@ func (r *Registry) Run(ctx context.Context) error {
 	_ = p.Wait() // they return nil
 	closeOnce(r.started)
 	close(r.ended)
-	err := context.Cause(life) // the first: ErrSuperseded if that was met before the end
+	err := context.Cause(life) // the first: ErrSuperseded if that was found before the end
 	if errors.Is(err, context.Canceled) {
 		err = r.goodbye(context.WithoutCancel(ctx))
 	}
@@ -174,7 +174,7 @@ func (r *Registry) await(ctx context.Context, cond func() bool) error {
 	return nil
 }
 
-// Started is closed when the first attempt to meet Redis is over: the first heartbeat has landed
+// Started is closed when the first attempt to reach Redis is over: the first heartbeat has landed
 // and the former life of a fixed instance id is handed back, or Redis did not answer. Open the
 // listeners then.
 func (r *Registry) Started() <-chan struct{} { return r.started }
@@ -193,7 +193,7 @@ func (r *Registry) Timing() guard.Timing {
 // Status is what an operator wants to know of a replica's registry.
 type Status struct {
 	Instance string `json:"instance"`
-	Boot     string `json:"boot"`    // boot token; empty until Redis was met
+	Boot     string `json:"boot"`    // boot token; empty until Redis was reached
 	Devices  int    `json:"devices"` // held now
 	// of those and of the released: what Redis may not agree about
 	Pending   int               `json:"pending"`

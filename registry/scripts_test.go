@@ -14,7 +14,7 @@ import (
 	"github.com/rollcall-redis/rollcall/lease"
 )
 
-// owner is a Registry that has met Redis and does not run: its scripts are called one by one.
+// owner is a Registry that has reached Redis and does not run: its scripts are called one by one.
 type owner struct {
 	*Registry
 	t *testing.T

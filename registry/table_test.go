@@ -16,24 +16,24 @@ var (
 	quiteAWhile = 5 * time.Second // longer than anything is fresh
 )
 
-// desk is a table and the time that it is told.
-type desk struct {
+// timed is a table and the time that it is told.
+type timed struct {
 	table
 	now time.Time
 }
 
-func newDesk() *desk {
-	return &desk{newTable("me", 30*time.Second, 90*time.Second), anInstant}
+func newTimed() *timed {
+	return &timed{newTable("me", 30*time.Second, 90*time.Second), anInstant}
 }
 
-func (d *desk) claim(imei string) *Claim {
+func (d *timed) claim(imei string) *Claim {
 	c := newClaim(nil, d.now)
 	d.register(c, imei)
 	return c
 }
 
 // batch makes the next batch and says what it does with its only device.
-func (d *desk) batch(t *testing.T) (what string, ops []op) {
+func (d *timed) batch(t *testing.T) (what string, ops []op) {
 	t.Helper()
 	b := d.next(d.now)
 	for name, some := range map[string][]op{"register": b.register, "heal": b.heal, "release": b.release, "check": b.check} {
@@ -46,19 +46,19 @@ func (d *desk) batch(t *testing.T) (what string, ops []op) {
 }
 
 // answer ends a batch of writes.
-func (d *desk) answer(ops []op, got reply, err error) {
+func (d *timed) answer(ops []op, got reply, err error) {
 	d.wrote(ops, got, err, d.now)
 	d.ended(err)
 }
 
-// entry ends a batch that looked at one device.
-func (d *desk) entry(ops []op, owner any, err error) {
+// entry ends a batch that checked one device.
+func (d *timed) entry(ops []op, owner any, err error) {
 	d.checked(ops, []any{owner}, err, d.now)
 	d.ended(err)
 }
 
 // stands registers a device that Redis knows.
-func (d *desk) stands(t *testing.T, imei string) *Claim {
+func (d *timed) stands(t *testing.T, imei string) *Claim {
 	t.Helper()
 	c := d.claim(imei)
 	_, ops := d.batch(t)
@@ -68,7 +68,7 @@ func (d *desk) stands(t *testing.T, imei string) *Claim {
 }
 
 // namesR2 has a standing device's entry name r2.
-func (d *desk) namesR2(t *testing.T, c *Claim) {
+func (d *timed) namesR2(t *testing.T, c *Claim) {
 	t.Helper()
 	d.checkStanding(c.d)
 	what, ops := d.batch(t)
@@ -78,7 +78,7 @@ func (d *desk) namesR2(t *testing.T, c *Claim) {
 }
 
 // in brings a device into a state and returns its claim, also where it is released.
-func (d *desk) in(t *testing.T, s state) *Claim {
+func (d *timed) in(t *testing.T, s state) *Claim {
 	t.Helper()
 	if s == unwritten {
 		return d.claim("imei")
@@ -134,7 +134,7 @@ func TestWhatTheWriterDoesWithADeviceInEachState(t *testing.T) {
 		t.Run(fmt.Sprint(s), func(t *testing.T) {
 			t.Parallel()
 			for _, waits := range []bool{false, true} {
-				d := newDesk()
+				d := newTimed()
 				d.in(t, s)
 				expected := want.atOnce
 				if waits {
@@ -145,7 +145,7 @@ func TestWhatTheWriterDoesWithADeviceInEachState(t *testing.T) {
 				what, ops := d.batch(t)
 				require.Equal(t, expected, what)
 				require.Empty(t, d.miscounted())
-				if s == standing { // a beat looks at it
+				if s == standing { // a beat checks it
 					d.checkShard(0)
 					what, ops = d.batch(t)
 					require.Equal(t, "check", what)
@@ -174,7 +174,7 @@ func TestWhatACheckFinds(t *testing.T) {
 		acknowledged: {standing, unconfirmed, acknowledged},
 	} {
 		for owner, state := range map[any]state{"me": want.ours, nil: want.gone, "": want.gone, "r2": want.others, "r3": foreign} {
-			d := newDesk()
+			d := newTimed()
 			c := d.in(t, s)
 			d.enqueue(c.d, false)
 			_, ops := d.batch(t)
@@ -188,7 +188,7 @@ func TestWhatACheckFinds(t *testing.T) {
 func TestAReleaseOfEachState(t *testing.T) {
 	t.Parallel()
 	for s := unwritten; s <= proven; s++ {
-		d := newDesk()
+		d := newTimed()
 		c := d.in(t, s)
 		d.release(c, d.now)
 		d.release(c, d.now)
@@ -208,9 +208,9 @@ func TestAReleaseOfEachState(t *testing.T) {
 	}
 }
 
-func TestAWriteOfUnknownFateIsLookedAtForAWholeTTL(t *testing.T) {
+func TestAWriteOfUnknownFateIsCheckedForAWholeTTL(t *testing.T) {
 	t.Parallel()
-	d := newDesk()
+	d := newTimed()
 	c := d.claim("imei")
 	_, ops := d.batch(t)
 	d.answer(ops, reply{}, errLost)
@@ -233,7 +233,7 @@ func TestAWriteOfUnknownFateIsLookedAtForAWholeTTL(t *testing.T) {
 
 func TestWhatIsDecidedAnewWhileItIsWrittenIsLeftToTheNextBatch(t *testing.T) {
 	t.Parallel()
-	d := newDesk()
+	d := newTimed()
 	c := d.stands(t, "imei")
 	d.release(c, d.now)
 	_, ops := d.batch(t)
@@ -248,7 +248,7 @@ func TestWhatIsDecidedAnewWhileItIsWrittenIsLeftToTheNextBatch(t *testing.T) {
 
 func TestAQueueKeepsItsOrderWhateverIsTakenOutOfIt(t *testing.T) {
 	t.Parallel()
-	d := newDesk()
+	d := newTimed()
 	devices := make([]*device, 10)
 	for i := range devices {
 		devices[i] = d.stands(t, fmt.Sprint(i)).d
@@ -283,7 +283,7 @@ func TestAQueueKeepsItsOrderWhateverIsTakenOutOfIt(t *testing.T) {
 
 func TestOthersAreAskedOnceAnIntervalForAsLongAsADisputeLasts(t *testing.T) {
 	t.Parallel()
-	d := newDesk()
+	d := newTimed()
 	c := d.stands(t, "imei")
 	d.namesR2(t, c)
 	for range 3 {
@@ -302,7 +302,7 @@ func TestOthersAreAskedOnceAnIntervalForAsLongAsADisputeLasts(t *testing.T) {
 	}
 }
 
-func TestEverythingIsLookedAtOnceAnIntervalWhateverIsLost(t *testing.T) {
+func TestEverythingIsCheckedOnceAnIntervalWhateverIsLost(t *testing.T) {
 	t.Parallel()
 	const interval = 30 * time.Second
 	var s surprises
@@ -332,7 +332,7 @@ func TestEverythingIsLookedAtOnceAnIntervalWhateverIsLost(t *testing.T) {
 
 func TestAnIndexOfAnotherSizeIsNoNewsWhileAWriteMayLand(t *testing.T) {
 	t.Parallel()
-	d := newDesk()
+	d := newTimed()
 	d.stands(t, "stands")
 	require.False(t, d.indexDiffers(1, d.now))
 	require.True(t, d.indexDiffers(2, d.now))
@@ -373,7 +373,7 @@ func (s *server) do(what string, ops []op) (got reply) {
 }
 
 // happens is what sockets do.
-func happens(d *desk, rnd *rand.Rand, claims map[string]*Claim) {
+func happens(d *timed, rnd *rand.Rand, claims map[string]*Claim) {
 	id := fmt.Sprint(rnd.IntN(20))
 	c := claims[id]
 	switch what := rnd.IntN(5); {
@@ -395,7 +395,7 @@ func TestTheTableAgreesWithRedisInTheEnd(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(200) {
 		rnd := rand.New(rand.NewPCG(seed, 0))
-		d, s := newDesk(), &server{entries: map[string]string{}, index: map[string]bool{}}
+		d, s := newTimed(), &server{entries: map[string]string{}, index: map[string]bool{}}
 		d.spare = -rnd.IntN(25) // remembers few
 		claims := map[string]*Claim{}
 		imei := func() string { return fmt.Sprint(rnd.IntN(20)) }

@@ -121,7 +121,7 @@ func (r *Registry) check(ctx context.Context, ops []op) error {
 	return err
 }
 
-// endIfSuperseded ends Run if a newer process with this instance id was met.
+// endIfSuperseded ends Run if a newer process with this instance id was found.
 func (r *Registry) endIfSuperseded(err error) {
 	if errors.Is(err, ErrSuperseded) {
 		r.end(ErrSuperseded)
