@@ -30,8 +30,8 @@
 --   evicted_total  entries evicted, ever: the total beside the log
 --   bye:<id>       instance <id> said goodbye but left entries behind
 
--- Settings are remembered for so many of the largest GRACE after two were last seen. A contender ticks at
--- least once a GAP, also where thousands do.
+-- Settings are remembered for so many of the largest GRACE after two were last seen. A contender
+-- ticks at least once a GAP, also where thousands do.
 local memory = 10
 
 local function text(n) return string.format('%.0f', n) end

@@ -130,7 +130,8 @@ func (t *table) wrote(ops []op, got reply, err error, now time.Time) {
 	}
 }
 
-// checked notes what entries are: found has the owners in the order of ops, nil where there is none.
+// checked notes what entries are: found has the owners in the order of ops, nil where there is
+// none.
 func (t *table) checked(ops []op, found []any, err error, now time.Time) {
 	for i, o := range ops {
 		if err != nil {

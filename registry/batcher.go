@@ -24,7 +24,7 @@ type batcher struct {
 	left  map[string]bool // owners left alone
 	told  map[string]bool // owners whose index is left alone, as the log says
 
-	condemned, unreadable int
+	condemned int
 }
 
 func newBatcher(p *janitor.Pass, evicted func(owner string, n int)) *batcher {
@@ -77,7 +77,6 @@ func (b *batcher) delete(ctx context.Context, owner string) error {
 	case errors.Is(err, janitor.ErrRefused):
 		// A key of another type, or a right that is missing: it keeps this owner, not the pass.
 		b.p.Skip(janitor.SkipUnreadable, len(imeis))
-		b.unreadable += len(imeis)
 		b.left[owner] = true
 		return nil
 	case err == nil && a.Verdict == guard.Alive:

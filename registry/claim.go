@@ -27,8 +27,8 @@ type Claim struct {
 
 // Register claims a device for this instance: the newest claim of an IMEI wins, on this replica
 // too. It never fails: the registration is written in the background, together with others, and
-// healed later if Redis is away. A claim ends by Release. An imei, or any other id of a device, must
-// have no spaces and must not begin with "/": replicas name devices to each other in words.
+// healed later if Redis is away. A claim ends by Release. An imei, or any other id of a device,
+// must have no spaces and must not begin with "/": replicas name devices to each other in words.
 //
 // If the new claim supersedes an older one of this replica, Register calls Config.OnSuperseded with
 // the older one before it returns. The device may register a third time before the caller of this

@@ -170,8 +170,8 @@ func (c *calls) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// What happens to the heartbeat between the write and the check is no reason to end, nor is a Client
-// that catches up.
+// What happens to the heartbeat between the write and the check is no reason to end, nor is a
+// Client that catches up.
 func TestAHeartbeatThatIsLostBetweenTheTwoClientsIsWrittenAgain(t *testing.T) {
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()

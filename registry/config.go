@@ -51,21 +51,21 @@ type Config struct {
 	// Drain is how long Run goes on beating after its context ended, for claims to be released
 	// (default 10s).
 	Drain time.Duration
-	// OnSuperseded, if set, is told of a claim whose device has registered again here, by the
-	// Register that made the newer claim: the device has a newer socket, and the one that holds the
-	// older claim is to be closed. It must not call Register, and may be called by several
-	// goroutines at once.
+	// OnSuperseded, if set, is told of a claim whose device has registered again here: the device
+	// has a newer socket, and the one that holds the older claim is to be closed. The Register that
+	// made the newer claim calls it; see there for a claim whose socket is not known yet. It must
+	// not call Register, and several goroutines may call it at once.
 	OnSuperseded func(older *Claim)
 	// OnDisplaced, if set, is told of a device held here that another instance, owner, heard later
-	// than this one did: it has a newer socket there, most likely, and the one here is half open.
-	// Look whether it is, by a minute of silence say, and if so release its claim: that is what
-	// makes the device routable where the entry still names this instance. It is told within
-	// moments of the other's registration where Redis lets this user publish and subscribe, else
-	// within eleven heartbeat intervals; of one claim not again within five minutes, unless the
-	// device was heard here meanwhile. A device that speaks here all the same is taken back. It
-	// must not block, and may be called by several goroutines at once. Without it nobody is asked
-	// about sockets here: a parked device whose entry names this instance by mistake is routable
-	// again only when the socket here ends.
+	// than this one did: most likely it has a newer socket there, and the one here is half open.
+	// Find out, by a minute of silence say, and if it is, release its claim: only then is the
+	// device routable where the entry still names this instance. A device that speaks here all the
+	// same is taken back. The call comes within moments of the other's registration where Redis
+	// lets this user publish and subscribe, else within eleven heartbeat intervals; for one claim
+	// not again within five minutes, unless the device was heard here meanwhile. It must not block,
+	// and several goroutines may call it at once. Without it nothing is asked about sockets here: a
+	// parked device whose entry names this instance by mistake is routable again only when the
+	// socket here ends.
 	OnDisplaced func(imei, owner string)
 	// NoReverseIndex saves the index' memory (61 bytes an entry): a dead owner is then swept by the
 	// full scan alone.

@@ -16,10 +16,9 @@
 //
 // # Who is authoritative
 //
-// The server. Every decision is made in a script, at the instant of the write: whether this process
-// is still the newest life of its instance id, whether an entry names the right instance, whether a
-// heartbeat stands behind it. The process keeps what it wants to be true (its claims) and what it
-// believes that Redis holds, and works off the difference.
+// The server. Every decision is made in a script, at the instant of the write. The process keeps
+// what it wants to be true (its claims) and what it believes that Redis holds, and works off the
+// difference.
 //
 // # An entry's way
 //
@@ -50,10 +49,10 @@
 //
 // # Registration, healing, evidence
 //
-// A registration says that the device is here, and overwrites whatever stands there. It does so only
-// while it is fresh. What did not land at the first try, within a second of the handshake, is put
-// back by healing, which never overwrites a claim unseen. An entry that names another instance is
-// taken back only on fresh evidence: after this replica saw the foreign claim, it acknowledged a
+// A registration says that the device is here, and overwrites whatever stands there. It does so
+// only while it is fresh. What did not land at the first try, within a second of the handshake, is
+// put back by healing, which never overwrites a claim unseen. An entry that names another instance
+// is taken back only on fresh evidence: after this replica saw the foreign claim, it acknowledged a
 // frame, and a further frame arrived, so the device is really at the other end of this socket. The
 // write then compares with the foreign value that was seen. Evidence counts for one second after
 // that frame. A call that failed drops it: then the foreign claim must be seen again first.
@@ -62,37 +61,37 @@
 //
 // An owner that overwrites an entry tells the former owner (PUBLISH on the channel of the name of
 // its heartbeat), which checks the entry. A device that is held here while its entry names another
-// instance is in dispute. Most likely one of the two sockets is half open, and a parked device sends
-// nothing that could tell which. So the owner that finds it asks the other one on its channel:
-// "/<own id>", then in pairs how many ms ago it heard a device (a frame, or the handshake), and its
-// IMEI. The owner that heard the device earlier calls Config.OnDisplaced: its socket is likely half
-// open. If the asked owner heard it later, it answers in the same words, and an answer gets no
-// answer. An owner that does not hold the device hands the entry back; the asking owner finds that
-// within interval/10 and puts its own there. It asks once an interval for as long as the dispute
-// lasts, so a lost message does no harm. If the other instance lives, and twice nobody received the
-// question, the asking owner calls its own OnDisplaced: an owner without Config.OnDisplaced, or one
-// of an older version, does not listen.
+// instance is in dispute. Most likely one of the two sockets is half open, and a parked device
+// sends nothing that could tell which. So the owner that finds it asks the other one on its
+// channel: "/<own id>", then in pairs how many ms ago it heard a device (a frame, or the
+// handshake), and its IMEI. The owner that heard the device earlier calls Config.OnDisplaced: its
+// socket is likely half open. If the asked owner heard it later, it answers in the same words, and
+// an answer gets no answer. An owner that does not hold the device hands the entry back; the asking
+// owner finds that within interval/10 and puts its own there. It asks once an interval for as long
+// as the dispute lasts, so a lost message does no harm. If the other instance lives, and twice
+// nobody received the question, the asking owner calls its own OnDisplaced: an owner without
+// Config.OnDisplaced, or one of an older version, does not listen.
 //
 // # Reconciliation
 //
 // Each reply to a beat or a write says, in O(1) for the server: whether the own heartbeat was
 // absent, the size of the index, when entries may last have been lost as the witness knows, and
-// whether there is a registry at all. An owner that writes the first entry where there is none tells
-// that to all by the witness. A hold in which Redis lost no entries (settings, redis_evicting,
-// mass_failure) is no surprise. Any surprise reconciles everything, at once, but once an interval at
-// most: a surprise that comes sooner waits until the interval has passed. Everything is reconciled
-// in both directions: claims against entries (HMGET), and the index against claims (SSCAN), so that
-// what names this instance and is not held is handed back. Without a surprise each beat checks a
-// tenth of the claims. A write of unknown fate is checked again for a whole TTL, since it may land
-// late.
+// whether there is a registry at all. An owner that writes the first entry where there is none
+// tells that to all by the witness. A hold in which Redis lost no entries (settings,
+// redis_evicting, mass_failure) is no surprise. Any surprise reconciles everything, at once, but
+// once an interval at most: a surprise that comes sooner waits until the interval has passed.
+// Everything is reconciled in both directions: claims against entries (HMGET), and the index
+// against claims (SSCAN), so that what names this instance and is not held is handed back. Without
+// a surprise each beat checks a tenth of the claims. A write of unknown fate is checked again for a
+// whole TTL, since it may land late.
 //
 // # Memory while Redis is away
 //
 // A released device is forgotten at once if Redis was never asked to write it. One that Redis may
-// know is remembered until it is taken out; but while writes fail, at most 10,000 more of those than
-// devices are held (or as many as were, when there were more). Further ones are forgotten too. What
-// they may have left is searched for in the index (with NoReverseIndex in the registry) with each
-// beat, until no write of unknown fate can land any more.
+// know is remembered until it is taken out; but while writes fail, at most 10,000 more of those
+// than devices are held (or as many as were, when there were more). Further ones are forgotten too.
+// What they may have left is searched for in the index (with NoReverseIndex in the registry) with
+// each beat, until no write of unknown fate can land any more.
 //
 // # One id, one life
 //
@@ -100,13 +99,6 @@
 // heartbeat remembers. Every script compares it: the newest boot wins. An older process ends with
 // ErrSuperseded, writes nothing more and hands nothing back. The new one hands back what its former
 // life left.
-//
-// # Two clients, one place
-//
-// Control writes the heartbeat, Client the entries. A life begins only when Client has seen the
-// first heartbeat where Control wrote it, and may write there. Until then nothing is registered.
-// Ten clear answers that it is not there, tenths of an interval apart, end Run with
-// ErrClientsDiffer. A lost reply, or a heartbeat that was deleted in between, does not count.
 //
 // # What is guaranteed, and what is not
 //

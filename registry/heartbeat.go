@@ -14,10 +14,11 @@ import (
 
 // ErrClientsDiffer ends Run when Client does not see the heartbeat that Control has just written:
 // it is at another server or database, or reads from a replica. Nothing was registered. It ends Run
-// after ten clear answers, tenths of an interval apart, so that a failover under way does not.
+// after ten clear answers, tenths of an interval apart, so that a failover under way does not. A
+// lost reply, or a heartbeat that was deleted in between, does not count.
 var ErrClientsDiffer = errors.New("registry: Client and Control are not at the same primary and database")
 
-// differMost is how many clear answers it takes.
+// differMost is how many clear answers that takes.
 const differMost = 10
 
 var errNoRights = errors.New("NOPERM this user may not run SADD and SREM on the roster and the reverse index")

@@ -56,7 +56,8 @@ end
 
 -- reply(count, foreign) -> { 'OK', 1 if the own heartbeat was absent, size of the index, the
 -- witness' last hold that may have lost entries, 1 if there is no registry, count, foreign }: what
--- an owner must know, in O(1), to see that Redis lost something. count and foreign are the script's.
+-- an owner must know, in O(1), to see that Redis lost something. count and foreign are the
+-- script's.
 local function reply(count, foreign)
   local size = redis.pcall('SCARD', KEYS[3])
   return { 'OK', token == ARGV[2] and 0 or 1, type(size) == 'number' and size or -1,

@@ -84,8 +84,9 @@ func (s *quickWay) find(ctx context.Context, p *janitor.Pass) (silent []string, 
 }
 
 // due returns the silent owners whose indexes this pass reads: all, unless this janitor is set to
-// dry runs and nobody asked for the pass. Then it is those whose index was not read for an interval.
-// What is known of the others goes into the report again, so that it names all that would go.
+// dry runs and nobody asked for the pass. Then it is those whose index was not read for an
+// interval. What is known of the others goes into the report again, so that it names all that would
+// go.
 func (s *quickWay) due(p *janitor.Pass, silent []string) (due []string) {
 	if !p.DryRun() || p.Requested() {
 		return silent
@@ -141,7 +142,7 @@ func (s *quickWay) sweep(
 		}
 	}
 	if err := b.flush(ctx); err != nil || b.left[owner] || p.DryRun() {
-		return b.condemned, b.unreadable, err
+		return b.condemned, 0, err
 	}
 	// That there is no index says nothing: it may be off, or lost. Off the roster the mass-failure
 	// breaker would not know this owner any more.

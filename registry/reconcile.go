@@ -33,8 +33,8 @@ func (s *surprises) note(got reply, standing bool) {
 }
 
 // due returns the surprise for which everything is to be checked now. That is at once, but once an
-// interval at most: Redis may evict the heartbeat again and again. What is lost soon after one check
-// of everything is checked again within one interval of its loss.
+// interval at most: Redis may evict the heartbeat again and again. What is lost soon after one
+// check of everything is checked again within one interval of its loss.
 func (s *surprises) due(now time.Time, interval time.Duration) *reply {
 	surprise := s.waiting
 	if surprise == nil || now.Sub(s.checked) < interval {
@@ -102,8 +102,8 @@ func (r *Registry) reconcile(ctx context.Context) error {
 
 // compareAll compares the index with the claims. The first time it looks for a former life in the
 // whole registry too, which may have kept no index. So does a search for what this life has
-// forgotten, but only where no index is kept (NoReverseIndex, or the key is no set): otherwise every
-// script that writes an entry writes the index too.
+// forgotten, but only where no index is kept (NoReverseIndex, or the key is no set): otherwise
+// every script that writes an entry writes the index too.
 func (r *Registry) compareAll(ctx context.Context, pass uint64) error {
 	r.mu.Lock()
 	begun := time.Now()

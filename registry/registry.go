@@ -84,8 +84,8 @@ func New(cfg Config) (*Registry, error) {
 // Run beats and writes until ctx ends. Then it goes on beating until every claim is released and
 // nothing holds the heartbeat, or the drain time has passed; it joins what is under way, says
 // goodbye and returns nil. It returns ErrSuperseded as soon as a newer process with the same
-// instance id is found, and ErrClientsDiffer if the two clients are not at the same place. It leaves
-// no goroutine behind and is called once.
+// instance id is found, and ErrClientsDiffer if the two clients are not at the same place. It
+// leaves no goroutine behind and is called once.
 func (r *Registry) Run(ctx context.Context) error {
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
