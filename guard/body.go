@@ -33,6 +33,6 @@ type Body struct {
 //  4. It deletes exactly what it recorded, and returns answer('DONE', ...).
 //
 // registry's evict.lua is a body to learn from.
-func NewBody(lua string) *Body {
-	return &Body{redis.NewScript(serverLua + SettingsLua + witnessLua + guardLua + lua)}
+func NewBody(body string) *Body {
+	return &Body{redis.NewScript(lua("server", "settings", "witness", "guard") + body)}
 }

@@ -1,8 +1,9 @@
-// Package guard is the door of every delete. One script asks and deletes in one atomic step on the
+// Package guard makes every delete safe. One script asks and deletes in one atomic step on the
 // Redis server, so that a leader which was paused, cut off or replaced can delete nothing that a
 // correct one would not.
 //
-//	g := guard.New(rdb, control, guard.Layout{}, guard.Timing{Interval: 30 * time.Second, TTL: 90 * time.Second}, "me")
+//	timing := guard.Timing{Interval: 30 * time.Second, TTL: 90 * time.Second}
+//	g := guard.New(rdb, control, guard.Layout{}, timing, "me")
 //	_, err := g.Tick(ctx)                          // on every replica, more often than Timing.Gap
 //	v, _, err := g.Open(ctx, guard.Lease{...})     // once a term
 //	a, err := g.Do(ctx, guard.Batch{
@@ -32,9 +33,8 @@
 //
 // Silence proves death only if somebody listened all the time. Every replica ticks: a small script
 // stores the server's time. Whatever makes silence worthless is a hold, with its reason: nothing is
-// deleted before the grace period has passed since. The reasons stand in the head of witness.lua,
-// and in OPERATIONS.md. Ticks of all replicas, leading or not, go into one record, so a hold binds
-// whoever leads.
+// deleted before the grace period has passed since. The reasons stand in the head of witness.lua.
+// Ticks of all replicas, leading or not, go into one record, so a hold binds every leader.
 //
 // # What is not guaranteed
 //

@@ -53,7 +53,7 @@ func TestFateIsSettledOnlyOnceTheLeaseIsGone(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, guard.Fate{
 			Answer:  guard.Answer{Verdict: guard.Done, Deleted: 2, Reowned: 1, Repeated: true},
-			Settled: true, // the record is final whoever leads
+			Settled: true, // the record is final under every leader
 		}, s.fate(t, b))
 	})
 }

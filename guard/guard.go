@@ -1,8 +1,9 @@
 package guard
 
 import (
+	"cmp"
 	"context"
-	_ "embed"
+	"embed"
 	"fmt"
 	"strconv"
 	"strings"
@@ -13,38 +14,30 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/failpoint"
 )
 
-//go:embed server.lua
-var serverLua string
+//go:embed *.lua
+var files embed.FS
 
-// SettingsLua stands before a script by which an owner beats. It defines tell_grace(key, warm, at),
-// by which the owner tells the witness its grace period; see settings.lua.
-//
-//go:embed settings.lua
-var SettingsLua string
+// lua returns Lua files, one behind the other.
+func lua(names ...string) (text string) {
+	for _, name := range names {
+		file, err := files.ReadFile(name + ".lua")
+		if err != nil {
+			panic(err) // cannot be: it is embedded
+		}
+		text += string(file)
+	}
+	return text
+}
 
-//go:embed witness.lua
-var witnessLua string
-
-//go:embed tick.lua
-var tickLua string
-
-//go:embed guard.lua
-var guardLua string
-
-//go:embed open.lua
-var openLua string
-
-//go:embed forget.lua
-var forgetLua string
-
-//go:embed hold.lua
-var holdLua string
+// SettingsLua stands before a script by which an owner beats. It defines tell_grace(key, grace,
+// at), by which the owner tells the witness its grace period; see settings.lua.
+var SettingsLua = lua("settings")
 
 var (
-	tickScript   = redis.NewScript(serverLua + SettingsLua + witnessLua + tickLua)
-	openScript   = redis.NewScript(openLua)
-	forgetScript = redis.NewScript(forgetLua)
-	holdScript   = redis.NewScript(serverLua + SettingsLua + witnessLua + holdLua)
+	tickScript   = redis.NewScript(lua("server", "settings", "witness", "tick"))
+	holdScript   = redis.NewScript(lua("server", "settings", "witness", "hold"))
+	openScript   = redis.NewScript(lua("open"))
+	forgetScript = redis.NewScript(lua("forget"))
 )
 
 // MaxBatch is the most items one guarded batch may hold: Lua's unpack ends below 8,000 arguments,
@@ -61,7 +54,7 @@ const (
 	// the witness has not listened long enough; Answer.Reason says since what
 	Held  Verdict = "HELD"
 	Alive Verdict = "ALIVE" // the owner's heartbeat exists
-	Stale Verdict = "STALE" // Open only: the log has met a higher epoch; draw one above it
+	Stale Verdict = "STALE" // Open only: the log has a higher epoch; draw one above it
 )
 
 // Lease is what a leader holds while it leads: the lease's token and the epoch of its term.
@@ -77,7 +70,7 @@ type BatchID struct {
 
 // String returns the id as it stands in the eviction log: "<epoch>-<n>".
 func (id BatchID) String() string {
-	return strconv.FormatUint(id.Epoch, 10) + "-" + strconv.FormatUint(id.N, 10)
+	return fmt.Sprintf("%d-%d", id.Epoch, id.N)
 }
 
 // A Batch is one guarded deletion.
@@ -103,13 +96,13 @@ type Answer struct {
 	Repeated bool   // the batch had been done before; this is the answer of then
 }
 
-// A Guard is the only door through which anything is deleted on behalf of the dead. It holds no
+// A Guard is the only way in which anything is deleted on behalf of the dead. It holds no
 // state: everything that decides stands on the server. Safe for concurrent use, but batches of one
 // term must be asked one after the other, in the order of their ids.
 type Guard struct {
 	client, control redis.UniversalClient
 	layout          Layout
-	gap, grace      string // ms
+	gap, grace      int64 // ms
 	leader          string
 }
 
@@ -118,24 +111,22 @@ type Guard struct {
 func New(client, control redis.UniversalClient, layout Layout, t Timing, leader string) *Guard {
 	return &Guard{
 		client: client, control: control, layout: layout,
-		gap: millis(t.Gap()), grace: millis(t.Grace()), leader: leader,
+		gap: t.Gap().Milliseconds(), grace: t.Grace().Milliseconds(), leader: leader,
 	}
 }
 
-func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
-
 // Open begins a term in the log. Done: no batch of an older term can delete any more. Stale: the
-// log has met newest, draw a higher epoch and open again. Fenced: the lease is lost. It may be
+// log has newest, draw a higher epoch and open again. Fenced: the lease is lost. It may be
 // asked again after an error.
 func (g *Guard) Open(ctx context.Context, l Lease) (v Verdict, newest uint64, err error) {
 	keys := []string{g.layout.Log(), g.layout.Lease()}
 	ctx = failpoint.HitPast(ctx, failpoint.Opening)
-	out, err := openScript.Run(ctx, g.control, keys, strconv.FormatUint(l.Epoch, 10), l.Token, g.leader).StringSlice()
+	out, err := openScript.Run(ctx, g.control, keys, l.Epoch, l.Token, g.leader).StringSlice()
+	if err == nil && len(out) != 2 {
+		err = fmt.Errorf("%d values in the answer", len(out))
+	}
 	if err != nil {
 		return "", 0, fmt.Errorf("guard: open term %d: %w", l.Epoch, err)
-	}
-	if len(out) != 2 {
-		return "", 0, fmt.Errorf("guard: open term %d: %d values in the answer", l.Epoch, len(out))
 	}
 	epoch, _, _ := strings.Cut(out[1], "-")
 	newest, _ = strconv.ParseUint(epoch, 10, 64) // empty unless STALE
@@ -150,17 +141,14 @@ func (g *Guard) Do(ctx context.Context, b Batch) (Answer, error) {
 		return Answer{}, fmt.Errorf("guard: batch %s: %d items, want 1 to %d", b.ID, len(b.Items), MaxBatch)
 	}
 	own := g.layout.Heartbeat(g.leader)
-	owner := own
-	if b.Owner != "" {
-		owner = g.layout.Heartbeat(b.Owner)
-	}
+	owner := g.layout.Heartbeat(cmp.Or(b.Owner, g.leader))
 	keys := append([]string{g.layout.Log(), g.layout.Lease(), g.layout.Witness(), own, owner}, b.Keys...)
 	args := make([]any, 0, 7+len(b.Items))
 	args = append(args, b.ID.String(), b.Token, g.gap, g.grace, g.leader, b.Owner, b.Sweep)
-	seen := make(map[string]struct{}, len(b.Items))
+	seen := make(map[string]bool, len(b.Items))
 	for _, item := range b.Items { // a body that deletes one item twice would count it twice
-		if _, again := seen[item]; !again {
-			seen[item] = struct{}{}
+		if !seen[item] {
+			seen[item] = true
 			args = append(args, item)
 		}
 	}
@@ -189,7 +177,8 @@ func parseAnswer(id BatchID, out []any) (Answer, error) {
 // Forget takes a dead owner off the roster: Done, or Alive while it has a heartbeat or one of the
 // keys left exists.
 func (g *Guard) Forget(ctx context.Context, l Lease, owner string, left ...string) (Verdict, error) {
-	keys := append([]string{g.layout.Lease(), g.layout.Witness(), g.layout.Roster(), g.layout.Heartbeat(owner)}, left...)
+	of := g.layout
+	keys := append([]string{of.Lease(), of.Witness(), of.Roster(), of.Heartbeat(owner)}, left...)
 	v, err := forgetScript.Run(ctx, g.control, keys, l.Token, owner).Text()
 	if err != nil {
 		return "", fmt.Errorf("guard: forget owner: %w", err)
@@ -200,7 +189,8 @@ func (g *Guard) Forget(ctx context.Context, l Lease, owner string, left ...strin
 // Hold restarts the witness with reason "mass_failure", unless that was done within notWithin. It
 // reports whether it did; a lease that is not this term's is no error and does nothing.
 func (g *Guard) Hold(ctx context.Context, l Lease, notWithin time.Duration) (bool, error) {
-	n, err := holdScript.Run(ctx, g.control, []string{g.layout.Lease(), g.layout.Witness()}, l.Token, millis(notWithin)).Int()
+	keys := []string{g.layout.Lease(), g.layout.Witness()}
+	n, err := holdScript.Run(ctx, g.control, keys, l.Token, notWithin.Milliseconds()).Int()
 	if err != nil {
 		return false, fmt.Errorf("guard: hold: %w", err)
 	}

@@ -20,7 +20,7 @@ import (
 var (
 	timing = guard.Timing{Interval: 30 * time.Second, TTL: 90 * time.Second}
 	gap    = timing.Gap()
-	warm   = timing.Grace()
+	grace  = timing.Grace()
 	ttl    = timing.TTL
 )
 
@@ -47,7 +47,7 @@ func newTerm(t *testing.T, o *redis.Options, prefix string) *term {
 	require.NoError(t, c.Set(ctx, l.Heartbeat("leader"), "1/1", time.Minute).Err())
 	_, err := s.guard.Tick(ctx)
 	require.NoError(t, err)
-	s.witness(t, "since", warm)
+	s.witness(t, "since", grace)
 	s.open(t)
 	s.seed(t)
 	return s
@@ -154,7 +154,7 @@ func TestGuardRecordsNothingThatItsUserMayNotDelete(t *testing.T) {
 	}
 	a, err := s.guard.Do(ctx, s.batch(1))
 	require.NoError(t, err)
-	require.Equal(t, 2, a.Deleted, "the batch is whoever's who may")
+	require.Equal(t, 2, a.Deleted, "a guard that may delete gets on with it")
 }
 
 func TestGuardCountsAnItemNamedTwiceOnce(t *testing.T) {
@@ -212,7 +212,7 @@ func TestGuardKeeps(t *testing.T) {
 			s.Set(t.Context(), s.Heartbeat("dead"), "1", time.Minute)
 		}, guard.Alive, ""},
 		{"while the witness is young", func(t *testing.T, s *term) {
-			s.witness(t, "since", warm-5*time.Second)
+			s.witness(t, "since", grace-5*time.Second)
 			s.HSet(t.Context(), s.Witness(), "reason", "mass_failure")
 		}, guard.Held, "mass_failure"},
 		{"when Redis was not heard for longer than GAP", func(t *testing.T, s *term) { s.witness(t, "last", gap+time.Second) }, guard.Held, "gap"},
@@ -241,7 +241,7 @@ func TestGuardKeeps(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, guard.Answer{Verdict: c.verdict, Reason: c.reason}, a)
 				require.Equal(t, "dead", s.entries(t)["a"])
-				// a hold binds whoever leads, until GRACE has passed
+				// a hold binds every leader, until GRACE has passed
 				if c.reason != "" && c.reason != "mass_failure" {
 					require.Equal(t, c.reason, s.HGet(ctx, s.Witness(), "reason").Val())
 					a, err = s.guard.Do(ctx, s.batch(2))
@@ -405,7 +405,7 @@ func TestTickTellsHowLongRedisHasBeenHeard(t *testing.T) {
 		tick, err := s.guard.Tick(ctx)
 		require.NoError(t, err)
 		require.InDelta(t, 42, tick.Listening.Seconds(), 20)
-		require.Equal(t, warm, tick.Listening+tick.HeldFor)
+		require.Equal(t, grace, tick.Listening+tick.HeldFor)
 		require.Equal(t, "gap", tick.Reason, "the very first tick was one")
 		require.False(t, tick.LastHold.IsZero())
 		if w.Real {

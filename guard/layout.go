@@ -2,8 +2,8 @@ package guard
 
 // Layout names every key that the registry and the janitor use, and is the only place that does.
 // The zero Layout gives the names that other services already read. Prefix is put before each of
-// them: two fleets (or two tests) on one Redis stay apart by it. Every replica, and everybody who
-// reads the registry, must use the same one.
+// them: it keeps two fleets (or two tests) on one Redis apart. Every replica, and every reader of
+// the registry, must use the same one.
 type Layout struct {
 	Prefix string
 }

@@ -2,7 +2,7 @@
 -- KEYS[1] log  KEYS[2] lease
 -- ARGV[1] epoch  ARGV[2] lease token  ARGV[3] leader
 -- Result: { 'DONE', '' }; { 'FENCED', '' }: the lease is not this term's;
---         { 'STALE', newest id }: the log has met a higher epoch, draw one above it.
+--         { 'STALE', newest id }: the log has a higher epoch, draw one above it.
 if redis.pcall('GET', KEYS[2]) ~= ARGV[2] then return { 'FENCED', '' } end
 local id = ARGV[1] .. '-0'
 local asked = redis.call('XRANGE', KEYS[1], id, id)

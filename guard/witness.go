@@ -22,7 +22,8 @@ type Witness struct {
 
 // Tick listens: every contender does, leading or not, held or paused. It is one small script.
 func (g *Guard) Tick(ctx context.Context) (Witness, error) {
-	out, err := tickScript.Run(ctx, g.control, []string{g.layout.Witness(), g.layout.Roster()}, g.gap, g.grace).Slice()
+	keys := []string{g.layout.Witness(), g.layout.Roster()}
+	out, err := tickScript.Run(ctx, g.control, keys, g.gap, g.grace).Slice()
 	if err != nil {
 		return Witness{}, fmt.Errorf("guard: tick: %w", err)
 	}

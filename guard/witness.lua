@@ -19,19 +19,19 @@
 --   last           the last tick
 --   gap, grace      the settings of the last tick; grace also of a later beat, see settings.lua
 --   largest        the largest GRACE of all seen lately: so long must be listened without a hold
---   disagreed      the last time that two settings met
+--   disagreed      the last time that two settings were seen
 --   server, replication, connections, commands, evicted_keys
 --                  what server() said at the last tick that could read it
 --   hold, reason  the last hold: when and why
 --   lost           when Redis may last have lost entries: a hold of reason gap, restarted or
 --                  self_check, or an owner that was about to write an entry found no registry.
---                  Owners look at what they hold when it changes
+--                  Owners check what they hold when it changes
 --   mass_failure   the last hold of reason "mass_failure"
 --   evicted_total  entries evicted, ever: the total beside the log
 --   bye:<id>       instance <id> said goodbye but left entries behind
 
--- Settings are remembered for so many of the largest GRACE after two last met. A contender ticks at
--- least once a GAP, also where thousands do.
+-- Settings are remembered for so many of the largest GRACE after two were last seen. A contender
+-- ticks at least once a GAP, also where thousands do.
 local memory = 10
 
 local function text(n) return string.format('%.0f', n) end

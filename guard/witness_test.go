@@ -55,7 +55,7 @@ func TestAHeartbeatThatRedisEvictedCondemnsNobody(t *testing.T) {
 	s.alive(t)
 	s.evict(t)
 	s.held(t, "redis_evicting")
-	s.witness(t, "since", warm)
+	s.witness(t, "since", grace)
 	a, err := s.guard.Do(t.Context(), s.batch(1))
 	require.NoError(t, err)
 	require.Equal(t, guard.Done, a.Verdict, "the counter has not moved since")
@@ -149,13 +149,13 @@ func TestAContenderThatMayNotAskForCountersForgetsNone(t *testing.T) {
 	w, err := poor.Tick(ctx)
 	require.NoError(t, err)
 	require.Equal(t, "redis_evicting", w.Reason, "what cannot be read is in no order")
-	require.Equal(t, warm, w.HeldFor)
+	require.Equal(t, grace, w.HeldFor)
 	require.Equal(t, before, s.HMGet(ctx, s.Witness(), "server", "evicted_keys").Val())
-	s.witness(t, "since", warm)
+	s.witness(t, "since", grace)
 	s.evict(t)
 	_, err = poor.Tick(ctx)
 	require.NoError(t, err)
-	s.witness(t, "since", warm)
+	s.witness(t, "since", grace)
 	s.held(t, "redis_evicting")
 }
 
@@ -190,14 +190,14 @@ func TestAFleetThatDisagreesWaitsForTheLargestGraceOfAll(t *testing.T) {
 			require.NoError(t, err)
 			require.InDelta(t, want.Seconds(), tick.HeldFor.Seconds(), 20)
 		}
-		held(1, warm)
+		held(1, grace)
 		s.witness(t, "since", 6*time.Second) // the quick one's own GRACE has passed
 		s.witness(t, "disagreed", 6*time.Second)
-		held(2, warm-6*time.Second)
+		held(2, grace-6*time.Second)
 		s.untouched(t)
 
-		s.witness(t, "since", warm) // nobody else was seen for all of the largest
-		s.witness(t, "disagreed", warm)
+		s.witness(t, "since", grace) // nobody else was seen for all of the largest
+		s.witness(t, "disagreed", grace)
 		_, err := quick.Tick(ctx)
 		require.NoError(t, err)
 		a, err := quick.Do(ctx, s.batch(3))
@@ -214,9 +214,9 @@ func TestTheLargestGraceIsRememberedForAWhile(t *testing.T) {
 		s, ctx := newTerm(t, w.Options, w.Prefix), t.Context()
 		quick := guard.New(s.Client, s.Client, s.Layout, guard.Timing{Interval: time.Second, TTL: 3 * time.Second}, "leader")
 		for _, c := range []struct{ disagreed, since, want time.Duration }{
-			{9 * warm, 9 * warm, warm},
-			{100 * warm, warm, warm}, // a hold's own time, a jump of the clock, makes nothing forgotten
-			{11 * warm, 11 * warm, 5 * time.Second},
+			{9 * grace, 9 * grace, grace},
+			{100 * grace, grace, grace}, // a hold's own time, a jump of the clock, makes nothing forgotten
+			{11 * grace, 11 * grace, 5 * time.Second},
 		} {
 			_, err := quick.Tick(ctx)
 			require.NoError(t, err)
@@ -244,7 +244,7 @@ func TestSettingsThatMakeNoSenseHoldNobodyForEver(t *testing.T) {
 	})
 }
 
-// Owners look at all that they hold after a hold by which entries may be lost, also if another hold
+// Owners check all that they hold after a hold by which entries may be lost, also if another hold
 // came soon after it.
 func TestHoldsThatMayLoseEntriesAreRemembered(t *testing.T) {
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
@@ -265,7 +265,7 @@ func TestHoldsThatMayLoseEntriesAreRemembered(t *testing.T) {
 			require.NoError(t, s.Set(ctx, s.Heartbeat("leader"), "1/1", time.Minute).Err())
 			_, err := s.guard.Tick(ctx)
 			require.NoError(t, err)
-			s.witness(t, "since", warm)
+			s.witness(t, "since", grace)
 			s.HSet(ctx, s.Witness(), "lost", "before")
 			c.cause()
 			s.held(t, reason)

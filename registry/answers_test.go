@@ -14,7 +14,7 @@ import (
 
 func TestAnAnswerToAnOwnerThatMakesNoSenseIsAFailure(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *bubble) {
 		g := &redistest.Garbled{}
 		r := w.start("r1", func(c *registry.Config) { c.Control.(*redis.Client).AddHook(g) })
 		time.Sleep(registry.DefaultHeartbeatInterval)
@@ -26,7 +26,7 @@ func TestAnAnswerToAnOwnerThatMakesNoSenseIsAFailure(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, 7, status)
 		for i, change := range redistest.Garblings(status) {
-			if i == 2 { // the word OK is not looked at
+			if i == 2 { // nobody reads the word OK
 				continue
 			}
 			before := max(0, r.failures("heartbeat"))
@@ -43,7 +43,7 @@ func TestAnAnswerToAnOwnerThatMakesNoSenseIsAFailure(t *testing.T) {
 
 func TestAnAnswerToALookupThatMakesNoSenseIsAFailure(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *bubble) {
 		g := &redistest.Garbled{}
 		r := w.start("r1", func(c *registry.Config) { c.Client.(*redis.Client).AddHook(g) })
 		r.register(t, "imei")

@@ -53,7 +53,7 @@ func TestMemoryIsBoundedByOpenSocketsWhileRedisIsAwayAndNothingIsLeftBehind(t *t
 	for name, broken := range away {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			withAndWithoutIndex(t, func(t *testing.T, w *world, index func(*registry.Config)) {
+			withAndWithoutIndex(t, func(t *testing.T, w *bubble, index func(*registry.Config)) {
 				ctx := t.Context()
 				r := w.start("r1", index)
 				held := r.registerMany(t, before)
@@ -107,7 +107,7 @@ func TestMemoryIsBoundedByOpenSocketsWhileRedisIsAwayAndNothingIsLeftBehind(t *t
 
 func TestWhatLandsAfterItsDeviceWasForgottenIsFound(t *testing.T) {
 	t.Parallel()
-	withAndWithoutIndex(t, func(t *testing.T, w *world, index func(*registry.Config)) {
+	withAndWithoutIndex(t, func(t *testing.T, w *bubble, index func(*registry.Config)) {
 		ctx := t.Context()
 		without := false
 		r := w.start("r1", index, func(c *registry.Config) { without = c.NoReverseIndex })
@@ -142,7 +142,7 @@ func TestCountersAreTrueWhateverHappens(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			inBubble(t, func(t *testing.T, w *world) {
+			inBubble(t, func(t *testing.T, w *bubble) {
 				ctx, rnd := t.Context(), rand.New(rand.NewPCG(seed, 0))
 				r1 := w.start("r1", func(c *registry.Config) { c.NoReverseIndex = seed%2 == 0 })
 				r2 := w.start("r2")

@@ -1,11 +1,15 @@
 package registry
 
-import "time"
+import (
+	"cmp"
+	"slices"
+	"time"
+)
 
 // batchSize bounds one script: about 0.5 ms of the server's time.
 const batchSize = 500
 
-// enqueue has a device written (urgent) or looked at.
+// enqueue has a device written (urgent) or checked.
 func (t *table) enqueue(d *device, urgent bool) {
 	q := &t.checks
 	if urgent {
@@ -14,12 +18,20 @@ func (t *table) enqueue(d *device, urgent bool) {
 	if d.in == &t.urgent || d.in == q {
 		return
 	}
-	d.dequeue()
-	q.push(d)
+	dequeue(d)
+	d.in, d.at = q, q.PushBack(d)
 	nudge(t.wake)
 }
 
-// nudge fills the one slot of a channel. Who is nudged already need not be again.
+// dequeue takes a device out of the queue that it is in, if any.
+func dequeue(d *device) {
+	if d.in != nil {
+		d.in.Remove(d.at)
+		d.in, d.at = nil, nil
+	}
+}
+
+// nudge fills the one slot of a channel, unless it is full already.
 func nudge(slot chan struct{}) {
 	select {
 	case slot <- struct{}{}:
@@ -30,7 +42,7 @@ func nudge(slot chan struct{}) {
 // An op is one operation of a batch, decided when the batch is made.
 type op struct {
 	d     *device
-	claim *Claim // whose; nil for a release
+	claim *Claim // nil for a release
 	seen  string // heal: the foreign value that may be overwritten
 }
 
@@ -44,13 +56,13 @@ type batch struct {
 func (t *table) next(now time.Time) (b batch) {
 	t.batches++
 	for range batchSize {
-		d := t.urgent.pop()
-		urgent := d != nil
-		if d == nil {
-			if d = t.checks.pop(); d == nil {
-				break
-			}
+		first := cmp.Or(t.urgent.Front(), t.checks.Front())
+		if first == nil {
+			break
 		}
+		d := first.Value.(*device)
+		urgent := d.in == &t.urgent
+		dequeue(d)
 		c, untried := d.claim, d.state.untried()
 		if untried {
 			t.set(d, unconfirmed)
@@ -74,17 +86,13 @@ func (t *table) next(now time.Time) (b batch) {
 	return b
 }
 
-// wanted leaves out of ops what was decided anew since the batch was made (it waits for the next
-// one: a device that came back must not be released behind its back), and what rests on proof that
-// has aged.
+// wanted leaves out of ops what was decided anew since the batch was made, and what rests on proof
+// that has aged. What was decided anew waits for the next batch: a device that came back must not
+// be released.
 func (t *table) wanted(ops []op, now time.Time) []op {
-	kept := ops[:0]
-	for _, o := range ops {
-		if o.d.claim == o.claim && (o.seen == "" || t.proof(o.d, now)) {
-			kept = append(kept, o)
-		}
-	}
-	return kept
+	return slices.DeleteFunc(ops, func(o op) bool {
+		return o.d.claim != o.claim || o.seen != "" && !t.proof(o.d, now)
+	})
 }
 
 // ended ends a batch.
@@ -93,33 +101,25 @@ func (t *table) ended(err error) {
 	t.away = err != nil
 }
 
-// takeAsks returns what other instances are to be asked, once.
-func (t *table) takeAsks() map[string][]*Claim {
-	asks := t.asks
-	if len(asks) > 0 {
-		t.asks = make(map[string][]*Claim)
-	}
-	return asks
-}
-
 // wrote notes what a script did, or that nobody knows what it did.
 func (t *table) wrote(ops []op, got reply, err error, now time.Time) {
 	for _, o := range ops {
 		owner, foreign := got.foreign[o.d.imei]
 		switch {
 		case o.d.state == forgotten:
-			t.mislay(now)
+			t.searchUntil = now.Add(t.ttl)
 		case err != nil:
 			t.lateUntil = now.Add(t.ttl)
-			t.change(o.d, o.d.state.doubted(), t.lateUntil)
+			o.d.late = t.lateUntil
+			t.set(o.d, o.d.state.afterFailure())
 		case o.claim == nil:
 			t.index(o.d, false)
 			if o.d.claim == nil {
-				t.settle(o.d, released, now)
+				t.agree(o.d, released, now)
 			}
 		case foreign:
 			if o.d.claim == o.claim {
-				t.set(o.d, o.d.state.doubted()) // the proof was against what is there no more
+				t.set(o.d, o.d.state.afterFailure()) // the proof was against another claim
 				t.isForeign(o.d, owner, now)
 			}
 		default:
@@ -130,12 +130,13 @@ func (t *table) wrote(ops []op, got reply, err error, now time.Time) {
 	}
 }
 
-// looked notes what entries are: found has the owners in the order of ops, nil where there is none.
-func (t *table) looked(ops []op, found []any, err error, now time.Time) {
+// checked notes what entries are: found has the owners in the order of ops, nil where there is
+// none.
+func (t *table) checked(ops []op, found []any, err error, now time.Time) {
 	for i, o := range ops {
 		if err != nil {
 			if o.d.state != forgotten {
-				t.set(o.d, o.d.state.doubted())
+				t.set(o.d, o.d.state.afterFailure())
 			}
 			continue
 		}
@@ -144,7 +145,7 @@ func (t *table) looked(ops []op, found []any, err error, now time.Time) {
 		case o.d.claim != o.claim: // decided anew already
 		case owner == t.id && o.d.indexed:
 			t.isOurs(o, now)
-		case owner == t.id || owner == "": // landed, though its reply was lost; or the entry was
+		case owner == t.id || owner == "": // it landed and its reply was lost; or the entry was lost
 			t.set(o.d, unconfirmed)
 			t.enqueue(o.d, true)
 		default:
@@ -155,49 +156,50 @@ func (t *table) looked(ops []op, found []any, err error, now time.Time) {
 
 // isOurs notes that an entry names this instance, unless a newer claim, or a release, is queued.
 func (t *table) isOurs(o op, now time.Time) {
-	if o.d.claim == o.claim {
-		closeOnce(o.claim.landed)
-		t.settle(o.d, standing, now)
-	}
-}
-
-// settle notes that Redis agrees.
-func (t *table) settle(d *device, s state, now time.Time) {
-	if d.late.After(now) {
-		t.set(d, s)
+	if o.d.claim != o.claim {
 		return
 	}
-	t.change(d, s, time.Time{})
-	delete(t.unsettled, d)
+	if !o.claim.landed {
+		o.claim.landed = true
+		close(o.claim.done)
+	}
+	t.agree(o.d, standing, now)
+}
+
+// agree notes that Redis agrees. That is final when no write of unknown fate can land any more.
+func (t *table) agree(d *device, s state, now time.Time) {
+	t.set(d, s)
+	if d.late.After(now) {
+		return
+	}
+	delete(t.again, d)
 	if s == released && d.in == nil {
 		t.forget(d)
 	}
 }
 
-// retry has everything tried again that is not settled or may yet be changed by a late write, and
-// what a frame came for too soon. It is called every interval/10.
+// retry has everything written or checked again with which Redis does not agree, or which a late
+// write may yet change; and it checks what a frame arrived for too soon after the last check. It
+// is called every interval/10.
 func (t *table) retry(now time.Time) {
-	for d := range t.unsettled {
-		// A foreign entry that there is no proof against is looked at, to see whether it is free
-		// now.
+	for d := range t.again {
+		if d.state == standing && now.Sub(d.checked) < checkEvery {
+			continue
+		}
+		// A foreign entry without proof against it is checked: it may be free now.
 		t.enqueue(d, d.state == proven || d.state != standing && !d.state.disputed())
 	}
-	for d := range t.recheck {
-		if d.claim == nil || t.check(d, now) {
-			delete(t.recheck, d)
-		}
-	}
 }
 
-// checkShard has a tenth of what is believed to stand looked at.
+// checkShard has a tenth of what is believed to stand checked.
 func (t *table) checkShard(shard int) {
 	for _, d := range t.shards[shard] {
-		t.suspect(d)
+		t.checkStanding(d)
 	}
 }
 
-// suspect has an entry looked at that is believed to stand.
-func (t *table) suspect(d *device) {
+// checkStanding has an entry checked that is believed to stand.
+func (t *table) checkStanding(d *device) {
 	if d.state == standing {
 		t.enqueue(d, false)
 	}

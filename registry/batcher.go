@@ -17,25 +17,20 @@ const batcherMost = 20
 type batcher struct {
 	p       *janitor.Pass
 	evicted func(owner string, n int)
-	items   map[string]*ownerEntries
-	held    int
-	left    map[string]bool // owners left alone
-	told    map[string]bool // owners whose index is left alone, as the log says
+	// What each owner left, in the order in which the scan found it: Redis deletes fastest so. A scan
+	// may repeat itself; the guard asks for an item of a batch once.
+	imeis map[string][]string
+	held  int
+	left  map[string]bool // owners left alone
+	told  map[string]bool // owners whose index is left alone, as the log says
 
-	condemned, unreadable int
-}
-
-// ownerEntries is what one owner left, in the order in which the scan met it: Redis deletes fastest
-// so. Scans repeat themselves, batches must not.
-type ownerEntries struct {
-	imeis []string
-	seen  map[string]struct{}
+	condemned int
 }
 
 func newBatcher(p *janitor.Pass, evicted func(owner string, n int)) *batcher {
 	return &batcher{
 		p: p, evicted: evicted,
-		items: map[string]*ownerEntries{}, left: map[string]bool{}, told: map[string]bool{},
+		imeis: map[string][]string{}, left: map[string]bool{}, told: map[string]bool{},
 	}
 }
 
@@ -44,18 +39,9 @@ func (b *batcher) add(ctx context.Context, owner, imei string) error {
 	if b.left[owner] {
 		return nil
 	}
-	own := b.items[owner]
-	if own == nil {
-		own = &ownerEntries{seen: make(map[string]struct{})}
-		b.items[owner] = own
-	}
-	if _, again := own.seen[imei]; again {
-		return nil
-	}
-	own.seen[imei] = struct{}{}
-	own.imeis = append(own.imeis, imei)
+	b.imeis[owner] = append(b.imeis[owner], imei)
 	b.held++
-	if len(own.imeis) >= b.p.BatchSize() {
+	if len(b.imeis[owner]) >= b.p.BatchSize() {
 		return b.delete(ctx, owner)
 	}
 	if b.held >= batcherMost*b.p.BatchSize() {
@@ -66,7 +52,7 @@ func (b *batcher) add(ctx context.Context, owner, imei string) error {
 
 // flush has everything deleted that is left.
 func (b *batcher) flush(ctx context.Context) error {
-	for owner := range b.items {
+	for owner := range b.imeis {
 		if err := b.delete(ctx, owner); err != nil {
 			return err
 		}
@@ -76,8 +62,8 @@ func (b *batcher) flush(ctx context.Context) error {
 
 // delete has one owner's entries deleted: at most a batch, since add saw to it.
 func (b *batcher) delete(ctx context.Context, owner string) error {
-	imeis := b.items[owner].imeis
-	delete(b.items, owner)
+	imeis := b.imeis[owner]
+	delete(b.imeis, owner)
 	b.held -= len(imeis)
 	b.condemned += len(imeis)
 	a, err := b.p.Delete(ctx, janitor.Batch{
@@ -91,15 +77,14 @@ func (b *batcher) delete(ctx context.Context, owner string) error {
 	case errors.Is(err, janitor.ErrRefused):
 		// A key of another type, or a right that is missing: it keeps this owner, not the pass.
 		b.p.Skip(janitor.SkipUnreadable, len(imeis))
-		b.unreadable += len(imeis)
 		b.left[owner] = true
 		return nil
 	case err == nil && a.Verdict == guard.Alive:
 		b.left[owner] = true
 	case err == nil && a.Reason != "" && !b.told[owner]:
 		b.told[owner] = true
-		b.p.Log().Warn("entries of a dead owner go, and its index is left alone: look at that key",
-			"owner", owner, "key", b.p.Layout().Devices(owner), "why", a.Reason)
+		b.p.Log().Warn("entries of a dead owner go, and its index is left alone: check that key",
+			"owner", owner, "key", b.p.Layout().Devices(owner), "reason", a.Reason)
 	}
 	return err
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/rollcall-redis/rollcall/lease"
 )
 
-// stuttering is a sweep that meets each entry of an owner three times, as scans do.
+// stuttering is a sweep that finds each entry of an owner three times, as scans do.
 type stuttering struct{ r *Registry }
 
 func (stuttering) Name() string            { return "stuttering" }

@@ -7,7 +7,10 @@
 -- Result: the token
 local held = redis.pcall('GET', KEYS[1])
 local us, random
-if type(held) == 'string' then us, random = string.match(held, '/(%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d)(%d%d%d%d%d%d%d%d%d%d)$') end
+if type(held) == 'string' then
+  local digits = string.match(held, '/(%d+)$')
+  if digits and #digits == 26 then us, random = string.sub(digits, 1, 16), string.sub(digits, 17) end
+end
 local t = redis.call('TIME')
 local now = tonumber(t[1]) * 1000000 + tonumber(t[2])
 local token

@@ -15,7 +15,7 @@ import (
 
 func TestAGapIsMoreThanGAPAndTicksOfOneMillisecondAreNone(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *bubble) {
 		timing := guard.Timing{Interval: registry.DefaultHeartbeatInterval, TTL: registry.DefaultHeartbeatTTL}
 		g := guard.New(w.Client, w.Client, w.Layout, timing, "leader")
 		tick := func() guard.Witness {
@@ -36,7 +36,7 @@ func TestAGapIsMoreThanGAPAndTicksOfOneMillisecondAreNone(t *testing.T) {
 
 func TestADeviceThatRegistersAgainIsNoReasonToCompareTheIndex(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *bubble) {
 		r := w.start("r1")
 		r.register(t, "imei")
 		r.register(t, "imei")

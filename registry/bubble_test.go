@@ -72,8 +72,8 @@ type replica struct {
 	ended         chan error
 }
 
-// world is a bubble's server and a client beside the replicas.
-type world struct {
+// bubble is a server in a synctest bubble, and a client beside the replicas.
+type bubble struct {
 	*redis.Client
 	registry.Layout
 	t       *testing.T
@@ -82,16 +82,16 @@ type world struct {
 
 // inBubble runs f against miniredis where time is the bubble's. Fault-free time costs nothing
 // there.
-func inBubble(t *testing.T, f func(t *testing.T, w *world)) {
+func inBubble(t *testing.T, f func(t *testing.T, w *bubble)) {
 	synctest.Test(t, func(t *testing.T) {
 		o := redistest.Fake(t)
 		c := redis.NewClient(lease.Options(o))
 		t.Cleanup(func() { require.NoError(t, c.Close()) })
-		f(t, &world{Client: c, t: t, options: o})
+		f(t, &bubble{Client: c, t: t, options: o})
 	})
 }
 
-func (w *world) start(id string, change ...func(*registry.Config)) *replica {
+func (w *bubble) start(id string, change ...func(*registry.Config)) *replica {
 	r := &replica{metrics: prometheus.NewRegistry(), ended: make(chan error, 1)}
 	data, control := redis.NewClient(lease.Options(w.options)), redis.NewClient(lease.Options(w.options))
 	data.AddHook(&r.data)
@@ -119,7 +119,7 @@ func (w *world) start(id string, change ...func(*registry.Config)) *replica {
 	return r
 }
 
-func (w *world) end(r *replica) {
+func (w *bubble) end(r *replica) {
 	require.Empty(w.t, r.Miscounted())
 	r.stop()
 	require.NoError(w.t, r.wait())
@@ -139,13 +139,13 @@ func (r *replica) wait() error {
 }
 
 // kill ends a replica without goodbye: nothing it sends arrives any more.
-func (w *world) kill(r *replica) {
+func (w *bubble) kill(r *replica) {
 	r.data.set(always, nil)
 	r.control.set(always, nil)
 	w.end(r)
 }
 
-func (w *world) owner(imei string) string {
+func (w *bubble) owner(imei string) string {
 	return w.HGet(context.Background(), w.Registry(), imei).Val()
 }
 

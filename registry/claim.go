@@ -6,17 +6,18 @@ import (
 	"time"
 )
 
-// ErrReleased is returned by Claim.Wait when the claim ended before its registration landed.
+// ErrReleased is returned by Claim.Wait when the claim ended before its registration landed, or Run
+// did.
 var ErrReleased = errors.New("registry: claim was released")
 
 // A Claim is what a socket holds while its device is registered through it. It is usable from the
-// moment Register returns, whatever Redis does. Its methods never block, but for Wait, and are
-// safe for concurrent use.
+// moment Register returns, whatever Redis does. Only Wait blocks. All methods are safe for
+// concurrent use.
 type Claim struct {
 	r      *Registry
-	landed chan struct{} // closed when the entry is known to stand
-	over   chan struct{} // closed when released or superseded
 	made   time.Time
+	done   chan struct{} // closed when the entry is known to stand, or the claim has ended
+	landed bool          // the entry is known to stand; set before done is closed, never after
 
 	// Guarded by Registry.mu.
 	d     *device
@@ -25,10 +26,15 @@ type Claim struct {
 }
 
 // Register claims a device for this instance: the newest claim of an IMEI wins, on this replica
-// too, where Config.OnSuperseded is told of the older one before Register returns. It never fails:
-// the registration is written in the background, together with others, and healed later if Redis is
-// away. An imei, or any other id of a device, must have no spaces and must not begin with "/":
-// replicas name devices to each other in words. A claim ends by Release.
+// too. It never fails: the registration is written in the background, together with others, and
+// healed later if Redis is away. A claim ends by Release. An imei, or any other id of a device,
+// must have no spaces and must not begin with "/": replicas name devices to each other in words.
+//
+// If the new claim supersedes an older one of this replica, Register calls Config.OnSuperseded with
+// the older one before it returns. The device may register a third time before the caller of this
+// Register has filed its socket under the new claim. OnSuperseded is then told of a claim that no
+// socket is filed under. It must remember such a claim; the caller, after it filed the socket, must
+// check whether its claim is among them.
 func (r *Registry) Register(imei string) *Claim {
 	c := newClaim(r, time.Now())
 	r.mu.Lock()
@@ -41,25 +47,22 @@ func (r *Registry) Register(imei string) *Claim {
 }
 
 func newClaim(r *Registry, now time.Time) *Claim {
-	return &Claim{r: r, made: now, heard: now, landed: make(chan struct{}), over: make(chan struct{})}
+	return &Claim{r: r, made: now, heard: now, done: make(chan struct{})}
 }
 
-// Wait returns nil once the registration has landed, ErrReleased if the claim ended before that, or
-// the cause of ctx's end.
+// Wait returns nil once the registration has landed, ErrReleased if the claim or Registry.Run ended
+// before that, or the cause of ctx's end.
 func (c *Claim) Wait(ctx context.Context) error {
 	select {
-	case <-c.landed:
-		return nil
-	case <-c.over:
-		select {
-		case <-c.landed:
-			return nil
-		default:
-			return ErrReleased
-		}
+	case <-c.done:
+	case <-c.r.ended:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+	if c.landed {
+		return nil
+	}
+	return ErrReleased
 }
 
 // Release hands the device back. It never blocks, needs no context and may be called more than
@@ -75,9 +78,10 @@ func (c *Claim) Release() {
 }
 
 // FrameReceived says that a frame of the device arrived through this claim's socket. It has the
-// entry looked at, at most once a second: what comes sooner is made up for within a second and
-// interval/10, so that a lost entry is back at the device's next frame also if that is its last for
-// hours. It may complete the evidence against a foreign claim, which then counts for a second.
+// entry checked, at most once a second. A frame that arrives sooner after a check has the entry
+// checked later, within a second and interval/10. So a lost entry is back at the device's next
+// frame, also if that is its last one for hours. The frame may complete the evidence against a
+// foreign claim; then it counts for a second.
 func (c *Claim) FrameReceived() {
 	c.r.mu.Lock()
 	defer c.r.mu.Unlock()

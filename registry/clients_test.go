@@ -118,7 +118,7 @@ func TestWhatEveryOperationFailsOfIsToldOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			inBubble(t, func(t *testing.T, w *world) {
+			inBubble(t, func(t *testing.T, w *bubble) {
 				told := &levels{count: map[slog.Level]int{}}
 				r := w.start("r1", func(c *registry.Config) { c.Logger = slog.New(told) })
 				released := r.register(t, "imei-1")
@@ -170,8 +170,8 @@ func (c *calls) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// What happens to the heartbeat between the write and the look is no reason to end, nor is a Client
-// that catches up.
+// What happens to the heartbeat between the write and the check is no reason to end, nor is a
+// Client that catches up.
 func TestAHeartbeatThatIsLostBetweenTheTwoClientsIsWrittenAgain(t *testing.T) {
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()

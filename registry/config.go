@@ -2,11 +2,10 @@ package registry
 
 import (
 	"cmp"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"strings"
 	"time"
@@ -52,21 +51,21 @@ type Config struct {
 	// Drain is how long Run goes on beating after its context ended, for claims to be released
 	// (default 10s).
 	Drain time.Duration
-	// OnSuperseded, if set, is told of a claim whose device has registered again here, by the
-	// Register that made the newer claim: the device has a newer socket, and the one that holds the
-	// older claim is to be closed. It must not call Register, and may be called by several
-	// goroutines at once.
+	// OnSuperseded, if set, is told of a claim whose device has registered again here: the device
+	// has a newer socket, and the one that holds the older claim is to be closed. The Register that
+	// made the newer claim calls it; see there for a claim whose socket is not known yet. It must
+	// not call Register, and several goroutines may call it at once.
 	OnSuperseded func(older *Claim)
 	// OnDisplaced, if set, is told of a device held here that another instance, owner, heard later
-	// than this one did: it has a newer socket there, most likely, and the one here is half open.
-	// Look whether it is, by a minute of silence say, and if so release its claim: that is what
-	// makes the device routable where the entry still names this instance. It is told within
-	// moments of the other's registration where Redis lets this user publish and subscribe, else
-	// within eleven heartbeat intervals; of one claim not again within five minutes, unless the
-	// device was heard here meanwhile. A device that speaks here all the same is taken back. It
-	// must not block, and may be called by several goroutines at once. Without it nobody is asked
-	// about sockets here: a parked device whose entry names this instance by mistake is routable
-	// again only when the socket here ends.
+	// than this one did: most likely it has a newer socket there, and the one here is half open.
+	// Find out, by a minute of silence say, and if it is, release its claim: only then is the
+	// device routable where the entry still names this instance. A device that speaks here all the
+	// same is taken back. The call comes within moments of the other's registration where Redis
+	// lets this user publish and subscribe, else within eleven heartbeat intervals; for one claim
+	// not again within five minutes, unless the device was heard here meanwhile. It must not block,
+	// and several goroutines may call it at once. Without it nothing is asked about sockets here: a
+	// parked device whose entry names this instance by mistake is routable again only when the
+	// socket here ends.
 	OnDisplaced func(imei, owner string)
 	// NoReverseIndex saves the index' memory (61 bytes an entry): a dead owner is then swept by the
 	// full scan alone.
@@ -89,30 +88,22 @@ func (c Config) withDefaults() Config {
 
 func (c Config) check() error {
 	var errs []error
-	if c.Client == nil || c.Control == nil {
-		errs = append(errs, errors.New("a Client and a Control are required"))
-	} else {
-		if err := lease.CheckClient(c.Client, 0); err != nil {
-			errs = append(errs, fmt.Errorf("unfit Client: %w", err))
-		}
-		if err := lease.CheckClient(c.Control, c.HeartbeatInterval); err != nil {
-			errs = append(errs, fmt.Errorf("unfit Control: %w", err))
+	wrong := func(bad bool, format string, args ...any) {
+		if bad {
+			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	if c.HeartbeatInterval <= 0 {
-		errs = append(errs, fmt.Errorf("HeartbeatInterval is %s, must be positive", c.HeartbeatInterval))
-	}
-	if c.HeartbeatTTL < 3*c.HeartbeatInterval {
-		errs = append(errs, fmt.Errorf("HeartbeatTTL is %s, must be at least three times HeartbeatInterval (%s)",
-			c.HeartbeatTTL, c.HeartbeatInterval))
-	}
-	if c.Drain < 0 {
-		errs = append(errs, fmt.Errorf("negative Drain: %s", c.Drain))
-	}
-	if !validInstance(c.Instance) && c.Instance != "" {
-		errs = append(errs, fmt.Errorf("bad Instance %q: at most 200 printable characters, without '/' and spaces",
-			c.Instance))
-	}
+	err := lease.CheckClient(c.Client, 0)
+	wrong(err != nil, "unfit Client: %w", err)
+	err = lease.CheckClient(c.Control, c.HeartbeatInterval)
+	wrong(err != nil, "unfit Control: %w", err)
+	wrong(c.HeartbeatInterval <= 0, "HeartbeatInterval is %s, must be positive", c.HeartbeatInterval)
+	wrong(c.HeartbeatTTL < 3*c.HeartbeatInterval,
+		"HeartbeatTTL is %s, must be at least three times HeartbeatInterval (%s)",
+		c.HeartbeatTTL, c.HeartbeatInterval)
+	wrong(c.Drain < 0, "negative Drain: %s", c.Drain)
+	wrong(c.Instance != "" && !validInstance(c.Instance),
+		"bad Instance %q: at most 200 printable characters, without '/' and spaces", c.Instance)
 	return errors.Join(errs...)
 }
 
@@ -127,16 +118,5 @@ func uniqueInstance() string {
 	if err != nil || !validInstance(host) || len(host) > 64 {
 		host = "instance"
 	}
-	b := make([]byte, 4)
-	_, _ = rand.Read(b) // never fails: crypto/rand ends the program instead
-	return host + "-" + hex.EncodeToString(b)
-}
-
-func randomDigits() string {
-	b := make([]byte, 10)
-	_, _ = rand.Read(b)
-	for i := range b {
-		b[i] = '0' + b[i]%10
-	}
-	return string(b)
+	return fmt.Sprintf("%s-%08x", host, rand.Uint32())
 }

@@ -19,7 +19,7 @@ import (
 
 func TestARegistrationThatFailsIsCountedOnceHoweverOftenItIsTried(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *bubble) {
 		r := w.start("r1")
 		r.data.set(always, nil)
 		r.Register("tried at once")
@@ -36,7 +36,7 @@ func TestARegistrationThatFailsIsCountedOnceHoweverOftenItIsTried(t *testing.T) 
 
 func TestTheHeartbeatSaysWhenItWasWritten(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *bubble) {
 		r := w.start("r1")
 		written := func() time.Time {
 			at, _, ok := strings.Cut(w.Get(t.Context(), w.Heartbeat("r1")).Val(), "/")
@@ -58,8 +58,8 @@ func TestTheHeartbeatSaysWhenItWasWritten(t *testing.T) {
 func TestTheWholeRegistryIsScannedForAFormerLifeOnly(t *testing.T) {
 	t.Parallel()
 	for id, want := range map[string]int64{"r1": 1, "": 0} { // one that was made up here had none
-		inBubble(t, func(t *testing.T, w *world) {
-			var scans, looks atomic.Int64
+		inBubble(t, func(t *testing.T, w *bubble) {
+			var scans, checks atomic.Int64
 			r := w.start(id, func(c *registry.Config) {
 				see := &faults{}
 				see.set(func(cmd redis.Cmder) error {
@@ -67,7 +67,7 @@ func TestTheWholeRegistryIsScannedForAFormerLifeOnly(t *testing.T) {
 					case "hscan":
 						scans.Add(1)
 					case "sscan":
-						looks.Add(1)
+						checks.Add(1)
 					}
 					return nil
 				}, nil)
@@ -75,11 +75,11 @@ func TestTheWholeRegistryIsScannedForAFormerLifeOnly(t *testing.T) {
 			})
 			r.register(t, "imei")
 			require.Equal(t, want, scans.Load())
-			before := looks.Load()
+			before := checks.Load()
 			w.Del(t.Context(), w.Devices(r.Instance())) // the index is lost
 			time.Sleep(2 * r.Timing().Interval)
 			synctest.Wait()
-			require.Greater(t, looks.Load(), before, "the index is compared again")
+			require.Greater(t, checks.Load(), before, "the index is compared again")
 			require.Equal(t, want, scans.Load())
 			require.Equal(t, []string{"imei"}, w.SMembers(t.Context(), w.Devices(r.Instance())).Val())
 			w.end(r)
@@ -89,7 +89,7 @@ func TestTheWholeRegistryIsScannedForAFormerLifeOnly(t *testing.T) {
 
 func TestWhatPrometheusIsToldIsWhatTheStatusSays(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *bubble) {
 		r := w.start("r1")
 		for _, op := range []string{"register", "release", "heartbeat", "heal", "lookup"} {
 			require.Zero(t, r.failures(op), "%s is there before its first failure", op)
@@ -115,20 +115,20 @@ func TestWhatPrometheusIsToldIsWhatTheStatusSays(t *testing.T) {
 
 func TestAFrameIsMadeUpForOnce(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *bubble) {
 		r := w.start("r1")
 		c := r.register(t, "imei")
-		var looks atomic.Int64
+		var checks atomic.Int64
 		r.data.set(func(cmd redis.Cmder) error {
 			if cmd.Name() == "hmget" {
-				looks.Add(1)
+				checks.Add(1)
 			}
 			return nil
 		}, nil)
 		c.FrameReceived() // within a second of the registration
 		time.Sleep(r.Timing().Interval / 2)
 		synctest.Wait()
-		require.EqualValues(t, 1, looks.Load())
+		require.EqualValues(t, 1, checks.Load())
 		w.end(r)
 	})
 }
@@ -153,8 +153,8 @@ func TestASettingAtItsBoundIsTaken(t *testing.T) {
 		"bytes that are no text": {func(c *registry.Config) { c.Instance = "pod\xff" }, "bad Instance"},
 		"what deletes":           {func(c *registry.Config) { c.Instance = "a\x7f" }, "bad Instance"},
 		"the first that prints":  {func(c *registry.Config) { c.Instance = "!" }, ""},
-		"no Client":              {func(c *registry.Config) { c.Client = nil }, "required"},
-		"no Control":             {func(c *registry.Config) { c.Control = nil }, "required"},
+		"no Client":              {func(c *registry.Config) { c.Client = nil }, "unfit Client"},
+		"no Control":             {func(c *registry.Config) { c.Control = nil }, "unfit Control"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -16,8 +17,8 @@ const (
 	// device was not heard meanwhile.
 	tellAgain = 5 * time.Minute
 	// toldPrefix begins a message of another owner about devices in dispute: its id follows, and
-	// pairs (see compare). No IMEI begins so. Any other message is IMEIs that were taken over: see
-	// tell in owner.lua.
+	// pairs (see compare). No IMEI begins so. Any other message is a list of IMEIs that another
+	// owner has taken over: see tell in owner.lua.
 	toldPrefix = "/"
 )
 
@@ -47,8 +48,15 @@ func (t *table) isForeign(d *device, owner string, now time.Time) {
 	}
 }
 
+// takeAsks returns what other instances are to be asked, once.
+func (t *table) takeAsks() map[string][]*Claim {
+	asks := t.asks
+	t.asks = map[string][]*Claim{}
+	return asks
+}
+
 // proof reports whether there is proof against the other instance's claim, not older than a second:
-// the last frame. Proof that is older is none any more.
+// the last frame. Older proof no longer counts.
 func (t *table) proof(d *device, now time.Time) bool {
 	if d.state != proven {
 		return false
@@ -69,11 +77,12 @@ func (t *table) displace(d *device, owner string, now time.Time) {
 }
 
 // compare compares what another owner says with what is known here, in pairs: how many ms ago it
-// heard a device, and which. The one that heard it later has the socket that is open, most likely.
-// A device that is not held here: what may name this instance is handed back. Heard earlier here:
-// this socket is to be looked at. Heard later here: it is in later, and the other is to be told so
-// in the same words. An owner that is in dispute with the other has asked it, and does not answer:
-// so two never talk without end.
+// heard a device, and which. The owner that heard a device later has the open socket, most likely.
+//
+//   - Not held here: what may name this instance is handed back.
+//   - Heard earlier here: the socket here is to be checked.
+//   - Heard later here: the other owner is to be told so, in the same words (later). But an owner
+//     that has asked about this device does not answer, so that two never talk without end.
 func (t *table) compare(other string, pairs []string, now time.Time) (later []*Claim) {
 	for i := 0; i+1 < len(pairs); i += 2 {
 		theirs, err := strconv.ParseInt(pairs[i], 10, 64)
@@ -82,7 +91,7 @@ func (t *table) compare(other string, pairs []string, now time.Time) (later []*C
 		}
 		d := t.devices[pairs[i+1]]
 		if d == nil || d.claim == nil {
-			t.met(pairs[i+1], 0)
+			t.named(pairs[i+1], 0)
 			continue
 		}
 		ours := now.Sub(d.claim.heard).Milliseconds()
@@ -97,21 +106,21 @@ func (t *table) compare(other string, pairs []string, now time.Time) (later []*C
 	return later
 }
 
-// answered notes that another owner heard what it was asked about these claims, or did not though
-// it lives.
+// answered notes whether another owner heard what it was asked about these claims. One that did not
+// hear it twice, though it lives, never will: then the socket here is the one that can be checked.
 func (t *table) answered(owner string, claims []*Claim, heard bool, now time.Time) {
 	for _, c := range claims {
 		if d := c.d; d.claim == c && d.dispute != nil && d.dispute.owner == owner {
 			if !heard && d.dispute.unheard {
-				t.displace(d, owner, now) // nobody will ever look there: it is here that one can
+				t.displace(d, owner, now)
 			}
 			d.dispute.unheard = !heard
 		}
 	}
 }
 
-// listen hears of devices that have registered elsewhere, and has them looked at. It is a help:
-// what is not heard is found by a later look.
+// listen receives what other owners say of devices. It saves time: a message that is lost is made
+// up for by a later check.
 func (r *Registry) listen(ctx context.Context) error {
 	subscribe.Channel{
 		Client: r.cfg.Control, Name: r.keys.Heartbeat(r.id), Silence: r.cfg.HeartbeatTTL, Log: r.log,
@@ -121,35 +130,35 @@ func (r *Registry) listen(ctx context.Context) error {
 	return nil
 }
 
-// told has devices looked at that are said to be elsewhere, or compares what another owner says of
-// them.
+// told has devices checked that another owner has taken over, or compares what it says of them.
 func (r *Registry) told(ctx context.Context, words []string) {
-	if len(words) > 0 && strings.HasPrefix(words[0], toldPrefix) {
-		other := words[0][len(toldPrefix):]
-		r.mu.Lock()
-		later := r.table.compare(other, words[1:], time.Now())
-		r.mu.Unlock()
-		if len(later) > 0 {
-			if _, err := r.tell(ctx, other, later); err != nil {
-				// It asks again.
-				r.log.Debug("another owner could not be answered", "owner", other, "error", err)
-			}
-		}
-		r.tellDisplaced()
+	if len(words) == 0 {
 		return
 	}
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, imei := range words {
-		if d := r.table.devices[imei]; d != nil {
-			r.table.suspect(d)
+	other, disputed := strings.CutPrefix(words[0], toldPrefix)
+	if !disputed {
+		for _, imei := range words {
+			if d := r.table.devices[imei]; d != nil {
+				r.table.checkStanding(d)
+			}
+		}
+		r.mu.Unlock()
+		return
+	}
+	later := r.table.compare(other, words[1:], time.Now())
+	r.mu.Unlock()
+	if len(later) > 0 {
+		if _, err := r.tell(ctx, other, later); err != nil { // it asks again
+			r.log.Debug("another owner could not be answered", "owner", other, "error", err)
 		}
 	}
+	r.tellDisplaced()
 }
 
-// ask asks the other owners about devices in dispute: which of us has heard them later? The one
-// that has not looks whether its own socket is half open (see compare). One that cannot be asked is
-// asked in an interval.
+// ask asks the other owners about devices in dispute: which of us has heard them later? The other
+// one checks whether its own socket is half open (see compare). An owner that cannot be asked is
+// asked again in an interval.
 func (r *Registry) ask(ctx context.Context, asks map[string][]*Claim) {
 	for owner, claims := range asks {
 		r.log.Debug("entries name another instance", "owner", owner, "devices", len(claims))
@@ -164,8 +173,8 @@ func (r *Registry) ask(ctx context.Context, asks map[string][]*Claim) {
 	}
 }
 
-// tell tells another owner how long ago devices were heard here, at most batchSize of them. It is
-// heard too where that owner does not live: its entries will be swept.
+// tell tells another owner how long ago devices were heard here, at most batchSize of them. It
+// reports heard also where that owner does not live: its entries will be swept.
 func (r *Registry) tell(
 	ctx context.Context, owner string, claims []*Claim,
 ) (heard bool, err error) {
@@ -176,8 +185,7 @@ func (r *Registry) tell(
 	now := time.Now()
 	for _, c := range claims {
 		if c.d.claim == c {
-			msg = strconv.AppendInt(append(msg, ' '), now.Sub(c.heard).Milliseconds(), 10)
-			msg = append(append(msg, ' '), c.d.imei...)
+			msg = fmt.Appendf(msg, " %d %s", now.Sub(c.heard).Milliseconds(), c.d.imei)
 		}
 	}
 	r.mu.Unlock()

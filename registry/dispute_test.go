@@ -56,11 +56,11 @@ func hiccup(t *testing.T, r *replica, imei string) *registry.Claim {
 	return c
 }
 
-func withAndWithoutIndex(t *testing.T, f func(t *testing.T, w *world, index func(*registry.Config))) {
+func withAndWithoutIndex(t *testing.T, f func(t *testing.T, w *bubble, index func(*registry.Config))) {
 	for name, without := range map[string]bool{"with the index": false, "without it": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			inBubble(t, func(t *testing.T, w *world) {
+			inBubble(t, func(t *testing.T, w *bubble) {
 				f(t, w, func(c *registry.Config) { c.NoReverseIndex = without })
 			})
 		})
@@ -69,7 +69,7 @@ func withAndWithoutIndex(t *testing.T, f func(t *testing.T, w *world, index func
 
 func TestAParkedDeviceIsRoutableAgainThoughRedisWasSlowWhenItMoved(t *testing.T) {
 	t.Parallel()
-	withAndWithoutIndex(t, func(t *testing.T, w *world, index func(*registry.Config)) {
+	withAndWithoutIndex(t, func(t *testing.T, w *bubble, index func(*registry.Config)) {
 		var at1, at2 sockets
 		r1, r2 := w.start("r1", index, at1.config), w.start("r2", index, at2.config)
 		at2.keep("imei", r2.register(t, "imei")) // the half-open socket that it leaves behind
@@ -90,7 +90,7 @@ func TestAParkedDeviceIsRoutableAgainThoughRedisWasSlowWhenItMoved(t *testing.T)
 
 func TestADeviceThatSpeaksWhereItsEntrySaysStaysThere(t *testing.T) {
 	t.Parallel()
-	withAndWithoutIndex(t, func(t *testing.T, w *world, index func(*registry.Config)) {
+	withAndWithoutIndex(t, func(t *testing.T, w *bubble, index func(*registry.Config)) {
 		var at1, at2 sockets
 		r1, r2 := w.start("r1", index, at1.config), w.start("r2", index, at2.config)
 		there := r2.register(t, "imei")
@@ -112,7 +112,7 @@ func TestADeviceThatSpeaksWhereItsEntrySaysStaysThere(t *testing.T) {
 
 func TestWhatNamesAnOwnerThatDoesNotHoldItIsHandedBackWhenItIsAsked(t *testing.T) {
 	t.Parallel()
-	withAndWithoutIndex(t, func(t *testing.T, w *world, index func(*registry.Config)) {
+	withAndWithoutIndex(t, func(t *testing.T, w *bubble, index func(*registry.Config)) {
 		var at1, at2 sockets
 		r1, r2 := w.start("r1", index, at1.config), w.start("r2", index, at2.config)
 		at1.keep("imei", r1.register(t, "imei"))
@@ -130,7 +130,7 @@ func TestWhatNamesAnOwnerThatDoesNotHoldItIsHandedBackWhenItIsAsked(t *testing.T
 
 func TestAnOwnerIsAskedAgainWhileItDoesNotHear(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *bubble) {
 		var at1, at2 sockets
 		r1, r2 := w.start("r1", at1.config), w.start("r2", at2.config)
 		at2.keep("imei", r2.register(t, "imei"))
@@ -160,7 +160,7 @@ func TestAnOwnerIsAskedAgainWhileItDoesNotHear(t *testing.T) {
 
 func TestTwoThatDisputeDevicesTalkLittle(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *bubble) {
 		var told moves // and nothing is done about it
 		r1, r2 := w.start("r1", told.tell), w.start("r2", told.tell)
 		const many = 600

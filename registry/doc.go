@@ -16,10 +16,9 @@
 //
 // # Who is authoritative
 //
-// The server. Every decision is made in a script, at the instant of the write: whether this process
-// is still the newest life of its instance id, whether an entry names whom it should, whether a
-// heartbeat stands behind it. The process keeps only what it wants to be true (its claims) and what
-// it believes Redis holds, and works off the difference.
+// The server. Every decision is made in a script, at the instant of the write. The process keeps
+// what it wants to be true (its claims) and what it believes that Redis holds, and works off the
+// difference.
 //
 // # An entry's way
 //
@@ -28,82 +27,78 @@
 //	frame arrives  FrameReceived  ─► table ─ queue ─► HMGET         lost: heal.lua; foreign: evidence
 //	socket closes  Release        ─► table ─ queue ─► release.lua   HDEL if it is ours, SREM
 //	every beat     beat.lua ─ reply ─ surprise ─► HMGET of everything, SSCAN of the index
-//	process dies   its heartbeat expires: the janitor evicts what still names it
+//	process dies   its heartbeat expires ─► quickway.go, fullscan.go ─► batcher.go ─► evict.lua
 //
-// In the order of reading: claim.go is what a socket calls. table.go is what this replica knows of
-// its devices, each of which is in one of ten named states; batch.go decides what is written next
-// and notes what became of it; dispute.go is about entries that name another instance; index.go
-// compares with the reverse index. The table speaks to nobody and is told the time. Around it are
-// one writer (writer.go), one heartbeat (heartbeat.go), and one reconciler (reconcile.go), which
-// call the scripts (scripts.go).
+// To follow one IMEI, read in this order:
+//
+//   - claim.go: what a socket calls.
+//   - table.go: what this replica knows of its devices. Each is in one of ten named states. The
+//     table speaks to nobody and is told the time. batch.go decides what is written next, and notes
+//     what became of it; dispute.go is about entries that name another instance; index.go compares
+//     with the reverse index.
+//   - writer.go, heartbeat.go and reconcile.go: three loops around the table. They call the scripts
+//     (scripts.go, and first owner.lua).
+//   - sweeps.go: what the leader does when the owner is dead. The quick way (quickway.go) and the
+//     full scan (fullscan.go) find and judge; batcher.go hands full batches to janitor.Pass.Delete,
+//     and so to package guard, where guard.lua asks once more before evict.lua deletes.
 //
 // The writer writes one batch at a time: what comes together shares one script, and operations on
-// one IMEI never overlap. An operation is decided when its batch is made, from the newest claim, so
+// one IMEI never overlap. An operation is decided when its batch is made, from the newest claim. So
 // a burst of opens and closes becomes one write, and the late close of an old socket undoes
 // nothing.
 //
 // # Registration, healing, evidence
 //
-// A registration is a device's own word that it is here, and overwrites whatever stands there. It
-// is that only while it is fresh: what did not land at the first try, within a second of the
-// handshake, is put back by healing, which never overwrites a claim unseen. An entry found to name
-// another instance is taken back only on fresh evidence: after this replica saw the foreign claim,
-// it acknowledged a frame, and a further frame arrived, so the device is really at the other end of
-// this socket. The write then compares with the foreign value that was seen. Evidence counts for
-// one second after that frame, and a call that failed drops it: the foreign claim must then be seen
-// again before anything counts as evidence.
+// A registration says that the device is here, and overwrites whatever stands there. It does so
+// only while it is fresh. What did not land at the first try, within a second of the handshake, is
+// put back by healing, which never overwrites a claim unseen. An entry that names another instance
+// is taken back only on fresh evidence: after this replica saw the foreign claim, it acknowledged a
+// frame, and a further frame arrived, so the device is really at the other end of this socket. The
+// write then compares with the foreign value that was seen. Evidence counts for one second after
+// that frame. A call that failed drops it: then the foreign claim must be seen again first.
 //
 // # Two owners of one device
 //
 // An owner that overwrites an entry tells the former owner (PUBLISH on the channel of the name of
-// its heartbeat), which looks. A device that is held here while its entry names another instance is
-// in dispute. One of the two sockets is half open, most likely, and a parked device sends nothing
-// that could tell which. So the owner that finds it asks the other one, on its channel: "/<own
-// id>", then in pairs how many ms ago it heard a device (a frame, or the handshake), and its IMEI.
-// The one that heard the device earlier tells Config.OnDisplaced that its socket is likely half
-// open; if the one that was asked heard it later, it answers in the same words, and an answer is
-// not answered. One that does not hold the device hands the entry back. A released entry is put
-// back by the owner that asked, which looks every interval/10. It asks once an interval for as long
-// as the dispute lasts, so a message that is lost does no harm. Where nobody hears it twice though
-// the other instance lives, it tells its own OnDisplaced: an owner without Config.OnDisplaced, or
-// one of older make, does not listen.
+// its heartbeat), which checks the entry. A device that is held here while its entry names another
+// instance is in dispute. Most likely one of the two sockets is half open, and a parked device
+// sends nothing that could tell which. So the owner that finds it asks the other one on its
+// channel: "/<own id>", then in pairs how many ms ago it heard a device (a frame, or the
+// handshake), and its IMEI. The owner that heard the device earlier calls Config.OnDisplaced: its
+// socket is likely half open. If the asked owner heard it later, it answers in the same words, and
+// an answer gets no answer. An owner that does not hold the device hands the entry back; the asking
+// owner finds that within interval/10 and puts its own there. It asks once an interval for as long
+// as the dispute lasts, so a lost message does no harm. If the other instance lives, and twice
+// nobody received the question, the asking owner calls its own OnDisplaced: an owner without
+// Config.OnDisplaced, or one of an older version, does not listen.
 //
 // # Reconciliation
 //
 // Each reply to a beat or a write says, in O(1) for the server: whether the own heartbeat was
-// absent, the size of the index, when entries may last have been lost as the witness knows, whether
-// there is a registry at all. An owner that writes the first entry where there is none tells that
-// to all by the witness. Any surprise reconciles everything, at once but once an interval at most,
-// so that what comes again and again costs little; a surprise that comes sooner waits until the
-// interval has passed. A hold in which Redis has lost no entries (settings, redis_evicting,
-// mass_failure) is none. Everything is reconciled in both directions: claims against entries
-// (HMGET), and the index against claims (SSCAN), so that what names this instance and is not held
-// is handed back. Without a surprise each beat reconciles a tenth of the claims, in the order in
-// which they were first registered: what was written together lies together in Redis' memory, and
-// costs half as much to look at. A write of unknown fate is looked at again for a whole TTL, since
-// it may land late.
+// absent, the size of the index, when entries may last have been lost as the witness knows, and
+// whether there is a registry at all. An owner that writes the first entry where there is none
+// tells that to all by the witness. A hold in which Redis lost no entries (settings,
+// redis_evicting, mass_failure) is no surprise. Any surprise reconciles everything, at once, but
+// once an interval at most: a surprise that comes sooner waits until the interval has passed.
+// Everything is reconciled in both directions: claims against entries (HMGET), and the index
+// against claims (SSCAN), so that what names this instance and is not held is handed back. Without
+// a surprise each beat checks a tenth of the claims. A write of unknown fate is checked again for a
+// whole TTL, since it may land late.
 //
 // # Memory while Redis is away
 //
-// A device that was released is forgotten at once if Redis was never asked to write it. One that
-// Redis may know is remembered until it is taken out; while writes fail, of those at most 10,000
-// more than devices are held (or as many as were, when there were more). Further ones are forgotten
-// too. What they may have left is looked for in the index (with NoReverseIndex in the registry)
-// when Redis answers, and again when no write of unknown fate can land any more.
+// A released device is forgotten at once if Redis was never asked to write it. One that Redis may
+// know is remembered until it is taken out; but while writes fail, at most 10,000 more of those
+// than devices are held (or as many as were, when there were more). Further ones are forgotten too.
+// What they may have left is searched for in the index (with NoReverseIndex in the registry) with
+// each beat, until no write of unknown fate can land any more.
 //
 // # One id, one life
 //
 // Process start draws a boot token from the server, above that of any earlier life that the
-// heartbeat remembers. Every script compares it: the newest boot wins, an older process ends with
+// heartbeat remembers. Every script compares it: the newest boot wins. An older process ends with
 // ErrSuperseded, writes nothing more and hands nothing back. The new one hands back what its former
 // life left.
-//
-// # Two clients, one place
-//
-// Control writes the heartbeat, Client the entries. A life begins only when Client has seen the
-// first heartbeat where Control wrote it, and may write there. Until then nothing is registered.
-// Ten clear answers that it is not there, tenths of an interval apart, end Run with
-// ErrClientsDiffer. A lost reply and a heartbeat that was deleted in between do not count.
 //
 // # What is guaranteed, and what is not
 //
@@ -112,14 +107,14 @@
 //     (S2).
 //   - While Redis is away devices are held and served by their replica; failures are counted;
 //     within one heartbeat interval of Redis answering, everything held is back.
-//   - A registration is not durable by itself: an asynchronous failover may lose it. It is then
+//   - A registration is not durable by itself: an asynchronous failover may lose it. Then it is
 //     healed.
 //   - An owner that is silent for a whole TTL is dead for everybody else: its entries may go, and
 //     come back when it beats again.
 //   - Between a device's move and the new replica's registration the entry names the former owner.
-//   - Which of two sockets of a device is half open is told by when the device was last heard at
-//     each. A message that took longer than the device took to move can make the wrong one be
-//     looked at: if that is silent for as long as Config.OnDisplaced's receiver waits, it is
-//     closed, and the device connects again.
-//   - With NoReverseIndex a late-landing write is looked for only for one TTL after it failed.
+//   - When a device was last heard at each of two sockets tells which one is half open. A message
+//     that took longer than the device took to move can blame the wrong one. If that socket is
+//     silent for as long as Config.OnDisplaced's receiver waits, it is closed, and the device
+//     connects again.
+//   - With NoReverseIndex a late-landing write is searched for only for one TTL after it failed.
 package registry

@@ -16,7 +16,7 @@ import (
 
 func TestEvidenceFromBeforeAnOutageTakesNothingBack(t *testing.T) {
 	t.Parallel()
-	withAndWithoutIndex(t, func(t *testing.T, w *world, index func(*registry.Config)) {
+	withAndWithoutIndex(t, func(t *testing.T, w *bubble, index func(*registry.Config)) {
 		r1, r2 := w.start("r1", index), w.start("r2", index)
 		c := r1.register(t, "imei")
 		time.Sleep(2 * time.Second)
@@ -50,12 +50,12 @@ func TestEvidenceCountsForASecond(t *testing.T) {
 		t.Run(waited.String(), func(t *testing.T) {
 			t.Parallel()
 			for name, on := range map[string]func(cmd redis.Cmder) bool{
-				"while another look is under way":           func(cmd redis.Cmder) bool { return cmd.Name() == "hmget" },
+				"while another check is under way":          func(cmd redis.Cmder) bool { return cmd.Name() == "hmget" },
 				"while a registration before it is written": func(cmd redis.Cmder) bool { return strings.HasPrefix(cmd.Name(), "eval") },
 			} {
 				t.Run(name, func(t *testing.T) {
 					t.Parallel()
-					inBubble(t, func(t *testing.T, w *world) {
+					inBubble(t, func(t *testing.T, w *bubble) {
 						r := w.start("r1")
 						c, other := r.register(t, "imei"), r.register(t, "other")
 						time.Sleep(2 * time.Second)
@@ -73,7 +73,7 @@ func TestEvidenceCountsForASecond(t *testing.T) {
 							}
 							return nil
 						}, nil)
-						if strings.HasPrefix(name, "while another look") {
+						if strings.HasPrefix(name, "while another check") {
 							other.FrameReceived()
 							<-begun
 							c.FrameReceived()
@@ -100,10 +100,10 @@ func TestEvidenceCountsForASecond(t *testing.T) {
 
 func TestAFailureDropsTheEvidence(t *testing.T) {
 	t.Parallel()
-	for name, failing := range map[string]string{"of a look": "hmget", "of a heal": "eval"} {
+	for name, failing := range map[string]string{"of a check": "hmget", "of a heal": "eval"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			inBubble(t, func(t *testing.T, w *world) {
+			inBubble(t, func(t *testing.T, w *bubble) {
 				r := w.start("r1")
 				c := r.register(t, "imei")
 				time.Sleep(2 * time.Second)

@@ -15,7 +15,7 @@ func (r *Registry) Remembered() int {
 	for _, s := range t.shards {
 		placed += len(s)
 	}
-	return max(len(t.devices), len(t.unsettled), len(t.recheck), placed, t.urgent.n+t.checks.n, len(t.asks), len(t.displaced))
+	return max(len(t.devices), len(t.again), placed, t.urgent.Len()+t.checks.Len(), len(t.asks), len(t.displaced))
 }
 
 // Miscounted says which counter differs from what a walk over all devices finds; "": none.
@@ -27,7 +27,7 @@ func (r *Registry) Miscounted() string {
 
 func (t *table) miscounted() string {
 	var count [states]int
-	var held, vague, indexed, queued, placed int
+	var held, indexed, queued, placed int
 	for _, d := range t.devices {
 		add := func(n *int, is bool) {
 			if is {
@@ -36,24 +36,24 @@ func (t *table) miscounted() string {
 		}
 		count[d.state]++
 		add(&held, d.claim != nil)
-		add(&vague, !d.state.settled() && !d.late.IsZero())
-		add(&indexed, d.indexed && t.indexKept)
+		add(&indexed, d.indexed)
 		add(&queued, d.in != nil)
 		add(&placed, t.shards[d.shard][d.place] == d)
-		_, unsettled := t.unsettled[d]
+		_, again := t.again[d]
 		switch {
-		case !d.state.settled() && !unsettled:
-			return d.imei + " is neither settled nor unsettled"
+		case !d.state.agreed() && !again:
+			return d.imei + " is not as it should be, and is not tried again"
 		case d.state.held() != (d.claim != nil), d.state.disputed() != (d.dispute != nil):
 			return fmt.Sprintf("%s has state %d, claim %v, dispute %v", d.imei, d.state, d.claim, d.dispute)
 		}
 	}
+	count[forgotten] = -len(t.devices)
 	if count != t.count {
 		return fmt.Sprintf("states are counted as %d, and are %d", t.count, count)
 	}
 	for what, n := range map[string][2]int{
-		"held": {t.held(), held}, "vague": {t.vague, vague}, "indexed": {t.indexed, indexed},
-		"queued": {t.urgent.n + t.checks.n, queued}, "placed": {len(t.devices), placed},
+		"held": {t.held(), held}, "indexed": {t.indexed, indexed},
+		"queued": {t.urgent.Len() + t.checks.Len(), queued}, "placed": {len(t.devices), placed},
 	} {
 		if n[0] != n[1] {
 			return fmt.Sprintf("%s is %d, and there are %d", what, n[0], n[1])

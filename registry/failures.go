@@ -3,13 +3,14 @@ package registry
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// fail counts a failure and logs the first of a streak; recovered ends the streak. Callers hold mu.
+// fail counts a failure and logs the first of a row; recovered ends the row. Callers hold mu.
 func (r *Registry) fail(op string, err error, n int) {
 	if errors.Is(err, ErrSuperseded) || errors.Is(err, context.Canceled) {
 		return // told elsewhere, or the end of Run
@@ -28,27 +29,24 @@ func (r *Registry) recovered(op string) {
 	}
 }
 
-// logFailure logs that an operation has begun to fail. What another operation fails of already is
-// told once. Caller holds mu.
+// logFailure logs that an operation has begun to fail. If another operation fails for the same
+// reason, the log has it already. Caller holds mu.
 func (r *Registry) logFailure(op string, err error) {
-	for other, e := range r.failing {
-		if other != op && kind(e) == kind(err) {
-			r.log.Debug("registry operation fails too", "op", op, "error", err)
-			return
+	level, text := slog.LevelWarn, "registry operation fails, devices are served and it is tried again"
+	switch {
+	case errors.Is(err, ErrClientsDiffer):
+		level, text = slog.LevelError,
+			"Client and Control are not at the same primary and database: mend the options of one of them"
+	case refused(err):
+		level, text = slog.LevelError, "Redis refuses this replica: "+
+			"mend its user, password or rights (ACL), or the address of the primary; it is tried again"
+	}
+	for _, e := range r.failing {
+		if kind(e) == kind(err) {
+			level, text = slog.LevelDebug, "registry operation fails too"
 		}
 	}
-	if errors.Is(err, ErrClientsDiffer) {
-		r.log.Error("Client and Control are not at the same primary and database: mend the options of one of them",
-			"op", op, "error", err)
-		return
-	}
-	if refused(err) {
-		r.log.Error("Redis refuses this replica: mend its user, password or rights (ACL), or the address of the primary; it is tried again",
-			"op", op, "error", err)
-		return
-	}
-	r.log.Warn("registry operation fails, devices are served and it is tried again",
-		"op", op, "error", err)
+	r.log.Log(context.Background(), level, text, "op", op, "error", err)
 }
 
 // passing are errors by which a server says that it cannot now, and not that this client may not.

@@ -19,7 +19,7 @@ const (
 	runIDFresh = time.Second
 	// scanStarts is how often a scan may begin anew in one pass.
 	scanStarts = 3
-	// yieldFor is how long a yielding full scan waits before it looks again.
+	// yieldFor is how long a yielding full scan waits before it asks again.
 	yieldFor = 50 * time.Millisecond
 )
 
@@ -56,21 +56,21 @@ func (s *fullScan) Run(ctx context.Context, p *janitor.Pass) error {
 }
 
 // scan is one pass. It walks through the whole hash once, and leaves the entries of the dead that
-// no roster names: the mass-failure breaker can judge them only when it has met every owner. If
-// there are any it walks again, for them only.
+// no roster names: the mass-failure breaker can judge them only when the scan has found every
+// owner. If there are any it walks again, for them only.
 type scan struct {
 	*fullScan
 	p     *janitor.Pass
 	yield time.Duration   // for so long it may yet wait for the quick way
 	only  map[string]bool // the owners that a second walk is about; nil: it is the first
 	later map[string]bool // the dead whose entries this walk left for another one
-	// The dead on the roster of whom this walk met no entry yet, and since when they are silent.
+	// The dead on the roster of whom this walk found no entry yet, and since when they are silent.
 	silent  map[string]time.Time
 	batcher *batcher
 }
 
-// walk goes through the hash once. A cursor means something only to the server that gave it: when
-// another has taken its place, errRestarted.
+// walk goes through the hash once. A cursor means something only to the server that gave it: if
+// another has taken its place, the walk ends with errRestarted.
 func (w *scan) walk(ctx context.Context) error {
 	p := w.p
 	server, err := w.serverID(ctx)
@@ -92,7 +92,8 @@ func (w *scan) walk(ctx context.Context) error {
 		}
 		var page []string
 		err := p.Call(ctx, func(ctx context.Context) (err error) {
-			page, cursor, err = p.Client().HScan(ctx, p.Layout().Registry(), cursor, "", int64(p.PageSize())).Result()
+			key, count := p.Layout().Registry(), int64(p.PageSize())
+			page, cursor, err = p.Client().HScan(ctx, key, cursor, "", count).Result()
 			return err
 		})
 		if err != nil {
@@ -126,7 +127,7 @@ func (w *scan) walk(ctx context.Context) error {
 // Redis' time. It takes half an interval of a pass at most, so that the quick way cannot keep the
 // full scan from the owners that the quick way does not find.
 func (w *scan) wait(ctx context.Context) error {
-	for w.busy() && w.yield > 0 {
+	for w.at.Load() != nil && w.yield > 0 {
 		d := min(yieldFor, w.yield)
 		if !wait.For(ctx, d) {
 			return context.Cause(ctx)
@@ -153,12 +154,13 @@ func (w *scan) page(ctx context.Context, page []string) error {
 		return err
 	}
 	all := p.Owner() == "" && !p.DryRun()
+	swept := w.at.Load()
 	for owner, imeis := range entries {
 		switch {
 		case liveness[owner] == janitor.Unreadable:
 			p.Skip(janitor.SkipUnreadable, len(imeis))
 		case liveness[owner] == janitor.Alive:
-		case all && w.takenUp(owner):
+		case all && swept != nil && *swept == owner:
 			// what its index misses, the next full scan finds
 		case all && w.only == nil && !p.Listed(owner):
 			w.later[owner] = true
@@ -173,26 +175,20 @@ func (w *scan) page(ctx context.Context, page []string) error {
 	return nil
 }
 
-// serverID asks which life of which server this is; "" where that is not offered, and then the
-// check is off.
+// serverID asks for the identity of the server's present life; "" where that is not offered, and
+// then the check is off.
 func (w *scan) serverID(ctx context.Context) (id string, err error) {
 	err = w.p.Call(ctx, func(ctx context.Context) error {
 		info, err := w.p.Client().Info(ctx, "server").Result()
-		if reply := redis.Error(nil); errors.As(err, &reply) { // refused, or no such section
+		for line := range strings.Lines(info) {
+			if value, ok := strings.CutPrefix(line, "run_id:"); ok {
+				id = strings.TrimSpace(value)
+			}
+		}
+		if answered(err) { // refused, or no such section
 			return nil
 		}
-		id = runID(info)
 		return err
 	})
 	return id, err
-}
-
-// runID is the identity of the server's present life; "" where that is not offered.
-func runID(info string) string {
-	for line := range strings.Lines(info) {
-		if id, ok := strings.CutPrefix(line, "run_id:"); ok {
-			return strings.TrimSpace(id)
-		}
-	}
-	return ""
 }

@@ -1,11 +1,18 @@
 -- goodbye.lua: a graceful end (behind owner.lua): the heartbeat goes, so that what is left is swept
 -- at once; the roster entry too if nothing is left, else a mark that this was no silent death.
+-- Marks of owners that nobody can sweep any more (the roster was lost) go after a day.
 -- ARGV[5] how many claims could not be handed back
 if token == ARGV[2] then redis.call('DEL', KEYS[1]) end
 if redis.call('EXISTS', KEYS[3]) == 0 and ARGV[5] == '0' then
   redis.pcall('SREM', KEYS[2], ARGV[1])
 else
-  local t = redis.call('TIME')
-  redis.pcall('HSET', KEYS[4], 'bye:' .. ARGV[1], t[1])
+  local now = tonumber(redis.call('TIME')[1])
+  local w = redis.pcall('HGETALL', KEYS[4])
+  for i = 1, #w, 2 do
+    if string.sub(w[i], 1, 4) == 'bye:' and now - (tonumber(w[i + 1]) or 0) > 86400 then
+      redis.pcall('HDEL', KEYS[4], w[i])
+    end
+  end
+  redis.pcall('HSET', KEYS[4], 'bye:' .. ARGV[1], string.format('%.0f', now))
 end
 return reply()

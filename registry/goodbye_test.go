@@ -18,7 +18,7 @@ func TestAGoodbyeIsSaidOnceAndAgainWhereItWasNotHeard(t *testing.T) {
 	for name, lost := range map[string]int64{"it is heard": 0, "two are lost": 2} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			inBubble(t, func(t *testing.T, w *world) {
+			inBubble(t, func(t *testing.T, w *bubble) {
 				r := w.start("r1")
 				var said atomic.Int64
 				r.control.set(func(cmd redis.Cmder) error {
@@ -37,7 +37,7 @@ func TestAGoodbyeIsSaidOnceAndAgainWhereItWasNotHeard(t *testing.T) {
 
 func TestAGoodbyeThatIsNeverHeardKeepsNobodyForLong(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *bubble) {
 		r := w.start("r1")
 		r.control.set(always, nil)
 		begun := time.Now()
@@ -49,7 +49,7 @@ func TestAGoodbyeThatIsNeverHeardKeepsNobodyForLong(t *testing.T) {
 
 func TestAReleaseThatRedisMissedIsLeftBehindAtTheGoodbyeAlsoWithoutAnIndex(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *bubble) {
 		r := w.start("r1", func(c *registry.Config) { c.NoReverseIndex = true; c.Drain = time.Minute })
 		c := r.register(t, "imei")
 		r.data.set(always, nil)

@@ -19,21 +19,21 @@ import (
 )
 
 func TestWhatWasLostWholesaleIsBackWithinOneInterval(t *testing.T) {
-	lose := map[string]func(ctx context.Context, w *world) error{
-		"the heartbeat":             func(ctx context.Context, w *world) error { return w.Del(ctx, w.Heartbeat("r1"), w.Registry()).Err() },
-		"everything":                func(ctx context.Context, w *world) error { return w.FlushAll(ctx).Err() },
-		"the registry":              func(ctx context.Context, w *world) error { return w.Del(ctx, w.Registry()).Err() },
-		"the index":                 func(ctx context.Context, w *world) error { return w.Del(ctx, w.Devices("r1")).Err() },
-		"entries, with the witness": func(ctx context.Context, w *world) error { return w.Del(ctx, w.Registry(), w.Witness()).Err() },
-		"entries and index, partly": func(ctx context.Context, w *world) error {
+	lose := map[string]func(ctx context.Context, w *bubble) error{
+		"the heartbeat":             func(ctx context.Context, w *bubble) error { return w.Del(ctx, w.Heartbeat("r1"), w.Registry()).Err() },
+		"everything":                func(ctx context.Context, w *bubble) error { return w.FlushAll(ctx).Err() },
+		"the registry":              func(ctx context.Context, w *bubble) error { return w.Del(ctx, w.Registry()).Err() },
+		"the index":                 func(ctx context.Context, w *bubble) error { return w.Del(ctx, w.Devices("r1")).Err() },
+		"entries, with the witness": func(ctx context.Context, w *bubble) error { return w.Del(ctx, w.Registry(), w.Witness()).Err() },
+		"entries and index, partly": func(ctx context.Context, w *bubble) error {
 			w.HDel(ctx, w.Registry(), "imei-7")
 			return w.SRem(ctx, w.Devices("r1"), "imei-7").Err()
 		},
-		"the index of another boot ": func(ctx context.Context, w *world) error { return w.SAdd(ctx, w.Devices("r1"), "stray").Err() },
+		"the index of another boot ": func(ctx context.Context, w *bubble) error { return w.SAdd(ctx, w.Devices("r1"), "stray").Err() },
 	}
 	for name, lost := range lose {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
+			inBubble(t, func(t *testing.T, w *bubble) {
 				ctx := t.Context()
 				w.HSet(ctx, w.Witness(), "lost", "1")
 				r := w.start("r1")
@@ -57,7 +57,7 @@ func TestWhatWasLostWholesaleIsBackWithinOneInterval(t *testing.T) {
 }
 
 func TestASingleLostEntryIsBackAtTheNextFrameOrWithinTenIntervals(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *bubble) {
 		ctx := t.Context()
 		r := w.start("r1")
 		talking := r.register(t, "talking")
@@ -77,7 +77,7 @@ func TestASingleLostEntryIsBackAtTheNextFrameOrWithinTenIntervals(t *testing.T) 
 }
 
 func TestEachBeatLooksAtATenthInTheOrderOfRegistration(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *bubble) {
 		ctx := t.Context()
 		r := w.start("r1")
 		const many = 12_000
@@ -99,7 +99,7 @@ func TestEachBeatLooksAtATenthInTheOrderOfRegistration(t *testing.T) {
 		require.Positive(t, calls)
 		require.Equal(t, calls, ordered, "calls whose IMEIs stand in the order of their registration")
 
-		for i := 0; i < many; i += 3 { // what goes leaves no hole in what is looked at
+		for i := 0; i < many; i += 3 { // what goes leaves no hole in what is checked
 			claims[i].Release()
 		}
 		synctest.Wait()
@@ -108,18 +108,18 @@ func TestEachBeatLooksAtATenthInTheOrderOfRegistration(t *testing.T) {
 		}
 
 		var mu sync.Mutex
-		var looked []string
+		var checked []string
 		seen := func() int {
 			mu.Lock()
 			defer mu.Unlock()
-			return len(looked)
+			return len(checked)
 		}
 		r.data.set(func(cmd redis.Cmder) error {
 			if cmd.Name() == "hmget" {
 				mu.Lock()
 				defer mu.Unlock()
 				for _, imei := range cmd.Args()[2:] {
-					looked = append(looked, imei.(string))
+					checked = append(checked, imei.(string))
 				}
 			}
 			return nil
@@ -132,8 +132,8 @@ func TestEachBeatLooksAtATenthInTheOrderOfRegistration(t *testing.T) {
 		}
 		r.data.set(nil, nil)
 		require.Equal(t, many*2/3, seen())
-		slices.Sort(looked)
-		require.Len(t, slices.Compact(looked), many*2/3, "each of them once")
+		slices.Sort(checked)
+		require.Len(t, slices.Compact(checked), many*2/3, "each of them once")
 		require.EqualValues(t, many*2/3, w.HLen(ctx, w.Registry()).Val(), "what was lost is back")
 		w.end(r)
 	})
@@ -146,7 +146,7 @@ func number(imei any) int {
 }
 
 func TestAFrameTooSoonAfterALookIsMadeUpFor(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *bubble) {
 		ctx := t.Context()
 		r := w.start("r1")
 		c := r.register(t, "talking")
@@ -154,7 +154,7 @@ func TestAFrameTooSoonAfterALookIsMadeUpFor(t *testing.T) {
 		// the device's only frame, within a second of its registration
 		c.FrameReceived()
 		synctest.Wait()
-		require.Empty(t, w.owner("talking"), "a look was made: this test says nothing")
+		require.Empty(t, w.owner("talking"), "a check was made: this test says nothing")
 		time.Sleep(time.Second + r.Timing().Interval/5)
 		synctest.Wait()
 		require.Equal(t, "r1", w.owner("talking"))
@@ -163,7 +163,7 @@ func TestAFrameTooSoonAfterALookIsMadeUpFor(t *testing.T) {
 }
 
 func TestAForeignEntryIsTakenBackOnlyOnFreshEvidence(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *bubble) {
 		ctx := t.Context()
 		r := w.start("r1")
 		c := r.register(t, "imei")
@@ -196,7 +196,7 @@ func TestAForeignEntryIsTakenBackOnlyOnFreshEvidence(t *testing.T) {
 }
 
 func TestEvidenceAgainstOneInstanceDoesNotOverwriteAnother(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *bubble) {
 		ctx := t.Context()
 		r := w.start("r1")
 		c := r.register(t, "imei")
@@ -222,7 +222,7 @@ func TestRedisAwayTheDeviceIsServedAndHealedLater(t *testing.T) {
 	}
 	for name, broken := range faultKinds {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
+			inBubble(t, func(t *testing.T, w *bubble) {
 				ctx := t.Context()
 				r := w.start("r1")
 				gone, moved := r.register(t, "gone"), r.register(t, "moved")
@@ -260,7 +260,7 @@ func TestRedisAwayTheDeviceIsServedAndHealedLater(t *testing.T) {
 func TestARegistrationThatLandsAfterItsSocketClosedIsHandedBack(t *testing.T) {
 	for name, index := range map[string]bool{"with the index": false, "without it": true} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
+			inBubble(t, func(t *testing.T, w *bubble) {
 				ctx := t.Context()
 				r := w.start("r1", func(c *registry.Config) { c.NoReverseIndex = index })
 				r.data.set(always, nil)
@@ -285,7 +285,7 @@ func TestARegistrationThatLandsAfterItsSocketClosedIsHandedBack(t *testing.T) {
 }
 
 func TestARegistrationThatWaitedTooLongOverwritesNobody(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *bubble) {
 		ctx := t.Context()
 		r := w.start("r1")
 		r.data.set(always, nil)
@@ -303,7 +303,7 @@ func TestARegistrationThatWaitedTooLongOverwritesNobody(t *testing.T) {
 
 func TestADeviceThatIsNotRegisteredAtTheFirstTryIsCountedOnceHoweverOftenItIsTriedAgain(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *bubble) {
 		r := w.start("r1")
 		r.data.set(func(redis.Cmder) error { time.Sleep(2 * time.Second); return errLost }, nil)
 		r.Register("tried and failed")
@@ -322,7 +322,7 @@ func TestADeviceThatIsNotRegisteredAtTheFirstTryIsCountedOnceHoweverOftenItIsTri
 }
 
 func TestAStormSharesTransactions(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *bubble) {
 		r := w.start("r1")
 		calls := 0
 		r.data.set(func(redis.Cmder) error { calls++; return nil }, nil)
@@ -338,7 +338,7 @@ func TestAStormSharesTransactions(t *testing.T) {
 
 func TestADeviceThatComesBackWhileOthersAreWrittenIsNotReleased(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *bubble) {
 		r := w.start("r1")
 		back := r.register(t, "back")
 		var again *registry.Claim
@@ -363,7 +363,7 @@ func TestADeviceThatComesBackWhileOthersAreWrittenIsNotReleased(t *testing.T) {
 }
 
 func TestProofThatComesWhileALookIsUnderWayStands(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *bubble) {
 		r := w.start("r1")
 		c := r.register(t, "imei")
 		w.HSet(t.Context(), w.Registry(), "imei", "r2")
@@ -388,7 +388,7 @@ func TestProofThatComesWhileALookIsUnderWayStands(t *testing.T) {
 }
 
 func TestAnEntryThatNamesNobodyIsALostOne(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *bubble) {
 		r := w.start("r1")
 		c := r.register(t, "imei")
 		w.HSet(t.Context(), w.Registry(), "imei", "")
@@ -403,7 +403,7 @@ func TestAnEntryThatNamesNobodyIsALostOne(t *testing.T) {
 func TestAFailureThatIsOverIsNotShownAnyMore(t *testing.T) {
 	for name, failing := range map[string]string{"a scan": "sscan", "a release": "evalsha"} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
+			inBubble(t, func(t *testing.T, w *bubble) {
 				r := w.start("r1")
 				c := r.register(t, "imei")
 				var failed atomic.Bool
@@ -429,7 +429,7 @@ func TestAFailureThatIsOverIsNotShownAnyMore(t *testing.T) {
 // The sweep of an owner that was silent took it out of the index, and one of its devices is
 // elsewhere by now.
 func TestAForeignDeviceThatLeftTheIndexIsNoReasonToScanForEver(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *bubble) {
 		ctx := t.Context()
 		r := w.start("r1")
 		r.registerMany(t, 10)

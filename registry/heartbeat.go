@@ -14,19 +14,22 @@ import (
 
 // ErrClientsDiffer ends Run when Client does not see the heartbeat that Control has just written:
 // it is at another server or database, or reads from a replica. Nothing was registered. It ends Run
-// after ten clear answers, tenths of an interval apart, so that a failover under way is no reason.
+// after ten clear answers, tenths of an interval apart, so that a failover under way does not. A
+// lost reply, or a heartbeat that was deleted in between, does not count.
 var ErrClientsDiffer = errors.New("registry: Client and Control are not at the same primary and database")
 
-// differMost is how many clear answers it takes.
+// differMost is how many clear answers that takes.
 const differMost = 10
 
+var errNoRights = errors.New("NOPERM this user may not run SADD and SREM on the roster and the reverse index")
+
 // beats draws the boot token first, then beats every interval; what failed is tried again every
-// interval/10. Each such tenth is also when unsettled devices are looked at again.
+// interval/10. With each such tenth retry is called too.
 func (r *Registry) beats(ctx context.Context) error {
 	tenth := time.NewTicker(r.cfg.HeartbeatInterval / 10)
 	defer tenth.Stop()
 	var due time.Time
-	var turn int // the shard whose claims are looked at next
+	var turn int // the shard whose claims are checked next
 	for {
 		if now := time.Now(); !now.Before(due) {
 			err := r.beat(ctx)
@@ -57,14 +60,17 @@ func (r *Registry) beat(ctx context.Context) error {
 	r.mu.Unlock()
 
 	var got reply
-	var err error
+	var err, rights error
 	if !booted {
 		err = r.drawBoot(ctx)
 	} else {
-		got, err = r.own(ctx, r.cfg.Control, beatScript, millis(r.Timing().Grace()))
-		if outOfMemory(err) {
+		got, err = r.own(ctx, r.cfg.Control, beatScript, r.Timing().Grace().Milliseconds())
+		if got.count == 1 {
+			rights = errNoRights
+		}
+		if redis.IsOOMError(err) {
 			if got, err = r.own(ctx, r.cfg.Control, extendScript); err == nil && got.count == 0 {
-				err = fmt.Errorf("OOM and no heartbeat left to extend")
+				err = errors.New("OOM and no heartbeat left to extend")
 			}
 		}
 	}
@@ -73,7 +79,7 @@ func (r *Registry) beat(ctx context.Context) error {
 	defer r.mu.Unlock()
 	if err != nil {
 		if refused(err) {
-			r.refused = err
+			r.refused = err.Error()
 		}
 		r.fail("heartbeat", err, 1)
 		if r.boot == "" { // else the former life is being handed back
@@ -81,12 +87,13 @@ func (r *Registry) beat(ctx context.Context) error {
 		}
 		return err
 	}
-	r.lastBeat, r.refused = time.Now(), nil
+	r.lastBeat, r.refused = time.Now(), ""
 	r.recovered("heartbeat")
-	if r.table.owesSearch(r.lastBeat) {
+	if !r.table.searchUntil.IsZero() {
 		nudge(r.scan)
 	}
 	if booted {
+		r.rights.Note(rights)
 		if before%2 == 1 || before != r.table.batches {
 			// A batch was under way: what it did is not to be compared.
 			got.size, got.gone = r.table.indexed, false
@@ -100,7 +107,7 @@ func (r *Registry) beat(ctx context.Context) error {
 func (r *Registry) drawBoot(ctx context.Context) error {
 	keys := []string{r.keys.Heartbeat(r.id), r.keys.Roster(), r.keys.Witness()}
 	token, err := bootScript.Run(ctx, r.cfg.Control, keys, r.id, r.random,
-		millis(r.cfg.HeartbeatTTL), millis(r.Timing().Grace())).Text()
+		r.cfg.HeartbeatTTL.Milliseconds(), r.Timing().Grace().Milliseconds()).Text()
 	if err != nil {
 		return err
 	}
@@ -124,16 +131,14 @@ func (r *Registry) sameServer(ctx context.Context, boot string) error {
 	answer, err := sameScript.Run(ctx, r.cfg.Client, []string{key}, boot).Text()
 	what := "Client does not see the heartbeat that Control wrote"
 	switch {
-	case err == nil && answer == "OK":
-		return nil
-	case err == nil && answer == "SUPERSEDED":
-		return ErrSuperseded
-	case err != nil && strings.HasPrefix(err.Error(), "READONLY"):
+	case redis.IsReadOnlyError(err):
 		what = "Client is at a replica"
-	case err != nil:
+	case err != nil || answer == "OK":
 		return err
+	case answer == "SUPERSEDED":
+		return ErrSuperseded
 	default:
-		// Was it deleted or evicted in between? Then Control does not see it either.
+		// If it was deleted or evicted in between, Control does not see it either.
 		held, err := r.cfg.Control.Get(ctx, key).Result()
 		if err != nil && !errors.Is(err, redis.Nil) {
 			return err
@@ -153,22 +158,22 @@ func (r *Registry) sameServer(ctx context.Context, boot string) error {
 func (r *Registry) retry() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.table.unsettled) == 0 && !r.scanFails { // Redis agrees: what failed has been made good
+	now := time.Now()
+	if r.table.pending() == 0 && now.After(r.table.lateUntil) && !r.scanFails {
 		for _, op := range []string{"register", "release", "heal"} {
-			r.recovered(op)
+			r.recovered(op) // Redis agrees: what failed has been made good
 		}
 	}
-	now := time.Now()
 	r.table.retry(now)
 	r.reconcileAll(now)
 }
 
-// goodbye ends this life gracefully: see goodbye.lua. It is tried a few times; the TTL is the
-// safety net.
+// goodbye ends this life gracefully: see goodbye.lua. It is tried a few times; then the heartbeat
+// is left to expire.
 func (r *Registry) goodbye(ctx context.Context) error {
 	r.mu.Lock()
 	booted, left := r.boot != "", r.table.held()+r.table.count[releasing]
-	if r.table.astray() {
+	if !r.table.searchUntil.IsZero() {
 		left++
 	}
 	r.mu.Unlock()
@@ -178,7 +183,7 @@ func (r *Registry) goodbye(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, min(r.cfg.HeartbeatInterval, 3*time.Second))
 	defer cancel()
 	for {
-		_, err := r.own(ctx, r.cfg.Control, goodbyeScript, fmt.Sprint(left))
+		_, err := r.own(ctx, r.cfg.Control, goodbyeScript, left)
 		switch {
 		case err == nil:
 			r.log.Info("said goodbye", "instance", r.id, "left", left)

@@ -19,8 +19,8 @@ type Owner struct {
 	Live bool
 }
 
-// Lookup answers who holds a device and whether that owner lives, in one round trip and as of
-// one instant. ErrNotRegistered: nobody does. Any other error is Redis' and is counted.
+// Lookup returns the owner of a device, in one round trip and as of one instant.
+// ErrNotRegistered: no instance holds it. Any other error is Redis' and is counted.
 func (r *Registry) Lookup(ctx context.Context, imei string) (Owner, error) {
 	keys := []string{r.keys.Registry()}
 	out, err := lookupScript.RunRO(ctx, r.cfg.Client, keys, imei, r.keys.Heartbeat("")).Slice()

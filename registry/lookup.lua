@@ -1,4 +1,4 @@
--- lookup.lua: who holds a device, and does its heartbeat exist? Read-only, one round trip.
+-- lookup.lua: the instance that holds a device, and whether its heartbeat exists. Read-only.
 -- KEYS[1] registry  ARGV[1] IMEI  ARGV[2] what heartbeat keys begin with
 -- The heartbeat's key follows from the entry and cannot be declared; it lies in the registry's own
 -- slot, as all keys of a partition do.

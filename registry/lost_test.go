@@ -14,7 +14,7 @@ import (
 )
 
 // The hash alone is lost, deleted or evicted, and another replica writes an entry before this one
-// looks: there is a registry again, and nothing but the witness says that it is not the one there
+// checks: there is a registry again, and nothing but the witness says that it is not the one there
 // was.
 func TestALostRegistryThatAnotherReplicaBeginsAnewIsHealedWithinAnInterval(t *testing.T) {
 	for name, begin := range map[string]func(*testing.T, *replica, *registry.Claim){
@@ -23,7 +23,7 @@ func TestALostRegistryThatAnotherReplicaBeginsAnewIsHealedWithinAnInterval(t *te
 	} {
 		for _, index := range []bool{true, false} {
 			t.Run(fmt.Sprint(name, ", index ", index), func(t *testing.T) {
-				inBubble(t, func(t *testing.T, w *world) {
+				inBubble(t, func(t *testing.T, w *bubble) {
 					ctx, same := t.Context(), func(c *registry.Config) { c.NoReverseIndex = !index }
 					w.HSet(ctx, w.Witness(), "last", "1", "lost", "1") // somebody contends
 					r1, r2 := w.start("r1", same), w.start("r2", same)
@@ -43,7 +43,7 @@ func TestALostRegistryThatAnotherReplicaBeginsAnewIsHealedWithinAnInterval(t *te
 }
 
 func TestAnIndexOfAnotherTypeKeepsNoFormerLifeFromBeingHandedBack(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *bubble) {
 		ctx := t.Context()
 		require.NoError(t, w.HSet(ctx, w.Registry(), "left-over", "r1").Err())
 		require.NoError(t, w.Set(ctx, w.Devices("r1"), "x", 0).Err())
@@ -69,7 +69,7 @@ func TestAnIndexOfAnotherTypeKeepsNoFormerLifeFromBeingHandedBack(t *testing.T) 
 func TestWhatWasForgottenIsLookedForInTheIndexAlone(t *testing.T) {
 	for _, index := range []bool{true, false} {
 		t.Run(fmt.Sprint("index ", index), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
+			inBubble(t, func(t *testing.T, w *bubble) {
 				r := w.start("", func(c *registry.Config) { c.NoReverseIndex = !index })
 				time.Sleep(time.Minute)
 				r.control.set(always, nil)
@@ -102,7 +102,7 @@ func TestWhatWasForgottenIsLookedForInTheIndexAlone(t *testing.T) {
 }
 
 func TestTheFirstEntryOfARegistryTellsEveryOwnerThatThereWasNone(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *bubble) {
 		lost := func() string { return w.HGet(t.Context(), w.Witness(), "lost").Val() }
 		r := w.start("r1")
 		r.register(t, "a")

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -21,8 +22,8 @@ type metrics struct {
 	healed   prometheus.Counter
 	evicted  *prometheus.CounterVec
 
-	mu    sync.Mutex
-	owner map[string]time.Time // series of evicted, and when each last grew
+	mu   sync.Mutex
+	grew map[string]time.Time // series of evicted, and when each last grew
 }
 
 // newMetrics registers with cfg.Registerer, or nowhere if it is nil. devices is asked at each
@@ -40,9 +41,10 @@ func newMetrics(cfg Config, devices func() float64) (*metrics, error) {
 		}),
 		evicted: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: cfg.Namespace, Name: "registry_janitor_evicted_total",
-			Help: "Registry entries deleted, by dead owner; series that have not grown for an hour are dropped.",
+			Help: "Registry entries deleted, by dead owner; " +
+				"series that have not grown for an hour are dropped.",
 		}, []string{"instance_id"}),
-		owner: map[string]time.Time{},
+		grew: map[string]time.Time{},
 	}
 	for _, op := range []string{"register", "release", "heartbeat", "heal", "lookup"} {
 		m.failures.WithLabelValues(op) // so that an alert sees 0 before the first failure
@@ -62,7 +64,8 @@ func newMetrics(cfg Config, devices func() float64) (*metrics, error) {
 	return m, nil
 }
 
-// evictedFrom counts entries of a dead owner, and drops the series that have had their time.
+// evictedFrom counts entries of a dead owner, and drops the series that have not grown for an hour,
+// and beyond the bound the oldest.
 func (m *metrics) evictedFrom(owner string, n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -71,34 +74,18 @@ func (m *metrics) evictedFrom(owner string, n int) {
 		// else a label would panic; no sweep of ours condemns such an owner
 		owner = strings.ToValidUTF8(owner, "?")
 		m.evicted.WithLabelValues(owner).Add(float64(n))
-		m.owner[owner] = now
+		m.grew[owner] = now
 	}
-	m.dropSeries(now)
-}
-
-// dropSeries drops what has not grown for an hour, and beyond the bound the oldest. Caller holds
-// mu.
-func (m *metrics) dropSeries(now time.Time) {
-	for id, grew := range m.owner {
-		if now.Sub(grew) > ownerSeriesAge {
-			m.dropOwner(id)
+	oldest := now.Add(-ownerSeriesAge)
+	if len(m.grew) > ownerSeriesMax {
+		// A tenth more than needed, so that a flood of owners is not sorted again for each of them.
+		times := slices.SortedFunc(maps.Values(m.grew), time.Time.Compare)
+		oldest = times[len(times)-ownerSeriesMax*9/10]
+	}
+	for id, grew := range m.grew {
+		if grew.Before(oldest) || len(m.grew) > ownerSeriesMax && grew.Equal(oldest) {
+			m.evicted.DeleteLabelValues(id)
+			delete(m.grew, id)
 		}
 	}
-	if len(m.owner) <= ownerSeriesMax {
-		return
-	}
-	ids := make([]string, 0, len(m.owner))
-	for id := range m.owner {
-		ids = append(ids, id)
-	}
-	slices.SortFunc(ids, func(a, b string) int { return m.owner[a].Compare(m.owner[b]) })
-	// A tenth more than needed, so that a flood of owners is not sorted again for each of them.
-	for _, id := range ids[:len(ids)-ownerSeriesMax*9/10] {
-		m.dropOwner(id)
-	}
-}
-
-func (m *metrics) dropOwner(id string) {
-	m.evicted.DeleteLabelValues(id)
-	delete(m.owner, id)
 }

@@ -1,9 +1,10 @@
--- owner.lua: the prelude of every script by which an owner writes: who am I, and am I still it?
+-- owner.lua: the prelude of every script by which an owner writes. It makes sure that this process
+-- is still the newest life of its instance id.
 --
--- A boot token is 26 digits: the server's time in µs when the process first met it (16), then
--- random (10).
--- Of fixed width and digits only, tokens compare as strings in any locale. The newest boot of an
--- instance id wins: a higher token in the heartbeat ends the script, a lower one is replaced.
+-- A boot token is 26 digits: the server's time in µs when the process first reached it (16), then
+-- random (10). Tokens have one width and digits only, so they compare as strings in any locale. The
+-- newest boot of an instance id wins: a higher token in the heartbeat ends the script, a lower one
+-- is replaced.
 --
 -- KEYS[1] heartbeat  KEYS[2] roster  KEYS[3] index  KEYS[4] witness  KEYS[5] registry
 -- ARGV[1] instance   ARGV[2] boot token  ARGV[3] heartbeat TTL ms  ARGV[4] '1': the index is kept
@@ -13,14 +14,18 @@ local held = redis.pcall('GET', KEYS[1])
 local token = type(held) == 'string' and string.match(held, '/(%d+)$')
 if token and #token == 26 and token > ARGV[2] then return { 'SUPERSEDED' } end
 
+local function server_ms()
+  local t = redis.call('TIME')
+  return string.format('%.0f', tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000))
+end
+
 -- assert_life() is the first write of a script that writes entries (S5): no entry without the
 -- proof of life behind it. SET is refused when memory is full, and the script with it. It returns
 -- the server's time, ms.
 local function assert_life()
-  local t = redis.call('TIME')
-  local ms = string.format('%.0f', tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000))
+  local ms = server_ms()
   redis.call('SET', KEYS[1], ms .. '/' .. ARGV[2], 'PX', ARGV[3])
-  -- what is no set there must not keep anybody from registering
+  -- A roster that is no set must not keep anybody from registering.
   redis.pcall('SADD', KEYS[2], ARGV[1])
   return ms
 end
@@ -39,35 +44,29 @@ local exists -- 1: there is a registry now; nil: not asked
 local function found_gone()
   exists = 1
   if redis.call('EXISTS', KEYS[5]) == 1 or not witness_says('last') then return end
-  local t = redis.call('TIME')
-  redis.pcall('HSET', KEYS[4], 'lost', string.format('%.0f', tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)))
+  redis.pcall('HSET', KEYS[4], 'lost', server_ms())
 end
 
--- index(command, list, first) keeps the reverse index of the IMEIs in list, from the first on. It
--- is a help
--- for the sweep, and the full scan does without: an index of another type must not make a
--- registration fail.
+-- index(command, list, first) keeps the reverse index of the IMEIs in list, from the first on. The
+-- full scan does without the index. So an index of another type does not make a registration fail;
 -- reply() tells of it.
 local function index(command, list, first)
   if ARGV[4] == '1' and list[first] then redis.pcall(command, KEYS[3], unpack(list, first)) end
 end
 
--- reply() -> { 'OK', 1 if the own heartbeat was absent, size of the index, the witness' last hold
--- that may have
--- lost entries, 1 if there is no registry, extra... }: what an owner must know, in O(1), to see
--- that Redis lost
--- something.
-local function reply(a, b)
+-- reply(count, foreign) -> { 'OK', 1 if the own heartbeat was absent, size of the index, the
+-- witness' last hold that may have lost entries, 1 if there is no registry, count, foreign }: what
+-- an owner must know, in O(1), to see that Redis lost something. count and foreign are the
+-- script's.
+local function reply(count, foreign)
   local size = redis.pcall('SCARD', KEYS[3])
   return { 'OK', token == ARGV[2] and 0 or 1, type(size) == 'number' and size or -1,
-    witness_says('lost') or '', 1 - (exists or redis.call('EXISTS', KEYS[5])), a or 0, b or {} }
+    witness_says('lost') or '', 1 - (exists or redis.call('EXISTS', KEYS[5])), count or 0, foreign or {} }
 end
 
 -- tell(found, list, first) tells former owners at once which devices they lost, on a channel of the
--- name of
--- their heartbeat. An owner that does not hear it finds out at its next look. Where publishing is
--- not allowed
--- nobody hears it.
+-- name of their heartbeat. An owner that does not receive it finds out at its next check. Where
+-- publishing is not allowed nobody receives it.
 -- found: what the entries of the IMEIs in list, from the first on, were before.
 local function tell(found, list, first)
   local me, moved = ARGV[1], {}

@@ -20,7 +20,7 @@ import (
 )
 
 func TestAnEntryIsThereWhileItsClaimIsAndItsOwnerBeats(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *bubble) {
 		ctx := t.Context()
 		r := w.start("r1")
 		c := r.register(t, "imei")
@@ -49,7 +49,7 @@ func TestAnEntryIsThereWhileItsClaimIsAndItsOwnerBeats(t *testing.T) {
 }
 
 func TestTheNewestClaimWinsAndALateCloseUndoesNothing(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *bubble) {
 		var superseded []*registry.Claim
 		r1 := w.start("r1", func(c *registry.Config) {
 			c.OnSuperseded = func(older *registry.Claim) { superseded = append(superseded, older) }
@@ -110,7 +110,7 @@ func (m *moves) since() []string {
 
 func TestTheFormerOwnerIsToldOfAMove(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *bubble) {
 		var told moves
 		r1, r2 := w.start("r1", told.tell), w.start("r2", told.tell)
 		stale := r1.register(t, "moves")
@@ -138,7 +138,7 @@ func TestTheFormerOwnerIsToldOfAMove(t *testing.T) {
 
 func TestAMoveThatNobodyTellsOfIsFoundByALook(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *bubble) {
 		var told moves
 		r1 := w.start("r1", told.tell)
 		r1.register(t, "moves")
@@ -156,7 +156,7 @@ func TestAMoveThatNobodyTellsOfIsFoundByALook(t *testing.T) {
 }
 
 func TestTheNewestBootOfAnIdWins(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *bubble) {
 		older := w.start("r1")
 		c := older.register(t, "imei")
 		time.Sleep(time.Second)
@@ -176,7 +176,7 @@ func TestTheNewestBootOfAnIdWins(t *testing.T) {
 func TestANewLifeHandsBackWhatTheFormerLeftBeforeItStarts(t *testing.T) {
 	for name, without := range map[string]bool{"with the index": false, "without it": true} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
+			inBubble(t, func(t *testing.T, w *bubble) {
 				ctx := t.Context()
 				change := func(c *registry.Config) { c.NoReverseIndex = without }
 				former := w.start("r1", change)
@@ -199,7 +199,7 @@ func TestANewLifeHandsBackWhatTheFormerLeftBeforeItStarts(t *testing.T) {
 }
 
 func TestAHandBackThatRedisInterruptsDoesNotKeepTheListenersShut(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *bubble) {
 		ctx := t.Context()
 		w.HSet(ctx, w.Registry(), "left", "r1")
 		away := &faults{}
@@ -226,7 +226,7 @@ func TestAHandBackThatRedisInterruptsDoesNotKeepTheListenersShut(t *testing.T) {
 }
 
 func TestWithoutRedisItStartsAndHandsBackLater(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *bubble) {
 		ctx := t.Context()
 		w.HSet(ctx, w.Registry(), "left", "r1", "kept", "r1", "theirs", "r2")
 		r := w.start("r1", func(c *registry.Config) { c.Control.(*redis.Client).AddHook(&faults{}) })
@@ -251,7 +251,7 @@ func TestWithoutRedisItStartsAndHandsBackLater(t *testing.T) {
 }
 
 func TestAHigherTokenIsDrawnThoughTheClockWentBack(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *bubble) {
 		ctx := t.Context()
 		future := fmt.Sprintf("%016d%s", time.Now().Add(time.Hour).UnixMicro(), "0000000000")
 		w.Set(ctx, w.Heartbeat("r1"), "1/"+future, time.Minute)
@@ -270,7 +270,7 @@ func TestAHigherTokenIsDrawnThoughTheClockWentBack(t *testing.T) {
 }
 
 func TestABootWhoseReplyIsLostIsTheSameBoot(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *bubble) {
 		lost := &faults{}
 		lost.set(nil, always)
 		r := w.start("r1", func(c *registry.Config) { c.Control.(*redis.Client).AddHook(lost) })
@@ -285,7 +285,7 @@ func TestABootWhoseReplyIsLostIsTheSameBoot(t *testing.T) {
 }
 
 func TestDrainBeatsUntilClaimsAreReleasedAndGoodbyeSaysWhatIsLeft(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *bubble) {
 		ctx := t.Context()
 		r := w.start("r1", func(c *registry.Config) { c.Drain = 5 * time.Minute })
 		c := r.register(t, "imei")
@@ -310,7 +310,7 @@ func TestDrainBeatsUntilClaimsAreReleasedAndGoodbyeSaysWhatIsLeft(t *testing.T) 
 }
 
 func TestTheHeartbeatOutlastsWhoeverStays(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *bubble) {
 		r := w.start("r1", func(c *registry.Config) { c.Drain = time.Hour })
 		leave := r.HoldHeartbeat()
 		r.stop()
@@ -324,7 +324,7 @@ func TestTheHeartbeatOutlastsWhoeverStays(t *testing.T) {
 }
 
 func TestAFailedBeatIsTriedAgainSoonAndNeverFatal(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *bubble) {
 		r := w.start("r1")
 		r.register(t, "imei")
 		r.control.set(always, nil)
@@ -374,7 +374,7 @@ func TestNewRefusesInWords(t *testing.T) {
 	_, err = registry.New(registry.Config{Client: safe, Control: unsafe})
 	require.ErrorIs(t, err, lease.ErrUnsafeClient)
 	_, err = registry.New(registry.Config{})
-	require.ErrorContains(t, err, "a Client and a Control are required")
+	require.ErrorContains(t, err, "unfit Client: lease: unsafe client: there is none")
 
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
 	byLatency := redis.NewFailoverClusterClient(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{"127.0.0.1:1"}, RouteByLatency: true})

@@ -24,7 +24,7 @@ func failing(name string) func(redis.Cmder) error {
 
 func TestWhileMemoryIsFullTheHeartbeatThatIsThereIsExtended(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *bubble) {
 		ctx := t.Context()
 		r := w.start("r1")
 		var beat any // the script that is refused: the first that is called from now on
@@ -58,7 +58,7 @@ func TestWhileMemoryIsFullTheHeartbeatThatIsThereIsExtended(t *testing.T) {
 
 func TestAClaimThatEndsBeforeItLandsSaysSo(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *bubble) {
 		r := w.start("r1")
 		landed := r.register(t, "landed")
 		landed.Release()
@@ -80,7 +80,7 @@ func TestAClaimThatEndsBeforeItLandsSaysSo(t *testing.T) {
 
 func TestAReplicaThatNeverMetRedisEndsAsSoonAsItsSocketsHave(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *bubble) {
 		r := w.start("r1", func(c *registry.Config) {
 			c.Drain = time.Hour
 			see := &faults{}
@@ -99,7 +99,7 @@ func TestAReplicaThatNeverMetRedisEndsAsSoonAsItsSocketsHave(t *testing.T) {
 
 func TestAProcessThatIsSupersededWhileItStopsSaysSo(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *bubble) {
 		r := w.start("r1")
 		newer := w.start("r1")
 		r.stop()
@@ -111,7 +111,7 @@ func TestAProcessThatIsSupersededWhileItStopsSaysSo(t *testing.T) {
 
 func TestWhatAFormerLifeLeftIsHandedBackOnceTheRegistryCanBeScanned(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *bubble) {
 		require.NoError(t, w.HSet(t.Context(), w.Registry(), "left", "r1", "others", "r2").Err())
 		see := &faults{}
 		see.set(failing("hscan"), nil)
@@ -134,7 +134,7 @@ func TestWhatAFormerLifeLeftIsHandedBackOnceTheRegistryCanBeScanned(t *testing.T
 
 func TestALookThatFailsIsMadeAgain(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *bubble) {
 		r := w.start("r1")
 		c := r.register(t, "imei")
 		time.Sleep(2 * time.Second)

@@ -9,17 +9,24 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// quickWay is the sweep "owners": it looks at the roster's heartbeats, and sweeps an owner that
-// fell silent or said goodbye through its reverse index. While all live it costs O(instances),
-// however many devices there are.
+// quickWay is the sweep "owners": it reads the roster's heartbeats, and sweeps an owner that fell
+// silent or said goodbye through its reverse index. While all live it costs O(instances), however
+// many devices there are.
 type quickWay struct {
 	*sweeps
-	dry map[string]dryLook // by owner: what was found in its index; nothing of it goes
+	dry map[string]finding // of a dry run, by owner
+}
+
+// finding is what a dry run found in an owner's index. Nothing of it goes; to read all of it again
+// each second would cost Redis more than to sweep it.
+type finding struct {
+	at                    time.Time
+	condemned, unreadable int
 }
 
 func (*quickWay) Name() string { return "owners" }
 
-// Interval is how soon a silence is noticed that no look foresaw.
+// Interval is how soon a silence is noticed that the last pass did not foresee.
 func (*quickWay) Interval() time.Duration { return time.Second }
 
 func (s *quickWay) Run(ctx context.Context, p *janitor.Pass) error {
@@ -40,8 +47,13 @@ func (s *quickWay) Run(ctx context.Context, p *janitor.Pass) error {
 		return err
 	}
 	for _, owner := range silent {
-		if err := s.look(ctx, p, owner); err != nil {
+		found := finding{at: time.Now()}
+		found.condemned, found.unreadable, err = s.sweep(ctx, p, owner)
+		if err != nil {
 			return err
+		}
+		if p.DryRun() && s.dry != nil {
+			s.dry[owner] = found
 		}
 	}
 	return nil
@@ -71,14 +83,40 @@ func (s *quickWay) find(ctx context.Context, p *janitor.Pass) (silent []string, 
 	return silent, nil
 }
 
+// due returns the silent owners whose indexes this pass reads: all, unless this janitor is set to
+// dry runs and nobody asked for the pass. Then it is those whose index was not read for an
+// interval. What is known of the others goes into the report again, so that it names all that would
+// go.
+func (s *quickWay) due(p *janitor.Pass, silent []string) (due []string) {
+	if !p.DryRun() || p.Requested() {
+		return silent
+	}
+	known := make(map[string]finding, len(silent)) // an owner that is not silent any more is forgotten
+	for _, owner := range silent {
+		found, there := s.dry[owner]
+		if !there || time.Since(found.at) >= p.Interval() {
+			due = append(due, owner)
+			continue
+		}
+		known[owner] = found
+		p.AddCondemned(found.condemned)
+		p.Skip(janitor.SkipUnreadable, found.unreadable)
+	}
+	s.dry = known
+	return due
+}
+
 // sweep evicts what an owner's index names, and takes the owner off the roster when nothing is left
 // there. It returns how many entries were condemned, and how many could not be read.
-func (s *quickWay) sweep(ctx context.Context, p *janitor.Pass, owner string) (condemned, unreadable int, err error) {
+func (s *quickWay) sweep(
+	ctx context.Context, p *janitor.Pass, owner string,
+) (condemned, unreadable int, err error) {
 	var (
 		index = p.Layout().Devices(owner)
 		b     = newBatcher(p, s.evicted)
 		found bool
 	)
+	defer s.at.Store(nil)
 	for page, err := range p.SetPages(ctx, index) {
 		if redis.HasErrorPrefix(err, "WRONGTYPE ") { // kept, and the full scan says so too
 			p.Skip(janitor.SkipUnreadable, 1)
@@ -88,10 +126,10 @@ func (s *quickWay) sweep(ctx context.Context, p *janitor.Pass, owner string) (co
 			return 0, 0, err
 		}
 		p.AddScanned(len(page))
-		if !found && len(page) > 0 {
+		if len(page) > 0 {
 			found = true
 			if !p.DryRun() { // an owner without an index is the full scan's
-				defer s.takeUp(owner)()
+				s.at.Store(&owner)
 			}
 		}
 		for _, imei := range page {
@@ -104,7 +142,7 @@ func (s *quickWay) sweep(ctx context.Context, p *janitor.Pass, owner string) (co
 		}
 	}
 	if err := b.flush(ctx); err != nil || b.left[owner] || p.DryRun() {
-		return b.condemned, b.unreadable, err
+		return b.condemned, 0, err
 	}
 	// That there is no index says nothing: it may be off, or lost. Off the roster the mass-failure
 	// breaker would not know this owner any more.
@@ -112,43 +150,4 @@ func (s *quickWay) sweep(ctx context.Context, p *janitor.Pass, owner string) (co
 		return 0, 0, nil
 	}
 	return 0, 0, p.Forget(ctx, owner, index)
-}
-
-// dryLook is what a dry run found in an owner's index. Reading all of it again each second would
-// cost Redis more than sweeping it.
-type dryLook struct {
-	at                    time.Time
-	condemned, unreadable int
-}
-
-// due returns the silent whose indexes this pass looks at: all, unless this janitor only ever
-// judges and nobody asked for the pass; then those that were not looked at for an interval. What is
-// known of the others goes into the report again, so that it says of all what would go.
-func (s *quickWay) due(p *janitor.Pass, silent []string) (due []string) {
-	if !p.DryRun() || p.Requested() {
-		return silent
-	}
-	known := make(map[string]dryLook, len(silent)) // who is not silent any more is forgotten
-	for _, owner := range silent {
-		look, there := s.dry[owner]
-		if !there || time.Since(look.at) >= p.Interval() {
-			due = append(due, owner)
-			continue
-		}
-		known[owner] = look
-		p.AddCondemned(look.condemned)
-		p.Skip(janitor.SkipUnreadable, look.unreadable)
-	}
-	s.dry = known
-	return due
-}
-
-// look sweeps an owner, and remembers what a dry run found.
-func (s *quickWay) look(ctx context.Context, p *janitor.Pass, owner string) error {
-	at := time.Now()
-	condemned, unreadable, err := s.sweep(ctx, p, owner)
-	if err == nil && p.DryRun() && s.dry != nil {
-		s.dry[owner] = dryLook{at, condemned, unreadable}
-	}
-	return err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -15,120 +16,105 @@ import (
 // scanCount is the page of a scan of the index or of the registry.
 const scanCount = 1000
 
-// surprises are what Redis lost or met that this owner did not do. It is told the time.
+// surprises are signs in replies that Redis may have lost entries. The type is told the time.
 type surprises struct {
-	lost   string    // the witness' last hold that may have lost entries
-	missed *reply    // a surprise that everything is yet to be looked at for
-	looked time.Time // when everything was last looked at
+	lost    string    // the witness' last hold that may have lost entries
+	waiting *reply    // a surprise for which everything is yet to be checked
+	checked time.Time // when everything was last checked
 }
 
-// note looks at a reply. standing: there are entries that are believed to stand.
+// note reads a reply. standing: there are entries that are believed to stand.
 func (s *surprises) note(got reply, standing bool) {
 	held := s.lost != "" && got.lost != s.lost
 	s.lost = got.lost
-	if s.missed == nil && (got.absent || held || got.gone && standing) {
-		s.missed = &got
+	if s.waiting == nil && (got.absent || held || got.gone && standing) {
+		s.waiting = &got
 	}
 }
 
-// due returns the surprise that everything is to be looked at for now: at once, but once an
-// interval at most, whatever comes. Heartbeats that Redis evicts again and again must not make it
-// look at everything again and again. What is lost soon after the last time is still looked at
-// within one interval of its loss.
+// due returns the surprise for which everything is to be checked now. That is at once, but once an
+// interval at most: Redis may evict the heartbeat again and again. What is lost soon after one
+// check of everything is checked again within one interval of its loss.
 func (s *surprises) due(now time.Time, interval time.Duration) *reply {
-	missed := s.missed
-	if missed != nil && now.Sub(s.looked) >= interval {
-		s.missed, s.looked = nil, now
-		return missed
+	surprise := s.waiting
+	if surprise == nil || now.Sub(s.checked) < interval {
+		return nil
 	}
-	return nil
+	s.waiting, s.checked = nil, now
+	return surprise
 }
 
-// read looks at a reply: a surprise reconciles everything, and so does an index of another size
-// than the claims make it. Caller holds mu.
+// read reads a reply: a surprise has everything checked, and an index of another size than the
+// claims make it has the two compared. Caller holds mu.
 func (r *Registry) read(got reply, now time.Time) {
 	r.surprises.note(got, r.table.count[standing] > 0)
 	r.reconcileAll(now)
-	if r.ready && r.table.indexDiffers(got.size, now) {
+	if r.ready && !r.cfg.NoReverseIndex && r.table.indexDiffers(got.size, now) {
 		nudge(r.scan)
 	}
 }
 
-// reconcileAll has everything looked at if a surprise is due. Caller holds mu.
+// reconcileAll has everything checked if a surprise is due. Caller holds mu.
 func (r *Registry) reconcileAll(now time.Time) {
-	missed := r.surprises.due(now, r.cfg.HeartbeatInterval)
-	if missed == nil {
+	got := r.surprises.due(now, r.cfg.HeartbeatInterval)
+	if got == nil {
 		return
 	}
 	level := slog.LevelInfo
-	if missed.absent || missed.gone {
+	if got.absent || got.gone {
 		level = slog.LevelWarn
 	}
 	r.log.Log(context.Background(), level, "Redis may have lost entries, reconciling everything",
-		"instance", r.id, "heartbeat_absent", missed.absent, "registry_absent", missed.gone, "devices", r.table.held())
+		"instance", r.id, "heartbeat_absent", got.absent, "registry_absent", got.gone,
+		"devices", r.table.held())
 	for i := range r.table.shards {
 		r.table.checkShard(i)
 	}
 	nudge(r.scan)
 }
 
-// reconcile compares the index with the claims, both ways, whenever they are found to differ. The
-// first time, and after devices had to be forgotten, it hands back all that names this instance and
-// is not held: see compareAll. What fails, or stays different, is tried again ever more seldom,
-// down to once an interval.
+// reconcile compares the index with the claims, both ways, whenever they are found to differ. What
+// fails, or stays different, is tried again after ever longer pauses, up to an interval.
 func (r *Registry) reconcile(ctx context.Context) error {
-	var pass uint64
 	pause := r.retryDelay()
-	longer := func() { pause = min(2*pause, r.cfg.HeartbeatInterval) }
-	for {
+	for pass := uint64(1); ; pass++ {
 		select {
 		case <-ctx.Done():
-			return nil
 		case <-r.scan:
 		}
-		pass++
-		for {
-			err := r.compareAll(ctx, pass)
-			if err == nil {
-				r.mu.Lock()
-				r.scanFails = false // retry tells that it is over
-				r.mu.Unlock()
-				break
-			}
-			if ctx.Err() != nil {
-				return nil
-			}
-			r.mu.Lock()
-			r.scanFails = true
+		if ctx.Err() != nil {
+			return nil
+		}
+		err := r.compareAll(ctx, pass)
+		r.mu.Lock()
+		if r.scanFails = err != nil; r.scanFails { // retry tells when it is over
 			r.fail("heal", err, 1)
 			closeOnce(r.started) // sockets need not wait for a Redis that went away
-			r.mu.Unlock()
-			wait.For(ctx, pause)
-			longer()
+			nudge(r.scan)
 		}
+		r.mu.Unlock()
 		wait.For(ctx, pause) // a difference that stays must not make this a busy loop
-		if longer(); len(r.scan) == 0 {
-			pause = r.retryDelay() // no answer since then has shown a difference
+		if pause = min(2*pause, r.cfg.HeartbeatInterval); len(r.scan) == 0 {
+			pause = r.retryDelay() // no reply since then has shown a difference
 		}
 	}
 }
 
-// compareAll compares the index with the claims. A former life is looked for in the whole registry
-// too: it may have kept no index. What this life has forgotten is there only if the index is kept
-// by nobody: no set, or NoReverseIndex. Else whatever writes an entry writes the index in the same
-// step.
+// compareAll compares the index with the claims. The first time it looks for a former life in the
+// whole registry too, which may have kept no index. So does a search for what this life has
+// forgotten, but only where no index is kept (NoReverseIndex, or the key is no set): otherwise
+// every script that writes an entry writes the index too.
 func (r *Registry) compareAll(ctx context.Context, pass uint64) error {
 	r.mu.Lock()
-	begun, landing := time.Now(), r.table.landing
-	search := r.table.owesSearch(begun)
-	first := !r.ready
+	begun := time.Now()
+	first, search := !r.ready, !r.table.searchUntil.IsZero()
 	r.mu.Unlock()
 	broken := r.scanIndex(ctx, pass)
 	noIndex := r.cfg.NoReverseIndex || redis.HasErrorPrefix(broken, "WRONGTYPE ")
 	if broken != nil && !noIndex || !first && !search {
 		return broken
 	}
-	if first && !r.unique || search && noIndex { // a made up id has no former life
+	if first && r.cfg.Instance != "" || search && noIndex { // an id that was made up here has no former life
 		if err := r.scanRegistry(ctx); err != nil {
 			return err
 		}
@@ -145,9 +131,8 @@ func (r *Registry) compareAll(ctx context.Context, pass uint64) error {
 		r.recovered("heal")
 	}
 	closeOnce(r.started)
-	if search {
-		r.table.searchedFor(landing, begun)
-		r.changed.Broadcast() // see drained
+	if begun.After(r.table.searchUntil) {
+		r.table.searchUntil = time.Time{}
 	}
 	return broken
 }
@@ -160,7 +145,7 @@ func (r *Registry) scanIndex(ctx context.Context, pass uint64) error {
 	r.mu.Lock()
 	begun := r.table.batches
 	r.mu.Unlock()
-	err := r.meet(ctx, pass, func(ctx context.Context, cursor uint64) ([]string, uint64, error) {
+	err := r.scanPages(ctx, pass, func(ctx context.Context, cursor uint64) ([]string, uint64, error) {
 		key := r.keys.Devices(r.id)
 		members, next, err := r.cfg.Client.SScan(ctx, key, cursor, "", scanCount).Result()
 		if err == nil {
@@ -180,51 +165,50 @@ func (r *Registry) scanIndex(ctx context.Context, pass uint64) error {
 // scanRegistry hands back entries that name this instance and are not held: those that no index
 // remembers.
 func (r *Registry) scanRegistry(ctx context.Context) error {
-	return r.meet(ctx, 0, func(ctx context.Context, cursor uint64) ([]string, uint64, error) {
-		var imeis []string
-		pairs, next, err := r.cfg.Client.HScan(ctx, r.keys.Registry(), cursor, "", scanCount).Result()
-		for i := 0; i+1 < len(pairs); i += 2 {
-			if pairs[i+1] == r.id {
-				imeis = append(imeis, pairs[i])
+	return r.scanPages(ctx, 0, func(ctx context.Context, cursor uint64) (imeis []string, _ uint64, _ error) {
+		entries, next, err := r.cfg.Client.HScan(ctx, r.keys.Registry(), cursor, "", scanCount).Result()
+		for entry := range slices.Chunk(entries, 2) {
+			if len(entry) == 2 && entry[1] == r.id {
+				imeis = append(imeis, entry[0])
 			}
 		}
 		return imeis, next, err
 	})
 }
 
-// page is one page of a scan.
-type page func(ctx context.Context, cursor uint64) (imeis []string, next uint64, err error)
-
-// meet meets every IMEI of a scan.
-func (r *Registry) meet(ctx context.Context, pass uint64, next page) error {
+// scanPages has every IMEI of a scan handed back that is not held. page reads one page.
+func (r *Registry) scanPages(
+	ctx context.Context, pass uint64,
+	page func(ctx context.Context, cursor uint64) (imeis []string, next uint64, err error),
+) error {
 	for cursor := uint64(0); ; {
 		call, cancel := context.WithTimeout(ctx, callTimeout)
-		imeis, after, err := next(call, cursor)
+		imeis, next, err := page(call, cursor)
 		cancel()
 		if err != nil {
 			return err
 		}
 		r.mu.Lock()
 		for _, imei := range imeis {
-			r.table.met(imei, pass)
+			r.table.named(imei, pass)
 		}
 		r.mu.Unlock()
 		if err := r.handedBack(ctx, r.table.spare); err != nil {
 			return err
 		}
-		if cursor = after; cursor == 0 {
+		if cursor = next; cursor == 0 {
 			return nil
 		}
 	}
 }
 
-// handedBack waits until at most so many devices are left to be written, and if that is none until
-// all is written: what a scan meets is not remembered faster than it is taken out.
+// handedBack waits until at most so many devices are left to be written; if most is 0, until all is
+// written. So a scan does not remember devices faster than they are taken out.
 func (r *Registry) handedBack(ctx context.Context, most int) error {
 	var done bool
 	var failure error
 	err := r.await(ctx, func() bool {
-		done = r.table.urgent.len() <= most && (most > 0 || r.table.idle())
+		done = r.table.urgent.Len() <= most && (most > 0 || r.table.idle())
 		failure = r.failing["release"]
 		return done || failure != nil
 	})

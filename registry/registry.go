@@ -1,17 +1,23 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/sourcegraph/conc/pool"
 
 	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/streak"
 )
+
+// Layout names every key; see guard.Layout.
+type Layout = guard.Layout
 
 // Registry is one replica's side of the registry. Create it with New, then Run it.
 type Registry struct {
@@ -19,11 +25,12 @@ type Registry struct {
 	cfg     Config
 	keys    Layout
 	id      string
-	unique  bool   // the id was made up here: no former life
 	random  string // of the boot token
 	log     *slog.Logger
 	metrics *metrics
+	rights  *streak.Streak
 	started chan struct{}
+	ended   chan struct{} // closed when Run ends: after that nothing lands any more
 	scan    chan struct{} // one slot, to the reconciler: the index and the claims differ
 	end     context.CancelCauseFunc
 
@@ -36,9 +43,9 @@ type Registry struct {
 	healed  uint64
 
 	// The heartbeat's.
-	boot     string    // the boot token; "": Redis has not been met yet
+	boot     string    // the boot token; "": Redis has not been reached yet
 	lastBeat time.Time // that landed
-	refused  error     // the server refused one since
+	refused  string    // why the server refused one since
 	holds    int       // of HoldHeartbeat
 	draining bool
 
@@ -56,13 +63,15 @@ func New(cfg Config) (*Registry, error) {
 		return nil, fmt.Errorf("registry: %w", err)
 	}
 	r := &Registry{
-		cfg: cfg, keys: cfg.Layout, id: cfg.Instance, log: cfg.Logger, random: randomDigits(),
-		started: make(chan struct{}), scan: make(chan struct{}, 1), failing: make(map[string]error),
+		cfg: cfg, keys: cfg.Layout, log: cfg.Logger, id: cmp.Or(cfg.Instance, uniqueInstance()),
+		random:  fmt.Sprintf("%010d", rand.Uint64N(1e10)),
+		started: make(chan struct{}), ended: make(chan struct{}), scan: make(chan struct{}, 1),
+		failing: map[string]error{},
+		rights: streak.New(cfg.Logger,
+			"Redis refuses to keep the roster or the reverse index: mend this user's rights (ACL)",
+			"Redis lets this user keep the roster and the reverse index"),
 	}
-	if r.id == "" {
-		r.id, r.unique = uniqueInstance(), true
-	}
-	r.table = newTable(r.id, !cfg.NoReverseIndex, cfg.HeartbeatInterval, cfg.HeartbeatTTL)
+	r.table = newTable(r.id, cfg.HeartbeatInterval, cfg.HeartbeatTTL)
 	r.changed = sync.NewCond(&r.mu)
 	var err error
 	r.metrics, err = newMetrics(cfg, func() float64 { return float64(r.Status().Devices) })
@@ -72,11 +81,11 @@ func New(cfg Config) (*Registry, error) {
 	return r, nil
 }
 
-// Run beats and writes until ctx ends; then it goes on beating until every claim is released and
-// nobody stays, or the drain time has passed, joins what is under way, says goodbye and returns
-// nil. It returns ErrSuperseded as soon as a newer process with the same instance id is met, and
-// ErrClientsDiffer if the two clients are not at the same place. It leaves no goroutine behind and
-// is called once.
+// Run beats and writes until ctx ends. Then it goes on beating until every claim is released and
+// nothing holds the heartbeat, or the drain time has passed; it joins what is under way, says
+// goodbye and returns nil. It returns ErrSuperseded as soon as a newer process with the same
+// instance id is found, and ErrClientsDiffer if the two clients are not at the same place. It
+// leaves no goroutine behind and is called once.
 func (r *Registry) Run(ctx context.Context) error {
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
@@ -99,15 +108,13 @@ func (r *Registry) Run(ctx context.Context) error {
 	}
 	end(context.Canceled)
 	_ = p.Wait() // they return nil
-	r.close()
-	err := context.Cause(life) // the first: ErrSuperseded if that was met before the end
-	if errors.Is(err, ErrClientsDiffer) {
-		return err
-	}
-	if !errors.Is(err, ErrSuperseded) {
+	closeOnce(r.started)
+	close(r.ended)
+	err := context.Cause(life) // the first: ErrSuperseded if that was found before the end
+	if errors.Is(err, context.Canceled) {
 		err = r.goodbye(context.WithoutCancel(ctx))
 	}
-	if err != nil {
+	if errors.Is(err, ErrSuperseded) {
 		r.log.Error("a newer process has this instance id, this one ends", "instance", r.id)
 	}
 	return err
@@ -128,7 +135,7 @@ func (r *Registry) HoldHeartbeat() (release func()) {
 	})
 }
 
-// drained waits until nobody holds the heartbeat and every claim is released and written, or the
+// drained waits until nothing holds the heartbeat and every claim is released and written, or the
 // drain time has passed.
 func (r *Registry) drained(life context.Context) {
 	ctx, cancel := context.WithTimeout(life, r.cfg.Drain)
@@ -137,7 +144,7 @@ func (r *Registry) drained(life context.Context) {
 	r.draining = true
 	r.mu.Unlock()
 	err := r.await(ctx, func() bool {
-		written := r.boot == "" || r.table.idle() && !r.table.astray()
+		written := r.boot == "" || r.table.idle()
 		return r.table.held() == 0 && r.holds == 0 && written
 	})
 	if err != nil && context.Cause(life) == nil {
@@ -167,19 +174,7 @@ func (r *Registry) await(ctx context.Context, cond func() bool) error {
 	return nil
 }
 
-// close ends every claim's wait: after Run nothing lands any more.
-func (r *Registry) close() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, d := range r.table.devices {
-		if d.claim != nil {
-			closeOnce(d.claim.over)
-		}
-	}
-	closeOnce(r.started)
-}
-
-// Started is closed when the first attempt to meet Redis is over: the first heartbeat has landed
+// Started is closed when the first attempt to reach Redis is over: the first heartbeat has landed
 // and the former life of a fixed instance id is handed back, or Redis did not answer. Open the
 // listeners then.
 func (r *Registry) Started() <-chan struct{} { return r.started }
@@ -195,16 +190,10 @@ func (r *Registry) Timing() guard.Timing {
 	return guard.Timing{Interval: r.cfg.HeartbeatInterval, TTL: r.cfg.HeartbeatTTL}
 }
 
-func (r *Registry) bootToken() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.boot
-}
-
 // Status is what an operator wants to know of a replica's registry.
 type Status struct {
 	Instance string `json:"instance"`
-	Boot     string `json:"boot"`    // boot token; empty until Redis was met
+	Boot     string `json:"boot"`    // boot token; empty until Redis was reached
 	Devices  int    `json:"devices"` // held now
 	// of those and of the released: what Redis may not agree about
 	Pending   int               `json:"pending"`
@@ -228,13 +217,10 @@ func (r *Registry) Status() Status {
 		Devices: r.table.held(), Pending: r.table.pending(), Foreign: r.table.disputed(),
 		Healed: r.healed, Failing: map[string]string{},
 		Interval: r.cfg.HeartbeatInterval.String(), TTL: r.cfg.HeartbeatTTL.String(),
-		IndexKept: !r.cfg.NoReverseIndex,
+		IndexKept: !r.cfg.NoReverseIndex, Refused: r.refused,
 	}
 	for op, err := range r.failing {
 		s.Failing[op] = err.Error()
-	}
-	if r.refused != nil {
-		s.Refused = r.refused.Error()
 	}
 	return s
 }

@@ -2,8 +2,7 @@
 -- write there?
 -- KEYS[1] heartbeat  ARGV[1] boot token
 -- Result: 'OK'; 'SUPERSEDED' if a newer boot stands there; 'OTHER' if an older one, something else
--- or nothing does.
--- READONLY, as an error, if it is a replica.
+-- or nothing does; READONLY, as an error, if it is a replica.
 local held = redis.pcall('GET', KEYS[1])
 local token = type(held) == 'string' and string.match(held, '/(%d+)$')
 if token and #token == 26 and token > ARGV[1] then return 'SUPERSEDED' end

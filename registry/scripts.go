@@ -5,21 +5,18 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
-	"time"
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/rollcall-redis/rollcall/guard"
 )
 
-//go:embed owner.lua boot.lua beat.lua extend.lua register.lua heal.lua release.lua goodbye.lua
-//go:embed lookup.lua same.lua
-var scripts embed.FS
+//go:embed *.lua
+var files embed.FS
 
 func lua(name string) string {
-	text, err := scripts.ReadFile(name + ".lua")
+	text, err := files.ReadFile(name + ".lua")
 	if err != nil {
 		panic(err) // cannot be: it is embedded
 	}
@@ -38,6 +35,14 @@ var (
 	sameScript     = redis.NewScript(lua("same"))
 )
 
+// EvictEntries is the body of a guarded batch that evicts entries: Items are IMEIs, Owner is the
+// dead instance, and Keys are what EntryKeys returns for it. An index that cannot be used is left
+// alone, and Answer.Reason says why.
+var EvictEntries = guard.NewBody(lua("evict"))
+
+// EntryKeys are the Keys of a batch whose Body is EvictEntries.
+func EntryKeys(l Layout, owner string) []string { return []string{l.Registry(), l.Devices(owner)} }
+
 // ErrSuperseded ends Run when a newer process with the same instance id has begun. This one writes
 // nothing more and hands nothing back; it must close its sockets and exit.
 var ErrSuperseded = errors.New("registry: superseded by a newer process with the same instance id")
@@ -55,20 +60,14 @@ type reply struct {
 
 // own runs one owner script. ErrSuperseded is among its errors.
 func (r *Registry) own(
-	ctx context.Context, c redis.Scripter, s *redis.Script, more ...string,
+	ctx context.Context, c redis.Scripter, s *redis.Script, more ...any,
 ) (reply, error) {
 	k := r.keys
 	keys := []string{k.Heartbeat(r.id), k.Roster(), k.Devices(r.id), k.Witness(), k.Registry()}
-	index := "1"
-	if r.cfg.NoReverseIndex {
-		index = "0"
-	}
-	args := make([]any, 0, 4+len(more))
-	args = append(args, r.id, r.bootToken(), millis(r.cfg.HeartbeatTTL), index)
-	for _, a := range more {
-		args = append(args, a)
-	}
-	out, err := s.Run(ctx, c, keys, args...).Slice()
+	r.mu.Lock()
+	args := []any{r.id, r.boot, r.cfg.HeartbeatTTL.Milliseconds(), !r.cfg.NoReverseIndex}
+	r.mu.Unlock()
+	out, err := s.Run(ctx, c, keys, append(args, more...)...).Slice()
 	if err != nil {
 		return reply{}, err
 	}
@@ -87,22 +86,15 @@ func parseReply(out []any) (reply, error) {
 		count, ok5 := out[5].(int64)
 		flat, ok6 := out[6].([]any)
 		if ok1 && ok2 && ok3 && ok4 && ok5 && ok6 {
-			s := reply{absent: absent == 1, size: int(size), lost: lost, gone: gone == 1, count: int(count)}
+			var foreign map[string]string
 			if len(flat) > 0 {
-				s.foreign = make(map[string]string, len(flat)/2)
+				foreign = make(map[string]string, len(flat)/2)
 			}
-			for i := 0; i+1 < len(flat); i += 2 {
-				s.foreign[fmt.Sprint(flat[i])] = fmt.Sprint(flat[i+1])
+			for pair := range slices.Chunk(flat, 2) {
+				foreign[fmt.Sprint(pair[0])] = fmt.Sprint(pair[len(pair)-1])
 			}
-			return s, nil
+			return reply{absent == 1, int(size), lost, gone == 1, int(count), foreign}, nil
 		}
 	}
 	return reply{}, fmt.Errorf("registry: unexpected answer %v", out)
 }
-
-// outOfMemory tells the refusal of a write for want of memory.
-func outOfMemory(err error) bool {
-	return err != nil && strings.HasPrefix(err.Error(), "OOM ")
-}
-
-func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }

@@ -14,7 +14,7 @@ import (
 	"github.com/rollcall-redis/rollcall/lease"
 )
 
-// owner is a Registry that has met Redis and does not run: its scripts are called one by one.
+// owner is a Registry that has reached Redis and does not run: its scripts are called one by one.
 type owner struct {
 	*Registry
 	t *testing.T
@@ -30,7 +30,7 @@ func newOwner(t *testing.T, w redistest.World, id string) *owner {
 	return &owner{Registry: r, t: t, c: c}
 }
 
-func (o *owner) run(s *redis.Script, more ...string) reply {
+func (o *owner) run(s *redis.Script, more ...any) reply {
 	o.t.Helper()
 	got, err := o.own(o.t.Context(), o.c, s, more...)
 	require.NoError(o.t, err)
@@ -75,16 +75,16 @@ func TestOwnerScripts(t *testing.T) {
 		},
 		"beat says whether the heartbeat was there, the size of the index, and the witness' last hold that may have lost entries": func(t *testing.T, w redistest.World) {
 			o := newOwner(t, w, "o")
-			require.Equal(t, reply{gone: true}, o.run(beatScript, millis(o.Timing().Grace())))
+			require.Equal(t, reply{gone: true}, o.run(beatScript, o.Timing().Grace().Milliseconds()))
 			o.forgetHeartbeat()
 			require.NoError(t, o.c.SAdd(t.Context(), o.keys.Devices("o"), "a", "b").Err())
 			require.NoError(t, o.c.HSet(t.Context(), o.keys.Witness(), "lost", "123").Err())
-			require.Equal(t, reply{absent: true, size: 2, lost: "123", gone: true}, o.run(beatScript, millis(o.Timing().Grace())))
+			require.Equal(t, reply{absent: true, size: 2, lost: "123", gone: true}, o.run(beatScript, o.Timing().Grace().Milliseconds()))
 			o.lives()
-			require.Equal(t, reply{size: 2, lost: "123", gone: true}, o.run(beatScript, millis(o.Timing().Grace())))
+			require.Equal(t, reply{size: 2, lost: "123", gone: true}, o.run(beatScript, o.Timing().Grace().Milliseconds()))
 			require.NoError(t, o.c.Del(t.Context(), o.keys.Witness()).Err())
 			require.NoError(t, o.c.Set(t.Context(), o.keys.Witness(), "no hash", 0).Err())
-			require.Equal(t, reply{size: 2, gone: true}, o.run(beatScript, millis(o.Timing().Grace())))
+			require.Equal(t, reply{size: 2, gone: true}, o.run(beatScript, o.Timing().Grace().Milliseconds()))
 		},
 		"a beat shows the settings of an owner that does not contend, and the next to listen holds": func(t *testing.T, w redistest.World) {
 			o := newOwner(t, w, "o")
@@ -93,17 +93,17 @@ func TestOwnerScripts(t *testing.T) {
 				require.NoError(t, err)
 				return got
 			}
-			o.run(beatScript, millis(o.Timing().Grace()))
+			o.run(beatScript, o.Timing().Grace().Milliseconds())
 			require.Zero(t, o.c.Exists(t.Context(), o.keys.Witness()).Val(), "the first tick begins the witness")
 			for _, agree := range []guard.Timing{o.Timing(), o.Timing()} {
 				require.Equal(t, "gap", tick(agree).Reason)
-				o.run(beatScript, millis(o.Timing().Grace()))
+				o.run(beatScript, o.Timing().Grace().Milliseconds())
 			}
 			quick := guard.Timing{Interval: 3 * time.Second, TTL: 63 * time.Second}
 			require.Equal(t, "settings", tick(quick).Reason)
 			require.NoError(t, o.c.HDel(t.Context(), o.keys.Witness(), "disagreed", "largest", "reason").Err())
 			require.LessOrEqual(t, tick(quick).HeldFor, quick.Grace(), "a fleet of quick ones")
-			o.run(beatScript, millis(o.Timing().Grace()))
+			o.run(beatScript, o.Timing().Grace().Milliseconds())
 			got := tick(quick)
 			require.Equal(t, "settings", got.Reason)
 			require.Equal(t, o.Timing().Grace(), got.HeldFor)
@@ -113,9 +113,33 @@ func TestOwnerScripts(t *testing.T) {
 			large := newOwner(t, w, "large") // its boot tells
 			require.Equal(t, quick.Gap(), large.Timing().Gap())
 			// and it is not forgotten when others beat, before anybody listens
-			o.run(beatScript, millis(quick.Grace()))
+			o.run(beatScript, quick.Grace().Milliseconds())
 			require.LessOrEqual(t, quick.Grace(), tick(quick).HeldFor)
 			require.Greater(t, tick(quick).HeldFor, quick.Grace())
+		},
+		"a beat says whether its user may keep the roster and the index": func(t *testing.T, w redistest.World) {
+			o := newOwner(t, w, "o")
+			if o.c.Do(t.Context(), "ACL", "WHOAMI").Err() != nil {
+				return // miniredis has no users
+			}
+			for _, right := range []string{"sadd", "srem"} {
+				user := w.Prefix + right
+				require.NoError(t, o.c.Do(t.Context(), "ACL", "SETUSER", user, "on", ">p", "~*", "&*", "+@all", "-"+right).Err())
+				options := *w.Options
+				options.Username, options.Password = user, "p"
+				poor := redis.NewClient(lease.Options(&options))
+				got, err := o.own(t.Context(), poor, beatScript, o.Timing().Grace().Milliseconds())
+				require.NoError(t, err)
+				require.Equal(t, 1, got.count, right)
+				o.cfg.Control = poor
+				require.NoError(t, o.beat(t.Context()), "it lives all the same")
+				require.True(t, o.rights.Failing())
+				o.cfg.Control = o.c
+				require.NoError(t, o.beat(t.Context()))
+				require.False(t, o.rights.Failing())
+				require.NoError(t, poor.Close())
+				require.NoError(t, o.c.Do(t.Context(), "ACL", "DELUSER", user).Err())
+			}
 		},
 		"extend prolongs the heartbeat that is there and makes none": func(t *testing.T, w redistest.World) {
 			o := newOwner(t, w, "o")
@@ -164,6 +188,17 @@ func TestOwnerScripts(t *testing.T) {
 			require.Zero(t, o.c.Exists(t.Context(), o.keys.Heartbeat("o")).Val())
 			require.True(t, o.c.SIsMember(t.Context(), o.keys.Roster(), "o").Val())
 			require.True(t, o.c.HExists(t.Context(), o.keys.Witness(), o.keys.Bye("o")).Val())
+			now, err := o.c.Time(t.Context()).Result()
+			require.NoError(t, err)
+			require.NoError(t, o.c.HSet(t.Context(), o.keys.Witness(), o.keys.Bye("unlisted"), now.Unix()-86500,
+				o.keys.Bye("young"), now.Unix()-86300, "last", 1).Err())
+			o.run(goodbyeScript, "1")
+			marks := o.c.HGetAll(t.Context(), o.keys.Witness()).Val()
+			require.NotContains(t, marks, o.keys.Bye("unlisted"), "the roster that named it was lost")
+			require.Contains(t, marks, o.keys.Bye("young"))
+			require.Contains(t, marks, "last")
+			require.NoError(t, o.c.Del(t.Context(), o.keys.Witness()).Err())
+			o.run(goodbyeScript, "1")
 
 			o = newOwner(t, w, "o")
 			require.False(t, o.c.HExists(t.Context(), o.keys.Witness(), o.keys.Bye("o")).Val(), "it is back")
@@ -211,10 +246,10 @@ func TestOwnerScripts(t *testing.T) {
 			key := o.keys.Heartbeat("o")
 			o.c.Del(t.Context(), key)
 			require.NoError(t, o.c.SAdd(t.Context(), key, "x").Err())
-			require.True(t, o.run(beatScript, millis(o.Timing().Grace())).absent)
+			require.True(t, o.run(beatScript, o.Timing().Grace().Milliseconds()).absent)
 			o.lives()
 			require.NoError(t, o.c.Set(t.Context(), key, "1795188960111", time.Minute).Err())
-			require.True(t, o.run(beatScript, millis(o.Timing().Grace())).absent)
+			require.True(t, o.run(beatScript, o.Timing().Grace().Milliseconds()).absent)
 			o.lives()
 		},
 	}
@@ -242,28 +277,4 @@ func TestAnAnswerOfAnotherShapeIsAnError(t *testing.T) {
 		_, err = parseReply(other)
 		require.ErrorContains(t, err, "unexpected answer")
 	}
-}
-
-func TestAQueueKeepsItsOrderWhateverIsTakenOutOfIt(t *testing.T) {
-	t.Parallel()
-	var q, other queue
-	devices := make([]device, 10)
-	for i := range devices {
-		q.push(&devices[i])
-	}
-	// the first, the last, one in the middle; and one that is in no queue
-	for _, i := range []int{0, 9, 4, 4} {
-		devices[i].dequeue()
-	}
-	other.push(&devices[4])
-	q.push(&devices[0])
-	require.Equal(t, 9-1, q.len())
-	for _, i := range []int{1, 2, 3, 5, 6, 7, 8, 0} {
-		require.Same(t, &devices[i], q.pop())
-	}
-	require.Nil(t, q.pop())
-	require.Zero(t, q)
-	require.Same(t, &devices[4], other.pop())
-	require.Zero(t, other)
-	require.Equal(t, make([]device, 10), devices, "no links are left")
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// looks counts how many entries r looks at.
-func looks(r *replica) *atomic.Int64 {
+// checks counts how many entries r checks.
+func checks(r *replica) *atomic.Int64 {
 	n := new(atomic.Int64)
 	r.data.set(func(cmd redis.Cmder) error {
 		if cmd.Name() == "hmget" {
@@ -35,15 +35,15 @@ func everySecond(t *testing.T, r *replica, d time.Duration, do func(i int)) {
 	}
 }
 
-func TestAHoldThatLosesNoEntriesHasNothingLookedAt(t *testing.T) {
+func TestAHoldThatLosesNoEntriesHasNothingChecked(t *testing.T) {
 	t.Parallel()
 	for _, reason := range []string{"settings", "redis_evicting", "mass_failure"} {
 		t.Run(reason, func(t *testing.T) {
 			t.Parallel()
-			inBubble(t, func(t *testing.T, w *world) {
+			inBubble(t, func(t *testing.T, w *bubble) {
 				r := w.start("r1")
 				r.registerMany(t, 5000)
-				n := looks(r)
+				n := checks(r)
 				everySecond(t, r, time.Minute, func(i int) {
 					w.HSet(t.Context(), w.Witness(), "since", fmt.Sprint(i+1), "reason", reason)
 				})
@@ -54,23 +54,23 @@ func TestAHoldThatLosesNoEntriesHasNothingLookedAt(t *testing.T) {
 	}
 }
 
-func TestWhateverComesEverythingIsLookedAtOnceAnInterval(t *testing.T) {
+func TestWhateverComesEverythingIsCheckedOnceAnInterval(t *testing.T) {
 	t.Parallel()
-	storms := map[string]func(t *testing.T, w *world, i int){
-		"holds": func(t *testing.T, w *world, i int) {
+	storms := map[string]func(t *testing.T, w *bubble, i int){
+		"holds": func(t *testing.T, w *bubble, i int) {
 			require.NoError(t, w.HSet(t.Context(), w.Witness(), "since", fmt.Sprint(i+1), "lost", fmt.Sprint(i+1), "reason", "gap").Err())
 		},
-		"the heartbeat is evicted": func(t *testing.T, w *world, _ int) {
+		"the heartbeat is evicted": func(t *testing.T, w *bubble, _ int) {
 			require.NoError(t, w.Del(t.Context(), w.Heartbeat("r1")).Err())
 		},
 	}
 	for name, do := range storms {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			inBubble(t, func(t *testing.T, w *world) {
+			inBubble(t, func(t *testing.T, w *bubble) {
 				r := w.start("r1")
 				r.registerMany(t, 5000)
-				n := looks(r)
+				n := checks(r)
 				everySecond(t, r, time.Minute, func(i int) { do(t, w, i) })
 				require.InDelta(t, 2*5000+2*500, n.Load(), 5000+700)
 				w.end(r)
@@ -81,23 +81,23 @@ func TestWhateverComesEverythingIsLookedAtOnceAnInterval(t *testing.T) {
 
 func TestALossSoonAfterAnotherIsMadeGoodAnIntervalLater(t *testing.T) {
 	t.Parallel()
-	losses := map[string]func(t *testing.T, w *world, r *replica){
-		"told by a hold": func(t *testing.T, w *world, _ *replica) {
+	losses := map[string]func(t *testing.T, w *bubble, r *replica){
+		"told by a hold": func(t *testing.T, w *bubble, _ *replica) {
 			w.HSet(t.Context(), w.Witness(), "since", "3", "lost", "3", "reason", "restarted")
 			time.Sleep(time.Second)
 		},
-		"told by a hold, and another hold that loses nothing comes after it": func(t *testing.T, w *world, r *replica) {
+		"told by a hold, and another hold that loses nothing comes after it": func(t *testing.T, w *bubble, r *replica) {
 			w.HSet(t.Context(), w.Witness(), "since", "3", "lost", "3", "reason", "restarted")
 			r.register(t, "imei-0") // tells of it
 			time.Sleep(time.Second)
 			w.HSet(t.Context(), w.Witness(), "since", "4", "reason", "settings")
 		},
-		"told by the heartbeat": func(t *testing.T, w *world, _ *replica) { w.Del(t.Context(), w.Heartbeat("r1")) },
+		"told by the heartbeat": func(t *testing.T, w *bubble, _ *replica) { w.Del(t.Context(), w.Heartbeat("r1")) },
 	}
 	for name, lose := range losses {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			inBubble(t, func(t *testing.T, w *world) {
+			inBubble(t, func(t *testing.T, w *bubble) {
 				ctx := t.Context()
 				w.HSet(ctx, w.Witness(), "since", "1", "lost", "1", "reason", "gap")
 				r := w.start("r1", func(c *registry.Config) { c.NoReverseIndex = true })

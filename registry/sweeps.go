@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -20,10 +21,7 @@ const pipelined = 500
 // an instance that fell silent through its reverse index, within a second or two. "registry", the
 // full scan, reads every entry once an interval, and evicts what the index missed.
 func (r *Registry) Sweeps() []janitor.Sweeper {
-	s := &sweeps{
-		evicted:  r.metrics.evictedFrom,
-		sweeping: map[string]bool{}, empty: map[string]time.Time{},
-	}
+	s := &sweeps{evicted: r.metrics.evictedFrom, empty: map[string]time.Time{}}
 	return []janitor.Sweeper{&quickWay{sweeps: s}, &fullScan{sweeps: s}}
 }
 
@@ -31,43 +29,19 @@ func (r *Registry) Sweeps() []janitor.Sweeper {
 type sweeps struct {
 	evicted func(owner string, n int)
 
-	mu       sync.Mutex
-	sweeping map[string]bool // owners that the quick way is at; the full scan leaves them to it
+	// at is the owner whose index the quick way sweeps now; nil: none. The full scan leaves that owner
+	// to it: both walk in much the same order, and half of their batches would find nothing left.
+	at atomic.Pointer[string]
+
+	mu sync.Mutex
 	// Owners of whom a full scan found no entry, and since when they are silent. A term gives each its
 	// own times, so what an earlier term found counts no more.
 	empty map[string]time.Time
 }
 
-// takeUp notes that the quick way is at an owner, until done is called. Both ways walk in much the
-// same order: side by side, half of the batches would find nothing left.
-func (s *sweeps) takeUp(owner string) (done func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.sweeping[owner] = true
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.sweeping, owner)
-	}
-}
-
-// busy tells whether the quick way is at any owner now.
-func (s *sweeps) busy() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.sweeping) > 0
-}
-
-// takenUp tells whether the quick way is at an owner now.
-func (s *sweeps) takenUp(owner string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.sweeping[owner]
-}
-
-// scanned notes that a full scan has ended: at its beginning the owners in before were silent since
-// then, and it met no entry of them. One that came back meanwhile is silent since another time, and
-// may have written some. silent are those of now.
+// scanned notes that a full scan has ended. When it began the owners in before were silent since
+// these times, and it found no entry of them. An owner that came back meanwhile is silent since
+// another time, and may have written some. silent are those of now.
 func (s *sweeps) scanned(before, silent map[string]time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,26 +57,34 @@ func (s *sweeps) isEmpty(owner string, silent map[string]time.Time) bool {
 	return empty && silent[owner].Equal(since)
 }
 
-// expect asks how large hashes or sets are, and so how much the pass will look at. Where that is
+// expect asks for the size of hashes or sets, and so how much the pass will read. Where that is
 // refused, or a key is of another type, it is not known.
-func expect(ctx context.Context, p *janitor.Pass, size func(redis.Pipeliner, context.Context, string) *redis.IntCmd, keys ...string) error {
+func expect(
+	ctx context.Context, p *janitor.Pass,
+	size func(redis.Pipeliner, context.Context, string) *redis.IntCmd, keys ...string,
+) error {
 	for slice := range slices.Chunk(keys, pipelined) {
 		err := p.Call(ctx, func(ctx context.Context) error {
-			pipe := p.Client().Pipeline()
-			for _, key := range slice {
-				size(pipe, ctx, key)
-			}
-			cmds, err := pipe.Exec(ctx)
-			for _, cmd := range cmds {
-				if n, ok := cmd.(*redis.IntCmd); ok && n.Err() == nil {
-					p.AddTotal(int(n.Val()))
+			cmds, err := p.Client().Pipelined(ctx, func(pipe redis.Pipeliner) error {
+				for _, key := range slice {
+					size(pipe, ctx, key)
 				}
+				return nil
+			})
+			for _, cmd := range cmds {
+				p.AddTotal(int(cmd.(*redis.IntCmd).Val()))
 			}
 			return err
 		})
-		if reply := redis.Error(nil); err != nil && !errors.As(err, &reply) {
+		if err != nil && !answered(err) {
 			return err
 		}
 	}
 	return nil
+}
+
+// answered tells that Redis did answer, with an error.
+func answered(err error) bool {
+	var answer redis.Error
+	return errors.As(err, &answer)
 }

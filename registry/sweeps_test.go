@@ -31,7 +31,7 @@ func TestSeriesOfOwnersLongGoneAreDropped(t *testing.T) {
 func TestTheFullScanLetsTheQuickWayFinishButNotForEver(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := &sweeps{sweeping: map[string]bool{}}
+		s := &sweeps{}
 		w := &scan{fullScan: &fullScan{s}, yield: 30 * time.Second}
 		waited := func() time.Duration {
 			begun := time.Now()
@@ -39,10 +39,11 @@ func TestTheFullScanLetsTheQuickWayFinishButNotForEver(t *testing.T) {
 			return time.Since(begun)
 		}
 		require.Zero(t, waited())
-		done := s.takeUp("dead")
-		time.AfterFunc(10*time.Second, done)
+		dead := "dead"
+		s.at.Store(&dead)
+		time.AfterFunc(10*time.Second, func() { s.at.Store(nil) })
 		require.InDelta(t, 10, waited().Seconds(), 2*yieldFor.Seconds())
-		defer s.takeUp("another")()
+		s.at.Store(&dead)
 		require.InDelta(t, 20, waited().Seconds(), 2*yieldFor.Seconds(), "half an interval a pass in all")
 		require.Zero(t, waited())
 	})

@@ -1,18 +1,21 @@
 package registry
 
-import "time"
+import (
+	"container/list"
+	"time"
+)
 
 const (
-	// fresh is how long a handshake, or a frame, is evidence enough to overwrite a foreign entry.
+	// fresh is how long a handshake, or a frame, is enough evidence to overwrite a foreign entry.
 	fresh = time.Second
-	// checkEvery bounds how often a device's frames have its entry looked at.
+	// checkEvery is the least time between two checks of an entry that frames cause.
 	checkEvery = time.Second
-	// defaultSpare is how many devices that are not held are remembered besides as many as are
-	// held, while writes fail.
+	// defaultSpare is how many more devices that are not held than devices that are held are
+	// remembered while writes fail.
 	defaultSpare = 10_000
-	// shards is how many beats it takes to look at every claim once. What was first registered
-	// together is in one of them, and is looked at in that order: it lies side by side in Redis'
-	// memory, which makes a look at it twice as cheap.
+	// shards is how many beats it takes to check every claim once. Devices that first registered
+	// together are in one shard, and are checked in that order: their entries lie side by side in
+	// Redis' memory, which makes the check twice as cheap.
 	shards = 10
 )
 
@@ -33,7 +36,7 @@ const (
 type state uint8
 
 const (
-	forgotten state = iota // in no table any more: what is still under way for it does not count
+	forgotten state = iota // in no table any more: the result of a call under way does not count
 
 	// Held: a socket here has a claim.
 	unwritten    // Redis was never asked to write it
@@ -55,10 +58,10 @@ const (
 func (s state) held() bool     { return unwritten <= s && s <= proven }
 func (s state) untried() bool  { return s == unwritten || s == registering }
 func (s state) disputed() bool { return contested <= s && s <= proven }
-func (s state) settled() bool  { return s == standing || s == released } // Redis agrees
+func (s state) agreed() bool   { return s == standing || s == released } // Redis agrees
 
-// doubted is the state after a call failed: what stands in Redis is not known.
-func (s state) doubted() state {
+// afterFailure is the state after a call failed: nobody knows what stands in Redis.
+func (s state) afterFailure() state {
 	switch {
 	case s == standing:
 		return unconfirmed
@@ -76,63 +79,56 @@ type device struct {
 	state   state     // changed by table.set only
 	claim   *Claim    // the newest one; nil: the device is not held
 	dispute *dispute  // with the other instance, while disputed
-	late    time.Time // until then a write of unknown fate may land; zero: there is none
+	late    time.Time // until then a write of unknown fate may land
 	checked time.Time // when Redis last said what the entry is
 
 	indexed bool   // believed to be in the index
 	wrote   uint64 // table.batches when indexed was last set
-	scanned uint64 // the index scan that last met it
+	scanned uint64 // the last index scan that found it
 
-	in           *queue  // where it waits for the writer; nil: it does not
-	prev, next   *device // in that queue
-	shard, place int     // in table.shards
+	in           *list.List // the queue in which it waits for the writer; nil: none
+	at           *list.Element
+	shard, place int // in table.shards
 }
 
 // A table is all that this replica knows of its devices. It speaks to nobody and is told the time.
-// What it wants done waits in its queues, in asks and in displaced. It is guarded by Registry.mu.
+// What it wants done waits in its queues, in asks and in displaced. Registry.mu guards it.
 type table struct {
-	id            string // this instance
-	indexKept     bool
+	id            string        // this instance
 	interval, ttl time.Duration // of heartbeats
 	spare         int           // see defaultSpare
 	wake          chan struct{} // one slot, to the writer: there is work
 
 	devices map[string]*device
-	shards  [shards][]*device // what is looked at together
+	shards  [shards][]*device // what is checked together
 	made    int               // devices, ever
 
-	urgent, checks queue                // to be written; to be looked at
+	urgent, checks list.List            // devices to be written; to be checked
 	batches        uint64               // begun and ended: odd while one is under way
 	away           bool                 // the last batch failed
-	unsettled      map[*device]struct{} // tried again until Redis agrees and nothing late can land
-	recheck        map[*device]struct{} // a frame arrived too soon after the last look
+	again          map[*device]struct{} // what retry has written or checked again
 	asks           map[string][]*Claim  // other instances, to be asked about these
 	displaced      []displacement       // for Config.OnDisplaced
 
-	// What a walk over all devices would find.
-	count   [states]int
-	vague   int // not settled, and a write of unknown fate was made
-	indexed int // believed to be in the index
-
-	lateUntil time.Time // the latest of all devices' late
-	// What was forgotten may have left something in Redis, or may leave it there until landing.
-	landing  time.Time // zero: nothing may
-	searched bool      // it has been looked for since
+	count     [states]int // devices by state; count[forgotten] has no use
+	indexed   int         // devices believed to be in the index
+	lateUntil time.Time   // the latest of all devices' late
+	// Devices were forgotten although they may have left something in Redis, or a write of unknown
+	// fate may yet land until then. That is searched for with each beat. Zero: there is nothing.
+	searchUntil time.Time
 }
 
-func newTable(id string, indexKept bool, interval, ttl time.Duration) table {
+func newTable(id string, interval, ttl time.Duration) table {
 	return table{
-		id: id, indexKept: indexKept, interval: interval, ttl: ttl,
-		spare: defaultSpare, wake: make(chan struct{}, 1),
-		devices: make(map[string]*device), asks: make(map[string][]*Claim),
-		unsettled: make(map[*device]struct{}), recheck: make(map[*device]struct{}),
+		id: id, interval: interval, ttl: ttl, spare: defaultSpare, wake: make(chan struct{}, 1),
+		devices: map[string]*device{}, asks: map[string][]*Claim{}, again: map[*device]struct{}{},
 	}
 }
 
 // held is how many devices have a claim.
 func (t *table) held() int { return len(t.devices) - t.left() }
 
-// left is how many are remembered without one.
+// left is how many are remembered without a claim.
 func (t *table) left() int { return t.count[releasing] + t.count[released] }
 
 // disputed is how many are held while their entries name other instances.
@@ -143,12 +139,12 @@ func (t *table) disputed() int {
 // pending is how many are not known to stand in Redis as they should.
 func (t *table) pending() int { return len(t.devices) - t.count[standing] - t.count[released] }
 
-// idle: nothing urgent is queued or under way and every write has been answered.
+// idle reports that nothing urgent is queued or under way, and every write has been answered.
 func (t *table) idle() bool {
-	return t.urgent.len() == 0 && t.batches%2 == 0 && t.count[releasing] == 0
+	return t.urgent.Len() == 0 && t.batches%2 == 0 && t.count[releasing] == 0
 }
 
-// register makes c the newest claim of an IMEI. older is the one that it supersedes, if any.
+// register makes c the newest claim of an IMEI. older is the claim that it supersedes, if any.
 func (t *table) register(c *Claim, imei string) (older *Claim) {
 	d := t.devices[imei]
 	if d == nil {
@@ -156,7 +152,7 @@ func (t *table) register(c *Claim, imei string) (older *Claim) {
 	}
 	older, d.claim, c.d = d.claim, c, d
 	if older != nil {
-		closeOnce(older.over)
+		closeOnce(older.done)
 	}
 	if d.state != unwritten {
 		t.set(d, registering)
@@ -165,9 +161,9 @@ func (t *table) register(c *Claim, imei string) (older *Claim) {
 	return older
 }
 
-// release ends a claim. Only that of the newest has the device taken out of Redis.
+// release ends a claim. Only the release of the newest claim has the entry taken out of Redis.
 func (t *table) release(c *Claim, now time.Time) {
-	closeOnce(c.over)
+	closeOnce(c.done)
 	d := c.d
 	if d.claim != c {
 		return
@@ -180,13 +176,13 @@ func (t *table) release(c *Claim, now time.Time) {
 	t.set(d, releasing)
 	if t.away && t.left() > t.held()+t.spare {
 		t.forget(d)
-		t.mislay(now)
+		t.searchUntil = now.Add(t.ttl)
 		return
 	}
 	t.enqueue(d, true)
 }
 
-// frameReceived has a device's entry looked at, or completes the proof that the device is here.
+// frameReceived has a device's entry checked, or completes the proof that the device is here.
 func (t *table) frameReceived(c *Claim, now time.Time) {
 	d := c.d
 	if d.claim != c {
@@ -197,8 +193,12 @@ func (t *table) frameReceived(c *Claim, now time.Time) {
 	case d.state == acknowledged || d.state == proven:
 		t.set(d, proven)
 		t.enqueue(d, true)
-	case !t.check(d, now):
-		t.recheck[d] = struct{}{}
+	case !d.state.agreed(): // it is checked until Redis agrees
+	case now.Sub(d.checked) < checkEvery:
+		t.again[d] = struct{}{}
+	default:
+		d.checked = now
+		t.enqueue(d, false)
 	}
 }
 
@@ -208,20 +208,6 @@ func (t *table) frameAcked(c *Claim) {
 	}
 }
 
-// check has a device's entry looked at, unless that was done within a second.
-func (t *table) check(d *device, now time.Time) bool {
-	if !d.state.settled() {
-		return true // it is looked at until it is
-	}
-	if now.Sub(d.checked) < checkEvery {
-		return false
-	}
-	d.checked = now
-	t.enqueue(d, false)
-	return true
-}
-
-// add makes a device.
 func (t *table) add(imei string, s state) *device {
 	d := &device{imei: imei, shard: t.made / batchSize % shards}
 	t.made++
@@ -232,14 +218,13 @@ func (t *table) add(imei string, s state) *device {
 	return d
 }
 
-// forget drops a device that is not held. The newest of its shard takes its place: the order is a
-// help, and no promise.
+// forget drops a device that is not held. The last of its shard takes its place: the order of a
+// shard saves time, and nothing relies on it.
 func (t *table) forget(d *device) {
 	t.index(d, false)
 	t.set(d, forgotten)
-	d.dequeue()
-	delete(t.unsettled, d)
-	delete(t.recheck, d)
+	dequeue(d)
+	delete(t.again, d)
 	delete(t.devices, d.imei)
 	shard := t.shards[d.shard]
 	last := len(shard) - 1
@@ -249,40 +234,15 @@ func (t *table) forget(d *device) {
 	t.shards[d.shard] = shard[:last]
 }
 
-// index notes whether a device is in the index.
-func (t *table) index(d *device, in bool) {
-	d.wrote = t.batches
-	if d.indexed != in && t.indexKept {
-		if in {
-			t.indexed++
-		} else {
-			t.indexed--
-		}
-	}
-	d.indexed = in
-}
-
 // set changes a device's state, and keeps the counters true.
-func (t *table) set(d *device, s state) { t.change(d, s, d.late) }
-
-func (t *table) change(d *device, s state, late time.Time) {
-	t.counted(d, -1)
-	d.state, d.late = s, late
-	t.counted(d, 1)
+func (t *table) set(d *device, s state) {
+	t.count[d.state]--
+	t.count[s]++
+	d.state = s
 	if !s.disputed() {
 		d.dispute = nil
 	}
-	if !s.settled() {
-		t.unsettled[d] = struct{}{}
-	}
-}
-
-func (t *table) counted(d *device, n int) {
-	if d.state == forgotten {
-		return
-	}
-	t.count[d.state] += n
-	if !d.state.settled() && !d.late.IsZero() {
-		t.vague += n
+	if !s.agreed() {
+		t.again[d] = struct{}{}
 	}
 }

@@ -16,24 +16,24 @@ var (
 	quiteAWhile = 5 * time.Second // longer than anything is fresh
 )
 
-// desk is a table and the time that it is told.
-type desk struct {
+// timed is a table and the time that it is told.
+type timed struct {
 	table
 	now time.Time
 }
 
-func newDesk() *desk {
-	return &desk{newTable("me", true, 30*time.Second, 90*time.Second), anInstant}
+func newTimed() *timed {
+	return &timed{newTable("me", 30*time.Second, 90*time.Second), anInstant}
 }
 
-func (d *desk) claim(imei string) *Claim {
+func (d *timed) claim(imei string) *Claim {
 	c := newClaim(nil, d.now)
 	d.register(c, imei)
 	return c
 }
 
 // batch makes the next batch and says what it does with its only device.
-func (d *desk) batch(t *testing.T) (what string, ops []op) {
+func (d *timed) batch(t *testing.T) (what string, ops []op) {
 	t.Helper()
 	b := d.next(d.now)
 	for name, some := range map[string][]op{"register": b.register, "heal": b.heal, "release": b.release, "check": b.check} {
@@ -46,19 +46,19 @@ func (d *desk) batch(t *testing.T) (what string, ops []op) {
 }
 
 // answer ends a batch of writes.
-func (d *desk) answer(ops []op, got reply, err error) {
+func (d *timed) answer(ops []op, got reply, err error) {
 	d.wrote(ops, got, err, d.now)
 	d.ended(err)
 }
 
-// entry ends a batch that looked at one device.
-func (d *desk) entry(ops []op, owner any, err error) {
-	d.looked(ops, []any{owner}, err, d.now)
+// entry ends a batch that checked one device.
+func (d *timed) entry(ops []op, owner any, err error) {
+	d.checked(ops, []any{owner}, err, d.now)
 	d.ended(err)
 }
 
 // stands registers a device that Redis knows.
-func (d *desk) stands(t *testing.T, imei string) *Claim {
+func (d *timed) stands(t *testing.T, imei string) *Claim {
 	t.Helper()
 	c := d.claim(imei)
 	_, ops := d.batch(t)
@@ -68,9 +68,9 @@ func (d *desk) stands(t *testing.T, imei string) *Claim {
 }
 
 // namesR2 has a standing device's entry name r2.
-func (d *desk) namesR2(t *testing.T, c *Claim) {
+func (d *timed) namesR2(t *testing.T, c *Claim) {
 	t.Helper()
-	d.suspect(c.d)
+	d.checkStanding(c.d)
 	what, ops := d.batch(t)
 	require.Equal(t, "check", what)
 	d.entry(ops, "r2", nil)
@@ -78,7 +78,7 @@ func (d *desk) namesR2(t *testing.T, c *Claim) {
 }
 
 // in brings a device into a state and returns its claim, also where it is released.
-func (d *desk) in(t *testing.T, s state) *Claim {
+func (d *timed) in(t *testing.T, s state) *Claim {
 	t.Helper()
 	if s == unwritten {
 		return d.claim("imei")
@@ -134,7 +134,7 @@ func TestWhatTheWriterDoesWithADeviceInEachState(t *testing.T) {
 		t.Run(fmt.Sprint(s), func(t *testing.T) {
 			t.Parallel()
 			for _, waits := range []bool{false, true} {
-				d := newDesk()
+				d := newTimed()
 				d.in(t, s)
 				expected := want.atOnce
 				if waits {
@@ -145,7 +145,7 @@ func TestWhatTheWriterDoesWithADeviceInEachState(t *testing.T) {
 				what, ops := d.batch(t)
 				require.Equal(t, expected, what)
 				require.Empty(t, d.miscounted())
-				if s == standing { // a beat looks at it
+				if s == standing { // a beat checks it
 					d.checkShard(0)
 					what, ops = d.batch(t)
 					require.Equal(t, "check", what)
@@ -165,7 +165,7 @@ func TestWhatTheWriterDoesWithADeviceInEachState(t *testing.T) {
 	}
 }
 
-func TestWhatALookFinds(t *testing.T) {
+func TestWhatACheckFinds(t *testing.T) {
 	t.Parallel()
 	for s, want := range map[state]struct{ ours, gone, others state }{
 		standing:     {standing, unconfirmed, foreign},
@@ -174,7 +174,7 @@ func TestWhatALookFinds(t *testing.T) {
 		acknowledged: {standing, unconfirmed, acknowledged},
 	} {
 		for owner, state := range map[any]state{"me": want.ours, nil: want.gone, "": want.gone, "r2": want.others, "r3": foreign} {
-			d := newDesk()
+			d := newTimed()
 			c := d.in(t, s)
 			d.enqueue(c.d, false)
 			_, ops := d.batch(t)
@@ -188,11 +188,11 @@ func TestWhatALookFinds(t *testing.T) {
 func TestAReleaseOfEachState(t *testing.T) {
 	t.Parallel()
 	for s := unwritten; s <= proven; s++ {
-		d := newDesk()
+		d := newTimed()
 		c := d.in(t, s)
 		d.release(c, d.now)
 		d.release(c, d.now)
-		<-c.over
+		<-c.done
 		if s == unwritten {
 			require.Equal(t, forgotten, c.d.state, "Redis was never asked")
 			require.Empty(t, d.devices)
@@ -208,9 +208,9 @@ func TestAReleaseOfEachState(t *testing.T) {
 	}
 }
 
-func TestAWriteOfUnknownFateIsLookedAtForAWholeTTL(t *testing.T) {
+func TestAWriteOfUnknownFateIsCheckedForAWholeTTL(t *testing.T) {
 	t.Parallel()
-	d := newDesk()
+	d := newTimed()
 	c := d.claim("imei")
 	_, ops := d.batch(t)
 	d.answer(ops, reply{}, errLost)
@@ -228,12 +228,12 @@ func TestAWriteOfUnknownFateIsLookedAtForAWholeTTL(t *testing.T) {
 			d.entry(ops, "me", nil)
 		}
 	}
-	require.Empty(t, d.unsettled)
+	require.Empty(t, d.again)
 }
 
 func TestWhatIsDecidedAnewWhileItIsWrittenIsLeftToTheNextBatch(t *testing.T) {
 	t.Parallel()
-	d := newDesk()
+	d := newTimed()
 	c := d.stands(t, "imei")
 	d.release(c, d.now)
 	_, ops := d.batch(t)
@@ -246,9 +246,44 @@ func TestWhatIsDecidedAnewWhileItIsWrittenIsLeftToTheNextBatch(t *testing.T) {
 	require.Equal(t, releasing, back.d.state)
 }
 
+func TestAQueueKeepsItsOrderWhateverIsTakenOutOfIt(t *testing.T) {
+	t.Parallel()
+	d := newTimed()
+	devices := make([]*device, 10)
+	for i := range devices {
+		devices[i] = d.stands(t, fmt.Sprint(i)).d
+	}
+	d.checkShard(0)
+	for _, i := range []int{0, 9, 4} { // the first, the last, and one in the middle are urgent now
+		d.set(devices[i], unconfirmed)
+		d.enqueue(devices[i], true)
+		d.enqueue(devices[i], false) // and stay so
+	}
+	d.release(devices[6].claim, d.now)
+	d.forget(devices[6])
+	dequeue(devices[2])
+	dequeue(devices[2]) // in no queue
+	d.enqueue(devices[2], false)
+	require.Equal(t, 9, d.urgent.Len()+d.checks.Len())
+	b := d.next(d.now)
+	order := func(ops []op) (imeis string) {
+		for _, o := range ops {
+			imeis += o.d.imei
+		}
+		return imeis
+	}
+	require.Equal(t, "094", order(b.heal))
+	require.Equal(t, "135782", order(b.check))
+	require.Zero(t, d.urgent.Len()+d.checks.Len())
+	for _, each := range devices {
+		require.Nil(t, each.in)
+		require.Nil(t, each.at)
+	}
+}
+
 func TestOthersAreAskedOnceAnIntervalForAsLongAsADisputeLasts(t *testing.T) {
 	t.Parallel()
-	d := newDesk()
+	d := newTimed()
 	c := d.stands(t, "imei")
 	d.namesR2(t, c)
 	for range 3 {
@@ -267,7 +302,7 @@ func TestOthersAreAskedOnceAnIntervalForAsLongAsADisputeLasts(t *testing.T) {
 	}
 }
 
-func TestEverythingIsLookedAtOnceAnIntervalWhateverIsLost(t *testing.T) {
+func TestEverythingIsCheckedOnceAnIntervalWhateverIsLost(t *testing.T) {
 	t.Parallel()
 	const interval = 30 * time.Second
 	var s surprises
@@ -297,7 +332,7 @@ func TestEverythingIsLookedAtOnceAnIntervalWhateverIsLost(t *testing.T) {
 
 func TestAnIndexOfAnotherSizeIsNoNewsWhileAWriteMayLand(t *testing.T) {
 	t.Parallel()
-	d := newDesk()
+	d := newTimed()
 	d.stands(t, "stands")
 	require.False(t, d.indexDiffers(1, d.now))
 	require.True(t, d.indexDiffers(2, d.now))
@@ -307,8 +342,6 @@ func TestAnIndexOfAnotherSizeIsNoNewsWhileAWriteMayLand(t *testing.T) {
 	require.False(t, d.indexDiffers(2, d.now))
 	d.now = d.now.Add(d.ttl + 1)
 	require.True(t, d.indexDiffers(2, d.now))
-	d.indexKept = false
-	require.False(t, d.indexDiffers(2, d.now))
 }
 
 // server is what a Redis would do: entries, an index, and writes that land late.
@@ -340,7 +373,7 @@ func (s *server) do(what string, ops []op) (got reply) {
 }
 
 // happens is what sockets do.
-func happens(d *desk, rnd *rand.Rand, claims map[string]*Claim) {
+func happens(d *timed, rnd *rand.Rand, claims map[string]*Claim) {
 	id := fmt.Sprint(rnd.IntN(20))
 	c := claims[id]
 	switch what := rnd.IntN(5); {
@@ -362,7 +395,7 @@ func TestTheTableAgreesWithRedisInTheEnd(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(200) {
 		rnd := rand.New(rand.NewPCG(seed, 0))
-		d, s := newDesk(), &server{entries: map[string]string{}, index: map[string]bool{}}
+		d, s := newTimed(), &server{entries: map[string]string{}, index: map[string]bool{}}
 		d.spare = -rnd.IntN(25) // remembers few
 		claims := map[string]*Claim{}
 		imei := func() string { return fmt.Sprint(rnd.IntN(20)) }
@@ -402,7 +435,7 @@ func TestTheTableAgreesWithRedisInTheEnd(t *testing.T) {
 						found[i] = owner
 					}
 				}
-				d.looked(b.check, found, nil, d.now)
+				d.checked(b.check, found, nil, d.now)
 			}
 			d.ended(err)
 			d.takeAsks()
@@ -438,14 +471,14 @@ func TestTheTableAgreesWithRedisInTheEnd(t *testing.T) {
 		}
 		d.now = d.now.Add(d.ttl + 1)
 		for pass := range uint64(3) {
-			landing, begun := d.landing, d.batches
-			if search := d.owesSearch(d.now); search || d.indexDiffers(len(s.index), d.now) {
+			begun := d.batches
+			if !d.searchUntil.IsZero() || d.indexDiffers(len(s.index), d.now) {
 				for id := range s.index {
-					d.met(id, pass+1)
+					d.named(id, pass+1)
 				}
 				d.compareIndex(pass+1, begun)
-				if search {
-					d.searchedFor(landing, d.now)
+				if d.now.After(d.searchUntil) {
+					d.searchUntil = time.Time{}
 				}
 			}
 			for range 20 {

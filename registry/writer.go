@@ -16,45 +16,43 @@ const callTimeout = 3 * time.Second
 
 // write is the one goroutine that writes entries, a batch at a time.
 func (r *Registry) write(ctx context.Context) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-r.table.wake:
+	for ctx.Err() == nil {
+		r.mu.Lock()
+		if r.boot == "" || r.table.urgent.Len()+r.table.checks.Len() == 0 {
+			r.mu.Unlock()
+			select {
+			case <-ctx.Done():
+			case <-r.table.wake: // also by the boot
+			}
+			continue
 		}
-		for ctx.Err() == nil {
-			r.mu.Lock()
-			if r.boot == "" || r.table.urgent.len()+r.table.checks.len() == 0 {
-				r.mu.Unlock()
-				break // the boot wakes again
-			}
-			b := r.table.next(time.Now())
-			r.mu.Unlock()
-			r.metrics.failures.WithLabelValues("register").Add(float64(b.late))
+		b := r.table.next(time.Now())
+		r.mu.Unlock()
+		r.metrics.failures.WithLabelValues("register").Add(float64(b.late))
 
-			err := errors.Join(
-				r.run(ctx, registerScript, "register", b.register),
-				r.run(ctx, releaseScript, "release", b.release),
-				r.run(ctx, healScript, "heal", b.heal),
-				r.look(ctx, b.check),
-			)
+		err := errors.Join(
+			r.run(ctx, registerScript, "register", b.register),
+			r.run(ctx, releaseScript, "release", b.release),
+			r.run(ctx, healScript, "heal", b.heal),
+			r.check(ctx, b.check),
+		)
 
-			r.mu.Lock()
-			r.table.ended(err)
-			r.changed.Broadcast()
-			asks := r.table.takeAsks()
-			r.mu.Unlock()
-			r.ask(ctx, asks)
-			r.tellDisplaced()
-			if err != nil {
-				r.endIfSuperseded(err)
-				wait.For(ctx, r.retryDelay())
-			}
+		r.mu.Lock()
+		r.table.ended(err)
+		r.changed.Broadcast()
+		asks := r.table.takeAsks()
+		r.mu.Unlock()
+		r.ask(ctx, asks)
+		r.tellDisplaced()
+		if err != nil {
+			r.endIfSuperseded(err)
+			wait.For(ctx, r.retryDelay())
 		}
 	}
+	return nil
 }
 
-// retryDelay is what passes between two attempts while Redis refuses or does not answer.
+// retryDelay is the time between two attempts while Redis refuses or does not answer.
 func (r *Registry) retryDelay() time.Duration {
 	return min(r.cfg.HeartbeatInterval/10, time.Second)
 }
@@ -67,7 +65,7 @@ func (r *Registry) run(ctx context.Context, s *redis.Script, name string, ops []
 	if len(ops) == 0 {
 		return nil
 	}
-	args := make([]string, 0, 2*len(ops))
+	args := make([]any, 0, 2*len(ops))
 	for _, o := range ops {
 		args = append(args, o.d.imei)
 		if s == healScript {
@@ -93,15 +91,15 @@ func (r *Registry) run(ctx context.Context, s *redis.Script, name string, ops []
 	if name == "heal" {
 		r.healed += uint64(got.count)
 		r.metrics.healed.Add(float64(got.count))
-		r.recovered("register") // which is how a registration that failed is tried again
+		r.recovered("register") // a registration that failed is tried again by healing
 	}
 	r.recovered(name)
 	r.read(got, now)
 	return nil
 }
 
-// look compares entries with claims, reading only.
-func (r *Registry) look(ctx context.Context, ops []op) error {
+// check compares entries with claims, reading only.
+func (r *Registry) check(ctx context.Context, ops []op) error {
 	if len(ops) == 0 {
 		return nil
 	}
@@ -116,14 +114,14 @@ func (r *Registry) look(ctx context.Context, ops []op) error {
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.table.looked(ops, found, err, time.Now())
+	r.table.checked(ops, found, err, time.Now())
 	if err != nil {
 		r.fail("heal", err, 1)
 	}
 	return err
 }
 
-// endIfSuperseded ends Run if a newer process with this instance id was met.
+// endIfSuperseded ends Run if a newer process with this instance id was found.
 func (r *Registry) endIfSuperseded(err error) {
 	if errors.Is(err, ErrSuperseded) {
 		r.end(ErrSuperseded)
