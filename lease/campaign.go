@@ -44,9 +44,9 @@ func (e *Elector) campaign(ctx context.Context) *Term {
 }
 
 // attempt reads who holds the lease and takes it if it is free. For the server that is one read,
-// where trying would be a write and a script. It shows also whether an earlier attempt has succeeded
-// after all, and whether the holder's lease will ever end. Without a term it says how long to wait
-// for the next attempt.
+// where trying would be a write and a script. It shows also whether an earlier attempt has
+// succeeded after all, and whether the holder's lease will ever end. Without a term it says how
+// long to wait for the next attempt.
 func (e *Elector) attempt(ctx context.Context) (*Term, time.Duration, error) {
 	next := e.times.nextAttempt()
 	h, held, err := e.readHolder(ctx)
@@ -65,8 +65,8 @@ func (e *Elector) attempt(ctx context.Context) (*Term, time.Duration, error) {
 		l, err = e.adopt(ctx)
 	default:
 		// Until the lease can expire there is nothing to see, and a subscriber is told of a release. So
-		// where many wait each asks once in four fifths of a TTL. A waiter that is not subscribed, or that
-		// sees a lease which may never end, asks more often.
+		// where many wait each asks once in four fifths of a TTL. A waiter that is not subscribed, or
+		// that sees a lease which may never end, asks more often.
 		left := h.TTL + rand.N(wakeJitter)
 		if h.TTL >= 0 && (left < next || e.subscribed.Load() && h.TTL <= e.times.ttl()) {
 			next = left
@@ -107,8 +107,8 @@ func (e *Elector) adopt(ctx context.Context) (*lock, error) {
 	return l, err
 }
 
-// begin draws the epoch and makes the term, of which the lease has just been won. It tries until the
-// first renewal is due; then, or when ctx has ended, it releases the lease.
+// begin draws the epoch and makes the term, of which the lease has just been won. It tries until
+// the first renewal is due; then, or when ctx has ended, it releases the lease.
 func (e *Elector) begin(ctx context.Context, l *lock, w trustWindow) (*Term, error) {
 	failpoint.Hit(failpoint.Acquiring)
 	epoch, err := e.draw(ctx, w.budget(time.Now()), l.token, 0)

@@ -13,7 +13,8 @@ import (
 var ErrUnsafeClient = errors.New("lease: unsafe client")
 
 const (
-	// callTimeout is just below a second, so that the options suit every TTL of three seconds and more.
+	// callTimeout is just below a second, so that the options suit every TTL of three seconds and
+	// more.
 	callTimeout = 900 * time.Millisecond
 	// controlPool is enough for a renewal, a beat and a tick under way at once.
 	controlPool = 4
@@ -26,8 +27,8 @@ const (
 //     and says "taken", and nobody leads for a TTL.
 //   - contexts honoured. Without, a call of 200 ms takes as long as the read deadline allows.
 //   - dial, read, write and pool deadlines of 0.9 s, or o's own where shorter.
-//   - a pool of its own, of 4 connections, so that neither a sweep nor a storm of devices can starve
-//     the lease.
+//   - a pool of its own, of 4 connections, so that neither a sweep nor a storm of devices can
+//     starve the lease.
 //
 // o is not changed. It must be as the user wrote it, not what a client's Options method returns:
 // go-redis has then put a Dialer into it that keeps the old dial deadline. Behind Sentinel use
@@ -84,8 +85,8 @@ func atMost(d time.Duration) time.Duration {
 // CheckClient returns nil if the client speaks to one server, does not retry, honours contexts,
 // caches nothing, and has deadlines. If within is positive, all deadlines are shorter than that:
 // leases, ticks and heartbeats must not come late, while the client that carries the load may take
-// its time. Otherwise it returns an error that wraps [ErrUnsafeClient] and names every option that is
-// not as it should be. It does not speak to Redis: whether a client behind Sentinel reads from
+// its time. Otherwise it returns an error that wraps [ErrUnsafeClient] and names every option that
+// is not as it should be. It does not speak to Redis: whether a client behind Sentinel reads from
 // replicas, for one, its options do not tell.
 func CheckClient(c redis.UniversalClient, within time.Duration) error {
 	switch c := c.(type) {

@@ -40,22 +40,22 @@
 //	                                                        Run returns
 //
 // A waiter that sees a lease which is renewed every TTL/3 reads it again after four fifths of a TTL
-// on average: it is told of a release. It reads every TTL/5 ± 20 % while it is not subscribed, after
-// an error, and while the lease may never end. A release whose announcement was lost is found when
-// the lease could have expired.
+// on average: it is told of a release. It reads every TTL/5 ± 20 % while it is not subscribed,
+// after an error, and while the lease may never end. A release whose announcement was lost is found
+// when the lease could have expired.
 //
 // Leaving has one order, always: the term's context is cancelled, the work is joined, the lease is
 // released. While the work finishes the lease is renewed, so that the successor does not start
-// beside it, but for one TTL at most; then the lease is left to lapse, and Run keeps waiting for the
-// work. Work that has not returned a minute after its term is the one thing logged as an error.
+// beside it, but for one TTL at most; then the lease is left to lapse, and Run keeps waiting for
+// the work. Work that has not returned a minute after its term is the one thing logged as an error.
 // Releasing is tried three times; if Redis cannot be reached the TTL releases the lease.
 //
 // # The term's context
 //
 // It ends no later than the trust window does, by a timer that waits for no reply, also when Redis
 // hangs. [context.Cause] tells why: [ErrLost] with its reason, [ErrResigned], or what ended the
-// context given to Run. [Term.Valid] does not wait for the timer either: it compares clocks, so that
-// a process woken from a pause of an hour says at once that it does not lead.
+// context given to Run. [Term.Valid] does not wait for the timer either: it compares clocks, so
+// that a process woken from a pause of an hour says at once that it does not lead.
 //
 // # The epoch
 //
@@ -76,11 +76,11 @@
 // token, if it happens in the same Redis, or by the epoch.
 //
 // The TTL should be the same for all contenders. A live holder with a longer one keeps its lease:
-// its expiry falls until it renews. A waiter caps a lease at its own TTL only if that has no expiry,
-// or one that does not fall, for a whole TTL. A lease that a dead holder left with a longer TTL
-// lasts for that TTL. A clock of the server that goes back prolongs what is left of a lease by as
-// much.
+// its expiry falls until it renews. A waiter caps a lease at its own TTL only if that has no
+// expiry, or one that does not fall, for a whole TTL. A lease that a dead holder left with a longer
+// TTL lasts for that TTL. A clock of the server that goes back prolongs what is left of a lease by
+// as much.
 //
-// Redis Cluster is not supported yet; [CheckClient] refuses its client, a ring's, and all others that
-// it cannot check.
+// Redis Cluster is not supported yet; [CheckClient] refuses its client, a ring's, and all others
+// that it cannot check.
 package lease

@@ -177,8 +177,8 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context, term *
 	}
 }
 
-// Resign gives up the term, if there is one, and does not campaign before coolDown has passed; after
-// a term in any case not within one retry interval. It does not wait for the work to end.
+// Resign gives up the term, if there is one, and does not campaign before coolDown has passed;
+// after a term in any case not within one retry interval. It does not wait for the work to end.
 func (e *Elector) Resign(coolDown time.Duration) {
 	e.coolDown(coolDown)
 	e.mu.Lock()
@@ -189,8 +189,8 @@ func (e *Elector) Resign(coolDown time.Duration) {
 }
 
 // Term returns the present term and true, or false if this process does not lead. That is computed
-// from the term's monotonic deadline, so that it is right also in a process that has just been woken
-// from a pause.
+// from the term's monotonic deadline, so that it is right also in a process that has just been
+// woken from a pause.
 func (e *Elector) Term() (*Term, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

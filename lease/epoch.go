@@ -15,14 +15,16 @@ var epochLua string
 
 var epochScript = redis.NewScript(epochLua)
 
-// maxEpoch is the first number that the script refuses to draw. A stored number beyond it is damage,
-// and is not remembered.
+// maxEpoch is the first number that the script refuses to draw. A stored number beyond it is
+// damage, and is not remembered.
 const maxEpoch = 1 << 53
 
-// draw draws an epoch higher than all that this elector has met and than above. It returns errNotMine
-// if the lease does not hold the token. After any other error an epoch may have been drawn or not,
-// which does not matter: nobody will use that number.
-func (e *Elector) draw(ctx context.Context, within time.Duration, token string, above uint64) (uint64, error) {
+// draw draws an epoch higher than all that this elector has met and than above. It returns
+// errNotMine if the lease does not hold the token. After any other error an epoch may have been
+// drawn or not, which does not matter: nobody will use that number.
+func (e *Elector) draw(
+	ctx context.Context, within time.Duration, token string, above uint64,
+) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	above = max(above, e.met(0))

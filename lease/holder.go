@@ -48,7 +48,7 @@ func (e *Elector) readHolder(ctx context.Context) (h Holder, held bool, err erro
 	_, err = p.Exec(ctx)
 	for _, err := range []error{err, value.Err(), left.Err(), epoch.Err()} {
 		if err != nil && !errors.Is(err, redis.Nil) {
-			return Holder{}, false, fmt.Errorf("lease: look at the holder: %w", err)
+			return Holder{}, false, fmt.Errorf("lease: read the holder: %w", err)
 		}
 	}
 
@@ -72,8 +72,8 @@ func instanceOf(token string) string {
 	return token
 }
 
-// stuckWatch is what a waiter has seen of a lease that does not look as if it would ever end. It is
-// a value without clock or Redis: it is told what was seen when.
+// stuckWatch is what a waiter has seen of a lease that seems to have no end. It is a value without
+// clock or Redis: it is told what was seen when.
 type stuckWatch struct {
 	token string
 	since time.Time     // when it was first seen like this

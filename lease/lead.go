@@ -136,7 +136,8 @@ func (e *Elector) join(t *Term, w *work) {
 	case <-w.done:
 		return
 	case <-stuck.C:
-		e.log.Error("led function does not return after its term, this process leads no more until it does: restart it",
+		e.log.Error(
+			"led function does not return after its term, this process leads no more until it does: restart it",
 			"token", t.Token(), "after", time.Since(left).Round(time.Second))
 	}
 	<-w.done

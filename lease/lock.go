@@ -93,10 +93,10 @@ func (l *lock) call(ctx context.Context, within time.Duration, op string,
 	}
 }
 
-// pool keeps redsync from one thing. After an acquire of unknown fate redsync would at once send the
-// script that deletes the token. If both requests are delayed on the way, this elector may find the
-// lease its own and lead, and then the late script deletes it. So the attempt's context is cancelled
-// as soon as the SETNX has failed, and the script is never sent.
+// pool keeps redsync from one thing. After an acquire of unknown fate redsync would at once send
+// the script that deletes the token. If both requests are delayed on the way, this elector may find
+// the lease its own and lead, and then the late script deletes it. So the attempt's context is
+// cancelled as soon as the SETNX has failed, and the script is never sent.
 type pool struct {
 	redsyncredis.Pool
 	abandon context.CancelFunc // ends the call under way

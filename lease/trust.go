@@ -25,8 +25,8 @@ func (c timings) nextAttempt() time.Duration {
 	return c.retry()*4/5 + rand.N(c.retry()*2/5+1)
 }
 
-// trustWindow is how long a holder may believe that the lease is its own. It is a value: all that it
-// answers is arithmetic, with the present moment as an argument.
+// trustWindow is how long a holder may believe that the lease is its own. It is a value: all that
+// it answers is arithmetic, with the present moment as an argument.
 type trustWindow struct {
 	since time.Time // when the attempt that won or last renewed the lease began
 	times timings
@@ -44,9 +44,10 @@ func (w trustWindow) renewAt() time.Time { return w.since.Add(w.times.renew()) }
 // budget is how long a call that begins now may take: a reply after the window is of no use.
 func (w trustWindow) budget(now time.Time) time.Duration { return min(w.times.call(), w.left(now)) }
 
-// renewed is the window after a renewal that began at begun and whose reply is in hand now. It counts
-// from the request, so that a slow reply wins nothing. A reply after the end of the window does not
-// reopen it (false): the term's context has ended, and meanwhile another may have held the lease.
+// renewed is the window after a renewal that began at begun and whose reply is in hand now. It
+// counts from the request, so that a slow reply wins nothing. A reply after the end of the window
+// does not reopen it (false): the term's context has ended, and meanwhile another may have held the
+// lease.
 func (w trustWindow) renewed(begun, now time.Time) (trustWindow, bool) {
 	if w.left(now) == 0 {
 		return w, false

@@ -20,7 +20,7 @@ func TestTheTrustWindowBeginsWithTheRequestAndEndsAMarginEarly(t *testing.T) {
 	}{
 		"at the request everything but the margin is left": {0, 13500 * time.Millisecond, 5 * time.Second},
 		"a call may take a third of the TTL":               {8 * time.Second, 5500 * time.Millisecond, 5 * time.Second},
-		"but not longer than the window that is left":       {10 * time.Second, 3500 * time.Millisecond, 3500 * time.Millisecond},
+		"but not longer than the window that is left":      {10 * time.Second, 3500 * time.Millisecond, 3500 * time.Millisecond},
 		"just before the end there is just that left":      {13499 * time.Millisecond, time.Millisecond, time.Millisecond},
 		"at the end there is none":                         {13500 * time.Millisecond, 0, 0},
 		"nor within the margin, though the key is there":   {14 * time.Second, 0, 0},
@@ -45,7 +45,7 @@ func TestASlowSuccessfulRenewalDoesNotExtendTheTrustWindow(t *testing.T) {
 		"a quick reply counts from its request":             {5 * time.Second, 5 * time.Second, true, 18500 * time.Millisecond},
 		"a slow reply counts from its request too":          {5 * time.Second, 10 * time.Second, true, 18500 * time.Millisecond},
 		"a reply in the last moment counts":                 {13 * time.Second, 13499 * time.Millisecond, true, 26500 * time.Millisecond},
-		"a reply after the window does not bring it back":    {5 * time.Second, 13500 * time.Millisecond, false, 13500 * time.Millisecond},
+		"a reply after the window does not bring it back":   {5 * time.Second, 13500 * time.Millisecond, false, 13500 * time.Millisecond},
 		"nor does the reply that a paused process finds":    {5 * time.Second, time.Hour, false, 13500 * time.Millisecond},
 		"nor a renewal that began after it and was granted": {14 * time.Second, 14 * time.Second, false, 13500 * time.Millisecond},
 	} {
