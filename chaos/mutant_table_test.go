@@ -76,13 +76,13 @@ var (
 
 	// A batch of unknown fate is not asked for again; it is looked up in the log when a later
 	// one has been recorded.
-	noAskingAgain = layer{"the leader's asking again", []edit{{reaperGo, "\t\tr.pending = &b\n", ""}}}
+	noAskingAgain = layer{"the leader's asking again", []edit{{reaperGo, "\t\tr.pending.Store(&b)\n", ""}}}
 
 	noLookUp = layer{"the look-ups of batches in the log", []edit{{pendingGo, "Fates(ctx, batches)", "Fates(ctx, batches[:0])"}}}
 
 	noOwnLook = layer{"the leader's own look at the witness", []edit{{sweepGo,
-		"if wait, reason := p.t.j.listener.heldFor(time.Now()); wait > 0 {",
-		"if wait, reason := p.t.j.listener.heldFor(time.Now()); wait < 0 {"}}}
+		"if wait, reason := p.t.j.listener.heard().heldFor(time.Now()); wait > 0 {",
+		"if wait, reason := p.t.j.listener.heard().heldFor(time.Now()); wait < 0 {"}}}
 
 	noSelfCheck = layer{"the self-check", []edit{{guardLua, "if now - since >= need and redis.call('EXISTS', KEYS[4]) == 0 then", "if false then"}}}
 
@@ -90,7 +90,7 @@ var (
 		"\tw := &scan{fullScan: s, p: p}\n",
 		"\tif true {\n\t\treturn nil\n\t}\n\tw := &scan{fullScan: s, p: p}\n"}}}
 
-	noMeeting = edit{breakerGo, "if t.owners[id] == nil && !t.whole {", "if t.owners[id] == nil && false {"}
+	noMeeting = edit{breakerGo, "if b.owners[id] == nil && !b.metAll {", "if b.owners[id] == nil && false {"}
 )
 
 var mutants = []mutant{
@@ -179,7 +179,7 @@ var mutants = []mutant{
 		what: "who fell silent is taken off the roster without a full scan, and the breaker is not asked",
 		edits: []edit{
 			{ownersGo, "\tif !found && !s.isEmpty(owner, p.Silent()) {\n", "\tif false {\n"},
-			{sweepGo, "\tif err := t.permit(ctx, owner); err != nil {\n\t\treturn err\n\t}\n\treturn p.Call(", "\treturn p.Call("},
+			{sweepGo, "\tif err := t.mayDelete(ctx, owner); err != nil {\n\t\treturn err\n\t}\n\treturn p.Call(", "\treturn p.Call("},
 		},
 		without:  []layer{{"the owners that a new leader's full scan meets", []edit{noMeeting}}},
 		scenario: "FiveOfSevenSilentAndUnindexed",

@@ -86,7 +86,7 @@ func TestTheBreaker(t *testing.T) {
 			for s := time.Duration(0); s <= c.at; s++ {
 				if look, ok := c.looks[s]; ok {
 					r := roster(look)
-					tr.lookedAt(start.Add(s*time.Second), r, byes(look), gone(tr, r))
+					tr.rosterRead(start.Add(s*time.Second), r, byes(look), gone(tr, r))
 				}
 			}
 			fallen, known, tripped := tr.tripped(start.Add(c.at * time.Second))
@@ -125,7 +125,7 @@ func byes(look []string) map[string]bool {
 func TestTheBreakerKnowsOwnersWithoutARosterByTheFullScan(t *testing.T) {
 	t.Parallel()
 	tr, now := newBreaker(90*time.Second, time.Minute), time.Now()
-	tr.lookedAt(now, roster([]string{"leader"}), nil, gone(tr, roster([]string{"leader"})))
+	tr.rosterRead(now, roster([]string{"leader"}), nil, gone(tr, roster([]string{"leader"})))
 	for _, id := range []string{"x", "y"} {
 		tr.judged(now, id, Alive, false)
 	}
@@ -141,19 +141,19 @@ func TestTheBreakerKnowsOwnersWithoutARosterByTheFullScan(t *testing.T) {
 
 	// What no full scan asks for any more is not held to be alive for ever.
 	now = now.Add(time.Hour)
-	tr.lookedAt(now, roster([]string{"leader"}), nil, gone(tr, roster([]string{"leader"})))
+	tr.rosterRead(now, roster([]string{"leader"}), nil, gone(tr, roster([]string{"leader"})))
 	require.Len(t, tr.owners, 1)
 }
 
 func TestTheBreakerDoesNotTakeOurOwnSweepingForAGoodbye(t *testing.T) {
 	t.Parallel()
 	tr, now := newBreaker(90*time.Second, time.Minute), time.Now()
-	tr.lookedAt(now, roster([]string{"a", "b", "c"}), nil, gone(tr, roster([]string{"a", "b", "c"})))
+	tr.rosterRead(now, roster([]string{"a", "b", "c"}), nil, gone(tr, roster([]string{"a", "b", "c"})))
 	now = now.Add(time.Second)
-	tr.lookedAt(now, roster([]string{"a", "b", "-c"}), nil, gone(tr, roster([]string{"a", "b", "-c"})))
+	tr.rosterRead(now, roster([]string{"a", "b", "-c"}), nil, gone(tr, roster([]string{"a", "b", "-c"})))
 	tr.swept("c")
 	now = now.Add(time.Second)
-	tr.lookedAt(now, roster([]string{"a", "-b"}), nil, gone(tr, roster([]string{"a", "-b"})))
+	tr.rosterRead(now, roster([]string{"a", "-b"}), nil, gone(tr, roster([]string{"a", "-b"})))
 	fallen, known, tripped := tr.tripped(now)
 	require.Equal(t, 2, fallen, "swept or not")
 	require.Equal(t, 3, known)
@@ -172,7 +172,7 @@ func gone(t *breaker, roster map[string]Liveness) map[string]Liveness {
 func TestTheBreakerOfAFullScan(t *testing.T) {
 	t.Parallel()
 	tr, now := newBreaker(90*time.Second, time.Minute), time.Now()
-	tr.lookedAt(now, roster([]string{"leader", "b"}), nil, nil)
+	tr.rosterRead(now, roster([]string{"leader", "b"}), nil, nil)
 	for _, id := range []string{"v", "w", "x", "y", "z"} {
 		tr.met(now, id)
 		tr.judged(now, id, Dead, false)
@@ -182,7 +182,7 @@ func TestTheBreakerOfAFullScan(t *testing.T) {
 	require.Equal(t, 7, known)
 	require.True(t, tripped)
 
-	tr.whole = true
+	tr.metAll = true
 	tr.met(now, "long-dead")
 	tr.judged(now, "long-dead", Dead, false)
 	fallen, _, _ = tr.tripped(now)

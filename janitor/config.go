@@ -92,9 +92,9 @@ type Config struct {
 	// never.
 	LogBytes int64
 
-	// DryRun: every pass judges and reports, none deletes. The quick way then looks at a dead owner's
-	// index once an Interval, and its reports in between repeat what that look found; a pass that is
-	// asked for always looks.
+	// DryRun: every pass judges and reports, none deletes. The quick way then reads a dead owner's
+	// index once an Interval, and its reports in between repeat what it found; a pass that is asked
+	// for always reads it.
 	DryRun bool
 
 	// Sweeps are further kinds of cleaning, beside those of Registry.
@@ -120,8 +120,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// check names all that is wrong, in words.
-func (c Config) check() error {
+// check names all that is wrong, in words. sweeps are those of Registry and of Sweeps.
+func (c Config) check(sweeps []Sweeper) error {
 	var errs []error
 	wrong := func(bad bool, format string, args ...any) {
 		if bad {
@@ -137,12 +137,9 @@ func (c Config) check() error {
 	wrong(c.DeleteBatch < 0 || c.DeleteBatch > guard.MaxBatch,
 		"DeleteBatch is %d, must be 1 to %d", c.DeleteBatch, guard.MaxBatch)
 	wrong(c.ExistsConcurrency < 0, "ExistsConcurrency is %d, must be positive", c.ExistsConcurrency)
-	wrong(!(c.RedisShare >= LeastShare && c.RedisShare <= 1), "RedisShare is %v, must be from %v to 1", c.RedisShare, LeastShare)
+	wrong(!(c.RedisShare >= LeastShare && c.RedisShare <= 1),
+		"RedisShare is %v, must be from %v to 1", c.RedisShare, LeastShare)
 	names := map[string]bool{}
-	sweeps := c.Sweeps
-	if c.Registry != nil {
-		sweeps = append(c.Registry.Sweeps(), sweeps...)
-	}
 	for _, s := range sweeps {
 		if s == nil {
 			wrong(true, "a sweep is nil")
@@ -156,8 +153,9 @@ func (c Config) check() error {
 	if c.Registry != nil {
 		// A tick that hangs for as long as it may leaves time for another within the gap. lease.New
 		// asks the same of the client for the lease's own durations.
-		if err := lease.CheckClient(c.Control, c.Registry.Timing().Gap()/2); err != nil {
-			errs = append(errs, fmt.Errorf("janitor: Control does not suit a GAP of %s: %w", c.Registry.Timing().Gap(), err))
+		gap := c.Registry.Timing().Gap()
+		if err := lease.CheckClient(c.Control, gap/2); err != nil {
+			errs = append(errs, fmt.Errorf("janitor: Control does not suit a GAP of %s: %w", gap, err))
 		}
 	}
 	return errors.Join(errs...)

@@ -11,7 +11,7 @@
 //	go jan.Run(ctx)                                     // contends; sweeps while it leads
 //	reports, err := jan.Sweep(ctx, janitor.Request{})   // a pass now, on the leader
 //
-// # Who decides
+// # What decides
 //
 // The server does, at the instant of the delete. What a sweep finds and judges here is only a
 // suspicion; guard.Guard judges it again in one atomic step: the lease still holds this term's
@@ -44,21 +44,19 @@
 // # Pace
 //
 // All calls of all sweeps go through one gate, one at a time. It keeps them to Config.RedisShare of
-// any second, and takes less while others suffer: package internal/pacing has the rules. What was
-// there before this process listened is not felt, nor is what lasts for more than about five
-// minutes.
+// any second, and takes less while others suffer: package internal/pacing has the rules.
 //
 // # A term
 //
 //	contending ──lease won──► opening ──log opened, own heartbeat seen,──► sweeping
-//	    ▲                       │            roster looked at                  │
+//	    ▲                       │            roster read                       │
 //	    └──────── term over: lease lost, FENCED, resigned, Run's ctx ended ────┘
 //
 // Opening writes the record `<epoch>-0` into the log: from then on no batch of an older term can be
 // recorded, and what cannot be recorded is not deleted. Each sweep has a loop of its own, so that a
 // long full scan does not delay the quick way; all of them share one reaper and one share of Redis'
 // time. A leader whose own heartbeat stays away for GRACE/2, or whose full scan has failed for
-// three intervals, resigns and stands back for a lease TTL: another may see Redis better.
+// three intervals, resigns and cools down for a lease TTL: another may see Redis better.
 //
 // # Counted once
 //
@@ -68,16 +66,12 @@
 // equals what the server deleted in this process' name, exactly, once the fates of all batches are
 // known (Status.Unsettled is 0).
 //
-// Of batches that were refused the newest 100 are looked up too, since a copy of their request may
-// land late. All that is open is looked up in one round trip, however much that is.
-//
 // # The breaker
 //
-// When owners that fell silent within the last TTL without a goodbye are at least two, and more
-// than half of those alive a TTL ago, the fault is more likely ours than theirs: the witness starts
-// anew, once, and not again before 2 GRACE have passed. One of three that dies is swept at once. An
-// owner stays on the roster until its index was swept, or until a full scan of this term found
-// nothing of it: the next leader has to know who fell. See breaker.
+// When most owners fall silent at once without a goodbye, the fault is more likely ours than
+// theirs: the witness starts anew, once, and not again before 2 GRACE have passed. See breaker for
+// the rule. An owner stays on the roster until its index was swept, or until a full scan of this
+// term found nothing of it: the next leader has to know which owners fell.
 //
 // # What is not guaranteed
 //
@@ -87,17 +81,16 @@
 //     when it beats again.
 //   - The breaker knows owners by the roster. Owners that write no roster it knows by full scans:
 //     the first of a term meets them all before it sweeps any of them.
-//   - Of a fleet with two settings the larger are forgotten with the witness, if somebody deletes
-//     it.
+//   - If a fleet has two settings and somebody deletes the witness, the larger are forgotten.
 //   - A process that dies takes its counters along; the log and the total beside it stay exact. A
 //     log that was trimmed (Config.LogBytes) before a fate was looked up in it leaves that one
 //     batch uncounted here.
-//   - The log is as large as Config.LogBytes says only where Redis says how much it takes. Else
-//     it is kept to a number of records; and where it may not be trimmed, it grows.
-//     Status.Witness.ChecksOff says which.
-//   - A batch that was refused, and lands all the same after a hundred later ones were refused too,
-//     is not counted by this process. It takes a request that was held up for so long while a
-//     client that retries, or the leader, asked again. The log and the total have it.
+//   - The log is as large as Config.LogBytes says only where Redis says how much it takes. Else it
+//     is kept to a number of records; where it may not be trimmed, it grows.
+//     WitnessStatus.ChecksOff says which.
+//   - A request that was held up on its way while the leader, or a client that retries, asked again
+//     and was refused, may land late. It is counted unless a hundred later batches were refused
+//     meanwhile. The log and the total have it in any case.
 //   - A key of another type in place of an index is left alone, and named in the log. Its owner's
 //     entries go by the full scan.
 //   - A sweep that deletes outside Redis is fenced only by what it makes of Pass.Epoch.

@@ -10,8 +10,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
-
-	"github.com/rollcall-redis/rollcall/internal/redistest"
 )
 
 // pagesOf is a hook that counts the pages that are read of a set.
@@ -71,10 +69,7 @@ func TestADryRunLooksAtADeadOwnersIndexOnceAnInterval(t *testing.T) {
 }
 
 func TestADryRunsReportsAreRightBetweenItsLooks(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		f := setup(t, w)
+	inWorlds(t, func(t *testing.T, f *fleet) {
 		f.indexed("dead", 300)
 		require.NoError(t, f.Set(t.Context(), f.Devices("odd"), "no set", 0).Err())
 		require.NoError(t, f.SAdd(t.Context(), f.Roster(), "odd").Err())
@@ -115,10 +110,7 @@ func TestADryRunsReportsAreRightBetweenItsLooks(t *testing.T) {
 // A dry run that somebody asks for looks each time, and leaves nothing behind for passes that do
 // sweep.
 func TestADryRunOnDemandIsNotRemembered(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		f := setup(t, w)
+	inWorlds(t, func(t *testing.T, f *fleet) {
 		r := f.replica("r1", nil)
 		r.leads()
 		require.NoError(t, r.Pause(t.Context(), Pause{Who: "test", Until: time.Now().Add(time.Hour)}))

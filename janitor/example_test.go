@@ -256,7 +256,7 @@ func (h on) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 }
 
 // Absence is no evidence: the registry, the indexes and the roster are lost in mid-sweep, and
-// whoever lives keeps what is its own. So does who comes back after it was judged dead.
+// an owner that lives keeps what is its own. So does one that comes back after it was judged dead.
 func TestTheExampleDeletesNothingOfTheLivingWhenTheRegistryIsLost(t *testing.T) {
 	t.Parallel()
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {

@@ -12,7 +12,7 @@ import (
 // registry, which imports this package.
 
 const (
-	LookFresh    = lookFresh
+	RosterFresh  = rosterFresh
 	RetryMost    = retryMost
 	CheckLogSize = checkLogSize
 	CheckLogTrim = checkLogTrim
@@ -27,21 +27,22 @@ func (j *Janitor) Poke() { j.listener.poke() }
 // Tick listens once.
 func (j *Janitor) Tick(ctx context.Context, leading bool) (guard.Witness, error) {
 	j.listener.tick(ctx, leading)
-	return j.listener.witness, j.listener.err
+	h := j.listener.heard()
+	return h.witness, h.err
 }
 
 // NextTick is how long a leader waits until its next tick, HeldFor how long nothing can be deleted.
 func (j *Janitor) NextTick() time.Duration { return j.listener.wait(true) }
 func (j *Janitor) HeldFor() time.Duration {
-	left, _ := j.listener.heldFor(time.Now())
+	left, _ := j.listener.heard().heldFor(time.Now())
 	return left
 }
 
-// StandBack resigns, and does not contend for a time.
-func (j *Janitor) StandBack(d time.Duration) { j.elector.Resign(d) }
+// CoolDown resigns, and does not contend for a time.
+func (j *Janitor) CoolDown(d time.Duration) { j.elector.Resign(d) }
 
-// Settle looks up the batches of unknown fate, and Accounts is how many are not closed.
-func (j *Janitor) Settle(ctx context.Context) error { return j.unsettled.settle(ctx) }
+// LookUp looks up the batches of unknown fate, and Accounts is how many are not closed.
+func (j *Janitor) LookUp(ctx context.Context) error { return j.unsettled.lookUp(ctx) }
 func (j *Janitor) Accounts() int {
 	j.unsettled.mu.Lock()
 	defer j.unsettled.mu.Unlock()
@@ -49,24 +50,15 @@ func (j *Janitor) Accounts() int {
 }
 
 // Pending tells whether a batch waits to be asked for again.
-func (j *Janitor) Pending(ctx context.Context) bool {
-	r := j.termState.Load().reaper
-	if r.lock(ctx) != nil {
-		return false
-	}
-	defer r.unlock()
-	return r.pending != nil
-}
+func (j *Janitor) Pending() bool { return j.termState.Load().reaper.pending.Load() != nil }
 
 func (j *Janitor) Heartbeats(ctx context.Context, owners []string) (map[string]Liveness, map[string]time.Duration, error) {
 	return j.heartbeats(ctx, owners)
 }
 
-func (j *Janitor) Progressing(sweep string) float64 { return j.progressing(sweep) }
-
 // PaceIs gives it another pace.
 func (j *Janitor) PaceIs(p *pacing.Pace)       { j.pace = p }
-func (j *Janitor) Listed(id string) bool       { return j.termState.Load().watch.listed(id) }
+func (j *Janitor) Listed(id string) bool       { return j.termState.Load().owners.listed(id) }
 func (j *Janitor) SweepsAre(sweeps ...Sweeper) { j.sweeps = sweeps }
 func (j *Janitor) SweepAt(i int) Sweeper       { return j.sweeps[i] }
 func (j *Janitor) SweepCount() int             { return len(j.sweeps) }
@@ -88,16 +80,16 @@ func NewTerm(ctx context.Context, j *Janitor, l LeaseTerm, end context.CancelCau
 }
 func (t *Term) Open() error { return t.tryOpen() }
 
-// Look looks at the roster, however fresh the last look is.
-func (t *Term) Look(ctx context.Context) error {
-	t.watch.looked = time.Time{}
-	_, err := t.watch.look(ctx)
+// ReadRoster reads the roster, however fresh the last reading is.
+func (t *Term) ReadRoster(ctx context.Context) error {
+	t.owners.read = time.Time{}
+	_, _, err := t.owners.readRoster(ctx)
 	return err
 }
 func (t *Term) Over() bool            { return t.ctx.Err() != nil }
 func (t *Term) Done() <-chan struct{} { return t.done }
 func (t *Term) Cause() error          { return context.Cause(t.ctx) }
-func (t *Term) Pass(s Sweeper) Report { return t.pass(t.ctx, s, Request{}, Done) }
+func (t *Term) Pass(s Sweeper) Report { return t.pass(t.ctx, s, Request{}, Done).report }
 
 // Books is pendingBatches without a janitor.
 type Books struct{ l *pendingBatches }
@@ -110,6 +102,11 @@ func NewBooks(g *guard.Guard, done func(guard.Batch, guard.Answer)) *Books {
 func (b *Books) Open(batch guard.Batch)                     { b.l.open(batch, nil) }
 func (b *Books) Refused(batch guard.Batch)                  { b.l.refused(batch) }
 func (b *Books) Recorded(batch guard.Batch, a guard.Answer) { b.l.recorded(batch, a) }
-func (b *Books) Settle(ctx context.Context) error           { return b.l.settle(ctx) }
+func (b *Books) LookUp(ctx context.Context) error           { return b.l.lookUp(ctx) }
 func (b *Books) Unknown() int                               { return b.l.unknown() }
-func (b *Books) Accounts() map[guard.BatchID]account        { return b.l.accounts }
+func (b *Books) Accounts() (ids []guard.BatchID) {
+	for _, acc := range b.l.accounts {
+		ids = append(ids, acc.batch.ID)
+	}
+	return ids
+}

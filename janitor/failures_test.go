@@ -11,8 +11,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
-
-	"github.com/rollcall-redis/rollcall/internal/redistest"
 )
 
 // cut is a hook that fails each pipeline that holds a command, while it is on.
@@ -43,10 +41,7 @@ func (c *cut) client(cfg *Config)  { cfg.Client.(*redis.Client).AddHook(c) }
 func (c *cut) control(cfg *Config) { cfg.Control.(*redis.Client).AddHook(c) }
 
 func TestAPassThatCannotJudgeAnybodyHasFailed(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		f := setup(t, w)
+	inWorlds(t, func(t *testing.T, f *fleet) {
 		heartbeats := &cut{command: "pttl", err: io.ErrUnexpectedEOF}
 		r := f.replica("r1", heartbeats.client)
 		r.leads()
@@ -73,10 +68,7 @@ func TestAPassThatCannotAskHowMuchThereIsFailsUnlessItIsRefused(t *testing.T) {
 		"it is refused":        {refusal("NOPERM this user has no permissions to run the 'hlen' command"), Done},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-				t.Parallel()
-				f := setup(t, w)
+			inWorlds(t, func(t *testing.T, f *fleet) {
 				size := &cut{command: "hlen", err: c.err}
 				r := f.replica("r1", size.client)
 				r.leads()
@@ -96,10 +88,7 @@ func (refusal) RedisError()     {}
 
 // The batch lands late, another one after it, and just then its record cannot be read.
 func TestABatchThatLandedLateIsCountedHoweverLateItsRecordCanBeRead(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		f := setup(t, w)
+	inWorlds(t, func(t *testing.T, f *fleet) {
 		fates := &cut{command: "xrange", err: io.ErrUnexpectedEOF}
 		r := f.replica("r1", fates.control)
 		r.leads()
@@ -112,7 +101,7 @@ func TestABatchThatLandedLateIsCountedHoweverLateItsRecordCanBeRead(t *testing.T
 			return io.ErrUnexpectedEOF
 		}), nil)
 		require.Equal(t, Failed, r.sweep(Request{})["registry"].Outcome)
-		f.eventually(func() bool { return !r.Pending(t.Context()) })
+		f.eventually(func() bool { return !r.Pending() })
 		require.NoError(t, f.Del(t.Context(), f.Heartbeat("dead")).Err())
 		require.NoError(t, f.Do(t.Context(), held...).Err())
 		require.Zero(t, f.left("dead"))
@@ -133,10 +122,7 @@ func TestABatchThatLandedLateIsCountedHoweverLateItsRecordCanBeRead(t *testing.T
 }
 
 func TestAHeartbeatWithLittleLifeLeftThrottlesTheSweeps(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		f := setup(t, w)
+	inWorlds(t, func(t *testing.T, f *fleet) {
 		f.live("late")
 		r := f.replica("r1", func(c *Config) { c.RedisShare = 0.5 })
 		r.leads()

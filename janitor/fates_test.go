@@ -88,7 +88,7 @@ func TestManyAccountsAreSettledInOneRoundTrip(t *testing.T) {
 		require.NoError(t, b.control.Ping(t.Context()).Err()) // the connection's own trips
 		var trips atomic.Int64
 		b.control.AddHook(roundTrips{&trips})
-		require.NoError(t, b.Settle(t.Context()))
+		require.NoError(t, b.LookUp(t.Context()))
 		require.Zero(t, trips.Load(), "nothing is open")
 		for n := range uint64(60) {
 			batch := b.batch(n + 1)
@@ -99,12 +99,12 @@ func TestManyAccountsAreSettledInOneRoundTrip(t *testing.T) {
 				b.Refused(batch)
 			}
 		}
-		require.NoError(t, b.Settle(t.Context()))
+		require.NoError(t, b.LookUp(t.Context()))
 		require.Equal(t, int64(1), trips.Load())
 		require.Equal(t, 20, b.counted)
 		require.Len(t, b.Accounts(), 40, "while the lease stands they may yet land")
 		require.NoError(t, b.f.Del(t.Context(), b.f.Lease()).Err())
-		require.NoError(t, b.Settle(t.Context()))
+		require.NoError(t, b.LookUp(t.Context()))
 		require.Empty(t, b.Accounts())
 		require.Equal(t, 20, b.counted)
 	})
@@ -127,9 +127,9 @@ func TestABatchThatLandedLateIsCountedAfterALaterOneWasRecorded(t *testing.T) {
 
 		cut, cancel := context.WithCancel(t.Context())
 		cancel()
-		require.Error(t, b.Settle(cut))
+		require.Error(t, b.LookUp(cut))
 		require.Len(t, b.Accounts(), 1, "what could not be looked up stays")
-		require.NoError(t, b.Settle(t.Context()))
+		require.NoError(t, b.LookUp(t.Context()))
 		require.Equal(t, 2, b.counted)
 		require.Empty(t, b.Accounts())
 	})
@@ -138,10 +138,7 @@ func TestABatchThatLandedLateIsCountedAfterALaterOneWasRecorded(t *testing.T) {
 // What is of another type than an index is left alone, and keeps nobody from evicting: no batch is
 // refused, and the quick way says that it could not read it.
 func TestAnIndexOfAnotherTypeStopsNothingAndIsShown(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		f := setup(t, w)
+	inWorlds(t, func(t *testing.T, f *fleet) {
 		f.entries("dead", 700)
 		require.NoError(t, f.Set(t.Context(), f.Devices("dead"), "oops", 0).Err())
 		require.NoError(t, f.SAdd(t.Context(), f.Roster(), "dead").Err())

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/pacing"
+	"github.com/rollcall-redis/rollcall/internal/streak"
 	"github.com/rollcall-redis/rollcall/lease"
 )
 
@@ -20,6 +21,7 @@ type Janitor struct {
 	cfg       Config
 	instance  string
 	layout    guard.Layout
+	timing    guard.Timing
 	sweeps    []Sweeper
 	log       *slog.Logger
 	metrics   *metrics
@@ -27,20 +29,25 @@ type Janitor struct {
 	elector   *lease.Elector
 	listener  *listener
 	unsettled *pendingBatches
-	refusals  refusals
+	logSize   *streak.Streak // asking for the eviction log's size
+	logTrim   *streak.Streak // trimming it
 	pace      *pacing.Pace
 	evicted   atomic.Uint64             // items that went, of all sweeps
 	termState atomic.Pointer[termState] // nil while not leading
 
 	mu      sync.Mutex
-	reports map[string]Report    // the last of each sweep
-	passes  map[string]*progress // under way
+	reports map[string]Report // the last of each sweep
+	passes  map[string]*Pass  // under way
 }
 
 // New returns a Janitor, or all that is wrong with the configuration. It does not talk to Redis.
 func New(c Config) (*Janitor, error) {
 	c = c.withDefaults()
-	if err := c.check(); err != nil {
+	sweeps := c.Sweeps
+	if c.Registry != nil {
+		sweeps = append(c.Registry.Sweeps(), sweeps...)
+	}
+	if err := c.check(sweeps); err != nil {
 		return nil, err
 	}
 	reg := c.Registry
@@ -48,35 +55,30 @@ func New(c Config) (*Janitor, error) {
 		cfg:      c,
 		instance: reg.Instance(),
 		layout:   reg.Layout(),
-		sweeps:   append(reg.Sweeps(), c.Sweeps...),
+		timing:   reg.Timing(),
+		sweeps:   sweeps,
 		log:      c.Logger.With("instance", reg.Instance()),
 		guard:    guard.New(c.Client, c.Control, reg.Layout(), reg.Timing(), reg.Instance()),
 		reports:  map[string]Report{},
-		passes:   map[string]*progress{},
+		passes:   map[string]*Pass{},
 	}
-	j.listener = newListener(j.guard, reg.Timing().Gap(), j.log)
+	j.listener = newListener(j.guard, j.timing.Gap(), j.log)
 	j.unsettled = newPendingBatches(j.guard, j.deleted)
-
-	names := make([]string, len(j.sweeps))
-	for i, s := range j.sweeps {
-		names[i] = s.Name()
-	}
-	var err error
-	j.metrics, err = newMetrics(c.Registerer, gauges{
-		leader: j.leading, epoch: j.epoch, witness: j.listened, share: j.sharing, progress: j.progressing,
-	}, names)
-	if err != nil {
-		return nil, fmt.Errorf("janitor: metrics: %w", err)
-	}
+	j.logSize, j.logTrim = trimStreaks(j.log, c.logRecords())
+	j.metrics = newMetrics(sweeps)
 	j.pace = pacing.New(pacing.Config{
-		Share: c.RedisShare, Beat: reg.Timing().Interval, Probe: j.ping, Throttled: j.metrics.throttledFor,
+		Share: c.RedisShare, Beat: j.timing.Interval, Probe: j.ping, Throttled: j.metrics.throttledFor,
 	})
+	var err error
 	j.elector, err = lease.New(lease.Config{
 		Client: c.Control, Key: j.layout.Lease(), Instance: j.instance, TTL: c.LeaseTTL, Logger: j.log,
 		OnTransition: func(ev lease.Event) { j.metrics.transitions.WithLabelValues(string(ev)).Inc() },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("janitor: %w", err)
+	}
+	if err := j.metrics.register(c.Registerer, j.Status, sweeps); err != nil {
+		return nil, fmt.Errorf("janitor: metrics: %w", err)
 	}
 	return j, nil
 }
@@ -112,18 +114,18 @@ func (j *Janitor) listen(ctx context.Context) {
 		}
 		_, leading := j.elector.Term()
 		j.listener.tick(ctx, leading)
-		j.lookAround(ctx)
+		j.afterTick(ctx)
 		timer.Reset(j.listener.wait(leading))
 	}
 }
 
-// lookAround is what each replica does beside a tick: it settles batches of unknown fate, sees who
-// leads and whether sweeping is paused, and a leader looks whether its own heartbeat is there. What
-// fails is tried again at the next tick, which says so if Redis is away.
-func (j *Janitor) lookAround(ctx context.Context) {
+// afterTick is what each replica does beside a tick: it looks up batches of unknown fate, and reads
+// which instance leads and whether sweeping is paused. A leader checks that its own heartbeat is
+// there. What fails is tried again at the next tick, which says so if Redis is away.
+func (j *Janitor) afterTick(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, min(j.listener.gap/2, callTimeout))
 	defer cancel()
-	if err := j.unsettled.settle(ctx); err != nil {
+	if err := j.unsettled.lookUp(ctx); err != nil {
 		j.log.Debug("fates not settled", "error", err)
 	}
 	holder, err := j.elector.Holder(ctx)
@@ -131,27 +133,34 @@ func (j *Janitor) lookAround(ctx context.Context) {
 		return
 	}
 	begun := time.Now()
-	paused, err := readPause(ctx, j.cfg.Control, j.layout)
+	paused, err := j.readPause(ctx)
 	if err != nil {
 		return
 	}
-	if j.termState.Load() == nil { // so that a new leader knows what is usual
-		j.pace.Observe(time.Since(begun))
-	}
 	j.listener.observed(holder, paused)
-	if t := j.termState.Load(); t != nil {
-		if n, err := j.cfg.Control.Exists(ctx, j.layout.Heartbeat(j.instance)).Result(); err == nil {
-			t.sawOwnHeartbeat(n == 1)
-		}
+	t := j.termState.Load()
+	if t == nil {
+		j.pace.Observe(time.Since(begun)) // so that a new leader knows what is usual
+		return
+	}
+	if n, err := j.cfg.Control.Exists(ctx, j.layout.Heartbeat(j.instance)).Result(); err == nil {
+		t.checkOwnHeartbeat(n == 1)
 	}
 }
 
 // deleted counts what the server did, once for each batch. pendingBatches calls it.
 func (j *Janitor) deleted(b guard.Batch, a guard.Answer) {
 	if a.Repeated {
-		j.log.Info("batch of unknown fate settled", "batch", b.ID.String(), "sweep", b.Sweep, "owner", b.Owner, "deleted", a.Deleted)
+		j.log.Info("batch of unknown fate settled",
+			"batch", b.ID.String(), "sweep", b.Sweep, "owner", b.Owner, "deleted", a.Deleted)
 	}
 	j.evicted.Add(uint64(a.Deleted))
+}
+
+func (j *Janitor) begun(p *Pass) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.passes[p.report.Sweep] = p
 }
 
 func (j *Janitor) reported(r Report) {
@@ -161,54 +170,9 @@ func (j *Janitor) reported(r Report) {
 	delete(j.passes, r.Sweep)
 }
 
-func (j *Janitor) begun(g *progress) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.passes[g.p.Sweep] = g
-}
-
 // ping is the small call that is measured while sweeps make others.
 func (j *Janitor) ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	return j.cfg.Control.PTTL(ctx, j.layout.Heartbeat(j.instance)).Err()
-}
-
-// leading, epoch, listened, sharing and progressing are gauges.
-
-func (j *Janitor) leading() float64 {
-	if _, ok := j.elector.Term(); ok {
-		return 1
-	}
-	return 0
-}
-
-func (j *Janitor) epoch() float64 {
-	if term, ok := j.elector.Term(); ok {
-		return float64(term.Epoch())
-	}
-	j.listener.mu.Lock()
-	defer j.listener.mu.Unlock()
-	return float64(j.listener.holder.Epoch)
-}
-
-func (j *Janitor) listened() float64 { return j.listener.listening(time.Now()).Seconds() }
-
-func (j *Janitor) sharing() float64 {
-	t := j.termState.Load()
-	if t == nil || !t.term.Valid() {
-		return 0
-	}
-	share, _ := j.pace.Share()
-	return share
-}
-
-func (j *Janitor) progressing(sweep string) float64 {
-	j.mu.Lock()
-	g := j.passes[sweep]
-	j.mu.Unlock()
-	if g == nil {
-		return 0
-	}
-	return g.get(time.Now()).Ratio()
 }

@@ -52,10 +52,7 @@ func TestNewNamesEverythingThatIsWrong(t *testing.T) {
 }
 
 func TestOneOfThreeLeadsAndAnotherFollows(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		f := setup(t, w)
+	inWorlds(t, func(t *testing.T, f *fleet) {
 		replicas := map[string]*replica{}
 		stops := map[string]func(){}
 		for _, id := range []string{"r1", "r2", "r3"} {
@@ -104,10 +101,7 @@ func TestOneOfThreeLeadsAndAnotherFollows(t *testing.T) {
 }
 
 func TestPassOutcomes(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		f := setup(t, w)
+	inWorlds(t, func(t *testing.T, f *fleet) {
 		result := make(chan func(p *Pass) error, 1)
 		result <- func(*Pass) error { return nil }
 		r := f.replica("r1", func(c *Config) {
@@ -135,7 +129,7 @@ func TestPassOutcomes(t *testing.T) {
 		}
 		require.InDelta(t, 1, r.value("janitor_held_total", "reason", "gap"), 0)
 
-		// The term ends under it: whoever asked learns that, or gets the reports if all had ended.
+		// The term ends under it: the caller learns that, or gets the reports if all had ended.
 		epoch := r.Status().Epoch
 		result <- func(p *Pass) error { p.EndTerm(errors.New("over")); return nil }
 		_, err := r.Janitor.Sweep(t.Context(), Request{})
@@ -149,10 +143,7 @@ func TestPassOutcomes(t *testing.T) {
 }
 
 func TestATermThatMeetsAHigherEpochInTheLogDrawsAbove(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		f := setup(t, w)
+	inWorlds(t, func(t *testing.T, f *fleet) {
 		const met = 8_000_000_000_000_000 // beyond any clock, below 2^53
 		require.NoError(t, f.XAdd(t.Context(), &redis.XAddArgs{Stream: f.Log(), ID: "8000000000000000-7", Values: []string{"count", "0"}}).Err())
 		f.entries("dead", 3)
@@ -192,10 +183,7 @@ func TestAPassOnDemandEndsWithWhoAskedForIt(t *testing.T) {
 }
 
 func TestAPauseHoldsEveryLeader(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		f := setup(t, w)
+	inWorlds(t, func(t *testing.T, f *fleet) {
 		other := f.replica("r2", nil) // not even running
 		require.NoError(t, other.Pause(t.Context(), Pause{Who: "ops", Why: "migration"}))
 		f.indexed("dead", 5)
@@ -209,7 +197,7 @@ func TestAPauseHoldsEveryLeader(t *testing.T) {
 		require.Equal(t, "migration", r.Status().Paused.Why)
 		require.GreaterOrEqual(t, r.value("janitor_held_total", "reason", "paused"), 2.0)
 
-		require.Equal(t, 5, r.sweep(Request{DryRun: true})["registry"].Condemned, "whoever paused may look")
+		require.Equal(t, 5, r.sweep(Request{DryRun: true})["registry"].Condemned, "an operator that paused may see it")
 		require.Equal(t, Held, r.sweep(Request{})["registry"].Outcome)
 		require.Equal(t, 5, f.left("dead"))
 
@@ -222,10 +210,7 @@ func TestAPauseHoldsEveryLeader(t *testing.T) {
 }
 
 func TestAPauseEndsByItselfAndMayBeWrittenByHand(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		f := setup(t, w)
+	inWorlds(t, func(t *testing.T, f *fleet) {
 		r := f.replica("r1", nil)
 		require.ErrorContains(t, r.Pause(t.Context(), Pause{Until: time.Now().Add(-time.Minute)}), "is past")
 		require.NoError(t, r.Pause(t.Context(), Pause{Until: time.Now().Add(time.Hour)}))
@@ -238,10 +223,7 @@ func TestAPauseEndsByItselfAndMayBeWrittenByHand(t *testing.T) {
 }
 
 func TestADryRunReportsAndDeletesNothing(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		f := setup(t, w)
+	inWorlds(t, func(t *testing.T, f *fleet) {
 		f.indexed("dead", 12)
 		r := f.replica("r1", func(c *Config) { c.DryRun = true; c.DeleteBatch = 5 })
 		r.leads()
@@ -259,10 +241,7 @@ func TestADryRunReportsAndDeletesNothing(t *testing.T) {
 }
 
 func TestAWitnessHoldsForItsGracePeriod(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		f := setup(t, w)
+	inWorlds(t, func(t *testing.T, f *fleet) {
 		require.NoError(t, f.Del(t.Context(), f.Witness()).Err())
 		f.indexed("dead", 5)
 		r := f.replica("r1", nil)
@@ -283,10 +262,7 @@ func TestAWitnessHoldsForItsGracePeriod(t *testing.T) {
 }
 
 func TestAGuardThatHoldsHoldsWhatLooksFreeHere(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		f := setup(t, w)
+	inWorlds(t, func(t *testing.T, f *fleet) {
 		r := f.replica("r1", nil)
 		r.leads()
 		f.entries("dead", 5)

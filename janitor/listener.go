@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/streak"
 	"github.com/rollcall-redis/rollcall/lease"
 )
 
@@ -21,16 +22,22 @@ const (
 )
 
 // listener ticks the witness, on every replica, leading or not, held or paused, and remembers what
-// the last tick said. With it goes what a replica should know that does not lead: who does, and
-// whether sweeping is paused.
+// the last tick said.
 type listener struct {
-	guard  *guard.Guard
-	gap    time.Duration
-	wake   chan struct{} // one slot: tick now
-	log    *slog.Logger
-	failed bool // the last tick failed, and the log says so; Run's goroutine only
+	guard *guard.Guard
+	gap   time.Duration
+	wake  chan struct{} // one slot: tick now
+	log   *slog.Logger
+	ticks *streak.Streak
 
-	mu      sync.Mutex
+	mu   sync.Mutex
+	last heard
+}
+
+// heard is what a replica knows from its last tick. With it goes what a replica that does not lead
+// should know: which one does, and whether sweeping is paused.
+type heard struct {
+	gap     time.Duration
 	witness guard.Witness
 	at      time.Time // of the tick's request; zero: none has succeeded yet
 	err     error     // of the last tick
@@ -39,7 +46,10 @@ type listener struct {
 }
 
 func newListener(g *guard.Guard, gap time.Duration, log *slog.Logger) *listener {
-	return &listener{guard: g, gap: gap, wake: make(chan struct{}, 1), log: log}
+	return &listener{
+		guard: g, gap: gap, wake: make(chan struct{}, 1), log: log, last: heard{gap: gap},
+		ticks: streak.New(log, "witness tick failed", "witness ticks again"),
+	}
 }
 
 // poke asks for a tick at once: something has changed that the last one did not know.
@@ -50,17 +60,14 @@ func (l *listener) poke() {
 	}
 }
 
-// wait is how long to the next tick: often on the leader, who lives by it; elsewhere so that the
-// witness has no gap while nobody leads, however few contend.
+// wait is how long to the next tick: often on the leader, which needs it to delete; elsewhere so
+// that the witness has no gap while nobody leads, however few contend.
 func (l *listener) wait(leading bool) time.Duration {
 	if leading {
 		return l.gap / 5
 	}
-	l.mu.Lock()
-	listed := l.witness.Instances
-	l.mu.Unlock()
 	third := l.gap / 3
-	seldom := min(max(1, float64(listed)/crowd), rarest)
+	seldom := min(max(1, float64(l.heard().witness.Instances)/crowd), rarest)
 	return time.Duration(float64(third/2+rand.N(third+1)) * seldom)
 }
 
@@ -71,31 +78,22 @@ func (l *listener) tick(ctx context.Context, leading bool) {
 	defer cancel()
 	w, err := l.guard.Tick(ctx)
 
+	before := l.heard()
 	l.mu.Lock()
-	first, before := l.at.IsZero(), l.witness
-	l.err = err
+	l.last.err = err
 	if err == nil {
-		l.witness, l.at = w, begun
+		l.last.witness, l.last.at = w, begun
 	}
 	l.mu.Unlock()
 
-	switch {
-	case err != nil && ctx.Err() == context.Canceled:
-		// Run is ending.
-	case err != nil && !l.failed:
-		l.failed = true
-		l.log.Warn("witness tick failed", "error", err)
-	case err == nil && l.failed:
-		l.failed = false
-		l.log.Info("witness ticks again")
+	if err == nil || ctx.Err() != context.Canceled { // else Run is ending
+		l.ticks.Note(err)
 	}
-	if err != nil {
-		return
-	}
-	if first && len(w.ChecksOff) > 0 {
+	switch first := before.at.IsZero(); {
+	case err != nil:
+	case first && len(w.ChecksOff) > 0:
 		l.log.Info("server does not offer some checks", "off", w.ChecksOff)
-	}
-	if !first && !w.Since.Equal(before.Since) {
+	case !first && !w.Since.Equal(before.witness.Since):
 		level := slog.LevelDebug
 		if leading {
 			level = slog.LevelWarn
@@ -104,33 +102,33 @@ func (l *listener) tick(ctx context.Context, leading bool) {
 	}
 }
 
-// observed keeps what the look beside a tick found.
+// observed keeps what was read beside a tick.
 func (l *listener) observed(h lease.Holder, paused *Pause) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.holder, l.paused = h, paused
+	l.last.holder, l.last.paused = h, paused
 }
 
-// heldFor tells, from the last tick, for how long no delete can be granted yet, and why. Without a
-// recent tick it is 0: the guard will say. It is here to spare Redis scans that cannot lead
-// anywhere.
-func (l *listener) heldFor(now time.Time) (time.Duration, string) {
+func (l *listener) heard() heard {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.at.IsZero() || now.Sub(l.at) > l.gap {
+	return l.last
+}
+
+// heldFor tells for how long no delete can be granted yet, and why. Without a recent tick it is 0:
+// the guard will say. It is here to spare Redis scans that cannot lead anywhere.
+func (h heard) heldFor(now time.Time) (time.Duration, string) {
+	if now.Sub(h.at) > h.gap {
 		return 0, ""
 	}
-	return max(0, l.witness.HeldFor-now.Sub(l.at)), l.witness.Reason
+	return max(0, h.witness.HeldFor-now.Sub(h.at)), h.witness.Reason
 }
 
 // listening is for how long Redis has been listened to without a hold, as far as this process
 // knows; 0 after a gap in its own ticks.
-func (l *listener) listening(now time.Time) time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	since := now.Sub(l.at)
-	if l.at.IsZero() || since > l.gap {
+func (h heard) listening(now time.Time) time.Duration {
+	if now.Sub(h.at) > h.gap {
 		return 0
 	}
-	return l.witness.Listening + since
+	return h.witness.Listening + now.Sub(h.at)
 }

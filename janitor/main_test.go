@@ -25,10 +25,10 @@ import (
 func TestMain(m *testing.M) { redistest.Main(m) }
 
 // The fleet's settings: the defaults, so that GAP is 30 s and nothing expires while a test runs.
-// What would take time (warming, dying) is written into Redis instead.
+// What would take time (the grace period, dying) is written into Redis instead.
 var (
 	timing = guard.Timing{Interval: registry.DefaultHeartbeatInterval, TTL: registry.DefaultHeartbeatTTL}
-	warm   = timing.Grace()
+	grace  = timing.Grace()
 )
 
 const (
@@ -51,6 +51,16 @@ func setup(t *testing.T, w redistest.World) *fleet {
 	f := &fleet{t: t, Client: w.Client, Layout: guard.Layout{Prefix: w.Prefix}, options: w.Options, leaseTTL: 3 * time.Second}
 	f.listenedFor(time.Hour)
 	return f
+}
+
+// inWorlds runs a test beside others, on a fleet of its own on each kind of server.
+func inWorlds(t *testing.T, test func(t *testing.T, f *fleet)) {
+	t.Helper()
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		test(t, setup(t, w))
+	})
 }
 
 // listenedFor makes the witness one that has listened for so long.

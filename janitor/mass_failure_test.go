@@ -7,8 +7,6 @@ import (
 	. "github.com/rollcall-redis/rollcall/janitor"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/rollcall-redis/rollcall/internal/redistest"
 )
 
 // silent are the owners that fall silent at once, all but the leader and b.
@@ -32,10 +30,7 @@ func (f *fleet) spares(r *replica, entries int) {
 }
 
 func TestWithoutAnIndexTheBreakerIsAskedAndTheNextLeaderKnowsWhoFell(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		f := setup(t, w)
+	inWorlds(t, func(t *testing.T, f *fleet) {
 		f.live("b")
 		f.live(silent...)
 		for _, id := range silent {
@@ -62,10 +57,7 @@ func TestWithoutAnIndexTheBreakerIsAskedAndTheNextLeaderKnowsWhoFell(t *testing.
 }
 
 func TestANewLeaderCountsOwnersOfNoRosterBeforeItSweepsAny(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		f := setup(t, w)
+	inWorlds(t, func(t *testing.T, f *fleet) {
 		f.live("b")
 		for _, id := range silent { // older writers: entries and heartbeats, nothing else
 			f.entries(id, 200)
@@ -77,10 +69,7 @@ func TestANewLeaderCountsOwnersOfNoRosterBeforeItSweepsAny(t *testing.T) {
 }
 
 func TestOneDeadOwnerOfNoRosterIsSweptInTheFirstPass(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		f := setup(t, w)
+	inWorlds(t, func(t *testing.T, f *fleet) {
 		f.live("b")
 		f.entries("b", 100)
 		f.entries("x", 700)
@@ -95,10 +84,7 @@ func TestOneDeadOwnerOfNoRosterIsSweptInTheFirstPass(t *testing.T) {
 }
 
 func TestALostRosterIsNoGoodbye(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		f := setup(t, w)
+	inWorlds(t, func(t *testing.T, f *fleet) {
 		f.live("b")
 		f.live(silent...)
 		for _, id := range silent {
@@ -115,10 +101,8 @@ func TestALostRosterIsNoGoodbye(t *testing.T) {
 }
 
 func TestARosterOfAnotherTypeIsAnEmptyOne(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		f, ctx := setup(t, w), t.Context()
+	inWorlds(t, func(t *testing.T, f *fleet) {
+		ctx := t.Context()
 		f.indexed("dead", 10)
 		require.NoError(t, f.Del(ctx, f.Roster()).Err())
 		require.NoError(t, f.Set(ctx, f.Roster(), "x", 0).Err())
@@ -131,10 +115,7 @@ func TestARosterOfAnotherTypeIsAnEmptyOne(t *testing.T) {
 }
 
 func TestALaterScanMeetsEveryOwnerBeforeItSweepsThoseOfNoRoster(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		f := setup(t, w)
+	inWorlds(t, func(t *testing.T, f *fleet) {
 		f.live("b")
 		// most entries are of one: its batches are full before the others are met
 		for i, id := range silent {

@@ -1,6 +1,8 @@
 package janitor
 
 import (
+	"slices"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rollcall-redis/rollcall/internal/pacing"
@@ -27,7 +29,9 @@ const (
 	heldOther       = "unknown" // the witness names a reason that this version does not know
 )
 
-var heldReasons = []string{"gap", "restarted", "redis_evicting", "settings", heldSelfCheck, heldMassFailure, heldPaused}
+var heldReasons = []string{
+	"gap", "restarted", "redis_evicting", "settings", heldSelfCheck, heldMassFailure, heldPaused,
+}
 
 type metrics struct {
 	transitions *prometheus.CounterVec
@@ -40,20 +44,10 @@ type metrics struct {
 	throttled   *prometheus.CounterVec
 }
 
-// gauges are asked at each scrape, so that a process woken from a pause never says what was
-// true before it.
-type gauges struct {
-	leader, epoch, witness, share func() float64
-	progress                      func(sweep string) float64
-}
-
-// newMetrics registers with reg, or nowhere if it is nil.
-func newMetrics(reg prometheus.Registerer, g gauges, sweeps []string) (*metrics, error) {
+// newMetrics makes the metrics. The series that alerts look at exist before they first count.
+func newMetrics(sweeps []Sweeper) *metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
-	}
-	gauge := func(name, help string, labels prometheus.Labels, f func() float64) prometheus.Collector {
-		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels}, f)
 	}
 	m := &metrics{
 		transitions: counter("janitor_lease_transitions_total", "Terms acquired, lost, released.", "event"),
@@ -63,7 +57,8 @@ func newMetrics(reg prometheus.Registerer, g gauges, sweeps []string) (*metrics,
 			Help:    "Duration of passes, rest included.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 4, 10), // 1 ms to 4 min
 		}, []string{"sweep"}),
-		passes: counter("janitor_passes_total", "Passes, by outcome: done, held, failed, lost.", "sweep", "outcome"),
+		passes: counter("janitor_passes_total", "Passes, by outcome: done, held, failed, lost.",
+			"sweep", "outcome"),
 		success: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "janitor_last_success_timestamp_seconds",
 			Help: "When this process last finished a pass.",
@@ -73,31 +68,6 @@ func newMetrics(reg prometheus.Registerer, g gauges, sweeps []string) (*metrics,
 		throttled: counter("janitor_throttled_seconds_total",
 			"Rest taken beyond what the configured share asks for, by reason.", "reason"),
 	}
-	m.zero(sweeps)
-	if reg == nil {
-		return m, nil
-	}
-	all := []prometheus.Collector{
-		m.transitions, m.spared, m.duration, m.passes, m.success, m.held, m.scanned, m.throttled,
-		gauge("janitor_leader", "1 while this process leads.", nil, g.leader),
-		gauge("janitor_lease_epoch", "Epoch of the newest term known here.", nil, g.epoch),
-		gauge("janitor_witness_seconds", "How long Redis has been listened to without a hold; 0 if this process does not know.", nil, g.witness),
-		gauge("janitor_redis_share", "Share of Redis' time that sweeping may take now; 0 unless this process leads.", nil, g.share),
-	}
-	for _, s := range sweeps {
-		all = append(all, gauge("janitor_pass_progress_ratio", "How much of the pass under way is done; 0 between passes.",
-			prometheus.Labels{"sweep": s}, func() float64 { return g.progress(s) }))
-	}
-	for _, c := range all {
-		if err := reg.Register(c); err != nil {
-			return nil, err
-		}
-	}
-	return m, nil
-}
-
-// zero makes the series that alerts look at exist before they first count.
-func (m *metrics) zero(sweeps []string) {
 	for _, ev := range []lease.Event{lease.Acquired, lease.Lost, lease.Released} {
 		m.transitions.WithLabelValues(string(ev))
 	}
@@ -111,11 +81,64 @@ func (m *metrics) zero(sweeps []string) {
 		m.throttled.WithLabelValues(r)
 	}
 	for _, s := range sweeps {
-		m.scanned.WithLabelValues(s)
+		m.scanned.WithLabelValues(s.Name())
 		for _, o := range []Outcome{Done, Held, Failed, Lost} {
-			m.passes.WithLabelValues(s, string(o))
+			m.passes.WithLabelValues(s.Name(), string(o))
 		}
 	}
+	return m
+}
+
+// register registers the metrics with reg, or nowhere if it is nil. Gauges are read from Status at
+// each scrape, so that a process woken from a pause never says what was true before it.
+func (m *metrics) register(reg prometheus.Registerer, status func() Status, sweeps []Sweeper) error {
+	if reg == nil {
+		return nil
+	}
+	gauge := func(name, help string, labels prometheus.Labels, value func(s Status) float64) prometheus.Collector {
+		opts := prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels}
+		return prometheus.NewGaugeFunc(opts, func() float64 { return value(status()) })
+	}
+	all := []prometheus.Collector{
+		m.transitions, m.spared, m.duration, m.passes, m.success, m.held, m.scanned, m.throttled,
+		gauge("janitor_leader", "1 while this process leads.", nil, func(s Status) float64 {
+			if s.Leading {
+				return 1
+			}
+			return 0
+		}),
+		gauge("janitor_lease_epoch", "Epoch of the newest term known here.", nil,
+			func(s Status) float64 { return float64(s.Epoch) }),
+		gauge("janitor_witness_seconds",
+			"How long Redis has been listened to without a hold; 0 if this process does not know.", nil,
+			func(s Status) float64 { return s.Witness.Listening }),
+		gauge("janitor_redis_share",
+			"Share of Redis' time that sweeping may take now; 0 unless this process leads.", nil,
+			func(s Status) float64 {
+				if !s.Leading || s.Pace == nil {
+					return 0
+				}
+				return s.Pace.Share
+			}),
+	}
+	for _, sweep := range sweeps {
+		all = append(all, gauge("janitor_pass_progress_ratio",
+			"How much of the pass under way is done; 0 between passes.",
+			prometheus.Labels{"sweep": sweep.Name()},
+			func(s Status) float64 {
+				var p Progress
+				if i := slices.IndexFunc(s.Passes, func(p Progress) bool { return p.Sweep == sweep.Name() }); i >= 0 {
+					p = s.Passes[i]
+				}
+				return p.Ratio()
+			}))
+	}
+	for _, c := range all {
+		if err := reg.Register(c); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // passed counts a finished pass.
@@ -131,6 +154,6 @@ func (m *metrics) passed(r *Report) {
 }
 
 // throttledFor counts rest that the setting does not ask for.
-func (m *metrics) throttledFor(reason string, rest float64) {
-	m.throttled.WithLabelValues(reason).Add(rest)
+func (m *metrics) throttledFor(reason string, seconds float64) {
+	m.throttled.WithLabelValues(reason).Add(seconds)
 }

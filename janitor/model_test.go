@@ -34,7 +34,7 @@ var (
 	slow  = settings{60 * time.Second, 180 * time.Second} // GAP 60 s, GRACE 182 s
 )
 
-func (s settings) warm() time.Duration { return s.ttl + 2*time.Second }
+func (s settings) grace() time.Duration { return s.ttl + 2*time.Second }
 
 // instance is one replica of the model, with devices of its own that never move.
 type instance struct {
@@ -413,7 +413,7 @@ func (m *model) look() {
 	m.lookDue = time.Time{}
 	l := m.leader
 	time.Sleep(2 * time.Millisecond)
-	if err := l.t.Look(m.ctx); err != nil { // the model skips those between which nothing changes
+	if err := l.t.ReadRoster(m.ctx); err != nil { // the model skips those between which nothing changes
 		m.giveUp(err)
 		return
 	}

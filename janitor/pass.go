@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"maps"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -40,8 +42,8 @@ type Sweeper interface {
 // A Batch is what a sweep wants deleted by one guarded script.
 type Batch struct {
 	// Owner is the instance judged dead: the guard deletes only while it has no heartbeat. "": no
-	// owner is judged. Then there is no evidence about anybody's life behind the delete, and no
-	// mass-failure breaker; the Body has to find its own.
+	// owner is judged. Then no evidence about a life is behind the delete, and no mass-failure
+	// breaker; the Body has to find its own.
 	Owner string
 	Body  *guard.Body // deletes Items behind the guard
 	Keys  []string    // the body's own keys, in one Cluster slot
@@ -55,14 +57,17 @@ type Batch struct {
 
 // A Pass is one run of a sweep in one term. It is for one goroutine.
 type Pass struct {
-	t      *termState
-	req    Request
-	report *Report
-	judged map[string]Liveness
+	t        *termState
+	req      Request
+	judged   map[string]Liveness
+	fullScan bool      // the breaker takes the owners that it meets
+	paging   bool      // the page's size was asked for in the present call
+	again    time.Time // when the next pass is wanted, if that is before the interval is over
 
-	progress *progress
-	fullScan bool // the breaker takes the owners that it meets
-	paging   bool // the page's size was asked for in the present call
+	mu         sync.Mutex // guards what Status reads meanwhile: the counts of report, and these
+	report     Report
+	total      int
+	mark, next mark // the rate is taken since mark; next becomes it, each 10 s
 }
 
 // Epoch is the term's fencing number. A sweep that deletes outside Redis makes its statement
@@ -88,7 +93,7 @@ func (p *Pass) Client() redis.UniversalClient { return p.t.j.cfg.Client }
 // Layout names the keys.
 func (p *Pass) Layout() guard.Layout { return p.t.j.layout }
 
-// Log is for what an operator has to look at.
+// Log is for what an operator has to see.
 func (p *Pass) Log() *slog.Logger { return p.t.j.log }
 
 // PageSize is the COUNT for the next page of a scan, at most Config.ScanCount. Ask for it in the
@@ -103,15 +108,22 @@ func (p *Pass) PageSize() int {
 // take; a batch that was put together for an earlier size is welcome all the same.
 func (p *Pass) BatchSize() int { return p.t.batches.Get() }
 
-// AddTotal adds to the number of elements that the pass will look at, as far as that can be known
+// AddTotal adds to the number of elements that the pass will read, as far as that can be known
 // cheaply: HLEN, SCARD. It is for Progress only.
-func (p *Pass) AddTotal(n int) { p.progress.expect(n) }
+func (p *Pass) AddTotal(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.total += n
+}
 
-// AddScanned counts elements looked at.
+// AddScanned counts elements read.
 func (p *Pass) AddScanned(n int) {
-	p.report.Scanned += n
-	p.progress.looked(n, time.Now())
 	p.t.j.metrics.scanned.WithLabelValues(p.report.Sweep).Add(float64(n))
+	if at, due := p.scanned(n, time.Now()); due {
+		p.Log().Info("pass under way", "sweep", at.Sweep, "epoch", p.Epoch(),
+			"scanned", at.Scanned, "total", at.Total, "evicted", at.Evicted,
+			"per_second", int(at.PerSecond), "seconds_left", int(at.SecondsLeft))
+	}
 }
 
 // AddCondemned counts candidates that are to be deleted, in a dry run that does not hand them to
@@ -134,13 +146,13 @@ func (p *Pass) Skip(reason SkipReason, n int) {
 // CheckHeld returns a HeldError while nothing could be deleted anyway. A sweep whose finding costs
 // something asks before it begins.
 func (p *Pass) CheckHeld(ctx context.Context) error {
-	if wait, reason := p.t.j.listener.heldFor(time.Now()); wait > 0 {
+	if wait, reason := p.t.j.listener.heard().heldFor(time.Now()); wait > 0 {
 		return &HeldError{known(reason)}
 	}
-	if p.DryRun() { // whoever paused may want to see what would go
+	if p.DryRun() { // an operator that paused may want to see what would go
 		return nil
 	}
-	return p.t.unpaused(ctx, 0)
+	return p.t.checkPaused(ctx, 0)
 }
 
 // Call makes one call to Redis on behalf of the sweep: with a deadline of its own, and when
@@ -148,16 +160,16 @@ func (p *Pass) CheckHeld(ctx context.Context) error {
 // one pipeline; and not be made in one another.
 func (p *Pass) Call(ctx context.Context, f func(ctx context.Context) error) error {
 	p.paging = false
-	held, err := p.t.call(ctx, f)
-	if p.paging && err == nil {
-		p.t.pages.Took(held)
-	}
-	return err
+	return p.t.call(ctx, func(held time.Duration) {
+		if p.paging {
+			p.t.pages.Took(held)
+		}
+	}, f)
 }
 
-// SetPages reads a set page by page, one page ahead, so that Redis need not wait while a page is
-// looked at, or a batch made of it. An error is the last of the pages. A set may change meanwhile,
-// and a page may repeat what an earlier one had.
+// SetPages reads a set page by page, one page ahead, so that Redis need not wait while the caller
+// works on a page. An error is the last of the pages. A set may change meanwhile, and a page may
+// repeat what an earlier one had.
 func (p *Pass) SetPages(ctx context.Context, key string) iter.Seq2[[]string, error] {
 	type page struct {
 		items []string
@@ -173,13 +185,11 @@ func (p *Pass) SetPages(ctx context.Context, key string) iter.Seq2[[]string, err
 			defer close(pages)
 			for cursor := uint64(0); ; {
 				var read page
-				held, err := p.t.call(ctx, func(ctx context.Context) (err error) {
-					read.items, cursor, err = p.Client().SScan(ctx, key, cursor, "", int64(p.t.pages.Get())).Result()
+				read.err = p.t.call(ctx, p.t.pages.Took, func(ctx context.Context) (err error) {
+					size := int64(p.t.pages.Get())
+					read.items, cursor, err = p.Client().SScan(ctx, key, cursor, "", size).Result()
 					return err
 				})
-				if read.err = err; err == nil {
-					p.t.pages.Took(held)
-				}
 				select {
 				case pages <- read:
 				case <-ctx.Done():
@@ -206,19 +216,18 @@ func (p *Pass) SetPages(ctx context.Context, key string) iter.Seq2[[]string, err
 func (p *Pass) Roster(ctx context.Context) (map[string]Liveness, error) {
 	var roster map[string]Liveness
 	err := p.Call(ctx, func(ctx context.Context) (err error) {
-		roster, err = p.t.watch.look(ctx)
+		roster, p.again, err = p.t.owners.readRoster(ctx)
 		return err
 	})
-	p.report.next = p.t.watch.nextExpiry()
 	return roster, err
 }
 
-// Listed tells whether an instance stood on the roster at the last look.
-func (p *Pass) Listed(id string) bool { return p.t.watch.listed(id) }
+// Listed tells whether an instance stood on the roster when that was last read.
+func (p *Pass) Listed(id string) bool { return p.t.owners.listed(id) }
 
-// Silent are the instances on the roster that had no heartbeat at the last look, and when a look of
+// Silent are the instances on the roster that had no heartbeat when that was last read, and when
 // this term first found that. One that comes back and falls silent again has another time.
-func (p *Pass) Silent() map[string]time.Time { return p.t.watch.dead() }
+func (p *Pass) Silent() map[string]time.Time { return p.t.owners.silentSince() }
 
 // BeginFullScan says that this pass will meet every owner there is. Liveness then tells the
 // mass-failure breaker of owners that no roster names; EndFullScan says that all were met. A leader
@@ -226,11 +235,11 @@ func (p *Pass) Silent() map[string]time.Time { return p.t.watch.dead() }
 func (p *Pass) BeginFullScan() { p.fullScan = true }
 
 // EndFullScan ends what BeginFullScan began.
-func (p *Pass) EndFullScan() { p.t.watch.scanned() }
+func (p *Pass) EndFullScan() { p.t.owners.metAll() }
 
-// Liveness says of each owner whether its heartbeat exists, asking once a pass. An owner of whom
-// that cannot be read is Unreadable: keep. This replica itself lives. The error is for when nothing
-// could be read.
+// Liveness says of each owner whether its heartbeat exists, asking once a pass. An owner whose
+// heartbeat cannot be read is Unreadable: keep. This replica itself lives. The error is for when
+// nothing could be read.
 func (p *Pass) Liveness(ctx context.Context, owners []string) (map[string]Liveness, error) {
 	var unknown []string
 	for _, id := range owners {
@@ -245,11 +254,9 @@ func (p *Pass) Liveness(ctx context.Context, owners []string) (map[string]Livene
 	if len(unknown) > 0 {
 		err := p.Call(ctx, func(ctx context.Context) error {
 			found, _, err := p.t.j.heartbeats(ctx, unknown)
-			for id, liveness := range found {
-				p.judged[id] = liveness
-			}
+			maps.Copy(p.judged, found)
 			if err == nil {
-				err = p.t.watch.judged(ctx, found, p.fullScan)
+				err = p.t.owners.judged(ctx, found, p.fullScan)
 			}
 			return err
 		})
@@ -272,24 +279,20 @@ func (p *Pass) Liveness(ctx context.Context, owners []string) (map[string]Livene
 func (p *Pass) Delete(ctx context.Context, b Batch) (guard.Answer, error) {
 	n := len(b.Items)
 	if most := p.t.j.cfg.DeleteBatch; n == 0 || n > most {
-		return guard.Answer{}, fmt.Errorf("janitor: sweep %q: batch of %d items, want 1 to %d", p.report.Sweep, n, most)
+		return guard.Answer{}, fmt.Errorf("janitor: sweep %q: batch of %d items, want 1 to %d",
+			p.report.Sweep, n, most)
 	}
 	p.report.Condemned += n
 	if p.DryRun() {
 		return guard.Answer{Verdict: guard.Done}, nil
 	}
 	failpoint.Hit(failpoint.AfterJudging)
-	a, held, err := p.t.reaper.reap(ctx, p.report.Sweep, b)
-	if err == nil {
-		p.t.batches.Took(held)
-	}
-	if err != nil && ctx.Err() != nil {
-		err = context.Cause(ctx)
-	}
+	a, err := p.t.reaper.reap(ctx, p.report.Sweep, b)
 	switch a.Verdict {
 	case guard.Done:
+		p.mu.Lock()
 		p.report.Evicted += a.Deleted
-		p.progress.evicted(a.Deleted)
+		p.mu.Unlock()
 		p.Skip(SkipReowned, a.Reowned)
 	case guard.Alive:
 		p.Skip(SkipAlive, n)
@@ -308,11 +311,11 @@ func (p *Pass) Delete(ctx context.Context, b Batch) (guard.Answer, error) {
 // more: forget none of which something may still be there.
 func (p *Pass) Forget(ctx context.Context, owner string, left ...string) error {
 	t := p.t
-	if err := t.permit(ctx, owner); err != nil {
+	if err := t.mayDelete(ctx, owner); err != nil {
 		return err
 	}
 	return p.Call(ctx, func(ctx context.Context) error {
-		verdict, err := t.j.guard.Forget(ctx, t.watch.lease, owner, left...)
+		verdict, err := t.j.guard.Forget(ctx, t.owners.lease, owner, left...)
 		switch {
 		case err != nil:
 			return err
@@ -320,7 +323,7 @@ func (p *Pass) Forget(ctx context.Context, owner string, left ...string) error {
 			t.end(ErrFenced)
 			return ErrFenced
 		case verdict == guard.Done:
-			t.watch.swept(owner)
+			t.owners.swept(owner)
 		}
 		return nil
 	})

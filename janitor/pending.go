@@ -2,7 +2,7 @@ package janitor
 
 import (
 	"context"
-	"maps"
+	"slices"
 	"sync"
 
 	"github.com/rollcall-redis/rollcall/guard"
@@ -11,10 +11,10 @@ import (
 // refusedMost bounds the accounts of batches that were refused.
 const refusedMost = 100
 
-// pendingBatches remembers batches from before they are sent until their fate is known. Most are
-// answered DONE at once. Of those that are not, most never will be done; but a request that was
-// delayed on its way may yet land, and then what it deleted must be counted, once. An account is
-// closed when
+// pendingBatches has an account of each batch from before it is sent until its fate is known. Most
+// batches are answered DONE at once. Most others will never be done; but a request that was delayed
+// on its way may yet land, and then what it deleted must be counted, once. An account is closed
+// when
 //
 //   - the batch is answered DONE,
 //   - the log has its record,
@@ -22,11 +22,11 @@ const refusedMost = 100
 //     any more, since the log takes no id below its newest,
 //   - it was refused, and refusedMost later ones were too.
 //
-// So it is bounded, whatever refuses batches. An account of unknown fate is never dropped,
-// and a term has one at most: the reaper asks for no other batch before that one was answered. A
-// refused batch was answered; only a copy of its request that the client, or the reaper, had sent
-// before could land later. If that happens to one that was dropped, what it deleted is not counted
-// by this process; the log and its total, which the server writes along with the delete, have it.
+// So their number is bounded. An account of unknown fate is never dropped, and a term has one at
+// most: the reaper asks for no other batch before that one was answered. A refused batch was
+// answered; only a copy of its request that the client, or the reaper, had sent before could land
+// later. If that happens to one that was dropped, what it deleted is not counted by this process;
+// the log and its total, which the server writes along with the delete, have it.
 //
 // It outlives terms, because fates do.
 type pendingBatches struct {
@@ -34,7 +34,7 @@ type pendingBatches struct {
 	done  func(b guard.Batch, a guard.Answer) // counts what was deleted
 
 	mu       sync.Mutex
-	accounts map[guard.BatchID]account
+	accounts []*account // in the order of their ids, oldest first
 }
 
 type account struct {
@@ -45,7 +45,7 @@ type account struct {
 }
 
 func newPendingBatches(g *guard.Guard, done func(guard.Batch, guard.Answer)) *pendingBatches {
-	return &pendingBatches{guard: g, done: done, accounts: map[guard.BatchID]account{}}
+	return &pendingBatches{guard: g, done: done}
 }
 
 // open notes that a batch is about to be asked for, for the first time.
@@ -53,7 +53,7 @@ func (l *pendingBatches) open(b guard.Batch, deleted func(n int)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b.Keys, b.Items = nil, nil
-	l.accounts[b.ID] = account{batch: b, deleted: deleted}
+	l.accounts = append(l.accounts, &account{batch: b, deleted: deleted})
 }
 
 // refused notes that a batch was answered otherwise than DONE. Only a request held up on its way,
@@ -61,24 +61,17 @@ func (l *pendingBatches) open(b guard.Batch, deleted func(n int)) {
 func (l *pendingBatches) refused(b guard.Batch) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	acc, there := l.accounts[b.ID]
-	if !there {
-		return
-	}
-	acc.refused = true
-	l.accounts[b.ID] = acc
-	oldest, refused := b.ID, 0
-	for id, acc := range l.accounts {
-		if !acc.refused {
-			continue
-		}
-		refused++
-		if id.Epoch < oldest.Epoch || id.Epoch == oldest.Epoch && id.N < oldest.N {
-			oldest = id
+	oldest, refused := -1, 0
+	for i, acc := range l.accounts {
+		acc.refused = acc.refused || acc.batch.ID == b.ID
+		if acc.refused {
+			if refused++; refused == 1 {
+				oldest = i
+			}
 		}
 	}
 	if refused > refusedMost {
-		delete(l.accounts, oldest)
+		l.accounts = slices.Delete(l.accounts, oldest, oldest+1)
 	}
 }
 
@@ -87,57 +80,56 @@ func (l *pendingBatches) refused(b guard.Batch) {
 func (l *pendingBatches) recorded(b guard.Batch, a guard.Answer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if acc, there := l.accounts[b.ID]; there {
-		l.close(acc, a)
-	}
-	for id, acc := range l.accounts {
-		if id.Epoch == b.ID.Epoch && id.N < b.ID.N {
+	l.close(b.ID, &a)
+	for _, acc := range l.accounts {
+		if acc.batch.ID.Epoch == b.ID.Epoch && acc.batch.ID.N < b.ID.N {
 			acc.superseded = true
-			l.accounts[id] = acc
 		}
 	}
 }
 
-// close counts what a batch deleted. Caller holds mu.
-func (l *pendingBatches) close(acc account, a guard.Answer) {
-	delete(l.accounts, acc.batch.ID)
-	l.done(acc.batch, a)
+// close closes an account if it is open, and counts what its batch deleted; nil: it did not land.
+// The caller holds mu.
+func (l *pendingBatches) close(id guard.BatchID, a *guard.Answer) {
+	i := slices.IndexFunc(l.accounts, func(acc *account) bool { return acc.batch.ID == id })
+	if i < 0 {
+		return
+	}
+	acc := l.accounts[i]
+	l.accounts = slices.Delete(l.accounts, i, i+1)
+	if a == nil {
+		return
+	}
+	l.done(acc.batch, *a)
 	if acc.deleted != nil {
 		acc.deleted(a.Deleted)
 	}
 }
 
-// settle looks the open accounts up, in one round trip. What cannot be read, or cannot be known
-// yet, stays for the next time.
-func (l *pendingBatches) settle(ctx context.Context) error {
+// lookUp looks the open accounts up in the log, in one round trip. What cannot be read, or cannot
+// be known yet, stays for the next time.
+func (l *pendingBatches) lookUp(ctx context.Context) error {
 	l.mu.Lock()
-	open := maps.Clone(l.accounts)
+	batches := make([]guard.Batch, len(l.accounts))
+	superseded := map[guard.BatchID]bool{}
+	for i, acc := range l.accounts {
+		batches[i] = acc.batch
+		superseded[acc.batch.ID] = acc.superseded // before the log is asked: then its answer is final
+	}
 	l.mu.Unlock()
 
-	batches := make([]guard.Batch, 0, len(open))
-	for _, acc := range open {
-		batches = append(batches, acc.batch)
-	}
 	fates, err := l.guard.Fates(ctx, batches)
-	for id, fate := range fates {
-		l.settled(open[id], fate)
-	}
-	return err
-}
-
-func (l *pendingBatches) settled(acc account, fate guard.Fate) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, there := l.accounts[acc.batch.ID]; !there {
-		return // answered DONE meanwhile, and counted then
+	for id, fate := range fates { // what was answered DONE meanwhile is closed and counted already
+		switch {
+		case fate.Verdict == guard.Done:
+			l.close(id, &fate.Answer)
+		case fate.Settled || superseded[id]:
+			l.close(id, nil)
+		}
 	}
-	// acc is what was known before the log was asked: superseded then, the answer is final.
-	switch {
-	case fate.Verdict == guard.Done:
-		l.close(acc, fate.Answer)
-	case fate.Settled || acc.superseded:
-		delete(l.accounts, acc.batch.ID)
-	}
+	return err
 }
 
 // unknown is the number of batches of which nothing is known.

@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/guard"
-	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
@@ -25,10 +24,7 @@ func TestALostReplyIsCountedOnce(t *testing.T) {
 		"it was not done": func(h *faults, f func([]any) error) { h.set(f, nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-				t.Parallel()
-				f := setup(t, w)
+			inWorlds(t, func(t *testing.T, f *fleet) {
 				r := f.replica("r1", nil)
 				r.leads()
 				fault(r.faults, once(func([]any) error { return io.ErrUnexpectedEOF }))
@@ -54,20 +50,17 @@ func TestALookAtTheLogAndAReplyCountOnce(t *testing.T) {
 	t.Parallel()
 	for name, reply := range map[string]error{"the reply comes": nil, "the reply is lost": io.ErrUnexpectedEOF} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-				t.Parallel()
-				f := setup(t, w)
+			inWorlds(t, func(t *testing.T, f *fleet) {
 				r := f.replica("r1", nil)
 				r.leads()
 				f.entries("dead", 20)
 				r.faults.set(nil, once(func([]any) error {
-					require.NoError(t, r.Settle(context.Background()))
+					require.NoError(t, r.LookUp(context.Background()))
 					return reply
 				}))
 				r.sweep(Request{})
 				require.Equal(t, 20, r.counted("dead"))
-				f.eventually(func() bool { return !r.Pending(t.Context()) })
+				f.eventually(func() bool { return !r.Pending() })
 				require.Equal(t, 20, r.counted("dead"))
 				require.Equal(t, uint64(20), r.Status().Evicted)
 				require.Zero(t, r.Status().Unsettled)
@@ -80,15 +73,12 @@ func TestAFateUnknownAtTheEndOfATermIsLookedUp(t *testing.T) {
 	t.Parallel()
 	for name, done := range map[string]bool{"it was done": true, "it was not done": false} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-				t.Parallel()
-				f := setup(t, w)
+			inWorlds(t, func(t *testing.T, f *fleet) {
 				r := f.replica("r1", nil)
 				r.leads()
 				imeis := f.entries("dead", 20)
 				cut := once(func([]any) error {
-					r.StandBack(time.Hour) // and it will not lead again in this test
+					r.CoolDown(time.Hour) // and it will not lead again in this test
 					return io.ErrUnexpectedEOF
 				})
 				if done {
@@ -116,10 +106,7 @@ func TestAFateUnknownAtTheEndOfATermIsLookedUp(t *testing.T) {
 
 // A request that was held up on its way lands after it has been asked for again and been refused.
 func TestARequestThatLandsLateIsCountedOnce(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		f := setup(t, w)
+	inWorlds(t, func(t *testing.T, f *fleet) {
 		r := f.replica("r1", nil)
 		r.leads()
 		f.entries("dead", 20)
@@ -130,7 +117,7 @@ func TestARequestThatLandsLateIsCountedOnce(t *testing.T) {
 			return io.ErrUnexpectedEOF
 		}), nil)
 		require.Equal(t, Failed, r.sweep(Request{})["registry"].Outcome)
-		f.eventually(func() bool { return !r.Pending(t.Context()) })
+		f.eventually(func() bool { return !r.Pending() })
 		require.Zero(t, r.Status().Unsettled, "refused")
 		require.Equal(t, 1, r.Accounts(), "but it may yet land")
 		require.Zero(t, r.counted("dead"))
@@ -146,20 +133,17 @@ func TestARequestThatLandsLateIsCountedOnce(t *testing.T) {
 }
 
 func TestARefusedBatchIsForgottenWhenItCannotLandAnyMore(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		f := setup(t, w)
+	inWorlds(t, func(t *testing.T, f *fleet) {
 		r := f.replica("r1", nil)
 		r.leads()
 		f.entries("back", 3)
 		r.faults.set(once(func([]any) error { f.live("back"); return nil }), nil)
 		r.sweep(Request{})
-		require.NoError(t, r.Settle(t.Context()))
+		require.NoError(t, r.LookUp(t.Context()))
 		require.Equal(t, 1, r.Accounts())
 		f.entries("dead", 3) // a later batch is recorded
 		r.sweep(Request{})
-		require.NoError(t, r.Settle(t.Context()))
+		require.NoError(t, r.LookUp(t.Context()))
 		require.Zero(t, r.Accounts())
 		require.Equal(t, 3, r.counted("dead"))
 		require.Zero(t, r.counted("back"))
@@ -184,10 +168,7 @@ func TestALeaderThatLostItsLeaseBetweenFindAndReapDeletesNothing(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-				t.Parallel()
-				f := setup(t, w)
+			inWorlds(t, func(t *testing.T, f *fleet) {
 				r := f.replica("r1", nil)
 				r.leads()
 				f.entries("dead", 700)
@@ -214,16 +195,13 @@ func TestALeaderThatLostItsLeaseBetweenFindAndReapDeletesNothing(t *testing.T) {
 }
 
 func TestATermThatIsOverHereIsNotEvenAsked(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		f := setup(t, w)
+	inWorlds(t, func(t *testing.T, f *fleet) {
 		reaped := make(chan error, 1)
 		var asked atomic.Int64
 		var r *replica
 		r = f.replica("r1", func(c *Config) {
 			c.Sweeps = []Sweeper{fakeSweep{name: "slow", pass: func(ctx context.Context, p *Pass) error {
-				r.StandBack(time.Hour)
+				r.CoolDown(time.Hour)
 				<-ctx.Done()
 				r.faults.set(func([]any) error { asked.Add(1); return nil }, nil)
 				// With a context that knows nothing of the term, like that of a process that has slept.
@@ -242,10 +220,7 @@ func TestATermThatIsOverHereIsNotEvenAsked(t *testing.T) {
 // Two janitors sweep the same dead owners, and every seventh batch finds that its lease was torn
 // away.
 func TestTwoJanitorsAtOnceCountNothingTwice(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		f := setup(t, w)
+	inWorlds(t, func(t *testing.T, f *fleet) {
 		f.live("other", "third")
 		f.entries("other", 500)
 		f.entries("dead", 3000)
@@ -275,10 +250,7 @@ func TestTwoJanitorsAtOnceCountNothingTwice(t *testing.T) {
 }
 
 func TestABatchThatTheServerRefusesDoesNotJamTheNext(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		f := setup(t, w)
+	inWorlds(t, func(t *testing.T, f *fleet) {
 		type result struct {
 			before, after, good error
 		}

@@ -19,7 +19,8 @@ func TestARefusedConnectionIsNobodysDeath(t *testing.T) {
 	c := redis.NewClient(o)
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
 	j := &Janitor{cfg: Config{Client: c, ExistsConcurrency: 1}}
-	found, err := j.exists(t.Context(), []string{"a", "b"})
+	found := make([]heartbeat, 2)
+	err := j.exists(t.Context(), []string{"a", "b"}, found)
 	require.Error(t, err)
 	require.Equal(t, make([]heartbeat, 2), found, "unreadable, both")
 	_, _, err = j.heartbeats(t.Context(), []string{"a", "b"})

@@ -5,13 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/sourcegraph/conc/pool"
-
-	"github.com/rollcall-redis/rollcall/guard"
 )
 
 // A NotLeaderError says that only the leader can do what was asked.
@@ -49,7 +46,7 @@ func (j *Janitor) Sweep(ctx context.Context, req Request) ([]Report, error) {
 	return reports, nil
 }
 
-// errTermOver ends the wait of those who asked for a pass.
+// errTermOver ends the wait of callers that asked for a pass.
 var errTermOver = errors.New("janitor: the term is over")
 
 // demand asks for a pass and waits for its report.
@@ -113,10 +110,6 @@ func (j *Janitor) notLeader(ctx context.Context) error {
 	return &NotLeaderError{Leader: holder.Instance}
 }
 
-// pauseFresh is for how long an answer about the pause is good: a pause takes hold that soon, also
-// in the middle of a pass.
-const pauseFresh = time.Second
-
 // Pause says who holds all sweeping, why, and until when. It stands in Redis and holds every leader
 // to come, until it is resumed or runs out. The witness is ticked all the same.
 type Pause struct {
@@ -161,8 +154,8 @@ func (j *Janitor) Resume(ctx context.Context) error {
 
 // readPause returns the pause that stands, or nil. What somebody wrote by hand holds too, whatever
 // it is.
-func readPause(ctx context.Context, c redis.UniversalClient, layout guard.Layout) (*Pause, error) {
-	text, err := c.Get(ctx, layout.Paused()).Result()
+func (j *Janitor) readPause(ctx context.Context) (*Pause, error) {
+	text, err := j.cfg.Control.Get(ctx, j.layout.Paused()).Result()
 	if errors.Is(err, redis.Nil) {
 		return nil, nil
 	}
@@ -179,28 +172,21 @@ func readPause(ctx context.Context, c redis.UniversalClient, layout guard.Layout
 	return &p, nil
 }
 
-// pauseCheck asks for the pause, at most once a second.
-type pauseCheck struct {
-	client redis.UniversalClient
-	layout guard.Layout
-
-	mu     sync.Mutex
-	at     time.Time
-	paused *Pause
-}
-
-func (c *pauseCheck) ask(ctx context.Context, fresh time.Duration) (*Pause, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.at.IsZero() && time.Since(c.at) < fresh {
-		return c.paused, nil
+// checkPaused returns a HeldError while sweeping is paused, by an answer at most fresh old.
+func (t *termState) checkPaused(ctx context.Context, fresh time.Duration) error {
+	t.pauseMu.Lock()
+	defer t.pauseMu.Unlock()
+	if time.Since(t.pauseRead) >= fresh {
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		p, err := t.j.readPause(ctx)
+		if err != nil {
+			return err
+		}
+		t.paused, t.pauseRead = p != nil, time.Now()
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	p, err := readPause(ctx, c.client, c.layout)
-	if err != nil {
-		return nil, err
+	if t.paused {
+		return &HeldError{heldPaused}
 	}
-	c.paused, c.at = p, time.Now()
-	return p, nil
+	return nil
 }

@@ -3,7 +3,6 @@ package janitor
 import (
 	"log/slog"
 	"slices"
-	"sync"
 	"time"
 )
 
@@ -11,7 +10,7 @@ import (
 type Status struct {
 	Instance string `json:"instance"`
 	Leading  bool   `json:"leading"`
-	// Leader is who held the lease at the last tick of the witness; "": nobody, or not known.
+	// Leader held the lease at the last tick of the witness; "": nobody, or not known.
 	Leader string `json:"leader,omitempty"`
 	// Epoch of this process' term, or of the newest one seen.
 	Epoch   uint64        `json:"epoch,omitempty"`
@@ -57,17 +56,23 @@ type WitnessStatus struct {
 
 // Status returns what this replica knows. It does not wait for Redis.
 func (j *Janitor) Status() Status {
+	now, h := time.Now(), j.listener.heard()
 	s := Status{
 		Instance:  j.instance,
+		Leader:    h.holder.Instance,
+		Epoch:     h.holder.Epoch,
 		DryRun:    j.cfg.DryRun,
+		Paused:    h.paused,
+		Witness:   h.status(now),
 		Evicted:   j.evicted.Load(),
 		Unsettled: j.unsettled.unknown(),
-		Witness:   j.listener.status(time.Now()),
 	}
-	s.Witness.ChecksOff = j.refusals.list(s.Witness.ChecksOff)
-	j.listener.mu.Lock()
-	s.Leader, s.Epoch, s.Paused = j.listener.holder.Instance, j.listener.holder.Epoch, j.listener.paused
-	j.listener.mu.Unlock()
+	if j.logSize.Failing() {
+		s.Witness.ChecksOff = append(s.Witness.ChecksOff, checkLogSize)
+	}
+	if j.logTrim.Failing() {
+		s.Witness.ChecksOff = append(s.Witness.ChecksOff, checkLogTrim)
+	}
 	if term, ok := j.elector.Term(); ok {
 		s.Leading, s.Leader, s.Epoch = true, j.instance, term.Epoch()
 	}
@@ -78,11 +83,9 @@ func (j *Janitor) Status() Status {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, sweep := range j.sweeps {
-		if g := j.passes[sweep.Name()]; g != nil {
-			s.Passes = append(s.Passes, g.get(time.Now()))
+		if p := j.passes[sweep.Name()]; p != nil {
+			s.Passes = append(s.Passes, p.progress(now))
 		}
-	}
-	for _, sweep := range j.sweeps {
 		if r, ok := j.reports[sweep.Name()]; ok {
 			s.Sweeps = append(s.Sweeps, r)
 		}
@@ -90,23 +93,20 @@ func (j *Janitor) Status() Status {
 	return s
 }
 
-func (l *listener) status(now time.Time) WitnessStatus {
-	listening := l.listening(now)
-	warm, _ := l.heldFor(now)
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (h heard) status(now time.Time) WitnessStatus {
+	held, _ := h.heldFor(now)
 	s := WitnessStatus{
-		Listening: listening.Seconds(),
-		HeldFor:   warm.Seconds(),
-		Reason:    l.witness.Reason,
-		LastHold:  l.witness.LastHold,
-		LastTick:  l.at,
-		Evicted:   l.witness.Evicted,
-		Instances: l.witness.Instances,
-		ChecksOff: l.witness.ChecksOff,
+		Listening: h.listening(now).Seconds(),
+		HeldFor:   held.Seconds(),
+		Reason:    h.witness.Reason,
+		LastHold:  h.witness.LastHold,
+		LastTick:  h.at,
+		Evicted:   h.witness.Evicted,
+		Instances: h.witness.Instances,
+		ChecksOff: slices.Clone(h.witness.ChecksOff),
 	}
-	if l.err != nil {
-		s.Error = l.err.Error()
+	if h.err != nil {
+		s.Error = h.err.Error()
 	}
 	return s
 }
@@ -120,11 +120,11 @@ type Progress struct {
 	Owner   string    `json:"owner,omitempty"` // of the request
 	DryRun  bool      `json:"dry_run"`
 	Started time.Time `json:"started"`
-	Scanned int       `json:"scanned"` // elements looked at so far; a scan may meet one twice
-	// elements to be looked at, as counted at the beginning; 0: not known
+	Scanned int       `json:"scanned"` // elements read so far; a scan may meet one twice
+	// elements to be read, as counted at the beginning; 0: not known
 	Total   int `json:"total"`
 	Evicted int `json:"evicted"`
-	// PerSecond is how many elements were looked at a second, in the last 10 to 20 s.
+	// PerSecond is how many elements were read a second, in the last 10 to 20 s.
 	PerSecond float64 `json:"per_second"`
 	// SecondsLeft at that rate; 0: not known, or nothing.
 	SecondsLeft float64 `json:"seconds_left"`
@@ -138,72 +138,44 @@ func (p Progress) Ratio() float64 {
 	return min(1, float64(p.Scanned)/float64(p.Total))
 }
 
-// progress counts on behalf of a pass, for those who look at it meanwhile.
-type progress struct {
-	log *slog.Logger
-
-	mu         sync.Mutex
-	p          Progress
-	mark, next mark // the rate is taken since mark; next becomes it, each 10 s
-}
-
+// mark is how far a pass was at some time.
 type mark struct {
 	at      time.Time
 	scanned int
 }
 
-func newProgress(r *Report, log *slog.Logger) *progress {
-	begun := mark{at: r.Started}
-	return &progress{
-		log:  log.With("sweep", r.Sweep, "epoch", r.Epoch),
-		p:    Progress{Sweep: r.Sweep, Owner: r.Owner, DryRun: r.DryRun, Started: r.Started},
-		mark: begun, next: begun,
+// scanned counts n more elements, and says how far the pass is if it is time to log that.
+func (p *Pass) scanned(n int, now time.Time) (at Progress, due bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.report.Scanned += n
+	at = p.progressLocked(now)
+	if due = now.Sub(p.next.at) >= progressEvery; due {
+		p.mark, p.next = p.next, mark{now, at.Scanned}
 	}
+	return at, due
 }
 
-// expect, looked and evicted add to the counts.
-
-func (g *progress) expect(n int) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.p.Total += n
+// progress is how far the pass is, for any goroutine.
+func (p *Pass) progress(now time.Time) Progress {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.progressLocked(now)
 }
 
-func (g *progress) evicted(n int) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.p.Evicted += n
-}
-
-func (g *progress) looked(n int, now time.Time) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.p.Scanned += n
-	if now.Sub(g.next.at) < progressEvery {
-		return
+func (p *Pass) progressLocked(now time.Time) Progress {
+	r := &p.report // only the counts may change meanwhile, under mu
+	at := Progress{
+		Sweep: r.Sweep, Owner: r.Owner, DryRun: r.DryRun, Started: r.Started,
+		Scanned: r.Scanned, Total: p.total, Evicted: r.Evicted,
 	}
-	p := g.at(now)
-	g.mark, g.next = g.next, mark{now, g.p.Scanned}
-	g.log.Info("pass under way", "scanned", p.Scanned, "total", p.Total, "evicted", p.Evicted,
-		"per_second", int(p.PerSecond), "seconds_left", int(p.SecondsLeft))
-}
-
-func (g *progress) get(now time.Time) Progress {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.at(now)
-}
-
-// at is get for who holds mu.
-func (g *progress) at(now time.Time) Progress {
-	p := g.p
-	if took := now.Sub(g.mark.at).Seconds(); took > 0 {
-		p.PerSecond = float64(p.Scanned-g.mark.scanned) / took
+	if took := now.Sub(p.mark.at).Seconds(); took > 0 {
+		at.PerSecond = float64(at.Scanned-p.mark.scanned) / took
 	}
-	if left := p.Total - p.Scanned; left > 0 && p.PerSecond > 0 {
-		p.SecondsLeft = float64(left) / p.PerSecond
+	if left := at.Total - at.Scanned; left > 0 && at.PerSecond > 0 {
+		at.SecondsLeft = float64(left) / at.PerSecond
 	}
-	return p
+	return at
 }
 
 // Outcome is how a pass ended.
@@ -235,7 +207,7 @@ type Report struct {
 	Error   string  `json:"error,omitempty"`
 	DryRun  bool    `json:"dry_run"`
 	Owner   string  `json:"owner,omitempty"` // of the request
-	// elements looked at; a scan may meet one twice
+	// elements read; a scan may meet one twice
 	Scanned int `json:"scanned"`
 	// handed to the guard, or would have been; see Config.DryRun
 	Condemned int                `json:"condemned"`
@@ -243,9 +215,6 @@ type Report struct {
 	Spared    map[SkipReason]int `json:"spared,omitempty"`
 	Started   time.Time          `json:"started"`
 	Seconds   float64            `json:"seconds"` // how long it took
-
-	next     time.Time // when the next pass is wanted, if that is before the interval is over
-	fullScan bool      // it was one
 }
 
 // known maps a hold's reason to what is counted by it, since it comes from a key that anybody can

@@ -38,7 +38,7 @@ func (m *model) judge(l *leader, sweep, imei string, n *instance, breaker string
 		}
 	}
 	ms, _ := strconv.ParseInt(breaker, 10, 64)
-	lately := ms > 0 && m.server().Sub(time.UnixMilli(ms)).Abs() < 2*l.warm()+slack
+	lately := ms > 0 && m.server().Sub(time.UnixMilli(ms)).Abs() < 2*l.grace()+slack
 	if fallen >= 2 && 2*fallen > known && !lately {
 		m.found("%s of %s went, while %d of %d owners had fallen and no hold was raised for it", imei, n.id, fallen, known)
 	}
@@ -53,7 +53,7 @@ func (m *model) step() {
 	}{
 		{24, func() { m.pass(m.upTo(1500 * time.Millisecond)); m.sweep(m.leader, 0) }},
 		{12, func() { m.pass(m.upTo(1500 * time.Millisecond)); m.sweep(m.leader, 1) }},
-		{4, func() { m.pass(m.upTo(m.instances[0].warm() * 3)) }},
+		{4, func() { m.pass(m.upTo(m.instances[0].grace() * 3)) }},
 		{10, m.listen},
 		{10, m.evict},
 		{6, func() { m.restart(m.upTo(2 * time.Second)) }},
@@ -88,11 +88,11 @@ func (m *model) listen() {
 	}
 	for range 3 {
 		m.pass(m.leader.janitor.NextTick())
-		warm := m.leader.janitor.HeldFor()
-		if warm == 0 || m.gaveUp {
+		grace := m.leader.janitor.HeldFor()
+		if grace == 0 || m.gaveUp {
 			return
 		}
-		m.pass(warm)
+		m.pass(grace)
 	}
 }
 
@@ -354,12 +354,12 @@ func (m *model) lose() {
 func (m *model) tellGrace(n *instance) {
 	w := m.db.HMGet(m.ctx, m.Witness(), "grace", "largest").Val()
 	ms := func(v any) int64 { i, _ := strconv.ParseInt(fmt.Sprint(v), 10, 64); return i }
-	warm := n.warm().Milliseconds()
-	if n.told = n.told || w[0] != nil; w[0] == nil || ms(w[0]) == warm {
+	grace := n.grace().Milliseconds()
+	if n.told = n.told || w[0] != nil; w[0] == nil || ms(w[0]) == grace {
 		return
 	}
 	m.do(func(p redis.Pipeliner) {
-		p.HSet(m.ctx, m.Witness(), "grace", warm, "disagreed", m.server().UnixMilli(), "largest", max(warm, ms(w[0]), ms(w[1])))
+		p.HSet(m.ctx, m.Witness(), "grace", grace, "disagreed", m.server().UnixMilli(), "largest", max(grace, ms(w[0]), ms(w[1])))
 	})
 }
 

@@ -17,10 +17,7 @@ import (
 )
 
 func TestTheFullScanFindsWhomNobodyRemembers(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		f := setup(t, w)
+	inWorlds(t, func(t *testing.T, f *fleet) {
 		f.entries("ghost-1", 1203)
 		f.entries("ghost-2", 7)
 		f.live("other")
@@ -45,10 +42,7 @@ func TestTheFullScanFindsWhomNobodyRemembers(t *testing.T) {
 }
 
 func TestTheQuickWaySweepsThroughTheIndexAndForgets(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		f := setup(t, w)
+	inWorlds(t, func(t *testing.T, f *fleet) {
 		f.live("other", "third")
 		kept := f.indexed("other", 20)
 		r := f.replica("r1", func(c *Config) { c.ScanCount = 100 })
@@ -67,10 +61,7 @@ func TestTheQuickWaySweepsThroughTheIndexAndForgets(t *testing.T) {
 }
 
 func TestWithoutAnIndexTheFullScanDoesIt(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		f := setup(t, w)
+	inWorlds(t, func(t *testing.T, f *fleet) {
 		f.entries("dead", 600)
 		require.NoError(t, f.SAdd(t.Context(), f.Roster(), "dead").Err())
 		r := f.replica("r1", nil)
@@ -84,10 +75,7 @@ func TestWithoutAnIndexTheFullScanDoesIt(t *testing.T) {
 }
 
 func TestAnOwnerThatComesBackBeforeTheSweepKeepsItsEntries(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		f := setup(t, w)
+	inWorlds(t, func(t *testing.T, f *fleet) {
 		r := f.replica("r1", nil)
 		r.leads()
 		f.entries("back", 1200)
@@ -101,10 +89,7 @@ func TestAnOwnerThatComesBackBeforeTheSweepKeepsItsEntries(t *testing.T) {
 }
 
 func TestADeviceThatMovedBeforeTheSweepKeepsItsEntry(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		f := setup(t, w)
+	inWorlds(t, func(t *testing.T, f *fleet) {
 		f.live("other")
 		r := f.replica("r1", nil)
 		r.leads()
@@ -120,10 +105,7 @@ func TestADeviceThatMovedBeforeTheSweepKeepsItsEntry(t *testing.T) {
 }
 
 func TestWhatCannotBeReadIsKeptAndCounted(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		f := setup(t, w)
+	inWorlds(t, func(t *testing.T, f *fleet) {
 		require.NoError(t, f.HSet(t.Context(), f.Registry(),
 			"no owner", "", "", "dead", "long owner", strings.Repeat("x", 1<<20), "odd owner", "a\nb", "no text", "\xff\xfe",
 			"imei of another kind", "dead").Err())
@@ -147,10 +129,7 @@ func TestWhatCannotBeReadIsKeptAndCounted(t *testing.T) {
 }
 
 func TestOnDemandForOneOwner(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		f := setup(t, w)
+	inWorlds(t, func(t *testing.T, f *fleet) {
 		r := f.replica("r1", nil)
 		r.leads()
 		f.entries("dead-1", 40)
@@ -183,10 +162,7 @@ func TestTheBreakerHoldsWhenMostFellSilent(t *testing.T) {
 		"who said goodbye is no wonder": {live: []string{"b"}, dead: []string{"x", "y", "z"}, byes: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-				t.Parallel()
-				f := setup(t, w)
+			inWorlds(t, func(t *testing.T, f *fleet) {
 				f.live(c.live...)
 				for _, id := range c.dead {
 					f.indexed(id, 10)
@@ -213,14 +189,11 @@ func TestTheBreakerHoldsWhenMostFellSilent(t *testing.T) {
 }
 
 func TestTheBreakerDoesNotTripTwiceInARow(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		f := setup(t, w)
+	inWorlds(t, func(t *testing.T, f *fleet) {
 		now, err := f.Time(t.Context()).Result()
 		require.NoError(t, err)
 		// It was, a GRACE ago, and since then Redis has been listened to.
-		require.NoError(t, f.HSet(t.Context(), f.Witness(), "mass_failure", now.Add(-warm-time.Second).UnixMilli()).Err())
+		require.NoError(t, f.HSet(t.Context(), f.Witness(), "mass_failure", now.Add(-grace-time.Second).UnixMilli()).Err())
 		for _, id := range []string{"x", "y", "z"} {
 			f.indexed(id, 10)
 		}
@@ -232,10 +205,7 @@ func TestTheBreakerDoesNotTripTwiceInARow(t *testing.T) {
 }
 
 func TestALeaderThatCannotSeeItselfHolds(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		f := setup(t, w)
+	inWorlds(t, func(t *testing.T, f *fleet) {
 		r := f.replica("r1", nil)
 		r.leads()
 		f.entries("dead", 5)

@@ -19,6 +19,9 @@ const (
 	// retryFirst and retryMost bound the time from one failure to the next try; it doubles in between.
 	retryFirst = 200 * time.Millisecond
 	retryMost  = 15 * time.Second
+	// pauseFresh is for how long an answer about the pause is good: a pause takes hold that soon, also
+	// in the middle of a pass.
+	pauseFresh = time.Second
 )
 
 // term is what a termState needs of a lease.Term, which see.
@@ -40,19 +43,37 @@ type termState struct {
 
 	// Set by open, before opened is closed.
 	opened chan struct{}
-	watch  *watch
+	owners *owners
 
-	reaper  *reaper
+	reaper  reaper
 	pages   *pacing.Size
 	batches *pacing.Size
-	pause   pauseCheck
 	loops   []*loop
 
-	// Touched by the witness' ticks only.
-	ownBeatGone time.Time // since when the own heartbeat is absent; zero: it is there
+	pauseMu   sync.Mutex // held while Redis is asked: a caller that comes meanwhile wants the same
+	pauseRead time.Time
+	paused    bool
 
-	mu      sync.Mutex
-	failing time.Time // since when the term does not open, or no full scan ends well; zero: it does
+	failing     outage // the term does not open, or no full scan ends well
+	ownBeatGone outage // the own heartbeat is absent
+}
+
+// outage is since when something fails; zero: it works.
+type outage struct {
+	mu    sync.Mutex
+	since time.Time
+}
+
+// lasts notes whether it fails now, and says for how long it has.
+func (o *outage) lasts(fails bool) time.Duration {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !fails {
+		o.since = time.Time{}
+		return 0
+	}
+	o.since = cmp.Or(o.since, time.Now())
+	return time.Since(o.since)
 }
 
 // lead is what the elector runs while this process holds the lease. It returns nil, also when the
@@ -90,17 +111,14 @@ func newTermState(ctx context.Context, j *Janitor, term term, end context.Cancel
 		done: make(chan struct{}), opened: make(chan struct{}),
 		pages:   pacing.NewSize(j.cfg.ScanCount),
 		batches: pacing.NewSize(j.cfg.DeleteBatch),
-		pause:   pauseCheck{client: j.cfg.Control, layout: j.layout},
 	}
-	t.reaper = newReaper(j.guard, term, j.unsettled, j.pace, end)
-	t.reaper.permit = t.permit
+	t.reaper.t = t
 	return t
 }
 
-// open begins the term in the log and takes the roster, and tries until it has or the term is over.
+// open begins the term in the log and reads the roster, and tries until it has or the term is over.
 func (t *termState) open() bool {
-	log := t.j.log.With("epoch", t.term.Epoch())
-	for pause := retryFirst; ; pause = min(2*pause, retryMost) {
+	for tries := 1; ; tries++ {
 		err := t.tryOpen()
 		if err == nil {
 			t.checkProgress(false)
@@ -110,9 +128,9 @@ func (t *termState) open() bool {
 		if t.ctx.Err() != nil {
 			return false
 		}
-		log.Warn("term does not open", "error", err)
+		t.j.log.Warn("term does not open", "epoch", t.term.Epoch(), "error", err)
 		t.checkProgress(true)
-		if !wait.For(t.ctx, min(pause, t.j.cfg.Interval)) {
+		if !wait.For(t.ctx, min(backoff(tries), t.j.cfg.Interval)) {
 			return false
 		}
 	}
@@ -141,77 +159,76 @@ func (t *termState) tryOpen() error {
 	if n, err := t.j.cfg.Control.Exists(ctx, t.j.layout.Heartbeat(t.j.instance)).Result(); err != nil || n == 0 {
 		return cmp.Or(err, errNoHeartbeat)
 	}
-	t.watch = newWatch(t.j, l)
-	_, err = t.watch.look(ctx)
+	t.owners = newOwners(t.j, l)
+	_, _, err = t.owners.readRoster(ctx)
 	return err
 }
 
 var errNoHeartbeat = errors.New("janitor: own heartbeat is not there")
 
-// permit is asked before each batch.
-func (t *termState) permit(ctx context.Context, owner string) error {
-	if err := t.unpaused(ctx, pauseFresh); err != nil {
+// mayDelete returns a HeldError while sweeping is paused, or while the breaker does not believe
+// that owners are dead. It is asked before each batch. owner: see Batch.Owner.
+func (t *termState) mayDelete(ctx context.Context, owner string) error {
+	if err := t.checkPaused(ctx, pauseFresh); err != nil || owner == "" {
 		return err
 	}
-	if owner == "" {
-		return nil
-	}
-	return t.watch.believe(ctx)
+	return t.owners.checkBreaker(ctx)
 }
 
-// unpaused returns a HeldError while sweeping is paused, by an answer at most fresh old.
-func (t *termState) unpaused(ctx context.Context, fresh time.Duration) error {
-	p, err := t.pause.ask(ctx, fresh)
-	if err == nil && p != nil {
-		err = &HeldError{heldPaused}
+// pass runs one pass of a sweep and makes its report. last is how the one before ended.
+func (t *termState) pass(ctx context.Context, s Sweeper, req Request, last Outcome) *Pass {
+	j, begun := t.j, time.Now()
+	p := &Pass{
+		t: t, req: req, judged: map[string]Liveness{}, mark: mark{at: begun}, next: mark{at: begun},
+		report: Report{
+			Sweep: s.Name(), Epoch: t.term.Epoch(), Owner: req.Owner,
+			DryRun: req.DryRun || j.cfg.DryRun, Started: begun,
+		},
 	}
-	return err
+	j.begun(p)
+	err := p.run(ctx, s)
+	r := &p.report
+	r.Seconds = time.Since(begun).Seconds()
+	t.conclude(r, err)
+	j.metrics.passed(r)
+	j.reported(*r)
+	r.log(j.log, last, err)
+	return p
 }
 
-// pass runs one pass of a sweep and makes its report.
-func (t *termState) pass(ctx context.Context, s Sweeper, req Request, last Outcome) (r Report) {
-	j := t.j
-	r = Report{
-		Sweep: s.Name(), Epoch: t.term.Epoch(), Owner: req.Owner,
-		DryRun: req.DryRun || j.cfg.DryRun, Started: time.Now(),
-	}
-	p := &Pass{t: t, req: req, report: &r, judged: map[string]Liveness{}, progress: newProgress(&r, j.log)}
-	j.begun(p.progress)
-	var err error
-	defer func() {
-		r.Seconds = time.Since(r.Started).Seconds()
-		t.conclude(&r, err)
-		r.fullScan = p.fullScan
-		j.metrics.passed(&r)
-		j.reported(r)
-		r.log(j.log, last, err)
-	}()
-
-	if !r.DryRun {
-		// What is pending may have held nobody up: its sweep may find nothing more to reap.
-		if err = t.reaper.settle(ctx); err != nil && !isHeld(err) {
-			return r
+func (p *Pass) run(ctx context.Context, s Sweeper) error {
+	if !p.DryRun() {
+		// The sweep of a pending batch may find nothing more to delete, and then would not ask again.
+		if err := p.t.reaper.askPending(ctx); err != nil && !isHeld(err) {
+			return err
 		}
 	}
-	if err = s.Run(ctx, p); err == nil && r.Evicted > 0 {
-		err = p.trimLog(ctx)
+	if err := s.Run(ctx, p); err != nil || p.report.Evicted == 0 {
+		return err
 	}
-	return r
+	return p.trimLog(ctx)
 }
 
-// call makes one call to Redis when the pace allows it, and says how long it held the server.
-func (t *termState) call(ctx context.Context, f func(ctx context.Context) error) (held time.Duration, err error) {
+// call makes one call to Redis when the pace allows it. took, if not nil, is told for how long a
+// call that did not fail held the server.
+func (t *termState) call(ctx context.Context, took func(held time.Duration),
+	f func(ctx context.Context) error,
+) (err error) {
 	leave, err := t.j.pace.Enter(ctx)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	defer func() { held = leave() }()
+	defer func() {
+		if held := leave(); err == nil && took != nil {
+			took(held)
+		}
+	}()
 	callCtx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if err = f(callCtx); err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
-	return 0, err
+	return err
 }
 
 // conclude finds the outcome of a pass that ended with err.
@@ -233,37 +250,22 @@ func (t *termState) conclude(r *Report, err error) {
 // Being held is no failure, and a pass under way is judged when it ends: one that failed once,
 // however long it took, is tried again here.
 func (t *termState) checkProgress(failed bool) {
-	t.mu.Lock()
-	if !failed {
-		t.failing = time.Time{}
-	} else if t.failing.IsZero() {
-		t.failing = time.Now()
-	}
-	since := t.failing
-	t.mu.Unlock()
-	if failing := time.Since(since); failed && failing >= 3*t.j.cfg.Interval {
+	if failing := t.failing.lasts(failed); failing >= 3*t.j.cfg.Interval {
 		t.resign("no pass finished for three intervals", failing)
 	}
 }
 
-// sawOwnHeartbeat takes whether the own heartbeat is there. A leader whose heartbeat stays away
+// checkOwnHeartbeat takes whether the own heartbeat is there. A leader whose heartbeat stays away
 // deletes nothing, and must not keep others from it. Called by the witness' ticks.
-func (t *termState) sawOwnHeartbeat(there bool) {
-	switch {
-	case there:
-		t.ownBeatGone = time.Time{}
-	case t.ownBeatGone.IsZero():
-		t.ownBeatGone = time.Now()
-	default:
-		// Longer than a heartbeat interval: one lost heartbeat is put back within that.
-		if gone := time.Since(t.ownBeatGone); gone > t.j.cfg.Registry.Timing().Grace()/2 {
-			t.resign("own heartbeat stays away", gone)
-		}
+func (t *termState) checkOwnHeartbeat(there bool) {
+	// Longer than a heartbeat interval: one lost heartbeat is put back within that.
+	if gone := t.ownBeatGone.lasts(!there); gone > t.j.timing.Grace()/2 {
+		t.resign("own heartbeat stays away", gone)
 	}
 }
 
 func (t *termState) resign(why string, since time.Duration) {
-	t.j.log.Warn("leader resigns and stands back", "why", why, "since", since, "epoch", t.term.Epoch())
+	t.j.log.Warn("leader resigns and cools down", "why", why, "since", since, "epoch", t.term.Epoch())
 	t.j.elector.Resign(t.j.cfg.LeaseTTL)
 }
 
@@ -286,7 +288,7 @@ type loop struct {
 
 // demand is a pass that somebody asked for and waits for.
 type demand struct {
-	ctx   context.Context // of who asked
+	ctx   context.Context // of the caller that asked
 	req   Request
 	reply chan Report // with room for it
 }
@@ -301,7 +303,7 @@ func newLoop(t *termState, s Sweeper) *loop {
 // run ends with the term.
 func (l *loop) run() {
 	ctx := l.t.ctx
-	// No demand comes before the first pass: who asked for one would not know of a second behind it.
+	// No demand is taken before the first pass: its caller would not know of a second one behind it.
 	timer := time.NewTimer(l.wait(l.pass(ctx, Request{})))
 	defer timer.Stop()
 	for {
@@ -309,49 +311,45 @@ func (l *loop) run() {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
-			r := l.pass(ctx, Request{})
-			timer.Reset(l.wait(r))
+			timer.Reset(l.wait(l.pass(ctx, Request{})))
 		case d := <-l.demands:
-			// It ends with the term, and when nobody waits for it any more.
+			// It ends with the term, and when its caller no longer waits.
 			passCtx, cancel := context.WithCancelCause(ctx)
 			stop := context.AfterFunc(d.ctx, func() { cancel(context.Cause(d.ctx)) })
-			d.reply <- l.pass(passCtx, d.req)
+			d.reply <- l.pass(passCtx, d.req).report
 			stop()
 			cancel(nil)
 		}
 	}
 }
 
-func (l *loop) pass(ctx context.Context, req Request) Report {
-	r := l.t.pass(ctx, l.sweep, req, l.last)
-	l.last = r.Outcome
-	// Also a pass that failed before it could begin its full scan is one that does not end well.
-	if l.fullScans = l.fullScans || r.fullScan; l.fullScans {
-		l.t.checkProgress(r.Outcome == Failed)
+func (l *loop) pass(ctx context.Context, req Request) *Pass {
+	p := l.t.pass(ctx, l.sweep, req, l.last)
+	l.last = p.report.Outcome
+	// A pass that failed before it could begin its full scan is also one that does not end well.
+	if l.fullScans = l.fullScans || p.fullScan; l.fullScans {
+		l.t.checkProgress(l.last == Failed)
 	}
-	if r.Outcome == Failed {
-		l.failures++
-	} else {
+	if l.failures++; l.last != Failed {
 		l.failures = 0
 	}
-	return r
+	return p
 }
 
 // wait is how long to the next pass after one that has just ended: from beginning to beginning the
 // interval, or sooner where the pass asked for it, but some rest in any case. After failures in a
 // row it grows; held by a hold, it goes on as soon as that can be over.
-func (l *loop) wait(r Report) time.Duration {
-	took := time.Duration(r.Seconds * float64(time.Second))
-	wait := max(l.interval-took, l.interval/10)
-	if !r.next.IsZero() {
-		wait = min(wait, max(time.Until(r.next), l.interval/50))
+func (l *loop) wait(p *Pass) time.Duration {
+	wait := max(l.interval-time.Since(p.report.Started), l.interval/10)
+	if !p.again.IsZero() {
+		wait = min(wait, max(time.Until(p.again), l.interval/50))
 	}
 	if l.failures > 0 {
 		wait = max(wait, backoff(l.failures))
 	}
-	if r.Outcome == Held {
-		if warm, _ := l.t.j.listener.heldFor(time.Now()); warm > 0 {
-			wait = min(wait, warm+time.Millisecond)
+	if p.report.Outcome == Held {
+		if left, _ := l.t.j.listener.heard().heldFor(time.Now()); left > 0 {
+			wait = min(wait, left+time.Millisecond)
 		}
 	}
 	return wait

@@ -62,14 +62,14 @@ func TestTheDeadAreSweptAtTheEndOfTheirHeartbeat(t *testing.T) {
 		r := f.replica("r1", func(c *Config) { c.Interval = time.Minute })
 		defer r.start()()
 
-		pass(warm - 10*time.Second)
+		pass(grace - 10*time.Second)
 		require.Equal(t, Held, r.report("registry").Outcome)
 		require.Equal(t, "gap", r.report("registry").Reason)
 		require.Equal(t, 10, f.left("unknown"))
 		require.Zero(t, r.value("janitor_held_total", "reason", "gap")-r.value("janitor_passes_total", "sweep", "registry", "outcome", "held"),
 			"the quick way had nothing to sweep and so was not held")
 		pass(12 * time.Second)
-		require.Zero(t, f.left("unknown"), "the full scan goes on as soon as the witness is warm")
+		require.Zero(t, f.left("unknown"), "the full scan goes on as soon as the grace period is over")
 
 		stopped()
 		dies, err := f.PTTL(t.Context(), f.Heartbeat("dies")).Result()
@@ -111,14 +111,14 @@ func TestAQuietLookIsTwoCommandsAndMissesNobody(t *testing.T) {
 		require.InDelta(t, (10*beatEvery).Seconds()-10*5, counted.Load(), 40)
 
 		require.NoError(t, f.Del(t.Context(), f.Heartbeat("goes")).Err())
-		pass(LookFresh + 100*time.Millisecond)
+		pass(RosterFresh + 100*time.Millisecond)
 		require.Zero(t, f.left("goes"), "fewer heartbeats")
 		require.Equal(t, 20, f.left("stays")+f.left("stays too"))
 
 		pass(beatEvery)
 		f.indexed("stopped", 10)
 		require.NoError(t, f.SAdd(t.Context(), f.Roster(), "stopped").Err())
-		pass(LookFresh + 100*time.Millisecond)
+		pass(RosterFresh + 100*time.Millisecond)
 		require.Zero(t, f.left("stopped"), "a longer roster")
 	})
 }
@@ -133,7 +133,7 @@ func TestAfterTheBreakerTrippedTheDeadAreSweptAGracePeriodLater(t *testing.T) {
 		}
 		r := f.replica("r1", func(c *Config) { c.Interval = time.Minute })
 		defer r.start()()
-		pass(warm + time.Minute)
+		pass(grace + time.Minute)
 
 		for _, stop := range stops {
 			stop()
@@ -141,7 +141,7 @@ func TestAfterTheBreakerTrippedTheDeadAreSweptAGracePeriodLater(t *testing.T) {
 		pass(beatTTL + 2*time.Second)
 		require.Equal(t, int64(30), f.HLen(t.Context(), f.Registry()).Val())
 		require.Equal(t, "mass_failure", r.report("owners").Reason)
-		pass(warm - 5*time.Second)
+		pass(grace - 5*time.Second)
 		require.Equal(t, int64(30), f.HLen(t.Context(), f.Registry()).Val())
 		pass(10 * time.Second)
 		require.Zero(t, f.HLen(t.Context(), f.Registry()).Val())
@@ -187,7 +187,7 @@ func TestALeaderWhoseHeartbeatStaysAwayResigns(t *testing.T) {
 		pass(10 * time.Second)
 		require.True(t, r.Status().Leading)
 		defer other.start()()
-		pass(warm/2 - 10*time.Second)
+		pass(grace/2 - 10*time.Second)
 		require.True(t, r.Status().Leading, "a lost heartbeat is back within an interval")
 		pass(20 * time.Second)
 		require.False(t, r.Status().Leading)

@@ -3,11 +3,12 @@ package janitor
 import (
 	"context"
 	"errors"
-	"slices"
+	"log/slog"
 	"strings"
-	"sync"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/internal/streak"
 )
 
 const (
@@ -24,23 +25,34 @@ const (
 	checkLogTrim = "log_trim"
 )
 
+// logRecords is how many records LogBytes are where their size cannot be asked for.
+func (c Config) logRecords() int64 {
+	return max(logLeast, c.LogBytes/(recordItem*int64(c.DeleteBatch)+recordRest))
+}
+
+// trimStreaks log once what the server does not let this process do, and sweeping does without.
+func trimStreaks(log *slog.Logger, records int64) (size, trim *streak.Streak) {
+	size = streak.New(log, "size of the eviction log cannot be asked for: it is trimmed by number of records",
+		"eviction log is trimmed by its size again", "records", records, "allow", "MEMORY USAGE, XLEN")
+	trim = streak.New(log, "eviction log cannot be trimmed: it grows without bound",
+		"eviction log is trimmed again", "allow", "XTRIM")
+	return size, trim
+}
+
 // trimLog trims the eviction log to the newest LogBytes; the server trims by whole nodes. What
 // this user may not do is no failure of the pass: it did what it is for.
 func (p *Pass) trimLog(ctx context.Context) error {
-	most, log := p.t.j.cfg.LogBytes, p.t.j.log
-	if most < 0 {
+	j := p.t.j
+	if j.cfg.LogBytes < 0 {
 		return nil
 	}
-	keep, err := p.logKeeps(ctx, most)
-	if notAllowed(err) {
-		keep = max(logLeast, most/(recordItem*int64(p.t.j.cfg.DeleteBatch)+recordRest))
-		if p.t.j.refusals.add(checkLogSize) {
-			log.Warn("size of the eviction log cannot be asked for: it is trimmed by number of records",
-				"records", keep, "allow", "MEMORY USAGE, XLEN", "error", err)
-		}
-		err = nil
-	} else if err == nil {
-		p.t.j.refusals.remove(checkLogSize)
+	keep, err := p.logKeeps(ctx, j.cfg.LogBytes)
+	refused := notAllowed(err)
+	if err == nil || refused {
+		j.logSize.Note(err)
+	}
+	if refused {
+		keep, err = j.cfg.logRecords(), nil
 	}
 	if err != nil || keep == 0 {
 		return err
@@ -48,14 +60,9 @@ func (p *Pass) trimLog(ctx context.Context) error {
 	err = p.Call(ctx, func(ctx context.Context) error {
 		return p.Client().XTrimMaxLenApprox(ctx, p.Layout().Log(), keep, 0).Err()
 	})
-	if notAllowed(err) {
-		if p.t.j.refusals.add(checkLogTrim) {
-			log.Warn("eviction log cannot be trimmed: it grows without bound", "allow", "XTRIM", "error", err)
-		}
+	if err == nil || notAllowed(err) {
+		j.logTrim.Note(err)
 		return nil
-	}
-	if err == nil {
-		p.t.j.refusals.remove(checkLogTrim)
 	}
 	return err
 }
@@ -89,36 +96,4 @@ func notAllowed(err error) bool {
 	text := reply.Error()
 	return strings.HasPrefix(text, "NOPERM ") ||
 		strings.HasPrefix(text, "ERR ") && !strings.HasPrefix(text, "ERR max number of clients")
-}
-
-// refusals remembers what the server does not let this process do, and sweeping does without, so
-// that each is logged once. It is safe for concurrent use.
-type refusals struct {
-	mu  sync.Mutex
-	off []string
-}
-
-// add notes a refusal, and tells whether it is news.
-func (r *refusals) add(check string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if slices.Contains(r.off, check) {
-		return false
-	}
-	r.off = append(r.off, check)
-	return true
-}
-
-// remove notes that it is allowed by now.
-func (r *refusals) remove(check string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.off = slices.DeleteFunc(r.off, func(off string) bool { return off == check })
-}
-
-// list names them, behind others.
-func (r *refusals) list(others []string) []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Concat(others, r.off)
 }

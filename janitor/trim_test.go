@@ -140,10 +140,7 @@ func TestAConnectionThatBreaksWhileTrimmingFailsThePass(t *testing.T) {
 
 // Batches that the server refuses, of whatever reason, keep that owner's entries and not the pass.
 func TestAnOwnerWhoseBatchesAreRefusedIsLeftAlone(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		f := setup(t, w)
+	inWorlds(t, func(t *testing.T, f *fleet) {
 		f.entries("dead", 1200)
 		r := f.replica("r1", nil)
 		r.faults.set(func([]any) error { return reply("ERR no") }, nil)

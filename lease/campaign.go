@@ -7,40 +7,51 @@ import (
 	"time"
 
 	"github.com/rollcall-redis/rollcall/internal/failpoint"
+	"github.com/rollcall-redis/rollcall/internal/subscribe"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// wakeJitter spreads the waiters that one release or one expiry wakes: the first
-// to come wins, the others find it there and need not try.
-const wakeJitter = 50 * time.Millisecond
+const (
+	// wakeJitter spreads the waiters that one release or one expiry wakes: the first to come wins, the
+	// others find it there and need not try.
+	wakeJitter = 50 * time.Millisecond
+	// silence is after how many TTLs without a message a waiter asks whether its subscription still
+	// works. Many wait, and a release that is missed is seen when the lease can expire.
+	silence = 4
+)
 
 // campaign tries until it has a term, and returns nil when ctx has ended first.
 func (e *Elector) campaign(ctx context.Context) *Term {
-	wait := time.Duration(0)
-	for e.pause(ctx, wait) {
+	for next := time.Duration(0); e.pause(ctx, next); {
 		var (
 			term *Term
 			err  error
 		)
-		term, wait, err = e.attempt(ctx)
-		e.note(ctx, err)
+		term, next, err = e.attempt(ctx)
+		if err == nil || ctx.Err() == nil {
+			e.attempts.Note(err)
+		}
 		if term != nil {
 			return term
 		}
 	}
-	e.releasePending(ctx)
+	if e.acquirePending != nil {
+		// Nobody will be there to find it, and it must not hold the lease for a TTL in a dead name.
+		_ = e.unlock(ctx, e.acquirePending) // logs what goes wrong
+		e.acquirePending = nil
+	}
 	return nil
 }
 
-// attempt looks at the lease and takes it if it is free. A look is one read for
-// the server, where trying would be a write and a script; and it shows whether an
-// earlier attempt has succeeded after all, and whether the holder will ever end.
-// Without a term it says how long to wait for the next attempt.
+// attempt reads who holds the lease and takes it if it is free. For the server that is one read,
+// where trying would be a write and a script. It shows also whether an earlier attempt has
+// succeeded after all, and whether the holder's lease will ever end. Without a term it says how
+// long to wait for the next attempt.
 func (e *Elector) attempt(ctx context.Context) (*Term, time.Duration, error) {
-	wait := e.pace.nextLook()
-	h, held, err := e.look(ctx)
+	next := e.times.nextAttempt()
+	h, held, err := e.readHolder(ctx)
 	if err != nil {
-		return nil, wait, err
+		return nil, next, err
 	}
 
 	var (
@@ -53,69 +64,67 @@ func (e *Elector) attempt(ctx context.Context) (*Term, time.Duration, error) {
 	case e.acquirePending != nil && h.Token == e.acquirePending.token:
 		l, err = e.adopt(ctx)
 	default:
-		// Until it can expire there is nothing to see: of a release a waiter hears. That is a look in
-		// four fifths of a TTL, where many wait. Who does not hear, or sees a lease that may never end,
-		// looks more often.
-		if left := h.TTL + rand.N(wakeJitter); h.TTL >= 0 && (left < wait || e.subscribed.Load() && h.TTL <= e.pace.ttl()) {
-			wait = left
+		// Until the lease can expire there is nothing to see, and a subscriber is told of a release. So
+		// where many wait each asks once in four fifths of a TTL. A waiter that is not subscribed, or
+		// that sees a lease which may never end, asks more often.
+		left := h.TTL + rand.N(wakeJitter)
+		if h.TTL >= 0 && (left < next || e.subscribed.Load() && h.TTL <= e.times.ttl()) {
+			next = left
 		}
-		return nil, wait, e.watch(ctx, h)
+		return nil, next, e.capStuck(ctx, h)
 	}
 	var term *Term
 	if err == nil {
-		term, err = e.begin(ctx, l, trust{since: begun, pace: e.pace})
+		term, err = e.begin(ctx, l, trustWindow{since: begun, times: e.times})
 	}
 	if errors.Is(err, errNotMine) {
-		err = nil // another was faster: an answer, not a trouble
+		err = nil // another was faster: that is no failure
 	}
-	return term, wait, err
+	return term, next, err
 }
 
-// take acquires the lease with a fresh token. It is not interrupted when ctx
-// ends: that would turn an attempt into one of unknown fate.
+// take acquires the lease with a fresh token. It is not interrupted when ctx ends: that would turn
+// an attempt into one of unknown fate.
 func (e *Elector) take(ctx context.Context) (*lock, error) {
-	l := newLock(e.client, e.key, e.instance, e.pace)
-	err := l.acquire(context.WithoutCancel(ctx), e.pace.call())
+	l := newLock(e.client, e.key, e.instance, e.times)
+	err := l.acquire(context.WithoutCancel(ctx), e.times.call())
 	if err == nil {
 		e.acquirePending = nil
-		return l, nil
-	}
-	if !errors.Is(err, errNotMine) {
+	} else if !errors.Is(err, errNotMine) {
 		e.acquirePending = l
 	}
-	return nil, err
+	return l, err
 }
 
-// adopt makes the lease ours that an attempt took whose reply was lost. Its age
-// is not known, so it is extended, and trusted from then on.
+// adopt makes the lease ours that an attempt took whose reply was lost. Its age is not known, so it
+// is extended, and trusted from then on.
 func (e *Elector) adopt(ctx context.Context) (*lock, error) {
 	l := e.acquirePending
-	err := l.extend(context.WithoutCancel(ctx), e.pace.call())
+	err := l.extend(context.WithoutCancel(ctx), e.times.call())
 	if err == nil || errors.Is(err, errNotMine) {
 		e.acquirePending = nil
 	}
 	return l, err
 }
 
-// begin draws the epoch and makes the term, of which the lease has just been
-// won. It tries until the first renewal is due; then, or when ctx has ended, the
-// lease is given back.
-func (e *Elector) begin(ctx context.Context, l *lock, tr trust) (*Term, error) {
+// begin draws the epoch and makes the term, of which the lease has just been won. It tries until
+// the first renewal is due; then, or when ctx has ended, it releases the lease.
+func (e *Elector) begin(ctx context.Context, l *lock, w trustWindow) (*Term, error) {
 	failpoint.Hit(failpoint.Acquiring)
-	epoch, err := e.drawWithin(ctx, l.token, tr)
+	epoch, err := e.draw(ctx, w.budget(time.Now()), l.token, 0)
 	for err != nil && !errors.Is(err, errNotMine) &&
-		time.Now().Before(tr.renewAt()) && wait.For(ctx, e.pace.again()) {
-		epoch, err = e.drawWithin(ctx, l.token, tr)
+		time.Now().Before(w.renewAt()) && wait.For(ctx, e.times.again()) {
+		epoch, err = e.draw(ctx, w.budget(time.Now()), l.token, 0)
 	}
 	switch {
 	case errors.Is(err, errNotMine):
-		return nil, err // fenced: there is nothing to give back
+		return nil, err // fenced: there is nothing to release
 	case err != nil:
 		_ = e.unlock(ctx, l) // logs what goes wrong
 		return nil, err
 	}
 
-	term := newTerm(ctx, e, l, tr, epoch)
+	term := newTerm(ctx, e, l, w, epoch)
 	if !e.install(term) {
 		term.close()
 		_ = e.unlock(ctx, l)
@@ -126,52 +135,8 @@ func (e *Elector) begin(ctx context.Context, l *lock, tr trust) (*Term, error) {
 	return term, nil
 }
 
-func (e *Elector) drawWithin(ctx context.Context, token string, tr trust) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, tr.budget(time.Now()))
-	defer cancel()
-	return e.draw(ctx, token, 0)
-}
-
-// watch looks at another's lease and caps it when it would not end.
-func (e *Elector) watch(ctx context.Context, h Holder) error {
-	if !e.stuckWatch.saw(h, time.Now(), e.pace) {
-		return nil
-	}
-	e.stuckWatch = stuckWatch{}
-	capped, err := e.limit(ctx, h.Token)
-	if capped {
-		e.log.Warn("lease did not end by itself and was capped",
-			"holder", h.Instance, "token", h.Token, "expiry", h.TTL, "ttl", e.pace.ttl())
-	}
-	return err
-}
-
-// releasePending gives up an attempt of unknown fate when nobody will be there to find
-// it, so that it does not hold the lease for a TTL in a dead name.
-func (e *Elector) releasePending(ctx context.Context) {
-	if e.acquirePending != nil {
-		_ = e.unlock(ctx, e.acquirePending) // logs what goes wrong
-		e.acquirePending = nil
-	}
-}
-
-// note logs the campaign's troubles: the first of a row as a warning, the others
-// for those who look closely, and the end of it.
-func (e *Elector) note(ctx context.Context, err error) {
-	switch {
-	case err == nil && e.failing:
-		e.log.Info("lease can be contended for again")
-	case err == nil, ctx.Err() != nil:
-	case e.failing:
-		e.log.Debug("lease cannot be contended for", "error", err)
-	default:
-		e.log.Warn("lease cannot be contended for", "error", err)
-	}
-	e.failing = err != nil
-}
-
-// pause waits for the next attempt: d, or until somebody releases, but not
-// before standing back is over. It reports false when ctx has ended.
+// pause waits for the next attempt: for d or until a holder releases, but not before the cool-down
+// is over. It reports false when ctx has ended.
 func (e *Elector) pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -184,10 +149,42 @@ func (e *Elector) pause(ctx context.Context, d time.Duration) bool {
 	case <-ctx.Done():
 		return false
 	}
-	for left := e.standing(); left > 0; left = e.standing() {
+	for left := e.coolsDownFor(); left > 0; left = e.coolsDownFor() {
 		if !wait.For(ctx, left) {
 			return false
 		}
 	}
 	return ctx.Err() == nil
+}
+
+// announce tells the waiters that the lease is free. They find out without it when it could have
+// expired.
+func (e *Elector) announce(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, e.times.part())
+	defer cancel()
+	if err := e.client.Publish(ctx, e.channel, e.instance).Err(); err != nil {
+		e.log.Debug("release was not announced", "error", err)
+	}
+}
+
+// listen wakes the campaign at each release, until ctx ends. A waiter that is not subscribed asks
+// for the holder more often.
+func (e *Elector) listen(ctx context.Context) {
+	wake := func() {
+		select {
+		case e.released <- struct{}{}:
+		default: // awake already
+		}
+	}
+	subscribe.Channel{
+		Client: e.client, Name: e.channel,
+		Silence: silence * e.times.ttl(), Retry: e.times.nextAttempt, Log: e.log,
+		Message: func(string) { wake() },
+		Subscribed: func(is bool) {
+			e.subscribed.Store(is)
+			if is { // a subscription that has just begun may have missed a release
+				wake()
+			}
+		},
+	}.Run(ctx)
 }

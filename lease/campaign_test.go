@@ -61,7 +61,7 @@ func TestNoDeletionIsUnderWayAfterAnAcquireOfUnknownFate(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bench) {
 				a := b.candidate("a")
 				a.line.breaksOnce("acquire", f)
-				l := newLock(a.client, b.key, "a", a.pace)
+				l := newLock(a.client, b.key, "a", a.times)
 				err := l.acquire(t.Context(), time.Second)
 				require.ErrorContains(t, err, "acquire failed after")
 				require.NotErrorIs(t, err, errNotMine)
@@ -84,7 +84,7 @@ func TestSlowAcquireIsTrustedFromItsRequest(t *testing.T) {
 	})
 }
 
-func TestAttemptOfUnknownFateIsForgoneAtTheEnd(t *testing.T) {
+func TestAttemptOfUnknownFateIsReleasedAtTheEnd(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		a := b.candidate("a")
 		a.line.breaksOnce("acquire", mute)

@@ -9,32 +9,30 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// ErrUnsafeClient says that a client must not be used. The error that wraps it
-// names every reason.
+// ErrUnsafeClient says that a client must not be used. The error that wraps it names every reason.
 var ErrUnsafeClient = errors.New("lease: unsafe client")
 
 const (
-	// callTimeout is just below a second, so that the options suit every TTL of
-	// three seconds and more.
+	// callTimeout is just below a second, so that the options suit every TTL of three seconds and
+	// more.
 	callTimeout = 900 * time.Millisecond
 	// controlPool is enough for a renewal, a beat and a tick under way at once.
 	controlPool = 4
 )
 
-// Options derives the options of a control client from those of the client that
-// carries the load: the same server and credentials, but
+// Options derives the options of a control client from those of the client that carries the load:
+// the same server and credentials, but
 //
-//   - no retries. go-redis repeats a command whose reply was lost: a SETNX then
-//     finds its own value and says "taken", and nobody leads for a TTL.
-//   - contexts honoured. Without, a call of 200 ms takes as long as the read
-//     deadline allows.
+//   - no retries. go-redis repeats a command whose reply was lost: a SETNX then finds its own value
+//     and says "taken", and nobody leads for a TTL.
+//   - contexts honoured. Without, a call of 200 ms takes as long as the read deadline allows.
 //   - dial, read, write and pool deadlines of 0.9 s, or o's own where shorter.
-//   - a pool of its own, of 4 connections, so that neither a sweep nor a storm
-//     of devices can starve the lease.
+//   - a pool of its own, of 4 connections, so that neither a sweep nor a storm of devices can
+//     starve the lease.
 //
-// o is not changed. It must be as the user wrote it, not what a client's Options
-// method returns: go-redis has then put a Dialer into it that keeps the old dial
-// deadline. Behind Sentinel use [FailoverOptions].
+// o is not changed. It must be as the user wrote it, not what a client's Options method returns:
+// go-redis has then put a Dialer into it that keeps the old dial deadline. Behind Sentinel use
+// [FailoverOptions].
 func Options(o *redis.Options) *redis.Options {
 	c := *o
 	c.MaxRetries = -1
@@ -51,30 +49,32 @@ func Options(o *redis.Options) *redis.Options {
 	c.MaxConcurrentDials, c.MaxActiveConns = 0, 0
 	c.MinIdleConns, c.MaxIdleConns = 0, 0
 
-	// What the server holds, not what it held; and a server under maintenance
-	// must not get ten seconds for a reply.
+	// Cached values are old, and a server under maintenance must not get ten seconds for a reply.
 	c.ClientSideCache, c.ClientSideCacheConfig = nil, nil
 	c.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return &c
 }
 
-// FailoverOptions is [Options] for a server that sentinels know, and fail over. It
-// also has everything read from the primary: what a replica holds may be old.
+// FailoverOptions is [Options] for a server behind Sentinel. It also has everything read from the
+// primary: what a replica holds may be old.
 //
 // redis.UniversalOptions are handled by their methods Simple and Failover.
 func FailoverOptions(o *redis.FailoverOptions) *redis.FailoverOptions {
 	s := Options(&redis.Options{
-		DialTimeout: o.DialTimeout, ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout, PoolTimeout: o.PoolTimeout,
+		DialTimeout: o.DialTimeout, ReadTimeout: o.ReadTimeout,
+		WriteTimeout: o.WriteTimeout, PoolTimeout: o.PoolTimeout,
 	})
 	c := *o
 	c.MaxRetries, c.ContextTimeoutEnabled, c.DialerRetries = s.MaxRetries, s.ContextTimeoutEnabled, s.DialerRetries
-	c.DialTimeout, c.ReadTimeout, c.WriteTimeout, c.PoolTimeout = s.DialTimeout, s.ReadTimeout, s.WriteTimeout, s.PoolTimeout
+	c.DialTimeout, c.ReadTimeout = s.DialTimeout, s.ReadTimeout
+	c.WriteTimeout, c.PoolTimeout = s.WriteTimeout, s.PoolTimeout
 	c.PoolSize, c.PipelinePoolSize = s.PoolSize, s.PipelinePoolSize
 	c.MaxConcurrentDials, c.MaxActiveConns, c.MinIdleConns, c.MaxIdleConns = 0, 0, 0, 0
 	c.RouteByLatency, c.RouteRandomly, c.ReplicaOnly = false, false, false
 	return &c
 }
 
+// atMost is a deadline no longer than callTimeout. go-redis switches one off that is not positive.
 func atMost(d time.Duration) time.Duration {
 	if d > 0 && d < callTimeout {
 		return d
@@ -82,13 +82,12 @@ func atMost(d time.Duration) time.Duration {
 	return callTimeout
 }
 
-// CheckClient returns nil if the client speaks to one server, does not retry,
-// honours contexts, caches nothing, and has deadlines. All of these are shorter
-// than within, if that is positive: what must not come late (leases, ticks,
-// heartbeats) needs that, what carries the load does not. Otherwise it returns an
-// error that wraps [ErrUnsafeClient] and names every option that is not as it
-// should be. It does not speak to Redis: whether a client behind Sentinel reads
-// from replicas, for one, its options do not tell.
+// CheckClient returns nil if the client speaks to one server, does not retry, honours contexts,
+// caches nothing, and has deadlines. If within is positive, all deadlines are shorter than that:
+// leases, ticks and heartbeats must not come late, while the client that carries the load may take
+// its time. Otherwise it returns an error that wraps [ErrUnsafeClient] and names every option that
+// is not as it should be. It does not speak to Redis: whether a client behind Sentinel reads from
+// replicas, for one, its options do not tell.
 func CheckClient(c redis.UniversalClient, within time.Duration) error {
 	switch c := c.(type) {
 	case nil:
@@ -99,7 +98,8 @@ func CheckClient(c redis.UniversalClient, within time.Duration) error {
 		}
 		return checkOptions(c.Options(), within)
 	case *redis.ClusterClient:
-		return fmt.Errorf("%w: Redis Cluster is not supported yet (nor is routing to replicas, which makes such a client)", ErrUnsafeClient)
+		return fmt.Errorf("%w: Redis Cluster is not supported yet "+
+			"(nor is routing to replicas, which makes such a client)", ErrUnsafeClient)
 	case *redis.Ring:
 		return fmt.Errorf("%w: a ring spreads keys over servers that know nothing of each other", ErrUnsafeClient)
 	default:
@@ -107,8 +107,8 @@ func CheckClient(c redis.UniversalClient, within time.Duration) error {
 	}
 }
 
-// checkOptions judges options as NewClient has filled them in: there, no
-// retries (-1) has become 0, and so has a read or write deadline switched off.
+// checkOptions judges options as NewClient has filled them in: there, no retries (-1) has become 0,
+// and so has a read or write deadline switched off.
 func checkOptions(o *redis.Options, within time.Duration) error {
 	var errs []error
 	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -128,6 +128,10 @@ func checkOptions(o *redis.Options, within time.Duration) error {
 	if dial > 0 {
 		dial = tries*dial + (tries-1)*o.DialerRetryTimeout
 	}
+	want, hint := "set", ""
+	if within > 0 {
+		want, hint = "shorter than "+within.String(), " (lease.Options makes a safe one)"
+	}
 	for _, d := range []struct {
 		name  string
 		value time.Duration
@@ -138,19 +142,14 @@ func checkOptions(o *redis.Options, within time.Duration) error {
 		{"PoolTimeout", o.PoolTimeout},
 	} {
 		switch {
-		case d.value <= 0 && within <= 0:
-			wrong("%s is off, must be set", d.name)
 		case d.value <= 0:
-			wrong("%s is off, must be shorter than %s", d.name, within)
+			wrong("%s is off, must be %s", d.name, want)
 		case within > 0 && d.value >= within:
-			wrong("%s is %s, must be shorter than %s", d.name, d.value, within)
+			wrong("%s is %s, must be %s", d.name, d.value, want)
 		}
 	}
 	if len(errs) == 0 {
 		return nil
 	}
-	if within <= 0 {
-		return fmt.Errorf("%w: %w", ErrUnsafeClient, errors.Join(errs...))
-	}
-	return fmt.Errorf("%w (lease.Options makes a safe one): %w", ErrUnsafeClient, errors.Join(errs...))
+	return fmt.Errorf("%w%s: %w", ErrUnsafeClient, hint, errors.Join(errs...))
 }

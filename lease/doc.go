@@ -1,5 +1,5 @@
-// Package lease elects one leader among many processes by a Redis key that
-// expires, and tells the leader, in time, when it no longer is one.
+// Package lease elects one leader among many processes by a Redis key that expires, and tells the
+// leader, in time, when it no longer is one.
 //
 //	client := redis.NewClient(lease.Options(opt)) // behind Sentinel: lease.FailoverOptions
 //	elector, err := lease.New(lease.Config{Client: client, Key: "jobs:leader", Instance: id})
@@ -10,29 +10,28 @@
 //		return work(ctx, term.Epoch())
 //	})
 //
-// # Who is authoritative
+// # What is authoritative
 //
-// Redis is. The key holds `<instance>/<random>`, a token that names one attempt
-// to win it and is never used twice; whoever's token stands there holds the
-// lease. Renewal and release compare that token, never a name, so that a process
-// can neither prolong nor end a lease that has become another's. What a process
-// believes about itself is only trust, and trust is always the shorter of the two:
+// Redis is. The key holds `<instance>/<random>`, a token that names one attempt to win it and is
+// never used twice. The process whose token stands there holds the lease. Renewal and release
+// compare that token, never a name, so that a process can neither prolong nor end a lease that has
+// become another's. What a process believes about itself is only a trust window, which is always
+// shorter than the lease:
 //
 //	trusted until = when the attempt that won or last renewed the lease began
 //	                + TTL - TTL/10
 //
-// The beginning is read from the monotonic clock before the request is sent; the
-// key's TTL starts when the server gets to it, later. So the key outlives the
-// trust, however slow the reply was and even if there is none. A tenth of the
-// TTL is left for clocks that do not run alike.
+// The beginning is read from the monotonic clock before the request is sent; the key's TTL starts
+// when the server gets to it, later. So the key outlives the window, however slow the reply was and
+// even if there is none. A tenth of the TTL is left for clocks that do not run alike.
 //
 // # States
 //
 //	                     free, won, epoch drawn
 //	┌──► campaigning ─────────────────────────────► leading ──┐
-//	│    look when the lease can expire,            renew every TTL/3,
+//	│    an attempt when the lease can expire,      renew every TTL/3,
 //	│    at once after a release                    after a failure every TTL/20
-//	│                                                         │ trust over · taken ·
+//	│                                                         │ window over · taken ·
 //	│  lead returned nil, or the term                         │ Resign · lead returned ·
 //	│  was lost or resigned                                   ▼ Run's context ended
 //	└───────────────────────────────────────────── leaving: cancel, join, release
@@ -40,25 +39,23 @@
 //	                                                          ▼ context ended
 //	                                                        Run returns
 //
-// A waiter that sees a lease which is renewed every TTL/3 looks again after four fifths of a TTL on
-// average: of a release it is told. It looks every TTL/5 ± 20 % while it is not subscribed, after
-// an error, and at a lease that may never end. A release whose announcement was lost is found when
-// the lease could have expired.
+// A waiter that sees a lease which is renewed every TTL/3 reads it again after four fifths of a TTL
+// on average: it is told of a release. It reads every TTL/5 ± 20 % while it is not subscribed,
+// after an error, and while the lease may never end. A release whose announcement was lost is found
+// when the lease could have expired.
 //
-// Leaving has one order, always: the term's context is cancelled, the work is
-// joined, the lease is released. While the work finishes the lease is renewed,
-// so that the successor does not start beside it, but for one TTL at most; then
-// the lease is left to lapse, and Run keeps waiting for the work. Work that has not
-// returned a minute after its term is the one thing logged as an error. Releasing is
-// tried three times; if Redis cannot be reached the TTL releases the lease.
+// Leaving has one order, always: the term's context is cancelled, the work is joined, the lease is
+// released. While the work finishes the lease is renewed, so that the successor does not start
+// beside it, but for one TTL at most; then the lease is left to lapse, and Run keeps waiting for
+// the work. Work that has not returned a minute after its term is the one thing logged as an error.
+// Releasing is tried three times; if Redis cannot be reached the TTL releases the lease.
 //
 // # The term's context
 //
-// It ends no later than the trust does, by a timer that waits for no reply, also
-// when Redis hangs. [context.Cause] tells why: [ErrLost] with its reason,
-// [ErrResigned], or whatever ended the context given to Run. [Term.Valid] does
-// not wait for the timer either: it compares clocks, so that a process woken
-// from a pause of an hour says at once that it does not lead.
+// It ends no later than the trust window does, by a timer that waits for no reply, also when Redis
+// hangs. [context.Cause] tells why: [ErrLost] with its reason, [ErrResigned], or what ended the
+// context given to Run. [Term.Valid] does not wait for the timer either: it compares clocks, so
+// that a process woken from a pause of an hour says at once that it does not lead.
 //
 // # The epoch
 //
@@ -66,25 +63,24 @@
 //
 //	max(previous + 1, server time in µs, highest epoch met + 1)
 //
-// drawn by one script that first checks that the lease still holds the term's
-// token. The previous one is stored beside the lease; should a failover lose it,
-// server time and the memory of the electors keep the numbers rising.
+// drawn by one script that first checks that the lease still holds the term's token. The previous
+// one is stored beside the lease; should a failover lose it, server time and the memory of the
+// electors keep the numbers rising.
 //
 // # What is not guaranteed
 //
-// Two processes can believe that they lead at the same time. A failover of
-// Redis may lose the key; an operator may delete it; a process may be stopped
-// between asking [Term.Valid] and acting; a machine's monotonic clock may stand
-// still while it is suspended. The lease makes this rare and short. What must
-// never happen twice, or never late, has to be checked where it happens: by the
+// Two processes can believe that they lead at the same time. A failover of Redis may lose the key;
+// an operator may delete it; a process may be stopped between asking [Term.Valid] and acting; a
+// machine's monotonic clock may stand still while it is suspended. The lease makes this rare and
+// short. What must never happen twice, or never late, has to be checked where it happens: by the
 // token, if it happens in the same Redis, or by the epoch.
 //
-// The TTL should be the same for all contenders. A live holder with a longer one
-// keeps its lease: its expiry falls until it renews. A waiter caps a lease at its
-// own TTL only if that has no expiry, or one that does not fall, for a whole TTL.
-// A lease that a dead holder left with a longer TTL lasts for that TTL. A clock of the server that
-// goes back prolongs what is left of a lease by as much.
+// The TTL should be the same for all contenders. A live holder with a longer one keeps its lease:
+// its expiry falls until it renews. A waiter caps a lease at its own TTL only if that has no
+// expiry, or one that does not fall, for a whole TTL. A lease that a dead holder left with a longer
+// TTL lasts for that TTL. A clock of the server that goes back prolongs what is left of a lease by
+// as much.
 //
-// Redis Cluster is not supported yet; [CheckClient] refuses its client, a ring's,
-// and whatever else it cannot check.
+// Redis Cluster is not supported yet; [CheckClient] refuses its client, a ring's, and all others
+// that it cannot check.
 package lease

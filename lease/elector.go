@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/internal/streak"
 )
 
 const (
@@ -32,30 +34,29 @@ const (
 
 // Config configures an Elector.
 type Config struct {
-	// Client talks to Redis, with options as [Options] makes them: no retries,
-	// contexts honoured, deadlines below a third of the TTL. Not closed here.
+	// Client talks to Redis, with options as [Options] makes them: no retries, contexts honoured,
+	// deadlines below a third of the TTL. Not closed here.
 	Client redis.UniversalClient
 
-	// Key holds the lease. The epoch is kept at `{<key>}:epoch` and a release is
-	// announced on the channel `{<key>}:released`; a key with a hash tag of its
-	// own gets `<key>:epoch` and `<key>:released`. All are in one Cluster slot.
+	// Key holds the lease. The epoch is kept at `{<key>}:epoch` and a release is announced on the
+	// channel `{<key>}:released`; a key with a hash tag of its own gets `<key>:epoch` and
+	// `<key>:released`. All are in one Cluster slot.
 	Key string
 
-	// Instance names this process to operators and to the other contenders.
-	// Nothing depends on its being unique.
+	// Instance names this process to operators and to the other contenders. Nothing depends on its
+	// being unique.
 	Instance string
 
-	// TTL is how long the lease outlives its holder: a shorter one gives a dead
-	// leader's place away sooner and is lost to shorter hitches of Redis.
-	// Renewals (TTL/3), retries (TTL/5) and the margin (TTL/10) follow from it.
-	// All contenders should have the same. Default 15 s.
+	// TTL is how long the lease outlives its holder: a shorter one gives a dead leader's place away
+	// sooner and is lost to shorter hitches of Redis. Renewals (TTL/3), retries (TTL/5) and the margin
+	// (TTL/10) follow from it. All contenders should have the same. Default 15 s.
 	TTL time.Duration
 
 	// Logger, default slog.Default().
 	Logger *slog.Logger
 
-	// OnTransition, if set, is called in Run's goroutine, which renews the
-	// lease: it must return at once.
+	// OnTransition, if set, is called in Run's goroutine, which renews the lease: it must return at
+	// once.
 	OnTransition func(Event)
 }
 
@@ -66,61 +67,56 @@ type Elector struct {
 	epochKey     string
 	channel      string
 	instance     string
-	pace         timings
+	times        timings
 	log          *slog.Logger
 	onTransition func(Event)
 
 	running    atomic.Bool
-	highest    atomic.Uint64 // epoch met, here or in Redis
 	released   chan struct{} // one slot: somebody has released the lease
-	subscribed atomic.Bool   // subscribed to releases
+	subscribed atomic.Bool   // to releases
+	attempts   *streak.Streak
 
-	// Touched by Run's goroutine only.
+	// Only Run's goroutine uses these two.
 	acquirePending *lock // an acquire of unknown fate: its token may yet turn up in Redis
 	stuckWatch     stuckWatch
-	failing        bool // the last campaign failed, and the log says so
 
 	mu        sync.Mutex
 	term      *Term
 	coolUntil time.Time // no campaign before
+	highest   uint64    // epoch met, here or in Redis
 }
 
-// New returns an Elector, or all that is wrong with the configuration. It does
-// not talk to Redis.
+// New returns an Elector, or all that is wrong with the configuration. It does not talk to Redis.
 func New(c Config) (*Elector, error) {
 	c.TTL = cmp.Or(c.TTL, defaultTTL)
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
-	pace := timings(c.TTL)
+	times := timings(c.TTL)
 
-	var errs []error
 	prefix, err := slotPrefix(c.Key)
-	if err != nil {
-		errs = append(errs, err)
-	}
+	errs := []error{err}
 	if c.Instance == "" {
 		errs = append(errs, errors.New("lease: Instance is empty"))
 	}
 	if c.TTL < minTTL {
 		errs = append(errs, fmt.Errorf("lease: TTL is %s, must be at least %s", c.TTL, minTTL))
-	} else if err := CheckClient(c.Client, pace.call()); err != nil {
+	} else if err := CheckClient(c.Client, times.call()); err != nil {
 		errs = append(errs, fmt.Errorf("lease: Client does not suit a TTL of %s: %w", c.TTL, err))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
 
+	log := cmp.Or(c.Logger, slog.Default()).With("lease", c.Key)
 	return &Elector{
 		client:       c.Client,
 		key:          c.Key,
 		epochKey:     prefix + ":epoch",
 		channel:      prefix + ":released",
 		instance:     c.Instance,
-		pace:         pace,
-		log:          c.Logger.With("lease", c.Key),
+		times:        times,
+		log:          log,
 		onTransition: c.OnTransition,
 		released:     make(chan struct{}, 1),
+		attempts:     streak.New(log, "lease cannot be contended for", "lease can be contended for again"),
 	}, nil
 }
 
@@ -139,22 +135,21 @@ func slotPrefix(key string) (string, error) {
 	return "", fmt.Errorf("lease: Key %q has braces that are no hash tag", key)
 }
 
-// Run campaigns, leads, and campaigns again, until ctx ends or lead fails. It
-// blocks, and leaves no goroutine behind.
+// Run campaigns, leads, and campaigns again, until ctx ends or lead fails. It blocks, and leaves no
+// goroutine behind.
 //
-// For each term lead is called in a goroutine of its own, with a context that
-// ends with the term (its cause tells why, see the package's words) and with
-// ctx. It must return when that context ends: the lease is renewed for at most
-// one TTL more, and Run does not go on without it.
+// For each term lead is called in a goroutine of its own, with a context that ends with the term
+// (its cause tells why, see the package's words) and with ctx. It must return when that context
+// ends: the lease is renewed for at most one TTL more, and Run does not go on without it.
 //
-//   - lead returns nil: the lease is released, and Run campaigns again after
-//     at least one retry interval, so that another may win.
-//   - lead returns an error while its context lives: the lease is released, and
-//     Run returns the error.
-//   - lead returns an error after its context has ended: that is how work is
-//     interrupted, not a failure. It is logged, and Run goes on.
-//   - lead panics: the lease is released, and Run panics with a
-//     *panics.Recovered (of conc) that holds the value and its stack.
+//   - lead returns nil: the lease is released, and Run campaigns again after at least one retry
+//     interval, so that another may win.
+//   - lead returns an error while its context lives: the lease is released, and Run returns the
+//     error.
+//   - lead returns an error after its context has ended: that is how work is interrupted, not a
+//     failure. It is logged, and Run goes on.
+//   - lead panics: the lease is released, and Run panics with a *panics.Recovered (of conc) that
+//     holds the value and its stack.
 //   - ctx ends: the term is left, the lease released, and Run returns nil.
 //
 // An Elector runs once at a time; a second Run returns an error at once.
@@ -163,7 +158,11 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context, term *
 		return errors.New("lease: Run is already running")
 	}
 	defer e.running.Store(false)
-	defer e.listen(ctx)()
+	var listener sync.WaitGroup
+	defer listener.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	listener.Go(func() { e.listen(ctx) })
 
 	for {
 		term := e.campaign(ctx)
@@ -178,9 +177,8 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context, term *
 	}
 }
 
-// Resign gives up the term, if there is one, and does not campaign before
-// coolDown has passed; after a term in any case not within one retry interval.
-// It does not wait for the work to end.
+// Resign gives up the term, if there is one, and does not campaign before coolDown has passed;
+// after a term in any case not within one retry interval. It does not wait for the work to end.
 func (e *Elector) Resign(coolDown time.Duration) {
 	e.coolDown(coolDown)
 	e.mu.Lock()
@@ -190,9 +188,9 @@ func (e *Elector) Resign(coolDown time.Duration) {
 	}
 }
 
-// Term returns the present term and true, or false if this process does not
-// lead. That is computed from the term's monotonic deadline, so that it is right
-// also in a process that has just been woken from a pause.
+// Term returns the present term and true, or false if this process does not lead. That is computed
+// from the term's monotonic deadline, so that it is right also in a process that has just been
+// woken from a pause.
 func (e *Elector) Term() (*Term, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -202,8 +200,7 @@ func (e *Elector) Term() (*Term, bool) {
 	return e.term, true
 }
 
-// install makes the term the present one, unless somebody has resigned it while
-// it was being won.
+// install makes the term the present one, unless Resign was called while it was being won.
 func (e *Elector) install(t *Term) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -214,8 +211,8 @@ func (e *Elector) install(t *Term) bool {
 	return true
 }
 
-// coolDown keeps this elector from campaigning for d from now, or longer if it
-// was already to cool down for longer.
+// coolDown keeps this elector from campaigning for d from now, or longer if it was already to cool
+// down for longer.
 func (e *Elector) coolDown(d time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -224,7 +221,7 @@ func (e *Elector) coolDown(d time.Duration) {
 	}
 }
 
-func (e *Elector) standing() time.Duration {
+func (e *Elector) coolsDownFor() time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return time.Until(e.coolUntil)

@@ -188,8 +188,8 @@ func TestAReleaseThatWasNotHeardIsFoundByLooking(t *testing.T) {
 		deaf   bool
 		within func(ttl time.Duration) time.Duration
 	}{
-		"a deaf waiter looks often":                       {true, func(ttl time.Duration) time.Duration { return ttl * 6 / 25 }},
-		"one that believes to hear, when it could expire": {false, func(ttl time.Duration) time.Duration { return ttl + wakeJitter }},
+		"a deaf waiter looks often":                                {true, func(ttl time.Duration) time.Duration { return ttl * 6 / 25 }},
+		"one that believes to be subscribed, when it could expire": {false, func(ttl time.Duration) time.Duration { return ttl + wakeJitter }},
 	}
 	for name, c := range bounds {
 		t.Run(name, func(t *testing.T) {

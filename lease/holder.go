@@ -25,30 +25,30 @@ type Holder struct {
 	Epoch    uint64        // drawn last, so this holder's unless it is just about to draw; 0: none
 }
 
-// Holder asks Redis, in one round trip, who holds the lease. It returns the zero
-// Holder if nobody does, and go-redis' error if Redis cannot be asked.
+// Holder asks Redis, in one round trip, who holds the lease. It returns the zero Holder if nobody
+// does, and go-redis' error if Redis cannot be asked.
 func (e *Elector) Holder(ctx context.Context) (Holder, error) {
-	h, held, err := e.look(ctx)
+	h, held, err := e.readHolder(ctx)
 	if err != nil || !held {
 		return Holder{}, err
 	}
 	return h, nil
 }
 
-// look is Holder. Whether the lease is held is an answer of its own, because a
-// value can be anything, also empty.
-func (e *Elector) look(ctx context.Context) (h Holder, held bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, e.pace.call())
+// readHolder is Holder. Whether the lease is held is an answer of its own, because a value can be
+// anything, also empty.
+func (e *Elector) readHolder(ctx context.Context) (h Holder, held bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, e.times.call())
 	defer cancel()
 	p := e.client.Pipeline()
 	value, left, epoch := p.Get(ctx, e.key), p.PTTL(ctx, e.key), p.Get(ctx, e.epochKey)
-	// The pipeline's own error is that of its first command to fail, and an
-	// absent key is one; so each is asked. Only the pipeline has the error of a
-	// connection that was refused (a wrong password), and no command knows of it.
+	// The pipeline's own error is that of its first command to fail, and an absent key is one; so each
+	// is asked. Only the pipeline has the error of a connection that was refused (a wrong password),
+	// and no command knows of it.
 	_, err = p.Exec(ctx)
 	for _, err := range []error{err, value.Err(), left.Err(), epoch.Err()} {
 		if err != nil && !errors.Is(err, redis.Nil) {
-			return Holder{}, false, fmt.Errorf("lease: look at the holder: %w", err)
+			return Holder{}, false, fmt.Errorf("lease: read the holder: %w", err)
 		}
 	}
 
@@ -64,8 +64,7 @@ func (e *Elector) look(ctx context.Context) (h Holder, held bool, err error) {
 	return h, true, nil
 }
 
-// instanceOf takes the instance out of a token. The random part holds no slash,
-// the instance may.
+// instanceOf takes the instance out of a token. The random part holds no slash, the instance may.
 func instanceOf(token string) string {
 	if i := strings.LastIndexByte(token, '/'); i > 0 {
 		return token[:i]
@@ -73,8 +72,8 @@ func instanceOf(token string) string {
 	return token
 }
 
-// stuckWatch is what a waiter has seen of a lease that does not look as if it would
-// ever end. A value without clock or Redis: it is told what was seen when.
+// stuckWatch is what a waiter has seen of a lease that seems to have no end. It is a value without
+// clock or Redis: it is told what was seen when.
 type stuckWatch struct {
 	token string
 	since time.Time     // when it was first seen like this
@@ -82,31 +81,39 @@ type stuckWatch struct {
 	left  time.Duration // what was left then; negative: no expiry
 }
 
-// saw takes note of a look. It tells whether the lease has stood still for a
-// whole TTL: at every look the same value, and either no expiry or the same
-// time left. A time left that falls shows an end, however distant. One that
-// rises shows a holder that renews. Both start the watch anew, as does a time
-// without looks: nobody knows what happened in it.
-func (v *stuckWatch) saw(h Holder, now time.Time, pace timings) bool {
-	if h.TTL >= 0 && h.TTL <= pace.ttl() {
+// saw notes what was seen of the lease now. It tells whether the lease has stood still for a whole
+// TTL: each time the same value, and either no expiry or the same time left. A time left that falls
+// shows an end, however distant. One that rises shows a holder that renews. Both start the watch
+// anew, as does half a TTL in which nothing was seen: nobody knows what happened in it.
+func (v *stuckWatch) saw(h Holder, now time.Time, times timings) bool {
+	if h.TTL >= 0 && h.TTL <= times.ttl() {
 		*v = stuckWatch{}
 		return false
 	}
-	if v.token != h.Token || v.left != h.TTL || now.Sub(v.last) > pace.ttl()/2 {
+	if v.token != h.Token || v.left != h.TTL || now.Sub(v.last) > times.ttl()/2 {
 		v.token, v.since = h.Token, now
 	}
 	v.last, v.left = now, h.TTL
-	return now.Sub(v.since) >= pace.ttl()
+	return now.Sub(v.since) >= times.ttl()
 }
 
-// limit gives the lease this elector's TTL if it still holds the value that was
-// watched, and tells whether it had to.
-func (e *Elector) limit(ctx context.Context, token string) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, e.pace.call())
-	defer cancel()
-	n, err := capScript.Run(ctx, e.client, []string{e.key}, token, e.pace.ttl().Milliseconds()).Int()
-	if err != nil {
-		return false, fmt.Errorf("lease: cap: %w", err)
+// capStuck gives another's lease this elector's TTL when it would not end, if it still holds the
+// value that was watched.
+func (e *Elector) capStuck(ctx context.Context, h Holder) error {
+	if !e.stuckWatch.saw(h, time.Now(), e.times) {
+		return nil
 	}
-	return n == 1, nil
+	e.stuckWatch = stuckWatch{}
+	ctx, cancel := context.WithTimeout(ctx, e.times.call())
+	defer cancel()
+	ttl := e.times.ttl()
+	capped, err := capScript.Run(ctx, e.client, []string{e.key}, h.Token, ttl.Milliseconds()).Bool()
+	if err != nil {
+		return fmt.Errorf("lease: cap: %w", err)
+	}
+	if capped {
+		e.log.Warn("lease did not end by itself and was capped",
+			"holder", h.Instance, "token", h.Token, "expiry", h.TTL, "ttl", ttl)
+	}
+	return nil
 }

@@ -16,8 +16,8 @@ import (
 const (
 	// releaseTries bounds the release; after it the TTL releases the lease.
 	releaseTries = 3
-	// stuckAfter is when work that has not returned is reported. Calls to a Redis
-	// that stands still end by their own deadlines, well before.
+	// stuckAfter is when work that has not returned is reported. Calls to a Redis that stands still
+	// end by their own deadlines, well before.
 	stuckAfter = time.Minute
 )
 
@@ -45,10 +45,9 @@ func start(t *Term, lead func(context.Context, *Term) error) *work {
 	return w
 }
 
-// keep renews the lease until the work is done, stop is closed, or there is no
-// lease left to renew.
+// keep renews the lease until the work is done, stop is closed, or there is no lease left to renew.
 func (e *Elector) keep(t *Term, done, stop <-chan struct{}) {
-	next := time.NewTimer(time.Until(t.believed().renewAt()))
+	next := time.NewTimer(time.Until(t.window.renewAt()))
 	defer next.Stop()
 	for {
 		select {
@@ -62,22 +61,22 @@ func (e *Elector) keep(t *Term, done, stop <-chan struct{}) {
 			return
 		}
 		// After a failure the renewal is overdue, and tried again soon.
-		next.Reset(max(time.Until(t.believed().renewAt()), e.pace.again()))
+		next.Reset(max(time.Until(t.window.renewAt()), e.times.again()))
 	}
 }
 
-// renew renews once. A failure of unknown fate is no end: it is tried again for
-// as long as there is trust. It reports false when the term is over: the server
-// says so, or the trust has run out.
+// renew renews once. A failure of unknown fate does not end the term: it is tried again until the
+// trust window ends. It reports false when the term is over: the server says so, or the window has
+// ended.
 func (e *Elector) renew(t *Term) bool {
 	begun := time.Now()
-	budget := t.believed().budget(begun)
+	budget := t.window.budget(begun)
 	if budget == 0 {
-		return t.renewed(begun) // says no, and ends the term
+		return t.renewed(begun) // false: it ends the term
 	}
 	failpoint.Hit(failpoint.Renewing)
-	// Not interrupted when the term's context ends: what comes next, the
-	// release, must not meet a renewal under way.
+	// Not interrupted when the term's context ends: the release that follows must not meet a renewal
+	// under way.
 	err := t.lock.extend(context.WithoutCancel(t.ctx), budget)
 	switch {
 	case err == nil:
@@ -86,26 +85,26 @@ func (e *Elector) renew(t *Term) bool {
 		t.gone = true
 		t.end(fmt.Errorf("%w: %w", ErrLost, err))
 		return false
-	default:
-		level := slog.LevelInfo
-		if !t.failed(err) {
-			level = slog.LevelDebug // the first of a row is enough
-		}
-		e.log.Log(t.ctx, level, "lease renewal failed, trying again",
-			"token", t.token, "left", t.believed().left(time.Now()), "error", err)
-		return true
 	}
+	level := slog.LevelDebug
+	if t.renewalFailed(err) { // the first of a row is enough
+		level = slog.LevelInfo
+	}
+	e.log.Log(t.ctx, level, "lease renewal failed, trying again",
+		"token", t.Token(), "left", t.window.left(time.Now()), "error", err)
+	return true
 }
 
-// leave ends the term: cancel, join, release, in this order. Releasing first
-// would let a successor begin while the work still goes on. It returns what Run
-// returns for the work.
+// leave ends the term: cancel, join, release, in this order. Releasing first would let a successor
+// begin while the work still goes on. It returns what Run returns for the work.
 func (e *Elector) leave(ctx context.Context, t *Term, w *work) error {
 	t.end(ErrResigned) // counts if nothing else has ended it: the work came back
 	defer t.close()
 	if t.lost() {
 		e.report(Lost, t, context.Cause(t.ctx))
-		e.failing = t.troubled() // and said so: the campaign goes on in the same trouble
+		if t.failed != nil {
+			e.attempts.Begun() // the line above says why: the campaign goes on with the same failure
+		}
 	}
 	e.join(t, w)
 	e.release(ctx, t)
@@ -114,32 +113,32 @@ func (e *Elector) leave(ctx context.Context, t *Term, w *work) error {
 		return w.err
 	}
 	if !errors.Is(w.err, context.Canceled) && !errors.Is(w.err, context.Cause(t.ctx)) {
-		e.log.Info("led function ended with an error after its term", "token", t.token, "error", w.err)
+		e.log.Info("led function ended with an error after its term", "token", t.Token(), "error", w.err)
 	}
 	return nil
 }
 
-// join waits for the work. A term that was not lost keeps its lease meanwhile,
-// for a TTL at most: work that does not end must not keep everybody else from
-// leading.
+// join waits for the work. A term that was not lost keeps its lease meanwhile, for a TTL at most:
+// work that does not end must not keep everybody else from leading.
 func (e *Elector) join(t *Term, w *work) {
 	left := time.Now()
 	if !t.lost() {
-		limit, cancel := context.WithTimeout(context.Background(), e.pace.ttl())
+		limit, cancel := context.WithTimeout(context.Background(), e.times.ttl())
 		e.keep(t, w.done, limit.Done())
 		if limit.Err() != nil {
-			e.log.Info("led function outlives its term, the lease is left to lapse", "token", t.token)
+			e.log.Info("led function outlives its term, the lease is left to lapse", "token", t.Token())
 		}
 		cancel()
 	}
-	stuck := time.NewTimer(time.Until(left.Add(max(stuckAfter, e.pace.ttl()))))
+	stuck := time.NewTimer(time.Until(left.Add(max(stuckAfter, e.times.ttl()))))
 	defer stuck.Stop()
 	select {
 	case <-w.done:
 		return
 	case <-stuck.C:
-		e.log.Error("led function does not return after its term, this process leads no more until it does: restart it",
-			"token", t.token, "after", time.Since(left).Round(time.Second))
+		e.log.Error(
+			"led function does not return after its term, this process leads no more until it does: restart it",
+			"token", t.Token(), "after", time.Since(left).Round(time.Second))
 	}
 	<-w.done
 }
@@ -150,13 +149,13 @@ func (e *Elector) release(ctx context.Context, t *Term) {
 		t.gone = errors.Is(e.unlock(ctx, t.lock), errNotMine)
 	}
 	if t.lost() {
-		// Reported when it happened. The release was worth a try all the same: a
-		// server that only stood still may yet hold the lease for us.
+		// Reported when it happened. The release was worth a try all the same: a server that only stood
+		// still may yet hold the lease for this term.
 		return
 	}
-	// Standing back begins now: counted from the call of Resign it could be over
-	// before the work was joined, and this process would win its own release.
-	e.coolDown(e.pace.retry())
+	// The cool-down begins now: counted from the call of Resign it could be over before the work was
+	// joined, and this process would win the lease that it has just released.
+	e.coolDown(e.times.retry())
 	if t.gone {
 		e.report(Lost, t, fmt.Errorf("%w while leaving: %w", ErrLost, errNotMine))
 		return
@@ -164,25 +163,23 @@ func (e *Elector) release(ctx context.Context, t *Term) {
 	e.report(Released, t, context.Cause(t.ctx))
 }
 
-// unlock releases the lease with a few bounded tries, whatever has become of
-// ctx, and wakes the waiters: nil, errNotMine, or the last error, which is
-// logged; then the TTL does it.
+// unlock releases the lease with a few bounded tries, whatever has become of ctx, and wakes the
+// waiters. It returns nil, errNotMine, or the last error, which it logs; then the TTL releases it.
 func (e *Elector) unlock(ctx context.Context, l *lock) error {
 	ctx = context.WithoutCancel(ctx)
 	var err error
 	for try := range releaseTries {
 		if try > 0 {
-			wait.For(ctx, e.pace.again())
+			wait.For(ctx, e.times.again())
 		}
-		err = l.release(ctx, e.pace.part())
+		err = l.release(ctx, e.times.part())
 		if try > 0 && errors.Is(err, errNotMine) {
 			err = nil // an earlier try did it, of which the reply was lost
 		}
 		if err == nil {
 			e.announce(ctx)
-			return nil
 		}
-		if errors.Is(err, errNotMine) {
+		if err == nil || errors.Is(err, errNotMine) {
 			return err
 		}
 	}

@@ -249,8 +249,8 @@ func TestTermOfAWokenProcessIsNotValidBeforeItsAlarmRings(t *testing.T) {
 	defer cancel(nil)
 	e := &Elector{}
 	e.term = &Term{
-		ctx: t.Context(), cancel: cancel,
-		trust: trust{since: time.Now().Add(-time.Hour), pace: timings(15 * time.Second)},
+		ctx: t.Context(), end: cancel,
+		window: trustWindow{since: time.Now().Add(-time.Hour), times: timings(15 * time.Second)},
 	}
 	require.False(t, e.term.Valid())
 	require.Zero(t, e.term.Remaining())

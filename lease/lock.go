@@ -13,16 +13,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// errNotMine is the server's word that the key does not hold the token. Every
-// other error of a lock means that nothing is known.
+// errNotMine says that the server found another value, or none, in place of the token. After every
+// other error of a lock nothing is known.
 var errNotMine = errors.New("lease: held by another, or expired")
 
-// lock is one token and redsync's mutex for it. Acquire, extend and release go
-// through redsync; what is added here is what its use needs to be safe:
+// lock is one token and redsync's mutex for it. It adds what redsync needs to be safe here:
 //
 //   - Never from two goroutines: the mutex does not lock itself.
-//   - One token, one acquire. redsync follows a failed acquire with a script
-//     that deletes the token, so a token used again could delete itself.
+//   - One token, one acquire. redsync follows a failed acquire with a script that deletes the
+//     token, so a token used again could delete itself.
 //   - A deadline for every call: redsync's Extend and Unlock have none.
 //   - The server's "no" is told apart from errors that leave the outcome open.
 //   - No SETNX on extend: a lease that was away for a moment is a lost one.
@@ -33,58 +32,56 @@ type lock struct {
 }
 
 // newLock makes a lock with a token of its own, `<instance>/<random>`.
-func newLock(c redis.UniversalClient, key, instance string, pace timings) *lock {
+func newLock(c redis.UniversalClient, key, instance string, times timings) *lock {
 	token := instance + "/" + rand.Text()
 	p := &pool{Pool: goredis.NewPool(c)}
 	return &lock{
 		token: token,
 		pool:  p,
 		mutex: redsync.New(p).NewMutex(key,
-			redsync.WithExpiry(pace.ttl()),
+			redsync.WithExpiry(times.ttl()),
 			redsync.WithTries(1),
 			redsync.WithValue(token), // what extend and release compare
 			redsync.WithGenValueFunc(func() (string, error) { return token, nil }), // what acquire writes
-			// The contexts given here bound each call. redsync's own bound,
-			// 5 % of the expiry unless told otherwise, must not be shorter.
+			// The contexts given here bound each call. redsync's own bound, 5 % of the expiry unless
+			// told otherwise, must not be shorter.
 			redsync.WithTimeoutFactor(1),
-			// A reply later than the trust is a failure to redsync too.
-			redsync.WithDriftFactor(float64(pace.margin())/float64(pace.ttl())),
+			// A reply later than the trust window is a failure to redsync too.
+			redsync.WithDriftFactor(float64(times.margin())/float64(times.ttl())),
 		),
 	}
 }
 
-// acquire takes the lease if it is free: nil, errNotMine, or an error that
-// leaves open whether it was taken.
+// acquire, extend and release return nil, errNotMine, or an error that leaves open whether the
+// server did it.
+
+// acquire takes the lease if it is free.
 func (l *lock) acquire(ctx context.Context, within time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, within)
-	defer cancel()
-	l.pool.forsake = cancel
-	return l.verdict("acquire", time.Now(), l.mutex.TryLockContext(ctx))
+	return l.call(ctx, within, "acquire", func(ctx context.Context) (bool, error) {
+		return true, l.mutex.TryLockContext(ctx)
+	})
 }
 
-// extend gives the lease a whole TTL again if it holds the token: nil,
-// errNotMine, or an error that leaves it open.
+// extend gives the lease a whole TTL again if it holds the token.
 func (l *lock) extend(ctx context.Context, within time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, within)
-	defer cancel()
-	begun := time.Now()
-	_, err := l.mutex.ExtendContext(ctx)
-	return l.verdict("extend", begun, err)
+	return l.call(ctx, within, "extend", l.mutex.ExtendContext)
 }
 
-// release deletes the lease if it holds the token: nil, errNotMine, or an error
-// that leaves it open. The context must be alive: an Unlock with a cancelled
-// one leaves the lease behind.
+// release deletes the lease if it holds the token. The context must be alive: an Unlock with a
+// cancelled one leaves the lease behind.
 func (l *lock) release(ctx context.Context, within time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, within)
-	defer cancel()
-	begun := time.Now()
-	_, err := l.mutex.UnlockContext(ctx)
-	return l.verdict("release", begun, err)
+	return l.call(ctx, within, "release", l.mutex.UnlockContext)
 }
 
-// verdict reduces redsync's errors to the three answers that matter.
-func (l *lock) verdict(op string, begun time.Time, err error) error {
+// call makes one call of redsync, and reduces its errors to the three answers that matter.
+func (l *lock) call(ctx context.Context, within time.Duration, op string,
+	f func(context.Context) (bool, error),
+) error {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	l.pool.abandon = cancel
+	begun := time.Now()
+	_, err := f(ctx)
 	var taken *redsync.ErrTaken
 	switch {
 	case err == nil:
@@ -96,14 +93,13 @@ func (l *lock) verdict(op string, begun time.Time, err error) error {
 	}
 }
 
-// pool keeps redsync from one thing. After an acquire of unknown fate it would
-// at once send the script that deletes the token. If both requests are stuck on
-// the way, the lease may be found ours, be led with, and then be deleted by the
-// late script. So the attempt's context is cancelled as soon as the SETNX has
-// failed, and the script is never sent.
+// pool keeps redsync from one thing. After an acquire of unknown fate redsync would at once send
+// the script that deletes the token. If both requests are delayed on the way, this elector may find
+// the lease its own and lead, and then the late script deletes it. So the attempt's context is
+// cancelled as soon as the SETNX has failed, and the script is never sent.
 type pool struct {
 	redsyncredis.Pool
-	forsake context.CancelFunc // of the acquire under way
+	abandon context.CancelFunc // ends the call under way
 }
 
 // Get returns a connection; part of redsync's interface.
@@ -124,7 +120,7 @@ type conn struct {
 func (c conn) SetNX(name, value string, expiry time.Duration) (bool, error) {
 	ok, err := c.Conn.SetNX(name, value, expiry)
 	if err != nil {
-		c.pool.forsake()
+		c.pool.abandon()
 	}
 	return ok, err
 }

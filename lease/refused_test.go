@@ -20,5 +20,5 @@ func TestRefusedConnectionIsNotAnAbsentHolder(t *testing.T) {
 	e, err := New(Config{Client: c, Key: redistest.Prefix(t) + "leader", Instance: "i"})
 	require.NoError(t, err)
 	_, err = e.Holder(t.Context())
-	require.ErrorContains(t, err, "lease: look at the holder")
+	require.ErrorContains(t, err, "lease: read the holder")
 }

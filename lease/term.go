@@ -9,81 +9,78 @@ import (
 	"time"
 )
 
-// Causes of the end of a term's context, to be told apart by [errors.Is] on
-// [context.Cause].
+// Causes of the end of a term's context, to be told apart by [errors.Is] on [context.Cause].
 var (
-	// ErrLost says that the lease is not this term's any more, or can no longer
-	// be known to be. It wraps the reason.
+	// ErrLost says that the lease is not this term's any more, or can no longer be known to be. It
+	// wraps the reason.
 	ErrLost = errors.New("lease: lost")
 
-	// ErrResigned says that the term was given up: by [Elector.Resign], or
-	// because the led function returned.
+	// ErrResigned says that the term was given up: by [Elector.Resign], or because the led function
+	// returned.
 	ErrResigned = errors.New("lease: resigned")
 )
 
-// Term is one unbroken holding of the lease. Its methods may be used from any
-// goroutine, also after it has ended.
+// Term is one unbroken holding of the lease. Its methods may be used from any goroutine, also after
+// it has ended.
 type Term struct {
 	elector *Elector
-	token   string
 	epoch   atomic.Uint64
 
-	// Given to the led function. It is kept because the term's end and the
-	// context's are one thing: whoever ends the term cancels it with the cause.
-	ctx    context.Context
-	cancel context.CancelCauseFunc
+	// ctx is given to the led function. It is kept here because the term ends when it does: end
+	// cancels it with the cause, of which only the first counts.
+	ctx context.Context
+	end context.CancelCauseFunc
 
-	// Touched by Run's goroutine only.
+	// Only Run's goroutine uses these two.
 	lock *lock
 	gone bool // the server said that the lease does not hold the token any more
 
-	mu      sync.Mutex
-	trust   trust
-	trouble error       // why the last renewal failed, nil after one that did not
-	alarm   *time.Timer // ends the term when the trust is over, whatever Redis does
+	// Only Run's goroutine writes window and failed, and does so under mu. It reads them without mu.
+	mu     sync.Mutex
+	window trustWindow
+	failed error       // why the last renewal failed; nil: it did not
+	alarm  *time.Timer // ends the term when the trust window does, whatever Redis does
 }
 
-func newTerm(ctx context.Context, e *Elector, l *lock, tr trust, epoch uint64) *Term {
-	t := &Term{elector: e, token: l.token, lock: l, trust: tr}
+func newTerm(ctx context.Context, e *Elector, l *lock, w trustWindow, epoch uint64) *Term {
+	t := &Term{elector: e, lock: l, window: w}
 	t.epoch.Store(epoch)
-	t.ctx, t.cancel = context.WithCancelCause(ctx)
+	t.ctx, t.end = context.WithCancelCause(ctx)
 	t.mu.Lock()
 	defer t.mu.Unlock() // the alarm may ring before it is stored
-	t.alarm = time.AfterFunc(tr.left(time.Now()), t.expire)
+	t.alarm = time.AfterFunc(w.left(time.Now()), t.expire)
 	return t
 }
 
-// Epoch returns the term's fencing number, higher than that of every earlier
-// term. [Term.Redraw] raises it.
+// Epoch returns the term's fencing number, higher than that of every earlier term. [Term.Redraw]
+// raises it.
 func (t *Term) Epoch() uint64 { return t.epoch.Load() }
 
 // Token returns the lease's value while this term holds it, `<instance>/<random>`.
-func (t *Term) Token() string { return t.token }
+func (t *Term) Token() string { return t.lock.token }
 
-// Valid tells whether the term can still be relied on. It asks the clock, not
-// Redis, and is false from the moment that the term's context has ended.
+// Valid tells whether the term can still be relied on. It asks the clock, not Redis, and is false
+// from the moment that the term's context has ended.
 func (t *Term) Valid() bool { return t.Remaining() > 0 }
 
-// Remaining returns how long the term can be relied on if no renewal succeeds
-// from now on; 0 if it is over.
+// Remaining returns how long the term can be relied on if no renewal succeeds from now on; 0 if it
+// is over.
 func (t *Term) Remaining() time.Duration {
 	if t.ctx.Err() != nil {
 		return 0
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.trust.left(time.Now())
+	return t.window.left(time.Now())
 }
 
-// Redraw draws another epoch within the same term, higher than the present one
-// and than above: for a leader who finds that somebody has met a higher epoch
-// than its own. It returns an error that wraps [ErrLost], and ends the term, if
-// the lease is not this term's any more; after any other error the epoch is
-// unchanged and it may be called again.
+// Redraw draws another epoch within the same term, higher than the present one and than above: for
+// a leader that finds that a higher epoch than its own has been met. It returns an error that wraps
+// [ErrLost], and ends the term, if the lease is not this term's any more; after any other error the
+// epoch is unchanged and it may be called again.
 func (t *Term) Redraw(ctx context.Context, above uint64) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, min(t.elector.pace.call(), t.Remaining()))
-	defer cancel()
-	epoch, err := t.elector.draw(ctx, t.token, max(above, t.Epoch()))
+	within := min(t.elector.times.call(), t.Remaining())
+	epoch, err := t.elector.draw(ctx, within, t.Token(), max(above, t.Epoch()))
 	if errors.Is(err, errNotMine) {
 		err = fmt.Errorf("%w: %w", ErrLost, err)
 		t.end(err)
@@ -95,69 +92,51 @@ func (t *Term) Redraw(ctx context.Context, above uint64) (uint64, error) {
 	return epoch, nil
 }
 
-// end cancels the term's context with its cause. Only the first cause counts.
-func (t *Term) end(cause error) { t.cancel(cause) }
-
 // lost tells whether the term ended because the lease was lost.
 func (t *Term) lost() bool { return errors.Is(context.Cause(t.ctx), ErrLost) }
 
-// expire is the alarm. Renewals do not touch it: when it rings early it looks at
-// the trust that has grown in the meantime and sets itself again, so that a
-// renewal and the alarm cannot miss each other.
+// expire is what the alarm runs. Renewals do not touch the alarm. When it rings early it reads the
+// window that renewals have moved meanwhile and sets itself again, so that a renewal and the alarm
+// cannot miss each other.
 func (t *Term) expire() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if left := t.trust.left(time.Now()); left > 0 && t.ctx.Err() == nil {
+	if left := t.window.left(time.Now()); left > 0 && t.ctx.Err() == nil {
 		t.alarm.Reset(left)
 		return
 	}
 	t.end(t.expired())
 }
 
-// expired is the cause of a term that no renewal saved; mu is held.
+// expired is the cause of a term that no renewal saved. The caller holds mu.
 func (t *Term) expired() error {
-	since := time.Since(t.trust.since).Round(time.Millisecond)
-	if t.trouble == nil {
+	since := time.Since(t.window.since).Round(time.Millisecond)
+	if t.failed == nil {
 		return fmt.Errorf("%w: not renewed for %s", ErrLost, since)
 	}
-	return fmt.Errorf("%w: not renewed for %s: %w", ErrLost, since, t.trouble)
+	return fmt.Errorf("%w: not renewed for %s: %w", ErrLost, since, t.failed)
 }
 
-// renewed takes note of a renewal that began at begun and of which the reply has
-// just come. It ends the term, and reports false, when that is too late.
+// renewed notes a renewal that began at begun and whose reply has just come. It ends the term, and
+// reports false, when that is too late.
 func (t *Term) renewed(begun time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	longer, ok := t.trust.renewed(begun, time.Now())
+	longer, ok := t.window.renewed(begun, time.Now())
 	if !ok {
 		t.end(t.expired())
 		return false
 	}
-	t.trust, t.trouble = longer, nil
+	t.window, t.failed = longer, nil
 	return true
 }
 
-// failed takes note of a renewal of which nothing is known, and tells whether it
-// is the first in a row.
-func (t *Term) failed(err error) bool {
+// renewalFailed notes a renewal of unknown fate, and tells whether it is the first in a row.
+func (t *Term) renewalFailed(err error) (first bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	first := t.trouble == nil
-	t.trouble = err
+	first, t.failed = t.failed == nil, err
 	return first
-}
-
-// troubled tells whether the last renewal failed.
-func (t *Term) troubled() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.trouble != nil
-}
-
-func (t *Term) believed() trust {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.trust
 }
 
 // close ends what is left of the term, so that no timer outlives it.

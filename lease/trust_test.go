@@ -11,16 +11,16 @@ var begin = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func at(d time.Duration) time.Time { return begin.Add(d) }
 
-func TestTrustIsCountedFromTheRequestLessTheMargin(t *testing.T) {
+func TestTheTrustWindowBeginsWithTheRequestAndEndsAMarginEarly(t *testing.T) {
 	t.Parallel()
-	tr := trust{since: begin, pace: timings(15 * time.Second)}
+	tr := trustWindow{since: begin, times: timings(15 * time.Second)}
 	for name, c := range map[string]struct {
 		now          time.Duration
 		left, budget time.Duration
 	}{
 		"at the request everything but the margin is left": {0, 13500 * time.Millisecond, 5 * time.Second},
 		"a call may take a third of the TTL":               {8 * time.Second, 5500 * time.Millisecond, 5 * time.Second},
-		"but not longer than the trust that is left":       {10 * time.Second, 3500 * time.Millisecond, 3500 * time.Millisecond},
+		"but not longer than the window that is left":      {10 * time.Second, 3500 * time.Millisecond, 3500 * time.Millisecond},
 		"just before the end there is just that left":      {13499 * time.Millisecond, time.Millisecond, time.Millisecond},
 		"at the end there is none":                         {13500 * time.Millisecond, 0, 0},
 		"nor within the margin, though the key is there":   {14 * time.Second, 0, 0},
@@ -34,9 +34,9 @@ func TestTrustIsCountedFromTheRequestLessTheMargin(t *testing.T) {
 	}
 }
 
-func TestSlowSuccessfulRenewalDoesNotExtendTrust(t *testing.T) {
+func TestASlowSuccessfulRenewalDoesNotExtendTheTrustWindow(t *testing.T) {
 	t.Parallel()
-	tr := trust{since: begin, pace: timings(15 * time.Second)}
+	tr := trustWindow{since: begin, times: timings(15 * time.Second)}
 	for name, c := range map[string]struct {
 		begun, reply time.Duration
 		ok           bool
@@ -45,7 +45,7 @@ func TestSlowSuccessfulRenewalDoesNotExtendTrust(t *testing.T) {
 		"a quick reply counts from its request":             {5 * time.Second, 5 * time.Second, true, 18500 * time.Millisecond},
 		"a slow reply counts from its request too":          {5 * time.Second, 10 * time.Second, true, 18500 * time.Millisecond},
 		"a reply in the last moment counts":                 {13 * time.Second, 13499 * time.Millisecond, true, 26500 * time.Millisecond},
-		"a reply after the trust does not bring it back":    {5 * time.Second, 13500 * time.Millisecond, false, 13500 * time.Millisecond},
+		"a reply after the window does not bring it back":   {5 * time.Second, 13500 * time.Millisecond, false, 13500 * time.Millisecond},
 		"nor does the reply that a paused process finds":    {5 * time.Second, time.Hour, false, 13500 * time.Millisecond},
 		"nor a renewal that began after it and was granted": {14 * time.Second, 14 * time.Second, false, 13500 * time.Millisecond},
 	} {
@@ -66,14 +66,14 @@ func TestDurationsRelateForEveryTTL(t *testing.T) {
 		require.Less(t, c.renew()+c.call()+c.again(), trusted, "a renewal that hangs leaves time for another")
 		require.Less(t, releaseTries*(c.part()+c.again()), c.ttl(), "releasing is over before the lease is")
 		for range 1000 {
-			d := c.nextLook()
+			d := c.nextAttempt()
 			require.GreaterOrEqual(t, d, c.retry()*8/10)
 			require.LessOrEqual(t, d, c.retry()*12/10)
 		}
 	}
 }
 
-func TestVigilEndsOnlyForALeaseThatDoesNotEnd(t *testing.T) {
+func TestTheStuckLeaseWatchEndsOnlyForALeaseThatDoesNotEnd(t *testing.T) {
 	t.Parallel()
 	const s = time.Second
 	type look struct {

@@ -1,4 +1,4 @@
-/* An exhaustive model of the mass-failure breaker: janitor/breaker.go, watch.go, registry/quickway.go, registry/fullscan.go,
+/* An exhaustive model of the mass-failure breaker: janitor/breaker.go, owners.go, registry/quickway.go, registry/fullscan.go,
  * guard/hold.lua, forget.lua. README.md says what is left out and assumed; check runs it.
  *
  * Question: can entries go while more than half of the owners fell silent within a TTL, and no hold

@@ -26,10 +26,10 @@ var (
 // Hit does what was ordered for the point, if anything was.
 func Hit(name Name) { hit(name) }
 
-// HitPast is Hit at a point past the last look at ctx's deadline. In between come the client's own,
-// and a process that wakes up too late would notice there what it can also be too late to notice:
-// stopped in the middle of write(2). So if the hit acted, the context that it returns has no end;
-// the deadlines of the connection still bound the call.
+// HitPast is Hit at a point past the last check of ctx' deadline. The client checks that again
+// before it writes, and a process that wakes up too late would notice it there. One that was
+// stopped in the middle of write(2) would not. So if the hit acted, the context that it returns has
+// no end; the deadlines of the connection still bound the call.
 func HitPast(ctx context.Context, name Name) context.Context {
 	if hit(name) {
 		return context.WithoutCancel(ctx)
@@ -65,8 +65,8 @@ type order struct {
 	at   int // which hit from now on, from 1
 }
 
-// parse panics at what is no order: taken for none, it would be a fault that is believed to have
-// been there.
+// parse panics at what is no order: if it were ignored, the suite would believe in a fault that
+// never was.
 func parse(name Name, text string) order {
 	o, words, err := order{at: 1}, strings.Fields(text), error(nil)
 	next := func() (word string) {

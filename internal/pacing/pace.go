@@ -21,8 +21,8 @@
 // share is halved, down to a fifth, while they take longer than usual or a living owner's heartbeat
 // comes late. Then it grows back within five seconds. What lasts for about five minutes is usual.
 //
-// Given up: no latency is known before ten small calls. A heartbeat counts as late until the next
-// look, which sweeps make each second. Measurements do not expire, newer ones replace them.
+// Given up: no latency is known before ten small calls. A heartbeat counts as late until all are
+// read again, which sweeps do each second. Measurements do not expire, newer ones replace them.
 package pacing
 
 import (
@@ -70,7 +70,7 @@ type Pace struct {
 	throttle   throttle
 	latency    latency
 	heartbeats heartbeats
-	late       bool // one was, at the last look
+	late       bool // one was, when they were last read
 }
 
 // New returns a Pace that begins with the whole share.
@@ -167,11 +167,11 @@ func (p *Pace) Observe(took time.Duration) {
 }
 
 // LateHeartbeats takes the life that the heartbeats of all owners have left, and tells whether that
-// of a living owner comes late. Until the next look this slows sweeping down.
+// of a living owner comes late. Until the next call this slows sweeping down.
 func (p *Pace) LateHeartbeats(left map[string]time.Duration) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.late = p.heartbeats.look(left, p.cfg.Beat)
+	p.late = p.heartbeats.overdue(left, p.cfg.Beat)
 	p.throttle.step(time.Now(), p.late, p.latency.strained())
 	return p.late
 }

@@ -73,16 +73,16 @@ func (l *latency) strained() bool { return l.now > l.usual+max(l.usual/2, slack)
 // kinds of writers have their own. It is pure.
 type heartbeats map[string]time.Duration
 
-// look takes what the heartbeats have left, and tells whether a living owner's comes late. One in
-// time never has less left than its TTL less the interval. One that has less, by more than two
+// overdue takes what the heartbeats have left, and tells whether a living owner's comes late. One
+// in time never has less left than its TTL less the interval. One that has less, by more than two
 // retries, has failed to beat. That says something about Redis for one interval; an owner that is
 // silent for longer is dying, and sparing Redis does not help it. Owners not in left are forgotten.
-func (h *heartbeats) look(left map[string]time.Duration, interval time.Duration) (late bool) {
+func (h *heartbeats) overdue(left map[string]time.Duration, interval time.Duration) (late bool) {
 	most := make(heartbeats, len(left))
 	for id, d := range left {
 		most[id] = max((*h)[id], d)
-		overdue := most[id] - d - interval - interval/5 // a retry comes each interval/10
-		late = late || (overdue > 0 && overdue < interval)
+		by := most[id] - d - interval - interval/5 // a retry comes each interval/10
+		late = late || (by > 0 && by < interval)
 	}
 	*h = most
 	return late

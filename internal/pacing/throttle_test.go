@@ -87,7 +87,7 @@ func TestAHeartbeatComesLateWhenBeatsFail(t *testing.T) {
 			t.Parallel()
 			var h heartbeats
 			var late bool
-			look := func(left map[string]time.Duration) bool { return h.look(left, 30*time.Second) }
+			look := func(left map[string]time.Duration) bool { return h.overdue(left, 30*time.Second) }
 			for _, left := range c.left {
 				late = look(map[string]time.Duration{
 					"other": 90 * time.Second, "it": time.Duration(left) * time.Second,

@@ -1,5 +1,5 @@
-// Package subscribe hears the messages of one Redis channel until it is told to stop, and finds out
-// when a connection is dead though nobody closed it.
+// Package subscribe receives the messages of one Redis channel until it is told to stop, and finds
+// out when a connection is dead though nobody closed it.
 //
 //	subscribe.Channel{
 //		Client: ctl, Name: "news", Silence: time.Minute,
@@ -8,8 +8,8 @@
 //	}.Run(ctx)
 //
 // A subscriber only reads. If the other end vanishes without a word (a cable, a firewall, a host
-// that died), a read waits for ever. So a subscriber that heard nothing for Silence sends a PING.
-// If there is no answer within Silence again, it subscribes anew.
+// that died), a read waits for ever. So a subscriber that received nothing for Silence sends a
+// PING. If there is no answer within Silence again, it subscribes anew.
 //
 // Pub/Sub loses messages: those sent while nobody was subscribed never arrive. The users of this
 // package find out by other means what they missed; a message makes them find out sooner.
@@ -27,27 +27,27 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// A Channel is what to hear, and who is told. All fields but Subscribed are required. One goroutine
-// calls the functions.
+// A Channel is what to receive, and which functions are told. All fields but Subscribed are
+// required. One goroutine calls the functions.
 type Channel struct {
 	Client  redis.UniversalClient
 	Name    string
-	Silence time.Duration        // after so long without a message the server is asked for a sign
+	Silence time.Duration        // after so long without a message the server is asked to answer
 	Retry   func() time.Duration // the pause before it subscribes again
 	Message func(payload string) // is told of each message
 	// Subscribed, if set, is told true when a subscription began (messages before it may have been
 	// missed), and false when one ended.
 	Subscribed func(bool)
-	Log        *slog.Logger // of failures, at level Debug: what is not heard does no harm
+	Log        *slog.Logger // of failures, at level Debug: a message that is missed does no harm
 }
 
-// Run hears messages until ctx ends.
+// Run receives messages until ctx ends.
 func (c Channel) Run(ctx context.Context) {
 	if c.Subscribed == nil {
 		c.Subscribed = func(bool) {}
 	}
 	for {
-		err := c.hear(ctx)
+		err := c.receive(ctx)
 		if ctx.Err() != nil {
 			return
 		}
@@ -58,8 +58,8 @@ func (c Channel) Run(ctx context.Context) {
 	}
 }
 
-// hear hears messages until the connection fails or ctx ends.
-func (c Channel) hear(ctx context.Context) error {
+// receive receives messages until the connection fails or ctx ends.
+func (c Channel) receive(ctx context.Context) error {
 	sub := c.Client.Subscribe(ctx, c.Name)
 	defer sub.Close()
 	defer c.Subscribed(false)

@@ -1,0 +1,374 @@
+package janitor
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/sourcegraph/conc/pool"
+
+	"github.com/rollcall-redis/rollcall/guard"
+)
+
+// Liveness is what could be learnt about an owner.
+type Liveness uint8
+
+// An owner is dead only if Redis clearly said that its heartbeat does not exist.
+const (
+	Unreadable Liveness = iota // an error, or an id that no instance can have: keep
+	Alive
+	Dead
+)
+
+const (
+	// existsSlice is how many heartbeats one pipeline asks for: about 0.3 ms of Redis' time.
+	existsSlice = 500
+	// PTTL's answers that are no time: a key that never expires, and one that is not there.
+	ttlNone, ttlAbsent = time.Duration(-1), time.Duration(-2)
+	// maxInstanceID: no host name or pod name is longer.
+	maxInstanceID = 256
+	// maxJudged bounds a pass' memory of judged owners; beyond it, which takes a registry full of
+	// rubbish, owners are asked for again.
+	maxJudged = 100_000
+	// rosterFresh is for how long a reading of the roster is good, unless it saw a heartbeat that ends
+	// before. It is refreshed in the middle of a long pass too, since the breaker must see which
+	// owners fall meanwhile.
+	rosterFresh = time.Second
+)
+
+// heartbeats asks for the owners' heartbeats, in slices, a bounded number of them at once. Its
+// answer names every owner; left is how long each heartbeat that expires has yet. It fails only if
+// nothing at all could be read: then Redis is away, and not an owner odd.
+func (j *Janitor) heartbeats(ctx context.Context, owners []string) (
+	answer map[string]Liveness, left map[string]time.Duration, err error,
+) {
+	answer, left = make(map[string]Liveness, len(owners)), make(map[string]time.Duration, len(owners))
+	asked := make([]string, 0, len(owners))
+	for _, id := range owners {
+		answer[id] = Unreadable
+		if plausible(id) {
+			asked = append(asked, id)
+		}
+	}
+
+	found := make([]heartbeat, len(asked))
+	workers := pool.New().WithErrors().WithMaxGoroutines(j.cfg.ExistsConcurrency)
+	for from := 0; from < len(asked); from += existsSlice {
+		to := min(from+existsSlice, len(asked))
+		workers.Go(func() error { return j.exists(ctx, asked[from:to], found[from:to]) })
+	}
+	err = workers.Wait()
+	if err != nil && !slices.ContainsFunc(found, func(h heartbeat) bool { return h.Liveness != Unreadable }) {
+		return nil, nil, fmt.Errorf("janitor: judge owners: %w", err)
+	}
+	for i, id := range asked {
+		answer[id] = found[i].Liveness
+		if found[i].left > 0 {
+			left[id] = found[i].left
+		}
+	}
+	if _, asked := answer[j.instance]; asked {
+		// This replica lives, whatever Redis says; should its heartbeat be absent, the guard
+		// takes that as a hold.
+		answer[j.instance] = Alive
+	}
+	return answer, left, nil
+}
+
+// heartbeat is what one owner's heartbeat says.
+type heartbeat struct {
+	Liveness
+	left time.Duration // of its life; 0: it never expires, or is not there
+}
+
+// exists asks for one slice in one round trip. Each owner has a command of its own: in one EXISTS
+// of many keys an error, or a key on another node, would be read as somebody's absence. PTTL says
+// as much as EXISTS at the same cost, and for how long yet.
+func (j *Janitor) exists(ctx context.Context, owners []string, found []heartbeat) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	pipe := j.cfg.Client.Pipeline()
+	cmds := make([]*redis.DurationCmd, len(owners))
+	for i, id := range owners {
+		cmds[i] = pipe.PTTL(ctx, j.layout.Heartbeat(id))
+	}
+	_, err := pipe.Exec(ctx)
+	failed := false
+	for i, cmd := range cmds {
+		switch left, err := cmd.Result(); {
+		case err != nil:
+			failed = true
+		case left >= 0:
+			found[i] = heartbeat{Alive, left}
+		case left == ttlNone:
+			found[i] = heartbeat{Liveness: Alive}
+		case left == ttlAbsent:
+			found[i] = heartbeat{Liveness: Dead}
+		}
+	}
+	if err != nil && !failed {
+		// The connection was refused (a wrong password): only the pipeline knows, and each command
+		// looks as if it had been answered.
+		clear(found)
+	}
+	return err
+}
+
+// plausible tells whether a string can be an instance id. An entry that names something else has an
+// unknown writer, and is kept.
+func plausible(id string) bool {
+	return id != "" && len(id) <= maxInstanceID && utf8.ValidString(id) &&
+		!strings.ContainsFunc(id, unicode.IsControl)
+}
+
+// owners is what a term knows of the owners: it reads the roster and its heartbeats, at most once a
+// second, and feeds the breaker with that and with all that sweeps learn about owners.
+type owners struct {
+	j     *Janitor
+	lease guard.Lease
+
+	mu       sync.Mutex // held during a reading: a caller that comes meanwhile wants the same one
+	read     time.Time  // the last reading
+	full     time.Time  // the last one that asked each heartbeat for the rest of its life
+	quiet    bool       // which found everybody alive and none late
+	expires  time.Time  // when the next heartbeat ends if it is not refreshed; zero: none does
+	roster   map[string]Liveness
+	mistyped bool                 // the roster is of another type, and the log says so
+	silent   map[string]time.Time // those on it that are dead, and the first reading that found each so
+	breaker  *breaker
+	believed time.Time // when the witness last refused to be held for the breaker
+}
+
+func newOwners(j *Janitor, l guard.Lease) *owners {
+	return &owners{
+		j: j, lease: l,
+		breaker: newBreaker(j.timing.TTL, j.cfg.Interval), silent: map[string]time.Time{},
+	}
+}
+
+// readRoster returns the roster with everybody's liveness, at most a second old, and from after the
+// last end of a heartbeat. expires is when the next one ends if it is not refreshed, zero if none
+// does.
+func (o *owners) readRoster(ctx context.Context) (roster map[string]Liveness, expires time.Time, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if err := o.refresh(ctx); err != nil {
+		return nil, o.expires, err
+	}
+	return maps.Clone(o.roster), o.expires, nil
+}
+
+// refresh reads the roster if that is due. The caller holds mu.
+func (o *owners) refresh(ctx context.Context) error {
+	begun := time.Now()
+	due := !o.expires.IsZero() && !begun.Before(o.expires)
+	if begun.Sub(o.read) < rosterFresh && !due {
+		return nil
+	}
+	if o.quiet && !due && begun.Sub(o.full) < o.j.timing.Interval/5 && o.unchanged(ctx) {
+		o.breaker.rosterRead(begun, o.roster, nil, nil)
+		o.read = begun
+		return nil
+	}
+	ids, err := o.members(ctx)
+	if err != nil {
+		return err
+	}
+	missing := o.breaker.missing(ids)
+	roster, left, err := o.j.heartbeats(ctx, slices.Concat(ids, missing))
+	if err != nil {
+		return err
+	}
+	byes, err := o.goodbyes(ctx, roster)
+	if err != nil {
+		return err
+	}
+	gone := make(map[string]Liveness, len(missing))
+	for _, id := range missing {
+		gone[id] = roster[id]
+		delete(roster, id)
+		delete(left, id)
+	}
+	o.breaker.rosterRead(begun, roster, byes, gone)
+	maps.DeleteFunc(o.silent, func(id string, _ time.Time) bool { return roster[id] != Dead })
+	o.quiet = !o.j.pace.LateHeartbeats(left)
+	for id, liveness := range roster {
+		if _, before := o.silent[id]; liveness == Dead && !before {
+			o.silent[id] = begun
+		}
+		o.quiet = o.quiet && liveness == Alive
+	}
+	o.roster, o.read, o.full, o.expires = roster, begun, begun, time.Time{}
+	if len(left) > 0 {
+		o.expires = time.Now().Add(slices.Min(slices.Collect(maps.Values(left))) + time.Millisecond)
+	}
+	return nil
+}
+
+// unchanged asks, in two commands for however many replicas, whether the roster is as long as it
+// was and every heartbeat on it still there. Anything else, an error too, is for a full reading to
+// find out about: no verdict rests on a count.
+func (o *owners) unchanged(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	keys := make([]string, 0, len(o.roster))
+	for id := range o.roster {
+		keys = append(keys, o.j.layout.Heartbeat(id))
+	}
+	pipe := o.j.cfg.Client.Pipeline()
+	listed := pipe.SCard(ctx, o.j.layout.Roster())
+	var there []*redis.IntCmd
+	for slice := range slices.Chunk(keys, existsSlice) {
+		there = append(there, pipe.Exists(ctx, slice...))
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return false
+	}
+	left := int64(len(keys))
+	for _, n := range there {
+		left -= n.Val()
+	}
+	return left == 0 && listed.Val() == int64(len(keys))
+}
+
+// members reads the ids on the roster in pages: one round trip unless there are thousands. A key of
+// another type is an empty roster: owners are then met by the full scan.
+func (o *owners) members(ctx context.Context) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	var ids []string
+	for cursor := uint64(0); ; {
+		page, next, err := o.j.cfg.Client.SScan(ctx, o.j.layout.Roster(), cursor, "", defaultScanCount).Result()
+		if redis.HasErrorPrefix(err, "WRONGTYPE ") {
+			if !o.mistyped {
+				o.j.log.Warn("roster is of another type: taken for empty; look what it is, then DEL it",
+					"key", o.j.layout.Roster())
+			}
+			o.mistyped = true
+			return nil, nil
+		}
+		o.mistyped = false
+		if err != nil {
+			return nil, fmt.Errorf("janitor: read roster: %w", err)
+		}
+		ids = append(ids, page...)
+		if cursor = next; cursor == 0 {
+			return ids, nil
+		}
+	}
+}
+
+// goodbyes asks which of those that have just fallen silent said so before. The caller holds mu.
+func (o *owners) goodbyes(ctx context.Context, found map[string]Liveness) (map[string]bool, error) {
+	var fallen []string
+	for id, liveness := range found {
+		if liveness == Dead && (!o.breaker.primed || o.breaker.lives(id)) {
+			fallen = append(fallen, id)
+		}
+	}
+	byes := map[string]bool{}
+	for slice := range slices.Chunk(fallen, existsSlice) {
+		fields := make([]string, len(slice))
+		for i, id := range slice {
+			fields[i] = o.j.layout.Bye(id)
+		}
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		marks, err := o.j.cfg.Client.HMGet(ctx, o.j.layout.Witness(), fields...).Result()
+		cancel()
+		if err != nil {
+			return nil, fmt.Errorf("janitor: read goodbyes: %w", err)
+		}
+		for i, mark := range marks {
+			byes[slice[i]] = mark != nil
+		}
+	}
+	return byes, nil
+}
+
+// judged feeds the breaker with what a sweep found out about owners. scanned: a full scan met them.
+func (o *owners) judged(ctx context.Context, found map[string]Liveness, scanned bool) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now := time.Now()
+	if scanned {
+		for id, liveness := range found {
+			if liveness != Unreadable {
+				o.breaker.met(now, id)
+			}
+		}
+	}
+	byes, err := o.goodbyes(ctx, found)
+	if err != nil {
+		return err
+	}
+	for id, liveness := range found {
+		o.breaker.judged(now, id, liveness, byes[id])
+	}
+	return nil
+}
+
+// listed tells whether an owner stood on the roster at the last reading.
+func (o *owners) listed(id string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	_, there := o.roster[id]
+	return there
+}
+
+// silentSince are those on the roster that were silent at the last reading, and since which one.
+func (o *owners) silentSince() map[string]time.Time {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return maps.Clone(o.silent)
+}
+
+// metAll notes that a full scan met every owner there is.
+func (o *owners) metAll() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.breaker.metAll = true
+}
+
+// swept notes that this term took an owner off the roster.
+func (o *owners) swept(owner string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.breaker.swept(owner)
+	delete(o.roster, owner)
+	delete(o.silent, owner)
+}
+
+// checkBreaker returns a HeldError when more owners have fallen silent than can be believed, and
+// the witness was made to start anew for it. It is asked before each batch that rests on an owner's
+// silence.
+func (o *owners) checkBreaker(ctx context.Context) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if err := o.refresh(ctx); err != nil {
+		return err
+	}
+	fallen, of, tripped := o.breaker.tripped(time.Now())
+	if !tripped || time.Since(o.believed) < rosterFresh {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	held, err := o.j.guard.Hold(ctx, o.lease, 2*o.j.timing.Grace())
+	if err != nil {
+		return err
+	}
+	if !held { // it was held lately: this time the silence is believed
+		o.believed = time.Now()
+		return nil
+	}
+	o.j.log.Warn("mass-failure breaker: too many owners fell silent at once", "fallen", fallen, "of", of)
+	o.j.listener.poke()
+	return &HeldError{heldMassFailure}
+}
