@@ -139,20 +139,24 @@ func (r Redis) client(control bool, within time.Duration, pool int) *redis.Clien
 			*d = min(cmp.Or(*d, ioTimeout), within)
 		}
 	}
+	var o redis.Options
+	if r.Single != nil {
+		o = *r.Single
+	}
+	o.MaxRetries, o.ContextTimeoutEnabled, o.DialerRetries = -1, true, 1
 	if r.Sentinel != nil {
-		o := *r.Sentinel
-		o.MaxRetries, o.ContextTimeoutEnabled, o.DialerRetries = -1, true, 1
-		deadlines(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout)
+		f := *r.Sentinel
+		f.MaxRetries, f.ContextTimeoutEnabled = o.MaxRetries, o.ContextTimeoutEnabled
+		f.DialerRetries = o.DialerRetries
+		deadlines(&f.DialTimeout, &f.ReadTimeout, &f.WriteTimeout, &f.PoolTimeout)
 		if pool > 0 {
-			o.PoolSize, o.MinIdleConns = pool, 0
+			f.PoolSize, f.MinIdleConns = pool, 0
 		}
 		if control {
-			o = *lease.FailoverOptions(&o)
+			f = *lease.FailoverOptions(&f)
 		}
-		return redis.NewFailoverClient(&o)
+		return redis.NewFailoverClient(&f)
 	}
-	o := *r.Single
-	o.MaxRetries, o.ContextTimeoutEnabled, o.DialerRetries = -1, true, 1
 	deadlines(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout)
 	// A server that announces maintenance would make the deadlines longer.
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
