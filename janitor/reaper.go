@@ -138,9 +138,14 @@ func (r *reaper) send(ctx context.Context, b guard.Batch) (guard.Answer, error) 
 // failedInside tells an error that the script raised from one that kept it from running or its
 // reply from arriving. The server says ERR or WRONGTYPE for the former only.
 func failedInside(err error) bool {
-	var reply redis.Error
-	if !errors.As(err, &reply) {
-		return false
+	text := serverError(err)
+	return strings.HasPrefix(text, "WRONGTYPE ") || strings.HasPrefix(text, "ERR ")
+}
+
+// serverError is what the server answered in place of a result; "" if err is of another kind.
+func serverError(err error) string {
+	if reply, ok := errors.AsType[redis.Error](err); ok {
+		return reply.Error()
 	}
-	return strings.HasPrefix(reply.Error(), "WRONGTYPE ") || strings.HasPrefix(reply.Error(), "ERR ")
+	return ""
 }

@@ -199,7 +199,8 @@ func (t *termState) pass(ctx context.Context, s Sweeper, req Request, last Outco
 func (p *Pass) run(ctx context.Context, s Sweeper) error {
 	if !p.DryRun() {
 		// The sweep of a pending batch may find nothing more to delete, and then would not ask again.
-		if err := p.t.reaper.askPending(ctx); err != nil && !isHeld(err) {
+		err := p.t.reaper.askPending(ctx)
+		if _, isHeld := errors.AsType[*HeldError](err); err != nil && !isHeld {
 			return err
 		}
 	}
@@ -233,13 +234,13 @@ func (t *termState) call(ctx context.Context, took func(held time.Duration),
 
 // conclude finds the outcome of a pass that ended with err.
 func (t *termState) conclude(r *Report, err error) {
-	var held *HeldError
+	held, isHeld := errors.AsType[*HeldError](err)
 	switch {
 	case t.ctx.Err() != nil || !t.term.Valid() || errors.Is(err, ErrFenced):
 		r.Outcome = Lost
 	case err == nil:
 		r.Outcome = Done
-	case errors.As(err, &held):
+	case isHeld:
 		r.Outcome, r.Reason = Held, held.Reason
 	default:
 		r.Outcome, r.Error = Failed, err.Error()
@@ -267,11 +268,6 @@ func (t *termState) checkOwnHeartbeat(there bool) {
 func (t *termState) resign(why string, since time.Duration) {
 	t.j.log.Warn("leader resigns and cools down", "why", why, "since", since, "epoch", t.term.Epoch())
 	t.j.elector.Resign(t.j.cfg.LeaseTTL)
-}
-
-func isHeld(err error) bool {
-	var held *HeldError
-	return errors.As(err, &held)
 }
 
 // loop runs the passes of one sweep in one term, one after the other: the first at once, then on

@@ -89,11 +89,7 @@ func (p *Pass) logKeeps(ctx context.Context, most int64) (int64, error) {
 // notAllowed tells a refusal that lasts from one that passes: this user has no right to a command,
 // or the server does not know it.
 func notAllowed(err error) bool {
-	var reply redis.Error
-	if !errors.As(err, &reply) {
-		return false
-	}
-	text := reply.Error()
+	text := serverError(err)
 	return strings.HasPrefix(text, "NOPERM ") ||
 		strings.HasPrefix(text, "ERR ") && !strings.HasPrefix(text, "ERR max number of clients")
 }

@@ -82,11 +82,11 @@ func (l *lock) call(ctx context.Context, within time.Duration, op string,
 	l.pool.abandon = cancel
 	begun := time.Now()
 	_, err := f(ctx)
-	var taken *redsync.ErrTaken
+	_, taken := errors.AsType[*redsync.ErrTaken](err)
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, &taken), errors.Is(err, redsync.ErrLockAlreadyExpired):
+	case taken, errors.Is(err, redsync.ErrLockAlreadyExpired):
 		return errNotMine
 	default:
 		return fmt.Errorf("lease: %s failed after %s: %w", op, time.Since(begun).Round(time.Millisecond), err)

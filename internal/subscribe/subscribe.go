@@ -67,8 +67,7 @@ func (c Channel) receive(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() { _ = sub.Close() })()
 	for asked := false; ; {
 		msg, err := sub.ReceiveTimeout(ctx, c.Silence)
-		var nerr net.Error
-		if errors.As(err, &nerr) && nerr.Timeout() && !asked {
+		if nerr, ok := errors.AsType[net.Error](err); ok && nerr.Timeout() && !asked {
 			asked, err = true, sub.Ping(ctx)
 		} else {
 			asked = false
