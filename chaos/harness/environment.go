@@ -238,8 +238,8 @@ func (w *Environment) Kill(r *Replica) (at time.Time, lost []int) {
 	return at, lost
 }
 
-// Ends notes the end of a replica, which end brings about, without traffic meanwhile. It returns the
-// devices whose sockets went with it.
+// Ends notes the end of a replica, which end brings about, without traffic meanwhile. It returns
+// the devices whose sockets went with it.
 func (w *Environment) Ends(r *Replica, end func()) (lost []int) {
 	w.Gate.Lock()
 	defer w.Gate.Unlock()

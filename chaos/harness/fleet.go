@@ -116,8 +116,8 @@ func (d *Fleet) LetGo(i int, closed bool) {
 	d.Leave(i)
 }
 
-// MayClose notes that a command is not answered in time on device i's socket: from now on its replica
-// may close that at any time.
+// MayClose notes that a command is not answered in time on device i's socket: from now on its
+// replica may close that at any time.
 func (d *Fleet) MayClose(i int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
