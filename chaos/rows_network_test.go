@@ -362,7 +362,7 @@ type ownersCut struct {
 	calm
 	one    bool
 	owners []*harness.Replica
-	lines  []*proxy.Rule
+	holds  []*proxy.Rule
 	back   []func()
 	stayed map[string]string // what was at them all the time
 	began  time.Time
@@ -371,15 +371,14 @@ type ownersCut struct {
 
 func (f *ownersCut) fail(w *environment) {
 	f.leader = w.Leader()
-	for _, r := range w.Replicas() {
-		if r != f.leader && (!f.one || len(f.owners) == 0) {
-			f.owners = append(f.owners, r)
-		}
+	f.owners = w.Others(f.leader)
+	if f.one {
+		f.owners = f.owners[:1]
 	}
 	f.began = time.Now()
 	for _, r := range f.owners {
 		f.back = append(f.back, w.cut(r))
-		f.lines = append(f.lines, r.Proxy.Hold())
+		f.holds = append(f.holds, r.Proxy.Hold())
 	}
 	if f.one {
 		harness.Eventually(w.T, "its entries are evicted", func() bool { return w.evictedOf(f.owners[0].ID) > 0 })
@@ -409,7 +408,7 @@ func (f *ownersCut) recover(w *environment) {
 	maps.DeleteFunc(f.stayed, func(_, id string) bool {
 		return !slices.ContainsFunc(f.owners, func(r *harness.Replica) bool { return r.ID == id })
 	})
-	for i, l := range f.lines {
+	for i, l := range f.holds {
 		f.hit(l.Hits())
 		l.End()
 		f.back[i]()
@@ -425,7 +424,7 @@ func (f *ownersCut) recover(w *environment) {
 		}
 		return true
 	})
-	w.within("routable after the lines were mended", time.Since(mended), harness.Interval)
+	w.within("routable after the proxies were mended", time.Since(mended), harness.Interval)
 }
 
 // tripped: the leader did not believe that everybody else had died. Whoever's heartbeat expired
