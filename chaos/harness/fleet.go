@@ -35,7 +35,8 @@ type Fleet struct {
 func newFleet(n int) *Fleet {
 	return &Fleet{
 		Fleet:   device.NewFleet(n, 350_000_000_000_000, device.Options{Timeout: Patience}),
-		present: make(map[string]int), acked: make(map[string]int), sure: make(map[string]time.Time), maybe: make(map[string]bool), names: make(map[string]string),
+		present: make(map[string]int), acked: make(map[string]int), sure: make(map[string]time.Time),
+		maybe: make(map[string]bool), names: make(map[string]string),
 	}
 }
 
