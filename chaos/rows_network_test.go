@@ -149,7 +149,7 @@ type batchesLost struct {
 
 func (f *batchesLost) fail(w *environment) {
 	w.reapsOnce()
-	for _, r := range w.Replicas() { // whoever leads: one that loses everything may resign
+	for _, r := range w.Replicas() { // the leader may change: one that loses everything may resign
 		f.lost = append(f.lost, f.lose(r.Proxy, harness.IsBatch, f.times))
 	}
 	w.Plant("ghost", ghostsOf, true)
@@ -427,9 +427,9 @@ func (f *ownersCut) recover(w *environment) {
 	w.within("routable after the proxies were mended", time.Since(mended), harness.Interval)
 }
 
-// tripped: the leader did not believe that everybody else had died. Whoever's heartbeat expired
-// first may have been one of three that dies, and is swept without delay; the second is one too
-// many.
+// tripped: the leader did not believe that everybody else had died. The owner whose
+// heartbeat expired first may have been one of three that dies, and is swept without delay. The
+// second is one too many.
 func (w *environment) tripped(v *judge.Verdict) {
 	f := w.fault.(*ownersCut)
 	swept := make(map[string]bool)
