@@ -72,6 +72,9 @@ func (w *walk) visit(n ast.Node) bool {
 	if w.skip(n) {
 		return false
 	}
+	if in, ok := w.parent(0).(*ast.IfStmt); ok && in.Cond == n && w.asksForLog(in) {
+		return false
+	}
 	switch n := n.(type) {
 	case *ast.BlockStmt:
 		w.statements(n.List)
@@ -80,7 +83,7 @@ func (w *walk) visit(n ast.Node) bool {
 	case *ast.CommClause:
 		w.statements(n.Body)
 	case *ast.IfStmt:
-		if n.Else != nil || !w.skip(n.Body) {
+		if !w.asksForLog(n) {
 			w.condition(n.Cond)
 		}
 		if n.Else != nil {
@@ -232,6 +235,9 @@ func (w *walk) skip(n ast.Node) bool {
 	}
 	return false
 }
+
+// asksForLog tells that an if does nothing but log.
+func (w *walk) asksForLog(n *ast.IfStmt) bool { return n.Else == nil && w.skip(n.Body) }
 
 // onlyLogs tells that each case of a switch does nothing but log.
 func (w *walk) onlyLogs(body *ast.BlockStmt) bool {
