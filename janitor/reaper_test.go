@@ -205,7 +205,8 @@ func TestATermThatIsOverHereIsNotEvenAsked(t *testing.T) {
 				<-ctx.Done()
 				r.faults.set(func([]any) error { asked.Add(1); return nil }, nil)
 				// With a context that knows nothing of the term, like that of a process that has slept.
-				_, err := p.Delete(context.WithoutCancel(ctx), Batch{Owner: "dead", Body: registry.EvictEntries, Items: []string{"x"}})
+				a, err := p.Delete(context.WithoutCancel(ctx), Batch{Owner: "dead", Body: registry.EvictEntries, Items: []string{"x"}})
+				require.Equal(t, guard.Fenced, a.Verdict)
 				reaped <- err
 				return err
 			}}}
@@ -213,6 +214,7 @@ func TestATermThatIsOverHereIsNotEvenAsked(t *testing.T) {
 		r.start()
 		require.ErrorIs(t, <-reaped, ErrFenced)
 		require.Zero(t, asked.Load())
+		require.InDelta(t, 1, r.value("janitor_spared_total", "reason", string(SkipFenced)), 0)
 		require.Zero(t, r.Status().Unsettled)
 	})
 }

@@ -25,6 +25,8 @@ import (
 //	ROLLCALL_STEPS=1000000 go test -run TestSearch ./janitor/    # as make search does
 //	ROLLCALL_SEED=42 go test -run TestSearch ./janitor/          # one episode again
 //
+// With -short it is a tenth of the steps: make mutate runs it for each mutant.
+//
 // Steps come in episodes of a seed each. testdata/search.txt keeps the seeds of episodes that once
 // found something: they are played first. What follows is the same in each run, unless a number of
 // steps was asked for: a test that fails is to fail again.
@@ -55,6 +57,9 @@ func seeds(t *testing.T) (kept []uint64, one bool) {
 func TestSearch(t *testing.T) {
 	t.Parallel()
 	steps, first := searchSteps, uint64(1)
+	if testing.Short() {
+		steps /= 10
+	}
 	if text := os.Getenv("ROLLCALL_STEPS"); text != "" {
 		var err error
 		steps, err = strconv.Atoi(text)

@@ -5,30 +5,28 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/stretchr/testify/require"
 )
 
 func TestOptionsMakeASafeClientAndLeaveTheUsersAlone(t *testing.T) {
 	t.Parallel()
 	user := &redis.Options{
-		Addr: "127.0.0.1:1", Username: "u", Password: "p", DB: 3, ClientName: "n",
-		MaxRetries: 5, ReadTimeout: 100 * time.Millisecond, DialTimeout: time.Minute,
-		MinIdleConns: 50, PoolSize: 500,
+		Addr: "127.0.0.1:1", Username: "u", Password: "p", DB: 3, ClientName: "n", Protocol: 2,
+		MaxRetries: 5, DialerRetries: 7, ReadTimeout: 100 * time.Millisecond, DialTimeout: time.Minute,
+		WriteTimeout: -1, MinIdleConns: 50, MaxIdleConns: 60, PoolSize: 500, PipelinePoolSize: 10,
+		MaxConcurrentDials: 9, MaxActiveConns: 900, ClientSideCacheConfig: &redis.ClientSideCacheConfig{},
 	}
 	before := *user
 	o := Options(user)
-	require.Equal(t, before.MaxRetries, user.MaxRetries)
-	require.Equal(t, before.PoolSize, user.PoolSize)
-	require.Nil(t, user.MaintNotificationsConfig)
-
-	require.Equal(t, "u", o.Username)
-	require.Equal(t, "p", o.Password)
-	require.Equal(t, 3, o.DB)
-	require.Equal(t, "n", o.ClientName)
-	require.Equal(t, 100*time.Millisecond, o.ReadTimeout, "shorter than needed stays")
-	require.Equal(t, 900*time.Millisecond, o.DialTimeout)
-	require.Equal(t, 4, o.PoolSize)
-	require.Zero(t, o.MinIdleConns)
+	require.Equal(t, before, *user, "the user's are left alone")
+	require.Equal(t, &redis.Options{
+		Addr: "127.0.0.1:1", Username: "u", Password: "p", DB: 3, ClientName: "n", Protocol: 2,
+		MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true,
+		DialTimeout: callTimeout, ReadTimeout: 100 * time.Millisecond, WriteTimeout: callTimeout, PoolTimeout: callTimeout,
+		PoolSize: controlPool, PipelinePoolSize: -1,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	}, o, "what is shorter than needed stays")
 
 	c := redis.NewClient(o)
 	defer c.Close()

@@ -70,7 +70,7 @@ func TestLostReplyOfARenewalDoesNotEndTheTerm(t *testing.T) {
 					time.Sleep(time.Minute)
 					a.line.breaksOnce("extend", f)
 				}
-				time.Sleep(time.Hour)
+				time.Sleep(20 * b.ttl)
 				require.True(t, term.Valid())
 				require.Equal(t, []Event{Acquired}, a.seen())
 			})
@@ -171,7 +171,7 @@ func TestWorkThatDoesNotEndLosesTheLease(t *testing.T) {
 		require.LessOrEqual(t, time.Since(stopped), 2*b.ttl+wakeJitter, "held for a TTL, lapsed after another")
 		require.Contains(t, a.log.all(), "led function outlives its term, the lease is left to lapse")
 		require.Zero(t, a.log.count(slog.LevelError))
-		time.Sleep(time.Hour)
+		time.Sleep(20 * b.ttl)
 		require.Empty(t, a.ended, "Run does not leave it behind")
 		require.Equal(t, 1, a.log.count(slog.LevelError), "somebody has to look after it")
 		let()

@@ -145,16 +145,26 @@ func untilEnd(ctx context.Context, _ *Term) error {
 	return ctx.Err()
 }
 
+// refusal is an error reply of the server.
+type refusal string
+
+func (e refusal) Error() string { return string(e) }
+func (refusal) RedisError()     {}
+
+const errRefused = refusal("NOPERM no")
+
 // fault is what becomes of one request.
 type fault int
 
 const (
-	none  fault = iota
-	drop        // the request does not arrive, and no reply comes
-	mute        // the request is carried out, and no reply comes
-	cut         // the request is carried out, and the connection breaks
-	late        // no reply comes, and the request is carried out a second later
-	stuck       // nothing happens until the line is mended, whatever the context says
+	none    fault = iota
+	drop          // the request does not arrive, and no reply comes
+	mute          // the request is carried out, and no reply comes
+	cut           // the request is carried out, and the connection breaks
+	late          // no reply comes, and the request is carried out a second later
+	stuck         // nothing happens until the line is mended, whatever the context says
+	gone          // the connection breaks before the request is sent
+	refused       // the server answers with an error
 )
 
 // line is a client's hook: it breaks the line to the server as a test says.
@@ -239,7 +249,7 @@ func (l *line) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 
 // meet lets commands meet the fault.
 func (f fault) meet(ctx context.Context, freed <-chan struct{}, next func() error, cmds ...redis.Cmder) error {
-	failed := context.DeadlineExceeded
+	var failed error = context.DeadlineExceeded
 	switch f {
 	case none:
 		return next()
@@ -249,9 +259,14 @@ func (f fault) meet(ctx context.Context, freed <-chan struct{}, next func() erro
 		<-freed
 		return next()
 	}
-	if f == cut {
+	switch f {
+	case cut:
 		_, failed = next(), io.ErrUnexpectedEOF
-	} else {
+	case gone:
+		failed = io.ErrUnexpectedEOF
+	case refused:
+		failed = errRefused
+	default:
 		<-ctx.Done()
 	}
 	for _, cmd := range cmds {

@@ -58,6 +58,22 @@ func TestASlowSuccessfulRenewalDoesNotExtendTheTrustWindow(t *testing.T) {
 	}
 }
 
+func TestDurationsFollowFromTheTTL(t *testing.T) {
+	t.Parallel()
+	c := timings(15 * time.Second)
+	require.Equal(t, []time.Duration{
+		15 * time.Second, 1500 * time.Millisecond, 5 * time.Second, 750 * time.Millisecond, 3 * time.Second,
+		5 * time.Second, time.Second,
+	}, []time.Duration{c.ttl(), c.margin(), c.renew(), c.again(), c.retry(), c.call(), c.part()})
+	least, most := time.Hour, time.Duration(0)
+	for range 10_000 {
+		d := c.nextAttempt()
+		least, most = min(least, d), max(most, d)
+	}
+	require.InDelta(t, 2.4, least.Seconds(), 0.01)
+	require.InDelta(t, 3.6, most.Seconds(), 0.01)
+}
+
 func TestDurationsRelateForEveryTTL(t *testing.T) {
 	t.Parallel()
 	for _, ttl := range []time.Duration{minTTL, time.Second, 15 * time.Second, time.Hour} {

@@ -2,8 +2,8 @@ package main
 
 import (
 	"go/ast"
-	"go/parser"
 	"go/token"
+	"go/types"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,20 +29,21 @@ var flips = map[token.Token]token.Token{
 //
 // Left alone is what no test should look at: logs, the text of errors, descriptions of metrics,
 // failpoints, capacities, and values that somebody chose (constants, durations in seconds). Locks
-// are left alone too: the race detector is for them.
-func goMutants(src string) ([]mutant, error) {
-	fset := token.NewFileSet()
-	f, err := parser.ParseFile(fset, "", src, parser.SkipObjectResolution)
-	if err != nil {
-		return nil, err
-	}
-	w := &walk{src: src, at: func(p token.Pos) int { return fset.Position(p).Offset }}
-	ast.Inspect(f, w.visit)
-	return w.found, nil
+// are left alone too: the race detector is for them. So is what has no consequence:
+//
+//   - A zero beside an error: nobody reads a result that nobody filled.
+//   - A nanosecond: a duration is not compared with one in place of zero.
+//   - The border between two times, one of them read from the clock: nobody meets that nanosecond.
+//   - A deferred Stop of a timer with a channel, and a deferred cancel: they free memory.
+func goMutants(p *pkg, name string) []mutant {
+	w := &walk{pkg: p, src: p.texts[name], at: func(at token.Pos) int { return p.fset.Position(at).Offset }}
+	ast.Inspect(p.files[name], w.visit)
+	return w.found
 }
 
 // walk goes through a syntax tree.
 type walk struct {
+	*pkg
 	src   string
 	at    func(token.Pos) int
 	path  []ast.Node // from the file to the present node
@@ -71,6 +72,9 @@ func (w *walk) visit(n ast.Node) bool {
 	if w.skip(n) {
 		return false
 	}
+	if in, ok := w.parent(0).(*ast.IfStmt); ok && in.Cond == n && w.asksForLog(in) {
+		return false
+	}
 	switch n := n.(type) {
 	case *ast.BlockStmt:
 		w.statements(n.List)
@@ -79,7 +83,9 @@ func (w *walk) visit(n ast.Node) bool {
 	case *ast.CommClause:
 		w.statements(n.Body)
 	case *ast.IfStmt:
-		w.condition(n.Cond)
+		if !w.asksForLog(n) {
+			w.condition(n.Cond)
+		}
 		if n.Else != nil {
 			w.add(n.Body.End(), n.Else.End(), "")
 		}
@@ -88,20 +94,23 @@ func (w *walk) visit(n ast.Node) bool {
 			w.condition(n.Cond)
 		}
 	case *ast.BinaryExpr:
-		w.operator(n.OpPos, n.Op)
+		if !isOrder(n.Op) || !w.isClockTime(n.X, n.Y) && !w.isClockTime(n.Y, n.X) {
+			w.operator(n.OpPos, n.Op)
+		}
 	case *ast.AssignStmt:
 		w.operator(n.TokPos, n.Tok)
 	case *ast.IncDecStmt:
 		w.operator(n.TokPos, n.Tok)
 	case *ast.Ident:
-		switch n.Name {
-		case "true":
+		switch {
+		case n.Name == "true":
 			w.replace(n, "false")
-		case "false":
+		case n.Name == "false" && !w.besideError(n):
 			w.replace(n, "true")
 		}
 	case *ast.BasicLit:
-		if v, err := strconv.ParseInt(n.Value, 0, 64); err == nil && n.Kind == token.INT && !w.chosen() {
+		v, err := strconv.ParseInt(n.Value, 0, 64)
+		if none := v == 0 && (w.isLeastTime(n) || w.besideError(n)); err == nil && !none && !w.chosen() {
 			w.replace(n, strconv.FormatInt(v^1, 10)) // 0 and 1, 2 and 3, and so on
 		}
 	case *ast.ReturnStmt:
@@ -129,7 +138,7 @@ func (w *walk) statements(list []ast.Stmt) {
 		case *ast.ExprStmt, *ast.IncDecStmt, *ast.BranchStmt, *ast.GoStmt, *ast.SendStmt:
 			w.replace(s, "")
 		case *ast.DeferStmt:
-			if name := lastName(s.Call.Fun); name != "cancel" && name != "stop" { // vet sees to these
+			if !w.onlyFrees(s.Call) {
 				w.replace(s, "")
 			}
 		case *ast.AssignStmt:
@@ -169,7 +178,8 @@ func (w *walk) results(ret *ast.ReturnStmt) {
 	}
 	for i, expr := range ret.Results {
 		zero, now := w.zero(types[i]), w.text(expr)
-		if zero == now || strings.HasSuffix(now, "{}") || now == "true" || now == "false" || zero == "0" && isNumber(expr) {
+		isLiteral := slices.Contains([]string{"nil", "true", "false", `""`}, now) || isNumber(expr)
+		if isLiteral || strings.HasSuffix(now, "{}") {
 			continue // it is zero, or is changed as what it is
 		}
 		if _, made := expr.(*ast.UnaryExpr); made { // a constructor: everybody would notice
@@ -216,12 +226,25 @@ func (w *walk) skip(n ast.Node) bool {
 		return strings.Contains(w.text(n), "slog.") || ok && w.logs(call)
 	case *ast.BlockStmt: // with nothing in it but logs
 		return len(n.List) > 0 && !slices.ContainsFunc(n.List, func(s ast.Stmt) bool { return !w.skip(s) })
+	case *ast.SwitchStmt: // the same
+		return n.Init == nil && w.onlyLogs(n.Body)
 	case *ast.IfStmt:
 		return w.skip(n.Body) && (n.Else == nil || w.skip(n.Else)) && n.Init == nil
 	case *ast.CallExpr:
 		return w.skipCall(n)
 	}
 	return false
+}
+
+// asksForLog tells that an if does nothing but log.
+func (w *walk) asksForLog(n *ast.IfStmt) bool { return n.Else == nil && w.skip(n.Body) }
+
+// onlyLogs tells that each case of a switch does nothing but log.
+func (w *walk) onlyLogs(body *ast.BlockStmt) bool {
+	return !slices.ContainsFunc(body.List, func(s ast.Stmt) bool {
+		clause, ok := s.(*ast.CaseClause)
+		return !ok || slices.ContainsFunc(clause.Body, func(s ast.Stmt) bool { return !w.skip(s) })
+	})
 }
 
 func (w *walk) skipCall(call *ast.CallExpr) bool {
@@ -242,7 +265,7 @@ func (w *walk) logs(call *ast.CallExpr) bool {
 	name := lastName(call.Fun)
 	of := strings.ToLower(strings.TrimSuffix(w.text(call.Fun), name))
 	does := slices.Contains([]string{"Debug", "Info", "Warn", "Error", "Log", "With"}, name)
-	return does && strings.Contains(of, "log")
+	return does && strings.Contains(of, "log") || name == "log"
 }
 
 // chosen tells that a number is one that somebody chose: it counts seconds, for instance.
@@ -262,6 +285,90 @@ func lastName(fun ast.Expr) string {
 }
 
 func isNumber(e ast.Expr) bool {
-	_, ok := e.(*ast.BasicLit)
-	return ok
+	lit, ok := e.(*ast.BasicLit)
+	return ok && lit.Kind != token.STRING
 }
+
+// besideError tells that a node is a result of a return, and an error stands beside it.
+func (w *walk) besideError(n ast.Expr) bool {
+	ret, ok := w.parent(0).(*ast.ReturnStmt)
+	if !ok || ret.Results[len(ret.Results)-1] == n {
+		return false
+	}
+	switch err := ret.Results[len(ret.Results)-1].(type) {
+	case *ast.CallExpr:
+		fun := w.text(err.Fun)
+		return fun == "errors.New" || fun == "fmt.Errorf"
+	case *ast.SelectorExpr:
+		return w.isSentinel(err.Sel)
+	case *ast.Ident:
+		return w.isSentinel(err) || w.foundNotNil(err.Name)
+	}
+	return false
+}
+
+// isSentinel tells that a name is an error of a whole package.
+func (w *walk) isSentinel(name *ast.Ident) bool {
+	v, ok := w.info.Uses[name].(*types.Var)
+	return ok && v.Pkg() != nil && v.Parent() == v.Pkg().Scope() && v.Type().String() == "error"
+}
+
+// foundNotNil tells that the present return is run only if a variable is not nil.
+func (w *walk) foundNotNil(name string) bool {
+	want := name + " != nil"
+	var asks func(cond ast.Expr) bool
+	asks = func(cond ast.Expr) bool {
+		and, ok := cond.(*ast.BinaryExpr)
+		return w.text(cond) == want || ok && and.Op == token.LAND && (asks(and.X) || asks(and.Y))
+	}
+	switch n := w.parent(1).(type) {
+	case *ast.CaseClause:
+		return len(n.List) == 1 && asks(n.List[0])
+	case *ast.BlockStmt:
+		cond, ok := w.parent(2).(*ast.IfStmt)
+		return ok && cond.Body == n && asks(cond.Cond)
+	}
+	return false
+}
+
+// parent is what the present node is in: 0 its parent, 1 that one's parent.
+func (w *walk) parent(above int) ast.Node {
+	if above >= len(w.path) {
+		return nil
+	}
+	return w.path[len(w.path)-1-above]
+}
+
+// isLeastTime tells that a number is what a duration is ordered by.
+func (w *walk) isLeastTime(n ast.Expr) bool {
+	b, ok := w.parent(0).(*ast.BinaryExpr)
+	return ok && isOrder(b.Op) && isType(w.info.TypeOf(n), "time.Duration")
+}
+
+// isClockTime tells that an expression is a time, or a duration, from the clock. Beside zero it may
+// have been made zero: that border can be met.
+func (w *walk) isClockTime(e, beside ast.Expr) bool {
+	t := w.info.TypeOf(e)
+	isTime := isType(t, "time.Duration") || isType(t, "time.Time")
+	return isTime && !isNumber(beside) && w.asksClock(e)
+}
+
+func isOrder(op token.Token) bool {
+	return op == token.LSS || op == token.LEQ || op == token.GTR || op == token.GEQ
+}
+
+// onlyFrees tells that a deferred call changes nothing but what is kept in memory.
+func (w *walk) onlyFrees(call *ast.CallExpr) bool {
+	t := w.info.TypeOf(call.Fun)
+	if lastName(call.Fun) == "stop" || isType(t, "context.CancelFunc") || isType(t, "context.CancelCauseFunc") {
+		return true // vet sees to these
+	}
+	f, ok := call.Fun.(*ast.SelectorExpr)
+	if !ok || f.Sel.Name != "Stop" {
+		return false
+	}
+	name, ok := f.X.(*ast.Ident)
+	return ok && strings.Contains(w.src, name.Name+" := time.NewTi") // a timer or a ticker
+}
+
+func isType(t types.Type, name string) bool { return t != nil && t.String() == name }

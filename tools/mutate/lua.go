@@ -22,13 +22,16 @@ var (
 	// luaKept are lines that are not dropped: they declare, or belong to what stands around them.
 	luaKept = regexp.MustCompile(`^\s*($|--|(local|function|else|elseif|end|for|while)\b|return redis\.error_reply)`)
 
+	// luaFirst is what stands before the 1 of string.sub(s, 1, n).
+	luaFirst = regexp.MustCompile(`string\.sub\([^()]*,\s*$`)
+
 	// luaBlank is what Go puts in before Redis sees the script.
 	luaBlank = regexp.MustCompile(`@[a-z]+`)
 )
 
 // luaMutants lists the changes of a Lua file: an operator is flipped, a whole number is changed by
 // one, a condition is negated, a line that is a statement is dropped. Strings, and so the names of
-// commands, stay as they are.
+// commands, stay as they are. So does the 1 of string.sub(s, 1, n): from 0 on is the same to Lua.
 func luaMutants(src string) ([]mutant, error) {
 	if err := luaParses(src); err != nil {
 		return nil, err
@@ -43,6 +46,8 @@ func luaMutants(src string) ([]mutant, error) {
 		word := src[at[0]:at[1]]
 		if other, ok := luaFlips[word]; ok {
 			add(at[0], at[1], other)
+		} else if word == "1" && luaFirst.MatchString(src[:at[0]]) {
+			continue
 		} else if v, err := strconv.ParseInt(word, 10, 64); err == nil {
 			add(at[0], at[1], strconv.FormatInt(v^1, 10))
 		} else if word == "if" || word == "elseif" {

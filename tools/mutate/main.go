@@ -117,31 +117,49 @@ func mutants(root, only string) (all []mutant, err error) {
 		if err != nil {
 			return nil, err
 		}
+		texts, goTexts := map[string]string{}, map[string]string{}
 		for _, file := range files {
 			text, err := os.ReadFile(filepath.Join(root, file))
 			if err != nil {
 				return nil, err
 			}
-			find := goMutants
-			if strings.HasSuffix(file, ".lua") {
-				find = luaMutants
+			texts[file] = string(text)
+			if strings.HasSuffix(file, ".go") {
+				goTexts[file] = string(text)
 			}
-			found, err := find(string(text))
-			if err != nil {
+		}
+		imports, err := exported(root, t.dir)
+		if err != nil {
+			return nil, err
+		}
+		p, err := newPkg(goTexts, imports)
+		if err != nil {
+			return nil, err
+		}
+		for _, file := range files {
+			var found []mutant
+			if strings.HasSuffix(file, ".go") {
+				found = goMutants(p, file)
+			} else if found, err = luaMutants(texts[file]); err != nil {
 				return nil, fmt.Errorf("%s: %w", file, err)
 			}
 			for _, m := range found {
-				m.target, m.file, m.line = t, file, 1+strings.Count(string(text[:m.start]), "\n")
-				m.from, m.to = short(string(text[m.start:m.end])), short(m.text)
-				m.around = around(string(text), m.start)
-				if strings.TrimSpace(m.text) == "" {
-					m.to = "(nothing)"
-				}
+				m.describe(t, file, texts[file])
 				all = append(all, m)
 			}
 		}
 	}
 	return all, nil
+}
+
+// describe fills in what a person wants to know of a mutant.
+func (m *mutant) describe(t target, file, text string) {
+	m.target, m.file, m.line = t, file, 1+strings.Count(text[:m.start], "\n")
+	m.from, m.to = short(text[m.start:m.end]), short(m.text)
+	m.around = around(text, m.start)
+	if strings.TrimSpace(m.text) == "" {
+		m.to = "(nothing)"
+	}
 }
 
 // around is the line that a byte is in.

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"go/importer"
+	"go/token"
 	"io"
 	"os"
 	"path/filepath"
@@ -14,10 +16,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// changes lists what is found in a text as "from => to".
-func changes(t *testing.T, find func(string) ([]mutant, error), src string) (list []string) {
-	found, err := find(src)
+// imported is what the snippets import. It is read once.
+var imported = importer.ForCompiler(token.NewFileSet(), "source", nil)
+
+// goChanges lists what is found in a Go file as "from => to".
+func goChanges(t *testing.T, src string) []string {
+	p, err := newPkg(map[string]string{"x.go": src}, imported)
 	require.NoError(t, err)
+	return changes(src, goMutants(p, "x.go"))
+}
+
+func changes(src string, found []mutant) (list []string) {
 	for _, m := range found {
 		list = append(list, short(src[m.start:m.end])+" => "+short(m.text))
 	}
@@ -41,8 +50,7 @@ func TestGoIsChangedWhereATestCouldNotice(t *testing.T) {
 			"x := f(); defer g(); go h(); c <- true; y += x",
 			[]string{"defer g() => ", "go h() => ", "c <- true => ", "y += x => ", "true => false", "+= => -="},
 		},
-		"an error that is kept":    {"err = fmt.Errorf(1)", []string{"err = fmt.Errorf(1) => "}},
-		"a defer that vet sees to": {"defer cancel()", nil},
+		"an error that is kept": {"err = fmt.Errorf(1)", []string{"err = fmt.Errorf(1) => "}},
 		"what is not for tests": {
 			`log.Info("x", "n", 1+2); s.logger.Warn("x"); x := make([]int, 0, 8)
 			failpoint.Hit(1)
@@ -50,14 +58,15 @@ func TestGoIsChangedWhereATestCouldNotice(t *testing.T) {
 		},
 		"a chosen time":                 {"wait(5 * time.Second)", []string{"wait(5 * time.Second) => ", "* => /"}},
 		"the length of a channel":       {"c := make(chan int, 4)", []string{"4 => 5"}},
+		"an order of logs":              {`if n, ok := f(); ok && n > 2 { log.Info(1) }; switch { case a: log.Info(1); default: r.log(2) }`, nil},
 		"a log beside something else":   {"if ok { log.Info(1); c() }", []string{"ok => !(ok)", "c() => "}},
 		"a comparison that is not logs": {"switch { case a > 2: d() }", []string{"> => >=", "2 => 3", "d() => "}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.ElementsMatch(t, c.want, changes(t, goMutants, "package p\nfunc f() {\n"+c.body+"\n}\n"))
+			require.ElementsMatch(t, c.want, goChanges(t, "package p\nfunc f() {\n"+c.body+"\n}\n"))
 		})
 	}
-	require.Empty(t, changes(t, goMutants, "package p\nconst a = 5\n"))
+	require.Empty(t, goChanges(t, "package p\nconst a = 5\n"))
 }
 
 func TestAReturnLosesEachOfItsResults(t *testing.T) {
@@ -68,10 +77,73 @@ func TestAReturnLosesEachOfItsResults(t *testing.T) {
 		"func f() (a, b T) { return x, T{} }":                    {"x => *new(T)"},
 		"func f() *T { return g }":                               {"g => nil"},
 		"func f() bool { return true }":                          {"true => false"},
+		"func f() (string, any) { return `a`, nil }":             {"`a` => \"\""},
 		"func f() (int, error) { return g() }":                   nil,
 		"func f() { _ = func() []int { return a } }":             {"_ = func() []int { return a } => ", "a => nil"},
 	} {
-		require.ElementsMatch(t, want, changes(t, goMutants, "package p\n"+src+"\n"), src)
+		require.ElementsMatch(t, want, goChanges(t, "package p\n"+src+"\n"), src)
+	}
+}
+
+func TestWhatHasNoConsequenceIsNotChanged(t *testing.T) {
+	for name, c := range map[string]struct {
+		body string
+		want []string
+	}{
+		"a zero beside an error that was found": {
+			"func f() (int, bool, error) { if err := g(); err != nil && a { return 0, false, err }; return 0, false, nil }",
+			[]string{
+				"err != nil && a => !(err != nil && a)", "!= => ==", "&& => ||", "err => nil",
+				"0 => 1", "false => true",
+			},
+		},
+		"the same in a switch": {
+			"func f() (int, error) { switch { case err != nil: return 0, err }; return 0, err }",
+			[]string{"!= => ==", "err => nil", "0 => 1", "err => nil"},
+		},
+		"an error that may be nil, too": {
+			"func f() (int, error) { if err != nil || a { return 0, err }; return 1, nil }",
+			[]string{
+				"err != nil || a => !(err != nil || a)", "!= => ==", "|| => &&", "0 => 1", "err => nil", "1 => 0",
+			},
+		},
+		"a zero beside an error of the package": {
+			"var errNo error; func f() (int, error) { return 0, errNo }; func g() (int, error) { return 0, io.EOF }",
+			[]string{"errNo => nil", "io.EOF => nil"},
+		},
+		"a zero beside a made error": {`func f() (int, error) { return 0, fmt.Errorf("no") }`, []string{`fmt.Errorf("no") => nil`}},
+		"another result beside an error": {
+			"var errNo error; func f() (T, int, error) { return x, 1, errNo }",
+			[]string{"x => *new(T)", "1 => 0", "errNo => nil"},
+		},
+		"the border of a time of the clock": {
+			`func f() { now := time.Now(); switch { case time.Since(a) > b: c(); case now.Sub(a) < b: c() }
+			switch { case now.Before(a) == ok: c() } }`,
+			[]string{"c() => ", "c() => ", "== => !=", "c() => "},
+		},
+		"the border of a time that was handed in": {
+			"func f(a, b time.Duration) { switch { case a > b: c() } }", []string{"> => >=", "c() => "},
+		},
+		"a time of the clock beside zero": {
+			"func f() { switch { case time.Until(a) > 0: c() } }", []string{"> => >=", "c() => "},
+		},
+		"a nanosecond in an order": {
+			"func f(a time.Duration) bool { return a < 0 }", []string{"< => <=", "a < 0 => false"},
+		},
+		"a nanosecond that is returned": {"func f() time.Duration { return 0 }", []string{"0 => 1"}},
+		"a nanosecond that means something": {
+			"func f(a time.Duration) bool { return a == -2 }", []string{"== => !=", "2 => 3", "a == -2 => false"},
+		},
+		"a deferred cancel, or stop of a timer": {
+			`func f() { ctx, end := context.WithCancelCause(ctx); defer end(nil); t := time.NewTicker(1); defer t.Stop() }`,
+			[]string{"1 => 0"},
+		},
+		"a stop of something else": {"func f() { defer t.Stop() }", []string{"defer t.Stop() => "}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			src := `package p; import ("context"; "fmt"; "io"; "time"); ` + c.body
+			require.ElementsMatch(t, c.want, goChanges(t, src))
+		})
 	}
 }
 
@@ -85,13 +157,17 @@ redis.call('DEL', KEYS[1])
 for i = 8, #ARGV do
   n = @most
 end
+s = string.sub(s, 1, 8)
 return redis.error_reply('no')
 `
+	found, err := luaMutants(src)
+	require.NoError(t, err)
 	require.ElementsMatch(t, []string{
 		"== => ~=", "1 => 0", "and => or", "a == 1 and b => not (a == 1 and b)",
 		"if a == 1 and b then return 'x' end => ",
 		"1 => 0", "1 => 0", "redis.call('DEL', KEYS[1]) => ", "8 => 9", "n = @most => ",
-	}, changes(t, luaMutants, src))
+		"s = string.sub(s, 1, 8) => ", "8 => 9",
+	}, changes(src, found))
 }
 
 func TestWhatIsNotLuaIsAnError(t *testing.T) {

@@ -177,7 +177,8 @@ func (r *runner) test(ctx context.Context, dir, pkg, only string) (o outcome, te
 	// In case that the tests' own limit does not end them.
 	ctx, cancel := context.WithTimeout(ctx, limit+r.patience)
 	defer cancel()
-	args := []string{"-test.short", "-test.failfast", "-test.timeout=" + limit.String()}
+	// Most tests of the core wait most of the time: more of them at once than there are processors.
+	args := []string{"-test.short", "-test.failfast", "-test.parallel=8", "-test.timeout=" + limit.String()}
 	if only != "" {
 		args = append(args, "-test.run=^("+only+")$")
 	}
