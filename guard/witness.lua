@@ -59,8 +59,8 @@ local function another(w, id, connections, commands, evicted)
 end
 
 -- listen(key, gap, grace) -> now, since, need, w: deletes may begin need ms after since. w holds,
--- as strings or false: [6] run id, [9] evicted_keys, [10] evicted_total, [11] reason and [12] time
--- of the last hold.
+-- as strings or false: [1] since, [2] now, [5] need, [6] run id, [9] evicted_keys, [10]
+-- evicted_total, [11] reason and [12] time of the last hold.
 local function listen(key, gap, grace)
   local now = math.floor(server_us() / 1000)
   local w = redis.pcall('HMGET', key, 'since', 'last', 'gap', 'grace', 'largest', 'server',
@@ -81,6 +81,7 @@ local function listen(key, gap, grace)
   end
 
   local since, last, reason = tonumber(w[1] or ''), tonumber(w[2] or ''), nil
+  w[2] = at
   if not since or not last or since > now or last > now or now - last > tonumber(gap) then
     reason = 'gap'
   else
