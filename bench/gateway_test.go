@@ -32,7 +32,7 @@ const (
 	backlogEach  = 50        // records that each device has stored: five frames
 )
 
-// gateway is the whole program under a fleet of simulated devices, and under strangers.
+// gateway is the whole program under a fleet of simulated devices, and under hostile peers.
 func gateway(r *rig) {
 	n, hostile := r.gateway, r.gateway/10
 	r.section("Gateway: devices on one replica")
@@ -50,10 +50,10 @@ func gateway(r *rig) {
 	held := g.memory()
 	each := float64(held-empty) / float64(n)
 
-	strangers := r.hostile(g.devices, hostile)
+	peers := r.hostile(g.devices, hostile)
 	beset := r.watch(fleet)
 	besetMemory := g.memory()
-	met := strangers()
+	met := peers()
 	stop()
 	require.Equal(r.t, n, fleet.Counts().Accepted, "a device had to come again")
 

@@ -39,7 +39,7 @@ func handover(r *rig) {
 	r.table([]string{"way", "", "median", "p95", "most"}, rows)
 }
 
-// published is the floor: a message, and a SET NX by whoever gets it.
+// published is the floor: a message, and a SET NX by the replica that gets it.
 func (r *rig) published() []string {
 	ctx := r.t.Context()
 	sub := r.rdb.Subscribe(ctx, "released")

@@ -58,7 +58,7 @@ func (w *environment) cells(n int) (cells []*cell) {
 	return cells
 }
 
-// swept waits until whoever leads has deleted what it may.
+// swept waits until the leader has deleted what it may.
 func (w *environment) swept(cells []*cell) {
 	w.T.Helper()
 	for _, c := range cells {

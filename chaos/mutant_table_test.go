@@ -364,7 +364,7 @@ var mutants = []mutant{
 		what: "a command is sent while an earlier one may yet be answered",
 		edits: []edit{
 			{commandGo, "	if s.isDoubtful(o.codec) {\n", "	if false {\n"},
-			{commandGo, "	if s.commands.doubtful&doubt(o.codec) != 0 {", "	if false {"},
+			{commandGo, "	if s.commands.doubtful&bitOf(o.codec) != 0 {", "	if false {"},
 		},
 		scenario: "CommandsWhileReplicasFail",
 		checks:   []string{"C9"},

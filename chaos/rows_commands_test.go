@@ -174,7 +174,7 @@ func (w *environment) obeys(ctx context.Context, i int) {
 		listening, leave := context.WithTimeout(ctx, time.Duration(rnd.IntN(400))*time.Millisecond)
 		doubtful := false
 		err := d.Follow(listening, func(c device.Command, say device.Say) error {
-			w.Fleet.Doubts(i) // until the next report has shown that the answer was in time
+			w.Fleet.MayClose(i) // until the next report has shown that the answer was in time
 			w.Executed(judge.Execution{IMEI: d.IMEI(), Command: c.Text})
 			manner := manners[min(rnd.IntN(4*len(manners)), len(manners)-1)]
 			doubtful = doubtful || !manner.good

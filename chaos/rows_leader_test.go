@@ -172,10 +172,8 @@ func anotherLeads(w *environment, f *leaderHeld) func() {
 // and ticks land.
 func nobodyLeads(w *environment, f *leaderHeld) func() {
 	var rules []*proxy.Rule
-	for _, r := range w.Replicas() {
-		if r != f.former {
-			rules = append(rules, r.Proxy.AnswerWith(harness.IsAcquire, "ERR not now", -1))
-		}
+	for _, r := range w.Others(f.former) {
+		rules = append(rules, r.Proxy.AnswerWith(harness.IsAcquire, "ERR not now", -1))
 	}
 	harness.Eventually(w.T, "the lease has lapsed, and others want it", func() bool {
 		return w.Holder() == "" && slices.ContainsFunc(rules, func(r *proxy.Rule) bool { return r.Hits() > 0 })
@@ -192,11 +190,8 @@ func nobodyLeads(w *environment, f *leaderHeld) func() {
 func anotherLedAndDied(w *environment, f *leaderHeld) func() {
 	w.Died(f.former, "stopped")
 	b := f.successor(w)
-	for _, r := range w.Replicas() {
-		if r != f.former && r != b {
-			rule := r.Proxy.AnswerWith(harness.IsAcquire, "ERR not now", -1)
-			w.T.Cleanup(rule.End)
-		}
+	for _, r := range w.Others(f.former, b) {
+		w.T.Cleanup(r.Proxy.AnswerWith(harness.IsAcquire, "ERR not now", -1).End)
 	}
 	w.Kill(b)
 	return func() {

@@ -116,14 +116,14 @@ func (f *allKilled) fail(w *environment) {
 	}
 	var (
 		next  []*harness.Replica
-		lines []*proxy.Rule
+		holds []*proxy.Rule
 	)
 	for _, r := range former {
-		line := harness.NewProxy(w.T, w.Server.Addr())
+		way := harness.NewProxy(w.T, w.Server.Addr())
 		if f.away == 0 {
-			lines = append(lines, line.Hold())
+			holds = append(holds, way.Hold())
 		}
-		next = append(next, w.Launch(line, r.ID))
+		next = append(next, w.Launch(way, r.ID))
 	}
 	if f.away == 0 {
 		for _, r := range next {
@@ -131,8 +131,8 @@ func (f *allKilled) fail(w *environment) {
 		}
 		f.kill(w, former)
 		f.back = time.Now()
-		for _, line := range lines {
-			line.End()
+		for _, h := range holds {
+			h.End()
 		}
 	}
 	for _, r := range next {

@@ -149,7 +149,7 @@ type batchesLost struct {
 
 func (f *batchesLost) fail(w *environment) {
 	w.reapsOnce()
-	for _, r := range w.Replicas() { // whoever leads: one that loses everything may resign
+	for _, r := range w.Replicas() { // the leader may change: one that loses everything may resign
 		f.lost = append(f.lost, f.lose(r.Proxy, harness.IsBatch, f.times))
 	}
 	w.Plant("ghost", ghostsOf, true)
@@ -362,7 +362,7 @@ type ownersCut struct {
 	calm
 	one    bool
 	owners []*harness.Replica
-	lines  []*proxy.Rule
+	holds  []*proxy.Rule
 	back   []func()
 	stayed map[string]string // what was at them all the time
 	began  time.Time
@@ -371,15 +371,14 @@ type ownersCut struct {
 
 func (f *ownersCut) fail(w *environment) {
 	f.leader = w.Leader()
-	for _, r := range w.Replicas() {
-		if r != f.leader && (!f.one || len(f.owners) == 0) {
-			f.owners = append(f.owners, r)
-		}
+	f.owners = w.Others(f.leader)
+	if f.one {
+		f.owners = f.owners[:1]
 	}
 	f.began = time.Now()
 	for _, r := range f.owners {
 		f.back = append(f.back, w.cut(r))
-		f.lines = append(f.lines, r.Proxy.Hold())
+		f.holds = append(f.holds, r.Proxy.Hold())
 	}
 	if f.one {
 		harness.Eventually(w.T, "its entries are evicted", func() bool { return w.evictedOf(f.owners[0].ID) > 0 })
@@ -409,7 +408,7 @@ func (f *ownersCut) recover(w *environment) {
 	maps.DeleteFunc(f.stayed, func(_, id string) bool {
 		return !slices.ContainsFunc(f.owners, func(r *harness.Replica) bool { return r.ID == id })
 	})
-	for i, l := range f.lines {
+	for i, l := range f.holds {
 		f.hit(l.Hits())
 		l.End()
 		f.back[i]()
@@ -425,12 +424,12 @@ func (f *ownersCut) recover(w *environment) {
 		}
 		return true
 	})
-	w.within("routable after the lines were mended", time.Since(mended), harness.Interval)
+	w.within("routable after the proxies were mended", time.Since(mended), harness.Interval)
 }
 
-// tripped: the leader did not believe that everybody else had died. Whoever's heartbeat expired
-// first may have been one of three that dies, and is swept without delay; the second is one too
-// many.
+// tripped: the leader did not believe that everybody else had died. The owner whose
+// heartbeat expired first may have been one of three that dies, and is swept without delay. The
+// second is one too many.
 func (w *environment) tripped(v *judge.Verdict) {
 	f := w.fault.(*ownersCut)
 	swept := make(map[string]bool)

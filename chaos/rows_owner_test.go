@@ -271,12 +271,7 @@ type ownerStale struct {
 
 func (f *ownerStale) fail(w *environment) {
 	owner := w.Follower()
-	var others []*harness.Replica
-	for _, r := range w.Replicas() {
-		if r != owner {
-			others = append(others, r)
-		}
-	}
+	others := w.Others(owner)
 	for i := 0; i < w.Fleet.Len(); i += 2 { // those that are not traffic's
 		if w.Fleet.At(i) == owner.Devices {
 			f.moved = append(f.moved, i)
@@ -327,12 +322,12 @@ func (f *ownerStale) provoke(w *environment, owner *harness.Replica) (mend func(
 	case failpoint.Reconciling:
 		// An index of another size than its claims' number makes it read all, and hand back what it
 		// does not hold: those that move, and some that were never there.
-		var strangers []any
+		var missing []any
 		for _, i := range w.elsewhere(owner, 5) {
-			strangers = append(strangers, w.Fleet.IMEI(i))
+			missing = append(missing, w.Fleet.IMEI(i))
 			f.moved = append(f.moved, i)
 		}
-		w.Meddle("index", func(p redis.Pipeliner) { p.SAdd(w.T.Context(), w.Layout.Devices(owner.ID), strangers...) })
+		w.Meddle("index", func(p redis.Pipeliner) { p.SAdd(w.T.Context(), w.Layout.Devices(owner.ID), missing...) })
 	case failpoint.Comparing:
 		// Every beat compares some. What it finds to be lost it puts back, unless it has moved
 		// meanwhile.

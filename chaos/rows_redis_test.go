@@ -16,7 +16,6 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/harness"
 	"github.com/rollcall-redis/rollcall/chaos/history"
 	"github.com/rollcall-redis/rollcall/chaos/judge"
-	"github.com/rollcall-redis/rollcall/chaos/proxy"
 )
 
 // The faults of these rows are Redis' own: it stands still, is slow, is down, forgets, is full,
@@ -129,11 +128,9 @@ func (f *serverDown) fail(w *environment) {
 			w.Moves() // is lost
 		}
 		back := w.Outage("")
-		var holds []*proxy.Rule
+		release := func() {}
 		if f.forgets { // nobody may write before the recording goes on
-			for _, l := range w.Proxies {
-				holds = append(holds, l.Hold())
-			}
+			release = harness.HoldAll(w.Proxies)
 		}
 		w.Server.Kill()
 		if f.forgets {
@@ -145,9 +142,7 @@ func (f *serverDown) fail(w *environment) {
 		if f.forgets {
 			w.NextLife(w.Server)
 		}
-		for _, h := range holds {
-			h.End()
-		}
+		release()
 		back()
 		w.heals(time.Now())
 	}
@@ -221,21 +216,14 @@ func (f *stallBefore) fail(w *environment) {
 	harness.Eventually(w.T, "the owner is back", w.beating)
 
 	back = w.Outage("")
-	var holds []*proxy.Rule
-	for _, r := range w.Replicas() {
-		if r != leader {
-			holds = append(holds, r.Proxy.Hold())
-		}
-	}
+	release := harness.HoldAll(harness.ProxiesOf(w.Others(leader)))
 	before := leader.Proxy.Verdicts()
 	over := f.how(w)
 	send()
 	over()
 	harness.Eventually(w.T, "the batch is answered", func() bool { return !maps.Equal(before, leader.Proxy.Verdicts()) })
 	f.hit(leader.Proxy.Verdicts()["HELD"] - before["HELD"])
-	for _, h := range holds {
-		h.End()
-	}
+	release()
 	leader.Cont()
 	back()
 	w.heals(time.Now())
@@ -276,7 +264,7 @@ func asleep(w *environment) (over func()) {
 }
 
 // jumped leaves everything as a jump of the server's clock does, which one machine cannot have for
-// itself alone: if the clock went forward all that can expire has, and the witness was last heard
+// itself alone: if the clock went forward all that can expire has, and the witness last ticked
 // long ago; if it went back, that was in the future.
 func jumped(by time.Duration) stall {
 	return func(w *environment) (over func()) {

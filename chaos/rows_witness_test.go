@@ -13,7 +13,6 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/harness"
 	"github.com/rollcall-redis/rollcall/chaos/history"
 	"github.com/rollcall-redis/rollcall/chaos/judge"
-	"github.com/rollcall-redis/rollcall/chaos/proxy"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 )
 
@@ -118,7 +117,7 @@ func (w *environment) entriesOf(id string) (imeis []string) {
 	return imeis
 }
 
-// lastTick is when the witness was last heard.
+// lastTick is when the witness last ticked.
 func (w *environment) lastTick() time.Time {
 	ms, err := w.HGet(w.T.Context(), w.Witness(), "last").Int64()
 	require.NoError(w.T, err)
@@ -151,18 +150,11 @@ func (f *evictedUnseen) fail(w *environment) {
 		owner := w.Follower()
 		f.evictor.from = time.Now()
 		alive, speaks := w.mute(owner.ID, owner.Proxy)
-		var holds []*proxy.Rule
-		for _, r := range w.Replicas() {
-			if r != owner {
-				holds = append(holds, r.Proxy.Hold())
-			}
-		}
+		release := harness.HoldAll(harness.ProxiesOf(w.Others(owner)))
 		last := w.lastTick()
 		require.True(w.T, w.evict(owner.ID), "its heartbeat has ended by itself: this run proves nothing")
 		f.then(w, f)
-		for _, h := range holds {
-			h.End()
-		}
+		release()
 		harness.Eventually(w.T, "somebody ticks", func() bool { return w.lastTick().After(last) })
 		gap := w.lastTick().Sub(last)
 		w.remark("evicted and forgotten between two ticks %v apart", gap.Round(time.Millisecond))
@@ -187,11 +179,7 @@ func promoted(w *environment, f *evictedUnseen) {
 	harness.Eventually(w.T, "the replica has all of it", func() bool {
 		return harness.InfoOf(w.T, c, "Replication", "master_repl_offset") == harness.InfoOf(w.T, w.Client, "Replication", "master_repl_offset")
 	})
-	lines := slices.Clone(w.Proxies)
 	f.promote(w)
-	for _, l := range lines {
-		l.Retarget(f.replica.Addr())
-	}
 }
 
 // statisticsReset: an operator has Redis count from 0.
@@ -264,7 +252,7 @@ func (f *slowAmongQuick) fail(w *environment) {
 		w.Fleet.DropStale(i)
 	}
 
-	// It has just beaten, and is cut off: nobody hears of its settings. Redis evicts its heartbeat,
+	// It has just beaten, and is cut off: nobody is told its settings. Redis evicts its heartbeat,
 	// which was good for much longer than the others need to believe a silence.
 	harness.Eventually(w.T, "it has just beaten", func() bool {
 		return w.PTTL(w.T.Context(), w.Heartbeat(slow.ID)).Val() > slowTTL-slowInterval/4
@@ -286,10 +274,8 @@ func (f *slowAmongQuick) fail(w *environment) {
 // once.
 func (f *slowAmongQuick) evictSlow(w *environment, slow *harness.Replica) {
 	var back []func()
-	for _, r := range w.Replicas() {
-		if r != slow {
-			back = append(back, w.Outage(r.ID))
-		}
+	for _, r := range w.Others(slow) {
+		back = append(back, w.Outage(r.ID))
 	}
 	require.True(w.T, w.evict(slow.ID))
 	harness.Eventually(w.T, "the others beat", func() bool {
@@ -327,11 +313,7 @@ func (f *failover) setup(w *environment) {
 func (f *failover) fail(w *environment) {
 	f.link.Hold()
 	f.behindBy(w)
-	lines := w.Proxies
-	var rules []*proxy.Rule
-	for _, l := range lines {
-		rules = append(rules, l.Hold())
-	}
+	release := harness.HoldAll(w.Proxies)
 	back := w.Outage("")
 	epoch := w.Get(w.T.Context(), history.EpochKey(w.Lease())).Val()
 	had := w.HGetAll(w.T.Context(), w.Registry()).Val()
@@ -345,10 +327,7 @@ func (f *failover) fail(w *environment) {
 	}
 	w.remark("the promoted one is %v behind: %d entries differ, epoch %s, was %s", f.behind, lost, w.Get(w.T.Context(), history.EpochKey(w.Lease())).Val(), epoch)
 	f.hit(lost)
-	for i, l := range lines {
-		l.Retarget(f.replica.Addr())
-		rules[i].End()
-	}
+	release()
 	back()
 }
 
@@ -362,6 +341,9 @@ func (f *failover) promote(w *environment) {
 	})
 	w.NextLife(f.replica)
 	w.Client = c
+	for _, p := range w.Proxies {
+		p.Retarget(f.replica.Addr())
+	}
 }
 
 // behindBy lets the primary go on alone, and a new term begin in that time, so that its epoch is

@@ -25,8 +25,8 @@ var plainRows = []row{
 	{17, "TwoProcessesOfOneID", true, 60, nil, twoProcessesOfOneID},
 }
 
-// slowSweep makes a pass over the ghosts last for seconds, so that a fault hits the middle of it. Each
-// batch is late by a fixed time. A small share of Redis' time would slow a pass down on a busy
+// slowSweep makes a pass over the ghosts last for seconds, so that a fault hits the middle of it.
+// Each batch is late by a fixed time. A small share of Redis' time would slow a pass down on a busy
 // machine much more than on another.
 var slowSweep = map[string]string{
 	"JANITOR_REDIS_SHARE": "1", "JANITOR_SCAN_COUNT": "50", "JANITOR_DELETE_BATCH": "50", harness.BatchDelay: "100ms", "ADMIN_TOKEN": adminToken,

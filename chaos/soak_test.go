@@ -306,7 +306,7 @@ func (s *soak) whileSweeping(r *proxy.Rule) int {
 	return r.Hits()
 }
 
-// soon waits for what may come, or not, since the evidence is in doubt.
+// soon waits for what may come, or not, since the evidence is not certain.
 func (s *soak) soon(cond func() bool) bool {
 	ticker := time.NewTicker(harness.PatiencePause)
 	defer ticker.Stop()

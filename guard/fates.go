@@ -19,7 +19,8 @@ type Fate struct {
 
 // Fates looks up what became of batches, in one round trip; it needs their ID and Token only. A
 // batch whose record cannot be read is missing in the result, and the error says why. After an
-// error of Redis the result is empty: nothing is known of any of them.
+// error of Redis the result is empty: nothing is known of any of them. A record that the leader has
+// trimmed from the log since then is not found: such a batch is taken for one that never ran.
 func (g *Guard) Fates(ctx context.Context, batches []Batch) (map[BatchID]Fate, error) {
 	if len(batches) == 0 {
 		return nil, nil

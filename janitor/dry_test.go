@@ -87,7 +87,7 @@ func TestADryRunsReportsAreRightBetweenItsLooks(t *testing.T) {
 		require.Equal(t, map[SkipReason]int{SkipUnreadable: 1}, rep.Spared)
 		require.Less(t, rep.Scanned, 300, "and was not read again")
 
-		// Whoever asks wants to know how it is now.
+		// A pass that somebody asked for is about the present.
 		f.indexed("dead", 310)
 		require.Equal(t, 310, r.sweep(Request{})["owners"].Condemned)
 		twice := pages.Load()

@@ -72,7 +72,7 @@ type leader struct {
 	full  bool               // a full scan of this term is over
 }
 
-// modelTerm is a lease.Term whose holder never doubts it: the fence is the server's.
+// modelTerm is a lease.Term whose holder always believes in it: the fence is the server's.
 type modelTerm struct {
 	token string
 	epoch uint64

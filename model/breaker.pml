@@ -137,7 +137,7 @@ inline forget(i) {
 	fi
 }
 
-/* A new term: the roster is taken, and whoever is on it counts as having lived a TTL ago. */
+/* A new term: the roster is read, and each instance on it counts as alive a TTL ago. */
 inline begin() {
 	d_step {
 		EACH(seen[o] = (listed[o] -> ALIVE : UNKNOWN);

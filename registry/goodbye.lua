@@ -7,11 +7,9 @@ if redis.call('EXISTS', KEYS[3]) == 0 and ARGV[5] == '0' then
   redis.pcall('SREM', KEYS[2], ARGV[1])
 else
   local now = tonumber(redis.call('TIME')[1])
-  local w = redis.pcall('HGETALL', KEYS[4])
-  for i = 1, #w, 2 do
-    if string.sub(w[i], 1, 4) == 'bye:' and now - (tonumber(w[i + 1]) or 0) > 86400 then
-      redis.pcall('HDEL', KEYS[4], w[i])
-    end
+  local marks = redis.pcall('HSCAN', KEYS[4], 0, 'MATCH', 'bye:*', 'COUNT', 1000)[2] or {}
+  for i = 1, #marks, 2 do
+    if now - (tonumber(marks[i + 1]) or 0) > 86400 then redis.pcall('HDEL', KEYS[4], marks[i]) end
   end
   redis.pcall('HSET', KEYS[4], 'bye:' .. ARGV[1], string.format('%.0f', now))
 end

@@ -17,6 +17,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/chaos/history"
 	"github.com/rollcall-redis/rollcall/chaos/judge"
+	"github.com/rollcall-redis/rollcall/chaos/proxy"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -237,8 +238,8 @@ func (w *Environment) Kill(r *Replica) (at time.Time, lost []int) {
 	return at, lost
 }
 
-// Ends notes the end of a replica, which end brings about, without traffic meanwhile. It returns the
-// devices whose sockets went with it.
+// Ends notes the end of a replica, which end brings about, without traffic meanwhile. It returns
+// the devices whose sockets went with it.
 func (w *Environment) Ends(r *Replica, end func()) (lost []int) {
 	w.Gate.Lock()
 	defer w.Gate.Unlock()
@@ -306,10 +307,35 @@ func (w *Environment) running(id string) *Replica {
 
 // Follower is a replica that does not lead.
 func (w *Environment) Follower() *Replica {
-	leader, fleet := w.Leader(), w.Replicas()
-	i := slices.IndexFunc(fleet, func(r *Replica) bool { return r != leader })
-	require.NotEqual(w.T, -1, i, "nobody follows")
-	return fleet[i]
+	others := w.Others(w.Leader())
+	require.NotEmpty(w.T, others, "nobody follows")
+	return others[0]
+}
+
+// Others are the running replicas but some.
+func (w *Environment) Others(but ...*Replica) []*Replica {
+	return slices.DeleteFunc(slices.Clone(w.Replicas()), func(r *Replica) bool { return slices.Contains(but, r) })
+}
+
+// HoldAll holds everything on some proxies until the returned function is called.
+func HoldAll(proxies []*Proxy) (release func()) {
+	var holds []*proxy.Rule
+	for _, p := range proxies {
+		holds = append(holds, p.Hold())
+	}
+	return func() {
+		for _, h := range holds {
+			h.End()
+		}
+	}
+}
+
+// ProxiesOf are those of some replicas.
+func ProxiesOf(replicas []*Replica) (proxies []*Proxy) {
+	for _, r := range replicas {
+		proxies = append(proxies, r.Proxy)
+	}
+	return proxies
 }
 
 // Holder is the instance that has the lease, "" if it is free.
@@ -318,7 +344,7 @@ func (w *Environment) Holder() string {
 	return id
 }
 
-// Listened waits until the witness has been heard for long enough that deletes may begin.
+// Listened waits until the witness has listened for long enough that deletes may begin.
 func (w *Environment) Listened() {
 	w.T.Helper()
 	Eventually(w.T, "the witness has listened for GRACE", func() bool {

@@ -27,7 +27,7 @@ type Fleet struct {
 	sure    map[string]time.Time // IMEI -> when that was last known to be open
 	acked   map[string]int       // IMEI -> records that were acknowledged
 	// IMEI -> its replica may have closed that since, for want of an answer to a command
-	doubt  map[string]bool
+	maybe  map[string]bool
 	names  map[string]string // address -> instance
 	closed []judge.Socket    // that a replica has closed: each has Ended when its device found out
 }
@@ -35,7 +35,8 @@ type Fleet struct {
 func newFleet(n int) *Fleet {
 	return &Fleet{
 		Fleet:   device.NewFleet(n, 350_000_000_000_000, device.Options{Timeout: Patience}),
-		present: make(map[string]int), acked: make(map[string]int), sure: make(map[string]time.Time), doubt: make(map[string]bool), names: make(map[string]string),
+		present: make(map[string]int), acked: make(map[string]int), sure: make(map[string]time.Time),
+		maybe: make(map[string]bool), names: make(map[string]string),
 	}
 }
 
@@ -66,7 +67,7 @@ func (d *Fleet) Connect(ctx context.Context, i int, r *Replica) error {
 		if now.Sub(asked) < unregistered {
 			d.acks = append(d.acks, judge.Lookup{IMEI: imei, Instance: r.ID, Call: asked, Return: now})
 		}
-		d.present[imei], d.sure[imei], d.doubt[imei] = n, now, false
+		d.present[imei], d.sure[imei], d.maybe[imei] = n, now, false
 		return nil
 	}
 	d.sockets[n].Ended = now // it may have been registered all the same
@@ -91,7 +92,7 @@ func (d *Fleet) Send(ctx context.Context, i int) error {
 	if err == nil {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		d.sure[imei], d.doubt[imei] = begun, false
+		d.sure[imei], d.maybe[imei] = begun, false
 		d.acked[imei]++
 		return nil
 	}
@@ -116,18 +117,18 @@ func (d *Fleet) LetGo(i int, closed bool) {
 	d.Leave(i)
 }
 
-// Doubts notes that a command is not answered in time on device i's socket: from now on its replica
-// may close that at any time.
-func (d *Fleet) Doubts(i int) {
+// MayClose notes that a command is not answered in time on device i's socket: from now on its
+// replica may close that at any time.
+func (d *Fleet) MayClose(i int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.doubt[d.IMEI(i)] = true
+	d.maybe[d.IMEI(i)] = true
 }
 
 // ends is when a present socket that ends now was last known to be open: now, unless its replica
 // may have closed it. d.mu is held.
 func (d *Fleet) ends(imei string) time.Time {
-	if d.doubt[imei] {
+	if d.maybe[imei] {
 		return d.sure[imei]
 	}
 	return time.Now()

@@ -13,8 +13,8 @@
 //	}
 //
 // A server's append-only file has the effects of a script as MULTI … EXEC and each expiry as an
-// explicit DEL. A server that runs without such a file is told to [Begin] one; what it then holds is
-// the beginning. [Read] makes one [History] of all parts of a run.
+// explicit DEL. A server that runs without such a file is told to [Begin] one; what it then holds
+// is the beginning. [Read] makes one [History] of all parts of a run.
 //
 // What a test does to the keyspace by its own hand it marks: in one MULTI with a SET of [FaultKey].
 // A restart without an append-only file, or a failover, gives the server another memory. Such a

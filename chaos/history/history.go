@@ -26,8 +26,8 @@ type History []Event
 const FaultKey = "chaos:fault"
 
 // LifeCommand begins an event that stands for a new life of the server with another memory than the
-// last one's, as after a restart without an append-only file or a failover. The commands behind it in
-// the same event write what the new life began with. No server knows it: [Read] puts it there.
+// last one's, as after a restart without an append-only file or a failover. The commands behind it
+// in the same event write what the new life began with. No server knows it: [Read] puts it there.
 const LifeCommand = "ROLLCALL.LIFE"
 
 // Fault returns what the harness did, "" if it was not the harness.

@@ -7,7 +7,7 @@ import "time"
 //
 //   - the server's counters began anew (Facts.Restarts): whatever they had counted is not known any
 //     more;
-//   - so many owners fell silent at once that it is rather the witness who does not hear.
+//   - so many owners fell silent at once that rather the witness did not receive their heartbeats.
 type c4Holds struct {
 	passive
 	owners map[string]*silence // by instance that has ever beaten

@@ -98,8 +98,8 @@ func (c *c4) evicts(m *moment) {
 		return
 	}
 	hold, _ := m.witness("hold")
-	if heard := time.Duration(last-max(since, hold, c.hold)) * time.Millisecond; heard < m.facts.grace(m.now) {
-		m.violation("C4", "eviction %s after a hold (%s)", heard, m.reason())
+	if listened := time.Duration(last-max(since, hold, c.hold)) * time.Millisecond; listened < m.facts.grace(m.now) {
+		m.violation("C4", "eviction %s after a hold (%s)", listened, m.reason())
 	}
 }
 

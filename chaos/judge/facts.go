@@ -72,14 +72,14 @@ func (f *Facts) graceAtMost(at time.Time) time.Duration { return f.largest(at, 2
 // largest is the largest grace period of all settings that were in use less than so many of them
 // ago.
 func (f *Facts) largest(at time.Time, ago int) time.Duration {
-	warm := graceOf(f.HeartbeatTTL)
+	longest := graceOf(f.HeartbeatTTL)
 	for _, s := range f.Settings {
 		grace := graceOf(s.HeartbeatTTL)
 		if !at.Before(s.From) && (s.Until.IsZero() || at.Before(s.Until.Add(time.Duration(ago)*grace))) {
-			warm = max(warm, grace)
+			longest = max(longest, grace)
 		}
 	}
-	return warm
+	return longest
 }
 
 // heartbeat is how an instance beats: the longest interval and TTL that it was ever set to.
@@ -128,7 +128,7 @@ func (s *Socket) endedBy(t time.Time) bool { return !s.Ended.IsZero() && !s.Ende
 type Setting struct {
 	Instance                        string
 	HeartbeatInterval, HeartbeatTTL time.Duration
-	// From is when the fleet had heard of these settings, Until when the instance ended; zero: it
+	// From is when the fleet had been told these settings, Until when the instance ended; zero: it
 	// has not.
 	From, Until time.Time
 }

@@ -1,6 +1,6 @@
--- conclude.lua (behind state.lua): adds the outcome of a command and takes its entry out of the
--- stream, in one step. It refuses a second outcome for an id, and another than instance_lost for
--- what an earlier life of the instance may have sent.
+-- conclude.lua (after state.lua): adds the outcome of a command and removes its entry from the
+-- stream, in one step. It refuses a second outcome for an id. If an earlier life of the instance
+-- may have sent the command, the outcome is instance_lost.
 -- KEYS[1] state  KEYS[2] stream  KEYS[3] responses
 -- ARGV[1] entry  ARGV[2] life  ARGV[3] instance  ARGV[4] imei  ARGV[5] expires, unix ms  ARGV[6]
 -- group
@@ -9,7 +9,7 @@
 -- take.lua
 local here, status, said = KEYS[2] .. ' ' .. ARGV[1], ARGV[8], ARGV[9]
 local word, life, at = known(KEYS[1])
--- the reply was lost
+-- the reply to this life was lost
 if word and word ~= 'sent' and life == ARGV[2] and at == here then return word end
 if not there(KEYS[2], ARGV[1]) then return 'GONE' end
 if word and (word ~= 'sent' or at ~= here) then
@@ -22,8 +22,7 @@ end
 if not word and status == 'instance_lost' and said == '' then
   said = 'expired too long ago to know whether it was sent; the device may have executed it'
 end
--- First of all, since it is what may be refused: for want of memory, or because the key is
--- something else.
+-- The first write is the one that may be refused: memory is full, or the key is of another type.
 redis.call('XADD', KEYS[3], 'MAXLEN', '~', ARGV[10], '*', 'id', ARGV[7], 'imei', ARGV[4], 'instance', ARGV[3], 'status', status, 'text', said)
 remember(KEYS[1], status, ARGV[2], KEYS[2], ARGV[1], tonumber(ARGV[5]) - ms())
 remove(KEYS[2], ARGV[1], ARGV[6])

@@ -32,8 +32,8 @@ func (b *bench) sender() *Sender {
 	}}
 }
 
-// ledger is what devices executed, by the command's text, and what became of commands, by id.
-type ledger struct {
+// outcomeLog is what devices executed, by the command's text, and what became of commands, by id.
+type outcomeLog struct {
 	mu       sync.Mutex
 	executed map[string]int
 	outcomes map[string]Outcome
@@ -41,7 +41,7 @@ type ledger struct {
 
 // hops moves a device between places, back to the same one too, in the midst of whatever goes on
 // there, until ctx ends. Old sockets are closed at once, later or last.
-func (l *ledger) hops(ctx context.Context, d *device.Device, rnd *rand.Rand, places []*instance, joined chan<- struct{}) error {
+func (l *outcomeLog) hops(ctx context.Context, d *device.Device, rnd *rand.Rand, places []*instance, joined chan<- struct{}) error {
 	for ctx.Err() == nil {
 		if _, err := d.Connect(context.WithoutCancel(ctx), places[rnd.IntN(len(places))].addr); err != nil {
 			return err
@@ -74,7 +74,7 @@ func TestCommandsForDevicesThatHopHaveOneOutcomeEach(t *testing.T) {
 	b := setup(t, redistest.Shared(t))
 	places := []*instance{b.instance("a"), b.instance("b")}
 	sender := b.sender()
-	l := &ledger{executed: map[string]int{}, outcomes: map[string]Outcome{}}
+	l := &outcomeLog{executed: map[string]int{}, outcomes: map[string]Outcome{}}
 
 	var all sync.WaitGroup
 	for n := range devices {

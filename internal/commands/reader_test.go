@@ -160,7 +160,7 @@ func TestTwoEntriesOfOneIDUnderWayHaveOneOutcome(t *testing.T) {
 	require.Equal(t, Answered, b.awaits(1, "a", "b")[0].Status)
 }
 
-func TestPoisonNeverJamsTheStream(t *testing.T) {
+func TestUnusableEntriesDoNotBlockTheStream(t *testing.T) {
 	t.Parallel()
 	b := setup(t, redistest.Shared(t))
 	a := b.gate("a")

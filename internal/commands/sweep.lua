@@ -1,10 +1,10 @@
--- sweep.lua: the body (behind guard.lua and state.lua) that answers the commands of a dead instance
--- with instance_lost, takes them out of its stream, and the stream away when it is empty.
+-- sweep.lua: the body (after guard.lua and state.lua) that answers the commands of a dead instance
+-- with instance_lost, removes them from its stream, and deletes the stream when it is empty.
 -- KEYS[6] stream  KEYS[7] responses  KEYS[8..] the state of each item; the stream itself where the
 -- entry has no usable id
 -- ARGV[8..] entries, in the same order; '0-0', which is none, asks for the empty stream alone
--- Result: DONE, how many entries went, how many were gone already. The record lists commands by id,
--- entries without one by their own.
+-- Result: DONE, how many entries were removed, how many were gone already. The record names
+-- commands by id, entries without a usable id by their own.
 local group, most = '@group', @most
 local stream, responses = KEYS[6], KEYS[7]
 local function usable(key, want)

@@ -177,7 +177,7 @@ func TestCommandsOfADeadInstanceAreAnswered(t *testing.T) {
 			require.Greater(t, ttl, 59*time.Minute)
 			require.Less(t, ttl, 3*time.Hour)
 		}
-		// An id that was answered is answered: whoever repeats it hears nothing more.
+		// An id has one answer: a command that repeats it gets none.
 		f.adds("dead", "id", "c1", "imei", imei, "text", "again")
 		require.Equal(t, janitor.Done, f.sweeps().Outcome)
 		require.Len(t, f.outcomes(), 3)

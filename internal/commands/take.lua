@@ -1,5 +1,5 @@
--- take.lua (behind state.lua): may this command be sent now? Marks it, if so. Asked again by the
--- same life it answers the same.
+-- take.lua (after state.lua): may this command be sent now? If so, it marks the command. The same
+-- life gets the same answer again.
 -- KEYS[1] state  KEYS[2] stream  KEYS[3] registry
 -- ARGV[1] entry  ARGV[2] life  ARGV[3] instance  ARGV[4] imei  ARGV[5] expires, unix ms  ARGV[6]
 -- group
@@ -8,8 +8,8 @@
 --   EXPIRED     too late
 --   MOVED       the registry names another owner
 --   LOST        an earlier life of the instance has marked it, or may have: marks last for an hour
---   DUPLICATE   the id stands for another entry, or has its outcome: the entry was removed
---   GONE        the entry is not in its stream any more: somebody else has seen to it
+--   DUPLICATE   the id means another entry, or has its outcome: the entry was removed
+--   GONE        the entry is not in its stream any more
 if not there(KEYS[2], ARGV[1]) then return { 'GONE', 0, '' } end
 local left = tonumber(ARGV[5]) - ms()
 local word, life, at = known(KEYS[1])

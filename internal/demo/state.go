@@ -13,6 +13,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/internal/commands"
 	"github.com/rollcall-redis/rollcall/internal/gateway"
+	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
 // state is what Redis has at one moment.
@@ -192,8 +193,12 @@ func (d *demo) free(ctx context.Context) error {
 	return nil
 }
 
-// cleanTime bounds clean.
-const cleanTime = 5 * time.Second
+const (
+	cleanTime = 5 * time.Second // bounds clean
+	// quietReads is how often in a row clean must find nothing: Redis may still have to read
+	// commands that a replica sent before it was killed.
+	quietReads = 10
+)
 
 // clean removes what the demo's replicas have written. None runs any more.
 func (d *demo) clean() error {
@@ -203,8 +208,15 @@ func (d *demo) clean() error {
 	for _, r := range d.all {
 		keys = append(keys, d.keys.Heartbeat(r.id), d.keys.Devices(r.id), commands.Outbound(d.keys, r.id))
 	}
-	if err := d.cfg.Redis.Del(ctx, keys...).Err(); err != nil {
-		return fmt.Errorf("demo: clean up: %w", err)
+	for quiet := 0; quiet < quietReads; {
+		n, err := d.cfg.Redis.Del(ctx, keys...).Result()
+		if err != nil {
+			return fmt.Errorf("demo: clean up: %w", err)
+		}
+		if quiet++; n > 0 {
+			quiet = 0
+		}
+		wait.For(ctx, pollEvery)
 	}
 	return nil
 }

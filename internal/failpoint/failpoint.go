@@ -11,8 +11,8 @@
 //	wait 200ms  only the goroutine waits
 //
 // and, if a number follows, at which hit from now on: "stop 3" lets two pass. Exactly one hit takes
-// an order. It renames it to <name>.taken, adds one to the number in <name>.hits, acts, and having
-// gone on writes <name>.woken.
+// an order. It adds one to the number in <name>.hits, renames the order to <name>.taken and acts.
+// When it has gone on it writes <name>.woken.
 //
 // Elsewhere only cmd/ingest reads the environment. This package does so itself because the points
 // are in libraries, and because a setting for them would have to be part of the shipped program.

@@ -106,7 +106,7 @@ func take(name Name) (order, bool) {
 		return order{}, false
 	}
 	// Not there any more: withdrawn, or taken by a process that shares the folder.
-	if err := os.Rename(path, path+".taken"); os.IsNotExist(err) {
+	if err := os.Rename(path, path+".claimed"); os.IsNotExist(err) {
 		return order{}, false
 	} else {
 		check(err)
@@ -118,6 +118,7 @@ func take(name Name) (order, bool) {
 	}
 	n, _ := strconv.Atoi(string(bytes.TrimSpace(before)))
 	put(name, ".hits", []byte(strconv.Itoa(n+1)))
+	check(os.Rename(path+".claimed", path+".taken")) // last: it tells that the rest is there
 	return o, true
 }
 

@@ -51,7 +51,7 @@ func TestAThousandHostileSocketsDelayNoDevice(t *testing.T) {
 	await(t, func() bool { return b.Connections() == devices && b.admission.count() == 0 })
 }
 
-func TestWhoSaysNothingMakesRoomAfterThreeSecondsWhenThereAreTooMany(t *testing.T) {
+func TestASilentSocketMakesRoomAfterThreeSecondsWhenThereAreTooMany(t *testing.T) {
 	t.Parallel()
 	manyInBubble(t, nil, func(c *Config) { c.MaxUnidentified = 2 }, func(t *testing.T, g *Gateway, join func() *timed) {
 		first := join()

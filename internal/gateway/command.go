@@ -49,12 +49,12 @@ type commandState struct {
 	pending  *pendingCommand // the command under way; nil: none
 	accepted bool            // a frame was acknowledged: the device takes commands from now on
 	answered time.Time       // when the device last answered a command
-	doubtful uint8           // bits: see doubt; only a new socket begins without them
+	doubtful uint8           // bits: see bitOf; only a new socket begins without them
 }
 
-// doubt is the bit of a codec: a response of it may come, or came, that does not answer the pending
+// bitOf is the bit of a codec in doubtful: a response of it may come, or came, that does not answer the pending
 // command.
-func doubt(codec teltonika.Codec) uint8 {
+func bitOf(codec teltonika.Codec) uint8 {
 	if codec == teltonika.Codec14 {
 		return 2
 	}
@@ -219,7 +219,7 @@ func (s *session) unquiet() time.Duration {
 func (s *session) isDoubtful(codec teltonika.Codec) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.commands.doubtful&doubt(codec) != 0
+	return s.commands.doubtful&bitOf(codec) != 0
 }
 
 // withdraw takes a command off the session.
@@ -252,7 +252,7 @@ func (s *session) exchange(ctx context.Context, o *pendingCommand) ([]byte, erro
 		return nil, fmt.Errorf("%w: %w", ErrNotConnected, o.failed)
 	}
 	// The vendor allows one command at a time, whichever codec the next one has.
-	s.commands.doubtful = doubt(teltonika.Codec12) | doubt(teltonika.Codec14)
+	s.commands.doubtful = bitOf(teltonika.Codec12) | bitOf(teltonika.Codec14)
 	return nil, fmt.Errorf("%w: %s; the device may have executed it", ErrUnanswered, why)
 }
 
@@ -278,7 +278,7 @@ func (s *session) takeCommand() *pendingCommand {
 		return nil
 	}
 	o.written = true
-	if s.commands.doubtful&doubt(o.codec) != 0 { // since Command looked
+	if s.commands.doubtful&bitOf(o.codec) != 0 { // since Command looked
 		o.failed = errDoubtful
 		_ = s.under.Close()
 		return nil
@@ -323,7 +323,7 @@ func (s *session) takeResponses(frame teltonika.Frame) {
 		}
 		o := s.commands.pending
 		if o == nil || !o.written || o.codec != frame.Codec {
-			s.commands.doubtful |= doubt(frame.Codec)
+			s.commands.doubtful |= bitOf(frame.Codec)
 			s.g.metrics.stray.Inc()
 			continue
 		}

@@ -14,7 +14,7 @@ import (
 // What the registry is told must be so: a claim stands for a device that is here, and an
 // acknowledgement that is followed by a frame for one that has received it.
 
-func TestWhoGaveUpInTheBacklogIsNotRegistered(t *testing.T) {
+func TestADeviceThatGaveUpInTheBacklogIsNotRegistered(t *testing.T) {
 	t.Parallel()
 	b := setup(t, redistest.Shared(t), func(c *Config) { c.MaxConns = 1 })
 	first := b.login(t, imei)

@@ -176,7 +176,7 @@ func TestTheStreamsAreCapped(t *testing.T) {
 	require.Less(t, b.rdb.XLen(t.Context(), b.stream).Val(), int64(300))
 }
 
-func TestWhoFindsNoPlaceWaitsInTheBacklog(t *testing.T) {
+func TestADeviceWithoutAPlaceWaitsInTheBacklog(t *testing.T) {
 	t.Parallel()
 	b := setup(t, redistest.Shared(t), func(c *Config) { c.MaxConns = 2 })
 	first := b.login(t, imei)

@@ -88,7 +88,7 @@ func TestDevicesSpeakTLSFrom12On(t *testing.T) {
 	require.Len(t, b.registrar.all(), 2)
 }
 
-func TestWhoKeepsATLSHandshakeWaitingKeepsNobodyElse(t *testing.T) {
+func TestASlowTLSHandshakeDelaysNoOtherDevice(t *testing.T) {
 	t.Parallel()
 	cert, key := certify(t, t.TempDir(), "first")
 	b := listening(t, overTLS(t, cert, key, slog.Default()))

@@ -178,7 +178,7 @@ func TestBadFramesGetWhatTheyMust(t *testing.T) {
 	}
 }
 
-func TestWhoeverIsNoDeviceIsSentAway(t *testing.T) {
+func TestAPeerThatIsNoDeviceIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"neg_imei_nondigit", "neg_imei_14", "neg_http", "neg_tls_hello", "neg_imei_len_0", "neg_imei_len_ffff"} {
 		t.Run(name, func(t *testing.T) {

@@ -114,7 +114,7 @@ func newClient(t testing.TB, o *redis.Options) *redis.Client {
 	return c
 }
 
-// common is the test binary's one shared server, started by whoever asks first.
+// common is the test binary's one shared server, started when it is first asked for.
 var common struct {
 	sync.Mutex
 	inMain bool // Main is there to stop it
