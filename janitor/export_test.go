@@ -31,6 +31,9 @@ func (j *Janitor) Tick(ctx context.Context, leading bool) (guard.Witness, error)
 	return h.witness, h.err
 }
 
+// Timing is what heartbeats keep to.
+func (j *Janitor) Timing() guard.Timing { return j.timing }
+
 // NextTick is how long a leader waits until its next tick, HeldFor how long nothing can be deleted.
 func (j *Janitor) NextTick() time.Duration { return j.listener.wait(true) }
 func (j *Janitor) HeldFor() time.Duration {

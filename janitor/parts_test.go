@@ -2,10 +2,14 @@ package janitor
 
 import (
 	"log/slog"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/guard"
 )
 
 // Parts that are tested without Redis.
@@ -16,6 +20,11 @@ func TestProgressSaysHowFarAPassIs(t *testing.T) {
 	g := &Pass{mark: mark{at: begun}, next: mark{at: begun}}
 	require.Zero(t, g.progress(begun).Ratio(), "not known yet")
 	g.AddTotal(100_000)
+	for _, at := range []time.Duration{0, time.Second} {
+		p := g.progress(begun.Add(at))
+		require.Zero(t, p.PerSecond)
+		require.Zero(t, p.SecondsLeft, "nothing was read")
+	}
 	g.scanned(20_000, begun.Add(4*time.Second))
 	g.report.Evicted = 7
 	p := g.progress(begun.Add(5 * time.Second))
@@ -34,6 +43,130 @@ func TestProgressSaysHowFarAPassIs(t *testing.T) {
 	p = g.progress(begun.Add(42 * time.Second))
 	require.InDelta(t, 1, p.Ratio(), 0, "a scan may meet more than there is")
 	require.Zero(t, p.SecondsLeft)
+}
+
+func TestASlowPassHasARateAndIsLoggedEachTenSeconds(t *testing.T) {
+	t.Parallel()
+	begun := time.Now()
+	g := &Pass{mark: mark{at: begun}, next: mark{at: begun}}
+	g.AddTotal(3)
+	_, due := g.scanned(1, begun.Add(progressEvery-1))
+	require.False(t, due)
+	p, due := g.scanned(0, begun.Add(progressEvery))
+	require.True(t, due)
+	require.InDelta(t, 0.1, p.PerSecond, 1e-9)
+	require.InDelta(t, 20, p.SecondsLeft, 1e-9)
+	_, due = g.scanned(0, begun.Add(2*progressEvery-1))
+	require.False(t, due)
+	_, due = g.scanned(0, begun.Add(2*progressEvery))
+	require.True(t, due)
+
+	g = &Pass{mark: mark{at: begun}, next: mark{at: begun}}
+	p, _ = g.scanned(100, begun.Add(time.Second/4))
+	require.InDelta(t, 400, p.PerSecond, 1e-9)
+}
+
+func TestWhatATickSaidIsGoodForAGap(t *testing.T) {
+	t.Parallel()
+	at := time.Now()
+	h := heard{gap: 30 * time.Second, at: at, witness: guard.Witness{
+		Listening: time.Minute, HeldFor: 20 * time.Second, Reason: "gap",
+	}}
+	for after, want := range map[time.Duration]struct {
+		listening, held time.Duration
+		reason          string
+	}{
+		0:                  {time.Minute, 20 * time.Second, "gap"},
+		5 * time.Second:    {65 * time.Second, 15 * time.Second, "gap"},
+		25 * time.Second:   {85 * time.Second, 0, "gap"},
+		30 * time.Second:   {90 * time.Second, 0, "gap"},
+		30*time.Second + 1: {0, 0, ""},
+	} {
+		held, reason := h.heldFor(at.Add(after))
+		require.Equal(t, want.held, held, after)
+		require.Equal(t, want.reason, reason, after)
+		require.Equal(t, want.listening, h.listening(at.Add(after)), after)
+	}
+}
+
+func TestFailuresInARowWaitTwiceAsLongEachTime(t *testing.T) {
+	t.Parallel()
+	for failures, want := range map[int]time.Duration{
+		1: 200 * time.Millisecond, 2: 400 * time.Millisecond, 7: 12_800 * time.Millisecond, 8: retryMost, 1000: retryMost,
+	} {
+		require.Equal(t, want, backoff(failures), failures)
+	}
+}
+
+func TestTheNextPassComesWhenTheLastOneSays(t *testing.T) {
+	t.Parallel()
+	const s = time.Second
+	for name, c := range map[string]struct {
+		took     time.Duration
+		again    time.Duration // from the end of the pass; 0: it did not ask
+		outcome  Outcome
+		failures int
+		held     time.Duration // the witness, from the end of the pass
+		want     time.Duration
+	}{
+		"from beginning to beginning":              {took: 20 * s, outcome: Done, want: 80 * s},
+		"some rest in any case":                    {took: 200 * s, outcome: Done, want: 10 * s},
+		"sooner if it asks":                        {took: 20 * s, outcome: Done, again: 30 * s, want: 30 * s},
+		"not later if it asks":                     {took: 20 * s, outcome: Done, again: 90 * s, want: 80 * s},
+		"not at once if it asks":                   {took: 20 * s, outcome: Done, again: -s, want: 2 * s},
+		"not before the time after a failure":      {took: 200 * s, outcome: Failed, failures: 8, want: 15 * s},
+		"a failure does not bring it sooner":       {took: 20 * s, outcome: Failed, failures: 8, want: 80 * s},
+		"held, as soon as that can be over":        {took: s, outcome: Held, held: 5 * s, want: 5*s + time.Millisecond},
+		"held for longer than the interval":        {took: s, outcome: Held, held: 200 * s, want: 99 * s},
+		"held by a pause":                          {took: s, outcome: Held, want: 99 * s},
+		"a hold is nothing to a pass that is done": {took: s, outcome: Done, held: 5 * s, want: 99 * s},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				begun := time.Now()
+				time.Sleep(c.took)
+				h := heard{gap: s, at: time.Now(), witness: guard.Witness{HeldFor: c.held}}
+				l := &loop{
+					t:        &termState{j: &Janitor{listener: &listener{last: h}}},
+					interval: 100 * s, failures: c.failures,
+				}
+				p := &Pass{report: Report{Started: begun, Outcome: c.outcome}}
+				if c.again != 0 {
+					p.again = time.Now().Add(c.again)
+				}
+				require.Equal(t, c.want, l.wait(p))
+			})
+		})
+	}
+}
+
+func TestAnOwnerHasAnIDThatAnInstanceCanHave(t *testing.T) {
+	t.Parallel()
+	for id, want := range map[string]bool{
+		"a": true, "zone/host 1": true, "ö": true, strings.Repeat("x", maxInstanceID): true,
+		"": false, strings.Repeat("x", maxInstanceID+1): false, "a\x00": false, "\n": false, "\xff": false,
+	} {
+		require.Equal(t, want, plausible(id), "%q", id)
+	}
+}
+
+func TestTheLogHoldsAsManyRecordsAsWouldFit(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, int64(10<<20/(32*500+512)), Config{LogBytes: 10 << 20, DeleteBatch: 500}.logRecords())
+	require.Equal(t, int64(logLeast), Config{LogBytes: 1, DeleteBatch: 500}.logRecords())
+}
+
+func TestWhatIsNotConfiguredIsTheDefault(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, Config{
+		Interval: time.Minute, LeaseTTL: 15 * time.Second, ScanCount: 1000, DeleteBatch: 500, ExistsConcurrency: 8,
+		RedisShare: 0.25, LogBytes: 10 << 20, Logger: slog.Default(),
+	}, Config{}.withDefaults())
+	own := Config{
+		Interval: 1, LeaseTTL: 2, ScanCount: 3, DeleteBatch: 4, ExistsConcurrency: 5, RedisShare: 0.5, LogBytes: -1,
+		Logger: slog.New(slog.DiscardHandler),
+	}
+	require.Equal(t, own, own.withDefaults())
 }
 
 func TestContendersTickLessOftenWhereManyAreListedAndLeaveNoGapAlone(t *testing.T) {

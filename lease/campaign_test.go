@@ -234,6 +234,7 @@ func TestLeaseThatWouldNotEndIsCapped(t *testing.T) {
 		select {
 		case <-x.terms:
 		case <-y.terms:
+		case <-time.After(3 * b.ttl):
 		}
 		require.Less(t, time.Since(began), 3*b.ttl)
 		warned := strings.Join(append(x.log.all(), y.log.all()...), "\n")
@@ -263,4 +264,31 @@ func TestLiveHolderWithALongerTTLIsLeftAlone(t *testing.T) {
 		require.True(t, term.Valid())
 		require.Empty(t, waiter.terms)
 	})
+}
+
+func TestAReleaseThatIsHeardInTheMiddleOfAnAttemptIsNotForgotten(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		a := b.candidate("a").run(untilEnd)
+		await(b, a.terms)
+		waiter := b.candidate("b").run(untilEnd)
+		time.Sleep(b.ttl)
+		waiter.line.breaksOnce("look", held)
+		waiter.released <- struct{}{} // it looks
+		time.Sleep(time.Second)
+		a.stop()
+		require.NoError(t, await(b, a.ended))
+		time.Sleep(time.Second)
+		waiter.line.mend() // the lease was held when it looked
+		mended := time.Now()
+		await(b, waiter.terms)
+		require.LessOrEqual(t, time.Since(mended), wakeJitter)
+	})
+}
+
+func TestTheHighestEpochIsRememberedUnlessItIsDamage(t *testing.T) {
+	t.Parallel()
+	e := &Elector{}
+	for _, c := range [][2]uint64{{5, 5}, {3, 5}, {maxEpoch, 5}, {maxEpoch + 1, 5}, {maxEpoch - 1, maxEpoch - 1}, {0, maxEpoch - 1}} {
+		require.Equal(t, c[1], e.met(c[0]), c[0])
+	}
 }

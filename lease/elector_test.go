@@ -335,3 +335,43 @@ func TestKeysOfALeaseShareItsSlot(t *testing.T) {
 		}
 	}
 }
+
+// expired is a hook: the lease expires between the commands of each look.
+type expired struct{ *line }
+
+func (expired) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		if left, ok := cmds[1].(*redis.DurationCmd); ok {
+			left.SetVal(-2)
+		}
+		return err
+	}
+}
+
+func TestALeaseThatExpiresWhileItIsReadIsHeldByNobody(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		a := b.candidate("a")
+		a.client.AddHook(expired{&line{}})
+		require.NoError(t, b.admin.Set(t.Context(), b.key, "other/1", time.Minute).Err())
+		h, err := a.Holder(t.Context())
+		require.NoError(t, err)
+		require.Zero(t, h)
+	})
+}
+
+func TestATermWhoseWorkIsBackIsOverBeforeItIsReleased(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		a := b.candidate("a")
+		var led []bool
+		a.line.breaksIf(func(cmd redis.Cmder) fault {
+			if kindOf(cmd) == "release" {
+				led = append(led, a.leads())
+			}
+			return none
+		})
+		a.run(func(context.Context, *Term) error { return io.EOF })
+		require.ErrorIs(t, await(b, a.ended), io.EOF)
+		require.Equal(t, []bool{false}, led)
+	})
+}

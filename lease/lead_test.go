@@ -116,6 +116,7 @@ func TestRenewalThatIsAnsweredTakenEndsTheTermAtOnce(t *testing.T) {
 				require.NotEqual(t, term.Token(), again.Token(), "a term that was interrupted does not go on")
 				require.Greater(t, again.Epoch(), term.Epoch())
 				require.Equal(t, []Event{Acquired, Lost, Acquired}, a.seen())
+				require.Zero(t, a.line.count("release"), "there is nothing of its own")
 				if value != "" {
 					require.GreaterOrEqual(t, time.Since(taken), 8*time.Second, "the other's lease was not touched")
 				}

@@ -123,6 +123,7 @@ func TestTheStuckLeaseWatchEndsOnlyForALeaseThatDoesNotEnd(t *testing.T) {
 		"an expiry that is taken away rises":                 {append(every3("a/1", 5, hour), look{15 * s, "a/1", -1}), false},
 		"an expiry that is given":                            {append(every3("a/1", 5, forever), look{15 * s, "a/1", time.Hour}), false},
 		"another holder starts it anew":                      {append(every3("a/1", 5, forever), look{15 * s, "b/2", -1}), false},
+		"a look each half a TTL is enough":                   {[]look{{0, "a/1", -1}, {7500 * time.Millisecond, "a/1", -1}, {15 * s, "a/1", -1}}, true},
 		"nobody knows what happened while nobody looked":     {append(every3("a/1", 4, forever), look{30 * s, "a/1", -1}), false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,0 +1,439 @@
+package janitor_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	. "github.com/rollcall-redis/rollcall/janitor"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/wait"
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+func TestTheBordersOfTheConfigurationAreInIt(t *testing.T) {
+	t.Parallel()
+	options := func(deadline time.Duration) *redis.Options {
+		return &redis.Options{
+			Addr: "127.0.0.1:1", MaxRetries: -1, ContextTimeoutEnabled: true, DialerRetries: 1,
+			DialTimeout: deadline, ReadTimeout: deadline, WriteTimeout: deadline, PoolTimeout: deadline,
+		}
+	}
+	client := redis.NewClient(options(time.Second))
+	defer client.Close()
+	reg, err := registry.New(registry.Config{Client: client, Control: client})
+	require.NoError(t, err)
+	most := timing.Gap() / 2
+	slow, tooSlow := redis.NewClient(options(most-time.Second)), redis.NewClient(options(most))
+	defer slow.Close()
+	defer tooSlow.Close()
+	for name, c := range map[string]struct {
+		change func(*Config)
+		says   string // ""; it is right
+	}{
+		"the largest batch":           {func(c *Config) { c.DeleteBatch = guard.MaxBatch }, ""},
+		"a larger one":                {func(c *Config) { c.DeleteBatch = guard.MaxBatch + 1 }, "DeleteBatch is"},
+		"a batch of one":              {func(c *Config) { c.DeleteBatch = 1 }, ""},
+		"a negative batch":            {func(c *Config) { c.DeleteBatch = -1 }, "DeleteBatch is -1"},
+		"a page of one":               {func(c *Config) { c.ScanCount = 1 }, ""},
+		"one check at a time":         {func(c *Config) { c.ExistsConcurrency = 1 }, ""},
+		"the least share":             {func(c *Config) { c.RedisShare = LeastShare }, ""},
+		"less":                        {func(c *Config) { c.RedisShare = LeastShare / 2 }, "RedisShare is"},
+		"all of Redis":                {func(c *Config) { c.RedisShare = 1 }, ""},
+		"more":                        {func(c *Config) { c.RedisShare = 1.001 }, "RedisShare is"},
+		"a Control as slow as may be": {func(c *Config) { c.Control = slow }, ""},
+		"a slower one":                {func(c *Config) { c.Control = tooSlow }, "Control does not suit a GAP of 30s"},
+		"no sweeps":                   {func(c *Config) { c.Sweeps = nil }, ""},
+	} {
+		cfg := Config{Client: client, Control: client, Registry: reg, LeaseTTL: time.Minute}
+		c.change(&cfg)
+		if _, err := New(cfg); c.says == "" {
+			require.NoError(t, err, name)
+		} else {
+			require.ErrorContains(t, err, c.says, name)
+		}
+	}
+	scraped := prometheus.NewRegistry()
+	_, err = New(Config{Client: client, Control: client, Registry: reg, LeaseTTL: time.Minute, Registerer: scraped})
+	require.NoError(t, err)
+	_, err = New(Config{Client: client, Control: client, Registry: reg, LeaseTTL: time.Minute, Registerer: scraped})
+	require.ErrorContains(t, err, "janitor: metrics: ")
+}
+
+// held is a registry that counts who holds its heartbeat.
+type held struct {
+	Registry
+	now atomic.Int64
+}
+
+func (h *held) HoldHeartbeat() (release func()) {
+	h.now.Add(1)
+	return func() { h.now.Add(-1) }
+}
+
+func TestATermHoldsTheHeartbeatAndTicksWhenItBeginsAndEnds(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fleet) {
+		f.listenedFor(time.Hour)
+		defer f.beat("r1")()
+		var began time.Time
+		h := &held{}
+		r := f.replica("r1", func(c *Config) {
+			h.Registry, c.Registry = c.Registry, h
+		})
+		r.SweepsAre(fakeSweep{name: "fake", every: time.Hour, pass: func(context.Context, *Pass) error {
+			began = time.Now()
+			return nil
+		}})
+		defer r.start()()
+		for range 3 {
+			pass(time.Minute)
+			require.Equal(t, int64(1), h.now.Load())
+			require.NoError(t, r.Resign(t.Context()))
+			synctest.Wait()
+			require.Zero(t, h.now.Load())
+			require.Equal(t, time.Now(), r.Status().Witness.LastTick, "fates that are open can be looked up")
+			require.Nil(t, r.Status().Pace)
+			last := began
+			for began.Equal(last) {
+				pass(time.Millisecond)
+			}
+			require.InDelta(t, 0, began.Sub(r.Status().Witness.LastTick).Seconds(), 1e-3)
+			require.Positive(t, r.Status().Pace.Share)
+		}
+	})
+}
+
+// Those who asked wait no longer than they said, and learn why.
+func TestWhoAsksIsToldWhyNothingCameOfIt(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fleet) {
+		f.listenedFor(time.Hour)
+		r := f.silentReplica("r1", nil) // without a heartbeat the term does not open
+		done := make(chan struct{})
+		r.SweepsAre(fakeSweep{name: "fake", every: time.Hour, pass: func(context.Context, *Pass) error {
+			<-done
+			return nil
+		}})
+		defer r.start()()
+		pass(time.Second)
+		late := errors.New("late")
+		within := func() context.Context {
+			ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, late)
+			t.Cleanup(cancel)
+			return ctx
+		}
+		_, err := r.Janitor.Sweep(within(), Request{})
+		require.ErrorIs(t, err, late, "the term does not open")
+
+		asked := make(chan error)
+		go func() { _, err := r.Janitor.Sweep(t.Context(), Request{}); asked <- err }()
+		synctest.Wait()
+		require.NoError(t, r.Resign(t.Context()))
+		var not *NotLeaderError
+		require.ErrorAs(t, <-asked, &not, "the term is over before it is open")
+		require.ErrorAs(t, r.Resign(t.Context()), &not)
+
+		defer f.beat("r1")()
+		pass(time.Minute)
+		_, err = r.Janitor.Sweep(within(), Request{})
+		require.ErrorIs(t, err, late, "the first pass is not over")
+		go func() { _, err := r.Janitor.Sweep(t.Context(), Request{}); asked <- err }()
+		synctest.Wait()
+		require.ErrorIs(t, r.Resign(within()), late, "its work goes on")
+		close(done)
+		if err := <-asked; err != nil { // or it had its pass
+			require.ErrorAs(t, err, &not, "the term is over")
+		}
+	})
+}
+
+func TestACallThatEndsWithItsCallerSaysWhy(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fleet) {
+		f.listenedFor(time.Hour)
+		defer f.beat("r1")()
+		s := &scripted{}
+		r := s.leader(f, nil)
+		gone := errors.New("gone")
+		var got error
+		s.pass(r, Request{}, func(ctx context.Context, p *Pass) error {
+			ctx, cancel := context.WithTimeoutCause(ctx, time.Second, gone)
+			defer cancel()
+			got = p.Call(ctx, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
+			return nil
+		})
+		require.ErrorIs(t, got, gone)
+		begun := time.Now()
+		s.pass(r, Request{}, func(ctx context.Context, p *Pass) error {
+			got = p.Call(ctx, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
+			return nil
+		})
+		require.ErrorIs(t, got, context.DeadlineExceeded)
+		require.Equal(t, 5*time.Second, time.Since(begun), "no call takes longer")
+	})
+}
+
+// slowed is a hook that has each command of a name take a time.
+type slowed struct {
+	command string
+	d       time.Duration
+}
+
+func (h slowed) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (h slowed) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h slowed) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == h.command {
+			wait.For(ctx, h.d)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func TestPagesAndBatchesGetSmallerWhereTheyTakeLong(t *testing.T) {
+	batch := func(ctx context.Context, p *Pass, owner string) error {
+		_, err := p.Delete(ctx, Batch{
+			Owner: owner, Body: registry.EvictEntries, Keys: registry.EntryKeys(p.Layout(), owner), Items: []string{"x"},
+		})
+		return err
+	}
+	for name, c := range map[string]struct {
+		do             func(ctx context.Context, p *Pass) error
+		pages, batches bool // get smaller
+	}{
+		"a page of a scan": {func(ctx context.Context, p *Pass) error {
+			return p.Call(ctx, func(context.Context) error { p.PageSize(); time.Sleep(time.Second); return nil })
+		}, true, false},
+		"another call": {func(ctx context.Context, p *Pass) error {
+			p.PageSize()
+			return p.Call(ctx, func(context.Context) error { time.Sleep(time.Second); return nil })
+		}, false, false},
+		"a page that failed": {func(ctx context.Context, p *Pass) error {
+			_ = p.Call(ctx, func(context.Context) error { p.PageSize(); time.Sleep(time.Second); return io.EOF })
+			return nil
+		}, false, false},
+		"a page of a set": {func(ctx context.Context, p *Pass) error {
+			for range p.SetPages(ctx, p.Layout().Roster()) {
+			}
+			return nil
+		}, true, false},
+		"a batch": {func(ctx context.Context, p *Pass) error { return batch(ctx, p, "dead") }, false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, f *fleet) {
+				f.listenedFor(time.Hour)
+				defer f.beat("r1")()
+				s := &scripted{}
+				r := s.leader(f, func(c *Config) {
+					c.Client.AddHook(slowed{"sscan", time.Second})
+					c.Client.AddHook(slowed{"evalsha", time.Second})
+				})
+				before := *r.Status().Pace
+				for range 4 { // one that takes long means nothing
+					rep := s.pass(r, Request{}, c.do)
+					require.Equal(t, Done, rep.Outcome, rep.Error)
+				}
+				after := *r.Status().Pace
+				require.Equal(t, c.pages, after.PageSize < before.PageSize)
+				require.Equal(t, c.batches, after.BatchSize < before.BatchSize)
+			})
+		})
+	}
+}
+
+func TestABatchHasItemsAndNoMoreThanAreAllowed(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fleet) {
+		f.listenedFor(time.Hour)
+		defer f.beat("r1")()
+		s := &scripted{}
+		r := s.leader(f, func(c *Config) { c.DeleteBatch = 3 })
+		for n, says := range []string{"batch of 0 items, want 1 to 3", "", "", "", "batch of 4 items, want 1 to 3"} {
+			rep := s.pass(r, Request{}, func(ctx context.Context, p *Pass) error {
+				a, err := p.Delete(ctx, Batch{
+					Owner: "dead", Body: registry.EvictEntries, Keys: registry.EntryKeys(f.Layout, "dead"),
+					Items: strings.Split("a b c d", " ")[:n],
+				})
+				if err == nil && a.Verdict != guard.Done {
+					err = errors.New(string(a.Verdict))
+				}
+				return err
+			})
+			want := 0
+			if says == "" {
+				want = n
+			}
+			require.Contains(t, rep.Error, says)
+			require.Equal(t, says == "", rep.Outcome == Done)
+			require.Equal(t, want, rep.Condemned)
+		}
+	})
+}
+
+// Of thousands of owners some heartbeats cannot be read, and the roster is read in pages.
+func TestALargeRosterIsReadAsFarAsItCanBe(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fleet) {
+		owners := make([]string, 1200)
+		members := make([]any, len(owners))
+		for i := range owners {
+			owners[i] = fmt.Sprintf("o%d", i)
+			members[i] = owners[i]
+		}
+		require.NoError(t, f.SAdd(t.Context(), f.Roster(), members...).Err())
+		var failures atomic.Int64
+		r := f.silentReplica("r1", func(c *Config) {
+			c.ExistsConcurrency = 1
+			c.Client.AddHook(firstFails{&failures})
+		})
+		found, left, err := r.Heartbeats(t.Context(), owners)
+		require.NoError(t, err)
+		require.Empty(t, left)
+		count := map[Liveness]int{}
+		for _, liveness := range found {
+			count[liveness]++
+		}
+		require.Equal(t, map[Liveness]int{Unreadable: 500, Dead: 700}, count)
+	})
+}
+
+// firstFails is a hook that fails the first pipeline.
+type firstFails struct{ n *atomic.Int64 }
+
+func (firstFails) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (firstFails) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (h firstFails) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if h.n.Add(1) > 1 {
+			return next(ctx, cmds)
+		}
+		for _, cmd := range cmds {
+			cmd.SetErr(io.ErrUnexpectedEOF)
+		}
+		return io.ErrUnexpectedEOF
+	}
+}
+
+func TestLivenessIsAskedOnceAPass(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fleet) {
+		f.listenedFor(time.Hour)
+		defer f.beat("r1")()
+		defer f.beat("other")()
+		var asked atomic.Int64
+		s := &scripted{}
+		r := s.leader(f, nil)
+		r.client.AddHook(pipelined(func(cmd redis.Cmder) {
+			if cmd.Name() == "pttl" {
+				asked.Add(1)
+			}
+		}))
+		for range 2 {
+			asked.Store(0)
+			var found []map[string]Liveness
+			rep := s.pass(r, Request{}, func(ctx context.Context, p *Pass) error {
+				for _, owners := range [][]string{{"other", "dead"}, {"dead"}, {"other", "r1"}, nil} {
+					some, err := p.Liveness(ctx, owners)
+					if err != nil {
+						return err
+					}
+					found = append(found, some)
+				}
+				return nil
+			})
+			require.Equal(t, Done, rep.Outcome, rep.Error)
+			require.Equal(t, []map[string]Liveness{
+				{"other": Alive, "dead": Dead}, {"dead": Dead}, {"other": Alive, "r1": Alive}, {},
+			}, found)
+			require.Equal(t, int64(3), asked.Load())
+		}
+	})
+}
+
+func TestAHeldBatchHasTheJanitorListenAtOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fleet) {
+		f.listenedFor(time.Hour)
+		defer f.beat("r1")()
+		s := &scripted{}
+		r := s.leader(f, nil)
+		pass(time.Second)
+		require.NoError(t, f.Del(t.Context(), f.Witness()).Err())
+		rep := s.pass(r, Request{}, func(ctx context.Context, p *Pass) error {
+			_, err := p.Delete(ctx, Batch{
+				Owner: "dead", Body: registry.EvictEntries, Keys: registry.EntryKeys(f.Layout, "dead"), Items: []string{"x"},
+			})
+			return err
+		})
+		require.Equal(t, Held, rep.Outcome)
+		synctest.Wait()
+		require.Equal(t, time.Now(), r.Status().Witness.LastTick)
+		require.Positive(t, r.Status().Witness.HeldFor)
+	})
+}
+
+func TestAPauseOfAnotherTypeHoldsAndIsShown(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fleet) {
+		f.listenedFor(time.Hour)
+		defer f.beat("r1")()
+		s := &scripted{}
+		r := s.leader(f, nil)
+		require.NoError(t, f.RPush(t.Context(), f.Paused(), "x").Err())
+		rep := s.pass(r, Request{}, func(ctx context.Context, p *Pass) error { return p.CheckHeld(ctx) })
+		require.Equal(t, Held, rep.Outcome)
+		require.Equal(t, "paused", rep.Reason)
+		r.Poke()
+		synctest.Wait()
+		require.Contains(t, r.Status().Paused.Why, "WRONGTYPE")
+	})
+}
+
+func TestATickAndWhatGoesAlongEndInTime(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fleet) {
+		reg := func(c *Config) {
+			own, err := registry.New(registry.Config{
+				Client: c.Client, Control: c.Control, Instance: "r1", Layout: f.Layout,
+				HeartbeatInterval: 4 * time.Second, HeartbeatTTL: 12 * time.Second,
+			})
+			require.NoError(t, err)
+			c.Registry = own
+			c.Control.AddHook(slowed{"evalsha", time.Hour})
+		}
+		r := f.silentReplica("r1", reg)
+		gap := r.Timing().Gap()
+		require.Less(t, gap, 10*time.Second)
+		begun := time.Now()
+		_, err := r.Tick(t.Context(), true)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, gap/2, time.Since(begun), "so that another can come within the gap")
+	})
+}
+
+func TestWhatFailedBeforeATermOpenedIsNoReasonToResign(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fleet) {
+		f.listenedFor(time.Hour)
+		defer f.beat("r1")()
+		var line broken
+		r := f.replica("r1", func(c *Config) { c.Interval = time.Minute; line.on(c) })
+		mend := line.by("sscan", io.ErrUnexpectedEOF)
+		require.NoError(t, f.Set(t.Context(), f.Registry(), "not a hash", 0).Err())
+		defer r.start()()
+		pass(2*time.Minute + 40*time.Second)
+		require.True(t, r.Status().Leading)
+		require.Empty(t, r.Status().Sweeps)
+		mend()
+		pass(2*time.Minute + 40*time.Second)
+		require.Equal(t, Failed, r.report("registry").Outcome)
+		require.Zero(t, r.value("janitor_lease_transitions_total", "event", "released"))
+		pass(time.Minute)
+		require.InDelta(t, 1, r.value("janitor_lease_transitions_total", "event", "released"), 0)
+	})
+}
