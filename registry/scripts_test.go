@@ -122,21 +122,37 @@ func TestOwnerScripts(t *testing.T) {
 			if o.c.Do(t.Context(), "ACL", "WHOAMI").Err() != nil {
 				return // miniredis has no users
 			}
-			for _, right := range []string{"sadd", "srem"} {
-				user := w.Prefix + right
-				require.NoError(t, o.c.Do(t.Context(), "ACL", "SETUSER", user, "on", ">p", "~*", "&*", "+@all", "-"+right).Err())
+			on := func(command, key string) string { return "(+" + command + " ~" + key + ")" }
+			for name, c := range map[string]struct {
+				rules       []any // beside every other right
+				index, none int   // what the beat says with an index, and without one
+			}{
+				"no SADD":          {[]any{"-sadd"}, 1, 1},
+				"no SREM":          {[]any{"-srem"}, 1, 1},
+				"SADD, the roster": {[]any{"-sadd", on("sadd", o.keys.Roster())}, 1, 0},
+				"SREM, the roster": {[]any{"-srem", on("srem", o.keys.Roster())}, 1, 0},
+				"SADD, the index":  {[]any{"-sadd", on("sadd", o.keys.Devices("o"))}, 1, 1},
+				"SREM, the index":  {[]any{"-srem", on("srem", o.keys.Devices("o"))}, 1, 1},
+				"all":              {nil, 0, 0},
+			} {
+				user := w.Prefix + strings.ReplaceAll(name, " ", "")
+				rules := append([]any{"ACL", "SETUSER", user, "on", ">p", "~*", "&*", "+@all"}, c.rules...)
+				require.NoError(t, o.c.Do(t.Context(), rules...).Err())
 				options := *w.Options
 				options.Username, options.Password = user, "p"
 				poor := redis.NewClient(lease.Options(&options))
-				got, err := o.own(t.Context(), poor, beatScript, o.Timing().Grace().Milliseconds())
-				require.NoError(t, err)
-				require.Equal(t, 1, got.count, right)
-				o.cfg.Control = poor
-				require.NoError(t, o.beat(t.Context()), "it lives all the same")
-				require.True(t, o.rights.Failing())
-				o.cfg.Control = o.c
-				require.NoError(t, o.beat(t.Context()))
-				require.False(t, o.rights.Failing())
+				for without, want := range map[bool]int{false: c.index, true: c.none} {
+					o.cfg.NoReverseIndex = without
+					got, err := o.own(t.Context(), poor, beatScript, o.Timing().Grace().Milliseconds())
+					require.NoError(t, err)
+					require.Equal(t, want, got.count, "%s, without an index: %v", name, without)
+					o.cfg.Control = poor
+					require.NoError(t, o.beat(t.Context()), "it lives all the same")
+					require.Equal(t, want == 1, o.rights.Failing())
+					o.cfg.Control = o.c
+					require.NoError(t, o.beat(t.Context()))
+					require.False(t, o.rights.Failing())
+				}
 				require.NoError(t, poor.Close())
 				require.NoError(t, o.c.Do(t.Context(), "ACL", "DELUSER", user).Err())
 			}
