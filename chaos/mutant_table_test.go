@@ -71,8 +71,8 @@ var (
 
 	// The record of a batch that has one is left as it is.
 	noRefusal = edit{guardLua,
-		"    if string.find(ok.err, 'equal or smaller', 1, true) then return answer('FENCED') end\n",
-		"    if string.find(ok.err, 'equal or smaller', 1, true) then return nil end\n"}
+		"    if string.find(ok.err, 'equal or smaller') then return answer('FENCED') end\n",
+		"    if string.find(ok.err, 'equal or smaller') then return nil end\n"}
 
 	// A batch of unknown fate is not asked for again; it is looked up in the log when a later
 	// one has been recorded.

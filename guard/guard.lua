@@ -58,8 +58,8 @@ local function record(deleted, reowned, name, list)
   if no then return no end
   local ok = redis.pcall('XADD', KEYS[1], ARGV[1], 'at', text(now), 'leader', ARGV[5], 'owner', ARGV[6], 'sweep', ARGV[7],
     'count', deleted, 'reowned', reowned, name, deleted > 0 and cjson.encode(list) or '[]')
-  if type(ok) == 'table' and ok.err then
-    if string.find(ok.err, 'equal or smaller', 1, true) then return answer('FENCED') end
+  if type(ok) == 'table' then -- an error
+    if string.find(ok.err, 'equal or smaller') then return answer('FENCED') end
     return ok
   end
   redis.call('HINCRBY', KEYS[3], 'evicted_total', deleted)

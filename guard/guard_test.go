@@ -112,6 +112,7 @@ func TestGuardEvictsExactlyWhatStillNamesTheDeadOwner(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, records, 2)
 		require.Equal(t, "100-0", records[0].ID)
+		require.Equal(t, map[string]any{"leader": "leader", "term": "leader/1"}, records[0].Values)
 		tick, err := s.guard.Tick(ctx)
 		require.NoError(t, err)
 		at, err := strconv.ParseInt(fmt.Sprint(records[1].Values["at"]), 10, 64)
@@ -215,6 +216,13 @@ func TestGuardKeeps(t *testing.T) {
 			s.witness(t, "since", grace-5*time.Second)
 			s.HSet(t.Context(), s.Witness(), "reason", "mass_failure")
 		}, guard.Held, "mass_failure"},
+		{"while the witness is young, whatever the leader sees of itself", func(t *testing.T, s *term) {
+			s.witness(t, "since", grace-5*time.Second)
+			s.HSet(t.Context(), s.Witness(), "reason", "mass_failure")
+			s.Del(t.Context(), s.Heartbeat("leader"))
+		}, guard.Held, "mass_failure"},
+		{"when nobody knows since when Redis is heard", func(t *testing.T, s *term) { s.HDel(t.Context(), s.Witness(), "since") }, guard.Held, "gap"},
+		{"when nobody knows when Redis was heard last", func(t *testing.T, s *term) { s.HDel(t.Context(), s.Witness(), "last") }, guard.Held, "gap"},
 		{"when Redis was not heard for longer than GAP", func(t *testing.T, s *term) { s.witness(t, "last", gap+time.Second) }, guard.Held, "gap"},
 		{"when the last tick lies in the future", func(t *testing.T, s *term) { s.witness(t, "last", -time.Minute) }, guard.Held, "gap"},
 		{"when the witness' beginning lies in the future", func(t *testing.T, s *term) { s.witness(t, "since", -time.Minute) }, guard.Held, "gap"},

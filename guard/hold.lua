@@ -1,8 +1,8 @@
 -- hold.lua: the leader's own hold: too many owners fell silent at once (behind witness.lua).
 -- KEYS[1] lease  KEYS[2] witness
 -- ARGV[1] lease token  ARGV[2] ms that must have passed since the last hold of this kind
--- Result: 1 the witness starts anew; 0 not again so soon; -1 the lease is not this term's
-if redis.pcall('GET', KEYS[1]) ~= ARGV[1] then return -1 end
+-- Result: 1 the witness starts anew; 0 not: again too soon, or the lease is not this term's
+if redis.pcall('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 local now = math.floor(server_us() / 1000)
 local last = tonumber(redis.call('HGET', KEYS[2], 'mass_failure') or '')
 if last and last <= now and now - last < tonumber(ARGV[2]) then return 0 end

@@ -12,8 +12,8 @@ if asked[1] then -- ours, if the token is: the reply was lost
   end
 end
 local ok = redis.pcall('XADD', KEYS[1], id, 'leader', ARGV[3], 'term', ARGV[2])
-if type(ok) == 'table' and ok.err then
-  if not string.find(ok.err, 'equal or smaller', 1, true) then return ok end
+if type(ok) == 'table' then -- an error
+  if not string.find(ok.err, 'equal or smaller') then return ok end
   local info = redis.call('XINFO', 'STREAM', KEYS[1])
   for i = 1, #info, 2 do
     if info[i] == 'last-generated-id' then return { 'STALE', info[i + 1] } end

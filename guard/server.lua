@@ -6,11 +6,11 @@ local function server_us()
   return tonumber(t[1]) * 1000000 + tonumber(t[2])
 end
 
--- told(info, name, what) is what INFO says behind `name:`, '' if it does not say it. A plain search
--- is several times as fast as a pattern over the whole text.
+-- told(info, name, what) is what INFO says behind `name:`, '' if it does not say it. A search for a
+-- text without special characters is several times as fast as a pattern over the whole text.
 local function told(info, name, what)
   if type(info) ~= 'string' then return '' end -- refused
-  local _, at = string.find(info, name .. ':', 1, true)
+  local _, at = string.find(info, name .. ':')
   return at and string.match(info, what, at + 1) or ''
 end
 
@@ -25,7 +25,7 @@ end
 local function server(id, replication)
   local repl, stats = redis.pcall('INFO', 'replication'), redis.pcall('INFO', 'stats')
   local now = told(repl, 'role', '^master') ~= '' and told(repl, 'master_replid', '^%w+') or ''
-  if not id or now == '' or now ~= replication then
+  if not id or now ~= replication then -- none is stored where none can be told
     id = told(redis.pcall('INFO', 'server'), 'run_id', '^%w+')
   end
   return id, now, told(stats, 'total_connections_received', '^%d+'),

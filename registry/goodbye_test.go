@@ -1,6 +1,7 @@
 package registry_test
 
 import (
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -60,4 +61,28 @@ func TestAReleaseThatRedisMissedIsLeftBehindAtTheGoodbyeAlsoWithoutAnIndex(t *te
 		require.True(t, w.SIsMember(t.Context(), w.Roster(), "r1").Val())
 		require.True(t, w.HExists(t.Context(), w.Witness(), "bye:r1").Val())
 	})
+}
+
+// The mark of an owner that nobody can sweep any more goes after a day.
+func TestAMarkOfADayIsKeptAndAnOlderOneIsNot(t *testing.T) {
+	t.Parallel()
+	for age, kept := range map[time.Duration]bool{24 * time.Hour: true, 24*time.Hour + time.Second: false} {
+		inBubble(t, func(t *testing.T, w *bubble) {
+			r := w.start("r1")
+			r.register(t, "imei")
+			r.stop()
+			time.Sleep(9 * time.Second) // a second before the drain time has passed
+			now := time.Now().Add(time.Second)
+			require.NoError(t, w.HSet(t.Context(), w.Witness(), "bye:old", now.Add(-age).Unix(), "bye:odd", "x").Err())
+			require.NoError(t, r.wait())
+			marks := w.HGetAll(t.Context(), w.Witness()).Val()
+			require.Equal(t, fmt.Sprint(now.Unix()), marks["bye:r1"])
+			require.NotContains(t, marks, "bye:odd", "no time is older than any")
+			if kept {
+				require.Contains(t, marks, "bye:old")
+			} else {
+				require.NotContains(t, marks, "bye:old")
+			}
+		})
+	}
 }

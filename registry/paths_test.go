@@ -1,7 +1,10 @@
 package registry_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -151,6 +154,65 @@ func TestALookThatFailsIsMadeAgain(t *testing.T) {
 		require.Equal(t, "r1", w.owner("imei"))
 		require.Zero(t, r.Status().Pending)
 		require.Empty(t, r.Status().Failing)
+		w.end(r)
+	})
+}
+
+// pages makes a scan answer n elements at a time; miniredis answers all at once.
+type pages struct {
+	n    int
+	mu   sync.Mutex
+	left map[string][]string // by key: what the first page was cut of
+}
+
+func (p *pages) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (p *pages) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (p *pages) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		scan, ok := cmd.(*redis.ScanCmd)
+		if !ok {
+			return next(ctx, cmd)
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		key, cursor := scan.Args()[1].(string), scan.Args()[2].(uint64)
+		if cursor == 0 {
+			if err := next(ctx, cmd); err != nil {
+				return err
+			}
+			p.left[key], _ = scan.Val()
+		}
+		page := p.left[key][:min(p.n, len(p.left[key]))]
+		if p.left[key] = p.left[key][len(page):]; len(p.left[key]) == 0 {
+			cursor = 0
+		} else {
+			cursor++
+		}
+		scan.SetVal(page, cursor)
+		return nil
+	}
+}
+
+func TestAFormerLifeIsHandedBackFromEveryPageOfAScan(t *testing.T) {
+	t.Parallel()
+	withAndWithoutIndex(t, func(t *testing.T, w *bubble, index func(*registry.Config)) {
+		left := map[string]any{"theirs": "r2"}
+		for i := range 25 {
+			left[fmt.Sprint(i)] = "r1"
+			w.SAdd(t.Context(), w.Devices("r1"), i, fmt.Sprint("in the index only ", i))
+		}
+		require.NoError(t, w.HSet(t.Context(), w.Registry(), left).Err())
+		r := w.start("r1", index, func(c *registry.Config) {
+			c.Client.(*redis.Client).AddHook(&pages{n: 4, left: map[string][]string{}})
+		})
+		<-r.Started()
+		require.Equal(t, map[string]string{"theirs": "r2"}, w.HGetAll(t.Context(), w.Registry()).Val())
+		without := !r.Status().IndexKept
+		require.Equal(t, without, w.Exists(t.Context(), w.Devices("r1")).Val() == 1)
+		require.Zero(t, r.Remembered())
 		w.end(r)
 	})
 }

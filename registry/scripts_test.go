@@ -122,21 +122,37 @@ func TestOwnerScripts(t *testing.T) {
 			if o.c.Do(t.Context(), "ACL", "WHOAMI").Err() != nil {
 				return // miniredis has no users
 			}
-			for _, right := range []string{"sadd", "srem"} {
-				user := w.Prefix + right
-				require.NoError(t, o.c.Do(t.Context(), "ACL", "SETUSER", user, "on", ">p", "~*", "&*", "+@all", "-"+right).Err())
+			on := func(command, key string) string { return "(+" + command + " ~" + key + ")" }
+			for name, c := range map[string]struct {
+				rules       []any // beside every other right
+				index, none int   // what the beat says with an index, and without one
+			}{
+				"no SADD":          {[]any{"-sadd"}, 1, 1},
+				"no SREM":          {[]any{"-srem"}, 1, 1},
+				"SADD, the roster": {[]any{"-sadd", on("sadd", o.keys.Roster())}, 1, 0},
+				"SREM, the roster": {[]any{"-srem", on("srem", o.keys.Roster())}, 1, 0},
+				"SADD, the index":  {[]any{"-sadd", on("sadd", o.keys.Devices("o"))}, 1, 1},
+				"SREM, the index":  {[]any{"-srem", on("srem", o.keys.Devices("o"))}, 1, 1},
+				"all":              {nil, 0, 0},
+			} {
+				user := w.Prefix + strings.ReplaceAll(name, " ", "")
+				rules := append([]any{"ACL", "SETUSER", user, "on", ">p", "~*", "&*", "+@all"}, c.rules...)
+				require.NoError(t, o.c.Do(t.Context(), rules...).Err())
 				options := *w.Options
 				options.Username, options.Password = user, "p"
 				poor := redis.NewClient(lease.Options(&options))
-				got, err := o.own(t.Context(), poor, beatScript, o.Timing().Grace().Milliseconds())
-				require.NoError(t, err)
-				require.Equal(t, 1, got.count, right)
-				o.cfg.Control = poor
-				require.NoError(t, o.beat(t.Context()), "it lives all the same")
-				require.True(t, o.rights.Failing())
-				o.cfg.Control = o.c
-				require.NoError(t, o.beat(t.Context()))
-				require.False(t, o.rights.Failing())
+				for without, want := range map[bool]int{false: c.index, true: c.none} {
+					o.cfg.NoReverseIndex = without
+					got, err := o.own(t.Context(), poor, beatScript, o.Timing().Grace().Milliseconds())
+					require.NoError(t, err)
+					require.Equal(t, want, got.count, "%s, without an index: %v", name, without)
+					o.cfg.Control = poor
+					require.NoError(t, o.beat(t.Context()), "it lives all the same")
+					require.Equal(t, want == 1, o.rights.Failing())
+					o.cfg.Control = o.c
+					require.NoError(t, o.beat(t.Context()))
+					require.False(t, o.rights.Failing())
+				}
 				require.NoError(t, poor.Close())
 				require.NoError(t, o.c.Do(t.Context(), "ACL", "DELUSER", user).Err())
 			}
@@ -173,13 +189,93 @@ func TestOwnerScripts(t *testing.T) {
 			require.ElementsMatch(t, []string{"absent", "own", "seen", "gone", "nobody"}, o.indexed())
 			o.lives()
 		},
+		"register and heal tell former owners what they lost": func(t *testing.T, w redistest.World) {
+			o, ctx := newOwner(t, w, "o"), t.Context()
+			told := w.Client.Subscribe(ctx, o.keys.Heartbeat("o"), o.keys.Heartbeat("x"), o.keys.Heartbeat("y"))
+			defer told.Close()
+			for range 3 {
+				_, err := told.Receive(ctx)
+				require.NoError(t, err)
+			}
+			for _, write := range []func(){
+				func() { o.run(registerScript, "a", "b", "c", "d", "e", "new") },
+				func() { o.run(healScript, "a", "x", "b", "y", "c", "x", "d", "", "e", "", "new", "") },
+			} {
+				require.NoError(t, o.c.Del(ctx, o.keys.Registry()).Err())
+				require.NoError(t, o.c.HSet(ctx, o.keys.Registry(), "a", "x", "b", "y", "c", "x", "d", "o", "e", "").Err())
+				write()
+				require.NoError(t, o.c.Publish(ctx, o.keys.Heartbeat("o"), "no more").Err())
+				got := map[string]string{}
+				for len(got) < 3 {
+					m, err := told.ReceiveMessage(ctx)
+					require.NoError(t, err)
+					require.NotContains(t, got, m.Channel)
+					got[m.Channel] = m.Payload
+				}
+				require.Equal(t, map[string]string{
+					o.keys.Heartbeat("x"): "a c", o.keys.Heartbeat("y"): "b", o.keys.Heartbeat("o"): "no more",
+				}, got)
+			}
+		},
+		"heal tells every owner of a registry that is gone": func(t *testing.T, w redistest.World) {
+			for name, s := range map[string][]any{"register": {"a"}, "heal": {"a", ""}} {
+				o := newOwner(t, w, name)
+				require.NoError(t, o.c.Del(t.Context(), o.keys.Registry(), o.keys.Witness()).Err())
+				require.NoError(t, o.c.HSet(t.Context(), o.keys.Witness(), "last", 1).Err())
+				got := o.run(map[string]*redis.Script{"register": registerScript, "heal": healScript}[name], s...)
+				require.NotEmpty(t, o.c.HGet(t.Context(), o.keys.Witness(), "lost").Val(), name)
+				require.False(t, got.gone, "there is one now")
+			}
+		},
+		"same says what Client sees of the heartbeat, and leaves it as it is": func(t *testing.T, w redistest.World) {
+			o := newOwner(t, w, "o")
+			key := o.keys.Heartbeat("o")
+			for held, want := range map[string]string{
+				"1/" + o.boot:      "OK",
+				"1/9" + o.boot[1:]: "SUPERSEDED",
+				"1/0" + o.boot[1:]: "OTHER",
+				"1/9" + o.boot:     "OTHER",
+				"1/9" + o.boot[2:]: "OTHER",
+				"1795188960111":    "OTHER",
+				"":                 "OTHER",
+			} {
+				require.NoError(t, o.c.Set(t.Context(), key, held, time.Minute).Err())
+				if held == "" {
+					require.NoError(t, o.c.Del(t.Context(), key).Err())
+				}
+				got, err := sameScript.Run(t.Context(), o.c, []string{key}, o.boot).Text()
+				require.NoError(t, err)
+				require.Equal(t, want, got, held)
+				require.Equal(t, held, o.c.Get(t.Context(), key).Val())
+				if held != "" {
+					require.InDelta(t, 60, o.c.PTTL(t.Context(), key).Val().Seconds(), 30)
+				}
+			}
+			require.NoError(t, o.c.Del(t.Context(), key).Err())
+			require.NoError(t, o.c.SAdd(t.Context(), key, "x").Err())
+			got, err := sameScript.Run(t.Context(), o.c, []string{key}, o.boot).Text()
+			require.NoError(t, err)
+			require.Equal(t, "OTHER", got)
+		},
+		"a boot is above what the heartbeat remembers, if that is a token": func(t *testing.T, w redistest.World) {
+			for held, above := range map[string]bool{
+				"1/" + strings.Repeat("9", 30): false, "1/" + strings.Repeat("9", 25): false, "1795188960111": false, "": false,
+				"1/8" + strings.Repeat("9", 25): true,
+			} {
+				require.NoError(t, w.Client.Set(t.Context(), Layout{Prefix: w.Prefix}.Heartbeat("o"), held, time.Minute).Err())
+				o := newOwner(t, w, "o")
+				require.Len(t, o.boot, 26)
+				require.Equal(t, above, o.boot > "8", held)
+				o.lives()
+			}
+		},
 		"release takes out its own only": func(t *testing.T, w redistest.World) {
 			o := newOwner(t, w, "o")
-			o.run(registerScript, "a", "b", "c")
+			o.run(registerScript, "a", "b", "c", "0", "1")
 			require.NoError(t, o.c.HSet(t.Context(), o.keys.Registry(), "b", "other").Err())
-			require.Equal(t, reply{size: 1, count: 1}, o.run(releaseScript, "a", "b", "never"))
-			require.Equal(t, map[string]string{"b": "other", "c": "o"}, o.entries())
-			require.Equal(t, []string{"c"}, o.indexed())
+			require.Equal(t, reply{size: 3, count: 1}, o.run(releaseScript, "a", "b", "never"))
+			require.Equal(t, map[string]string{"b": "other", "c": "o", "0": "o", "1": "o"}, o.entries())
+			require.ElementsMatch(t, []string{"c", "0", "1"}, o.indexed())
 		},
 		"goodbye leaves nothing when nothing is left, and a mark otherwise": func(t *testing.T, w redistest.World) {
 			o := newOwner(t, w, "o")
@@ -226,7 +322,8 @@ func TestOwnerScripts(t *testing.T) {
 				o.c.Del(t.Context(), key)
 				require.NoError(t, o.c.Set(t.Context(), key, "x", 0).Err())
 				o = newOwner(t, w, "o")
-				o.run(registerScript, "a", "b")
+				size := o.run(registerScript, "a", "b").size
+				require.Equal(t, key == o.keys.Devices("o"), size == -1, "it is told")
 				o.run(healScript, "c", "")
 				o.run(releaseScript, "a")
 				require.Equal(t, map[string]string{"b": "o", "c": "o"}, o.entries())

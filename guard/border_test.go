@@ -1,0 +1,371 @@
+package guard_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/lease"
+)
+
+// inTerm runs f in a term where time is the bubble's: what takes no time there takes none here.
+func inTerm(t *testing.T, f func(t *testing.T, s *term)) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newTerm(t, redistest.Fake(t), "")
+		require.NoError(t, s.Persist(t.Context(), s.Lease()).Err())
+		require.NoError(t, s.Persist(t.Context(), s.Heartbeat("leader")).Err())
+		f(t, s)
+	})
+}
+
+func (s *term) tick(t *testing.T) guard.Witness {
+	t.Helper()
+	w, err := s.guard.Tick(t.Context())
+	require.NoError(t, err)
+	return w
+}
+
+func TestAGapIsMoreThanGAPAndTwoTicksAtOneInstantAreNone(t *testing.T) {
+	t.Parallel()
+	inTerm(t, func(t *testing.T, s *term) {
+		since := s.tick(t).Since
+		require.Equal(t, since, s.tick(t).Since, "at one instant")
+		time.Sleep(gap)
+		require.Equal(t, since, s.tick(t).Since, "GAP itself is none")
+		time.Sleep(gap + time.Millisecond)
+		w := s.tick(t)
+		require.Equal(t, guard.Witness{
+			Now: w.Now, Since: w.Now, HeldFor: grace, Reason: "gap", LastHold: w.Now, Instances: 2,
+			ChecksOff: []string{"redis_evicting", "restarted"},
+		}, w)
+		require.Equal(t, time.Now().UnixMilli(), w.Now.UnixMilli())
+
+		did, err := s.guard.Hold(t.Context(), s.lease, 0)
+		require.NoError(t, err)
+		require.True(t, did)
+		require.Equal(t, "mass_failure", s.tick(t).Reason, "at the instant of a hold")
+	})
+}
+
+func TestABatchRunsAtTheEndOfTheGracePeriod(t *testing.T) {
+	t.Parallel()
+	inTerm(t, func(t *testing.T, s *term) {
+		s.witness(t, "since", grace-time.Millisecond)
+		a, err := s.guard.Do(t.Context(), s.batch(1))
+		require.NoError(t, err)
+		require.Equal(t, guard.Held, a.Verdict)
+		require.Equal(t, time.Millisecond, s.tick(t).HeldFor)
+		time.Sleep(time.Millisecond)
+		w := s.tick(t)
+		require.Zero(t, w.HeldFor)
+		require.Equal(t, grace, w.Listening)
+		a, err = s.guard.Do(t.Context(), s.batch(1))
+		require.NoError(t, err)
+		require.Equal(t, guard.Done, a.Verdict)
+	})
+}
+
+func TestTheBreakerWaitsExactlyAsLongAsItIsTold(t *testing.T) {
+	t.Parallel()
+	inTerm(t, func(t *testing.T, s *term) {
+		holds := func(want bool) {
+			t.Helper()
+			did, err := s.guard.Hold(t.Context(), s.lease, time.Hour)
+			require.NoError(t, err)
+			require.Equal(t, want, did)
+		}
+		holds(true)
+		holds(false) // at the same instant
+		time.Sleep(time.Hour - time.Millisecond)
+		holds(false)
+		time.Sleep(time.Millisecond)
+		holds(true)
+		s.witness(t, "mass_failure", -time.Millisecond)
+		holds(true) // the clock went back
+	})
+}
+
+func TestWhatTheWitnessDoesNotSayIsNoDisagreement(t *testing.T) {
+	t.Parallel()
+	inTerm(t, func(t *testing.T, s *term) {
+		since := s.tick(t).Since
+		for _, field := range []string{"gap", "grace", "largest"} {
+			require.NoError(t, s.HDel(t.Context(), s.Witness(), field).Err())
+			require.Equal(t, since, s.tick(t).Since, field)
+			require.NotEmpty(t, s.HGet(t.Context(), s.Witness(), field).Val(), field)
+		}
+		require.False(t, s.HExists(t.Context(), s.Witness(), "disagreed").Val())
+	})
+}
+
+func TestTheGraceOfAnyThatDisagreesCounts(t *testing.T) {
+	t.Parallel()
+	const two = 48 * time.Hour // more is no setting of ours
+	for name, c := range map[string]struct {
+		field string
+		value int64
+		held  time.Duration
+	}{
+		"another's, larger":          {"grace", 200_000, 200 * time.Second},
+		"another's, smaller":         {"grace", 5_000, grace},
+		"an earlier one's":           {"largest", 200_000, 200 * time.Second},
+		"the largest that there is":  {"largest", two.Milliseconds(), two},
+		"a larger one than there is": {"largest", two.Milliseconds() + 1, grace},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inTerm(t, func(t *testing.T, s *term) {
+				require.NoError(t, s.HSet(t.Context(), s.Witness(), c.field, c.value).Err())
+				if c.field == "largest" {
+					s.witness(t, "disagreed", 0)
+				}
+				s.witness(t, "since", 0)
+				require.Equal(t, c.held, s.tick(t).HeldFor)
+			})
+		})
+	}
+	inTerm(t, func(t *testing.T, s *term) { // two that never were seen to disagree
+		require.NoError(t, s.HSet(t.Context(), s.Witness(), "largest", 200_000).Err())
+		s.witness(t, "last", time.Hour)
+		require.Equal(t, grace, s.tick(t).HeldFor)
+	})
+}
+
+func TestADisagreementIsRememberedForTenOfTheLargest(t *testing.T) {
+	t.Parallel()
+	for past, held := range map[time.Duration]time.Duration{0: grace, time.Millisecond: 5 * time.Second} {
+		inTerm(t, func(t *testing.T, s *term) {
+			quick := guard.New(s.Client, s.Client, s.Layout, guard.Timing{Interval: time.Second, TTL: 3 * time.Second}, "leader")
+			_, err := quick.Tick(t.Context())
+			require.NoError(t, err)
+			s.witness(t, "disagreed", 10*grace+past)
+			s.witness(t, "since", 10*grace+past)
+			s.witness(t, "last", 0)
+			w, err := quick.Tick(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, max(0, held-10*grace-past), w.HeldFor)
+			require.Equal(t, fmt.Sprint(held.Milliseconds()), s.HGet(t.Context(), s.Witness(), "largest").Val())
+		})
+	}
+}
+
+// An owner that beats tells its GRACE, without a tick.
+func TestWhatABeatTellsOfItsSettings(t *testing.T) {
+	t.Parallel()
+	script := redis.NewScript(guard.SettingsLua + "tell_grace(KEYS[1], ARGV[1], 'now')")
+	const most, more = "172800000", "172800001"
+	for name, c := range map[string]struct {
+		grace, largest string // in the witness; "": no such field
+		told           string
+		want           map[string]string // nil: it is left as it is
+	}{
+		"nobody has listened yet":       {"", "", "92000", nil},
+		"nobody's, and a largest":       {"", "95000", "92000", nil},
+		"its own":                       {"92000", "92000", "92000", nil},
+		"a smaller one":                 {"5000", "5000", "92000", map[string]string{"grace": "92000", "largest": "92000"}},
+		"a larger one":                  {"92000", "92000", "5000", map[string]string{"grace": "5000", "largest": "92000"}},
+		"a larger one, no largest":      {"92000", "", "5000", map[string]string{"grace": "5000", "largest": "92000"}},
+		"a larger one was there before": {"5000", "95000", "92000", map[string]string{"grace": "92000", "largest": "95000"}},
+		"the largest that there is":     {"5000", "5000", most, map[string]string{"grace": most, "largest": most}},
+		"larger than there is":          {"5000", "5000", more, map[string]string{"grace": more, "largest": "5000"}},
+		"larger ones than there are":    {more, more, "5000", map[string]string{"grace": "5000", "largest": "5000"}},
+		"nothing that makes sense":      {more, "x", more + "0", map[string]string{"grace": more + "0", "largest": "0"}},
+		"no sense in another order":     {"x", more, more, map[string]string{"grace": more, "largest": "0"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+				t.Parallel()
+				key := w.Prefix + strings.ReplaceAll(name, " ", "-")
+				had := map[string]string{"last": "1"}
+				for field, v := range map[string]string{"grace": c.grace, "largest": c.largest} {
+					if v != "" {
+						had[field] = v
+					}
+				}
+				require.NoError(t, w.Client.HSet(t.Context(), key, had).Err())
+				require.ErrorIs(t, script.Run(t.Context(), w.Client, []string{key}, c.told).Err(), redis.Nil)
+				want := had
+				if c.want != nil {
+					want = c.want
+					want["last"], want["disagreed"] = "1", "now"
+				}
+				require.Equal(t, want, w.Client.HGetAll(t.Context(), key).Val())
+			})
+		})
+	}
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		key := w.Prefix + "no hash"
+		require.NoError(t, w.Client.Set(t.Context(), key, "x", 0).Err())
+		require.ErrorIs(t, script.Run(t.Context(), w.Client, []string{key}, "92000").Err(), redis.Nil)
+		require.Equal(t, "x", w.Client.Get(t.Context(), key).Val())
+	})
+}
+
+func TestEachCounterThatFallsIsARestart(t *testing.T) {
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		s := newTerm(t, w.Options, w.Prefix)
+		counters := []string{"connections", "commands"}
+		if w.Real {
+			counters = append(counters, "evicted_keys")
+		}
+		for _, counter := range counters {
+			s.witness(t, "since", grace)
+			require.NoError(t, s.HSet(t.Context(), s.Witness(), counter, 1<<40).Err())
+			s.held(t, "restarted")
+		}
+	})
+}
+
+func TestTheFirstTickKnowsAlreadyWhichChecksAreOff(t *testing.T) {
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		c := redis.NewClient(lease.Options(w.Options))
+		t.Cleanup(func() { require.NoError(t, c.Close()) })
+		first, err := guard.New(c, c, guard.Layout{Prefix: w.Prefix}, timing, "leader").Tick(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, w.Real, len(first.ChecksOff) == 0)
+		require.Equal(t, first.Now, first.LastHold)
+	})
+}
+
+func TestTheTotalOfWhatWasEvictedAddsUp(t *testing.T) {
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		s := newTerm(t, w.Options, w.Prefix)
+		for i, c := range []struct {
+			had  string
+			want uint64
+		}{
+			{"", 2}, {"2", 4}, {"0", 2}, {"many", 2}, {"-3", 2}, {"1e3", 2},
+			{strings.Repeat("9", 15), 1_000_000_000_000_001}, {strings.Repeat("9", 16), 2},
+		} {
+			if c.had != "" {
+				require.NoError(t, s.HSet(t.Context(), s.Witness(), "evicted_total", c.had).Err())
+			}
+			s.seed(t)
+			_, err := s.guard.Do(t.Context(), s.batch(uint64(i+1)))
+			require.NoError(t, err)
+			require.Equal(t, fmt.Sprint(c.want), s.HGet(t.Context(), s.Witness(), "evicted_total").Val(), c.had)
+		}
+		s.HSet(t.Context(), s.Witness(), "evicted_total", "7")
+		for range 3 {
+			require.EqualValues(t, 7, s.tick(t).Evicted)
+		}
+	})
+}
+
+// What judges no owner passes by the leader's own heartbeat, which exists.
+func TestABatchWithoutAnOwnerIsNotKeptByAHeartbeat(t *testing.T) {
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		s := newTerm(t, w.Options, w.Prefix)
+		b := s.batch(1)
+		b.Owner, b.Items = "", []string{"x"}
+		b.Body = guard.NewBody(`local no = record(1, 0, 'things', { 'x' }) if no then return no end return answer('DONE', 1)`)
+		a, err := s.guard.Do(t.Context(), b)
+		require.NoError(t, err)
+		require.Equal(t, guard.Answer{Verdict: guard.Done, Deleted: 1}, a)
+
+		b = s.batch(2)
+		b.Sweep = "" // nobody's name, and an owner is judged all the same
+		require.NoError(t, s.Set(t.Context(), s.Heartbeat("dead"), "1", time.Minute).Err())
+		a, err = s.guard.Do(t.Context(), b)
+		require.NoError(t, err)
+		require.Equal(t, guard.Alive, a.Verdict)
+	})
+}
+
+// What this user may not do is an error, and neither a hold nor a verdict.
+func TestWhatTheUserMayNotDoIsAnError(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	s, ctx := newTerm(t, srv.Options(), ""), t.Context()
+	before := s.HGetAll(ctx, s.Witness()).Val()
+	for command, do := range map[string]func(g *guard.Guard) error{
+		"hmget": func(g *guard.Guard) error { _, err := g.Tick(ctx); return err },
+		"hset":  func(g *guard.Guard) error { _, err := g.Tick(ctx); return err },
+		"xadd": func(g *guard.Guard) error {
+			_, _, err := g.Open(ctx, guard.Lease{Token: s.lease.Token, Epoch: 101})
+			return err
+		},
+		"hdel":   func(g *guard.Guard) error { _, err := g.Forget(ctx, s.lease, "gone"); return err },
+		"exists": func(g *guard.Guard) error { _, err := g.Do(ctx, s.batch(1)); return err },
+	} {
+		require.NoError(t, s.Client.Do(ctx, "ACL", "SETUSER", command, "on", ">p", "~*", "&*", "+@all", "-"+command).Err())
+		o := srv.Options()
+		o.Username, o.Password = command, "p"
+		c := redis.NewClient(lease.Options(o))
+		require.ErrorContains(t, do(guard.New(c, c, s.Layout, timing, "leader")), "user", command)
+		require.NoError(t, c.Close())
+		after := s.HGetAll(ctx, s.Witness()).Val()
+		require.Equal(t, before["since"], after["since"], command)
+		s.untouched(t)
+	}
+}
+
+// A right may be given for one key only.
+func TestAGuardThatMayDeleteWhereItDeletesDoes(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	s, ctx := newTerm(t, srv.Options(), ""), t.Context()
+	for i, c := range []struct{ command, key string }{{"hincrby", s.Witness()}, {"hdel", s.Registry()}} {
+		require.NoError(t, s.Client.Do(ctx, "ACL", "SETUSER", c.command, "on", ">p", "~*", "&*", "+@all",
+			"-"+c.command, "(+"+c.command+" ~"+c.key+")").Err())
+		o := srv.Options()
+		o.Username, o.Password = c.command, "p"
+		client := redis.NewClient(lease.Options(o))
+		s.seed(t)
+		a, err := guard.New(client, client, s.Layout, timing, "leader").Do(ctx, s.batch(uint64(i+1)))
+		require.NoError(t, err)
+		require.Equal(t, 2, a.Deleted)
+		require.NoError(t, client.Close())
+	}
+}
+
+// The id of the server is asked for where its replication id is another than before.
+func TestAServerThatDoesNotSayWhichItIsIsInNoOrder(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	s, ctx := newTerm(t, srv.Options(), ""), t.Context()
+	require.NoError(t, s.Client.Do(ctx, "ACL", "SETUSER", "poor", "on", ">p", "~*", "&*", "+@all", "-info",
+		"+info|stats", "+info|replication").Err())
+	o := srv.Options()
+	o.Username, o.Password = "poor", "p"
+	c := redis.NewClient(lease.Options(o))
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	poor := guard.New(c, c, s.Layout, timing, "poor")
+	w, err := poor.Tick(ctx)
+	require.NoError(t, err)
+	require.Equal(t, "gap", w.Reason, "the replication id vouches for it")
+	require.NoError(t, s.HSet(ctx, s.Witness(), "replication", "another").Err())
+	w, err = poor.Tick(ctx)
+	require.NoError(t, err)
+	require.Equal(t, "redis_evicting", w.Reason)
+	require.Empty(t, w.ChecksOff)
+}
+
+func TestABatchThatDeletesNothingIsRecordedAsAnEmptyList(t *testing.T) {
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		s := newTerm(t, w.Options, w.Prefix)
+		b := s.batch(1)
+		b.Items = []string{"c", "gone"}
+		a, err := s.guard.Do(t.Context(), b)
+		require.NoError(t, err)
+		require.Equal(t, guard.Answer{Verdict: guard.Done, Reowned: 1}, a)
+		records, err := s.XRange(t.Context(), s.Log(), "100-1", "100-1").Result()
+		require.NoError(t, err)
+		require.Equal(t, "[]", records[0].Values["imeis"])
+		require.Equal(t, "0", records[0].Values["count"])
+		require.Equal(t, "0", s.HGet(t.Context(), s.Witness(), "evicted_total").Val())
+	})
+}
