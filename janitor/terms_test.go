@@ -86,13 +86,13 @@ func TestATermHoldsTheHeartbeatAndTicksWhenItBeginsAndEnds(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		f.listenedFor(time.Hour)
 		defer f.beat("r1")()
-		var began time.Time
+		var began atomic.Int64
 		h := &held{}
 		r := f.replica("r1", func(c *Config) {
 			h.Registry, c.Registry = c.Registry, h
 		})
 		r.SweepsAre(fakeSweep{name: "fake", every: time.Hour, pass: func(context.Context, *Pass) error {
-			began = time.Now()
+			began.Store(time.Now().UnixNano())
 			return nil
 		}})
 		defer r.start()()
@@ -104,11 +104,11 @@ func TestATermHoldsTheHeartbeatAndTicksWhenItBeginsAndEnds(t *testing.T) {
 			require.Zero(t, h.now.Load())
 			require.Equal(t, time.Now(), r.Status().Witness.LastTick, "fates that are open can be looked up")
 			require.Nil(t, r.Status().Pace)
-			last := began
-			for began.Equal(last) {
+			last := began.Load()
+			for began.Load() == last {
 				pass(time.Millisecond)
 			}
-			require.InDelta(t, 0, began.Sub(r.Status().Witness.LastTick).Seconds(), 1e-3)
+			require.InDelta(t, 0, time.Unix(0, began.Load()).Sub(r.Status().Witness.LastTick).Seconds(), 1e-3)
 			require.Positive(t, r.Status().Pace.Share)
 		}
 	})
@@ -435,5 +435,44 @@ func TestWhatFailedBeforeATermOpenedIsNoReasonToResign(t *testing.T) {
 		require.Zero(t, r.value("janitor_lease_transitions_total", "event", "released"))
 		pass(time.Minute)
 		require.InDelta(t, 1, r.value("janitor_lease_transitions_total", "event", "released"), 0)
+	})
+}
+
+func TestATermThatIsFencedEndsAtOnceWhateverItAskedFor(t *testing.T) {
+	taken := func(t *testing.T, f *fleet) {
+		require.NoError(t, f.Set(t.Context(), f.Lease(), "r2/1", time.Minute).Err())
+	}
+	t.Run("before it has opened", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, f *fleet) {
+			r := f.silentReplica("r1", nil) // without a heartbeat it does not open, and tries again
+			defer r.start()()
+			pass(time.Second)
+			term := r.PresentTerm()
+			taken(t, f)
+			pass(time.Second) // the lease is renewed later
+			require.ErrorIs(t, term.Cause(), ErrFenced)
+			require.False(t, r.Status().Leading)
+		})
+	})
+	t.Run("to forget an owner", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, f *fleet) {
+			f.listenedFor(time.Hour)
+			defer f.beat("r1")()
+			s := &scripted{}
+			r := s.leader(f, nil)
+			term := r.PresentTerm()
+			pass(time.Second)
+			taken(t, f)
+			var got error
+			s.do = func(ctx context.Context, p *Pass) error { got = p.Forget(ctx, "dead"); return got }
+			_, err := r.Janitor.Sweep(t.Context(), Request{})
+			if not := new(NotLeaderError); err != nil {
+				require.ErrorAs(t, err, &not)
+			}
+			synctest.Wait()
+			require.ErrorIs(t, got, ErrFenced)
+			require.ErrorIs(t, term.Cause(), ErrFenced)
+			require.Equal(t, Lost, r.report("scripted").Outcome)
+		})
 	})
 }
