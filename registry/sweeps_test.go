@@ -43,13 +43,13 @@ func TestASeriesGrowsForWhatWasEvictedAndIsKeptForAnHour(t *testing.T) {
 		time.Sleep(ownerSeriesAge)
 		m.evictedFrom("none", 0)
 		require.Equal(t, 2, testutil.CollectAndCount(m.evicted))
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		m.evictedFrom("none", 0)
 		require.Zero(t, testutil.CollectAndCount(m.evicted))
 		require.Empty(t, m.grew)
 		for i := range ownerSeriesMax {
 			m.evictedFrom(time.Duration(i).String(), 1)
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 		}
 		require.Equal(t, ownerSeriesMax, testutil.CollectAndCount(m.evicted), "as many may be")
 		m.evictedFrom("one more", 1)
