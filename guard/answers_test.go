@@ -89,8 +89,9 @@ func TestTheGuardSaysWhenRedisDoesNotAnswer(t *testing.T) {
 
 		over, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, err = s.guard.Forget(over, s.lease, "dead")
+		v, err := s.guard.Forget(over, s.lease, "dead")
 		require.ErrorIs(t, err, context.Canceled)
+		require.Empty(t, v)
 		done, err := s.guard.Hold(over, s.lease, time.Minute)
 		require.ErrorIs(t, err, context.Canceled)
 		require.False(t, done)
@@ -101,7 +102,9 @@ func TestTheGuardSaysWhenRedisDoesNotAnswer(t *testing.T) {
 		require.ErrorIs(t, err, context.Canceled)
 		_, err = s.guard.Do(over, s.batch(8))
 		require.ErrorIs(t, err, context.Canceled)
-		_, _, err = s.guard.Open(over, s.lease)
+		v, newest, err := s.guard.Open(over, s.lease)
 		require.ErrorIs(t, err, context.Canceled)
+		require.Empty(t, v)
+		require.Zero(t, newest)
 	})
 }

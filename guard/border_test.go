@@ -2,6 +2,7 @@ package guard_test
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -194,7 +195,7 @@ func TestWhatABeatTellsOfItsSettings(t *testing.T) {
 				require.ErrorIs(t, script.Run(t.Context(), w.Client, []string{key}, c.told).Err(), redis.Nil)
 				want := had
 				if c.want != nil {
-					want = c.want
+					want = maps.Clone(c.want) // both worlds run at once
 					want["last"], want["disagreed"] = "1", "now"
 				}
 				require.Equal(t, want, w.Client.HGetAll(t.Context(), key).Val())
@@ -367,5 +368,25 @@ func TestABatchThatDeletesNothingIsRecordedAsAnEmptyList(t *testing.T) {
 		require.Equal(t, "[]", records[0].Values["imeis"])
 		require.Equal(t, "0", records[0].Values["count"])
 		require.Equal(t, "0", s.HGet(t.Context(), s.Witness(), "evicted_total").Val())
+	})
+}
+
+func TestWhatFollowsFromTheTiming(t *testing.T) {
+	t.Parallel()
+	for of, want := range map[guard.Timing][2]time.Duration{
+		{Interval: 30 * time.Second, TTL: 90 * time.Second}: {30 * time.Second, 92 * time.Second},
+		{Interval: time.Second, TTL: 6 * time.Second}:       {2500 * time.Millisecond, 8 * time.Second},
+	} {
+		require.Equal(t, want, [2]time.Duration{of.Gap(), of.Grace()})
+	}
+}
+
+func TestAWitnessWithoutAHoldHadNone(t *testing.T) {
+	t.Parallel()
+	inTerm(t, func(t *testing.T, s *term) {
+		require.NoError(t, s.HDel(t.Context(), s.Witness(), "hold", "reason").Err())
+		w := s.tick(t)
+		require.True(t, w.LastHold.IsZero())
+		require.Empty(t, w.Reason)
 	})
 }

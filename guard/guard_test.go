@@ -338,6 +338,9 @@ func TestGuardTakesTheLargestBatchAndRefusesMore(t *testing.T) {
 		b.Items = append(b.Items, "one more")
 		_, err = s.guard.Do(t.Context(), b)
 		require.ErrorContains(t, err, "1001 items")
+		b.Items = nil
+		_, err = s.guard.Do(t.Context(), b)
+		require.ErrorContains(t, err, "0 items")
 	})
 }
 

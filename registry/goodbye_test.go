@@ -36,6 +36,26 @@ func TestAGoodbyeIsSaidOnceAndAgainWhereItWasNotHeard(t *testing.T) {
 	}
 }
 
+func TestAGoodbyeIsSaidAgainAfterATenthOfAnIntervalOrASecond(t *testing.T) {
+	t.Parallel()
+	for interval, step := range map[time.Duration]time.Duration{
+		30 * time.Second: time.Second, 10 * time.Second: time.Second, 5 * time.Second: 500 * time.Millisecond,
+	} {
+		inBubble(t, func(t *testing.T, w *bubble) {
+			r := w.start("r1", func(c *registry.Config) { c.HeartbeatInterval, c.HeartbeatTTL = interval, 3*interval })
+			begun, tries := time.Now(), 0
+			r.control.set(func(redis.Cmder) error {
+				require.Equal(t, min(time.Duration(tries)*step, 3*time.Second), time.Since(begun))
+				tries++
+				return errLost
+			}, nil)
+			w.end(r)
+			require.GreaterOrEqual(t, tries, int(3*time.Second/step))
+			require.Equal(t, 3*time.Second, time.Since(begun))
+		})
+	}
+}
+
 func TestAGoodbyeThatIsNeverHeardKeepsNobodyForLong(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, w *bubble) {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -374,4 +375,38 @@ func TestAnAnswerOfAnotherShapeIsAnError(t *testing.T) {
 		_, err = parseReply(other)
 		require.ErrorContains(t, err, "unexpected answer")
 	}
+}
+
+// What Redis did not do is an error of each call, and known of as such.
+func TestEachCallThatFailsIsAnErrorAndCounted(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		o := newOwner(t, w, "o")
+		d := &device{imei: "imei"}
+		gone := redis.NewClient(lease.Options(w.Options))
+		require.NoError(t, gone.Close())
+		o.cfg.Client, o.cfg.Control = gone, gone
+		for op, call := range map[string]func() error{
+			"register":  func() error { return o.Registry.run(t.Context(), registerScript, "register", []op{{d: d}}) },
+			"release":   func() error { return o.Registry.run(t.Context(), releaseScript, "release", []op{{d: d}}) },
+			"heal":      func() error { return o.check(t.Context(), []op{{d: d}}) },
+			"heartbeat": func() error { return o.beat(t.Context()) },
+			"lookup": func() error {
+				got, err := o.Lookup(t.Context(), "imei")
+				require.ErrorContains(t, err, `registry: look up "imei": `)
+				require.Zero(t, got)
+				return err
+			},
+		} {
+			require.ErrorIs(t, call(), redis.ErrClosed, op)
+			require.InDelta(t, 1, testutil.ToFloat64(o.metrics.failures.WithLabelValues(op)), 0, op)
+			require.Equal(t, op != "lookup", o.failing[op] != nil, op)
+		}
+		heard, err := o.tell(t.Context(), "r2", nil)
+		require.ErrorIs(t, err, redis.ErrClosed)
+		require.False(t, heard)
+		require.ErrorIs(t, o.compareAll(t.Context(), 1), redis.ErrClosed)
+		require.ErrorIs(t, o.drawBoot(t.Context()), redis.ErrClosed)
+	})
 }
