@@ -235,6 +235,11 @@ func TestTheFirstTickKnowsAlreadyWhichChecksAreOff(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, w.Real, len(first.ChecksOff) == 0)
 		require.Equal(t, first.Now, first.LastHold)
+		kept := []string{"since", "last", "gap", "grace", "largest", "hold", "reason", "lost", "connections", "commands"}
+		if w.Real {
+			kept = append(kept, "server", "replication", "evicted_keys")
+		}
+		require.ElementsMatch(t, kept, c.HKeys(t.Context(), guard.Layout{Prefix: w.Prefix}.Witness()).Val())
 	})
 }
 

@@ -167,6 +167,9 @@ func TestGuardCountsAnItemNamedTwiceOnce(t *testing.T) {
 		a, err := s.guard.Do(t.Context(), b)
 		require.NoError(t, err)
 		require.Equal(t, 1, a.Deleted)
+		records, err := s.XRange(t.Context(), s.Log(), "100-1", "100-1").Result()
+		require.NoError(t, err)
+		require.Equal(t, `["a"]`, records[0].Values["imeis"])
 	})
 }
 
