@@ -95,8 +95,8 @@ func TestAPromotedReplicaIsAnotherServer(t *testing.T) {
 	replica.held(t, "restarted")
 }
 
-// A master takes a new replication id for its first replica, and a replica has its master's: neither
-// tells one server from another.
+// A master takes a new replication id for its first replica, and a replica has its master's:
+// neither tells one server from another.
 func TestAReplicaThatTakesWritesIsAnotherServerThanItsMaster(t *testing.T) {
 	t.Parallel()
 	s, r, replica := newReplica(t)

@@ -13,8 +13,8 @@ import (
 // askEvery is the time between two questions to the leader, whether it may sweep.
 const askEvery = time.Second
 
-// await reads Redis until the condition holds, and returns that state. Meanwhile it says if sweeping
-// is held. Errors are ErrLate, the cause of ctx, and a replica's that ended by itself.
+// await reads Redis until the condition holds, and returns that state. Meanwhile it says if
+// sweeping is held. Errors are ErrLate, the cause of ctx, and a replica's that ended by itself.
 func (d *demo) await(ctx context.Context, what string, holds func(*state) bool) (state, error) {
 	until := time.Now().Add(d.pace.Patience)
 	var asked time.Time

@@ -85,10 +85,10 @@ type demo struct {
 	all       []*replica // that were ever started
 }
 
-// Run plays the demo and judges its end. It returns nil if everything converged exactly. Otherwise it
-// returns ErrDiverged, ErrLate, ErrOccupied, why a replica ended that should run, the cause of ctx,
-// or Redis' error. When it returns, none of its processes runs. After an error the replicas' logs are
-// kept in a folder that the timeline names, unless ctx has ended.
+// Run plays the demo and judges its end. It returns nil if everything converged exactly. Otherwise
+// it returns ErrDiverged, ErrLate, ErrOccupied, why a replica ended that should run, the cause of
+// ctx, or Redis' error. When it returns, none of its processes runs. After an error the replicas'
+// logs are kept in a folder that the timeline names, unless ctx has ended.
 func Run(ctx context.Context, cfg Config) (err error) {
 	cfg.Devices, cfg.Pace = cmp.Or(cfg.Devices, 300), cmp.Or(cfg.Pace, Leisurely)
 	d := &demo{cfg: cfg, pace: cfg.Pace, acked: newAcknowledged(), began: time.Now()}

@@ -10,9 +10,9 @@
 //	the leader is stopped (SIGTERM)    ─► hands everything over; its devices come back elsewhere
 //	the end                            ─► the registry is compared with the sockets, one by one
 //
-// Only what is done, and when, is fixed. Every figure on the timeline was measured, by reading Redis
-// every few milliseconds, and each step waits until what it announces has happened. If that takes
-// longer than Config.Patience, the demo ends.
+// Only what is done, and when, is fixed. Every figure on the timeline was measured, by reading
+// Redis every few milliseconds, and each step waits until what it announces has happened. If that
+// takes longer than Config.Patience, the demo ends.
 //
 // # What is judged
 //
@@ -25,6 +25,7 @@
 // # Whose processes, whose Redis
 //
 // Replicas are child processes. They are ended when the demo is over, when it fails and when its
-// context ends; on Linux also when its own process is killed. Redis is the caller's. The demo refuses
-// one that has a fleet's keys ([ErrOccupied]), and in the end removes what it caused to be written.
+// context ends; on Linux also when its own process is killed. Redis is the caller's. The demo
+// refuses one that has a fleet's keys ([ErrOccupied]), and in the end removes what it caused to be
+// written.
 package demo

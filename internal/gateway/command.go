@@ -52,8 +52,8 @@ type commandState struct {
 	doubtful uint8           // bits: see bitOf; only a new socket begins without them
 }
 
-// bitOf is the bit of a codec in doubtful: a response of it may come, or came, that does not answer the pending
-// command.
+// bitOf is the bit of a codec in doubtful: a response of it may come, or came, that does not answer
+// the pending command.
 func bitOf(codec teltonika.Codec) uint8 {
 	if codec == teltonika.Codec14 {
 		return 2

@@ -85,8 +85,8 @@ func Start(cmd *exec.Cmd, o Options) (*Process, error) {
 	return p, nil
 }
 
-// talk makes the pipes, and returns the child's end of its output. That is none of exec's own pipes:
-// exec closes those when the child ends, and what was not read by then is lost.
+// talk makes the pipes, and returns the child's end of its output. That is none of exec's own
+// pipes: exec closes those when the child ends, and what was not read by then is lost.
 func (p *Process) talk() (theirs *os.File, err error) {
 	if p.In, err = p.cmd.StdinPipe(); err != nil {
 		return nil, err

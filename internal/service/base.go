@@ -64,8 +64,8 @@ func (b *Base) Table() []Setting {
 	}
 }
 
-// instanceID accepts what is safe in a key, in the lease's value (which has a slash behind it) and in
-// a metric's label.
+// instanceID accepts what is safe in a key, in the lease's value (which has a slash behind it) and
+// in a metric's label.
 func instanceID(v string) error {
 	const allowed = "0123456789-_.:abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 	if len(v) > 128 || strings.Trim(v, allowed) != "" {

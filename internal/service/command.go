@@ -83,8 +83,8 @@ func Main(c *Command) {
 // with a password.
 var commandName = regexp.MustCompile(`^[a-z][a-z-]{0,20}$`)
 
-// Execute runs the command, or the one of its commands that the first argument names. It returns the
-// exit status.
+// Execute runs the command, or the one of its commands that the first argument names. It returns
+// the exit status.
 func (c *Command) Execute(ctx context.Context, args, environ []string, stdout, stderr io.Writer) int {
 	if len(args) > 0 && len(c.Commands) > 0 && commandName.MatchString(args[0]) {
 		for _, sub := range c.Commands {

@@ -13,8 +13,8 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// errCluster ends the program: one node of a Cluster refuses most keys, and what cannot be read must
-// not pass for dead.
+// errCluster ends the program: one node of a Cluster refuses most keys, and what cannot be read
+// must not pass for dead.
 var errCluster = errors.New("service: REDIS_URL names a node of a Redis Cluster, which is not supported yet")
 
 // How often the server is asked for its settings: until it has answered once, and then, since an

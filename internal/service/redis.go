@@ -130,8 +130,8 @@ const (
 )
 
 // client makes a client with the options of the URL, but: no retries, since a retried write may run
-// twice; contexts honoured; deadlines everywhere. A control client has the options of package lease,
-// and deadlines of at most within. Any other has a pool of its own size if pool is not 0.
+// twice; contexts honoured; deadlines everywhere. A control client has the options of package
+// lease, and deadlines of at most within. Any other has a pool of its own size if pool is not 0.
 func (r Redis) client(control bool, within time.Duration, pool int) *redis.Client {
 	deadlines := func(dial *time.Duration, others ...*time.Duration) {
 		*dial = min(cmp.Or(*dial, dialTimeout), within)

@@ -8,8 +8,8 @@ import (
 )
 
 // Status is what GET /api/v1/status answers and the page shows: what this replica knows of itself,
-// and of the fleet, from its last answers of Redis. It needs no answer of Redis to be made. Times are
-// of this process' clock unless they say otherwise.
+// and of the fleet, from its last answers of Redis. It needs no answer of Redis to be made. Times
+// are of this process' clock unless they say otherwise.
 type Status struct {
 	// Instance is this replica's id, as entries of the registry name it.
 	Instance string `json:"instance"`

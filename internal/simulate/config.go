@@ -91,7 +91,8 @@ func (c Config) check() error {
 	return errors.Join(errs...)
 }
 
-// Sockets is the most sockets that a fleet of this Config has open at once, forgotten ones included.
+// Sockets is the most sockets that a fleet of this Config has open at once, forgotten ones
+// included.
 func (c Config) Sockets() int {
 	if c.HalfOpen > 0 {
 		return 2 * c.Devices

@@ -1,6 +1,6 @@
-// Package simulate is a fleet of Teltonika trackers that behave like real ones, ten thousand of them
-// in a process. It is for trying out a gateway, for loading one, and for showing what a registry
-// makes of it:
+// Package simulate is a fleet of Teltonika trackers that behave like real ones, ten thousand of
+// them in a process. It is for trying out a gateway, for loading one, and for showing what a
+// registry makes of it:
 //
 //	fleet, err := simulate.New(simulate.Config{Devices: 100, Targets: []string{"127.0.0.1:5027"}})
 //	...
@@ -40,9 +40,9 @@
 //     acknowledgement, and after coverage was lost, but not after a handshake: otherwise a server
 //     that accepts and then closes would be called without rest.
 //   - The target of each connection is drawn anew, as a balancer in front of replicas would do.
-//   - Losing coverage (Config.HalfOpen, or [Fleet.LoseCoverage]) leaves a socket that nobody closes,
-//     and the device comes back on a new one. The old socket is closed when coverage is lost again,
-//     or at the end. Half of the losses hit a frame whose answer was under way.
+//   - Losing coverage (Config.HalfOpen, or [Fleet.LoseCoverage]) leaves a socket that nobody
+//     closes, and the device comes back on a new one. The old socket is closed when coverage is
+//     lost again, or at the end. Half of the losses hit a frame whose answer was under way.
 //   - One frame of twenty is written in pieces, one of twenty together with a keep-alive. Every
 //     fourth pause between frames has a keep-alive in its middle.
 //   - A command of codec 12 is answered with its own text. So is one of codec 14 that names this
@@ -52,8 +52,8 @@
 //
 // IMEIs do not; they count up. The records of a device, in order, and everything that it draws
 // depend on the seed and the device's number alone. When something happens depends on the server,
-// and so does the frame that it happens to. Records have the times of [device.Track], which begin at
-// a fixed time: IMEI and time name a record, in every run with the same seed.
+// and so does the frame that it happens to. Records have the times of [device.Track], which begin
+// at a fixed time: IMEI and time name a record, in every run with the same seed.
 //
 // # Cost
 //
