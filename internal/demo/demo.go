@@ -23,7 +23,7 @@ var (
 	ErrDiverged = errors.New("demo: not converged")
 	// ErrLate: something that should have happened did not, within Config.Patience.
 	ErrLate = errors.New("demo: waited in vain")
-	// ErrOccupied: this Redis has a fleet already.
+	// ErrOccupied: this Redis has another fleet. Its keys are left alone.
 	ErrOccupied = errors.New("demo: this Redis is in use by a fleet; name an empty one, or another database")
 )
 

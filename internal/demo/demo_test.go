@@ -100,6 +100,20 @@ func TestARedisWithAFleetIsRefusedAndLeftAlone(t *testing.T) {
 	require.Error(t, Run(t.Context(), on(t, server)))
 }
 
+func TestTheKeysOfAnInstanceThatCameMeanwhileAreLeft(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	rdb, keys := server.Client(), registry.Layout{}
+	cfg := on(t, server)
+	cfg.Command = func() *exec.Cmd {
+		_ = rdb.SAdd(t.Context(), keys.Roster(), "other").Err()
+		_ = rdb.HSet(t.Context(), keys.Registry(), "imei", "other").Err()
+		return exec.Command("/nonexistent/ingest")
+	}
+	require.ErrorIs(t, Run(t.Context(), cfg), ErrOccupied)
+	require.Equal(t, "other", rdb.HGet(t.Context(), keys.Registry(), "imei").Val())
+}
+
 func TestAReplicaThatCannotStartEndsTheDemo(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

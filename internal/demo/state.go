@@ -200,15 +200,26 @@ const (
 	quietReads = 10
 )
 
-// clean removes what the demo's replicas have written. None runs any more.
+// clean removes what the demo's replicas have written. None runs any more. If another instance has
+// come to this Redis meanwhile, the keys are its too: they are left, and the error is ErrOccupied.
 func (d *demo) clean() error {
 	ctx, cancel := context.WithTimeout(context.Background(), cleanTime)
 	defer cancel()
-	keys := d.ours()
+	keys, ours := d.ours(), map[string]bool{}
 	for _, r := range d.all {
+		ours[r.id] = true
 		keys = append(keys, d.keys.Heartbeat(r.id), d.keys.Devices(r.id), commands.Outbound(d.keys, r.id))
 	}
 	for quiet := 0; quiet < quietReads; {
+		listed, err := d.cfg.Redis.SMembers(ctx, d.keys.Roster()).Result()
+		if err != nil {
+			return fmt.Errorf("demo: clean up: %w", err)
+		}
+		for _, id := range listed {
+			if !ours[id] {
+				return fmt.Errorf("%w (instance %q came to it meanwhile): its keys are left", ErrOccupied, id)
+			}
+		}
 		n, err := d.cfg.Redis.Del(ctx, keys...).Result()
 		if err != nil {
 			return fmt.Errorf("demo: clean up: %w", err)
