@@ -31,7 +31,8 @@ func IsBatch(r proxy.Request) bool { return BatchesOf(KeyNames)(r) }
 func BatchesOf(l registry.Layout) func(proxy.Request) bool {
 	return func(r proxy.Request) bool {
 		_, args := r.Script()
-		return r.On(l.Log(), l.Lease(), l.Witness()) && len(args) > 6 && batchID.MatchString(args[0]) && args[6] != "commands"
+		return r.On(l.Log(), l.Lease(), l.Witness()) && len(args) > 6 &&
+			batchID.MatchString(args[0]) && args[6] != "commands"
 	}
 }
 

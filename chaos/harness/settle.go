@@ -135,7 +135,8 @@ func (w *Environment) Facts(alive []string) judge.Facts {
 		f = *told
 		f.Outages, f.Settings = slices.Clone(f.Outages), slices.Clone(f.Settings) // which are changed
 	})
-	f.LeaseTTL, f.JanitorInterval, f.Unindexed = w.set("JANITOR_LEASE_TTL"), w.set("JANITOR_INTERVAL"), w.Unindexed()
+	f.LeaseTTL, f.JanitorInterval = w.set("JANITOR_LEASE_TTL"), w.set("JANITOR_INTERVAL")
+	f.Unindexed = w.Unindexed()
 	if w.Settings["JANITOR_REDIS_SHARE"] != "" { // a pass is slowed down to be hit in its middle
 		f.Sweeping = Patience / 2
 	}

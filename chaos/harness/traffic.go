@@ -105,7 +105,10 @@ const watched = 12
 func (w *Environment) observe() (end func()) {
 	w.T.Helper()
 	data, control := Clients(w.Proxy().Addr(), time.Second)
-	r, err := registry.New(registry.Config{Client: data, Control: control, Instance: "observer", HeartbeatInterval: Interval * 10, HeartbeatTTL: TTL * 10})
+	r, err := registry.New(registry.Config{
+		Client: data, Control: control, Instance: "observer",
+		HeartbeatInterval: Interval * 10, HeartbeatTTL: TTL * 10,
+	})
 	require.NoError(w.T, err)
 	var wg sync.WaitGroup
 	ctx, cancel := context.WithCancel(w.T.Context())
@@ -118,7 +121,9 @@ func (w *Environment) observe() (end func()) {
 				continue
 			}
 			w.tells(func(f *judge.Facts) {
-				f.Lookups = append(f.Lookups, judge.Lookup{IMEI: imei, Instance: owner.Instance, Call: asked, Return: time.Now()})
+				f.Lookups = append(f.Lookups, judge.Lookup{
+					IMEI: imei, Instance: owner.Instance, Call: asked, Return: time.Now(),
+				})
 			})
 		}
 	})

@@ -93,7 +93,8 @@ func readFolder(dir string, another bool) (h History, err error) {
 		// not what of it is loaded.
 		var name, kind string
 		var seq int
-		if _, err := fmt.Sscanf(line, "file %s seq %d type %s", &name, &seq, &kind); err != nil || len(strings.Fields(line))%2 != 0 {
+		_, err := fmt.Sscanf(line, "file %s seq %d type %s", &name, &seq, &kind)
+		if err != nil || len(strings.Fields(line))%2 != 0 {
 			return nil, fmt.Errorf("history: manifest: line %q", line)
 		}
 		if kind == "h" {

@@ -19,7 +19,8 @@ func (c1) before(m *moment) {
 	}
 	owner := m.record.fields["owner"]
 	if _, lives := m.state.Strings[m.facts.Layout.Heartbeat(owner)]; lives || owner == "" {
-		m.violation("C1", "%d taken out of %s while the heartbeat of their owner %q exists", len(m.command)-2, m.key(), owner)
+		m.violation("C1", "%d taken out of %s while the heartbeat of their owner %q exists",
+			len(m.command)-2, m.key(), owner)
 	}
 	if m.answers() && m.key() != m.facts.outbound(owner) {
 		m.violation("C1", "commands in %s answered for owner %q", m.key(), owner)
@@ -182,7 +183,9 @@ func (c *c3) writes(m *moment, imei, to string) {
 	if from == "" || from == to || m.liveSocket(imei, from) == nil {
 		return
 	}
-	if slices.ContainsFunc(m.sockets[imei], func(s *Socket) bool { return s.Instance == to && m.late.mayWrite(m, s) }) {
+	if slices.ContainsFunc(m.sockets[imei], func(s *Socket) bool {
+		return s.Instance == to && m.late.mayWrite(m, s)
+	}) {
 		return
 	}
 	m.violation("C3", "entry %s taken by %s, where the device is not, from %s, where it is", imei, to, from)
@@ -235,7 +238,9 @@ func (c *c3) takes(m *moment, imei string) {
 	if c.written[imei].Before(c.booted[owner]) || c.strays[stray{imei, owner}] {
 		return // left over from a former life, or by the harness
 	}
-	if slices.ContainsFunc(m.sockets[imei], func(s *Socket) bool { return s.Instance == owner && s.endedBy(m.until) }) {
+	if slices.ContainsFunc(m.sockets[imei], func(s *Socket) bool {
+		return s.Instance == owner && s.endedBy(m.until)
+	}) {
 		return
 	}
 	m.violation("C3", "entry %s of %s taken out: no socket of it closed there, and that is no former life's", imei, owner)

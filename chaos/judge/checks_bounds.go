@@ -122,7 +122,8 @@ func (c *c6) end(m *moment) {
 		_, ttl := f.heartbeat(d.Instance)
 		by := idle.putOff(last.Add(ttl), f.JanitorInterval+f.Sweeping+f.Slack)
 		for _, hold := range c.holds {
-			if until := idle.putOff(hold.Add(f.graceAtMost(hold)), f.JanitorInterval+f.Sweeping+f.Slack); !hold.After(by) && until.After(by) {
+			until := idle.putOff(hold.Add(f.graceAtMost(hold)), f.JanitorInterval+f.Sweeping+f.Slack)
+			if !hold.After(by) && until.After(by) {
 				by = until
 			}
 		}

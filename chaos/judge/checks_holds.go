@@ -84,10 +84,12 @@ func (c *c4Holds) judges(m *moment) {
 	since, _ := m.witness("since")
 	for _, r := range m.facts.Restarts {
 		if m.now.After(r.Until) && time.UnixMilli(since).Before(r.From.Truncate(time.Millisecond)) {
-			m.violation("C4", "eviction although the server's counters began anew %s before, and nothing held", m.now.Sub(r.From))
+			m.violation("C4", "eviction although the server's counters began anew %s before, and nothing held",
+				m.now.Sub(r.From))
 		}
 	}
-	if fallen, known := c.fallen(m); fallen >= 2 && 2*fallen > known && m.now.Sub(c.mass) > 2*m.facts.graceAtMost(m.now)+looked {
+	fallen, known := c.fallen(m)
+	if fallen >= 2 && 2*fallen > known && m.now.Sub(c.mass) > 2*m.facts.graceAtMost(m.now)+looked {
 		m.violation("C4", "eviction although %d of %d owners fell silent at once, and nothing held", fallen, known)
 	}
 }

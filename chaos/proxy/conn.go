@@ -112,7 +112,8 @@ func (c *conn) answered(v *value) (e expected) {
 			if c.pending[0].times--; c.pending[0].times > 0 {
 				return expected{}
 			}
-		case v.kind == '>', said == "message", said == "pmessage", said == "smessage", strings.HasSuffix(said, "unsubscribe"):
+		case v.kind == '>', said == "message", said == "pmessage", said == "smessage",
+			strings.HasSuffix(said, "unsubscribe"):
 			return expected{}
 		}
 	}
