@@ -1,0 +1,160 @@
+package orphan
+
+import "time"
+
+// A Rule says which keys, or which members of a key, can be orphans, and what has to be true before
+// one is deleted. Its YAML has the names of the tags; see schema.json. Durations are written as Go
+// does: 10m, 3600s.
+//
+// Names of keys are templates: "match:{match}:ratings". A variable in braces stands for one or more
+// characters other than ':' and braces; all variables of Keys, As and Bind are known to the signs.
+// "{{" and "}}" are braces. Everything else, also '*' outside of Related, is literal.
+type Rule struct {
+	// Name stands in reports, metrics and the log: lower-case letters, digits, '-' and '_'.
+	Name string `yaml:"name"`
+	// Category is the name in the worker's statistics under which what went is summed. Default: Name.
+	Category string `yaml:"category,omitempty"`
+	// Delete: false only reports.
+	Delete bool `yaml:"delete,omitempty"`
+
+	// Keys is the template of candidates that are keys. Either Keys or Members.
+	Keys string `yaml:"keys,omitempty"`
+	// Members are candidates that are members of one key.
+	Members *Members `yaml:"members,omitempty"`
+	// Only lists what a variable has to look like: objectid, uuid or integer. Another candidate is
+	// somebody else's.
+	Only map[string]string `yaml:"only,omitempty"`
+
+	// Read says what a candidate key holds: json, hash or text; empty: it is not read, and its
+	// fingerprint is made by its type. What is not that is unreadable.
+	Read string `yaml:"read,omitempty"`
+	// Bind gives variables a field of the value: ".roomId", ".player.id". One that is missing, empty,
+	// or neither text nor number makes the candidate unreadable.
+	Bind map[string]string `yaml:"bind,omitempty"`
+
+	// KeepIf are signs of life. One that is there keeps the candidate; so does one that cannot tell.
+	KeepIf []Sign `yaml:"keep_if,omitempty"`
+	// GoneIf is positive evidence, without which the candidate is kept. At least one of KeepIf and
+	// GoneIf.
+	GoneIf *Evidence `yaml:"gone_if,omitempty"`
+	// UnlessLost has to hold, or the whole rule is held: reference_lost.
+	UnlessLost []Reference `yaml:"unless_lost,omitempty"`
+	// MinAge keeps candidates that are younger.
+	MinAge *Age `yaml:"min_age,omitempty"`
+	// Grace is the least time between two looks, by the server's clock. Default 60s, with GoneIf 0.
+	Grace time.Duration `yaml:"grace,omitempty"`
+
+	// Related are templates of keys that go with the candidate. A '*' at the end stands for anything.
+	Related []string `yaml:"related,omitempty"`
+	// Bin keeps what goes for so long, from where Restore puts it back. 0: it is deleted.
+	Bin time.Duration `yaml:"bin,omitempty"`
+	// Cap is the most candidates that go in one pass. Default 1000.
+	Cap int `yaml:"cap,omitempty"`
+}
+
+// Members are the members of one sorted set, the members of one set, or the fields of one hash.
+// Exactly one of ZSet, Set and Hash.
+type Members struct {
+	ZSet string `yaml:"zset,omitempty"`
+	Set  string `yaml:"set,omitempty"`
+	Hash string `yaml:"hash,omitempty"`
+	As   string `yaml:"as"` // the variable that a member's name becomes; it may hold any character
+}
+
+// A Sign is one sign of life. Exactly one of its fields. Texts are templates.
+type Sign struct {
+	Exists  string  `yaml:"exists,omitempty"`  // this key exists
+	Field   *Field  `yaml:"field,omitempty"`   // a hash has this field
+	Member  *Member `yaml:"member,omitempty"`  // a set or sorted set has this member
+	Score   *Score  `yaml:"score,omitempty"`   // a sorted set has this member, scored within the last Within
+	Channel string  `yaml:"channel,omitempty"` // this channel has subscribers, on any node
+	Value   *Value  `yaml:"value,omitempty"`   // a field of the candidate's own value is one of these
+	Mongo   *Mongo  `yaml:"mongo,omitempty"`   // a document is there, and all its conditions hold
+}
+
+// Field is a field of a hash.
+type Field struct {
+	Hash  string `yaml:"hash"`
+	Field string `yaml:"field"`
+}
+
+// Member is a member of a set or of a sorted set: exactly one of Set and ZSet.
+type Member struct {
+	Set  string `yaml:"set,omitempty"`
+	ZSet string `yaml:"zset,omitempty"`
+	Of   string `yaml:"of"`
+}
+
+// Score is a member whose score is a time.
+type Score struct {
+	ZSet   string        `yaml:"zset"`
+	Of     string        `yaml:"of"`
+	Unit   string        `yaml:"unit"` // of the score: ms or s, since 1970
+	Within time.Duration `yaml:"within"`
+}
+
+// Value is a condition on the candidate's own value, which Read has read.
+type Value struct {
+	Field string   `yaml:"field"` // as in Rule.Bind
+	In    []string `yaml:"in"`
+}
+
+// Evidence says that something is over. Exactly one of its fields.
+type Evidence struct {
+	Mongo *Mongo `yaml:"mongo,omitempty"`
+	Value *Value `yaml:"value,omitempty"`
+}
+
+// Mongo is a document, found by its _id, of which all conditions hold. The id is an ObjectID where
+// Rule.Only says that its variable is one, and text otherwise.
+type Mongo struct {
+	Collection string      `yaml:"collection"`
+	ID         string      `yaml:"id"`
+	All        []Condition `yaml:"all"`
+}
+
+// Condition is about one field of a document: exactly one of In and Before.
+type Condition struct {
+	Field  string        `yaml:"field"` // dotted
+	In     []string      `yaml:"in,omitempty"`
+	Before time.Duration `yaml:"before,omitempty"` // a time at least so long ago
+}
+
+// A Reference is a place that a rule relies on. Exactly one of its fields, with OrFor beside
+// ExistsAny.
+type Reference struct {
+	Exists    string   `yaml:"exists,omitempty"`     // this key exists
+	ExistsAny []string `yaml:"exists_any,omitempty"` // one of these exists
+	// OrFor: it holds, too, once none of ExistsAny has existed for so long, by the server's clock and
+	// without a hold in between.
+	OrFor    time.Duration `yaml:"or_for,omitempty"`
+	Channels *Channels     `yaml:"channels,omitempty"`
+}
+
+// Channels contradict a hash: while the hash has fields, some channel has to match the pattern.
+type Channels struct {
+	Pattern string `yaml:"pattern"`
+	When    When   `yaml:"when"`
+}
+
+// When is the condition under which Channels are looked for.
+type When struct {
+	HashNotEmpty string `yaml:"hash_not_empty"`
+}
+
+// An Age is how a candidate's age is known. One of FromTTL, Key, Field, Score.
+type Age struct {
+	Over time.Duration `yaml:"over"` // candidates that are not older than this are kept
+	// FromTTL: the expiry that its writer gives it; the age is this less what is left. One without an
+	// expiry is unreadable.
+	FromTTL time.Duration `yaml:"from_ttl,omitempty"`
+	// Key: a key whose value is the time, in Unit.
+	Key string `yaml:"key,omitempty"`
+	// Field: a field of the candidate's value that is the time, in Unit.
+	Field string `yaml:"field,omitempty"`
+	// Score: the score of the member is the time, in Unit.
+	Score bool   `yaml:"score,omitempty"`
+	Unit  string `yaml:"unit,omitempty"` // ms or s, since 1970
+	// IfMissing: first_seen takes the time of the mark where Key does not exist. Empty: unreadable.
+	IfMissing string `yaml:"if_missing,omitempty"`
+}

@@ -1,0 +1,159 @@
+package orphan
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// A template is a name with variables, such as "match:{match}:ratings".
+type template struct {
+	text  string
+	parts []part
+	rest  bool // a '*' stands at its end
+	names *regexp.Regexp
+}
+
+// A part is a variable, or text that stands as it is.
+type part struct {
+	text     string
+	variable bool
+}
+
+var variableName = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9_]*$`)
+
+// parseTemplate reads a template. Where rest is set, a '*' at its end stands for anything.
+func parseTemplate(text string, rest bool) (*template, error) {
+	t := &template{text: text}
+	if text == "" {
+		return nil, errors.New("is empty")
+	}
+	left := text
+	if rest {
+		left, t.rest = strings.CutSuffix(text, "*")
+	}
+	literal := func(s string) {
+		if n := len(t.parts); n > 0 && !t.parts[n-1].variable {
+			t.parts[n-1].text += s
+		} else if s != "" {
+			t.parts = append(t.parts, part{text: s})
+		}
+	}
+	for left != "" {
+		i := strings.IndexAny(left, "{}")
+		if i < 0 {
+			literal(left)
+			break
+		}
+		literal(left[:i])
+		switch brace := left[i]; {
+		case strings.HasPrefix(left[i:], "{{"), strings.HasPrefix(left[i:], "}}"):
+			literal(string(brace))
+			left = left[i+2:]
+		case brace == '}':
+			return nil, fmt.Errorf("%q: '}' without '{'", text)
+		default:
+			name, after, ok := strings.Cut(left[i+1:], "}")
+			if !ok || !variableName.MatchString(name) {
+				return nil, fmt.Errorf("%q: want a variable in braces, such as {user}", text)
+			}
+			if n := len(t.parts); n > 0 && t.parts[n-1].variable {
+				return nil, fmt.Errorf("%q: text has to stand between two variables", text)
+			}
+			t.parts = append(t.parts, part{text: name, variable: true})
+			left = after
+		}
+	}
+	var names strings.Builder
+	names.WriteString(`(?s)^`)
+	for _, p := range t.parts {
+		if p.variable {
+			names.WriteString(`([^:{}]+)`)
+		} else {
+			names.WriteString(regexp.QuoteMeta(p.text))
+		}
+	}
+	if t.rest {
+		names.WriteString(`.*`)
+	}
+	names.WriteString(`$`)
+	t.names = regexp.MustCompile(names.String())
+	return t, nil
+}
+
+// variables are the names of the variables, each once, in their order.
+func (t *template) variables() (names []string) {
+	for _, p := range t.parts {
+		if p.variable && !slices.Contains(names, p.text) {
+			names = append(names, p.text)
+		}
+	}
+	return names
+}
+
+// expand puts values in. It fails if one is missing. Values are taken as they are.
+func (t *template) expand(values map[string]string) (name string, ok bool) {
+	var s strings.Builder
+	for _, p := range t.parts {
+		text := p.text
+		if p.variable {
+			if text, ok = values[p.text]; !ok {
+				return "", false
+			}
+		}
+		s.WriteString(text)
+	}
+	return s.String(), true
+}
+
+// match reads the variables out of a name. A variable that stands twice has to have one value.
+func (t *template) match(name string) (values map[string]string, ok bool) {
+	found := t.names.FindStringSubmatch(name)
+	if found == nil {
+		return nil, false
+	}
+	values = make(map[string]string, len(found)-1)
+	i := 1
+	for _, p := range t.parts {
+		if !p.variable {
+			continue
+		}
+		if was, twice := values[p.text]; twice && was != found[i] {
+			return nil, false
+		}
+		values[p.text] = found[i]
+		i++
+	}
+	return values, true
+}
+
+// prefix is the text before the first variable.
+func (t *template) prefix() string {
+	if len(t.parts) == 0 || t.parts[0].variable {
+		return ""
+	}
+	return t.parts[0].text
+}
+
+// glob is a pattern of SCAN that finds all names of the template, and perhaps others.
+func (t *template) glob() string {
+	var s strings.Builder
+	for _, p := range t.parts {
+		if p.variable {
+			s.WriteString("*")
+		} else {
+			s.WriteString(escapeGlob(p.text))
+		}
+	}
+	if t.rest {
+		s.WriteString("*")
+	}
+	return s.String()
+}
+
+// escapeGlob makes a pattern that matches text alone.
+func escapeGlob(text string) string {
+	return strings.NewReplacer(`*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`, `\`, `\\`).Replace(text)
+}
