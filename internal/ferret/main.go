@@ -1,11 +1,12 @@
-// Program ferret is a database that speaks MongoDB's protocol, for tests and demos: FerretDB on SQLite.
+// Program ferret is a database that speaks MongoDB's protocol, for tests and demos: FerretDB on
+// SQLite.
 //
 //	ferret [-listen 127.0.0.1:0] [-dir FOLDER]
 //
 // When it serves, it prints its URI to standard output, in one line. It ends on SIGTERM, on an
-// interrupt, and when its standard input ends: so it does not outlive the program that holds the other
-// end of that pipe. It ends at once, whoever is connected. It logs errors to standard error, and no
-// warnings: those are about each command that FerretDB does not know.
+// interrupt, and when its standard input ends: so it does not outlive the program that holds the
+// other end of that pipe. It ends at once, whoever is connected. It logs errors to standard error,
+// and no warnings: those are about each command that FerretDB does not know.
 //
 // It has no users and no passwords, and listens on loopback addresses only. It ignores read concern
 // and read preference: there is one copy of the data.
