@@ -14,7 +14,7 @@ type faultCase struct {
 	form             bool
 }
 
-// rule is a document with one rule without fault, to which lines are added. They begin at line 4.
+// ruleOf is a document with one rule without fault, to which lines are added. They begin at line 4.
 func ruleOf(lines ...string) string {
 	return "rules:\n- name: carts\n  keep_if: [{exists: 'user:{id}'}]\n  " + strings.Join(lines, "\n  ")
 }
@@ -34,8 +34,8 @@ func evidence(goneIf string) string {
 	return "rules:\n- name: carts\n  keys: 'cart:{id}'\n  gone_if: " + goneIf
 }
 
-// sign is a rule with signs, each in one line. They begin at line 5.
-func sign(signs ...string) string {
+// signsOf is a rule with signs, each in one line. They begin at line 5.
+func signsOf(signs ...string) string {
 	return bare("keys: 'cart:{id}'", "keep_if:\n  - "+strings.Join(signs, "\n  - "))
 }
 
@@ -159,28 +159,28 @@ var faultCases = []faultCase{
 		`line 5: only.id: want objectid or uuid or integer, not "hex"`, true},
 	{"neither keep_if nor gone_if", bare("keys: 'cart:{id}'"),
 		`line 2: want keep_if or gone_if: without a sign, everything is an orphan`, true},
-	{"a sign of two kinds", sign("{exists: 'user:{id}', channel: '{id}'}"),
+	{"a sign of two kinds", signsOf("{exists: 'user:{id}', channel: '{id}'}"),
 		`line 5: keep_if[0]: want exactly one of ` +
 			`exists, field, member, score, channel, value, mongo, not exists and channel`, true},
-	{"a sign with an unknown variable", sign("exists: 'user:{user}'"),
+	{"a sign with an unknown variable", signsOf("exists: 'user:{user}'"),
 		`line 5: keep_if[0].exists: no keys, as or bind gives {user}; known: {id}`, false},
-	{"a sign without a variable", sign("exists: user"),
+	{"a sign without a variable", signsOf("exists: user"),
 		`line 5: keep_if[0].exists: "user": want a variable: it would say the same of ` +
 			`every candidate`, false},
-	{"a sign with '*'", sign("exists: 'user:{id}:*'"),
+	{"a sign with '*'", signsOf("exists: 'user:{id}:*'"),
 		`line 5: keep_if[0].exists: "user:{id}:*": '*' is for the end of related: name ` +
 			`what differs, such as {id}`, false},
-	{"a hash without its field", sign("field: {hash: users}"),
+	{"a hash without its field", signsOf("field: {hash: users}"),
 		`line 5: keep_if[0].field: want field`, true},
-	{"a field that is the same for all candidates", sign("field: {hash: users, field: id}"),
+	{"a field that is the same for all candidates", signsOf("field: {hash: users, field: id}"),
 		`line 5: keep_if[0].field: want a variable: it would say the same of every candidate`, false},
-	{"a member of two things", sign("member: {set: a, zset: b, of: '{id}'}"),
+	{"a member of two things", signsOf("member: {set: a, zset: b, of: '{id}'}"),
 		`line 5: keep_if[0].member: want exactly one of set, zset, not set and zset`, true},
-	{"a score of an unknown unit", sign("score: {zset: a, of: '{id}', unit: m, within: 5m}"),
+	{"a score of an unknown unit", signsOf("score: {zset: a, of: '{id}', unit: m, within: 5m}"),
 		`line 5: keep_if[0].score.unit: want ms or s, not "m"`, true},
-	{"a score without a limit", sign("score: {zset: a, of: '{id}', unit: ms}"),
+	{"a score without a limit", signsOf("score: {zset: a, of: '{id}', unit: ms}"),
 		`line 5: keep_if[0].score: want within`, true},
-	{"a value that is not read", sign("value: {field: .state, in: [open]}"),
+	{"a value that is not read", signsOf("value: {field: .state, in: [open]}"),
 		`line 5: keep_if[0].value.field: needs read: json or hash`, false},
 	{"a value without a choice",
 		bare("keys: 'cart:{id}'", "read: json", "keep_if: [{value: {field: .state}}]"),
