@@ -1,11 +1,21 @@
 package guard
 
+import "strings"
+
 // Layout names every key that the registry and the janitor use, and is the only place that does.
 // The zero Layout gives the names that other services already read. Prefix is put before each of
 // them: it keeps two fleets (or two tests) on one Redis apart. Every replica, and every reader of
 // the registry, must use the same one.
 type Layout struct {
 	Prefix string
+}
+
+// OneSlot tells whether all keys are in one slot of a Redis Cluster: Prefix has a hash tag, such as
+// "{rollcall}:".
+func (l Layout) OneSlot() bool {
+	_, tagged, open := strings.Cut(l.Prefix, "{")
+	tag, _, closed := strings.Cut(tagged, "}")
+	return open && closed && tag != ""
 }
 
 // Registry is the hash of entries: IMEI -> instance id of the owner.
