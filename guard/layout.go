@@ -42,6 +42,10 @@ func (l Layout) Paused() string { return l.Prefix + "janitor:paused" }
 // Log is the eviction log, the stream of guarded batches, one record each.
 func (l Layout) Log() string { return l.Prefix + "janitor:log" }
 
+// Never is a key that nobody writes. What names it is refused while the slot of all keys moves from
+// one server of a Redis Cluster to another.
+func (l Layout) Never() string { return l.Prefix + "janitor:never" }
+
 // Bye is the Witness' field that says that an instance left in good order, though with entries left
 // behind.
 func (Layout) Bye(instance string) string { return "bye:" + instance }
