@@ -14,19 +14,19 @@ type faultCase struct {
 	form             bool
 }
 
-// rule is a document with one rule without fault, to which lines are added. They begin at line 4.
-func rule(lines ...string) string {
+// ruleOf is a document with one rule without fault, to which lines are added. They begin at line 4.
+func ruleOf(lines ...string) string {
 	return "rules:\n- name: carts\n  keep_if: [{exists: 'user:{id}'}]\n  " + strings.Join(lines, "\n  ")
 }
 
 // cart is such a rule, whose candidates are keys. Lines begin at line 5.
 func cart(lines ...string) string {
-	return rule(append([]string{"keys: 'cart:{id}'"}, lines...)...)
+	return ruleOf(append([]string{"keys: 'cart:{id}'"}, lines...)...)
 }
 
 // seat is such a rule, whose candidates are members. Lines begin at line 5.
 func seat(lines ...string) string {
-	return rule(append([]string{"members: {zset: seats, as: id}"}, lines...)...)
+	return ruleOf(append([]string{"members: {zset: seats, as: id}"}, lines...)...)
 }
 
 // evidence is a rule that says gone_if, in its last line: 4.
@@ -34,8 +34,8 @@ func evidence(goneIf string) string {
 	return "rules:\n- name: carts\n  keys: 'cart:{id}'\n  gone_if: " + goneIf
 }
 
-// sign is a rule with signs, each in one line. They begin at line 5.
-func sign(signs ...string) string {
+// signsOf is a rule with signs, each in one line. They begin at line 5.
+func signsOf(signs ...string) string {
 	return bare("keys: 'cart:{id}'", "keep_if:\n  - "+strings.Join(signs, "\n  - "))
 }
 
@@ -59,7 +59,7 @@ var faultCases = []faultCase{
 		`line 5: min_age.whatever: unknown field; ` +
 			`there are over, from_ttl, key, field, score, unit, if_missing`, true},
 	{"an unknown field of a sign",
-		rule("keys: 'cart:{id}'") + "\n- name: b\n  keys: 'b:{id}'\n  keep_if:\n  - exist: 'u:{id}'",
+		ruleOf("keys: 'cart:{id}'") + "\n- name: b\n  keys: 'b:{id}'\n  keep_if:\n  - exist: 'u:{id}'",
 		`line 8: rules[1] "b": keep_if[0].exist: unknown field; is it exists?`, true},
 	{"a field that stands twice", cart("cap: 5", "cap: 6"),
 		`line 6: cap: stands twice`, false},
@@ -101,38 +101,38 @@ var faultCases = []faultCase{
 		`line 5: rules[1] "carts": name: stands twice: it is the name of rules[0], too`, false},
 	{"a category with a space", cart("category: old carts"),
 		`line 5: category: want letters, digits, '-' and '_', not "old carts"`, true},
-	{"neither keys nor members", rule("cap: 5"),
+	{"neither keys nor members", ruleOf("cap: 5"),
 		`line 2: want exactly one of keys, members, not none`, true},
 	{"keys and members", cart("members: {set: ids, as: user}"),
 		`line 2: want exactly one of keys, members, not keys and members`, true},
-	{"'*' alone", rule("keys: '*'"),
+	{"'*' alone", ruleOf("keys: '*'"),
 		`line 4: keys: "*": '*' is for the end of related: name what differs, such as {id}`, false},
-	{"'*' in keys", rule("keys: 'cart:*'"),
+	{"'*' in keys", ruleOf("keys: 'cart:*'"),
 		`line 4: keys: "cart:*": '*' is for the end of related: name what differs, such as {id}`, false},
-	{"keys that begin with a variable", rule("keys: '{id}:cart'"),
+	{"keys that begin with a variable", ruleOf("keys: '{id}:cart'"),
 		`line 4: keys: "{id}:cart": want at least 2 characters before what differs`, false},
-	{"keys with one character before the variable", rule("keys: 'c{id}'"),
+	{"keys with one character before the variable", ruleOf("keys: 'c{id}'"),
 		`line 4: keys: "c{id}": want at least 2 characters before what differs`, false},
 	{"keys without a variable",
 		bare("keys: cart", "bind: {id: .id}", "read: json", "keep_if: [{exists: 'user:{id}'}]"),
 		`line 3: keys: "cart": want a variable for what differs, such as {id}`, false},
-	{"keys whose variables cannot be told apart", rule("keys: 'cart:{id}-{shop}'"),
+	{"keys whose variables cannot be told apart", ruleOf("keys: 'cart:{id}-{shop}'"),
 		`line 4: keys: "cart:{id}-{shop}": the end of {id} cannot be told: want ':' behind it`, false},
-	{"a brace that does not close", rule("keys: 'cart:{id'"),
+	{"a brace that does not close", ruleOf("keys: 'cart:{id'"),
 		`line 4: keys: "cart:{id": want a variable in braces, such as {user}`, false},
-	{"a brace that does not open", rule("keys: 'cart:id}'"),
+	{"a brace that does not open", ruleOf("keys: 'cart:id}'"),
 		`line 4: keys: "cart:id}": '}' without '{'`, false},
-	{"two variables without text between", rule("keys: 'cart:{id}{shop}'"),
+	{"two variables without text between", ruleOf("keys: 'cart:{id}{shop}'"),
 		`line 4: keys: "cart:{id}{shop}": text has to stand between two variables`, false},
-	{"members of two things", rule("members: {set: a, zset: b, as: id}"),
+	{"members of two things", ruleOf("members: {set: a, zset: b, as: id}"),
 		`line 4: members: want exactly one of zset, set, hash, not zset and set`, true},
-	{"members of nothing", rule("members: {as: id}"),
+	{"members of nothing", ruleOf("members: {as: id}"),
 		`line 4: members: want exactly one of zset, set, hash, not none`, true},
 	{"members without a variable",
 		bare("members: {set: a}",
 			"gone_if: {mongo: {collection: c, id: '{id}', all: [{field: a, in: [b]}]}}"),
 		`line 3: members: want as`, true},
-	{"members of many keys", rule("members: {set: 'a:{id}', as: id}"),
+	{"members of many keys", ruleOf("members: {set: 'a:{id}', as: id}"),
 		`line 4: members.set: "a:{id}": want one key, without variables`, false},
 	{"a member's variable with a space",
 		bare("members: {set: a, as: my id}", "keep_if: [{exists: 'user:{id}'}]"),
@@ -159,28 +159,28 @@ var faultCases = []faultCase{
 		`line 5: only.id: want objectid or uuid or integer, not "hex"`, true},
 	{"neither keep_if nor gone_if", bare("keys: 'cart:{id}'"),
 		`line 2: want keep_if or gone_if: without a sign, everything is an orphan`, true},
-	{"a sign of two kinds", sign("{exists: 'user:{id}', channel: '{id}'}"),
+	{"a sign of two kinds", signsOf("{exists: 'user:{id}', channel: '{id}'}"),
 		`line 5: keep_if[0]: want exactly one of ` +
 			`exists, field, member, score, channel, value, mongo, not exists and channel`, true},
-	{"a sign with an unknown variable", sign("exists: 'user:{user}'"),
+	{"a sign with an unknown variable", signsOf("exists: 'user:{user}'"),
 		`line 5: keep_if[0].exists: no keys, as or bind gives {user}; known: {id}`, false},
-	{"a sign without a variable", sign("exists: user"),
+	{"a sign without a variable", signsOf("exists: user"),
 		`line 5: keep_if[0].exists: "user": want a variable: it would say the same of ` +
 			`every candidate`, false},
-	{"a sign with '*'", sign("exists: 'user:{id}:*'"),
+	{"a sign with '*'", signsOf("exists: 'user:{id}:*'"),
 		`line 5: keep_if[0].exists: "user:{id}:*": '*' is for the end of related: name ` +
 			`what differs, such as {id}`, false},
-	{"a hash without its field", sign("field: {hash: users}"),
+	{"a hash without its field", signsOf("field: {hash: users}"),
 		`line 5: keep_if[0].field: want field`, true},
-	{"a field that is the same for all candidates", sign("field: {hash: users, field: id}"),
+	{"a field that is the same for all candidates", signsOf("field: {hash: users, field: id}"),
 		`line 5: keep_if[0].field: want a variable: it would say the same of every candidate`, false},
-	{"a member of two things", sign("member: {set: a, zset: b, of: '{id}'}"),
+	{"a member of two things", signsOf("member: {set: a, zset: b, of: '{id}'}"),
 		`line 5: keep_if[0].member: want exactly one of set, zset, not set and zset`, true},
-	{"a score of an unknown unit", sign("score: {zset: a, of: '{id}', unit: m, within: 5m}"),
+	{"a score of an unknown unit", signsOf("score: {zset: a, of: '{id}', unit: m, within: 5m}"),
 		`line 5: keep_if[0].score.unit: want ms or s, not "m"`, true},
-	{"a score without a limit", sign("score: {zset: a, of: '{id}', unit: ms}"),
+	{"a score without a limit", signsOf("score: {zset: a, of: '{id}', unit: ms}"),
 		`line 5: keep_if[0].score: want within`, true},
-	{"a value that is not read", sign("value: {field: .state, in: [open]}"),
+	{"a value that is not read", signsOf("value: {field: .state, in: [open]}"),
 		`line 5: keep_if[0].value.field: needs read: json or hash`, false},
 	{"a value without a choice",
 		bare("keys: 'cart:{id}'", "read: json", "keep_if: [{value: {field: .state}}]"),
@@ -273,7 +273,7 @@ var faultCases = []faultCase{
 			"related: ['state:{id}:*']"),
 		`line 5: related[0]: could delete keep_if[0].field.hash, which the rule relies on`, false},
 	{"a rule that deletes what unless_lost names",
-		rule("keys: 'user:{id}'", "unless_lost: [{exists: 'user:all'}]"),
+		ruleOf("keys: 'user:{id}'", "unless_lost: [{exists: 'user:all'}]"),
 		`line 4: keys: could delete unless_lost[0].exists, which the rule relies on`, false},
 	{"a rule that empties the set it relies on",
 		bare("members: {set: users, as: id}", "keep_if: [{member: {set: users, of: 'main-{id}'}}]"),
