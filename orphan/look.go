@@ -236,12 +236,12 @@ func (l *looking) readValue(f *finding, answer *redis.Cmd) {
 }
 
 // field is a field of a candidate's value. A hash has no fields in fields.
-func (l *looking) field(f *finding, at path) string {
+func (l *looking) field(f *finding, at fieldPath) string {
 	if l.Read == "hash" {
 		text, _ := f.value[string(at)].(string)
 		return text
 	}
-	return field(f.value, at)
+	return fieldOf(f.value, at)
 }
 
 // signs looks for signs of life, one after the other: most candidates are decided by the first.
