@@ -25,6 +25,8 @@ const (
 	DefaultHeartbeatTTL = 90 * time.Second
 
 	defaultDrain = 10 * time.Second
+	// leastInterval is what Redis counts expiries by.
+	leastInterval = time.Millisecond
 )
 
 // Config of a Registry. Zero means default.
@@ -97,7 +99,8 @@ func (c Config) check() error {
 	wrong(err != nil, "unfit Client: %w", err)
 	err = lease.CheckClient(c.Control, c.HeartbeatInterval)
 	wrong(err != nil, "unfit Control: %w", err)
-	wrong(c.HeartbeatInterval <= 0, "HeartbeatInterval is %s, must be positive", c.HeartbeatInterval)
+	wrong(c.HeartbeatInterval < leastInterval, "HeartbeatInterval is %s, must be at least %s",
+		c.HeartbeatInterval, leastInterval)
 	wrong(c.HeartbeatTTL < 3*c.HeartbeatInterval,
 		"HeartbeatTTL is %s, must be at least three times HeartbeatInterval (%s)",
 		c.HeartbeatTTL, c.HeartbeatInterval)
