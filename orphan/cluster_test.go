@@ -1,7 +1,10 @@
 package orphan
 
 import (
+	"context"
 	"fmt"
+	"io"
+	"strings"
 	"testing"
 	"time"
 
@@ -90,4 +93,84 @@ func TestOnAClusterEveryMasterIsCoveredAndEachDeleteIsCountedOnce(t *testing.T) 
 		require.NoError(t, err)
 	}
 	require.True(t, r.exists("bots:state:user0") && r.exists("bots:state:user3"))
+}
+
+// failing is a hook that keeps the first answer of a command from arriving: the server has done it.
+type failing struct {
+	command, with string
+	times         int
+}
+
+func (*failing) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (f *failing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (f *failing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if f.times > 0 && cmd.Name() == f.command && strings.Contains(fmt.Sprint(cmd.Args()...), f.with) {
+			f.times--
+			cmd.SetErr(io.ErrUnexpectedEOF)
+			return io.ErrUnexpectedEOF
+		}
+		return err
+	}
+}
+
+func TestOnAClusterADeleteIsCountedOnceWhateverIsLostInBetween(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 0)
+	r := newClusterRig(t, c, nil, session(""))
+	for i, lost := range []failing{
+		{"evalsha", "orphan:bin:", 1},                                       // the answer of the server that has the key
+		{"evalsha", "orphan:intents:", 1},                                   // the answer to intend, or to settle
+		{"evalsha", "orphan:intents:sessions {cleanup}:janitor:witness", 1}, // to settle
+		{"unlink", "orphan:bin:", 1},                                        // to the last clean-up
+	} {
+		r.do("SET", "session:a", "old")
+		r.do("SADD", "cart:a", "thing")
+		r.sweep("sessions")
+		r.pass("sessions", time.Minute)
+		r.set.c.Client.AddHook(&lost)
+		r.sweep("sessions")
+		require.Zero(t, lost.times, lost)
+		r.sweep("sessions")
+		r.pass("sessions", time.Minute)
+		r.sweep("sessions") // what was not done is done now
+		require.False(t, r.exists("session:a") || r.exists("cart:a"), lost)
+		require.Equal(t, uint64(i+1), r.set.Stats().Rules["sessions"], lost)
+		require.Equal(t, uint64(2*i+2), r.set.Stats().Keys, lost)
+		evicted, err := r.rdb.HGet(t.Context(), r.layout.Witness(), "evicted_total").Int()
+		require.NoError(t, err)
+		require.Equal(t, i+1, evicted, lost)
+	}
+}
+
+func TestOnAClusterAPassThatMissesAMasterCondemnsNothing(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 0, "--cluster-require-full-coverage", "no")
+	r := newClusterRig(t, c, nil, session(""))
+	for i := range 30 {
+		r.do("SET", fmt.Sprint("session:", i), "old")
+		r.do("SET", fmt.Sprint("user:", i), "1")
+	}
+	home := c.Owner(r.layout.Log())
+	var other *redistest.Server
+	for _, s := range c.Nodes {
+		if s != home {
+			other = s
+		}
+	}
+	for i := range 5 {
+		r.do("DEL", fmt.Sprint("user:", i))
+	}
+	r.sweep("sessions")
+	r.pass("sessions", time.Minute)
+	other.Kill()
+	result := r.sweep("sessions")
+	require.False(t, result.Coverage.Complete, result)
+	require.Zero(t, result.Removed)
+	require.NotEqual(t, 3, result.Coverage.Masters)
 }
