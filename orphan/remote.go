@@ -171,6 +171,12 @@ func (x *pass) intentsOf(f *finding, clocks map[*server]time.Time) (all []intent
 
 // settleAll carries out, or only finds out about, every intent that is noted, and ends it.
 func (x *pass) settleAll(ctx context.Context, carryOut bool) error {
+	if i := x.unsettled; i != nil { // the answer may have been lost after it was counted in Redis
+		x.unsettled = nil
+		if err := x.conclude(ctx, *i, true); err != nil {
+			return err
+		}
+	}
 	var noted map[string]string
 	key := intentsKey(x.Layout(), x.r.Rule)
 	err := x.Call(ctx, func(ctx context.Context) (err error) {
@@ -200,6 +206,11 @@ func (x *pass) settle(ctx context.Context, i intent, carryOut bool) error {
 	if err != nil || !known {
 		return err
 	}
+	return x.conclude(ctx, i, away)
+}
+
+// conclude ends an intent of which it is known what became of it.
+func (x *pass) conclude(ctx context.Context, i intent, away bool) (err error) {
 	counts, entry, until := 0, "", int64(0)
 	if away {
 		counts = i.Counts
@@ -214,11 +225,14 @@ func (x *pass) settle(ctx context.Context, i intent, carryOut bool) error {
 	layout, rule := x.Layout(), x.r.Rule
 	settled := 0
 	err = x.Call(ctx, func(ctx context.Context) (err error) {
-		keys := []string{intentsKey(layout, rule), layout.Witness(), binKey(layout, rule)}
+		keys := []string{intentsKey(layout, rule), layout.Witness(), binKey(layout, rule), stateKey(layout, rule)}
 		settled, err = settleScript.Run(ctx, x.Client(), keys, i.ID, counts, entry, until).Int()
 		return err
 	})
 	if err != nil {
+		if away {
+			x.unsettled = &i
+		}
 		return fmt.Errorf("orphan: settle %s: %w", i.Key, err)
 	}
 	if !away {

@@ -37,10 +37,12 @@ type sweep struct {
 	*rule
 	set *Set
 
-	epoch    uint64    // of the last pass
-	intents  uint64    // that this process has noted, for their ids
-	nextFull time.Time // when the next full pass is due
-	said     string    // the hold that was logged last
+	epoch   uint64 // of the last pass
+	intents uint64 // that this process has noted, for their ids
+	// unsettled is an intent that was carried out, and whose end was not answered.
+	unsettled *intent
+	nextFull  time.Time // when the next full pass is due
+	said      string    // the hold that was logged last
 }
 
 func (s *sweep) Name() string            { return s.rule.Name }
