@@ -63,5 +63,6 @@ func fateOf(found *redis.XMessageSliceCmd, over bool) (Fate, error) {
 	if err := errors.Join(err1, err2); err != nil {
 		return Fate{}, fmt.Errorf("log record: %w", err)
 	}
-	return Fate{Answer{Verdict: Done, Deleted: deleted, Reowned: reowned, Repeated: true}, true}, nil
+	note, _ := records[0].Values["note"].(string)
+	return Fate{Answer{Done, deleted, reowned, note, true}, true}, nil
 }

@@ -38,10 +38,10 @@ type pendingBatches struct {
 }
 
 type account struct {
-	batch      guard.Batch // without keys and items: they may be large and are not needed
-	deleted    func(n int) // of the sweep; nil: it does not ask
-	superseded bool        // a later batch of its term was recorded
-	refused    bool        // the last word about it was an answer, and not DONE
+	batch      guard.Batch        // without keys and items: they may be large and are not needed
+	deleted    func(guard.Answer) // of the sweep; nil: it does not ask
+	superseded bool               // a later batch of its term was recorded
+	refused    bool               // the last word about it was an answer, and not DONE
 }
 
 func newPendingBatches(g *guard.Guard, done func(guard.Batch, guard.Answer)) *pendingBatches {
@@ -49,7 +49,7 @@ func newPendingBatches(g *guard.Guard, done func(guard.Batch, guard.Answer)) *pe
 }
 
 // open notes that a batch is about to be asked for, for the first time.
-func (l *pendingBatches) open(b guard.Batch, deleted func(n int)) {
+func (l *pendingBatches) open(b guard.Batch, deleted func(guard.Answer)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b.Keys, b.Items = nil, nil
@@ -102,7 +102,7 @@ func (l *pendingBatches) close(id guard.BatchID, a *guard.Answer) {
 	}
 	l.done(acc.batch, *a)
 	if acc.deleted != nil {
-		acc.deleted(a.Deleted)
+		acc.deleted(*a)
 	}
 }
 

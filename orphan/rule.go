@@ -110,7 +110,7 @@ type Evidence struct {
 type Mongo struct {
 	Collection string      `yaml:"collection"`
 	ID         string      `yaml:"id"`
-	All        []Condition `yaml:"all"`
+	All        []Condition `yaml:"all,omitempty"`
 }
 
 // Condition is about one field of a document: exactly one of In and Before.

@@ -36,7 +36,12 @@ func Start(t testing.TB, args ...string) *Server {
 // what the environment says of servers does not matter.
 func StartNamed(t testing.TB, binary string, args ...string) *Server {
 	t.Helper()
-	p, err := launch(binary, t.TempDir(), args)
+	return start(t, binary, false, args)
+}
+
+func start(t testing.TB, binary string, node bool, args []string) *Server {
+	t.Helper()
+	p, err := launch(binary, t.TempDir(), node, args)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -144,7 +149,7 @@ func launchShared() (*server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("redistest: %w", err)
 	}
-	p, err := launch("", dir, nil)
+	p, err := launch("", dir, false, nil)
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
