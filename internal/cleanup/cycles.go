@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -52,8 +53,12 @@ func New(c Config) (*Cycles, error) {
 	}, nil
 }
 
-// Passed takes a full pass of a rule: it is orphan.Config's Passed.
+// Passed takes a pass of a rule: it is orphan.Config's Passed. Passes that are not full count for
+// nothing here; what goes in them is part of the cycle under way.
 func (c *Cycles) Passed(r orphan.Result) {
+	if !r.Full {
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.last[r.Rule] = r
@@ -93,14 +98,14 @@ func busy(passes []orphan.Result) (total time.Duration) {
 
 // log writes the one line of a cycle.
 func (c *Cycles) log(took time.Duration, removed orphan.Stats) {
-	held, failed, dry := map[string]string{}, []string{}, []string{}
+	held, failed, dry := map[string]string{}, map[string]string{}, []string{}
 	for _, rule := range c.cfg.Rules {
 		r := c.last[rule.Name]
 		switch r.Outcome {
 		case janitor.Held:
-			held[r.Rule] = r.Reason
+			held[r.Rule] = strings.TrimSuffix(r.Reason+": "+r.Detail, ": ")
 		case janitor.Failed:
-			failed = append(failed, r.Rule)
+			failed[r.Rule] = r.Detail
 		}
 		if r.DryRun {
 			dry = append(dry, r.Rule)
@@ -196,6 +201,7 @@ type RuleStatus struct {
 	Started  time.Time       `json:"started,omitzero"`  // zero: there was none
 	Outcome  janitor.Outcome `json:"outcome,omitempty"` // "": there was none
 	Reason   string          `json:"reason,omitempty"`  // of a held pass
+	Detail   string          `json:"detail,omitempty"`  // what is lost, or the error
 	DryRun   bool            `json:"dry_run"`
 	Seconds  float64         `json:"seconds"`
 	Scanned  int             `json:"scanned"`
@@ -217,7 +223,7 @@ func (c *Cycles) Rules() []RuleStatus {
 		r := c.last[rule.Name]
 		all[i] = RuleStatus{
 			Rule: rule.Name, Category: cmp.Or(rule.Category, rule.Name), Delete: rule.Delete,
-			Started: r.Started, Outcome: r.Outcome, Reason: r.Reason, DryRun: r.DryRun,
+			Started: r.Started, Outcome: r.Outcome, Reason: r.Reason, Detail: r.Detail, DryRun: r.DryRun,
 			Seconds: r.Duration.Seconds(), Scanned: r.Scanned, Condemned: r.Condemned, Removed: r.Removed,
 			Kept: maps.Clone(r.Kept), Coverage: r.Coverage, Total: removed.Rules[rule.Name],
 		}

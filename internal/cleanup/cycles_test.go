@@ -69,7 +69,12 @@ func (b *bench) goes(rule, category string, orphans, keys uint64) {
 func (b *bench) passes(rule string, outcome janitor.Outcome, reason string) {
 	began := time.Now()
 	time.Sleep(time.Second)
-	b.Passed(orphan.Result{Rule: rule, Outcome: outcome, Reason: reason, Started: began, Duration: time.Since(began)})
+	detail := ""
+	if outcome != janitor.Done {
+		detail = "it is gone"
+	}
+	b.Passed(orphan.Result{Rule: rule, Outcome: janitor.Done, Started: began}) // not full: of what is marked alone
+	b.Passed(orphan.Result{Rule: rule, Outcome: outcome, Detail: detail, Reason: reason, Full: true, Started: began, Duration: time.Since(began)})
 }
 
 // lines are what was logged, by line.
@@ -104,7 +109,7 @@ func TestACycleEndsWhenEachRuleHasHadItsPass(t *testing.T) {
 		require.Equal(t, []map[string]any{{
 			"level": "INFO", "msg": "cleanup cycle over", "seconds": 4.0, "keys": 5.0,
 			"removed": map[string]any{"expiredReservations": 3.0, "staleQueueEntries": 1.0, "carts": 0.0},
-			"held":    map[string]any{"tickets": "reference_lost"}, "failed": []any{"queue"},
+			"held":    map[string]any{"tickets": "reference_lost: it is gone"}, "failed": map[string]any{"queue": "it is gone"},
 		}}, b.lines(t), "the time of the last pass of each rule")
 		s := b.Stats(true)
 		require.True(t, s.IsRunning)
@@ -201,7 +206,7 @@ func TestTheStatusHasTheLastPassOfEachRule(t *testing.T) {
 	b := setup(t)
 	at := time.Now()
 	b.Passed(orphan.Result{
-		Rule: "queue", Outcome: janitor.Held, Reason: "source", Started: at, Duration: 2 * time.Second,
+		Rule: "queue", Outcome: janitor.Held, Reason: "source", Detail: "away", Full: true, Started: at, Duration: 2 * time.Second,
 		Scanned: 7, Condemned: 2, Removed: 1, Kept: map[string]int{"alive": 5}, Coverage: orphan.Coverage{Masters: 1, Of: 1, Complete: true},
 	})
 	b.goes("queue", "staleQueueEntries", 4, 8)
@@ -209,7 +214,7 @@ func TestTheStatusHasTheLastPassOfEachRule(t *testing.T) {
 	require.Len(t, all, 4)
 	require.Equal(t, RuleStatus{Rule: "reservations", Category: "expiredReservations", Delete: true}, all[0])
 	require.Equal(t, RuleStatus{
-		Rule: "queue", Category: "staleQueueEntries", Delete: true, Started: at, Outcome: janitor.Held, Reason: "source", Seconds: 2,
+		Rule: "queue", Category: "staleQueueEntries", Delete: true, Started: at, Outcome: janitor.Held, Reason: "source", Detail: "away", Seconds: 2,
 		Scanned: 7, Condemned: 2, Removed: 1, Kept: map[string]int{"alive": 5}, Coverage: orphan.Coverage{Masters: 1, Of: 1, Complete: true}, Total: 4,
 	}, all[1])
 	require.Equal(t, "carts", all[3].Category, "without a category it is the rule's name")
