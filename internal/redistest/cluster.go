@@ -27,6 +27,7 @@ type Cluster struct {
 	Nodes []*Server
 
 	t       testing.TB
+	args    []string
 	clients []*redis.Client // of Nodes
 }
 
@@ -37,30 +38,19 @@ type Cluster struct {
 //	redistest.StartCluster(t, 3, 0, "--cluster-require-full-coverage", "no")
 func StartCluster(t testing.TB, masters, replicas int, args ...string) *Cluster {
 	t.Helper()
-	c := &Cluster{t: t}
-	args = append([]string{"--cluster-node-timeout", "2000", "--repl-diskless-sync-delay", "0"}, args...)
-	for range masters * (1 + replicas) {
-		n := start(t, "", true, args)
-		c.Nodes = append(c.Nodes, n)
-		c.clients = append(c.clients, newClient(t, &redis.Options{
-			Addr: n.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true,
-			DialTimeout: nodeCalls, ReadTimeout: nodeCalls, WriteTimeout: nodeCalls,
-		}))
-	}
+	c := &Cluster{t: t, args: append([]string{
+		"--cluster-node-timeout", "2000", "--repl-diskless-sync-delay", "0",
+	}, args...)}
 	ctx := t.Context()
-	for i, n := range c.clients {
+	for i := range masters * (1 + replicas) {
+		n := c.start()
 		if i < masters {
 			// Two masters that begin with one epoch would have to settle that first.
 			require.NoError(t, n.Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err())
 			require.NoError(t, n.ClusterAddSlotsRange(ctx, slots*i/masters, slots*(i+1)/masters-1).Err())
 		}
-		for _, other := range c.Nodes[:i] { // all to all: nobody waits for gossip
-			require.NoError(t, n.Do(ctx, "CLUSTER", "MEET", "127.0.0.1", other.p.port, other.p.bus).Err())
-		}
 	}
-	c.await("every node knows every node", func(n *redis.Client, _ int) error {
-		return says(n.ClusterInfo(ctx), "cluster_known_nodes:"+strconv.Itoa(len(c.Nodes)))
-	})
+	c.meet()
 	c.await("every replica has its master", func(n *redis.Client, i int) error {
 		if i < masters {
 			return nil
@@ -69,6 +59,43 @@ func StartCluster(t testing.TB, masters, replicas int, args ...string) *Cluster 
 	})
 	c.AwaitOK()
 	return c
+}
+
+// Add starts one more master, without slots, and returns when every node knows it.
+func (c *Cluster) Add() *Server {
+	c.t.Helper()
+	c.start()
+	c.meet()
+	c.AwaitOK()
+	return c.Nodes[len(c.Nodes)-1]
+}
+
+// start starts one more node, which knows nobody.
+func (c *Cluster) start() *redis.Client {
+	c.t.Helper()
+	s := start(c.t, "", true, c.args)
+	n := newClient(c.t, &redis.Options{
+		Addr: s.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true,
+		DialTimeout: nodeCalls, ReadTimeout: nodeCalls, WriteTimeout: nodeCalls,
+	})
+	c.Nodes, c.clients = append(c.Nodes, s), append(c.clients, n)
+	return n
+}
+
+// meet has every node meet all others, so that nobody waits for gossip, and returns when they have
+// met.
+func (c *Cluster) meet() {
+	c.t.Helper()
+	for i, n := range c.clients {
+		for _, other := range c.Nodes[:i] {
+			meet := n.Do(c.t.Context(), "CLUSTER", "MEET", "127.0.0.1", other.p.port, other.p.bus)
+			require.NoError(c.t, meet.Err())
+		}
+	}
+	c.await("every node knows every node", func(n *redis.Client, _ int) error {
+		known := "cluster_known_nodes:" + strconv.Itoa(len(c.Nodes))
+		return says(n.ClusterInfo(c.t.Context()), known)
+	})
 }
 
 // AwaitOK returns when every node that lives says that all slots are served, and every replica has
