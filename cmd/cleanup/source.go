@@ -7,21 +7,16 @@ import (
 	"time"
 
 	"github.com/rollcall-redis/rollcall/orphan"
+	"github.com/rollcall-redis/rollcall/orphan/mongodb"
 )
 
 // source is MongoDB, and remembers how it answered last, for the status.
 type source struct {
-	db database
+	db *mongodb.Source
 
 	mu     sync.Mutex
 	last   time.Time // when it last answered; zero: never
 	failed error     // of the last question; nil: it was answered
-}
-
-// database is a *mongodb.Source.
-type database interface {
-	orphan.Source
-	Close(ctx context.Context) error
 }
 
 // mongoStatus is what the status shows of MongoDB.
@@ -39,7 +34,7 @@ func openSource(s *settings) (*source, error) {
 	if len(asksMongoDB(s.rules)) == 0 {
 		return nil, nil
 	}
-	db, err := connect(string(s.mongodbURI))
+	db, err := mongodb.Connect(string(s.mongodbURI))
 	if err != nil {
 		return nil, err
 	}

@@ -2,7 +2,8 @@
 // log, the metrics, GET /api/v1/stats and the status page.
 //
 // A cycle is one full pass of every rule. It ends when each rule has had one, whatever came of it: a
-// rule that is held has had its pass. A pass that was lost with its term counts for none.
+// rule that is held has had its pass. A pass that was lost with its term counts for none. Each cycle
+// is logged. It is counted if at least one rule is done: while all are held, nothing is cleaned up.
 package cleanup
 
 import (
@@ -38,8 +39,8 @@ type Cycles struct {
 	passes map[string]orphan.Result // of the present cycle: the last one of each rule that had one
 	last   map[string]orphan.Result // the last pass of each rule
 	before orphan.Stats             // when the last cycle ended
-	ended  time.Time                // when that was; zero: never
-	runs   uint64
+	ended  time.Time                // when the last one ended that counts; zero: never
+	runs   uint64                   // cycles that count
 }
 
 // New makes Cycles. The error is about metrics that cannot be registered.
@@ -70,12 +71,16 @@ func (c *Cycles) Passed(r orphan.Result) {
 		return
 	}
 	now, removed := time.Now(), c.cfg.Removed()
-	took := busy(slices.Collect(maps.Values(c.passes)))
-	c.log(took, removed)
-	c.metrics.cycle(now, took)
+	passes := slices.Collect(maps.Values(c.passes))
 	clear(c.passes)
-	c.before, c.ended = removed, now
-	c.runs++
+	took := busy(passes)
+	c.log(took, removed)
+	c.before = removed
+	if slices.ContainsFunc(passes, func(r orphan.Result) bool { return r.Outcome == janitor.Done }) {
+		c.metrics.cycle(now, took)
+		c.ended = now
+		c.runs++
+	}
 }
 
 // busy is for how long at least one pass was under way. Rules pass beside each other, and one that was
@@ -164,7 +169,7 @@ func Reserved() []string { return []string{totalKeysRemoved, byRule} }
 type Stats struct {
 	IsRunning   bool       `json:"isRunning"`
 	LastCleanup *time.Time `json:"lastCleanup"` // when the last cycle ended; nil: none has
-	// TotalCleanupsRun is the number of cycles in this process.
+	// TotalCleanupsRun is the number of cycles in this process in which a rule was done.
 	TotalCleanupsRun uint64 `json:"totalCleanupsRun"`
 	// Cumulative has the orphans that this process has removed, by category; totalKeysRemoved: keys
 	// and members that went, with related ones; byRule: orphans by rule.
@@ -187,7 +192,7 @@ func (c *Cycles) Stats(running bool) Stats {
 	defer c.mu.Unlock()
 	s.TotalCleanupsRun = c.runs
 	if !c.ended.IsZero() {
-		at := c.ended.UTC()
+		at := c.ended.UTC().Truncate(time.Millisecond)
 		s.LastCleanup = &at
 	}
 	return s

@@ -116,7 +116,7 @@ func TestACycleEndsWhenEachRuleHasHadItsPass(t *testing.T) {
 		require.EqualValues(t, 1, s.TotalCleanupsRun)
 		require.Equal(t, time.Now().UTC(), *s.LastCleanup)
 		require.NoError(t, testutil.GatherAndCompare(b.metrics, strings.NewReader(`
-# HELP cleanup_cycles_total Cycles: each rule has had one full pass.
+# HELP cleanup_cycles_total Cycles: each rule has had one full pass, and at least one of them was not held.
 # TYPE cleanup_cycles_total counter
 cleanup_cycles_total 1
 # HELP cleanup_keys_removed_total Orphans removed, by category. Related keys that went along are not counted.
@@ -152,6 +152,21 @@ func TestACycleHasWhatWentSinceTheOneBefore(t *testing.T) {
 		removed, keys := b.Since(b.removed)
 		require.Equal(t, map[string]uint64{"expiredReservations": 0, "staleQueueEntries": 0, "carts": 0}, removed)
 		require.Zero(t, keys)
+	})
+}
+
+func TestACycleInWhichEachRuleIsHeldOrFailsIsLoggedAndNotCounted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t)
+		for i, rule := range rules {
+			b.passes(rule.Name, []janitor.Outcome{janitor.Held, janitor.Failed}[i%2], "gap")
+		}
+		require.Len(t, b.lines(t), 1)
+		require.Zero(t, b.Stats(true).TotalCleanupsRun)
+		require.Nil(t, b.Stats(true).LastCleanup)
+		b.passes(rules[0].Name, janitor.Done, "")
+		require.Len(t, b.lines(t), 1, "the next cycle begins anew")
 	})
 }
 
