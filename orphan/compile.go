@@ -17,17 +17,17 @@ type rule struct {
 	container  string      // whose members they are
 	exact      []*template // of Related, without a '*'
 	wild       []*template // of Related, with one
-	bind       map[string]path
+	bind       map[string]fieldPath
 	life       []sign
 	over       *sign
-	age        *template // of MinAge.Key
-	fields     []path    // of the candidate's own value that are read at all
+	age        *template   // of MinAge.Key
+	fields     []fieldPath // of the candidate's own value that are read at all
 }
 
-// path leads to a field of a value: "player.id".
-type path string
+// fieldPath leads to a field of a value: "player.id".
+type fieldPath string
 
-func toPath(field string) path { return path(strings.TrimPrefix(field, ".")) }
+func toPath(field string) fieldPath { return fieldPath(strings.TrimPrefix(field, ".")) }
 
 // sign is a Sign, or an Evidence, with its templates read.
 type sign struct {
@@ -36,14 +36,14 @@ type sign struct {
 	of    *template // the field or the member; of mongo: the id
 	zset  bool      // key is a sorted set
 	score *Score
-	in    []string // of value
-	field path     // of value
+	in    []string  // of value
+	field fieldPath // of value
 	mongo *Mongo
 }
 
 // compile reads the templates of a rule that validate has found nothing wrong with.
 func compile(of Rule) (r *rule, err error) {
-	r = &rule{Rule: of, bind: map[string]path{}}
+	r = &rule{Rule: of, bind: map[string]fieldPath{}}
 	read := func(text string) *template {
 		t, wrong := parseTemplate(text, false)
 		if wrong != nil && err == nil {

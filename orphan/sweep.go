@@ -99,7 +99,7 @@ func (x *pass) run(ctx context.Context, full bool) (err error) {
 		return err
 	}
 	if full {
-		err = x.walk(ctx, x.Pass, x.servers, x.page)
+		err = x.walk(ctx, x.Pass, x.servers, func(page []*candidate) error { return x.page(ctx, page) })
 	} else {
 		err = x.lookAtMarks(ctx)
 	}
@@ -308,7 +308,7 @@ func (x *pass) end(ctx context.Context, full bool) error {
 		if err != nil {
 			return err
 		}
-		held := max(x.Grace, x.set.c.holdFor)
+		held := max(x.Grace, x.set.holdFor)
 		until := map[string]string{heldUntil: strconv.FormatInt(at.Add(held).UnixMilli(), 10)}
 		if err := note(ctx, x.Pass, stateKey(x.Layout(), x.r.Rule), until, nil); err != nil {
 			return err

@@ -19,13 +19,13 @@ func readJSON(text string) map[string]any {
 	return object
 }
 
-// field is the text of a field, "" if there is none, or if it is neither text nor number.
-func field(object map[string]any, at path) string {
+// fieldOf is the text of a field, "" if there is none, or if it is neither text nor number.
+func fieldOf(object map[string]any, at fieldPath) string {
 	name, rest, deeper := strings.Cut(string(at), ".")
 	switch v := object[name].(type) {
 	case map[string]any:
 		if deeper {
-			return field(v, path(rest))
+			return fieldOf(v, fieldPath(rest))
 		}
 	case string:
 		if !deeper {

@@ -167,9 +167,10 @@ func stopShared() error {
 
 // Main is the body of a package's TestMain: it runs the tests, stops the shared
 // server and fails the package when a goroutine is left. It does not return.
+// m is a *testing.M, or what runs one and cleans up more.
 //
 //	func TestMain(m *testing.M) { redistest.Main(m) }
-func Main(m *testing.M) {
+func Main(m interface{ Run() (code int) }) {
 	common.Lock()
 	common.inMain = true
 	common.Unlock()
