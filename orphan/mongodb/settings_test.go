@@ -10,7 +10,8 @@ import (
 // No single server shows it: the driver tells only the members of a replica set.
 func TestThePrimaryIsReadWhateverTheURISays(t *testing.T) {
 	t.Parallel()
-	o := clientOptions("mongodb://h1,h2/game?replicaSet=rs&readPreference=secondary&readConcernLevel=local&maxPoolSize=99")
+	o := clientOptions("mongodb://h1,h2/game?replicaSet=rs" +
+		"&readPreference=secondary&readConcernLevel=local&maxPoolSize=99")
 	require.NoError(t, o.Validate())
 	require.Equal(t, readpref.PrimaryMode, o.ReadPreference.Mode())
 	require.Equal(t, "majority", o.ReadConcern.Level)
