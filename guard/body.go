@@ -15,9 +15,10 @@ type Body struct {
 //	ARGV[6]                   Batch.Owner, "" if no owner is judged
 //	kind(key)                 the type of a key as TYPE says it, "none" if there is no such key
 //	refused(command, key, ..) nil, or the error to return: this user may not run the command
-//	record(deleted, reowned, name, list)
+//	record(deleted, reowned, name, list, note)
 //	                          writes the log record of the batch: how many items go, how many turned
-//	                          out to be somebody else's, and the list of what goes, under a name
+//	                          out to be somebody else's, the list of what goes, under a name, and a
+//	                          note, or nil: the reason of the answer if the batch is asked for again
 //	answer('DONE', deleted, reowned, reason)
 //	                          makes the result of the script
 //

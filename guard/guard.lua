@@ -23,7 +23,7 @@ local asked = redis.call('XRANGE', KEYS[1], ARGV[1], ARGV[1])
 if asked[1] then
   local f, v = {}, asked[1][2]
   for i = 1, #v, 2 do f[v[i]] = v[i + 1] end
-  return answer('DONE', tonumber(f.count), tonumber(f.reowned), '', 1)
+  return answer('DONE', tonumber(f.count), tonumber(f.reowned), f.note, 1)
 end
 
 -- 2. The lease holds this term's token.
@@ -51,13 +51,15 @@ end
 
 -- 5. record(deleted, reowned, name, list) writes the log record: at which server time (ms),
 -- `deleted` items, listed under `name` as a JSON array; `reowned` candidates were found to be
--- somebody else's. Anything but nil is the script's result, to be returned at once: the id is not
--- above the newest, a newer term has begun.
-local function record(deleted, reowned, name, list)
+-- somebody else's. `note`, if it is given, is what the body says of itself: the reason of the answer,
+-- also when the batch is asked for again. Anything but nil is the script's result, to be returned at
+-- once: the id is not above the newest, a newer term has begun.
+local function record(deleted, reowned, name, list, note)
   local no = refused('HINCRBY', KEYS[3], 'evicted_total', '1')
   if no then return no end
   local ok = redis.pcall('XADD', KEYS[1], ARGV[1], 'at', text(now), 'leader', ARGV[5], 'owner', ARGV[6], 'sweep', ARGV[7],
-    'count', deleted, 'reowned', reowned, name, deleted > 0 and cjson.encode(list) or '[]')
+    'count', deleted, 'reowned', reowned, name, #list > 0 and cjson.encode(list) or '[]',
+    unpack(note and { 'note', note } or {}))
   if type(ok) == 'table' then -- an error
     if string.find(ok.err, 'equal or smaller') then return answer('FENCED') end
     return ok

@@ -50,9 +50,10 @@ type Batch struct {
 	// Items are distinct, 1 to Pass.BatchSize, so that the server is not held for long; never more
 	// than Config.DeleteBatch.
 	Items []string
-	// Deleted is told once how many items went: when the reply says so, or when a lost reply was
-	// looked up, after the pass or the term. It may be called from any goroutine. nil: nobody asks.
-	Deleted func(n int)
+	// Deleted is told once what went: when the reply says so, or when a lost reply was looked up,
+	// after the pass or the term. Of the answer it has Deleted, Reowned, and the Reason that the body
+	// gave record as a note. It may be called from any goroutine. nil: nobody asks.
+	Deleted func(a guard.Answer)
 }
 
 // A Pass is one run of a sweep in one term. It is for one goroutine.
@@ -129,6 +130,13 @@ func (p *Pass) AddScanned(n int) {
 // AddCondemned counts candidates that are to be deleted, in a dry run that does not hand them to
 // Delete again. Delete counts all others.
 func (p *Pass) AddCondemned(n int) { p.report.Condemned += n }
+
+// AddEvicted counts what the sweep has deleted elsewhere than by Delete.
+func (p *Pass) AddEvicted(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.report.Evicted += n
+}
 
 // Skip counts candidates that were kept. Delete counts those that the guard kept; what a sweep
 // cannot read or understand it counts itself, as SkipUnreadable.
@@ -224,6 +232,9 @@ func (p *Pass) Roster(ctx context.Context) (map[string]Liveness, error) {
 
 // Listed tells whether an instance stood on the roster when that was last read.
 func (p *Pass) Listed(id string) bool { return p.t.owners.listed(id) }
+
+// RunAgain wants the next pass of this sweep at a time before its interval is over: something ripens.
+func (p *Pass) RunAgain(at time.Time) { p.again = at }
 
 // Silent are the instances on the roster that had no heartbeat when that was last read, and when
 // this term first found that. One that comes back and falls silent again has another time.

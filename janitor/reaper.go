@@ -91,7 +91,7 @@ func (r *reaper) askAgain(ctx context.Context) error {
 
 // ask asks for a batch, and leaves it pending if nothing is known of it afterwards. It is noted
 // before it is sent for the first time, and only then: asked for again, it may be counted already.
-func (r *reaper) ask(ctx context.Context, b guard.Batch, deleted func(n int)) (guard.Answer, error) {
+func (r *reaper) ask(ctx context.Context, b guard.Batch, deleted func(guard.Answer)) (guard.Answer, error) {
 	// A process that was just woken from a pause knows by its clock, and does not even ask.
 	if !r.t.term.Valid() {
 		return guard.Answer{Verdict: guard.Fenced}, ErrFenced

@@ -1,9 +1,14 @@
 package orphan
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"maps"
+	"strconv"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -12,8 +17,6 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/janitor"
 )
-
-var errNotBuilt = errors.New("orphan: not built yet")
 
 // Config configures a Set.
 type Config struct {
@@ -25,7 +28,7 @@ type Config struct {
 	// Interval between two full passes of a rule. Default 5 m.
 	Interval time.Duration
 
-	// Passed is told of each full pass, from any goroutine; nil: nobody asks.
+	// Passed is told of each pass, from any goroutine; nil: nobody asks.
 	Passed func(Result)
 
 	Logger     *slog.Logger          // default slog.Default()
@@ -33,14 +36,97 @@ type Config struct {
 }
 
 // A Set is rules that are checked and ready to run. Safe for concurrent use.
-type Set struct{}
+type Set struct {
+	c       Config
+	rules   []*rule
+	holdFor time.Duration // the least that the breaker holds
+	metrics *metrics
+
+	mu    sync.Mutex
+	stats Stats
+}
+
+// defaultInterval is Config.Interval where nothing is said.
+const defaultInterval = 5 * time.Minute
 
 // New checks the rules, and returns all that is wrong with them as a Faults error. It does not talk to
 // Redis.
-func New(c Config) (*Set, error) { return nil, errNotBuilt }
+func New(c Config) (*Set, error) {
+	if c.Client == nil {
+		return nil, errors.New("orphan: Client is missing")
+	}
+	if c.Interval < 0 {
+		return nil, fmt.Errorf("orphan: Interval is %s, must not be negative", c.Interval)
+	}
+	if err := Validate(c.Rules, c.Layout); err != nil {
+		return nil, err
+	}
+	c.Interval = cmp.Or(c.Interval, defaultInterval)
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	s := &Set{
+		c: c, holdFor: time.Minute, metrics: newMetrics(),
+		stats: Stats{Categories: map[string]uint64{}, Rules: map[string]uint64{}},
+	}
+	for _, each := range c.Rules {
+		r, err := compile(withDefaults(each))
+		if err != nil {
+			return nil, err
+		}
+		if len(r.collections()) > 0 && c.Source == nil {
+			return nil, fmt.Errorf("orphan: rule %q asks MongoDB, and there is no Source", r.Name)
+		}
+		s.rules = append(s.rules, r)
+		s.stats.Categories[r.Category], s.stats.Rules[r.Name] = 0, 0
+		s.metrics.begin(r)
+	}
+	if err := s.metrics.register(c.Registerer); err != nil {
+		return nil, fmt.Errorf("orphan: metrics: %w", err)
+	}
+	return s, nil
+}
 
 // Sweeps are the rules as sweeps of the janitor, one each, by the rule's name.
-func (s *Set) Sweeps() []janitor.Sweeper { return nil }
+func (s *Set) Sweeps() []janitor.Sweeper {
+	sweeps := make([]janitor.Sweeper, len(s.rules))
+	for i, r := range s.rules {
+		sweeps[i] = &sweep{rule: r, set: s}
+	}
+	return sweeps
+}
+
+// removed counts what went, once: when the reply says so, or when a lost one was looked up.
+func (s *Set) removed(r *rule, a guard.Answer) {
+	things, _ := strconv.ParseUint(a.Reason, 10, 64)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stats.Categories[r.Category] += uint64(a.Deleted)
+	s.stats.Rules[r.Name] += uint64(a.Deleted)
+	s.stats.Keys += things
+	s.metrics.removed.WithLabelValues(r.Name).Add(float64(a.Deleted))
+	s.metrics.keys.WithLabelValues(r.Name).Add(float64(things))
+}
+
+// passed makes the result of a pass known.
+func (s *Set) passed(ctx context.Context, r *Result, err error) {
+	held, isHeld := errors.AsType[*janitor.HeldError](err)
+	switch {
+	case err == nil:
+		r.Outcome = janitor.Done
+	case isHeld:
+		r.Outcome, r.Reason = janitor.Held, held.Reason
+	case ctx.Err() != nil || errors.Is(err, janitor.ErrFenced):
+		r.Outcome = janitor.Lost
+	default:
+		r.Outcome, r.Detail = janitor.Failed, err.Error()
+	}
+	maps.DeleteFunc(r.Kept, func(_ string, n int) bool { return n == 0 })
+	s.metrics.passed(r)
+	if s.c.Passed != nil {
+		s.c.Passed(*r)
+	}
+}
 
 // A Result says what one pass of a rule found and did.
 type Result struct {
@@ -48,7 +134,11 @@ type Result struct {
 	Category string
 	Outcome  janitor.Outcome
 	Reason   string // of a held pass: reference_lost, source, mass_failure, or a hold of the janitor
-	DryRun   bool   // also where the rule does not say delete
+	Detail   string // of a held or failed pass: what is lost, or the error
+	// Full: it read all candidates. Between full passes others look at what is marked, as soon as a
+	// grace is over; most of what goes goes in these.
+	Full     bool
+	DryRun   bool // also where the rule does not say delete
 	Started  time.Time
 	Duration time.Duration
 
@@ -75,48 +165,8 @@ type Stats struct {
 }
 
 // Stats returns what this process has removed. What a lost reply hid is counted when it is known.
-func (s *Set) Stats() Stats { return Stats{} }
-
-// A Finding is what a look says of one candidate.
-type Finding struct {
-	Rule    string   `json:"rule"`
-	Name    string   `json:"name"`    // the key, or the key and its member
-	Related []string `json:"related"` // keys that would go with it
-	Verdict string   `json:"verdict"` // condemned, alive, young, unreadable, unknown, foreign
-	Why     []string `json:"why"`     // each sign, and what it answered
-	// Since is when it was first found condemned, from its mark; zero: it has none.
-	Since time.Time `json:"since,omitzero"`
+func (s *Set) Stats() Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return Stats{maps.Clone(s.stats.Categories), maps.Clone(s.stats.Rules), s.stats.Keys}
 }
-
-// A Plan is what a look at all candidates of a rule found.
-type Plan struct {
-	Rule     string         `json:"rule"`
-	Held     string         `json:"held,omitempty"` // reference_lost, source: why nothing would go
-	Detail   string         `json:"detail,omitempty"`
-	Scanned  int            `json:"scanned"`
-	Verdicts map[string]int `json:"verdicts"`
-	Findings []Finding      `json:"findings"` // the first condemned ones, limit at most
-	Coverage Coverage       `json:"coverage"`
-}
-
-// Plan looks once at every candidate of each rule, and writes nothing.
-func (s *Set) Plan(ctx context.Context, limit int) ([]Plan, error) { return nil, errNotBuilt }
-
-// Explain looks at one key now, and says what each rule that is about it finds.
-func (s *Set) Explain(ctx context.Context, key string) ([]Finding, error) { return nil, errNotBuilt }
-
-// Binned is something in a bin.
-type Binned struct {
-	ID      string    `json:"id"` // for Restore
-	Rule    string    `json:"rule"`
-	Name    string    `json:"name"` // as it was called
-	Removed time.Time `json:"removed"`
-	Until   time.Time `json:"until"` // when the bin drops it
-}
-
-// Bins lists what can be restored, of one rule or of all ("").
-func (s *Set) Bins(ctx context.Context, rule string) ([]Binned, error) { return nil, errNotBuilt }
-
-// Restore puts back what went under these ids, and returns those put back. It overwrites nothing: a
-// name that is taken again is an error, with the others put back all the same.
-func (s *Set) Restore(ctx context.Context, ids ...string) ([]Binned, error) { return nil, errNotBuilt }

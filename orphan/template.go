@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // A template is a name with variables, such as "match:{match}:ratings".
@@ -29,6 +30,9 @@ func parseTemplate(text string, rest bool) (*template, error) {
 	t := &template{text: text}
 	if text == "" {
 		return nil, errors.New("is empty")
+	}
+	if !utf8.ValidString(text) {
+		return nil, fmt.Errorf("%q: is not UTF-8", text)
 	}
 	left := text
 	if rest {

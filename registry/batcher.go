@@ -71,7 +71,7 @@ func (b *batcher) delete(ctx context.Context, owner string) error {
 		Body:    EvictEntries,
 		Keys:    EntryKeys(b.p.Layout(), owner),
 		Items:   imeis,
-		Deleted: func(n int) { b.evicted(owner, n) },
+		Deleted: func(a guard.Answer) { b.evicted(owner, a.Deleted) },
 	})
 	switch {
 	case errors.Is(err, janitor.ErrRefused):

@@ -6,6 +6,7 @@
 //     version or make than the one that all tests run on.
 //   - [Shared]: one real server for the whole test binary. A test owns the keys
 //     under its [Prefix] there and nothing else.
+//   - [StartCluster]: a Redis Cluster of the test's own, of such servers.
 //   - [Worlds]: one suite, two servers. A script that passes only on miniredis
 //     has not been tested, one that passes only on Redis cannot run embedded.
 //   - [Fake]: miniredis inside a testing/synctest bubble, where a day of

@@ -45,35 +45,49 @@ type server struct {
 	dir    string
 	args   []string
 	port   int
-	// hold is the UDP port of the same number. Redis does not use it, so it
-	// reserves the number among test binaries also while the server is down.
-	hold net.PacketConn
+	bus    int // the port that nodes of a Cluster talk on; 0: no Cluster
+	// holds are the UDP ports of the same numbers. Redis does not use them, so they
+	// reserve the numbers among test binaries also while the server is down.
+	holds []net.PacketConn
 
 	mu   sync.Mutex       // guards what changes from life to life
 	life *process.Process // the present one, or the last; nil before the first
 }
 
-// launch starts a server on a port of its own choice. It keeps its files in dir. An empty binary is
-// the server that all tests run on.
-func launch(binary, dir string, args []string) (p *server, err error) {
+// launch starts a server on a port of its own choice; a node of a Cluster takes two. It keeps its
+// files in dir. An empty binary is the server that all tests run on.
+func launch(binary, dir string, node bool, args []string) (p *server, err error) {
 	if binary == "" {
 		if binary, err = findBinary(); err != nil {
 			return nil, err
 		}
 	}
 	for range portTries {
-		p := &server{binary: binary, dir: dir, args: args, port: firstPort + rand.IntN(ports)}
-		if p.hold, err = net.ListenPacket("udp", p.addr()); err != nil {
-			continue
+		p := &server{binary: binary, dir: dir, args: args}
+		if p.port, err = p.reserve(); err == nil && node {
+			p.bus, err = p.reserve()
 		}
-		if err = p.start(); err == nil {
-			return p, nil
+		if err == nil {
+			if err = p.start(); err == nil {
+				return p, nil
+			}
 		}
 		if closeErr := p.close(); closeErr != nil || !errors.Is(err, errPortTaken) {
 			return nil, errors.Join(err, closeErr)
 		}
 	}
 	return nil, fmt.Errorf("redistest: no free port after %d tries: %w", portTries, err)
+}
+
+// reserve draws a port that no other test binary has.
+func (p *server) reserve() (port int, err error) {
+	port = firstPort + rand.IntN(ports)
+	hold, err := net.ListenPacket("udp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err != nil {
+		return 0, errPortTaken
+	}
+	p.holds = append(p.holds, hold)
+	return port, nil
 }
 
 func (p *server) addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(p.port)) }
@@ -84,6 +98,9 @@ func (p *server) start() error {
 	defer p.mu.Unlock()
 	// The caller's arguments come last: the later of two settings wins.
 	own := []string{"--bind", "127.0.0.1", "--port", strconv.Itoa(p.port), "--dir", p.dir, "--save", "", "--appendonly", "no"}
+	if p.bus != 0 {
+		own = append(own, "--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(p.bus))
+	}
 	life, err := process.Start(exec.Command(p.binary, slices.Concat(own, p.args)...), process.Options{Log: filepath.Join(p.dir, logName)})
 	if err != nil {
 		return fmt.Errorf("redistest: start: %w", err)
@@ -168,10 +185,13 @@ func (p *server) kill() {
 	}
 }
 
-// close ends the process for good and gives its port back.
-func (p *server) close() error {
+// close ends the process for good and gives its ports back.
+func (p *server) close() (err error) {
 	p.kill()
-	return p.hold.Close()
+	for _, hold := range p.holds {
+		err = errors.Join(err, hold.Close())
+	}
+	return err
 }
 
 // log returns the end of the present life's log.

@@ -1,0 +1,96 @@
+package orphan
+
+import (
+	"regexp"
+	"strings"
+	"unicode/utf8"
+)
+
+// A candidate is one key, or one member, that a rule is about.
+type candidate struct {
+	key    string // the candidate itself, or the key whose member it is
+	member string
+	// alone: there is no such key or member, only related keys were found.
+	alone   bool
+	values  map[string]string // of the variables in its name
+	related []string          // related keys that were found by their pattern: of those with a '*'
+}
+
+// name is what reports, marks and the log call a candidate.
+func (c *candidate) name() string {
+	if c.member != "" {
+		return c.key + " " + c.member
+	}
+	return c.key
+}
+
+var looksLike = map[string]*regexp.Regexp{
+	"objectid": regexp.MustCompile(`^[0-9a-fA-F]{24}$`),
+	"uuid":     regexp.MustCompile(`^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$`),
+	"integer":  regexp.MustCompile(`^-?[0-9]+$`),
+}
+
+// ours tells whether the variables look as Only says. A name that is no UTF-8 is somebody else's: it
+// could not stand in the log.
+func (r *rule) ours(c *candidate) bool {
+	for name, like := range r.Only {
+		if !looksLike[like].MatchString(c.values[name]) {
+			return false
+		}
+	}
+	return utf8.ValidString(c.name())
+}
+
+// ofKey makes the candidate of a key that a scan has found; nil if the rule is not about it. A related
+// key stands for its parent, which is to be looked for.
+func (r *rule) ofKey(key string) *candidate {
+	if !utf8.ValidString(key) {
+		return nil
+	}
+	if r.candidates != nil {
+		if values, ok := r.candidates.match(key); ok {
+			return &candidate{key: key, values: values}
+		}
+	}
+	for _, related := range [][]*template{r.exact, r.wild} {
+		for _, t := range related {
+			values, ok := t.match(key)
+			if !ok {
+				continue
+			}
+			c := &candidate{alone: true, values: values}
+			if t.rest {
+				c.related = []string{key}
+			}
+			if r.candidates == nil {
+				c.key, c.member = r.container, values[r.Members.As]
+				return c
+			}
+			if c.key, ok = r.candidates.expand(values); ok {
+				return c
+			}
+		}
+	}
+	return nil
+}
+
+// ofMember makes the candidate of a member.
+func (r *rule) ofMember(member string) *candidate {
+	return &candidate{key: r.container, member: member, values: map[string]string{r.Members.As: member}}
+}
+
+// ofName makes the candidate that a mark names.
+func (r *rule) ofName(name string) *candidate {
+	if r.candidates == nil {
+		member, ok := strings.CutPrefix(name, r.container+" ")
+		if !ok {
+			return nil
+		}
+		return r.ofMember(member)
+	}
+	values, ok := r.candidates.match(name)
+	if !ok {
+		return nil
+	}
+	return &candidate{key: name, values: values}
+}

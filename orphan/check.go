@@ -1,0 +1,358 @@
+package orphan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rollcall-redis/rollcall/guard"
+)
+
+// judgement checks the signs of life, and the evidence.
+func (c *checker) judgement() {
+	r := c.rule
+	if len(r.KeepIf) == 0 && !c.given(path(Fault{Index: c.index, Field: "keep_if"})) && r.GoneIf == nil {
+		c.fault("", "want keep_if or gone_if: without a sign, everything is an orphan")
+	}
+	for i, s := range r.KeepIf {
+		at := fmt.Sprintf("keep_if[%d]", i)
+		c.oneOf(at, s)
+		c.sign(at+".exists", s.Exists)
+		c.sign(at+".channel", s.Channel)
+		if s.Field != nil {
+			c.pair(at+".field", "hash", s.Field.Hash, "field", s.Field.Field)
+		}
+		if s.Member != nil {
+			c.oneOf(at+".member", *s.Member, "set", "zset")
+			container := "set"
+			if s.Member.ZSet != "" {
+				container = "zset"
+			}
+			c.pair(at+".member", container, s.Member.Set+s.Member.ZSet, "of", s.Member.Of)
+		}
+		if s.Score != nil {
+			c.pair(at+".score", "zset", s.Score.ZSet, "of", s.Score.Of)
+			c.among(at+".score.unit", s.Score.Unit, "ms", "s")
+		}
+		c.condition(at, s.Mongo, s.Value)
+	}
+	if r.GoneIf != nil {
+		c.oneOf("gone_if", *r.GoneIf)
+		c.condition("gone_if", r.GoneIf.Mongo, r.GoneIf.Value)
+	}
+}
+
+// pair checks a key and what is looked for in it. One of both has to be about the candidate.
+func (c *checker) pair(at, key, keyText, of, ofText string) {
+	k, o := c.named(at+"."+key, keyText), c.named(at+"."+of, ofText)
+	if k != nil && o != nil && len(k.variables())+len(o.variables()) == 0 {
+		c.fault(at, "want a variable: it would say the same of every candidate")
+	}
+}
+
+// condition checks a document, or a field of the candidate's value.
+func (c *checker) condition(at string, m *Mongo, v *Value) {
+	if v != nil {
+		c.value(at+".value.field", v.Field)
+	}
+	if m == nil {
+		return
+	}
+	c.sign(at+".mongo.id", m.ID)
+	for i, one := range m.All {
+		c.oneOf(fmt.Sprintf("%s.mongo.all[%d]", at, i), one, "in", "before")
+	}
+}
+
+// lost checks the places that the rule relies on.
+func (c *checker) lost() {
+	for i, ref := range c.rule.UnlessLost {
+		at := fmt.Sprintf("unless_lost[%d]", i)
+		c.oneOf(at, ref, "exists", "exists_any", "channels")
+		c.fixed(at+".exists", ref.Exists)
+		for j, key := range ref.ExistsAny {
+			at := fmt.Sprintf("%s.exists_any[%d]", at, j)
+			if key == "" {
+				c.fault(at, "is empty")
+			}
+			c.fixed(at, key)
+		}
+		if ref.OrFor != 0 && len(ref.ExistsAny) == 0 {
+			c.fault(at+".or_for", "is for exists_any alone")
+		}
+		if ch := ref.Channels; ch != nil {
+			c.fixed(at+".channels.when.hash_not_empty", ch.When.HashNotEmpty)
+			if ch.Pattern != "" && strings.Trim(ch.Pattern, "*?") == "" {
+				c.fault(at+".channels.pattern", "%q: want some text: any channel would do", ch.Pattern)
+			}
+		}
+	}
+}
+
+// age checks how the candidate's age is known.
+func (c *checker) age() {
+	a := c.rule.MinAge
+	if a == nil {
+		return
+	}
+	c.oneOf("min_age", *a, "from_ttl", "key", "field", "score")
+	c.sign("min_age.key", a.Key)
+	c.among("min_age.unit", a.Unit, "ms", "s")
+	switch absolute := a.Key != "" || a.Field != "" || a.Score; {
+	case absolute && !c.has("min_age.unit", reflectOf(a.Unit)):
+		c.fault("min_age", "want unit: ms or s")
+	case !absolute && a.FromTTL != 0 && a.Unit != "":
+		c.fault("min_age.unit", "is for key, field and score: from_ttl has its own")
+	}
+	if !a.Score && c.has("min_age.score", reflectOf(a.Score)) {
+		c.fault("min_age.score", "want true, or leave it out")
+	}
+	if a.FromTTL > 0 && a.Over >= a.FromTTL {
+		c.fault("min_age.over", "want less than from_ttl: its keys are gone before they are so old")
+	}
+	if a.FromTTL != 0 && c.rule.Members != nil {
+		c.fault("min_age.from_ttl", "is for keys: a member has no expiry of its own")
+	}
+	if a.Field != "" {
+		c.value("min_age.field", a.Field)
+	}
+	if a.Score && (c.rule.Members == nil || c.rule.Members.ZSet == "") {
+		c.fault("min_age.score", "needs members: {zset: ...}")
+	}
+	c.among("min_age.if_missing", a.IfMissing, "first_seen")
+	if a.IfMissing != "" && a.Key == "" {
+		c.fault("min_age.if_missing", "is for key alone")
+	}
+}
+
+// related checks the keys that go too, and that the rule does not delete what it relies on.
+func (c *checker) related() {
+	r := c.rule
+	deleted := map[string]pattern{}
+	if c.keys != nil {
+		deleted["keys"] = c.keys.pattern(c.holds)
+	}
+	for i, text := range r.Related {
+		at := fmt.Sprintf("related[%d]", i)
+		if text == "" {
+			c.fault(at, "is empty")
+		}
+		t := c.deletes(at, text, true)
+		if t == nil || c.unknown {
+			continue
+		}
+		c.known(at, t.variables()...)
+		own := []string{}
+		if c.keys != nil {
+			own = c.keys.variables()
+		} else if r.Members != nil {
+			own = []string{r.Members.As}
+		}
+		for _, name := range own {
+			if !slices.Contains(t.variables(), name) {
+				c.fault(at, "%q: want {%s}, too: else one candidate takes what is another's", text, name)
+			}
+		}
+		if name, ok := t.clear(c.holds); !ok {
+			c.fault(at, "%q: the end of {%s} cannot be told: want ':' behind it%s", text, name, only(c, name))
+			continue
+		}
+		deleted[at] = t.pattern(c.holds)
+		if c.keys != nil && deleted[at].meets(deleted["keys"]) {
+			c.fault(at, "%q: could be another candidate of keys", text)
+		}
+	}
+	for _, ref := range c.references() {
+		for _, at := range sorted(deleted) {
+			if deleted[at].meets(ref.pattern) {
+				c.fault(at, "could delete %s, which the rule relies on", ref.field)
+			}
+		}
+		if m := r.Members; m != nil && !ref.score && ref.pattern.meets(textPattern(container(*m), false)) {
+			c.fault("members", "could empty %s, which the rule relies on", ref.field)
+		}
+	}
+	if m := r.Members; m != nil {
+		for _, at := range sorted(deleted) {
+			if deleted[at].meets(textPattern(container(*m), false)) {
+				c.fault(at, "could delete the key of members")
+			}
+		}
+	}
+}
+
+// only is what a fault adds about a variable that may hold ':'.
+func only(c *checker, name string) string {
+	if c.holds(name) == inValue {
+		return ", and in only what it looks like"
+	}
+	return ""
+}
+
+// container is the name of the key that holds the members; empty if it is faulty.
+func container(m Members) string {
+	return literal(m.ZSet + m.Set + m.Hash)
+}
+
+// literals are references with the names that their templates stand for.
+func literals(refs []Reference) []Reference {
+	refs = slices.Clone(refs)
+	for i := range refs {
+		ref := &refs[i]
+		ref.Exists = literal(ref.Exists)
+		ref.ExistsAny = slices.Clone(ref.ExistsAny)
+		for j, key := range ref.ExistsAny {
+			ref.ExistsAny[j] = literal(key)
+		}
+		if ref.Channels != nil {
+			ref.Channels = &Channels{
+				Pattern: ref.Channels.Pattern,
+				When:    When{HashNotEmpty: literal(ref.Channels.When.HashNotEmpty)},
+			}
+		}
+	}
+	return refs
+}
+
+// literal is the name that a template without variables stands for; empty if it is none.
+func literal(text string) string {
+	if t, err := parseTemplate(text, false); err == nil && len(t.variables()) == 0 {
+		return t.prefix()
+	}
+	return ""
+}
+
+// A reference is a key that a rule relies on.
+type reference struct {
+	field   string // where the rule names it
+	text    string // its template
+	pattern pattern
+	score   bool // it only gives a candidate's score
+	lost    bool // it stands in unless_lost
+}
+
+// references are the keys from whose content the rule tells that a candidate is alive.
+func (c *checker) references() (refs []reference) {
+	add := func(text, format string, args ...any) {
+		if t, err := parseTemplate(text, false); err == nil {
+			field := fmt.Sprintf(format, args...)
+			refs = append(refs, reference{field: field, text: text, pattern: t.pattern(c.holds)})
+		}
+	}
+	for i, s := range c.rule.KeepIf {
+		if s.Field != nil {
+			add(s.Field.Hash, "keep_if[%d].field.hash", i)
+		}
+		if s.Member != nil {
+			add(s.Member.Set, "keep_if[%d].member.set", i)
+			add(s.Member.ZSet, "keep_if[%d].member.zset", i)
+		}
+		if s.Score != nil {
+			before := len(refs)
+			add(s.Score.ZSet, "keep_if[%d].score.zset", i)
+			for j := range refs[before:] {
+				refs[before+j].score = true
+			}
+		}
+	}
+	signs := len(refs)
+	for i, u := range c.rule.UnlessLost {
+		add(u.Exists, "unless_lost[%d].exists", i)
+		for j, key := range u.ExistsAny {
+			add(key, "unless_lost[%d].exists_any[%d]", i, j)
+		}
+		if u.Channels != nil {
+			add(u.Channels.When.HashNotEmpty, "unless_lost[%d].channels.when.hash_not_empty", i)
+		}
+	}
+	for i := range refs[signs:] {
+		refs[signs+i].lost = true
+	}
+	return refs
+}
+
+// limits checks the numbers.
+func (c *checker) limits() {
+	r := c.rule
+	if r.Grace > 0 && r.Grace < leastGrace && r.GoneIf == nil {
+		c.fault("grace", "want at least %v: the absence of a sign has to last", leastGrace)
+	}
+	if r.Bin > 0 && r.Bin < leastBin {
+		c.fault("bin", "want at least %v", leastBin)
+	}
+	if c.has("cap", reflectOf(r.Cap)) && (r.Cap < 1 || r.Cap > mostCap) {
+		c.fault("cap", "want 1 to %d", mostCap)
+	}
+}
+
+// checkOwn finds rules that could delete the keys of a Rollcall with this layout.
+func checkOwn(rules []Rule, l guard.Layout) (faults Faults) {
+	own := map[string]pattern{}
+	for _, text := range []string{
+		l.Registry(), l.Heartbeat("*"), l.Devices("*"), l.Roster(),
+		l.Prefix + "janitor:*", l.Prefix + "orphan:*",
+		l.Prefix + "commands:outbound:*", l.Prefix + "commands:responses",
+		"devices:allowed", "telemetry:*",
+	} {
+		name, open := strings.CutSuffix(text, "*")
+		own[text] = textPattern(name, open)
+	}
+	for i, r := range rules {
+		c := checker{rule: r, index: i}
+		if t, err := parseTemplate(r.Keys, false); err == nil {
+			c.keys = t
+			c.own("keys", t, own)
+		}
+		if m := r.Members; m != nil {
+			if t, err := parseTemplate(m.ZSet+m.Set+m.Hash, false); err == nil {
+				c.own("members", t, own)
+			}
+		}
+		for j, text := range r.Related {
+			if t, err := parseTemplate(text, true); err == nil {
+				c.own(fmt.Sprintf("related[%d]", j), t, own)
+			}
+		}
+		faults = append(faults, c.faults...)
+	}
+	return faults
+}
+
+func (c *checker) own(at string, t *template, own map[string]pattern) {
+	for _, name := range sorted(own) {
+		if t.pattern(c.holds).meets(own[name]) {
+			c.fault(at, "%q could be %s, a key of Rollcall", t.text, name)
+		}
+	}
+}
+
+// Warnings are sentences about rules that are legal, and weaker than they could be.
+func Warnings(rules []Rule) (warnings []string) {
+	for i, r := range rules {
+		c := checker{rule: r, index: i}
+		if r.Keys != "" {
+			c.keys, _ = parseTemplate(r.Keys, false)
+		}
+		var safe []string
+		refs := c.references()
+		for _, ref := range refs {
+			if ref.lost {
+				safe = append(safe, ref.text)
+			}
+		}
+		warn := func(format string, args ...any) {
+			f := Fault{Index: i, Rule: r.Name, Text: fmt.Sprintf(format, args...)}
+			warnings = append(warnings, f.String())
+		}
+		for _, ref := range refs {
+			if !slices.Contains(safe, ref.text) && r.GoneIf == nil {
+				warn("%s: unless_lost does not name %q: if that key is lost, all candidates look dead",
+					ref.field, ref.text)
+			}
+		}
+		if len(refs) == 0 && r.GoneIf == nil {
+			warn("nothing in unless_lost tells that what keep_if looks for was lost")
+		}
+	}
+	return warnings
+}

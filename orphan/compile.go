@@ -1,0 +1,145 @@
+package orphan
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// maxMarks is the most marks of a rule, in units of Rule.Cap.
+const maxMarks = 10
+
+// rule is a Rule with its templates read.
+type rule struct {
+	Rule
+	candidates *template   // of Keys; nil: the candidates are members
+	container  string      // whose members they are
+	exact      []*template // of Related, without a '*'
+	wild       []*template // of Related, with one
+	bind       map[string]fieldPath
+	life       []sign
+	over       *sign
+	age        *template   // of MinAge.Key
+	fields     []fieldPath // of the candidate's own value that are read at all
+}
+
+// fieldPath leads to a field of a value: "player.id".
+type fieldPath string
+
+func toPath(field string) fieldPath { return fieldPath(strings.TrimPrefix(field, ".")) }
+
+// sign is a Sign, or an Evidence, with its templates read.
+type sign struct {
+	kind  string // exists, field, member, score, channel, value, mongo
+	key   *template
+	of    *template // the field or the member; of mongo: the id
+	zset  bool      // key is a sorted set
+	score *Score
+	in    []string  // of value
+	field fieldPath // of value
+	mongo *Mongo
+}
+
+// compile reads the templates of a rule that validate has found nothing wrong with.
+func compile(of Rule) (r *rule, err error) {
+	r = &rule{Rule: of, bind: map[string]fieldPath{}}
+	read := func(text string) *template {
+		t, wrong := parseTemplate(text, false)
+		if wrong != nil && err == nil {
+			err = fmt.Errorf("orphan: rule %q: %w", of.Name, wrong)
+		}
+		return t
+	}
+	if of.Members != nil {
+		r.container = container(*of.Members)
+	} else {
+		r.candidates = read(of.Keys)
+	}
+	r.UnlessLost = literals(of.UnlessLost)
+	for _, text := range of.Related {
+		t, wrong := parseTemplate(text, true)
+		if wrong != nil {
+			return nil, fmt.Errorf("orphan: rule %q: %w", of.Name, wrong)
+		}
+		if t.rest {
+			r.wild = append(r.wild, t)
+		} else {
+			r.exact = append(r.exact, t)
+		}
+	}
+	for name, field := range of.Bind {
+		r.bind[name] = toPath(field)
+		r.fields = append(r.fields, toPath(field))
+	}
+	for _, s := range of.KeepIf {
+		r.life = append(r.life, compileSign(s, read))
+	}
+	if e := of.GoneIf; e != nil {
+		s := compileSign(Sign{Mongo: e.Mongo, Value: e.Value}, read)
+		r.over = &s
+	}
+	if a := of.MinAge; a != nil {
+		if a.Key != "" {
+			r.age = read(a.Key)
+		}
+		if a.Field != "" {
+			r.fields = append(r.fields, toPath(a.Field))
+		}
+	}
+	for _, s := range r.signs() {
+		if s.kind == "value" {
+			r.fields = append(r.fields, s.field)
+		}
+	}
+	slices.Sort(r.fields)
+	r.fields = slices.Compact(r.fields)
+	return r, err
+}
+
+// signs are those of life, and that of the end.
+func (r *rule) signs() []sign {
+	if r.over == nil {
+		return r.life
+	}
+	return append(slices.Clone(r.life), *r.over)
+}
+
+func compileSign(s Sign, read func(string) *template) sign {
+	switch {
+	case s.Exists != "":
+		return sign{kind: "exists", key: read(s.Exists)}
+	case s.Field != nil:
+		return sign{kind: "field", key: read(s.Field.Hash), of: read(s.Field.Field)}
+	case s.Member != nil && s.Member.ZSet != "":
+		return sign{kind: "member", key: read(s.Member.ZSet), of: read(s.Member.Of), zset: true}
+	case s.Member != nil:
+		return sign{kind: "member", key: read(s.Member.Set), of: read(s.Member.Of)}
+	case s.Score != nil:
+		return sign{kind: "score", key: read(s.Score.ZSet), of: read(s.Score.Of), score: s.Score}
+	case s.Channel != "":
+		return sign{kind: "channel", key: read(s.Channel)}
+	case s.Value != nil:
+		return sign{kind: "value", field: toPath(s.Value.Field), in: s.Value.In}
+	default:
+		return sign{kind: "mongo", of: read(s.Mongo.ID), mongo: s.Mongo}
+	}
+}
+
+// collections are those that the rule asks the Source about, each once.
+func (r *rule) collections() []string {
+	names := map[string]bool{}
+	for _, s := range r.signs() {
+		if s.mongo != nil {
+			names[s.mongo.Collection] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// objectIDs tells whether the ids of a mongo sign are ObjectIDs: its template is one variable, and
+// Only says that this is one.
+func (r *rule) objectIDs(s *sign) bool {
+	v := s.of.variables()
+	return len(v) == 1 && len(s.of.parts) == 1 && r.Only[v[0]] == "objectid"
+}

@@ -1,0 +1,27 @@
+package orphan
+
+import (
+	_ "embed"
+	"slices"
+)
+
+//go:embed colyseus.yaml
+var colyseus []byte
+
+//go:embed schema.json
+var schema []byte
+
+// ColyseusYAML are the rules for a game backend on Colyseus and MongoDB, with comments.
+func ColyseusYAML() []byte { return slices.Clone(colyseus) }
+
+// Colyseus are the rules of ColyseusYAML.
+func Colyseus() []Rule {
+	rules, err := Parse(colyseus)
+	if err != nil {
+		panic(err) // a test parses them
+	}
+	return rules
+}
+
+// Schema is the JSON Schema, draft 2020-12, of what Parse reads.
+func Schema() []byte { return slices.Clone(schema) }

@@ -1,0 +1,59 @@
+package orphan
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A Fault is one thing that is wrong with a rule.
+type Fault struct {
+	Index int    // which rule, from 0; -1: the fault is none of a rule
+	Rule  string // its name, as far as it has one
+	Field string // dotted, such as keep_if[1].field.hash; empty: the rule as a whole
+	Line  int    // of the YAML; 0: the rule came as a Go struct
+	Text  string // what is wrong, and what is wanted
+}
+
+// Faults are all things that are wrong, by their line. It is the error of Parse, Validate and New.
+type Faults []Fault
+
+// Error has one line for each fault.
+func (f Faults) Error() string {
+	lines := make([]string, len(f))
+	for i, fault := range f {
+		lines[i] = fault.String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// String reads like: line 12: rules[2] "queue": keep_if[0]: want exactly one of exists, field.
+func (f Fault) String() string {
+	var s strings.Builder
+	if f.Line > 0 {
+		fmt.Fprintf(&s, "line %d: ", f.Line)
+	}
+	if f.Index >= 0 {
+		fmt.Fprintf(&s, "rules[%d]", f.Index)
+		if f.Rule != "" {
+			fmt.Fprintf(&s, " %q", f.Rule)
+		}
+		s.WriteString(": ")
+	}
+	if f.Field != "" {
+		s.WriteString(f.Field + ": ")
+	}
+	return s.String() + f.Text
+}
+
+// orNil is the faults as an error, sorted; nil if there are none.
+func (f Faults) orNil() error {
+	if len(f) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(f, func(a, b Fault) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Index, b.Index))
+	})
+	return f
+}

@@ -1,0 +1,9 @@
+package orphan
+
+import (
+	"testing"
+
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }

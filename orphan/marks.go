@@ -1,0 +1,126 @@
+package orphan
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/janitor"
+)
+
+//go:embed note.lua
+var noteText string
+
+var noteScript = redis.NewScript(noteText)
+
+// A mark says when a candidate was first found condemned, and what it was.
+type mark struct {
+	at    time.Time // the server's
+	print string    // its fingerprint
+	alone bool      // its parent was gone
+}
+
+// text is what stands in Redis: `<ms> <fingerprint>`, with ` alone` behind it.
+func (m mark) text() string {
+	s := strconv.FormatInt(m.at.UnixMilli(), 10) + " " + m.print
+	if m.alone {
+		s += " alone"
+	}
+	return s
+}
+
+func parseMark(text string) (m mark) {
+	at, rest, _ := strings.Cut(text, " ")
+	ms, err := strconv.ParseInt(at, 10, 64)
+	if err != nil {
+		return mark{} // by somebody else: it counts as made long ago, before any hold, so not at all
+	}
+	m.at = time.UnixMilli(ms)
+	m.print, m.alone = strings.CutSuffix(rest, " alone")
+	return m
+}
+
+// Keys of a rule's own, beside the janitor's.
+func marksKey(l guard.Layout, rule string) string { return l.Prefix + "orphan:marks:" + rule }
+func stateKey(l guard.Layout, rule string) string { return l.Prefix + "orphan:state:" + rule }
+func binKey(l guard.Layout, rule string) string   { return l.Prefix + "orphan:bin:" + rule }
+
+// notes are what Redis remembers of a rule from pass to pass.
+type notes struct {
+	marks map[string]mark
+	since time.Time // the witness has listened since then; what was marked before does not count
+	// state: held_until, and when references were first found absent.
+	state map[string]string
+}
+
+// readNotes reads them, page by page.
+func readNotes(ctx context.Context, c caller, l guard.Layout, rule string) (*notes, error) {
+	n := &notes{marks: map[string]mark{}}
+	err := c.Call(ctx, func(ctx context.Context) error {
+		cmds, err := c.Client().Pipelined(ctx, func(pipe redis.Pipeliner) error {
+			pipe.HGet(ctx, l.Witness(), "since")
+			pipe.HGetAll(ctx, stateKey(l, rule))
+			return nil
+		})
+		if err != nil && err != redis.Nil {
+			return err
+		}
+		since, _ := strconv.ParseInt(cmds[0].(*redis.StringCmd).Val(), 10, 64)
+		n.since, n.state = time.UnixMilli(since), cmds[1].(*redis.MapStringStringCmd).Val()
+		return nil
+	})
+	for cursor, first := uint64(0), true; err == nil && (first || cursor != 0); first = false {
+		var page []string
+		err = c.Call(ctx, func(ctx context.Context) (err error) {
+			page, cursor, err = c.Client().HScan(ctx, marksKey(l, rule), cursor, "", int64(c.PageSize())).Result()
+			return err
+		})
+		for i := 0; i+1 < len(page); i += 2 {
+			n.marks[page[i]] = parseMark(page[i+1])
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("orphan: marks of rule %q: %w", rule, err)
+	}
+	return n, nil
+}
+
+// note writes fields of a hash, and deletes others, unless a newer term has begun: a leader that was
+// paused must not undo what its successor has seen.
+func note(ctx context.Context, p *janitor.Pass, key string, set map[string]string, unset []string) error {
+	for len(set)+len(unset) > 0 {
+		args := []any{p.Epoch(), 0}
+		pairs := 0
+		for field, value := range set {
+			if pairs == pipelined {
+				break
+			}
+			args = append(args, field, value)
+			delete(set, field)
+			pairs++
+		}
+		args[1] = pairs
+		most := min(len(unset), pipelined)
+		for _, field := range unset[:most] {
+			args = append(args, field)
+		}
+		unset = unset[most:]
+		err := p.Call(ctx, func(ctx context.Context) error {
+			done, err := noteScript.Run(ctx, p.Client(), []string{p.Layout().Log(), key}, args...).Int()
+			if err == nil && done == 0 {
+				return janitor.ErrFenced
+			}
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("orphan: note: %w", err)
+		}
+	}
+	return nil
+}

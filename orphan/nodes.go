@@ -1,0 +1,202 @@
+package orphan
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/sourcegraph/conc/pool"
+)
+
+// nodeTimeout bounds what one node of a Cluster is asked, so that one that hangs does not hold up a
+// pass.
+const nodeTimeout = 2 * time.Second
+
+// A node is one node of a Cluster, master or replica, and its answer to a question.
+type node[T any] struct {
+	id, addr string
+	client   *redis.Client // nil: go-redis does not know this node
+	members  []member      // of the Cluster, as this node knows them
+	said     T
+	err      error // it did not answer; then there is nothing above but id and addr
+}
+
+// A member is a line of CLUSTER NODES.
+type member struct {
+	id, addr string
+	self     int // 1: the node that said so; 0: another
+	epoch    uint64
+	slots    [][2]int // from, to
+	moves    []string // slots that come or go; a node tells its own alone
+	claim    string
+}
+
+// claim is what the node says of its own slots.
+func (n node[T]) claim() string {
+	for _, m := range n.members {
+		if m.self > 0 {
+			return m.claim
+		}
+	}
+	return ""
+}
+
+// askNodes asks every node that any node knows of, replicas too, and returns all of them in the order
+// of their ids, those that did not answer with an error. The error of askNodes means that none
+// answered.
+//
+// go-redis' own list has no replica that failed, and no master without slots. Its ForEach functions
+// return one error for all.
+func askNodes[T any](ctx context.Context, c *redis.ClusterClient,
+	ask func(context.Context, redis.UniversalClient) (T, error),
+) ([]node[T], error) {
+	listed, err := listClients(ctx, c)
+	if err != nil {
+		return nil, fmt.Errorf("orphan: nodes of the Cluster: %w", err)
+	}
+	var errs []error
+	all := map[string]node[T]{} // by id
+	asked := map[string]error{} // by address
+	for _, n := range askEach(ctx, listed, ask) {
+		asked[n.addr] = n.err
+		if n.err != nil {
+			errs = append(errs, n.err)
+			continue
+		}
+		all[n.id] = n
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("orphan: no node of the Cluster answers: %w", errors.Join(errs...))
+	}
+
+	var others []*redis.Client
+	for _, n := range slices.Collect(maps.Values(all)) {
+		for _, m := range n.members {
+			if _, met := all[m.id]; met {
+				continue
+			}
+			silent := node[T]{id: m.id, addr: m.addr, err: asked[m.addr]}
+			if silent.err == nil { // go-redis has no client of it
+				silent.err = fmt.Errorf("node %s at %s did not answer", m.id, m.addr)
+				o := *n.client.Options()
+				o.Addr, o.MinIdleConns = m.addr, 0
+				other := redis.NewClient(&o)
+				defer other.Close()
+				others = append(others, other)
+			}
+			all[m.id] = silent
+		}
+	}
+	for _, n := range askEach(ctx, others, ask) {
+		if n.err == nil {
+			n.client = nil // it is closed
+			all[n.id] = n
+		}
+	}
+	nodes := slices.Collect(maps.Values(all))
+	slices.SortFunc(nodes, func(a, b node[T]) int { return strings.Compare(a.id, b.id) })
+	return nodes, nil
+}
+
+// listClients are the nodes that go-redis knows, after a look. It asks nodes in a random order for
+// that; where nothing is known yet, one that hangs must not be the end of it.
+func listClients(ctx context.Context, c *redis.ClusterClient) (all []*redis.Client, err error) {
+	for range 3 {
+		var mu sync.Mutex
+		ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
+		err = c.ForEachShard(ctx, func(_ context.Context, node *redis.Client) error {
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, node)
+			return nil
+		})
+		if cancel(); err == nil {
+			break
+		}
+	}
+	return all, err
+}
+
+func askEach[T any](ctx context.Context, clients []*redis.Client,
+	ask func(context.Context, redis.UniversalClient) (T, error),
+) []node[T] {
+	p := pool.NewWithResults[node[T]]()
+	for _, client := range clients {
+		p.Go(func() node[T] {
+			ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
+			defer cancel()
+			n := node[T]{addr: client.Options().Addr, client: client}
+			text, err := client.ClusterNodes(ctx).Result()
+			if err == nil {
+				n.members, n.id, err = parseNodes(text)
+			}
+			if err == nil {
+				n.said, err = ask(ctx, client)
+			}
+			if err != nil {
+				n.err = fmt.Errorf("node %s: %w", n.addr, err)
+			}
+			return n
+		})
+	}
+	return p.Wait()
+}
+
+// parseNodes reads the answer of CLUSTER NODES, and finds the node that gave it.
+func parseNodes(text string) (all []member, self string, err error) {
+	for line := range strings.Lines(text) {
+		m, flags, err := parseMember(line)
+		if err != nil {
+			return nil, "", err
+		}
+		if slices.Contains(flags, "myself") {
+			m.self, self = 1, m.id
+		}
+		all = append(all, m)
+	}
+	if self == "" {
+		return nil, "", fmt.Errorf("CLUSTER NODES without the node itself: %.200q", text)
+	}
+	return all, self, nil
+}
+
+// parseMember reads
+//
+//	<id> <ip:port@bus[,hostname]> <flags> <master> <ping> <pong> <epoch> <link> <slot> <slot> ...
+//
+// where a slot is 7, or 0-5460, or [93->-<id>] for one that goes there, or [77-<-<id>].
+func parseMember(line string) (m member, flags []string, err error) {
+	f := strings.Fields(line)
+	if len(f) < 8 {
+		return m, nil, fmt.Errorf("a line of CLUSTER NODES is %.200q", line)
+	}
+	addr, _, _ := strings.Cut(f[1], "@")
+	m = member{id: f[0], addr: addr, claim: strings.Join(append([]string{f[0], f[6]}, f[8:]...), " ")}
+	if m.epoch, err = strconv.ParseUint(f[6], 10, 64); err != nil {
+		return m, nil, fmt.Errorf("an epoch in CLUSTER NODES: %w", err)
+	}
+	for _, s := range f[8:] {
+		if strings.HasPrefix(s, "[") {
+			m.moves = append(m.moves, s)
+			continue
+		}
+		from, to, isRange := strings.Cut(s, "-")
+		if !isRange {
+			to = from
+		}
+		a, errA := strconv.Atoi(from)
+		b, errB := strconv.Atoi(to)
+		if errA != nil || errB != nil || a < 0 || b >= slots || a > b {
+			return m, nil, fmt.Errorf("a slot in CLUSTER NODES is %.100q", s)
+		}
+		m.slots = append(m.slots, [2]int{a, b})
+	}
+	return m, strings.Split(f[2], ","), nil
+}

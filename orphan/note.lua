@@ -1,0 +1,11 @@
+-- note.lua: writes what a pass has noted, unless a newer term has begun.
+-- KEYS[1] eviction log  KEYS[2] a hash
+-- ARGV[1] epoch of the pass  ARGV[2] how many fields are set  ARGV[3..] field, value...; then the
+-- fields that are deleted
+-- Result: 1; 0: the pass is of an older term, and nothing was written
+local newest = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', '1')
+if newest[1] and string.match(newest[1][1], '^%d+') ~= ARGV[1] then return 0 end
+local last = 2 + 2 * tonumber(ARGV[2])
+if last > 2 then redis.call('HSET', KEYS[2], unpack(ARGV, 3, last)) end
+if #ARGV > last then redis.call('HDEL', KEYS[2], unpack(ARGV, last + 1)) end
+return 1

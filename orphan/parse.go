@@ -1,0 +1,334 @@
+package orphan
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Parse reads rules: one YAML document {rules: [...]}. It checks all that Validate does, except which
+// keys are Rollcall's own, and returns all faults at once, with their lines, as a Faults error.
+// Defaults are not filled in.
+func Parse(text []byte) ([]Rule, error) {
+	d := decoder{lines: map[string]int{}}
+	var doc struct {
+		Rules []Rule `yaml:"rules"`
+	}
+	if root := d.document(text); root != nil {
+		d.value(root, "", reflect.ValueOf(&doc).Elem())
+	}
+	if len(d.faults) == 0 && len(doc.Rules) == 0 {
+		d.fault("", "want at least one rule: {rules: [...]}")
+	}
+	faults := d.named(doc.Rules)
+	for _, f := range check(doc.Rules, d.isGiven) {
+		if !d.explains(f) {
+			f.Line = d.line(path(f))
+			faults = append(faults, f)
+		}
+	}
+	if err := faults.orNil(); err != nil {
+		return nil, err
+	}
+	return doc.Rules, nil
+}
+
+// A decoder fills Go values from YAML nodes. It is stricter than the library: each field is known and
+// stands once, each value has the type that is asked for, and it goes on after a fault. Paths are such
+// as rules[0].keep_if[1].exists.
+type decoder struct {
+	lines  map[string]int // path -> line, of all that is given
+	faults []located
+}
+
+// located is a fault at a path.
+type located struct {
+	path    string
+	line    int
+	text    string
+	unknown bool // a field that there is not
+}
+
+func (d *decoder) fault(path string, format string, args ...any) {
+	d.faults = append(d.faults, located{path: path, line: d.line(path), text: fmt.Sprintf(format, args...)})
+}
+
+// isGiven tells whether the YAML has this path.
+func (d *decoder) isGiven(path string) bool { return d.lines[path] > 0 }
+
+// line is where a path stands, or else what it is part of.
+func (d *decoder) line(path string) int {
+	for {
+		if line := d.lines[path]; line > 0 {
+			return line
+		}
+		i := strings.LastIndexAny(path, ".[")
+		if i < 0 {
+			return max(d.lines[""], 1)
+		}
+		path = path[:i]
+	}
+}
+
+// explains tells whether f is likely no more than the consequence of a fault of the YAML: one at the
+// same place, or a field unknown there. With keep_iff refused, the rule has no keep_if.
+func (d *decoder) explains(f Fault) bool {
+	at := path(f)
+	return slices.ContainsFunc(d.faults, func(l located) bool {
+		name, ok := strings.CutPrefix(l.path, at+".")
+		return l.path == at || l.unknown && ok && !strings.ContainsAny(name, ".[")
+	})
+}
+
+// path is where a fault stands in the document.
+func path(f Fault) string {
+	if f.Index < 0 {
+		return f.Field
+	}
+	return strings.TrimSuffix(fmt.Sprintf("rules[%d].%s", f.Index, f.Field), ".")
+}
+
+var inRule = regexp.MustCompile(`^rules\[(\d+)\]\.?(.*)$`)
+
+// named are the decoder's faults, with the names of their rules.
+func (d *decoder) named(rules []Rule) (faults Faults) {
+	for _, l := range d.faults {
+		f := Fault{Index: -1, Field: l.path, Line: l.line, Text: l.text}
+		if m := inRule.FindStringSubmatch(l.path); m != nil {
+			f.Index, _ = strconv.Atoi(m[1])
+			f.Rule, f.Field = rules[f.Index].Name, m[2]
+		}
+		faults = append(faults, f)
+	}
+	return faults
+}
+
+var syntaxLine = regexp.MustCompile(`^yaml: line (\d+): `)
+
+// document is the root of the only document of a text; nil with a fault.
+func (d *decoder) document(text []byte) *yaml.Node {
+	in := yaml.NewDecoder(bytes.NewReader(text))
+	var doc, more yaml.Node
+	err := in.Decode(&doc)
+	if err == nil {
+		if err = in.Decode(&more); err == nil {
+			d.lines[""] = more.Line
+			d.fault("", "want one document")
+			return nil
+		}
+	}
+	switch {
+	case errors.Is(err, io.EOF) && len(doc.Content) == 1:
+		return doc.Content[0]
+	case errors.Is(err, io.EOF):
+		d.fault("", "want at least one rule: {rules: [...]}")
+	default:
+		what := err.Error()
+		if m := syntaxLine.FindStringSubmatch(what); m != nil {
+			d.lines[""], _ = strconv.Atoi(m[1])
+			what = what[len(m[0]):]
+		}
+		d.fault("", "is no YAML: %s", strings.TrimPrefix(what, "yaml: "))
+	}
+	return nil
+}
+
+var (
+	durationType = reflect.TypeFor[time.Duration]()
+	durationText = regexp.MustCompile(`^[+-]?([0-9]+(\.[0-9]*)?(ns|us|µs|ms|s|m|h))+$`)
+)
+
+// value reads a node into a value. Where it cannot, it leaves a fault, and the value as it is.
+func (d *decoder) value(node *yaml.Node, path string, into reflect.Value) {
+	if d.lines[path] == 0 {
+		d.lines[path] = node.Line
+	}
+	switch {
+	case node.Kind == yaml.AliasNode || node.Anchor != "":
+		d.fault(path, "anchors and aliases are not read here: write it out")
+		return
+	case node.ShortTag() == "!!null":
+		d.fault(path, "has no value")
+		return
+	}
+	switch into.Kind() {
+	case reflect.Pointer:
+		into.Set(reflect.New(into.Type().Elem()))
+		d.value(node, path, into.Elem())
+	case reflect.Struct:
+		d.fields(node, path, func(key string) (element reflect.Value, done func()) {
+			return field(into, key), func() {}
+		}, names(into.Type()))
+	case reflect.Map:
+		into.Set(reflect.MakeMap(into.Type()))
+		d.fields(node, path, func(key string) (element reflect.Value, done func()) {
+			element = reflect.New(into.Type().Elem()).Elem()
+			return element, func() { into.SetMapIndex(reflect.ValueOf(key), element) }
+		}, nil)
+	case reflect.Slice:
+		if node.Kind != yaml.SequenceNode {
+			d.fault(path, "want a list")
+			return
+		}
+		if len(node.Content) == 0 {
+			d.fault(path, "is empty")
+			return
+		}
+		into.Set(reflect.MakeSlice(into.Type(), len(node.Content), len(node.Content)))
+		for i, element := range node.Content {
+			d.value(element, fmt.Sprintf("%s[%d]", path, i), into.Index(i))
+		}
+	default:
+		d.scalar(node, path, into)
+	}
+}
+
+// fields reads a mapping. Of gives the value of a key, and what to do once it is read; if the value is
+// not valid, there is no such field.
+func (d *decoder) fields(
+	node *yaml.Node, path string, of func(key string) (element reflect.Value, done func()), names []string,
+) {
+	if node.Kind != yaml.MappingNode {
+		d.fault(path, "want fields, such as {name: value}")
+		return
+	}
+	if len(node.Content) == 0 && path != "" {
+		d.fault(path, "is empty")
+	}
+	seen := map[string]bool{}
+	for i := 0; i < len(node.Content); i += 2 {
+		key, value := node.Content[i], node.Content[i+1]
+		at := dotted(path, key.Value)
+		switch twice := seen[key.Value]; {
+		case key.Kind != yaml.ScalarNode || key.ShortTag() != "!!str" || key.Value == "":
+			d.faults = append(d.faults,
+				located{path: path, line: key.Line, text: "want a name before each ':'"})
+			continue
+		case twice:
+			d.faults = append(d.faults, located{path: at, line: key.Line, text: "stands twice"})
+			continue
+		}
+		seen[key.Value] = true
+		d.lines[at] = key.Line
+		element, done := of(key.Value)
+		if !element.IsValid() {
+			d.faults = append(d.faults, located{
+				path: at, line: key.Line, text: "unknown field" + near(key.Value, names), unknown: true,
+			})
+			continue
+		}
+		d.value(value, at, element)
+		done()
+	}
+}
+
+// scalar reads a text, a duration, a number, or true and false.
+func (d *decoder) scalar(node *yaml.Node, path string, into reflect.Value) {
+	tag := node.ShortTag()
+	switch {
+	case node.Kind != yaml.ScalarNode:
+		d.fault(path, "want one value, not a list or fields")
+	case into.Type() == durationType:
+		duration, err := time.ParseDuration(node.Value)
+		if tag != "!!str" || err != nil || !durationText.MatchString(node.Value) {
+			d.fault(path, "want a duration with its unit, such as 90s, 10m or 24h, not %s", node.Value)
+			return
+		}
+		if duration == 0 {
+			d.fault(path, "is zero: leave it out, or want more")
+		}
+		into.SetInt(int64(duration))
+	case into.Kind() == reflect.Int:
+		number, err := strconv.Atoi(node.Value)
+		if tag != "!!int" || err != nil {
+			d.fault(path, "want a whole number, not %s", node.Value)
+			return
+		}
+		into.SetInt(int64(number))
+	case into.Kind() == reflect.Bool:
+		if tag != "!!bool" {
+			d.fault(path, "want true or false, not %s", node.Value)
+			return
+		}
+		into.SetBool(strings.EqualFold(node.Value, "true"))
+	case tag != "!!str":
+		d.fault(path, "want text: put %s in quotes", node.Value)
+	case strings.ContainsFunc(node.Value, func(r rune) bool { return r < ' ' || r == 0x7f }):
+		d.fault(path, "holds a control character")
+	case node.Value == "" && !strings.HasSuffix(path, "]"):
+		d.fault(path, "is empty")
+	default:
+		into.SetString(node.Value)
+	}
+}
+
+// dotted adds a name to a path.
+func dotted(path, name string) string { return strings.TrimPrefix(path+"."+name, ".") }
+
+// field is the field of a struct with this name in YAML; not valid: there is none.
+func field(of reflect.Value, name string) reflect.Value {
+	for i := range of.NumField() {
+		if tagName(of.Type().Field(i)) == name {
+			return of.Field(i)
+		}
+	}
+	return reflect.Value{}
+}
+
+// tagName is the name of a field in YAML.
+func tagName(f reflect.StructField) string {
+	name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+	return name
+}
+
+// names are the names of a struct's fields in YAML.
+func names(of reflect.Type) (names []string) {
+	for f := range of.Fields() {
+		names = append(names, tagName(f))
+	}
+	return names
+}
+
+// near proposes the name that a wrong one is likely meant to be, or else all names.
+func near(wrong string, names []string) string {
+	best, least := "", 3
+	for _, name := range names {
+		if far := distance(wrong, name); far < least && far < len(name) {
+			best, least = name, far
+		}
+	}
+	if best == "" {
+		return "; there are " + strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("; is it %s?", best)
+}
+
+// distance is how many characters have to be put in, taken out or changed to make b of a.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			changed := diagonal
+			if a[i] != b[j] {
+				changed++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(changed, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

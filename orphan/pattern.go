@@ -1,0 +1,135 @@
+package orphan
+
+// A pattern is what names can look like: a template, or text with a '*' at its end.
+type pattern []step
+
+// A step takes one byte of a name; or, where it repeats, any number of bytes.
+type step struct {
+	one     byte       // this byte
+	of      *[256]bool // or else one of these
+	repeats bool
+}
+
+// What bytes the value of a variable can hold: a part of a key; what Rule.Only names; anything.
+var (
+	inKey   = allBut(":{}")
+	inOnly  = allOf("0123456789abcdefABCDEF-")
+	inValue = allBut("")
+)
+
+func allBut(text string) *[256]bool {
+	set := allOf(text)
+	for i := range set {
+		set[i] = !set[i]
+	}
+	return set
+}
+
+func allOf(text string) *[256]bool {
+	var set [256]bool
+	for i := range len(text) {
+		set[text[i]] = true
+	}
+	return &set
+}
+
+// textPattern is one name, or with open all names that begin with it.
+func textPattern(text string, open bool) (p pattern) {
+	for i := range len(text) {
+		p = append(p, step{one: text[i]})
+	}
+	if open {
+		p = append(p, step{of: inValue, repeats: true})
+	}
+	return p
+}
+
+// pattern is what the template's names look like, where holds says what a variable can hold.
+func (t *template) pattern(holds func(variable string) *[256]bool) (p pattern) {
+	for _, part := range t.parts {
+		if !part.variable {
+			p = append(p, textPattern(part.text, false)...)
+			continue
+		}
+		set := holds(part.text)
+		if set != inValue { // a member's name and a field's text can be empty
+			p = append(p, step{of: set})
+		}
+		p = append(p, step{of: set, repeats: true})
+	}
+	if t.rest {
+		p = append(p, textPattern("", true)...)
+	}
+	return p
+}
+
+// meets tells whether a name can look like both patterns. It walks through both at once.
+func (p pattern) meets(q pattern) bool {
+	type place struct{ p, q int }
+	seen := map[place]bool{}
+	todo := []place{{}}
+	for len(todo) > 0 {
+		at := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		if seen[at] {
+			continue
+		}
+		seen[at] = true
+		if at.p == len(p) && at.q == len(q) {
+			return true
+		}
+		after := at // the place after one byte that both take
+		both := at.p < len(p) && at.q < len(q) && p[at.p].shares(q[at.q])
+		if at.p < len(p) {
+			if p[at.p].repeats {
+				todo = append(todo, place{at.p + 1, at.q})
+			} else {
+				after.p++
+			}
+		}
+		if at.q < len(q) {
+			if q[at.q].repeats {
+				todo = append(todo, place{at.p, at.q + 1})
+			} else {
+				after.q++
+			}
+		}
+		if both {
+			todo = append(todo, after)
+		}
+	}
+	return false
+}
+
+// shares tells whether both steps can take one same byte.
+func (s step) shares(t step) bool {
+	for b := range 256 {
+		if s.takes(byte(b)) && t.takes(byte(b)) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s step) takes(b byte) bool {
+	if s.of == nil {
+		return s.one == b
+	}
+	return s.of[b]
+}
+
+// clear tells of a template whether two sets of values never make the same name: what stands behind a
+// variable, and before another one or a '*', begins with a byte that the variable cannot hold. If not,
+// it returns the variable.
+func (t *template) clear(holds func(variable string) *[256]bool) (unclear string, ok bool) {
+	for i, p := range t.parts {
+		last := i == len(t.parts)-1
+		open := t.rest || i < len(t.parts)-2 // something of any length comes later
+		switch {
+		case !p.variable || !open:
+		case last, holds(p.text)[t.parts[i+1].text[0]]:
+			return p.text, false
+		}
+	}
+	return "", true
+}

@@ -1,0 +1,123 @@
+package orphan
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// goneSince is the field of a rule's state that says since when the reference of this number is
+// absent.
+func goneSince(i int) string { return "gone_since:" + strconv.Itoa(i) }
+
+// references is what a look at the references of a rule found.
+type references struct {
+	lost     string            // which is lost, for people; "": none
+	premises []observation     // what has to be so at the delete, too
+	set      map[string]string // into the rule's state
+	unset    []string
+}
+
+// references looks whether the places that the rule relies on are there, by the server's time at.
+func (r *rule) references(ctx context.Context, c caller, n *notes, at time.Time) (*references, error) {
+	found := &references{set: map[string]string{}}
+	exists := func(key string) (there bool, err error) {
+		err = c.Call(ctx, func(ctx context.Context) error {
+			n, err := c.Client().Exists(ctx, key).Result()
+			there = n == 1
+			return err
+		})
+		if there {
+			found.premises = append(found.premises, observation{[]string{"EXISTS", key}, ":1"})
+		}
+		return there, err
+	}
+	for i, ref := range r.UnlessLost {
+		var err error
+		lost := ""
+		switch {
+		case ref.Exists != "":
+			var there bool
+			if there, err = exists(ref.Exists); !there {
+				lost = ref.Exists + " does not exist"
+			}
+		case len(ref.ExistsAny) > 0:
+			there := false
+			for _, key := range ref.ExistsAny {
+				if there, err = exists(key); there || err != nil {
+					break
+				}
+			}
+			lost = found.gone(ref, goneSince(i), there, n, at)
+		default:
+			lost, err = contradicts(ctx, c, ref.Channels)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("orphan: references of rule %q: %w", r.Name, err)
+		}
+		if found.lost == "" {
+			found.lost = lost
+		}
+	}
+	return found, nil
+}
+
+// gone notes since when none of a reference's keys exists, and says what is lost.
+func (found *references) gone(ref Reference, field string, there bool, n *notes, at time.Time) string {
+	was, noted := n.state[field]
+	switch {
+	case there && noted:
+		found.unset = append(found.unset, field)
+	case !there && ref.OrFor > 0:
+		ms, _ := strconv.ParseInt(was, 10, 64)
+		since := time.UnixMilli(ms)
+		if !noted || since.Before(n.since) || since.After(at) {
+			found.set[field] = strconv.FormatInt(at.UnixMilli(), 10)
+			since = at
+		}
+		if at.Sub(since) >= ref.OrFor {
+			return ""
+		}
+		return fmt.Sprintf("none of %v exists, for %s; it counts from %s on", ref.ExistsAny, at.Sub(since), ref.OrFor)
+	case !there:
+		return fmt.Sprintf("none of %v exists", ref.ExistsAny)
+	}
+	return ""
+}
+
+// contradicts tells whether the hash says that there is something, and no channel does.
+func contradicts(ctx context.Context, c caller, ref *Channels) (string, error) {
+	var size int64
+	hash := ref.When.HashNotEmpty
+	err := c.Call(ctx, func(ctx context.Context) (err error) {
+		size, err = c.Client().HLen(ctx, hash).Result()
+		return err
+	})
+	if err != nil || size == 0 {
+		return "", err
+	}
+	matches := false
+	err = c.Call(ctx, func(ctx context.Context) (err error) {
+		matches, err = channelsMatch(ctx, c.Client(), ref.Pattern)
+		return err
+	})
+	if err != nil || matches {
+		return "", err
+	}
+	return fmt.Sprintf("%s has %d fields, and no channel matches %s", hash, size, ref.Pattern), nil
+}
+
+// plainly makes calls without a pace: of an operator's question.
+type plainly struct{ client redis.UniversalClient }
+
+func (p plainly) Client() redis.UniversalClient { return p.client }
+func (plainly) PageSize() int                   { return pipelined }
+
+func (plainly) Call(ctx context.Context, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	return f(ctx)
+}

@@ -1,0 +1,85 @@
+package orphan
+
+import (
+	"crypto/sha1"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// An observation is a read command and the answer that it had. The script that deletes sends the
+// command again, and wants the same answer.
+type observation struct {
+	args   []string
+	answer string // as replyText and delete.lua write it
+}
+
+// shown is the longest text that stands in an observation as it is; of a longer one its SHA-1 does.
+const shown = 40
+
+// replyText writes an answer as delete.lua does:
+//
+//	_         nil
+//	:7        an integer
+//	=1.5      a number: a score, which is compared as a number
+//	$text     a text of at most 40 bytes
+//	#abcd     the SHA-1 of a longer one, or of one that is no UTF-8
+//	*a|b      an array; of a text in it the SHA-1
+//
+// An error that Redis answers is an answer too, which equals no other.
+func replyText(cmd *redis.Cmd) string {
+	value, err := cmd.Result()
+	if errors.Is(err, redis.Nil) {
+		return "_"
+	}
+	if err != nil {
+		return "-" + err.Error()
+	}
+	if f, ok := value.(float64); ok {
+		return "=" + strconv.FormatFloat(f, 'g', -1, 64)
+	}
+	if s, ok := value.(string); ok && strings.EqualFold(cmd.Name(), "zscore") {
+		return "=" + s
+	}
+	return valueText(value)
+}
+
+func valueText(value any) string {
+	switch v := value.(type) {
+	case nil:
+		return "_"
+	case int64:
+		return ":" + strconv.FormatInt(v, 10)
+	case string:
+		if len(v) <= shown && utf8.ValidString(v) {
+			return "$" + v
+		}
+		return "#" + digest(v)
+	case []any:
+		parts := make([]string, len(v))
+		for i, each := range v {
+			parts[i] = valueText(each)
+			if text, ok := each.(string); ok {
+				parts[i] = "#" + digest(text)
+			}
+		}
+		return "*" + strings.Join(parts, "|")
+	}
+	return fmt.Sprintf("?%T", value)
+}
+
+func digest(text string) string {
+	sum := sha1.Sum([]byte(text))
+	return hex.EncodeToString(sum[:])
+}
+
+// answered tells an error that Redis answered from one that kept an answer from arriving.
+func answered(err error) bool {
+	var reply redis.Error
+	return errors.As(err, &reply)
+}

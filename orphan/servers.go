@@ -1,0 +1,169 @@
+package orphan
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A server is one Redis server that has keys: the only one there is, or a master of a Cluster.
+// Commands without a key (SCAN, TIME, INFO) go to it through its own client alone: a Cluster's client
+// sends them to any node.
+type server struct {
+	client redis.UniversalClient
+	addr   string // for the log; "": it is the only one
+	life   string // its run id, another after each restart; "": it does not say
+	claim  string // its node id, config epoch and slots, as it says itself; "": no Cluster
+}
+
+// A topology is which servers there are, at one time. A pass asks for one before and one after. Its
+// scans have met every key that was there all the time if the first has no fault and has not
+// changed.
+type topology struct {
+	masters []server // that answered, and have slots
+	of      int      // masters that there are
+	// fault is nil if every key is on one of the masters, and none is on its way to another.
+	fault error
+	// owner has, of each slot of a Cluster, an index into masters; -1: its owner did not answer.
+	owner []int
+}
+
+// masters finds the server of a plain client, or every master of a Cluster. An error means that
+// nothing is known.
+func masters(ctx context.Context, client redis.UniversalClient) (*topology, error) {
+	if c, ok := client.(*redis.ClusterClient); ok {
+		nodes, err := askNodes(ctx, c, lifeOf)
+		if err != nil {
+			return nil, err
+		}
+		return newTopology(nodes), nil
+	}
+	life, err := lifeOf(ctx, client)
+	if err != nil {
+		return nil, fmt.Errorf("orphan: server: %w", err)
+	}
+	return &topology{masters: []server{{client: client, life: life}}, of: 1}, nil
+}
+
+// newTopology puts together what the nodes say. Of several that are said to have a slot, the one with
+// the highest epoch has it, as in Redis itself; that one has to say so, too.
+func newTopology(nodes []node[string]) *topology {
+	t := &topology{owner: make([]int, slots)}
+	var faults []error
+	has := make([]member, slots) // who has each slot; zero: nobody
+	for _, n := range nodes {
+		for _, m := range n.members {
+			for _, s := range m.slots {
+				for slot := s[0]; slot <= s[1]; slot++ {
+					was := has[slot]
+					if was.id == "" || cmp.Or(cmp.Compare(m.epoch, was.epoch), cmp.Compare(m.self, was.self)) > 0 {
+						has[slot] = m
+					}
+				}
+			}
+			if m.self > 0 && len(m.moves) > 0 {
+				faults = append(faults, fmt.Errorf("slots of %s are on the move: %s", n.addr, strings.Join(m.moves, " ")))
+			}
+		}
+	}
+
+	known := map[string]int{} // the index into masters of each owner; -1: it did not answer
+	uncovered := 0
+	for slot, m := range has {
+		i, met := known[m.id]
+		if !met {
+			i = -1
+			if at := slices.IndexFunc(nodes, func(n node[string]) bool { return n.id == m.id }); m.id == "" {
+				faults = append(faults, errors.New("slots that nobody has"))
+			} else if n := nodes[at]; n.err != nil {
+				faults = append(faults, n.err)
+			} else if n.client == nil {
+				faults = append(faults, fmt.Errorf("node %s is new to the client", n.addr))
+			} else {
+				i = len(t.masters)
+				t.masters = append(t.masters, server{client: n.client, addr: n.addr, life: n.said, claim: n.claim()})
+			}
+			known[m.id] = i
+		}
+		if m.self == 0 { // others say so; it may not know yet, or not any more
+			i = -1
+		}
+		if t.owner[slot] = i; i < 0 {
+			uncovered++
+		}
+	}
+	delete(known, "")
+	t.of = len(known)
+	if uncovered > 0 || len(faults) > 0 {
+		t.fault = fmt.Errorf("orphan: %d of %d masters answer, %d of %d slots are not theirs: %w",
+			len(t.masters), t.of, uncovered, slots, errors.Join(faults...))
+	}
+	return t
+}
+
+// at is the server that has a key, or nil if that one did not answer.
+func (t *topology) at(key string) *server {
+	i := 0
+	if t.owner != nil {
+		i = t.owner[slotOf(key)]
+	}
+	if i < 0 {
+		return nil
+	}
+	return &t.masters[i]
+}
+
+// changed says what has become of the servers until later: a slot has moved, a master has failed over
+// or does not answer, a server was restarted. nil: they are as they were.
+func (t *topology) changed(later *topology) error {
+	lives := func(t *topology) map[string]string {
+		all := make(map[string]string, len(t.masters))
+		for _, s := range t.masters {
+			all[s.claim] = s.life
+		}
+		return all
+	}
+	was, is := lives(t), lives(later)
+	if !slices.Equal(slices.Sorted(maps.Keys(was)), slices.Sorted(maps.Keys(is))) {
+		return cmp.Or(later.fault, errors.New("orphan: slots have moved to another master"))
+	}
+	for claim, life := range was {
+		if is[claim] != life {
+			return errors.New("orphan: a server was restarted")
+		}
+	}
+	return nil
+}
+
+// serverTime is the server's clock.
+func serverTime(ctx context.Context, s server) (time.Time, error) {
+	now, err := s.client.Time(ctx).Result()
+	if err != nil {
+		return time.Time{}, fmt.Errorf("orphan: time of server %s: %w", s.addr, err)
+	}
+	return now, nil
+}
+
+// lifeOf is the run id of a server, "" if it does not offer one.
+func lifeOf(ctx context.Context, client redis.UniversalClient) (string, error) {
+	info, err := client.Info(ctx, "server").Result()
+	if err != nil {
+		if _, refused := errors.AsType[redis.Error](err); refused {
+			return "", nil
+		}
+		return "", err
+	}
+	for line := range strings.Lines(info) {
+		if id, ok := strings.CutPrefix(line, "run_id:"); ok {
+			return strings.TrimSpace(id), nil
+		}
+	}
+	return "", nil
+}

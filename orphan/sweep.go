@@ -1,0 +1,354 @@
+package orphan
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/janitor"
+)
+
+// Why a rule is held, beside the janitor's reasons.
+const (
+	heldLost        = "reference_lost"
+	heldSource      = "source"
+	heldMassFailure = "mass_failure"
+)
+
+// Why a condemned candidate is kept for now, beside what a look finds.
+const (
+	waiting = "waiting" // its grace is not over
+	noMark  = "marks"   // the rule has as many marks as it may
+	capped  = "cap"     // the pass has deleted as many as it may
+	changed = "changed" // it is no longer as the look saw it
+)
+
+// The breaker: more than half of at least so many candidates were newly condemned.
+const breakerLeast = 20
+
+// sweep is a rule as a sweep of the janitor.
+type sweep struct {
+	*rule
+	set *Set
+
+	epoch    uint64    // of the last pass
+	intents  uint64    // that this process has noted, for their ids
+	nextFull time.Time // when the next full pass is due
+	said     string    // the hold that was logged last
+}
+
+func (s *sweep) Name() string            { return s.rule.Name }
+func (s *sweep) Interval() time.Duration { return s.set.c.Interval }
+
+// pass is one pass of a sweep.
+type pass struct {
+	*sweep
+	*janitor.Pass
+	r        *Result
+	servers  *topology
+	home     server // that has the worker's own keys
+	notes    *notes
+	unseen   map[string]bool       // marks whose candidate a full pass has not met
+	marked   []string              // marks that this pass has made
+	newly    int                   // candidates that had no mark, and were condemned
+	ripe     map[string]*candidate // whose grace is over
+	premises []observation         // of the references: what has to be so at the delete, too
+	again    time.Time             // when the next grace is over; zero: no candidate waits
+}
+
+// Run is one pass: a full one once an interval and when somebody asks, and in between a look at what
+// is marked.
+func (s *sweep) Run(ctx context.Context, p *janitor.Pass) error {
+	if p.Owner() != "" { // candidates have none
+		return nil
+	}
+	begun := time.Now()
+	full := p.Requested() || s.epoch != p.Epoch() || !begun.Before(s.nextFull)
+	if full {
+		s.epoch, s.nextFull = p.Epoch(), begun.Add(s.set.c.Interval)
+	}
+	x := &pass{
+		sweep: s, Pass: p, ripe: map[string]*candidate{}, unseen: map[string]bool{},
+		r: &Result{
+			Rule: s.rule.Name, Category: s.Category, DryRun: p.DryRun() || !s.rule.Delete, Full: full, Started: begun,
+			Kept: map[string]int{},
+		},
+	}
+	err := x.run(ctx, full)
+	if errors.Is(err, errSource) {
+		p.Log().Warn("rule held: its source does not answer", "rule", x.r.Rule, "error", err)
+		err = &janitor.HeldError{Reason: heldSource}
+	}
+	next := s.nextFull
+	if !x.again.IsZero() && x.again.Before(next) {
+		next = x.again
+	}
+	p.RunAgain(next)
+	x.r.Duration = time.Since(begun)
+	s.set.passed(ctx, x.r, err)
+	return err
+}
+
+func (x *pass) run(ctx context.Context, full bool) (err error) {
+	if err := x.CheckHeld(ctx); err != nil {
+		return err
+	}
+	if err := x.begin(ctx); err != nil {
+		return err
+	}
+	if full {
+		err = x.walk(ctx, x.Pass, x.servers, func(page []*candidate) error { return x.page(ctx, page) })
+	} else {
+		err = x.lookAtMarks(ctx)
+	}
+	if err == nil {
+		err = x.end(ctx, full)
+	}
+	if err != nil || !x.r.Coverage.Complete {
+		return err
+	}
+	return x.reap(ctx)
+}
+
+// begin reads what is noted, and holds the rule if a place that it relies on is lost.
+func (x *pass) begin(ctx context.Context) (err error) {
+	if err := x.readServers(ctx); err != nil {
+		return err
+	}
+	if x.home, err = homeOf(x.servers, x.Layout()); err != nil {
+		return err
+	}
+	if x.servers.owner != nil && !x.DryRun() {
+		if err := x.settleAll(ctx, false); err != nil {
+			return err
+		}
+	}
+	if x.notes, err = readNotes(ctx, x.Pass, x.Layout(), x.r.Rule); err != nil {
+		return err
+	}
+	for name := range x.notes.marks {
+		x.unseen[name] = true
+	}
+	at, err := now(ctx, x.Pass, x.home)
+	if err != nil {
+		return err
+	}
+	if err := x.checkReferences(ctx, at); err != nil {
+		return err
+	}
+	if until, _ := strconv.ParseInt(x.notes.state[heldUntil], 10, 64); at.Before(time.UnixMilli(until)) {
+		x.again = time.Now().Add(time.UnixMilli(until).Sub(at))
+		return x.hold(heldMassFailure, "more than half of the candidates were newly condemned")
+	}
+	return nil
+}
+
+// heldUntil is the field of the state that says until when the breaker holds the rule (ms).
+const heldUntil = "held_until"
+
+func (x *pass) readServers(ctx context.Context) error {
+	return x.Call(ctx, func(ctx context.Context) (err error) {
+		x.servers, err = masters(ctx, x.Client())
+		return err
+	})
+}
+
+// homeOf is the server that has the worker's own keys.
+func homeOf(t *topology, l guard.Layout) (server, error) {
+	if s := t.at(l.Log()); s != nil {
+		return *s, nil
+	}
+	return server{}, fmt.Errorf("orphan: the server of %s does not answer: %w", l.Log(), t.fault)
+}
+
+// checkReferences holds the rule while a reference is lost, or the source does not answer.
+func (x *pass) checkReferences(ctx context.Context, at time.Time) error {
+	refs, err := x.references(ctx, x.Pass, x.notes, at)
+	if err != nil {
+		return err
+	}
+	if !x.DryRun() {
+		if err := note(ctx, x.Pass, stateKey(x.Layout(), x.r.Rule), refs.set, refs.unset); err != nil {
+			return err
+		}
+	}
+	if refs.lost != "" {
+		return x.hold(heldLost, refs.lost)
+	}
+	empty, err := x.emptyCollection(ctx, x.set.c.Source)
+	if err != nil {
+		return err
+	}
+	if empty != "" {
+		return x.hold(heldLost, "collection "+empty+" is empty")
+	}
+	x.premises = refs.premises
+	return nil
+}
+
+// emptyCollection is one of the rule's collections that has no document; "": none.
+func (r *rule) emptyCollection(ctx context.Context, source Source) (string, error) {
+	for _, collection := range r.collections() {
+		empty, err := source.Empty(ctx, collection)
+		if err != nil {
+			return "", errors.Join(errSource, err)
+		}
+		if empty {
+			return collection, nil
+		}
+	}
+	return "", nil
+}
+
+// hold ends the pass as held. The log has each reason once, until another follows or the rule works.
+func (x *pass) hold(reason, detail string) error {
+	if said := reason + detail; x.said != said {
+		x.said = said
+		x.Log().Warn("rule held", "rule", x.r.Rule, "reason", reason, "detail", detail)
+	}
+	x.r.Detail = detail
+	return &janitor.HeldError{Reason: reason}
+}
+
+// lookAtMarks looks at what is marked alone. A candidate without its parent waits for a full pass,
+// which finds its related keys.
+func (x *pass) lookAtMarks(ctx context.Context) error {
+	var page []*candidate
+	for name, m := range x.notes.marks {
+		if c := x.ofName(name); c != nil && !m.alone {
+			page = append(page, c)
+		}
+	}
+	for part := range slices.Chunk(page, pageOf) {
+		if err := x.page(ctx, part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// page looks at some candidates, marks those that are newly condemned, and unmarks the others.
+func (x *pass) page(ctx context.Context, candidates []*candidate) error {
+	found, err := x.look(ctx, x.Pass, x.set.c.Source, x.home, candidates)
+	if err != nil {
+		return err
+	}
+	set, unset := map[string]string{}, []string(nil)
+	for _, f := range found {
+		name := f.name()
+		m, has := x.notes.marks[name]
+		if f.verdict == absent && f.alone {
+			continue // it stands for a parent that is looked at by itself
+		}
+		delete(x.unseen, name)
+		x.r.Scanned++
+		if f.verdict != condemned {
+			x.r.Kept[f.verdict]++
+			if has {
+				unset = append(unset, name)
+				delete(x.notes.marks, name)
+			}
+			continue
+		}
+		x.r.Condemned++
+		if !has || m.print != f.fingerprint || m.at.Before(x.notes.since) || m.at.After(f.at) {
+			if !has && len(x.notes.marks) >= maxMarks*x.Cap {
+				x.r.Kept[noMark]++
+				continue
+			}
+			if !has {
+				x.newly++
+			}
+			m = mark{f.at, f.fingerprint, f.alone}
+			x.notes.marks[name], set[name] = m, m.text()
+			x.marked = append(x.marked, name)
+		}
+		if wait := x.graceOf(f) - f.at.Sub(m.at); wait > 0 {
+			x.r.Kept[waiting]++
+			x.wake(wait)
+		} else {
+			x.ripe[name] = &f.candidate
+		}
+	}
+	x.AddScanned(len(found))
+	return x.note(ctx, set, unset)
+}
+
+// graceOf is how long a candidate has to stay condemned.
+func (x *pass) graceOf(f *finding) time.Duration {
+	if f.firstSeen {
+		return max(x.Grace, x.MinAge.Over)
+	}
+	return x.Grace
+}
+
+// wake wants another look in d.
+func (x *pass) wake(d time.Duration) {
+	if at := time.Now().Add(d); x.again.IsZero() || at.Before(x.again) {
+		x.again = at
+	}
+}
+
+// note writes marks, unless nothing is to be written.
+func (x *pass) note(ctx context.Context, set map[string]string, unset []string) error {
+	if x.DryRun() {
+		return nil
+	}
+	return note(ctx, x.Pass, marksKey(x.Layout(), x.r.Rule), set, unset)
+}
+
+// end judges the pass itself: whether it has read everything, and whether too much is condemned.
+func (x *pass) end(ctx context.Context, full bool) error {
+	before := x.servers
+	if err := x.readServers(ctx); err != nil {
+		return err
+	}
+	x.r.Coverage = Coverage{Masters: len(before.masters), Of: before.of, Complete: true}
+	if err := errors.Join(before.fault, before.changed(x.servers)); err != nil {
+		x.r.Coverage.Complete = false
+		x.Log().Warn("pass has not read everything, and condemns nothing", "rule", x.r.Rule, "error", err)
+		return x.note(ctx, nil, x.marked)
+	}
+	if full {
+		if err := x.note(ctx, nil, slices.Collect(maps.Keys(x.unseen))); err != nil {
+			return err
+		}
+	}
+	if x.newly > x.r.Scanned/2 && x.r.Scanned >= breakerLeast && !x.DryRun() {
+		at, err := now(ctx, x.Pass, x.home)
+		if err != nil {
+			return err
+		}
+		held := max(x.Grace, x.set.holdFor)
+		until := map[string]string{heldUntil: strconv.FormatInt(at.Add(held).UnixMilli(), 10)}
+		if err := note(ctx, x.Pass, stateKey(x.Layout(), x.r.Rule), until, nil); err != nil {
+			return err
+		}
+		x.wake(held)
+		return x.hold(heldMassFailure, strconv.Itoa(x.newly)+" of "+strconv.Itoa(x.r.Scanned)+
+			" candidates were newly condemned")
+	}
+	x.said = ""
+	return nil
+}
+
+// names are those of the ripe, the oldest mark first, as many as may go.
+func (x *pass) names() []string {
+	names := slices.SortedFunc(maps.Keys(x.ripe), func(a, b string) int {
+		if c := x.notes.marks[a].at.Compare(x.notes.marks[b].at); c != 0 {
+			return c
+		}
+		return strings.Compare(a, b)
+	})
+	if len(names) > x.Cap {
+		x.r.Kept[capped] += len(names) - x.Cap
+		names = names[:x.Cap]
+	}
+	return names
+}

@@ -1,0 +1,303 @@
+package orphan
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rollcall-redis/rollcall/guard"
+)
+
+// What a rule is given where it says nothing, and the most that it may ask for.
+const (
+	defaultGrace = time.Minute
+	defaultCap   = 1000
+	mostCap      = 100_000
+	leastGrace   = time.Second
+	leastBin     = time.Minute
+)
+
+var (
+	ruleName     = regexp.MustCompile(`^[a-z0-9_-]+$`)
+	categoryName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+	valueField   = regexp.MustCompile(`^(\.[^.]+)+$`)
+)
+
+// Validate returns all that is wrong with rules as a Faults error. Own are the keys of this Rollcall,
+// which no rule may be about.
+func Validate(rules []Rule, own guard.Layout) error {
+	faults := check(rules, func(string) bool { return false })
+	return append(faults, checkOwn(rules, own)...).orNil()
+}
+
+// withDefaults fills in what a rule leaves out.
+func withDefaults(r Rule) Rule {
+	r.Category = cmp.Or(r.Category, r.Name)
+	r.Cap = cmp.Or(r.Cap, defaultCap)
+	if r.GoneIf == nil {
+		r.Grace = cmp.Or(r.Grace, defaultGrace)
+	}
+	return r
+}
+
+// check finds all that is wrong with rules, except whose keys they are about. Given tells which paths
+// the YAML has: a zero value that stands there is not the same as none.
+func check(rules []Rule, given func(path string) bool) (faults Faults) {
+	first := map[string]int{}
+	for i, r := range rules {
+		c := checker{rule: r, index: i, given: given}
+		c.walk("", reflect.ValueOf(r))
+		c.identity()
+		if was, twice := first[r.Name]; twice && r.Name != "" {
+			c.fault("name", "stands twice: it is the name of rules[%d], too", was)
+		} else {
+			first[r.Name] = i
+		}
+		c.candidates()
+		c.judgement()
+		c.lost()
+		c.age()
+		c.related()
+		c.limits()
+		faults = append(faults, c.faults...)
+	}
+	return faults
+}
+
+// A checker finds what is wrong with one rule.
+type checker struct {
+	rule    Rule
+	index   int
+	given   func(path string) bool
+	faults  Faults
+	keys    *template // of Rule.Keys; nil: there is none, or it is faulty
+	unknown bool      // the variables are not known, for a fault that is already found
+}
+
+func reflectOf(v any) reflect.Value { return reflect.ValueOf(v) }
+
+// sorted are the keys of a map, in their order.
+func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+func (c *checker) fault(field, format string, args ...any) {
+	c.faults = append(c.faults,
+		Fault{Index: c.index, Rule: c.rule.Name, Field: field, Text: fmt.Sprintf(format, args...)})
+}
+
+// has tells whether a field is given, perhaps with a fault of its own.
+func (c *checker) has(field string, v reflect.Value) bool {
+	return !v.IsZero() || c.given(path(Fault{Index: c.index, Field: field}))
+}
+
+// walk checks what the types say: a field without omitempty is needed, and no duration is negative.
+func (c *checker) walk(at string, v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			c.walk(at, v.Elem())
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			c.walk(fmt.Sprintf("%s[%d]", at, i), v.Index(i))
+		}
+	case reflect.Struct:
+		for f, value := range v.Fields() {
+			name := dotted(at, tagName(f))
+			if !strings.HasSuffix(f.Tag.Get("yaml"), ",omitempty") && !c.has(name, value) {
+				c.fault(at, "want %s", tagName(f))
+			}
+			c.walk(name, value)
+		}
+	case reflect.Int64:
+		if v.Int() < 0 {
+			c.fault(at, "is negative")
+		}
+	}
+}
+
+// oneOf checks that exactly one of some fields is given; of all fields, if it names none.
+func (c *checker) oneOf(at string, of any, fields ...string) {
+	v := reflect.ValueOf(of)
+	if len(fields) == 0 {
+		fields = names(v.Type())
+	}
+	var there []string
+	for _, name := range fields {
+		if c.has(dotted(at, name), field(v, name)) {
+			there = append(there, name)
+		}
+	}
+	if len(there) != 1 {
+		c.fault(at, "want exactly one of %s, not %s", strings.Join(fields, ", "),
+			cmp.Or(strings.Join(there, " and "), "none"))
+	}
+}
+
+// among checks that a text is one of some.
+func (c *checker) among(at, text string, choice ...string) {
+	if text != "" && !slices.Contains(choice, text) {
+		c.fault(at, "want %s, not %q", strings.Join(choice, " or "), text)
+	}
+}
+
+func (c *checker) identity() {
+	r := c.rule
+	if r.Name != "" && !ruleName.MatchString(r.Name) {
+		c.fault("name", "want lower-case letters, digits, '-' and '_', not %q", r.Name)
+	}
+	if r.Category != "" && !categoryName.MatchString(r.Category) {
+		c.fault("category", "want letters, digits, '-' and '_', not %q", r.Category)
+	}
+}
+
+// candidates checks what the rule is about, and how it is read.
+func (c *checker) candidates() {
+	r := c.rule
+	c.oneOf("", r, "keys", "members")
+	c.unknown = r.Keys == "" && r.Members == nil
+	if r.Keys != "" {
+		c.keys = c.deletes("keys", r.Keys, false)
+		c.unknown = c.keys == nil
+	}
+	if c.keys != nil {
+		if len(c.keys.variables()) == 0 {
+			c.fault("keys", "%q: want a variable for what differs, such as {id}", r.Keys)
+		}
+		if name, ok := c.keys.clear(c.holds); !ok {
+			c.fault("keys", "%q: the end of {%s} cannot be told: want ':' behind it", r.Keys, name)
+		}
+	}
+	if m := r.Members; m != nil {
+		c.oneOf("members", *m, "zset", "set", "hash")
+		c.fixed("members.zset", m.ZSet)
+		c.fixed("members.set", m.Set)
+		c.fixed("members.hash", m.Hash)
+		c.variable("members.as", m.As)
+		c.unknown = c.unknown || !variableName.MatchString(m.As)
+	}
+	c.among("read", r.Read, "json", "hash", "text")
+	if r.Members != nil && r.Read != "" {
+		c.fault("read", "is for keys: a member has no value")
+	}
+	for _, name := range sorted(r.Bind) {
+		c.variable("bind."+name, name)
+		if c.keys != nil && slices.Contains(c.keys.variables(), name) {
+			c.fault("bind."+name, "is a variable of keys already")
+		}
+		c.value("bind."+name, r.Bind[name])
+	}
+	for _, name := range sorted(r.Only) {
+		c.among("only."+name, r.Only[name], "objectid", "uuid", "integer")
+		c.known("only."+name, name)
+	}
+}
+
+func (c *checker) variable(at, name string) {
+	if name != "" && !variableName.MatchString(name) {
+		c.fault(at, "want letters, digits and '_' for a variable, not %q", name)
+	}
+}
+
+// variables are those that a signs' template may have.
+func (c *checker) variables() (names []string) {
+	if c.keys != nil {
+		names = c.keys.variables()
+	}
+	if c.rule.Members != nil {
+		names = append(names, c.rule.Members.As)
+	}
+	return append(names, sorted(c.rule.Bind)...)
+}
+
+func (c *checker) known(at string, names ...string) {
+	for _, name := range names {
+		if !c.unknown && !slices.Contains(c.variables(), name) {
+			c.fault(at, "no keys, as or bind gives {%s}; known: {%s}", name,
+				strings.Join(c.variables(), "}, {"))
+		}
+	}
+}
+
+// holds says what bytes a variable can hold.
+func (c *checker) holds(name string) *[256]bool {
+	switch {
+	case c.rule.Only[name] != "":
+		return inOnly
+	case c.keys != nil && slices.Contains(c.keys.variables(), name):
+		return inKey
+	}
+	return inValue
+}
+
+// template reads a template, where rest is set with a '*' at its end; nil: there is none, or it is
+// faulty.
+func (c *checker) template(at, text string, rest bool) *template {
+	if text == "" {
+		return nil
+	}
+	t, err := parseTemplate(text, rest)
+	if err != nil {
+		c.fault(at, "%v", err)
+		return nil
+	}
+	for _, p := range t.parts {
+		if strings.Contains(p.text, "*") {
+			c.fault(at, "%q: '*' is for the end of related: name what differs, such as {id}", text)
+			return nil
+		}
+	}
+	return t
+}
+
+// deletes reads a template of keys that can be deleted.
+func (c *checker) deletes(at, text string, rest bool) *template {
+	t := c.template(at, text, rest)
+	if t != nil && len(t.prefix()) < 2 {
+		c.fault(at, "%q: want at least 2 characters before what differs", text)
+		return nil
+	}
+	return t
+}
+
+// sign reads a template that is about the candidate. All its variables are known; it has one at least.
+func (c *checker) sign(at, text string) *template {
+	t := c.named(at, text)
+	if t != nil && len(t.variables()) == 0 {
+		c.fault(at, "%q: want a variable: it would say the same of every candidate", text)
+	}
+	return t
+}
+
+// named reads a template whose variables are known.
+func (c *checker) named(at, text string) *template {
+	t := c.template(at, text, false)
+	if t != nil {
+		c.known(at, t.variables()...)
+	}
+	return t
+}
+
+// fixed reads a template without variables.
+func (c *checker) fixed(at, text string) {
+	if t := c.template(at, text, false); t != nil && len(t.variables()) > 0 {
+		c.fault(at, "%q: want one key, without variables", text)
+	}
+}
+
+// value checks a path into the candidate's value.
+func (c *checker) value(at, field string) {
+	switch {
+	case c.rule.Read != "json" && c.rule.Read != "hash":
+		c.fault(at, "needs read: json or hash")
+	case field == "":
+	case !valueField.MatchString(field):
+		c.fault(at, "want a field such as .id, or .player.id, not %q", field)
+	case c.rule.Read == "hash" && strings.Count(field, ".") > 1:
+		c.fault(at, "want one field such as .id, not %q: a hash holds no others", field)
+	}
+}
