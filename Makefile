@@ -14,7 +14,7 @@ search = ^TestSearch$$
 tool = tool -modfile=$(CURDIR)/tools/go.mod
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo cleanup-demo test chaos chaos-short chaos-soak chaos-mutants mutate search model bench bench-micro fuzz lint redis
+.PHONY: help run demo cleanup-demo test test-colyseus chaos chaos-short chaos-soak chaos-mutants mutate search model bench bench-micro fuzz lint redis
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -35,6 +35,10 @@ test: ## Run every test with the race detector on a Redis and a FerretDB of its 
 	@for module in $(modules); do scripts/test $$module -race -short -timeout 8m -skip '$(long_chaos)|$(search)' ./... || exit 1; done
 	@scripts/test . -timeout 8m -run '$(search)' ./janitor/
 	@scripts/test . -race -tags failpoints ./internal/failpoint/
+
+test-colyseus: ## Run the sweeps beside real Colyseus servers, three versions (needs Node 20 and npm; VERSION=0.16 RUN=name of a test)
+	@COLYSEUS=$$(scripts/colyseus) && export COLYSEUS && { test -z "$$COLYSEUS" || \
+		scripts/test . -race -tags colyseus -timeout 8m -run '$(RUN)$(if $(VERSION),/^$(VERSION)$$)' ./test/colyseus/; }
 
 chaos: ## Break things for about ten minutes: every row of the matrix, then everything at random
 	@$(chaos) ROLLCALL_DURATION=$(or $(DURATION),10m) go test -race -count=1 -v -timeout 40m ./chaos/
@@ -78,7 +82,7 @@ lint: ## Check format, vet, staticcheck, documentation, modules, file sizes, wid
 		go -C $$module $(tool) staticcheck ./... && \
 		(cd $$module && go $(tool) revive -config $(CURDIR)/tools/revive.toml -set_exit_status ./...) || exit 1; \
 	done
-	@go vet -tags failpoints,mutants ./... && go $(tool) staticcheck -tags failpoints,mutants ./...
+	@go vet -tags failpoints,mutants,colyseus ./... && go $(tool) staticcheck -tags failpoints,mutants,colyseus ./...
 	@for module in $(linted); do go -C $$module mod tidy -diff || exit 1; done
 	@long=$$(find . -name '*.go' -not -path './.cache/*' -exec awk 'END { if (NR > 500) print FILENAME ": " NR " lines" }' {} \;) && \
 		test -z "$$long" || { echo "over 500 lines: $$long"; exit 1; }

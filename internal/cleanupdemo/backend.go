@@ -15,7 +15,7 @@ import (
 
 // backend is a game backend of which only what it keeps in Redis and MongoDB is there.
 type backend struct {
-	rdb *redis.Client
+	rdb redis.UniversalClient
 	db  *mongo.Database
 
 	rooms    map[string]*redis.PubSub // the living ones, by id: each holds its channel
@@ -24,7 +24,7 @@ type backend struct {
 	orphans  map[string]bool          // and those that have to go
 }
 
-func newBackend(rdb *redis.Client, db *mongo.Database) *backend {
+func newBackend(rdb redis.UniversalClient, db *mongo.Database) *backend {
 	return &backend{
 		rdb: rdb, db: db, rooms: map[string]*redis.PubSub{}, living: map[string]bool{}, orphans: map[string]bool{},
 	}

@@ -42,7 +42,7 @@ type Config struct {
 	// Ferret is the path of a program that speaks MongoDB's protocol, as scripts/ferret prints it.
 	Ferret string
 	// Redis is empty, and nobody else's; RedisURL is what the worker is told about it.
-	Redis    *redis.Client
+	Redis    redis.UniversalClient
 	RedisURL string
 	Out      io.Writer // takes the timeline
 }

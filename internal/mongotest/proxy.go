@@ -20,14 +20,15 @@ type Proxy struct {
 	listener net.Listener
 	wg       sync.WaitGroup
 
-	mu    sync.Mutex // guards all below
-	to    string
-	hold  chan struct{} // not nil: answers are kept back until it is closed
-	cut   int           // answers are cut once so many finds were answered; negative: none
-	hits  int
-	finds []bson.Raw
-	most  int               // bytes in one answer to a find
-	conns map[net.Conn]bool // of both sides; nil: closed
+	mu      sync.Mutex // guards all below
+	to      string
+	hold    chan struct{} // not nil: answers are kept back until it is closed
+	cut     int           // answers are cut once so many finds were answered; negative: none
+	hits    int
+	finds   []bson.Raw
+	most    int // bytes in one answer to a find
+	demoted bool
+	conns   map[net.Conn]bool // of both sides; nil: closed
 }
 
 // NewProxy opens a proxy to an address. It is closed with the test.
@@ -104,6 +105,14 @@ func (p *Proxy) Cut(spare int) {
 	p.cut = len(p.finds) + spare
 }
 
+// Demote has the server say from now on that it is not the primary. It answers all the same, as a
+// secondary does.
+func (p *Proxy) Demote() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.demoted = true
+}
+
 // Retarget has further connections go to another server, and closes the present ones: what the
 // client took for the database is another one, of yesterday maybe.
 func (p *Proxy) Retarget(to string) {
@@ -170,6 +179,7 @@ func (p *Proxy) serve(client net.Conn) {
 		if err != nil {
 			return
 		}
+		answer = p.disguise(answer)
 		if find := command(request); bytes.HasPrefix(find[4:], []byte("\x02find\x00")) {
 			answer, err = p.strike(find, answer)
 		}
@@ -208,6 +218,16 @@ func (p *Proxy) strike(find bson.Raw, answer []byte) ([]byte, error) {
 // command is a message's document. Before it are the header, flags, and the kind of section, in an
 // OP_MSG. Of another message it is bytes that are no find.
 func command(m []byte) bson.Raw { return m[min(len(m)-4, headerSize+4+1):] }
+
+func (p *Proxy) disguise(answer []byte) []byte {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.demoted {
+		return answer
+	}
+	const primary = "\x08isWritablePrimary\x00" // a bool of that name; its value is the next byte
+	return bytes.ReplaceAll(answer, []byte(primary+"\x01"), []byte(primary+"\x00"))
+}
 
 // message reads one message of MongoDB's protocol: its length comes first.
 func message(from io.Reader) ([]byte, error) {

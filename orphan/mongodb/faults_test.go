@@ -153,6 +153,19 @@ func TestARestoredDatabaseAnswersAsTheOneItIs(t *testing.T) {
 	require.Equal(t, map[string]orphan.Document{"m1": {"status": "ongoing"}}, docs)
 }
 
+// The driver takes a server that it is directly connected to for the primary.
+func TestADirectConnectionToASecondaryIsAnError(t *testing.T) {
+	t.Parallel()
+	server := mongotest.Start(t)
+	db := filled(t, server.Database(), m1)
+	proxy := mongotest.NewProxy(t, server.Addr())
+	src := connect(t, db.Through(proxy))
+	proxy.Demote()
+	require.ErrorContains(t, nothingIsKnown(t, src), "not the primary")
+	require.ErrorContains(t, src.Ping(t.Context()), "not the primary")
+	require.Empty(t, proxy.Finds())
+}
+
 func TestASourceThatIsClosedKnowsNothing(t *testing.T) {
 	t.Parallel()
 	src := connect(t, mongotest.Database(t).URI)
