@@ -132,7 +132,7 @@ func (b *backend) bot(ctx context.Context, id string, crashed bool) error {
 			return err
 		}
 	}
-	return b.rdb.HSet(ctx, key, "state", "playing").Err()
+	return b.rdb.Set(ctx, key, "playing", 0).Err()
 }
 
 // there are the keys and the members of the queue that are in Redis now, without the worker's.

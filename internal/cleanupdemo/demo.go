@@ -126,6 +126,8 @@ var short = map[string]string{
 	"grace: 60s":  "grace: 2s",
 	"over: 10m":   "over: 10s",
 	"or_for: 30m": "or_for: 5s",
+	// It has the default, a minute.
+	"- name: queue\n": "- name: queue\n  grace: 2s\n",
 }
 
 // rules writes the built-in rules with short times, and returns the file's name.
