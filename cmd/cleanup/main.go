@@ -1,7 +1,7 @@
-// Cleanup deletes keys of any application from Redis that point at nothing, by rules: reservations of
-// rooms that are gone, state of matches that a database calls finished. Without a command it serves,
-// on the Redis that REDIS_URL names; "cleanup -h" shows every setting. "cleanup check" and "cleanup
-// plan" tell what the rules would do, and write nothing.
+// Cleanup deletes keys of any application from Redis that point at nothing, by rules: reservations
+// of rooms that are gone, state of matches that a database calls finished. Without a command it
+// serves, on the Redis that REDIS_URL names; "cleanup -h" shows every setting. "cleanup check" and
+// "cleanup plan" tell what the rules would do, and write nothing.
 package main
 
 import (

@@ -67,7 +67,8 @@ func (b *backend) mark(dies bool, keys ...string) {
 	}
 }
 
-// kill is a room whose process dies: its channel goes, and another process drops it from the listing.
+// kill is a room whose process dies: its channel goes, and another process drops it from the
+// listing.
 func (b *backend) kill(ctx context.Context, id string) error {
 	if err := b.rooms[id].Close(); err != nil {
 		return err
@@ -160,13 +161,16 @@ func (b *backend) open(ctx context.Context) error {
 	steps := []func() error{
 		func() error { return b.room(ctx, "lobby", 4, false) },
 		func() error { return b.room(ctx, "arena", 6, false) },
-		func() error { return b.room(ctx, "quiet", 3, false) }, // it lives, and is about to be dropped from the listing
+		// It lives, and is about to be dropped from the listing.
+		func() error { return b.room(ctx, "quiet", 3, false) },
 		func() error { return b.room(ctx, "doomed", 8, true) },
 		func() error { return b.waits(ctx, "lobby-1", 1510, now.Add(-time.Hour), false) }, // has a seat
 	}
 	for i, rating := range []float64{900, 1500, float64(now.UnixMilli())} {
-		steps = append(steps, func() error { return b.waits(ctx, "left-"+strconv.Itoa(i+1), rating, now.Add(-time.Hour), true) })
-		steps = append(steps, func() error { return b.waits(ctx, "waits-"+strconv.Itoa(i+1), rating, now, false) })
+		nr := strconv.Itoa(i + 1)
+		steps = append(steps,
+			func() error { return b.waits(ctx, "left-"+nr, rating, now.Add(-time.Hour), true) },
+			func() error { return b.waits(ctx, "waits-"+nr, rating, now, false) })
 	}
 	for i := range 5 {
 		steps = append(steps, func() error { return b.bot(ctx, "b"+strconv.Itoa(i+1), false) })

@@ -226,7 +226,8 @@ func (d *demo) stop() error {
 	return nil
 }
 
-// left are the orphans that are there, sorted; the error is ErrWrong if something that lives is not.
+// left are the orphans that are there, sorted; the error is ErrWrong if something that lives is
+// not.
 func (d *demo) left(ctx context.Context) (left []string, err error) {
 	there, err := d.backend.there(ctx)
 	if err != nil {

@@ -16,11 +16,13 @@ func (d *demo) play(ctx context.Context) error {
 	if err := b.open(ctx); err != nil {
 		return err
 	}
-	d.say("a backend with 4 rooms, 7 users in its queue, 5 matches and 7 bots: %d keys and members", len(b.living)+len(b.orphans))
+	d.say("a backend with 4 rooms, 7 users in its queue, 5 matches and 7 bots: %d keys and members",
+		len(b.living)+len(b.orphans))
 	if err := b.kill(ctx, "doomed"); err != nil {
 		return err
 	}
-	d.say("it leaks: room doomed died with 8 reservations, 3 users left the queue, 2 matches are over, 2 bots crashed")
+	d.say("it leaks: room doomed died with 8 reservations, 3 users left the queue, 2 matches are over, " +
+		"2 bots crashed")
 	b.unlisted = append(b.unlisted, "quiet")
 	if err := b.rdb.HDel(ctx, listing, "quiet").Err(); err != nil {
 		return err
@@ -62,7 +64,8 @@ func (d *demo) play(ctx context.Context) error {
 	case len(left) > 0:
 		return fmt.Errorf("%w: these are left: %s", ErrWrong, strings.Join(left, ", "))
 	}
-	d.say("exactly the orphans went: %d keys and members; all %d that live are there", len(b.orphans), len(b.living))
+	d.say("exactly the orphans went: %d keys and members; all %d that live are there",
+		len(b.orphans), len(b.living))
 	return nil
 }
 
