@@ -58,7 +58,15 @@ func (b binned) shown() Binned {
 
 // inBins reads the bins of all rules that have one, the oldest first.
 func (s *Set) inBins(ctx context.Context) (all []binned, err error) {
-	at, err := serverTime(ctx, server{client: s.c.Client})
+	servers, err := masters(ctx, s.c.Client)
+	if err != nil {
+		return nil, err
+	}
+	home, err := homeOf(servers, s.c.Layout)
+	if err != nil {
+		return nil, err
+	}
+	at, err := serverTime(ctx, home)
 	if err != nil {
 		return nil, err
 	}

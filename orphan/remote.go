@@ -4,7 +4,6 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -186,18 +185,16 @@ func (x *pass) settleAll(ctx context.Context, carryOut bool) error {
 	if err != nil {
 		return fmt.Errorf("orphan: intents of rule %q: %w", x.r.Rule, err)
 	}
-	var errs []error
 	for _, text := range noted {
 		var each intent
 		if err := json.Unmarshal([]byte(text), &each); err != nil {
-			errs = append(errs, fmt.Errorf("orphan: intent of rule %q: %w", x.r.Rule, err))
-			continue
+			return fmt.Errorf("orphan: %s is not Rollcall's; delete the field that cannot be read: %w", key, err)
 		}
 		if err := x.settle(ctx, each, carryOut); err != nil {
-			errs = append(errs, err)
+			return err // before another is settled: this one is asked about first
 		}
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // settle carries out one intent, and ends it if it is known what became of it.
