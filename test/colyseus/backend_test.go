@@ -24,7 +24,7 @@ import (
 func TestMain(m *testing.M) { redistest.Main(m) }
 
 // patience is how long a test waits for what has to happen. It is no measure of anything.
-const patience = time.Minute
+const patience = 2 * time.Minute
 
 // A version is one Colyseus, such as 0.15.
 type version string

@@ -69,10 +69,11 @@ const room = (roomId) => {
 };
 
 const operations = {
-  // create answers when the room is listed, that is after onCreate.
-  async create({ user, hold, fail, stay }) {
+  // create answers when the room is listed, that is after onCreate. It makes the room in this process,
+  // or orders it from the one that on names.
+  async create({ user, ...options }) {
     await reserve(user, { status: "creating" }, 60);
-    const { roomId } = await matchMaker.createRoom("game", { user, hold, fail, stay });
+    const { roomId } = await matchMaker.createRoom("game", { user, ...options });
     return roomId;
   },
   open: ({ user }) => gates.get(user)(),
@@ -114,8 +115,8 @@ const server = new Server({
   driver: new RedisDriver(redis),
   greet: false,
   gracefullyShutdown: false,
-  // Each process makes its own rooms: the driver says in which one a room lives.
-  selectProcessIdToCreateRoom: async () => matchMaker.processId,
+  // The driver says in which process a room lives.
+  selectProcessIdToCreateRoom: async (name, { on }) => on ?? matchMaker.processId,
 });
 server.define("game", Game);
 await server.listen(0, "127.0.0.1");
