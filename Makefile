@@ -3,8 +3,11 @@
 # Modules of ours: the library, the tools for working on it, and each example in
 # one of its own, as an embedder's service is.
 modules := . tools $(patsubst %/go.mod,%,$(wildcard examples/*/go.mod))
+# It has no tests: those of the library run it.
+linted = $(modules) internal/ferret
 with_redis = REDIS_SERVER=$$(scripts/redis) && export REDIS_SERVER &&
-chaos = $(with_redis) ROLLCALL_REPORT=$(CURDIR)/.cache/chaos/$@
+with_servers = $(with_redis) FERRET_SERVER=$$(scripts/ferret) && export FERRET_SERVER &&
+chaos = $(with_servers) ROLLCALL_REPORT=$(CURDIR)/.cache/chaos/$@
 long_chaos = ^TestEverythingAt
 # A model in one goroutine: the race detector would only make it slow.
 search = ^TestSearch$$
@@ -25,7 +28,7 @@ run: ## Run a replica on REDIS_URL, or on a Redis inside it (settings: ARGS=-h)
 demo: ## Watch replicas die, join and stop under 300 simulated devices, for a minute (REDIS_URL: not on a Redis inside)
 	@go run ./cmd/ingest demo $(ARGS)
 
-test: ## Run every test with the race detector on a Redis of its own; of chaos what chaos-short is
+test: ## Run every test with the race detector on a Redis and a FerretDB of its own; of chaos what chaos-short is
 	@for module in $(modules); do scripts/test $$module -race -short -timeout 8m -skip '$(long_chaos)|$(search)' ./... || exit 1; done
 	@scripts/test . -timeout 8m -run '$(search)' ./janitor/
 	@scripts/test . -race -tags failpoints ./internal/failpoint/
@@ -71,13 +74,13 @@ model: ## Search all states of a model of guard, witness and breaker for a wrong
 
 lint: ## Check format, vet, staticcheck, documentation, modules, file sizes, width of comments
 	@unformatted=$$(gofmt -l .) && test -z "$$unformatted" || { echo "gofmt: $$unformatted"; exit 1; }
-	@for module in $(modules); do \
+	@for module in $(linted); do \
 		go -C $$module vet ./... && \
 		go -C $$module $(tool) staticcheck ./... && \
 		(cd $$module && go $(tool) revive -config $(CURDIR)/tools/revive.toml -set_exit_status ./...) || exit 1; \
 	done
 	@go vet -tags failpoints,mutants,colyseus ./... && go $(tool) staticcheck -tags failpoints,mutants,colyseus ./...
-	@for module in $(modules); do go -C $$module mod tidy -diff || exit 1; done
+	@for module in $(linted); do go -C $$module mod tidy -diff || exit 1; done
 	@long=$$(find . -name '*.go' -not -path './.cache/*' -exec awk 'END { if (NR > 500) print FILENAME ": " NR " lines" }' {} \;) && \
 		test -z "$$long" || { echo "over 500 lines: $$long"; exit 1; }
 	@wide=$$(git ls-files '*.go' '*.lua' | xargs awk '/^[ \t]*(\/\/|--) / && length($$0) > 100 { print FILENAME ":" FNR }') && \

@@ -1,11 +1,21 @@
 package guard
 
+import "strings"
+
 // Layout names every key that the registry and the janitor use, and is the only place that does.
 // The zero Layout gives the names that other services already read. Prefix is put before each of
 // them: it keeps two fleets (or two tests) on one Redis apart. Every replica, and every reader of
 // the registry, must use the same one.
 type Layout struct {
 	Prefix string
+}
+
+// OneSlot tells whether all keys are in one slot of a Redis Cluster: Prefix has a hash tag, such as
+// "{rollcall}:".
+func (l Layout) OneSlot() bool {
+	_, tagged, open := strings.Cut(l.Prefix, "{")
+	tag, _, closed := strings.Cut(tagged, "}")
+	return open && closed && tag != ""
 }
 
 // Registry is the hash of entries: IMEI -> instance id of the owner.
@@ -31,6 +41,10 @@ func (l Layout) Paused() string { return l.Prefix + "janitor:paused" }
 
 // Log is the eviction log, the stream of guarded batches, one record each.
 func (l Layout) Log() string { return l.Prefix + "janitor:log" }
+
+// Never is a key that nobody writes. What names it is refused while the slot of all keys moves from
+// one server of a Redis Cluster to another.
+func (l Layout) Never() string { return l.Prefix + "janitor:never" }
 
 // Bye is the Witness' field that says that an instance left in good order, though with entries left
 // behind.

@@ -1,5 +1,5 @@
 -- tick.lua: one tick of the witness, by any contender (behind witness.lua).
--- KEYS[1] witness  KEYS[2] roster
+-- KEYS[1] witness  KEYS[2] roster  KEYS[3] never exists; see Tick
 -- ARGV[1] GAP ms   ARGV[2] GRACE ms
 -- Result: now ms, since ms, reason of the last hold, its time ms, 1 | 0 evicted_keys is offered,
 --         evicted total, size of the roster, ms that must pass from since on, 1 | 0 the run id is.

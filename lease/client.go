@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -18,6 +19,9 @@ const (
 	callTimeout = 900 * time.Millisecond
 	// controlPool is enough for a renewal, a beat and a tick under way at once.
 	controlPool = 4
+	// reload is how soon a Cluster's client finds out that a replica leads in a dead master's place.
+	// Nothing tells it: only a node that lives can say where a slot has gone.
+	reload = 500 * time.Millisecond
 )
 
 // Options derives the options of a control client from those of the client that carries the load:
@@ -32,7 +36,7 @@ const (
 //
 // o is not changed. It must be as the user wrote it, not what a client's Options method returns:
 // go-redis has then put a Dialer into it that keeps the old dial deadline. Behind Sentinel use
-// [FailoverOptions].
+// [FailoverOptions], for a Redis Cluster [ClusterOptions].
 func Options(o *redis.Options) *redis.Options {
 	c := *o
 	c.MaxRetries = -1
@@ -74,6 +78,33 @@ func FailoverOptions(o *redis.FailoverOptions) *redis.FailoverOptions {
 	return &c
 }
 
+// ClusterOptions is [Options] for a Redis Cluster; each node has a pool of that size. And
+//
+//   - no redirects. go-redis counts a command that it repeats after a lost reply as one, so no number
+//     of them but 0 means that nothing is sent twice. A command to a node that has given the slot
+//     away fails, and was not done; the next one goes to where the slot is by then.
+//   - a look every half second at which node has which slot.
+//   - everything read from the masters.
+//
+// While the slot of a key moves, calls of that key fail.
+func ClusterOptions(o *redis.ClusterOptions) *redis.ClusterOptions {
+	s := Options(&redis.Options{
+		DialTimeout: o.DialTimeout, ReadTimeout: o.ReadTimeout,
+		WriteTimeout: o.WriteTimeout, PoolTimeout: o.PoolTimeout,
+	})
+	c := *o
+	c.MaxRetries, c.ContextTimeoutEnabled, c.DialerRetries = s.MaxRetries, s.ContextTimeoutEnabled, s.DialerRetries
+	c.DialTimeout, c.ReadTimeout = s.DialTimeout, s.ReadTimeout
+	c.WriteTimeout, c.PoolTimeout = s.WriteTimeout, s.PoolTimeout
+	c.PoolSize, c.PipelinePoolSize = s.PoolSize, s.PipelinePoolSize
+	c.MaxConcurrentDials, c.MaxActiveConns, c.MinIdleConns, c.MaxIdleConns = 0, 0, 0, 0
+	c.MaintNotificationsConfig = s.MaintNotificationsConfig
+
+	c.MaxRedirects, c.ClusterStateReloadInterval = -1, reload
+	c.ReadOnly, c.RouteByLatency, c.RouteRandomly = false, false, false
+	return &c
+}
+
 // atMost is a deadline no longer than callTimeout. go-redis switches one off that is not positive.
 func atMost(d time.Duration) time.Duration {
 	if d > 0 && d < callTimeout {
@@ -82,8 +113,8 @@ func atMost(d time.Duration) time.Duration {
 	return callTimeout
 }
 
-// CheckClient returns nil if the client speaks to one server, does not retry, honours contexts,
-// caches nothing, and has deadlines. If within is positive, all deadlines are shorter than that:
+// CheckClient returns nil if the client speaks to one server or to a Redis Cluster, does not retry,
+// honours contexts, caches nothing, and has deadlines. If within is positive, all deadlines are shorter than that:
 // leases, ticks and heartbeats must not come late, while the client that carries the load may take
 // its time. Otherwise it returns an error that wraps [ErrUnsafeClient] and names every option that
 // is not as it should be. It does not speak to Redis: whether a client behind Sentinel reads from
@@ -96,10 +127,12 @@ func CheckClient(c redis.UniversalClient, within time.Duration) error {
 		if c == nil {
 			return CheckClient(nil, within)
 		}
-		return checkOptions(c.Options(), within)
+		return unsafe(checkOptions(c.Options(), within), within)
 	case *redis.ClusterClient:
-		return fmt.Errorf("%w: Redis Cluster is not supported yet "+
-			"(nor is routing to replicas, which makes such a client)", ErrUnsafeClient)
+		if c == nil {
+			return CheckClient(nil, within)
+		}
+		return checkCluster(c.Options(), within)
 	case *redis.Ring:
 		return fmt.Errorf("%w: a ring spreads keys over servers that know nothing of each other", ErrUnsafeClient)
 	default:
@@ -107,10 +140,47 @@ func CheckClient(c redis.UniversalClient, within time.Duration) error {
 	}
 }
 
+// unsafe is the error that names all that is wrong; nil: nothing.
+func unsafe(errs []error, within time.Duration) error {
+	if len(errs) == 0 {
+		return nil
+	}
+	hint := ""
+	if within > 0 {
+		hint = " (lease.Options makes a safe one)"
+	}
+	return fmt.Errorf("%w%s: %w", ErrUnsafeClient, hint, errors.Join(errs...))
+}
+
+// checkCluster judges options as NewClusterClient has filled them in: there, no redirects (-1) have
+// become 0. The wait for a turn in a node's pool is filled in by the node's client.
+func checkCluster(o *redis.ClusterOptions, within time.Duration) error {
+	errs := checkOptions(&redis.Options{
+		MaxRetries: o.MaxRetries, ContextTimeoutEnabled: o.ContextTimeoutEnabled,
+		DialTimeout: o.DialTimeout, DialerRetries: o.DialerRetries, DialerRetryTimeout: o.DialerRetryTimeout,
+		ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout,
+		PoolTimeout: cmp.Or(o.PoolTimeout, o.ReadTimeout+time.Second),
+	}, within)
+	if o.MaxRedirects > 0 {
+		errs = append(errs, fmt.Errorf("MaxRedirects is %d, must be -1 (none): a command whose reply is lost "+
+			"counts as one, and is sent again", o.MaxRedirects))
+	}
+	if o.ReadOnly { // RouteByLatency and RouteRandomly have set it
+		errs = append(errs, errors.New("ReadOnly is true, must be false: what a replica holds may be old"))
+	}
+	if o.ClusterSlots != nil {
+		errs = append(errs, errors.New("ClusterSlots is set: that joins servers that know nothing of each other"))
+	}
+	if within > 0 && o.ClusterStateReloadInterval > reload {
+		errs = append(errs, fmt.Errorf("ClusterStateReloadInterval is %s, must be at most %s",
+			o.ClusterStateReloadInterval, reload))
+	}
+	return unsafe(errs, within)
+}
+
 // checkOptions judges options as NewClient has filled them in: there, no retries (-1) has become 0,
 // and so has a read or write deadline switched off.
-func checkOptions(o *redis.Options, within time.Duration) error {
-	var errs []error
+func checkOptions(o *redis.Options, within time.Duration) (errs []error) {
 	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 
 	if o.MaxRetries > 0 {
@@ -128,9 +198,9 @@ func checkOptions(o *redis.Options, within time.Duration) error {
 	if dial > 0 {
 		dial = tries*dial + (tries-1)*o.DialerRetryTimeout
 	}
-	want, hint := "set", ""
+	want := "set"
 	if within > 0 {
-		want, hint = "shorter than "+within.String(), " (lease.Options makes a safe one)"
+		want = "shorter than " + within.String()
 	}
 	for _, d := range []struct {
 		name  string
@@ -148,8 +218,5 @@ func checkOptions(o *redis.Options, within time.Duration) error {
 			wrong("%s is %s, must be %s", d.name, d.value, want)
 		}
 	}
-	if len(errs) == 0 {
-		return nil
-	}
-	return fmt.Errorf("%w%s: %w", ErrUnsafeClient, hint, errors.Join(errs...))
+	return errs
 }

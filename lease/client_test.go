@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -112,10 +113,69 @@ func TestCheckClientNamesEveryUnsafeOption(t *testing.T) {
 	}
 }
 
+func TestClusterOptionsMakeASafeClientThatSendsNothingTwice(t *testing.T) {
+	t.Parallel()
+	user := &redis.ClusterOptions{
+		Addrs: []string{"127.0.0.1:1"}, Username: "u", Password: "p", Protocol: 2, MaxRetries: 5, MaxRedirects: 7,
+		DialerRetries: 7, ReadTimeout: 100 * time.Millisecond, DialTimeout: time.Minute, PoolTimeout: -1,
+		MinIdleConns: 50, MaxIdleConns: 60, PoolSize: 500, PipelinePoolSize: 10, MaxConcurrentDials: 9, MaxActiveConns: 900,
+		ReadOnly: true, RouteByLatency: true, RouteRandomly: true,
+	}
+	before := *user
+	o := ClusterOptions(user)
+	require.Equal(t, before, *user, "the user's are left alone")
+	require.Equal(t, &redis.ClusterOptions{
+		Addrs: []string{"127.0.0.1:1"}, Username: "u", Password: "p", Protocol: 2, MaxRetries: -1, MaxRedirects: -1,
+		DialerRetries: 1, ContextTimeoutEnabled: true,
+		DialTimeout: callTimeout, ReadTimeout: 100 * time.Millisecond, WriteTimeout: callTimeout, PoolTimeout: callTimeout,
+		PoolSize: controlPool, PipelinePoolSize: -1, ClusterStateReloadInterval: reload,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	}, o)
+	c := redis.NewClusterClient(o)
+	defer c.Close()
+	require.NoError(t, CheckClient(c, time.Second))
+	require.NoError(t, CheckClient(c, 0))
+}
+
+func TestCheckClientNamesEveryUnsafeOptionOfACluster(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(*redis.ClusterOptions)
+		named  []string
+	}{
+		"redirects":         {func(o *redis.ClusterOptions) { o.MaxRedirects = 1 }, []string{"MaxRedirects is 1"}},
+		"retries":           {func(o *redis.ClusterOptions) { o.MaxRetries = 2 }, []string{"MaxRetries is 2"}},
+		"replicas":          {func(o *redis.ClusterOptions) { o.ReadOnly = true }, []string{"ReadOnly"}},
+		"nearest":           {func(o *redis.ClusterOptions) { o.RouteByLatency = true }, []string{"ReadOnly"}},
+		"any":               {func(o *redis.ClusterOptions) { o.RouteRandomly = true }, []string{"ReadOnly"}},
+		"looks seldom":      {func(o *redis.ClusterOptions) { o.ClusterStateReloadInterval = 0 }, []string{"is 1m0s"}},
+		"default wait":      {func(o *redis.ClusterOptions) { o.PoolTimeout = 0 }, []string{"PoolTimeout is 1.9s"}},
+		"no read deadline":  {func(o *redis.ClusterOptions) { o.ReadTimeout = -1 }, []string{"ReadTimeout is off"}},
+		"servers in a ring": {func(o *redis.ClusterOptions) { o.ClusterSlots = noSlots }, []string{"ClusterSlots"}},
+		"a client as it comes": {
+			func(o *redis.ClusterOptions) { *o = redis.ClusterOptions{Addrs: o.Addrs} },
+			[]string{"MaxRedirects is 3", "ContextTimeoutEnabled", "DialTimeout", "ReadTimeout", "WriteTimeout"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := ClusterOptions(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
+			c.change(o)
+			client := redis.NewClusterClient(o)
+			defer client.Close()
+			err := CheckClient(client, time.Second)
+			require.ErrorIs(t, err, ErrUnsafeClient)
+			for _, part := range c.named {
+				require.ErrorContains(t, err, part)
+			}
+		})
+	}
+}
+
+func noSlots(context.Context) ([]redis.ClusterSlot, error) { return nil, nil }
+
 func TestCheckClientRefusesWhatItCannotCheck(t *testing.T) {
 	t.Parallel()
-	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
-	defer cluster.Close()
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
 	defer ring.Close()
 	other := struct{ redis.UniversalClient }{}
@@ -125,7 +185,6 @@ func TestCheckClientRefusesWhatItCannotCheck(t *testing.T) {
 		says   string
 	}{
 		"none":    {nil, "there is none"},
-		"cluster": {cluster, "Cluster is not supported yet"},
 		"ring":    {ring, "ring"},
 		"unknown": {other, "cannot be checked"},
 	} {

@@ -107,6 +107,9 @@ func (c *checker) age() {
 	case !absolute && a.FromTTL != 0 && a.Unit != "":
 		c.fault("min_age.unit", "is for key, field and score: from_ttl has its own")
 	}
+	if !a.Score && c.has("min_age.score", reflectOf(a.Score)) {
+		c.fault("min_age.score", "want true, or leave it out")
+	}
 	if a.FromTTL > 0 && a.Over >= a.FromTTL {
 		c.fault("min_age.over", "want less than from_ttl: its keys are gone before they are so old")
 	}
@@ -154,8 +157,8 @@ func (c *checker) related() {
 			}
 		}
 		if name, ok := t.clear(c.holds); !ok {
-			c.fault(at, "%q: the end of {%s} cannot be told: one candidate could take what is another's",
-				text, name)
+			c.fault(at, "%q: the end of {%s} cannot be told: want ':' behind it%s", text, name, only(c, name))
+			continue
 		}
 		deleted[at] = t.pattern(c.holds)
 		if c.keys != nil && deleted[at].meets(deleted["keys"]) {
@@ -179,6 +182,14 @@ func (c *checker) related() {
 			}
 		}
 	}
+}
+
+// only is what a fault adds about a variable that may hold ':'.
+func only(c *checker, name string) string {
+	if c.holds(name) == inValue {
+		return ", and in only what it looks like"
+	}
+	return ""
 }
 
 // container is the name of the key that holds the members; empty if it is faulty.
@@ -246,7 +257,7 @@ func (c *checker) references() (refs []reference) {
 // limits checks the numbers.
 func (c *checker) limits() {
 	r := c.rule
-	if c.has("grace", reflectOf(r.Grace)) && r.GoneIf == nil && r.Grace >= 0 && r.Grace < leastGrace {
+	if r.Grace > 0 && r.Grace < leastGrace && r.GoneIf == nil {
 		c.fault("grace", "want at least %v: the absence of a sign has to last", leastGrace)
 	}
 	if r.Bin > 0 && r.Bin < leastBin {

@@ -85,7 +85,7 @@ func (r *rule) look(ctx context.Context, c caller, source Source, home server, p
 		}
 		l.page = append(l.page, f)
 	}
-	for _, step := range []func(context.Context) error{l.readValues, l.signs, l.evidence, l.ages, l.identify} {
+	for _, step := range []func(context.Context) error{l.parents, l.readValues, l.signs, l.evidence, l.ages, l.identify} {
 		if err := step(ctx); err != nil {
 			return nil, err
 		}
@@ -170,6 +170,44 @@ func (l *looking) expand(f *finding, t *template) (string, bool) {
 	}
 	f.keep(unreadable, "%s cannot be filled in", t.text)
 	return "", false
+}
+
+// parents leaves out candidates whose parent is there, after all: that one is looked at by itself. A
+// member can be missing only from a key that is there.
+func (l *looking) parents(ctx context.Context) error {
+	var asked []question
+	for f := range l.undecided {
+		if !f.alone {
+			continue
+		}
+		q := question{f: f, args: []string{"EXISTS", f.key}}
+		if l.candidates == nil {
+			asked = append(asked, question{f: f, args: q.args, told: func(answer *redis.Cmd) {
+				if replyText(answer) != ":1" {
+					f.keep(unknown, "%s is not there, which it is missing from", f.key)
+				}
+			}})
+			q.args = l.membership(f)
+		}
+		q.told = func(answer *redis.Cmd) {
+			if there := replyText(answer); f.verdict == "" && there != "_" && there != ":0" {
+				f.keep(absent, "its parent is there")
+			}
+		}
+		asked = append(asked, q)
+	}
+	return l.observe(ctx, asked)
+}
+
+// membership asks whether a member is there.
+func (r *rule) membership(f *finding) []string {
+	switch {
+	case r.Members.ZSet != "":
+		return []string{"ZSCORE", f.key, f.member}
+	case r.Members.Set != "":
+		return []string{"SISMEMBER", f.key, f.member}
+	}
+	return []string{"HGET", f.key, f.member}
 }
 
 // readValues reads what the candidates hold, as far as the rule needs it, and binds variables.
@@ -535,7 +573,7 @@ func (l *looking) ages(ctx context.Context) error {
 func (l *looking) identify(ctx context.Context) error {
 	keys := map[string][]*finding{} // that are part of a candidate's fingerprint
 	var names []string
-	var asked, container []question
+	var asked []question
 	for f := range l.undecided {
 		add := func(key string) {
 			if keys[key] == nil {
@@ -544,19 +582,13 @@ func (l *looking) identify(ctx context.Context) error {
 			keys[key] = append(keys[key], f)
 		}
 		switch {
+		case f.alone:
 		case l.candidates != nil:
 			add(f.key)
-		case l.Members.ZSet != "":
-			asked = append(asked, question{f: f, args: []string{"ZSCORE", f.key, f.member}})
-		case l.Members.Set != "":
-			asked = append(asked, question{f: f, args: []string{"SISMEMBER", f.key, f.member}})
 		default:
-			asked = append(asked, question{f: f, args: []string{"HGET", f.key, f.member}})
-		}
-		if l.candidates == nil && f.alone {
-			container = append(container, question{f: f, args: []string{"EXISTS", f.key}, told: func(answer *redis.Cmd) {
-				if f.verdict == "" && replyText(answer) != ":1" {
-					f.keep(unknown, "%s is not there, which it is missing from", f.key)
+			asked = append(asked, question{f: f, args: l.membership(f), told: func(answer *redis.Cmd) {
+				if there := replyText(answer); there == "_" || there == ":0" {
+					f.keep(absent, "it is gone")
 				}
 			}})
 		}
@@ -569,15 +601,7 @@ func (l *looking) identify(ctx context.Context) error {
 			add(key)
 		}
 	}
-	for i, q := range asked {
-		asked[i].told = func(answer *redis.Cmd) {
-			there := replyText(answer)
-			if q.f.alone != (there == "_" || there == ":0") {
-				q.f.keep(absent, "")
-			}
-		}
-	}
-	if err := l.observe(ctx, append(asked, container...)); err != nil {
+	if err := l.observe(ctx, asked); err != nil {
 		return err
 	}
 	found, err := l.identities(ctx, names)
@@ -590,20 +614,17 @@ func (l *looking) identify(ctx context.Context) error {
 				continue
 			}
 			id := found[key]
-			own := l.candidates != nil && key == f.key
-			if own && f.alone == id.exists {
-				f.keep(absent, "")
-				continue
-			}
 			if id.exists {
 				f.gone = append(f.gone, key)
+			} else if key == f.key {
+				f.keep(absent, "it is gone")
 			}
 			f.observations = append(f.observations, id.observations...)
 		}
 	}
 	for f := range l.undecided {
 		if f.alone && len(f.gone) == 0 {
-			f.keep(absent, "")
+			f.keep(absent, "its related keys are gone")
 			continue
 		}
 		f.verdict, f.fingerprint = condemned, l.fingerprint(f)

@@ -242,6 +242,9 @@ func (d *decoder) scalar(node *yaml.Node, path string, into reflect.Value) {
 			d.fault(path, "want a duration with its unit, such as 90s, 10m or 24h, not %s", node.Value)
 			return
 		}
+		if duration == 0 {
+			d.fault(path, "is zero: leave it out, or want more")
+		}
 		into.SetInt(int64(duration))
 	case into.Kind() == reflect.Int:
 		number, err := strconv.Atoi(node.Value)

@@ -1,9 +1,13 @@
 package orphan
 
 import (
+	"os"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/rollcall-redis/rollcall/guard"
 )
@@ -13,7 +17,159 @@ func TestTheRulesForColyseusAreWithoutFault(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, Validate(rules, guard.Layout{}))
 	require.Equal(t, rules, Colyseus())
+
+	objectid := map[string]string{"match": "objectid"}
+	require.Equal(t, []Rule{{
+		Name: "reservations", Category: "expiredReservations", Delete: true,
+		Keys: "queue:reservation:{user}", Read: "json", Bind: map[string]string{"room": ".roomId"},
+		KeepIf: []Sign{{Field: &Field{Hash: "roomcaches", Field: "{room}"}}, {Channel: "${room}"}},
+		UnlessLost: []Reference{{Exists: "roomcaches"}, {
+			Channels: &Channels{Pattern: "$*", When: When{HashNotEmpty: "roomcaches"}},
+		}},
+		MinAge: &Age{Over: 2 * time.Minute, FromTTL: time.Hour}, Grace: time.Minute,
+	}, {
+		Name: "queue", Category: "staleQueueEntries", Delete: true,
+		Members: &Members{ZSet: "queue:elo", As: "user"},
+		KeepIf:  []Sign{{Exists: "queue:reservation:{user}"}},
+		MinAge: &Age{
+			Over: 10 * time.Minute, Key: "queue:joinedAt:{user}", Unit: "ms", IfMissing: "first_seen",
+		},
+		Related: []string{"queue:joinedAt:{user}"},
+	}, {
+		Name: "matches", Category: "abandonedMatchKeys", Delete: true, Keys: "match:{match}", Only: objectid,
+		GoneIf: &Evidence{Mongo: &Mongo{Collection: "matches", ID: "{match}", All: []Condition{
+			{Field: "status", In: []string{"finished", "abandoned"}}, {Field: "endedAt", Before: time.Hour},
+		}}},
+		Related: []string{"match:{match}:ratings", "match:{match}:submissions", "match:{match}:user:*"},
+	}, {
+		Name: "bots", Category: "orphanedBotStates", Delete: true, Keys: "bots:state:{bot}",
+		KeepIf: []Sign{
+			{Member: &Member{Set: "bots:deployed", Of: "{bot}"}}, {Member: &Member{Set: "bots:active", Of: "{bot}"}},
+		},
+		UnlessLost: []Reference{{ExistsAny: []string{"bots:deployed", "bots:active"}, OrFor: 30 * time.Minute}},
+		Grace:      time.Minute, Bin: 24 * time.Hour,
+	}}, rules)
+}
+
+func TestAllFaultsAreNamedAtOnceByTheirLine(t *testing.T) {
+	_, err := Parse([]byte(`rules:
+- name: Carts
+  grace: 5
+  keys: "cart:{id}"
+  keep_if:
+  - exist: "user:{id}"
+  - exists: "user:{user}"
+  related: ["cart:{id}*"]
+- name: seats
+  cap: -1
+`))
+	faults := Faults{}
+	require.ErrorAs(t, err, &faults)
+	require.Equal(t, []string{
+		`line 2: rules[0] "Carts": name: want lower-case letters, digits, '-' and '_', not "Carts"`,
+		`line 3: rules[0] "Carts": grace: want a duration with its unit, such as 90s, 10m or 24h, not 5`,
+		`line 6: rules[0] "Carts": keep_if[0].exist: unknown field; is it exists?`,
+		`line 7: rules[0] "Carts": keep_if[1].exists: no keys, as or bind gives {user}; known: {id}`,
+		`line 8: rules[0] "Carts": related[0]: "cart:{id}*": the end of {id} cannot be told: want ':' behind it`,
+		`line 9: rules[1] "seats": want exactly one of keys, members, not none`,
+		`line 9: rules[1] "seats": want keep_if or gone_if: without a sign, everything is an orphan`,
+		`line 10: rules[1] "seats": cap: want 1 to 100000`,
+	}, strings.Split(err.Error(), "\n"))
+	require.Equal(t, Fault{
+		Index: 0, Rule: "Carts", Field: "keep_if[0].exist", Line: 6, Text: "unknown field; is it exists?",
+	}, faults[2])
+}
+
+func TestRulesThatAreGoStructsAreCheckedAlike(t *testing.T) {
+	require.NoError(t, Validate(nil, guard.Layout{}))
+	require.EqualError(t, Validate([]Rule{{
+		Name: "carts", Keys: "cart:\xff{id}", Grace: -1, KeepIf: []Sign{{}},
+		MinAge: &Age{Over: -time.Second, FromTTL: -time.Hour},
+	}}, guard.Layout{}), strings.Join([]string{
+		`rules[0] "carts": min_age.over: is negative`,
+		`rules[0] "carts": min_age.from_ttl: is negative`,
+		`rules[0] "carts": grace: is negative`,
+		`rules[0] "carts": keys: "cart:\xff{id}": is not UTF-8`,
+		`rules[0] "carts": keep_if[0]: want exactly one of exists, field, member, score, channel, value, mongo, not none`,
+	}, "\n"))
+}
+
+func TestNoRuleIsAboutKeysOfRollcall(t *testing.T) {
+	alive := []Sign{{Exists: "user:{id}"}}
+	for _, r := range []Rule{
+		{Keys: "connections:{id}"}, {Keys: "instance:heartbeat:{id}"}, {Keys: "instance:{what}:{id}"},
+		{Keys: "instances:{id}"}, {Keys: "janitor:{id}"}, {Keys: "orphan:{id}"}, {Keys: "jan{x}:{id}"},
+		{Members: &Members{Hash: "connections:registry", As: "id"}},
+		{Members: &Members{Set: "instances:roster", As: "id"}},
+		{Members: &Members{Set: "instance:devices:one", As: "id"}},
+		{Keys: "cart:{id}", Related: []string{"commands:outbound:{id}"}},
+		{Keys: "cart:{id}", Related: []string{"janitor:marks:{id}:*"}},
+	} {
+		r.Name, r.KeepIf = "own", alive
+		require.ErrorContains(t, Validate([]Rule{r}, guard.Layout{}), "a key of Rollcall", "%+v", r)
+		require.NoError(t, Validate([]Rule{r}, guard.Layout{Prefix: "tram:"}), "%+v", r)
+		_, err := Parse(written(t, []Rule{r}))
+		require.NoError(t, err)
+	}
+	for _, keys := range []string{"telemetry:{id}", "devices:{id}", "tram:janitor:{id}", "tr{x}:janitor:{id}"} {
+		r := Rule{Name: "own", Keys: keys, KeepIf: alive}
+		require.ErrorContains(t, Validate([]Rule{r}, guard.Layout{Prefix: "tram:"}), "a key of Rollcall", keys)
+	}
+}
+
+func TestARuleThatLosesAllWithOneKeyIsWarnedOf(t *testing.T) {
 	require.Equal(t, []string{
 		`rules[1] "queue": nothing in unless_lost tells that what keep_if looks for was lost`,
-	}, Warnings(rules))
+	}, Warnings(Colyseus()))
+	bots := Colyseus()[3]
+	bots.UnlessLost = []Reference{{Exists: "bots:deployed"}}
+	require.Equal(t, []string{
+		`rules[0] "bots": keep_if[1].member.set: unless_lost does not name "bots:active": ` +
+			`if that key is lost, all candidates look dead`,
+	}, Warnings([]Rule{bots}))
+}
+
+func TestWhatARuleLeavesOutHasADefault(t *testing.T) {
+	r := withDefaults(Rule{Name: "carts"})
+	require.Equal(t, Rule{Name: "carts", Category: "carts", Grace: time.Minute, Cap: 1000}, r)
+	r = withDefaults(Rule{Name: "carts", GoneIf: &Evidence{}, Category: "shop", Cap: 5})
+	require.Equal(t, Rule{Name: "carts", GoneIf: &Evidence{}, Category: "shop", Cap: 5}, r)
+}
+
+// written are rules as YAML.
+func written(t *testing.T, rules []Rule) []byte {
+	t.Helper()
+	text, err := yaml.Marshal(map[string][]Rule{"rules": rules})
+	require.NoError(t, err)
+	return text
+}
+
+// Parse never panics, says something of each fault, and what it reads is the same when it is written
+// and read again.
+func FuzzParse(f *testing.F) {
+	f.Add(colyseus)
+	other, err := os.ReadFile(bullmq)
+	require.NoError(f, err)
+	f.Add(other)
+	for _, c := range faultCases {
+		f.Add([]byte(c.yaml))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		rules, err := Parse(text)
+		if err != nil {
+			faults := Faults{}
+			require.ErrorAs(t, err, &faults)
+			require.NotEmpty(t, faults)
+			for _, fault := range faults {
+				require.Positive(t, fault.Line)
+				require.NotEmpty(t, fault.Text)
+			}
+			return
+		}
+		again, err := Parse(written(t, rules))
+		require.NoError(t, err)
+		require.Equal(t, rules, again)
+		Warnings(rules)
+		_ = Validate(rules, guard.Layout{})
+	})
 }

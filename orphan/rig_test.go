@@ -76,6 +76,7 @@ func newRig(t *testing.T, options *redis.Options, prefix string, source Source, 
 		stop()
 		require.NoError(t, replica.Wait())
 	})
+	r.sweep("") // the first pass of the term is over before there is anything
 	return r
 }
 
@@ -160,4 +161,3 @@ func (d *documents) Empty(context.Context, string) (bool, error) {
 }
 
 func ms(at time.Time) string { return strconv.FormatInt(at.UnixMilli(), 10) }
-

@@ -1,6 +1,8 @@
 package orphan
 
 import (
+	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -70,5 +72,236 @@ func TestAReservationOfAGoneRoomGoesAfterItsGraceAndOneOfALivingRoomStays(t *tes
 		require.NoError(t, err)
 		require.Len(t, keys, 6)
 		require.Zero(t, r.rdb.HLen(ctx, marksKey(r.layout, "reservations")).Val())
+	})
+}
+
+func queue(p string) Rule {
+	return Rule{
+		Name: "queue", Delete: true,
+		Members: &Members{ZSet: p + "queue:elo", As: "user"},
+		MinAge:  &Age{Key: p + "queue:joinedAt:{user}", Unit: "ms", Over: 10 * time.Minute, IfMissing: "first_seen"},
+		KeepIf:  []Sign{{Exists: p + "queue:reservation:{user}"}},
+		Related: []string{p + "queue:joinedAt:{user}"},
+	}
+}
+
+func TestAUserWhoWaitsForLongWithoutAReservationGoesWhateverTheRating(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		p := w.Prefix
+		r := newRig(t, w.Options, p, nil, queue(p))
+		join := func(user string, rating any, ago time.Duration) {
+			r.do("ZADD", p+"queue:elo", rating, user)
+			if ago > 0 {
+				r.do("SET", p+"queue:joinedAt:"+user, ms(time.Now().Add(-ago)))
+			}
+		}
+		join("low", 1, 11*time.Minute)
+		join("high", time.Now().UnixMilli(), 11*time.Minute) // a rating that looks like now
+		join("new", 1500, 9*time.Minute)
+		join("matched", 1500, time.Hour)
+		r.do("SET", p+"queue:reservation:matched", "{}")
+		join("undated", 1500, 0)
+		join("seconds", 1500, 0)
+		r.do("SET", p+"queue:joinedAt:seconds", time.Now().Unix()) // in another unit: no time
+		// A related key without its member.
+		r.do("SET", p+"queue:joinedAt:left", ms(time.Now().Add(-time.Hour)))
+		r.do("SET", p+"queue:joinedAt:leaving", ms(time.Now().Add(-time.Minute)))
+
+		first := r.sweep("queue")
+		require.Equal(t, 4, first.Condemned, first)
+		require.Equal(t, map[string]int{alive: 1, young: 2, unreadable: 1, waiting: 4}, first.Kept)
+		r.pass("queue", time.Minute)
+		second := r.sweep("queue")
+		require.Equal(t, 3, second.Removed, second)
+		require.Equal(t, 5, second.Keys)
+		members, err := r.rdb.ZRange(t.Context(), p+"queue:elo", 0, -1).Result()
+		require.NoError(t, err)
+		require.ElementsMatch(t, []string{"new", "matched", "undated", "seconds"}, members)
+		require.False(t, r.exists(p+"queue:joinedAt:low") || r.exists(p+"queue:joinedAt:left"))
+		require.True(t, r.exists(p+"queue:joinedAt:new", p+"queue:joinedAt:leaving", p+"queue:joinedAt:seconds"))
+
+		// Its age counts from the first look.
+		r.pass("queue", 8*time.Minute)
+		require.Zero(t, r.sweep("queue").Removed)
+		r.pass("queue", time.Minute)
+		require.Equal(t, 1, r.sweep("queue").Removed)
+		require.Equal(t, uint64(6), r.set.Stats().Keys)
+	})
+}
+
+// An empty sorted set is none: nobody can say whether the queue was lost.
+func TestARelatedKeyStaysWhileThePlaceThatItIsMissingFromIsMissingToo(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		p := w.Prefix
+		r := newRig(t, w.Options, p, nil, queue(p))
+		r.do("SET", p+"queue:joinedAt:left", ms(time.Now().Add(-time.Hour)))
+		require.Equal(t, map[string]int{unknown: 1}, r.sweep("queue").Kept)
+		r.do("ZADD", p+"queue:elo", "1", "other")
+		r.do("SET", p+"queue:joinedAt:other", ms(time.Now()))
+		require.Equal(t, map[string]int{waiting: 1, young: 1}, r.sweep("queue").Kept)
+		r.pass("queue", time.Minute)
+		r.do("DEL", p+"queue:elo")
+		require.Zero(t, r.sweep("queue").Removed)
+		require.True(t, r.exists(p+"queue:joinedAt:left"))
+	})
+}
+
+func matches(p string) Rule {
+	return Rule{
+		Name: "matches", Delete: true,
+		Keys: p + "match:{match}", Only: map[string]string{"match": "objectid"},
+		GoneIf: &Evidence{Mongo: &Mongo{Collection: "matches", ID: "{match}", All: []Condition{
+			{Field: "status", In: []string{"finished", "abandoned"}}, {Field: "endedAt", Before: time.Hour},
+		}}},
+		Related: []string{p + "match:{match}:ratings", p + "match:{match}:submissions", p + "match:{match}:user:*"},
+	}
+}
+
+func matchID(n int) string { return fmt.Sprintf("%024x", n) }
+
+func TestAMatchGoesWithAllThatBelongsToItAnHourAfterTheDatabaseCallsItFinished(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		p := w.Prefix
+		ended := func(status string, ago time.Duration) Document {
+			return Document{"status": status, "endedAt": time.Now().Add(-ago)}
+		}
+		source := &documents{all: map[string]Document{
+			matchID(1): ended("finished", 2*time.Hour),
+			matchID(2): ended("finished", 59*time.Minute),
+			matchID(3): ended("ongoing", 2*time.Hour),
+			matchID(5): {"status": "finished"},
+			matchID(6): {"status": int64(7), "endedAt": "yesterday"},
+			matchID(7): ended("abandoned", 61*time.Minute),
+		}}
+		r := newRig(t, w.Options, p, source, matches(p))
+		for i := range 8 {
+			r.do("SET", p+"match:"+matchID(i), "{}", "EX", 3600)
+			r.do("SET", p+"match:"+matchID(i)+":ratings", "{}")
+			r.do("SET", p+"match:"+matchID(i)+":user:a", "1")
+			r.do("SET", p+"match:"+matchID(i)+":user:b", "1")
+		}
+		r.do("DEL", p+"match:"+matchID(7)) // only what belongs to it is left
+		r.do("SET", p+"match:somebody", "else's")
+
+		result := r.sweep("matches")
+		require.Equal(t, janitor.Done, result.Outcome, result.Detail)
+		require.Equal(t, 2, result.Removed, result)
+		require.Equal(t, 4+3, result.Keys)
+		for i := range 8 {
+			gone := i == 1 || i == 7
+			require.Equal(t, !gone, r.exists(p+"match:"+matchID(i)+":ratings"), i)
+			require.Equal(t, !gone, r.exists(p+"match:"+matchID(i)+":user:a", p+"match:"+matchID(i)+":user:b"), i)
+		}
+		require.True(t, r.exists(p+"match:somebody"))
+		require.Equal(t, 1, result.Kept[foreign])
+
+		source.err = errors.New("no primary")
+		source.all[matchID(2)] = ended("finished", 2*time.Hour)
+		result = r.sweep("matches")
+		require.Equal(t, []any{janitor.Held, "source"}, []any{result.Outcome, result.Reason})
+		source.err = nil
+		kept := source.all
+		source.all = nil
+		result = r.sweep("matches")
+		require.Equal(t, []any{janitor.Held, "reference_lost"}, []any{result.Outcome, result.Reason})
+		source.all = kept
+		require.Equal(t, 1, r.sweep("matches").Removed)
+		require.Equal(t, uint64(3), r.set.Stats().Categories["matches"])
+	})
+}
+
+func bots(p string) Rule {
+	return Rule{
+		Name: "bots", Delete: true, Keys: p + "bots:state:{bot}",
+		KeepIf: []Sign{
+			{Member: &Member{Set: p + "bots:deployed", Of: "{bot}"}}, {Member: &Member{Set: p + "bots:active", Of: "{bot}"}},
+		},
+		UnlessLost: []Reference{{ExistsAny: []string{p + "bots:deployed", p + "bots:active"}, OrFor: 30 * time.Minute}},
+		Grace:      time.Minute, Bin: 24 * time.Hour,
+	}
+}
+
+func TestWhatIsInABinCanBePutBack(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		p, ctx := w.Prefix, t.Context()
+		rule := queue(p)
+		rule.Bin = time.Hour
+		r := newRig(t, w.Options, p, nil, bots(p), rule)
+		r.do("SADD", p+"bots:deployed", "living")
+		r.do("SET", p+"bots:state:living", "idle")
+		r.do("SET", p+"bots:state:crashed", "playing", "PX", 3600_000)
+		r.do("SET", p+"bots:state:lasting", "playing")
+		r.do("ZADD", p+"queue:elo", 1234.5, "user")
+		r.do("SET", p+"queue:joinedAt:user", ms(time.Now().Add(-time.Hour)))
+		r.sweep("bots")
+		r.pass("bots", time.Minute)
+		r.pass("queue", time.Minute)
+		require.Equal(t, 2, r.sweep("bots").Removed)
+		require.False(t, r.exists(p+"bots:state:crashed") || r.exists(p+"queue:elo"))
+
+		binned, err := r.set.Bins(ctx, "")
+		require.NoError(t, err)
+		require.Len(t, binned, 4)
+		var ids []string
+		for _, b := range binned {
+			ids = append(ids, b.ID)
+		}
+		r.do("SET", p+"bots:state:lasting", "anew")
+		back, err := r.set.Restore(ctx, append(ids, "bots/nothing")...)
+		require.ErrorContains(t, err, "in use again")
+		require.ErrorContains(t, err, "no bin has it")
+		require.Len(t, back, 3)
+		require.Equal(t, "anew", r.rdb.Get(ctx, p+"bots:state:lasting").Val())
+		require.Equal(t, "playing", r.rdb.Get(ctx, p+"bots:state:crashed").Val())
+		require.Greater(t, time.Hour, r.rdb.PTTL(ctx, p+"bots:state:crashed").Val())
+		require.Equal(t, time.Duration(-1), r.rdb.TTL(ctx, p+"queue:joinedAt:user").Val())
+		require.Equal(t, 1234.5, r.rdb.ZScore(ctx, p+"queue:elo", "user").Val())
+		binned, err = r.set.Bins(ctx, "bots")
+		require.NoError(t, err)
+		require.Len(t, binned, 1)
+	})
+}
+
+func TestALostReferenceHoldsTheRule(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		p, ctx := w.Prefix, t.Context()
+		r := newRig(t, w.Options, p, nil, bots(p), reservations(p))
+		held := func(rule, detail string) {
+			t.Helper()
+			result := r.sweep(rule)
+			require.Equal(t, []any{janitor.Held, "reference_lost"}, []any{result.Outcome, result.Reason}, result)
+			require.Contains(t, result.Detail, detail)
+		}
+		r.do("SET", p+"bots:state:a", "idle")
+		r.do("SET", p+"queue:reservation:a", `{"roomId":"gone"}`, "EX", 1800)
+		held("bots", "none of")
+		held("reservations", "does not exist")
+
+		// The hash names rooms, and no process holds a channel.
+		r.do("HSET", p+"roomcaches", "room", "{}")
+		held("reservations", "no channel")
+		// Both sets are gone for longer than the rule wants: then there are no bots.
+		state := stateKey(r.layout, "bots")
+		since, err := r.rdb.HGet(ctx, state, goneSince(0)).Int64()
+		require.NoError(t, err)
+		r.do("HSET", state, goneSince(0), since-(30*time.Minute).Milliseconds())
+		require.Equal(t, 1, r.sweep("bots").Condemned)
+		// A hold of the witness in between: nobody has seen that they were gone all the time.
+		r.listened(time.Minute)
+		held("bots", "none of")
+		r.do("SADD", p+"bots:active", "b")
+		require.Equal(t, 1, r.sweep("bots").Condemned)
+		require.False(t, r.rdb.HExists(ctx, state, goneSince(0)).Val())
+		require.True(t, r.exists(p+"bots:state:a"))
 	})
 }

@@ -176,7 +176,7 @@ func (c *checker) candidates() {
 			c.fault("keys", "%q: want a variable for what differs, such as {id}", r.Keys)
 		}
 		if name, ok := c.keys.clear(c.holds); !ok {
-			c.fault("keys", "want ':' behind {%s}: its end cannot be told", name)
+			c.fault("keys", "%q: the end of {%s} cannot be told: want ':' behind it", r.Keys, name)
 		}
 	}
 	if m := r.Members; m != nil {
@@ -185,7 +185,7 @@ func (c *checker) candidates() {
 		c.fixed("members.set", m.Set)
 		c.fixed("members.hash", m.Hash)
 		c.variable("members.as", m.As)
-		c.unknown = c.unknown || m.As == ""
+		c.unknown = c.unknown || !variableName.MatchString(m.As)
 	}
 	c.among("read", r.Read, "json", "hash", "text")
 	if r.Members != nil && r.Read != "" {

@@ -18,7 +18,7 @@ func (r *rule) walk(ctx context.Context, c caller, servers *topology, page func(
 		if len(found) < pageOf {
 			return nil
 		}
-		full := found
+		full := joined(found)
 		found = nil
 		return page(full)
 	}
@@ -46,7 +46,26 @@ func (r *rule) walk(ctx context.Context, c caller, servers *topology, page func(
 	if len(found) == 0 {
 		return nil
 	}
-	return page(found)
+	return page(joined(found))
+}
+
+// joined makes one candidate of all the related keys of one parent that is not there.
+func joined(page []*candidate) (all []*candidate) {
+	parents := map[string]*candidate{}
+	for _, c := range page {
+		if !c.alone {
+			all = append(all, c)
+			continue
+		}
+		parent := parents[c.name()]
+		if parent == nil {
+			parents[c.name()] = c
+			all = append(all, c)
+			continue
+		}
+		parent.related = append(parent.related, c.related...)
+	}
+	return all
 }
 
 // scan reads the names of keys on one server.

@@ -41,7 +41,8 @@ type Config struct {
 	// an operator fixes it the newest process of that name wins, and hands back at start what its
 	// former life left.
 	Instance string
-	// Layout names the keys; all replicas and readers share it.
+	// Layout names the keys; all replicas and readers share it. On a Redis Cluster its Prefix has a
+	// hash tag.
 	Layout Layout
 	// HeartbeatInterval is the time between beats (default 30s), HeartbeatTTL how long one lasts
 	// (default 90s, at least three intervals: with two, one lost beat kills). Shorter: the dead are
@@ -97,6 +98,10 @@ func (c Config) check() error {
 	wrong(err != nil, "unfit Client: %w", err)
 	err = lease.CheckClient(c.Control, c.HeartbeatInterval)
 	wrong(err != nil, "unfit Control: %w", err)
+	_, clusterData := c.Client.(*redis.ClusterClient)
+	_, clusterControl := c.Control.(*redis.ClusterClient)
+	wrong((clusterData || clusterControl) && !c.Layout.OneSlot(),
+		"Layout.Prefix %q has no hash tag, such as {rollcall}:, which a Redis Cluster needs", c.Layout.Prefix)
 	wrong(c.HeartbeatInterval <= 0, "HeartbeatInterval is %s, must be positive", c.HeartbeatInterval)
 	wrong(c.HeartbeatTTL < 3*c.HeartbeatInterval,
 		"HeartbeatTTL is %s, must be at least three times HeartbeatInterval (%s)",

@@ -179,7 +179,15 @@ func (w *scan) page(ctx context.Context, page []string) error {
 // then the check is off.
 func (w *scan) serverID(ctx context.Context) (id string, err error) {
 	err = w.p.Call(ctx, func(ctx context.Context) error {
-		info, err := w.p.Client().Info(ctx, "server").Result()
+		client := w.p.Client()
+		if c, ok := client.(*redis.ClusterClient); ok { // which would ask any node
+			node, err := c.MasterForKey(ctx, w.p.Layout().Registry())
+			if err != nil {
+				return err
+			}
+			client = node
+		}
+		info, err := client.Info(ctx, "server").Result()
 		for line := range strings.Lines(info) {
 			if value, ok := strings.CutPrefix(line, "run_id:"); ok {
 				id = strings.TrimSpace(value)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/service"
@@ -27,9 +28,10 @@ func TestControlClientsAreSafeForEverySettingThatIsAccepted(t *testing.T) {
 			require.NoError(t, lease.CheckClient(c.Control, s.janitorLeaseTTL/3))
 			require.NoError(t, lease.CheckClient(c.Control, s.heartbeatInterval))
 			require.NoError(t, lease.CheckClient(c.Control, (s.heartbeatTTL-s.heartbeatInterval)/4))
-			require.Equal(t, 4, c.Control.Options().PoolSize)
-			require.Zero(t, c.Data.Options().MaxRetries)
-			require.True(t, c.Data.Options().ContextTimeoutEnabled)
+			require.Equal(t, 4, c.Control.(*redis.Client).Options().PoolSize)
+			data := c.Data.(*redis.Client).Options()
+			require.Zero(t, data.MaxRetries)
+			require.True(t, data.ContextTimeoutEnabled)
 			require.NoError(t, c.Close())
 		}
 	}

@@ -50,7 +50,7 @@ func (b *bench) client() *redis.Client {
 	c, err := service.Connect(target, time.Second)
 	require.NoError(b.t, err)
 	b.t.Cleanup(func() { _ = c.Close() })
-	return c.Data
+	return c.Data.(*redis.Client)
 }
 
 // instance is a gateway and a reader of its commands, and stands in the registry as a replica does:

@@ -34,7 +34,7 @@ type Config struct {
 	Command func() *exec.Cmd
 	// Redis is where the replicas meet, and Control another client of it, whose options must be
 	// safe for a lease: see [lease.Options].
-	Redis, Control *redis.Client
+	Redis, Control redis.UniversalClient
 	// RedisURL is what replicas are told about it.
 	RedisURL string
 	// RedisName is how the timeline names it.

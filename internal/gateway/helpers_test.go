@@ -116,7 +116,7 @@ func setupOn(t testing.TB, server *redistest.Server, wrap func(*bench, net.Liste
 	require.NoError(t, target.Parse("redis://"+server.Addr()))
 	clients, err := service.Connect(target, time.Second) // as the program does
 	require.NoError(t, err)
-	client := clients.Data
+	client := clients.Data.(*redis.Client)
 	b := &bench{
 		client:    client,
 		registrar: &registrar{land: true},

@@ -115,10 +115,13 @@ func (c *Cluster) AwaitOK() {
 	})
 }
 
-// Options returns fresh options of a client, with all nodes as seeds: nothing is sent twice but what
-// a node sent elsewhere, and contexts are honoured.
+// Options returns fresh options of a client, with all nodes as seeds, contexts honoured, and a look
+// at which node has which slot often enough to see a failover. go-redis' retries are on.
 func (c *Cluster) Options() *redis.ClusterOptions {
-	o := &redis.ClusterOptions{ContextTimeoutEnabled: true, DialerRetries: 1, DialTimeout: nodeCalls}
+	o := &redis.ClusterOptions{
+		ContextTimeoutEnabled: true, DialerRetries: 1, DialTimeout: nodeCalls,
+		ClusterStateReloadInterval: 100 * time.Millisecond,
+	}
 	for _, n := range c.Nodes {
 		o.Addrs = append(o.Addrs, n.Addr())
 	}

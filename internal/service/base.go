@@ -10,6 +10,7 @@ import (
 
 // Base are the settings that every program has that serves.
 type Base struct {
+	Cluster       bool // REDIS_URL may name a Redis Cluster; to be set before Table
 	Redis         Redis
 	InstanceID    string // empty: the registry chooses one
 	HTTPAddr      string
@@ -21,12 +22,18 @@ type Base struct {
 
 // Table returns the rows of the base, which are stored in b.
 func (b *Base) Table() []Setting {
+	cluster := ""
+	if b.Cluster {
+		cluster = "With `addr=` alone: a Redis Cluster, `redis://host:6379?addr=host2:6379`. "
+	}
 	return []Setting{
-		{Name: "REDIS_URL", Secret: true, Required: true, Value: b.Redis.Parse,
+		{Name: "REDIS_URL", Secret: true, Required: true,
+			Value: func(v string) error { return b.Redis.parse(v, b.Cluster) },
 			Shown: func() string { return b.Redis.String() },
 			Meaning: "`redis://`, `rediss://` (TLS) or `unix://`. With `master_name=` and `addr=`: " +
 				"Sentinel; user and password before the @ are then the sentinels', `username=` and " +
-				"`password=` the servers'. `embedded`: a Redis inside the process, for trying out.",
+				"`password=` the servers'. " + cluster + "`embedded`: a Redis inside the process, for " +
+				"trying out.",
 			Consequence: "**Never** set `embedded` in production: each replica would be alone with its " +
 				"own registry, and lose it on restart."},
 		{Name: "INSTANCE_ID", Value: Text(&b.InstanceID, instanceID),

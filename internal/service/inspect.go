@@ -10,12 +10,19 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// errCluster ends the program: one node of a Cluster refuses most keys, and what cannot be read
-// must not pass for dead.
-var errCluster = errors.New("service: REDIS_URL names a node of a Redis Cluster, which is not supported yet")
+// These end the program. One node of a Cluster refuses most keys, and what cannot be read must not
+// pass for dead. Of servers that know nothing of each other none is asked.
+var (
+	errCluster = errors.New("service: REDIS_URL names a node of a Redis Cluster, which is not supported yet")
+	errOneNode = errors.New("service: REDIS_URL names one node of a Redis Cluster; " +
+		"name the Cluster by two of its nodes, such as redis://host:6379?addr=host2:6379")
+	errNoCluster = errors.New("service: REDIS_URL names a Redis Cluster, and the server is in none")
+)
 
 // How often the server is asked for its settings: until it has answered once, and then, since an
 // operator or a failover may change them.
@@ -75,21 +82,26 @@ func (i *Inspector) Status(reachable bool) RedisStatus {
 	return s
 }
 
-// ask asks once, keeps what it finds, and logs what is new. The error is errCluster or nil.
+// ask asks once, keeps what it finds, and logs what is new. The error ends the program.
 func (i *Inspector) ask(ctx context.Context) (answered bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, inspectCall)
 	defer cancel()
-	text, err := i.clients.Data.Info(ctx).Result()
+	var warnings, off []string
+	if c, ok := i.clients.Data.(*redis.ClusterClient); ok {
+		warnings, off, err = askMasters(ctx, c)
+	} else {
+		warnings, off, err = i.askServer(ctx)
+	}
+	for _, unfit := range []error{errCluster, errOneNode, errNoCluster} {
+		if errors.Is(err, unfit) {
+			return true, fmt.Errorf("%w: %s", unfit, i.clients.Server)
+		}
+	}
 	if err != nil {
 		// That Redis is away is said by the registry. A server that refuses INFO stays unknown.
 		i.log.Debug("cannot read the server's settings", "server", i.clients.Server, "error", err)
 		return false, nil
 	}
-	info := parseInfo(text)
-	if info["cluster_enabled"] == "1" || info["redis_mode"] == "cluster" {
-		return true, fmt.Errorf("%w: %s", errCluster, i.clients.Server)
-	}
-	warnings, off := judge(info)
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for _, w := range warnings {
@@ -103,6 +115,59 @@ func (i *Inspector) ask(ctx context.Context) (answered bool, err error) {
 	}
 	i.warnings, i.off = warnings, off
 	return true, nil
+}
+
+func (i *Inspector) askServer(ctx context.Context) (warnings, off []string, err error) {
+	text, err := i.clients.Data.Info(ctx).Result()
+	if err != nil {
+		return nil, nil, err
+	}
+	info := parseInfo(text)
+	if info["cluster_enabled"] == "1" || info["redis_mode"] == "cluster" {
+		if i.clients.cluster {
+			return nil, nil, errOneNode
+		}
+		return nil, nil, errCluster
+	}
+	warnings, off = judge(info)
+	return warnings, off, nil
+}
+
+// askMasters asks every master of a Cluster: any may hold the keys that matter, now or later. One
+// that does not answer says nothing.
+func askMasters(ctx context.Context, c *redis.ClusterClient) (warnings, off []string, err error) {
+	var (
+		mu       sync.Mutex
+		answered bool
+	)
+	err = c.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+		text, err := node.Info(ctx).Result()
+		if err != nil {
+			return err
+		}
+		w, o := judge(parseInfo(text))
+		mu.Lock()
+		defer mu.Unlock()
+		answered = true
+		for _, warning := range w {
+			warnings = append(warnings, node.Options().Addr+": "+warning)
+		}
+		for _, check := range o {
+			if !slices.Contains(off, check) {
+				off = append(off, check)
+			}
+		}
+		return nil
+	})
+	if err != nil && strings.Contains(err.Error(), "cluster support disabled") {
+		return nil, nil, errNoCluster
+	}
+	if answered {
+		err = nil
+	}
+	slices.Sort(warnings)
+	slices.Sort(off)
+	return warnings, off, err
 }
 
 // judge says what about a server puts the registry at risk, and which checks cannot be made there.

@@ -26,14 +26,17 @@ const EmbeddedRedis = "embedded"
 const EmbeddedNotice = "embedded Redis: for trying out only; nothing survives a restart, " +
 	"and no other machine can join"
 
-// Redis says which Redis to use: one of the two, or the embedded server. The zero value names none.
+// Redis says which Redis to use: one of the three, or the embedded server. The zero value names none.
 type Redis struct {
 	// Single is a server with one address.
 	Single *redis.Options
 	// Sentinel is a server that sentinels know, and fail over.
 	Sentinel *redis.FailoverOptions
+	// Cluster is a Redis Cluster, by some of its nodes.
+	Cluster *redis.ClusterOptions
 
 	embedded bool
+	cluster  bool // the program can use a Cluster
 }
 
 // Embedded reports whether the server inside the process was named.
@@ -47,6 +50,8 @@ func (r Redis) String() string {
 	case r.Sentinel != nil:
 		f := r.Sentinel
 		return fmt.Sprintf("%s/%d by sentinels %s", f.MasterName, f.DB, strings.Join(f.SentinelAddrs, ", "))
+	case r.Cluster != nil:
+		return "Cluster " + strings.Join(r.Cluster.Addrs, ", ")
 	case r.embedded:
 		return EmbeddedRedis
 	}
@@ -54,8 +59,10 @@ func (r Redis) String() string {
 }
 
 // Parse reads a REDIS_URL: a URL or [EmbeddedRedis]. Its errors say what was expected and repeat
-// nothing of the URL.
-func (r *Redis) Parse(raw string) error {
+// nothing of the URL. It refuses a Cluster; see [Base.Cluster].
+func (r *Redis) Parse(raw string) error { return r.parse(raw, false) }
+
+func (r *Redis) parse(raw string, cluster bool) error {
 	switch raw {
 	case "":
 		return errors.New("the URL of your Redis, such as redis://host:6379/0; for trying out " +
@@ -77,6 +84,8 @@ func (r *Redis) Parse(raw string) error {
 	switch {
 	case query.Has("master_name"):
 		return r.parseSentinel(raw)
+	case query.Has("addr") && cluster:
+		return r.parseCluster(u, raw)
 	case query.Has("addr"):
 		return errors.New("a single server, or sentinels with master_name=; several addr= alone mean " +
 			"a Cluster, which is not supported yet")
@@ -88,9 +97,29 @@ func (r *Redis) Parse(raw string) error {
 	if opt.DB < 0 || opt.Network == "tcp" && address(opt.Addr) != nil {
 		return errors.New("a port from 0 to 65535 and a database number from 0 up")
 	}
-	*r = Redis{Single: opt}
+	*r = Redis{Single: opt, cluster: cluster}
 	return nil
 }
+
+func (r *Redis) parseCluster(u *url.URL, raw string) error {
+	opt, err := redis.ParseClusterURL(raw)
+	if err != nil {
+		return detail(raw, "redis://user:password@host:6379?addr=host2:6379", err)
+	}
+	if opt.ReadOnly || opt.RouteByLatency || opt.RouteRandomly {
+		return errors.New("reads from the masters: none of read_only, route_by_latency, route_randomly")
+	}
+	if db := strings.Trim(u.Path, "/"); db != "" && db != "0" {
+		return errors.New("no database number but 0: a Cluster has no other")
+	}
+	if slices.ContainsFunc(opt.Addrs, noAddress) {
+		return errors.New("ports from 0 to 65535")
+	}
+	*r = Redis{Cluster: opt, cluster: true}
+	return nil
+}
+
+func noAddress(addr string) bool { return address(addr) != nil }
 
 func (r *Redis) parseSentinel(raw string) error {
 	opt, err := redis.ParseFailoverURL(raw)
@@ -104,7 +133,6 @@ func (r *Redis) parseSentinel(raw string) error {
 		// A heartbeat that a lagging replica has not seen is not a death.
 		return errors.New("reads from the primary: none of route_by_latency, route_randomly, replica_only")
 	}
-	noAddress := func(addr string) bool { return address(addr) != nil }
 	if opt.DB < 0 || slices.ContainsFunc(opt.SentinelAddrs, noAddress) {
 		return errors.New("ports from 0 to 65535 and a database number from 0 up")
 	}
@@ -132,7 +160,7 @@ const (
 // client makes a client with the options of the URL, but: no retries, since a retried write may run
 // twice; contexts honoured; deadlines everywhere. A control client has the options of package
 // lease, and deadlines of at most within. Any other has a pool of its own size if pool is not 0.
-func (r Redis) client(control bool, within time.Duration, pool int) *redis.Client {
+func (r Redis) client(control bool, within time.Duration, pool int) redis.UniversalClient {
 	deadlines := func(dial *time.Duration, others ...*time.Duration) {
 		*dial = min(cmp.Or(*dial, dialTimeout), within)
 		for _, d := range others {
@@ -144,6 +172,8 @@ func (r Redis) client(control bool, within time.Duration, pool int) *redis.Clien
 		o = *r.Single
 	}
 	o.MaxRetries, o.ContextTimeoutEnabled, o.DialerRetries = -1, true, 1
+	// A server that announces maintenance would make the deadlines longer.
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	if r.Sentinel != nil {
 		f := *r.Sentinel
 		f.MaxRetries, f.ContextTimeoutEnabled = o.MaxRetries, o.ContextTimeoutEnabled
@@ -157,9 +187,22 @@ func (r Redis) client(control bool, within time.Duration, pool int) *redis.Clien
 		}
 		return redis.NewFailoverClient(&f)
 	}
+	if r.Cluster != nil {
+		c := *r.Cluster
+		c.MaxRetries, c.ContextTimeoutEnabled = o.MaxRetries, o.ContextTimeoutEnabled
+		c.DialerRetries, c.MaintNotificationsConfig = o.DialerRetries, o.MaintNotificationsConfig
+		deadlines(&c.DialTimeout, &c.ReadTimeout, &c.WriteTimeout, &c.PoolTimeout)
+		if pool > 0 {
+			c.PoolSize, c.MinIdleConns = pool, 0
+		}
+		safe := lease.ClusterOptions(&c)
+		if control {
+			c = *safe
+		}
+		c.MaxRedirects, c.ClusterStateReloadInterval = safe.MaxRedirects, safe.ClusterStateReloadInterval
+		return redis.NewClusterClient(&c)
+	}
 	deadlines(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout)
-	// A server that announces maintenance would make the deadlines longer.
-	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	if pool > 0 {
 		o.PoolSize, o.MinIdleConns = pool, 0
 	}
@@ -171,14 +214,15 @@ func (r Redis) client(control bool, within time.Duration, pool int) *redis.Clien
 
 // Clients are a program's ways to Redis. A client that is not used opens no connection.
 type Clients struct {
-	Data     *redis.Client // for the load
-	Control  *redis.Client // for lease, ticks and heartbeats: no load can starve it
-	Blocking *redis.Client // for reads that wait, which hold up nobody but themselves
+	Data     redis.UniversalClient // for the load
+	Control  redis.UniversalClient // for lease, ticks and heartbeats: no load can starve it
+	Blocking redis.UniversalClient // for reads that wait, which hold up nobody but themselves
 
 	Server   string // its name, without credentials
 	Embedded string // the address of the embedded server; "": it is another
 
-	mini *miniredis.Miniredis
+	cluster bool // the program can use a Redis Cluster
+	mini    *miniredis.Miniredis
 }
 
 // blockingPool is enough for one reader, and for a connection that is given up.
@@ -187,7 +231,7 @@ const blockingPool = 2
 // Connect makes the clients, and starts the embedded server if it was named. Calls of the control
 // client have deadlines of at most within. Connect does not speak to Redis.
 func Connect(target Redis, within time.Duration) (*Clients, error) {
-	c := &Clients{Server: target.String()}
+	c := &Clients{Server: target.String(), cluster: target.cluster}
 	if target.Embedded() {
 		c.mini = miniredis.NewMiniRedis()
 		// Without this its TTLs do not run: no heartbeat expires, and nothing dead is swept.
@@ -208,7 +252,7 @@ func Connect(target Redis, within time.Duration) (*Clients, error) {
 // Close ends every connection, and the embedded server with its data.
 func (c *Clients) Close() error {
 	var errs []error
-	for _, client := range []*redis.Client{c.Data, c.Blocking, c.Control} {
+	for _, client := range []redis.UniversalClient{c.Data, c.Blocking, c.Control} {
 		// It may have been closed before, to end calls that hung or wait.
 		if err := client.Close(); !errors.Is(err, redis.ErrClosed) {
 			errs = append(errs, err)

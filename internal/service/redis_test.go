@@ -16,15 +16,15 @@ func TestClientsOfBothKindsAreSafeForWrites(t *testing.T) {
 		c, err := Connect(target, time.Second)
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, c.Close()) })
-		for _, client := range []*redis.Client{c.Data, c.Control, c.Blocking} {
-			o := client.Options()
+		for _, client := range []redis.UniversalClient{c.Data, c.Control, c.Blocking} {
+			o := client.(*redis.Client).Options()
 			require.Zero(t, o.MaxRetries) // none, after NewClient has read it
 			require.True(t, o.ContextTimeoutEnabled)
 			require.Equal(t, 1, o.DialerRetries)
 		}
-		require.Equal(t, blockingPool, c.Blocking.Options().PoolSize)
-		require.LessOrEqual(t, c.Control.Options().ReadTimeout, time.Second)
-		return c.Data.Options()
+		require.Equal(t, blockingPool, c.Blocking.(*redis.Client).Options().PoolSize)
+		require.LessOrEqual(t, c.Control.(*redis.Client).Options().ReadTimeout, time.Second)
+		return c.Data.(*redis.Client).Options()
 	}
 	single := options("rediss://user:pw@host:6390/3?read_timeout=4s&max_retries=5")
 	require.Equal(t, 4*time.Second, single.ReadTimeout)

@@ -1,0 +1,42 @@
+package lease
+
+import (
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+)
+
+// go-redis sends a command again to a node that did not answer in time, and calls that a redirect.
+func TestOnAClusterNothingIsSentTwiceAndASlotThatMovedIsFound(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 2, 0)
+	ctx, look := t.Context(), c.Client()
+	rdb := redis.NewClusterClient(ClusterOptions(c.Options()))
+	defer rdb.Close()
+	home := c.Owner("{a}")
+	other := c.Nodes[0]
+	if other == home {
+		other = c.Nodes[1]
+	}
+	script := redis.NewScript(`return redis.call('INCR', KEYS[1])`)
+	add := func() error { return script.Run(ctx, rdb, []string{"{a}n"}).Err() }
+
+	require.NoError(t, add())
+	home.Stop()
+	require.Error(t, add())
+	home.Cont()
+	require.Equal(t, "2", look.Get(ctx, "{a}n").Val(), "what was asked before the stop was done once")
+
+	finish := c.BeginMove("{a}", other)
+	c.MoveKey("{a}n", other)
+	require.ErrorContains(t, add(), "ASK", "it is on its way")
+	require.Equal(t, "2", look.Get(ctx, "{a}n").Val())
+	finish()
+	for add() != nil { // MOVED, until the client has looked
+		require.NoError(t, ctx.Err())
+	}
+	require.Equal(t, "3", look.Get(ctx, "{a}n").Val())
+}

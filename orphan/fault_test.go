@@ -1,0 +1,297 @@
+package orphan
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A faultCase is a document with one fault, of the rule carts if it names none. Form: the schema
+// refuses it, too.
+type faultCase struct {
+	name, yaml, want string
+	form             bool
+}
+
+// ruleOf is a document with one rule without fault, to which lines are added. They begin at line 4.
+func ruleOf(lines ...string) string {
+	return "rules:\n- name: carts\n  keep_if: [{exists: 'user:{id}'}]\n  " + strings.Join(lines, "\n  ")
+}
+
+// cart is such a rule, whose candidates are keys. Lines begin at line 5.
+func cart(lines ...string) string {
+	return ruleOf(append([]string{"keys: 'cart:{id}'"}, lines...)...)
+}
+
+// seat is such a rule, whose candidates are members. Lines begin at line 5.
+func seat(lines ...string) string {
+	return ruleOf(append([]string{"members: {zset: seats, as: id}"}, lines...)...)
+}
+
+// evidence is a rule that says gone_if, in its last line: 4.
+func evidence(goneIf string) string {
+	return "rules:\n- name: carts\n  keys: 'cart:{id}'\n  gone_if: " + goneIf
+}
+
+// signsOf is a rule with signs, each in one line. They begin at line 5.
+func signsOf(signs ...string) string {
+	return bare("keys: 'cart:{id}'", "keep_if:\n  - "+strings.Join(signs, "\n  - "))
+}
+
+// bare is a rule of which nothing but the name is given. Lines begin at line 3.
+func bare(lines ...string) string {
+	return "rules:\n- name: carts\n  " + strings.Join(lines, "\n  ")
+}
+
+var faultCases = []faultCase{
+	{"an empty document", "", `line 1: want at least one rule: {rules: [...]}`, false},
+	{"another document behind it", "rules: []\n---\nrules: []", `line 2: want one document`, false},
+	{"no YAML", "rules:\n- name: [a", `line 1: is no YAML: did not find expected ',' or ']'`, false},
+	{"no fields", "- name: a", `line 1: want fields, such as {name: value}`, false},
+	{"no rules", "rulez: []", `line 1: rulez: unknown field; is it rules?`, false},
+	{"an empty list of rules", "rules: []", `line 1: rules: is empty`, true},
+	{"rules that are no list", "rules: all", `line 1: rules: want a list`, true},
+	{"an unknown field near a known one", cart("realted: ['cart:{id}:items']"),
+		`line 5: realted: unknown field; is it related?`, true},
+	{"an unknown field far from all known ones",
+		cart("min_age: {over: 1m, from_ttl: 1h, whatever: 1}"),
+		`line 5: min_age.whatever: unknown field; ` +
+			`there are over, from_ttl, key, field, score, unit, if_missing`, true},
+	{"an unknown field of a sign",
+		ruleOf("keys: 'cart:{id}'") + "\n- name: b\n  keys: 'b:{id}'\n  keep_if:\n  - exist: 'u:{id}'",
+		`line 8: rules[1] "b": keep_if[0].exist: unknown field; is it exists?`, true},
+	{"a field that stands twice", cart("cap: 5", "cap: 6"),
+		`line 6: cap: stands twice`, false},
+	{"a field without a value", cart("related:"),
+		`line 5: related: has no value`, true},
+	{"a field that is no text", cart("5: a"),
+		`line 5: want a name before each ':'`, false},
+	{"an anchor", cart("related: &a ['cart:{id}:items']"),
+		`line 5: related: anchors and aliases are not read here: write it out`, false},
+	{"text where a list belongs", cart("related: 'cart:{id}:items'"),
+		`line 5: related: want a list`, true},
+	{"an empty list", cart("related: []"), `line 5: related: is empty`, true},
+	{"an empty text", cart("category: ''"), `line 5: category: is empty`, true},
+	{"text where fields belong", cart("min_age: 5m"),
+		`line 5: min_age: want fields, such as {name: value}`, true},
+	{"a list where text belongs", cart("category: [a]"),
+		`line 5: category: want one value, not a list or fields`, true},
+	{"a number where text belongs", cart("category: 5"),
+		`line 5: category: want text: put 5 in quotes`, true},
+	{"text where true or false belongs", cart("delete: yes please"),
+		`line 5: delete: want true or false, not yes please`, true},
+	{"text where a number belongs", cart("cap: many"),
+		`line 5: cap: want a whole number, not many`, true},
+	{"a control character", cart(`category: "a\tb"`),
+		`line 5: category: holds a control character`, true},
+	{"a duration without unit", cart("grace: 90"),
+		`line 5: grace: want a duration with its unit, such as 90s, 10m or 24h, not 90`, true},
+	{"a duration in days", cart("bin: 7d"),
+		`line 5: bin: want a duration with its unit, such as 90s, 10m or 24h, not 7d`, true},
+	{"a negative duration", cart("bin: -5m"), `line 5: bin: is negative`, true},
+	{"a duration of nothing", cart("grace: 0s"),
+		`line 5: grace: is zero: leave it out, or want more`, false},
+	{"a rule without a name", "rules:\n- keys: 'cart:{id}'\n  keep_if: [{exists: 'user:{id}'}]",
+		`line 2: rules[0]: want name`, true},
+	{"a name with a capital letter",
+		"rules:\n- name: Carts\n  keys: 'cart:{id}'\n  keep_if: [{exists: 'user:{id}'}]",
+		`line 2: rules[0] "Carts": name: want lower-case letters, digits, '-' and '_', not "Carts"`, true},
+	{"a name that stands twice", cart() + "\n" + cart()[len("rules:\n"):],
+		`line 5: rules[1] "carts": name: stands twice: it is the name of rules[0], too`, false},
+	{"a category with a space", cart("category: old carts"),
+		`line 5: category: want letters, digits, '-' and '_', not "old carts"`, true},
+	{"neither keys nor members", ruleOf("cap: 5"),
+		`line 2: want exactly one of keys, members, not none`, true},
+	{"keys and members", cart("members: {set: ids, as: user}"),
+		`line 2: want exactly one of keys, members, not keys and members`, true},
+	{"'*' alone", ruleOf("keys: '*'"),
+		`line 4: keys: "*": '*' is for the end of related: name what differs, such as {id}`, false},
+	{"'*' in keys", ruleOf("keys: 'cart:*'"),
+		`line 4: keys: "cart:*": '*' is for the end of related: name what differs, such as {id}`, false},
+	{"keys that begin with a variable", ruleOf("keys: '{id}:cart'"),
+		`line 4: keys: "{id}:cart": want at least 2 characters before what differs`, false},
+	{"keys with one character before the variable", ruleOf("keys: 'c{id}'"),
+		`line 4: keys: "c{id}": want at least 2 characters before what differs`, false},
+	{"keys without a variable",
+		bare("keys: cart", "bind: {id: .id}", "read: json", "keep_if: [{exists: 'user:{id}'}]"),
+		`line 3: keys: "cart": want a variable for what differs, such as {id}`, false},
+	{"keys whose variables cannot be told apart", ruleOf("keys: 'cart:{id}-{shop}'"),
+		`line 4: keys: "cart:{id}-{shop}": the end of {id} cannot be told: want ':' behind it`, false},
+	{"a brace that does not close", ruleOf("keys: 'cart:{id'"),
+		`line 4: keys: "cart:{id": want a variable in braces, such as {user}`, false},
+	{"a brace that does not open", ruleOf("keys: 'cart:id}'"),
+		`line 4: keys: "cart:id}": '}' without '{'`, false},
+	{"two variables without text between", ruleOf("keys: 'cart:{id}{shop}'"),
+		`line 4: keys: "cart:{id}{shop}": text has to stand between two variables`, false},
+	{"members of two things", ruleOf("members: {set: a, zset: b, as: id}"),
+		`line 4: members: want exactly one of zset, set, hash, not zset and set`, true},
+	{"members of nothing", ruleOf("members: {as: id}"),
+		`line 4: members: want exactly one of zset, set, hash, not none`, true},
+	{"members without a variable",
+		bare("members: {set: a}",
+			"gone_if: {mongo: {collection: c, id: '{id}', all: [{field: a, in: [b]}]}}"),
+		`line 3: members: want as`, true},
+	{"members of many keys", ruleOf("members: {set: 'a:{id}', as: id}"),
+		`line 4: members.set: "a:{id}": want one key, without variables`, false},
+	{"a member's variable with a space",
+		bare("members: {set: a, as: my id}", "keep_if: [{exists: 'user:{id}'}]"),
+		`line 3: members.as: want letters, digits and '_' for a variable, not "my id"`, true},
+	{"an unknown way to read", cart("read: xml"),
+		`line 5: read: want json or hash or text, not "xml"`, true},
+	{"members that are read", seat("read: json"),
+		`line 5: read: is for keys: a member has no value`, false},
+	{"a binding of what is not read", cart("bind: {room: .room}"),
+		`line 5: bind.room: needs read: json or hash`, false},
+	{"a binding of text", cart("read: text", "bind: {room: .room}"),
+		`line 6: bind.room: needs read: json or hash`, false},
+	{"a binding without a dot", cart("read: json", "bind: {room: room}"),
+		`line 6: bind.room: want a field such as .id, or .player.id, not "room"`, true},
+	{"a binding into a field of a hash", cart("read: hash", "bind: {room: .room.id}"),
+		`line 6: bind.room: want one field such as .id, not ".room.id": a hash holds no others`, false},
+	{"a binding with a strange name", cart("read: json", "bind: {'my room': .room}"),
+		`line 6: bind.my room: want letters, digits and '_' for a variable, not "my room"`, false},
+	{"a binding of a variable that keys has", cart("read: json", "bind: {id: .id}"),
+		`line 6: bind.id: is a variable of keys already`, false},
+	{"only of an unknown variable", cart("only: {user: uuid}"),
+		`line 5: only.user: no keys, as or bind gives {user}; known: {id}`, false},
+	{"only of an unknown form", cart("only: {id: hex}"),
+		`line 5: only.id: want objectid or uuid or integer, not "hex"`, true},
+	{"neither keep_if nor gone_if", bare("keys: 'cart:{id}'"),
+		`line 2: want keep_if or gone_if: without a sign, everything is an orphan`, true},
+	{"a sign of two kinds", signsOf("{exists: 'user:{id}', channel: '{id}'}"),
+		`line 5: keep_if[0]: want exactly one of ` +
+			`exists, field, member, score, channel, value, mongo, not exists and channel`, true},
+	{"a sign with an unknown variable", signsOf("exists: 'user:{user}'"),
+		`line 5: keep_if[0].exists: no keys, as or bind gives {user}; known: {id}`, false},
+	{"a sign without a variable", signsOf("exists: user"),
+		`line 5: keep_if[0].exists: "user": want a variable: it would say the same of ` +
+			`every candidate`, false},
+	{"a sign with '*'", signsOf("exists: 'user:{id}:*'"),
+		`line 5: keep_if[0].exists: "user:{id}:*": '*' is for the end of related: name ` +
+			`what differs, such as {id}`, false},
+	{"a hash without its field", signsOf("field: {hash: users}"),
+		`line 5: keep_if[0].field: want field`, true},
+	{"a field that is the same for all candidates", signsOf("field: {hash: users, field: id}"),
+		`line 5: keep_if[0].field: want a variable: it would say the same of every candidate`, false},
+	{"a member of two things", signsOf("member: {set: a, zset: b, of: '{id}'}"),
+		`line 5: keep_if[0].member: want exactly one of set, zset, not set and zset`, true},
+	{"a score of an unknown unit", signsOf("score: {zset: a, of: '{id}', unit: m, within: 5m}"),
+		`line 5: keep_if[0].score.unit: want ms or s, not "m"`, true},
+	{"a score without a limit", signsOf("score: {zset: a, of: '{id}', unit: ms}"),
+		`line 5: keep_if[0].score: want within`, true},
+	{"a value that is not read", signsOf("value: {field: .state, in: [open]}"),
+		`line 5: keep_if[0].value.field: needs read: json or hash`, false},
+	{"a value without a choice",
+		bare("keys: 'cart:{id}'", "read: json", "keep_if: [{value: {field: .state}}]"),
+		`line 5: keep_if[0].value: want in`, true},
+	{"evidence of nothing", evidence("{}"), `line 4: gone_if: is empty`, true},
+	{"evidence of two kinds",
+		bare("keys: 'cart:{id}'", "read: json", "gone_if:", "  value: {field: .a, in: [b]}",
+			"  mongo: {collection: c, id: '{id}', all: [{field: a, in: [b]}]}"),
+		`line 5: gone_if: want exactly one of mongo, value, not mongo and value`, true},
+	{"evidence that a document is there", evidence("{mongo: {collection: c, id: '{id}'}}"),
+		`line 4: gone_if.mongo: want all: that a document is there does not say that it is over`, true},
+	{"evidence from the same document for all",
+		evidence("{mongo: {collection: c, id: carts, all: [{field: a, in: [b]}]}}"),
+		`line 4: gone_if.mongo.id: "carts": want a variable: it would say the same of ` +
+			`every candidate`, false},
+	{"a document of no collection", evidence("{mongo: {id: '{id}', all: [{field: a, in: [b]}]}}"),
+		`line 4: gone_if.mongo: want collection`, true},
+	{"a condition without a choice or a time",
+		evidence("{mongo: {collection: c, id: '{id}', all: [{field: a}]}}"),
+		`line 4: gone_if.mongo.all[0]: want exactly one of in, before, not none`, true},
+	{"a condition with a choice and a time",
+		evidence("{mongo: {collection: c, id: '{id}', all: [{field: a, in: [b], before: 1h}]}}"),
+		`line 4: gone_if.mongo.all[0]: want exactly one of in, before, not in and before`, true},
+	{"a reference with a variable", cart("unless_lost: [{exists: 'user:{id}'}]"),
+		`line 5: unless_lost[0].exists: "user:{id}": want one key, without variables`, false},
+	{"a reference of two kinds", cart("unless_lost: [{exists: users, exists_any: [a, b]}]"),
+		`line 5: unless_lost[0]: want exactly one of exists, exists_any, channels, not ` +
+			`exists and exists_any`, true},
+	{"or_for without exists_any", cart("unless_lost: [{exists: users, or_for: 5m}]"),
+		`line 5: unless_lost[0].or_for: is for exists_any alone`, true},
+	{"an empty name among exists_any", cart("unless_lost: [{exists_any: [users, '']}]"),
+		`line 5: unless_lost[0].exists_any[1]: is empty`, true},
+	{"channels without a hash", cart("unless_lost: [{channels: {pattern: 'r*', when: {}}}]"),
+		`line 5: unless_lost[0].channels.when: is empty`, true},
+	{"any channel",
+		cart("unless_lost: [{channels: {pattern: '*', when: {hash_not_empty: rooms}}}]"),
+		`line 5: unless_lost[0].channels.pattern: "*": want some text: any channel would do`, false},
+	{"an age from nowhere", cart("min_age: {over: 5m}"),
+		`line 5: min_age: want exactly one of from_ttl, key, field, score, not none`, true},
+	{"an age from two places",
+		cart("min_age: {over: 5m, from_ttl: 1h, key: 'cart:{id}:at', unit: s}"),
+		`line 5: min_age: want exactly one of from_ttl, key, field, score, not from_ttl and key`, true},
+	{"no age", cart("min_age: {from_ttl: 1h}"), `line 5: min_age: want over`, true},
+	{"an age without unit", cart("min_age: {over: 5m, key: 'cart:{id}:at'}"),
+		`line 5: min_age: want unit: ms or s`, true},
+	{"an age with a strange unit", cart("min_age: {over: 5m, key: 'cart:{id}:at', unit: min}"),
+		`line 5: min_age.unit: want ms or s, not "min"`, true},
+	{"an age from the expiry with a unit", cart("min_age: {over: 5m, from_ttl: 1h, unit: s}"),
+		`line 5: min_age.unit: is for key, field and score: from_ttl has its own`, true},
+	{"an age that is never reached", cart("min_age: {over: 1h, from_ttl: 1h}"),
+		`line 5: min_age.over: want less than from_ttl: its keys are gone before they are so old`, false},
+	{"an age from the expiry of a member", seat("min_age: {over: 5m, from_ttl: 1h}"),
+		`line 5: min_age.from_ttl: is for keys: a member has no expiry of its own`, false},
+	{"an age from a value that is not read", cart("min_age: {over: 5m, field: .at, unit: s}"),
+		`line 5: min_age.field: needs read: json or hash`, false},
+	{"an age from the score of a key", cart("min_age: {over: 5m, score: true, unit: s}"),
+		`line 5: min_age.score: needs members: {zset: ...}`, false},
+	{"an age not from the score", seat("min_age: {over: 5m, score: false, unit: s}"),
+		`line 5: min_age.score: want true, or leave it out`, true},
+	{"an age from the same key for all", cart("min_age: {over: 5m, key: started, unit: s}"),
+		`line 5: min_age.key: "started": want a variable: it would say the same of every candidate`, false},
+	{"if_missing without key",
+		seat("min_age: {over: 5m, score: true, unit: s, if_missing: first_seen}"),
+		`line 5: min_age.if_missing: is for key alone`, true},
+	{"an unknown if_missing",
+		cart("min_age: {over: 5m, key: 'cart:{id}:at', unit: s, if_missing: keep}"),
+		`line 5: min_age.if_missing: want first_seen, not "keep"`, true},
+	{"related that is anything", cart("related: ['*']"),
+		`line 5: related[0]: "*": want at least 2 characters before what differs`, false},
+	{"related without the variable", cart("related: ['items:all']"),
+		`line 5: related[0]: "items:all": want {id}, too: else one candidate takes what is another's`, false},
+	{"related with an unknown variable", cart("related: ['items:{id}:{user}']"),
+		`line 5: related[0]: no keys, as or bind gives {user}; known: {id}`, false},
+	{"related that could be another candidate", cart("related: ['cart:{id}*']"),
+		`line 5: related[0]: "cart:{id}*": the end of {id} cannot be told: want ':' behind it`, false},
+	{"related whose variable ends anywhere", cart("related: ['items:{id}*']"),
+		`line 5: related[0]: "items:{id}*": the end of {id} cannot be told: want ':' behind it`, false},
+	{"related of a member that may hold ':'", seat("related: ['items:{id}:*']"),
+		`line 5: related[0]: "items:{id}:*": the end of {id} cannot be told: want ':' ` +
+			`behind it, and in only what it looks like`, false},
+	{"related that could be the key of members", seat("related: ['se{id}']"),
+		`line 5: related[0]: could delete the key of members`, false},
+	{"an empty related", cart("related: ['']"),
+		`line 5: related[0]: is empty`, true},
+	{"a rule that deletes the set it relies on",
+		bare("keys: 'bots:{id}'", "keep_if: [{member: {set: 'bots:active', of: '{id}'}}]"),
+		`line 3: keys: could delete keep_if[0].member.set, which the rule relies on`, false},
+	{"a rule whose related keys could be the hash it relies on",
+		bare("keys: 'bots:{id}'", "keep_if: [{field: {hash: 'state:1:of', field: '{id}'}}]",
+			"related: ['state:{id}:*']"),
+		`line 5: related[0]: could delete keep_if[0].field.hash, which the rule relies on`, false},
+	{"a rule that deletes what unless_lost names",
+		ruleOf("keys: 'user:{id}'", "unless_lost: [{exists: 'user:all'}]"),
+		`line 4: keys: could delete unless_lost[0].exists, which the rule relies on`, false},
+	{"a rule that empties the set it relies on",
+		bare("members: {set: users, as: id}", "keep_if: [{member: {set: users, of: 'main-{id}'}}]"),
+		`line 3: members: could empty keep_if[0].member.set, which the rule relies on`, false},
+	{"too short a grace", cart("grace: 10ms"),
+		`line 5: grace: want at least 1s: the absence of a sign has to last`, false},
+	{"too short a bin", cart("bin: 1s"), `line 5: bin: want at least 1m0s`, false},
+	{"a cap of nothing", cart("cap: 0"), `line 5: cap: want 1 to 100000`, true},
+	{"too large a cap", cart("cap: 100001"), `line 5: cap: want 1 to 100000`, true},
+}
+
+func TestEachFaultIsNamedWithItsLine(t *testing.T) {
+	for _, c := range faultCases {
+		t.Run(c.name, func(t *testing.T) {
+			rules, err := Parse([]byte(c.yaml))
+			require.Nil(t, rules)
+			require.Error(t, err)
+			require.Equal(t, c.want, strings.ReplaceAll(err.Error(), `rules[0] "carts": `, ""))
+		})
+	}
+}

@@ -1,0 +1,218 @@
+package orphan
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/janitor"
+)
+
+// before is a hook of the janitor's client, which calls f before the first command that matches.
+type before struct {
+	command string // in lower case
+	with    string // in one of its arguments
+	f       func()
+	done    bool
+}
+
+func (*before) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (b *before) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		b.meets(cmd)
+		return next(ctx, cmd)
+	}
+}
+
+func (b *before) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			b.meets(cmd)
+		}
+		return next(ctx, cmds)
+	}
+}
+
+func (b *before) meets(cmd redis.Cmder) {
+	if !b.done && cmd.Name() == b.command && strings.Contains(fmt.Sprint(cmd.Args()...), b.with) {
+		b.done = true
+		b.f()
+	}
+}
+
+// session is a rule about keys of any type, without a value that is read.
+func session(p string) Rule {
+	return Rule{
+		Name: "sessions", Delete: true, Keys: p + "session:{user}", KeepIf: []Sign{{Exists: p + "user:{user}"}},
+		Related: []string{p + "cart:{user}"}, Grace: time.Minute,
+	}
+}
+
+// A candidate that is made anew under its old name, changed, refreshed, or that shows a sign of
+// life, is not deleted, whichever gap that falls into.
+func TestWhatIsMadeAnewInAnyGapSurvives(t *testing.T) {
+	t.Parallel()
+	changes := map[string]func(r *rig, p string){
+		"another value":             func(r *rig, p string) { r.do("SET", p+"session:a", "new", "PX", 3600_000) },
+		"the same value, refreshed": func(r *rig, p string) { r.do("PEXPIRE", p+"session:a", 3600_001) },
+		"the same value, made anew": func(r *rig, p string) {
+			r.do("DEL", p+"session:a")
+			r.do("SET", p+"session:a", "old", "PX", 3600_002)
+		},
+		"a value of another type": func(r *rig, p string) {
+			r.do("DEL", p+"session:a")
+			r.do("HSET", p+"session:a", "f", "v")
+		},
+		"a sign of life":           func(r *rig, p string) { r.do("SET", p+"user:a", "1") },
+		"a related key written":    func(r *rig, p string) { r.do("SADD", p+"cart:a", "more") },
+		"a related key made":       func(r *rig, p string) { r.do("DEL", p+"cart:a"); r.do("SET", p+"cart:a", "1") },
+		"its mark made by another": func(r *rig, p string) { r.do("DEL", marksKey(r.layout, "sessions")) },
+		"the witness has a hold":   func(r *rig, _ string) { r.listened(0) },
+	}
+	gaps := map[string]func(r *rig, change func()){
+		"between the looks": func(r *rig, change func()) {
+			r.sweep("sessions")
+			r.pass("sessions", time.Minute)
+			change()
+			r.sweep("sessions")
+		},
+		"between look and last look": func(r *rig, change func()) {
+			r.sweep("sessions")
+			r.pass("sessions", time.Minute)
+			r.set.c.Client.AddHook(&before{command: "client", with: "x", f: change})
+			r.set.c.Client.AddHook(&before{command: "hgetall", f: func() {
+				r.set.c.Client.AddHook(&before{command: "exists", with: "user:a", f: change})
+			}})
+			r.sweep("sessions")
+		},
+		"between last look and delete": func(r *rig, change func()) {
+			r.sweep("sessions")
+			r.pass("sessions", time.Minute)
+			r.set.c.Client.AddHook(&before{command: "evalsha", with: `"seen"`, f: change})
+			r.sweep("sessions")
+		},
+	}
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		for gap, run := range gaps {
+			for what, change := range changes {
+				t.Run(gap+"/"+what, func(t *testing.T) {
+					t.Parallel()
+					p := fmt.Sprintf("%s%x:", w.Prefix, digest(gap + what)[:8])
+					r := newRig(t, w.Options, p, nil, session(p))
+					r.do("SET", p+"session:a", "old", "PX", 3600_000)
+					r.do("SADD", p+"cart:a", "thing")
+					r.do("SET", p+"session:b", "old")
+					r.do("SET", p+"session:c", "old")
+					r.do("SET", p+"user:c", "1")
+					done := false
+					run(r, func() { done = true; change(r, p) })
+					require.True(t, done)
+					require.True(t, r.exists(p+"session:a", p+"session:c"))
+					if what != "the witness has a hold" && !strings.HasPrefix(what, "its mark") {
+						require.False(t, r.exists(p+"session:b"), "the other goes")
+					}
+				})
+			}
+		}
+	})
+}
+
+func TestAHoldBetweenTwoLooksMakesTheFirstWorthless(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		r := newRig(t, w.Options, w.Prefix, nil, session(w.Prefix))
+		r.do("SET", w.Prefix+"session:a", "old")
+		r.sweep("sessions")
+		r.pass("sessions", 10*time.Minute)
+		r.listened(5 * time.Minute) // long enough for the guard, and later than the mark
+		require.Equal(t, map[string]int{waiting: 1}, r.sweep("sessions").Kept)
+		r.pass("sessions", time.Minute)
+		require.Equal(t, 1, r.sweep("sessions").Removed)
+	})
+}
+
+func TestTooManyNewlyCondemnedHoldTheRuleOnce(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		p := w.Prefix
+		rule := session(p)
+		rule.Cap = 8
+		r := newRig(t, w.Options, p, nil, rule)
+		for i := range 40 {
+			r.do("SET", fmt.Sprintf("%ssession:%d", p, i), "old")
+			if i >= 21 {
+				r.do("SET", fmt.Sprintf("%suser:%d", p, i), "1")
+			}
+		}
+		result := r.sweep("sessions")
+		require.Equal(t, []any{janitor.Held, "mass_failure"}, []any{result.Outcome, result.Reason}, result)
+		r.pass("sessions", time.Minute)
+		require.Equal(t, janitor.Held, r.sweep("sessions").Outcome, "still")
+		until, err := r.rdb.HGet(t.Context(), stateKey(r.layout, "sessions"), heldUntil).Int64()
+		require.NoError(t, err)
+		r.do("HSET", stateKey(r.layout, "sessions"), heldUntil, until-time.Minute.Milliseconds())
+		result = r.sweep("sessions")
+		require.Equal(t, janitor.Done, result.Outcome, result.Detail)
+		require.Equal(t, 8, result.Removed)
+		require.Equal(t, 13, result.Kept[capped])
+		require.Equal(t, 8, r.sweep("sessions").Removed)
+		require.Equal(t, 5, r.sweep("sessions").Removed)
+	})
+}
+
+func TestARuleThatDoesNotSayDeleteOnlyReports(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		p := w.Prefix
+		rule := session(p)
+		rule.Delete = false
+		r := newRig(t, w.Options, p, nil, rule)
+		r.do("SET", p+"session:a", "old")
+		r.sweep("sessions")
+		r.pass("sessions", time.Minute)
+		result := r.sweep("sessions")
+		require.True(t, result.DryRun)
+		require.Equal(t, 1, result.Condemned)
+		require.True(t, r.exists(p+"session:a"))
+		require.Equal(t, 1, r.jan.Status().Sweeps[2].Condemned)
+
+		plans, err := r.set.Plan(t.Context(), 10)
+		require.NoError(t, err)
+		require.Equal(t, p+"session:a", plans[0].Findings[0].Name)
+		require.False(t, plans[0].Findings[0].Since.IsZero())
+		found, err := r.set.Explain(t.Context(), p+"cart:a")
+		require.NoError(t, err)
+		require.Equal(t, []string{p + "session:a", "condemned"}, []string{found[0].Name, found[0].Verdict})
+	})
+}
+
+// A leader that was paused between look and note must not undo what its successor has seen.
+func TestAPassOfAnOlderTermNotesNothing(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		p := w.Prefix
+		r := newRig(t, w.Options, p, nil, session(p))
+		r.do("SET", p+"session:a", "old")
+		r.set.c.Client.AddHook(&before{command: "evalsha", with: "orphan:marks", f: func() {
+			newest := r.rdb.XRevRangeN(t.Context(), r.layout.Log(), "+", "-", 1).Val()[0].ID
+			var epoch uint64
+			_, err := fmt.Sscanf(newest, "%d-", &epoch)
+			require.NoError(t, err)
+			r.do("XADD", r.layout.Log(), fmt.Sprintf("%d-0", epoch+1), "by", "a successor")
+		}})
+		require.Equal(t, janitor.Lost, r.sweep("sessions").Outcome)
+		require.Zero(t, r.rdb.Exists(t.Context(), marksKey(r.layout, "sessions")).Val())
+	})
+}

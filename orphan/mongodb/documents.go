@@ -1,0 +1,127 @@
+package mongodb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/rollcall-redis/rollcall/orphan"
+)
+
+const (
+	batch    = 500 // ids in one find
+	longText = 64 << 10
+	idField  = "_id"
+)
+
+var errNotAsked = errors.New("the answer has a document that was not asked for: " +
+	"does the collection ignore case (a collation)?")
+
+// Documents returns the documents of q that there are, each with the fields that it has: text as
+// string, whole numbers as int64, others as float64, bool, dates as time.Time in UTC. For any other
+// value, and for text of more than 64 KiB, it has the value's [bson.Type]. So what it holds is
+// bounded, whatever the documents hold.
+//
+// An id that is no ObjectID, where q says that they are, is an error, and nothing is asked. Upper
+// and lower case do not matter in an ObjectID; the result has it as it was given.
+//
+// A dotted field leads through documents; one behind an array is missing.
+//
+// There is no order among finds of the same question, and no common snapshot.
+func (s *Source) Documents(ctx context.Context, q orphan.Query) (map[string]orphan.Document, error) {
+	keys := make([]any, len(q.IDs)) // as the database has them: string or bson.ObjectID
+	for i, id := range q.IDs {
+		keys[i] = id
+		if q.ObjectIDs {
+			oid, err := bson.ObjectIDFromHex(id)
+			if err != nil {
+				return nil, fmt.Errorf("mongodb: %s: %q is not an ObjectID", q.Collection, id)
+			}
+			keys[i] = oid
+		}
+	}
+	found := make(map[any]orphan.Document)
+	for some := range slices.Chunk(keys, batch) {
+		err := s.within(ctx, q.Collection, func(ctx context.Context) error {
+			return s.find(ctx, q, some, found)
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	docs := make(map[string]orphan.Document, len(found))
+	for i, id := range q.IDs {
+		if doc, ok := found[keys[i]]; ok {
+			docs[id] = doc
+		}
+	}
+	return docs, nil
+}
+
+// find adds the documents with these ids to found.
+func (s *Source) find(ctx context.Context, q orphan.Query, keys []any, found map[any]orphan.Document) error {
+	if err := s.primary(ctx); err != nil {
+		return err
+	}
+	fields := bson.M{idField: 1}
+	for _, f := range q.Fields {
+		fields[f] = 1
+	}
+	asked := make(map[any]bool, len(keys))
+	for _, key := range keys {
+		asked[key] = true
+	}
+	cursor, err := s.db.Collection(q.Collection).Find(ctx, bson.M{idField: bson.M{"$in": keys}},
+		options.Find().SetProjection(fields).SetBatchSize(batch+1)) // one round trip: a full batch has a next one
+	if err != nil {
+		return err
+	}
+	defer cursor.Close(ctx) // where that fails, the server forgets the cursor by itself
+	for cursor.Next(ctx) {
+		raw := cursor.Current
+		if err := raw.Validate(); err != nil {
+			return fmt.Errorf("the answer is damaged: %w", err)
+		}
+		key := value(raw.Lookup(idField))
+		if oid, ok := raw.Lookup(idField).ObjectIDOK(); ok {
+			key = oid
+		}
+		if !asked[key] {
+			return errNotAsked
+		}
+		doc := make(orphan.Document, len(q.Fields))
+		for _, f := range q.Fields {
+			if v, err := raw.LookupErr(strings.Split(f, ".")...); err == nil { // else it has no such field
+				doc[f] = value(v)
+			}
+		}
+		found[key] = doc
+	}
+	return cursor.Err()
+}
+
+// value is a field's value as Documents has it.
+func value(v bson.RawValue) any {
+	switch v.Type {
+	case bson.TypeString:
+		if text := v.StringValue(); len(text) <= longText {
+			return text
+		}
+	case bson.TypeInt32:
+		return int64(v.Int32())
+	case bson.TypeInt64:
+		return v.Int64()
+	case bson.TypeDouble:
+		return v.Double()
+	case bson.TypeBoolean:
+		return v.Boolean()
+	case bson.TypeDateTime:
+		return v.Time().UTC()
+	}
+	return v.Type
+}

@@ -1,0 +1,175 @@
+package mongodb_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/rollcall-redis/rollcall/internal/mongotest"
+	"github.com/rollcall-redis/rollcall/orphan"
+	"github.com/rollcall-redis/rollcall/orphan/mongodb"
+)
+
+// short is for tests in which the deadline is meant to pass.
+const short = 100 * time.Millisecond
+
+var (
+	m1    = bson.M{"_id": "m1", "status": "finished"}
+	found = map[string]orphan.Document{"m1": {"status": "finished"}} // by matches("m1")
+)
+
+// nothingIsKnown holds a source to what it owes when it cannot tell, and returns its error.
+func nothingIsKnown(t *testing.T, src *mongodb.Source) error {
+	t.Helper()
+	docs, err := src.Documents(t.Context(), matches("m1"))
+	require.Error(t, err)
+	require.Nil(t, docs)
+	empty, emptyErr := src.Empty(t.Context(), "matches")
+	require.Error(t, emptyErr)
+	require.False(t, empty)
+	return err
+}
+
+func TestConnectDoesNotWaitForAServer(t *testing.T) {
+	t.Parallel()
+	src := connect(t, "mongodb://127.0.0.1:1/game", mongodb.Timeout(short))
+	err := nothingIsKnown(t, src)
+	require.ErrorContains(t, err, "mongodb: matches: no answer within 100ms")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.Error(t, src.Ping(t.Context()))
+}
+
+func TestAServerThatGoesTakesItsAnswersWithIt(t *testing.T) {
+	t.Parallel()
+	server := mongotest.Start(t)
+	db := filled(t, server.Database(), m1)
+	patient, src := connect(t, db.URI), connect(t, db.URI, mongodb.Timeout(short))
+	require.NoError(t, patient.Ping(t.Context()))
+	server.Kill()
+	_ = nothingIsKnown(t, src)
+	ctx, cancel := context.WithTimeout(t.Context(), short)
+	defer cancel()
+	docs, err := patient.Documents(ctx, matches("m1"))
+	require.Error(t, err)
+	require.Nil(t, docs)
+}
+
+func TestAnAnswerBehindTheDeadlineIsNone(t *testing.T) {
+	t.Parallel()
+	server := mongotest.Start(t)
+	db := filled(t, server.Database(), m1)
+	proxy := mongotest.NewProxy(t, server.Addr())
+	src := connect(t, db.Through(proxy), mongodb.Timeout(short))
+	proxy.Hold()
+	for proxy.Hits() == 0 { // a slow machine needs the deadline for less
+		require.ErrorContains(t, nothingIsKnown(t, src), "no answer within 100ms")
+	}
+}
+
+// The driver keeps a connection whose answer did not come in time, and reads it off later.
+func TestAnAnswerThatComesLateIsNotTheNextQuestions(t *testing.T) {
+	t.Parallel()
+	server := mongotest.Start(t)
+	db := filled(t, server.Database(), m1)
+	proxy := mongotest.NewProxy(t, server.Addr())
+	src := connect(t, db.Through(proxy))
+	require.NoError(t, src.Ping(t.Context()))
+	proxy.Hold()
+	for proxy.Hits() == 0 {
+		ctx, cancel := context.WithTimeout(t.Context(), short)
+		_, err := src.Documents(ctx, matches("m1"))
+		cancel()
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	}
+	proxy.Release()
+	docs, err := src.Documents(t.Context(), matches("m2"))
+	require.NoError(t, err)
+	require.Empty(t, docs)
+	docs, err = src.Documents(t.Context(), matches("m1"))
+	require.NoError(t, err)
+	require.Equal(t, found, docs)
+}
+
+func TestTheCallersEndIsNotTheServersFault(t *testing.T) {
+	t.Parallel()
+	src := connect(t, mongotest.Database(t).URI)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := src.Documents(ctx, matches("m1"))
+	require.ErrorIs(t, err, context.Canceled)
+	require.NotContains(t, err.Error(), "no answer within")
+}
+
+func TestAnAnswerThatIsCutInTheMiddleIsNone(t *testing.T) {
+	t.Parallel()
+	server := mongotest.Start(t)
+	db := filled(t, server.Database(), m1)
+	proxy := mongotest.NewProxy(t, server.Addr())
+	src := connect(t, db.Through(proxy), mongodb.Timeout(short))
+	proxy.Cut(0)
+	for proxy.Hits() == 0 {
+		_ = nothingIsKnown(t, src)
+	}
+	proxy.Release()
+	docs, err := connect(t, db.Through(proxy)).Documents(t.Context(), matches("m1"))
+	require.NoError(t, err)
+	require.Equal(t, found, docs)
+}
+
+func TestOneBatchThatFailsLeavesNothingOfTheOthers(t *testing.T) {
+	t.Parallel()
+	server := mongotest.Start(t)
+	db := filled(t, server.Database(), m1)
+	proxy := mongotest.NewProxy(t, server.Addr())
+	src := connect(t, db.Through(proxy), mongodb.Timeout(short))
+	ids := make([]string, 600)
+	ids[0] = "m1"
+	for proxy.Cut(1); proxy.Hits() == 0; {
+		docs, err := src.Documents(t.Context(), matches(ids...))
+		require.Error(t, err)
+		require.Nil(t, docs)
+	}
+}
+
+func TestARestoredDatabaseAnswersAsTheOneItIs(t *testing.T) {
+	t.Parallel()
+	today, yesterday := mongotest.Start(t), mongotest.Start(t)
+	db := filled(t, today.Database(), m1)
+	filled(t, yesterday.Namesake(db.Name()), bson.M{"_id": "m1", "status": "ongoing"})
+	proxy := mongotest.NewProxy(t, today.Addr())
+	src := connect(t, db.Through(proxy))
+	docs, err := src.Documents(t.Context(), matches("m1"))
+	require.NoError(t, err)
+	require.Equal(t, found, docs)
+	proxy.Retarget(yesterday.Addr())
+	require.Eventually(t, func() bool { // until the driver has done with connections that broke
+		docs, err = src.Documents(t.Context(), matches("m1"))
+		return err == nil
+	}, unhurried, time.Millisecond)
+	require.Equal(t, map[string]orphan.Document{"m1": {"status": "ongoing"}}, docs)
+}
+
+// The driver takes a server that it is directly connected to for the primary.
+func TestADirectConnectionToASecondaryIsAnError(t *testing.T) {
+	t.Parallel()
+	server := mongotest.Start(t)
+	db := filled(t, server.Database(), m1)
+	proxy := mongotest.NewProxy(t, server.Addr())
+	src := connect(t, db.Through(proxy))
+	proxy.Demote()
+	require.ErrorContains(t, nothingIsKnown(t, src), "not the primary")
+	require.ErrorContains(t, src.Ping(t.Context()), "not the primary")
+	require.Empty(t, proxy.Finds())
+}
+
+func TestASourceThatIsClosedKnowsNothing(t *testing.T) {
+	t.Parallel()
+	src := connect(t, mongotest.Database(t).URI)
+	require.NoError(t, src.Close(t.Context()))
+	require.NoError(t, src.Close(t.Context()))
+	require.ErrorIs(t, nothingIsKnown(t, src), mongo.ErrClientDisconnected)
+}

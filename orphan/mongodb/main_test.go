@@ -1,0 +1,9 @@
+package mongodb_test
+
+import (
+	"testing"
+
+	"github.com/rollcall-redis/rollcall/internal/mongotest"
+)
+
+func TestMain(m *testing.M) { mongotest.Main(m) }

@@ -1,0 +1,178 @@
+package mongodb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/connstring"
+
+	"github.com/rollcall-redis/rollcall/orphan"
+)
+
+const (
+	defaultTimeout = 5 * time.Second
+	connections    = 4
+)
+
+var _ orphan.Source = (*Source)(nil)
+
+// An Option is a setting of a Source.
+type Option func(*Source)
+
+// Timeout bounds each find, waiting for a server included. A question of more than 500 ids is
+// several finds. Default, also for what is not positive: 5 s.
+func Timeout(d time.Duration) Option { return func(s *Source) { s.timeout = d } }
+
+// A Source reads documents of one database. Safe for concurrent use.
+type Source struct {
+	client  *mongo.Client
+	db      *mongo.Database
+	direct  bool
+	timeout time.Duration
+}
+
+// Connect makes a Source of the database that the URI names. It does not wait for the server, and
+// returns no error if there is none; see [Source.Ping]. With mongodb+srv:// it looks the host up in
+// the DNS.
+//
+// Errors do not repeat the URI, which may hold a password.
+func Connect(uri string, opts ...Option) (*Source, error) {
+	parsed, err := connstring.ParseAndValidate(uri)
+	if err != nil {
+		return nil, badURI(err)
+	}
+	if parsed.Database == "" {
+		return nil, errors.New("mongodb: the URI names no database: it has to end as in " +
+			"mongodb://host:27017/DATABASE, or mongodb://host:27017/DATABASE?authSource=admin")
+	}
+	settings := options.Client().ApplyURI(uri).
+		SetReadConcern(readconcern.Majority()).
+		SetReadPreference(readpref.Primary()).
+		SetMaxPoolSize(connections).
+		SetServerMonitoringMode(options.ServerMonitoringModePoll) // one connection less to each server
+	if settings.AppName == nil {
+		settings.SetAppName("rollcall")
+	}
+	client, err := mongo.Connect(settings)
+	if err != nil {
+		return nil, badURI(err)
+	}
+	s := &Source{
+		client: client,
+		db:     client.Database(parsed.Database),
+		direct: settings.Direct != nil && *settings.Direct,
+	}
+	for _, set := range opts {
+		set(s)
+	}
+	if s.timeout <= 0 {
+		s.timeout = defaultTimeout
+	}
+	return s, nil
+}
+
+// badURI says what is wrong without the driver's words: those quote parts of the URI.
+func badURI(err error) error {
+	if dns := (*net.DNSError)(nil); errors.As(err, &dns) {
+		return fmt.Errorf("mongodb: the URI's host cannot be looked up in the DNS: %s", dns.Err)
+	}
+	return errors.New("mongodb: the URI is not valid (it is not shown, as it may hold a password): it has to " +
+		"look like mongodb://user:password@host:27017/database, special characters of user and password " +
+		"written as %XX, and options of the driver after a '?'")
+}
+
+// Close ends the connections. It waits for finds that are under way, until ctx ends; those are
+// broken off then.
+func (s *Source) Close(ctx context.Context) error {
+	if err := s.client.Disconnect(ctx); err != nil && !errors.Is(err, mongo.ErrClientDisconnected) {
+		return fmt.Errorf("mongodb: close: %w", err)
+	}
+	return nil
+}
+
+// Ping tells whether the primary answers. It proves no right to read.
+func (s *Source) Ping(ctx context.Context) error {
+	return s.within(ctx, "ping", func(ctx context.Context) error {
+		if err := s.primary(ctx); err != nil {
+			return err
+		}
+		return s.client.Ping(ctx, readpref.Primary())
+	})
+}
+
+// Empty tells whether a collection has no document at all; one that does not exist has none. It
+// reads one document's _id, and relies on no statistics.
+func (s *Source) Empty(ctx context.Context, collection string) (empty bool, err error) {
+	err = s.within(ctx, collection, func(ctx context.Context) error {
+		if err := s.primary(ctx); err != nil {
+			return err
+		}
+		onlyID := options.FindOne().SetProjection(bson.M{idField: 1})
+		err := s.db.Collection(collection).FindOne(ctx, bson.M{}, onlyID).Err()
+		if errors.Is(err, mongo.ErrNoDocuments) {
+			empty = true
+			return nil
+		}
+		return err
+	})
+	return empty && err == nil, err
+}
+
+// within runs f with the deadline of one find, and says what an operator can do about its error.
+func (s *Source) within(ctx context.Context, what string, f func(context.Context) error) error {
+	bounded, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	err := f(bounded)
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil { // the caller's end, not the server's fault
+		return fmt.Errorf("mongodb: %s: %w", what, err)
+	}
+	hint := ""
+	var refused mongo.CommandError
+	switch {
+	case errors.As(err, &refused) && refused.Code == codeUnauthorized:
+		hint = "the user needs role read on this database: "
+	case errors.As(err, &refused) && refused.Code == codeAuthenticationFailed:
+		hint = "user, password or authSource of the URI are wrong: "
+	case mongo.IsTimeout(err):
+		hint = fmt.Sprintf("no answer within %s, the server is slow or cannot be reached: ", s.timeout)
+	case mongo.IsNetworkError(err):
+		hint = "the connection broke: "
+	}
+	return fmt.Errorf("mongodb: %s: %s%w", what, hint, err)
+}
+
+// Codes of MongoDB's errors.
+const (
+	codeUnauthorized         = 13
+	codeAuthenticationFailed = 18
+)
+
+var errNotPrimary = errors.New("this server is not the primary, and directConnection=true keeps the driver " +
+	"from looking for it: remove that from the URI, or name the primary")
+
+// primary makes sure of the primary where the driver does not: it takes whatever server it was
+// directly connected to for one.
+func (s *Source) primary(ctx context.Context) error {
+	if !s.direct {
+		return nil
+	}
+	var hello struct {
+		Primary bool `bson:"isWritablePrimary"`
+	}
+	err := s.client.Database("admin").RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&hello)
+	if err == nil && !hello.Primary {
+		err = errNotPrimary
+	}
+	return err
+}
