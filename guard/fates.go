@@ -15,12 +15,14 @@ type Fate struct {
 	// Settled: the Answer is final. It is Done with what the batch deleted, or Fenced if it never ran.
 	// Otherwise the lease still holds the batch's token, and the batch may yet land.
 	Settled bool
+	// Trimmed: the log has nothing of the batch's term any more, not even its opening. Nobody can tell
+	// what the batch did.
+	Trimmed bool
 }
 
 // Fates looks up what became of batches, in one round trip; it needs their ID and Token only. A
 // batch whose record cannot be read is missing in the result, and the error says why. After an
-// error of Redis the result is empty: nothing is known of any of them. A record that the leader has
-// trimmed from the log since then is not found: such a batch is taken for one that never ran.
+// error of Redis the result is empty: nothing is known of any of them.
 func (g *Guard) Fates(ctx context.Context, batches []Batch) (map[BatchID]Fate, error) {
 	if len(batches) == 0 {
 		return nil, nil
@@ -31,7 +33,10 @@ func (g *Guard) Fates(ctx context.Context, batches []Batch) (map[BatchID]Fate, e
 	lease := pipe.Get(ctx, g.layout.Lease())
 	found := make([]*redis.XMessageSliceCmd, len(batches))
 	for i, b := range batches {
-		found[i] = pipe.XRange(ctx, g.layout.Log(), b.ID.String(), b.ID.String())
+		// The newest record of its term that is not behind the batch: its own, or another's, by which one
+		// sees that its own was not trimmed.
+		opened := BatchID{Epoch: b.ID.Epoch}.String()
+		found[i] = pipe.XRevRangeN(ctx, g.layout.Log(), b.ID.String(), opened, 1)
 	}
 	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 		return nil, fmt.Errorf("guard: fates of %d batches: %w", len(batches), err)
@@ -39,7 +44,7 @@ func (g *Guard) Fates(ctx context.Context, batches []Batch) (map[BatchID]Fate, e
 	fates := make(map[BatchID]Fate, len(batches))
 	var errs []error
 	for i, b := range batches {
-		fate, err := fateOf(found[i], lease.Val() != b.Token)
+		fate, err := fateOf(b.ID, found[i], lease.Val() != b.Token)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("guard: fate of batch %s: %w", b.ID, err))
 			continue
@@ -49,14 +54,14 @@ func (g *Guard) Fates(ctx context.Context, batches []Batch) (map[BatchID]Fate, e
 	return fates, errors.Join(errs...)
 }
 
-// fateOf reads one batch's record, if there is one.
-func fateOf(found *redis.XMessageSliceCmd, over bool) (Fate, error) {
+// fateOf reads one batch's record, if that is what was found.
+func fateOf(id BatchID, found *redis.XMessageSliceCmd, over bool) (Fate, error) {
 	records, err := found.Result()
 	if err != nil { // Exec names the first error only, and no lease is one
 		return Fate{}, err
 	}
-	if len(records) == 0 {
-		return Fate{Answer{Verdict: Fenced}, over}, nil
+	if len(records) == 0 || records[0].ID != id.String() {
+		return Fate{Answer: Answer{Verdict: Fenced}, Settled: over, Trimmed: len(records) == 0}, nil
 	}
 	deleted, err1 := strconv.Atoi(fmt.Sprint(records[0].Values["count"]))
 	reowned, err2 := strconv.Atoi(fmt.Sprint(records[0].Values["reowned"]))
@@ -64,5 +69,5 @@ func fateOf(found *redis.XMessageSliceCmd, over bool) (Fate, error) {
 		return Fate{}, fmt.Errorf("log record: %w", err)
 	}
 	note, _ := records[0].Values["note"].(string)
-	return Fate{Answer{Done, deleted, reowned, note, true}, true}, nil
+	return Fate{Answer: Answer{Done, deleted, reowned, note, true}, Settled: true}, nil
 }

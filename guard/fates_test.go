@@ -82,6 +82,29 @@ func TestFatesOfManyBatchesAreEachTheirOwn(t *testing.T) {
 	})
 }
 
+func TestWhatATrimmedLogDoesNotHaveMayHaveRun(t *testing.T) {
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		s, ctx := newTerm(t, w.Options, w.Prefix), t.Context()
+		ran, never := s.batch(1), s.batch(2)
+		_, err := s.guard.Do(ctx, ran)
+		require.NoError(t, err)
+		require.False(t, s.fate(t, ran).Trimmed)
+		require.False(t, s.fate(t, never).Trimmed)
+		require.NoError(t, s.XTrimMaxLen(ctx, s.Log(), 1).Err()) // the term's opening goes
+		require.Equal(t, guard.Done, s.fate(t, ran).Verdict)
+		require.False(t, s.fate(t, never).Trimmed, "an older record of its term stands")
+		require.NoError(t, s.XTrimMaxLen(ctx, s.Log(), 0).Err())
+		require.True(t, s.fate(t, ran).Trimmed)
+		require.True(t, s.fate(t, never).Trimmed)
+		require.False(t, s.fate(t, never).Settled, "the lease still has its token")
+		require.NoError(t, s.Del(ctx, s.Log(), s.Lease()).Err())
+		require.Equal(t, guard.Fate{
+			Answer: guard.Answer{Verdict: guard.Fenced}, Settled: true, Trimmed: true,
+		}, s.fate(t, ran))
+	})
+}
+
 // Without a lease the transaction's first answer is "nil", which is no error, and hides later ones.
 func TestFatesThatCannotBeReadAreNotKnown(t *testing.T) {
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {

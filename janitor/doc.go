@@ -84,7 +84,7 @@
 //   - If a fleet has two settings and somebody deletes the witness, the larger are forgotten.
 //   - A process that dies takes its counters along; the log and the total beside it stay exact. A
 //     log that was trimmed (Config.LogBytes) before a fate was looked up in it leaves that one
-//     batch uncounted here.
+//     batch uncounted here; a line in the log says so.
 //   - The log is as large as Config.LogBytes says only where Redis says how much it takes. Else it
 //     is kept to a number of records; where it may not be trimmed, it grows.
 //     WitnessStatus.ChecksOff says which.

@@ -99,8 +99,8 @@ type Books struct{ l *pendingBatches }
 
 const RefusedMost = refusedMost
 
-func NewBooks(g *guard.Guard, done func(guard.Batch, guard.Answer)) *Books {
-	return &Books{newPendingBatches(g, done)}
+func NewBooks(g *guard.Guard, done func(guard.Batch, guard.Answer), lost func(guard.Batch)) *Books {
+	return &Books{newPendingBatches(g, done, lost)}
 }
 func (b *Books) Open(batch guard.Batch)                     { b.l.open(batch, nil) }
 func (b *Books) Refused(batch guard.Batch)                  { b.l.refused(batch) }

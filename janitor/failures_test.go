@@ -89,7 +89,7 @@ func (refusal) RedisError()     {}
 // The batch lands late, another one after it, and just then its record cannot be read.
 func TestABatchThatLandedLateIsCountedHoweverLateItsRecordCanBeRead(t *testing.T) {
 	inWorlds(t, func(t *testing.T, f *fleet) {
-		fates := &cut{command: "xrange", err: io.ErrUnexpectedEOF}
+		fates := &cut{command: "xrevrange", err: io.ErrUnexpectedEOF}
 		r := f.replica("r1", fates.control)
 		r.leads()
 		f.entries("dead", 20)

@@ -27,6 +27,7 @@ type books struct {
 	guard   *guard.Guard
 	control *redis.Client
 	counted int
+	lost    []guard.BatchID
 }
 
 func newBooks(t *testing.T, w redistest.World) *books {
@@ -36,7 +37,8 @@ func newBooks(t *testing.T, w redistest.World) *books {
 	f.live("leader")
 	require.NoError(t, f.Set(t.Context(), f.Lease(), "leader/1", time.Minute).Err())
 	b.guard = guard.New(f.Client, b.control, f.Layout, timing, "leader")
-	b.Books = NewBooks(b.guard, func(_ guard.Batch, a guard.Answer) { b.counted += a.Deleted })
+	b.Books = NewBooks(b.guard, func(_ guard.Batch, a guard.Answer) { b.counted += a.Deleted },
+		func(lost guard.Batch) { b.lost = append(b.lost, lost.ID) })
 	return b
 }
 
@@ -59,7 +61,7 @@ func (b *books) done(t *testing.T, batch guard.Batch) guard.Answer {
 
 func TestPendingBatchesKeepTheNewestOfWhatWasRefusedAndAllThatIsUnknown(t *testing.T) {
 	t.Parallel()
-	l := NewBooks(nil, nil)
+	l := NewBooks(nil, nil, nil)
 	id := func(epoch, n uint64) guard.Batch { return guard.Batch{ID: guard.BatchID{Epoch: epoch, N: n}} }
 	for epoch := range uint64(5) { // one of unknown fate a term, and then what was refused
 		l.Open(id(epoch, 1))
@@ -107,6 +109,39 @@ func TestManyAccountsAreSettledInOneRoundTrip(t *testing.T) {
 		require.NoError(t, b.LookUp(t.Context()))
 		require.Empty(t, b.Accounts())
 		require.Equal(t, 20, b.counted)
+	})
+}
+
+func TestABatchBeforeTheBeginningOfATrimmedLogIsToldAsLost(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		b := newBooks(t, w)
+		v, _, err := b.guard.Open(t.Context(), guard.Lease{Token: "leader/1", Epoch: 100})
+		require.NoError(t, err)
+		require.Equal(t, guard.Done, v)
+		never, ran, refused := b.batch(3), b.batch(2), b.batch(1)
+		b.Open(refused)
+		b.Refused(refused)
+		b.Open(ran)
+		b.done(t, ran) // its reply was lost
+		require.NoError(t, b.f.XTrimMaxLen(t.Context(), b.f.Log(), 0).Err())
+		require.NoError(t, b.LookUp(t.Context()))
+		require.Empty(t, b.lost, "while the lease stands they may yet land")
+		require.NoError(t, b.f.Del(t.Context(), b.f.Lease()).Err())
+		require.NoError(t, b.LookUp(t.Context()))
+		require.Equal(t, []guard.BatchID{ran.ID}, b.lost, "a refused one was answered")
+		require.Empty(t, b.Accounts())
+
+		require.NoError(t, b.f.Set(t.Context(), b.f.Lease(), "leader/1", time.Minute).Err())
+		b.Open(never)
+		require.NoError(t, b.f.XAdd(t.Context(), &redis.XAddArgs{
+			Stream: b.f.Log(), ID: "100-4", Values: []string{"count", "0"}, // a later one of its term
+		}).Err())
+		require.NoError(t, b.f.Del(t.Context(), b.f.Lease()).Err())
+		require.NoError(t, b.LookUp(t.Context()))
+		require.Len(t, b.lost, 2, "nothing of the term stands before it")
+		require.Zero(t, b.counted)
 	})
 }
 

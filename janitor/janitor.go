@@ -63,7 +63,7 @@ func New(c Config) (*Janitor, error) {
 		passes:   map[string]*Pass{},
 	}
 	j.listener = newListener(j.guard, j.timing.Gap(), j.log)
-	j.unsettled = newPendingBatches(j.guard, j.deleted)
+	j.unsettled = newPendingBatches(j.guard, j.deleted, j.uncounted)
 	j.logSize, j.logTrim = trimStreaks(j.log, c.logRecords())
 	j.metrics = newMetrics(sweeps)
 	j.pace = pacing.New(pacing.Config{
@@ -155,6 +155,12 @@ func (j *Janitor) deleted(b guard.Batch, a guard.Answer) {
 			"batch", b.ID.String(), "sweep", b.Sweep, "owner", b.Owner, "deleted", a.Deleted)
 	}
 	j.evicted.Add(uint64(a.Deleted))
+}
+
+// uncounted tells of a batch of which nobody can know what it deleted. pendingBatches calls it.
+func (j *Janitor) uncounted(b guard.Batch) {
+	j.log.Warn("what a batch deleted is not known: the eviction log was trimmed before it was looked up",
+		"batch", b.ID.String(), "sweep", b.Sweep, "owner", b.Owner)
 }
 
 func (j *Janitor) begun(p *Pass) {

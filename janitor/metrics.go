@@ -95,7 +95,9 @@ func (m *metrics) register(reg prometheus.Registerer, status func() Status, swee
 	if reg == nil {
 		return nil
 	}
-	gauge := func(name, help string, labels prometheus.Labels, value func(s Status) float64) prometheus.Collector {
+	gauge := func(
+		name, help string, labels prometheus.Labels, value func(s Status) float64,
+	) prometheus.Collector {
 		opts := prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels}
 		return prometheus.NewGaugeFunc(opts, func() float64 { return value(status()) })
 	}

@@ -19,7 +19,8 @@ const refusedMost = 100
 //   - the batch is answered DONE,
 //   - the log has its record,
 //   - its term is over, or a later batch of it was recorded, and the log has none: it cannot land
-//     any more, since the log takes no id below its newest,
+//     any more, since the log takes no id below its newest. Where the log was trimmed beyond its
+//     term nobody can tell what it did, and lost is told,
 //   - it was refused, and refusedMost later ones were too.
 //
 // So their number is bounded. An account of unknown fate is never dropped, and a term has one at
@@ -32,6 +33,7 @@ const refusedMost = 100
 type pendingBatches struct {
 	guard *guard.Guard
 	done  func(b guard.Batch, a guard.Answer) // counts what was deleted
+	lost  func(b guard.Batch)                 // is told of a fate that nobody can know any more
 
 	mu       sync.Mutex
 	accounts []*account // in the order of their ids, oldest first
@@ -44,8 +46,10 @@ type account struct {
 	refused    bool               // the last word about it was an answer, and not DONE
 }
 
-func newPendingBatches(g *guard.Guard, done func(guard.Batch, guard.Answer)) *pendingBatches {
-	return &pendingBatches{guard: g, done: done}
+func newPendingBatches(
+	g *guard.Guard, done func(guard.Batch, guard.Answer), lost func(guard.Batch),
+) *pendingBatches {
+	return &pendingBatches{guard: g, done: done, lost: lost}
 }
 
 // open notes that a batch is about to be asked for, for the first time.
@@ -106,6 +110,15 @@ func (l *pendingBatches) close(id guard.BatchID, a *guard.Answer) {
 	}
 }
 
+// cannotKnow tells of a batch of unknown fate, unless it is closed already. The caller holds mu.
+func (l *pendingBatches) cannotKnow(id guard.BatchID) {
+	for _, acc := range l.accounts {
+		if acc.batch.ID == id && !acc.refused {
+			l.lost(acc.batch)
+		}
+	}
+}
+
 // lookUp looks the open accounts up in the log, in one round trip. What cannot be read, or cannot
 // be known yet, stays for the next time.
 func (l *pendingBatches) lookUp(ctx context.Context) error {
@@ -126,6 +139,9 @@ func (l *pendingBatches) lookUp(ctx context.Context) error {
 		case fate.Verdict == guard.Done:
 			l.close(id, &fate.Answer)
 		case fate.Settled || superseded[id]:
+			if fate.Trimmed {
+				l.cannotKnow(id)
+			}
 			l.close(id, nil)
 		}
 	}

@@ -221,23 +221,41 @@ func TestALeaderThatCannotSeeItselfHolds(t *testing.T) {
 
 func TestAScanBeginsAnewWhenTheServerIsAnother(t *testing.T) {
 	t.Parallel()
-	s := redistest.Shared(t)
-	f := setup(t, redistest.World{Client: s.Client(), Options: s.Options(), Prefix: redistest.Prefix(t), Real: true})
-	f.live("other")
-	f.entries("other", 100)
-	var asked atomic.Int64
-	r := f.replica("r1", func(c *Config) {
-		c.Client.AddHook(infoHook{func(n int64) string {
-			if n == 1 {
-				return "# Server\r\nrun_id:before\r\nx:1\r\n"
-			}
-			return "# Server\r\nrun_id:after\r\n"
-		}, &asked})
-	})
-	r.leads()
-	require.Equal(t, Done, r.report("registry").Outcome)
-	require.Equal(t, 200, r.report("registry").Scanned)
-	require.Equal(t, int64(4), asked.Load())
+	for name, c := range map[string]struct {
+		after int64 // so many questions who it is: two in each walk through the hash
+		walks int64
+	}{
+		"in the first walk":                      {1, 3},
+		"in the second, about some owners alone": {3, 3},
+		"before the first":                       {0, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := redistest.Shared(t)
+			f := setup(t, redistest.World{Client: s.Client(), Options: s.Options(), Prefix: redistest.Prefix(t), Real: true})
+			f.live("other")
+			f.entries("other", 50)
+			f.entries("dead", 50) // no roster names it: a second walk is for it
+			f.HSet(t.Context(), f.Registry(), "poison", "a\nb")
+			var asked atomic.Int64
+			r := f.replica("r1", func(cfg *Config) {
+				cfg.DeleteBatch = 10
+				cfg.Client.AddHook(infoHook{func(n int64) string {
+					if n <= c.after {
+						return "# Server\r\nrun_id:before\r\nx:1\r\n"
+					}
+					return "# Server\r\nrun_id:after\r\n"
+				}, &asked})
+			})
+			r.leads()
+			rep := r.report("registry")
+			require.Equal(t, Done, rep.Outcome)
+			require.Equal(t, 50, rep.Evicted)
+			require.Equal(t, 2*c.walks, asked.Load())
+			whole := int(c.walks - 1) // one is about the dead only
+			require.Equal(t, map[SkipReason]int{SkipUnreadable: whole}, rep.Spared)
+		})
+	}
 }
 
 // infoHook answers INFO in the server's place.
@@ -280,4 +298,39 @@ func TestTheLogIsTrimmedWhereItsSizeCanBeKnown(t *testing.T) {
 	require.NoError(t, err)
 	require.InDelta(t, 1<<20, used, 1<<18)
 	require.Equal(t, 3, f.recorded(), "the newest stay")
+}
+
+// A reply may be damaged on its way.
+func TestAPageThatEndsInHalfAnEntryIsReadAsFarAsItGoes(t *testing.T) {
+	inWorlds(t, func(t *testing.T, f *fleet) {
+		f.live("other")
+		f.indexed("dead", 1) // so that it is on the roster
+		f.entries("dead", 10)
+		require.NoError(t, f.Del(t.Context(), f.Devices("dead")).Err())
+		r := f.replica("r1", func(c *Config) { c.Client.AddHook(halfPages{}) })
+		r.leads()
+		require.Equal(t, Done, r.report("registry").Outcome)
+		require.Equal(t, 9, r.report("registry").Evicted)
+		require.Equal(t, 9, r.report("registry").Scanned)
+		require.Equal(t, 1, f.left("dead"))
+	})
+}
+
+// halfPages is a hook that loses the last value of each page of a hash.
+type halfPages struct{}
+
+func (halfPages) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (halfPages) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (halfPages) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if scan, ok := cmd.(*redis.ScanCmd); ok && err == nil && cmd.Name() == "hscan" {
+			page, cursor := scan.Val()
+			scan.SetVal(page[:max(0, len(page)-1)], cursor)
+		}
+		return err
+	}
 }

@@ -293,3 +293,45 @@ func TestAPauseTakesHoldInTheMiddleOfAPass(t *testing.T) {
 		require.NoError(t, r.Resume(t.Context()))
 	})
 }
+
+func TestANewLeaderKnowsFromFollowingWhatASmallCallUsuallyTakes(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fleet) {
+		defer f.beat("r1")()
+		defer f.beat("r2")()
+		leads := f.replica("r1", nil).start()
+		pass(time.Second)
+		var slow atomic.Bool
+		r := f.replica("r2", func(c *Config) {
+			c.RedisShare = 0.5
+			c.Control.(*redis.Client).AddHook(slower(func() {
+				if slow.Load() {
+					time.Sleep(20 * time.Millisecond)
+				}
+			}))
+		})
+		defer r.start()()
+		pass(30 * time.Minute)
+		require.False(t, r.Status().Leading)
+
+		slow.Store(true)
+		leads()
+		pass(time.Minute)
+		require.True(t, r.Status().Leading)
+		require.Equal(t, "latency", r.Status().Pace.Throttled)
+	})
+}
+
+// slower is a hook that is called before each command.
+type slower func()
+
+func (s slower) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (s slower) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (s slower) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		s()
+		return next(ctx, cmd)
+	}
+}

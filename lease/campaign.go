@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/rollcall-redis/rollcall/internal/failpoint"
 	"github.com/rollcall-redis/rollcall/internal/subscribe"
 	"github.com/rollcall-redis/rollcall/internal/wait"
@@ -162,7 +164,10 @@ func (e *Elector) pause(ctx context.Context, d time.Duration) bool {
 func (e *Elector) announce(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, e.times.part())
 	defer cancel()
-	if err := e.client.Publish(ctx, e.channel, e.instance).Err(); err != nil {
+	err := e.client.Publish(ctx, e.channel, e.instance).Err()
+	if err == nil || redis.IsPermissionError(err) {
+		e.announces.Note(err)
+	} else {
 		e.log.Debug("release was not announced", "error", err)
 	}
 }

@@ -69,7 +69,8 @@ func FailoverOptions(o *redis.FailoverOptions) *redis.FailoverOptions {
 		WriteTimeout: o.WriteTimeout, PoolTimeout: o.PoolTimeout,
 	})
 	c := *o
-	c.MaxRetries, c.ContextTimeoutEnabled, c.DialerRetries = s.MaxRetries, s.ContextTimeoutEnabled, s.DialerRetries
+	c.MaxRetries, c.DialerRetries = s.MaxRetries, s.DialerRetries
+	c.ContextTimeoutEnabled = s.ContextTimeoutEnabled
 	c.DialTimeout, c.ReadTimeout = s.DialTimeout, s.ReadTimeout
 	c.WriteTimeout, c.PoolTimeout = s.WriteTimeout, s.PoolTimeout
 	c.PoolSize, c.PipelinePoolSize = s.PoolSize, s.PipelinePoolSize

@@ -75,6 +75,7 @@ type Elector struct {
 	released   chan struct{} // one slot: somebody has released the lease
 	subscribed atomic.Bool   // to releases
 	attempts   *streak.Streak
+	announces  *streak.Streak
 
 	// Only Run's goroutine uses these two.
 	acquirePending *lock // an acquire of unknown fate: its token may yet turn up in Redis
@@ -117,6 +118,8 @@ func New(c Config) (*Elector, error) {
 		onTransition: c.OnTransition,
 		released:     make(chan struct{}, 1),
 		attempts:     streak.New(log, "lease cannot be contended for", "lease can be contended for again"),
+		announces: streak.New(log, "a release may not be announced: waiters find it when it could have expired",
+			"a release is announced again", "allow", "PUBLISH"),
 	}, nil
 }
 

@@ -58,7 +58,8 @@ func newLock(c redis.UniversalClient, key, instance string, times timings) *lock
 // acquire takes the lease if it is free.
 func (l *lock) acquire(ctx context.Context, within time.Duration) error {
 	return l.call(ctx, within, "acquire", func(ctx context.Context) (bool, error) {
-		return true, l.mutex.TryLockContext(ctx)
+		err := l.mutex.TryLockContext(ctx)
+		return err == nil, err
 	})
 }
 
@@ -81,10 +82,10 @@ func (l *lock) call(ctx context.Context, within time.Duration, op string,
 	defer cancel()
 	l.pool.abandon = cancel
 	begun := time.Now()
-	_, err := f(ctx)
+	done, err := f(ctx)
 	_, taken := errors.AsType[*redsync.ErrTaken](err)
 	switch {
-	case err == nil:
+	case done:
 		return nil
 	case taken, errors.Is(err, redsync.ErrLockAlreadyExpired):
 		return errNotMine
@@ -105,10 +106,7 @@ type pool struct {
 // Get returns a connection; part of redsync's interface.
 func (p *pool) Get(ctx context.Context) (redsyncredis.Conn, error) {
 	c, err := p.Pool.Get(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return conn{Conn: c, pool: p}, nil
+	return conn{Conn: c, pool: p}, err
 }
 
 type conn struct {

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -74,4 +75,28 @@ func TestServerThatIsDownIsWaitedFor(t *testing.T) {
 	srv.Restart()
 	second := await(b, a.terms)
 	require.Greater(t, second.Epoch(), first.Epoch(), "though nothing is left of it")
+}
+
+func TestAReleaseThatMayNotBeAnnouncedIsARelease(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	require.NoError(t, srv.Client().Do(t.Context(),
+		"ACL", "SETUSER", "mute", "on", ">p", "~*", "&*", "+@all", "-publish").Err())
+	o := srv.Options()
+	o.Username, o.Password = "mute", "p"
+	b := newBench(t, o, "leader", 1500*time.Millisecond)
+	a := b.candidate("a").run(untilEnd)
+	for range 3 {
+		await(b, a.terms)
+		a.Resign(0)
+	}
+	await(b, a.terms)
+	waiter := b.candidate("b").run(untilEnd)
+	require.Eventually(t, waiter.subscribed.Load, 10*time.Second, 5*time.Millisecond)
+	a.stop()
+	require.NoError(t, await(b, a.ended))
+	require.NotContains(t, b.value(), "a/", "it is released")
+	await(b, waiter.terms)
+	require.Equal(t, []Event{Acquired, Released, Acquired, Released, Acquired, Released, Acquired, Released}, a.seen())
+	require.Equal(t, 1, a.log.count(slog.LevelWarn), a.log.all())
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -211,4 +212,35 @@ func TestTheNewerOfTwoBootsIsNoOtherPlace(t *testing.T) {
 	case <-time.After(30 * time.Second):
 		require.FailNow(t, "Run goes on")
 	}
+}
+
+// Without Control's word nobody knows whether Client is at the wrong place or the heartbeat was lost.
+func TestNothingIsConcludedFromAHeartbeatThatControlCannotRead(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, w *bubble) {
+		database := *w.options
+		database.DB = 1
+		other := redis.NewClient(lease.Options(&database))
+		defer other.Close()
+		var control faults
+		control.set(func(cmd redis.Cmder) error {
+			if cmd.Name() == "get" {
+				return errLost
+			}
+			return nil
+		}, nil)
+		r := w.start("r1", func(c *registry.Config) {
+			c.Client = other
+			c.Control.(*redis.Client).AddHook(&control)
+		})
+		r.Register("imei-1")
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		require.Empty(t, r.ended, "it may be the heartbeat that was lost")
+		require.Empty(t, r.Status().Boot, "it may be Client that is at the wrong place")
+		require.Zero(t, other.DBSize(t.Context()).Val())
+
+		control.set(nil, nil)
+		require.ErrorIs(t, r.wait(), registry.ErrClientsDiffer)
+	})
 }

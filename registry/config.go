@@ -25,6 +25,8 @@ const (
 	DefaultHeartbeatTTL = 90 * time.Second
 
 	defaultDrain = 10 * time.Second
+	// leastInterval is what Redis counts expiries by.
+	leastInterval = time.Millisecond
 )
 
 // Config of a Registry. Zero means default.
@@ -102,7 +104,8 @@ func (c Config) check() error {
 	_, clusterControl := c.Control.(*redis.ClusterClient)
 	wrong((clusterData || clusterControl) && !c.Layout.OneSlot(),
 		"Layout.Prefix %q has no hash tag, such as {rollcall}:, which a Redis Cluster needs", c.Layout.Prefix)
-	wrong(c.HeartbeatInterval <= 0, "HeartbeatInterval is %s, must be positive", c.HeartbeatInterval)
+	wrong(c.HeartbeatInterval < leastInterval, "HeartbeatInterval is %s, must be at least %s",
+		c.HeartbeatInterval, leastInterval)
 	wrong(c.HeartbeatTTL < 3*c.HeartbeatInterval,
 		"HeartbeatTTL is %s, must be at least three times HeartbeatInterval (%s)",
 		c.HeartbeatTTL, c.HeartbeatInterval)

@@ -144,7 +144,8 @@ func TestASettingAtItsBoundIsTaken(t *testing.T) {
 	}{
 		"three intervals":        {func(c *registry.Config) { c.HeartbeatInterval, c.HeartbeatTTL = time.Second, 3*time.Second }, ""},
 		"less than three":        {func(c *registry.Config) { c.HeartbeatInterval, c.HeartbeatTTL = time.Second, 3*time.Second-1 }, "HeartbeatTTL"},
-		"no interval":            {func(c *registry.Config) { c.HeartbeatInterval = -1 }, "HeartbeatInterval"},
+		"an interval below zero": {func(c *registry.Config) { c.HeartbeatInterval = -1 }, "HeartbeatInterval"},
+		"less than a tick":       {func(c *registry.Config) { c.HeartbeatInterval = time.Millisecond - 1 }, "HeartbeatInterval is"},
 		"a negative drain":       {func(c *registry.Config) { c.Drain = -1 }, "negative Drain"},
 		"the longest name":       {func(c *registry.Config) { c.Instance = strings.Repeat("i", 200) }, ""},
 		"a longer one":           {func(c *registry.Config) { c.Instance = strings.Repeat("i", 201) }, "bad Instance"},

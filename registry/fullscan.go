@@ -63,7 +63,7 @@ type scan struct {
 	p     *janitor.Pass
 	yield time.Duration   // for so long it may yet wait for the quick way
 	only  map[string]bool // the owners that a second walk is about; nil: it is the first
-	later map[string]bool // the dead whose entries this walk left for another one
+	later map[string]bool // the dead whose entries this walk left for another one; nil: begin anew
 	// The dead on the roster of whom this walk found no entry yet, and since when they are silent.
 	silent  map[string]time.Time
 	batcher *batcher
@@ -81,10 +81,7 @@ func (w *scan) walk(ctx context.Context) error {
 		return err
 	}
 	asked := time.Now()
-	w.only = nil
-	if len(w.later) > 0 {
-		w.only = w.later
-	}
+	w.only = w.later
 	w.later, w.silent, w.batcher = map[string]bool{}, p.Silent(), newBatcher(p, w.evicted)
 	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
 		if err := w.wait(ctx); err != nil {
@@ -142,8 +139,11 @@ func (w *scan) page(ctx context.Context, page []string) error {
 	p := w.p
 	p.AddScanned(len(page) / 2)
 	entries := make(map[string][]string) // by owner
-	for i := 0; i+1 < len(page); i += 2 {
-		imei, owner := page[i], page[i+1]
+	for entry := range slices.Chunk(page, 2) {
+		if len(entry) < 2 {
+			break
+		}
+		imei, owner := entry[0], entry[1]
 		delete(w.silent, owner)
 		if one := p.Owner(); (one == "" || one == owner) && (w.only == nil || w.only[owner]) {
 			entries[owner] = append(entries[owner], imei)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/rollcall-redis/rollcall/internal/streak"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
@@ -21,7 +22,16 @@ var ErrClientsDiffer = errors.New("registry: Client and Control are not at the s
 // differMost is how many clear answers that takes.
 const differMost = 10
 
-var errNoRights = errors.New("NOPERM this user may not run SADD and SREM on the roster and the reverse index")
+// What a beat says that this user may not do; see beat.lua.
+const (
+	noKeeping = 1 << iota
+	noTelling
+)
+
+var (
+	errNoKeeping = errors.New("NOPERM this user may not run SADD and SREM on the roster and the reverse index")
+	errNoTelling = errors.New("NOPERM this user may not PUBLISH on the channels of heartbeats' names")
+)
 
 // beats draws the boot token first, then beats every interval; what failed is tried again every
 // interval/10. With each such tenth retry is called too.
@@ -60,13 +70,14 @@ func (r *Registry) beat(ctx context.Context) error {
 	r.mu.Unlock()
 
 	var got reply
-	var err, rights error
+	var err error
 	if !booted {
 		err = r.drawBoot(ctx)
 	} else {
 		got, err = r.own(ctx, r.cfg.Control, beatScript, r.Timing().Grace().Milliseconds())
-		if got.count == 1 {
-			rights = errNoRights
+		if err == nil {
+			noteRefused(r.keeping, got.count&noKeeping, errNoKeeping)
+			noteRefused(r.telling, got.count&noTelling, errNoTelling)
 		}
 		if redis.IsOOMError(err) {
 			if got, err = r.own(ctx, r.cfg.Control, extendScript); err == nil && got.count == 0 {
@@ -93,7 +104,6 @@ func (r *Registry) beat(ctx context.Context) error {
 		nudge(r.scan)
 	}
 	if booted {
-		r.rights.Note(rights)
 		if before%2 == 1 || before != r.table.batches {
 			// A batch was under way: what it did is not to be compared.
 			got.size, got.gone = r.table.indexed, false
@@ -101,6 +111,14 @@ func (r *Registry) beat(ctx context.Context) error {
 		r.read(got, r.lastBeat)
 	}
 	return nil
+}
+
+// noteRefused notes err, or that nothing is refused.
+func noteRefused(s *streak.Streak, refused int, err error) {
+	if refused == 0 {
+		err = nil
+	}
+	s.Note(err)
 }
 
 // drawBoot draws the boot token with the first heartbeat, and has the former life handed back.

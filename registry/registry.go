@@ -28,11 +28,12 @@ type Registry struct {
 	random  string // of the boot token
 	log     *slog.Logger
 	metrics *metrics
-	rights  *streak.Streak
-	started chan struct{}
-	ended   chan struct{} // closed when Run ends: after that nothing lands any more
-	scan    chan struct{} // one slot, to the reconciler: the index and the claims differ
-	end     context.CancelCauseFunc
+	// what Redis lets this user do
+	keeping, telling *streak.Streak
+	started          chan struct{}
+	ended            chan struct{} // closed when Run ends: after that nothing lands any more
+	scan             chan struct{} // one slot, to the reconciler: the index and the claims differ
+	end              context.CancelCauseFunc
 
 	differ int // times that Client was not where Control is; touched by the heartbeat only
 
@@ -67,9 +68,12 @@ func New(cfg Config) (*Registry, error) {
 		random:  fmt.Sprintf("%010d", rand.Uint64N(1e10)),
 		started: make(chan struct{}), ended: make(chan struct{}), scan: make(chan struct{}, 1),
 		failing: map[string]error{},
-		rights: streak.New(cfg.Logger,
+		keeping: streak.New(cfg.Logger,
 			"Redis refuses to keep the roster or the reverse index: mend this user's rights (ACL)",
 			"Redis lets this user keep the roster and the reverse index"),
+		telling: streak.New(cfg.Logger,
+			"Redis refuses to tell other owners which devices they lost: mend this user's rights (ACL)",
+			"Redis lets this user tell other owners which devices they lost"),
 	}
 	r.table = newTable(r.id, cfg.HeartbeatInterval, cfg.HeartbeatTTL)
 	r.changed = sync.NewCond(&r.mu)

@@ -118,7 +118,7 @@ func TestOwnerScripts(t *testing.T) {
 			require.LessOrEqual(t, quick.Grace(), tick(quick).HeldFor)
 			require.Greater(t, tick(quick).HeldFor, quick.Grace())
 		},
-		"a beat says whether its user may keep the roster and the index": func(t *testing.T, w redistest.World) {
+		"a beat says whether its user may keep the roster and the index, and tell": func(t *testing.T, w redistest.World) {
 			o := newOwner(t, w, "o")
 			if o.c.Do(t.Context(), "ACL", "WHOAMI").Err() != nil {
 				return // miniredis has no users
@@ -134,6 +134,10 @@ func TestOwnerScripts(t *testing.T) {
 				"SREM, the roster": {[]any{"-srem", on("srem", o.keys.Roster())}, 1, 0},
 				"SADD, the index":  {[]any{"-sadd", on("sadd", o.keys.Devices("o"))}, 1, 1},
 				"SREM, the index":  {[]any{"-srem", on("srem", o.keys.Devices("o"))}, 1, 1},
+				"no PUBLISH":       {[]any{"-publish"}, 2, 2},
+				"another channel":  {[]any{"resetchannels", "&other"}, 2, 2},
+				"one channel":      {[]any{"resetchannels", "&" + o.keys.Heartbeat("o")}, 0, 0},
+				"neither":          {[]any{"-sadd", "-publish"}, 3, 3},
 				"all":              {nil, 0, 0},
 			} {
 				user := w.Prefix + strings.ReplaceAll(name, " ", "")
@@ -149,14 +153,42 @@ func TestOwnerScripts(t *testing.T) {
 					require.Equal(t, want, got.count, "%s, without an index: %v", name, without)
 					o.cfg.Control = poor
 					require.NoError(t, o.beat(t.Context()), "it lives all the same")
-					require.Equal(t, want == 1, o.rights.Failing())
+					require.Equal(t, want&noKeeping != 0, o.keeping.Failing())
+					require.Equal(t, want&noTelling != 0, o.telling.Failing())
 					o.cfg.Control = o.c
 					require.NoError(t, o.beat(t.Context()))
-					require.False(t, o.rights.Failing())
+					require.False(t, o.keeping.Failing() || o.telling.Failing())
 				}
 				require.NoError(t, poor.Close())
 				require.NoError(t, o.c.Do(t.Context(), "ACL", "DELUSER", user).Err())
 			}
+		},
+		"an owner that may not tell others writes all the same": func(t *testing.T, w redistest.World) {
+			o, ctx := newOwner(t, w, "o"), t.Context()
+			if o.c.Do(ctx, "ACL", "WHOAMI").Err() != nil {
+				return // miniredis has no users
+			}
+			user := w.Prefix + "mute"
+			require.NoError(t, o.c.Do(ctx, "ACL", "SETUSER", user, "on", ">p", "~*", "&*", "+@all", "-publish").Err())
+			options := *w.Options
+			options.Username, options.Password = user, "p"
+			o.c = redis.NewClient(lease.Options(&options))
+			defer o.c.Close()
+			o.cfg.Client = o.c
+			require.NoError(t, w.Client.HSet(ctx, o.keys.Registry(), "a", "x", "b", "x").Err())
+			require.Equal(t, 1, o.run(registerScript, "a").size)
+			require.Equal(t, 1, o.run(healScript, "b", "x").count)
+			require.Equal(t, map[string]string{"a": "o", "b": "o"}, o.entries())
+			require.ElementsMatch(t, []string{"a", "b"}, o.indexed())
+
+			heard, err := o.tell(ctx, "nobody", nil)
+			require.NoError(t, err)
+			require.True(t, heard, "what does not live need not hear")
+			require.NoError(t, w.Client.Set(ctx, o.keys.Heartbeat("x"), "1/x", time.Minute).Err())
+			heard, err = o.tell(ctx, "x", nil)
+			require.NoError(t, err)
+			require.False(t, heard)
+			require.NoError(t, w.Client.Do(ctx, "ACL", "DELUSER", user).Err())
 		},
 		"extend prolongs the heartbeat that is there and makes none": func(t *testing.T, w redistest.World) {
 			o := newOwner(t, w, "o")

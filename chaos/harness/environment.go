@@ -6,7 +6,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -41,24 +40,6 @@ const (
 // much.
 const BatchDelay = "BATCH_DELAY"
 
-// Becomes polls until cond is true; false if patience is over.
-func Becomes(cond func() bool) bool {
-	tick := time.NewTicker(PatiencePause)
-	defer tick.Stop()
-	for late := time.Now().Add(Patience); !cond(); <-tick.C {
-		if time.Now().After(late) {
-			return false
-		}
-	}
-	return true
-}
-
-// Eventually waits until cond is true, and fails the test if patience is over.
-func Eventually(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	require.True(t, Becomes(cond), "waited in vain until %s", what)
-}
-
 // Environment is what a scenario has: a Redis that writes its history, replicas each behind a proxy
 // of its own, devices that know where their sockets are. Its methods are for the scenario's
 // goroutine, but for what traffic uses.
@@ -89,19 +70,15 @@ type Environment struct {
 	told     judge.Facts  // to the judge, so far
 }
 
-// tells notes something for the judge.
-func (w *Environment) tells(note func(f *judge.Facts)) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	note(&w.told)
-}
-
 // New starts a Redis, and nothing else yet. Devices are that many; settings are besides the usual
 // ones of replicas, which are processes of binary. What is drawn at random depends on seed and
 // stream.
-func New(t *testing.T, binary string, seed, stream uint64, devices int, settings map[string]string) *Environment {
+func New(
+	t *testing.T, binary string, seed, stream uint64, devices int, settings map[string]string,
+) *Environment {
 	w := &Environment{
-		T: t, Seed: seed, Rand: rand.New(rand.NewPCG(seed, stream)), Slack: BusyMachine, binary: binary, Fleet: newFleet(devices),
+		T: t, Seed: seed, Rand: rand.New(rand.NewPCG(seed, stream)), Slack: BusyMachine,
+		binary: binary, Fleet: newFleet(devices),
 		claims: make(map[string]string), Logins: make(map[string]string),
 		told: judge.Facts{HeartbeatInterval: Interval, HeartbeatTTL: TTL, Planted: make(map[string]bool)},
 		Settings: map[string]string{
@@ -121,9 +98,6 @@ func (w *Environment) Serve(args ...string) {
 	w.Client = w.Server.Client()
 	w.Parts = []string{w.Server.Dir()}
 }
-
-// Lasting lets a fault last.
-func Lasting(d time.Duration) { <-time.After(d) }
 
 // InfoOf is one value of INFO; sections begin with a capital.
 func InfoOf(t *testing.T, c *redis.Client, section, name string) string {
@@ -194,40 +168,6 @@ func (w *Environment) Replicas() []*Replica {
 	return w.replicas
 }
 
-// Hit counts what was done to processes by intent.
-func (w *Environment) Hit(n int) { w.Struck.Add(int64(n)) }
-
-// Died notes a death, or what looks like one from Redis, for C6.
-func (w *Environment) Died(r *Replica, how string) { w.noteDeath(w.death(r, how)) }
-
-// death is a death of now.
-func (w *Environment) death(r *Replica, how string) judge.Death {
-	w.Hit(1)
-	return judge.Death{Instance: r.ID, At: time.Now(), How: how, Led: w.Holder() == r.ID}
-}
-
-func (w *Environment) noteDeath(d judge.Death) {
-	w.tells(func(f *judge.Facts) { f.Deaths = append(f.Deaths, d) })
-}
-
-// Outage notes that an instance ("": everybody) cannot exchange messages with Redis, until the
-// returned function is called.
-func (w *Environment) Outage(id string) (back func()) {
-	var n int
-	w.tells(func(f *judge.Facts) {
-		n = len(f.Outages)
-		f.Outages = append(f.Outages, judge.Outage{Instance: id, From: time.Now(), Until: time.Now().Add(time.Hour)})
-	})
-	return func() { w.tells(func(f *judge.Facts) { f.Outages[n].Until = time.Now() }) }
-}
-
-// CountersBeginAnew notes that the server's counters begin anew while do runs.
-func (w *Environment) CountersBeginAnew(do func()) {
-	begun := time.Now()
-	do()
-	w.tells(func(f *judge.Facts) { f.Restarts = append(f.Restarts, judge.Outage{From: begun, Until: time.Now()}) })
-}
-
 // Kill kills a replica and returns when, and the devices whose sockets went with it.
 func (w *Environment) Kill(r *Replica) (at time.Time, lost []int) {
 	lost = w.Ends(r, func() {
@@ -282,17 +222,8 @@ func (w *Environment) Meddle(what string, do func(p redis.Pipeliner)) {
 func (w *Environment) Spread(which []int) {
 	w.T.Helper()
 	fleet := w.Replicas()
-	require.NoError(w.T, w.Fleet.ConnectAll(w.T.Context(), which, func(i int) *Replica { return fleet[i%len(fleet)] }))
-}
-
-// Leader waits until one of the running replicas holds the lease, and returns it.
-func (w *Environment) Leader() (leader *Replica) {
-	w.T.Helper()
-	Eventually(w.T, "a running replica leads", func() bool {
-		leader = w.running(w.Holder())
-		return leader != nil
-	})
-	return leader
+	err := w.Fleet.ConnectAll(w.T.Context(), which, func(i int) *Replica { return fleet[i%len(fleet)] })
+	require.NoError(w.T, err)
 }
 
 // running is the running replica of an id, nil if there is none.
@@ -314,7 +245,9 @@ func (w *Environment) Follower() *Replica {
 
 // Others are the running replicas but some.
 func (w *Environment) Others(but ...*Replica) []*Replica {
-	return slices.DeleteFunc(slices.Clone(w.Replicas()), func(r *Replica) bool { return slices.Contains(but, r) })
+	return slices.DeleteFunc(slices.Clone(w.Replicas()), func(r *Replica) bool {
+		return slices.Contains(but, r)
+	})
 }
 
 // HoldAll holds everything on some proxies until the returned function is called.
@@ -336,26 +269,6 @@ func ProxiesOf(replicas []*Replica) (proxies []*Proxy) {
 		proxies = append(proxies, r.Proxy)
 	}
 	return proxies
-}
-
-// Holder is the instance that has the lease, "" if it is free.
-func (w *Environment) Holder() string {
-	id, _, _ := strings.Cut(w.Get(w.T.Context(), w.Lease()).Val(), "/")
-	return id
-}
-
-// Listened waits until the witness has listened for long enough that deletes may begin.
-func (w *Environment) Listened() {
-	w.T.Helper()
-	Eventually(w.T, "the witness has listened for GRACE", func() bool {
-		s, err := w.Leader().Status()
-		return err == nil && s.Janitor.Leading && !s.Janitor.Witness.LastTick.IsZero() && s.Janitor.Witness.HeldFor == 0
-	})
-}
-
-// Planted notes that the scenario itself writes the entries of an owner.
-func (w *Environment) Planted(owner string) {
-	w.tells(func(f *judge.Facts) { f.Planted[owner] = true })
 }
 
 // Plant writes entries of an owner that has no process, plainly, as an older writer does; indexed:
@@ -387,54 +300,6 @@ func (w *Environment) Plant(owner string, n int, indexed bool) (imeis []string) 
 	return imeis
 }
 
-// InPass waits until the leader is in the middle of evicting: after n more batches.
-func (w *Environment) InPass(n int64) {
-	w.T.Helper()
-	before := w.XLen(w.T.Context(), w.Log()).Val()
-	Eventually(w.T, "a pass is under way", func() bool { return w.XLen(w.T.Context(), w.Log()).Val() >= before+n })
-}
-
-// Beats waits until every running replica has beaten n times.
-func (w *Environment) Beats(n int) {
-	w.T.Helper()
-	for _, r := range w.Replicas() {
-		var last time.Time
-		for left := n; left >= 0; left-- { // the first is the one that was before
-			Eventually(w.T, "replica "+r.ID+" beats", func() bool {
-				s, err := r.Status()
-				if err != nil || s.Registry.LastBeat.Equal(last) {
-					return false
-				}
-				last = s.Registry.LastBeat
-				return true
-			})
-		}
-		n = min(n, 1) // meanwhile the others have beaten as often
-	}
-}
-
-// OneLeads waits until exactly one of the running replicas says that it leads, and it is the holder
-// of the lease.
-func (w *Environment) OneLeads() *Replica {
-	w.T.Helper()
-	var leader *Replica
-	Eventually(w.T, "exactly one replica leads", func() bool {
-		leader = nil
-		holder, leaders := w.Holder(), 0.0
-		for _, r := range w.Replicas() {
-			says, err := r.Metric("janitor_leader")
-			if err != nil {
-				return false
-			}
-			if leaders += says; says == 1 && r.ID == holder {
-				leader = r
-			}
-		}
-		return leaders == 1 && leader != nil
-	})
-	return leader
-}
-
 // Terminate asks a replica to end, and returns its exit status. Devices go on meanwhile, elsewhere.
 func (w *Environment) Terminate(r *Replica) (status int) {
 	w.Gate.Lock()
@@ -445,25 +310,6 @@ func (w *Environment) Terminate(r *Replica) (status int) {
 	status = r.Exit()
 	w.Ends(r, func() {})
 	return status
-}
-
-// SlowerSettings notes that an instance has other settings than the others, of which they have
-// heard.
-func (w *Environment) SlowerSettings(r *Replica, interval, ttl time.Duration) {
-	w.tells(func(f *judge.Facts) {
-		f.Settings = append(f.Settings, judge.Setting{Instance: r.ID, HeartbeatInterval: interval, HeartbeatTTL: ttl, From: time.Now()})
-	})
-}
-
-// SlowerSettingsEnd notes that such an instance has ended.
-func (w *Environment) SlowerSettingsEnd(r *Replica) {
-	w.tells(func(f *judge.Facts) {
-		for i := range f.Settings {
-			if s := &f.Settings[i]; s.Instance == r.ID && s.Until.IsZero() {
-				s.Until = time.Now()
-			}
-		}
-	})
 }
 
 // NextLife goes on recording at a server that does not go on where the last one's history ends.
@@ -485,14 +331,4 @@ func (w *Environment) Forget() {
 	last := &w.Parts[len(w.Parts)-1]
 	*last = w.T.TempDir()
 	require.NoError(w.T, history.SetAside(w.Server.Dir(), *last))
-}
-
-// Executed notes what devices did on command; none: that it is noted from now on.
-func (w *Environment) Executed(did ...judge.Execution) {
-	w.tells(func(f *judge.Facts) {
-		if f.Executed == nil {
-			f.Executed = []judge.Execution{}
-		}
-		f.Executed = append(f.Executed, did...)
-	})
 }

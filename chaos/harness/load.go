@@ -22,7 +22,7 @@ import (
 // of thousands of entries that can be killed. It is this test's own binary, told by its environment
 // to be one, and takes orders on its standard input, a line each:
 //
-//	claim <from> <to>    devices connect; answered when all registrations have landed, or when a while has passed
+//	claim <from> <to>    devices connect; answered when all registrations have landed, or after a while
 //	stale <from> <to>    they have gone elsewhere, and it does not know yet: no frame arrives any more
 //	release <from> <to>  it has noticed
 //
@@ -125,7 +125,8 @@ func (h *LoadProcess) Stop() (cont func()) {
 
 // RunLoad is the load process's process. It ends with its standard input.
 func RunLoad(id string) error {
-	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})).With("load", id)
+	options := &slog.HandlerOptions{Level: slog.LevelError}
+	log := slog.New(slog.NewTextHandler(os.Stderr, options)).With("load", id)
 	data, control := Clients(os.Getenv("REDIS_ADDR"), 0)
 	r, err := registry.New(registry.Config{
 		Client: data, Control: control, Instance: id,

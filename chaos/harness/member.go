@@ -45,10 +45,13 @@ func Clients(addr string, within time.Duration) (data, control *redis.Client) {
 
 // NewMember starts a replica. Its deadlines are shorter than usual, since the durations in here
 // are. It ends with the test at the latest.
-func NewMember(t *testing.T, server *redistest.Server, deadline time.Duration, rc registry.Config, jc janitor.Config) *Member {
+func NewMember(
+	t *testing.T, server *redistest.Server, deadline time.Duration, rc registry.Config, jc janitor.Config,
+) *Member {
 	m := &Member{Proxy: NewProxy(t, server.Addr()), Ended: make(chan struct{})}
 	data, control := Clients(m.Proxy.Addr(), deadline)
-	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})).With("member", rc.Instance)
+	options := &slog.HandlerOptions{Level: slog.LevelWarn}
+	log := slog.New(slog.NewTextHandler(t.Output(), options)).With("member", rc.Instance)
 	var err error
 	rc.Client, rc.Control, rc.Logger = data, control, log
 	m.Registry, err = registry.New(rc)

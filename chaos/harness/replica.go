@@ -51,7 +51,8 @@ func Build(t *testing.T, flags ...string) string {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "ingest")
 	args := append([]string{"build", "-tags", "failpoints", "-o", binary}, flags...)
-	out, err := exec.CommandContext(t.Context(), "go", append(args, "github.com/rollcall-redis/rollcall/cmd/ingest")...).CombinedOutput()
+	args = append(args, "github.com/rollcall-redis/rollcall/cmd/ingest")
+	out, err := exec.CommandContext(t.Context(), "go", args...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	return binary
 }

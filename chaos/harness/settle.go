@@ -83,7 +83,8 @@ func (w *Environment) Agrees(truth map[string]string, alive []string) bool {
 			return false
 		}
 	}
-	if w.SCard(ctx, w.Roster()).Val() != int64(len(alive)) || w.HLen(ctx, w.Registry()).Val() != int64(len(truth)) ||
+	if w.SCard(ctx, w.Roster()).Val() != int64(len(alive)) ||
+		w.HLen(ctx, w.Registry()).Val() != int64(len(truth)) ||
 		!maps.Equal(w.HGetAll(ctx, w.Registry()).Val(), truth) {
 		return false
 	}

@@ -64,10 +64,13 @@ func (k *Keyspace) Apply(c Command, l registry.Layout) error {
 	default:
 		err = effect(k, c[1], c[2:])
 	}
-	if err == nil || c[0] != "EVAL" && c[0] != "EVALSHA" && len(c) > 1 && !slices.ContainsFunc(c[1:], func(key string) bool { return ours(l, key) }) {
-		return nil
+	if err == nil || c[0] == "EVAL" || c[0] == "EVALSHA" || len(c) < 2 {
+		return err
 	}
-	return err
+	if slices.ContainsFunc(c[1:], func(key string) bool { return ours(l, key) }) {
+		return err
+	}
+	return nil // what others do with keys of theirs
 }
 
 // ours tells whether a key is one of the Layout's, or what lease makes of one.

@@ -43,7 +43,10 @@ type c2 struct {
 }
 
 func newC2() *c2 {
-	return &c2{beat: make(map[string]time.Time), lives: make(map[string]time.Time), byHand: make(map[string]bool), mourned: make(map[string]time.Time)}
+	return &c2{
+		beat: make(map[string]time.Time), lives: make(map[string]time.Time),
+		byHand: make(map[string]bool), mourned: make(map[string]time.Time),
+	}
 }
 
 func (c *c2) before(m *moment) {
@@ -63,14 +66,16 @@ func (c *c2) before(m *moment) {
 		}
 		// Redis may have evicted that heartbeat meanwhile: its owner refreshed all the same.
 		if beat, ok := c.beat[owner]; ok && m.now.Before(c.lives[owner]) {
-			m.violation("C2", "entry %s evicted: its socket at %s is open, which refreshed %s before", imei, owner, m.now.Sub(beat))
+			m.violation("C2", "entry %s evicted: its socket at %s is open, which refreshed %s before",
+				imei, owner, m.now.Sub(beat))
 			continue
 		}
 		// An owner that nothing has kept from it beats. One that does not is no better than a
 		// janitor that sweeps too soon.
 		interval, _ := m.facts.heartbeat(owner)
 		if beat, ok := c.beat[owner]; ok && m.late.of(owner).within(beat.Add(-interval), m.now) == 0 {
-			m.violation("C2", "entry %s evicted: its socket at %s is open, which has not refreshed for %s, and nothing kept it from that", imei, owner, m.now.Sub(beat))
+			m.violation("C2", "entry %s evicted: its socket at %s is open, which has not refreshed for %s, "+
+				"and nothing kept it from that", imei, owner, m.now.Sub(beat))
 			continue
 		}
 		m.verdict.FalseDeaths++
@@ -136,7 +141,9 @@ type stray struct{ imei, instance string }
 
 func newC3() *c3 {
 	return &c3{
-		token: make(map[string]string), booted: make(map[string]time.Time), beat: make(map[string]time.Time), written: make(map[string]time.Time), strays: make(map[stray]bool),
+		token: make(map[string]string), booted: make(map[string]time.Time),
+		beat: make(map[string]time.Time), written: make(map[string]time.Time),
+		strays: make(map[stray]bool),
 	}
 }
 
@@ -146,7 +153,8 @@ func (c *c3) before(m *moment) {
 		// As strings: tokens are of one width. Of one that expired the server knows nothing any
 		// more.
 		if _, before, _ := strings.Cut(m.state.Strings[cmd[1]], "/"); token < before {
-			m.violation("C3", "instance %s beats with boot token %s while a newer life's, %s, stands", id, token, before)
+			m.violation("C3", "instance %s beats with boot token %s while a newer life's, %s, stands",
+				id, token, before)
 		}
 		if c.token[id] != token {
 			c.token[id], c.booted[id] = token, m.now
@@ -193,7 +201,9 @@ func (c *c3) writes(m *moment, imei, to string) {
 
 // wasAt tells whether a device has ever begun to connect to an instance.
 func (m *moment) wasAt(imei, instance string) bool {
-	return slices.ContainsFunc(m.sockets[imei], func(s *Socket) bool { return s.Instance == instance && !s.Asked.After(m.until) })
+	return slices.ContainsFunc(m.sockets[imei], func(s *Socket) bool {
+		return s.Instance == instance && !s.Asked.After(m.until)
+	})
 }
 
 // asserts tells whether the event refreshes an instance's heartbeat.
@@ -226,7 +236,8 @@ func (c *c3) takes(m *moment, imei string) {
 		m.violation("C3", "entry %s of %s taken out, and not out of its index", imei, owner)
 	}
 	if killed := c.killed(m, owner); !killed.IsZero() {
-		m.violation("C3", "entry %s of %s taken out without a record, %s after that was killed", imei, owner, m.now.Sub(killed))
+		m.violation("C3", "entry %s of %s taken out without a record, %s after that was killed",
+			imei, owner, m.now.Sub(killed))
 		return
 	}
 	if m.liveSocket(imei, owner) != nil {
@@ -243,7 +254,8 @@ func (c *c3) takes(m *moment, imei string) {
 	}) {
 		return
 	}
-	m.violation("C3", "entry %s of %s taken out: no socket of it closed there, and that is no former life's", imei, owner)
+	m.violation("C3", "entry %s of %s taken out: no socket of it closed there, and that is no former life's",
+		imei, owner)
 }
 
 // killed returns when an instance was killed for so long that nothing which it has sent can land

@@ -86,7 +86,8 @@ func (c *c6) end(m *moment) {
 	idle := merged(slices.Concat(f.Held, f.Outages), func(o *Outage) bool { return o.Instance == "" })
 	leaderless := slices.Clone([]Outage(idle))
 	late := func(d *Death, format string, args ...any) {
-		v.Violations = append(v.Violations, Violation{Check: "C6", At: d.At, What: d.Instance + " " + d.How + ": " + fmt.Sprintf(format, args...)})
+		what := d.Instance + " " + d.How + ": " + fmt.Sprintf(format, args...)
+		v.Violations = append(v.Violations, Violation{Check: "C6", At: d.At, What: what})
 	}
 	for i := range f.Deaths {
 		d := &f.Deaths[i]
@@ -99,7 +100,10 @@ func (c *c6) end(m *moment) {
 			by = idle.putOff(d.At, 100*time.Millisecond+f.Slack)
 			// On a busy machine that bound is not below the lease's end: what was released shows by
 			// itself.
-			if i := slices.IndexFunc(c.ends, func(e leaseEnd) bool { return e.instance == d.Instance && !e.at.Before(d.At) }); i >= 0 && c.ends[i].lapsed {
+			i := slices.IndexFunc(c.ends, func(e leaseEnd) bool {
+				return e.instance == d.Instance && !e.at.Before(d.At)
+			})
+			if i >= 0 && c.ends[i].lapsed {
 				late(d, "it led, and left its lease to lapse")
 			}
 		}

@@ -98,7 +98,8 @@ func (c *c4) evicts(m *moment) {
 		return
 	}
 	hold, _ := m.witness("hold")
-	if listened := time.Duration(last-max(since, hold, c.hold)) * time.Millisecond; listened < m.facts.grace(m.now) {
+	listened := time.Duration(last-max(since, hold, c.hold)) * time.Millisecond
+	if listened < m.facts.grace(m.now) {
 		m.violation("C4", "eviction %s after a hold (%s)", listened, m.reason())
 	}
 }

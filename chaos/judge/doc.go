@@ -18,7 +18,8 @@
 // # How it is judged
 //
 //	append-only file ──────────history.Read──► History ─┐
-//	sockets, outages, look-ups, settings ───► Facts ────┴──Judge──► Verdict: violations, batches, terms, bounds, the last state
+//	sockets, outages, look-ups, settings ───► Facts ────┴──Judge──► Verdict: violations, batches,
+//	                                                                terms, bounds, the last state
 //
 // [Judge] plays the history into a model of the keyspace, command by command. Before each command
 // every check sees the state at that very instant, so that "the heartbeat was absent when the entry

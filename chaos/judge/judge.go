@@ -44,7 +44,8 @@ type moment struct {
 type change struct{ imei, from, to string }
 
 func (m *moment) violation(check, format string, args ...any) {
-	m.verdict.Violations = append(m.verdict.Violations, Violation{check, m.now, m.event.Part, m.event.Offset, fmt.Sprintf(format, args...)})
+	v := Violation{check, m.now, m.event.Part, m.event.Offset, fmt.Sprintf(format, args...)}
+	m.verdict.Violations = append(m.verdict.Violations, v)
 }
 
 // key is the command's first, "" if it has none.
@@ -72,7 +73,8 @@ func (m *moment) evicts() bool { return m.record != nil && m.record.n > 0 && m.t
 // answers tells whether the present command takes a dead instance's commands out under a log
 // record of a batch.
 func (m *moment) answers() bool {
-	return m.record != nil && m.record.n > 0 && m.command[0] == "XDEL" && strings.HasPrefix(m.key(), m.facts.outbound(""))
+	return m.record != nil && m.record.n > 0 &&
+		m.command[0] == "XDEL" && strings.HasPrefix(m.key(), m.facts.outbound(""))
 }
 
 func (m *moment) takesEntries() bool {
@@ -208,7 +210,9 @@ func Judge(h history.History, f Facts) *Verdict {
 		s := &f.Sockets[i]
 		m.sockets[s.IMEI] = append(m.sockets[s.IMEI], s)
 	}
-	checks := []check{c1{}, newC2(), newC3(), &c4{}, newC4Holds(), &c5{}, newC6(&f), newC8(&f), newC9(), chronicle{}}
+	checks := []check{
+		c1{}, newC2(), newC3(), &c4{}, newC4Holds(), &c5{}, newC6(&f), newC8(&f), newC9(), chronicle{},
+	}
 	spans := Spans(h, &f)
 	for i := range h {
 		m.event, m.now, m.until = &h[i], spans[i].From, spans[i].Until

@@ -60,8 +60,8 @@ func newC8(f *Facts) *c8 {
 
 func (c *c8) add(imei string, input any, output string, from, until time.Time) {
 	ops := c.seen[imei]
-	op := porcupine.Operation{ClientId: len(ops), Input: input, Output: output, Call: c.since(from), Return: c.since(until)}
-	op.Return = max(op.Return, op.Call)
+	op := porcupine.Operation{ClientId: len(ops), Input: input, Output: output, Call: c.since(from)}
+	op.Return = max(c.since(until), op.Call)
 	c.seen[imei] = append(ops, op)
 }
 
@@ -102,9 +102,12 @@ func (c *c8) end(m *moment) {
 }
 
 // explain names the first thing seen that no order can explain, if it can do so by itself.
-func (c *c8) explain(imei string, ops []porcupine.Operation, result porcupine.CheckResult) (at time.Time, what string) {
+func (c *c8) explain(
+	imei string, ops []porcupine.Operation, result porcupine.CheckResult,
+) (at time.Time, what string) {
 	if result == porcupine.Unknown {
-		return c.zero, fmt.Sprintf("device %s: no order of %d operations found within %s", imei, len(ops), linearPatience)
+		return c.zero, fmt.Sprintf("device %s: no order of %d operations found within %s",
+			imei, len(ops), linearPatience)
 	}
 	var writes, reads []porcupine.Operation
 	for _, op := range ops {
@@ -121,7 +124,8 @@ func (c *c8) explain(imei string, ops []porcupine.Operation, result porcupine.Ch
 	})
 	if i < len(reads) {
 		at = c.zero.Add(time.Duration(reads[i].Call))
-		return at, fmt.Sprintf("device %s was seen at %q between %s and %s: no order of its %d changes explains that and what was seen before",
+		return at, fmt.Sprintf("device %s was seen at %q between %s and %s: "+
+			"no order of its %d changes explains that and what was seen before",
 			imei, reads[i].Output, clock(at), clock(c.zero.Add(time.Duration(reads[i].Return))), len(writes))
 	}
 	return c.zero, fmt.Sprintf("device %s: %d operations have no order", imei, len(ops))

@@ -187,8 +187,10 @@ func (v *Verdict) Report(to io.Writer, found []Violation) {
 	for _, violation := range found {
 		fmt.Fprintln(to, violation)
 	}
-	fmt.Fprintf(to, "%d violations, %d of them wrong deletes; %d sockets, %d terms, %d evictions in %d batches, %d false deaths (%d healed, slowest %s)\n",
-		len(found), v.WrongDeletes(), len(v.facts.Sockets), len(v.Terms), v.Evicted(""), len(v.Batches), v.FalseDeaths, v.Healed, v.SlowestHeal)
+	fmt.Fprintf(to, "%d violations, %d of them wrong deletes; %d sockets, %d terms, "+
+		"%d evictions in %d batches, %d false deaths (%d healed, slowest %s)\n",
+		len(found), v.WrongDeletes(), len(v.facts.Sockets), len(v.Terms),
+		v.Evicted(""), len(v.Batches), v.FalseDeaths, v.Healed, v.SlowestHeal)
 	for _, took := range []struct {
 		what  string
 		times []time.Duration

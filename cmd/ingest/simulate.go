@@ -44,7 +44,9 @@ time was up, 1 if nothing could connect at all, 2 on wrong arguments.`,
 	}
 }
 
-var codecs = map[string]teltonika.Codec{"8": teltonika.Codec8, "8e": teltonika.Codec8E, "16": teltonika.Codec16}
+var codecs = map[string]teltonika.Codec{
+	"8": teltonika.Codec8, "8e": teltonika.Codec8E, "16": teltonika.Codec16,
+}
 
 // table is every flag of "ingest simulate".
 func (s *simulation) table() []service.Setting {

@@ -225,3 +225,29 @@ func TestADeviceThatTakesNoAnswerIsGivenUp(t *testing.T) {
 		require.Equal(t, 1, released)
 	})
 }
+
+func TestAStopThatTakesTooLongEndsWhateverASocketWaitsFor(t *testing.T) {
+	t.Parallel()
+	const drain = claimTime / 2
+	for name, waits := range map[string]func(t *testing.T, s *timed){
+		"for its registration": func(t *testing.T, s *timed) {
+			s.registrar.land = false
+			s.write(t, handshake(t, imei))
+		},
+		"for a device that takes no answer": func(t *testing.T, s *timed) {
+			s.login(t)
+			s.write(t, frame(t, 1)) // a pipe holds nothing: unread, the answer blocks
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var began time.Time
+			manyInBubble(t, nil, func(c *Config) { c.Drain = drain },
+				func(t *testing.T, _ *Gateway, join func() *timed) {
+					waits(t, join())
+					synctest.Wait()
+					began = time.Now()
+				}, func(t *testing.T) { require.Equal(t, drain, time.Since(began)) })
+		})
+	}
+}

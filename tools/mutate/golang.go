@@ -223,7 +223,7 @@ func (w *walk) skip(n ast.Node) bool {
 		return w.skip(n.Call)
 	case *ast.AssignStmt:
 		call, ok := n.Rhs[0].(*ast.CallExpr)
-		return strings.Contains(w.text(n), "slog.") || ok && w.logs(call)
+		return strings.Contains(w.text(n), "slog.") || ok && (w.logs(call) || w.isFailpoint(call))
 	case *ast.BlockStmt: // with nothing in it but logs
 		return len(n.List) > 0 && !slices.ContainsFunc(n.List, func(s ast.Stmt) bool { return !w.skip(s) })
 	case *ast.SwitchStmt: // the same
@@ -256,8 +256,13 @@ func (w *walk) skipCall(call *ast.CallExpr) bool {
 		return !isChan
 	}
 	fun := w.text(call.Fun)
-	of, _, _ := strings.Cut(fun, ".")
-	return w.logs(call) || of == "failpoint" || of == "prometheus" || fun == "errors.New" || fun == "fmt.Errorf"
+	return w.logs(call) || w.isFailpoint(call) || strings.HasPrefix(fun, "prometheus.") ||
+		fun == "errors.New" || fun == "fmt.Errorf"
+}
+
+// isFailpoint tells that a call does nothing in an ordinary build.
+func (w *walk) isFailpoint(call *ast.CallExpr) bool {
+	return strings.HasPrefix(w.text(call.Fun), "failpoint.")
 }
 
 // logs tells a call of a logger from others.

@@ -20,7 +20,8 @@ var (
 	}
 
 	// luaKept are lines that are not dropped: they declare, or belong to what stands around them.
-	luaKept = regexp.MustCompile(`^\s*($|--|(local|function|else|elseif|end|for|while)\b|return redis\.error_reply)`)
+	luaKept = regexp.MustCompile(
+		`^\s*($|--|(local|function|else|elseif|end|for|while)\b|return redis\.error_reply)`)
 
 	// luaFirst is what stands before the 1 of string.sub(s, 1, n).
 	luaFirst = regexp.MustCompile(`string\.sub\([^()]*,\s*$`)

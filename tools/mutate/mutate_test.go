@@ -53,7 +53,7 @@ func TestGoIsChangedWhereATestCouldNotice(t *testing.T) {
 		"an error that is kept": {"err = fmt.Errorf(1)", []string{"err = fmt.Errorf(1) => "}},
 		"what is not for tests": {
 			`log.Info("x", "n", 1+2); s.logger.Warn("x"); x := make([]int, 0, 8)
-			failpoint.Hit(1)
+			failpoint.Hit(1); ctx = failpoint.HitPast(ctx, 1)
 			if err != nil { slog.Error("x", "n", 5) }; l = l.log.With("n", 6); mu.Lock(); defer mu.Unlock()`, nil,
 		},
 		"a chosen time":                 {"wait(5 * time.Second)", []string{"wait(5 * time.Second) => ", "* => /"}},

@@ -1,0 +1,106 @@
+package harness
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Becomes polls until cond is true; false if patience is over.
+func Becomes(cond func() bool) bool {
+	tick := time.NewTicker(PatiencePause)
+	defer tick.Stop()
+	for late := time.Now().Add(Patience); !cond(); <-tick.C {
+		if time.Now().After(late) {
+			return false
+		}
+	}
+	return true
+}
+
+// Eventually waits until cond is true, and fails the test if patience is over.
+func Eventually(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	require.True(t, Becomes(cond), "waited in vain until %s", what)
+}
+
+// Lasting lets a fault last.
+func Lasting(d time.Duration) { <-time.After(d) }
+
+// Leader waits until one of the running replicas holds the lease, and returns it.
+func (w *Environment) Leader() (leader *Replica) {
+	w.T.Helper()
+	Eventually(w.T, "a running replica leads", func() bool {
+		leader = w.running(w.Holder())
+		return leader != nil
+	})
+	return leader
+}
+
+// OneLeads waits until exactly one of the running replicas says that it leads, and it is the holder
+// of the lease.
+func (w *Environment) OneLeads() *Replica {
+	w.T.Helper()
+	var leader *Replica
+	Eventually(w.T, "exactly one replica leads", func() bool {
+		leader = nil
+		holder, leaders := w.Holder(), 0.0
+		for _, r := range w.Replicas() {
+			says, err := r.Metric("janitor_leader")
+			if err != nil {
+				return false
+			}
+			if leaders += says; says == 1 && r.ID == holder {
+				leader = r
+			}
+		}
+		return leaders == 1 && leader != nil
+	})
+	return leader
+}
+
+// Holder is the instance that has the lease, "" if it is free.
+func (w *Environment) Holder() string {
+	id, _, _ := strings.Cut(w.Get(w.T.Context(), w.Lease()).Val(), "/")
+	return id
+}
+
+// Listened waits until the witness has listened for long enough that deletes may begin.
+func (w *Environment) Listened() {
+	w.T.Helper()
+	Eventually(w.T, "the witness has listened for GRACE", func() bool {
+		s, err := w.Leader().Status()
+		witness := s.Janitor.Witness
+		return err == nil && s.Janitor.Leading && !witness.LastTick.IsZero() && witness.HeldFor == 0
+	})
+}
+
+// InPass waits until the leader is in the middle of evicting: after n more batches.
+func (w *Environment) InPass(n int64) {
+	w.T.Helper()
+	before := w.XLen(w.T.Context(), w.Log()).Val()
+	Eventually(w.T, "a pass is under way", func() bool {
+		return w.XLen(w.T.Context(), w.Log()).Val() >= before+n
+	})
+}
+
+// Beats waits until every running replica has beaten n times.
+func (w *Environment) Beats(n int) {
+	w.T.Helper()
+	for _, r := range w.Replicas() {
+		var last time.Time
+		for left := n; left >= 0; left-- { // the first is the one that was before
+			Eventually(w.T, "replica "+r.ID+" beats", func() bool {
+				s, err := r.Status()
+				if err != nil || s.Registry.LastBeat.Equal(last) {
+					return false
+				}
+				last = s.Registry.LastBeat
+				return true
+			})
+		}
+		n = min(n, 1) // meanwhile the others have beaten as often
+	}
+}

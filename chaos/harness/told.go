@@ -1,0 +1,83 @@
+package harness
+
+import (
+	"time"
+
+	"github.com/rollcall-redis/rollcall/chaos/judge"
+)
+
+// tells notes something for the judge.
+func (w *Environment) tells(note func(f *judge.Facts)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	note(&w.told)
+}
+
+// Hit counts what was done to processes by intent.
+func (w *Environment) Hit(n int) { w.Struck.Add(int64(n)) }
+
+// Died notes a death, or what looks like one from Redis, for C6.
+func (w *Environment) Died(r *Replica, how string) { w.noteDeath(w.death(r, how)) }
+
+// death is a death of now.
+func (w *Environment) death(r *Replica, how string) judge.Death {
+	w.Hit(1)
+	return judge.Death{Instance: r.ID, At: time.Now(), How: how, Led: w.Holder() == r.ID}
+}
+
+func (w *Environment) noteDeath(d judge.Death) {
+	w.tells(func(f *judge.Facts) { f.Deaths = append(f.Deaths, d) })
+}
+
+// Outage notes that an instance ("": everybody) cannot exchange messages with Redis, until the
+// returned function is called.
+func (w *Environment) Outage(id string) (back func()) {
+	var n int
+	w.tells(func(f *judge.Facts) {
+		n = len(f.Outages)
+		now := time.Now()
+		f.Outages = append(f.Outages, judge.Outage{Instance: id, From: now, Until: now.Add(time.Hour)})
+	})
+	return func() { w.tells(func(f *judge.Facts) { f.Outages[n].Until = time.Now() }) }
+}
+
+// CountersBeginAnew notes that the server's counters begin anew while do runs.
+func (w *Environment) CountersBeginAnew(do func()) {
+	begun := time.Now()
+	do()
+	took := judge.Outage{From: begun, Until: time.Now()}
+	w.tells(func(f *judge.Facts) { f.Restarts = append(f.Restarts, took) })
+}
+
+// Planted notes that the scenario itself writes the entries of an owner.
+func (w *Environment) Planted(owner string) {
+	w.tells(func(f *judge.Facts) { f.Planted[owner] = true })
+}
+
+// SlowerSettings notes that an instance has other settings than the others, of which they have
+// heard.
+func (w *Environment) SlowerSettings(r *Replica, interval, ttl time.Duration) {
+	s := judge.Setting{Instance: r.ID, HeartbeatInterval: interval, HeartbeatTTL: ttl, From: time.Now()}
+	w.tells(func(f *judge.Facts) { f.Settings = append(f.Settings, s) })
+}
+
+// SlowerSettingsEnd notes that such an instance has ended.
+func (w *Environment) SlowerSettingsEnd(r *Replica) {
+	w.tells(func(f *judge.Facts) {
+		for i := range f.Settings {
+			if s := &f.Settings[i]; s.Instance == r.ID && s.Until.IsZero() {
+				s.Until = time.Now()
+			}
+		}
+	})
+}
+
+// Executed notes what devices did on command; none: that it is noted from now on.
+func (w *Environment) Executed(did ...judge.Execution) {
+	w.tells(func(f *judge.Facts) {
+		if f.Executed == nil {
+			f.Executed = []judge.Execution{}
+		}
+		f.Executed = append(f.Executed, did...)
+	})
+}
