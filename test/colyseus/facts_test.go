@@ -69,7 +69,8 @@ func TestWhatColyseusDoes(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(g.rdb.HGet(ctx, "roomcaches", room).Val()), &listing))
 		require.Equal(t, room, listing["roomId"])
 		require.Equal(t, one.name, listing["processId"])
-		require.Subset(t, keysOf(listing), []string{"clients", "maxClients", "locked", "private", "unlisted", "name"})
+		require.Subset(t, keysOf(listing),
+			[]string{"clients", "maxClients", "locked", "private", "unlisted", "name"})
 		require.NotContains(t, listing, "publicAddress", "only a server that sets one has it")
 		keys := []string{"queue:reservation:ann", "roomcaches", "roomcount"}
 		if v.keepsNodes() {

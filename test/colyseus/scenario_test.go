@@ -114,7 +114,8 @@ func TestReservationsOfLivingRoomsStayAndOthersGo(t *testing.T) {
 
 		// A room that is being made, by the game and by Colyseus. The first kind lasts a minute; here it
 		// only looks as old as that makes it, so that no slow machine sees it expire.
-		require.NoError(t, s.rdb.SetEx(t.Context(), reservation+"queued", `{"status":"creating"}`, 50*time.Minute).Err())
+		making := s.rdb.Set(t.Context(), reservation+"queued", `{"status":"creating"}`, 50*time.Minute)
+		require.NoError(t, making.Err())
 		s.lives("queued")
 		s.stays() // now the worker is known to sweep
 		_, open := one.hold("creating", nil)
@@ -181,7 +182,7 @@ func TestReservationsOfLivingRoomsStayAndOthersGo(t *testing.T) {
 		require.NoError(t, s.rdb.FlushAll(t.Context()).Err())
 		again := func(user, room string) {
 			value := fmt.Sprintf(`{"roomId":%q,"roomName":"game","matchId":"m","problemId":"p"}`, room)
-			require.NoError(t, s.rdb.SetEx(t.Context(), reservation+user, value, 50*time.Minute).Err())
+			require.NoError(t, s.rdb.Set(t.Context(), reservation+user, value, 50*time.Minute).Err())
 		}
 		s.living = nil
 		for _, user := range []string{"live", "left", "lock"} {
@@ -235,7 +236,8 @@ func TestQueueMatchesAndBots(t *testing.T) {
 		one.do("dispose", args{"roomId": one.create("stranded")})
 		s.old("seated", "stranded")
 		for user, waiting := range map[string]time.Duration{
-			"seated": time.Hour, "stranded": time.Hour, "waiting": time.Minute, "stale": time.Hour, "master": time.Hour,
+			"seated": time.Hour, "stranded": time.Hour, "stale": time.Hour, "master": time.Hour,
+			"waiting": time.Minute,
 		} {
 			rating := map[string]float64{"master": 1e13}[user] + 1200
 			require.NoError(t, s.rdb.ZAdd(ctx, "queue:elo", redis.Z{Score: rating, Member: user}).Err())
@@ -258,8 +260,8 @@ func TestQueueMatchesAndBots(t *testing.T) {
 			require.NoError(t, s.rdb.Set(ctx, "bots:state:"+bot, state, 0).Err())
 		}
 
-		left := []string{"queue:elo", "queue:joinedAt:seated", "queue:joinedAt:waiting", reservation + "seated", "match:lobby",
-			"bots:deployed", "bots:active", "bots:state:d", "bots:state:a"}
+		left := []string{"queue:elo", "queue:joinedAt:seated", "queue:joinedAt:waiting", reservation + "seated",
+			"match:lobby", "bots:deployed", "bots:active", "bots:state:d", "bots:state:a"}
 		for _, id := range []string{fresh, ongoing, unknown} {
 			for _, key := range []string{"", ":ratings", ":submissions", ":user:ann", ":user:bob"} {
 				left = append(left, "match:"+id+key)

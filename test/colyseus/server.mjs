@@ -42,7 +42,8 @@ class Game extends Room {
   async onCreate({ user, hold, fail, stay = true }) {
     this.autoDispose = !stay;
     alive.set(this.roomId, this);
-    await reserve(user, { roomId: this.roomId, roomName: "game", matchId: `m-${user}`, problemId: "p-1" }, 3600);
+    const made = { roomId: this.roomId, roomName: "game", matchId: `m-${user}`, problemId: "p-1" };
+    await reserve(user, made, 3600);
     if (hold) {
       const opened = new Promise((open) => gates.set(user, open));
       say({ event: "creating", user, roomId: this.roomId });
