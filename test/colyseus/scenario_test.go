@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/orphan"
 )
@@ -76,7 +77,7 @@ func (s *stage) holds() {
 	require.ElementsMatch(s.t, s.living, s.reserved())
 	s.eventually("all is told", func() bool { return len(s.gone.of(reservation)) >= len(s.dead) })
 	require.ElementsMatch(s.t, s.dead, s.gone.of(reservation))
-	require.ElementsMatch(s.t, prefixed(reservation, s.dead), s.logged("reservations"))
+	require.ElementsMatch(s.t, prefixed(reservation, s.dead), s.logged(guard.Layout{}, "reservations"))
 	s.eventually("all is counted", func() bool {
 		return s.worker.set.Stats().Rules["reservations"] >= uint64(len(s.dead))
 	})
@@ -196,7 +197,7 @@ func TestReservationsOfLivingRoomsStayAndOthersGo(t *testing.T) {
 		s.eventually("late goes", func() bool { return s.rdb.Exists(t.Context(), reservation+"late").Val() == 0 })
 		s.worker.looks()
 		require.ElementsMatch(t, s.living, s.reserved())
-		require.Equal(t, []string{reservation + "late"}, s.logged("reservations"))
+		require.Equal(t, []string{reservation + "late"}, s.logged(guard.Layout{}, "reservations"))
 	})
 }
 
@@ -214,6 +215,35 @@ func TestAReservationGoesIfOnCreateTakesLongerThanTheRuleSays(t *testing.T) {
 		require.Empty(t, open().Error)
 		require.Equal(t, []any{true, int64(1)}, s.seen(room))
 	})
+}
+
+// A process with most of the game's rooms dies. More than half of all reservations are condemned at once:
+// the rule waits once, for a minute at least, in case the evidence is what was lost. Then they go.
+func TestTheRoomsOfALargeProcessGoAfterAPause(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, "0.15", matches{"000000000000000000000000": nil})
+	large, small := s.start(), s.start()
+	var dead []string
+	for i := range 20 {
+		dead = append(dead, fmt.Sprintf("dead%d", i))
+		large.create(dead[i])
+	}
+	for _, user := range []string{"ann", "bob", "cat"} {
+		small.create(user)
+		s.lives(user)
+	}
+	s.old(append(dead, s.living...)...)
+	s.lives(dead...)
+	s.stays()
+	s.eventually("counted", func() bool {
+		return s.rdb.HGet(t.Context(), "roomcount", large.name).Val() == "20,0"
+	})
+	large.kill()
+	s.start()
+	s.worker.await("reservations", 2, janitor.Held, "mass_failure")
+	s.holds()
+	s.dies(dead...)
+	s.stays()
 }
 
 // What Rollcall calls the four categories, on what a game leaves behind.

@@ -179,10 +179,10 @@ func (r *recorder) of(prefix string) (names []string) {
 	return sorted(names)
 }
 
-// logged are the candidates of a rule that the worker's log names, in order.
-func (g *game) logged(rule string) (names []string) {
+// logged are the candidates of a rule that a worker's log names, in order.
+func (g *game) logged(layout guard.Layout, rule string) (names []string) {
 	g.t.Helper()
-	records, err := g.rdb.XRange(g.t.Context(), guard.Layout{}.Log(), "-", "+").Result()
+	records, err := g.rdb.XRange(g.t.Context(), layout.Log(), "-", "+").Result()
 	require.NoError(g.t, err)
 	for _, record := range records {
 		if record.Values["sweep"] == rule {
