@@ -58,7 +58,7 @@ local function record(deleted, reowned, name, list, note)
   local no = refused('HINCRBY', KEYS[3], 'evicted_total', '1')
   if no then return no end
   local ok = redis.pcall('XADD', KEYS[1], ARGV[1], 'at', text(now), 'leader', ARGV[5], 'owner', ARGV[6], 'sweep', ARGV[7],
-    'count', deleted, 'reowned', reowned, name, deleted > 0 and cjson.encode(list) or '[]',
+    'count', deleted, 'reowned', reowned, name, #list > 0 and cjson.encode(list) or '[]',
     unpack(note and { 'note', note } or {}))
   if type(ok) == 'table' then -- an error
     if string.find(ok.err, 'equal or smaller') then return answer('FENCED') end

@@ -3,6 +3,7 @@ package janitor_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -180,6 +181,34 @@ func TestAPassOnDemandEndsWithWhoAskedForIt(t *testing.T) {
 	require.ErrorIs(t, err, gone)
 	require.ErrorIs(t, <-causes, gone)
 	require.True(t, r.Status().Leading, "the term goes on")
+}
+
+func TestOneSweepAloneCanBeAskedFor(t *testing.T) {
+	inWorlds(t, func(t *testing.T, f *fleet) {
+		var passes [2]atomic.Int64
+		counted := func(i int) func(context.Context, *Pass) error {
+			return func(context.Context, *Pass) error { passes[i].Add(1); return nil }
+		}
+		r := f.replica("r1", func(c *Config) {
+			c.Sweeps = []Sweeper{
+				fakeSweep{name: "one", every: time.Hour, pass: counted(0)}, fakeSweep{name: "two", every: time.Hour, pass: counted(1)},
+			}
+		})
+		_, err := r.Janitor.Sweep(t.Context(), Request{Sweep: "three"})
+		var unknown *UnknownSweepError
+		require.ErrorAs(t, err, &unknown, "also on a replica that does not lead")
+		require.Equal(t, &UnknownSweepError{Name: "three", Known: []string{"owners", "registry", "one", "two"}}, unknown)
+		require.EqualError(t, err, `janitor: no sweep is named "three"; there are owners, registry, one, two`)
+
+		r.leads()
+		f.eventually(func() bool { return passes[0].Load() == 1 && passes[1].Load() == 1 })
+		reports, err := r.Janitor.Sweep(t.Context(), Request{Sweep: "two"})
+		require.NoError(t, err)
+		require.Len(t, reports, 1)
+		require.Equal(t, "two", reports[0].Sweep)
+		require.EqualValues(t, 1, passes[0].Load())
+		require.EqualValues(t, 2, passes[1].Load())
+	})
 }
 
 func TestAPauseHoldsEveryLeader(t *testing.T) {

@@ -131,6 +131,13 @@ func (p *Pass) AddScanned(n int) {
 // Delete again. Delete counts all others.
 func (p *Pass) AddCondemned(n int) { p.report.Condemned += n }
 
+// AddEvicted counts what the sweep has deleted elsewhere than by Delete.
+func (p *Pass) AddEvicted(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.report.Evicted += n
+}
+
 // Skip counts candidates that were kept. Delete counts those that the guard kept; what a sweep
 // cannot read or understand it counts itself, as SkipUnreadable.
 func (p *Pass) Skip(reason SkipReason, n int) {

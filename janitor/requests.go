@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -23,17 +25,34 @@ func (e *NotLeaderError) Error() string {
 	return fmt.Sprintf("janitor: not the leader; %q is", e.Leader)
 }
 
-// Sweep runs one pass of each sweep at once, and returns their reports when all have ended. A pass
-// that is under way is waited for. It returns a NotLeaderError on a replica that does not lead or
-// ceases to, and ctx' cause when that ends first; the passes then end too. A pass that is held or
-// failed is no error: its report says so.
+// An UnknownSweepError says that no sweep has the name that was asked for.
+type UnknownSweepError struct {
+	Name  string
+	Known []string // the sweeps that there are
+}
+
+func (e *UnknownSweepError) Error() string {
+	return fmt.Sprintf("janitor: no sweep is named %q; there are %s", e.Name, strings.Join(e.Known, ", "))
+}
+
+// Sweep runs one pass at once of each sweep, or of the one that is named, and returns their reports
+// when all have ended. A pass that is under way is waited for. It returns an UnknownSweepError on
+// any replica, a NotLeaderError on one that does not lead or ceases to, and ctx' cause when that
+// ends first; the passes then end too. A pass that is held or failed is no error: its report says
+// so.
 func (j *Janitor) Sweep(ctx context.Context, req Request) ([]Report, error) {
+	if err := j.checkNamed(req.Sweep); err != nil {
+		return nil, err
+	}
 	t, err := j.leader(ctx)
 	if err != nil {
 		return nil, err
 	}
 	passes := pool.NewWithResults[Report]().WithContext(ctx).WithCancelOnError().WithFirstError()
 	for _, l := range t.loops {
+		if req.Sweep != "" && req.Sweep != l.sweep.Name() {
+			continue
+		}
 		passes.Go(func(ctx context.Context) (Report, error) { return l.demand(ctx, req) })
 	}
 	reports, err := passes.Wait()
@@ -44,6 +63,18 @@ func (j *Janitor) Sweep(ctx context.Context, req Request) ([]Report, error) {
 		return nil, err
 	}
 	return reports, nil
+}
+
+// checkNamed returns an UnknownSweepError unless there is a sweep of that name, or it is empty.
+func (j *Janitor) checkNamed(name string) error {
+	known := make([]string, len(j.sweeps))
+	for i, s := range j.sweeps {
+		known[i] = s.Name()
+	}
+	if name == "" || slices.Contains(known, name) {
+		return nil
+	}
+	return &UnknownSweepError{Name: name, Known: known}
 }
 
 // errTermOver ends the wait of callers that asked for a pass.

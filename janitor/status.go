@@ -191,6 +191,7 @@ const (
 
 // A Request is what a pass is asked to be.
 type Request struct {
+	Sweep  string // only the sweep of this name; "": each
 	Owner  string // sweep only what this instance left; "": all
 	DryRun bool   // judge and report, delete nothing
 

@@ -94,7 +94,8 @@ func ClusterOptions(o *redis.ClusterOptions) *redis.ClusterOptions {
 		WriteTimeout: o.WriteTimeout, PoolTimeout: o.PoolTimeout,
 	})
 	c := *o
-	c.MaxRetries, c.ContextTimeoutEnabled, c.DialerRetries = s.MaxRetries, s.ContextTimeoutEnabled, s.DialerRetries
+	c.MaxRetries, c.ContextTimeoutEnabled = s.MaxRetries, s.ContextTimeoutEnabled
+	c.DialerRetries = s.DialerRetries
 	c.DialTimeout, c.ReadTimeout = s.DialTimeout, s.ReadTimeout
 	c.WriteTimeout, c.PoolTimeout = s.WriteTimeout, s.PoolTimeout
 	c.PoolSize, c.PipelinePoolSize = s.PoolSize, s.PipelinePoolSize
@@ -115,11 +116,11 @@ func atMost(d time.Duration) time.Duration {
 }
 
 // CheckClient returns nil if the client speaks to one server or to a Redis Cluster, does not retry,
-// honours contexts, caches nothing, and has deadlines. If within is positive, all deadlines are shorter than that:
-// leases, ticks and heartbeats must not come late, while the client that carries the load may take
-// its time. Otherwise it returns an error that wraps [ErrUnsafeClient] and names every option that
-// is not as it should be. It does not speak to Redis: whether a client behind Sentinel reads from
-// replicas, for one, its options do not tell.
+// honours contexts, caches nothing, and has deadlines. If within is positive, all deadlines are
+// shorter than that: leases, ticks and heartbeats must not come late, while the client that carries
+// the load may take its time. Otherwise it returns an error that wraps [ErrUnsafeClient] and names
+// every option that is not as it should be. It does not speak to Redis: whether a client behind
+// Sentinel reads from replicas, for one, its options do not tell.
 func CheckClient(c redis.UniversalClient, within time.Duration) error {
 	switch c := c.(type) {
 	case nil:

@@ -107,7 +107,8 @@ inline believable() {
 #else
 		n = n + (roster_kept || found[o])
 #endif
-	:: !beats[o] && !(silent[o] < TTL && !swept[o]) && seen[o] == FALLEN -> all++ /* silent for longer than this term knows */
+	/* Silent for longer than this term knows. Of no roster: since a page of the scan met it alive. */
+	:: !beats[o] && !(silent[o] < TTL && !swept[o]) && (seen[o] == FALLEN || !roster_kept && seen[o] == ALIVE) -> all++
 	:: else
 	fi);
 	assert(!(n >= 2 && 2 * n > all && hold == NEVER));

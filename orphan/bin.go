@@ -35,7 +35,7 @@ type binned struct {
 	ID      string  `json:"id"`
 	Name    string  `json:"name"`
 	Key     string  `json:"key"`
-	Member  *string `json:"member"`
+	Member  *string `json:"member,omitempty"`
 	Aside   string  `json:"aside"`
 	Expires float64 `json:"expires"` // ms; -1: never
 	At      float64 `json:"at"`
@@ -130,14 +130,17 @@ func (s *Set) restore(ctx context.Context, b binned) error {
 			kind = "hash"
 		}
 	}
-	said, err := restoreScript.Run(ctx, s.c.Client, []string{binKey(s.c.Layout, b.rule.Name), b.Aside, b.Key},
-		b.text, kind, member, int64(b.Expires)).Text()
+	said, err := restoreScript.Run(ctx, s.c.Client, []string{b.Aside, b.Key}, kind, member, int64(b.Expires)).Text()
 	if err != nil {
 		return err
 	}
+	if said == "restored" || said == "gone" {
+		// If this fails the entry says for a while what is there no more; nothing depends on it.
+		err = s.c.Client.ZRem(ctx, binKey(s.c.Layout, b.rule.Name), b.text).Err()
+	}
 	switch said {
 	case "restored":
-		return nil
+		return err
 	case "taken":
 		return fmt.Errorf("%s is in use again; move that away first", b.Key)
 	case "expired":

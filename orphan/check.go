@@ -39,9 +39,6 @@ func (c *checker) judgement() {
 	if r.GoneIf != nil {
 		c.oneOf("gone_if", *r.GoneIf)
 		c.condition("gone_if", r.GoneIf.Mongo, r.GoneIf.Value)
-		if m := r.GoneIf.Mongo; m != nil && !c.has("gone_if.mongo.all", reflectOf(m.All)) {
-			c.fault("gone_if.mongo", "want all: that a document is there does not say that it is over")
-		}
 	}
 }
 
@@ -197,6 +194,26 @@ func container(m Members) string {
 	return literal(m.ZSet + m.Set + m.Hash)
 }
 
+// literals are references with the names that their templates stand for.
+func literals(refs []Reference) []Reference {
+	refs = slices.Clone(refs)
+	for i := range refs {
+		ref := &refs[i]
+		ref.Exists = literal(ref.Exists)
+		ref.ExistsAny = slices.Clone(ref.ExistsAny)
+		for j, key := range ref.ExistsAny {
+			ref.ExistsAny[j] = literal(key)
+		}
+		if ref.Channels != nil {
+			ref.Channels = &Channels{
+				Pattern: ref.Channels.Pattern,
+				When:    When{HashNotEmpty: literal(ref.Channels.When.HashNotEmpty)},
+			}
+		}
+	}
+	return refs
+}
+
 // literal is the name that a template without variables stands for; empty if it is none.
 func literal(text string) string {
 	if t, err := parseTemplate(text, false); err == nil && len(t.variables()) == 0 {
@@ -272,8 +289,10 @@ func (c *checker) limits() {
 func checkOwn(rules []Rule, l guard.Layout) (faults Faults) {
 	own := map[string]pattern{}
 	for _, text := range []string{
-		l.Registry(), l.Heartbeat("*"), l.Devices("*"), l.Roster(), l.Prefix + "janitor:*", l.Prefix + "orphan:*",
-		l.Prefix + "commands:outbound:*", l.Prefix + "commands:responses", "devices:allowed", "telemetry:*",
+		l.Registry(), l.Heartbeat("*"), l.Devices("*"), l.Roster(),
+		l.Prefix + "janitor:*", l.Prefix + "orphan:*",
+		l.Prefix + "commands:outbound:*", l.Prefix + "commands:responses",
+		"devices:allowed", "telemetry:*",
 	} {
 		name, open := strings.CutSuffix(text, "*")
 		own[text] = textPattern(name, open)
@@ -322,7 +341,8 @@ func Warnings(rules []Rule) (warnings []string) {
 			}
 		}
 		warn := func(format string, args ...any) {
-			warnings = append(warnings, fmt.Sprintf("rules[%d] %q: %s", i, r.Name, fmt.Sprintf(format, args...)))
+			f := Fault{Index: i, Rule: r.Name, Text: fmt.Sprintf(format, args...)}
+			warnings = append(warnings, f.String())
 		}
 		for _, ref := range refs {
 			if !slices.Contains(safe, ref.text) && r.GoneIf == nil {

@@ -52,10 +52,11 @@ func compile(of Rule) (r *rule, err error) {
 		return t
 	}
 	if of.Members != nil {
-		r.container = of.Members.ZSet + of.Members.Set + of.Members.Hash
+		r.container = container(*of.Members)
 	} else {
 		r.candidates = read(of.Keys)
 	}
+	r.UnlessLost = literals(of.UnlessLost)
 	for _, text := range of.Related {
 		t, wrong := parseTemplate(text, true)
 		if wrong != nil {

@@ -1,4 +1,4 @@
--- delete.lua: the body (behind guard.lua) that deletes orphans of one rule, all on one server.
+-- delete.lua: the body (behind guard.lua and same.lua) that deletes orphans of one rule, all on one server.
 --
 -- The look that condemned them has remembered each of its commands with the answer. They are sent
 -- again here, in one atomic step with the delete: a candidate goes only if all answers are the same,
@@ -14,36 +14,6 @@
 --   bin       for how long (ms) it is kept aside; missing: it is deleted
 -- Result: DONE, candidates that went, candidates that are no longer as they were, and the number of
 -- keys and members that went, or reference_lost.
-
--- element(value): what stands in an array for this element of an answer.
-local function element(value)
-  if not value then return '_' end
-  if type(value) == 'number' then return ':' .. text(value) end
-  if type(value) == 'string' then return '#' .. redis.sha1hex(value) end
-  return '?'
-end
-
--- same(want, got): the answer is as it was; see replyText for what want may be.
-local function same(want, got)
-  local form, rest = string.sub(want, 1, 1), string.sub(want, 2)
-  if type(got) == 'table' and got.ok then got = got.ok end
-  if form == '_' then return got == false end
-  if form == ':' then return type(got) == 'number' and text(got) == rest end
-  if form == '=' then return type(got) == 'string' and tonumber(got) == tonumber(rest) end
-  if form == '$' then return got == rest end
-  if form == '#' then return type(got) == 'string' and redis.sha1hex(got) == rest end
-  if form ~= '*' or type(got) ~= 'table' or got.err then return false end
-  local elements = {}
-  for i = 1, #got do elements[i] = element(got[i]) end
-  return table.concat(elements, '|') == rest
-end
-
-local function all_same(seen)
-  for _, s in ipairs(seen) do
-    if not same(s[1], redis.pcall(unpack(s, 2))) then return false end
-  end
-  return true
-end
 
 -- ripe(c): its mark is as the look saw it, made since the last hold, and old enough.
 local function ripe(c)

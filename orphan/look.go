@@ -298,9 +298,12 @@ func (l *looking) signs(ctx context.Context) error {
 			})
 		case "value":
 			for f := range l.undecided {
-				if text := l.field(f, s.field); slices.Contains(s.in, text) {
+				switch text := l.field(f, s.field); {
+				case text == "":
+					f.keep(unreadable, "it has no %s", s.field)
+				case slices.Contains(s.in, text):
 					f.keep(alive, "%s is %s", s.field, text)
-				} else {
+				default:
 					f.because("%s is %q", s.field, text)
 				}
 			}

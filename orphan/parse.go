@@ -210,7 +210,8 @@ func (d *decoder) fields(
 		at := dotted(path, key.Value)
 		switch twice := seen[key.Value]; {
 		case key.Kind != yaml.ScalarNode || key.ShortTag() != "!!str" || key.Value == "":
-			d.faults = append(d.faults, located{path: path, line: key.Line, text: "want a name before each ':'"})
+			d.faults = append(d.faults,
+				located{path: path, line: key.Line, text: "want a name before each ':'"})
 			continue
 		case twice:
 			d.faults = append(d.faults, located{path: at, line: key.Line, text: "stands twice"})

@@ -44,10 +44,13 @@ func TestTheRulesForColyseusAreWithoutFault(t *testing.T) {
 	}, {
 		Name: "bots", Category: "orphanedBotStates", Delete: true, Keys: "bots:state:{bot}",
 		KeepIf: []Sign{
-			{Member: &Member{Set: "bots:deployed", Of: "{bot}"}}, {Member: &Member{Set: "bots:active", Of: "{bot}"}},
+			{Member: &Member{Set: "bots:deployed", Of: "{bot}"}},
+			{Member: &Member{Set: "bots:active", Of: "{bot}"}},
 		},
-		UnlessLost: []Reference{{ExistsAny: []string{"bots:deployed", "bots:active"}, OrFor: 30 * time.Minute}},
-		Grace:      time.Minute, Bin: 24 * time.Hour,
+		UnlessLost: []Reference{{
+			ExistsAny: []string{"bots:deployed", "bots:active"}, OrFor: 30 * time.Minute,
+		}},
+		Grace: time.Minute, Bin: 24 * time.Hour,
 	}}, rules)
 }
 
@@ -70,7 +73,8 @@ func TestAllFaultsAreNamedAtOnceByTheirLine(t *testing.T) {
 		`line 3: rules[0] "Carts": grace: want a duration with its unit, such as 90s, 10m or 24h, not 5`,
 		`line 6: rules[0] "Carts": keep_if[0].exist: unknown field; is it exists?`,
 		`line 7: rules[0] "Carts": keep_if[1].exists: no keys, as or bind gives {user}; known: {id}`,
-		`line 8: rules[0] "Carts": related[0]: "cart:{id}*": the end of {id} cannot be told: want ':' behind it`,
+		`line 8: rules[0] "Carts": related[0]: "cart:{id}*": ` +
+			`the end of {id} cannot be told: want ':' behind it`,
 		`line 9: rules[1] "seats": want exactly one of keys, members, not none`,
 		`line 9: rules[1] "seats": want keep_if or gone_if: without a sign, everything is an orphan`,
 		`line 10: rules[1] "seats": cap: want 1 to 100000`,
@@ -90,7 +94,8 @@ func TestRulesThatAreGoStructsAreCheckedAlike(t *testing.T) {
 		`rules[0] "carts": min_age.from_ttl: is negative`,
 		`rules[0] "carts": grace: is negative`,
 		`rules[0] "carts": keys: "cart:\xff{id}": is not UTF-8`,
-		`rules[0] "carts": keep_if[0]: want exactly one of exists, field, member, score, channel, value, mongo, not none`,
+		`rules[0] "carts": keep_if[0]: want exactly one of ` +
+			`exists, field, member, score, channel, value, mongo, not none`,
 	}, "\n"))
 }
 
@@ -111,9 +116,12 @@ func TestNoRuleIsAboutKeysOfRollcall(t *testing.T) {
 		_, err := Parse(written(t, []Rule{r}))
 		require.NoError(t, err)
 	}
-	for _, keys := range []string{"telemetry:{id}", "devices:{id}", "tram:janitor:{id}", "tr{x}:janitor:{id}"} {
+	for _, keys := range []string{
+		"telemetry:{id}", "devices:{id}", "tram:janitor:{id}", "tr{x}:janitor:{id}",
+	} {
 		r := Rule{Name: "own", Keys: keys, KeepIf: alive}
-		require.ErrorContains(t, Validate([]Rule{r}, guard.Layout{Prefix: "tram:"}), "a key of Rollcall", keys)
+		err := Validate([]Rule{r}, guard.Layout{Prefix: "tram:"})
+		require.ErrorContains(t, err, "a key of Rollcall", keys)
 	}
 }
 
@@ -127,6 +135,28 @@ func TestARuleThatLosesAllWithOneKeyIsWarnedOf(t *testing.T) {
 		`rules[0] "bots": keep_if[1].member.set: unless_lost does not name "bots:active": ` +
 			`if that key is lost, all candidates look dead`,
 	}, Warnings([]Rule{bots}))
+}
+
+// A hash tag is written with braces twice, as in every other template.
+func TestNamesWithoutVariablesAreTemplatesToo(t *testing.T) {
+	rules, err := Parse([]byte(`rules:
+- name: seats
+  members: {zset: "{{hall}}:seats", as: id}
+  keep_if: [{exists: "user:{id}"}]
+  unless_lost:
+  - exists: "{{hall}}:open"
+  - exists_any: ["{{hall}}:a", "{{hall}}:b"]
+  - channels: {pattern: "{hall}*", when: {hash_not_empty: "{{hall}}:hash"}}
+`))
+	require.NoError(t, err)
+	r, err := compile(rules[0])
+	require.NoError(t, err)
+	require.Equal(t, "{hall}:seats", r.container)
+	require.Equal(t, []Reference{
+		{Exists: "{hall}:open"}, {ExistsAny: []string{"{hall}:a", "{hall}:b"}},
+		{Channels: &Channels{Pattern: "{hall}*", When: When{HashNotEmpty: "{hall}:hash"}}},
+	}, r.UnlessLost)
+	require.Equal(t, "{{hall}}:open", rules[0].UnlessLost[0].Exists)
 }
 
 func TestWhatARuleLeavesOutHasADefault(t *testing.T) {

@@ -63,7 +63,7 @@ func TestOnlyWhatMayBeMistakenIsUnclear(t *testing.T) {
 
 // What a variable can hold, by the shapes that Rule.Only knows, is what the pattern takes it for.
 func TestTheShapesHoldNothingThatAPatternDoesNotExpect(t *testing.T) {
-	for shape, is := range shapes {
+	for shape, is := range looksLike {
 		for b := range 256 {
 			if text := string([]byte{byte(b)}); !inOnly[b] {
 				require.False(t, is.MatchString(text), shape)
@@ -72,11 +72,11 @@ func TestTheShapesHoldNothingThatAPatternDoesNotExpect(t *testing.T) {
 			}
 		}
 	}
-	require.True(t, shapes["objectid"].MatchString("65f0c0ffee65f0c0ffee65f0"))
-	require.False(t, shapes["objectid"].MatchString("65f0c0ffee65f0c0ffee65f"))
-	require.True(t, shapes["uuid"].MatchString("0b0e7bd8-6ff2-4bb6-b5a6-3c3a9ad1ac41"))
-	require.True(t, shapes["integer"].MatchString("-42"))
-	require.False(t, shapes["integer"].MatchString("42\n"))
+	require.True(t, looksLike["objectid"].MatchString("65f0c0ffee65f0c0ffee65f0"))
+	require.False(t, looksLike["objectid"].MatchString("65f0c0ffee65f0c0ffee65f"))
+	require.True(t, looksLike["uuid"].MatchString("0b0e7bd8-6ff2-4bb6-b5a6-3c3a9ad1ac41"))
+	require.True(t, looksLike["integer"].MatchString("-42"))
+	require.False(t, looksLike["integer"].MatchString("42\n"))
 }
 
 // A name that looks like a template is read and written without a change, and SCAN's pattern finds it.

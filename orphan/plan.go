@@ -52,7 +52,10 @@ func (s *Set) plan(ctx context.Context, r *rule, limit int, p *Plan) error {
 	if err != nil {
 		return err
 	}
-	home := *before.at(s.c.Layout.Log())
+	home, err := homeOf(before, s.c.Layout)
+	if err != nil {
+		return err
+	}
 	at, err := serverTime(ctx, home)
 	if err != nil {
 		return err
@@ -133,7 +136,10 @@ func (s *Set) Explain(ctx context.Context, key string) ([]Finding, error) {
 	if err != nil {
 		return nil, err
 	}
-	home := *servers.at(s.c.Layout.Log())
+	home, err := homeOf(servers, s.c.Layout)
+	if err != nil {
+		return nil, err
+	}
 	all := []Finding{}
 	for _, r := range s.rules {
 		one := r.ofName(key)

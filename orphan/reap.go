@@ -15,7 +15,7 @@ import (
 //go:embed delete.lua
 var deleteText string
 
-var deleteBody = guard.NewBody(deleteText)
+var deleteBody = guard.NewBody(sameText + deleteText)
 
 // reapOf is how many candidates one script judges at most: each costs it ten commands or so.
 const reapOf = 50
@@ -42,7 +42,7 @@ func (x *pass) reap(ctx context.Context) error {
 		x.AddCondemned(len(names))
 		return nil
 	}
-	at, err := now(ctx, x.Pass, x.home())
+	at, err := now(ctx, x.Pass, x.home)
 	if err != nil {
 		return err
 	}
@@ -72,21 +72,34 @@ func (x *pass) reapSome(ctx context.Context, names []string, ripe map[string]*ca
 	for _, name := range names {
 		page = append(page, ripe[name])
 	}
-	found, err := x.look(ctx, x.Pass, x.set.c.Source, x.home(), page)
+	clocks, err := x.clocks(ctx)
+	if err != nil {
+		return err
+	}
+	found, err := x.look(ctx, x.Pass, x.set.c.Source, x.home, page)
 	if err != nil {
 		return err
 	}
 	layout, rule := x.Layout(), x.r.Rule
 	keys := []string{marksKey(layout, rule), binKey(layout, rule)}
-	var items []string
 	var unset []string
-	for _, f := range found {
-		m := x.notes.marks[f.name()]
-		if f.verdict != condemned || f.fingerprint != m.print {
+	same := slices.DeleteFunc(found, func(f *finding) bool {
+		gone := f.verdict != condemned || f.fingerprint != x.notes.marks[f.name()].print
+		if gone {
 			x.r.Kept[changed]++
 			unset = append(unset, f.name())
-			continue
 		}
+		return gone
+	})
+	if err := x.note(ctx, nil, unset); err != nil || len(same) == 0 {
+		return err
+	}
+	if x.servers.owner != nil {
+		return x.remotely(ctx, same, clocks)
+	}
+	var items []string
+	for _, f := range same {
+		m := x.notes.marks[f.name()]
 		it := item{
 			Name: f.name(), Mark: m.text(), Grace: x.graceOf(f).Milliseconds(), Keys: f.gone, Bin: x.Bin.Milliseconds(),
 		}
@@ -105,9 +118,6 @@ func (x *pass) reapSome(ctx context.Context, names []string, ripe map[string]*ca
 			return fmt.Errorf("orphan: rule %q: %w", rule, err)
 		}
 		items = append(items, string(text))
-	}
-	if err := x.note(ctx, nil, unset); err != nil || len(items) == 0 {
-		return err
 	}
 	slices.Sort(keys[2:])
 	answer, err := x.Pass.Delete(ctx, janitor.Batch{

@@ -24,7 +24,7 @@ import (
 // hours.
 type rig struct {
 	t      *testing.T
-	rdb    *redis.Client // of the test, not of the janitor
+	rdb    redis.UniversalClient // of the test, not of the janitor
 	jan    *janitor.Janitor
 	set    *Set
 	layout guard.Layout
@@ -35,15 +35,18 @@ type rig struct {
 
 func newRig(t *testing.T, options *redis.Options, prefix string, source Source, rules ...Rule) *rig {
 	t.Helper()
-	// Names of keys begin with the prefix: other tests are on the same server.
-	r := &rig{t: t, layout: guard.Layout{Prefix: prefix}, results: map[string]Result{}}
-	client := func(options *redis.Options) *redis.Client {
-		c := redis.NewClient(options)
+	return newRigOn(t, redis.NewClient(options), redis.NewClient(options), redis.NewClient(lease.Options(options)),
+		prefix, source, rules...)
+}
+
+// newRigOn is newRig with clients of the test, of the sweeps, and of the lease. It closes them. Names of
+// keys begin with the prefix: other tests are on the same server.
+func newRigOn(t *testing.T, rdb, data, control redis.UniversalClient, prefix string, source Source, rules ...Rule) *rig {
+	t.Helper()
+	r := &rig{t: t, rdb: rdb, layout: guard.Layout{Prefix: prefix}, results: map[string]Result{}}
+	for _, c := range []redis.UniversalClient{rdb, data, control} {
 		t.Cleanup(func() { _ = c.Close() })
-		return c
 	}
-	r.rdb = client(options)
-	data, control := client(options), client(lease.Options(options))
 	logger := slog.New(slog.DiscardHandler)
 	reg, err := registry.New(registry.Config{
 		Client: data, Control: control, Instance: "worker-1", Layout: r.layout, Logger: logger,

@@ -8,7 +8,7 @@ import "time"
 //
 // Names of keys are templates: "match:{match}:ratings". A variable in braces stands for one or more
 // characters other than ':' and braces; all variables of Keys, As and Bind are known to the signs.
-// "{{" and "}}" are braces. Everything else, also '*' outside of Related, is literal.
+// "{{" and "}}" are braces, also in names without variables. A '*' stands at the end of Related only.
 type Rule struct {
 	// Name stands in reports, metrics and the log: lower-case letters, digits, '-' and '_'.
 	Name string `yaml:"name"`
@@ -110,7 +110,7 @@ type Evidence struct {
 type Mongo struct {
 	Collection string      `yaml:"collection"`
 	ID         string      `yaml:"id"`
-	All        []Condition `yaml:"all,omitempty"`
+	All        []Condition `yaml:"all"`
 }
 
 // Condition is about one field of a document: exactly one of In and Before.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -110,4 +111,48 @@ func TestTheSchemaRefusesWhatParseRefusesForItsForm(t *testing.T) {
 		}
 	}
 	require.True(t, slices.ContainsFunc(faultCases, func(c faultCase) bool { return c.form }))
+}
+
+func TestTheReferenceHasTheFieldsOfRulesAndNoOthers(t *testing.T) {
+	page, err := os.ReadFile("../docs/orphan-rules.md")
+	require.NoError(t, err)
+	types := []reflect.Type{
+		reflect.TypeFor[Rule](), reflect.TypeFor[Members](), reflect.TypeFor[Sign](), reflect.TypeFor[Field](),
+		reflect.TypeFor[Member](), reflect.TypeFor[Score](), reflect.TypeFor[Value](),
+		reflect.TypeFor[Evidence](), reflect.TypeFor[Mongo](), reflect.TypeFor[Condition](),
+		reflect.TypeFor[Reference](), reflect.TypeFor[Channels](), reflect.TypeFor[When](),
+		reflect.TypeFor[Age](),
+	}
+	tables := strings.Split(string(page), "<!-- fields of ")[1:]
+	require.Len(t, tables, len(types))
+	row := regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| (yes )?")
+	for i, of := range types {
+		text, ok := strings.CutPrefix(tables[i], of.Name()+" -->")
+		require.True(t, ok, of.Name())
+		var want, got []string
+		for f := range of.Fields() {
+			needed := ""
+			if !strings.HasSuffix(f.Tag.Get("yaml"), ",omitempty") {
+				needed = "yes "
+			}
+			want = append(want, tagName(f)+" "+needed)
+		}
+		for _, found := range row.FindAllStringSubmatch(text, -1) {
+			got = append(got, found[1]+" "+found[2])
+		}
+		require.Equal(t, want, got, of.Name())
+	}
+}
+
+// The example is the first block of YAML in the reference.
+func TestTheExampleOfTheReferenceIsWithoutFault(t *testing.T) {
+	page, err := os.ReadFile("../docs/orphan-rules.md")
+	require.NoError(t, err)
+	_, example, _ := strings.Cut(string(page), "```yaml\n")
+	example, _, _ = strings.Cut(example, "```")
+	rules, err := Parse([]byte(example))
+	require.NoError(t, err)
+	require.Len(t, rules, 1)
+	require.NoError(t, valid(t, []byte(example)))
+	require.Empty(t, Warnings(rules))
 }

@@ -199,6 +199,30 @@ func TestSubscribersAreCountedOnEveryNode(t *testing.T) {
 	}
 }
 
+func TestALikelyChannelSparesTheList(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	ctx, rdb := t.Context(), s.Client()
+	subscribe(t, s, "$a")
+	listed := func() bool {
+		return strings.Contains(rdb.Info(ctx, "commandstats").Val(), "cmdstat_pubsub|channels")
+	}
+	for _, c := range []struct {
+		names  []string
+		listed bool
+	}{{[]string{"x", "a"}, false}, {[]string{"x"}, true}, {nil, true}} {
+		require.NoError(t, rdb.ConfigResetStat(ctx).Err())
+		found, err := channelsMatch(ctx, rdb, "$*", likelyChannels("$*", c.names)...)
+		require.NoError(t, err)
+		require.True(t, found)
+		require.Equal(t, c.listed, listed(), c.names)
+	}
+	require.Equal(t, []string{"p:1:q"}, likelyChannels("p:*:q", []string{"1"}))
+	for _, pattern := range []string{"*:*", "a?*", "[ab]*", `\**`, "plain"} {
+		require.Empty(t, likelyChannels(pattern, []string{"1"}), pattern)
+	}
+}
+
 func TestANodeThatDoesNotAnswerMayHaveSubscribers(t *testing.T) {
 	t.Parallel()
 	for name, i := range map[string]int{"master": 0, "replica": 3} {

@@ -3,12 +3,14 @@ package orphan
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
@@ -35,9 +37,12 @@ type sweep struct {
 	*rule
 	set *Set
 
-	epoch    uint64    // of the last pass
-	nextFull time.Time // when the next full pass is due
-	said     string    // the hold that was logged last
+	epoch   uint64 // of the last pass
+	intents uint64 // that this process has noted, for their ids
+	// unsettled is an intent that was carried out, and whose end was not answered.
+	unsettled *intent
+	nextFull  time.Time // when the next full pass is due
+	said      string    // the hold that was logged last
 }
 
 func (s *sweep) Name() string            { return s.rule.Name }
@@ -49,6 +54,7 @@ type pass struct {
 	*janitor.Pass
 	r        *Result
 	servers  *topology
+	home     server // that has the worker's own keys
 	notes    *notes
 	unseen   map[string]bool       // marks whose candidate a full pass has not met
 	marked   []string              // marks that this pass has made
@@ -117,13 +123,21 @@ func (x *pass) begin(ctx context.Context) (err error) {
 	if err := x.readServers(ctx); err != nil {
 		return err
 	}
+	if x.home, err = homeOf(x.servers, x.Layout()); err != nil {
+		return err
+	}
+	if x.servers.owner != nil && !x.DryRun() {
+		if err := x.settleAll(ctx, false); err != nil {
+			return err
+		}
+	}
 	if x.notes, err = readNotes(ctx, x.Pass, x.Layout(), x.r.Rule); err != nil {
 		return err
 	}
 	for name := range x.notes.marks {
 		x.unseen[name] = true
 	}
-	at, err := now(ctx, x.Pass, x.home())
+	at, err := now(ctx, x.Pass, x.home)
 	if err != nil {
 		return err
 	}
@@ -147,8 +161,13 @@ func (x *pass) readServers(ctx context.Context) error {
 	})
 }
 
-// home is the server that has the worker's own keys.
-func (x *pass) home() server { return *x.servers.at(x.Layout().Log()) }
+// homeOf is the server that has the worker's own keys.
+func homeOf(t *topology, l guard.Layout) (server, error) {
+	if s := t.at(l.Log()); s != nil {
+		return *s, nil
+	}
+	return server{}, fmt.Errorf("orphan: the server of %s does not answer: %w", l.Log(), t.fault)
+}
 
 // checkReferences holds the rule while a reference is lost, or the source does not answer.
 func (x *pass) checkReferences(ctx context.Context, at time.Time) error {
@@ -218,7 +237,7 @@ func (x *pass) lookAtMarks(ctx context.Context) error {
 
 // page looks at some candidates, marks those that are newly condemned, and unmarks the others.
 func (x *pass) page(ctx context.Context, candidates []*candidate) error {
-	found, err := x.look(ctx, x.Pass, x.set.c.Source, x.home(), candidates)
+	found, err := x.look(ctx, x.Pass, x.set.c.Source, x.home, candidates)
 	if err != nil {
 		return err
 	}
@@ -304,7 +323,7 @@ func (x *pass) end(ctx context.Context, full bool) error {
 		}
 	}
 	if x.newly > x.r.Scanned/2 && x.r.Scanned >= breakerLeast && !x.DryRun() {
-		at, err := now(ctx, x.Pass, x.home())
+		at, err := now(ctx, x.Pass, x.home)
 		if err != nil {
 			return err
 		}

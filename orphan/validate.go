@@ -22,13 +22,6 @@ const (
 	leastBin     = time.Minute
 )
 
-// shapes are what Rule.Only can ask of a variable.
-var shapes = map[string]*regexp.Regexp{
-	"objectid": regexp.MustCompile(`^[0-9a-f]{24}$`),
-	"uuid":     regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`),
-	"integer":  regexp.MustCompile(`^-?[0-9]+$`),
-}
-
 var (
 	ruleName     = regexp.MustCompile(`^[a-z0-9_-]+$`)
 	categoryName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)

@@ -1,6 +1,6 @@
 -- beat.lua: the heartbeat (behind settings.lua and owner.lua). ARGV[5] is the owner's GRACE, ms.
--- Extra: what this user may not do, and its scripts then leave out without a word: 1 keep the roster
--- or the index, 2 tell other owners, 3 both.
+-- Extra: what this user may not do, and its scripts then leave out without a word: 1 keep the
+-- roster or the index, 2 tell other owners, 3 both.
 tell_grace(KEYS[4], ARGV[5], assert_life())
 local may = redis.acl_check_cmd or function() return true end -- Redis 6 and miniredis cannot tell
 local rights = may('SADD', KEYS[2], 'x') and may('SREM', KEYS[2], 'x')

@@ -214,7 +214,8 @@ func TestTheNewerOfTwoBootsIsNoOtherPlace(t *testing.T) {
 	}
 }
 
-// Without Control's word nobody knows whether Client is at the wrong place or the heartbeat was lost.
+// Without Control's word nobody knows whether Client is at the wrong place, or the heartbeat was
+// lost.
 func TestNothingIsConcludedFromAHeartbeatThatControlCannotRead(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, w *bubble) {

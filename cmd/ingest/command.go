@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"time"
 
@@ -63,26 +62,17 @@ or --redis-url, and takes all other settings of ingest too.`,
 				fmt.Fprintf(stderr, "%s: no instance holds %s\n", commands.NotConnected, c.IMEI)
 				return service.ErrSaid
 			case err != nil:
-				return errors.New(printable(err.Error()))
+				return errors.New(service.Printable(err.Error()))
 			case outcome.Status != commands.Answered:
 				said := fmt.Sprintf("%s at %s: %s", outcome.Status, outcome.Instance, outcome.Text)
-				fmt.Fprintln(stderr, printable(said))
+				fmt.Fprintln(stderr, service.Printable(said))
 				return service.ErrSaid
 			}
-			_, err = fmt.Fprintln(stdout, printable(outcome.Text))
+			_, err = fmt.Fprintln(stdout, service.Printable(outcome.Text))
 			return err
 		},
 		Notes: "Exit status: 0 answered, 1 any other outcome, which is named on stderr, 2 wrong usage.",
 	}
-}
-
-// printable makes text safe for a terminal, since it comes from a device, or from anybody who can
-// write to Redis. Control characters (line breaks too), marks that change the direction of text and
-// bytes that are no UTF-8 are escaped as in a Go literal. A backslash is not escaped, so the
-// original cannot always be told; it is in Redis.
-func printable(s string) string {
-	quoted := strconv.Quote(s)
-	return strings.NewReplacer(`\\`, `\`, `\"`, `"`).Replace(quoted[1 : len(quoted)-1])
 }
 
 // deliver sends a command by way of the fleet's Redis.

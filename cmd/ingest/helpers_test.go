@@ -157,11 +157,11 @@ func (p *program) post(path, token string) (code int, body string) {
 	return resp.StatusCode, string(raw)
 }
 
-func (p *program) state() service.Status {
+func (p *program) state() replicaStatus {
 	p.t.Helper()
 	code, body := p.get("/api/v1/status")
 	require.Equal(p.t, http.StatusOK, code)
-	var st service.Status
+	var st replicaStatus
 	require.NoError(p.t, json.Unmarshal([]byte(body), &st))
 	return st
 }

@@ -35,6 +35,7 @@ func TestEveryWarningAndErrorIsExplained(t *testing.T) {
 	found := 0
 	for _, folder := range []string{
 		"../../registry", "../../janitor", "../../lease", "../../internal/gateway", "../../internal/commands", "../../internal/service", ".",
+		"../../orphan", "../../orphan/mongodb", "../../internal/cleanup", "../cleanup",
 	} {
 		files, err := filepath.Glob(folder + "/*.go")
 		require.NoError(t, err)

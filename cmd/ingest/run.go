@@ -9,7 +9,6 @@ import (
 
 	"github.com/rollcall-redis/rollcall/internal/gateway"
 	"github.com/rollcall-redis/rollcall/internal/service"
-	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
 // startBound is how long the device listener waits for the registry to reach Redis and to hand back
@@ -34,9 +33,9 @@ func (r *replica) run(ctx context.Context) error {
 	parts.Go("http", r.http.Run)
 	parts.Go("registry", r.registry.Run)
 	parts.Go("inspector", r.inspector.Run)
-	parts.Go("janitor", r.accepted(r.janitor.Run))
+	parts.Go("janitor", service.Accepted(r.registry.Status, r.janitor.Run))
 	parts.Go("devices", r.serveDevices)
-	parts.Go("commands", r.accepted(r.commands.Run))
+	parts.Go("commands", service.Accepted(r.registry.Status, r.commands.Run))
 
 	parts.Wait()
 	r.draining.Store(true)
@@ -49,25 +48,6 @@ func (r *replica) run(ctx context.Context) error {
 	parts.Stop(9)
 	parts.Stop(10, "http")
 	return parts.End()
-}
-
-// acceptedPoll is the time between two questions whether Redis accepts this replica.
-const acceptedPoll = 20 * time.Millisecond
-
-// accepted is a part that begins when the first heartbeat has landed, or Redis does not answer.
-// While Redis refuses this replica the part could only say so once more.
-func (r *replica) accepted(run func(context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) error {
-		for {
-			reg := r.registry.Status()
-			if !reg.LastBeat.IsZero() || reg.Refused == "" && reg.Failing["heartbeat"] != "" {
-				return run(ctx)
-			}
-			if !wait.For(ctx, acceptedPoll) {
-				return nil
-			}
-		}
-	}
 }
 
 // serveDevices opens the device listeners when the registry is ready for them, and serves them.

@@ -62,6 +62,9 @@ func TestItServesOnARedisOfItsOwn(t *testing.T) {
 	code, body := p.get("/")
 	require.Equal(t, 200, code)
 	require.Contains(t, body, "this replica leads")
+	require.Contains(t, body, "Rollcall ingest ")
+	require.Contains(t, body, "1 registered here · 1 sockets open at "+p.devices+", at most")
+	require.Contains(t, body, "Registry of this replica")
 	_, body = p.get("/metrics")
 	require.Contains(t, body, "janitor_leader 1\n")
 	require.Contains(t, body, "ingest_connections 1\n")
@@ -241,6 +244,8 @@ func TestAReplicaWithoutDeviceSocketsSweepsOnly(t *testing.T) {
 	p.await(func() bool { p.http = p.log.addr("serving HTTP"); return p.http != "" })
 	p.await(func() bool { return p.state().Ready && p.state().Janitor.Leading })
 	require.Empty(t, p.state().Devices.Addr)
+	_, body := p.get("/")
+	require.Contains(t, body, "no device listener")
 	p.stop()
 	require.Equal(t, exitOK, p.ends())
 }

@@ -118,7 +118,8 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 		}
 	}
 	r.http, err = service.ListenHTTP(ctx, service.HTTPConfig{
-		Addr: s.HTTPAddr, Token: string(s.AdminToken), Status: r.status, Janitor: r.janitor,
+		Addr: s.HTTPAddr, Token: string(s.AdminToken), Janitor: r.janitor,
+		Status: func() service.Stated { return r.status() }, Page: pageText,
 		Metrics: metrics, Logger: log,
 	})
 	return err

@@ -103,7 +103,7 @@ func (s *settings) table() []service.Setting {
 			Meaning: "Time between two full scans, the scans of the whole registry.",
 			Consequence: "The quick way, once a second and whenever a heartbeat ends, does not depend on " +
 				"it. Longer saves Redis' time; what the index missed stays longer."},
-		{Name: "JANITOR_INTERVAL_MS", Value: s.intervalMS,
+		{Name: "JANITOR_INTERVAL_MS", Value: service.Milliseconds(&s.janitorInterval, 50*time.Millisecond, 24*time.Hour),
 			Meaning: "The same in milliseconds, for deployments that set it so. Both: refused."},
 		{Name: "JANITOR_LEASE_TTL", Default: "15s",
 			Value:   service.Duration(&s.janitorLeaseTTL, 300*time.Millisecond, 10*time.Minute),
@@ -158,15 +158,6 @@ func (s *settings) trusted(v string) error {
 	return nil
 }
 
-func (s *settings) intervalMS(v string) error {
-	var ms int64
-	if service.Number(&ms, 50, 24*time.Hour.Milliseconds())(v) != nil {
-		return errors.New("a whole number of milliseconds from 50 to 86400000")
-	}
-	s.janitorInterval = time.Duration(ms) * time.Millisecond
-	return nil
-}
-
 func (s *settings) share(v string) error {
 	if err := service.Share(&s.janitorRedisShare, janitor.LeastShare)(v); err != nil {
 		return fmt.Errorf("%w; with less a full scan of a million entries would not end in time", err)
@@ -193,10 +184,7 @@ func (s *settings) check(in *service.Input) {
 	}
 }
 
-// controlDeadline bounds each of the control client's steps, so that a call that hangs leaves time
-// for another within the shortest period that depends on it: a heartbeat's interval, a third of the
-// lease, half of the witness' GAP.
+// controlDeadline bounds each of the control client's steps.
 func (s *settings) controlDeadline() time.Duration {
-	gap := (s.heartbeatTTL - s.heartbeatInterval) / 2
-	return min(s.heartbeatInterval, s.janitorLeaseTTL/3, gap/2) * 9 / 10
+	return service.ControlDeadline(s.heartbeatInterval, s.heartbeatTTL, s.janitorLeaseTTL)
 }

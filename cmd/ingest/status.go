@@ -1,26 +1,49 @@
 package main
 
 import (
+	_ "embed"
 	"time"
 
 	"github.com/rollcall-redis/rollcall/internal/service"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
+// pageText is this program's part of the status page.
+//
+//go:embed page.html
+var pageText string
+
+// replicaStatus is what GET /api/v1/status answers and the page shows.
+type replicaStatus struct {
+	service.Status
+	Devices devicesStatus `json:"devices"`
+}
+
+// devicesStatus is about device sockets.
+type devicesStatus struct {
+	// Addr is where devices connect, as bound; empty while there is no listener, or for good if
+	// INGEST_ADDR is off.
+	Addr string `json:"addr"`
+	// Connections are open sockets, greeted or not; at MaxConnections further ones wait in the
+	// backlog.
+	Connections    int `json:"connections"`
+	MaxConnections int `json:"max_connections"`
+}
+
 // status is what this replica knows, without asking anybody.
-func (r *replica) status() service.Status {
+func (r *replica) status() replicaStatus {
 	now := time.Now()
-	st := service.Status{
+	st := replicaStatus{Status: service.Status{
 		Instance: r.registry.Instance(),
 		Version:  service.Version(),
 		Time:     now,
 		Started:  r.began,
 		HTTPAddr: r.http.Addr(),
 		Admin:    r.settings.AdminToken != "",
-		Devices:  service.DevicesStatus{Connections: r.gateway.Connections(), MaxConnections: r.maxConns},
 		Registry: r.registry.Status(),
 		Janitor:  r.janitor.Status(),
-	}
+	}}
+	st.Devices = devicesStatus{Connections: r.gateway.Connections(), MaxConnections: r.maxConns}
 	if addr := r.devices.Load(); addr != nil {
 		st.Devices.Addr = addr.String()
 	}

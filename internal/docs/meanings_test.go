@@ -151,4 +151,44 @@ var meanings = map[string]meaning{
 		"Few",
 		"From 5,000 on a device has only one at a time; at 10,000 all further ones are `busy`: devices that take no commands, and long `expires`",
 	},
+	"orphan_removed_total": {
+		"Grows as your application leaks",
+		"Jumps: what has the application forgotten to delete, since when? `cleanup bins` and the eviction log have the names",
+	},
+	"orphan_keys_removed_total": {
+		"The same, with related keys",
+		"",
+	},
+	"orphan_kept_total": {
+		"`alive`, `young`",
+		"`unreadable`, `unknown`: `cleanup why KEY` says what cannot be told. `foreign`: names that `only` leaves alone. `waiting`: marked, and its grace is not over. `mark`, `cap`: more than `cap` candidates are condemned; they go in later passes. `changed`: it was changed between two looks",
+	},
+	"orphan_held_total": {
+		"Stands still",
+		"[Why a rule is held](cleanup-runbook.md#why-a-rule-is-held)",
+	},
+	"orphan_condemned": {
+		"Near 0",
+		"Stays high: a rule only reports, is held, or `cap` is small. `cleanup plan` shows them",
+	},
+	"orphan_last_success_timestamp_seconds": {
+		"On the leader: at most one `CLEANUP_INTERVAL` ago",
+		"Older: the rule is held or fails, see the status page. It is per process, and missing until the first success",
+	},
+	"cleanup_cycle_duration_seconds": {
+		"Well below 10 s",
+		"[Cycles are slow](cleanup-runbook.md#cleanupcycleslow)",
+	},
+	"cleanup_cycles_total": {
+		"One more each `CLEANUP_INTERVAL`, on the leader",
+		"Stands still on all replicas: [nothing is cleaned up](cleanup-runbook.md#cleanupnotrunning)",
+	},
+	"cleanup_keys_removed_total": {
+		"Grows as your application leaks",
+		"More than 1,000 in a cycle: [much goes at once](cleanup-runbook.md#cleanupremovesmuch)",
+	},
+	"cleanup_last_cycle_timestamp_seconds": {
+		"On the leader: at most one `CLEANUP_INTERVAL` ago",
+		"It is per process: on a former leader it stands still. It is missing until the first cycle",
+	},
 }

@@ -18,10 +18,13 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/cleanup"
 	"github.com/rollcall-redis/rollcall/internal/commands"
 	"github.com/rollcall-redis/rollcall/internal/gateway"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/lease"
+	"github.com/rollcall-redis/rollcall/orphan"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
@@ -68,6 +71,8 @@ var parts = []part{
 	{"registry", "The owner's side"},
 	{"internal/gateway", "Device sockets"},
 	{"internal/commands", "Commands to devices"},
+	{"orphan", "Rules about orphans"},
+	{"internal/cleanup", "The clean-up worker"},
 }
 
 // register makes the parts as the program does, on a Redis that is never asked. The recorders are
@@ -100,8 +105,17 @@ func register(t *testing.T) []*recorder {
 		Instance: reg.Instance(), Layout: reg.Layout(), Devices: sockets, Client: rdb, Blocking: rdb, Registerer: all[3],
 	})
 	require.NoError(t, err)
+	set, err := orphan.New(orphan.Config{
+		Rules: orphan.Colyseus(), Client: rdb, Source: noSource{}, Layout: guard.Layout{Prefix: "cleanup:"}, Registerer: all[4],
+	})
+	require.NoError(t, err)
+	_, err = cleanup.New(cleanup.Config{Rules: orphan.Colyseus(), Removed: set.Stats, Registerer: all[5]})
+	require.NoError(t, err)
 	return all
 }
+
+// noSource is never asked.
+type noSource struct{ orphan.Source }
 
 var described = regexp.MustCompile(`fqName: "([^"]*)", help: "(.*)", unit: .*, constLabels: {(.*)}, variableLabels: {(.*)}}`)
 

@@ -20,15 +20,15 @@ type Proxy struct {
 	listener net.Listener
 	wg       sync.WaitGroup
 
-	mu      sync.Mutex // guards all below
-	to      string
-	hold    chan struct{} // not nil: answers are kept back until it is closed
-	cut     int           // answers are cut once so many finds were answered; negative: none
-	hits    int
-	finds   []bson.Raw
-	most    int // bytes in one answer to a find
-	demoted bool
-	conns   map[net.Conn]bool // of both sides; nil: closed
+	mu       sync.Mutex // guards all below
+	to       string
+	hold     chan struct{} // not nil: answers are kept back until it is closed
+	cut      int           // answers are cut once so many finds were answered; negative: none
+	hits     int
+	finds    []bson.Raw
+	most     int // bytes in one answer to a find
+	rewrites [][2]string
+	conns    map[net.Conn]bool // of both sides; nil: closed
 }
 
 // NewProxy opens a proxy to an address. It is closed with the test.
@@ -65,7 +65,7 @@ func (p *Proxy) Hits() int {
 	return p.hits
 }
 
-// Finds are the finds that were answered, as commands.
+// Finds are the finds that were answered, as commands; getting more of one is another.
 func (p *Proxy) Finds() []bson.Raw {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -105,12 +105,14 @@ func (p *Proxy) Cut(spare int) {
 	p.cut = len(p.finds) + spare
 }
 
-// Demote has the server say from now on that it is not the primary. It answers all the same, as a
-// secondary does.
-func (p *Proxy) Demote() {
+// Rewrite replaces bytes of all further messages, in both directions, by as many others.
+func (p *Proxy) Rewrite(from, to string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.demoted = true
+	if len(from) != len(to) {
+		panic("mongotest: a message's length must stay")
+	}
+	p.rewrites = append(p.rewrites, [2]string{from, to})
 }
 
 // Retarget has further connections go to another server, and closes the present ones: what the
@@ -172,6 +174,7 @@ func (p *Proxy) serve(client net.Conn) {
 		if err != nil {
 			return
 		}
+		request = p.rewritten(request)
 		if _, err := server.Write(request); err != nil {
 			return
 		}
@@ -179,9 +182,9 @@ func (p *Proxy) serve(client net.Conn) {
 		if err != nil {
 			return
 		}
-		answer = p.disguise(answer)
-		if find := command(request); bytes.HasPrefix(find[4:], []byte("\x02find\x00")) {
-			answer, err = p.strike(find, answer)
+		answer = p.rewritten(answer)
+		if c := command(request); isFind(c) {
+			answer, err = p.strike(c, answer)
 		}
 		if _, writeErr := client.Write(answer); err != nil || writeErr != nil {
 			return
@@ -219,14 +222,18 @@ func (p *Proxy) strike(find bson.Raw, answer []byte) ([]byte, error) {
 // OP_MSG. Of another message it is bytes that are no find.
 func command(m []byte) bson.Raw { return m[min(len(m)-4, headerSize+4+1):] }
 
-func (p *Proxy) disguise(answer []byte) []byte {
+// isFind tells whether a command is a find, or gets more of one: its name is its first key.
+func isFind(c bson.Raw) bool {
+	return bytes.HasPrefix(c[4:], []byte("\x02find\x00")) || bytes.HasPrefix(c[4:], []byte("\x12getMore\x00"))
+}
+
+func (p *Proxy) rewritten(m []byte) []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.demoted {
-		return answer
+	for _, r := range p.rewrites {
+		m = bytes.ReplaceAll(m, []byte(r[0]), []byte(r[1]))
 	}
-	const primary = "\x08isWritablePrimary\x00" // a bool of that name; its value is the next byte
-	return bytes.ReplaceAll(answer, []byte(primary+"\x01"), []byte(primary+"\x00"))
+	return m
 }
 
 // message reads one message of MongoDB's protocol: its length comes first.

@@ -155,25 +155,36 @@ func (c *Cluster) ID(of *Server) string {
 // Owner is the master that has a key, as the nodes that answer see it.
 func (c *Cluster) Owner(key string) *Server {
 	c.t.Helper()
-	var err error
+	slot, err := c.Slot(key), error(nil)
 	for _, n := range c.clients {
-		var slot int64
-		var all []redis.ClusterSlot
-		if slot, err = n.ClusterKeySlot(c.t.Context(), key).Result(); err != nil {
-			continue
+		var addr string
+		if addr, err = ownerOf(c.t.Context(), n, slot); err == nil {
+			return c.node(addr)
 		}
-		if all, err = n.ClusterSlots(c.t.Context()).Result(); err != nil {
-			continue
-		}
-		for _, s := range all {
-			if int64(s.Start) <= slot && slot <= int64(s.End) {
-				return c.node(s.Nodes[0].Addr)
+	}
+	c.t.Fatalf("redistest: nobody has the slot of %q: %v", key, err)
+	return nil
+}
+
+// ownerOf is the address of the master that has a slot, as one node sees it.
+func ownerOf(ctx context.Context, n *redis.Client, slot int) (addr string, err error) {
+	shards, err := n.ClusterShards(ctx).Result()
+	if err != nil {
+		return "", err
+	}
+	for _, shard := range shards {
+		for _, s := range shard.Slots {
+			if int(s.Start) > slot || slot > int(s.End) {
+				continue
+			}
+			for _, node := range shard.Nodes {
+				if node.Role == "master" {
+					return net.JoinHostPort(node.IP, strconv.FormatInt(node.Port, 10)), nil
+				}
 			}
 		}
 	}
-	require.NoError(c.t, err)
-	c.t.Fatalf("redistest: nobody has the slot of %q", key)
-	return nil
+	return "", fmt.Errorf("slot %d has no master", slot)
 }
 
 // Slot is the slot of a key.
@@ -213,11 +224,9 @@ func (c *Cluster) BeginMove(key string, to *Server) (finish func()) {
 		require.NoError(c.t, target.Do(ctx, "CLUSTER", "SETSLOT", slot, "NODE", toID).Err())
 		require.NoError(c.t, from.Do(ctx, "CLUSTER", "SETSLOT", slot, "NODE", toID).Err())
 		c.await("every node knows the new owner", func(n *redis.Client, _ int) error {
-			all, err := n.ClusterSlots(ctx).Result()
-			for _, s := range all {
-				if s.Start <= slot && slot <= s.End && s.Nodes[0].Addr != to.Addr() {
-					err = fmt.Errorf("%s has slot %d", s.Nodes[0].Addr, slot)
-				}
+			addr, err := ownerOf(ctx, n, slot)
+			if err == nil && addr != to.Addr() {
+				err = fmt.Errorf("%s has slot %d", addr, slot)
 			}
 			return err
 		})

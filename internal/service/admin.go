@@ -28,7 +28,7 @@ type action struct {
 // actions are what an administrator may ask for, by path.
 func (s *HTTP) actions() map[string]action {
 	return map[string]action{
-		"/api/v1/sweep": {[]string{"dry_run", "owner"}, s.sweep},
+		"/api/v1/sweep": {[]string{"dry_run", "owner", "sweep"}, s.sweep},
 		"/api/v1/pause": {[]string{"who", "why", "for", "until"}, s.pause},
 		"/api/v1/resume": {nil, func(ctx context.Context, _ url.Values) (any, error) {
 			return map[string]any{"paused": nil}, s.cfg.Janitor.Resume(ctx)
@@ -77,10 +77,12 @@ func (s *HTTP) admin(a action) http.Handler {
 }
 
 func (s *HTTP) sweep(ctx context.Context, p url.Values) (_ any, err error) {
-	req := janitor.Request{Owner: p.Get("owner")}
-	if p.Has("owner") && req.Owner == "" {
-		// an unset shell variable
+	req := janitor.Request{Owner: p.Get("owner"), Sweep: p.Get("sweep")}
+	switch { // an unset shell variable
+	case p.Has("owner") && req.Owner == "":
 		return nil, badRequest("owner: expected an instance id; leave it out for all")
+	case p.Has("sweep") && req.Sweep == "":
+		return nil, badRequest("sweep: expected a sweep's name; leave it out for all")
 	}
 	if p.Has("dry_run") {
 		if req.DryRun, err = strconv.ParseBool(p.Get("dry_run")); err != nil {
@@ -89,8 +91,14 @@ func (s *HTTP) sweep(ctx context.Context, p url.Values) (_ any, err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
 	defer cancel()
+	more := func() map[string]any { return map[string]any{} }
+	if s.cfg.Swept != nil {
+		more = s.cfg.Swept()
+	}
 	reports, err := s.cfg.Janitor.Sweep(ctx, req)
-	return map[string]any{"reports": reports}, err
+	answer := more()
+	answer["reports"] = reports
+	return answer, err
 }
 
 func (s *HTTP) pause(ctx context.Context, p url.Values) (_ any, err error) {

@@ -205,8 +205,9 @@ func TestLeaseWitnessAndGuardHoldOnACluster(t *testing.T) {
 		}
 	}
 	home.Kill()
-	require.Eventually(t, func() bool { return look.Set(ctx, dead, "x", 0).Err() == nil }, time.Minute, 10*time.Millisecond)
-	require.Eventually(t, func() bool { return jan.Status().Witness.LastHold.After(before) }, time.Minute, 10*time.Millisecond)
+	soon := func(f func() bool) { require.Eventually(t, f, time.Minute, 10*time.Millisecond) }
+	soon(func() bool { return look.Set(ctx, dead, "x", 0).Err() == nil })
+	soon(func() bool { return jan.Status().Witness.LastHold.After(before) })
 	t.Log("held:", jan.Status().Witness.Reason)
 	require.Equal(t, int64(1), look.Exists(ctx, dead).Val(), "held")
 	pass(gone)

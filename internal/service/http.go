@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"html/template"
 	"log/slog"
 	"net"
 	"net/http"
@@ -24,14 +25,23 @@ type administered interface {
 	Resign(ctx context.Context) error
 }
 
-// HTTPConfig is what an HTTP is made of. All fields are required but Token.
+// HTTPConfig is what an HTTP is made of. All fields are required that do not say otherwise.
 type HTTPConfig struct {
 	// Addr is where to listen.
 	Addr string
 	// Status is asked at each request.
-	Status func() Status
+	Status func() Stated
+	// Page is the program's part of the status page, as templates of its status: "program" is its
+	// name, "facts" are further lines at the top (dt and dd), "details" come above the janitor's.
+	// Empty: there is none.
+	Page string
+	// Answers are further requests, GET, by path; what they return is written as JSON. May be nil.
+	Answers map[string]func() any
 	// Janitor carries out what changes something.
 	Janitor administered
+	// Swept adds to the answer of a sweep what the program alone knows. It is called before the sweep,
+	// and what it returns after it. nil: nothing is added.
+	Swept func() func() map[string]any
 	// Token is the administrator's bearer token; empty: those requests are off.
 	Token string
 	// Metrics is what /metrics shows.
@@ -43,11 +53,12 @@ type HTTPConfig struct {
 // something.
 //
 //	GET  /                 status page
-//	GET  /api/v1/status    the same as JSON: [Status]
+//	GET  /api/v1/status    the same as JSON: a [Status], and what the program adds
 //	GET  /metrics          Prometheus
 //	GET  /healthz          200 while the process works, whatever Redis does
-//	GET  /readyz           200 when devices may be sent here, else 503 and why
-//	POST /api/v1/sweep     one pass of each sweep now, on the leader; ?dry_run=true, ?owner=ID
+//	GET  /readyz           200 when the program can do its work here, else 503 and why
+//	POST /api/v1/sweep     one pass of each sweep now, on the leader; ?dry_run=true, ?owner=ID,
+//	                       ?sweep=NAME for one of them
 //	POST /api/v1/pause     holds every leader; who, why, and for=1h or until=RFC3339, or neither
 //	POST /api/v1/resume    ends the pause
 //	POST /api/v1/resign    gives up the lease, on the leader
@@ -57,9 +68,10 @@ type HTTPConfig struct {
 // sweep. Errors are JSON: {"error": "..."}, and on a replica that does not lead 409 with {"leader":
 // "..."} beside it.
 type HTTP struct {
-	cfg  HTTPConfig
-	ln   net.Listener
-	http *http.Server
+	cfg      HTTPConfig
+	ln       net.Listener
+	http     *http.Server
+	template *template.Template
 }
 
 // Bounds on what a client may make the server wait for or hold.
@@ -87,7 +99,8 @@ func (s *HTTP) Addr() string { return s.ln.Addr().String() }
 func (s *HTTP) Close() { _ = s.ln.Close() }
 
 func newHTTP(cfg HTTPConfig, ln net.Listener) *HTTP {
-	s := &HTTP{cfg: cfg, ln: ln}
+	s := &HTTP{cfg: cfg, ln: ln, template: template.Must(pageTemplate.Clone())}
+	template.Must(s.template.Parse(cfg.Page))
 	debug := slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug) // what peers do wrong
 	warn := slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelWarn)
 	mux := http.NewServeMux()
@@ -96,7 +109,7 @@ func newHTTP(cfg HTTPConfig, ln net.Listener) *HTTP {
 		plain(w, http.StatusOK, "ok")
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if st := cfg.Status(); st.Ready {
+		if st := cfg.Status().common(); st.Ready {
 			plain(w, http.StatusOK, "ready")
 		} else {
 			plain(w, http.StatusServiceUnavailable, st.NotReady)
@@ -105,6 +118,9 @@ func newHTTP(cfg HTTPConfig, ln net.Listener) *HTTP {
 	mux.HandleFunc("GET /api/v1/status", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusOK, cfg.Status())
 	})
+	for path, ask := range cfg.Answers {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, ask()) })
+	}
 	mux.Handle("GET /metrics", promhttp.HandlerFor(cfg.Metrics, promhttp.HandlerOpts{ErrorLog: warn}))
 	for path, a := range s.actions() {
 		mux.Handle("POST "+path, s.admin(a))
@@ -190,8 +206,9 @@ func (e badRequest) Error() string { return string(e) }
 func failWith(w http.ResponseWriter, err error) {
 	var bad badRequest
 	var elsewhere *janitor.NotLeaderError
+	var unknown *janitor.UnknownSweepError
 	switch {
-	case errors.As(err, &bad):
+	case errors.As(err, &bad), errors.As(err, &unknown):
 		fail(w, http.StatusBadRequest, err.Error())
 	case errors.As(err, &elsewhere):
 		answer(w, http.StatusConflict, problem{Error: err.Error(), Leader: &elsewhere.Leader})

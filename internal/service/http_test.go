@@ -48,23 +48,34 @@ const adminToken = "open-sesame"
 type bench struct {
 	*HTTP
 	janitor *fake
-	status  Status
+	status  stated
 }
+
+// stated is a program's status.
+type stated struct {
+	Status
+	Own int `json:"own"`
+}
+
+// ownPage is a program's part of the page.
+const ownPage = `{{define "program"}}bench{{end}}{{define "facts"}}<dt>Own</dt><dd>{{count .Own}} of {{.Instance}}</dd>{{end}}
+{{define "details"}}<h2>Details</h2>{{end}}`
 
 func setup(t *testing.T, change ...func(*HTTPConfig)) *bench {
 	t.Helper()
 	b := &bench{janitor: &fake{}}
 	now := time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC)
-	b.status = Status{
+	b.status.Own = 12345
+	b.status.Status = Status{
 		Instance: "ingest-1", Version: "v1", Time: now, Started: now.Add(-90 * time.Minute), Ready: true,
-		HTTPAddr: "127.0.0.1:8080", Devices: DevicesStatus{Addr: "[::]:5027", Connections: 12345, MaxConnections: 100000},
+		HTTPAddr: "127.0.0.1:8080",
 		Redis:    RedisStatus{Server: "redis:6379/0", Reachable: true},
 		Registry: registry.Status{Instance: "ingest-1", Devices: 12340, LastBeat: now.Add(-4 * time.Second)},
 		Janitor: janitor.Status{Instance: "ingest-1", Leading: true, Leader: "ingest-1", Epoch: 7,
 			Witness: janitor.WitnessStatus{Listening: 3600, LastTick: now}},
 	}
 	cfg := HTTPConfig{
-		Status: func() Status { return b.status }, Janitor: b.janitor, Token: adminToken,
+		Status: func() Stated { return b.status }, Page: ownPage, Janitor: b.janitor, Token: adminToken,
 		Metrics: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler),
 	}
 	for _, f := range change {
@@ -93,7 +104,7 @@ func (b *bench) do(t *testing.T, method, target, kind, body string, change ...fu
 func TestHealthSaysNothingOfRedis(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.status = Status{NotReady: "starting"}
+	b.status.Status = Status{NotReady: "starting"}
 	code, body := b.do(t, "GET", "/healthz", "", "")
 	require.Equal(t, 200, code)
 	require.Equal(t, "ok\n", body)
@@ -118,7 +129,7 @@ func TestStatusIsJSON(t *testing.T) {
 	var got map[string]any
 	require.NoError(t, json.Unmarshal([]byte(body), &got))
 	require.Equal(t, "ingest-1", got["instance"])
-	require.Equal(t, 12345.0, got["devices"].(map[string]any)["connections"])
+	require.Equal(t, 12345.0, got["own"], "what the program adds")
 	require.Equal(t, true, got["janitor"].(map[string]any)["leading"])
 }
 
@@ -131,8 +142,8 @@ func TestThePageShowsWhatAnOperatorNeeds(t *testing.T) {
 		want   []string
 	}{
 		{"all is well", func(*Status) {}, []string{
-			"this replica leads", "epoch 7", "allowed: Redis has been listened to without a hold", "12,340 registered here",
-			"12,345 sockets open", "answers", "redis:6379/0", "last heartbeat 4s ago", "up 1h 30m", "for 1h 00m without a hold",
+			"this replica leads", "epoch 7", "allowed: Redis has been listened to without a hold", "Rollcall bench v1",
+			"12,345 of ingest-1", "<h2>Details</h2>", "answers", "redis:6379/0", "last heartbeat 4s ago", "up 1h 30m", "for 1h 00m without a hold",
 		}},
 		{"another leads", func(s *Status) { s.Janitor.Leading, s.Janitor.Leader = false, "ingest-2" }, []string{"ingest-2 leads"}},
 		{"nobody leads", func(s *Status) { s.Janitor.Leading, s.Janitor.Leader = false, "" }, []string{"nobody is known to lead"}},
@@ -161,7 +172,6 @@ func TestThePageShowsWhatAnOperatorNeeds(t *testing.T) {
 		{"warnings and checks off", func(s *Status) {
 			s.Redis.Warnings, s.Redis.ChecksOff = []string{"for trying out"}, []string{"run id", "evicted (memory)"}
 		}, []string{"for trying out", "evicted (memory)."}},
-		{"no device listener", func(s *Status) { s.Devices.Addr = "" }, []string{"no device listener"}},
 		{"passes", func(s *Status) {
 			s.Janitor.Sweeps = []janitor.Report{
 				{Sweep: "owners", Outcome: janitor.Held, Reason: "mass_failure"},
@@ -184,7 +194,7 @@ func TestThePageShowsWhatAnOperatorNeeds(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			tt.change(&b.status)
+			tt.change(&b.status.Status)
 			code, body := b.do(t, "GET", "/", "", "")
 			require.Equal(t, 200, code)
 			for _, want := range tt.want {
@@ -252,7 +262,44 @@ func TestSweepingOnDemand(t *testing.T) {
 	require.Equal(t, 200, code)
 	code, _ = b.do(t, "POST", "/api/v1/sweep", "", "")
 	require.Equal(t, 200, code)
-	require.Equal(t, []janitor.Request{{Owner: "ingest-2", DryRun: true}, {DryRun: true}, {}}, b.janitor.swept)
+	code, _ = b.do(t, "POST", "/api/v1/sweep?sweep=registry", "", "")
+	require.Equal(t, 200, code)
+	require.Equal(t, []janitor.Request{{Owner: "ingest-2", DryRun: true}, {DryRun: true}, {}, {Sweep: "registry"}}, b.janitor.swept)
+}
+
+func TestAProgramAddsToTheAnswerOfASweep(t *testing.T) {
+	t.Parallel()
+	var b *bench
+	b = setup(t, func(c *HTTPConfig) {
+		c.Swept = func() func() map[string]any {
+			before := len(b.janitor.swept)
+			return func() map[string]any { return map[string]any{"asked": len(b.janitor.swept) - before} }
+		}
+	})
+	code, body := b.do(t, "POST", "/api/v1/sweep", "", "")
+	require.Equal(t, 200, code)
+	require.Contains(t, body, `"asked": 1`)
+	require.Contains(t, body, `"sweep": "registry"`)
+}
+
+func TestAProgramAnswersRequestsOfItsOwn(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(c *HTTPConfig) {
+		c.Answers = map[string]func() any{"/api/v1/stats": func() any { return map[string]int{"removed": 3} }}
+	})
+	code, body := b.do(t, "GET", "/api/v1/stats", "", "")
+	require.Equal(t, 200, code)
+	require.JSONEq(t, `{"removed": 3}`, body)
+	code, _ = b.do(t, "POST", "/api/v1/stats", "", "")
+	require.Equal(t, 404, code)
+}
+
+func TestAProgramWithoutAPartOfThePageHasAPage(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(c *HTTPConfig) { c.Page = "" })
+	code, body := b.do(t, "GET", "/", "", "")
+	require.Equal(t, 200, code)
+	require.Contains(t, body, "this replica leads")
 }
 
 func TestPausingAndResuming(t *testing.T) {
@@ -278,9 +325,10 @@ func TestPausingAndResuming(t *testing.T) {
 func TestWhatIsNotUnderstoodIsRefused(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, target, kind, body, want string }{
-		{"a mistyped dry run", "/api/v1/sweep?dryrun=true", "", "", `unknown parameter \"dryrun\"; known: dry_run, owner`},
+		{"a mistyped dry run", "/api/v1/sweep?dryrun=true", "", "", `unknown parameter \"dryrun\"; known: dry_run, owner, sweep`},
 		{"a dry run that is neither", "/api/v1/sweep?dry_run=maybe", "", "", "dry_run: expected true or false"},
 		{"an owner that is empty", "/api/v1/sweep?owner=", "", "", "owner: expected an instance id"},
+		{"a sweep that is empty", "/api/v1/sweep?sweep=", "", "", "sweep: expected a sweep's name"},
 		{"a parameter given twice", "/api/v1/sweep?owner=a&owner=b", "", "", "owner: given more than once"},
 		{"once in the query and once in JSON", "/api/v1/sweep?owner=a", "application/json", `{"owner": "b"}`, "owner: given more than once"},
 		{"JSON that is none", "/api/v1/sweep", "application/json", `{`, "expected one JSON object"},
@@ -327,8 +375,12 @@ func TestErrorsOfTheJanitorHaveTheirStatus(t *testing.T) {
 	b.janitor.err = &janitor.NotLeaderError{}
 	_, body := b.do(t, "POST", "/api/v1/sweep", "", "")
 	require.Contains(t, body, `"leader": ""`)
+	b.janitor.err = &janitor.UnknownSweepError{Name: "regitsry", Known: []string{"owners", "registry"}}
+	code, body := b.do(t, "POST", "/api/v1/sweep?sweep=regitsry", "", "")
+	require.Equal(t, 400, code)
+	require.Contains(t, body, "there are owners, registry")
 	b.janitor.err = errors.New("redis is away")
-	code, body := b.do(t, "POST", "/api/v1/pause?who=a&why=b", "", "")
+	code, body = b.do(t, "POST", "/api/v1/pause?who=a&why=b", "", "")
 	require.Equal(t, 503, code)
 	require.JSONEq(t, `{"error": "redis is away"}`, body)
 }

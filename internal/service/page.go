@@ -15,16 +15,18 @@ import (
 //go:embed page.html
 var pageText string
 
-// pageTemplate shows a [Status]. It refreshes itself, and needs nothing from elsewhere.
+// pageTemplate shows a [Status], and in it the program's own part. It refreshes itself, and needs
+// nothing from elsewhere.
 var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"ago": ago, "span": span, "seconds": seconds, "count": count, "sweeping": sweeping, "leader": leader,
 	"percent": func(share float64) string { return fmt.Sprintf("%.3g %%", 100*share) }, "slowed": slowed,
-	"whole": func(f float64) int { return int(f) },
+	"outcome": outcome,
+	"whole":   func(f float64) int { return int(f) },
 }).Parse(pageText))
 
 func (s *HTTP) page(w http.ResponseWriter, _ *http.Request) {
 	var body bytes.Buffer
-	if err := pageTemplate.Execute(&body, s.cfg.Status()); err != nil {
+	if err := s.template.Execute(&body, s.cfg.Status()); err != nil {
 		s.cfg.Logger.Error("cannot show the status page", "error", err)
 		fail(w, http.StatusInternalServerError, "the status page is broken; /api/v1/status has the same")
 		return
@@ -37,8 +39,20 @@ func (s *HTTP) page(w http.ResponseWriter, _ *http.Request) {
 // verdict is a state in words, and its class on the page: good, warn or bad.
 type verdict struct{ Class, Text string }
 
+// outcome says how a pass ended, and why it was held.
+func outcome(o janitor.Outcome, reason string) verdict {
+	switch o {
+	case janitor.Done:
+		return verdict{"good", "done"}
+	case janitor.Held:
+		return verdict{"warn", "held: " + reason}
+	}
+	return verdict{"bad", string(o)}
+}
+
 // leader says who leads, as far as that is known.
-func leader(st Status) verdict {
+func leader(s Stated) verdict {
+	st := s.common()
 	j := st.Janitor
 	switch {
 	case j.Leading:

@@ -102,6 +102,18 @@ func Duration(p *time.Duration, least, most time.Duration) func(string) error {
 	}
 }
 
+// Milliseconds takes a duration as a whole number of milliseconds.
+func Milliseconds(p *time.Duration, least, most time.Duration) func(string) error {
+	return func(v string) error {
+		var ms int64
+		if err := Number(&ms, least.Milliseconds(), most.Milliseconds())(v); err != nil {
+			return fmt.Errorf("a whole number of milliseconds from %d to %d", least.Milliseconds(), most.Milliseconds())
+		}
+		*p = time.Duration(ms) * time.Millisecond
+		return nil
+	}
+}
+
 // Bool takes true or false.
 func Bool(p *bool) func(string) error {
 	return func(v string) (err error) {

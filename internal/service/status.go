@@ -7,9 +7,9 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// Status is what GET /api/v1/status answers and the page shows: what this replica knows of itself,
-// and of the fleet, from its last answers of Redis. It needs no answer of Redis to be made. Times
-// are of this process' clock unless they say otherwise.
+// Status is what each program says of itself: what this replica knows of itself, and of the fleet,
+// from its last answers of Redis. It needs no answer of Redis to be made. Times are of this process'
+// clock unless they say otherwise. A program embeds it in its own status, beside what it alone has.
 type Status struct {
 	// Instance is this replica's id, as entries of the registry name it.
 	Instance string `json:"instance"`
@@ -26,22 +26,15 @@ type Status struct {
 	// Admin: requests that change something are possible, with the token.
 	Admin bool `json:"admin"`
 
-	Devices  DevicesStatus   `json:"devices"`
 	Redis    RedisStatus     `json:"redis"`
 	Registry registry.Status `json:"registry"`
 	Janitor  janitor.Status  `json:"janitor"`
 }
 
-// DevicesStatus is about device sockets.
-type DevicesStatus struct {
-	// Addr is where devices connect, as bound; empty while there is no listener, or for good if
-	// INGEST_ADDR is off.
-	Addr string `json:"addr"`
-	// Connections are open sockets, greeted or not; at MaxConnections further ones wait in the
-	// backlog.
-	Connections    int `json:"connections"`
-	MaxConnections int `json:"max_connections"`
-}
+// Stated is a program's status: Status, or a struct in which it is embedded.
+type Stated interface{ common() Status }
+
+func (s Status) common() Status { return s }
 
 // RedisStatus is about the server.
 type RedisStatus struct {

@@ -53,14 +53,7 @@ func Connect(uri string, opts ...Option) (*Source, error) {
 		return nil, errors.New("mongodb: the URI names no database: it has to end as in " +
 			"mongodb://host:27017/DATABASE, or mongodb://host:27017/DATABASE?authSource=admin")
 	}
-	settings := options.Client().ApplyURI(uri).
-		SetReadConcern(readconcern.Majority()).
-		SetReadPreference(readpref.Primary()).
-		SetMaxPoolSize(connections).
-		SetServerMonitoringMode(options.ServerMonitoringModePoll) // one connection less to each server
-	if settings.AppName == nil {
-		settings.SetAppName("rollcall")
-	}
+	settings := clientOptions(uri)
 	client, err := mongo.Connect(settings)
 	if err != nil {
 		return nil, badURI(err)
@@ -77,6 +70,19 @@ func Connect(uri string, opts ...Option) (*Source, error) {
 		s.timeout = defaultTimeout
 	}
 	return s, nil
+}
+
+// clientOptions are the URI's, less what the answers' worth depends on.
+func clientOptions(uri string) *options.ClientOptions {
+	o := options.Client().ApplyURI(uri).
+		SetReadConcern(readconcern.Majority()).
+		SetReadPreference(readpref.Primary()).
+		SetMaxPoolSize(connections).
+		SetServerMonitoringMode(options.ServerMonitoringModePoll) // one connection less to each server
+	if o.AppName == nil {
+		o.SetAppName("rollcall")
+	}
+	return o
 }
 
 // badURI says what is wrong without the driver's words: those quote parts of the URI.
@@ -130,6 +136,8 @@ func (s *Source) Empty(ctx context.Context, collection string) (empty bool, err 
 func (s *Source) within(ctx context.Context, what string, f func(context.Context) error) error {
 	bounded, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
+	until, _ := bounded.Deadline() // the caller's may be sooner
+	allowed := time.Until(until).Round(time.Millisecond)
 	err := f(bounded)
 	if err == nil {
 		return nil
@@ -145,7 +153,7 @@ func (s *Source) within(ctx context.Context, what string, f func(context.Context
 	case errors.As(err, &refused) && refused.Code == codeAuthenticationFailed:
 		hint = "user, password or authSource of the URI are wrong: "
 	case mongo.IsTimeout(err):
-		hint = fmt.Sprintf("no answer within %s, the server is slow or cannot be reached: ", s.timeout)
+		hint = fmt.Sprintf("no answer within %s, the server is slow or cannot be reached: ", allowed)
 	case mongo.IsNetworkError(err):
 		hint = "the connection broke: "
 	}

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rollcall-redis/rollcall/internal/service"
+	"github.com/rollcall-redis/rollcall/orphan"
+)
+
+// samples is how many candidates of a rule check shows.
+const samples = 3
+
+// check is "cleanup check".
+func check() *service.Command {
+	var (
+		s      settings
+		schema bool
+	)
+	rows := s.table()
+	rows[0].Required = false // REDIS_URL: the schema needs none
+	return &service.Command{
+		Name: "cleanup check",
+		About: `cleanup check looks whether the rules fit the keys that are there: of which types
+they are, some of them, whether the places that rules rely on are there, and what
+one look finds. It writes nothing. It needs REDIS_URL, and takes all settings of
+cleanup too.`,
+		Settings: []service.Setting{
+			{Name: "schema", Default: "false", Switch: true, Value: service.Bool(&schema),
+				Meaning: "print the JSON Schema of the rules, for an editor, and do nothing else"},
+		},
+		Inherited: rows,
+		Prefixes:  prefixes,
+		Check: func(in *service.Input) {
+			if schema {
+				return
+			}
+			if !in.Given("REDIS_URL") {
+				in.Fault("REDIS_URL: expected %v; it is not set", s.Redis.Parse(""))
+			}
+			checkOnce(in, &s, "")
+		},
+		Run: func(ctx context.Context, stdout, stderr io.Writer) error {
+			if schema {
+				_, err := stdout.Write(orphan.Schema())
+				return err
+			}
+			return once(ctx, &s, "", func(set *orphan.Set) error {
+				surveys, err := set.Survey(ctx, samples)
+				if err != nil {
+					return err
+				}
+				plans, err := set.Plan(ctx, 0)
+				if err != nil {
+					return err
+				}
+				wrong, err := showChecks(stdout, surveys, plans, orphan.Warnings(s.rules))
+				if err == nil && wrong > 0 {
+					fmt.Fprintf(stderr, "cleanup check: %d wrong\n", wrong)
+					err = service.ErrSaid
+				}
+				return err
+			})
+		},
+		Notes: `Exit status: 0 if the rules fit, 1 if something is wrong or the look failed, 2 on
+wrong usage or rules.`,
+	}
+}
+
+// showChecks writes what was found, and returns how much of it is wrong. A survey and a plan of one
+// rule have the same index.
+func showChecks(w io.Writer, surveys []orphan.Survey, plans []orphan.Plan, warnings []string) (wrong int, err error) {
+	rows := [][]string{{"RULE", "CANDIDATES", "TYPES", "ONE LOOK", "EXAMPLES"}}
+	var bad, notes, places [][]string
+	for i, v := range surveys {
+		p, total := plans[i], 0
+		for _, n := range v.Candidates {
+			total += n
+		}
+		look := counts(p.Verdicts)
+		if p.Held != "" {
+			look = "held: " + p.Held
+		}
+		rows = append(rows, []string{
+			v.Rule, strconv.Itoa(total), strings.Join(slices.Sorted(maps.Keys(v.Candidates)), ", "), look,
+			strings.Join(v.Samples, ", "),
+		})
+		for _, key := range slices.Sorted(maps.Keys(v.Places)) {
+			places = append(places, []string{"place", v.Rule, key + ": " + v.Places[key]})
+		}
+		for _, text := range v.Wrong {
+			bad = append(bad, []string{"wrong", v.Rule, text})
+		}
+		for _, text := range v.Notes {
+			notes = append(notes, []string{"note", v.Rule, text})
+		}
+		switch {
+		case p.Held != "" && total == 0 && p.Held != "source":
+			notes = append(notes, []string{"note", v.Rule, "held: " + p.Held + ": " + p.Detail})
+		case p.Held != "":
+			bad = append(bad, []string{"wrong", v.Rule, "held: " + p.Held + ": " + p.Detail})
+		case p.Scanned > 0 && p.Verdicts["unreadable"] == p.Scanned:
+			bad = append(bad, []string{"wrong", v.Rule, "no candidate can be read: see cleanup why, with one of them"})
+		}
+	}
+	for _, text := range warnings {
+		notes = append(notes, []string{"note", "", text})
+	}
+	if err := table(w, rows...); err != nil {
+		return 0, err
+	}
+	return len(bad), table(w, slices.Concat(places, notes, bad)...)
+}

@@ -1,0 +1,45 @@
+// Cleanup deletes keys of any application from Redis that point at nothing, by rules: reservations of
+// rooms that are gone, state of matches that a database calls finished. Without a command it serves,
+// on the Redis that REDIS_URL names; "cleanup -h" shows every setting. "cleanup check" and "cleanup
+// plan" tell what the rules would do, and write nothing.
+package main
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/rollcall-redis/rollcall/internal/service"
+)
+
+func main() { service.Main(cleanup()) }
+
+// cleanup is the program: a worker that serves, or what the first argument names.
+func cleanup() *service.Command {
+	s := new(settings)
+	c := &service.Command{
+		Name: "cleanup",
+		About: `cleanup deletes keys that point at nothing from an application's Redis, by rules.
+It runs beside the application, in any number of replicas: one leads, and works
+through every rule each CLEANUP_INTERVAL. Without a command it serves, and needs
+REDIS_URL; with the built-in rules MONGODB_URI too. A rule deletes only if it says
+"delete: true". What cannot be told is kept.
+
+  cleanup check      looks whether the rules fit the keys that are there
+  cleanup plan       shows what would go, and why; writes nothing
+  cleanup why KEY    shows what each rule finds of one key
+  cleanup bins       lists what rules have moved aside
+  cleanup restore ID puts it back
+  cleanup demo       shows the worker beside a backend that leaks`,
+		Settings: s.table(),
+		Prefixes: prefixes,
+		Check:    s.check,
+		Notes: `SIGTERM or SIGINT stops it gracefully; a second one at once. Exit status: 0
+after a graceful stop, 1 on a failure at run time, 2 on wrong usage, settings or
+rules.`,
+		Commands: []*service.Command{check(), plan(), why(), bins(), restore()},
+	}
+	c.Run = c.Serving(&s.Base, func(ctx context.Context, log *slog.Logger) error {
+		return serve(ctx, s, log)
+	})
+	return c
+}

@@ -1,0 +1,219 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/rollcall-redis/rollcall/internal/service"
+	"github.com/rollcall-redis/rollcall/orphan"
+)
+
+// once does something with the rules of the settings, or with the one of that name, and closes the
+// connections. The janitor is not part of it: nothing is deleted.
+func once(ctx context.Context, s *settings, rule string, do func(*orphan.Set) error) (err error) {
+	clients, err := service.Connect(s.Redis, s.controlDeadline())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = clients.Close() }() // nothing is left unsent
+	rules := s.rules
+	if rule != "" {
+		rules = slices.DeleteFunc(slices.Clone(rules), func(r orphan.Rule) bool { return r.Name != rule })
+	}
+	from, err := openSource(s)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = from.close(ctx) }()
+	set, err := orphan.New(orphan.Config{
+		Rules: rules, Client: clients.Data, Source: from.orNil(), Layout: s.layout(),
+		Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		return err
+	}
+	return do(set)
+}
+
+// named is the setting that names one rule.
+func named(rule *string) service.Setting {
+	return service.Setting{Name: "rule", Value: service.Text(rule), Meaning: "only the rule of this name"}
+}
+
+// checkOnce checks the settings of a command that runs once.
+func checkOnce(in *service.Input, s *settings, rule string) {
+	s.check(in)
+	if s.Redis.Embedded() {
+		in.Fault("REDIS_URL: expected the application's Redis; the one inside a worker is not this process'")
+	}
+	var names []string
+	for _, r := range s.rules {
+		names = append(names, r.Name)
+	}
+	if rule != "" && len(names) > 0 && !slices.Contains(names, rule) {
+		in.Fault("--rule: expected one of %s, got %q", strings.Join(names, ", "), rule)
+	}
+}
+
+// table writes rows in columns. No cell can break its line.
+func table(w io.Writer, rows ...[]string) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		cells := make([]string, len(row))
+		for i, cell := range row {
+			cells[i] = service.Printable(cell)
+		}
+		fmt.Fprintln(t, strings.TrimRight(strings.Join(cells, "\t"), "\t"))
+	}
+	return t.Flush()
+}
+
+// counts are numbers by name, the names sorted: "alive 3, young 1".
+func counts(of map[string]int) string {
+	var all []string
+	for name, n := range of {
+		all = append(all, fmt.Sprintf("%s %d", name, n))
+	}
+	slices.Sort(all)
+	return strings.Join(all, ", ")
+}
+
+func moment(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return t.UTC().Format(time.RFC3339)
+}
+
+// why is "cleanup why".
+func why() *service.Command {
+	var (
+		s   settings
+		key string
+	)
+	return &service.Command{
+		Name: "cleanup why",
+		About: `cleanup why KEY looks at one key now, and shows what each rule that is about it
+finds, sign by sign. KEY MEMBER looks at one member of a sorted set, set or hash.
+It writes nothing, and takes all settings of cleanup too.`,
+		Arguments: "KEY [MEMBER]",
+		Inherited: s.table(),
+		Prefixes:  prefixes,
+		Check: func(in *service.Input) {
+			checkOnce(in, &s, "")
+			if len(in.Args) < 1 || len(in.Args) > 2 {
+				in.Fault("expected a key, or a key and a member")
+			}
+			key = strings.Join(in.Args, " ")
+		},
+		Run: func(ctx context.Context, stdout, stderr io.Writer) error {
+			return once(ctx, &s, "", func(set *orphan.Set) error {
+				found, err := set.Explain(ctx, key)
+				if err != nil {
+					return err
+				}
+				if len(found) == 0 {
+					fmt.Fprintf(stderr, "no rule is about %s\n", service.Printable(key))
+					return service.ErrSaid
+				}
+				return showWhy(stdout, found)
+			})
+		},
+		Notes: "Exit status: 0, 1 if no rule is about it or the look failed, 2 on wrong usage.",
+	}
+}
+
+func showWhy(w io.Writer, found []orphan.Finding) error {
+	for _, f := range found {
+		rows := [][]string{{f.Rule + ":", f.Verdict}, {"  of", f.Name}}
+		for _, sign := range f.Why {
+			rows = append(rows, []string{"  why", sign})
+		}
+		for _, key := range f.Related {
+			rows = append(rows, []string{"  with it", key})
+		}
+		if !f.Since.IsZero() {
+			rows = append(rows, []string{"  since", moment(f.Since)})
+		}
+		if err := table(w, rows...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bins is "cleanup bins".
+func bins() *service.Command {
+	var (
+		s    settings
+		rule string
+	)
+	return &service.Command{
+		Name: "cleanup bins",
+		About: `cleanup bins lists what rules with a bin have moved aside, the oldest first, and
+until when "cleanup restore" can put it back. It takes all settings of cleanup too.`,
+		Settings:  []service.Setting{named(&rule)},
+		Inherited: s.table(),
+		Prefixes:  prefixes,
+		Check:     func(in *service.Input) { checkOnce(in, &s, rule) },
+		Run: func(ctx context.Context, stdout, _ io.Writer) error {
+			return once(ctx, &s, "", func(set *orphan.Set) error {
+				found, err := set.Bins(ctx, rule)
+				if err != nil {
+					return err
+				}
+				return showBins(stdout, found)
+			})
+		},
+		Notes: "Exit status: 0, 1 if Redis cannot be asked, 2 on wrong usage.",
+	}
+}
+
+func showBins(w io.Writer, found []orphan.Binned) error {
+	rows := [][]string{{"ID", "WAS", "REMOVED", "UNTIL"}}
+	for _, b := range found {
+		was := strings.TrimSuffix(b.Key+" "+b.Member, " ")
+		rows = append(rows, []string{b.ID, was, moment(b.Removed), moment(b.Until)})
+	}
+	return table(w, rows...)
+}
+
+// restore is "cleanup restore".
+func restore() *service.Command {
+	var (
+		s   settings
+		ids []string
+	)
+	return &service.Command{
+		Name: "cleanup restore",
+		About: `cleanup restore puts back what a rule has moved aside, by the ids that "cleanup
+bins" lists. It overwrites nothing: where a name is in use again that is an error,
+and the others are put back all the same. It takes all settings of cleanup too.`,
+		Arguments: "ID...",
+		Inherited: s.table(),
+		Prefixes:  prefixes,
+		Check: func(in *service.Input) {
+			checkOnce(in, &s, "")
+			if ids = in.Args; len(ids) == 0 {
+				in.Fault("expected at least one id, as cleanup bins lists them")
+			}
+		},
+		Run: func(ctx context.Context, stdout, _ io.Writer) error {
+			return once(ctx, &s, "", func(set *orphan.Set) error {
+				back, err := set.Restore(ctx, ids...)
+				if len(back) > 0 {
+					err = errors.Join(err, showBins(stdout, back))
+				}
+				return err
+			})
+		},
+		Notes: "Exit status: 0 if all were put back, 1 if not, 2 on wrong usage.",
+	}
+}

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/internal/service"
+	"github.com/rollcall-redis/rollcall/orphan"
+)
+
+// golden compares a text with a file of testdata, or writes it.
+func golden(t *testing.T, name, have string) {
+	t.Helper()
+	name = "testdata/" + name
+	if *update {
+		require.NoError(t, os.MkdirAll("testdata", 0o755))
+		require.NoError(t, os.WriteFile(name, []byte(have), 0o644))
+	}
+	want, err := os.ReadFile(name)
+	require.NoError(t, err)
+	require.Equal(t, string(want), have, "renew it by: go test ./cmd/cleanup -update")
+}
+
+func TestPlanShowsWhatWouldGoAndWritesNothing(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	leaks(t, server)
+	rdb := server.Client()
+	before := rdb.DBSize(t.Context()).Val()
+	code, out, said := says(t, append([]string{"plan"}, on(t, server)...)...)
+	require.Equal(t, service.ExitOK, code, said)
+	golden(t, "plan.txt", out)
+
+	code, out, _ = says(t, append([]string{"plan", "--json", "--rule=bots"}, on(t, server)...)...)
+	require.Equal(t, service.ExitOK, code)
+	var plans []orphan.Plan
+	require.NoError(t, json.Unmarshal([]byte(out), &plans))
+	require.Len(t, plans, 1)
+	require.Equal(t, "bots:state:b2", plans[0].Findings[0].Name)
+
+	code, out, _ = says(t, append([]string{"plan", "--limit=0"}, on(t, server)...)...)
+	require.Equal(t, service.ExitOK, code)
+	require.Contains(t, out, "bots: 1 more are condemned")
+	require.Equal(t, before, rdb.DBSize(t.Context()).Val())
+
+	code, _, said = says(t, append([]string{"plan", "--rule=bot"}, on(t, server)...)...)
+	require.Equal(t, service.ExitUsage, code)
+	require.Contains(t, said, "--rule: expected one of reservations, bots, carts")
+}
+
+func TestWhySaysWhatEachRuleFindsOfAKey(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	leaks(t, server)
+	why := func(args ...string) (code int, out, said string) {
+		return says(t, append(append([]string{"why"}, on(t, server)...), args...)...)
+	}
+	var all strings.Builder
+	for _, key := range []string{"queue:reservation:ann", "queue:reservation:bob", "queue:reservation:eve", "bots:state:b2"} {
+		code, out, said := why(key)
+		require.Equal(t, service.ExitOK, code, said)
+		all.WriteString(out)
+	}
+	golden(t, "why.txt", all.String())
+	code, _, said := why("somebody:else")
+	require.Equal(t, service.ExitFailed, code)
+	require.Equal(t, "no rule is about somebody:else\n", said)
+	code, _, said = why()
+	require.Equal(t, service.ExitUsage, code)
+	require.Contains(t, said, "expected a key")
+}
+
+func TestCheckSaysWhetherTheRulesFit(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	leaks(t, server)
+	rdb := server.Client()
+	args := append([]string{"check"}, on(t, server)...)
+	code, out, said := says(t, args...)
+	require.Equal(t, service.ExitFailed, code, "a reference is not there: %s", out)
+	require.Equal(t, "cleanup check: 2 wrong\n", said)
+	require.Contains(t, out, "sessions is not there: the rule is held")
+
+	require.NoError(t, rdb.Set(t.Context(), "sessions", 1, 0).Err())
+	code, out, said = says(t, args...)
+	require.Equal(t, service.ExitOK, code, said)
+	// In which order SCAN meets keys is the server's.
+	out = strings.Replace(out, "cart:ann", "EXAMPLE", 1)
+	require.Contains(t, out, "reservations  3           string  alive 1, condemned 1, unreadable 1  queue:reservation:")
+	require.Contains(t, out, "carts         1           hash    condemned 1 ")
+	require.Contains(t, out, "place  reservations  roomcaches: hash")
+	require.Contains(t, out, "note   carts         it only reports: delete is not true")
+
+	require.NoError(t, rdb.Del(t.Context(), "bots:deployed").Err())
+	require.NoError(t, rdb.Set(t.Context(), "bots:deployed", "text", 0).Err())
+	code, out, _ = says(t, args...)
+	require.Equal(t, service.ExitFailed, code)
+	require.Contains(t, out, "bots:deployed is a string, and the rule takes it for a set")
+}
+
+func TestTheSchemaNeedsNoRedis(t *testing.T) {
+	t.Parallel()
+	code, out, said := says(t, "check", "--schema")
+	require.Equal(t, service.ExitOK, code, said)
+	require.True(t, json.Valid([]byte(out)))
+	code, _, said = says(t, "check")
+	require.Equal(t, service.ExitUsage, code)
+	require.Contains(t, said, "REDIS_URL: expected the URL of your Redis")
+}
+
+func TestWhatWentIntoABinCanBeRestored(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	rdb := server.Client()
+	leaks(t, server)
+	p := serving(t, append(on(t, server), quick...)...)
+	p.await(func() bool { return rdb.Exists(t.Context(), "bots:state:b2").Val() == 0 })
+	p.stop()
+	require.Equal(t, service.ExitOK, p.ends())
+
+	code, out, said := says(t, append([]string{"bins"}, on(t, server)...)...)
+	require.Equal(t, service.ExitOK, code, said)
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	require.Len(t, lines, 2)
+	require.Contains(t, lines[1], "bots:state:b2")
+	id, _, _ := strings.Cut(lines[1], " ")
+
+	back := append([]string{"restore"}, on(t, server)...)
+	code, out, said = says(t, append(back, id, "bots/no-such")...)
+	require.Equal(t, service.ExitFailed, code)
+	require.Contains(t, out, "bots:state:b2", "it is put back all the same")
+	require.Contains(t, said, "no bin has it")
+	require.Equal(t, "idle", rdb.HGet(t.Context(), "bots:state:b2", "state").Val())
+	code, _, said = says(t, back...)
+	require.Equal(t, service.ExitUsage, code)
+	require.Contains(t, said, "expected at least one id")
+}
+
+func TestATableHoldsWhateverKeysAreCalled(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC)
+	var out bytes.Buffer
+	require.NoError(t, showBins(&out, []orphan.Binned{
+		{ID: "bots/1-2:1", Key: "bots:\x1b[31m\nstate", Member: "a\tb", Removed: at, Until: at.Add(time.Hour)},
+	}))
+	require.NoError(t, showPlans(&out, []orphan.Plan{
+		{Rule: "carts", Held: "reference_lost", Detail: "sessions does not exist", Coverage: orphan.Coverage{Masters: 2, Of: 3}},
+		{Rule: "empty", Coverage: orphan.Coverage{Masters: 3, Of: 3, Complete: true}},
+	}))
+	golden(t, "tables.txt", out.String())
+}

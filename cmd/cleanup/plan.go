@@ -1,0 +1,93 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/rollcall-redis/rollcall/internal/service"
+	"github.com/rollcall-redis/rollcall/orphan"
+)
+
+// plan is "cleanup plan".
+func plan() *service.Command {
+	var (
+		s      settings
+		rule   string
+		limit  int
+		asJSON bool
+	)
+	return &service.Command{
+		Name: "cleanup plan",
+		About: `cleanup plan looks once at every candidate, and shows what is condemned, and why.
+It writes nothing, and needs no lease. A worker deletes what is condemned at a
+second look, one grace later. It takes all settings of cleanup too.`,
+		Settings: []service.Setting{
+			named(&rule),
+			{Name: "limit", Default: "20", Value: service.Number(&limit, 0, 1_000_000),
+				Meaning: "most condemned candidates that are shown of a rule"},
+			{Name: "json", Default: "false", Switch: true, Value: service.Bool(&asJSON),
+				Meaning: "print it as JSON: an array, one object a rule"},
+		},
+		Inherited: s.table(),
+		Prefixes:  prefixes,
+		Check:     func(in *service.Input) { checkOnce(in, &s, rule) },
+		Run: func(ctx context.Context, stdout, _ io.Writer) error {
+			return once(ctx, &s, rule, func(set *orphan.Set) error {
+				plans, err := set.Plan(ctx, limit)
+				if err != nil {
+					return err
+				}
+				if asJSON {
+					text := json.NewEncoder(stdout)
+					text.SetIndent("", "  ")
+					text.SetEscapeHTML(false)
+					return text.Encode(plans)
+				}
+				return showPlans(stdout, plans)
+			})
+		},
+		Notes: "Exit status: 0 whatever is found, 1 if a look failed, 2 on wrong usage or rules.",
+	}
+}
+
+// showPlans writes what would go, what is held, and in the last line the sums.
+func showPlans(w io.Writer, plans []orphan.Plan) error {
+	rows := [][]string{{"RULE", "CONDEMNED", "RELATED", "SINCE", "WHY"}}
+	sums, scanned := map[string]int{}, 0
+	var lines []string
+	for _, p := range plans {
+		for _, f := range p.Findings {
+			rows = append(rows, []string{
+				p.Rule, f.Name, strconv.Itoa(len(f.Related)), moment(f.Since), strings.Join(f.Why, "; "),
+			})
+		}
+		if p.Held != "" {
+			lines = append(lines, fmt.Sprintf("%s is held, nothing of it goes: %s: %s", p.Rule, p.Held, p.Detail))
+		}
+		if p.Coverage.Of > 0 && !p.Coverage.Complete {
+			lines = append(lines, fmt.Sprintf("%s: %d of %d servers were read to the end: nothing of it goes",
+				p.Rule, p.Coverage.Masters, p.Coverage.Of))
+		}
+		if more := p.Verdicts["condemned"] - len(p.Findings); more > 0 {
+			lines = append(lines, fmt.Sprintf("%s: %d more are condemned; --limit shows more", p.Rule, more))
+		}
+		for verdict, n := range p.Verdicts {
+			sums[verdict] += n
+		}
+		scanned += p.Scanned
+	}
+	if err := table(w, rows...); err != nil {
+		return err
+	}
+	for _, line := range append(lines, fmt.Sprintf("%d looked at: %s", scanned, cmp.Or(counts(sums), "nothing"))) {
+		if _, err := fmt.Fprintln(w, service.Printable(line)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/process"
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/internal/service"
+	"github.com/rollcall-redis/rollcall/janitor"
+)
+
+// on are the arguments for a server, with the rules of the tests.
+func on(t testing.TB, server *redistest.Server, more ...string) []string {
+	t.Helper()
+	return append([]string{"--redis-url=redis://" + server.Addr(), "--rules=" + rulesFile(t, ofTests)}, more...)
+}
+
+func TestAnOrphanGoesAfterItsGraceAndTheLivingStay(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	rdb := server.Client()
+	leaks(t, server)
+	p := serving(t, append(on(t, server), quick...)...)
+	exists := func(key string) bool { return rdb.Exists(t.Context(), key).Val() == 1 }
+	p.await(func() bool { return !exists("queue:reservation:bob") && !exists("bots:state:b2") })
+	var stats struct {
+		IsRunning        bool
+		LastCleanup      *string
+		TotalCleanupsRun int
+		CumulativeStats  map[string]any
+	}
+	p.await(func() bool {
+		_, body := p.get("/api/v1/stats")
+		require.NoError(t, json.Unmarshal([]byte(body), &stats))
+		return stats.TotalCleanupsRun >= 2
+	})
+	for _, key := range []string{"queue:reservation:ann", "queue:reservation:eve", "bots:state:b1", "cart:ann"} {
+		require.True(t, exists(key), key)
+	}
+	require.True(t, stats.IsRunning)
+	require.NotNil(t, stats.LastCleanup)
+	require.Equal(t, map[string]any{
+		"expiredReservations": 1.0, "orphanedBotStates": 1.0, "carts": 0.0, "totalKeysRemoved": 2.0,
+		"byRule": map[string]any{"reservations": 1.0, "bots": 1.0, "carts": 0.0},
+	}, stats.CumulativeStats)
+
+	st := p.state()
+	require.True(t, st.Ready, st.NotReady)
+	require.True(t, st.Janitor.Leading)
+	require.False(t, st.MongoDB.Asked)
+	require.Len(t, st.Rules, 3)
+	require.Equal(t, janitor.Done, st.Rules[0].Outcome)
+	require.Equal(t, 1, st.Rules[0].Kept["unreadable"])
+	require.Equal(t, janitor.Held, st.Rules[2].Outcome)
+	require.Equal(t, "reference_lost", st.Rules[2].Reason)
+	_, page := p.get("/")
+	for _, want := range []string{
+		"Rollcall cleanup ", "this replica leads", "reservations", "held: reference_lost", "carts (only reports)",
+		"no rule asks it", "1 of 1", "2 keys by this process",
+	} {
+		require.Contains(t, page, want)
+	}
+	_, metrics := p.get("/metrics")
+	for _, want := range []string{
+		`cleanup_keys_removed_total{category="expiredReservations"} 1`, "cleanup_cycles_total ", "cleanup_last_cycle_timestamp_seconds ",
+		`cleanup_cycle_duration_seconds_bucket{le="10"}`, `orphan_removed_total{rule="bots"} 1`, "go_goroutines", "janitor_leader 1\n",
+	} {
+		require.Contains(t, metrics, want)
+	}
+	require.NotContains(t, metrics, "registry_devices", "there are no devices")
+
+	p.stop()
+	require.Equal(t, service.ExitOK, p.ends())
+	require.Contains(t, p.log.String(), "cleanup cycle over")
+	require.Contains(t, p.log.String(), `"carts":"reference_lost: sessions does not exist"`)
+	for key := range map[string]bool{"{cleanup}:janitor:leader": true, "{cleanup}:instance:heartbeat:" + st.Instance: true} {
+		require.False(t, exists(key), key)
+	}
+}
+
+func TestASweepOnDemandSaysWhatWentByCategory(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	leaks(t, server)
+	p := serving(t, append(append(on(t, server), quick...), "--cleanup-interval=10m")...)
+	p.await(func() bool { return p.state().Janitor.Leading })
+	total := 0.0
+	p.await(func() bool { // held until Redis was listened to, then marked, then it goes
+		code, body := p.ask(http.MethodPost, "/api/v1/sweep?sweep=reservations")
+		if code == http.StatusConflict { // between two terms
+			return false
+		}
+		require.Equal(t, http.StatusOK, code, body)
+		var answer struct {
+			Removed     map[string]float64
+			KeysRemoved float64
+			Reports     []janitor.Report
+		}
+		require.NoError(t, json.Unmarshal([]byte(body), &answer))
+		require.Len(t, answer.Reports, 1)
+		require.Equal(t, "reservations", answer.Reports[0].Sweep)
+		require.Contains(t, answer.Removed, "orphanedBotStates", "every category is there")
+		total += answer.Removed["expiredReservations"]
+		return server.Client().Exists(t.Context(), "queue:reservation:bob").Val() == 0
+	})
+	require.LessOrEqual(t, total, 1.0)
+	code, body := p.ask(http.MethodPost, "/api/v1/sweep?sweep=reservation")
+	require.Equal(t, http.StatusBadRequest, code)
+	require.Contains(t, body, "there are owners, registry, reservations, bots, carts")
+}
+
+func TestADryRunDeletesNothing(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	leaks(t, server)
+	p := serving(t, append(on(t, server, "--cleanup-dry-run"), quick...)...)
+	p.await(func() bool {
+		st := p.state()
+		return st.Rules[0].Outcome == janitor.Done && st.Rules[0].Condemned == 1
+	})
+	require.True(t, p.state().Rules[0].DryRun)
+	require.EqualValues(t, 1, server.Client().Exists(t.Context(), "queue:reservation:bob").Val())
+	_, page := p.get("/")
+	require.Contains(t, page, "reservations (dry run)")
+}
+
+func TestItIsReadyWhileRedisAnswers(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	p := serving(t, append(on(t, server), quick...)...)
+	p.await(func() bool { code, _ := p.get("/readyz"); return code == http.StatusOK })
+	server.Kill()
+	p.await(func() bool { code, _ := p.get("/readyz"); return code == http.StatusServiceUnavailable })
+	_, body := p.get("/readyz")
+	require.Contains(t, body, "Redis does not answer")
+	code, _ := p.get("/healthz")
+	require.Equal(t, http.StatusOK, code)
+	server.Restart()
+	p.await(func() bool { code, _ := p.get("/readyz"); return code == http.StatusOK })
+}
+
+func TestSIGTERMEndsAWorkerWithZero(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	cmd := exec.Command(os.Args[0], append(on(t, server, "--http-addr=127.0.0.1:0", "--log-format=json"), quick...)...)
+	cmd.Env = []string{asMain + "=1", "GOCOVERDIR=" + t.TempDir()}
+	child, err := process.Start(cmd, process.Options{Log: filepath.Join(t.TempDir(), "log")})
+	require.NoError(t, err)
+	t.Cleanup(child.Kill)
+	require.Eventually(t, func() bool { return child.Said("lease acquired", "instance") != "" }, patience, 5*time.Millisecond)
+	require.NoError(t, child.Signal(syscall.SIGTERM))
+	select {
+	case <-child.Done():
+	case <-t.Context().Done():
+	}
+	require.Equal(t, service.ExitOK, child.ExitCode(), child.Log())
+	require.Contains(t, child.Log(), "said goodbye")
+}
+
+func TestWhatIsRefusedAtTheStartFails(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	p := serving(t, on(t, server)...)
+	code, _, said := says(t, on(t, server, "--http-addr="+p.http)...)
+	require.Equal(t, service.ExitFailed, code)
+	require.Contains(t, said, "address already in use")
+	code, _, said = says(t, "--redis-url=redis://"+server.Addr(), "--mongodb-uri=mongodb://127.0.0.1:1")
+	require.Equal(t, service.ExitFailed, code)
+	require.Contains(t, said, "names no database")
+}

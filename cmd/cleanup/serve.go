@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	cycles "github.com/rollcall-redis/rollcall/internal/cleanup"
+	"github.com/rollcall-redis/rollcall/internal/service"
+	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/orphan"
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+// worker is one running instance and its parts.
+type worker struct {
+	settings *settings
+	log      *slog.Logger
+	began    time.Time
+
+	clients   *service.Clients
+	inspector *service.Inspector
+	http      *service.HTTP
+	source    *source
+	registry  *registry.Registry // without devices: for the heartbeat
+	set       *orphan.Set
+	cycles    *cycles.Cycles
+	janitor   *janitor.Janitor
+
+	contends atomic.Bool // the janitor is under way: it contends for the lease, or leads
+	draining atomic.Bool
+}
+
+// serve is a worker's whole life: it assembles everything, serves until ctx ends or a part fails, and
+// stops everything. The error is nil after ctx ended and all has stopped within the grace.
+func serve(ctx context.Context, s *settings, log *slog.Logger) (err error) {
+	w := &worker{settings: s, log: log, began: time.Now()}
+	if w.clients, err = service.Connect(s.Redis, s.controlDeadline()); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.clients.Close()) }()
+	if w.source, err = openSource(s); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.source.close(ctx)) }()
+	if err := w.assemble(ctx); err != nil {
+		return err
+	}
+	defer w.http.Close()
+	return w.run(ctx)
+}
+
+// assemble makes a worker's parts. It asks Redis once whether it can be used, if it answers. Last it
+// opens the HTTP listener, so that an address in use is known before anything has begun.
+func (w *worker) assemble(ctx context.Context) (err error) {
+	s, log := w.settings, w.log
+	if w.inspector, err = service.Inspect(ctx, w.clients, log); err != nil {
+		return err
+	}
+	for _, text := range orphan.Warnings(s.rules) {
+		log.Warn("a rule could be safer", "warning", text)
+	}
+	metrics := prometheus.NewRegistry()
+	metrics.MustRegister(collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	// Its metrics are about devices, of which there are none here. So are its two sweeps: they cost two
+	// small calls a second, and one each interval.
+	w.registry, err = registry.New(registry.Config{
+		Client: w.clients.Data, Control: w.clients.Control, Instance: s.InstanceID, Layout: s.layout(),
+		HeartbeatInterval: s.heartbeatInterval, HeartbeatTTL: s.heartbeatTTL,
+		Drain: s.ShutdownGrace * 3 / 10, NoReverseIndex: true, Logger: log,
+	})
+	if err != nil {
+		return err
+	}
+	w.set, err = orphan.New(orphan.Config{
+		Rules: s.rules, Client: w.clients.Data, Source: w.source.orNil(), Layout: s.layout(),
+		Interval: s.interval, Logger: log, Registerer: metrics,
+		// The cycles are there before the first pass is.
+		Passed: func(r orphan.Result) { w.cycles.Passed(r) },
+	})
+	if err != nil {
+		return err
+	}
+	w.cycles, err = cycles.New(cycles.Config{
+		Rules: s.rules, Removed: w.set.Stats, Logger: log, Registerer: metrics,
+	})
+	if err != nil {
+		return err
+	}
+	w.janitor, err = janitor.New(janitor.Config{
+		Client: w.clients.Data, Control: w.clients.Control, Registry: w.registry,
+		Interval: s.interval, LeaseTTL: s.leaseTTL, RedisShare: s.redisShare, DryRun: s.dryRun,
+		Sweeps: w.set.Sweeps(), Logger: log, Registerer: metrics,
+	})
+	if err != nil {
+		return err
+	}
+	w.http, err = service.ListenHTTP(ctx, service.HTTPConfig{
+		Addr: s.HTTPAddr, Token: string(s.AdminToken), Janitor: w.janitor,
+		Status: func() service.Stated { return w.status() }, Page: pageText,
+		Answers: map[string]func() any{"/api/v1/stats": func() any { return w.cycles.Stats(w.contends.Load()) }},
+		Swept:   w.swept, Metrics: metrics, Logger: log,
+	})
+	return err
+}
+
+// swept adds to the answer of a sweep that was asked for what has gone since.
+func (w *worker) swept() func() map[string]any {
+	before := w.set.Stats()
+	return func() map[string]any {
+		removed, keys := w.cycles.Since(before)
+		return map[string]any{"removed": removed, "keysRemoved": keys}
+	}
+}
+
+// run serves until ctx ends or a part fails, and stops every part. They stop in this order, each
+// within its share of the grace: the janitor joins its passes and releases the lease (4/10); the
+// registry, which beats until then, says goodbye (2/10); HTTP, which shows all of that, ends last.
+func (w *worker) run(ctx context.Context) error {
+	parts := service.NewParts(ctx, w.settings.ShutdownGrace, w.log)
+	parts.Go("http", w.http.Run)
+	parts.Go("registry", w.registry.Run)
+	parts.Go("inspector", w.inspector.Run)
+	parts.Go("janitor", service.Accepted(w.registry.Status, func(ctx context.Context) error {
+		w.contends.Store(true)
+		defer w.contends.Store(false)
+		return w.janitor.Run(ctx)
+	}))
+
+	parts.Wait()
+	w.draining.Store(true)
+	parts.Stop(4, "janitor", "inspector")
+	if left := parts.Stop(6, "registry"); len(left) > 0 {
+		// No context ends a call that waits for a silent Redis; this does.
+		_ = w.clients.Data.Close()
+	}
+	parts.Stop(9)
+	parts.Stop(10, "http")
+	return parts.End()
+}

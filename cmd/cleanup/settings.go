@@ -1,0 +1,165 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rollcall-redis/rollcall/guard"
+	cycles "github.com/rollcall-redis/rollcall/internal/cleanup"
+	"github.com/rollcall-redis/rollcall/internal/service"
+	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/orphan"
+)
+
+// settings are everything that can be set for a worker. What each means stands in the table.
+type settings struct {
+	service.Base
+
+	interval                        time.Duration
+	rulesFile                       string
+	mongodbURI                      service.Secret
+	prefix                          string
+	dryRun                          bool
+	redisShare                      float64
+	heartbeatInterval, heartbeatTTL time.Duration
+	leaseTTL                        time.Duration
+
+	rules []orphan.Rule // of rulesFile, or the built-in ones; set by check
+}
+
+// prefixes are those of variables that are ours: one that is no setting was mistyped.
+var prefixes = []string{"CLEANUP_", "HEARTBEAT_"}
+
+// table is every setting there is, in the order in which help shows them.
+func (s *settings) table() []service.Setting {
+	return slices.Concat(s.Base.Table(), []service.Setting{
+		{Name: "RULES", Value: service.Text(&s.rulesFile),
+			Meaning: "File of the rules, in YAML. Empty: the built-in ones, for a game backend on Colyseus " +
+				"and MongoDB.",
+			Consequence: "Read once, at start. All that is wrong with them is reported at once, with its " +
+				"line. Should be the same on all replicas: the leader's count."},
+		{Name: "MONGODB_URI", Secret: true,
+			Value: service.Text((*string)(&s.mongodbURI)),
+			Meaning: "`mongodb://` or `mongodb+srv://`, with the database: `mongodb://host:27017/game`. " +
+				"Needed if a rule asks MongoDB, and else not used.",
+			Consequence: "A user that may only read is enough. While it does not answer, the rules that ask " +
+				"it are held (`source`), and the others work on."},
+		{Name: "CLEANUP_INTERVAL", Default: "5m",
+			Value:   service.Duration(&s.interval, 50*time.Millisecond, 24*time.Hour),
+			Meaning: "Time between two full passes of a rule.",
+			Consequence: "Each pass walks through all keys by SCAN. What was found once is looked at again " +
+				"as soon as its grace is over, whatever the interval."},
+		{Name: "CLEANUP_INTERVAL_MS",
+			Value:   service.Milliseconds(&s.interval, 50*time.Millisecond, 24*time.Hour),
+			Meaning: "The same in milliseconds, for deployments that set it so. Both: refused."},
+		{Name: "CLEANUP_DRY_RUN", Default: "false", Switch: true, Value: service.Bool(&s.dryRun),
+			Meaning: "The leader judges and reports, and deletes nothing.",
+			Consequence: "It holds only while *this* replica leads: set it on all. `delete: false` in a rule " +
+				"does the same for that rule."},
+		{Name: "CLEANUP_PREFIX", Default: "{cleanup}:", Value: service.Text(&s.prefix, prefixOK),
+			Meaning: "What the names of the worker's own keys begin with: lease, heartbeats, marks, log, bins.",
+			Consequence: "Workers with one prefix are replicas of one another. The braces keep these keys " +
+				"on one server of a Cluster. **Never** change it while something is in a bin: what is in " +
+				"there is found under the old prefix alone."},
+		{Name: "CLEANUP_REDIS_SHARE", Default: "0.25", Value: service.Share(&s.redisShare, janitor.LeastShare),
+			Meaning: "Most of Redis' time that cleaning may take, over any second, all rules together.",
+			Consequence: "It goes slower by itself, down to a fifth of this, while small calls take longer " +
+				"than usual. 1: as fast as it can while nothing suffers."},
+		{Name: "CLEANUP_LEASE_TTL", Default: "15s",
+			Value:   service.Duration(&s.leaseTTL, 300*time.Millisecond, 10*time.Minute),
+			Meaning: "How long the lease outlives a leader that died.",
+			Consequence: "Shorter: another leads sooner, and the lease is lost to shorter hitches of Redis. " +
+				"Should be the same everywhere."},
+		{Name: "HEARTBEAT_INTERVAL", Default: "10s",
+			Value:   service.Duration(&s.heartbeatInterval, 50*time.Millisecond, time.Hour),
+			Meaning: "Time between two heartbeats of a replica."},
+		{Name: "HEARTBEAT_TTL", Default: "30s",
+			Value:   service.Duration(&s.heartbeatTTL, 150*time.Millisecond, 24*time.Hour),
+			Meaning: "How long a heartbeat stands. At least three times the interval.",
+			Consequence: "Nothing is deleted before Redis was listened to for this and 2 s, without a " +
+				"restart or a gap: also after the first start. **Never** differ among replicas: workers " +
+				"that disagree delete nothing."},
+	})
+}
+
+// prefixOK keeps the worker's keys apart from those of an ingest fleet, which have no prefix, and
+// leaves a Cluster a hash tag at most.
+func prefixOK(v string) error {
+	const expected = "a text of at most 100 printable characters without spaces, with at most one {tag}"
+	if len(v) > 100 || strings.ContainsFunc(v, func(r rune) bool { return r <= ' ' || r > '~' }) ||
+		strings.Count(v, "{") > 1 || strings.Count(v, "{") != strings.Count(v, "}") {
+		return errors.New(expected)
+	}
+	return nil
+}
+
+// layout names the worker's own keys.
+func (s *settings) layout() guard.Layout { return guard.Layout{Prefix: s.prefix} }
+
+// check finds settings that are fine alone and unsafe together, and reads the rules.
+func (s *settings) check(in *service.Input) {
+	if in.Understood("HEARTBEAT_TTL", "HEARTBEAT_INTERVAL") && s.heartbeatTTL < 3*s.heartbeatInterval {
+		in.Fault("HEARTBEAT_TTL: expected at least three times HEARTBEAT_INTERVAL (%v), got %v: "+
+			"a lost beat or two would make a living replica look dead", s.heartbeatInterval, s.heartbeatTTL)
+	}
+	if in.Given("CLEANUP_INTERVAL", "CLEANUP_INTERVAL_MS") {
+		in.Fault("CLEANUP_INTERVAL and CLEANUP_INTERVAL_MS: expected one of the two, got both")
+	}
+	if err := s.readRules(); err != nil {
+		name := cmp.Or(s.rulesFile, "built in")
+		for line := range strings.Lines(err.Error()) {
+			in.Fault("RULES (%s): %s", name, strings.TrimRight(line, "\n"))
+		}
+		return
+	}
+	if asks := asksMongoDB(s.rules); len(asks) > 0 && s.mongodbURI == "" {
+		in.Fault("MONGODB_URI: expected mongodb://host:27017/DATABASE, since these rules ask MongoDB: %s; "+
+			"or RULES without them; it is not set", strings.Join(asks, ", "))
+	}
+}
+
+// readRules reads the rules and checks them.
+func (s *settings) readRules() (err error) {
+	text := orphan.ColyseusYAML()
+	if s.rulesFile != "" {
+		if text, err = os.ReadFile(s.rulesFile); err != nil {
+			var path *os.PathError
+			if errors.As(err, &path) {
+				return fmt.Errorf("cannot be read: %w", path.Err)
+			}
+			return err
+		}
+	}
+	if s.rules, err = orphan.Parse(text); err != nil {
+		return err
+	}
+	for _, r := range s.rules {
+		if category := cmp.Or(r.Category, r.Name); slices.Contains(cycles.Reserved(), category) {
+			return fmt.Errorf("rule %q: no category may be named %s: the statistics have that for another thing",
+				r.Name, category)
+		}
+	}
+	return orphan.Validate(s.rules, s.layout())
+}
+
+// asksMongoDB are the names of rules that ask MongoDB.
+func asksMongoDB(rules []orphan.Rule) (names []string) {
+	for _, r := range rules {
+		asks := r.GoneIf != nil && r.GoneIf.Mongo != nil ||
+			slices.ContainsFunc(r.KeepIf, func(s orphan.Sign) bool { return s.Mongo != nil })
+		if asks {
+			names = append(names, r.Name)
+		}
+	}
+	return names
+}
+
+// controlDeadline bounds each of the control client's steps.
+func (s *settings) controlDeadline() time.Duration {
+	return service.ControlDeadline(s.heartbeatInterval, s.heartbeatTTL, s.leaseTTL)
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/service"
+)
+
+const manual = "../../docs/cleanup.md"
+
+func TestTheManualHasTheSettingsOfTheCode(t *testing.T) {
+	t.Parallel()
+	raw, err := os.ReadFile(manual)
+	require.NoError(t, err)
+	const begin, end = "<!-- begin cleanup -->\n", "<!-- end cleanup -->"
+	before, rest, found := strings.Cut(string(raw), begin)
+	require.True(t, found, begin)
+	_, after, found := strings.Cut(rest, end)
+	require.True(t, found, end)
+	page := before + begin + "\n" + service.Markdown(new(settings).table()) + "\n" + end + after
+	if *update {
+		require.NoError(t, os.WriteFile(manual, []byte(page), 0o644))
+		return
+	}
+	require.True(t, page == string(raw), "docs/cleanup.md is not what the code says: renew it with\n"+
+		"go test ./cmd/cleanup -run TestTheManual -update")
+}
+
+// loaded are settings from arguments and an environment.
+func loaded(args, environ []string) (*settings, error) {
+	s := new(settings)
+	c := &service.Command{Name: "cleanup", Settings: s.table(), Prefixes: prefixes, Check: s.check}
+	return s, c.Load(args, environ)
+}
+
+var needed = []string{"REDIS_URL=embedded", "MONGODB_URI=mongodb://127.0.0.1/game"}
+
+func TestNothingSetGivesTheDocumentedDefaults(t *testing.T) {
+	t.Parallel()
+	s, err := loaded(nil, needed)
+	require.NoError(t, err)
+	require.Len(t, s.rules, 4, "the built-in ones")
+	s.Redis, s.rules = service.Redis{}, nil
+	require.Equal(t, &settings{
+		Base:     service.Base{HTTPAddr: "127.0.0.1:8080", ShutdownGrace: 10 * time.Second, LogLevel: slog.LevelInfo, LogFormat: "text"},
+		interval: 5 * time.Minute, mongodbURI: "mongodb://127.0.0.1/game", prefix: "{cleanup}:", redisShare: 0.25,
+		heartbeatInterval: 10 * time.Second, heartbeatTTL: 30 * time.Second, leaseTTL: 15 * time.Second,
+	}, s)
+	require.Equal(t, "{cleanup}:janitor:leader", s.layout().Lease())
+}
+
+func TestEverySettingCanBeGivenBothWays(t *testing.T) {
+	t.Parallel()
+	rules := rulesFile(t, ofTests)
+	values := map[string]string{
+		"REDIS_URL": "redis://redis.example:6380/2", "INSTANCE_ID": "cleanup-3", "HTTP_ADDR": "[::1]:9000",
+		"ADMIN_TOKEN": "opensesameopensesame", "SHUTDOWN_GRACE": "12s", "LOG_LEVEL": "debug", "LOG_FORMAT": "json",
+		"RULES": rules, "MONGODB_URI": "mongodb://db/game", "CLEANUP_INTERVAL": "7m", "CLEANUP_DRY_RUN": "true",
+		"CLEANUP_PREFIX": "tidy:", "CLEANUP_REDIS_SHARE": "1", "CLEANUP_LEASE_TTL": "6s",
+		"HEARTBEAT_INTERVAL": "1s", "HEARTBEAT_TTL": "4s",
+	}
+	var environ, args []string
+	for _, row := range new(settings).table() {
+		if row.Name == "CLEANUP_INTERVAL_MS" {
+			continue
+		}
+		v, ok := values[row.Name]
+		require.True(t, ok, "the test knows no value for %s", row.Name)
+		environ = append(environ, row.Name+"="+v)
+		args = append(args, "--"+strings.ReplaceAll(strings.ToLower(row.Name), "_", "-")+"="+v)
+	}
+	want, err := loaded(nil, environ)
+	require.NoError(t, err)
+	got, err := loaded(args, nil)
+	require.NoError(t, err)
+	require.Equal(t, want.Redis.String(), got.Redis.String())
+	got.Redis = want.Redis // holds functions, which are never equal
+	require.Equal(t, want, got)
+	require.Equal(t, 7*time.Minute, got.interval)
+	require.True(t, got.dryRun)
+	require.Len(t, got.rules, 3)
+	require.Equal(t, "tidy:janitor:log", got.layout().Log())
+}
+
+func TestTheIntervalMayBeGivenInMilliseconds(t *testing.T) {
+	t.Parallel()
+	s, err := loaded(nil, append([]string{"CLEANUP_INTERVAL_MS=300000"}, needed...))
+	require.NoError(t, err)
+	require.Equal(t, 5*time.Minute, s.interval)
+}
+
+func TestFaultsNameTheSettingAndWhatWasExpected(t *testing.T) {
+	t.Parallel()
+	wrong := rulesFile(t, "rules:\n- name: a\n  keys: \"*\"\n  keepif: []\n- name: b\n")
+	taken := rulesFile(t, strings.ReplaceAll(ofTests, "category: orphanedBotStates", "category: byRule"))
+	own := rulesFile(t, strings.ReplaceAll(ofTests, `keys: "cart:{user}"`, `keys: "{{cleanup}}:janitor:{user}"`))
+	for name, c := range map[string]struct {
+		environ []string
+		want    []string
+	}{
+		"no Redis":                     {[]string{"REDIS_URL="}, []string{"REDIS_URL: expected the URL of your Redis"}},
+		"a rule that asks MongoDB":     {[]string{"MONGODB_URI="}, []string{"MONGODB_URI: expected mongodb://host:27017/DATABASE, since these rules ask MongoDB: matches"}},
+		"two intervals":                {[]string{"CLEANUP_INTERVAL=5m", "CLEANUP_INTERVAL_MS=300000"}, []string{"expected one of the two, got both"}},
+		"a TTL below three intervals":  {[]string{"HEARTBEAT_TTL=20s"}, []string{"HEARTBEAT_TTL: expected at least three times HEARTBEAT_INTERVAL (10s), got 20s"}},
+		"a mistyped setting":           {[]string{"CLEANUP_INTREVAL=5m"}, []string{"CLEANUP_INTREVAL: no such setting"}},
+		"a prefix of two tags":         {[]string{"CLEANUP_PREFIX={a}{b}"}, []string{"CLEANUP_PREFIX: expected a text of at most 100"}},
+		"rules that are not there":     {[]string{"RULES=/nowhere/rules.yaml"}, []string{"RULES (/nowhere/rules.yaml): cannot be read: no such file"}},
+		"all that is wrong with rules": {[]string{"RULES=" + wrong}, []string{"line 3", "line 4", `rules[1] "b"`}},
+		"a category that is taken":     {[]string{"RULES=" + taken}, []string{`no category may be named byRule`}},
+		"the worker's own keys":        {[]string{"RULES=" + own}, []string{"RULES (" + own + "): "}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			environ := slices.DeleteFunc(slices.Clone(needed), func(pair string) bool {
+				name, _, _ := strings.Cut(pair, "=")
+				return slices.Contains(c.environ, name+"=")
+			})
+			_, err := loaded(nil, append(environ, c.environ...))
+			var faults service.Faults
+			require.ErrorAs(t, err, &faults)
+			for _, want := range c.want {
+				require.ErrorContains(t, err, want)
+			}
+		})
+	}
+}
+
+func TestAWrongURIOfMongoDBIsNotRepeated(t *testing.T) {
+	t.Parallel()
+	code, _, said := says(t, "--redis-url=embedded", "--mongodb-uri=mongodb://user:geheim@127.0.0.1:1/", "--http-addr=127.0.0.1:0")
+	require.Equal(t, service.ExitFailed, code)
+	require.NotContains(t, said, "geheim")
+}
+
+func TestHelpShowsEverySettingAndCommand(t *testing.T) {
+	t.Parallel()
+	code, help, _ := says(t, "-h")
+	require.Equal(t, service.ExitOK, code)
+	for _, row := range new(settings).table() {
+		require.Contains(t, help, ", "+row.Name+" (default")
+	}
+	for _, sub := range cleanup().Commands {
+		require.Contains(t, help, sub.Name+" ")
+		code, text, _ := says(t, strings.TrimPrefix(sub.Name, "cleanup "), "-h")
+		require.Equal(t, service.ExitOK, code)
+		require.Contains(t, text, "Exit status: 0")
+	}
+}

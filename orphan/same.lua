@@ -1,0 +1,34 @@
+-- same.lua: the part of a script that sends commands again, and compares their answers with those that
+-- a look had. Other files stand behind it. See replyText for how an answer is written.
+
+local function text(n) return string.format('%.0f', n) end
+
+-- element(value): what stands in an array for this element of an answer.
+local function element(value)
+  if not value then return '_' end
+  if type(value) == 'number' then return ':' .. text(value) end
+  if type(value) == 'string' then return '#' .. redis.sha1hex(value) end
+  return '?'
+end
+
+-- same(want, got): the answer is as it was; see replyText for what want may be.
+local function same(want, got)
+  local form, rest = string.sub(want, 1, 1), string.sub(want, 2)
+  if type(got) == 'table' and got.ok then got = got.ok end
+  if form == '_' then return got == false end
+  if form == ':' then return type(got) == 'number' and text(got) == rest end
+  if form == '=' then return type(got) == 'string' and tonumber(got) == tonumber(rest) end
+  if form == '$' then return got == rest end
+  if form == '#' then return type(got) == 'string' and redis.sha1hex(got) == rest end
+  if form ~= '*' or type(got) ~= 'table' or got.err then return false end
+  local elements = {}
+  for i = 1, #got do elements[i] = element(got[i]) end
+  return table.concat(elements, '|') == rest
+end
+
+local function all_same(seen)
+  for _, s in ipairs(seen) do
+    if not same(s[1], redis.pcall(unpack(s, 2))) then return false end
+  end
+  return true
+end

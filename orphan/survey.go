@@ -1,0 +1,198 @@
+package orphan
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A Survey is what a rule meets on a live server: whether it fits what is there.
+type Survey struct {
+	Rule string `json:"rule"`
+	// Candidates by the type of their keys, as TYPE says it; of members by that of the key that has
+	// them.
+	Candidates map[string]int `json:"candidates"`
+	Samples    []string       `json:"samples"` // the first candidates
+	// Places are the keys without a variable that the rule looks at, and their types; none: there is
+	// no such key.
+	Places map[string]string `json:"places"`
+	// Wrong is what keeps the rule from working.
+	Wrong []string `json:"wrong"`
+	// Notes may be meant so.
+	Notes []string `json:"notes"`
+}
+
+// Survey looks at the types of what each rule is about. It reads no values and writes nothing. Its
+// SCANs walk through all keys, as fast as Redis lets them.
+func (s *Set) Survey(ctx context.Context, samples int) ([]Survey, error) {
+	servers, err := masters(ctx, s.c.Client)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]Survey, len(s.rules))
+	for i, r := range s.rules {
+		if all[i], err = r.survey(ctx, plainly{s.c.Client}, servers, samples); err != nil {
+			return nil, fmt.Errorf("orphan: survey of rule %q: %w", r.Name, err)
+		}
+	}
+	return all, nil
+}
+
+func (r *rule) survey(ctx context.Context, c caller, servers *topology, samples int) (v Survey, err error) {
+	v = Survey{Rule: r.Name, Candidates: map[string]int{}, Samples: []string{}, Wrong: []string{}, Notes: []string{}}
+	wanted := r.places()
+	if v.Places, err = typesOf(ctx, c, slices.Sorted(maps.Keys(wanted))); err != nil {
+		return v, err
+	}
+	for _, key := range slices.Sorted(maps.Keys(wanted)) {
+		is, want := v.Places[key], wanted[key]
+		switch {
+		case is == none && want.vital:
+			v.Wrong = append(v.Wrong, key+" is not there: the rule is held")
+		case is == none:
+			v.Notes = append(v.Notes, key+" is not there")
+		case want.kind != "" && is != want.kind:
+			v.Wrong = append(v.Wrong, fmt.Sprintf("%s is a %s, and the rule takes it for a %s", key, is, want.kind))
+		}
+	}
+	if is := v.Places[r.container]; r.Members != nil && is != none && is != wanted[r.container].kind {
+		return v, nil // its members cannot be read
+	}
+	related, foreign := 0, 0
+	err = r.walk(ctx, c, servers, func(page []*candidate) error {
+		var keys []string
+		for _, one := range page {
+			switch {
+			case !r.ours(one):
+				foreign++
+				continue
+			case one.alone:
+				related++
+				continue
+			case one.member != "":
+				v.Candidates[v.Places[r.container]]++
+			default:
+				keys = append(keys, one.key)
+			}
+			if len(v.Samples) < samples {
+				v.Samples = append(v.Samples, one.name())
+			}
+		}
+		types, err := typesOf(ctx, c, keys)
+		for _, is := range types {
+			v.Candidates[is]++
+		}
+		return err
+	})
+	if err != nil {
+		return v, err
+	}
+	delete(v.Candidates, none) // it expired meanwhile
+	if foreign > 0 {
+		v.Notes = append(v.Notes, fmt.Sprintf("%d keys have other names than only wants: they are left alone", foreign))
+	}
+	r.judge(&v, related)
+	return v, nil
+}
+
+// judge says what about the candidates does not fit the rule.
+func (r *rule) judge(v *Survey, related int) {
+	total := 0
+	for is, n := range v.Candidates {
+		total += n
+		want := map[string]string{"json": "string", "text": "string", "hash": "hash"}[r.Read]
+		if want != "" && is != want {
+			v.Wrong = append(v.Wrong, fmt.Sprintf("%d candidates are a %s, and read: %s wants a %s: they are kept",
+				n, is, r.Read, want))
+		}
+	}
+	slices.Sort(v.Wrong)
+	if total == 0 {
+		v.Notes = append(v.Notes, "no key is a candidate now")
+	}
+	if len(v.Candidates) > 1 {
+		v.Notes = append(v.Notes, "candidates are of several types: are all of them meant?")
+	}
+	if len(r.exact)+len(r.wild) > 0 && total > 0 && related == 0 {
+		v.Notes = append(v.Notes, "no related key is there")
+	}
+	if !r.Delete {
+		v.Notes = append(v.Notes, "it only reports: delete is not true")
+	}
+}
+
+// none is what TYPE says of a key that is not there.
+const none = "none"
+
+// A place is a key without a variable, and what the rule takes it for.
+type place struct {
+	kind  string // "": of any type
+	vital bool   // the rule is held while it is not there
+}
+
+// places are the keys without a variable that the rule looks at.
+func (r *rule) places() map[string]place {
+	all := map[string]place{}
+	add := func(t *template, kind string) {
+		if t != nil && len(t.variables()) == 0 {
+			if key, ok := t.expand(nil); ok && all[key].kind == "" {
+				all[key] = place{kind: kind}
+			}
+		}
+	}
+	switch m := r.Members; {
+	case m == nil:
+	case m.ZSet != "":
+		all[r.container] = place{kind: "zset"}
+	case m.Hash != "":
+		all[r.container] = place{kind: "hash"}
+	default:
+		all[r.container] = place{kind: "set"}
+	}
+	for _, s := range r.signs() {
+		switch {
+		case s.kind == "exists":
+			add(s.key, "")
+		case s.kind == "field":
+			add(s.key, "hash")
+		case s.kind == "member" && !s.zset:
+			add(s.key, "set")
+		case s.kind == "member", s.kind == "score":
+			add(s.key, "zset")
+		}
+	}
+	for _, ref := range r.UnlessLost {
+		if ref.Exists != "" {
+			all[ref.Exists] = place{kind: all[ref.Exists].kind, vital: true}
+		}
+		if ref.Channels != nil {
+			hash := ref.Channels.When.HashNotEmpty
+			all[hash] = place{kind: "hash", vital: all[hash].vital}
+		}
+	}
+	return all
+}
+
+// typesOf asks for the types of keys.
+func typesOf(ctx context.Context, c caller, keys []string) (types map[string]string, err error) {
+	types = make(map[string]string, len(keys))
+	if len(keys) == 0 {
+		return types, nil
+	}
+	err = c.Call(ctx, func(ctx context.Context) error {
+		cmds, err := c.Client().Pipelined(ctx, func(pipe redis.Pipeliner) error {
+			for _, key := range keys {
+				pipe.Type(ctx, key)
+			}
+			return nil
+		})
+		for i, cmd := range cmds {
+			types[keys[i]] = cmd.(*redis.StatusCmd).Val()
+		}
+		return err
+	})
+	return types, err
+}
