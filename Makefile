@@ -38,7 +38,7 @@ test: ## Run every test with the race detector on a Redis and a FerretDB of its 
 
 test-colyseus: ## Run the sweeps beside real Colyseus servers, three versions (needs Node 20 and npm; VERSION=0.16 RUN=name of a test)
 	@COLYSEUS=$$(scripts/colyseus) && export COLYSEUS && { test -z "$$COLYSEUS" || \
-		scripts/test . -race -tags colyseus -timeout 8m -run '$(RUN)$(if $(VERSION),/^$(VERSION)$$)' ./test/colyseus/; }
+		scripts/test . -race -tags colyseus -parallel 8 -timeout 8m -run '$(RUN)$(if $(VERSION),/^$(VERSION)$$)' ./test/colyseus/; }
 
 chaos: ## Break things for about ten minutes: every row of the matrix, then everything at random
 	@$(chaos) ROLLCALL_DURATION=$(or $(DURATION),10m) go test -race -count=1 -v -timeout 40m ./chaos/

@@ -17,14 +17,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/internal/mongotest"
 	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+func TestMain(m *testing.M) { mongotest.Main(m) }
 
 // patience is how long a test waits for what has to happen. It is no measure of anything.
-const patience = time.Minute
+const patience = 2 * time.Minute
 
 // A version is one Colyseus, such as 0.15.
 type version string
