@@ -582,7 +582,9 @@ func (l *looking) identify(ctx context.Context) error {
 			if keys[key] == nil {
 				names = append(names, key)
 			}
-			keys[key] = append(keys[key], f)
+			if !slices.Contains(keys[key], f) { // two patterns found it, or SCAN gave it twice
+				keys[key] = append(keys[key], f)
+			}
 		}
 		switch {
 		case f.alone:
