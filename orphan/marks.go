@@ -55,7 +55,7 @@ func binKey(l guard.Layout, rule string) string   { return l.Prefix + "orphan:bi
 type notes struct {
 	marks map[string]mark
 	since time.Time // the witness has listened since then; what was marked before does not count
-	// state: held_until, and when references were first found absent.
+	// state: held_until, unmarked, and when references were first found absent.
 	state map[string]string
 }
 
