@@ -36,3 +36,24 @@ func TestARelatedKeyThatIsFoundTwiceGoesOnce(t *testing.T) {
 		}
 	})
 }
+
+// A member without a name has no name that a mark or the log could have.
+func TestAMemberWithoutANameIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		p := w.Prefix
+		rule := Rule{
+			Name: "waiting", Delete: true, Members: &Members{Set: p + "waiting", As: "user"},
+			KeepIf: []Sign{{Exists: p + "user:{user}"}}, Grace: time.Minute,
+		}
+		r := newRig(t, w.Options, p, nil, rule)
+		r.do("SADD", p+"waiting", "", "a")
+		r.sweep("waiting")
+		r.pass("waiting", time.Minute)
+		result := r.sweep("waiting")
+		require.Equal(t, []int{1, 1}, []int{result.Removed, result.Keys}, result)
+		require.Equal(t, map[string]int{foreign: 1}, result.Kept)
+		require.Equal(t, []string{""}, r.rdb.SMembers(t.Context(), p+"waiting").Val())
+	})
+}
