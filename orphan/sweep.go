@@ -267,7 +267,7 @@ func (x *pass) page(ctx context.Context, candidates []*candidate) error {
 			continue
 		}
 		x.r.Condemned++
-		if !has || m.print != f.fingerprint || m.at.Before(x.notes.since) || m.at.After(f.at) {
+		if !has || m.print != f.fingerprint || m.at.Before(x.notes.valid) || m.at.After(f.at) {
 			if has {
 				unset = append(unset, name)
 			} else {
