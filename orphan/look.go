@@ -2,6 +2,7 @@ package orphan
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -516,7 +517,11 @@ func (l *looking) ages(ctx context.Context) error {
 		q := question{f: f}
 		switch {
 		case a.Field != "":
-			since(f, l.field(f, toPath(a.Field)))
+			text := l.field(f, toPath(a.Field))
+			if number, ok := valueOf(f.value, toPath(a.Field)).(json.Number); ok { // also 1.8e12
+				text = number.String()
+			}
+			since(f, text)
 			continue
 		case a.Score && f.alone, a.FromTTL > 0 && f.alone:
 			f.keep(unreadable, "its parent is gone, and with it its age")
@@ -582,7 +587,9 @@ func (l *looking) identify(ctx context.Context) error {
 			if keys[key] == nil {
 				names = append(names, key)
 			}
-			keys[key] = append(keys[key], f)
+			if !slices.Contains(keys[key], f) { // two patterns found it, or SCAN gave it twice
+				keys[key] = append(keys[key], f)
+			}
 		}
 		switch {
 		case f.alone:

@@ -128,6 +128,10 @@ func (x *pass) reapSome(ctx context.Context, names []string, ripe map[string]*ca
 		return err
 	}
 	if answer.Reason == heldLost {
+		lost := map[string]string{lostAt: strconv.FormatInt(same[0].at.UnixMilli(), 10)}
+		if err := note(ctx, x.Pass, stateKey(layout, rule), lost, nil); err != nil {
+			return err
+		}
 		return x.hold(heldLost, "a place that the rule relies on went away during the pass")
 	}
 	things, _ := strconv.Atoi(answer.Reason)

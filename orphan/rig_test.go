@@ -108,7 +108,7 @@ func (r *rig) sweep(rule string) Result {
 	return r.results[rule]
 }
 
-// pass lets time go by for the marks of a rule.
+// pass lets time go by for what is noted of a rule.
 func (r *rig) pass(rule string, d time.Duration) {
 	r.t.Helper()
 	ctx, key := r.t.Context(), marksKey(r.layout, rule)
@@ -118,6 +118,9 @@ func (r *rig) pass(rule string, d time.Duration) {
 		m := parseMark(text)
 		m.at = m.at.Add(-d)
 		require.NoError(r.t, r.rdb.HSet(ctx, key, name, m.text()).Err())
+	}
+	if r.rdb.HExists(ctx, stateKey(r.layout, rule), lostAt).Val() {
+		r.do("HINCRBY", stateKey(r.layout, rule), lostAt, -d.Milliseconds())
 	}
 }
 
