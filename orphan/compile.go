@@ -1,6 +1,8 @@
 package orphan
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -22,6 +24,9 @@ type rule struct {
 	over       *sign
 	age        *template   // of MinAge.Key
 	fields     []fieldPath // of the candidate's own value that are read at all
+	// meaning is another for a rule that condemns something else: the marks of one are none of the
+	// other, though the two have the same name.
+	meaning string
 }
 
 // fieldPath leads to a field of a value: "player.id".
@@ -94,7 +99,10 @@ func compile(of Rule) (r *rule, err error) {
 	}
 	slices.Sort(r.fields)
 	r.fields = slices.Compact(r.fields)
-	return r, err
+	of.Category, of.Delete, of.Cap, of.Bin = "", false, 0, 0
+	text, wrong := json.Marshal(of)
+	r.meaning = string(text)
+	return r, cmp.Or(err, wrong)
 }
 
 // signs are those of life, and that of the end.

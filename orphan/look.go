@@ -639,6 +639,7 @@ func (l *looking) identify(ctx context.Context) error {
 // found: a look may have met some of them only.
 func (l *looking) fingerprint(f *finding) string {
 	var s strings.Builder
+	s.WriteString(l.meaning)
 	for _, o := range f.observations {
 		if len(o.args) > 1 && !slices.Contains(f.related, o.args[1]) {
 			s.WriteString(strings.Join(o.args, " ") + " " + o.answer + "\n")

@@ -94,7 +94,6 @@ func (x *pass) clocks(ctx context.Context) (map[*server]time.Time, error) {
 // remotely deletes condemned candidates on a Cluster. clocks are of before the look.
 func (x *pass) remotely(ctx context.Context, found []*finding, clocks map[*server]time.Time) error {
 	var items []string
-	var intents []intent
 	for _, f := range found {
 		those := x.intentsOf(f, clocks)
 		texts := make([][2]string, len(those))
@@ -114,7 +113,7 @@ func (x *pass) remotely(ctx context.Context, found []*finding, clocks map[*serve
 		if err != nil {
 			return fmt.Errorf("orphan: rule %q: %w", x.r.Rule, err)
 		}
-		items, intents = append(items, string(text)), append(intents, those...)
+		items = append(items, string(text))
 	}
 	if len(items) == 0 {
 		return nil

@@ -260,12 +260,12 @@ func (x *pass) page(ctx context.Context, candidates []*candidate) error {
 		}
 		x.r.Condemned++
 		if !has || m.print != f.fingerprint || m.at.Before(x.notes.since) || m.at.After(f.at) {
+			if !has {
+				x.newly++
+			}
 			if !has && len(x.notes.marks) >= maxMarks*x.Cap {
 				x.r.Kept[noMark]++
 				continue
-			}
-			if !has {
-				x.newly++
 			}
 			m = mark{f.at, f.fingerprint, f.alone}
 			x.notes.marks[name], set[name] = m, m.text()
@@ -322,22 +322,39 @@ func (x *pass) end(ctx context.Context, full bool) error {
 			return err
 		}
 	}
-	if x.newly > x.r.Scanned/2 && x.r.Scanned >= breakerLeast && !x.DryRun() {
-		at, err := now(ctx, x.Pass, x.home)
-		if err != nil {
+	if full && !x.DryRun() {
+		if err := x.breaker(ctx); err != nil {
 			return err
 		}
-		held := max(x.Grace, x.set.holdFor)
-		until := map[string]string{heldUntil: strconv.FormatInt(at.Add(held).UnixMilli(), 10)}
-		if err := note(ctx, x.Pass, stateKey(x.Layout(), x.r.Rule), until, nil); err != nil {
-			return err
-		}
-		x.wake(held)
-		return x.hold(heldMassFailure, strconv.Itoa(x.newly)+" of "+strconv.Itoa(x.r.Scanned)+
-			" candidates were newly condemned")
 	}
 	x.said = ""
 	return nil
+}
+
+// breaker holds the rule if too much is newly condemned. It does so once: what is still condemned when
+// the hold is over may go, and it holds again only after a pass in which less was.
+func (x *pass) breaker(ctx context.Context) error {
+	_, tripped := x.notes.state[heldUntil]
+	tooMany := x.newly > x.r.Scanned/2 && x.r.Scanned >= breakerLeast
+	if tooMany == tripped {
+		return nil
+	}
+	key := stateKey(x.Layout(), x.r.Rule)
+	if !tooMany {
+		return note(ctx, x.Pass, key, nil, []string{heldUntil})
+	}
+	at, err := now(ctx, x.Pass, x.home)
+	if err != nil {
+		return err
+	}
+	held := max(x.Grace, x.set.holdFor)
+	until := map[string]string{heldUntil: strconv.FormatInt(at.Add(held).UnixMilli(), 10)}
+	if err := note(ctx, x.Pass, key, until, nil); err != nil {
+		return err
+	}
+	x.wake(held)
+	return x.hold(heldMassFailure, strconv.Itoa(x.newly)+" of "+strconv.Itoa(x.r.Scanned)+
+		" candidates were newly condemned")
 }
 
 // names are those of the ripe, the oldest mark first, as many as may go.
