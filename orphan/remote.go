@@ -28,8 +28,8 @@ import (
 // evidenceFor is how long a look counts, by the clock of the server that it looked at.
 const evidenceFor = 2 * time.Second
 
-// awayFor is how long something is kept away before it is settled, without a bin: a leader that dies
-// in between is followed by another before that.
+// awayFor is how long something is kept away before it is settled, without a bin: a leader that
+// dies in between is followed by another before that.
 const awayFor = time.Hour
 
 //go:embed same.lua

@@ -39,8 +39,8 @@ func newRig(t *testing.T, options *redis.Options, prefix string, source Source, 
 		prefix, source, rules...)
 }
 
-// newRigOn is newRig with clients of the test, of the sweeps, and of the lease. It closes them. Names of
-// keys begin with the prefix: other tests are on the same server.
+// newRigOn is newRig with clients of the test, of the sweeps, and of the lease. It closes them.
+// Names of keys begin with the prefix: other tests are on the same server.
 func newRigOn(t *testing.T, rdb, data, control redis.UniversalClient, prefix string, source Source, rules ...Rule) *rig {
 	t.Helper()
 	r := &rig{t: t, rdb: rdb, layout: guard.Layout{Prefix: prefix}, results: map[string]Result{}}

@@ -65,8 +65,8 @@ type pass struct {
 	again    time.Time             // when the next grace is over; zero: no candidate waits
 }
 
-// Run is one pass: a full one once an interval and when somebody asks, and in between a look at what
-// is marked.
+// Run is one pass: a full one once an interval and when somebody asks, and in between a look at
+// what is marked.
 func (s *sweep) Run(ctx context.Context, p *janitor.Pass) error {
 	if p.Owner() != "" { // candidates have none
 		return nil
@@ -214,7 +214,8 @@ func (r *rule) emptyCollection(ctx context.Context, source Source) (string, erro
 	return "", nil
 }
 
-// hold ends the pass as held. The log has each reason once, until another follows or the rule works.
+// hold ends the pass as held. The log has each reason once, until another follows or the rule
+// works.
 func (x *pass) hold(reason, detail string) error {
 	if said := reason + detail; x.said != said {
 		x.said = said
@@ -241,8 +242,8 @@ func (x *pass) lookAtMarks(ctx context.Context) error {
 	return nil
 }
 
-// page looks at some candidates, and unmarks all but those that are condemned as before. New marks wait
-// for the end of the pass: one that fails must not hide from the breaker how many are new.
+// page looks at some candidates, and unmarks all but those that are condemned as before. New marks
+// wait for the end of the pass: one that fails must not hide from the breaker how many are new.
 func (x *pass) page(ctx context.Context, candidates []*candidate) error {
 	found, err := x.look(ctx, x.Pass, x.set.c.Source, x.home, candidates)
 	if err != nil {
