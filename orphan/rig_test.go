@@ -103,6 +103,11 @@ func (r *rig) sweep(rule string) Result {
 		require.NoError(r.t, err)
 		break
 	}
+	return r.result(rule)
+}
+
+// result is what the last pass of a rule found.
+func (r *rig) result(rule string) Result {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.results[rule]

@@ -64,14 +64,14 @@ type Members struct {
 
 // A Sign is one sign of life. Exactly one of its fields. Texts are templates.
 type Sign struct {
-	Exists  string  `yaml:"exists,omitempty"`  // this key exists
-	Field   *Field  `yaml:"field,omitempty"`   // a hash has this field
-	Member  *Member `yaml:"member,omitempty"`  // a set or sorted set has this member
+	Exists string  `yaml:"exists,omitempty"` // this key exists
+	Field  *Field  `yaml:"field,omitempty"`  // a hash has this field
+	Member *Member `yaml:"member,omitempty"` // a set or sorted set has this member
 	// a sorted set has this member, scored within the last Within
-	Score   *Score  `yaml:"score,omitempty"`
-	Channel string  `yaml:"channel,omitempty"` // this channel has subscribers, on any node
-	Value   *Value  `yaml:"value,omitempty"`   // a field of the candidate's own value is one of these
-	Mongo   *Mongo  `yaml:"mongo,omitempty"`   // a document is there, and all its conditions hold
+	Score   *Score `yaml:"score,omitempty"`
+	Channel string `yaml:"channel,omitempty"` // this channel has subscribers, on any node
+	Value   *Value `yaml:"value,omitempty"`   // a field of the candidate's own value is one of these
+	Mongo   *Mongo `yaml:"mongo,omitempty"`   // a document is there, and all its conditions hold
 }
 
 // Field is a field of a hash.

@@ -20,11 +20,11 @@ import (
 
 // Config configures a Set.
 type Config struct {
-	Rules  []Rule
+	Rules []Rule
 	// what sweeps read and delete through; the janitor's. Not closed here.
 	Client redis.UniversalClient
-	Source Source                // nil: a rule that asks MongoDB is refused
-	Layout guard.Layout          // of this worker's own keys; the registry's and the janitor's
+	Source Source       // nil: a rule that asks MongoDB is refused
+	Layout guard.Layout // of this worker's own keys; the registry's and the janitor's
 
 	// Interval between two full passes of a rule. Default 5 m.
 	Interval time.Duration

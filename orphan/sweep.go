@@ -89,14 +89,24 @@ func (s *sweep) Run(ctx context.Context, p *janitor.Pass) error {
 		p.Log().Warn("rule held: its source does not answer", "rule", x.r.Rule, "error", err)
 		err = &janitor.HeldError{Reason: heldSource}
 	}
-	next := s.nextFull
-	if !x.again.IsZero() && x.again.Before(next) {
-		next = x.again
+	if full && err != nil && !heldByRule(err) {
+		s.nextFull = time.Time{} // the next one is full, whenever that is
+	} else {
+		next := s.nextFull
+		if !x.again.IsZero() && x.again.Before(next) {
+			next = x.again
+		}
+		p.RunAgain(next)
 	}
-	p.RunAgain(next)
 	x.r.Duration = time.Since(begun)
 	s.set.passed(ctx, x.r, err)
 	return err
+}
+
+// heldByRule tells whether a pass is held because of the rule itself.
+func heldByRule(err error) bool {
+	held, ok := errors.AsType[*janitor.HeldError](err)
+	return ok && (held.Reason == heldLost || held.Reason == heldSource || held.Reason == heldMassFailure)
 }
 
 func (x *pass) run(ctx context.Context, full bool) (err error) {
