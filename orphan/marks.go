@@ -55,10 +55,10 @@ func binKey(l guard.Layout, rule string) string   { return l.Prefix + "orphan:bi
 type notes struct {
 	marks map[string]mark
 	since time.Time // the witness has listened since then
-	// valid: what was marked before does not count. Not before since, nor before a reference was lost:
-	// what is in its place now is perhaps not all that was there.
+	// valid: what was marked before does not count. Not before since, nor before a reference was lost,
+	// or a server of a Cluster was another: what is there now is perhaps not all that was there.
 	valid time.Time
-	// state: held_until, unmarked, lost_at, and since when references are absent.
+	// state: held_until, unmarked, lost_at, servers, and since when references are absent.
 	state map[string]string
 }
 
@@ -77,7 +77,7 @@ func readNotes(ctx context.Context, c caller, l guard.Layout, rule string) (*not
 		since, _ := strconv.ParseInt(cmds[0].(*redis.StringCmd).Val(), 10, 64)
 		n.state = cmds[1].(*redis.MapStringStringCmd).Val()
 		lost, _ := strconv.ParseInt(n.state[lostAt], 10, 64)
-		n.since, n.valid = time.UnixMilli(since), time.UnixMilli(max(since, lost+1))
+		n.since, n.valid = time.UnixMilli(since), time.UnixMilli(max(since, lost))
 		return nil
 	})
 	for cursor, first := uint64(0), true; err == nil && (first || cursor != 0); first = false {

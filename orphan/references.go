@@ -14,9 +14,11 @@ import (
 // them: of the keys that a rule relies on after it was changed, nothing is known yet.
 func goneSince(keys []string) string { return "gone_since:" + strings.Join(keys, " ") }
 
-// lostAt is the field of a rule's state that says when a place that it relies on was last lost
-// (ms).
+// lostAt is the field of a rule's state that says when what its looks rely on was last lost (ms).
 const lostAt = "lost_at"
+
+// serversWere is the field of a rule's state that says which servers of a Cluster the last pass met.
+const serversWere = "servers"
 
 // references is what a look at the references of a rule found.
 type references struct {

@@ -121,6 +121,20 @@ func (x *pass) remotely(ctx context.Context, found []*finding, clocks map[*serve
 	if len(items) == 0 {
 		return nil
 	}
+	// Not in one step with the delete, as on one server; but behind the look that found no sign of life.
+	for _, o := range x.premises {
+		there := int64(0)
+		err := x.Call(ctx, func(ctx context.Context) (err error) {
+			there, err = x.Client().Exists(ctx, o.args[1]).Result()
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("orphan: references of rule %q: %w", x.r.Rule, err)
+		}
+		if there == 0 {
+			return x.lostMeanwhile(ctx, found[0])
+		}
+	}
 	answer, err := x.Pass.Delete(ctx, janitor.Batch{
 		Body: intendBody, Keys: []string{marksKey(x.Layout(), x.r.Rule), intentsKey(x.Layout(), x.r.Rule)}, Items: items,
 	})

@@ -3,6 +3,7 @@ package orphan
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"testing"
 	"time"
 
@@ -87,4 +88,54 @@ func (a *after) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		(*before)(a).meets(cmd)
 		return err
 	}
+}
+
+// The scripts that delete on a Cluster cannot see the references: they are on other servers.
+func TestOnAClusterAReferenceThatIsLostDuringAPassKeepsWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 0)
+	r := newClusterRig(t, c, nil, Rule{
+		Name: "states", Delete: true, Keys: "state:{bot}", KeepIf: []Sign{{Member: &Member{Set: "bots", Of: "{bot}"}}},
+		UnlessLost: []Reference{{Exists: "bots"}}, Grace: time.Minute,
+	})
+	r.do("SADD", "bots", "other")
+	r.do("SET", "state:a", "old")
+	r.sweep("states")
+	r.pass("states", time.Minute)
+	// It comes to life, and the set is lost, before the last look.
+	looks := 0
+	r.set.c.Client.AddHook(&before{command: "exists", with: "bots", f: func() {
+		r.set.c.Client.AddHook(&before{command: "exists", with: "bots", f: func() {
+			looks++
+			r.set.c.Client.AddHook(&before{command: "sismember", with: "a", f: func() { looks++; r.do("DEL", "bots") }})
+		}})
+	}})
+	result := r.sweep("states")
+	require.Equal(t, 2, looks)
+	require.Equal(t, heldLost, result.Reason, result)
+	require.True(t, r.exists("state:a"))
+}
+
+// The witness listens to the server at home alone.
+func TestOnAClusterAMarkOfBeforeAnotherMasterWasRestartedIsWorthless(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 0)
+	r := newClusterRig(t, c, nil, session(""))
+	home := c.Owner(r.layout.Log())
+	n := 0
+	for c.Owner(fmt.Sprint("user:", n)) == home || c.Owner(fmt.Sprint("session:", n)) == c.Owner(fmt.Sprint("user:", n)) {
+		n++
+	}
+	user := fmt.Sprint("user:", n)
+	r.do("SET", fmt.Sprint("session:", n), "old")
+	r.sweep("sessions")
+	r.pass("sessions", time.Minute)
+	r.do("SET", user, "1") // a sign of life, which its server forgets
+	c.Owner(user).Restart()
+	c.AwaitOK()
+	require.False(t, r.exists(user))
+	result := r.sweep("sessions")
+	require.Equal(t, map[string]int{waiting: 1}, result.Kept, result)
+	r.pass("sessions", time.Minute)
+	require.Equal(t, 1, r.sweep("sessions").Removed)
 }

@@ -142,6 +142,16 @@ func (t *topology) changed(later *topology) error {
 	return nil
 }
 
+// digest is another one wherever changed says something.
+func (t *topology) digest() string {
+	all := make([]string, len(t.masters))
+	for i, s := range t.masters {
+		all[i] = s.claim + " " + s.life
+	}
+	slices.Sort(all)
+	return digest(strings.Join(all, "\n"))
+}
+
 // serverTime is the server's clock.
 func serverTime(ctx context.Context, s server) (time.Time, error) {
 	now, err := s.client.Time(ctx).Result()

@@ -153,6 +153,9 @@ func (x *pass) begin(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := x.checkServers(ctx, at); err != nil {
+		return err
+	}
 	if err := x.checkReferences(ctx, at); err != nil {
 		return err
 	}
@@ -183,6 +186,27 @@ func homeOf(t *topology, l guard.Layout) (server, error) {
 		return *s, nil
 	}
 	return server{}, fmt.Errorf("orphan: the server of %s does not answer: %w", l.Log(), t.fault)
+}
+
+// checkServers makes marks worthless if a server of a Cluster is another than in the pass before: one
+// that was restarted, or failed over, may have forgotten a sign of life. The witness listens to the
+// server at home alone.
+func (x *pass) checkServers(ctx context.Context, at time.Time) error {
+	if x.servers.owner == nil {
+		return nil
+	}
+	is := x.servers.digest()
+	if x.notes.state[serversWere] == is {
+		return nil
+	}
+	if at.After(x.notes.valid) {
+		x.notes.valid = at
+	}
+	if x.DryRun() {
+		return nil
+	}
+	return note(ctx, x.Pass, stateKey(x.Layout(), x.r.Rule),
+		map[string]string{serversWere: is, lostAt: strconv.FormatInt(at.UnixMilli(), 10)}, nil)
 }
 
 // checkReferences holds the rule while a reference is lost, or the source does not answer.
