@@ -1,6 +1,7 @@
 package orphan
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -22,6 +23,7 @@ type rule struct {
 	over       *sign
 	age        *template   // of MinAge.Key
 	fields     []fieldPath // of the candidate's own value that are read at all
+	meaning    string      // another one where the rule judges otherwise: marks of before do not count
 }
 
 // fieldPath leads to a field of a value: "player.id".
@@ -94,6 +96,12 @@ func compile(of Rule) (r *rule, err error) {
 	}
 	slices.Sort(r.fields)
 	r.fields = slices.Compact(r.fields)
+	of.Category, of.Delete, of.Cap, of.Bin, of.Grace = "", false, 0, 0, 0
+	judges, wrong := json.Marshal(of)
+	if wrong != nil {
+		return nil, fmt.Errorf("orphan: rule %q: %w", of.Name, wrong)
+	}
+	r.meaning = digest(string(judges))
 	return r, err
 }
 
