@@ -642,13 +642,13 @@ func (l *looking) identify(ctx context.Context) error {
 	return nil
 }
 
-// fingerprint tells whether a candidate is the same thing, judged by the same rule. It leaves out related keys that a pattern
-// found: a look may have met some of them only.
+// fingerprint tells whether a candidate is the same thing, judged by the same rule. It leaves out
+// related keys that a pattern found, unless there is nothing else.
 func (l *looking) fingerprint(f *finding) string {
 	var s strings.Builder
 	s.WriteString(l.meaning + "\n")
 	for _, o := range f.observations {
-		if len(o.args) > 1 && !slices.Contains(f.related, o.args[1]) {
+		if len(o.args) > 1 && (f.alone || !slices.Contains(f.related, o.args[1])) {
 			s.WriteString(strings.Join(o.args, " ") + " " + o.answer + "\n")
 		}
 	}

@@ -92,3 +92,33 @@ func TestAUserWhoMayNotBinDeletesNothing(t *testing.T) {
 		require.Equal(t, 1, r.sweep("waiting").Removed)
 	}
 }
+
+// Of related keys without their parent, nothing but they themselves tells whether they are the same.
+func TestRelatedKeysThatAreMadeAnewWithoutTheirParentSurvive(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		p := w.Prefix
+		rule := session(p)
+		rule.Related = []string{p + "cart:{user}:*"}
+		r := newRig(t, w.Options, p, nil, rule)
+		for i := range 600 { // more than a page
+			r.do("SET", fmt.Sprint(p, "cart:a:", i), "old")
+		}
+		r.do("SET", p+"cart:b:1", "old")
+		r.do("SET", p+"cart:c:1", "old")
+		r.do("SET", p+"session:c", "old")
+		r.do("SET", p+"user:c", "1")
+		first := r.sweep("sessions")
+		require.Equal(t, []int{2, 3}, []int{first.Condemned, first.Scanned}, first)
+		r.pass("sessions", time.Minute)
+		r.do("DEL", p+"cart:b:1")
+		r.do("SET", p+"cart:b:2", "new")
+		result := r.sweep("sessions")
+		require.Equal(t, []int{1, 600}, []int{result.Removed, result.Keys}, result)
+		require.Equal(t, map[string]int{waiting: 1, alive: 1}, result.Kept)
+		require.True(t, r.exists(p+"cart:b:2", p+"cart:c:1"))
+		r.pass("sessions", time.Minute)
+		require.Equal(t, 1, r.sweep("sessions").Removed)
+	})
+}
