@@ -62,7 +62,7 @@ type Settings struct {
 	MaxCustomers int           // sessions of one mitra: max_customers_per_mitra
 	StaleAfter   time.Duration // of silence: stale_after_seconds
 	RequirePing  bool          // require_ping: false, and silence condemns nobody
-	Cadence      time.Duration // between two heartbeats of an app: heartbeat_cadence_seconds
+	PingInterval time.Duration // between two heartbeats of an app: heartbeat_cadence_seconds
 }
 
 // A Source is the durable truth. Package postgres has one. Its writers return the states after the

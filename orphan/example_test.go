@@ -18,8 +18,8 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// carts is a rule: a cart goes if its session is gone, and was gone a second before, too. The rule is
-// held while the shop's counter of sessions is missing: then more may be missing.
+// carts is a rule: a cart goes if its session is gone, and was gone a second before, too. The rule
+// is held while the shop's counter of sessions is missing: then more may be missing.
 var carts = orphan.Rule{
 	Name: "carts", Delete: true,
 	Keys:       "shop:cart:{user}",

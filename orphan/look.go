@@ -2,6 +2,7 @@ package orphan
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -70,8 +71,8 @@ type looking struct {
 	page   []*finding
 }
 
-// look judges candidates, 500 at most, by the time of the server. The error is for when nothing can be
-// said of them.
+// look judges candidates, 500 at most, by the time of the server. The error is for when nothing can
+// be said of them.
 func (r *rule) look(ctx context.Context, c caller, source Source, home server, page []*candidate) ([]*finding, error) {
 	l := &looking{rule: r, caller: c, source: source}
 	at, err := now(ctx, c, home)
@@ -162,7 +163,8 @@ func (l *looking) undecided(yield func(*finding) bool) {
 	}
 }
 
-// expand makes the name that a template stands for. A candidate that lacks a variable is unreadable.
+// expand makes the name that a template stands for. A candidate that lacks a variable is
+// unreadable.
 func (l *looking) expand(f *finding, t *template) (string, bool) {
 	name, ok := t.expand(f.values)
 	if ok && utf8.ValidString(name) {
@@ -172,8 +174,8 @@ func (l *looking) expand(f *finding, t *template) (string, bool) {
 	return "", false
 }
 
-// parents leaves out candidates whose parent is there, after all: that one is looked at by itself. A
-// member can be missing only from a key that is there.
+// parents leaves out candidates whose parent is there, after all: that one is looked at by itself.
+// A member can be missing only from a key that is there.
 func (l *looking) parents(ctx context.Context) error {
 	var asked []question
 	for f := range l.undecided {
@@ -414,8 +416,8 @@ func (l *looking) channels(ctx context.Context, s *sign) error {
 	return nil
 }
 
-// documents asks the Source, and tells of each candidate whether all conditions hold. A document that
-// is not there, or whose field cannot tell, keeps.
+// documents asks the Source, and tells of each candidate whether all conditions hold. A document
+// that is not there, or whose field cannot tell, keeps.
 func (l *looking) documents(ctx context.Context, s *sign, told func(f *finding, hold bool)) error {
 	of := map[string][]*finding{}
 	q := Query{Collection: s.mongo.Collection, ObjectIDs: l.objectIDs(s)}
@@ -516,7 +518,11 @@ func (l *looking) ages(ctx context.Context) error {
 		q := question{f: f}
 		switch {
 		case a.Field != "":
-			since(f, l.field(f, toPath(a.Field)))
+			text := l.field(f, toPath(a.Field))
+			if number, ok := valueOf(f.value, toPath(a.Field)).(json.Number); ok { // also 1.8e12
+				text = number.String()
+			}
+			since(f, text)
 			continue
 		case a.Score && f.alone, a.FromTTL > 0 && f.alone:
 			f.keep(unreadable, "its parent is gone, and with it its age")
@@ -571,8 +577,8 @@ func (l *looking) ages(ctx context.Context) error {
 	return l.observe(ctx, asked)
 }
 
-// identify takes the fingerprints of what is left, and finds the keys that go along. A candidate that
-// is decided by nothing is condemned.
+// identify takes the fingerprints of what is left, and finds the keys that go along. A candidate
+// that is decided by nothing is condemned.
 func (l *looking) identify(ctx context.Context) error {
 	keys := map[string][]*finding{} // that are part of a candidate's fingerprint
 	var names []string
@@ -582,7 +588,9 @@ func (l *looking) identify(ctx context.Context) error {
 			if keys[key] == nil {
 				names = append(names, key)
 			}
-			keys[key] = append(keys[key], f)
+			if !slices.Contains(keys[key], f) { // two patterns found it, or SCAN gave it twice
+				keys[key] = append(keys[key], f)
+			}
 		}
 		switch {
 		case f.alone:
@@ -635,8 +643,8 @@ func (l *looking) identify(ctx context.Context) error {
 	return nil
 }
 
-// fingerprint tells whether a candidate is the same thing. It leaves out related keys that a pattern
-// found: a look may have met some of them only.
+// fingerprint tells whether a candidate is the same thing. It leaves out related keys that a
+// pattern found: a look may have met some of them only.
 func (l *looking) fingerprint(f *finding) string {
 	var s strings.Builder
 	s.WriteString(l.meaning)
