@@ -643,20 +643,20 @@ func (l *looking) identify(ctx context.Context) error {
 	return nil
 }
 
-// fingerprint tells whether a candidate is the same thing. It leaves out related keys that a
-// pattern found: a look may have met some of them only.
+// fingerprint tells whether a candidate is the same thing, judged by the same rule. It leaves out
+// related keys that a pattern found, unless there is nothing else.
 func (l *looking) fingerprint(f *finding) string {
 	var s strings.Builder
-	s.WriteString(l.meaning)
+	s.WriteString(l.meaning + "\n")
 	for _, o := range f.observations {
-		if len(o.args) > 1 && !slices.Contains(f.related, o.args[1]) {
+		if len(o.args) > 1 && (f.alone || !slices.Contains(f.related, o.args[1])) {
 			s.WriteString(strings.Join(o.args, " ") + " " + o.answer + "\n")
 		}
 	}
 	return digest(s.String())[:16]
 }
 
-// What is no larger than this is compared whole, else by its size alone.
+// What is no larger than this is compared whole, else by its size and by parts of it.
 const (
 	wholeBytes    = 64 << 10
 	wholeElements = 512
@@ -674,7 +674,17 @@ var sizeOf = map[string]string{
 	"string": "STRLEN", "hash": "HLEN", "list": "LLEN", "set": "SCARD", "zset": "ZCARD", "stream": "XLEN",
 }
 
-// identities reads type, expiry, size, and what is not too large whole.
+// partsOf are the commands for parts of what is too large. A SCAN begins with the same elements as long as
+// there are the same; after that it nearly always begins with others.
+var partsOf = map[string][][]string{
+	"list":   {{"LRANGE", "0", "127"}, {"LRANGE", "-128", "-1"}},
+	"zset":   {{"ZRANGE", "0", "127"}, {"ZRANGE", "-128", "-1"}},
+	"set":    {{"SSCAN", "0", "COUNT", "128"}},
+	"hash":   {{"HSCAN", "0", "COUNT", "128"}},
+	"stream": {{"XRANGE", "-", "+", "COUNT", "1"}, {"XREVRANGE", "+", "-", "COUNT", "1"}},
+}
+
+// identities reads type, expiry, size, and what is not too large whole, or parts of it.
 func (l *looking) identities(ctx context.Context, keys []string) (map[string]*identity, error) {
 	found := make(map[string]*identity, len(keys))
 	var asked []question
@@ -714,9 +724,15 @@ func (l *looking) identities(ctx context.Context, keys []string) (map[string]*id
 			observe(key, nil, "GET", key)
 		case id.kind == "string":
 			observe(key, nil, "GETRANGE", key, "0", strconv.Itoa(wholeBytes/2))
+			half := int(id.size) / 2
+			observe(key, nil, "GETRANGE", key, strconv.Itoa(half-wholeBytes/4), strconv.Itoa(half+wholeBytes/4))
 			observe(key, nil, "GETRANGE", key, strconv.Itoa(-wholeBytes/2), "-1")
 		case id.exists && id.size <= wholeElements:
 			observe(key, nil, "DUMP", key)
+		default:
+			for _, part := range partsOf[id.kind] {
+				observe(key, nil, append([]string{part[0], key}, part[1:]...)...)
+			}
 		}
 	}
 	return found, l.ask(ctx, asked)

@@ -2,10 +2,12 @@ package orphans
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -255,18 +257,11 @@ func (b *backend) crash(bot string) {
 
 // orphan notes what has to go.
 func (b *backend) orphan(key, member string) {
-	there := func() bool { return b.rdb.Exists(context.Background(), key).Val() > 0 }
-	name := key
-	if member != "" {
-		name += " " + member
-		// A user of whom nobody knows since when waits from the first look on, which is for longer than
-		// a test.
-		there = func() bool {
-			return b.rdb.ZScore(context.Background(), key, member).Err() == nil &&
-				b.rdb.Exists(context.Background(), "queue:joinedAt:"+member).Val() > 0
-		}
+	name := strings.TrimSpace(key + " " + member)
+	b.dead[name] = func() bool {
+		// A user of whom nobody knows since when waits from the first look on: for longer than a test.
+		return b.there(key, member) && (member == "" || b.there("queue:joinedAt:"+member, ""))
 	}
-	b.dead[name] = there
 }
 
 func (b *backend) alive(name string) { delete(b.dead, name) }
@@ -331,6 +326,13 @@ func (b *backend) leak() (names []string) {
 	return names
 }
 
+// forget forgets what has gone.
+func (b *backend) forget() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	maps.DeleteFunc(b.dead, func(_ string, there func() bool) bool { return !there() })
+}
+
 // left are the things that have to go and are there: of some, or of all if nil.
 func (b *backend) left(of []string) (names []string) {
 	b.mu.Lock()
@@ -388,16 +390,20 @@ func one[V any](r *rand.Rand, of map[string]V, fits func(V) bool) string {
 	return names[r.IntN(len(names))]
 }
 
+// most is how much may be dead at a time before the backend leaks no more of itself. If more than half
+// of a kind died while nothing may go, the rule would be held for a minute: rightly, and for too long.
+const most = 6
+
 // act does one thing at random: users come and go, also those whose keys are orphans by now.
 func (b *backend) act() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	room, bot := one(b.rand, b.rooms, has), one(b.rand, b.bots, nil)
 	user, waiting := one(b.rand, b.seats, nil), one(b.rand, b.waits, nil)
-	again := func(prefix string) string {
-		name := one(b.rand, b.dead, nil)
-		if len(name) > len(prefix) && name[:len(prefix)] == prefix {
-			return name[len(prefix):]
+	again := func(prefix string) string { // not of what a row looks at
+		name, ok := strings.CutPrefix(one(b.rand, b.dead, nil), prefix)
+		if ok && (strings.HasPrefix(name, "user") || strings.HasPrefix(name, "bot")) {
+			return name
 		}
 		return ""
 	}
@@ -439,18 +445,18 @@ func (b *backend) act() {
 	case 6: // a room comes, and another goes in good order
 		if len(b.rooms) < 8 {
 			b.seat(b.name("user"), b.open(true, true), old)
-		} else if len(b.dead) < 40 {
+		} else if len(b.dead) < most {
 			b.close(room)
 		}
 	case 7:
-		if len(b.dead) < 40 {
+		if len(b.dead) < most {
 			b.stuck(b.name("user"))
 		}
 	}
 }
 
-// lives has the backend act until ctx ends.
-func (b *backend) lives(ctx context.Context) {
+// run has the backend act until ctx ends.
+func (b *backend) run(ctx context.Context) {
 	tick := time.NewTicker(15 * time.Millisecond)
 	defer tick.Stop()
 	for n := 0; ; n++ {
@@ -462,6 +468,7 @@ func (b *backend) lives(ctx context.Context) {
 		b.act()
 		if n%10 == 0 {
 			b.heal()
+			b.forget()
 		}
 	}
 }
@@ -503,6 +510,13 @@ func (b *backend) livesAgain(rule, name string) {
 	}
 }
 
+// lives tells whether what such a name stands for lives.
+func (b *backend) lives(rule, name string) bool {
+	_, plays := b.bots[name]
+	return rule == "reservations" && b.seats[name] != "" || rule == "queue" && b.waits[name] ||
+		rule == "bots" && plays
+}
+
 // again makes some things live anew that were dead.
 func (b *backend) again() {
 	for range 20 {
@@ -510,12 +524,14 @@ func (b *backend) again() {
 	}
 }
 
-// there tells whether a key, or a member of a sorted set, is there.
+// there tells whether a key, or a member of a sorted set, is there, as far as Redis answers.
 func (b *backend) there(key, member string) bool {
+	ctx := context.Background()
 	if member != "" {
-		return b.rdb.ZScore(context.Background(), key, member).Err() == nil
+		return !errors.Is(b.rdb.ZScore(ctx, key, member).Err(), redis.Nil)
 	}
-	return b.rdb.Exists(context.Background(), key).Val() == 1
+	n, err := b.rdb.Exists(ctx, key).Result()
+	return err != nil || n == 1
 }
 
 // has tells whether a room has its channel.

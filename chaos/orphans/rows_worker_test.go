@@ -137,8 +137,10 @@ func madeAnew(w *world) {
 				b.livesAgain(rule, id)
 			})
 			w.goes(b.leak()) // a pass has been over it
+			b.mu.Lock()
 			key, member, _ := strings.Cut(name, " ")
-			require.True(w, b.there(key, member), name)
+			require.True(w, !b.lives(rule, id) || b.there(key, member), name) // it may have left meanwhile
+			b.mu.Unlock()
 		}
 	}
 }

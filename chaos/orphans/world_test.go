@@ -31,6 +31,7 @@ const (
 type world struct {
 	*testing.T
 	row     row
+	began   time.Time
 	binary  string
 	server  *redistest.Server
 	rdb     *redis.Client
@@ -66,7 +67,7 @@ func rules(t *testing.T) string {
 }
 
 func newWorld(t *testing.T, binary string, r row) *world {
-	w := &world{T: t, row: r, binary: binary, workers: map[string]*worker{}, killed: map[string]bool{}}
+	w := &world{T: t, row: r, began: time.Now(), binary: binary, workers: map[string]*worker{}, killed: map[string]bool{}}
 	w.db = mongotest.Database(t)
 	w.mongo = mongotest.NewProxy(t, hostOf(t, w.db.URI))
 	w.server = redistest.Start(t, history.AppendOnly()...)
@@ -136,6 +137,7 @@ func (w *world) goes(some []string) {
 	left := some
 	ok := harness.Becomes(func() bool { left = w.backend.left(some); return len(left) == 0 })
 	require.True(w, ok, "what is dead does not go: %v", left)
+	w.Logf("%s: what is dead has gone", time.Since(w.began).Round(time.Millisecond))
 }
 
 // held waits until the leader says why it holds a rule; "": until it holds it no longer.
@@ -181,7 +183,7 @@ func (w *world) run() {
 	ctx, stop := context.WithCancel(w.Context())
 	defer living.Wait()
 	defer stop()
-	living.Go(func() { w.backend.lives(ctx) })
+	living.Go(func() { w.backend.run(ctx) })
 	w.goes(w.backend.leak())
 
 	w.backend.leak()
@@ -227,6 +229,7 @@ func (w *world) judge() {
 		return true
 	}
 	ok := harness.Becomes(counted)
+	w.Logf("%s: counted", time.Since(w.began).Round(time.Millisecond))
 	require.Empty(w, v.Wrong)
 	for id, k := range w.workers {
 		w.Logf("worker %s says %v, the log says %d", id, w.removed(k), v.Records[id])
