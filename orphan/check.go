@@ -290,7 +290,7 @@ func checkOwn(rules []Rule, l guard.Layout) (faults Faults) {
 	own := map[string]pattern{}
 	for _, text := range []string{
 		l.Registry(), l.Heartbeat("*"), l.Devices("*"), l.Roster(),
-		l.Prefix + "janitor:*", l.Prefix + "orphan:*",
+		l.Prefix + "janitor:*", l.Prefix + "orphan:*", "orphan:bin:*",
 		l.Prefix + "commands:outbound:*", l.Prefix + "commands:responses",
 		"devices:allowed", "telemetry:*",
 	} {
