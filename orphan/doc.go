@@ -67,7 +67,7 @@
 //
 //   - A rule is as good as its signs: what lives and shows none of them is an orphan to it.
 //   - Of a collection with more than 512 elements, and of a text of more than 64 KiB, not
-//     everything is compared: its type, its size, its expiry, and of a text both ends.
+//     everything is compared: its type, its size, its expiry, and some parts.
 //   - With a candidate at most 1,000 related keys go that only a pattern finds. The rest goes
 //     later.
 //   - On a Cluster a sign on another server than the candidate's may have come back within the two
