@@ -14,7 +14,7 @@ search = ^TestSearch$$
 tool = tool -modfile=$(CURDIR)/tools/go.mod
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test test-colyseus chaos chaos-short chaos-soak chaos-mutants mutate search model bench bench-micro fuzz lint redis
+.PHONY: help run demo cleanup-demo test test-colyseus chaos chaos-short chaos-soak chaos-mutants mutate search model bench bench-micro fuzz lint redis
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -28,6 +28,9 @@ run: ## Run a replica on REDIS_URL, or on a Redis inside it (settings: ARGS=-h)
 demo: ## Watch replicas die, join and stop under 300 simulated devices, for a minute (REDIS_URL: not on a Redis inside)
 	@go run ./cmd/ingest demo $(ARGS)
 
+cleanup-demo: ## Watch the clean-up worker beside a made-up game backend that leaks, for a minute (the first time builds FerretDB)
+	@FERRET_SERVER=$$(scripts/ferret) && export FERRET_SERVER && go run ./cmd/cleanup demo
+
 test: ## Run every test with the race detector on a Redis and a FerretDB of its own; of chaos what chaos-short is
 	@for module in $(modules); do scripts/test $$module -race -short -timeout 8m -skip '$(long_chaos)|$(search)' ./... || exit 1; done
 	@scripts/test . -timeout 8m -run '$(search)' ./janitor/
@@ -35,7 +38,7 @@ test: ## Run every test with the race detector on a Redis and a FerretDB of its 
 
 test-colyseus: ## Run the sweeps beside real Colyseus servers, three versions (needs Node 20 and npm; VERSION=0.16 RUN=name of a test)
 	@COLYSEUS=$$(scripts/colyseus) && export COLYSEUS && { test -z "$$COLYSEUS" || \
-		scripts/test . -race -tags colyseus -timeout 8m -run '$(RUN)$(if $(VERSION),/^$(VERSION)$$)' ./test/colyseus/; }
+		scripts/test . -race -tags colyseus -parallel 8 -timeout 8m -run '$(RUN)$(if $(VERSION),/^$(VERSION)$$)' ./test/colyseus/; }
 
 chaos: ## Break things for about ten minutes: every row of the matrix, then everything at random
 	@$(chaos) ROLLCALL_DURATION=$(or $(DURATION),10m) go test -race -count=1 -v -timeout 40m ./chaos/

@@ -94,6 +94,7 @@ var scenarios = []struct {
 	{"contenders", contenders},
 	{"loop", closedLoop},
 	{"gateway", gateway},
+	{"orphans", orphans},
 }
 
 // TestMeasure runs the scenarios. A target that is missed is reported and fails nothing: a busy

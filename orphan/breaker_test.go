@@ -90,7 +90,8 @@ func (f *refusing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// A pass that fails behind its marks and before the breaker must not hide from the next how many are new.
+// A pass that fails behind its marks and before the breaker must not hide from the next how many
+// are new.
 func TestTheBreakerCountsWhatAFailedPassHasMarked(t *testing.T) {
 	t.Parallel()
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {

@@ -1,8 +1,9 @@
--- delete.lua: the body (behind guard.lua and same.lua) that deletes orphans of one rule, all on one server.
+-- delete.lua: the body (behind guard.lua and same.lua) that deletes orphans of one rule, all on one
+-- server.
 --
 -- The look that condemned them has remembered each of its commands with the answer. They are sent
--- again here, in one atomic step with the delete: a candidate goes only if all answers are the same,
--- and if its mark is the one of the look, made since the last hold, and older than its grace.
+-- again here, in one atomic step with the delete: a candidate goes only if all answers are the
+-- same, and if its mark is the one of the look, made since the last hold, and older than its grace.
 --
 -- KEYS[6] the rule's marks  KEYS[7] the rule's bin  KEYS[8..] every key that is read or deleted
 -- ARGV[8..] a JSON object for each candidate:

@@ -216,3 +216,54 @@ func TestAPassOfAnOlderTermNotesNothing(t *testing.T) {
 		require.Zero(t, r.rdb.Exists(t.Context(), marksKey(r.layout, "sessions")).Val())
 	})
 }
+
+func TestTheBreakerHoldsOnceAlsoWhenThereAreMoreThanMarks(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		p := w.Prefix
+		rule := session(p)
+		rule.Cap = 2 // 20 marks
+		r := newRig(t, w.Options, p, nil, rule)
+		for i := range 100 {
+			r.do("SET", fmt.Sprintf("%ssession:%d", p, i), "old")
+		}
+		result := r.sweep("sessions")
+		require.Equal(t, "mass_failure", result.Reason, result)
+		require.Equal(t, 80, result.Kept[noMark])
+		r.pass("sessions", time.Hour)
+		over := func() {
+			r.do("HSET", stateKey(r.layout, "sessions"), heldUntil, time.Now().Add(-time.Second).UnixMilli())
+		}
+		over()
+		require.Equal(t, 2, r.sweep("sessions").Removed)
+		require.Equal(t, 2, r.sweep("sessions").Removed, "it is not held again")
+		for i := range 90 {
+			r.do("SET", fmt.Sprintf("%suser:%d", p, i), "1")
+		}
+		r.sweep("sessions")
+		for i := range 90 {
+			r.do("DEL", fmt.Sprintf("%suser:%d", p, i))
+		}
+		require.Equal(t, "mass_failure", r.sweep("sessions").Reason, "another wave")
+	})
+}
+
+// The marks of a rule are none of another that has its name.
+func TestARuleThatWasChangedBeginsAnew(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		p := w.Prefix
+		r := newRig(t, w.Options, p, nil, session(p))
+		r.do("SET", p+"session:a", "old")
+		r.sweep("sessions")
+		r.pass("sessions", time.Hour)
+		changed := session(p)
+		changed.KeepIf = []Sign{{Exists: p + "account:{user}"}}
+		rule, err := compile(withDefaults(changed))
+		require.NoError(t, err)
+		*r.set.rules[0] = *rule
+		require.Equal(t, map[string]int{waiting: 1}, r.sweep("sessions").Kept)
+	})
+}

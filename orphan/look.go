@@ -71,8 +71,8 @@ type looking struct {
 	page   []*finding
 }
 
-// look judges candidates, 500 at most, by the time of the server. The error is for when nothing can be
-// said of them.
+// look judges candidates, 500 at most, by the time of the server. The error is for when nothing can
+// be said of them.
 func (r *rule) look(ctx context.Context, c caller, source Source, home server, page []*candidate) ([]*finding, error) {
 	l := &looking{rule: r, caller: c, source: source}
 	at, err := now(ctx, c, home)
@@ -163,7 +163,8 @@ func (l *looking) undecided(yield func(*finding) bool) {
 	}
 }
 
-// expand makes the name that a template stands for. A candidate that lacks a variable is unreadable.
+// expand makes the name that a template stands for. A candidate that lacks a variable is
+// unreadable.
 func (l *looking) expand(f *finding, t *template) (string, bool) {
 	name, ok := t.expand(f.values)
 	if ok && utf8.ValidString(name) {
@@ -173,8 +174,8 @@ func (l *looking) expand(f *finding, t *template) (string, bool) {
 	return "", false
 }
 
-// parents leaves out candidates whose parent is there, after all: that one is looked at by itself. A
-// member can be missing only from a key that is there.
+// parents leaves out candidates whose parent is there, after all: that one is looked at by itself.
+// A member can be missing only from a key that is there.
 func (l *looking) parents(ctx context.Context) error {
 	var asked []question
 	for f := range l.undecided {
@@ -415,8 +416,8 @@ func (l *looking) channels(ctx context.Context, s *sign) error {
 	return nil
 }
 
-// documents asks the Source, and tells of each candidate whether all conditions hold. A document that
-// is not there, or whose field cannot tell, keeps.
+// documents asks the Source, and tells of each candidate whether all conditions hold. A document
+// that is not there, or whose field cannot tell, keeps.
 func (l *looking) documents(ctx context.Context, s *sign, told func(f *finding, hold bool)) error {
 	of := map[string][]*finding{}
 	q := Query{Collection: s.mongo.Collection, ObjectIDs: l.objectIDs(s)}
@@ -576,8 +577,8 @@ func (l *looking) ages(ctx context.Context) error {
 	return l.observe(ctx, asked)
 }
 
-// identify takes the fingerprints of what is left, and finds the keys that go along. A candidate that
-// is decided by nothing is condemned.
+// identify takes the fingerprints of what is left, and finds the keys that go along. A candidate
+// that is decided by nothing is condemned.
 func (l *looking) identify(ctx context.Context) error {
 	keys := map[string][]*finding{} // that are part of a candidate's fingerprint
 	var names []string

@@ -96,8 +96,8 @@ func readNotes(ctx context.Context, c caller, l guard.Layout, rule string) (*not
 	return n, nil
 }
 
-// note writes fields of a hash, and deletes others, unless a newer term has begun: a leader that was
-// paused must not undo what its successor has seen.
+// note writes fields of a hash, and deletes others, unless a newer term has begun: a leader that
+// was paused must not undo what its successor has seen.
 func note(ctx context.Context, p *janitor.Pass, key string, set map[string]string, unset []string) error {
 	for len(set)+len(unset) > 0 {
 		args := []any{p.Epoch(), 0}

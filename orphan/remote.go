@@ -30,8 +30,8 @@ import (
 // evidenceFor is how long a look counts, by the clock of the server that it looked at.
 const evidenceFor = 2 * time.Second
 
-// awayFor is how long something is kept away before it is settled, without a bin: a leader that dies
-// in between is followed by another before that.
+// awayFor is how long something is kept away before it is settled, without a bin: a leader that
+// dies in between is followed by another before that.
 const awayFor = time.Hour
 
 //go:embed same.lua
@@ -97,7 +97,6 @@ func (x *pass) clocks(ctx context.Context) (map[*server]time.Time, error) {
 // remotely deletes condemned candidates on a Cluster. clocks are of before the look.
 func (x *pass) remotely(ctx context.Context, found []*finding, clocks map[*server]time.Time) error {
 	var items []string
-	var intents []intent
 	for _, f := range found {
 		those := x.intentsOf(f, clocks)
 		texts := make([][2]string, len(those))
@@ -117,7 +116,7 @@ func (x *pass) remotely(ctx context.Context, found []*finding, clocks map[*serve
 		if err != nil {
 			return fmt.Errorf("orphan: rule %q: %w", x.r.Rule, err)
 		}
-		items, intents = append(items, string(text)), append(intents, those...)
+		items = append(items, string(text))
 	}
 	if len(items) == 0 {
 		return nil

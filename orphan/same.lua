@@ -1,5 +1,5 @@
--- same.lua: the part of a script that sends commands again, and compares their answers with those that
--- a look had. Other files stand behind it. See replyText for how an answer is written.
+-- same.lua: the part of a script that sends commands again, and compares their answers with those
+-- that a look had. Other files stand behind it. See replyText for how an answer is written.
 
 local function text(n) return string.format('%.0f', n) end
 

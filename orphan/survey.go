@@ -42,7 +42,9 @@ func (s *Set) Survey(ctx context.Context, samples int) ([]Survey, error) {
 }
 
 func (r *rule) survey(ctx context.Context, c caller, servers *topology, samples int) (v Survey, err error) {
-	v = Survey{Rule: r.Name, Candidates: map[string]int{}, Samples: []string{}, Wrong: []string{}, Notes: []string{}}
+	v = Survey{
+		Rule: r.Name, Candidates: map[string]int{}, Samples: []string{}, Wrong: []string{}, Notes: []string{},
+	}
 	wanted := r.places()
 	if v.Places, err = typesOf(ctx, c, slices.Sorted(maps.Keys(wanted))); err != nil {
 		return v, err
@@ -92,7 +94,8 @@ func (r *rule) survey(ctx context.Context, c caller, servers *topology, samples 
 	}
 	delete(v.Candidates, none) // it expired meanwhile
 	if foreign > 0 {
-		v.Notes = append(v.Notes, fmt.Sprintf("%d keys have other names than only wants: they are left alone", foreign))
+		v.Notes = append(v.Notes,
+			fmt.Sprintf("%d keys have other names than only wants: they are left alone", foreign))
 	}
 	r.judge(&v, related)
 	return v, nil

@@ -66,8 +66,8 @@ type pass struct {
 	again    time.Time             // when the next grace is over; zero: no candidate waits
 }
 
-// Run is one pass: a full one once an interval and when somebody asks, and in between a look at what
-// is marked.
+// Run is one pass: a full one once an interval and when somebody asks, and in between a look at
+// what is marked.
 func (s *sweep) Run(ctx context.Context, p *janitor.Pass) error {
 	if p.Owner() != "" { // candidates have none
 		return nil
@@ -90,14 +90,24 @@ func (s *sweep) Run(ctx context.Context, p *janitor.Pass) error {
 		p.Log().Warn("rule held: its source does not answer", "rule", x.r.Rule, "error", err)
 		err = &janitor.HeldError{Reason: heldSource}
 	}
-	next := s.nextFull
-	if !x.again.IsZero() && x.again.Before(next) {
-		next = x.again
+	if full && err != nil && !heldByRule(err) {
+		s.nextFull = time.Time{} // the next one is full, whenever that is
+	} else {
+		next := s.nextFull
+		if !x.again.IsZero() && x.again.Before(next) {
+			next = x.again
+		}
+		p.RunAgain(next)
 	}
-	p.RunAgain(next)
 	x.r.Duration = time.Since(begun)
 	s.set.passed(ctx, x.r, err)
 	return err
+}
+
+// heldByRule tells whether a pass is held because of the rule itself.
+func heldByRule(err error) bool {
+	held, ok := errors.AsType[*janitor.HeldError](err)
+	return ok && (held.Reason == heldLost || held.Reason == heldSource || held.Reason == heldMassFailure)
 }
 
 func (x *pass) run(ctx context.Context, full bool) (err error) {
@@ -242,7 +252,8 @@ func (r *rule) emptyCollection(ctx context.Context, source Source) (string, erro
 	return "", nil
 }
 
-// hold ends the pass as held. The log has each reason once, until another follows or the rule works.
+// hold ends the pass as held. The log has each reason once, until another follows or the rule
+// works.
 func (x *pass) hold(reason, detail string) error {
 	if said := reason + detail; x.said != said {
 		x.said = said

@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// readJSON decodes an object; nil if it is none, or if it holds text that is no Unicode: the decoder
-// would put another text in its place.
+// readJSON decodes an object; nil if it is none, or if it holds text that is no Unicode: the
+// decoder would put another text in its place.
 func readJSON(text string) map[string]any {
 	d := json.NewDecoder(strings.NewReader(text))
 	d.UseNumber()
@@ -28,8 +28,8 @@ func readJSON(text string) map[string]any {
 // integer is a number that all who write JSON write alike.
 var integer = regexp.MustCompile(`^(0|-?[1-9][0-9]*)$`)
 
-// fieldOf is the text of a field, "" if there is none, or if it is not known how somebody else would
-// write it: it is neither text nor integer, or it holds half a surrogate pair.
+// fieldOf is the text of a field, "" if there is none, or if it is not known how somebody else
+// would write it: it is neither text nor integer, or it holds half a surrogate pair.
 func fieldOf(object map[string]any, at fieldPath) string {
 	switch v := valueOf(object, at).(type) {
 	case string:

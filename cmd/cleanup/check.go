@@ -74,7 +74,9 @@ wrong usage or rules.`,
 
 // showChecks writes what was found, and returns how much of it is wrong. A survey and a plan of one
 // rule have the same index.
-func showChecks(w io.Writer, surveys []orphan.Survey, plans []orphan.Plan, warnings []string) (wrong int, err error) {
+func showChecks(
+	w io.Writer, surveys []orphan.Survey, plans []orphan.Plan, warnings []string,
+) (wrong int, err error) {
 	rows := [][]string{{"RULE", "CANDIDATES", "TYPES", "ONE LOOK", "EXAMPLES"}}
 	var bad, notes, places [][]string
 	for i, v := range surveys {

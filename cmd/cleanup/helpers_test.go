@@ -81,8 +81,8 @@ func rulesFile(t testing.TB, text string) string {
 	return name
 }
 
-// leaks writes what a backend has: a room with a reservation, a reservation of a room that is gone, a
-// bot, a bot that is gone, a cart.
+// leaks writes what a backend has: a room with a reservation, a reservation of a room that is gone,
+// a bot, a bot that is gone, a cart.
 func leaks(t testing.TB, server *redistest.Server) {
 	t.Helper()
 	ctx, rdb := t.Context(), server.Client()
@@ -136,7 +136,8 @@ func (l *logBuffer) String() string {
 	return l.text.String()
 }
 
-// serving runs the program on a free port with these further arguments, and waits until HTTP is open.
+// serving runs the program on a free port with these further arguments, and waits until HTTP is
+// open.
 func serving(t testing.TB, args ...string) *program {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())

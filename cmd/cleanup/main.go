@@ -1,7 +1,7 @@
-// Cleanup deletes keys of any application from Redis that point at nothing, by rules: reservations of
-// rooms that are gone, state of matches that a database calls finished. Without a command it serves,
-// on the Redis that REDIS_URL names; "cleanup -h" shows every setting. "cleanup check" and "cleanup
-// plan" tell what the rules would do, and write nothing.
+// Cleanup deletes keys of any application from Redis that point at nothing, by rules: reservations
+// of rooms that are gone, state of matches that a database calls finished. Without a command it
+// serves, on the Redis that REDIS_URL names; "cleanup -h" shows every setting. "cleanup check" and
+// "cleanup plan" tell what the rules would do, and write nothing.
 package main
 
 import (
@@ -36,7 +36,7 @@ REDIS_URL; with the built-in rules MONGODB_URI too. A rule deletes only if it sa
 		Notes: `SIGTERM or SIGINT stops it gracefully; a second one at once. Exit status: 0
 after a graceful stop, 1 on a failure at run time, 2 on wrong usage, settings or
 rules.`,
-		Commands: []*service.Command{check(), plan(), why(), bins(), restore()},
+		Commands: []*service.Command{check(), plan(), why(), bins(), restore(), demo()},
 	}
 	c.Run = c.Serving(&s.Base, func(ctx context.Context, log *slog.Logger) error {
 		return serve(ctx, s, log)

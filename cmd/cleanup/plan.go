@@ -84,7 +84,8 @@ func showPlans(w io.Writer, plans []orphan.Plan) error {
 	if err := table(w, rows...); err != nil {
 		return err
 	}
-	for _, line := range append(lines, fmt.Sprintf("%d looked at: %s", scanned, cmp.Or(counts(sums), "nothing"))) {
+	lines = append(lines, fmt.Sprintf("%d looked at: %s", scanned, cmp.Or(counts(sums), "nothing")))
+	for _, line := range lines {
 		if _, err := fmt.Fprintln(w, service.Printable(line)); err != nil {
 			return err
 		}

@@ -82,7 +82,7 @@ func TestAnOrphanGoesAfterItsGraceAndTheLivingStay(t *testing.T) {
 	require.Equal(t, service.ExitOK, p.ends())
 	require.Contains(t, p.log.String(), "cleanup cycle over")
 	require.Contains(t, p.log.String(), `"carts":"reference_lost: sessions does not exist"`)
-	for key := range map[string]bool{"{cleanup}:janitor:leader": true, "{cleanup}:instance:heartbeat:" + st.Instance: true} {
+	for _, key := range []string{"{cleanup}:janitor:leader", "{cleanup}:instance:heartbeat:" + st.Instance} {
 		require.False(t, exists(key), key)
 	}
 }

@@ -36,8 +36,8 @@ type worker struct {
 	draining atomic.Bool
 }
 
-// serve is a worker's whole life: it assembles everything, serves until ctx ends or a part fails, and
-// stops everything. The error is nil after ctx ended and all has stopped within the grace.
+// serve is a worker's whole life: it assembles everything, serves until ctx ends or a part fails,
+// and stops everything. The error is nil after ctx ended and all has stopped within the grace.
 func serve(ctx context.Context, s *settings, log *slog.Logger) (err error) {
 	w := &worker{settings: s, log: log, began: time.Now()}
 	if w.clients, err = service.Connect(s.Redis, s.controlDeadline()); err != nil {
@@ -55,8 +55,8 @@ func serve(ctx context.Context, s *settings, log *slog.Logger) (err error) {
 	return w.run(ctx)
 }
 
-// assemble makes a worker's parts. It asks Redis once whether it can be used, if it answers. Last it
-// opens the HTTP listener, so that an address in use is known before anything has begun.
+// assemble makes a worker's parts. It asks Redis once whether it can be used, if it answers. Last
+// it opens the HTTP listener, so that an address in use is known before anything has begun.
 func (w *worker) assemble(ctx context.Context) (err error) {
 	s, log := w.settings, w.log
 	if w.inspector, err = service.Inspect(ctx, w.clients, log); err != nil {
@@ -68,8 +68,8 @@ func (w *worker) assemble(ctx context.Context) (err error) {
 	metrics := prometheus.NewRegistry()
 	metrics.MustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	// Its metrics are about devices, of which there are none here. So are its two sweeps: they cost two
-	// small calls a second, and one each interval.
+	// Its metrics are about devices, of which there are none here. So are its two sweeps: they cost
+	// two small calls a second, and one each interval.
 	w.registry, err = registry.New(registry.Config{
 		Client: w.clients.Data, Control: w.clients.Control, Instance: s.InstanceID, Layout: s.layout(),
 		HeartbeatInterval: s.heartbeatInterval, HeartbeatTTL: s.heartbeatTTL,

@@ -46,8 +46,8 @@ func (w *worker) status() workerStatus {
 	return st
 }
 
-// notReady says why this worker cannot work; empty: it can. MongoDB has no say in it: the rules that
-// do not ask it work on.
+// notReady says why this worker cannot work; empty: it can. MongoDB has no say in it: the rules
+// that do not ask it work on.
 func (w *worker) notReady(reachable bool, reg registry.Status) string {
 	switch {
 	case w.draining.Load():

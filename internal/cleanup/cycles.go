@@ -1,9 +1,10 @@
-// Package cleanup sums up what the rules of package orphan do in one worker, cycle by cycle: for the
-// log, the metrics, GET /api/v1/stats and the status page.
+// Package cleanup sums up what the rules of package orphan do in one worker, cycle by cycle: for
+// the log, the metrics, GET /api/v1/stats and the status page.
 //
-// A cycle is one full pass of every rule. It ends when each rule has had one, whatever came of it: a
-// rule that is held has had its pass. A pass that was lost with its term counts for none. Each cycle
-// is logged. It is counted if at least one rule is done: while all are held, nothing is cleaned up.
+// A cycle is one full pass of every rule. It ends when each rule has had one, whatever came of it:
+// a rule that is held has had its pass. A pass that was lost with its term counts for none. Each
+// cycle is logged. It is counted if at least one rule is done: while all are held, nothing is
+// cleaned up.
 package cleanup
 
 import (
@@ -83,8 +84,8 @@ func (c *Cycles) Passed(r orphan.Result) {
 	}
 }
 
-// busy is for how long at least one pass was under way. Rules pass beside each other, and one that was
-// asked for alone may have passed minutes before the others.
+// busy is for how long at least one pass was under way. Rules pass beside each other, and one that
+// was asked for alone may have passed minutes before the others.
 func busy(passes []orphan.Result) (total time.Duration) {
 	slices.SortFunc(passes, func(a, b orphan.Result) int { return a.Started.Compare(b.Started) })
 	var until time.Time

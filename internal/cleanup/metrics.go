@@ -21,7 +21,8 @@ func newMetrics(c Config) (*metrics, error) {
 			Buckets: []float64{0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300}, // an alert asks for 10
 		}),
 		cycles: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "cleanup_cycles_total", Help: "Cycles: each rule has had one full pass, and at least one of them was not held.",
+			Name: "cleanup_cycles_total",
+			Help: "Cycles: each rule has had one full pass, and at least one of them was not held.",
 		}),
 		// Without a label, and a vector all the same: a gauge would say 1970 until the first cycle.
 		ended: prometheus.NewGaugeVec(prometheus.GaugeOpts{

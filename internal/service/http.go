@@ -119,7 +119,9 @@ func newHTTP(cfg HTTPConfig, ln net.Listener) *HTTP {
 		answer(w, http.StatusOK, cfg.Status())
 	})
 	for path, ask := range cfg.Answers {
-		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, ask()) })
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
+			answer(w, http.StatusOK, ask())
+		})
 	}
 	mux.Handle("GET /metrics", promhttp.HandlerFor(cfg.Metrics, promhttp.HandlerOpts{ErrorLog: warn}))
 	for path, a := range s.actions() {

@@ -107,7 +107,8 @@ func Milliseconds(p *time.Duration, least, most time.Duration) func(string) erro
 	return func(v string) error {
 		var ms int64
 		if err := Number(&ms, least.Milliseconds(), most.Milliseconds())(v); err != nil {
-			return fmt.Errorf("a whole number of milliseconds from %d to %d", least.Milliseconds(), most.Milliseconds())
+			return fmt.Errorf("a whole number of milliseconds from %d to %d",
+				least.Milliseconds(), most.Milliseconds())
 		}
 		*p = time.Duration(ms) * time.Millisecond
 		return nil

@@ -8,8 +8,9 @@ import (
 )
 
 // Status is what each program says of itself: what this replica knows of itself, and of the fleet,
-// from its last answers of Redis. It needs no answer of Redis to be made. Times are of this process'
-// clock unless they say otherwise. A program embeds it in its own status, beside what it alone has.
+// from its last answers of Redis. It needs no answer of Redis to be made. Times are of this
+// process' clock unless they say otherwise. A program embeds it in its own status, beside what it
+// alone has.
 type Status struct {
 	// Instance is this replica's id, as entries of the registry name it.
 	Instance string `json:"instance"`

@@ -17,14 +17,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/internal/mongotest"
 	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+func TestMain(m *testing.M) { mongotest.Main(m) }
 
 // patience is how long a test waits for what has to happen. It is no measure of anything.
-const patience = time.Minute
+const patience = 2 * time.Minute
 
 // A version is one Colyseus, such as 0.15.
 type version string
@@ -185,7 +186,8 @@ func (b *backend) create(user string) (room string) {
 	return b.do("create", args{"user": user})
 }
 
-// hold makes a room that stays in its onCreate until open is called, which returns when it is listed.
+// hold makes a room that stays in its onCreate until open is called, which returns when it is
+// listed.
 func (b *backend) hold(user string, a args) (room string, open func() answer) {
 	b.t.Helper()
 	request := args{"user": user, "hold": true}

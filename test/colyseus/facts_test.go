@@ -69,7 +69,8 @@ func TestWhatColyseusDoes(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(g.rdb.HGet(ctx, "roomcaches", room).Val()), &listing))
 		require.Equal(t, room, listing["roomId"])
 		require.Equal(t, one.name, listing["processId"])
-		require.Subset(t, keysOf(listing), []string{"clients", "maxClients", "locked", "private", "unlisted", "name"})
+		require.Subset(t, keysOf(listing),
+			[]string{"clients", "maxClients", "locked", "private", "unlisted", "name"})
 		require.NotContains(t, listing, "publicAddress", "only a server that sets one has it")
 		keys := []string{"queue:reservation:ann", "roomcaches", "roomcount"}
 		if v.keepsNodes() {
@@ -140,6 +141,26 @@ func TestAProcessThatIsStoppedIsSweptByAnother(t *testing.T) {
 	})
 }
 
+// A process that is stopped carries out an order once it wakes. By then another has made the room,
+// too: one user has two rooms, and the reservation is of the later one.
+func TestAnOrderToAStoppedProcessIsCarriedOutTwice(t *testing.T) {
+	forVersions(t, func(t *testing.T, v version) {
+		g := newGame(t, v)
+		one, two := g.start(), g.start()
+		old := two.create("ann")
+		two.stop()
+		first := one.do("create", args{"user": "bob", "on": two.name})
+		require.Equal(t, []string{first}, one.rooms())
+		require.Equal(t, []any{true, int64(1)}, g.seen(old), "an order takes no listing away")
+		two.cont()
+		g.eventually("made again", func() bool { return len(two.rooms()) == 2 })
+		second := without(two.rooms(), []string{old})[0]
+		g.eventually("listed", func() bool { return g.listed(first) && g.listed(second) })
+		require.Contains(t, g.rdb.Get(t.Context(), reservation+"bob").Val(), second)
+		require.NotEqual(t, first, second)
+	})
+}
+
 // A killed process leaves its listings. A process that starts takes them away, unless something
 // has dropped the dead one's count before.
 func TestAKilledProcessLeavesItsListings(t *testing.T) {
@@ -156,8 +177,11 @@ func TestAKilledProcessLeavesItsListings(t *testing.T) {
 		g.eventually("channels go", func() bool { return g.heard(found) == 0 && g.heard(lost) == 0 })
 		require.True(t, g.listed(found) && g.listed(lost))
 
-		// As Colyseus does when a process does not answer the order to create a room.
-		require.NoError(t, g.rdb.HDel(t.Context(), "roomcount", three.name).Err())
+		// Who orders a room from a dead process drops its count, and makes the room itself.
+		made := one.do("create", args{"user": "cat", "on": three.name})
+		require.Equal(t, []string{made}, one.rooms())
+		require.False(t, g.rdb.HExists(t.Context(), "roomcount", three.name).Val())
+		require.True(t, g.listed(lost))
 		g.start()
 		require.Equal(t, []any{false, int64(0)}, g.seen(found))
 		require.Equal(t, []any{true, int64(0)}, g.seen(lost))

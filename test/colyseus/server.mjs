@@ -42,7 +42,8 @@ class Game extends Room {
   async onCreate({ user, hold, fail, stay = true }) {
     this.autoDispose = !stay;
     alive.set(this.roomId, this);
-    await reserve(user, { roomId: this.roomId, roomName: "game", matchId: `m-${user}`, problemId: "p-1" }, 3600);
+    const made = { roomId: this.roomId, roomName: "game", matchId: `m-${user}`, problemId: "p-1" };
+    await reserve(user, made, 3600);
     if (hold) {
       const opened = new Promise((open) => gates.set(user, open));
       say({ event: "creating", user, roomId: this.roomId });
@@ -69,10 +70,11 @@ const room = (roomId) => {
 };
 
 const operations = {
-  // create answers when the room is listed, that is after onCreate.
-  async create({ user, hold, fail, stay }) {
+  // create answers when the room is listed, that is after onCreate. It makes the room in this process,
+  // or orders it from the one that on names.
+  async create({ user, ...options }) {
     await reserve(user, { status: "creating" }, 60);
-    const { roomId } = await matchMaker.createRoom("game", { user, hold, fail, stay });
+    const { roomId } = await matchMaker.createRoom("game", { user, ...options });
     return roomId;
   },
   open: ({ user }) => gates.get(user)(),
@@ -114,8 +116,8 @@ const server = new Server({
   driver: new RedisDriver(redis),
   greet: false,
   gracefullyShutdown: false,
-  // Each process makes its own rooms: the driver says in which one a room lives.
-  selectProcessIdToCreateRoom: async () => matchMaker.processId,
+  // The driver says in which process a room lives.
+  selectProcessIdToCreateRoom: async (name, { on }) => on ?? matchMaker.processId,
 });
 server.define("game", Game);
 await server.listen(0, "127.0.0.1");

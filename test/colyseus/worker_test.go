@@ -62,7 +62,8 @@ func startWorker(g *game, source orphan.Source) *worker {
 	})
 	require.NoError(g.t, err)
 	w.set, err = orphan.New(orphan.Config{
-		Rules: rules(), Client: data, Source: source, Interval: 500 * time.Millisecond, Passed: w.passed, Logger: logger,
+		Rules: rules(), Client: data, Source: source, Interval: 500 * time.Millisecond, Passed: w.passed,
+		Logger: logger,
 	})
 	require.NoError(g.t, err)
 	jan, err := janitor.New(janitor.Config{
@@ -90,8 +91,8 @@ func (w *worker) passed(r orphan.Result) {
 	w.passes[r.Rule] = append(w.passes[r.Rule], r)
 }
 
-// await waits for n full passes of a rule, begun from now on, that end like this, and returns the last
-// one.
+// await waits for n full passes of a rule, begun from now on, that end like this, and returns the
+// last one.
 func (w *worker) await(rule string, n int, outcome janitor.Outcome, reason string) (last orphan.Result) {
 	w.g.t.Helper()
 	begun := time.Now()
@@ -140,11 +141,13 @@ type recorder struct {
 	gone map[string]int // key -> times
 }
 
-// record begins to listen. Redis tells of each deletion of this server, in the order of its commands.
+// record begins to listen. Redis tells of each deletion of this server, in the order of its
+// commands.
 func (g *game) record() *recorder {
 	g.t.Helper()
 	r := &recorder{gone: map[string]int{}}
-	sub := g.rdb.PSubscribe(g.t.Context(), "__keyevent@0__:del", "__keyevent@0__:rename_from", "__keyevent@0__:expired")
+	const of = "__keyevent@0__:"
+	sub := g.rdb.PSubscribe(g.t.Context(), of+"del", of+"rename_from", of+"expired")
 	for range 3 {
 		_, err := sub.Receive(g.t.Context())
 		require.NoError(g.t, err)
@@ -177,10 +180,10 @@ func (r *recorder) of(prefix string) (names []string) {
 	return sorted(names)
 }
 
-// logged are the candidates of a rule that the worker's log names, in order.
-func (g *game) logged(rule string) (names []string) {
+// logged are the candidates of a rule that a worker's log names, in order.
+func (g *game) logged(layout guard.Layout, rule string) (names []string) {
 	g.t.Helper()
-	records, err := g.rdb.XRange(g.t.Context(), guard.Layout{}.Log(), "-", "+").Result()
+	records, err := g.rdb.XRange(g.t.Context(), layout.Log(), "-", "+").Result()
 	require.NoError(g.t, err)
 	for _, record := range records {
 		if record.Values["sweep"] == rule {

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rollcall-redis/rollcall/internal/cleanupdemo"
+	"github.com/rollcall-redis/rollcall/internal/service"
+)
+
+// demo is "cleanup demo".
+func demo() *service.Command {
+	var ferret string
+	return &service.Command{
+		Name: "cleanup demo",
+		About: `cleanup demo shows in a minute what the worker does beside a game backend that is
+made up, and leaks. Redis is inside the demo, MongoDB is FerretDB. Nothing listens
+beyond this machine. "make cleanup-demo" builds FerretDB and runs it.`,
+		Settings: []service.Setting{
+			{Name: "FERRET_SERVER", Value: service.Text(&ferret),
+				Meaning: "the program that scripts/ferret prints"},
+		},
+		Check: func(in *service.Input) {
+			if ferret == "" {
+				in.Fault("FERRET_SERVER: expected the program that scripts/ferret prints; make cleanup-demo sets it")
+			}
+		},
+		Run: func(ctx context.Context, stdout, _ io.Writer) error {
+			return playDemo(ctx, stdout, ferret, os.Environ())
+		},
+		Notes: `Exit status: 0 if exactly the orphans went, 1 if not or interrupted, 2 on wrong
+arguments.`,
+	}
+}
+
+// playDemo runs the demo on a Redis inside this process.
+func playDemo(ctx context.Context, out io.Writer, ferret string, environ []string) error {
+	var target service.Redis
+	if err := target.Parse(service.EmbeddedRedis); err != nil {
+		return err
+	}
+	clients, err := service.Connect(target, time.Second)
+	if err != nil {
+		return err
+	}
+	defer clients.Close()
+	binary, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("cleanup: %w", err)
+	}
+	// What is set for a worker in this environment is not meant for the demo's.
+	rows := new(settings).table()
+	inherited := slices.DeleteFunc(slices.Clone(environ), func(pair string) bool {
+		name, _, _ := strings.Cut(pair, "=")
+		return slices.ContainsFunc(rows, func(s service.Setting) bool { return s.Name == name })
+	})
+	return cleanupdemo.Run(ctx, cleanupdemo.Config{
+		Command: func(args ...string) *exec.Cmd {
+			cmd := exec.Command(binary, args...)
+			cmd.Env = slices.Clone(inherited)
+			return cmd
+		},
+		Ferret: ferret, Redis: clients.Data, RedisURL: "redis://" + clients.Embedded, Out: out,
+	})
+}
