@@ -81,6 +81,7 @@ type Source interface {
 	// Outbid gives states versions above these: the mirror knew newer ones, of commits that were lost.
 	Outbid(ctx context.Context, ids []string, versions []int64) ([]State, error)
 
+	// SetOnline says that a mitra takes work, or does not. Of one who is online it is a sign of life.
 	SetOnline(ctx context.Context, id string, online bool) (State, error)
 	// SetActive also revokes the sign-in sessions of one that is deactivated, in the same transaction.
 	SetActive(ctx context.Context, id string, active bool) (State, error)
@@ -100,7 +101,9 @@ type Source interface {
 	// Available is the fallback of reads: mitras who are online, active, seen after cutoff unless that
 	// is zero, and have less than most sessions, the least busy first.
 	Available(ctx context.Context, cutoff time.Time, most, limit int) ([]State, error)
+	// CountOnline is how many are online, whether or not they were heard of.
 	CountOnline(ctx context.Context) (int, error)
+	// Settings are those of now.
 	Settings(ctx context.Context) (Settings, error)
 	// PutSetting stores one of the four, by its name in app_config.
 	PutSetting(ctx context.Context, name string, value any) error
