@@ -15,6 +15,8 @@ var (
 	ErrFull = errors.New("availability: mitra has no room")
 	// ErrInactive: the mitra was deactivated.
 	ErrInactive = errors.New("availability: mitra is not active")
+	// ErrSetting: there is no setting of this name, or the value makes no sense.
+	ErrSetting = errors.New("availability: bad setting")
 )
 
 // A State is what the source knows of one mitra. Of two states the one with the higher Version is
@@ -30,7 +32,10 @@ type State struct {
 }
 
 // A Cursor is how far a feed has been read. The zero Cursor reads from now on.
-type Cursor struct{ Xmin uint64 }
+type Cursor struct {
+	Xmin uint64
+	Life string // of the server whose transactions these are
+}
 
 // A Session is one that a mitra accepted.
 type Session struct {
