@@ -117,7 +117,7 @@ func (x *offlinePass) find(ctx context.Context) error {
 	for cursor := "0"; ; {
 		var page []string
 		err := x.Call(ctx, func(ctx context.Context) (err error) {
-			page, err = silentScript.RunRO(ctx, x.rdb, keys, cursor, x.PageSize(), x.stale.Milliseconds()).StringSlice()
+			page, err = silentScript.Run(ctx, x.rdb, keys, cursor, x.PageSize(), x.stale.Milliseconds()).StringSlice()
 			return unseeded(err)
 		})
 		if errors.Is(err, errUnseeded) {

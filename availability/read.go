@@ -143,7 +143,7 @@ func (m *Mirror) scanAvailable(ctx context.Context, s Settings) ([]Available, er
 		seen map[string]bool
 	)
 	for cursor := "0"; ; {
-		page, err := findPageScript.RunRO(ctx, m.rdb, keys, cursor, findPage, s.MaxCustomers, s.stale()).StringSlice()
+		page, err := findPageScript.Run(ctx, m.rdb, keys, cursor, findPage, s.MaxCustomers, s.stale()).StringSlice()
 		if err != nil {
 			return nil, unseeded(err)
 		}
@@ -221,7 +221,7 @@ func (m *Mirror) status(ctx context.Context, op, id string) (Answer[MitraStatus]
 }
 
 func (m *Mirror) statusHere(ctx context.Context, id string, s Settings) (MitraStatus, error) {
-	out, err := statusScript.RunRO(ctx, m.rdb, m.keys.all(m.keys.Witness()), id, s.stale()).Slice()
+	out, err := statusScript.Run(ctx, m.rdb, m.keys.all(m.keys.Witness()), id, s.stale()).Slice()
 	if err != nil {
 		return MitraStatus{}, unseeded(err)
 	}
