@@ -38,18 +38,24 @@ type leader struct {
 
 func (r *rig) leads(o *redis.Options, layout guard.Layout, dry bool) *leader {
 	r.t.Helper()
+	return r.leadsWith(o, layout, guard.Timing{
+		Interval: registry.DefaultHeartbeatInterval, TTL: registry.DefaultHeartbeatTTL,
+	}, janitor.Config{DryRun: dry})
+}
+
+func (r *rig) leadsWith(o *redis.Options, layout guard.Layout, timing guard.Timing, c janitor.Config) *leader {
+	r.t.Helper()
 	data, control := redis.NewClient(o), redis.NewClient(lease.Options(o))
 	r.t.Cleanup(func() { _, _ = data.Close(), control.Close() })
 	reg, err := registry.New(registry.Config{
 		Client: data, Control: control, Instance: "worker-1", Layout: layout, Logger: r.log,
+		HeartbeatInterval: timing.Interval, HeartbeatTTL: timing.TTL,
 	})
 	require.NoError(r.t, err)
-	jan, err := janitor.New(janitor.Config{
-		Client: data, Control: control, Registry: reg, Sweeps: r.Sweeps(), Logger: r.log, RedisShare: 1, DryRun: dry,
-	})
+	c.Client, c.Control, c.Registry, c.Sweeps, c.Logger, c.RedisShare = data, control, reg, r.Sweeps(), r.log, 1
+	jan, err := janitor.New(c)
 	require.NoError(r.t, err)
 	l := &leader{rig: r, jan: jan, layout: layout}
-	timing := guard.Timing{Interval: registry.DefaultHeartbeatInterval, TTL: registry.DefaultHeartbeatTTL}
 	_, err = guard.New(data, data, layout, timing, "nobody").Tick(r.t.Context())
 	require.NoError(r.t, err)
 	l.listened(10 * time.Hour)
