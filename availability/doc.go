@@ -1,6 +1,6 @@
-// Package availability answers who can take work now: which workers (mitras) are online, active, heard
-// of lately, and below their capacity. Postgres is the durable truth. Redis, or Valkey, has a mirror of
-// it that is read thousands of times a minute, and takes the heartbeats.
+// Package availability answers who can take work now: which workers (mitras) are online, active,
+// heard of lately, and below their capacity. Postgres is the durable truth. Redis, or Valkey, has a
+// mirror of it that is read thousands of times a minute, and takes the heartbeats.
 //
 // It is being built: this page is its contract.
 //

@@ -17,8 +17,8 @@ var (
 	ErrInactive = errors.New("availability: mitra is not active")
 )
 
-// A State is what the source knows of one mitra. Of two states the one with the higher Version is the
-// newer.
+// A State is what the source knows of one mitra. Of two states the one with the higher Version is
+// the newer.
 type State struct {
 	ID       string // UUID, in lower case
 	Version  int64
@@ -62,11 +62,12 @@ type Settings struct {
 	MaxCustomers int           // sessions of one mitra: max_customers_per_mitra
 	StaleAfter   time.Duration // of silence: stale_after_seconds
 	RequirePing  bool          // require_ping: false, and silence condemns nobody
-	Cadence      time.Duration // between two heartbeats of an app: heartbeat_cadence_seconds
+	PingInterval time.Duration // between two heartbeats of an app: heartbeat_cadence_seconds
 }
 
 // A Source is the durable truth. Package postgres has one. Its writers return the states after the
-// change, for the mirror. Errors other than those above mean that the fate of a change is not known.
+// change, for the mirror. Errors other than those above mean that the fate of a change is not
+// known.
 type Source interface {
 	// Feed returns states that may have changed since the cursor, each at its present version, and the
 	// cursor of now. It may return a state again; it never misses one.
@@ -96,8 +97,8 @@ type Source interface {
 	// MirrorHeartbeats stores heartbeats, each only if it is newer, and says how many were.
 	MirrorHeartbeats(ctx context.Context, those []Heartbeat) (int, error)
 
-	// Available is the fallback of reads: mitras who are online, active, seen after cutoff unless that is
-	// zero, and have less than most sessions, the least busy first.
+	// Available is the fallback of reads: mitras who are online, active, seen after cutoff unless that
+	// is zero, and have less than most sessions, the least busy first.
 	Available(ctx context.Context, cutoff time.Time, most, limit int) ([]State, error)
 	CountOnline(ctx context.Context) (int, error)
 	Settings(ctx context.Context) (Settings, error)

@@ -2,6 +2,7 @@ package orphan
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -70,8 +71,8 @@ type looking struct {
 	page   []*finding
 }
 
-// look judges candidates, 500 at most, by the time of the server. The error is for when nothing can be
-// said of them.
+// look judges candidates, 500 at most, by the time of the server. The error is for when nothing can
+// be said of them.
 func (r *rule) look(ctx context.Context, c caller, source Source, home server, page []*candidate) ([]*finding, error) {
 	l := &looking{rule: r, caller: c, source: source}
 	at, err := now(ctx, c, home)
@@ -162,7 +163,8 @@ func (l *looking) undecided(yield func(*finding) bool) {
 	}
 }
 
-// expand makes the name that a template stands for. A candidate that lacks a variable is unreadable.
+// expand makes the name that a template stands for. A candidate that lacks a variable is
+// unreadable.
 func (l *looking) expand(f *finding, t *template) (string, bool) {
 	name, ok := t.expand(f.values)
 	if ok && utf8.ValidString(name) {
@@ -172,8 +174,8 @@ func (l *looking) expand(f *finding, t *template) (string, bool) {
 	return "", false
 }
 
-// parents leaves out candidates whose parent is there, after all: that one is looked at by itself. A
-// member can be missing only from a key that is there.
+// parents leaves out candidates whose parent is there, after all: that one is looked at by itself.
+// A member can be missing only from a key that is there.
 func (l *looking) parents(ctx context.Context) error {
 	var asked []question
 	for f := range l.undecided {
@@ -414,8 +416,8 @@ func (l *looking) channels(ctx context.Context, s *sign) error {
 	return nil
 }
 
-// documents asks the Source, and tells of each candidate whether all conditions hold. A document that
-// is not there, or whose field cannot tell, keeps.
+// documents asks the Source, and tells of each candidate whether all conditions hold. A document
+// that is not there, or whose field cannot tell, keeps.
 func (l *looking) documents(ctx context.Context, s *sign, told func(f *finding, hold bool)) error {
 	of := map[string][]*finding{}
 	q := Query{Collection: s.mongo.Collection, ObjectIDs: l.objectIDs(s)}
@@ -516,7 +518,11 @@ func (l *looking) ages(ctx context.Context) error {
 		q := question{f: f}
 		switch {
 		case a.Field != "":
-			since(f, l.field(f, toPath(a.Field)))
+			text := l.field(f, toPath(a.Field))
+			if number, ok := valueOf(f.value, toPath(a.Field)).(json.Number); ok { // also 1.8e12
+				text = number.String()
+			}
+			since(f, text)
 			continue
 		case a.Score && f.alone, a.FromTTL > 0 && f.alone:
 			f.keep(unreadable, "its parent is gone, and with it its age")
@@ -571,8 +577,8 @@ func (l *looking) ages(ctx context.Context) error {
 	return l.observe(ctx, asked)
 }
 
-// identify takes the fingerprints of what is left, and finds the keys that go along. A candidate that
-// is decided by nothing is condemned.
+// identify takes the fingerprints of what is left, and finds the keys that go along. A candidate
+// that is decided by nothing is condemned.
 func (l *looking) identify(ctx context.Context) error {
 	keys := map[string][]*finding{} // that are part of a candidate's fingerprint
 	var names []string
@@ -582,7 +588,9 @@ func (l *looking) identify(ctx context.Context) error {
 			if keys[key] == nil {
 				names = append(names, key)
 			}
-			keys[key] = append(keys[key], f)
+			if !slices.Contains(keys[key], f) { // two patterns found it, or SCAN gave it twice
+				keys[key] = append(keys[key], f)
+			}
 		}
 		switch {
 		case f.alone:
@@ -635,20 +643,20 @@ func (l *looking) identify(ctx context.Context) error {
 	return nil
 }
 
-// fingerprint tells whether a candidate is the same thing. It leaves out related keys that a pattern
-// found: a look may have met some of them only.
+// fingerprint tells whether a candidate is the same thing, judged by the same rule. It leaves out
+// related keys that a pattern found, unless there is nothing else.
 func (l *looking) fingerprint(f *finding) string {
 	var s strings.Builder
-	s.WriteString(l.meaning)
+	s.WriteString(l.meaning + "\n")
 	for _, o := range f.observations {
-		if len(o.args) > 1 && !slices.Contains(f.related, o.args[1]) {
+		if len(o.args) > 1 && (f.alone || !slices.Contains(f.related, o.args[1])) {
 			s.WriteString(strings.Join(o.args, " ") + " " + o.answer + "\n")
 		}
 	}
 	return digest(s.String())[:16]
 }
 
-// What is no larger than this is compared whole, else by its size alone.
+// What is no larger than this is compared whole, else by its size and by parts of it.
 const (
 	wholeBytes    = 64 << 10
 	wholeElements = 512
@@ -666,7 +674,17 @@ var sizeOf = map[string]string{
 	"string": "STRLEN", "hash": "HLEN", "list": "LLEN", "set": "SCARD", "zset": "ZCARD", "stream": "XLEN",
 }
 
-// identities reads type, expiry, size, and what is not too large whole.
+// partsOf are the commands for parts of what is too large. A SCAN begins with the same elements as long as
+// there are the same; after that it nearly always begins with others.
+var partsOf = map[string][][]string{
+	"list":   {{"LRANGE", "0", "127"}, {"LRANGE", "-128", "-1"}},
+	"zset":   {{"ZRANGE", "0", "127"}, {"ZRANGE", "-128", "-1"}},
+	"set":    {{"SSCAN", "0", "COUNT", "128"}},
+	"hash":   {{"HSCAN", "0", "COUNT", "128"}},
+	"stream": {{"XRANGE", "-", "+", "COUNT", "1"}, {"XREVRANGE", "+", "-", "COUNT", "1"}},
+}
+
+// identities reads type, expiry, size, and what is not too large whole, or parts of it.
 func (l *looking) identities(ctx context.Context, keys []string) (map[string]*identity, error) {
 	found := make(map[string]*identity, len(keys))
 	var asked []question
@@ -706,9 +724,15 @@ func (l *looking) identities(ctx context.Context, keys []string) (map[string]*id
 			observe(key, nil, "GET", key)
 		case id.kind == "string":
 			observe(key, nil, "GETRANGE", key, "0", strconv.Itoa(wholeBytes/2))
+			half := int(id.size) / 2
+			observe(key, nil, "GETRANGE", key, strconv.Itoa(half-wholeBytes/4), strconv.Itoa(half+wholeBytes/4))
 			observe(key, nil, "GETRANGE", key, strconv.Itoa(-wholeBytes/2), "-1")
 		case id.exists && id.size <= wholeElements:
 			observe(key, nil, "DUMP", key)
+		default:
+			for _, part := range partsOf[id.kind] {
+				observe(key, nil, append([]string{part[0], key}, part[1:]...)...)
+			}
 		}
 	}
 	return found, l.ask(ctx, asked)

@@ -128,8 +128,8 @@ func (r *rule) finding(f *finding, n *notes) Finding {
 	}
 }
 
-// Explain looks at one key now, or at one member (its key, a space, and the member), and says what each
-// rule that is about it finds. None: no rule is about it.
+// Explain looks at one key now, or at one member (its key, a space, and the member), and says what
+// each rule that is about it finds. None: no rule is about it.
 func (s *Set) Explain(ctx context.Context, key string) ([]Finding, error) {
 	c := plainly{s.c.Client}
 	servers, err := masters(ctx, c.client)

@@ -28,8 +28,8 @@ var (
 	valueField   = regexp.MustCompile(`^(\.[^.]+)+$`)
 )
 
-// Validate returns all that is wrong with rules as a Faults error. Own are the keys of this Rollcall,
-// which no rule may be about.
+// Validate returns all that is wrong with rules as a Faults error. Own are the keys of this
+// Rollcall, which no rule may be about.
 func Validate(rules []Rule, own guard.Layout) error {
 	faults := check(rules, func(string) bool { return false })
 	return append(faults, checkOwn(rules, own)...).orNil()
@@ -45,8 +45,8 @@ func withDefaults(r Rule) Rule {
 	return r
 }
 
-// check finds all that is wrong with rules, except whose keys they are about. Given tells which paths
-// the YAML has: a zero value that stands there is not the same as none.
+// check finds all that is wrong with rules, except whose keys they are about. Given tells which
+// paths the YAML has: a zero value that stands there is not the same as none.
 func check(rules []Rule, given func(path string) bool) (faults Faults) {
 	first := map[string]int{}
 	for i, r := range rules {
@@ -264,7 +264,8 @@ func (c *checker) deletes(at, text string, rest bool) *template {
 	return t
 }
 
-// sign reads a template that is about the candidate. All its variables are known; it has one at least.
+// sign reads a template that is about the candidate. All its variables are known; it has one at
+// least.
 func (c *checker) sign(at, text string) *template {
 	t := c.named(at, text)
 	if t != nil && len(t.variables()) == 0 {
