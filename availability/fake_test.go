@@ -48,7 +48,7 @@ func newFake(states ...State) *fake {
 		fault: func(string) error { return nil }, delay: func() time.Duration { return 0 },
 		locks: map[string]*sync.Mutex{}, rows: map[string]row{}, base: map[string]State{},
 		sessions: map[string]Session{},
-		settings: Settings{MaxCustomers: 3, StaleAfter: time.Minute, RequirePing: true, Cadence: 10 * time.Second},
+		settings: Settings{MaxCustomers: 3, StaleAfter: time.Minute, RequirePing: true, PingInterval: 10 * time.Second},
 		xid:      1, open: map[uint64]bool{}, history: map[string]map[int64]State{}, calls: map[string]int{},
 	}
 	for _, s := range states {
