@@ -164,7 +164,7 @@ func (f *fake) Feed(_ context.Context, since Cursor) ([]State, Cursor, error) {
 			states = append(states, r.State)
 		}
 	}
-	return states, Cursor{xmin}, nil
+	return states, Cursor{Xmin: xmin}, nil
 }
 
 func (f *fake) Page(_ context.Context, after string, limit int) ([]State, error) {
