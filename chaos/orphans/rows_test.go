@@ -48,6 +48,7 @@ func matrix() []row {
 		{name: "MongoOfYesterday", fault: mongoOfYesterday},
 		{name: "MongoEmpty", fault: mongoEmpty},
 		{name: "MadeAnewInEveryGap", fault: madeAnew},
+		{name: "AtRandom", loses: true, fault: atRandom},
 	}
 }
 
@@ -79,4 +80,17 @@ func hostOf(t *testing.T, uri string) string {
 	u, err := url.Parse(uri)
 	require.NoError(t, err)
 	return u.Host
+}
+
+func TestTheReadmeNamesEveryRow(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	for _, r := range matrix() {
+		name := r.name
+		if r.short {
+			name += " ●"
+		}
+		require.Contains(t, string(text), "\n| "+name+" |")
+	}
 }
