@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/janitor"
 )
 
 // Go code and the script ask for some things both. Here each is asked alone.
@@ -74,6 +75,26 @@ func TestTheScriptItselfAsksWhetherAHoldCameAfterTheMark(t *testing.T) {
 			r.listened(5 * time.Minute) // long enough for the guard, and later than the mark
 		}})
 		require.Equal(t, map[string]int{changed: 1}, r.sweep("sessions").Kept)
+		require.True(t, r.exists(p+"session:a"))
+	})
+}
+
+func TestTheScriptItselfAsksForTheReferences(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		p := w.Prefix
+		rule := session(p)
+		rule.KeepIf = []Sign{{Member: &Member{Set: p + "users", Of: "{user}"}}}
+		rule.UnlessLost = []Reference{{Exists: p + "users"}}
+		r := newRig(t, w.Options, p, nil, rule)
+		r.do("SADD", p+"users", "b")
+		r.do("SET", p+"session:a", "old")
+		r.sweep("sessions")
+		r.pass("sessions", time.Minute)
+		r.set.c.Client.AddHook(&before{command: "evalsha", with: `"seen"`, f: func() { r.do("DEL", p+"users") }})
+		result := r.sweep("sessions")
+		require.Equal(t, []any{janitor.Held, heldLost}, []any{result.Outcome, result.Reason}, result)
 		require.True(t, r.exists(p+"session:a"))
 	})
 }

@@ -49,7 +49,7 @@ var mutants = []mutant{
 	{
 		"NoPremises", "the script does not ask for the references again",
 		[]edit{{"delete.lua", "if c.premises and not all_same(c.premises) then", "if false then"}},
-		"TestALostReferenceHoldsTheRule",
+		"TestTheScriptItselfAsksForTheReferences",
 	},
 	{
 		"NoGrace", "one look is enough",
