@@ -3,6 +3,7 @@ package orphan
 import (
 	"context"
 	"encoding/json"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -170,4 +171,35 @@ func TestOnAClusterAnIntentAsksForTheMark(t *testing.T) {
 	require.Equal(t, map[string]int{changed: 1}, r.sweep("sessions").Kept)
 	require.True(t, taken.done)
 	require.True(t, r.exists("session:a"))
+}
+
+// All of a candidate and its signs is on servers that answer. Whatever the third one has, it was not
+// read.
+func TestOnAClusterNothingGoesInAPassThatMissesAMasterItDoesNotNeed(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 0, "--cluster-require-full-coverage", "no")
+	r := newClusterRig(t, c, nil, session(""))
+	home := c.Owner(r.layout.Log())
+	var lost *redistest.Server
+	for _, s := range c.Nodes {
+		if s != home {
+			lost = s
+		}
+	}
+	user := ""
+	for i := 0; user == ""; i++ {
+		name := strconv.Itoa(i)
+		if c.Owner("session:"+name) != lost && c.Owner("user:"+name) != lost && c.Owner("cart:"+name) != lost {
+			user = name
+		}
+	}
+	r.do("SET", "session:"+user, "old")
+	r.sweep("sessions")
+	r.pass("sessions", time.Minute)
+	lost.Kill()
+	result := r.sweep("sessions")
+	require.Equal(t, janitor.Done, result.Outcome, result)
+	require.Equal(t, Coverage{Masters: 2, Of: 3}, result.Coverage)
+	require.Equal(t, 1, result.Condemned)
+	require.True(t, r.exists("session:"+user))
 }
