@@ -306,10 +306,10 @@ func (x *offlinePass) carryOut(ctx context.Context, those []Condemned) error {
 	for _, s := range states {
 		known[s.ID] = true
 	}
-	var strangers []Condemned
+	var unknowns []Condemned
 	for _, c := range those {
 		if !known[c.ID] {
-			strangers = append(strangers, c)
+			unknowns = append(unknowns, c)
 		}
 	}
 	err = x.Call(ctx, func(ctx context.Context) error {
@@ -319,7 +319,7 @@ func (x *offlinePass) carryOut(ctx context.Context, those []Condemned) error {
 	if err != nil { // the feed brings them, and with them the marks go
 		return err
 	}
-	return x.pardon(ctx, strangers)
+	return x.pardon(ctx, unknowns)
 }
 
 // confirm is asked right before the commit: all marks have to stand. While they do, Redis takes no
