@@ -124,7 +124,7 @@ func TestASeedOfOneReplicaIsEnoughForAll(t *testing.T) {
 	inWorlds(t, func(t *testing.T, w redistest.World) {
 		source := newFake(online("a"))
 		r := newRig(t, w, source)
-		f := &feed{Mirror: r.Mirror, newSince: "2020-01-01T00:00:00.000Z", reading: true, cursor: Cursor{1}}
+		f := &feed{Mirror: r.Mirror, newSince: "2020-01-01T00:00:00.000Z", reading: true, cursor: Cursor{Xmin: 1}}
 		newRig(t, w, source).seeded()
 		require.NoError(t, f.check(t.Context()))
 		require.Zero(t, testutil.ToFloat64(r.metrics.seeds))

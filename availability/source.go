@@ -30,7 +30,10 @@ type State struct {
 }
 
 // A Cursor is how far a feed has been read. The zero Cursor reads from now on.
-type Cursor struct{ Xmin uint64 }
+type Cursor struct {
+	Xmin uint64
+	Life string // of the server whose transactions these are
+}
 
 // A Session is one that a mitra accepted.
 type Session struct {
