@@ -26,6 +26,7 @@ type fake struct {
 	sessions map[string]Session
 	settings Settings
 	xid      uint64
+	life     string
 	open     map[uint64]bool
 	history  map[string]map[int64]State // each version that ever was
 	flips    []flip
@@ -160,11 +161,11 @@ func (f *fake) Feed(_ context.Context, since Cursor) ([]State, Cursor, error) {
 	}
 	var states []State
 	for _, r := range f.rows {
-		if since.Xmin > 0 && r.xid >= since.Xmin {
+		if since.Xmin > 0 && (r.xid >= since.Xmin || since.Life != f.life) {
 			states = append(states, r.State)
 		}
 	}
-	return states, Cursor{Xmin: xmin}, nil
+	return states, Cursor{xmin, f.life}, nil
 }
 
 func (f *fake) Page(_ context.Context, after string, limit int) ([]State, error) {

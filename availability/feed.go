@@ -75,6 +75,11 @@ func (f *feed) read(ctx context.Context) error {
 		f.newSince = "" // the server may be another
 		return err
 	}
+	if f.reading && next.Life != f.cursor.Life {
+		// Another server of the source may have lost commits, whose states stand in Redis.
+		f.log.Warn("the source is another server: everything is compared")
+		f.newSince = ""
+	}
 	f.cursor, f.reading = next, true
 	f.note(func(h *Health) { h.FeedAt = time.Now() })
 	return nil

@@ -78,6 +78,47 @@ func TestASourceThatIsAwayDelaysTheFeedAndLosesNothing(t *testing.T) {
 	})
 }
 
+func TestASourceThatIsAnotherServerAndLostCommitsIsTheTruth(t *testing.T) {
+	inWorlds(t, func(t *testing.T, w redistest.World) {
+		source := newFake(online("a"), online("b"))
+		r := newRig(t, w, source)
+		r.run()
+		before := source.state("a")
+		for range 3 {
+			_, err := r.Offline(t.Context(), "a")
+			require.NoError(t, err)
+			_, err = r.Online(t.Context(), "a")
+			require.NoError(t, err)
+		}
+		_, err := r.Offline(t.Context(), "a")
+		require.NoError(t, err)
+		r.eventually(func() bool { return r.Health().FeedError == "" && len(r.differences()) == 0 }, "")
+		source.mu.Lock()
+		source.rows["a"], source.xid, source.life = row{before, 1}, 2, "another"
+		source.mu.Unlock()
+		r.eventually(func() bool { return len(r.differences()) == 0 }, "the mirror is outbid")
+		require.True(t, source.state("a").Online)
+		require.Greater(t, source.state("a").Version, int64(8))
+	})
+}
+
+func TestAMirrorThatIsEmptiedDuringAReconciliationIsNoDrift(t *testing.T) {
+	inWorlds(t, func(t *testing.T, w redistest.World) {
+		source := newFake(online("a"), online("b"))
+		r := newRig(t, w, source)
+		r.seeded()
+		source.fault = func(op string) error {
+			if op == "Page" {
+				return r.client.Del(t.Context(), r.keys.seeded(), r.keys.online(), r.keys.version()).Err()
+			}
+			return nil
+		}
+		_, _, err := r.reconcile(t.Context(), directly)
+		require.ErrorIs(t, err, errUnseeded)
+		require.Zero(t, r.drift(Behind))
+	})
+}
+
 // reconciled is one reconciliation, which must go well.
 func (r *rig) reconciled() map[string]int {
 	r.t.Helper()

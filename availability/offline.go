@@ -28,6 +28,8 @@ const (
 	breakerHolds = time.Minute
 	// settleOf is how many mitras one transaction sets offline at most. It locks their rows.
 	settleOf = 100
+	// settleWithin bounds that transaction: it may have to wait for others' locks.
+	settleWithin = 10 * time.Second
 	// settleTries is how often it is tried when a mitra came back in the middle of it.
 	settleTries = 3
 	// heldUntil is the field of the breaker's hash: until when (ms) it holds.
@@ -293,8 +295,10 @@ func (x *offlinePass) carryOut(ctx context.Context, those []Condemned) error {
 	if err != nil {
 		return fmt.Errorf("availability: ask for the time: %w", err)
 	}
-	confirm := func() error { return x.confirm(ctx, those) }
-	states, flipped, err := x.source.AutoOffline(ctx, those, now.Add(-x.stale), confirm)
+	bounded, cancel := context.WithTimeout(ctx, settleWithin)
+	defer cancel()
+	confirm := func() error { return x.confirm(bounded, those) }
+	states, flipped, err := x.source.AutoOffline(bounded, those, now.Add(-x.stale), confirm)
 	if err != nil {
 		return fmt.Errorf("availability: set the silent offline: %w", err)
 	}

@@ -14,6 +14,9 @@ import (
 var errEmptySource = errors.New(
 	"availability: the source has no states at all, and Redis has: check DATABASE_URL; nothing is removed")
 
+// driftNamed is how many of a kind the log names in one reconciliation. All are counted.
+const driftNamed = 20
+
 // scanOf is the COUNT of the scans here.
 const scanOf = 1000
 
@@ -35,8 +38,7 @@ type reconciliation struct {
 	found   map[string]int    // by kind
 }
 
-func (r *reconciliation) run(ctx context.Context, call caller) error {
-	r.call = call
+func (r *reconciliation) run(ctx context.Context) error {
 	if err := r.readRedis(ctx); err != nil {
 		return err
 	}
@@ -52,6 +54,9 @@ func (r *reconciliation) run(ctx context.Context, call caller) error {
 		// A writer or the feed may be about to bring it. What they do not bring is drift.
 		if !wait.For(ctx, 2*r.c.Tick) {
 			return context.Cause(ctx)
+		}
+		if err := r.whole(ctx); err != nil {
+			return err
 		}
 	}
 	if err := r.heal(ctx, differing); err != nil {
@@ -248,18 +253,41 @@ func (r *reconciliation) removeUnknowns(ctx context.Context) error {
 	return nil
 }
 
+// whole returns errUnseeded if the mirror is not whole: it was emptied, which is no drift.
+func (r *reconciliation) whole(ctx context.Context) error {
+	var n int64
+	err := r.call(ctx, func(ctx context.Context) (err error) {
+		n, err = r.rdb.Exists(ctx, r.keys.seeded()).Result()
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("availability: is the mirror whole: %w", err)
+	}
+	if n == 0 {
+		return errUnseeded
+	}
+	return nil
+}
+
 // drifted counts and names a state that was not as it should be. In a seeding nothing is.
 func (r *reconciliation) drifted(kind, id string) {
 	r.found[kind]++
-	if r.mode == compare {
-		r.metrics.drift.WithLabelValues(kind).Inc()
+	if r.mode == heal {
+		return
+	}
+	r.metrics.drift.WithLabelValues(kind).Inc()
+	if r.found[kind] <= driftNamed {
 		r.log.Warn("drift healed", "kind", kind, "mitra", id)
 	}
 }
 
-// reconcile compares everything, counts what has drifted, and heals it.
+// reconcile compares everything, counts what has drifted, and heals it. While the mirror is not whole it
+// returns errUnseeded: then it is the seeding's turn.
 func (m *Mirror) reconcile(ctx context.Context, call caller) (map[string]int, int, error) {
-	r := &reconciliation{Mirror: m, mode: compare, found: map[string]int{}}
+	r := &reconciliation{Mirror: m, mode: compare, found: map[string]int{}, call: call}
+	if err := r.whole(ctx); err != nil {
+		return nil, 0, err
+	}
 	repaired, err := m.source.Repair(ctx)
 	if err != nil {
 		return nil, 0, fmt.Errorf("availability: repair: %w", err)
@@ -281,6 +309,6 @@ func (m *Mirror) reconcile(ctx context.Context, call caller) (map[string]int, in
 			return r.found, 0, err
 		}
 	}
-	err = r.run(ctx, call)
+	err = r.run(ctx)
 	return r.found, r.states, err
 }

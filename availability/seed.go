@@ -41,8 +41,8 @@ func (m *Mirror) seed(ctx context.Context) (at string, err error) {
 		}
 		return err
 	}
-	r := &reconciliation{Mirror: m, page: extend, mode: heal, found: map[string]int{}}
-	if err := r.run(ctx, directly); err != nil {
+	r := &reconciliation{Mirror: m, page: extend, mode: heal, found: map[string]int{}, call: directly}
+	if err := r.run(ctx); err != nil {
 		return "", err
 	}
 	at, err = m.seeding(ctx, "certify", token)

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
@@ -86,15 +84,11 @@ func (m *Mirror) mirrorHeartbeats(ctx context.Context, p *janitor.Pass) error {
 
 // reconcilePass is a reconciliation. While the mirror is not whole, it is the seeding's turn.
 func (m *Mirror) reconcilePass(ctx context.Context, p *janitor.Pass) error {
-	err := p.Call(ctx, func(ctx context.Context) error { return m.rdb.Get(ctx, m.keys.seeded()).Err() })
-	if errors.Is(err, redis.Nil) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("availability: is the mirror whole: %w", err)
-	}
 	found, states, err := m.reconcile(ctx, p.Call)
 	p.AddScanned(states)
+	if errors.Is(err, errUnseeded) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
