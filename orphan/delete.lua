@@ -42,16 +42,28 @@ for i = 8, #ARGV do
     going[#going + 1], names[#names + 1] = c, c.name
     things = things + #c.keys + (c.member and 1 or 0)
     for _, key in ipairs(c.keys) do
-      no = no or refused('UNLINK', key)
-      if c.bin then no = no or refused('RENAME', key, aside(ARGV[1], key)) end
+      if c.bin then
+        local to = aside(ARGV[1] .. ':1', key)
+        no = no or refused('PEXPIRETIME', key) or refused('RENAME', key, to) or refused('PEXPIREAT', to, '1')
+      else
+        no = no or refused('UNLINK', key)
+      end
     end
-    if c.member then no = no or refused(unpack(c.member)) end
-    if c.bin then no = no or refused('ZADD', KEYS[7], '1', 'x') end
+    if c.member then
+      no = no or refused(unpack(c.member))
+      if c.bin then
+        local to = aside(ARGV[1] .. ':1', c.member[2])
+        no = no or refused('SET', to, 'x') or refused('PEXPIREAT', to, '1')
+      end
+    end
+    if c.bin then no = no or refused('ZADD', KEYS[7], '1', 'x') or refused('ZREMRANGEBYSCORE', KEYS[7], '1', '1') end
   else
     changed = changed + 1
   end
 end
 no = no or refused('HDEL', KEYS[6], 'x')
+local bin = kind(KEYS[7])
+if bin ~= 'zset' and bin ~= 'none' then no = no or redis.error_reply(KEYS[7] .. ' is not a bin, but a ' .. bin) end
 if no then return no end
 
 local note = lost and 'reference_lost' or text(things)

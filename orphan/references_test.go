@@ -36,6 +36,34 @@ func TestAMarkOfBeforeAReferenceWasLostIsWorthless(t *testing.T) {
 }
 
 // The rules of a worker change, and what it has noted stays.
+func TestAMarkOfARuleOfTheSameNameThatMeantSomethingElseIsWorthless(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		p := w.Prefix
+		rule := Rule{
+			Name: "states", Keys: p + "state:{bot}", Read: "json", Grace: time.Minute,
+			KeepIf: []Sign{{Value: &Value{Field: ".status", In: []string{"playing"}}}},
+		}
+		r := newRig(t, w.Options, p, nil, rule)
+		become := func(rule Rule) {
+			is, err := compile(withDefaults(rule))
+			require.NoError(t, err)
+			*r.set.rules[0] = *is
+		}
+		r.do("SET", p+"state:a", `{"status":"idle"}`)
+		r.sweep("states")
+		r.pass("states", time.Minute)
+		rule.KeepIf = []Sign{{Value: &Value{Field: ".status", In: []string{"queued"}}}}
+		become(rule)
+		require.Equal(t, map[string]int{waiting: 1}, r.sweep("states").Kept)
+		r.pass("states", time.Minute)
+		rule.Delete, rule.Cap, rule.Bin, rule.Category = true, 5, time.Hour, "other"
+		become(rule)
+		require.Equal(t, 1, r.sweep("states").Removed, "the same candidates")
+	})
+}
+
 func TestHowLongAReferenceIsAbsentIsNotThatOfAnother(t *testing.T) {
 	t.Parallel()
 	at := time.UnixMilli(1_800_000_000_000)

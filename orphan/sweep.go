@@ -58,6 +58,7 @@ type pass struct {
 	home     server // that has the worker's own keys
 	notes    *notes
 	unseen   map[string]bool       // marks whose candidate a full pass has not met
+	lone     map[string]*candidate // without parents, to be looked at with all their related keys
 	fresh    map[string]string     // marks that this pass makes, once it is judged itself
 	newly    int                   // candidates that had no mark, and were condemned
 	ripe     map[string]*candidate // whose grace is over
@@ -78,7 +79,7 @@ func (s *sweep) Run(ctx context.Context, p *janitor.Pass) error {
 	}
 	x := &pass{
 		sweep: s, Pass: p, ripe: map[string]*candidate{}, unseen: map[string]bool{},
-		fresh: map[string]string{},
+		lone: map[string]*candidate{}, fresh: map[string]string{},
 		r: &Result{
 			Rule: s.rule.Name, Category: s.Category, DryRun: p.DryRun() || !s.rule.Delete, Full: full, Started: begun,
 			Kept: map[string]int{},
@@ -117,7 +118,10 @@ func (x *pass) run(ctx context.Context, full bool) (err error) {
 		return err
 	}
 	if full {
-		err = x.walk(ctx, x.Pass, x.servers, func(page []*candidate) error { return x.page(ctx, page) })
+		err = x.walk(ctx, x.Pass, x.servers, func(page []*candidate) error { return x.page(ctx, page, false) })
+		if err == nil {
+			err = x.lookAtLone(ctx)
+		}
 	} else {
 		err = x.lookAtMarks(ctx)
 	}
@@ -269,16 +273,45 @@ func (x *pass) lookAtMarks(ctx context.Context) error {
 		}
 	}
 	for part := range slices.Chunk(page, pageOf) {
-		if err := x.page(ctx, part); err != nil {
+		if err := x.page(ctx, part, true); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// page looks at some candidates, and unmarks all but those that are condemned as before. New marks
-// wait for the end of the pass: one that fails must not hide from the breaker how many are new.
-func (x *pass) page(ctx context.Context, candidates []*candidate) error {
+// lookAtLone looks at candidates without their parents. What they are is in their related keys alone: a
+// page has met some of them only.
+func (x *pass) lookAtLone(ctx context.Context) error {
+	if len(x.lone) == 0 {
+		return nil
+	}
+	if err := x.findRelated(ctx, x.Pass, x.servers, x.lone); err != nil {
+		return err
+	}
+	for part := range slices.Chunk(slices.Collect(maps.Values(x.lone)), pageOf) {
+		if err := x.page(ctx, part, true); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// putOff keeps a candidate without its parent for lookAtLone, if there is a mark for it.
+func (x *pass) putOff(f *finding) bool {
+	_, met := x.lone[f.name()]
+	if !met && len(x.lone) >= maxMarks*x.Cap {
+		return false
+	}
+	f.related = nil
+	x.lone[f.name()] = &f.candidate
+	return true
+}
+
+// page looks at some candidates, and unmarks all but those that are condemned as before. New marks wait
+// for the end of the pass: one that fails must not hide from the breaker how many are new. Whole: the
+// candidates have all their related keys.
+func (x *pass) page(ctx context.Context, candidates []*candidate, whole bool) error {
 	found, err := x.look(ctx, x.Pass, x.set.c.Source, x.home, candidates)
 	if err != nil {
 		return err
@@ -289,6 +322,10 @@ func (x *pass) page(ctx context.Context, candidates []*candidate) error {
 		m, has := x.notes.marks[name]
 		if f.verdict == absent && f.alone {
 			continue // it stands for a parent that is looked at by itself
+		}
+		late := f.alone && len(x.wild) > 0 && !whole && f.verdict == condemned
+		if late && x.putOff(f) {
+			continue
 		}
 		delete(x.unseen, name)
 		x.r.Scanned++
@@ -308,7 +345,7 @@ func (x *pass) page(ctx context.Context, candidates []*candidate) error {
 			} else {
 				x.newly++
 			}
-			if !has && len(x.notes.marks) >= maxMarks*x.Cap {
+			if late || !has && len(x.notes.marks) >= maxMarks*x.Cap {
 				x.r.Kept[noMark]++
 				continue
 			}

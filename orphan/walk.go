@@ -2,6 +2,7 @@ package orphan
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -171,6 +172,9 @@ func (r *rule) findRelated(ctx context.Context, c caller, servers *topology, of 
 				return err
 			}
 		}
+	}
+	for _, parent := range of { // in one order, whatever that of SCAN is
+		slices.Sort(parent.related)
 	}
 	return nil
 }

@@ -161,7 +161,7 @@ var meanings = map[string]meaning{
 	},
 	"orphan_kept_total": {
 		"`alive`, `young`",
-		"`unreadable`, `unknown`: `cleanup why KEY` says what cannot be told. `foreign`: names that `only` leaves alone. `waiting`: marked, and its grace is not over. `mark`, `cap`: more than `cap` candidates are condemned; they go in later passes. `changed`: it was changed between two looks",
+		"`unreadable`, `unknown`: `cleanup why KEY` says what cannot be told. `foreign`: names that `only` leaves alone. `waiting`: marked, and its grace is not over. `marks`, `cap`: more than `cap` candidates are condemned; they go in later passes. `changed`: it was changed between two looks",
 	},
 	"orphan_held_total": {
 		"Stands still",
