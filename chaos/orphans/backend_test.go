@@ -26,8 +26,8 @@ const (
 	active   = "bots:active"
 )
 
-// A reservation is written for an hour, and old when two minutes of that are over. A fresh one stays so
-// however slow the machine is.
+// A reservation is written for an hour, and old when two minutes of that are over. A fresh one
+// stays so however slow the machine is.
 const (
 	fresh = 3 * time.Hour
 	old   = 50 * time.Minute
@@ -390,8 +390,9 @@ func one[V any](r *rand.Rand, of map[string]V, fits func(V) bool) string {
 	return names[r.IntN(len(names))]
 }
 
-// most is how much may be dead at a time before the backend leaks no more of itself. If more than half
-// of a kind died while nothing may go, the rule would be held for a minute: rightly, and for too long.
+// most is how much may be dead at a time before the backend leaks no more of itself. If more than
+// half of a kind died while nothing may go, the rule would be held for a minute: rightly, and for
+// too long.
 const most = 6
 
 // act does one thing at random: users come and go, also those whose keys are orphans by now.
