@@ -131,6 +131,15 @@ func (w world) locked() int {
 	return one[int](w, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
 }
 
+// begin begins a transaction that does not outlive the test.
+func (w world) begin() pgx.Tx {
+	w.t.Helper()
+	tx, err := w.Begin(w.t.Context())
+	require.NoError(w.t, err)
+	w.t.Cleanup(func() { _ = tx.Rollback(context.Background()) }) // or it is over
+	return tx
+}
+
 // connect opens one connection of another role.
 func (w world) connect(url string) *pgx.Conn {
 	w.t.Helper()

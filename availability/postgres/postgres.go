@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
@@ -24,11 +23,7 @@ const (
 	defaultTimeout = 5 * time.Second
 	tries          = 5
 	firstPause     = 10 * time.Millisecond // before the second try; doubled before each other
-
-	// giveUp is how long the server may take to stop what was told to stop.
-	giveUp = time.Second
-	// lockTries is once a second.
-	lockTries = 300
+	lockTries      = 300                   // once a second
 )
 
 //go:embed migrations/*.sql
@@ -64,10 +59,6 @@ func Open(ctx context.Context, url string, opts ...Option) (*Source, error) {
 	}
 	// Columns may be timestamps without time zone: they are UTC.
 	config.ConnConfig.RuntimeParams["timezone"] = "UTC"
-	// Who is out of time tells the server, which would wait on for locks else, and change things late.
-	config.ConnConfig.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler {
-		return &pgconn.CancelRequestContextWatcherHandler{Conn: c, DeadlineDelay: giveUp}
-	}
 	s := &Source{}
 	for _, set := range opts {
 		set(s)
