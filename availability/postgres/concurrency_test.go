@@ -109,7 +109,7 @@ func TestWritersAndRawStatementsDoNotDeadlock(t *testing.T) {
 	defer stop()
 	var wait sync.WaitGroup
 	var count atomic.Int32
-	const enough = 1500
+	const enough = 4000
 	forever := func(what string, f func(mitra, session string) error) {
 		wait.Go(func() {
 			for ctx.Err() == nil {
@@ -185,7 +185,8 @@ func TestWritersAndRawStatementsDoNotDeadlock(t *testing.T) {
 	wait.Wait()
 	require.GreaterOrEqual(t, count.Load(), int32(enough))
 
-	// A connection reports its deadlocks when it ends, at the latest: also those after which a writer tried again.
+	// A connection reports its deadlocks when it ends, at the latest: also those after which a writer
+	// tried again.
 	w.src.Close()
 	w.Reset()
 	require.Eventually(t, func() bool {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/availability"
@@ -42,7 +41,8 @@ func setup(t *testing.T) world {
 	return world{DB: db, t: t, src: open(t, db.URL)}
 }
 
-// setupAlone is setup on a server of the test's own: others' transactions hold back what a feed has seen.
+// setupAlone is setup on a server of the test's own: others' transactions hold back what a feed has
+// seen.
 func setupAlone(t *testing.T) world {
 	t.Helper()
 	db := pgtest.Start(t, "autovacuum=off").Database()
@@ -109,12 +109,6 @@ func (w world) requireTruth() {
 	repaired, err := w.src.Repair(w.t.Context())
 	require.NoError(w.t, err)
 	require.Empty(w.t, repaired)
-}
-
-// deadlocked tells whether the server undid a statement for a deadlock.
-func deadlocked(err error) bool {
-	var refused *pgconn.PgError
-	return errors.As(err, &refused) && refused.Code == "40P01"
 }
 
 func fine() error { return nil }

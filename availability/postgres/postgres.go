@@ -34,8 +34,8 @@ var _ availability.Source = (*Source)(nil)
 // An Option is a setting of a Source.
 type Option func(*Source)
 
-// Timeout bounds each call but Migrate, Repair, Feed and Page, all tries of it together. Default, also
-// for what is not positive: 5 s.
+// Timeout bounds each call but Migrate, Repair, Feed and Page, all tries of it together. Default,
+// also for what is not positive: 5 s.
 func Timeout(d time.Duration) Option { return func(s *Source) { s.timeout = d } }
 
 // A Source reads and writes one database. Safe for concurrent use.
@@ -44,9 +44,9 @@ type Source struct {
 	timeout time.Duration
 }
 
-// Open makes a Source of the database that a URL names. It waits for no server: see [Source.Migrate]. The
-// tables are those of the first schema of search_path. The URL's pool_max_conns is the number of
-// connections at most: 4, or one a CPU if those are more.
+// Open makes a Source of the database that a URL names. It waits for no server: see
+// [Source.Migrate]. The tables are those of the first schema of search_path. The URL's
+// pool_max_conns is the number of connections at most: 4, or one a CPU if those are more.
 //
 // Errors do not repeat a password of the URL.
 func Open(ctx context.Context, url string, opts ...Option) (*Source, error) {
@@ -76,9 +76,9 @@ func Open(ctx context.Context, url string, opts ...Option) (*Source, error) {
 func (s *Source) Close() { s.pool.Close() }
 
 // Migrate makes what is missing in the database: the tables if need be, and the states with their
-// triggers. It needs the right to create in the schema, and to make triggers on the tables. While it
-// makes those, for the first time, nobody can write to the tables. What was made is written down in
-// availability_migrations. Of many that run at once one does it, and the others wait.
+// triggers. It needs the right to create in the schema, and to make triggers on the tables. While
+// it makes those, for the first time, nobody can write to the tables. What was made is written down
+// in availability_migrations. Of many that run at once one does it, and the others wait.
 func (s *Source) Migrate(ctx context.Context) (err error) {
 	defer func() { err = wrap("migrate", err) }()
 	files, err := fs.Sub(migrations, "migrations")
@@ -91,7 +91,8 @@ func (s *Source) Migrate(ctx context.Context) (err error) {
 	}
 	db := stdlib.OpenDBFromPool(s.pool)
 	p, err := goose.NewProvider(goose.DialectPostgres, db, files,
-		goose.WithTableName("availability_migrations"), goose.WithSessionLocker(oneAtATime), goose.WithDisableGlobalRegistry(true))
+		goose.WithTableName("availability_migrations"),
+		goose.WithSessionLocker(oneAtATime), goose.WithDisableGlobalRegistry(true))
 	if err != nil {
 		return errors.Join(err, db.Close())
 	}
@@ -99,8 +100,8 @@ func (s *Source) Migrate(ctx context.Context) (err error) {
 	return errors.Join(err, p.Close()) // which closes db
 }
 
-// within runs f in the time of one call. It runs f again where the server has undone it for the sake of
-// others: f changes nothing but the database.
+// within runs f in the time of one call. It runs f again where the server has undone it for the
+// sake of others: f changes nothing but the database.
 func (s *Source) within(ctx context.Context, what string, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout, fmt.Errorf("no answer within %s", s.timeout))
 	defer cancel()
