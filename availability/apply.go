@@ -84,9 +84,9 @@ func bit(b bool) int {
 }
 
 // applied brings what a writer has committed into Redis, best effort: the change stands, whatever happens
-// here, and the feed brings what did not arrive. It does not end with ctx, and takes callTimeout at most.
+// here, and the feed brings what did not arrive. It does not end with ctx, and takes a second at most.
 func (m *Mirror) applied(ctx context.Context, states ...State) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.patience)
 	defer cancel()
 	err := m.redis.do(func() error {
 		_, err := m.apply(ctx, newer, states...)

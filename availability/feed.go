@@ -87,7 +87,7 @@ func (f *feed) read(ctx context.Context) error {
 
 // check seeds the mirror if it is not whole, or if it was seeded before the connection began.
 func (f *feed) check(ctx context.Context) error {
-	short, cancel := context.WithTimeout(ctx, callTimeout)
+	short, cancel := context.WithTimeout(ctx, f.patience)
 	defer cancel()
 	if f.newSince == "" {
 		at, err := f.rdb.Time(short).Result()

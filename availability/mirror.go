@@ -79,6 +79,8 @@ type Mirror struct {
 	log     *slog.Logger
 	metrics *metrics
 
+	patience time.Duration // callTimeout, but for tests on a slow machine
+
 	applying, feeding, settling *streak.Streak // what may fail for a while
 
 	redis, truth breaker // of calls to Redis, and of reads from the source
@@ -108,7 +110,8 @@ func New(c Config) (*Mirror, error) {
 		return nil, err
 	}
 	m := &Mirror{
-		c: c, source: c.Source, rdb: c.Client, keys: keys{c.Layout}, log: c.Logger, metrics: newMetrics(),
+		c: c, source: c.Source, rdb: c.Client, keys: keys{c.Layout}, log: c.Logger,
+		metrics: newMetrics(), patience: callTimeout,
 		applying: streak.New(c.Logger, "states do not reach Redis: readers see old ones, the feed tries again",
 			"states reach Redis again"),
 		feeding: streak.New(c.Logger, "the mirror is not kept: readers see old states, or fall back to the source",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -285,7 +286,7 @@ func (x *offlinePass) marks(ctx context.Context) ([]Condemned, error) {
 
 // carryOut sets some of the condemned offline in the source, in one transaction, and brings the result to
 // Redis, which takes the marks away. A mitra of whom the source knows a later sign of life keeps its mark
-// until it goes online again, or until that sign is old as well.
+// until it goes online again, or until that sign is old as well. A stranger's goes with a reconciliation.
 func (x *offlinePass) carryOut(ctx context.Context, those []Condemned) error {
 	var now time.Time
 	err := x.Call(ctx, func(ctx context.Context) (err error) {
@@ -306,24 +307,10 @@ func (x *offlinePass) carryOut(ctx context.Context, those []Condemned) error {
 	if len(flipped) > 0 {
 		x.Log().Info("mitras set offline for their silence", "count", len(flipped), "mitras", flipped)
 	}
-	known := map[string]bool{}
-	for _, s := range states {
-		known[s.ID] = true
-	}
-	var strangers []Condemned
-	for _, c := range those {
-		if !known[c.ID] {
-			strangers = append(strangers, c)
-		}
-	}
-	err = x.Call(ctx, func(ctx context.Context) error {
+	return x.Call(ctx, func(ctx context.Context) error {
 		_, err := x.apply(ctx, newer, states...)
-		return err
+		return err // the feed brings them, and with them the marks go
 	})
-	if err != nil { // the feed brings them, and with them the marks go
-		return err
-	}
-	return x.pardon(ctx, strangers)
 }
 
 // confirm is asked right before the commit: all marks have to stand. While they do, Redis takes no
@@ -333,7 +320,7 @@ func (x *offlinePass) confirm(ctx context.Context, those []Condemned) error {
 	for i, c := range those {
 		ids[i] = c.ID
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout) // rows are locked: no turn is waited for
+	ctx, cancel := context.WithTimeout(ctx, x.patience) // rows are locked: no turn is waited for
 	defer cancel()
 	stand, err := x.rdb.HMGet(ctx, x.keys.condemned(), ids...).Result()
 	if err != nil {
@@ -356,17 +343,11 @@ func (x *offlinePass) pardonAll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return x.pardon(ctx, marks)
-}
-
-func (x *offlinePass) pardon(ctx context.Context, those []Condemned) error {
-	for len(those) > 0 {
-		n := min(len(those), applyOf)
+	for part := range slices.Chunk(marks, applyOf) {
 		var args []any
-		for _, c := range those[:n] {
+		for _, c := range part {
 			args = append(args, c.ID, c.Version)
 		}
-		those = those[n:]
 		err := x.Call(ctx, func(ctx context.Context) error {
 			return pardonScript.Run(ctx, x.rdb, x.keys.all(), args...).Err()
 		})

@@ -54,7 +54,7 @@ func read[T any](ctx context.Context, m *Mirror, op string,
 ) (Answer[T], error) {
 	a := Answer[T]{From: FromValkey}
 	redisErr := m.redis.do(func() (err error) {
-		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		ctx, cancel := context.WithTimeout(ctx, m.patience)
 		defer cancel()
 		a.Value, err = fromRedis(ctx)
 		return err
@@ -78,7 +78,7 @@ func read[T any](ctx context.Context, m *Mirror, op string,
 
 // fallback asks the source: behind a breaker, and when there is a place among those who do.
 func (m *Mirror) fallback(ctx context.Context, ask func() error) error {
-	waiting, cancel := context.WithTimeout(ctx, callTimeout)
+	waiting, cancel := context.WithTimeout(ctx, m.patience)
 	defer cancel()
 	if err := m.fallbacks.Acquire(waiting, 1); err != nil {
 		return fmt.Errorf("availability: too many ask the source at once: %w", err)

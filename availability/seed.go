@@ -28,7 +28,7 @@ func (m *Mirror) seed(ctx context.Context) (at string, err error) {
 	}
 	defer func() {
 		if err != nil {
-			short, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+			short, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.patience)
 			defer cancel()
 			_, _ = m.seeding(short, "give_up", token) // else it expires
 		}

@@ -52,7 +52,7 @@ func (m *Mirror) PutSetting(ctx context.Context, name string, value any) error {
 
 // invalidated reads the settings, and drops all that was made of older ones.
 func (m *Mirror) invalidated(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*callTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*m.patience)
 	defer cancel()
 	_, _ = m.readSettings(ctx) // says so itself; the feed tries again
 	m.dropSnapshot()

@@ -140,7 +140,7 @@ func (m *Mirror) storedSnapshot(ctx context.Context) (lastSnapshot, error) {
 	generation := m.lastSnapshot().generation
 	s := lastSnapshot{from: FromValkey, generation: generation}
 	err := m.redis.do(func() error {
-		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		ctx, cancel := context.WithTimeout(ctx, m.patience)
 		defer cancel()
 		pipe := m.rdb.Pipeline()
 		value, left := pipe.Get(ctx, m.keys.snapshot()), pipe.PTTL(ctx, m.keys.snapshot())

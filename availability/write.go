@@ -101,7 +101,7 @@ const (
 func (m *Mirror) Heartbeat(ctx context.Context, id string) (Beat, error) {
 	var beat string
 	err := m.redis.do(func() (err error) {
-		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		ctx, cancel := context.WithTimeout(ctx, m.patience)
 		defer cancel()
 		beat, err = heartbeatScript.Run(ctx, m.rdb, m.keys.all(m.keys.heartbeat(id)), id).Text()
 		return err
