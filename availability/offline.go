@@ -40,10 +40,11 @@ const (
 // errMarks: a mark is not what it was: somebody came back, or Redis lost it.
 var errMarks = errors.New("availability: marks changed while mitras were set offline")
 
-// offline is the sweep that sets mitras offline who are silent for too long. Silence is judged in Redis,
-// under the guard: a mark with the version is the verdict, and from then on heartbeats are refused. The
-// source carries it out, if that is still its version, and if it knows no later sign of life itself. A
-// sweep that dies in between leaves marks, and the next one, on any replica, carries them out.
+// offline is the sweep that sets mitras offline who are silent for too long. Silence is judged in
+// Redis, under the guard: a mark with the version is the verdict, and from then on heartbeats are
+// refused. The source carries it out, if that is still its version, and if it knows no later sign
+// of life itself. A sweep that dies in between leaves marks, and the next one, on any replica,
+// carries them out.
 type offline struct{ *Mirror }
 
 func (o *offline) Name() string            { return "availability_offline" }
@@ -185,9 +186,9 @@ func (x *offlinePass) heldUntil(ctx context.Context) (time.Time, error) {
 	return time.UnixMilli(until), nil
 }
 
-// breaker holds if most of those who are online fell silent at once: the fault is more likely ours than
-// theirs. It does so once: who is silent still when the hold is over may go, and it holds again only after
-// a pass in which fewer were.
+// breaker holds if most of those who are online fell silent at once: the fault is more likely ours
+// than theirs. It does so once: who is silent still when the hold is over may go, and it holds
+// again only after a pass in which fewer were.
 func (x *offlinePass) breaker(ctx context.Context) error {
 	until, err := x.heldUntil(ctx)
 	if err != nil {
@@ -284,9 +285,10 @@ func (x *offlinePass) marks(ctx context.Context) ([]Condemned, error) {
 	}
 }
 
-// carryOut sets some of the condemned offline in the source, in one transaction, and brings the result to
-// Redis, which takes the marks away. A mitra of whom the source knows a later sign of life keeps its mark
-// until it goes online again, or until that sign is old as well. A stranger's goes with a reconciliation.
+// carryOut sets some of the condemned offline in the source, in one transaction, and brings the
+// result to Redis, which takes the marks away. A mitra of whom the source knows a later sign of
+// life keeps its mark until it goes online again, or until that sign is old as well. A stranger's
+// goes with a reconciliation.
 func (x *offlinePass) carryOut(ctx context.Context, those []Condemned) error {
 	var now time.Time
 	err := x.Call(ctx, func(ctx context.Context) (err error) {

@@ -104,7 +104,8 @@ func (l *leader) sweep() map[string]janitor.Report {
 
 func (l *leader) offline() janitor.Report { return l.sweep()["availability_offline"] }
 
-// swept runs a test with a leader on each kind of server. Its mitras are seeded behind its first passes.
+// swept runs a test with a leader on each kind of server. Its mitras are seeded behind its first
+// passes.
 func swept(t *testing.T, states []State, test func(t *testing.T, l *leader)) {
 	t.Helper()
 	inWorlds(t, func(t *testing.T, w redistest.World) {

@@ -95,9 +95,9 @@ func (s Settings) stale() int64 {
 	return s.StaleAfter.Milliseconds()
 }
 
-// cutoff is before when the source's sign of life of a mitra is too old; zero: silence says nothing. The
-// source hears of heartbeats a HeartbeatInterval late, and of none while Redis is away. So it counts from
-// when the mirror was last seen whole, and is none where it never was.
+// cutoff is before when the source's sign of life of a mitra is too old; zero: silence says
+// nothing. The source hears of heartbeats a HeartbeatInterval late, and of none while Redis is
+// away. So it counts from when the mirror was last seen whole, and is none where it never was.
 func (m *Mirror) cutoff(s Settings) time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -107,9 +107,9 @@ func (m *Mirror) cutoff(s Settings) time.Time {
 	return m.whole.Add(-s.StaleAfter - m.c.HeartbeatInterval)
 }
 
-// FindAvailable returns mitras who are online, active, not silent, and have room, the least busy first;
-// with limit 0 all of them. Pages of a thousand are seen in one instant each. What it says is old when it
-// arrives: Accept decides.
+// FindAvailable returns mitras who are online, active, not silent, and have room, the least busy
+// first; with limit 0 all of them. Pages of a thousand are seen in one instant each. What it says
+// is old when it arrives: Accept decides.
 func (m *Mirror) FindAvailable(ctx context.Context, limit int) (Answer[[]Available], error) {
 	s, err := m.Settings(ctx)
 	if err != nil {

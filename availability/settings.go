@@ -15,8 +15,8 @@ const (
 	silence = 5 * time.Second
 )
 
-// Settings returns what an administrator may change: as last read, at most ten seconds ago while the
-// source answers. The error is of a source that has never answered.
+// Settings returns what an administrator may change: as last read, at most ten seconds ago while
+// the source answers. The error is of a source that has never answered.
 func (m *Mirror) Settings(ctx context.Context) (Settings, error) {
 	if s := m.settings.Load(); s != nil {
 		return *s, nil
@@ -62,8 +62,8 @@ func (m *Mirror) invalidated(ctx context.Context) {
 	}
 }
 
-// listen hears of changed settings. A subscription that begins again says that the connection to Redis
-// had ended: the server may be another.
+// listen hears of changed settings. A subscription that begins again says that the connection to
+// Redis had ended: the server may be another.
 func (m *Mirror) listen(ctx context.Context) {
 	again := false
 	subscribe.Channel{

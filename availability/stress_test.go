@@ -29,8 +29,9 @@ const (
 	stressStale  = 250 * time.Millisecond
 )
 
-// stress is everything at once: writers, some of whom tell nobody; calls to Redis that are lost; states
-// that come late, and again; a server that is emptied; two sweepers at once, whose source fails them.
+// stress is everything at once: writers, some of whom tell nobody; calls to Redis that are lost;
+// states that come late, and again; a server that is emptied; two sweepers at once, whose source
+// fails them.
 type stress struct {
 	source  *fake
 	rigs    []*rig
@@ -112,8 +113,8 @@ func (s *stress) late(ctx context.Context) {
 	_, _ = s.rigs[0].apply(ctx, newer, any)
 }
 
-// judge reads one mitra in one instant: what stands there has to be the state of its version, and no
-// version comes behind a newer one.
+// judge reads one mitra in one instant: what stands there has to be the state of its version, and
+// no version comes behind a newer one.
 func (s *stress) judge(c *redis.Client, k keys, id string, last map[string]int64) {
 	ctx, flushes := context.Background(), s.flushes.Load()
 	since := fmt.Sprint(id, " ", flushes) // an emptied server begins anew
