@@ -1,12 +1,14 @@
 package availability
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/redistest"
@@ -99,6 +101,43 @@ func TestASourceThatIsAnotherServerAndLostCommitsIsTheTruth(t *testing.T) {
 		r.eventually(func() bool { return len(r.differences()) == 0 }, "the mirror is outbid")
 		require.True(t, source.state("a").Online)
 		require.Greater(t, source.state("a").Version, int64(8))
+	})
+}
+
+func TestWritersAndFeedHaveTimeToBringWhatDiffers(t *testing.T) {
+	inWorlds(t, func(t *testing.T, w redistest.World) {
+		source := newFake(online("a"))
+		r := newRig(t, w, source, func(c *Config) { c.Tick = never })
+		r.seeded()
+		_, err := source.SetOnline(t.Context(), "a", false)
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		r.rdb.AddHook(commands{func(cmd redis.Cmder) error {
+			if len(cmd.Args()) > 1 && cmd.Args()[1] == applyScript.Hash() {
+				time.AfterFunc(time.Millisecond, cancel)
+			}
+			return nil
+		}})
+		_, _, err = r.reconcile(ctx, func(_ context.Context, f func(context.Context) error) error { return f(t.Context()) })
+		require.ErrorIs(t, err, context.Canceled, "it waited")
+		require.Zero(t, r.drift(Behind))
+	})
+}
+
+func TestAStrangerThatIsWrittenMeanwhileStays(t *testing.T) {
+	inWorlds(t, func(t *testing.T, w redistest.World) {
+		r := newRig(t, w, newFake(online("a")))
+		r.seeded()
+		ctx := t.Context()
+		require.NoError(t, r.client.SAdd(ctx, r.keys.online(), "new", "stranger").Err())
+		r.rdb.AddHook(commands{func(cmd redis.Cmder) error {
+			if len(cmd.Args()) > 1 && cmd.Args()[1] == removeScript.Hash() {
+				return r.client.HSet(ctx, r.keys.version(), "new", 1).Err()
+			}
+			return nil
+		}})
+		r.reconciled()
+		require.ElementsMatch(t, []string{"a", "new"}, r.client.SMembers(ctx, r.keys.online()).Val())
 	})
 }
 

@@ -25,8 +25,8 @@ type caller func(ctx context.Context, f func(ctx context.Context) error) error
 
 func directly(ctx context.Context, f func(ctx context.Context) error) error { return f(ctx) }
 
-// reconciliation compares Redis with the source, both ways: Redis is read first and the source later, so
-// what Redis has and the source does not is no change under way.
+// reconciliation compares Redis with the source, both ways: Redis is read first and the source
+// later, so what Redis has and the source does not is no change under way.
 type reconciliation struct {
 	*Mirror
 	mode string                      // compare, or heal: then what was found is no drift, but work
@@ -62,7 +62,7 @@ func (r *reconciliation) run(ctx context.Context) error {
 	if err := r.heal(ctx, differing); err != nil {
 		return err
 	}
-	return r.removeUnknowns(ctx)
+	return r.removeUnknown(ctx)
 }
 
 // readRedis reads whom Redis knows.
@@ -117,8 +117,8 @@ func (r *reconciliation) scan(ctx context.Context,
 	}
 }
 
-// comparePages goes through all states of the source, and returns the ids of those that are to be looked
-// at again. Of inRedis it leaves whom it did not meet.
+// comparePages goes through all states of the source, and returns the ids of those that are to be
+// looked at again. Of inRedis it leaves whom it did not meet.
 func (r *reconciliation) comparePages(ctx context.Context) (again []string, err error) {
 	for after := ""; ; {
 		if r.page != nil {
@@ -186,8 +186,8 @@ func (r *reconciliation) heal(ctx context.Context, ids []string) error {
 	return nil
 }
 
-// outbid gives those versions above Redis' whose versions the source has lost. The source is asked once
-// more: it may have taken a version, and a writer brought it here, since it was read.
+// outbid gives those versions above Redis' whose versions the source has lost. The source is asked
+// once more: it may have taken a version, and a writer brought it here, since it was read.
 func (r *reconciliation) outbid(ctx context.Context, ahead []unequal) error {
 	if len(ahead) == 0 {
 		return nil
@@ -222,9 +222,9 @@ func (r *reconciliation) outbid(ctx context.Context, ahead []unequal) error {
 	return err
 }
 
-// removeUnknowns removes whom the source does not know. Those that a page did not have because they are
-// new have a state by now: rows of states are never deleted.
-func (r *reconciliation) removeUnknowns(ctx context.Context) error {
+// removeUnknown removes whom the source does not know. Those that a page did not have because
+// they are new have a state by now: rows of states are never deleted.
+func (r *reconciliation) removeUnknown(ctx context.Context) error {
 	for part := range slices.Chunk(slices.Sorted(maps.Keys(r.inRedis)), applyOf) {
 		states, err := r.source.States(ctx, part)
 		if err != nil {
@@ -247,7 +247,7 @@ func (r *reconciliation) removeUnknowns(ctx context.Context) error {
 			return removeScript.Run(ctx, r.rdb, r.keys.all(), args...).Err()
 		})
 		if err != nil {
-			return fmt.Errorf("availability: remove unknowns: %w", err)
+			return fmt.Errorf("availability: remove unknown mitras: %w", err)
 		}
 	}
 	return nil
@@ -281,8 +281,8 @@ func (r *reconciliation) drifted(kind, id string) {
 	}
 }
 
-// reconcile compares everything, counts what has drifted, and heals it. While the mirror is not whole it
-// returns errUnseeded: then it is the seeding's turn.
+// reconcile compares everything, counts what has drifted, and heals it. While the mirror is not
+// whole it returns errUnseeded: then it is the seeding's turn.
 func (m *Mirror) reconcile(ctx context.Context, call caller) (map[string]int, int, error) {
 	r := &reconciliation{Mirror: m, mode: compare, found: map[string]int{}, call: call}
 	if err := r.whole(ctx); err != nil {

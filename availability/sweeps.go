@@ -9,8 +9,8 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// Sweeps are what one replica at a time does for all, as sweeps of package janitor: auto-offline, the
-// heartbeats' way to the source, and reconciliation. Two at once do no harm.
+// Sweeps are what one replica at a time does for all, as sweeps of package janitor: auto-offline,
+// the heartbeats' way to the source, and reconciliation. Two at once do no harm.
 func (m *Mirror) Sweeps() []janitor.Sweeper {
 	return []janitor.Sweeper{
 		&offline{Mirror: m},
@@ -36,7 +36,8 @@ func (s *sweep) Run(ctx context.Context, p *janitor.Pass) error {
 	return s.run(ctx, p)
 }
 
-// mirrorHeartbeats brings the heartbeats of all who are online to the source, where they survive Redis.
+// mirrorHeartbeats brings the heartbeats of all who are online to the source, where they survive
+// Redis.
 func (m *Mirror) mirrorHeartbeats(ctx context.Context, p *janitor.Pass) error {
 	for ids, err := range p.SetPages(ctx, m.keys.online()) {
 		if err != nil {
