@@ -108,7 +108,7 @@ func (l *leader) offline() janitor.Report { return l.sweep()["availability_offli
 // passes.
 func swept(t *testing.T, states []State, test func(t *testing.T, l *leader)) {
 	t.Helper()
-	inWorlds(t, func(t *testing.T, w redistest.World) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
 		r := newRig(t, w, newFake(), slowly)
 		l := r.leads(w.Options, r.c.Layout, false)
 		for _, s := range states {
@@ -337,10 +337,10 @@ func TestAHoldBehindTheLookKeepsEverybody(t *testing.T) {
 	})
 }
 
-func TestAMarkOfAStrangerAndOneOfARuleThatWasTurnedOffAreLifted(t *testing.T) {
+func TestAMarkOfOneThatIsNotKnownAndOneOfARuleThatWasTurnedOffAreLifted(t *testing.T) {
 	swept(t, []State{online("a")}, func(t *testing.T, l *leader) {
 		ctx := t.Context()
-		require.NoError(t, l.client.HSet(ctx, l.keys.condemned(), "stranger", 1).Err())
+		require.NoError(t, l.client.HSet(ctx, l.keys.condemned(), "unknown", 1).Err())
 		l.offline()
 		require.Zero(t, l.client.HLen(ctx, l.keys.condemned()).Val())
 		require.NoError(t, l.client.HSet(ctx, l.keys.condemned(), "a", 1).Err())
@@ -352,7 +352,7 @@ func TestAMarkOfAStrangerAndOneOfARuleThatWasTurnedOffAreLifted(t *testing.T) {
 }
 
 func TestADryRunMarksNobody(t *testing.T) {
-	inWorlds(t, func(t *testing.T, w redistest.World) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
 		r := newRig(t, w, newFake(), slowly)
 		l := r.leads(w.Options, r.c.Layout, true)
 		r.source.put(silent("a"))
