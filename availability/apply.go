@@ -19,11 +19,11 @@ const (
 
 // The kinds of drift.
 const (
-	Behind   = "behind"   // Redis had an older version
-	Differs  = "differs"  // Redis had something else at the same version
-	Ahead    = "ahead"    // Redis had a newer version: the source lost commits
-	Stranger = "stranger" // Redis had a mitra that the source does not know
-	Base     = "base"     // the source's state was not what its base tables say
+	Behind  = "behind"  // Redis had an older version
+	Differs = "differs" // Redis had something else at the same version
+	Ahead   = "ahead"   // Redis had a newer version: the source lost commits
+	Unknown = "unknown" // Redis had a mitra that the source does not know
+	Base    = "base"    // the source's state was not what its base tables say
 )
 
 // unequal is a mitra whose state in Redis was not equal.
@@ -52,8 +52,8 @@ func parseSeen(text string) time.Time {
 	return at
 }
 
-// apply brings states into Redis in one of the modes, and returns which were not equal. States that one
-// script takes, up to applyOf, are seen at once by readers.
+// apply brings states into Redis in one of the modes, and returns which were not equal. States that
+// one script takes, up to applyOf, are seen at once by readers.
 func (m *Mirror) apply(ctx context.Context, mode string, states ...State) ([]unequal, error) {
 	var found []unequal
 	for len(states) > 0 {
@@ -83,10 +83,11 @@ func bit(b bool) int {
 	return 0
 }
 
-// applied brings what a writer has committed into Redis, best effort: the change stands, whatever happens
-// here, and the feed brings what did not arrive. It does not end with ctx, and takes callTimeout at most.
+// applied brings what a writer has committed into Redis, best effort: the change stands, whatever
+// happens here, and the feed brings what did not arrive. It does not end with ctx, and takes a
+// second at most.
 func (m *Mirror) applied(ctx context.Context, states ...State) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.patience)
 	defer cancel()
 	err := m.redis.do(func() error {
 		_, err := m.apply(ctx, newer, states...)

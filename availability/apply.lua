@@ -1,15 +1,17 @@
--- apply.lua: brings states into the mirror, each only if its version is newer than what stands there.
+-- apply.lua: brings states into the mirror, each only if its version is newer than what stands
+-- there.
 -- KEYS[1..5] see keys.lua
 -- ARGV[1] mode
 --   newer    writes the newer ones
 --   heal     also those that differ at the same version
 --   compare  writes nothing
--- ARGV[2..] six a mitra, at most 500 of them: id, version, online 0|1, active 0|1, sessions, and the
---   last sign of life as iso.lua has it, or ''
+-- ARGV[2..] six a mitra, at most 500 of them: id, version, online 0|1, active 0|1, sessions,
+--   and the last sign of life as iso.lua has it, or ''
 -- Result: { id, version, kind, ... } of those that were not equal. Kind is
 --   behind   an older version stood here
 --   differs  the same version, with something else; not in mode newer
---   ahead    a newer version stands here, and is the one in the result; not in mode newer. Not written.
+--   ahead    a newer version stands here, and is the one in the result; never written, and not in
+--            mode newer
 local mode, ids, out = ARGV[1], {}, {}
 for i = 2, #ARGV, 6 do ids[#ids + 1] = ARGV[i] end
 local versions = redis.call('HMGET', version, unpack(ids))

@@ -18,8 +18,9 @@ const (
 	opensAgain = time.Second // and then one call tries
 )
 
-// breaker keeps calls from what fails again and again. sony/gobreaker it is: it depends on nothing, while
-// failsafe-go would bring gRPC along, and its interface still changes; a semaphore is all else we need.
+// breaker keeps calls from what fails again and again. sony/gobreaker it is: it depends on nothing,
+// while failsafe-go would bring gRPC along, and its interface still changes; a semaphore is all
+// else we need.
 type breaker struct {
 	*gobreaker.TwoStepCircuitBreaker[any]
 }

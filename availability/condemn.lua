@@ -1,6 +1,6 @@
--- condemn.lua: the body (behind guard.lua) that condemns mitras who are online and silent. From here on
--- their heartbeats are answered `not online`, so that no app believes that it is online while the source
--- sets it offline. The mark is the version under which it was judged.
+-- condemn.lua: the body (behind guard.lua) that condemns mitras who are online and silent. From
+-- here on their heartbeats are answered `not online`, so that no app believes that it is online
+-- while the source sets it offline. The mark is the version under which it was judged.
 -- KEYS[6..10] see keys.lua
 -- ARGV[8..] `<ms of silence that is too long> <id>`
 -- Result: DONE, how many were condemned, how many are not silent any more, and why nobody could be:

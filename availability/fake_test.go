@@ -10,11 +10,12 @@ import (
 	"time"
 )
 
-// fake is a Source in memory, as faithful as the mirror can tell: rows have locks and versions, a change
-// is seen when it is committed, and the feed knows transactions by number, of which some are still open.
+// fake is a Source in memory, as faithful as the mirror can tell: rows have locks and versions, a
+// change is seen when it is committed, and the feed knows transactions by number, of which some are
+// still open.
 type fake struct {
-	// fault is asked before each operation, and again, as "<operation> committed", when a change stands
-	// and its reply is on the way. An error is what the caller gets.
+	// fault is asked before each operation, and again, as "<operation> committed", when a change
+	// stands and its reply is on the way. An error is what the caller gets.
 	fault func(op string) error
 	// delay is slept in each transaction while its rows are locked.
 	delay func() time.Duration
@@ -26,6 +27,7 @@ type fake struct {
 	sessions map[string]Session
 	settings Settings
 	xid      uint64
+	life     string
 	open     map[uint64]bool
 	history  map[string]map[int64]State // each version that ever was
 	flips    []flip
@@ -93,8 +95,9 @@ func (f *fake) begin(op string) error {
 	return f.fault(op)
 }
 
-// tx runs a change of some rows. Names are what is locked beside them. change has the rows that there are,
-// and returns those that it changed: each takes a version. Before the commit, confirm is asked.
+// tx runs a change of some rows. Names are what is locked beside them. change has the rows that
+// there are, and returns those that it changed: each takes a version. Before the commit, confirm is
+// asked.
 func (f *fake) tx(op string, ids, names []string, change func(rows map[string]State) ([]State, error),
 	confirm func() error,
 ) ([]State, error) {
@@ -160,11 +163,11 @@ func (f *fake) Feed(_ context.Context, since Cursor) ([]State, Cursor, error) {
 	}
 	var states []State
 	for _, r := range f.rows {
-		if since.Xmin > 0 && r.xid >= since.Xmin {
+		if since.Xmin > 0 && (r.xid >= since.Xmin || since.Life != f.life) {
 			states = append(states, r.State)
 		}
 	}
-	return states, Cursor{Xmin: xmin}, nil
+	return states, Cursor{xmin, f.life}, nil
 }
 
 func (f *fake) Page(_ context.Context, after string, limit int) ([]State, error) {

@@ -14,13 +14,14 @@ type feed struct {
 	*Mirror
 	cursor  Cursor
 	reading bool // cursor is set
-	// newSince is the server's time, as heartbeats have it: a seeding that began before is too old. "": it
-	// has to be asked for.
+	// newSince is the server's time, as heartbeats have it: a seeding that began before is too old.
+	// "": it has to be asked for.
 	newSince   string
 	settingsAt time.Time
 }
 
-// follow keeps the mirror until ctx ends: a look at each tick, and at once when a connection began anew.
+// follow keeps the mirror until ctx ends: a look at each tick, and at once when a connection began
+// anew.
 func (m *Mirror) follow(ctx context.Context) {
 	f := &feed{Mirror: m}
 	timer := time.NewTimer(0)
@@ -48,8 +49,8 @@ func (m *Mirror) follow(ctx context.Context) {
 	}
 }
 
-// look reads what is new, brings it to Redis, and seeds if the mirror is not whole. The cursor moves only
-// when all of it has arrived.
+// look reads what is new, brings it to Redis, and seeds if the mirror is not whole. The cursor
+// moves only when all of it has arrived.
 func (f *feed) look(ctx context.Context) error {
 	if time.Since(f.settingsAt) > settingsFresh {
 		if _, err := f.readSettings(ctx); err == nil {
@@ -75,6 +76,11 @@ func (f *feed) read(ctx context.Context) error {
 		f.newSince = "" // the server may be another
 		return err
 	}
+	if f.reading && next.Life != f.cursor.Life {
+		// Another server of the source may have lost commits, whose states stand in Redis.
+		f.log.Warn("the source is another server: everything is compared")
+		f.newSince = ""
+	}
 	f.cursor, f.reading = next, true
 	f.note(func(h *Health) { h.FeedAt = time.Now() })
 	return nil
@@ -82,7 +88,7 @@ func (f *feed) read(ctx context.Context) error {
 
 // check seeds the mirror if it is not whole, or if it was seeded before the connection began.
 func (f *feed) check(ctx context.Context) error {
-	short, cancel := context.WithTimeout(ctx, callTimeout)
+	short, cancel := context.WithTimeout(ctx, f.patience)
 	defer cancel()
 	if f.newSince == "" {
 		at, err := f.rdb.Time(short).Result()

@@ -1,12 +1,14 @@
 package availability
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/redistest"
@@ -78,6 +80,84 @@ func TestASourceThatIsAwayDelaysTheFeedAndLosesNothing(t *testing.T) {
 	})
 }
 
+func TestASourceThatIsAnotherServerAndLostCommitsIsTheTruth(t *testing.T) {
+	inWorlds(t, func(t *testing.T, w redistest.World) {
+		source := newFake(online("a"), online("b"))
+		r := newRig(t, w, source)
+		r.run()
+		before := source.state("a")
+		for range 3 {
+			_, err := r.Offline(t.Context(), "a")
+			require.NoError(t, err)
+			_, err = r.Online(t.Context(), "a")
+			require.NoError(t, err)
+		}
+		_, err := r.Offline(t.Context(), "a")
+		require.NoError(t, err)
+		r.eventually(func() bool { return r.Health().FeedError == "" && len(r.differences()) == 0 }, "")
+		source.mu.Lock()
+		source.rows["a"], source.xid, source.life = row{before, 1}, 2, "another"
+		source.mu.Unlock()
+		r.eventually(func() bool { return len(r.differences()) == 0 }, "the mirror is outbid")
+		require.True(t, source.state("a").Online)
+		require.Greater(t, source.state("a").Version, int64(8))
+	})
+}
+
+func TestWritersAndFeedHaveTimeToBringWhatDiffers(t *testing.T) {
+	inWorlds(t, func(t *testing.T, w redistest.World) {
+		source := newFake(online("a"))
+		r := newRig(t, w, source, func(c *Config) { c.Tick = never })
+		r.seeded()
+		_, err := source.SetOnline(t.Context(), "a", false)
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		r.rdb.AddHook(commands{func(cmd redis.Cmder) error {
+			if len(cmd.Args()) > 1 && cmd.Args()[1] == applyScript.Hash() {
+				time.AfterFunc(time.Millisecond, cancel)
+			}
+			return nil
+		}})
+		_, _, err = r.reconcile(ctx, func(_ context.Context, f func(context.Context) error) error { return f(t.Context()) })
+		require.ErrorIs(t, err, context.Canceled, "it waited")
+		require.Zero(t, r.drift(Behind))
+	})
+}
+
+func TestAStrangerThatIsWrittenMeanwhileStays(t *testing.T) {
+	inWorlds(t, func(t *testing.T, w redistest.World) {
+		r := newRig(t, w, newFake(online("a")))
+		r.seeded()
+		ctx := t.Context()
+		require.NoError(t, r.client.SAdd(ctx, r.keys.online(), "new", "stranger").Err())
+		r.rdb.AddHook(commands{func(cmd redis.Cmder) error {
+			if len(cmd.Args()) > 1 && cmd.Args()[1] == removeScript.Hash() {
+				return r.client.HSet(ctx, r.keys.version(), "new", 1).Err()
+			}
+			return nil
+		}})
+		r.reconciled()
+		require.ElementsMatch(t, []string{"a", "new"}, r.client.SMembers(ctx, r.keys.online()).Val())
+	})
+}
+
+func TestAMirrorThatIsEmptiedDuringAReconciliationIsNoDrift(t *testing.T) {
+	inWorlds(t, func(t *testing.T, w redistest.World) {
+		source := newFake(online("a"), online("b"))
+		r := newRig(t, w, source)
+		r.seeded()
+		source.fault = func(op string) error {
+			if op == "Page" {
+				return r.client.Del(t.Context(), r.keys.seeded(), r.keys.online(), r.keys.version()).Err()
+			}
+			return nil
+		}
+		_, _, err := r.reconcile(t.Context(), directly)
+		require.ErrorIs(t, err, errUnseeded)
+		require.Zero(t, r.drift(Behind))
+	})
+}
+
 // reconciled is one reconciliation, which must go well.
 func (r *rig) reconciled() map[string]int {
 	r.t.Helper()
@@ -107,20 +187,20 @@ func TestAReconciliationNamesEachKindOfDriftAndHealsIt(t *testing.T) {
 		require.NoError(t, c.SAdd(ctx, k.deactivated(), "m5").Err())
 		require.NoError(t, c.Set(ctx, k.heartbeat("m6"), "nonsense", 0).Err())
 		require.NoError(t, c.HSet(ctx, k.version(), "m7", 99).Err()) // and the source lost those commits
-		require.NoError(t, c.SAdd(ctx, k.online(), "stranger-1").Err())
-		require.NoError(t, c.HSet(ctx, k.version(), "stranger-2", 3).Err())
-		require.NoError(t, c.Set(ctx, k.capacity("stranger-2"), 1, 0).Err())
+		require.NoError(t, c.SAdd(ctx, k.online(), "unknown-1").Err())
+		require.NoError(t, c.HSet(ctx, k.version(), "unknown-2", 3).Err())
+		require.NoError(t, c.Set(ctx, k.capacity("unknown-2"), 1, 0).Err())
 		wrong := source.state("m8")
 		wrong.Sessions = 2
 		source.base["m8"] = wrong
 
-		require.Equal(t, map[string]int{Behind: 2, Differs: 4, Ahead: 1, Stranger: 2, Base: 1}, r.reconciled())
-		for kind, n := range map[string]int{Behind: 2, Differs: 4, Ahead: 1, Stranger: 2, Base: 1} {
+		require.Equal(t, map[string]int{Behind: 2, Differs: 4, Ahead: 1, Unknown: 2, Base: 1}, r.reconciled())
+		for kind, n := range map[string]int{Behind: 2, Differs: 4, Ahead: 1, Unknown: 2, Base: 1} {
 			require.Equal(t, n, r.drift(kind), kind)
 		}
 		r.same()
 		require.Equal(t, int64(100), source.state("m7").Version, "outbid")
-		require.Zero(t, c.Exists(ctx, k.capacity("stranger-2")).Val())
+		require.Zero(t, c.Exists(ctx, k.capacity("unknown-2")).Val())
 		require.Equal(t, 2, r.mirrored("m8").Sessions)
 		require.Empty(t, r.reconciled(), "all of it is healed")
 	})

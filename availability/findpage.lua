@@ -1,5 +1,5 @@
--- findpage.lua: one page of those who can take work now. Reads only. Each page is seen in one instant;
--- a few hundred mitras are one page.
+-- findpage.lua: one page of those who can take work now. Reads only. Each page is seen in one
+-- instant; a few hundred mitras are one page.
 -- KEYS[1..5] see keys.lua  KEYS[6] the janitor's witness
 -- ARGV[1] cursor  ARGV[2] size of the page  ARGV[3] how many sessions a mitra may have
 -- ARGV[4] ms of silence after which a mitra is not counted; 0: silence does not matter

@@ -1,9 +1,9 @@
 -- heartbeat.lua: takes a heartbeat.
 -- KEYS[1..5] see keys.lua  KEYS[6] the mitra's heartbeat
 -- ARGV[1] id
--- Result: deactivated; not_online, also if an auto-offline is under way, or the app would believe that it
--- is online while it goes offline; kept; unseeded: kept, but the mirror is not whole, so it does not know
--- whether the mitra is online.
+-- Result: deactivated; not_online, also if an auto-offline is under way, or the app would believe
+-- that it is online while it goes offline; kept; unseeded: kept, but the mirror is not whole, so it
+-- does not know whether the mitra is online.
 local id = ARGV[1]
 if redis.call('SISMEMBER', deactivated, id) == 1 then return 'deactivated' end
 if redis.call('HEXISTS', condemned, id) == 1 then return 'not_online' end

@@ -1,8 +1,8 @@
 -- iso.lua: the server's clock. Not a script of its own.
 
--- iso(ms) is a time as heartbeats have it: ISO 8601, UTC, to the millisecond, always 24 characters, so
--- that the later of two is the larger string. Lua has no calendar here; the days are counted in eras
--- of 400 years that begin in March, so that a leap day is the last of a year.
+-- iso(ms) is a time as heartbeats have it: ISO 8601, UTC, to the millisecond, always 24 characters,
+-- so that the later of two is the larger string. Lua has no calendar here; the days are counted in
+-- eras of 400 years that begin in March, so that a leap day is the last of a year.
 local function iso(ms)
   local s = math.floor(ms / 1000)
   local day = math.floor(s / 86400) + 719468

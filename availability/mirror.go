@@ -37,16 +37,16 @@ type Config struct {
 	// Source is the durable truth.
 	Source Source
 
-	// Client carries reads, heartbeats and states. It must not retry: see lease.CheckClient. Not closed
-	// here.
+	// Client carries reads, heartbeats and states. It must not retry: see lease.CheckClient. Not
+	// closed here.
 	Client redis.UniversalClient
 
-	// Control is for the subscription to `config:invalidate`, with options as lease.Options makes them.
-	// Not closed here.
+	// Control is for the subscription to `config:invalidate`, with options as lease.Options makes
+	// them. Not closed here.
 	Control redis.UniversalClient
 
-	// Layout has the prefix of all keys, and of the channel. It is the registry's and the janitor's. On
-	// a Redis Cluster it must have a hash tag: scripts build keys, so all have to be in one slot.
+	// Layout has the prefix of all keys, and of the channel. It is the registry's and the janitor's.
+	// On a Redis Cluster it must have a hash tag: scripts build keys, so all have to be in one slot.
 	Layout guard.Layout
 
 	// Tick is the pause between two looks at the source's feed. A change that no writer brought here
@@ -69,8 +69,8 @@ type Config struct {
 	Registerer prometheus.Registerer // nil: none are registered
 }
 
-// A Mirror keeps in Redis what the source knows, and answers from there. Make one with New, and Run it.
-// Safe for concurrent use.
+// A Mirror keeps in Redis what the source knows, and answers from there. Make one with New, and Run
+// it. Safe for concurrent use.
 type Mirror struct {
 	c       Config
 	source  Source
@@ -78,6 +78,8 @@ type Mirror struct {
 	keys    keys
 	log     *slog.Logger
 	metrics *metrics
+
+	patience time.Duration // callTimeout, but for tests on a slow machine
 
 	applying, feeding, settling *streak.Streak // what may fail for a while
 
@@ -108,7 +110,8 @@ func New(c Config) (*Mirror, error) {
 		return nil, err
 	}
 	m := &Mirror{
-		c: c, source: c.Source, rdb: c.Client, keys: keys{c.Layout}, log: c.Logger, metrics: newMetrics(),
+		c: c, source: c.Source, rdb: c.Client, keys: keys{c.Layout}, log: c.Logger,
+		metrics: newMetrics(), patience: callTimeout,
 		applying: streak.New(c.Logger, "states do not reach Redis: readers see old ones, the feed tries again",
 			"states reach Redis again"),
 		feeding: streak.New(c.Logger, "the mirror is not kept: readers see old states, or fall back to the source",
@@ -151,8 +154,8 @@ func (c Config) check() error {
 	return errors.Join(errs...)
 }
 
-// Run seeds the mirror, reads the feed, and hears of changed settings, until ctx ends. Then it returns
-// nil, and leaves no goroutine behind. Every replica runs one.
+// Run seeds the mirror, reads the feed, and hears of changed settings, until ctx ends. Then it
+// returns nil, and leaves no goroutine behind. Every replica runs one.
 func (m *Mirror) Run(ctx context.Context) error {
 	var work conc.WaitGroup
 	work.Go(func() { m.listen(ctx) })
@@ -162,8 +165,8 @@ func (m *Mirror) Run(ctx context.Context) error {
 }
 
 // Ready is closed when this process first knew the mirror to be whole, and seeded since it began. A
-// program waits for it before it opens its listener, for as long as it likes: until then reads fall back
-// to the source.
+// program waits for it before it opens its listener, for as long as it likes: until then reads fall
+// back to the source.
 func (m *Mirror) Ready() <-chan struct{} { return m.ready }
 
 // Health is what an operator wants to know of a Mirror.

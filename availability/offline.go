@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -28,6 +29,8 @@ const (
 	breakerHolds = time.Minute
 	// settleOf is how many mitras one transaction sets offline at most. It locks their rows.
 	settleOf = 100
+	// settleWithin bounds that transaction: it may have to wait for others' locks.
+	settleWithin = 10 * time.Second
 	// settleTries is how often it is tried when a mitra came back in the middle of it.
 	settleTries = 3
 	// heldUntil is the field of the breaker's hash: until when (ms) it holds.
@@ -37,10 +40,11 @@ const (
 // errMarks: a mark is not what it was: somebody came back, or Redis lost it.
 var errMarks = errors.New("availability: marks changed while mitras were set offline")
 
-// offline is the sweep that sets mitras offline who are silent for too long. Silence is judged in Redis,
-// under the guard: a mark with the version is the verdict, and from then on heartbeats are refused. The
-// source carries it out, if that is still its version, and if it knows no later sign of life itself. A
-// sweep that dies in between leaves marks, and the next one, on any replica, carries them out.
+// offline is the sweep that sets mitras offline who are silent for too long. Silence is judged in
+// Redis, under the guard: a mark with the version is the verdict, and from then on heartbeats are
+// refused. The source carries it out, if that is still its version, and if it knows no later sign
+// of life itself. A sweep that dies in between leaves marks, and the next one, on any replica,
+// carries them out.
 type offline struct{ *Mirror }
 
 func (o *offline) Name() string            { return "availability_offline" }
@@ -182,9 +186,9 @@ func (x *offlinePass) heldUntil(ctx context.Context) (time.Time, error) {
 	return time.UnixMilli(until), nil
 }
 
-// breaker holds if most of those who are online fell silent at once: the fault is more likely ours than
-// theirs. It does so once: who is silent still when the hold is over may go, and it holds again only after
-// a pass in which fewer were.
+// breaker holds if most of those who are online fell silent at once: the fault is more likely ours
+// than theirs. It does so once: who is silent still when the hold is over may go, and it holds
+// again only after a pass in which fewer were.
 func (x *offlinePass) breaker(ctx context.Context) error {
 	until, err := x.heldUntil(ctx)
 	if err != nil {
@@ -281,9 +285,10 @@ func (x *offlinePass) marks(ctx context.Context) ([]Condemned, error) {
 	}
 }
 
-// carryOut sets some of the condemned offline in the source, in one transaction, and brings the result to
-// Redis, which takes the marks away. A mitra of whom the source knows a later sign of life keeps its mark
-// until it goes online again, or until that sign is old as well.
+// carryOut sets some of the condemned offline in the source, in one transaction, and brings the
+// result to Redis, which takes the marks away. A mitra of whom the source knows a later sign of
+// life keeps its mark until it goes online again, or until that sign is old as well. A stranger's
+// goes with a reconciliation.
 func (x *offlinePass) carryOut(ctx context.Context, those []Condemned) error {
 	var now time.Time
 	err := x.Call(ctx, func(ctx context.Context) (err error) {
@@ -293,8 +298,10 @@ func (x *offlinePass) carryOut(ctx context.Context, those []Condemned) error {
 	if err != nil {
 		return fmt.Errorf("availability: ask for the time: %w", err)
 	}
-	confirm := func() error { return x.confirm(ctx, those) }
-	states, flipped, err := x.source.AutoOffline(ctx, those, now.Add(-x.stale), confirm)
+	bounded, cancel := context.WithTimeout(ctx, settleWithin)
+	defer cancel()
+	confirm := func() error { return x.confirm(bounded, those) }
+	states, flipped, err := x.source.AutoOffline(bounded, those, now.Add(-x.stale), confirm)
 	if err != nil {
 		return fmt.Errorf("availability: set the silent offline: %w", err)
 	}
@@ -302,24 +309,10 @@ func (x *offlinePass) carryOut(ctx context.Context, those []Condemned) error {
 	if len(flipped) > 0 {
 		x.Log().Info("mitras set offline for their silence", "count", len(flipped), "mitras", flipped)
 	}
-	known := map[string]bool{}
-	for _, s := range states {
-		known[s.ID] = true
-	}
-	var strangers []Condemned
-	for _, c := range those {
-		if !known[c.ID] {
-			strangers = append(strangers, c)
-		}
-	}
-	err = x.Call(ctx, func(ctx context.Context) error {
+	return x.Call(ctx, func(ctx context.Context) error {
 		_, err := x.apply(ctx, newer, states...)
-		return err
+		return err // the feed brings them, and with them the marks go
 	})
-	if err != nil { // the feed brings them, and with them the marks go
-		return err
-	}
-	return x.pardon(ctx, strangers)
 }
 
 // confirm is asked right before the commit: all marks have to stand. While they do, Redis takes no
@@ -329,7 +322,7 @@ func (x *offlinePass) confirm(ctx context.Context, those []Condemned) error {
 	for i, c := range those {
 		ids[i] = c.ID
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout) // rows are locked: no turn is waited for
+	ctx, cancel := context.WithTimeout(ctx, x.patience) // rows are locked: no turn is waited for
 	defer cancel()
 	stand, err := x.rdb.HMGet(ctx, x.keys.condemned(), ids...).Result()
 	if err != nil {
@@ -352,17 +345,11 @@ func (x *offlinePass) pardonAll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return x.pardon(ctx, marks)
-}
-
-func (x *offlinePass) pardon(ctx context.Context, those []Condemned) error {
-	for len(those) > 0 {
-		n := min(len(those), applyOf)
+	for part := range slices.Chunk(marks, applyOf) {
 		var args []any
-		for _, c := range those[:n] {
+		for _, c := range part {
 			args = append(args, c.ID, c.Version)
 		}
-		those = those[n:]
 		err := x.Call(ctx, func(ctx context.Context) error {
 			return pardonScript.Run(ctx, x.rdb, x.keys.all(), args...).Err()
 		})

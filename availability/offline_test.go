@@ -104,7 +104,8 @@ func (l *leader) sweep() map[string]janitor.Report {
 
 func (l *leader) offline() janitor.Report { return l.sweep()["availability_offline"] }
 
-// swept runs a test with a leader on each kind of server. Its mitras are seeded behind its first passes.
+// swept runs a test with a leader on each kind of server. Its mitras are seeded behind its first
+// passes.
 func swept(t *testing.T, states []State, test func(t *testing.T, l *leader)) {
 	t.Helper()
 	inWorlds(t, func(t *testing.T, w redistest.World) {
@@ -294,6 +295,45 @@ func TestAMarkThatWentBeforeTheCommitRollsItBack(t *testing.T) {
 		beat, err := l.Heartbeat(t.Context(), "a")
 		require.NoError(t, err)
 		require.Equal(t, BeatKept, beat)
+	})
+}
+
+// beforeTheVerdict has something happen between the look at who is silent and their condemnation.
+func (l *leader) beforeTheVerdict(f func()) {
+	asked := 0
+	l.rdb.AddHook(commands{func(cmd redis.Cmder) error {
+		if cmd.Name() == "hget" && cmd.Args()[1] == l.keys.breaker() {
+			if asked++; asked == 2 { // at the beginning of the pass, and behind the look
+				f()
+			}
+		}
+		return nil
+	}})
+}
+
+func TestAPingBehindTheLookKeepsAMitra(t *testing.T) {
+	swept(t, []State{silent("a"), silent("b")}, func(t *testing.T, l *leader) {
+		l.beforeTheVerdict(func() {
+			beat, err := l.Heartbeat(t.Context(), "a")
+			require.NoError(t, err)
+			require.Equal(t, BeatKept, beat)
+		})
+		report := l.offline()
+		require.Equal(t, janitor.Done, report.Outcome)
+		require.Equal(t, 2, report.Condemned)
+		require.Equal(t, 1, report.Evicted)
+		require.Zero(t, l.client.Exists(t.Context(), l.keys.condemned()).Val())
+		require.True(t, l.source.state("a").Online)
+	})
+}
+
+func TestAHoldBehindTheLookKeepsEverybody(t *testing.T) {
+	swept(t, []State{silent("a")}, func(t *testing.T, l *leader) {
+		l.source.settings.StaleAfter = 20 * time.Minute
+		l.beforeTheVerdict(func() { l.listened(10 * time.Minute) }) // longer than the grace period
+		require.Equal(t, janitor.Held, l.offline().Outcome)
+		require.Equal(t, heldListening, l.Health().Offline)
+		require.Empty(t, l.source.flips)
 	})
 }
 

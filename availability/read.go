@@ -54,7 +54,7 @@ func read[T any](ctx context.Context, m *Mirror, op string,
 ) (Answer[T], error) {
 	a := Answer[T]{From: FromValkey}
 	redisErr := m.redis.do(func() (err error) {
-		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		ctx, cancel := context.WithTimeout(ctx, m.patience)
 		defer cancel()
 		a.Value, err = fromRedis(ctx)
 		return err
@@ -78,7 +78,7 @@ func read[T any](ctx context.Context, m *Mirror, op string,
 
 // fallback asks the source: behind a breaker, and when there is a place among those who do.
 func (m *Mirror) fallback(ctx context.Context, ask func() error) error {
-	waiting, cancel := context.WithTimeout(ctx, callTimeout)
+	waiting, cancel := context.WithTimeout(ctx, m.patience)
 	defer cancel()
 	if err := m.fallbacks.Acquire(waiting, 1); err != nil {
 		return fmt.Errorf("availability: too many ask the source at once: %w", err)
@@ -95,9 +95,9 @@ func (s Settings) stale() int64 {
 	return s.StaleAfter.Milliseconds()
 }
 
-// cutoff is before when the source's sign of life of a mitra is too old; zero: silence says nothing. The
-// source hears of heartbeats a HeartbeatInterval late, and of none while Redis is away. So it counts from
-// when the mirror was last seen whole, and is none where it never was.
+// cutoff is before when the source's sign of life of a mitra is too old; zero: silence says
+// nothing. The source hears of heartbeats a HeartbeatInterval late, and of none while Redis is
+// away. So it counts from when the mirror was last seen whole, and is none where it never was.
 func (m *Mirror) cutoff(s Settings) time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -107,9 +107,9 @@ func (m *Mirror) cutoff(s Settings) time.Time {
 	return m.whole.Add(-s.StaleAfter - m.c.HeartbeatInterval)
 }
 
-// FindAvailable returns mitras who are online, active, not silent, and have room, the least busy first;
-// with limit 0 all of them. Pages of a thousand are seen in one instant each. What it says is old when it
-// arrives: Accept decides.
+// FindAvailable returns mitras who are online, active, not silent, and have room, the least busy
+// first; with limit 0 all of them. Pages of a thousand are seen in one instant each. What it says
+// is old when it arrives: Accept decides.
 func (m *Mirror) FindAvailable(ctx context.Context, limit int) (Answer[[]Available], error) {
 	s, err := m.Settings(ctx)
 	if err != nil {

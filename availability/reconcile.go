@@ -14,6 +14,9 @@ import (
 var errEmptySource = errors.New(
 	"availability: the source has no states at all, and Redis has: check DATABASE_URL; nothing is removed")
 
+// driftNamed is how many of a kind the log names in one reconciliation. All are counted.
+const driftNamed = 20
+
 // scanOf is the COUNT of the scans here.
 const scanOf = 1000
 
@@ -22,8 +25,8 @@ type caller func(ctx context.Context, f func(ctx context.Context) error) error
 
 func directly(ctx context.Context, f func(ctx context.Context) error) error { return f(ctx) }
 
-// reconciliation compares Redis with the source, both ways: Redis is read first and the source later, so
-// what Redis has and the source does not is no change under way.
+// reconciliation compares Redis with the source, both ways: Redis is read first and the source
+// later, so what Redis has and the source does not is no change under way.
 type reconciliation struct {
 	*Mirror
 	mode string                      // compare, or heal: then what was found is no drift, but work
@@ -35,8 +38,7 @@ type reconciliation struct {
 	found   map[string]int    // by kind
 }
 
-func (r *reconciliation) run(ctx context.Context, call caller) error {
-	r.call = call
+func (r *reconciliation) run(ctx context.Context) error {
 	if err := r.readRedis(ctx); err != nil {
 		return err
 	}
@@ -53,11 +55,14 @@ func (r *reconciliation) run(ctx context.Context, call caller) error {
 		if !wait.For(ctx, 2*r.c.Tick) {
 			return context.Cause(ctx)
 		}
+		if err := r.whole(ctx); err != nil {
+			return err
+		}
 	}
 	if err := r.heal(ctx, differing); err != nil {
 		return err
 	}
-	return r.removeStrangers(ctx)
+	return r.removeUnknown(ctx)
 }
 
 // readRedis reads whom Redis knows.
@@ -112,8 +117,8 @@ func (r *reconciliation) scan(ctx context.Context,
 	}
 }
 
-// comparePages goes through all states of the source, and returns the ids of those that are to be looked
-// at again. Of inRedis it leaves whom it did not meet.
+// comparePages goes through all states of the source, and returns the ids of those that are to be
+// looked at again. Of inRedis it leaves whom it did not meet.
 func (r *reconciliation) comparePages(ctx context.Context) (again []string, err error) {
 	for after := ""; ; {
 		if r.page != nil {
@@ -181,8 +186,8 @@ func (r *reconciliation) heal(ctx context.Context, ids []string) error {
 	return nil
 }
 
-// outbid gives those versions above Redis' whose versions the source has lost. The source is asked once
-// more: it may have taken a version, and a writer brought it here, since it was read.
+// outbid gives those versions above Redis' whose versions the source has lost. The source is asked
+// once more: it may have taken a version, and a writer brought it here, since it was read.
 func (r *reconciliation) outbid(ctx context.Context, ahead []unequal) error {
 	if len(ahead) == 0 {
 		return nil
@@ -217,9 +222,9 @@ func (r *reconciliation) outbid(ctx context.Context, ahead []unequal) error {
 	return err
 }
 
-// removeStrangers removes whom the source does not know. Those that a page did not have because they are
-// new have a state by now: rows of states are never deleted.
-func (r *reconciliation) removeStrangers(ctx context.Context) error {
+// removeUnknown removes whom the source does not know. Those that a page did not have because
+// they are new have a state by now: rows of states are never deleted.
+func (r *reconciliation) removeUnknown(ctx context.Context) error {
 	for part := range slices.Chunk(slices.Sorted(maps.Keys(r.inRedis)), applyOf) {
 		states, err := r.source.States(ctx, part)
 		if err != nil {
@@ -232,7 +237,7 @@ func (r *reconciliation) removeStrangers(ctx context.Context) error {
 		for _, id := range part {
 			if version, still := r.inRedis[id]; still {
 				args = append(args, id, version)
-				r.drifted(Stranger, id)
+				r.drifted(Unknown, id)
 			}
 		}
 		if len(args) == 0 {
@@ -242,8 +247,24 @@ func (r *reconciliation) removeStrangers(ctx context.Context) error {
 			return removeScript.Run(ctx, r.rdb, r.keys.all(), args...).Err()
 		})
 		if err != nil {
-			return fmt.Errorf("availability: remove strangers: %w", err)
+			return fmt.Errorf("availability: remove unknown mitras: %w", err)
 		}
+	}
+	return nil
+}
+
+// whole returns errUnseeded if the mirror is not whole: it was emptied, which is no drift.
+func (r *reconciliation) whole(ctx context.Context) error {
+	var n int64
+	err := r.call(ctx, func(ctx context.Context) (err error) {
+		n, err = r.rdb.Exists(ctx, r.keys.seeded()).Result()
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("availability: is the mirror whole: %w", err)
+	}
+	if n == 0 {
+		return errUnseeded
 	}
 	return nil
 }
@@ -251,15 +272,22 @@ func (r *reconciliation) removeStrangers(ctx context.Context) error {
 // drifted counts and names a state that was not as it should be. In a seeding nothing is.
 func (r *reconciliation) drifted(kind, id string) {
 	r.found[kind]++
-	if r.mode == compare {
-		r.metrics.drift.WithLabelValues(kind).Inc()
+	if r.mode == heal {
+		return
+	}
+	r.metrics.drift.WithLabelValues(kind).Inc()
+	if r.found[kind] <= driftNamed {
 		r.log.Warn("drift healed", "kind", kind, "mitra", id)
 	}
 }
 
-// reconcile compares everything, counts what has drifted, and heals it.
+// reconcile compares everything, counts what has drifted, and heals it. While the mirror is not
+// whole it returns errUnseeded: then it is the seeding's turn.
 func (m *Mirror) reconcile(ctx context.Context, call caller) (map[string]int, int, error) {
-	r := &reconciliation{Mirror: m, mode: compare, found: map[string]int{}}
+	r := &reconciliation{Mirror: m, mode: compare, found: map[string]int{}, call: call}
+	if err := r.whole(ctx); err != nil {
+		return nil, 0, err
+	}
 	repaired, err := m.source.Repair(ctx)
 	if err != nil {
 		return nil, 0, fmt.Errorf("availability: repair: %w", err)
@@ -281,6 +309,6 @@ func (m *Mirror) reconcile(ctx context.Context, call caller) (map[string]int, in
 			return r.found, 0, err
 		}
 	}
-	err = r.run(ctx, call)
+	err = r.run(ctx)
 	return r.found, r.states, err
 }

@@ -1,4 +1,5 @@
--- remove.lua: removes strangers, of whom the source knows nothing. One that was written meanwhile stays.
+-- remove.lua: removes strangers, of whom the source knows nothing. One that was written meanwhile
+-- stays.
 -- KEYS[1..5] see keys.lua
 -- ARGV id, version that was read or '' for none, ...
 -- Result: how many were removed

@@ -31,7 +31,9 @@ type rig struct {
 func newRig(t *testing.T, w redistest.World, source *fake, change ...func(*Config)) *rig {
 	t.Helper()
 	open := func(o *redis.Options) *redis.Client {
-		c := redis.NewClient(o)
+		patient := *o // miniredis with the race detector takes its time
+		patient.ReadTimeout = time.Minute
+		c := redis.NewClient(&patient)
 		t.Cleanup(func() { _ = c.Close() })
 		return c
 	}
@@ -45,6 +47,7 @@ func newRig(t *testing.T, w redistest.World, source *fake, change ...func(*Confi
 	}
 	m, err := New(c)
 	require.NoError(t, err)
+	m.patience = time.Minute
 	return &rig{t, m, source, w.Client}
 }
 
@@ -148,7 +151,7 @@ func (r *rig) differences() (found []string) {
 	} {
 		for _, id := range members {
 			if _, known := rows[id]; !known {
-				found = append(found, id+": stranger")
+				found = append(found, id+": unknown")
 			}
 		}
 	}

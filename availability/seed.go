@@ -16,8 +16,8 @@ var (
 	errEmptied    = errors.New("availability: Redis was emptied while it was seeded, or that took too long")
 )
 
-// seed makes the mirror whole, and returns when that began, as the server's clock says it. It compares
-// both ways, as a reconciliation does, so an empty server is the simplest case.
+// seed makes the mirror whole, and returns when that began, as the server's clock says it. It
+// compares both ways, as a reconciliation does, so an empty server is the simplest case.
 func (m *Mirror) seed(ctx context.Context) (at string, err error) {
 	token := rand.Text()
 	if at, err = m.seeding(ctx, "begin", token); err != nil {
@@ -28,7 +28,7 @@ func (m *Mirror) seed(ctx context.Context) (at string, err error) {
 	}
 	defer func() {
 		if err != nil {
-			short, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+			short, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.patience)
 			defer cancel()
 			_, _ = m.seeding(short, "give_up", token) // else it expires
 		}
@@ -41,8 +41,8 @@ func (m *Mirror) seed(ctx context.Context) (at string, err error) {
 		}
 		return err
 	}
-	r := &reconciliation{Mirror: m, page: extend, mode: heal, found: map[string]int{}}
-	if err := r.run(ctx, directly); err != nil {
+	r := &reconciliation{Mirror: m, page: extend, mode: heal, found: map[string]int{}, call: directly}
+	if err := r.run(ctx); err != nil {
 		return "", err
 	}
 	at, err = m.seeding(ctx, "certify", token)

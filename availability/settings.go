@@ -15,8 +15,8 @@ const (
 	silence = 5 * time.Second
 )
 
-// Settings returns what an administrator may change: as last read, at most ten seconds ago while the
-// source answers. The error is of a source that has never answered.
+// Settings returns what an administrator may change: as last read, at most ten seconds ago while
+// the source answers. The error is of a source that has never answered.
 func (m *Mirror) Settings(ctx context.Context) (Settings, error) {
 	if s := m.settings.Load(); s != nil {
 		return *s, nil
@@ -52,7 +52,7 @@ func (m *Mirror) PutSetting(ctx context.Context, name string, value any) error {
 
 // invalidated reads the settings, and drops all that was made of older ones.
 func (m *Mirror) invalidated(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*callTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*m.patience)
 	defer cancel()
 	_, _ = m.readSettings(ctx) // says so itself; the feed tries again
 	m.dropSnapshot()
@@ -62,8 +62,8 @@ func (m *Mirror) invalidated(ctx context.Context) {
 	}
 }
 
-// listen hears of changed settings. A subscription that begins again says that the connection to Redis
-// had ended: the server may be another.
+// listen hears of changed settings. A subscription that begins again says that the connection to
+// Redis had ended: the server may be another.
 func (m *Mirror) listen(ctx context.Context) {
 	again := false
 	subscribe.Channel{

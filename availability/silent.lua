@@ -1,8 +1,8 @@
 -- silent.lua: one page of those who are online and have been silent for too long. Reads only.
 -- KEYS[1..5] see keys.lua  KEYS[6] the janitor's witness
 -- ARGV[1] cursor  ARGV[2] size of the page  ARGV[3] ms of silence that is too long
--- Result: strings: { next cursor, now (ms), listened (ms), read, unreadable, id, ... }, or the error
--- UNSEEDED.
+-- Result: strings: { next cursor, now (ms), listened (ms), read, unreadable, id, ... }, or the
+-- error UNSEEDED.
 if redis.call('EXISTS', seeded) == 0 then return redis.error_reply('UNSEEDED the mirror is not whole') end
 local now = nowms()
 local cutoff = iso(now - tonumber(ARGV[3]))

@@ -44,9 +44,9 @@ func (s lastSnapshot) answer(from Origin) Answer[Snapshot] {
 	return Answer[Snapshot]{s.Snapshot, from, time.Since(s.at)}
 }
 
-// Snapshot returns the snapshot that all replicas share. One of them computes it, about each ten seconds,
-// however many ask; meanwhile the last one is served, as FromStale. Where neither Redis nor the source can
-// answer, the last one that this process knew is, whatever its age.
+// Snapshot returns the snapshot that all replicas share. One of them computes it, about each ten
+// seconds, however many ask; meanwhile the last one is served, as FromStale. Where neither Redis
+// nor the source can answer, the last one that this process knew is, whatever its age.
 func (m *Mirror) Snapshot(ctx context.Context) (Answer[Snapshot], error) {
 	a, err := m.snapshotFor(ctx)
 	origin := string(a.From)
@@ -135,12 +135,13 @@ func (m *Mirror) computeSnapshot(ctx context.Context, generation int) (lastSnaps
 	return s, nil
 }
 
-// storedSnapshot is what stands in Redis, or redis.Nil. It is the last that this process knows then.
+// storedSnapshot is what stands in Redis, or redis.Nil. It is the last that this process knows
+// then.
 func (m *Mirror) storedSnapshot(ctx context.Context) (lastSnapshot, error) {
 	generation := m.lastSnapshot().generation
 	s := lastSnapshot{from: FromValkey, generation: generation}
 	err := m.redis.do(func() error {
-		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		ctx, cancel := context.WithTimeout(ctx, m.patience)
 		defer cancel()
 		pipe := m.rdb.Pipeline()
 		value, left := pipe.Get(ctx, m.keys.snapshot()), pipe.PTTL(ctx, m.keys.snapshot())

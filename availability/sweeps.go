@@ -6,13 +6,11 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-// Sweeps are what one replica at a time does for all, as sweeps of package janitor: auto-offline, the
-// heartbeats' way to the source, and reconciliation. Two at once do no harm.
+// Sweeps are what one replica at a time does for all, as sweeps of package janitor: auto-offline,
+// the heartbeats' way to the source, and reconciliation. Two at once do no harm.
 func (m *Mirror) Sweeps() []janitor.Sweeper {
 	return []janitor.Sweeper{
 		&offline{Mirror: m},
@@ -38,7 +36,8 @@ func (s *sweep) Run(ctx context.Context, p *janitor.Pass) error {
 	return s.run(ctx, p)
 }
 
-// mirrorHeartbeats brings the heartbeats of all who are online to the source, where they survive Redis.
+// mirrorHeartbeats brings the heartbeats of all who are online to the source, where they survive
+// Redis.
 func (m *Mirror) mirrorHeartbeats(ctx context.Context, p *janitor.Pass) error {
 	for ids, err := range p.SetPages(ctx, m.keys.online()) {
 		if err != nil {
@@ -86,15 +85,11 @@ func (m *Mirror) mirrorHeartbeats(ctx context.Context, p *janitor.Pass) error {
 
 // reconcilePass is a reconciliation. While the mirror is not whole, it is the seeding's turn.
 func (m *Mirror) reconcilePass(ctx context.Context, p *janitor.Pass) error {
-	err := p.Call(ctx, func(ctx context.Context) error { return m.rdb.Get(ctx, m.keys.seeded()).Err() })
-	if errors.Is(err, redis.Nil) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("availability: is the mirror whole: %w", err)
-	}
 	found, states, err := m.reconcile(ctx, p.Call)
 	p.AddScanned(states)
+	if errors.Is(err, errUnseeded) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}

@@ -5,10 +5,12 @@ import (
 	"fmt"
 )
 
-// The writers. Each commits in the source first; what that says is the result. Redis gets it right after,
-// best effort. An error other than those of Source means that the fate of the change is not known.
+// The writers. Each commits in the source first; what that says is the result. Redis gets it right
+// after, best effort. An error other than those of Source means that the fate of the change is not
+// known.
 
-// Online sets a mitra online. It is a sign of life, also if it was online before. ErrNotFound, ErrInactive.
+// Online sets a mitra online. It is a sign of life, also if it was online before. ErrNotFound,
+// ErrInactive.
 func (m *Mirror) Online(ctx context.Context, id string) (State, error) {
 	return m.wrote(ctx)(m.source.SetOnline(ctx, id, true))
 }
@@ -38,8 +40,8 @@ func (m *Mirror) wrote(ctx context.Context) func(State, error) (State, error) {
 	}
 }
 
-// Accept gives a session that is searching to a mitra that has room. It is decided in the source, so no
-// mitra ever has more sessions than it may. ErrNotFound, ErrTaken, ErrFull, ErrInactive.
+// Accept gives a session that is searching to a mitra that has room. It is decided in the source,
+// so no mitra ever has more sessions than it may. ErrNotFound, ErrTaken, ErrFull, ErrInactive.
 func (m *Mirror) Accept(ctx context.Context, session, mitra string) (Session, error) {
 	settings, err := m.Settings(ctx)
 	if err != nil {
@@ -48,8 +50,8 @@ func (m *Mirror) Accept(ctx context.Context, session, mitra string) (Session, er
 	return m.moved(ctx)(m.source.Accept(ctx, session, mitra, settings.MaxCustomers))
 }
 
-// Reroute moves a session to another mitra that has room. No reader sees it with both, or with neither.
-// ErrNotFound, ErrTaken, ErrFull, ErrInactive.
+// Reroute moves a session to another mitra that has room. No reader sees it with both, or with
+// neither. ErrNotFound, ErrTaken, ErrFull, ErrInactive.
 func (m *Mirror) Reroute(ctx context.Context, session, mitra string) (Session, error) {
 	settings, err := m.Settings(ctx)
 	if err != nil {
@@ -88,20 +90,21 @@ type Beat string
 // What became of a heartbeat.
 const (
 	BeatKept Beat = "kept"
-	// BeatUnseeded: it is kept, but the mirror is not whole and cannot tell whether the mitra is online.
-	// Who has to know asks Status, which asks the source.
+	// BeatUnseeded: it is kept, but the mirror is not whole and cannot tell whether the mitra is
+	// online. Who has to know asks Status, which asks the source.
 	BeatUnseeded Beat = "unseeded"
-	// BeatNotOnline: the mitra is offline, or being set offline for its silence. The app goes online again.
+	// BeatNotOnline: the mitra is offline, or being set offline for its silence. The app goes online
+	// again.
 	BeatNotOnline   Beat = "not_online"
 	BeatDeactivated Beat = "deactivated"
 )
 
-// Heartbeat takes a sign of life: one round trip to Redis, and none to the source. The id is a UUID in
-// lower case. After an error it is not known whether the heartbeat was kept.
+// Heartbeat takes a sign of life: one round trip to Redis, and none to the source. The id is a UUID
+// in lower case. After an error it is not known whether the heartbeat was kept.
 func (m *Mirror) Heartbeat(ctx context.Context, id string) (Beat, error) {
 	var beat string
 	err := m.redis.do(func() (err error) {
-		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		ctx, cancel := context.WithTimeout(ctx, m.patience)
 		defer cancel()
 		beat, err = heartbeatScript.Run(ctx, m.rdb, m.keys.all(m.keys.heartbeat(id)), id).Text()
 		return err

@@ -169,9 +169,10 @@ func TestAWriteStandsThoughRedisIsAwayAndTheFeedBringsIt(t *testing.T) {
 		}
 		require.InDelta(t, len(all), testutil.ToFloat64(r.metrics.applyFailed), 0, "each is counted")
 		require.Len(t, r.differences(), 2)
-		away = false
 		f := &feed{Mirror: r.Mirror, cursor: Cursor{Xmin: 1}}
-		require.NoError(t, f.read(t.Context()))
+		require.Error(t, f.read(t.Context()))
+		away = false
+		require.NoError(t, f.read(t.Context()), "from where the last one began that arrived")
 		r.same()
 	})
 }

@@ -30,9 +30,8 @@ func TestTheFeedSeesAChangeThatCommitsLate(t *testing.T) {
 	require.Empty(t, w.feed(&at), "it begins now")
 	require.Empty(t, w.feed(&at))
 
-	long, err := w.Begin(ctx)
-	require.NoError(t, err)
-	_, err = long.Exec(ctx, "UPDATE mitras SET is_active = false WHERE id = $1", late)
+	long := w.begin()
+	_, err := long.Exec(ctx, "UPDATE mitras SET is_active = false WHERE id = $1", late)
 	require.NoError(t, err)
 	w.exec("UPDATE mitras SET is_active = false WHERE id = $1", early)
 	// A cursor that is taken from here on stands behind a number that is not committed yet.
@@ -108,7 +107,7 @@ func TestVersionsThatAMirrorKnowsAreOutbid(t *testing.T) {
 	w.exec("UPDATE mitra_availability SET version = 50 WHERE mitra_id = $1", above)
 	var at availability.Cursor
 	w.feed(&at)
-	states, err := w.src.Outbid(ctx, []string{behind, equal, above, nobody, "stranger"}, []int64{40, 1, 40, 7, 9})
+	states, err := w.src.Outbid(ctx, []string{behind, equal, above, nobody, "unknown"}, []int64{40, 1, 40, 7, 9})
 	require.NoError(t, err)
 	versions := map[string]int64{}
 	for _, st := range states {
