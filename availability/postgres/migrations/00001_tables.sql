@@ -45,11 +45,14 @@ BEGIN
   THEN
     CREATE UNIQUE INDEX availability_one_status ON mitra_online_status (mitra_id);
   END IF;
-END $$;
 
--- For counting anew, which else would read every session that ever was.
-CREATE INDEX availability_busy_sessions ON chat_sessions (mitra_id)
-  WHERE status IN ('active', 'pending_payment');
+  -- For counting anew, which else would read every session that ever was. Its owner may have made it
+  -- before, without keeping writers waiting.
+  IF to_regclass('availability_busy_sessions') IS NULL THEN
+    CREATE INDEX availability_busy_sessions ON chat_sessions (mitra_id)
+     WHERE status IN ('active', 'pending_payment');
+  END IF;
+END $$;
 
 -- What an administrator may change.
 INSERT INTO app_config (key, value) VALUES
