@@ -6,7 +6,8 @@ modules := . tools $(patsubst %/go.mod,%,$(wildcard examples/*/go.mod))
 # It has no tests: those of the library run it.
 linted = $(modules) internal/ferret
 with_redis = REDIS_SERVER=$$(scripts/redis) && export REDIS_SERVER &&
-with_servers = $(with_redis) FERRET_SERVER=$$(scripts/ferret) && export FERRET_SERVER &&
+with_servers = $(with_redis) FERRET_SERVER=$$(scripts/ferret) && export FERRET_SERVER && \
+	POSTGRES_BIN=$$(scripts/postgres) && export POSTGRES_BIN &&
 chaos = $(with_servers) ROLLCALL_REPORT=$(CURDIR)/.cache/chaos/$@
 long_chaos = ^TestEverythingAt
 # A model in one goroutine: the race detector would only make it slow.
@@ -31,7 +32,7 @@ demo: ## Watch replicas die, join and stop under 300 simulated devices, for a mi
 cleanup-demo: ## Watch the clean-up worker beside a made-up game backend that leaks, for a minute (the first time builds FerretDB)
 	@FERRET_SERVER=$$(scripts/ferret) && export FERRET_SERVER && go run ./cmd/cleanup demo
 
-test: ## Run every test with the race detector on a Redis and a FerretDB of its own; of chaos what chaos-short is
+test: ## Run every test with the race detector on a Redis, a FerretDB and a PostgreSQL of its own; of chaos what chaos-short is
 	@for module in $(modules); do scripts/test $$module -race -short -timeout 8m -skip '$(long_chaos)|$(search)' ./... || exit 1; done
 	@scripts/test . -timeout 8m -run '$(search)' ./janitor/
 	@scripts/test . -race -tags failpoints ./internal/failpoint/

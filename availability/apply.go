@@ -19,11 +19,11 @@ const (
 
 // The kinds of drift.
 const (
-	Behind   = "behind"   // Redis had an older version
-	Differs  = "differs"  // Redis had something else at the same version
-	Ahead    = "ahead"    // Redis had a newer version: the source lost commits
-	Stranger = "stranger" // Redis had a mitra that the source does not know
-	Base     = "base"     // the source's state was not what its base tables say
+	Behind  = "behind"  // Redis had an older version
+	Differs = "differs" // Redis had something else at the same version
+	Ahead   = "ahead"   // Redis had a newer version: the source lost commits
+	Unknown = "unknown" // Redis had a mitra that the source does not know
+	Base    = "base"    // the source's state was not what its base tables say
 )
 
 // unequal is a mitra whose state in Redis was not equal.

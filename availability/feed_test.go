@@ -124,12 +124,12 @@ func TestWritersAndFeedHaveTimeToBringWhatDiffers(t *testing.T) {
 	})
 }
 
-func TestAStrangerThatIsWrittenMeanwhileStays(t *testing.T) {
+func TestAnUnknownThatIsWrittenMeanwhileStays(t *testing.T) {
 	inWorlds(t, func(t *testing.T, w redistest.World) {
 		r := newRig(t, w, newFake(online("a")))
 		r.seeded()
 		ctx := t.Context()
-		require.NoError(t, r.client.SAdd(ctx, r.keys.online(), "new", "stranger").Err())
+		require.NoError(t, r.client.SAdd(ctx, r.keys.online(), "new", "unknown").Err())
 		r.rdb.AddHook(commands{func(cmd redis.Cmder) error {
 			if len(cmd.Args()) > 1 && cmd.Args()[1] == removeScript.Hash() {
 				return r.client.HSet(ctx, r.keys.version(), "new", 1).Err()
@@ -187,20 +187,20 @@ func TestAReconciliationNamesEachKindOfDriftAndHealsIt(t *testing.T) {
 		require.NoError(t, c.SAdd(ctx, k.deactivated(), "m5").Err())
 		require.NoError(t, c.Set(ctx, k.heartbeat("m6"), "nonsense", 0).Err())
 		require.NoError(t, c.HSet(ctx, k.version(), "m7", 99).Err()) // and the source lost those commits
-		require.NoError(t, c.SAdd(ctx, k.online(), "stranger-1").Err())
-		require.NoError(t, c.HSet(ctx, k.version(), "stranger-2", 3).Err())
-		require.NoError(t, c.Set(ctx, k.capacity("stranger-2"), 1, 0).Err())
+		require.NoError(t, c.SAdd(ctx, k.online(), "unknown-1").Err())
+		require.NoError(t, c.HSet(ctx, k.version(), "unknown-2", 3).Err())
+		require.NoError(t, c.Set(ctx, k.capacity("unknown-2"), 1, 0).Err())
 		wrong := source.state("m8")
 		wrong.Sessions = 2
 		source.base["m8"] = wrong
 
-		require.Equal(t, map[string]int{Behind: 2, Differs: 4, Ahead: 1, Stranger: 2, Base: 1}, r.reconciled())
-		for kind, n := range map[string]int{Behind: 2, Differs: 4, Ahead: 1, Stranger: 2, Base: 1} {
+		require.Equal(t, map[string]int{Behind: 2, Differs: 4, Ahead: 1, Unknown: 2, Base: 1}, r.reconciled())
+		for kind, n := range map[string]int{Behind: 2, Differs: 4, Ahead: 1, Unknown: 2, Base: 1} {
 			require.Equal(t, n, r.drift(kind), kind)
 		}
 		r.same()
 		require.Equal(t, int64(100), source.state("m7").Version, "outbid")
-		require.Zero(t, c.Exists(ctx, k.capacity("stranger-2")).Val())
+		require.Zero(t, c.Exists(ctx, k.capacity("unknown-2")).Val())
 		require.Equal(t, 2, r.mirrored("m8").Sessions)
 		require.Empty(t, r.reconciled(), "all of it is healed")
 	})

@@ -17,7 +17,7 @@ func newMetrics() *metrics {
 	}
 	m := &metrics{
 		drift: vec("availability_drift_total",
-			"States that a reconciliation found to differ, and healed: behind, differs, ahead, stranger, base.", "kind"),
+			"States that a reconciliation found to differ, and healed: behind, differs, ahead, unknown, base.", "kind"),
 		reads: vec("availability_reads_total", "Reads by operation, and where the answer came from; error: nobody knew.",
 			"op", "source"),
 		heartbeats:  vec("availability_heartbeats_total", "Heartbeats by what became of them.", "result"),
@@ -28,7 +28,7 @@ func newMetrics() *metrics {
 		offline:     counter("availability_auto_offline_total", "Mitras that this process set offline for their silence."),
 		mirrored:    counter("availability_heartbeats_mirrored_total", "Heartbeats that this process brought to the source."),
 	}
-	for _, kind := range []string{Behind, Differs, Ahead, Stranger, Base} {
+	for _, kind := range []string{Behind, Differs, Ahead, Unknown, Base} {
 		m.drift.WithLabelValues(kind) // so that an alert sees 0 before the first
 	}
 	for _, beat := range []Beat{BeatKept, BeatUnseeded, BeatNotOnline, BeatDeactivated, "error"} {

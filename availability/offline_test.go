@@ -337,10 +337,10 @@ func TestAHoldBehindTheLookKeepsEverybody(t *testing.T) {
 	})
 }
 
-func TestAMarkOfAStrangerAndOneOfARuleThatWasTurnedOffAreLifted(t *testing.T) {
+func TestAMarkOfOneThatIsNotKnownAndOneOfARuleThatWasTurnedOffAreLifted(t *testing.T) {
 	swept(t, []State{online("a")}, func(t *testing.T, l *leader) {
 		ctx := t.Context()
-		require.NoError(t, l.client.HSet(ctx, l.keys.condemned(), "stranger", 1).Err())
+		require.NoError(t, l.client.HSet(ctx, l.keys.condemned(), "unknown", 1).Err())
 		l.offline()
 		require.Zero(t, l.client.HLen(ctx, l.keys.condemned()).Val())
 		require.NoError(t, l.client.HSet(ctx, l.keys.condemned(), "a", 1).Err())

@@ -151,7 +151,7 @@ func (r *rig) differences() (found []string) {
 	} {
 		for _, id := range members {
 			if _, known := rows[id]; !known {
-				found = append(found, id+": stranger")
+				found = append(found, id+": unknown")
 			}
 		}
 	}

@@ -15,6 +15,8 @@ var (
 	ErrFull = errors.New("availability: mitra has no room")
 	// ErrInactive: the mitra was deactivated.
 	ErrInactive = errors.New("availability: mitra is not active")
+	// ErrSetting: there is no setting of this name, or the value makes no sense.
+	ErrSetting = errors.New("availability: bad setting")
 )
 
 // A State is what the source knows of one mitra. Of two states the one with the higher Version is
@@ -84,6 +86,7 @@ type Source interface {
 	// Outbid gives states versions above these: the mirror knew newer ones, of commits that were lost.
 	Outbid(ctx context.Context, ids []string, versions []int64) ([]State, error)
 
+	// SetOnline says that a mitra takes work, or does not. Of one who is online it is a sign of life.
 	SetOnline(ctx context.Context, id string, online bool) (State, error)
 	// SetActive also revokes the sign-in sessions of one that is deactivated, in the same transaction.
 	SetActive(ctx context.Context, id string, active bool) (State, error)
@@ -103,7 +106,9 @@ type Source interface {
 	// Available is the fallback of reads: mitras who are online, active, seen after cutoff unless that
 	// is zero, and have less than most sessions, the least busy first.
 	Available(ctx context.Context, cutoff time.Time, most, limit int) ([]State, error)
+	// CountOnline is how many are online, whether or not they were heard of.
 	CountOnline(ctx context.Context) (int, error)
+	// Settings are those of now.
 	Settings(ctx context.Context) (Settings, error)
 	// PutSetting stores one of the four, by its name in app_config.
 	PutSetting(ctx context.Context, name string, value any) error

@@ -19,11 +19,13 @@
 //  2. The place that it is missing from is itself alive (Rule.UnlessLost). Else the rule is held,
 //     with reason reference_lost.
 //  3. It is the same thing as at the first look: its bytes, its digest, its score, and its expiry. A
-//     thing that was changed, or made anew under the same name, is looked at from the beginning.
+//     thing that was changed, or made anew under the same name, is looked at from the beginning. Of
+//     what is larger than 64 KiB or 512 elements, size and parts are compared: there a change that
+//     leaves both as they were is not seen.
 //  4. It can be read. What cannot is kept, and counted as unreadable.
 //  5. Not too many fall at once. A pass deletes Rule.Cap candidates at most. If more than half of at
 //     least 20 candidates are newly condemned, the rule is held once, for a grace period, with reason
-//     mass_failure.
+//     mass_failure. A pass that fails has condemned nothing newly.
 //  6. The guard agrees: lease, fence, witness, log record; see package guard.
 //
 // Whatever cannot tell keeps: a document that is missing, a database or a node that does not
@@ -46,9 +48,10 @@
 // # Marks
 //
 // Marks are a hash for each rule: candidate -> first seen (the server's ms), fingerprint. They
-// survive a change of leader. A mark counts only if the witness has listened since it was made. A
-// candidate that shows a sign of life is unmarked before anything else happens. There are at most
-// ten times Rule.Cap marks of a rule; further candidates wait, and are counted as kept, reason
+// survive a change of leader. A mark counts only if, since it was made, the witness has listened, no
+// reference was lost, the rule judges as it did, and no server of a Cluster was restarted or failed
+// over. A candidate that shows a sign of life is unmarked before anything else happens. There are at
+// most ten times Rule.Cap marks of a rule; further candidates wait, and are counted as kept, reason
 // marks.
 //
 // # Related keys
@@ -67,7 +70,7 @@
 //
 //   - A rule is as good as its signs: what lives and shows none of them is an orphan to it.
 //   - Of a collection with more than 512 elements, and of a text of more than 64 KiB, not
-//     everything is compared: its type, its size, its expiry, and of a text both ends.
+//     everything is compared: its type, its size, its expiry, and some parts.
 //   - With a candidate at most 1,000 related keys go that only a pattern finds. The rest goes
 //     later.
 //   - On a Cluster a sign on another server than the candidate's may have come back within the two

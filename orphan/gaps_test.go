@@ -86,9 +86,10 @@ func TestWhatIsMadeAnewInAnyGapSurvives(t *testing.T) {
 		"between look and last look": func(r *rig, change func()) {
 			r.sweep("sessions")
 			r.pass("sessions", time.Minute)
-			r.set.c.Client.AddHook(&before{command: "client", with: "x", f: change})
 			r.set.c.Client.AddHook(&before{command: "hgetall", f: func() {
-				r.set.c.Client.AddHook(&before{command: "exists", with: "user:a", f: change})
+				r.set.c.Client.AddHook(&before{command: "exists", with: "user:a", f: func() { // of the look
+					r.set.c.Client.AddHook(&before{command: "exists", with: "user:a", f: change})
+				}})
 			}})
 			r.sweep("sessions")
 		},

@@ -3,6 +3,7 @@ package orphan
 import (
 	"context"
 	"encoding/json"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/janitor"
 )
 
 // Go code and the script ask for some things both. Here each is asked alone.
@@ -74,6 +76,26 @@ func TestTheScriptItselfAsksWhetherAHoldCameAfterTheMark(t *testing.T) {
 			r.listened(5 * time.Minute) // long enough for the guard, and later than the mark
 		}})
 		require.Equal(t, map[string]int{changed: 1}, r.sweep("sessions").Kept)
+		require.True(t, r.exists(p+"session:a"))
+	})
+}
+
+func TestTheScriptItselfAsksForTheReferences(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		p := w.Prefix
+		rule := session(p)
+		rule.KeepIf = []Sign{{Member: &Member{Set: p + "users", Of: "{user}"}}}
+		rule.UnlessLost = []Reference{{Exists: p + "users"}}
+		r := newRig(t, w.Options, p, nil, rule)
+		r.do("SADD", p+"users", "b")
+		r.do("SET", p+"session:a", "old")
+		r.sweep("sessions")
+		r.pass("sessions", time.Minute)
+		r.set.c.Client.AddHook(&before{command: "evalsha", with: `"seen"`, f: func() { r.do("DEL", p+"users") }})
+		result := r.sweep("sessions")
+		require.Equal(t, []any{janitor.Held, heldLost}, []any{result.Outcome, result.Reason}, result)
 		require.True(t, r.exists(p+"session:a"))
 	})
 }
@@ -149,4 +171,35 @@ func TestOnAClusterAnIntentAsksForTheMark(t *testing.T) {
 	require.Equal(t, map[string]int{changed: 1}, r.sweep("sessions").Kept)
 	require.True(t, taken.done)
 	require.True(t, r.exists("session:a"))
+}
+
+// All of a candidate and its signs is on servers that answer. Whatever the third one has, it was not
+// read.
+func TestOnAClusterNothingGoesInAPassThatMissesAMasterItDoesNotNeed(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 0, "--cluster-require-full-coverage", "no")
+	r := newClusterRig(t, c, nil, session(""))
+	home := c.Owner(r.layout.Log())
+	var lost *redistest.Server
+	for _, s := range c.Nodes {
+		if s != home {
+			lost = s
+		}
+	}
+	user := ""
+	for i := 0; user == ""; i++ {
+		name := strconv.Itoa(i)
+		if c.Owner("session:"+name) != lost && c.Owner("user:"+name) != lost && c.Owner("cart:"+name) != lost {
+			user = name
+		}
+	}
+	r.do("SET", "session:"+user, "old")
+	r.sweep("sessions")
+	r.pass("sessions", time.Minute)
+	lost.Kill()
+	result := r.sweep("sessions")
+	require.Equal(t, janitor.Done, result.Outcome, result)
+	require.Equal(t, Coverage{Masters: 2, Of: 3}, result.Coverage)
+	require.Equal(t, 1, result.Condemned)
+	require.True(t, r.exists("session:"+user))
 }

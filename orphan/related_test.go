@@ -102,7 +102,11 @@ func TestRelatedKeysThatAreMadeAnewWithoutTheirParentSurvive(t *testing.T) {
 		rule := session(p)
 		rule.Related = []string{p + "cart:{user}:*"}
 		r := newRig(t, w.Options, p, nil, rule)
-		for i := range 600 { // more than a page
+		many := 20
+		if w.Real {
+			many = 600 // more than a page
+		}
+		for i := range many {
 			r.do("SET", fmt.Sprint(p, "cart:a:", i), "old")
 		}
 		r.do("SET", p+"cart:b:1", "old")
@@ -115,7 +119,7 @@ func TestRelatedKeysThatAreMadeAnewWithoutTheirParentSurvive(t *testing.T) {
 		r.do("DEL", p+"cart:b:1")
 		r.do("SET", p+"cart:b:2", "new")
 		result := r.sweep("sessions")
-		require.Equal(t, []int{1, 600}, []int{result.Removed, result.Keys}, result)
+		require.Equal(t, []int{1, many}, []int{result.Removed, result.Keys}, result)
 		require.Equal(t, map[string]int{waiting: 1, alive: 1}, result.Kept)
 		require.True(t, r.exists(p+"cart:b:2", p+"cart:c:1"))
 		r.pass("sessions", time.Minute)

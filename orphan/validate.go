@@ -49,8 +49,10 @@ func withDefaults(r Rule) Rule {
 // paths the YAML has: a zero value that stands there is not the same as none.
 func check(rules []Rule, given func(path string) bool) (faults Faults) {
 	first := map[string]int{}
+	all := make([]checker, len(rules))
 	for i, r := range rules {
-		c := checker{rule: r, index: i, given: given}
+		c := &all[i]
+		*c = checker{rule: r, index: i, given: given}
 		c.walk("", reflect.ValueOf(r))
 		c.identity()
 		if was, twice := first[r.Name]; twice && r.Name != "" {
@@ -64,7 +66,12 @@ func check(rules []Rule, given func(path string) bool) (faults Faults) {
 		c.age()
 		c.related()
 		c.limits()
-		faults = append(faults, c.faults...)
+	}
+	for i := range all {
+		for j := range all {
+			all[i].spares(&all[j])
+		}
+		faults = append(faults, all[i].faults...)
 	}
 	return faults
 }
@@ -75,8 +82,9 @@ type checker struct {
 	index   int
 	given   func(path string) bool
 	faults  Faults
-	keys    *template // of Rule.Keys; nil: there is none, or it is faulty
-	unknown bool      // the variables are not known, for a fault that is already found
+	keys    *template          // of Rule.Keys; nil: there is none, or it is faulty
+	deleted map[string]pattern // what the rule deletes, by the field that says so
+	unknown bool               // the variables are not known, for a fault that is already found
 }
 
 func reflectOf(v any) reflect.Value { return reflect.ValueOf(v) }

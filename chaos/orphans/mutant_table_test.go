@@ -3,14 +3,15 @@ package orphans
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
-// A mutant is the engine with one of its protections taken away, which a test of package orphan must
-// notice: TestMutants sees it fail. It is a few changes to the text of the code, put over the files when
+// A mutant is the engine with one of its protections taken away, which a test of package orphan, or the
+// oracle in a row, must notice: TestMutants sees it fail. It is a few changes to the text of the code, put over the files when
 // the test is built (go test -overlay). What is here needs no tag, so that a change of the code which a
 // mutant rests on is told by the next run of all tests.
 type mutant struct {
@@ -18,6 +19,7 @@ type mutant struct {
 	what  string // is changed
 	edits []edit
 	test  string // of package orphan, that fails
+	row   string // of the matrix, in place of a test: the oracle rejects what came of it
 }
 
 // An edit replaces what stands exactly once in a file of package orphan.
@@ -27,119 +29,167 @@ const gapsTest = "TestWhatIsMadeAnewInAnyGapSurvives"
 
 var mutants = []mutant{
 	{
-		"NoGraceInTheScript", "the script does not ask how old a mark is",
-		[]edit{{"delete.lua", "return at >= since and now - at >= c.grace", "return at >= since"}},
-		"TestTheScriptItselfAsksHowOldAMarkIs",
+		name: "NoGraceInTheScript", what: "the script does not ask how old a mark is",
+		edits: []edit{{"delete.lua", "return at >= since and now - at >= c.grace", "return at >= since"}},
+		test:  "TestTheScriptItselfAsksHowOldAMarkIs",
 	},
 	{
-		"NoHoldInTheScript", "to the script marks of before a hold count",
-		[]edit{{"delete.lua", "return at >= since and now - at >= c.grace", "return now - at >= c.grace"}},
-		"TestTheScriptItselfAsksWhetherAHoldCameAfterTheMark",
+		name: "NoHoldInTheScript", what: "to the script marks of before a hold count",
+		edits: []edit{{"delete.lua", "return at >= since and now - at >= c.grace", "return now - at >= c.grace"}},
+		test:  "TestTheScriptItselfAsksWhetherAHoldCameAfterTheMark",
 	},
 	{
-		"AnyMark", "the script takes any mark for the look's",
-		[]edit{{"delete.lua", "if redis.call('HGET', KEYS[6], c.name) ~= c.mark then return false end", ""}},
-		gapsTest,
+		name: "AnyMark", what: "the script takes any mark for the look's",
+		edits: []edit{{"delete.lua", "if redis.call('HGET', KEYS[6], c.name) ~= c.mark then return false end", ""}},
+		test:  gapsTest,
 	},
 	{
-		"NoComparison", "the script does not compare answers with those of the look",
-		[]edit{{"same.lua", "if not same(s[1], redis.pcall(unpack(s, 2))) then return false end", ""}},
-		gapsTest,
+		name: "NoComparison", what: "the script does not compare answers with those of the look",
+		edits: []edit{{"same.lua", "if not same(s[1], redis.pcall(unpack(s, 2))) then return false end", ""}},
+		test:  gapsTest,
 	},
 	{
-		"NoPremises", "the script does not ask for the references again",
-		[]edit{{"delete.lua", "if c.premises and not all_same(c.premises) then", "if false then"}},
-		"TestALostReferenceHoldsTheRule",
+		name: "NoPremises", what: "the script does not ask for the references again",
+		edits: []edit{{"delete.lua", "if c.premises and not all_same(c.premises) then", "if false then"}},
+		test:  "TestTheScriptItselfAsksForTheReferences",
 	},
 	{
-		"NoGrace", "one look is enough",
-		[]edit{{"sweep.go", "wait := x.graceOf(f) - f.at.Sub(m.at); wait > 0", "wait := x.graceOf(f) - f.at.Sub(m.at); wait > x.Grace"}},
-		"TestAReservationOfAGoneRoomGoesAfterItsGraceAndOneOfALivingRoomStays",
+		name: "NoGrace", what: "one look is enough",
+		edits: []edit{{"sweep.go", "wait := x.graceOf(f) - f.at.Sub(m.at); wait > 0", "wait := x.graceOf(f) - f.at.Sub(m.at); wait > x.Grace"}},
+		test:  "TestAReservationOfAGoneRoomGoesAfterItsGraceAndOneOfALivingRoomStays",
 	},
 	{
-		"NoHold", "marks of before a hold count",
-		[]edit{{"sweep.go", " || m.at.Before(x.notes.valid)", ""}},
-		"TestAHoldBetweenTwoLooksMakesTheFirstWorthless",
+		name: "NoHold", what: "marks of before a hold count",
+		edits: []edit{{"sweep.go", " || m.at.Before(x.notes.valid)", ""}},
+		test:  "TestAHoldBetweenTwoLooksMakesTheFirstWorthless",
 	},
 	{
-		"NoUnmark", "a candidate that shows a sign of life keeps its mark",
-		[]edit{{"sweep.go", "\t\t\tif has {\n\t\t\t\tunset = append(unset, name)\n\t\t\t\tdelete(x.notes.marks, name)",
+		name: "NoUnmark", what: "a candidate that shows a sign of life keeps its mark",
+		edits: []edit{{"sweep.go", "\t\t\tif has {\n\t\t\t\tunset = append(unset, name)\n\t\t\t\tdelete(x.notes.marks, name)",
 			"\t\t\tif false {\n\t\t\t\tunset = append(unset, name)\n\t\t\t\tdelete(x.notes.marks, name)"}},
-		"TestASignOfLifeBetweenTwoLooksMakesTheFirstWorthless",
+		test: "TestASignOfLifeBetweenTwoLooksMakesTheFirstWorthless",
 	},
 	{
-		"NoFingerprint", "a mark stands for whatever has the name",
-		[]edit{
+		name: "NoFingerprint", what: "a mark stands for whatever has the name",
+		edits: []edit{
 			{"sweep.go", " || m.print != f.fingerprint", ""},
 			{"reap.go", " || f.fingerprint != x.notes.marks[f.name()].print", ""},
 		},
-		gapsTest,
+		test: gapsTest,
 	},
 	{
-		"NoFingerprintAtTheLastLook", "the last look does not ask whether it is the same",
-		[]edit{{"reap.go", " || f.fingerprint != x.notes.marks[f.name()].print", ""}},
-		gapsTest,
+		name: "NoFingerprintAtTheLastLook", what: "the last look does not ask whether it is the same",
+		edits: []edit{{"reap.go", " || f.fingerprint != x.notes.marks[f.name()].print", ""}},
+		test:  gapsTest,
 	},
 	{
-		"NoBreaker", "the breaker never holds",
-		[]edit{{"sweep.go", "if of >= breakerLeast && newly > of/2 {", "if false {"}},
-		"TestTooManyNewlyCondemnedHoldTheRuleOnce",
+		name: "NoBreaker", what: "the breaker never holds",
+		edits: []edit{{"sweep.go", "if of >= breakerLeast && newly > of/2 {", "if false {"}},
+		test:  "TestTooManyNewlyCondemnedHoldTheRuleOnce",
 	},
 	{
-		"NoReference", "a lost reference holds nothing",
-		[]edit{{"sweep.go", "\tif refs.lost != \"\" {", "\tif false {"}},
-		"TestALostReferenceHoldsTheRule",
+		name: "NoReference", what: "a lost reference holds nothing",
+		edits: []edit{{"sweep.go", "\tif refs.lost != \"\" {", "\tif false {"}},
+		test:  "TestALostReferenceHoldsTheRule",
 	},
 	{
-		"NoEmptyCollection", "an empty collection holds nothing",
-		[]edit{{"sweep.go", "\tif empty != \"\" {", "\tif false {"}},
-		"TestAMatchGoesWithAllThatBelongsToItAnHourAfterTheDatabaseCallsItFinished",
+		name: "NoEmptyCollection", what: "an empty collection holds nothing",
+		edits: []edit{{"sweep.go", "\tif empty != \"\" {", "\tif false {"}},
+		test:  "TestAMatchGoesWithAllThatBelongsToItAnHourAfterTheDatabaseCallsItFinished",
 	},
 	{
-		"OlderTermsNote", "a pass of an older term notes what it found",
-		[]edit{{"note.lua", "if newest[1] and string.match(newest[1][1], '^%d+') ~= ARGV[1] then return 0 end", ""}},
-		"TestAPassOfAnOlderTermNotesNothing",
+		name: "OlderTermsNote", what: "a pass of an older term notes what it found",
+		edits: []edit{{"note.lua", "if newest[1] and string.match(newest[1][1], '^%d+') ~= ARGV[1] then return 0 end", ""}},
+		test:  "TestAPassOfAnOlderTermNotesNothing",
 	},
 	{
-		"UnknownIsGone", "a document that is not there says that all is over",
-		[]edit{{"look.go", "\t\t\t\tf.keep(unknown, \"%s has no document %s\", q.Collection, id)\n", "\t\t\t\ttold(f, true)\n"}},
-		"TestAMatchGoesWithAllThatBelongsToItAnHourAfterTheDatabaseCallsItFinished",
+		name: "UnknownIsGone", what: "a document that is not there says that all is over",
+		edits: []edit{{"look.go", "\t\t\t\tf.keep(unknown, \"%s has no document %s\", q.Collection, id)\n", "\t\t\t\ttold(f, true)\n"}},
+		test:  "TestAMatchGoesWithAllThatBelongsToItAnHourAfterTheDatabaseCallsItFinished",
 	},
 	{
-		"UnansweredIsSilent", "a channel of which no server tells has no subscribers",
-		[]edit{{"look.go", "\t\t\t\tcase err != nil || !known:\n", "\t\t\t\tcase false && known:\n"}},
-		"TestAChannelOfWhichNoServerTellsKeeps",
+		name: "UnansweredIsSilent", what: "a channel of which no server tells has no subscribers",
+		edits: []edit{{"look.go", "\t\t\t\tcase err != nil || !known:\n", "\t\t\t\tcase false && known:\n"}},
+		test:  "TestAChannelOfWhichNoServerTellsKeeps",
 	},
 	{
-		"UnreadableIsGone", "what does not parse has no fields",
-		[]edit{{"look.go", "\t\t\tf.keep(unreadable, \"it is no JSON object\")\n\t\t\treturn\n", "\t\t\tf.value = map[string]any{}\n"},
+		name: "UnreadableIsGone", what: "what does not parse has no fields",
+		edits: []edit{{"look.go", "\t\t\tf.keep(unreadable, \"it is no JSON object\")\n\t\t\treturn\n", "\t\t\tf.value = map[string]any{}\n"},
 			{"look.go", "\t\t\tf.keep(unreadable, \"it has no %s\", at)\n\t\t\treturn\n", ""}},
-		"TestAReservationOfAGoneRoomGoesAfterItsGraceAndOneOfALivingRoomStays",
+		test: "TestAReservationOfAGoneRoomGoesAfterItsGraceAndOneOfALivingRoomStays",
 	},
 	{
-		"PartIsAll", "a pass that has not read every master condemns all the same",
-		[]edit{{"sweep.go", "\t\tx.r.Coverage.Complete = false\n", "\t\tx.r.Coverage.Masters = -1\n"}},
-		"TestOnAClusterAPassThatMissesAMasterCondemnsNothing",
+		name: "PartIsAll", what: "a pass that has not read every master condemns all the same",
+		edits: []edit{{"sweep.go", "\t\tx.r.Coverage.Complete = false\n", "\t\tx.r.Coverage.Masters = -1\n"}},
+		test:  "TestOnAClusterNothingGoesInAPassThatMissesAMasterItDoesNotNeed",
 	},
 	{
-		"NoDeadline", "on a Cluster the evidence counts for ever",
-		[]edit{{"away.lua", "if now > tonumber(ARGV[1]) then return -1 end", ""}},
-		"TestOnAClusterNothingGoesByEvidenceThatIsTooOld",
+		name: "NoDeadline", what: "on a Cluster the evidence counts for ever",
+		edits: []edit{{"away.lua", "if now > tonumber(ARGV[1]) then return -1 end", ""}},
+		test:  "TestOnAClusterNothingGoesByEvidenceThatIsTooOld",
 	},
 	{
-		"SettledTwice", "an intent is counted by whoever comes",
-		[]edit{{"settle.lua", "if redis.call('HDEL', KEYS[1], ARGV[1]) == 0 then", "redis.call('HDEL', KEYS[1], ARGV[1])\nif false then"}},
-		"TestOnAClusterADeleteIsCountedOnceWhateverIsLostInBetween",
+		name: "SettledTwice", what: "an intent is counted by whoever comes",
+		edits: []edit{{"settle.lua", "if redis.call('HDEL', KEYS[1], ARGV[1]) == 0 then", "redis.call('HDEL', KEYS[1], ARGV[1])\nif false then"}},
+		test:  "TestOnAClusterADeleteIsCountedOnceWhateverIsLostInBetween",
 	},
 	{
-		"NoGuardForIntents", "on a Cluster an intent does not ask for the mark",
-		[]edit{{"intend.lua", "redis.call('HGET', KEYS[6], c.name) == c.mark and at >= since and now - at >= c.grace", "true"}},
-		"TestOnAClusterAnIntentAsksForTheMark",
+		name: "NoGuardForIntents", what: "on a Cluster an intent does not ask for the mark",
+		edits: []edit{{"intend.lua", "redis.call('HGET', KEYS[6], c.name) == c.mark and at >= since and now - at >= c.grace", "true"}},
+		test:  "TestOnAClusterAnIntentAsksForTheMark",
 	},
 	{
-		"NoCap", "a pass deletes as many as it likes",
-		[]edit{{"sweep.go", "\tif len(names) > x.Cap {", "\tif false {"}},
-		"TestTooManyNewlyCondemnedHoldTheRuleOnce",
+		name: "NoAge", what: "what is young goes",
+		edits: []edit{{"look.go", "\t\tif age <= a.Over {", "\t\tif false {"}},
+		test:  "TestAReservationOfAGoneRoomGoesAfterItsGraceAndOneOfALivingRoomStays",
+	},
+	{
+		name: "NoParent", what: "a related key goes though its parent is there",
+		edits: []edit{{"look.go", "f.verdict == \"\" && there != \"_\" && there != \":0\"", "false && there != \"_\""}},
+		test:  "TestAUserWhoWaitsForLongWithoutAReservationGoesWhateverTheRating",
+	},
+	{
+		name: "MarksOutliveReferences", what: "marks of before a reference was lost count",
+		edits: []edit{{"marks.go", "time.UnixMilli(max(since, lost))", "time.UnixMilli(max(since, lost*0))"}},
+		test:  "TestAMarkOfBeforeAReferenceWasLostIsWorthless",
+	},
+	{
+		name: "MarksOutliveServers", what: "on a Cluster marks of before a master was restarted count",
+		edits: []edit{{"sweep.go", "if x.notes.state[serversWere] == is {", "if is != \"\" {"}},
+		test:  "TestOnAClusterAMarkOfBeforeAnotherMasterWasRestartedIsWorthless",
+	},
+	{
+		name: "AbsentIsGone", what: "sets that are gone since now are gone for long",
+		edits: []edit{{"references.go", "if at.Sub(since) >= ref.OrFor {", "if at.Sub(since) >= 0 {"}},
+		test:  "TestALostReferenceHoldsTheRule",
+	},
+	{
+		name: "UnknownIsGoneInTheWild", what: "a document that is not there says that all is over",
+		edits: []edit{{"look.go", "\t\t\t\tf.keep(unknown, \"%s has no document %s\", q.Collection, id)\n", "\t\t\t\ttold(f, true)\n"}},
+		row:   "NoFault",
+	},
+	{
+		name: "NobodySubscribes", what: "no channel has subscribers",
+		edits: []edit{{"look.go", "\t\t\t\tcase n > 0:\n", "\t\t\t\tcase n > 1<<30:\n"}},
+		row:   "NoFault",
+	},
+	{
+		name: "NoComparisonInTheWild", what: "the script does not compare answers with those of the look",
+		edits: []edit{{"same.lua", "if not same(s[1], redis.pcall(unpack(s, 2))) then return false end", ""}},
+		row:   "MadeAnewInEveryGap",
+	},
+	{
+		name: "NoReferenceInTheWild", what: "a lost reference holds nothing",
+		edits: []edit{
+			{"sweep.go", "\tif refs.lost != \"\" {", "\tif false {"},
+			{"references.go", "\tif found.lost != \"\" {", "\tif false {"},
+		},
+		row: "BotSetsDeleted",
+	},
+	{
+		name: "NoCap", what: "a pass deletes as many as it likes",
+		edits: []edit{{"sweep.go", "\tif len(names) > x.Cap {", "\tif false {"}},
+		test:  "TestTooManyNewlyCondemnedHoldTheRuleOnce",
 	},
 }
 
@@ -176,6 +226,10 @@ func TestEveryMutantStillFitsTheCode(t *testing.T) {
 		require.False(t, names[m.name], "two mutants %s", m.name)
 		names[m.name] = true
 		require.NotEmpty(t, m.changed(t), m.name)
-		require.Contains(t, tests, "\nfunc "+m.test+"(", "mutant %s", m.name)
+		if m.row != "" {
+			require.True(t, slices.ContainsFunc(matrix(), func(r row) bool { return r.name == m.row }), m.name)
+		} else {
+			require.Contains(t, tests, "\nfunc "+m.test+"(", "mutant %s", m.name)
+		}
 	}
 }

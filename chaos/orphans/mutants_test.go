@@ -8,43 +8,68 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/chaos/harness"
 )
 
 // TestMutants takes the protections of the engine away, one after the other, and demands that the test
-// named fails. That it passes with the code as it is, is for package orphan to show. A test that does
-// not compile, or does not run, catches nothing.
+// named fails, or that the oracle rejects what came of the row. That both pass with the code as it is, is
+// for package orphan and TestMatrix to show. What does not compile, or ends in another way, catches
+// nothing.
 func TestMutants(t *testing.T) {
 	for _, m := range mutants {
 		t.Run(m.name, func(t *testing.T) {
-			out := m.run(t)
-			require.Contains(t, out, "--- FAIL: "+m.test, "nothing noticed that %s:\n%s", m.what, out[max(0, len(out)-4<<10):])
-			fmt.Printf("| %s | %s | %s |\n", m.name, m.what, m.test)
+			t.Parallel()
+			by, cmd, says := m.test, m.tested(t), "--- FAIL: "+m.test
+			if m.row != "" {
+				by, cmd, says = m.row, m.played(t), oracleRejects
+			}
+			said, _ := cmd.CombinedOutput() // that it fails is what is wanted
+			out := string(said)
+			require.Contains(t, out, says, "nothing noticed that %s:\n%s", m.what, out[max(0, len(out)-4<<10):])
+			fmt.Printf("| %s | %s | %s |\n", m.name, m.what, by)
 		})
 	}
 }
 
-// run runs the test with the mutant's changes, and returns what it says.
-func (m mutant) run(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	root, err := filepath.Abs(filepath.Join("..", "..", "orphan"))
+// tested is the test of package orphan with the mutant's changes.
+func (m mutant) tested(t *testing.T) *exec.Cmd {
+	return exec.CommandContext(t.Context(), "go", "test", "-count=1", "-vet=off", "-timeout", "3m",
+		"-overlay", m.overlay(t), "-run", "^"+m.test+"$", root(t))
+}
+
+// played is the row with the mutant's changes.
+func (m mutant) played(t *testing.T) *exec.Cmd {
+	binary := harness.BuildOf(t, "cleanup", "-overlay", m.overlay(t))
+	self, err := os.Executable()
 	require.NoError(t, err)
-	replace := map[string]string{}
+	cmd := exec.CommandContext(t.Context(), self, "-test.run", "^TestMatrix$/^"+m.row+"$", "-test.v")
+	cmd.Env = append(os.Environ(), givenCleanup+"="+binary)
+	return cmd
+}
+
+func root(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.Abs(filepath.Join("..", "..", "orphan"))
+	require.NoError(t, err)
+	return dir
+}
+
+// overlay writes the changed files, and the file for go's -overlay.
+func (m mutant) overlay(t *testing.T) (path string) {
+	t.Helper()
+	dir, replace := t.TempDir(), map[string]string{}
 	for file, text := range m.changed(t) {
-		instead := filepath.Join(dir, strings.ReplaceAll(file, "/", "_"))
+		instead := filepath.Join(dir, file)
 		require.NoError(t, os.WriteFile(instead, []byte(text), 0o600))
-		replace[filepath.Join(root, file)] = instead
+		replace[filepath.Join(root(t), file)] = instead
 	}
 	list, err := json.Marshal(map[string]any{"Replace": replace})
 	require.NoError(t, err)
-	overlay := filepath.Join(dir, "overlay.json")
-	require.NoError(t, os.WriteFile(overlay, list, 0o600))
-	cmd := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-vet=off", "-timeout", "3m",
-		"-overlay", overlay, "-run", "^"+m.test+"$", root)
-	said, _ := cmd.CombinedOutput() // that it fails is what is wanted
-	return string(said)
+	path = filepath.Join(dir, "overlay.json")
+	require.NoError(t, os.WriteFile(path, list, 0o600))
+	return path
 }

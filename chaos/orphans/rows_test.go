@@ -48,11 +48,18 @@ func matrix() []row {
 		{name: "MongoOfYesterday", fault: mongoOfYesterday},
 		{name: "MongoEmpty", fault: mongoEmpty},
 		{name: "MadeAnewInEveryGap", fault: madeAnew},
+		{name: "AtRandom", loses: true, fault: atRandom},
 	}
 }
 
+// givenCleanup names a program that is to be used as it is, in place of one built here.
+const givenCleanup = "ROLLCALL_CLEANUP"
+
 func TestMatrix(t *testing.T) {
-	binary := harness.BuildOf(t, "cleanup", "-race")
+	binary := os.Getenv(givenCleanup)
+	if binary == "" {
+		binary = harness.BuildOf(t, "cleanup", "-race")
+	}
 	for _, r := range matrix() {
 		if testing.Short() && !r.short {
 			continue
@@ -79,4 +86,17 @@ func hostOf(t *testing.T, uri string) string {
 	u, err := url.Parse(uri)
 	require.NoError(t, err)
 	return u.Host
+}
+
+func TestTheReadmeNamesEveryRow(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	for _, r := range matrix() {
+		name := r.name
+		if r.short {
+			name += " ●"
+		}
+		require.Contains(t, string(text), "\n| "+name+" |")
+	}
 }

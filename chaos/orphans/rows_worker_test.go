@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -78,25 +77,19 @@ func repliesLost(w *world) {
 	}
 }
 
-// catch holds the next request of any worker that matches while do is done.
+// catch holds the next request of any worker that matches, from begin on until meanwhile is over.
 func (w *world) catch(match func(proxy.Request) bool, begin, meanwhile func()) {
 	w.Helper()
-	caught := make(chan struct{}, len(w.workers))
+	var caught []<-chan proxy.Request
 	for _, k := range w.workers {
 		c, release := k.Proxy.HoldNext(match)
 		defer release()
-		go func() {
-			if _, ok := <-c; ok {
-				caught <- struct{}{}
-			}
-		}()
+		caught = append(caught, c)
 	}
 	begin()
-	select {
-	case <-caught:
-	case <-time.After(harness.Patience):
-		require.Fail(w, "no worker sends what is waited for")
-	}
+	harness.Eventually(w.T, "a worker sends what is waited for", func() bool {
+		return slices.ContainsFunc(caught, func(c <-chan proxy.Request) bool { return len(c) > 0 })
+	})
 	meanwhile()
 }
 

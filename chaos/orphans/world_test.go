@@ -176,6 +176,11 @@ func (w *world) removed(k *worker) (byRule map[string]uint64) {
 // run is what is the same in each row: two workers beside a living backend delete what is dead; then
 // comes the fault, and after it they do so again. Then the oracle judges.
 func (w *world) run() {
+	defer func() {
+		if w.Failed() { // whatever was waited for in vain: what came of it?
+			w.oracle()
+		}
+	}()
 	w.backend.live(!w.row.loses)
 	w.work("one")
 	w.work("two")
@@ -196,22 +201,32 @@ func (w *world) run() {
 	w.judge()
 }
 
+// oracleRejects is what a row says whose history is wrong.
+const oracleRejects = "the oracle rejects"
+
+// oracle judges the history so far.
+func (w *world) oracle() verdict {
+	w.Helper()
+	h, err := history.Read(w.parts...)
+	require.NoError(w, err)
+	v := judge(h, tolerated{evictions: w.row.evicts, binned: w.row.bins})
+	require.Empty(w, v.Wrong, oracleRejects)
+	return v
+}
+
 // judge lets the oracle judge the history, and compares all that counts.
 func (w *world) judge() {
 	w.Helper()
-	var h history.History
 	var v verdict
 	evicted := uint64(0)
 	// What has gone, and was not answered, is counted when the leader has asked again.
 	counted := func() bool {
-		var err error
-		h, err = history.Read(w.parts...)
-		require.NoError(w, err)
-		v = judge(h, tolerated{evictions: w.row.evicts, binned: w.row.bins})
+		v = w.oracle()
 		total := uint64(0)
 		for _, n := range v.Records {
 			total += n
 		}
+		var err error
 		evicted, err = w.rdb.HGet(w.Context(), layout.Witness(), "evicted_total").Uint64()
 		require.NoError(w, err)
 		if !w.row.loses && evicted != total {
@@ -230,7 +245,6 @@ func (w *world) judge() {
 	}
 	ok := harness.Becomes(counted)
 	w.Logf("%s: counted", time.Since(w.began).Round(time.Millisecond))
-	require.Empty(w, v.Wrong)
 	for id, k := range w.workers {
 		w.Logf("worker %s says %v, the log says %d", id, w.removed(k), v.Records[id])
 	}

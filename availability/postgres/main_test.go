@@ -1,0 +1,141 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/availability"
+	"github.com/rollcall-redis/rollcall/availability/postgres"
+	"github.com/rollcall-redis/rollcall/internal/pgtest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// patience is for what takes milliseconds, on a machine that does a lot else.
+const patience = 2 * time.Minute
+
+var migrated = pgtest.Template{Prepare: func(ctx context.Context, url string) error {
+	src, err := postgres.Open(ctx, url, postgres.Timeout(patience))
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	return src.Migrate(ctx)
+}}
+
+// world is a database with the schema, and a Source of it.
+type world struct {
+	*pgtest.DB
+	t   *testing.T
+	src *postgres.Source
+}
+
+func setup(t *testing.T) world {
+	t.Helper()
+	db := migrated.Database(t)
+	return world{DB: db, t: t, src: open(t, db.URL)}
+}
+
+// setupAlone is setup on a server of the test's own: others' transactions hold back what a feed has seen.
+func setupAlone(t *testing.T) world {
+	t.Helper()
+	db := pgtest.Start(t, "autovacuum=off").Database()
+	w := world{DB: db, t: t, src: open(t, db.URL)}
+	require.NoError(t, w.src.Migrate(t.Context()))
+	return w
+}
+
+func open(t *testing.T, url string, opts ...postgres.Option) *postgres.Source {
+	t.Helper()
+	opts = append([]postgres.Option{postgres.Timeout(patience)}, opts...)
+	src, err := postgres.Open(t.Context(), url+"&pool_max_conns=20", opts...)
+	require.NoError(t, err)
+	t.Cleanup(src.Close)
+	return src
+}
+
+func (w world) exec(sql string, args ...any) {
+	w.t.Helper()
+	_, err := w.Exec(w.t.Context(), sql, args...)
+	require.NoError(w.t, err)
+}
+
+// one returns the only value that a query selects.
+func one[T any](w world, sql string, args ...any) (value T) {
+	w.t.Helper()
+	require.NoError(w.t, w.QueryRow(w.t.Context(), sql, args...).Scan(&value))
+	return value
+}
+
+func (w world) mitra() string {
+	w.t.Helper()
+	return one[string](w, "INSERT INTO mitras DEFAULT VALUES RETURNING id::text")
+}
+
+func (w world) mitras(n int) (ids []string) {
+	w.t.Helper()
+	for range n {
+		ids = append(ids, w.mitra())
+	}
+	return ids
+}
+
+// session makes a session; mitra may be nil.
+func (w world) session(status string, mitra any) string {
+	w.t.Helper()
+	return one[string](w, "INSERT INTO chat_sessions (status, mitra_id) VALUES ($1, $2) RETURNING id::text", status, mitra)
+}
+
+// state is what the Source says of one mitra.
+func (w world) state(id string) availability.State {
+	w.t.Helper()
+	states, err := w.src.States(w.t.Context(), []string{id})
+	require.NoError(w.t, err)
+	require.Len(w.t, states, 1)
+	return states[0]
+}
+
+// requireTruth tells that every state is what the tables say, and that the Source finds so, too.
+func (w world) requireTruth() {
+	w.t.Helper()
+	require.Zero(w.t, one[int](w, `SELECT count(*) FROM mitra_availability_truth t FULL JOIN mitra_availability a USING (mitra_id)
+		WHERE (t.is_online, t.is_active, t.active_sessions) IS DISTINCT FROM (a.is_online, a.is_active, a.active_sessions)`))
+	repaired, err := w.src.Repair(w.t.Context())
+	require.NoError(w.t, err)
+	require.Empty(w.t, repaired)
+}
+
+// deadlocked tells whether the server undid a statement for a deadlock.
+func deadlocked(err error) bool {
+	var refused *pgconn.PgError
+	return errors.As(err, &refused) && refused.Code == "40P01"
+}
+
+func fine() error { return nil }
+
+var errNo = errors.New("no")
+
+// awaitLocked returns when somebody waits for a lock in the database.
+func (w world) awaitLocked() {
+	w.t.Helper()
+	require.Eventually(w.t, func() bool { return w.locked() > 0 }, patience, 5*time.Millisecond)
+}
+
+func (w world) locked() int {
+	return one[int](w, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
+}
+
+// connect opens one connection of another role.
+func (w world) connect(url string) *pgx.Conn {
+	w.t.Helper()
+	conn, err := pgx.Connect(w.t.Context(), url)
+	require.NoError(w.t, err)
+	w.t.Cleanup(func() { _ = conn.Close(context.Background()) }) // or the test has closed it
+	return conn
+}

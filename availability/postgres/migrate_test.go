@@ -1,0 +1,161 @@
+package postgres_test
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/availability"
+	"github.com/rollcall-redis/rollcall/availability/postgres"
+	"github.com/rollcall-redis/rollcall/internal/pgtest"
+)
+
+func TestMigrationsRunOnceHoweverManyStartAtOnce(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	var wait sync.WaitGroup
+	for range 3 {
+		src := open(t, db.URL)
+		wait.Go(func() {
+			if err := src.Migrate(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wait.Wait()
+	w := world{DB: db, t: t, src: open(t, db.URL)}
+	require.NoError(t, w.src.Migrate(t.Context()))
+	require.Equal(t, 3, one[int](w, "SELECT count(*) FROM availability_migrations WHERE version_id > 0"))
+	w.mitra()
+	w.requireTruth()
+}
+
+// A database of somebody who has had such a service for years.
+const formerTables = `
+	CREATE TYPE session_status AS ENUM ('searching', 'active', 'pending_payment', 'completed', 'cancelled', 'expired');
+	CREATE TYPE online_status AS ENUM ('online', 'offline');
+	CREATE TABLE mitras (id uuid PRIMARY KEY, name text NOT NULL, is_active boolean, "Größe" int);
+	CREATE TABLE mitra_online_status (mitra_id uuid NOT NULL REFERENCES mitras, is_online boolean NOT NULL,
+		last_online_at timestamp, last_offline_at timestamp, device text DEFAULT 'phone');
+	CREATE TABLE mitra_online_logs (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), mitra_id uuid NOT NULL REFERENCES mitras,
+		status online_status NOT NULL, created_at timestamp NOT NULL);
+	CREATE TABLE chat_sessions (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), customer text NOT NULL DEFAULT 'c',
+		mitra_id uuid REFERENCES mitras, status session_status NOT NULL);
+	CREATE TABLE auth_sessions (token text PRIMARY KEY, mitra_id uuid, revoked_at timestamptz);
+	CREATE TABLE app_config (key text PRIMARY KEY, value json NOT NULL, note text DEFAULT 'n');
+	INSERT INTO mitras VALUES ('11111111-1111-4111-8111-111111111111', 'a', true, 1), ('22222222-2222-4222-8222-222222222222', 'b', NULL, 2);
+	INSERT INTO mitra_online_status VALUES ('11111111-1111-4111-8111-111111111111', true, '2026-01-01 10:00');
+	INSERT INTO chat_sessions (mitra_id, status) VALUES ('11111111-1111-4111-8111-111111111111', 'active'), (NULL, 'searching');
+	INSERT INTO auth_sessions VALUES ('t', '11111111-1111-4111-8111-111111111111', NULL);
+	INSERT INTO app_config VALUES ('max_customers_per_mitra', '7'), ('theirs', '{"x": 1}');`
+
+func TestTablesThatAreThereKeepTheirColumnsAndGetWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	db, ctx := pgtest.Database(t), t.Context()
+	w := world{DB: db, t: t, src: open(t, db.URL)}
+	w.exec(formerTables)
+	w.exec("ALTER DATABASE " + db.Name + " SET timezone = 'Asia/Jakarta'")
+	columns := `SELECT string_agg(format('%s.%s %s %s %s', table_name, column_name, udt_name, is_nullable, column_default), E'\n'
+		ORDER BY table_name, ordinal_position) FROM information_schema.columns
+		WHERE table_schema = 'public' AND table_name NOT LIKE '%availability%'
+		AND NOT (table_name = 'mitra_online_status' AND column_name IN ('last_heartbeat_at', 'updated_at'))`
+	former := one[string](w, columns)
+	require.NoError(t, w.src.Migrate(ctx))
+	require.Equal(t, former, one[string](w, columns))
+
+	const a, b = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
+	require.Equal(t, availability.State{ID: a, Version: 2, Online: true, Active: true, Sessions: 1,
+		Seen: time.Date(2026, 1, 1, 10, 0, 0, 0, time.UTC)}, w.state(a))
+	require.False(t, w.state(b).Active)
+	set, err := w.src.Settings(ctx)
+	require.NoError(t, err)
+	require.Equal(t, availability.Settings{MaxCustomers: 7, StaleAfter: 2 * time.Minute, RequirePing: true, PingInterval: 30 * time.Second}, set)
+	require.NoError(t, w.src.PutSetting(ctx, "max_customers_per_mitra", 8))
+	require.Equal(t, "n", one[string](w, "SELECT note FROM app_config WHERE key = 'max_customers_per_mitra'"))
+
+	_, err = w.src.SetActive(ctx, b, true)
+	require.NoError(t, err)
+	on, err := w.src.SetOnline(ctx, b, true)
+	require.NoError(t, err)
+	require.WithinDuration(t, one[time.Time](w, "SELECT now()"), on.Seen, patience, "in UTC, whatever the database's zone is")
+	session := one[string](w, "SELECT id::text FROM chat_sessions WHERE status = 'searching'")
+	_, _, err = w.src.Accept(ctx, session, a, 2)
+	require.NoError(t, err)
+	_, _, err = w.src.Reroute(ctx, session, b, 1)
+	require.NoError(t, err)
+	_, _, err = w.src.End(ctx, session, "expired")
+	require.NoError(t, err)
+	_, flipped, err := w.src.AutoOffline(ctx, condemn(w.state(a)), time.Date(2026, 1, 1, 11, 0, 0, 0, time.UTC), fine)
+	require.NoError(t, err)
+	require.Equal(t, []string{a}, flipped)
+	_, err = w.src.SetActive(ctx, a, false)
+	require.NoError(t, err)
+	require.Equal(t, 1, one[int](w, "SELECT count(revoked_at) FROM auth_sessions"))
+	_, err = w.Exec(ctx, "INSERT INTO mitra_online_status VALUES ($1, true)", a)
+	require.ErrorContains(t, err, "availability_one_status", "a mitra has one status")
+	w.requireTruth()
+}
+
+func TestTablesLiveInTheFirstSchemaOfTheSearchPath(t *testing.T) {
+	t.Parallel()
+	db, ctx := pgtest.Database(t), t.Context()
+	w := world{DB: db, t: t}
+	w.exec("CREATE SCHEMA app")
+	w.src = open(t, db.URL+"&search_path=app")
+	require.NoError(t, w.src.Migrate(ctx))
+	id := one[string](w, "INSERT INTO app.mitras DEFAULT VALUES RETURNING id::text") // search_path does not name it here
+	require.True(t, w.state(id).Active)
+	st, err := w.src.SetOnline(ctx, id, true)
+	require.NoError(t, err)
+	require.True(t, st.Online)
+	require.Zero(t, one[int](w, "SELECT count(*) FROM pg_class WHERE relnamespace = 'public'::regnamespace"))
+}
+
+func TestSettingsAreReadAndStoredByTheirNames(t *testing.T) {
+	t.Parallel()
+	w, ctx := setup(t), t.Context()
+	set, err := w.src.Settings(ctx)
+	require.NoError(t, err)
+	require.Equal(t, availability.Settings{MaxCustomers: 3, StaleAfter: 2 * time.Minute, RequirePing: true, PingInterval: 30 * time.Second}, set)
+	for name, value := range map[string]any{
+		"max_customers_per_mitra": 0, "stale_after_seconds": 45.0, "require_ping": false, "heartbeat_cadence_seconds": int64(5),
+	} {
+		require.NoError(t, w.src.PutSetting(ctx, name, value))
+	}
+	changed := availability.Settings{StaleAfter: 45 * time.Second, PingInterval: 5 * time.Second}
+	set, err = w.src.Settings(ctx)
+	require.NoError(t, err)
+	require.Equal(t, changed, set)
+
+	for _, bad := range []struct {
+		name  string
+		value any
+	}{
+		{"max_customers_per_mitra", -1}, {"max_customers_per_mitra", 1.5}, {"max_customers_per_mitra", "3"}, {"max_customers_per_mitra", nil},
+		{"stale_after_seconds", 0}, {"stale_after_seconds", 1e18}, {"heartbeat_cadence_seconds", 0}, {"require_ping", 1}, {"require_ping", nil},
+		{"require_ping", func() {}}, {"theirs", 1}, {"", 1},
+	} {
+		require.ErrorIs(t, w.src.PutSetting(ctx, bad.name, bad.value), availability.ErrSetting, bad)
+	}
+	set, err = w.src.Settings(ctx)
+	require.NoError(t, err)
+	require.Equal(t, changed, set)
+
+	w.exec("DELETE FROM app_config WHERE key = 'max_customers_per_mitra'")
+	set, err = w.src.Settings(ctx)
+	require.NoError(t, err)
+	require.Equal(t, 3, set.MaxCustomers, "its default")
+	w.exec(`UPDATE app_config SET value = '"soon"' WHERE key = 'stale_after_seconds'`)
+	_, err = w.src.Settings(ctx)
+	require.ErrorIs(t, err, availability.ErrSetting)
+	require.ErrorContains(t, err, "stale_after_seconds")
+}
+
+func TestAnAddressThatIsNoneIsRefusedWithoutItsPassword(t *testing.T) {
+	t.Parallel()
+	_, err := postgres.Open(t.Context(), "postgres://user:secret@host:port/db")
+	require.Error(t, err)
+	require.NotContains(t, err.Error(), "secret")
+}

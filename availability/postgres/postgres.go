@@ -1,0 +1,144 @@
+package postgres
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/lock"
+
+	"github.com/rollcall-redis/rollcall/availability"
+	"github.com/rollcall-redis/rollcall/internal/wait"
+)
+
+const (
+	defaultTimeout = 5 * time.Second
+	tries          = 5
+	firstPause     = 10 * time.Millisecond // before the second try; doubled before each other
+
+	// giveUp is how long the server may take to stop what was told to stop.
+	giveUp = time.Second
+	// lockTries is once a second.
+	lockTries = 300
+)
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+var _ availability.Source = (*Source)(nil)
+
+// An Option is a setting of a Source.
+type Option func(*Source)
+
+// Timeout bounds each call but Migrate, Repair, Feed and Page, all tries of it together. Default, also
+// for what is not positive: 5 s.
+func Timeout(d time.Duration) Option { return func(s *Source) { s.timeout = d } }
+
+// A Source reads and writes one database. Safe for concurrent use.
+type Source struct {
+	pool    *pgxpool.Pool
+	timeout time.Duration
+}
+
+// Open makes a Source of the database that a URL names. It waits for no server: see [Source.Migrate]. The
+// tables are those of the first schema of search_path. The URL's pool_max_conns is the number of
+// connections at most: 4, or one a CPU if those are more.
+//
+// Errors do not repeat a password of the URL.
+func Open(ctx context.Context, url string, opts ...Option) (*Source, error) {
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, fmt.Errorf("postgres: %w", err)
+	}
+	if config.ConnConfig.RuntimeParams["application_name"] == "" {
+		config.ConnConfig.RuntimeParams["application_name"] = "rollcall"
+	}
+	// Columns may be timestamps without time zone: they are UTC.
+	config.ConnConfig.RuntimeParams["timezone"] = "UTC"
+	// Who is out of time tells the server, which would wait on for locks else, and change things late.
+	config.ConnConfig.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler {
+		return &pgconn.CancelRequestContextWatcherHandler{Conn: c, DeadlineDelay: giveUp}
+	}
+	s := &Source{}
+	for _, set := range opts {
+		set(s)
+	}
+	if s.timeout <= 0 {
+		s.timeout = defaultTimeout
+	}
+	if s.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
+		return nil, fmt.Errorf("postgres: %w", err)
+	}
+	return s, nil
+}
+
+// Close ends the connections. It waits for calls that are under way.
+func (s *Source) Close() { s.pool.Close() }
+
+// Migrate makes what is missing in the database: the tables if need be, and the states with their
+// triggers. It needs the right to create in the schema, and to make triggers on the tables. While it
+// makes those, for the first time, nobody can write to the tables. What was made is written down in
+// availability_migrations. Of many that run at once one does it, and the others wait.
+func (s *Source) Migrate(ctx context.Context) (err error) {
+	defer func() { err = wrap("migrate", err) }()
+	files, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return err
+	}
+	oneAtATime, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, lockTries))
+	if err != nil {
+		return err
+	}
+	db := stdlib.OpenDBFromPool(s.pool)
+	p, err := goose.NewProvider(goose.DialectPostgres, db, files,
+		goose.WithTableName("availability_migrations"), goose.WithSessionLocker(oneAtATime), goose.WithDisableGlobalRegistry(true))
+	if err != nil {
+		return errors.Join(err, db.Close())
+	}
+	_, err = p.Up(ctx)
+	return errors.Join(err, p.Close()) // which closes db
+}
+
+// within runs f in the time of one call. It runs f again where the server has undone it for the sake of
+// others: f changes nothing but the database.
+func (s *Source) within(ctx context.Context, what string, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout, fmt.Errorf("no answer within %s", s.timeout))
+	defer cancel()
+	return again(ctx, what, f)
+}
+
+func again(ctx context.Context, what string, f func(context.Context) error) error {
+	pause := firstPause
+	for try := 1; ; try++ {
+		err := f(ctx)
+		if try == tries || !undone(err) || !wait.For(ctx, pause+rand.N(pause)) {
+			if err != nil && ctx.Err() != nil {
+				err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
+			}
+			return wrap(what, err)
+		}
+		pause *= 2
+	}
+}
+
+// undone tells whether the server has undone a transaction that may succeed when it is tried again.
+func undone(err error) bool {
+	var refused *pgconn.PgError
+	return errors.As(err, &refused) && (refused.Code == "40P01" || refused.Code == "40001")
+}
+
+func wrap(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("postgres: %s: %w", what, err)
+}

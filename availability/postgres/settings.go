@@ -1,0 +1,99 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/rollcall-redis/rollcall/availability"
+)
+
+// settings are read from JSON, each into its field. One that is not there keeps its default, which is what
+// migrations/00001_tables.sql stores as well.
+var settings = map[string]func(*availability.Settings, []byte) error{
+	"max_customers_per_mitra": func(s *availability.Settings, v []byte) error {
+		return number(v, 0, func(n int) { s.MaxCustomers = n })
+	},
+	"stale_after_seconds": func(s *availability.Settings, v []byte) error {
+		return number(v, 1, func(n int) { s.StaleAfter = time.Duration(n) * time.Second })
+	},
+	"require_ping": func(s *availability.Settings, v []byte) error {
+		var b *bool
+		if err := json.Unmarshal(v, &b); err != nil || b == nil {
+			return fmt.Errorf("%s is neither true nor false", v)
+		}
+		s.RequirePing = *b
+		return nil
+	},
+	"heartbeat_cadence_seconds": func(s *availability.Settings, v []byte) error {
+		return number(v, 1, func(n int) { s.PingInterval = time.Duration(n) * time.Second })
+	},
+}
+
+// most is what a setting may be: in seconds it is three years.
+const most = 100_000_000
+
+func number(v []byte, least int, set func(int)) error {
+	var n *int
+	if err := json.Unmarshal(v, &n); err != nil || n == nil || *n < least || *n > most {
+		return fmt.Errorf("%s is no whole number from %d to %d", v, least, most)
+	}
+	set(*n)
+	return nil
+}
+
+// Settings implements [availability.Source]. A value that makes no sense is an error with its name: none
+// is guessed.
+func (s *Source) Settings(ctx context.Context) (read availability.Settings, err error) {
+	err = s.within(ctx, "settings", func(ctx context.Context) error {
+		read = availability.Settings{MaxCustomers: 3, StaleAfter: 2 * time.Minute, RequirePing: true, PingInterval: 30 * time.Second}
+		names := make([]string, 0, len(settings))
+		for name := range settings {
+			names = append(names, name)
+		}
+		rows, err := s.pool.Query(ctx, `SELECT key, value::text FROM app_config WHERE key = ANY ($1)`, names)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var name string
+			var value *string
+			if err := rows.Scan(&name, &value); err != nil {
+				return err
+			}
+			if value == nil {
+				value = new(string)
+			}
+			if err := settings[name](&read, []byte(*value)); err != nil {
+				return fmt.Errorf("%w: %s: %w", availability.ErrSetting, name, err)
+			}
+		}
+		return rows.Err()
+	})
+	if err != nil {
+		return availability.Settings{}, err
+	}
+	return read, nil
+}
+
+// PutSetting implements [availability.Source]. It refuses what Settings could not read with ErrSetting.
+func (s *Source) PutSetting(ctx context.Context, name string, value any) error {
+	read, known := settings[name]
+	if !known {
+		return fmt.Errorf("%w: %q", availability.ErrSetting, name)
+	}
+	text, err := json.Marshal(value)
+	if err == nil {
+		err = read(new(availability.Settings), text)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %s: %w", availability.ErrSetting, name, err)
+	}
+	return s.within(ctx, "put setting", func(ctx context.Context) error {
+		_, err := s.pool.Exec(ctx, `INSERT INTO app_config (key, value) VALUES ($1, $2)
+			ON CONFLICT (key) DO UPDATE SET value = EXCLUDED.value`, name, string(text))
+		return err
+	})
+}

@@ -1,0 +1,179 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/rollcall-redis/rollcall/availability"
+)
+
+// columns of a state, from the view s.
+const columns = `s.mitra_id::text, s.version, s.is_online, s.is_active, s.active_sessions, s.seen`
+
+// A row is a state as it is read. Its fields are nil where there is none.
+type row struct {
+	id             *string
+	version        *int64
+	online, active *bool
+	sessions       *int
+	seen           *time.Time
+}
+
+func (r *row) fields() []any {
+	return []any{&r.id, &r.version, &r.online, &r.active, &r.sessions, &r.seen}
+}
+
+// appendTo appends the state, if there is one.
+func (r *row) appendTo(states []availability.State) []availability.State {
+	if r.id == nil {
+		return states
+	}
+	st := availability.State{ID: *r.id, Version: *r.version, Online: *r.online, Active: *r.active, Sessions: *r.sessions}
+	if r.seen != nil {
+		st.Seen = r.seen.UTC().Truncate(time.Millisecond)
+	}
+	return append(states, st)
+}
+
+// query returns the states that a statement selects. Its columns are those of a state; before them, or
+// not, more.
+func (s *Source) query(ctx context.Context, sql string, args []any, more ...any) (states []availability.State, err error) {
+	rows, err := s.pool.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, err
+	}
+	return scan(rows, nil, more...)
+}
+
+// scan reads states, and calls each, which may be nil, with the id of each of them.
+func scan(rows pgx.Rows, each func(id string), more ...any) (states []availability.State, err error) {
+	defer rows.Close()
+	for rows.Next() {
+		var r row
+		if err := rows.Scan(append(more, r.fields()...)...); err != nil {
+			return nil, err
+		}
+		states = r.appendTo(states)
+		if each != nil && r.id != nil {
+			each(*r.id)
+		}
+	}
+	return states, rows.Err()
+}
+
+// Feed implements [availability.Source]. It looks for transactions that were not over when the cursor was
+// taken, or began later: one that takes an hour to commit is seen when it does, and until then all that
+// has changed since its beginning is returned again each time. After a restart of the server, or a
+// change of the primary, everything is: transactions may have been lost, and their numbers given to
+// others. A standby is refused.
+func (s *Source) Feed(ctx context.Context, since availability.Cursor) (states []availability.State, now availability.Cursor, err error) {
+	err = again(ctx, "feed", func(ctx context.Context) error {
+		states, err = s.query(ctx, `
+			WITH now AS MATERIALIZED (
+				SELECT pg_snapshot_xmin(pg_current_snapshot()) AS xmin,
+				       left(pg_walfile_name(pg_current_wal_lsn()), 8) || ' ' || pg_postmaster_start_time() AS life)
+			SELECT now.xmin, now.life, `+columns+`
+			  FROM now LEFT JOIN mitra_availability_state s
+			    ON $2 <> '' AND (s.changed_xid >= $1::xid8 OR $2 <> now.life)`,
+			[]any{since.Xmin, since.Life}, &now.Xmin, &now.Life)
+		return err
+	})
+	return states, now, err
+}
+
+// Page implements [availability.Source].
+func (s *Source) Page(ctx context.Context, after string, limit int) (states []availability.State, err error) {
+	err = again(ctx, "page", func(ctx context.Context) error {
+		states, err = s.query(ctx, `SELECT `+columns+` FROM mitra_availability_state s
+			WHERE s.mitra_id > $1 OR $1 IS NULL ORDER BY s.mitra_id LIMIT $2`, []any{idOf(after), limit})
+		return err
+	})
+	return states, err
+}
+
+// States implements [availability.Source]. What is no UUID never was.
+func (s *Source) States(ctx context.Context, ids []string) (states []availability.State, err error) {
+	err = s.within(ctx, "states", func(ctx context.Context) error {
+		states, err = s.query(ctx, `SELECT `+columns+` FROM mitra_availability_state s
+			WHERE s.mitra_id = ANY ($1)`, []any{idsOf(ids)})
+		return err
+	})
+	return states, err
+}
+
+// Repair implements [availability.Source]. It counts all sessions that are running, and keeps those who
+// change states that it found wrong waiting meanwhile.
+func (s *Source) Repair(ctx context.Context) (repaired []availability.Repaired, err error) {
+	err = again(ctx, "repair", func(ctx context.Context) error {
+		rows, err := s.pool.Query(ctx, `SELECT id::text, was, became FROM availability_repair()`)
+		if err != nil {
+			return err
+		}
+		repaired, err = pgx.CollectRows(rows, pgx.RowToStructByPos[availability.Repaired])
+		return err
+	})
+	return repaired, err
+}
+
+// Outbid implements [availability.Source]. A mitra that never was gets a state, which is offline and not
+// active. What is no UUID gets none.
+func (s *Source) Outbid(ctx context.Context, ids []string, versions []int64) (states []availability.State, err error) {
+	known := make([]pgtype.UUID, 0, len(ids))
+	above := make([]int64, 0, len(ids))
+	for i, id := range ids {
+		if u := idOf(id); u.Valid {
+			known, above = append(known, u), append(above, versions[i])
+		}
+	}
+	err = s.within(ctx, "outbid", func(ctx context.Context) error {
+		states, err = s.query(ctx, `SELECT `+columns+` FROM availability_outbid($1, $2) s`, []any{known, above})
+		return err
+	})
+	return states, err
+}
+
+// Available implements [availability.Source]. A limit that is not positive is none.
+func (s *Source) Available(ctx context.Context, cutoff time.Time, most, limit int) (states []availability.State, err error) {
+	err = s.within(ctx, "available", func(ctx context.Context) error {
+		states, err = s.query(ctx, `SELECT `+columns+` FROM mitra_availability_state s
+			WHERE s.is_online AND s.is_active AND s.active_sessions < $1 AND ($2::timestamptz IS NULL OR s.seen >= $2)
+			ORDER BY s.active_sessions, s.mitra_id LIMIT CASE WHEN $3::int > 0 THEN $3::int END`,
+			[]any{most, momentOf(cutoff), limit})
+		return err
+	})
+	return states, err
+}
+
+// CountOnline implements [availability.Source]: also those who are not active are counted.
+func (s *Source) CountOnline(ctx context.Context) (n int, err error) {
+	err = s.within(ctx, "count online", func(ctx context.Context) error {
+		return s.pool.QueryRow(ctx, `SELECT count(*) FROM mitra_availability WHERE is_online`).Scan(&n)
+	})
+	return n, err
+}
+
+// idOf is an id as the database has it; invalid if it is no UUID.
+func idOf(id string) (u pgtype.UUID) {
+	if len(id) == len("00000000-0000-0000-0000-000000000000") {
+		_ = u.Scan(id) // or it stays invalid
+	}
+	return u
+}
+
+func idsOf(ids []string) []pgtype.UUID {
+	known := make([]pgtype.UUID, 0, len(ids))
+	for _, id := range ids {
+		if u := idOf(id); u.Valid {
+			known = append(known, u)
+		}
+	}
+	return known
+}
+
+// momentOf is a moment as the database has it; null if it is zero.
+func momentOf(at time.Time) pgtype.Timestamptz {
+	return pgtype.Timestamptz{Time: at, Valid: !at.IsZero()}
+}

@@ -1,0 +1,213 @@
+package postgres_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/availability"
+)
+
+// What psql does by hand is a change like any other.
+func TestStatesFollowTheTablesWhoeverChangesThem(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	a, b := w.mitra(), w.mitra()
+	last := w.state(a)
+	for _, step := range []struct {
+		sql  string
+		want availability.State // but for id, version and sign of life
+	}{
+		{"UPDATE mitras SET is_active = false WHERE id = $1", availability.State{}},
+		{"UPDATE mitras SET is_active = true WHERE id = $1", availability.State{Active: true}},
+		{"INSERT INTO mitra_online_status (mitra_id, is_online) VALUES ($1, true)", availability.State{Active: true, Online: true}},
+		{"UPDATE mitra_online_status SET is_online = false WHERE mitra_id = $1", availability.State{Active: true}},
+		{"INSERT INTO chat_sessions (mitra_id, status) VALUES ($1, 'active'), ($1, 'pending_payment'), ($1, 'completed'), ($1, 'active')",
+			availability.State{Active: true, Sessions: 3}},
+		{"DELETE FROM chat_sessions WHERE ctid = (SELECT ctid FROM chat_sessions WHERE mitra_id = $1 AND status = 'active' LIMIT 1)",
+			availability.State{Active: true, Sessions: 2}},
+		{"UPDATE chat_sessions SET status = 'expired' WHERE mitra_id = $1 AND status = 'pending_payment'", availability.State{Active: true, Sessions: 1}},
+		{"UPDATE chat_sessions SET status = 'active' WHERE mitra_id = $1", availability.State{Active: true, Sessions: 3}},
+		{"DELETE FROM chat_sessions WHERE mitra_id = $1", availability.State{Active: true}},
+		{"WITH s AS (UPDATE mitra_online_status SET is_online = true WHERE mitra_id = $1) INSERT INTO chat_sessions (mitra_id, status) VALUES ($1, 'active')",
+			availability.State{Active: true, Online: true, Sessions: 1}},
+		{"DELETE FROM mitra_online_status WHERE mitra_id = $1", availability.State{Active: true, Sessions: 1}},
+	} {
+		w.exec(step.sql, a)
+		st := w.state(a)
+		require.Greater(t, st.Version, last.Version, step.sql)
+		last = st
+		st.ID, st.Version, st.Seen = "", 0, step.want.Seen
+		require.Equal(t, step.want, st, step.sql)
+	}
+	w.exec("UPDATE chat_sessions SET mitra_id = $1", b)
+	require.Zero(t, w.state(a).Sessions)
+	require.Equal(t, 1, w.state(b).Sessions)
+	w.exec("INSERT INTO mitra_online_status (mitra_id, is_online) VALUES ($1, true)", a)
+	w.exec("UPDATE mitra_online_status SET mitra_id = $1", b)
+	require.False(t, w.state(a).Online)
+	require.True(t, w.state(b).Online)
+	w.requireTruth()
+}
+
+func TestAStatementThatNamesIsOnlineTakesAVersionAlsoIfTheValueStays(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	ids := w.mitras(2)
+	w.exec("INSERT INTO mitra_online_status (mitra_id, is_online) SELECT id, true FROM mitras")
+	for sql, takes := range map[string]bool{
+		"UPDATE mitra_online_status SET is_online = true":                                                                                         true,
+		"UPDATE mitra_online_status SET is_online = is_online, updated_at = now()":                                                                true,
+		"INSERT INTO mitra_online_status (mitra_id, is_online) SELECT id, true FROM mitras ON CONFLICT (mitra_id) DO UPDATE SET is_online = true": true,
+		// Of two updates in one statement, triggers for statements know what the first one named.
+		"WITH beat AS (UPDATE mitra_online_status SET updated_at = now() WHERE false RETURNING 1) UPDATE mitra_online_status SET is_online = true": true,
+		"UPDATE mitra_online_status SET last_heartbeat_at = now(), updated_at = now()":                                                             false,
+		"INSERT INTO mitra_online_status (mitra_id) SELECT id FROM mitras ON CONFLICT (mitra_id) DO UPDATE SET last_heartbeat_at = now()":          false,
+		"UPDATE mitras SET is_active = true":       false,
+		"UPDATE chat_sessions SET status = status": false,
+	} {
+		w.session("active", ids[0])
+		for _, id := range ids {
+			before := w.state(id).Version
+			w.exec(sql)
+			require.Equal(t, takes, w.state(id).Version > before, sql)
+			require.True(t, w.state(id).Online)
+		}
+	}
+	w.requireTruth()
+}
+
+func TestABulkEndWritesEachMitrasStateOnce(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	const mitras, sessions = 10, 10_000
+	ids := w.mitras(mitras)
+	w.exec("INSERT INTO chat_sessions (mitra_id, status) SELECT ($1::uuid[])[1 + i % $2], 'active' FROM generate_series(1, $3) i", ids, mitras, sessions)
+	before := map[string]int64{}
+	for _, id := range ids {
+		before[id] = w.state(id).Version
+		require.Equal(t, sessions/mitras, w.state(id).Sessions)
+	}
+	w.exec("UPDATE chat_sessions SET status = 'completed'")
+	for _, id := range ids {
+		require.Equal(t, before[id]+1, w.state(id).Version)
+		require.Zero(t, w.state(id).Sessions)
+	}
+	w.requireTruth()
+}
+
+func TestTruncatedTablesAreCountedAnew(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	id := w.mitra()
+	w.exec("INSERT INTO mitra_online_status (mitra_id, is_online) VALUES ($1, true)", id)
+	w.session("active", id)
+	versions := []int64{w.state(id).Version}
+	for _, sql := range []string{"TRUNCATE chat_sessions", "TRUNCATE mitra_online_status", "TRUNCATE mitras CASCADE"} {
+		w.exec(sql)
+		versions = append(versions, w.state(id).Version)
+	}
+	require.IsIncreasing(t, versions)
+	require.Equal(t, availability.State{ID: id, Version: versions[3]}, w.state(id))
+	w.requireTruth()
+}
+
+func TestWhatHappenedWhileTriggersWereOffIsRepaired(t *testing.T) {
+	t.Parallel()
+	w, ctx := setup(t), t.Context()
+	a, b := w.mitra(), w.mitra()
+	w.exec("ALTER TABLE chat_sessions DISABLE TRIGGER USER; ALTER TABLE mitra_online_status DISABLE TRIGGER USER")
+	session := w.session("active", a)
+	w.exec("INSERT INTO mitra_online_status (mitra_id, is_online) VALUES ($1, true)", a)
+	w.exec("ALTER TABLE chat_sessions ENABLE TRIGGER USER; ALTER TABLE mitra_online_status ENABLE TRIGGER USER")
+	restored := one[string](w, `WITH off AS MATERIALIZED (SELECT set_config('session_replication_role', 'replica', true) AS c)
+		INSERT INTO mitras (id) SELECT gen_random_uuid() FROM off RETURNING id::text`)
+	before, untouched := w.state(a), w.state(b)
+	require.False(t, before.Online)
+	var at availability.Cursor
+	w.feed(&at)
+
+	repaired, err := w.src.Repair(ctx)
+	require.NoError(t, err)
+	require.ElementsMatch(t, []availability.Repaired{
+		{ID: a, Was: "online f, active t, sessions 0", Became: "online t, active t, sessions 1"},
+		{ID: restored, Was: "online f, active f, sessions 0", Became: "online f, active t, sessions 0"},
+	}, repaired)
+	require.Greater(t, w.state(a).Version, before.Version)
+	require.Equal(t, untouched, w.state(b))
+	require.Subset(t, w.feed(&at), []string{a, restored}, "the mirror hears of it")
+	w.requireTruth()
+
+	// A count that lacks what came while triggers were off falls below zero when that goes.
+	w.exec("UPDATE mitra_availability SET active_sessions = 0 WHERE mitra_id = $1", a)
+	_, states, err := w.src.End(ctx, session, "completed")
+	require.NoError(t, err)
+	require.Zero(t, states[0].Sessions, "nobody reads less than none")
+	repaired, err = w.src.Repair(ctx)
+	require.NoError(t, err)
+	require.Len(t, repaired, 1)
+	w.requireTruth()
+}
+
+func TestARepairWaitsForAChangeThatIsUnderWay(t *testing.T) {
+	t.Parallel()
+	w, ctx := setup(t), t.Context()
+	id := w.mitra()
+	w.exec("UPDATE mitra_availability SET is_online = true WHERE mitra_id = $1", id)
+	tx, err := w.Begin(ctx)
+	require.NoError(t, err)
+	_, err = tx.Exec(ctx, "INSERT INTO chat_sessions (mitra_id, status) VALUES ($1, 'active')", id)
+	require.NoError(t, err)
+
+	var repaired []availability.Repaired
+	done := make(chan error)
+	go func() {
+		var err error
+		repaired, err = w.src.Repair(ctx)
+		done <- err
+	}()
+	w.awaitLocked()
+	require.NoError(t, tx.Commit(ctx))
+	require.NoError(t, <-done)
+	require.Equal(t, []availability.Repaired{
+		{ID: id, Was: "online t, active t, sessions 1", Became: "online f, active t, sessions 1"},
+	}, repaired)
+	w.requireTruth()
+}
+
+// The role has rights on the service's tables, and on nothing of ours.
+func TestARoleThatMayChangeTheTablesAloneChangesTheStates(t *testing.T) {
+	t.Parallel()
+	w, ctx := setup(t), t.Context()
+	app := w.Name + "_app"
+	w.exec("CREATE ROLE " + app + " LOGIN; GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON mitras, mitra_online_status, mitra_online_logs, chat_sessions TO " + app)
+	pool := w.connect(w.As(app))
+	id := w.mitra()
+	_, err := pool.Exec(ctx, "SELECT * FROM mitra_availability")
+	require.ErrorContains(t, err, "permission denied")
+
+	// It does not get in the way with tables of its own either.
+	_, err = pool.Exec(ctx, "CREATE TEMP TABLE mitra_availability (LIKE public.mitra_availability_truth); CREATE TEMP TABLE mitras (id uuid)")
+	require.ErrorContains(t, err, "permission denied")
+	_, err = pool.Exec(ctx, "CREATE TEMP TABLE mitra_availability (mitra_id uuid PRIMARY KEY, is_online bool, is_active bool, active_sessions int, version bigint, changed_xid xid8)")
+	require.NoError(t, err)
+
+	for _, sql := range []string{
+		"INSERT INTO mitra_online_status (mitra_id, is_online) SELECT id, true FROM mitras",
+		"INSERT INTO chat_sessions (mitra_id, status) SELECT id, 'active' FROM mitras",
+		"UPDATE mitras SET is_active = false",
+		"UPDATE mitra_online_status SET is_online = true",
+		"UPDATE chat_sessions SET status = 'completed'",
+		"TRUNCATE chat_sessions",
+		"DELETE FROM mitras",
+		"INSERT INTO mitras (id) VALUES ('" + id + "')",
+	} {
+		before := w.state(id).Version
+		_, err := pool.Exec(ctx, sql)
+		require.NoError(t, err, sql)
+		if sql != "TRUNCATE chat_sessions" { // there was no session to count
+			require.Greater(t, w.state(id).Version, before, sql)
+		}
+		w.requireTruth()
+	}
+}

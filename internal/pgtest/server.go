@@ -1,0 +1,309 @@
+package pgtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/process"
+)
+
+const (
+	superuser = "rollcall"
+	nobody    = 65534
+	pollEvery = 5 * time.Millisecond
+	logTail   = 8 << 10 // bytes of the log that a failed test shows
+	cached    = ".cache/postgres/bin"
+)
+
+// A Server is a PostgreSQL that this package started for one test. Its methods fail that test.
+type Server struct {
+	t testing.TB
+	p *server
+}
+
+// Start starts a server of the test's own, and returns when it answers. It goes with the test; a test
+// that fails shows the end of its log. Settings win over the defaults here, as in
+//
+//	pgtest.Start(t, "synchronous_commit=off") // a kill loses what was committed last
+func Start(t testing.TB, settings ...string) *Server {
+	t.Helper()
+	p, err := launch(settings)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("postgres, pid %d, end of its log:\n%s", p.life.PID(), p.log())
+		}
+		require.NoError(t, p.close())
+	})
+	return &Server{t: t, p: p}
+}
+
+// Database makes an empty database on the server.
+func (s *Server) Database() *DB {
+	s.t.Helper()
+	return s.p.database(s.t, "template0")
+}
+
+// PID is the process id of the present life, or of the last one.
+func (s *Server) PID() int { return s.p.life.PID() }
+
+// Dir is the folder of the server's socket.
+func (s *Server) Dir() string { return s.p.dir }
+
+// Stop freezes the server with all its connections (SIGSTOP). Nothing is answered any more; new
+// connections are taken by the kernel only.
+func (s *Server) Stop() {
+	s.t.Helper()
+	require.NoError(s.t, s.p.life.Stop()) // first: from here on there is nobody new
+	for _, pid := range s.p.backends() {
+		_ = syscall.Kill(pid, syscall.SIGSTOP) // or it has just ended
+	}
+}
+
+// Cont lets a frozen server go on (SIGCONT).
+func (s *Server) Cont() {
+	s.t.Helper()
+	for _, pid := range s.p.backends() {
+		_ = syscall.Kill(pid, syscall.SIGCONT)
+	}
+	require.NoError(s.t, s.p.life.Cont())
+}
+
+// Kill ends the server and all its connections at once (SIGKILL), also a frozen one.
+func (s *Server) Kill() {
+	s.t.Helper()
+	s.p.kill()
+}
+
+// Restart kills the server if it lives, and starts it anew with its data and its URL. It returns when
+// it answers.
+func (s *Server) Restart() {
+	s.t.Helper()
+	s.p.kill()
+	require.NoError(s.t, s.p.start())
+}
+
+// server is one cluster, whose folder outlives its lives.
+type server struct {
+	bin, dir string // dir holds the socket, data and log
+	settings []string
+	life     *process.Process // the present one, or the last; nil before the first
+}
+
+// launch makes a cluster and starts it.
+func launch(settings []string) (p *server, err error) {
+	p = &server{settings: settings}
+	if p.bin, err = findPrograms(); err != nil {
+		return nil, err
+	}
+	if p.dir, err = os.MkdirTemp("", "pgtest-"); err != nil {
+		return nil, fmt.Errorf("pgtest: %w", err)
+	}
+	if err = p.initialize(); err == nil {
+		err = p.start()
+	}
+	if err != nil {
+		return nil, errors.Join(err, p.close())
+	}
+	return p, nil
+}
+
+func (p *server) initialize() error {
+	if os.Geteuid() == 0 {
+		if err := os.Chown(p.dir, nobody, nobody); err != nil {
+			return fmt.Errorf("pgtest: %w", err)
+		}
+	}
+	cmd, err := p.command("initdb", "-D", p.data(), "-U", superuser, "-A", "trust", "-E", "UTF8", "--locale=C",
+		"--wal-segsize=1", "--no-sync", "--no-instructions")
+	if err != nil {
+		return err
+	}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("pgtest: initdb (as root it runs as nobody, who has to reach %s): %w\n%s", p.bin, err, out)
+	}
+	return nil
+}
+
+// command is one of PostgreSQL's programs as a command of a user whom it accepts. On Linux the program
+// is told to end when the thread that starts it does: SIGQUIT has a server take its connections and
+// its shared memory with it.
+func (p *server) command(program string, args ...string) (*exec.Cmd, error) {
+	argv := append([]string{filepath.Join(p.bin, program)}, args...)
+	if runtime.GOOS == "linux" {
+		prefix := []string{"setpriv", "--pdeathsig", "QUIT"}
+		if os.Geteuid() == 0 {
+			id := strconv.Itoa(nobody)
+			prefix = append(prefix, "--reuid", id, "--regid", id, "--clear-groups")
+		}
+		argv = append(prefix, argv...)
+	}
+	path, err := exec.LookPath(argv[0])
+	if err != nil {
+		return nil, fmt.Errorf("pgtest: %w", err)
+	}
+	cmd := exec.Command(path, argv[1:]...)
+	cmd.Dir = p.dir // nobody may not see the present one
+	return cmd, nil
+}
+
+// start begins a life and returns when the server answers.
+func (p *server) start() error {
+	args := []string{"-D", p.data()}
+	for _, setting := range slices.Concat([]string{
+		"listen_addresses=", "unix_socket_directories=" + p.dir, "unix_socket_permissions=0700",
+		"fsync=off", "full_page_writes=off", "wal_level=minimal", "max_wal_senders=0",
+		"max_connections=300", "shared_buffers=32MB", "jit=off", "deadlock_timeout=200ms",
+		"timezone=UTC", "log_timezone=UTC",
+	}, p.settings) {
+		args = append(args, "-c", setting)
+	}
+	cmd, err := p.command("postgres", args...)
+	if err != nil {
+		return err
+	}
+	if p.life, err = process.Start(cmd, process.Options{Log: filepath.Join(p.dir, "log"), OwnGroup: true}); err != nil {
+		return fmt.Errorf("pgtest: start: %w", err)
+	}
+	return p.awaitReady()
+}
+
+// awaitReady connects until the server answers. Nobody else's server has a socket in our folder.
+func (p *server) awaitReady() error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for {
+		conn, err := pgx.Connect(ctx, p.url("postgres"))
+		if err == nil {
+			return conn.Close(ctx)
+		}
+		select {
+		case <-p.life.Done():
+			return fmt.Errorf("pgtest: postgres ended:\n%s", p.log())
+		case <-ctx.Done():
+			return fmt.Errorf("pgtest: postgres not ready within %s: %w\n%s", patience, err, p.log())
+		case <-tick.C:
+		}
+	}
+}
+
+// kill ends a life and its connections, and returns when all are gone: the next life could not take
+// over the shared memory of one that is left.
+func (p *server) kill() {
+	if !p.life.Runs() {
+		return
+	}
+	_ = p.life.Signal(syscall.SIGSTOP) // or it has just ended; from here on there is nobody new
+	backends := p.backends()
+	p.life.Kill()
+	for _, pid := range backends {
+		for syscall.Kill(pid, syscall.SIGKILL) == nil && !zombie(pid) {
+			time.Sleep(pollEvery)
+		}
+	}
+}
+
+// close ends the cluster for good and removes it. A life that was killed has left shared memory behind,
+// which only another life can take away.
+func (p *server) close() (err error) {
+	if p.life != nil {
+		if !p.life.Runs() && p.life.ExitCode() < 0 {
+			err = p.start()
+		}
+		// A frozen one first has to go on. The errors are those of a server that has ended.
+		for _, pid := range append(p.backends(), p.life.PID()) {
+			if p.life.Runs() {
+				_ = syscall.Kill(pid, syscall.SIGCONT)
+			}
+		}
+		_ = p.life.Signal(syscall.SIGQUIT)
+		select {
+		case <-p.life.Done():
+		case <-time.After(patience):
+			err = errors.Join(err, fmt.Errorf("pgtest: postgres does not stop within %s", patience))
+		}
+		p.life.Kill()
+	}
+	return errors.Join(err, os.RemoveAll(p.dir))
+}
+
+// backends are the processes of the server's connections and its helpers. Elsewhere than on Linux
+// there are none to be seen.
+func (p *server) backends() (pids []int) {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", p.life.PID()))
+	for field := range strings.FieldsSeq(string(text)) {
+		if pid, err := strconv.Atoi(field); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// zombie tells whether a process has ended, and only nobody has asked for its status yet.
+func zombie(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err != nil || strings.Contains(string(stat), ") Z ")
+}
+
+func (p *server) url(database string) string { return urlOf(superuser, p.dir, database) }
+
+func (p *server) data() string { return filepath.Join(p.dir, "data") }
+
+// log is the end of the present life's log.
+func (p *server) log() string {
+	text := p.life.Log()
+	return text[max(0, len(text)-logTail):]
+}
+
+var errNoPrograms = errors.New("pgtest: no PostgreSQL found: set POSTGRES_BIN to what scripts/postgres prints")
+
+// findPrograms returns the folder of initdb and postgres. POSTGRES_BIN is an order: where it has none,
+// nothing else is tried.
+func findPrograms() (string, error) {
+	if named := os.Getenv("POSTGRES_BIN"); named != "" {
+		if !hasPrograms(named) {
+			return "", fmt.Errorf("pgtest: POSTGRES_BIN=%s has no initdb and postgres", named)
+		}
+		return named, nil
+	}
+	if path, err := exec.LookPath("postgres"); err == nil {
+		if path, err = filepath.EvalSymlinks(path); err == nil && hasPrograms(filepath.Dir(path)) {
+			return filepath.Dir(path), nil
+		}
+	}
+	dir, err := os.Getwd()
+	for ; err == nil; dir = filepath.Dir(dir) {
+		if folder := filepath.Join(dir, cached); hasPrograms(folder) {
+			return folder, nil
+		}
+		if dir == filepath.Dir(dir) {
+			break
+		}
+	}
+	return "", errNoPrograms
+}
+
+func hasPrograms(folder string) bool {
+	for _, program := range []string{"initdb", "postgres"} {
+		if _, err := exec.LookPath(filepath.Join(folder, program)); err != nil {
+			return false
+		}
+	}
+	return true
+}
