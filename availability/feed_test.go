@@ -124,7 +124,7 @@ func TestWritersAndFeedHaveTimeToBringWhatDiffers(t *testing.T) {
 	})
 }
 
-func TestAMitraThatIsWrittenMeanwhileStays(t *testing.T) {
+func TestAnUnknownThatIsWrittenMeanwhileStays(t *testing.T) {
 	onRedis(t, func(t *testing.T, w redistest.World) {
 		r := newRig(t, w, newFake(online("a")))
 		r.seeded()

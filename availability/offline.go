@@ -17,8 +17,7 @@ import (
 // Why nobody goes offline for silence, beside the janitor's reasons.
 const (
 	heldUnseeded    = "unseeded"
-	// heartbeats have not been heard for as long as a mitra may be silent
-	heldListening   = "listening"
+	heldListening   = "listening" // heartbeats have not been heard for as long as a mitra may be silent
 	heldMassFailure = "mass_failure"
 	offSettings     = "require_ping is off"
 )
@@ -288,8 +287,8 @@ func (x *offlinePass) marks(ctx context.Context) ([]Condemned, error) {
 
 // carryOut sets some of the condemned offline in the source, in one transaction, and brings the
 // result to Redis, which takes the marks away. A mitra of whom the source knows a later sign of
-// life keeps its mark until it goes online again, or until that sign is old as well. A mark of
-// one that the source does not know goes with a reconciliation.
+// life keeps its mark until it goes online again, or until that sign is old as well. The mark
+// of one who is not known goes with a reconciliation.
 func (x *offlinePass) carryOut(ctx context.Context, those []Condemned) error {
 	var now time.Time
 	err := x.Call(ctx, func(ctx context.Context) (err error) {

@@ -27,7 +27,7 @@ type Answer[T any] struct {
 	Age   time.Duration
 }
 
-// ErrUnavailable: neither Redis nor the source could answer.
+// ErrUnavailable says that neither Redis nor the source could answer.
 var ErrUnavailable = errors.New("availability: nobody can answer")
 
 // Available is a mitra who can take work now.

@@ -62,7 +62,7 @@ func (r *reconciliation) run(ctx context.Context) error {
 	if err := r.heal(ctx, differing); err != nil {
 		return err
 	}
-	return r.removeUnknown(ctx)
+	return r.removeUnknowns(ctx)
 }
 
 // readRedis reads whom Redis knows.
@@ -222,9 +222,9 @@ func (r *reconciliation) outbid(ctx context.Context, ahead []unequal) error {
 	return err
 }
 
-// removeUnknown removes whom the source does not know. Those that a page did not have because
+// removeUnknowns removes whom the source does not know. Those that a page did not have because
 // they are new have a state by now: rows of states are never deleted.
-func (r *reconciliation) removeUnknown(ctx context.Context) error {
+func (r *reconciliation) removeUnknowns(ctx context.Context) error {
 	for part := range slices.Chunk(slices.Sorted(maps.Keys(r.inRedis)), applyOf) {
 		states, err := r.source.States(ctx, part)
 		if err != nil {
@@ -247,7 +247,7 @@ func (r *reconciliation) removeUnknown(ctx context.Context) error {
 			return removeScript.Run(ctx, r.rdb, r.keys.all(), args...).Err()
 		})
 		if err != nil {
-			return fmt.Errorf("availability: remove unknown mitras: %w", err)
+			return fmt.Errorf("availability: remove unknowns: %w", err)
 		}
 	}
 	return nil

@@ -1,4 +1,4 @@
--- remove.lua: removes mitras of whom the source knows nothing. One that was written meanwhile
+-- remove.lua: removes unknowns, of whom the source knows nothing. One that was written meanwhile
 -- stays.
 -- KEYS[1..5] see keys.lua
 -- ARGV id, version that was read or '' for none, ...
