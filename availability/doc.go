@@ -1,23 +1,46 @@
-// Package availability answers who can take work now: which workers (mitras) are online, active, heard
-// of lately, and below their capacity. Postgres is the durable truth. Redis, or Valkey, has a mirror of
-// it that is read thousands of times a minute, and takes the heartbeats.
+// Package availability answers who can take work now: which workers (mitras) are online, active,
+// heard of lately, and below their capacity. Postgres is the durable truth. Redis, or Valkey, has a
+// mirror of it that is read thousands of times a minute, and takes the heartbeats.
 //
-// It is being built: this page is its contract.
+//	m, err := availability.New(availability.Config{Source: source, Client: rdb, Control: ctl})
+//	jan, err := janitor.New(janitor.Config{Client: rdb, Control: ctl, Registry: reg, Sweeps: m.Sweeps()})
+//	go m.Run(ctx)                          // on every replica: seeds, reads the feed
+//	go jan.Run(ctx)                        // one replica at a time sweeps
+//	<-m.Ready()                            // or no longer than one likes: reads fall back
+//	beat, err := m.Heartbeat(ctx, id)      // Redis alone
+//	s, err := m.Accept(ctx, session, id)   // the source first, then Redis
+//	found, err := m.FindAvailable(ctx, 10) // found.From says who answered
 //
 // # The rules
 //
-//  1. One state row a mitra in Postgres, kept by triggers under its row lock. Every change of it takes
-//     a version. State rows are never deleted.
-//  2. The version is the order. One script applies states to Redis, each only if its version is newer.
-//     Writers commit in Postgres first, and apply right after, best effort: a failure is counted.
+//  1. One state row a mitra in Postgres, kept by triggers under its row lock. Every change of it
+//     takes a version. State rows are never deleted.
+//  2. The version is the order. One script applies states to Redis, each only if its version is
+//     newer. Writers commit in Postgres first, and apply right after, best effort: a failure is
+//     counted.
 //  3. A feed heals within a second what was missed: rows whose transaction may not have been seen.
-//     Reconciliation compares both sides now and then, and counts drift by kind before it heals it. A
-//     Redis that is ahead of Postgres, which lost commits, is outbid.
-//  4. Whole or not: `mitras:seeded` stands only after a complete seed whose token survived. Without it
-//     every read falls back to Postgres.
+//     Reconciliation compares both sides now and then, and counts drift by kind before it heals it.
+//     A Redis that is ahead of Postgres, which lost commits, is outbid.
+//  4. Whole or not: `mitras:seeded` stands only after a complete seed whose token survived. Without
+//     it every read falls back to Postgres.
 //  5. A heartbeat is never invented. Judging waits until the engine's witness has listened for
 //     stale_after.
-//  6. Auto-offline is a sweep of package janitor: condemned in Redis under the guard, then flipped in one
-//     transaction that is conditional on the version, then applied.
+//  6. Auto-offline is a sweep of package janitor: condemned in Redis under the guard, then flipped
+//     in one transaction that is conditional on the version, then applied.
 //  7. Accepting a session is a conditional statement under the row lock: overbooking is impossible.
+//
+// # What is not guaranteed
+//
+//   - What a read says is old when it arrives. Only the source decides, in Accept and Reroute.
+//   - While neither a writer nor the feed reaches Redis, readers see the states of before.
+//   - Heartbeats that Redis loses are lost. The witness sees the loss, and nobody is judged before
+//     stale_after has passed; the source's heartbeats are HeartbeatInterval old.
+//   - A heartbeat may be kept, and the mitra go offline all the same, if Redis is emptied and seeded
+//     again in the milliseconds between the last look at the marks and the commit. The next
+//     heartbeat is answered BeatNotOnline.
+//   - An app has to go online again after BeatNotOnline, also when the mitra was not set offline in
+//     the end: a mark stands until then.
+//   - Clocks: Redis' time and the source's are compared. They should be less than a second apart.
+//   - A counter or a heartbeat of an id that stands in no set and in no hash is not looked for.
+//     Nobody reads it.
 package availability

@@ -19,8 +19,8 @@ var (
 	ErrSetting = errors.New("availability: bad setting")
 )
 
-// A State is what the source knows of one mitra. Of two states the one with the higher Version is the
-// newer.
+// A State is what the source knows of one mitra. Of two states the one with the higher Version is
+// the newer.
 type State struct {
 	ID       string // UUID, in lower case
 	Version  int64
@@ -67,11 +67,12 @@ type Settings struct {
 	MaxCustomers int           // sessions of one mitra: max_customers_per_mitra
 	StaleAfter   time.Duration // of silence: stale_after_seconds
 	RequirePing  bool          // require_ping: false, and silence condemns nobody
-	Cadence      time.Duration // between two heartbeats of an app: heartbeat_cadence_seconds
+	PingInterval time.Duration // between two heartbeats of an app: heartbeat_cadence_seconds
 }
 
 // A Source is the durable truth. Package postgres has one. Its writers return the states after the
-// change, for the mirror. Errors other than those above mean that the fate of a change is not known.
+// change, for the mirror. Errors other than those above mean that the fate of a change is not
+// known.
 type Source interface {
 	// Feed returns states that may have changed since the cursor, each at its present version, and the
 	// cursor of now. It may return a state again; it never misses one.
@@ -85,6 +86,7 @@ type Source interface {
 	// Outbid gives states versions above these: the mirror knew newer ones, of commits that were lost.
 	Outbid(ctx context.Context, ids []string, versions []int64) ([]State, error)
 
+	// SetOnline says that a mitra takes work, or does not. Of one who is online it is a sign of life.
 	SetOnline(ctx context.Context, id string, online bool) (State, error)
 	// SetActive also revokes the sign-in sessions of one that is deactivated, in the same transaction.
 	SetActive(ctx context.Context, id string, active bool) (State, error)
@@ -101,10 +103,12 @@ type Source interface {
 	// MirrorHeartbeats stores heartbeats, each only if it is newer, and says how many were.
 	MirrorHeartbeats(ctx context.Context, those []Heartbeat) (int, error)
 
-	// Available is the fallback of reads: mitras who are online, active, seen after cutoff unless that is
-	// zero, and have less than most sessions, the least busy first.
+	// Available is the fallback of reads: mitras who are online, active, seen after cutoff unless that
+	// is zero, and have less than most sessions, the least busy first.
 	Available(ctx context.Context, cutoff time.Time, most, limit int) ([]State, error)
+	// CountOnline is how many are online, whether or not they were heard of.
 	CountOnline(ctx context.Context) (int, error)
+	// Settings are those of now.
 	Settings(ctx context.Context) (Settings, error)
 	// PutSetting stores one of the four, by its name in app_config.
 	PutSetting(ctx context.Context, name string, value any) error

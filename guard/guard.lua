@@ -51,9 +51,9 @@ end
 
 -- 5. record(deleted, reowned, name, list) writes the log record: at which server time (ms),
 -- `deleted` items, listed under `name` as a JSON array; `reowned` candidates were found to be
--- somebody else's. `note`, if it is given, is what the body says of itself: the reason of the answer,
--- also when the batch is asked for again. Anything but nil is the script's result, to be returned at
--- once: the id is not above the newest, a newer term has begun.
+-- somebody else's. `note`, if it is given, is what the body says of itself: the reason of the
+-- answer, also when the batch is asked for again. Anything but nil is the script's result, to be
+-- returned at once: the id is not above the newest, a newer term has begun.
 local function record(deleted, reowned, name, list, note)
   local no = refused('HINCRBY', KEYS[3], 'evicted_total', '1')
   if no then return no end

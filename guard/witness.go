@@ -20,10 +20,10 @@ type Witness struct {
 	ChecksOff []string
 }
 
-// Tick listens: every contender does, leading or not, held or paused. It is one small script. It names
-// a key that never exists, or on a Redis Cluster it would be answered while the slot moves, and beats
-// whose keys are partly on the other server would not: the living would fall silent, and the witness
-// would know of no hold.
+// Tick listens: every contender does, leading or not, held or paused. It is one small script. It
+// names a key that never exists, or on a Redis Cluster it would be answered while the slot moves,
+// and beats whose keys are partly on the other server would not: the living would fall silent, and
+// the witness would know of no hold.
 func (g *Guard) Tick(ctx context.Context) (Witness, error) {
 	keys := []string{g.layout.Witness(), g.layout.Roster(), g.layout.Never()}
 	out, err := tickScript.Run(ctx, g.control, keys, g.gap, g.grace).Slice()

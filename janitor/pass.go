@@ -233,7 +233,8 @@ func (p *Pass) Roster(ctx context.Context) (map[string]Liveness, error) {
 // Listed tells whether an instance stood on the roster when that was last read.
 func (p *Pass) Listed(id string) bool { return p.t.owners.listed(id) }
 
-// RunAgain wants the next pass of this sweep at a time before its interval is over: something ripens.
+// RunAgain wants the next pass of this sweep at a time before its interval is over: something
+// ripens.
 func (p *Pass) RunAgain(at time.Time) { p.again = at }
 
 // Silent are the instances on the roster that had no heartbeat when that was last read, and when

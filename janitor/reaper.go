@@ -19,7 +19,7 @@ var (
 	ErrFenced = errors.New("janitor: fenced: the term is over")
 
 	// ErrRefused is returned by Pass.Delete when the script itself failed, twice, and so deleted
-	// nothing: a key of another type, a mistake in a body. A sweep may leave that batch's owner alone
+	// nothing: a key of another type, a missing right, a mistake in a body. A sweep may leave that batch's owner alone
 	// and go on with others.
 	ErrRefused = errors.New("janitor: batch refused")
 )
@@ -102,12 +102,12 @@ func (r *reaper) ask(ctx context.Context, b guard.Batch, deleted func(guard.Answ
 		r.pending.Store(&b)
 	}
 	a, err := r.send(ctx, b)
-	if failedInside(err) {
+	if refusedScript(err) {
 		// If it failed behind its record, asking again answers DONE; else it has deleted nothing.
 		a, err = r.send(ctx, b)
 	}
 	switch {
-	case err != nil && !failedInside(err):
+	case err != nil && !refusedScript(err):
 		return a, err
 	case err == nil && a.Verdict == guard.Done:
 		failpoint.Hit(failpoint.AfterReply)
@@ -133,6 +133,12 @@ func (r *reaper) send(ctx context.Context, b guard.Batch) (guard.Answer, error) 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), within)
 	defer cancel()
 	return r.t.j.guard.Do(ctx, b)
+}
+
+// refusedScript tells that a script failed inside, or that this user may not run it: a right on one
+// of its keys is missing. It must not hold up the batches of other sweeps.
+func refusedScript(err error) bool {
+	return failedInside(err) || strings.HasPrefix(serverError(err), "NOPERM ")
 }
 
 // failedInside tells an error that the script raised from one that kept it from running or its

@@ -257,7 +257,7 @@ func TestTwoJanitorsAtOnceCountNothingTwice(t *testing.T) {
 func TestABatchThatTheServerRefusesDoesNotJamTheNext(t *testing.T) {
 	inWorlds(t, func(t *testing.T, f *fleet) {
 		type result struct {
-			before, after, good error
+			before, right, after, good error
 		}
 		results := make(chan result, 1)
 		r := f.replica("r1", func(c *Config) {
@@ -265,6 +265,7 @@ func TestABatchThatTheServerRefusesDoesNotJamTheNext(t *testing.T) {
 				var res result
 				key := []string{p.Layout().Prefix + "k"}
 				_, res.before = p.Delete(ctx, Batch{Body: guard.NewBody("return redis.call('NO SUCH COMMAND')"), Keys: key, Items: []string{"x"}})
+				_, res.right = p.Delete(ctx, Batch{Body: guard.NewBody("return redis.error_reply('NOPERM no right')"), Keys: key, Items: []string{"x"}})
 				_, res.after = p.Delete(ctx, Batch{Body: guard.NewBody("record(1, 0, 'keys', {'x'}) return redis.call('NO SUCH COMMAND')"), Keys: key, Items: []string{"x"}})
 				var a guard.Answer
 				a, res.good = p.Delete(ctx, Batch{Body: guard.NewBody("record(0, 0, 'keys', {}) return answer('DONE', 0, 0)"), Keys: key, Items: []string{"x"}})
@@ -278,6 +279,7 @@ func TestABatchThatTheServerRefusesDoesNotJamTheNext(t *testing.T) {
 		r.leads()
 		res := <-results
 		require.ErrorIs(t, res.before, ErrRefused)
+		require.ErrorIs(t, res.right, ErrRefused, "a missing right of one sweep")
 		require.NoError(t, res.after, "its record says what it did before it failed")
 		require.NoError(t, res.good)
 		r.Poke()

@@ -81,9 +81,9 @@ func FailoverOptions(o *redis.FailoverOptions) *redis.FailoverOptions {
 
 // ClusterOptions is [Options] for a Redis Cluster; each node has a pool of that size. And
 //
-//   - no redirects. go-redis counts a command that it repeats after a lost reply as one, so no number
-//     of them but 0 means that nothing is sent twice. A command to a node that has given the slot
-//     away fails, and was not done; the next one goes to where the slot is by then.
+//   - no redirects. go-redis counts a command that it repeats after a lost reply as one, so no
+//     number of them but 0 means that nothing is sent twice. A command to a node that has given the
+//     slot away fails, and was not done; the next one goes to where the slot is by then.
 //   - a look every half second at which node has which slot.
 //   - everything read from the masters.
 //

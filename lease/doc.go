@@ -81,7 +81,7 @@
 // TTL lasts for that TTL. A clock of the server that goes back prolongs what is left of a lease by
 // as much.
 //
-// On a Redis Cluster use [ClusterOptions]. All keys of a lease are in one slot; while that moves, and
-// until a replica has taken over from a master that died, nobody can renew. [CheckClient] refuses a
-// ring's client, and all others that it cannot check.
+// On a Redis Cluster use [ClusterOptions]. All keys of a lease are in one slot; while that moves,
+// and until a replica has taken over from a master that died, nobody can renew. [CheckClient]
+// refuses a ring's client, and all others that it cannot check.
 package lease

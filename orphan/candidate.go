@@ -30,19 +30,19 @@ var looksLike = map[string]*regexp.Regexp{
 	"integer":  regexp.MustCompile(`^-?[0-9]+$`),
 }
 
-// ours tells whether the variables look as Only says. A name that is no UTF-8 is somebody else's: it
-// could not stand in the log.
+// ours tells whether the variables look as Only says. A name that is no UTF-8 is somebody else's:
+// it could not stand in the log. So is the member "": there it could not be told from its key.
 func (r *rule) ours(c *candidate) bool {
 	for name, like := range r.Only {
 		if !looksLike[like].MatchString(c.values[name]) {
 			return false
 		}
 	}
-	return utf8.ValidString(c.name())
+	return utf8.ValidString(c.name()) && (r.candidates != nil || c.member != "")
 }
 
-// ofKey makes the candidate of a key that a scan has found; nil if the rule is not about it. A related
-// key stands for its parent, which is to be looked for.
+// ofKey makes the candidate of a key that a scan has found; nil if the rule is not about it. A
+// related key stands for its parent, which is to be looked for.
 func (r *rule) ofKey(key string) *candidate {
 	if !utf8.ValidString(key) {
 		return nil

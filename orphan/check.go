@@ -129,6 +129,7 @@ func (c *checker) age() {
 func (c *checker) related() {
 	r := c.rule
 	deleted := map[string]pattern{}
+	c.deleted = deleted
 	if c.keys != nil {
 		deleted["keys"] = c.keys.pattern(c.holds)
 	}
@@ -176,6 +177,26 @@ func (c *checker) related() {
 		for _, at := range sorted(deleted) {
 			if deleted[at].meets(textPattern(container(*m), false)) {
 				c.fault(at, "could delete the key of members")
+			}
+		}
+	}
+}
+
+// spares checks that the rule does not delete a key that another relies on: to that one, all
+// candidates would look dead. A key with a variable is about one of them, and may well be a candidate
+// here.
+func (c *checker) spares(other *checker) {
+	if c.index == other.index {
+		return
+	}
+	for _, ref := range other.references() {
+		name := literal(ref.text)
+		if name == "" {
+			continue
+		}
+		for _, at := range sorted(c.deleted) {
+			if c.deleted[at].meets(ref.pattern) {
+				c.fault(at, "could delete %s, which rules[%d] %q relies on: %s", name, other.index, other.rule.Name, ref.field)
 			}
 		}
 	}
@@ -290,7 +311,7 @@ func checkOwn(rules []Rule, l guard.Layout) (faults Faults) {
 	own := map[string]pattern{}
 	for _, text := range []string{
 		l.Registry(), l.Heartbeat("*"), l.Devices("*"), l.Roster(),
-		l.Prefix + "janitor:*", l.Prefix + "orphan:*",
+		l.Prefix + "janitor:*", l.Prefix + "orphan:*", "orphan:bin:*",
 		l.Prefix + "commands:outbound:*", l.Prefix + "commands:responses",
 		"devices:allowed", "telemetry:*",
 	} {

@@ -124,8 +124,10 @@ func TestOnAClusterADeleteIsCountedOnceWhateverIsLostInBetween(t *testing.T) {
 	c := redistest.StartCluster(t, 3, 0)
 	r := newClusterRig(t, c, nil, session(""))
 	for i, lost := range []failing{
-		{"evalsha", "orphan:bin:", 1},                                      // the answer of the server that has the key
-		{"evalsha", "orphan:intents:", 1},                                  // the answer to intend, or to settle
+		// the answer of the server that has the key
+		{"evalsha", "orphan:bin:", 1},
+		// the answer to intend, or to settle
+		{"evalsha", "orphan:intents:", 1},
 		{"evalsha", "orphan:intents:sessions{cleanup}:janitor:witness", 1}, // to settle
 		{"unlink", "orphan:bin:", 1},                                       // to the last clean-up
 	} {

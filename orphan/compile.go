@@ -1,7 +1,6 @@
 package orphan
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -24,9 +23,7 @@ type rule struct {
 	over       *sign
 	age        *template   // of MinAge.Key
 	fields     []fieldPath // of the candidate's own value that are read at all
-	// meaning is another for a rule that condemns something else: the marks of one are none of the
-	// other, though the two have the same name.
-	meaning string
+	meaning    string      // another one where the rule judges otherwise: marks of before do not count
 }
 
 // fieldPath leads to a field of a value: "player.id".
@@ -99,10 +96,13 @@ func compile(of Rule) (r *rule, err error) {
 	}
 	slices.Sort(r.fields)
 	r.fields = slices.Compact(r.fields)
-	of.Category, of.Delete, of.Cap, of.Bin = "", false, 0, 0
-	text, wrong := json.Marshal(of)
-	r.meaning = string(text)
-	return r, cmp.Or(err, wrong)
+	of.Category, of.Delete, of.Cap, of.Bin, of.Grace = "", false, 0, 0, 0
+	judges, wrong := json.Marshal(of)
+	if wrong != nil {
+		return nil, fmt.Errorf("orphan: rule %q: %w", of.Name, wrong)
+	}
+	r.meaning = digest(string(judges))
+	return r, err
 }
 
 // signs are those of life, and that of the end.

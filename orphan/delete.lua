@@ -1,8 +1,9 @@
--- delete.lua: the body (behind guard.lua and same.lua) that deletes orphans of one rule, all on one server.
+-- delete.lua: the body (behind guard.lua and same.lua) that deletes orphans of one rule, all on one
+-- server.
 --
 -- The look that condemned them has remembered each of its commands with the answer. They are sent
--- again here, in one atomic step with the delete: a candidate goes only if all answers are the same,
--- and if its mark is the one of the look, made since the last hold, and older than its grace.
+-- again here, in one atomic step with the delete: a candidate goes only if all answers are the
+-- same, and if its mark is the one of the look, made since the last hold, and older than its grace.
 --
 -- KEYS[6] the rule's marks  KEYS[7] the rule's bin  KEYS[8..] every key that is read or deleted
 -- ARGV[8..] a JSON object for each candidate:
@@ -41,16 +42,28 @@ for i = 8, #ARGV do
     going[#going + 1], names[#names + 1] = c, c.name
     things = things + #c.keys + (c.member and 1 or 0)
     for _, key in ipairs(c.keys) do
-      no = no or refused('UNLINK', key)
-      if c.bin then no = no or refused('RENAME', key, aside(ARGV[1], key)) end
+      if c.bin then
+        local to = aside(ARGV[1] .. ':1', key)
+        no = no or refused('PEXPIRETIME', key) or refused('RENAME', key, to) or refused('PEXPIREAT', to, '1')
+      else
+        no = no or refused('UNLINK', key)
+      end
     end
-    if c.member then no = no or refused(unpack(c.member)) end
-    if c.bin then no = no or refused('ZADD', KEYS[7], '1', 'x') end
+    if c.member then
+      no = no or refused(unpack(c.member))
+      if c.bin then
+        local to = aside(ARGV[1] .. ':1', c.member[2])
+        no = no or refused('SET', to, 'x') or refused('PEXPIREAT', to, '1')
+      end
+    end
+    if c.bin then no = no or refused('ZADD', KEYS[7], '1', 'x') or refused('ZREMRANGEBYSCORE', KEYS[7], '1', '1') end
   else
     changed = changed + 1
   end
 end
 no = no or refused('HDEL', KEYS[6], 'x')
+local bin = kind(KEYS[7])
+if bin ~= 'zset' and bin ~= 'none' then no = no or redis.error_reply(KEYS[7] .. ' is not a bin, but a ' .. bin) end
 if no then return no end
 
 local note = lost and 'reference_lost' or text(things)

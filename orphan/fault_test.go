@@ -275,6 +275,13 @@ var faultCases = []faultCase{
 	{"a rule that deletes what unless_lost names",
 		ruleOf("keys: 'user:{id}'", "unless_lost: [{exists: 'user:all'}]"),
 		`line 4: keys: could delete unless_lost[0].exists, which the rule relies on`, false},
+	{"a rule that deletes the set another relies on",
+		bare("keys: 'bots:{id}'", "only: {id: integer}", "keep_if: [{exists: 'bot:{id}'}]",
+			"related: ['bots:{id}:log']") + "\n- name: states\n  keys: 'state:{id}'\n" +
+			"  keep_if: [{member: {set: 'bots:of:{id}', of: '{id}'}}]\n" +
+			"  unless_lost: [{exists_any: ['bots:active', 'bots:12']}]",
+		`line 3: keys: could delete bots:12, which rules[1] "states" relies on: ` +
+			`unless_lost[0].exists_any[1]`, false},
 	{"a rule that empties the set it relies on",
 		bare("members: {set: users, as: id}", "keep_if: [{member: {set: users, of: 'main-{id}'}}]"),
 		`line 3: members: could empty keep_if[0].member.set, which the rule relies on`, false},

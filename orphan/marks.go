@@ -54,8 +54,11 @@ func binKey(l guard.Layout, rule string) string   { return l.Prefix + "orphan:bi
 // notes are what Redis remembers of a rule from pass to pass.
 type notes struct {
 	marks map[string]mark
-	since time.Time // the witness has listened since then; what was marked before does not count
-	// state: held_until, and when references were first found absent.
+	since time.Time // the witness has listened since then
+	// valid: what was marked before does not count. Not before since, nor before a reference was lost,
+	// or a server of a Cluster was another: what is there now is perhaps not all that was there.
+	valid time.Time
+	// state: held_until, unmarked, lost_at, servers, and since when references are absent.
 	state map[string]string
 }
 
@@ -72,7 +75,9 @@ func readNotes(ctx context.Context, c caller, l guard.Layout, rule string) (*not
 			return err
 		}
 		since, _ := strconv.ParseInt(cmds[0].(*redis.StringCmd).Val(), 10, 64)
-		n.since, n.state = time.UnixMilli(since), cmds[1].(*redis.MapStringStringCmd).Val()
+		n.state = cmds[1].(*redis.MapStringStringCmd).Val()
+		lost, _ := strconv.ParseInt(n.state[lostAt], 10, 64)
+		n.since, n.valid = time.UnixMilli(since), time.UnixMilli(max(since, lost))
 		return nil
 	})
 	for cursor, first := uint64(0), true; err == nil && (first || cursor != 0); first = false {
@@ -91,8 +96,8 @@ func readNotes(ctx context.Context, c caller, l guard.Layout, rule string) (*not
 	return n, nil
 }
 
-// note writes fields of a hash, and deletes others, unless a newer term has begun: a leader that was
-// paused must not undo what its successor has seen.
+// note writes fields of a hash, and deletes others, unless a newer term has begun: a leader that
+// was paused must not undo what its successor has seen.
 func note(ctx context.Context, p *janitor.Pass, key string, set map[string]string, unset []string) error {
 	for len(set)+len(unset) > 0 {
 		args := []any{p.Epoch(), 0}

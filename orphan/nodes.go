@@ -48,9 +48,9 @@ func (n node[T]) claim() string {
 	return ""
 }
 
-// askNodes asks every node that any node knows of, replicas too, and returns all of them in the order
-// of their ids, those that did not answer with an error. The error of askNodes means that none
-// answered.
+// askNodes asks every node that any node knows of, replicas too, and returns all of them in the
+// order of their ids, those that did not answer with an error. The error of askNodes means that
+// none answered.
 //
 // go-redis' own list has no replica that failed, and no master without slots. Its ForEach functions
 // return one error for all.

@@ -15,9 +15,9 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Parse reads rules: one YAML document {rules: [...]}. It checks all that Validate does, except which
-// keys are Rollcall's own, and returns all faults at once, with their lines, as a Faults error.
-// Defaults are not filled in.
+// Parse reads rules: one YAML document {rules: [...]}. It checks all that Validate does, except
+// which keys are Rollcall's own, and returns all faults at once, with their lines, as a Faults
+// error. Defaults are not filled in.
 func Parse(text []byte) ([]Rule, error) {
 	d := decoder{lines: map[string]int{}}
 	var doc struct {
@@ -42,9 +42,9 @@ func Parse(text []byte) ([]Rule, error) {
 	return doc.Rules, nil
 }
 
-// A decoder fills Go values from YAML nodes. It is stricter than the library: each field is known and
-// stands once, each value has the type that is asked for, and it goes on after a fault. Paths are such
-// as rules[0].keep_if[1].exists.
+// A decoder fills Go values from YAML nodes. It is stricter than the library: each field is known
+// and stands once, each value has the type that is asked for, and it goes on after a fault. Paths
+// are such as rules[0].keep_if[1].exists.
 type decoder struct {
 	lines  map[string]int // path -> line, of all that is given
 	faults []located
@@ -79,8 +79,8 @@ func (d *decoder) line(path string) int {
 	}
 }
 
-// explains tells whether f is likely no more than the consequence of a fault of the YAML: one at the
-// same place, or a field unknown there. With keep_iff refused, the rule has no keep_if.
+// explains tells whether f is likely no more than the consequence of a fault of the YAML: one at
+// the same place, or a field unknown there. With keep_iff refused, the rule has no keep_if.
 func (d *decoder) explains(f Fault) bool {
 	at := path(f)
 	return slices.ContainsFunc(d.faults, func(l located) bool {
@@ -192,8 +192,8 @@ func (d *decoder) value(node *yaml.Node, path string, into reflect.Value) {
 	}
 }
 
-// fields reads a mapping. Of gives the value of a key, and what to do once it is read; if the value is
-// not valid, there is no such field.
+// fields reads a mapping. Of gives the value of a key, and what to do once it is read; if the value
+// is not valid, there is no such field.
 func (d *decoder) fields(
 	node *yaml.Node, path string, of func(key string) (element reflect.Value, done func()), names []string,
 ) {

@@ -174,8 +174,8 @@ func written(t *testing.T, rules []Rule) []byte {
 	return text
 }
 
-// Parse never panics, says something of each fault, and what it reads is the same when it is written
-// and read again.
+// Parse never panics, says something of each fault, and what it reads is the same when it is
+// written and read again.
 func FuzzParse(f *testing.F) {
 	f.Add(colyseus)
 	other, err := os.ReadFile(bullmq)

@@ -118,9 +118,9 @@ func (s step) takes(b byte) bool {
 	return s.of[b]
 }
 
-// clear tells of a template whether two sets of values never make the same name: what stands behind a
-// variable, and before another one or a '*', begins with a byte that the variable cannot hold. If not,
-// it returns the variable.
+// clear tells of a template whether two sets of values never make the same name: what stands behind
+// a variable, and before another one or a '*', begins with a byte that the variable cannot hold. If
+// not, it returns the variable.
 func (t *template) clear(holds func(variable string) *[256]bool) (unclear string, ok bool) {
 	for i, p := range t.parts {
 		last := i == len(t.parts)-1

@@ -79,7 +79,8 @@ func TestTheShapesHoldNothingThatAPatternDoesNotExpect(t *testing.T) {
 	require.False(t, looksLike["integer"].MatchString("42\n"))
 }
 
-// A name that looks like a template is read and written without a change, and SCAN's pattern finds it.
+// A name that looks like a template is read and written without a change, and SCAN's pattern finds
+// it.
 func FuzzTemplate(f *testing.F) {
 	f.Add("match:{match}:ratings", "match:1:ratings", "1", "2")
 	f.Add("s:{a}:{b}", "s:x:y", "a", "b")
@@ -114,8 +115,8 @@ func FuzzTemplate(f *testing.F) {
 	})
 }
 
-// Two patterns meet just if one of all names looks like both. The shortest such name is no longer than
-// both together.
+// Two patterns meet just if one of all names looks like both. The shortest such name is no longer
+// than both together.
 func FuzzPatternsMeet(f *testing.F) {
 	f.Add("a{x}b", "a*")
 	f.Add("a{x}:b", "a{x}b")

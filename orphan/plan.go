@@ -128,8 +128,8 @@ func (r *rule) finding(f *finding, n *notes) Finding {
 	}
 }
 
-// Explain looks at one key now, or at one member (its key, a space, and the member), and says what each
-// rule that is about it finds. None: no rule is about it.
+// Explain looks at one key now, or at one member (its key, a space, and the member), and says what
+// each rule that is about it finds. None: no rule is about it.
 func (s *Set) Explain(ctx context.Context, key string) ([]Finding, error) {
 	c := plainly{s.c.Client}
 	servers, err := masters(ctx, c.client)
@@ -149,22 +149,15 @@ func (s *Set) Explain(ctx context.Context, key string) ([]Finding, error) {
 		if one == nil {
 			continue
 		}
-		if one.alone { // a related key goes with its parent, if that is there
-			parent := *one
-			parent.alone, parent.related = false, nil
-			found, err := r.look(ctx, c, s.c.Source, home, []*candidate{&parent})
-			if err != nil {
-				return nil, err
-			}
-			if found[0].verdict != absent {
-				one = &parent
-			}
-		}
 		n, err := readNotes(ctx, c, s.c.Layout, r.Name)
 		if err != nil {
 			return nil, err
 		}
 		found, err := r.look(ctx, c, s.c.Source, home, []*candidate{one})
+		if err == nil && one.alone && found[0].verdict == absent { // it goes with its parent
+			one.alone, one.related = false, nil
+			found, err = r.look(ctx, c, s.c.Source, home, []*candidate{one})
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -128,13 +128,22 @@ func (x *pass) reapSome(ctx context.Context, names []string, ripe map[string]*ca
 		return err
 	}
 	if answer.Reason == heldLost {
-		return x.hold(heldLost, "a place that the rule relies on went away during the pass")
+		return x.lostMeanwhile(ctx, same[0])
 	}
 	things, _ := strconv.Atoi(answer.Reason)
 	x.r.Removed += answer.Deleted
 	x.r.Keys += things
 	x.r.Kept[changed] += answer.Reowned
 	return nil
+}
+
+// lostMeanwhile ends a pass during which a reference was lost.
+func (x *pass) lostMeanwhile(ctx context.Context, f *finding) error {
+	lost := map[string]string{lostAt: strconv.FormatInt(f.at.UnixMilli(), 10)}
+	if err := note(ctx, x.Pass, stateKey(x.Layout(), x.r.Rule), lost, nil); err != nil {
+		return err
+	}
+	return x.hold(heldLost, "a place that the rule relies on went away during the pass")
 }
 
 // removal is the command that removes a member.

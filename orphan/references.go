@@ -4,14 +4,21 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// goneSince is the field of a rule's state that says since when the reference of this number is
-// absent.
-func goneSince(i int) string { return "gone_since:" + strconv.Itoa(i) }
+// goneSince is the field of a rule's state that says since when none of these keys exists. It names
+// them: of the keys that a rule relies on after it was changed, nothing is known yet.
+func goneSince(keys []string) string { return "gone_since:" + strings.Join(keys, " ") }
+
+// lostAt is the field of a rule's state that says when what its looks rely on was last lost (ms).
+const lostAt = "lost_at"
+
+// serversWere is the field of a rule's state that says which servers of a Cluster the last pass met.
+const serversWere = "servers"
 
 // references is what a look at the references of a rule found.
 type references struct {
@@ -35,7 +42,7 @@ func (r *rule) references(ctx context.Context, c caller, n *notes, at time.Time)
 		}
 		return there, err
 	}
-	for i, ref := range r.UnlessLost {
+	for _, ref := range r.UnlessLost {
 		var err error
 		lost := ""
 		switch {
@@ -51,7 +58,7 @@ func (r *rule) references(ctx context.Context, c caller, n *notes, at time.Time)
 					break
 				}
 			}
-			lost = found.gone(ref, goneSince(i), there, n, at)
+			lost = found.gone(ref, goneSince(ref.ExistsAny), there, n, at)
 		default:
 			lost, err = contradicts(ctx, c, ref.Channels)
 		}
@@ -61,6 +68,9 @@ func (r *rule) references(ctx context.Context, c caller, n *notes, at time.Time)
 		if found.lost == "" {
 			found.lost = lost
 		}
+	}
+	if found.lost != "" {
+		found.set[lostAt] = strconv.FormatInt(at.UnixMilli(), 10)
 	}
 	return found, nil
 }

@@ -1,10 +1,12 @@
 package orphan
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -28,8 +30,8 @@ import (
 // evidenceFor is how long a look counts, by the clock of the server that it looked at.
 const evidenceFor = 2 * time.Second
 
-// awayFor is how long something is kept away before it is settled, without a bin: a leader that dies
-// in between is followed by another before that.
+// awayFor is how long something is kept away before it is settled, without a bin: a leader that
+// dies in between is followed by another before that.
 const awayFor = time.Hour
 
 //go:embed same.lua
@@ -57,6 +59,7 @@ type intent struct {
 	ID      string     `json:"id"`
 	Name    string     `json:"name"` // of the candidate
 	Counts  int        `json:"counts"`
+	First   string     `json:"first,omitempty"` // the intent that has to be carried out before this one
 	Key     string     `json:"key"`
 	Member  []string   `json:"member,omitempty"` // the command that removes it
 	Aside   string     `json:"aside"`
@@ -94,7 +97,6 @@ func (x *pass) clocks(ctx context.Context) (map[*server]time.Time, error) {
 // remotely deletes condemned candidates on a Cluster. clocks are of before the look.
 func (x *pass) remotely(ctx context.Context, found []*finding, clocks map[*server]time.Time) error {
 	var items []string
-	var intents []intent
 	for _, f := range found {
 		those := x.intentsOf(f, clocks)
 		texts := make([][2]string, len(those))
@@ -114,10 +116,24 @@ func (x *pass) remotely(ctx context.Context, found []*finding, clocks map[*serve
 		if err != nil {
 			return fmt.Errorf("orphan: rule %q: %w", x.r.Rule, err)
 		}
-		items, intents = append(items, string(text)), append(intents, those...)
+		items = append(items, string(text))
 	}
 	if len(items) == 0 {
 		return nil
+	}
+	// Not in one step with the delete, as on one server; but behind the look that found no sign of life.
+	for _, o := range x.premises {
+		there := int64(0)
+		err := x.Call(ctx, func(ctx context.Context) (err error) {
+			there, err = x.Client().Exists(ctx, o.args[1]).Result()
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("orphan: references of rule %q: %w", x.r.Rule, err)
+		}
+		if there == 0 {
+			return x.lostMeanwhile(ctx, found[0])
+		}
 	}
 	answer, err := x.Pass.Delete(ctx, janitor.Batch{
 		Body: intendBody, Keys: []string{marksKey(x.Layout(), x.r.Rule), intentsKey(x.Layout(), x.r.Rule)}, Items: items,
@@ -131,7 +147,8 @@ func (x *pass) remotely(ctx context.Context, found []*finding, clocks map[*serve
 	return x.settleAll(ctx, true)
 }
 
-// intentsOf are the keys and the member that go with a candidate. It is the first that counts.
+// intentsOf are the keys and the member that go with a candidate. It is the first that counts, and the
+// others go only once that is away: a candidate that is no longer as it was keeps what is related.
 func (x *pass) intentsOf(f *finding, clocks map[*server]time.Time) (all []intent) {
 	add := func(key string, member []string) {
 		id := fmt.Sprintf("%s-%d-%d", x.r.Rule, x.Epoch(), x.sweep.intents)
@@ -156,6 +173,8 @@ func (x *pass) intentsOf(f *finding, clocks map[*server]time.Time) (all []intent
 		}
 		if len(all) == 0 {
 			each.Counts = 1
+		} else {
+			each.First = all[0].ID
 		}
 		all = append(all, each)
 	}
@@ -185,12 +204,19 @@ func (x *pass) settleAll(ctx context.Context, carryOut bool) error {
 	if err != nil {
 		return fmt.Errorf("orphan: intents of rule %q: %w", x.r.Rule, err)
 	}
+	var intents []intent
 	for _, text := range noted {
 		var each intent
 		if err := json.Unmarshal([]byte(text), &each); err != nil {
 			return fmt.Errorf("orphan: %s is not Rollcall's; delete the field that cannot be read: %w", key, err)
 		}
-		if err := x.settle(ctx, each, carryOut); err != nil {
+		intents = append(intents, each)
+	}
+	slices.SortFunc(intents, func(a, b intent) int { return cmp.Compare(b.Counts, a.Counts) })
+	went := map[string]bool{"": true}
+	for _, each := range intents {
+		var err error
+		if went[each.ID], err = x.settle(ctx, each, carryOut && went[each.First]); err != nil {
 			return err // before another is settled: this one is asked about first
 		}
 	}
@@ -198,12 +224,12 @@ func (x *pass) settleAll(ctx context.Context, carryOut bool) error {
 }
 
 // settle carries out one intent, and ends it if it is known what became of it.
-func (x *pass) settle(ctx context.Context, i intent, carryOut bool) error {
+func (x *pass) settle(ctx context.Context, i intent, carryOut bool) (away bool, err error) {
 	away, known, err := x.away(ctx, i, carryOut)
 	if err != nil || !known {
-		return err
+		return false, err
 	}
-	return x.conclude(ctx, i, away)
+	return away, x.conclude(ctx, i, away)
 }
 
 // conclude ends an intent of which it is known what became of it.
@@ -279,20 +305,21 @@ func (x *pass) away(ctx context.Context, i intent, carryOut bool) (away, known b
 	if s == nil {
 		return false, false, nil
 	}
-	err = x.Call(ctx, func(ctx context.Context) error {
-		n, err := x.Client().Exists(ctx, i.Aside).Result()
-		away = n == 1
-		return err
-	})
-	if err != nil || away {
-		return away, true, err
-	}
+	// The clock is asked first: from then on what is not away stays where it is.
 	err = x.Call(ctx, func(ctx context.Context) error {
 		at, err := serverTime(ctx, *s)
 		known = at.UnixMilli() > i.Until
 		return err
 	})
-	return false, known, err
+	if err != nil {
+		return false, false, err
+	}
+	err = x.Call(ctx, func(ctx context.Context) error {
+		n, err := x.Client().Exists(ctx, i.Aside).Result()
+		away = n == 1
+		return err
+	})
+	return away, known || away, err
 }
 
 // binned is the entry of a bin for what went by an intent, and until when (ms) it stands.

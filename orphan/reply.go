@@ -29,7 +29,7 @@ const shown = 40
 //	=1.5      a number: a score, which is compared as a number
 //	$text     a text of at most 40 bytes
 //	#abcd     the SHA-1 of a longer one, or of one that is no UTF-8
-//	*a|b      an array; of a text in it the SHA-1
+//	*a|b      an array, perhaps of arrays; of a text in it the SHA-1
 //
 // An error that Redis answers is an answer too, which equals no other.
 func replyText(cmd *redis.Cmd) string {

@@ -39,8 +39,8 @@ func newRig(t *testing.T, options *redis.Options, prefix string, source Source, 
 		prefix, source, rules...)
 }
 
-// newRigOn is newRig with clients of the test, of the sweeps, and of the lease. It closes them. Names of
-// keys begin with the prefix: other tests are on the same server.
+// newRigOn is newRig with clients of the test, of the sweeps, and of the lease. It closes them.
+// Names of keys begin with the prefix: other tests are on the same server.
 func newRigOn(t *testing.T, rdb, data, control redis.UniversalClient, prefix string, source Source, rules ...Rule) *rig {
 	t.Helper()
 	r := &rig{t: t, rdb: rdb, layout: guard.Layout{Prefix: prefix}, results: map[string]Result{}}
@@ -103,12 +103,17 @@ func (r *rig) sweep(rule string) Result {
 		require.NoError(r.t, err)
 		break
 	}
+	return r.result(rule)
+}
+
+// result is what the last pass of a rule found.
+func (r *rig) result(rule string) Result {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.results[rule]
 }
 
-// pass lets time go by for the marks of a rule.
+// pass lets time go by for what is noted of a rule.
 func (r *rig) pass(rule string, d time.Duration) {
 	r.t.Helper()
 	ctx, key := r.t.Context(), marksKey(r.layout, rule)
@@ -118,6 +123,9 @@ func (r *rig) pass(rule string, d time.Duration) {
 		m := parseMark(text)
 		m.at = m.at.Add(-d)
 		require.NoError(r.t, r.rdb.HSet(ctx, key, name, m.text()).Err())
+	}
+	if r.rdb.HExists(ctx, stateKey(r.layout, rule), lostAt).Val() {
+		r.do("HINCRBY", stateKey(r.layout, rule), lostAt, -d.Milliseconds())
 	}
 }
 

@@ -8,7 +8,8 @@ import "time"
 //
 // Names of keys are templates: "match:{match}:ratings". A variable in braces stands for one or more
 // characters other than ':' and braces; all variables of Keys, As and Bind are known to the signs.
-// "{{" and "}}" are braces, also in names without variables. A '*' stands at the end of Related only.
+// "{{" and "}}" are braces, also in names without variables. A '*' stands at the end of Related
+// only.
 type Rule struct {
 	// Name stands in reports, metrics and the log: lower-case letters, digits, '-' and '_'.
 	Name string `yaml:"name"`
@@ -63,13 +64,14 @@ type Members struct {
 
 // A Sign is one sign of life. Exactly one of its fields. Texts are templates.
 type Sign struct {
-	Exists  string  `yaml:"exists,omitempty"`  // this key exists
-	Field   *Field  `yaml:"field,omitempty"`   // a hash has this field
-	Member  *Member `yaml:"member,omitempty"`  // a set or sorted set has this member
-	Score   *Score  `yaml:"score,omitempty"`   // a sorted set has this member, scored within the last Within
-	Channel string  `yaml:"channel,omitempty"` // this channel has subscribers, on any node
-	Value   *Value  `yaml:"value,omitempty"`   // a field of the candidate's own value is one of these
-	Mongo   *Mongo  `yaml:"mongo,omitempty"`   // a document is there, and all its conditions hold
+	Exists string  `yaml:"exists,omitempty"` // this key exists
+	Field  *Field  `yaml:"field,omitempty"`  // a hash has this field
+	Member *Member `yaml:"member,omitempty"` // a set or sorted set has this member
+	// a sorted set has this member, scored within the last Within
+	Score   *Score `yaml:"score,omitempty"`
+	Channel string `yaml:"channel,omitempty"` // this channel has subscribers, on any node
+	Value   *Value `yaml:"value,omitempty"`   // a field of the candidate's own value is one of these
+	Mongo   *Mongo `yaml:"mongo,omitempty"`   // a document is there, and all its conditions hold
 }
 
 // Field is a field of a hash.

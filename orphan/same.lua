@@ -1,5 +1,5 @@
--- same.lua: the part of a script that sends commands again, and compares their answers with those that
--- a look had. Other files stand behind it. See replyText for how an answer is written.
+-- same.lua: the part of a script that sends commands again, and compares their answers with those
+-- that a look had. Other files stand behind it. See replyText for how an answer is written.
 
 local function text(n) return string.format('%.0f', n) end
 
@@ -8,7 +8,9 @@ local function element(value)
   if not value then return '_' end
   if type(value) == 'number' then return ':' .. text(value) end
   if type(value) == 'string' then return '#' .. redis.sha1hex(value) end
-  return '?'
+  local elements = {}
+  for i = 1, #value do elements[i] = element(value[i]) end
+  return '*' .. table.concat(elements, '|')
 end
 
 -- same(want, got): the answer is as it was; see replyText for what want may be.
@@ -20,10 +22,7 @@ local function same(want, got)
   if form == '=' then return type(got) == 'string' and tonumber(got) == tonumber(rest) end
   if form == '$' then return got == rest end
   if form == '#' then return type(got) == 'string' and redis.sha1hex(got) == rest end
-  if form ~= '*' or type(got) ~= 'table' or got.err then return false end
-  local elements = {}
-  for i = 1, #got do elements[i] = element(got[i]) end
-  return table.concat(elements, '|') == rest
+  return form == '*' and type(got) == 'table' and not got.err and element(got) == want
 end
 
 local function all_same(seen)

@@ -14,8 +14,8 @@ import (
 )
 
 // A server is one Redis server that has keys: the only one there is, or a master of a Cluster.
-// Commands without a key (SCAN, TIME, INFO) go to it through its own client alone: a Cluster's client
-// sends them to any node.
+// Commands without a key (SCAN, TIME, INFO) go to it through its own client alone: a Cluster's
+// client sends them to any node.
 type server struct {
 	client redis.UniversalClient
 	addr   string // for the log; "": it is the only one
@@ -52,8 +52,8 @@ func masters(ctx context.Context, client redis.UniversalClient) (*topology, erro
 	return &topology{masters: []server{{client: client, life: life}}, of: 1}, nil
 }
 
-// newTopology puts together what the nodes say. Of several that are said to have a slot, the one with
-// the highest epoch has it, as in Redis itself; that one has to say so, too.
+// newTopology puts together what the nodes say. Of several that are said to have a slot, the one
+// with the highest epoch has it, as in Redis itself; that one has to say so, too.
 func newTopology(nodes []node[string]) *topology {
 	t := &topology{owner: make([]int, slots)}
 	var faults []error
@@ -120,8 +120,8 @@ func (t *topology) at(key string) *server {
 	return &t.masters[i]
 }
 
-// changed says what has become of the servers until later: a slot has moved, a master has failed over
-// or does not answer, a server was restarted. nil: they are as they were.
+// changed says what has become of the servers until later: a slot has moved, a master has failed
+// over or does not answer, a server was restarted. nil: they are as they were.
 func (t *topology) changed(later *topology) error {
 	lives := func(t *topology) map[string]string {
 		all := make(map[string]string, len(t.masters))
@@ -140,6 +140,16 @@ func (t *topology) changed(later *topology) error {
 		}
 	}
 	return nil
+}
+
+// digest is another one wherever changed says something.
+func (t *topology) digest() string {
+	all := make([]string, len(t.masters))
+	for i, s := range t.masters {
+		all[i] = s.claim + " " + s.life
+	}
+	slices.Sort(all)
+	return digest(strings.Join(all, "\n"))
 }
 
 // serverTime is the server's clock.

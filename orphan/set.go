@@ -20,10 +20,11 @@ import (
 
 // Config configures a Set.
 type Config struct {
-	Rules  []Rule
-	Client redis.UniversalClient // what sweeps read and delete through; the janitor's. Not closed here.
-	Source Source                // nil: a rule that asks MongoDB is refused
-	Layout guard.Layout          // of this worker's own keys; the registry's and the janitor's
+	Rules []Rule
+	// what sweeps read and delete through; the janitor's. Not closed here.
+	Client redis.UniversalClient
+	Source Source       // nil: a rule that asks MongoDB is refused
+	Layout guard.Layout // of this worker's own keys; the registry's and the janitor's
 
 	// Interval between two full passes of a rule. Default 5 m.
 	Interval time.Duration
@@ -49,8 +50,8 @@ type Set struct {
 // defaultInterval is Config.Interval where nothing is said.
 const defaultInterval = 5 * time.Minute
 
-// New checks the rules, and returns all that is wrong with them as a Faults error. It does not talk to
-// Redis.
+// New checks the rules, and returns all that is wrong with them as a Faults error. It does not talk
+// to Redis.
 func New(c Config) (*Set, error) {
 	if c.Client == nil {
 		return nil, errors.New("orphan: Client is missing")

@@ -20,6 +20,6 @@ type Query struct {
 	Fields     []string // dotted
 }
 
-// A Document is what was asked for of one document, by the field's dotted name: string, int64, float64,
-// bool, time.Time, or another type that no condition matches.
+// A Document is what was asked for of one document, by the field's dotted name: string, int64,
+// float64, bool, time.Time, or another type that no condition matches.
 type Document map[string]any

@@ -1,6 +1,7 @@
 package orphan
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,15 +58,16 @@ type pass struct {
 	home     server // that has the worker's own keys
 	notes    *notes
 	unseen   map[string]bool       // marks whose candidate a full pass has not met
-	marked   []string              // marks that this pass has made
+	lone     map[string]*candidate // without parents, to be looked at with all their related keys
+	fresh    map[string]string     // marks that this pass makes, once it is judged itself
 	newly    int                   // candidates that had no mark, and were condemned
 	ripe     map[string]*candidate // whose grace is over
 	premises []observation         // of the references: what has to be so at the delete, too
 	again    time.Time             // when the next grace is over; zero: no candidate waits
 }
 
-// Run is one pass: a full one once an interval and when somebody asks, and in between a look at what
-// is marked.
+// Run is one pass: a full one once an interval and when somebody asks, and in between a look at
+// what is marked.
 func (s *sweep) Run(ctx context.Context, p *janitor.Pass) error {
 	if p.Owner() != "" { // candidates have none
 		return nil
@@ -77,6 +79,7 @@ func (s *sweep) Run(ctx context.Context, p *janitor.Pass) error {
 	}
 	x := &pass{
 		sweep: s, Pass: p, ripe: map[string]*candidate{}, unseen: map[string]bool{},
+		lone: map[string]*candidate{}, fresh: map[string]string{},
 		r: &Result{
 			Rule: s.rule.Name, Category: s.Category, DryRun: p.DryRun() || !s.rule.Delete, Full: full, Started: begun,
 			Kept: map[string]int{},
@@ -87,14 +90,24 @@ func (s *sweep) Run(ctx context.Context, p *janitor.Pass) error {
 		p.Log().Warn("rule held: its source does not answer", "rule", x.r.Rule, "error", err)
 		err = &janitor.HeldError{Reason: heldSource}
 	}
-	next := s.nextFull
-	if !x.again.IsZero() && x.again.Before(next) {
-		next = x.again
+	if full && err != nil && !heldByRule(err) {
+		s.nextFull = time.Time{} // the next one is full, whenever that is
+	} else {
+		next := s.nextFull
+		if !x.again.IsZero() && x.again.Before(next) {
+			next = x.again
+		}
+		p.RunAgain(next)
 	}
-	p.RunAgain(next)
 	x.r.Duration = time.Since(begun)
 	s.set.passed(ctx, x.r, err)
 	return err
+}
+
+// heldByRule tells whether a pass is held because of the rule itself.
+func heldByRule(err error) bool {
+	held, ok := errors.AsType[*janitor.HeldError](err)
+	return ok && (held.Reason == heldLost || held.Reason == heldSource || held.Reason == heldMassFailure)
 }
 
 func (x *pass) run(ctx context.Context, full bool) (err error) {
@@ -105,7 +118,10 @@ func (x *pass) run(ctx context.Context, full bool) (err error) {
 		return err
 	}
 	if full {
-		err = x.walk(ctx, x.Pass, x.servers, func(page []*candidate) error { return x.page(ctx, page) })
+		err = x.walk(ctx, x.Pass, x.servers, func(page []*candidate) error { return x.page(ctx, page, false) })
+		if err == nil {
+			err = x.lookAtLone(ctx)
+		}
 	} else {
 		err = x.lookAtMarks(ctx)
 	}
@@ -141,6 +157,9 @@ func (x *pass) begin(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := x.checkServers(ctx, at); err != nil {
+		return err
+	}
 	if err := x.checkReferences(ctx, at); err != nil {
 		return err
 	}
@@ -153,6 +172,10 @@ func (x *pass) begin(ctx context.Context) (err error) {
 
 // heldUntil is the field of the state that says until when the breaker holds the rule (ms).
 const heldUntil = "held_until"
+
+// unmarked is the field of the state that says how many condemned candidates the last full pass had
+// no mark for.
+const unmarked = "unmarked"
 
 func (x *pass) readServers(ctx context.Context) error {
 	return x.Call(ctx, func(ctx context.Context) (err error) {
@@ -167,6 +190,27 @@ func homeOf(t *topology, l guard.Layout) (server, error) {
 		return *s, nil
 	}
 	return server{}, fmt.Errorf("orphan: the server of %s does not answer: %w", l.Log(), t.fault)
+}
+
+// checkServers makes marks worthless if a server of a Cluster is another than in the pass before: one
+// that was restarted, or failed over, may have forgotten a sign of life. The witness listens to the
+// server at home alone.
+func (x *pass) checkServers(ctx context.Context, at time.Time) error {
+	if x.servers.owner == nil {
+		return nil
+	}
+	is := x.servers.digest()
+	if x.notes.state[serversWere] == is {
+		return nil
+	}
+	if at.After(x.notes.valid) {
+		x.notes.valid = at
+	}
+	if x.DryRun() {
+		return nil
+	}
+	return note(ctx, x.Pass, stateKey(x.Layout(), x.r.Rule),
+		map[string]string{serversWere: is, lostAt: strconv.FormatInt(at.UnixMilli(), 10)}, nil)
 }
 
 // checkReferences holds the rule while a reference is lost, or the source does not answer.
@@ -208,7 +252,8 @@ func (r *rule) emptyCollection(ctx context.Context, source Source) (string, erro
 	return "", nil
 }
 
-// hold ends the pass as held. The log has each reason once, until another follows or the rule works.
+// hold ends the pass as held. The log has each reason once, until another follows or the rule
+// works.
 func (x *pass) hold(reason, detail string) error {
 	if said := reason + detail; x.said != said {
 		x.said = said
@@ -228,25 +273,59 @@ func (x *pass) lookAtMarks(ctx context.Context) error {
 		}
 	}
 	for part := range slices.Chunk(page, pageOf) {
-		if err := x.page(ctx, part); err != nil {
+		if err := x.page(ctx, part, true); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// page looks at some candidates, marks those that are newly condemned, and unmarks the others.
-func (x *pass) page(ctx context.Context, candidates []*candidate) error {
+// lookAtLone looks at candidates without their parents. What they are is in their related keys alone: a
+// page has met some of them only.
+func (x *pass) lookAtLone(ctx context.Context) error {
+	if len(x.lone) == 0 {
+		return nil
+	}
+	if err := x.findRelated(ctx, x.Pass, x.servers, x.lone); err != nil {
+		return err
+	}
+	for part := range slices.Chunk(slices.Collect(maps.Values(x.lone)), pageOf) {
+		if err := x.page(ctx, part, true); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// putOff keeps a candidate without its parent for lookAtLone, if there is a mark for it.
+func (x *pass) putOff(f *finding) bool {
+	_, met := x.lone[f.name()]
+	if !met && len(x.lone) >= maxMarks*x.Cap {
+		return false
+	}
+	f.related = nil
+	x.lone[f.name()] = &f.candidate
+	return true
+}
+
+// page looks at some candidates, and unmarks all but those that are condemned as before. New marks wait
+// for the end of the pass: one that fails must not hide from the breaker how many are new. Whole: the
+// candidates have all their related keys.
+func (x *pass) page(ctx context.Context, candidates []*candidate, whole bool) error {
 	found, err := x.look(ctx, x.Pass, x.set.c.Source, x.home, candidates)
 	if err != nil {
 		return err
 	}
-	set, unset := map[string]string{}, []string(nil)
+	var unset []string
 	for _, f := range found {
 		name := f.name()
 		m, has := x.notes.marks[name]
 		if f.verdict == absent && f.alone {
 			continue // it stands for a parent that is looked at by itself
+		}
+		late := f.alone && len(x.wild) > 0 && !whole && f.verdict == condemned
+		if late && x.putOff(f) {
+			continue
 		}
 		delete(x.unseen, name)
 		x.r.Scanned++
@@ -255,21 +334,23 @@ func (x *pass) page(ctx context.Context, candidates []*candidate) error {
 			if has {
 				unset = append(unset, name)
 				delete(x.notes.marks, name)
+				delete(x.fresh, name)
 			}
 			continue
 		}
 		x.r.Condemned++
-		if !has || m.print != f.fingerprint || m.at.Before(x.notes.since) || m.at.After(f.at) {
-			if !has {
+		if !has || m.print != f.fingerprint || m.at.Before(x.notes.valid) || m.at.After(f.at) {
+			if has {
+				unset = append(unset, name)
+			} else {
 				x.newly++
 			}
-			if !has && len(x.notes.marks) >= maxMarks*x.Cap {
+			if late || !has && len(x.notes.marks) >= maxMarks*x.Cap {
 				x.r.Kept[noMark]++
 				continue
 			}
 			m = mark{f.at, f.fingerprint, f.alone}
-			x.notes.marks[name], set[name] = m, m.text()
-			x.marked = append(x.marked, name)
+			x.notes.marks[name], x.fresh[name] = m, m.text()
 		}
 		if wait := x.graceOf(f) - f.at.Sub(m.at); wait > 0 {
 			x.r.Kept[waiting]++
@@ -279,7 +360,7 @@ func (x *pass) page(ctx context.Context, candidates []*candidate) error {
 		}
 	}
 	x.AddScanned(len(found))
-	return x.note(ctx, set, unset)
+	return x.note(ctx, nil, unset)
 }
 
 // graceOf is how long a candidate has to stay condemned.
@@ -315,46 +396,50 @@ func (x *pass) end(ctx context.Context, full bool) error {
 	if err := errors.Join(before.fault, before.changed(x.servers)); err != nil {
 		x.r.Coverage.Complete = false
 		x.Log().Warn("pass has not read everything, and condemns nothing", "rule", x.r.Rule, "error", err)
-		return x.note(ctx, nil, x.marked)
+		return nil
 	}
 	if full {
 		if err := x.note(ctx, nil, slices.Collect(maps.Keys(x.unseen))); err != nil {
 			return err
 		}
 	}
-	if full && !x.DryRun() {
-		if err := x.breaker(ctx); err != nil {
-			return err
-		}
+	held, err := x.breaker(ctx, full)
+	if err != nil {
+		return err
+	}
+	if err := x.note(ctx, x.fresh, nil); err != nil || held != nil {
+		return cmp.Or(err, held)
 	}
 	x.said = ""
 	return nil
 }
 
-// breaker holds the rule if too much is newly condemned. It does so once: what is still condemned when
-// the hold is over may go, and it holds again only after a pass in which less was.
-func (x *pass) breaker(ctx context.Context) error {
-	_, tripped := x.notes.state[heldUntil]
-	tooMany := x.newly > x.r.Scanned/2 && x.r.Scanned >= breakerLeast
-	if tooMany == tripped {
-		return nil
+// breaker holds the rule if more than half of its candidates were newly condemned. This is noted
+// before the marks are: they are not new to a later pass.
+func (x *pass) breaker(ctx context.Context, full bool) (held, err error) {
+	if !full || x.DryRun() { // between full passes nothing is new
+		return nil, nil
 	}
-	key := stateKey(x.Layout(), x.r.Rule)
-	if !tooMany {
-		return note(ctx, x.Pass, key, nil, []string{heldUntil})
+	// Candidates that the last full pass had no mark for are not new, either. Which these were is not
+	// known, only how many.
+	before, _ := strconv.Atoi(x.notes.state[unmarked])
+	newly := max(0, x.newly-before)
+	state := map[string]string{}
+	if n := x.r.Kept[noMark]; n != before {
+		state[unmarked] = strconv.Itoa(n)
 	}
-	at, err := now(ctx, x.Pass, x.home)
-	if err != nil {
-		return err
+	of := x.r.Scanned - x.r.Kept[foreign] - x.r.Kept[absent]
+	if of >= breakerLeast && newly > of/2 {
+		at, err := now(ctx, x.Pass, x.home)
+		if err != nil {
+			return nil, err
+		}
+		wait := max(x.Grace, x.set.holdFor)
+		state[heldUntil] = strconv.FormatInt(at.Add(wait).UnixMilli(), 10)
+		x.wake(wait)
+		held = x.hold(heldMassFailure, fmt.Sprintf("%d of %d candidates were newly condemned", newly, of))
 	}
-	held := max(x.Grace, x.set.holdFor)
-	until := map[string]string{heldUntil: strconv.FormatInt(at.Add(held).UnixMilli(), 10)}
-	if err := note(ctx, x.Pass, key, until, nil); err != nil {
-		return err
-	}
-	x.wake(held)
-	return x.hold(heldMassFailure, strconv.Itoa(x.newly)+" of "+strconv.Itoa(x.r.Scanned)+
-		" candidates were newly condemned")
+	return held, note(ctx, x.Pass, stateKey(x.Layout(), x.r.Rule), state, nil)
 }
 
 // names are those of the ripe, the oldest mark first, as many as may go.

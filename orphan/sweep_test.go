@@ -291,17 +291,17 @@ func TestALostReferenceHoldsTheRule(t *testing.T) {
 		r.do("HSET", p+"roomcaches", "room", "{}")
 		held("reservations", "no channel")
 		// Both sets are gone for longer than the rule wants: then there are no bots.
-		state := stateKey(r.layout, "bots")
-		since, err := r.rdb.HGet(ctx, state, goneSince(0)).Int64()
+		state, gone := stateKey(r.layout, "bots"), goneSince(bots(p).UnlessLost[0].ExistsAny)
+		since, err := r.rdb.HGet(ctx, state, gone).Int64()
 		require.NoError(t, err)
-		r.do("HSET", state, goneSince(0), since-(30*time.Minute).Milliseconds())
+		r.do("HSET", state, gone, since-(30*time.Minute).Milliseconds())
 		require.Equal(t, 1, r.sweep("bots").Condemned)
 		// A hold of the witness in between: nobody has seen that they were gone all the time.
 		r.listened(time.Minute)
 		held("bots", "none of")
 		r.do("SADD", p+"bots:active", "b")
 		require.Equal(t, 1, r.sweep("bots").Condemned)
-		require.False(t, r.rdb.HExists(ctx, state, goneSince(0)).Val())
+		require.False(t, r.rdb.HExists(ctx, state, gone).Val())
 		require.True(t, r.exists(p+"bots:state:a"))
 	})
 }

@@ -28,8 +28,8 @@ var (
 	valueField   = regexp.MustCompile(`^(\.[^.]+)+$`)
 )
 
-// Validate returns all that is wrong with rules as a Faults error. Own are the keys of this Rollcall,
-// which no rule may be about.
+// Validate returns all that is wrong with rules as a Faults error. Own are the keys of this
+// Rollcall, which no rule may be about.
 func Validate(rules []Rule, own guard.Layout) error {
 	faults := check(rules, func(string) bool { return false })
 	return append(faults, checkOwn(rules, own)...).orNil()
@@ -45,12 +45,14 @@ func withDefaults(r Rule) Rule {
 	return r
 }
 
-// check finds all that is wrong with rules, except whose keys they are about. Given tells which paths
-// the YAML has: a zero value that stands there is not the same as none.
+// check finds all that is wrong with rules, except whose keys they are about. Given tells which
+// paths the YAML has: a zero value that stands there is not the same as none.
 func check(rules []Rule, given func(path string) bool) (faults Faults) {
 	first := map[string]int{}
+	all := make([]checker, len(rules))
 	for i, r := range rules {
-		c := checker{rule: r, index: i, given: given}
+		c := &all[i]
+		*c = checker{rule: r, index: i, given: given}
 		c.walk("", reflect.ValueOf(r))
 		c.identity()
 		if was, twice := first[r.Name]; twice && r.Name != "" {
@@ -64,7 +66,12 @@ func check(rules []Rule, given func(path string) bool) (faults Faults) {
 		c.age()
 		c.related()
 		c.limits()
-		faults = append(faults, c.faults...)
+	}
+	for i := range all {
+		for j := range all {
+			all[i].spares(&all[j])
+		}
+		faults = append(faults, all[i].faults...)
 	}
 	return faults
 }
@@ -75,8 +82,9 @@ type checker struct {
 	index   int
 	given   func(path string) bool
 	faults  Faults
-	keys    *template // of Rule.Keys; nil: there is none, or it is faulty
-	unknown bool      // the variables are not known, for a fault that is already found
+	keys    *template          // of Rule.Keys; nil: there is none, or it is faulty
+	deleted map[string]pattern // what the rule deletes, by the field that says so
+	unknown bool               // the variables are not known, for a fault that is already found
 }
 
 func reflectOf(v any) reflect.Value { return reflect.ValueOf(v) }
@@ -264,7 +272,8 @@ func (c *checker) deletes(at, text string, rest bool) *template {
 	return t
 }
 
-// sign reads a template that is about the candidate. All its variables are known; it has one at least.
+// sign reads a template that is about the candidate. All its variables are known; it has one at
+// least.
 func (c *checker) sign(at, text string) *template {
 	t := c.named(at, text)
 	if t != nil && len(t.variables()) == 0 {

@@ -1,42 +1,57 @@
 package orphan
 
 import (
-	"bytes"
 	"encoding/json"
+	"io"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
-// readJSON decodes an object; nil if it is none.
+// readJSON decodes an object; nil if it is none, or if it holds text that is no Unicode: the
+// decoder would put another text in its place.
 func readJSON(text string) map[string]any {
-	d := json.NewDecoder(bytes.NewBufferString(text))
+	d := json.NewDecoder(strings.NewReader(text))
 	d.UseNumber()
 	var object map[string]any
-	if d.Decode(&object) != nil || d.More() {
+	if !utf8.ValidString(text) || d.Decode(&object) != nil {
+		return nil
+	}
+	if _, err := d.Token(); err != io.EOF {
 		return nil
 	}
 	return object
 }
 
-// fieldOf is the text of a field, "" if there is none, or if it is neither text nor number.
+// integer is a number that all who write JSON write alike.
+var integer = regexp.MustCompile(`^(0|-?[1-9][0-9]*)$`)
+
+// fieldOf is the text of a field, "" if there is none, or if it is not known how somebody else
+// would write it: it is neither text nor integer, or it holds half a surrogate pair.
 func fieldOf(object map[string]any, at fieldPath) string {
-	name, rest, deeper := strings.Cut(string(at), ".")
-	switch v := object[name].(type) {
-	case map[string]any:
-		if deeper {
-			return fieldOf(v, fieldPath(rest))
-		}
+	switch v := valueOf(object, at).(type) {
 	case string:
-		if !deeper {
+		if !strings.ContainsRune(v, utf8.RuneError) {
 			return v
 		}
 	case json.Number:
-		if !deeper {
+		if integer.MatchString(v.String()) {
 			return v.String()
 		}
 	}
 	return ""
+}
+
+// valueOf is what a field holds; nil: there is none.
+func valueOf(object map[string]any, at fieldPath) any {
+	name, rest, deeper := strings.Cut(string(at), ".")
+	if !deeper {
+		return object[name]
+	}
+	inner, _ := object[name].(map[string]any)
+	return valueOf(inner, fieldPath(rest))
 }
 
 // The times that are believed lie between these: a rating, or seconds where milliseconds are

@@ -2,6 +2,7 @@ package orphan
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -117,8 +118,8 @@ func (r *rule) walkMembers(ctx context.Context, c caller, page func([]*candidate
 	return nil
 }
 
-// patterns are those of SCAN that find candidates and related keys: one, if their names begin alike.
-// Each costs Redis a walk through all keys.
+// patterns are those of SCAN that find candidates and related keys: one, if their names begin
+// alike. Each costs Redis a walk through all keys.
 func (r *rule) patterns() (all []string) {
 	if r.candidates == nil && len(r.exact)+len(r.wild) == 0 {
 		return nil
@@ -171,6 +172,9 @@ func (r *rule) findRelated(ctx context.Context, c caller, servers *topology, of 
 				return err
 			}
 		}
+	}
+	for _, parent := range of { // in one order, whatever that of SCAN is
+		slices.Sort(parent.related)
 	}
 	return nil
 }

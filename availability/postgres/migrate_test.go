@@ -73,7 +73,7 @@ func TestTablesThatAreThereKeepTheirColumnsAndGetWhatIsMissing(t *testing.T) {
 	require.False(t, w.state(b).Active)
 	set, err := w.src.Settings(ctx)
 	require.NoError(t, err)
-	require.Equal(t, availability.Settings{MaxCustomers: 7, StaleAfter: 2 * time.Minute, RequirePing: true, Cadence: 30 * time.Second}, set)
+	require.Equal(t, availability.Settings{MaxCustomers: 7, StaleAfter: 2 * time.Minute, RequirePing: true, PingInterval: 30 * time.Second}, set)
 	require.NoError(t, w.src.PutSetting(ctx, "max_customers_per_mitra", 8))
 	require.Equal(t, "n", one[string](w, "SELECT note FROM app_config WHERE key = 'max_customers_per_mitra'"))
 
@@ -195,13 +195,13 @@ func TestSettingsAreReadAndStoredByTheirNames(t *testing.T) {
 	w, ctx := setup(t), t.Context()
 	set, err := w.src.Settings(ctx)
 	require.NoError(t, err)
-	require.Equal(t, availability.Settings{MaxCustomers: 3, StaleAfter: 2 * time.Minute, RequirePing: true, Cadence: 30 * time.Second}, set)
+	require.Equal(t, availability.Settings{MaxCustomers: 3, StaleAfter: 2 * time.Minute, RequirePing: true, PingInterval: 30 * time.Second}, set)
 	for name, value := range map[string]any{
 		"max_customers_per_mitra": 0, "stale_after_seconds": 45.0, "require_ping": false, "heartbeat_cadence_seconds": int64(5),
 	} {
 		require.NoError(t, w.src.PutSetting(ctx, name, value))
 	}
-	changed := availability.Settings{StaleAfter: 45 * time.Second, Cadence: 5 * time.Second}
+	changed := availability.Settings{StaleAfter: 45 * time.Second, PingInterval: 5 * time.Second}
 	set, err = w.src.Settings(ctx)
 	require.NoError(t, err)
 	require.Equal(t, changed, set)

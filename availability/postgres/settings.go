@@ -27,7 +27,7 @@ var settings = map[string]func(*availability.Settings, []byte) error{
 		return nil
 	},
 	"heartbeat_cadence_seconds": func(s *availability.Settings, v []byte) error {
-		return number(v, 1, func(n int) { s.Cadence = time.Duration(n) * time.Second })
+		return number(v, 1, func(n int) { s.PingInterval = time.Duration(n) * time.Second })
 	},
 }
 
@@ -48,7 +48,7 @@ func number(v []byte, least int, set func(int)) error {
 func (s *Source) Settings(ctx context.Context) (read availability.Settings, err error) {
 	err = s.within(ctx, "settings", func(ctx context.Context) error {
 		read = availability.Settings{
-			MaxCustomers: 3, StaleAfter: 2 * time.Minute, RequirePing: true, Cadence: 30 * time.Second,
+			MaxCustomers: 3, StaleAfter: 2 * time.Minute, RequirePing: true, PingInterval: 30 * time.Second,
 		}
 		names := make([]string, 0, len(settings))
 		for name := range settings {

@@ -107,7 +107,7 @@ func TestVersionsThatAMirrorKnowsAreOutbid(t *testing.T) {
 	w.exec("UPDATE mitra_availability SET version = 50 WHERE mitra_id = $1", above)
 	var at availability.Cursor
 	w.feed(&at)
-	states, err := w.src.Outbid(ctx, []string{behind, equal, above, nobody, "stranger"}, []int64{40, 1, 40, 7, 9})
+	states, err := w.src.Outbid(ctx, []string{behind, equal, above, nobody, "unknown"}, []int64{40, 1, 40, 7, 9})
 	require.NoError(t, err)
 	versions := map[string]int64{}
 	for _, st := range states {

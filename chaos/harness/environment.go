@@ -140,7 +140,7 @@ func (w *Environment) Launch(p *Proxy, id string) *Replica {
 	if w.Settings[BatchDelay] != "" {
 		p.DelayEach(IsBatch, w.set(BatchDelay))
 	}
-	r := launch(w.T, w.binary, id, p, w.Settings)
+	r := Launch(w.T, w.binary, id, p, w.Settings)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.All = append(w.All, r)

@@ -49,16 +49,22 @@ func BuildIngest(t *testing.T) string {
 // Build builds the program with its failpoints.
 func Build(t *testing.T, flags ...string) string {
 	t.Helper()
-	binary := filepath.Join(t.TempDir(), "ingest")
+	return BuildOf(t, "ingest", flags...)
+}
+
+// BuildOf builds one of the programs in cmd with its failpoints.
+func BuildOf(t *testing.T, program string, flags ...string) string {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), program)
 	args := append([]string{"build", "-tags", "failpoints", "-o", binary}, flags...)
-	args = append(args, "github.com/rollcall-redis/rollcall/cmd/ingest")
+	args = append(args, "github.com/rollcall-redis/rollcall/cmd/"+program)
 	out, err := exec.CommandContext(t.Context(), "go", args...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	return binary
 }
 
-// launch starts a process with settings from its environment alone. It does not wait for anything.
-func launch(t *testing.T, binary, id string, p *Proxy, settings map[string]string) *Replica {
+// Launch starts a process with settings from its environment alone. It does not wait for anything.
+func Launch(t *testing.T, binary, id string, p *Proxy, settings map[string]string) *Replica {
 	r := &Replica{t: t, ID: id, Born: time.Now(), Proxy: p, Failpoints: Failpoints{t.TempDir()}}
 	cmd := exec.Command(binary)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "INSTANCE_ID=" + id,

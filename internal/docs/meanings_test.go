@@ -161,7 +161,7 @@ var meanings = map[string]meaning{
 	},
 	"orphan_kept_total": {
 		"`alive`, `young`",
-		"`unreadable`, `unknown`: `cleanup why KEY` says what cannot be told. `foreign`: names that `only` leaves alone. `waiting`: marked, and its grace is not over. `mark`, `cap`: more than `cap` candidates are condemned; they go in later passes. `changed`: it was changed between two looks",
+		"`unreadable`, `unknown`: `cleanup why KEY` says what cannot be told. `foreign`: names that `only` leaves alone. `waiting`: marked, and its grace is not over. `marks`, `cap`: more than `cap` candidates are condemned; they go in later passes. `changed`: it was changed between two looks",
 	},
 	"orphan_held_total": {
 		"Stands still",
@@ -179,6 +179,22 @@ var meanings = map[string]meaning{
 		"Well below 10 s",
 		"[Cycles are slow](cleanup-runbook.md#cleanupcycleslow)",
 	},
+	"availability_apply_failed_total": {"Stands still", "Redis was away or slow: readers see older states until the feed brings them"},
+	"availability_auto_offline_total": {"Grows when apps die without a word", "Many at once: apps cannot reach the service"},
+	"availability_drift_total": {
+		"Stands still",
+		"`behind`: applies were lost. `differs`, `unknown`: somebody else writes the keys. `ahead`: Postgres lost commits. " +
+			"`base`: triggers were off",
+	},
+	"availability_fed_total":                 {"Grows with changes by raw SQL", "With each change: applies are lost"},
+	"availability_heartbeats_mirrored_total": {"Grows on the leader", "Stands still on all replicas: nobody leads, or Postgres is away"},
+	"availability_heartbeats_total": {
+		"`kept`", "`not_online`: apps that were set offline. `deactivated`: refused. `unseeded`: the mirror is not whole. `error`: Redis is away",
+	},
+	"availability_mirror_whole":    {"1", "0: reads fall back to Postgres until a seed is complete"},
+	"availability_reads_total":     {"From Redis", "From the source or old: Redis is away, or the mirror is not whole"},
+	"availability_seeds_total":     {"1 after a start", "Grows: Redis is flushed or restarted"},
+	"availability_snapshots_total": {"About six a minute in the fleet", "More: the cached answer is lost again and again"},
 	"cleanup_cycles_total": {
 		"One more each `CLEANUP_INTERVAL`, on the leader",
 		"Stands still on all replicas: [nothing is cleaned up](cleanup-runbook.md#cleanupnotrunning)",

@@ -18,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/availability"
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/cleanup"
 	"github.com/rollcall-redis/rollcall/internal/commands"
@@ -73,6 +74,7 @@ var parts = []part{
 	{"internal/commands", "Commands to devices"},
 	{"orphan", "Rules about orphans"},
 	{"internal/cleanup", "The clean-up worker"},
+	{"availability", "Availability (being built)"},
 }
 
 // register makes the parts as the program does, on a Redis that is never asked. The recorders are
@@ -111,8 +113,15 @@ func register(t *testing.T) []*recorder {
 	require.NoError(t, err)
 	_, err = cleanup.New(cleanup.Config{Rules: orphan.Colyseus(), Removed: set.Stats, Registerer: all[5]})
 	require.NoError(t, err)
+	_, err = availability.New(availability.Config{
+		Source: nobody{}, Client: rdb, Control: ctl, Layout: guard.Layout{Prefix: "availability:"}, Registerer: all[6],
+	})
+	require.NoError(t, err)
 	return all
 }
+
+// nobody is never asked.
+type nobody struct{ availability.Source }
 
 // noSource is never asked.
 type noSource struct{ orphan.Source }

@@ -32,8 +32,8 @@ type Cluster struct {
 }
 
 // StartCluster starts a Redis Cluster of so many masters, each with so many replicas, and returns
-// when every node says that all is well. That takes Redis two seconds. A node counts as failed after
-// two seconds, too; args are as for [Start], and may change that:
+// when every node says that all is well. That takes Redis two seconds. A node counts as failed
+// after two seconds, too; args are as for [Start], and may change that:
 //
 //	redistest.StartCluster(t, 3, 0, "--cluster-require-full-coverage", "no")
 func StartCluster(t testing.TB, masters, replicas int, args ...string) *Cluster {

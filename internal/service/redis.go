@@ -26,7 +26,8 @@ const EmbeddedRedis = "embedded"
 const EmbeddedNotice = "embedded Redis: for trying out only; nothing survives a restart, " +
 	"and no other machine can join"
 
-// Redis says which Redis to use: one of the three, or the embedded server. The zero value names none.
+// Redis says which Redis to use: one of the three, or the embedded server. The zero value names
+// none.
 type Redis struct {
 	// Single is a server with one address.
 	Single *redis.Options

@@ -186,7 +186,8 @@ func (b *backend) create(user string) (room string) {
 	return b.do("create", args{"user": user})
 }
 
-// hold makes a room that stays in its onCreate until open is called, which returns when it is listed.
+// hold makes a room that stays in its onCreate until open is called, which returns when it is
+// listed.
 func (b *backend) hold(user string, a args) (room string, open func() answer) {
 	b.t.Helper()
 	request := args{"user": user, "hold": true}

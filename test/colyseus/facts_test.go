@@ -141,8 +141,8 @@ func TestAProcessThatIsStoppedIsSweptByAnother(t *testing.T) {
 	})
 }
 
-// A process that is stopped carries out an order once it wakes. By then another has made the room, too:
-// one user has two rooms, and the reservation is of the later one.
+// A process that is stopped carries out an order once it wakes. By then another has made the room,
+// too: one user has two rooms, and the reservation is of the later one.
 func TestAnOrderToAStoppedProcessIsCarriedOutTwice(t *testing.T) {
 	forVersions(t, func(t *testing.T, v version) {
 		g := newGame(t, v)

@@ -21,7 +21,8 @@ import (
 	"github.com/rollcall-redis/rollcall/orphan"
 )
 
-// buildProgram builds cmd/cleanup, and writes the shipped rules with a grace that a test can wait for.
+// buildProgram builds cmd/cleanup, and writes the shipped rules with a grace that a test can wait
+// for.
 func buildProgram(t *testing.T) (program, rules string) {
 	t.Helper()
 	dir := t.TempDir()

@@ -70,8 +70,8 @@ func (s *stage) dies(users ...string) {
 	s.holds()
 }
 
-// holds checks that exactly the dead have lost their reservations, each once, and that all who count
-// agree: Redis, the worker's log and the worker's own figures.
+// holds checks that exactly the dead have lost their reservations, each once, and that all who
+// count agree: Redis, the worker's log and the worker's own figures.
 func (s *stage) holds() {
 	s.t.Helper()
 	require.ElementsMatch(s.t, s.living, s.reserved())
@@ -92,8 +92,8 @@ func (s *stage) stays() orphan.Result {
 	return last
 }
 
-// From the first room to the last, beside a worker that never pauses. Nothing of a living room goes,
-// in whatever state it is. What is dead goes.
+// From the first room to the last, beside a worker that never pauses. Nothing of a living room
+// goes, in whatever state it is. What is dead goes.
 func TestReservationsOfLivingRoomsStayAndOthersGo(t *testing.T) {
 	forVersions(t, func(t *testing.T, v version) {
 		s := newStage(t, v, matches{"000000000000000000000000": nil})
@@ -201,8 +201,8 @@ func TestReservationsOfLivingRoomsStayAndOthersGo(t *testing.T) {
 	})
 }
 
-// The limit of the rule: while onCreate runs nothing tells of the room but the reservation's age. So
-// over has to be longer than the longest onCreate.
+// The limit of the rule: while onCreate runs nothing tells of the room but the reservation's age.
+// So over has to be longer than the longest onCreate.
 func TestAReservationGoesIfOnCreateTakesLongerThanTheRuleSays(t *testing.T) {
 	forVersions(t, func(t *testing.T, v version) {
 		s := newStage(t, v, matches{"000000000000000000000000": nil})
@@ -217,8 +217,9 @@ func TestAReservationGoesIfOnCreateTakesLongerThanTheRuleSays(t *testing.T) {
 	})
 }
 
-// A process with most of the game's rooms dies. More than half of all reservations are condemned at once:
-// the rule waits once, for a minute at least, in case the evidence is what was lost. Then they go.
+// A process with most of the game's rooms dies. More than half of all reservations are condemned at
+// once: the rule waits once, for a minute at least, in case the evidence is what was lost. Then
+// they go.
 func TestTheRoomsOfALargeProcessGoAfterAPause(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, "0.15", matches{"000000000000000000000000": nil})

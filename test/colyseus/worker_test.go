@@ -91,8 +91,8 @@ func (w *worker) passed(r orphan.Result) {
 	w.passes[r.Rule] = append(w.passes[r.Rule], r)
 }
 
-// await waits for n full passes of a rule, begun from now on, that end like this, and returns the last
-// one.
+// await waits for n full passes of a rule, begun from now on, that end like this, and returns the
+// last one.
 func (w *worker) await(rule string, n int, outcome janitor.Outcome, reason string) (last orphan.Result) {
 	w.g.t.Helper()
 	begun := time.Now()
@@ -141,7 +141,8 @@ type recorder struct {
 	gone map[string]int // key -> times
 }
 
-// record begins to listen. Redis tells of each deletion of this server, in the order of its commands.
+// record begins to listen. Redis tells of each deletion of this server, in the order of its
+// commands.
 func (g *game) record() *recorder {
 	g.t.Helper()
 	r := &recorder{gone: map[string]int{}}

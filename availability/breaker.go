@@ -1,0 +1,65 @@
+package availability
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/sony/gobreaker/v2"
+)
+
+// errUnseeded is what a read script answers while the mirror is not whole.
+var errUnseeded = errors.New("availability: the mirror is not whole")
+
+const (
+	tripsAfter = 5           // failures in a row
+	opensAgain = time.Second // and then one call tries
+)
+
+// breaker keeps calls from what fails again and again. sony/gobreaker it is: it depends on nothing,
+// while failsafe-go would bring gRPC along, and its interface still changes; a semaphore is all
+// else we need.
+type breaker struct {
+	*gobreaker.TwoStepCircuitBreaker[any]
+}
+
+func newBreaker(name string) breaker {
+	return breaker{gobreaker.NewTwoStepCircuitBreaker[any](gobreaker.Settings{
+		Name: name, Timeout: opensAgain,
+		ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= tripsAfter },
+		// A caller that went away says nothing of the server, and an answer is an answer.
+		IsExcluded:   func(err error) bool { return errors.Is(err, context.Canceled) },
+		IsSuccessful: func(err error) bool { return err == nil || answered(err) },
+	})}
+}
+
+// answered tells an error that says how things are from one that says that they cannot be known.
+func answered(err error) bool {
+	for _, known := range []error{errUnseeded, redis.Nil, ErrNotFound, ErrTaken, ErrFull, ErrInactive} {
+		if errors.Is(err, known) {
+			return true
+		}
+	}
+	return false
+}
+
+// do calls f, unless the breaker is open.
+func (b breaker) do(f func() error) error {
+	done, err := b.Allow()
+	if err != nil {
+		return err
+	}
+	err = f()
+	done(err)
+	return err
+}
+
+// unseeded makes a script's answer UNSEEDED errUnseeded.
+func unseeded(err error) error {
+	if reply, ok := errors.AsType[redis.Error](err); ok && strings.HasPrefix(reply.Error(), "UNSEEDED") {
+		return errUnseeded
+	}
+	return err
+}

@@ -1,0 +1,31 @@
+-- condemn.lua: the body (behind guard.lua) that condemns mitras who are online and silent. From
+-- here on their heartbeats are answered `not online`, so that no app believes that it is online
+-- while the source sets it offline. The mark is the version under which it was judged.
+-- KEYS[6..10] see keys.lua
+-- ARGV[8..] `<ms of silence that is too long> <id>`
+-- Result: DONE, how many were condemned, how many are not silent any more, and why nobody could be:
+-- unseeded or listening.
+local list, marks, kept, note = {}, {}, 0, nil
+if redis.call('EXISTS', seeded) == 0 then note = 'unseeded' end
+for i = 8, #ARGV do
+  if note then break end
+  local stale, id = string.match(ARGV[i], '^(%d+) (.+)$')
+  if now - since < tonumber(stale) then -- heartbeats were not heard for all that time
+    note = 'listening'
+    break
+  end
+  local at, v = redis.call('GET', heartbeat(id)), redis.call('HGET', version, id)
+  local silent = not at or (#at == 24 and at < iso(now - tonumber(stale)))
+  if v and silent and redis.call('SISMEMBER', online, id) == 1 then
+    list[#list + 1] = id
+    marks[#marks + 1], marks[#marks + 2] = id, v
+  else
+    kept = kept + 1
+  end
+end
+local no = refused('HSET', condemned, 'x', 'x')
+if no then return no end
+local result = record(#list, kept, 'mitras', list, note)
+if result then return result end
+if #marks > 0 then redis.call('HSET', condemned, unpack(marks)) end
+return answer('DONE', #list, kept, note)

@@ -1,0 +1,469 @@
+package availability
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
+
+// fake is a Source in memory, as faithful as the mirror can tell: rows have locks and versions, a
+// change is seen when it is committed, and the feed knows transactions by number, of which some are
+// still open.
+type fake struct {
+	// fault is asked before each operation, and again, as "<operation> committed", when a change
+	// stands and its reply is on the way. An error is what the caller gets.
+	fault func(op string) error
+	// delay is slept in each transaction while its rows are locked.
+	delay func() time.Duration
+
+	mu       sync.Mutex
+	locks    map[string]*sync.Mutex
+	rows     map[string]row
+	base     map[string]State // what the base tables say, where that is something else
+	sessions map[string]Session
+	settings Settings
+	xid      uint64
+	life     string
+	open     map[uint64]bool
+	history  map[string]map[int64]State // each version that ever was
+	flips    []flip
+	calls    map[string]int
+}
+
+type row struct {
+	State
+	xid uint64
+}
+
+// flip is an auto-offline that was committed.
+type flip struct {
+	Condemned
+	at time.Time
+}
+
+func newFake(states ...State) *fake {
+	f := &fake{
+		fault: func(string) error { return nil }, delay: func() time.Duration { return 0 },
+		locks: map[string]*sync.Mutex{}, rows: map[string]row{}, base: map[string]State{},
+		sessions: map[string]Session{},
+		settings: Settings{MaxCustomers: 3, StaleAfter: time.Minute, RequirePing: true, PingInterval: 10 * time.Second},
+		xid:      1, open: map[uint64]bool{}, history: map[string]map[int64]State{}, calls: map[string]int{},
+	}
+	for _, s := range states {
+		f.put(s)
+	}
+	return f
+}
+
+// put makes a state as it is, without a version of its own.
+func (f *fake) put(s State) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s.Version = max(s.Version, 1)
+	f.store(s, f.xid)
+	f.xid++
+}
+
+func (f *fake) store(s State, xid uint64) {
+	f.rows[s.ID] = row{s, xid}
+	if f.history[s.ID] == nil {
+		f.history[s.ID] = map[int64]State{}
+	}
+	f.history[s.ID][s.Version] = s
+}
+
+func (f *fake) state(id string) State {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.rows[id].State
+}
+
+func (f *fake) asked(op string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.calls[op]
+}
+
+func (f *fake) begin(op string) error {
+	f.mu.Lock()
+	f.calls[op]++
+	f.mu.Unlock()
+	return f.fault(op)
+}
+
+// tx runs a change of some rows. Names are what is locked beside them. change has the rows that
+// there are, and returns those that it changed: each takes a version. Before the commit, confirm is
+// asked.
+func (f *fake) tx(op string, ids, names []string, change func(rows map[string]State) ([]State, error),
+	confirm func() error,
+) ([]State, error) {
+	if err := f.begin(op); err != nil {
+		return nil, err
+	}
+	all := slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(ids), names...))))
+	for _, name := range all {
+		f.mu.Lock()
+		lock := f.locks[name]
+		if lock == nil {
+			lock = &sync.Mutex{}
+			f.locks[name] = lock
+		}
+		f.mu.Unlock()
+		lock.Lock()
+		defer lock.Unlock()
+	}
+	f.mu.Lock()
+	xid := f.xid
+	f.xid++
+	f.open[xid] = true
+	rows := map[string]State{}
+	for _, id := range ids {
+		if r, ok := f.rows[id]; ok {
+			rows[id] = r.State
+		}
+	}
+	changed, err := change(rows)
+	f.mu.Unlock()
+	time.Sleep(f.delay())
+	if err == nil && confirm != nil {
+		err = confirm()
+	}
+	f.mu.Lock()
+	delete(f.open, xid)
+	if err == nil {
+		for _, s := range changed {
+			s.Version = f.rows[s.ID].Version + 1
+			f.store(s, xid)
+			rows[s.ID] = s
+		}
+	}
+	f.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	if err := f.fault(op + " committed"); err != nil {
+		return nil, err
+	}
+	return slices.SortedFunc(maps.Values(rows), func(a, b State) int { return cmp.Compare(a.ID, b.ID) }), nil
+}
+
+func (f *fake) Feed(_ context.Context, since Cursor) ([]State, Cursor, error) {
+	if err := f.begin("Feed"); err != nil {
+		return nil, since, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	xmin := f.xid
+	for open := range f.open {
+		xmin = min(xmin, open)
+	}
+	var states []State
+	for _, r := range f.rows {
+		if since.Xmin > 0 && (r.xid >= since.Xmin || since.Life != f.life) {
+			states = append(states, r.State)
+		}
+	}
+	return states, Cursor{xmin, f.life}, nil
+}
+
+func (f *fake) Page(_ context.Context, after string, limit int) ([]State, error) {
+	if err := f.begin("Page"); err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var states []State
+	for _, id := range slices.Sorted(maps.Keys(f.rows)) {
+		if id > after && len(states) < limit {
+			states = append(states, f.rows[id].State)
+		}
+	}
+	return states, nil
+}
+
+func (f *fake) States(_ context.Context, ids []string) ([]State, error) {
+	if err := f.begin("States"); err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var states []State
+	for _, id := range ids {
+		if r, ok := f.rows[id]; ok {
+			states = append(states, r.State)
+		}
+	}
+	return states, nil
+}
+
+func (f *fake) Repair(context.Context) ([]Repaired, error) {
+	f.mu.Lock()
+	base := maps.Clone(f.base)
+	f.mu.Unlock()
+	ids := slices.Sorted(maps.Keys(base))
+	var repaired []Repaired
+	_, err := f.tx("Repair", ids, nil, func(rows map[string]State) ([]State, error) {
+		var changed []State
+		for _, id := range ids {
+			was, is := rows[id], base[id]
+			is.Version = was.Version
+			repaired = append(repaired, Repaired{id, fmt.Sprint(was), fmt.Sprint(is)})
+			changed = append(changed, is)
+			delete(f.base, id)
+		}
+		return changed, nil
+	}, nil)
+	return repaired, err
+}
+
+func (f *fake) Outbid(_ context.Context, ids []string, versions []int64) ([]State, error) {
+	if err := f.begin("Outbid"); err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var states []State
+	for i, id := range ids {
+		s := f.rows[id].State
+		if s.Version < versions[i] {
+			s.Version = versions[i] + 1
+			f.store(s, f.xid)
+		}
+		states = append(states, s)
+	}
+	f.xid++
+	return states, nil
+}
+
+func (f *fake) SetOnline(_ context.Context, id string, online bool) (State, error) {
+	return one(f.tx("SetOnline", []string{id}, nil, func(rows map[string]State) ([]State, error) {
+		s, ok := rows[id]
+		switch {
+		case !ok:
+			return nil, ErrNotFound
+		case online && !s.Active:
+			return nil, ErrInactive
+		case !online && !s.Online:
+			return nil, nil
+		}
+		s.Online = online
+		if online {
+			s.Seen = time.Now()
+		}
+		return []State{s}, nil
+	}, nil))
+}
+
+func (f *fake) SetActive(_ context.Context, id string, active bool) (State, error) {
+	return one(f.tx("SetActive", []string{id}, nil, func(rows map[string]State) ([]State, error) {
+		s, ok := rows[id]
+		if !ok {
+			return nil, ErrNotFound
+		}
+		s.Active = active
+		return []State{s}, nil
+	}, nil))
+}
+
+func one(states []State, err error) (State, error) {
+	if err != nil {
+		return State{}, err
+	}
+	return states[0], nil
+}
+
+// room is why a mitra cannot take a session; nil: it can.
+func room(s State, known bool, most int) error {
+	switch {
+	case !known:
+		return ErrNotFound
+	case !s.Active:
+		return ErrInactive
+	case s.Sessions >= most:
+		return ErrFull
+	}
+	return nil
+}
+
+func (f *fake) Accept(_ context.Context, session, mitra string, most int) (Session, []State, error) {
+	var s Session
+	states, err := f.tx("Accept", []string{mitra}, []string{session}, func(rows map[string]State) ([]State, error) {
+		s = f.sessions[session]
+		if s.Status != "searching" {
+			return nil, ErrTaken
+		}
+		m, known := rows[mitra]
+		if err := room(m, known, most); err != nil {
+			return nil, err
+		}
+		s.Status, s.MitraID = "active", mitra
+		f.sessions[session] = s
+		m.Sessions++
+		return []State{m}, nil
+	}, nil)
+	return s, states, err
+}
+
+func (f *fake) End(_ context.Context, session, status string) (Session, []State, error) {
+	f.mu.Lock()
+	mitra := f.sessions[session].MitraID
+	f.mu.Unlock()
+	var s Session
+	states, err := f.tx("End", []string{mitra}, []string{session}, func(rows map[string]State) ([]State, error) {
+		s = f.sessions[session]
+		if s.Status != "active" || s.MitraID != mitra {
+			return nil, ErrTaken
+		}
+		s.Status = status
+		f.sessions[session] = s
+		m := rows[mitra]
+		m.Sessions--
+		return []State{m}, nil
+	}, nil)
+	return s, states, err
+}
+
+func (f *fake) Reroute(_ context.Context, session, mitra string, most int) (Session, []State, error) {
+	f.mu.Lock()
+	from := f.sessions[session].MitraID
+	f.mu.Unlock()
+	var s Session
+	ids := []string{from, mitra}
+	states, err := f.tx("Reroute", ids, []string{session}, func(rows map[string]State) ([]State, error) {
+		s = f.sessions[session]
+		if s.Status != "active" || s.MitraID != from || from == mitra {
+			return nil, ErrTaken
+		}
+		m, known := rows[mitra]
+		if err := room(m, known, most); err != nil {
+			return nil, err
+		}
+		s.MitraID = mitra
+		f.sessions[session] = s
+		was := rows[from]
+		was.Sessions--
+		m.Sessions++
+		return []State{was, m}, nil
+	}, nil)
+	return s, states, err
+}
+
+func (f *fake) AutoOffline(_ context.Context, those []Condemned, cutoff time.Time, confirm func() error,
+) ([]State, []string, error) {
+	var ids, flipped []string
+	for _, c := range those {
+		ids = append(ids, c.ID)
+	}
+	states, err := f.tx("AutoOffline", ids, nil, func(rows map[string]State) ([]State, error) {
+		var changed []State
+		for _, c := range those {
+			s, ok := rows[c.ID]
+			if !ok || !s.Online || s.Version != c.Version || !s.Seen.Before(cutoff) {
+				continue
+			}
+			s.Online = false
+			changed, flipped = append(changed, s), append(flipped, c.ID)
+		}
+		return changed, nil
+	}, func() error {
+		if err := confirm(); err != nil {
+			return err
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		for _, c := range those {
+			if slices.Contains(flipped, c.ID) {
+				f.flips = append(f.flips, flip{c, time.Now()})
+			}
+		}
+		return nil
+	})
+	return states, flipped, err
+}
+
+func (f *fake) MirrorHeartbeats(_ context.Context, those []Heartbeat) (n int, err error) {
+	if err := f.begin("MirrorHeartbeats"); err != nil {
+		return 0, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, h := range those {
+		r, ok := f.rows[h.ID]
+		if lock := f.locks[h.ID]; lock != nil { // whoever is being changed is left for the next time
+			if !lock.TryLock() {
+				continue
+			}
+			defer lock.Unlock()
+		}
+		if ok && r.Seen.Before(h.At) {
+			r.Seen = h.At
+			f.rows[h.ID] = r
+			n++
+		}
+	}
+	return n, nil
+}
+
+func (f *fake) Available(_ context.Context, cutoff time.Time, most, limit int) ([]State, error) {
+	if err := f.begin("Available"); err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var states []State
+	for _, id := range slices.Sorted(maps.Keys(f.rows)) {
+		s := f.rows[id].State
+		if s.Online && s.Active && s.Sessions < most && (cutoff.IsZero() || !s.Seen.Before(cutoff)) {
+			states = append(states, s)
+		}
+	}
+	slices.SortStableFunc(states, func(a, b State) int { return cmp.Compare(a.Sessions, b.Sessions) })
+	if limit > 0 && len(states) > limit {
+		states = states[:limit]
+	}
+	return states, nil
+}
+
+func (f *fake) CountOnline(context.Context) (n int, err error) {
+	if err := f.begin("CountOnline"); err != nil {
+		return 0, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, r := range f.rows {
+		n += bit(r.Online)
+	}
+	return n, nil
+}
+
+func (f *fake) Settings(context.Context) (Settings, error) {
+	if err := f.begin("Settings"); err != nil {
+		return Settings{}, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.settings, nil
+}
+
+func (f *fake) PutSetting(_ context.Context, name string, value any) error {
+	if err := f.begin("PutSetting"); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch name {
+	case "max_customers_per_mitra":
+		f.settings.MaxCustomers = value.(int)
+	case "require_ping":
+		f.settings.RequirePing = value.(bool)
+	case "stale_after_seconds":
+		f.settings.StaleAfter = time.Duration(value.(int)) * time.Second
+	default:
+		return fmt.Errorf("no setting %q", name)
+	}
+	return nil
+}

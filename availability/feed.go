@@ -1,0 +1,143 @@
+package availability
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// feed is what keeps the mirror: it belongs to follow's goroutine.
+type feed struct {
+	*Mirror
+	cursor  Cursor
+	reading bool // cursor is set
+	// newSince is the server's time, as heartbeats have it: a seeding that began before is too old.
+	// "": it has to be asked for.
+	newSince   string
+	settingsAt time.Time
+}
+
+// follow keeps the mirror until ctx ends: a look at each tick, and at once when a connection began
+// anew.
+func (m *Mirror) follow(ctx context.Context) {
+	f := &feed{Mirror: m}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		case <-m.reconnected:
+			f.newSince = ""
+		}
+		err := f.look(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		m.feeding.Note(err)
+		m.note(func(h *Health) {
+			h.FeedError = ""
+			if err != nil {
+				h.FeedError = err.Error()
+			}
+		})
+		timer.Reset(m.c.Tick)
+	}
+}
+
+// look reads what is new, brings it to Redis, and seeds if the mirror is not whole. The cursor
+// moves only when all of it has arrived.
+func (f *feed) look(ctx context.Context) error {
+	if time.Since(f.settingsAt) > settingsFresh {
+		if _, err := f.readSettings(ctx); err == nil {
+			f.settingsAt = time.Now()
+		}
+	}
+	// Before the seeding: what changes during it is read behind it.
+	feedErr := f.read(ctx)
+	if err := f.check(ctx); err != nil {
+		return errors.Join(feedErr, err)
+	}
+	return feedErr
+}
+
+func (f *feed) read(ctx context.Context) error {
+	states, next, err := f.source.Feed(ctx, f.cursor)
+	if err != nil {
+		return fmt.Errorf("availability: feed: %w", err)
+	}
+	brought, err := f.apply(ctx, newer, states...)
+	f.metrics.fed.Add(float64(len(brought)))
+	if err != nil {
+		f.newSince = "" // the server may be another
+		return err
+	}
+	if f.reading && next.Life != f.cursor.Life {
+		// Another server of the source may have lost commits, whose states stand in Redis.
+		f.log.Warn("the source is another server: everything is compared")
+		f.newSince = ""
+	}
+	f.cursor, f.reading = next, true
+	f.note(func(h *Health) { h.FeedAt = time.Now() })
+	return nil
+}
+
+// check seeds the mirror if it is not whole, or if it was seeded before the connection began.
+func (f *feed) check(ctx context.Context) error {
+	short, cancel := context.WithTimeout(ctx, f.patience)
+	defer cancel()
+	if f.newSince == "" {
+		at, err := f.rdb.Time(short).Result()
+		if err != nil {
+			return fmt.Errorf("availability: ask for the time: %w", err)
+		}
+		f.newSince = formatSeen(at)
+	}
+	at, err := f.rdb.Get(short, f.keys.seeded()).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		f.newSince = ""
+		return fmt.Errorf("availability: is the mirror whole: %w", err)
+	}
+	f.looked(at != "")
+	if at < f.newSince {
+		if !f.reading { // what changes during the seeding would be missed
+			return nil
+		}
+		at, err = f.seed(ctx)
+		if errors.Is(err, errOtherSeeds) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		f.looked(true)
+	}
+	if at >= f.newSince {
+		f.begun()
+	}
+	return nil
+}
+
+// looked notes whether the mirror is whole.
+func (m *Mirror) looked(whole bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	m.health.Whole, m.health.LookedAt = whole, now
+	if whole {
+		m.whole = now
+	}
+}
+
+// begun closes ready, once. Only follow's goroutine calls it.
+func (m *Mirror) begun() {
+	select {
+	case <-m.ready:
+	default:
+		close(m.ready)
+	}
+}

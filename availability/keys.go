@@ -1,0 +1,73 @@
+package availability
+
+import (
+	"embed"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/guard"
+)
+
+// keys names every key of the mirror. Other services read them: the names are fixed, but for the
+// layout's prefix. Scripts build those of one mitra from it, see keys.lua.
+type keys struct{ guard.Layout }
+
+func (k keys) online() string      { return k.Prefix + "mitras:online" }
+func (k keys) deactivated() string { return k.Prefix + "mitras:deactivated" }
+func (k keys) version() string     { return k.Prefix + "mitras:version" }
+func (k keys) condemned() string   { return k.Prefix + "mitras:condemned" }
+func (k keys) seeded() string      { return k.Prefix + "mitras:seeded" }
+func (k keys) seeding() string     { return k.Prefix + "mitras:seeding" }
+
+func (k keys) capacity(id string) string  { return k.Prefix + "mitra:capacity:" + id }
+func (k keys) heartbeat(id string) string { return k.Prefix + "mitra:heartbeat:" + id }
+
+func (k keys) snapshot() string  { return k.Prefix + "availability:snapshot" }
+func (k keys) computing() string { return k.Prefix + "availability:snapshot:computing" }
+func (k keys) breaker() string   { return k.Prefix + "availability:offline" }
+
+// invalidate is the channel on which a setting that was changed is announced by its name.
+func (k keys) invalidate() string { return k.Prefix + "config:invalidate" }
+
+// all are the five that keys.lua asks for, and more behind them.
+func (k keys) all(more ...string) []string {
+	return append([]string{k.online(), k.deactivated(), k.version(), k.condemned(), k.seeded()}, more...)
+}
+
+//go:embed *.lua
+var files embed.FS
+
+// bodyKeys is where the keys of a guarded body begin; see guard.NewBody.
+const bodyKeys = 6
+
+// lua joins files behind keys.lua. The five keys begin at KEYS[from].
+func lua(from int, names ...string) string {
+	text := fmt.Sprintf("local from = %d\n", from) + file("keys")
+	for _, name := range names {
+		text += file(name)
+	}
+	return text
+}
+
+func file(name string) string {
+	text, err := files.ReadFile(name + ".lua")
+	if err != nil {
+		panic(err) // cannot be: it is embedded
+	}
+	return string(text)
+}
+
+var (
+	applyScript     = redis.NewScript(lua(1, "apply"))
+	findPageScript  = redis.NewScript(lua(1, "iso", "witness", "findpage"))
+	heartbeatScript = redis.NewScript(lua(1, "iso", "heartbeat"))
+	pardonScript    = redis.NewScript(lua(1, "pardon"))
+	removeScript    = redis.NewScript(lua(1, "remove"))
+	seedScript      = redis.NewScript(lua(1, "iso", "seed"))
+	silentScript    = redis.NewScript(lua(1, "iso", "witness", "silent"))
+	snapshotScript  = redis.NewScript(file("snapshot"))
+	statusScript    = redis.NewScript(lua(1, "iso", "witness", "status"))
+
+	condemnBody = guard.NewBody(lua(bodyKeys, "iso", "condemn"))
+)

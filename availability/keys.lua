@@ -1,0 +1,8 @@
+-- keys.lua: the keys of the mirror. Not a script of its own: every script here begins with it,
+-- behind `local from = n`, which says where in KEYS the five begin. Keys of one mitra are built
+-- from them, so on a Cluster all have to be in one slot.
+local online, deactivated, version, condemned, seeded = unpack(KEYS, from, from + 4)
+local prefix = string.sub(online, 1, -14) -- what stands before mitras:online
+
+local function capacity(id) return prefix .. 'mitra:capacity:' .. id end
+local function heartbeat(id) return prefix .. 'mitra:heartbeat:' .. id end

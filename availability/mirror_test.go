@@ -1,0 +1,79 @@
+package availability
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/lease"
+)
+
+func TestAConfigurationIsToldAllThatIsWrongWithIt(t *testing.T) {
+	t.Parallel()
+	_, err := New(Config{Tick: -1, ReconcileInterval: -1, OfflineInterval: -1, HeartbeatInterval: -1, Fallbacks: -1})
+	for _, want := range []string{
+		"Source is missing", "unfit Client", "unfit Control", "Tick is -1ns", "ReconcileInterval is -1ns",
+		"OfflineInterval is -1ns", "HeartbeatInterval is -1ns", "Fallbacks is -1",
+	} {
+		require.ErrorContains(t, err, want)
+	}
+	cluster := redis.NewClusterClient(lease.ClusterOptions(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}}))
+	t.Cleanup(func() { require.NoError(t, cluster.Close()) })
+	_, err = New(Config{Source: newFake(), Client: cluster, Control: cluster})
+	require.EqualError(t, err, `availability: Layout.Prefix "" has no hash tag such as {name}:, which a Cluster needs`)
+	_, err = New(Config{Source: newFake(), Client: cluster, Control: cluster, Layout: guard.Layout{Prefix: "{a}:"}})
+	require.NoError(t, err)
+}
+
+// The names are a contract with services that read them.
+func TestTheNamesOfKeysAreFixed(t *testing.T) {
+	t.Parallel()
+	k := keys{}
+	require.Equal(t, []string{
+		"mitras:online", "mitras:deactivated", "mitras:version", "mitras:condemned", "mitras:seeded",
+	}, k.all())
+	require.Equal(t, "mitra:capacity:x", k.capacity("x"))
+	require.Equal(t, "mitra:heartbeat:x", k.heartbeat("x"))
+	require.Equal(t, "availability:snapshot", k.snapshot())
+	require.Equal(t, "config:invalidate", k.invalidate())
+}
+
+func TestOnAClusterAllIsInOneSlot(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 0)
+	client := func() redis.UniversalClient {
+		rdb := redis.NewClusterClient(lease.ClusterOptions(c.Options()))
+		t.Cleanup(func() { _ = rdb.Close() })
+		return rdb
+	}
+	source := newFake(online("a"), silent("silent"))
+	m, err := New(Config{
+		Source: source, Client: client(), Control: client(), Layout: guard.Layout{Prefix: "{availability}:"},
+		Tick: 10 * time.Millisecond,
+	})
+	require.NoError(t, err)
+	ctx := t.Context()
+	_, err = m.seed(ctx)
+	require.NoError(t, err)
+	beat, err := m.Heartbeat(ctx, "a")
+	require.NoError(t, err)
+	require.Equal(t, BeatKept, beat)
+	_, err = m.Deactivate(ctx, "silent")
+	require.NoError(t, err)
+	found, err := m.FindAvailable(ctx, 0)
+	require.NoError(t, err)
+	require.Equal(t, Answer[[]Available]{[]Available{{"a", 0}}, FromValkey, 0}, found)
+	count, err := m.CountOnline(ctx)
+	require.NoError(t, err)
+	require.Equal(t, Answer[int]{2, FromValkey, 0}, count)
+	snapshot, err := m.Snapshot(ctx)
+	require.NoError(t, err)
+	require.Equal(t, Snapshot{true, 1}, snapshot.Value)
+	drift, _, err := m.reconcile(ctx, directly)
+	require.NoError(t, err)
+	require.Empty(t, drift)
+}

@@ -1,0 +1,361 @@
+package availability
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/internal/wait"
+	"github.com/rollcall-redis/rollcall/janitor"
+)
+
+// Why nobody goes offline for silence, beside the janitor's reasons.
+const (
+	heldUnseeded    = "unseeded"
+	heldListening   = "listening" // heartbeats have not been heard for as long as a mitra may be silent
+	heldMassFailure = "mass_failure"
+	offSettings     = "require_ping is off"
+)
+
+const (
+	// breakerLeast: more than half of at least so many who were online fell silent at once.
+	breakerLeast = 20
+	// breakerHolds is the least that the breaker holds.
+	breakerHolds = time.Minute
+	// settleOf is how many mitras one transaction sets offline at most. It locks their rows.
+	settleOf = 100
+	// settleWithin bounds that transaction: it may have to wait for others' locks.
+	settleWithin = 10 * time.Second
+	// settleTries is how often it is tried when a mitra came back in the middle of it.
+	settleTries = 3
+	// heldUntil is the field of the breaker's hash: until when (ms) it holds.
+	heldUntil = "held_until"
+)
+
+// errMarks: a mark is not what it was: somebody came back, or Redis lost it.
+var errMarks = errors.New("availability: marks changed while mitras were set offline")
+
+// offline is the sweep that sets mitras offline who are silent for too long. Silence is judged in
+// Redis, under the guard: a mark with the version is the verdict, and from then on heartbeats are
+// refused. The source carries it out, if that is still its version, and if it knows no later sign
+// of life itself. A sweep that dies in between leaves marks, and the next one, on any replica,
+// carries them out.
+type offline struct{ *Mirror }
+
+func (o *offline) Name() string            { return "availability_offline" }
+func (o *offline) Interval() time.Duration { return o.c.OfflineInterval }
+
+// Run is one pass. Any error ends it, and whoever has no mark then stays online.
+func (o *offline) Run(ctx context.Context, p *janitor.Pass) error {
+	if p.Owner() != "" { // mitras have none
+		return nil
+	}
+	why := ""
+	err := o.pass(ctx, p)
+	switch held, ok := errors.AsType[*janitor.HeldError](err); {
+	case errors.Is(err, errNotRequired):
+		why, err = offSettings, nil
+	case ok:
+		why = held.Reason
+	case err != nil:
+		why = err.Error()
+	}
+	o.note(func(h *Health) { h.Offline = why })
+	return err
+}
+
+var errNotRequired = errors.New(offSettings)
+
+func (o *offline) pass(ctx context.Context, p *janitor.Pass) error {
+	settings, err := o.readSettings(ctx) // no older ones: who turned it off expects that
+	if err != nil {
+		return err
+	}
+	x := &offlinePass{offline: o, Pass: p, stale: settings.StaleAfter}
+	if !settings.RequirePing {
+		if err := x.pardonAll(ctx); err != nil {
+			return err
+		}
+		return errNotRequired
+	}
+	if err := p.CheckHeld(ctx); err != nil {
+		return err
+	}
+	if err := x.checkBreaker(ctx); err != nil {
+		return err
+	}
+	if err := x.settle(ctx); err != nil { // what others left
+		return err
+	}
+	if err := x.find(ctx); err != nil {
+		return err
+	}
+	if err := x.breaker(ctx); err != nil {
+		return err
+	}
+	if err := x.condemn(ctx); err != nil {
+		return err
+	}
+	return x.settle(ctx)
+}
+
+// offlinePass is one pass.
+type offlinePass struct {
+	*offline
+	*janitor.Pass
+	stale time.Duration // how long a mitra may be silent
+
+	now    time.Time // the server's, at the first page
+	online int
+	silent []string
+}
+
+// find reads who is online and silent.
+func (x *offlinePass) find(ctx context.Context) error {
+	keys := x.keys.all(x.keys.Witness())
+	for cursor := "0"; ; {
+		var page []string
+		err := x.Call(ctx, func(ctx context.Context) (err error) {
+			page, err = silentScript.Run(ctx, x.rdb, keys, cursor, x.PageSize(), x.stale.Milliseconds()).StringSlice()
+			return unseeded(err)
+		})
+		if errors.Is(err, errUnseeded) {
+			return &janitor.HeldError{Reason: heldUnseeded}
+		}
+		if err != nil {
+			return fmt.Errorf("availability: find the silent: %w", err)
+		}
+		if len(page) < 5 {
+			return fmt.Errorf("availability: find the silent: unexpected answer %v", page)
+		}
+		num := func(i int) int { n, _ := strconv.Atoi(page[i]); return n }
+		if listened := time.Duration(num(2)) * time.Millisecond; listened < x.stale {
+			x.RunAgain(time.Now().Add(x.stale - listened))
+			return &janitor.HeldError{Reason: heldListening}
+		}
+		x.now = time.UnixMilli(int64(num(1)))
+		x.online += num(3)
+		x.AddScanned(num(3))
+		x.Skip(janitor.SkipUnreadable, num(4))
+		x.silent = append(x.silent, page[5:]...)
+		if cursor = page[0]; cursor == "0" {
+			return nil
+		}
+	}
+}
+
+// checkBreaker holds the sweep for as long as breaker said.
+func (x *offlinePass) checkBreaker(ctx context.Context) error {
+	until, err := x.heldUntil(ctx)
+	if err != nil || until.IsZero() {
+		return err
+	}
+	var now time.Time
+	err = x.Call(ctx, func(ctx context.Context) (err error) {
+		now, err = x.rdb.Time(ctx).Result()
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("availability: ask for the time: %w", err)
+	}
+	if now.Before(until) {
+		x.RunAgain(time.Now().Add(until.Sub(now)))
+		return &janitor.HeldError{Reason: heldMassFailure}
+	}
+	return nil
+}
+
+// heldUntil is until when the breaker holds; zero: more than half were not silent at the last pass.
+func (x *offlinePass) heldUntil(ctx context.Context) (time.Time, error) {
+	var until int64
+	err := x.Call(ctx, func(ctx context.Context) (err error) {
+		until, err = x.rdb.HGet(ctx, x.keys.breaker(), heldUntil).Int64()
+		return err
+	})
+	if errors.Is(err, redis.Nil) {
+		return time.Time{}, nil
+	}
+	if err != nil {
+		return time.Time{}, fmt.Errorf("availability: read the breaker: %w", err)
+	}
+	return time.UnixMilli(until), nil
+}
+
+// breaker holds if most of those who are online fell silent at once: the fault is more likely ours
+// than theirs. It does so once: who is silent still when the hold is over may go, and it holds
+// again only after a pass in which fewer were.
+func (x *offlinePass) breaker(ctx context.Context) error {
+	until, err := x.heldUntil(ctx)
+	if err != nil {
+		return err
+	}
+	tooMany := x.online >= breakerLeast && len(x.silent) > x.online/2
+	if tooMany == !until.IsZero() || x.DryRun() {
+		return nil
+	}
+	hold := max(x.stale, breakerHolds)
+	err = x.Call(ctx, func(ctx context.Context) error {
+		if !tooMany {
+			return x.rdb.HDel(ctx, x.keys.breaker(), heldUntil).Err()
+		}
+		return x.rdb.HSet(ctx, x.keys.breaker(), heldUntil, x.now.Add(hold).UnixMilli()).Err()
+	})
+	if err != nil {
+		return fmt.Errorf("availability: set the breaker: %w", err)
+	}
+	if !tooMany {
+		return nil
+	}
+	x.Log().Warn("nobody goes offline for now: most of those who are online fell silent at once",
+		"silent", len(x.silent), "online", x.online, "for", hold.String())
+	x.RunAgain(time.Now().Add(hold))
+	return &janitor.HeldError{Reason: heldMassFailure}
+}
+
+// condemn has the silent judged again under the guard, and marked.
+func (x *offlinePass) condemn(ctx context.Context) error {
+	stale := strconv.FormatInt(x.stale.Milliseconds(), 10)
+	for len(x.silent) > 0 {
+		n := min(len(x.silent), x.BatchSize())
+		items := make([]string, n)
+		for i, id := range x.silent[:n] {
+			items[i] = stale + " " + id
+		}
+		x.silent = x.silent[n:]
+		a, err := x.Delete(ctx, janitor.Batch{Body: condemnBody, Keys: x.keys.all(), Items: items})
+		if err != nil {
+			return err
+		}
+		if a.Reason != "" {
+			return &janitor.HeldError{Reason: a.Reason}
+		}
+	}
+	return nil
+}
+
+// settle carries out all marks that there are.
+func (x *offlinePass) settle(ctx context.Context) error {
+	if x.DryRun() {
+		return nil
+	}
+	for try := 1; ; try++ {
+		marks, err := x.marks(ctx)
+		if err != nil {
+			return err
+		}
+		for ; len(marks) > 0 && err == nil; marks = marks[min(len(marks), settleOf):] {
+			err = x.carryOut(ctx, marks[:min(len(marks), settleOf)])
+		}
+		if !errors.Is(err, errMarks) || try == settleTries {
+			return err
+		}
+		if !wait.For(ctx, x.c.Tick) {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (x *offlinePass) marks(ctx context.Context) ([]Condemned, error) {
+	var marks []Condemned
+	for cursor := uint64(0); ; {
+		var fields []string
+		err := x.Call(ctx, func(ctx context.Context) (err error) {
+			fields, cursor, err = x.rdb.HScan(ctx, x.keys.condemned(), cursor, "", int64(x.PageSize())).Result()
+			return err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("availability: read marks: %w", err)
+		}
+		for ; len(fields) >= 2; fields = fields[2:] {
+			version, err := strconv.ParseInt(fields[1], 10, 64)
+			if err != nil { // not ours
+				x.Skip(janitor.SkipUnreadable, 1)
+				continue
+			}
+			marks = append(marks, Condemned{fields[0], version})
+		}
+		if cursor == 0 {
+			return marks, nil
+		}
+	}
+}
+
+// carryOut sets some of the condemned offline in the source, in one transaction, and brings the
+// result to Redis, which takes the marks away. A mitra of whom the source knows a later sign of
+// life keeps its mark until it goes online again, or until that sign is old as well. The mark
+// of one who is not known goes with a reconciliation.
+func (x *offlinePass) carryOut(ctx context.Context, those []Condemned) error {
+	var now time.Time
+	err := x.Call(ctx, func(ctx context.Context) (err error) {
+		now, err = x.rdb.Time(ctx).Result()
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("availability: ask for the time: %w", err)
+	}
+	bounded, cancel := context.WithTimeout(ctx, settleWithin)
+	defer cancel()
+	confirm := func() error { return x.confirm(bounded, those) }
+	states, flipped, err := x.source.AutoOffline(bounded, those, now.Add(-x.stale), confirm)
+	if err != nil {
+		return fmt.Errorf("availability: set the silent offline: %w", err)
+	}
+	x.metrics.offline.Add(float64(len(flipped)))
+	if len(flipped) > 0 {
+		x.Log().Info("mitras set offline for their silence", "count", len(flipped), "mitras", flipped)
+	}
+	return x.Call(ctx, func(ctx context.Context) error {
+		_, err := x.apply(ctx, newer, states...)
+		return err // the feed brings them, and with them the marks go
+	})
+}
+
+// confirm is asked right before the commit: all marks have to stand. While they do, Redis takes no
+// heartbeat of theirs.
+func (x *offlinePass) confirm(ctx context.Context, those []Condemned) error {
+	ids := make([]string, len(those))
+	for i, c := range those {
+		ids[i] = c.ID
+	}
+	ctx, cancel := context.WithTimeout(ctx, x.patience) // rows are locked: no turn is waited for
+	defer cancel()
+	stand, err := x.rdb.HMGet(ctx, x.keys.condemned(), ids...).Result()
+	if err != nil {
+		return fmt.Errorf("availability: read marks again: %w", err)
+	}
+	for i, c := range those {
+		if i >= len(stand) || stand[i] != strconv.FormatInt(c.Version, 10) {
+			return errMarks
+		}
+	}
+	return nil
+}
+
+// pardonAll lifts all marks.
+func (x *offlinePass) pardonAll(ctx context.Context) error {
+	if x.DryRun() {
+		return nil
+	}
+	marks, err := x.marks(ctx)
+	if err != nil {
+		return err
+	}
+	for part := range slices.Chunk(marks, applyOf) {
+		var args []any
+		for _, c := range part {
+			args = append(args, c.ID, c.Version)
+		}
+		err := x.Call(ctx, func(ctx context.Context) error {
+			return pardonScript.Run(ctx, x.rdb, x.keys.all(), args...).Err()
+		})
+		if err != nil {
+			return fmt.Errorf("availability: lift marks: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,398 @@
+package availability
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
+	"github.com/sourcegraph/conc/pool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/lease"
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+const never = 1000 * time.Hour
+
+// slowly keeps the sweeps from running by themselves.
+func slowly(c *Config) {
+	c.ReconcileInterval, c.OfflineInterval, c.HeartbeatInterval = never, never, never
+}
+
+// leader is a janitor that leads with the mirror's sweeps, on keys of its own lease and log.
+type leader struct {
+	*rig
+	jan    *janitor.Janitor
+	layout guard.Layout
+	stop   func()
+}
+
+func (r *rig) leads(o *redis.Options, layout guard.Layout, dry bool) *leader {
+	r.t.Helper()
+	return r.leadsWith(o, layout, guard.Timing{
+		Interval: registry.DefaultHeartbeatInterval, TTL: registry.DefaultHeartbeatTTL,
+	}, janitor.Config{DryRun: dry})
+}
+
+func (r *rig) leadsWith(o *redis.Options, layout guard.Layout, timing guard.Timing, c janitor.Config) *leader {
+	r.t.Helper()
+	data, control := redis.NewClient(o), redis.NewClient(lease.Options(o))
+	r.t.Cleanup(func() { _, _ = data.Close(), control.Close() })
+	reg, err := registry.New(registry.Config{
+		Client: data, Control: control, Instance: "worker-1", Layout: layout, Logger: r.log,
+		HeartbeatInterval: timing.Interval, HeartbeatTTL: timing.TTL,
+	})
+	require.NoError(r.t, err)
+	c.Client, c.Control, c.Registry, c.Sweeps, c.Logger, c.RedisShare = data, control, reg, r.Sweeps(), r.log, 1
+	jan, err := janitor.New(c)
+	require.NoError(r.t, err)
+	l := &leader{rig: r, jan: jan, layout: layout}
+	_, err = guard.New(data, data, layout, timing, "nobody").Tick(r.t.Context())
+	require.NoError(r.t, err)
+	l.listened(10 * time.Hour)
+	ctx, cancel := context.WithCancel(context.Background())
+	replica := pool.New().WithContext(ctx)
+	replica.Go(reg.Run)
+	replica.Go(jan.Run)
+	var stopped atomic.Bool
+	l.stop = func() {
+		if stopped.CompareAndSwap(false, true) {
+			cancel()
+			require.NoError(r.t, replica.Wait())
+		}
+	}
+	r.t.Cleanup(l.stop)
+	l.sweep() // the first passes of the term are over before there is anything
+	return l
+}
+
+// listened makes the witness believe that it has listened for so long.
+func (l *leader) listened(d time.Duration) {
+	l.t.Helper()
+	at := time.Now().Add(-d).UnixMilli()
+	require.NoError(l.t, l.client.HSet(l.t.Context(), l.layout.Witness(), "since", at).Err())
+}
+
+// sweep asks for a pass of all sweeps, and returns their reports by name.
+func (l *leader) sweep() map[string]janitor.Report {
+	l.t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for range tick.C {
+		reports, err := l.jan.Sweep(l.t.Context(), janitor.Request{})
+		if not := new(janitor.NotLeaderError); errors.As(err, &not) {
+			continue
+		}
+		require.NoError(l.t, err)
+		all := map[string]janitor.Report{}
+		for _, r := range reports {
+			all[r.Sweep] = r
+		}
+		return all
+	}
+	return nil
+}
+
+func (l *leader) offline() janitor.Report { return l.sweep()["availability_offline"] }
+
+// swept runs a test with a leader on each kind of server. Its mitras are seeded behind its first
+// passes.
+func swept(t *testing.T, states []State, test func(t *testing.T, l *leader)) {
+	t.Helper()
+	onRedis(t, func(t *testing.T, w redistest.World) {
+		r := newRig(t, w, newFake(), slowly)
+		l := r.leads(w.Options, r.c.Layout, false)
+		for _, s := range states {
+			r.source.put(s)
+		}
+		r.seeded()
+		test(t, l)
+	})
+}
+
+// silent is a state of somebody who is online and has not been heard of for an hour.
+func silent(id string) State {
+	s := online(id)
+	s.Seen = time.Now().Add(-time.Hour)
+	return s
+}
+
+func TestASilentMitraGoesOfflineInBothStoresOnce(t *testing.T) {
+	swept(t, []State{silent("silent"), online("fresh")}, func(t *testing.T, l *leader) {
+		report := l.offline()
+		require.Equal(t, janitor.Done, report.Outcome)
+		require.Equal(t, 1, report.Evicted)
+		l.same()
+		require.False(t, l.source.state("silent").Online)
+		require.True(t, l.source.state("fresh").Online)
+		require.Zero(t, l.client.Exists(t.Context(), l.keys.condemned()).Val(), "its mark is gone")
+		require.Equal(t, 0, l.offline().Evicted)
+		require.Len(t, l.source.flips, 1)
+		require.InDelta(t, 1, testutil.ToFloat64(l.metrics.offline), 0)
+		require.Empty(t, l.Health().Offline)
+	})
+}
+
+func TestAPingInRedisOrASignOfLifeInTheSourceKeepsAMitraOnline(t *testing.T) {
+	swept(t, []State{silent("pinged"), silent("known")}, func(t *testing.T, l *leader) {
+		beat, err := l.Heartbeat(t.Context(), "pinged")
+		require.NoError(t, err)
+		require.Equal(t, BeatKept, beat)
+		known := l.source.state("known") // by the heartbeat mirror, before Redis lost it
+		known.Seen = time.Now()
+		l.source.put(known)
+		require.Equal(t, 1, l.offline().Evicted, "condemned by Redis")
+		require.Empty(t, l.source.flips, "and not by the source")
+		_, err = l.Online(t.Context(), "known")
+		require.NoError(t, err)
+		require.Zero(t, l.client.Exists(t.Context(), l.keys.condemned()).Val(), "going online takes the mark away")
+		l.same()
+	})
+}
+
+func TestNobodyGoesOffline(t *testing.T) {
+	many := make([]State, 0, 2*breakerLeast)
+	for i := range 2 * breakerLeast {
+		many = append(many, silent(fmt.Sprint("m", i)))
+	}
+	for name, c := range map[string]struct {
+		states  []State
+		arrange func(l *leader)
+		outcome janitor.Outcome
+		why     string
+	}{
+		"where pings are not required": {
+			arrange: func(l *leader) { l.source.settings.RequirePing = false }, outcome: janitor.Done, why: offSettings,
+		},
+		"before the witness has listened for the grace period": {
+			arrange: func(l *leader) { l.listened(time.Second) }, outcome: janitor.Held,
+		},
+		"before the witness has listened for as long as a mitra may be silent": {
+			arrange: func(l *leader) {
+				l.source.settings.StaleAfter = 20 * time.Minute
+				l.listened(10 * time.Minute)
+			}, outcome: janitor.Held, why: heldListening,
+		},
+		"while the mirror is not whole": {
+			arrange: func(l *leader) { l.client.Del(context.Background(), l.keys.seeded()) }, outcome: janitor.Held, why: heldUnseeded,
+		},
+		"when most fell silent at once": {states: many, outcome: janitor.Held, why: heldMassFailure},
+		"when sweeping is paused": {
+			arrange: func(l *leader) { l.client.Set(context.Background(), l.layout.Paused(), "1", 0) }, outcome: janitor.Held, why: "paused",
+		},
+		"when the settings cannot be read": {
+			arrange: func(l *leader) { l.failing("Settings") }, outcome: janitor.Failed, why: "availability: settings: no answer",
+		},
+		"when the source fails before the commit": {
+			arrange: func(l *leader) { l.failing("AutoOffline") }, outcome: janitor.Failed,
+			why: "availability: set the silent offline: no answer",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			states := c.states
+			if states == nil {
+				states = []State{silent("a")}
+			}
+			swept(t, states, func(t *testing.T, l *leader) {
+				if c.arrange != nil {
+					c.arrange(l)
+				}
+				require.Equal(t, c.outcome, l.offline().Outcome)
+				require.Empty(t, l.source.flips)
+				require.True(t, l.source.state(states[0].ID).Online)
+				if c.why == "" {
+					require.NotEmpty(t, l.Health().Offline)
+				} else {
+					require.Equal(t, c.why, l.Health().Offline)
+				}
+			})
+		})
+	}
+}
+
+// failing makes one operation of the source fail.
+func (r *rig) failing(op string) {
+	r.source.fault = func(asked string) error {
+		if asked == op {
+			return errors.New("no answer")
+		}
+		return nil
+	}
+}
+
+func TestAMassFailureHoldsOnceAndThenWhoIsSilentStillGoes(t *testing.T) {
+	states := []State{online("fresh")}
+	for i := range breakerLeast {
+		states = append(states, silent(fmt.Sprint("m", i)))
+	}
+	swept(t, states, func(t *testing.T, l *leader) {
+		require.Equal(t, janitor.Held, l.offline().Outcome)
+		_, err := l.Heartbeat(t.Context(), "m0") // it was ours: this one comes back meanwhile
+		require.NoError(t, err)
+		require.Equal(t, janitor.Held, l.offline().Outcome, "it is not over")
+		past := time.Now().Add(-time.Millisecond).UnixMilli()
+		require.NoError(t, l.client.HSet(t.Context(), l.keys.breaker(), heldUntil, past).Err())
+		report := l.offline()
+		require.Equal(t, janitor.Done, report.Outcome)
+		require.Equal(t, breakerLeast-1, report.Evicted)
+		l.same()
+		l.offline()
+		require.Zero(t, l.client.Exists(t.Context(), l.keys.breaker()).Val(), "the next wave holds again")
+	})
+}
+
+func TestASweepThatDiedIsCarriedOutByTheNextOnce(t *testing.T) {
+	for _, at := range []string{"AutoOffline", "AutoOffline committed"} {
+		t.Run("at "+at, func(t *testing.T) {
+			swept(t, []State{silent("a"), silent("b")}, func(t *testing.T, l *leader) {
+				l.failing(at)
+				require.Equal(t, janitor.Failed, l.offline().Outcome)
+				beat, err := l.Heartbeat(t.Context(), "a")
+				require.NoError(t, err)
+				require.Equal(t, BeatNotOnline, beat, "nobody believes that he is online who may not be")
+				_, err = l.source.SetOnline(t.Context(), "b", true) // by another way, which Redis has not heard of
+				require.NoError(t, err)
+				l.source.fault = func(string) error { return nil }
+				require.Equal(t, janitor.Done, l.offline().Outcome)
+				l.same()
+				require.False(t, l.source.state("a").Online)
+				require.True(t, l.source.state("b").Online, "it came back, so its mark is of an older version")
+				require.Zero(t, l.client.Exists(t.Context(), l.keys.condemned()).Val())
+				var flipped []string
+				for _, f := range l.source.flips {
+					flipped = append(flipped, f.ID)
+				}
+				slices.Sort(flipped)
+				require.Equal(t, slices.Compact(slices.Clone(flipped)), flipped, "nobody twice")
+			})
+		})
+	}
+}
+
+func TestAMarkThatWentBeforeTheCommitRollsItBack(t *testing.T) {
+	swept(t, []State{silent("a")}, func(t *testing.T, l *leader) {
+		lost := 0
+		l.source.fault = func(op string) error {
+			if op == "AutoOffline" {
+				lost++
+				return l.client.Del(context.Background(), l.keys.condemned()).Err() // as FLUSHALL would
+			}
+			return nil
+		}
+		require.Equal(t, janitor.Done, l.offline().Outcome, "at the second try there is no mark")
+		require.Equal(t, 1, lost)
+		require.Empty(t, l.source.flips)
+		require.True(t, l.source.state("a").Online)
+		beat, err := l.Heartbeat(t.Context(), "a")
+		require.NoError(t, err)
+		require.Equal(t, BeatKept, beat)
+	})
+}
+
+// beforeTheVerdict has something happen between the look at who is silent and their condemnation.
+func (l *leader) beforeTheVerdict(f func()) {
+	asked := 0
+	l.rdb.AddHook(commands{func(cmd redis.Cmder) error {
+		if cmd.Name() == "hget" && cmd.Args()[1] == l.keys.breaker() {
+			if asked++; asked == 2 { // at the beginning of the pass, and behind the look
+				f()
+			}
+		}
+		return nil
+	}})
+}
+
+func TestAPingBehindTheLookKeepsAMitra(t *testing.T) {
+	swept(t, []State{silent("a"), silent("b")}, func(t *testing.T, l *leader) {
+		l.beforeTheVerdict(func() {
+			beat, err := l.Heartbeat(t.Context(), "a")
+			require.NoError(t, err)
+			require.Equal(t, BeatKept, beat)
+		})
+		report := l.offline()
+		require.Equal(t, janitor.Done, report.Outcome)
+		require.Equal(t, 2, report.Condemned)
+		require.Equal(t, 1, report.Evicted)
+		require.Zero(t, l.client.Exists(t.Context(), l.keys.condemned()).Val())
+		require.True(t, l.source.state("a").Online)
+	})
+}
+
+func TestAHoldBehindTheLookKeepsEverybody(t *testing.T) {
+	swept(t, []State{silent("a")}, func(t *testing.T, l *leader) {
+		l.source.settings.StaleAfter = 20 * time.Minute
+		l.beforeTheVerdict(func() { l.listened(10 * time.Minute) }) // longer than the grace period
+		require.Equal(t, janitor.Held, l.offline().Outcome)
+		require.Equal(t, heldListening, l.Health().Offline)
+		require.Empty(t, l.source.flips)
+	})
+}
+
+func TestAMarkOfOneThatIsNotKnownAndOneOfARuleThatWasTurnedOffAreLifted(t *testing.T) {
+	swept(t, []State{online("a")}, func(t *testing.T, l *leader) {
+		ctx := t.Context()
+		require.NoError(t, l.client.HSet(ctx, l.keys.condemned(), "unknown", 1).Err())
+		l.offline()
+		require.Zero(t, l.client.HLen(ctx, l.keys.condemned()).Val())
+		require.NoError(t, l.client.HSet(ctx, l.keys.condemned(), "a", 1).Err())
+		l.source.settings.RequirePing = false
+		l.offline()
+		require.Zero(t, l.client.HLen(ctx, l.keys.condemned()).Val())
+		require.True(t, l.source.state("a").Online)
+	})
+}
+
+func TestADryRunMarksNobody(t *testing.T) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
+		r := newRig(t, w, newFake(), slowly)
+		l := r.leads(w.Options, r.c.Layout, true)
+		r.source.put(silent("a"))
+		r.seeded()
+		report := l.offline()
+		require.Equal(t, 1, report.Condemned)
+		require.Zero(t, report.Evicted)
+		require.Empty(t, r.source.flips)
+		require.Zero(t, r.client.Exists(t.Context(), r.keys.condemned()).Val())
+	})
+}
+
+func TestHeartbeatsReachTheSourceEachIfItIsNewer(t *testing.T) {
+	swept(t, []State{silent("a"), silent("b"), silent("odd")}, func(t *testing.T, l *leader) {
+		l.source.settings.RequirePing = false
+		_, err := l.Heartbeat(t.Context(), "a")
+		require.NoError(t, err)
+		before := l.source.state("b").Seen
+		require.NoError(t, l.client.Set(t.Context(), l.keys.heartbeat("odd"), "yesterday", 0).Err())
+		report := l.sweep()["availability_heartbeats"]
+		require.Equal(t, janitor.Done, report.Outcome)
+		require.Equal(t, 3, report.Scanned)
+		require.Equal(t, map[janitor.SkipReason]int{janitor.SkipUnreadable: 1}, report.Spared)
+		require.WithinDuration(t, time.Now(), l.source.state("a").Seen, time.Minute)
+		require.Equal(t, before, l.source.state("b").Seen)
+		require.Equal(t, int64(1), l.source.state("a").Version, "a heartbeat takes no version")
+		require.InDelta(t, 1, testutil.ToFloat64(l.metrics.mirrored), 0)
+	})
+}
+
+func TestTheLeaderReconciles(t *testing.T) {
+	swept(t, []State{online("a"), online("b")}, func(t *testing.T, l *leader) {
+		require.NoError(t, l.client.SRem(t.Context(), l.keys.online(), "a").Err())
+		report := l.sweep()["availability_reconcile"]
+		require.Equal(t, janitor.Done, report.Outcome)
+		require.Equal(t, 2, report.Scanned)
+		l.same()
+		require.Equal(t, map[string]int{Differs: 1}, l.Health().Drift)
+		require.NoError(t, l.client.Del(t.Context(), l.keys.seeded(), l.keys.online()).Err())
+		l.sweep()
+		require.Equal(t, 1, l.drift(Differs), "what is not whole is seeded, and no drift")
+	})
+}

@@ -1,0 +1,238 @@
+package availability
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// An Origin is where an answer comes from.
+type Origin string
+
+// Where answers come from.
+const (
+	FromValkey   Origin = "valkey"
+	FromPostgres Origin = "postgres" // Redis cannot answer, or the mirror is not whole
+	FromStale    Origin = "stale"    // neither could: the last answer, of which Age tells how old it is
+)
+
+// An Answer is what a read found, and where.
+type Answer[T any] struct {
+	Value T
+	From  Origin
+	Age   time.Duration
+}
+
+// ErrUnavailable says that neither Redis nor the source could answer.
+var ErrUnavailable = errors.New("availability: nobody can answer")
+
+// Available is a mitra who can take work now.
+type Available struct {
+	ID       string `json:"id"`
+	Sessions int    `json:"active_session_count"`
+}
+
+// MitraStatus is what is known of one mitra.
+type MitraStatus struct {
+	Online    bool
+	Active    bool
+	Sessions  int
+	Heartbeat time.Time // the last; zero: none is known
+	Fresh     bool      // it was not silent for too long, or silence says nothing now
+}
+
+// findPage is how many mitras one script looks at: others wait for it.
+const findPage = 1000
+
+// read asks Redis, and where that cannot answer, the source: no more than Config.Fallbacks at once.
+func read[T any](ctx context.Context, m *Mirror, op string,
+	fromRedis, fromSource func(ctx context.Context) (T, error),
+) (Answer[T], error) {
+	a := Answer[T]{From: FromValkey}
+	redisErr := m.redis.do(func() (err error) {
+		ctx, cancel := context.WithTimeout(ctx, m.patience)
+		defer cancel()
+		a.Value, err = fromRedis(ctx)
+		return err
+	})
+	if redisErr == nil || errors.Is(redisErr, ErrNotFound) {
+		m.metrics.reads.WithLabelValues(op, string(FromValkey)).Inc()
+		return a, redisErr
+	}
+	a.From = FromPostgres
+	err := m.fallback(ctx, func() (err error) {
+		a.Value, err = fromSource(ctx)
+		return err
+	})
+	if err == nil || errors.Is(err, ErrNotFound) {
+		m.metrics.reads.WithLabelValues(op, string(FromPostgres)).Inc()
+		return a, err
+	}
+	m.metrics.reads.WithLabelValues(op, "error").Inc()
+	return Answer[T]{}, fmt.Errorf("%w: redis: %w; source: %w", ErrUnavailable, redisErr, err)
+}
+
+// fallback asks the source: behind a breaker, and when there is a place among those who do.
+func (m *Mirror) fallback(ctx context.Context, ask func() error) error {
+	waiting, cancel := context.WithTimeout(ctx, m.patience)
+	defer cancel()
+	if err := m.fallbacks.Acquire(waiting, 1); err != nil {
+		return fmt.Errorf("availability: too many ask the source at once: %w", err)
+	}
+	defer m.fallbacks.Release(1)
+	return m.truth.do(ask)
+}
+
+// stale is how long (ms) a mitra may be silent, as the scripts take it; 0: silence does not matter.
+func (s Settings) stale() int64 {
+	if !s.RequirePing {
+		return 0
+	}
+	return s.StaleAfter.Milliseconds()
+}
+
+// cutoff is before when the source's sign of life of a mitra is too old; zero: silence says
+// nothing. The source hears of heartbeats a HeartbeatInterval late, and of none while Redis is
+// away. So it counts from when the mirror was last seen whole, and is none where it never was.
+func (m *Mirror) cutoff(s Settings) time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !s.RequirePing || m.whole.IsZero() {
+		return time.Time{}
+	}
+	return m.whole.Add(-s.StaleAfter - m.c.HeartbeatInterval)
+}
+
+// FindAvailable returns mitras who are online, active, not silent, and have room, the least busy
+// first; with limit 0 all of them. Pages of a thousand are seen in one instant each. What it says
+// is old when it arrives: Accept decides.
+func (m *Mirror) FindAvailable(ctx context.Context, limit int) (Answer[[]Available], error) {
+	s, err := m.Settings(ctx)
+	if err != nil {
+		return Answer[[]Available]{}, err
+	}
+	return read(ctx, m, "find_available", func(ctx context.Context) ([]Available, error) {
+		found, err := m.scanAvailable(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		slices.SortStableFunc(found, func(a, b Available) int { return cmp.Compare(a.Sessions, b.Sessions) })
+		if limit > 0 && len(found) > limit {
+			found = found[:limit]
+		}
+		return found, nil
+	}, func(ctx context.Context) ([]Available, error) {
+		states, err := m.source.Available(ctx, m.cutoff(s), s.MaxCustomers, limit)
+		found := make([]Available, len(states))
+		for i, state := range states {
+			found[i] = Available{state.ID, state.Sessions}
+		}
+		return found, err
+	})
+}
+
+// scanAvailable reads all pages. A set that changes meanwhile may show a mitra twice.
+func (m *Mirror) scanAvailable(ctx context.Context, s Settings) ([]Available, error) {
+	var (
+		keys = m.keys.all(m.keys.Witness())
+		all  []Available
+		seen map[string]bool
+	)
+	for cursor := "0"; ; {
+		page, err := findPageScript.Run(ctx, m.rdb, keys, cursor, findPage, s.MaxCustomers, s.stale()).StringSlice()
+		if err != nil {
+			return nil, unseeded(err)
+		}
+		if len(page) == 0 {
+			return nil, errors.New("availability: find: an empty answer")
+		}
+		last := page[0] == "0"
+		if !last && seen == nil {
+			seen = map[string]bool{}
+		}
+		cursor = page[0]
+		for rest := page[1:]; len(rest) >= 2; rest = rest[2:] {
+			if seen[rest[0]] {
+				continue
+			}
+			if seen != nil {
+				seen[rest[0]] = true
+			}
+			n, _ := strconv.Atoi(rest[1])
+			all = append(all, Available{rest[0], n})
+		}
+		if last {
+			return all, nil
+		}
+	}
+}
+
+// CountOnline returns how many mitras are online, silent ones and deactivated ones too.
+func (m *Mirror) CountOnline(ctx context.Context) (Answer[int], error) {
+	return read(ctx, m, "count_online", func(ctx context.Context) (int, error) {
+		pipe := m.rdb.TxPipeline()
+		whole, count := pipe.Exists(ctx, m.keys.seeded()), pipe.SCard(ctx, m.keys.online())
+		if _, err := pipe.Exec(ctx); err != nil {
+			return 0, err
+		}
+		if whole.Val() == 0 {
+			return 0, errUnseeded
+		}
+		return int(count.Val()), nil
+	}, m.source.CountOnline)
+}
+
+// Status returns what is known of a mitra. ErrNotFound. The id is a UUID in lower case.
+func (m *Mirror) Status(ctx context.Context, id string) (Answer[MitraStatus], error) {
+	return m.status(ctx, "status", id)
+}
+
+// Reachable tells whether a mitra is online, active and not silent. One that is not known is not.
+func (m *Mirror) Reachable(ctx context.Context, id string) (Answer[bool], error) {
+	a, err := m.status(ctx, "reachable", id)
+	if errors.Is(err, ErrNotFound) {
+		err = nil
+	}
+	return Answer[bool]{a.Value.Online && a.Value.Active && a.Value.Fresh, a.From, a.Age}, err
+}
+
+func (m *Mirror) status(ctx context.Context, op, id string) (Answer[MitraStatus], error) {
+	s, err := m.Settings(ctx)
+	if err != nil {
+		return Answer[MitraStatus]{}, err
+	}
+	return read(ctx, m, op, func(ctx context.Context) (MitraStatus, error) {
+		return m.statusHere(ctx, id, s)
+	}, func(ctx context.Context) (MitraStatus, error) {
+		states, err := m.source.States(ctx, []string{id})
+		if err != nil {
+			return MitraStatus{}, err
+		}
+		if len(states) == 0 {
+			return MitraStatus{}, ErrNotFound
+		}
+		st := states[0]
+		return MitraStatus{st.Online, st.Active, st.Sessions, st.Seen, !st.Seen.Before(m.cutoff(s))}, nil
+	})
+}
+
+func (m *Mirror) statusHere(ctx context.Context, id string, s Settings) (MitraStatus, error) {
+	out, err := statusScript.Run(ctx, m.rdb, m.keys.all(m.keys.Witness()), id, s.stale()).Slice()
+	if err != nil {
+		return MitraStatus{}, unseeded(err)
+	}
+	if len(out) == 0 {
+		return MitraStatus{}, ErrNotFound
+	}
+	if len(out) != 5 {
+		return MitraStatus{}, fmt.Errorf("availability: status: unexpected answer %v", out)
+	}
+	is := func(i int) bool { return out[i] == int64(1) }
+	sessions, _ := out[2].(int64)
+	at, _ := out[3].(string)
+	return MitraStatus{is(0), is(1), int(sessions), parseSeen(at), is(4)}, nil
+}

@@ -1,0 +1,339 @@
+package availability
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+)
+
+// listening makes a witness of the mirror's layout that has listened for so long.
+func (r *rig) listening(d time.Duration) {
+	r.t.Helper()
+	now, err := r.client.Time(r.t.Context()).Result()
+	require.NoError(r.t, err)
+	require.NoError(r.t, r.client.HSet(r.t.Context(), r.keys.Witness(),
+		"since", now.Add(-d).UnixMilli(), "last", now.UnixMilli(), "gap", time.Hour.Milliseconds()).Err())
+}
+
+// cut lets every call to Redis fail while it is true.
+func (r *rig) cut() *atomic.Bool {
+	var away atomic.Bool
+	r.rdb.AddHook(commands{func(redis.Cmder) error {
+		if away.Load() {
+			return errors.New("connection refused")
+		}
+		return nil
+	}})
+	return &away
+}
+
+// workforce is a source with one mitra of each kind; available are a and b.
+func workforce() *fake {
+	full, off, away, busy := online("full"), online("off"), online("away"), online("b")
+	full.Sessions, off.Active, away.Online, busy.Sessions = 3, false, false, 2
+	return newFake(online("a"), busy, full, off, away, silent("silent"))
+}
+
+func TestTheSameAnswersComeFromRedisAndFromTheSource(t *testing.T) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
+		r := newRig(t, w, workforce())
+		r.seeded()
+		r.listening(time.Hour)
+		r.looked(true)
+		away := r.cut()
+		for _, from := range []Origin{FromValkey, FromPostgres} {
+			away.Store(from == FromPostgres)
+			ctx := t.Context()
+			found, err := r.FindAvailable(ctx, 0)
+			require.NoError(t, err)
+			require.Equal(t, Answer[[]Available]{[]Available{{"a", 0}, {"b", 2}}, from, 0}, found, "the least busy first")
+			found, err = r.FindAvailable(ctx, 1)
+			require.NoError(t, err)
+			require.Equal(t, []Available{{"a", 0}}, found.Value)
+			count, err := r.CountOnline(ctx)
+			require.NoError(t, err)
+			require.Equal(t, Answer[int]{5, from, 0}, count)
+			for id, want := range map[string]bool{
+				"a": true, "b": true, "full": true, "off": false, "away": false, "silent": false, "nobody": false,
+			} {
+				reachable, err := r.Reachable(ctx, id)
+				require.NoError(t, err)
+				require.Equal(t, Answer[bool]{want, from, 0}, reachable, id)
+			}
+			status, err := r.Status(ctx, "b")
+			require.NoError(t, err)
+			require.Equal(t, from, status.From)
+			require.WithinDuration(t, time.Now(), status.Value.Heartbeat, time.Minute)
+			status.Value.Heartbeat = time.Time{}
+			require.Equal(t, MitraStatus{Online: true, Active: true, Sessions: 2, Fresh: true}, status.Value)
+			_, err = r.Status(ctx, "nobody")
+			require.ErrorIs(t, err, ErrNotFound)
+			snapshot, err := r.Snapshot(ctx)
+			require.NoError(t, err)
+			require.Equal(t, Snapshot{true, 2}, snapshot.Value)
+		}
+		require.InDelta(t, 2, testutil.ToFloat64(r.metrics.reads.WithLabelValues("find_available", "postgres")), 0)
+	})
+}
+
+func TestSilenceIsNotJudgedBeforeItWasListenedToForLongEnough(t *testing.T) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
+		r := newRig(t, w, workforce())
+		r.seeded()
+		finds := func(n int, why string) {
+			t.Helper()
+			found, err := r.FindAvailable(t.Context(), 0)
+			require.NoError(t, err)
+			require.Equal(t, FromValkey, found.From)
+			require.Len(t, found.Value, n, why)
+		}
+		finds(3, "nobody listens")
+		r.listening(59 * time.Second)
+		finds(3, "not for as long as a mitra may be silent")
+		r.listening(61 * time.Second)
+		finds(2, "the silent one is not counted")
+		require.NoError(t, r.client.HSet(t.Context(), r.keys.Witness(), "gap", "-1").Err())
+		finds(3, "the last tick is too long ago")
+		r.listening(time.Hour)
+		r.source.settings.RequirePing = false
+		_, err := r.readSettings(t.Context())
+		require.NoError(t, err)
+		finds(3, "silence does not matter")
+	})
+}
+
+func TestTheSourceJudgesSilenceFromWhenTheMirrorWasLastWhole(t *testing.T) {
+	t.Parallel()
+	m := &Mirror{c: Config{HeartbeatInterval: time.Minute}}
+	s := Settings{StaleAfter: 2 * time.Minute, RequirePing: true}
+	require.Zero(t, m.cutoff(s), "it was never whole: who knows what pings there were")
+	m.whole = time.Now().Add(-time.Hour) // heartbeats have reached nobody for an hour
+	require.Equal(t, m.whole.Add(-3*time.Minute), m.cutoff(s))
+	s.RequirePing = false
+	require.Zero(t, m.cutoff(s))
+}
+
+func TestAMirrorThatIsNotWholeAnswersNothing(t *testing.T) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
+		r := newRig(t, w, workforce())
+		r.seeded()
+		require.NoError(t, r.client.Del(t.Context(), r.keys.seeded()).Err())
+		for range 2 * tripsAfter {
+			count, err := r.CountOnline(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, FromPostgres, count.From)
+			found, err := r.FindAvailable(t.Context(), 0)
+			require.NoError(t, err)
+			require.Equal(t, FromPostgres, found.From)
+			status, err := r.Status(t.Context(), "a")
+			require.NoError(t, err)
+			require.Equal(t, FromPostgres, status.From)
+		}
+		require.Equal(t, "closed", r.Health().Redis, "it has answered each time")
+	})
+}
+
+func TestManyPagesAreOneAnswer(t *testing.T) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
+		source := newFake()
+		for i := range 2*findPage + 100 {
+			source.put(online(fmt.Sprintf("%05d", i)))
+		}
+		r := newRig(t, w, source)
+		r.seeded()
+		found, err := r.FindAvailable(t.Context(), 0)
+		require.NoError(t, err)
+		require.Equal(t, FromValkey, found.From)
+		require.Len(t, found.Value, 2*findPage+100)
+		ids := map[string]bool{}
+		for _, a := range found.Value {
+			ids[a.ID] = true
+		}
+		require.Len(t, ids, len(found.Value), "nobody twice")
+	})
+}
+
+func TestABreakerKeepsReadsFromARedisThatIsAway(t *testing.T) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
+		r := newRig(t, w, workforce())
+		r.seeded()
+		var calls atomic.Int64
+		var away atomic.Bool
+		away.Store(true)
+		r.rdb.AddHook(commands{func(redis.Cmder) error {
+			calls.Add(1)
+			if away.Load() {
+				return errors.New("connection refused")
+			}
+			return nil
+		}})
+		for range 10 * tripsAfter {
+			count, err := r.CountOnline(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, FromPostgres, count.From)
+		}
+		require.Equal(t, "open", r.Health().Redis)
+		require.Less(t, calls.Load(), int64(10*tripsAfter))
+		away.Store(false)
+		r.eventually(func() bool {
+			count, err := r.CountOnline(t.Context())
+			return err == nil && count.From == FromValkey
+		}, "a second later it is tried again")
+	})
+}
+
+func TestOnlySoManyAskTheSourceAtOnceAndABreakerIsBeforeItToo(t *testing.T) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
+		source := workforce()
+		r := newRig(t, w, source, func(c *Config) { c.Fallbacks = 2 })
+		r.cut().Store(true)
+		var at, most atomic.Int64
+		source.fault = func(op string) error {
+			if op == "CountOnline" {
+				now := at.Add(1)
+				for old := most.Load(); now > old && !most.CompareAndSwap(old, now); old = most.Load() {
+				}
+				time.Sleep(time.Millisecond)
+				at.Add(-1)
+			}
+			return nil
+		}
+		var work sync.WaitGroup
+		for range 50 {
+			work.Go(func() { _, _ = r.CountOnline(t.Context()) })
+		}
+		work.Wait()
+		require.Equal(t, int64(2), most.Load())
+
+		r.failing("CountOnline")
+		before := source.asked("CountOnline")
+		for range 10 * tripsAfter {
+			_, err := r.CountOnline(t.Context())
+			require.ErrorIs(t, err, ErrUnavailable)
+		}
+		require.Less(t, source.asked("CountOnline")-before, 10*tripsAfter)
+		require.Equal(t, "open", r.Health().Source)
+	})
+}
+
+func TestThePollsOfManyReplicasAreOneComputation(t *testing.T) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
+		source := workforce()
+		var rigs []*rig
+		for range 4 {
+			rigs = append(rigs, newRig(t, w, source))
+		}
+		rigs[0].seeded()
+		rigs[0].listening(time.Hour)
+		computed := func() (n float64) {
+			for _, r := range rigs {
+				n += testutil.ToFloat64(r.metrics.computed)
+			}
+			return n
+		}
+		poll := func() {
+			var work sync.WaitGroup
+			for i := range 200 {
+				work.Go(func() {
+					a, err := rigs[i%len(rigs)].Snapshot(t.Context())
+					if err != nil || a.Value != (Snapshot{true, 2}) {
+						t.Errorf("%+v %v", a, err)
+					}
+				})
+			}
+			work.Wait()
+		}
+		poll()
+		require.InDelta(t, 1, computed(), 0)
+		text, err := rigs[0].client.Get(t.Context(), rigs[0].keys.snapshot()).Result()
+		require.NoError(t, err)
+		require.JSONEq(t, `{"available": true, "count": 2}`, text)
+		ttl := rigs[0].client.PTTL(t.Context(), rigs[0].keys.snapshot()).Val()
+		require.Positive(t, ttl)
+		require.LessOrEqual(t, ttl, snapshotLasts)
+
+		// It expires: the old one is served while one replica computes the next.
+		require.NoError(t, rigs[0].client.Del(t.Context(), rigs[0].keys.snapshot()).Err())
+		a, err := rigs[0].Snapshot(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, FromStale, a.From)
+		poll()
+		rigs[0].eventually(func() bool { return computed() == 2 }, "one more")
+	})
+}
+
+func TestASnapshotOfOlderSettingsIsDropped(t *testing.T) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
+		source := workforce()
+		r, other := newRig(t, w, source), newRig(t, w, source)
+		r.run()
+		other.run()
+		ctx := t.Context()
+		r.listening(time.Hour)
+		channel := r.keys.invalidate()
+		r.eventually(func() bool { return r.client.PubSubNumSub(ctx, channel).Val()[channel] == 2 || !w.Real }, "both listen")
+		a, err := other.Snapshot(ctx)
+		require.NoError(t, err)
+		require.Equal(t, 2, a.Value.Count)
+		require.NoError(t, r.PutSetting(ctx, "max_customers_per_mitra", 1))
+		for _, each := range []*rig{r, other} {
+			r.eventually(func() bool {
+				a, err := each.Snapshot(ctx)
+				return err == nil && a.Value == Snapshot{true, 1}
+			}, "the change is heard of")
+		}
+	})
+}
+
+func TestASnapshotThatWasComputedUnderOlderSettingsIsNotStored(t *testing.T) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
+		r := newRig(t, w, workforce())
+		once := sync.OnceFunc(func() { r.invalidated(context.Background()) })
+		r.source.fault = func(op string) error { // the mirror is not whole, so the source is asked
+			if op == "Available" {
+				once()
+			}
+			return nil
+		}
+		_, err := r.Snapshot(t.Context())
+		require.NoError(t, err)
+		require.Zero(t, r.client.Exists(t.Context(), r.keys.snapshot()).Val())
+		require.Zero(t, r.lastSnapshot().at)
+		_, err = r.Snapshot(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, int64(1), r.client.Exists(t.Context(), r.keys.snapshot()).Val())
+	})
+}
+
+func TestTheLastSnapshotIsServedWithItsAgeWhenNobodyCanAnswer(t *testing.T) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
+		r := newRig(t, w, workforce())
+		r.seeded()
+		_, err := r.Snapshot(t.Context())
+		require.NoError(t, err)
+		r.cut().Store(true)
+		r.failing("Available")
+		r.mu.Lock()
+		r.snapshot.at = time.Now().Add(-time.Hour)
+		r.mu.Unlock()
+		a, err := r.Snapshot(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, FromStale, a.From)
+		require.Equal(t, Snapshot{true, 3}, a.Value)
+		require.InDelta(t, time.Hour, a.Age, float64(time.Minute))
+
+		r.dropSnapshot()
+		_, err = r.Snapshot(t.Context())
+		require.ErrorIs(t, err, ErrUnavailable)
+	})
+}

@@ -1,0 +1,314 @@
+package availability
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/rollcall-redis/rollcall/internal/wait"
+)
+
+// errEmptySource: a source without any state is rather a wrong database than the end of all mitras.
+var errEmptySource = errors.New(
+	"availability: the source has no states at all, and Redis has: check DATABASE_URL; nothing is removed")
+
+// driftNamed is how many of a kind the log names in one reconciliation. All are counted.
+const driftNamed = 20
+
+// scanOf is the COUNT of the scans here.
+const scanOf = 1000
+
+// caller makes one small call to Redis: at once, or when a sweep may.
+type caller func(ctx context.Context, f func(ctx context.Context) error) error
+
+func directly(ctx context.Context, f func(ctx context.Context) error) error { return f(ctx) }
+
+// reconciliation compares Redis with the source, both ways: Redis is read first and the source
+// later, so what Redis has and the source does not is no change under way.
+type reconciliation struct {
+	*Mirror
+	mode string                      // compare, or heal: then what was found is no drift, but work
+	page func(context.Context) error // asked before each page; nil: nobody
+	call caller
+
+	inRedis map[string]string // id -> version, "" if it has none
+	states  int               // of the source
+	found   map[string]int    // by kind
+}
+
+func (r *reconciliation) run(ctx context.Context) error {
+	if err := r.readRedis(ctx); err != nil {
+		return err
+	}
+	had := len(r.inRedis)
+	differing, err := r.comparePages(ctx)
+	if err != nil {
+		return err
+	}
+	if r.states == 0 && had > 0 {
+		return errEmptySource
+	}
+	if r.mode == compare && len(differing) > 0 {
+		// A writer or the feed may be about to bring it. What they do not bring is drift.
+		if !wait.For(ctx, 2*r.c.Tick) {
+			return context.Cause(ctx)
+		}
+		if err := r.whole(ctx); err != nil {
+			return err
+		}
+	}
+	if err := r.heal(ctx, differing); err != nil {
+		return err
+	}
+	return r.removeUnknowns(ctx)
+}
+
+// readRedis reads whom Redis knows.
+func (r *reconciliation) readRedis(ctx context.Context) error {
+	r.inRedis = map[string]string{}
+	for _, key := range []string{r.keys.online(), r.keys.deactivated()} {
+		err := r.scan(ctx, func(ctx context.Context, cursor uint64) ([]string, uint64, error) {
+			return r.rdb.SScan(ctx, key, cursor, "", scanOf).Result()
+		}, func(ids []string) {
+			for _, id := range ids {
+				r.inRedis[id] = ""
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for _, key := range []string{r.keys.version(), r.keys.condemned()} {
+		err := r.scan(ctx, func(ctx context.Context, cursor uint64) ([]string, uint64, error) {
+			return r.rdb.HScan(ctx, key, cursor, "", scanOf).Result()
+		}, func(fields []string) {
+			for ; len(fields) >= 2; fields = fields[2:] {
+				if key == r.keys.version() {
+					r.inRedis[fields[0]] = fields[1]
+				} else if _, has := r.inRedis[fields[0]]; !has {
+					r.inRedis[fields[0]] = ""
+				}
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *reconciliation) scan(ctx context.Context,
+	read func(ctx context.Context, cursor uint64) ([]string, uint64, error), each func([]string),
+) error {
+	for cursor := uint64(0); ; {
+		var page []string
+		err := r.call(ctx, func(ctx context.Context) (err error) {
+			page, cursor, err = read(ctx, cursor)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("availability: read the mirror: %w", err)
+		}
+		if each(page); cursor == 0 {
+			return nil
+		}
+	}
+}
+
+// comparePages goes through all states of the source, and returns the ids of those that are to be
+// looked at again. Of inRedis it leaves whom it did not meet.
+func (r *reconciliation) comparePages(ctx context.Context) (again []string, err error) {
+	for after := ""; ; {
+		if r.page != nil {
+			if err := r.page(ctx); err != nil {
+				return nil, err
+			}
+		}
+		states, err := r.source.Page(ctx, after, applyOf)
+		if err != nil {
+			return nil, fmt.Errorf("availability: read states: %w", err)
+		}
+		if len(states) == 0 {
+			return again, nil
+		}
+		after = states[len(states)-1].ID
+		r.states += len(states)
+		for _, s := range states {
+			delete(r.inRedis, s.ID)
+		}
+		unequal, err := r.bring(ctx, r.mode, states)
+		if err != nil {
+			return nil, err
+		}
+		for _, u := range unequal {
+			if r.mode == compare || u.kind == Ahead {
+				again = append(again, u.id)
+			} else {
+				r.found[u.kind]++
+			}
+		}
+	}
+}
+
+func (r *reconciliation) bring(ctx context.Context, mode string, states []State) (found []unequal, err error) {
+	err = r.call(ctx, func(ctx context.Context) (err error) {
+		found, err = r.apply(ctx, mode, states...)
+		return err
+	})
+	return found, err
+}
+
+// heal puts those right that still differ from what the source says by now.
+func (r *reconciliation) heal(ctx context.Context, ids []string) error {
+	for part := range slices.Chunk(ids, applyOf) {
+		states, err := r.source.States(ctx, part)
+		if err != nil {
+			return fmt.Errorf("availability: read states: %w", err)
+		}
+		found, err := r.bring(ctx, heal, states)
+		if err != nil {
+			return err
+		}
+		var ahead []unequal
+		for _, u := range found {
+			if u.kind == Ahead {
+				ahead = append(ahead, u)
+			} else {
+				r.drifted(u.kind, u.id)
+			}
+		}
+		if err := r.outbid(ctx, ahead); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// outbid gives those versions above Redis' whose versions the source has lost. The source is asked
+// once more: it may have taken a version, and a writer brought it here, since it was read.
+func (r *reconciliation) outbid(ctx context.Context, ahead []unequal) error {
+	if len(ahead) == 0 {
+		return nil
+	}
+	var ids []string
+	for _, u := range ahead {
+		ids = append(ids, u.id)
+	}
+	states, err := r.source.States(ctx, ids)
+	if err != nil {
+		return fmt.Errorf("availability: read states: %w", err)
+	}
+	present := map[string]int64{}
+	for _, s := range states {
+		present[s.ID] = s.Version
+	}
+	ids = nil
+	var versions []int64
+	for _, u := range ahead {
+		if v, known := present[u.id]; known && v < u.version {
+			ids, versions = append(ids, u.id), append(versions, u.version)
+			r.drifted(Ahead, u.id)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	if states, err = r.source.Outbid(ctx, ids, versions); err != nil {
+		return fmt.Errorf("availability: outbid: %w", err)
+	}
+	_, err = r.bring(ctx, newer, states)
+	return err
+}
+
+// removeUnknowns removes whom the source does not know. Those that a page did not have because
+// they are new have a state by now: rows of states are never deleted.
+func (r *reconciliation) removeUnknowns(ctx context.Context) error {
+	for part := range slices.Chunk(slices.Sorted(maps.Keys(r.inRedis)), applyOf) {
+		states, err := r.source.States(ctx, part)
+		if err != nil {
+			return fmt.Errorf("availability: read states: %w", err)
+		}
+		for _, s := range states {
+			delete(r.inRedis, s.ID)
+		}
+		var args []any
+		for _, id := range part {
+			if version, still := r.inRedis[id]; still {
+				args = append(args, id, version)
+				r.drifted(Unknown, id)
+			}
+		}
+		if len(args) == 0 {
+			continue
+		}
+		err = r.call(ctx, func(ctx context.Context) error {
+			return removeScript.Run(ctx, r.rdb, r.keys.all(), args...).Err()
+		})
+		if err != nil {
+			return fmt.Errorf("availability: remove unknowns: %w", err)
+		}
+	}
+	return nil
+}
+
+// whole returns errUnseeded if the mirror is not whole: it was emptied, which is no drift.
+func (r *reconciliation) whole(ctx context.Context) error {
+	var n int64
+	err := r.call(ctx, func(ctx context.Context) (err error) {
+		n, err = r.rdb.Exists(ctx, r.keys.seeded()).Result()
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("availability: is the mirror whole: %w", err)
+	}
+	if n == 0 {
+		return errUnseeded
+	}
+	return nil
+}
+
+// drifted counts and names a state that was not as it should be. In a seeding nothing is.
+func (r *reconciliation) drifted(kind, id string) {
+	r.found[kind]++
+	if r.mode == heal {
+		return
+	}
+	r.metrics.drift.WithLabelValues(kind).Inc()
+	if r.found[kind] <= driftNamed {
+		r.log.Warn("drift healed", "kind", kind, "mitra", id)
+	}
+}
+
+// reconcile compares everything, counts what has drifted, and heals it. While the mirror is not
+// whole it returns errUnseeded: then it is the seeding's turn.
+func (m *Mirror) reconcile(ctx context.Context, call caller) (map[string]int, int, error) {
+	r := &reconciliation{Mirror: m, mode: compare, found: map[string]int{}, call: call}
+	if err := r.whole(ctx); err != nil {
+		return nil, 0, err
+	}
+	repaired, err := m.source.Repair(ctx)
+	if err != nil {
+		return nil, 0, fmt.Errorf("availability: repair: %w", err)
+	}
+	var ids []string
+	for _, state := range repaired {
+		r.found[Base]++
+		m.metrics.drift.WithLabelValues(Base).Inc()
+		m.log.Warn("state repaired: it was not what the base tables say; are triggers off?",
+			"mitra", state.ID, "was", state.Was, "became", state.Became)
+		ids = append(ids, state.ID)
+	}
+	for part := range slices.Chunk(ids, applyOf) {
+		states, err := m.source.States(ctx, part)
+		if err != nil {
+			return r.found, 0, fmt.Errorf("availability: read states: %w", err)
+		}
+		if _, err := m.apply(ctx, newer, states...); err != nil {
+			return r.found, 0, err
+		}
+	}
+	err = r.run(ctx)
+	return r.found, r.states, err
+}

@@ -1,0 +1,169 @@
+package availability
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
+	"github.com/sourcegraph/conc/pool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/lease"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// rig is a mirror of a fake source on a test's own keys.
+type rig struct {
+	t *testing.T
+	*Mirror
+	source *fake
+	client *redis.Client // of the test
+}
+
+func newRig(t *testing.T, w redistest.World, source *fake, change ...func(*Config)) *rig {
+	t.Helper()
+	open := func(o *redis.Options) *redis.Client {
+		patient := *o // miniredis with the race detector takes its time
+		patient.ReadTimeout = time.Minute
+		c := redis.NewClient(&patient)
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	c := Config{
+		Source: source, Client: open(w.Options), Control: open(lease.Options(w.Options)),
+		Layout: guard.Layout{Prefix: w.Prefix}, Tick: 10 * time.Millisecond,
+		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+	}
+	for _, f := range change {
+		f(&c)
+	}
+	m, err := New(c)
+	require.NoError(t, err)
+	m.patience = time.Minute
+	return &rig{t, m, source, w.Client}
+}
+
+// onRedis runs a test beside others, on a real server: the embedded one is too slow for hundreds of
+// states in one script, and no program has the mirror there.
+func onRedis(t *testing.T, test func(t *testing.T, w redistest.World)) {
+	t.Helper()
+	t.Parallel()
+	options := redistest.Shared(t).Options()
+	client := redis.NewClient(options)
+	t.Cleanup(func() { _ = client.Close() })
+	test(t, redistest.World{Client: client, Options: options, Prefix: redistest.Prefix(t), Real: true})
+}
+
+// run runs the mirror until the test ends, or stop is called, and returns when it is whole.
+func (r *rig) run() (stop func()) {
+	r.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	work := pool.New().WithContext(ctx)
+	work.Go(r.Run)
+	ended := false
+	stop = func() {
+		if !ended {
+			ended = true
+			cancel()
+			require.NoError(r.t, work.Wait())
+		}
+	}
+	r.t.Cleanup(stop)
+	select {
+	case <-r.Ready():
+	case <-time.After(time.Minute):
+		require.Fail(r.t, "the mirror does not become whole", r.Health().FeedError)
+	}
+	return stop
+}
+
+// seeded seeds once, without anything that runs.
+func (r *rig) seeded() {
+	r.t.Helper()
+	_, err := r.seed(r.t.Context())
+	require.NoError(r.t, err)
+}
+
+func (r *rig) eventually(f func() bool, what string) {
+	r.t.Helper()
+	require.Eventually(r.t, f, time.Minute, 5*time.Millisecond, what)
+}
+
+// mirrored is what Redis has of a mitra, as a State.
+func (r *rig) mirrored(id string) State {
+	r.t.Helper()
+	ctx, k := r.t.Context(), r.keys
+	var (
+		on, off *redis.BoolCmd
+		n, at   *redis.StringCmd
+		version *redis.StringCmd
+	)
+	_, err := r.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		on, off = p.SIsMember(ctx, k.online(), id), p.SIsMember(ctx, k.deactivated(), id)
+		n, at, version = p.Get(ctx, k.capacity(id)), p.Get(ctx, k.heartbeat(id)), p.HGet(ctx, k.version(), id)
+		return nil
+	})
+	if err != redis.Nil { //nolint:errorlint // of a pipeline
+		require.NoError(r.t, err)
+	}
+	v, _ := version.Int64()
+	sessions, _ := n.Int()
+	return State{ID: id, Version: v, Online: on.Val(), Active: !off.Val(), Sessions: sessions, Seen: parseSeen(at.Val())}
+}
+
+// same requires that Redis has exactly what the source has, and nothing of anybody else.
+func (r *rig) same() {
+	r.t.Helper()
+	require.Empty(r.t, r.differences())
+}
+
+func (r *rig) differences() (found []string) {
+	r.source.mu.Lock()
+	rows := map[string]State{}
+	for id, row := range r.source.rows {
+		rows[id] = row.State
+	}
+	r.source.mu.Unlock()
+	ctx := context.Background()
+	for id, want := range rows {
+		got := r.mirrored(id)
+		if want.Online && got.Seen.Before(want.Seen.Truncate(time.Millisecond)) {
+			found = append(found, fmt.Sprintf("%s: heartbeat %s, source has %s", id, got.Seen, want.Seen))
+		}
+		if !want.Online && !got.Seen.IsZero() {
+			found = append(found, id+": is offline, and has a heartbeat")
+		}
+		got.Seen, want.Seen = time.Time{}, time.Time{}
+		if got != want {
+			found = append(found, fmt.Sprintf("%+v, source has %+v", got, want))
+		}
+	}
+	for _, members := range [][]string{
+		r.client.SMembers(ctx, r.keys.online()).Val(), r.client.SMembers(ctx, r.keys.deactivated()).Val(),
+		r.client.HKeys(ctx, r.keys.version()).Val(),
+	} {
+		for _, id := range members {
+			if _, known := rows[id]; !known {
+				found = append(found, id+": unknown")
+			}
+		}
+	}
+	return found
+}
+
+func (r *rig) drift(kind string) int {
+	return int(testutil.ToFloat64(r.metrics.drift.WithLabelValues(kind)))
+}
+
+// online is a state of somebody who is online and was just seen.
+func online(id string) State {
+	return State{ID: id, Version: 1, Online: true, Active: true, Seen: time.Now()}
+}

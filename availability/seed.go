@@ -1,0 +1,67 @@
+package availability
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// seedingLasts is after how long another may seed, when one who does has died.
+const seedingLasts = 10 * time.Second
+
+var (
+	errOtherSeeds = errors.New("availability: another replica seeds")
+	errEmptied    = errors.New("availability: Redis was emptied while it was seeded, or that took too long")
+)
+
+// seed makes the mirror whole, and returns when that began, as the server's clock says it. It
+// compares both ways, as a reconciliation does, so an empty server is the simplest case.
+func (m *Mirror) seed(ctx context.Context) (at string, err error) {
+	token := rand.Text()
+	if at, err = m.seeding(ctx, "begin", token); err != nil {
+		return "", err
+	}
+	if at == "" {
+		return "", errOtherSeeds
+	}
+	defer func() {
+		if err != nil {
+			short, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.patience)
+			defer cancel()
+			_, _ = m.seeding(short, "give_up", token) // else it expires
+		}
+	}()
+	begun := time.Now()
+	extend := func(ctx context.Context) error {
+		at, err := m.seeding(ctx, "extend", token)
+		if err == nil && at == "" {
+			err = errEmptied
+		}
+		return err
+	}
+	r := &reconciliation{Mirror: m, page: extend, mode: heal, found: map[string]int{}, call: directly}
+	if err := r.run(ctx); err != nil {
+		return "", err
+	}
+	at, err = m.seeding(ctx, "certify", token)
+	if err == nil && at == "" {
+		err = errEmptied
+	}
+	if err != nil {
+		return "", err
+	}
+	m.metrics.seeds.Inc()
+	m.log.Info("mirror seeded", "states", r.states, "seconds", time.Since(begun).Seconds(), "found", r.found)
+	return at, nil
+}
+
+func (m *Mirror) seeding(ctx context.Context, step, token string) (string, error) {
+	keys := m.keys.all(m.keys.seeding())
+	at, err := seedScript.Run(ctx, m.rdb, keys, step, token, seedingLasts.Milliseconds()).Text()
+	if err != nil {
+		return "", fmt.Errorf("availability: seed, %s: %w", step, err)
+	}
+	return at, nil
+}

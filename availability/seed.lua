@@ -1,0 +1,24 @@
+-- seed.lua: the steps of a seeding, of which there is one at a time. Its token goes with everything
+-- else when somebody empties the server, so half a seeding is never taken for a whole one.
+-- KEYS[1..5] see keys.lua  KEYS[6] mitras:seeding
+-- ARGV[1] step: begin, extend, certify or give_up  ARGV[2] token  ARGV[3] ms after which others may
+-- seed
+-- Result: the token's time, as iso.lua has it; '' if the token is not there, or another's is
+-- (begin). Certify stores it: a seeding is as new as its beginning.
+local step, token, ttl = ARGV[1], ARGV[2], ARGV[3]
+local held = redis.call('GET', KEYS[6]) or ''
+if step == 'begin' then
+  if held ~= '' then return '' end
+  local at = iso(nowms())
+  redis.call('SET', KEYS[6], token .. ' ' .. at, 'PX', ttl)
+  return at
+end
+local at = string.match(held, ' (.*)$') or ''
+if held ~= token .. ' ' .. at then return '' end
+if step == 'extend' then
+  redis.call('PEXPIRE', KEYS[6], ttl)
+  return at
+end
+if step == 'certify' then redis.call('SET', seeded, at) end
+redis.call('DEL', KEYS[6])
+return at

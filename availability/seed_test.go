@@ -1,0 +1,186 @@
+package availability
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+)
+
+func TestASeedMakesAllFourStructuresEqual(t *testing.T) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
+		source := newFake()
+		for i := range 1203 { // more than two pages
+			s := State{
+				ID: fmt.Sprintf("%04d", i), Version: int64(i + 1), Online: i%3 == 0, Active: i%5 != 0, Sessions: i % 4,
+			}
+			if i%2 == 0 {
+				s.Seen = time.Now()
+			}
+			source.put(s)
+		}
+		r := newRig(t, w, source)
+		require.Zero(t, r.client.Exists(t.Context(), r.keys.seeded()).Val())
+		r.seeded()
+		r.same()
+		require.Equal(t, int64(401), r.client.SCard(t.Context(), r.keys.online()).Val())
+		require.Equal(t, int64(241), r.client.SCard(t.Context(), r.keys.deactivated()).Val())
+		require.Len(t, r.client.Get(t.Context(), r.keys.seeded()).Val(), 24)
+		require.Zero(t, r.client.Exists(t.Context(), r.keys.seeding()).Val())
+		require.Zero(t, r.drift(Behind), "an empty Redis is no drift")
+	})
+}
+
+func TestASeedThatIsFlushedInItsMiddleCertifiesNothing(t *testing.T) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
+		source := newFake()
+		for i := range 600 {
+			source.put(online(fmt.Sprintf("%04d", i)))
+		}
+		r := newRig(t, w, source)
+		flush := func() {
+			all, err := r.client.Keys(t.Context(), w.Prefix+"*").Result()
+			require.NoError(t, err)
+			require.NoError(t, r.client.Del(t.Context(), all...).Err())
+		}
+		for at := 2; at <= 3; at++ { // the second page, and the end
+			pages := 0
+			source.fault = func(op string) error {
+				if op == "Page" {
+					if pages++; pages == at {
+						flush()
+					}
+				}
+				return nil
+			}
+			_, err := r.seed(t.Context())
+			require.ErrorIs(t, err, errEmptied)
+			require.Zero(t, r.client.Exists(t.Context(), r.keys.seeded()).Val())
+		}
+		source.fault = func(string) error { return nil }
+		r.seeded()
+		r.same()
+	})
+}
+
+func TestOneSeedsAtATimeAndADeadSeederIsInNobodysWay(t *testing.T) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
+		source := newFake(online("a"))
+		r, other := newRig(t, w, source), newRig(t, w, source)
+		source.fault = func(op string) error {
+			if op != "Page" {
+				return nil
+			}
+			source.fault = func(string) error { return nil }
+			_, err := other.seed(t.Context())
+			require.ErrorIs(t, err, errOtherSeeds)
+			ttl, err := r.client.PTTL(t.Context(), r.keys.seeding()).Result()
+			require.NoError(t, err)
+			require.Positive(t, ttl, "a seeder that dies goes by itself")
+			return errors.New("no answer")
+		}
+		_, err := r.seed(t.Context())
+		require.ErrorContains(t, err, "no answer")
+		require.Zero(t, r.client.Exists(t.Context(), r.keys.seeded()).Val())
+		other.seeded() // at once: a seeding that failed gives up its place
+		r.same()
+	})
+}
+
+func TestRunSeedsWhenItStartsAndWhenTheMirrorIsGone(t *testing.T) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
+		r := newRig(t, w, newFake(online("a")))
+		r.run()
+		r.same()
+		require.NoError(t, r.client.Del(t.Context(), r.keys.seeded(), r.keys.online(), r.keys.version()).Err())
+		r.eventually(func() bool { return testutil.ToFloat64(r.metrics.seeds) == 2 }, "it is seeded again")
+		r.same()
+		require.True(t, r.Health().Whole)
+	})
+}
+
+func TestAConnectionThatBeginsAnewIsSeededThoughTheMirrorSeemsWhole(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	w := redistest.World{Client: s.Client(), Options: s.Options(), Real: true}
+	r := newRig(t, w, newFake(online("a")))
+	r.run()
+	ctx := t.Context()
+	// The subscription's end is all that tells of a server that was rolled back.
+	r.eventually(func() bool { return r.client.PubSubNumSub(ctx, r.keys.invalidate()).Val()[r.keys.invalidate()] == 1 }, "")
+	require.NoError(t, r.client.SRem(ctx, r.keys.online(), "a").Err())
+	require.NoError(t, r.client.Do(ctx, "CLIENT", "KILL", "TYPE", "pubsub").Err())
+	r.eventually(func() bool { return len(r.differences()) == 0 }, "it is seeded again")
+	require.InDelta(t, 2, testutil.ToFloat64(r.metrics.seeds), 0)
+}
+
+func TestASeedOfOneReplicaIsEnoughForAll(t *testing.T) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
+		source := newFake(online("a"))
+		r := newRig(t, w, source)
+		f := &feed{Mirror: r.Mirror, newSince: "2020-01-01T00:00:00.000Z", reading: true, cursor: Cursor{Xmin: 1}}
+		newRig(t, w, source).seeded()
+		require.NoError(t, f.check(t.Context()))
+		require.Zero(t, testutil.ToFloat64(r.metrics.seeds))
+		<-r.Ready()
+		f.newSince = "" // a connection that begins now
+		time.Sleep(2 * time.Millisecond)
+		require.NoError(t, f.check(t.Context()))
+		require.InDelta(t, 1, testutil.ToFloat64(r.metrics.seeds), 0)
+	})
+}
+
+func TestStatesAreAppliedByVersionAlone(t *testing.T) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
+		source := newFake(online("a"))
+		r := newRig(t, w, source)
+		r.seeded()
+		ctx := t.Context()
+		now := time.Now().UTC().Truncate(time.Millisecond)
+		v5 := State{ID: "a", Version: 5, Online: true, Active: true, Sessions: 2, Seen: now}
+		v4 := State{ID: "a", Version: 4, Active: false, Sessions: 9}
+		for _, s := range []State{v5, v4, v5, v4} {
+			_, err := r.apply(ctx, newer, s)
+			require.NoError(t, err)
+		}
+		require.Equal(t, v5, r.mirrored("a"))
+
+		later := formatSeen(now.Add(time.Hour))
+		require.NoError(t, r.client.Set(ctx, r.keys.heartbeat("a"), later, 0).Err())
+		v6 := v5
+		v6.Version = 6
+		_, err := r.apply(ctx, newer, v6)
+		require.NoError(t, err)
+		require.Equal(t, later, formatSeen(r.mirrored("a").Seen), "the later of two signs of life stays")
+
+		v7 := State{ID: "a", Version: 7, Active: true, Seen: now}
+		_, err = r.apply(ctx, newer, v7)
+		require.NoError(t, err)
+		got := r.mirrored("a")
+		require.False(t, got.Online)
+		require.True(t, got.Seen.IsZero(), "nobody offline has a heartbeat")
+		require.Equal(t, redis.Nil, r.client.Get(ctx, r.keys.heartbeat("a")).Err())
+	})
+}
+
+func TestTheServersClockAsISO8601(t *testing.T) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
+		script := redis.NewScript(file("iso") + "return iso(tonumber(ARGV[1]))")
+		for _, text := range []string{
+			"1970-01-01T00:00:00.000Z", "2000-02-29T23:59:59.999Z", "2024-02-29T00:00:00.001Z", "2024-03-01T12:00:00.010Z",
+			"2025-12-31T23:59:59.100Z", "2100-02-28T23:59:59.000Z", "2100-03-01T00:00:00.000Z", "2400-02-29T01:02:03.004Z",
+		} {
+			at, err := time.Parse(isoMS, text)
+			require.NoError(t, err)
+			got, err := script.Run(t.Context(), w.Client, nil, at.UnixMilli()).Text()
+			require.NoError(t, err)
+			require.Equal(t, text, got)
+		}
+	})
+}

@@ -1,0 +1,22 @@
+-- silent.lua: one page of those who are online and have been silent for too long. Reads only.
+-- KEYS[1..5] see keys.lua  KEYS[6] the janitor's witness
+-- ARGV[1] cursor  ARGV[2] size of the page  ARGV[3] ms of silence that is too long
+-- Result: strings: { next cursor, now (ms), listened (ms), read, unreadable, id, ... }, or the
+-- error UNSEEDED.
+if redis.call('EXISTS', seeded) == 0 then return redis.error_reply('UNSEEDED the mirror is not whole') end
+local now = nowms()
+local cutoff = iso(now - tonumber(ARGV[3]))
+local page = redis.call('SSCAN', online, ARGV[1], 'COUNT', ARGV[2])
+local ids, unreadable = page[2], 0
+local function text(n) return string.format('%.0f', n) end
+local out = { page[1], text(now), text(listened(KEYS[6], now)), text(#ids), '0' }
+for _, id in ipairs(ids) do
+  local at = redis.call('GET', heartbeat(id))
+  if at and #at ~= 24 then
+    unreadable = unreadable + 1
+  elseif not at or at < cutoff then
+    out[#out + 1] = id
+  end
+end
+out[5] = text(unreadable)
+return out

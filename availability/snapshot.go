@@ -1,0 +1,182 @@
+package availability
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/internal/wait"
+)
+
+const (
+	// snapshotLasts is for how long a snapshot is good, for all replicas together.
+	snapshotLasts = 10 * time.Second
+	// snapshotServed is how old a snapshot may be that is served while a new one is computed.
+	snapshotServed = 2 * snapshotLasts
+	// computingLasts is after how long another may compute one, when one who does has died.
+	computingLasts = 3 * time.Second
+	// askedAgain is the pause between two looks for a snapshot that another replica computes.
+	askedAgain = 25 * time.Millisecond
+)
+
+// A Snapshot says whether somebody can take work now, and how many can.
+type Snapshot struct {
+	Available bool `json:"available"`
+	Count     int  `json:"count"`
+}
+
+// lastSnapshot is the last one that this process knew.
+type lastSnapshot struct {
+	Snapshot
+	from Origin
+	at   time.Time // of its computation; zero: there is none
+	// generation counts the times that one was dropped, because settings had changed.
+	generation int
+}
+
+func (s lastSnapshot) answer(from Origin) Answer[Snapshot] {
+	return Answer[Snapshot]{s.Snapshot, from, time.Since(s.at)}
+}
+
+// Snapshot returns the snapshot that all replicas share. One of them computes it, about each ten
+// seconds, however many ask; meanwhile the last one is served, as FromStale. Where neither Redis
+// nor the source can answer, the last one that this process knew is, whatever its age.
+func (m *Mirror) Snapshot(ctx context.Context) (Answer[Snapshot], error) {
+	a, err := m.snapshotFor(ctx)
+	origin := string(a.From)
+	if err != nil {
+		origin = "error"
+	}
+	m.metrics.reads.WithLabelValues("snapshot", origin).Inc()
+	return a, err
+}
+
+func (m *Mirror) snapshotFor(ctx context.Context) (Answer[Snapshot], error) {
+	stored, err := m.storedSnapshot(ctx)
+	if err == nil {
+		return stored.answer(FromValkey), nil
+	}
+	last := m.lastSnapshot()
+	age := time.Since(last.at)
+	if !errors.Is(err, redis.Nil) && age < snapshotLasts { // Redis is away: this process has its own
+		return last.answer(last.from), nil
+	}
+	// One that was asked for under older settings is not waited for.
+	computed := m.computing.DoChan(strconv.Itoa(last.generation), func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*computingLasts)
+		defer cancel()
+		return m.computeSnapshot(ctx, last.generation)
+	})
+	if age < snapshotServed {
+		return last.answer(FromStale), nil
+	}
+	select {
+	case r := <-computed:
+		if s, ok := r.Val.(lastSnapshot); ok && r.Err == nil {
+			return s.answer(s.from), nil
+		}
+		if last.at.IsZero() {
+			return Answer[Snapshot]{}, r.Err
+		}
+		return last.answer(FromStale), nil
+	case <-ctx.Done():
+		return Answer[Snapshot]{}, context.Cause(ctx)
+	}
+}
+
+// computeSnapshot computes one, unless another replica does: then it waits for that one.
+func (m *Mirror) computeSnapshot(ctx context.Context, generation int) (lastSnapshot, error) {
+	token := rand.Text()
+	for {
+		mine, err := m.rdb.SetNX(ctx, m.keys.computing(), token, computingLasts).Result()
+		if err != nil { // Redis is away
+			break
+		}
+		// Somebody may have stored one since this process looked.
+		stored, err := m.storedSnapshot(ctx)
+		if err == nil {
+			if mine {
+				_ = m.rdb.Del(ctx, m.keys.computing()).Err() // else it expires
+			}
+			return stored, nil
+		}
+		if mine {
+			break
+		}
+		if !wait.For(ctx, askedAgain) {
+			return lastSnapshot{}, fmt.Errorf("availability: snapshot: %w", context.Cause(ctx))
+		}
+	}
+	found, err := m.FindAvailable(ctx, 0)
+	if err != nil {
+		return lastSnapshot{}, err
+	}
+	m.metrics.computed.Inc()
+	n := len(found.Value)
+	s := lastSnapshot{Snapshot{n > 0, n}, found.From, time.Now(), generation}
+	m.keepSnapshot(s)
+	text, err := json.Marshal(s.Snapshot)
+	if err != nil {
+		return s, fmt.Errorf("availability: snapshot: %w", err)
+	}
+	keys := []string{m.keys.snapshot(), m.keys.computing()}
+	err = m.redis.do(func() error {
+		return snapshotScript.Run(ctx, m.rdb, keys, token, text, snapshotLasts.Milliseconds()).Err()
+	})
+	if err != nil {
+		m.log.Debug("a snapshot is not stored: other replicas compute their own", "error", err)
+	}
+	return s, nil
+}
+
+// storedSnapshot is what stands in Redis, or redis.Nil. It is the last that this process knows
+// then.
+func (m *Mirror) storedSnapshot(ctx context.Context) (lastSnapshot, error) {
+	generation := m.lastSnapshot().generation
+	s := lastSnapshot{from: FromValkey, generation: generation}
+	err := m.redis.do(func() error {
+		ctx, cancel := context.WithTimeout(ctx, m.patience)
+		defer cancel()
+		pipe := m.rdb.Pipeline()
+		value, left := pipe.Get(ctx, m.keys.snapshot()), pipe.PTTL(ctx, m.keys.snapshot())
+		if _, err := pipe.Exec(ctx); err != nil {
+			return err
+		}
+		if json.Unmarshal([]byte(value.Val()), &s.Snapshot) != nil {
+			return redis.Nil // not ours: it is computed again
+		}
+		s.at = time.Now().Add(-max(0, snapshotLasts-max(0, left.Val())))
+		return nil
+	})
+	if err == nil {
+		m.keepSnapshot(s)
+	}
+	return s, err
+}
+
+// keepSnapshot makes s the last one, unless its settings have changed.
+func (m *Mirror) keepSnapshot(s lastSnapshot) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s.generation == m.snapshot.generation {
+		m.snapshot = s
+	}
+}
+
+func (m *Mirror) dropSnapshot() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.snapshot = lastSnapshot{generation: m.snapshot.generation + 1}
+}
+
+func (m *Mirror) lastSnapshot() lastSnapshot {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.snapshot
+}

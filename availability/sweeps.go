@@ -1,0 +1,98 @@
+package availability
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rollcall-redis/rollcall/janitor"
+)
+
+// Sweeps are what one replica at a time does for all, as sweeps of package janitor: auto-offline,
+// the heartbeats' way to the source, and reconciliation. Two at once do no harm.
+func (m *Mirror) Sweeps() []janitor.Sweeper {
+	return []janitor.Sweeper{
+		&offline{Mirror: m},
+		&sweep{"availability_heartbeats", m.c.HeartbeatInterval, m.mirrorHeartbeats},
+		&sweep{"availability_reconcile", m.c.ReconcileInterval, m.reconcilePass},
+	}
+}
+
+// sweep is one that deletes nothing, so it needs neither witness nor guard.
+type sweep struct {
+	name     string
+	interval time.Duration
+	run      func(ctx context.Context, p *janitor.Pass) error
+}
+
+func (s *sweep) Name() string            { return s.name }
+func (s *sweep) Interval() time.Duration { return s.interval }
+
+func (s *sweep) Run(ctx context.Context, p *janitor.Pass) error {
+	if p.Owner() != "" || p.DryRun() { // mitras have no owner
+		return nil
+	}
+	return s.run(ctx, p)
+}
+
+// mirrorHeartbeats brings the heartbeats of all who are online to the source, where they survive
+// Redis.
+func (m *Mirror) mirrorHeartbeats(ctx context.Context, p *janitor.Pass) error {
+	for ids, err := range p.SetPages(ctx, m.keys.online()) {
+		if err != nil {
+			return fmt.Errorf("availability: read who is online: %w", err)
+		}
+		if len(ids) == 0 {
+			continue
+		}
+		p.AddScanned(len(ids))
+		keys := make([]string, len(ids))
+		for i, id := range ids {
+			keys[i] = m.keys.heartbeat(id)
+		}
+		var values []any
+		err := p.Call(ctx, func(ctx context.Context) (err error) {
+			values, err = m.rdb.MGet(ctx, keys...).Result()
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("availability: read heartbeats: %w", err)
+		}
+		beats := make([]Heartbeat, 0, len(ids))
+		for i, value := range values {
+			text, ok := value.(string)
+			if !ok { // none yet
+				continue
+			}
+			if at := parseSeen(text); at.IsZero() {
+				p.Skip(janitor.SkipUnreadable, 1)
+			} else {
+				beats = append(beats, Heartbeat{ids[i], at})
+			}
+		}
+		if len(beats) == 0 {
+			continue
+		}
+		n, err := m.source.MirrorHeartbeats(ctx, beats)
+		if err != nil {
+			return fmt.Errorf("availability: bring heartbeats to the source: %w", err)
+		}
+		m.metrics.mirrored.Add(float64(n))
+	}
+	return nil
+}
+
+// reconcilePass is a reconciliation. While the mirror is not whole, it is the seeding's turn.
+func (m *Mirror) reconcilePass(ctx context.Context, p *janitor.Pass) error {
+	found, states, err := m.reconcile(ctx, p.Call)
+	p.AddScanned(states)
+	if errors.Is(err, errUnseeded) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	m.note(func(h *Health) { h.Drift, h.DriftAt = found, time.Now() })
+	return nil
+}

@@ -1,0 +1,118 @@
+package availability
+
+import (
+	"context"
+	"fmt"
+)
+
+// The writers. Each commits in the source first; what that says is the result. Redis gets it right
+// after, best effort. An error other than those of Source means that the fate of the change is not
+// known.
+
+// Online sets a mitra online. It is a sign of life, also if it was online before. ErrNotFound,
+// ErrInactive.
+func (m *Mirror) Online(ctx context.Context, id string) (State, error) {
+	return m.wrote(ctx)(m.source.SetOnline(ctx, id, true))
+}
+
+// Offline sets a mitra offline. ErrNotFound.
+func (m *Mirror) Offline(ctx context.Context, id string) (State, error) {
+	return m.wrote(ctx)(m.source.SetOnline(ctx, id, false))
+}
+
+// Activate lets a mitra work. ErrNotFound.
+func (m *Mirror) Activate(ctx context.Context, id string) (State, error) {
+	return m.wrote(ctx)(m.source.SetActive(ctx, id, true))
+}
+
+// Deactivate forbids a mitra to work: its sign-in sessions are revoked, and its heartbeats refused.
+// ErrNotFound.
+func (m *Mirror) Deactivate(ctx context.Context, id string) (State, error) {
+	return m.wrote(ctx)(m.source.SetActive(ctx, id, false))
+}
+
+func (m *Mirror) wrote(ctx context.Context) func(State, error) (State, error) {
+	return func(s State, err error) (State, error) {
+		if err == nil {
+			m.applied(ctx, s)
+		}
+		return s, err
+	}
+}
+
+// Accept gives a session that is searching to a mitra that has room. It is decided in the source,
+// so no mitra ever has more sessions than it may. ErrNotFound, ErrTaken, ErrFull, ErrInactive.
+func (m *Mirror) Accept(ctx context.Context, session, mitra string) (Session, error) {
+	settings, err := m.Settings(ctx)
+	if err != nil {
+		return Session{}, err
+	}
+	return m.moved(ctx)(m.source.Accept(ctx, session, mitra, settings.MaxCustomers))
+}
+
+// Reroute moves a session to another mitra that has room. No reader sees it with both, or with
+// neither. ErrNotFound, ErrTaken, ErrFull, ErrInactive.
+func (m *Mirror) Reroute(ctx context.Context, session, mitra string) (Session, error) {
+	settings, err := m.Settings(ctx)
+	if err != nil {
+		return Session{}, err
+	}
+	return m.moved(ctx)(m.source.Reroute(ctx, session, mitra, settings.MaxCustomers))
+}
+
+// End completes a session. ErrNotFound, ErrTaken.
+func (m *Mirror) End(ctx context.Context, session string) (Session, error) {
+	return m.moved(ctx)(m.source.End(ctx, session, "completed"))
+}
+
+// Cancel ends a session that was called off. ErrNotFound, ErrTaken.
+func (m *Mirror) Cancel(ctx context.Context, session string) (Session, error) {
+	return m.moved(ctx)(m.source.End(ctx, session, "cancelled"))
+}
+
+// Expire ends a session whose time is over. ErrNotFound, ErrTaken.
+func (m *Mirror) Expire(ctx context.Context, session string) (Session, error) {
+	return m.moved(ctx)(m.source.End(ctx, session, "expired"))
+}
+
+func (m *Mirror) moved(ctx context.Context) func(Session, []State, error) (Session, error) {
+	return func(s Session, states []State, err error) (Session, error) {
+		if err == nil && len(states) > 0 {
+			m.applied(ctx, states...)
+		}
+		return s, err
+	}
+}
+
+// A Beat is what became of a heartbeat.
+type Beat string
+
+// What became of a heartbeat.
+const (
+	BeatKept Beat = "kept"
+	// BeatUnseeded: it is kept, but the mirror is not whole and cannot tell whether the mitra is
+	// online. Who has to know asks Status, which asks the source.
+	BeatUnseeded Beat = "unseeded"
+	// BeatNotOnline: the mitra is offline, or being set offline for its silence. The app goes online
+	// again.
+	BeatNotOnline   Beat = "not_online"
+	BeatDeactivated Beat = "deactivated"
+)
+
+// Heartbeat takes a sign of life: one round trip to Redis, and none to the source. The id is a UUID
+// in lower case. After an error it is not known whether the heartbeat was kept.
+func (m *Mirror) Heartbeat(ctx context.Context, id string) (Beat, error) {
+	var beat string
+	err := m.redis.do(func() (err error) {
+		ctx, cancel := context.WithTimeout(ctx, m.patience)
+		defer cancel()
+		beat, err = heartbeatScript.Run(ctx, m.rdb, m.keys.all(m.keys.heartbeat(id)), id).Text()
+		return err
+	})
+	if err != nil {
+		m.metrics.heartbeats.WithLabelValues("error").Inc()
+		return "", fmt.Errorf("availability: heartbeat: %w", err)
+	}
+	m.metrics.heartbeats.WithLabelValues(beat).Inc()
+	return Beat(beat), nil
+}

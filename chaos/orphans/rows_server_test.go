@@ -1,0 +1,228 @@
+package orphans
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/rollcall-redis/rollcall/chaos/harness"
+	"github.com/rollcall-redis/rollcall/chaos/history"
+	"github.com/rollcall-redis/rollcall/orphan"
+)
+
+// restarted kills Redis and starts it again, with its file or empty.
+func restarted(withFile bool) func(w *world) {
+	return func(w *world) {
+		w.server.Kill()
+		if !withFile {
+			last := &w.parts[len(w.parts)-1]
+			*last = w.TempDir()
+			require.NoError(w, history.SetAside(w.server.Dir(), *last))
+			w.parts = append(w.parts, w.server.Dir())
+		}
+		harness.Lasting(time.Second)
+		w.server.Restart()
+		w.goes(w.backend.leak())
+	}
+}
+
+// evicts has Redis drop any keys it likes, for some seconds.
+func evicts(w *world) {
+	ctx := w.Context()
+	fill := func() {
+		_, _ = w.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // some are refused
+			for i := range 400 {
+				p.Set(ctx, fillKey+strconv.Itoa(i), strings.Repeat("x", 1000), 0)
+			}
+			return nil
+		})
+	}
+	fill()
+	used, err := strconv.Atoi(harness.InfoOf(w.T, w.rdb, "Memory", "used_memory"))
+	require.NoError(w, err)
+	require.NoError(w, w.rdb.ConfigSet(ctx, "maxmemory-policy", "allkeys-random").Err())
+	require.NoError(w, w.rdb.ConfigSet(ctx, "maxmemory", strconv.Itoa(used-200_000)).Err())
+	for range 10 {
+		fill()
+		harness.Lasting(300 * time.Millisecond)
+	}
+	require.NoError(w, w.rdb.ConfigSet(ctx, "maxmemory", "0").Err())
+	w.meddle("the memory is free", func(p redis.Pipeliner) {
+		for i := range 400 {
+			p.Del(ctx, fillKey+strconv.Itoa(i))
+		}
+	})
+	w.goes(w.backend.leak())
+}
+
+// flushed empties Redis under a backend that lives: its rooms have their channels alone.
+func flushed(w *world) {
+	w.meddle("FLUSHALL", func(p redis.Pipeliner) { p.FlushAll(w.Context()) })
+	w.goes(w.backend.leak())
+}
+
+// without has the backend not write something while it is lost.
+func (w *world) without(what *bool, lost bool) {
+	w.backend.mu.Lock()
+	defer w.backend.mu.Unlock()
+	*what = lost
+}
+
+// listingDeleted deletes the list of rooms: no reservation goes until it is there again.
+func listingDeleted(w *world) {
+	w.without(&w.backend.noListing, true)
+	w.meddle("DEL roomcaches", func(p redis.Pipeliner) { p.Del(w.Context(), listing) })
+	w.held("reservations", "reference_lost")
+	dead := w.backend.dies("reservations")
+	others := w.others("queue:reservation:")
+	w.goes(others)
+	require.True(w, w.backend.there(dead, ""), "a reservation went though the list of rooms is lost")
+	w.without(&w.backend.noListing, false)
+	w.backend.heal()
+	w.goes([]string{dead})
+}
+
+// others leaks, and returns what is not of one kind.
+func (w *world) others(prefix string) (names []string) {
+	for _, name := range w.backend.leak() {
+		if !strings.HasPrefix(name, prefix) {
+			names = append(names, name)
+		}
+	}
+	require.NotEmpty(w, names)
+	return names
+}
+
+// botSetsDeleted deletes both sets of bots: no bot goes until one is there again.
+func botSetsDeleted(w *world) {
+	w.without(&w.backend.noBots, true)
+	w.meddle("DEL of both sets", func(p redis.Pipeliner) { p.Del(w.Context(), deployed, active) })
+	w.held("bots", "reference_lost")
+	w.goes(w.backend.leak())
+	require.Zero(w, w.rdb.Exists(w.Context(), deployed, active).Val())
+	w.without(&w.backend.noBots, false)
+	w.backend.heal()
+	w.held("bots", "")
+}
+
+// oneBotSetDeleted deletes one of the sets of bots. That cannot be told from bots that were
+// stopped: its bots go into the bin, and come back from there.
+func oneBotSetDeleted(w *world) {
+	ctx := w.Context()
+	w.without(&w.backend.noBots, true)
+	w.backend.mu.Lock()
+	var lost []string
+	for bot, plays := range w.backend.bots {
+		if plays {
+			lost = append(lost, "bots:state:"+bot)
+		}
+	}
+	w.backend.mu.Unlock()
+	require.NotEmpty(w, lost)
+	w.meddle("DEL of one set", func(p redis.Pipeliner) { p.Del(ctx, active) })
+	harness.Eventually(w.T, "its bots go into the bin", func() bool { return w.rdb.Exists(ctx, lost...).Val() == 0 })
+	w.meddle("the set is there again", func(p redis.Pipeliner) {
+		for _, key := range lost {
+			p.SAdd(ctx, active, strings.TrimPrefix(key, "bots:state:"))
+		}
+	})
+	w.restore(lost)
+	require.EqualValues(w, len(lost), w.rdb.Exists(ctx, lost...).Val())
+	w.without(&w.backend.noBots, false)
+}
+
+// restore puts keys back from the bin, as "cleanup restore" does.
+func (w *world) restore(keys []string) {
+	rules, err := orphan.Parse(orphan.ColyseusYAML())
+	require.NoError(w, err)
+	rules = slices.DeleteFunc(rules, func(r orphan.Rule) bool { return r.Name != "bots" })
+	set, err := orphan.New(orphan.Config{Rules: rules, Client: w.rdb, Layout: layout})
+	require.NoError(w, err)
+	binned, err := set.Bins(w.Context(), "bots")
+	require.NoError(w, err)
+	for _, b := range binned {
+		if slices.Contains(keys, b.Key) && w.rdb.Exists(w.Context(), b.Key).Val() == 0 {
+			_, err := set.Restore(w.Context(), b.ID)
+			require.NoError(w, err)
+		}
+	}
+}
+
+// mongoAway has MongoDB not answer: matches are held, and the others go on.
+func mongoAway(w *world) {
+	w.mongo.Hold()
+	dead := w.backend.dies("matches")
+	w.held("matches", "source")
+	w.goes(w.others("match:"))
+	require.True(w, w.backend.there(dead, ""), "a match went though MongoDB is away")
+	w.mongo.Release()
+	w.goes([]string{dead})
+}
+
+// mongoSlow has MongoDB answer late, for some seconds.
+func mongoSlow(w *world) {
+	leak := w.backend.leak()
+	for range 10 {
+		w.mongo.Hold()
+		harness.Lasting(400 * time.Millisecond)
+		w.mongo.Release()
+		harness.Lasting(20 * time.Millisecond)
+	}
+	require.NotZero(w, w.mongo.Hits())
+	w.goes(leak)
+}
+
+// documents replaces what the collection has.
+func (w *world) documents(docs []bson.D) {
+	ctx, matches := context.Background(), w.db.Collection("matches")
+	_, err := matches.DeleteMany(ctx, bson.D{})
+	require.NoError(w, err)
+	if len(docs) > 0 {
+		_, err = matches.InsertMany(ctx, docs)
+		require.NoError(w, err)
+	}
+}
+
+// today puts back what was written since.
+func (w *world) today() {
+	w.backend.mu.Lock()
+	defer w.backend.mu.Unlock()
+	w.backend.noMongo = false
+	for _, doc := range w.backend.docs {
+		w.backend.save(doc)
+	}
+}
+
+// mongoOfYesterday restores MongoDB from a backup: matches that are over run, those of today are
+// not known. No match goes by that.
+func mongoOfYesterday(w *world) {
+	w.without(&w.backend.noMongo, true)
+	w.backend.mu.Lock()
+	var docs []bson.D
+	for id, doc := range w.backend.docs {
+		if id[len(id)-1]%2 == 0 || len(docs) == 0 {
+			docs = append(docs, bson.D{doc[0], {Key: "status", Value: "ongoing"}})
+		}
+	}
+	w.backend.mu.Unlock()
+	w.documents(docs)
+	w.goes(w.others("match:"))
+	w.goes(w.others("match:"))
+	w.today()
+}
+
+// mongoEmpty empties the collection: the rule is held.
+func mongoEmpty(w *world) {
+	w.without(&w.backend.noMongo, true)
+	w.documents(nil)
+	w.held("matches", "reference_lost")
+	w.goes(w.others("match:"))
+	w.today()
+	w.held("matches", "")
+}

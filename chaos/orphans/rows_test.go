@@ -1,0 +1,102 @@
+package orphans
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/chaos/harness"
+	"github.com/rollcall-redis/rollcall/internal/failpoint"
+)
+
+// row is one way in which things break.
+type row struct {
+	name  string
+	short bool // it is part of make test
+	// loses: signs of life, marks or the log are lost. Then rooms without a channel cannot be told
+	// from dead ones, and there is nothing left to compare counts with.
+	loses  bool
+	evicts bool // keys go by the server's hand
+	bins   bool // bots that live may go into the bin, of where they are restored
+	fault  func(w *world)
+}
+
+func matrix() []row {
+	return []row{
+		{name: "NoFault", fault: func(*world) {}},
+		{name: "LeaderKilledBeforeTheDelete", short: true, fault: leaderKilled(failpoint.BeforeScript)},
+		{name: "LeaderKilledAfterTheDelete", fault: leaderKilled(failpoint.AfterReply)},
+		{name: "LeaderKilledOpening", fault: leaderKilled(failpoint.Opening)},
+		{name: "LeaderStoppedPastItsLease", short: true, fault: leaderStopped},
+		{name: "WorkersKilledInTurn", fault: killedInTurn},
+		{name: "RepliesLost", fault: repliesLost},
+		{name: "RedisRestartedWithItsFile", fault: restarted(true)},
+		{name: "RedisRestartedWithoutItsFile", loses: true, fault: restarted(false)},
+		{name: "RedisEvicts", loses: true, evicts: true, fault: evicts},
+		{name: "Flushed", short: true, loses: true, fault: flushed},
+		{name: "ReferenceHashDeleted", short: true, loses: true, fault: listingDeleted},
+		{name: "BotSetsDeleted", fault: botSetsDeleted},
+		{name: "OneBotSetDeleted", bins: true, fault: oneBotSetDeleted},
+		{name: "MongoAway", fault: mongoAway},
+		{name: "MongoSlow", fault: mongoSlow},
+		{name: "MongoOfYesterday", fault: mongoOfYesterday},
+		{name: "MongoEmpty", fault: mongoEmpty},
+		{name: "MadeAnewInEveryGap", fault: madeAnew},
+		{name: "AtRandom", loses: true, fault: atRandom},
+	}
+}
+
+// givenCleanup names a program that is to be used as it is, in place of one built here.
+const givenCleanup = "ROLLCALL_CLEANUP"
+
+func TestMatrix(t *testing.T) {
+	binary := os.Getenv(givenCleanup)
+	if binary == "" {
+		binary = harness.BuildOf(t, "cleanup", "-race")
+	}
+	for _, r := range matrix() {
+		if testing.Short() && !r.short {
+			continue
+		}
+		t.Run(r.name, func(t *testing.T) {
+			t.Parallel()
+			newWorld(t, binary, r).run()
+		})
+	}
+}
+
+// seed draws the same chances again if ROLLCALL_SEED names it.
+var seed = sync.OnceValue(func() uint64 {
+	n, err := strconv.ParseUint(os.Getenv("ROLLCALL_SEED"), 10, 64)
+	if err != nil {
+		n = rand.Uint64()
+	}
+	fmt.Println("ROLLCALL_SEED=" + strconv.FormatUint(n, 10))
+	return n
+})
+
+func hostOf(t *testing.T, uri string) string {
+	t.Helper()
+	u, err := url.Parse(uri)
+	require.NoError(t, err)
+	return u.Host
+}
+
+func TestTheReadmeNamesEveryRow(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	for _, r := range matrix() {
+		name := r.name
+		if r.short {
+			name += " ●"
+		}
+		require.Contains(t, string(text), "\n| "+name+" |")
+	}
+}

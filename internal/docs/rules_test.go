@@ -1,0 +1,33 @@
+package docs
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/orphan"
+)
+
+// What a reader pastes has to work. Rules with faults, that a page shows, stand in blocks without a
+// language.
+func TestRulesOnPagesAreRules(t *testing.T) {
+	t.Parallel()
+	block := regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$")
+	found := map[string]int{}
+	for name, text := range pages(t) {
+		for _, code := range block.FindAllStringSubmatch(text, -1) {
+			if !strings.HasPrefix(code[1], "rules:\n") {
+				continue
+			}
+			found[name]++
+			rules, err := orphan.Parse([]byte(code[1]))
+			require.NoError(t, err, name)
+			require.NoError(t, orphan.Validate(rules, guard.Layout{Prefix: "{cleanup}:"}), name)
+		}
+	}
+	require.Equal(t, 2, found["docs/your-own-backend.md"])
+	require.Equal(t, 1, found["docs/orphan-rules.md"])
+}

@@ -1,0 +1,171 @@
+package orphan
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// identify takes the fingerprints of what is left, and finds the keys that go along. A candidate
+// that is decided by nothing is condemned.
+func (l *looking) identify(ctx context.Context) error {
+	keys := map[string][]*finding{} // that are part of a candidate's fingerprint
+	var names []string
+	var asked []question
+	for f := range l.undecided {
+		add := func(key string) {
+			if keys[key] == nil {
+				names = append(names, key)
+			}
+			if !slices.Contains(keys[key], f) { // two patterns found it, or SCAN gave it twice
+				keys[key] = append(keys[key], f)
+			}
+		}
+		switch {
+		case f.alone:
+		case l.candidates != nil:
+			add(f.key)
+		default:
+			asked = append(asked, question{f: f, args: l.membership(f), told: func(answer *redis.Cmd) {
+				if there := replyText(answer); there == "_" || there == ":0" {
+					f.keep(absent, "it is gone")
+				}
+			}})
+		}
+		for _, t := range l.exact {
+			if key, ok := l.expand(f, t); ok {
+				add(key)
+			}
+		}
+		for _, key := range f.related {
+			add(key)
+		}
+	}
+	if err := l.observe(ctx, asked); err != nil {
+		return err
+	}
+	found, err := l.identities(ctx, names)
+	if err != nil {
+		return err
+	}
+	for _, key := range names {
+		for _, f := range keys[key] {
+			if f.verdict != "" {
+				continue
+			}
+			id := found[key]
+			if id.exists {
+				f.gone = append(f.gone, key)
+			} else if key == f.key {
+				f.keep(absent, "it is gone")
+			}
+			f.observations = append(f.observations, id.observations...)
+		}
+	}
+	for f := range l.undecided {
+		if f.alone && len(f.gone) == 0 {
+			f.keep(absent, "its related keys are gone")
+			continue
+		}
+		f.verdict, f.fingerprint = condemned, l.fingerprint(f)
+	}
+	return nil
+}
+
+// fingerprint tells whether a candidate is the same thing, judged by the same rule. It leaves out
+// related keys that a pattern found, unless there is nothing else.
+func (l *looking) fingerprint(f *finding) string {
+	var s strings.Builder
+	s.WriteString(l.meaning + "\n")
+	for _, o := range f.observations {
+		if len(o.args) > 1 && (f.alone || !slices.Contains(f.related, o.args[1])) {
+			s.WriteString(strings.Join(o.args, " ") + " " + o.answer + "\n")
+		}
+	}
+	return digest(s.String())[:16]
+}
+
+// What is no larger than this is compared whole, else by its size and by parts of it.
+const (
+	wholeBytes    = 64 << 10
+	wholeElements = 512
+)
+
+// identity is what a key is.
+type identity struct {
+	exists       bool
+	kind         string
+	size         int64
+	observations []observation
+}
+
+var sizeOf = map[string]string{
+	"string": "STRLEN", "hash": "HLEN", "list": "LLEN", "set": "SCARD", "zset": "ZCARD", "stream": "XLEN",
+}
+
+// partsOf are the commands for parts of what is too large. A SCAN begins with the same elements as long as
+// there are the same; after that it nearly always begins with others.
+var partsOf = map[string][][]string{
+	"list":   {{"LRANGE", "0", "127"}, {"LRANGE", "-128", "-1"}},
+	"zset":   {{"ZRANGE", "0", "127"}, {"ZRANGE", "-128", "-1"}},
+	"set":    {{"SSCAN", "0", "COUNT", "128"}},
+	"hash":   {{"HSCAN", "0", "COUNT", "128"}},
+	"stream": {{"XRANGE", "-", "+", "COUNT", "1"}, {"XREVRANGE", "+", "-", "COUNT", "1"}},
+}
+
+// identities reads type, expiry, size, and what is not too large whole, or parts of it.
+func (l *looking) identities(ctx context.Context, keys []string) (map[string]*identity, error) {
+	found := make(map[string]*identity, len(keys))
+	var asked []question
+	observe := func(key string, told func(*identity, *redis.Cmd), args ...string) {
+		asked = append(asked, question{args: args, told: func(answer *redis.Cmd) {
+			id := found[key]
+			id.observations = append(id.observations, observation{args, replyText(answer)})
+			if told != nil {
+				told(id, answer)
+			}
+		}})
+	}
+	for _, key := range keys {
+		found[key] = &identity{}
+		observe(key, func(id *identity, answer *redis.Cmd) {
+			id.kind, _ = answer.Text()
+			id.exists = id.kind != "" && id.kind != "none"
+		}, "TYPE", key)
+		observe(key, nil, "PEXPIRETIME", key)
+	}
+	if err := l.ask(ctx, asked); err != nil {
+		return nil, err
+	}
+	asked = nil
+	for _, key := range keys {
+		if size := sizeOf[found[key].kind]; size != "" {
+			observe(key, func(id *identity, answer *redis.Cmd) { id.size, _ = answer.Int64() }, size, key)
+		}
+	}
+	if err := l.ask(ctx, asked); err != nil {
+		return nil, err
+	}
+	asked = nil
+	for _, key := range keys {
+		switch id := found[key]; {
+		case id.kind == "string" && id.size <= wholeBytes:
+			observe(key, nil, "GET", key)
+		case id.kind == "string":
+			observe(key, nil, "GETRANGE", key, "0", strconv.Itoa(wholeBytes/2))
+			half := int(id.size) / 2
+			observe(key, nil, "GETRANGE", key, strconv.Itoa(half-wholeBytes/4), strconv.Itoa(half+wholeBytes/4))
+			observe(key, nil, "GETRANGE", key, strconv.Itoa(-wholeBytes/2), "-1")
+		case id.exists && id.size <= wholeElements:
+			observe(key, nil, "DUMP", key)
+		default:
+			for _, part := range partsOf[id.kind] {
+				observe(key, nil, append([]string{part[0], key}, part[1:]...)...)
+			}
+		}
+	}
+	return found, l.ask(ctx, asked)
+}

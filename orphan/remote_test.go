@@ -1,0 +1,141 @@
+package orphan
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+)
+
+// On a Cluster each key goes by itself: its related keys must not go from one that stays.
+func TestOnAClusterNothingRelatedGoesFromAParentThatStays(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 0)
+	rule := session("")
+	rule.Related = []string{"cart:{user}", "list:{user}", "seen:{user}"}
+	r := newClusterRig(t, c, nil, rule)
+	r.do("SET", "session:a", "old")
+	for _, key := range []string{"cart:a", "list:a", "seen:a"} {
+		r.do("SADD", key, "thing")
+	}
+	r.sweep("sessions")
+	r.pass("sessions", time.Minute)
+	r.set.c.Client.AddHook(&before{command: "evalsha", with: "session:aorphan:bin:", f: func() { r.do("SET", "session:a", "new") }})
+	result := r.sweep("sessions")
+	require.Zero(t, result.Removed, result)
+	for _, key := range []string{"session:a", "cart:a", "list:a", "seen:a"} {
+		require.True(t, r.exists(key), key)
+	}
+	require.Zero(t, r.set.Stats().Keys)
+}
+
+// What is asked whether a thing is away must not miss it, however late it goes.
+func TestOnAClusterWhatGoesAtTheLastInstantIsCounted(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 0)
+	r := newClusterRig(t, c, nil, session(""))
+	r.do("SET", "session:a", "old")
+	r.sweep("sessions")
+	r.pass("sessions", time.Minute)
+	lost := &refusing{command: "evalsha", with: "session:aorphan:bin:", times: 1}
+	r.set.c.Client.AddHook(lost)
+	r.sweep("sessions") // it is intended, and the server that has the key is not reached
+	require.Zero(t, lost.times)
+	noted := r.rdb.HVals(t.Context(), intentsKey(r.layout, "sessions")).Val()
+	require.Len(t, noted, 1)
+	var late intent
+	require.NoError(t, json.Unmarshal([]byte(noted[0]), &late))
+
+	// The late call lands between two questions of the next pass, while it may, and then it may no more.
+	r.set.c.Client.AddHook(&after{command: "exists", with: late.Aside, f: func() {
+		seen, err := json.Marshal(map[string]any{"seen": late.Seen})
+		require.NoError(t, err)
+		keys := []string{late.Key, late.Aside}
+		require.NoError(t, awayScript.Run(t.Context(), r.rdb, keys, late.Until, 3600_000, string(seen)).Err())
+		require.Eventually(t, func() bool {
+			at, err := c.Owner(late.Key).Client().Time(t.Context()).Result()
+			return err == nil && at.UnixMilli() > late.Until
+		}, time.Minute, 10*time.Millisecond)
+	}})
+	r.sweep("sessions")
+	gone := uint64(1)
+	if r.exists(late.Key) { // on a slow machine it did not land in time
+		gone = 0
+	}
+	r.sweep("sessions")
+	require.Equal(t, gone, r.set.Stats().Rules["sessions"])
+	require.False(t, r.exists(late.Aside))
+}
+
+// after is a hook that calls f behind the first command that matches.
+type after before
+
+func (*after) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (*after) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (a *after) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		(*before)(a).meets(cmd)
+		return err
+	}
+}
+
+// The scripts that delete on a Cluster cannot see the references: they are on other servers.
+func TestOnAClusterAReferenceThatIsLostDuringAPassKeepsWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 0)
+	r := newClusterRig(t, c, nil, Rule{
+		Name: "states", Delete: true, Keys: "state:{bot}", KeepIf: []Sign{{Member: &Member{Set: "bots", Of: "{bot}"}}},
+		UnlessLost: []Reference{{Exists: "bots"}}, Grace: time.Minute,
+	})
+	r.do("SADD", "bots", "other")
+	r.do("SET", "state:a", "old")
+	r.sweep("states")
+	r.pass("states", time.Minute)
+	// It comes to life, and the set is lost, before the last look.
+	looks := 0
+	r.set.c.Client.AddHook(&before{command: "exists", with: "bots", f: func() {
+		r.set.c.Client.AddHook(&before{command: "exists", with: "bots", f: func() {
+			looks++
+			r.set.c.Client.AddHook(&before{command: "sismember", with: "a", f: func() { looks++; r.do("DEL", "bots") }})
+		}})
+	}})
+	result := r.sweep("states")
+	require.Equal(t, 2, looks)
+	require.Equal(t, heldLost, result.Reason, result)
+	require.True(t, r.exists("state:a"))
+}
+
+// The witness listens to the server at home alone.
+func TestOnAClusterAMarkOfBeforeAnotherMasterWasRestartedIsWorthless(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 0)
+	r := newClusterRig(t, c, nil, session(""))
+	home := c.Owner(r.layout.Log())
+	n := 0
+	for c.Owner(fmt.Sprint("user:", n)) == home || c.Owner(fmt.Sprint("session:", n)) == c.Owner(fmt.Sprint("user:", n)) {
+		n++
+	}
+	user := fmt.Sprint("user:", n)
+	r.do("SET", fmt.Sprint("session:", n), "old")
+	r.sweep("sessions")
+	r.pass("sessions", time.Minute)
+	r.do("SET", user, "1") // a sign of life, which its server forgets
+	c.Owner(user).Restart()
+	c.AwaitOK()
+	require.False(t, r.exists(user))
+	result := r.sweep("sessions")
+	require.Equal(t, map[string]int{waiting: 1}, result.Kept, result)
+	r.pass("sessions", time.Minute)
+	require.Equal(t, 1, r.sweep("sessions").Removed)
+}

@@ -1,0 +1,306 @@
+package orphan
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// signs looks for signs of life, one after the other: most candidates are decided by the first.
+func (l *looking) signs(ctx context.Context) error {
+	for i := range l.life {
+		s := &l.life[i]
+		var err error
+		switch s.kind {
+		case "mongo":
+			err = l.documents(ctx, s, func(f *finding, over bool) {
+				if over {
+					f.keep(alive, "%s has it", s.mongo.Collection)
+				} else {
+					f.because("%s says otherwise", s.mongo.Collection)
+				}
+			})
+		case "value":
+			for f := range l.undecided {
+				switch text := l.field(f, s.field); {
+				case text == "":
+					f.keep(unreadable, "it has no %s", s.field)
+				case slices.Contains(s.in, text):
+					f.keep(alive, "%s is %s", s.field, text)
+				default:
+					f.because("%s is %q", s.field, text)
+				}
+			}
+		case "channel":
+			err = l.channels(ctx, s)
+		default:
+			err = l.places(ctx, s)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// places asks Redis for a key, a field or a member.
+func (l *looking) places(ctx context.Context, s *sign) error {
+	var asked []question
+	for f := range l.undecided {
+		key, ok := l.expand(f, s.key)
+		if !ok {
+			continue
+		}
+		var of string
+		if s.of != nil {
+			if of, ok = l.expand(f, s.of); !ok {
+				continue
+			}
+		}
+		q := question{f: f}
+		switch {
+		case s.kind == "exists":
+			q.args = []string{"EXISTS", key}
+		case s.kind == "field":
+			q.args = []string{"HEXISTS", key, of}
+		case s.kind == "score" || s.zset:
+			q.args = []string{"ZSCORE", key, of}
+		default:
+			q.args = []string{"SISMEMBER", key, of}
+		}
+		what := strings.TrimSpace(key + " " + of)
+		q.told = func(answer *redis.Cmd) { l.place(f, s, what, answer) }
+		asked = append(asked, q)
+	}
+	return l.observe(ctx, asked)
+}
+
+func (l *looking) place(f *finding, s *sign, what string, answer *redis.Cmd) {
+	text := replyText(answer)
+	switch {
+	case text == "_", text == ":0":
+		f.because("no %s", what)
+	case text[0] == '-':
+		f.keep(unknown, "%s: %s", what, text[1:])
+	case s.kind != "score":
+		f.keep(alive, "%s is there", what)
+	default:
+		at, ok := readTime(text[1:], s.score.Unit)
+		switch age := f.at.Sub(at); {
+		case !ok:
+			f.keep(unknown, "%s has the score %s, which is no time in %s", what, text[1:], s.score.Unit)
+		case age <= s.score.Within:
+			f.keep(alive, "%s was there %s ago", what, age)
+		default:
+			f.because("%s was there %s ago", what, age)
+		}
+	}
+}
+
+// channels asks all nodes for subscribers.
+func (l *looking) channels(ctx context.Context, s *sign) error {
+	var names []string
+	of := map[string][]*finding{}
+	for f := range l.undecided {
+		if name, ok := l.expand(f, s.key); ok {
+			if of[name] == nil {
+				names = append(names, name)
+			}
+			of[name] = append(of[name], f)
+		}
+	}
+	for part := range slices.Chunk(names, pipelined) {
+		var found map[string]int64
+		err := l.Call(ctx, func(ctx context.Context) (err error) {
+			found, err = subscribers(ctx, l.Client(), part)
+			return err
+		})
+		for _, name := range part {
+			for _, f := range of[name] {
+				switch n, known := found[name]; {
+				case err != nil || !known:
+					f.keep(unknown, "channel %s: %v", name, err)
+				case n > 0:
+					f.keep(alive, "channel %s has subscribers", name)
+				default:
+					f.because("channel %s has no subscribers", name)
+					f.observations = append(f.observations, observation{
+						args:   []string{"PUBSUB", "NUMSUB", name},
+						answer: valueText([]any{name, int64(0)}),
+					})
+				}
+			}
+		}
+		if err != nil && ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// documents asks the Source, and tells of each candidate whether all conditions hold. A document
+// that is not there, or whose field cannot tell, keeps.
+func (l *looking) documents(ctx context.Context, s *sign, told func(f *finding, hold bool)) error {
+	of := map[string][]*finding{}
+	q := Query{Collection: s.mongo.Collection, ObjectIDs: l.objectIDs(s)}
+	for f := range l.undecided {
+		id, ok := l.expand(f, s.of)
+		if !ok {
+			continue
+		}
+		if q.ObjectIDs {
+			id = strings.ToLower(id)
+		}
+		if of[id] == nil {
+			q.IDs = append(q.IDs, id)
+		}
+		of[id] = append(of[id], f)
+	}
+	if len(q.IDs) == 0 {
+		return nil
+	}
+	for _, c := range s.mongo.All {
+		q.Fields = append(q.Fields, c.Field)
+	}
+	found, err := l.source.Documents(ctx, q)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errSource, err)
+	}
+	for id, candidates := range of {
+		d, there := found[id]
+		for _, f := range candidates {
+			if !there {
+				f.keep(unknown, "%s has no document %s", q.Collection, id)
+				continue
+			}
+			hold := true
+			for _, c := range s.mongo.All {
+				holds, known := c.holds(d, f.at)
+				if !known {
+					f.keep(unknown, "%s: %s of document %s cannot tell", q.Collection, c.Field, id)
+					break
+				}
+				hold = hold && holds
+			}
+			if f.verdict == "" {
+				told(f, hold)
+			}
+		}
+	}
+	return nil
+}
+
+// evidence looks for what says that something is over.
+func (l *looking) evidence(ctx context.Context) error {
+	s := l.over
+	if s == nil {
+		return nil
+	}
+	if s.kind == "mongo" {
+		return l.documents(ctx, s, func(f *finding, over bool) {
+			if over {
+				f.because("%s says that it is over", s.mongo.Collection)
+			} else {
+				f.keep(alive, "%s does not say that it is over", s.mongo.Collection)
+			}
+		})
+	}
+	for f := range l.undecided {
+		if text := l.field(f, s.field); slices.Contains(s.in, text) {
+			f.because("%s is %s", s.field, text)
+		} else {
+			f.keep(alive, "%s is %q", s.field, text)
+		}
+	}
+	return nil
+}
+
+// ages keeps what is young.
+func (l *looking) ages(ctx context.Context) error {
+	a := l.MinAge
+	if a == nil {
+		return nil
+	}
+	old := func(f *finding, age time.Duration) {
+		if age <= a.Over {
+			f.keep(young, "it is %s old", age)
+		} else {
+			f.because("it is %s old", age)
+		}
+	}
+	since := func(f *finding, text string) {
+		if at, ok := readTime(text, a.Unit); ok {
+			old(f, f.at.Sub(at))
+		} else {
+			f.keep(unreadable, "%q is no time in %s", text, a.Unit)
+		}
+	}
+	var asked []question
+	for f := range l.undecided {
+		q := question{f: f}
+		switch {
+		case a.Field != "":
+			text := l.field(f, toPath(a.Field))
+			if number, ok := valueOf(f.value, toPath(a.Field)).(json.Number); ok { // also 1.8e12
+				text = number.String()
+			}
+			since(f, text)
+			continue
+		case a.Score && f.alone, a.FromTTL > 0 && f.alone:
+			f.keep(unreadable, "its parent is gone, and with it its age")
+			continue
+		case a.Score:
+			q.args = []string{"ZSCORE", f.key, f.member}
+			q.told = func(answer *redis.Cmd) {
+				switch text := replyText(answer); text[0] {
+				case '_':
+					f.keep(absent, "it is gone")
+				case '=':
+					since(f, text[1:])
+				default:
+					f.keep(unreadable, "its score: %s", text)
+				}
+			}
+		case a.FromTTL > 0:
+			q.args = []string{"PEXPIRETIME", f.key}
+			q.told = func(answer *redis.Cmd) {
+				switch at, err := answer.Int64(); {
+				case err != nil:
+					f.keep(unreadable, "its expiry: %v", err)
+				case at == -2:
+					f.keep(absent, "it is gone")
+				case at < 0:
+					f.keep(unreadable, "it has no expiry")
+				default:
+					old(f, a.FromTTL-time.UnixMilli(at).Sub(f.at))
+				}
+			}
+		default:
+			key, ok := l.expand(f, l.age)
+			if !ok {
+				continue
+			}
+			q.args = []string{"GET", key}
+			q.told = func(answer *redis.Cmd) {
+				text, err := answer.Text()
+				switch {
+				case err == nil:
+					since(f, text)
+				case errors.Is(err, redis.Nil) && a.IfMissing == "first_seen":
+					f.firstSeen = true
+					f.because("no %s: its age counts from the first look", key)
+				default:
+					f.keep(unreadable, "%s: %v", key, err)
+				}
+			}
+		}
+		asked = append(asked, q)
+	}
+	return l.observe(ctx, asked)
+}
