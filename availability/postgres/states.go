@@ -80,8 +80,9 @@ func (s *Source) Feed(ctx context.Context, since availability.Cursor) (
 				SELECT pg_snapshot_xmin(pg_current_snapshot()) AS xmin,
 				       left(pg_walfile_name(pg_current_wal_lsn()), 8) || ' ' || pg_postmaster_start_time() AS life)
 			SELECT now.xmin, now.life, `+columns+`
-			  FROM now LEFT JOIN mitra_availability_state s
-			    ON $2 <> '' AND (s.changed_xid >= $1::xid8 OR $2 <> now.life)`,
+			  FROM now LEFT JOIN (
+				SELECT * FROM mitra_availability_state WHERE changed_xid >= (
+					SELECT CASE $2 WHEN '' THEN xmin WHEN life THEN $1::xid8 ELSE '0' END FROM now)) s ON true`,
 			[]any{since.Xmin, since.Life}, &now.Xmin, &now.Life)
 		return err
 	})
