@@ -15,7 +15,7 @@ import (
 )
 
 func TestTheFeedBringsWhatNoWriterBrought(t *testing.T) {
-	inWorlds(t, func(t *testing.T, w redistest.World) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
 		source := newFake(online("a"), online("b"))
 		r := newRig(t, w, source)
 		r.run()
@@ -27,7 +27,7 @@ func TestTheFeedBringsWhatNoWriterBrought(t *testing.T) {
 }
 
 func TestTheFeedMissesNoTransactionThatWasOpenWhileALaterOneWasSeen(t *testing.T) {
-	inWorlds(t, func(t *testing.T, w redistest.World) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
 		source := newFake(online("a"), online("b"))
 		r := newRig(t, w, source)
 		r.run()
@@ -59,7 +59,7 @@ func TestTheFeedMissesNoTransactionThatWasOpenWhileALaterOneWasSeen(t *testing.T
 }
 
 func TestASourceThatIsAwayDelaysTheFeedAndLosesNothing(t *testing.T) {
-	inWorlds(t, func(t *testing.T, w redistest.World) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
 		source := newFake(online("a"))
 		var away atomic.Bool
 		source.fault = func(op string) error {
@@ -81,7 +81,7 @@ func TestASourceThatIsAwayDelaysTheFeedAndLosesNothing(t *testing.T) {
 }
 
 func TestASourceThatIsAnotherServerAndLostCommitsIsTheTruth(t *testing.T) {
-	inWorlds(t, func(t *testing.T, w redistest.World) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
 		source := newFake(online("a"), online("b"))
 		r := newRig(t, w, source)
 		r.run()
@@ -105,7 +105,7 @@ func TestASourceThatIsAnotherServerAndLostCommitsIsTheTruth(t *testing.T) {
 }
 
 func TestWritersAndFeedHaveTimeToBringWhatDiffers(t *testing.T) {
-	inWorlds(t, func(t *testing.T, w redistest.World) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
 		source := newFake(online("a"))
 		r := newRig(t, w, source, func(c *Config) { c.Tick = never })
 		r.seeded()
@@ -125,7 +125,7 @@ func TestWritersAndFeedHaveTimeToBringWhatDiffers(t *testing.T) {
 }
 
 func TestAnUnknownThatIsWrittenMeanwhileStays(t *testing.T) {
-	inWorlds(t, func(t *testing.T, w redistest.World) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
 		r := newRig(t, w, newFake(online("a")))
 		r.seeded()
 		ctx := t.Context()
@@ -142,7 +142,7 @@ func TestAnUnknownThatIsWrittenMeanwhileStays(t *testing.T) {
 }
 
 func TestAMirrorThatIsEmptiedDuringAReconciliationIsNoDrift(t *testing.T) {
-	inWorlds(t, func(t *testing.T, w redistest.World) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
 		source := newFake(online("a"), online("b"))
 		r := newRig(t, w, source)
 		r.seeded()
@@ -167,7 +167,7 @@ func (r *rig) reconciled() map[string]int {
 }
 
 func TestAReconciliationNamesEachKindOfDriftAndHealsIt(t *testing.T) {
-	inWorlds(t, func(t *testing.T, w redistest.World) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
 		source := newFake()
 		for i := range 20 {
 			s := online(fmt.Sprint("m", i))
@@ -207,7 +207,7 @@ func TestAReconciliationNamesEachKindOfDriftAndHealsIt(t *testing.T) {
 }
 
 func TestWhatAWriterBringsMeanwhileIsNoDrift(t *testing.T) {
-	inWorlds(t, func(t *testing.T, w redistest.World) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
 		source := newFake(online("a"), online("b"))
 		r := newRig(t, w, source)
 		r.seeded()
@@ -234,7 +234,7 @@ func TestWhatAWriterBringsMeanwhileIsNoDrift(t *testing.T) {
 }
 
 func TestARedisThatIsAheadOfAReadIsNotOutbidIfTheSourceHasCaughtUp(t *testing.T) {
-	inWorlds(t, func(t *testing.T, w redistest.World) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
 		source := newFake(online("a"))
 		r := newRig(t, w, source)
 		r.seeded()
@@ -253,7 +253,7 @@ func TestARedisThatIsAheadOfAReadIsNotOutbidIfTheSourceHasCaughtUp(t *testing.T)
 }
 
 func TestAnEmptySourceRemovesNothing(t *testing.T) {
-	inWorlds(t, func(t *testing.T, w redistest.World) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
 		newRig(t, w, newFake(online("a"))).seeded()
 		r := newRig(t, w, newFake())
 		_, _, err := r.reconcile(t.Context(), directly)

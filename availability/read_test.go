@@ -45,7 +45,7 @@ func workforce() *fake {
 }
 
 func TestTheSameAnswersComeFromRedisAndFromTheSource(t *testing.T) {
-	inWorlds(t, func(t *testing.T, w redistest.World) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
 		r := newRig(t, w, workforce())
 		r.seeded()
 		r.listening(time.Hour)
@@ -87,7 +87,7 @@ func TestTheSameAnswersComeFromRedisAndFromTheSource(t *testing.T) {
 }
 
 func TestSilenceIsNotJudgedBeforeItWasListenedToForLongEnough(t *testing.T) {
-	inWorlds(t, func(t *testing.T, w redistest.World) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
 		r := newRig(t, w, workforce())
 		r.seeded()
 		finds := func(n int, why string) {
@@ -124,7 +124,7 @@ func TestTheSourceJudgesSilenceFromWhenTheMirrorWasLastWhole(t *testing.T) {
 }
 
 func TestAMirrorThatIsNotWholeAnswersNothing(t *testing.T) {
-	inWorlds(t, func(t *testing.T, w redistest.World) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
 		r := newRig(t, w, workforce())
 		r.seeded()
 		require.NoError(t, r.client.Del(t.Context(), r.keys.seeded()).Err())
@@ -144,10 +144,7 @@ func TestAMirrorThatIsNotWholeAnswersNothing(t *testing.T) {
 }
 
 func TestManyPagesAreOneAnswer(t *testing.T) {
-	inWorlds(t, func(t *testing.T, w redistest.World) {
-		if !w.Real { // its Lua takes seconds for so many
-			return
-		}
+	onRedis(t, func(t *testing.T, w redistest.World) {
 		source := newFake()
 		for i := range 2*findPage + 100 {
 			source.put(online(fmt.Sprintf("%05d", i)))
@@ -182,7 +179,7 @@ func TestManyPagesAreOneAnswer(t *testing.T) {
 }
 
 func TestABreakerKeepsReadsFromARedisThatIsAway(t *testing.T) {
-	inWorlds(t, func(t *testing.T, w redistest.World) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
 		r := newRig(t, w, workforce())
 		r.seeded()
 		var calls atomic.Int64
@@ -211,7 +208,7 @@ func TestABreakerKeepsReadsFromARedisThatIsAway(t *testing.T) {
 }
 
 func TestOnlySoManyAskTheSourceAtOnceAndABreakerIsBeforeItToo(t *testing.T) {
-	inWorlds(t, func(t *testing.T, w redistest.World) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
 		source := workforce()
 		r := newRig(t, w, source, func(c *Config) { c.Fallbacks = 2 })
 		r.cut().Store(true)
@@ -245,7 +242,7 @@ func TestOnlySoManyAskTheSourceAtOnceAndABreakerIsBeforeItToo(t *testing.T) {
 }
 
 func TestThePollsOfManyReplicasAreOneComputation(t *testing.T) {
-	inWorlds(t, func(t *testing.T, w redistest.World) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
 		source := workforce()
 		var rigs []*rig
 		for range 4 {
@@ -291,7 +288,7 @@ func TestThePollsOfManyReplicasAreOneComputation(t *testing.T) {
 }
 
 func TestASnapshotOfOlderSettingsIsDropped(t *testing.T) {
-	inWorlds(t, func(t *testing.T, w redistest.World) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
 		source := workforce()
 		r, other := newRig(t, w, source), newRig(t, w, source)
 		r.run()
@@ -314,7 +311,7 @@ func TestASnapshotOfOlderSettingsIsDropped(t *testing.T) {
 }
 
 func TestASnapshotThatWasComputedUnderOlderSettingsIsNotStored(t *testing.T) {
-	inWorlds(t, func(t *testing.T, w redistest.World) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
 		r := newRig(t, w, workforce())
 		once := sync.OnceFunc(func() { r.invalidated(context.Background()) })
 		r.source.fault = func(op string) error { // the mirror is not whole, so the source is asked
@@ -334,7 +331,7 @@ func TestASnapshotThatWasComputedUnderOlderSettingsIsNotStored(t *testing.T) {
 }
 
 func TestTheLastSnapshotIsServedWithItsAgeWhenNobodyCanAnswer(t *testing.T) {
-	inWorlds(t, func(t *testing.T, w redistest.World) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
 		r := newRig(t, w, workforce())
 		r.seeded()
 		_, err := r.Snapshot(t.Context())

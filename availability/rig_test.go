@@ -51,14 +51,15 @@ func newRig(t *testing.T, w redistest.World, source *fake, change ...func(*Confi
 	return &rig{t, m, source, w.Client}
 }
 
-// inWorlds runs a test beside others on each kind of server.
-func inWorlds(t *testing.T, test func(t *testing.T, w redistest.World)) {
+// onRedis runs a test beside others, on a real server: the embedded one is too slow for hundreds of
+// states in one script, and no program has the mirror there.
+func onRedis(t *testing.T, test func(t *testing.T, w redistest.World)) {
 	t.Helper()
 	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		test(t, w)
-	})
+	options := redistest.Shared(t).Options()
+	client := redis.NewClient(options)
+	t.Cleanup(func() { _ = client.Close() })
+	test(t, redistest.World{Client: client, Options: options, Prefix: redistest.Prefix(t), Real: true})
 }
 
 // run runs the mirror until the test ends, or stop is called, and returns when it is whole.

@@ -103,7 +103,7 @@ func (f *fake) searching(ids ...string) {
 }
 
 func TestEachWriterCommitsInTheSourceFirstAndBringsItRightAfter(t *testing.T) {
-	inWorlds(t, func(t *testing.T, w redistest.World) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
 		source := newFake(State{ID: "a", Active: true}, State{ID: "b", Active: true})
 		source.searching("s1", "s2", "s3")
 		r := newRig(t, w, source)
@@ -129,7 +129,7 @@ func TestEachWriterCommitsInTheSourceFirstAndBringsItRightAfter(t *testing.T) {
 }
 
 func TestWhatTheSourceRefusesIsNotBroughtToRedis(t *testing.T) {
-	inWorlds(t, func(t *testing.T, w redistest.World) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
 		source := newFake(State{ID: "a", Active: true})
 		source.searching("s1", "s2", "s3")
 		r := newRig(t, w, source)
@@ -149,7 +149,7 @@ func TestWhatTheSourceRefusesIsNotBroughtToRedis(t *testing.T) {
 }
 
 func TestAWriteStandsThoughRedisIsAwayAndTheFeedBringsIt(t *testing.T) {
-	inWorlds(t, func(t *testing.T, w redistest.World) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
 		source := newFake(State{ID: "a", Active: true}, State{ID: "b", Active: true})
 		source.searching("s1", "s2", "s3")
 		r := newRig(t, w, source)
@@ -178,7 +178,7 @@ func TestAWriteStandsThoughRedisIsAwayAndTheFeedBringsIt(t *testing.T) {
 }
 
 func TestAWriteWhoseCallerWentAwayStillReachesRedis(t *testing.T) {
-	inWorlds(t, func(t *testing.T, w redistest.World) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
 		source := newFake(State{ID: "a", Active: true})
 		r := newRig(t, w, source)
 		r.seeded()
@@ -196,7 +196,7 @@ func TestAWriteWhoseCallerWentAwayStillReachesRedis(t *testing.T) {
 }
 
 func TestARerouteIsSeenOnBothOrOnNeither(t *testing.T) {
-	inWorlds(t, func(t *testing.T, w redistest.World) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
 		source := newFake(online("a"), online("b"))
 		source.searching("s")
 		r := newRig(t, w, source)
@@ -229,7 +229,7 @@ func TestARerouteIsSeenOnBothOrOnNeither(t *testing.T) {
 }
 
 func TestAHeartbeatIsOneRoundTripAndAsksNoSource(t *testing.T) {
-	inWorlds(t, func(t *testing.T, w redistest.World) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
 		source := newFake(online("a"))
 		r := newRig(t, w, source)
 		r.seeded()
@@ -251,7 +251,7 @@ func TestAHeartbeatIsOneRoundTripAndAsksNoSource(t *testing.T) {
 }
 
 func TestAHeartbeatIsRefusedByName(t *testing.T) {
-	inWorlds(t, func(t *testing.T, w redistest.World) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
 		off := online("off")
 		off.Active = false
 		source := newFake(online("a"), online("condemned"), off, State{ID: "offline", Active: true})

@@ -173,8 +173,8 @@ func TestOnAClusterAnIntentAsksForTheMark(t *testing.T) {
 	require.True(t, r.exists("session:a"))
 }
 
-// All of a candidate and its signs is on servers that answer. Whatever the third one has, it was not
-// read.
+// All of a candidate and its signs is on servers that answer. Whatever the third one has, it was
+// not read.
 func TestOnAClusterNothingGoesInAPassThatMissesAMasterItDoesNotNeed(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 0, "--cluster-require-full-coverage", "no")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -24,7 +25,7 @@ func TestAThousandAcceptsAtOnceFillEveryPlaceAndNoMore(t *testing.T) {
 	for i := range callers {
 		session := w.session("searching", nil)
 		wait.Go(func() {
-			_, _, err := w.src.Accept(t.Context(), session, ids[i%mitras], places)
+			_, _, err := w.src.Accept(t.Context(), session, ids[i*mitras/callers], places) // one mitra after the other
 			switch {
 			case err == nil:
 				accepted.Add(1)
@@ -70,6 +71,30 @@ func TestASessionThatIsReroutedIsNeverSeenTwiceOrNotAtAll(t *testing.T) {
 	}
 }
 
+// Of two states the one with the lower id is locked first, whoever gives and whoever takes.
+func TestARerouteLocksStatesInTheirOrder(t *testing.T) {
+	t.Parallel()
+	w, ctx := setup(t), t.Context()
+	ids := w.mitras(2)
+	slices.Sort(ids)
+	for i, to := range ids {
+		session := w.session("active", ids[1-i])
+		tx := w.begin()
+		_, err := tx.Exec(ctx, "SELECT FROM mitra_availability WHERE mitra_id = $1 FOR UPDATE", ids[0])
+		require.NoError(t, err)
+		moved := make(chan error)
+		go func() {
+			_, _, err := w.src.Reroute(ctx, session, to, 9)
+			moved <- err
+		}()
+		w.awaitLocked()
+		_, err = tx.Exec(ctx, "SELECT FROM mitra_availability WHERE mitra_id = $1 FOR UPDATE NOWAIT", ids[1])
+		require.NoError(t, err, "it is not locked yet")
+		require.NoError(t, tx.Commit(ctx))
+		require.NoError(t, <-moved)
+	}
+}
+
 // All writers and bulk statements of psql's touch the same few mitras at once.
 func TestWritersAndRawStatementsDoNotDeadlock(t *testing.T) {
 	t.Parallel()
@@ -84,7 +109,7 @@ func TestWritersAndRawStatementsDoNotDeadlock(t *testing.T) {
 	defer stop()
 	var wait sync.WaitGroup
 	var count atomic.Int32
-	const enough = 1500
+	const enough = 4000
 	forever := func(what string, f func(mitra, session string) error) {
 		wait.Go(func() {
 			for ctx.Err() == nil {
@@ -160,7 +185,8 @@ func TestWritersAndRawStatementsDoNotDeadlock(t *testing.T) {
 	wait.Wait()
 	require.GreaterOrEqual(t, count.Load(), int32(enough))
 
-	// A connection reports its deadlocks when it ends, at the latest: also those after which a writer tried again.
+	// A connection reports its deadlocks when it ends, at the latest: also those after which a writer
+	// tried again.
 	w.src.Close()
 	w.Reset()
 	require.Eventually(t, func() bool {
@@ -169,4 +195,32 @@ func TestWritersAndRawStatementsDoNotDeadlock(t *testing.T) {
 	require.Zero(t, one[int](w, "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"))
 	w.src = open(t, w.URL)
 	w.requireTruth()
+}
+
+func TestARepairLosesNoChangeThatIsMadeBesideIt(t *testing.T) {
+	t.Parallel()
+	w, ctx := setup(t), t.Context()
+	ids := w.mitras(4)
+	var sessions []string
+	for i := range 16 {
+		sessions = append(sessions, w.session("active", ids[i%4]))
+	}
+	for range 25 {
+		w.exec("UPDATE mitra_availability SET active_sessions = active_sessions + 5, is_online = true")
+		var wait sync.WaitGroup
+		for i := range 8 {
+			wait.Go(func() {
+				for j := range 5 {
+					if _, _, err := w.src.Reroute(ctx, sessions[i*2], ids[(i+j)%4], 100); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		repaired, err := w.src.Repair(ctx)
+		require.NoError(t, err)
+		require.Len(t, repaired, len(ids))
+		wait.Wait()
+		w.requireTruth()
+	}
 }

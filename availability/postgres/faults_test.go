@@ -66,9 +66,8 @@ func TestADeadlockWithAForeignStatementIsOvercome(t *testing.T) {
 	w, ctx := setup(t), t.Context()
 	id := w.mitra()
 	session := w.session("active", id)
-	tx, err := w.Begin(ctx)
-	require.NoError(t, err)
-	_, err = tx.Exec(ctx, "SET LOCAL deadlock_timeout = '1h'; UPDATE mitra_availability SET version = version + 1") // it is not the one to give way
+	tx := w.begin()
+	_, err := tx.Exec(ctx, "SET LOCAL deadlock_timeout = '1h'; UPDATE mitra_availability SET version = version + 1") // it is not the one to give way
 	require.NoError(t, err)
 	ended := make(chan error)
 	go func() {
@@ -90,9 +89,8 @@ func TestWhoIsOutOfTimeChangesNothingLater(t *testing.T) {
 	id := w.mitra()
 	before := w.state(id)
 	hasty := open(t, w.URL, postgres.Timeout(300*time.Millisecond))
-	tx, err := w.Begin(ctx)
-	require.NoError(t, err)
-	_, err = tx.Exec(ctx, "SELECT FROM mitras FOR UPDATE")
+	tx := w.begin()
+	_, err := tx.Exec(ctx, "SELECT FROM mitras FOR UPDATE")
 	require.NoError(t, err)
 	_, err = hasty.SetOnline(ctx, id, true)
 	require.ErrorContains(t, err, "no answer within 300ms")

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/availability"
@@ -42,7 +41,8 @@ func setup(t *testing.T) world {
 	return world{DB: db, t: t, src: open(t, db.URL)}
 }
 
-// setupAlone is setup on a server of the test's own: others' transactions hold back what a feed has seen.
+// setupAlone is setup on a server of the test's own: others' transactions hold back what a feed has
+// seen.
 func setupAlone(t *testing.T) world {
 	t.Helper()
 	db := pgtest.Start(t, "autovacuum=off").Database()
@@ -111,12 +111,6 @@ func (w world) requireTruth() {
 	require.Empty(w.t, repaired)
 }
 
-// deadlocked tells whether the server undid a statement for a deadlock.
-func deadlocked(err error) bool {
-	var refused *pgconn.PgError
-	return errors.As(err, &refused) && refused.Code == "40P01"
-}
-
 func fine() error { return nil }
 
 var errNo = errors.New("no")
@@ -129,6 +123,15 @@ func (w world) awaitLocked() {
 
 func (w world) locked() int {
 	return one[int](w, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
+}
+
+// begin begins a transaction that does not outlive the test.
+func (w world) begin() pgx.Tx {
+	w.t.Helper()
+	tx, err := w.Begin(w.t.Context())
+	require.NoError(w.t, err)
+	w.t.Cleanup(func() { _ = tx.Rollback(context.Background()) }) // or it is over
+	return tx
 }
 
 // connect opens one connection of another role.

@@ -1,6 +1,8 @@
 package postgres_test
 
 import (
+	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -95,6 +97,81 @@ func TestTablesThatAreThereKeepTheirColumnsAndGetWhatIsMissing(t *testing.T) {
 	require.Equal(t, 1, one[int](w, "SELECT count(revoked_at) FROM auth_sessions"))
 	_, err = w.Exec(ctx, "INSERT INTO mitra_online_status VALUES ($1, true)", a)
 	require.ErrorContains(t, err, "availability_one_status", "a mitra has one status")
+	w.requireTruth()
+}
+
+// page is a block of SQL of the page for operators.
+func page(t *testing.T, with string) string {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/availability-postgres.md")
+	require.NoError(t, err)
+	for _, part := range strings.Split(string(text), "```sql\n")[1:] {
+		if block, _, _ := strings.Cut(part, "```"); strings.Contains(block, with) {
+			return block
+		}
+	}
+	t.Fatal("no such block:", with)
+	return ""
+}
+
+func TestWhatWasMadeIsTakenAwayAndMadeAgainAsThePageSays(t *testing.T) {
+	t.Parallel()
+	w, ctx := setup(t), t.Context()
+	id := w.mitra()
+	w.session("active", id)
+	w.exec(page(t, "DROP VIEW"))
+	w.session("active", id)
+	require.Zero(t, one[int](w, "SELECT (SELECT count(*) FROM pg_proc WHERE proname LIKE 'availability%') + (SELECT count(*) FROM pg_class WHERE relname LIKE '%availability%')"))
+	w.exec(page(t, "CONCURRENTLY"))
+	require.NoError(t, w.src.Migrate(ctx))
+	w.Reset() // of plans that name what was dropped
+	require.Equal(t, 2, w.state(id).Sessions)
+	require.Zero(t, one[int](w, "SELECT count(*) FROM ("+strings.TrimSuffix(strings.TrimSpace(page(t, "SELECT mitra_id")), ";")+") wrong"))
+}
+
+func TestTheServicesRoleNeedsWhatThePageSays(t *testing.T) {
+	t.Parallel()
+	w, ctx := setup(t), t.Context()
+	role := w.Name + "_service"
+	w.exec("CREATE ROLE " + role + " LOGIN; GRANT SELECT, UPDATE ON mitras, chat_sessions, auth_sessions TO " + role +
+		"; GRANT SELECT, INSERT, UPDATE ON mitra_online_status, app_config, mitra_availability TO " + role +
+		"; GRANT SELECT, INSERT ON mitra_online_logs TO " + role +
+		"; GRANT SELECT ON mitra_availability_state, mitra_availability_truth TO " + role)
+	src := open(t, w.As(role))
+	a, b, session := w.mitra(), w.mitra(), w.session("searching", nil)
+	var at availability.Cursor
+	for name, call := range map[string]func() error{
+		"feed":   func() (err error) { _, at, err = src.Feed(ctx, at); return err },
+		"page":   func() error { _, err := src.Page(ctx, "", 9); return err },
+		"repair": func() error { _, err := src.Repair(ctx); return err },
+		"outbid": func() error { _, err := src.Outbid(ctx, []string{nobody}, []int64{1}); return err },
+		"active": func() error { _, err := src.SetActive(ctx, w.mitra(), false); return err },
+		"sessions": func() error {
+			_, _, err := src.Accept(ctx, session, a, 1)
+			require.NoError(t, err)
+			_, _, err = src.Reroute(ctx, session, b, 1)
+			require.NoError(t, err)
+			_, _, err = src.End(ctx, session, "completed")
+			return err
+		},
+		"online": func() error {
+			st, err := src.SetOnline(ctx, a, true)
+			require.NoError(t, err)
+			_, flipped, err := src.AutoOffline(ctx, condemn(st), time.Now().Add(time.Hour), fine)
+			require.Equal(t, []string{a}, flipped)
+			return err
+		},
+		"mirror": func() error {
+			_, err := src.MirrorHeartbeats(ctx, []availability.Heartbeat{{ID: a, At: time.Now()}})
+			return err
+		},
+		"available": func() error { _, err := src.Available(ctx, time.Time{}, 1, 1); return err },
+		"count":     func() error { _, err := src.CountOnline(ctx); return err },
+		"settings":  func() error { _, err := src.Settings(ctx); return err },
+		"put":       func() error { return src.PutSetting(ctx, "require_ping", true) },
+	} {
+		require.NoError(t, call(), name)
+	}
 	w.requireTruth()
 }
 

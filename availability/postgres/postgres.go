@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
@@ -24,11 +23,7 @@ const (
 	defaultTimeout = 5 * time.Second
 	tries          = 5
 	firstPause     = 10 * time.Millisecond // before the second try; doubled before each other
-
-	// giveUp is how long the server may take to stop what was told to stop.
-	giveUp = time.Second
-	// lockTries is once a second.
-	lockTries = 300
+	lockTries      = 300                   // once a second
 )
 
 //go:embed migrations/*.sql
@@ -39,8 +34,8 @@ var _ availability.Source = (*Source)(nil)
 // An Option is a setting of a Source.
 type Option func(*Source)
 
-// Timeout bounds each call but Migrate, Repair, Feed and Page, all tries of it together. Default, also
-// for what is not positive: 5 s.
+// Timeout bounds each call but Migrate, Repair, Feed and Page, all tries of it together. Default,
+// also for what is not positive: 5 s.
 func Timeout(d time.Duration) Option { return func(s *Source) { s.timeout = d } }
 
 // A Source reads and writes one database. Safe for concurrent use.
@@ -49,9 +44,9 @@ type Source struct {
 	timeout time.Duration
 }
 
-// Open makes a Source of the database that a URL names. It waits for no server: see [Source.Migrate]. The
-// tables are those of the first schema of search_path. The URL's pool_max_conns is the number of
-// connections at most: 4, or one a CPU if those are more.
+// Open makes a Source of the database that a URL names. It waits for no server: see
+// [Source.Migrate]. The tables are those of the first schema of search_path. The URL's
+// pool_max_conns is the number of connections at most: 4, or one a CPU if those are more.
 //
 // Errors do not repeat a password of the URL.
 func Open(ctx context.Context, url string, opts ...Option) (*Source, error) {
@@ -64,10 +59,6 @@ func Open(ctx context.Context, url string, opts ...Option) (*Source, error) {
 	}
 	// Columns may be timestamps without time zone: they are UTC.
 	config.ConnConfig.RuntimeParams["timezone"] = "UTC"
-	// Who is out of time tells the server, which would wait on for locks else, and change things late.
-	config.ConnConfig.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler {
-		return &pgconn.CancelRequestContextWatcherHandler{Conn: c, DeadlineDelay: giveUp}
-	}
 	s := &Source{}
 	for _, set := range opts {
 		set(s)
@@ -85,9 +76,9 @@ func Open(ctx context.Context, url string, opts ...Option) (*Source, error) {
 func (s *Source) Close() { s.pool.Close() }
 
 // Migrate makes what is missing in the database: the tables if need be, and the states with their
-// triggers. It needs the right to create in the schema, and to make triggers on the tables. While it
-// makes those, for the first time, nobody can write to the tables. What was made is written down in
-// availability_migrations. Of many that run at once one does it, and the others wait.
+// triggers. It needs the right to create in the schema, and to make triggers on the tables. While
+// it makes those, for the first time, nobody can write to the tables. What was made is written down
+// in availability_migrations. Of many that run at once one does it, and the others wait.
 func (s *Source) Migrate(ctx context.Context) (err error) {
 	defer func() { err = wrap("migrate", err) }()
 	files, err := fs.Sub(migrations, "migrations")
@@ -100,7 +91,8 @@ func (s *Source) Migrate(ctx context.Context) (err error) {
 	}
 	db := stdlib.OpenDBFromPool(s.pool)
 	p, err := goose.NewProvider(goose.DialectPostgres, db, files,
-		goose.WithTableName("availability_migrations"), goose.WithSessionLocker(oneAtATime), goose.WithDisableGlobalRegistry(true))
+		goose.WithTableName("availability_migrations"),
+		goose.WithSessionLocker(oneAtATime), goose.WithDisableGlobalRegistry(true))
 	if err != nil {
 		return errors.Join(err, db.Close())
 	}
@@ -108,8 +100,8 @@ func (s *Source) Migrate(ctx context.Context) (err error) {
 	return errors.Join(err, p.Close()) // which closes db
 }
 
-// within runs f in the time of one call. It runs f again where the server has undone it for the sake of
-// others: f changes nothing but the database.
+// within runs f in the time of one call. It runs f again where the server has undone it for the
+// sake of others: f changes nothing but the database.
 func (s *Source) within(ctx context.Context, what string, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout, fmt.Errorf("no answer within %s", s.timeout))
 	defer cancel()

@@ -9,8 +9,8 @@ import (
 	"github.com/rollcall-redis/rollcall/availability"
 )
 
-// settings are read from JSON, each into its field. One that is not there keeps its default, which is what
-// migrations/00001_tables.sql stores as well.
+// settings are read from JSON, each into its field. One that is not there keeps its default, which
+// is what migrations/00001_tables.sql stores as well.
 var settings = map[string]func(*availability.Settings, []byte) error{
 	"max_customers_per_mitra": func(s *availability.Settings, v []byte) error {
 		return number(v, 0, func(n int) { s.MaxCustomers = n })
@@ -43,11 +43,13 @@ func number(v []byte, least int, set func(int)) error {
 	return nil
 }
 
-// Settings implements [availability.Source]. A value that makes no sense is an error with its name: none
-// is guessed.
+// Settings implements [availability.Source]. A value that makes no sense is an error with its name:
+// none is guessed.
 func (s *Source) Settings(ctx context.Context) (read availability.Settings, err error) {
 	err = s.within(ctx, "settings", func(ctx context.Context) error {
-		read = availability.Settings{MaxCustomers: 3, StaleAfter: 2 * time.Minute, RequirePing: true, PingInterval: 30 * time.Second}
+		read = availability.Settings{
+			MaxCustomers: 3, StaleAfter: 2 * time.Minute, RequirePing: true, PingInterval: 30 * time.Second,
+		}
 		names := make([]string, 0, len(settings))
 		for name := range settings {
 			names = append(names, name)
@@ -78,7 +80,8 @@ func (s *Source) Settings(ctx context.Context) (read availability.Settings, err 
 	return read, nil
 }
 
-// PutSetting implements [availability.Source]. It refuses what Settings could not read with ErrSetting.
+// PutSetting implements [availability.Source]. It refuses what Settings could not read with
+// ErrSetting.
 func (s *Source) PutSetting(ctx context.Context, name string, value any) error {
 	read, known := settings[name]
 	if !known {

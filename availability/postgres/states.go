@@ -31,16 +31,18 @@ func (r *row) appendTo(states []availability.State) []availability.State {
 	if r.id == nil {
 		return states
 	}
-	st := availability.State{ID: *r.id, Version: *r.version, Online: *r.online, Active: *r.active, Sessions: *r.sessions}
+	st := availability.State{
+		ID: *r.id, Version: *r.version, Online: *r.online, Active: *r.active, Sessions: *r.sessions,
+	}
 	if r.seen != nil {
 		st.Seen = r.seen.UTC().Truncate(time.Millisecond)
 	}
 	return append(states, st)
 }
 
-// query returns the states that a statement selects. Its columns are those of a state; before them, or
-// not, more.
-func (s *Source) query(ctx context.Context, sql string, args []any, more ...any) (states []availability.State, err error) {
+// query returns the states that a statement selects. Its columns are those of a state; before them,
+// or not, more.
+func (s *Source) query(ctx context.Context, sql string, args []any, more ...any) ([]availability.State, error) {
 	rows, err := s.pool.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, err
@@ -64,12 +66,14 @@ func scan(rows pgx.Rows, each func(id string), more ...any) (states []availabili
 	return states, rows.Err()
 }
 
-// Feed implements [availability.Source]. It looks for transactions that were not over when the cursor was
-// taken, or began later: one that takes an hour to commit is seen when it does, and until then all that
-// has changed since its beginning is returned again each time. After a restart of the server, or a
-// change of the primary, everything is: transactions may have been lost, and their numbers given to
-// others. A standby is refused.
-func (s *Source) Feed(ctx context.Context, since availability.Cursor) (states []availability.State, now availability.Cursor, err error) {
+// Feed implements [availability.Source]. It looks for transactions that were not over when the
+// cursor was taken, or began later: one that takes an hour to commit is seen when it does, and
+// until then all that has changed since its beginning is returned again each time. After a restart
+// of the server, or a change of the primary, everything is: transactions may have been lost, and
+// their numbers given to others. A standby is refused.
+func (s *Source) Feed(ctx context.Context, since availability.Cursor) (
+	states []availability.State, now availability.Cursor, err error,
+) {
 	err = again(ctx, "feed", func(ctx context.Context) error {
 		states, err = s.query(ctx, `
 			WITH now AS MATERIALIZED (
@@ -104,8 +108,8 @@ func (s *Source) States(ctx context.Context, ids []string) (states []availabilit
 	return states, err
 }
 
-// Repair implements [availability.Source]. It counts all sessions that are running, and keeps those who
-// change states that it found wrong waiting meanwhile.
+// Repair implements [availability.Source]. It counts all sessions that are running, and keeps those
+// who change states that it found wrong waiting meanwhile.
 func (s *Source) Repair(ctx context.Context) (repaired []availability.Repaired, err error) {
 	err = again(ctx, "repair", func(ctx context.Context) error {
 		rows, err := s.pool.Query(ctx, `SELECT id::text, was, became FROM availability_repair()`)
@@ -118,9 +122,11 @@ func (s *Source) Repair(ctx context.Context) (repaired []availability.Repaired, 
 	return repaired, err
 }
 
-// Outbid implements [availability.Source]. A mitra that never was gets a state, which is offline and not
-// active. What is no UUID gets none.
-func (s *Source) Outbid(ctx context.Context, ids []string, versions []int64) (states []availability.State, err error) {
+// Outbid implements [availability.Source]. A mitra that never was gets a state, which is offline
+// and not active. What is no UUID gets none.
+func (s *Source) Outbid(ctx context.Context, ids []string, versions []int64) (
+	states []availability.State, err error,
+) {
 	known := make([]pgtype.UUID, 0, len(ids))
 	above := make([]int64, 0, len(ids))
 	for i, id := range ids {
@@ -136,7 +142,9 @@ func (s *Source) Outbid(ctx context.Context, ids []string, versions []int64) (st
 }
 
 // Available implements [availability.Source]. A limit that is not positive is none.
-func (s *Source) Available(ctx context.Context, cutoff time.Time, most, limit int) (states []availability.State, err error) {
+func (s *Source) Available(ctx context.Context, cutoff time.Time, most, limit int) (
+	states []availability.State, err error,
+) {
 	err = s.within(ctx, "available", func(ctx context.Context) error {
 		states, err = s.query(ctx, `SELECT `+columns+` FROM mitra_availability_state s
 			WHERE s.is_online AND s.is_active AND s.active_sessions < $1 AND ($2::timestamptz IS NULL OR s.seen >= $2)

@@ -30,9 +30,8 @@ func TestTheFeedSeesAChangeThatCommitsLate(t *testing.T) {
 	require.Empty(t, w.feed(&at), "it begins now")
 	require.Empty(t, w.feed(&at))
 
-	long, err := w.Begin(ctx)
-	require.NoError(t, err)
-	_, err = long.Exec(ctx, "UPDATE mitras SET is_active = false WHERE id = $1", late)
+	long := w.begin()
+	_, err := long.Exec(ctx, "UPDATE mitras SET is_active = false WHERE id = $1", late)
 	require.NoError(t, err)
 	w.exec("UPDATE mitras SET is_active = false WHERE id = $1", early)
 	// A cursor that is taken from here on stands behind a number that is not committed yet.

@@ -60,9 +60,9 @@ func TestAStatementThatNamesIsOnlineTakesAVersionAlsoIfTheValueStays(t *testing.
 		"UPDATE mitra_online_status SET is_online = is_online, updated_at = now()":                                                                true,
 		"INSERT INTO mitra_online_status (mitra_id, is_online) SELECT id, true FROM mitras ON CONFLICT (mitra_id) DO UPDATE SET is_online = true": true,
 		// Of two updates in one statement, triggers for statements know what the first one named.
-		"WITH beat AS (UPDATE mitra_online_status SET updated_at = now() WHERE false RETURNING 1) UPDATE mitra_online_status SET is_online = true": true,
-		"UPDATE mitra_online_status SET last_heartbeat_at = now(), updated_at = now()":                                                             false,
-		"INSERT INTO mitra_online_status (mitra_id) SELECT id FROM mitras ON CONFLICT (mitra_id) DO UPDATE SET last_heartbeat_at = now()":          false,
+		"WITH second AS (UPDATE mitra_online_status SET is_online = true) UPDATE mitra_online_status SET updated_at = now() WHERE mitra_id IS NULL": true,
+		"UPDATE mitra_online_status SET last_heartbeat_at = now(), updated_at = now()":                                                              false,
+		"INSERT INTO mitra_online_status (mitra_id) SELECT id FROM mitras ON CONFLICT (mitra_id) DO UPDATE SET last_heartbeat_at = now()":           false,
 		"UPDATE mitras SET is_active = true":       false,
 		"UPDATE chat_sessions SET status = status": false,
 	} {
@@ -154,9 +154,8 @@ func TestARepairWaitsForAChangeThatIsUnderWay(t *testing.T) {
 	w, ctx := setup(t), t.Context()
 	id := w.mitra()
 	w.exec("UPDATE mitra_availability SET is_online = true WHERE mitra_id = $1", id)
-	tx, err := w.Begin(ctx)
-	require.NoError(t, err)
-	_, err = tx.Exec(ctx, "INSERT INTO chat_sessions (mitra_id, status) VALUES ($1, 'active')", id)
+	tx := w.begin()
+	_, err := tx.Exec(ctx, "INSERT INTO chat_sessions (mitra_id, status) VALUES ($1, 'active')", id)
 	require.NoError(t, err)
 
 	var repaired []availability.Repaired

@@ -26,7 +26,9 @@ const returned = `(f.state).mitra_id::text, (f.state).version, (f.state).is_onli
 
 // write runs a writer, whose first column is the outcome. With a refusal it returns states as well:
 // whoever asked believed in others.
-func (s *Source) write(ctx context.Context, what, sql string, args []any, more ...any) (states []availability.State, err error) {
+func (s *Source) write(ctx context.Context, what, sql string, args []any, more ...any) (
+	states []availability.State, err error,
+) {
 	var outcome string
 	err = s.within(ctx, what, func(ctx context.Context) error {
 		states, err = s.query(ctx, sql, args, append([]any{&outcome}, more...)...)
@@ -42,32 +44,35 @@ func (s *Source) write(ctx context.Context, what, sql string, args []any, more .
 	return states, refusal
 }
 
-// SetOnline implements [availability.Source]. To go online is a sign of life, also for one that is online:
-// it takes a version then, too. One that is not active is refused with ErrInactive, but may go offline.
+// SetOnline implements [availability.Source]. To go online is a sign of life, also for one that is
+// online: it takes a version then, too. One that is not active is refused with ErrInactive, but may
+// go offline.
 func (s *Source) SetOnline(ctx context.Context, id string, online bool) (availability.State, error) {
-	return s.set(ctx, "set online", `SELECT f.outcome, `+returned+` FROM availability_set_online($1, $2) f`, id, online)
+	return s.set(ctx, "set online", "availability_set_online", id, online)
 }
 
 // SetActive implements [availability.Source].
 func (s *Source) SetActive(ctx context.Context, id string, active bool) (availability.State, error) {
-	return s.set(ctx, "set active", `SELECT f.outcome, `+returned+` FROM availability_set_active($1, $2) f`, id, active)
+	return s.set(ctx, "set active", "availability_set_active", id, active)
 }
 
-func (s *Source) set(ctx context.Context, what, sql, id string, value bool) (st availability.State, err error) {
+func (s *Source) set(ctx context.Context, what, writer, id string, value bool) (st availability.State, err error) {
 	mitra := idOf(id)
 	if !mitra.Valid {
 		return st, availability.ErrNotFound
 	}
-	states, err := s.write(ctx, what, sql, []any{mitra, value})
+	states, err := s.write(ctx, what, `SELECT f.outcome, `+returned+` FROM `+writer+`($1, $2) f`, []any{mitra, value})
 	if len(states) > 0 {
 		st = states[0]
 	}
 	return st, err
 }
 
-// Accept implements [availability.Source]. With ErrFull, ErrTaken and ErrInactive it returns the mitra's
-// state. A session that the mitra has accepted already is no error.
-func (s *Source) Accept(ctx context.Context, session, mitra string, most int) (availability.Session, []availability.State, error) {
+// Accept implements [availability.Source]. With ErrFull, ErrTaken and ErrInactive it returns the
+// mitra's state. A session that the mitra has accepted already is no error.
+func (s *Source) Accept(ctx context.Context, session, mitra string, most int) (
+	availability.Session, []availability.State, error,
+) {
 	which, who := idOf(session), idOf(mitra)
 	if !which.Valid || !who.Valid {
 		return availability.Session{}, nil, availability.ErrNotFound
@@ -80,10 +85,12 @@ func (s *Source) Accept(ctx context.Context, session, mitra string, most int) (a
 	return availability.Session{ID: which.String(), MitraID: who.String(), Status: "active"}, states, nil
 }
 
-// End implements [availability.Source]. A status is whatever the table takes, but none of those in which a
-// session runs, or waits for somebody. With ErrTaken it returns the state of the mitra that had the
-// session. One that has ended with this status already is no error.
-func (s *Source) End(ctx context.Context, session, status string) (availability.Session, []availability.State, error) {
+// End implements [availability.Source]. A status is whatever the table takes, but none of those in
+// which a session runs, or waits for somebody. With ErrTaken it returns the state of the mitra that
+// had the session. One that has ended with this status already is no error.
+func (s *Source) End(ctx context.Context, session, status string) (
+	availability.Session, []availability.State, error,
+) {
 	which := idOf(session)
 	if !which.Valid {
 		return availability.Session{}, nil, availability.ErrNotFound
@@ -92,7 +99,8 @@ func (s *Source) End(ctx context.Context, session, status string) (availability.
 	case "", "searching", "active", "pending_payment":
 		return availability.Session{}, nil, fmt.Errorf("postgres: end: %q ends no session", status)
 	}
-	states, err := s.write(ctx, "end", `SELECT f.outcome, `+returned+` FROM availability_end($1, $2) f`, []any{which, status})
+	states, err := s.write(ctx, "end",
+		`SELECT f.outcome, `+returned+` FROM availability_end($1, $2) f`, []any{which, status})
 	if err != nil {
 		return availability.Session{}, states, err
 	}
@@ -103,29 +111,34 @@ func (s *Source) End(ctx context.Context, session, status string) (availability.
 	return ended, states, nil
 }
 
-// Reroute implements [availability.Source]. It returns the states of both mitras, also with ErrFull and
-// ErrInactive. A session that the mitra has already is no error.
-func (s *Source) Reroute(ctx context.Context, session, mitra string, most int) (availability.Session, []availability.State, error) {
+// Reroute implements [availability.Source]. It returns the states of both mitras, also with ErrFull
+// and ErrInactive. A session that the mitra has already is no error.
+func (s *Source) Reroute(ctx context.Context, session, mitra string, most int) (
+	availability.Session, []availability.State, error,
+) {
 	which, who := idOf(session), idOf(mitra)
 	if !which.Valid || !who.Valid {
 		return availability.Session{}, nil, availability.ErrNotFound
 	}
 	var status *string
 	states, err := s.write(ctx, "reroute",
-		`SELECT f.outcome, f.status, `+returned+` FROM availability_reroute($1, $2, $3) f`, []any{which, who, most}, &status)
+		`SELECT f.outcome, f.status, `+returned+` FROM availability_reroute($1, $2, $3) f`,
+		[]any{which, who, most}, &status)
 	if err != nil {
 		return availability.Session{}, states, err
 	}
 	return availability.Session{ID: which.String(), MitraID: who.String(), Status: *status}, states, nil
 }
 
-// idleInTransaction bounds how long a process that was frozen between the change and the commit can keep
-// others waiting for its locks: the server ends its connection, and undoes the change.
+// idleInTransaction bounds how long a process that was frozen between the change and the commit can
+// keep others waiting for its locks: the server ends its connection, and undoes the change.
 const idleInTransaction = 10 * time.Second
 
-// AutoOffline implements [availability.Source]. It asks confirm once a try: a try that the server has
-// undone is followed by another. Who keeps confirm waiting keeps accepts waiting.
-func (s *Source) AutoOffline(ctx context.Context, those []availability.Condemned, cutoff time.Time, confirm func() error) (states []availability.State, flipped []string, err error) {
+// AutoOffline implements [availability.Source]. It asks confirm once a try: a try that the server
+// has undone is followed by another. Who keeps confirm waiting keeps accepts waiting.
+func (s *Source) AutoOffline(
+	ctx context.Context, those []availability.Condemned, cutoff time.Time, confirm func() error,
+) (states []availability.State, flipped []string, err error) {
 	ids, versions := make([]pgtype.UUID, 0, len(those)), make([]int64, 0, len(those))
 	for _, c := range those {
 		if id := idOf(c.ID); id.Valid {
@@ -160,9 +173,9 @@ func (s *Source) AutoOffline(ctx context.Context, those []availability.Condemned
 	return states, flipped, nil
 }
 
-// MirrorHeartbeats implements [availability.Source]. One of a mitra that is being changed at this moment is
-// left out, and has to come again. It takes no version, and makes no row for a mitra that has never
-// been online.
+// MirrorHeartbeats implements [availability.Source]. One of a mitra that is being changed at this
+// moment is left out, and has to come again. It takes no version, and makes no row for a mitra that
+// has never been online.
 func (s *Source) MirrorHeartbeats(ctx context.Context, those []availability.Heartbeat) (n int, err error) {
 	ids, moments := make([]pgtype.UUID, 0, len(those)), make([]time.Time, 0, len(those))
 	for _, h := range those {

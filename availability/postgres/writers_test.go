@@ -203,9 +203,8 @@ func TestHeartbeatsAreStoredOnlyIfTheyAreNewer(t *testing.T) {
 	w.exec("UPDATE mitra_online_status SET last_heartbeat_at = $1 WHERE mitra_id = $2", at, newer)
 	before := w.state(old).Version
 
-	tx, err := w.Begin(ctx)
-	require.NoError(t, err)
-	_, err = tx.Exec(ctx, "UPDATE mitra_online_status SET updated_at = now() WHERE mitra_id = $1", held)
+	tx := w.begin()
+	_, err := tx.Exec(ctx, "UPDATE mitra_online_status SET updated_at = now() WHERE mitra_id = $1", held)
 	require.NoError(t, err)
 	those := []availability.Heartbeat{
 		{ID: old, At: at}, {ID: newer, At: at}, {ID: never, At: at}, {ID: held, At: at}, {ID: nobody, At: at}, {ID: "x", At: at},

@@ -26,8 +26,8 @@ const (
 	active   = "bots:active"
 )
 
-// A reservation is written for an hour, and old when two minutes of that are over. A fresh one stays so
-// however slow the machine is.
+// A reservation is written for an hour, and old when two minutes of that are over. A fresh one
+// stays so however slow the machine is.
 const (
 	fresh = 3 * time.Hour
 	old   = 50 * time.Minute
@@ -300,21 +300,21 @@ func (b *backend) live(hidden bool) {
 	b.match("", 0) // its document is not there yet
 }
 
-// leak leaves some of each kind behind, and returns their names.
+// leak leaves some of each kind behind that nobody comes back to, and returns their names.
 func (b *backend) leak() (names []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	before := maps.Clone(b.dead)
 	room := b.open(true, true)
-	b.seat(b.name("user"), room, old)
-	b.seat(b.name("user"), room, old)
+	b.seat(b.name("left"), room, old)
+	b.seat(b.name("left"), room, old)
 	b.close(room)
-	b.stuck(b.name("user"))
+	b.stuck(b.name("left"))
 	if !b.noMongo {
 		b.match("finished", 2*time.Hour)
 	}
 	if !b.noBots {
-		bot := b.name("bot")
+		bot := b.name("left")
 		b.start(bot)
 		b.crash(bot)
 	}
@@ -390,8 +390,9 @@ func one[V any](r *rand.Rand, of map[string]V, fits func(V) bool) string {
 	return names[r.IntN(len(names))]
 }
 
-// most is how much may be dead at a time before the backend leaks no more of itself. If more than half
-// of a kind died while nothing may go, the rule would be held for a minute: rightly, and for too long.
+// most is how much may be dead at a time before the backend leaks no more of itself. If more than
+// half of a kind died while nothing may go, the rule would be held for a minute: rightly, and for
+// too long.
 const most = 6
 
 // act does one thing at random: users come and go, also those whose keys are orphans by now.
@@ -399,7 +400,9 @@ func (b *backend) act() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	room, bot := one(b.rand, b.rooms, has), one(b.rand, b.bots, nil)
-	user, waiting := one(b.rand, b.seats, nil), one(b.rand, b.waits, nil)
+	// Who sits in a room that is delisted, or has no channel, stays there: few do.
+	user := one(b.rand, b.seats, func(room string) bool { return b.rooms[room] != nil && !b.quiet[room] })
+	waiting := one(b.rand, b.waits, nil)
 	again := func(prefix string) string { // not of what a row looks at
 		name, ok := strings.CutPrefix(one(b.rand, b.dead, nil), prefix)
 		if ok && (strings.HasPrefix(name, "user") || strings.HasPrefix(name, "bot")) {
@@ -411,7 +414,7 @@ func (b *backend) act() {
 	case 0: // a reservation is written anew, of an orphan also
 		if name := again("queue:reservation:"); name != "" {
 			b.seat(name, room, old)
-		} else {
+		} else if user != "" {
 			b.seat(user, room, old)
 		}
 	case 1: // so is a place in the queue
@@ -420,9 +423,11 @@ func (b *backend) act() {
 		} else {
 			b.wait(waiting)
 		}
-	case 2: // a bot runs again under its old name
+	case 2: // a bot crashes, and runs again under its old name
 		if name := again("bots:state:"); name != "" && !b.noBots {
 			b.start(name)
+		} else if len(b.dead) < most && len(b.bots) > 4 && !b.noBots {
+			b.crash(bot)
 		}
 	case 3:
 		if !b.noBots {
@@ -445,7 +450,7 @@ func (b *backend) act() {
 	case 6: // a room comes, and another goes in good order
 		if len(b.rooms) < 8 {
 			b.seat(b.name("user"), b.open(true, true), old)
-		} else if len(b.dead) < most {
+		} else if len(b.dead) < most && !b.quiet[room] {
 			b.close(room)
 		}
 	case 7:

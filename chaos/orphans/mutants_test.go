@@ -15,10 +15,10 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/harness"
 )
 
-// TestMutants takes the protections of the engine away, one after the other, and demands that the test
-// named fails, or that the oracle rejects what came of the row. That both pass with the code as it is, is
-// for package orphan and TestMatrix to show. What does not compile, or ends in another way, catches
-// nothing.
+// TestMutants takes the protections of the engine away, one after the other, and demands that the
+// test named fails, or that the oracle rejects what came of the row. That both pass with the code
+// as it is, is for package orphan and TestMatrix to show. What does not compile, or ends in another
+// way, catches nothing.
 func TestMutants(t *testing.T) {
 	for _, m := range mutants {
 		t.Run(m.name, func(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 // layout names the worker's own keys: those of the default CLEANUP_PREFIX.
 var layout = guard.Layout{Prefix: "{cleanup}:"}
 
-// stepKey is written in each transaction of the backend: what lives from now on (+), and what lives no
-// longer (-), as words.
+// stepKey is written in each transaction of the backend: what lives from now on (+), and what lives
+// no longer (-), as words.
 const stepKey = "backend:step"
 
 // model is what the server held, as far as it is the backend's, and what lived.
@@ -64,8 +64,8 @@ func everySecond(words []string) (some []string) {
 	return some
 }
 
-// apply plays one command on the backend's keys. What it does not know is an error: then nothing that
-// follows could be relied on.
+// apply plays one command on the backend's keys. What it does not know is an error: then nothing
+// that follows could be relied on.
 func (m *model) apply(c history.Command) error {
 	switch c[0] {
 	case "FLUSHALL", history.LifeCommand:
@@ -117,7 +117,8 @@ func (m *model) apply(c history.Command) error {
 	return nil
 }
 
-// ofBackend tells the backend's keys from the worker's, its bins, and what the test fills memory with.
+// ofBackend tells the backend's keys from the worker's, its bins, and what the test fills memory
+// with.
 func ofBackend(key string) bool {
 	return !strings.HasPrefix(key, layout.Prefix) && !strings.HasPrefix(key, "orphan:bin:") &&
 		!strings.HasPrefix(key, fillKey) && key != history.FaultKey

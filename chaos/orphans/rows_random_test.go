@@ -8,8 +8,8 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/harness"
 )
 
-// deck are the faults of which atRandom draws. None of them waits for what is dead to go: the next one
-// may come first.
+// deck are the faults of which atRandom draws. None of them waits for what is dead to go: the next
+// one may come first.
 func deck() map[string]func(w *world) {
 	drop := func(keys ...string) func(w *world) {
 		return func(w *world) {

@@ -111,8 +111,8 @@ func botSetsDeleted(w *world) {
 	w.held("bots", "")
 }
 
-// oneBotSetDeleted deletes one of the sets of bots. That cannot be told from bots that were stopped: its
-// bots go into the bin, and come back from there.
+// oneBotSetDeleted deletes one of the sets of bots. That cannot be told from bots that were
+// stopped: its bots go into the bin, and come back from there.
 func oneBotSetDeleted(w *world) {
 	ctx := w.Context()
 	w.without(&w.backend.noBots, true)
@@ -199,8 +199,8 @@ func (w *world) today() {
 	}
 }
 
-// mongoOfYesterday restores MongoDB from a backup: matches that are over run, those of today are not
-// known. No match goes by that.
+// mongoOfYesterday restores MongoDB from a backup: matches that are over run, those of today are
+// not known. No match goes by that.
 func mongoOfYesterday(w *world) {
 	w.without(&w.backend.noMongo, true)
 	w.backend.mu.Lock()

@@ -93,7 +93,8 @@ func (w *world) catch(match func(proxy.Request) bool, begin, meanwhile func()) {
 	meanwhile()
 }
 
-// madeAnew makes an orphan anew under its old name, in each gap between the first look and the delete.
+// madeAnew makes an orphan anew under its old name, in each gap between the first look and the
+// delete.
 func madeAnew(w *world) {
 	b := w.backend
 	names := map[string]string{"reservations": "queue:reservation:", "queue": queue + " ", "bots": "bots:state:"}

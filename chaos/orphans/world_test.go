@@ -173,8 +173,8 @@ func (w *world) removed(k *worker) (byRule map[string]uint64) {
 	return stats.CumulativeStats.ByRule
 }
 
-// run is what is the same in each row: two workers beside a living backend delete what is dead; then
-// comes the fault, and after it they do so again. Then the oracle judges.
+// run is what is the same in each row: two workers beside a living backend delete what is dead;
+// then comes the fault, and after it they do so again. Then the oracle judges.
 func (w *world) run() {
 	defer func() {
 		if w.Failed() { // whatever was waited for in vain: what came of it?

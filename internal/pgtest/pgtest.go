@@ -7,8 +7,8 @@
 // A package that uses it has a TestMain that calls [Main].
 //
 // The programs are in the folder that POSTGRES_BIN names: "make test" sets it, scripts/postgres
-// prints it. Without it they are those of the PATH, else of the project's cache. None fails a test, it
-// never skips one.
+// prints it. Without it they are those of the PATH, else of the project's cache. None fails a test,
+// it never skips one.
 //
 // A server listens on a socket in a private folder, and on no port. What was committed outlives a
 // killed server, but no loss of power: nothing is synced to the disk. As root it runs as the user

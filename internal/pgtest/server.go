@@ -35,8 +35,8 @@ type Server struct {
 	p *server
 }
 
-// Start starts a server of the test's own, and returns when it answers. It goes with the test; a test
-// that fails shows the end of its log. Settings win over the defaults here, as in
+// Start starts a server of the test's own, and returns when it answers. It goes with the test; a
+// test that fails shows the end of its log. Settings win over the defaults here, as in
 //
 //	pgtest.Start(t, "synchronous_commit=off") // a kill loses what was committed last
 func Start(t testing.TB, settings ...string) *Server {
@@ -89,8 +89,8 @@ func (s *Server) Kill() {
 	s.p.kill()
 }
 
-// Restart kills the server if it lives, and starts it anew with its data and its URL. It returns when
-// it answers.
+// Restart kills the server if it lives, and starts it anew with its data and its URL. It returns
+// when it answers.
 func (s *Server) Restart() {
 	s.t.Helper()
 	s.p.kill()
@@ -134,14 +134,14 @@ func (p *server) initialize() error {
 		return err
 	}
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("pgtest: initdb (as root it runs as nobody, who has to reach %s): %w\n%s", p.bin, err, out)
+		return fmt.Errorf("pgtest: initdb (for root it runs as nobody, who has to reach it): %w\n%s", err, out)
 	}
 	return nil
 }
 
-// command is one of PostgreSQL's programs as a command of a user whom it accepts. On Linux the program
-// is told to end when the thread that starts it does: SIGQUIT has a server take its connections and
-// its shared memory with it.
+// command is one of PostgreSQL's programs as a command of a user whom it accepts. On Linux the
+// program is told to end when the thread that starts it does: SIGQUIT has a server take its
+// connections and its shared memory with it.
 func (p *server) command(program string, args ...string) (*exec.Cmd, error) {
 	argv := append([]string{filepath.Join(p.bin, program)}, args...)
 	if runtime.GOOS == "linux" {
@@ -176,7 +176,8 @@ func (p *server) start() error {
 	if err != nil {
 		return err
 	}
-	if p.life, err = process.Start(cmd, process.Options{Log: filepath.Join(p.dir, "log"), OwnGroup: true}); err != nil {
+	p.life, err = process.Start(cmd, process.Options{Log: filepath.Join(p.dir, "log"), OwnGroup: true})
+	if err != nil {
 		return fmt.Errorf("pgtest: start: %w", err)
 	}
 	return p.awaitReady()
@@ -219,8 +220,8 @@ func (p *server) kill() {
 	}
 }
 
-// close ends the cluster for good and removes it. A life that was killed has left shared memory behind,
-// which only another life can take away.
+// close ends the cluster for good and removes it. A life that was killed has left shared memory
+// behind, which only another life can take away.
 func (p *server) close() (err error) {
 	if p.life != nil {
 		if !p.life.Runs() && p.life.ExitCode() < 0 {
@@ -271,10 +272,10 @@ func (p *server) log() string {
 	return text[max(0, len(text)-logTail):]
 }
 
-var errNoPrograms = errors.New("pgtest: no PostgreSQL found: set POSTGRES_BIN to what scripts/postgres prints")
+var errNoPrograms = errors.New("pgtest: no PostgreSQL: set POSTGRES_BIN to what scripts/postgres prints")
 
-// findPrograms returns the folder of initdb and postgres. POSTGRES_BIN is an order: where it has none,
-// nothing else is tried.
+// findPrograms returns the folder of initdb and postgres. POSTGRES_BIN is an order: where it has
+// none, nothing else is tried.
 func findPrograms() (string, error) {
 	if named := os.Getenv("POSTGRES_BIN"); named != "" {
 		if !hasPrograms(named) {

@@ -4,7 +4,8 @@
 -- The tables that a dispatch service has. Of those that are there already, only columns that are
 -- missing are added. Whoever may do no more than that needs no other right on them.
 CREATE TABLE IF NOT EXISTS mitras (id uuid PRIMARY KEY DEFAULT gen_random_uuid());
-CREATE TABLE IF NOT EXISTS mitra_online_status (id uuid PRIMARY KEY DEFAULT gen_random_uuid()) WITH (fillfactor = 70);
+CREATE TABLE IF NOT EXISTS mitra_online_status (id uuid PRIMARY KEY DEFAULT gen_random_uuid())
+  WITH (fillfactor = 70);
 CREATE TABLE IF NOT EXISTS mitra_online_logs (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY);
 CREATE TABLE IF NOT EXISTS chat_sessions (id uuid PRIMARY KEY DEFAULT gen_random_uuid());
 CREATE TABLE IF NOT EXISTS auth_sessions (id uuid PRIMARY KEY DEFAULT gen_random_uuid());
@@ -44,10 +45,14 @@ BEGIN
   THEN
     CREATE UNIQUE INDEX availability_one_status ON mitra_online_status (mitra_id);
   END IF;
-END $$;
 
--- For counting anew, which else would read every session that ever was.
-CREATE INDEX availability_busy_sessions ON chat_sessions (mitra_id) WHERE status IN ('active', 'pending_payment');
+  -- For counting anew, which else would read every session that ever was. Its owner may have made it
+  -- before, without keeping writers waiting.
+  IF to_regclass('availability_busy_sessions') IS NULL THEN
+    CREATE INDEX availability_busy_sessions ON chat_sessions (mitra_id)
+     WHERE status IN ('active', 'pending_payment');
+  END IF;
+END $$;
 
 -- What an administrator may change.
 INSERT INTO app_config (key, value) VALUES

@@ -1,9 +1,9 @@
 -- +goose Up
 -- +goose StatementBegin
 
--- One row for each mitra that ever was. There is no foreign key, and rows are never deleted: a mitra
--- that is deleted and created again under its id must not begin at version 1 again.
--- Half of each page is left free, so that a change of a row stays on its page, and in no index.
+-- One row for each mitra that ever was. There is no foreign key, and rows are never deleted: a
+-- mitra that is deleted and created again under its id must not begin at version 1 again. Half of
+-- each page is left free, so that a change of a row stays on its page, and in no index.
 CREATE TABLE mitra_availability (
   mitra_id uuid PRIMARY KEY,
   is_online boolean NOT NULL DEFAULT false,
@@ -22,8 +22,8 @@ CREATE INDEX mitra_availability_online ON mitra_availability (mitra_id) WHERE is
 --
 -- They run with the rights of the owner: who may change the tables need not know of the states.
 --
--- A row that is not there yet is made. So it does not matter what is stored first, and triggers that
--- were off for a time leave nobody without a state.
+-- A row that is not there yet is made. So it does not matter what is stored first, and triggers
+-- that were off for a time leave nobody without a state.
 
 CREATE FUNCTION availability_of_mitras() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
 DECLARE ids uuid[]; actives boolean[];
@@ -43,10 +43,11 @@ BEGIN
   RETURN NULL;
 END $$;
 
--- A mitra that goes online while it is online gives a sign of life, which has to outdo an auto-offline
--- that is under way. So a statement that names is_online takes a version for each of its rows, also
--- where the value stays. A trigger for statements cannot see what was named. This one, for rows, can: it
--- says so for the rest of the transaction. A mirror of heartbeats does not name it, and takes none.
+-- A mitra that goes online while it is online gives a sign of life, which has to outdo an
+-- auto-offline that is under way. So a statement that names is_online takes a version for each of
+-- its rows, also where the value stays. A trigger for statements cannot see what was named. This
+-- one, for rows, can: it says so for the rest of the transaction. A mirror of heartbeats does not
+-- name it, and takes none.
 CREATE FUNCTION availability_named() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM set_config('availability.named', 'yes', true);
@@ -63,7 +64,8 @@ BEGIN
   ELSE
     named := coalesce(current_setting('availability.named', true) = 'yes', false);
     SELECT array_agg(mitra_id), array_agg(n.is_online) INTO ids, onlines
-      FROM old_rows o FULL JOIN new_rows n USING (mitra_id) WHERE named OR n.is_online IS DISTINCT FROM o.is_online;
+      FROM old_rows o FULL JOIN new_rows n USING (mitra_id)
+     WHERE named OR n.is_online IS DISTINCT FROM o.is_online;
   END IF;
   INSERT INTO mitra_availability AS a (mitra_id, is_online)
     SELECT id, coalesce(online, false) FROM unnest(ids, onlines) AS t (id, online) ORDER BY id
@@ -104,13 +106,18 @@ END $$;
 DO $$
 DECLARE base text; handler text; event text; tables text;
 BEGIN
-  FOR base, handler IN VALUES ('mitras', 'availability_of_mitras'), ('mitra_online_status', 'availability_of_status'),
-                              ('chat_sessions', 'availability_of_sessions')
+  FOR base, handler IN VALUES
+    ('mitras', 'availability_of_mitras'),
+    ('mitra_online_status', 'availability_of_status'),
+    ('chat_sessions', 'availability_of_sessions')
   LOOP
-    FOR event, tables IN VALUES ('INSERT', 'NEW TABLE AS new_rows'), ('DELETE', 'OLD TABLE AS old_rows'),
-                                ('UPDATE', 'OLD TABLE AS old_rows NEW TABLE AS new_rows')
+    FOR event, tables IN VALUES
+      ('INSERT', 'NEW TABLE AS new_rows'),
+      ('DELETE', 'OLD TABLE AS old_rows'),
+      ('UPDATE', 'OLD TABLE AS old_rows NEW TABLE AS new_rows')
     LOOP
-      EXECUTE format('CREATE TRIGGER %I AFTER %s ON %I REFERENCING %s FOR EACH STATEMENT EXECUTE FUNCTION %I()',
+      EXECUTE format('CREATE TRIGGER %I AFTER %s ON %I REFERENCING %s
+                      FOR EACH STATEMENT EXECUTE FUNCTION %I()',
                      'availability_' || lower(event), event, base, tables, handler);
     END LOOP;
     EXECUTE format('CREATE TRIGGER availability_truncate AFTER TRUNCATE ON %I
@@ -125,7 +132,8 @@ DO $$
 DECLARE name text;
 BEGIN
   FOREACH name IN ARRAY ARRAY['mitras', 'status', 'sessions', 'truncate'] LOOP
-    EXECUTE format('ALTER FUNCTION availability_of_%s() SET search_path = %I, pg_temp', name, current_schema());
+    EXECUTE format('ALTER FUNCTION availability_of_%s() SET search_path = %I, pg_temp',
+                   name, current_schema());
   END LOOP;
 END $$;
 
@@ -138,13 +146,16 @@ SELECT mitra_id, coalesce(s.is_online, false) AS is_online, coalesce(m.is_active
   FROM mitra_availability
   FULL JOIN (SELECT id AS mitra_id, is_active FROM mitras) m USING (mitra_id)
   FULL JOIN mitra_online_status s USING (mitra_id)
-  FULL JOIN (SELECT mitra_id, count(*) AS n FROM chat_sessions
-              WHERE status IN ('active', 'pending_payment') AND mitra_id IS NOT NULL GROUP BY mitra_id) c USING (mitra_id);
+  FULL JOIN (
+    SELECT mitra_id, count(*) AS n FROM chat_sessions
+     WHERE status IN ('active', 'pending_payment') AND mitra_id IS NOT NULL GROUP BY mitra_id) c USING (mitra_id);
 
--- The state as the mirror takes it. seen is the last sign of life that is stored. A count below zero,
--- as sessions may leave it that came while triggers were off, is for availability_repair alone.
+-- The state as the mirror takes it. seen is the last sign of life that is stored. A count below
+-- zero, as sessions may leave it that came while triggers were off, is for availability_repair
+-- alone.
 CREATE VIEW mitra_availability_state AS
-SELECT a.mitra_id, a.version, a.is_online, a.is_active, greatest(a.active_sessions, 0) AS active_sessions, a.changed_xid,
+SELECT a.mitra_id, a.version, a.is_online, a.is_active,
+       greatest(a.active_sessions, 0) AS active_sessions, a.changed_xid,
        greatest(s.last_heartbeat_at, s.last_online_at)::timestamptz AS seen
   FROM mitra_availability a LEFT JOIN mitra_online_status s USING (mitra_id);
 
@@ -154,25 +165,29 @@ DECLARE ids uuid[];
 BEGIN
   SELECT array_agg(t.mitra_id) INTO ids
     FROM mitra_availability_truth t LEFT JOIN mitra_availability a USING (mitra_id)
-   WHERE (t.is_online, t.is_active, t.active_sessions) IS DISTINCT FROM (a.is_online, a.is_active, a.active_sessions);
+   WHERE (t.is_online, t.is_active, t.active_sessions)
+         IS DISTINCT FROM (a.is_online, a.is_active, a.active_sessions);
   IF ids IS NULL THEN
     RETURN;
   END IF;
   INSERT INTO mitra_availability (mitra_id) SELECT u FROM unnest(ids) u ORDER BY u ON CONFLICT DO NOTHING;
   PERFORM FROM mitra_availability WHERE mitra_id = ANY (ids) ORDER BY mitra_id FOR NO KEY UPDATE;
-  -- All is read again by a new statement. Under the lock a change of the tables is either committed,
-  -- together with its change of the state, and seen here, or it will change the state after this.
+  -- All is read again by a new statement. Under the lock a change of the tables is either
+  -- committed, together with its change of the state, and seen here, or it will change the state
+  -- after this.
   RETURN QUERY
     WITH wrong AS (
-      SELECT t.*, format('online %s, active %s, sessions %s', a.is_online, a.is_active, a.active_sessions) AS was
+      SELECT t.*, format('online %s, active %s, sessions %s', a.is_online, a.is_active, a.active_sessions) was
         FROM mitra_availability_truth t JOIN mitra_availability a USING (mitra_id)
-       WHERE mitra_id = ANY (ids) AND (t.is_online, t.is_active, t.active_sessions)
-                            IS DISTINCT FROM (a.is_online, a.is_active, a.active_sessions))
+       WHERE mitra_id = ANY (ids)
+         AND (t.is_online, t.is_active, t.active_sessions)
+             IS DISTINCT FROM (a.is_online, a.is_active, a.active_sessions))
     UPDATE mitra_availability a
        SET is_online = w.is_online, is_active = w.is_active, active_sessions = w.active_sessions,
            version = a.version + 1, changed_xid = DEFAULT
       FROM wrong w WHERE a.mitra_id = w.mitra_id
-    RETURNING a.mitra_id, w.was, format('online %s, active %s, sessions %s', a.is_online, a.is_active, a.active_sessions);
+    RETURNING a.mitra_id, w.was,
+              format('online %s, active %s, sessions %s', a.is_online, a.is_active, a.active_sessions);
 END $$;
 
 SELECT availability_repair();

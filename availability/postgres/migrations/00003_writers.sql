@@ -1,16 +1,16 @@
 -- +goose Up
 -- +goose StatementBegin
 
--- Each writer is one statement for its caller. Its last step reads the states, under the locks that it
--- holds: what it returns is what is committed.
+-- Each writer is one statement for its caller. Its last step reads the states, under the locks that
+-- it holds: what it returns is what is committed.
 --
--- The order of locks, each by id: mitras (as foreign keys lock them), mitra_online_status, chat_sessions,
--- auth_sessions, mitra_availability. Whatever a writer will lock it locks before its first change. So
--- writers never wait for each other in a circle.
+-- The order of locks, each by id: mitras (as foreign keys lock them), mitra_online_status,
+-- chat_sessions, auth_sessions, mitra_availability. Whatever a writer will lock it locks before its
+-- first change. So writers never wait for each other in a circle.
 --
--- outcome is one of: done; unknown, there is no such mitra or session; taken, full, inactive. Nothing is
--- changed unless it is done. States are returned also of a refusal: the caller expected others. The
--- state is null in the only row if there is none.
+-- outcome is one of: done; unknown, there is no such mitra or session; taken, full, inactive.
+-- Nothing is changed unless it is done. States are returned also of a refusal: the caller expected
+-- others. The state is null in the only row if there is none.
 
 CREATE FUNCTION availability_set_online(mitra uuid, want boolean)
 RETURNS TABLE (outcome text, state mitra_availability_state) LANGUAGE plpgsql AS $$
@@ -30,7 +30,8 @@ BEGIN
   IF outcome = 'done' THEN
     SELECT s.is_online INTO was FROM mitra_online_status s WHERE s.mitra_id = mitra FOR NO KEY UPDATE;
     IF want AND NOT FOUND THEN
-      INSERT INTO mitra_online_status (mitra_id, is_online) VALUES (mitra, false) ON CONFLICT (mitra_id) DO NOTHING;
+      INSERT INTO mitra_online_status (mitra_id, is_online) VALUES (mitra, false)
+        ON CONFLICT (mitra_id) DO NOTHING;
       SELECT s.is_online INTO was FROM mitra_online_status s WHERE s.mitra_id = mitra FOR NO KEY UPDATE;
     END IF;
     moment := clock_timestamp(); -- after all waiting
@@ -61,14 +62,15 @@ BEGIN
     RETURN;
   END IF;
   IF NOT want THEN
-    UPDATE auth_sessions s SET revoked_at = clock_timestamp() WHERE s.mitra_id = mitra AND s.revoked_at IS NULL;
+    UPDATE auth_sessions s SET revoked_at = clock_timestamp()
+     WHERE s.mitra_id = mitra AND s.revoked_at IS NULL;
   END IF;
   UPDATE mitras m SET is_active = want WHERE m.id = mitra AND m.is_active IS DISTINCT FROM want;
   RETURN QUERY SELECT 'done', v FROM mitra_availability_state v WHERE v.mitra_id = mitra;
 END $$;
 
--- The room is looked at under the lock under which it is taken: nobody is ever given more sessions than
--- most. One that the mitra has accepted already is done.
+-- The room is looked at under the lock under which it is taken: nobody is ever given more sessions
+-- than most. One that the mitra has accepted already is done.
 CREATE FUNCTION availability_accept(session uuid, mitra uuid, most integer)
 RETURNS TABLE (outcome text, state mitra_availability_state) LANGUAGE plpgsql AS $$
 DECLARE
@@ -79,7 +81,8 @@ DECLARE
 BEGIN
   PERFORM FROM mitras m WHERE m.id = mitra FOR KEY SHARE;
   IF FOUND THEN
-    SELECT c.status, c.mitra_id INTO present, holder FROM chat_sessions c WHERE c.id = session FOR NO KEY UPDATE;
+    SELECT c.status, c.mitra_id INTO present, holder
+      FROM chat_sessions c WHERE c.id = session FOR NO KEY UPDATE;
   END IF;
   IF NOT FOUND THEN
     outcome := 'unknown';
@@ -88,7 +91,8 @@ BEGIN
   ELSIF present IS DISTINCT FROM 'searching' THEN
     outcome := 'taken';
   ELSE
-    SELECT a.is_active, a.active_sessions INTO active, busy FROM mitra_availability a WHERE a.mitra_id = mitra FOR NO KEY UPDATE;
+    SELECT a.is_active, a.active_sessions INTO active, busy
+      FROM mitra_availability a WHERE a.mitra_id = mitra FOR NO KEY UPDATE;
     IF active IS NOT TRUE THEN
       outcome := 'inactive';
     ELSIF busy >= most THEN
@@ -98,7 +102,8 @@ BEGIN
       UPDATE chat_sessions c SET status = 'active', mitra_id = mitra WHERE c.id = session;
     END IF;
   END IF;
-  RETURN QUERY SELECT outcome, v FROM (SELECT) AS once LEFT JOIN mitra_availability_state v ON v.mitra_id = mitra;
+  RETURN QUERY SELECT outcome, v FROM (SELECT) AS once
+    LEFT JOIN mitra_availability_state v ON v.mitra_id = mitra;
 END $$;
 
 -- One that has ended in this way already is done.
@@ -108,7 +113,8 @@ DECLARE
   present chat_sessions.status%TYPE;
   holder uuid;
 BEGIN
-  SELECT c.status, c.mitra_id INTO present, holder FROM chat_sessions c WHERE c.id = session FOR NO KEY UPDATE;
+  SELECT c.status, c.mitra_id INTO present, holder
+      FROM chat_sessions c WHERE c.id = session FOR NO KEY UPDATE;
   IF NOT FOUND THEN
     outcome := 'unknown';
   ELSIF present = how THEN
@@ -123,8 +129,8 @@ BEGIN
     LEFT JOIN mitra_availability_state v ON v.mitra_id = holder;
 END $$;
 
--- One row changes hands, so that nobody ever sees the session with both mitras, or with none. One that
--- the mitra has already is done.
+-- One row changes hands, so that nobody ever sees the session with both mitras, or with none. One
+-- that the mitra has already is done.
 CREATE FUNCTION availability_reroute(session uuid, mitra uuid, most integer)
 RETURNS TABLE (outcome text, status text, state mitra_availability_state) LANGUAGE plpgsql AS $$
 DECLARE
@@ -135,14 +141,16 @@ DECLARE
 BEGIN
   PERFORM FROM mitras m WHERE m.id = mitra FOR KEY SHARE;
   IF FOUND THEN
-    SELECT c.status, c.mitra_id INTO present, holder FROM chat_sessions c WHERE c.id = session FOR NO KEY UPDATE;
+    SELECT c.status, c.mitra_id INTO present, holder
+      FROM chat_sessions c WHERE c.id = session FOR NO KEY UPDATE;
   END IF;
   IF NOT FOUND THEN
     outcome := 'unknown';
   ELSIF present IN ('active', 'pending_payment') THEN
     PERFORM FROM mitra_availability a WHERE a.mitra_id IN (holder, mitra)
       ORDER BY a.mitra_id FOR NO KEY UPDATE;
-    SELECT a.is_active, a.active_sessions INTO active, busy FROM mitra_availability a WHERE a.mitra_id = mitra;
+    SELECT a.is_active, a.active_sessions INTO active, busy
+      FROM mitra_availability a WHERE a.mitra_id = mitra;
     IF holder = mitra THEN
       outcome := 'done';
     ELSIF active IS NOT TRUE THEN
@@ -160,8 +168,8 @@ BEGIN
     LEFT JOIN mitra_availability_state v ON v.mitra_id IN (holder, mitra);
 END $$;
 
--- Each pair is a mitra that was found silent, and the version at which it was. A version is good for one
--- flip: whoever comes late, or again, finds another. What is stored here is asked as well.
+-- Each pair is a mitra that was found silent, and the version at which it was. A version is good
+-- for one flip: whoever comes late, or again, finds another. What is stored here is asked as well.
 CREATE FUNCTION availability_auto_offline(ids uuid[], versions bigint[], cutoff timestamptz)
 RETURNS TABLE (flipped boolean, state mitra_availability_state) LANGUAGE plpgsql AS $$
 DECLARE
@@ -175,7 +183,8 @@ BEGIN
   moment := clock_timestamp(); -- after all waiting
   WITH off AS (
     UPDATE mitra_online_status s SET is_online = false, last_offline_at = moment, updated_at = moment
-      FROM unnest(ids, versions) AS c (id, version) JOIN mitra_availability a ON a.mitra_id = c.id AND a.version = c.version
+      FROM unnest(ids, versions) AS c (id, version)
+      JOIN mitra_availability a ON a.mitra_id = c.id AND a.version = c.version
      WHERE s.mitra_id = c.id AND s.is_online
        AND greatest(s.last_heartbeat_at, s.last_online_at) >= cutoff IS NOT TRUE
     RETURNING s.mitra_id),
@@ -183,12 +192,14 @@ BEGIN
     INSERT INTO mitra_online_logs (mitra_id, status, created_at) SELECT off.mitra_id, word, moment FROM off
     RETURNING mitra_online_logs.mitra_id)
   SELECT array_agg(logged.mitra_id) INTO done FROM logged;
-  RETURN QUERY SELECT coalesce(v.mitra_id = ANY (done), false), v FROM mitra_availability_state v WHERE v.mitra_id = ANY (ids);
+  RETURN QUERY SELECT coalesce(v.mitra_id = ANY (done), false), v
+    FROM mitra_availability_state v WHERE v.mitra_id = ANY (ids);
 END $$;
 
--- Heartbeats come in batches, each stored if it is newer. A row that somebody is changing is left for the
--- next time: so this waits for nobody.
-CREATE FUNCTION availability_mirror_heartbeats(ids uuid[], moments timestamptz[]) RETURNS bigint LANGUAGE sql AS $$
+-- Heartbeats come in batches, each stored if it is newer. A row that somebody is changing is left
+-- for the next time: so this waits for nobody.
+CREATE FUNCTION availability_mirror_heartbeats(ids uuid[], moments timestamptz[])
+RETURNS bigint LANGUAGE sql AS $$
   WITH newer AS MATERIALIZED (
     SELECT s.mitra_id, h.moment FROM unnest(ids, moments) AS h (id, moment)
       JOIN mitra_online_status s ON s.mitra_id = h.id
@@ -201,9 +212,11 @@ CREATE FUNCTION availability_mirror_heartbeats(ids uuid[], moments timestamptz[]
   SELECT count(*) FROM stored
 $$;
 
--- The mirror knows newer versions than are here: commits were lost. What is here is the truth, and takes
--- versions above them; also of a mitra that nobody knows any more, which is offline and not active then.
-CREATE FUNCTION availability_outbid(ids uuid[], versions bigint[]) RETURNS SETOF mitra_availability_state LANGUAGE plpgsql AS $$
+-- The mirror knows newer versions than are here: commits were lost. What is here is the truth, and
+-- takes versions above them; also of a mitra that nobody knows any more, which is offline and not
+-- active then.
+CREATE FUNCTION availability_outbid(ids uuid[], versions bigint[])
+RETURNS SETOF mitra_availability_state LANGUAGE plpgsql AS $$
 BEGIN
   INSERT INTO mitra_availability AS a (mitra_id, version)
     SELECT id, max(version) + 1 FROM unnest(ids, versions) AS t (id, version) GROUP BY id ORDER BY id
