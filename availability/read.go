@@ -144,8 +144,8 @@ func (m *Mirror) scanAvailable(ctx context.Context, s Settings, limit int) ([]Av
 		seen map[string]bool
 	)
 	for cursor := "0"; ; {
-		page, err := findPageScript.Run(ctx, m.rdb, keys, cursor, findPage, s.MaxCustomers, s.stale(), limit,
-		).StringSlice()
+		args := []any{cursor, findPage, s.MaxCustomers, s.stale(), limit}
+		page, err := findPageScript.Run(ctx, m.rdb, keys, args...).StringSlice()
 		if err != nil {
 			return nil, unseeded(err)
 		}
