@@ -3,6 +3,7 @@
 // consists of tests:
 //
 //	backend_test.go  a backend that lives, and leaks on purpose; it writes the truth into the history
+//	acts_test.go     what it does all the time, at random
 //	oracle_test.go   plays the history, and judges each thing that disappears
 //	world_test.go    Redis, MongoDB, two workers, and what is the same in each row
 //	rows_test.go     the rows: what breaks, and what must hold besides the oracle
