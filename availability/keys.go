@@ -61,7 +61,7 @@ func file(name string) string {
 var (
 	applyScript     = redis.NewScript(lua(1, "apply"))
 	findPageScript  = redis.NewScript(lua(1, "iso", "witness", "findpage"))
-	heartbeatScript = redis.NewScript(lua(1, "iso", "heartbeat"))
+	heartbeatScript = redis.NewScript(file("iso") + file("heartbeat"))
 	pardonScript    = redis.NewScript(lua(1, "pardon"))
 	removeScript    = redis.NewScript(lua(1, "remove"))
 	seedScript      = redis.NewScript(lua(1, "iso", "seed"))

@@ -116,7 +116,7 @@ func (m *Mirror) FindAvailable(ctx context.Context, limit int) (Answer[[]Availab
 		return Answer[[]Available]{}, err
 	}
 	return read(ctx, m, "find_available", func(ctx context.Context) ([]Available, error) {
-		found, err := m.scanAvailable(ctx, s)
+		found, err := m.scanAvailable(ctx, s, limit)
 		if err != nil {
 			return nil, err
 		}
@@ -135,15 +135,17 @@ func (m *Mirror) FindAvailable(ctx context.Context, limit int) (Answer[[]Availab
 	})
 }
 
-// scanAvailable reads all pages. A set that changes meanwhile may show a mitra twice.
-func (m *Mirror) scanAvailable(ctx context.Context, s Settings) ([]Available, error) {
+// scanAvailable reads all pages, and of each the least busy. A set that changes meanwhile may show
+// a mitra twice.
+func (m *Mirror) scanAvailable(ctx context.Context, s Settings, limit int) ([]Available, error) {
 	var (
 		keys = m.keys.all(m.keys.Witness())
 		all  []Available
 		seen map[string]bool
 	)
 	for cursor := "0"; ; {
-		page, err := findPageScript.Run(ctx, m.rdb, keys, cursor, findPage, s.MaxCustomers, s.stale()).StringSlice()
+		args := []any{cursor, findPage, s.MaxCustomers, s.stale(), limit}
+		page, err := findPageScript.Run(ctx, m.rdb, keys, args...).StringSlice()
 		if err != nil {
 			return nil, unseeded(err)
 		}

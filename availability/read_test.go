@@ -160,6 +160,21 @@ func TestManyPagesAreOneAnswer(t *testing.T) {
 			ids[a.ID] = true
 		}
 		require.Len(t, ids, len(found.Value), "nobody twice")
+
+		busy := online(fmt.Sprintf("%05d", 7))
+		busy.Version, busy.Sessions = 2, 1
+		_, err = r.apply(t.Context(), newer, busy)
+		require.NoError(t, err)
+		found, err = r.FindAvailable(t.Context(), 2*findPage+99)
+		require.NoError(t, err)
+		require.Len(t, found.Value, 2*findPage+99)
+		require.NotContains(t, found.Value, Available{busy.ID, 1}, "the least busy first, over all pages")
+		found, err = r.FindAvailable(t.Context(), 0)
+		require.NoError(t, err)
+		require.Equal(t, Available{busy.ID, 1}, found.Value[2*findPage+99])
+		found, err = r.FindAvailable(t.Context(), 3)
+		require.NoError(t, err)
+		require.Len(t, found.Value, 3)
 	})
 }
 

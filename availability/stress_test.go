@@ -92,6 +92,12 @@ func (s *stress) beat(ctx context.Context) {
 		n++
 	}
 	id := fmt.Sprintf("m%02d", n)
+	if rand.IntN(4) == 0 { // one whose auto-offline is under way
+		r := s.rigs[0]
+		if ids := r.client.HRandField(ctx, r.keys.condemned(), 1).Val(); len(ids) == 1 {
+			id = ids[0]
+		}
+	}
 	began := time.Now()
 	if beat, err := s.rigs[rand.IntN(len(s.rigs))].Heartbeat(ctx, id); err == nil && beat == BeatKept {
 		s.mu.Lock()

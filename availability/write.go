@@ -106,7 +106,9 @@ func (m *Mirror) Heartbeat(ctx context.Context, id string) (Beat, error) {
 	err := m.redis.do(func() (err error) {
 		ctx, cancel := context.WithTimeout(ctx, m.patience)
 		defer cancel()
-		beat, err = heartbeatScript.Run(ctx, m.rdb, m.keys.all(m.keys.heartbeat(id)), id).Text()
+		k := m.keys
+		keys := []string{k.online(), k.deactivated(), k.condemned(), k.seeded(), k.heartbeat(id)}
+		beat, err = heartbeatScript.Run(ctx, m.rdb, keys, id).Text()
 		return err
 	})
 	if err != nil {
