@@ -35,8 +35,8 @@
 //   - While neither a writer nor the feed reaches Redis, readers see the states of before.
 //   - Heartbeats that Redis loses are lost. The witness sees the loss, and nobody is judged before
 //     stale_after has passed; the source's heartbeats are HeartbeatInterval old.
-//   - A heartbeat may be kept, and the mitra go offline all the same, if Redis is emptied and seeded
-//     again in the milliseconds between the last look at the marks and the commit. The next
+//   - A heartbeat may be kept, and the mitra go offline all the same, if Redis is emptied and
+//     seeded again in the milliseconds between the last look at the marks and the commit. The next
 //     heartbeat is answered BeatNotOnline.
 //   - An app has to go online again after BeatNotOnline, also when the mitra was not set offline in
 //     the end: a mark stands until then.

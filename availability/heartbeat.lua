@@ -1,5 +1,6 @@
 -- heartbeat.lua: takes a heartbeat.
--- KEYS[1] mitras:online  KEYS[2] mitras:deactivated  KEYS[3] mitras:condemned  KEYS[4] mitras:seeded
+-- KEYS[1] mitras:online  KEYS[2] mitras:deactivated  KEYS[3] mitras:condemned
+-- KEYS[4] mitras:seeded
 -- KEYS[5] the mitra's heartbeat. It is called most of all, so nothing stands before it but iso.lua.
 -- ARGV[1] id
 -- Result: deactivated; not_online, also if an auto-offline is under way, or the app would believe
