@@ -19,8 +19,8 @@ var (
 	ErrFenced = errors.New("janitor: fenced: the term is over")
 
 	// ErrRefused is returned by Pass.Delete when the script itself failed, twice, and so deleted
-	// nothing: a key of another type, a missing right, a mistake in a body. A sweep may leave that batch's owner alone
-	// and go on with others.
+	// nothing: a key of another type, a missing right, a mistake in a body. A sweep may leave that
+	// batch's owner alone and go on with others.
 	ErrRefused = errors.New("janitor: batch refused")
 )
 

@@ -183,8 +183,8 @@ func (c *checker) related() {
 }
 
 // spares checks that the rule does not delete a key that another relies on: to that one, all
-// candidates would look dead. A key with a variable is about one of them, and may well be a candidate
-// here.
+// candidates would look dead. A key with a variable is about one of them, and may well be a
+// candidate here.
 func (c *checker) spares(other *checker) {
 	if c.index == other.index {
 		return

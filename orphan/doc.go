@@ -48,11 +48,11 @@
 // # Marks
 //
 // Marks are a hash for each rule: candidate -> first seen (the server's ms), fingerprint. They
-// survive a change of leader. A mark counts only if, since it was made, the witness has listened, no
-// reference was lost, the rule judges as it did, and no server of a Cluster was restarted or failed
-// over. A candidate that shows a sign of life is unmarked before anything else happens. There are at
-// most ten times Rule.Cap marks of a rule; further candidates wait, and are counted as kept, reason
-// marks.
+// survive a change of leader. A mark counts only if, since it was made, the witness has listened,
+// no reference was lost, the rule judges as it did, and no server of a Cluster was restarted or
+// failed over. A candidate that shows a sign of life is unmarked before anything else happens.
+// There are at most ten times Rule.Cap marks of a rule; further candidates wait, and are counted as
+// kept, reason marks.
 //
 // # Related keys
 //

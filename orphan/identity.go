@@ -106,8 +106,8 @@ var sizeOf = map[string]string{
 	"string": "STRLEN", "hash": "HLEN", "list": "LLEN", "set": "SCARD", "zset": "ZCARD", "stream": "XLEN",
 }
 
-// partsOf are the commands for parts of what is too large. A SCAN begins with the same elements as long as
-// there are the same; after that it nearly always begins with others.
+// partsOf are the commands for parts of what is too large. A SCAN begins with the same elements as
+// long as there are the same; after that it nearly always begins with others.
 var partsOf = map[string][][]string{
 	"list":   {{"LRANGE", "0", "127"}, {"LRANGE", "-128", "-1"}},
 	"zset":   {{"ZRANGE", "0", "127"}, {"ZRANGE", "-128", "-1"}},

@@ -17,7 +17,8 @@ func goneSince(keys []string) string { return "gone_since:" + strings.Join(keys,
 // lostAt is the field of a rule's state that says when what its looks rely on was last lost (ms).
 const lostAt = "lost_at"
 
-// serversWere is the field of a rule's state that says which servers of a Cluster the last pass met.
+// serversWere is the field of a rule's state that says which servers of a Cluster the last pass
+// met.
 const serversWere = "servers"
 
 // references is what a look at the references of a rule found.

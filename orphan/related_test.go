@@ -60,7 +60,8 @@ func TestAMemberWithoutANameIsLeftAlone(t *testing.T) {
 	})
 }
 
-// What is found behind the log record cannot be undone: a user who may not do all of it does nothing.
+// What is found behind the log record cannot be undone: a user who may not do all of it does
+// nothing.
 func TestAUserWhoMayNotBinDeletesNothing(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -93,7 +94,8 @@ func TestAUserWhoMayNotBinDeletesNothing(t *testing.T) {
 	}
 }
 
-// Of related keys without their parent, nothing but they themselves tells whether they are the same.
+// Of related keys without their parent, nothing but they themselves tells whether they are the
+// same.
 func TestRelatedKeysThatAreMadeAnewWithoutTheirParentSurvive(t *testing.T) {
 	t.Parallel()
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {

@@ -56,10 +56,11 @@ func intentsKey(l guard.Layout, rule string) string { return l.Prefix + "orphan:
 
 // An intent is one key, or one member, that is about to go.
 type intent struct {
-	ID      string     `json:"id"`
-	Name    string     `json:"name"` // of the candidate
-	Counts  int        `json:"counts"`
-	First   string     `json:"first,omitempty"` // the intent that has to be carried out before this one
+	ID     string `json:"id"`
+	Name   string `json:"name"` // of the candidate
+	Counts int    `json:"counts"`
+	// the intent that has to be carried out before this one
+	First   string     `json:"first,omitempty"`
 	Key     string     `json:"key"`
 	Member  []string   `json:"member,omitempty"` // the command that removes it
 	Aside   string     `json:"aside"`
@@ -121,7 +122,8 @@ func (x *pass) remotely(ctx context.Context, found []*finding, clocks map[*serve
 	if len(items) == 0 {
 		return nil
 	}
-	// Not in one step with the delete, as on one server; but behind the look that found no sign of life.
+	// Not in one step with the delete, as on one server; but behind the look that found no sign of
+	// life.
 	for _, o := range x.premises {
 		there := int64(0)
 		err := x.Call(ctx, func(ctx context.Context) (err error) {
@@ -147,8 +149,9 @@ func (x *pass) remotely(ctx context.Context, found []*finding, clocks map[*serve
 	return x.settleAll(ctx, true)
 }
 
-// intentsOf are the keys and the member that go with a candidate. It is the first that counts, and the
-// others go only once that is away: a candidate that is no longer as it was keeps what is related.
+// intentsOf are the keys and the member that go with a candidate. It is the first that counts, and
+// the others go only once that is away: a candidate that is no longer as it was keeps what is
+// related.
 func (x *pass) intentsOf(f *finding, clocks map[*server]time.Time) (all []intent) {
 	add := func(key string, member []string) {
 		id := fmt.Sprintf("%s-%d-%d", x.r.Rule, x.Epoch(), x.sweep.intents)

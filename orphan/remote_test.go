@@ -52,7 +52,8 @@ func TestOnAClusterWhatGoesAtTheLastInstantIsCounted(t *testing.T) {
 	var late intent
 	require.NoError(t, json.Unmarshal([]byte(noted[0]), &late))
 
-	// The late call lands between two questions of the next pass, while it may, and then it may no more.
+	// The late call lands between two questions of the next pass, while it may, and then it may no
+	// more.
 	r.set.c.Client.AddHook(&after{command: "exists", with: late.Aside, f: func() {
 		seen, err := json.Marshal(map[string]any{"seen": late.Seen})
 		require.NoError(t, err)

@@ -192,9 +192,9 @@ func homeOf(t *topology, l guard.Layout) (server, error) {
 	return server{}, fmt.Errorf("orphan: the server of %s does not answer: %w", l.Log(), t.fault)
 }
 
-// checkServers makes marks worthless if a server of a Cluster is another than in the pass before: one
-// that was restarted, or failed over, may have forgotten a sign of life. The witness listens to the
-// server at home alone.
+// checkServers makes marks worthless if a server of a Cluster is another than in the pass before:
+// one that was restarted, or failed over, may have forgotten a sign of life. The witness listens to
+// the server at home alone.
 func (x *pass) checkServers(ctx context.Context, at time.Time) error {
 	if x.servers.owner == nil {
 		return nil
@@ -280,8 +280,8 @@ func (x *pass) lookAtMarks(ctx context.Context) error {
 	return nil
 }
 
-// lookAtLone looks at candidates without their parents. What they are is in their related keys alone: a
-// page has met some of them only.
+// lookAtLone looks at candidates without their parents. What they are is in their related keys
+// alone: a page has met some of them only.
 func (x *pass) lookAtLone(ctx context.Context) error {
 	if len(x.lone) == 0 {
 		return nil
@@ -308,9 +308,9 @@ func (x *pass) putOff(f *finding) bool {
 	return true
 }
 
-// page looks at some candidates, and unmarks all but those that are condemned as before. New marks wait
-// for the end of the pass: one that fails must not hide from the breaker how many are new. Whole: the
-// candidates have all their related keys.
+// page looks at some candidates, and unmarks all but those that are condemned as before. New marks
+// wait for the end of the pass: one that fails must not hide from the breaker how many are new.
+// Whole: the candidates have all their related keys.
 func (x *pass) page(ctx context.Context, candidates []*candidate, whole bool) error {
 	found, err := x.look(ctx, x.Pass, x.set.c.Source, x.home, candidates)
 	if err != nil {
