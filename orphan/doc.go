@@ -13,19 +13,19 @@
 //
 // Absence is no evidence. A candidate goes only if all of this holds:
 //
-//  1. Its evidence is positive (Rule.GoneIf: a document says finished since an hour), or it lasts: no
-//     sign of life (Rule.KeepIf), seen in two looks at least Rule.Grace apart by the server's time,
-//     with no hold of the witness and no other answer in between.
+//  1. Its evidence is positive (Rule.GoneIf: a document says finished since an hour), or it lasts:
+//     no sign of life (Rule.KeepIf), seen in two looks at least Rule.Grace apart by the server's
+//     time, with no hold of the witness and no other answer in between.
 //  2. The place that it is missing from is itself alive (Rule.UnlessLost). Else the rule is held,
 //     with reason reference_lost.
-//  3. It is the same thing as at the first look: its bytes, its digest, its score, and its expiry. A
-//     thing that was changed, or made anew under the same name, is looked at from the beginning. Of
-//     what is larger than 64 KiB or 512 elements, size and parts are compared: there a change that
-//     leaves both as they were is not seen.
+//  3. It is the same thing as at the first look: its bytes, its digest, its score, and its expiry.
+//     A thing that was changed, or made anew under the same name, is looked at from the beginning.
+//     Of what is larger than 64 KiB or 512 elements, size and parts are compared: there a change
+//     that leaves both as they were is not seen.
 //  4. It can be read. What cannot is kept, and counted as unreadable.
-//  5. Not too many fall at once. A pass deletes Rule.Cap candidates at most. If more than half of at
-//     least 20 candidates are newly condemned, the rule is held once, for a grace period, with reason
-//     mass_failure. A pass that fails has condemned nothing newly.
+//  5. Not too many fall at once. A pass deletes Rule.Cap candidates at most. If more than half of
+//     at least 20 candidates are newly condemned, the rule is held once, for a grace period, with
+//     reason mass_failure. A pass that fails has condemned nothing newly.
 //  6. The guard agrees: lease, fence, witness, log record; see package guard.
 //
 // Whatever cannot tell keeps: a document that is missing, a database or a node that does not
