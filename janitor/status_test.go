@@ -339,7 +339,7 @@ func TestWhatAsksRedisReturnsItsErrorAndSaysWhatItAsked(t *testing.T) {
 						return err
 					})
 					require.ErrorIs(t, err, fault)
-					require.True(t, strings.HasPrefix(err.Error(), c.says), err)
+					require.ErrorContains(t, err, c.says)
 					require.Equal(t, Failed, rep.Outcome)
 					require.Equal(t, err.Error(), rep.Error)
 				}

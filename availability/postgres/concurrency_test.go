@@ -177,8 +177,14 @@ func TestWritersAndRawStatementsDoNotDeadlock(t *testing.T) {
 		_, err := w.src.Outbid(ctx, []string{mitra}, []int64{1})
 		return err
 	})
-	raw("UPDATE chat_sessions SET status = CASE WHEN random() < 0.5 THEN 'searching' ELSE 'completed' END, mitra_id = NULL WHERE status = 'completed'")
-	raw("UPDATE chat_sessions SET status = 'completed' WHERE status IN ('active', 'pending_payment') AND random() < 0.5")
+	// Statements that lock many rows do so in the order of ids: two that lock them as they lie in the
+	// table can deadlock with one another, with triggers or without.
+	raw(`WITH mine AS MATERIALIZED (SELECT id FROM chat_sessions WHERE status = 'completed' ORDER BY id FOR NO KEY UPDATE)
+		UPDATE chat_sessions s SET status = CASE WHEN random() < 0.5 THEN 'searching' ELSE 'completed' END, mitra_id = NULL
+		FROM mine WHERE s.id = mine.id`)
+	raw(`WITH mine AS MATERIALIZED (SELECT id FROM chat_sessions
+			WHERE status IN ('active', 'pending_payment') AND random() < 0.5 ORDER BY id FOR NO KEY UPDATE)
+		UPDATE chat_sessions s SET status = 'completed' FROM mine WHERE s.id = mine.id`)
 	raw("UPDATE mitra_online_status SET is_online = true WHERE mitra_id = (SELECT mitra_id FROM mitra_online_status ORDER BY random() LIMIT 1)")
 	raw(`WITH mine AS MATERIALIZED (SELECT mitra_id FROM mitra_online_status ORDER BY mitra_id FOR NO KEY UPDATE)
 		UPDATE mitra_online_status s SET is_online = NOT is_online FROM mine WHERE s.mitra_id = mine.mitra_id`)
