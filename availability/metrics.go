@@ -16,17 +16,36 @@ func newMetrics() *metrics {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
 	m := &metrics{
-		drift: vec("availability_drift_total",
-			"States that a reconciliation found to differ, and healed: behind, differs, ahead, unknown, base.", "kind"),
-		reads: vec("availability_reads_total", "Reads by operation, and where the answer came from; error: nobody knew.",
-			"op", "source"),
-		heartbeats:  vec("availability_heartbeats_total", "Heartbeats by what became of them.", "result"),
-		applyFailed: counter("availability_apply_failed_total", "Writes that did not reach Redis at once; the feed brings them."),
-		fed:         counter("availability_fed_total", "States that the feed brought to Redis, because no writer had."),
-		seeds:       counter("availability_seeds_total", "Complete seedings by this process."),
-		computed:    counter("availability_snapshots_total", "Snapshots that this process computed."),
-		offline:     counter("availability_auto_offline_total", "Mitras that this process set offline for their silence."),
-		mirrored:    counter("availability_heartbeats_mirrored_total", "Heartbeats that this process brought to the source."),
+		drift: vec(
+			"availability_drift_total",
+			"States that a reconciliation found to differ, and healed: behind, differs, ahead, unknown, base.",
+			"kind",
+		),
+		reads: vec(
+			"availability_reads_total",
+			"Reads by operation, and where the answer came from; error: nobody knew.",
+			"op",
+			"source",
+		),
+		heartbeats: vec("availability_heartbeats_total", "Heartbeats by what became of them.", "result"),
+		applyFailed: counter(
+			"availability_apply_failed_total",
+			"Writes that did not reach Redis at once; the feed brings them.",
+		),
+		fed: counter(
+			"availability_fed_total",
+			"States that the feed brought to Redis, because no writer had.",
+		),
+		seeds:    counter("availability_seeds_total", "Complete seedings by this process."),
+		computed: counter("availability_snapshots_total", "Snapshots that this process computed."),
+		offline: counter(
+			"availability_auto_offline_total",
+			"Mitras that this process set offline for their silence.",
+		),
+		mirrored: counter(
+			"availability_heartbeats_mirrored_total",
+			"Heartbeats that this process brought to the source.",
+		),
 	}
 	for _, kind := range []string{Behind, Differs, Ahead, Unknown, Base} {
 		m.drift.WithLabelValues(kind) // so that an alert sees 0 before the first
@@ -42,7 +61,8 @@ func (m *metrics) register(reg prometheus.Registerer, health func() Health) erro
 		return nil
 	}
 	whole := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "availability_mirror_whole", Help: "1 while the mirror was whole at the last look; 0: reads fall back.",
+		Name: "availability_mirror_whole",
+		Help: "1 while the mirror was whole at the last look; 0: reads fall back.",
 	}, func() float64 { return float64(bit(health().Whole)) })
 	for _, c := range []prometheus.Collector{
 		m.drift, m.reads, m.heartbeats, m.applyFailed, m.fed, m.seeds, m.computed, m.offline, m.mirrored, whole,

@@ -110,17 +110,27 @@ func New(c Config) (*Mirror, error) {
 		return nil, err
 	}
 	m := &Mirror{
-		c: c, source: c.Source, rdb: c.Client, keys: keys{c.Layout}, log: c.Logger,
-		metrics: newMetrics(), patience: callTimeout,
+		c:        c,
+		source:   c.Source,
+		rdb:      c.Client,
+		keys:     keys{c.Layout},
+		log:      c.Logger,
+		metrics:  newMetrics(),
+		patience: callTimeout,
 		applying: streak.New(c.Logger, "states do not reach Redis: readers see old ones, the feed tries again",
 			"states reach Redis again"),
 		feeding: streak.New(c.Logger, "the mirror is not kept: readers see old states, or fall back to the source",
 			"the mirror is kept again"),
-		settling:  streak.New(c.Logger, "settings cannot be read: the last known ones apply", "settings are read again"),
-		redis:     newBreaker("redis"),
-		truth:     newBreaker("source"),
-		fallbacks: semaphore.NewWeighted(int64(c.Fallbacks)),
-		ready:     make(chan struct{}), reconnected: make(chan struct{}, 1),
+		settling: streak.New(
+			c.Logger,
+			"settings cannot be read: the last known ones apply",
+			"settings are read again",
+		),
+		redis:       newBreaker("redis"),
+		truth:       newBreaker("source"),
+		fallbacks:   semaphore.NewWeighted(int64(c.Fallbacks)),
+		ready:       make(chan struct{}),
+		reconnected: make(chan struct{}, 1),
 	}
 	if err := m.metrics.register(c.Registerer, m.Health); err != nil {
 		return nil, fmt.Errorf("availability: metrics: %w", err)
@@ -144,8 +154,11 @@ func (c Config) check() error {
 		errs = append(errs, fmt.Errorf("availability: unfit Control: %w", err))
 	}
 	_, cluster := c.Client.(*redis.ClusterClient)
-	wrong(cluster && !c.Layout.OneSlot(), "Layout.Prefix %q has no hash tag such as {name}:, which a Cluster needs",
-		c.Layout.Prefix)
+	wrong(
+		cluster && !c.Layout.OneSlot(),
+		"Layout.Prefix %q has no hash tag such as {name}:, which a Cluster needs",
+		c.Layout.Prefix,
+	)
 	wrong(c.Tick < 0, "Tick is %s, must be positive", c.Tick)
 	wrong(c.ReconcileInterval < 0, "ReconcileInterval is %s, must be positive", c.ReconcileInterval)
 	wrong(c.OfflineInterval < 0, "OfflineInterval is %s, must be positive", c.OfflineInterval)

@@ -152,7 +152,11 @@ func (r *reconciliation) comparePages(ctx context.Context) (again []string, err 
 	}
 }
 
-func (r *reconciliation) bring(ctx context.Context, mode string, states []State) (found []unequal, err error) {
+func (r *reconciliation) bring(
+	ctx context.Context,
+	mode string,
+	states []State,
+) (found []unequal, err error) {
 	err = r.call(ctx, func(ctx context.Context) (err error) {
 		found, err = r.apply(ctx, mode, states...)
 		return err

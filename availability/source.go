@@ -99,7 +99,12 @@ type Source interface {
 	// AutoOffline flips those of the condemned whose version is still this one, who are online, and of
 	// whom the source itself knows no sign of life after cutoff. confirm is asked before the commit:
 	// an error rolls back. It returns the states of all, and which were flipped.
-	AutoOffline(ctx context.Context, those []Condemned, cutoff time.Time, confirm func() error) ([]State, []string, error)
+	AutoOffline(
+		ctx context.Context,
+		those []Condemned,
+		cutoff time.Time,
+		confirm func() error,
+	) ([]State, []string, error)
 	// MirrorHeartbeats stores heartbeats, each only if it is newer, and says how many were.
 	MirrorHeartbeats(ctx context.Context, those []Heartbeat) (int, error)
 

@@ -138,7 +138,8 @@ func (s *Set) restore(ctx context.Context, b binned) error {
 			kind = "hash"
 		}
 	}
-	said, err := restoreScript.Run(ctx, s.c.Client, []string{b.Aside, b.Key}, kind, member, int64(b.Expires)).Text()
+	said, err := restoreScript.Run(ctx, s.c.Client, []string{b.Aside, b.Key}, kind, member, int64(b.Expires)).
+		Text()
 	if err != nil {
 		return err
 	}
@@ -152,7 +153,11 @@ func (s *Set) restore(ctx context.Context, b binned) error {
 	case "taken":
 		return fmt.Errorf("%s is in use again; move that away first", b.Key)
 	case "expired":
-		return fmt.Errorf("%s would have expired at %s", b.Key, time.UnixMilli(int64(b.Expires)).UTC().Format(time.RFC3339))
+		return fmt.Errorf(
+			"%s would have expired at %s",
+			b.Key,
+			time.UnixMilli(int64(b.Expires)).UTC().Format(time.RFC3339),
+		)
 	}
 	return errors.New("the bin has dropped it")
 }

@@ -196,7 +196,14 @@ func (c *checker) spares(other *checker) {
 		}
 		for _, at := range sorted(c.deleted) {
 			if c.deleted[at].meets(ref.pattern) {
-				c.fault(at, "could delete %s, which rules[%d] %q relies on: %s", name, other.index, other.rule.Name, ref.field)
+				c.fault(
+					at,
+					"could delete %s, which rules[%d] %q relies on: %s",
+					name,
+					other.index,
+					other.rule.Name,
+					ref.field,
+				)
 			}
 		}
 	}

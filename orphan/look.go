@@ -70,7 +70,13 @@ type looking struct {
 
 // look judges candidates, 500 at most, by the time of the server. The error is for when nothing can
 // be said of them.
-func (r *rule) look(ctx context.Context, c caller, source Source, home server, page []*candidate) ([]*finding, error) {
+func (r *rule) look(
+	ctx context.Context,
+	c caller,
+	source Source,
+	home server,
+	page []*candidate,
+) ([]*finding, error) {
 	l := &looking{rule: r, caller: c, source: source}
 	at, err := now(ctx, c, home)
 	if err != nil {

@@ -19,7 +19,12 @@ func newMetrics() *metrics {
 	return &metrics{
 		removed: counter("orphan_removed_total", "Candidates that went, by rule.", "rule"),
 		keys:    counter("orphan_keys_removed_total", "Keys and members that went, with related ones.", "rule"),
-		kept:    counter("orphan_kept_total", "Candidates that a full pass kept, by rule and reason.", "rule", "reason"),
+		kept: counter(
+			"orphan_kept_total",
+			"Candidates that a full pass kept, by rule and reason.",
+			"rule",
+			"reason",
+		),
 		held: counter("orphan_held_total",
 			"Passes held because of the rule itself: reference_lost, source, mass_failure.", "rule", "reason"),
 		condemned: gauge("orphan_condemned", "Candidates that the last pass found condemned, gone or waiting."),

@@ -101,7 +101,11 @@ func (x *pass) reapSome(ctx context.Context, names []string, ripe map[string]*ca
 	for _, f := range same {
 		m := x.notes.marks[f.name()]
 		it := item{
-			Name: f.name(), Mark: m.text(), Grace: x.graceOf(f).Milliseconds(), Keys: f.gone, Bin: x.Bin.Milliseconds(),
+			Name:  f.name(),
+			Mark:  m.text(),
+			Grace: x.graceOf(f).Milliseconds(),
+			Keys:  f.gone,
+			Bin:   x.Bin.Milliseconds(),
 		}
 		if it.Keys == nil {
 			it.Keys = []string{}

@@ -92,7 +92,12 @@ func (found *references) gone(ref Reference, field string, there bool, n *notes,
 		if at.Sub(since) >= ref.OrFor {
 			return ""
 		}
-		return fmt.Sprintf("none of %v exists, for %s; it counts from %s on", ref.ExistsAny, at.Sub(since), ref.OrFor)
+		return fmt.Sprintf(
+			"none of %v exists, for %s; it counts from %s on",
+			ref.ExistsAny,
+			at.Sub(since),
+			ref.OrFor,
+		)
 	case !there:
 		return fmt.Sprintf("none of %v exists", ref.ExistsAny)
 	}

@@ -138,7 +138,9 @@ func (x *pass) remotely(ctx context.Context, found []*finding, clocks map[*serve
 		}
 	}
 	answer, err := x.Pass.Delete(ctx, janitor.Batch{
-		Body: intendBody, Keys: []string{marksKey(x.Layout(), x.r.Rule), intentsKey(x.Layout(), x.r.Rule)}, Items: items,
+		Body:  intendBody,
+		Keys:  []string{marksKey(x.Layout(), x.r.Rule), intentsKey(x.Layout(), x.r.Rule)},
+		Items: items,
 	})
 	if err != nil {
 		return err

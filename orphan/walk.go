@@ -70,7 +70,13 @@ func joined(page []*candidate) (all []*candidate) {
 }
 
 // scan reads the names of keys on one server.
-func scan(ctx context.Context, c caller, on redis.UniversalClient, pattern string, page func([]string) error) error {
+func scan(
+	ctx context.Context,
+	c caller,
+	on redis.UniversalClient,
+	pattern string,
+	page func([]string) error,
+) error {
 	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
 		var keys []string
 		err := c.Call(ctx, func(ctx context.Context) (err error) {

@@ -42,7 +42,12 @@ func (r *row) appendTo(states []availability.State) []availability.State {
 
 // query returns the states that a statement selects. Its columns are those of a state; before them,
 // or not, more.
-func (s *Source) query(ctx context.Context, sql string, args []any, more ...any) ([]availability.State, error) {
+func (s *Source) query(
+	ctx context.Context,
+	sql string,
+	args []any,
+	more ...any,
+) ([]availability.State, error) {
 	rows, err := s.pool.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, err

@@ -56,12 +56,21 @@ func (s *Source) SetActive(ctx context.Context, id string, active bool) (availab
 	return s.set(ctx, "set active", "availability_set_active", id, active)
 }
 
-func (s *Source) set(ctx context.Context, what, writer, id string, value bool) (st availability.State, err error) {
+func (s *Source) set(
+	ctx context.Context,
+	what, writer, id string,
+	value bool,
+) (st availability.State, err error) {
 	mitra := idOf(id)
 	if !mitra.Valid {
 		return st, availability.ErrNotFound
 	}
-	states, err := s.write(ctx, what, `SELECT f.outcome, `+returned+` FROM `+writer+`($1, $2) f`, []any{mitra, value})
+	states, err := s.write(
+		ctx,
+		what,
+		`SELECT f.outcome, `+returned+` FROM `+writer+`($1, $2) f`,
+		[]any{mitra, value},
+	)
 	if len(states) > 0 {
 		st = states[0]
 	}
