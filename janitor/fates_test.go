@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/registry"
@@ -177,7 +178,7 @@ func TestAnIndexOfAnotherTypeStopsNothingAndIsShown(t *testing.T) {
 		f.entries("dead", 700)
 		require.NoError(t, f.Set(t.Context(), f.Devices("dead"), "oops", 0).Err())
 		require.NoError(t, f.SAdd(t.Context(), f.Roster(), "dead").Err())
-		var lines journal
+		var lines process.Buffer
 		r := f.replica("r1", func(c *Config) { c.Logger = slog.New(slog.NewTextHandler(&lines, nil)) })
 		r.leads()
 		rep := r.report("registry")

@@ -1,14 +1,12 @@
 package janitor_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 )
 
@@ -66,7 +65,7 @@ func TestAUserThatMayNotTrimSweepsAllTheSame(t *testing.T) {
 			w := poor(t, c.without...)
 			f := setup(t, w)
 			f.fill(2000, 50)
-			var lines journal
+			var lines process.Buffer
 			r := f.replica("r1", func(c *Config) {
 				c.DeleteBatch, c.LogBytes, c.Interval = 50, 1<<20, time.Second // three failures and it resigns
 				c.Logger = slog.New(slog.NewTextHandler(&lines, nil))
@@ -200,22 +199,4 @@ func (b breaks) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		}
 		return next(ctx, cmd)
 	}
-}
-
-// journal is a log that can be read while it is written.
-type journal struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (j *journal) Write(line []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.b.Write(line)
-}
-
-func (j *journal) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.b.String()
 }

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
@@ -113,27 +112,9 @@ func says(t testing.TB, args ...string) (code int, stdout, stderr string) {
 type program struct {
 	t      testing.TB
 	stop   context.CancelFunc
-	log    *logBuffer
+	log    *process.Buffer
 	status chan int
 	http   string
-}
-
-// logBuffer keeps a log in JSON for the test to look into.
-type logBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }
 
 // serving runs the program on a free port with these further arguments, and waits until HTTP is
@@ -141,7 +122,7 @@ func (l *logBuffer) String() string {
 func serving(t testing.TB, args ...string) *program {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	p := &program{t: t, stop: cancel, log: &logBuffer{}, status: make(chan int, 1)}
+	p := &program{t: t, stop: cancel, log: &process.Buffer{}, status: make(chan int, 1)}
 	args = append([]string{"--http-addr=127.0.0.1:0", "--log-format=json", "--admin-token=" + adminToken}, args...)
 	go func() { p.status <- run(ctx, args, io.Discard, p.log) }()
 	t.Cleanup(func() {

@@ -1,13 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"io"
 	"net/http"
 	"os"
-	"sync"
 	"testing"
 	"time"
 
@@ -58,38 +56,20 @@ func loaded(args, environ []string) (*settings, *service.Command, error) {
 type program struct {
 	t       testing.TB
 	stop    context.CancelFunc
-	log     *logBuffer
+	log     *process.Buffer
 	status  chan int
 	http    string
 	devices string
 }
 
-// logBuffer keeps a log in JSON for the test to look into.
-type logBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
 // addr is the address in the log line with this message; empty if there is none.
-func (l *logBuffer) addr(message string) string { return process.Said(l.String(), message, "addr") }
+func (p *program) addr(message string) string { return process.Said(p.log.String(), message, "addr") }
 
 // start runs the program on free ports, with these further arguments.
 func start(t testing.TB, args ...string) *program {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	p := &program{t: t, stop: cancel, log: &logBuffer{}, status: make(chan int, 1)}
+	p := &program{t: t, stop: cancel, log: &process.Buffer{}, status: make(chan int, 1)}
 	args = append([]string{"--redis-url=embedded", "--http-addr=127.0.0.1:0", "--ingest-addr=127.0.0.1:0", "--log-format=json"}, args...)
 	go func() { p.status <- run(ctx, args, nil, io.Discard, p.log) }()
 	t.Cleanup(func() {
@@ -107,7 +87,7 @@ func serving(t testing.TB, args ...string) *program {
 	t.Helper()
 	p := start(t, args...)
 	p.await(func() bool {
-		p.http, p.devices = p.log.addr("serving HTTP"), p.log.addr("listening for devices")
+		p.http, p.devices = p.addr("serving HTTP"), p.addr("listening for devices")
 		return p.http != "" && p.devices != ""
 	})
 	return p

@@ -47,10 +47,10 @@ func TestDevicesComeByTLSAndThroughProxiesAndOnlyThoseOfTheSet(t *testing.T) {
 	p := serving(t, "--redis-url=redis://"+server.Addr(), "--device-authority=set",
 		"--ingest-tls-addr=127.0.0.1:0", "--ingest-tls-cert="+cert, "--ingest-tls-key="+key,
 		"--ingest-proxy-addr=127.0.0.1:0", "--ingest-proxy-trusted=127.0.0.0/8")
-	p.await(func() bool { return p.log.addr("listening for devices behind proxies") != "" })
+	p.await(func() bool { return p.addr("listening for devices behind proxies") != "" })
 
 	dial := func(listener string) net.Conn {
-		conn, err := net.Dial("tcp", p.log.addr(listener))
+		conn, err := net.Dial("tcp", p.addr(listener))
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = conn.Close() })
 		require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))

@@ -241,7 +241,7 @@ func TestSweepAndResignNameTheLeaderElsewhere(t *testing.T) {
 func TestAReplicaWithoutDeviceSocketsSweepsOnly(t *testing.T) {
 	t.Parallel()
 	p := start(t, "--ingest-addr=off")
-	p.await(func() bool { p.http = p.log.addr("serving HTTP"); return p.http != "" })
+	p.await(func() bool { p.http = p.addr("serving HTTP"); return p.http != "" })
 	p.await(func() bool { return p.state().Ready && p.state().Janitor.Leading })
 	require.Empty(t, p.state().Devices.Addr)
 	_, body := p.get("/")

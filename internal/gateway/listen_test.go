@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -16,13 +15,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/pires/go-proxyproto"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 )
 
@@ -152,7 +151,7 @@ func TestACertificateIsReadAgainWhenItChanges(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	certFile, keyFile := certify(t, dir, "first")
-	var log lockedLog
+	var log process.Buffer
 	c, err := LoadCertificate(certFile, keyFile, slog.New(slog.NewTextHandler(&log, nil)))
 	require.NoError(t, err)
 	name := func() string {
@@ -187,24 +186,6 @@ func TestACertificateIsReadAgainWhenItChanges(t *testing.T) {
 	require.ErrorContains(t, err, "cert.pem")
 }
 
-// lockedLog keeps a log.
-type lockedLog struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lockedLog) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lockedLog) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
 func proxied(trusted ...string) func(*bench, net.Listener) net.Listener {
 	return func(b *bench, ln net.Listener) net.Listener {
 		ln, err := b.Proxied(ln, trusted)
@@ -217,7 +198,7 @@ func proxied(trusted ...string) func(*bench, net.Listener) net.Listener {
 
 func TestAProxyNamesTheDevicesAddress(t *testing.T) {
 	t.Parallel()
-	var log lockedLog
+	var log process.Buffer
 	b := listening(t, proxied("10.0.0.0/8", "127.0.0.0/8"), func(c *Config) {
 		c.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	})
