@@ -62,7 +62,7 @@ func (s *stress) mitra() string {
 // write is one step of a writer. What is refused is refused.
 func (s *stress) write(ctx context.Context) {
 	r, id, session := s.rigs[rand.IntN(len(s.rigs))], s.mitra(), fmt.Sprint("s", rand.IntN(60))
-	switch rand.IntN(12) {
+	switch rand.IntN(13) {
 	case 0, 1:
 		_, _ = r.Online(ctx, id)
 	case 2:
@@ -82,6 +82,8 @@ func (s *stress) write(ctx context.Context) {
 		s.source.searching(fmt.Sprint("s", rand.IntN(60)+int(time.Now().UnixMilli()%1000)*60))
 	case 11:
 		_, _, _ = s.source.Accept(ctx, session, id, 3)
+	case 12:
+		_, _ = r.Extend(ctx, session, rand.IntN(2) > 0)
 	}
 }
 
