@@ -17,8 +17,8 @@ type fake struct {
 	// fault is asked before each operation, and again, as "<operation> committed", when a change
 	// stands and its reply is on the way. An error is what the caller gets.
 	fault func(op string) error
-	// delay is slept in each transaction while its rows are locked.
-	delay func() time.Duration
+	// held is called in each transaction while its rows are locked.
+	held func()
 
 	mu       sync.Mutex
 	locks    map[string]*sync.Mutex
@@ -47,7 +47,7 @@ type flip struct {
 
 func newFake(states ...State) *fake {
 	f := &fake{
-		fault: func(string) error { return nil }, delay: func() time.Duration { return 0 },
+		fault: func(string) error { return nil }, held: func() {},
 		locks: map[string]*sync.Mutex{}, rows: map[string]row{}, base: map[string]State{},
 		sessions: map[string]Session{},
 		settings: Settings{MaxCustomers: 3, StaleAfter: time.Minute, RequirePing: true, PingInterval: 10 * time.Second},
@@ -128,7 +128,7 @@ func (f *fake) tx(op string, ids, names []string, change func(rows map[string]St
 	}
 	changed, err := change(rows)
 	f.mu.Unlock()
-	time.Sleep(f.delay())
+	f.held()
 	if err == nil && confirm != nil {
 		err = confirm()
 	}

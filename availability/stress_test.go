@@ -174,7 +174,8 @@ func TestUnderStressNothingIsLostTornTurnedBackOrCondemnedTwice(t *testing.T) {
 	for i := range 60 {
 		s.source.searching(fmt.Sprint("s", i))
 	}
-	s.source.delay = func() time.Duration { return time.Duration(rand.IntN(2000)) * time.Microsecond }
+	// So long a transaction has its locks, so that others meet them. Nothing is waited for.
+	s.source.held = func() { time.Sleep(rand.N(2 * time.Millisecond)) }
 	var calm atomic.Bool
 	s.source.fault = func(op string) error {
 		rare := 50
@@ -210,27 +211,27 @@ func TestUnderStressNothingIsLostTornTurnedBackOrCondemnedTwice(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), lasts)
 	defer cancel()
 	var work conc.WaitGroup
-	repeat := func(n int, f func()) {
+	// Each has a pause between two steps, which leaves the machine to the others. Nothing is waited for.
+	repeat := func(n int, pause time.Duration, f func()) {
 		for range n {
 			work.Go(func() {
-				for ctx.Err() == nil {
+				for ok := true; ok; ok = wait.For(ctx, pause) {
 					f()
 				}
 			})
 		}
 	}
-	repeat(stressWriters, func() { s.write(ctx); time.Sleep(time.Millisecond) })
-	repeat(4, func() { s.beat(ctx); time.Sleep(time.Millisecond) })
-	repeat(2, func() { s.late(ctx); time.Sleep(time.Millisecond) })
+	repeat(stressWriters, time.Millisecond, func() { s.write(ctx) })
+	repeat(4, time.Millisecond, func() { s.beat(ctx) })
+	repeat(2, time.Millisecond, func() { s.late(ctx) })
 	for _, l := range leaders {
-		repeat(1, func() {
+		repeat(1, 5*time.Millisecond, func() {
 			reports, _ := l.jan.Sweep(ctx, janitor.Request{})
 			for _, r := range reports {
 				s.mu.Lock()
 				s.outcomes[fmt.Sprint(r.Sweep, " ", r.Outcome, " ", r.Reason)]++
 				s.mu.Unlock()
 			}
-			time.Sleep(5 * time.Millisecond)
 		})
 	}
 	work.Go(func() {

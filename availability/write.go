@@ -61,8 +61,8 @@ func (m *Mirror) Reroute(ctx context.Context, session, mitra string) (Session, e
 }
 
 // Extend has a session wait while its customer pays for more time, or, paid, run again. Both count:
-// its mitra has as many sessions as before. A session that is there already is no error. ErrNotFound,
-// ErrTaken.
+// its mitra has as many sessions as before. A session that is there already is no error.
+// ErrNotFound, ErrTaken.
 func (m *Mirror) Extend(ctx context.Context, session string, paid bool) (Session, error) {
 	return m.moved(ctx)(m.source.Extend(ctx, session, paid))
 }

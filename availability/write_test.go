@@ -245,7 +245,7 @@ func TestAHeartbeatIsOneRoundTripAndAsksNoSource(t *testing.T) {
 		calls, asked := 0, 0
 		r.rdb.AddHook(commands{func(redis.Cmder) error { calls++; return nil }})
 		source.fault = func(string) error { asked++; return nil }
-		time.Sleep(2 * time.Millisecond)
+		r.later(before)
 		beat, err := r.Heartbeat(t.Context(), "a")
 		require.NoError(t, err)
 		require.Equal(t, BeatKept, beat)

@@ -95,7 +95,7 @@ func TestARerouteLocksStatesInTheirOrder(t *testing.T) {
 	}
 }
 
-// An extension needs no state: whoever holds it is not waited for, so it cannot be part of a circle.
+// An extension needs no state, and waits for nobody who holds it: so it is part of no circle.
 func TestAnExtensionLocksTheSessionAlone(t *testing.T) {
 	t.Parallel()
 	w, ctx := setup(t), t.Context()

@@ -121,8 +121,8 @@ func (s *Source) End(ctx context.Context, session, status string) (
 }
 
 // Extend implements [availability.Source]. It returns the state of the mitra that has the session,
-// which it does not change. A session whose customer does not pay, and has time left, runs again like
-// one that is paid.
+// which it does not change. A session whose customer does not pay, and has time left, runs again
+// like one that is paid.
 func (s *Source) Extend(ctx context.Context, session string, paid bool) (
 	availability.Session, []availability.State, error,
 ) {
