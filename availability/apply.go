@@ -89,7 +89,7 @@ func bit(b bool) int {
 func (m *Mirror) applied(ctx context.Context, states ...State) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.patience)
 	defer cancel()
-	err := m.redis.do(func() error {
+	err := m.redis.do(context.Background(), func() error {
 		_, err := m.apply(ctx, newer, states...)
 		return err
 	})
