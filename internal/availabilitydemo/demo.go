@@ -39,9 +39,8 @@ type Config struct {
 	Command func() *exec.Cmd
 	// Postgres is a folder that has initdb and postgres, RedisServer a program.
 	Postgres, RedisServer string
-	// Out takes the timeline. Terminal: it can write over a line.
-	Out      io.Writer
-	Terminal bool
+	// Out takes the timeline.
+	Out io.Writer
 	// Mitras is their number. Default 300.
 	Mitras int
 	// Seed of the workforce.
@@ -82,8 +81,7 @@ type demo struct {
 	truth   *workforce.Truth
 	all     []*replica // that were ever started
 
-	out   sync.Mutex
-	width int // of the live line that stands at the bottom of a terminal; 0: there is none
+	out sync.Mutex
 }
 
 // Run plays the demo and judges its end. It returns nil if all agree; else ErrDiverged, ErrOverruled,
@@ -167,26 +165,11 @@ func (d *demo) prepare(ctx context.Context) error {
 
 // say writes a line of the timeline.
 func (d *demo) say(format string, args ...any) {
-	d.out.Lock()
-	defer d.out.Unlock()
-	line := fmt.Sprintf("%6.1fs  %s", time.Since(d.began).Seconds(), fmt.Sprintf(format, args...))
-	if d.width > 0 {
-		fmt.Fprintf(d.cfg.Out, "\r%-*s\n", d.width, line) // over the live line
-		d.width = 0
-		return
-	}
-	fmt.Fprintln(d.cfg.Out, line)
+	d.write(fmt.Sprintf("%6.1fs  ", time.Since(d.began).Seconds()) + fmt.Sprintf(format, args...))
 }
 
-// live writes the live line: over the last one on a terminal.
-func (d *demo) live(line string) {
+func (d *demo) write(line string) {
 	d.out.Lock()
 	defer d.out.Unlock()
-	line = "         | " + line
-	if !d.cfg.Terminal {
-		fmt.Fprintln(d.cfg.Out, line)
-		return
-	}
-	fmt.Fprintf(d.cfg.Out, "\r%-*s", d.width, line)
-	d.width = len(line)
+	fmt.Fprintln(d.cfg.Out, line)
 }

@@ -45,7 +45,6 @@ func (d *demo) play(ctx context.Context) error {
 	d.say("%d mitras go online, 50 customers poll once a second, 10 sessions a second begin", d.cfg.Mitras)
 	for _, step := range []func(context.Context) error{
 		d.allOnline, d.someDie, d.leaderDies, d.redisIsEmptied, d.postgresRestarts, d.changedByHand, d.driftAppears,
-		d.judge,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -54,7 +53,7 @@ func (d *demo) play(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
-	return nil
+	return d.judge(ctx)
 }
 
 // redisName is what the server says that it is.
