@@ -47,7 +47,7 @@ func (d *demo) glance(ctx context.Context) (leader, held string) {
 		return "nobody leads", ""
 	}
 	if s, ok := r.status(ctx); ok && s.Mirror.OfflineHeld != "" {
-		held = "  held: " + s.Mirror.OfflineHeld
+		held = fmt.Sprintf("  held: %.50s", s.Mirror.OfflineHeld) // an error may be long
 	}
 	return r.id + " leads", held
 }
@@ -126,6 +126,6 @@ func (d *demo) silence(ctx context.Context, since time.Time, ids []string) error
 		least, most = min(least, gone[id]), max(most, gone[id])
 	}
 	d.say("all %d are offline in Postgres and in Valkey: %.1f to %.1f s after their last heartbeat "+
-		"(stale_after is %v)", len(ids), least.Seconds(), most.Seconds(), stale)
+		"(stale_after is %v)", len(ids), least.Seconds(), most.Seconds(), d.pace.Stale)
 	return nil
 }

@@ -113,6 +113,9 @@ func (a *app) live(ctx context.Context) (drawn bool) {
 
 // turn goes online or offline, and returns when that was acknowledged; false if ctx has ended.
 func (a *app) turn(ctx context.Context, online bool) bool {
+	if ctx.Err() != nil {
+		return false
+	}
 	what := "offline"
 	if online {
 		what = "online"
