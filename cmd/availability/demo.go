@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -23,10 +24,8 @@ replicas, a simulated workforce, a PostgreSQL and a Redis or Valkey of its own.
 Nothing listens beyond this machine. "make availability" finds or fetches the
 servers and runs it.`,
 		Settings: []service.Setting{
-			{Name: "POSTGRES_BIN", Required: true, Value: service.Text(&cfg.Postgres),
-				Meaning: "the folder that scripts/postgres prints"},
-			{Name: "REDIS_SERVER", Required: true, Value: service.Text(&cfg.RedisServer),
-				Meaning: "the program that scripts/redis prints"},
+			printed("POSTGRES_BIN", "the folder that scripts/postgres prints", &cfg.Postgres),
+			printed("REDIS_SERVER", "the program that scripts/redis prints", &cfg.RedisServer),
 			{Name: "mitras", Default: "300", Value: service.Number(&cfg.Mitras, leastDemo, mostDemo),
 				Meaning: "number of simulated mitras"},
 			service.Seed(&cfg.Seed),
@@ -45,6 +44,16 @@ const (
 	leastDemo = 100
 	mostDemo  = 5000 // who ping every two seconds
 )
+
+// printed is the row of what a script prints.
+func printed(name, what string, p *string) service.Setting {
+	return service.Setting{Name: name, Required: true, Meaning: what, Value: service.Text(p, func(v string) error {
+		if v == "" {
+			return errors.New(what + "; make availability sets it")
+		}
+		return nil
+	})}
+}
 
 func playDemo(ctx context.Context, cfg availabilitydemo.Config, environ []string) error {
 	binary, err := os.Executable()

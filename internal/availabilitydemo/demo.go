@@ -113,7 +113,8 @@ type demo struct {
 func Run(ctx context.Context, cfg Config) (err error) {
 	cfg.Mitras, cfg.Pace = cmp.Or(cfg.Mitras, 300), cmp.Or(cfg.Pace, Leisurely)
 	d := &demo{cfg: cfg, pace: cfg.Pace, began: time.Now(), secret: rand.Text() + rand.Text()}
-	if d.dir, err = os.MkdirTemp("", "rollcall-availability-"); err != nil {
+	// A short name: below it are sockets, whose names have at most about 100 characters.
+	if d.dir, err = os.MkdirTemp("", "rollcall-"); err != nil {
 		return fmt.Errorf("availabilitydemo: %w", err)
 	}
 	defer func() {

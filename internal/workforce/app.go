@@ -180,6 +180,9 @@ func (a *app) work(ctx context.Context) State {
 		a.beat(answer)
 		a.force.count(func(c *Counts) {
 			c.Heartbeats++
+			if answer.source == "postgres" {
+				c.InPostgres++
+			}
 			c.Beat.Add(answer.got.Sub(answer.sent))
 		})
 	}
