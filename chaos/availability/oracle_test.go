@@ -279,7 +279,9 @@ func (o *oracle) judge(e *history.Event, id string, before time.Time) {
 	}
 	for _, other := range o.partner[id][version] {
 		_, there, _ := o.shows(other.mitra)
-		if other.lost == is.lost && there < other.version && !o.tainted[other.mitra] {
+		if other.lost == is.lost && there < other.version && !o.tainted[other.mitra] && is.by != "reroute" {
+			o.halves++
+		} else if other.lost == is.lost && there < other.version && !o.tainted[other.mitra] {
 			o.wrong("at %d:%d: torn: %s is shown at version %d of transaction %d (%s), and %s at %d, not %d", e.Part,
 				e.Offset, id, version, is.xid, is.by, other.mitra, there, other.version)
 		}

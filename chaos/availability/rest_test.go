@@ -174,8 +174,9 @@ func (w *world) judge() {
 	of := judgeTruth(t, rules{stale: stale, places: places, signs: w.acknowledged()})
 	mirror := judgeMirror(h, t, w.row.evicts)
 	w.Logf("%d versions (%d lost), %d set offline for silence, %d log rows; "+
-		"Redis: %d events, %d states shown, %d marks, %d seedings, %d reroutes overtaken",
-		of.versions, gone, of.flips, of.logs, mirror.events, mirror.shown, mirror.marks, mirror.seeds, mirror.overtaken)
+		"Redis: %d events, %d states shown, %d marks, %d seedings, %d reroutes overtaken, %d raw ones in halves",
+		of.versions, gone, of.flips, of.logs, mirror.events, mirror.shown, mirror.marks, mirror.seeds, mirror.overtaken,
+		mirror.halves)
 	wrong := slices.Concat(of.Wrong, mirror.Wrong, w.deadlocks())
 	require.Empty(w, wrong[:min(len(wrong), 20)], judgeRejects)
 	require.Greater(w, of.versions, 100, "a crowd that does not work proves nothing")

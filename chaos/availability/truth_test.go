@@ -146,10 +146,13 @@ type tally struct {
 	Wrong                       []string
 	versions, flips, logs       int
 	events, shown, seeds, marks int
+	halves                      int // of what changed hands by raw SQL
 	overtaken                   int // reroutes of which a later state of one of the two was shown first
 }
 
-func (v *tally) wrong(format string, args ...any) { v.Wrong = append(v.Wrong, fmt.Sprintf(format, args...)) }
+func (v *tally) wrong(format string, args ...any) {
+	v.Wrong = append(v.Wrong, fmt.Sprintf(format, args...))
+}
 
 // judgeTruth judges Postgres' own history: versions are taken once and in order, no place is given
 // twice, whoever gave a sign of life is not set offline for silence, and each flip has one log row.
