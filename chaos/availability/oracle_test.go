@@ -172,6 +172,9 @@ func judgeMirror(h history.History, t truth, evicts bool) tally {
 func latest(h history.History) []time.Time {
 	all, at := make([]time.Time, len(h)), time.Time{}
 	for i := len(h) - 1; i >= 0; i-- {
+		if i+1 < len(h) && h[i].Part != h[i+1].Part { // which may begin with older ones
+			at = time.Time{}
+		}
 		if c := h[i].Commands; len(c) == 1 && c[0][0] == "SET" && strings.HasPrefix(c[0][1], heartbeat) {
 			if t, err := time.Parse(isoMS, c[0][2]); err == nil {
 				at = t.Add(time.Millisecond)
@@ -239,7 +242,7 @@ func (o *oracle) event(e *history.Event, before time.Time) {
 			delete(o.last, id)
 			continue
 		}
-		o.judge(e, id, before)
+		o.judge(e, id, before, len(written) > 1)
 	}
 	if certified != "" {
 		o.certified(certified)
@@ -247,7 +250,7 @@ func (o *oracle) event(e *history.Event, before time.Time) {
 }
 
 // judge judges what is shown of one mitra now.
-func (o *oracle) judge(e *history.Event, id string, before time.Time) {
+func (o *oracle) judge(e *history.Event, id string, before time.Time, together bool) {
 	o.shown++
 	s, version, fine := o.shows(id)
 	if !fine {
@@ -261,7 +264,7 @@ func (o *oracle) judge(e *history.Event, id string, before time.Time) {
 	o.last[id] = version
 	var is *change
 	for i, c := range o.known[id][version] {
-		if c.state == s {
+		if c.state == s && (is == nil || c.committed.Before(is.committed)) { // of two timelines either
 			is = &o.known[id][version][i]
 		}
 	}
@@ -279,16 +282,17 @@ func (o *oracle) judge(e *history.Event, id string, before time.Time) {
 	}
 	for _, other := range o.partner[id][version] {
 		_, there, _ := o.shows(other.mitra)
-		if other.lost == is.lost && there < other.version && !o.tainted[other.mitra] && is.by != "reroute" {
-			o.halves++
-		} else if other.lost == is.lost && there < other.version && !o.tainted[other.mitra] {
+		if other.lost != is.lost || o.tainted[other.mitra] {
+			continue
+		}
+		if o.moves++; there >= other.version {
+			continue
+		}
+		// Another writer may be the first to bring one of the two states, alone. What brings several is
+		// either the writer that changed both, or has read both in one snapshot.
+		if o.halves++; together {
 			o.wrong("at %d:%d: torn: %s is shown at version %d of transaction %d (%s), and %s at %d, not %d", e.Part,
 				e.Offset, id, version, is.xid, is.by, other.mitra, there, other.version)
-		}
-	}
-	for _, other := range o.partner[id][version-1] {
-		if _, there, _ := o.shows(other.mitra); there < other.version {
-			o.overtaken++
 		}
 	}
 }
