@@ -92,7 +92,7 @@ func (m *Mirror) applied(ctx context.Context, states ...State) {
 	failpoint.Hit(failpoint.Applying)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.patience)
 	defer cancel()
-	err := m.redis.do(func() error {
+	err := m.redis.do(context.Background(), func() error {
 		_, err := m.apply(ctx, newer, states...)
 		return err
 	})

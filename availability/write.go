@@ -3,6 +3,7 @@ package availability
 import (
 	"context"
 	"fmt"
+	"strings"
 )
 
 // The writers. Each commits in the source first; what that says is the result. Redis gets it right
@@ -60,6 +61,13 @@ func (m *Mirror) Reroute(ctx context.Context, session, mitra string) (Session, e
 	return m.moved(ctx)(m.source.Reroute(ctx, session, mitra, settings.MaxCustomers))
 }
 
+// Extend has a session wait while its customer pays for more time, or, paid, run again. Both count:
+// its mitra has as many sessions as before. A session that is there already is no error.
+// ErrNotFound, ErrTaken.
+func (m *Mirror) Extend(ctx context.Context, session string, paid bool) (Session, error) {
+	return m.moved(ctx)(m.source.Extend(ctx, session, paid))
+}
+
 // End completes a session. ErrNotFound, ErrTaken.
 func (m *Mirror) End(ctx context.Context, session string) (Session, error) {
 	return m.moved(ctx)(m.source.End(ctx, session, "completed"))
@@ -99,11 +107,12 @@ const (
 	BeatDeactivated Beat = "deactivated"
 )
 
-// Heartbeat takes a sign of life: one round trip to Redis, and none to the source. The id is a UUID
-// in lower case. After an error it is not known whether the heartbeat was kept.
+// Heartbeat takes a sign of life: one round trip to Redis, and none to the source.
+// After an error it is not known whether the heartbeat was kept.
 func (m *Mirror) Heartbeat(ctx context.Context, id string) (Beat, error) {
+	id = strings.ToLower(id)
 	var beat string
-	err := m.redis.do(func() (err error) {
+	err := m.redis.do(ctx, func() (err error) {
 		ctx, cancel := context.WithTimeout(ctx, m.patience)
 		defer cancel()
 		k := m.keys

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/availability"
 	"github.com/rollcall-redis/rollcall/internal/api"
+	"github.com/rollcall-redis/rollcall/internal/database"
 	"github.com/rollcall-redis/rollcall/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/token"
 	"github.com/rollcall-redis/rollcall/janitor"
@@ -24,16 +25,17 @@ type replica struct {
 	settings *settings
 	log      *slog.Logger
 	began    time.Time
+	metrics  *prometheus.Registry
 
 	clients   *service.Clients
 	inspector *service.Inspector
 	http      *service.HTTP
-	database  *database
+	database  *database.Database
 	tokens    *token.Verifier
 	registry  *registry.Registry // without devices: for the heartbeat
 	mirror    *availability.Mirror
+	api       *api.API
 	janitor   *janitor.Janitor
-	counts    *counts
 
 	draining atomic.Bool
 }
@@ -41,12 +43,15 @@ type replica struct {
 // serve is a replica's whole life: it assembles everything, serves until ctx ends or a part fails,
 // and stops everything. The error is nil after ctx ended and all has stopped within the grace.
 func serve(ctx context.Context, s *settings, log *slog.Logger) (err error) {
-	r := &replica{settings: s, log: log, began: time.Now()}
+	r := &replica{settings: s, log: log, began: time.Now(), metrics: prometheus.NewRegistry()}
 	if r.clients, err = service.Connect(s.Redis, s.controlDeadline()); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.clients.Close()) }()
-	if r.database, err = openDatabase(ctx, s, log); err != nil {
+	r.database, err = database.Open(ctx, database.Config{
+		URL: string(s.databaseURL), Migrate: s.migrate == "on", Logger: log, Registerer: r.metrics,
+	})
+	if err != nil {
 		return err
 	}
 	defer r.database.Close()
@@ -68,10 +73,9 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	metrics := prometheus.NewRegistry()
+	metrics := r.metrics
 	metrics.MustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	metrics.MustRegister(r.database.collectors()...)
 	// Its metrics are about devices, of which there are none here.
 	r.registry, err = registry.New(registry.Config{
 		Client: r.clients.Data, Control: r.clients.Control, Instance: s.InstanceID, Layout: s.layout(),
@@ -89,7 +93,6 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	r.counts = newCounts(r.mirror, metrics)
 	r.janitor, err = janitor.New(janitor.Config{
 		Client: r.clients.Data, Control: r.clients.Control, Registry: r.registry,
 		LeaseTTL: s.leaseTTL, RedisShare: s.redisShare, Sweeps: r.mirror.Sweeps(),
@@ -98,15 +101,15 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	requests, err := api.New(api.Config{
+	r.api, err = api.New(api.Config{
 		Mirror: r.mirror, Source: r.database, Tokens: r.tokens, Logger: log, Registerer: metrics,
 	})
 	if err != nil {
 		return err
 	}
 	routes := map[string]http.Handler{}
-	for _, pattern := range requests.Patterns() {
-		routes[pattern] = requests
+	for _, pattern := range r.api.Patterns() {
+		routes[pattern] = r.api
 	}
 	r.http, err = service.ListenHTTP(ctx, service.HTTPConfig{
 		Addr: s.HTTPAddr, Token: string(s.AdminToken), Janitor: r.janitor, Routes: routes,
@@ -126,12 +129,12 @@ const seedWait = 5 * time.Second
 func (r *replica) run(ctx context.Context) error {
 	parts := service.NewParts(ctx, r.settings.ShutdownGrace, r.log)
 	parts.Go("tokens", r.tokens.Run)
-	parts.Go("database", r.database.prepare)
+	parts.Go("database", r.database.Prepare)
 	parts.Go("registry", r.registry.Run)
 	parts.Go("inspector", r.inspector.Run)
-	parts.Go("mirror", r.database.whenTried(r.mirror.Run))
-	parts.Go("janitor", service.Accepted(r.registry.Status, r.database.whenTried(r.janitor.Run)))
-	parts.Go("counts", r.database.whenTried(r.counts.run))
+	parts.Go("mirror", r.database.WhenTried(r.mirror.Run))
+	parts.Go("janitor", service.Accepted(r.registry.Status, r.database.WhenTried(r.janitor.Run)))
+	parts.Go("counts", r.database.WhenTried(r.api.Run))
 	parts.Go("http", func(ctx context.Context) error {
 		r.awaitSeeding(ctx)
 		return r.http.Run(ctx)

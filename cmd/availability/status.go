@@ -1,16 +1,12 @@
 package main
 
 import (
-	"context"
 	_ "embed"
-	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/rollcall-redis/rollcall/availability"
+	"github.com/rollcall-redis/rollcall/internal/api"
+	"github.com/rollcall-redis/rollcall/internal/database"
 	"github.com/rollcall-redis/rollcall/internal/service"
-	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
 // pageText is this program's part of the status page.
@@ -21,9 +17,9 @@ var pageText string
 // replicaStatus is what GET /api/v1/status answers and the page shows.
 type replicaStatus struct {
 	service.Status
-	Postgres databaseStatus `json:"postgres"`
-	Mirror   mirrorStatus   `json:"mirror"`
-	Counts   countsStatus   `json:"counts"`
+	Postgres database.Status `json:"postgres"`
+	Mirror   mirrorStatus    `json:"mirror"`
+	Counts   api.Counts      `json:"counts"`
 }
 
 // mirrorStatus is about what stands in Redis.
@@ -69,8 +65,8 @@ func (r *replica) status() replicaStatus {
 			Registry: r.registry.Status(),
 			Janitor:  r.janitor.Status(),
 		},
-		Postgres: r.database.status(),
-		Counts:   r.counts.status(),
+		Postgres: r.database.Status(),
+		Counts:   r.api.Counts(),
 	}
 	_, failing := st.Registry.Failing["heartbeat"]
 	st.Redis = r.inspector.Status(!failing && !st.Registry.LastBeat.IsZero())
@@ -93,77 +89,4 @@ func (r *replica) notReady(st *replicaStatus) string {
 		return "nobody can answer: the mirror is not whole, and PostgreSQL does not answer"
 	}
 	return ""
-}
-
-// counts asks now and then how many mitras there are, for status and metrics.
-type counts struct {
-	mirror *availability.Mirror
-
-	mu    sync.Mutex
-	known countsStatus
-}
-
-// countsStatus is what was last found.
-type countsStatus struct {
-	// Online is how many are online, Available how many can take work. At is when that was asked, zero
-	// if never, and Source who answered.
-	Online    int                 `json:"online"`
-	Available int                 `json:"available"`
-	At        time.Time           `json:"at,omitzero"`
-	Source    availability.Origin `json:"source,omitempty"`
-	Error     string              `json:"error,omitempty"`
-}
-
-// countEvery is the time between two questions.
-const countEvery = 5 * time.Second
-
-func newCounts(m *availability.Mirror, metrics prometheus.Registerer) *counts {
-	c := &counts{mirror: m}
-	gauge := func(name, help string, value func(countsStatus) int) prometheus.Collector {
-		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help},
-			func() float64 { return float64(value(c.status())) })
-	}
-	metrics.MustRegister(
-		gauge("availability_mitras_online", "Mitras who are online, as last asked.",
-			func(s countsStatus) int { return s.Online }),
-		gauge("availability_mitras_available", "Mitras who can take work, as last asked.",
-			func(s countsStatus) int { return s.Available }),
-	)
-	return c
-}
-
-func (c *counts) status() countsStatus {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.known
-}
-
-// run asks until ctx ends.
-func (c *counts) run(ctx context.Context) error {
-	for {
-		c.ask(ctx)
-		if !wait.For(ctx, countEvery) {
-			return nil
-		}
-	}
-}
-
-func (c *counts) ask(ctx context.Context) {
-	online, err := c.mirror.CountOnline(ctx)
-	snapshot, serr := c.mirror.Snapshot(ctx)
-	if err == nil {
-		err = serr
-	}
-	if ctx.Err() != nil {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err != nil {
-		c.known.Error = err.Error()
-		return
-	}
-	c.known = countsStatus{
-		Online: online.Value, Available: snapshot.Value.Count, At: time.Now(), Source: online.From,
-	}
 }

@@ -46,6 +46,7 @@ type API struct {
 	answering *streak.Streak
 	atSource  *semaphore.Weighted // heartbeats on their way to the source
 	seconds   *prometheus.HistogramVec
+	counting  counting
 }
 
 // New returns an API.
@@ -62,8 +63,10 @@ func New(c Config) (*API, error) {
 		}, []string{"route", "code"}),
 	}
 	if c.Registerer != nil {
-		if err := c.Registerer.Register(a.seconds); err != nil {
-			return nil, fmt.Errorf("api: metrics: %w", err)
+		for _, collector := range append(a.gauges(), a.seconds) {
+			if err := c.Registerer.Register(collector); err != nil {
+				return nil, fmt.Errorf("api: metrics: %w", err)
+			}
 		}
 	}
 	methods := map[string][]string{}

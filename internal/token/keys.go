@@ -14,7 +14,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/MicahParks/jwkset"
 	"github.com/MicahParks/keyfunc/v3"
 	"github.com/golang-jwt/jwt/v5"
 
@@ -146,10 +145,11 @@ func (k *keySet) bytes(ctx context.Context) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(resp.Body, mostKeys))
 }
 
-// find returns the key of a token. One that is not known is looked for in a new set.
+// find returns the key of a token. One that is not known is looked for in a new set, but no more
+// often than again.
 func (k *keySet) find(ctx context.Context, t *jwt.Token) (any, error) {
 	key, err := k.known(ctx, t)
-	if errors.Is(err, ErrNoKeys) || errors.Is(err, jwkset.ErrKeyNotFound) {
+	if err != nil {
 		if err := k.read(ctx); err == nil {
 			return k.known(ctx, t)
 		}

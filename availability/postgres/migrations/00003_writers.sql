@@ -37,7 +37,7 @@ BEGIN
     moment := clock_timestamp(); -- after all waiting
     IF want THEN
       UPDATE mitra_online_status s
-         SET is_online = true, last_heartbeat_at = greatest(s.last_heartbeat_at, moment),
+         SET is_online = true, last_heartbeat_at = moment,
              last_online_at = CASE WHEN was THEN s.last_online_at ELSE moment END, updated_at = moment
        WHERE s.mitra_id = mitra;
     ELSIF was THEN
@@ -129,6 +129,28 @@ BEGIN
     LEFT JOIN mitra_availability_state v ON v.mitra_id = holder;
 END $$;
 
+-- A session that waits for a payment runs: it keeps its place, so no state is changed, or locked.
+CREATE FUNCTION availability_extend(session uuid, paid boolean)
+RETURNS TABLE (outcome text, state mitra_availability_state) LANGUAGE plpgsql AS $$
+DECLARE
+  want chat_sessions.status%TYPE := CASE WHEN paid THEN 'active' ELSE 'pending_payment' END;
+  present chat_sessions.status%TYPE;
+  holder uuid;
+BEGIN
+  SELECT c.status, c.mitra_id INTO present, holder
+      FROM chat_sessions c WHERE c.id = session FOR NO KEY UPDATE;
+  IF NOT FOUND THEN
+    outcome := 'unknown';
+  ELSIF present IN ('active', 'pending_payment') THEN
+    outcome := 'done';
+    UPDATE chat_sessions c SET status = want WHERE c.id = session AND present <> want;
+  ELSE
+    outcome := 'taken';
+  END IF;
+  RETURN QUERY SELECT outcome, v FROM (SELECT) AS once
+    LEFT JOIN mitra_availability_state v ON v.mitra_id = holder;
+END $$;
+
 -- One row changes hands, so that nobody ever sees the session with both mitras, or with none. One
 -- that the mitra has already is done.
 CREATE FUNCTION availability_reroute(session uuid, mitra uuid, most integer)
@@ -184,9 +206,8 @@ BEGIN
   WITH off AS (
     UPDATE mitra_online_status s SET is_online = false, last_offline_at = moment, updated_at = moment
       FROM unnest(ids, versions) AS c (id, version)
-      JOIN mitra_availability a ON a.mitra_id = c.id AND a.version = c.version
-     WHERE s.mitra_id = c.id AND s.is_online
-       AND greatest(s.last_heartbeat_at, s.last_online_at) >= cutoff IS NOT TRUE
+      JOIN mitra_availability_state a ON a.mitra_id = c.id AND a.version = c.version
+     WHERE s.mitra_id = c.id AND s.is_online AND a.seen >= cutoff IS NOT TRUE
     RETURNING s.mitra_id),
   logged AS (
     INSERT INTO mitra_online_logs (mitra_id, status, created_at) SELECT off.mitra_id, word, moment FROM off

@@ -1,4 +1,6 @@
-package main
+// Package database is PostgreSQL as cmd/availability has it: prepared at the start, watched, and with
+// metrics of its connections.
+package database
 
 import (
 	"context"
@@ -16,9 +18,17 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// database is PostgreSQL. It remembers how it answered last, for the status: every replica reads
-// the feed at each tick.
-type database struct {
+// Config is what a Database is made of. URL is required.
+type Config struct {
+	URL        string // of the database
+	Migrate    bool   // make what the schema lacks, or only look for it
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer // nil: no metrics are registered
+}
+
+// A Database is the source of a mirror. It remembers how it answered last, for the status: every
+// replica reads the feed at each tick.
+type Database struct {
 	*postgres.Source
 	migrate   bool
 	preparing *streak.Streak
@@ -30,8 +40,8 @@ type database struct {
 	prepared bool      // the schema is as it has to be
 }
 
-// databaseStatus is what the status shows of PostgreSQL.
-type databaseStatus struct {
+// Status is what the status shows of PostgreSQL.
+type Status struct {
 	// Answers: the last question was answered, and not long ago.
 	Answers bool `json:"answers"`
 	// LastAnswer is when it last answered.
@@ -55,20 +65,29 @@ const (
 	answersFor = 5 * time.Second
 )
 
-// openDatabase makes the connections' pool. It does not wait for the server.
-func openDatabase(ctx context.Context, s *settings, log *slog.Logger) (*database, error) {
-	source, err := postgres.Open(ctx, string(s.databaseURL))
+// Open makes the connections' pool. It does not wait for the server.
+func Open(ctx context.Context, c Config) (*Database, error) {
+	source, err := postgres.Open(ctx, c.URL)
 	if err != nil {
 		return nil, err
 	}
-	return &database{
-		Source: source, migrate: s.migrate == "on", tried: make(chan struct{}),
-		preparing: streak.New(log, "PostgreSQL cannot be prepared: trying again", "PostgreSQL is prepared"),
-	}, nil
+	d := &Database{
+		Source: source, migrate: c.Migrate, tried: make(chan struct{}),
+		preparing: streak.New(c.Logger, "PostgreSQL cannot be prepared: trying again", "PostgreSQL is prepared"),
+	}
+	if c.Registerer != nil {
+		for _, collector := range d.collectors() {
+			if err := c.Registerer.Register(collector); err != nil {
+				source.Close()
+				return nil, err
+			}
+		}
+	}
+	return d, nil
 }
 
 // Feed is the source's, and notes how it went.
-func (d *database) Feed(ctx context.Context, since availability.Cursor) (
+func (d *Database) Feed(ctx context.Context, since availability.Cursor) (
 	[]availability.State, availability.Cursor, error,
 ) {
 	states, now, err := d.Source.Feed(ctx, since)
@@ -77,13 +96,13 @@ func (d *database) Feed(ctx context.Context, since availability.Cursor) (
 }
 
 // Page is the source's, and notes how it went: while the mirror is seeded, nobody reads the feed.
-func (d *database) Page(ctx context.Context, after string, limit int) ([]availability.State, error) {
+func (d *Database) Page(ctx context.Context, after string, limit int) ([]availability.State, error) {
 	states, err := d.Source.Page(ctx, after, limit)
 	d.note(err)
 	return states, err
 }
 
-func (d *database) note(err error) {
+func (d *Database) note(err error) {
 	if errors.Is(err, context.Canceled) { // who asked went away
 		return
 	}
@@ -94,9 +113,9 @@ func (d *database) note(err error) {
 	}
 }
 
-// prepare migrates, or checks that somebody has, until that has worked. The error is of a server
+// Prepare migrates, or checks that somebody has, until that has worked. The error is of a server
 // that answers and refuses: to try again would not help.
-func (d *database) prepare(ctx context.Context) error {
+func (d *Database) Prepare(ctx context.Context) error {
 	for first := true; ; first = false {
 		err := d.prepareOnce(ctx)
 		if first {
@@ -123,9 +142,9 @@ func (d *database) prepare(ctx context.Context) error {
 	return nil
 }
 
-// whenTried is a part that begins when the schema was tried to be prepared, however that went, or
+// WhenTried is a part that begins when the schema was tried to be prepared, however that went, or
 // after a while: what Redis can answer does not wait for PostgreSQL.
-func (d *database) whenTried(run func(context.Context) error) func(context.Context) error {
+func (d *Database) WhenTried(run func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		timer := time.NewTimer(triedWithin)
 		defer timer.Stop()
@@ -139,7 +158,7 @@ func (d *database) whenTried(run func(context.Context) error) func(context.Conte
 	}
 }
 
-func (d *database) prepareOnce(ctx context.Context) error {
+func (d *Database) prepareOnce(ctx context.Context) error {
 	if d.migrate {
 		return d.Migrate(ctx)
 	}
@@ -163,11 +182,12 @@ func hopeless(err error) bool {
 	return false
 }
 
-func (d *database) status() databaseStatus {
+// Status is how PostgreSQL is, without asking it.
+func (d *Database) Status() Status {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	pool := d.Stat()
-	st := databaseStatus{
+	st := Status{
 		Answers:    d.failed == nil && time.Since(d.last) < answersFor,
 		LastAnswer: d.last, Prepared: d.prepared,
 		Connections: pool.TotalConns(), Busy: pool.AcquiredConns(), Most: pool.MaxConns(),
@@ -179,7 +199,7 @@ func (d *database) status() databaseStatus {
 }
 
 // collectors are the metrics of the connections.
-func (d *database) collectors() []prometheus.Collector {
+func (d *Database) collectors() []prometheus.Collector {
 	gauge := func(name, help string, value func() float64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
 	}
@@ -199,7 +219,7 @@ func (d *database) collectors() []prometheus.Collector {
 			func() float64 { return d.Stat().EmptyAcquireWaitTime().Seconds() }),
 		gauge("availability_postgres_answers", "1 while PostgreSQL answers this process.",
 			func() float64 {
-				if d.status().Answers {
+				if d.Status().Answers {
 					return 1
 				}
 				return 0
