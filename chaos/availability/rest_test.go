@@ -180,7 +180,7 @@ func (w *world) judge() {
 	of := judgeTruth(t, rules{stale: stale, places: places, signs: signs})
 	mirror := judgeMirror(h, t, w.row.evicts)
 	w.Logf("%d versions (%d lost), %d set offline for silence, %d log rows; "+
-		"Redis: %d events, %d states shown, %d marks, %d seedings, %d sessions changed hands, %d of them in halves",
+		"Redis: %d events, %d states shown, %d marks, %d seedings, %d states of reroutes, %d before the other mitra's",
 		of.versions, gone, of.flips, of.logs, mirror.events, mirror.shown, mirror.marks, mirror.seeds, mirror.moves,
 		mirror.halves)
 	wrong := slices.Concat(of.Wrong, mirror.Wrong, w.deadlocks())

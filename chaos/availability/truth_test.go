@@ -166,7 +166,7 @@ type tally struct {
 	Wrong                       []string
 	versions, flips, logs       int
 	events, shown, seeds, marks int
-	moves, halves               int // of sessions that changed hands; how many were seen in halves for a moment
+	moves, halves               int // states of reroutes; how many were shown before the other mitra's
 }
 
 func (v *tally) wrong(format string, args ...any) {
