@@ -28,6 +28,7 @@
 //  6. Auto-offline is a sweep of package janitor: condemned in Redis under the guard, then flipped
 //     in one transaction that is conditional on the version, then applied.
 //  7. Accepting a session is a conditional statement under the row lock: overbooking is impossible.
+//     A session keeps its place while its customer pays for more time: Extend changes no state.
 //
 // # What is not guaranteed
 //

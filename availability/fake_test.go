@@ -17,8 +17,8 @@ type fake struct {
 	// fault is asked before each operation, and again, as "<operation> committed", when a change
 	// stands and its reply is on the way. An error is what the caller gets.
 	fault func(op string) error
-	// delay is slept in each transaction while its rows are locked.
-	delay func() time.Duration
+	// held is called in each transaction while its rows are locked.
+	held func()
 
 	mu       sync.Mutex
 	locks    map[string]*sync.Mutex
@@ -47,7 +47,7 @@ type flip struct {
 
 func newFake(states ...State) *fake {
 	f := &fake{
-		fault: func(string) error { return nil }, delay: func() time.Duration { return 0 },
+		fault: func(string) error { return nil }, held: func() {},
 		locks: map[string]*sync.Mutex{}, rows: map[string]row{}, base: map[string]State{},
 		sessions: map[string]Session{},
 		settings: Settings{MaxCustomers: 3, StaleAfter: time.Minute, RequirePing: true, PingInterval: 10 * time.Second},
@@ -128,7 +128,7 @@ func (f *fake) tx(op string, ids, names []string, change func(rows map[string]St
 	}
 	changed, err := change(rows)
 	f.mu.Unlock()
-	time.Sleep(f.delay())
+	f.held()
 	if err == nil && confirm != nil {
 		err = confirm()
 	}
@@ -315,7 +315,7 @@ func (f *fake) End(_ context.Context, session, status string) (Session, []State,
 	var s Session
 	states, err := f.tx("End", []string{mitra}, []string{session}, func(rows map[string]State) ([]State, error) {
 		s = f.sessions[session]
-		if s.Status != "active" || s.MitraID != mitra {
+		if !runs(s) || s.MitraID != mitra {
 			return nil, ErrTaken
 		}
 		s.Status = status
@@ -323,6 +323,28 @@ func (f *fake) End(_ context.Context, session, status string) (Session, []State,
 		m := rows[mitra]
 		m.Sessions--
 		return []State{m}, nil
+	}, nil)
+	return s, states, err
+}
+
+func runs(s Session) bool { return s.Status == "active" || s.Status == "pending_payment" }
+
+func (f *fake) Extend(_ context.Context, session string, paid bool) (Session, []State, error) {
+	f.mu.Lock()
+	mitra := f.sessions[session].MitraID
+	f.mu.Unlock()
+	var s Session
+	states, err := f.tx("Extend", []string{mitra}, []string{session}, func(map[string]State) ([]State, error) {
+		s = f.sessions[session]
+		if !runs(s) || s.MitraID != mitra {
+			return nil, ErrTaken
+		}
+		s.Status = "pending_payment"
+		if paid {
+			s.Status = "active"
+		}
+		f.sessions[session] = s
+		return nil, nil
 	}, nil)
 	return s, states, err
 }
@@ -335,7 +357,7 @@ func (f *fake) Reroute(_ context.Context, session, mitra string, most int) (Sess
 	ids := []string{from, mitra}
 	states, err := f.tx("Reroute", ids, []string{session}, func(rows map[string]State) ([]State, error) {
 		s = f.sessions[session]
-		if s.Status != "active" || s.MitraID != from || from == mitra {
+		if !runs(s) || s.MitraID != from || from == mitra {
 			return nil, ErrTaken
 		}
 		m, known := rows[mitra]

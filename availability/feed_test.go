@@ -34,12 +34,11 @@ func TestTheFeedMissesNoTransactionThatWasOpenWhileALaterOneWasSeen(t *testing.T
 		begun, release := make(chan struct{}), make(chan struct{})
 		var slow atomic.Bool
 		slow.Store(true)
-		source.delay = func() time.Duration {
+		source.held = func() {
 			if slow.CompareAndSwap(true, false) {
 				close(begun)
 				<-release
 			}
-			return 0
 		}
 		ended := make(chan error, 1)
 		go func() {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/rollcall-redis/rollcall/internal/failpoint"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 	"github.com/rollcall-redis/rollcall/janitor"
 )
@@ -331,6 +332,7 @@ func (x *offlinePass) carryOut(ctx context.Context, those []Condemned) error {
 	if err != nil {
 		return err
 	}
+	failpoint.Hit(failpoint.Condemned)
 	bounded, cancel := context.WithTimeout(ctx, settleWithin)
 	defer cancel()
 	confirm := func() error { return x.confirm(bounded, those) }
@@ -338,6 +340,7 @@ func (x *offlinePass) carryOut(ctx context.Context, those []Condemned) error {
 	if err != nil {
 		return fmt.Errorf("availability: set the silent offline: %w", err)
 	}
+	failpoint.Hit(failpoint.Flipped)
 	x.metrics.offline.Add(float64(len(flipped)))
 	if len(flipped) > 0 {
 		x.Log().Info("mitras set offline for their silence", "count", len(flipped), "mitras", flipped)
@@ -366,6 +369,7 @@ func (x *offlinePass) confirm(ctx context.Context, those []Condemned) error {
 			return errMarks
 		}
 	}
+	failpoint.Hit(failpoint.Confirmed)
 	return nil
 }
 

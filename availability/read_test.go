@@ -213,12 +213,22 @@ func TestOnlySoManyAskTheSourceAtOnceAndABreakerIsBeforeItToo(t *testing.T) {
 		r := newRig(t, w, source, func(c *Config) { c.Fallbacks = 2 })
 		r.cut().Store(true)
 		var at, most atomic.Int64
+		var full sync.Once
+		two := make(chan struct{}) // closed when two ask at once
 		source.fault = func(op string) error {
 			if op == "CountOnline" {
 				now := at.Add(1)
 				for old := most.Load(); now > old && !most.CompareAndSwap(old, now); old = most.Load() {
 				}
-				time.Sleep(time.Millisecond)
+				if now == 2 {
+					full.Do(func() {
+						if r.fallbacks.TryAcquire(1) {
+							t.Error("there is a place for a third")
+						}
+						close(two)
+					})
+				}
+				<-two
 				at.Add(-1)
 			}
 			return nil

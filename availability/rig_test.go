@@ -97,6 +97,12 @@ func (r *rig) eventually(f func() bool, what string) {
 	require.Eventually(r.t, f, time.Minute, 5*time.Millisecond, what)
 }
 
+// later returns when the server's clock, as heartbeats have it, has gone on from a moment.
+func (r *rig) later(at time.Time) {
+	r.t.Helper()
+	r.eventually(func() bool { return formatSeen(r.client.Time(r.t.Context()).Val()) > formatSeen(at) }, "time goes on")
+}
+
 // mirrored is what Redis has of a mitra, as a State.
 func (r *rig) mirrored(id string) State {
 	r.t.Helper()

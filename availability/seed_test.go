@@ -130,7 +130,7 @@ func TestASeedOfOneReplicaIsEnoughForAll(t *testing.T) {
 		require.Zero(t, testutil.ToFloat64(r.metrics.seeds))
 		<-r.Ready()
 		f.newSince = "" // a connection that begins now
-		time.Sleep(2 * time.Millisecond)
+		r.later(parseSeen(r.client.Get(t.Context(), r.keys.seeded()).Val()))
 		require.NoError(t, f.check(t.Context()))
 		require.InDelta(t, 1, testutil.ToFloat64(r.metrics.seeds), 0)
 	})

@@ -9,7 +9,7 @@ import (
 // What a Source refuses.
 var (
 	ErrNotFound = errors.New("availability: no such mitra or session")
-	// ErrTaken: the session is not there to be accepted, ended or rerouted any more.
+	// ErrTaken: the session is not there to be accepted, extended, ended or rerouted any more.
 	ErrTaken = errors.New("availability: session is taken or over")
 	// ErrFull: the mitra has as many sessions as it may.
 	ErrFull = errors.New("availability: mitra has no room")
@@ -94,6 +94,9 @@ type Source interface {
 	Accept(ctx context.Context, session, mitra string, most int) (Session, []State, error)
 	// End ends a session with a status: completed, cancelled, expired.
 	End(ctx context.Context, session, status string) (Session, []State, error)
+	// Extend has a session that runs wait for the payment of more time, pending_payment, or run again,
+	// active. Its mitra has it all the while.
+	Extend(ctx context.Context, session string, paid bool) (Session, []State, error)
 	// Reroute moves a session to another mitra that has room, in one transaction.
 	Reroute(ctx context.Context, session, mitra string, most int) (Session, []State, error)
 	// AutoOffline flips those of the condemned whose version is still this one, who are online, and of

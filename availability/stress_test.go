@@ -62,7 +62,7 @@ func (s *stress) mitra() string {
 // write is one step of a writer. What is refused is refused.
 func (s *stress) write(ctx context.Context) {
 	r, id, session := s.rigs[rand.IntN(len(s.rigs))], s.mitra(), fmt.Sprint("s", rand.IntN(60))
-	switch rand.IntN(12) {
+	switch rand.IntN(13) {
 	case 0, 1:
 		_, _ = r.Online(ctx, id)
 	case 2:
@@ -82,6 +82,8 @@ func (s *stress) write(ctx context.Context) {
 		s.source.searching(fmt.Sprint("s", rand.IntN(60)+int(time.Now().UnixMilli()%1000)*60))
 	case 11:
 		_, _, _ = s.source.Accept(ctx, session, id, 3)
+	case 12:
+		_, _ = r.Extend(ctx, session, rand.IntN(2) > 0)
 	}
 }
 
@@ -172,7 +174,8 @@ func TestUnderStressNothingIsLostTornTurnedBackOrCondemnedTwice(t *testing.T) {
 	for i := range 60 {
 		s.source.searching(fmt.Sprint("s", i))
 	}
-	s.source.delay = func() time.Duration { return time.Duration(rand.IntN(2000)) * time.Microsecond }
+	// So long a transaction has its locks, so that others meet them. Nothing is waited for.
+	s.source.held = func() { time.Sleep(rand.N(2 * time.Millisecond)) }
 	var calm atomic.Bool
 	s.source.fault = func(op string) error {
 		rare := 50
@@ -208,27 +211,27 @@ func TestUnderStressNothingIsLostTornTurnedBackOrCondemnedTwice(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), lasts)
 	defer cancel()
 	var work conc.WaitGroup
-	repeat := func(n int, f func()) {
+	// Each has a pause between two steps, which leaves the machine to the others. Nothing is waited for.
+	repeat := func(n int, pause time.Duration, f func()) {
 		for range n {
 			work.Go(func() {
-				for ctx.Err() == nil {
+				for ok := true; ok; ok = wait.For(ctx, pause) {
 					f()
 				}
 			})
 		}
 	}
-	repeat(stressWriters, func() { s.write(ctx); time.Sleep(time.Millisecond) })
-	repeat(4, func() { s.beat(ctx); time.Sleep(time.Millisecond) })
-	repeat(2, func() { s.late(ctx); time.Sleep(time.Millisecond) })
+	repeat(stressWriters, time.Millisecond, func() { s.write(ctx) })
+	repeat(4, time.Millisecond, func() { s.beat(ctx) })
+	repeat(2, time.Millisecond, func() { s.late(ctx) })
 	for _, l := range leaders {
-		repeat(1, func() {
+		repeat(1, 5*time.Millisecond, func() {
 			reports, _ := l.jan.Sweep(ctx, janitor.Request{})
 			for _, r := range reports {
 				s.mu.Lock()
 				s.outcomes[fmt.Sprint(r.Sweep, " ", r.Outcome, " ", r.Reason)]++
 				s.mu.Unlock()
 			}
-			time.Sleep(5 * time.Millisecond)
 		})
 	}
 	work.Go(func() {

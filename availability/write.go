@@ -61,6 +61,13 @@ func (m *Mirror) Reroute(ctx context.Context, session, mitra string) (Session, e
 	return m.moved(ctx)(m.source.Reroute(ctx, session, mitra, settings.MaxCustomers))
 }
 
+// Extend has a session wait while its customer pays for more time, or, paid, run again. Both count:
+// its mitra has as many sessions as before. A session that is there already is no error.
+// ErrNotFound, ErrTaken.
+func (m *Mirror) Extend(ctx context.Context, session string, paid bool) (Session, error) {
+	return m.moved(ctx)(m.source.Extend(ctx, session, paid))
+}
+
 // End completes a session. ErrNotFound, ErrTaken.
 func (m *Mirror) End(ctx context.Context, session string) (Session, error) {
 	return m.moved(ctx)(m.source.End(ctx, session, "completed"))

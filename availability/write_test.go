@@ -61,6 +61,10 @@ func (h commands) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
+func extend(r *rig, paid bool) func(context.Context, string) (Session, error) {
+	return func(ctx context.Context, id string) (Session, error) { return r.Extend(ctx, id, paid) }
+}
+
 // writers are all that change something, each as a step from the state before.
 func writers(r *rig) []struct {
 	name, op string
@@ -83,7 +87,9 @@ func writers(r *rig) []struct {
 		{"accept", "Accept", to(r.Accept, "s1", "a")},
 		{"accept another", "Accept", to(r.Accept, "s2", "a")},
 		{"accept a third", "Accept", to(r.Accept, "s3", "a")},
+		{"ask for a payment", "Extend", session(extend(r, false), "s1")},
 		{"reroute", "Reroute", to(r.Reroute, "s1", "b")},
+		{"extend", "Extend", session(extend(r, true), "s1")},
 		{"end", "End", session(r.End, "s1")},
 		{"cancel", "End", session(r.Cancel, "s2")},
 		{"expire", "End", session(r.Expire, "s3")},
@@ -239,7 +245,7 @@ func TestAHeartbeatIsOneRoundTripAndAsksNoSource(t *testing.T) {
 		calls, asked := 0, 0
 		r.rdb.AddHook(commands{func(redis.Cmder) error { calls++; return nil }})
 		source.fault = func(string) error { asked++; return nil }
-		time.Sleep(2 * time.Millisecond)
+		r.later(before)
 		beat, err := r.Heartbeat(t.Context(), "a")
 		require.NoError(t, err)
 		require.Equal(t, BeatKept, beat)
@@ -289,5 +295,33 @@ func TestAHeartbeatIsRefusedByName(t *testing.T) {
 		_, err = r.Deactivate(ctx, "a")
 		require.NoError(t, err)
 		beats("a", BeatDeactivated)
+	})
+}
+
+// While its customer pays, a session takes its place: neither store ever says anything else.
+func TestAnExtensionChangesNoCapacityInEitherStore(t *testing.T) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
+		source := newFake(online("a"))
+		source.searching("s")
+		r := newRig(t, w, source)
+		r.seeded()
+		ctx := t.Context()
+		_, err := r.Accept(ctx, "s", "a")
+		require.NoError(t, err)
+		before := r.mirrored("a")
+		require.Equal(t, 1, before.Sessions)
+		for _, paid := range []bool{false, true, false} {
+			s, err := r.Extend(ctx, "s", paid)
+			require.NoError(t, err)
+			require.Equal(t, Session{ID: "s", MitraID: "a", Status: map[bool]string{true: "active", false: "pending_payment"}[paid]}, s)
+			require.Equal(t, before, r.mirrored("a"))
+			require.Equal(t, before.Version, source.state("a").Version)
+		}
+		_, err = r.Expire(ctx, "s")
+		require.NoError(t, err)
+		require.Zero(t, r.mirrored("a").Sessions)
+		_, err = r.Extend(ctx, "s", true)
+		require.ErrorIs(t, err, ErrTaken)
+		r.same()
 	})
 }

@@ -95,6 +95,25 @@ func TestARerouteLocksStatesInTheirOrder(t *testing.T) {
 	}
 }
 
+// An extension needs no state, and waits for nobody who holds it: so it is part of no circle.
+func TestAnExtensionLocksTheSessionAlone(t *testing.T) {
+	t.Parallel()
+	w, ctx := setup(t), t.Context()
+	mitra := w.mitra()
+	session := w.session("active", mitra)
+	tx := w.begin()
+	for _, lock := range []string{
+		"SELECT FROM mitras WHERE id = $1 FOR UPDATE", "SELECT FROM mitra_availability WHERE mitra_id = $1 FOR UPDATE",
+	} {
+		_, err := tx.Exec(ctx, lock, mitra)
+		require.NoError(t, err)
+	}
+	for _, paid := range []bool{false, true} {
+		_, _, err := w.src.Extend(ctx, session, paid)
+		require.NoError(t, err)
+	}
+}
+
 // All writers and bulk statements of psql's touch the same few mitras at once.
 func TestWritersAndRawStatementsDoNotDeadlock(t *testing.T) {
 	t.Parallel()
@@ -140,6 +159,10 @@ func TestWritersAndRawStatementsDoNotDeadlock(t *testing.T) {
 		})
 		forever("reroute", func(mitra, session string) error {
 			_, _, err := w.src.Reroute(ctx, session, mitra, 20)
+			return err
+		})
+		forever("extend", func(_, session string) error {
+			_, _, err := w.src.Extend(ctx, session, rand.IntN(2) > 0)
 			return err
 		})
 		forever("end", func(_, session string) error {

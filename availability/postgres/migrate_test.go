@@ -85,6 +85,10 @@ func TestTablesThatAreThereKeepTheirColumnsAndGetWhatIsMissing(t *testing.T) {
 	session := one[string](w, "SELECT id::text FROM chat_sessions WHERE status = 'searching'")
 	_, _, err = w.src.Accept(ctx, session, a, 2)
 	require.NoError(t, err)
+	for _, paid := range []bool{false, true} {
+		_, _, err = w.src.Extend(ctx, session, paid)
+		require.NoError(t, err)
+	}
 	_, _, err = w.src.Reroute(ctx, session, b, 1)
 	require.NoError(t, err)
 	_, _, err = w.src.End(ctx, session, "expired")
@@ -148,6 +152,8 @@ func TestTheServicesRoleNeedsWhatThePageSays(t *testing.T) {
 		"active": func() error { _, err := src.SetActive(ctx, w.mitra(), false); return err },
 		"sessions": func() error {
 			_, _, err := src.Accept(ctx, session, a, 1)
+			require.NoError(t, err)
+			_, _, err = src.Extend(ctx, session, false)
 			require.NoError(t, err)
 			_, _, err = src.Reroute(ctx, session, b, 1)
 			require.NoError(t, err)

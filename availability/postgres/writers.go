@@ -120,6 +120,31 @@ func (s *Source) End(ctx context.Context, session, status string) (
 	return ended, states, nil
 }
 
+// Extend implements [availability.Source]. It returns the state of the mitra that has the session,
+// which it does not change. A session whose customer does not pay, and has time left, runs again
+// like one that is paid.
+func (s *Source) Extend(ctx context.Context, session string, paid bool) (
+	availability.Session, []availability.State, error,
+) {
+	which := idOf(session)
+	if !which.Valid {
+		return availability.Session{}, nil, availability.ErrNotFound
+	}
+	states, err := s.write(ctx, "extend",
+		`SELECT f.outcome, `+returned+` FROM availability_extend($1, $2) f`, []any{which, paid})
+	if err != nil {
+		return availability.Session{}, states, err
+	}
+	extended := availability.Session{ID: which.String(), Status: "pending_payment"}
+	if paid {
+		extended.Status = "active"
+	}
+	if len(states) > 0 {
+		extended.MitraID = states[0].ID
+	}
+	return extended, states, nil
+}
+
 // Reroute implements [availability.Source]. It returns the states of both mitras, also with ErrFull
 // and ErrInactive. A session that the mitra has already is no error.
 func (s *Source) Reroute(ctx context.Context, session, mitra string, most int) (

@@ -140,6 +140,43 @@ func TestASessionIsAcceptedOnceReroutedAndEnded(t *testing.T) {
 	w.requireTruth()
 }
 
+func TestAnExtensionLeavesTheStateAsItIs(t *testing.T) {
+	t.Parallel()
+	w, ctx := setup(t), t.Context()
+	mitra := w.mitra()
+	id := w.session("active", mitra)
+	before := w.state(mitra)
+	require.Equal(t, 1, before.Sessions)
+	for _, c := range []struct {
+		paid bool
+		want string
+	}{
+		{true, "active"}, // nobody has asked for a payment
+		{false, "pending_payment"}, {false, "pending_payment"}, {true, "active"}, {true, "active"}, {false, "pending_payment"},
+	} {
+		got, states, err := w.src.Extend(ctx, id, c.paid)
+		require.NoError(t, err)
+		require.Equal(t, availability.Session{ID: id, MitraID: mitra, Status: c.want}, got)
+		require.Equal(t, c.want, one[string](w, "SELECT status FROM chat_sessions WHERE id = $1", id))
+		require.Equal(t, []availability.State{before}, states, "at the same version")
+		require.Equal(t, before, w.state(mitra))
+	}
+	_, _, err := w.src.Accept(ctx, w.session("searching", nil), mitra, 1)
+	require.ErrorIs(t, err, availability.ErrFull, "it takes its place while it waits")
+
+	_, after, err := w.src.End(ctx, id, "expired")
+	require.NoError(t, err, "nobody has paid")
+	require.Zero(t, after[0].Sessions)
+	for _, paid := range []bool{false, true} {
+		_, states, err := w.src.Extend(ctx, id, paid)
+		require.ErrorIs(t, err, availability.ErrTaken)
+		require.Equal(t, after, states)
+		_, _, err = w.src.Extend(ctx, w.session("searching", nil), paid)
+		require.ErrorIs(t, err, availability.ErrTaken)
+	}
+	w.requireTruth()
+}
+
 func TestASessionThatSearchesIsNotEndedOrRerouted(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
@@ -184,6 +221,8 @@ func TestWhatIsNotThereIsNotFoundByAnyWriter(t *testing.T) {
 		_, _, err = w.src.Reroute(ctx, bad, id, 3)
 		require.ErrorIs(t, err, availability.ErrNotFound)
 		_, _, err = w.src.Reroute(ctx, session, bad, 3)
+		require.ErrorIs(t, err, availability.ErrNotFound)
+		_, _, err = w.src.Extend(ctx, bad, false)
 		require.ErrorIs(t, err, availability.ErrNotFound)
 		_, _, err = w.src.End(ctx, bad, "completed")
 		require.ErrorIs(t, err, availability.ErrNotFound)

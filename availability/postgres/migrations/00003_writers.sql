@@ -129,6 +129,28 @@ BEGIN
     LEFT JOIN mitra_availability_state v ON v.mitra_id = holder;
 END $$;
 
+-- A session that waits for a payment runs: it keeps its place, so no state is changed, or locked.
+CREATE FUNCTION availability_extend(session uuid, paid boolean)
+RETURNS TABLE (outcome text, state mitra_availability_state) LANGUAGE plpgsql AS $$
+DECLARE
+  want chat_sessions.status%TYPE := CASE WHEN paid THEN 'active' ELSE 'pending_payment' END;
+  present chat_sessions.status%TYPE;
+  holder uuid;
+BEGIN
+  SELECT c.status, c.mitra_id INTO present, holder
+      FROM chat_sessions c WHERE c.id = session FOR NO KEY UPDATE;
+  IF NOT FOUND THEN
+    outcome := 'unknown';
+  ELSIF present IN ('active', 'pending_payment') THEN
+    outcome := 'done';
+    UPDATE chat_sessions c SET status = want WHERE c.id = session AND present <> want;
+  ELSE
+    outcome := 'taken';
+  END IF;
+  RETURN QUERY SELECT outcome, v FROM (SELECT) AS once
+    LEFT JOIN mitra_availability_state v ON v.mitra_id = holder;
+END $$;
+
 -- One row changes hands, so that nobody ever sees the session with both mitras, or with none. One
 -- that the mitra has already is done.
 CREATE FUNCTION availability_reroute(session uuid, mitra uuid, most integer)
