@@ -205,3 +205,44 @@ func TestTheFeedSeesWhatSubtransactionsAndPreparedTransactionsChange(t *testing.
 	require.Contains(t, w.feed(&at), prepared)
 	require.Empty(t, w.feed(&at))
 }
+
+func TestASessionMayMoveFromPartitionToPartition(t *testing.T) {
+	t.Parallel()
+	db, ctx := pgtest.Database(t), t.Context()
+	w := world{DB: db, t: t, src: open(t, db.URL)}
+	w.exec(`CREATE TABLE chat_sessions (id uuid DEFAULT gen_random_uuid(), mitra_id uuid, status text) PARTITION BY LIST (status);
+		CREATE TABLE chat_sessions_waiting PARTITION OF chat_sessions FOR VALUES IN ('searching', 'pending_payment');
+		CREATE TABLE chat_sessions_others PARTITION OF chat_sessions DEFAULT`)
+	require.NoError(t, w.src.Migrate(ctx))
+	a, b, session := w.mitra(), w.mitra(), w.session("searching", nil)
+	for _, step := range []struct {
+		do   func() error
+		a, b int
+	}{
+		{func() error { _, _, err := w.src.Accept(ctx, session, a, 1); return err }, 1, 0},
+		{func() error { _, _, err := w.src.Extend(ctx, session, false); return err }, 1, 0},
+		{func() error { _, _, err := w.src.Reroute(ctx, session, b, 1); return err }, 0, 1},
+		{func() error { _, err := w.Exec(ctx, "UPDATE chat_sessions SET status = 'active', mitra_id = $1", a); return err }, 1, 0},
+		{func() error { _, _, err := w.src.End(ctx, session, "completed"); return err }, 0, 0},
+		{func() error { _, err := w.Exec(ctx, "UPDATE chat_sessions SET status = 'pending_payment'"); return err }, 1, 0},
+		{func() error { _, err := w.Exec(ctx, "DELETE FROM chat_sessions"); return err }, 0, 0},
+	} {
+		require.NoError(t, step.do())
+		require.Equal(t, step.a, w.state(a).Sessions)
+		require.Equal(t, step.b, w.state(b).Sessions)
+	}
+	w.requireTruth()
+}
+
+// Connections that are made later may write times in another way.
+func TestTheLifeOfAServerIsTheSameInEveryConnection(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	var at, later availability.Cursor
+	w.feed(&at)
+	w.exec("ALTER DATABASE " + w.Name + " SET datestyle = 'German'")
+	other := w
+	other.src = open(t, w.URL)
+	other.feed(&later)
+	require.Equal(t, at.Life, later.Life)
+}

@@ -84,7 +84,8 @@ func (s *Source) Feed(ctx context.Context, since availability.Cursor) (
 		states, err = s.query(ctx, `
 			WITH now AS MATERIALIZED (
 				SELECT pg_snapshot_xmin(pg_current_snapshot()) AS xmin, pg_snapshot_xmax(pg_current_snapshot()) AS xmax,
-				       left(pg_walfile_name(pg_current_wal_lsn()), 8) || ' ' || pg_postmaster_start_time() AS life)
+				       left(pg_walfile_name(pg_current_wal_lsn()), 8) || ' ' ||
+				       extract(epoch FROM pg_postmaster_start_time()) AS life)
 			SELECT now.xmin, now.life, `+columns+`
 			  FROM now LEFT JOIN (
 				SELECT * FROM mitra_availability_state
