@@ -111,7 +111,7 @@ func Line(c, before *Counts, since time.Duration, stores string) string {
 	fmt.Fprintf(&b, "online: apps %d%s  dead %d  sessions %d  heartbeats/s %.0f",
 		c.Online, stores, c.Dead, c.Running, rate(c.Heartbeats-before.Heartbeats))
 	if n := c.InPostgres - before.InPostgres; n > 0 {
-		fmt.Fprintf(&b, " (kept by Postgres %d)", n)
+		fmt.Fprintf(&b, " (asked Postgres %d)", n)
 	}
 	if n := c.NotOnline - before.NotOnline; n > 0 {
 		fmt.Fprintf(&b, " (not online %d)", n)
