@@ -26,8 +26,8 @@ type View struct {
 	Truth *Truth
 }
 
-// Run runs the workforce and shows its progress until ctx ends, then writes a summary. It returns an
-// error if no heartbeat was acknowledged at all, or if the summary could not be written.
+// Run runs the workforce and shows its progress until ctx ends, then writes a summary. It returns
+// an error if nobody could go online at all, or if the summary could not be written.
 func (v *View) Run(ctx context.Context) error {
 	began := time.Now()
 	ended := make(chan struct{})
@@ -68,8 +68,8 @@ func (v *View) progress(ctx context.Context) {
 	}
 }
 
-// over begins a line in place of the last one, of which a terminal cuts what is too wide; whole ends
-// that.
+// over begins a line in place of the last one, of which a terminal cuts what is too wide; whole
+// ends that.
 const over, whole = "\r\x1b[K\x1b[?7l", "\x1b[?7h"
 
 // show writes a line, over the last one on a terminal.
