@@ -29,8 +29,8 @@ func (d *demo) play(ctx context.Context) error {
 	var err error
 	d.force, err = workforce.New(workforce.Config{
 		Mitras: d.cfg.Mitras, Targets: d.balance(), Secret: []byte(d.secret), Backend: workforce.DB{Pool: d.db},
-		Interval: d.pace.Ping, Sessions: 10, SessionLasts: 6 * time.Second, Polls: 50, Rest: 0.01, RestFor: 4 * time.Second,
-		Seed: d.cfg.Seed,
+		Interval: d.pace.Ping, Sessions: 10, SessionLasts: 6 * time.Second, Polls: 50,
+		Rest: 0.01, RestFor: 4 * time.Second, Seed: d.cfg.Seed,
 	})
 	if err != nil {
 		return err
@@ -253,7 +253,9 @@ func (d *demo) drift(ctx context.Context, since time.Time) string {
 // judge lets the dead come back, lets all come to rest, and compares.
 func (d *demo) judge(ctx context.Context) error {
 	d.say("%d dead apps come BACK", d.force.Revive(d.force.IDs()...))
-	err := d.until(ctx, "all to be alive", func(context.Context) (bool, error) { return d.force.Counts().Dead == 0, nil })
+	err := d.until(ctx, "all to be alive", func(context.Context) (bool, error) {
+		return d.force.Counts().Dead == 0, nil
+	})
 	if err != nil {
 		return err
 	}
@@ -275,7 +277,7 @@ func (d *demo) judge(ctx context.Context) error {
 	c := d.force.Counts()
 	d.say("AGREED: %d mitras online in Valkey, in Postgres and as their apps know; %d sessions with the "+
 		"mitras that the dispatcher knows; every counter and version is equal", c.Online, c.Running)
-	d.say("  %d heartbeats acknowledged; %d mitras set offline for silence, each for %v or more: nobody who pinged",
-		c.Heartbeats, len(all), d.pace.Stale)
+	d.say("  %d heartbeats acknowledged; %d mitras set offline for silence, each for %v or more: "+
+		"nobody who pinged", c.Heartbeats, len(all), d.pace.Stale)
 	return nil
 }
