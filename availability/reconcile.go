@@ -299,8 +299,10 @@ func (m *Mirror) reconcile(ctx context.Context, call caller) (map[string]int, in
 	for _, state := range repaired {
 		r.found[Base]++
 		m.metrics.drift.WithLabelValues(Base).Inc()
-		m.log.Warn("state repaired: it was not what the base tables say; are triggers off?",
-			"mitra", state.ID, "was", state.Was, "became", state.Became)
+		if r.found[Base] <= driftNamed {
+			m.log.Warn("state repaired: it was not what the base tables say; are triggers off?",
+				"mitra", state.ID, "was", state.Was, "became", state.Became)
+		}
 		ids = append(ids, state.ID)
 	}
 	for part := range slices.Chunk(ids, applyOf) {
