@@ -75,6 +75,19 @@ func postgresSetBackWhileRedisIsAway(w *world) {
 	w.redis.Cont()
 }
 
+// postgresFailedOver ends Postgres while its standby is behind, which is promoted then.
+func postgresFailedOver(w *world) {
+	from := time.Now()
+	w.standby.Detach()
+	w.works()
+	w.pg.Kill()
+	w.former += w.pg.Log()
+	w.lost = append(w.lost, lostTime{w.pg.Copy(), from, time.Now()})
+	harness.Lasting(time.Second)
+	w.standby.Promote()
+	w.pg = w.standby
+}
+
 // deadlocksForced has others lock rows in any order, for some seconds. The program's statements are
 // tried again.
 func deadlocksForced(w *world) {
