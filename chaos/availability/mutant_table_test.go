@@ -114,7 +114,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "NotSeededAnew", what: "a connection to Redis that begins anew is not noticed",
-		edits: []edit{{file: settingsGo, from: "\t\t\tif again {", to: "\t\t\tif false {"}},
+		edits: []edit{{file: settingsGo, from: "\t\t\tif again {", to: "\t\t\tif again && !begun {"}},
 		test:  "TestAConnectionThatBeginsAnewIsSeededThoughTheMirrorSeemsWhole",
 	},
 	{

@@ -59,11 +59,7 @@ func (w *world) setBack(during func()) {
 }
 
 // postgresSetBack loses commits that Redis has: it is ahead, and outbid.
-func postgresSetBack(w *world) {
-	for range 2 {
-		w.setBack(w.works)
-	}
-}
+func postgresSetBack(w *world) { w.setBack(w.works) }
 
 // postgresSetBackWhileRedisIsAway has nobody see that versions are taken again.
 func postgresSetBackWhileRedisIsAway(w *world) {

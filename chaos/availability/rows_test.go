@@ -27,7 +27,7 @@ func matrix() []row {
 
 		{name: "LeaderKilledBetweenMarkAndTransaction", short: true, fault: leaderKilled(failpoint.Condemned)},
 		{name: "LeaderKilledBeforeTheCommit", fault: leaderKilled(failpoint.Confirmed)},
-		{name: "LeaderKilledBetweenCommitAndApply", short: true, fault: leaderKilled(failpoint.Flipped)},
+		{name: "LeaderKilledBetweenCommitAndApply", fault: leaderKilled(failpoint.Flipped)},
 		{name: "LeaderStoppedBetweenMarkAndTransaction", fault: leaderStopped(failpoint.Condemned)},
 		{name: "LeaderStoppedBeforeTheCommit", fault: leaderStopped(failpoint.Confirmed)},
 		{name: "LeaderStoppedBetweenCommitAndApply", fault: leaderStopped(failpoint.Flipped)},
