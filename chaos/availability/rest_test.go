@@ -195,7 +195,7 @@ const foreign = "locks in another order"
 
 // deadlocks are those in which only statements were that keep to the rule.
 func (w *world) deadlocks() (found []string) {
-	blocks := strings.Split(w.pg.Log(), "deadlock detected")
+	blocks := strings.Split(w.former+w.pg.Log(), "deadlock detected")
 	for _, block := range blocks[1:] {
 		detail, _, _ := strings.Cut(block, "CONTEXT:")
 		if !strings.Contains(detail, foreign) {

@@ -12,12 +12,13 @@ import (
 
 // row is one way in which things break.
 type row struct {
-	name   string
-	short  bool // it is part of make test
-	evicts bool // Redis drops keys by itself
-	holds  bool // nobody goes offline for silence for a while after the fault
-	more   int  // mitras besides the usual ones
-	fault  func(w *world)
+	name    string
+	short   bool // it is part of make test
+	evicts  bool // Redis drops keys by itself
+	holds   bool // nobody goes offline for silence for a while after the fault
+	standby bool // another Postgres follows the first
+	more    int  // mitras besides the usual ones
+	fault   func(w *world)
 }
 
 func matrix() []row {
@@ -26,7 +27,7 @@ func matrix() []row {
 
 		{name: "LeaderKilledBetweenMarkAndTransaction", short: true, fault: leaderKilled(failpoint.Condemned)},
 		{name: "LeaderKilledBeforeTheCommit", fault: leaderKilled(failpoint.Confirmed)},
-		{name: "LeaderKilledBetweenCommitAndApply", short: true, fault: leaderKilled(failpoint.Flipped)},
+		{name: "LeaderKilledBetweenCommitAndApply", fault: leaderKilled(failpoint.Flipped)},
 		{name: "LeaderStoppedBetweenMarkAndTransaction", fault: leaderStopped(failpoint.Condemned)},
 		{name: "LeaderStoppedBeforeTheCommit", fault: leaderStopped(failpoint.Confirmed)},
 		{name: "LeaderStoppedBetweenCommitAndApply", fault: leaderStopped(failpoint.Flipped)},
@@ -40,6 +41,7 @@ func matrix() []row {
 		{name: "PostgresSlow", fault: postgresSlow},
 		{name: "PostgresSetBack", short: true, fault: postgresSetBack},
 		{name: "PostgresSetBackWhileRedisIsAway", fault: postgresSetBackWhileRedisIsAway},
+		{name: "PostgresFailedOver", standby: true, fault: postgresFailedOver},
 		{name: "DeadlocksForced", fault: deadlocksForced},
 		{name: "Truncated", fault: truncated},
 		{name: "TriggersOff", fault: triggersOff},
