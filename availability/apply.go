@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/rollcall-redis/rollcall/internal/failpoint"
 )
 
 // applyOf is how many states one script takes at most: it holds Redis for some milliseconds.
@@ -87,9 +89,10 @@ func bit(b bool) int {
 // happens here, and the feed brings what did not arrive. It does not end with ctx, and takes a
 // second at most.
 func (m *Mirror) applied(ctx context.Context, states ...State) {
+	failpoint.Hit(failpoint.Applying)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.patience)
 	defer cancel()
-	err := m.redis.do(func() error {
+	err := m.redis.do(context.Background(), func() error {
 		_, err := m.apply(ctx, newer, states...)
 		return err
 	})

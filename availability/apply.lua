@@ -12,10 +12,15 @@
 --   differs  the same version, with something else; not in mode newer
 --   ahead    a newer version stands here, and is the one in the result; never written, and not in
 --            mode newer
+-- A mark of auto-offline goes with the version under which it was set.
 local mode, ids, out = ARGV[1], {}, {}
 for i = 2, #ARGV, 6 do ids[#ids + 1] = ARGV[i] end
 local versions = redis.call('HMGET', version, unpack(ids))
-local marks = redis.call('EXISTS', condemned) == 1 and redis.call('HMGET', condemned, unpack(ids)) or {}
+local marked = redis.call('EXISTS', condemned) == 1
+
+-- number(v) is a version that stands here. What no writer of ours stores is none: nobody could
+-- overwrite it, or outbid it.
+local function number(v) return v and #v < 16 and string.match(v, '^%d+$') and tonumber(v) or 0 end
 
 -- seen(id) is the heartbeat that stands, '' if it is none.
 local function seen(id)
@@ -33,7 +38,7 @@ end
 
 for n, id in ipairs(ids) do
   local i = 2 + (n - 1) * 6
-  local new, old = tonumber(ARGV[i + 1]), tonumber(versions[n] or '') or 0
+  local new, old = tonumber(ARGV[i + 1]), number(versions[n])
   local is_online, is_active, sessions, at = ARGV[i + 2] == '1', ARGV[i + 3] == '1', ARGV[i + 4], ARGV[i + 5]
   local kind
   if new > old then
@@ -53,9 +58,10 @@ for n, id in ipairs(ids) do
     end
     redis.call(is_active and 'SREM' or 'SADD', deactivated, id)
     redis.call('SET', capacity(id), sessions)
-    if new > old then redis.call('HSET', version, id, ARGV[i + 1]) end
-    local mark = tonumber(marks[n] or '')
-    if marks[n] and (not mark or mark < new) then redis.call('HDEL', condemned, id) end
+    if new > old then
+      redis.call('HSET', version, id, ARGV[i + 1])
+      if marked then redis.call('HDEL', condemned, id) end
+    end
   end
   if kind then
     out[#out + 1], out[#out + 2], out[#out + 3] = id, kind == 'ahead' and versions[n] or ARGV[i + 1], kind

@@ -3,6 +3,7 @@ package availability
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,6 +19,9 @@ const (
 	opensAgain = time.Second // and then one call tries
 )
 
+// refusals are what a server answers that refuses some calls, mostly writes, and carries out others.
+var refusals = []string{"OOM", "READONLY", "MISCONF", "NOREPLICAS", "WRONGTYPE", "UNREADABLE"}
+
 // breaker keeps calls from what fails again and again. sony/gobreaker it is: it depends on nothing,
 // while failsafe-go would bring gRPC along, and its interface still changes; a semaphore is all
 // else we need.
@@ -29,7 +33,7 @@ func newBreaker(name string) breaker {
 	return breaker{gobreaker.NewTwoStepCircuitBreaker[any](gobreaker.Settings{
 		Name: name, Timeout: opensAgain,
 		ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= tripsAfter },
-		// A caller that went away says nothing of the server, and an answer is an answer.
+		// A caller that went away, or had no time, says nothing of the server; an answer is an answer.
 		IsExcluded:   func(err error) bool { return errors.Is(err, context.Canceled) },
 		IsSuccessful: func(err error) bool { return err == nil || answered(err) },
 	})}
@@ -42,17 +46,26 @@ func answered(err error) bool {
 			return true
 		}
 	}
-	return false
+	reply, ok := errors.AsType[redis.Error](err)
+	if !ok {
+		return false
+	}
+	code, _, _ := strings.Cut(reply.Error(), " ")
+	return slices.Contains(refusals, code)
 }
 
-// do calls f, unless the breaker is open.
-func (b breaker) do(f func() error) error {
+// do calls f, unless the breaker is open. ctx is the caller's.
+func (b breaker) do(ctx context.Context, f func() error) error {
 	done, err := b.Allow()
 	if err != nil {
 		return err
 	}
 	err = f()
-	done(err)
+	if err != nil && ctx.Err() != nil {
+		done(context.Canceled)
+	} else {
+		done(err)
+	}
 	return err
 }
 

@@ -13,7 +13,7 @@ import (
 type feed struct {
 	*Mirror
 	cursor  Cursor
-	reading bool // cursor is set
+	reading bool // the last read went well: the cursor is of now
 	// newSince is the server's time, as heartbeats have it: a seeding that began before is too old.
 	// "": it has to be asked for.
 	newSince   string
@@ -66,6 +66,7 @@ func (f *feed) look(ctx context.Context) error {
 }
 
 func (f *feed) read(ctx context.Context) error {
+	f.reading = false
 	states, next, err := f.source.Feed(ctx, f.cursor)
 	if err != nil {
 		return fmt.Errorf("availability: feed: %w", err)
@@ -76,7 +77,7 @@ func (f *feed) read(ctx context.Context) error {
 		f.newSince = "" // the server may be another
 		return err
 	}
-	if f.reading && next.Life != f.cursor.Life {
+	if f.cursor != (Cursor{}) && next.Life != f.cursor.Life {
 		// Another server of the source may have lost commits, whose states stand in Redis.
 		f.log.Warn("the source is another server: everything is compared")
 		f.newSince = ""
@@ -104,7 +105,9 @@ func (f *feed) check(ctx context.Context) error {
 	}
 	f.looked(at != "")
 	if at < f.newSince {
-		if !f.reading { // what changes during the seeding would be missed
+		// What changes during the seeding would be missed; and a source that has no feed may be a standby
+		// whose states are old.
+		if !f.reading {
 			return nil
 		}
 		at, err = f.seed(ctx)

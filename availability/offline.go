@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/rollcall-redis/rollcall/internal/failpoint"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 	"github.com/rollcall-redis/rollcall/janitor"
 )
@@ -19,6 +20,7 @@ const (
 	heldUnseeded    = "unseeded"
 	heldListening   = "listening" // heartbeats have not been heard for as long as a mitra may be silent
 	heldMassFailure = "mass_failure"
+	heldSettings    = "stale_after_too_short" // no longer than the pause between two heartbeats of an app
 	offSettings     = "require_ping is off"
 )
 
@@ -35,6 +37,8 @@ const (
 	settleTries = 3
 	// heldUntil is the field of the breaker's hash: until when (ms) it holds.
 	heldUntil = "held_until"
+	// notRequired is another: when (ms) a pass last found that heartbeats are not required.
+	notRequired = "not_required"
 )
 
 // errMarks: a mark is not what it was: somebody came back, or Redis lost it.
@@ -81,9 +85,18 @@ func (o *offline) pass(ctx context.Context, p *janitor.Pass) error {
 		if err := x.pardonAll(ctx); err != nil {
 			return err
 		}
+		if err := x.noteNotRequired(ctx); err != nil {
+			return err
+		}
 		return errNotRequired
 	}
+	if settings.StaleAfter <= settings.PingInterval { // whoever pings on time would be silent
+		return &janitor.HeldError{Reason: heldSettings}
+	}
 	if err := p.CheckHeld(ctx); err != nil {
+		return err
+	}
+	if err := x.checkRequired(ctx); err != nil {
 		return err
 	}
 	if err := x.checkBreaker(ctx); err != nil {
@@ -149,32 +162,67 @@ func (x *offlinePass) find(ctx context.Context) error {
 	}
 }
 
+// noteNotRequired stores that heartbeats are not required now, for the passes of later.
+func (x *offlinePass) noteNotRequired(ctx context.Context) error {
+	if x.DryRun() {
+		return nil
+	}
+	now, err := x.time(ctx)
+	if err != nil {
+		return err
+	}
+	return x.Call(ctx, func(ctx context.Context) error {
+		return x.rdb.HSet(ctx, x.keys.breaker(), notRequired, now.UnixMilli()).Err()
+	})
+}
+
+// checkRequired holds the sweep until heartbeats have been required for as long as a mitra may be
+// silent: before, no app had to send any.
+func (x *offlinePass) checkRequired(ctx context.Context) error {
+	since, err := x.moment(ctx, notRequired)
+	if err != nil || since.IsZero() {
+		return err
+	}
+	// A pass later it was required at the latest.
+	return x.holdUntil(ctx, since.Add(x.c.OfflineInterval+x.stale), heldListening)
+}
+
 // checkBreaker holds the sweep for as long as breaker said.
 func (x *offlinePass) checkBreaker(ctx context.Context) error {
-	until, err := x.heldUntil(ctx)
+	until, err := x.moment(ctx, heldUntil)
 	if err != nil || until.IsZero() {
 		return err
 	}
-	var now time.Time
+	return x.holdUntil(ctx, until, heldMassFailure)
+}
+
+func (x *offlinePass) holdUntil(ctx context.Context, until time.Time, reason string) error {
+	now, err := x.time(ctx)
+	if err == nil && now.Before(until) {
+		x.RunAgain(time.Now().Add(until.Sub(now)))
+		err = &janitor.HeldError{Reason: reason}
+	}
+	return err
+}
+
+// time is the server's.
+func (x *offlinePass) time(ctx context.Context) (now time.Time, err error) {
 	err = x.Call(ctx, func(ctx context.Context) (err error) {
 		now, err = x.rdb.Time(ctx).Result()
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("availability: ask for the time: %w", err)
+		err = fmt.Errorf("availability: ask for the time: %w", err)
 	}
-	if now.Before(until) {
-		x.RunAgain(time.Now().Add(until.Sub(now)))
-		return &janitor.HeldError{Reason: heldMassFailure}
-	}
-	return nil
+	return now, err
 }
 
-// heldUntil is until when the breaker holds; zero: more than half were not silent at the last pass.
-func (x *offlinePass) heldUntil(ctx context.Context) (time.Time, error) {
-	var until int64
+// moment is a field of the breaker's hash; zero: it is not there. Until heldUntil the breaker
+// holds; it goes when, at the last pass, more than half were not silent.
+func (x *offlinePass) moment(ctx context.Context, field string) (time.Time, error) {
+	var at int64
 	err := x.Call(ctx, func(ctx context.Context) (err error) {
-		until, err = x.rdb.HGet(ctx, x.keys.breaker(), heldUntil).Int64()
+		at, err = x.rdb.HGet(ctx, x.keys.breaker(), field).Int64()
 		return err
 	})
 	if errors.Is(err, redis.Nil) {
@@ -183,14 +231,14 @@ func (x *offlinePass) heldUntil(ctx context.Context) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, fmt.Errorf("availability: read the breaker: %w", err)
 	}
-	return time.UnixMilli(until), nil
+	return time.UnixMilli(at), nil
 }
 
 // breaker holds if most of those who are online fell silent at once: the fault is more likely ours
 // than theirs. It does so once: who is silent still when the hold is over may go, and it holds
 // again only after a pass in which fewer were.
 func (x *offlinePass) breaker(ctx context.Context) error {
-	until, err := x.heldUntil(ctx)
+	until, err := x.moment(ctx, heldUntil)
 	if err != nil {
 		return err
 	}
@@ -290,14 +338,11 @@ func (x *offlinePass) marks(ctx context.Context) ([]Condemned, error) {
 // life keeps its mark until it goes online again, or until that sign is old as well. The mark
 // of one who is not known goes with a reconciliation.
 func (x *offlinePass) carryOut(ctx context.Context, those []Condemned) error {
-	var now time.Time
-	err := x.Call(ctx, func(ctx context.Context) (err error) {
-		now, err = x.rdb.Time(ctx).Result()
-		return err
-	})
+	now, err := x.time(ctx)
 	if err != nil {
-		return fmt.Errorf("availability: ask for the time: %w", err)
+		return err
 	}
+	failpoint.Hit(failpoint.Condemned)
 	bounded, cancel := context.WithTimeout(ctx, settleWithin)
 	defer cancel()
 	confirm := func() error { return x.confirm(bounded, those) }
@@ -305,6 +350,7 @@ func (x *offlinePass) carryOut(ctx context.Context, those []Condemned) error {
 	if err != nil {
 		return fmt.Errorf("availability: set the silent offline: %w", err)
 	}
+	failpoint.Hit(failpoint.Flipped)
 	x.metrics.offline.Add(float64(len(flipped)))
 	if len(flipped) > 0 {
 		x.Log().Info("mitras set offline for their silence", "count", len(flipped), "mitras", flipped)
@@ -333,6 +379,7 @@ func (x *offlinePass) confirm(ctx context.Context, those []Condemned) error {
 			return errMarks
 		}
 	}
+	failpoint.Hit(failpoint.Confirmed)
 	return nil
 }
 

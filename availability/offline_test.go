@@ -302,7 +302,7 @@ func TestAMarkThatWentBeforeTheCommitRollsItBack(t *testing.T) {
 func (l *leader) beforeTheVerdict(f func()) {
 	asked := 0
 	l.rdb.AddHook(commands{func(cmd redis.Cmder) error {
-		if cmd.Name() == "hget" && cmd.Args()[1] == l.keys.breaker() {
+		if cmd.Name() == "hget" && cmd.Args()[1] == l.keys.breaker() && cmd.Args()[2] == heldUntil {
 			if asked++; asked == 2 { // at the beginning of the pass, and behind the look
 				f()
 			}

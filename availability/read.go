@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -52,7 +53,7 @@ func read[T any](ctx context.Context, m *Mirror, op string,
 	fromRedis, fromSource func(ctx context.Context) (T, error),
 ) (Answer[T], error) {
 	a := Answer[T]{From: FromValkey}
-	redisErr := m.redis.do(func() (err error) {
+	redisErr := m.redis.do(ctx, func() (err error) {
 		ctx, cancel := context.WithTimeout(ctx, m.patience)
 		defer cancel()
 		a.Value, err = fromRedis(ctx)
@@ -83,7 +84,7 @@ func (m *Mirror) fallback(ctx context.Context, ask func() error) error {
 		return fmt.Errorf("availability: too many ask the source at once: %w", err)
 	}
 	defer m.fallbacks.Release(1)
-	return m.truth.do(ask)
+	return m.truth.do(ctx, ask)
 }
 
 // stale is how long (ms) a mitra may be silent, as the scripts take it; 0: silence does not matter.
@@ -198,7 +199,7 @@ func (m *Mirror) CountOnline(ctx context.Context) (Answer[int], error) {
 	}, m.source.CountOnline)
 }
 
-// Status returns what is known of a mitra. ErrNotFound. The id is a UUID in lower case.
+// Status returns what is known of a mitra. ErrNotFound.
 func (m *Mirror) Status(ctx context.Context, id string) (Answer[MitraStatus], error) {
 	return m.status(ctx, "status", id)
 }
@@ -213,6 +214,7 @@ func (m *Mirror) Reachable(ctx context.Context, id string) (Answer[bool], error)
 }
 
 func (m *Mirror) status(ctx context.Context, op, id string) (Answer[MitraStatus], error) {
+	id = strings.ToLower(id)
 	s, err := m.Settings(ctx)
 	if err != nil {
 		return Answer[MitraStatus]{}, err

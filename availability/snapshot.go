@@ -126,7 +126,7 @@ func (m *Mirror) computeSnapshot(ctx context.Context, generation int) (lastSnaps
 		return s, fmt.Errorf("availability: snapshot: %w", err)
 	}
 	keys := []string{m.keys.snapshot(), m.keys.computing()}
-	err = m.redis.do(func() error {
+	err = m.redis.do(ctx, func() error {
 		return snapshotScript.Run(ctx, m.rdb, keys, token, text, snapshotLasts.Milliseconds()).Err()
 	})
 	if err != nil {
@@ -140,7 +140,7 @@ func (m *Mirror) computeSnapshot(ctx context.Context, generation int) (lastSnaps
 func (m *Mirror) storedSnapshot(ctx context.Context) (lastSnapshot, error) {
 	generation := m.lastSnapshot().generation
 	s := lastSnapshot{from: FromValkey, generation: generation}
-	err := m.redis.do(func() error {
+	err := m.redis.do(ctx, func() error {
 		ctx, cancel := context.WithTimeout(ctx, m.patience)
 		defer cancel()
 		pipe := m.rdb.Pipeline()
@@ -148,10 +148,10 @@ func (m *Mirror) storedSnapshot(ctx context.Context) (lastSnapshot, error) {
 		if _, err := pipe.Exec(ctx); err != nil {
 			return err
 		}
-		if json.Unmarshal([]byte(value.Val()), &s.Snapshot) != nil {
-			return redis.Nil // not ours: it is computed again
+		if json.Unmarshal([]byte(value.Val()), &s.Snapshot) != nil || left.Val() <= 0 {
+			return redis.Nil // not ours, or it has expired: it is computed again
 		}
-		s.at = time.Now().Add(-max(0, snapshotLasts-max(0, left.Val())))
+		s.at = time.Now().Add(-max(0, snapshotLasts-left.Val()))
 		return nil
 	})
 	if err == nil {

@@ -167,7 +167,7 @@ func TestUnderStressNothingIsLostTornTurnedBackOrCondemnedTwice(t *testing.T) {
 	server := redistest.Start(t)
 	w := redistest.World{Client: server.Client(), Options: server.Options(), Real: true}
 	s := &stress{source: newFake(), kept: map[string][]time.Time{}, outcomes: map[string]int{}}
-	s.source.settings.StaleAfter = stressStale
+	s.source.settings.StaleAfter, s.source.settings.PingInterval = stressStale, stressStale/10
 	for i := range stressMitras {
 		s.source.put(online(fmt.Sprintf("m%02d", i)))
 	}

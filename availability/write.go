@@ -3,6 +3,7 @@ package availability
 import (
 	"context"
 	"fmt"
+	"strings"
 )
 
 // The writers. Each commits in the source first; what that says is the result. Redis gets it right
@@ -106,11 +107,12 @@ const (
 	BeatDeactivated Beat = "deactivated"
 )
 
-// Heartbeat takes a sign of life: one round trip to Redis, and none to the source. The id is a UUID
-// in lower case. After an error it is not known whether the heartbeat was kept.
+// Heartbeat takes a sign of life: one round trip to Redis, and none to the source.
+// After an error it is not known whether the heartbeat was kept.
 func (m *Mirror) Heartbeat(ctx context.Context, id string) (Beat, error) {
+	id = strings.ToLower(id)
 	var beat string
-	err := m.redis.do(func() (err error) {
+	err := m.redis.do(ctx, func() (err error) {
 		ctx, cancel := context.WithTimeout(ctx, m.patience)
 		defer cancel()
 		beat, err = heartbeatScript.Run(ctx, m.rdb, []string{m.keys.heartbeat(id)}, id).Text()

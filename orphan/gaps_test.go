@@ -58,7 +58,6 @@ func session(p string) Rule {
 // A candidate that is made anew under its old name, changed, refreshed, or that shows a sign of
 // life, is not deleted, whichever gap that falls into.
 func TestWhatIsMadeAnewInAnyGapSurvives(t *testing.T) {
-	t.Parallel()
 	changes := map[string]func(r *rig, p string){
 		"another value":             func(r *rig, p string) { r.do("SET", p+"session:a", "new", "PX", 3600_000) },
 		"the same value, refreshed": func(r *rig, p string) { r.do("PEXPIRE", p+"session:a", 3600_001) },
@@ -100,8 +99,7 @@ func TestWhatIsMadeAnewInAnyGapSurvives(t *testing.T) {
 			r.sweep("sessions")
 		},
 	}
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		for gap, run := range gaps {
 			for what, change := range changes {
 				t.Run(gap+"/"+what, func(t *testing.T) {

@@ -31,9 +31,7 @@ func reservations(p string) Rule {
 }
 
 func TestAReservationOfAGoneRoomGoesAfterItsGraceAndOneOfALivingRoomStays(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		p := w.Prefix
 		r := newRig(t, w.Options, p, nil, reservations(p))
 		ctx := t.Context()
@@ -228,9 +226,7 @@ func bots(p string) Rule {
 }
 
 func TestWhatIsInABinCanBePutBack(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		p, ctx := w.Prefix, t.Context()
 		rule := queue(p)
 		rule.Bin = time.Hour

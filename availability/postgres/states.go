@@ -75,19 +75,21 @@ func scan(rows pgx.Rows, each func(id string), more ...any) (states []availabili
 // cursor was taken, or began later: one that takes an hour to commit is seen when it does, and
 // until then all that has changed since its beginning is returned again each time. After a restart
 // of the server, or a change of the primary, everything is: transactions may have been lost, and
-// their numbers given to others. A standby is refused.
+// their numbers given to others. A number that this server has not reached is of a restore: it says
+// nothing. A standby is refused.
 func (s *Source) Feed(ctx context.Context, since availability.Cursor) (
 	states []availability.State, now availability.Cursor, err error,
 ) {
 	err = again(ctx, "feed", func(ctx context.Context) error {
 		states, err = s.query(ctx, `
 			WITH now AS MATERIALIZED (
-				SELECT pg_snapshot_xmin(pg_current_snapshot()) AS xmin,
+				SELECT pg_snapshot_xmin(pg_current_snapshot()) AS xmin, pg_snapshot_xmax(pg_current_snapshot()) AS xmax,
 				       left(pg_walfile_name(pg_current_wal_lsn()), 8) || ' ' || pg_postmaster_start_time() AS life)
 			SELECT now.xmin, now.life, `+columns+`
 			  FROM now LEFT JOIN (
-				SELECT * FROM mitra_availability_state WHERE changed_xid >= (
-					SELECT CASE $2 WHEN '' THEN xmin WHEN life THEN $1::xid8 ELSE '0' END FROM now)) s ON true`,
+				SELECT * FROM mitra_availability_state
+				 WHERE changed_xid >= (SELECT CASE $2 WHEN '' THEN xmin WHEN life THEN $1::xid8 ELSE '0' END FROM now)
+				   AND (changed_xid < (SELECT xmax FROM now) OR $2 NOT IN ('', (SELECT life FROM now)))) s ON true`,
 			[]any{since.Xmin, since.Life}, &now.Xmin, &now.Life)
 		return err
 	})

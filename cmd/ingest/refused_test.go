@@ -48,8 +48,10 @@ func TestAReplicaThatRedisRefusesIsNotReadyAndSaysSoOnce(t *testing.T) {
 			server := redistest.Start(t)
 			do := admin(t, server)
 			do(c.setup...)
-			p := serving(t, append(quick, "--redis-url=redis://"+c.login+server.Addr()+c.db)...)
-			p.await(func() bool { return p.state().Time.Sub(p.state().Started) > 2*ttlOfQuick })
+			// A deadline of a second or so: a call that is not answered in time is no refusal.
+			p := serving(t, append(quick, "--heartbeat-interval=3s", "--heartbeat-ttl=9s", "--janitor-lease-ttl=9s",
+				"--redis-url=redis://"+c.login+server.Addr()+c.db)...)
+			p.await(func() bool { return p.state().Time.Sub(p.state().Started) > 2*ttlOfQuick }) // some tries
 			code, reason := p.get("/readyz")
 			require.Equal(t, 503, code)
 			require.Contains(t, reason, "refused: Redis does not accept this replica")

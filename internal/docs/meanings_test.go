@@ -191,10 +191,24 @@ var meanings = map[string]meaning{
 	"availability_heartbeats_total": {
 		"`kept`", "`not_online`: apps that were set offline. `deactivated`: refused. `unseeded`: the mirror is not whole. `error`: Redis is away",
 	},
-	"availability_mirror_whole":    {"1", "0: reads fall back to Postgres until a seed is complete"},
-	"availability_reads_total":     {"From Redis", "From the source or old: Redis is away, or the mirror is not whole"},
-	"availability_seeds_total":     {"1 after a start", "Grows: Redis is flushed or restarted"},
-	"availability_snapshots_total": {"About six a minute in the fleet", "More: the cached answer is lost again and again"},
+	"availability_mirror_whole":     {"1", "0: reads fall back to Postgres until a seed is complete"},
+	"availability_reads_total":      {"From Redis", "From the source or old: Redis is away, or the mirror is not whole"},
+	"availability_seeds_total":      {"1 after a start", "Grows: Redis is flushed or restarted"},
+	"availability_snapshots_total":  {"About six a minute in the fleet", "More: the cached answer is lost again and again"},
+	"availability_mitras_online":    {"Follows the day", "0 by day: apps cannot reach the service, or cannot go online"},
+	"availability_mitras_available": {"Follows the day", "0: no customer is served; all are busy, silent or offline"},
+	"availability_http_request_seconds": {
+		"Milliseconds. Codes 2xx; 409 of heartbeats after an auto-offline",
+		"`503`: neither Redis nor Postgres can answer. `401` in masses: the secret or the keys have changed",
+	},
+	"availability_postgres_answers":          {"1", "0: writes fail with 503; reads and heartbeats go on from Redis"},
+	"availability_postgres_connections":      {"A few", "The most: see waits"},
+	"availability_postgres_connections_busy": {"0 or 1", "Near the most for long: Postgres is slow, or `pool_max_conns` is small"},
+	"availability_postgres_connections_most": {"`pool_max_conns` of `DATABASE_URL`", ""},
+	"availability_postgres_waits_total":      {"Stands still", "Grows: raise `pool_max_conns`, or find out why Postgres is slow"},
+	"availability_postgres_wait_seconds_total": {
+		"Stands still", "Divided by the waits: how long a request waits for a connection",
+	},
 	"cleanup_cycles_total": {
 		"One more each `CLEANUP_INTERVAL`, on the leader",
 		"Stands still on all replicas: [nothing is cleaned up](cleanup-runbook.md#cleanupnotrunning)",

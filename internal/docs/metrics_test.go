@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -20,8 +21,10 @@ import (
 
 	"github.com/rollcall-redis/rollcall/availability"
 	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/api"
 	"github.com/rollcall-redis/rollcall/internal/cleanup"
 	"github.com/rollcall-redis/rollcall/internal/commands"
+	"github.com/rollcall-redis/rollcall/internal/database"
 	"github.com/rollcall-redis/rollcall/internal/gateway"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/lease"
@@ -74,7 +77,9 @@ var parts = []part{
 	{"internal/commands", "Commands to devices"},
 	{"orphan", "Rules about orphans"},
 	{"internal/cleanup", "The clean-up worker"},
-	{"availability", "Availability (being built)"},
+	{"availability", "Availability"},
+	{"internal/api", "Availability: requests"},
+	{"internal/database", "Availability: PostgreSQL"},
 }
 
 // register makes the parts as the program does, on a Redis that is never asked. The recorders are
@@ -117,6 +122,11 @@ func register(t *testing.T) []*recorder {
 		Source: nobody{}, Client: rdb, Control: ctl, Layout: guard.Layout{Prefix: "availability:"}, Registerer: all[6],
 	})
 	require.NoError(t, err)
+	_, err = api.New(api.Config{Registerer: all[7]})
+	require.NoError(t, err)
+	db, err := database.Open(t.Context(), database.Config{URL: "postgres:///", Logger: slog.Default(), Registerer: all[8]})
+	require.NoError(t, err)
+	t.Cleanup(db.Close)
 	return all
 }
 

@@ -44,4 +44,12 @@ const (
 	Comparing Name = "comparing"
 	// gateway: a registration did not land in time, its device is not yet answered
 	UnansweredRegister Name = "unanswered-register"
+	// availability: mitras are condemned in Redis, and about to be set offline in the source
+	Condemned Name = "condemned"
+	// availability: in the source they are offline, and the marks stand; not yet committed
+	Confirmed Name = "confirmed"
+	// availability: that is committed, and Redis does not know it yet
+	Flipped Name = "flipped"
+	// availability: a writer's change is committed, and Redis does not know it yet
+	Applying Name = "applying"
 )

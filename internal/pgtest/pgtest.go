@@ -2,7 +2,7 @@
 //
 //   - [Database]: a database of the test's own on one server for the whole test binary.
 //   - [Template]: the same, copied from a database that was prepared once.
-//   - [Start]: a server of the test's own, to be frozen, killed and restarted.
+//   - [Start]: a server of the test's own, to be frozen, killed, restarted, copied and set back.
 //
 // A package that uses it has a TestMain that calls [Main].
 //
@@ -138,7 +138,7 @@ func shared(t testing.TB) *server {
 		t.Fatal("pgtest: Database needs a TestMain that calls pgtest.Main")
 	}
 	if common.p == nil && common.err == nil {
-		common.p, common.err = launch(nil)
+		common.p, common.err = launch("", nil)
 	}
 	require.NoError(t, common.err)
 	return common.p

@@ -65,6 +65,28 @@ func TestWhatWasCommittedOutlivesAKilledServer(t *testing.T) {
 	require.Equal(t, 1, count(t, db))
 }
 
+func TestAServerIsSetBackToACopyAndWhatItLostCanBeRead(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Start(t)
+	db := s.Database()
+	exec1(t, db, "CREATE TABLE things (id int); INSERT INTO things VALUES (1)")
+	copied := s.Copy()
+	exec1(t, db, "INSERT INTO things VALUES (2)")
+	for range 2 { // the copy is as good as new
+		lost := s.RestartOn(copied)
+		db.Reset()
+		require.Equal(t, 1, count(t, db))
+		exec1(t, db, "INSERT INTO things VALUES (3), (4), (5)")
+		conn, err := pgx.Connect(t.Context(), pgtest.StartOn(t, lost).URL(db.Name))
+		require.NoError(t, err)
+		defer conn.Close(t.Context())
+		var n int
+		require.NoError(t, conn.QueryRow(t.Context(), "SELECT count(*) FROM things").Scan(&n))
+		require.Contains(t, []int{2, 4}, n)
+	}
+	require.Equal(t, 3, strings.Count(s.Log(), "ready to accept connections"))
+}
+
 func TestAFrozenServerAnswersNobodyUntilItGoesOn(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Start(t)

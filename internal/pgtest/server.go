@@ -41,7 +41,19 @@ type Server struct {
 //	pgtest.Start(t, "synchronous_commit=off") // a kill loses what was committed last
 func Start(t testing.TB, settings ...string) *Server {
 	t.Helper()
-	p, err := launch(settings)
+	return start(t, "", settings)
+}
+
+// StartOn starts a server of the test's own on what [Server.Copy] or [Server.RestartOn] returned,
+// which is its own from then on.
+func StartOn(t testing.TB, copied string, settings ...string) *Server {
+	t.Helper()
+	return start(t, copied, settings)
+}
+
+func start(t testing.TB, copied string, settings []string) *Server {
+	t.Helper()
+	p, err := launch(copied, settings)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -57,6 +69,9 @@ func (s *Server) Database() *DB {
 	s.t.Helper()
 	return s.p.database(s.t, "template0")
 }
+
+// URL names a database on the server, for its superuser.
+func (s *Server) URL(database string) string { return s.p.url(database) }
 
 // PID is the process id of the present life, or of the last one.
 func (s *Server) PID() int { return s.p.life.PID() }
@@ -97,15 +112,54 @@ func (s *Server) Restart() {
 	require.NoError(s.t, s.p.start())
 }
 
+// Copy returns a copy of the data as they are at one instant, as a backup of the disk has them. The
+// server stands still meanwhile. The copy goes with the server.
+func (s *Server) Copy() (copied string) {
+	s.t.Helper()
+	s.Stop()
+	defer s.Cont()
+	copied, err := s.p.copyOf(s.p.data())
+	require.NoError(s.t, err)
+	return copied
+}
+
+// RestartOn kills the server if it lives, and starts it anew on a copy: what was committed since is
+// lost, as by a failover to a replica that was behind. It returns what the server had until then,
+// as another copy. The copy that it begins with stays as it is.
+func (s *Server) RestartOn(copied string) (lost string) {
+	s.t.Helper()
+	s.p.kill()
+	lost, err := s.p.copyOf(s.p.data())
+	require.NoError(s.t, err)
+	require.NoError(s.t, os.RemoveAll(s.p.data()))
+	require.NoError(s.t, copyTo(copied, s.p.data()))
+	require.NoError(s.t, s.p.start())
+	return lost
+}
+
+// Log is what the server has said so far, in all its lives.
+func (s *Server) Log() string {
+	s.t.Helper()
+	var all strings.Builder
+	for n := range s.p.lives {
+		text, err := os.ReadFile(s.p.logOf(n + 1))
+		require.NoError(s.t, err)
+		all.Write(text)
+	}
+	return all.String()
+}
+
 // server is one cluster, whose folder outlives its lives.
 type server struct {
 	bin, dir string // dir holds the socket, data and log
 	settings []string
 	life     *process.Process // the present one, or the last; nil before the first
+	lives    int
+	copies   int
 }
 
-// launch makes a cluster and starts it.
-func launch(settings []string) (p *server, err error) {
+// launch makes a cluster, or takes a copy of one, and starts it.
+func launch(copied string, settings []string) (p *server, err error) {
 	p = &server{settings: settings}
 	if p.bin, err = findPrograms(); err != nil {
 		return nil, err
@@ -113,7 +167,7 @@ func launch(settings []string) (p *server, err error) {
 	if p.dir, err = os.MkdirTemp("", "pgtest-"); err != nil {
 		return nil, fmt.Errorf("pgtest: %w", err)
 	}
-	if err = p.initialize(); err == nil {
+	if err = p.initialize(copied); err == nil {
 		err = p.start()
 	}
 	if err != nil {
@@ -122,11 +176,14 @@ func launch(settings []string) (p *server, err error) {
 	return p, nil
 }
 
-func (p *server) initialize() error {
+func (p *server) initialize(copied string) error {
 	if os.Geteuid() == 0 {
 		if err := os.Chown(p.dir, nobody, nobody); err != nil {
 			return fmt.Errorf("pgtest: %w", err)
 		}
+	}
+	if copied != "" {
+		return copyTo(copied, p.data())
 	}
 	cmd, err := p.command("initdb", "-D", p.data(), "-U", superuser, "-A", "trust", "-E", "UTF8", "--locale=C",
 		"--wal-segsize=1", "--no-sync", "--no-instructions")
@@ -135,6 +192,24 @@ func (p *server) initialize() error {
 	}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("pgtest: initdb (for root it runs as nobody, who has to reach it): %w\n%s", err, out)
+	}
+	return nil
+}
+
+// copyOf copies a folder of data, of which no server runs, or of which it stands still.
+func (p *server) copyOf(data string) (copied string, err error) {
+	p.copies++
+	copied = filepath.Join(p.dir, fmt.Sprintf("copy%d", p.copies))
+	return copied, copyTo(data, copied)
+}
+
+// copyTo keeps owners and rights, as a server wants them, and leaves out what names a living server.
+func copyTo(from, to string) error {
+	if out, err := exec.Command("cp", "-a", from, to).CombinedOutput(); err != nil {
+		return fmt.Errorf("pgtest: copy: %w\n%s", err, out)
+	}
+	if err := os.Remove(filepath.Join(to, "postmaster.pid")); err != nil && !os.IsNotExist(err) {
+		return fmt.Errorf("pgtest: copy: %w", err)
 	}
 	return nil
 }
@@ -176,7 +251,8 @@ func (p *server) start() error {
 	if err != nil {
 		return err
 	}
-	p.life, err = process.Start(cmd, process.Options{Log: filepath.Join(p.dir, "log"), OwnGroup: true})
+	p.lives++
+	p.life, err = process.Start(cmd, process.Options{Log: p.logOf(p.lives), OwnGroup: true})
 	if err != nil {
 		return fmt.Errorf("pgtest: start: %w", err)
 	}
@@ -265,6 +341,8 @@ func zombie(pid int) bool {
 func (p *server) url(database string) string { return urlOf(superuser, p.dir, database) }
 
 func (p *server) data() string { return filepath.Join(p.dir, "data") }
+
+func (p *server) logOf(life int) string { return filepath.Join(p.dir, fmt.Sprintf("log%d", life)) }
 
 // log is the end of the present life's log.
 func (p *server) log() string {

@@ -35,6 +35,14 @@ func Worlds(t *testing.T, cases func(t *testing.T, w World)) {
 	})
 }
 
+// OnReal runs the cases on the shared redis-server alone, in parallel with other tests. The time at
+// which a key of miniredis expires changes by a millisecond now and then (PEXPIRETIME).
+func OnReal(t *testing.T, cases func(t *testing.T, w World)) {
+	t.Helper()
+	t.Parallel()
+	cases(t, newWorld(t, Shared(t).Options(), true))
+}
+
 func newWorld(t *testing.T, o *redis.Options, isReal bool) World {
 	own := *o
 	return World{Client: newClient(t, &own), Options: o, Prefix: Prefix(t), Real: isReal}

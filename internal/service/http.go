@@ -37,6 +37,8 @@ type HTTPConfig struct {
 	Page string
 	// Answers are further requests, GET, by path; what they return is written as JSON. May be nil.
 	Answers map[string]func() any
+	// Routes are the program's own requests, by pattern of [http.ServeMux]. May be nil.
+	Routes map[string]http.Handler
 	// Janitor carries out what changes something.
 	Janitor administered
 	// Swept adds to the answer of a sweep what the program alone knows. It is called before the sweep,
@@ -122,6 +124,9 @@ func newHTTP(cfg HTTPConfig, ln net.Listener) *HTTP {
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
 			answer(w, http.StatusOK, ask())
 		})
+	}
+	for pattern, handler := range cfg.Routes {
+		mux.Handle(pattern, handler)
 	}
 	mux.Handle("GET /metrics", promhttp.HandlerFor(cfg.Metrics, promhttp.HandlerOpts{ErrorLog: warn}))
 	for path, a := range s.actions() {

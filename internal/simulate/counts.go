@@ -55,7 +55,8 @@ const steps = 8
 // Latency is a distribution of durations: bucket i has those of up to 2^(i/steps) - 1 µs.
 type Latency [64 * steps]uint64
 
-func (l *Latency) add(d time.Duration) {
+// Add enters a duration.
+func (l *Latency) Add(d time.Duration) {
 	l[int(math.Ceil(steps*math.Log2(float64(max(d, 0)/time.Microsecond)+1)))]++
 }
 

@@ -85,7 +85,7 @@ func (t *tracker) answer(ctx context.Context) (int, error) {
 // acknowledged notes that the frame in flight was acknowledged.
 func (t *tracker) acknowledged(took time.Duration) {
 	t.fleet.count(func(c *Counts) {
-		c.Acknowledgements.add(took)
+		c.Acknowledgements.Add(took)
 		c.Acked++
 		c.Records += len(t.flight.records)
 		if t.flight.backlog {

@@ -68,14 +68,14 @@ func TestAQuantileIsNeverTooLowAndAnEighthTooHighAtMost(t *testing.T) {
 	for _, us := range []int{0, 1, 7, 8, 15, 16, 17, 100, 999, 123_456, 29_999_999, 1 << 40} {
 		var l Latency
 		d := time.Duration(us) * time.Microsecond
-		l.add(d)
+		l.Add(d)
 		got := l.Quantile(0.5)
 		require.GreaterOrEqual(t, got, d)
 		require.LessOrEqual(t, got, d+d/8+time.Microsecond)
 	}
 	var l Latency
 	for i := range 100 {
-		l.add(time.Duration(i+1) * time.Millisecond)
+		l.Add(time.Duration(i+1) * time.Millisecond)
 	}
 	require.InDelta(t, 50, l.Quantile(0.5).Milliseconds(), 7)
 	require.InDelta(t, 99, l.Quantile(0.99).Milliseconds(), 13)
@@ -178,7 +178,7 @@ func TestTheViewIsOneLineOnATerminalAndALineEveryTenSecondsElsewhere(t *testing.
 func TestTheSummarySaysWhatWasDone(t *testing.T) {
 	t.Parallel()
 	var took Latency
-	took.add(time.Millisecond)
+	took.Add(time.Millisecond)
 	c := Counts{
 		Devices: 5, Connected: 4, Frames: 30, Resent: 3, Acked: 25, Records: 26, Backlog: 7, Reconnects: 2, Failed: 6, Refused: 1,
 		HalfOpen: 9, KeepAlives: 8, Commands: 10, Acknowledgements: took, LastFailure: errors.New("no route"),

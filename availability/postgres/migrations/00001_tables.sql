@@ -40,8 +40,8 @@ BEGIN
   -- A mitra has one status. Whatever looks for it relies on that.
   IF NOT EXISTS (
     SELECT FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attname = 'mitra_id'
-     WHERE i.indrelid = 'mitra_online_status'::regclass AND i.indisunique AND i.indpred IS NULL
-       AND i.indnkeyatts = 1 AND i.indkey[0] = a.attnum)
+     WHERE i.indrelid = 'mitra_online_status'::regclass AND i.indisunique AND i.indisvalid
+       AND i.indpred IS NULL AND i.indnkeyatts = 1 AND i.indkey[0] = a.attnum)
   THEN
     CREATE UNIQUE INDEX availability_one_status ON mitra_online_status (mitra_id);
   END IF;

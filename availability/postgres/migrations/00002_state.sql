@@ -68,7 +68,8 @@ BEGIN
      WHERE named OR n.is_online IS DISTINCT FROM o.is_online;
   END IF;
   INSERT INTO mitra_availability AS a (mitra_id, is_online)
-    SELECT id, coalesce(online, false) FROM unnest(ids, onlines) AS t (id, online) ORDER BY id
+    SELECT id, coalesce(online, false) FROM unnest(ids, onlines) AS t (id, online)
+     WHERE id IS NOT NULL ORDER BY id
   ON CONFLICT (mitra_id) DO UPDATE
     SET is_online = EXCLUDED.is_online, version = a.version + 1, changed_xid = EXCLUDED.changed_xid;
   RETURN NULL;
@@ -135,13 +136,15 @@ END $$;
 CREATE TRIGGER availability_named BEFORE UPDATE OF is_online ON mitra_online_status
   FOR EACH ROW WHEN (OLD.is_online IS NOT DISTINCT FROM NEW.is_online) EXECUTE FUNCTION availability_named();
 
--- With the owner's rights nothing may be found that somebody else put in the way.
+-- With the owner's rights nothing may be found that somebody else put in the way. Nobody else may
+-- make a trigger of them, on a table of their own that says what they like.
 DO $$
 DECLARE name text;
 BEGIN
   FOREACH name IN ARRAY ARRAY['mitras', 'status', 'sessions', 'truncate'] LOOP
     EXECUTE format('ALTER FUNCTION availability_of_%s() SET search_path = %I, pg_temp',
                    name, current_schema());
+    EXECUTE format('REVOKE EXECUTE ON FUNCTION availability_of_%s() FROM PUBLIC', name);
   END LOOP;
 END $$;
 
@@ -153,18 +156,19 @@ SELECT mitra_id, coalesce(s.is_online, false) AS is_online, coalesce(m.is_active
        coalesce(c.n, 0)::integer AS active_sessions
   FROM mitra_availability
   FULL JOIN (SELECT id AS mitra_id, is_active FROM mitras) m USING (mitra_id)
-  FULL JOIN mitra_online_status s USING (mitra_id)
+  FULL JOIN (SELECT mitra_id, is_online FROM mitra_online_status WHERE mitra_id IS NOT NULL) s USING (mitra_id)
   FULL JOIN (
     SELECT mitra_id, count(*) AS n FROM chat_sessions
      WHERE status IN ('active', 'pending_payment') AND mitra_id IS NOT NULL GROUP BY mitra_id) c USING (mitra_id);
 
--- The state as the mirror takes it. seen is the last sign of life that is stored. A count below
--- zero, as sessions may leave it that came while triggers were off, is for availability_repair
--- alone.
+-- The state as the mirror takes it. seen is the last sign of life that is stored; infinity is none,
+-- nor is a moment that does not fit into 24 characters. A count below zero, as sessions may leave it
+-- that came while triggers were off, is for availability_repair alone.
 CREATE VIEW mitra_availability_state AS
 SELECT a.mitra_id, a.version, a.is_online, a.is_active,
        greatest(a.active_sessions, 0) AS active_sessions, a.changed_xid,
-       greatest(s.last_heartbeat_at, s.last_online_at)::timestamptz AS seen
+       CASE WHEN greatest(s.last_heartbeat_at, s.last_online_at) BETWEEN '0001-01-02' AND '9999-12-30'
+            THEN greatest(s.last_heartbeat_at, s.last_online_at)::timestamptz END AS seen
   FROM mitra_availability a LEFT JOIN mitra_online_status s USING (mitra_id);
 
 -- availability_repair puts states right that are not what they have to be, and says what was wrong.

@@ -37,7 +37,7 @@ BEGIN
     moment := clock_timestamp(); -- after all waiting
     IF want THEN
       UPDATE mitra_online_status s
-         SET is_online = true, last_heartbeat_at = greatest(s.last_heartbeat_at, moment),
+         SET is_online = true, last_heartbeat_at = moment,
              last_online_at = CASE WHEN was THEN s.last_online_at ELSE moment END, updated_at = moment
        WHERE s.mitra_id = mitra;
     ELSIF was THEN
@@ -206,9 +206,8 @@ BEGIN
   WITH off AS (
     UPDATE mitra_online_status s SET is_online = false, last_offline_at = moment, updated_at = moment
       FROM unnest(ids, versions) AS c (id, version)
-      JOIN mitra_availability a ON a.mitra_id = c.id AND a.version = c.version
-     WHERE s.mitra_id = c.id AND s.is_online
-       AND greatest(s.last_heartbeat_at, s.last_online_at) >= cutoff IS NOT TRUE
+      JOIN mitra_availability_state a ON a.mitra_id = c.id AND a.version = c.version
+     WHERE s.mitra_id = c.id AND s.is_online AND a.seen >= cutoff IS NOT TRUE
     RETURNING s.mitra_id),
   logged AS (
     INSERT INTO mitra_online_logs (mitra_id, status, created_at) SELECT off.mitra_id, word, moment FROM off

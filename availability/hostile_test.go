@@ -1,0 +1,180 @@
+package availability
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/janitor"
+)
+
+// wrongVersions are fields that no writer of ours stores.
+var wrongVersions = []string{
+	"", "x", "nan", "-nan", "inf", "1e300", "1e3", "0x10", "-5", "1.5", " 7", "7 ",
+	"9007199254740993", "9223372036854775807", "99999999999999999999",
+}
+
+func TestAVersionThatIsNoneDoesNotStandInTheWay(t *testing.T) {
+	for name, heals := range map[string]func(r *rig) error{
+		"of a reconciliation": func(r *rig) error { _, _, err := r.reconcile(r.t.Context(), directly); return err },
+		"of a seeding":        func(r *rig) error { _, err := r.seed(r.t.Context()); return err },
+		"of a writer": func(r *rig) error {
+			for i := range wrongVersions {
+				if _, err := r.Online(r.t.Context(), fmt.Sprint("m", i)); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onRedis(t, func(t *testing.T, w redistest.World) {
+				r, ctx := newRig(t, w, newFake()), t.Context()
+				for i := range wrongVersions {
+					r.source.put(online(fmt.Sprint("m", i)))
+				}
+				r.seeded()
+				for i, wrong := range wrongVersions {
+					id := fmt.Sprint("m", i)
+					require.NoError(t, r.client.HSet(ctx, r.keys.version(), id, wrong).Err())
+					require.NoError(t, r.client.SRem(ctx, r.keys.online(), id).Err())
+					require.NoError(t, r.client.HSet(ctx, r.keys.condemned(), id, wrong).Err())
+				}
+				require.NoError(t, heals(r))
+				r.same()
+				for i, wrong := range wrongVersions {
+					id := fmt.Sprint("m", i)
+					require.Less(t, r.source.state(id).Version, int64(10), "the source takes no version from %q", wrong)
+					beat, err := r.Heartbeat(ctx, id)
+					require.NoError(t, err)
+					require.Equal(t, BeatKept, beat, "no mark of %q is left", wrong)
+				}
+			})
+		})
+	}
+}
+
+func TestASnapshotThatDoesNotExpireIsNotServed(t *testing.T) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
+		r := newRig(t, w, workforce())
+		r.seeded()
+		r.listening(time.Hour)
+		require.NoError(t, r.client.Set(t.Context(), r.keys.snapshot(), `{"available":false,"count":0}`, 0).Err())
+		a, err := r.Snapshot(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, Snapshot{true, 2}, a.Value)
+		require.Positive(t, r.client.PTTL(t.Context(), r.keys.snapshot()).Val())
+	})
+}
+
+func TestARefusalOfRedisIsOfOneCallAndTripsNothing(t *testing.T) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
+		r, ctx := newRig(t, w, workforce()), t.Context()
+		r.seeded()
+		require.NoError(t, r.client.Set(ctx, r.keys.condemned(), "of another type", 0).Err())
+		require.NoError(t, r.client.Set(ctx, r.keys.capacity("b"), "many", 0).Err())
+		for range 2 * tripsAfter {
+			_, err := r.Heartbeat(ctx, "a") // as where Redis has no memory left, or is a replica
+			require.ErrorContains(t, err, "WRONGTYPE")
+			status, err := r.Status(ctx, "b")
+			require.NoError(t, err)
+			require.Equal(t, FromPostgres, status.From, "what cannot be read is asked of the source")
+			require.Equal(t, 2, status.Value.Sessions)
+		}
+		require.Equal(t, "closed", r.Health().Redis)
+		status, err := r.Status(ctx, "a")
+		require.NoError(t, err)
+		require.Equal(t, FromValkey, status.From)
+	})
+}
+
+func TestACallerWithoutTimeTripsNothing(t *testing.T) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
+		r := newRig(t, w, workforce())
+		r.seeded()
+		late, cancel := context.WithDeadline(t.Context(), time.Now())
+		defer cancel()
+		for range 2 * tripsAfter {
+			_, err := r.Heartbeat(late, "a")
+			require.Error(t, err)
+			_, err = r.CountOnline(late)
+			require.Error(t, err)
+		}
+		require.Equal(t, "closed", r.Health().Redis)
+		require.Equal(t, "closed", r.Health().Source)
+	})
+}
+
+func TestAnIDIsTheSameInCapitals(t *testing.T) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
+		const lower, upper = "0fa0b2c3-1111-4111-8111-abcdefabcdef", "0FA0B2C3-1111-4111-8111-ABCDEFABCDEF"
+		r := newRig(t, w, newFake(online(lower)))
+		r.seeded()
+		beat, err := r.Heartbeat(t.Context(), upper)
+		require.NoError(t, err)
+		require.Equal(t, BeatKept, beat)
+		reachable, err := r.Reachable(t.Context(), upper)
+		require.NoError(t, err)
+		require.True(t, reachable.Value)
+		require.Zero(t, r.client.Exists(t.Context(), r.keys.heartbeat(upper)).Val())
+	})
+}
+
+func TestNobodyIsJudgedBySettingsByWhichEverybodyIsSilent(t *testing.T) {
+	swept(t, []State{silent("a"), online("b")}, func(t *testing.T, l *leader) {
+		l.source.mu.Lock()
+		l.source.settings.StaleAfter = l.source.settings.PingInterval // whoever pings on time is silent
+		l.source.mu.Unlock()
+		report := l.offline()
+		require.Equal(t, janitor.Held, report.Outcome)
+		require.Equal(t, heldSettings, l.Health().Offline)
+		require.Empty(t, l.source.flips)
+	})
+}
+
+func TestSilenceWhilePingsWereNotRequiredIsNoSilence(t *testing.T) {
+	swept(t, []State{silent("a")}, func(t *testing.T, l *leader) {
+		require := require.New(t)
+		ping := func(required bool) {
+			l.source.mu.Lock()
+			defer l.source.mu.Unlock()
+			l.source.settings.RequirePing = required
+		}
+		ping(false)
+		require.Equal(janitor.Done, l.offline().Outcome)
+		ping(true)
+		require.Equal(janitor.Held, l.offline().Outcome)
+		require.Equal(heldListening, l.Health().Offline)
+		require.Empty(l.source.flips)
+		// Long ago it was required.
+		at := time.Now().Add(-never - 2*l.source.settings.StaleAfter).UnixMilli()
+		require.NoError(l.client.HSet(t.Context(), l.keys.breaker(), notRequired, at).Err())
+		require.Equal(1, l.offline().Evicted)
+		require.Len(l.source.flips, 1)
+	})
+}
+
+func TestNothingIsSeededFromASourceWhoseFeedCannotBeRead(t *testing.T) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
+		r := newRig(t, w, newFake(online("a")))
+		f := &feed{Mirror: r.Mirror}
+		require.NoError(t, f.look(t.Context()))
+		require.NoError(t, r.client.Del(t.Context(), r.keys.seeded()).Err())
+		r.source.fault = func(op string) error { // as a standby: it has pages, and they may be old
+			if op == "Feed" {
+				return errors.New("recovery is in progress")
+			}
+			return nil
+		}
+		require.Error(t, f.look(t.Context()))
+		require.Zero(t, r.client.Exists(t.Context(), r.keys.seeded()).Val())
+		r.source.fault = func(string) error { return nil }
+		require.NoError(t, f.look(t.Context()))
+		require.Equal(t, int64(1), r.client.Exists(t.Context(), r.keys.seeded()).Val())
+	})
+}

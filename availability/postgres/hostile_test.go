@@ -1,0 +1,161 @@
+package postgres_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/availability"
+	"github.com/rollcall-redis/rollcall/internal/pgtest"
+)
+
+// A trigger runs with the rights of the function's owner, and reads whatever table it stands on.
+func TestNobodyWritesStatesThroughATriggerOnATableOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	w, ctx := setup(t), t.Context()
+	id, role := w.mitra(), w.Name+"_guest"
+	w.exec("CREATE ROLE " + role + " LOGIN")
+	guest := w.connect(w.As(role))
+	for function, columns := range map[string]string{
+		"mitras": "id uuid, is_active boolean", "status": "mitra_id uuid, is_online boolean", "sessions": "mitra_id uuid, status text",
+		"truncate": "id uuid",
+	} {
+		table := "mine_" + function
+		_, err := guest.Exec(ctx, "CREATE TEMP TABLE "+table+" ("+columns+")")
+		require.NoError(t, err)
+		_, err = guest.Exec(ctx, "CREATE TRIGGER mine AFTER INSERT ON "+table+
+			" REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION availability_of_"+function+"()")
+		var refused *pgconn.PgError
+		require.ErrorAs(t, err, &refused, function)
+		require.Equal(t, "42501", refused.Code, function)
+	}
+	// Who may write to the tables needs no right on the functions.
+	w.exec("GRANT SELECT, INSERT, UPDATE ON mitras, mitra_online_status, chat_sessions TO " + role)
+	for _, sql := range []string{
+		"UPDATE mitras SET is_active = true", "INSERT INTO mitra_online_status (mitra_id, is_online) SELECT id, true FROM mitras",
+		"UPDATE mitra_online_status SET is_online = true", "INSERT INTO chat_sessions (mitra_id, status) SELECT id, 'active' FROM mitras",
+	} {
+		_, err := guest.Exec(ctx, sql)
+		require.NoError(t, err, sql)
+	}
+	require.Equal(t, 1, w.state(id).Sessions)
+	w.requireTruth()
+}
+
+func TestASignOfLifeThatIsNoMomentKeepsNobodyFromReadingStates(t *testing.T) {
+	t.Parallel()
+	w, ctx := setupAlone(t), t.Context()
+	id, other := w.mitra(), w.mitra()
+	for _, mitra := range []string{id, other} {
+		_, err := w.src.SetOnline(ctx, mitra, true)
+		require.NoError(t, err)
+	}
+	var at availability.Cursor
+	w.feed(&at)
+	for _, moment := range []string{"infinity", "-infinity", "12026-01-01", "4712-01-01 BC"} {
+		w.exec("UPDATE mitra_online_status SET is_online = true, last_heartbeat_at = $2::text::timestamptz, last_online_at = NULL WHERE mitra_id = $1",
+			id, moment)
+		require.Equal(t, []string{id}, w.feed(&at), moment)
+		require.Zero(t, w.state(id).Seen, moment)
+		page, err := w.src.Page(ctx, "", 9)
+		require.NoError(t, err)
+		require.Len(t, page, 2)
+		found, err := w.src.Available(ctx, time.Now().Add(-time.Hour), 3, 0)
+		require.NoError(t, err)
+		require.Len(t, found, 1, "what is no moment is no sign of life: %s", moment)
+		st, flipped, err := w.src.AutoOffline(ctx, condemn(w.state(id)), time.Now().Add(-time.Hour), fine)
+		require.NoError(t, err)
+		require.Len(t, flipped, 1, moment)
+		require.Len(t, st, 1)
+		w.feed(&at)
+	}
+	w.requireTruth()
+}
+
+func TestARowThatNamesNoMitraIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	db, ctx := pgtest.Database(t), t.Context()
+	w := world{DB: db, t: t, src: open(t, db.URL)}
+	w.exec("CREATE TABLE mitra_online_status (mitra_id uuid UNIQUE, is_online boolean NOT NULL)")
+	w.exec("INSERT INTO mitra_online_status VALUES (NULL, true)")
+	require.NoError(t, w.src.Migrate(ctx))
+	id := w.mitra()
+	w.exec("INSERT INTO mitra_online_status (mitra_id, is_online) VALUES (NULL, true), ($1, true)", id)
+	w.exec("UPDATE mitra_online_status SET is_online = false")
+	w.exec("UPDATE mitra_online_status SET mitra_id = NULL WHERE mitra_id = $1", id)
+	w.exec("DELETE FROM mitra_online_status WHERE mitra_id IS NULL")
+	require.False(t, w.state(id).Online)
+	w.requireTruth()
+}
+
+// CREATE UNIQUE INDEX CONCURRENTLY leaves one behind when it finds two rows of a mitra.
+func TestAnIndexThatIsNotValidIsNotTakenForOneStatusAMitra(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	w := world{DB: db, t: t, src: open(t, db.URL)}
+	w.exec("CREATE TABLE mitra_online_status (mitra_id uuid NOT NULL, is_online boolean NOT NULL)")
+	w.exec("INSERT INTO mitra_online_status SELECT $1, true FROM generate_series(1, 2)", nobody)
+	_, err := w.Exec(t.Context(), "CREATE UNIQUE INDEX CONCURRENTLY one ON mitra_online_status (mitra_id)")
+	require.Error(t, err)
+	require.ErrorContains(t, w.src.Migrate(t.Context()), "availability_one_status")
+}
+
+// A dump keeps the numbers of the transactions of the server that it comes from.
+func TestStatesOfARestoreAreNotReturnedForEver(t *testing.T) {
+	t.Parallel()
+	w, ctx := setupAlone(t), t.Context()
+	restored, changed := w.mitra(), w.mitra()
+	w.exec("UPDATE mitra_availability SET changed_xid = '999999999999' WHERE mitra_id = $1", restored)
+	var at availability.Cursor
+	require.Empty(t, w.feed(&at), "it begins now")
+	w.exec("UPDATE mitras SET is_active = false WHERE id = $1", changed)
+	require.Equal(t, []string{changed}, w.feed(&at))
+	require.Empty(t, w.feed(&at))
+	w.exec("UPDATE mitras SET is_active = false WHERE id = $1", restored)
+	require.Equal(t, []string{restored}, w.feed(&at))
+
+	w.exec("UPDATE mitra_availability SET changed_xid = '999999999999' WHERE mitra_id = $1", restored)
+	at.Life = "another"
+	states, _, err := w.src.Feed(ctx, at)
+	require.NoError(t, err)
+	require.Len(t, states, 2, "of another server all is returned")
+}
+
+func TestEveryKindOfStatementIsSeen(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	id := w.mitra()
+	version := w.state(id).Version
+	for _, sql := range []string{
+		`INSERT INTO mitra_online_status (mitra_id, is_online) VALUES ($1, true) ON CONFLICT (mitra_id) DO UPDATE SET is_online = true`,
+		`INSERT INTO mitra_online_status (mitra_id, is_online) VALUES ($1, true) ON CONFLICT (mitra_id) DO UPDATE SET is_online = true`,
+		`INSERT INTO mitra_online_status AS s (mitra_id, is_online) VALUES ($1, true) ON CONFLICT (mitra_id) DO UPDATE SET is_online = s.is_online`,
+		`MERGE INTO mitra_online_status s USING (SELECT $1::uuid AS id) v ON s.mitra_id = v.id
+			WHEN MATCHED THEN UPDATE SET is_online = true WHEN NOT MATCHED THEN INSERT (mitra_id, is_online) VALUES (v.id, true)`,
+		`MERGE INTO chat_sessions s USING (SELECT $1::uuid AS id) v ON s.mitra_id = v.id
+			WHEN NOT MATCHED THEN INSERT (mitra_id, status) VALUES (v.id, 'active')`,
+		`MERGE INTO chat_sessions s USING (SELECT $1::uuid AS id) v ON s.mitra_id = v.id WHEN MATCHED THEN DELETE`,
+	} {
+		w.exec(sql, id)
+		st := w.state(id)
+		require.Greater(t, st.Version, version, sql)
+		require.True(t, st.Online, sql)
+		version = st.Version
+		w.requireTruth()
+	}
+	// A savepoint that is undone takes with it that is_online was named.
+	w.exec("INSERT INTO chat_sessions (mitra_id, status) VALUES ($1, 'active')", id)
+	version = w.state(id).Version
+	tx := w.begin()
+	for _, sql := range []string{
+		"SAVEPOINT s", "UPDATE mitra_online_status SET is_online = is_online", "ROLLBACK TO s",
+		"UPDATE mitra_online_status SET last_heartbeat_at = now()",
+	} {
+		_, err := tx.Exec(t.Context(), sql)
+		require.NoError(t, err)
+	}
+	require.NoError(t, tx.Commit(t.Context()))
+	require.Equal(t, version, w.state(id).Version)
+}

@@ -1,0 +1,102 @@
+package availability
+
+import (
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/chaos/harness"
+	"github.com/rollcall-redis/rollcall/internal/failpoint"
+)
+
+// row is one way in which things break.
+type row struct {
+	name   string
+	short  bool // it is part of make test
+	evicts bool // Redis drops keys by itself
+	holds  bool // nobody goes offline for silence for a while after the fault
+	more   int  // mitras besides the usual ones
+	fault  func(w *world)
+}
+
+func matrix() []row {
+	return []row{
+		{name: "NoFault", fault: func(*world) {}},
+
+		{name: "LeaderKilledBetweenMarkAndTransaction", short: true, fault: leaderKilled(failpoint.Condemned)},
+		{name: "LeaderKilledBeforeTheCommit", fault: leaderKilled(failpoint.Confirmed)},
+		{name: "LeaderKilledBetweenCommitAndApply", short: true, fault: leaderKilled(failpoint.Flipped)},
+		{name: "LeaderStoppedBetweenMarkAndTransaction", fault: leaderStopped(failpoint.Condemned)},
+		{name: "LeaderStoppedBeforeTheCommit", fault: leaderStopped(failpoint.Confirmed)},
+		{name: "LeaderStoppedBetweenCommitAndApply", fault: leaderStopped(failpoint.Flipped)},
+		{name: "WriterKilledBetweenCommitAndApply", fault: writerKilled},
+		{name: "WriterStoppedBetweenCommitAndApply", fault: writerStopped},
+		{name: "ReplicasKilledInTurn", fault: killedInTurn},
+
+		{name: "PostgresKilled", short: true, fault: postgresKilled},
+		{name: "PostgresAwayForLonger", fault: postgresAway},
+		{name: "PostgresFrozen", fault: postgresFrozen},
+		{name: "PostgresSlow", fault: postgresSlow},
+		{name: "PostgresSetBack", short: true, fault: postgresSetBack},
+		{name: "PostgresSetBackWhileRedisIsAway", fault: postgresSetBackWhileRedisIsAway},
+		{name: "DeadlocksForced", fault: deadlocksForced},
+		{name: "Truncated", fault: truncated},
+		{name: "TriggersOff", fault: triggersOff},
+
+		{name: "Flushed", short: true, fault: flushed},
+		{name: "FlushedWhileSeeding", fault: flushedWhileSeeding},
+		{name: "FlushedBeforeTheCommit", fault: flushedBeforeTheCommit},
+		{name: "RedisRestartedWithItsFile", fault: redisRestarted(true)},
+		{name: "RedisRestartedWithoutItsFile", fault: redisRestarted(false)},
+		{name: "RedisRolledBack", fault: redisRolledBack},
+		{name: "RedisEvicts", evicts: true, fault: redisEvicts},
+		{name: "RedisCutOff", fault: redisCutOff},
+		{name: "RedisSlow", fault: redisSlow},
+		{name: "RepliesLost", fault: repliesLost},
+		{name: "LeaderCutOff", fault: leaderCutOff},
+		{name: "Corrupted", fault: corrupted},
+
+		{name: "EverythingAway", fault: everythingAway},
+		{name: "MostFallSilentAtOnce", more: 20, holds: true, fault: mostFallSilent},
+		{name: "PingNotRequired", fault: pingNotRequired},
+		{name: "AtRandom", fault: atRandom},
+	}
+}
+
+// givenProgram names a program that is to be used as it is, in place of one built here.
+const givenProgram = "ROLLCALL_AVAILABILITY"
+
+func program(t *testing.T) string {
+	t.Helper()
+	if binary := os.Getenv(givenProgram); binary != "" {
+		return binary
+	}
+	return harness.BuildOf(t, "availability", "-race")
+}
+
+func TestMatrix(t *testing.T) {
+	binary := program(t)
+	for _, r := range matrix() {
+		if testing.Short() && !r.short {
+			continue
+		}
+		t.Run(r.name, func(t *testing.T) {
+			t.Parallel()
+			newWorld(t, binary, r).run()
+		})
+	}
+}
+
+func TestTheReadmeNamesEveryRow(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	for _, r := range matrix() {
+		name := r.name
+		if r.short {
+			name += " ●"
+		}
+		require.Contains(t, string(text), "\n| "+name+" |")
+	}
+}

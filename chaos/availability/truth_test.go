@@ -1,0 +1,224 @@
+package availability
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// recorder has Postgres write down each version that a state ever had, in the transaction that made
+// it, and the statement that did. It is installed when the program has made its tables.
+const recorder = `
+CREATE TABLE chaos_history (
+  seq bigint GENERATED ALWAYS AS IDENTITY, mitra uuid, version bigint, online boolean, active boolean,
+  sessions integer, xid xid8, at timestamptz, by text);
+CREATE FUNCTION chaos_note() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO chaos_history (mitra, version, online, active, sessions, xid, at, by)
+  VALUES (NEW.mitra_id, NEW.version, NEW.is_online, NEW.is_active, NEW.active_sessions,
+          pg_current_xact_id(), clock_timestamp(), current_query());
+  RETURN NULL;
+END $$;
+INSERT INTO chaos_history (mitra, version, online, active, sessions, xid, at, by)
+  SELECT mitra_id, version, is_online, is_active, active_sessions, changed_xid, clock_timestamp(), 'begin'
+    FROM mitra_availability;
+CREATE TRIGGER chaos_note AFTER INSERT OR UPDATE ON mitra_availability
+  FOR EACH ROW EXECUTE FUNCTION chaos_note();`
+
+// A change is one version of a mitra, as Postgres committed it.
+type change struct {
+	seq       int64
+	mitra     string
+	version   int64
+	state     state
+	xid       uint64
+	at        time.Time // under the lock, before the commit
+	committed time.Time // zero: not known
+	by        string    // the writer: a function of the program, or raw
+	lost      bool      // by a failover
+}
+
+// A state is what readers are shown of a mitra.
+type state struct {
+	online, active bool
+	sessions       int
+}
+
+// A logged flip is a row of mitra_online_logs.
+type logged struct{ mitra, status string }
+
+// A truth is what Postgres committed.
+type truth struct {
+	changes []change // of the present timeline by their order, behind those that were lost
+	logs    []logged // in their order
+}
+
+var writer = regexp.MustCompile(`\bavailability_(\w+)\(`)
+
+// raw is the writer of what was done by hand.
+const raw = "raw"
+
+// readTruth reads the history of one timeline. Those of a lost one are marked.
+func readTruth(ctx context.Context, url string, lost bool) (t truth, err error) {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return t, err
+	}
+	defer conn.Close(ctx)
+	if _, err := conn.Exec(ctx, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"); err != nil {
+		return t, err
+	}
+	rows, err := conn.Query(ctx, `SELECT seq, mitra::text, version, online, active, greatest(sessions, 0),
+			xid::text::bigint, at, coalesce(pg_xact_commit_timestamp(xmin), '-infinity') = '-infinity',
+			coalesce(pg_xact_commit_timestamp(xmin), at), by
+		FROM chaos_history ORDER BY seq`)
+	if err != nil {
+		return t, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		c, unknown := change{lost: lost}, false
+		err := rows.Scan(&c.seq, &c.mitra, &c.version, &c.state.online, &c.state.active, &c.state.sessions, &c.xid,
+			&c.at, &unknown, &c.committed, &c.by)
+		if err != nil {
+			return t, err
+		}
+		if unknown {
+			c.committed = time.Time{}
+		}
+		if of := writer.FindStringSubmatch(c.by); of != nil {
+			c.by = of[1]
+		} else {
+			c.by = raw
+		}
+		t.changes = append(t.changes, c)
+	}
+	if err := rows.Err(); err != nil {
+		return t, err
+	}
+	logs, err := conn.Query(ctx, "SELECT mitra_id::text, status FROM mitra_online_logs ORDER BY id")
+	if err != nil {
+		return t, err
+	}
+	t.logs, err = pgx.CollectRows(logs, func(row pgx.CollectableRow) (l logged, err error) {
+		return l, row.Scan(&l.mitra, &l.status)
+	})
+	return t, err
+}
+
+// after puts what was lost before what stands.
+func (t truth) after(lost truth) truth {
+	t.changes = append(slices.Clone(lost.changes), t.changes...)
+	return t
+}
+
+// byMitra are the changes of the present timeline, in the order of their versions.
+func (t truth) byMitra() map[string][]change {
+	of := map[string][]change{}
+	for _, c := range t.changes {
+		if !c.lost {
+			of[c.mitra] = append(of[c.mitra], c)
+		}
+	}
+	for _, changes := range of {
+		slices.SortStableFunc(changes, func(a, b change) int { return cmp.Compare(a.version, b.version) })
+	}
+	return of
+}
+
+// A sign is a sign of life that a replica acknowledged, from when it was sent until the answer.
+type sign struct{ began, ended time.Time }
+
+// rules are what Postgres' history is judged by.
+type rules struct {
+	stale  time.Duration
+	places int
+	signs  map[string][]sign // by mitra
+}
+
+// tally is what the judges counted.
+type tally struct {
+	Wrong                       []string
+	versions, flips, logs       int
+	events, shown, seeds, marks int
+	overtaken                   int // reroutes of which a later state of one of the two was shown first
+}
+
+func (v *tally) wrong(format string, args ...any) { v.Wrong = append(v.Wrong, fmt.Sprintf(format, args...)) }
+
+// judgeTruth judges Postgres' own history: versions are taken once and in order, no place is given
+// twice, whoever gave a sign of life is not set offline for silence, and each flip has one log row.
+func judgeTruth(t truth, r rules) (v tally) {
+	of := t.byMitra()
+	want := map[string][]string{}
+	for _, id := range sorted(of) {
+		var last *change
+		for i := range of[id] {
+			c := &of[id][i]
+			v.versions++
+			if c.state.sessions < 0 {
+				v.wrong("%s: version %d has %d sessions", id, c.version, c.state.sessions)
+			}
+			if last != nil && c.version == last.version {
+				v.wrong("%s: version %d was taken twice, by %s and %s", id, c.version, last.by, c.by)
+			}
+			if last != nil && c.seq < last.seq {
+				v.wrong("%s: version %d was taken before %d", id, c.version, last.version)
+			}
+			took := last != nil && c.state.sessions > last.state.sessions || last == nil && c.state.sessions > 0
+			if took && c.state.sessions > r.places && (c.by == "accept" || c.by == "reroute") {
+				v.wrong("%s: %s gave it session %d of %d", id, c.by, c.state.sessions, r.places)
+			}
+			if was := last != nil && last.state.online; was != c.state.online {
+				switch c.by {
+				case "auto_offline":
+					v.flips++
+					r.judgeFlip(&v, c)
+					want[id] = append(want[id], "offline")
+				case "set_online":
+					want[id] = append(want[id], map[bool]string{true: "online", false: "offline"}[c.state.online])
+				}
+			}
+			last = c
+		}
+	}
+	have := map[string][]string{}
+	for _, l := range t.logs {
+		v.logs++
+		have[l.mitra] = append(have[l.mitra], l.status)
+	}
+	for _, id := range sorted(of) {
+		if !slices.Equal(have[id], want[id]) {
+			v.wrong("%s: flips %v, and log rows %v", id, want[id], have[id])
+		}
+	}
+	return v
+}
+
+// judgeFlip: one that began before the flip, and less than stale before it, was either refused or
+// there to be seen.
+func (r rules) judgeFlip(v *tally, c *change) {
+	for _, s := range r.signs[c.mitra] {
+		if s.began.After(c.at.Add(-r.stale)) && s.began.Before(c.at) {
+			v.wrong("%s was set offline at %s (version %d), and gave a sign of life at %s that was acknowledged",
+				c.mitra, c.at.Format(clock), c.version, s.began.Format(clock))
+			return
+		}
+	}
+}
+
+const clock = "15:04:05.000000"
+
+func sorted[V any](of map[string]V) []string {
+	var names []string
+	for name := range of {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}

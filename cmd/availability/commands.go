@@ -1,0 +1,6 @@
+package main
+
+import "github.com/rollcall-redis/rollcall/internal/service"
+
+// commands are what the first argument may name.
+func commands() []*service.Command { return nil }

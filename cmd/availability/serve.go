@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/rollcall-redis/rollcall/availability"
+	"github.com/rollcall-redis/rollcall/internal/api"
+	"github.com/rollcall-redis/rollcall/internal/database"
+	"github.com/rollcall-redis/rollcall/internal/service"
+	"github.com/rollcall-redis/rollcall/internal/token"
+	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+// replica is one running instance and its parts.
+type replica struct {
+	settings *settings
+	log      *slog.Logger
+	began    time.Time
+	metrics  *prometheus.Registry
+
+	clients   *service.Clients
+	inspector *service.Inspector
+	http      *service.HTTP
+	database  *database.Database
+	tokens    *token.Verifier
+	registry  *registry.Registry // without devices: for the heartbeat
+	mirror    *availability.Mirror
+	api       *api.API
+	janitor   *janitor.Janitor
+
+	draining atomic.Bool
+}
+
+// serve is a replica's whole life: it assembles everything, serves until ctx ends or a part fails,
+// and stops everything. The error is nil after ctx ended and all has stopped within the grace.
+func serve(ctx context.Context, s *settings, log *slog.Logger) (err error) {
+	r := &replica{settings: s, log: log, began: time.Now(), metrics: prometheus.NewRegistry()}
+	if r.clients, err = service.Connect(s.Redis, s.controlDeadline()); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.clients.Close()) }()
+	r.database, err = database.Open(ctx, database.Config{
+		URL: string(s.databaseURL), Migrate: s.migrate == "on", Logger: log, Registerer: r.metrics,
+	})
+	if err != nil {
+		return err
+	}
+	defer r.database.Close()
+	if err := r.assemble(ctx); err != nil {
+		return err
+	}
+	defer r.http.Close()
+	return r.run(ctx)
+}
+
+// assemble makes a replica's parts. It asks Redis once whether it can be used, if it answers. Last
+// it opens the HTTP listener, so that an address in use is known before anything has begun.
+func (r *replica) assemble(ctx context.Context) (err error) {
+	s, log := r.settings, r.log
+	if r.inspector, err = service.Inspect(ctx, r.clients, log); err != nil {
+		return err
+	}
+	r.tokens, err = token.New(ctx, token.Config{Secret: string(s.jwtSecret), JWKS: s.jwks, Logger: log})
+	if err != nil {
+		return err
+	}
+	metrics := r.metrics
+	metrics.MustRegister(collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	// Its metrics are about devices, of which there are none here.
+	r.registry, err = registry.New(registry.Config{
+		Client: r.clients.Data, Control: r.clients.Control, Instance: s.InstanceID, Layout: s.layout(),
+		HeartbeatInterval: s.heartbeatInterval, HeartbeatTTL: s.heartbeatTTL,
+		Drain: s.ShutdownGrace * 3 / 10, NoReverseIndex: true, Logger: log,
+	})
+	if err != nil {
+		return err
+	}
+	r.mirror, err = availability.New(availability.Config{
+		Source: r.database, Client: r.clients.Data, Control: r.clients.Control, Layout: s.layout(),
+		ReconcileInterval: s.reconcileInterval, OfflineInterval: s.offlineInterval,
+		HeartbeatInterval: s.mirrorInterval, Logger: log, Registerer: metrics,
+	})
+	if err != nil {
+		return err
+	}
+	r.janitor, err = janitor.New(janitor.Config{
+		Client: r.clients.Data, Control: r.clients.Control, Registry: r.registry,
+		LeaseTTL: s.leaseTTL, RedisShare: s.redisShare, Sweeps: r.mirror.Sweeps(),
+		Logger: log, Registerer: metrics,
+	})
+	if err != nil {
+		return err
+	}
+	r.api, err = api.New(api.Config{
+		Mirror: r.mirror, Source: r.database, Tokens: r.tokens, Logger: log, Registerer: metrics,
+	})
+	if err != nil {
+		return err
+	}
+	routes := map[string]http.Handler{}
+	for _, pattern := range r.api.Patterns() {
+		routes[pattern] = r.api
+	}
+	r.http, err = service.ListenHTTP(ctx, service.HTTPConfig{
+		Addr: s.HTTPAddr, Token: string(s.AdminToken), Janitor: r.janitor, Routes: routes,
+		Status: func() service.Stated { return r.status() }, Page: pageText,
+		Metrics: metrics, Logger: log,
+	})
+	return err
+}
+
+// seedWait is for how long nobody is answered while the mirror is seeded. Then reads fall back.
+const seedWait = 5 * time.Second
+
+// run serves until ctx ends or a part fails, and stops every part. They stop in this order, each
+// within its share of the grace: HTTP ends first, since its requests need all that follows; the
+// janitor joins its passes and releases the lease; the registry, which beats until then, says
+// goodbye.
+func (r *replica) run(ctx context.Context) error {
+	parts := service.NewParts(ctx, r.settings.ShutdownGrace, r.log)
+	parts.Go("tokens", r.tokens.Run)
+	parts.Go("database", r.database.Prepare)
+	parts.Go("registry", r.registry.Run)
+	parts.Go("inspector", r.inspector.Run)
+	parts.Go("mirror", r.database.WhenTried(r.mirror.Run))
+	parts.Go("janitor", service.Accepted(r.registry.Status, r.database.WhenTried(r.janitor.Run)))
+	parts.Go("counts", r.database.WhenTried(r.api.Run))
+	parts.Go("http", func(ctx context.Context) error {
+		r.awaitSeeding(ctx)
+		return r.http.Run(ctx)
+	})
+
+	parts.Wait()
+	r.draining.Store(true)
+	parts.Stop(4, "janitor", "inspector", "counts")
+	parts.Stop(6, "http")
+	parts.Stop(7, "mirror", "database", "tokens")
+	if left := parts.Stop(9, "registry"); len(left) > 0 {
+		// No context ends a call that waits for a silent Redis; this does.
+		_ = r.clients.Data.Close()
+	}
+	parts.Stop(10)
+	return parts.End()
+}
+
+// awaitSeeding returns when the mirror is whole, or has had its time to become so.
+func (r *replica) awaitSeeding(ctx context.Context) {
+	wait, cancel := context.WithTimeout(ctx, seedWait)
+	defer cancel()
+	select {
+	case <-r.mirror.Ready():
+	case <-wait.Done():
+		if ctx.Err() == nil {
+			h := r.mirror.Health()
+			r.log.Warn("serving before the mirror is whole: reads fall back to PostgreSQL",
+				"waited", seedWait, "mirror_whole", h.Whole, "feed", h.FeedError)
+		}
+	}
+}

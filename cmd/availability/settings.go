@@ -1,0 +1,182 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/service"
+	"github.com/rollcall-redis/rollcall/internal/token"
+	"github.com/rollcall-redis/rollcall/janitor"
+)
+
+// settings are everything that can be set for a replica. What each means stands in the table.
+type settings struct {
+	service.Base
+
+	databaseURL, jwtSecret service.Secret
+	jwks                   string
+	migrate                string // on or off
+
+	offlineInterval, reconcileInterval, mirrorInterval time.Duration
+
+	prefix                          string
+	redisShare                      float64
+	leaseTTL                        time.Duration
+	heartbeatInterval, heartbeatTTL time.Duration
+}
+
+// prefixes are those of variables that are ours: one that is no setting was mistyped.
+var prefixes = []string{"AVAILABILITY_", "HEARTBEAT_", "MITRA_AUTO_OFFLINE_", "VALKEY_ONLINE_", "JWT_HS256_", "JWT_JWKS_"}
+
+// table is every setting there is, in the order in which help shows them.
+func (s *settings) table() []service.Setting {
+	s.Cluster = true
+	return slices.Concat(s.Base.Table(), []service.Setting{
+		{Name: "DATABASE_URL", Secret: true, Required: true, Value: s.parseDatabase,
+			Meaning: "`postgres://user:password@host:5432/database`, of PostgreSQL 15 or newer. " +
+				"`pool_max_conns=` in it is the number of connections: 4, or one a CPU if those are more.",
+			Consequence: "Every replica reads the feed four times a second. All replicas together should " +
+				"leave the server connections for others."},
+		{Name: "MIGRATE", Default: "on", Value: service.OneOf(&s.migrate, "on", "off"),
+			Meaning: "`on`: what the schema lacks is made at the start, by one replica at a time. `off`: " +
+				"it is looked for, and the replica ends with the names of what lacks.",
+			Consequence: "With `off` the role needs no right to create; see the page about PostgreSQL for " +
+				"what somebody else has to run, and for what the first migration locks."},
+		{Name: "JWT_HS256_SECRET", Secret: true, Value: s.parseSecret,
+			Meaning: "Secret of tokens signed with HS256, of at least 32 bytes. Empty: HS256 is refused. This " +
+				"or JWT_JWKS is needed; both may be set.",
+			Consequence: "`openssl rand -hex 32` makes some. Whoever has it can make tokens of any kind."},
+		{Name: "JWT_JWKS", Value: service.Text(&s.jwks, jwksOK),
+			Meaning: "File or http(s) URL with the public keys (JWKS) of tokens signed with RS256, ES256 or " +
+				"EdDSA. Empty: those are refused.",
+			Consequence: "Read again every five minutes, and for a `kid` that is not known. While it cannot " +
+				"be read the last known keys apply; without any, requests get 503."},
+		seconds("MITRA_AUTO_OFFLINE_SWEEP_SECONDS", "30", &s.offlineInterval,
+			"Time between two looks for mitras who are silent for longer than `stale_after_seconds`.",
+			"A mitra goes offline so much later than it falls silent, at most."),
+		seconds("VALKEY_ONLINE_MIRROR_SWEEP_SECONDS", "300", &s.reconcileInterval,
+			"Time between two comparisons of everything in Redis with PostgreSQL.",
+			"It finds what neither a writer nor the feed brought: somebody's own changes in Redis, "+
+				"triggers that were off. It reads every state on both sides."),
+		seconds("HEARTBEAT_MIRROR_INTERVAL_SECONDS", "60", &s.mirrorInterval,
+			"Time between two passes that bring heartbeats from Redis to PostgreSQL.",
+			"Heartbeats in PostgreSQL are so old. While Redis is away, reads allow for it."),
+		{Name: "AVAILABILITY_PREFIX", Value: service.Text(&s.prefix, prefixOK),
+			Meaning: "What the names of all keys begin with, and of the channel `config:invalidate`. On a " +
+				"Redis Cluster it needs a hash tag, such as `{availability}:`.",
+			Consequence: "Empty: `mitras:online` and the others have the names that other services read. " +
+				"Replicas with one prefix are one fleet. **Never** share a prefix with other programs of " +
+				"this project on one Redis: they would lead one another's sweeps."},
+		{Name: "AVAILABILITY_REDIS_SHARE", Default: "0.25",
+			Value:   service.Share(&s.redisShare, janitor.LeastShare),
+			Meaning: "Most of Redis' time that the sweeps may take, over any second, all together.",
+			Consequence: "They go slower by themselves, down to a fifth of this, while small calls take " +
+				"longer than usual."},
+		{Name: "AVAILABILITY_LEASE_TTL", Default: "15s",
+			Value:   service.Duration(&s.leaseTTL, 300*time.Millisecond, 10*time.Minute),
+			Meaning: "How long the lease outlives a leader that died.",
+			Consequence: "Shorter: another leads sooner, and the lease is lost to shorter hitches of Redis. " +
+				"Should be the same everywhere."},
+		{Name: "HEARTBEAT_INTERVAL", Default: "10s",
+			Value:   service.Duration(&s.heartbeatInterval, 50*time.Millisecond, time.Hour),
+			Meaning: "Time between two heartbeats of a replica; those of mitras are another thing."},
+		{Name: "HEARTBEAT_TTL", Default: "30s",
+			Value:   service.Duration(&s.heartbeatTTL, 150*time.Millisecond, 24*time.Hour),
+			Meaning: "How long a replica's heartbeat stands. At least three times the interval.",
+			Consequence: "Nobody goes offline before Redis was listened to for this and 2 s, without a " +
+				"restart or a gap. **Never** differ among replicas: those that disagree sweep nothing."},
+	})
+}
+
+// seconds is the row of a time that is set as a number of seconds.
+func seconds(name, otherwise string, p *time.Duration, meaning, consequence string) service.Setting {
+	const least, most = 0.05, 24 * 3600
+	return service.Setting{Name: name, Default: otherwise, Meaning: meaning, Consequence: consequence,
+		Value: func(v string) error {
+			// A fraction is for tests and demonstrations.
+			d, err := time.ParseDuration(v + "s")
+			if s := d.Seconds(); err != nil || s < least || s > most || math.IsNaN(s) {
+				return fmt.Errorf("a number of seconds from %v to %d", least, most)
+			}
+			*p = d
+			return nil
+		}}
+}
+
+// parseDatabase says nothing of what the library says: that may repeat a password.
+func (s *settings) parseDatabase(v string) error {
+	s.databaseURL = service.Secret(v)
+	expected := errors.New("a URL such as postgres://user:password@host:5432/database, " +
+		"special characters of the password escaped")
+	if !strings.HasPrefix(v, "postgres://") && !strings.HasPrefix(v, "postgresql://") {
+		return expected
+	}
+	if _, err := pgxpool.ParseConfig(v); err != nil {
+		return expected
+	}
+	return nil
+}
+
+func (s *settings) parseSecret(v string) error {
+	s.jwtSecret = service.Secret(v)
+	if len(v) < token.LeastSecret {
+		return fmt.Errorf("at least %d bytes, so that nobody guesses it; openssl rand -hex 32 makes some",
+			token.LeastSecret)
+	}
+	if strings.TrimSpace(v) != v {
+		return errors.New("no spaces or line breaks at its ends")
+	}
+	return nil
+}
+
+func jwksOK(v string) error {
+	if token.IsURL(v) {
+		return nil
+	}
+	info, err := os.Stat(v)
+	if err != nil || info.IsDir() {
+		return errors.New("an http(s) URL, or a file that is there")
+	}
+	return nil
+}
+
+// prefixOK leaves a Cluster a hash tag at most.
+func prefixOK(v string) error {
+	const expected = "a text of at most 100 printable characters without spaces, with at most one {tag}"
+	if len(v) > 100 || strings.ContainsFunc(v, func(r rune) bool { return r <= ' ' || r > '~' }) ||
+		strings.Count(v, "{") > 1 || strings.Count(v, "{") != strings.Count(v, "}") {
+		return errors.New(expected)
+	}
+	return nil
+}
+
+// layout names all keys.
+func (s *settings) layout() guard.Layout { return guard.Layout{Prefix: s.prefix} }
+
+// check finds settings that are fine alone and unsafe together.
+func (s *settings) check(in *service.Input) {
+	if in.Understood("HEARTBEAT_TTL", "HEARTBEAT_INTERVAL") && s.heartbeatTTL < 3*s.heartbeatInterval {
+		in.Fault("HEARTBEAT_TTL: expected at least three times HEARTBEAT_INTERVAL (%v), got %v: "+
+			"a lost beat or two would make a living replica look dead", s.heartbeatInterval, s.heartbeatTTL)
+	}
+	if !in.Given("JWT_HS256_SECRET") && !in.Given("JWT_JWKS") {
+		in.Fault("JWT_HS256_SECRET, JWT_JWKS: expected one of the two, or both: nobody could call anything")
+	}
+	if s.Redis.Cluster != nil && in.Understood("AVAILABILITY_PREFIX") && !s.layout().OneSlot() {
+		in.Fault("AVAILABILITY_PREFIX: expected a hash tag, such as {availability}:, since REDIS_URL names a "+
+			"Redis Cluster, got %q", s.prefix)
+	}
+}
+
+// controlDeadline bounds each of the control client's steps.
+func (s *settings) controlDeadline() time.Duration {
+	return service.ControlDeadline(s.heartbeatInterval, s.heartbeatTTL, s.leaseTTL)
+}

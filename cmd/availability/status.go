@@ -1,0 +1,92 @@
+package main
+
+import (
+	_ "embed"
+	"time"
+
+	"github.com/rollcall-redis/rollcall/internal/api"
+	"github.com/rollcall-redis/rollcall/internal/database"
+	"github.com/rollcall-redis/rollcall/internal/service"
+)
+
+// pageText is this program's part of the status page.
+//
+//go:embed page.html
+var pageText string
+
+// replicaStatus is what GET /api/v1/status answers and the page shows.
+type replicaStatus struct {
+	service.Status
+	Postgres database.Status `json:"postgres"`
+	Mirror   mirrorStatus    `json:"mirror"`
+	Counts   api.Counts      `json:"counts"`
+}
+
+// mirrorStatus is about what stands in Redis.
+type mirrorStatus struct {
+	// Whole: reads are answered from Redis. It is known at LookedAt.
+	Whole    bool      `json:"whole"`
+	LookedAt time.Time `json:"looked_at,omitzero"`
+	// FeedAt is when the feed was last read and brought to Redis, FeedError why it was not.
+	FeedAt    time.Time `json:"feed_at,omitzero"`
+	FeedError string    `json:"feed_error,omitempty"`
+	// Drift is what the last comparison on this replica found, by kind.
+	Drift   map[string]int `json:"drift,omitempty"`
+	DriftAt time.Time      `json:"drift_at,omitzero"`
+	// RedisBreaker and PostgresBreaker are closed, half-open or open: then nobody is asked.
+	RedisBreaker    string `json:"redis_breaker"`
+	PostgresBreaker string `json:"postgres_breaker"`
+	// OfflineHeld is why the leader sets nobody offline now.
+	OfflineHeld string `json:"offline_held,omitempty"`
+}
+
+// lookedFor is for how long a look says whether the mirror is whole. There are four a second.
+const lookedFor = 5 * time.Second
+
+func (r *replica) mirrorStatus(reachable bool) mirrorStatus {
+	h := r.mirror.Health()
+	return mirrorStatus{
+		Whole:    h.Whole && reachable && time.Since(h.LookedAt) < lookedFor,
+		LookedAt: h.LookedAt, FeedAt: h.FeedAt, FeedError: h.FeedError, Drift: h.Drift, DriftAt: h.DriftAt,
+		RedisBreaker: h.Redis, PostgresBreaker: h.Source, OfflineHeld: h.Offline,
+	}
+}
+
+// status is what this replica knows, without asking anybody.
+func (r *replica) status() replicaStatus {
+	st := replicaStatus{
+		Status: service.Status{
+			Instance: r.registry.Instance(),
+			Version:  service.Version(),
+			Time:     time.Now(),
+			Started:  r.began,
+			HTTPAddr: r.http.Addr(),
+			Admin:    r.settings.AdminToken != "",
+			Registry: r.registry.Status(),
+			Janitor:  r.janitor.Status(),
+		},
+		Postgres: r.database.Status(),
+		Counts:   r.api.Counts(),
+	}
+	_, failing := st.Registry.Failing["heartbeat"]
+	st.Redis = r.inspector.Status(!failing && !st.Registry.LastBeat.IsZero())
+	st.Mirror = r.mirrorStatus(st.Redis.Reachable)
+	st.NotReady = r.notReady(&st)
+	st.Ready = st.NotReady == ""
+	return st
+}
+
+// notReady says why this replica cannot answer; empty: it can. Reads need one of the two.
+func (r *replica) notReady(st *replicaStatus) string {
+	switch {
+	case r.draining.Load():
+		return "draining: this replica stops"
+	case st.Registry.Refused != "":
+		return "refused: Redis does not accept this replica: " + st.Registry.Refused
+	case !st.Mirror.Whole && !st.Postgres.Answers && st.Postgres.LastAnswer.IsZero() && st.Registry.LastBeat.IsZero():
+		return "starting: neither Redis nor PostgreSQL has answered yet"
+	case !st.Mirror.Whole && !st.Postgres.Answers:
+		return "nobody can answer: the mirror is not whole, and PostgreSQL does not answer"
+	}
+	return ""
+}

@@ -1,0 +1,175 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/rollcall-redis/rollcall/availability"
+	"github.com/rollcall-redis/rollcall/internal/streak"
+	"github.com/rollcall-redis/rollcall/internal/token"
+)
+
+// openAPI is the description of all that follows.
+//
+//go:embed openapi.yaml
+var openAPI []byte
+
+// Config is what an API is made of. All fields are required that do not say otherwise.
+type Config struct {
+	Mirror *availability.Mirror
+	// Source is the mirror's: for what only Postgres knows, and for heartbeats that Redis cannot take.
+	Source     availability.Source
+	Tokens     *token.Verifier
+	Logger     *slog.Logger          // default slog.Default()
+	Registerer prometheus.Registerer // nil: no metrics are registered
+}
+
+// API answers requests. Make one with New.
+type API struct {
+	mirror *availability.Mirror
+	source availability.Source
+	tokens *token.Verifier
+	mux    *http.ServeMux
+
+	answering *streak.Streak
+	atSource  *semaphore.Weighted // heartbeats on their way to the source
+	seconds   *prometheus.HistogramVec
+	counting  counting
+}
+
+// New returns an API.
+func New(c Config) (*API, error) {
+	a := &API{
+		mirror: c.Mirror, source: c.Source, tokens: c.Tokens, mux: http.NewServeMux(),
+		answering: streak.New(cmp.Or(c.Logger, slog.Default()),
+			"a request is not answered: neither Redis nor Postgres can", "requests are answered again"),
+		atSource: semaphore.NewWeighted(heartbeatsAtSource),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "availability_http_request_seconds",
+			Help:    "How long requests took, by route and status.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
+		}, []string{"route", "code"}),
+	}
+	if c.Registerer != nil {
+		for _, collector := range append(a.gauges(), a.seconds) {
+			if err := c.Registerer.Register(collector); err != nil {
+				return nil, fmt.Errorf("api: metrics: %w", err)
+			}
+		}
+	}
+	methods := map[string][]string{}
+	for _, r := range a.routes() {
+		a.mux.Handle(r.method+" "+r.path, a.handler(r))
+		methods[r.path] = append(methods[r.path], r.method)
+	}
+	for path, of := range methods {
+		a.mux.Handle(path, a.handler(route{path: path, do: wrongMethodFor(of)}))
+	}
+	a.mux.Handle("/", a.handler(route{path: "other", do: func(c *call) error {
+		return noSuchPath.because("%s has the paths that there are", openAPIPath)
+	}}))
+	return a, nil
+}
+
+func wrongMethodFor(methods []string) func(c *call) error {
+	return func(c *call) error {
+		if slices.Contains(methods, http.MethodGet) {
+			c.w.Header().Set("Allow", http.MethodGet+", "+http.MethodHead)
+		} else {
+			c.w.Header().Set("Allow", strings.Join(methods, ", "))
+		}
+		return wrongMethod.because("expected %s", strings.Join(methods, ", "))
+	}
+}
+
+// Patterns are where an API has to be mounted in a mux.
+func (*API) Patterns() []string { return []string{"/api/v1/", openAPIPath} }
+
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.mux.ServeHTTP(w, r) }
+
+const openAPIPath = "/openapi.yaml"
+
+// A route is one request that there is.
+type route struct {
+	method, path string
+	who          []token.UserType // who may; nil: everybody, without a token
+	do           func(c *call) error
+}
+
+func (a *API) routes() []route {
+	who := func(types ...token.UserType) []token.UserType { return types }
+	return []route{
+		{"POST", "/api/v1/mitra/heartbeat", who(token.Mitra), a.heartbeat},
+		{"POST", "/api/v1/mitra/online", who(token.Mitra), a.online},
+		{"POST", "/api/v1/mitra/offline", who(token.Mitra), a.offline},
+		{"GET", "/api/v1/mitra/status", who(token.Mitra), a.status},
+
+		{"GET", "/api/v1/availability", token.UserTypes, a.snapshot},
+		{"GET", "/api/v1/available", who(token.Service), a.available},
+		{"POST", "/api/v1/sessions/{id}/accept", who(token.Service), a.accept},
+		{"POST", "/api/v1/sessions/{id}/end", who(token.Service), a.end},
+		{"POST", "/api/v1/sessions/{id}/reroute", who(token.Service), a.reroute},
+
+		{"GET", "/api/v1/mitras", who(token.Admin), a.mitras},
+		{"PUT", "/api/v1/mitras/{id}", who(token.Admin), a.setActive},
+		{"GET", "/api/v1/config", who(token.Admin), a.settings},
+		{"PUT", "/api/v1/config/{name}", who(token.Admin), a.putSetting},
+
+		{"GET", openAPIPath, nil, func(c *call) error {
+			c.write(http.StatusOK, "application/yaml", openAPI)
+			return nil
+		}},
+	}
+}
+
+// handler lets those through who may, and answers what is refused.
+func (a *API) handler(r route) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		c := &call{Request: req, w: w}
+		begun := time.Now()
+		if err := a.admit(c, r); err != nil {
+			a.refuse(c, err)
+		} else if err := r.do(c); err != nil {
+			a.refuse(c, err)
+		} else {
+			a.answering.Note(nil)
+		}
+		a.seconds.WithLabelValues(strings.TrimSpace(r.method+" "+r.path), strconv.Itoa(c.code)).
+			Observe(time.Since(begun).Seconds())
+	})
+}
+
+// admit checks the token.
+func (a *API) admit(c *call, r route) (err error) {
+	if r.who == nil {
+		return nil
+	}
+	c.caller, err = a.tokens.Verify(c.Context(), c.Header.Get("Authorization"))
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(r.who, c.caller.Type) {
+		return wrongUserType.because("expected userType %v, the token has %s", r.who, c.caller.Type)
+	}
+	return nil
+}
+
+// patience bounds what one request waits for a place among those that ask the source.
+const patience = time.Second
+
+// canceled tells whether who asked went away.
+func canceled(ctx context.Context, err error) bool {
+	return ctx.Err() != nil && errors.Is(err, context.Canceled)
+}

@@ -1,0 +1,86 @@
+package api
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rollcall-redis/rollcall/availability"
+	"github.com/rollcall-redis/rollcall/internal/wait"
+)
+
+// Counts is how many mitras there are, as last asked.
+type Counts struct {
+	// Online is how many are online, Available how many can take work. At is when that was asked, zero
+	// if never, and Source who answered.
+	Online    int                 `json:"online"`
+	Available int                 `json:"available"`
+	At        time.Time           `json:"at,omitzero"`
+	Source    availability.Origin `json:"source,omitempty"`
+	// Error is why the last question was not answered.
+	Error string `json:"error,omitempty"`
+}
+
+// countEvery is the time between two questions.
+const countEvery = 5 * time.Second
+
+// counting is the last Counts.
+type counting struct {
+	mu    sync.Mutex
+	known Counts
+}
+
+// Counts is what Run found last.
+func (a *API) Counts() Counts {
+	a.counting.mu.Lock()
+	defer a.counting.mu.Unlock()
+	return a.counting.known
+}
+
+// Run counts mitras, for status and metrics, until ctx ends. Then it returns nil.
+func (a *API) Run(ctx context.Context) error {
+	for {
+		found := a.count(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		a.counting.mu.Lock()
+		if found.Error != "" {
+			a.counting.known.Error = found.Error
+		} else {
+			a.counting.known = found
+		}
+		a.counting.mu.Unlock()
+		if !wait.For(ctx, countEvery) {
+			return nil
+		}
+	}
+}
+
+func (a *API) count(ctx context.Context) Counts {
+	online, err := a.mirror.CountOnline(ctx)
+	if err != nil {
+		return Counts{Error: err.Error()}
+	}
+	s, err := a.mirror.Snapshot(ctx)
+	if err != nil {
+		return Counts{Error: err.Error()}
+	}
+	return Counts{Online: online.Value, Available: s.Value.Count, At: time.Now(), Source: online.From}
+}
+
+// gauges are the counts as metrics.
+func (a *API) gauges() []prometheus.Collector {
+	gauge := func(name, help string, value func(Counts) int) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help},
+			func() float64 { return float64(value(a.Counts())) })
+	}
+	return []prometheus.Collector{
+		gauge("availability_mitras_online", "Mitras who are online, as last asked.",
+			func(c Counts) int { return c.Online }),
+		gauge("availability_mitras_available", "Mitras who can take work, as last asked.",
+			func(c Counts) int { return c.Available }),
+	}
+}

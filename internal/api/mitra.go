@@ -1,0 +1,143 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rollcall-redis/rollcall/availability"
+)
+
+// heartbeatsAtSource is how many heartbeats may be on their way to the source at once.
+const heartbeatsAtSource = 8
+
+// heartbeat takes a sign of life: one round trip to Redis. Where Redis cannot take it, or cannot
+// tell whether the mitra is online, the source is asked.
+func (a *API) heartbeat(c *call) error {
+	if err := c.noBody(); err != nil {
+		return err
+	}
+	beat, err := a.mirror.Heartbeat(c.Context(), c.caller.Subject)
+	switch {
+	case canceled(c.Context(), err):
+		return err
+	case err != nil:
+		return a.heartbeatAtSource(c)
+	case beat == availability.BeatDeactivated:
+		return deactivated.because("an administrator has deactivated this mitra")
+	case beat == availability.BeatNotOnline:
+		return notOnline.because("go online again")
+	case beat == availability.BeatUnseeded:
+		if err := a.mayBeat(c); err != nil && problemOf(err).kind != unavailable {
+			return err
+		} // where nobody can tell, it is kept all the same
+	}
+	return c.noContent()
+}
+
+// mayBeat asks whether a mitra is one whose heartbeats are taken.
+func (a *API) mayBeat(c *call) error {
+	s, err := a.mirror.Status(c.Context(), c.caller.Subject)
+	switch {
+	case err != nil:
+		return err
+	case !s.Value.Active:
+		return deactivated.because("an administrator has deactivated this mitra")
+	case !s.Value.Online:
+		return notOnline.because("go online again")
+	}
+	c.from(s.From, s.Age)
+	return nil
+}
+
+// heartbeatAtSource keeps a heartbeat in the source. This replica may be the only one that Redis
+// does not answer: others would set the mitra offline for its silence.
+func (a *API) heartbeatAtSource(c *call) error {
+	if err := a.mayBeat(c); err != nil {
+		return err
+	}
+	waiting, cancel := context.WithTimeout(c.Context(), patience)
+	defer cancel()
+	if err := a.atSource.Acquire(waiting, 1); err != nil {
+		return fmt.Errorf("api: too many heartbeats are on their way to the source: %w", err)
+	}
+	defer a.atSource.Release(1)
+	beat := availability.Heartbeat{ID: c.caller.Subject, At: time.Now()}
+	n, err := a.source.MirrorHeartbeats(c.Context(), []availability.Heartbeat{beat})
+	if err != nil {
+		return err
+	}
+	if n == 0 {
+		return unavailable.because("the mitra is being changed at this moment: the heartbeat is not kept")
+	}
+	c.from(availability.FromPostgres, 0)
+	return c.noContent()
+}
+
+func (a *API) online(c *call) error {
+	if err := c.noBody(); err != nil {
+		return err
+	}
+	_, err := a.mirror.Online(c.Context(), c.caller.Subject)
+	if errors.Is(err, availability.ErrInactive) {
+		return deactivated.because("an administrator has deactivated this mitra")
+	}
+	if err != nil {
+		return err
+	}
+	return c.noContent()
+}
+
+func (a *API) offline(c *call) error {
+	if err := c.noBody(); err != nil {
+		return err
+	}
+	if _, err := a.mirror.Offline(c.Context(), c.caller.Subject); err != nil {
+		return err
+	}
+	return c.noContent()
+}
+
+// mitraStatus is what a mitra's app is told.
+type mitraStatus struct {
+	ID            string     `json:"id"`
+	Online        bool       `json:"is_online"`
+	Active        bool       `json:"is_active"`
+	Sessions      int        `json:"active_session_count"`
+	LastHeartbeat *time.Time `json:"last_heartbeat_at"`
+	// Reachable: online, active, and not silent for too long.
+	Reachable bool `json:"reachable"`
+	// PingSeconds is how often the app sends a heartbeat.
+	PingSeconds int `json:"heartbeat_cadence_seconds"`
+}
+
+func (a *API) status(c *call) error {
+	if _, err := c.query(); err != nil {
+		return err
+	}
+	settings, err := a.mirror.Settings(c.Context())
+	if err != nil {
+		return err
+	}
+	s, err := a.mirror.Status(c.Context(), c.caller.Subject)
+	if err != nil {
+		return err
+	}
+	v := s.Value
+	c.from(s.From, s.Age)
+	return c.answer(mitraStatus{
+		ID: c.caller.Subject, Online: v.Online, Active: v.Active, Sessions: v.Sessions,
+		LastHeartbeat: moment(v.Heartbeat), Reachable: v.Online && v.Active && v.Fresh,
+		PingSeconds: int(settings.PingInterval / time.Second),
+	})
+}
+
+// moment is nil for none.
+func moment(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}

@@ -1,0 +1,137 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/rollcall-redis/rollcall/availability"
+	"github.com/rollcall-redis/rollcall/internal/token"
+)
+
+// A kind of problem: RFC 9457. Its page has a heading for each.
+type kind struct {
+	name   string
+	status int
+	title  string
+}
+
+// page is where the types of problems are described.
+const page = "https://github.com/rollcall-redis/rollcall/blob/main/docs/availability-http.md#"
+
+var (
+	noToken       = kind{"no-token", http.StatusUnauthorized, "There is no token"}
+	badToken      = kind{"bad-token", http.StatusUnauthorized, "The token is not accepted"}
+	wrongUserType = kind{"wrong-user-type", http.StatusForbidden, "The token is for something else"}
+	deactivated   = kind{"deactivated", http.StatusForbidden, "The mitra is deactivated"}
+	notOnline     = kind{"not-online", http.StatusConflict, "The mitra is not online"}
+	taken         = kind{"taken", http.StatusConflict, "The session is taken or over"}
+	full          = kind{"full", http.StatusConflict, "The mitra has no room"}
+	inactive      = kind{"inactive", http.StatusConflict, "The mitra is not active"}
+	notFound      = kind{"not-found", http.StatusNotFound, "There is no such mitra or session"}
+	noSuchPath    = kind{"no-such-path", http.StatusNotFound, "There is no such path"}
+	wrongMethod   = kind{"wrong-method", http.StatusMethodNotAllowed, "This path takes another method"}
+	badRequest    = kind{"bad-request", http.StatusBadRequest, "The request is not understood"}
+	badSetting    = kind{"bad-setting", http.StatusBadRequest, "There is no such setting, or no such value"}
+	tooLarge      = kind{"too-large", http.StatusRequestEntityTooLarge, "The body is too large"}
+	wrongType     = kind{"wrong-content-type", http.StatusUnsupportedMediaType, "The body is not JSON"}
+	unavailable   = kind{"unavailable", http.StatusServiceUnavailable, "Nobody can answer now"}
+)
+
+// kinds are all of them.
+var kinds = []kind{
+	noToken, badToken, wrongUserType, deactivated, notOnline, taken, full, inactive, notFound, noSuchPath,
+	wrongMethod, badRequest, badSetting, tooLarge, wrongType, unavailable,
+}
+
+// A problemError is a request that is refused.
+type problemError struct {
+	kind
+	detail string
+}
+
+func (p *problemError) Error() string { return "api: " + p.name + ": " + p.detail }
+
+func (k kind) because(format string, args ...any) error {
+	return &problemError{k, fmt.Sprintf(format, args...)}
+}
+
+// problemBody is what is answered.
+type problemBody struct {
+	Type   string `json:"type"`
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail,omitempty"`
+}
+
+// known are the errors of package availability that are a refusal.
+var known = []struct {
+	is     error
+	kind   kind
+	detail string
+}{
+	{availability.ErrNotFound, notFound, "Postgres knows no such mitra or session"},
+	{availability.ErrTaken, taken, "another mitra has the session, or it is over"},
+	{availability.ErrFull, full, "the mitra has as many sessions as it may have"},
+	{availability.ErrInactive, inactive, "an administrator has deactivated the mitra"},
+}
+
+// problemOf maps an error. One that is not known means that nobody could answer, or that the fate
+// of a change is not known. Its text may name servers, so it is not shown.
+func problemOf(err error) *problemError {
+	if p, ok := errors.AsType[*problemError](err); ok {
+		return p
+	}
+	for _, k := range known {
+		if errors.Is(err, k.is) {
+			return &problemError{k.kind, k.detail}
+		}
+	}
+	switch {
+	case errors.Is(err, availability.ErrSetting):
+		return &problemError{badSetting, "expected max_customers_per_mitra, stale_after_seconds or " +
+			"heartbeat_cadence_seconds with a whole number, or require_ping with true or false"}
+	case errors.Is(err, token.ErrNone):
+		return &problemError{noToken, "expected Authorization: Bearer and a JSON Web Token"}
+	case errors.Is(err, token.ErrNoKeys):
+		return &problemError{unavailable, "the keys of tokens cannot be had"}
+	}
+	if refused, ok := errors.AsType[*token.RefusedError](err); ok {
+		return &problemError{badToken, refused.Reason}
+	}
+	return &problemError{unavailable, "a change may have been made, or not; to ask again does no harm"}
+}
+
+// retryAfter is for how many seconds who got a 503 should wait.
+const retryAfter = "1"
+
+// refuse answers with a problem.
+func (a *API) refuse(c *call, err error) {
+	if c.Context().Err() != nil && errors.Is(err, context.Canceled) {
+		return // nobody is there to read it
+	}
+	p := problemOf(err)
+	h := c.w.Header()
+	switch p.status {
+	case http.StatusUnauthorized:
+		h.Set("WWW-Authenticate", challenge(p))
+	case http.StatusServiceUnavailable:
+		h.Set("Retry-After", retryAfter)
+		a.answering.Note(err)
+	}
+	body, err := json.Marshal(problemBody{page + p.name, p.title, p.status, p.detail})
+	if err != nil {
+		panic(err) // cannot be: these are texts and a number
+	}
+	c.write(p.status, "application/problem+json", body)
+}
+
+// challenge is as RFC 6750, section 3, has it: without a token there is no error.
+func challenge(p *problemError) string {
+	if p.kind == noToken {
+		return "Bearer"
+	}
+	return fmt.Sprintf(`Bearer error="invalid_token", error_description=%q`, p.detail)
+}

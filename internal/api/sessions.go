@@ -1,0 +1,99 @@
+package api
+
+import (
+	"context"
+
+	"github.com/rollcall-redis/rollcall/availability"
+	"github.com/rollcall-redis/rollcall/internal/token"
+)
+
+// snapshot is what customers' apps poll.
+func (a *API) snapshot(c *call) error {
+	if _, err := c.query(); err != nil {
+		return err
+	}
+	s, err := a.mirror.Snapshot(c.Context())
+	if err != nil {
+		return err
+	}
+	c.from(s.From, s.Age)
+	return c.answer(s.Value)
+}
+
+// mostAvailable is the highest limit.
+const mostAvailable = 1_000_000
+
+// available is who can take work now, the least busy first.
+func (a *API) available(c *call) error {
+	q, err := c.query("limit")
+	if err != nil {
+		return err
+	}
+	limit, err := number(q, "limit", 1, mostAvailable, 0)
+	if err != nil {
+		return err
+	}
+	found, err := a.mirror.FindAvailable(c.Context(), limit)
+	if err != nil {
+		return err
+	}
+	c.from(found.From, found.Age)
+	if found.Value == nil {
+		found.Value = []availability.Available{} // JSON: [] and not null
+	}
+	return c.answer(found.Value)
+}
+
+type mitraBody struct {
+	MitraID string `json:"mitra_id"`
+}
+
+type giving func(ctx context.Context, session, mitra string) (availability.Session, error)
+
+func (a *API) accept(c *call) error  { return give(c, a.mirror.Accept) }
+func (a *API) reroute(c *call) error { return give(c, a.mirror.Reroute) }
+
+// give gives a session to a mitra.
+func give(c *call, do giving) error {
+	session, err := c.id("id")
+	if err != nil {
+		return err
+	}
+	var body mitraBody
+	if err := c.body(&body); err != nil {
+		return err
+	}
+	mitra, ok := token.UUID(body.MitraID)
+	if !ok {
+		return badRequest.because("mitra_id: expected a UUID")
+	}
+	s, err := do(c.Context(), session, mitra)
+	if err != nil {
+		return err
+	}
+	return c.answer(s)
+}
+
+func (a *API) end(c *call) error {
+	session, err := c.id("id")
+	if err != nil {
+		return err
+	}
+	var body struct {
+		Status string `json:"status"`
+	}
+	if err := c.body(&body); err != nil {
+		return err
+	}
+	do, ok := map[string]func(context.Context, string) (availability.Session, error){
+		"completed": a.mirror.End, "cancelled": a.mirror.Cancel, "expired": a.mirror.Expire,
+	}[body.Status]
+	if !ok {
+		return badRequest.because("status: expected completed, cancelled or expired")
+	}
+	s, err := do(c.Context(), session)
+	if err != nil {
+		return err
+	}
+	return c.answer(s)
+}

@@ -1,0 +1,228 @@
+// Package database is PostgreSQL as cmd/availability has it: prepared at the start, watched, and with
+// metrics of its connections.
+package database
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rollcall-redis/rollcall/availability"
+	"github.com/rollcall-redis/rollcall/availability/postgres"
+	"github.com/rollcall-redis/rollcall/internal/streak"
+	"github.com/rollcall-redis/rollcall/internal/wait"
+)
+
+// Config is what a Database is made of. URL is required.
+type Config struct {
+	URL        string // of the database
+	Migrate    bool   // make what the schema lacks, or only look for it
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer // nil: no metrics are registered
+}
+
+// A Database is the source of a mirror. It remembers how it answered last, for the status: every
+// replica reads the feed at each tick.
+type Database struct {
+	*postgres.Source
+	migrate   bool
+	preparing *streak.Streak
+	tried     chan struct{} // closed when the first try to prepare the schema is over
+
+	mu       sync.Mutex
+	last     time.Time // when it last answered; zero: never
+	failed   error     // of the last question; nil: it was answered
+	prepared bool      // the schema is as it has to be
+}
+
+// Status is what the status shows of PostgreSQL.
+type Status struct {
+	// Answers: the last question was answered, and not long ago.
+	Answers bool `json:"answers"`
+	// LastAnswer is when it last answered.
+	LastAnswer time.Time `json:"last_answer,omitzero"`
+	// Error is why the last question was not answered.
+	Error string `json:"error,omitempty"`
+	// Prepared: the migration has run, or with MIGRATE=off what it makes was found.
+	Prepared bool `json:"prepared"`
+	// Connections are those that are open, Busy those in use, of at most Most.
+	Connections int32 `json:"connections"`
+	Busy        int32 `json:"busy"`
+	Most        int32 `json:"most"`
+}
+
+const (
+	// prepareAgain is the time between two tries to prepare the schema.
+	prepareAgain = time.Second
+	// triedWithin is for how long others wait for the first try. A frozen server lets it hang.
+	triedWithin = 2 * time.Second
+	// answersFor is for how long an answer says that PostgreSQL answers. A frozen one fails nothing.
+	answersFor = 5 * time.Second
+)
+
+// Open makes the connections' pool. It does not wait for the server.
+func Open(ctx context.Context, c Config) (*Database, error) {
+	source, err := postgres.Open(ctx, c.URL)
+	if err != nil {
+		return nil, err
+	}
+	d := &Database{
+		Source: source, migrate: c.Migrate, tried: make(chan struct{}),
+		preparing: streak.New(c.Logger, "PostgreSQL cannot be prepared: trying again", "PostgreSQL is prepared"),
+	}
+	if c.Registerer != nil {
+		for _, collector := range d.collectors() {
+			if err := c.Registerer.Register(collector); err != nil {
+				source.Close()
+				return nil, err
+			}
+		}
+	}
+	return d, nil
+}
+
+// Feed is the source's, and notes how it went.
+func (d *Database) Feed(ctx context.Context, since availability.Cursor) (
+	[]availability.State, availability.Cursor, error,
+) {
+	states, now, err := d.Source.Feed(ctx, since)
+	d.note(err)
+	return states, now, err
+}
+
+// Page is the source's, and notes how it went: while the mirror is seeded, nobody reads the feed.
+func (d *Database) Page(ctx context.Context, after string, limit int) ([]availability.State, error) {
+	states, err := d.Source.Page(ctx, after, limit)
+	d.note(err)
+	return states, err
+}
+
+func (d *Database) note(err error) {
+	if errors.Is(err, context.Canceled) { // who asked went away
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.failed = err; err == nil {
+		d.last = time.Now()
+	}
+}
+
+// Prepare migrates, or checks that somebody has, until that has worked. The error is of a server
+// that answers and refuses: to try again would not help.
+func (d *Database) Prepare(ctx context.Context) error {
+	for first := true; ; first = false {
+		err := d.prepareOnce(ctx)
+		if first {
+			close(d.tried)
+		}
+		if err == nil {
+			break
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		if hopeless(err) {
+			return err
+		}
+		d.preparing.Note(err)
+		if !wait.For(ctx, prepareAgain) {
+			return nil
+		}
+	}
+	d.preparing.Note(nil)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.prepared = true
+	return nil
+}
+
+// WhenTried is a part that begins when the schema was tried to be prepared, however that went, or
+// after a while: what Redis can answer does not wait for PostgreSQL.
+func (d *Database) WhenTried(run func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		timer := time.NewTimer(triedWithin)
+		defer timer.Stop()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-d.tried:
+		case <-timer.C:
+		}
+		return run(ctx)
+	}
+}
+
+func (d *Database) prepareOnce(ctx context.Context) error {
+	if d.migrate {
+		return d.Migrate(ctx)
+	}
+	return d.Check(ctx)
+}
+
+// hopeless tells whether an operator has to do something: a password, a database or a right that is
+// not there, a table that lacks.
+func hopeless(err error) bool {
+	if errors.Is(err, postgres.ErrLacking) {
+		return true
+	}
+	refused, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok || len(refused.Code) < 2 {
+		return false
+	}
+	switch refused.Code[:2] {
+	case "28", "3D", "3F", "42":
+		return true
+	}
+	return false
+}
+
+// Status is how PostgreSQL is, without asking it.
+func (d *Database) Status() Status {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	pool := d.Stat()
+	st := Status{
+		Answers:    d.failed == nil && time.Since(d.last) < answersFor,
+		LastAnswer: d.last, Prepared: d.prepared,
+		Connections: pool.TotalConns(), Busy: pool.AcquiredConns(), Most: pool.MaxConns(),
+	}
+	if d.failed != nil {
+		st.Error = d.failed.Error()
+	}
+	return st
+}
+
+// collectors are the metrics of the connections.
+func (d *Database) collectors() []prometheus.Collector {
+	gauge := func(name, help string, value func() float64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
+	}
+	counter := func(name, help string, value func() float64) prometheus.Collector {
+		return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, value)
+	}
+	return []prometheus.Collector{
+		gauge("availability_postgres_connections", "Connections to PostgreSQL that are open.",
+			func() float64 { return float64(d.Stat().TotalConns()) }),
+		gauge("availability_postgres_connections_busy", "Connections to PostgreSQL that are in use.",
+			func() float64 { return float64(d.Stat().AcquiredConns()) }),
+		gauge("availability_postgres_connections_most", "Connections to PostgreSQL that there may be.",
+			func() float64 { return float64(d.Stat().MaxConns()) }),
+		counter("availability_postgres_waits_total", "Times that a call waited for a connection.",
+			func() float64 { return float64(d.Stat().EmptyAcquireCount()) }),
+		counter("availability_postgres_wait_seconds_total", "How long calls waited for a connection, in all.",
+			func() float64 { return d.Stat().EmptyAcquireWaitTime().Seconds() }),
+		gauge("availability_postgres_answers", "1 while PostgreSQL answers this process.",
+			func() float64 {
+				if d.Status().Answers {
+					return 1
+				}
+				return 0
+			}),
+	}
+}

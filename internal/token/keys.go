@@ -1,0 +1,166 @@
+package token
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/MicahParks/keyfunc/v3"
+	"github.com/golang-jwt/jwt/v5"
+
+	"github.com/rollcall-redis/rollcall/internal/streak"
+	"github.com/rollcall-redis/rollcall/internal/wait"
+)
+
+// Config says which tokens are good. At least one of Secret and JWKS is needed.
+type Config struct {
+	Secret string // for HS256, of at least LeastSecret bytes; empty: HS256 is refused
+	JWKS   string // a file or an http(s) URL with public keys; empty: there are none
+
+	Refresh time.Duration // from one look at the JWKS to the next; default 5 m
+	Again   time.Duration // after a failure, and the least between two looks; default 5 s
+	Logger  *slog.Logger  // default slog.Default()
+}
+
+const (
+	defaultRefresh = 5 * time.Minute
+	defaultAgain   = 5 * time.Second
+	fetchTimeout   = 5 * time.Second
+	mostKeys       = 1 << 20 // bytes
+)
+
+// keySet are the keys of a JWKS, as last read.
+type keySet struct {
+	from           string
+	refresh, again time.Duration
+	reading        *streak.Streak
+	client         *http.Client
+
+	keys atomic.Pointer[keyfunc.Keyfunc] // nil: they were never read
+
+	mu   sync.Mutex // held while they are read
+	last time.Time  // when that was tried
+}
+
+func openKeys(ctx context.Context, c Config) (*keySet, error) {
+	k := &keySet{
+		from:    c.JWKS,
+		refresh: cmp.Or(c.Refresh, defaultRefresh),
+		again:   cmp.Or(c.Again, defaultAgain),
+		reading: streak.New(cmp.Or(c.Logger, slog.Default()),
+			"keys of JWT_JWKS cannot be read: the last known ones apply", "keys of JWT_JWKS are read again"),
+		// A transport of its own: connections of others are not closed with it.
+		client: &http.Client{Timeout: fetchTimeout, Transport: &http.Transport{
+			Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true,
+		}},
+	}
+	if err := k.read(ctx); err != nil && !k.isURL() {
+		return nil, err
+	}
+	return k, nil
+}
+
+func (k *keySet) isURL() bool { return IsURL(k.from) }
+
+// IsURL tells whether a JWKS is named by a URL, and not by a file.
+func IsURL(jwks string) bool {
+	return strings.HasPrefix(jwks, "https://") || strings.HasPrefix(jwks, "http://")
+}
+
+// run reads the keys again and again until ctx ends.
+func (k *keySet) run(ctx context.Context) error {
+	defer k.client.CloseIdleConnections()
+	for {
+		pause := k.refresh
+		if k.reading.Failing() {
+			pause = k.again
+		}
+		if !wait.For(ctx, pause) {
+			return nil
+		}
+		_ = k.read(ctx) // says so itself
+	}
+}
+
+// read reads the keys, unless somebody has just tried.
+func (k *keySet) read(ctx context.Context) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if time.Since(k.last) < k.again {
+		return nil
+	}
+	k.last = time.Now()
+	keys, err := k.load(ctx)
+	if ctx.Err() == nil {
+		k.reading.Note(err)
+	}
+	if err != nil {
+		return fmt.Errorf("token: JWKS: %w", err)
+	}
+	k.keys.Store(&keys)
+	return nil
+}
+
+func (k *keySet) load(ctx context.Context) (keyfunc.Keyfunc, error) {
+	raw, err := k.bytes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	keys, err := keyfunc.NewJWKSetJSON(raw)
+	if err != nil {
+		return nil, err
+	}
+	all, err := keys.Storage().KeyReadAll(ctx)
+	if err == nil && len(all) == 0 {
+		err = errors.New("there is no key in it")
+	}
+	return keys, err
+}
+
+func (k *keySet) bytes(ctx context.Context) ([]byte, error) {
+	if !k.isURL() {
+		return os.ReadFile(k.from)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, k.from, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := k.client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("the server answers %s", resp.Status)
+	}
+	return io.ReadAll(io.LimitReader(resp.Body, mostKeys))
+}
+
+// find returns the key of a token. One that is not known is looked for in a new set, but no more
+// often than again.
+func (k *keySet) find(ctx context.Context, t *jwt.Token) (any, error) {
+	key, err := k.known(ctx, t)
+	if err != nil {
+		if err := k.read(ctx); err == nil {
+			return k.known(ctx, t)
+		}
+	}
+	return key, err
+}
+
+func (k *keySet) known(ctx context.Context, t *jwt.Token) (any, error) {
+	keys := k.keys.Load()
+	if keys == nil {
+		return nil, ErrNoKeys
+	}
+	return (*keys).KeyfuncCtx(ctx)(t)
+}

@@ -1,0 +1,125 @@
+package workforce
+
+import (
+	"sync"
+	"time"
+)
+
+// State is what an app does.
+type State int
+
+// What an app does.
+const (
+	Starting State = iota
+	Up             // it is online or on its way, and sends heartbeats
+	Resting        // it went offline, or is on its way
+	Dead           // it sends nothing
+)
+
+// span is a time within which something happened at the server; open: it is not over.
+type span struct {
+	from, to time.Time
+	open     bool
+}
+
+func (s span) has(at time.Time) bool { return !at.Before(s.from) && (s.open || !at.After(s.to)) }
+
+// sign is a sign of life that was acknowledged, in µs.
+type sign struct{ sent, got int64 }
+
+// book is what an app knows.
+type book struct {
+	mu     sync.Mutex
+	state  State
+	online bool // as acknowledged last
+	sure   bool // no request is open that changes that
+	signs  []sign
+	offs   []span // requests to go offline, of which each may have been carried out
+}
+
+// turns notes what the app does now.
+func (b *book) turns(s State) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.state = s
+}
+
+// asks notes that the app asks to go online, or offline.
+func (b *book) asks(online bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.sure = false
+	if !online {
+		b.offs = append(b.offs, span{from: time.Now(), open: true})
+	}
+}
+
+// went notes that it was acknowledged.
+func (b *book) went(online bool, a answer) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.online, b.sure = online, true
+	if online {
+		b.sign(a)
+	} else if last := len(b.offs) - 1; last >= 0 {
+		b.offs[last].to, b.offs[last].open = a.got, false
+	}
+}
+
+// beat notes that a heartbeat was acknowledged.
+func (b *book) beat(a answer) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.sign(a)
+}
+
+func (b *book) sign(a answer) {
+	b.signs = append(b.signs, sign{a.sent.UnixMicro(), a.got.UnixMicro()})
+}
+
+// told notes that the server says that the app is not online.
+func (b *book) told() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.online, b.sure = false, false
+}
+
+// expected says whether the app has to be online once all is at rest; sure is false while that is
+// not known.
+func (b *book) expected() (online, sure bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch b.state {
+	case Dead:
+		return false, true // as soon as its silence is noticed
+	case Starting:
+		return false, false
+	}
+	return b.online, b.sure && b.online == (b.state == Up)
+}
+
+// wasAsked tells whether the app itself may have been set offline by its own request at a time.
+func (b *book) wasAsked(at time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, s := range b.offs {
+		if s.has(at) {
+			return true
+		}
+	}
+	return false
+}
+
+// silentFor is how long before a time the last sign of life was sent that had been acknowledged by
+// then; ok is false if there was none.
+func (b *book) silentFor(at time.Time) (silence time.Duration, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	us := at.UnixMicro()
+	for i := len(b.signs) - 1; i >= 0; i-- {
+		if b.signs[i].got <= us {
+			return time.Duration(us-b.signs[i].sent) * time.Microsecond, true
+		}
+	}
+	return 0, false
+}

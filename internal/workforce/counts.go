@@ -1,0 +1,83 @@
+package workforce
+
+import (
+	"maps"
+	"sync"
+
+	"github.com/rollcall-redis/rollcall/internal/simulate"
+)
+
+// Counts is what a workforce has done so far, and where it stands.
+type Counts struct {
+	Mitras                int
+	Online, Resting, Dead int // of them, now, as the apps know; the others are on their way
+
+	Heartbeats  int // acknowledged
+	NotOnline   int // heartbeats that were answered so
+	Deactivated int // requests that were answered so
+	WentOnline  int // acknowledged
+	WentOffline int // acknowledged
+
+	Accepted, Rerouted, Ended int // sessions, acknowledged
+	Running                   int // sessions that mitras have, as the dispatcher knows
+	Full                      int // accepts and reroutes that were refused
+	Unserved                  int // sessions for which nobody was found
+
+	Polls   int            // of customers, answered
+	Answers map[string]int // to customers and the dispatcher, by Availability-Source
+
+	Failed      int              // requests that got no answer, or a failure
+	Beat        simulate.Latency // of heartbeats that were acknowledged
+	LastFailure error
+}
+
+type counter struct {
+	mu  sync.Mutex
+	now Counts
+}
+
+func (c *counter) count(add func(*Counts)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	add(&c.now)
+}
+
+func (c *counter) failed(err error) {
+	c.count(func(c *Counts) { c.Failed++; c.LastFailure = err })
+}
+
+func (c *counter) answered(a answer) {
+	c.count(func(c *Counts) { c.Answers[a.source]++ })
+}
+
+// Counts returns what the workforce has done so far.
+func (f *Force) Counts() Counts {
+	f.mu.Lock()
+	c := f.now
+	c.Answers = maps.Clone(c.Answers)
+	f.mu.Unlock()
+	for i := range f.apps {
+		a := &f.apps[i]
+		a.book.mu.Lock()
+		switch {
+		case a.state == Dead:
+			c.Dead++
+		case a.state == Resting && !a.online:
+			c.Resting++
+		case a.online:
+			c.Online++
+		}
+		a.book.mu.Unlock()
+	}
+	f.dispatcher.mu.Lock()
+	defer f.dispatcher.mu.Unlock()
+	for _, s := range f.dispatcher.sessions {
+		if s.busy() {
+			c.Running++
+		}
+	}
+	return c
+}
+
+// busy tells whether a session takes one of its mitra's places.
+func (s Session) busy() bool { return s.Status == "active" || s.Status == "pending_payment" }
