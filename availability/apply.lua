@@ -18,9 +18,13 @@ for i = 2, #ARGV, 6 do ids[#ids + 1] = ARGV[i] end
 local versions = redis.call('HMGET', version, unpack(ids))
 local marked = redis.call('EXISTS', condemned) == 1
 
--- number(v) is a version that stands here. What no writer of ours stores is none: nobody could
--- overwrite it, or outbid it.
-local function number(v) return v and #v < 16 and string.match(v, '^%d+$') and tonumber(v) or 0 end
+-- number(v, new) is a version that stands here, beside a new one. What no writer of ours stores is
+-- none, and so is what is further ahead than a source can lose: nobody could overwrite it, and a
+-- source that outbids it would come to the end of the numbers.
+local function number(v, new)
+  local n = v and #v < 17 and string.match(v, '^%d+$') and tonumber(v) or 0
+  return n < new + 1e12 and n or 0
+end
 
 -- seen(id) is the heartbeat that stands, '' if it is none.
 local function seen(id)
@@ -38,7 +42,8 @@ end
 
 for n, id in ipairs(ids) do
   local i = 2 + (n - 1) * 6
-  local new, old = tonumber(ARGV[i + 1]), number(versions[n])
+  local new = tonumber(ARGV[i + 1])
+  local old = number(versions[n], new)
   local is_online, is_active, sessions, at = ARGV[i + 2] == '1', ARGV[i + 3] == '1', ARGV[i + 4], ARGV[i + 5]
   local kind
   if new > old then

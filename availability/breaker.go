@@ -11,6 +11,9 @@ import (
 	"github.com/sony/gobreaker/v2"
 )
 
+// errPanic is of a call that did not return.
+var errPanic = errors.New("availability: panic")
+
 // errUnseeded is what a read script answers while the mirror is not whole.
 var errUnseeded = errors.New("availability: the mirror is not whole")
 
@@ -55,17 +58,20 @@ func answered(err error) bool {
 }
 
 // do calls f, unless the breaker is open. ctx is the caller's.
-func (b breaker) do(ctx context.Context, f func() error) error {
+func (b breaker) do(ctx context.Context, f func() error) (err error) {
 	done, err := b.Allow()
 	if err != nil {
 		return err
 	}
+	err = errPanic
+	defer func() {
+		if err != nil && ctx.Err() != nil {
+			done(context.Canceled)
+		} else {
+			done(err)
+		}
+	}()
 	err = f()
-	if err != nil && ctx.Err() != nil {
-		done(context.Canceled)
-	} else {
-		done(err)
-	}
 	return err
 }
 

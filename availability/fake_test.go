@@ -467,8 +467,9 @@ func (f *fake) Settings(context.Context) (Settings, error) {
 		return Settings{}, err
 	}
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.settings, nil
+	read := f.settings
+	f.mu.Unlock()
+	return read, f.fault("Settings committed")
 }
 
 func (f *fake) PutSetting(_ context.Context, name string, value any) error {

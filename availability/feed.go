@@ -77,7 +77,9 @@ func (f *feed) read(ctx context.Context) error {
 		f.newSince = "" // the server may be another
 		return err
 	}
-	if f.cursor != (Cursor{}) && next.Life != f.cursor.Life {
+	if f.cursor == (Cursor{}) { // what changed before is in a seeding of after
+		f.newSince = ""
+	} else if next.Life != f.cursor.Life {
 		// Another server of the source may have lost commits, whose states stand in Redis.
 		f.log.Warn("the source is another server: everything is compared")
 		f.newSince = ""
@@ -98,12 +100,18 @@ func (f *feed) check(ctx context.Context) error {
 		}
 		f.newSince = formatSeen(at)
 	}
-	at, err := f.rdb.Get(short, f.keys.seeded()).Result()
+	pipe := f.rdb.Pipeline()
+	seeded, brought := pipe.Get(short, f.keys.seeded()), pipe.HGet(short, f.keys.breaker(), heartbeatsAt)
+	_, _ = pipe.Exec(short) // each has its error
+	at, err := seeded.Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		f.newSince = ""
 		return fmt.Errorf("availability: is the mirror whole: %w", err)
 	}
 	f.looked(at != "")
+	if ms, err := brought.Int64(); err == nil {
+		f.broughtAt(time.UnixMilli(ms))
+	}
 	if at < f.newSince {
 		// What changes during the seeding would be missed; and a source that has no feed may be a standby
 		// whose states are old.
@@ -127,13 +135,14 @@ func (f *feed) check(ctx context.Context) error {
 
 // looked notes whether the mirror is whole.
 func (m *Mirror) looked(whole bool) {
+	m.note(func(h *Health) { h.Whole, h.LookedAt = whole, time.Now() })
+}
+
+// broughtAt notes when heartbeats were last brought to the source.
+func (m *Mirror) broughtAt(at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now := time.Now()
-	m.health.Whole, m.health.LookedAt = whole, now
-	if whole {
-		m.whole = now
-	}
+	m.brought = at
 }
 
 // begun closes ready, once. Only follow's goroutine calls it.

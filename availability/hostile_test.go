@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/redistest"
@@ -16,7 +18,7 @@ import (
 // wrongVersions are fields that no writer of ours stores.
 var wrongVersions = []string{
 	"", "x", "nan", "-nan", "inf", "1e300", "1e3", "0x10", "-5", "1.5", " 7", "7 ",
-	"9007199254740993", "9223372036854775807", "99999999999999999999",
+	"999999999999999", "9007199254740993", "9223372036854775807", "99999999999999999999",
 }
 
 func TestAVersionThatIsNoneDoesNotStandInTheWay(t *testing.T) {
@@ -177,4 +179,114 @@ func TestNothingIsSeededFromASourceWhoseFeedCannotBeRead(t *testing.T) {
 		require.NoError(t, f.look(t.Context()))
 		require.Equal(t, int64(1), r.client.Exists(t.Context(), r.keys.seeded()).Val())
 	})
+}
+
+func TestAFeedThatBeginsLateTrustsNoSeedingOfBefore(t *testing.T) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
+		source := newFake(online("a"))
+		r, other := newRig(t, w, source), newRig(t, w, source)
+		f := &feed{Mirror: r.Mirror}
+		r.failing("Feed")
+		require.Error(t, f.look(t.Context()), "it knows the server's time, and no cursor")
+		source.fault = func(string) error { return nil }
+		other.seeded()
+		r.eventually(func() bool { // the clock goes on: it is read to the millisecond
+			now, err := r.client.Time(t.Context()).Result()
+			return err == nil && formatSeen(now) > r.client.Get(t.Context(), r.keys.seeded()).Val()
+		}, "time passes")
+		_, err := source.SetOnline(t.Context(), "a", false) // by psql, and the other replica ends here
+		require.NoError(t, err)
+		require.NoError(t, f.look(t.Context()))
+		r.same()
+	})
+}
+
+func TestTheSourceJudgesSilenceOnlyFromHeartbeatsThatWereBroughtToIt(t *testing.T) {
+	swept(t, []State{silent("a")}, func(t *testing.T, l *leader) {
+		f := &feed{Mirror: l.Mirror}
+		require.NoError(t, f.look(t.Context()))
+		settings, err := l.Settings(t.Context())
+		require.NoError(t, err)
+		require.WithinDuration(t, time.Now().Add(-settings.StaleAfter-never), l.cutoff(settings), time.Minute)
+		// Nobody leads for a while. Redis takes heartbeats meanwhile, of which the source hears nothing.
+		l.stop()
+		long := time.Now().Add(-never)
+		require.NoError(t, l.client.HSet(t.Context(), l.keys.breaker(), heartbeatsAt, long.UnixMilli()).Err())
+		require.NoError(t, f.look(t.Context()))
+		require.WithinDuration(t, long.Add(-settings.StaleAfter-never), l.cutoff(settings), time.Minute)
+		// Redis is emptied, and seeded.
+		require.NoError(t, l.client.Del(t.Context(), l.keys.breaker()).Err())
+		require.NoError(t, f.look(t.Context()))
+		require.WithinDuration(t, long.Add(-settings.StaleAfter-never), l.cutoff(settings), time.Minute)
+	})
+}
+
+func TestASettingThatWasReadLateDoesNotUndoANewerOne(t *testing.T) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
+		r := newRig(t, w, newFake())
+		slow, goOn := make(chan struct{}), make(chan struct{})
+		r.source.fault = func(op string) error {
+			if op == "Settings committed" {
+				r.source.fault = func(string) error { return nil }
+				close(slow)
+				<-goOn
+			}
+			return nil
+		}
+		ended := make(chan error)
+		go func() { _, err := r.readSettings(context.Background()); ended <- err }()
+		<-slow
+		require.NoError(t, r.PutSetting(t.Context(), "stale_after_seconds", 77))
+		close(goOn)
+		require.NoError(t, <-ended)
+		settings, err := r.Settings(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 77*time.Second, settings.StaleAfter)
+	})
+}
+
+func TestARedisThatTakesNoWritesDoesNotHaveEachPollCompute(t *testing.T) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
+		r := newRig(t, w, workforce())
+		r.seeded()
+		r.listening(time.Hour)
+		r.rdb.AddHook(commands{func(cmd redis.Cmder) error {
+			for _, arg := range cmd.Args() {
+				if arg == r.keys.computing() {
+					return errors.New("OOM command not allowed when used memory > 'maxmemory'.")
+				}
+			}
+			return nil
+		}})
+		for range 20 {
+			a, err := r.Snapshot(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, Snapshot{true, 2}, a.Value)
+		}
+		require.InDelta(t, 1, testutil.ToFloat64(r.metrics.computed), 0)
+	})
+}
+
+func TestASeedersMarkThatStaysIsInNobodysWay(t *testing.T) {
+	for name, lasts := range map[string]time.Duration{
+		"without an end": 0, "with an end that a clock's jump put off": time.Hour,
+	} {
+		t.Run(name, func(t *testing.T) {
+			onRedis(t, func(t *testing.T, w redistest.World) {
+				r := newRig(t, w, newFake(online("a")))
+				require.NoError(t, r.client.Set(t.Context(), r.keys.seeding(), "other 2026-01-01T00:00:00.000Z", lasts).Err())
+				r.seeded()
+				r.same()
+			})
+		})
+	}
+}
+
+func TestABreakerOutlivesAPanic(t *testing.T) {
+	t.Parallel()
+	b := newBreaker("test")
+	for range tripsAfter {
+		require.Panics(t, func() { _ = b.do(t.Context(), func() error { panic("a bug") }) })
+	}
+	require.Equal(t, "open", b.State().String())
 }

@@ -90,12 +90,14 @@ type Mirror struct {
 	ready       chan struct{} // closed when this process first knew the mirror to be whole
 	reconnected chan struct{} // nudges: a connection to Redis ended, and there is another
 
-	settings atomic.Pointer[Settings]
+	settings     atomic.Pointer[Settings]
+	settingsRead atomic.Uint64 // reads of settings that have begun
 
-	mu       sync.Mutex // guards what follows
-	health   Health
-	whole    time.Time    // when the mirror was last seen to be whole; zero: never
-	snapshot lastSnapshot // the last that this process knew
+	mu         sync.Mutex // guards what follows
+	health     Health
+	brought    time.Time    // when heartbeats were last brought to the source; zero: it is not known
+	settingsOf uint64       // which of settingsRead settings is of
+	snapshot   lastSnapshot // the last that this process knew
 }
 
 // New returns a Mirror, or all that is wrong with the configuration. It talks to nobody.

@@ -39,6 +39,8 @@ const (
 	heldUntil = "held_until"
 	// notRequired is another: when (ms) a pass last found that heartbeats are not required.
 	notRequired = "not_required"
+	// heartbeatsAt is one more: when (ms) a pass began that brought all heartbeats to the source.
+	heartbeatsAt = "heartbeats_at"
 )
 
 // errMarks: a mark is not what it was: somebody came back, or Redis lost it.
@@ -167,7 +169,7 @@ func (x *offlinePass) noteNotRequired(ctx context.Context) error {
 	if x.DryRun() {
 		return nil
 	}
-	now, err := x.time(ctx)
+	now, err := x.serverTime(ctx, x.Call)
 	if err != nil {
 		return err
 	}
@@ -197,24 +199,12 @@ func (x *offlinePass) checkBreaker(ctx context.Context) error {
 }
 
 func (x *offlinePass) holdUntil(ctx context.Context, until time.Time, reason string) error {
-	now, err := x.time(ctx)
+	now, err := x.serverTime(ctx, x.Call)
 	if err == nil && now.Before(until) {
 		x.RunAgain(time.Now().Add(until.Sub(now)))
 		err = &janitor.HeldError{Reason: reason}
 	}
 	return err
-}
-
-// time is the server's.
-func (x *offlinePass) time(ctx context.Context) (now time.Time, err error) {
-	err = x.Call(ctx, func(ctx context.Context) (err error) {
-		now, err = x.rdb.Time(ctx).Result()
-		return err
-	})
-	if err != nil {
-		err = fmt.Errorf("availability: ask for the time: %w", err)
-	}
-	return now, err
 }
 
 // moment is a field of the breaker's hash; zero: it is not there. Until heldUntil the breaker
@@ -338,7 +328,7 @@ func (x *offlinePass) marks(ctx context.Context) ([]Condemned, error) {
 // life keeps its mark until it goes online again, or until that sign is old as well. The mark
 // of one who is not known goes with a reconciliation.
 func (x *offlinePass) carryOut(ctx context.Context, those []Condemned) error {
-	now, err := x.time(ctx)
+	now, err := x.serverTime(ctx, x.Call)
 	if err != nil {
 		return err
 	}

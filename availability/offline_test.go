@@ -245,7 +245,7 @@ func TestAMassFailureHoldsOnceAndThenWhoIsSilentStillGoes(t *testing.T) {
 		require.Equal(t, breakerLeast-1, report.Evicted)
 		l.same()
 		l.offline()
-		require.Zero(t, l.client.Exists(t.Context(), l.keys.breaker()).Val(), "the next wave holds again")
+		require.False(t, l.client.HExists(t.Context(), l.keys.breaker(), heldUntil).Val(), "the next wave holds again")
 	})
 }
 

@@ -96,15 +96,16 @@ func (s Settings) stale() int64 {
 }
 
 // cutoff is before when the source's sign of life of a mitra is too old; zero: silence says
-// nothing. The source hears of heartbeats a HeartbeatInterval late, and of none while Redis is
-// away. So it counts from when the mirror was last seen whole, and is none where it never was.
+// nothing. The source hears of heartbeats when the leader brings them, and of none while Redis is
+// away. So it counts from when they were last brought, and is none where that is not known. One
+// whose row was locked then has what was brought a HeartbeatInterval before.
 func (m *Mirror) cutoff(s Settings) time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !s.RequirePing || m.whole.IsZero() {
+	if !s.RequirePing || m.brought.IsZero() {
 		return time.Time{}
 	}
-	return m.whole.Add(-s.StaleAfter - m.c.HeartbeatInterval)
+	return m.brought.Add(-s.StaleAfter - m.c.HeartbeatInterval)
 }
 
 // FindAvailable returns mitras who are online, active, not silent, and have room, the least busy

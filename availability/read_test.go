@@ -49,7 +49,7 @@ func TestTheSameAnswersComeFromRedisAndFromTheSource(t *testing.T) {
 		r := newRig(t, w, workforce())
 		r.seeded()
 		r.listening(time.Hour)
-		r.looked(true)
+		r.broughtAt(time.Now())
 		away := r.cut()
 		for _, from := range []Origin{FromValkey, FromPostgres} {
 			away.Store(from == FromPostgres)
@@ -112,13 +112,13 @@ func TestSilenceIsNotJudgedBeforeItWasListenedToForLongEnough(t *testing.T) {
 	})
 }
 
-func TestTheSourceJudgesSilenceFromWhenTheMirrorWasLastWhole(t *testing.T) {
+func TestTheSourceJudgesSilenceFromWhenHeartbeatsWereLastBroughtToIt(t *testing.T) {
 	t.Parallel()
 	m := &Mirror{c: Config{HeartbeatInterval: time.Minute}}
 	s := Settings{StaleAfter: 2 * time.Minute, RequirePing: true}
-	require.Zero(t, m.cutoff(s), "it was never whole: who knows what pings there were")
-	m.whole = time.Now().Add(-time.Hour) // heartbeats have reached nobody for an hour
-	require.Equal(t, m.whole.Add(-3*time.Minute), m.cutoff(s))
+	require.Zero(t, m.cutoff(s), "it is not known what pings there were")
+	m.brought = time.Now().Add(-time.Hour) // heartbeats have reached nobody for an hour
+	require.Equal(t, m.brought.Add(-3*time.Minute), m.cutoff(s))
 	s.RequirePing = false
 	require.Zero(t, m.cutoff(s))
 }

@@ -8,7 +8,8 @@
 local step, token, ttl = ARGV[1], ARGV[2], ARGV[3]
 local held = redis.call('GET', KEYS[6]) or ''
 if step == 'begin' then
-  if held ~= '' then return '' end
+  local left = redis.call('PTTL', KEYS[6])
+  if left > 0 and left <= tonumber(ttl) then return '' end -- else nobody who seeds has set it
   local at = iso(nowms())
   redis.call('SET', KEYS[6], token .. ' ' .. at, 'PX', ttl)
   return at

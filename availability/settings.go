@@ -25,6 +25,7 @@ func (m *Mirror) Settings(ctx context.Context) (Settings, error) {
 }
 
 func (m *Mirror) readSettings(ctx context.Context) (Settings, error) {
+	read := m.settingsRead.Add(1)
 	s, err := m.source.Settings(ctx)
 	if ctx.Err() == nil {
 		m.settling.Note(err)
@@ -32,7 +33,12 @@ func (m *Mirror) readSettings(ctx context.Context) (Settings, error) {
 	if err != nil {
 		return Settings{}, fmt.Errorf("availability: settings: %w", err)
 	}
-	m.settings.Store(&s)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if read > m.settingsOf { // else one that began later has newer ones
+		m.settingsOf = read
+		m.settings.Store(&s)
+	}
 	return s, nil
 }
 

@@ -36,6 +36,8 @@ type lastSnapshot struct {
 	Snapshot
 	from Origin
 	at   time.Time // of its computation; zero: there is none
+	// unstored: Redis has not taken it. So this process serves its own for as long as one is good.
+	unstored bool
 	// generation counts the times that one was dropped, because settings had changed.
 	generation int
 }
@@ -64,7 +66,7 @@ func (m *Mirror) snapshotFor(ctx context.Context) (Answer[Snapshot], error) {
 	}
 	last := m.lastSnapshot()
 	age := time.Since(last.at)
-	if !errors.Is(err, redis.Nil) && age < snapshotLasts { // Redis is away: this process has its own
+	if (last.unstored || !errors.Is(err, redis.Nil)) && age < snapshotLasts { // this process has its own
 		return last.answer(last.from), nil
 	}
 	// One that was asked for under older settings is not waited for.
@@ -93,7 +95,7 @@ func (m *Mirror) snapshotFor(ctx context.Context) (Answer[Snapshot], error) {
 // computeSnapshot computes one, unless another replica does: then it waits for that one.
 func (m *Mirror) computeSnapshot(ctx context.Context, generation int) (lastSnapshot, error) {
 	token := rand.Text()
-	for {
+	for begun := time.Now(); time.Since(begun) <= computingLasts; { // who computes by then has died
 		mine, err := m.rdb.SetNX(ctx, m.keys.computing(), token, computingLasts).Result()
 		if err != nil { // Redis is away
 			break
@@ -119,8 +121,7 @@ func (m *Mirror) computeSnapshot(ctx context.Context, generation int) (lastSnaps
 	}
 	m.metrics.computed.Inc()
 	n := len(found.Value)
-	s := lastSnapshot{Snapshot{n > 0, n}, found.From, time.Now(), generation}
-	m.keepSnapshot(s)
+	s := lastSnapshot{Snapshot: Snapshot{n > 0, n}, from: found.From, at: time.Now(), generation: generation}
 	text, err := json.Marshal(s.Snapshot)
 	if err != nil {
 		return s, fmt.Errorf("availability: snapshot: %w", err)
@@ -130,8 +131,10 @@ func (m *Mirror) computeSnapshot(ctx context.Context, generation int) (lastSnaps
 		return snapshotScript.Run(ctx, m.rdb, keys, token, text, snapshotLasts.Milliseconds()).Err()
 	})
 	if err != nil {
+		s.unstored = true
 		m.log.Debug("a snapshot is not stored: other replicas compute their own", "error", err)
 	}
+	m.keepSnapshot(s)
 	return s, nil
 }
 

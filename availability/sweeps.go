@@ -39,6 +39,10 @@ func (s *sweep) Run(ctx context.Context, p *janitor.Pass) error {
 // mirrorHeartbeats brings the heartbeats of all who are online to the source, where they survive
 // Redis.
 func (m *Mirror) mirrorHeartbeats(ctx context.Context, p *janitor.Pass) error {
+	begun, err := m.serverTime(ctx, p.Call)
+	if err != nil {
+		return err
+	}
 	for ids, err := range p.SetPages(ctx, m.keys.online()) {
 		if err != nil {
 			return fmt.Errorf("availability: read who is online: %w", err)
@@ -80,7 +84,24 @@ func (m *Mirror) mirrorHeartbeats(ctx context.Context, p *janitor.Pass) error {
 		}
 		m.metrics.mirrored.Add(float64(n))
 	}
+	err = p.Call(ctx, func(ctx context.Context) error {
+		return m.rdb.HSet(ctx, m.keys.breaker(), heartbeatsAt, begun.UnixMilli()).Err()
+	})
+	if err != nil {
+		return fmt.Errorf("availability: say that heartbeats are in the source: %w", err)
+	}
 	return nil
+}
+
+func (m *Mirror) serverTime(ctx context.Context, call caller) (now time.Time, err error) {
+	err = call(ctx, func(ctx context.Context) (err error) {
+		now, err = m.rdb.Time(ctx).Result()
+		return err
+	})
+	if err != nil {
+		return now, fmt.Errorf("availability: ask for the time: %w", err)
+	}
+	return now, nil
 }
 
 // reconcilePass is a reconciliation. While the mirror is not whole, it is the seeding's turn.

@@ -109,12 +109,13 @@ func TestPassOutcomes(t *testing.T) {
 			c.Sweeps = []Sweeper{fakeSweep{name: "fake", pass: func(_ context.Context, p *Pass) error { return (<-result)(p) }}}
 		})
 		r.leads()
+		var epoch uint64 // as the pass has it
 		for _, c := range []struct {
 			pass    func(*Pass) error
 			outcome Outcome
 			reason  string
 		}{
-			{func(*Pass) error { return nil }, Done, ""},
+			{func(p *Pass) error { epoch = p.Epoch(); return nil }, Done, ""},
 			{func(*Pass) error { return &HeldError{"gap"} }, Held, "gap"},
 			{func(*Pass) error { return errors.New("oh") }, Failed, ""},
 			{func(*Pass) error { return ErrFenced }, Lost, ""},
@@ -131,7 +132,7 @@ func TestPassOutcomes(t *testing.T) {
 		require.InDelta(t, 1, r.value("janitor_held_total", "reason", "gap"), 0)
 
 		// The term ends under it: the caller learns that, or gets the reports if all had ended.
-		epoch := r.Status().Epoch
+		require.Equal(t, r.Status().Epoch, epoch)
 		result <- func(p *Pass) error { p.EndTerm(errors.New("over")); return nil }
 		_, err := r.Janitor.Sweep(t.Context(), Request{})
 		if not := new(NotLeaderError); err != nil {

@@ -103,7 +103,6 @@ func (e *Elector) capStuck(ctx context.Context, h Holder) error {
 	if !e.stuckWatch.saw(h, time.Now(), e.times) {
 		return nil
 	}
-	e.stuckWatch = stuckWatch{}
 	ctx, cancel := context.WithTimeout(ctx, e.times.call())
 	defer cancel()
 	ttl := e.times.ttl()

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/availability"
+	"github.com/rollcall-redis/rollcall/availability/postgres"
 	"github.com/rollcall-redis/rollcall/internal/pgtest"
 )
 
@@ -158,4 +159,90 @@ func TestEveryKindOfStatementIsSeen(t *testing.T) {
 	}
 	require.NoError(t, tx.Commit(t.Context()))
 	require.Equal(t, version, w.state(id).Version)
+}
+
+func TestAFrozenServerDoesNotKeepAFeedWaitingForEver(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Start(t)
+	db, ctx := server.Database(), t.Context()
+	require.NoError(t, open(t, db.URL).Migrate(ctx))
+	src, err := postgres.Open(ctx, db.URL, postgres.Timeout(100*time.Millisecond))
+	require.NoError(t, err)
+	t.Cleanup(src.Close)
+	_, err = src.CountOnline(ctx)
+	require.NoError(t, err)
+	server.Stop()
+	defer server.Cont()
+	_, _, err = src.Feed(ctx, availability.Cursor{})
+	require.ErrorContains(t, err, "no answer within")
+	_, err = src.Page(ctx, "", 1)
+	require.ErrorContains(t, err, "no answer within")
+	_, err = src.Repair(ctx)
+	require.ErrorContains(t, err, "no answer within")
+}
+
+func TestTheFeedSeesWhatSubtransactionsAndPreparedTransactionsChange(t *testing.T) {
+	t.Parallel()
+	db, ctx := pgtest.Start(t, "autovacuum=off", "max_prepared_transactions=2").Database(), t.Context()
+	w := world{DB: db, t: t, src: open(t, db.URL)}
+	require.NoError(t, w.src.Migrate(ctx))
+	prepared, nested, later := w.mitra(), w.mitra(), w.mitra()
+	var at availability.Cursor
+	require.Empty(t, w.feed(&at))
+	two := w.connect(db.URL)
+	long := w.begin()
+	off := "UPDATE mitras SET is_active = false WHERE id = '"
+	_, err := two.Exec(ctx, "BEGIN; "+off+prepared+"'; PREPARE TRANSACTION 'x'")
+	require.NoError(t, err)
+	_, err = long.Exec(ctx, "SELECT pg_current_xact_id(); SAVEPOINT a; "+off+nested+"'; SAVEPOINT b; ROLLBACK TO b; RELEASE a")
+	require.NoError(t, err)
+	w.exec(off + later + "'")
+	require.Equal(t, []string{later}, w.feed(&at))
+	require.NoError(t, long.Commit(ctx))
+	require.ElementsMatch(t, []string{later, nested}, w.feed(&at))
+	require.NoError(t, two.Close(ctx))
+	w.exec("COMMIT PREPARED 'x'")
+	require.Contains(t, w.feed(&at), prepared)
+	require.Empty(t, w.feed(&at))
+}
+
+func TestASessionMayMoveFromPartitionToPartition(t *testing.T) {
+	t.Parallel()
+	db, ctx := pgtest.Database(t), t.Context()
+	w := world{DB: db, t: t, src: open(t, db.URL)}
+	w.exec(`CREATE TABLE chat_sessions (id uuid DEFAULT gen_random_uuid(), mitra_id uuid, status text) PARTITION BY LIST (status);
+		CREATE TABLE chat_sessions_waiting PARTITION OF chat_sessions FOR VALUES IN ('searching', 'pending_payment');
+		CREATE TABLE chat_sessions_others PARTITION OF chat_sessions DEFAULT`)
+	require.NoError(t, w.src.Migrate(ctx))
+	a, b, session := w.mitra(), w.mitra(), w.session("searching", nil)
+	for _, step := range []struct {
+		do   func() error
+		a, b int
+	}{
+		{func() error { _, _, err := w.src.Accept(ctx, session, a, 1); return err }, 1, 0},
+		{func() error { _, _, err := w.src.Extend(ctx, session, false); return err }, 1, 0},
+		{func() error { _, _, err := w.src.Reroute(ctx, session, b, 1); return err }, 0, 1},
+		{func() error { _, err := w.Exec(ctx, "UPDATE chat_sessions SET status = 'active', mitra_id = $1", a); return err }, 1, 0},
+		{func() error { _, _, err := w.src.End(ctx, session, "completed"); return err }, 0, 0},
+		{func() error { _, err := w.Exec(ctx, "UPDATE chat_sessions SET status = 'pending_payment'"); return err }, 1, 0},
+		{func() error { _, err := w.Exec(ctx, "DELETE FROM chat_sessions"); return err }, 0, 0},
+	} {
+		require.NoError(t, step.do())
+		require.Equal(t, step.a, w.state(a).Sessions)
+		require.Equal(t, step.b, w.state(b).Sessions)
+	}
+	w.requireTruth()
+}
+
+// Connections that are made later may write times in another way.
+func TestTheLifeOfAServerIsTheSameInEveryConnection(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	var at, later availability.Cursor
+	w.feed(&at)
+	w.exec("ALTER DATABASE " + w.Name + " SET datestyle = 'German'")
+	other := w
+	other.src = open(t, w.URL)
+	other.feed(&later)
+	require.Equal(t, at.Life, later.Life)
 }

@@ -21,6 +21,7 @@ import (
 
 const (
 	defaultTimeout = 5 * time.Second
+	longer         = 12 // times the timeout
 	tries          = 5
 	firstPause     = 10 * time.Millisecond // before the second try; doubled before each other
 	lockTries      = 300                   // once a second
@@ -34,8 +35,8 @@ var _ availability.Source = (*Source)(nil)
 // An Option is a setting of a Source.
 type Option func(*Source)
 
-// Timeout bounds each call but Migrate, Repair, Feed and Page, all tries of it together. Default,
-// also for what is not positive: 5 s.
+// Timeout bounds each call but Migrate, all tries of it together; Repair, Feed and Page, which may
+// have much to read, by twelve times as much. Default, also for what is not positive: 5 s.
 func Timeout(d time.Duration) Option { return func(s *Source) { s.timeout = d } }
 
 // A Source reads and writes one database. Safe for concurrent use.
@@ -103,12 +104,18 @@ func (s *Source) Migrate(ctx context.Context) (err error) {
 // within runs f in the time of one call. It runs f again where the server has undone it for the
 // sake of others: f changes nothing but the database.
 func (s *Source) within(ctx context.Context, what string, f func(context.Context) error) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout, fmt.Errorf("no answer within %s", s.timeout))
-	defer cancel()
-	return again(ctx, what, f)
+	return again(ctx, s.timeout, what, f)
 }
 
-func again(ctx context.Context, what string, f func(context.Context) error) error {
+// withinLong is within, for what may have much to read. It has an end, too: a connection whose other
+// end vanished would else be waited for.
+func (s *Source) withinLong(ctx context.Context, what string, f func(context.Context) error) error {
+	return again(ctx, longer*s.timeout, what, f)
+}
+
+func again(ctx context.Context, d time.Duration, what string, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, d, fmt.Errorf("no answer within %s", d))
+	defer cancel()
 	pause := firstPause
 	for try := 1; ; try++ {
 		err := f(ctx)

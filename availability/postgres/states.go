@@ -80,11 +80,12 @@ func scan(rows pgx.Rows, each func(id string), more ...any) (states []availabili
 func (s *Source) Feed(ctx context.Context, since availability.Cursor) (
 	states []availability.State, now availability.Cursor, err error,
 ) {
-	err = again(ctx, "feed", func(ctx context.Context) error {
+	err = s.withinLong(ctx, "feed", func(ctx context.Context) error {
 		states, err = s.query(ctx, `
 			WITH now AS MATERIALIZED (
 				SELECT pg_snapshot_xmin(pg_current_snapshot()) AS xmin, pg_snapshot_xmax(pg_current_snapshot()) AS xmax,
-				       left(pg_walfile_name(pg_current_wal_lsn()), 8) || ' ' || pg_postmaster_start_time() AS life)
+				       left(pg_walfile_name(pg_current_wal_lsn()), 8) || ' ' ||
+				       extract(epoch FROM pg_postmaster_start_time()) AS life)
 			SELECT now.xmin, now.life, `+columns+`
 			  FROM now LEFT JOIN (
 				SELECT * FROM mitra_availability_state
@@ -98,7 +99,7 @@ func (s *Source) Feed(ctx context.Context, since availability.Cursor) (
 
 // Page implements [availability.Source].
 func (s *Source) Page(ctx context.Context, after string, limit int) (states []availability.State, err error) {
-	err = again(ctx, "page", func(ctx context.Context) error {
+	err = s.withinLong(ctx, "page", func(ctx context.Context) error {
 		states, err = s.query(ctx, `SELECT `+columns+` FROM mitra_availability_state s
 			WHERE s.mitra_id > $1 OR $1 IS NULL ORDER BY s.mitra_id LIMIT $2`, []any{idOf(after), limit})
 		return err
@@ -119,7 +120,7 @@ func (s *Source) States(ctx context.Context, ids []string) (states []availabilit
 // Repair implements [availability.Source]. It counts all sessions that are running, and keeps those
 // who change states that it found wrong waiting meanwhile.
 func (s *Source) Repair(ctx context.Context) (repaired []availability.Repaired, err error) {
-	err = again(ctx, "repair", func(ctx context.Context) error {
+	err = s.withinLong(ctx, "repair", func(ctx context.Context) error {
 		rows, err := s.pool.Query(ctx, `SELECT id::text, was, became FROM availability_repair()`)
 		if err != nil {
 			return err

@@ -1,9 +1,12 @@
 package commands
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -196,4 +199,58 @@ func TestWhatAnOutcomeSaysOfACommandThatMayHaveBeenSent(t *testing.T) {
 			})
 		})
 	}
+}
+
+// unread refuses reads of the stream while it is on, and notes when.
+type unread struct {
+	on atomic.Bool
+	at []time.Time
+}
+
+func (u *unread) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (u *unread) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (u *unread) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "xreadgroup" && u.on.Load() {
+			u.at = append(u.at, time.Now())
+			err := errors.New("refused by the test")
+			cmd.SetErr(err)
+			return err
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func TestReadsThatFailAreTriedAgainAtGrowingDistancesAndSoonAfterTheyWentWell(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, r *Reader, rdb *redis.Client) {
+		u := new(unread)
+		u.on.Store(true)
+		rdb.AddHook(u)
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- r.Run(ctx) }()
+		pauses := func() (all []int) { // ms
+			synctest.Wait()
+			for i := 1; i < len(u.at); i++ {
+				all = append(all, int(u.at[i].Sub(u.at[i-1]).Milliseconds()))
+			}
+			return all
+		}
+		time.Sleep(17 * time.Second)
+		require.Equal(t, []int{50, 100, 200, 400, 800, 1600, 3200, 5000, 5000}, pauses())
+
+		u.on.Store(false)
+		time.Sleep(time.Minute) // they go well
+		u.at = nil
+		u.on.Store(true)
+		time.Sleep(time.Minute)
+		require.Equal(t, []int{50, 100, 200, 400}, pauses()[:4])
+		stop()
+		require.NoError(t, <-ended)
+	})
 }
