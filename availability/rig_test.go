@@ -38,7 +38,7 @@ func newRig(t *testing.T, w redistest.World, source *fake, change ...func(*Confi
 		return c
 	}
 	c := Config{
-		Source: source, Client: open(w.Options), Control: open(lease.Options(w.Options)),
+		Source: source, Client: open(w.Options), Control: open(controlOptions(w.Options)),
 		Layout: guard.Layout{Prefix: w.Prefix}, Tick: 10 * time.Millisecond,
 		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	}
@@ -49,6 +49,13 @@ func newRig(t *testing.T, w redistest.World, source *fake, change ...func(*Confi
 	require.NoError(t, err)
 	m.patience = time.Minute
 	return &rig{t, m, source, w.Client}
+}
+
+// controlOptions are those of lease, with as many connections as a test asks for.
+func controlOptions(o *redis.Options) *redis.Options {
+	c := lease.Options(o)
+	c.PoolSize = max(c.PoolSize, o.PoolSize)
+	return c
 }
 
 // onRedis runs a test beside others, on a real server: the embedded one is too slow for hundreds of
