@@ -222,7 +222,10 @@ func TestASessionMayMoveFromPartitionToPartition(t *testing.T) {
 		{func() error { _, _, err := w.src.Accept(ctx, session, a, 1); return err }, 1, 0},
 		{func() error { _, _, err := w.src.Extend(ctx, session, false); return err }, 1, 0},
 		{func() error { _, _, err := w.src.Reroute(ctx, session, b, 1); return err }, 0, 1},
-		{func() error { _, err := w.Exec(ctx, "UPDATE chat_sessions SET status = 'active', mitra_id = $1", a); return err }, 1, 0},
+		{func() error {
+			_, err := w.Exec(ctx, "UPDATE chat_sessions SET status = 'active', mitra_id = $1", a)
+			return err
+		}, 1, 0},
 		{func() error { _, _, err := w.src.End(ctx, session, "completed"); return err }, 0, 0},
 		{func() error { _, err := w.Exec(ctx, "UPDATE chat_sessions SET status = 'pending_payment'"); return err }, 1, 0},
 		{func() error { _, err := w.Exec(ctx, "DELETE FROM chat_sessions"); return err }, 0, 0},
