@@ -15,7 +15,7 @@ search = ^TestSearch$$
 tool = tool -modfile=$(CURDIR)/tools/go.mod
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo cleanup-demo test test-colyseus chaos chaos-short chaos-soak chaos-mutants mutate search model bench bench-micro fuzz lint redis
+.PHONY: help run demo cleanup-demo availability test test-colyseus chaos chaos-short chaos-soak chaos-mutants mutate search model bench bench-micro fuzz lint redis
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -31,6 +31,11 @@ demo: ## Watch replicas die, join and stop under 300 simulated devices, for a mi
 
 cleanup-demo: ## Watch the clean-up worker beside a made-up game backend that leaks, for a minute (the first time builds FerretDB)
 	@FERRET_SERVER=$$(scripts/ferret) && export FERRET_SERVER && go run ./cmd/cleanup demo
+
+# A program of its own, so that its status is make's, and replicas are not built each time.
+availability: ## Watch who can take work while apps, a replica, Redis and Postgres die, for a minute (on a private Postgres and Redis; ARGS=-h)
+	@REDIS_SERVER=$$(scripts/redis) POSTGRES_BIN=$$(scripts/postgres) && export REDIS_SERVER POSTGRES_BIN && \
+		go build -o .cache/availability ./cmd/availability && exec .cache/availability demo $(ARGS)
 
 test: ## Run every test with the race detector on a Redis, a FerretDB and a PostgreSQL of its own; of chaos what chaos-short is
 	@for module in $(modules); do scripts/test $$module -race -short -timeout 8m -skip '$(long_chaos)|$(search)' ./... || exit 1; done

@@ -210,25 +210,25 @@ func TestWhatAWriterBringsMeanwhileIsNoDrift(t *testing.T) {
 		source := newFake(online("a"), online("b"))
 		r := newRig(t, w, source)
 		r.seeded()
-		// Behind at the first look, brought before the second.
+		// Behind at the first look, brought before the second, and changed again.
 		s, err := source.SetOnline(t.Context(), "a", false)
 		require.NoError(t, err)
-		// Ahead: a writer commits and brings, between the reading of the states and the look at Redis.
 		asked := 0
 		source.fault = func(op string) error {
-			if op != "States" {
+			if op != "Page" {
 				return nil
 			}
-			if asked++; asked == 1 {
+			if asked++; asked == 2 { // there is no other page
 				_, err := r.apply(t.Context(), newer, s)
 				require.NoError(t, err)
+				s.Online, s.Version = true, s.Version+1
+				source.put(s)
 			}
 			return nil
 		}
 		require.Empty(t, r.reconciled())
-		require.Equal(t, 1, asked)
+		require.Equal(t, 2, asked)
 		require.Zero(t, source.asked("Outbid"))
-		r.same()
 	})
 }
 

@@ -1,12 +1,11 @@
 package availability
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -122,7 +121,6 @@ func (m *Mirror) FindAvailable(ctx context.Context, limit int) (Answer[[]Availab
 		if err != nil {
 			return nil, err
 		}
-		slices.SortStableFunc(found, func(a, b Available) int { return cmp.Compare(a.Sessions, b.Sessions) })
 		if limit > 0 && len(found) > limit {
 			found = found[:limit]
 		}
@@ -137,42 +135,54 @@ func (m *Mirror) FindAvailable(ctx context.Context, limit int) (Answer[[]Availab
 	})
 }
 
-// scanAvailable reads all pages, and of each the least busy. A set that changes meanwhile may show
-// a mitra twice.
+// scanAvailable reads all pages, and of each the least busy, and returns the least busy first. A set
+// that changes meanwhile may show a mitra twice.
 func (m *Mirror) scanAvailable(ctx context.Context, s Settings, limit int) ([]Available, error) {
 	var (
 		keys = m.keys.all(m.keys.Witness())
-		all  []Available
-		seen map[string]bool
+		free = map[int64][]string{} // by their sessions
+		seen map[string]bool        // with more than one page
+		n    int
 	)
 	for cursor := "0"; ; {
 		args := []any{cursor, findPage, s.MaxCustomers, s.stale(), limit}
-		page, err := findPageScript.Run(ctx, m.rdb, keys, args...).StringSlice()
+		page, err := findPageScript.Run(ctx, m.rdb, keys, args...).Slice()
 		if err != nil {
 			return nil, unseeded(err)
 		}
 		if len(page) == 0 {
 			return nil, errors.New("availability: find: an empty answer")
 		}
-		last := page[0] == "0"
-		if !last && seen == nil {
+		cursor, _ = page[0].(string)
+		if cursor != "0" && seen == nil {
 			seen = map[string]bool{}
 		}
-		cursor = page[0]
 		for rest := page[1:]; len(rest) >= 2; rest = rest[2:] {
-			if seen[rest[0]] {
-				continue
+			sessions, _ := rest[0].(int64)
+			ids, _ := rest[1].([]any)
+			for _, each := range ids {
+				id, _ := each.(string)
+				if seen[id] {
+					continue
+				}
+				if seen != nil {
+					seen[id] = true
+				}
+				free[sessions] = append(free[sessions], id)
+				n++
 			}
-			if seen != nil {
-				seen[rest[0]] = true
-			}
-			n, _ := strconv.Atoi(rest[1])
-			all = append(all, Available{rest[0], n})
 		}
-		if last {
-			return all, nil
+		if cursor == "0" {
+			break
 		}
 	}
+	all := make([]Available, 0, n)
+	for _, sessions := range slices.Sorted(maps.Keys(free)) {
+		for _, id := range free[sessions] {
+			all = append(all, Available{id, int(sessions)})
+		}
+	}
+	return all, nil
 }
 
 // CountOnline returns how many mitras are online, silent ones and deactivated ones too.

@@ -117,9 +117,9 @@ func (r *reconciliation) scan(ctx context.Context,
 	}
 }
 
-// comparePages goes through all states of the source, and returns the ids of those that are to be
-// looked at again. Of inRedis it leaves whom it did not meet.
-func (r *reconciliation) comparePages(ctx context.Context) (again []string, err error) {
+// comparePages goes through all states of the source, and returns those that are to be looked at
+// again. Of inRedis it leaves whom it did not meet.
+func (r *reconciliation) comparePages(ctx context.Context) (again []State, err error) {
 	for after := ""; ; {
 		if r.page != nil {
 			if err := r.page(ctx); err != nil {
@@ -135,8 +135,10 @@ func (r *reconciliation) comparePages(ctx context.Context) (again []string, err 
 		}
 		after = states[len(states)-1].ID
 		r.states += len(states)
+		of := map[string]State{}
 		for _, s := range states {
 			delete(r.inRedis, s.ID)
+			of[s.ID] = s
 		}
 		unequal, err := r.bring(ctx, r.mode, states)
 		if err != nil {
@@ -144,7 +146,7 @@ func (r *reconciliation) comparePages(ctx context.Context) (again []string, err 
 		}
 		for _, u := range unequal {
 			if r.mode == compare || u.kind == Ahead {
-				again = append(again, u.id)
+				again = append(again, of[u.id])
 			} else {
 				r.found[u.kind]++
 			}
@@ -164,14 +166,11 @@ func (r *reconciliation) bring(
 	return found, err
 }
 
-// heal puts those right that still differ from what the source says by now.
-func (r *reconciliation) heal(ctx context.Context, ids []string) error {
-	for part := range slices.Chunk(ids, applyOf) {
-		states, err := r.source.States(ctx, part)
-		if err != nil {
-			return fmt.Errorf("availability: read states: %w", err)
-		}
-		found, err := r.bring(ctx, heal, states)
+// heal puts those right that are still not what the source said at the first look. What has changed
+// since is no drift: it is on its way.
+func (r *reconciliation) heal(ctx context.Context, states []State) error {
+	for part := range slices.Chunk(states, applyOf) {
+		found, err := r.bring(ctx, heal, part)
 		if err != nil {
 			return err
 		}

@@ -115,9 +115,7 @@ func (m *Mirror) Heartbeat(ctx context.Context, id string) (Beat, error) {
 	err := m.redis.do(ctx, func() (err error) {
 		ctx, cancel := context.WithTimeout(ctx, m.patience)
 		defer cancel()
-		k := m.keys
-		keys := []string{k.online(), k.deactivated(), k.condemned(), k.seeded(), k.heartbeat(id)}
-		beat, err = heartbeatScript.Run(ctx, m.rdb, keys, id).Text()
+		beat, err = heartbeatScript.Run(ctx, m.rdb, []string{m.keys.heartbeat(id)}, id).Text()
 		return err
 	})
 	if err != nil {

@@ -149,6 +149,18 @@ func TestWhatHappenedWhileTriggersWereOffIsRepaired(t *testing.T) {
 	w.requireTruth()
 }
 
+func TestASessionOfAMitraThatHasNoStateMakesOne(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	id := one[string](w, `WITH off AS MATERIALIZED (SELECT set_config('session_replication_role', 'replica', true) AS c)
+		INSERT INTO mitras (id) SELECT gen_random_uuid() FROM off RETURNING id::text`)
+	require.Zero(t, one[int](w, "SELECT count(*) FROM mitra_availability"))
+	w.session("active", id)
+	require.Equal(t, availability.State{ID: id, Version: 1, Sessions: 1}, w.state(id))
+	w.session("active", id)
+	require.Equal(t, availability.State{ID: id, Version: 2, Sessions: 2}, w.state(id))
+}
+
 func TestARepairWaitsForAChangeThatIsUnderWay(t *testing.T) {
 	t.Parallel()
 	w, ctx := setup(t), t.Context()

@@ -22,10 +22,10 @@ const (
 
 // Who a mitra is, by its number.
 const (
-	steady = 8 // ping all the time
-	shaky  = 3 // ping, and fall silent, and come back
-	mute   = 4 // are online now and then, and never ping
-	dying  = 2 // ping until the fault
+	steady = 8                             // ping all the time
+	shaky  = 3                             // ping, and fall silent, and come back
+	mute   = 4                             // go online now and then, and never ping
+	dying  = 2                             // ping until the fault
 	crowd  = steady + shaky + mute + dying // fewer than the mass-failure breaker looks at
 )
 
@@ -96,6 +96,17 @@ func (p *people) live(ctx context.Context, id string, falls bool) {
 	}
 }
 
+// doze is a mitra's app that goes online, through the service or by hand, and never pings.
+func (p *people) doze(ctx context.Context, id string) {
+	for pause(ctx, stale+time.Duration(rand.Int64N(int64(stale)))) && !p.isCalm() {
+		if rand.IntN(2) == 0 {
+			p.alive(ctx, id, "online")
+		} else {
+			p.raw(ctx, "UPDATE mitra_online_status SET is_online = true WHERE mitra_id = $1", id)
+		}
+	}
+}
+
 // run has everybody live until ctx ends, and the workers hammer until they are to calm down.
 func (p *people) run(ctx context.Context, hammering int) (done *sync.WaitGroup) {
 	done = &sync.WaitGroup{}
@@ -103,13 +114,15 @@ func (p *people) run(ctx context.Context, hammering int) (done *sync.WaitGroup) 
 		switch {
 		case i < steady+shaky:
 			done.Go(func() { p.live(ctx, id, i >= steady) })
-		case i >= crowd-dying:
+		case i < crowd-dying:
+			done.Go(func() { p.doze(ctx, id) })
+		case i < crowd:
 			done.Go(func() { p.live(p.dead, id, false) })
 		}
 	}
 	for range hammering {
 		done.Go(func() {
-			for pause(ctx, time.Duration(rand.Int64N(int64(20*time.Millisecond)))) && !p.isCalm() {
+			for pause(ctx, time.Duration(rand.Int64N(int64(60*time.Millisecond)))) && !p.isCalm() {
 				p.hammer(ctx)
 			}
 		})
@@ -153,9 +166,7 @@ func (p *people) hammer(ctx context.Context) {
 	switch n := rand.IntN(20); n {
 	case 0:
 		p.offline(ctx, living)
-	case 1:
-		p.alive(ctx, silent, "online")
-	case 2, 3:
+	case 1, 2, 3:
 		p.activate(ctx, living, rand.IntN(3) > 0)
 	case 4, 5, 6, 7:
 		p.service.session(ctx, p.session(), "accept", map[string]string{"mitra_id": living})
@@ -177,8 +188,7 @@ func (p *people) hammer(ctx context.Context) {
 // not may deadlock with one another, with the program or without.
 func (p *people) byHand(ctx context.Context, living, silent string) {
 	statements := []struct{ sql, id string }{
-		{"UPDATE mitra_online_status SET is_online = true WHERE mitra_id = $1", silent},
-		{"UPDATE mitra_online_status SET is_online = false WHERE mitra_id = $1", silent},
+		{"UPDATE mitra_online_status SET is_online = is_online WHERE mitra_id = $1", living},
 		{"UPDATE mitras SET is_active = NOT is_active WHERE id = $1", silent},
 		{"UPDATE mitras SET is_active = true WHERE id = $1", living},
 		{`WITH mine AS MATERIALIZED (SELECT id FROM chat_sessions WHERE mitra_id = $1
@@ -191,7 +201,11 @@ func (p *people) byHand(ctx context.Context, living, silent string) {
 		{"INSERT INTO chat_sessions (status, mitra_id) VALUES ('active', $1)", silent},
 	}
 	one := statements[rand.IntN(len(statements))]
-	if _, err := p.db.Exec(ctx, one.sql, one.id); err != nil {
+	p.raw(ctx, one.sql, one.id)
+}
+
+func (p *people) raw(ctx context.Context, sql, id string) {
+	if _, err := p.db.Exec(ctx, sql, id); err != nil {
 		p.failed(err.Error())
 	}
 }

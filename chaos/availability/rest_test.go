@@ -153,6 +153,7 @@ const judgeRejects = "the judges reject"
 // judge judges what both stores wrote down.
 func (w *world) judge() {
 	w.Helper()
+	w.judged = true
 	h, err := history.Read(w.parts...) // first: what it shows is committed
 	require.NoError(w, err)
 	t, err := readTruth(w.Context(), w.pg.URL(w.name), false)
@@ -161,21 +162,27 @@ func (w *world) judge() {
 	for _, c := range t.changes {
 		has[[2]int64{c.seq, c.at.UnixMicro()}] = true
 	}
-	gone := 0
-	for _, copied := range w.lost {
-		lost, err := readTruth(w.Context(), pgtest.StartOn(w.T, copied, started...).URL(w.name), true)
+	gone, signs := 0, w.acknowledged()
+	for _, back := range w.lost {
+		lost, err := readTruth(w.Context(), pgtest.StartOn(w.T, back.copied, started...).URL(w.name), true)
 		require.NoError(w, err)
 		lost.changes = slices.DeleteFunc(lost.changes, func(c change) bool {
 			return has[[2]int64{c.seq, c.at.UnixMicro()}]
 		})
 		gone += len(lost.changes)
+		for _, c := range lost.changes { // with the commit the sign of life is lost that it was
+			signs[c.mitra] = slices.DeleteFunc(signs[c.mitra], func(s sign) bool {
+				return s.ended.After(back.from) && s.began.Before(back.to)
+			})
+		}
 		t = t.after(lost)
 	}
-	of := judgeTruth(t, rules{stale: stale, places: places, signs: w.acknowledged()})
+	of := judgeTruth(t, rules{stale: stale, places: places, signs: signs})
 	mirror := judgeMirror(h, t, w.row.evicts)
 	w.Logf("%d versions (%d lost), %d set offline for silence, %d log rows; "+
-		"Redis: %d events, %d states shown, %d marks, %d seedings, %d reroutes overtaken",
-		of.versions, gone, of.flips, of.logs, mirror.events, mirror.shown, mirror.marks, mirror.seeds, mirror.overtaken)
+		"Redis: %d events, %d states shown, %d marks, %d seedings, %d states of reroutes, %d before the other mitra's",
+		of.versions, gone, of.flips, of.logs, mirror.events, mirror.shown, mirror.marks, mirror.seeds, mirror.moves,
+		mirror.halves)
 	wrong := slices.Concat(of.Wrong, mirror.Wrong, w.deadlocks())
 	require.Empty(w, wrong[:min(len(wrong), 20)], judgeRejects)
 	require.Greater(w, of.versions, 100, "a crowd that does not work proves nothing")
@@ -208,14 +215,18 @@ func (w *world) deadlocks() (found []string) {
 func (w *world) sameAnswers(from string) {
 	w.Helper()
 	for _, id := range sorted(w.replicas) {
-		r := w.replicas[id]
-		var why string
-		ok := harness.Becomes(func() bool {
-			why = w.sameAnswer(r.HTTP, from)
-			return why == ""
-		})
-		require.True(w, ok, "replica %s: %s", id, why)
+		w.answers(from, w.replicas[id])
 	}
+}
+
+func (w *world) answers(from string, r *harness.Replica) {
+	w.Helper()
+	var why string
+	ok := harness.Becomes(func() bool {
+		why = w.sameAnswer(r.HTTP, from)
+		return why == ""
+	})
+	require.True(w, ok, "replica %s: %s", r.ID, why)
 }
 
 func (w *world) sameAnswer(to, from string) (why string) {

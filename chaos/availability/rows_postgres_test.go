@@ -51,9 +51,11 @@ func postgresSlow(w *world) {
 // setBack has Postgres lose what it commits during a time: a failover to a replica that is behind.
 func (w *world) setBack(during func()) {
 	w.Helper()
+	from := time.Now()
 	before := w.pg.Copy()
 	during()
-	w.lost = append(w.lost, w.pg.RestartOn(before))
+	copied := w.pg.RestartOn(before)
+	w.lost = append(w.lost, lostTime{copied, from, time.Now()})
 }
 
 // postgresSetBack loses commits that Redis has: it is ahead, and outbid.

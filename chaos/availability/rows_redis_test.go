@@ -51,7 +51,7 @@ func flushedWhileSeeding(w *world) {
 	for range 3 {
 		w.catch(func(r proxy.Request) bool {
 			_, args := r.Script()
-			return r.On(seeding) && len(args) > 0 && args[0] == "certify"
+			return r.On(online, deactivated, versions, condemned, seeded, seeding) && len(args) > 0 && args[0] == "certify"
 		}, w.flush, w.flush)
 		w.sameAnswers("valkey")
 	}

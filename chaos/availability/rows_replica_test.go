@@ -3,8 +3,6 @@ package availability
 import (
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/rollcall-redis/rollcall/chaos/harness"
 	"github.com/rollcall-redis/rollcall/internal/failpoint"
 )
@@ -78,7 +76,7 @@ func leaderCutOff(w *world) {
 		now, _ := w.leader()
 		return now == other
 	})
-	require.Empty(w, w.sameAnswer(leader.HTTP, "postgres"))
+	w.answers("postgres", leader)
 	harness.Lasting(stale)
 	hold.End()
 	w.sameAnswers("valkey")

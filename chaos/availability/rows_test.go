@@ -58,7 +58,7 @@ func matrix() []row {
 		{name: "Corrupted", fault: corrupted},
 
 		{name: "EverythingAway", fault: everythingAway},
-		{name: "MostFallSilentAtOnce", more: 20, holds: true, fault: mostFallSilent},
+		{name: "MostFallSilentAtOnce", more: 30, holds: true, fault: mostFallSilent},
 		{name: "PingNotRequired", fault: pingNotRequired},
 		{name: "AtRandom", fault: atRandom},
 	}

@@ -12,7 +12,8 @@ import (
 )
 
 // recorder has Postgres write down each version that a state ever had, in the transaction that made
-// it, and the statement that did. It is installed when the program has made its tables.
+// it, and the statement that did. It writes down who went online and offline in the table of the
+// service, too: also while triggers are off. It is installed when the program's tables are there.
 const recorder = `
 CREATE TABLE chaos_history (
   seq bigint GENERATED ALWAYS AS IDENTITY, mitra uuid, version bigint, online boolean, active boolean,
@@ -28,7 +29,16 @@ INSERT INTO chaos_history (mitra, version, online, active, sessions, xid, at, by
   SELECT mitra_id, version, is_online, is_active, active_sessions, changed_xid, clock_timestamp(), 'begin'
     FROM mitra_availability;
 CREATE TRIGGER chaos_note AFTER INSERT OR UPDATE ON mitra_availability
-  FOR EACH ROW EXECUTE FUNCTION chaos_note();`
+  FOR EACH ROW EXECUTE FUNCTION chaos_note();
+CREATE TABLE chaos_flips (seq bigint GENERATED ALWAYS AS IDENTITY, mitra uuid, online boolean, by text);
+CREATE FUNCTION chaos_flip() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO chaos_flips (mitra, online, by) VALUES (NEW.mitra_id, NEW.is_online, current_query());
+  RETURN NULL;
+END $$;
+CREATE TRIGGER chaos_flip AFTER UPDATE ON mitra_online_status FOR EACH ROW
+  WHEN (OLD.is_online <> NEW.is_online) EXECUTE FUNCTION chaos_flip();
+ALTER TABLE mitra_online_status ENABLE ALWAYS TRIGGER chaos_flip;`
 
 // A change is one version of a mitra, as Postgres committed it.
 type change struct {
@@ -49,13 +59,14 @@ type state struct {
 	sessions       int
 }
 
-// A logged flip is a row of mitra_online_logs.
-type logged struct{ mitra, status string }
+// A flip of a mitra: online or offline.
+type flip struct{ mitra, status string }
 
 // A truth is what Postgres committed.
 type truth struct {
 	changes []change // of the present timeline by their order, behind those that were lost
-	logs    []logged // in their order
+	flips   []flip   // by the program, as the service's table has them
+	logs    []flip   // rows of mitra_online_logs, in their order
 }
 
 var writer = regexp.MustCompile(`\bavailability_(\w+)\(`)
@@ -101,13 +112,22 @@ func readTruth(ctx context.Context, url string, lost bool) (t truth, err error) 
 	if err := rows.Err(); err != nil {
 		return t, err
 	}
-	logs, err := conn.Query(ctx, "SELECT mitra_id::text, status FROM mitra_online_logs ORDER BY id")
-	if err != nil {
-		return t, err
+	flips := func(sql string) (all []flip) {
+		if err != nil {
+			return nil
+		}
+		rows, failed := conn.Query(ctx, sql)
+		if err = failed; err != nil {
+			return nil
+		}
+		all, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (f flip, err error) {
+			return f, row.Scan(&f.mitra, &f.status)
+		})
+		return all
 	}
-	t.logs, err = pgx.CollectRows(logs, func(row pgx.CollectableRow) (l logged, err error) {
-		return l, row.Scan(&l.mitra, &l.status)
-	})
+	t.flips = flips(`SELECT mitra::text, CASE WHEN online THEN 'online' ELSE 'offline' END FROM chaos_flips
+		WHERE by ~ '\mavailability_(set_online|auto_offline)\(' ORDER BY seq`)
+	t.logs = flips("SELECT mitra_id::text, status FROM mitra_online_logs ORDER BY id")
 	return t, err
 }
 
@@ -146,16 +166,17 @@ type tally struct {
 	Wrong                       []string
 	versions, flips, logs       int
 	events, shown, seeds, marks int
-	overtaken                   int // reroutes of which a later state of one of the two was shown first
+	moves, halves               int // states of reroutes; how many were shown before the other mitra's
 }
 
-func (v *tally) wrong(format string, args ...any) { v.Wrong = append(v.Wrong, fmt.Sprintf(format, args...)) }
+func (v *tally) wrong(format string, args ...any) {
+	v.Wrong = append(v.Wrong, fmt.Sprintf(format, args...))
+}
 
 // judgeTruth judges Postgres' own history: versions are taken once and in order, no place is given
 // twice, whoever gave a sign of life is not set offline for silence, and each flip has one log row.
 func judgeTruth(t truth, r rules) (v tally) {
 	of := t.byMitra()
-	want := map[string][]string{}
 	for _, id := range sorted(of) {
 		var last *change
 		for i := range of[id] {
@@ -174,24 +195,15 @@ func judgeTruth(t truth, r rules) (v tally) {
 			if took && c.state.sessions > r.places && (c.by == "accept" || c.by == "reroute") {
 				v.wrong("%s: %s gave it session %d of %d", id, c.by, c.state.sessions, r.places)
 			}
-			if was := last != nil && last.state.online; was != c.state.online {
-				switch c.by {
-				case "auto_offline":
-					v.flips++
-					r.judgeFlip(&v, c)
-					want[id] = append(want[id], "offline")
-				case "set_online":
-					want[id] = append(want[id], map[bool]string{true: "online", false: "offline"}[c.state.online])
-				}
+			if c.by == "auto_offline" && !c.state.online {
+				v.flips++
+				r.judgeFlip(&v, c, of[id][i+1:])
 			}
 			last = c
 		}
 	}
-	have := map[string][]string{}
-	for _, l := range t.logs {
-		v.logs++
-		have[l.mitra] = append(have[l.mitra], l.status)
-	}
+	v.logs = len(t.logs)
+	want, have := byMitra(t.flips), byMitra(t.logs)
 	for _, id := range sorted(of) {
 		if !slices.Equal(have[id], want[id]) {
 			v.wrong("%s: flips %v, and log rows %v", id, want[id], have[id])
@@ -200,11 +212,22 @@ func judgeTruth(t truth, r rules) (v tally) {
 	return v
 }
 
-// judgeFlip: one that began before the flip, and less than stale before it, was either refused or
-// there to be seen.
-func (r rules) judgeFlip(v *tally, c *change) {
+func byMitra(flips []flip) map[string][]string {
+	of := map[string][]string{}
+	for _, f := range flips {
+		of[f.mitra] = append(of[f.mitra], f.status)
+	}
+	return of
+}
+
+// judgeFlip: a sign that began before the flip, and less than stale before it, was either refused or
+// there to be seen; unless it was answered behind the flip, and its mitra online again by then.
+func (r rules) judgeFlip(v *tally, c *change, later []change) {
 	for _, s := range r.signs[c.mitra] {
-		if s.began.After(c.at.Add(-r.stale)) && s.began.Before(c.at) {
+		again := s.ended.After(c.at) && slices.ContainsFunc(later, func(l change) bool {
+			return l.state.online && l.at.Before(s.ended)
+		})
+		if s.began.After(c.at.Add(-r.stale)) && s.began.Before(c.at) && !again {
 			v.wrong("%s was set offline at %s (version %d), and gave a sign of life at %s that was acknowledged",
 				c.mitra, c.at.Format(clock), c.version, s.began.Format(clock))
 			return

@@ -39,15 +39,22 @@ type world struct {
 	pg    *pgtest.Server
 	name  string        // of the database
 	db    *pgxpool.Pool // of the test, which makes raw changes by it
-	lost  []string      // copies of the data of timelines that ended
+	lost  []lostTime    // timelines that ended
 	redis *redistest.Server
 	rdb   *redis.Client
 	parts []string // of the history of Redis
 
+	judged bool
 	*people
 	settings map[string]string
 	replicas map[string]*harness.Replica // by instance; the present process of each
 	logs     map[string]string           // of processes that were killed
+}
+
+// lostTime is what Postgres committed, and lost when it was set back.
+type lostTime struct {
+	copied   string // of the data
+	from, to time.Time
 }
 
 // started are the settings of Postgres in these tests: it knows when transactions were committed.
@@ -211,7 +218,7 @@ func (w *world) says(what string) {
 // and the judges go through all that was.
 func (w *world) run() {
 	defer func() {
-		if w.Failed() { // whatever was waited for in vain: what came of it?
+		if w.Failed() && !w.judged { // whatever was waited for in vain: what came of it?
 			w.judge()
 		}
 	}()

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
@@ -129,7 +128,7 @@ func (s *simulation) show(ctx context.Context, stdout io.Writer) error {
 	c := s.cfg
 	fmt.Fprintf(stdout, "simulating %d trackers, a frame of codec %v every %v, at %s; seed %d\n",
 		c.Devices, c.Codec, c.Interval, strings.Join(c.Targets, ", "), c.Seed)
-	view := &simulate.View{Fleet: s.fleet, Out: stdout, Terminal: isTerminal(stdout)}
+	view := &simulate.View{Fleet: s.fleet, Out: stdout, Terminal: service.IsTerminal(stdout)}
 	if s.redis != (service.Redis{}) {
 		clients, err := service.Connect(s.redis, askTime)
 		if err != nil {
@@ -148,14 +147,4 @@ func (s *simulation) show(ctx context.Context, stdout io.Writer) error {
 		defer cancel()
 	}
 	return view.Run(ctx)
-}
-
-// isTerminal tells whether w is a screen, on which a line can be written over.
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }

@@ -173,3 +173,6 @@ const patience = time.Second
 func canceled(ctx context.Context, err error) bool {
 	return ctx.Err() != nil && errors.Is(err, context.Canceled)
 }
+
+// Description is the OpenAPI document of the API.
+func Description() []byte { return slices.Clone(openAPI) }

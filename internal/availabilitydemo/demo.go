@@ -39,37 +39,58 @@ type Config struct {
 	Command func() *exec.Cmd
 	// Postgres is a folder that has initdb and postgres, RedisServer a program.
 	Postgres, RedisServer string
-	// Out takes the timeline. Terminal: it can write over a line.
-	Out      io.Writer
-	Terminal bool
+	// Out takes the timeline.
+	Out io.Writer
 	// Mitras is their number. Default 300.
 	Mitras int
 	// Seed of the workforce.
 	Seed uint64
+	// Pace is how fast everything goes. Default [Leisurely].
+	Pace Pace
 }
 
-// The demo's settings of time. It takes about a minute.
+// Pace is the demo's settings of time.
+type Pace struct {
+	Stale     time.Duration // stale_after_seconds, in whole seconds
+	Ping      time.Duration // between two pings of an app
+	Beat, TTL time.Duration // HEARTBEAT_INTERVAL, HEARTBEAT_TTL
+	Lease     time.Duration // AVAILABILITY_LEASE_TTL
+	Compare   time.Duration // VALKEY_ONLINE_MIRROR_SWEEP_SECONDS
+	Calm      time.Duration // between two steps, so that a reader can follow
+}
+
+// Leisurely is a pace that can be followed by reading; the demo takes about a minute.
+var Leisurely = Pace{
+	Stale: 6 * time.Second, Ping: 2 * time.Second, Beat: time.Second, TTL: 4 * time.Second, Lease: 3 * time.Second,
+	Compare: 5 * time.Second, Calm: 3 * time.Second,
+}
+
 const (
-	stale      = 6 * time.Second // stale_after_seconds
-	ping       = 2 * time.Second // heartbeat_cadence_seconds
 	mostEach   = 3               // max_customers_per_mitra
-	calm       = 3 * time.Second // between two steps, so that a reader can follow
-	patience   = time.Minute     // for anything that should happen
+	patience   = 2 * time.Minute // for anything that should happen: a hold may last for one
 	askTime    = time.Second     // for a question to a server
 	replicas   = 3
 	silentApps = 10 // that die at once
 )
 
-// environment are the settings of each replica.
-var environment = []string{
-	"HTTP_ADDR=127.0.0.1:0", "LOG_FORMAT=json", "HEARTBEAT_INTERVAL=1s", "HEARTBEAT_TTL=4s",
-	"AVAILABILITY_LEASE_TTL=3s", "MITRA_AUTO_OFFLINE_SWEEP_SECONDS=1", "VALKEY_ONLINE_MIRROR_SWEEP_SECONDS=5",
-	"HEARTBEAT_MIRROR_INTERVAL_SECONDS=2",
+// environment are the settings of a replica.
+func (d *demo) environment(id string) []string {
+	p := d.pace
+	seconds := func(t time.Duration) string { return fmt.Sprint(t.Seconds()) }
+	return []string{
+		"INSTANCE_ID=" + id, "REDIS_URL=" + d.url, "DATABASE_URL=" + d.pg.url(), "JWT_HS256_SECRET=" + d.secret,
+		"HTTP_ADDR=127.0.0.1:0", "LOG_FORMAT=json",
+		"HEARTBEAT_INTERVAL=" + p.Beat.String(), "HEARTBEAT_TTL=" + p.TTL.String(),
+		"AVAILABILITY_LEASE_TTL=" + p.Lease.String(), "MITRA_AUTO_OFFLINE_SWEEP_SECONDS=" + seconds(p.Beat),
+		"VALKEY_ONLINE_MIRROR_SWEEP_SECONDS=" + seconds(p.Compare),
+		"HEARTBEAT_MIRROR_INTERVAL_SECONDS=" + seconds(p.Ping),
+	}
 }
 
 // demo is one run.
 type demo struct {
 	cfg     Config
+	pace    Pace
 	began   time.Time
 	dir     string // of everything
 	secret  string // of tokens
@@ -80,10 +101,9 @@ type demo struct {
 	elector *lease.Elector // never runs; it is asked who leads
 	force   *workforce.Force
 	truth   *workforce.Truth
-	all     []*replica // that were ever started
 
-	out   sync.Mutex
-	width int // of the live line that stands at the bottom of a terminal; 0: there is none
+	mu  sync.Mutex // guards what follows, and Out
+	all []*replica // that were ever started
 }
 
 // Run plays the demo and judges its end. It returns nil if all agree; else ErrDiverged, ErrOverruled,
@@ -91,9 +111,10 @@ type demo struct {
 // processes runs. After an error the logs are kept in a folder that the timeline names, unless ctx
 // has ended.
 func Run(ctx context.Context, cfg Config) (err error) {
-	cfg.Mitras = cmp.Or(cfg.Mitras, 300)
-	d := &demo{cfg: cfg, began: time.Now(), secret: rand.Text() + rand.Text()}
-	if d.dir, err = os.MkdirTemp("", "rollcall-availability-"); err != nil {
+	cfg.Mitras, cfg.Pace = cmp.Or(cfg.Mitras, 300), cmp.Or(cfg.Pace, Leisurely)
+	d := &demo{cfg: cfg, pace: cfg.Pace, began: time.Now(), secret: rand.Text() + rand.Text()}
+	// A short name: below it are sockets, whose names have at most about 100 characters.
+	if d.dir, err = os.MkdirTemp("", "rollcall-"); err != nil {
 		return fmt.Errorf("availabilitydemo: %w", err)
 	}
 	defer func() {
@@ -155,8 +176,8 @@ func (d *demo) prepare(ctx context.Context) error {
 		return err
 	}
 	for name, value := range map[string]any{
-		"stale_after_seconds": int(stale.Seconds()), "heartbeat_cadence_seconds": int(ping.Seconds()),
-		"max_customers_per_mitra": mostEach,
+		"stale_after_seconds": int(d.pace.Stale.Seconds()), "max_customers_per_mitra": mostEach,
+		"heartbeat_cadence_seconds": max(1, int(d.pace.Ping.Seconds())),
 	} {
 		if err := schema.PutSetting(ctx, name, value); err != nil {
 			return err
@@ -167,26 +188,11 @@ func (d *demo) prepare(ctx context.Context) error {
 
 // say writes a line of the timeline.
 func (d *demo) say(format string, args ...any) {
-	d.out.Lock()
-	defer d.out.Unlock()
-	line := fmt.Sprintf("%6.1fs  %s", time.Since(d.began).Seconds(), fmt.Sprintf(format, args...))
-	if d.width > 0 {
-		fmt.Fprintf(d.cfg.Out, "\r%-*s\n", d.width, line) // over the live line
-		d.width = 0
-		return
-	}
-	fmt.Fprintln(d.cfg.Out, line)
+	d.write(fmt.Sprintf("%6.1fs  ", time.Since(d.began).Seconds()) + fmt.Sprintf(format, args...))
 }
 
-// live writes the live line: over the last one on a terminal.
-func (d *demo) live(line string) {
-	d.out.Lock()
-	defer d.out.Unlock()
-	line = "         | " + line
-	if !d.cfg.Terminal {
-		fmt.Fprintln(d.cfg.Out, line)
-		return
-	}
-	fmt.Fprintf(d.cfg.Out, "\r%-*s", d.width, line)
-	d.width = len(line)
+func (d *demo) write(line string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	fmt.Fprintln(d.cfg.Out, line)
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/rollcall-redis/rollcall/internal/process"
@@ -16,43 +17,54 @@ import (
 type replica struct {
 	*process.Process
 	id     string
-	addr   string
-	killed bool // by the demo
+	addr   atomic.Value // string, once it serves
+	killed atomic.Bool  // by the demo
+}
+
+// url is where it serves; "": it does not yet.
+func (r *replica) url() string {
+	addr, _ := r.addr.Load().(string)
+	if addr == "" {
+		return ""
+	}
+	return "http://" + addr
 }
 
 // launch starts a replica and waits until it serves.
 func (d *demo) launch(ctx context.Context, id string) (*replica, error) {
 	cmd := d.cfg.Command()
-	cmd.Env = append(cmd.Env, environment...)
-	cmd.Env = append(cmd.Env, "INSTANCE_ID="+id, "REDIS_URL="+d.url, "DATABASE_URL="+d.pg.url(),
-		"JWT_HS256_SECRET="+d.secret)
+	cmd.Env = append(cmd.Env, d.environment(id)...)
 	child, err := process.Start(cmd, process.Options{Log: filepath.Join(d.dir, id+".log"), OwnGroup: true})
 	if err != nil {
 		return nil, fmt.Errorf("availabilitydemo: start %s: %w", id, err)
 	}
 	r := &replica{Process: child, id: id}
+	d.mu.Lock()
 	d.all = append(d.all, r)
+	d.mu.Unlock()
 	return r, d.until(ctx, id+" to serve", func(context.Context) (bool, error) {
-		r.addr = r.Said("serving HTTP", "addr")
-		return r.addr != "", nil
+		r.addr.Store(r.Said("serving HTTP", "addr"))
+		return r.url() != "", nil
 	})
 }
 
 // kill ends a replica without a chance to say goodbye.
 func (r *replica) kill() {
-	r.killed = true
+	r.killed.Store(true)
 	r.Kill()
 }
 
 func (d *demo) killAll() {
-	for _, r := range d.all {
+	for _, r := range d.running() {
 		r.kill()
 	}
 }
 
 // running are the replicas that were not killed.
 func (d *demo) running() []*replica {
-	return slices.DeleteFunc(slices.Clone(d.all), func(r *replica) bool { return r.killed })
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(d.all), func(r *replica) bool { return r.killed.Load() })
 }
 
 // complaint is the end of the log, as an error.
@@ -64,7 +76,7 @@ func (r *replica) complaint() error {
 // balance sends requests to the replicas that run.
 func (d *demo) balance() (targets []string) {
 	for _, r := range d.running() {
-		targets = append(targets, "http://"+r.addr)
+		targets = append(targets, r.url())
 	}
 	if d.force != nil {
 		d.force.SetTargets(targets...)
@@ -103,7 +115,7 @@ var asker = &http.Client{Timeout: askTime, Transport: &http.Transport{DisableKee
 
 // status asks a replica; ok is false if it does not answer.
 func (r *replica) status(ctx context.Context) (s status, ok bool) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.addr+"/api/v1/status", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.url()+"/api/v1/status", nil)
 	if err != nil {
 		return s, false
 	}

@@ -33,7 +33,7 @@ type postgres struct {
 
 // startPostgres makes a cluster below dir and starts it.
 func startPostgres(ctx context.Context, bin, dir string) (*postgres, error) {
-	p := &postgres{bin: bin, dir: filepath.Join(dir, "postgres")}
+	p := &postgres{bin: bin, dir: filepath.Join(dir, "pg")}
 	err := os.Mkdir(p.dir, 0o700)
 	if err == nil && os.Geteuid() == 0 { // whom it refuses
 		err = errors.Join(os.Chmod(dir, 0o711), os.Chown(p.dir, nobody, nobody))

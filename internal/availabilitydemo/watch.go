@@ -11,41 +11,45 @@ import (
 )
 
 // legend says what the live line shows.
-const legend = `The lines between show, each second on a terminal, else every three:
+const legend = `Each line with a bar shows what is now, and what was done since the one before:
   who leads the sweeps; how many mitras are online as their apps know, as Valkey (or
-  Redis) says and as Postgres says; dead: apps that send nothing any more; sessions
-  that mitras have; where answers to customers and to the dispatcher came from: valkey,
-  postgres (Valkey cannot answer), stale (the last answer is served while a new one is
-  made, or nobody can answer); failed: requests that were made again.
+  Redis) says and as Postgres says; dead: apps that send nothing any more; sessions that
+  mitras have; where answers to customers and to the dispatcher came from: valkey,
+  postgres (Valkey cannot answer), stale (the last one is served while a new one is made,
+  or nobody can answer); failed: requests that were made again; held: why nobody is set
+  offline for silence now.
 `
+
+// lookEvery is the time between two live lines.
+const lookEvery = 2 * time.Second
 
 // watch writes live lines until ctx ends.
 func (d *demo) watch(ctx context.Context) {
-	every := 3 * time.Second
-	if d.cfg.Terminal {
-		every = time.Second
-	}
 	before := d.force.Counts()
-	for at := time.Now(); wait.For(ctx, every); {
-		line := d.glance(ctx)
-		now, c := time.Now(), d.force.Counts()
+	for at := time.Now(); wait.For(ctx, lookEvery); {
+		leader, held := d.glance(ctx)
 		asked, cancel := context.WithTimeout(ctx, askTime)
 		stores := d.truth.Stores(asked)
 		cancel()
-		line = fmt.Sprintf("%-9s  %s", line, workforce.Line(&c, &before, now.Sub(at), stores))
+		now, c := time.Now(), d.force.Counts()
+		line := workforce.Line(&c, &before, now.Sub(at), stores)
 		if ctx.Err() == nil {
-			d.live(line)
+			d.write("         | " + leader + "  " + line + held)
 		}
 		at, before = now, c
 	}
 }
 
-// glance says who leads.
-func (d *demo) glance(ctx context.Context) string {
-	if r := d.leader(ctx); r != nil {
-		return r.id + " leads"
+// glance says who leads, and why nobody is set offline now.
+func (d *demo) glance(ctx context.Context) (leader, held string) {
+	r := d.leader(ctx)
+	if r == nil {
+		return "nobody leads", ""
 	}
-	return "nobody leads"
+	if s, ok := r.status(ctx); ok && s.Mirror.OfflineHeld != "" {
+		held = fmt.Sprintf("  held: %.50s", s.Mirror.OfflineHeld) // an error may be long
+	}
+	return r.id + " leads", held
 }
 
 // until waits for something.
@@ -122,6 +126,6 @@ func (d *demo) silence(ctx context.Context, since time.Time, ids []string) error
 		least, most = min(least, gone[id]), max(most, gone[id])
 	}
 	d.say("all %d are offline in Postgres and in Valkey: %.1f to %.1f s after their last heartbeat "+
-		"(stale_after is %v)", len(ids), least.Seconds(), most.Seconds(), stale)
+		"(stale_after is %v)", len(ids), least.Seconds(), most.Seconds(), d.pace.Stale)
 	return nil
 }

@@ -113,6 +113,9 @@ func (a *app) live(ctx context.Context) (drawn bool) {
 
 // turn goes online or offline, and returns when that was acknowledged; false if ctx has ended.
 func (a *app) turn(ctx context.Context, online bool) bool {
+	if ctx.Err() != nil {
+		return false
+	}
 	what := "offline"
 	if online {
 		what = "online"
@@ -177,6 +180,9 @@ func (a *app) work(ctx context.Context) State {
 		a.beat(answer)
 		a.force.count(func(c *Counts) {
 			c.Heartbeats++
+			if answer.source == "postgres" {
+				c.InPostgres++
+			}
 			c.Beat.Add(answer.got.Sub(answer.sent))
 		})
 	}

@@ -98,6 +98,13 @@ func (b *book) expected() (online, sure bool) {
 	return b.online, b.sure && b.online == (b.state == Up)
 }
 
+// settled tells whether no request is open.
+func (b *book) settled() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.sure
+}
+
 // wasAsked tells whether the app itself may have been set offline by its own request at a time.
 func (b *book) wasAsked(at time.Time) bool {
 	b.mu.Lock()

@@ -13,6 +13,7 @@ type Counts struct {
 	Online, Resting, Dead int // of them, now, as the apps know; the others are on their way
 
 	Heartbeats  int // acknowledged
+	InPostgres  int // of those, kept by Postgres, since Redis could not
 	NotOnline   int // heartbeats that were answered so
 	Deactivated int // requests that were answered so
 	WentOnline  int // acknowledged

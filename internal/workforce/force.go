@@ -143,7 +143,9 @@ func (f *Force) Kill(n int) []string {
 			break
 		}
 		a := &f.apps[i]
-		if online, sure := a.expected(); online && sure && a.kill() {
+		// One that has just asked to rest is dead as well, and not among them: it is not known whether
+		// its silence ends it.
+		if online, sure := a.expected(); online && sure && a.kill() && a.settled() {
 			killed = append(killed, a.id)
 		}
 	}

@@ -195,7 +195,7 @@ func TestTheViewFailsIfNobodyCouldGoOnline(t *testing.T) {
 		defer cancel()
 		var out bytes.Buffer
 		require.ErrorContains(t, (&View{Force: f, Out: &out, Terminal: true}).Run(ctx), "nobody could go online: workforce: HTTP 401")
-		require.Contains(t, out.String(), "\r    1s  online: apps 0")
+		require.Contains(t, out.String(), over+"    1s  online: apps 0")
 	})
 }
 

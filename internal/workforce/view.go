@@ -24,8 +24,6 @@ type View struct {
 	Terminal bool
 	// Truth is asked once a line how many are online; nil: that is not shown.
 	Truth *Truth
-
-	width int // of the last line
 }
 
 // Run runs the workforce and shows its progress until ctx ends, then writes a summary. It returns an
@@ -65,19 +63,22 @@ func (v *View) progress(ctx context.Context) {
 		}
 		at, before = now, c
 	}
-	if v.Terminal && v.width > 0 {
+	if v.Terminal {
 		fmt.Fprintln(v.Out)
 	}
 }
 
+// over begins a line in place of the last one, of which a terminal cuts what is too wide; whole ends
+// that.
+const over, whole = "\r\x1b[K\x1b[?7l", "\x1b[?7h"
+
 // show writes a line, over the last one on a terminal.
 func (v *View) show(line string) {
-	if !v.Terminal {
+	if v.Terminal {
+		fmt.Fprint(v.Out, over+line+whole)
+	} else {
 		fmt.Fprintln(v.Out, line)
-		return
 	}
-	fmt.Fprintf(v.Out, "\r%-*s", v.width, line) // blanks over what the last line had more
-	v.width = len(line)
 }
 
 // stores is how many are online in Redis and in Postgres, in words.
@@ -109,6 +110,9 @@ func Line(c, before *Counts, since time.Duration, stores string) string {
 	rate := func(n int) float64 { return float64(n) / seconds }
 	fmt.Fprintf(&b, "online: apps %d%s  dead %d  sessions %d  heartbeats/s %.0f",
 		c.Online, stores, c.Dead, c.Running, rate(c.Heartbeats-before.Heartbeats))
+	if n := c.InPostgres - before.InPostgres; n > 0 {
+		fmt.Fprintf(&b, " (kept by Postgres %d)", n)
+	}
 	if n := c.NotOnline - before.NotOnline; n > 0 {
 		fmt.Fprintf(&b, " (not online %d)", n)
 	}

@@ -1,0 +1,176 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/availability"
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/lease"
+)
+
+// Keys of the mirror, as other services know them. All are below the prefix "".
+const (
+	onlineKey      = "mitras:online"
+	deactivatedKey = "mitras:deactivated"
+	capacityKey    = "mitra:capacity:"
+	heartbeatKey   = "mitra:heartbeat:"
+
+	isoMS    = "2006-01-02T15:04:05.000Z"
+	capacity = 3  // sessions that a mitra may have
+	idle     = 20 // one mitra of so many is deactivated
+)
+
+func mitra(i int) string { return fmt.Sprintf("%08x-0000-4000-8000-%012x", uint32(i)*2654435761, i) }
+
+// crew is a workforce of which everybody is online and was just heard of, with up to two sessions.
+func crew(n int) []availability.State {
+	states := make([]availability.State, n)
+	for i := range states {
+		states[i] = availability.State{
+			ID: mitra(i), Version: 1, Online: true, Active: i%idle != 0, Sessions: i % capacity, Seen: time.Now(),
+		}
+	}
+	return states
+}
+
+// table is a source in memory: what is measured with it is Redis' side alone. It has what a mirror
+// asks for to be seeded and fed.
+type table struct {
+	availability.Source
+	rows []availability.State
+	// Feed receives what it returns, and sends that it was asked.
+	fed   chan []availability.State
+	asked chan struct{}
+}
+
+func newTable(rows []availability.State) *table {
+	return &table{rows: rows, fed: make(chan []availability.State), asked: make(chan struct{})}
+}
+
+func (*table) Settings(context.Context) (availability.Settings, error) {
+	return availability.Settings{MaxCustomers: capacity, StaleAfter: 2 * time.Minute, RequirePing: true}, nil
+}
+
+func (s *table) Page(_ context.Context, after string, limit int) ([]availability.State, error) {
+	i := 0 // rows need no order among pages but their own: the last id of a page is found again
+	if after != "" {
+		for i < len(s.rows) && s.rows[i].ID != after {
+			i++
+		}
+		i++
+	}
+	return s.rows[min(i, len(s.rows)):min(i+limit, len(s.rows))], nil
+}
+
+func (s *table) Feed(ctx context.Context, since availability.Cursor) ([]availability.State, availability.Cursor, error) {
+	next := availability.Cursor{Xmin: 1, Life: "one"}
+	if since.Xmin == 0 {
+		return nil, next, nil
+	}
+	select {
+	case s.asked <- struct{}{}:
+	case <-ctx.Done():
+		return nil, next, ctx.Err()
+	}
+	select {
+	case states := <-s.fed:
+		return states, next, nil
+	case <-ctx.Done():
+		return nil, next, ctx.Err()
+	}
+}
+
+// mirror is one of ours on the rig's server, which keeps it until stop.
+type mirror struct {
+	*availability.Mirror
+	client *redis.Client
+	stop   func()
+}
+
+// mirror makes one and has it seed the server. A witness has listened for as long as it takes, so
+// that silence is judged.
+func (r *rig) mirror(source availability.Source, change ...func(*availability.Config)) *mirror {
+	o := r.srv.Options()
+	client, control := redis.NewClient(o), redis.NewClient(lease.Options(o))
+	c := availability.Config{
+		Source: source, Client: client, Control: control, Layout: guard.Layout{},
+		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+	}
+	for _, f := range change {
+		f(&c)
+	}
+	m, err := availability.New(c)
+	require.NoError(r.t, err)
+	now := time.Now()
+	require.NoError(r.t, r.rdb.HSet(r.t.Context(), r.keys.Witness(),
+		"since", now.Add(-time.Hour).UnixMilli(), "last", now.UnixMilli(), "gap", time.Hour.Milliseconds()).Err())
+	ctx, cancel := context.WithCancel(context.Background())
+	var work sync.WaitGroup
+	work.Go(func() { _ = m.Run(ctx) })
+	stop := sync.OnceFunc(func() {
+		cancel()
+		work.Wait()
+	})
+	r.t.Cleanup(func() {
+		stop()
+		_, _ = client.Close(), control.Close()
+	})
+	r.until(func() bool {
+		select {
+		case <-m.Ready():
+			return true
+		default:
+			return false
+		}
+	})
+	return &mirror{m, client, stop}
+}
+
+// seeded is a mirror that nobody keeps: the server is asked by what is measured alone.
+func (r *rig) seeded(rows []availability.State) *mirror {
+	r.clear()
+	m := r.mirror(newTable(rows))
+	m.stop()
+	return m
+}
+
+// workers shares n steps among some that work at the same time.
+func workers(many, n int, step func(i int)) {
+	var work sync.WaitGroup
+	for w := range many {
+		work.Go(func() {
+			for i := w; i < n; i += many {
+				step(i)
+			}
+		})
+	}
+	work.Wait()
+}
+
+// onBoth runs a part on the usual server and on a Valkey, where that can be had.
+func (r *rig) onBoth(part func(r *rig)) {
+	part(r)
+	binary := os.Getenv("VALKEY_SERVER")
+	if binary == "" {
+		r.notRun("the same on Valkey", "", "`scripts/redis valkey` fetches it, VALKEY_SERVER names it")
+		return
+	}
+	part(onServer(r.t, r.size, r.paper, redistest.StartNamed(r.t, binary, exact...)))
+}
+
+// pairs runs so many more rounds of what takes a second than of what takes a minute.
+func (r *rig) pairs(ways ...way) []result {
+	short := *r
+	short.rounds = r.rounds * r.quick
+	return short.compare(ways...)
+}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+
+	"github.com/rollcall-redis/rollcall/internal/availabilitydemo"
+	"github.com/rollcall-redis/rollcall/internal/service"
+)
+
+// demo is "availability demo".
+func demo() *service.Command {
+	var cfg availabilitydemo.Config
+	return &service.Command{
+		Name: "availability demo",
+		About: `availability demo shows in a minute what the program does while things break: three
+replicas, a simulated workforce, a PostgreSQL and a Redis or Valkey of its own.
+Nothing listens beyond this machine. "make availability" finds or fetches the
+servers and runs it.`,
+		Settings: []service.Setting{
+			printed("POSTGRES_BIN", "the folder that scripts/postgres prints", &cfg.Postgres),
+			printed("REDIS_SERVER", "the program that scripts/redis prints", &cfg.RedisServer),
+			{Name: "mitras", Default: "300", Value: service.Number(&cfg.Mitras, leastDemo, mostDemo),
+				Meaning: "number of simulated mitras"},
+			service.Seed(&cfg.Seed),
+		},
+		Run: func(ctx context.Context, stdout, _ io.Writer) error {
+			cfg.Out = stdout
+			return playDemo(ctx, cfg, os.Environ())
+		},
+		Notes: `Exit status: 0 if at the end Redis, PostgreSQL and the apps agree and nobody who
+pinged was set offline, 1 if not or interrupted, 2 on wrong arguments.`,
+	}
+}
+
+const (
+	// With fewer, the apps that die at once are so many that nobody is set offline for a minute.
+	leastDemo = 100
+	mostDemo  = 5000 // who ping every two seconds
+)
+
+// printed is the row of what a script prints.
+func printed(name, what string, p *string) service.Setting {
+	return service.Setting{Name: name, Required: true, Meaning: what, Value: service.Text(p, func(v string) error {
+		if v == "" {
+			return errors.New(what + "; make availability sets it")
+		}
+		return nil
+	})}
+}
+
+func playDemo(ctx context.Context, cfg availabilitydemo.Config, environ []string) error {
+	binary, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("availability: %w", err)
+	}
+	// What is set for a replica in this environment is not meant for the demo's.
+	rows := new(settings).table()
+	inherited := slices.DeleteFunc(slices.Clone(environ), func(pair string) bool {
+		name, _, _ := strings.Cut(pair, "=")
+		return slices.ContainsFunc(rows, func(s service.Setting) bool { return s.Name == name })
+	})
+	cfg.Command = func() *exec.Cmd {
+		cmd := exec.Command(binary)
+		cmd.Env = slices.Clone(inherited)
+		return cmd
+	}
+	return availabilitydemo.Run(ctx, cfg)
+}

@@ -1,0 +1,298 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/pgtest"
+	"github.com/rollcall-redis/rollcall/internal/process"
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/internal/service"
+)
+
+func TestAMitrasLifeThroughTheProgram(t *testing.T) {
+	t.Parallel()
+	server, db := redistest.Start(t), pgtest.Database(t)
+	rdb := server.Client()
+	p := serving(t, on(server, db.URL)...) // on an empty database
+	st := p.state()
+	require.True(t, st.Ready, st.NotReady)
+	require.True(t, st.Mirror.Whole, "it was seeded before HTTP was open")
+	require.True(t, st.Postgres.Prepared)
+
+	id, as := newMitra(t, db)
+	silent, asSilent := newMitra(t, db)
+	p.is(204, as, "POST", "/api/v1/mitra/online", "")
+	p.is(204, asSilent, "POST", "/api/v1/mitra/online", "")
+	require.True(t, rdb.SIsMember(t.Context(), "mitras:online", id).Val(), "other services read these keys")
+	source, body := p.is(200, asService, "GET", "/api/v1/available", "")
+	require.Equal(t, "valkey", source)
+	require.Contains(t, body, id)
+	session := newSession(t, db)
+	p.is(200, asService, "POST", "/api/v1/sessions/"+session+"/accept", `{"mitra_id": "`+id+`"}`)
+	require.Equal(t, "1", rdb.Get(t.Context(), "mitra:capacity:"+id).Val())
+	p.is(200, asService, "POST", "/api/v1/sessions/"+session+"/end", `{"status": "completed"}`)
+
+	// From here on who is silent for a second goes offline, once Redis was listened to for so long.
+	p.is(200, asAdmin, "PUT", "/api/v1/config/stale_after_seconds", `{"value": 1}`)
+	p.await(func() bool {
+		resp, _ := p.ask(as, "POST", "/api/v1/mitra/heartbeat", "")
+		if resp.StatusCode == http.StatusConflict { // this machine was slower than a second
+			p.is(204, as, "POST", "/api/v1/mitra/online", "")
+		}
+		return !rdb.SIsMember(t.Context(), "mitras:online", silent).Val()
+	}, "the silent one goes offline")
+	p.is(409, asSilent, "POST", "/api/v1/mitra/heartbeat", "")
+	var logged int
+	require.NoError(t, db.QueryRow(t.Context(),
+		"SELECT count(*) FROM mitra_online_logs WHERE mitra_id = $1 AND status = 'offline'", silent).Scan(&logged))
+	require.Equal(t, 1, logged)
+
+	code, body := p.ask(adminToken, "POST", "/api/v1/sweep?sweep=availability_reconcile", "")
+	require.Equal(t, http.StatusOK, code.StatusCode, body)
+	st = p.state()
+	require.True(t, st.Janitor.Leading)
+	require.False(t, st.Mirror.DriftAt.IsZero())
+	p.await(func() bool { return !p.state().Counts.At.IsZero() }, "mitras are counted")
+	_, page := p.get("/")
+	for _, want := range []string{
+		"Rollcall availability ", "this replica leads", "whole", "connections busy", "who is silent for too long goes offline", "can take work",
+	} {
+		require.Contains(t, page, want)
+	}
+	_, metrics := p.get("/metrics")
+	for _, want := range []string{
+		"availability_mirror_whole 1", "availability_postgres_answers 1", "availability_mitras_online ", "availability_seeds_total 1",
+		`availability_http_request_seconds_count{code="204",route="POST /api/v1/mitra/online"}`, "janitor_leader 1\n", "go_goroutines",
+		"availability_auto_offline_total ", "availability_postgres_connections ",
+	} {
+		require.Contains(t, metrics, want)
+	}
+	require.NotContains(t, metrics, id, "no label is a mitra")
+	require.NotContains(t, metrics, "registry_devices", "there are no devices")
+
+	p.stop()
+	require.Equal(t, service.ExitOK, p.ends())
+	for _, key := range []string{"janitor:leader", "instance:heartbeat:" + st.Instance} {
+		require.Zero(t, rdb.Exists(t.Context(), key).Val(), key)
+	}
+	require.NotContains(t, p.log.String(), secret)
+}
+
+func TestWhileRedisIsAwayEverythingIsAnsweredFromPostgres(t *testing.T) {
+	t.Parallel()
+	server, db := redistest.Start(t), pgtest.Database(t)
+	p := serving(t, on(server, db.URL)...)
+	id, as := newMitra(t, db)
+	p.is(204, as, "POST", "/api/v1/mitra/online", "")
+	p.is(200, asAdmin, "GET", "/api/v1/config", "")
+	server.Kill()
+	p.await(func() bool { return p.state().Mirror.RedisBreaker != "closed" || !p.state().Mirror.Whole }, "it is noticed")
+	for _, path := range []string{"/api/v1/available", "/api/v1/availability"} {
+		source, body := p.is(200, asService, "GET", path, "")
+		if path == "/api/v1/available" {
+			require.Equal(t, "postgres", source, path)
+			require.Contains(t, body, id)
+		}
+	}
+	p.await(func() bool { // the last snapshot is good for ten seconds
+		source, body := p.is(200, asCustomer, "GET", "/api/v1/availability", "")
+		return source == "postgres" && body == `{"available":true,"count":1}`
+	}, "the snapshot is computed from Postgres")
+	source, body := p.is(200, as, "GET", "/api/v1/mitra/status", "")
+	require.Equal(t, "postgres", source)
+	require.Contains(t, body, `"is_online":true`)
+	source, _ = p.is(204, as, "POST", "/api/v1/mitra/heartbeat", "")
+	require.Equal(t, "postgres", source)
+	source, body = p.is(200, asAdmin, "GET", "/api/v1/mitras?online=true", "")
+	require.Equal(t, "postgres", source)
+	require.Contains(t, body, id)
+	session := newSession(t, db)
+	p.is(200, asService, "POST", "/api/v1/sessions/"+session+"/accept", `{"mitra_id": "`+id+`"}`)
+	p.is(200, asAdmin, "PUT", "/api/v1/config/max_customers_per_mitra", `{"value": 1}`)
+	_, body = p.is(200, asService, "GET", "/api/v1/available", "")
+	require.Equal(t, "[]", body, "the mitra is busy, and the setting is read at once")
+	p.is(200, asService, "POST", "/api/v1/sessions/"+session+"/end", `{"status": "expired"}`)
+	p.is(204, as, "POST", "/api/v1/mitra/offline", "")
+	p.is(409, as, "POST", "/api/v1/mitra/heartbeat", "")
+	p.is(204, as, "POST", "/api/v1/mitra/online", "")
+	p.is(200, asAdmin, "PUT", "/api/v1/mitras/"+id, `{"is_active": false}`)
+	p.is(403, as, "POST", "/api/v1/mitra/heartbeat", "")
+	require.True(t, p.state().Ready, "Postgres answers")
+	_, page := p.get("/")
+	require.Contains(t, page, "not whole: reads fall back to PostgreSQL")
+
+	server.Restart() // with nothing in it
+	p.await(func() bool {
+		source, _ := p.is(200, asService, "GET", "/api/v1/available", "")
+		return source == "valkey"
+	}, "the mirror is seeded again")
+	p.is(403, as, "POST", "/api/v1/mitra/heartbeat", "")
+}
+
+func TestWhilePostgresIsAwayReadsAndHeartbeatsGoOn(t *testing.T) {
+	t.Parallel()
+	server, postgres := redistest.Start(t), pgtest.Start(t)
+	db := postgres.Database()
+	p := serving(t, on(server, db.URL)...)
+	id, as := newMitra(t, db)
+	p.is(204, as, "POST", "/api/v1/mitra/online", "")
+	session := newSession(t, db)
+	postgres.Kill()
+	p.await(func() bool { return !p.state().Postgres.Answers }, "it is noticed")
+	for range 3 {
+		p.is(204, as, "POST", "/api/v1/mitra/heartbeat", "")
+		source, body := p.is(200, asService, "GET", "/api/v1/available", "")
+		require.Equal(t, "valkey", source)
+		require.Contains(t, body, id)
+		source, _ = p.is(200, as, "GET", "/api/v1/mitra/status", "")
+		require.Equal(t, "valkey", source)
+		p.is(200, asCustomer, "GET", "/api/v1/availability", "")
+		p.is(200, asAdmin, "GET", "/api/v1/config", "")
+	}
+	for path, body := range map[string]string{
+		"/api/v1/sessions/" + session + "/accept": `{"mitra_id": "` + id + `"}`,
+		"/api/v1/sessions/" + session + "/end":    `{"status": "completed"}`,
+	} {
+		p.is(503, asService, "POST", path, body)
+	}
+	p.is(503, as, "POST", "/api/v1/mitra/offline", "")
+	p.is(503, asAdmin, "GET", "/api/v1/mitras", "")
+	p.is(503, asAdmin, "PUT", "/api/v1/mitras/"+id, `{"is_active": false}`)
+	p.is(503, asAdmin, "PUT", "/api/v1/config/require_ping", `{"value": false}`)
+	st := p.state()
+	require.True(t, st.Ready, "the mirror is whole")
+	_, page := p.get("/")
+	require.Contains(t, page, "does not answer")
+
+	server.Kill() // now nobody can answer
+	p.await(func() bool { code, _ := p.get("/readyz"); return code == http.StatusServiceUnavailable }, "it is not ready")
+	_, body := p.get("/readyz")
+	require.Contains(t, body, "nobody can answer")
+	p.is(503, asService, "GET", "/api/v1/available", "")
+	p.is(503, as, "POST", "/api/v1/mitra/heartbeat", "")
+	source, _ := p.is(200, asCustomer, "GET", "/api/v1/availability", "")
+	require.NotEmpty(t, source)
+	postgres.Restart()
+	p.await(func() bool { code, _ := p.get("/readyz"); return code == http.StatusOK }, "it is ready again")
+	p.is(204, as, "POST", "/api/v1/mitra/heartbeat", "")
+	require.NotContains(t, p.log.String(), secret)
+}
+
+func TestItStartsWithoutPostgresAndServesWhatRedisKnows(t *testing.T) {
+	t.Parallel()
+	server, postgres := redistest.Start(t), pgtest.Start(t)
+	db := postgres.Database()
+	former := serving(t, on(server, db.URL)...)
+	_, as := newMitra(t, db)
+	former.is(204, as, "POST", "/api/v1/mitra/online", "")
+	former.stop()
+	require.Equal(t, service.ExitOK, former.ends())
+	postgres.Kill()
+
+	p := serving(t, on(server, db.URL)...)
+	require.Contains(t, p.log.String(), "PostgreSQL cannot be prepared: trying again")
+	require.Contains(t, p.log.String(), "serving before the mirror is whole")
+	p.is(204, as, "POST", "/api/v1/mitra/heartbeat", "")
+	p.is(503, asService, "GET", "/api/v1/available", "") // no settings are known
+	postgres.Restart()
+	p.await(func() bool { st := p.state(); return st.Postgres.Prepared && st.Mirror.Whole && st.Ready }, "it is whole")
+	p.is(200, asService, "GET", "/api/v1/available", "")
+}
+
+func TestTwoReplicasMigrateOneAfterTheOtherAndOneLeads(t *testing.T) {
+	t.Parallel()
+	server, db := redistest.Start(t), pgtest.Database(t)
+	replicas := make(chan *running, 2)
+	for range 2 {
+		go func() { replicas <- serving(t, on(server, db.URL)...) }()
+	}
+	one, other := <-replicas, <-replicas
+	_, as := newMitra(t, db)
+	one.is(204, as, "POST", "/api/v1/mitra/online", "")
+	other.is(204, as, "POST", "/api/v1/mitra/heartbeat", "")
+	one.await(func() bool { return one.state().Janitor.Leading != other.state().Janitor.Leading }, "one leads")
+	// What one changes the other knows by an event.
+	one.is(200, asAdmin, "PUT", "/api/v1/config/heartbeat_cadence_seconds", `{"value": 7}`)
+	other.await(func() bool {
+		_, body := other.is(200, as, "GET", "/api/v1/mitra/status", "")
+		return strings.Contains(body, `"heartbeat_cadence_seconds":7`)
+	}, "the other knows the setting")
+}
+
+func TestWithoutMigrationWhatLacksIsNamed(t *testing.T) {
+	t.Parallel()
+	server, db := redistest.Start(t), pgtest.Database(t)
+	code, _, said := says(t, on(server, db.URL, "--migrate=off", "--http-addr=127.0.0.1:0")...)
+	require.Equal(t, service.ExitFailed, code)
+	for _, want := range []string{"relation mitras", "relation app_config", "function availability_accept", "trigger availability_named on mitra_online_status"} {
+		require.Contains(t, said, want)
+	}
+	first := serving(t, on(server, db.URL)...)
+	second := serving(t, on(server, db.URL, "--migrate=off")...)
+	require.True(t, second.state().Postgres.Prepared)
+	first.stop()
+	require.Equal(t, service.ExitOK, first.ends())
+	second.stop()
+	require.Equal(t, service.ExitOK, second.ends())
+	_, err := db.Exec(t.Context(), "ALTER TABLE chat_sessions DISABLE TRIGGER availability_update")
+	require.NoError(t, err)
+	_, _, said = says(t, on(server, db.URL, "--migrate=off", "--http-addr=127.0.0.1:0")...)
+	require.Contains(t, said, "the schema lacks: trigger availability_update on chat_sessions")
+}
+
+func TestAPostgresThatRefusesEndsItAndThePasswordIsNotRepeated(t *testing.T) {
+	t.Parallel()
+	server, db := redistest.Start(t), pgtest.Database(t)
+	role := db.Name + "_reader"
+	_, err := db.Exec(t.Context(), fmt.Sprintf("CREATE ROLE %s LOGIN PASSWORD 'geheim'", role))
+	require.NoError(t, err)
+	t.Cleanup(func() { // before the database goes
+		_, err := db.Exec(t.Context(), "DROP ROLE "+role)
+		_ = err
+	})
+	code, _, said := says(t, on(server, db.As(role+":geheim"), "--http-addr=127.0.0.1:0")...)
+	require.Equal(t, service.ExitFailed, code)
+	require.Contains(t, said, "permission denied for schema public")
+	require.NotContains(t, said, "geheim")
+	code, _, said = says(t, on(server, db.As("nobody_"+db.Name+":geheim"), "--http-addr=127.0.0.1:0")...)
+	require.Equal(t, service.ExitFailed, code)
+	require.Contains(t, said, "does not exist")
+	require.NotContains(t, said, "geheim")
+}
+
+func TestAnAddressInUseIsSaidAtTheStart(t *testing.T) {
+	t.Parallel()
+	server, db := redistest.Start(t), pgtest.Database(t)
+	p := serving(t, on(server, db.URL)...)
+	code, _, said := says(t, on(server, db.URL, "--http-addr="+p.http)...)
+	require.Equal(t, service.ExitFailed, code)
+	require.Contains(t, said, "address already in use")
+}
+
+func TestSIGTERMEndsAReplicaWithZero(t *testing.T) {
+	t.Parallel()
+	server, db := redistest.Start(t), pgtest.Database(t)
+	cmd := exec.Command(os.Args[0], on(server, db.URL, "--http-addr=127.0.0.1:0", "--log-format=json")...)
+	cmd.Env = []string{asMain + "=1", "GOCOVERDIR=" + t.TempDir()}
+	child, err := process.Start(cmd, process.Options{Log: filepath.Join(t.TempDir(), "log")})
+	require.NoError(t, err)
+	t.Cleanup(child.Kill)
+	require.Eventually(t, func() bool { return child.Said("lease acquired", "instance") != "" }, patience, 5*time.Millisecond)
+	require.NoError(t, child.Signal(syscall.SIGTERM))
+	select {
+	case <-child.Done():
+	case <-t.Context().Done():
+	}
+	require.Equal(t, service.ExitOK, child.ExitCode(), child.Log())
+	require.Contains(t, child.Log(), "said goodbye")
+}

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/service"
+)
+
+const manual = "../../docs/availability-settings.md"
+
+func TestTheManualHasTheSettingsOfTheCode(t *testing.T) {
+	t.Parallel()
+	raw, err := os.ReadFile(manual)
+	require.NoError(t, err)
+	const begin, end = "<!-- begin availability -->\n", "<!-- end availability -->"
+	before, rest, found := strings.Cut(string(raw), begin)
+	require.True(t, found, begin)
+	_, after, found := strings.Cut(rest, end)
+	require.True(t, found, end)
+	page := before + begin + "\n" + service.Markdown(new(settings).table()) + "\n" + end + after
+	if *update {
+		require.NoError(t, os.WriteFile(manual, []byte(page), 0o644))
+		return
+	}
+	require.True(t, page == string(raw), "docs/availability-settings.md is not what the code says: renew it with\n"+
+		"go test ./cmd/availability -run TestTheManual -update")
+}
+
+func TestHelpIsAsItWas(t *testing.T) {
+	t.Parallel()
+	const golden = "testdata/help.txt"
+	code, help, _ := says(t, "-h")
+	require.Equal(t, service.ExitOK, code)
+	if *update {
+		require.NoError(t, os.WriteFile(golden, []byte(help), 0o644))
+		return
+	}
+	want, err := os.ReadFile(golden)
+	require.NoError(t, err)
+	require.Equal(t, string(want), help, "renew it with: go test ./cmd/availability -run TestHelp -update")
+	for _, row := range new(settings).table() {
+		require.Contains(t, help, ", "+row.Name+" (default")
+	}
+}
+
+// loaded are settings from arguments and an environment.
+func loaded(args, environ []string) (*settings, error) {
+	s := new(settings)
+	c := &service.Command{Name: "availability", Settings: s.table(), Prefixes: prefixes, Check: s.check}
+	return s, c.Load(args, environ)
+}
+
+var needed = []string{"REDIS_URL=embedded", "DATABASE_URL=postgres://u:geheim@db/app", "JWT_HS256_SECRET=" + secret}
+
+func TestNothingSetGivesTheDocumentedDefaults(t *testing.T) {
+	t.Parallel()
+	s, err := loaded(nil, needed)
+	require.NoError(t, err)
+	s.Redis = service.Redis{}
+	require.Equal(t, &settings{
+		Base: service.Base{
+			Cluster: true, HTTPAddr: "127.0.0.1:8080", ShutdownGrace: 10 * time.Second, LogLevel: slog.LevelInfo, LogFormat: "text",
+		},
+		databaseURL: "postgres://u:geheim@db/app", jwtSecret: secret, migrate: "on",
+		offlineInterval: 30 * time.Second, reconcileInterval: 5 * time.Minute, mirrorInterval: time.Minute,
+		redisShare: 0.25, leaseTTL: 15 * time.Second, heartbeatInterval: 10 * time.Second, heartbeatTTL: 30 * time.Second,
+	}, s)
+}
+
+func TestEverySettingCanBeGivenBothWays(t *testing.T) {
+	t.Parallel()
+	keys := filepath.Join(t.TempDir(), "keys.json")
+	require.NoError(t, os.WriteFile(keys, []byte(`{}`), 0o600))
+	values := map[string]string{
+		"REDIS_URL": "redis://redis.example:6380/2", "INSTANCE_ID": "availability-3", "HTTP_ADDR": "[::1]:9000",
+		"ADMIN_TOKEN": "opensesameopensesame", "SHUTDOWN_GRACE": "12s", "LOG_LEVEL": "debug", "LOG_FORMAT": "json",
+		"DATABASE_URL": "postgresql://db:5433/app?pool_max_conns=9", "MIGRATE": "off", "JWT_HS256_SECRET": secret,
+		"JWT_JWKS": keys, "MITRA_AUTO_OFFLINE_SWEEP_SECONDS": "7", "VALKEY_ONLINE_MIRROR_SWEEP_SECONDS": "77",
+		"HEARTBEAT_MIRROR_INTERVAL_SECONDS": "0.5", "AVAILABILITY_PREFIX": "{a}:", "AVAILABILITY_REDIS_SHARE": "1",
+		"AVAILABILITY_LEASE_TTL": "6s", "HEARTBEAT_INTERVAL": "1s", "HEARTBEAT_TTL": "4s",
+	}
+	var environ, args []string
+	for _, row := range new(settings).table() {
+		v, ok := values[row.Name]
+		require.True(t, ok, "the test knows no value for %s", row.Name)
+		environ = append(environ, row.Name+"="+v)
+		args = append(args, "--"+strings.ReplaceAll(strings.ToLower(row.Name), "_", "-")+"="+v)
+	}
+	want, err := loaded(nil, environ)
+	require.NoError(t, err)
+	got, err := loaded(args, nil)
+	require.NoError(t, err)
+	require.Equal(t, want.Redis.String(), got.Redis.String())
+	got.Redis = want.Redis // holds functions, which are never equal
+	require.Equal(t, want, got)
+	require.Equal(t, 7*time.Second, got.offlineInterval)
+	require.Equal(t, 77*time.Second, got.reconcileInterval)
+	require.Equal(t, 500*time.Millisecond, got.mirrorInterval)
+	require.Equal(t, "off", got.migrate)
+	require.Equal(t, "{a}:janitor:leader", got.layout().Lease())
+}
+
+func TestFaultsNameTheSettingAndWhatWasExpected(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		environ []string
+		want    string
+	}{
+		"no Redis":                    {[]string{"REDIS_URL="}, "REDIS_URL: expected the URL of your Redis"},
+		"no database":                 {[]string{"DATABASE_URL="}, "DATABASE_URL: expected a URL such as postgres://"},
+		"another database":            {[]string{"DATABASE_URL=mysql://u:geheim@db/app"}, "DATABASE_URL: expected a URL such as postgres://"},
+		"a database URL that is none": {[]string{"DATABASE_URL=postgres://u:gehe im%@db:port/app"}, "special characters of the password escaped; the value is not shown"},
+		"a pool that is no number":    {[]string{"DATABASE_URL=postgres://u:geheim@db/app?pool_max_conns=x"}, "DATABASE_URL: expected"},
+		"nobody could call":           {[]string{"JWT_HS256_SECRET="}, "JWT_HS256_SECRET, JWT_JWKS: expected one of the two"},
+		"a secret of 31 bytes":        {[]string{"JWT_HS256_SECRET=" + secret[1:]}, "JWT_HS256_SECRET: expected at least 32 bytes"},
+		"a secret with a line break":  {[]string{"JWT_HS256_SECRET=" + secret + "\n"}, "JWT_HS256_SECRET: expected no spaces"},
+		"keys that are not there":     {[]string{"JWT_JWKS=/nowhere/keys.json"}, "JWT_JWKS: expected an http(s) URL, or a file that is there"},
+		"MIGRATE=yes":                 {[]string{"MIGRATE=yes"}, `MIGRATE: expected on or off, got "yes"`},
+		"an interval with its unit":   {[]string{"MITRA_AUTO_OFFLINE_SWEEP_SECONDS=30s"}, "a number of seconds from 0.05 to 86400"},
+		"an interval of nothing":      {[]string{"HEARTBEAT_MIRROR_INTERVAL_SECONDS=0"}, "a number of seconds from 0.05 to 86400"},
+		"an interval without end":     {[]string{"VALKEY_ONLINE_MIRROR_SWEEP_SECONDS=1e9"}, "a number of seconds from 0.05 to 86400"},
+		"a TTL below three intervals": {[]string{"HEARTBEAT_TTL=20s"}, "HEARTBEAT_TTL: expected at least three times HEARTBEAT_INTERVAL (10s), got 20s"},
+		"a mistyped setting":          {[]string{"AVAILABILITY_PREFFIX=a"}, "AVAILABILITY_PREFFIX: no such setting"},
+		"another mistyped setting":    {[]string{"MITRA_AUTO_OFFLINE_SECONDS=30"}, "MITRA_AUTO_OFFLINE_SECONDS: no such setting"},
+		"a prefix of two tags":        {[]string{"AVAILABILITY_PREFIX={a}{b}"}, "AVAILABILITY_PREFIX: expected a text of at most 100"},
+		"a Cluster without a tag":     {[]string{"REDIS_URL=redis://a:1?addr=b:2"}, "AVAILABILITY_PREFIX: expected a hash tag, such as {availability}:"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			environ := slices.DeleteFunc(slices.Clone(needed), func(pair string) bool {
+				name, _, _ := strings.Cut(pair, "=")
+				return slices.ContainsFunc(c.environ, func(other string) bool { return strings.HasPrefix(other, name+"=") })
+			})
+			_, err := loaded(nil, append(environ, c.environ...))
+			var faults service.Faults
+			require.ErrorAs(t, err, &faults)
+			require.Len(t, faults, 1)
+			require.ErrorContains(t, err, c.want)
+			require.NotContains(t, err.Error(), "geheim")
+			require.NotContains(t, err.Error(), "gehe im")
+			require.NotContains(t, err.Error(), secret[1:])
+		})
+	}
+}

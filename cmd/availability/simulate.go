@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/service"
+	"github.com/rollcall-redis/rollcall/internal/workforce"
+)
+
+// askTime bounds each question to a server that the simulation asks itself.
+const askTime = 5 * time.Second
+
+// simulation is what "availability simulate" was asked for.
+type simulation struct {
+	settings // of which it has the database, the secret and the prefix
+
+	cfg      workforce.Config
+	duration time.Duration // 0: until interrupted
+	redis    service.Redis
+}
+
+// simulate is "availability simulate": it lets a workforce be until ctx ends or its time is up.
+func simulate() *service.Command {
+	s := new(simulation)
+	return &service.Command{
+		Name: "availability simulate",
+		About: `availability simulate plays a workforce against replicas of the program: mitras go
+online, ping, rest, die without a word and come back; a dispatcher gives them
+sessions, moves and ends them; customers poll. It makes its mitras and sessions in
+the database itself. It is for trying out: never run it on a database that is used.`,
+		Settings: s.rows(),
+		Run: func(ctx context.Context, stdout, _ io.Writer) error {
+			return s.show(ctx, stdout)
+		},
+		Notes: `An interrupt ends it with a summary. Its mitras stay in the database, and go
+offline for their silence. Exit status: 0 when it was ended or its time was up, 1
+if nobody could go online at all, 2 on wrong arguments.`,
+	}
+}
+
+// rows is every setting of "availability simulate".
+func (s *simulation) rows() []service.Setting {
+	const ever = 100 * 365 * 24 * time.Hour
+	c := &s.cfg
+	return []service.Setting{
+		{Name: "DATABASE_URL", Secret: true, Required: true, Value: s.parseDatabase,
+			Meaning: "the replicas' database, with a right to insert into `mitras` and `chat_sessions`"},
+		{Name: "JWT_HS256_SECRET", Secret: true, Required: true, Value: s.parseSecret,
+			Meaning: "the replicas' secret: it signs the tokens of apps, dispatcher and customers"},
+		{Name: "REDIS_URL", Secret: true, Value: s.parseRedis,
+			Meaning: "the replicas' Redis, to show how many are online there; it is only read"},
+		{Name: "AVAILABILITY_PREFIX", Value: service.Text(&s.prefix, prefixOK), Meaning: "the replicas' prefix"},
+		{Name: "targets", Default: "http://127.0.0.1:8080", Meaning: "replicas, as http://host:port,...",
+			Value: s.parseTargets},
+		{Name: "mitras", Default: "100", Value: service.Number(&c.Mitras, 1, workforce.MostMitras),
+			Meaning: "number of mitras"},
+		{Name: "interval", Default: "30s", Value: service.Duration(&c.Interval, time.Millisecond, ever),
+			Meaning: "time between two pings of a mitra; `heartbeat_cadence_seconds` is what apps are told"},
+		{Name: "sessions", Default: "1", Value: rate(&c.Sessions), Meaning: "sessions that begin in a second"},
+		{Name: "session-lasts", Default: "1m", Value: service.Duration(&c.SessionLasts, time.Millisecond, ever),
+			Meaning: "how long a session lasts, on average"},
+		{Name: "polls", Default: "10", Value: rate(&c.Polls), Meaning: "polls of customers in a second"},
+		{Name: "rest", Default: "0.01", Value: service.Share(&c.Rest, 0),
+			Meaning: "share of pings, 0 to 1, at which a mitra goes offline for about five intervals instead"},
+		{Name: "die", Default: "0.002", Value: service.Share(&c.Die, 0),
+			Meaning: "share of pings, 0 to 1, at which an app dies without a word"},
+		{Name: "dead-for", Default: "10m", Value: service.Duration(&c.DeadFor, time.Millisecond, ever),
+			Meaning: "when it comes back, on average"},
+		{Name: "timeout", Default: "5s", Value: service.Duration(&c.Timeout, time.Millisecond, ever),
+			Meaning: "how long a request waits for its answer"},
+		{Name: "duration", Default: "0s", Value: service.Duration(&s.duration, 0, ever),
+			Meaning: "how long; 0s: until interrupted"},
+		service.Seed(&c.Seed),
+	}
+}
+
+func (s *simulation) parseRedis(v string) error {
+	err := s.redis.Parse(v)
+	if s.redis.Embedded() {
+		err = errors.New("a URL of the replicas' Redis")
+	}
+	return err
+}
+
+func (s *simulation) parseTargets(v string) error {
+	s.cfg.Targets = nil
+	for target := range strings.SplitSeq(v, ",") {
+		target = strings.TrimRight(target, "/")
+		if !strings.HasPrefix(target, "http://") && !strings.HasPrefix(target, "https://") {
+			return errors.New("http://host:port, or several with commas between them")
+		}
+		s.cfg.Targets = append(s.cfg.Targets, target)
+	}
+	return nil
+}
+
+// rate takes a number of things in a second.
+func rate(p *float64) func(string) error {
+	const most = 10_000
+	return func(v string) error {
+		f, err := strconv.ParseFloat(v, 64)
+		if err != nil || !(f >= 0 && f <= most) { // written so that NaN fails
+			return fmt.Errorf("a number from 0 to %d", most)
+		}
+		*p = f
+		return nil
+	}
+}
+
+// show runs the workforce and shows it. Its error says that nobody could go online at all.
+func (s *simulation) show(ctx context.Context, stdout io.Writer) error {
+	c := s.cfg
+	if s.duration > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, s.duration)
+		defer cancel()
+	}
+	db, err := pgxpool.New(ctx, string(s.databaseURL))
+	if err != nil {
+		return errors.New("availability: DATABASE_URL cannot be used") // the cause may repeat a password
+	}
+	defer db.Close()
+	c.Secret, c.Backend = []byte(s.jwtSecret), workforce.DB{Pool: db}
+	force, err := workforce.New(c)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(stdout, "simulating %d mitras who ping every %v, at %s; seed %d\n",
+		c.Mitras, c.Interval, strings.Join(c.Targets, ", "), c.Seed)
+	view := &workforce.View{Force: force, Out: stdout, Terminal: service.IsTerminal(stdout)}
+	if s.redis != (service.Redis{}) {
+		clients, err := service.Connect(s.redis, askTime)
+		if err != nil {
+			return err
+		}
+		defer clients.Close()
+		view.Truth = &workforce.Truth{Force: force, DB: db, Redis: clients.Data, Layout: guard.Layout{Prefix: s.prefix}}
+	}
+	return view.Run(ctx)
+}
