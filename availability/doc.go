@@ -24,8 +24,8 @@
 //  4. Whole or not: `mitras:seeded` stands only after a complete seed whose token survived. Without
 //     it every read falls back to Postgres.
 //  5. A heartbeat is never invented. Judging waits until the engine's witness has listened for
-//     stale_after, and until heartbeats were required for so long. Nobody is judged while stale_after
-//     is not longer than the pause between two heartbeats.
+//     stale_after, and until heartbeats were required for so long. Nobody is judged while
+//     stale_after is not longer than the pause between two heartbeats.
 //  6. Auto-offline is a sweep of package janitor: condemned in Redis under the guard, then flipped
 //     in one transaction that is conditional on the version, then applied.
 //  7. Accepting a session is a conditional statement under the row lock: overbooking is impossible.
@@ -48,8 +48,8 @@
 //     maxmemory-policy has to be noeviction. Reconciliation finds what is missing.
 //   - A writer that was frozen while the source lost commits may bring a state that was lost. It
 //     stands until a newer version comes, or a reconciliation.
-//   - While the mirror is not whole a heartbeat of any id is kept, and makes a key: the caller checks
-//     the id.
+//   - While the mirror is not whole a heartbeat of any id is kept, and makes a key: the caller
+//     checks the id.
 //   - After stale_after was made shorter, whoever has not pinged so lately is silent at once. After
 //     require_ping was turned on it is so for reads; going offline waits.
 //   - A counter or a heartbeat of an id that stands in no set and in no hash is not looked for.
