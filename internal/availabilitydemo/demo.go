@@ -107,8 +107,8 @@ type demo struct {
 }
 
 // Run plays the demo and judges its end. It returns nil if all agree; else ErrDiverged,
-// ErrOverruled, ErrLate, why a server or a replica ended, or the cause of ctx. When it returns, none
-// of its processes runs. After an error the logs are kept in a folder that the timeline names,
+// ErrOverruled, ErrLate, why a server or a replica ended, or the cause of ctx. When it returns,
+// none of its processes runs. After an error the logs are kept in a folder that the timeline names,
 // unless ctx has ended.
 func Run(ctx context.Context, cfg Config) (err error) {
 	cfg.Mitras, cfg.Pace = cmp.Or(cfg.Mitras, 300), cmp.Or(cfg.Pace, Leisurely)

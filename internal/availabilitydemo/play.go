@@ -49,6 +49,9 @@ func (d *demo) play(ctx context.Context) error {
 		if err := step(ctx); err != nil {
 			return err
 		}
+		if _, err := d.overruled(ctx); err != nil {
+			return err
+		}
 		if !wait.For(ctx, d.pace.Calm) {
 			return context.Cause(ctx)
 		}
@@ -263,13 +266,9 @@ func (d *demo) judge(ctx context.Context) error {
 	if err := d.agreed(ctx); err != nil {
 		return err
 	}
-	all, err := d.truth.Offlined(ctx, d.began)
+	all, err := d.overruled(ctx)
 	if err != nil {
 		return err
-	}
-	if wrong := workforce.Overruled(all, d.pace.Stale); len(wrong) > 0 {
-		return fmt.Errorf("%w: %d of %d; %s at %s, %v after it", ErrOverruled, len(wrong), len(all),
-			wrong[0].Mitra, wrong[0].At, wrong[0].Silent)
 	}
 	if len(all) < 3*silentApps {
 		return errors.Join(ErrDiverged, fmt.Errorf("%d were set offline, and %d had died", len(all), 3*silentApps))
@@ -280,4 +279,18 @@ func (d *demo) judge(ctx context.Context) error {
 	d.say("  %d heartbeats acknowledged; %d mitras set offline for silence, each for %v or more: "+
 		"nobody who pinged", c.Heartbeats, len(all), d.pace.Stale)
 	return nil
+}
+
+// overruled are all who were set offline and had not asked for it, or ErrOverruled if one of them
+// had pinged.
+func (d *demo) overruled(ctx context.Context) ([]workforce.Offlined, error) {
+	all, err := d.truth.Offlined(ctx, d.began)
+	if err != nil {
+		return nil, err
+	}
+	if wrong := workforce.Overruled(all, d.pace.Stale); len(wrong) > 0 {
+		return nil, fmt.Errorf("%w: %d of %d; %s at %s, %v after it", ErrOverruled, len(wrong), len(all),
+			wrong[0].Mitra, wrong[0].At, wrong[0].Silent)
+	}
+	return all, nil
 }
