@@ -42,11 +42,12 @@ func TestAMitrasLifeThroughTheProgram(t *testing.T) {
 	require.Equal(t, "1", rdb.Get(t.Context(), "mitra:capacity:"+id).Val())
 	p.is(200, asService, "POST", "/api/v1/sessions/"+session+"/end", `{"status": "completed"}`)
 
-	// From here on who is silent for a second goes offline, once Redis was listened to for so long.
-	p.is(200, asAdmin, "PUT", "/api/v1/config/stale_after_seconds", `{"value": 1}`)
+	// From here on who is silent for two seconds goes offline, once Redis was listened to for so long.
+	p.is(200, asAdmin, "PUT", "/api/v1/config/heartbeat_cadence_seconds", `{"value": 1}`)
+	p.is(200, asAdmin, "PUT", "/api/v1/config/stale_after_seconds", `{"value": 2}`)
 	p.await(func() bool {
 		resp, _ := p.ask(as, "POST", "/api/v1/mitra/heartbeat", "")
-		if resp.StatusCode == http.StatusConflict { // this machine was slower than a second
+		if resp.StatusCode == http.StatusConflict { // this machine was slower than two seconds
 			p.is(204, as, "POST", "/api/v1/mitra/online", "")
 		}
 		return !rdb.SIsMember(t.Context(), "mitras:online", silent).Val()
