@@ -217,7 +217,7 @@ func TestAnEmptiedRedisIsFilledAgainAndWhatIsCorruptedConverges(t *testing.T) {
 func TestAHeartbeatReachesItsRowInOnePassAndTheStaleGoOfflineInBothStoresWithOneLogRow(t *testing.T) {
 	b := bothStores(t, `INSERT INTO mitras (id) SELECT gen_random_uuid() FROM generate_series(1, 2)`,
 		`INSERT INTO mitra_online_status (mitra_id, is_online, last_online_at, last_heartbeat_at)
-			SELECT id, true, now() - interval '1 hour', now() - interval '1 hour' FROM mitras`)
+			SELECT id, true, now() - interval '1 hour', now() - (rank() OVER (ORDER BY id) - 1) * interval '1 hour' FROM mitras`)
 	ctx := t.Context()
 	fresh := one[string](b, "SELECT min(id::text) FROM mitras")
 	stale := one[string](b, "SELECT max(id::text) FROM mitras")
