@@ -147,7 +147,7 @@ var mutants = []mutant{
 		edits: []edit{{
 			file: heartbeatLua, from: "if call('HEXISTS', prefix .. 'mitras:condemned', id) == 1 then return 'not_online' end", to: "",
 		}},
-		row: "LeaderStoppedBeforeTheCommit",
+		row: "PingsBetweenMarkAndTransaction",
 	},
 	{
 		name: "NoWitness", what: "silence is judged though nobody has listened",

@@ -177,7 +177,7 @@ func (w *world) judge() {
 		}
 		t = t.after(lost)
 	}
-	of := judgeTruth(t, rules{stale: stale, places: places, signs: signs})
+	of := judgeTruth(t, rules{stale: stale, places: places, signs: signs, emptied: w.row.emptied})
 	mirror := judgeMirror(h, t, w.row.evicts)
 	w.Logf("%d versions (%d lost), %d set offline for silence, %d log rows; "+
 		"Redis: %d events, %d states shown, %d marks, %d seedings, %d states of reroutes, %d before the other mitra's",

@@ -15,6 +15,7 @@ type row struct {
 	name    string
 	short   bool // it is part of make test
 	evicts  bool // Redis drops keys by itself
+	emptied bool // Redis is, while an auto-offline is about to commit
 	holds   bool // nobody goes offline for silence for a while after the fault
 	standby bool // another Postgres follows the first
 	more    int  // mitras besides the usual ones
@@ -31,6 +32,8 @@ func matrix() []row {
 		{name: "LeaderStoppedBetweenMarkAndTransaction", fault: leaderStopped(failpoint.Condemned)},
 		{name: "LeaderStoppedBeforeTheCommit", fault: leaderStopped(failpoint.Confirmed)},
 		{name: "LeaderStoppedBetweenCommitAndApply", fault: leaderStopped(failpoint.Flipped)},
+		{name: "PingsBetweenMarkAndTransaction", fault: pings(failpoint.Condemned)},
+		{name: "PingsBeforeTheCommit", fault: pings(failpoint.Confirmed)},
 		{name: "WriterKilledBetweenCommitAndApply", fault: writerKilled},
 		{name: "WriterStoppedBetweenCommitAndApply", fault: writerStopped},
 		{name: "ReplicasKilledInTurn", fault: killedInTurn},
@@ -48,7 +51,7 @@ func matrix() []row {
 
 		{name: "Flushed", short: true, fault: flushed},
 		{name: "FlushedWhileSeeding", fault: flushedWhileSeeding},
-		{name: "FlushedBeforeTheCommit", fault: flushedBeforeTheCommit},
+		{name: "FlushedBeforeTheCommit", emptied: true, fault: flushedBeforeTheCommit},
 		{name: "RedisRestartedWithItsFile", fault: redisRestarted(true)},
 		{name: "RedisRestartedWithoutItsFile", fault: redisRestarted(false)},
 		{name: "RedisRolledBack", fault: redisRolledBack},
