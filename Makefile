@@ -67,7 +67,8 @@ search: ## Look at random for events after which something living is deleted (ST
 		go test -count=1 -v -timeout 24h -run '$(search)' ./janitor/
 
 bench: ## Measure floor, peers and ours side by side, into docs/ (ARGS="-size=small -only=sweep": only shown)
-	@$(with_redis) export REDIS8_SERVER=$$(scripts/redis 8) VALKEY_SERVER=$$(scripts/redis valkey) && \
+	@$(with_redis) export REDIS8_SERVER=$$(scripts/redis 8) VALKEY_SERVER=$$(scripts/redis valkey) \
+		POSTGRES_BIN=$$(scripts/postgres) && \
 		go test -count=1 -v -timeout 3h -run '^TestMeasure$$' ./bench/ -args -size=default $(or $(ARGS),-out=$(CURDIR)/docs)
 
 bench-micro: ## Run Go's benchmarks, for benchstat (COUNT=1)

@@ -17,7 +17,6 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
-	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
@@ -45,7 +44,7 @@ func (r *rig) leads(o *redis.Options, layout guard.Layout, dry bool) *leader {
 
 func (r *rig) leadsWith(o *redis.Options, layout guard.Layout, timing guard.Timing, c janitor.Config) *leader {
 	r.t.Helper()
-	data, control := redis.NewClient(o), redis.NewClient(lease.Options(o))
+	data, control := redis.NewClient(o), redis.NewClient(controlOptions(o))
 	r.t.Cleanup(func() { _, _ = data.Close(), control.Close() })
 	reg, err := registry.New(registry.Config{
 		Client: data, Control: control, Instance: "worker-1", Layout: layout, Logger: r.log,

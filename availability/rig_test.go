@@ -10,15 +10,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"github.com/sourcegraph/conc/pool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/pgtest"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/lease"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+func TestMain(m *testing.M) {
+	logging.Disable() // what go-redis would print while a server is away
+	pgtest.Main(m)
+}
 
 // rig is a mirror of a fake source on a test's own keys.
 type rig struct {
@@ -38,7 +43,7 @@ func newRig(t *testing.T, w redistest.World, source *fake, change ...func(*Confi
 		return c
 	}
 	c := Config{
-		Source: source, Client: open(w.Options), Control: open(lease.Options(w.Options)),
+		Source: source, Client: open(w.Options), Control: open(controlOptions(w.Options)),
 		Layout: guard.Layout{Prefix: w.Prefix}, Tick: 10 * time.Millisecond,
 		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	}
@@ -49,6 +54,13 @@ func newRig(t *testing.T, w redistest.World, source *fake, change ...func(*Confi
 	require.NoError(t, err)
 	m.patience = time.Minute
 	return &rig{t, m, source, w.Client}
+}
+
+// controlOptions are those of lease, with as many connections as a test asks for.
+func controlOptions(o *redis.Options) *redis.Options {
+	c := lease.Options(o)
+	c.PoolSize = max(c.PoolSize, o.PoolSize)
+	return c
 }
 
 // onRedis runs a test beside others, on a real server: the embedded one is too slow for hundreds of

@@ -1,0 +1,269 @@
+package availability_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/sourcegraph/conc/pool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/availability"
+	"github.com/rollcall-redis/rollcall/availability/postgres"
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/pgtest"
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/lease"
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+// What was promised of both stores together, on a real Redis and a real PostgreSQL.
+
+const (
+	patience = time.Minute
+	never    = 1000 * time.Hour
+)
+
+// both is a mirror with a leader, and the two stores as other services see them.
+type both struct {
+	*availability.Mirror
+	t      *testing.T
+	db     *pgtest.DB
+	rdb    *redis.Client
+	prefix string
+	jan    *janitor.Janitor
+}
+
+// bothStores fills the tables, and then seeds.
+func bothStores(t *testing.T, fill ...string) *both {
+	t.Helper()
+	t.Parallel()
+	b := &both{t: t, db: pgtest.Database(t), prefix: redistest.Prefix(t)}
+	source, err := postgres.Open(t.Context(), b.db.URL, postgres.Timeout(patience))
+	require.NoError(t, err)
+	t.Cleanup(source.Close)
+	require.NoError(t, source.Migrate(t.Context()))
+	for _, sql := range fill {
+		b.sql(sql)
+	}
+	o := redistest.Shared(t).Options()
+	open := func(o *redis.Options) *redis.Client {
+		c := redis.NewClient(o)
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	b.rdb = open(o)
+	control, layout, log := open(lease.Options(o)), guard.Layout{Prefix: b.prefix}, slog.New(slog.DiscardHandler)
+	b.Mirror, err = availability.New(availability.Config{
+		Source: source, Client: b.rdb, Control: control, Layout: layout, Logger: log, Tick: 10 * time.Millisecond,
+		ReconcileInterval: never, OfflineInterval: never, HeartbeatInterval: never, // only when a test asks
+	})
+	require.NoError(t, err)
+	reg, err := registry.New(registry.Config{Client: b.rdb, Control: control, Instance: "worker-1", Layout: layout, Logger: log})
+	require.NoError(t, err)
+	b.jan, err = janitor.New(janitor.Config{
+		Client: b.rdb, Control: control, Registry: reg, Sweeps: b.Sweeps(), Logger: log, RedisShare: 1,
+	})
+	require.NoError(t, err)
+	timing := guard.Timing{Interval: registry.DefaultHeartbeatInterval, TTL: registry.DefaultHeartbeatTTL}
+	_, err = guard.New(b.rdb, b.rdb, layout, timing, "nobody").Tick(t.Context())
+	require.NoError(t, err)
+	long := time.Now().Add(-10 * time.Hour).UnixMilli() // heartbeats have been heard all that time
+	require.NoError(t, b.rdb.HSet(t.Context(), layout.Witness(), "since", long).Err())
+	ctx, cancel := context.WithCancel(context.Background())
+	work := pool.New().WithContext(ctx)
+	work.Go(reg.Run)
+	work.Go(b.Run)
+	work.Go(b.jan.Run)
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, work.Wait())
+	})
+	b.eventually(func() bool {
+		select {
+		case <-b.Ready():
+			return true
+		default:
+			return false
+		}
+	}, "the mirror is whole")
+	b.sweep("availability_reconcile") // the first passes of the term are over
+	return b
+}
+
+func (b *both) eventually(f func() bool, what string) {
+	b.t.Helper()
+	require.Eventually(b.t, f, patience, 5*time.Millisecond, what)
+}
+
+func (b *both) sql(statement string, args ...any) {
+	b.t.Helper()
+	_, err := b.db.Exec(b.t.Context(), statement, args...)
+	require.NoError(b.t, err)
+}
+
+// one returns the only value that a query selects.
+func one[T any](b *both, sql string, args ...any) (value T) {
+	b.t.Helper()
+	require.NoError(b.t, b.db.QueryRow(b.t.Context(), sql, args...).Scan(&value))
+	return value
+}
+
+// sweep asks for one pass.
+func (b *both) sweep(name string) (report janitor.Report) {
+	b.t.Helper()
+	b.eventually(func() bool {
+		reports, err := b.jan.Sweep(b.t.Context(), janitor.Request{Sweep: name})
+		if not := new(janitor.NotLeaderError); errors.As(err, &not) {
+			return false // yet
+		}
+		require.NoError(b.t, err)
+		require.Len(b.t, reports, 1)
+		report = reports[0]
+		return true
+	}, "a pass")
+	require.Equal(b.t, janitor.Done, report.Outcome, "%+v", report)
+	return report
+}
+
+// wrong compares the four structures with the service's own tables, which is what the states are
+// made of, and names the first difference.
+func (b *both) wrong() string {
+	ctx, key := context.Background(), func(name string) string { return b.prefix + name }
+	rows, err := b.db.Query(ctx, `SELECT m.id::text, coalesce(s.is_online, false), m.is_active, (SELECT count(*) FROM chat_sessions c
+		WHERE c.mitra_id = m.id AND c.status IN ('active', 'pending_payment')) FROM mitras m LEFT JOIN mitra_online_status s ON s.mitra_id = m.id`)
+	require.NoError(b.t, err)
+	defer rows.Close()
+	all, on, off := 0, 0, 0
+	for rows.Next() {
+		var id, sessions string
+		var online, active bool
+		var n int
+		require.NoError(b.t, rows.Scan(&id, &online, &active, &n))
+		all++
+		sessions = b.rdb.Get(ctx, key("mitra:capacity:"+id)).Val()
+		if online {
+			on++
+		}
+		if !active {
+			off++
+		}
+		switch {
+		case b.rdb.SIsMember(ctx, key("mitras:online"), id).Val() != online:
+			return id + ": online"
+		case b.rdb.SIsMember(ctx, key("mitras:deactivated"), id).Val() == active:
+			return id + ": deactivated"
+		case sessions != one[string](b, "SELECT $1::int::text", n):
+			return id + ": capacity " + sessions
+		case !online && b.rdb.Exists(ctx, key("mitra:heartbeat:"+id)).Val() != 0:
+			return id + ": is offline, and has a heartbeat"
+		}
+	}
+	require.NoError(b.t, rows.Err())
+	if b.rdb.SCard(ctx, key("mitras:online")).Val() != int64(on) || b.rdb.SCard(ctx, key("mitras:deactivated")).Val() != int64(off) ||
+		b.rdb.HLen(ctx, key("mitras:version")).Val() != int64(all) {
+		return "somebody whom nobody knows"
+	}
+	return ""
+}
+
+// workforce are 200 mitras of every kind, with up to four sessions, some of which are over.
+var workforce = []string{
+	`INSERT INTO mitras (id, is_active) SELECT gen_random_uuid(), i % 7 <> 0 FROM generate_series(1, 200) i`,
+	`INSERT INTO mitra_online_status (mitra_id, is_online, last_online_at, last_heartbeat_at)
+		SELECT id, row_number() OVER () % 3 = 0, now(), now() FROM mitras LIMIT 150`,
+	`INSERT INTO chat_sessions (mitra_id, status) SELECT id, s FROM mitras, unnest(ARRAY['active', 'active', 'pending_payment', 'completed']) s
+		WHERE random() < 0.5`,
+	`INSERT INTO chat_sessions (status) VALUES ('searching')`,
+}
+
+func TestASeedIsWhatTheTablesSay(t *testing.T) {
+	b := bothStores(t, workforce...)
+	require.Empty(t, b.wrong())
+	require.Equal(t, int64(50), b.rdb.SCard(t.Context(), b.prefix+"mitras:online").Val())
+	require.Equal(t, int64(28), b.rdb.SCard(t.Context(), b.prefix+"mitras:deactivated").Val())
+}
+
+func TestAnEmptiedRedisIsFilledAgainAndWhatIsCorruptedConverges(t *testing.T) {
+	b := bothStores(t, workforce...)
+	ctx := t.Context()
+	keys, err := b.rdb.Keys(ctx, b.prefix+"mitra*").Result() // all that this test has: the server is not its own
+	require.NoError(t, err)
+	require.NoError(t, b.rdb.Del(ctx, keys...).Err())
+	b.eventually(func() bool { return b.wrong() == "" && b.rdb.Exists(ctx, b.prefix+"mitras:seeded").Val() == 1 }, "it is seeded again")
+
+	const stranger = "00000000-0000-4000-8000-000000000000"
+	anybody := one[string](b, "SELECT mitra_id::text FROM mitra_online_status WHERE is_online LIMIT 1")
+	for _, corrupt := range []func() error{
+		func() error { return b.rdb.SAdd(ctx, b.prefix+"mitras:online", stranger).Err() },
+		func() error { return b.rdb.SAdd(ctx, b.prefix+"mitras:deactivated", stranger, anybody).Err() },
+		func() error { return b.rdb.SRem(ctx, b.prefix+"mitras:online", anybody).Err() },
+		func() error { return b.rdb.Set(ctx, b.prefix+"mitra:capacity:"+anybody, -5, 0).Err() },
+		func() error { return b.rdb.Del(ctx, b.prefix+"mitra:capacity:"+anybody).Err() },
+		func() error { return b.rdb.HDel(ctx, b.prefix+"mitras:version", anybody).Err() },
+		func() error { return b.rdb.Del(ctx, b.prefix+"mitras:online").Err() },
+	} {
+		require.NoError(t, corrupt())
+		require.NotEmpty(t, b.wrong())
+		b.sweep("availability_reconcile")
+		require.Empty(t, b.wrong())
+	}
+}
+
+func TestAHeartbeatReachesItsRowInOnePassAndTheStaleGoOfflineInBothStoresWithOneLogRow(t *testing.T) {
+	b := bothStores(t, `INSERT INTO mitras (id) SELECT gen_random_uuid() FROM generate_series(1, 2)`,
+		`INSERT INTO mitra_online_status (mitra_id, is_online, last_online_at, last_heartbeat_at)
+			SELECT id, true, now() - interval '1 hour', now() - interval '1 hour' FROM mitras`)
+	ctx := t.Context()
+	fresh := one[string](b, "SELECT min(id::text) FROM mitras")
+	stale := one[string](b, "SELECT max(id::text) FROM mitras")
+	beat, err := b.Heartbeat(ctx, fresh)
+	require.NoError(t, err)
+	require.Equal(t, availability.BeatKept, beat)
+	b.sweep("availability_heartbeats")
+	at := one[time.Time](b, "SELECT last_heartbeat_at FROM mitra_online_status WHERE mitra_id = $1", fresh)
+	require.Equal(t, b.rdb.Get(ctx, b.prefix+"mitra:heartbeat:"+fresh).Val(), at.UTC().Format("2006-01-02T15:04:05.000Z"))
+
+	for range 2 { // a second pass finds nobody
+		b.sweep("availability_offline")
+		require.Empty(t, b.wrong())
+		require.Equal(t, fresh, one[string](b, "SELECT string_agg(mitra_id::text, ',') FROM mitra_online_status WHERE is_online"))
+		require.Equal(t, []string{fresh}, b.rdb.SMembers(ctx, b.prefix+"mitras:online").Val())
+		require.Equal(t, "offline "+stale, one[string](b, "SELECT string_agg(status || ' ' || mitra_id, ',') FROM mitra_online_logs"))
+	}
+}
+
+func TestCapacityFollowsEachStepOfASessionInBothStores(t *testing.T) {
+	b := bothStores(t, `INSERT INTO mitras (id) SELECT gen_random_uuid() FROM generate_series(1, 2)`,
+		`INSERT INTO chat_sessions (status) VALUES ('searching'), ('searching')`)
+	ctx := t.Context()
+	first, other := one[string](b, "SELECT min(id::text) FROM mitras"), one[string](b, "SELECT max(id::text) FROM mitras")
+	s1, s2 := one[string](b, "SELECT min(id::text) FROM chat_sessions"), one[string](b, "SELECT max(id::text) FROM chat_sessions")
+	done := func(_ availability.Session, err error) error { return err }
+	for _, step := range []struct {
+		name string
+		do   func() error
+		want string // sessions of both mitras
+		err  error
+	}{
+		{"accept", func() error { return done(b.Accept(ctx, s1, first)) }, "1 0", nil},
+		{"accept another", func() error { return done(b.Accept(ctx, s2, first)) }, "2 0", nil},
+		{"ask for a payment", func() error { return done(b.Extend(ctx, s1, false)) }, "2 0", nil},
+		{"reroute", func() error { return done(b.Reroute(ctx, s1, other)) }, "1 1", nil},
+		{"extend", func() error { return done(b.Extend(ctx, s1, true)) }, "1 1", nil},
+		{"end", func() error { return done(b.End(ctx, s1)) }, "1 0", nil},
+		{"end again", func() error { return done(b.End(ctx, s1)) }, "1 0", nil},
+		{"cancel what is over", func() error { return done(b.Cancel(ctx, s1)) }, "1 0", availability.ErrTaken},
+		{"expire", func() error { return done(b.Expire(ctx, s2)) }, "0 0", nil},
+		{"extend what is over", func() error { return done(b.Extend(ctx, s2, true)) }, "0 0", availability.ErrTaken},
+	} {
+		require.ErrorIs(t, step.do(), step.err, step.name)
+		require.Empty(t, b.wrong(), step.name)
+		require.Equal(t, step.want, b.rdb.Get(ctx, b.prefix+"mitra:capacity:"+first).Val()+" "+
+			b.rdb.Get(ctx, b.prefix+"mitra:capacity:"+other).Val(), step.name)
+	}
+}
