@@ -3,7 +3,6 @@ package availability
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -249,13 +248,6 @@ func (w *world) sameAnswer(to, from string) (why string) {
 		}
 	}
 	return ""
-}
-
-// ask asks a replica how a mitra is.
-func (w *world) ask(r *harness.Replica, mitra string) (status int, body string) {
-	status, answer, _ := w.callOne(w.Context(), r.HTTP, w.token("mitra", mitra), http.MethodGet,
-		"/api/v1/mitra/status", nil)
-	return status, string(answer)
 }
 
 // lasting lets a fault last for longer than a mitra may be silent.

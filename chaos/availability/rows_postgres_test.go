@@ -104,7 +104,8 @@ func deadlocksForced(w *world) {
 	wait.Wait()
 }
 
-// lockAgainstTheRule changes states before what they are made of, and later ids before earlier ones.
+// lockAgainstTheRule changes states before what they are made of, and later ids before earlier
+// ones.
 func (w *world) lockAgainstTheRule(ctx context.Context) {
 	tx, err := w.db.Begin(ctx)
 	if err != nil {

@@ -223,8 +223,8 @@ func byMitra(flips []flip) map[string][]string {
 	return of
 }
 
-// judgeFlip: a sign that began before the flip, and less than stale before it, was either refused or
-// there to be seen; unless it was answered behind the flip, and its mitra online again by then.
+// judgeFlip: a sign that began before the flip, and less than stale before it, was either refused
+// or there to be seen; unless it was answered behind the flip, and its mitra online again by then.
 func (r rules) judgeFlip(v *tally, c *change, later []change) {
 	until := c.committed
 	if r.emptied || until.IsZero() {

@@ -239,7 +239,8 @@ func (p *server) copyOf(data string) (copied string, err error) {
 	return copied, copyTo(data, copied)
 }
 
-// copyTo keeps owners and rights, as a server wants them, and leaves out what names a living server.
+// copyTo keeps owners and rights, as a server wants them, and leaves out what names a living
+// server.
 func copyTo(from, to string) error {
 	if out, err := exec.Command("cp", "-a", from, to).CombinedOutput(); err != nil {
 		return fmt.Errorf("pgtest: copy: %w\n%s", err, out)
