@@ -229,6 +229,32 @@ func TestTwoReplicasMigrateOneAfterTheOtherAndOneLeads(t *testing.T) {
 	}, "the other knows the setting")
 }
 
+func TestAReplicaStartsWithASettingThatMakesNoSenseAndSaysSo(t *testing.T) {
+	t.Parallel()
+	server, db := redistest.Start(t), pgtest.Database(t)
+	former := serving(t, on(server, db.URL)...)
+	former.stop()
+	require.Equal(t, service.ExitOK, former.ends())
+	_, err := db.Exec(t.Context(), `UPDATE app_config SET value = '"many"' WHERE key = 'max_customers_per_mitra'`)
+	require.NoError(t, err)
+	p := serving(t, on(server, db.URL)...)
+	id, as := newMitra(t, db)
+	p.is(204, as, "POST", "/api/v1/mitra/online", "")
+	p.is(200, asService, "GET", "/api/v1/available", "")
+	p.is(200, asService, "POST", "/api/v1/sessions/"+newSession(t, db)+"/accept", `{"mitra_id": "`+id+`"}`)
+	_, body := p.is(200, asAdmin, "GET", "/api/v1/config", "")
+	require.Contains(t, body, `"max_customers_per_mitra":3`)
+	p.await(func() bool {
+		st := p.state().Mirror
+		return strings.Contains(st.SettingsError, "max_customers_per_mitra") && st.OfflineHeld == "settings"
+	}, "status says so")
+	_, page := p.get("/")
+	require.Contains(t, page, "last good settings apply, or defaults")
+	p.is(200, asAdmin, "PUT", "/api/v1/config/max_customers_per_mitra", `{"value": 2}`)
+	p.await(func() bool { return p.state().Mirror.SettingsError == "" }, "it is mended")
+	require.Equal(t, 1, strings.Count(p.log.String(), "a setting makes no sense"))
+}
+
 func TestWithoutMigrationWhatLacksIsNamed(t *testing.T) {
 	t.Parallel()
 	server, db := redistest.Start(t), pgtest.Database(t)
