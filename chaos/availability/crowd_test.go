@@ -18,6 +18,10 @@ const (
 	pingEvery = 400 * time.Millisecond
 	places    = 3
 	workers   = 16 // who hammer
+
+	// hammerPause is the longest pause of one who hammers: what is judged are orders of events, and a
+	// machine that is too busy has fewer of them.
+	hammerPause = 150 * time.Millisecond
 )
 
 // Who a mitra is, by its number.
@@ -122,7 +126,7 @@ func (p *people) run(ctx context.Context, hammering int) (done *sync.WaitGroup) 
 	}
 	for range hammering {
 		done.Go(func() {
-			for pause(ctx, time.Duration(rand.Int64N(int64(60*time.Millisecond)))) && !p.isCalm() {
+			for pause(ctx, time.Duration(rand.Int64N(int64(hammerPause)))) && !p.isCalm() {
 				p.hammer(ctx)
 			}
 		})

@@ -23,8 +23,8 @@ import (
 
 // Durations of the replicas: the shortest that two busy cores carry.
 const (
-	leaseTTL = 2 * time.Second
-	beatTTL  = 2 * time.Second
+	leaseTTL = 3 * time.Second
+	beatTTL  = 3 * time.Second
 	sweep    = 500 * time.Millisecond
 )
 
