@@ -46,17 +46,17 @@ test-colyseus: ## Run the sweeps beside real Colyseus servers, three versions (n
 	@COLYSEUS=$$(scripts/colyseus) && export COLYSEUS && { test -z "$$COLYSEUS" || \
 		scripts/test . -race -tags colyseus -parallel 8 -timeout 8m -run '$(RUN)$(if $(VERSION),/^$(VERSION)$$)' ./test/colyseus/; }
 
-chaos: ## Break things for about ten minutes: every row of the matrix, then everything at random
-	@$(chaos) ROLLCALL_DURATION=$(or $(DURATION),10m) go test -race -count=1 -v -timeout 40m -p 1 ./chaos/ ./chaos/orphans/
+chaos: ## Break things for about half an hour: every row of the matrix, then everything at random
+	@$(chaos) ROLLCALL_DURATION=$(or $(DURATION),10m) go test -race -count=1 -v -timeout 60m -p 1 ./chaos/ ./chaos/orphans/ ./chaos/availability/
 
 chaos-short: ## Break things for a minute: the rows of the matrix that are part of test
-	@$(chaos) go test -race -count=1 -v -short -timeout 5m -run '^TestMatrix$$' -p 1 ./chaos/ ./chaos/orphans/
+	@$(chaos) go test -race -count=1 -v -short -timeout 5m -run '^TestMatrix$$' -p 1 ./chaos/ ./chaos/orphans/ ./chaos/availability/
 
 chaos-soak: ## Break everything at random for DURATION (15m)
-	@$(chaos) ROLLCALL_DURATION=$(or $(DURATION),15m) go test -race -count=1 -v -timeout 24h -run '^TestEverythingAtRandom$$' ./chaos/
+	@$(chaos) ROLLCALL_DURATION=$(or $(DURATION),15m) go test -race -count=1 -v -timeout 24h -run '^TestEverythingAtRandom$$' -p 1 ./chaos/ ./chaos/availability/
 
 chaos-mutants: ## Weaken the guarded code in each of the known ways; passes if the suite catches every one
-	@$(chaos) go test -count=1 -v -tags mutants -timeout 90m -run '^Test(Search)?Mutants$$' -p 1 ./chaos/ ./chaos/orphans/
+	@$(chaos) go test -count=1 -v -tags mutants -timeout 90m -run '^Test(Search)?Mutants$$' -p 1 ./chaos/ ./chaos/orphans/ ./chaos/availability/
 
 mutate: ## Change N (100) places of the core at random, print what no test notices (SEED=7 ONLY=registry ARGS=-h)
 	@$(with_redis) go -C tools build -o $(CURDIR)/.cache/mutate ./mutate && \

@@ -22,7 +22,8 @@ const (
 	opensAgain = time.Second // and then one call tries
 )
 
-// refusals are what a server answers that refuses some calls, mostly writes, and carries out others.
+// refusals are what a server answers that refuses some calls, mostly writes, and carries out
+// others.
 var refusals = []string{"OOM", "READONLY", "MISCONF", "NOREPLICAS", "WRONGTYPE", "UNREADABLE"}
 
 // breaker keeps calls from what fails again and again. sony/gobreaker it is: it depends on nothing,

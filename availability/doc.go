@@ -24,7 +24,8 @@
 //  4. Whole or not: `mitras:seeded` stands only after a complete seed whose token survived. Without
 //     it every read falls back to Postgres.
 //  5. A heartbeat is never invented. Judging waits until the engine's witness has listened for
-//     stale_after.
+//     stale_after, and until heartbeats were required for so long. Nobody is judged while
+//     stale_after is not longer than the pause between two heartbeats.
 //  6. Auto-offline is a sweep of package janitor: condemned in Redis under the guard, then flipped
 //     in one transaction that is conditional on the version, then applied.
 //  7. Accepting a session is a conditional statement under the row lock: overbooking is impossible.
@@ -34,6 +35,9 @@
 //
 //   - What a read says is old when it arrives. Only the source decides, in Accept and Reroute.
 //   - While neither a writer nor the feed reaches Redis, readers see the states of before.
+//   - A reroute is brought in one step. If another writer changes one of the two mitras at the same
+//     moment, that mitra's newer state may arrive first. Until the reroute's own step readers see the
+//     session with both, or with none: milliseconds, or a Tick if that step is lost.
 //   - Heartbeats that Redis loses are lost. The witness sees the loss, and nobody is judged before
 //     stale_after has passed; the source's heartbeats are HeartbeatInterval old.
 //   - A heartbeat may be kept, and the mitra go offline all the same, if Redis is emptied and
@@ -41,7 +45,16 @@
 //     heartbeat is answered BeatNotOnline.
 //   - An app has to go online again after BeatNotOnline, also when the mitra was not set offline in
 //     the end: a mark stands until then.
-//   - Clocks: Redis' time and the source's are compared. They should be less than a second apart.
+//   - Clocks: Redis' time and the source's are compared. They should be less than a second apart. A
+//     heartbeat from a clock that was ahead counts until that time has come.
+//   - A Redis that evicts keys loses parts of the mirror, and `mitras:seeded` may stand. So its
+//     maxmemory-policy has to be noeviction. Reconciliation finds what is missing.
+//   - A writer that was frozen while the source lost commits may bring a state that was lost. It
+//     stands until a newer version comes, or a reconciliation.
+//   - While the mirror is not whole a heartbeat of any id is kept, and makes a key: the caller
+//     checks the id.
+//   - After stale_after was made shorter, whoever has not pinged so lately is silent at once. After
+//     require_ping was turned on it is so for reads; going offline waits.
 //   - A counter or a heartbeat of an id that stands in no set and in no hash is not looked for.
 //     Nobody reads it.
 package availability

@@ -290,3 +290,44 @@ func TestABreakerOutlivesAPanic(t *testing.T) {
 	}
 	require.Equal(t, "open", b.State().String())
 }
+
+func TestReadsStayInARedisThatTakesNoWrites(t *testing.T) {
+	for name, config := range map[string]func(r *rig) error{
+		"because its memory is full": func(r *rig) error {
+			return r.client.ConfigSet(r.t.Context(), "maxmemory", "1").Err()
+		},
+		"because it became a replica": func(r *rig) error {
+			return r.client.Do(r.t.Context(), "REPLICAOF", "127.0.0.1", "1").Err()
+		},
+		"because it has no replicas": func(r *rig) error {
+			return r.client.ConfigSet(r.t.Context(), "min-replicas-to-write", "1").Err()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t)
+			w := redistest.World{Client: server.Client(), Options: server.Options(), Real: true}
+			r := newRig(t, w, workforce())
+			r.seeded()
+			r.listening(time.Hour)
+			require.NoError(t, config(r))
+			for range 2 * tripsAfter {
+				_, err := r.Heartbeat(t.Context(), "a")
+				require.Error(t, err)
+				_, err = r.Online(t.Context(), "a")
+				require.NoError(t, err, "the source decides")
+				found, err := r.FindAvailable(t.Context(), 0)
+				require.NoError(t, err)
+				require.Equal(t, FromValkey, found.From)
+				status, err := r.Status(t.Context(), "a")
+				require.NoError(t, err)
+				require.Equal(t, FromValkey, status.From)
+				snapshot, err := r.Snapshot(t.Context())
+				require.NoError(t, err)
+				require.Equal(t, Snapshot{true, 2}, snapshot.Value)
+			}
+			require.Equal(t, "closed", r.Health().Redis)
+			require.InDelta(t, 1, testutil.ToFloat64(r.metrics.computed), 0)
+		})
+	}
+}

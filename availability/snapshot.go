@@ -95,9 +95,11 @@ func (m *Mirror) snapshotFor(ctx context.Context) (Answer[Snapshot], error) {
 // computeSnapshot computes one, unless another replica does: then it waits for that one.
 func (m *Mirror) computeSnapshot(ctx context.Context, generation int) (lastSnapshot, error) {
 	token := rand.Text()
+	var mine bool
 	for begun := time.Now(); time.Since(begun) <= computingLasts; { // who computes by then has died
-		mine, err := m.rdb.SetNX(ctx, m.keys.computing(), token, computingLasts).Result()
-		if err != nil { // Redis is away
+		first, err := m.rdb.SetNX(ctx, m.keys.computing(), token, computingLasts).Result()
+		mine = first
+		if err != nil { // Redis is away, or takes no writes
 			break
 		}
 		// Somebody may have stored one since this process looked.
@@ -122,20 +124,25 @@ func (m *Mirror) computeSnapshot(ctx context.Context, generation int) (lastSnaps
 	m.metrics.computed.Inc()
 	n := len(found.Value)
 	s := lastSnapshot{Snapshot: Snapshot{n > 0, n}, from: found.From, at: time.Now(), generation: generation}
-	text, err := json.Marshal(s.Snapshot)
-	if err != nil {
-		return s, fmt.Errorf("availability: snapshot: %w", err)
-	}
-	keys := []string{m.keys.snapshot(), m.keys.computing()}
-	err = m.redis.do(ctx, func() error {
-		return snapshotScript.Run(ctx, m.rdb, keys, token, text, snapshotLasts.Milliseconds()).Err()
-	})
-	if err != nil {
-		s.unstored = true
-		m.log.Debug("a snapshot is not stored: other replicas compute their own", "error", err)
-	}
+	s.unstored = !mine || !m.storeSnapshot(ctx, token, s.Snapshot)
 	m.keepSnapshot(s)
 	return s, nil
+}
+
+// storeSnapshot stores one that was computed under a token, unless that was called off, and tells
+// whether Redis has answered.
+func (m *Mirror) storeSnapshot(ctx context.Context, token string, s Snapshot) bool {
+	text, err := json.Marshal(s)
+	if err == nil {
+		keys := []string{m.keys.snapshot(), m.keys.computing()}
+		err = m.redis.do(ctx, func() error {
+			return snapshotScript.Run(ctx, m.rdb, keys, token, text, snapshotLasts.Milliseconds()).Err()
+		})
+	}
+	if err != nil {
+		m.log.Debug("a snapshot is not stored: other replicas compute their own", "error", err)
+	}
+	return err == nil
 }
 
 // storedSnapshot is what stands in Redis, or redis.Nil. It is the last that this process knows

@@ -56,6 +56,19 @@ func TestWhatWasLostWholesaleIsBackWithinOneInterval(t *testing.T) {
 	}
 }
 
+func TestTheOnlyDeviceIsBackWithinOneIntervalToo(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *bubble) {
+		ctx := t.Context()
+		r := w.start("r1")
+		r.registerMany(t, 1)
+		require.NoError(t, w.Del(ctx, w.Registry()).Err())
+		time.Sleep(r.Timing().Interval + 4*time.Second)
+		synctest.Wait()
+		require.Len(t, w.HGetAll(ctx, w.Registry()).Val(), 1)
+		w.end(r)
+	})
+}
+
 func TestASingleLostEntryIsBackAtTheNextFrameOrWithinTenIntervals(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *bubble) {
 		ctx := t.Context()

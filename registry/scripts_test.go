@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -440,5 +441,18 @@ func TestEachCallThatFailsIsAnErrorAndCounted(t *testing.T) {
 		require.False(t, heard)
 		require.ErrorIs(t, o.compareAll(t.Context(), 1), redis.ErrClosed)
 		require.ErrorIs(t, o.drawBoot(t.Context()), redis.ErrClosed)
+	})
+}
+
+func TestWhatCannotBeHandedBackIsAnErrorAndNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		o := newOwner(t, w, "o")
+		require.NoError(t, o.handedBack(t.Context(), 0), "there is nothing")
+		defer o.Register("imei").Release() // nobody writes it
+		refused := errors.New("refused by the test")
+		o.failing["release"] = refused
+		require.ErrorIs(t, o.handedBack(t.Context(), 0), refused)
 	})
 }

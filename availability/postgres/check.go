@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// ErrLacking: the schema is not whole. Migrate makes what is missing.
+// ErrLacking says that the schema is not whole. Migrate makes what is missing.
 var ErrLacking = errors.New("postgres: the schema lacks")
 
 // schemaLacks names what migrations make and is not there. A trigger that is disabled is not.

@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -222,7 +223,10 @@ func TestASessionMayMoveFromPartitionToPartition(t *testing.T) {
 		{func() error { _, _, err := w.src.Accept(ctx, session, a, 1); return err }, 1, 0},
 		{func() error { _, _, err := w.src.Extend(ctx, session, false); return err }, 1, 0},
 		{func() error { _, _, err := w.src.Reroute(ctx, session, b, 1); return err }, 0, 1},
-		{func() error { _, err := w.Exec(ctx, "UPDATE chat_sessions SET status = 'active', mitra_id = $1", a); return err }, 1, 0},
+		{func() error {
+			_, err := w.Exec(ctx, "UPDATE chat_sessions SET status = 'active', mitra_id = $1", a)
+			return err
+		}, 1, 0},
 		{func() error { _, _, err := w.src.End(ctx, session, "completed"); return err }, 0, 0},
 		{func() error { _, err := w.Exec(ctx, "UPDATE chat_sessions SET status = 'pending_payment'"); return err }, 1, 0},
 		{func() error { _, err := w.Exec(ctx, "DELETE FROM chat_sessions"); return err }, 0, 0},
@@ -245,4 +249,32 @@ func TestTheLifeOfAServerIsTheSameInEveryConnection(t *testing.T) {
 	other.src = open(t, w.URL)
 	other.feed(&later)
 	require.Equal(t, at.Life, later.Life)
+}
+
+func TestARepairWaitsForNobodyInACircle(t *testing.T) {
+	t.Parallel()
+	w, ctx := setup(t), t.Context()
+	ids := w.mitras(2)
+	slices.Sort(ids)
+	first, last := ids[0], ids[1]
+	w.exec("UPDATE mitra_availability SET active_sessions = 5 WHERE mitra_id = $1", first)
+	w.exec("DELETE FROM mitra_availability WHERE mitra_id = $1", last)
+	writer := w.begin()
+	_, err := writer.Exec(ctx, "SELECT FROM mitra_availability WHERE mitra_id = $1 FOR NO KEY UPDATE", first) // as accept
+	require.NoError(t, err)
+	repaired := make(chan error, 1)
+	go func() {
+		rows, err := w.Query(ctx, "SELECT availability_repair()") // tried once
+		if err == nil {
+			rows.Close()
+			err = rows.Err()
+		}
+		repaired <- err
+	}()
+	w.awaitLocked()
+	_, err = writer.Exec(ctx, "UPDATE mitras SET is_active = false WHERE id = $1", last)
+	require.NoError(t, err)
+	require.NoError(t, writer.Commit(ctx))
+	require.NoError(t, <-repaired)
+	w.requireTruth()
 }

@@ -107,8 +107,8 @@ func (s *Source) within(ctx context.Context, what string, f func(context.Context
 	return again(ctx, s.timeout, what, f)
 }
 
-// withinLong is within, for what may have much to read. It has an end, too: a connection whose other
-// end vanished would else be waited for.
+// withinLong is within, for what may have much to read. It has an end, too: a connection whose
+// other end vanished would be waited for.
 func (s *Source) withinLong(ctx context.Context, what string, f func(context.Context) error) error {
 	return again(ctx, longer*s.timeout, what, f)
 }

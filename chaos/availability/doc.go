@@ -16,18 +16,19 @@
 // kept, and read from a server of its own: Redis may have shown it.
 //
 // Redis' append-only file is in the order in which readers saw things, and has a script's writes as
-// one event. It has times of whole seconds; heartbeats in it are the server's clock in milliseconds.
+// one event. It has times of whole seconds; heartbeats in it are the server's clock in
+// milliseconds.
 //
 // # What is judged
 //
 //   - Each state in Redis is one that Postgres had committed, at its version. A version is never
-//     followed by an older one until somebody empties or breaks the mirror. Counters are numbers, and
-//     not negative. The mirror is certified only when it is whole.
-//   - Postgres takes each version once, in order, and gives no mitra more sessions than it may have.
-//     Each flip has one log row. Nobody is set offline for silence who gave a sign of life that was
-//     acknowledged less than stale_after before.
-//   - At rest both stores have the same states, and no mark is left. Whoever is silent is offline in
-//     both, whoever pings is online.
+//     followed by an older one until somebody empties or breaks the mirror. Counters are numbers,
+//     and not negative. The mirror is certified only when it is whole.
+//   - Postgres takes each version once, in order, and gives no mitra more sessions than it may
+//     have. Each flip has one log row. Nobody is set offline for silence who gave a sign of life
+//     that was acknowledged less than stale_after before.
+//   - At rest both stores have the same states, and no mark is left. Whoever is silent is offline
+//     in both, whoever pings is online.
 //   - No deadlock is among the program's own statements.
 //
 // The states of a reroute are brought by one script. Another writer of one of the two mitras may

@@ -125,7 +125,8 @@ func TestTheJudgeOfPostgresRejectsWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	flipped := func(t *truth) {
 		t.changes = append(t.changes, change{
-			seq: 9, mitra: "a", version: 4, at: noon.Add(10 * time.Second), by: "auto_offline", state: state{active: true},
+			seq: 9, mitra: "a", version: 4, at: noon.Add(10 * time.Second), committed: noon.Add(10100 * time.Millisecond),
+			by: "auto_offline", state: state{active: true},
 		})
 		t.flips, t.logs = []flip{{"a", "offline"}}, []flip{{"a", "offline"}}
 	}
@@ -141,6 +142,8 @@ func TestTheJudgeOfPostgresRejectsWhatIsWrong(t *testing.T) {
 		{"silence", "", flipped, signed(6*time.Second, 7*time.Second)},
 		{"a sign of life", "gave a sign of life", flipped, signed(8*time.Second, 9*time.Second)},
 		{"a sign answered behind the flip", "gave a sign of life", flipped, signed(9*time.Second, 11*time.Second)},
+		{"a sign before the commit", "gave a sign of life", flipped, signed(10050*time.Millisecond, 11*time.Second)},
+		{"a sign behind the commit", "", flipped, signed(10200*time.Millisecond, 11*time.Second)},
 		{"a sign of one that is online again", "", func(t *truth) {
 			flipped(t)
 			t.changes = append(t.changes, change{seq: 10, mitra: "a", version: 5, at: noon.Add(10500 * time.Millisecond),

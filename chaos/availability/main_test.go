@@ -11,10 +11,13 @@ import (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	// Rows wait more than they work: two cores carry six of them.
-	if err := flag.Set("test.parallel", "6"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given { // rows wait more than they work: two cores carry six of them
+		if err := flag.Set("test.parallel", "6"); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
 	}
 	pgtest.Main(m)
 }

@@ -114,7 +114,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "NotSeededAnew", what: "a connection to Redis that begins anew is not noticed",
-		edits: []edit{{file: settingsGo, from: "\t\t\tif again {", to: "\t\t\tif false {"}},
+		edits: []edit{{file: settingsGo, from: "\t\t\tif again {", to: "\t\t\tif again && !begun {"}},
 		test:  "TestAConnectionThatBeginsAnewIsSeededThoughTheMirrorSeemsWhole",
 	},
 	{
@@ -138,16 +138,16 @@ var mutants = []mutant{
 	{
 		name: "HeartbeatsOfTheCondemned", what: "heartbeats are kept while an auto-offline is under way",
 		edits: []edit{{
-			file: heartbeatLua, from: "if redis.call('HEXISTS', KEYS[3], id) == 1 then return 'not_online' end", to: "",
+			file: heartbeatLua, from: "if call('HEXISTS', prefix .. 'mitras:condemned', id) == 1 then return 'not_online' end", to: "",
 		}},
 		test: "TestAHeartbeatIsRefusedByName",
 	},
 	{
 		name: "HeartbeatsOfTheCondemnedInTheWild", what: "heartbeats are kept while an auto-offline is under way",
 		edits: []edit{{
-			file: heartbeatLua, from: "if redis.call('HEXISTS', KEYS[3], id) == 1 then return 'not_online' end", to: "",
+			file: heartbeatLua, from: "if call('HEXISTS', prefix .. 'mitras:condemned', id) == 1 then return 'not_online' end", to: "",
 		}},
-		row: "LeaderStoppedBeforeTheCommit",
+		row: "PingsBetweenMarkAndTransaction",
 	},
 	{
 		name: "NoWitness", what: "silence is judged though nobody has listened",

@@ -131,9 +131,10 @@ type oracle struct {
 	evicts  bool // the server drops keys
 }
 
-// judgeMirror judges the history of Redis by that of Postgres: each state that was shown is one that
-// was committed, a version is never followed by an older one, a session that changes hands is
-// counted once, and the mirror is certified only when it is whole. evicts: the server may drop keys.
+// judgeMirror judges the history of Redis by that of Postgres: each state that was shown is one
+// that was committed, a version is never followed by an older one, a session that changes hands is
+// counted once, and the mirror is certified only when it is whole. evicts: the server may drop
+// keys.
 func judgeMirror(h history.History, t truth, evicts bool) tally {
 	o := &oracle{
 		model: newModel(), evicts: evicts, known: map[string]map[int64][]change{},

@@ -3,7 +3,6 @@ package availability
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -177,7 +176,7 @@ func (w *world) judge() {
 		}
 		t = t.after(lost)
 	}
-	of := judgeTruth(t, rules{stale: stale, places: places, signs: signs})
+	of := judgeTruth(t, rules{stale: stale, places: places, signs: signs, emptied: w.row.emptied})
 	mirror := judgeMirror(h, t, w.row.evicts)
 	w.Logf("%d versions (%d lost), %d set offline for silence, %d log rows; "+
 		"Redis: %d events, %d states shown, %d marks, %d seedings, %d states of reroutes, %d before the other mitra's",
@@ -195,7 +194,7 @@ const foreign = "locks in another order"
 
 // deadlocks are those in which only statements were that keep to the rule.
 func (w *world) deadlocks() (found []string) {
-	blocks := strings.Split(w.pg.Log(), "deadlock detected")
+	blocks := strings.Split(w.former+w.pg.Log(), "deadlock detected")
 	for _, block := range blocks[1:] {
 		detail, _, _ := strings.Cut(block, "CONTEXT:")
 		if !strings.Contains(detail, foreign) {
@@ -249,13 +248,6 @@ func (w *world) sameAnswer(to, from string) (why string) {
 		}
 	}
 	return ""
-}
-
-// ask asks a replica how a mitra is.
-func (w *world) ask(r *harness.Replica, mitra string) (status int, body string) {
-	status, answer, _ := w.callOne(w.Context(), r.HTTP, w.token("mitra", mitra), http.MethodGet,
-		"/api/v1/mitra/status", nil)
-	return status, string(answer)
 }
 
 // lasting lets a fault last for longer than a mitra may be silent.

@@ -59,11 +59,7 @@ func (w *world) setBack(during func()) {
 }
 
 // postgresSetBack loses commits that Redis has: it is ahead, and outbid.
-func postgresSetBack(w *world) {
-	for range 2 {
-		w.setBack(w.works)
-	}
-}
+func postgresSetBack(w *world) { w.setBack(w.works) }
 
 // postgresSetBackWhileRedisIsAway has nobody see that versions are taken again.
 func postgresSetBackWhileRedisIsAway(w *world) {
@@ -73,6 +69,19 @@ func postgresSetBackWhileRedisIsAway(w *world) {
 	})
 	harness.Lasting(time.Second)
 	w.redis.Cont()
+}
+
+// postgresFailedOver ends Postgres while its standby is behind, which is promoted then.
+func postgresFailedOver(w *world) {
+	from := time.Now()
+	w.standby.Detach()
+	w.works()
+	w.pg.Kill()
+	w.former += w.pg.Log()
+	w.lost = append(w.lost, lostTime{w.pg.Copy(), from, time.Now()})
+	harness.Lasting(time.Second)
+	w.standby.Promote()
+	w.pg = w.standby
 }
 
 // deadlocksForced has others lock rows in any order, for some seconds. The program's statements are
@@ -95,7 +104,8 @@ func deadlocksForced(w *world) {
 	wait.Wait()
 }
 
-// lockAgainstTheRule changes states before what they are made of, and later ids before earlier ones.
+// lockAgainstTheRule changes states before what they are made of, and later ids before earlier
+// ones.
 func (w *world) lockAgainstTheRule(ctx context.Context) {
 	tx, err := w.db.Begin(ctx)
 	if err != nil {

@@ -105,8 +105,8 @@ var seed = sync.OnceValue(func() uint64 {
 	return n
 })
 
-// TestEverythingAtRandom breaks one thing after the other for ROLLCALL_DURATION, a minute if that is
-// not set. Now and then everything has to work again.
+// TestEverythingAtRandom breaks one thing after the other for ROLLCALL_DURATION, a minute if that
+// is not set. Now and then everything has to work again.
 func TestEverythingAtRandom(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it is long: make chaos")

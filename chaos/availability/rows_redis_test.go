@@ -172,8 +172,8 @@ func repliesLost(w *world) {
 	}
 }
 
-// corrupted has somebody else write into the mirror: entries of nobody, wrong counters and sets, and
-// missing entries. A reconciliation finds them.
+// corrupted has somebody else write into the mirror: entries of nobody, wrong counters and sets,
+// and missing entries. A reconciliation finds them.
 func corrupted(w *world) {
 	const nobody = "11111111-2222-4333-8444-555555555555"
 	for range 3 {

@@ -12,12 +12,14 @@ import (
 
 // row is one way in which things break.
 type row struct {
-	name   string
-	short  bool // it is part of make test
-	evicts bool // Redis drops keys by itself
-	holds  bool // nobody goes offline for silence for a while after the fault
-	more   int  // mitras besides the usual ones
-	fault  func(w *world)
+	name    string
+	short   bool // it is part of make test
+	evicts  bool // Redis drops keys by itself
+	emptied bool // Redis is, while an auto-offline is about to commit
+	holds   bool // nobody goes offline for silence for a while after the fault
+	standby bool // another Postgres follows the first
+	more    int  // mitras besides the usual ones
+	fault   func(w *world)
 }
 
 func matrix() []row {
@@ -26,10 +28,12 @@ func matrix() []row {
 
 		{name: "LeaderKilledBetweenMarkAndTransaction", short: true, fault: leaderKilled(failpoint.Condemned)},
 		{name: "LeaderKilledBeforeTheCommit", fault: leaderKilled(failpoint.Confirmed)},
-		{name: "LeaderKilledBetweenCommitAndApply", short: true, fault: leaderKilled(failpoint.Flipped)},
+		{name: "LeaderKilledBetweenCommitAndApply", fault: leaderKilled(failpoint.Flipped)},
 		{name: "LeaderStoppedBetweenMarkAndTransaction", fault: leaderStopped(failpoint.Condemned)},
 		{name: "LeaderStoppedBeforeTheCommit", fault: leaderStopped(failpoint.Confirmed)},
 		{name: "LeaderStoppedBetweenCommitAndApply", fault: leaderStopped(failpoint.Flipped)},
+		{name: "PingsBetweenMarkAndTransaction", fault: pings(failpoint.Condemned)},
+		{name: "PingsBeforeTheCommit", fault: pings(failpoint.Confirmed)},
 		{name: "WriterKilledBetweenCommitAndApply", fault: writerKilled},
 		{name: "WriterStoppedBetweenCommitAndApply", fault: writerStopped},
 		{name: "ReplicasKilledInTurn", fault: killedInTurn},
@@ -40,13 +44,14 @@ func matrix() []row {
 		{name: "PostgresSlow", fault: postgresSlow},
 		{name: "PostgresSetBack", short: true, fault: postgresSetBack},
 		{name: "PostgresSetBackWhileRedisIsAway", fault: postgresSetBackWhileRedisIsAway},
+		{name: "PostgresFailedOver", standby: true, fault: postgresFailedOver},
 		{name: "DeadlocksForced", fault: deadlocksForced},
 		{name: "Truncated", fault: truncated},
 		{name: "TriggersOff", fault: triggersOff},
 
 		{name: "Flushed", short: true, fault: flushed},
 		{name: "FlushedWhileSeeding", fault: flushedWhileSeeding},
-		{name: "FlushedBeforeTheCommit", fault: flushedBeforeTheCommit},
+		{name: "FlushedBeforeTheCommit", emptied: true, fault: flushedBeforeTheCommit},
 		{name: "RedisRestartedWithItsFile", fault: redisRestarted(true)},
 		{name: "RedisRestartedWithoutItsFile", fault: redisRestarted(false)},
 		{name: "RedisRolledBack", fault: redisRolledBack},

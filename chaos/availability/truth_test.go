@@ -159,6 +159,9 @@ type rules struct {
 	stale  time.Duration
 	places int
 	signs  map[string][]sign // by mitra
+	// emptied: Redis was emptied between the last look at the marks and the commit. Then it may keep
+	// heartbeats in between.
+	emptied bool
 }
 
 // tally is what the judges counted.
@@ -220,14 +223,18 @@ func byMitra(flips []flip) map[string][]string {
 	return of
 }
 
-// judgeFlip: a sign that began before the flip, and less than stale before it, was either refused or
-// there to be seen; unless it was answered behind the flip, and its mitra online again by then.
+// judgeFlip: a sign that began before the flip, and less than stale before it, was either refused
+// or there to be seen; unless it was answered behind the flip, and its mitra online again by then.
 func (r rules) judgeFlip(v *tally, c *change, later []change) {
+	until := c.committed
+	if r.emptied || until.IsZero() {
+		until = c.at
+	}
 	for _, s := range r.signs[c.mitra] {
-		again := s.ended.After(c.at) && slices.ContainsFunc(later, func(l change) bool {
+		again := s.ended.After(until) && slices.ContainsFunc(later, func(l change) bool {
 			return l.state.online && l.at.Before(s.ended)
 		})
-		if s.began.After(c.at.Add(-r.stale)) && s.began.Before(c.at) && !again {
+		if s.began.After(c.at.Add(-r.stale)) && s.began.Before(until) && !again {
 			v.wrong("%s was set offline at %s (version %d), and gave a sign of life at %s that was acknowledged",
 				c.mitra, c.at.Format(clock), c.version, s.began.Format(clock))
 			return

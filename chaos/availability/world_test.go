@@ -2,6 +2,8 @@ package availability
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -36,13 +38,15 @@ type world struct {
 	began  time.Time
 	binary string
 
-	pg    *pgtest.Server
-	name  string        // of the database
-	db    *pgxpool.Pool // of the test, which makes raw changes by it
-	lost  []lostTime    // timelines that ended
-	redis *redistest.Server
-	rdb   *redis.Client
-	parts []string // of the history of Redis
+	pg      *pgtest.Server
+	standby *pgtest.Server // nil if there is none
+	former  string         // the logs of servers that were left
+	name    string         // of the database
+	db      *pgxpool.Pool  // of the test, which makes raw changes by it
+	lost    []lostTime     // timelines that ended
+	redis   *redistest.Server
+	rdb     *redis.Client
+	parts   []string // of the history of Redis
 
 	judged bool
 	*people
@@ -58,7 +62,7 @@ type lostTime struct {
 }
 
 // started are the settings of Postgres in these tests: it knows when transactions were committed.
-var started = []string{"track_commit_timestamp=on", "log_lock_waits=off", "log_statement=none"}
+var started = slices.Concat(pgtest.Replicated, []string{"track_commit_timestamp=on"})
 
 func newWorld(t *testing.T, binary string, r row) *world {
 	w := &world{
@@ -73,11 +77,19 @@ func newWorld(t *testing.T, binary string, r row) *world {
 	w.pg = pgtest.Start(t, started...)
 	db := w.pg.Database()
 	w.db, w.name = db.Pool, db.Name
+	url := db.URL
 	source, err := postgres.Open(t.Context(), db.URL)
 	require.NoError(t, err)
 	require.NoError(t, source.Migrate(t.Context()))
 	source.Close()
 	w.exec(recorder)
+	if r.standby {
+		w.standby = w.pg.Standby(started...)
+		url = fmt.Sprintf("%s,%s&target_session_attrs=read-write", url, w.standby.Dir())
+		w.db, err = pgxpool.New(t.Context(), url)
+		require.NoError(t, err)
+		t.Cleanup(w.db.Close)
+	}
 	w.exec(`UPDATE app_config SET value = '3' WHERE key IN ('stale_after_seconds', 'max_customers_per_mitra');
 		UPDATE app_config SET value = '1' WHERE key = 'heartbeat_cadence_seconds'`)
 	rows, err := w.db.Query(t.Context(), `INSERT INTO mitras SELECT FROM generate_series(1, $1) RETURNING id::text`,
@@ -93,7 +105,7 @@ func newWorld(t *testing.T, binary string, r row) *world {
 	w.people = newPeople(t, newService(t), w.db, ids)
 
 	w.settings = map[string]string{
-		"DATABASE_URL": db.URL + "&pool_max_conns=8", "JWT_HS256_SECRET": secret, "HTTP_ADDR": "127.0.0.1:0",
+		"DATABASE_URL": url + "&pool_max_conns=8", "JWT_HS256_SECRET": secret, "HTTP_ADDR": "127.0.0.1:0",
 		"LOG_FORMAT": "json", "MITRA_AUTO_OFFLINE_SWEEP_SECONDS": seconds(sweep),
 		"VALKEY_ONLINE_MIRROR_SWEEP_SECONDS": "2", "HEARTBEAT_MIRROR_INTERVAL_SECONDS": "1",
 		"AVAILABILITY_LEASE_TTL": leaseTTL.String(), "AVAILABILITY_REDIS_SHARE": "1",

@@ -47,12 +47,13 @@ const (
 
 // printed is the row of what a script prints.
 func printed(name, what string, p *string) service.Setting {
-	return service.Setting{Name: name, Required: true, Meaning: what, Value: service.Text(p, func(v string) error {
+	given := func(v string) error {
 		if v == "" {
 			return errors.New(what + "; make availability sets it")
 		}
 		return nil
-	})}
+	}
+	return service.Setting{Name: name, Required: true, Meaning: what, Value: service.Text(p, given)}
 }
 
 func playDemo(ctx context.Context, cfg availabilitydemo.Config, environ []string) error {

@@ -34,7 +34,9 @@ type settings struct {
 }
 
 // prefixes are those of variables that are ours: one that is no setting was mistyped.
-var prefixes = []string{"AVAILABILITY_", "HEARTBEAT_", "MITRA_AUTO_OFFLINE_", "VALKEY_ONLINE_", "JWT_HS256_", "JWT_JWKS_"}
+var prefixes = []string{
+	"AVAILABILITY_", "HEARTBEAT_", "MITRA_AUTO_OFFLINE_", "VALKEY_ONLINE_", "JWT_HS256_", "JWT_JWKS_",
+}
 
 // table is every setting there is, in the order in which help shows them.
 func (s *settings) table() []service.Setting {

@@ -143,7 +143,9 @@ func (s *simulation) show(ctx context.Context, stdout io.Writer) error {
 			return err
 		}
 		defer clients.Close()
-		view.Truth = &workforce.Truth{Force: force, DB: db, Redis: clients.Data, Layout: guard.Layout{Prefix: s.prefix}}
+		view.Truth = &workforce.Truth{
+			Force: force, DB: db, Redis: clients.Data, Layout: guard.Layout{Prefix: s.prefix},
+		}
 	}
 	return view.Run(ctx)
 }

@@ -24,7 +24,7 @@ type replicaStatus struct {
 
 // mirrorStatus is about what stands in Redis.
 type mirrorStatus struct {
-	// Whole: reads are answered from Redis. It is known at LookedAt.
+	// Whole: reads are answered from Redis. It was so at LookedAt, and Redis answers.
 	Whole    bool      `json:"whole"`
 	LookedAt time.Time `json:"looked_at,omitzero"`
 	// FeedAt is when the feed was last read and brought to Redis, FeedError why it was not.
@@ -40,13 +40,14 @@ type mirrorStatus struct {
 	OfflineHeld string `json:"offline_held,omitempty"`
 }
 
-// lookedFor is for how long a look says whether the mirror is whole. There are four a second.
-const lookedFor = 5 * time.Second
+// answeredFor is for how long an answer says that reads are answered. They are tried each two
+// seconds, and one that fails takes a few.
+const answeredFor = 15 * time.Second
 
 func (r *replica) mirrorStatus(reachable bool) mirrorStatus {
 	h := r.mirror.Health()
 	return mirrorStatus{
-		Whole:    h.Whole && reachable && time.Since(h.LookedAt) < lookedFor,
+		Whole:    h.Whole && reachable,
 		LookedAt: h.LookedAt, FeedAt: h.FeedAt, FeedError: h.FeedError, Drift: h.Drift, DriftAt: h.DriftAt,
 		RedisBreaker: h.Redis, PostgresBreaker: h.Source, OfflineHeld: h.Offline,
 	}
@@ -76,17 +77,20 @@ func (r *replica) status() replicaStatus {
 	return st
 }
 
-// notReady says why this replica cannot answer; empty: it can. Reads need one of the two.
+// notReady says why this replica cannot answer; empty: it can. The evidence is a read that it makes
+// itself now and then, which Redis or PostgreSQL may answer.
 func (r *replica) notReady(st *replicaStatus) string {
 	switch {
 	case r.draining.Load():
 		return "draining: this replica stops"
 	case st.Registry.Refused != "":
 		return "refused: Redis does not accept this replica: " + st.Registry.Refused
-	case !st.Mirror.Whole && !st.Postgres.Answers && st.Postgres.LastAnswer.IsZero() && st.Registry.LastBeat.IsZero():
+	case st.Counts.At.IsZero() && st.Counts.Error == "":
 		return "starting: neither Redis nor PostgreSQL has answered yet"
-	case !st.Mirror.Whole && !st.Postgres.Answers:
-		return "nobody can answer: the mirror is not whole, and PostgreSQL does not answer"
+	case st.Counts.Error != "":
+		return "nobody can answer: " + st.Counts.Error
+	case time.Since(st.Counts.At) > answeredFor:
+		return "nobody can answer: the last read was answered at " + st.Counts.At.UTC().Format(time.RFC3339)
 	}
 	return ""
 }

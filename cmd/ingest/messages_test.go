@@ -36,6 +36,8 @@ func TestEveryWarningAndErrorIsExplained(t *testing.T) {
 	for _, folder := range []string{
 		"../../registry", "../../janitor", "../../lease", "../../internal/gateway", "../../internal/commands", "../../internal/service", ".",
 		"../../orphan", "../../orphan/mongodb", "../../internal/cleanup", "../cleanup",
+		"../../availability", "../../availability/postgres", "../../internal/api", "../../internal/token", "../../internal/database",
+		"../availability",
 	} {
 		files, err := filepath.Glob(folder + "/*.go")
 		require.NoError(t, err)

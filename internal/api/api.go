@@ -137,7 +137,9 @@ func (a *API) routes() []route {
 // handler lets those through who may, and answers what is refused.
 func (a *API) handler(r route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		c := &call{Request: req, w: w}
+		ctx, cancel := lasting(req.Context())
+		defer cancel()
+		c := &call{Request: req.WithContext(ctx), w: w}
 		begun := time.Now()
 		if err := a.admit(c, r); err != nil {
 			a.refuse(c, err)
@@ -169,7 +171,19 @@ func (a *API) admit(c *call, r route) (err error) {
 // patience bounds what one request waits for a place among those that ask the source.
 const patience = time.Second
 
-// canceled tells whether who asked went away.
+// lasts is for how long a request goes on whose client has gone, or whose replica stops: a change
+// that is under way should have an end that somebody knows. It is less than what a server that stops
+// gives its requests.
+const lasts = 800 * time.Millisecond
+
+// lasting is a context that ends so much later than its parent does.
+func lasting(parent context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(parent))
+	stop := context.AfterFunc(parent, func() { time.AfterFunc(lasts, cancel) })
+	return ctx, func() { stop(); cancel() }
+}
+
+// canceled tells whether an error says no more than that the request has ended.
 func canceled(ctx context.Context, err error) bool {
 	return ctx.Err() != nil && errors.Is(err, context.Canceled)
 }

@@ -24,7 +24,7 @@ type Counts struct {
 }
 
 // countEvery is the time between two questions.
-const countEvery = 5 * time.Second
+const countEvery = 2 * time.Second
 
 // counting is the last Counts.
 type counting struct {

@@ -29,32 +29,33 @@ func (a *API) heartbeat(c *call) error {
 	case beat == availability.BeatNotOnline:
 		return notOnline.because("go online again")
 	case beat == availability.BeatUnseeded:
-		if err := a.mayBeat(c); err != nil && problemOf(err).kind != unavailable {
+		if _, err := a.mayBeat(c); err != nil && problemOf(err).kind != unavailable {
 			return err
 		} // where nobody can tell, it is kept all the same
 	}
 	return c.noContent()
 }
 
-// mayBeat asks whether a mitra is one whose heartbeats are taken.
-func (a *API) mayBeat(c *call) error {
+// mayBeat asks whether a mitra is one whose heartbeats are taken, and returns the last one.
+func (a *API) mayBeat(c *call) (last time.Time, err error) {
 	s, err := a.mirror.Status(c.Context(), c.caller.Subject)
 	switch {
 	case err != nil:
-		return err
+		return last, err
 	case !s.Value.Active:
-		return deactivated.because("an administrator has deactivated this mitra")
+		return last, deactivated.because("an administrator has deactivated this mitra")
 	case !s.Value.Online:
-		return notOnline.because("go online again")
+		return last, notOnline.because("go online again")
 	}
 	c.from(s.From, s.Age)
-	return nil
+	return s.Value.Heartbeat, nil
 }
 
 // heartbeatAtSource keeps a heartbeat in the source. This replica may be the only one that Redis
 // does not answer: others would set the mitra offline for its silence.
 func (a *API) heartbeatAtSource(c *call) error {
-	if err := a.mayBeat(c); err != nil {
+	last, err := a.mayBeat(c)
+	if err != nil {
 		return err
 	}
 	waiting, cancel := context.WithTimeout(c.Context(), patience)
@@ -68,7 +69,7 @@ func (a *API) heartbeatAtSource(c *call) error {
 	if err != nil {
 		return err
 	}
-	if n == 0 {
+	if n == 0 && last.Before(beat.At) { // else the source has a later one: its clock is ahead
 		return unavailable.because("the mitra is being changed at this moment: the heartbeat is not kept")
 	}
 	c.from(availability.FromPostgres, 0)

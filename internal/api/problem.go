@@ -1,7 +1,6 @@
 package api
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -109,17 +108,16 @@ const retryAfter = "1"
 
 // refuse answers with a problem.
 func (a *API) refuse(c *call, err error) {
-	if c.Context().Err() != nil && errors.Is(err, context.Canceled) {
-		return // nobody is there to read it
-	}
 	p := problemOf(err)
 	h := c.w.Header()
-	switch p.status {
-	case http.StatusUnauthorized:
+	switch p.kind {
+	case noToken, badToken, wrongUserType:
 		h.Set("WWW-Authenticate", challenge(p))
-	case http.StatusServiceUnavailable:
+	case unavailable: // also for one that has ended: without an answer it would be a 200
 		h.Set("Retry-After", retryAfter)
-		a.answering.Note(err)
+		if !canceled(c.Context(), err) {
+			a.answering.Note(err)
+		}
 	}
 	body, err := json.Marshal(problemBody{page + p.name, p.title, p.status, p.detail})
 	if err != nil {
@@ -130,8 +128,11 @@ func (a *API) refuse(c *call, err error) {
 
 // challenge is as RFC 6750, section 3, has it: without a token there is no error.
 func challenge(p *problemError) string {
-	if p.kind == noToken {
+	switch p.kind {
+	case noToken:
 		return "Bearer"
+	case wrongUserType:
+		return `Bearer error="insufficient_scope"`
 	}
 	return fmt.Sprintf(`Bearer error="invalid_token", error_description=%q`, p.detail)
 }

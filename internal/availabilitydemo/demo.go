@@ -61,8 +61,8 @@ type Pace struct {
 
 // Leisurely is a pace that can be followed by reading; the demo takes about a minute.
 var Leisurely = Pace{
-	Stale: 6 * time.Second, Ping: 2 * time.Second, Beat: time.Second, TTL: 4 * time.Second, Lease: 3 * time.Second,
-	Compare: 5 * time.Second, Calm: 3 * time.Second,
+	Stale: 6 * time.Second, Ping: 2 * time.Second, Beat: time.Second, TTL: 4 * time.Second,
+	Lease: 3 * time.Second, Compare: 5 * time.Second, Calm: 3 * time.Second,
 }
 
 const (
@@ -106,10 +106,10 @@ type demo struct {
 	all []*replica // that were ever started
 }
 
-// Run plays the demo and judges its end. It returns nil if all agree; else ErrDiverged, ErrOverruled,
-// ErrLate, why a server or a replica ended, or the cause of ctx. When it returns, none of its
-// processes runs. After an error the logs are kept in a folder that the timeline names, unless ctx
-// has ended.
+// Run plays the demo and judges its end. It returns nil if all agree; else ErrDiverged,
+// ErrOverruled, ErrLate, why a server or a replica ended, or the cause of ctx. When it returns,
+// none of its processes runs. After an error the logs are kept in a folder that the timeline names,
+// unless ctx has ended.
 func Run(ctx context.Context, cfg Config) (err error) {
 	cfg.Mitras, cfg.Pace = cmp.Or(cfg.Mitras, 300), cmp.Or(cfg.Pace, Leisurely)
 	d := &demo{cfg: cfg, pace: cfg.Pace, began: time.Now(), secret: rand.Text() + rand.Text()}
@@ -146,7 +146,9 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	}
 	defer clients.Close()
 	d.rdb = clients.Data
-	d.elector, err = lease.New(lease.Config{Client: clients.Control, Key: guard.Layout{}.Lease(), Instance: "demo"})
+	d.elector, err = lease.New(lease.Config{
+		Client: clients.Control, Key: guard.Layout{}.Lease(), Instance: "demo",
+	})
 	if err != nil {
 		return fmt.Errorf("availabilitydemo: %w", err)
 	}

@@ -29,8 +29,8 @@ func (d *demo) play(ctx context.Context) error {
 	var err error
 	d.force, err = workforce.New(workforce.Config{
 		Mitras: d.cfg.Mitras, Targets: d.balance(), Secret: []byte(d.secret), Backend: workforce.DB{Pool: d.db},
-		Interval: d.pace.Ping, Sessions: 10, SessionLasts: 6 * time.Second, Polls: 50, Rest: 0.01, RestFor: 4 * time.Second,
-		Seed: d.cfg.Seed,
+		Interval: d.pace.Ping, Sessions: 10, SessionLasts: 6 * time.Second, Polls: 50,
+		Rest: 0.01, RestFor: 4 * time.Second, Seed: d.cfg.Seed,
 	})
 	if err != nil {
 		return err
@@ -47,6 +47,9 @@ func (d *demo) play(ctx context.Context) error {
 		d.allOnline, d.someDie, d.leaderDies, d.redisIsEmptied, d.postgresRestarts, d.changedByHand, d.driftAppears,
 	} {
 		if err := step(ctx); err != nil {
+			return err
+		}
+		if _, err := d.overruled(ctx); err != nil {
 			return err
 		}
 		if !wait.For(ctx, d.pace.Calm) {
@@ -253,7 +256,9 @@ func (d *demo) drift(ctx context.Context, since time.Time) string {
 // judge lets the dead come back, lets all come to rest, and compares.
 func (d *demo) judge(ctx context.Context) error {
 	d.say("%d dead apps come BACK", d.force.Revive(d.force.IDs()...))
-	err := d.until(ctx, "all to be alive", func(context.Context) (bool, error) { return d.force.Counts().Dead == 0, nil })
+	err := d.until(ctx, "all to be alive", func(context.Context) (bool, error) {
+		return d.force.Counts().Dead == 0, nil
+	})
 	if err != nil {
 		return err
 	}
@@ -261,13 +266,9 @@ func (d *demo) judge(ctx context.Context) error {
 	if err := d.agreed(ctx); err != nil {
 		return err
 	}
-	all, err := d.truth.Offlined(ctx, d.began)
+	all, err := d.overruled(ctx)
 	if err != nil {
 		return err
-	}
-	if wrong := workforce.Overruled(all, d.pace.Stale); len(wrong) > 0 {
-		return fmt.Errorf("%w: %d of %d; %s at %s, %v after it", ErrOverruled, len(wrong), len(all),
-			wrong[0].Mitra, wrong[0].At, wrong[0].Silent)
 	}
 	if len(all) < 3*silentApps {
 		return errors.Join(ErrDiverged, fmt.Errorf("%d were set offline, and %d had died", len(all), 3*silentApps))
@@ -275,7 +276,21 @@ func (d *demo) judge(ctx context.Context) error {
 	c := d.force.Counts()
 	d.say("AGREED: %d mitras online in Valkey, in Postgres and as their apps know; %d sessions with the "+
 		"mitras that the dispatcher knows; every counter and version is equal", c.Online, c.Running)
-	d.say("  %d heartbeats acknowledged; %d mitras set offline for silence, each for %v or more: nobody who pinged",
-		c.Heartbeats, len(all), d.pace.Stale)
+	d.say("  %d heartbeats acknowledged; %d mitras set offline for silence, each for %v or more: "+
+		"nobody who pinged", c.Heartbeats, len(all), d.pace.Stale)
 	return nil
+}
+
+// overruled are all who were set offline and had not asked for it, or ErrOverruled if one of them
+// had pinged.
+func (d *demo) overruled(ctx context.Context) ([]workforce.Offlined, error) {
+	all, err := d.truth.Offlined(ctx, d.began)
+	if err != nil {
+		return nil, err
+	}
+	if wrong := workforce.Overruled(all, d.pace.Stale); len(wrong) > 0 {
+		return nil, fmt.Errorf("%w: %d of %d; %s at %s, %v after it", ErrOverruled, len(wrong), len(all),
+			wrong[0].Mitra, wrong[0].At, wrong[0].Silent)
+	}
+	return all, nil
 }

@@ -105,7 +105,8 @@ func (p *postgres) url() string { return "postgres://" + superuser + "@/postgres
 // startRedis starts a server that listens on a socket below dir, and returns its URL as well.
 func startRedis(ctx context.Context, binary, dir string) (p *process.Process, url string, err error) {
 	socket := filepath.Join(dir, "redis.sock")
-	cmd := exec.Command(binary, "--port", "0", "--unixsocket", socket, "--dir", dir, "--save", "", "--appendonly", "no")
+	cmd := exec.Command(binary, "--port", "0", "--unixsocket", socket, "--dir", dir,
+		"--save", "", "--appendonly", "no")
 	p, err = process.Start(cmd, process.Options{Log: filepath.Join(dir, "redis.log"), OwnGroup: true})
 	if err != nil {
 		return nil, "", fmt.Errorf("availabilitydemo: Redis: %w", err)

@@ -254,3 +254,20 @@ func TestReadsThatFailAreTriedAgainAtGrowingDistancesAndSoonAfterTheyWentWell(t 
 		require.NoError(t, <-ended)
 	})
 }
+
+func TestAReaderNeedsItsParts(t *testing.T) {
+	t.Parallel()
+	rdb := redis.NewClient(&redis.Options{})
+	defer rdb.Close()
+	for what, miss := range map[string]func(*Config){
+		"the instance":     func(c *Config) { c.Instance = "" },
+		"the devices":      func(c *Config) { c.Devices = nil },
+		"the client":       func(c *Config) { c.Client = nil },
+		"the blocking one": func(c *Config) { c.Blocking = nil },
+	} {
+		cfg := Config{Instance: "a", Devices: stub(never), Client: rdb, Blocking: rdb}
+		miss(&cfg)
+		_, err := New(cfg)
+		require.EqualError(t, err, "commands: Config needs Instance, Devices, Client and Blocking", what)
+	}
+}

@@ -336,13 +336,14 @@ func (s *session) greet(ctx context.Context) error {
 func (s *session) prepare() error {
 	switch c := s.conn.(type) {
 	case *tls.Conn:
-		if err := c.SetWriteDeadline(time.Now().Add(handshakeTime)); err != nil {
-			return fmt.Errorf("%w: %w", errTLS, err)
+		err := c.SetWriteDeadline(time.Now().Add(handshakeTime))
+		if err == nil {
+			// A key exchange needs a deep stack. On the session's goroutine that stack would stay.
+			done := make(chan error, 1)
+			go func() { done <- c.Handshake() }()
+			err = <-done
 		}
-		// A key exchange needs a deep stack. On the session's goroutine that stack would stay.
-		done := make(chan error, 1)
-		go func() { done <- c.Handshake() }()
-		if err := <-done; err != nil {
+		if err != nil {
 			return fmt.Errorf("%w: %w", errTLS, err)
 		}
 	case *proxyproto.Conn:

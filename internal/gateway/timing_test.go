@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -248,6 +249,26 @@ func TestAStopThatTakesTooLongEndsWhateverASocketWaitsFor(t *testing.T) {
 					synctest.Wait()
 					began = time.Now()
 				}, func(t *testing.T) { require.Equal(t, drain, time.Since(began)) })
+		})
+	}
+}
+
+func TestASilentSocketEndsForTheReasonOfItsTurn(t *testing.T) {
+	t.Parallel()
+	for reason, before := range map[string]func(t *testing.T, s *timed){
+		endRefused:    func(*testing.T, *timed) {},
+		endIdle:       func(t *testing.T, s *timed) { s.login(t) },
+		endIncomplete: func(t *testing.T, s *timed) { s.login(t); s.write(t, frame(t, 2)[:20]) },
+	} {
+		t.Run(reason, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, nil, func(t *testing.T, s *timed) {
+				before(t, s)
+				_, err := s.Read(make([]byte, 1))
+				require.ErrorIs(t, err, io.EOF)
+				synctest.Wait()
+				require.InDelta(t, 1, testutil.ToFloat64(s.gateway.metrics.disconnects.WithLabelValues(reason)), 0)
+			})
 		})
 	}
 }

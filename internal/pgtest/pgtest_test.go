@@ -87,6 +87,31 @@ func TestAServerIsSetBackToACopyAndWhatItLostCanBeRead(t *testing.T) {
 	require.Equal(t, 3, strings.Count(s.Log(), "ready to accept connections"))
 }
 
+func TestAStandbyThatIsPromotedHasWhatItGotUntilItWasDetached(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Start(t, pgtest.Replicated...)
+	db := s.Database()
+	exec1(t, db, "CREATE TABLE things (id int); INSERT INTO things VALUES (1)")
+	standby := s.Standby()
+	conn, err := pgx.Connect(t.Context(), standby.URL(db.Name))
+	require.NoError(t, err)
+	defer conn.Close(t.Context())
+	counted := func() (n int) {
+		require.NoError(t, conn.QueryRow(t.Context(), "SELECT count(*) FROM things").Scan(&n))
+		return n
+	}
+	exec1(t, db, "INSERT INTO things VALUES (2)")
+	require.Eventually(t, func() bool { return counted() == 2 }, time.Minute, 5*time.Millisecond)
+	standby.Detach()
+	exec1(t, db, "INSERT INTO things VALUES (3)")
+	s.Kill()
+	s.Copy()
+	standby.Promote()
+	_, err = conn.Exec(t.Context(), "INSERT INTO things VALUES (4), (5)")
+	require.NoError(t, err)
+	require.Equal(t, 4, counted())
+}
+
 func TestAFrozenServerAnswersNobodyUntilItGoesOn(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Start(t)

@@ -112,12 +112,48 @@ func (s *Server) Restart() {
 	require.NoError(s.t, s.p.start())
 }
 
+// Standby starts another server of the test's own that follows this one, which needs Replicated
+// among its settings. It is read-only until it is promoted.
+func (s *Server) Standby(settings ...string) *Server {
+	s.t.Helper()
+	copied := s.Copy()
+	conf, err := os.OpenFile(filepath.Join(copied, "postgresql.auto.conf"), os.O_APPEND|os.O_WRONLY, 0)
+	require.NoError(s.t, err)
+	_, err = fmt.Fprintf(conf, "primary_conninfo = 'host=%s user=%s'\n", s.p.dir, superuser)
+	require.NoError(s.t, errors.Join(err, conf.Close()))
+	signal := filepath.Join(copied, "standby.signal")
+	require.NoError(s.t, os.WriteFile(signal, nil, 0o644))
+	return StartOn(s.t, copied, slices.Concat(Replicated, settings)...)
+}
+
+// Detach has a standby get nothing more of its primary: what is committed there is not here.
+func (s *Server) Detach() {
+	s.t.Helper()
+	for _, sql := range []string{"ALTER SYSTEM SET primary_conninfo = ''", "SELECT pg_reload_conf()"} {
+		require.NoError(s.t, s.p.exec(s.t.Context(), sql))
+	}
+	require.Eventually(s.t, func() bool {
+		return s.p.exec(s.t.Context(), "SELECT 1 / (1 - count(*)) FROM pg_stat_wal_receiver") == nil
+	}, patience, pollEvery)
+}
+
+// Promote makes a standby a primary, on a timeline of its own.
+func (s *Server) Promote() {
+	s.t.Helper()
+	require.NoError(s.t, s.p.exec(s.t.Context(), "SELECT pg_promote()"))
+}
+
+// Replicated are the settings of a server that others may follow.
+var Replicated = []string{"wal_level=replica", "max_wal_senders=4"}
+
 // Copy returns a copy of the data as they are at one instant, as a backup of the disk has them. The
-// server stands still meanwhile. The copy goes with the server.
+// server stands still meanwhile, or was killed. The copy goes with the server.
 func (s *Server) Copy() (copied string) {
 	s.t.Helper()
-	s.Stop()
-	defer s.Cont()
+	if s.p.life.Runs() {
+		s.Stop()
+		defer s.Cont()
+	}
 	copied, err := s.p.copyOf(s.p.data())
 	require.NoError(s.t, err)
 	return copied
@@ -203,7 +239,8 @@ func (p *server) copyOf(data string) (copied string, err error) {
 	return copied, copyTo(data, copied)
 }
 
-// copyTo keeps owners and rights, as a server wants them, and leaves out what names a living server.
+// copyTo keeps owners and rights, as a server wants them, and leaves out what names a living
+// server.
 func copyTo(from, to string) error {
 	if out, err := exec.Command("cp", "-a", from, to).CombinedOutput(); err != nil {
 		return fmt.Errorf("pgtest: copy: %w\n%s", err, out)

@@ -39,6 +39,7 @@ type Caller struct {
 	Type    UserType
 }
 
+// What Verify returns beside a *RefusedError.
 var (
 	// ErrNone: there is no token.
 	ErrNone = errors.New("token: no bearer token")

@@ -78,7 +78,9 @@ func (c *client) token(who identity) (string, error) {
 
 // do sends a request to one replica after the other until one has answered. Its error is a refusal,
 // or means that the fate of the request is not known. into, if not nil, takes the answer's body.
-func (c *client) do(ctx context.Context, who identity, method, path string, body, into any) (a answer, err error) {
+func (c *client) do(
+	ctx context.Context, who identity, method, path string, body, into any,
+) (a answer, err error) {
 	var text []byte
 	if body != nil {
 		if text, err = json.Marshal(body); err != nil {
@@ -99,7 +101,9 @@ func (c *client) do(ctx context.Context, who identity, method, path string, body
 }
 
 // try sends a request once.
-func (c *client) try(ctx context.Context, who identity, method, url string, body []byte, into any) (a answer, err error) {
+func (c *client) try(
+	ctx context.Context, who identity, method, url string, body []byte, into any,
+) (a answer, err error) {
 	token, err := c.token(who)
 	if err != nil {
 		return a, fmt.Errorf("workforce: sign: %w", err)
@@ -172,7 +176,9 @@ func (c *client) available(ctx context.Context, service string, limit int) ([]st
 }
 
 // session changes a session: accept, reroute, end.
-func (c *client) session(ctx context.Context, service, id, what string, body map[string]string) (answer, error) {
+func (c *client) session(
+	ctx context.Context, service, id, what string, body map[string]string,
+) (answer, error) {
 	path := "/api/v1/sessions/" + id + "/" + what
 	return c.do(ctx, identity{service, "service"}, http.MethodPost, path, body, nil)
 }

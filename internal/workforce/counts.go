@@ -13,7 +13,7 @@ type Counts struct {
 	Online, Resting, Dead int // of them, now, as the apps know; the others are on their way
 
 	Heartbeats  int // acknowledged
-	InPostgres  int // of those, kept by Postgres, since Redis could not
+	InPostgres  int // of those, answered with the help of Postgres: Redis could not alone
 	NotOnline   int // heartbeats that were answered so
 	Deactivated int // requests that were answered so
 	WentOnline  int // acknowledged

@@ -201,7 +201,9 @@ func (d *dispatcher) end(ctx context.Context, id string) {
 
 // ask sends a request until it is answered, and returns the status of that: 200, or that of a
 // refusal; 0 if ctx has ended. unknown: the fate of a try before is not known.
-func (d *dispatcher) ask(ctx context.Context, id, what string, body map[string]string) (status int, unknown bool) {
+func (d *dispatcher) ask(
+	ctx context.Context, id, what string, body map[string]string,
+) (status int, unknown bool) {
 	d.opens(id)
 	for {
 		a, err := d.force.client.session(ctx, d.id, id, what, body)

@@ -1,7 +1,7 @@
 // Package workforce is a number of simulated mitras and of those who ask for them. It speaks to
 // replicas of the program availability over HTTP, as real ones do:
 //
-//	force, err := workforce.New(workforce.Config{Mitras: 100, Targets: urls, Secret: secret, Backend: db})
+//	force, err := workforce.New(workforce.Config{Mitras: 100, Targets: urls, Secret: s, Backend: db})
 //	...
 //	go force.Run(ctx) // until ctx ends
 //	fmt.Println(force.Counts().Online, "apps are online, as they know it")
@@ -31,8 +31,8 @@
 // # What is known
 //
 // Each app keeps a book of what was acknowledged to it, and when. [Truth] compares these books with
-// Postgres and with Redis. Times are compared with those of the servers: only a difference of clocks
-// far below `stale_after_seconds` gives a verdict that means something.
+// Postgres and with Redis. Times are compared with those of the servers: the verdict means
+// something only if their clocks differ by far less than `stale_after_seconds`.
 //
 // A heartbeat costs 16 bytes of the book for as long as the simulation runs.
 package workforce

@@ -26,8 +26,8 @@ type View struct {
 	Truth *Truth
 }
 
-// Run runs the workforce and shows its progress until ctx ends, then writes a summary. It returns an
-// error if no heartbeat was acknowledged at all, or if the summary could not be written.
+// Run runs the workforce and shows its progress until ctx ends, then writes a summary. It returns
+// an error if nobody could go online at all, or if the summary could not be written.
 func (v *View) Run(ctx context.Context) error {
 	began := time.Now()
 	ended := make(chan struct{})
@@ -68,8 +68,8 @@ func (v *View) progress(ctx context.Context) {
 	}
 }
 
-// over begins a line in place of the last one, of which a terminal cuts what is too wide; whole ends
-// that.
+// over begins a line in place of the last one, of which a terminal cuts what is too wide; whole
+// ends that.
 const over, whole = "\r\x1b[K\x1b[?7l", "\x1b[?7h"
 
 // show writes a line, over the last one on a terminal.
@@ -111,7 +111,7 @@ func Line(c, before *Counts, since time.Duration, stores string) string {
 	fmt.Fprintf(&b, "online: apps %d%s  dead %d  sessions %d  heartbeats/s %.0f",
 		c.Online, stores, c.Dead, c.Running, rate(c.Heartbeats-before.Heartbeats))
 	if n := c.InPostgres - before.InPostgres; n > 0 {
-		fmt.Fprintf(&b, " (kept by Postgres %d)", n)
+		fmt.Fprintf(&b, " (asked Postgres %d)", n)
 	}
 	if n := c.NotOnline - before.NotOnline; n > 0 {
 		fmt.Fprintf(&b, " (not online %d)", n)

@@ -182,8 +182,9 @@ BEGIN
   IF ids IS NULL THEN
     RETURN;
   END IF;
-  INSERT INTO mitra_availability (mitra_id) SELECT u FROM unnest(ids) u ORDER BY u ON CONFLICT DO NOTHING;
-  PERFORM FROM mitra_availability WHERE mitra_id = ANY (ids) ORDER BY mitra_id FOR NO KEY UPDATE;
+  -- This makes what is missing, and locks what is there, in one order.
+  INSERT INTO mitra_availability AS a (mitra_id) SELECT u FROM unnest(ids) u ORDER BY u
+  ON CONFLICT (mitra_id) DO UPDATE SET version = a.version WHERE false;
   -- All is read again by a new statement. Under the lock a change of the tables is either
   -- committed, together with its change of the state, and seen here, or it will change the state
   -- after this.

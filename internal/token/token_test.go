@@ -1,0 +1,299 @@
+package token
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	secret = "0123456789abcdef0123456789abcdef"
+	id     = "0123abcd-0000-4000-8000-000000000000"
+)
+
+var quiet = slog.New(slog.DiscardHandler)
+
+func claimsOf(userType UserType, subject string) jwt.MapClaims {
+	return jwt.MapClaims{"sub": subject, "userType": userType, "exp": time.Now().Add(time.Hour).Unix()}
+}
+
+func signed(t testing.TB, method jwt.SigningMethod, kid string, key any, claims jwt.Claims) string {
+	t.Helper()
+	token := jwt.NewWithClaims(method, claims)
+	if kid != "" {
+		token.Header["kid"] = kid
+	}
+	text, err := token.SignedString(key)
+	require.NoError(t, err)
+	return "Bearer " + text
+}
+
+// jwks is a set of public keys, by kid.
+func jwks(t testing.TB, keys map[string]crypto.PublicKey) []byte {
+	t.Helper()
+	set := []map[string]string{}
+	text := base64.RawURLEncoding.EncodeToString
+	for kid, key := range keys {
+		jwk := map[string]string{"kid": kid}
+		switch key := key.(type) {
+		case *rsa.PublicKey:
+			jwk["kty"], jwk["n"], jwk["e"] = "RSA", text(key.N.Bytes()), "AQAB"
+		case *ecdsa.PublicKey:
+			point, err := key.Bytes()
+			require.NoError(t, err)
+			jwk["kty"], jwk["crv"], jwk["x"], jwk["y"] = "EC", "P-256", text(point[1:33]), text(point[33:])
+		case ed25519.PublicKey:
+			jwk["kty"], jwk["crv"], jwk["x"] = "OKP", "Ed25519", text(key)
+		}
+		set = append(set, jwk)
+	}
+	raw, err := json.Marshal(map[string]any{"keys": set})
+	require.NoError(t, err)
+	return raw
+}
+
+func file(t testing.TB, raw []byte) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "jwks.json")
+	require.NoError(t, os.WriteFile(name, raw, 0o600))
+	return name
+}
+
+func refusedFor(t testing.TB, v *Verifier, token, reason string) {
+	t.Helper()
+	_, err := v.Verify(t.Context(), token)
+	refused, ok := errors.AsType[*RefusedError](err)
+	require.True(t, ok, "%v", err)
+	require.Contains(t, refused.Reason, reason)
+}
+
+func ecKey(t testing.TB) *ecdsa.PrivateKey {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	return key
+}
+
+func TestTokensOfEachAlgorithmAreTakenWithTheKeyThatKidNames(t *testing.T) {
+	t.Parallel()
+	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
+	require.NoError(t, err)
+	ec := ecKey(t)
+	edPublic, ed, err := ed25519.GenerateKey(rand.Reader)
+	require.NoError(t, err)
+	raw := jwks(t, map[string]crypto.PublicKey{"r": rsaKey.Public(), "e": ec.Public(), "d": edPublic})
+	v, err := New(t.Context(), Config{Secret: secret, JWKS: file(t, raw), Logger: quiet})
+	require.NoError(t, err)
+	for _, token := range []string{
+		signed(t, jwt.SigningMethodHS256, "", []byte(secret), claimsOf(Mitra, strings.ToUpper(id))),
+		signed(t, jwt.SigningMethodRS256, "r", rsaKey, claimsOf(Mitra, id)),
+		signed(t, jwt.SigningMethodES256, "e", ec, claimsOf(Mitra, id)),
+		signed(t, jwt.SigningMethodEdDSA, "d", ed, claimsOf(Mitra, id)),
+		signed(t, jwt.SigningMethodES256, "", ec, claimsOf(Mitra, id)), // without a kid each key is tried
+	} {
+		caller, err := v.Verify(t.Context(), token)
+		require.NoError(t, err)
+		require.Equal(t, Caller{id, Mitra}, caller)
+	}
+	refusedFor(t, v, signed(t, jwt.SigningMethodRS512, "r", rsaKey, claimsOf(Mitra, id)), "RS512 is not accepted")
+	refusedFor(t, v, signed(t, jwt.SigningMethodES256, "r", ec, claimsOf(Mitra, id)), "signature is wrong")
+	refusedFor(t, v, signed(t, jwt.SigningMethodES256, "d", ec, claimsOf(Mitra, id)), "signature is wrong")
+	refusedFor(t, v, signed(t, jwt.SigningMethodES256, "another", ec, claimsOf(Mitra, id)), "no key fits")
+	refusedFor(t, v, signed(t, jwt.SigningMethodES256, "e", ecKey(t), claimsOf(Mitra, id)), "signature is wrong")
+	// A public key as the secret is the oldest trick.
+	stolen := []byte(base64.RawURLEncoding.EncodeToString(rsaKey.N.Bytes()))
+	refusedFor(t, v, signed(t, jwt.SigningMethodHS256, "r", stolen, claimsOf(Mitra, id)), "signature is wrong")
+}
+
+func TestOnlyWhatIsConfiguredIsAccepted(t *testing.T) {
+	t.Parallel()
+	ec := ecKey(t)
+	keys := file(t, jwks(t, map[string]crypto.PublicKey{"e": ec.Public()}))
+	ours := signed(t, jwt.SigningMethodHS256, "", []byte(secret), claimsOf(Service, "s"))
+	theirs := signed(t, jwt.SigningMethodES256, "e", ec, claimsOf(Service, "s"))
+	v, err := New(t.Context(), Config{JWKS: keys, Logger: quiet})
+	require.NoError(t, err)
+	refusedFor(t, v, ours, "HS256 is not accepted; expected RS256, ES256, EdDSA")
+	_, err = v.Verify(t.Context(), theirs)
+	require.NoError(t, err)
+	v, err = New(t.Context(), Config{Secret: secret, Logger: quiet})
+	require.NoError(t, err)
+	refusedFor(t, v, theirs, "ES256 is not accepted; expected HS256")
+	for name, c := range map[string]Config{
+		"neither":                {},
+		"short":                  {Secret: secret[1:]},
+		"no such file":           {JWKS: "/nowhere/jwks.json", Logger: quiet},
+		"a file that is no JWKS": {JWKS: file(t, []byte("{}")), Logger: quiet},
+		"a file that is no JSON": {JWKS: file(t, []byte("keys")), Logger: quiet},
+	} {
+		_, err := New(t.Context(), c)
+		require.Error(t, err, name)
+		require.NotContains(t, err.Error(), secret[1:], name)
+	}
+}
+
+func TestATokenNeedsItsWordAndATime(t *testing.T) {
+	t.Parallel()
+	v, err := New(t.Context(), Config{Secret: secret})
+	require.NoError(t, err)
+	good := signed(t, jwt.SigningMethodHS256, "", []byte(secret), claimsOf(Admin, "root"))
+	caller, err := v.Verify(t.Context(), "bearer"+good[len("Bearer"):])
+	require.NoError(t, err, "the scheme's case does not matter")
+	require.Equal(t, Caller{"root", Admin}, caller)
+	for _, header := range []string{"", "Bearer", "Bearer ", good[len("Bearer "):], "Basic cm9vdDo=", "Token" + good[6:]} {
+		_, err := v.Verify(t.Context(), header)
+		require.ErrorIs(t, err, ErrNone, header)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		token := signed(t, jwt.SigningMethodHS256, "", []byte(secret), claimsOf(Admin, "root"))
+		time.Sleep(time.Hour - time.Second)
+		_, err := v.Verify(t.Context(), token)
+		require.NoError(t, err)
+		time.Sleep(time.Second)
+		refusedFor(t, v, token, "expired")
+	})
+}
+
+// keyServer serves a JWKS that a test changes; nil: it is away.
+type keyServer struct {
+	*httptest.Server
+	raw   atomic.Pointer[[]byte]
+	asked atomic.Int64
+}
+
+func newKeyServer(t testing.TB) *keyServer {
+	t.Helper()
+	s := &keyServer{}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		s.asked.Add(1)
+		if raw := s.raw.Load(); raw != nil {
+			_, _ = w.Write(*raw)
+		} else {
+			w.WriteHeader(http.StatusBadGateway)
+		}
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *keyServer) has(t testing.TB, keys map[string]crypto.PublicKey) {
+	t.Helper()
+	raw := jwks(t, keys)
+	s.raw.Store(&raw)
+}
+
+func TestKeysOfAURLAreReadAnewForAKidThatIsNotKnown(t *testing.T) {
+	t.Parallel()
+	s := newKeyServer(t)
+	first, second := ecKey(t), ecKey(t)
+	v, err := New(t.Context(), Config{JWKS: s.URL, Again: time.Nanosecond, Logger: quiet})
+	require.NoError(t, err, "a server that is away does not keep a replica from starting")
+	one := signed(t, jwt.SigningMethodES256, "1", first, claimsOf(Service, "s"))
+	_, err = v.Verify(t.Context(), one)
+	require.ErrorIs(t, err, ErrNoKeys)
+	s.has(t, map[string]crypto.PublicKey{"1": first.Public()})
+	_, err = v.Verify(t.Context(), one)
+	require.NoError(t, err)
+	asked := s.asked.Load()
+	_, err = v.Verify(t.Context(), one)
+	require.NoError(t, err)
+	require.Equal(t, asked, s.asked.Load(), "a known key is not asked for")
+
+	s.has(t, map[string]crypto.PublicKey{"2": second.Public()})
+	_, err = v.Verify(t.Context(), signed(t, jwt.SigningMethodES256, "2", second, claimsOf(Service, "s")))
+	require.NoError(t, err)
+	refusedFor(t, v, one, "no key fits") // it was withdrawn
+	s.raw.Store(nil)
+	refusedFor(t, v, one, "no key fits")
+	_, err = v.Verify(t.Context(), signed(t, jwt.SigningMethodES256, "2", second, claimsOf(Service, "s")))
+	require.NoError(t, err, "the last known keys apply")
+}
+
+func TestNobodyCanMakeItAskForKeysAllTheTime(t *testing.T) {
+	t.Parallel()
+	s := newKeyServer(t)
+	key := ecKey(t)
+	s.has(t, map[string]crypto.PublicKey{"1": key.Public()})
+	v, err := New(t.Context(), Config{JWKS: s.URL, Again: time.Hour, Logger: quiet})
+	require.NoError(t, err)
+	for range 100 {
+		refusedFor(t, v, signed(t, jwt.SigningMethodES256, "x", key, claimsOf(Service, "s")), "no key fits")
+	}
+	require.EqualValues(t, 1, s.asked.Load())
+}
+
+func TestKeysOfAFileAreReadAgainAndAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		first, second := ecKey(t), ecKey(t)
+		name := file(t, jwks(t, map[string]crypto.PublicKey{"1": first.Public()}))
+		v, err := New(t.Context(), Config{JWKS: name, Refresh: time.Minute, Logger: quiet})
+		require.NoError(t, err)
+		go func() { _ = v.Run(t.Context()) }()
+		synctest.Wait()
+		require.NoError(t, os.WriteFile(name, jwks(t, map[string]crypto.PublicKey{"2": second.Public()}), 0o600))
+		token := signed(t, jwt.SigningMethodES256, "1", first, claimsOf(Service, "s"))
+		time.Sleep(59 * time.Second)
+		_, err = v.Verify(t.Context(), token)
+		require.NoError(t, err)
+		time.Sleep(2 * time.Second)
+		refusedFor(t, v, token, "no key fits")
+	})
+}
+
+// FuzzVerify looks for a header that is accepted though no key has signed it, and for one that
+// breaks the parser.
+func FuzzVerify(f *testing.F) {
+	ec := ecKey(f)
+	v, err := New(f.Context(), Config{
+		Secret: secret, JWKS: file(f, jwks(f, map[string]crypto.PublicKey{"e": ec.Public()})), Logger: quiet,
+	})
+	require.NoError(f, err)
+	good := signed(f, jwt.SigningMethodHS256, "", []byte(secret), claimsOf(Mitra, id))
+	body := strings.Join(strings.Split(good, ".")[:2], ".")
+	for _, header := range []string{
+		good, good[:len(good)-1], body, body + ".", body + "..", "Bearer a.b.c", "Bearer ", "", "Bearer ....",
+		signed(f, jwt.SigningMethodNone, "", jwt.UnsafeAllowNoneSignatureType, claimsOf(Admin, "root")),
+		signed(f, jwt.SigningMethodES256, "e", ec, claimsOf(Service, "s")),
+		signed(f, jwt.SigningMethodES256, "x", ecKey(f), claimsOf(Service, "s")),
+	} {
+		f.Add(header)
+	}
+	f.Fuzz(func(t *testing.T, header string) {
+		caller, err := v.Verify(t.Context(), header)
+		if err != nil {
+			require.Zero(t, caller)
+			refused, ok := errors.AsType[*RefusedError](err)
+			require.True(t, ok || errors.Is(err, ErrNone), "%v", err)
+			if ok { // what is said goes into a header
+				require.NotContains(t, refused.Reason, `"`)
+				require.NotContains(t, refused.Reason, "\n")
+			}
+			return
+		}
+		// Only who has a key can make these, and the fuzzer has seen them: what was signed stands.
+		require.Contains(t, []Caller{{id, Mitra}, {"s", Service}}, caller)
+	})
+}
