@@ -135,7 +135,7 @@ func (m *Mirror) FindAvailable(ctx context.Context, limit int) (Answer[[]Availab
 	})
 }
 
-// scanAvailable reads all pages, and of each the least busy, and returns the least busy first. A set
+// scanAvailable reads all pages, of each the least busy, and returns the least busy first. A set
 // that changes meanwhile may show a mitra twice.
 func (m *Mirror) scanAvailable(ctx context.Context, s Settings, limit int) ([]Available, error) {
 	var (
