@@ -60,7 +60,6 @@ func newPeople(t *testing.T, s *service, db *pgxpool.Pool, ids []string) *people
 func (p *people) group(from, n int) []string { return p.ids[from : from+n] }
 
 func (p *people) steady() []string { return p.group(0, steady) }
-func (p *people) dying() []string  { return p.group(steady+shaky+mute, dying) }
 
 // silent are those who end up offline: nobody of them pings at rest.
 func (p *people) silent() []string { return p.group(steady+shaky, mute+dying) }

@@ -57,8 +57,8 @@ type world struct {
 
 // lostTime is what Postgres committed, and lost when it was set back.
 type lostTime struct {
-	copied   string // of the data
-	from, to time.Time
+	copied string // of the data
+	to     time.Time
 }
 
 // started are the settings of Postgres in these tests: it knows when transactions were committed.
