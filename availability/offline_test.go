@@ -107,10 +107,12 @@ func (l *leader) offline() janitor.Report { return l.sweep()["availability_offli
 // passes.
 func swept(t *testing.T, states []State, test func(t *testing.T, l *leader)) {
 	t.Helper()
+	made := time.Now()
 	onRedis(t, func(t *testing.T, w redistest.World) {
 		r := newRig(t, w, newFake(), slowly)
 		l := r.leads(w.Options, r.c.Layout, false)
 		for _, s := range states {
+			s.Seen = s.Seen.Add(time.Since(made)) // the test may have waited for its turn
 			r.source.put(s)
 		}
 		r.seeded()

@@ -26,6 +26,7 @@ import (
 const (
 	patience = time.Minute
 	never    = 1000 * time.Hour
+	isoMS    = "2006-01-02T15:04:05.000Z"
 )
 
 // both is a mirror with a leader, and the two stores as other services see them.
@@ -196,11 +197,11 @@ func TestAnEmptiedRedisIsFilledAgainAndWhatIsCorruptedConverges(t *testing.T) {
 	require.NoError(t, b.rdb.Del(ctx, keys...).Err())
 	b.eventually(func() bool { return b.wrong() == "" && b.rdb.Exists(ctx, b.prefix+"mitras:seeded").Val() == 1 }, "it is seeded again")
 
-	const stranger = "00000000-0000-4000-8000-000000000000"
+	const nobody = "00000000-0000-4000-8000-000000000000"
 	anybody := one[string](b, "SELECT mitra_id::text FROM mitra_online_status WHERE is_online LIMIT 1")
 	for _, corrupt := range []func() error{
-		func() error { return b.rdb.SAdd(ctx, b.prefix+"mitras:online", stranger).Err() },
-		func() error { return b.rdb.SAdd(ctx, b.prefix+"mitras:deactivated", stranger, anybody).Err() },
+		func() error { return b.rdb.SAdd(ctx, b.prefix+"mitras:online", nobody).Err() },
+		func() error { return b.rdb.SAdd(ctx, b.prefix+"mitras:deactivated", nobody, anybody).Err() },
 		func() error { return b.rdb.SRem(ctx, b.prefix+"mitras:online", anybody).Err() },
 		func() error { return b.rdb.Set(ctx, b.prefix+"mitra:capacity:"+anybody, -5, 0).Err() },
 		func() error { return b.rdb.Del(ctx, b.prefix+"mitra:capacity:"+anybody).Err() },
@@ -217,16 +218,19 @@ func TestAnEmptiedRedisIsFilledAgainAndWhatIsCorruptedConverges(t *testing.T) {
 func TestAHeartbeatReachesItsRowInOnePassAndTheStaleGoOfflineInBothStoresWithOneLogRow(t *testing.T) {
 	b := bothStores(t, `INSERT INTO mitras (id) SELECT gen_random_uuid() FROM generate_series(1, 2)`,
 		`INSERT INTO mitra_online_status (mitra_id, is_online, last_online_at, last_heartbeat_at)
-			SELECT id, true, now() - interval '1 hour', now() - (rank() OVER (ORDER BY id) - 1) * interval '1 hour' FROM mitras`)
+			SELECT id, true, now(), now() FROM mitras`)
 	ctx := t.Context()
 	fresh := one[string](b, "SELECT min(id::text) FROM mitras")
 	stale := one[string](b, "SELECT max(id::text) FROM mitras")
+	hourAgo := time.Now().Add(-time.Hour).UTC()
+	b.sql("UPDATE mitra_online_status SET last_online_at = $1, last_heartbeat_at = $1", hourAgo)
+	require.NoError(t, b.rdb.Set(ctx, b.prefix+"mitra:heartbeat:"+stale, hourAgo.Format(isoMS), 0).Err())
 	beat, err := b.Heartbeat(ctx, fresh)
 	require.NoError(t, err)
 	require.Equal(t, availability.BeatKept, beat)
 	b.sweep("availability_heartbeats")
 	at := one[time.Time](b, "SELECT last_heartbeat_at FROM mitra_online_status WHERE mitra_id = $1", fresh)
-	require.Equal(t, b.rdb.Get(ctx, b.prefix+"mitra:heartbeat:"+fresh).Val(), at.UTC().Format("2006-01-02T15:04:05.000Z"))
+	require.Equal(t, b.rdb.Get(ctx, b.prefix+"mitra:heartbeat:"+fresh).Val(), at.UTC().Format(isoMS))
 
 	for range 2 { // a second pass finds nobody
 		b.sweep("availability_offline")

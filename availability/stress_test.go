@@ -212,7 +212,7 @@ func TestUnderStressNothingIsLostTornTurnedBackOrCondemnedTwice(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), lasts)
 	defer cancel()
 	var work conc.WaitGroup
-	// Each has a pause between two steps, which leaves the machine to the others. Nothing is waited for.
+	// A pause between two steps leaves the machine to the others. Nothing is waited for.
 	repeat := func(n int, pause time.Duration, f func()) {
 		for range n {
 			work.Go(func() {

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -53,7 +52,6 @@ func apply(r *rig) {
 		}
 	}
 	r.costs(results)
-	r.promise(fmt.Sprintf("%s states are brought: Redis CPU, × writing them", many(n)), "%.2f", results[1].cpuRatio, 2)
 }
 
 func (r *rig) rewrite(rdb *redis.Client, states []availability.State) {

@@ -64,7 +64,6 @@ func (r *rig) find() {
 			limit = l
 		}
 		r.promise(fmt.Sprintf("all of %s online: wall, × SDIFF and 2 GET each, %s", many(n), r.server()), "%.2f", results[1].wallRatio, limit)
-		r.promise(fmt.Sprintf("all of %s online: Redis CPU, × SDIFF and 2 GET each, %s", many(n), r.server()), "%.2f", results[1].cpuRatio, limit)
 		if n == 100_000 {
 			r.promise("longest that a neighbour waits beside it, ms, "+r.server(), "%.1f", stalls[1], 12)
 		}

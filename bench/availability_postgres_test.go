@@ -228,8 +228,6 @@ func mirrorAndReconcile(r *rig) {
 	r.say("### A reconciliation of %s", many(n))
 	r.say("The floor reads all of both stores, page by page, and compares nothing.")
 	r.costs(compared)
-	r.promise(fmt.Sprintf("reconciliation of %s: wall, s", many(n)), "%.2f",
-		compared[1].medianOf(func(c cost) float64 { return c.wall.Seconds() }), 0.5)
 }
 
 // readBoth reads what a reconciliation has to read at least.

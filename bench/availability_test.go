@@ -62,7 +62,8 @@ func (*table) Settings(context.Context) (availability.Settings, error) {
 	return availability.Settings{MaxCustomers: capacity, StaleAfter: 2 * time.Minute, RequirePing: true}, nil
 }
 
-// Available is asked by a read that Redis did not answer in time: on a busy machine. It is tried again.
+// Available is asked by a read that Redis did not answer in time, on a busy machine. The read is
+// tried again.
 func (*table) Available(context.Context, time.Time, int, int) ([]availability.State, error) {
 	return nil, errors.New("Redis did not answer in time")
 }

@@ -40,7 +40,6 @@ func (e *Elector) campaign(ctx context.Context) *Term {
 	if e.acquirePending != nil {
 		// Nobody will be there to find it, and it must not hold the lease for a TTL in a dead name.
 		_ = e.unlock(ctx, e.acquirePending) // logs what goes wrong
-		e.acquirePending = nil
 	}
 	return nil
 }

@@ -69,6 +69,20 @@ func TestTheOnlyDeviceIsBackWithinOneIntervalToo(t *testing.T) {
 	})
 }
 
+func TestABeatThatFailsIsTriedAgainTenTimesAnInterval(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *bubble) {
+		r := w.start("r1")
+		time.Sleep(r.Timing().Interval + time.Second)
+		r.control.set(always, nil)
+		time.Sleep(r.Timing().Interval) // the first one that fails
+		at := r.failures("heartbeat")
+		time.Sleep(r.Timing().Interval)
+		require.InDelta(t, at+10, r.failures("heartbeat"), 0)
+		r.control.set(nil, nil)
+		w.end(r)
+	})
+}
+
 func TestASingleLostEntryIsBackAtTheNextFrameOrWithinTenIntervals(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *bubble) {
 		ctx := t.Context()

@@ -18,6 +18,10 @@ const (
 	pingEvery = 400 * time.Millisecond
 	places    = 3
 	workers   = 16 // who hammer
+
+	// hammerPause is the longest pause of one who hammers: what is judged are orders of events, and a
+	// machine that is too busy has fewer of them.
+	hammerPause = 150 * time.Millisecond
 )
 
 // Who a mitra is, by its number.
@@ -56,7 +60,6 @@ func newPeople(t *testing.T, s *service, db *pgxpool.Pool, ids []string) *people
 func (p *people) group(from, n int) []string { return p.ids[from : from+n] }
 
 func (p *people) steady() []string { return p.group(0, steady) }
-func (p *people) dying() []string  { return p.group(steady+shaky+mute, dying) }
 
 // silent are those who end up offline: nobody of them pings at rest.
 func (p *people) silent() []string { return p.group(steady+shaky, mute+dying) }
@@ -122,7 +125,7 @@ func (p *people) run(ctx context.Context, hammering int) (done *sync.WaitGroup) 
 	}
 	for range hammering {
 		done.Go(func() {
-			for pause(ctx, time.Duration(rand.Int64N(int64(60*time.Millisecond)))) && !p.isCalm() {
+			for pause(ctx, time.Duration(rand.Int64N(int64(hammerPause)))) && !p.isCalm() {
 				p.hammer(ctx)
 			}
 		})

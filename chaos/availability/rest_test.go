@@ -169,10 +169,10 @@ func (w *world) judge() {
 			return has[[2]int64{c.seq, c.at.UnixMicro()}]
 		})
 		gone += len(lost.changes)
-		for _, c := range lost.changes { // with the commit the sign of life is lost that it was
-			signs[c.mitra] = slices.DeleteFunc(signs[c.mitra], func(s sign) bool {
-				return s.ended.After(back.from) && s.began.Before(back.to)
-			})
+		// With the commit the sign of life is lost that it was. If the mitra went offline by it, Redis
+		// has lost the heartbeats of before as well.
+		for _, c := range lost.changes {
+			signs[c.mitra] = slices.DeleteFunc(signs[c.mitra], func(s sign) bool { return s.began.Before(back.to) })
 		}
 		t = t.after(lost)
 	}

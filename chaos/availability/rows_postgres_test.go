@@ -51,11 +51,10 @@ func postgresSlow(w *world) {
 // setBack has Postgres lose what it commits during a time: a failover to a replica that is behind.
 func (w *world) setBack(during func()) {
 	w.Helper()
-	from := time.Now()
 	before := w.pg.Copy()
 	during()
 	copied := w.pg.RestartOn(before)
-	w.lost = append(w.lost, lostTime{copied, from, time.Now()})
+	w.lost = append(w.lost, lostTime{copied, time.Now()})
 }
 
 // postgresSetBack loses commits that Redis has: it is ahead, and outbid.
@@ -73,15 +72,14 @@ func postgresSetBackWhileRedisIsAway(w *world) {
 
 // postgresFailedOver ends Postgres while its standby is behind, which is promoted then.
 func postgresFailedOver(w *world) {
-	from := time.Now()
 	w.standby.Detach()
 	w.works()
 	w.pg.Kill()
 	w.former += w.pg.Log()
-	w.lost = append(w.lost, lostTime{w.pg.Copy(), from, time.Now()})
+	copied := w.pg.Copy()
 	harness.Lasting(time.Second)
 	w.standby.Promote()
-	w.pg = w.standby
+	w.pg, w.lost = w.standby, append(w.lost, lostTime{copied, time.Now()})
 }
 
 // deadlocksForced has others lock rows in any order, for some seconds. The program's statements are

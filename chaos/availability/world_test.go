@@ -23,8 +23,8 @@ import (
 
 // Durations of the replicas: the shortest that two busy cores carry.
 const (
-	leaseTTL = 2 * time.Second
-	beatTTL  = 2 * time.Second
+	leaseTTL = 3 * time.Second
+	beatTTL  = 3 * time.Second
 	sweep    = 500 * time.Millisecond
 )
 
@@ -57,8 +57,8 @@ type world struct {
 
 // lostTime is what Postgres committed, and lost when it was set back.
 type lostTime struct {
-	copied   string // of the data
-	from, to time.Time
+	copied string // of the data
+	to     time.Time
 }
 
 // started are the settings of Postgres in these tests: it knows when transactions were committed.

@@ -193,7 +193,7 @@ func (s *session) closed() string {
 }
 
 // interrupt wakes the session if it waits for its device.
-func (s *session) interrupt() { _ = s.conn.SetReadDeadline(time.Unix(1, 0)) }
+func (s *session) interrupt() { _ = s.conn.SetReadDeadline(time.Now()) }
 
 // within gives the device so much time for what is read next, and names the reason if that passes.
 // A drain that began before the new deadline would not interrupt it: then within fails.
