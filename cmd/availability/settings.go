@@ -50,8 +50,9 @@ func (s *settings) table() []service.Setting {
 		{Name: "MIGRATE", Default: "on", Value: service.OneOf(&s.migrate, "on", "off"),
 			Meaning: "`on`: what the schema lacks is made at the start, by one replica at a time. `off`: " +
 				"it is looked for, and the replica ends with the names of what lacks.",
-			Consequence: "With `off` the role needs no right to create; see the page about PostgreSQL for " +
-				"what somebody else has to run, and for what the first migration locks."},
+			Consequence: "With `off` the role needs no right to create: a role that has it runs `availability " +
+				"migrate`, before the first start and before each newer version. See the page about PostgreSQL " +
+				"for the rights, and for what the first migration locks."},
 		{Name: "JWT_HS256_SECRET", Secret: true, Value: s.parseSecret,
 			Meaning: "Secret of tokens signed with HS256, of at least 32 bytes. Empty: HS256 is refused. This " +
 				"or JWT_JWKS is needed; both may be set.",
