@@ -41,7 +41,15 @@ var prefixes = []string{
 // table is every setting there is, in the order in which help shows them.
 func (s *settings) table() []service.Setting {
 	s.Cluster = true
-	return slices.Concat(s.Base.Table(), []service.Setting{
+	base := s.Base.Table()
+	for i := range base {
+		if base[i].Name == "HTTP_ADDR" {
+			base[i].Meaning = "Where the API, metrics, health, status and admin are served, in plain HTTP."
+			base[i].Consequence = "In a container set `:8080`, or nothing reaches it. **Never** open it to the " +
+				"world: a gateway in front passes the API's paths alone."
+		}
+	}
+	return slices.Concat(base, []service.Setting{
 		{Name: "DATABASE_URL", Secret: true, Required: true, Value: s.parseDatabase,
 			Meaning: "`postgres://user:password@host:5432/database`, of PostgreSQL 15 or newer. " +
 				"`pool_max_conns=` in it is the number of connections: 4, or one a CPU if those are more.",
