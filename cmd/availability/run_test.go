@@ -263,7 +263,13 @@ func TestWithoutMigrationWhatLacksIsNamed(t *testing.T) {
 	for _, want := range []string{"relation mitras", "relation app_config", "function availability_accept", "trigger availability_named on mitra_online_status"} {
 		require.Contains(t, said, want)
 	}
-	first := serving(t, on(server, db.URL)...)
+	require.Contains(t, said, "availability migrate")
+	for range 2 { // it may be run again
+		code, out, said := says(t, "migrate", "--database-url="+db.URL)
+		require.Equal(t, service.ExitOK, code, said)
+		require.Equal(t, "the database has all that replicas need\n", out)
+	}
+	first := serving(t, on(server, db.URL, "--migrate=off")...)
 	second := serving(t, on(server, db.URL, "--migrate=off")...)
 	require.True(t, second.state().Postgres.Prepared)
 	first.stop()
@@ -274,6 +280,9 @@ func TestWithoutMigrationWhatLacksIsNamed(t *testing.T) {
 	require.NoError(t, err)
 	_, _, said = says(t, on(server, db.URL, "--migrate=off", "--http-addr=127.0.0.1:0")...)
 	require.Contains(t, said, "the schema lacks: trigger availability_update on chat_sessions")
+	code, _, said = says(t, "migrate", "--database-url="+db.URL)
+	require.Equal(t, service.ExitFailed, code)
+	require.Contains(t, said, "trigger availability_update on chat_sessions: somebody has dropped or disabled it")
 }
 
 func TestAPostgresThatRefusesEndsItAndThePasswordIsNotRepeated(t *testing.T) {

@@ -76,6 +76,9 @@ func (r *replica) status() replicaStatus {
 	_, failing := st.Registry.Failing["heartbeat"]
 	st.Redis = r.inspector.Status(!failing && !st.Registry.LastBeat.IsZero())
 	st.Mirror = r.mirrorStatus(st.Redis.Reachable)
+	if !st.Janitor.Leading {
+		st.Mirror.OfflineHeld = "" // it is of a former term
+	}
 	st.NotReady = r.notReady(&st)
 	st.Ready = st.NotReady == ""
 	return st
