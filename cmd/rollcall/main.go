@@ -17,7 +17,7 @@ const exitsNo = exits + " 3: the answer is no."
 
 // verbs are what the program answers.
 func verbs() []*service.Command {
-	return []*service.Command{status(), find(), why(), log()}
+	return []*service.Command{status(), find(), why(), log(), doctor(), verify()}
 }
 
 // rollcall is the program.
@@ -31,7 +31,9 @@ Flags stand behind the verb; rollcall VERB -h shows them.
   rollcall status        who leads, what is held, each instance
   rollcall find IMEI     who holds a device
   rollcall why IMEI      why its entry is gone, or still here; of a KEY too
-  rollcall log           what was evicted`,
+  rollcall log           what was evicted
+  rollcall doctor        whether this Redis is fit and the fleet is sound
+  rollcall verify        what of the registry does not fit together`,
 		Notes:    exitsNo,
 		Commands: verbs(),
 	}

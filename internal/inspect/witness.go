@@ -44,9 +44,11 @@ type Witness struct {
 	disagreed time.Time
 }
 
-// heard tells whether anybody listens: the last tick is not longer ago than the next may be.
+// heard tells whether anybody listens: the last tick is not longer ago than the next may be. It may
+// have come after now was asked for, and if it lies further ahead the clock went back.
 func (w Witness) heard(now time.Time) bool {
-	return !w.LastTick.IsZero() && now.Sub(w.LastTick) <= w.gap
+	since := now.Sub(w.LastTick)
+	return !w.LastTick.IsZero() && since <= w.gap && since > -clockWarn
 }
 
 // witness reads what guard's witness.lua has written; see there for the fields.
