@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -233,4 +234,15 @@ func TestADiagnosisIsALineAFinding(t *testing.T) {
 	require.NoError(t, writeJSON(&json, d))
 	golden(t, "doctor.txt", table.String())
 	golden(t, "doctor.json", json.String())
+}
+
+func TestDoctorFindsAClockThatIsAhead(t *testing.T) {
+	t.Parallel()
+	m := miniredis.RunT(t)
+	w := serverOf(t, &redis.Options{Addr: m.Addr()})
+	w.requireFinding("clock", inspect.OK, "differs by less than")
+	m.SetTime(time.Now().Add(10 * time.Second))
+	w.requireFinding("clock", inspect.Warning, "ahead of this machine's")
+	m.SetTime(time.Now().Add(-time.Hour))
+	w.requireFinding("clock", inspect.Wrong, "behind this machine's")
 }

@@ -17,7 +17,10 @@ const exitsNo = exits + " 3: the answer is no."
 
 // verbs are what the program answers.
 func verbs() []*service.Command {
-	return []*service.Command{status(), find(), why(), log(), doctor(), verify()}
+	return []*service.Command{
+		status(), find(), why(), log(), doctor(), verify(),
+		pause(), resume(), resign(), sweep(), waitFor(),
+	}
 }
 
 // rollcall is the program.
@@ -33,7 +36,12 @@ Flags stand behind the verb; rollcall VERB -h shows them.
   rollcall why IMEI      why its entry is gone, or still here; of a KEY too
   rollcall log           what was evicted
   rollcall doctor        whether this Redis is fit and the fleet is sound
-  rollcall verify        what of the registry does not fit together`,
+  rollcall verify        what of the registry does not fit together
+
+  rollcall pause REASON  holds every leader until rollcall resume
+  rollcall sweep         runs a pass now, or tells what it would do
+  rollcall resign        has another replica lead
+  rollcall wait          ends when the fleet is as asked for`,
 		Notes:    exitsNo,
 		Commands: verbs(),
 	}

@@ -67,3 +67,14 @@ func TestEachReasonOfAHoldHasItsHeadingInTheRunbook(t *testing.T) {
 	}
 	require.True(t, strings.Contains(string(text), "\n### paused\n"))
 }
+
+func TestARedisThatIsTooOldIsWrong(t *testing.T) {
+	t.Parallel()
+	for version, want := range map[string]Level{
+		"6.2.14": Wrong, "5.0": Wrong, "7.0.15": OK, "8.1.0": OK, "10.0.0": OK, "": Warning, "unknown": Warning,
+	} {
+		f, err := checkVersion(t.Context(), &patient{server: Server{Version: version}})
+		require.NoError(t, err)
+		require.Equal(t, want, f.level, version)
+	}
+}

@@ -299,3 +299,20 @@ func (s *Status) Add(p Replica) {
 		in.Differs = "interval " + Short(p.Interval) + ", fleet " + Short(want)
 	}
 }
+
+// Owner tells whether an instance lives, and whether anything but its heartbeat is known of it. Of a
+// registry that is too large to be counted it is taken to be known.
+func (r *Reader) Owner(ctx context.Context, id string) (known, alive bool, err error) {
+	p := r.client.Pipeline()
+	beat := p.Exists(ctx, r.keys.Heartbeat(id))
+	onRoster := p.SIsMember(ctx, r.keys.Roster(), id)
+	index := p.Exists(ctx, r.keys.Devices(id))
+	if err := exec(ctx, p, "the owner's keys"); err != nil {
+		return false, false, err
+	}
+	if alive = beat.Val() > 0; alive || onRoster.Val() || index.Val() > 0 {
+		return true, alive, nil
+	}
+	counted, whole, err := r.sample(ctx)
+	return !whole || counted[id] > 0, false, err
+}
