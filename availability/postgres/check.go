@@ -9,7 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// ErrLacking says that the schema is not whole. Migrate makes what is missing.
+// ErrLacking says that the schema is not whole. Migrate makes what no migration has made yet. What
+// was dropped or disabled since has to be put back by hand: availability migrate names it.
 var ErrLacking = errors.New("postgres: the schema lacks")
 
 // schemaLacks names what migrations make and is not there. A trigger that is disabled is not.
