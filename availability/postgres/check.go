@@ -25,6 +25,12 @@ WITH wanted (kind, name, missing) AS (
 		'availability_reroute', 'availability_auto_offline', 'availability_mirror_heartbeats', 'availability_outbid',
 		'availability_repair']) AS t (name)
 	UNION ALL
+	SELECT 'constraint', format('on mitra_online_status (mitra_id) that is not deferrable, in place of %1$I; run: '
+			'ALTER TABLE mitra_online_status DROP CONSTRAINT %1$I, ADD UNIQUE (mitra_id)', c.conname), true
+		FROM pg_constraint c JOIN pg_attribute a ON a.attrelid = c.conrelid AND a.attname = 'mitra_id'
+		WHERE c.conrelid = to_regclass('mitra_online_status') AND c.contype IN ('u', 'p') AND c.condeferrable
+			AND c.conkey = ARRAY[a.attnum]
+	UNION ALL
 	SELECT 'trigger', name || ' on ' || base, NOT EXISTS (SELECT FROM pg_trigger
 			WHERE tgrelid = to_regclass(base) AND tgname = name AND tgenabled IN ('O', 'A'))
 		FROM unnest(ARRAY['mitras', 'mitra_online_status', 'chat_sessions']) AS b (base),
@@ -46,5 +52,5 @@ func (s *Source) Check(ctx context.Context) error {
 	return err
 }
 
-// Stat is how the connections are used.
+// Stat is how the connections are used, but for the feed's.
 func (s *Source) Stat() *pgxpool.Stat { return s.pool.Stat() }
