@@ -1,8 +1,8 @@
 # CI calls test and lint as they are: what passes here passes there.
 
-# Modules of ours: the library, the tools for working on it, and each example in
+# Modules of ours: the library, the tools for working on it, the tests of deploy, each example in
 # one of its own, as an embedder's service is.
-modules := . tools $(patsubst %/go.mod,%,$(wildcard examples/*/go.mod))
+modules := . tools deploy $(patsubst %/go.mod,%,$(wildcard examples/*/go.mod))
 # It has no tests: those of the library run it.
 linted = $(modules) internal/ferret
 with_redis = REDIS_SERVER=$$(scripts/redis) && export REDIS_SERVER &&

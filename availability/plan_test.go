@@ -197,11 +197,11 @@ func TestAnEmptiedRedisIsFilledAgainAndWhatIsCorruptedConverges(t *testing.T) {
 	require.NoError(t, b.rdb.Del(ctx, keys...).Err())
 	b.eventually(func() bool { return b.wrong() == "" && b.rdb.Exists(ctx, b.prefix+"mitras:seeded").Val() == 1 }, "it is seeded again")
 
-	const stranger = "00000000-0000-4000-8000-000000000000"
+	const nobody = "00000000-0000-4000-8000-000000000000"
 	anybody := one[string](b, "SELECT mitra_id::text FROM mitra_online_status WHERE is_online LIMIT 1")
 	for _, corrupt := range []func() error{
-		func() error { return b.rdb.SAdd(ctx, b.prefix+"mitras:online", stranger).Err() },
-		func() error { return b.rdb.SAdd(ctx, b.prefix+"mitras:deactivated", stranger, anybody).Err() },
+		func() error { return b.rdb.SAdd(ctx, b.prefix+"mitras:online", nobody).Err() },
+		func() error { return b.rdb.SAdd(ctx, b.prefix+"mitras:deactivated", nobody, anybody).Err() },
 		func() error { return b.rdb.SRem(ctx, b.prefix+"mitras:online", anybody).Err() },
 		func() error { return b.rdb.Set(ctx, b.prefix+"mitra:capacity:"+anybody, -5, 0).Err() },
 		func() error { return b.rdb.Del(ctx, b.prefix+"mitra:capacity:"+anybody).Err() },

@@ -116,8 +116,8 @@ func (m *Mirror) FindAvailable(ctx context.Context, limit int) (Answer[[]Availab
 	if err != nil {
 		return Answer[[]Available]{}, err
 	}
-	return read(ctx, m, "find_available", func(ctx context.Context) ([]Available, error) {
-		found, err := m.scanAvailable(ctx, s, limit)
+	return read(ctx, m, "find_available", func(context.Context) ([]Available, error) {
+		found, err := m.scanAvailable(ctx, s, limit) // it has a time for each page
 		if err != nil {
 			return nil, err
 		}
@@ -136,8 +136,11 @@ func (m *Mirror) FindAvailable(ctx context.Context, limit int) (Answer[[]Availab
 }
 
 // scanAvailable reads all pages, of each the least busy, and returns the least busy first. A set
-// that changes meanwhile may show a mitra twice.
+// that changes meanwhile shows a mitra twice; it is returned once. A page has the time of a call,
+// all of them have ten times that.
 func (m *Mirror) scanAvailable(ctx context.Context, s Settings, limit int) ([]Available, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*m.patience)
+	defer cancel()
 	var (
 		keys = m.keys.all(m.keys.Witness())
 		free = map[int64][]string{} // by their sessions
@@ -146,7 +149,9 @@ func (m *Mirror) scanAvailable(ctx context.Context, s Settings, limit int) ([]Av
 	)
 	for cursor := "0"; ; {
 		args := []any{cursor, findPage, s.MaxCustomers, s.stale(), limit}
-		page, err := findPageScript.Run(ctx, m.rdb, keys, args...).Slice()
+		short, done := context.WithTimeout(ctx, m.patience)
+		page, err := findPageScript.Run(short, m.rdb, keys, args...).Slice()
+		done()
 		if err != nil {
 			return nil, unseeded(err)
 		}

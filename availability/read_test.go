@@ -362,3 +362,40 @@ func TestTheLastSnapshotIsServedWithItsAgeWhenNobodyCanAnswer(t *testing.T) {
 		require.ErrorIs(t, err, ErrUnavailable)
 	})
 }
+
+// timed notes by when each script has to answer.
+type timed struct {
+	commands
+	by []time.Time
+}
+
+func (h *timed) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if by, ok := ctx.Deadline(); ok && cmd.Name() == "evalsha" {
+			h.by = append(h.by, by)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// Else a hundred pages of a busy server would have the time of one, and all would ask the source.
+func TestEachPageOfThoseWhoAreAvailableHasTheTimeOfACall(t *testing.T) {
+	onRedis(t, func(t *testing.T, w redistest.World) {
+		many := make([]State, 3*findPage)
+		for i := range many {
+			many[i] = online(fmt.Sprintf("mitra-%04d", i))
+		}
+		r := newRig(t, w, newFake(many...))
+		r.seeded()
+		h := new(timed)
+		r.rdb.AddHook(h)
+		found, err := r.FindAvailable(t.Context(), 0)
+		require.NoError(t, err)
+		require.Equal(t, FromValkey, found.From)
+		require.Len(t, found.Value, len(many))
+		require.Greater(t, len(h.by), 1)
+		for i := 1; i < len(h.by); i++ {
+			require.True(t, h.by[i].After(h.by[i-1]))
+		}
+	})
+}

@@ -20,8 +20,8 @@ WITH wanted (kind, name, missing) AS (
 		'mitra_availability', 'mitra_availability_state', 'mitra_availability_truth']) AS t (name)
 	UNION ALL
 	SELECT 'function', name, to_regproc(name) IS NULL FROM unnest(ARRAY['availability_set_online',
-		'availability_set_active', 'availability_accept', 'availability_end', 'availability_reroute',
-		'availability_auto_offline', 'availability_mirror_heartbeats', 'availability_outbid',
+		'availability_set_active', 'availability_accept', 'availability_end', 'availability_extend',
+		'availability_reroute', 'availability_auto_offline', 'availability_mirror_heartbeats', 'availability_outbid',
 		'availability_repair']) AS t (name)
 	UNION ALL
 	SELECT 'trigger', name || ' on ' || base, NOT EXISTS (SELECT FROM pg_trigger

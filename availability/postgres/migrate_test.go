@@ -231,9 +231,21 @@ func TestSettingsAreReadAndStoredByTheirNames(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 3, set.MaxCustomers, "its default")
 	w.exec(`UPDATE app_config SET value = '"soon"' WHERE key = 'stale_after_seconds'`)
-	_, err = w.src.Settings(ctx)
+	w.exec(`UPDATE app_config SET value = 'true' WHERE key = 'require_ping'`)
+	set, err = w.src.Settings(ctx)
 	require.ErrorIs(t, err, availability.ErrSetting)
 	require.ErrorContains(t, err, "stale_after_seconds")
+	require.NotContains(t, err.Error(), "require_ping")
+	last := availability.Settings{MaxCustomers: 3, StaleAfter: 45 * time.Second, RequirePing: true, PingInterval: 5 * time.Second}
+	require.Equal(t, last, set, "what makes no sense is as it was last read, and the others are of now")
+
+	other, err := postgres.Open(ctx, w.DB.URL, postgres.Timeout(patience))
+	require.NoError(t, err)
+	t.Cleanup(other.Close)
+	set, err = other.Settings(ctx)
+	require.ErrorIs(t, err, availability.ErrSetting)
+	last.StaleAfter = 2 * time.Minute
+	require.Equal(t, last, set, "who has read it never has its default")
 }
 
 func TestAnAddressThatIsNoneIsRefusedWithoutItsPassword(t *testing.T) {

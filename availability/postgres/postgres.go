@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -43,6 +44,9 @@ func Timeout(d time.Duration) Option { return func(s *Source) { s.timeout = d } 
 type Source struct {
 	pool    *pgxpool.Pool
 	timeout time.Duration
+
+	mu   sync.Mutex
+	good map[string]string // the last value of each setting that made sense
 }
 
 // Open makes a Source of the database that a URL names. It waits for no server: see
@@ -60,7 +64,7 @@ func Open(ctx context.Context, url string, opts ...Option) (*Source, error) {
 	}
 	// Columns may be timestamps without time zone: they are UTC.
 	config.ConnConfig.RuntimeParams["timezone"] = "UTC"
-	s := &Source{}
+	s := &Source{good: map[string]string{}}
 	for _, set := range opts {
 		set(s)
 	}
