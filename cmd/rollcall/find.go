@@ -99,7 +99,7 @@ func showRecords(w io.Writer, records []inspect.Record, head bool) error {
 		}
 		term := strconv.FormatUint(r.Epoch, 10)
 		if r.Term != "" {
-			rows = append(rows, []string{at, term, r.Leader, "(begins to lead)"})
+			rows = append(rows, []string{at, term, r.Leader, "(leads)", "-", "-", "-"})
 			continue
 		}
 		rows = append(rows, []string{at, term, r.Leader, r.Sweep, or(r.Owner), strconv.Itoa(r.Count),

@@ -103,9 +103,12 @@ func TestWhyOfAnEntryThatIsHeldBySilenceAlone(t *testing.T) {
 func TestWhyIsASentenceAndATable(t *testing.T) {
 	t.Parallel()
 	answer := inspect.Why{
-		ID: imei, Verdict: inspect.Evicted, Owner: "ingest-7", Sentence: "evicted 12m ago", Records: []inspect.Record{
-			{ID: "7-2", At: now, Epoch: 7, Leader: "ingest-2", Owner: "ingest-7", Sweep: "owners", Count: 44, Reowned: 1},
-			{ID: "5-1", At: now.Add(-time.Hour), Epoch: 5, Leader: "ingest-1", Owner: "ingest-3", Sweep: "registry", Count: 1},
+		ID: imei, Verdict: inspect.Evicted, Owner: "ingest-7", Sentence: "evicted 12m ago",
+		Records: []inspect.Record{
+			{ID: "7-2", At: now, Epoch: 7, Leader: "ingest-2",
+				Owner: "ingest-7", Sweep: "owners", Count: 44, Reowned: 1},
+			{ID: "5-1", At: now.Add(-time.Hour), Epoch: 5, Leader: "ingest-1",
+				Owner: "ingest-3", Sweep: "registry", Count: 1},
 		},
 	}
 	var table, json bytes.Buffer
@@ -114,7 +117,7 @@ func TestWhyIsASentenceAndATable(t *testing.T) {
 	golden(t, "why.txt", table.String())
 	golden(t, "why.json", json.String())
 	json.Reset()
-	require.NoError(t, writeJSON(&json, inspect.Found{ID: imei, Owner: "one", Alive: true, Since: now, LastBeat: now,
-		Sentence: "one holds it"}))
+	found := inspect.Found{ID: imei, Owner: "one", Alive: true, Since: now, LastBeat: now, Sentence: "one holds it"}
+	require.NoError(t, writeJSON(&json, found))
 	golden(t, "find.json", json.String())
 }

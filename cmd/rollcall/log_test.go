@@ -63,7 +63,8 @@ func TestTheLogIsReadOverManyPagesAndFollowed(t *testing.T) {
 		out, in := io.Pipe()
 		ended := make(chan int, 1)
 		go func() {
-			code := rollcall().Execute(ctx, []string{"log", "--follow", "--json", "--limit=1", "--prefix", w.keys.Prefix},
+			code := rollcall().Execute(ctx,
+				[]string{"log", "--follow", "--json", "--limit=1", "--prefix", w.keys.Prefix},
 				w.environ, in, io.Discard)
 			_ = in.Close()
 			ended <- code
@@ -85,7 +86,8 @@ func TestRecordsAreATable(t *testing.T) {
 	var table bytes.Buffer
 	require.NoError(t, showRecords(&table, []inspect.Record{
 		{ID: "7-0", At: now, Epoch: 7, Leader: "ingest-2", Term: "ingest-2/abc"},
-		{ID: "7-1", At: now, Epoch: 7, Leader: "ingest-2", Owner: "ingest-7", Sweep: "owners", Count: 44, Reowned: 1},
+		{ID: "7-1", At: now, Epoch: 7, Leader: "ingest-2", Owner: "ingest-7", Sweep: "owners",
+			Count: 44, Reowned: 1},
 		{ID: "7-2", Epoch: 7, Leader: "ingest-2", Sweep: "rooms", Count: 2},
 	}, true))
 	golden(t, "log.txt", table.String())

@@ -128,6 +128,8 @@ func showHead(w io.Writer, s inspect.Status) error {
 	}
 	hold := "nothing: what is dead is swept"
 	switch {
+	case s.Hold != nil && s.Hold.Reason == "paused":
+		hold = s.Hold.Sentence
 	case s.Hold != nil:
 		hold = fmt.Sprintf("%s: %s (docs/runbook.md#%s)", s.Hold.Reason, s.Hold.Sentence, s.Hold.Runbook)
 	case s.Witness.LastTick.IsZero():
@@ -151,7 +153,8 @@ func showHead(w io.Writer, s inspect.Status) error {
 		[]string{"witness", "listens " + listening},
 		[]string{"registry", fmt.Sprintf("%d entries, %d evicted ever", s.Entries, s.Witness.Evicted)},
 		[]string{"Redis", fmt.Sprintf("%s, %s, policy %s, %s used, %s", cmp.Or(s.Redis.Version, "version unknown"),
-			cmp.Or(s.Redis.Role, "role unknown"), cmp.Or(s.Redis.Policy, "unknown"), megabytes(s.Redis.Memory), limit)})
+			cmp.Or(s.Redis.Role, "role unknown"), cmp.Or(s.Redis.Policy, "unknown"), megabytes(s.Redis.Memory),
+			limit)})
 }
 
 func megabytes(n int64) string { return strconv.FormatFloat(float64(n)/(1<<20), 'f', 1, 64) + " MB" }

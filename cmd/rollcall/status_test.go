@@ -68,7 +68,10 @@ func TestStatusOfAFleet(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t, rw)
 		one := w.replica("one")
-		until(t, "one leads", func() bool { s := ask[inspect.Status](w, "status"); return s.Leader != nil && s.Leader.Epoch > 0 })
+		until(t, "one leads", func() bool {
+			s := ask[inspect.Status](w, "status")
+			return s.Leader != nil && s.Leader.Epoch > 0
+		})
 		w.replica("two")
 		w.holds(one, "356307042441013")
 		w.writes("old", time.Minute, "356307042441014", "356307042441015")

@@ -102,7 +102,8 @@ func (f *fleet) progress(ctx context.Context, w io.Writer) {
 	for wait.For(ctx, progressEvery) {
 		for _, base := range f.http {
 			var s service.Status
-			if _, err := request(ctx, http.MethodGet, base+"/api/v1/status", "", &s); err != nil || !s.Janitor.Leading {
+			_, err := request(ctx, http.MethodGet, base+"/api/v1/status", "", &s)
+			if err != nil || !s.Janitor.Leading {
 				continue
 			}
 			for _, p := range s.Janitor.Passes {
@@ -116,8 +117,8 @@ func (f *fleet) progress(ctx context.Context, w io.Writer) {
 func bar(p janitor.Progress) string {
 	const width = 30
 	full := int(p.Ratio() * width)
-	text := fmt.Sprintf("%s [%s%s] %3.0f%%, %d scanned, %d evicted", service.Printable(p.Sweep), strings.Repeat("#", full),
-		strings.Repeat(".", width-full), p.Ratio()*100, p.Scanned, p.Evicted)
+	text := fmt.Sprintf("%s [%s%s] %3.0f%%, %d scanned, %d evicted", service.Printable(p.Sweep),
+		strings.Repeat("#", full), strings.Repeat(".", width-full), p.Ratio()*100, p.Scanned, p.Evicted)
 	if p.SecondsLeft > 0 {
 		text += ", " + inspect.Short(time.Duration(p.SecondsLeft*float64(time.Second))) + " left"
 	}

@@ -33,7 +33,8 @@ and deployments. Give one of --leader, --converged and --gone.`,
 					"the whole registry each time"},
 			service.Setting{Name: "gone", Value: service.Text(&gone),
 				Meaning: "until nothing is left of this instance: no heartbeat, no entry"},
-			service.Setting{Name: "timeout", Default: "1m", Value: service.Duration(&timeout, time.Second, 24*time.Hour),
+			service.Setting{Name: "timeout", Default: "1m",
+				Value:   service.Duration(&timeout, time.Second, 24*time.Hour),
 				Meaning: "how long at most"}),
 		Check: func(in *service.Input) {
 			f.check(in)

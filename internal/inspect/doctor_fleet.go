@@ -56,7 +56,8 @@ func checkWitness(_ context.Context, p *patient) (found, error) {
 	case p.status.Heard:
 		return fine("Redis is listened to, without a hold for %s", Short(p.status.Now.Sub(w.Since)))
 	case w.LastTick.After(p.status.Now):
-		return wrong("the last tick is %s in the future: the server's clock went back", Short(w.LastTick.Sub(p.status.Now)))
+		return wrong("the last tick is %s in the future: the server's clock went back",
+			Short(w.LastTick.Sub(p.status.Now)))
 	case len(p.living()) == 0:
 		return warn("nobody lives, so nobody listens to Redis")
 	case w.LastTick.IsZero():
@@ -120,7 +121,7 @@ func checkHeartbeats(_ context.Context, p *patient) (found, error) {
 			few(forever), p.keys.Heartbeat("ID"))
 	}
 	if dead > 0 {
-		return warn("%d live; %d silent ones have left something, which a sweep will take", len(p.living()), dead)
+		return warn("%d live; what %d silent ones have left will be swept", len(p.living()), dead)
 	}
 	return fine("%d live", len(p.living()))
 }

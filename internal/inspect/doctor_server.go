@@ -74,7 +74,8 @@ func checkRole(_ context.Context, p *patient) (found, error) {
 		return unreported("its role")
 	case "slave":
 		return wrong("this is a replica: it refuses writes, and what it says may be old; "+
-			"name the primary in REDIS_URL (it says %s:%s)", p.server.info["master_host"], p.server.info["master_port"])
+			"name the primary in REDIS_URL (it says %s:%s)",
+			p.server.info["master_host"], p.server.info["master_port"])
 	}
 	return fine("primary, with %s replicas", or(p.server.info["connected_slaves"], "0"))
 }
@@ -141,7 +142,8 @@ func checkPersistence(ctx context.Context, p *patient) (found, error) {
 			"The registry needs neither, telemetry does", err)
 	}
 	if saves["save"] == "" {
-		return warn("no persistence: after a restart owners put the registry back, telemetry and the eviction log are lost")
+		return warn("no persistence: after a restart owners put the registry back, " +
+			"telemetry and the eviction log are lost")
 	}
 	return fine("snapshots: what came after the last one is lost by a crash")
 }
@@ -188,7 +190,8 @@ func checkDatabase(ctx context.Context, p *patient) (found, error) {
 		o := *c.Options()
 		o.DB, o.PoolSize, o.MinIdleConns = n, 1, 0
 		there := redis.NewClient(&o)
-		found, err := there.Exists(ctx, p.keys.Registry(), p.keys.Lease(), p.keys.Roster(), p.keys.Witness()).Result()
+		keys := []string{p.keys.Registry(), p.keys.Lease(), p.keys.Roster(), p.keys.Witness()}
+		found, err := there.Exists(ctx, keys...).Result()
 		_ = there.Close()
 		if err != nil {
 			return warn("database %d cannot be read: %v", n, err)

@@ -51,7 +51,8 @@ func TestATermBeganWhenItsEpochSaysUnlessThatIsDrawnHigher(t *testing.T) {
 func TestWhatIsNotUnderstoodOfARecordIsLeftEmpty(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	r := record(redis.XMessage{ID: "7-1", Values: map[string]any{"owner": "x", "imeis": "no JSON", "count": "many"}}, now)
+	values := map[string]any{"owner": "x", "imeis": "no JSON", "count": "many"}
+	r := record(redis.XMessage{ID: "7-1", Values: values}, now)
 	require.Equal(t, Record{ID: "7-1", Epoch: 7, Owner: "x"}, r)
 	r = record(redis.XMessage{ID: "7-2", Values: map[string]any{"keys": `["a"]`, "at": "1893596645000"}}, now)
 	require.Equal(t, []string{"a"}, r.Items)

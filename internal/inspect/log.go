@@ -133,7 +133,9 @@ func (r *Reader) LogUpTo(ctx context.Context, f Filter) (records []Record, newes
 
 // LogAfter returns the records behind the one with this id, the oldest first, and the id from which
 // to go on. The filter's Since and Limit do not count.
-func (r *Reader) LogAfter(ctx context.Context, id string, f Filter) (records []Record, newest string, err error) {
+func (r *Reader) LogAfter(
+	ctx context.Context, id string, f Filter,
+) (records []Record, newest string, err error) {
 	now, err := r.now(ctx)
 	if err != nil {
 		return nil, id, err

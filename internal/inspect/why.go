@@ -38,7 +38,8 @@ func (r *Reader) Find(ctx context.Context, imei string) (Found, error) {
 	case f.Alive:
 		f.Sentence = fmt.Sprintf("%s holds %s; it %s", f.Owner, imei, lives(f, now))
 	default:
-		f.Sentence = fmt.Sprintf("%s is said to hold %s, but it has no heartbeat: it is dead or cut off", f.Owner, imei)
+		f.Sentence = fmt.Sprintf("%s is said to hold %s, but it has no heartbeat: it is dead or cut off",
+			f.Owner, imei)
 	}
 	return f, nil
 }
@@ -208,7 +209,8 @@ func (r *Reader) dying(
 	case leader == nil:
 		return Kept, fmt.Sprintf("kept: %s, but nobody leads, so nothing is swept; start a replica", silent), nil
 	case hold != nil && hold.Until.IsZero():
-		return WillGo, fmt.Sprintf("will go once sweeping is resumed, %s: %s; %s", unless, silent, hold.Sentence), nil
+		return WillGo, fmt.Sprintf("will go once sweeping is resumed, %s: %s; %s",
+			unless, silent, hold.Sentence), nil
 	case hold != nil:
 		return WillGo, fmt.Sprintf("will go soon after %s, %s: %s; %s", Short(hold.Until.Sub(now)), unless,
 			silent, hold.Sentence), nil

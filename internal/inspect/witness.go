@@ -114,9 +114,10 @@ var holdMeaning = map[string]string{
 	"restarted": "Redis was restarted or failed over, so silence proves nothing yet; this ends by itself",
 	"redis_evicting": "Redis evicts keys, so that heartbeats may be missing: " +
 		"set maxmemory-policy to noeviction and give it memory",
-	"settings":     "replicas disagree about HEARTBEAT_INTERVAL or HEARTBEAT_TTL: set the same on all",
-	"self_check":   "the leader's own heartbeat was missing: look who deletes keys, and whether memory is full",
-	"mass_failure": "more than half of the instances fell silent at once: look whether they live, and at the network",
+	"settings":   "replicas disagree about HEARTBEAT_INTERVAL or HEARTBEAT_TTL: set the same on all",
+	"self_check": "the leader's own heartbeat was missing: look who deletes keys, and whether memory is full",
+	"mass_failure": "more than half of the instances fell silent at once: " +
+		"look whether they live, and at the network",
 }
 
 // pause is the pause that stands, or nil, and how long it lasts; 0: until it is resumed. What

@@ -98,7 +98,8 @@ func (c *Command) Execute(ctx context.Context, args, environ []string, stdout, s
 				return sub.Execute(ctx, args[1:], environ, stdout, stderr)
 			}
 		}
-		fmt.Fprintf(stderr, "%s: unknown command %q%s (%s -h shows all)\n", c.Name, args[0], c.nearest(args[0]), c.Name)
+		fmt.Fprintf(stderr, "%s: unknown command %q%s (%s -h shows all)\n",
+			c.Name, args[0], c.nearest(args[0]), c.Name)
 		return ExitUsage
 	}
 	err := c.Load(args, environ)
