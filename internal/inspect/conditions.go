@@ -61,7 +61,7 @@ func (r *Reader) Converged(ctx context.Context) (bool, string, error) {
 func (r *Reader) Gone(ctx context.Context, id string) (bool, string, error) {
 	p := r.client.Pipeline()
 	beat := p.Exists(ctx, r.keys.Heartbeat(id))
-	onRoster := p.SIsMember(ctx, r.keys.Roster(), id)
+	onRoster := p.SMIsMember(ctx, r.keys.Roster(), id)
 	index := p.SCard(ctx, r.keys.Devices(id))
 	if err := exec(ctx, p, "the owner's keys"); err != nil {
 		return false, "", err
@@ -69,7 +69,7 @@ func (r *Reader) Gone(ctx context.Context, id string) (bool, string, error) {
 	switch {
 	case beat.Val() > 0:
 		return false, id + " lives: its heartbeat exists", nil
-	case onRoster.Val() || index.Val() > 0:
+	case is(onRoster) || index.Val() > 0:
 		return false, fmt.Sprintf("%s is dead, and not swept yet: its index has %d", id, index.Val()), nil
 	}
 	left := 0

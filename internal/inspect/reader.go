@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -106,3 +108,23 @@ func heartbeat(value string, left time.Duration) Heartbeat {
 
 // pageSize is how many elements one call reads.
 const pageSize = 1000
+
+// roster is who is on it. Commands here are those that a replica's user may give, so SSCAN and
+// SMISMEMBER.
+func (r *Reader) roster(ctx context.Context) ([]string, error) {
+	met := map[string]bool{} // a scan may meet one twice
+	err := pages(func(cursor uint64) (uint64, error) {
+		page, next, err := r.client.SScan(ctx, r.keys.Roster(), cursor, "", pageSize).Result()
+		for _, id := range page {
+			met[id] = true
+		}
+		return next, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("inspect: read the roster: %w", err)
+	}
+	return slices.Sorted(maps.Keys(met)), nil
+}
+
+// is tells what SMISMEMBER says of one member.
+func is(c *redis.BoolSliceCmd) bool { return len(c.Val()) == 1 && c.Val()[0] }

@@ -173,9 +173,9 @@ func (r *Reader) instances(ctx context.Context, s *Status) error {
 		return fmt.Errorf("inspect: size of the registry: %w", err)
 	}
 	s.Entries = entries
-	roster, err := r.client.SMembers(ctx, r.keys.Roster()).Result()
+	roster, err := r.roster(ctx)
 	if err != nil {
-		return fmt.Errorf("inspect: read the roster: %w", err)
+		return err
 	}
 	counted, whole, err := r.sample(ctx)
 	if err != nil {
@@ -305,12 +305,12 @@ func (s *Status) Add(p Replica) {
 func (r *Reader) Owner(ctx context.Context, id string) (known, alive bool, err error) {
 	p := r.client.Pipeline()
 	beat := p.Exists(ctx, r.keys.Heartbeat(id))
-	onRoster := p.SIsMember(ctx, r.keys.Roster(), id)
+	onRoster := p.SMIsMember(ctx, r.keys.Roster(), id)
 	index := p.Exists(ctx, r.keys.Devices(id))
 	if err := exec(ctx, p, "the owner's keys"); err != nil {
 		return false, false, err
 	}
-	if alive = beat.Val() > 0; alive || onRoster.Val() || index.Val() > 0 {
+	if alive = beat.Val() > 0; alive || is(onRoster) || index.Val() > 0 {
 		return true, alive, nil
 	}
 	counted, whole, err := r.sample(ctx)

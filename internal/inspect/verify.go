@@ -57,9 +57,9 @@ func (r *Reader) Verify(ctx context.Context) (Verification, error) {
 	if err != nil {
 		return Verification{}, fmt.Errorf("inspect: scan the registry: %w", err)
 	}
-	roster, err := r.client.SMembers(ctx, r.keys.Roster()).Result()
+	roster, err := r.roster(ctx)
 	if err != nil {
-		return Verification{}, fmt.Errorf("inspect: read the roster: %w", err)
+		return Verification{}, err
 	}
 	for _, id := range roster {
 		v.of(id)
@@ -110,11 +110,11 @@ func (r *Reader) compare(ctx context.Context, page []string, v *verification) er
 	p := r.client.Pipeline()
 	type asked struct {
 		owner  string
-		member *redis.BoolCmd
+		member *redis.BoolSliceCmd
 	}
 	var all []asked
 	for pair := range slices.Chunk(page, 2) {
-		all = append(all, asked{pair[1], p.SIsMember(ctx, r.keys.Devices(pair[1]), pair[0])})
+		all = append(all, asked{pair[1], p.SMIsMember(ctx, r.keys.Devices(pair[1]), pair[0])})
 	}
 	if err := exec(ctx, p, "the indexes"); err != nil {
 		return err
@@ -122,7 +122,7 @@ func (r *Reader) compare(ctx context.Context, page []string, v *verification) er
 	for _, a := range all {
 		o := v.of(a.owner)
 		o.Entries++
-		if !a.member.Val() {
+		if !is(a.member) {
 			o.NotIndexed++
 		}
 	}

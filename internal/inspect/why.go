@@ -198,8 +198,8 @@ func (r *Reader) dying(
 		return "", "", err
 	}
 	p := r.client.Pipeline()
-	onRoster := p.SIsMember(ctx, r.keys.Roster(), f.Owner)
-	indexed := p.SIsMember(ctx, r.keys.Devices(f.Owner), f.ID)
+	onRoster := p.SMIsMember(ctx, r.keys.Roster(), f.Owner)
+	indexed := p.SMIsMember(ctx, r.keys.Devices(f.Owner), f.ID)
 	if err := exec(ctx, p, "roster and index"); err != nil {
 		return "", "", err
 	}
@@ -217,7 +217,7 @@ func (r *Reader) dying(
 	case !witness.heard(now):
 		return WillGo, fmt.Sprintf("will go a grace period after somebody listens to Redis again, %s: %s", unless,
 			silent), nil
-	case onRoster.Val() && indexed.Val():
+	case is(onRoster) && is(indexed):
 		return WillGo, fmt.Sprintf("will go within %s %s: %s", Short(quickly), unless, silent), nil
 	}
 	return WillGo, fmt.Sprintf("will go by the next full scan (JANITOR_INTERVAL, 60s by default) %s: %s, "+
