@@ -28,6 +28,9 @@ const (
 	Base    = "base"    // the source's state was not what its base tables say
 )
 
+// heard is no drift: heartbeats that Redis cannot take are kept by the source, without a version.
+const heard = "heard"
+
 // unequal is a mitra whose state in Redis was not equal.
 type unequal struct {
 	id      string

@@ -3,7 +3,7 @@
 -- KEYS[1..5] see keys.lua
 -- ARGV[1] mode
 --   newer    writes the newer ones
---   heal     also those that differ at the same version
+--   heal     also those that differ at the same version, or have an older heartbeat
 --   compare  writes nothing
 -- ARGV[2..] six a mitra, at most 500 of them: id, version, online 0|1, active 0|1, sessions,
 --   and the last sign of life as iso.lua has it, or ''
@@ -12,6 +12,8 @@
 --   differs  the same version, with something else; not in mode newer
 --   ahead    a newer version stands here, and is the one in the result; never written, and not in
 --            mode newer
+--   heard    the same, and the source has a later sign of life, which Redis could not take when it
+--            came; not in mode newer
 -- A mark of auto-offline goes with the version under which it was set.
 local mode, ids, out = ARGV[1], {}, {}
 for i = 2, #ARGV, 6 do ids[#ids + 1] = ARGV[i] end
@@ -36,7 +38,7 @@ local function differs(id, is_online, is_active, sessions, at)
   return (redis.call('SISMEMBER', online, id) == 1) ~= is_online
     or (redis.call('SISMEMBER', deactivated, id) == 1) == is_active
     or redis.call('GET', capacity(id)) ~= sessions
-    or (is_online and seen(id) < at)
+    or (is_online and seen(id) == '' and at ~= '')
     or (not is_online and redis.call('EXISTS', heartbeat(id)) == 1)
 end
 
@@ -52,8 +54,10 @@ for n, id in ipairs(ids) do
     kind = 'ahead'
   elseif mode ~= 'newer' and new == old and differs(id, is_online, is_active, sessions, at) then
     kind = 'differs'
+  elseif mode ~= 'newer' and new == old and is_online and seen(id) < at then
+    kind = 'heard'
   end
-  if mode ~= 'compare' and (kind == 'behind' or kind == 'differs') then
+  if mode ~= 'compare' and kind and kind ~= 'ahead' then
     if is_online then
       redis.call('SADD', online, id)
       if seen(id) < at then redis.call('SET', heartbeat(id), at) end -- the later of the two

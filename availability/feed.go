@@ -39,12 +39,7 @@ func (m *Mirror) follow(ctx context.Context) {
 			return
 		}
 		m.feeding.Note(err)
-		m.note(func(h *Health) {
-			h.FeedError = ""
-			if err != nil {
-				h.FeedError = err.Error()
-			}
-		})
+		m.note(func(h *Health) { h.FeedError = textOf(err) })
 		timer.Reset(m.c.Tick)
 	}
 }
@@ -53,7 +48,7 @@ func (m *Mirror) follow(ctx context.Context) {
 // moves only when all of it has arrived.
 func (f *feed) look(ctx context.Context) error {
 	if time.Since(f.settingsAt) > settingsFresh {
-		if _, err := f.readSettings(ctx); err == nil {
+		if _, err := f.readSettings(ctx); err == nil || errors.Is(err, ErrSetting) {
 			f.settingsAt = time.Now()
 		}
 	}
@@ -94,7 +89,7 @@ func (f *feed) check(ctx context.Context) error {
 	short, cancel := context.WithTimeout(ctx, f.patience)
 	defer cancel()
 	if f.newSince == "" {
-		at, err := f.rdb.Time(short).Result()
+		at, err := f.clock(short)
 		if err != nil {
 			return fmt.Errorf("availability: ask for the time: %w", err)
 		}

@@ -69,5 +69,6 @@ var (
 	snapshotScript  = redis.NewScript(file("snapshot"))
 	statusScript    = redis.NewScript(lua(1, "iso", "witness", "status"))
 
+	clockScript = redis.NewScript(file("clock"))
 	condemnBody = guard.NewBody(lua(bodyKeys, "iso", "condemn"))
 )

@@ -80,8 +80,9 @@ type Mirror struct {
 	metrics *metrics
 
 	patience time.Duration // callTimeout, but for tests on a slow machine
+	janitors guard.Layout  // the janitor's: c.Layout, but for tests with two leaders at once
 
-	applying, feeding, settling *streak.Streak // what may fail for a while
+	applying, feeding, settling, sensible *streak.Streak // what may fail for a while
 
 	redis, truth breaker // of calls to Redis, and of reads from the source
 	fallbacks    *semaphore.Weighted
@@ -95,9 +96,13 @@ type Mirror struct {
 
 	mu         sync.Mutex // guards what follows
 	health     Health
-	brought    time.Time    // when heartbeats were last brought to the source; zero: it is not known
-	settingsOf uint64       // which of settingsRead settings is of
-	snapshot   lastSnapshot // the last that this process knew
+	brought    time.Time // when heartbeats were last brought to the source; zero: it is not known
+	settingsOf uint64    // which of settingsRead settings is of
+
+	settingsFailed   error // of who asked for the first settings; nil: they are known, or nobody has asked
+	settingsFailedAt time.Time
+
+	snapshot lastSnapshot // the last that this process knew
 }
 
 // New returns a Mirror, or all that is wrong with the configuration. It talks to nobody.
@@ -119,6 +124,7 @@ func New(c Config) (*Mirror, error) {
 		log:      c.Logger,
 		metrics:  newMetrics(),
 		patience: callTimeout,
+		janitors: c.Layout,
 		applying: streak.New(c.Logger, "states do not reach Redis: readers see old ones, the feed tries again",
 			"states reach Redis again"),
 		feeding: streak.New(c.Logger, "the mirror is not kept: readers see old states, or fall back to the source",
@@ -128,6 +134,7 @@ func New(c Config) (*Mirror, error) {
 			"settings cannot be read: the last known ones apply",
 			"settings are read again",
 		),
+		sensible:    newSensible(c.Logger),
 		redis:       newBreaker("redis"),
 		truth:       newBreaker("source"),
 		fallbacks:   semaphore.NewWeighted(int64(c.Fallbacks)),
@@ -194,7 +201,9 @@ type Health struct {
 	DriftAt   time.Time      // when that was; zero: this process has made none
 	Redis     string         // of the circuit breaker before Redis: closed, half-open, open
 	Source    string         // of the one before the source
-	Offline   string         // why nobody goes offline for silence now; "": they do, or this replica does not lead
+	// SettingsError is why settings cannot be read, or which make no sense; "": they are those of now.
+	SettingsError string
+	Offline       string // why nobody goes offline for silence now; "": they do, or this replica does not lead
 }
 
 // Health returns how the mirror is.

@@ -21,6 +21,7 @@ const (
 	heldListening   = "listening" // heartbeats have not been heard for as long as a mitra may be silent
 	heldMassFailure = "mass_failure"
 	heldSettings    = "stale_after_too_short" // no longer than the pause between two heartbeats of an app
+	heldSenseless   = "settings"              // one of them makes no sense
 	offSettings     = "require_ping is off"
 )
 
@@ -78,7 +79,13 @@ func (o *offline) Run(ctx context.Context, p *janitor.Pass) error {
 var errNotRequired = errors.New(offSettings)
 
 func (o *offline) pass(ctx context.Context, p *janitor.Pass) error {
+	if err := o.checkLayout(p); err != nil {
+		return err
+	}
 	settings, err := o.readSettings(ctx) // no older ones: who turned it off expects that
+	if errors.Is(err, ErrSetting) {      // nobody goes offline by a value that nobody has chosen
+		return &janitor.HeldError{Reason: heldSenseless}
+	}
 	if err != nil {
 		return err
 	}

@@ -176,9 +176,11 @@ func (r *reconciliation) heal(ctx context.Context, states []State) error {
 		}
 		var ahead []unequal
 		for _, u := range found {
-			if u.kind == Ahead {
+			switch u.kind {
+			case Ahead:
 				ahead = append(ahead, u)
-			} else {
+			case heard:
+			default:
 				r.drifted(u.kind, u.id)
 			}
 		}

@@ -2,15 +2,20 @@ package availability
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
+	"github.com/rollcall-redis/rollcall/internal/streak"
 	"github.com/rollcall-redis/rollcall/internal/subscribe"
 )
 
 const (
 	// settingsFresh is for how long settings are good that nobody announced a change of.
 	settingsFresh = 10 * time.Second
+	// settingsAgain is for how long nobody asks for them again who has none, after a failure.
+	settingsAgain = time.Second
 	// silence is after how long without a message the subscription is tried.
 	silence = 5 * time.Second
 )
@@ -21,17 +26,53 @@ func (m *Mirror) Settings(ctx context.Context) (Settings, error) {
 	if s := m.settings.Load(); s != nil {
 		return *s, nil
 	}
-	return m.readSettings(ctx)
+	asked := m.computing.DoChan("settings", func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*m.patience)
+		defer cancel()
+		return m.firstSettings(ctx)
+	})
+	select {
+	case r := <-asked:
+		s, _ := r.Val.(Settings)
+		return s, r.Err
+	case <-ctx.Done():
+		return Settings{}, context.Cause(ctx)
+	}
 }
 
+// firstSettings asks the source, as reads do that fall back. One call asks for all who wait, and a
+// failure is the answer for a second: a source that comes back is not met by everybody.
+func (m *Mirror) firstSettings(ctx context.Context) (s Settings, err error) {
+	m.mu.Lock()
+	failed, at := m.settingsFailed, m.settingsFailedAt
+	m.mu.Unlock()
+	if failed != nil && time.Since(at) < settingsAgain {
+		return s, failed
+	}
+	err = m.fallback(ctx, func() (err error) {
+		if s, err = m.readSettings(ctx); errors.Is(err, ErrSetting) {
+			return nil
+		}
+		return err
+	})
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.settingsFailed, m.settingsFailedAt = err, time.Now()
+	return s, err
+}
+
+// readSettings asks the source. With ErrSetting it returns settings all the same.
 func (m *Mirror) readSettings(ctx context.Context) (Settings, error) {
 	read := m.settingsRead.Add(1)
 	s, err := m.source.Settings(ctx)
-	if ctx.Err() == nil {
-		m.settling.Note(err)
-	}
 	if err != nil {
-		return Settings{}, fmt.Errorf("availability: settings: %w", err)
+		err = fmt.Errorf("availability: settings: %w", err)
+	}
+	if ctx.Err() == nil {
+		m.noteSettings(err)
+	}
+	if err != nil && !errors.Is(err, ErrSetting) {
+		return Settings{}, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -39,7 +80,30 @@ func (m *Mirror) readSettings(ctx context.Context) (Settings, error) {
 		m.settingsOf = read
 		m.settings.Store(&s)
 	}
-	return s, nil
+	return s, err
+}
+
+func newSensible(log *slog.Logger) *streak.Streak {
+	return streak.New(log, "a setting makes no sense: its last good value applies, or its default; "+
+		"nobody goes offline for silence meanwhile", "all settings make sense")
+}
+
+func (m *Mirror) noteSettings(err error) {
+	m.note(func(h *Health) { h.SettingsError = textOf(err) })
+	if err != nil && !errors.Is(err, ErrSetting) {
+		m.settling.Note(err)
+		return
+	}
+	m.settling.Note(nil)
+	m.sensible.Note(err)
+}
+
+// textOf is what an error says; "" if there is none.
+func textOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
 }
 
 // PutSetting changes one of the four settings, by its name in app_config, and announces it to every

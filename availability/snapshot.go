@@ -97,8 +97,12 @@ func (m *Mirror) computeSnapshot(ctx context.Context, generation int) (lastSnaps
 	token := rand.Text()
 	var mine bool
 	for begun := time.Now(); time.Since(begun) <= computingLasts; { // who computes by then has died
-		first, err := m.rdb.SetNX(ctx, m.keys.computing(), token, computingLasts).Result()
-		mine = first
+		err := m.redis.do(ctx, func() (err error) {
+			ctx, cancel := context.WithTimeout(ctx, m.patience) // else a frozen Redis takes all the time there is
+			defer cancel()
+			mine, err = m.rdb.SetNX(ctx, m.keys.computing(), token, computingLasts).Result()
+			return err
+		})
 		if err != nil { // Redis is away, or takes no writes
 			break
 		}

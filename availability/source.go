@@ -116,7 +116,8 @@ type Source interface {
 	Available(ctx context.Context, cutoff time.Time, most, limit int) ([]State, error)
 	// CountOnline is how many are online, whether or not they were heard of.
 	CountOnline(ctx context.Context) (int, error)
-	// Settings are those of now.
+	// Settings are those of now. With ErrSetting, which names those that make no sense, they are good
+	// all the same: each of those is as it was last read, or has its default.
 	Settings(ctx context.Context) (Settings, error)
 	// PutSetting stores one of the four, by its name in app_config.
 	PutSetting(ctx context.Context, name string, value any) error

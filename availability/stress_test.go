@@ -200,8 +200,9 @@ func TestUnderStressNothingIsLostTornTurnedBackOrCondemnedTwice(t *testing.T) {
 	var leaders []*leader
 	for _, prefix := range []string{"", "other:"} { // two leases, and so two leaders at once
 		r := newRig(t, w, s.source, slowly)
+		r.janitors = guard.Layout{Prefix: prefix}
 		r.run()
-		leaders = append(leaders, r.leadsWith(&soon, guard.Layout{Prefix: prefix}, timing, janitor.Config{
+		leaders = append(leaders, r.leadsWith(&soon, r.janitors, timing, janitor.Config{
 			LeaseTTL: 3 * time.Second,
 		}))
 		r.rdb.AddHook(lossy)

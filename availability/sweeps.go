@@ -14,13 +14,14 @@ import (
 func (m *Mirror) Sweeps() []janitor.Sweeper {
 	return []janitor.Sweeper{
 		&offline{Mirror: m},
-		&sweep{"availability_heartbeats", m.c.HeartbeatInterval, m.mirrorHeartbeats},
-		&sweep{"availability_reconcile", m.c.ReconcileInterval, m.reconcilePass},
+		&sweep{m, "availability_heartbeats", m.c.HeartbeatInterval, m.mirrorHeartbeats},
+		&sweep{m, "availability_reconcile", m.c.ReconcileInterval, m.reconcilePass},
 	}
 }
 
 // sweep is one that deletes nothing, so it needs neither witness nor guard.
 type sweep struct {
+	*Mirror
 	name     string
 	interval time.Duration
 	run      func(ctx context.Context, p *janitor.Pass) error
@@ -32,6 +33,9 @@ func (s *sweep) Interval() time.Duration { return s.interval }
 func (s *sweep) Run(ctx context.Context, p *janitor.Pass) error {
 	if p.Owner() != "" || p.DryRun() { // mitras have no owner
 		return nil
+	}
+	if err := s.checkLayout(p); err != nil {
+		return err
 	}
 	return s.run(ctx, p)
 }
@@ -95,13 +99,35 @@ func (m *Mirror) mirrorHeartbeats(ctx context.Context, p *janitor.Pass) error {
 
 func (m *Mirror) serverTime(ctx context.Context, call caller) (now time.Time, err error) {
 	err = call(ctx, func(ctx context.Context) (err error) {
-		now, err = m.rdb.Time(ctx).Result()
+		now, err = m.clock(ctx)
 		return err
 	})
 	if err != nil {
 		return now, fmt.Errorf("availability: ask for the time: %w", err)
 	}
 	return now, nil
+}
+
+// clock is the time of the server that has the mirror: that of heartbeats, and of a seeding.
+func (m *Mirror) clock(ctx context.Context) (time.Time, error) {
+	t, err := clockScript.Run(ctx, m.rdb, []string{m.keys.seeded()}).Int64Slice()
+	if err != nil {
+		return time.Time{}, err
+	}
+	if len(t) != 2 {
+		return time.Time{}, fmt.Errorf("unexpected answer %v", t)
+	}
+	return time.Unix(t[0], t[1]*1000), nil
+}
+
+// checkLayout refuses a janitor whose keys are not beside the mirror's: its witness would never be
+// one that the mirror knows, and nobody would ever be judged.
+func (m *Mirror) checkLayout(p *janitor.Pass) error {
+	if p.Layout() != m.janitors {
+		return fmt.Errorf("availability: the janitor has the prefix %q, and the mirror %q: both need the same Layout",
+			p.Layout().Prefix, m.janitors.Prefix)
+	}
+	return nil
 }
 
 // reconcilePass is a reconciliation. While the mirror is not whole, it is the seeding's turn.

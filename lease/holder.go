@@ -40,8 +40,23 @@ func (e *Elector) Holder(ctx context.Context) (Holder, error) {
 func (e *Elector) readHolder(ctx context.Context) (h Holder, held bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, e.times.call())
 	defer cancel()
-	p := e.client.Pipeline()
-	value, left, epoch := p.Get(ctx, e.key), p.PTTL(ctx, e.key), p.Get(ctx, e.epochKey)
+	if h, held, err = ReadHolder(ctx, e.client, e.key); err == nil {
+		e.met(h.Epoch)
+	}
+	return h, held, err
+}
+
+// ReadHolder asks Redis, in one round trip, who holds the lease at key, for those who do not
+// contend for it. If nobody does held is false, and only h.Epoch is set. The error is go-redis'.
+func ReadHolder(
+	ctx context.Context, client redis.UniversalClient, key string,
+) (h Holder, held bool, err error) {
+	prefix, err := slotPrefix(key)
+	if err != nil {
+		return Holder{}, false, err
+	}
+	p := client.Pipeline()
+	value, left, epoch := p.Get(ctx, key), p.PTTL(ctx, key), p.Get(ctx, prefix+":epoch")
 	// The pipeline's own error is that of its first command to fail, and an absent key is one; so each
 	// is asked. Only the pipeline has the error of a connection that was refused (a wrong password),
 	// and no command knows of it.
@@ -54,7 +69,6 @@ func (e *Elector) readHolder(ctx context.Context) (h Holder, held bool, err erro
 
 	// What is no number is no epoch; the script that draws sees it that way too.
 	h.Epoch, _ = strconv.ParseUint(epoch.Val(), 10, 64)
-	e.met(h.Epoch)
 	// PTTL says -2 if the lease expired between the two commands.
 	if value.Err() != nil || left.Val() == -2 {
 		return h, false, nil

@@ -253,3 +253,29 @@ func TestARepairLosesNoChangeThatIsMadeBesideIt(t *testing.T) {
 		w.requireTruth()
 	}
 }
+
+func TestTheFeedWaitsForNobodysConnection(t *testing.T) {
+	t.Parallel()
+	w, ctx := setup(t), t.Context()
+	mitra := w.mitra()
+	few := open(t, w.URL+"&pool_max_conns=2")
+	tx, err := w.Begin(ctx)
+	require.NoError(t, err)
+	_, err = tx.Exec(ctx, "SELECT FROM mitras WHERE id = $1 FOR UPDATE", mitra)
+	require.NoError(t, err)
+	var writers sync.WaitGroup
+	for range 10 {
+		writers.Go(func() {
+			if _, err := few.SetOnline(ctx, mitra, true); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	require.Eventually(t, func() bool { return few.Stat().AcquiredConns() == 2 }, patience, time.Millisecond)
+	short, cancel := context.WithTimeout(ctx, patience/4)
+	defer cancel()
+	_, _, err = few.Feed(short, availability.Cursor{})
+	require.NoError(t, err)
+	require.NoError(t, tx.Rollback(ctx))
+	writers.Wait()
+}

@@ -1,12 +1,14 @@
 package postgres_test
 
 import (
+	"errors"
 	"os"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/availability"
@@ -231,9 +233,21 @@ func TestSettingsAreReadAndStoredByTheirNames(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 3, set.MaxCustomers, "its default")
 	w.exec(`UPDATE app_config SET value = '"soon"' WHERE key = 'stale_after_seconds'`)
-	_, err = w.src.Settings(ctx)
+	w.exec(`UPDATE app_config SET value = 'true' WHERE key = 'require_ping'`)
+	set, err = w.src.Settings(ctx)
 	require.ErrorIs(t, err, availability.ErrSetting)
 	require.ErrorContains(t, err, "stale_after_seconds")
+	require.NotContains(t, err.Error(), "require_ping")
+	last := availability.Settings{MaxCustomers: 3, StaleAfter: 45 * time.Second, RequirePing: true, PingInterval: 5 * time.Second}
+	require.Equal(t, last, set, "what makes no sense is as it was last read, and the others are of now")
+
+	other, err := postgres.Open(ctx, w.DB.URL, postgres.Timeout(patience))
+	require.NoError(t, err)
+	t.Cleanup(other.Close)
+	set, err = other.Settings(ctx)
+	require.ErrorIs(t, err, availability.ErrSetting)
+	last.StaleAfter = 2 * time.Minute
+	require.Equal(t, last, set, "who has read it never has its default")
 }
 
 func TestAnAddressThatIsNoneIsRefusedWithoutItsPassword(t *testing.T) {
@@ -241,4 +255,37 @@ func TestAnAddressThatIsNoneIsRefusedWithoutItsPassword(t *testing.T) {
 	_, err := postgres.Open(t.Context(), "postgres://user:secret@host:port/db")
 	require.Error(t, err)
 	require.NotContains(t, err.Error(), "secret")
+}
+
+// Nobody could go online for the first time: ON CONFLICT takes no such constraint.
+func TestADeferrableConstraintIsNamedWithWhatToDo(t *testing.T) {
+	t.Parallel()
+	ctx, db := t.Context(), pgtest.Database(t)
+	src := open(t, db.URL)
+	exec := func(sql string) {
+		_, err := db.Exec(ctx, sql)
+		require.NoError(t, err)
+	}
+	exec(`CREATE TABLE mitra_online_status (mitra_id uuid CONSTRAINT theirs UNIQUE DEFERRABLE)`)
+	err := src.Migrate(ctx)
+	require.ErrorContains(t, err, "constraint theirs on mitra_online_status (mitra_id) is deferrable")
+	refused, ok := errors.AsType[*pgconn.PgError](err)
+	require.True(t, ok)
+	require.Equal(t, "42P17", refused.Code, "to try again does not help")
+	_, run, _ := strings.Cut(refused.Message, "run: ")
+	exec(run)
+	require.NoError(t, src.Migrate(ctx))
+	require.NoError(t, src.Check(ctx))
+	w := world{DB: db, t: t, src: src}
+	id := one[string](w, "INSERT INTO mitras DEFAULT VALUES RETURNING id::text")
+	_, err = src.SetOnline(ctx, id, true)
+	require.NoError(t, err)
+
+	exec(`ALTER TABLE mitra_online_status ADD CONSTRAINT later UNIQUE (mitra_id) DEFERRABLE`)
+	err = src.Check(ctx)
+	require.ErrorIs(t, err, postgres.ErrLacking)
+	require.ErrorContains(t, err, "later")
+	_, run, _ = strings.Cut(err.Error(), "run: ")
+	exec(run)
+	require.NoError(t, src.Check(ctx))
 }

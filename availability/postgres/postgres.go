@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -42,12 +43,17 @@ func Timeout(d time.Duration) Option { return func(s *Source) { s.timeout = d } 
 // A Source reads and writes one database. Safe for concurrent use.
 type Source struct {
 	pool    *pgxpool.Pool
+	feed    *pgxpool.Pool // of one connection
 	timeout time.Duration
+
+	mu   sync.Mutex
+	good map[string]string // the last value of each setting that made sense
 }
 
 // Open makes a Source of the database that a URL names. It waits for no server: see
 // [Source.Migrate]. The tables are those of the first schema of search_path. The URL's
-// pool_max_conns is the number of connections at most: 4, or one a CPU if those are more.
+// pool_max_conns is the number of connections at most: 4, or one a CPU if those are more. Feed has
+// one more, of its own: it waits for no read or writer, however many there are.
 //
 // Errors do not repeat a password of the URL.
 func Open(ctx context.Context, url string, opts ...Option) (*Source, error) {
@@ -60,7 +66,7 @@ func Open(ctx context.Context, url string, opts ...Option) (*Source, error) {
 	}
 	// Columns may be timestamps without time zone: they are UTC.
 	config.ConnConfig.RuntimeParams["timezone"] = "UTC"
-	s := &Source{}
+	s := &Source{good: map[string]string{}}
 	for _, set := range opts {
 		set(s)
 	}
@@ -70,11 +76,20 @@ func Open(ctx context.Context, url string, opts ...Option) (*Source, error) {
 	if s.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return nil, fmt.Errorf("postgres: %w", err)
 	}
+	one := config.Copy()
+	one.MaxConns, one.MinConns, one.MinIdleConns = 1, 0, 0
+	if s.feed, err = pgxpool.NewWithConfig(ctx, one); err != nil {
+		s.pool.Close()
+		return nil, fmt.Errorf("postgres: %w", err)
+	}
 	return s, nil
 }
 
 // Close ends the connections. It waits for calls that are under way.
-func (s *Source) Close() { s.pool.Close() }
+func (s *Source) Close() {
+	s.pool.Close()
+	s.feed.Close()
+}
 
 // Migrate makes what is missing in the database: the tables if need be, and the states with their
 // triggers. It needs the right to create in the schema, and to make triggers on the tables. While

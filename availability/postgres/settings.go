@@ -3,7 +3,10 @@ package postgres
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/rollcall-redis/rollcall/availability"
@@ -43,18 +46,13 @@ func number(v []byte, least int, set func(int)) error {
 	return nil
 }
 
-// Settings implements [availability.Source]. A value that makes no sense is an error with its name:
-// none is guessed.
-func (s *Source) Settings(ctx context.Context) (read availability.Settings, err error) {
-	err = s.within(ctx, "settings", func(ctx context.Context) error {
-		read = availability.Settings{
-			MaxCustomers: 3, StaleAfter: 2 * time.Minute, RequirePing: true, PingInterval: 30 * time.Second,
-		}
-		names := make([]string, 0, len(settings))
-		for name := range settings {
-			names = append(names, name)
-		}
-		rows, err := s.pool.Query(ctx, `SELECT key, value::text FROM app_config WHERE key = ANY ($1)`, names)
+// Settings implements [availability.Source].
+func (s *Source) Settings(ctx context.Context) (availability.Settings, error) {
+	values := map[string]string{}
+	err := s.within(ctx, "settings", func(ctx context.Context) error {
+		clear(values)
+		rows, err := s.pool.Query(ctx, `SELECT key, value::text FROM app_config WHERE key = ANY ($1)`,
+			slices.Collect(maps.Keys(settings)))
 		if err != nil {
 			return err
 		}
@@ -68,16 +66,37 @@ func (s *Source) Settings(ctx context.Context) (read availability.Settings, err 
 			if value == nil {
 				value = new(string)
 			}
-			if err := settings[name](&read, []byte(*value)); err != nil {
-				return fmt.Errorf("%w: %s: %w", availability.ErrSetting, name, err)
-			}
+			values[name] = *value
 		}
 		return rows.Err()
 	})
 	if err != nil {
 		return availability.Settings{}, err
 	}
-	return read, nil
+	return s.understand(values)
+}
+
+// understand makes settings of their rows. One that makes no sense does not keep the others from
+// being good, and replaces no value that made sense.
+func (s *Source) understand(values map[string]string) (availability.Settings, error) {
+	read := availability.Settings{
+		MaxCustomers: 3, StaleAfter: 2 * time.Minute, RequirePing: true, PingInterval: 30 * time.Second,
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var bad []error
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		err := settings[name](&read, []byte(values[name]))
+		if err == nil {
+			s.good[name] = values[name]
+			continue
+		}
+		bad = append(bad, fmt.Errorf("%w: %s: %w", availability.ErrSetting, name, err))
+		if last, known := s.good[name]; known {
+			_ = settings[name](&read, []byte(last)) // it was good before
+		}
+	}
+	return read, errors.Join(bad...)
 }
 
 // PutSetting implements [availability.Source]. It refuses what Settings could not read with

@@ -81,7 +81,7 @@ func (s *Source) Feed(ctx context.Context, since availability.Cursor) (
 	states []availability.State, now availability.Cursor, err error,
 ) {
 	err = s.withinLong(ctx, "feed", func(ctx context.Context) error {
-		states, err = s.query(ctx, `
+		rows, err := s.feed.Query(ctx, `
 			WITH now AS MATERIALIZED (
 				SELECT pg_snapshot_xmin(pg_current_snapshot()) AS xmin, pg_snapshot_xmax(pg_current_snapshot()) AS xmax,
 				       left(pg_walfile_name(pg_current_wal_lsn()), 8) || ' ' ||
@@ -91,7 +91,11 @@ func (s *Source) Feed(ctx context.Context, since availability.Cursor) (
 				SELECT * FROM mitra_availability_state
 				 WHERE changed_xid >= (SELECT CASE $2 WHEN '' THEN xmin WHEN life THEN $1::xid8 ELSE '0' END FROM now)
 				   AND (changed_xid < (SELECT xmax FROM now) OR $2 NOT IN ('', (SELECT life FROM now)))) s ON true`,
-			[]any{since.Xmin, since.Life}, &now.Xmin, &now.Life)
+			since.Xmin, since.Life)
+		if err != nil {
+			return err
+		}
+		states, err = scan(rows, nil, &now.Xmin, &now.Life)
 		return err
 	})
 	return states, now, err

@@ -3,4 +3,4 @@ package main
 import "github.com/rollcall-redis/rollcall/internal/service"
 
 // commands are what the first argument may name.
-func commands() []*service.Command { return []*service.Command{simulate(), demo()} }
+func commands() []*service.Command { return []*service.Command{simulate(), demo(), migrate()} }

@@ -229,6 +229,32 @@ func TestTwoReplicasMigrateOneAfterTheOtherAndOneLeads(t *testing.T) {
 	}, "the other knows the setting")
 }
 
+func TestAReplicaStartsWithASettingThatMakesNoSenseAndSaysSo(t *testing.T) {
+	t.Parallel()
+	server, db := redistest.Start(t), pgtest.Database(t)
+	former := serving(t, on(server, db.URL)...)
+	former.stop()
+	require.Equal(t, service.ExitOK, former.ends())
+	_, err := db.Exec(t.Context(), `UPDATE app_config SET value = '"many"' WHERE key = 'max_customers_per_mitra'`)
+	require.NoError(t, err)
+	p := serving(t, on(server, db.URL)...)
+	id, as := newMitra(t, db)
+	p.is(204, as, "POST", "/api/v1/mitra/online", "")
+	p.is(200, asService, "GET", "/api/v1/available", "")
+	p.is(200, asService, "POST", "/api/v1/sessions/"+newSession(t, db)+"/accept", `{"mitra_id": "`+id+`"}`)
+	_, body := p.is(200, asAdmin, "GET", "/api/v1/config", "")
+	require.Contains(t, body, `"max_customers_per_mitra":3`)
+	p.await(func() bool {
+		st := p.state().Mirror
+		return strings.Contains(st.SettingsError, "max_customers_per_mitra") && st.OfflineHeld == "settings"
+	}, "status says so")
+	_, page := p.get("/")
+	require.Contains(t, page, "last good settings apply, or defaults")
+	p.is(200, asAdmin, "PUT", "/api/v1/config/max_customers_per_mitra", `{"value": 2}`)
+	p.await(func() bool { return p.state().Mirror.SettingsError == "" }, "it is mended")
+	require.Equal(t, 1, strings.Count(p.log.String(), "a setting makes no sense"))
+}
+
 func TestWithoutMigrationWhatLacksIsNamed(t *testing.T) {
 	t.Parallel()
 	server, db := redistest.Start(t), pgtest.Database(t)
@@ -237,7 +263,13 @@ func TestWithoutMigrationWhatLacksIsNamed(t *testing.T) {
 	for _, want := range []string{"relation mitras", "relation app_config", "function availability_accept", "trigger availability_named on mitra_online_status"} {
 		require.Contains(t, said, want)
 	}
-	first := serving(t, on(server, db.URL)...)
+	require.Contains(t, said, "availability migrate")
+	for range 2 { // it may be run again
+		code, out, said := says(t, "migrate", "--database-url="+db.URL)
+		require.Equal(t, service.ExitOK, code, said)
+		require.Equal(t, "the database has all that replicas need\n", out)
+	}
+	first := serving(t, on(server, db.URL, "--migrate=off")...)
 	second := serving(t, on(server, db.URL, "--migrate=off")...)
 	require.True(t, second.state().Postgres.Prepared)
 	first.stop()
@@ -248,6 +280,9 @@ func TestWithoutMigrationWhatLacksIsNamed(t *testing.T) {
 	require.NoError(t, err)
 	_, _, said = says(t, on(server, db.URL, "--migrate=off", "--http-addr=127.0.0.1:0")...)
 	require.Contains(t, said, "the schema lacks: trigger availability_update on chat_sessions")
+	code, _, said = says(t, "migrate", "--database-url="+db.URL)
+	require.Equal(t, service.ExitFailed, code)
+	require.Contains(t, said, "trigger availability_update on chat_sessions: somebody has dropped or disabled it")
 }
 
 func TestAPostgresThatRefusesEndsItAndThePasswordIsNotRepeated(t *testing.T) {

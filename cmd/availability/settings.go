@@ -41,7 +41,15 @@ var prefixes = []string{
 // table is every setting there is, in the order in which help shows them.
 func (s *settings) table() []service.Setting {
 	s.Cluster = true
-	return slices.Concat(s.Base.Table(), []service.Setting{
+	base := s.Base.Table()
+	for i := range base {
+		if base[i].Name == "HTTP_ADDR" {
+			base[i].Meaning = "Where the API, metrics, health, status and admin are served, in plain HTTP."
+			base[i].Consequence = "In a container set `:8080`, or nothing reaches it. **Never** open it to the " +
+				"world: a gateway in front passes the API's paths alone."
+		}
+	}
+	return slices.Concat(base, []service.Setting{
 		{Name: "DATABASE_URL", Secret: true, Required: true, Value: s.parseDatabase,
 			Meaning: "`postgres://user:password@host:5432/database`, of PostgreSQL 15 or newer. " +
 				"`pool_max_conns=` in it is the number of connections: 4, or one a CPU if those are more.",
@@ -50,8 +58,9 @@ func (s *settings) table() []service.Setting {
 		{Name: "MIGRATE", Default: "on", Value: service.OneOf(&s.migrate, "on", "off"),
 			Meaning: "`on`: what the schema lacks is made at the start, by one replica at a time. `off`: " +
 				"it is looked for, and the replica ends with the names of what lacks.",
-			Consequence: "With `off` the role needs no right to create; see the page about PostgreSQL for " +
-				"what somebody else has to run, and for what the first migration locks."},
+			Consequence: "With `off` the role needs no right to create: a role that has it runs `availability " +
+				"migrate`, before the first start and before each newer version. See the page about PostgreSQL " +
+				"for the rights, and for what the first migration locks."},
 		{Name: "JWT_HS256_SECRET", Secret: true, Value: s.parseSecret,
 			Meaning: "Secret of tokens signed with HS256, of at least 32 bytes. Empty: HS256 is refused. This " +
 				"or JWT_JWKS is needed; both may be set.",

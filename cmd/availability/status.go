@@ -33,6 +33,9 @@ type mirrorStatus struct {
 	// Drift is what the last comparison on this replica found, by kind.
 	Drift   map[string]int `json:"drift,omitempty"`
 	DriftAt time.Time      `json:"drift_at,omitzero"`
+	// SettingsError is why settings cannot be read, or which make no sense. The last good ones apply
+	// then, or defaults.
+	SettingsError string `json:"settings_error,omitempty"`
 	// RedisBreaker and PostgresBreaker are closed, half-open or open: then nobody is asked.
 	RedisBreaker    string `json:"redis_breaker"`
 	PostgresBreaker string `json:"postgres_breaker"`
@@ -49,7 +52,8 @@ func (r *replica) mirrorStatus(reachable bool) mirrorStatus {
 	return mirrorStatus{
 		Whole:    h.Whole && reachable,
 		LookedAt: h.LookedAt, FeedAt: h.FeedAt, FeedError: h.FeedError, Drift: h.Drift, DriftAt: h.DriftAt,
-		RedisBreaker: h.Redis, PostgresBreaker: h.Source, OfflineHeld: h.Offline,
+		SettingsError: h.SettingsError,
+		RedisBreaker:  h.Redis, PostgresBreaker: h.Source, OfflineHeld: h.Offline,
 	}
 }
 
@@ -72,6 +76,9 @@ func (r *replica) status() replicaStatus {
 	_, failing := st.Registry.Failing["heartbeat"]
 	st.Redis = r.inspector.Status(!failing && !st.Registry.LastBeat.IsZero())
 	st.Mirror = r.mirrorStatus(st.Redis.Reachable)
+	if !st.Janitor.Leading {
+		st.Mirror.OfflineHeld = "" // it is of a former term
+	}
 	st.NotReady = r.notReady(&st)
 	st.Ready = st.NotReady == ""
 	return st

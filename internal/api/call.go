@@ -101,6 +101,9 @@ func badBody(err error) error {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return tooLarge.because("expected at most %d bytes", mostBody)
 	}
+	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && e.Field != "" {
+		return badRequest.because("%s: expected a %s, got a %s", e.Field, e.Type, e.Value)
+	}
 	return badRequest.because("body: %s", err)
 }
 

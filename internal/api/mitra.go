@@ -25,55 +25,84 @@ func (a *API) heartbeat(c *call) error {
 	case err != nil:
 		return a.heartbeatAtSource(c)
 	case beat == availability.BeatDeactivated:
-		return deactivated.because("an administrator has deactivated this mitra")
+		return mayBeat(false, false)
 	case beat == availability.BeatNotOnline:
-		return notOnline.because("go online again")
+		return mayBeat(true, false)
 	case beat == availability.BeatUnseeded:
-		if _, err := a.mayBeat(c); err != nil && problemOf(err).kind != unavailable {
-			return err
-		} // where nobody can tell, it is kept all the same
+		return a.unseededHeartbeat(c)
 	}
 	return c.noContent()
 }
 
-// mayBeat asks whether a mitra is one whose heartbeats are taken, and returns the last one.
-func (a *API) mayBeat(c *call) (last time.Time, err error) {
+// mayBeat tells whether a mitra is one whose heartbeats are taken.
+func mayBeat(active, online bool) error {
+	switch {
+	case !active:
+		return deactivated.because("an administrator has deactivated this mitra")
+	case !online:
+		return notOnline.because("go online again")
+	}
+	return nil
+}
+
+// unseededHeartbeat answers one that Redis has kept without knowing the mitra. Where nobody can
+// tell, it is kept all the same.
+func (a *API) unseededHeartbeat(c *call) error {
 	s, err := a.mirror.Status(c.Context(), c.caller.Subject)
 	switch {
-	case err != nil:
-		return last, err
-	case !s.Value.Active:
-		return last, deactivated.because("an administrator has deactivated this mitra")
-	case !s.Value.Online:
-		return last, notOnline.because("go online again")
+	case err == nil:
+		if err := mayBeat(s.Value.Active, s.Value.Online); err != nil {
+			return err
+		}
+		c.from(s.From, s.Age)
+	case problemOf(err).kind != unavailable:
+		return err
 	}
-	c.from(s.From, s.Age)
-	return s.Value.Heartbeat, nil
+	return c.noContent()
 }
 
 // heartbeatAtSource keeps a heartbeat in the source. This replica may be the only one that Redis
-// does not answer: others would set the mitra offline for its silence.
+// does not answer: others would set the mitra offline for its silence. Only the source is asked:
+// a Redis that takes no writes may still say what was true before.
 func (a *API) heartbeatAtSource(c *call) error {
-	last, err := a.mayBeat(c)
-	if err != nil {
-		return err
-	}
 	waiting, cancel := context.WithTimeout(c.Context(), patience)
 	defer cancel()
 	if err := a.atSource.Acquire(waiting, 1); err != nil {
 		return fmt.Errorf("api: too many heartbeats are on their way to the source: %w", err)
 	}
 	defer a.atSource.Release(1)
-	beat := availability.Heartbeat{ID: c.caller.Subject, At: time.Now()}
+	if _, err := a.seenAtSource(c); err != nil {
+		return err
+	}
+	// To the millisecond, as the source tells when it has seen somebody.
+	beat := availability.Heartbeat{ID: c.caller.Subject, At: time.Now().Truncate(time.Millisecond)}
 	n, err := a.source.MirrorHeartbeats(c.Context(), []availability.Heartbeat{beat})
 	if err != nil {
 		return err
 	}
-	if n == 0 && last.Before(beat.At) { // else the source has a later one: its clock is ahead
-		return unavailable.because("the mitra is being changed at this moment: the heartbeat is not kept")
+	if n == 0 { // the source has a later one, or the mitra is being changed
+		seen, err := a.seenAtSource(c)
+		if err != nil {
+			return err
+		}
+		if seen.Before(beat.At) {
+			return unavailable.because("the mitra is being changed at this moment: the heartbeat is not kept")
+		}
 	}
 	c.from(availability.FromPostgres, 0)
 	return c.noContent()
+}
+
+// seenAtSource returns the last sign of life that the source has of a mitra who may beat.
+func (a *API) seenAtSource(c *call) (time.Time, error) {
+	states, err := a.source.States(c.Context(), []string{c.caller.Subject})
+	if err != nil {
+		return time.Time{}, err
+	}
+	if len(states) == 0 {
+		return time.Time{}, availability.ErrNotFound
+	}
+	return states[0].Seen, mayBeat(states[0].Active, states[0].Online)
 }
 
 func (a *API) online(c *call) error {

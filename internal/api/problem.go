@@ -77,6 +77,9 @@ var known = []struct {
 	{availability.ErrInactive, inactive, "an administrator has deactivated the mitra"},
 }
 
+// fateUnknown is the detail for a change that got no answer.
+const fateUnknown = "a change may have been made, or not; to ask again does no harm"
+
 // problemOf maps an error. One that is not known means that nobody could answer, or that the fate
 // of a change is not known. Its text may name servers, so it is not shown.
 func problemOf(err error) *problemError {
@@ -90,8 +93,8 @@ func problemOf(err error) *problemError {
 	}
 	switch {
 	case errors.Is(err, availability.ErrSetting):
-		return &problemError{badSetting, "expected max_customers_per_mitra, stale_after_seconds or " +
-			"heartbeat_cadence_seconds with a whole number, or require_ping with true or false"}
+		return &problemError{badSetting, "expected max_customers_per_mitra with a whole number from 0, " +
+			"stale_after_seconds or heartbeat_cadence_seconds with one from 1, or require_ping with true or false"}
 	case errors.Is(err, token.ErrNone):
 		return &problemError{noToken, "expected Authorization: Bearer and a JSON Web Token"}
 	case errors.Is(err, token.ErrNoKeys):
@@ -100,7 +103,7 @@ func problemOf(err error) *problemError {
 	if refused, ok := errors.AsType[*token.RefusedError](err); ok {
 		return &problemError{badToken, refused.Reason}
 	}
-	return &problemError{unavailable, "a change may have been made, or not; to ask again does no harm"}
+	return &problemError{unavailable, fateUnknown}
 }
 
 // retryAfter is for how many seconds who got a 503 should wait.
@@ -109,6 +112,9 @@ const retryAfter = "1"
 // refuse answers with a problem.
 func (a *API) refuse(c *call, err error) {
 	p := problemOf(err)
+	if p.detail == fateUnknown && c.Method == http.MethodGet {
+		p = &problemError{unavailable, "nothing that knows the answer can be asked now; ask again"}
+	}
 	h := c.w.Header()
 	switch p.kind {
 	case noToken, badToken, wrongUserType:

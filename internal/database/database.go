@@ -5,6 +5,7 @@ package database
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -102,6 +103,14 @@ func (d *Database) Page(ctx context.Context, after string, limit int) ([]availab
 	return states, err
 }
 
+// CountOnline is the source's, and notes how it went: it is asked every few seconds, also while the
+// feed waits for a Redis that is frozen.
+func (d *Database) CountOnline(ctx context.Context) (int, error) {
+	n, err := d.Source.CountOnline(ctx)
+	d.note(err)
+	return n, err
+}
+
 func (d *Database) note(err error) {
 	if errors.Is(err, context.Canceled) { // who asked went away
 		return
@@ -162,7 +171,12 @@ func (d *Database) prepareOnce(ctx context.Context) error {
 	if d.migrate {
 		return d.Migrate(ctx)
 	}
-	return d.Check(ctx)
+	err := d.Check(ctx)
+	if errors.Is(err, postgres.ErrLacking) {
+		err = fmt.Errorf("%w; MIGRATE is off: the owner of the tables runs \"availability migrate\", and enables "+
+			"triggers that were disabled", err)
+	}
+	return err
 }
 
 // hopeless tells whether an operator has to do something: a password, a database or a right that is

@@ -22,7 +22,11 @@ const (
 	ExitOK     = 0 // stopped as asked
 	ExitFailed = 1 // a failure at run time
 	ExitUsage  = 2 // wrong arguments or settings
+	ExitNo     = 3 // the answer is no
 )
+
+// ErrNo is returned by a command that was asked a question, and has answered no on stdout.
+var ErrNo = errors.New("service: the answer is no")
 
 // ErrSaid is returned by a command that failed and has itself said why on stderr.
 var ErrSaid = errors.New("service: the reason was said")
@@ -41,6 +45,8 @@ type Command struct {
 	About string
 	// Arguments says in -h what stands behind the flags; empty: nothing may.
 	Arguments string
+	// Mixed: flags may stand between and behind the arguments too, up to "--".
+	Mixed bool
 	// Settings are what can be set.
 	Settings []Setting
 	// Inherited can be set too, and -h does not show them.
@@ -92,7 +98,8 @@ func (c *Command) Execute(ctx context.Context, args, environ []string, stdout, s
 				return sub.Execute(ctx, args[1:], environ, stdout, stderr)
 			}
 		}
-		fmt.Fprintf(stderr, "%s: unknown command %q (%s -h shows all)\n", c.Name, args[0], c.Name)
+		fmt.Fprintf(stderr, "%s: unknown command %q%s (%s -h shows all)\n",
+			c.Name, args[0], c.nearest(args[0]), c.Name)
 		return ExitUsage
 	}
 	err := c.Load(args, environ)
@@ -110,6 +117,9 @@ func (c *Command) Execute(ctx context.Context, args, environ []string, stdout, s
 	}
 	if err == nil {
 		return ExitOK
+	}
+	if errors.Is(err, ErrNo) {
+		return ExitNo
 	}
 	if !errors.Is(err, ErrSaid) {
 		fmt.Fprintln(stderr, c.Name+":", err)

@@ -76,7 +76,7 @@ func TestTheExitStatusSaysWhatHappened(t *testing.T) {
 		{nil, nil, ExitOK, "", ""},
 		{nil, failed, ExitFailed, "", "greet: no luck\n"},
 		{[]string{"fail"}, nil, ExitFailed, "", "in my words\n"},
-		{[]string{"fial"}, nil, ExitUsage, "", "greet: unknown command \"fial\" (greet -h shows all)\n"},
+		{[]string{"fial"}, nil, ExitUsage, "", "greet: unknown command \"fial\": did you mean fail? (greet -h shows all)\n"},
 		{[]string{"--nope"}, nil, ExitUsage, "", "greet: settings: 1 wrong:\n  --nope: no such flag; greet -h lists them\n(greet -h shows every flag)\n"},
 		{[]string{"fail", "--version"}, nil, ExitOK, "greet " + Version() + "\n", ""},
 	} {

@@ -1,9 +1,17 @@
 package service
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"strings"
 )
+
+// ShowHelp is a Run that prints what -h does: of a program that does nothing without a command.
+func (c *Command) ShowHelp(_ context.Context, stdout, _ io.Writer) error {
+	_, err := io.WriteString(stdout, c.help())
+	return err
+}
 
 // help is what -h prints.
 func (c *Command) help() string {

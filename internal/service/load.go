@@ -162,8 +162,12 @@ func (c *Command) fromArgs(in *Input, rows []Setting, args []string) error {
 			return err
 		case *version:
 			return errVersion
+		case err == nil && c.Mixed && len(rest) > 0 && (at == 0 || args[at-1] != "--"):
+			in.Args = append(in.Args, rest[0])
+			rest = rest[1:]
+			continue
 		case err == nil && (len(rest) == 0 || c.Arguments != ""):
-			in.Args = rest
+			in.Args = append(in.Args, rest...)
 			return nil
 		case err == nil || len(rest) == before: // no flag, or something like "--=x"
 			in.Fault("argument %d: expected flags only; %s -h lists them", at+1, c.Name)

@@ -12,7 +12,9 @@ CREATE TABLE IF NOT EXISTS auth_sessions (id uuid PRIMARY KEY DEFAULT gen_random
 CREATE TABLE IF NOT EXISTS app_config (key text PRIMARY KEY, value jsonb NOT NULL);
 
 DO $$
-DECLARE missing record;
+DECLARE
+  missing record;
+  late text;
 BEGIN
   FOR missing IN
     SELECT of, name, type FROM (VALUES
@@ -37,7 +39,17 @@ BEGIN
     EXECUTE format('ALTER TABLE %I ADD COLUMN %I %s', missing.of, missing.name, missing.type);
   END LOOP;
 
-  -- A mitra has one status. Whatever looks for it relies on that.
+  -- A mitra has one status. Whatever looks for it relies on that. ON CONFLICT takes no constraint that
+  -- is checked later.
+  SELECT c.conname INTO late FROM pg_constraint c
+    JOIN pg_attribute a ON a.attrelid = c.conrelid AND a.attname = 'mitra_id'
+   WHERE c.conrelid = 'mitra_online_status'::regclass AND c.contype IN ('u', 'p') AND c.condeferrable
+     AND c.conkey = ARRAY[a.attnum];
+  IF FOUND THEN
+    RAISE invalid_object_definition USING
+      MESSAGE = format('constraint %1$I on mitra_online_status (mitra_id) is deferrable, and must not be; '
+        'run: ALTER TABLE mitra_online_status DROP CONSTRAINT %1$I, ADD UNIQUE (mitra_id)', late);
+  END IF;
   IF NOT EXISTS (
     SELECT FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attname = 'mitra_id'
      WHERE i.indrelid = 'mitra_online_status'::regclass AND i.indisunique AND i.indisvalid

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"os/user"
+	"time"
+
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/inspect"
+	"github.com/rollcall-redis/rollcall/internal/service"
+	"github.com/rollcall-redis/rollcall/janitor"
+)
+
+// actTimeout bounds a request that changes something, but for a sweep.
+const actTimeout = 30 * time.Second
+
+// acting are the rows of a verb that asks replicas to change something. REDIS_URL is needed where
+// check says so.
+func (f *fleet) acting(more ...service.Setting) []service.Setting {
+	rows := append(f.table(), f.replicas(), f.row("ADMIN_TOKEN"))
+	rows[0].Required = false
+	return append(rows, more...)
+}
+
+// checkActing adds what is wrong with the settings of a verb that asks replicas.
+func (f *fleet) checkActing(in *service.Input, needsHTTP bool) {
+	f.check(in)
+	switch {
+	case len(f.http) > 0 && !in.Given("ADMIN_TOKEN"):
+		in.Fault("ADMIN_TOKEN: expected the replicas' token, since --http is given; it is not set")
+	case len(f.http) > 0:
+	case needsHTTP:
+		in.Fault("--http: expected URLs of replicas, such as http://10.0.0.7:8080; only a replica can do this")
+	case !in.Given("REDIS_URL"):
+		in.Fault("REDIS_URL or --http: expected one of the two; neither is set")
+	}
+}
+
+// post asks the replicas one after the other until one does it: only the leader can do some things.
+func (f *fleet) post(ctx context.Context, path string, p url.Values, to any) (err error) {
+	for _, base := range f.http {
+		_, err = request(ctx, http.MethodPost, base+path+"?"+p.Encode(), string(f.base.AdminToken), to)
+		if no, ok := errors.AsType[*refusal](err); !ok || no.Status != http.StatusConflict {
+			return err
+		}
+	}
+	return err
+}
+
+// pause is "rollcall pause".
+func pause() *service.Command {
+	var f fleet
+	p := janitor.Pause{Who: me()}
+	var length time.Duration
+	return &service.Command{
+		Name: "rollcall pause",
+		About: `rollcall pause holds every leader, also those to come, until it is resumed or --for has
+passed. Devices are served and routed meanwhile. It writes to Redis, or with --http has
+a replica do it.`,
+		Arguments: "REASON", Mixed: true,
+		Settings: f.acting(
+			service.Setting{Name: "for", Value: service.Duration(&length, time.Second, 30*24*time.Hour),
+				Meaning: "how long; without it, until rollcall resume"},
+			service.Setting{Name: "who", Value: service.Text(&p.Who),
+				Meaning: "who pauses, for those who find it; without it, user and host"}),
+		Check: func(in *service.Input) {
+			f.checkActing(in, false)
+			if arguments(in, 1, 1, "a reason, in quotes, for those who find the sweeping held") {
+				if p.Why = in.Args[0]; p.Why == "" {
+					in.Fault("expected a reason that says something")
+				}
+			}
+		},
+		Run: func(ctx context.Context, stdout, _ io.Writer) error {
+			ctx, cancel := context.WithTimeout(ctx, actTimeout)
+			defer cancel()
+			if length > 0 {
+				p.Until = time.Now().Add(length).Round(time.Second)
+			}
+			var err error
+			if len(f.http) > 0 {
+				q := url.Values{"who": {p.Who}, "why": {p.Why}}
+				if length > 0 {
+					q.Set("for", length.String())
+				}
+				err = f.post(ctx, "/api/v1/pause", q, &struct{}{})
+			} else {
+				err = f.write(func(c *service.Clients, keys guard.Layout) error {
+					text, err := json.Marshal(p)
+					if err != nil {
+						return err
+					}
+					return c.Data.Set(ctx, keys.Paused(), text, length).Err()
+				})
+			}
+			if err != nil {
+				return err
+			}
+			if f.json {
+				return writeJSON(stdout, map[string]any{"paused": p})
+			}
+			if length == 0 {
+				return line(stdout, "paused until it is resumed: rollcall resume ends it")
+			}
+			return line(stdout, "paused for %s, until %s", inspect.Short(length), p.Until.UTC().Format(time.RFC3339))
+		},
+		Notes: exits,
+	}
+}
+
+// me is who runs the tool.
+func me() string {
+	name, host := "somebody", ""
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	if h, err := os.Hostname(); err == nil {
+		host = "@" + h
+	}
+	return name + host
+}
+
+// write connects, and lets do write.
+func (f *fleet) write(do func(c *service.Clients, keys guard.Layout) error) error {
+	clients, err := service.Connect(f.base.Redis, controlDeadline)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = clients.Close() }() // nothing is left unsent
+	return do(clients, guard.Layout{Prefix: f.prefix})
+}
+
+// resume is "rollcall resume".
+func resume() *service.Command {
+	var f fleet
+	return &service.Command{
+		Name: "rollcall resume",
+		About: `rollcall resume ends a pause. That there is none is no failure. It writes to Redis, or
+with --http has a replica do it.`,
+		Settings: f.acting(),
+		Check:    func(in *service.Input) { f.checkActing(in, false) },
+		Run: func(ctx context.Context, stdout, _ io.Writer) error {
+			ctx, cancel := context.WithTimeout(ctx, actTimeout)
+			defer cancel()
+			var err error
+			if len(f.http) > 0 {
+				err = f.post(ctx, "/api/v1/resume", nil, &struct{}{})
+			} else {
+				err = f.write(func(c *service.Clients, keys guard.Layout) error {
+					return c.Data.Del(ctx, keys.Paused()).Err()
+				})
+			}
+			if err != nil {
+				return err
+			}
+			if f.json {
+				return writeJSON(stdout, map[string]any{"paused": nil})
+			}
+			return line(stdout, "not paused")
+		},
+		Notes: exits,
+	}
+}
+
+// resign is "rollcall resign".
+func resign() *service.Command {
+	var f fleet
+	return &service.Command{
+		Name: "rollcall resign",
+		About: `rollcall resign has the leader give up the lease, so that another replica leads. It needs
+--http with the leader's URL, or those of all replicas: the leader is found among them.`,
+		Settings: f.acting(),
+		Check:    func(in *service.Input) { f.checkActing(in, true) },
+		Run: func(ctx context.Context, stdout, _ io.Writer) error {
+			ctx, cancel := context.WithTimeout(ctx, actTimeout)
+			defer cancel()
+			if err := f.post(ctx, "/api/v1/resign", nil, &struct{}{}); err != nil {
+				return err
+			}
+			if f.json {
+				return writeJSON(stdout, map[string]any{"resigned": true})
+			}
+			_, err := fmt.Fprintln(stdout, "the leader has resigned")
+			return err
+		},
+		Notes: exits,
+	}
+}

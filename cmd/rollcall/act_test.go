@@ -1,0 +1,198 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/inspect"
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/internal/service"
+	"github.com/rollcall-redis/rollcall/janitor"
+)
+
+const adminToken = "0123456789abcdef"
+
+// serve opens a replica's HTTP, as the programs do, and returns its URL.
+func (r *replica) serve(t *testing.T) string {
+	t.Helper()
+	var h *service.HTTP
+	h, err := service.ListenHTTP(t.Context(), service.HTTPConfig{
+		Addr: "127.0.0.1:0", Token: adminToken, Janitor: r.jan,
+		Metrics: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler),
+		Status: func() service.Stated {
+			return service.Status{Instance: r.reg.Instance(), Version: "v1.2.3", HTTPAddr: h.Addr(),
+				Registry: r.reg.Status(), Janitor: r.jan.Status()}
+		},
+	})
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- h.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		require.NoError(t, <-ended)
+	})
+	return "http://" + h.Addr()
+}
+
+func TestPauseAndResumeInRedisHoldALeader(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, rw redistest.World) {
+		t.Parallel()
+		w := newWorld(t, rw)
+		one := w.replica("one")
+		code, stdout, stderr := w.run("pause", "upgrade of Redis", "--for", "30m", "--who", "ann")
+		require.Equal(t, service.ExitOK, code, stderr)
+		require.Regexp(t, `^paused for 30m, until 20`, stdout)
+		until(t, "the replica knows", func() bool { return one.jan.Status().Paused != nil })
+		require.Equal(t, "ann", one.jan.Status().Paused.Who)
+		require.Equal(t, "upgrade of Redis", one.jan.Status().Paused.Why)
+		h := ask[inspect.Status](w, "status").Hold
+		require.WithinDuration(t, time.Now().Add(30*time.Minute), h.Until, time.Minute)
+
+		code, stdout, _ = w.run("resume")
+		require.Equal(t, service.ExitOK, code)
+		require.Equal(t, "not paused\n", stdout)
+		until(t, "the replica knows", func() bool { return one.jan.Status().Paused == nil })
+		code, _, _ = w.run("resume")
+		require.Equal(t, service.ExitOK, code, "also if there is none")
+
+		code, stdout, _ = w.run("pause", "for ever")
+		require.Equal(t, service.ExitOK, code)
+		require.Contains(t, stdout, "until it is resumed")
+		require.EqualValues(t, -1, w.client.PTTL(t.Context(), w.keys.Paused()).Val())
+	})
+}
+
+func TestAReplicaPausesResumesSweepsAndResignsForItsToken(t *testing.T) {
+	redistest.OnReal(t, func(t *testing.T, rw redistest.World) {
+		w := newWorld(t, rw)
+		one := w.replica("one")
+		until(t, "one leads", func() bool { return one.jan.Status().Leading })
+		two := w.replica("two")
+		urls := two.serve(t) + "," + one.serve(t)
+		act := func(args ...string) (int, string, string) {
+			return w.run(append(args, "--http", urls, "--admin-token", adminToken)...)
+		}
+
+		code, _, stderr := act("pause", "upgrade", "--for=1h")
+		require.Equal(t, service.ExitOK, code, stderr)
+		require.Equal(t, "paused", ask[inspect.Status](w, "status").Hold.Reason)
+		code, _, stderr = act("resume")
+		require.Equal(t, service.ExitOK, code, stderr)
+
+		s := ask[inspect.Status](w, "status", "--http", urls)
+		require.NotEmpty(t, s.Leader.Address)
+		require.Equal(t, "v1.2.3", s.Instances[0].Version)
+		require.Equal(t, "500ms", s.Instances[0].Interval)
+		require.Empty(t, s.Instances[0].Differs)
+
+		until(t, "no hold stands", func() bool { return ask[inspect.Status](w, "status").Hold == nil })
+		code, stdout, stderr := act("sweep", "--sweep", "registry", "--dry-run")
+		require.Equal(t, service.ExitOK, code, stderr)
+		require.Regexp(t, `(?m)^registry +done, dry run `, stdout)
+		code, _, stderr = act("sweep", "--owner", "one")
+		require.Equal(t, service.ExitFailed, code)
+		require.Contains(t, stderr, "one lives")
+		code, _, stderr = act("sweep", "--owner", "three")
+		require.Equal(t, service.ExitFailed, code)
+		require.Contains(t, stderr, "no instance is known by the name three")
+		code, _, stderr = act("sweep", "--sweep", "three")
+		require.Equal(t, service.ExitFailed, code)
+		require.Contains(t, stderr, "answers 400")
+		w.writes("dead", 0, imei)
+		code, stdout, stderr = act("sweep", "--owner", "dead", "--json")
+		require.Equal(t, service.ExitOK, code, stderr)
+		var answer struct{ Reports []janitor.Report }
+		require.NoError(t, json.Unmarshal([]byte(stdout), &answer))
+		require.NotEmpty(t, answer.Reports)
+		require.Empty(t, ask[inspect.Found](w, "find", imei).Owner)
+
+		code, _, stderr = act("resign")
+		require.Equal(t, service.ExitOK, code, stderr)
+		until(t, "two leads", func() bool {
+			s := ask[inspect.Status](w, "status")
+			return s.Leader != nil && s.Leader.Instance == "two"
+		})
+
+		code, _, stderr = w.run("resign", "--http", urls, "--admin-token", "another-token-than-that")
+		require.Equal(t, service.ExitFailed, code)
+		require.Contains(t, stderr, "answers 401")
+	})
+}
+
+func TestWaitEndsWhenTheFleetIsAsAskedFor(t *testing.T) {
+	redistest.OnReal(t, func(t *testing.T, rw redistest.World) {
+		w := newWorld(t, rw)
+		code, stdout, _ := w.run("wait", "--leader", "--timeout=1s")
+		require.Equal(t, service.ExitNo, code)
+		require.Equal(t, "nobody leads\n", stdout)
+		w.writes("dead", 0, imei)
+		code, stdout, _ = w.run("wait", "--gone", "dead", "--timeout=1s")
+		require.Equal(t, service.ExitNo, code)
+		require.Contains(t, stdout, "1 entries still name it")
+
+		w.replica("one")
+		code, stdout, _ = w.run("wait", "--leader")
+		require.Equal(t, service.ExitOK, code)
+		require.Equal(t, "one leads\n", stdout)
+		code, stdout, _ = w.run("wait", "--converged")
+		require.Equal(t, service.ExitOK, code, stdout)
+		require.Contains(t, stdout, "each of 0 entries")
+		code, stdout, _ = w.run("wait", "--gone", "dead", "--json")
+		require.Equal(t, service.ExitOK, code)
+		require.Contains(t, stdout, `"done": true`)
+	})
+}
+
+func TestAWrongUseIsNamed(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"statsu":                      `unknown command "statsu": did you mean status?`,
+		"find":                        "expected an IMEI, got 0 arguments",
+		"why a b":                     "expected an IMEI or a key, got 2 arguments",
+		"pause":                       "expected a reason",
+		"pause x --http http://h":     "ADMIN_TOKEN: expected the replicas' token",
+		"sweep":                       "--http: expected URLs of replicas",
+		"resign --http h":             "--http: expected URLs of replicas with commas between them",
+		"wait":                        "expected one of --leader, --converged and --gone ID, got 0",
+		"log --since soon":            "--since: expected how long ago",
+		"status --redis-url embedded": "expected the fleet's Redis",
+	} {
+		var stderr bytes.Buffer
+		environ := []string{"REDIS_URL=redis://127.0.0.1:1"}
+		code := rollcall().Execute(t.Context(), strings.Fields(args), environ, &bytes.Buffer{}, &stderr)
+		require.Equal(t, service.ExitUsage, code, args)
+		require.Contains(t, stderr.String(), want, args)
+	}
+	var stdout bytes.Buffer
+	require.Equal(t, service.ExitOK, rollcall().Execute(t.Context(), nil, nil, &stdout, &bytes.Buffer{}))
+	for _, c := range verbs() {
+		require.Contains(t, stdout.String(), c.Name, "the help names each verb")
+	}
+}
+
+func TestReportsAndProgressAreShown(t *testing.T) {
+	t.Parallel()
+	var f fleet
+	var table bytes.Buffer
+	reports := []janitor.Report{
+		{Sweep: "owners", Outcome: janitor.Done, Scanned: 44, Condemned: 44, Evicted: 43,
+			Spared: map[janitor.SkipReason]int{"reowned": 1}, Seconds: 0.02},
+		{Sweep: "registry", Outcome: janitor.Held, Reason: "gap", DryRun: true},
+	}
+	require.NoError(t, f.showReports(&table, reports))
+	golden(t, "sweep.txt", table.String())
+	reports = append(reports, janitor.Report{Sweep: "rooms", Outcome: janitor.Failed, Error: "no"})
+	require.ErrorContains(t, f.showReports(&table, reports), "sweep rooms failed: no")
+	require.Equal(t, "registry [###############...............]  50%, 5 scanned, 1 evicted, 4s left",
+		bar(janitor.Progress{Sweep: "registry", Scanned: 5, Total: 10, Evicted: 1, SecondsLeft: 4}))
+}

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/rollcall-redis/rollcall/internal/inspect"
+	"github.com/rollcall-redis/rollcall/internal/service"
+)
+
+// doctor is "rollcall doctor".
+func doctor() *service.Command {
+	var f fleet
+	return &service.Command{
+		Name: "rollcall doctor",
+		About: `rollcall doctor looks whether this Redis is fit and the fleet is sound, and says of each
+finding what to do. It changes nothing, and can be asked before there is a fleet.
+Rights are those of the user in REDIS_URL: give the replicas' own.`,
+		Settings: f.table(),
+		Check:    f.check,
+		Run: f.ask(func(ctx context.Context, r *inspect.Reader, w io.Writer) error {
+			d, err := r.Doctor(ctx)
+			if err != nil {
+				return err
+			}
+			if f.json {
+				err = writeJSON(w, d)
+			} else {
+				err = showDiagnosis(w, d)
+			}
+			if err == nil && !d.OK {
+				err = service.ErrNo
+			}
+			return err
+		}),
+		Notes: exitsNo + " That is: something is wrong.",
+	}
+}
+
+// showDiagnosis writes a finding a line, the level first.
+func showDiagnosis(w io.Writer, d inspect.Diagnosis) error {
+	colour := map[inspect.Level]string{inspect.OK: green, inspect.Warning: yellow, inspect.Wrong: red}
+	counts := map[inspect.Level]int{}
+	for _, c := range d.Checks {
+		counts[c.Level]++
+		level := paint(w, colour[c.Level], fmt.Sprintf("%-7s", c.Level))
+		_, err := fmt.Fprintf(w, "%s  %-18s  %s\n", level, service.Printable(c.Name), service.Printable(c.Sentence))
+		if err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintf(w, "\n%d wrong, %d warnings, %d ok\n", counts[inspect.Wrong], counts[inspect.Warning],
+		counts[inspect.OK])
+	return err
+}

@@ -1,0 +1,248 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/inspect"
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/internal/service"
+)
+
+// finds asks doctor, and returns its findings by name.
+func (w *world) finds() (code int, all map[string]inspect.Check) {
+	w.t.Helper()
+	var d inspect.Diagnosis
+	code = w.answer(&d, "doctor")
+	require.Equal(w.t, d.OK, code == service.ExitOK)
+	all = map[string]inspect.Check{}
+	for _, c := range d.Checks {
+		require.NotEmpty(w.t, c.Sentence, c.Name)
+		all[c.Name] = c
+	}
+	return code, all
+}
+
+// requireFinding asks doctor, and requires one finding.
+func (w *world) requireFinding(name string, level inspect.Level, says string) {
+	w.t.Helper()
+	_, all := w.finds()
+	require.Equal(w.t, level, all[name].Level, "%s: %v", name, all)
+	require.Contains(w.t, all[name].Sentence, says)
+}
+
+func TestDoctorFindsAFreshRedisFitBeforeThereIsAFleet(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, rw redistest.World) {
+		w := newWorld(t, rw)
+		code, all := w.finds()
+		require.Equal(t, service.ExitOK, code, "%v", all)
+		require.Equal(t, "there is none yet", all["fleet"].Sentence)
+		if rw.Real {
+			require.Equal(t, inspect.OK, all["rights"].Level, all["rights"].Sentence)
+		} else {
+			require.Contains(t, all["rights"].Sentence, "cannot be told")
+		}
+		require.Empty(t, w.client.Keys(t.Context(), w.keys.Prefix+"*").Val(), "it changes nothing")
+	})
+}
+
+func TestDoctorFindsASoundFleetSound(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, rw redistest.World) {
+		t.Parallel()
+		w := newWorld(t, rw)
+		one := w.replica("one")
+		w.holds(one, imei)
+		until(t, "one leads and no hold stands", func() bool {
+			s := ask[inspect.Status](w, "status")
+			return s.Leader != nil && s.Heard && s.Hold == nil
+		})
+		_, all := w.finds()
+		for _, name := range []string{
+			"leader", "lease", "epoch", "witness", "hold", "settings", "heartbeats", "old_writers", "index", "clock",
+			"types", "database",
+		} {
+			require.Equal(t, inspect.OK, all[name].Level, "%s: %s", name, all[name].Sentence)
+		}
+	})
+}
+
+func TestDoctorFindsWhatIsWrongWithAServer(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	w := serverOf(t, server.Options())
+	ctx := t.Context()
+	set := func(name, value string) { require.NoError(t, w.client.ConfigSet(ctx, name, value).Err()) }
+
+	w.requireFinding("persistence", inspect.Warning, "no persistence")
+	set("save", "3600 1")
+	w.requireFinding("persistence", inspect.OK, "snapshots")
+
+	w.requireFinding("policy", inspect.OK, "noeviction")
+	set("maxmemory-policy", "allkeys-lru")
+	w.requireFinding("policy", inspect.Warning, "allkeys-lru")
+	set("maxmemory", "2gb")
+	w.requireFinding("policy", inspect.Wrong, "CONFIG SET maxmemory-policy noeviction")
+	set("maxmemory-policy", "noeviction")
+	set("maxmemory", "1mb")
+	w.requireFinding("memory", inspect.Wrong, "refuses registrations")
+	set("maxmemory", "0")
+
+	there := redis.NewClient(&redis.Options{Addr: server.Addr(), DB: 3})
+	defer func() { _ = there.Close() }()
+	require.NoError(t, there.HSet(ctx, guard.Layout{}.Registry(), imei, "x").Err())
+	w.requireFinding("database", inspect.Wrong, "in database 3 too")
+
+	require.NoError(t, w.client.Set(ctx, w.keys.Registry(), "x", 0).Err())
+	w.requireFinding("types", inspect.Wrong, "connections:registry is a string, not a hash")
+	require.NoError(t, w.client.Del(ctx, w.keys.Registry()).Err())
+
+	require.NoError(t, w.client.Do(ctx, "REPLICAOF", "127.0.0.1", "1").Err())
+	w.requireFinding("role", inspect.Wrong, "this is a replica")
+}
+
+func TestDoctorFindsAClusterNode(t *testing.T) {
+	t.Parallel()
+	w := serverOf(t, redistest.Start(t, "--cluster-enabled", "yes").Options())
+	w.requireFinding("cluster", inspect.Wrong, "one node of a Redis Cluster")
+}
+
+// rights are those of docs/redis.md that the lease, the guard and the registry need.
+const rights = "+hello +ping +select +info +eval +evalsha +eval_ro +evalsha_ro +time +type +exists +get +set +del " +
+	"+pttl +pexpire +hget +hmget +hset +hdel +hincrby +hlen +hscan +sadd +srem +scard +sscan +smismember +smembers " +
+	"+sismember +xadd +xrange +xrevrange +xlen +xtrim +xinfo|stream +memory|usage +multi +exec +publish +subscribe"
+
+func TestDoctorFindsEachRightThatIsMissing(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	w := serverOf(t, server.Options())
+	w.environ = []string{"REDIS_URL=redis://fleet:secret@" + server.Addr()}
+	user := func(rules string) {
+		args := []any{"ACL", "SETUSER", "fleet", "reset", "on", ">secret", "~*", "&*"}
+		for _, rule := range strings.Fields(rules) {
+			args = append(args, rule)
+		}
+		require.NoError(t, w.client.Do(t.Context(), args...).Err())
+	}
+	for name, ask := range map[string]string{"by ACL DRYRUN": " +acl|dryrun +acl|whoami", "by a script": ""} {
+		user(rights + ask)
+		code, all := w.finds()
+		require.Equal(t, service.ExitOK, code, "%s: %v", name, all)
+		require.Equal(t, inspect.OK, all["rights"].Level, "%s: %s", name, all["rights"].Sentence)
+		for _, right := range []string{
+			"pexpire", "hdel", "hincrby", "hset", "set", "sadd", "srem", "xadd", "xinfo|stream", "evalsha", "eval",
+			"hscan", "del", "sscan",
+		} {
+			user(rights + ask + " -" + right)
+			_, all := w.finds()
+			require.Equal(t, inspect.Wrong, all["right:"+right].Level, "%s: %s: %v", name, right, all)
+		}
+		for _, right := range []string{"xtrim", "memory|usage", "publish", "subscribe"} {
+			user(rights + ask + " -" + right)
+			_, all := w.finds()
+			require.Equal(t, inspect.Warning, all["right:"+right].Level, "%s: %s: %v", name, right, all)
+		}
+		user(rights + ask + " resetkeys ~connections:* ~janitor:* ~{janitor:leader}:* ~instances:*")
+		_, all = w.finds()
+		require.Contains(t, all["right:set"].Sentence, "SET on instance:heartbeat:x", name)
+	}
+}
+
+func TestDoctorFindsWhatIsWrongWithAFleet(t *testing.T) {
+	t.Parallel()
+	w := serverOf(t, redistest.Start(t).Options())
+	ctx := t.Context()
+	at, err := w.client.Time(ctx).Result()
+	require.NoError(t, err)
+	ms := func(d time.Duration) string { return fmt.Sprint(at.Add(d).UnixMilli()) }
+	witness := func(pairs ...any) { require.NoError(t, w.client.HSet(ctx, w.keys.Witness(), pairs...).Err()) }
+
+	w.writes("old", time.Minute, imei)
+	w.requireFinding("old_writers", inspect.Warning, "older writers")
+	w.requireFinding("leader", inspect.Wrong, "nobody leads")
+	w.requireFinding("witness", inspect.Wrong, "nobody has listened to Redis yet")
+
+	witness("since", ms(-time.Hour), "last", ms(0), "gap", "30000", "grace", "92000")
+	require.NoError(t, w.client.SAdd(ctx, w.keys.Roster(), "one").Err())
+	require.NoError(t, w.client.HSet(ctx, w.keys.Registry(), other, "one").Err())
+	require.NoError(t, w.client.Set(ctx, w.keys.Heartbeat("one"), heartbeatAt(at), 60*time.Second).Err())
+	w.requireFinding("settings", inspect.Wrong, "one (TTL 1m, fleet 1m30s)")
+	w.requireFinding("index", inspect.Warning, "the indexes of their living owners lack 1")
+	require.NoError(t, w.client.Set(ctx, w.keys.Heartbeat("one"), heartbeatAt(at), 0).Err())
+	w.requireFinding("heartbeats", inspect.Wrong, "never expire: one")
+
+	require.NoError(t, w.client.Set(ctx, w.keys.Lease(), "one/x", 0).Err())
+	w.requireFinding("lease", inspect.Wrong, "never expires")
+	epoch := at.Add(time.Hour).UnixMicro()
+	require.NoError(t, w.client.Set(ctx, "{janitor:leader}:epoch", epoch, 0).Err())
+	w.requireFinding("epoch", inspect.Warning, "ahead of the server's clock")
+	witness("last", ms(time.Hour))
+	w.requireFinding("witness", inspect.Wrong, "in the future")
+	witness("last", ms(-time.Hour))
+	w.requireFinding("witness", inspect.Wrong, "nobody has listened to Redis for 1h")
+	witness("since", ms(0), "hold", ms(0), "reason", "settings", "disagreed", ms(0))
+	w.requireFinding("hold", inspect.Warning, "settings: replicas disagree")
+
+	for n := range 22 {
+		require.NoError(t, w.client.XAdd(ctx, &redis.XAddArgs{
+			Stream: w.keys.Log(), ID: fmt.Sprintf("7-%d", n+1), Values: []any{"imeis", strings.Repeat("x", 1<<20)},
+		}).Err())
+	}
+	w.requireFinding("log", inspect.Warning, "larger than the leader should leave it")
+}
+
+func TestVerifyCountsByOwnerWhatDoesNotFit(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, rw redistest.World) {
+		w := newWorld(t, rw)
+		w.writes("dead", 0, "1", "2", "3")
+		w.writes("one", time.Minute, "4", "5")
+		require.NoError(t, w.client.SAdd(t.Context(), w.keys.Devices("one"), "4", "3", "9").Err())
+		require.NoError(t, w.client.SAdd(t.Context(), w.keys.Roster(), "one", "idle").Err())
+		v := ask[inspect.Verification](w, "verify")
+		require.Equal(t, inspect.Verification{
+			Entries: 5, Dead: 3, NotIndexed: 4, NotEntries: 2,
+			Owners: []inspect.OwnerCount{
+				{Owner: "dead", Entries: 3, NotIndexed: 3},
+				{Owner: "one", Alive: true, Entries: 2, NotIndexed: 1, NotEntries: 2},
+				{Owner: "idle"},
+			},
+		}, v)
+		_, table, _ := w.run("verify")
+		golden(t, "verify.txt", table)
+	})
+}
+
+func TestADiagnosisIsALineAFinding(t *testing.T) {
+	t.Parallel()
+	d := inspect.Diagnosis{Checks: []inspect.Check{
+		{Name: "version", Level: inspect.OK, Sentence: "7.0.15"},
+		{Name: "policy", Level: inspect.Wrong, Sentence: "allkeys-lru: set noeviction"},
+		{Name: "right:xtrim", Level: inspect.Warning, Sentence: "fleet may not XTRIM"},
+	}}
+	var table, json bytes.Buffer
+	require.NoError(t, showDiagnosis(&table, d))
+	require.NoError(t, writeJSON(&json, d))
+	golden(t, "doctor.txt", table.String())
+	golden(t, "doctor.json", json.String())
+}
+
+func TestDoctorFindsAClockThatIsAhead(t *testing.T) {
+	t.Parallel()
+	m := miniredis.RunT(t)
+	w := serverOf(t, &redis.Options{Addr: m.Addr()})
+	w.requireFinding("clock", inspect.OK, "differs by less than")
+	m.SetTime(time.Now().Add(10 * time.Second))
+	w.requireFinding("clock", inspect.Warning, "ahead of this machine's")
+	m.SetTime(time.Now().Add(-time.Hour))
+	w.requireFinding("clock", inspect.Wrong, "behind this machine's")
+}

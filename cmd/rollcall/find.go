@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/rollcall-redis/rollcall/internal/inspect"
+	"github.com/rollcall-redis/rollcall/internal/service"
+)
+
+// find is "rollcall find".
+func find() *service.Command {
+	var f fleet
+	var imei string
+	return &service.Command{
+		Name: "rollcall find",
+		About: `rollcall find shows which instance holds a device, whether that instance lives, and since
+when it runs.`,
+		Arguments: "IMEI", Mixed: true,
+		Settings: f.table(),
+		Check: func(in *service.Input) {
+			f.check(in)
+			if arguments(in, 1, 1, "an IMEI") {
+				imei = in.Args[0]
+			}
+		},
+		Run: f.ask(func(ctx context.Context, r *inspect.Reader, w io.Writer) error {
+			found, err := r.Find(ctx, imei)
+			if err != nil {
+				return err
+			}
+			if f.json {
+				return writeJSON(w, found)
+			}
+			return line(w, "%s", found.Sentence)
+		}),
+		Notes: exits,
+	}
+}
+
+// why is "rollcall why".
+func why() *service.Command {
+	var f fleet
+	var id string
+	return &service.Command{
+		Name: "rollcall why",
+		About: `rollcall why says in a sentence why the entry of a device, or a key that a rule sweeps, is
+gone or still here, and shows the records of the eviction log that name it.`,
+		Arguments: "IMEI|KEY", Mixed: true,
+		Settings: f.table(),
+		Check: func(in *service.Input) {
+			f.check(in)
+			if arguments(in, 1, 1, "an IMEI or a key") {
+				id = in.Args[0]
+			}
+		},
+		Run: f.ask(func(ctx context.Context, r *inspect.Reader, w io.Writer) error {
+			answer, err := r.Why(ctx, id)
+			if err != nil {
+				return err
+			}
+			if f.json {
+				err = writeJSON(w, answer)
+			} else {
+				err = showWhy(w, answer)
+			}
+			if err == nil && answer.Verdict == inspect.Unknown {
+				err = service.ErrNo
+			}
+			return err
+		}),
+		Notes: exitsNo + " That is: nobody knows.",
+	}
+}
+
+// showWhy writes an answer for people.
+func showWhy(w io.Writer, a inspect.Why) error {
+	if err := line(w, "%s", a.Sentence); err != nil || len(a.Records) == 0 {
+		return err
+	}
+	if err := line(w, ""); err != nil {
+		return err
+	}
+	return showRecords(w, a.Records, true)
+}
+
+// showRecords writes records of the eviction log as a table.
+func showRecords(w io.Writer, records []inspect.Record, head bool) error {
+	var rows [][]string
+	if head {
+		rows = append(rows, []string{"AT", "TERM", "LEADER", "SWEEP", "OWNER", "EVICTED", "KEPT"})
+	}
+	for _, r := range records {
+		at := "-"
+		if !r.At.IsZero() {
+			at = r.At.UTC().Format(time.RFC3339)
+		}
+		term := strconv.FormatUint(r.Epoch, 10)
+		if r.Term != "" {
+			rows = append(rows, []string{at, term, r.Leader, "(leads)", "-", "-", "-"})
+			continue
+		}
+		rows = append(rows, []string{at, term, r.Leader, r.Sweep, or(r.Owner), strconv.Itoa(r.Count),
+			strconv.Itoa(r.Reowned)})
+	}
+	return columns(w, rows...)
+}

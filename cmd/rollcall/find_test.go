@@ -1,0 +1,123 @@
+package main
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/inspect"
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/internal/service"
+	"github.com/rollcall-redis/rollcall/janitor"
+)
+
+const (
+	imei  = "356307042441013"
+	other = "356307042441021"
+)
+
+func TestFindAndWhyOfADeviceFromItsRegistrationToItsOwnersDeath(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, rw redistest.World) {
+		t.Parallel()
+		w := newWorld(t, rw)
+
+		code, stdout, _ := w.run("find", imei)
+		require.Equal(t, service.ExitOK, code)
+		require.Equal(t, "nobody holds "+imei+"\n", stdout)
+		var why inspect.Why
+		require.Equal(t, service.ExitNo, w.answer(&why, "why", imei))
+		require.Equal(t, inspect.Unknown, why.Verdict)
+		require.Contains(t, why.Sentence, "the log is empty")
+
+		w.writes("dead", 0, other)
+		require.Equal(t, service.ExitOK, w.answer(&why, "why", other))
+		require.Equal(t, inspect.Kept, why.Verdict, "nobody leads")
+		require.Contains(t, why.Sentence, "nobody leads, so nothing is swept")
+		require.False(t, ask[inspect.Found](w, "find", other).Alive)
+
+		one := w.replica("one")
+		until(t, "one listens and leads", func() bool {
+			s := ask[inspect.Status](w, "status")
+			return s.Heard && s.Leader != nil
+		})
+		w.holds(one, imei)
+		found := ask[inspect.Found](w, "find", imei)
+		require.Equal(t, "one", found.Owner)
+		require.True(t, found.Alive)
+		require.False(t, found.Since.IsZero())
+		require.Equal(t, service.ExitOK, w.answer(&why, "why", imei))
+		require.Equal(t, inspect.Kept, why.Verdict)
+		require.Regexp(t, "^kept: its owner one beat .*, and has run for ", why.Sentence)
+
+		require.NoError(t, one.jan.Pause(t.Context(), janitor.Pause{Who: "ann", Why: "upgrade"}))
+		why = ask[inspect.Why](w, "why", other)
+		require.Equal(t, inspect.WillGo, why.Verdict)
+		require.Equal(t, "paused", why.Hold.Reason)
+		require.Contains(t, why.Sentence, "will go once sweeping is resumed, unless dead beats")
+		require.NoError(t, one.jan.Resume(t.Context()))
+
+		until(t, "the entry of the dead is swept", func() bool {
+			why = ask[inspect.Why](w, "why", other)
+			require.Contains(t, []inspect.Verdict{inspect.WillGo, inspect.Evicted}, why.Verdict)
+			return why.Verdict == inspect.Evicted
+		})
+		require.Equal(t, "dead", why.Owner)
+		require.Len(t, why.Records, 1)
+		require.Equal(t, "registry", why.Records[0].Sweep)
+		require.Equal(t, "one", why.Records[0].Leader)
+		require.NotZero(t, why.Records[0].Epoch)
+		require.Regexp(t, `^evicted .* by one in term \d+: dead had no heartbeat$`, why.Sentence)
+		_, stdout, _ = w.run("why", other)
+		require.Regexp(t, `(?m)^AT +TERM +LEADER +SWEEP +OWNER +EVICTED`, stdout)
+
+		var records []inspect.Record
+		_, stdout, _ = w.run("log", "--json")
+		records = decodeLines(t, stdout)
+		require.NotEmpty(t, records[0].Term, "the first record begins the term")
+		require.Equal(t, []string{other}, records[len(records)-1].Items)
+		_, stdout, _ = w.run("log", "--owner", "nobody")
+		require.NotContains(t, stdout, "dead")
+		_, stdout, _ = w.run("log", "--sweep=registry", "--since", "1h", "--limit", "1")
+		require.Contains(t, stdout, "dead")
+		_, stdout, _ = w.run("log", "--since", "2100-01-01T00:00:00Z")
+		require.NotContains(t, stdout, "dead")
+	})
+}
+
+func TestWhyOfAnEntryThatIsHeldBySilenceAlone(t *testing.T) {
+	redistest.OnReal(t, func(t *testing.T, rw redistest.World) {
+		w := newWorld(t, rw)
+		w.replica("one")
+		until(t, "one leads", func() bool { return ask[inspect.Status](w, "status").Leader != nil })
+		w.writes("dead", 0, other)
+		why := ask[inspect.Why](w, "why", other)
+		require.Equal(t, inspect.WillGo, why.Verdict)
+		require.Equal(t, "gap", why.Hold.Reason)
+		require.Contains(t, why.Sentence, "will go soon after ")
+	})
+}
+
+func TestWhyIsASentenceAndATable(t *testing.T) {
+	t.Parallel()
+	answer := inspect.Why{
+		ID: imei, Verdict: inspect.Evicted, Owner: "ingest-7", Sentence: "evicted 12m ago",
+		Records: []inspect.Record{
+			{ID: "7-2", At: now, Epoch: 7, Leader: "ingest-2",
+				Owner: "ingest-7", Sweep: "owners", Count: 44, Reowned: 1},
+			{ID: "5-1", At: now.Add(-time.Hour), Epoch: 5, Leader: "ingest-1",
+				Owner: "ingest-3", Sweep: "registry", Count: 1},
+		},
+	}
+	var table, json bytes.Buffer
+	require.NoError(t, showWhy(&table, answer))
+	require.NoError(t, writeJSON(&json, answer))
+	golden(t, "why.txt", table.String())
+	golden(t, "why.json", json.String())
+	json.Reset()
+	found := inspect.Found{ID: imei, Owner: "one", Alive: true, Since: now, LastBeat: now, Sentence: "one holds it"}
+	require.NoError(t, writeJSON(&json, found))
+	golden(t, "find.json", json.String())
+}

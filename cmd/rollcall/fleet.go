@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/inspect"
+	"github.com/rollcall-redis/rollcall/internal/service"
+)
+
+// controlDeadline bounds the calls of a client that the tool does not use.
+const controlDeadline = time.Second
+
+// fleet says which fleet is asked, and how the answer is shown.
+type fleet struct {
+	base   service.Base
+	prefix string
+	http   []string // of replicas, without a slash at the end
+	json   bool
+}
+
+// table returns the rows that every verb has.
+func (f *fleet) table() []service.Setting {
+	f.base.Cluster = true
+	return []service.Setting{
+		f.row("REDIS_URL"),
+		{Name: "prefix", Value: service.Text(&f.prefix),
+			Meaning: "What the names of the fleet's keys begin with: of cleanup it is CLEANUP_PREFIX, " +
+				"`{cleanup}:` by default."},
+		{Name: "json", Default: "false", Switch: true, Value: service.Bool(&f.json),
+			Meaning: "Answer in JSON, for programs."},
+	}
+}
+
+// row is a row of the settings that programs share.
+func (f *fleet) row(name string) service.Setting {
+	for _, s := range f.base.Table() {
+		if s.Name == name {
+			return s
+		}
+	}
+	panic("no setting is named " + name)
+}
+
+// replicas is the row that names replicas' HTTP.
+func (f *fleet) replicas() service.Setting {
+	return service.Setting{
+		Name: "http",
+		Value: func(v string) error {
+			f.http = nil
+			for u := range strings.SplitSeq(v, ",") {
+				u = strings.TrimRight(strings.TrimSpace(u), "/")
+				if !strings.HasPrefix(u, "http://") && !strings.HasPrefix(u, "https://") {
+					return fmt.Errorf("URLs of replicas with commas between them, such as http://10.0.0.7:8080")
+				}
+				f.http = append(f.http, u)
+			}
+			return nil
+		},
+		Meaning: "URLs of replicas' HTTP, with commas between them.",
+	}
+}
+
+// check adds what is wrong with the settings.
+func (f *fleet) check(in *service.Input) {
+	if f.base.Redis.Embedded() {
+		in.Fault("REDIS_URL: expected the fleet's Redis; an embedded one is inside a replica, whose " +
+			"status page shows its address: redis://ADDRESS")
+	}
+}
+
+// arguments adds a fault unless there are from least to most arguments.
+func arguments(in *service.Input, least, most int, expected string) bool {
+	if n := len(in.Args); n < least || n > most {
+		in.Fault("expected %s, got %d arguments", expected, n)
+		return false
+	}
+	return true
+}
+
+// ask connects, and lets do ask.
+func (f *fleet) ask(do func(ctx context.Context, r *inspect.Reader, w io.Writer) error) service.Run {
+	return func(ctx context.Context, stdout, _ io.Writer) error {
+		clients, err := service.Connect(f.base.Redis, controlDeadline)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = clients.Close() }() // nothing is left unsent
+		return do(ctx, inspect.New(clients.Data, guard.Layout{Prefix: f.prefix}), stdout)
+	}
+}

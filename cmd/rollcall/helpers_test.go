@@ -1,0 +1,181 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
+	"github.com/sourcegraph/conc/pool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/lease"
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+func TestMain(m *testing.M) {
+	logging.Disable() // as service.Main does
+	redistest.Main(m)
+}
+
+var update = flag.Bool("update", false, "write the files of testdata")
+
+// patience bounds what a test waits for an event; nothing ever takes so long.
+const patience = 30 * time.Second
+
+// golden compares text with a file of testdata.
+func golden(t *testing.T, name, text string) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *update {
+		require.NoError(t, os.MkdirAll("testdata", 0o755))
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o644))
+	}
+	want, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, string(want), text)
+}
+
+// world is a Redis with a fleet's keys, and the tool that looks at it.
+type world struct {
+	t       *testing.T
+	client  *redis.Client
+	options *redis.Options
+	keys    guard.Layout
+	environ []string
+}
+
+func newWorld(t *testing.T, w redistest.World) *world {
+	return &world{
+		t: t, client: w.Client, options: w.Options, keys: guard.Layout{Prefix: w.Prefix},
+		environ: []string{"REDIS_URL=redis://" + w.Options.Addr},
+	}
+}
+
+// run runs the tool, and returns its status and what it said.
+func (w *world) run(args ...string) (code int, stdout, stderr string) {
+	return w.runFor(w.t.Context(), args...)
+}
+
+func (w *world) runFor(ctx context.Context, args ...string) (code int, stdout, stderr string) {
+	var out, complaints bytes.Buffer
+	args = append([]string{args[0], "--prefix", w.keys.Prefix}, args[1:]...)
+	code = rollcall().Execute(ctx, args, w.environ, &out, &complaints)
+	return code, out.String(), complaints.String()
+}
+
+// answer runs the tool with --json, and decodes its answer into to.
+func (w *world) answer(to any, args ...string) (code int) {
+	w.t.Helper()
+	code, stdout, stderr := w.run(append(args, "--json")...)
+	require.NotEmpty(w.t, stdout, "status %d: %s", code, stderr)
+	require.NoError(w.t, json.NewDecoder(strings.NewReader(stdout)).Decode(to), stdout)
+	return code
+}
+
+// ask decodes a fresh answer of the tool.
+func ask[T any](w *world, args ...string) (v T) {
+	w.t.Helper()
+	w.answer(&v, args...)
+	return v
+}
+
+// until waits for a condition.
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	require.Eventually(t, ok, patience, 20*time.Millisecond, what)
+}
+
+// replica is one in this process.
+type replica struct {
+	reg  *registry.Registry
+	jan  *janitor.Janitor
+	stop func()
+}
+
+const (
+	interval = 500 * time.Millisecond
+	ttl      = 3 * time.Second
+)
+
+// replica starts one that contends for the lease.
+func (w *world) replica(id string) *replica {
+	t := w.t
+	t.Helper()
+	quiet := slog.New(slog.DiscardHandler)
+	fast := *w.options
+	fast.DialTimeout, fast.ReadTimeout = interval*4/5, interval*4/5
+	fast.WriteTimeout, fast.PoolTimeout = interval*4/5, interval*4/5
+	data, control := redis.NewClient(w.options), redis.NewClient(lease.Options(&fast))
+	reg, err := registry.New(registry.Config{
+		Client: data, Control: control, Instance: id, Layout: w.keys, Logger: quiet,
+		HeartbeatInterval: interval, HeartbeatTTL: ttl,
+	})
+	require.NoError(t, err)
+	jan, err := janitor.New(janitor.Config{
+		Client: data, Control: control, Registry: reg, Logger: quiet,
+		Interval: time.Second, LeaseTTL: 3 * time.Second,
+	})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	g := pool.New().WithContext(ctx).WithCancelOnError()
+	g.Go(reg.Run)
+	g.Go(jan.Run)
+	r := &replica{reg: reg, jan: jan}
+	stopped := false
+	r.stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		require.NoError(t, g.Wait())
+		_ = data.Close()
+		_ = control.Close()
+	}
+	t.Cleanup(r.stop)
+	<-reg.Started()
+	return r
+}
+
+// holds registers a device, for as long as the test lasts.
+func (w *world) holds(r *replica, imei string) *registry.Claim {
+	claim := r.reg.Register(imei)
+	require.NoError(w.t, claim.Wait(w.t.Context()))
+	return claim
+}
+
+// writes makes what an older writer leaves: entries, and a heartbeat if it is to last.
+func (w *world) writes(owner string, beat time.Duration, imeis ...string) {
+	ctx := w.t.Context()
+	for _, imei := range imeis {
+		require.NoError(w.t, w.client.HSet(ctx, w.keys.Registry(), imei, owner).Err())
+	}
+	if beat > 0 {
+		require.NoError(w.t, w.client.Set(ctx, w.keys.Heartbeat(owner), "1", beat).Err())
+	}
+}
+
+// server is the environment of a server of its own.
+func serverOf(t *testing.T, options *redis.Options) *world {
+	client := redis.NewClient(options)
+	t.Cleanup(func() { _ = client.Close() })
+	return &world{t: t, client: client, options: options, environ: []string{"REDIS_URL=redis://" + options.Addr}}
+}
+
+// heartbeatAt is what a replica writes that began and beat at this time.
+func heartbeatAt(at time.Time) string {
+	return fmt.Sprintf("%d/%016d%010d", at.UnixMilli(), at.UnixMicro(), 7)
+}

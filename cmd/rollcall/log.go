@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/rollcall-redis/rollcall/internal/inspect"
+	"github.com/rollcall-redis/rollcall/internal/service"
+	"github.com/rollcall-redis/rollcall/internal/wait"
+)
+
+// log is "rollcall log".
+func log() *service.Command {
+	var (
+		f      fleet
+		filter inspect.Filter
+		since  time.Duration
+		follow bool
+	)
+	rows := append(f.table(),
+		service.Setting{Name: "owner", Value: service.Text(&filter.Owner),
+			Meaning: "only what this instance left"},
+		service.Setting{Name: "sweep", Value: service.Text(&filter.Sweep),
+			Meaning: "only this sweep, such as owners or registry"},
+		service.Setting{Name: "limit", Default: "100", Value: service.Number(&filter.Limit, 0, 1_000_000),
+			Meaning: "the newest so many records; 0: all"},
+		service.Setting{Name: "follow", Default: "false", Switch: true, Value: service.Bool(&follow),
+			Meaning: "go on with what is evicted from now on, until interrupted"},
+		service.Setting{Name: "since", Value: func(v string) (err error) {
+			if filter.Since, err = time.Parse(time.RFC3339, v); err == nil {
+				return nil
+			}
+			if since, err = time.ParseDuration(v); err != nil || since <= 0 {
+				return errors.New("how long ago, such as 1h30m, or a time such as 2030-01-02T15:04:05Z")
+			}
+			return nil
+		}, Meaning: "only what was evicted since then: a duration, or a time in RFC 3339"})
+	return &service.Command{
+		Name: "rollcall log",
+		About: `rollcall log shows the eviction log, the oldest record first: when which leader evicted how
+many entries of which dead owner. In JSON there is one record a line, with what went.`,
+		Settings: rows,
+		Check:    f.check,
+		Run: f.ask(func(ctx context.Context, r *inspect.Reader, w io.Writer) error {
+			if since > 0 {
+				filter.Since = time.Now().Add(-since)
+			}
+			if !follow {
+				records, err := r.Log(ctx, filter)
+				if err != nil {
+					return err
+				}
+				return f.showLog(w, records, true)
+			}
+			return f.follow(ctx, r, w, filter)
+		}),
+		Notes: exits,
+	}
+}
+
+// followEvery is how often a log that is followed is read.
+const followEvery = time.Second
+
+// follow shows what is there, and then what is added, until ctx ends.
+func (f *fleet) follow(ctx context.Context, r *inspect.Reader, w io.Writer, filter inspect.Filter) error {
+	records, end, err := r.LogUpTo(ctx, filter)
+	if err == nil {
+		err = f.showLog(w, records, true)
+	}
+	for err == nil {
+		if !wait.For(ctx, followEvery) {
+			return nil
+		}
+		records, end, err = r.LogAfter(ctx, end, filter)
+		if err == nil {
+			err = f.showLog(w, records, false)
+		}
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// showLog writes records: one a line in JSON.
+func (f *fleet) showLog(w io.Writer, records []inspect.Record, head bool) error {
+	if !f.json {
+		return showRecords(w, records, head)
+	}
+	lines := json.NewEncoder(w)
+	lines.SetEscapeHTML(false)
+	for _, r := range records {
+		if err := lines.Encode(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,50 @@
+// Rollcall answers an operator's questions about a fleet: who leads, who lives, why an entry is gone
+// or still here, whether this Redis is fit. It needs REDIS_URL, and only reads unless a verb says
+// otherwise.
+package main
+
+import (
+	"github.com/rollcall-redis/rollcall/internal/service"
+)
+
+func main() { service.Main(rollcall()) }
+
+// exits is the end of each verb's -h.
+const exits = "Exit status: 0 answered, 1 failed, 2 wrong usage or settings."
+
+// exitsNo is the same of a verb that can answer no.
+const exitsNo = exits + " 3: the answer is no."
+
+// verbs are what the program answers.
+func verbs() []*service.Command {
+	return []*service.Command{
+		status(), find(), why(), log(), doctor(), verify(),
+		pause(), resume(), resign(), sweep(), waitFor(),
+	}
+}
+
+// rollcall is the program.
+func rollcall() *service.Command {
+	c := &service.Command{
+		Name: "rollcall",
+		About: `rollcall answers questions about a fleet. It works on any fleet with REDIS_URL alone
+(and --prefix, if the fleet has one), and only reads unless a verb says otherwise.
+Flags stand behind the verb; rollcall VERB -h shows them.
+
+  rollcall status        who leads, what is held, each instance
+  rollcall find IMEI     who holds a device
+  rollcall why IMEI      why its entry is gone, or still here; of a KEY too
+  rollcall log           what was evicted
+  rollcall doctor        whether this Redis is fit and the fleet is sound
+  rollcall verify        what of the registry does not fit together
+
+  rollcall pause REASON  holds every leader until rollcall resume
+  rollcall sweep         runs a pass now, or tells what it would do
+  rollcall resign        has another replica lead
+  rollcall wait          ends when the fleet is as asked for`,
+		Notes:    exitsNo,
+		Commands: verbs(),
+	}
+	c.Run = c.ShowHelp
+	return c
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/rollcall-redis/rollcall/internal/inspect"
+	"github.com/rollcall-redis/rollcall/internal/service"
+)
+
+// replicaTimeout bounds a request that only reads.
+const replicaTimeout = 5 * time.Second
+
+// askReplica asks a replica for its status.
+func askReplica(ctx context.Context, base string) (inspect.Replica, error) {
+	ctx, cancel := context.WithTimeout(ctx, replicaTimeout)
+	defer cancel()
+	var s service.Status
+	if _, err := request(ctx, http.MethodGet, base+"/api/v1/status", "", &s); err != nil {
+		return inspect.Replica{}, err
+	}
+	p := inspect.Replica{
+		Instance: s.Instance, Version: s.Version, Leading: s.Janitor.Leading, Passes: s.Janitor.Sweeps,
+	}
+	_, p.Address, _ = strings.Cut(base, "://")
+	p.Interval, _ = time.ParseDuration(s.Registry.Interval) // what is not understood is not known
+	p.TTL, _ = time.ParseDuration(s.Registry.TTL)
+	return p, nil
+}
+
+// refusal is what a replica answers to a request that it does not do.
+type refusal struct {
+	Status int
+	Text   string `json:"error"`
+	Leader string `json:"leader"` // of status 409
+
+	base string
+}
+
+func (r *refusal) Error() string {
+	return fmt.Sprintf("%s answers %d: %s", r.base, r.Status, r.Text)
+}
+
+// request sends one, and decodes the answer of a success into to. The error of a replica that
+// answers otherwise is a *refusal.
+func request(ctx context.Context, method, address, token string, to any) (status int, err error) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return 0, fmt.Errorf("--http: expected a URL such as http://10.0.0.7:8080")
+	}
+	req, err := http.NewRequestWithContext(ctx, method, address, nil)
+	if err != nil {
+		return 0, err
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	client := http.Client{
+		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true},
+		// A redirect may lead the token elsewhere.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(res.Body, 16<<20))
+	if err != nil {
+		return res.StatusCode, fmt.Errorf("%s: read the answer: %w", u.Host, err)
+	}
+	if res.StatusCode/100 != 2 {
+		no := &refusal{Status: res.StatusCode, base: u.Host}
+		if json.Unmarshal(body, no) != nil || no.Text == "" {
+			no.Text = "no replica of this project is there"
+		}
+		return res.StatusCode, no
+	}
+	if err := json.Unmarshal(body, to); err != nil {
+		return res.StatusCode, fmt.Errorf("%s: the answer is not understood: %w", u.Host, err)
+	}
+	return res.StatusCode, nil
+}

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/rollcall-redis/rollcall/internal/inspect"
+	"github.com/rollcall-redis/rollcall/internal/service"
+)
+
+// status is "rollcall status".
+func status() *service.Command {
+	var f fleet
+	return &service.Command{
+		Name: "rollcall status",
+		About: `rollcall status shows who leads since when, what holds the sweeping and what to do,
+each instance and in what it differs, and what was last evicted. Redis does not know
+replicas' versions and addresses: with --http these replicas are asked for theirs.`,
+		Settings: append(f.table(), f.replicas()),
+		Check:    f.check,
+		Run: f.ask(func(ctx context.Context, r *inspect.Reader, w io.Writer) error {
+			s, err := f.status(ctx, r)
+			if err != nil {
+				return err
+			}
+			if f.json {
+				return writeJSON(w, s)
+			}
+			return showStatus(w, s)
+		}),
+		Notes: exits,
+	}
+}
+
+// status is what Redis says, and the replicas that were named.
+func (f *fleet) status(ctx context.Context, r *inspect.Reader) (inspect.Status, error) {
+	s, err := r.Status(ctx)
+	if err != nil {
+		return s, err
+	}
+	for _, url := range f.http {
+		p, err := askReplica(ctx, url)
+		if err != nil {
+			return s, err
+		}
+		s.Add(p)
+	}
+	return s, nil
+}
+
+// showStatus writes a status for people.
+func showStatus(w io.Writer, s inspect.Status) error {
+	if err := showHead(w, s); err != nil {
+		return err
+	}
+	rows := [][]string{{"INSTANCE", "DEVICES", "ALIVE", "LAST BEAT", "TIME LEFT", "TTL", "INTERVAL",
+		"RUNNING", "VERSION", "REMARKS"}}
+	for _, in := range s.Instances {
+		devices, alive, running := strconv.FormatInt(in.Devices, 10), "no", "-"
+		if in.Devices < 0 {
+			devices = "?"
+		}
+		if in.Alive {
+			alive = "yes"
+		}
+		if !in.Started.IsZero() {
+			running = inspect.Short(s.Now.Sub(in.Started))
+		}
+		remarks := in.Differs
+		if in.Old {
+			remarks = join(remarks, "old writer")
+		}
+		if s.Leader != nil && s.Leader.Instance == in.ID {
+			remarks = join("leads", remarks)
+		}
+		rows = append(rows, []string{in.ID, devices, alive, ago(in.LastBeat, s.Now), or(in.ExpiresIn),
+			or(in.TTL), or(in.Interval), running, or(in.Version), remarks})
+	}
+	fmt.Fprintln(w)
+	if err := columns(w, rows...); err != nil {
+		return err
+	}
+	if len(s.Sweeps) > 0 {
+		rows = [][]string{{"SWEEP", "LAST EVICTED", "HOW MANY", "OWNER", "BY"}}
+		for _, l := range s.Sweeps {
+			rows = append(rows, []string{l.Sweep, ago(l.At, s.Now), strconv.Itoa(l.Count), or(l.Owner), l.Leader})
+		}
+		fmt.Fprintln(w)
+		if err := columns(w, rows...); err != nil {
+			return err
+		}
+	}
+	if len(s.Passes) == 0 {
+		return nil
+	}
+	rows = [][]string{{"SWEEP", "LAST PASS", "OUTCOME", "SCANNED", "EVICTED", "TOOK"}}
+	for _, p := range s.Passes {
+		rows = append(rows, []string{p.Sweep, ago(p.Started, s.Now),
+			join(string(p.Outcome), cmp.Or(p.Reason, p.Error)), strconv.Itoa(p.Scanned), strconv.Itoa(p.Evicted),
+			strconv.FormatFloat(p.Seconds, 'f', 3, 64) + "s"})
+	}
+	fmt.Fprintln(w)
+	return columns(w, rows...)
+}
+
+// showHead writes what there is one of: leader, hold, registry, Redis.
+func showHead(w io.Writer, s inspect.Status) error {
+	leader := "nobody leads: nothing dead is swept"
+	if l := s.Leader; l != nil {
+		leader = l.Instance
+		if l.Address != "" {
+			leader += " at " + l.Address
+		}
+		switch {
+		case !l.Since.IsZero():
+			leader += fmt.Sprintf(", since %s, term %d", ago(l.Since, s.Now), l.Epoch)
+		case l.Epoch == 0:
+			leader += ", its term begins"
+		default:
+			leader += fmt.Sprintf(", term %d", l.Epoch)
+		}
+		if l.ExpiresIn == "" {
+			leader += "; the lease never expires"
+		}
+	}
+	hold := "nothing: what is dead is swept"
+	switch {
+	case s.Hold != nil && s.Hold.Reason == "paused":
+		hold = s.Hold.Sentence
+	case s.Hold != nil:
+		hold = fmt.Sprintf("%s: %s (docs/runbook.md#%s)", s.Hold.Reason, s.Hold.Sentence, s.Hold.Runbook)
+	case s.Witness.LastTick.IsZero():
+		hold = "nobody has listened to this Redis yet"
+	case !s.Heard:
+		hold = fmt.Sprintf("nobody listens: the last tick was %s", ago(s.Witness.LastTick, s.Now))
+	case s.Leader == nil:
+		hold = "nothing"
+	}
+	listening := "not yet"
+	if !s.Witness.Since.IsZero() {
+		listening = "without a hold for " + inspect.Short(s.Now.Sub(s.Witness.Since))
+	}
+	limit := "no limit"
+	if s.Redis.MaxMemory > 0 {
+		limit = megabytes(s.Redis.MaxMemory) + " at most"
+	}
+	return columns(w,
+		[]string{"leader", leader},
+		[]string{"held by", hold},
+		[]string{"witness", "listens " + listening},
+		[]string{"registry", fmt.Sprintf("%d entries, %d evicted ever", s.Entries, s.Witness.Evicted)},
+		[]string{"Redis", fmt.Sprintf("%s, %s, policy %s, %s used, %s", cmp.Or(s.Redis.Version, "version unknown"),
+			cmp.Or(s.Redis.Role, "role unknown"), cmp.Or(s.Redis.Policy, "unknown"), megabytes(s.Redis.Memory),
+			limit)})
+}
+
+func megabytes(n int64) string { return strconv.FormatFloat(float64(n)/(1<<20), 'f', 1, 64) + " MB" }
+
+// join puts a comma between texts that are not empty.
+func join(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return a + ", " + b
+}

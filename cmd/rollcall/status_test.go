@@ -1,0 +1,155 @@
+package main
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/inspect"
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/internal/service"
+	"github.com/rollcall-redis/rollcall/janitor"
+)
+
+var now = time.Date(2030, 1, 2, 15, 4, 5, 0, time.UTC)
+
+// sampleStatus has something in each column.
+func sampleStatus() inspect.Status {
+	return inspect.Status{
+		Now: now,
+		Leader: &inspect.Leader{
+			Instance: "ingest-2", Since: now.Add(-133 * time.Second), Epoch: 1893596512000000,
+			Address: "10.0.0.2:8080", ExpiresIn: "12s",
+		},
+		Hold: &inspect.Hold{
+			Reason: "restarted", Since: now.Add(-time.Minute), Until: now.Add(32 * time.Second),
+			Sentence: "Redis was restarted; nothing is deleted for 32s more", Runbook: "restarted",
+		},
+		Witness: inspect.Witness{
+			Since: now.Add(-time.Minute), LastTick: now.Add(-time.Second), LastHold: now.Add(-time.Minute),
+			Reason: "restarted", Evicted: 1044,
+		},
+		Heard: true, Entries: 99044,
+		Instances: []inspect.Instance{
+			{ID: "ingest-1", Devices: 33015, Alive: true, LastBeat: now.Add(-4 * time.Second),
+				Started: now.Add(-25 * time.Hour), ExpiresIn: "1m26s", TTL: "1m30s", Interval: "30s", Version: "v0.1.0"},
+			{ID: "ingest-2", Devices: 66029, Alive: true, LastBeat: now.Add(-21 * time.Second),
+				Started: now.Add(-3 * time.Hour), ExpiresIn: "39s", TTL: "1m", Differs: "TTL 1m, fleet 1m30s"},
+			{ID: "ingest-7", Devices: -1},
+			{ID: "old\n1", Devices: 3, Alive: true, ExpiresIn: "50s", Old: true},
+		},
+		Sweeps: []inspect.Last{{
+			Sweep: "owners", At: now.Add(-12 * time.Minute), Epoch: 1893596512000000, Leader: "ingest-2",
+			Owner: "ingest-7", Count: 44,
+		}},
+		Passes: []janitor.Report{{
+			Sweep: "registry", Epoch: 1893596512000000, Outcome: janitor.Held, Reason: "restarted",
+			Started: now.Add(-20 * time.Second), Seconds: 0.012, Scanned: 7,
+		}},
+		Redis: inspect.Server{
+			Version: "7.0.15", Role: "master", Policy: "noeviction", MaxMemory: 1 << 30, Memory: 12 << 20, Clients: 17,
+		},
+	}
+}
+
+func TestStatusIsATableForPeopleAndJSONForPrograms(t *testing.T) {
+	var table, json bytes.Buffer
+	require.NoError(t, showStatus(&table, sampleStatus()))
+	require.NoError(t, writeJSON(&json, sampleStatus()))
+	golden(t, "status.txt", table.String())
+	golden(t, "status.json", json.String())
+}
+
+func TestStatusOfAFleet(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, rw redistest.World) {
+		t.Parallel()
+		w := newWorld(t, rw)
+		one := w.replica("one")
+		until(t, "one leads", func() bool {
+			s := ask[inspect.Status](w, "status")
+			return s.Leader != nil && s.Leader.Epoch > 0
+		})
+		w.replica("two")
+		w.holds(one, "356307042441013")
+		w.writes("old", time.Minute, "356307042441014", "356307042441015")
+
+		s := ask[inspect.Status](w, "status")
+		require.Equal(t, "one", s.Leader.Instance)
+		require.WithinDuration(t, s.Now, s.Leader.Since, patience)
+		require.True(t, s.Heard)
+		require.NotNil(t, s.Hold, "nobody has listened for a grace period yet")
+		require.Equal(t, "gap", s.Hold.Reason)
+		require.Contains(t, s.Hold.Sentence, "nothing is deleted for")
+		require.EqualValues(t, 3, s.Entries)
+		require.Len(t, s.Instances, 3)
+		old, first := s.Instances[0], s.Instances[1]
+		require.Equal(t, "old", old.ID)
+		require.True(t, old.Alive && old.Old)
+		require.EqualValues(t, 2, old.Devices)
+		require.Equal(t, "one", first.ID)
+		require.True(t, first.Alive)
+		require.False(t, first.Old)
+		require.EqualValues(t, 1, first.Devices)
+		require.Equal(t, "3s", first.TTL)
+		require.Empty(t, first.Differs)
+		require.WithinDuration(t, s.Now, first.LastBeat, patience)
+
+		code, table, stderr := w.run("status")
+		require.Equal(t, service.ExitOK, code, stderr)
+		require.Regexp(t, `(?m)^leader +one, since .*, term \d+$`, table)
+		require.Regexp(t, `(?m)^held by +gap: nobody listened .*docs/runbook.md#gap`, table)
+		require.Regexp(t, `(?m)^two +0 +yes `, table)
+
+		until(t, "the hold ends", func() bool { return ask[inspect.Status](w, "status").Hold == nil })
+	})
+}
+
+func TestStatusOfAnEmptyRedisSaysThatNobodyIsThere(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, rw redistest.World) {
+		w := newWorld(t, rw)
+		s := ask[inspect.Status](w, "status")
+		require.Nil(t, s.Leader)
+		require.Nil(t, s.Hold)
+		require.False(t, s.Heard)
+		require.NotNil(t, s.Instances)
+		_, table, _ := w.run("status")
+		require.Contains(t, table, "nobody leads")
+		require.Contains(t, table, "nobody has listened to this Redis yet")
+		require.Empty(t, w.client.Keys(t.Context(), w.keys.Prefix+"*").Val(), "it only reads")
+	})
+}
+
+func TestStatusNamesWhoDiffersAndAPause(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, redistest.World{
+		Client: redistest.Shared(t).Client(), Options: redistest.Shared(t).Options(), Prefix: redistest.Prefix(t),
+	})
+	one := w.replica("one")
+	until(t, "somebody listens", func() bool { return ask[inspect.Status](w, "status").Heard })
+	require.NoError(t, one.jan.Pause(t.Context(), janitor.Pause{Who: "ann", Why: "upgrade"}))
+	at, err := w.client.Time(t.Context()).Result()
+	require.NoError(t, err)
+	require.NoError(t, w.client.SAdd(t.Context(), w.keys.Roster(), "slow").Err())
+	require.NoError(t, w.client.Set(t.Context(), w.keys.Heartbeat("slow"), heartbeatAt(at), time.Minute).Err())
+
+	s := ask[inspect.Status](w, "status")
+	require.Equal(t, "paused", s.Hold.Reason)
+	require.True(t, s.Hold.Until.IsZero())
+	require.Equal(t, "slow", s.Instances[1].ID)
+	require.Equal(t, "TTL 1m, fleet 3s", s.Instances[1].Differs)
+	_, table, _ := w.run("status")
+	require.Contains(t, table, "paused by ann (upgrade) until it is resumed")
+}
+
+func TestARedisThatIsAwayIsAFailure(t *testing.T) {
+	t.Parallel()
+	w := &world{t: t, environ: []string{"REDIS_URL=redis://127.0.0.1:1"}}
+	code, stdout, stderr := w.run("status")
+	require.Equal(t, service.ExitFailed, code)
+	require.Empty(t, stdout)
+	require.Contains(t, stderr, "connection refused")
+}

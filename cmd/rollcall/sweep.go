@@ -1,0 +1,153 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/inspect"
+	"github.com/rollcall-redis/rollcall/internal/service"
+	"github.com/rollcall-redis/rollcall/internal/wait"
+	"github.com/rollcall-redis/rollcall/janitor"
+)
+
+// sweep is "rollcall sweep".
+func sweep() *service.Command {
+	var f fleet
+	var owner, name string
+	var dry bool
+	return &service.Command{
+		Name: "rollcall sweep",
+		About: `rollcall sweep has the leader run one pass of each sweep now, and shows the reports; with
+--dry-run it tells what would go, and deletes nothing. It needs --http with the leader's
+URL, or those of all replicas: the leader is found among them.`,
+		Settings: f.acting(
+			service.Setting{Name: "owner", Value: service.Text(&owner),
+				Meaning: "only what this instance left; needs REDIS_URL, to look whether it lives"},
+			service.Setting{Name: "sweep", Value: service.Text(&name), Meaning: "only this sweep"},
+			service.Setting{Name: "dry-run", Default: "false", Switch: true, Value: service.Bool(&dry),
+				Meaning: "judge and report, delete nothing"}),
+		Check: func(in *service.Input) {
+			f.checkActing(in, true)
+			if owner != "" && !in.Given("REDIS_URL") {
+				in.Fault("REDIS_URL: expected the fleet's Redis, to look whether --owner lives; it is not set")
+			}
+		},
+		Run: func(ctx context.Context, stdout, stderr io.Writer) error {
+			if owner != "" {
+				if err := f.checkDead(ctx, owner); err != nil {
+					return err
+				}
+			}
+			q := url.Values{"dry_run": {strconv.FormatBool(dry)}}
+			if owner != "" {
+				q.Set("owner", owner)
+			}
+			if name != "" {
+				q.Set("sweep", name)
+			}
+			var answer struct {
+				Reports []janitor.Report `json:"reports"`
+			}
+			if service.IsTerminal(stderr) {
+				watched, stop := context.WithCancel(ctx)
+				ended := make(chan struct{})
+				go func() {
+					defer close(ended)
+					f.progress(watched, stderr)
+				}()
+				defer func() { stop(); <-ended }()
+			}
+			if err := f.post(ctx, "/api/v1/sweep", q, &answer); err != nil {
+				return err
+			}
+			return f.showReports(stdout, answer.Reports)
+		},
+		Notes: exits + " A pass that is held is no failure.",
+	}
+}
+
+// checkDead returns an error if the owner lives, or is not known.
+func (f *fleet) checkDead(ctx context.Context, owner string) error {
+	return f.write(func(c *service.Clients, keys guard.Layout) error {
+		known, alive, err := inspect.New(c.Data, keys).Owner(ctx, owner)
+		switch {
+		case err != nil:
+			return err
+		case alive:
+			return fmt.Errorf("%s lives: its heartbeat exists, so nothing of it is swept", owner)
+		case !known:
+			return fmt.Errorf("no instance is known by the name %s: neither roster, index nor registry has it", owner)
+		}
+		return nil
+	})
+}
+
+// progressEvery is how often the replicas are asked how far the passes are.
+const progressEvery = 500 * time.Millisecond
+
+// progress draws a bar of the passes that somebody asked for, until ctx ends.
+func (f *fleet) progress(ctx context.Context, w io.Writer) {
+	const clear = "\r\x1b[K"
+	defer func() { _, _ = io.WriteString(w, clear) }()
+	for wait.For(ctx, progressEvery) {
+		for _, base := range f.http {
+			var s service.Status
+			_, err := request(ctx, http.MethodGet, base+"/api/v1/status", "", &s)
+			if err != nil || !s.Janitor.Leading {
+				continue
+			}
+			for _, p := range s.Janitor.Passes {
+				fmt.Fprint(w, clear, bar(p))
+			}
+		}
+	}
+}
+
+// bar is how far a pass is, in one line.
+func bar(p janitor.Progress) string {
+	const width = 30
+	full := int(p.Ratio() * width)
+	text := fmt.Sprintf("%s [%s%s] %3.0f%%, %d scanned, %d evicted", service.Printable(p.Sweep),
+		strings.Repeat("#", full), strings.Repeat(".", width-full), p.Ratio()*100, p.Scanned, p.Evicted)
+	if p.SecondsLeft > 0 {
+		text += ", " + inspect.Short(time.Duration(p.SecondsLeft*float64(time.Second))) + " left"
+	}
+	return text
+}
+
+// showReports writes the passes' reports, and fails if one of them did.
+func (f *fleet) showReports(w io.Writer, reports []janitor.Report) (err error) {
+	if f.json {
+		err = writeJSON(w, map[string]any{"reports": reports})
+	} else {
+		rows := [][]string{{"SWEEP", "OUTCOME", "SCANNED", "CONDEMNED", "EVICTED", "KEPT", "TOOK"}}
+		for _, r := range reports {
+			outcome := join(string(r.Outcome), cmp.Or(r.Reason, r.Error))
+			if r.DryRun {
+				outcome = join(outcome, "dry run")
+			}
+			var kept []string
+			for _, reason := range slices.Sorted(maps.Keys(r.Spared)) {
+				kept = append(kept, fmt.Sprintf("%s %d", reason, r.Spared[reason]))
+			}
+			rows = append(rows, []string{r.Sweep, outcome, strconv.Itoa(r.Scanned), strconv.Itoa(r.Condemned),
+				strconv.Itoa(r.Evicted), or(strings.Join(kept, ", ")), strconv.FormatFloat(r.Seconds, 'f', 3, 64) + "s"})
+		}
+		err = columns(w, rows...)
+	}
+	failed := slices.IndexFunc(reports, func(r janitor.Report) bool { return r.Outcome == janitor.Failed })
+	if err == nil && failed >= 0 {
+		err = fmt.Errorf("sweep %s failed: %s", reports[failed].Sweep, reports[failed].Error)
+	}
+	return err
+}

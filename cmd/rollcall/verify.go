@@ -1,0 +1,55 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/rollcall-redis/rollcall/internal/inspect"
+	"github.com/rollcall-redis/rollcall/internal/service"
+)
+
+// verify is "rollcall verify".
+func verify() *service.Command {
+	var f fleet
+	return &service.Command{
+		Name: "rollcall verify",
+		About: `rollcall verify reads the whole registry and every index, and counts by owner the entries
+whose owner is dead, the entries that the index lacks, and the other way round. It
+changes nothing. A fleet goes on meanwhile: a few may be counted that just changed.`,
+		Settings: f.table(),
+		Check:    f.check,
+		Run: f.ask(func(ctx context.Context, r *inspect.Reader, w io.Writer) error {
+			v, err := r.Verify(ctx)
+			if err != nil {
+				return err
+			}
+			if f.json {
+				return writeJSON(w, v)
+			}
+			return showVerification(w, v)
+		}),
+		Notes: exits,
+	}
+}
+
+// showVerification writes the sums, and a row an owner.
+func showVerification(w io.Writer, v inspect.Verification) error {
+	_, err := fmt.Fprintf(w, "%d entries: of dead owners %d, not in their owner's index %d; "+
+		"in an index and not that owner's entries %d\n", v.Entries, v.Dead, v.NotIndexed, v.NotEntries)
+	if err != nil || len(v.Owners) == 0 {
+		return err
+	}
+	rows := [][]string{{"OWNER", "ALIVE", "ENTRIES", "NOT INDEXED", "NOT ENTRIES"}}
+	for _, o := range v.Owners {
+		alive := "no"
+		if o.Alive {
+			alive = "yes"
+		}
+		rows = append(rows, []string{o.Owner, alive, strconv.Itoa(o.Entries), strconv.Itoa(o.NotIndexed),
+			strconv.Itoa(o.NotEntries)})
+	}
+	fmt.Fprintln(w)
+	return columns(w, rows...)
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"github.com/rollcall-redis/rollcall/internal/inspect"
+	"github.com/rollcall-redis/rollcall/internal/service"
+	"github.com/rollcall-redis/rollcall/internal/wait"
+)
+
+// waitEvery is how often what is waited for is looked at.
+const waitEvery = 500 * time.Millisecond
+
+// waitFor is "rollcall wait".
+func waitFor() *service.Command {
+	var (
+		f                 fleet
+		leader, converged bool
+		gone              string
+		timeout           time.Duration
+	)
+	return &service.Command{
+		Name: "rollcall wait",
+		About: `rollcall wait ends when the fleet is as asked for, or after --timeout. It is for scripts
+and deployments. Give one of --leader, --converged and --gone.`,
+		Settings: append(f.table(),
+			service.Setting{Name: "leader", Default: "false", Switch: true, Value: service.Bool(&leader),
+				Meaning: "until a replica leads, and has begun its term"},
+			service.Setting{Name: "converged", Default: "false", Switch: true, Value: service.Bool(&converged),
+				Meaning: "until a replica leads, nothing holds deletes, and each entry's owner lives: reads " +
+					"the whole registry each time"},
+			service.Setting{Name: "gone", Value: service.Text(&gone),
+				Meaning: "until nothing is left of this instance: no heartbeat, no entry"},
+			service.Setting{Name: "timeout", Default: "1m",
+				Value:   service.Duration(&timeout, time.Second, 24*time.Hour),
+				Meaning: "how long at most"}),
+		Check: func(in *service.Input) {
+			f.check(in)
+			asked := 0
+			for _, yes := range []bool{leader, converged, gone != ""} {
+				if yes {
+					asked++
+				}
+			}
+			if asked != 1 {
+				in.Fault("expected one of --leader, --converged and --gone ID, got %d", asked)
+			}
+		},
+		Run: f.ask(func(ctx context.Context, r *inspect.Reader, w io.Writer) error {
+			look := r.Led
+			switch {
+			case converged:
+				look = r.Converged
+			case gone != "":
+				look = func(ctx context.Context) (bool, string, error) { return r.Gone(ctx, gone) }
+			}
+			start := time.Now()
+			bounded, cancel := context.WithTimeout(ctx, timeout)
+			defer cancel()
+			done, sentence, err := await(bounded, look)
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			if err != nil {
+				return err
+			}
+			if f.json {
+				err = writeJSON(w, map[string]any{"done": done, "sentence": sentence,
+					"waited": time.Since(start).Round(time.Millisecond).String()})
+			} else {
+				err = line(w, "%s", sentence)
+			}
+			if err == nil && !done {
+				err = service.ErrNo
+			}
+			return err
+		}),
+		Notes: exitsNo + " That is: not in time.",
+	}
+}
+
+// await looks again and again until it is done or ctx ends. What is returned is of the last look that
+// ended in time. A Redis that is away for a moment ends nothing.
+func await(
+	ctx context.Context, look func(context.Context) (bool, string, error),
+) (done bool, sentence string, err error) {
+	for first := true; ; first = false {
+		d, s, e := look(ctx)
+		if first || ctx.Err() == nil {
+			done, sentence, err = d, s, e
+		}
+		if done || !wait.For(ctx, waitEvery) {
+			return done, sentence, err
+		}
+	}
+}

@@ -1,0 +1,125 @@
+package inspect
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Level says how bad a finding is.
+type Level string
+
+// The levels.
+const (
+	OK      Level = "ok"
+	Warning Level = "warning" // works, and something is to be known or done; or it cannot be told
+	Wrong   Level = "wrong"   // does not work, or not for long
+)
+
+// Check is one finding.
+type Check struct {
+	Name     string `json:"name"`
+	Level    Level  `json:"level"`
+	Sentence string `json:"sentence"` // to act on
+}
+
+// Diagnosis is what Doctor finds.
+type Diagnosis struct {
+	OK     bool    `json:"ok"` // nothing is wrong
+	Checks []Check `json:"checks"`
+}
+
+// patient is what the checks look at. They are asked only while the server answers.
+type patient struct {
+	*Reader
+	now    time.Time
+	server Server
+	status Status // of the fleet
+}
+
+// found is what a check found. A check that cannot tell returns an error.
+type found struct {
+	level    Level
+	sentence string
+}
+
+func fine(format string, args ...any) (found, error) {
+	return found{OK, fmt.Sprintf(format, args...)}, nil
+}
+func warn(format string, args ...any) (found, error) {
+	return found{Warning, fmt.Sprintf(format, args...)}, nil
+}
+func wrong(format string, args ...any) (found, error) {
+	return found{Wrong, fmt.Sprintf(format, args...)}, nil
+}
+
+// check is one of doctor's questions.
+type check struct {
+	name string
+	ask  func(ctx context.Context, p *patient) (found, error)
+}
+
+// ofServer are asked of any Redis, also before there is a fleet.
+var ofServer = []check{
+	{"latency", checkLatency}, {"version", checkVersion}, {"cluster", checkCluster}, {"role", checkRole},
+	{"policy", checkPolicy}, {"memory", checkMemory}, {"evicted_keys", checkEvictedKeys},
+	{"persistence", checkPersistence}, {"clock", checkClock}, {"database", checkDatabase}, {"types", checkTypes},
+}
+
+// ofFleet are asked of a fleet.
+var ofFleet = []check{
+	{"leader", checkLeader}, {"lease", checkLease}, {"epoch", checkEpoch}, {"witness", checkWitness},
+	{"hold", checkHold}, {"settings", checkSettings}, {"heartbeats", checkHeartbeats},
+	{"old_writers", checkOldWriters}, {"index", checkIndex}, {"log", checkLog},
+}
+
+// Doctor looks whether this Redis is fit and the fleet is sound. It changes nothing. Its error says
+// that the server does not answer: all else is a finding.
+func (r *Reader) Doctor(ctx context.Context) (Diagnosis, error) {
+	p := &patient{Reader: r}
+	var err error
+	if p.now, err = r.now(ctx); err != nil {
+		return Diagnosis{}, err
+	}
+	if p.server, err = r.server(ctx); err != nil {
+		return Diagnosis{}, err
+	}
+	d := Diagnosis{Checks: []Check{}}
+	ask := func(checks []check) {
+		for _, c := range checks {
+			f, err := c.ask(ctx, p)
+			if err != nil {
+				f = found{Warning, "cannot be told: " + err.Error()}
+			}
+			d.Checks = append(d.Checks, Check{c.name, f.level, f.sentence})
+		}
+	}
+	ask(ofServer)
+	d.Checks = append(d.Checks, r.rights(ctx)...)
+	if p.status, err = r.Status(ctx); err != nil {
+		d.Checks = append(d.Checks, Check{"fleet", Warning, "cannot be told: " + err.Error()})
+	} else if p.noFleet() {
+		d.Checks = append(d.Checks, Check{"fleet", OK, "there is none yet"})
+	} else {
+		ask(ofFleet)
+	}
+	d.OK = !slices.ContainsFunc(d.Checks, func(c Check) bool { return c.Level == Wrong })
+	return d, ctx.Err()
+}
+
+// noFleet: nobody has ever been here.
+func (p *patient) noFleet() bool {
+	s := p.status
+	return s.Leader == nil && s.Witness.LastTick.IsZero() && len(s.Instances) == 0
+}
+
+// living are the ids of who lives.
+func (p *patient) living() (ids []string) {
+	for _, in := range p.status.Instances {
+		if in.Alive {
+			ids = append(ids, in.ID)
+		}
+	}
+	return ids
+}

@@ -1,0 +1,190 @@
+package inspect
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/rollcall-redis/rollcall/lease"
+)
+
+func checkLeader(_ context.Context, p *patient) (found, error) {
+	switch l := p.status.Leader; {
+	case l == nil && len(p.living()) == 0:
+		return warn("nobody lives, so nobody leads; start a replica")
+	case l == nil:
+		return wrong("nobody leads, so nothing dead is swept; look at runbook.md#rollcallnobodyleads")
+	case l.Since.IsZero():
+		return fine("%s leads", l.Instance)
+	default:
+		return fine("%s has led for %s", l.Instance, Short(p.status.Now.Sub(l.Since)))
+	}
+}
+
+func checkLease(ctx context.Context, p *patient) (found, error) {
+	h, held, err := lease.ReadHolder(ctx, p.client, p.keys.Lease())
+	switch {
+	case err != nil:
+		return found{}, err
+	case !held:
+		return fine("free")
+	case h.TTL < 0:
+		return wrong("%s never expires: somebody wrote it by hand; contenders cap it after a lease TTL, "+
+			"or delete it", p.keys.Lease())
+	}
+	return fine("expires in %s unless renewed", Short(h.TTL))
+}
+
+// checkEpoch finds a clock that once was ahead: epochs are drawn from it, and never fall.
+func checkEpoch(ctx context.Context, p *patient) (found, error) {
+	h, _, err := lease.ReadHolder(ctx, p.client, p.keys.Lease())
+	if err != nil {
+		return found{}, err
+	}
+	at := time.UnixMicro(int64(h.Epoch))
+	if ahead := at.Sub(p.status.Now); ahead > clockWarn {
+		return warn("the newest term's number is %s ahead of the server's clock: that clock was ahead once; "+
+			"harmless, but no time can be told from a term's number", Short(ahead))
+	}
+	return fine("%d", h.Epoch)
+}
+
+func checkWitness(_ context.Context, p *patient) (found, error) {
+	w := p.status.Witness
+	switch {
+	case p.status.Heard:
+		return fine("Redis is listened to, without a hold for %s", Short(p.status.Now.Sub(w.Since)))
+	case w.LastTick.After(p.status.Now):
+		return wrong("the last tick is %s in the future: the server's clock went back",
+			Short(w.LastTick.Sub(p.status.Now)))
+	case len(p.living()) == 0:
+		return warn("nobody lives, so nobody listens to Redis")
+	case w.LastTick.IsZero():
+		return wrong("nobody has listened to Redis yet, so nothing is swept: a janitor has to run")
+	}
+	return wrong("nobody has listened to Redis for %s, so nothing is swept: a janitor has to run",
+		Short(p.status.Now.Sub(w.LastTick)))
+}
+
+func checkHold(_ context.Context, p *patient) (found, error) {
+	if h := p.status.Hold; h != nil {
+		return warn("%s: %s", h.Reason, h.Sentence)
+	}
+	return fine("nothing holds deletes")
+}
+
+func checkSettings(_ context.Context, p *patient) (found, error) {
+	var differ []string
+	for _, in := range p.status.Instances {
+		if in.Differs != "" {
+			differ = append(differ, in.ID+" ("+in.Differs+")")
+		}
+	}
+	if len(differ) > 0 {
+		return wrong("replicas disagree, so nothing is swept: %s; set the same HEARTBEAT_INTERVAL and "+
+			"HEARTBEAT_TTL on all", few(differ))
+	}
+	w := p.status.Witness
+	if !w.disagreed.IsZero() && p.status.Now.Sub(w.disagreed) <= w.need {
+		return wrong("replicas disagreed %s about HEARTBEAT_INTERVAL or HEARTBEAT_TTL; set the same on all",
+			Ago(p.status.Now.Sub(w.disagreed)))
+	}
+	if w.TTL == 0 {
+		return fine("none are known yet")
+	}
+	return fine("TTL %s, interval %s", Short(w.TTL), Short(w.Interval))
+}
+
+// few names some of many.
+func few(names []string) string {
+	const most = 5
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+}
+
+func checkHeartbeats(_ context.Context, p *patient) (found, error) {
+	var forever []string
+	dead := 0
+	for _, in := range p.status.Instances {
+		if in.Alive && in.ExpiresIn == "0s" {
+			forever = append(forever, in.ID)
+		}
+		if !in.Alive {
+			dead++
+		}
+	}
+	if len(forever) > 0 {
+		return wrong("heartbeats that never expire: %s: these would never be found dead; delete the keys %s",
+			few(forever), p.keys.Heartbeat("ID"))
+	}
+	if dead > 0 {
+		return warn("%d live; what %d silent ones have left will be swept", len(p.living()), dead)
+	}
+	return fine("%d live", len(p.living()))
+}
+
+func checkOldWriters(_ context.Context, p *patient) (found, error) {
+	var old []string
+	for _, in := range p.status.Instances {
+		if in.Old {
+			old = append(old, in.ID)
+		}
+	}
+	if len(old) > 0 {
+		return warn("older writers, without boot token or not on the roster: %s: they put nothing back "+
+			"that Redis loses, and only the full scan sweeps them; update them", few(old))
+	}
+	return fine("none")
+}
+
+// checkIndex compares a sample of the registry with the indexes of living owners.
+func checkIndex(ctx context.Context, p *patient) (found, error) {
+	page, _, err := p.client.HScan(ctx, p.keys.Registry(), 0, "", pageSize).Result()
+	if err != nil {
+		return found{}, err
+	}
+	v := newVerification()
+	if err := p.compare(ctx, page, v); err != nil {
+		return found{}, err
+	}
+	missing, looked := 0, 0
+	for _, in := range p.status.Instances {
+		o := v.owners[in.ID]
+		if o == nil || !in.Alive || in.Old {
+			continue
+		}
+		missing, looked = missing+o.NotIndexed, looked+o.Entries
+	}
+	if missing > 0 {
+		return warn("of %d entries looked at, the indexes of their living owners lack %d: the index was lost, or "+
+			"REGISTRY_REVERSE_INDEX is off; owners put it back within ten intervals, the full scan does without",
+			looked, missing)
+	}
+	return fine("of %d entries looked at, none is missing", looked)
+}
+
+// logLimit is twice what the leader trims the log to by default.
+const logLimit = 20_000_000
+
+func checkLog(ctx context.Context, p *patient) (found, error) {
+	n, err := p.client.XLen(ctx, p.keys.Log()).Result()
+	if err != nil {
+		return found{}, err
+	}
+	bytes, err := p.client.MemoryUsage(ctx, p.keys.Log()).Result()
+	if n == 0 {
+		return fine("empty")
+	}
+	if err != nil {
+		return warn("%d records; its size cannot be told (%v)", n, err)
+	}
+	text := fmt.Sprintf("%d records, %.1f MB", n, float64(bytes)/1e6)
+	if bytes > logLimit {
+		return warn("%s: larger than the leader should leave it; allow it xtrim and memory|usage, "+
+			"and look whether passes fail", text)
+	}
+	return fine("%s", text)
+}

@@ -1,0 +1,142 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/rollcall-redis/rollcall/guard"
+)
+
+// neededRights are commands as the packages lease, guard, registry and janitor give them, one for
+// each right.
+func neededRights(keys guard.Layout) [][]string {
+	var (
+		entry, beat  = keys.Registry(), keys.Heartbeat("x")
+		index, log   = keys.Devices("x"), keys.Log()
+		lease, epoch = keys.Lease(), keys.Lease() + ":epoch"
+		roster       = keys.Roster()
+		witness      = keys.Witness()
+	)
+	if !keys.OneSlot() {
+		epoch = "{" + keys.Lease() + "}:epoch"
+	}
+	released := strings.TrimSuffix(epoch, ":epoch") + ":released"
+	return [][]string{
+		{"ping"}, {"time"}, {"info", "stats"},
+		{"eval", "return 1", "1", lease}, {"evalsha", "x", "1", lease}, {"eval_ro", "return 1", "1", entry},
+		{"evalsha_ro", "x", "1", entry},
+		{"get", lease}, {"set", lease, "x", "PX", "1", "NX"}, {"del", lease},
+		{"pttl", lease}, {"pexpire", lease, "1"},
+		{"get", epoch}, {"set", epoch, "1"},
+		{"set", beat, "x", "PX", "1"}, {"get", beat}, {"exists", beat}, {"pexpire", beat, "1"}, {"pttl", beat},
+		{"del", beat},
+		{"hset", entry, "f", "v"}, {"hget", entry, "f"}, {"hmget", entry, "f"}, {"hdel", entry, "f"},
+		{"hscan", entry, "0"}, {"hlen", entry}, {"exists", entry}, {"type", entry},
+		{"sadd", index, "m"}, {"srem", index, "m"}, {"scard", index},
+		{"sscan", index, "0"}, {"smismember", index, "m"},
+		{"sadd", roster, "m"}, {"srem", roster, "m"}, {"scard", roster}, {"sscan", roster, "0"},
+		{"hset", witness, "f", "v"}, {"hget", witness, "f"},
+		{"hmget", witness, "f"}, {"hincrby", witness, "f", "1"}, {"hdel", witness, "f"},
+		{"get", keys.Paused()}, {"set", keys.Paused(), "x"}, {"del", keys.Paused()},
+		{"xadd", log, "*", "f", "v"}, {"xrange", log, "-", "+"}, {"xrevrange", log, "+", "-"}, {"xlen", log},
+		{"xtrim", log, "MAXLEN", "1"}, {"xinfo", "stream", log}, {"memory", "usage", log}, {"type", log},
+		{"publish", released, "x"}, {"publish", beat, "x"}, {"subscribe", released}, {"subscribe", beat},
+		{"multi"}, {"exec"},
+	}
+}
+
+// mayScript asks what the user that runs it may do, without doing it. It is for users who may not
+// ask ACL DRYRUN, and changes nothing.
+const mayScript = `
+if not redis.acl_check_cmd then return -1 end
+return redis.acl_check_cmd(unpack(ARGV)) and 1 or 0`
+
+// rights looks one by one whether this user may do what a replica does.
+func (r *Reader) rights(ctx context.Context) []Check {
+	user, err := r.client.Do(ctx, "ACL", "WHOAMI").Text()
+	if err != nil {
+		user = "this user"
+	}
+	may := r.dryRun(user)
+	if _, err := may(ctx, []string{"ping"}); err != nil {
+		may = r.tried
+	}
+	var checks []Check
+	for _, command := range neededRights(r.keys) {
+		ok, err := may(ctx, command)
+		if err != nil && len(checks) == 0 {
+			return []Check{{"rights", Warning, fmt.Sprintf("cannot be told: neither ACL DRYRUN nor a script "+
+				"may ask (%v)", err)}}
+		}
+		if err != nil {
+			checks = append(checks, Check{"rights", Warning, "cannot be told: " + err.Error()})
+			return checks
+		}
+		if !ok {
+			checks = append(checks, missing(user, command))
+		}
+	}
+	if len(checks) == 0 {
+		checks = []Check{{"rights", OK, user + " may do all that a replica does"}}
+	}
+	return checks
+}
+
+// missing is the finding of one right.
+func missing(user string, command []string) Check {
+	name, what := command[0], ""
+	switch {
+	case name == "memory" || name == "xinfo":
+		name, what = name+"|"+command[1], " on "+command[2]
+	case strings.HasPrefix(name, "eval"):
+		what = " on " + command[3]
+	case len(command) > 1 && name != "info":
+		what = " on " + command[1]
+	}
+	level, why := Wrong, ""
+	switch name {
+	case "memory|usage", "xtrim", "xlen":
+		level, why = Warning, ": the eviction log is trimmed by number, or grows"
+	case "publish", "subscribe":
+		level, why = Warning, ": others find out later"
+	case "info":
+		level, why = Warning, ": restarts and evicted keys cannot be seen"
+	}
+	return Check{
+		"right:" + name, level,
+		fmt.Sprintf("%s may not %s%s%s; ACL SETUSER %s +%s, and the key's pattern", user,
+			strings.ToUpper(strings.ReplaceAll(name, "|", " ")), what, why, user, name),
+	}
+}
+
+// may tells whether a command is allowed.
+type may func(ctx context.Context, command []string) (bool, error)
+
+// dryRun asks ACL DRYRUN.
+func (r *Reader) dryRun(user string) may {
+	return func(ctx context.Context, command []string) (bool, error) {
+		args := []any{"ACL", "DRYRUN", user}
+		for _, a := range command {
+			args = append(args, a)
+		}
+		said, err := r.client.Do(ctx, args...).Text()
+		return said == "OK", err
+	}
+}
+
+// tried asks by a script that changes nothing.
+func (r *Reader) tried(ctx context.Context, command []string) (bool, error) {
+	args := make([]any, len(command))
+	for i, a := range command {
+		args[i] = a
+	}
+	said, err := r.client.EvalRO(ctx, mayScript, nil, args...).Int()
+	if err == nil && said < 0 {
+		err = errNoUsers
+	}
+	return said == 1, err
+}
+
+var errNoUsers = errors.New("this server does not say what its users may do")

@@ -1,0 +1,108 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/guard"
+)
+
+// A Reader reads one fleet. It holds no state: any number of goroutines may use it.
+type Reader struct {
+	client redis.UniversalClient
+	keys   guard.Layout
+}
+
+// New returns a Reader of the fleet whose keys the layout names. The client is the caller's.
+func New(client redis.UniversalClient, layout guard.Layout) *Reader {
+	return &Reader{client: client, keys: layout}
+}
+
+// Layout names the keys that the Reader reads.
+func (r *Reader) Layout() guard.Layout { return r.keys }
+
+// now is the server's clock.
+func (r *Reader) now(ctx context.Context) (time.Time, error) {
+	now, err := r.client.Time(ctx).Result()
+	if err != nil {
+		return time.Time{}, fmt.Errorf("inspect: time of the server: %w", err)
+	}
+	return now, nil
+}
+
+// exec sends a pipeline. That a key is absent is no error.
+func exec(ctx context.Context, p redis.Pipeliner, what string) error {
+	cmds, err := p.Exec(ctx)
+	for _, c := range cmds {
+		if err := c.Err(); err != nil && !errors.Is(err, redis.Nil) {
+			return fmt.Errorf("inspect: read %s: %w", what, err)
+		}
+	}
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return fmt.Errorf("inspect: read %s: %w", what, err)
+	}
+	return nil
+}
+
+// A Heartbeat is the proof that an instance lives.
+type Heartbeat struct {
+	Alive     bool
+	Beat      time.Time     // when it was written; zero: the value does not say
+	Boot      time.Time     // when this life of the instance began; zero: the value does not say
+	ExpiresIn time.Duration // 0: never
+}
+
+// ttl is how long a heartbeat lasts, to a tenth of a second; 0: not known.
+func (h Heartbeat) ttl(now time.Time) time.Duration {
+	if h.Beat.IsZero() || h.ExpiresIn == 0 {
+		return 0
+	}
+	return (now.Sub(h.Beat) + h.ExpiresIn).Round(100 * time.Millisecond)
+}
+
+// heartbeats reads those of many instances, a page at a time.
+func (r *Reader) heartbeats(ctx context.Context, ids []string) (map[string]Heartbeat, error) {
+	all := make(map[string]Heartbeat, len(ids))
+	for len(ids) > 0 {
+		page := ids[:min(len(ids), pageSize)]
+		ids = ids[len(page):]
+		p := r.client.Pipeline()
+		values, left := make([]*redis.StringCmd, len(page)), make([]*redis.DurationCmd, len(page))
+		for i, id := range page {
+			values[i], left[i] = p.Get(ctx, r.keys.Heartbeat(id)), p.PTTL(ctx, r.keys.Heartbeat(id))
+		}
+		if err := exec(ctx, p, "heartbeats"); err != nil {
+			return nil, err
+		}
+		for i, id := range page {
+			if values[i].Err() == nil && left[i].Val() != -2 {
+				all[id] = heartbeat(values[i].Val(), left[i].Val())
+			}
+		}
+	}
+	return all, nil
+}
+
+// heartbeat reads `<unix ms>/<boot token>`. An older writer's value may be anything.
+func heartbeat(value string, left time.Duration) Heartbeat {
+	h := Heartbeat{Alive: true, ExpiresIn: max(0, left)}
+	ms, token, ok := strings.Cut(value, "/")
+	if n, err := strconv.ParseInt(ms, 10, 64); ok && err == nil {
+		h.Beat = time.UnixMilli(n)
+	}
+	if len(token) == 26 {
+		if us, err := strconv.ParseInt(token[:16], 10, 64); err == nil {
+			h.Boot = time.UnixMicro(us)
+		}
+	}
+	return h
+}
+
+// pageSize is how many elements one call reads.
+const pageSize = 1000

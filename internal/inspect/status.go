@@ -1,0 +1,318 @@
+package inspect
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/lease"
+)
+
+// Status is a fleet at one time.
+type Status struct {
+	Now       time.Time  `json:"now"`
+	Leader    *Leader    `json:"leader"` // null: nobody leads
+	Hold      *Hold      `json:"hold"`   // null: nothing holds deletes
+	Witness   Witness    `json:"witness"`
+	Heard     bool       `json:"heard"`   // somebody listens to Redis
+	Entries   int64      `json:"entries"` // of the registry
+	Instances []Instance `json:"instances"`
+	Sweeps    []Last     `json:"sweeps"` // the last eviction of each, by the log
+	// Passes are the leader's last ones, where it was asked; see Add.
+	Passes []janitor.Report `json:"passes,omitempty"`
+	Redis  Server           `json:"redis"`
+}
+
+// Leader is who holds the lease.
+type Leader struct {
+	Instance string    `json:"instance"`
+	Since    time.Time `json:"since,omitzero"` // zero: not known
+	Epoch    uint64    `json:"epoch"`          // 0: it has not begun its term yet
+	Address  string    `json:"address"`        // of its HTTP; "": not known, see Add
+	// ExpiresIn is until the lease lapses unless it is renewed; "": it never does.
+	ExpiresIn string `json:"expires_in"`
+}
+
+// Instance is one running replica, or one that left something behind.
+type Instance struct {
+	ID string `json:"id"`
+	// Devices is how many it registered, by its index. Without one it is how many entries name it;
+	// -1: not known, since the registry is too large to be counted for this.
+	Devices   int64     `json:"devices"`
+	Alive     bool      `json:"alive"`
+	LastBeat  time.Time `json:"last_beat,omitzero"` // zero: not known
+	Started   time.Time `json:"started,omitzero"`   // zero: not known
+	ExpiresIn string    `json:"expires_in"`         // of the heartbeat
+	TTL       string    `json:"ttl"`                // of the heartbeat; "": not known
+	Interval  string    `json:"interval"`           // between heartbeats; "": not known, see Add
+	Version   string    `json:"version"`            // "": not known, see Add
+	Address   string    `json:"address"`            // "": not known, see Add
+	// Old: an older writer, without boot token or not on the roster.
+	Old bool `json:"old,omitempty"`
+	// Differs says in which settings it differs from the fleet.
+	Differs string `json:"differs,omitempty"`
+
+	life float64 // of the heartbeat that is left, 0 to 1
+}
+
+// Life is how much of the heartbeat's life is left, 0 to 1; 0 also where that is not known.
+func (i Instance) Life() float64 { return i.life }
+
+// Last is when a sweep last evicted something.
+type Last struct {
+	Sweep  string    `json:"sweep"`
+	At     time.Time `json:"at"`
+	Epoch  uint64    `json:"epoch"`
+	Leader string    `json:"leader"`
+	Owner  string    `json:"owner,omitempty"`
+	Count  int       `json:"count"`
+}
+
+// Server is what INFO says. Empty: it does not say.
+type Server struct {
+	Version   string `json:"version"`
+	Role      string `json:"role"`
+	Policy    string `json:"maxmemory_policy"`
+	MaxMemory int64  `json:"maxmemory"`
+	Memory    int64  `json:"used_memory"`
+	Clients   int64  `json:"clients"`
+
+	info map[string]string
+}
+
+// Status reads what is known of a fleet. It costs a round trip for each thousand instances, and a
+// few more.
+func (r *Reader) Status(ctx context.Context) (Status, error) {
+	s := Status{Instances: []Instance{}, Sweeps: []Last{}}
+	var err error
+	if s.Now, err = r.now(ctx); err != nil {
+		return s, err
+	}
+	if s.Redis, err = r.server(ctx); err != nil {
+		return s, err
+	}
+	if s.Witness, err = r.witness(ctx); err != nil {
+		return s, err
+	}
+	s.Heard = s.Witness.heard(s.Now)
+	if s.Hold, err = r.hold(ctx, s.Witness, s.Now); err != nil {
+		return s, err
+	}
+	if s.Leader, err = r.leader(ctx, s.Now); err != nil {
+		return s, err
+	}
+	if s.Sweeps, err = r.lastEvictions(ctx, s.Now); err != nil {
+		return s, err
+	}
+	return s, r.instances(ctx, &s)
+}
+
+// leader is who holds the lease, or nil.
+func (r *Reader) leader(ctx context.Context, now time.Time) (*Leader, error) {
+	h, held, err := lease.ReadHolder(ctx, r.client, r.keys.Lease())
+	if err != nil || !held {
+		return nil, err
+	}
+	l := &Leader{Instance: h.Instance, Epoch: h.Epoch}
+	if h.TTL >= 0 {
+		l.ExpiresIn = span(h.TTL)
+	}
+	// The epoch may be of the term before, until the log says that this one has begun.
+	id := strconv.FormatUint(h.Epoch, 10) + "-0"
+	opened, err := r.client.XRange(ctx, r.keys.Log(), id, id).Result()
+	if err != nil {
+		return nil, fmt.Errorf("inspect: read the eviction log: %w", err)
+	}
+	if len(opened) == 1 && record(opened[0], now).Term != h.Token {
+		l.Epoch = 0
+	}
+	l.Since = began(l.Epoch, now)
+	return l, nil
+}
+
+// lastPages bounds how far back lastEvictions looks.
+const lastPages = 3 * logPage
+
+// lastEvictions is the newest record of each sweep that evicted something, by the sweeps' names.
+func (r *Reader) lastEvictions(ctx context.Context, now time.Time) ([]Last, error) {
+	found, n := map[string]Last{}, 0
+	for rec, err := range r.newest(ctx, now) {
+		if err != nil {
+			return nil, err
+		}
+		if _, met := found[rec.Sweep]; !met && rec.Count > 0 {
+			found[rec.Sweep] = Last{rec.Sweep, rec.At, rec.Epoch, rec.Leader, rec.Owner, rec.Count}
+		}
+		if n++; n >= lastPages {
+			break
+		}
+	}
+	last := []Last{}
+	for _, sweep := range slices.Sorted(maps.Keys(found)) {
+		last = append(last, found[sweep])
+	}
+	return last, nil
+}
+
+// countUpTo is how many entries Status counts by itself where an owner has no index, and looks at
+// for owners that no roster names.
+const countUpTo = 10 * pageSize
+
+// instances adds the instances of the roster and those that entries name.
+func (r *Reader) instances(ctx context.Context, s *Status) error {
+	entries, err := r.client.HLen(ctx, r.keys.Registry()).Result()
+	if err != nil {
+		return fmt.Errorf("inspect: size of the registry: %w", err)
+	}
+	s.Entries = entries
+	roster, err := r.client.SMembers(ctx, r.keys.Roster()).Result()
+	if err != nil {
+		return fmt.Errorf("inspect: read the roster: %w", err)
+	}
+	counted, whole, err := r.sample(ctx)
+	if err != nil {
+		return err
+	}
+	known := map[string]bool{} // by the roster?
+	for id := range counted {
+		known[id] = false
+	}
+	for _, id := range roster {
+		known[id] = true
+	}
+	ids := slices.Sorted(maps.Keys(known))
+	beats, err := r.heartbeats(ctx, ids)
+	if err != nil {
+		return err
+	}
+	p := r.client.Pipeline()
+	sizes := make([]*redis.IntCmd, len(ids))
+	for i, id := range ids {
+		sizes[i] = p.SCard(ctx, r.keys.Devices(id))
+	}
+	if len(ids) > 0 {
+		if err := exec(ctx, p, "the indexes"); err != nil {
+			return err
+		}
+	}
+	for i, id := range ids {
+		h := beats[id]
+		in := Instance{ID: id, Devices: sizes[i].Val(), Alive: h.Alive, LastBeat: h.Beat, Started: h.Boot}
+		if in.Devices == 0 && !whole {
+			in.Devices = -1
+		} else if in.Devices == 0 {
+			in.Devices = int64(counted[id])
+		}
+		in.Old = h.Alive && (h.Boot.IsZero() || !known[id])
+		if h.Alive {
+			in.ExpiresIn = span(h.ExpiresIn)
+		}
+		if ttl := h.ttl(s.Now); ttl > 0 {
+			in.TTL, in.life = span(ttl), float64(h.ExpiresIn)/float64(ttl)
+			if want := s.Witness.TTL.Round(100 * time.Millisecond); want > 0 && (ttl-want).Abs() > want/20 {
+				in.Differs = "TTL " + Short(ttl) + ", fleet " + Short(want)
+			}
+		}
+		s.Instances = append(s.Instances, in)
+	}
+	return nil
+}
+
+// sample counts entries by owner, of the whole registry if it is small, else of its first pages.
+func (r *Reader) sample(ctx context.Context) (counted map[string]int, whole bool, err error) {
+	counted = map[string]int{}
+	seen := map[string]bool{} // a scan may meet an entry twice
+	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
+		var page []string
+		page, cursor, err = r.client.HScan(ctx, r.keys.Registry(), cursor, "", pageSize).Result()
+		if err != nil {
+			return nil, false, fmt.Errorf("inspect: scan the registry: %w", err)
+		}
+		for pair := range slices.Chunk(page, 2) {
+			if !seen[pair[0]] {
+				seen[pair[0]] = true
+				counted[pair[1]]++
+			}
+		}
+		if len(seen) >= countUpTo && cursor != 0 {
+			return counted, false, nil
+		}
+	}
+	return counted, true, nil
+}
+
+// server reads INFO. A server that refuses it stays unknown.
+func (r *Reader) server(ctx context.Context) (Server, error) {
+	text, err := r.client.Info(ctx).Result()
+	if err != nil {
+		if refused(err) {
+			return Server{}, nil
+		}
+		return Server{}, fmt.Errorf("inspect: INFO: %w", err)
+	}
+	info := map[string]string{}
+	for line := range strings.Lines(text) {
+		if name, v, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			info[name] = v
+		}
+	}
+	num := func(name string) int64 { n, _ := strconv.ParseInt(info[name], 10, 64); return n }
+	return Server{
+		Version: cmp.Or(info["valkey_version"], info["redis_version"]),
+		Role:    info["role"], Policy: info["maxmemory_policy"],
+		MaxMemory: num("maxmemory"), Memory: num("used_memory"), Clients: num("connected_clients"), info: info,
+	}, nil
+}
+
+// A Replica is what one replica says of itself, which Redis does not.
+type Replica struct {
+	Instance, Version, Address string
+	Interval, TTL              time.Duration
+	Leading                    bool
+	Passes                     []janitor.Report // its last ones
+}
+
+// Add adds what a replica said of itself.
+func (s *Status) Add(p Replica) {
+	if s.Leader != nil && s.Leader.Instance == p.Instance {
+		s.Leader.Address, s.Passes = p.Address, p.Passes
+	}
+	i := slices.IndexFunc(s.Instances, func(in Instance) bool { return in.ID == p.Instance })
+	if i < 0 {
+		s.Instances = append(s.Instances, Instance{ID: p.Instance, Devices: -1, Differs: "not in this Redis"})
+		i = len(s.Instances) - 1
+	}
+	in := &s.Instances[i]
+	in.Version, in.Address = p.Version, p.Address
+	if p.Interval > 0 {
+		in.Interval, in.TTL = span(p.Interval), span(p.TTL)
+	}
+	if want := s.Witness.Interval; want > 0 && p.Interval > 0 && p.Interval != want && in.Differs == "" {
+		in.Differs = "interval " + Short(p.Interval) + ", fleet " + Short(want)
+	}
+}
+
+// Owner tells whether an instance lives, and whether anything but its heartbeat is known of it. Of a
+// registry that is too large to be counted it is taken to be known.
+func (r *Reader) Owner(ctx context.Context, id string) (known, alive bool, err error) {
+	p := r.client.Pipeline()
+	beat := p.Exists(ctx, r.keys.Heartbeat(id))
+	onRoster := p.SIsMember(ctx, r.keys.Roster(), id)
+	index := p.Exists(ctx, r.keys.Devices(id))
+	if err := exec(ctx, p, "the owner's keys"); err != nil {
+		return false, false, err
+	}
+	if alive = beat.Val() > 0; alive || onRoster.Val() || index.Val() > 0 {
+		return true, alive, nil
+	}
+	counted, whole, err := r.sample(ctx)
+	return !whole || counted[id] > 0, false, err
+}

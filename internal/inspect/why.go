@@ -1,0 +1,225 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Found says where a device is.
+type Found struct {
+	ID    string `json:"id"`
+	Owner string `json:"owner"` // "": nobody holds it
+	Alive bool   `json:"alive"` // the owner's heartbeat exists
+	// Since is when this life of the owner began, LastBeat when it last beat; zero: not known.
+	Since    time.Time `json:"since,omitzero"`
+	LastBeat time.Time `json:"last_beat,omitzero"`
+	// Sentence says it in plain words.
+	Sentence string `json:"sentence"`
+}
+
+// Find tells who holds a device, and whether that owner lives.
+func (r *Reader) Find(ctx context.Context, imei string) (Found, error) {
+	now, err := r.now(ctx)
+	if err != nil {
+		return Found{}, err
+	}
+	f, _, err := r.find(ctx, imei)
+	if err != nil {
+		return f, err
+	}
+	switch {
+	case f.Owner == "":
+		f.Sentence = "nobody holds " + imei
+	case f.Alive:
+		f.Sentence = fmt.Sprintf("%s holds %s; it %s", f.Owner, imei, lives(f, now))
+	default:
+		f.Sentence = fmt.Sprintf("%s is said to hold %s, but it has no heartbeat: it is dead or cut off",
+			f.Owner, imei)
+	}
+	return f, nil
+}
+
+func (r *Reader) find(ctx context.Context, imei string) (Found, Heartbeat, error) {
+	f := Found{ID: imei}
+	owner, err := r.client.HGet(ctx, r.keys.Registry(), imei).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return f, Heartbeat{}, fmt.Errorf("inspect: read the entry: %w", err)
+	}
+	if owner == "" {
+		return f, Heartbeat{}, nil
+	}
+	f.Owner = owner
+	beats, err := r.heartbeats(ctx, []string{owner})
+	h := beats[owner]
+	f.Alive, f.Since, f.LastBeat = h.Alive, h.Boot, h.Beat
+	return f, h, err
+}
+
+// lives says how a living owner is known to live.
+func lives(f Found, now time.Time) string {
+	text := "lives: its heartbeat exists"
+	if !f.LastBeat.IsZero() {
+		text = "beat " + Ago(now.Sub(f.LastBeat))
+	}
+	if !f.Since.IsZero() {
+		text += ", and has run for " + Short(now.Sub(f.Since))
+	}
+	return text
+}
+
+// Verdict says what has become of an entry, or will.
+type Verdict string
+
+// The verdicts.
+const (
+	Kept    Verdict = "kept"    // it is there, and nothing says that it will go
+	Evicted Verdict = "evicted" // a sweep took it; the newest record says which
+	WillGo  Verdict = "will_go" // its owner is silent, and a sweep will take it
+	Unknown Verdict = "unknown" // it is not there, and no record says why
+)
+
+// Why tells why an entry or a key is there, or is not.
+type Why struct {
+	ID       string  `json:"id"`
+	Verdict  Verdict `json:"verdict"`
+	Owner    string  `json:"owner"` // of the entry, or of the newest record; "": none
+	Alive    bool    `json:"alive"` // that owner's heartbeat exists
+	Sentence string  `json:"sentence"`
+	Hold     *Hold   `json:"hold"`
+	// Records of the eviction log that name it, the newest first. Their items are left out.
+	Records []Record `json:"records"`
+}
+
+// Why tells why a device's entry, or a key that a rule sweeps, is there or is not. It reads the whole
+// eviction log, some 10 MB at most.
+func (r *Reader) Why(ctx context.Context, id string) (Why, error) {
+	w := Why{ID: id, Records: []Record{}}
+	now, err := r.now(ctx)
+	if err != nil {
+		return w, err
+	}
+	witness, err := r.witness(ctx)
+	if err != nil {
+		return w, err
+	}
+	if w.Hold, err = r.hold(ctx, witness, now); err != nil {
+		return w, err
+	}
+	found, _, err := r.find(ctx, id)
+	if err != nil {
+		return w, err
+	}
+	w.Owner, w.Alive = found.Owner, found.Alive
+	oldest := time.Time{}
+	for rec, err := range r.newest(ctx, now) {
+		if err != nil {
+			return w, err
+		}
+		if !rec.At.IsZero() {
+			oldest = rec.At
+		}
+		if slices.Contains(rec.Items, id) {
+			rec.Items = nil
+			w.Records = append(w.Records, rec)
+		}
+	}
+	switch {
+	case found.Owner != "" && found.Alive:
+		w.Verdict, w.Sentence = Kept, fmt.Sprintf("kept: its owner %s %s", found.Owner, lives(found, now))
+		return w, nil
+	case found.Owner != "":
+		w.Verdict, w.Sentence, err = r.dying(ctx, found, w.Hold, witness, now)
+		return w, err
+	}
+	kind, err := r.client.Type(ctx, id).Result()
+	if err != nil && !refused(err) { // a user of the registry's keys alone may not ask
+		return w, fmt.Errorf("inspect: type of the key: %w", err)
+	}
+	if err == nil && kind != "none" {
+		w.Verdict = Kept
+		w.Sentence = "kept: the key is there, a " + kind + "; cleanup why KEY says what each rule finds of it"
+		return w, nil
+	}
+	if len(w.Records) == 0 {
+		w.Verdict = Unknown
+		w.Sentence = "not there, and no record of the eviction log names it; " + reach(oldest, now) +
+			"; either its owner took it out (its socket closed), or it was never there"
+		return w, nil
+	}
+	w.Verdict, w.Owner = Evicted, w.Records[0].Owner
+	beats, err := r.heartbeats(ctx, []string{w.Owner})
+	if err != nil {
+		return w, err
+	}
+	w.Alive = beats[w.Owner].Alive
+	w.Sentence = evicted(w.Records[0], beats[w.Owner], now)
+	return w, nil
+}
+
+// reach says how far back the log goes.
+func reach(oldest, now time.Time) string {
+	if oldest.IsZero() {
+		return "the log is empty"
+	}
+	return "the log goes back to " + Ago(now.Sub(oldest))
+}
+
+// evicted says what a record says, and what has become of the owner since.
+func evicted(rec Record, owner Heartbeat, now time.Time) string {
+	text := fmt.Sprintf("evicted %s at %s by %s in term %d", Ago(now.Sub(rec.At)),
+		rec.At.UTC().Format("2006-01-02 15:04:05Z"), rec.Leader, rec.Epoch)
+	if rec.Owner == "" {
+		return fmt.Sprintf("%s: the rule %s found it an orphan", text, rec.Sweep)
+	}
+	text += fmt.Sprintf(": %s had no heartbeat", rec.Owner)
+	if owner.Alive {
+		text += "; it has come back since"
+		if owner.Boot.After(rec.At) {
+			text += fmt.Sprintf(", as a new process, %s", Ago(now.Sub(owner.Boot)))
+		}
+	}
+	return text
+}
+
+// quickly is how soon an entry that its owner's index has goes: the leader asks once a second.
+const quickly = 2 * time.Second
+
+// dying says what will become of an entry whose owner is silent.
+func (r *Reader) dying(
+	ctx context.Context, f Found, hold *Hold, witness Witness, now time.Time,
+) (Verdict, string, error) {
+	leader, err := r.leader(ctx, now)
+	if err != nil {
+		return "", "", err
+	}
+	p := r.client.Pipeline()
+	onRoster := p.SIsMember(ctx, r.keys.Roster(), f.Owner)
+	indexed := p.SIsMember(ctx, r.keys.Devices(f.Owner), f.ID)
+	if err := exec(ctx, p, "roster and index"); err != nil {
+		return "", "", err
+	}
+	silent := f.Owner + " has no heartbeat"
+	unless := "unless " + f.Owner + " beats"
+	switch {
+	case leader == nil:
+		return Kept, fmt.Sprintf("kept: %s, but nobody leads, so nothing is swept; start a replica", silent), nil
+	case hold != nil && hold.Until.IsZero():
+		return WillGo, fmt.Sprintf("will go once sweeping is resumed, %s: %s; %s",
+			unless, silent, hold.Sentence), nil
+	case hold != nil:
+		return WillGo, fmt.Sprintf("will go soon after %s, %s: %s; %s", Short(hold.Until.Sub(now)), unless,
+			silent, hold.Sentence), nil
+	case !witness.heard(now):
+		return WillGo, fmt.Sprintf("will go a grace period after somebody listens to Redis again, %s: %s", unless,
+			silent), nil
+	case onRoster.Val() && indexed.Val():
+		return WillGo, fmt.Sprintf("will go within %s %s: %s", Short(quickly), unless, silent), nil
+	}
+	return WillGo, fmt.Sprintf("will go by the next full scan (JANITOR_INTERVAL, 60s by default) %s: %s, "+
+		"and its index does not have the entry", unless, silent), nil
+}

@@ -1,0 +1,158 @@
+package inspect
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/janitor"
+)
+
+// A Hold is why nothing is deleted for now.
+type Hold struct {
+	// Reason is one of the runbook's: gap, restarted, redis_evicting, settings, self_check,
+	// mass_failure; or paused.
+	Reason string `json:"reason"`
+	// Until is when it ends; zero: when it is resumed.
+	Until time.Time `json:"until,omitzero"`
+	Since time.Time `json:"since,omitzero"` // of the hold; not known of a pause
+	Who   string    `json:"who,omitempty"`  // of a pause
+	Why   string    `json:"why,omitempty"`  // of a pause
+	// Sentence says it in plain words, with what to do.
+	Sentence string `json:"sentence"`
+	// Runbook is the heading of docs/runbook.md.
+	Runbook string `json:"runbook"`
+}
+
+// Witness is how long Redis has been listened to, as Redis has it.
+type Witness struct {
+	Since    time.Time     `json:"since,omitzero"`     // without a hold
+	LastTick time.Time     `json:"last_tick,omitzero"` // of anybody
+	LastHold time.Time     `json:"last_hold,omitzero"`
+	Reason   string        `json:"reason,omitempty"` // of the last hold
+	Evicted  uint64        `json:"evicted_total"`    // by anybody, ever
+	TTL      time.Duration `json:"-"`                // of the heartbeats of who ticked last; 0: not known
+	Interval time.Duration `json:"-"`                // of the same; 0: not known
+
+	gap, need time.Duration
+	disagreed time.Time
+}
+
+// heard tells whether anybody listens: the last tick is not longer ago than the next may be. It may
+// have come after now was asked for, and if it lies further ahead the clock went back.
+func (w Witness) heard(now time.Time) bool {
+	since := now.Sub(w.LastTick)
+	return !w.LastTick.IsZero() && since <= w.gap && since > -clockWarn
+}
+
+// witness reads what guard's witness.lua has written; see there for the fields.
+func (r *Reader) witness(ctx context.Context) (Witness, error) {
+	v, err := r.client.HMGet(ctx, r.keys.Witness(), "since", "last", "hold", "reason", "evicted_total",
+		"gap", "grace", "largest", "disagreed").Result()
+	if err != nil {
+		return Witness{}, fmt.Errorf("inspect: read the witness: %w", err)
+	}
+	text := func(i int) string { s, _ := v[i].(string); return s }
+	num := func(i int) int64 { n, _ := strconv.ParseInt(text(i), 10, 64); return n }
+	at := func(i int) (t time.Time) {
+		if n := num(i); n > 0 {
+			t = time.UnixMilli(n)
+		}
+		return t
+	}
+	ms := func(i int) time.Duration { return time.Duration(num(i)) * time.Millisecond }
+	w := Witness{
+		Since: at(0), LastTick: at(1), LastHold: at(2), Reason: text(3), Evicted: uint64(max(0, num(4))),
+		gap: ms(5), need: max(ms(6), ms(7)), disagreed: at(8),
+	}
+	if grace := ms(6); grace > 0 {
+		w.TTL = grace - guard.Timing{}.Grace()
+		w.Interval = w.TTL - 2*w.gap
+	}
+	return w, nil
+}
+
+// hold says whether deletes are held, and why; nil: they are not. A pause counts before all else,
+// since it ends last.
+func (r *Reader) hold(ctx context.Context, w Witness, now time.Time) (*Hold, error) {
+	pause, left, err := r.pause(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if pause != nil {
+		h := &Hold{Reason: "paused", Who: pause.Who, Why: pause.Why, Runbook: "paused"}
+		until := "until it is resumed"
+		if left > 0 {
+			h.Until = now.Add(left)
+			until = "for " + Short(left) + " more"
+		}
+		h.Sentence = fmt.Sprintf("paused by %s (%s) %s; rollcall resume ends it",
+			or(pause.Who, "somebody"), or(pause.Why, "no reason given"), until)
+		return h, nil
+	}
+	if w.Since.IsZero() || now.Sub(w.Since) >= w.need {
+		return nil, nil
+	}
+	h := &Hold{Reason: w.Reason, Since: w.LastHold, Until: w.Since.Add(w.need), Runbook: w.Reason}
+	meaning, known := holdMeaning[w.Reason]
+	if !known {
+		meaning = "Redis has not been listened to for long enough"
+	}
+	h.Sentence = fmt.Sprintf("%s; nothing is deleted for %s more", meaning, Short(h.Until.Sub(now)))
+	return h, nil
+}
+
+// holdMeaning says each reason of a hold in plain words, with what to do.
+var holdMeaning = map[string]string{
+	"gap":       "nobody listened to Redis for a while, or it has only just begun; this ends by itself",
+	"restarted": "Redis was restarted or failed over, so silence proves nothing yet; this ends by itself",
+	"redis_evicting": "Redis evicts keys, so that heartbeats may be missing: " +
+		"set maxmemory-policy to noeviction and give it memory",
+	"settings":   "replicas disagree about HEARTBEAT_INTERVAL or HEARTBEAT_TTL: set the same on all",
+	"self_check": "the leader's own heartbeat was missing: look who deletes keys, and whether memory is full",
+	"mass_failure": "more than half of the instances fell silent at once: " +
+		"look whether they live, and at the network",
+}
+
+// pause is the pause that stands, or nil, and how long it lasts; 0: until it is resumed. What
+// somebody wrote by hand holds too, whatever it is.
+func (r *Reader) pause(ctx context.Context) (*janitor.Pause, time.Duration, error) {
+	key := r.keys.Paused()
+	p := r.client.Pipeline()
+	kind, left := p.Type(ctx, key), p.PTTL(ctx, key)
+	if err := exec(ctx, p, "the pause"); err != nil {
+		return nil, 0, err
+	}
+	switch kind.Val() {
+	case "none":
+		return nil, 0, nil
+	case "string":
+	default:
+		return &janitor.Pause{Why: "the key is a " + kind.Val()}, max(0, left.Val()), nil
+	}
+	text, err := r.client.Get(ctx, key).Result()
+	if errors.Is(err, redis.Nil) {
+		return nil, 0, nil
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("inspect: read the pause: %w", err)
+	}
+	var pause janitor.Pause
+	if json.Unmarshal([]byte(text), &pause) != nil {
+		pause = janitor.Pause{Why: text}
+	}
+	return &pause, max(0, left.Val()), nil
+}
+
+func or(text, empty string) string {
+	if text == "" {
+		return empty
+	}
+	return text
+}
