@@ -36,8 +36,8 @@
 //   - What a read says is old when it arrives. Only the source decides, in Accept and Reroute.
 //   - While neither a writer nor the feed reaches Redis, readers see the states of before.
 //   - A reroute is brought in one step. If another writer changes one of the two mitras at the same
-//     moment, that mitra's newer state may arrive first. Until the reroute's own step readers see the
-//     session with both, or with none: milliseconds, or a Tick if that step is lost.
+//     moment, that mitra's newer state may arrive first. Until the reroute's own step readers see
+//     the session with both, or with none: milliseconds, or a Tick if that step is lost.
 //   - Heartbeats that Redis loses are lost. The witness sees the loss, and nobody is judged before
 //     stale_after has passed; the source's heartbeats are HeartbeatInterval old.
 //   - A heartbeat may be kept, and the mitra go offline all the same, if Redis is emptied and

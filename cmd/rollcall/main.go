@@ -1,6 +1,6 @@
-// Rollcall answers an operator's questions about a fleet: who leads, who lives, why an entry is gone
-// or still here, whether this Redis is fit. It needs REDIS_URL, and only reads unless a verb says
-// otherwise.
+// Rollcall answers an operator's questions about a fleet: who leads, who lives, why an entry is
+// gone or still here, whether this Redis is fit. It needs REDIS_URL, and only reads unless a verb
+// says otherwise.
 package main
 
 import (

@@ -81,8 +81,8 @@ and deployments. Give one of --leader, --converged and --gone.`,
 	}
 }
 
-// await looks again and again until it is done or ctx ends. What is returned is of the last look that
-// ended in time. A Redis that is away for a moment ends nothing.
+// await looks again and again until it is done or ctx ends. What is returned is of the last look
+// that ended in time. A Redis that is away for a moment ends nothing.
 func await(
 	ctx context.Context, look func(context.Context) (bool, string, error),
 ) (done bool, sentence string, err error) {

@@ -172,8 +172,8 @@ func (a *API) admit(c *call, r route) (err error) {
 const patience = time.Second
 
 // lasts is for how long a request goes on whose client has gone, or whose replica stops: a change
-// that is under way should have an end that somebody knows. It is less than what a server that stops
-// gives its requests.
+// that is under way should have an end that somebody knows. It is less than what a server that
+// stops gives its requests.
 const lasts = 800 * time.Millisecond
 
 // lasting is a context that ends so much later than its parent does.

@@ -1,8 +1,8 @@
 // Package apitest compares answers of the HTTP API with what its OpenAPI document says of them. It
 // is for tests.
 //
-// OpenAPI 3.1 describes bodies by JSON Schema 2020-12, so a validator of that is enough. The document
-// itself is compared with the schema that is published of OpenAPI documents.
+// OpenAPI 3.1 describes bodies by JSON Schema 2020-12, so a validator of that is enough. The
+// document itself is compared with the schema that is published of OpenAPI documents.
 package apitest
 
 import (

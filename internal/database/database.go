@@ -1,5 +1,5 @@
-// Package database is PostgreSQL as cmd/availability has it: prepared at the start, watched, and with
-// metrics of its connections.
+// Package database is PostgreSQL as cmd/availability has it: prepared at the start, watched, and
+// with metrics of its connections.
 package database
 
 import (

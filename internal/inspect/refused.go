@@ -7,7 +7,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// refused tells whether the server answered that this may not be done, or that it does not know how.
+// refused tells whether the server answered that this may not be done, or that it does not know
+// how.
 func refused(err error) bool {
 	var answer redis.Error
 	return errors.As(err, &answer) &&

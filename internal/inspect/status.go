@@ -300,8 +300,8 @@ func (s *Status) Add(p Replica) {
 	}
 }
 
-// Owner tells whether an instance lives, and whether anything but its heartbeat is known of it. Of a
-// registry that is too large to be counted it is taken to be known.
+// Owner tells whether an instance lives, and whether anything but its heartbeat is known of it. Of
+// a registry that is too large to be counted it is taken to be known.
 func (r *Reader) Owner(ctx context.Context, id string) (known, alive bool, err error) {
 	p := r.client.Pipeline()
 	beat := p.Exists(ctx, r.keys.Heartbeat(id))

@@ -14,7 +14,8 @@ type Verification struct {
 	Entries    int `json:"entries"`     // of the registry, as a scan met them
 	Dead       int `json:"dead"`        // entries whose owner has no heartbeat
 	NotIndexed int `json:"not_indexed"` // entries that their owner's index lacks
-	NotEntries int `json:"not_entries"` // members of an index that the registry does not give its owner
+	// members of an index that the registry does not give its owner
+	NotEntries int `json:"not_entries"`
 	// Owners with the most entries first.
 	Owners []OwnerCount `json:"owners"`
 }
@@ -43,8 +44,8 @@ func (v *verification) of(owner string) *OwnerCount {
 }
 
 // Verify scans the whole registry and all indexes: about a microsecond of Redis' time an entry, in
-// pages of a thousand. A fleet goes on meanwhile, so that what has just changed may be counted as not
-// fitting, and what a scan meets twice is counted twice: run it again before you act on a few.
+// pages of a thousand. A fleet goes on meanwhile, so that what has just changed may be counted as
+// not fitting, and what a scan meets twice is counted twice: run it again before you act on a few.
 func (r *Reader) Verify(ctx context.Context) (Verification, error) {
 	v := newVerification()
 	err := pages(func(cursor uint64) (uint64, error) {

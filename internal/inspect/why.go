@@ -95,8 +95,8 @@ type Why struct {
 	Records []Record `json:"records"`
 }
 
-// Why tells why a device's entry, or a key that a rule sweeps, is there or is not. It reads the whole
-// eviction log, some 10 MB at most.
+// Why tells why a device's entry, or a key that a rule sweeps, is there or is not. It reads the
+// whole eviction log, some 10 MB at most.
 func (r *Reader) Why(ctx context.Context, id string) (Why, error) {
 	w := Why{ID: id, Records: []Record{}}
 	now, err := r.now(ctx)
