@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/availability"
+	"github.com/rollcall-redis/rollcall/availability/postgres"
 )
 
 func TestAThousandAcceptsAtOnceFillEveryPlaceAndNoMore(t *testing.T) {
@@ -258,9 +259,12 @@ func TestTheFeedWaitsForNobodysConnection(t *testing.T) {
 	t.Parallel()
 	w, ctx := setup(t), t.Context()
 	mitra := w.mitra()
-	few := open(t, w.URL+"&pool_max_conns=2")
+	few, err := postgres.Open(ctx, w.URL+"&pool_max_conns=2", postgres.Timeout(patience))
+	require.NoError(t, err)
+	defer few.Close()
 	tx, err := w.Begin(ctx)
 	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(ctx) }() // else nobody ends the writers if the test fails
 	_, err = tx.Exec(ctx, "SELECT FROM mitras WHERE id = $1 FOR UPDATE", mitra)
 	require.NoError(t, err)
 	var writers sync.WaitGroup
