@@ -97,7 +97,7 @@ func (s sweep) owner(ctx context.Context, p *janitor.Pass, owner string) error {
 		if err != nil {
 			return err
 		}
-		if len(entries) == 0 && from != "-" {
+		if len(entries) == 0 && (from != "-" || p.DryRun()) {
 			return nil // the batch that emptied the stream deleted it
 		}
 		answer, err := p.Delete(ctx, s.batch(owner, stream, entries))

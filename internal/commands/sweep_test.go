@@ -232,6 +232,11 @@ func TestCommandsOfTheDeadStayWhileSweepingIsHeld(t *testing.T) {
 			require.Equal(t, janitor.Done, report.Outcome)
 			require.Equal(t, 1, report.Condemned)
 			require.Empty(t, f.outcomes())
+
+			stream := Outbound(f.layout, "dead") // without commands nothing is condemned
+			require.NoError(t, f.Client.XTrimMaxLen(t.Context(), stream, 0).Err())
+			require.Zero(t, f.sweeps().Condemned)
+			require.Equal(t, int64(1), f.Client.Exists(t.Context(), stream).Val())
 		})
 	})
 }
