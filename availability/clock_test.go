@@ -43,7 +43,7 @@ func TestOnAClusterTheTimeIsThatOfTheServerWithTheMirror(t *testing.T) {
 }
 
 func TestAJanitorWithAnotherPrefixIsRefusedByName(t *testing.T) {
-	onRedis(t, func(t *testing.T, w redistest.World) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		r := newRig(t, w, newFake(), slowly)
 		l := r.leads(w.Options, guard.Layout{Prefix: w.Prefix + "other:"}, false)
 		l.source.put(silent("a"))

@@ -15,7 +15,7 @@ import (
 )
 
 func TestTheFeedBringsWhatNoWriterBrought(t *testing.T) {
-	onRedis(t, func(t *testing.T, w redistest.World) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		source := newFake(online("a"), online("b"))
 		r := newRig(t, w, source)
 		r.run()
@@ -27,7 +27,7 @@ func TestTheFeedBringsWhatNoWriterBrought(t *testing.T) {
 }
 
 func TestTheFeedMissesNoTransactionThatWasOpenWhileALaterOneWasSeen(t *testing.T) {
-	onRedis(t, func(t *testing.T, w redistest.World) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		source := newFake(online("a"), online("b"))
 		r := newRig(t, w, source)
 		r.run()
@@ -58,7 +58,7 @@ func TestTheFeedMissesNoTransactionThatWasOpenWhileALaterOneWasSeen(t *testing.T
 }
 
 func TestASourceThatIsAwayDelaysTheFeedAndLosesNothing(t *testing.T) {
-	onRedis(t, func(t *testing.T, w redistest.World) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		source := newFake(online("a"))
 		var away atomic.Bool
 		source.fault = func(op string) error {
@@ -80,7 +80,7 @@ func TestASourceThatIsAwayDelaysTheFeedAndLosesNothing(t *testing.T) {
 }
 
 func TestASourceThatIsAnotherServerAndLostCommitsIsTheTruth(t *testing.T) {
-	onRedis(t, func(t *testing.T, w redistest.World) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		source := newFake(online("a"), online("b"))
 		r := newRig(t, w, source)
 		r.run()
@@ -104,7 +104,7 @@ func TestASourceThatIsAnotherServerAndLostCommitsIsTheTruth(t *testing.T) {
 }
 
 func TestWritersAndFeedHaveTimeToBringWhatDiffers(t *testing.T) {
-	onRedis(t, func(t *testing.T, w redistest.World) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		source := newFake(online("a"))
 		r := newRig(t, w, source, func(c *Config) { c.Tick = never })
 		r.seeded()
@@ -124,7 +124,7 @@ func TestWritersAndFeedHaveTimeToBringWhatDiffers(t *testing.T) {
 }
 
 func TestAnUnknownThatIsWrittenMeanwhileStays(t *testing.T) {
-	onRedis(t, func(t *testing.T, w redistest.World) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		r := newRig(t, w, newFake(online("a")))
 		r.seeded()
 		ctx := t.Context()
@@ -141,7 +141,7 @@ func TestAnUnknownThatIsWrittenMeanwhileStays(t *testing.T) {
 }
 
 func TestAMirrorThatIsEmptiedDuringAReconciliationIsNoDrift(t *testing.T) {
-	onRedis(t, func(t *testing.T, w redistest.World) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		source := newFake(online("a"), online("b"))
 		r := newRig(t, w, source)
 		r.seeded()
@@ -166,7 +166,7 @@ func (r *rig) reconciled() map[string]int {
 }
 
 func TestAReconciliationNamesEachKindOfDriftAndHealsIt(t *testing.T) {
-	onRedis(t, func(t *testing.T, w redistest.World) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		source := newFake()
 		for i := range 20 {
 			s := online(fmt.Sprint("m", i))
@@ -206,7 +206,7 @@ func TestAReconciliationNamesEachKindOfDriftAndHealsIt(t *testing.T) {
 }
 
 func TestAHeartbeatThatOnlyTheSourceHasIsBroughtAndIsNoDrift(t *testing.T) {
-	onRedis(t, func(t *testing.T, w redistest.World) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		source := newFake(online("a"), online("b"))
 		r := newRig(t, w, source)
 		r.seeded()
@@ -222,7 +222,7 @@ func TestAHeartbeatThatOnlyTheSourceHasIsBroughtAndIsNoDrift(t *testing.T) {
 }
 
 func TestWhatAWriterBringsMeanwhileIsNoDrift(t *testing.T) {
-	onRedis(t, func(t *testing.T, w redistest.World) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		source := newFake(online("a"), online("b"))
 		r := newRig(t, w, source)
 		r.seeded()
@@ -249,7 +249,7 @@ func TestWhatAWriterBringsMeanwhileIsNoDrift(t *testing.T) {
 }
 
 func TestARedisThatIsAheadOfAReadIsNotOutbidIfTheSourceHasCaughtUp(t *testing.T) {
-	onRedis(t, func(t *testing.T, w redistest.World) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		source := newFake(online("a"))
 		r := newRig(t, w, source)
 		r.seeded()
@@ -268,7 +268,7 @@ func TestARedisThatIsAheadOfAReadIsNotOutbidIfTheSourceHasCaughtUp(t *testing.T)
 }
 
 func TestAnEmptySourceRemovesNothing(t *testing.T) {
-	onRedis(t, func(t *testing.T, w redistest.World) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		newRig(t, w, newFake(online("a"))).seeded()
 		r := newRig(t, w, newFake())
 		_, _, err := r.reconcile(t.Context(), directly)

@@ -35,7 +35,7 @@ func TestAVersionThatIsNoneDoesNotStandInTheWay(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onRedis(t, func(t *testing.T, w redistest.World) {
+			redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 				r, ctx := newRig(t, w, newFake()), t.Context()
 				for i := range wrongVersions {
 					r.source.put(online(fmt.Sprint("m", i)))
@@ -62,7 +62,7 @@ func TestAVersionThatIsNoneDoesNotStandInTheWay(t *testing.T) {
 }
 
 func TestASnapshotThatDoesNotExpireIsNotServed(t *testing.T) {
-	onRedis(t, func(t *testing.T, w redistest.World) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		r := newRig(t, w, workforce())
 		r.seeded()
 		r.listening(time.Hour)
@@ -75,7 +75,7 @@ func TestASnapshotThatDoesNotExpireIsNotServed(t *testing.T) {
 }
 
 func TestARefusalOfRedisIsOfOneCallAndTripsNothing(t *testing.T) {
-	onRedis(t, func(t *testing.T, w redistest.World) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		r, ctx := newRig(t, w, workforce()), t.Context()
 		r.seeded()
 		require.NoError(t, r.client.Set(ctx, r.keys.condemned(), "of another type", 0).Err())
@@ -96,7 +96,7 @@ func TestARefusalOfRedisIsOfOneCallAndTripsNothing(t *testing.T) {
 }
 
 func TestACallerWithoutTimeTripsNothing(t *testing.T) {
-	onRedis(t, func(t *testing.T, w redistest.World) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		r := newRig(t, w, workforce())
 		r.seeded()
 		late, cancel := context.WithDeadline(t.Context(), time.Now())
@@ -113,7 +113,7 @@ func TestACallerWithoutTimeTripsNothing(t *testing.T) {
 }
 
 func TestAnIDIsTheSameInCapitals(t *testing.T) {
-	onRedis(t, func(t *testing.T, w redistest.World) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		const lower, upper = "0fa0b2c3-1111-4111-8111-abcdefabcdef", "0FA0B2C3-1111-4111-8111-ABCDEFABCDEF"
 		r := newRig(t, w, newFake(online(lower)))
 		r.seeded()
@@ -162,7 +162,7 @@ func TestSilenceWhilePingsWereNotRequiredIsNoSilence(t *testing.T) {
 }
 
 func TestNothingIsSeededFromASourceWhoseFeedCannotBeRead(t *testing.T) {
-	onRedis(t, func(t *testing.T, w redistest.World) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		r := newRig(t, w, newFake(online("a")))
 		f := &feed{Mirror: r.Mirror}
 		require.NoError(t, f.look(t.Context()))
@@ -182,7 +182,7 @@ func TestNothingIsSeededFromASourceWhoseFeedCannotBeRead(t *testing.T) {
 }
 
 func TestAFeedThatBeginsLateTrustsNoSeedingOfBefore(t *testing.T) {
-	onRedis(t, func(t *testing.T, w redistest.World) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		source := newFake(online("a"))
 		r, other := newRig(t, w, source), newRig(t, w, source)
 		f := &feed{Mirror: r.Mirror}
@@ -222,7 +222,7 @@ func TestTheSourceJudgesSilenceOnlyFromHeartbeatsThatWereBroughtToIt(t *testing.
 }
 
 func TestASettingThatWasReadLateDoesNotUndoANewerOne(t *testing.T) {
-	onRedis(t, func(t *testing.T, w redistest.World) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		r := newRig(t, w, newFake())
 		slow, goOn := make(chan struct{}), make(chan struct{})
 		r.source.fault = func(op string) error {
@@ -246,7 +246,7 @@ func TestASettingThatWasReadLateDoesNotUndoANewerOne(t *testing.T) {
 }
 
 func TestARedisThatTakesNoWritesDoesNotHaveEachPollCompute(t *testing.T) {
-	onRedis(t, func(t *testing.T, w redistest.World) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		r := newRig(t, w, workforce())
 		r.seeded()
 		r.listening(time.Hour)
@@ -272,7 +272,7 @@ func TestASeedersMarkThatStaysIsInNobodysWay(t *testing.T) {
 		"without an end": 0, "with an end that a clock's jump put off": time.Hour,
 	} {
 		t.Run(name, func(t *testing.T) {
-			onRedis(t, func(t *testing.T, w redistest.World) {
+			redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 				r := newRig(t, w, newFake(online("a")))
 				require.NoError(t, r.client.Set(t.Context(), r.keys.seeding(), "other 2026-01-01T00:00:00.000Z", lasts).Err())
 				r.seeded()

@@ -108,7 +108,7 @@ func (l *leader) offline() janitor.Report { return l.sweep()["availability_offli
 func swept(t *testing.T, states []State, test func(t *testing.T, l *leader)) {
 	t.Helper()
 	made := time.Now()
-	onRedis(t, func(t *testing.T, w redistest.World) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		r := newRig(t, w, newFake(), slowly)
 		l := r.leads(w.Options, r.c.Layout, false)
 		for _, s := range states {
@@ -353,7 +353,7 @@ func TestAMarkOfOneThatIsNotKnownAndOneOfARuleThatWasTurnedOffAreLifted(t *testi
 }
 
 func TestADryRunMarksNobody(t *testing.T) {
-	onRedis(t, func(t *testing.T, w redistest.World) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		r := newRig(t, w, newFake(), slowly)
 		l := r.leads(w.Options, r.c.Layout, true)
 		r.source.put(silent("a"))

@@ -45,7 +45,7 @@ func workforce() *fake {
 }
 
 func TestTheSameAnswersComeFromRedisAndFromTheSource(t *testing.T) {
-	onRedis(t, func(t *testing.T, w redistest.World) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		r := newRig(t, w, workforce())
 		r.seeded()
 		r.listening(time.Hour)
@@ -87,7 +87,7 @@ func TestTheSameAnswersComeFromRedisAndFromTheSource(t *testing.T) {
 }
 
 func TestSilenceIsNotJudgedBeforeItWasListenedToForLongEnough(t *testing.T) {
-	onRedis(t, func(t *testing.T, w redistest.World) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		r := newRig(t, w, workforce())
 		r.seeded()
 		finds := func(n int, why string) {
@@ -124,7 +124,7 @@ func TestTheSourceJudgesSilenceFromWhenHeartbeatsWereLastBroughtToIt(t *testing.
 }
 
 func TestAMirrorThatIsNotWholeAnswersNothing(t *testing.T) {
-	onRedis(t, func(t *testing.T, w redistest.World) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		r := newRig(t, w, workforce())
 		r.seeded()
 		require.NoError(t, r.client.Del(t.Context(), r.keys.seeded()).Err())
@@ -144,7 +144,7 @@ func TestAMirrorThatIsNotWholeAnswersNothing(t *testing.T) {
 }
 
 func TestManyPagesAreOneAnswer(t *testing.T) {
-	onRedis(t, func(t *testing.T, w redistest.World) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		source := newFake()
 		for i := range 2*findPage + 100 {
 			source.put(online(fmt.Sprintf("%05d", i)))
@@ -179,7 +179,7 @@ func TestManyPagesAreOneAnswer(t *testing.T) {
 }
 
 func TestABreakerKeepsReadsFromARedisThatIsAway(t *testing.T) {
-	onRedis(t, func(t *testing.T, w redistest.World) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		r := newRig(t, w, workforce())
 		r.seeded()
 		var calls atomic.Int64
@@ -208,7 +208,7 @@ func TestABreakerKeepsReadsFromARedisThatIsAway(t *testing.T) {
 }
 
 func TestOnlySoManyAskTheSourceAtOnceAndABreakerIsBeforeItToo(t *testing.T) {
-	onRedis(t, func(t *testing.T, w redistest.World) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		source := workforce()
 		r := newRig(t, w, source, func(c *Config) { c.Fallbacks = 2 })
 		r.cut().Store(true)
@@ -252,7 +252,7 @@ func TestOnlySoManyAskTheSourceAtOnceAndABreakerIsBeforeItToo(t *testing.T) {
 }
 
 func TestThePollsOfManyReplicasAreOneComputation(t *testing.T) {
-	onRedis(t, func(t *testing.T, w redistest.World) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		source := workforce()
 		var rigs []*rig
 		for range 4 {
@@ -298,7 +298,7 @@ func TestThePollsOfManyReplicasAreOneComputation(t *testing.T) {
 }
 
 func TestASnapshotOfOlderSettingsIsDropped(t *testing.T) {
-	onRedis(t, func(t *testing.T, w redistest.World) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		source := workforce()
 		r, other := newRig(t, w, source), newRig(t, w, source)
 		r.run()
@@ -321,7 +321,7 @@ func TestASnapshotOfOlderSettingsIsDropped(t *testing.T) {
 }
 
 func TestASnapshotThatWasComputedUnderOlderSettingsIsNotStored(t *testing.T) {
-	onRedis(t, func(t *testing.T, w redistest.World) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		r := newRig(t, w, workforce())
 		once := sync.OnceFunc(func() { r.invalidated(context.Background()) })
 		r.source.fault = func(op string) error { // the mirror is not whole, so the source is asked
@@ -341,7 +341,7 @@ func TestASnapshotThatWasComputedUnderOlderSettingsIsNotStored(t *testing.T) {
 }
 
 func TestTheLastSnapshotIsServedWithItsAgeWhenNobodyCanAnswer(t *testing.T) {
-	onRedis(t, func(t *testing.T, w redistest.World) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		r := newRig(t, w, workforce())
 		r.seeded()
 		_, err := r.Snapshot(t.Context())
@@ -380,7 +380,7 @@ func (h *timed) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 // Else a hundred pages of a busy server would have the time of one, and all would ask the source.
 func TestEachPageOfThoseWhoAreAvailableHasTheTimeOfACall(t *testing.T) {
-	onRedis(t, func(t *testing.T, w redistest.World) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		many := make([]State, 3*findPage)
 		for i := range many {
 			many[i] = online(fmt.Sprintf("mitra-%04d", i))

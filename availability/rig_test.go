@@ -63,17 +63,6 @@ func controlOptions(o *redis.Options) *redis.Options {
 	return c
 }
 
-// onRedis runs a test beside others, on a real server: the embedded one is too slow for hundreds of
-// states in one script, and no program has the mirror there.
-func onRedis(t *testing.T, test func(t *testing.T, w redistest.World)) {
-	t.Helper()
-	t.Parallel()
-	options := redistest.Shared(t).Options()
-	client := redis.NewClient(options)
-	t.Cleanup(func() { _ = client.Close() })
-	test(t, redistest.World{Client: client, Options: options, Prefix: redistest.Prefix(t), Real: true})
-}
-
 // run runs the mirror until the test ends, or stop is called, and returns when it is whole.
 func (r *rig) run() (stop func()) {
 	r.t.Helper()

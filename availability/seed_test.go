@@ -14,7 +14,7 @@ import (
 )
 
 func TestASeedMakesAllFourStructuresEqual(t *testing.T) {
-	onRedis(t, func(t *testing.T, w redistest.World) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		source := newFake()
 		for i := range 1203 { // more than two pages
 			s := State{
@@ -38,7 +38,7 @@ func TestASeedMakesAllFourStructuresEqual(t *testing.T) {
 }
 
 func TestASeedThatIsFlushedInItsMiddleCertifiesNothing(t *testing.T) {
-	onRedis(t, func(t *testing.T, w redistest.World) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		source := newFake()
 		for i := range 600 {
 			source.put(online(fmt.Sprintf("%04d", i)))
@@ -70,7 +70,7 @@ func TestASeedThatIsFlushedInItsMiddleCertifiesNothing(t *testing.T) {
 }
 
 func TestOneSeedsAtATimeAndADeadSeederIsInNobodysWay(t *testing.T) {
-	onRedis(t, func(t *testing.T, w redistest.World) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		source := newFake(online("a"))
 		r, other := newRig(t, w, source), newRig(t, w, source)
 		source.fault = func(op string) error {
@@ -94,7 +94,7 @@ func TestOneSeedsAtATimeAndADeadSeederIsInNobodysWay(t *testing.T) {
 }
 
 func TestRunSeedsWhenItStartsAndWhenTheMirrorIsGone(t *testing.T) {
-	onRedis(t, func(t *testing.T, w redistest.World) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		r := newRig(t, w, newFake(online("a")))
 		r.run()
 		r.same()
@@ -121,7 +121,7 @@ func TestAConnectionThatBeginsAnewIsSeededThoughTheMirrorSeemsWhole(t *testing.T
 }
 
 func TestASeedOfOneReplicaIsEnoughForAll(t *testing.T) {
-	onRedis(t, func(t *testing.T, w redistest.World) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		source := newFake(online("a"))
 		r := newRig(t, w, source)
 		f := &feed{Mirror: r.Mirror, newSince: "2020-01-01T00:00:00.000Z", reading: true, cursor: Cursor{Xmin: 1}}
@@ -137,7 +137,7 @@ func TestASeedOfOneReplicaIsEnoughForAll(t *testing.T) {
 }
 
 func TestStatesAreAppliedByVersionAlone(t *testing.T) {
-	onRedis(t, func(t *testing.T, w redistest.World) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		source := newFake(online("a"))
 		r := newRig(t, w, source)
 		r.seeded()
@@ -170,7 +170,7 @@ func TestStatesAreAppliedByVersionAlone(t *testing.T) {
 }
 
 func TestTheServersClockAsISO8601(t *testing.T) {
-	onRedis(t, func(t *testing.T, w redistest.World) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		script := redis.NewScript(file("iso") + "return iso(tonumber(ARGV[1]))")
 		for _, text := range []string{
 			"1970-01-01T00:00:00.000Z", "2000-02-29T23:59:59.999Z", "2024-02-29T00:00:00.001Z", "2024-03-01T12:00:00.010Z",

@@ -124,7 +124,8 @@ func (m *Mirror) clock(ctx context.Context) (time.Time, error) {
 // one that the mirror knows, and nobody would ever be judged.
 func (m *Mirror) checkLayout(p *janitor.Pass) error {
 	if p.Layout() != m.janitors {
-		return fmt.Errorf("availability: the janitor has the prefix %q, and the mirror %q: both need the same Layout",
+		return fmt.Errorf("availability: the janitor has the prefix %q, and the mirror %q: "+
+			"both need the same Layout",
 			p.Layout().Prefix, m.janitors.Prefix)
 	}
 	return nil

@@ -109,7 +109,7 @@ func (f *fake) searching(ids ...string) {
 }
 
 func TestEachWriterCommitsInTheSourceFirstAndBringsItRightAfter(t *testing.T) {
-	onRedis(t, func(t *testing.T, w redistest.World) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		source := newFake(State{ID: "a", Active: true}, State{ID: "b", Active: true})
 		source.searching("s1", "s2", "s3")
 		r := newRig(t, w, source)
@@ -135,7 +135,7 @@ func TestEachWriterCommitsInTheSourceFirstAndBringsItRightAfter(t *testing.T) {
 }
 
 func TestWhatTheSourceRefusesIsNotBroughtToRedis(t *testing.T) {
-	onRedis(t, func(t *testing.T, w redistest.World) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		source := newFake(State{ID: "a", Active: true})
 		source.searching("s1", "s2", "s3")
 		r := newRig(t, w, source)
@@ -155,7 +155,7 @@ func TestWhatTheSourceRefusesIsNotBroughtToRedis(t *testing.T) {
 }
 
 func TestAWriteStandsThoughRedisIsAwayAndTheFeedBringsIt(t *testing.T) {
-	onRedis(t, func(t *testing.T, w redistest.World) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		source := newFake(State{ID: "a", Active: true}, State{ID: "b", Active: true})
 		source.searching("s1", "s2", "s3")
 		r := newRig(t, w, source)
@@ -184,7 +184,7 @@ func TestAWriteStandsThoughRedisIsAwayAndTheFeedBringsIt(t *testing.T) {
 }
 
 func TestAWriteWhoseCallerWentAwayStillReachesRedis(t *testing.T) {
-	onRedis(t, func(t *testing.T, w redistest.World) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		source := newFake(State{ID: "a", Active: true})
 		r := newRig(t, w, source)
 		r.seeded()
@@ -202,7 +202,7 @@ func TestAWriteWhoseCallerWentAwayStillReachesRedis(t *testing.T) {
 }
 
 func TestARerouteIsSeenOnBothOrOnNeither(t *testing.T) {
-	onRedis(t, func(t *testing.T, w redistest.World) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		source := newFake(online("a"), online("b"))
 		source.searching("s")
 		r := newRig(t, w, source)
@@ -235,7 +235,7 @@ func TestARerouteIsSeenOnBothOrOnNeither(t *testing.T) {
 }
 
 func TestAHeartbeatIsOneRoundTripAndAsksNoSource(t *testing.T) {
-	onRedis(t, func(t *testing.T, w redistest.World) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		source := newFake(online("a"))
 		r := newRig(t, w, source)
 		r.seeded()
@@ -257,7 +257,7 @@ func TestAHeartbeatIsOneRoundTripAndAsksNoSource(t *testing.T) {
 }
 
 func TestAHeartbeatIsRefusedByName(t *testing.T) {
-	onRedis(t, func(t *testing.T, w redistest.World) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		off := online("off")
 		off.Active = false
 		source := newFake(online("a"), online("condemned"), off, State{ID: "offline", Active: true})
@@ -300,7 +300,7 @@ func TestAHeartbeatIsRefusedByName(t *testing.T) {
 
 // While its customer pays, a session takes its place: neither store ever says anything else.
 func TestAnExtensionChangesNoCapacityInEitherStore(t *testing.T) {
-	onRedis(t, func(t *testing.T, w redistest.World) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		source := newFake(online("a"))
 		source.searching("s")
 		r := newRig(t, w, source)

@@ -96,7 +96,7 @@ func (m mutant) hunt(t *testing.T) catch {
 // build builds the program with the mutant's changes, or only without the layers.
 func (m mutant) build(t *testing.T, mutated bool) string {
 	t.Helper()
-	return harness.Build(t, "-overlay", overlay(t, t.TempDir(), m.changed(t, mutated)))
+	return harness.Build(t, "-overlay", harness.Overlay(t, t.TempDir(), "..", m.changed(t, mutated)))
 }
 
 // run runs the scenario against a program, in a process of its own: its failure is none of this
@@ -153,22 +153,4 @@ func writeCatches(t *testing.T, caught []catch) {
 	require.NoError(t, os.MkdirAll(dir, 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "mutants.json"), append(text, '\n'), 0o644))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "mutants.md"), []byte(b.String()), 0o644))
-}
-
-// overlay writes the changed files into dir, and the file for go build -overlay.
-func overlay(t *testing.T, dir string, files map[string]string) (path string) {
-	t.Helper()
-	root, err := filepath.Abs("..")
-	require.NoError(t, err)
-	replace := make(map[string]string, len(files))
-	for file, text := range files {
-		instead := filepath.Join(dir, strings.ReplaceAll(file, "/", "_"))
-		require.NoError(t, os.WriteFile(instead, []byte(text), 0o600))
-		replace[filepath.Join(root, file)] = instead
-	}
-	list, err := json.Marshal(map[string]any{"Replace": replace})
-	require.NoError(t, err)
-	path = filepath.Join(dir, "overlay.json")
-	require.NoError(t, os.WriteFile(path, list, 0o600))
-	return path
 }

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"testing"
 
+	"github.com/rollcall-redis/rollcall/chaos/harness"
 	"github.com/stretchr/testify/require"
 )
 
@@ -32,7 +33,7 @@ func TestSearchMutants(t *testing.T) {
 		}
 		left--
 		t.Run(m.name, func(t *testing.T) {
-			list := overlay(t, t.TempDir(), m.changed(t, true))
+			list := harness.Overlay(t, t.TempDir(), "..", m.changed(t, true))
 			cmd := exec.CommandContext(t.Context(), "go", "test", "-overlay", list, "-count=1", "-v", "-timeout", "60m",
 				"-run", "^TestSearch$/^real$", "./janitor/")
 			cmd.Dir = ".."

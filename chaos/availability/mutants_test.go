@@ -3,12 +3,10 @@
 package availability
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -52,18 +50,8 @@ func (m mutant) played(t *testing.T) *exec.Cmd {
 	return cmd
 }
 
-// overlay writes the changed files, and the file for go's -overlay.
+// overlay is the file for go's -overlay with the mutant's changes.
 func (m mutant) overlay(t *testing.T) (path string) {
 	t.Helper()
-	dir, replace := t.TempDir(), map[string]string{}
-	for file, text := range m.changed(t) {
-		instead := filepath.Join(dir, strings.ReplaceAll(file, "/", "_"))
-		require.NoError(t, os.WriteFile(instead, []byte(text), 0o600))
-		replace[filepath.Join(source(t), file)] = instead
-	}
-	list, err := json.Marshal(map[string]any{"Replace": replace})
-	require.NoError(t, err)
-	path = filepath.Join(dir, "overlay.json")
-	require.NoError(t, os.WriteFile(path, list, 0o600))
-	return path
+	return harness.Overlay(t, t.TempDir(), source(t), m.changed(t))
 }

@@ -108,9 +108,6 @@ var seed = sync.OnceValue(func() uint64 {
 // TestEverythingAtRandom breaks one thing after the other for ROLLCALL_DURATION, a minute if that
 // is not set. Now and then everything has to work again.
 func TestEverythingAtRandom(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it is long: make chaos")
-	}
 	t.Parallel()
 	lasts := time.Minute
 	if text := os.Getenv("ROLLCALL_DURATION"); text != "" {

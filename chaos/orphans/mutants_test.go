@@ -3,7 +3,6 @@
 package orphans
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -58,18 +57,8 @@ func root(t *testing.T) string {
 	return dir
 }
 
-// overlay writes the changed files, and the file for go's -overlay.
+// overlay is the file for go's -overlay with the mutant's changes.
 func (m mutant) overlay(t *testing.T) (path string) {
 	t.Helper()
-	dir, replace := t.TempDir(), map[string]string{}
-	for file, text := range m.changed(t) {
-		instead := filepath.Join(dir, file)
-		require.NoError(t, os.WriteFile(instead, []byte(text), 0o600))
-		replace[filepath.Join(root(t), file)] = instead
-	}
-	list, err := json.Marshal(map[string]any{"Replace": replace})
-	require.NoError(t, err)
-	path = filepath.Join(dir, "overlay.json")
-	require.NoError(t, os.WriteFile(path, list, 0o600))
-	return path
+	return harness.Overlay(t, t.TempDir(), root(t), m.changed(t))
 }

@@ -81,7 +81,7 @@ func (s *settings) table() []service.Setting {
 		seconds("HEARTBEAT_MIRROR_INTERVAL_SECONDS", "60", &s.mirrorInterval,
 			"Time between two passes that bring heartbeats from Redis to PostgreSQL.",
 			"Heartbeats in PostgreSQL are so old. While Redis is away, reads allow for it."),
-		{Name: "AVAILABILITY_PREFIX", Value: service.Text(&s.prefix, prefixOK),
+		{Name: "AVAILABILITY_PREFIX", Value: service.Prefix(&s.prefix),
 			Meaning: "What the names of all keys begin with, and of the channel `config:invalidate`. On a " +
 				"Redis Cluster it needs a hash tag, such as `{availability}:`.",
 			Consequence: "Empty: `mitras:online` and the others have the names that other services read. " +
@@ -160,25 +160,12 @@ func jwksOK(v string) error {
 	return nil
 }
 
-// prefixOK leaves a Cluster a hash tag at most.
-func prefixOK(v string) error {
-	const expected = "a text of at most 100 printable characters without spaces, with at most one {tag}"
-	if len(v) > 100 || strings.ContainsFunc(v, func(r rune) bool { return r <= ' ' || r > '~' }) ||
-		strings.Count(v, "{") > 1 || strings.Count(v, "{") != strings.Count(v, "}") {
-		return errors.New(expected)
-	}
-	return nil
-}
-
 // layout names all keys.
 func (s *settings) layout() guard.Layout { return guard.Layout{Prefix: s.prefix} }
 
 // check finds settings that are fine alone and unsafe together.
 func (s *settings) check(in *service.Input) {
-	if in.Understood("HEARTBEAT_TTL", "HEARTBEAT_INTERVAL") && s.heartbeatTTL < 3*s.heartbeatInterval {
-		in.Fault("HEARTBEAT_TTL: expected at least three times HEARTBEAT_INTERVAL (%v), got %v: "+
-			"a lost beat or two would make a living replica look dead", s.heartbeatInterval, s.heartbeatTTL)
-	}
+	service.CheckHeartbeat(in, s.heartbeatInterval, s.heartbeatTTL)
 	if !in.Given("JWT_HS256_SECRET") && !in.Given("JWT_JWKS") {
 		in.Fault("JWT_HS256_SECRET, JWT_JWKS: expected one of the two, or both: nobody could call anything")
 	}

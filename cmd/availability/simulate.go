@@ -58,7 +58,7 @@ func (s *simulation) rows() []service.Setting {
 			Meaning: "the replicas' secret: it signs the tokens of apps, dispatcher and customers"},
 		{Name: "REDIS_URL", Secret: true, Value: s.parseRedis,
 			Meaning: "the replicas' Redis, to show how many are online there; it is only read"},
-		{Name: "AVAILABILITY_PREFIX", Value: service.Text(&s.prefix, prefixOK), Meaning: "the replicas' prefix"},
+		{Name: "AVAILABILITY_PREFIX", Value: service.Prefix(&s.prefix), Meaning: "the replicas' prefix"},
 		{Name: "targets", Default: "http://127.0.0.1:8080", Meaning: "replicas, as http://host:port,...",
 			Value: s.parseTargets},
 		{Name: "mitras", Default: "100", Value: service.Number(&c.Mitras, 1, workforce.MostMitras),

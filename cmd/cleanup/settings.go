@@ -62,7 +62,7 @@ func (s *settings) table() []service.Setting {
 			Meaning: "The leader judges and reports, and deletes nothing.",
 			Consequence: "It holds only while *this* replica leads: set it on all. `delete: false` in a rule " +
 				"does the same for that rule."},
-		{Name: "CLEANUP_PREFIX", Default: "{cleanup}:", Value: service.Text(&s.prefix, prefixOK),
+		{Name: "CLEANUP_PREFIX", Default: "{cleanup}:", Value: service.Prefix(&s.prefix),
 			Meaning: "What the names of the worker's own keys begin with: lease, heartbeats, marks, log, bins.",
 			Consequence: "Workers with one prefix are replicas of one another. The braces keep these keys " +
 				"on one server of a Cluster. **Never** change it while something is in a bin: what is in " +
@@ -88,26 +88,12 @@ func (s *settings) table() []service.Setting {
 	})
 }
 
-// prefixOK keeps the worker's keys apart from those of an ingest fleet, which have no prefix, and
-// leaves a Cluster a hash tag at most.
-func prefixOK(v string) error {
-	const expected = "a text of at most 100 printable characters without spaces, with at most one {tag}"
-	if len(v) > 100 || strings.ContainsFunc(v, func(r rune) bool { return r <= ' ' || r > '~' }) ||
-		strings.Count(v, "{") > 1 || strings.Count(v, "{") != strings.Count(v, "}") {
-		return errors.New(expected)
-	}
-	return nil
-}
-
 // layout names the worker's own keys.
 func (s *settings) layout() guard.Layout { return guard.Layout{Prefix: s.prefix} }
 
 // check finds settings that are fine alone and unsafe together, and reads the rules.
 func (s *settings) check(in *service.Input) {
-	if in.Understood("HEARTBEAT_TTL", "HEARTBEAT_INTERVAL") && s.heartbeatTTL < 3*s.heartbeatInterval {
-		in.Fault("HEARTBEAT_TTL: expected at least three times HEARTBEAT_INTERVAL (%v), got %v: "+
-			"a lost beat or two would make a living replica look dead", s.heartbeatInterval, s.heartbeatTTL)
-	}
+	service.CheckHeartbeat(in, s.heartbeatInterval, s.heartbeatTTL)
 	if in.Given("CLEANUP_INTERVAL", "CLEANUP_INTERVAL_MS") {
 		in.Fault("CLEANUP_INTERVAL and CLEANUP_INTERVAL_MS: expected one of the two, got both")
 	}

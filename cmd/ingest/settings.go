@@ -167,10 +167,7 @@ func (s *settings) share(v string) error {
 
 // check finds settings that are fine alone and unsafe together.
 func (s *settings) check(in *service.Input) {
-	if in.Understood("HEARTBEAT_TTL", "HEARTBEAT_INTERVAL") && s.heartbeatTTL < 3*s.heartbeatInterval {
-		in.Fault("HEARTBEAT_TTL: expected at least three times HEARTBEAT_INTERVAL (%v), got %v: "+
-			"a lost beat or two would make a living replica look dead", s.heartbeatInterval, s.heartbeatTTL)
-	}
+	service.CheckHeartbeat(in, s.heartbeatInterval, s.heartbeatTTL)
 	if in.Understood("INGEST_TLS_ADDR") && s.ingestTLSAddr != service.Off &&
 		(s.ingestTLSCert == "" || s.ingestTLSKey == "") {
 		in.Fault("INGEST_TLS_ADDR: expected INGEST_TLS_CERT and INGEST_TLS_KEY with it, got one or none")

@@ -8,6 +8,15 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
+// CheckHeartbeat refuses a TTL that a lost beat or two would use up. It is for a Check of settings
+// with these two names.
+func CheckHeartbeat(in *Input, interval, ttl time.Duration) {
+	if in.Understood("HEARTBEAT_TTL", "HEARTBEAT_INTERVAL") && ttl < 3*interval {
+		in.Fault("HEARTBEAT_TTL: expected at least three times HEARTBEAT_INTERVAL (%v), got %v: "+
+			"a lost beat or two would make a living replica look dead", interval, ttl)
+	}
+}
+
 // ControlDeadline bounds each of the control client's steps, so that a call that hangs leaves time
 // for another within the shortest period that depends on it: a heartbeat's interval, a third of the
 // lease, half of the witness' GAP.

@@ -66,6 +66,18 @@ func Text(p *string, checks ...func(string) error) func(string) error {
 	}
 }
 
+// Prefix takes what the names of keys begin with. It leaves a Cluster a hash tag at most.
+func Prefix(p *string) func(string) error {
+	return Text(p, func(v string) error {
+		unprintable := func(r rune) bool { return r <= ' ' || r > '~' }
+		open, closed := strings.Count(v, "{"), strings.Count(v, "}")
+		if len(v) > 100 || strings.ContainsFunc(v, unprintable) || open > 1 || open != closed {
+			return errors.New("a text of at most 100 printable characters without spaces, with at most one {tag}")
+		}
+		return nil
+	})
+}
+
 // Number takes a whole number; least must not be negative.
 func Number[T int | int64 | uint64](p *T, least, most T) func(string) error {
 	return func(v string) error {

@@ -1,0 +1,30 @@
+package harness
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Overlay writes into dir the texts that take the place of files, by their names below root, and
+// the file for go's -overlay, whose path it returns.
+func Overlay(t testing.TB, dir, root string, files map[string]string) (path string) {
+	t.Helper()
+	root, err := filepath.Abs(root)
+	require.NoError(t, err)
+	replace := make(map[string]string, len(files))
+	for file, text := range files {
+		instead := filepath.Join(dir, strings.ReplaceAll(file, "/", "_"))
+		require.NoError(t, os.WriteFile(instead, []byte(text), 0o600))
+		replace[filepath.Join(root, file)] = instead
+	}
+	list, err := json.Marshal(map[string]any{"Replace": replace})
+	require.NoError(t, err)
+	path = filepath.Join(dir, "overlay.json")
+	require.NoError(t, os.WriteFile(path, list, 0o600))
+	return path
+}
