@@ -13,6 +13,7 @@ import (
 const (
 	serverEvery = 10 * time.Second // INFO, and a sample of the registry
 	aboutEvery  = 10 * time.Second // what replicas say of themselves, but the leader's
+	aboutTries  = 3                // in that time, of who says nothing
 )
 
 // A Watch reads one fleet again and again. What seldom changes it reads seldom, and of the logs only
@@ -23,7 +24,7 @@ type Watch struct {
 	seldom   seldom
 	seldomAt time.Time
 	known    map[string]About
-	asked    map[string]bool // ids in known, or that say nothing
+	asked    map[string]int // how often somebody was asked lately
 	askedAt  time.Time
 
 	log, stream string // ids of the newest read
@@ -78,7 +79,7 @@ func (w *Watch) Status(ctx context.Context) (Status, error) {
 		k.sweeps = append(k.sweeps, w.last[sweep])
 	}
 	if now.Sub(w.askedAt).Abs() >= aboutEvery {
-		w.known, w.asked, w.askedAt = map[string]About{}, map[string]bool{}, now
+		w.known, w.asked, w.askedAt = map[string]About{}, map[string]int{}, now
 	}
 	s, err := w.status(ctx, now, k)
 	if err != nil || s.Leader == nil {
@@ -91,11 +92,12 @@ func (w *Watch) Status(ctx context.Context) (Status, error) {
 	return s, nil
 }
 
-// aboutsSeldom asks whom it has not asked lately.
+// aboutsSeldom asks whom it has not asked lately. Who says nothing may have just begun, and is asked
+// a few times.
 func (w *Watch) aboutsSeldom(ctx context.Context, ids []string) (map[string]About, error) {
 	var ask []string
 	for _, id := range ids {
-		if !w.asked[id] {
+		if _, said := w.known[id]; w.asked[id] == 0 || !said && w.asked[id] < aboutTries {
 			ask = append(ask, id)
 		}
 	}
@@ -105,7 +107,7 @@ func (w *Watch) aboutsSeldom(ctx context.Context, ids []string) (map[string]Abou
 	}
 	for _, id := range ask {
 		delete(w.known, id)
-		w.asked[id] = true
+		w.asked[id]++
 	}
 	maps.Copy(w.known, said)
 	return w.known, nil

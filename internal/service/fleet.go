@@ -41,7 +41,7 @@ type self struct {
 
 // timelineStatus is what GET /api/v1/timeline answers.
 type timelineStatus struct {
-	Now    time.Time       `json:"now"`
+	Now    time.Time        `json:"now"`
 	Events []timeline.Event `json:"events"` // the newest first
 }
 
