@@ -29,6 +29,8 @@ type Status struct {
 	// Passes are the leader's last ones, where it was asked; see Add.
 	Passes []janitor.Report `json:"passes,omitempty"`
 	Redis  Server           `json:"redis"`
+	// Unanswered are replicas that were asked and did not answer, with the error.
+	Unanswered []string `json:"unanswered,omitempty"`
 }
 
 // Leader is who holds the lease.
@@ -55,6 +57,8 @@ type Instance struct {
 	Interval  string    `json:"interval"`           // between heartbeats; "": not known, see Add
 	Version   string    `json:"version"`            // "": not known, see Add
 	Address   string    `json:"address"`            // "": not known, see Add
+	// BadIndex: its index is a key of another type, which is left alone.
+	BadIndex bool `json:"bad_index,omitempty"`
 	// Old: an older writer, without boot token or not on the roster.
 	Old bool `json:"old,omitempty"`
 	// Differs says in which settings it differs from the fleet.
@@ -206,6 +210,7 @@ func (r *Reader) instances(ctx context.Context, s *Status) error {
 	for i, id := range ids {
 		h := beats[id]
 		in := Instance{ID: id, Devices: sizes[i].Val(), Alive: h.Alive, LastBeat: h.Beat, Started: h.Boot}
+		in.BadIndex = wrongType(sizes[i].Err())
 		if in.Devices == 0 && !whole {
 			in.Devices = -1
 		} else if in.Devices == 0 {
