@@ -60,6 +60,9 @@ func checkWitness(_ context.Context, p *patient) (found, error) {
 			Short(w.LastTick.Sub(p.status.Now)))
 	case len(p.living()) == 0:
 		return warn("nobody lives, so nobody listens to Redis")
+	case p.status.Redis.full():
+		return wrong("Redis is full: nobody has been able to tick for %s, so nothing is swept; give it memory",
+			Short(p.status.Now.Sub(w.LastTick)))
 	case w.LastTick.IsZero():
 		return wrong("nobody has listened to Redis yet, so nothing is swept: a janitor has to run")
 	}

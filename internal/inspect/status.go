@@ -222,7 +222,9 @@ func (r *Reader) instances(ctx context.Context, s *Status) error {
 		}
 		if ttl := h.ttl(s.Now); ttl > 0 {
 			in.TTL, in.life = span(ttl), float64(h.ExpiresIn)/float64(ttl)
-			if want := s.Witness.TTL.Round(100 * time.Millisecond); want > 0 && (ttl-want).Abs() > want/20 {
+			want := s.Witness.TTL.Round(100 * time.Millisecond)
+			// What was not written for want of memory was prolonged: its value is older than it.
+			if want > 0 && (ttl-want).Abs() > want/20 && !s.Redis.full() {
 				in.Differs = "TTL " + Short(ttl) + ", fleet " + Short(want)
 			}
 		}
@@ -277,6 +279,9 @@ func (r *Reader) server(ctx context.Context) (Server, error) {
 	}, nil
 }
 
+// full tells whether writes that need memory are refused.
+func (s Server) full() bool { return s.MaxMemory > 0 && s.Memory >= s.MaxMemory }
+
 // A Replica is what one replica says of itself, which Redis does not.
 type Replica struct {
 	Instance, Version, Address string
@@ -292,7 +297,7 @@ func (s *Status) Add(p Replica) {
 	}
 	i := slices.IndexFunc(s.Instances, func(in Instance) bool { return in.ID == p.Instance })
 	if i < 0 {
-		s.Instances = append(s.Instances, Instance{ID: p.Instance, Devices: -1, Differs: "not in this Redis"})
+		s.Instances = append(s.Instances, Instance{ID: p.Instance, Devices: -1, Differs: "not in this Redis, or cut off from it"})
 		i = len(s.Instances) - 1
 	}
 	in := &s.Instances[i]
