@@ -93,11 +93,14 @@ func (j *Janitor) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var (
-		work conc.WaitGroup
-		err  error
+		work, writer conc.WaitGroup
+		err          error
 	)
+	noting, end := context.WithCancel(context.WithoutCancel(ctx)) // the end is noted too
+	writer.Go(func() { j.notes.run(noting) })
+	defer writer.Wait()
+	defer end()
 	work.Go(func() { j.listen(ctx) })
-	work.Go(func() { j.notes.run(ctx) })
 	work.Go(func() {
 		defer cancel() // an elector that fails takes the listener along
 		err = j.elector.Run(ctx, j.lead)

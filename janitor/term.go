@@ -103,6 +103,9 @@ func (j *Janitor) lead(ctx context.Context, term *lease.Term) error {
 		work.Go(l.run)
 	}
 	work.Wait()
+	if errors.Is(context.Cause(ctx), context.Canceled) {
+		j.notes.add(timeline.Event{Kind: timeline.Resign, Instance: j.instance, Why: "it stops"})
+	}
 	return nil
 }
 
