@@ -12,5 +12,5 @@ import (
 func refused(err error) bool {
 	var answer redis.Error
 	return errors.As(err, &answer) &&
-		(strings.HasPrefix(err.Error(), "NOPERM") || strings.HasPrefix(err.Error(), "ERR unknown"))
+		(strings.HasPrefix(answer.Error(), "NOPERM") || strings.HasPrefix(answer.Error(), "ERR unknown"))
 }

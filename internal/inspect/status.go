@@ -26,7 +26,8 @@ type Status struct {
 	Entries   int64      `json:"entries"` // of the registry
 	Instances []Instance `json:"instances"`
 	Sweeps    []Last     `json:"sweeps"` // the last eviction of each, by the log
-	// Passes are the leader's last ones, where it was asked; see Add.
+	// Passes are the leader's last ones, where it was asked; see Add. Else they are the last full
+	// passes of rules, which alone stand in Redis.
 	Passes []janitor.Report `json:"passes,omitempty"`
 	Redis  Server           `json:"redis"`
 }
@@ -111,6 +112,13 @@ func (r *Reader) Status(ctx context.Context) (Status, error) {
 	}
 	if s.Sweeps, err = r.lastEvictions(ctx, s.Now); err != nil {
 		return s, err
+	}
+	passes, err := r.rulesPasses(ctx)
+	if err != nil {
+		return s, err
+	}
+	for _, rule := range slices.Sorted(maps.Keys(passes)) {
+		s.Passes = append(s.Passes, passes[rule])
 	}
 	return s, r.instances(ctx, &s)
 }
