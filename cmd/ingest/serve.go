@@ -119,6 +119,7 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 	}
 	r.http, err = service.ListenHTTP(ctx, service.HTTPConfig{
 		Addr: s.HTTPAddr, Token: string(s.AdminToken), Janitor: r.janitor,
+		Program: "ingest", Client: r.clients.Data, Layout: r.registry.Layout(),
 		Status: func() service.Stated { return r.status() }, Page: pageText,
 		Metrics: metrics, Logger: log,
 	})

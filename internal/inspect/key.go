@@ -20,7 +20,7 @@ func isDevice(id string) bool { return len(id) == 15 && strings.Trim(id, "012345
 // keys alone may not ask: then none are known.
 func (r *Reader) rulesPasses(ctx context.Context) (map[string]janitor.Report, error) {
 	passes, err := orphan.ReadPasses(ctx, r.client, r.keys)
-	if refused(err) {
+	if Refused(err) {
 		return nil, nil
 	}
 	return passes, err
@@ -34,7 +34,7 @@ func (r *Reader) whyKey(ctx context.Context, w *Why, witness Witness, now time.T
 		return false, err
 	}
 	if len(passes) > 0 {
-		if w.Marks, err = orphan.ReadMarks(ctx, r.client, r.keys, w.ID); err != nil && !refused(err) {
+		if w.Marks, err = orphan.ReadMarks(ctx, r.client, r.keys, w.ID); err != nil && !Refused(err) {
 			return false, err
 		}
 	}
@@ -51,7 +51,7 @@ func (r *Reader) whyKey(ctx context.Context, w *Why, witness Witness, now time.T
 		return true, err
 	}
 	kind, err := r.client.Type(ctx, w.ID).Result()
-	if err != nil && !refused(err) { // a user of the registry's keys alone may not ask
+	if err != nil && !Refused(err) { // a user of the registry's keys alone may not ask
 		return false, fmt.Errorf("inspect: type of the key: %w", err)
 	}
 	if err == nil && kind != "none" {
@@ -70,7 +70,7 @@ func (r *Reader) whyKey(ctx context.Context, w *Why, witness Witness, now time.T
 		return false, nil
 	}
 	bins, err := orphan.Bins{Client: r.client, Layout: r.keys}.List(ctx, "")
-	if err != nil && !refused(err) {
+	if err != nil && !Refused(err) {
 		return false, err
 	}
 	for _, b := range bins { // the newest counts
@@ -190,7 +190,7 @@ func (r *Reader) mirrored(ctx context.Context, id string, now time.Time) (string
 
 // ignore drops what says that there is no mirror that this user can read.
 func ignore(err error) error {
-	if refused(err) || errors.Is(err, redis.Nil) {
+	if Refused(err) || errors.Is(err, redis.Nil) {
 		return nil
 	}
 	return err
