@@ -222,7 +222,7 @@ func (s *HTTP) self() self {
 	st := s.cfg.Status().common()
 	return self{
 		Instance: st.Instance, Program: s.cfg.Program, Version: st.Version, Address: s.address,
-		Admin: s.cfg.Token() != "",
+		Admin: s.token() != "",
 	}
 }
 
