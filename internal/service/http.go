@@ -125,6 +125,9 @@ func newHTTP(cfg HTTPConfig, ln net.Listener) *HTTP {
 	warn := slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelWarn)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", s.page)
+	mux.HandleFunc("GET /page/own", s.own)
+	mux.HandleFunc("GET /page/{file}", s.asset)
+	mux.HandleFunc("GET /docs/", s.doc)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		plain(w, http.StatusOK, "ok")
 	})
@@ -211,7 +214,7 @@ func (s *HTTP) self() self {
 	st := s.cfg.Status().common()
 	return self{
 		Instance: st.Instance, Program: s.cfg.Program, Version: st.Version, Address: s.address,
-		Admin: s.cfg.Token != "",
+		Admin: s.cfg.Token != "", problems: st.problems(),
 	}
 }
 
