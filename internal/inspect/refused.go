@@ -11,9 +11,9 @@ import (
 // said is not known; one key of somebody else must not hide all the rest.
 func wrongType(err error) bool { return redis.HasErrorPrefix(err, "WRONGTYPE") }
 
-// refused tells whether the server answered that this may not be done, or that it does not know
+// Refused tells whether the server answered that this may not be done, or that it does not know
 // how.
-func refused(err error) bool {
+func Refused(err error) bool {
 	var answer redis.Error
 	return errors.As(err, &answer) &&
 		(strings.HasPrefix(err.Error(), "NOPERM") || strings.HasPrefix(err.Error(), "ERR unknown"))
