@@ -93,7 +93,7 @@ func showInstances(w io.Writer, s inspect.Status) error {
 		if s.Leader != nil && s.Leader.Instance == in.ID {
 			remarks = join("leads", remarks)
 		}
-		rows = append(rows, []string{in.ID, devices, alive, ago(in.LastBeat, s.Now), or(in.ExpiresIn),
+		rows = append(rows, []string{or(in.ID), devices, alive, ago(in.LastBeat, s.Now), or(in.ExpiresIn),
 			or(in.TTL), or(in.Interval), running, or(in.Version), remarks})
 	}
 	fmt.Fprintln(w)
