@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -24,35 +23,33 @@ replicas' versions and addresses: with --http these replicas are asked for their
 		Check:    f.check,
 		Run: f.ask(func(ctx context.Context, r *inspect.Reader, w io.Writer) error {
 			s, err := f.status(ctx, r)
-			if s.Instances == nil {
+			if err != nil {
 				return err
 			}
 			if f.json {
-				return cmp.Or(writeJSON(w, s), err)
+				return writeJSON(w, s)
 			}
-			return cmp.Or(showStatus(w, s), err)
+			return showStatus(w, s)
 		}),
 		Notes: exits,
 	}
 }
 
-// status is what Redis says, and the replicas that were named. The error names those that do not
-// answer: then the rest stands in the status all the same. Without an answer of Redis it is empty.
+// status is what Redis says, and the replicas that were named.
 func (f *fleet) status(ctx context.Context, r *inspect.Reader) (inspect.Status, error) {
 	s, err := r.Status(ctx)
 	if err != nil {
-		return inspect.Status{}, err
+		return s, err
 	}
-	var errs []error
 	for _, url := range f.http {
 		p, err := askReplica(ctx, url)
-		if err != nil {
-			errs = append(errs, err)
+		if err != nil { // a replica that is gone is what one looks for
+			s.Unanswered = append(s.Unanswered, err.Error())
 			continue
 		}
 		s.Add(p)
 	}
-	return s, errors.Join(errs...)
+	return s, nil
 }
 
 // showStatus writes a status for people.
@@ -78,6 +75,9 @@ func showInstances(w io.Writer, s inspect.Status) error {
 		remarks := in.Differs
 		if in.Old {
 			remarks = join(remarks, "old writer")
+		}
+		if in.BadIndex {
+			remarks = join(remarks, "its index is no set")
 		}
 		if s.Leader != nil && s.Leader.Instance == in.ID {
 			remarks = join("leads", remarks)
@@ -158,7 +158,7 @@ func showHead(w io.Writer, s inspect.Status) error {
 	if s.Redis.MaxMemory > 0 {
 		limit = megabytes(s.Redis.MaxMemory) + " at most"
 	}
-	return columns(w,
+	err := columns(w,
 		[]string{"leader", leader},
 		[]string{"held by", hold},
 		[]string{"witness", "listens " + listening},
@@ -166,6 +166,10 @@ func showHead(w io.Writer, s inspect.Status) error {
 		[]string{"Redis", fmt.Sprintf("%s, %s, policy %s, %s used, %s", cmp.Or(s.Redis.Version, "version unknown"),
 			cmp.Or(s.Redis.Role, "role unknown"), cmp.Or(s.Redis.Policy, "unknown"), megabytes(s.Redis.Memory),
 			limit)})
+	for _, text := range s.Unanswered {
+		err = cmp.Or(err, line(w, "no answer: %s", text))
+	}
+	return err
 }
 
 func megabytes(n int64) string { return strconv.FormatFloat(float64(n)/(1<<20), 'f', 1, 64) + " MB" }

@@ -54,8 +54,8 @@ type HTTPConfig struct {
 	// Swept adds to the answer of a sweep what the program alone knows. It is called before the sweep,
 	// and what it returns after it. nil: nothing is added.
 	Swept func() func() map[string]any
-	// Token is the administrator's bearer token; empty: those requests are off.
-	Token string
+	// Token is the administrator's bearer token as it is now; nil or empty: those requests are off.
+	Token func() string
 	// Metrics is what /metrics shows.
 	Metrics prometheus.Gatherer
 	Logger  *slog.Logger
@@ -211,7 +211,7 @@ func (s *HTTP) self() self {
 	st := s.cfg.Status().common()
 	return self{
 		Instance: st.Instance, Program: s.cfg.Program, Version: st.Version, Address: s.address,
-		Admin: s.cfg.Token != "",
+		Admin: s.cfg.Token() != "",
 	}
 }
 
