@@ -125,6 +125,7 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 	}
 	r.http, err = service.ListenHTTP(ctx, service.HTTPConfig{
 		Addr: s.HTTPAddr, Token: token, Janitor: r.janitor, Routes: routes,
+		Program: "availability", Client: r.clients.Data, Layout: r.registry.Layout(),
 		Status: func() service.Stated { return r.status() }, Page: pageText,
 		Metrics: metrics, Logger: log,
 	})

@@ -115,6 +115,7 @@ func (w *worker) assemble(ctx context.Context) (err error) {
 	}
 	w.http, err = service.ListenHTTP(ctx, service.HTTPConfig{
 		Addr: s.HTTPAddr, Token: token, Janitor: w.janitor,
+		Program: "cleanup", Client: w.clients.Data, Layout: w.registry.Layout(),
 		Status: func() service.Stated { return w.status() }, Page: pageText,
 		Answers: map[string]func() any{"/api/v1/stats": func() any { return w.cycles.Stats(w.contends.Load()) }},
 		Swept:   w.swept, Metrics: metrics, Logger: log,

@@ -7,9 +7,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// refused tells whether the server answered that this may not be done, or that it does not know
+// Refused tells whether the server answered that this may not be done, or that it does not know
 // how.
-func refused(err error) bool {
+func Refused(err error) bool {
 	var answer redis.Error
 	return errors.As(err, &answer) &&
 		(strings.HasPrefix(err.Error(), "NOPERM") || strings.HasPrefix(err.Error(), "ERR unknown"))

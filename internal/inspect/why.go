@@ -137,7 +137,7 @@ func (r *Reader) Why(ctx context.Context, id string) (Why, error) {
 		return w, err
 	}
 	kind, err := r.client.Type(ctx, id).Result()
-	if err != nil && !refused(err) { // a user of the registry's keys alone may not ask
+	if err != nil && !Refused(err) { // a user of the registry's keys alone may not ask
 		return w, fmt.Errorf("inspect: type of the key: %w", err)
 	}
 	if err == nil && kind != "none" {
