@@ -57,7 +57,7 @@ func New(c Config) (*Janitor, error) {
 		layout:   reg.Layout(),
 		timing:   reg.Timing(),
 		sweeps:   sweeps,
-		log:      c.Logger.With("instance", reg.Instance()),
+		log:      c.Logger,
 		guard:    guard.New(c.Client, c.Control, reg.Layout(), reg.Timing(), reg.Instance()),
 		reports:  map[string]Report{},
 		passes:   map[string]*Pass{},

@@ -77,7 +77,8 @@ func (j *Janitor) checkNamed(name string) error {
 	return &UnknownSweepError{Name: name, Known: known}
 }
 
-// errTermOver ends the wait of callers that asked for a pass.
+// errTermOver ends the wait of callers that asked for a pass. It is the end of a term that nothing
+// else has ended.
 var errTermOver = errors.New("janitor: the term is over")
 
 // demand asks for a pass and waits for its report.
