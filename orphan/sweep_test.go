@@ -162,9 +162,7 @@ func matches(p string) Rule {
 func matchID(n int) string { return fmt.Sprintf("%024x", n) }
 
 func TestAMatchGoesWithAllThatBelongsToItAnHourAfterTheDatabaseCallsItFinished(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		p := w.Prefix
 		ended := func(status string, ago time.Duration) Document {
 			return Document{"status": status, "endedAt": time.Now().Add(-ago)}
@@ -267,9 +265,7 @@ func TestWhatIsInABinCanBePutBack(t *testing.T) {
 }
 
 func TestALostReferenceHoldsTheRule(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		p, ctx := w.Prefix, t.Context()
 		r := newRig(t, w.Options, p, nil, bots(p), reservations(p))
 		held := func(rule, detail string) {

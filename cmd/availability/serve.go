@@ -14,6 +14,7 @@ import (
 	"github.com/rollcall-redis/rollcall/availability"
 	"github.com/rollcall-redis/rollcall/internal/api"
 	"github.com/rollcall-redis/rollcall/internal/database"
+	"github.com/rollcall-redis/rollcall/internal/reload"
 	"github.com/rollcall-redis/rollcall/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/token"
 	"github.com/rollcall-redis/rollcall/internal/tracing"
@@ -38,6 +39,7 @@ type replica struct {
 	mirror    *availability.Mirror
 	api       *api.API
 	janitor   *janitor.Janitor
+	files     *reload.Watcher
 
 	draining atomic.Bool
 }
@@ -114,12 +116,23 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	token, files, err := s.Token()
+	if err != nil {
+		return err
+	}
+	r.files, err = reload.New(reload.Config{
+		Files: append(files, r.clients.Files...), Logger: log, Registerer: metrics,
+	})
+	if err != nil {
+		return err
+	}
 	routes := map[string]http.Handler{}
 	for _, pattern := range r.api.Patterns() {
 		routes[pattern] = r.traces.Handler(r.api)
 	}
 	r.http, err = service.ListenHTTP(ctx, service.HTTPConfig{
-		Addr: s.HTTPAddr, Token: string(s.AdminToken), Janitor: r.janitor, Routes: routes,
+		Addr: s.HTTPAddr, Token: token, Janitor: r.janitor, Routes: routes,
+		Program: "availability", Client: r.clients.Data, Layout: r.registry.Layout(),
 		Status: func() service.Stated { return r.status() }, Page: pageText,
 		Metrics: metrics, Logger: log,
 	})
@@ -139,6 +152,7 @@ func (r *replica) run(ctx context.Context) error {
 	parts.Go("database", r.database.Prepare)
 	parts.Go("registry", r.registry.Run)
 	parts.Go("inspector", r.inspector.Run)
+	parts.Go("files", r.files.Run)
 	parts.Go("mirror", r.database.WhenTried(r.mirror.Run))
 	parts.Go("janitor", service.Accepted(r.registry.Status, r.database.WhenTried(r.janitor.Run)))
 	parts.Go("counts", r.database.WhenTried(r.api.Run))
@@ -149,7 +163,7 @@ func (r *replica) run(ctx context.Context) error {
 
 	parts.Wait()
 	r.draining.Store(true)
-	parts.Stop(4, "janitor", "inspector", "counts")
+	parts.Stop(4, "janitor", "inspector", "files", "counts")
 	parts.Stop(6, "http")
 	parts.Stop(7, "mirror", "database", "tokens")
 	if left := parts.Stop(9, "registry"); len(left) > 0 {

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"os/user"
+	"slices"
 	"time"
 
 	"github.com/rollcall-redis/rollcall/guard"
@@ -24,16 +25,16 @@ const actTimeout = 30 * time.Second
 // acting are the rows of a verb that asks replicas to change something. REDIS_URL is needed where
 // check says so.
 func (f *fleet) acting(more ...service.Setting) []service.Setting {
-	rows := append(f.table(), f.replicas(), f.row("ADMIN_TOKEN"))
+	rows := append(f.table(), f.replicas())
 	rows[0].Required = false
-	return append(rows, more...)
+	return slices.Concat(rows, f.base.TokenTable(), more)
 }
 
 // checkActing adds what is wrong with the settings of a verb that asks replicas.
 func (f *fleet) checkActing(in *service.Input, needsHTTP bool) {
 	f.check(in)
 	switch {
-	case len(f.http) > 0 && !in.Given("ADMIN_TOKEN"):
+	case len(f.http) > 0 && f.base.AdminToken == "":
 		in.Fault("ADMIN_TOKEN: expected the replicas' token, since --http is given; it is not set")
 	case len(f.http) > 0:
 	case needsHTTP:

@@ -43,8 +43,9 @@ func (f *fleet) status(ctx context.Context, r *inspect.Reader) (inspect.Status, 
 	}
 	for _, url := range f.http {
 		p, err := askReplica(ctx, url)
-		if err != nil {
-			return s, err
+		if err != nil { // a replica that is gone is what one looks for
+			s.Unanswered = append(s.Unanswered, err.Error())
+			continue
 		}
 		s.Add(p)
 	}
@@ -55,6 +56,11 @@ func (f *fleet) status(ctx context.Context, r *inspect.Reader) (inspect.Status, 
 func showStatus(w io.Writer, s inspect.Status) error {
 	if err := showHead(w, s); err != nil {
 		return err
+	}
+	for _, text := range s.Unanswered {
+		if err := line(w, "no answer: %s", text); err != nil {
+			return err
+		}
 	}
 	rows := [][]string{{"INSTANCE", "DEVICES", "ALIVE", "LAST BEAT", "TIME LEFT", "TTL", "INTERVAL",
 		"RUNNING", "VERSION", "REMARKS"}}
@@ -72,6 +78,9 @@ func showStatus(w io.Writer, s inspect.Status) error {
 		remarks := in.Differs
 		if in.Old {
 			remarks = join(remarks, "old writer")
+		}
+		if in.BadIndex {
+			remarks = join(remarks, "its index is no set")
 		}
 		if s.Leader != nil && s.Leader.Instance == in.ID {
 			remarks = join("leads", remarks)

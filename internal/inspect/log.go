@@ -37,12 +37,18 @@ func began(epoch uint64, now time.Time) (t time.Time) {
 	return at
 }
 
+// epochOf is the epoch of a record's id.
+func epochOf(id string) uint64 {
+	epoch, _, _ := strings.Cut(id, "-")
+	n, _ := strconv.ParseUint(epoch, 10, 64) // what is no number is no epoch
+	return n
+}
+
 // record reads a record of the log. What is not understood is left empty.
 func record(m redis.XMessage, now time.Time) Record {
 	text := func(field string) string { s, _ := m.Values[field].(string); return s }
 	r := Record{ID: m.ID, Leader: text("leader"), Term: text("term"), Owner: text("owner"), Sweep: text("sweep")}
-	epoch, _, _ := strings.Cut(m.ID, "-")
-	r.Epoch, _ = strconv.ParseUint(epoch, 10, 64)
+	r.Epoch = epochOf(m.ID)
 	r.Count, _ = strconv.Atoi(text("count"))
 	r.Reowned, _ = strconv.Atoi(text("reowned"))
 	if ms, err := strconv.ParseInt(text("at"), 10, 64); err == nil {

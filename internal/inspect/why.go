@@ -28,11 +28,13 @@ func (r *Reader) Find(ctx context.Context, imei string) (Found, error) {
 	if err != nil {
 		return Found{}, err
 	}
-	f, _, err := r.find(ctx, imei)
+	f, there, err := r.find(ctx, imei)
 	if err != nil {
 		return f, err
 	}
 	switch {
+	case f.Owner == "" && there:
+		f.Sentence = "nobody holds " + imei + ": its entry is empty"
 	case f.Owner == "":
 		f.Sentence = "nobody holds " + imei
 	case f.Alive:
@@ -44,20 +46,21 @@ func (r *Reader) Find(ctx context.Context, imei string) (Found, error) {
 	return f, nil
 }
 
-func (r *Reader) find(ctx context.Context, imei string) (Found, Heartbeat, error) {
-	f := Found{ID: imei}
+// find reads an entry and its owner's heartbeat. An entry that is there may name nobody.
+func (r *Reader) find(ctx context.Context, imei string) (f Found, there bool, err error) {
+	f = Found{ID: imei}
 	owner, err := r.client.HGet(ctx, r.keys.Registry(), imei).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
-		return f, Heartbeat{}, fmt.Errorf("inspect: read the entry: %w", err)
+		return f, false, fmt.Errorf("inspect: read the entry: %w", err)
 	}
-	if owner == "" {
-		return f, Heartbeat{}, nil
+	if there = err == nil; owner == "" {
+		return f, there, nil
 	}
 	f.Owner = owner
 	beats, err := r.heartbeats(ctx, []string{owner})
 	h := beats[owner]
 	f.Alive, f.Since, f.LastBeat = h.Alive, h.Boot, h.Beat
-	return f, h, err
+	return f, there, err
 }
 
 // lives says how a living owner is known to live.
@@ -110,7 +113,7 @@ func (r *Reader) Why(ctx context.Context, id string) (Why, error) {
 	if w.Hold, err = r.hold(ctx, witness, now); err != nil {
 		return w, err
 	}
-	found, _, err := r.find(ctx, id)
+	found, there, err := r.find(ctx, id)
 	if err != nil {
 		return w, err
 	}
@@ -136,8 +139,14 @@ func (r *Reader) Why(ctx context.Context, id string) (Why, error) {
 		w.Verdict, w.Sentence, err = r.dying(ctx, found, w.Hold, witness, now)
 		return w, err
 	}
+	if there {
+		w.Verdict = Kept
+		w.Sentence = "kept: its entry is empty, so that nobody can judge it; delete it: HDEL " +
+			r.keys.Registry() + " " + id
+		return w, nil
+	}
 	kind, err := r.client.Type(ctx, id).Result()
-	if err != nil && !refused(err) { // a user of the registry's keys alone may not ask
+	if err != nil && !Refused(err) { // a user of the registry's keys alone may not ask
 		return w, fmt.Errorf("inspect: type of the key: %w", err)
 	}
 	if err == nil && kind != "none" {

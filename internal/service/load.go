@@ -78,6 +78,11 @@ func (c *Command) Load(args, environ []string) error {
 			c.shown = append(c.shown, slog.String(strings.ToLower(row.Name), text))
 		}
 	}
+	for _, row := range rows {
+		if row.Check != nil {
+			row.Check(in)
+		}
+	}
 	if c.Check != nil {
 		c.Check(in)
 	}
