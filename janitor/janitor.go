@@ -137,12 +137,13 @@ func (j *Janitor) afterTick(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	j.listener.observed(holder, paused)
+	before := j.listener.observed(holder, paused)
 	t := j.termState.Load()
 	if t == nil {
 		j.pace.Observe(time.Since(begun)) // so that a new leader knows what is usual
 		return
 	}
+	j.logPause(before, paused)
 	if n, err := j.cfg.Control.Exists(ctx, j.layout.Heartbeat(j.instance)).Result(); err == nil {
 		t.checkOwnHeartbeat(n == 1)
 	}
