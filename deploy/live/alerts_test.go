@@ -94,7 +94,7 @@ func (s scene) play(t *testing.T) time.Duration {
 	}
 	r := newRig(t)
 	s.fleet(r)
-	r.watch(shortened(t, program))
+	r.watch(faster(t, program))
 	r.await("all replicas are scraped, one leads, and nothing is about to fire", func() bool {
 		require.Empty(t, r.alerts(true))
 		return r.is(1, "up") && r.is(1, "sum(janitor_leader)") && r.healthy(program)

@@ -36,7 +36,7 @@ func available(d *dispatch, staleAfter int, more ...string) func(r *rig) {
 		require.NoError(r.t, schema.PutSetting(r.t.Context(), "heartbeat_cadence_seconds", 1))
 
 		settings := slices.Concat([]string{
-			"DATABASE_URL=" + d.db.URL, "JWT_HS256_SECRET=" + secret, "AVAILABILITY_LEASE_TTL=2s",
+			"DATABASE_URL=" + d.db.URL + "&pool_max_conns=30", "JWT_HS256_SECRET=" + secret, "AVAILABILITY_LEASE_TTL=2s",
 			"MITRA_AUTO_OFFLINE_SWEEP_SECONDS=1.5", "VALKEY_ONLINE_MIRROR_SWEEP_SECONDS=15",
 			"HEARTBEAT_MIRROR_INTERVAL_SECONDS=3",
 		}, beats, more)
@@ -77,12 +77,12 @@ var scenesOfAvailability = []scene{
 		}),
 	onDispatch("AvailabilityPostgresAway", "Postgres is killed", nil, func(_ *rig, d *dispatch) { d.pg.Kill() }),
 	onDispatch("AvailabilityReadsFail",
-		"the replicas' user of Redis loses the right to `SMISMEMBER`, and a migration that hangs has locked `mitras`", nil,
+		"the replicas' user of Redis loses the right to `SMISMEMBER`, and a migration that hangs has locked `mitra_availability_state`", nil,
 		func(r *rig, d *dispatch) {
 			tx, err := d.db.BeginTx(r.t.Context(), pgx.TxOptions{})
 			require.NoError(r.t, err)
 			r.t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
-			_, err = tx.Exec(r.t.Context(), "LOCK TABLE mitras IN ACCESS EXCLUSIVE MODE")
+			_, err = tx.Exec(r.t.Context(), "LOCK TABLE mitra_availability_state IN ACCESS EXCLUSIVE MODE")
 			require.NoError(r.t, err)
 			r.must("ACL", "SETUSER", "default", "-smismember")
 			r.again(200*time.Millisecond, func(ctx context.Context) { r.available(ctx) })
