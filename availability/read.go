@@ -164,9 +164,8 @@ func (m *Mirror) scanAvailable(ctx context.Context, s Settings, limit int) ([]Av
 		}
 		for rest := page[1:]; len(rest) >= 2; rest = rest[2:] {
 			sessions, _ := rest[0].(int64)
-			ids, _ := rest[1].([]any)
-			for _, each := range ids {
-				id, _ := each.(string)
+			ids, _ := rest[1].(string)
+			for id := range strings.SplitSeq(ids, "\n") {
 				if seen[id] {
 					continue
 				}

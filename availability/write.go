@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 )
 
 // The writers. Each commits in the source first; what that says is the result. Redis gets it right
@@ -115,7 +116,9 @@ func (m *Mirror) Heartbeat(ctx context.Context, id string) (Beat, error) {
 	err := m.redis.do(ctx, func() (err error) {
 		ctx, cancel := context.WithTimeout(ctx, m.patience)
 		defer cancel()
-		beat, err = heartbeatScript.Run(ctx, m.rdb, []string{m.keys.heartbeat(id)}, id).Text()
+		minute := time.Now().UTC().Truncate(time.Minute)
+		beat, err = heartbeatScript.Run(ctx, m.rdb, []string{m.keys.heartbeat(id)},
+			id, minute.Unix(), minute.Format("2006-01-02T15:04:")).Text()
 		return err
 	})
 	if err != nil {

@@ -256,6 +256,26 @@ func TestAHeartbeatIsOneRoundTripAndAsksNoSource(t *testing.T) {
 	})
 }
 
+func TestAHeartbeatIsOfTheServersTimeWhateverTheClientBelieves(t *testing.T) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
+		r := newRig(t, w, newFake(online("a")))
+		r.seeded()
+		ctx, keys := t.Context(), []string{r.keys.heartbeat("a")}
+		for _, ahead := range []time.Duration{-time.Hour, -time.Minute, 0, time.Minute, time.Hour} {
+			before, err := r.serverTime(ctx, directly)
+			require.NoError(t, err)
+			minute := before.UTC().Truncate(time.Minute).Add(ahead)
+			require.NoError(t, heartbeatScript.Run(ctx, r.rdb, keys, "a", minute.Unix(), minute.Format("2006-01-02T15:04:")).Err())
+			after, err := r.serverTime(ctx, directly)
+			require.NoError(t, err)
+			seen := r.mirrored("a").Seen
+			require.False(t, seen.Before(before.Truncate(time.Millisecond)), "%s ahead", ahead)
+			require.False(t, seen.After(after), "%s ahead", ahead)
+			require.Len(t, r.client.Get(ctx, keys[0]).Val(), len(isoMS))
+		}
+	})
+}
+
 func TestAHeartbeatIsRefusedByName(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		off := online("off")

@@ -42,6 +42,12 @@ func (l Layout) Paused() string { return l.Prefix + "janitor:paused" }
 // Log is the eviction log, the stream of guarded batches, one record each.
 func (l Layout) Log() string { return l.Prefix + "janitor:log" }
 
+// About is what a replica says of itself, for people: version, address, settings. It expires.
+func (l Layout) About(instance string) string { return l.Prefix + "instance:about:" + instance }
+
+// Timeline is the stream of what happened that the eviction log does not have, for people.
+func (l Layout) Timeline() string { return l.Prefix + "janitor:timeline" }
+
 // Never is a key that nobody writes. What names it is refused while the slot of all keys moves from
 // one server of a Redis Cluster to another.
 func (l Layout) Never() string { return l.Prefix + "janitor:never" }

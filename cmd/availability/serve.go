@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/rollcall-redis/rollcall/availability"
 	"github.com/rollcall-redis/rollcall/internal/api"
 	"github.com/rollcall-redis/rollcall/internal/database"
+	"github.com/rollcall-redis/rollcall/internal/reload"
 	"github.com/rollcall-redis/rollcall/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/token"
 	"github.com/rollcall-redis/rollcall/janitor"
@@ -36,6 +38,7 @@ type replica struct {
 	mirror    *availability.Mirror
 	api       *api.API
 	janitor   *janitor.Janitor
+	files     *reload.Watcher
 
 	draining atomic.Bool
 }
@@ -48,14 +51,18 @@ func serve(ctx context.Context, s *settings, log *slog.Logger) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.clients.Close()) }()
+	password, files, err := s.databasePassword()
+	if err != nil {
+		return err
+	}
 	r.database, err = database.Open(ctx, database.Config{
-		URL: string(s.databaseURL), Migrate: s.migrate == "on", Logger: log, Registerer: r.metrics,
+		URL: string(s.databaseURL), Password: password, Migrate: s.migrate == "on", Logger: log, Registerer: r.metrics,
 	})
 	if err != nil {
 		return err
 	}
 	defer r.database.Close()
-	if err := r.assemble(ctx); err != nil {
+	if err := r.assemble(ctx, append(files, r.clients.Files...)); err != nil {
 		return err
 	}
 	defer r.http.Close()
@@ -63,13 +70,18 @@ func serve(ctx context.Context, s *settings, log *slog.Logger) (err error) {
 }
 
 // assemble makes a replica's parts. It asks Redis once whether it can be used, if it answers. Last
-// it opens the HTTP listener, so that an address in use is known before anything has begun.
-func (r *replica) assemble(ctx context.Context) (err error) {
+// it opens the HTTP listener, so that an address in use is known before anything has begun. The files
+// are watched, and those of other secrets.
+func (r *replica) assemble(ctx context.Context, files []reload.Watched) (err error) {
 	s, log := r.settings, r.log
 	if r.inspector, err = service.Inspect(ctx, r.clients, log); err != nil {
 		return err
 	}
-	r.tokens, err = token.New(ctx, token.Config{Secret: string(s.jwtSecret), JWKS: s.jwks, Logger: log})
+	secrets, secretFiles, err := s.secrets()
+	if err != nil {
+		return err
+	}
+	r.tokens, err = token.New(ctx, token.Config{Secrets: secrets, JWKS: s.jwks, Logger: log})
 	if err != nil {
 		return err
 	}
@@ -107,12 +119,23 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	token, tokenFiles, err := s.Token()
+	if err != nil {
+		return err
+	}
+	r.files, err = reload.New(reload.Config{
+		Files: slices.Concat(files, secretFiles, tokenFiles), Logger: log, Registerer: metrics,
+	})
+	if err != nil {
+		return err
+	}
 	routes := map[string]http.Handler{}
 	for _, pattern := range r.api.Patterns() {
 		routes[pattern] = r.api
 	}
 	r.http, err = service.ListenHTTP(ctx, service.HTTPConfig{
-		Addr: s.HTTPAddr, Token: string(s.AdminToken), Janitor: r.janitor, Routes: routes,
+		Addr: s.HTTPAddr, Token: token, Janitor: r.janitor, Routes: routes,
+		Program: "availability", Client: r.clients.Data, Layout: r.registry.Layout(),
 		Status: func() service.Stated { return r.status() }, Page: pageText,
 		Metrics: metrics, Logger: log,
 	})
@@ -132,6 +155,7 @@ func (r *replica) run(ctx context.Context) error {
 	parts.Go("database", r.database.Prepare)
 	parts.Go("registry", r.registry.Run)
 	parts.Go("inspector", r.inspector.Run)
+	parts.Go("files", r.files.Run)
 	parts.Go("mirror", r.database.WhenTried(r.mirror.Run))
 	parts.Go("janitor", service.Accepted(r.registry.Status, r.database.WhenTried(r.janitor.Run)))
 	parts.Go("counts", r.database.WhenTried(r.api.Run))
@@ -142,7 +166,7 @@ func (r *replica) run(ctx context.Context) error {
 
 	parts.Wait()
 	r.draining.Store(true)
-	parts.Stop(4, "janitor", "inspector", "counts")
+	parts.Stop(4, "janitor", "inspector", "files", "counts")
 	parts.Stop(6, "http")
 	parts.Stop(7, "mirror", "database", "tokens")
 	if left := parts.Stop(9, "registry"); len(left) > 0 {

@@ -89,6 +89,9 @@ func TestEverySettingCanBeGivenBothWays(t *testing.T) {
 	}
 	var environ, args []string
 	for _, row := range new(settings).table() {
+		if strings.HasSuffix(row.Name, "_FILE") { // in another's place: tested in internal/service
+			continue
+		}
 		v, ok := values[row.Name]
 		require.True(t, ok, "the test knows no value for %s", row.Name)
 		environ = append(environ, row.Name+"="+v)

@@ -67,6 +67,7 @@ func (r *replica) status() replicaStatus {
 			Started:  r.began,
 			HTTPAddr: r.http.Addr(),
 			Admin:    r.settings.AdminToken != "",
+			Files:    r.files.Status(),
 			Registry: r.registry.Status(),
 			Janitor:  r.janitor.Status(),
 		},

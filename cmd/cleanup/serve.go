@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	cycles "github.com/rollcall-redis/rollcall/internal/cleanup"
+	"github.com/rollcall-redis/rollcall/internal/reload"
 	"github.com/rollcall-redis/rollcall/internal/service"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/orphan"
@@ -31,6 +32,7 @@ type worker struct {
 	set       *orphan.Set
 	cycles    *cycles.Cycles
 	janitor   *janitor.Janitor
+	files     *reload.Watcher
 
 	contends atomic.Bool // the janitor is under way: it contends for the lease, or leads
 	draining atomic.Bool
@@ -101,8 +103,19 @@ func (w *worker) assemble(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	token, files, err := s.Token()
+	if err != nil {
+		return err
+	}
+	w.files, err = reload.New(reload.Config{
+		Files: append(files, w.clients.Files...), Logger: log, Registerer: metrics,
+	})
+	if err != nil {
+		return err
+	}
 	w.http, err = service.ListenHTTP(ctx, service.HTTPConfig{
-		Addr: s.HTTPAddr, Token: string(s.AdminToken), Janitor: w.janitor,
+		Addr: s.HTTPAddr, Token: token, Janitor: w.janitor,
+		Program: "cleanup", Client: w.clients.Data, Layout: w.registry.Layout(),
 		Status: func() service.Stated { return w.status() }, Page: pageText,
 		Answers: map[string]func() any{"/api/v1/stats": func() any { return w.cycles.Stats(w.contends.Load()) }},
 		Swept:   w.swept, Metrics: metrics, Logger: log,
@@ -127,6 +140,7 @@ func (w *worker) run(ctx context.Context) error {
 	parts.Go("http", w.http.Run)
 	parts.Go("registry", w.registry.Run)
 	parts.Go("inspector", w.inspector.Run)
+	parts.Go("files", w.files.Run)
 	parts.Go("janitor", service.Accepted(w.registry.Status, func(ctx context.Context) error {
 		w.contends.Store(true)
 		defer w.contends.Store(false)
@@ -135,7 +149,7 @@ func (w *worker) run(ctx context.Context) error {
 
 	parts.Wait()
 	w.draining.Store(true)
-	parts.Stop(4, "janitor", "inspector")
+	parts.Stop(4, "janitor", "inspector", "files")
 	if left := parts.Stop(6, "registry"); len(left) > 0 {
 		// No context ends a call that waits for a silent Redis; this does.
 		_ = w.clients.Data.Close()

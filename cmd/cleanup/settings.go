@@ -94,9 +94,7 @@ func (s *settings) layout() guard.Layout { return guard.Layout{Prefix: s.prefix}
 // check finds settings that are fine alone and unsafe together, and reads the rules.
 func (s *settings) check(in *service.Input) {
 	service.CheckHeartbeat(in, s.heartbeatInterval, s.heartbeatTTL)
-	if in.Given("CLEANUP_INTERVAL", "CLEANUP_INTERVAL_MS") {
-		in.Fault("CLEANUP_INTERVAL and CLEANUP_INTERVAL_MS: expected one of the two, got both")
-	}
+	in.NotBoth("CLEANUP_INTERVAL", "CLEANUP_INTERVAL_MS")
 	if err := s.readRules(); err != nil {
 		name := cmp.Or(s.rulesFile, "built in")
 		for line := range strings.Lines(err.Error()) {

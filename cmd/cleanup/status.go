@@ -32,6 +32,7 @@ func (w *worker) status() workerStatus {
 			Started:  w.began,
 			HTTPAddr: w.http.Addr(),
 			Admin:    w.settings.AdminToken != "",
+			Files:    w.files.Status(),
 			Registry: w.registry.Status(),
 			Janitor:  w.janitor.Status(),
 		},

@@ -33,6 +33,7 @@ func (r *replica) run(ctx context.Context) error {
 	parts.Go("http", r.http.Run)
 	parts.Go("registry", r.registry.Run)
 	parts.Go("inspector", r.inspector.Run)
+	parts.Go("files", r.files.Run)
 	parts.Go("janitor", service.Accepted(r.registry.Status, r.janitor.Run))
 	parts.Go("devices", r.serveDevices)
 	parts.Go("commands", service.Accepted(r.registry.Status, r.commands.Run))
@@ -40,7 +41,7 @@ func (r *replica) run(ctx context.Context) error {
 	parts.Wait()
 	r.draining.Store(true)
 	parts.Stop(1, "commands")
-	parts.Stop(4, "janitor", "inspector", "devices")
+	parts.Stop(4, "janitor", "inspector", "files", "devices")
 	if left := parts.Stop(6, "registry"); len(left) > 0 {
 		// No context ends a call that waits for a silent Redis; this does.
 		_ = r.clients.Data.Close()

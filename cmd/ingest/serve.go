@@ -14,6 +14,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/internal/commands"
 	"github.com/rollcall-redis/rollcall/internal/gateway"
+	"github.com/rollcall-redis/rollcall/internal/reload"
 	"github.com/rollcall-redis/rollcall/internal/service"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/registry"
@@ -32,6 +33,7 @@ type replica struct {
 	janitor   *janitor.Janitor
 	gateway   *gateway.Gateway
 	commands  *commands.Reader
+	files     *reload.Watcher
 
 	certificate *gateway.Certificate // of INGEST_TLS_ADDR; nil if that is off
 
@@ -117,8 +119,19 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 			return fmt.Errorf("ingest: INGEST_TLS_CERT, INGEST_TLS_KEY: %w", err)
 		}
 	}
+	token, files, err := s.Token()
+	if err != nil {
+		return err
+	}
+	r.files, err = reload.New(reload.Config{
+		Files: append(files, r.clients.Files...), Logger: log, Registerer: metrics,
+	})
+	if err != nil {
+		return err
+	}
 	r.http, err = service.ListenHTTP(ctx, service.HTTPConfig{
-		Addr: s.HTTPAddr, Token: string(s.AdminToken), Janitor: r.janitor,
+		Addr: s.HTTPAddr, Token: token, Janitor: r.janitor,
+		Program: "ingest", Client: r.clients.Data, Layout: r.registry.Layout(),
 		Status: func() service.Stated { return r.status() }, Page: pageText,
 		Metrics: metrics, Logger: log,
 	})

@@ -176,9 +176,7 @@ func (s *settings) check(in *service.Input) {
 		len(s.ingestProxyTrusted) == 0 {
 		in.Fault("INGEST_PROXY_ADDR: expected INGEST_PROXY_TRUSTED with it: anybody could claim any address")
 	}
-	if in.Given("JANITOR_INTERVAL", "JANITOR_INTERVAL_MS") {
-		in.Fault("JANITOR_INTERVAL and JANITOR_INTERVAL_MS: expected one of the two, got both")
-	}
+	in.NotBoth("JANITOR_INTERVAL", "JANITOR_INTERVAL_MS")
 }
 
 // controlDeadline bounds each of the control client's steps.

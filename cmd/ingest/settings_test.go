@@ -76,6 +76,9 @@ func TestEverySettingCanBeGivenBothWays(t *testing.T) {
 		if row.Name == "JANITOR_INTERVAL_MS" {
 			continue
 		}
+		if strings.HasSuffix(row.Name, "_FILE") { // in another's place: tested in internal/service
+			continue
+		}
 		v, ok := values[row.Name]
 		require.True(t, ok, "the test knows no value for %s", row.Name)
 		environ = append(environ, row.Name+"="+v)

@@ -10,11 +10,13 @@ import (
 	"net/url"
 	"os"
 	"os/user"
+	"slices"
 	"time"
 
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/inspect"
 	"github.com/rollcall-redis/rollcall/internal/service"
+	"github.com/rollcall-redis/rollcall/internal/timeline"
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
@@ -24,16 +26,16 @@ const actTimeout = 30 * time.Second
 // acting are the rows of a verb that asks replicas to change something. REDIS_URL is needed where
 // check says so.
 func (f *fleet) acting(more ...service.Setting) []service.Setting {
-	rows := append(f.table(), f.replicas(), f.row("ADMIN_TOKEN"))
+	rows := append(f.table(), f.replicas())
 	rows[0].Required = false
-	return append(rows, more...)
+	return slices.Concat(rows, f.base.TokenTable(), more)
 }
 
 // checkActing adds what is wrong with the settings of a verb that asks replicas.
 func (f *fleet) checkActing(in *service.Input, needsHTTP bool) {
 	f.check(in)
 	switch {
-	case len(f.http) > 0 && !in.Given("ADMIN_TOKEN"):
+	case len(f.http) > 0 && f.base.AdminToken == "":
 		in.Fault("ADMIN_TOKEN: expected the replicas' token, since --http is given; it is not set")
 	case len(f.http) > 0:
 	case needsHTTP:
@@ -97,7 +99,11 @@ a replica do it.`,
 					if err != nil {
 						return err
 					}
-					return c.Data.Set(ctx, keys.Paused(), text, length).Err()
+					if err := c.Data.Set(ctx, keys.Paused(), text, length).Err(); err != nil {
+						return err
+					}
+					tell(ctx, c, keys, timeline.Event{Kind: timeline.Pause, Who: p.Who, Why: p.Why, Until: p.Until})
+					return nil
 				})
 			}
 			if err != nil {
@@ -113,6 +119,13 @@ a replica do it.`,
 		},
 		Notes: exits,
 	}
+}
+
+// tell writes an event for those who look at the timeline. What it tells of is done: that this user
+// may not write there changes nothing of it.
+func tell(ctx context.Context, c *service.Clients, keys guard.Layout, e timeline.Event) {
+	e.By = "rollcall"
+	_ = timeline.Add(ctx, c.Data, keys.Timeline(), e)
 }
 
 // me is who runs the tool.
@@ -134,7 +147,7 @@ func (f *fleet) write(do func(c *service.Clients, keys guard.Layout) error) erro
 		return err
 	}
 	defer func() { _ = clients.Close() }() // nothing is left unsent
-	return do(clients, guard.Layout{Prefix: f.prefix})
+	return advised(do(clients, guard.Layout{Prefix: f.prefix}))
 }
 
 // resume is "rollcall resume".
@@ -154,7 +167,11 @@ with --http has a replica do it.`,
 				err = f.post(ctx, "/api/v1/resume", nil, &struct{}{})
 			} else {
 				err = f.write(func(c *service.Clients, keys guard.Layout) error {
-					return c.Data.Del(ctx, keys.Paused()).Err()
+					n, err := c.Data.Del(ctx, keys.Paused()).Result()
+					if n > 0 {
+						tell(ctx, c, keys, timeline.Event{Kind: timeline.Resume, Who: me()})
+					}
+					return err
 				})
 			}
 			if err != nil {

@@ -26,24 +26,13 @@ type fleet struct {
 // table returns the rows that every verb has.
 func (f *fleet) table() []service.Setting {
 	f.base.Cluster = true
-	return []service.Setting{
-		f.row("REDIS_URL"),
+	return append(f.base.RedisTable(), []service.Setting{
 		{Name: "prefix", Value: service.Text(&f.prefix),
 			Meaning: "What the names of the fleet's keys begin with: of cleanup it is CLEANUP_PREFIX, " +
 				"`{cleanup}:` by default."},
 		{Name: "json", Default: "false", Switch: true, Value: service.Bool(&f.json),
 			Meaning: "Answer in JSON, for programs."},
-	}
-}
-
-// row is a row of the settings that programs share.
-func (f *fleet) row(name string) service.Setting {
-	for _, s := range f.base.Table() {
-		if s.Name == name {
-			return s
-		}
-	}
-	panic("no setting is named " + name)
+	}...)
 }
 
 // replicas is the row that names replicas' HTTP.
@@ -90,6 +79,18 @@ func (f *fleet) ask(do func(ctx context.Context, r *inspect.Reader, w io.Writer)
 			return err
 		}
 		defer func() { _ = clients.Close() }() // nothing is left unsent
-		return do(ctx, inspect.New(clients.Data, guard.Layout{Prefix: f.prefix}), stdout)
+		return advised(do(ctx, inspect.New(clients.Data, guard.Layout{Prefix: f.prefix}), stdout))
 	}
+}
+
+// advised adds to an error what an operator can do.
+func advised(err error) error {
+	switch {
+	case err == nil:
+	case strings.Contains(err.Error(), "WRONGTYPE"):
+		return fmt.Errorf("%w; rollcall doctor says which keys are somebody else's", err)
+	case strings.Contains(err.Error(), "NOPERM"):
+		return fmt.Errorf("%w; rollcall doctor says which rights lack", err)
+	}
+	return err
 }

@@ -19,6 +19,14 @@ type meaning struct{ normal, otherwise string }
 
 // meanings are joined with the metrics of the code by name.
 var meanings = map[string]meaning{
+	"settings_file_taken_timestamp_seconds": {
+		"When the process started, or the file last changed",
+		"Older than the file: this process has not seen the change yet, or `settings_file_failing` is 1. See [how to rotate a password](runbook.md#rotate-a-password)",
+	},
+	"settings_file_failing": {
+		"0",
+		"1: the file cannot be read, is empty, makes no sense, or the server refuses what stands in it. The log and `files` of the status say which. The former value is in use: a connection that breaks may not come back",
+	},
 	"janitor_leader": {
 		"1 on one replica, 0 on the others",
 		"Sum 0: [nobody leads](runbook.md#rollcallnobodyleads). Sum 2 for more than a scrape: [two leaders](runbook.md#rollcalltwoleaders)",

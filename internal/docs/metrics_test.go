@@ -26,6 +26,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/commands"
 	"github.com/rollcall-redis/rollcall/internal/database"
 	"github.com/rollcall-redis/rollcall/internal/gateway"
+	"github.com/rollcall-redis/rollcall/internal/reload"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/orphan"
@@ -80,6 +81,7 @@ var parts = []part{
 	{"availability", "Availability"},
 	{"internal/api", "Availability: requests"},
 	{"internal/database", "Availability: PostgreSQL"},
+	{"internal/reload", "Settings that stand in files"},
 }
 
 // register makes the parts as the program does, on a Redis that is never asked. The recorders are
@@ -127,7 +129,17 @@ func register(t *testing.T) []*recorder {
 	db, err := database.Open(t.Context(), database.Config{URL: "postgres:///", Logger: slog.Default(), Registerer: all[8]})
 	require.NoError(t, err)
 	t.Cleanup(db.Close)
+	_, err = reload.New(reload.Config{Files: []reload.Watched{inAFile(t)}, Logger: slog.Default(), Registerer: all[9]})
+	require.NoError(t, err)
 	return all
+}
+
+func inAFile(t *testing.T) reload.Watched {
+	path := filepath.Join(t.TempDir(), "password")
+	require.NoError(t, os.WriteFile(path, []byte("geheim"), 0o600))
+	f, err := reload.Open("REDIS_PASSWORD_FILE", reload.Line, path)
+	require.NoError(t, err)
+	return f
 }
 
 // nobody is never asked.

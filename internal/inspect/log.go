@@ -37,12 +37,18 @@ func began(epoch uint64, now time.Time) (t time.Time) {
 	return at
 }
 
+// epochOf is the epoch of a record's id.
+func epochOf(id string) uint64 {
+	epoch, _, _ := strings.Cut(id, "-")
+	n, _ := strconv.ParseUint(epoch, 10, 64) // what is no number is no epoch
+	return n
+}
+
 // record reads a record of the log. What is not understood is left empty.
 func record(m redis.XMessage, now time.Time) Record {
 	text := func(field string) string { s, _ := m.Values[field].(string); return s }
 	r := Record{ID: m.ID, Leader: text("leader"), Term: text("term"), Owner: text("owner"), Sweep: text("sweep")}
-	epoch, _, _ := strings.Cut(m.ID, "-")
-	r.Epoch, _ = strconv.ParseUint(epoch, 10, 64)
+	r.Epoch = epochOf(m.ID)
 	r.Count, _ = strconv.Atoi(text("count"))
 	r.Reowned, _ = strconv.Atoi(text("reowned"))
 	if ms, err := strconv.ParseInt(text("at"), 10, 64); err == nil {
@@ -60,7 +66,7 @@ func record(m redis.XMessage, now time.Time) Record {
 
 // itemFields are the names under which the project's sweeps list what went. A sweep of somebody
 // else may name its own, which is then not read.
-var itemFields = []string{"imeis", "keys", "commands"}
+var itemFields = []string{"imeis", "keys", "intents", "mitras", "commands"}
 
 // logPage is how many records one call reads: about a megabyte at most, with the default batch.
 const logPage = 100

@@ -38,15 +38,15 @@ func (r *Reader) now(ctx context.Context) (time.Time, error) {
 	return now, nil
 }
 
-// exec sends a pipeline. That a key is absent is no error.
+// exec sends a pipeline. That a key is absent, or of another type, is no error: its answer is empty.
 func exec(ctx context.Context, p redis.Pipeliner, what string) error {
 	cmds, err := p.Exec(ctx)
 	for _, c := range cmds {
-		if err := c.Err(); err != nil && !errors.Is(err, redis.Nil) {
+		if err := c.Err(); err != nil && !errors.Is(err, redis.Nil) && !wrongType(err) {
 			return fmt.Errorf("inspect: read %s: %w", what, err)
 		}
 	}
-	if err != nil && !errors.Is(err, redis.Nil) {
+	if err != nil && !errors.Is(err, redis.Nil) && !wrongType(err) {
 		return fmt.Errorf("inspect: read %s: %w", what, err)
 	}
 	return nil
@@ -83,7 +83,7 @@ func (r *Reader) heartbeats(ctx context.Context, ids []string) (map[string]Heart
 			return nil, err
 		}
 		for i, id := range page {
-			if values[i].Err() == nil && left[i].Val() != -2 {
+			if err := values[i].Err(); (err == nil || wrongType(err)) && left[i].Val() != -2 {
 				all[id] = heartbeat(values[i].Val(), left[i].Val())
 			}
 		}
@@ -98,12 +98,19 @@ func heartbeat(value string, left time.Duration) Heartbeat {
 	if n, err := strconv.ParseInt(ms, 10, 64); ok && err == nil {
 		h.Beat = time.UnixMilli(n)
 	}
-	if len(token) == 26 {
-		if us, err := strconv.ParseInt(token[:16], 10, 64); err == nil {
-			h.Boot = time.UnixMicro(us)
-		}
-	}
+	h.Boot = bootTime(token)
 	return h
+}
+
+// bootTime is when a boot token was drawn; zero: it is none.
+func bootTime(token string) (t time.Time) {
+	if len(token) != 26 {
+		return t
+	}
+	if us, err := strconv.ParseInt(token[:16], 10, 64); err == nil {
+		t = time.UnixMicro(us)
+	}
+	return t
 }
 
 // pageSize is how many elements one call reads.
@@ -128,3 +135,22 @@ func (r *Reader) roster(ctx context.Context) ([]string, error) {
 
 // is tells what SMISMEMBER says of one member.
 func is(c *redis.BoolSliceCmd) bool { return len(c.Val()) == 1 && c.Val()[0] }
+
+// texts sends a pipeline of GETs, and returns the values; "": absent.
+func texts(ctx context.Context, p redis.Pipeliner, what string) ([]string, error) {
+	cmds, err := p.Exec(ctx)
+	values := make([]string, len(cmds))
+	for i, c := range cmds {
+		get, ok := c.(*redis.StringCmd)
+		if !ok {
+			continue
+		}
+		if values[i] = get.Val(); get.Err() != nil && !errors.Is(get.Err(), redis.Nil) {
+			err = get.Err()
+		}
+	}
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return nil, fmt.Errorf("inspect: read %s: %w", what, err)
+	}
+	return values, nil
+}

@@ -26,9 +26,13 @@ type Status struct {
 	Entries   int64      `json:"entries"` // of the registry
 	Instances []Instance `json:"instances"`
 	Sweeps    []Last     `json:"sweeps"` // the last eviction of each, by the log
-	// Passes are the leader's last ones, where it was asked; see Add.
-	Passes []janitor.Report `json:"passes,omitempty"`
-	Redis  Server           `json:"redis"`
+	// Passes are the leader's last ones, UnderWay those that take longer than a second, as it said
+	// last.
+	Passes   []janitor.Report   `json:"passes,omitempty"`
+	UnderWay []janitor.Progress `json:"under_way,omitempty"`
+	Redis    Server             `json:"redis"`
+	// Unanswered are replicas that were asked and did not answer, with the error.
+	Unanswered []string `json:"unanswered,omitempty"`
 }
 
 // Leader is who holds the lease.
@@ -36,7 +40,7 @@ type Leader struct {
 	Instance string    `json:"instance"`
 	Since    time.Time `json:"since,omitzero"` // zero: not known
 	Epoch    uint64    `json:"epoch"`          // 0: it has not begun its term yet
-	Address  string    `json:"address"`        // of its HTTP; "": not known, see Add
+	Address  string    `json:"address"`        // of its HTTP; "": not known
 	// ExpiresIn is until the lease lapses unless it is renewed; "": it never does.
 	ExpiresIn string `json:"expires_in"`
 }
@@ -52,9 +56,12 @@ type Instance struct {
 	Started   time.Time `json:"started,omitzero"`   // zero: not known
 	ExpiresIn string    `json:"expires_in"`         // of the heartbeat
 	TTL       string    `json:"ttl"`                // of the heartbeat; "": not known
-	Interval  string    `json:"interval"`           // between heartbeats; "": not known, see Add
-	Version   string    `json:"version"`            // "": not known, see Add
-	Address   string    `json:"address"`            // "": not known, see Add
+	Interval  string    `json:"interval"`           // between heartbeats; "": not known
+	Program   string    `json:"program,omitempty"`  // "": not known
+	Version   string    `json:"version"`            // "": not known
+	Address   string    `json:"address"`            // of its HTTP; "": not known
+	// BadIndex: its index is a key of another type, which is left alone.
+	BadIndex bool `json:"bad_index,omitempty"`
 	// Old: an older writer, without boot token or not on the roster.
 	Old bool `json:"old,omitempty"`
 	// Differs says in which settings it differs from the fleet.
@@ -65,6 +72,12 @@ type Instance struct {
 
 // Life is how much of the heartbeat's life is left, 0 to 1; 0 also where that is not known.
 func (i Instance) Life() float64 { return i.life }
+
+// Same tells whether nothing has changed but that time has passed.
+func (i Instance) Same(as Instance) bool {
+	i.ExpiresIn, i.life = as.ExpiresIn, as.life
+	return i == as
+}
 
 // Last is when a sweep last evicted something.
 type Last struct {
@@ -88,17 +101,38 @@ type Server struct {
 	info map[string]string
 }
 
+// seldom is what need not be read each time that a status is.
+type seldom struct {
+	server  Server
+	counted map[string]int // entries by owner
+	whole   bool           // counted are all entries
+	sweeps  []Last
+	abouts  func(ctx context.Context, ids []string) (map[string]About, error)
+}
+
 // Status reads what is known of a fleet. It costs a round trip for each thousand instances, and a
 // few more.
 func (r *Reader) Status(ctx context.Context) (Status, error) {
-	s := Status{Instances: []Instance{}, Sweeps: []Last{}}
+	now, err := r.now(ctx)
+	if err != nil {
+		return Status{}, err
+	}
+	k := seldom{abouts: r.abouts}
+	if k.server, err = r.server(ctx); err != nil {
+		return Status{}, err
+	}
+	if k.sweeps, err = r.lastEvictions(ctx, now); err != nil {
+		return Status{}, err
+	}
+	if k.counted, k.whole, err = r.sample(ctx); err != nil {
+		return Status{}, err
+	}
+	return r.status(ctx, now, k)
+}
+
+func (r *Reader) status(ctx context.Context, now time.Time, k seldom) (Status, error) {
+	s := Status{Now: now, Redis: k.server, Instances: []Instance{}, Sweeps: k.sweeps}
 	var err error
-	if s.Now, err = r.now(ctx); err != nil {
-		return s, err
-	}
-	if s.Redis, err = r.server(ctx); err != nil {
-		return s, err
-	}
 	if s.Witness, err = r.witness(ctx); err != nil {
 		return s, err
 	}
@@ -109,10 +143,7 @@ func (r *Reader) Status(ctx context.Context) (Status, error) {
 	if s.Leader, err = r.leader(ctx, s.Now); err != nil {
 		return s, err
 	}
-	if s.Sweeps, err = r.lastEvictions(ctx, s.Now); err != nil {
-		return s, err
-	}
-	return s, r.instances(ctx, &s)
+	return s, r.instances(ctx, &s, k)
 }
 
 // leader is who holds the lease, or nil.
@@ -167,7 +198,7 @@ func (r *Reader) lastEvictions(ctx context.Context, now time.Time) ([]Last, erro
 const countUpTo = 10 * pageSize
 
 // instances adds the instances of the roster and those that entries name.
-func (r *Reader) instances(ctx context.Context, s *Status) error {
+func (r *Reader) instances(ctx context.Context, s *Status, k seldom) error {
 	entries, err := r.client.HLen(ctx, r.keys.Registry()).Result()
 	if err != nil {
 		return fmt.Errorf("inspect: size of the registry: %w", err)
@@ -177,12 +208,8 @@ func (r *Reader) instances(ctx context.Context, s *Status) error {
 	if err != nil {
 		return err
 	}
-	counted, whole, err := r.sample(ctx)
-	if err != nil {
-		return err
-	}
 	known := map[string]bool{} // by the roster?
-	for id := range counted {
+	for id := range k.counted {
 		known[id] = false
 	}
 	for _, id := range roster {
@@ -190,6 +217,10 @@ func (r *Reader) instances(ctx context.Context, s *Status) error {
 	}
 	ids := slices.Sorted(maps.Keys(known))
 	beats, err := r.heartbeats(ctx, ids)
+	if err != nil {
+		return err
+	}
+	abouts, err := k.abouts(ctx, ids)
 	if err != nil {
 		return err
 	}
@@ -206,10 +237,11 @@ func (r *Reader) instances(ctx context.Context, s *Status) error {
 	for i, id := range ids {
 		h := beats[id]
 		in := Instance{ID: id, Devices: sizes[i].Val(), Alive: h.Alive, LastBeat: h.Beat, Started: h.Boot}
-		if in.Devices == 0 && !whole {
+		in.BadIndex = wrongType(sizes[i].Err())
+		if in.Devices == 0 && !k.whole {
 			in.Devices = -1
 		} else if in.Devices == 0 {
-			in.Devices = int64(counted[id])
+			in.Devices = int64(k.counted[id])
 		}
 		in.Old = h.Alive && (h.Boot.IsZero() || !known[id])
 		if h.Alive {
@@ -217,8 +249,17 @@ func (r *Reader) instances(ctx context.Context, s *Status) error {
 		}
 		if ttl := h.ttl(s.Now); ttl > 0 {
 			in.TTL, in.life = span(ttl), float64(h.ExpiresIn)/float64(ttl)
-			if want := s.Witness.TTL.Round(100 * time.Millisecond); want > 0 && (ttl-want).Abs() > want/20 {
+			want := s.Witness.TTL.Round(100 * time.Millisecond)
+			// What was not written for want of memory was prolonged: its value is older than it.
+			if want > 0 && (ttl-want).Abs() > want/20 && !s.Redis.full() {
 				in.Differs = "TTL " + Short(ttl) + ", fleet " + Short(want)
+			}
+		}
+		if about, ok := abouts[id]; ok && about.of(h) {
+			s.describe(&in, about.replica(id))
+			in.Program = about.Program
+			if s.Leader != nil && s.Leader.Instance == id {
+				s.UnderWay = about.UnderWay
 			}
 		}
 		s.Instances = append(s.Instances, in)
@@ -253,7 +294,7 @@ func (r *Reader) sample(ctx context.Context) (counted map[string]int, whole bool
 func (r *Reader) server(ctx context.Context) (Server, error) {
 	text, err := r.client.Info(ctx).Result()
 	if err != nil {
-		if refused(err) {
+		if Refused(err) {
 			return Server{}, nil
 		}
 		return Server{}, fmt.Errorf("inspect: INFO: %w", err)
@@ -272,7 +313,10 @@ func (r *Reader) server(ctx context.Context) (Server, error) {
 	}, nil
 }
 
-// A Replica is what one replica says of itself, which Redis does not.
+// full tells whether writes that need memory are refused.
+func (s Server) full() bool { return s.MaxMemory > 0 && s.Memory >= s.MaxMemory }
+
+// A Replica is what one replica says of itself.
 type Replica struct {
 	Instance, Version, Address string
 	Interval, TTL              time.Duration
@@ -282,15 +326,19 @@ type Replica struct {
 
 // Add adds what a replica said of itself.
 func (s *Status) Add(p Replica) {
+	i := slices.IndexFunc(s.Instances, func(in Instance) bool { return in.ID == p.Instance })
+	if i < 0 {
+		s.Instances = append(s.Instances, Instance{ID: p.Instance, Devices: -1, Differs: "not in this Redis, or cut off from it"})
+		i = len(s.Instances) - 1
+	}
+	s.describe(&s.Instances[i], p)
+}
+
+// describe adds what a replica says of itself to what is known of it.
+func (s *Status) describe(in *Instance, p Replica) {
 	if s.Leader != nil && s.Leader.Instance == p.Instance {
 		s.Leader.Address, s.Passes = p.Address, p.Passes
 	}
-	i := slices.IndexFunc(s.Instances, func(in Instance) bool { return in.ID == p.Instance })
-	if i < 0 {
-		s.Instances = append(s.Instances, Instance{ID: p.Instance, Devices: -1, Differs: "not in this Redis"})
-		i = len(s.Instances) - 1
-	}
-	in := &s.Instances[i]
 	in.Version, in.Address = p.Version, p.Address
 	if p.Interval > 0 {
 		in.Interval, in.TTL = span(p.Interval), span(p.TTL)

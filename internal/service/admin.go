@@ -41,17 +41,25 @@ func (s *HTTP) actions() map[string]action {
 	}
 }
 
+// token is the administrator's as it is now; empty: there is none.
+func (s *HTTP) token() string {
+	if s.cfg.Token == nil {
+		return ""
+	}
+	return s.cfg.Token()
+}
+
 // admin lets a request through to a if it carries the token, and writes what a returns.
 func (s *HTTP) admin(a action) http.Handler {
-	want := sha256.Sum256([]byte(s.cfg.Token))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if s.cfg.Token == "" {
+		wanted := s.cfg.Token()
+		if wanted == "" {
 			fail(w, http.StatusForbidden, "admin requests are off: ADMIN_TOKEN is not set")
 			return
 		}
 		scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 		// Hashes are compared, since the time must not tell the token's length either.
-		got := sha256.Sum256([]byte(token))
+		got, want := sha256.Sum256([]byte(token)), sha256.Sum256([]byte(wanted))
 		if !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
 			s.cfg.Logger.Warn("admin request refused", "path", r.URL.Path, "peer", r.RemoteAddr)
 			w.Header().Set("WWW-Authenticate", "Bearer")

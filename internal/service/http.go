@@ -13,7 +13,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/redis/go-redis/v9"
+	"github.com/sourcegraph/conc"
 
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/inspect"
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
@@ -29,6 +33,12 @@ type administered interface {
 type HTTPConfig struct {
 	// Addr is where to listen.
 	Addr string
+	// Program is its name, for people.
+	Program string
+	// Client reads the fleet whose keys Layout names, and says there what this replica is. nil: there
+	// is no fleet.
+	Client redis.UniversalClient
+	Layout guard.Layout
 	// Status is asked at each request.
 	Status func() Stated
 	// Page is the program's part of the status page, as templates of its status: "program" is its
@@ -44,8 +54,8 @@ type HTTPConfig struct {
 	// Swept adds to the answer of a sweep what the program alone knows. It is called before the sweep,
 	// and what it returns after it. nil: nothing is added.
 	Swept func() func() map[string]any
-	// Token is the administrator's bearer token; empty: those requests are off.
-	Token string
+	// Token is the administrator's bearer token as it is now; nil or empty: those requests are off.
+	Token func() string
 	// Metrics is what /metrics shows.
 	Metrics prometheus.Gatherer
 	Logger  *slog.Logger
@@ -56,6 +66,11 @@ type HTTPConfig struct {
 //
 //	GET  /                 status page
 //	GET  /api/v1/status    the same as JSON: a [Status], and what the program adds
+//	GET  /api/v1/fleet     the whole fleet, by what is in Redis: an inspect.Status, and who answers
+//	GET  /api/v1/timeline  what happened in the last hour
+//	GET  /api/v1/events    both, live: server-sent events
+//	GET  /api/v1/devices/{imei}  who holds a device: an inspect.Found
+//	GET  /api/v1/why       why an entry is gone, or still here; ?key=
 //	GET  /metrics          Prometheus
 //	GET  /healthz          200 while the process works, whatever Redis does
 //	GET  /readyz           200 when the program can do its work here, else 503 and why
@@ -74,6 +89,11 @@ type HTTP struct {
 	ln       net.Listener
 	http     *http.Server
 	template *template.Template
+	address  string // for others
+
+	// nil: there is no fleet
+	fleet     *fleet
+	questions *questions
 }
 
 // Bounds on what a client may make the server wait for or hold.
@@ -101,12 +121,21 @@ func (s *HTTP) Addr() string { return s.ln.Addr().String() }
 func (s *HTTP) Close() { _ = s.ln.Close() }
 
 func newHTTP(cfg HTTPConfig, ln net.Listener) *HTTP {
+	if cfg.Token == nil {
+		cfg.Token = func() string { return "" }
+	}
 	s := &HTTP{cfg: cfg, ln: ln, template: template.Must(pageTemplate.Clone())}
+	if ln != nil {
+		s.address = reachable(ln.Addr())
+	}
 	template.Must(s.template.Parse(cfg.Page))
 	debug := slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug) // what peers do wrong
 	warn := slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelWarn)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", s.page)
+	mux.HandleFunc("GET /page/own", s.own)
+	mux.HandleFunc("GET /page/{file}", s.asset)
+	mux.HandleFunc("GET /docs/", s.doc)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		plain(w, http.StatusOK, "ok")
 	})
@@ -120,6 +149,15 @@ func newHTTP(cfg HTTPConfig, ln net.Listener) *HTTP {
 	mux.HandleFunc("GET /api/v1/status", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusOK, cfg.Status())
 	})
+	if cfg.Client != nil {
+		reader := inspect.New(cfg.Client, cfg.Layout)
+		s.fleet, s.questions = newFleet(reader, s.self), newQuestions(reader)
+		mux.HandleFunc("GET /api/v1/devices/{imei}", s.questions.find)
+		mux.HandleFunc("GET /api/v1/why", s.questions.why)
+		mux.HandleFunc("GET /api/v1/fleet", s.fleet.serve(func(r *reading) any { return s.fleet.whole(r) }))
+		mux.HandleFunc("GET /api/v1/timeline", s.fleet.serve(func(r *reading) any { return timelineOf(r) }))
+		mux.Handle("GET /api/v1/events", &viewers{fleet: s.fleet})
+	}
 	for path, ask := range cfg.Answers {
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
 			answer(w, http.StatusOK, ask())
@@ -157,6 +195,17 @@ func (s *HTTP) Run(ctx context.Context) error {
 	s.cfg.Logger.Info("serving HTTP", "addr", s.Addr())
 	// Requests end with ctx too, or a sweep that was asked for would outlast it.
 	s.http.BaseContext = func(net.Listener) context.Context { return ctx }
+	if s.fleet != nil {
+		asking, stop := context.WithCancel(ctx)
+		s.fleet.ctx, s.questions.ctx = asking, asking
+		var teller conc.WaitGroup
+		teller.Go(func() { s.tell(asking) })
+		defer func() {
+			stop() // a listener that fails takes it along
+			teller.Wait()
+			s.questions.end()
+		}()
+	}
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(ended)
@@ -172,6 +221,15 @@ func (s *HTTP) Run(ctx context.Context) error {
 		return nil
 	}
 	return fmt.Errorf("service: %w", err)
+}
+
+// self is who answers.
+func (s *HTTP) self() self {
+	st := s.cfg.Status().common()
+	return self{
+		Instance: st.Instance, Program: s.cfg.Program, Version: st.Version, Address: s.address,
+		Admin: s.cfg.Token() != "", problems: st.problems(),
+	}
 }
 
 func plain(w http.ResponseWriter, code int, text string) {

@@ -75,7 +75,7 @@ func setup(t *testing.T, change ...func(*HTTPConfig)) *bench {
 			Witness: janitor.WitnessStatus{Listening: 3600, LastTick: now}},
 	}
 	cfg := HTTPConfig{
-		Status: func() Stated { return b.status }, Page: ownPage, Janitor: b.janitor, Token: adminToken,
+		Status: func() Stated { return b.status }, Page: ownPage, Janitor: b.janitor, Token: func() string { return adminToken },
 		Metrics: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler),
 	}
 	for _, f := range change {
@@ -240,7 +240,7 @@ func TestAnAdminRequestNeedsTheToken(t *testing.T) {
 			require.Equal(t, 401, code, "%s %q", path, h)
 		}
 	}
-	off := setup(t, func(c *HTTPConfig) { c.Token = "" })
+	off := setup(t, func(c *HTTPConfig) { c.Token = nil })
 	for _, path := range paths {
 		for _, h := range append(headers, "Bearer "+adminToken) {
 			code, body := off.do(t, "POST", path, "", "", func(r *http.Request) { r.Header.Set("Authorization", h) })

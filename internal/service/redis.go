@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"github.com/rollcall-redis/rollcall/internal/reload"
 	"github.com/rollcall-redis/rollcall/lease"
 )
 
@@ -38,6 +39,7 @@ type Redis struct {
 
 	embedded bool
 	cluster  bool // the program can use a Cluster
+	files    loginFiles
 }
 
 // Embedded reports whether the server inside the process was named.
@@ -64,6 +66,8 @@ func (r Redis) String() string {
 func (r *Redis) Parse(raw string) error { return r.parse(raw, false) }
 
 func (r *Redis) parse(raw string, cluster bool) error {
+	files := r.files
+	defer func() { r.files = files }() // they are other settings
 	switch raw {
 	case "":
 		return errors.New("the URL of your Redis, such as redis://host:6379/0; for trying out " +
@@ -161,7 +165,7 @@ const (
 // client makes a client with the options of the URL, but: no retries, since a retried write may run
 // twice; contexts honoured; deadlines everywhere. A control client has the options of package
 // lease, and deadlines of at most within. Any other has a pool of its own size if pool is not 0.
-func (r Redis) client(control bool, within time.Duration, pool int) redis.UniversalClient {
+func (r Redis) client(l login, control bool, within time.Duration, pool int) redis.UniversalClient {
 	deadlines := func(dial *time.Duration, others ...*time.Duration) {
 		*dial = min(cmp.Or(*dial, dialTimeout), within)
 		for _, d := range others {
@@ -186,6 +190,8 @@ func (r Redis) client(control bool, within time.Duration, pool int) redis.Univer
 		if control {
 			f = *lease.FailoverOptions(&f)
 		}
+		f.CredentialsProviderContext = l.credentials(f.Username)
+		f.Dialer = l.dialer(f.TLSConfig, f.DialTimeout)
 		return redis.NewFailoverClient(&f)
 	}
 	if r.Cluster != nil {
@@ -201,6 +207,8 @@ func (r Redis) client(control bool, within time.Duration, pool int) redis.Univer
 			c = *safe
 		}
 		c.MaxRedirects, c.ClusterStateReloadInterval = safe.MaxRedirects, safe.ClusterStateReloadInterval
+		c.CredentialsProviderContext = l.credentials(c.Username)
+		c.Dialer = l.dialer(c.TLSConfig, c.DialTimeout)
 		return redis.NewClusterClient(&c)
 	}
 	deadlines(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout)
@@ -210,6 +218,8 @@ func (r Redis) client(control bool, within time.Duration, pool int) redis.Univer
 	if control {
 		o = *lease.Options(&o)
 	}
+	o.CredentialsProviderContext = l.credentials(o.Username)
+	o.Dialer = l.dialer(o.TLSConfig, o.DialTimeout)
 	return redis.NewClient(&o)
 }
 
@@ -221,6 +231,8 @@ type Clients struct {
 
 	Server   string // its name, without credentials
 	Embedded string // the address of the embedded server; "": it is another
+	// Files are what the clients get in with. Unless they are watched, it stays as it was read first.
+	Files []reload.Watched
 
 	cluster bool // the program can use a Redis Cluster
 	mini    *miniredis.Miniredis
@@ -230,9 +242,15 @@ type Clients struct {
 const blockingPool = 2
 
 // Connect makes the clients, and starts the embedded server if it was named. Calls of the control
-// client have deadlines of at most within. Connect does not speak to Redis.
+// client have deadlines of at most within. Connect does not speak to Redis. The error is of a file,
+// or of the embedded server.
 func Connect(target Redis, within time.Duration) (*Clients, error) {
 	c := &Clients{Server: target.String(), cluster: target.cluster}
+	l, files, err := openLogin(target)
+	if err != nil {
+		return nil, err
+	}
+	c.Files = files
 	if target.Embedded() {
 		c.mini = miniredis.NewMiniRedis()
 		// Without this its TTLs do not run: no heartbeat expires, and nothing dead is swept.
@@ -244,9 +262,9 @@ func Connect(target Redis, within time.Duration) (*Clients, error) {
 		c.Server = "embedded at " + c.Embedded
 		target = Redis{Single: &redis.Options{Addr: c.Embedded}}
 	}
-	c.Data = target.client(false, math.MaxInt64, 0)
-	c.Blocking = target.client(false, math.MaxInt64, blockingPool)
-	c.Control = target.client(true, within, 0)
+	c.Data = target.client(l, false, math.MaxInt64, 0)
+	c.Blocking = target.client(l, false, math.MaxInt64, blockingPool)
+	c.Control = target.client(l, true, within, 0)
 	return c, nil
 }
 

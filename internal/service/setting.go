@@ -32,6 +32,8 @@ type Setting struct {
 	Value func(text string) error
 	// Shown, if not nil, is what logs say of it after it was stored.
 	Shown func() string
+	// Check, if not nil, adds what is wrong with it beside other settings, after all were stored.
+	Check func(in *Input)
 }
 
 // Off is the value of an address at which nobody listens.
@@ -76,6 +78,29 @@ func Prefix(p *string) func(string) error {
 		}
 		return nil
 	})
+}
+
+// File is the row of a file that is read again when it changes. read tries the contents; its error
+// must not repeat them, nor the path: somebody may set the secret itself where its file belongs.
+func File(p *string, name string, read func(path string) error) Setting {
+	return Setting{
+		Name: name, Secret: true,
+		Value: func(v string) error {
+			*p = v
+			if err := read(v); err != nil {
+				return fmt.Errorf("the path of a file that can be used (%w)", err)
+			}
+			return nil
+		},
+		Shown: func() string { return *p },
+	}
+}
+
+// NotBoth adds a fault if both of these settings were given.
+func (in *Input) NotBoth(one, other string) {
+	if in.Given(one, other) {
+		in.Fault("%s and %s: expected one of the two, got both", one, other)
+	}
 }
 
 // Number takes a whole number; least must not be negative.

@@ -3,6 +3,7 @@ package service
 import (
 	"time"
 
+	"github.com/rollcall-redis/rollcall/internal/reload"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -26,6 +27,8 @@ type Status struct {
 	HTTPAddr string `json:"http_addr"`
 	// Admin: requests that change something are possible, with the token.
 	Admin bool `json:"admin"`
+	// Files are the settings that stand in files, and are read again.
+	Files []reload.Status `json:"files,omitempty"`
 
 	Redis    RedisStatus     `json:"redis"`
 	Registry registry.Status `json:"registry"`

@@ -1,0 +1,65 @@
+package inspect
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"time"
+
+	"github.com/rollcall-redis/rollcall/janitor"
+)
+
+// About is what a replica says of itself in Redis, under guard.Layout.About. Fields that are
+// missing are not known: a program of another version may write others.
+type About struct {
+	Boot     string `json:"boot"` // the life that says it: the boot token of its heartbeat
+	Program  string `json:"program"`
+	Version  string `json:"version"`
+	Address  string `json:"address"` // of its HTTP
+	Interval string `json:"interval"`
+	TTL      string `json:"ttl"`
+	// Passes are a leader's last ones, UnderWay those that take longer than a second.
+	Passes   []janitor.Report   `json:"passes,omitempty"`
+	UnderWay []janitor.Progress `json:"under_way,omitempty"`
+}
+
+// of tells whether it may be of the life that wrote a heartbeat: an older program of the same id
+// says nothing of itself, and what a newer one said before must not stand for it.
+func (a About) of(h Heartbeat) bool {
+	return !h.Alive || !h.Boot.IsZero() && bootTime(a.Boot).Equal(h.Boot)
+}
+
+func (a About) replica(id string) Replica {
+	p := Replica{Instance: id, Version: a.Version, Address: a.Address, Passes: a.Passes}
+	p.Interval, _ = time.ParseDuration(a.Interval) // what is not understood is not known
+	p.TTL, _ = time.ParseDuration(a.TTL)
+	return p
+}
+
+// abouts reads what replicas say of themselves. Who says nothing, or nothing that is understood, is
+// not in the answer, and neither is anybody where this may not be read.
+func (r *Reader) abouts(ctx context.Context, ids []string) (map[string]About, error) {
+	all := make(map[string]About, len(ids))
+	for len(ids) > 0 {
+		page := ids[:min(len(ids), pageSize)]
+		ids = ids[len(page):]
+		p := r.client.Pipeline()
+		for _, id := range page {
+			p.Get(ctx, r.keys.About(id))
+		}
+		said, err := texts(ctx, p, "what replicas say of themselves")
+		if Refused(err) {
+			return all, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		for i, text := range said {
+			var a About
+			if json.NewDecoder(strings.NewReader(text)).Decode(&a) == nil {
+				all[page[i]] = a
+			}
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,172 @@
+// Package reload keeps what stands in files: it is read at start, and again when it changes. No
+// restart is needed to change a password.
+//
+//	password, err := reload.Open("REDIS_PASSWORD_FILE", reload.Line, path)
+//	w, err := reload.New(reload.Config{Files: []reload.Watched{password}, Logger: log})
+//	go w.Run(ctx)                  // looks once a second
+//	login(user, password.Get())    // as last read
+//
+// # What is taken
+//
+// The contents are compared, not times or inodes. So it does not matter how a file is replaced: by
+// renaming, by the swap of a symbolic link above it as in a volume of Kubernetes, or in place. What
+// is missing, empty, or makes no sense is not taken: the former value stands, a warning is logged
+// once, and a metric shows it. Of a file that is written in place half may be read. So a new value
+// has to be there at two looks; or it has to prove itself instead, see [File.Prove]: a server
+// refuses half a password.
+//
+// Several paths of one File are one value. They are read one after the other: a swap in between can
+// give parts that do not belong together. Make has to notice, and the next look reads them again.
+package reload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// most is the largest file that is read, in bytes.
+const most = 1 << 20
+
+// A File is a value that stands in files. Safe for concurrent use.
+type File[T any] struct {
+	setting string
+	paths   []string
+	parse   func(texts []string) (T, error)
+	prove   func(context.Context, T) error
+
+	seen []string // at the last look, which alone uses it
+
+	mu    sync.Mutex
+	texts []string // of which value was made
+	value T
+	since time.Time // when it was taken
+	err   error     // of the last look
+}
+
+// Open reads a value. The setting names it in errors, logs and metrics. parse makes the value of
+// the files' contents; its error must not repeat them.
+func Open[T any](setting string, parse func(texts []string) (T, error), paths ...string) (*File[T], error) {
+	f := &File[T]{setting: setting, paths: paths, parse: parse}
+	texts, value, err := f.read()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", setting, err)
+	}
+	f.texts, f.value, f.since = texts, value, time.Now()
+	return f, nil
+}
+
+// Prove has every new value tried before it is taken. An error means that the former stands, and
+// that the new one is tried again at the next look. It must be called before the File is watched.
+func (f *File[T]) Prove(try func(context.Context, T) error) { f.prove = try }
+
+// Get returns the value that was taken last.
+func (f *File[T]) Get() T {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.value
+}
+
+// look reads the files, and takes the value if it is new and good.
+func (f *File[T]) look(ctx context.Context) (taken bool, err error) {
+	taken, err = f.take(ctx)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.err = err
+	return taken, err
+}
+
+func (f *File[T]) take(ctx context.Context) (bool, error) {
+	texts, value, err := f.read()
+	before := f.seen
+	f.seen = texts
+	switch {
+	case err != nil || slices.Equal(texts, f.texts): // only look writes texts
+		return false, err
+	case f.prove != nil:
+		if err := f.prove(ctx, value); err != nil {
+			return false, err
+		}
+	case !slices.Equal(texts, before): // somebody may still be writing
+		return false, nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.texts, f.value, f.since = texts, value, time.Now()
+	return true, nil
+}
+
+func (f *File[T]) read() (texts []string, value T, err error) {
+	for _, path := range f.paths {
+		text, err := contents(path)
+		if err != nil {
+			return nil, value, err
+		}
+		texts = append(texts, text)
+	}
+	value, err = f.parse(texts)
+	return texts, value, err
+}
+
+// status is the File's part of [Watcher.Status].
+func (f *File[T]) status() Status {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := Status{Setting: f.setting, Since: f.since}
+	if f.err != nil {
+		s.Error = f.err.Error()
+	}
+	return s
+}
+
+// contents is what stands in a file. The error does not repeat the path: somebody may have written
+// the password itself where its file belongs.
+func contents(path string) (string, error) {
+	text, err := readFile(path)
+	var at *os.PathError
+	if errors.As(err, &at) {
+		err = at.Err
+	}
+	if err != nil {
+		return "", fmt.Errorf("the file cannot be read: %w", err)
+	}
+	if strings.TrimSpace(text) == "" {
+		return "", errors.New("the file is empty")
+	}
+	if len(text) > most {
+		return "", fmt.Errorf("the file has more than %d bytes", most)
+	}
+	return text, nil
+}
+
+func readFile(path string) (string, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close() // nothing was written
+	text, err := io.ReadAll(io.LimitReader(file, most+1))
+	return string(text), err
+}
+
+// Line is a File's value that is the only line of its only file, without the line break.
+func Line(texts []string) (string, error) {
+	line := strings.TrimRight(texts[0], "\r\n")
+	if strings.ContainsAny(line, "\r\n\x00") {
+		return "", errors.New("the file has more than one line")
+	}
+	return line, nil
+}
+
+// Read is the value of a File that nobody watches, for a check of settings.
+func Read[T any](parse func(texts []string) (T, error), paths ...string) (T, error) {
+	f := &File[T]{paths: paths, parse: parse}
+	_, value, err := f.read()
+	return value, err
+}

@@ -1,0 +1,109 @@
+package service
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// mostViewers is how many may watch one replica at once.
+	mostViewers = 100
+	// slowViewer is how long a viewer may take to read a message.
+	slowViewer = 5 * time.Second
+	// aliveEvery is how long a viewer hears nothing at most.
+	aliveEvery = 15 * time.Second
+	// viewerRetry is how soon a viewer comes back whose stream has ended.
+	viewerRetry = 2 * time.Second
+)
+
+// viewers serves GET /api/v1/events: server-sent events.
+//
+//	event: fleet     a fleetStatus: first the whole, then what changed, at most once a second
+//	event: timeline  a timelineStatus: first the last hour, then what is new or has changed, by id
+//	event: failed    Redis cannot be asked: {"error": "..."}; a whole fleet follows when it answers
+//	event: alive     nothing has changed for 15 s
+type viewers struct {
+	fleet *fleet
+	n     atomic.Int32
+}
+
+func (v *viewers) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	if v.n.Add(1) > mostViewers {
+		v.n.Add(-1)
+		w.Header().Set("Retry-After", strconv.Itoa(int(aliveEvery.Seconds())))
+		fail(w, http.StatusServiceUnavailable, fmt.Sprintf("%d watch this replica, as many as may", mostViewers))
+		return
+	}
+	defer v.n.Add(-1)
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("X-Accel-Buffering", "no") // a proxy that keeps answers back would keep all of it
+	w.WriteHeader(http.StatusOK)
+	control := http.NewResponseController(w)
+	send := func(text []byte) bool {
+		// Who does not read is dropped. A writer that has no deadline (in a test) sends all the same.
+		_ = control.SetWriteDeadline(time.Now().Add(slowViewer))
+		if _, err := w.Write(text); err != nil {
+			return false
+		}
+		return control.Flush() == nil
+	}
+	if !send(fmt.Appendf(nil, "retry: %d\n\n", viewerRetry.Milliseconds())) {
+		return
+	}
+	var last *reading
+	for told := time.Now(); ; {
+		r, err := v.next(req.Context(), last)
+		if err != nil {
+			return
+		}
+		text := v.message(last, r)
+		if len(text) == 0 && time.Since(told) >= aliveEvery {
+			text = event("alive", encoded(map[string]time.Time{"now": time.Now()}))
+		}
+		if len(text) > 0 {
+			if !send(text) {
+				return
+			}
+			told = time.Now()
+		}
+		last = r
+	}
+}
+
+// next is the reading after last, or the present one for a new viewer.
+func (v *viewers) next(ctx context.Context, last *reading) (*reading, error) {
+	if last == nil {
+		return v.fleet.now(ctx)
+	}
+	return v.fleet.after(ctx, last.n)
+}
+
+// message is what a viewer is told who was told last before.
+func (v *viewers) message(last, r *reading) []byte {
+	switch {
+	case r.err != nil && last != nil && last.err != nil:
+		return nil
+	case r.err != nil:
+		return event("failed", encoded(problem{Error: r.away().Error()}))
+	case last != nil && last.n == r.n-1 && last.err == nil:
+		return append(event("fleet", r.changes), event("timeline", r.news)...)
+	}
+	return append(event("fleet", encoded(v.fleet.whole(r))), event("timeline", encoded(timelineOf(r)))...)
+}
+
+// event is one in the stream's form; nothing if it has no data.
+func event(name string, data []byte) []byte {
+	if data == nil {
+		return nil
+	}
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "event: %s\ndata: %s\n\n", name, data)
+	return b.Bytes()
+}
