@@ -28,6 +28,8 @@ type fleetStatus struct {
 	// those that are no more.
 	Whole bool     `json:"whole"`
 	Gone  []string `json:"gone,omitempty"`
+	// Problems are what is wrong with the fleet, the worst first, and then with who answers.
+	Problems []inspect.Problem `json:"problems"`
 }
 
 // self is who answers.
@@ -37,6 +39,8 @@ type self struct {
 	Version  string `json:"version"`
 	Address  string `json:"address"`
 	Admin    bool   `json:"admin"` // requests that change something are possible, with the token
+
+	problems []inspect.Problem // of this replica alone
 }
 
 // timelineStatus is what GET /api/v1/timeline answers.
@@ -132,13 +136,21 @@ func (f *fleet) read(last *reading) *reading {
 
 // whole is all that a reading found.
 func (f *fleet) whole(r *reading) fleetStatus {
-	return fleetStatus{Status: r.status, Replica: f.self(), Whole: true}
+	s := f.told(r.status)
+	s.Whole = true
+	return s
+}
+
+// told is a status as it is told.
+func (f *fleet) told(s inspect.Status) fleetStatus {
+	who := f.self()
+	return fleetStatus{Status: s, Replica: who, Problems: append(s.Problems(), who.problems...)}
 }
 
 // difference is what has changed from a status to the next, and whether anything has. That time has
 // passed is no change.
 func (f *fleet) difference(before, now inspect.Status) (fleetStatus, bool) {
-	d := fleetStatus{Status: now, Replica: f.self()}
+	d := f.told(now)
 	d.Instances = []inspect.Instance{}
 	was := make(map[string]inspect.Instance, len(before.Instances))
 	for _, in := range before.Instances {

@@ -121,6 +121,9 @@ func (s *HTTP) Addr() string { return s.ln.Addr().String() }
 func (s *HTTP) Close() { _ = s.ln.Close() }
 
 func newHTTP(cfg HTTPConfig, ln net.Listener) *HTTP {
+	if cfg.Token == nil {
+		cfg.Token = func() string { return "" }
+	}
 	s := &HTTP{cfg: cfg, ln: ln, template: template.Must(pageTemplate.Clone())}
 	if ln != nil {
 		s.address = reachable(ln.Addr())
@@ -130,6 +133,9 @@ func newHTTP(cfg HTTPConfig, ln net.Listener) *HTTP {
 	warn := slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelWarn)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", s.page)
+	mux.HandleFunc("GET /page/own", s.own)
+	mux.HandleFunc("GET /page/{file}", s.asset)
+	mux.HandleFunc("GET /docs/", s.doc)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		plain(w, http.StatusOK, "ok")
 	})
@@ -222,7 +228,7 @@ func (s *HTTP) self() self {
 	st := s.cfg.Status().common()
 	return self{
 		Instance: st.Instance, Program: s.cfg.Program, Version: st.Version, Address: s.address,
-		Admin: s.token() != "",
+		Admin: s.cfg.Token() != "", problems: st.problems(),
 	}
 }
 
