@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rollcall-redis/rollcall/internal/inspect"
+	"github.com/rollcall-redis/rollcall/internal/timeline"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
@@ -42,10 +43,10 @@ type self struct {
 	problems []inspect.Problem // of this replica alone
 }
 
-// timeline is what GET /api/v1/timeline answers.
-type timeline struct {
-	Now    time.Time       `json:"now"`
-	Events []inspect.Event `json:"events"` // the newest first
+// timelineStatus is what GET /api/v1/timeline answers.
+type timelineStatus struct {
+	Now    time.Time        `json:"now"`
+	Events []timeline.Event `json:"events"` // the newest first
 }
 
 // reading is one look at the fleet, for all who want to know. It is not changed any more.
@@ -54,7 +55,7 @@ type reading struct {
 	at     time.Time
 	err    error // Redis could not be asked; the rest is then of no worth
 	status inspect.Status
-	events []inspect.Event
+	events []timeline.Event
 	// What is told to a viewer who has seen the reading before: nil if nothing changed.
 	changes, news []byte
 }
@@ -128,7 +129,7 @@ func (f *fleet) read(last *reading) *reading {
 		r.changes = encoded(d)
 	}
 	if found := f.watch.New(); len(found) > 0 {
-		r.news = encoded(timeline{Now: r.status.Now, Events: found})
+		r.news = encoded(timelineStatus{Now: r.status.Now, Events: found})
 	}
 	return r
 }
@@ -212,8 +213,8 @@ func (r *reading) away() error {
 }
 
 // timelineOf is all that happened in the last hour.
-func timelineOf(r *reading) timeline {
-	t := timeline{Now: r.status.Now, Events: make([]inspect.Event, 0, len(r.events))}
+func timelineOf(r *reading) timelineStatus {
+	t := timelineStatus{Now: r.status.Now, Events: make([]timeline.Event, 0, len(r.events))}
 	for i := len(r.events) - 1; i >= 0; i-- {
 		t.Events = append(t.Events, r.events[i])
 	}
