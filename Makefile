@@ -2,7 +2,7 @@
 
 # Modules of ours: the library, the tools for working on it, the tests of deploy, each example in
 # one of its own, as an embedder's service is.
-modules := . tools deploy $(patsubst %/go.mod,%,$(wildcard examples/*/go.mod))
+modules := . tools deploy test/browser $(patsubst %/go.mod,%,$(wildcard examples/*/go.mod))
 # It has no tests: those of the library run it.
 linted = $(modules) internal/ferret
 with_redis = REDIS_SERVER=$$(scripts/redis) && export REDIS_SERVER &&
