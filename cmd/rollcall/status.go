@@ -35,7 +35,8 @@ are asked for what they do not say in Redis: version, address, last passes.`,
 	}
 }
 
-// status is what Redis says, and the replicas that were named.
+// status is what Redis says, and the replicas that were named. That one does not answer is part of
+// the answer.
 func (f *fleet) status(ctx context.Context, r *inspect.Reader) (inspect.Status, error) {
 	s, err := r.Status(ctx)
 	if err != nil {
@@ -82,7 +83,7 @@ func showInstances(w io.Writer, s inspect.Status) error {
 		if s.Leader != nil && s.Leader.Instance == in.ID {
 			remarks = join("leads", remarks)
 		}
-		rows = append(rows, []string{in.ID, devices, alive, ago(in.LastBeat, s.Now), or(in.ExpiresIn),
+		rows = append(rows, []string{or(in.ID), devices, alive, ago(in.LastBeat, s.Now), or(in.ExpiresIn),
 			or(in.TTL), or(in.Interval), running, or(in.Version), remarks})
 	}
 	fmt.Fprintln(w)
