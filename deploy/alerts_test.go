@@ -22,14 +22,11 @@ func decode(t *testing.T, file string, v any) {
 // promtool runs Prometheus' checker of rules.
 func promtool(t *testing.T, args ...string) {
 	t.Helper()
-	find := exec.Command("../scripts/promtool")
+	find := exec.Command("../scripts/prometheus")
 	find.Stderr = os.Stderr
-	path, err := find.Output()
+	folder, err := find.Output()
 	require.NoError(t, err)
-	path = []byte(strings.TrimSpace(string(path)))
-	program, err := filepath.Abs(string(path))
-	require.NoError(t, err)
-	out, err := exec.Command(program, args...).CombinedOutput()
+	out, err := exec.Command(filepath.Join(strings.TrimSpace(string(folder)), "promtool"), args...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 }
 

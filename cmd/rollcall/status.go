@@ -35,7 +35,8 @@ replicas' versions and addresses: with --http these replicas are asked for their
 	}
 }
 
-// status is what Redis says, and the replicas that were named.
+// status is what Redis says, and the replicas that were named. That one does not answer is part of
+// the answer.
 func (f *fleet) status(ctx context.Context, r *inspect.Reader) (inspect.Status, error) {
 	s, err := r.Status(ctx)
 	if err != nil {
@@ -43,8 +44,9 @@ func (f *fleet) status(ctx context.Context, r *inspect.Reader) (inspect.Status, 
 	}
 	for _, url := range f.http {
 		p, err := askReplica(ctx, url)
-		if err != nil {
-			return s, err
+		if err != nil { // a replica that is gone is what one looks for
+			s.Unanswered = append(s.Unanswered, err.Error())
+			continue
 		}
 		s.Add(p)
 	}
@@ -53,9 +55,21 @@ func (f *fleet) status(ctx context.Context, r *inspect.Reader) (inspect.Status, 
 
 // showStatus writes a status for people.
 func showStatus(w io.Writer, s inspect.Status) error {
-	if err := showHead(w, s); err != nil {
-		return err
+	return cmp.Or(showHead(w, s), showUnanswered(w, s), showInstances(w, s), showSweeps(w, s))
+}
+
+// showUnanswered writes a line for each replica that was asked in vain.
+func showUnanswered(w io.Writer, s inspect.Status) error {
+	for _, text := range s.Unanswered {
+		if err := line(w, "no answer: %s", text); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+// showInstances writes a row an instance.
+func showInstances(w io.Writer, s inspect.Status) error {
 	rows := [][]string{{"INSTANCE", "DEVICES", "ALIVE", "LAST BEAT", "TIME LEFT", "TTL", "INTERVAL",
 		"RUNNING", "VERSION", "REMARKS"}}
 	for _, in := range s.Instances {
@@ -73,18 +87,23 @@ func showStatus(w io.Writer, s inspect.Status) error {
 		if in.Old {
 			remarks = join(remarks, "old writer")
 		}
+		if in.BadIndex {
+			remarks = join(remarks, "its index is no set")
+		}
 		if s.Leader != nil && s.Leader.Instance == in.ID {
 			remarks = join("leads", remarks)
 		}
-		rows = append(rows, []string{in.ID, devices, alive, ago(in.LastBeat, s.Now), or(in.ExpiresIn),
+		rows = append(rows, []string{or(in.ID), devices, alive, ago(in.LastBeat, s.Now), or(in.ExpiresIn),
 			or(in.TTL), or(in.Interval), running, or(in.Version), remarks})
 	}
 	fmt.Fprintln(w)
-	if err := columns(w, rows...); err != nil {
-		return err
-	}
+	return columns(w, rows...)
+}
+
+// showSweeps writes what each sweep last evicted, and its last pass as far as that is known.
+func showSweeps(w io.Writer, s inspect.Status) error {
 	if len(s.Sweeps) > 0 {
-		rows = [][]string{{"SWEEP", "LAST EVICTED", "HOW MANY", "OWNER", "BY"}}
+		rows := [][]string{{"SWEEP", "LAST EVICTED", "HOW MANY", "OWNER", "BY"}}
 		for _, l := range s.Sweeps {
 			rows = append(rows, []string{l.Sweep, ago(l.At, s.Now), strconv.Itoa(l.Count), or(l.Owner), l.Leader})
 		}
@@ -96,11 +115,14 @@ func showStatus(w io.Writer, s inspect.Status) error {
 	if len(s.Passes) == 0 {
 		return nil
 	}
-	rows = [][]string{{"SWEEP", "LAST PASS", "OUTCOME", "SCANNED", "EVICTED", "TOOK"}}
+	rows := [][]string{{"SWEEP", "LAST PASS", "OUTCOME", "SCANNED", "CONDEMNED", "EVICTED", "TOOK"}}
 	for _, p := range s.Passes {
-		rows = append(rows, []string{p.Sweep, ago(p.Started, s.Now),
-			join(string(p.Outcome), cmp.Or(p.Reason, p.Error)), strconv.Itoa(p.Scanned), strconv.Itoa(p.Evicted),
-			strconv.FormatFloat(p.Seconds, 'f', 3, 64) + "s"})
+		outcome := join(cmp.Or(string(p.Outcome), "under way"), cmp.Or(p.Reason, p.Error))
+		if p.DryRun {
+			outcome = join(outcome, "only reports")
+		}
+		rows = append(rows, []string{p.Sweep, ago(p.Started, s.Now), outcome, strconv.Itoa(p.Scanned),
+			strconv.Itoa(p.Condemned), strconv.Itoa(p.Evicted), strconv.FormatFloat(p.Seconds, 'f', 3, 64) + "s"})
 	}
 	fmt.Fprintln(w)
 	return columns(w, rows...)

@@ -153,3 +153,32 @@ func TestARedisThatIsAwayIsAFailure(t *testing.T) {
 	require.Empty(t, stdout)
 	require.Contains(t, stderr, "connection refused")
 }
+
+func TestOneThatDoesNotAnswerAndAKeyOfSomebodyElseHideNothingElse(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, rw redistest.World) {
+		w := newWorld(t, rw)
+		ctx := t.Context()
+		w.writes("one", time.Minute, imei)
+		require.NoError(t, w.client.HSet(ctx, w.keys.Registry(), other, "").Err())
+		require.NoError(t, w.client.Set(ctx, w.keys.Devices("one"), "text", 0).Err())
+		require.NoError(t, w.client.SAdd(ctx, w.keys.Roster(), "one").Err())
+		require.NoError(t, w.client.HSet(ctx, w.keys.Witness(), "since", time.Now().UnixMilli(), "grace", 60_000,
+			"reason", "of another version").Err())
+
+		s := ask[inspect.Status](w, "status", "--http", "http://127.0.0.1:1")
+		require.True(t, s.Instances[1].BadIndex)
+		require.Len(t, s.Unanswered, 1)
+		require.Equal(t, "unknown", s.Hold.Runbook)
+		code, table, stderr := w.run("status", "--http", "http://127.0.0.1:1")
+		require.Equal(t, service.ExitOK, code, stderr)
+		require.Regexp(t, `(?m)^no answer: .*127.0.0.1:1.*connection refused$`, table)
+		require.Regexp(t, `(?m)^one +1 .*its index is no set`, table)
+		w.requireFinding("index", inspect.Wrong, "is no set")
+		require.Equal(t, 2, ask[inspect.Verification](w, "verify").NotIndexed)
+		require.Equal(t, "nobody holds "+other+": its entry is empty", ask[inspect.Found](w, "find", other).Sentence)
+		why := ask[inspect.Why](w, "why", other)
+		require.Equal(t, inspect.Kept, why.Verdict)
+		require.Contains(t, why.Sentence, "nobody can judge it")
+	})
+}

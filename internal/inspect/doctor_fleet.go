@@ -60,6 +60,9 @@ func checkWitness(_ context.Context, p *patient) (found, error) {
 			Short(w.LastTick.Sub(p.status.Now)))
 	case len(p.living()) == 0:
 		return warn("nobody lives, so nobody listens to Redis")
+	case p.status.Redis.full():
+		return wrong("Redis is full: nobody has been able to tick for %s, so nothing is swept; give it memory",
+			Short(p.status.Now.Sub(w.LastTick)))
 	case w.LastTick.IsZero():
 		return wrong("nobody has listened to Redis yet, so nothing is swept: a janitor has to run")
 	}
@@ -86,9 +89,12 @@ func checkSettings(_ context.Context, p *patient) (found, error) {
 			"HEARTBEAT_TTL on all", few(differ))
 	}
 	w := p.status.Witness
-	if !w.disagreed.IsZero() && p.status.Now.Sub(w.disagreed) <= w.need {
-		return wrong("replicas disagreed %s about HEARTBEAT_INTERVAL or HEARTBEAT_TTL; set the same on all",
-			Ago(p.status.Now.Sub(w.disagreed)))
+	switch ago := p.status.Now.Sub(w.disagreed); {
+	case w.disagreed.IsZero() || ago > w.need:
+	case ago <= 2*w.gap: // each replica ticks once in a gap
+		return wrong("replicas disagreed %s about HEARTBEAT_INTERVAL or HEARTBEAT_TTL; set the same on all", Ago(ago))
+	default:
+		return warn("replicas disagreed %s, and no more since; the hold ends by itself", Ago(ago))
 	}
 	if w.TTL == 0 {
 		return fine("none are known yet")
@@ -145,6 +151,12 @@ func checkIndex(ctx context.Context, p *patient) (found, error) {
 	page, _, err := p.client.HScan(ctx, p.keys.Registry(), 0, "", pageSize).Result()
 	if err != nil {
 		return found{}, err
+	}
+	for _, in := range p.status.Instances {
+		if in.BadIndex {
+			return wrong("%s is no set: it is left alone, and %s stays on the roster; find its writer, then delete it",
+				p.keys.Devices(in.ID), in.ID)
+		}
 	}
 	v := newVerification()
 	if err := p.compare(ctx, page, v); err != nil {

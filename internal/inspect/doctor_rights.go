@@ -24,6 +24,8 @@ func neededRights(keys guard.Layout) [][]string {
 	}
 	released := strings.TrimSuffix(epoch, ":epoch") + ":released"
 	return [][]string{
+		{"set", keys.About("x"), "x", "PX", "1"}, {"get", keys.About("x")},
+		{"xadd", keys.Timeline(), "*", "f", "v"}, {"xrange", keys.Timeline(), "-", "+"},
 		{"ping"}, {"time"}, {"info", "stats"},
 		{"eval", "return 1", "1", lease}, {"evalsha", "x", "1", lease}, {"eval_ro", "return 1", "1", entry},
 		{"evalsha_ro", "x", "1", entry},
@@ -103,6 +105,9 @@ func missing(user string, command []string) Check {
 		level, why = Warning, ": others find out later"
 	case "info":
 		level, why = Warning, ": restarts and evicted keys cannot be seen"
+	}
+	if strings.HasSuffix(what, ":about:x") || strings.HasSuffix(what, ":timeline") {
+		level, why = Warning, ": the fleet's page lacks versions and addresses, or what happened"
 	}
 	return Check{
 		"right:" + name, level,

@@ -38,15 +38,15 @@ func (r *Reader) now(ctx context.Context) (time.Time, error) {
 	return now, nil
 }
 
-// exec sends a pipeline. That a key is absent is no error.
+// exec sends a pipeline. That a key is absent, or of another type, is no error: its answer is empty.
 func exec(ctx context.Context, p redis.Pipeliner, what string) error {
 	cmds, err := p.Exec(ctx)
 	for _, c := range cmds {
-		if err := c.Err(); err != nil && !errors.Is(err, redis.Nil) {
+		if err := c.Err(); err != nil && !errors.Is(err, redis.Nil) && !wrongType(err) {
 			return fmt.Errorf("inspect: read %s: %w", what, err)
 		}
 	}
-	if err != nil && !errors.Is(err, redis.Nil) {
+	if err != nil && !errors.Is(err, redis.Nil) && !wrongType(err) {
 		return fmt.Errorf("inspect: read %s: %w", what, err)
 	}
 	return nil
@@ -83,7 +83,7 @@ func (r *Reader) heartbeats(ctx context.Context, ids []string) (map[string]Heart
 			return nil, err
 		}
 		for i, id := range page {
-			if values[i].Err() == nil && left[i].Val() != -2 {
+			if err := values[i].Err(); (err == nil || wrongType(err)) && left[i].Val() != -2 {
 				all[id] = heartbeat(values[i].Val(), left[i].Val())
 			}
 		}

@@ -31,6 +31,8 @@ type Status struct {
 	Passes   []janitor.Report   `json:"passes,omitempty"`
 	UnderWay []janitor.Progress `json:"under_way,omitempty"`
 	Redis    Server             `json:"redis"`
+	// Unanswered are replicas that were asked and did not answer, with the error.
+	Unanswered []string `json:"unanswered,omitempty"`
 }
 
 // Leader is who holds the lease.
@@ -58,6 +60,8 @@ type Instance struct {
 	Program   string    `json:"program,omitempty"`  // "": not known
 	Version   string    `json:"version"`            // "": not known
 	Address   string    `json:"address"`            // of its HTTP; "": not known
+	// BadIndex: its index is a key of another type, which is left alone.
+	BadIndex bool `json:"bad_index,omitempty"`
 	// Old: an older writer, without boot token or not on the roster.
 	Old bool `json:"old,omitempty"`
 	// Differs says in which settings it differs from the fleet.
@@ -233,6 +237,7 @@ func (r *Reader) instances(ctx context.Context, s *Status, k seldom) error {
 	for i, id := range ids {
 		h := beats[id]
 		in := Instance{ID: id, Devices: sizes[i].Val(), Alive: h.Alive, LastBeat: h.Beat, Started: h.Boot}
+		in.BadIndex = wrongType(sizes[i].Err())
 		if in.Devices == 0 && !k.whole {
 			in.Devices = -1
 		} else if in.Devices == 0 {
@@ -244,7 +249,9 @@ func (r *Reader) instances(ctx context.Context, s *Status, k seldom) error {
 		}
 		if ttl := h.ttl(s.Now); ttl > 0 {
 			in.TTL, in.life = span(ttl), float64(h.ExpiresIn)/float64(ttl)
-			if want := s.Witness.TTL.Round(100 * time.Millisecond); want > 0 && (ttl-want).Abs() > want/20 {
+			want := s.Witness.TTL.Round(100 * time.Millisecond)
+			// What was not written for want of memory was prolonged: its value is older than it.
+			if want > 0 && (ttl-want).Abs() > want/20 && !s.Redis.full() {
 				in.Differs = "TTL " + Short(ttl) + ", fleet " + Short(want)
 			}
 		}
@@ -306,6 +313,9 @@ func (r *Reader) server(ctx context.Context) (Server, error) {
 	}, nil
 }
 
+// full tells whether writes that need memory are refused.
+func (s Server) full() bool { return s.MaxMemory > 0 && s.Memory >= s.MaxMemory }
+
 // A Replica is what one replica says of itself.
 type Replica struct {
 	Instance, Version, Address string
@@ -318,7 +328,7 @@ type Replica struct {
 func (s *Status) Add(p Replica) {
 	i := slices.IndexFunc(s.Instances, func(in Instance) bool { return in.ID == p.Instance })
 	if i < 0 {
-		s.Instances = append(s.Instances, Instance{ID: p.Instance, Devices: -1, Differs: "not in this Redis"})
+		s.Instances = append(s.Instances, Instance{ID: p.Instance, Devices: -1, Differs: "not in this Redis, or cut off from it"})
 		i = len(s.Instances) - 1
 	}
 	s.describe(&s.Instances[i], p)

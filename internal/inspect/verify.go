@@ -134,6 +134,9 @@ func (r *Reader) compare(ctx context.Context, page []string, v *verification) er
 func (r *Reader) compareIndex(ctx context.Context, o *OwnerCount) error {
 	err := pages(func(cursor uint64) (uint64, error) {
 		page, next, err := r.client.SScan(ctx, r.keys.Devices(o.Owner), cursor, "", pageSize).Result()
+		if wrongType(err) {
+			return 0, nil
+		}
 		if err != nil || len(page) == 0 {
 			return next, err
 		}

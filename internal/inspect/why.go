@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/orphan"
 )
 
 // Found says where a device is.
@@ -28,11 +30,13 @@ func (r *Reader) Find(ctx context.Context, imei string) (Found, error) {
 	if err != nil {
 		return Found{}, err
 	}
-	f, _, err := r.find(ctx, imei)
+	f, there, err := r.find(ctx, imei)
 	if err != nil {
 		return f, err
 	}
 	switch {
+	case f.Owner == "" && there:
+		f.Sentence = "nobody holds " + imei + ": its entry is empty"
 	case f.Owner == "":
 		f.Sentence = "nobody holds " + imei
 	case f.Alive:
@@ -44,20 +48,21 @@ func (r *Reader) Find(ctx context.Context, imei string) (Found, error) {
 	return f, nil
 }
 
-func (r *Reader) find(ctx context.Context, imei string) (Found, Heartbeat, error) {
-	f := Found{ID: imei}
+// find reads an entry and its owner's heartbeat. An entry that is there may name nobody.
+func (r *Reader) find(ctx context.Context, imei string) (f Found, there bool, err error) {
+	f = Found{ID: imei}
 	owner, err := r.client.HGet(ctx, r.keys.Registry(), imei).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
-		return f, Heartbeat{}, fmt.Errorf("inspect: read the entry: %w", err)
+		return f, false, fmt.Errorf("inspect: read the entry: %w", err)
 	}
-	if owner == "" {
-		return f, Heartbeat{}, nil
+	if there = err == nil; owner == "" {
+		return f, there, nil
 	}
 	f.Owner = owner
 	beats, err := r.heartbeats(ctx, []string{owner})
 	h := beats[owner]
 	f.Alive, f.Since, f.LastBeat = h.Alive, h.Boot, h.Beat
-	return f, h, err
+	return f, there, err
 }
 
 // lives says how a living owner is known to live.
@@ -93,6 +98,10 @@ type Why struct {
 	Hold     *Hold   `json:"hold"`
 	// Records of the eviction log that name it, the newest first. Their items are left out.
 	Records []Record `json:"records"`
+	// Marks are of rules that have found it an orphan, and have not taken it yet.
+	Marks []orphan.Mark `json:"marks,omitempty"`
+	// Bin says where it lies, of what a rule with a bin took; nil: in none.
+	Bin *orphan.Binned `json:"bin,omitempty"`
 }
 
 // Why tells why a device's entry, or a key that a rule sweeps, is there or is not. It reads the
@@ -110,7 +119,7 @@ func (r *Reader) Why(ctx context.Context, id string) (Why, error) {
 	if w.Hold, err = r.hold(ctx, witness, now); err != nil {
 		return w, err
 	}
-	found, _, err := r.find(ctx, id)
+	found, there, err := r.find(ctx, id)
 	if err != nil {
 		return w, err
 	}
@@ -136,14 +145,16 @@ func (r *Reader) Why(ctx context.Context, id string) (Why, error) {
 		w.Verdict, w.Sentence, err = r.dying(ctx, found, w.Hold, witness, now)
 		return w, err
 	}
-	kind, err := r.client.Type(ctx, id).Result()
-	if err != nil && !Refused(err) { // a user of the registry's keys alone may not ask
-		return w, fmt.Errorf("inspect: type of the key: %w", err)
-	}
-	if err == nil && kind != "none" {
+	if there {
 		w.Verdict = Kept
-		w.Sentence = "kept: the key is there, a " + kind + "; cleanup why KEY says what each rule finds of it"
+		w.Sentence = "kept: its entry is empty, so that nobody can judge it; delete it: HDEL " +
+			r.keys.Registry() + " " + id
 		return w, nil
+	}
+	if !isDevice(id) {
+		if done, err := r.whyKey(ctx, &w, witness, now); err != nil || done {
+			return w, err
+		}
 	}
 	if len(w.Records) == 0 {
 		w.Verdict = Unknown
@@ -157,7 +168,7 @@ func (r *Reader) Why(ctx context.Context, id string) (Why, error) {
 		return w, err
 	}
 	w.Alive = beats[w.Owner].Alive
-	w.Sentence = evicted(w.Records[0], beats[w.Owner], now)
+	w.Sentence = evicted(w.Records[0], beats[w.Owner], now) + binned(w.Bin, now)
 	return w, nil
 }
 

@@ -102,7 +102,8 @@ func (r *Reader) hold(ctx context.Context, w Witness, now time.Time) (*Hold, err
 	h := &Hold{Reason: w.Reason, Since: w.LastHold, Until: w.Since.Add(w.need), Runbook: w.Reason}
 	meaning, known := holdMeaning[w.Reason]
 	if !known {
-		meaning = "Redis has not been listened to for long enough"
+		h.Runbook = "unknown"
+		meaning = "a newer version, or somebody, has given a reason that this one does not know"
 	}
 	h.Sentence = fmt.Sprintf("%s; nothing is deleted for %s more", meaning, Short(h.Until.Sub(now)))
 	return h, nil

@@ -1,0 +1,105 @@
+package live
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/availability/postgres"
+	"github.com/rollcall-redis/rollcall/internal/pgtest"
+	"github.com/rollcall-redis/rollcall/internal/workforce"
+)
+
+// dispatch is what a scene of availability has beside its rig.
+type dispatch struct {
+	pg    *pgtest.Server
+	db    *pgtest.DB
+	force *workforce.Force
+}
+
+// available is a fleet of two replicas on a PostgreSQL of its own, with mitras who work.
+func available(d *dispatch, staleAfter int, more ...string) func(r *rig) {
+	return func(r *rig) {
+		d.pg = pgtest.Start(r.t)
+		d.db = d.pg.Database()
+		schema, err := postgres.Open(r.t.Context(), d.db.URL)
+		require.NoError(r.t, err)
+		defer schema.Close()
+		require.NoError(r.t, schema.Migrate(r.t.Context()))
+		require.NoError(r.t, schema.PutSetting(r.t.Context(), "stale_after_seconds", staleAfter))
+		require.NoError(r.t, schema.PutSetting(r.t.Context(), "heartbeat_cadence_seconds", 1))
+
+		settings := slices.Concat([]string{
+			"DATABASE_URL=" + d.db.URL, "JWT_HS256_SECRET=" + secret, "AVAILABILITY_LEASE_TTL=2s",
+			"MITRA_AUTO_OFFLINE_SWEEP_SECONDS=1.5", "VALKEY_ONLINE_MIRROR_SWEEP_SECONDS=15",
+			"HEARTBEAT_MIRROR_INTERVAL_SECONDS=3",
+		}, beats, more)
+		r.several(2, "availability", settings...)
+		var targets []string
+		for _, p := range r.jobs["availability"] {
+			targets = append(targets, "http://"+p.http)
+		}
+		d.force, err = workforce.New(workforce.Config{
+			Mitras: 60, Targets: targets, Secret: []byte(secret), Backend: workforce.DB{Pool: d.db.Pool},
+			Interval: time.Second, Sessions: 3, SessionLasts: 5 * time.Second, Polls: 5, Timeout: 10 * time.Second,
+		})
+		require.NoError(r.t, err)
+		r.background(func(ctx context.Context) { _ = d.force.Run(ctx) })
+	}
+}
+
+// onDispatch is a scene with a dispatch of its own.
+func onDispatch(alert, fault string, settings []string, strike func(r *rig, d *dispatch)) scene {
+	d := &dispatch{}
+	return scene{
+		alert: alert, fault: fault, fleet: available(d, 6, settings...),
+		strike: func(r *rig) { strike(r, d) },
+	}
+}
+
+var scenesOfAvailability = []scene{
+	onDispatch("AvailabilityGone", "kill -9 of all replicas", nil, func(r *rig, _ *dispatch) {
+		for _, p := range r.jobs["availability"] {
+			p.Kill()
+		}
+	}),
+	onDispatch("AvailabilityMirrorNotWhole", "`mitras:seeded` is deleted, and the replicas' user may not write it", nil,
+		func(r *rig, _ *dispatch) {
+			r.deny("~[^m]*", "~mitra:*", "~mitras:[^s]*", "%R~mitras:s*")
+			r.must("DEL", "mitras:seeded")
+		}),
+	onDispatch("AvailabilityPostgresAway", "Postgres is killed", nil, func(_ *rig, d *dispatch) { d.pg.Kill() }),
+	onDispatch("AvailabilityReadsFail",
+		"the replicas' user of Redis loses the right to `SMISMEMBER`, and a migration that hangs has locked `mitras`", nil,
+		func(r *rig, d *dispatch) {
+			tx, err := d.db.BeginTx(r.t.Context(), pgx.TxOptions{})
+			require.NoError(r.t, err)
+			r.t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+			_, err = tx.Exec(r.t.Context(), "LOCK TABLE mitras IN ACCESS EXCLUSIVE MODE")
+			require.NoError(r.t, err)
+			r.must("ACL", "SETUSER", "default", "-smismember")
+		}),
+	onDispatch("AvailabilityFallsBack", "the replicas' user of Redis loses the right to `SMISMEMBER`", nil,
+		func(r *rig, _ *dispatch) { r.must("ACL", "SETUSER", "default", "-smismember") }),
+	onDispatch("AvailabilityAppliesFail", "the replicas' user of Redis may not write `mitra:capacity:*`", nil,
+		func(r *rig, _ *dispatch) { r.deny("~[^m]*", "~mitras:*", "~mitra:[^c]*", "%R~mitra:c*") }),
+	onDispatch("AvailabilityDrift", "somebody sets `mitra:capacity:ID`", nil, func(r *rig, d *dispatch) {
+		r.must("SET", "mitra:capacity:"+d.force.IDs()[0], 99)
+	}),
+	onDispatch("AvailabilityReseeds", "`DEL mitras:seeded`, a dozen times", nil, func(r *rig, _ *dispatch) {
+		for range 13 {
+			r.must("DEL", "mitras:seeded")
+			r.await("it is seeded again", func() bool { return r.rdb.Exists(r.t.Context(), "mitras:seeded").Val() == 1 })
+		}
+	}),
+	onDispatch("AvailabilityNobodyGoesOffline", "`MITRA_AUTO_OFFLINE_SWEEP_SECONDS` is an hour", []string{
+		"MITRA_AUTO_OFFLINE_SWEEP_SECONDS=3600",
+	}, func(*rig, *dispatch) {}),
+	onDispatch("AvailabilityManyGoOffline", "a third of the apps die", nil, func(_ *rig, d *dispatch) { d.force.Kill(20) }),
+	onDispatch("AvailabilityHeartbeatsNotStored", "`HEARTBEAT_MIRROR_INTERVAL_SECONDS` is an hour", []string{
+		"HEARTBEAT_MIRROR_INTERVAL_SECONDS=3600",
+	}, func(*rig, *dispatch) {}),
+}

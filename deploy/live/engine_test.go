@@ -1,0 +1,54 @@
+package live
+
+import (
+	"slices"
+	"syscall"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Scenes of what all programs have, with ingest.
+var scenesOfTheEngine = []scene{
+	{
+		alert: "RollcallNobodyLeads", fault: "the replicas' user of Redis loses the right to `janitor:leader`",
+		fleet:  ingest(),
+		strike: func(r *rig) { r.deny("~[^j]*", "~janitor:[^l]*", "~janitor:lo*") },
+	},
+	{
+		alert: "RollcallTwoLeaders", fault: "a second fleet, on another Redis, is scraped as the same job",
+		fleet: ingest(),
+		strike: func(r *rig) {
+			other := newRig(r.t)
+			other.several(1, "ingest", quick...)
+			r.jobs["ingest"] = append(r.jobs["ingest"], other.jobs["ingest"]...)
+			r.scrape()
+		},
+	},
+	{
+		alert: "RollcallHeld", fault: "a replica with another `HEARTBEAT_TTL` joins",
+		fleet: ingest(),
+		strike: func(r *rig) {
+			r.start("ingest", slices.Concat(quick, []string{"HEARTBEAT_TTL=6s"})...)
+		},
+	},
+	{
+		alert: "RollcallPassesFail", fault: "the replicas' user of Redis loses the right to `HSCAN`",
+		fleet:  ingest(),
+		strike: func(r *rig) { r.must("ACL", "SETUSER", "default", "-hscan") },
+	},
+	{
+		alert: "RollcallLeaseFlaps", fault: "one leader after the other is suspended (SIGSTOP) until another leads, five times",
+		fleet: ingest("JANITOR_LEASE_TTL=1200ms", "HEARTBEAT_INTERVAL=4s", "HEARTBEAT_TTL=20s"),
+		strike: func(r *rig) {
+			for range 5 {
+				var leader *replica
+				r.await("somebody leads", func() bool { leader = r.leader("ingest"); return leader != nil })
+				require.NoError(r.t, leader.Signal(syscall.SIGSTOP))
+				r.await("another leads", func() bool { l := r.leader("ingest"); return l != nil && l != leader })
+				require.NoError(r.t, leader.Signal(syscall.SIGCONT))
+				lost := `sum(janitor_lease_transitions_total{event="lost", instance="` + leader.http + `"}) > bool 0`
+				r.await("it knows that it has lost its lease", func() bool { return r.is(1, lost) })
+			}
+		},
+	},
+}

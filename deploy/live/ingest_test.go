@@ -1,0 +1,147 @@
+package live
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/teltonika"
+)
+
+var scenesOfIngest = []scene{
+	{
+		alert: "RollcallGone", fault: "kill -9 of all replicas", fleet: ingest(),
+		strike: func(r *rig) {
+			for _, p := range r.jobs["ingest"] {
+				p.Kill()
+			}
+		},
+	},
+	{
+		alert: "RollcallNotSweeping",
+		fault: "a registry of 300,000 entries, and `JANITOR_REDIS_SHARE=0.001`: no full scan comes to its end",
+		fleet: ingest("JANITOR_REDIS_SHARE=0.001"),
+		strike: func(r *rig) {
+			r.must("SET", "instance:heartbeat:old-writer", "alive")
+			for from := 0; from < 300_000; from += 10_000 {
+				args := []any{"HSET", "connections:registry"}
+				for i := range 10_000 {
+					args = append(args, fmt.Sprintf("86%013d", from+i), "old-writer")
+				}
+				r.must(args...)
+			}
+		},
+	},
+	{
+		alert: "RollcallHeartbeatsFail", fault: "the replicas' user of Redis loses the right to heartbeats",
+		fleet:  ingest(),
+		strike: func(r *rig) { r.deny("~[^i]*", "~instances:*", "~instance:d*") },
+	},
+	{
+		alert: "RollcallRegistrationsFail", fault: "the replicas' user of Redis may only read the registry",
+		fleet: ingest(),
+		strike: func(r *rig) {
+			r.deny("~[^c]*", "~commands:*", "%R~connections:registry")
+			r.devices(wanderers)
+		},
+	},
+	{
+		alert: "RollcallHeals", fault: "`DEL connections:registry`", fleet: ingest(),
+		strike: func(r *rig) { r.must("DEL", "connections:registry") },
+	},
+	{
+		alert: "RollcallUnreadable", fault: "an entry that names nobody", fleet: ingest(),
+		strike: func(r *rig) { r.must("HSET", "connections:registry", "356307042441013", "") },
+	},
+	{
+		alert: "RollcallTelemetryNotStored", fault: "`telemetry:teltonika` is a string", fleet: ingest(),
+		strike: func(r *rig) {
+			r.must("DEL", "telemetry:teltonika")
+			r.must("SET", "telemetry:teltonika", "what is this")
+		},
+	},
+	{
+		// The threshold of a second is as it is: so the fleet bears to wait for that long.
+		alert: "RollcallAcknowledgementsSlow", fault: "Redis is stopped (SIGSTOP) for 1.6 s in each 2 s",
+		fleet: ingest("HEARTBEAT_INTERVAL=3s", "HEARTBEAT_TTL=9s", "JANITOR_LEASE_TTL=6s"),
+		strike: func(r *rig) {
+			pid := r.redis.PID()
+			r.t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
+			r.again(400*time.Millisecond, func(ctx context.Context) {
+				_ = syscall.Kill(pid, syscall.SIGSTOP)
+				time.Sleep(1600 * time.Millisecond) // the fault itself
+				_ = syscall.Kill(pid, syscall.SIGCONT)
+			})
+		},
+	},
+	{
+		alert: "RollcallDeadLetters", fault: "a device sends a frame of codec 0x55", fleet: ingest(),
+		strike: func(r *rig) {
+			conn, err := net.Dial("tcp", r.jobs["ingest"][0].devices)
+			require.NoError(r.t, err)
+			r.t.Cleanup(func() { _ = conn.Close() })
+			hello, err := teltonika.AppendIMEI(nil, "356307042441013")
+			require.NoError(r.t, err)
+			_, err = conn.Write(teltonika.AppendEnvelope(hello, []byte{0x55, 1, 0, 0, 0, 1}))
+			require.NoError(r.t, err)
+		},
+	},
+	{
+		alert: "RollcallFlooded", fault: "4,500 sockets say nothing, and come back when they are closed",
+		fleet:  ingest(),
+		strike: func(r *rig) { r.flood(r.jobs["ingest"][0].devices, 4500) },
+	},
+	{
+		alert: "RollcallAuthorityUnknown", fault: "`devices:allowed` is a string",
+		fleet: func(r *rig) {
+			args := []any{"SADD", "devices:allowed"}
+			for i := range 20 {
+				args = append(args, imei(35_630_704_000_000+i))
+			}
+			r.must(args...)
+			ingest("DEVICE_AUTHORITY=set")(r)
+		},
+		strike: func(r *rig) {
+			r.must("DEL", "devices:allowed")
+			r.must("SET", "devices:allowed", "what is this")
+			r.devices(wanderers)
+		},
+	},
+}
+
+// imei adds the check digit.
+func imei(digits int) string {
+	for check := '0'; ; check++ {
+		if s := strconv.Itoa(digits) + string(check); teltonika.LuhnValid(s) {
+			return s
+		}
+	}
+}
+
+// flood keeps so many sockets open that say nothing, until the test ends.
+func (r *rig) flood(addr string, sockets int) {
+	r.background(func(ctx context.Context) {
+		var all sync.WaitGroup
+		defer all.Wait()
+		for range sockets {
+			all.Go(func() {
+				for ctx.Err() == nil {
+					conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+					if err != nil {
+						continue
+					}
+					stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+					_, _ = conn.Read(make([]byte, 1)) // until it is closed
+					stop()
+					_ = conn.Close()
+				}
+			})
+		}
+	})
+}
