@@ -34,7 +34,7 @@ func TestEveryWarningAndErrorIsExplained(t *testing.T) {
 	require.NoError(t, err)
 	found := 0
 	for _, folder := range []string{
-		"../../registry", "../../janitor", "../../lease", "../../internal/gateway", "../../internal/commands", "../../internal/service", ".",
+		"../../registry", "../../janitor", "../../lease", "../../internal/gateway", "../../internal/commands", "../../internal/service", "../../internal/reload", ".",
 		"../../orphan", "../../orphan/mongodb", "../../internal/cleanup", "../cleanup",
 		"../../availability", "../../availability/postgres", "../../internal/api", "../../internal/token", "../../internal/database",
 		"../availability",
