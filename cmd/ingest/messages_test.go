@@ -35,7 +35,8 @@ func TestEveryWarningAndErrorIsExplained(t *testing.T) {
 	require.NoError(t, err)
 	found := map[string]bool{"cleanup failed": true, "availability failed": true} // put together from the program's name
 	for _, folder := range []string{
-		"../../registry", "../../janitor", "../../lease", "../../internal/gateway", "../../internal/commands", "../../internal/service", "../../internal/tracing", ".",
+		"../../registry", "../../janitor", "../../lease", "../../internal/gateway", "../../internal/commands", "../../internal/service",
+		"../../internal/reload", "../../internal/tracing", ".",
 		"../../orphan", "../../orphan/mongodb", "../../internal/cleanup", "../cleanup",
 		"../../availability", "../../availability/postgres", "../../internal/api", "../../internal/token", "../../internal/database",
 		"../availability",
