@@ -13,6 +13,7 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/pacing"
 	"github.com/rollcall-redis/rollcall/internal/streak"
+	"github.com/rollcall-redis/rollcall/internal/timeline"
 	"github.com/rollcall-redis/rollcall/lease"
 )
 
@@ -34,6 +35,8 @@ type Janitor struct {
 	pace      *pacing.Pace
 	evicted   atomic.Uint64             // items that went, of all sweeps
 	termState atomic.Pointer[termState] // nil while not leading
+	notes     *notes
+	holdNoted *timeline.Event // the end of the hold that was noted; for listen alone, see noteHold
 
 	mu      sync.Mutex
 	reports map[string]Report // the last of each sweep
@@ -64,6 +67,7 @@ func New(c Config) (*Janitor, error) {
 	}
 	j.listener = newListener(j.guard, j.timing.Gap(), j.log)
 	j.unsettled = newPendingBatches(j.guard, j.deleted, j.uncounted)
+	j.notes = newNotes(c.Client, j.layout.Timeline(), j.instance, j.log)
 	j.logSize, j.logTrim = trimStreaks(j.log, c.logRecords())
 	j.metrics = newMetrics(sweeps)
 	j.pace = pacing.New(pacing.Config{
@@ -93,6 +97,7 @@ func (j *Janitor) Run(ctx context.Context) error {
 		err  error
 	)
 	work.Go(func() { j.listen(ctx) })
+	work.Go(func() { j.notes.run(ctx) })
 	work.Go(func() {
 		defer cancel() // an elector that fails takes the listener along
 		err = j.elector.Run(ctx, j.lead)
@@ -114,6 +119,7 @@ func (j *Janitor) listen(ctx context.Context) {
 		}
 		_, leading := j.elector.Term()
 		j.listener.tick(ctx, leading)
+		j.noteHold(leading)
 		j.afterTick(ctx)
 		timer.Reset(j.listener.wait(leading))
 	}

@@ -196,6 +196,7 @@ func (o *owners) refresh(ctx context.Context) error {
 		delete(roster, id)
 		delete(left, id)
 	}
+	o.noteOwners(roster, byes, gone)
 	o.breaker.rosterRead(begun, roster, byes, gone)
 	maps.DeleteFunc(o.silent, func(id string, _ time.Time) bool { return roster[id] != Dead })
 	o.quiet = !o.j.pace.LateHeartbeats(left)

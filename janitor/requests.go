@@ -11,6 +11,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/sourcegraph/conc/pool"
+
+	"github.com/rollcall-redis/rollcall/internal/timeline"
 )
 
 // A NotLeaderError says that only the leader can do what was asked.
@@ -108,6 +110,7 @@ func (j *Janitor) Resign(ctx context.Context) error {
 	if t == nil || !t.term.Valid() {
 		return j.notLeader(ctx)
 	}
+	j.notes.add(timeline.Event{Kind: timeline.Resign, Instance: j.instance, Why: "asked to"})
 	j.elector.Resign(j.cfg.LeaseTTL)
 	select {
 	case <-t.done:
@@ -166,6 +169,7 @@ func (j *Janitor) Pause(ctx context.Context, p Pause) error {
 	if err := j.cfg.Control.Set(ctx, j.layout.Paused(), text, ttl).Err(); err != nil {
 		return fmt.Errorf("janitor: pause: %w", err)
 	}
+	j.notes.add(timeline.Event{Kind: timeline.Pause, Who: p.Who, Why: p.Why, Until: p.Until})
 	j.log.Info("sweeping paused", "who", p.Who, "why", p.Why, "until", p.Until)
 	j.listener.poke()
 	return nil
@@ -178,6 +182,7 @@ func (j *Janitor) Resume(ctx context.Context) error {
 		return fmt.Errorf("janitor: resume: %w", err)
 	}
 	if n > 0 {
+		j.notes.add(timeline.Event{Kind: timeline.Resume})
 		j.log.Info("sweeping resumed")
 	}
 	j.listener.poke()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/pacing"
+	"github.com/rollcall-redis/rollcall/internal/timeline"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 	"github.com/rollcall-redis/rollcall/lease"
 )
@@ -286,6 +287,7 @@ func (t *termState) checkOwnHeartbeat(there bool) {
 }
 
 func (t *termState) resign(why string, since time.Duration) {
+	t.j.notes.add(timeline.Event{Kind: timeline.Resign, Instance: t.j.instance, Why: why})
 	t.j.log.Warn("leader resigns and cools down", "why", why, "since", since, "epoch", t.term.Epoch())
 	t.j.elector.Resign(t.j.cfg.LeaseTTL)
 }

@@ -85,12 +85,14 @@ func TestOnAClusterEveryMasterIsCoveredAndEachDeleteIsCountedOnce(t *testing.T) 
 	require.Zero(t, r.rdb.Exists(t.Context(), intentsKey(r.layout, "sessions")).Val())
 
 	// From the bin back, on three servers.
-	binned, err := r.set.Bins(t.Context(), "bots")
+	bins := Bins{Client: r.rdb, Layout: r.layout}
+	binned, err := bins.List(t.Context(), "bots")
 	require.NoError(t, err)
 	require.Len(t, binned, n/3)
 	for _, b := range binned {
-		_, err := r.set.Restore(t.Context(), b.ID)
+		back, err := bins.Restore(t.Context(), b.ID)
 		require.NoError(t, err)
+		require.Equal(t, Back, back[0].Fate)
 	}
 	require.True(t, r.exists("bots:state:user0") && r.exists("bots:state:user3"))
 }

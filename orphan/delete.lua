@@ -13,6 +13,7 @@
 --   member    { ZREM, SREM or HDEL, key, member } that goes
 --   premises  only in the first: like seen, for the whole batch
 --   bin       for how long (ms) it is kept aside; missing: it is deleted
+--   pass      when the pass began (ms), for the entries of the bin
 -- Result: DONE, candidates that went, candidates that are no longer as they were, and the number of
 -- keys and members that went, or reference_lost.
 
@@ -73,7 +74,7 @@ if result then return result end
 -- put(c, key, n): moves a key into the bin; the entry says how to put it back.
 local function put(c, n, entry)
   local until_ms = now + c.bin
-  entry.id, entry.name, entry.at = ARGV[1] .. ':' .. n, c.name, now
+  entry.id, entry.name, entry.at, entry.pass = ARGV[1] .. ':' .. n, c.name, now, c.pass
   redis.call('PEXPIREAT', entry.aside, text(until_ms))
   redis.call('ZADD', KEYS[7], text(until_ms), cjson.encode(entry))
 end
@@ -92,7 +93,8 @@ for _, c in ipairs(going) do
     end
     if c.member then
       n = n + 1
-      local entry = { key = c.member[2], member = c.member[3], aside = aside(ARGV[1] .. ':' .. n, c.member[2]) }
+      local entry = { key = c.member[2], member = c.member[3], by = c.member[1],
+        aside = aside(ARGV[1] .. ':' .. n, c.member[2]) }
       local value = '1'
       if c.member[1] == 'ZREM' then value = redis.call('ZSCORE', entry.key, entry.member) end
       if c.member[1] == 'HDEL' then value = redis.call('HGET', entry.key, entry.member) end

@@ -30,6 +30,7 @@ type item struct {
 	Member   []string   `json:"member,omitempty"`
 	Premises [][]string `json:"premises,omitempty"`
 	Bin      int64      `json:"bin,omitempty"`
+	Pass     int64      `json:"pass"`
 }
 
 // reap deletes the ripe, after one more look at each and at the references.
@@ -106,6 +107,7 @@ func (x *pass) reapSome(ctx context.Context, names []string, ripe map[string]*ca
 			Grace: x.graceOf(f).Milliseconds(),
 			Keys:  f.gone,
 			Bin:   x.Bin.Milliseconds(),
+			Pass:  x.began.UnixMilli(),
 		}
 		if it.Keys == nil {
 			it.Keys = []string{}

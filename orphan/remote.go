@@ -66,6 +66,7 @@ type intent struct {
 	Aside   string     `json:"aside"`
 	Until   int64      `json:"until"` // the last ms at which it may go, by its server's clock
 	Expires int64      `json:"expires"`
+	Pass    int64      `json:"pass"` // when the pass began (ms)
 	Seen    [][]string `json:"seen"`
 }
 
@@ -165,7 +166,7 @@ func (x *pass) intentsOf(f *finding, clocks map[*server]time.Time) (all []intent
 		}
 		each := intent{
 			ID: id, Name: f.name(), Key: key, Member: member, Aside: name, Expires: -1,
-			Until: clocks[s].Add(evidenceFor).UnixMilli(), Seen: [][]string{},
+			Until: clocks[s].Add(evidenceFor).UnixMilli(), Pass: x.began.UnixMilli(), Seen: [][]string{},
 		}
 		for _, o := range f.observations {
 			if o.args[0] == "PUBSUB" || slotOf(o.args[1]) != slotOf(key) {
@@ -332,9 +333,10 @@ func (i intent) binned(keep time.Duration) ([]byte, int64, error) {
 	at := i.Until - evidenceFor.Milliseconds()
 	b := binned{
 		ID: i.ID, Name: i.Name, Key: i.Key, Aside: i.Aside, Expires: float64(i.Expires), At: float64(at),
+		Pass: float64(i.Pass),
 	}
 	if len(i.Member) > 0 {
-		b.Member = &i.Member[2]
+		b.Member, b.By = &i.Member[2], i.Member[0]
 	}
 	text, err := json.Marshal(b)
 	if err != nil {

@@ -1,10 +1,11 @@
 -- restore.lua: puts one thing back that a rule has put into its bin, on one server.
 -- KEYS[1] where it lies  KEYS[2] the key, or the key whose member it was
--- ARGV[1] what KEYS[2] is: key, zset, set or hash  ARGV[2] the member
+-- ARGV[1] the command that removed the member: ZREM, SREM or HDEL; '': it was the key itself
+-- ARGV[2] the member
 -- ARGV[3] when the key expires (ms), -1: never
 -- Result: restored, taken (the name is in use again), gone (the bin has dropped it), expired
 if redis.call('EXISTS', KEYS[1]) == 0 then return 'gone' end
-if ARGV[1] == 'key' then
+if ARGV[1] == '' then
   local now = redis.call('TIME')
   if tonumber(ARGV[3]) > 0 and tonumber(ARGV[3]) <= tonumber(now[1]) * 1000 then return 'expired' end
   if redis.call('RENAMENX', KEYS[1], KEYS[2]) == 0 then return 'taken' end
@@ -15,9 +16,9 @@ if ARGV[1] == 'key' then
   end
 else
   local value, added = redis.call('GET', KEYS[1]), 0
-  if ARGV[1] == 'zset' then
+  if ARGV[1] == 'ZREM' then
     added = redis.call('ZADD', KEYS[2], 'NX', value, ARGV[2])
-  elseif ARGV[1] == 'set' then
+  elseif ARGV[1] == 'SREM' then
     added = redis.call('SADD', KEYS[2], ARGV[2])
   else
     added = redis.call('HSETNX', KEYS[2], ARGV[2], value)

@@ -8,5 +8,8 @@ if redis.call('HDEL', KEYS[1], ARGV[1]) == 0 then
 end
 redis.call('HSET', KEYS[4], 'settled', ARGV[1])
 if ARGV[2] ~= '0' then redis.call('HINCRBY', KEYS[2], 'evicted_total', ARGV[2]) end
-if ARGV[3] ~= '' then redis.call('ZADD', KEYS[3], ARGV[4], ARGV[3]) end
+if ARGV[3] ~= '' then
+  redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', redis.call('TIME')[1] .. '000')
+  redis.call('ZADD', KEYS[3], ARGV[4], ARGV[3])
+end
 return 1

@@ -57,6 +57,7 @@ type pass struct {
 	servers  *topology
 	home     server // that has the worker's own keys
 	notes    *notes
+	began    time.Time             // by the server's clock
 	unseen   map[string]bool       // marks whose candidate a full pass has not met
 	lone     map[string]*candidate // without parents, to be looked at with all their related keys
 	fresh    map[string]string     // marks that this pass makes, once it is judged itself
@@ -101,6 +102,9 @@ func (s *sweep) Run(ctx context.Context, p *janitor.Pass) error {
 	}
 	x.r.Duration = time.Since(begun)
 	s.set.passed(ctx, x.r, err)
+	if full && !p.DryRun() {
+		err = cmp.Or(err, x.notePass(ctx))
+	}
 	return err
 }
 
@@ -116,6 +120,11 @@ func (x *pass) run(ctx context.Context, full bool) (err error) {
 	}
 	if err := x.begin(ctx); err != nil {
 		return err
+	}
+	if full && !x.DryRun() {
+		if err := x.noteBegun(ctx); err != nil {
+			return err
+		}
 	}
 	if full {
 		err = x.walk(ctx, x.Pass, x.servers, func(page []*candidate) error { return x.page(ctx, page, false) })
@@ -157,6 +166,7 @@ func (x *pass) begin(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	x.began = at
 	if err := x.checkServers(ctx, at); err != nil {
 		return err
 	}

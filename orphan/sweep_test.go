@@ -1,8 +1,10 @@
 package orphan
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -241,7 +243,8 @@ func TestWhatIsInABinCanBePutBack(t *testing.T) {
 		require.Equal(t, 2, r.sweep("bots").Removed)
 		require.False(t, r.exists(p+"bots:state:crashed") || r.exists(p+"queue:elo"))
 
-		binned, err := r.set.Bins(ctx, "")
+		bins := Bins{Client: r.rdb, Layout: r.layout}
+		binned, err := bins.List(ctx, "")
 		require.NoError(t, err)
 		require.Len(t, binned, 4)
 		var ids []string
@@ -249,18 +252,46 @@ func TestWhatIsInABinCanBePutBack(t *testing.T) {
 			ids = append(ids, b.ID)
 		}
 		r.do("SET", p+"bots:state:lasting", "anew")
-		back, err := r.set.Restore(ctx, append(ids, "bots/nothing")...)
-		require.ErrorContains(t, err, "in use again")
-		require.ErrorContains(t, err, "no bin has it")
-		require.Len(t, back, 3)
+		back, err := bins.Restore(ctx, append(ids, ids[0], "bots/nothing")...)
+		require.NoError(t, err)
+		fates := map[string]Fate{}
+		for i, b := range back[:4] {
+			require.Equal(t, ids[i], b.ID)
+			require.WithinDuration(t, time.Now(), b.Pass, time.Minute)
+			fates[strings.TrimPrefix(b.Key, p)] = b.Fate
+		}
+		require.Equal(t, map[string]Fate{
+			"bots:state:crashed": Back, "bots:state:lasting": InUse, "queue:elo": Back, "queue:joinedAt:user": Back,
+		}, fates)
+		require.Equal(t, []Fate{NotThere, NotThere}, []Fate{back[4].Fate, back[5].Fate}, "asked for twice, and never there")
 		require.Equal(t, "anew", r.rdb.Get(ctx, p+"bots:state:lasting").Val())
 		require.Equal(t, "playing", r.rdb.Get(ctx, p+"bots:state:crashed").Val())
 		require.Greater(t, time.Hour, r.rdb.PTTL(ctx, p+"bots:state:crashed").Val())
 		require.Equal(t, time.Duration(-1), r.rdb.TTL(ctx, p+"queue:joinedAt:user").Val())
 		require.Equal(t, 1234.5, r.rdb.ZScore(ctx, p+"queue:elo", "user").Val())
-		binned, err = r.set.Bins(ctx, "bots")
+		binned, err = bins.List(ctx, "bots")
 		require.NoError(t, err)
 		require.Len(t, binned, 1)
+
+		// The bin's time is over; then it has lost something.
+		entry := r.rdb.ZRange(ctx, binKey(r.layout, "bots"), 0, 0).Val()[0]
+		r.do("DEL", p+"bots:state:lasting")
+		e := struct{ Aside string }{}
+		require.NoError(t, json.Unmarshal([]byte(entry), &e))
+		r.do("ZADD", binKey(r.layout, "bots"), 1, entry)
+		r.do("DEL", e.Aside)
+		listed, err := bins.List(ctx, "bots")
+		require.NoError(t, err)
+		require.Empty(t, listed)
+		back, err = bins.Restore(ctx, binned[0].ID)
+		require.NoError(t, err)
+		require.Equal(t, Dropped, back[0].Fate)
+		require.Contains(t, back[0].Sentence, "its time was over at 1970-01-01")
+
+		passes, err := ReadPasses(ctx, r.rdb, r.layout)
+		require.NoError(t, err)
+		require.Equal(t, janitor.Done, passes["bots"].Outcome)
+		require.Equal(t, 2, passes["bots"].Evicted)
 	})
 }
 

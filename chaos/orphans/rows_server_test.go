@@ -139,17 +139,14 @@ func oneBotSetDeleted(w *world) {
 
 // restore puts keys back from the bin, as "cleanup restore" does.
 func (w *world) restore(keys []string) {
-	rules, err := orphan.Parse(orphan.ColyseusYAML())
-	require.NoError(w, err)
-	rules = slices.DeleteFunc(rules, func(r orphan.Rule) bool { return r.Name != "bots" })
-	set, err := orphan.New(orphan.Config{Rules: rules, Client: w.rdb, Layout: layout})
-	require.NoError(w, err)
-	binned, err := set.Bins(w.Context(), "bots")
+	bins := orphan.Bins{Client: w.rdb, Layout: layout}
+	binned, err := bins.List(w.Context(), "bots")
 	require.NoError(w, err)
 	for _, b := range binned {
 		if slices.Contains(keys, b.Key) && w.rdb.Exists(w.Context(), b.Key).Val() == 0 {
-			_, err := set.Restore(w.Context(), b.ID)
+			back, err := bins.Restore(w.Context(), b.ID)
 			require.NoError(w, err)
+			require.Equal(w, orphan.Back, back[0].Fate)
 		}
 	}
 }

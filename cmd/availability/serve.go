@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -56,14 +57,18 @@ func serve(ctx context.Context, s *settings, log *slog.Logger) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.clients.Close()) }()
+	password, files, err := s.databasePassword()
+	if err != nil {
+		return err
+	}
 	r.database, err = database.Open(ctx, database.Config{
-		URL: string(s.databaseURL), Migrate: s.migrate == "on", Logger: log, Registerer: r.metrics,
+		URL: string(s.databaseURL), Password: password, Migrate: s.migrate == "on", Logger: log, Registerer: r.metrics,
 	})
 	if err != nil {
 		return err
 	}
 	defer r.database.Close()
-	if err := r.assemble(ctx); err != nil {
+	if err := r.assemble(ctx, append(files, r.clients.Files...)); err != nil {
 		return s.Beside(ctx, err, "availability %s")
 	}
 	defer r.http.Close()
@@ -71,13 +76,18 @@ func serve(ctx context.Context, s *settings, log *slog.Logger) (err error) {
 }
 
 // assemble makes a replica's parts. It asks Redis once whether it can be used, if it answers. Last
-// it opens the HTTP listener, so that an address in use is known before anything has begun.
-func (r *replica) assemble(ctx context.Context) (err error) {
+// it opens the HTTP listener, so that an address in use is known before anything has begun. The files
+// are watched, and those of other secrets.
+func (r *replica) assemble(ctx context.Context, files []reload.Watched) (err error) {
 	s, log := r.settings, r.log
 	if r.inspector, err = service.Inspect(ctx, r.clients, log); err != nil {
 		return err
 	}
-	r.tokens, err = token.New(ctx, token.Config{Secret: string(s.jwtSecret), JWKS: s.jwks, Logger: log})
+	secrets, secretFiles, err := s.secrets()
+	if err != nil {
+		return err
+	}
+	r.tokens, err = token.New(ctx, token.Config{Secrets: secrets, JWKS: s.jwks, Logger: log})
 	if err != nil {
 		return err
 	}
@@ -116,12 +126,12 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	token, files, err := s.Token()
+	token, tokenFiles, err := s.Token()
 	if err != nil {
 		return err
 	}
 	r.files, err = reload.New(reload.Config{
-		Files: append(files, r.clients.Files...), Logger: log, Registerer: metrics,
+		Files: slices.Concat(files, secretFiles, tokenFiles), Logger: log, Registerer: metrics,
 	})
 	if err != nil {
 		return err

@@ -149,6 +149,23 @@ func showWhy(w io.Writer, found []orphan.Finding) error {
 	return nil
 }
 
+// inBins does something with the bins. It needs neither rules nor their database.
+func inBins(s *settings, do func(orphan.Bins) error) error {
+	clients, err := service.Connect(s.Redis, s.controlDeadline())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = clients.Close() }() // nothing is left unsent
+	return do(orphan.Bins{Client: clients.Data, Layout: s.layout()})
+}
+
+// checkBins checks the settings of a command that needs bins alone.
+func checkBins(in *service.Input, s *settings) {
+	if s.Redis.Embedded() {
+		in.Fault("REDIS_URL: expected the application's Redis; the one inside a worker is not this process'")
+	}
+}
+
 // bins is "cleanup bins".
 func bins() *service.Command {
 	var (
@@ -158,14 +175,15 @@ func bins() *service.Command {
 	return &service.Command{
 		Name: "cleanup bins",
 		About: `cleanup bins lists what rules with a bin have moved aside, the oldest first, and
-until when "cleanup restore" can put it back. It takes all settings of cleanup too.`,
+until when "cleanup restore" can put it back. It needs REDIS_URL and CLEANUP_PREFIX,
+and takes all settings of cleanup too.`,
 		Settings:  []service.Setting{named(&rule)},
 		Inherited: s.table(),
 		Prefixes:  prefixes,
-		Check:     func(in *service.Input) { checkOnce(in, &s, rule) },
+		Check:     func(in *service.Input) { checkBins(in, &s) },
 		Run: func(ctx context.Context, stdout, _ io.Writer) error {
-			return once(ctx, &s, "", func(set *orphan.Set) error {
-				found, err := set.Bins(ctx, rule)
+			return inBins(&s, func(b orphan.Bins) error {
+				found, err := b.List(ctx, rule)
 				if err != nil {
 					return err
 				}
@@ -194,22 +212,35 @@ func restore() *service.Command {
 	return &service.Command{
 		Name: "cleanup restore",
 		About: `cleanup restore puts back what a rule has moved aside, by the ids that "cleanup
-bins" lists. It overwrites nothing: where a name is in use again that is an error,
-and the others are put back all the same. It takes all settings of cleanup too.`,
+bins" lists. It overwrites nothing: where a name is in use again it says so, and the
+others are put back all the same. "rollcall restore" can put back a whole pass. It
+needs REDIS_URL and CLEANUP_PREFIX, and takes all settings of cleanup too.`,
 		Arguments: "ID...",
 		Inherited: s.table(),
 		Prefixes:  prefixes,
 		Check: func(in *service.Input) {
-			checkOnce(in, &s, "")
-			if ids = in.Args; len(ids) == 0 {
+			checkBins(in, &s)
+			if len(in.Args) == 0 {
 				in.Fault("expected at least one id, as cleanup bins lists them")
 			}
+			ids = in.Args
 		},
-		Run: func(ctx context.Context, stdout, _ io.Writer) error {
-			return once(ctx, &s, "", func(set *orphan.Set) error {
-				back, err := set.Restore(ctx, ids...)
+		Run: func(ctx context.Context, stdout, stderr io.Writer) error {
+			return inBins(&s, func(b orphan.Bins) error {
+				done, err := b.Restore(ctx, ids...)
+				back := []orphan.Binned{}
+				for _, r := range done {
+					if r.Fate == orphan.Back {
+						back = append(back, r.Binned)
+						continue
+					}
+					fmt.Fprintf(stderr, "cleanup restore: %s: %s\n", service.Printable(r.ID), service.Printable(r.Sentence))
+				}
 				if len(back) > 0 {
 					err = errors.Join(err, showBins(stdout, back))
+				}
+				if err == nil && len(back) < len(done) {
+					err = service.ErrSaid
 				}
 				return err
 			})

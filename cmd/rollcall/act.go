@@ -16,6 +16,7 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/inspect"
 	"github.com/rollcall-redis/rollcall/internal/service"
+	"github.com/rollcall-redis/rollcall/internal/timeline"
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
@@ -98,7 +99,11 @@ a replica do it.`,
 					if err != nil {
 						return err
 					}
-					return c.Data.Set(ctx, keys.Paused(), text, length).Err()
+					if err := c.Data.Set(ctx, keys.Paused(), text, length).Err(); err != nil {
+						return err
+					}
+					tell(ctx, c, keys, timeline.Event{Kind: timeline.Pause, Who: p.Who, Why: p.Why, Until: p.Until})
+					return nil
 				})
 			}
 			if err != nil {
@@ -114,6 +119,13 @@ a replica do it.`,
 		},
 		Notes: exits,
 	}
+}
+
+// tell writes an event for those who look at the timeline. What it tells of is done: that this user
+// may not write there changes nothing of it.
+func tell(ctx context.Context, c *service.Clients, keys guard.Layout, e timeline.Event) {
+	e.By = "rollcall"
+	_ = timeline.Add(ctx, c.Data, keys.Timeline(), e)
 }
 
 // me is who runs the tool.
@@ -135,7 +147,7 @@ func (f *fleet) write(do func(c *service.Clients, keys guard.Layout) error) erro
 		return err
 	}
 	defer func() { _ = clients.Close() }() // nothing is left unsent
-	return do(clients, guard.Layout{Prefix: f.prefix})
+	return advised(do(clients, guard.Layout{Prefix: f.prefix}))
 }
 
 // resume is "rollcall resume".
@@ -155,7 +167,11 @@ with --http has a replica do it.`,
 				err = f.post(ctx, "/api/v1/resume", nil, &struct{}{})
 			} else {
 				err = f.write(func(c *service.Clients, keys guard.Layout) error {
-					return c.Data.Del(ctx, keys.Paused()).Err()
+					n, err := c.Data.Del(ctx, keys.Paused()).Result()
+					if n > 0 {
+						tell(ctx, c, keys, timeline.Event{Kind: timeline.Resume, Who: me()})
+					}
+					return err
 				})
 			}
 			if err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"strconv"
-	"time"
 
 	"github.com/rollcall-redis/rollcall/internal/inspect"
 	"github.com/rollcall-redis/rollcall/internal/service"
@@ -93,11 +92,7 @@ func showRecords(w io.Writer, records []inspect.Record, head bool) error {
 		rows = append(rows, []string{"AT", "TERM", "LEADER", "SWEEP", "OWNER", "EVICTED", "KEPT"})
 	}
 	for _, r := range records {
-		at := "-"
-		if !r.At.IsZero() {
-			at = r.At.UTC().Format(time.RFC3339)
-		}
-		term := strconv.FormatUint(r.Epoch, 10)
+		at, term := rfc3339(r.At), strconv.FormatUint(r.Epoch, 10)
 		if r.Term != "" {
 			rows = append(rows, []string{at, term, r.Leader, "(leads)", "-", "-", "-"})
 			continue

@@ -79,6 +79,18 @@ func (f *fleet) ask(do func(ctx context.Context, r *inspect.Reader, w io.Writer)
 			return err
 		}
 		defer func() { _ = clients.Close() }() // nothing is left unsent
-		return do(ctx, inspect.New(clients.Data, guard.Layout{Prefix: f.prefix}), stdout)
+		return advised(do(ctx, inspect.New(clients.Data, guard.Layout{Prefix: f.prefix}), stdout))
 	}
+}
+
+// advised adds to an error what an operator can do.
+func advised(err error) error {
+	switch {
+	case err == nil:
+	case strings.Contains(err.Error(), "WRONGTYPE"):
+		return fmt.Errorf("%w; rollcall doctor says which keys are somebody else's", err)
+	case strings.Contains(err.Error(), "NOPERM"):
+		return fmt.Errorf("%w; rollcall doctor says which rights lack", err)
+	}
+	return err
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/pgtest"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/lease"
@@ -27,7 +28,7 @@ import (
 
 func TestMain(m *testing.M) {
 	logging.Disable() // as service.Main does
-	redistest.Main(m)
+	pgtest.Main(m)
 }
 
 var update = flag.Bool("update", false, "write the files of testdata")
@@ -76,6 +77,13 @@ func (w *world) runFor(ctx context.Context, args ...string) (code int, stdout, s
 	return code, out.String(), complaints.String()
 }
 
+// runPlainly runs the tool with these arguments alone.
+func (w *world) runPlainly(args ...string) (code int, stdout, stderr string) {
+	var out, complaints bytes.Buffer
+	code = rollcall().Execute(w.t.Context(), args, w.environ, &out, &complaints)
+	return code, out.String(), complaints.String()
+}
+
 // answer runs the tool with --json, and decodes its answer into to.
 func (w *world) answer(to any, args ...string) (code int) {
 	w.t.Helper()
@@ -110,15 +118,20 @@ const (
 	ttl      = 3 * time.Second
 )
 
-// replica starts one that contends for the lease.
-func (w *world) replica(id string) *replica {
-	t := w.t
-	t.Helper()
-	quiet := slog.New(slog.DiscardHandler)
+// clients are those of a replica.
+func (w *world) clients() (data, control *redis.Client) {
 	fast := *w.options
 	fast.DialTimeout, fast.ReadTimeout = interval*4/5, interval*4/5
 	fast.WriteTimeout, fast.PoolTimeout = interval*4/5, interval*4/5
-	data, control := redis.NewClient(w.options), redis.NewClient(lease.Options(&fast))
+	return redis.NewClient(w.options), redis.NewClient(lease.Options(&fast))
+}
+
+// replica starts one that contends for the lease, with these sweeps beside the registry's.
+func (w *world) replica(id string, sweeps ...janitor.Sweeper) *replica {
+	t := w.t
+	t.Helper()
+	quiet := slog.New(slog.DiscardHandler)
+	data, control := w.clients()
 	reg, err := registry.New(registry.Config{
 		Client: data, Control: control, Instance: id, Layout: w.keys, Logger: quiet,
 		HeartbeatInterval: interval, HeartbeatTTL: ttl,
@@ -126,7 +139,7 @@ func (w *world) replica(id string) *replica {
 	require.NoError(t, err)
 	jan, err := janitor.New(janitor.Config{
 		Client: data, Control: control, Registry: reg, Logger: quiet,
-		Interval: time.Second, LeaseTTL: 3 * time.Second,
+		Interval: time.Second, LeaseTTL: 3 * time.Second, Sweeps: sweeps,
 	})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -175,7 +188,21 @@ func serverOf(t *testing.T, options *redis.Options) *world {
 	return &world{t: t, client: client, options: options, environ: []string{"REDIS_URL=redis://" + options.Addr}}
 }
 
+// listened makes the witness believe that it has listened for an hour, so that no test waits for a
+// grace period. It is to be called before the first replica is.
+func (w *world) listened() {
+	w.t.Helper()
+	timing := guard.Timing{Interval: interval, TTL: ttl}
+	_, err := guard.New(w.client, w.client, w.keys, timing, "nobody").Tick(w.t.Context())
+	require.NoError(w.t, err)
+	since := time.Now().Add(-time.Hour).UnixMilli()
+	require.NoError(w.t, w.client.HSet(w.t.Context(), w.keys.Witness(), "since", since).Err())
+}
+
 // heartbeatAt is what a replica writes that began and beat at this time.
 func heartbeatAt(at time.Time) string {
 	return fmt.Sprintf("%d/%016d%010d", at.UnixMilli(), at.UnixMicro(), 7)
 }
+
+// sharedOptions is of the server that tests share.
+func sharedOptions(t *testing.T) *redis.Options { return redistest.Shared(t).Options() }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"time"
 
@@ -17,7 +16,7 @@ func log() *service.Command {
 	var (
 		f      fleet
 		filter inspect.Filter
-		since  time.Duration
+		since  moment
 		follow bool
 	)
 	rows := append(f.table(),
@@ -29,15 +28,8 @@ func log() *service.Command {
 			Meaning: "the newest so many records; 0: all"},
 		service.Setting{Name: "follow", Default: "false", Switch: true, Value: service.Bool(&follow),
 			Meaning: "go on with what is evicted from now on, until interrupted"},
-		service.Setting{Name: "since", Value: func(v string) (err error) {
-			if filter.Since, err = time.Parse(time.RFC3339, v); err == nil {
-				return nil
-			}
-			if since, err = time.ParseDuration(v); err != nil || since <= 0 {
-				return errors.New("how long ago, such as 1h30m, or a time such as 2030-01-02T15:04:05Z")
-			}
-			return nil
-		}, Meaning: "only what was evicted since then: a duration, or a time in RFC 3339"})
+		service.Setting{Name: "since", Value: since.parse,
+			Meaning: "only what was evicted since then: a duration, or a time in RFC 3339"})
 	return &service.Command{
 		Name: "rollcall log",
 		About: `rollcall log shows the eviction log, the oldest record first: when which leader evicted how
@@ -45,9 +37,7 @@ many entries of which dead owner. In JSON there is one record a line, with what 
 		Settings: rows,
 		Check:    f.check,
 		Run: f.ask(func(ctx context.Context, r *inspect.Reader, w io.Writer) error {
-			if since > 0 {
-				filter.Since = time.Now().Add(-since)
-			}
+			filter.Since = since.before(time.Now())
 			if !follow {
 				records, err := r.Log(ctx, filter)
 				if err != nil {

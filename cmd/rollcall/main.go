@@ -18,8 +18,8 @@ const exitsNo = exits + " 3: the answer is no."
 // verbs are what the program answers.
 func verbs() []*service.Command {
 	return []*service.Command{
-		status(), find(), why(), log(), doctor(), verify(),
-		pause(), resume(), resign(), sweep(), waitFor(),
+		status(), top(), find(), why(), log(), doctor(), verify(),
+		pause(), resume(), resign(), sweep(), restore(), waitFor(),
 	}
 }
 
@@ -32,6 +32,7 @@ func rollcall() *service.Command {
 Flags stand behind the verb; rollcall VERB -h shows them.
 
   rollcall status        who leads, what is held, each instance
+  rollcall top           the same, live
   rollcall find IMEI     who holds a device
   rollcall why IMEI      why its entry is gone, or still here; of a KEY too
   rollcall log           what was evicted
@@ -40,11 +41,15 @@ Flags stand behind the verb; rollcall VERB -h shows them.
 
   rollcall pause REASON  holds every leader until rollcall resume
   rollcall sweep         runs a pass now, or tells what it would do
+  rollcall restore ID    puts back what a rule with a bin took; --last: the last pass
   rollcall resign        has another replica lead
-  rollcall wait          ends when the fleet is as asked for`,
+  rollcall wait          ends when the fleet is as asked for
+
+  rollcall completion    lets bash, zsh or fish complete all this`,
 		Notes:    exitsNo,
 		Commands: verbs(),
 	}
+	c.Commands = append(c.Commands, service.Completion(c))
 	c.Run = c.ShowHelp
 	return c
 }

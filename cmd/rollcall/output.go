@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -46,6 +47,41 @@ func ago(at, now time.Time) string {
 		return "-"
 	}
 	return inspect.Ago(now.Sub(at))
+}
+
+// rfc3339 is a time for a table; "-": not known.
+func rfc3339(at time.Time) string {
+	if at.IsZero() {
+		return "-"
+	}
+	return at.UTC().Format(time.RFC3339)
+}
+
+// A moment is a time that an operator gave, or how long ago it was.
+type moment struct {
+	at  time.Time
+	ago time.Duration
+}
+
+func (m *moment) parse(v string) (err error) {
+	*m = moment{}
+	if m.at, err = time.Parse(time.RFC3339, v); err == nil {
+		return nil
+	}
+	if m.ago, err = time.ParseDuration(v); err != nil || m.ago <= 0 {
+		return errors.New("how long ago, such as 1h30m, or a time such as 2030-01-02T15:04:05Z")
+	}
+	return nil
+}
+
+func (m moment) given() bool { return m.ago > 0 || !m.at.IsZero() }
+
+// before is the time that is meant, as seen from now; zero: none was given.
+func (m moment) before(now time.Time) time.Time {
+	if m.ago > 0 {
+		return now.Add(-m.ago)
+	}
+	return m.at
 }
 
 // or returns text, or "-" where there is none.

@@ -35,7 +35,8 @@ replicas' versions and addresses: with --http these replicas are asked for their
 	}
 }
 
-// status is what Redis says, and the replicas that were named.
+// status is what Redis says, and the replicas that were named. That one does not answer is part of
+// the answer.
 func (f *fleet) status(ctx context.Context, r *inspect.Reader) (inspect.Status, error) {
 	s, err := r.Status(ctx)
 	if err != nil {
@@ -54,14 +55,11 @@ func (f *fleet) status(ctx context.Context, r *inspect.Reader) (inspect.Status, 
 
 // showStatus writes a status for people.
 func showStatus(w io.Writer, s inspect.Status) error {
-	if err := showHead(w, s); err != nil {
-		return err
-	}
-	for _, text := range s.Unanswered {
-		if err := line(w, "no answer: %s", text); err != nil {
-			return err
-		}
-	}
+	return cmp.Or(showHead(w, s), showInstances(w, s), showSweeps(w, s))
+}
+
+// showInstances writes a row an instance.
+func showInstances(w io.Writer, s inspect.Status) error {
 	rows := [][]string{{"INSTANCE", "DEVICES", "ALIVE", "LAST BEAT", "TIME LEFT", "TTL", "INTERVAL",
 		"RUNNING", "VERSION", "REMARKS"}}
 	for _, in := range s.Instances {
@@ -85,15 +83,17 @@ func showStatus(w io.Writer, s inspect.Status) error {
 		if s.Leader != nil && s.Leader.Instance == in.ID {
 			remarks = join("leads", remarks)
 		}
-		rows = append(rows, []string{in.ID, devices, alive, ago(in.LastBeat, s.Now), or(in.ExpiresIn),
+		rows = append(rows, []string{or(in.ID), devices, alive, ago(in.LastBeat, s.Now), or(in.ExpiresIn),
 			or(in.TTL), or(in.Interval), running, or(in.Version), remarks})
 	}
 	fmt.Fprintln(w)
-	if err := columns(w, rows...); err != nil {
-		return err
-	}
+	return columns(w, rows...)
+}
+
+// showSweeps writes what each sweep last evicted, and its last pass as far as that is known.
+func showSweeps(w io.Writer, s inspect.Status) error {
 	if len(s.Sweeps) > 0 {
-		rows = [][]string{{"SWEEP", "LAST EVICTED", "HOW MANY", "OWNER", "BY"}}
+		rows := [][]string{{"SWEEP", "LAST EVICTED", "HOW MANY", "OWNER", "BY"}}
 		for _, l := range s.Sweeps {
 			rows = append(rows, []string{l.Sweep, ago(l.At, s.Now), strconv.Itoa(l.Count), or(l.Owner), l.Leader})
 		}
@@ -105,11 +105,14 @@ func showStatus(w io.Writer, s inspect.Status) error {
 	if len(s.Passes) == 0 {
 		return nil
 	}
-	rows = [][]string{{"SWEEP", "LAST PASS", "OUTCOME", "SCANNED", "EVICTED", "TOOK"}}
+	rows := [][]string{{"SWEEP", "LAST PASS", "OUTCOME", "SCANNED", "CONDEMNED", "EVICTED", "TOOK"}}
 	for _, p := range s.Passes {
-		rows = append(rows, []string{p.Sweep, ago(p.Started, s.Now),
-			join(string(p.Outcome), cmp.Or(p.Reason, p.Error)), strconv.Itoa(p.Scanned), strconv.Itoa(p.Evicted),
-			strconv.FormatFloat(p.Seconds, 'f', 3, 64) + "s"})
+		outcome := join(cmp.Or(string(p.Outcome), "under way"), cmp.Or(p.Reason, p.Error))
+		if p.DryRun {
+			outcome = join(outcome, "only reports")
+		}
+		rows = append(rows, []string{p.Sweep, ago(p.Started, s.Now), outcome, strconv.Itoa(p.Scanned),
+			strconv.Itoa(p.Condemned), strconv.Itoa(p.Evicted), strconv.FormatFloat(p.Seconds, 'f', 3, 64) + "s"})
 	}
 	fmt.Fprintln(w)
 	return columns(w, rows...)
@@ -156,7 +159,7 @@ func showHead(w io.Writer, s inspect.Status) error {
 	if s.Redis.MaxMemory > 0 {
 		limit = megabytes(s.Redis.MaxMemory) + " at most"
 	}
-	return columns(w,
+	err := columns(w,
 		[]string{"leader", leader},
 		[]string{"held by", hold},
 		[]string{"witness", "listens " + listening},
@@ -164,6 +167,10 @@ func showHead(w io.Writer, s inspect.Status) error {
 		[]string{"Redis", fmt.Sprintf("%s, %s, policy %s, %s used, %s", cmp.Or(s.Redis.Version, "version unknown"),
 			cmp.Or(s.Redis.Role, "role unknown"), cmp.Or(s.Redis.Policy, "unknown"), megabytes(s.Redis.Memory),
 			limit)})
+	for _, text := range s.Unanswered {
+		err = cmp.Or(err, line(w, "no answer: %s", text))
+	}
+	return err
 }
 
 func megabytes(n int64) string { return strconv.FormatFloat(float64(n)/(1<<20), 'f', 1, 64) + " MB" }

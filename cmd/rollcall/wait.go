@@ -86,9 +86,11 @@ and deployments. Give one of --leader, --converged and --gone.`,
 func await(
 	ctx context.Context, look func(context.Context) (bool, string, error),
 ) (done bool, sentence string, err error) {
+	end, bounded := ctx.Deadline() // a call can fail for it before ctx has ended
 	for first := true; ; first = false {
 		d, s, e := look(ctx)
-		if first || ctx.Err() == nil {
+		late := ctx.Err() != nil || bounded && !time.Now().Before(end)
+		if first || !late {
 			done, sentence, err = d, s, e
 		}
 		if done || !wait.For(ctx, waitEvery) {

@@ -18,12 +18,15 @@ func neededRights(keys guard.Layout) [][]string {
 		lease, epoch = keys.Lease(), keys.Lease() + ":epoch"
 		roster       = keys.Roster()
 		witness      = keys.Witness()
+		about, past  = keys.About("x"), keys.Timeline()
 	)
 	if !keys.OneSlot() {
 		epoch = "{" + keys.Lease() + "}:epoch"
 	}
 	released := strings.TrimSuffix(epoch, ":epoch") + ":released"
 	return [][]string{
+		{"set", keys.About("x"), "x", "PX", "1"}, {"get", keys.About("x")},
+		{"xadd", keys.Timeline(), "*", "f", "v"}, {"xrange", keys.Timeline(), "-", "+"},
 		{"ping"}, {"time"}, {"info", "stats"},
 		{"eval", "return 1", "1", lease}, {"evalsha", "x", "1", lease}, {"eval_ro", "return 1", "1", entry},
 		{"evalsha_ro", "x", "1", entry},
@@ -42,6 +45,7 @@ func neededRights(keys guard.Layout) [][]string {
 		{"get", keys.Paused()}, {"set", keys.Paused(), "x"}, {"del", keys.Paused()},
 		{"xadd", log, "*", "f", "v"}, {"xrange", log, "-", "+"}, {"xrevrange", log, "+", "-"}, {"xlen", log},
 		{"xtrim", log, "MAXLEN", "1"}, {"xinfo", "stream", log}, {"memory", "usage", log}, {"type", log},
+		{"get", about}, {"set", about, "x", "PX", "1"}, {"xadd", past, "*", "f", "v"}, {"xrevrange", past, "+", "-"},
 		{"publish", released, "x"}, {"publish", beat, "x"}, {"subscribe", released}, {"subscribe", beat},
 		{"multi"}, {"exec"},
 	}
@@ -103,6 +107,9 @@ func missing(user string, command []string) Check {
 		level, why = Warning, ": others find out later"
 	case "info":
 		level, why = Warning, ": restarts and evicted keys cannot be seen"
+	}
+	if strings.HasSuffix(what, ":about:x") || strings.HasSuffix(what, ":timeline") {
+		level, why = Warning, ": the fleet's page lacks versions and addresses, or what happened"
 	}
 	return Check{
 		"right:" + name, level,

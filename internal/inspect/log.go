@@ -66,7 +66,7 @@ func record(m redis.XMessage, now time.Time) Record {
 
 // itemFields are the names under which the project's sweeps list what went. A sweep of somebody
 // else may name its own, which is then not read.
-var itemFields = []string{"imeis", "keys", "commands"}
+var itemFields = []string{"imeis", "keys", "intents", "mitras", "commands"}
 
 // logPage is how many records one call reads: about a megabyte at most, with the default batch.
 const logPage = 100

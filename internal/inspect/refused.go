@@ -16,5 +16,5 @@ func wrongType(err error) bool { return redis.HasErrorPrefix(err, "WRONGTYPE") }
 func Refused(err error) bool {
 	var answer redis.Error
 	return errors.As(err, &answer) &&
-		(strings.HasPrefix(err.Error(), "NOPERM") || strings.HasPrefix(err.Error(), "ERR unknown"))
+		(strings.HasPrefix(answer.Error(), "NOPERM") || strings.HasPrefix(answer.Error(), "ERR unknown"))
 }

@@ -5,12 +5,15 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/rollcall-redis/rollcall/internal/timeline"
 )
 
 // How often a Watch reads what seldom changes.
 const (
 	serverEvery = 10 * time.Second // INFO, and a sample of the registry
 	aboutEvery  = 10 * time.Second // what replicas say of themselves, but the leader's
+	aboutTries  = 3                // in that time, of who says nothing
 )
 
 // A Watch reads one fleet again and again. What seldom changes it reads seldom, and of the logs only
@@ -21,12 +24,19 @@ type Watch struct {
 	seldom   seldom
 	seldomAt time.Time
 	known    map[string]About
-	asked    map[string]bool // ids in known, or that say nothing
+	asked    map[string]int // how often somebody was asked lately
 	askedAt  time.Time
 
 	log, stream string // ids of the newest read
 	last        map[string]Last
-	events      []Event // the oldest first
+	events      []event         // the oldest first
+	paused      *timeline.Event // the pause that the events speak of last
+}
+
+// event is one of the timeline, and the reading that last changed it.
+type event struct {
+	timeline.Event
+	told int
 }
 
 // Watch returns a Watch of the fleet. It has read nothing yet.
@@ -39,6 +49,7 @@ func (r *Reader) Watch() *Watch {
 // forget begins the timeline anew.
 func (w *Watch) forget() {
 	w.log, w.stream, w.last, w.events = "", "0-0", map[string]Last{}, nil
+	w.paused = nil
 }
 
 // Status is Reader.Status; what it says of the server and of owners that are on no roster may be ten
@@ -68,7 +79,7 @@ func (w *Watch) Status(ctx context.Context) (Status, error) {
 		k.sweeps = append(k.sweeps, w.last[sweep])
 	}
 	if now.Sub(w.askedAt).Abs() >= aboutEvery {
-		w.known, w.asked, w.askedAt = map[string]About{}, map[string]bool{}, now
+		w.known, w.asked, w.askedAt = map[string]About{}, map[string]int{}, now
 	}
 	s, err := w.status(ctx, now, k)
 	if err != nil || s.Leader == nil {
@@ -81,11 +92,12 @@ func (w *Watch) Status(ctx context.Context) (Status, error) {
 	return s, nil
 }
 
-// aboutsSeldom asks whom it has not asked lately.
+// aboutsSeldom asks whom it has not asked lately. Who says nothing may have just begun, and is asked
+// a few times.
 func (w *Watch) aboutsSeldom(ctx context.Context, ids []string) (map[string]About, error) {
 	var ask []string
 	for _, id := range ids {
-		if !w.asked[id] {
+		if _, said := w.known[id]; w.asked[id] == 0 || !said && w.asked[id] < aboutTries {
 			ask = append(ask, id)
 		}
 	}
@@ -95,20 +107,23 @@ func (w *Watch) aboutsSeldom(ctx context.Context, ids []string) (map[string]Abou
 	}
 	for _, id := range ask {
 		delete(w.known, id)
-		w.asked[id] = true
+		w.asked[id]++
 	}
 	maps.Copy(w.known, said)
 	return w.known, nil
 }
 
 // Timeline returns what happened in the last hour, the oldest first, as of the last Status.
-func (w *Watch) Timeline() []Event { return slices.Clone(w.events) }
+func (w *Watch) Timeline() []timeline.Event { return w.since(0) }
 
 // New returns the events that the last Status found, or that it changed.
-func (w *Watch) New() (found []Event) {
+func (w *Watch) New() []timeline.Event { return w.since(w.reading) }
+
+func (w *Watch) since(reading int) (found []timeline.Event) {
 	for _, e := range w.events {
-		if e.told == w.reading {
-			found = append(found, e)
+		if e.told >= reading {
+			e.Sentence = sentence(e.Event)
+			found = append(found, e.Event)
 		}
 	}
 	return found
@@ -129,7 +144,7 @@ func (w *Watch) readLogs(ctx context.Context, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	found, err := w.happened(ctx, w.stream)
+	found, err := timeline.Read(ctx, w.client, w.keys.Timeline(), w.stream)
 	if err != nil {
 		return err
 	}
@@ -139,9 +154,13 @@ func (w *Watch) readLogs(ctx context.Context, now time.Time) error {
 	}
 	for _, e := range found {
 		w.stream = e.ID
-		w.add(e, now)
+		w.happened(e, now)
 	}
-	slices.SortStableFunc(w.events, func(a, b Event) int { return a.At.Compare(b.At) })
+	if p := w.paused; p != nil && !p.Until.IsZero() && !now.Before(p.Until) {
+		w.paused = nil
+		w.add(timeline.Event{ID: p.ID + "-over", At: p.Until, Kind: timeline.Resume, Why: "the pause ran out"}, now)
+	}
+	slices.SortStableFunc(w.events, func(a, b event) int { return a.At.Compare(b.At) })
 	old := 0
 	for old < len(w.events) && (now.Sub(w.events[old].At) > Hour || len(w.events)-old > mostEvents) {
 		old++
@@ -186,31 +205,56 @@ func (w *Watch) recorded(rec Record, now time.Time) {
 	if rec.Count > 0 {
 		w.last[rec.Sweep] = Last{rec.Sweep, rec.At, rec.Epoch, rec.Leader, rec.Owner, rec.Count}
 	}
+	e := timeline.Event{ID: rec.ID, At: rec.At, By: rec.Leader, Epoch: rec.Epoch}
 	switch {
 	case rec.Term != "":
-		w.add(Event{ID: rec.ID, At: rec.At, Kind: KindTerm, Instance: rec.Leader, By: rec.Leader, Epoch: rec.Epoch}, now)
+		e.Kind, e.Instance = timeline.Term, rec.Leader
 	case rec.Count > 0:
+		e.Kind, e.Instance, e.Sweep, e.Count = timeline.Eviction, rec.Owner, rec.Sweep, rec.Count
 		for i := range w.events { // the batches of one owner are one event
-			e := &w.events[i]
-			if e.Kind == KindEviction && e.Epoch == rec.Epoch && e.Sweep == rec.Sweep && e.Instance == rec.Owner &&
-				(rec.Owner != "" || rec.At.Sub(e.At) < time.Minute) {
-				e.Count += rec.Count
-				e.told = w.reading
-				e.say()
+			if o := &w.events[i]; o.Kind == e.Kind && o.Epoch == e.Epoch && o.Sweep == e.Sweep &&
+				o.Instance == e.Instance && e.At.Sub(o.At) < oneEviction {
+				o.Count, o.told = o.Count+e.Count, w.reading
 				return
 			}
 		}
-		w.add(Event{ID: rec.ID, At: rec.At, Kind: KindEviction, Instance: rec.Owner, By: rec.Leader, Epoch: rec.Epoch,
-			Sweep: rec.Sweep, Count: rec.Count}, now)
+	default:
+		return
 	}
+	w.add(e, now)
+}
+
+// oneEviction is for how long an eviction of one owner in one term is told as one.
+const oneEviction = 5 * time.Minute
+
+// happened takes an event of the timeline's own stream, unless it was told already: a new leader
+// cannot know what the one before has written.
+func (w *Watch) happened(e timeline.Event, now time.Time) {
+	known := false
+	for _, o := range slices.Backward(w.events) {
+		same := e.Instance != "" && o.Instance == e.Instance && o.Kind != timeline.Eviction
+		if e.Instance == "" {
+			same = o.Reason == e.Reason && (o.Kind == timeline.Hold || o.Kind == timeline.HoldOver)
+		}
+		if same {
+			known = o.Kind == e.Kind || e.Kind == timeline.Death && o.Kind == timeline.Left
+			break
+		}
+	}
+	switch {
+	case e.Found && known:
+		return
+	case e.Kind == timeline.Pause:
+		w.paused = &e
+	case e.Kind == timeline.Resume:
+		w.paused = nil
+	}
+	w.add(e, now)
 }
 
 // add adds an event of the last hour.
-func (w *Watch) add(e Event, now time.Time) {
-	if now.Sub(e.At) > Hour {
-		return
+func (w *Watch) add(e timeline.Event, now time.Time) {
+	if now.Sub(e.At) <= Hour {
+		w.events = append(w.events, event{e, w.reading})
 	}
-	e.told = w.reading
-	e.say()
-	w.events = append(w.events, e)
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/orphan"
 )
 
 // Found says where a device is.
@@ -96,6 +98,10 @@ type Why struct {
 	Hold     *Hold   `json:"hold"`
 	// Records of the eviction log that name it, the newest first. Their items are left out.
 	Records []Record `json:"records"`
+	// Marks are of rules that have found it an orphan, and have not taken it yet.
+	Marks []orphan.Mark `json:"marks,omitempty"`
+	// Bin says where it lies, of what a rule with a bin took; nil: in none.
+	Bin *orphan.Binned `json:"bin,omitempty"`
 }
 
 // Why tells why a device's entry, or a key that a rule sweeps, is there or is not. It reads the
@@ -145,14 +151,10 @@ func (r *Reader) Why(ctx context.Context, id string) (Why, error) {
 			r.keys.Registry() + " " + id
 		return w, nil
 	}
-	kind, err := r.client.Type(ctx, id).Result()
-	if err != nil && !Refused(err) { // a user of the registry's keys alone may not ask
-		return w, fmt.Errorf("inspect: type of the key: %w", err)
-	}
-	if err == nil && kind != "none" {
-		w.Verdict = Kept
-		w.Sentence = "kept: the key is there, a " + kind + "; cleanup why KEY says what each rule finds of it"
-		return w, nil
+	if !isDevice(id) {
+		if done, err := r.whyKey(ctx, &w, witness, now); err != nil || done {
+			return w, err
+		}
 	}
 	if len(w.Records) == 0 {
 		w.Verdict = Unknown
@@ -166,7 +168,7 @@ func (r *Reader) Why(ctx context.Context, id string) (Why, error) {
 		return w, err
 	}
 	w.Alive = beats[w.Owner].Alive
-	w.Sentence = evicted(w.Records[0], beats[w.Owner], now)
+	w.Sentence = evicted(w.Records[0], beats[w.Owner], now) + binned(w.Bin, now)
 	return w, nil
 }
 

@@ -23,14 +23,14 @@ const (
 	// longPass is how long a pass has been under way whose progress is told. The leader tells it at
 	// most once in aboutLook.
 	longPass, aboutLook = time.Second, time.Second
-	aboutCall           = 2 * time.Second
+	aboutCall           = stopTimeout / 2 // it must not hold up a stop
 )
 
 // tell says in Redis, again and again until ctx ends, what this replica is: each replica's page
 // shows all of them.
 func (s *HTTP) tell(ctx context.Context) {
-	failing := streak.New(s.cfg.Logger, "cannot tell others about this replica: the fleet's page lacks its version "+
-		"and address", "others are told about this replica again", "key", s.cfg.Layout.About("ID"))
+	failing := streak.New(s.cfg.Logger, "this replica cannot say in Redis what it is",
+		"this replica says in Redis what it is", "key", s.cfg.Layout.About("ID"), "allow", "SET")
 	var (
 		last    time.Time
 		told    inspect.About

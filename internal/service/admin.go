@@ -42,13 +42,18 @@ func (s *HTTP) actions() map[string]action {
 	}
 }
 
+// token is the administrator's as it is now; empty: there is none.
+func (s *HTTP) token() string {
+	if s.cfg.Token == nil {
+		return ""
+	}
+	return s.cfg.Token()
+}
+
 // admin lets a request through to a if it carries the token, and writes what a returns.
 func (s *HTTP) admin(a action) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		wanted := ""
-		if s.cfg.Token != nil {
-			wanted = s.cfg.Token()
-		}
+		wanted := s.cfg.Token()
 		if wanted == "" {
 			fail(w, http.StatusForbidden, "admin requests are off: ADMIN_TOKEN is not set")
 			return

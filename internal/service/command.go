@@ -89,7 +89,7 @@ func Main(c *Command) {
 
 // commandName is what a mistyped command may look like to be repeated; anything else might be a URL
 // with a password.
-var commandName = regexp.MustCompile(`^[a-z][a-z-]{0,20}$`)
+var commandName = regexp.MustCompile(`^[A-Za-z][A-Za-z_-]{0,20}$`)
 
 // Execute runs the command, or the one of its commands that the first argument names. It returns
 // the exit status.

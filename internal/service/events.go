@@ -24,7 +24,7 @@ const (
 // viewers serves GET /api/v1/events: server-sent events.
 //
 //	event: fleet     a fleetStatus: first the whole, then what changed, at most once a second
-//	event: timeline  a timeline: first the last hour, then what is new or has changed, by id
+//	event: timeline  a timelineStatus: first the last hour, then what is new or has changed, by id
 //	event: failed    Redis cannot be asked: {"error": "..."}; a whole fleet follows when it answers
 //	event: alive     nothing has changed for 15 s
 type viewers struct {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rollcall-redis/rollcall/internal/inspect"
+	"github.com/rollcall-redis/rollcall/internal/timeline"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
@@ -27,6 +28,8 @@ type fleetStatus struct {
 	// those that are no more.
 	Whole bool     `json:"whole"`
 	Gone  []string `json:"gone,omitempty"`
+	// Problems are what is wrong with the fleet, the worst first, and then with who answers.
+	Problems []inspect.Problem `json:"problems"`
 }
 
 // self is who answers.
@@ -36,12 +39,14 @@ type self struct {
 	Version  string `json:"version"`
 	Address  string `json:"address"`
 	Admin    bool   `json:"admin"` // requests that change something are possible, with the token
+
+	problems []inspect.Problem // of this replica alone
 }
 
-// timeline is what GET /api/v1/timeline answers.
-type timeline struct {
-	Now    time.Time       `json:"now"`
-	Events []inspect.Event `json:"events"` // the newest first
+// timelineStatus is what GET /api/v1/timeline answers.
+type timelineStatus struct {
+	Now    time.Time        `json:"now"`
+	Events []timeline.Event `json:"events"` // the newest first
 }
 
 // reading is one look at the fleet, for all who want to know. It is not changed any more.
@@ -50,7 +55,7 @@ type reading struct {
 	at     time.Time
 	err    error // Redis could not be asked; the rest is then of no worth
 	status inspect.Status
-	events []inspect.Event
+	events []timeline.Event
 	// What is told to a viewer who has seen the reading before: nil if nothing changed.
 	changes, news []byte
 }
@@ -124,20 +129,28 @@ func (f *fleet) read(last *reading) *reading {
 		r.changes = encoded(d)
 	}
 	if found := f.watch.New(); len(found) > 0 {
-		r.news = encoded(timeline{Now: r.status.Now, Events: found})
+		r.news = encoded(timelineStatus{Now: r.status.Now, Events: found})
 	}
 	return r
 }
 
 // whole is all that a reading found.
 func (f *fleet) whole(r *reading) fleetStatus {
-	return fleetStatus{Status: r.status, Replica: f.self(), Whole: true}
+	s := f.told(r.status)
+	s.Whole = true
+	return s
+}
+
+// told is a status as it is told.
+func (f *fleet) told(s inspect.Status) fleetStatus {
+	who := f.self()
+	return fleetStatus{Status: s, Replica: who, Problems: append(s.Problems(), who.problems...)}
 }
 
 // difference is what has changed from a status to the next, and whether anything has. That time has
 // passed is no change.
 func (f *fleet) difference(before, now inspect.Status) (fleetStatus, bool) {
-	d := fleetStatus{Status: now, Replica: f.self()}
+	d := f.told(now)
 	d.Instances = []inspect.Instance{}
 	was := make(map[string]inspect.Instance, len(before.Instances))
 	for _, in := range before.Instances {
@@ -200,8 +213,8 @@ func (r *reading) away() error {
 }
 
 // timelineOf is all that happened in the last hour.
-func timelineOf(r *reading) timeline {
-	t := timeline{Now: r.status.Now, Events: make([]inspect.Event, 0, len(r.events))}
+func timelineOf(r *reading) timelineStatus {
+	t := timelineStatus{Now: r.status.Now, Events: make([]timeline.Event, 0, len(r.events))}
 	for i := len(r.events) - 1; i >= 0; i-- {
 		t.Events = append(t.Events, r.events[i])
 	}

@@ -34,13 +34,18 @@ type served struct {
 }
 
 // serving starts an HTTP of an instance with this id.
-func serving(t *testing.T, client *redis.Client, keys guard.Layout, id string) *served {
+func serving(
+	t *testing.T, client *redis.Client, keys guard.Layout, id string, change ...func(*stated),
+) *served {
 	t.Helper()
 	s := &served{client: client, keys: keys, status: &stated{Status: Status{
 		Instance: id, Version: "v1.2.3", Ready: true,
 		Registry: registry.Status{Instance: id, Boot: boot, Interval: "2s", TTL: "6s"},
 		Janitor:  janitor.Status{Instance: id},
 	}}}
+	for _, f := range change {
+		f(s.status)
+	}
 	var err error
 	s.HTTP, err = ListenHTTP(t.Context(), HTTPConfig{
 		Addr: "127.0.0.1:0", Program: "bench", Client: client, Layout: keys,

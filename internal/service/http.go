@@ -69,6 +69,8 @@ type HTTPConfig struct {
 //	GET  /api/v1/fleet     the whole fleet, by what is in Redis: an inspect.Status, and who answers
 //	GET  /api/v1/timeline  what happened in the last hour
 //	GET  /api/v1/events    both, live: server-sent events
+//	GET  /api/v1/devices/{imei}  who holds a device: an inspect.Found
+//	GET  /api/v1/why       why an entry is gone, or still here; ?key=
 //	GET  /metrics          Prometheus
 //	GET  /healthz          200 while the process works, whatever Redis does
 //	GET  /readyz           200 when the program can do its work here, else 503 and why
@@ -87,8 +89,11 @@ type HTTP struct {
 	ln       net.Listener
 	http     *http.Server
 	template *template.Template
-	fleet    *fleet // nil: there is none
 	address  string // for others
+
+	// nil: there is no fleet
+	fleet     *fleet
+	questions *questions
 }
 
 // Bounds on what a client may make the server wait for or hold.
@@ -116,6 +121,9 @@ func (s *HTTP) Addr() string { return s.ln.Addr().String() }
 func (s *HTTP) Close() { _ = s.ln.Close() }
 
 func newHTTP(cfg HTTPConfig, ln net.Listener) *HTTP {
+	if cfg.Token == nil {
+		cfg.Token = func() string { return "" }
+	}
 	s := &HTTP{cfg: cfg, ln: ln, template: template.Must(pageTemplate.Clone())}
 	if ln != nil {
 		s.address = reachable(ln.Addr())
@@ -125,6 +133,9 @@ func newHTTP(cfg HTTPConfig, ln net.Listener) *HTTP {
 	warn := slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelWarn)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", s.page)
+	mux.HandleFunc("GET /page/own", s.own)
+	mux.HandleFunc("GET /page/{file}", s.asset)
+	mux.HandleFunc("GET /docs/", s.doc)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		plain(w, http.StatusOK, "ok")
 	})
@@ -139,7 +150,10 @@ func newHTTP(cfg HTTPConfig, ln net.Listener) *HTTP {
 		answer(w, http.StatusOK, cfg.Status())
 	})
 	if cfg.Client != nil {
-		s.fleet = newFleet(inspect.New(cfg.Client, cfg.Layout), s.self)
+		reader := inspect.New(cfg.Client, cfg.Layout)
+		s.fleet, s.questions = newFleet(reader, s.self), newQuestions(reader)
+		mux.HandleFunc("GET /api/v1/devices/{imei}", s.questions.find)
+		mux.HandleFunc("GET /api/v1/why", s.questions.why)
 		mux.HandleFunc("GET /api/v1/fleet", s.fleet.serve(func(r *reading) any { return s.fleet.whole(r) }))
 		mux.HandleFunc("GET /api/v1/timeline", s.fleet.serve(func(r *reading) any { return timelineOf(r) }))
 		mux.Handle("GET /api/v1/events", &viewers{fleet: s.fleet})
@@ -182,12 +196,15 @@ func (s *HTTP) Run(ctx context.Context) error {
 	// Requests end with ctx too, or a sweep that was asked for would outlast it.
 	s.http.BaseContext = func(net.Listener) context.Context { return ctx }
 	if s.fleet != nil {
-		s.fleet.ctx = ctx
-		telling, stop := context.WithCancel(ctx)
+		asking, stop := context.WithCancel(ctx)
+		s.fleet.ctx, s.questions.ctx = asking, asking
 		var teller conc.WaitGroup
-		teller.Go(func() { s.tell(telling) })
-		defer teller.Wait()
-		defer stop() // a listener that fails takes it along
+		teller.Go(func() { s.tell(asking) })
+		defer func() {
+			stop() // a listener that fails takes it along
+			teller.Wait()
+			s.questions.end()
+		}()
 	}
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -211,7 +228,7 @@ func (s *HTTP) self() self {
 	st := s.cfg.Status().common()
 	return self{
 		Instance: st.Instance, Program: s.cfg.Program, Version: st.Version, Address: s.address,
-		Admin: s.cfg.Token() != "",
+		Admin: s.cfg.Token() != "", problems: st.problems(),
 	}
 }
 

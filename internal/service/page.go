@@ -2,37 +2,118 @@ package service
 
 import (
 	"bytes"
-	_ "embed"
+	"context"
+	"embed"
 	"fmt"
 	"html/template"
+	"io/fs"
 	"net/http"
+	"path"
 	"strconv"
 	"time"
 
+	"github.com/rollcall-redis/rollcall/internal/inspect"
+	"github.com/rollcall-redis/rollcall/internal/timeline"
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-//go:embed page.html
-var pageText string
+// pageFiles are the page: templates, and what a browser asks for beside it.
+//
+//go:embed page
+var pageFiles embed.FS
 
-// pageTemplate shows a [Status], and in it the program's own part. It refreshes itself, and needs
-// nothing from elsewhere.
-var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
+// pagePolicy lets a browser run and show what this replica serves, and nothing else: no script or
+// style inside the page, whatever somebody wrote into Redis.
+const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; " +
+	"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+// pageTemplate shows a pageView, and in it the program's own part of a [Status]. It needs nothing
+// from elsewhere.
+var pageTemplate = template.Must(template.New("page.html").Funcs(template.FuncMap{
 	"ago": ago, "span": span, "seconds": seconds, "count": count, "sweeping": sweeping, "leader": leader,
 	"percent": func(share float64) string { return fmt.Sprintf("%.3g %%", 100*share) }, "slowed": slowed,
 	"outcome": outcome,
 	"whole":   func(f float64) int { return int(f) },
-}).Parse(pageText))
+	"clock":   func(t time.Time) string { return t.UTC().Format("15:04:05") },
+	"stamp":   func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
+	"short":   inspect.Short, "megabytes": megabytes, "living": living, "sorted": sortedInstances,
+	"problemClass": problemClass, "address": newReplicaLink,
+	"row": newInstanceRow, "blank": func() instanceRow { return instanceRow{} },
+	"reported": func(r janitor.Report, now time.Time) reportRow { return reportRow{r, ago(now, r.Started)} },
+}).ParseFS(pageFiles, "page/*.html"))
 
-func (s *HTTP) page(w http.ResponseWriter, _ *http.Request) {
+// pageView is what the page shows.
+type pageView struct {
+	Own      Stated
+	Base     Status
+	Fleet    *inspect.Status // nil: not known
+	Problems []inspect.Problem
+	Timeline []timeline.Event // the newest first
+
+	// Asked is the key that was searched for, where the browser has no scripts.
+	Asked    string
+	Why      inspect.Why
+	AskError string
+}
+
+func (s *HTTP) page(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
+	defer cancel()
+	s.show(w, "page.html", s.view(ctx, r.URL.Query().Get("key")))
+}
+
+// view is what the page shows now. A key that was asked for is looked up, for a browser without
+// scripts.
+func (s *HTTP) view(ctx context.Context, asked string) pageView {
+	own := s.cfg.Status()
+	v := pageView{Own: own, Base: own.common(), Asked: asked}
+	if s.fleet == nil {
+		return v
+	}
+	r, err := s.fleet.now(ctx)
+	if err == nil {
+		err = r.err
+	}
+	if err != nil {
+		v.Problems = append([]inspect.Problem{unanswered(err)}, v.Base.problems()...)
+		return v
+	}
+	v.Fleet, v.Timeline = &r.status, timelineOf(r).Events
+	v.Problems = append(r.status.Problems(), v.Base.problems()...)
+	if asked != "" {
+		if v.Why, err = s.fleet.watch.Why(ctx, asked); err != nil {
+			v.AskError = err.Error()
+		}
+	}
+	return v
+}
+
+// asset serves one of the files that the page needs.
+func (s *HTTP) asset(w http.ResponseWriter, r *http.Request) {
+	kinds := map[string]string{
+		".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
+	}
+	name := r.PathValue("file")
+	kind, ok := kinds[path.Ext(name)]
+	text, err := fs.ReadFile(pageFiles, path.Join("page", name))
+	if !ok || err != nil {
+		fail(w, http.StatusNotFound, "no such page: "+r.URL.Path)
+		return
+	}
+	write(w, http.StatusOK, kind, text)
+}
+
+// own is the part of the page that is about this replica alone.
+func (s *HTTP) own(w http.ResponseWriter, _ *http.Request) { s.show(w, "own", s.cfg.Status()) }
+
+func (s *HTTP) show(w http.ResponseWriter, name string, v any) {
 	var body bytes.Buffer
-	if err := s.template.Execute(&body, s.cfg.Status()); err != nil {
+	if err := s.template.ExecuteTemplate(&body, name, v); err != nil {
 		s.cfg.Logger.Error("cannot show the status page", "error", err)
 		fail(w, http.StatusInternalServerError, "the status page is broken; /api/v1/status has the same")
 		return
 	}
-	w.Header().Set("Content-Security-Policy",
-		"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
+	w.Header().Set("Content-Security-Policy", pagePolicy)
 	write(w, http.StatusOK, "text/html; charset=utf-8", body.Bytes())
 }
 

@@ -320,11 +320,12 @@ func TestQueueMatchesAndBots(t *testing.T) {
 		}, s.worker.set.Stats())
 
 		// What a bot's state was can be had again.
-		bins, err := s.worker.set.Bins(ctx, "bots")
+		aside := orphan.Bins{Client: s.rdb}
+		bins, err := aside.List(ctx, "bots")
 		require.NoError(t, err)
 		require.Len(t, bins, 1)
 		require.NoError(t, s.rdb.SAdd(ctx, "bots:active", "crashed").Err())
-		_, err = s.worker.set.Restore(ctx, bins[0].ID)
+		_, err = aside.Restore(ctx, bins[0].ID)
 		require.NoError(t, err)
 		require.Equal(t, "matched", s.rdb.Get(ctx, "bots:state:crashed").Val())
 	})

@@ -1,0 +1,265 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/inspect"
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/internal/service"
+	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/orphan"
+)
+
+// expected is what a call of the tool says.
+type expected struct {
+	args string // with spaces between them
+	code int
+	says string // a regular expression: of stdout, or of stderr if the call failed
+}
+
+// everyVerb are the verbs that a list of calls has to have.
+func everyVerb() (all []string) {
+	for _, c := range rollcall().Commands {
+		all = append(all, strings.TrimPrefix(c.Name, "rollcall "))
+	}
+	return all
+}
+
+// answers makes each call, and looks at what it says. Each verb is to be among them.
+func (w *world) answers(calls []expected) {
+	w.t.Helper()
+	met := map[string]bool{}
+	for _, c := range calls {
+		args := strings.Fields(c.args)
+		met[args[0]] = true
+		if args[0] != "completion" {
+			args = append(args[:1:1], append([]string{"--prefix", w.keys.Prefix}, args[1:]...)...)
+		}
+		code, stdout, stderr := w.runPlainly(args...)
+		said := stdout
+		if c.code == service.ExitFailed || c.code == service.ExitUsage {
+			said = stderr
+			require.NotContains(w.t, stderr, "goroutine", c.args)
+		}
+		require.Equal(w.t, c.code, code, "%s:\n%s%s", c.args, stdout, stderr)
+		require.Regexp(w.t, regexp.MustCompile("(?m)"+c.says), said, c.args)
+		if (code == service.ExitOK || code == service.ExitNo) && args[0] != "completion" {
+			require.Empty(w.t, stderr, c.args)
+		}
+	}
+	for _, verb := range everyVerb() {
+		require.True(w.t, met[verb], "no call of %s", verb)
+	}
+}
+
+// fixed are calls whose answers are the same everywhere.
+var fixed = []expected{
+	{"top", service.ExitFailed, "stdout is not a terminal"},
+	{"completion bash", service.ExitOK, "complete -F _rollcall rollcall"},
+	{"sweep", service.ExitUsage, "--http: expected URLs of replicas"},
+	{"resign", service.ExitUsage, "--http: expected URLs of replicas"},
+	{"wait", service.ExitUsage, "expected one of --leader, --converged and --gone ID"},
+	{"restore", service.ExitUsage, "expected one of: ids"},
+}
+
+func TestEveryVerbOnAFleetOfIngest(t *testing.T) {
+	redistest.Worlds(t, func(t *testing.T, rw redistest.World) {
+		t.Parallel()
+		w := newWorld(t, rw)
+		w.listened()
+		one, two := w.replica("one"), w.replica("two")
+		w.holds(two, imei)
+		until(t, "somebody leads", func() bool { code, _, _ := w.run("wait", "--leader"); return code == 0 })
+		http := " --http " + one.serve(t) + "," + two.serve(t) + " --admin-token " + adminToken
+		w.answers(append([]expected{
+			{"status", 0, `^two +1 +yes `},
+			{"find " + imei, 0, "^two holds " + imei},
+			{"why " + imei, 0, "^kept: its owner two beat "},
+			{"why telemetry:teltonika", 3, "^not there, and no record of the eviction log names it"},
+			{"log", 0, `\(leads\)`},
+			{"verify", 0, "^1 entries: of dead owners 0, not in their owner's index 0"},
+			{"pause x --for 1h", 0, "^paused for 1h, until "},
+			{"resume", 0, "^not paused"},
+			{"wait --leader", 0, " leads$"},
+			{"wait --converged", 0, "each of 1 entries names a living owner"},
+			{"wait --gone two --timeout 1s", 3, "^two lives: its heartbeat exists"},
+			{"restore --list", 0, "^the bins are empty"},
+			{"restore --last", 3, "^nothing to restore"},
+			{"doctor", 0, "^ok +leader +(one|two) has led"},
+			{"sweep --dry-run" + http, 0, "^registry +done, dry run"},
+			{"resign" + http, 0, "^the leader has resigned"},
+		}, fixed[:2]...))
+	})
+}
+
+// rules are of an application with carts: one rule has a bin, one only reports.
+const rules = `
+rules:
+- name: carts
+  delete: true
+  keys: "PREFIXcart:{user}"
+  keep_if: [{exists: "PREFIXsession:{user}"}]
+  grace: 1s
+  bin: 24h
+- name: queue
+  delete: true
+  members: {zset: "PREFIXqueue", as: user}
+  keep_if: [{exists: "PREFIXsession:{user}"}]
+  related: ["PREFIXqueue:at:{user}"]
+  grace: 1s
+  bin: 1h
+- name: drafts
+  keys: "PREFIXdraft:{user}"
+  keep_if: [{exists: "PREFIXsession:{user}"}]
+  grace: 1s
+`
+
+// cleanupFleet is a worker on a server of an application that leaks.
+func cleanupFleet(t *testing.T, rw redistest.World) (w *world, app string) {
+	app = rw.Prefix + "app:"
+	rw.Prefix += "{cleanup}:"
+	w = newWorld(t, rw)
+	w.listened()
+	parsed, err := orphan.Parse([]byte(strings.ReplaceAll(rules, "PREFIX", app)))
+	require.NoError(t, err)
+	data, _ := w.clients()
+	t.Cleanup(func() { _ = data.Close() })
+	set, err := orphan.New(orphan.Config{
+		Rules: parsed, Client: data, Layout: w.keys, Interval: 500 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
+	})
+	require.NoError(t, err)
+	ctx := t.Context()
+	require.NoError(t, w.client.MSet(ctx, app+"session:ann", 1, app+"cart:ann", 1, app+"cart:bob", "pears",
+		app+"cart:eve", "plums", app+"draft:bob", 1, app+"queue:at:bob", 1).Err())
+	require.NoError(t, w.client.ZAdd(ctx, app+"queue", redis.Z{Score: 7, Member: "bob"}).Err())
+	w.replica("worker", set.Sweeps()...)
+	return w, app
+}
+
+func TestEveryVerbOnAFleetOfCleanup(t *testing.T) {
+	redistest.OnReal(t, func(t *testing.T, rw redistest.World) {
+		w, app := cleanupFleet(t, rw)
+		ctx := t.Context()
+		until(t, "orphans go", func() bool {
+			return w.client.Exists(ctx, app+"cart:bob", app+"cart:eve", app+"queue").Val() == 0
+		})
+		require.NoError(t, w.client.Set(ctx, app+"cart:eve", "anew", 0).Err())
+		until(t, "the new cart is marked", func() bool {
+			return len(ask[inspect.Why](w, "why", app+"cart:eve").Marks) > 0
+		})
+		why := ask[inspect.Why](w, "why", app+"cart:bob")
+		require.Equal(t, inspect.Evicted, why.Verdict)
+		require.Equal(t, "carts", why.Bin.Rule)
+		ofQueue := ask[inspect.Why](w, "why", app+"queue:at:bob")
+		w.answers(append([]expected{
+			{"status", 0, `^worker +0 +yes `},
+			{"find " + app + "cart:bob", 0, "^nobody holds "},
+			{"why " + app + "cart:bob", 0,
+				`^evicted .*: the rule carts found it an orphan; it is in the bin until .*Z, for 2\dh.* more: ` +
+					"rollcall restore " + why.Bin.ID + " puts it back"},
+			{"why " + app + "queue:at:bob", 0, "^evicted .* with " + app + "queue bob: the rule queue found that an orphan; " +
+				"it is in the bin until .*: rollcall restore " + ofQueue.Bin.ID},
+			{"why " + app + "cart:ann", 0, "^kept: the key is there, a string; no rule has found it an orphan"},
+			{"why " + app + "draft:bob", 0, "^kept: the rule drafts has found it an orphan for .*, and only reports"},
+			{"why " + app + "cart:nobody", 3, "^not there, and no record"},
+			{"log --sweep carts", 0, " carts +- +[12] +0$"},
+			{"verify", 0, "^0 entries"},
+			{"pause look", 0, "^paused until it is resumed"},
+			{"restore --list", 0, "^" + why.Bin.ID + " +" + app + "cart:bob +carts +20"},
+			{"wait --leader", 0, "^worker leads$"},
+			{"wait --converged --timeout 1s", 3, "^paused: paused by "},
+			{"wait --gone nobody", 0, "^nothing is left of nobody"},
+		}, append(fixed, expected{"doctor", 0, "^ok +leader +worker has led"},
+			expected{"resume", 0, "^not paused"})...))
+	})
+}
+
+func TestWhatARuleWillTakeIsToldWithWhatHoldsIt(t *testing.T) {
+	redistest.OnReal(t, func(t *testing.T, rw redistest.World) {
+		rw.Prefix += "{cleanup}:"
+		w := newWorld(t, rw)
+		ctx, key := t.Context(), rw.Prefix+"k"
+		at, err := w.client.Time(ctx).Result()
+		require.NoError(t, err)
+		mark := fmt.Sprintf("%d print", at.Add(-time.Minute).UnixMilli())
+		passed := func(text string) {
+			require.NoError(t, w.client.HSet(ctx, w.keys.Prefix+"orphan:passes", "rule", text).Err())
+		}
+		passed(`{"outcome": "done"}`)
+		require.NoError(t, w.client.HSet(ctx, w.keys.Prefix+"orphan:marks:rule", key, mark).Err())
+		require.NoError(t, w.client.Set(ctx, key, 1, 0).Err())
+		requireWhy := func(verdict inspect.Verdict, says string) {
+			t.Helper()
+			why := ask[inspect.Why](w, "why", key)
+			require.Equal(t, verdict, why.Verdict)
+			require.Contains(t, why.Sentence, says)
+			require.Contains(t, why.Sentence, "the rule rule has found it an orphan for 1m")
+		}
+		requireWhy(inspect.Kept, "but nobody leads")
+		w.listened()
+		one := w.replica("one")
+		until(t, "one leads", func() bool { return one.jan.Status().Leading })
+		requireWhy(inspect.WillGo, "will go when the rule's grace is over, unless it changes")
+		passed(`{"outcome": "held", "reason": "reference_lost", "error": "sessions does not exist"}`)
+		requireWhy(inspect.Kept, "kept while the rule is held (reference_lost: sessions does not exist; docs/cleanup-")
+		require.NoError(t, one.jan.Pause(ctx, janitor.Pause{Who: "ann", Why: "look"}))
+		requireWhy(inspect.WillGo, "will go once sweeping is resumed")
+		require.NoError(t, one.jan.Resume(ctx))
+		require.NoError(t, w.client.HSet(ctx, w.keys.Witness(), "since", time.Now().UnixMilli()).Err())
+		requireWhy(inspect.WillGo, "will go soon after ")
+	})
+}
+
+func TestRestoreUndoesTheLastPassAndTellsWhatItCannot(t *testing.T) {
+	redistest.OnReal(t, func(t *testing.T, rw redistest.World) {
+		w, app := cleanupFleet(t, rw)
+		ctx := t.Context()
+		gone := func(keys ...string) func() bool {
+			return func() bool { return w.client.Exists(ctx, keys...).Val() == 0 }
+		}
+		until(t, "all went", gone(app+"cart:bob", app+"cart:eve", app+"queue", app+"queue:at:bob"))
+		require.NoError(t, w.client.Set(ctx, app+"cart:late", "figs", 0).Err())
+		until(t, "one more went, in a pass of its own", gone(app+"cart:late"))
+		code, _, stderr := w.run("pause", "a rule is wrong")
+		require.Equal(t, service.ExitOK, code, stderr)
+		until(t, "nothing is swept any more", func() bool {
+			r := ask[inspect.Why](w, "why", app+"cart:late")
+			return r.Hold != nil && r.Bin != nil
+		})
+
+		code, stdout, stderr := w.run("restore", "--last")
+		require.Equal(t, service.ExitOK, code, stdout+stderr)
+		require.Regexp(t, `(?m)^carts/\d+-\d+:1 +`+app+"cart:late +yes$", stdout)
+		require.Contains(t, stdout, "\n1 restored, 0 not; what is still an orphan to its rule goes again")
+		require.Equal(t, "figs", w.client.Get(ctx, app+"cart:late").Val())
+
+		// The pass before took two carts. The name of one is in use again.
+		require.NoError(t, w.client.Set(ctx, app+"cart:eve", "anew", 0).Err())
+		code, stdout, _ = w.run("restore", "--last", "--sweep=carts")
+		require.Equal(t, service.ExitNo, code, stdout)
+		require.Regexp(t, "(?m)"+app+"cart:bob +yes$", stdout)
+		require.Regexp(t, "(?m)"+app+"cart:eve +no +.*cart:eve is in use again, and was not overwritten", stdout)
+		require.Equal(t, "anew", w.client.Get(ctx, app+"cart:eve").Val())
+
+		// All that went within the hour: the member with its score, and what went with it.
+		code, stdout, _ = w.run("restore", "--since=1h", "--sweep=queue", "--json")
+		require.Equal(t, service.ExitOK, code, stdout)
+		require.Equal(t, 2, strings.Count(stdout, `"fate": "restored"`))
+		require.Equal(t, 7.0, w.client.ZScore(ctx, app+"queue", "bob").Val())
+		code, stdout, _ = w.run("restore", "carts/1-1:1")
+		require.Equal(t, service.ExitNo, code)
+		require.Contains(t, stdout, "no bin has it: it was restored before, its time is over, or it never was there")
+
+		code, stdout, _ = w.run("why", app+"cart:bob")
+		require.Equal(t, service.ExitOK, code)
+		require.Contains(t, stdout, "kept: the key is there, a string, again: the rule carts took it ")
+	})
+}

@@ -1,0 +1,214 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/sourcegraph/conc/pool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/availability"
+	"github.com/rollcall-redis/rollcall/availability/postgres"
+	"github.com/rollcall-redis/rollcall/internal/pgtest"
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/internal/service"
+)
+
+const mitra = "11111111-1111-4111-8111-111111111111"
+
+// availabilityFleet is one replica, on a PostgreSQL with one mitra who is online.
+func availabilityFleet(t *testing.T, rw redistest.World) *world {
+	rw.Prefix += "{availability}:"
+	w := newWorld(t, rw)
+	w.listened()
+	ctx := t.Context()
+	db := pgtest.Database(t)
+	source, err := postgres.Open(ctx, db.URL)
+	require.NoError(t, err)
+	t.Cleanup(func() { source.Close() })
+	require.NoError(t, source.Migrate(ctx))
+	_, err = db.Exec(ctx, "INSERT INTO mitras (id) VALUES ($1)", mitra)
+	require.NoError(t, err)
+	data, control := w.clients()
+	t.Cleanup(func() { _, _ = data.Close(), control.Close() })
+	mirror, err := availability.New(availability.Config{
+		Source: source, Client: data, Control: control, Layout: w.keys, Logger: slog.New(slog.DiscardHandler),
+	})
+	require.NoError(t, err)
+	running, stop := context.WithCancel(context.Background())
+	work := pool.New().WithContext(running)
+	work.Go(mirror.Run)
+	t.Cleanup(func() {
+		stop()
+		require.NoError(t, work.Wait())
+	})
+	<-mirror.Ready()
+	w.replica("dispatch", mirror.Sweeps()...)
+	_, err = mirror.Online(ctx, mitra)
+	require.NoError(t, err)
+	_, err = mirror.Heartbeat(ctx, mitra)
+	require.NoError(t, err)
+	return w
+}
+
+func TestEveryVerbOnAFleetOfAvailability(t *testing.T) {
+	redistest.OnReal(t, func(t *testing.T, rw redistest.World) {
+		w := availabilityFleet(t, rw)
+		until(t, "it leads", func() bool { code, _, _ := w.run("wait", "--leader"); return code == 0 })
+		p := w.keys.Prefix
+		w.answers(append([]expected{
+			{"status", 0, `^dispatch +0 +yes `},
+			{"find " + mitra, 0, "^nobody holds "},
+			{"why " + mitra, 0, "^kept: this mitra is online in the mirror of PostgreSQL; its last heartbeat was just now; " +
+				"sessions: 0"},
+			{"why " + p + "mitra:heartbeat:" + mitra, 0, "^kept: it is the last heartbeat of a mitra, a part of "},
+			{"why " + p + "mitras:online", 0, "^kept: it is the mitras who are online, a part of "},
+			{"why " + p + "mitras:version", 0, "^kept: it is the version that was applied"},
+			{"why " + p + "mitras:seeded", 0, "^kept: it is the sign that the mirror is whole"},
+			{"why " + p + "mitra:heartbeat:nobody", 3, "^not there, and no record"},
+			{"log", 0, `\(leads\)`},
+			{"doctor", 0, "^ok +leader +dispatch has led"},
+			{"verify", 0, "^0 entries"},
+			{"pause look --for 1h", 0, "^paused for 1h"},
+			{"resume", 0, "^not paused"},
+			{"wait --leader", 0, "^dispatch leads$"},
+			{"restore --list", 0, "^the bins are empty"},
+		}, fixed...))
+	})
+}
+
+func TestEveryVerbOnTheEmbeddedServer(t *testing.T) {
+	t.Parallel()
+	var embedded service.Redis
+	require.NoError(t, embedded.Parse(service.EmbeddedRedis))
+	clients, err := service.Connect(embedded, time.Second)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, clients.Close()) }()
+	w := serverOf(t, &redis.Options{Addr: clients.Embedded, MaxRetries: -1, ContextTimeoutEnabled: true})
+
+	func() {
+		one := w.replica("one")
+		defer one.stop()
+		w.holds(one, imei)
+		until(t, "it leads", func() bool { code, _, _ := w.run("wait", "--leader"); return code == 0 })
+		w.answers(append([]expected{
+			{"status", 0, `^one +1 +yes `},
+			{"find " + imei, 0, "^one holds "},
+			{"why " + imei, 0, "^kept: its owner one beat "},
+			{"why " + w.keys.Roster(), 0, "^kept: the key is there, a set"},
+			{"log", 0, `\(leads\)`},
+			{"doctor", 0, "^warning +policy +this server does not report"},
+			{"verify", 0, "^1 entries"},
+			{"pause x", 0, "^paused until it is resumed"},
+			{"resume", 0, "^not paused"},
+			{"wait --leader", 0, "^one leads$"},
+			{"restore --last", 3, "^nothing to restore"},
+		}, fixed...))
+	}()
+}
+
+func TestEveryVerbOnAFleetOfOldWriters(t *testing.T) {
+	redistest.Worlds(t, func(t *testing.T, rw redistest.World) {
+		t.Parallel()
+		w := newWorld(t, rw)
+		w.writes("old", time.Minute, imei)
+		w.writes("dead", 0, other)
+		w.answers(append([]expected{
+			{"status", 0, `^old +1 +yes .* old writer$`},
+			{"find " + imei, 0, "^old holds " + imei + "; it lives: its heartbeat exists"},
+			{"find " + other, 0, "^dead is said to hold .*, but it has no heartbeat"},
+			{"why " + imei, 0, "^kept: its owner old lives"},
+			{"why " + other, 0, "^kept: dead has no heartbeat, but nobody leads"},
+			{"log", 0, "^AT +TERM"},
+			{"doctor", 3, "^wrong +leader +nobody leads"},
+			{"doctor", 3, "^warning +old_writers +older writers.*: old:"},
+			{"verify", 0, "^2 entries: of dead owners 1"},
+			{"pause x", 0, "^paused until it is resumed"},
+			{"resume", 0, "^not paused"},
+			{"wait --converged --timeout 1s", 3, "^nobody leads"},
+			{"wait --gone dead --timeout 1s", 3, "^dead is dead, and 1 entries still name it"},
+			{"restore --last", 3, "^nothing to restore"},
+		}, fixed...))
+	})
+}
+
+func TestEveryVerbOnAnEmptyRedis(t *testing.T) {
+	redistest.Worlds(t, func(t *testing.T, rw redistest.World) {
+		t.Parallel()
+		w := newWorld(t, rw)
+		w.answers(append([]expected{
+			{"status", 0, "^leader +nobody leads"},
+			{"find " + imei, 0, "^nobody holds " + imei},
+			{"why " + imei, 3, "^not there, .*the log is empty"},
+			{"why no:such:key", 3, "^not there, "},
+			{"log", 0, "^AT +TERM"},
+			{"log --json", 0, "^$"},
+			{"doctor", 0, "^ok +fleet +there is none yet"},
+			{"verify", 0, "^0 entries"},
+			{"wait --leader --timeout 1s", 3, "^nobody leads"},
+			{"wait --gone one", 0, "^nothing is left of one"},
+			{"restore --list", 0, "^the bins are empty"},
+			{"restore a/1-1:1", 3, "^a/1-1:1 +- +no +no bin has it"},
+			{"resume", 0, "^not paused"},
+		}, append(fixed, expected{"pause x", 0, "^paused until"})...))
+	})
+}
+
+func TestEveryVerbOnARedisOfSomebodyElse(t *testing.T) {
+	redistest.Worlds(t, func(t *testing.T, rw redistest.World) {
+		t.Parallel()
+		w := newWorld(t, rw)
+		ctx := t.Context()
+		require.NoError(t, w.client.Set(ctx, w.keys.Registry(), "x", 0).Err())
+		require.NoError(t, w.client.RPush(ctx, w.keys.Roster(), "x").Err())
+		require.NoError(t, w.client.HSet(ctx, w.keys.Lease(), "x", "y").Err())
+		require.NoError(t, w.client.Set(ctx, w.keys.Witness(), "x", 0).Err())
+		require.NoError(t, w.client.SAdd(ctx, w.keys.Log(), "x").Err())
+		require.NoError(t, w.client.Set(ctx, w.keys.Prefix+"orphan:passes", "x", 0).Err())
+		const wrong = "WRONGTYPE.*rollcall doctor"
+		w.answers(append([]expected{
+			{"status", 1, wrong}, {"find " + imei, 1, wrong}, {"why " + imei, 1, wrong}, {"why key", 1, wrong},
+			{"log", 1, wrong}, {"verify", 1, wrong}, {"wait --leader --timeout 1s", 1, wrong},
+			{"wait --gone x --timeout 1s", 1, wrong}, {"restore --list", 1, wrong}, {"restore --last", 1, wrong},
+			{"doctor", 3, `^wrong +types +\S*connections:registry is a string, not a hash`},
+			{"pause x", 0, "^paused until"},
+			{"resume", 0, "^not paused"},
+		}, fixed...))
+	})
+}
+
+// refusing are the calls of a Redis that answers nobody, or not this user.
+func refusing(says string) []expected {
+	all := []expected{{"pause x --for 1h", 1, says}, {"resume", 1, says}, {"restore a/1-1:1", 1, says}}
+	for _, args := range []string{
+		"status", "find " + imei, "why " + imei, "why key", "log", "log --follow", "doctor", "verify",
+		"wait --leader --timeout 1s", "restore --list", "restore --last",
+	} {
+		all = append(all, expected{args, 1, says})
+	}
+	return append(all, fixed...)
+}
+
+func TestEveryVerbWhereNoRedisIs(t *testing.T) {
+	t.Parallel()
+	w := &world{t: t, environ: []string{"REDIS_URL=redis://127.0.0.1:1"}}
+	w.answers(refusing("127.0.0.1:1: connect: connection refused"))
+}
+
+func TestEveryVerbWithAWrongPassword(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	require.NoError(t, server.Client().ConfigSet(t.Context(), "requirepass", "right").Err())
+	w := &world{t: t, environ: []string{"REDIS_URL=redis://:guessed@" + server.Addr()}}
+	w.answers(refusing("WRONGPASS"))
+	w.environ = []string{"REDIS_URL=redis://" + server.Addr()}
+	w.answers(refusing("NOAUTH"))
+	for _, c := range refusing("") {
+		_, stdout, stderr := w.runPlainly(append(strings.Fields(c.args), "--redis-url", "redis://:guessed@"+server.Addr())...)
+		require.NotContains(t, stdout+stderr, "guessed", c.args)
+	}
+}

@@ -1,0 +1,189 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/rollcall-redis/rollcall/internal/inspect"
+	"github.com/rollcall-redis/rollcall/internal/service"
+	"github.com/rollcall-redis/rollcall/internal/wait"
+)
+
+// sizeEvery is how often the size of the terminal is looked at. There is no signal for it that all
+// systems have.
+const sizeEvery = 200 * time.Millisecond
+
+// top is "rollcall top".
+func top() *service.Command {
+	var f fleet
+	var every time.Duration
+	return &service.Command{
+		Name: "rollcall top",
+		About: `rollcall top shows what rollcall status does, and again and again, until Ctrl-C. First
+come the leader and instances that differ, are old or are silent. It needs a terminal:
+where there is none, take rollcall status.`,
+		Settings: append(f.table(), f.replicas(),
+			service.Setting{Name: "every", Default: "2s", Value: service.Duration(&every, time.Second, time.Hour),
+				Meaning: "how often the fleet is asked"}),
+		Check: func(in *service.Input) {
+			f.check(in)
+			if f.json {
+				in.Fault("--json: top is for people; rollcall status has --json")
+			}
+		},
+		Run: f.ask(func(ctx context.Context, r *inspect.Reader, w io.Writer) error {
+			file, ok := w.(*os.File)
+			if !ok || !term.IsTerminal(int(file.Fd())) {
+				return fmt.Errorf("stdout is not a terminal; rollcall status says the same once")
+			}
+			s := screen{w: w, size: func() (int, int, error) { return term.GetSize(int(file.Fd())) }}
+			return s.show(ctx, every, func(ctx context.Context) (inspect.Status, error) { return f.status(ctx, r) })
+		}),
+		Notes: exits,
+	}
+}
+
+// A screen is a terminal that is drawn over.
+type screen struct {
+	w    io.Writer
+	size func() (width, height int, err error)
+}
+
+// Sequences that every terminal of today understands.
+const (
+	enter = "\x1b[?1049h\x1b[?25l\x1b[?7l" // another page, no cursor, long lines are cut
+	leave = "\x1b[?7h\x1b[?25h\x1b[?1049l"
+	home  = "\x1b[H"
+	rest  = "\x1b[J" // clears what is below
+	endOf = "\x1b[K" // clears what is right
+)
+
+// show draws what ask says until ctx ends, and then leaves the terminal as it was. An error of the
+// first time ends it. A later one is shown below what was known last.
+func (s *screen) show(
+	ctx context.Context, every time.Duration, ask func(context.Context) (inspect.Status, error),
+) (err error) {
+	status, err := askWithin(ctx, ask)
+	if err != nil || ctx.Err() != nil {
+		return ignoreEnd(ctx, err)
+	}
+	if _, err := io.WriteString(s.w, enter); err != nil {
+		return err
+	}
+	defer func() { _, _ = io.WriteString(s.w, leave) }() // nobody is there to be told
+	for {
+		width, height, sizeErr := s.size()
+		if err := cmp.Or(sizeErr, s.draw(status, err, width, height)); err != nil {
+			return ignoreEnd(ctx, err)
+		}
+		if !s.wait(ctx, every, width, height) {
+			return nil
+		}
+		var now inspect.Status
+		if now, err = askWithin(ctx, ask); err == nil {
+			status = now
+		}
+	}
+}
+
+// askWithin bounds one look: a Redis that hangs must not freeze the screen.
+func askWithin(
+	ctx context.Context, ask func(context.Context) (inspect.Status, error),
+) (inspect.Status, error) {
+	ctx, cancel := context.WithTimeout(ctx, replicaTimeout)
+	defer cancel()
+	return ask(ctx)
+}
+
+// ignoreEnd drops an error that the end of ctx has caused.
+func ignoreEnd(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// wait waits until it is time to draw: after every, or when the size is another. It is false when
+// ctx has ended.
+func (s *screen) wait(ctx context.Context, every time.Duration, width, height int) bool {
+	for end := time.Now().Add(every); time.Now().Before(end); {
+		if !wait.For(ctx, min(sizeEvery, time.Until(end))) {
+			return false
+		}
+		if w, h, err := s.size(); err == nil && (w != width || h != height) {
+			return true
+		}
+	}
+	return ctx.Err() == nil
+}
+
+// draw writes one page.
+func (s *screen) draw(status inspect.Status, failed error, width, height int) error {
+	lines, err := page(status, failed, height)
+	if err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	b.WriteString(home)
+	for i, text := range lines {
+		if runes := []rune(text); len(runes) > width {
+			text = string(runes[:max(0, width)])
+		}
+		if i > 0 {
+			b.WriteString("\r\n")
+		}
+		b.WriteString(text + endOf)
+	}
+	b.WriteString(rest)
+	_, err = s.w.Write(b.Bytes())
+	return err
+}
+
+// page is what fits into so many lines. The last one says what does not, or what failed.
+func page(s inspect.Status, failed error, height int) ([]string, error) {
+	leader := ""
+	if s.Leader != nil {
+		leader = s.Leader.Instance
+	}
+	rank := func(in inspect.Instance) int {
+		switch {
+		case in.ID == leader:
+			return 0
+		case in.Differs != "" || in.Old || !in.Alive:
+			return 1
+		}
+		return 2
+	}
+	s.Instances = slices.SortedStableFunc(slices.Values(s.Instances), func(a, b inspect.Instance) int {
+		return cmp.Compare(rank(a), rank(b))
+	})
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "rollcall top, %s; Ctrl-C ends it\n\n", s.Now.UTC().Format(time.RFC3339))
+	for _, part := range []func(io.Writer, inspect.Status) error{showHead, showSweeps, showInstances} {
+		if err := part(&b, s); err != nil {
+			return nil, err
+		}
+	}
+	lines, last := strings.Split(strings.TrimRight(b.String(), "\n"), "\n"), ""
+	if failed != nil {
+		last = service.Printable("no answer now: " + failed.Error())
+		height--
+	}
+	if height = max(height, 1); len(lines) > height {
+		hidden := len(lines) - height + 1
+		lines = append(lines[:height-1], fmt.Sprintf("... %d lines more: rollcall status", hidden))
+	}
+	if last != "" {
+		lines = append(lines, last)
+	}
+	return lines, nil
+}

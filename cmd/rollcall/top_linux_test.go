@@ -1,0 +1,68 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/rollcall-redis/rollcall/internal/process"
+	"github.com/rollcall-redis/rollcall/internal/service"
+)
+
+// terminal opens a pseudo-terminal: what a program writes to the one is read from the other.
+func terminal(t *testing.T) (program, person *os.File) {
+	t.Helper()
+	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	require.NoError(t, err)
+	fd := int(person.Fd())
+	require.NoError(t, unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0))
+	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	require.NoError(t, err)
+	program, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	require.NoError(t, err)
+	return program, person
+}
+
+func resize(t *testing.T, of *os.File, width, height uint16) {
+	t.Helper()
+	require.NoError(t, unix.IoctlSetWinsize(int(of.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: height, Col: width}))
+}
+
+func TestTopOnATerminalFollowsItsSizeAndEndsWithStatusZero(t *testing.T) {
+	t.Parallel()
+	w := serverOf(t, sharedOptions(t))
+	program, person := terminal(t)
+	resize(t, person, 60, 6)
+	var out process.Buffer
+	var read sync.WaitGroup
+	read.Go(func() { _, _ = io.Copy(&out, person) }) // ends with an error when the program's end is closed
+
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan int, 1)
+	var complaints bytes.Buffer
+	go func() {
+		ended <- rollcall().Execute(ctx, []string{"top"}, w.environ, program, &complaints)
+	}()
+	pages := func() []string { return strings.Split(out.String(), home)[1:] }
+	until(t, "a page is drawn", func() bool { return len(pages()) > 0 && strings.Contains(pages()[0], rest) })
+	require.Equal(t, 5, strings.Count(pages()[0], "\r\n"), "%q", pages()[0])
+	resize(t, person, 200, 30)
+	until(t, "the new size is used", func() bool {
+		all := pages()
+		return strings.Contains(all[len(all)-1], "INSTANCE")
+	})
+	stop()
+	require.Equal(t, service.ExitOK, <-ended, complaints.String())
+	until(t, "the terminal is as it was", func() bool { return strings.HasSuffix(out.String(), leave) })
+	require.NoError(t, program.Close())
+	read.Wait()
+	require.NoError(t, person.Close())
+}

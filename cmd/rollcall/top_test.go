@@ -1,0 +1,96 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/inspect"
+	"github.com/rollcall-redis/rollcall/internal/service"
+)
+
+func TestAPageFitsTheTerminalAndBeginsWithWhatMatters(t *testing.T) {
+	t.Parallel()
+	lines, err := page(sampleStatus(), nil, 100)
+	require.NoError(t, err)
+	golden(t, "top.txt", strings.Join(lines, "\n")+"\n")
+
+	for height := 1; height < len(lines); height++ {
+		some, err := page(sampleStatus(), nil, height)
+		require.NoError(t, err)
+		require.Len(t, some, height)
+		require.Contains(t, some[height-1], "lines more: rollcall status")
+		failed, err := page(sampleStatus(), errors.New("no\nroute"), height+1)
+		require.NoError(t, err)
+		require.Len(t, failed, height+1)
+		require.Equal(t, `no answer now: no\nroute`, failed[height])
+	}
+}
+
+func TestTheTerminalIsDrawnOverAndLeftAsItWas(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		width, height := 20, 8
+		s := screen{w: &out, size: func() (int, int, error) { return width, height, nil }}
+		ctx, stop := context.WithCancel(t.Context())
+		asked := 0
+		ended := make(chan error, 1)
+		begun := time.Now()
+		go func() {
+			ended <- s.show(ctx, 10*time.Second, func(context.Context) (inspect.Status, error) {
+				if asked++; asked == 3 {
+					return inspect.Status{}, errors.New("away")
+				}
+				return sampleStatus(), nil
+			})
+		}()
+		drawn := func() string {
+			synctest.Wait()
+			defer out.Reset()
+			return out.String()
+		}
+
+		first := drawn()
+		require.True(t, strings.HasPrefix(first, enter+home+"rollcall top, 2030-0"+endOf+"\r\n"), "%q", first)
+		require.Equal(t, height-1, strings.Count(first, "\r\n"))
+		require.True(t, strings.HasSuffix(first, rest))
+		height = 4
+		time.Sleep(sizeEvery + time.Millisecond)
+		require.Equal(t, height-1, strings.Count(drawn(), "\r\n"), "at once")
+		require.Less(t, time.Since(begun), time.Second)
+		time.Sleep(10 * time.Second)
+		require.Contains(t, drawn(), "\r\nno answer now: away"+endOf)
+		time.Sleep(10 * time.Second)
+		require.NotContains(t, drawn(), "no answer")
+		stop()
+		require.NoError(t, <-ended)
+		require.True(t, strings.HasSuffix(drawn(), leave))
+	})
+}
+
+func TestTopNeedsATerminalAndAnAnswer(t *testing.T) {
+	t.Parallel()
+	w := serverOf(t, sharedOptions(t))
+	code, stdout, stderr := w.run("top")
+	require.Equal(t, service.ExitFailed, code)
+	require.Empty(t, stdout)
+	require.Contains(t, stderr, "stdout is not a terminal; rollcall status says the same once")
+	code, _, stderr = w.run("top", "--json")
+	require.Equal(t, service.ExitUsage, code)
+	require.Contains(t, stderr, "rollcall status has --json")
+
+	var out bytes.Buffer
+	s := screen{w: &out, size: func() (int, int, error) { return 80, 25, nil }}
+	err := s.show(t.Context(), time.Second, func(context.Context) (inspect.Status, error) {
+		return inspect.Status{}, errors.New("away")
+	})
+	require.ErrorContains(t, err, "away")
+	require.Empty(t, out.String(), "the terminal is not touched")
+}

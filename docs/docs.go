@@ -1,0 +1,10 @@
+// Package docs has the project's documentation, which replicas show beside their status page: a
+// runbook must be there when there is no internet.
+package docs
+
+import "embed"
+
+// Files are the pages, in Markdown, and their pictures.
+//
+//go:embed *.md *.svg
+var Files embed.FS

@@ -1,0 +1,197 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/orphan"
+)
+
+// isDevice tells whether an id is an IMEI, and so no key's name.
+func isDevice(id string) bool { return len(id) == 15 && strings.Trim(id, "0123456789") == "" }
+
+// rulesPasses are the last full passes of the worker's rules, by name. A user of the registry's
+// keys alone may not ask: then none are known.
+func (r *Reader) rulesPasses(ctx context.Context) (map[string]janitor.Report, error) {
+	passes, err := orphan.ReadPasses(ctx, r.client, r.keys)
+	if Refused(err) {
+		return nil, nil
+	}
+	return passes, err
+}
+
+// whyKey answers for a key, a member of one (key, space, member), or a worker's id. Not done: it is
+// not there, and only the log's records can tell.
+func (r *Reader) whyKey(ctx context.Context, w *Why, witness Witness, now time.Time) (done bool, err error) {
+	passes, err := r.rulesPasses(ctx)
+	if err != nil {
+		return false, err
+	}
+	if len(passes) > 0 {
+		if w.Marks, err = orphan.ReadMarks(ctx, r.client, r.keys, w.ID); err != nil && !Refused(err) {
+			return false, err
+		}
+	}
+	if len(w.Marks) > 0 {
+		m := w.Marks[0]
+		w.Verdict, w.Sentence, err = r.marked(ctx, m, passes[m.Rule], w.Hold, witness, now)
+		return true, err
+	}
+	if w.Sentence, err = r.mirrored(ctx, w.ID, now); err != nil || w.Sentence != "" {
+		w.Verdict = Kept
+		if len(w.Records) > 0 && w.Sentence != "" {
+			w.Sentence += "; last found silent " + Ago(now.Sub(w.Records[0].At))
+		}
+		return true, err
+	}
+	kind, err := r.client.Type(ctx, w.ID).Result()
+	if err != nil && !Refused(err) { // a user of the registry's keys alone may not ask
+		return false, fmt.Errorf("inspect: type of the key: %w", err)
+	}
+	if err == nil && kind != "none" {
+		w.Verdict = Kept
+		w.Sentence = "kept: the key is there, a " + kind
+		if len(w.Records) > 0 && w.Records[0].Count > 0 {
+			w.Sentence += fmt.Sprintf(", again: the rule %s took it %s, and it was restored or made anew since",
+				w.Records[0].Sweep, Ago(now.Sub(w.Records[0].At)))
+		}
+		if len(passes) > 0 {
+			w.Sentence += "; no rule has found it an orphan. cleanup why KEY shows each sign of life"
+		}
+		return true, nil
+	}
+	if len(passes) == 0 {
+		return false, nil
+	}
+	bins, err := orphan.Bins{Client: r.client, Layout: r.keys}.List(ctx, "")
+	if err != nil && !Refused(err) {
+		return false, err
+	}
+	for _, b := range bins { // the newest counts
+		if b.Key == w.ID && b.Member == "" || b.Key+" "+b.Member == w.ID {
+			w.Bin = &b
+		}
+	}
+	if w.Bin == nil || len(w.Records) > 0 {
+		return false, nil
+	}
+	w.Verdict = Evicted // with the one that the record names
+	w.Sentence = fmt.Sprintf("evicted %s with %s: the rule %s found that an orphan%s", Ago(now.Sub(w.Bin.Removed)),
+		w.Bin.Name, w.Bin.Rule, binned(w.Bin, now))
+	return true, nil
+}
+
+// binned says how to have it back.
+func binned(b *orphan.Binned, now time.Time) string {
+	if b == nil {
+		return ""
+	}
+	return fmt.Sprintf("; it is in the bin until %s, for %s more: rollcall restore %s puts it back",
+		b.Until.UTC().Format("2006-01-02 15:04:05Z"), Short(b.Until.Sub(now)), b.ID)
+}
+
+// marked says what will become of what a rule has found an orphan.
+func (r *Reader) marked(
+	ctx context.Context, m orphan.Mark, last janitor.Report, hold *Hold, witness Witness, now time.Time,
+) (Verdict, string, error) {
+	leader, err := r.leader(ctx, now)
+	if err != nil {
+		return "", "", err
+	}
+	found := fmt.Sprintf("the rule %s has found it an orphan for %s", m.Rule, Short(now.Sub(m.Since)))
+	const unless = "unless it changes, or shows a sign of life (cleanup why KEY)"
+	switch {
+	case m.Reports:
+		return Kept, fmt.Sprintf("kept: %s, and only reports: it does not say delete: true", found), nil
+	case leader == nil:
+		return Kept, fmt.Sprintf("kept: %s, but nobody leads, so nothing is swept; start a replica", found), nil
+	case hold != nil && hold.Until.IsZero():
+		return WillGo, fmt.Sprintf("will go once sweeping is resumed, %s: %s; %s", unless, found, hold.Sentence), nil
+	case hold != nil:
+		return WillGo, fmt.Sprintf("will go soon after %s, and after the rule's grace, %s: %s; %s",
+			Short(hold.Until.Sub(now)), unless, found, hold.Sentence), nil
+	case !witness.heard(now):
+		return WillGo, fmt.Sprintf("will go after somebody listens to Redis again, and after the rule's grace, %s: %s",
+			unless, found), nil
+	case last.Outcome == janitor.Held:
+		return Kept, fmt.Sprintf("kept while the rule is held (%s; docs/cleanup-runbook.md#why-a-rule-is-held): %s",
+			join(last.Reason, last.Error), found), nil
+	}
+	return WillGo, fmt.Sprintf("will go when the rule's grace is over, %s: %s", unless, found), nil
+}
+
+// join puts a colon between texts that are not empty.
+func join(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return a + ": " + b
+}
+
+// mirrorKeys are keys of package availability, and what each is.
+var mirrorKeys = []struct{ prefix, is string }{
+	{"mitra:heartbeat:", "the last heartbeat of a mitra"},
+	{"mitra:capacity:", "how many sessions a mitra has"},
+	{"mitras:online", "the mitras who are online"},
+	{"mitras:deactivated", "the mitras who may not work"},
+	{"mitras:version", "the version that was applied of each mitra"},
+	{"mitras:condemned", "the mitras who are being set offline"},
+	{"mitras:seeded", "the sign that the mirror is whole"},
+	{"availability:", "a note that is made anew by itself"},
+}
+
+// mirrored says what a key of availability's mirror is, or in what state a mitra is there; "": it is
+// neither.
+func (r *Reader) mirrored(ctx context.Context, id string, now time.Time) (string, error) {
+	for _, k := range mirrorKeys {
+		if !strings.HasPrefix(id, r.keys.Prefix+k.prefix) {
+			continue
+		}
+		n, err := r.client.Exists(ctx, id).Result()
+		if err != nil || n == 0 {
+			return "", ignore(err)
+		}
+		return fmt.Sprintf("kept: it is %s, a part of availability's mirror of PostgreSQL; no sweep takes it for "+
+			"its age, and the next comparison puts right what differs", k.is), nil
+	}
+	p := r.client.Pipeline()
+	version := p.HGet(ctx, r.keys.Prefix+"mitras:version", id)
+	online := p.SIsMember(ctx, r.keys.Prefix+"mitras:online", id)
+	revoked := p.SIsMember(ctx, r.keys.Prefix+"mitras:deactivated", id)
+	condemned := p.HExists(ctx, r.keys.Prefix+"mitras:condemned", id)
+	beat := p.Get(ctx, r.keys.Prefix+"mitra:heartbeat:"+id)
+	sessions := p.Get(ctx, r.keys.Prefix+"mitra:capacity:"+id)
+	if err := exec(ctx, p, "the mirror"); err != nil || version.Err() != nil {
+		return "", ignore(err)
+	}
+	state := "offline"
+	if online.Val() {
+		state = "online"
+	}
+	if revoked.Val() {
+		state += ", deactivated"
+	}
+	if condemned.Val() {
+		state += ", and being set offline for silence"
+	}
+	last := "no heartbeat is known"
+	if at, err := time.Parse(time.RFC3339, beat.Val()); err == nil {
+		last = "its last heartbeat was " + Ago(now.Sub(at))
+	}
+	return fmt.Sprintf("kept: this mitra is %s in the mirror of PostgreSQL; %s; sessions: %s", state, last,
+		or(sessions.Val(), "0")), nil
+}
+
+// ignore drops what says that there is no mirror that this user can read.
+func ignore(err error) error {
+	if Refused(err) || errors.Is(err, redis.Nil) {
+		return nil
+	}
+	return err
+}

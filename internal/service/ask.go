@@ -1,0 +1,115 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/sync/semaphore"
+	"golang.org/x/sync/singleflight"
+
+	"github.com/rollcall-redis/rollcall/internal/inspect"
+)
+
+const (
+	// mostFinds is how many devices are looked for at once; others wait.
+	mostFinds = 8
+	// findCall and whyCall bound an answer, with the wait for its turn: why reads the whole eviction
+	// log.
+	findCall, whyCall = 5 * time.Second, 15 * time.Second
+	// longestKey is the longest key that can be asked for.
+	longestKey = 512
+)
+
+// questions answers what is asked about one device or key, out of Redis.
+type questions struct {
+	reader *inspect.Reader
+	ctx    context.Context // ends when the server stops; set before the first request
+	finds  *semaphore.Weighted
+	whys   *semaphore.Weighted // one log is read at a time
+	same   singleflight.Group  // who asks why of the same key meanwhile gets the same answer
+}
+
+func newQuestions(r *inspect.Reader) *questions {
+	return &questions{
+		reader: r, ctx: context.Background(), finds: semaphore.NewWeighted(mostFinds), whys: semaphore.NewWeighted(1),
+	}
+}
+
+// end waits until no log is read any more, for a while. The context has ended; a Redis that is
+// silent then holds up the goroutine that reads for whyCall at most.
+func (q *questions) end() {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(q.ctx), stopTimeout)
+	defer cancel()
+	_ = q.whys.Acquire(ctx, 1)
+}
+
+// find is GET /api/v1/devices/{imei}.
+func (q *questions) find(w http.ResponseWriter, req *http.Request) {
+	imei := req.PathValue("imei")
+	if !askable(imei) {
+		failWith(w, badRequest("expected an IMEI, such as /api/v1/devices/356307042441013"))
+		return
+	}
+	ctx, cancel := context.WithTimeout(req.Context(), findCall)
+	defer cancel()
+	if err := q.finds.Acquire(ctx, 1); err != nil {
+		fail(w, http.StatusServiceUnavailable, "too many devices are looked for; ask again later")
+		return
+	}
+	defer q.finds.Release(1)
+	found, err := q.reader.Find(ctx, imei)
+	switch {
+	case err != nil:
+		failWith(w, err)
+	case found.Owner == "":
+		fail(w, http.StatusNotFound, found.Sentence)
+	default:
+		answer(w, http.StatusOK, found)
+	}
+}
+
+// why is GET /api/v1/why?key=.
+func (q *questions) why(w http.ResponseWriter, req *http.Request) {
+	p, err := params(req, []string{"key"})
+	if err != nil {
+		failWith(w, err)
+		return
+	}
+	key := p.Get("key")
+	if !askable(key) {
+		failWith(w, badRequest("key: expected an IMEI, or the name of a key that a rule sweeps"))
+		return
+	}
+	// It goes on for the others who wait for it, if who asked first leaves.
+	answers := q.same.DoChan(key, func() (any, error) {
+		ctx, cancel := context.WithTimeout(q.ctx, whyCall)
+		defer cancel()
+		if err := q.whys.Acquire(ctx, 1); err != nil {
+			return nil, errBusy
+		}
+		defer q.whys.Release(1)
+		return q.reader.Why(ctx, key)
+	})
+	select {
+	case a := <-answers:
+		if a.Err != nil {
+			failWith(w, a.Err)
+			return
+		}
+		answer(w, http.StatusOK, a.Val)
+	case <-req.Context().Done(): // nobody reads an answer
+	}
+}
+
+// errBusy: others ask too.
+var errBusy = errors.New("service: the eviction log is being read for others; ask again later")
+
+// askable tells whether a key of that name can be asked for.
+func askable(key string) bool {
+	return key != "" && len(key) <= longestKey && utf8.ValidString(key) && !strings.ContainsFunc(key, unicode.IsControl)
+}

@@ -1,0 +1,262 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/sourcegraph/conc/pool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/inspect"
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/internal/timeline"
+	"github.com/rollcall-redis/rollcall/janitor"
+)
+
+// evicted writes a record of the eviction log.
+func (s *served) evicted(t *testing.T, owner, imei string) {
+	t.Helper()
+	now := time.Now()
+	require.NoError(t, s.client.XAdd(t.Context(), &redis.XAddArgs{
+		Stream: s.keys.Log(), ID: fmt.Sprintf("%d-1", now.Add(-time.Minute).UnixMicro()), Values: []any{
+			"at", now.UnixMilli(), "leader", "one", "owner", owner, "sweep", "owners", "count", 1, "reowned", 0,
+			"imeis", `["` + imei + `"]`,
+		},
+	}).Err())
+}
+
+func TestADeviceIsFoundAndWhyItIsThereOrGone(t *testing.T) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
+		s := serving(t, w.Client, guard.Layout{Prefix: w.Prefix}, "one")
+		s.lives(t, "two")
+		require.NoError(t, w.Client.HSet(t.Context(), s.keys.Registry(), "356307042441013", "two").Err())
+		s.evicted(t, "seven", "356307042441014")
+
+		var found inspect.Found
+		require.Equal(t, 200, s.get(t, "/api/v1/devices/356307042441013", &found))
+		require.Equal(t, "two", found.Owner)
+		require.True(t, found.Alive)
+		var no problem
+		require.Equal(t, 404, s.get(t, "/api/v1/devices/356307042441099", &no))
+		require.Equal(t, "nobody holds 356307042441099", no.Error)
+		for _, path := range []string{
+			"/api/v1/devices/%00", "/api/v1/devices/" + strings.Repeat("1", 600), "/api/v1/why", "/api/v1/why?key=",
+			"/api/v1/why?key=%0a", "/api/v1/why?imei=1", "/api/v1/why?key=1&key=2",
+		} {
+			no = problem{}
+			require.Equal(t, 400, s.get(t, path, &no), path)
+			require.NotEmpty(t, no.Error, path)
+		}
+
+		var why inspect.Why
+		require.Equal(t, 200, s.get(t, "/api/v1/why?key=356307042441013", &why))
+		require.Equal(t, inspect.Kept, why.Verdict)
+		why = inspect.Why{}
+		require.Equal(t, 200, s.get(t, "/api/v1/why?key=356307042441014", &why))
+		require.Equal(t, inspect.Evicted, why.Verdict)
+		require.Equal(t, "seven", why.Owner)
+		require.Len(t, why.Records, 1)
+		why = inspect.Why{}
+		require.Equal(t, 200, s.get(t, "/api/v1/why?key=1", &why))
+		require.Equal(t, inspect.Unknown, why.Verdict)
+	})
+}
+
+func TestARedisThatIsAwayIsSaidAndComesBack(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client := redis.NewClient(&redis.Options{
+		Addr: server.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true, DialTimeout: time.Second, ReadTimeout: time.Second,
+	})
+	defer func() { _ = client.Close() }()
+	s := serving(t, client, guard.Layout{}, "one")
+	v := s.watch(t)
+	v.next("fleet", &fleetStatus{})
+	server.Kill()
+	var no problem
+	v.next("failed", &no)
+	require.Contains(t, no.Error, "Redis cannot be asked")
+	for _, path := range []string{"/api/v1/fleet", "/api/v1/timeline", "/api/v1/devices/1", "/api/v1/why?key=1"} {
+		no = problem{}
+		require.Equal(t, 503, s.get(t, path, &no), path)
+		require.NotEmpty(t, no.Error)
+	}
+	server.Restart()
+	var whole fleetStatus
+	v.next("fleet", &whole)
+	require.True(t, whole.Whole)
+}
+
+// counting is a hook that counts commands.
+type counting struct {
+	name string
+	n    atomic.Int64
+}
+
+func (c *counting) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (c *counting) ProcessPipelineHook(n redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return n
+}
+func (c *counting) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == c.name {
+			c.n.Add(1)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func TestRedisIsAskedOnceASecondHoweverManyWatchAndNeverWhenNobodyDoes(t *testing.T) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
+		readings := &counting{name: "time"} // each begins with one
+		w.Client.AddHook(readings)
+		s := serving(t, w.Client, guard.Layout{Prefix: w.Prefix}, "one")
+		s.lives(t, "one")
+		require.Eventually(t, func() bool {
+			return w.Client.Exists(t.Context(), s.keys.About("one")).Val() == 1
+		}, 30*time.Second, 10*time.Millisecond)
+		require.Zero(t, readings.n.Load())
+
+		begun := time.Now()
+		viewers := make([]*stream, 20)
+		for i := range viewers {
+			viewers[i] = s.watch(t)
+			viewers[i].next("fleet", &fleetStatus{})
+		}
+		for round := range 3 {
+			require.NoError(t, w.Client.SAdd(t.Context(), s.keys.Roster(), fmt.Sprint("new-", round)).Err())
+			for _, v := range viewers {
+				v.next("fleet", &fleetStatus{})
+			}
+			require.Equal(t, 200, s.get(t, "/api/v1/fleet", &fleetStatus{}))
+			require.Equal(t, 200, s.get(t, "/api/v1/timeline", &timelineStatus{}))
+		}
+		require.LessOrEqual(t, readings.n.Load(), 1+int64(time.Since(begun)/fleetEvery))
+		require.GreaterOrEqual(t, readings.n.Load(), int64(3))
+	})
+}
+
+func TestNoMoreThanSoManyWatch(t *testing.T) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
+		s := serving(t, w.Client, guard.Layout{Prefix: w.Prefix}, "one")
+		viewers := make([]*stream, mostViewers)
+		for i := range viewers {
+			viewers[i] = s.watch(t)
+		}
+		var no problem
+		require.Equal(t, 503, s.get(t, "/api/v1/events", &no))
+		require.Contains(t, no.Error, "as many as may")
+		viewers[0].stop()
+		require.Eventually(t, func() bool {
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.base+"/api/v1/events", nil)
+			require.NoError(t, err)
+			res, err := http.DefaultClient.Do(req)
+			require.NoError(t, err)
+			defer func() { _ = res.Body.Close() }()
+			return res.StatusCode == 200
+		}, 30*time.Second, 10*time.Millisecond, "who leaves makes room")
+	})
+}
+
+func TestEachReplicaShowsHowFarTheLeadersPassesAre(t *testing.T) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
+		keys := guard.Layout{Prefix: w.Prefix}
+		now := time.Now()
+		leads := func(s *stated) {
+			s.Janitor.Leading = true
+			s.Janitor.Sweeps = []janitor.Report{{Sweep: "registry", Outcome: janitor.Done, Scanned: 7}}
+			s.Janitor.Passes = []janitor.Progress{
+				{Sweep: "registry", Started: now.Add(-time.Minute), Scanned: 10, Total: 40},
+				{Sweep: "owners", Started: now.Add(time.Minute)}, // has just begun
+			}
+		}
+		one, two := serving(t, w.Client, keys, "one", leads), serving(t, w.Client, keys, "two")
+		one.lives(t, "one")
+		require.NoError(t, w.Client.Set(t.Context(), keys.Lease(), "one/x", time.Minute).Err())
+		require.Eventually(t, func() bool {
+			var got fleetStatus
+			require.Equal(t, 200, two.get(t, "/api/v1/fleet", &got))
+			return len(got.UnderWay) == 1 && got.UnderWay[0].Total == 40 && len(got.Passes) == 1 &&
+				got.Leader.Address == one.Addr()
+		}, 30*time.Second, 10*time.Millisecond)
+	})
+}
+
+// What the documents say that a replica's user needs is enough to show the fleet.
+func TestTheRightsOfTheDocumentsAreEnough(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	for page, prefix := range map[string]string{"redis.md": "", "orphans.md": "{cleanup}:"} {
+		text, err := os.ReadFile("../../docs/" + page)
+		require.NoError(t, err)
+		line := regexp.MustCompile(`(?s)redis-cli ACL SETUSER (\S+) on (.*?)\n` + "```").FindStringSubmatch(string(text))
+		require.NotNil(t, line, page)
+		args := []any{"ACL", "SETUSER", line[1], "reset", "on"}
+		for _, rule := range strings.Fields(strings.ReplaceAll(line[2], "\\\n", " ")) {
+			args = append(args, strings.Trim(rule, "'"))
+		}
+		require.NoError(t, server.Client().Do(t.Context(), args...).Err())
+		client := redis.NewClient(&redis.Options{
+			Addr: server.Addr(), Username: line[1], Password: "PASSWORD", MaxRetries: -1, DisableIdentity: true,
+		})
+		defer func() { _ = client.Close() }()
+		s := serving(t, client, guard.Layout{Prefix: prefix}, "one")
+		admin := *s
+		admin.client = server.Client()
+		admin.lives(t, "one")
+		require.NoError(t, admin.client.HSet(t.Context(), s.keys.Registry(), "1", "gone").Err())
+		require.NoError(t, admin.client.Set(t.Context(), s.keys.Lease(), "one/x", time.Minute).Err())
+		require.NoError(t, timeline.Add(t.Context(), client, s.keys.Timeline(), timeline.Event{Kind: timeline.Resume}))
+		require.Eventually(t, func() bool {
+			return admin.client.Exists(t.Context(), s.keys.About("one")).Val() == 1
+		}, 30*time.Second, 10*time.Millisecond, page)
+		var got fleetStatus
+		require.Equal(t, 200, s.get(t, "/api/v1/fleet", &got), page)
+		require.Equal(t, "v1.2.3", got.Instances[1].Version, page)
+		var told timelineStatus
+		require.Equal(t, 200, s.get(t, "/api/v1/timeline", &told), page)
+		require.Len(t, told.Events, 1, page)
+		require.Equal(t, 200, s.get(t, "/api/v1/devices/1", &inspect.Found{}), page)
+		var why inspect.Why
+		require.Equal(t, 200, s.get(t, "/api/v1/why?key=1", &why), page)
+		require.Equal(t, inspect.WillGo, why.Verdict, page)
+	}
+}
+
+func TestManyMayAskWhyAtOnce(t *testing.T) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
+		s := serving(t, w.Client, guard.Layout{Prefix: w.Prefix}, "one")
+		s.evicted(t, "seven", "356307042441014")
+		p := pool.New().WithErrors()
+		for i := range 30 {
+			p.Go(func() error {
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+					fmt.Sprintf("%s/api/v1/why?key=35630704244101%d", s.base, i%10), nil)
+				if err != nil {
+					return err
+				}
+				res, err := http.DefaultClient.Do(req)
+				if err != nil {
+					return err
+				}
+				defer func() { _ = res.Body.Close() }()
+				if res.StatusCode != 200 {
+					return fmt.Errorf("status %d", res.StatusCode)
+				}
+				return nil
+			})
+		}
+		require.NoError(t, p.Wait())
+	})
+}

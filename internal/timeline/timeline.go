@@ -1,0 +1,131 @@
+// Package timeline is what happened to a fleet, for people: leaders write what the eviction log does
+// not have, in a stream of bounded size, so that it outlives them.
+//
+//	err := timeline.Add(ctx, client, layout.Timeline(), timeline.Event{Kind: timeline.Death, Instance: id})
+//	events, err := timeline.Read(ctx, client, layout.Timeline(), "0-0")
+//
+// Nothing that is deleted rests on it.
+package timeline
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Kind says what happened.
+type Kind string
+
+// The kinds. What another version of a program writes may be of another kind.
+const (
+	Term     Kind = "term"      // Instance began to lead
+	Eviction Kind = "eviction"  // what Instance left was swept
+	Alive    Kind = "alive"     // Instance lives, and did not a moment before
+	Death    Kind = "death"     // Instance fell silent
+	Left     Kind = "left"      // Instance said goodbye
+	Hold     Kind = "hold"      // deletes are held, for Reason
+	HoldOver Kind = "hold_over" // they are no longer held for Reason
+	Pause    Kind = "pause"     // Who paused, for Why
+	Resume   Kind = "resume"    // the pause was ended, or ran out
+	Resign   Kind = "resign"    // Instance gave up the lease
+)
+
+// An Event is something that happened.
+type Event struct {
+	ID       string    `json:"id"` // stays; an eviction that goes on is told again under its id
+	At       time.Time `json:"at"` // by the server's clock
+	Kind     Kind      `json:"kind"`
+	Instance string    `json:"instance,omitempty"` // whom it happened to
+	By       string    `json:"by,omitempty"`       // the replica that did it or saw it
+	Epoch    uint64    `json:"epoch,omitempty"`    // of the term in which it happened; 0: not known
+	Sweep    string    `json:"sweep,omitempty"`    // of an eviction
+	Count    int       `json:"count,omitempty"`    // of what was evicted
+	Reason   string    `json:"reason,omitempty"`   // of a hold
+	Who      string    `json:"who,omitempty"`      // of a pause or its end
+	Why      string    `json:"why,omitempty"`      // of a pause
+	Until    time.Time `json:"until,omitzero"`     // of a pause; zero: until resumed
+	Sentence string    `json:"sentence"`           // in plain words; a reader writes it
+	// Found: it was so when a term began, and may have been told before.
+	Found bool `json:"-"`
+}
+
+// most is how many events the stream keeps, about.
+const most = 1000
+
+// longest is how much of a text is kept.
+const longest = 200
+
+// Add adds events, in one round trip. Without At they happen now. ID, Epoch, Sweep, Count and
+// Sentence are not kept. An error may mean that some of them, or all, were added.
+func Add(ctx context.Context, client redis.UniversalClient, key string, events ...Event) error {
+	p := client.Pipeline()
+	for _, e := range events {
+		p.XAdd(ctx, &redis.XAddArgs{Stream: key, MaxLen: most, Approx: true, Values: e.values()})
+	}
+	if _, err := p.Exec(ctx); err != nil {
+		return fmt.Errorf("timeline: add: %w", err)
+	}
+	return nil
+}
+
+// values are the fields of the stream; an empty one is left out.
+func (e Event) values() []string {
+	v := []string{"kind", string(e.Kind)}
+	add := func(field, text string) {
+		if text != "" {
+			v = append(v, field, text[:min(len(text), longest)])
+		}
+	}
+	add("instance", e.Instance)
+	add("by", e.By)
+	add("reason", e.Reason)
+	add("who", e.Who)
+	add("why", e.Why)
+	add("at", ms(e.At))
+	add("until", ms(e.Until))
+	if e.Found {
+		add("found", "1")
+	}
+	return v
+}
+
+// ms writes a time as unix time in ms; "": it is none.
+func ms(at time.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	return strconv.FormatInt(at.UnixMilli(), 10)
+}
+
+// Read returns the events behind the one with this id, the oldest first. What is not understood is
+// left empty.
+func Read(ctx context.Context, client redis.UniversalClient, key, after string) ([]Event, error) {
+	page, err := client.XRange(ctx, key, "("+after, "+").Result()
+	if err != nil {
+		return nil, fmt.Errorf("timeline: read: %w", err)
+	}
+	events := make([]Event, 0, len(page))
+	for _, m := range page {
+		text := func(field string) string { s, _ := m.Values[field].(string); return s }
+		added, _, _ := strings.Cut(m.ID, "-")
+		events = append(events, Event{
+			ID: m.ID, At: at(cmp.Or(text("at"), added)), Kind: Kind(text("kind")), Instance: text("instance"),
+			By: text("by"), Reason: text("reason"), Who: text("who"), Why: text("why"), Until: at(text("until")),
+			Found: text("found") != "",
+		})
+	}
+	return events, nil
+}
+
+// at reads a time in ms; zero: it is none.
+func at(ms string) (t time.Time) {
+	if n, err := strconv.ParseInt(ms, 10, 64); err == nil && n > 0 {
+		t = time.UnixMilli(n)
+	}
+	return t
+}

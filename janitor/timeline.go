@@ -1,0 +1,162 @@
+package janitor
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/internal/streak"
+	"github.com/rollcall-redis/rollcall/internal/timeline"
+	"github.com/rollcall-redis/rollcall/internal/wait"
+)
+
+// mostNoted bounds the events that wait to be written.
+const mostNoted = 1000
+
+// errNotesDropped: more happened than could be written.
+var errNotesDropped = errors.New("janitor: too much happened while Redis was away")
+
+// notes are events for people, which are written beside all that matters: who notes one never
+// waits, and what cannot be written is dropped.
+type notes struct {
+	client redis.UniversalClient
+	key    string
+	by     string
+	writes *streak.Streak
+
+	wake chan struct{} // one slot
+	mu   sync.Mutex
+	due  []timeline.Event
+}
+
+func newNotes(client redis.UniversalClient, key, by string, log *slog.Logger) *notes {
+	return &notes{
+		client: client, key: key, by: by, wake: make(chan struct{}, 1),
+		writes: streak.New(log, "timeline cannot be written: the page lacks what happened",
+			"timeline is written again", "key", key, "allow", "XADD"),
+	}
+}
+
+// add has an event written soon.
+func (n *notes) add(e timeline.Event) {
+	e.By = n.by
+	n.mu.Lock()
+	if len(n.due) < mostNoted {
+		n.due = append(n.due, e)
+	}
+	full := len(n.due) == mostNoted
+	n.mu.Unlock()
+	if full {
+		n.writes.Note(errNotesDropped)
+	}
+	n.nudge()
+}
+
+// notesTimeout bounds a try to write, notesLast the last one of a replica that stops.
+const notesTimeout, notesLast = 2 * time.Second, 200 * time.Millisecond
+
+// run writes until ctx ends, and then once more.
+func (n *notes) run(ctx context.Context) {
+	for {
+		select {
+		case <-n.wake:
+			if n.write(ctx, notesTimeout) || wait.For(ctx, time.Second) {
+				continue
+			}
+		case <-ctx.Done():
+		}
+		n.write(context.WithoutCancel(ctx), notesLast)
+		return
+	}
+}
+
+// write writes what is due. What fails is tried again; after a lost reply it is there twice.
+func (n *notes) write(ctx context.Context, within time.Duration) bool {
+	n.mu.Lock()
+	due := n.due
+	n.due = nil
+	n.mu.Unlock()
+	if len(due) == 0 {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	err := timeline.Add(ctx, n.client, n.key, due...)
+	if err == nil || notAllowed(err) { // that Redis is away is said by the ticks
+		n.writes.Note(err)
+		return true
+	}
+	n.mu.Lock()
+	n.due = append(due, n.due...)
+	n.due = n.due[:min(len(n.due), mostNoted)]
+	n.mu.Unlock()
+	n.nudge()
+	return false
+}
+
+func (n *notes) nudge() {
+	select {
+	case n.wake <- struct{}{}:
+	default:
+	}
+}
+
+// noteHold notes, on the leader and after a tick that succeeded, a hold that has begun or ended.
+// Only listen calls it.
+func (j *Janitor) noteHold(leading bool) {
+	h := j.listener.heard()
+	switch w := h.witness; {
+	case !leading:
+		j.holdNoted = nil
+	case h.err != nil || h.at.IsZero():
+	case w.HeldFor > 0:
+		if j.holdNoted == nil || j.holdNoted.Reason != w.Reason {
+			j.notes.add(timeline.Event{
+				Kind: timeline.Hold, Reason: w.Reason, At: w.LastHold, Found: j.holdNoted == nil,
+			})
+		}
+		j.holdNoted = &timeline.Event{Kind: timeline.HoldOver, Reason: w.Reason, At: w.Now.Add(w.HeldFor)}
+	case j.holdNoted == nil: // a term begins, and the hold may have ended before it
+		j.holdNoted = &timeline.Event{}
+		if w.Reason != "" {
+			j.notes.add(timeline.Event{
+				Kind: timeline.HoldOver, Reason: w.Reason, At: w.Since.Add(j.timing.Grace()), Found: true,
+			})
+		}
+	case j.holdNoted.Reason != "":
+		j.notes.add(*j.holdNoted)
+		j.holdNoted = &timeline.Event{}
+	}
+}
+
+// noteOwners notes who fell silent, came or left since the last reading of the roster; gone are those
+// that stood on it then and do not now. The caller holds mu, and has not told the breaker yet.
+func (o *owners) noteOwners(roster map[string]Liveness, byes map[string]bool, gone map[string]Liveness) {
+	note := func(kind timeline.Kind, id string) {
+		o.j.notes.add(timeline.Event{Kind: kind, Instance: id, Found: o.roster == nil})
+	}
+	lost := false // the roster was; see breaker.rosterRead
+	for _, now := range gone {
+		lost = lost || now != Dead
+	}
+	for id := range gone {
+		if !lost && o.roster[id] == Alive {
+			note(timeline.Left, id)
+		}
+	}
+	for id, now := range roster {
+		before, known := o.roster[id]
+		switch {
+		case now == Dead && before != Dead && byes[id]:
+			note(timeline.Left, id)
+		case now == Dead && before != Dead:
+			note(timeline.Death, id)
+		case now == Alive && o.roster != nil && (before == Dead || !known && !o.breaker.lives(id)):
+			note(timeline.Alive, id)
+		}
+	}
+}

@@ -1,0 +1,102 @@
+package janitor_test
+
+import (
+	"testing"
+	"time"
+
+	. "github.com/rollcall-redis/rollcall/janitor"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/timeline"
+)
+
+// told are the events of the timeline that tell of this, by kind and of whom or why.
+func (f *fleet) told() (events map[string]timeline.Event) {
+	all, err := timeline.Read(f.t.Context(), f.Client, f.Timeline(), "0-0")
+	require.NoError(f.t, err)
+	events = map[string]timeline.Event{}
+	for _, e := range all {
+		events[string(e.Kind)+" "+e.Instance+e.Reason] = e
+	}
+	return events
+}
+
+func TestTheTimelineTellsWhoFellWhoLeftAndWhoCame(t *testing.T) {
+	inWorlds(t, func(t *testing.T, f *fleet) {
+		ctx := t.Context()
+		f.live("b", "c", "d")
+		f.indexed("before", 3) // fell before the term began
+		r := f.replica("r1", nil)
+		r.leads()
+		f.eventually(func() bool { return f.told()["death before"].Found })
+
+		f.indexed("b", 3)
+		require.NoError(t, f.Del(ctx, f.Heartbeat("b")).Err())
+		require.NoError(t, f.SRem(ctx, f.Roster(), "c").Err())
+		require.NoError(t, f.Del(ctx, f.Heartbeat("c")).Err())
+		require.NoError(t, f.HSet(ctx, f.Witness(), f.Bye("d"), 1).Err())
+		require.NoError(t, f.Del(ctx, f.Heartbeat("d")).Err())
+		f.live("e")
+		for _, want := range []string{"death b", "left c", "left d", "alive e"} {
+			f.eventually(func() bool { _, ok := f.told()[want]; return ok })
+		}
+		f.live("b")
+		f.eventually(func() bool { _, ok := f.told()["alive b"]; return ok })
+		told := f.told()
+		require.Equal(t, "r1", told["death b"].By)
+		require.False(t, told["death b"].Found)
+		for _, none := range []string{"alive r1", "alive c", "death c", "death d"} {
+			require.NotContains(t, told, none)
+		}
+	})
+}
+
+func TestTheTimelineTellsOfHoldsAndPausesAndWhoResigned(t *testing.T) {
+	inWorlds(t, func(t *testing.T, f *fleet) {
+		r := f.replica("r1", nil)
+		r.leads()
+		require.NoError(t, f.Del(t.Context(), f.Witness()).Err())
+		r.Poke()
+		f.eventually(func() bool { _, ok := f.told()["hold gap"]; return ok })
+		f.listenedFor(time.Hour)
+		r.Poke()
+		f.eventually(func() bool { return !f.told()["hold_over gap"].At.IsZero() && !f.told()["hold_over gap"].Found })
+		require.Equal(t, grace, f.told()["hold_over gap"].At.Sub(f.told()["hold gap"].At).Round(time.Second),
+			"it ended when it had to, and not when somebody looked")
+
+		until := time.Now().Add(time.Hour).Round(time.Second)
+		require.NoError(t, r.Pause(t.Context(), Pause{Who: "ann", Why: "upgrade", Until: until}))
+		require.NoError(t, r.Resume(t.Context()))
+		require.NoError(t, r.Resume(t.Context()), "there is none")
+		require.NoError(t, r.Resign(t.Context()))
+		f.eventually(func() bool { _, ok := f.told()["resign r1"]; return ok })
+		pause := f.told()["pause "]
+		require.Equal(t, "ann", pause.Who)
+		require.Equal(t, "upgrade", pause.Why)
+		require.WithinDuration(t, until, pause.Until, 0)
+		resumed := 0
+		all, err := timeline.Read(t.Context(), f.Client, f.Timeline(), "0-0")
+		require.NoError(t, err)
+		for _, e := range all {
+			if e.Kind == timeline.Resume {
+				resumed++
+			}
+		}
+		require.Equal(t, 1, resumed)
+	})
+}
+
+func TestATimelineThatCannotBeWrittenKeepsNothingFromBeingSwept(t *testing.T) {
+	inWorlds(t, func(t *testing.T, f *fleet) {
+		require.NoError(t, f.Set(t.Context(), f.Timeline(), "no stream", 0).Err())
+		f.indexed("dead", 10)
+		r := f.replica("r1", nil)
+		r.leads()
+		f.eventually(func() bool { return f.left("dead") == 0 })
+		require.Equal(t, "no stream", f.Get(t.Context(), f.Timeline()).Val())
+		require.NoError(t, f.Del(t.Context(), f.Timeline()).Err())
+		require.NoError(t, r.Pause(t.Context(), Pause{Who: "ann", Why: "x"}))
+		f.eventually(func() bool { _, ok := f.told()["pause "]; return ok })
+	})
+}

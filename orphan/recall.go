@@ -1,0 +1,102 @@
+package orphan
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/janitor"
+)
+
+// What Redis remembers of rules can be read without them: for tools that have only the server's
+// address.
+
+// passesKey is a hash that says of each rule that ever had a pass how its last full one ended: rule
+// -> JSON.
+func passesKey(l guard.Layout) string { return l.Prefix + "orphan:passes" }
+
+// ReadPasses reads how the last full pass of each rule ended, by the rules' names. Outcome "": the
+// first one is under way. Rules that are not in use any more are among them.
+func ReadPasses(
+	ctx context.Context, client redis.UniversalClient, l guard.Layout,
+) (map[string]janitor.Report, error) {
+	texts, err := client.HGetAll(ctx, passesKey(l)).Result()
+	if err != nil {
+		return nil, fmt.Errorf("orphan: passes: %w", err)
+	}
+	all := make(map[string]janitor.Report, len(texts))
+	for rule, text := range texts {
+		var r janitor.Report
+		if err := json.Unmarshal([]byte(text), &r); err != nil {
+			return nil, fmt.Errorf("orphan: pass of rule %q: %w", rule, err)
+		}
+		all[rule] = r
+	}
+	return all, nil
+}
+
+// A Mark says that a rule has found a key, or a member, condemned.
+type Mark struct {
+	Rule  string    `json:"rule"`
+	Since time.Time `json:"since"` // first found so, by the server's clock
+	// Reports: the rule only reports, and deletes nothing.
+	Reports bool `json:"reports,omitempty"`
+}
+
+// ReadMarks reads which rules have found a name condemned: a key, or a key, a space and a member.
+func ReadMarks(
+	ctx context.Context, client redis.UniversalClient, l guard.Layout, name string,
+) ([]Mark, error) {
+	passes, err := ReadPasses(ctx, client, l)
+	if err != nil {
+		return nil, err
+	}
+	var marks []Mark
+	for _, rule := range slices.Sorted(maps.Keys(passes)) {
+		text, err := client.HGet(ctx, marksKey(l, rule), name).Result()
+		if errors.Is(err, redis.Nil) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("orphan: marks of rule %q: %w", rule, err)
+		}
+		marks = append(marks, Mark{rule, parseMark(text).at, passes[rule].DryRun})
+	}
+	return marks, nil
+}
+
+// noteBegun makes a rule known to ReadPasses before it takes anything.
+func (x *pass) noteBegun(ctx context.Context) error {
+	known := false
+	err := x.Call(ctx, func(ctx context.Context) (err error) {
+		known, err = x.Client().HExists(ctx, passesKey(x.Layout()), x.r.Rule).Result()
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("orphan: passes: %w", err)
+	}
+	if known {
+		return nil
+	}
+	return x.notePass(ctx)
+}
+
+// notePass notes what is known of this pass.
+func (x *pass) notePass(ctx context.Context) error {
+	text, err := json.Marshal(janitor.Report{
+		Sweep: x.r.Rule, Epoch: x.Epoch(), Outcome: x.r.Outcome, Reason: x.r.Reason, Error: x.r.Detail,
+		DryRun: x.r.DryRun, Scanned: x.r.Scanned, Condemned: x.r.Condemned, Evicted: x.r.Removed,
+		Started: x.r.Started, Seconds: x.r.Duration.Seconds(),
+	})
+	if err != nil {
+		return fmt.Errorf("orphan: pass of rule %q: %w", x.r.Rule, err)
+	}
+	return note(ctx, x.Pass, passesKey(x.Layout()), map[string]string{x.r.Rule: string(text)}, nil)
+}
