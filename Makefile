@@ -2,7 +2,7 @@
 
 # Modules of ours: the library, the tools for working on it, the tests of deploy, each example in
 # one of its own, as an embedder's service is.
-modules := . tools deploy $(patsubst %/go.mod,%,$(wildcard examples/*/go.mod))
+modules := . tools deploy test/browser $(patsubst %/go.mod,%,$(wildcard examples/*/go.mod))
 # It has no tests: those of the library run it.
 linted = $(modules) internal/ferret
 with_redis = REDIS_SERVER=$$(scripts/redis) && export REDIS_SERVER &&
@@ -17,7 +17,7 @@ every_alert = ^TestEveryAlertFiresAlone$$
 tool = tool -modfile=$(CURDIR)/tools/go.mod
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo cleanup-demo availability fleet alerts image test test-colyseus chaos chaos-short chaos-soak chaos-mutants mutate search model bench bench-micro fuzz lint redis
+.PHONY: help run demo cleanup-demo availability fleet alerts image test test-colyseus mixed chaos chaos-short chaos-soak chaos-mutants mutate search model bench bench-micro fuzz lint redis
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -59,6 +59,10 @@ test: ## Run every test with the race detector on a Redis, a FerretDB and a Post
 test-colyseus: ## Run the sweeps beside real Colyseus servers, three versions (needs Node 20 and npm; VERSION=0.16 RUN=name of a test)
 	@COLYSEUS=$$(scripts/colyseus) && export COLYSEUS && { test -z "$$COLYSEUS" || \
 		scripts/test . -race -tags colyseus -parallel 8 -timeout 8m -run '$(RUN)$(if $(VERSION),/^$(VERSION)$$)' ./test/colyseus/; }
+
+mixed: ## Run replicas of the last release beside those of this checkout, on one Redis (needs the clone's history)
+	@RELEASED=$$(scripts/released) && export RELEASED && { test -z "$$RELEASED" || \
+		scripts/test . -race -tags mixed -timeout 8m ./test/mixed/; }
 
 chaos: ## Break things for about half an hour: every row of the matrix, then everything at random
 	@$(chaos) ROLLCALL_DURATION=$(or $(DURATION),10m) go test -race -count=1 -v -timeout 60m -p 1 ./chaos/ ./chaos/orphans/ ./chaos/availability/
@@ -103,7 +107,7 @@ lint: ## Check format, vet, staticcheck, documentation, modules, file sizes, wid
 		go -C $$module $(tool) staticcheck ./... && \
 		(cd $$module && go $(tool) revive -config $(CURDIR)/tools/revive.toml -set_exit_status ./...) || exit 1; \
 	done
-	@go vet -tags failpoints,mutants,colyseus ./... && go $(tool) staticcheck -tags failpoints,mutants,colyseus ./...
+	@go vet -tags failpoints,mutants,colyseus,mixed ./... && go $(tool) staticcheck -tags failpoints,mutants,colyseus,mixed ./...
 	@for module in $(linted); do go -C $$module mod tidy -diff || exit 1; done
 	@long=$$(find . -name '*.go' -not -path './.cache/*' -exec awk 'END { if (NR > 500) print FILENAME ": " NR " lines" }' {} \;) && \
 		test -z "$$long" || { echo "over 500 lines: $$long"; exit 1; }

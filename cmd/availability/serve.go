@@ -18,6 +18,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/reload"
 	"github.com/rollcall-redis/rollcall/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/token"
+	"github.com/rollcall-redis/rollcall/internal/tracing"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -27,6 +28,7 @@ type replica struct {
 	settings *settings
 	log      *slog.Logger
 	began    time.Time
+	traces   *tracing.Tracing
 	metrics  *prometheus.Registry
 
 	clients   *service.Clients
@@ -47,6 +49,10 @@ type replica struct {
 // and stops everything. The error is nil after ctx ended and all has stopped within the grace.
 func serve(ctx context.Context, s *settings, log *slog.Logger) (err error) {
 	r := &replica{settings: s, log: log, began: time.Now(), metrics: prometheus.NewRegistry()}
+	r.traces = tracing.Start(ctx, tracing.Config{
+		Program: "availability", Version: service.Version(), Instance: s.InstanceID, Logger: log,
+	})
+	defer r.traces.Close()
 	if r.clients, err = service.Connect(s.Redis, s.controlDeadline()); err != nil {
 		return err
 	}
@@ -63,7 +69,7 @@ func serve(ctx context.Context, s *settings, log *slog.Logger) (err error) {
 	}
 	defer r.database.Close()
 	if err := r.assemble(ctx, append(files, r.clients.Files...)); err != nil {
-		return err
+		return s.Beside(ctx, err, "availability %s")
 	}
 	defer r.http.Close()
 	return r.run(ctx)
@@ -90,7 +96,8 @@ func (r *replica) assemble(ctx context.Context, files []reload.Watched) (err err
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	// Its metrics are about devices, of which there are none here.
 	r.registry, err = registry.New(registry.Config{
-		Client: r.clients.Data, Control: r.clients.Control, Instance: s.InstanceID, Layout: s.layout(),
+		Client: r.clients.Data, Control: r.clients.Control, Instance: s.InstanceID, Unique: s.Unique,
+		Layout:            s.layout(),
 		HeartbeatInterval: s.heartbeatInterval, HeartbeatTTL: s.heartbeatTTL,
 		Drain: s.ShutdownGrace * 3 / 10, NoReverseIndex: true, Logger: log,
 	})
@@ -108,7 +115,7 @@ func (r *replica) assemble(ctx context.Context, files []reload.Watched) (err err
 	r.janitor, err = janitor.New(janitor.Config{
 		Client: r.clients.Data, Control: r.clients.Control, Registry: r.registry,
 		LeaseTTL: s.leaseTTL, RedisShare: s.redisShare, Sweeps: r.mirror.Sweeps(),
-		Logger: log, Registerer: metrics,
+		StartSpan: r.traces.StartSpan(), Logger: log, Registerer: metrics,
 	})
 	if err != nil {
 		return err
@@ -131,7 +138,7 @@ func (r *replica) assemble(ctx context.Context, files []reload.Watched) (err err
 	}
 	routes := map[string]http.Handler{}
 	for _, pattern := range r.api.Patterns() {
-		routes[pattern] = r.api
+		routes[pattern] = r.traces.Handler(r.api)
 	}
 	r.http, err = service.ListenHTTP(ctx, service.HTTPConfig{
 		Addr: s.HTTPAddr, Token: token, Janitor: r.janitor, Routes: routes,

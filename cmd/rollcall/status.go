@@ -17,8 +17,8 @@ func status() *service.Command {
 	return &service.Command{
 		Name: "rollcall status",
 		About: `rollcall status shows who leads since when, what holds the sweeping and what to do,
-each instance and in what it differs, and what was last evicted. Redis does not know
-replicas' versions and addresses: with --http these replicas are asked for theirs.`,
+each instance and in what it differs, and what was last evicted. With --http replicas
+are asked for what they do not say in Redis: version, address, last passes.`,
 		Settings: append(f.table(), f.replicas()),
 		Check:    f.check,
 		Run: f.ask(func(ctx context.Context, r *inspect.Reader, w io.Writer) error {

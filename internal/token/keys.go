@@ -26,7 +26,7 @@ type Config struct {
 	// Secrets are those for HS256 as they are now, each of at least LeastSecret bytes: a token may be
 	// signed with any of them. nil: HS256 is refused.
 	Secrets func() []string
-	JWKS   string // a file or an http(s) URL with public keys; empty: there are none
+	JWKS    string // a file or an http(s) URL with public keys; empty: there are none
 
 	Refresh time.Duration // from one look at the JWKS to the next; default 5 m
 	Again   time.Duration // after a failure, and the least between two looks; default 5 s
