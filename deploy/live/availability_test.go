@@ -55,10 +55,11 @@ func available(d *dispatch, staleAfter int, more ...string) func(r *rig) {
 // onDispatch is a scene with a dispatch of its own.
 func onDispatch(alert, fault string, settings []string, strike func(r *rig, d *dispatch)) scene {
 	d := &dispatch{}
-	return scene{
-		alert: alert, fault: fault, fleet: available(d, 6, settings...),
-		strike: func(r *rig) { strike(r, d) },
+	s := scene{alert: alert, fault: fault, fleet: available(d, 6, settings...)}
+	if strike != nil {
+		s.strike = func(r *rig) { strike(r, d) }
 	}
+	return s
 }
 
 var scenesOfAvailability = []scene{
@@ -105,11 +106,11 @@ var scenesOfAvailability = []scene{
 	}),
 	onDispatch("AvailabilityNobodyGoesOffline", "`MITRA_AUTO_OFFLINE_SWEEP_SECONDS` is an hour", []string{
 		"MITRA_AUTO_OFFLINE_SWEEP_SECONDS=3600",
-	}, func(*rig, *dispatch) {}),
+	}, nil),
 	onDispatch("AvailabilityManyGoOffline", "a third of the apps die", nil, func(_ *rig, d *dispatch) { d.force.Kill(20) }),
 	onDispatch("AvailabilityHeartbeatsNotStored", "`HEARTBEAT_MIRROR_INTERVAL_SECONDS` is an hour", []string{
 		"HEARTBEAT_MIRROR_INTERVAL_SECONDS=3600",
-	}, func(*rig, *dispatch) {}),
+	}, nil),
 }
 
 // ask makes a request of the API as somebody. What the answer is does not matter.
