@@ -12,10 +12,12 @@ chaos = $(with_servers) ROLLCALL_REPORT=$(CURDIR)/.cache/chaos/$@
 long_chaos = ^TestEverythingAt
 # A model in one goroutine: the race detector would only make it slow.
 search = ^TestSearch$$
+# Each alert beside its fault, on a real Prometheus: minutes.
+every_alert = ^TestEveryAlertFiresAlone$$
 tool = tool -modfile=$(CURDIR)/tools/go.mod
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo cleanup-demo availability test test-colyseus mixed chaos chaos-short chaos-soak chaos-mutants mutate search model bench bench-micro fuzz lint redis
+.PHONY: help run demo cleanup-demo availability fleet alerts image test test-colyseus mixed chaos chaos-short chaos-soak chaos-mutants mutate search model bench bench-micro fuzz lint redis
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -37,8 +39,20 @@ availability: ## Watch who can take work while apps, a replica, Redis and Postgr
 	@REDIS_SERVER=$$(scripts/redis) POSTGRES_BIN=$$(scripts/postgres) && export REDIS_SERVER POSTGRES_BIN && \
 		go build -o .cache/availability ./cmd/availability && exec .cache/availability demo $(ARGS)
 
+fleet: ## Bring up a small fleet with simulated devices and a Prometheus with all alerts, to look at; Ctrl-C ends it
+	@REDIS=$$(scripts/redis) && PROMETHEUS=$$(scripts/prometheus) && go build -o .cache/ingest ./cmd/ingest && \
+		go -C deploy build -o ../.cache/fleet ./fleet && \
+		{ if [ -t 0 ]; then set -m; fi; .cache/fleet .cache/ingest "$$REDIS" "$$PROMETHEUS" deploy/prometheus/alerts.yml; }
+
+alerts: ## Cause each fault that an alert is about, and see that it fires alone, on a real Prometheus (minutes; RUN=name of an alert)
+	@$(with_servers) go -C deploy test -count=1 -v -timeout 40m -parallel 6 \
+		-run '$(every_alert)$(if $(RUN),/^scenes$$/^$(RUN)$$)' ./live/
+
+image: ## Build the image twice, compare, and run each program out of it (needs root and buildah)
+	@deploy/container/check
+
 test: ## Run every test with the race detector on a Redis, a FerretDB and a PostgreSQL of its own; of chaos what chaos-short is
-	@for module in $(modules); do scripts/test $$module -race -short -timeout 8m -skip '$(long_chaos)|$(search)' ./... || exit 1; done
+	@for module in $(modules); do scripts/test $$module -race -short -timeout 8m -skip '$(long_chaos)|$(search)|$(every_alert)' ./... || exit 1; done
 	@scripts/test . -timeout 8m -run '$(search)' ./janitor/
 	@scripts/test . -race -tags failpoints ./internal/failpoint/
 

@@ -4,11 +4,9 @@ import (
 	"context"
 	"net/http"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/availability/postgres"
@@ -36,7 +34,7 @@ func available(d *dispatch, staleAfter int, more ...string) func(r *rig) {
 		require.NoError(r.t, schema.PutSetting(r.t.Context(), "heartbeat_cadence_seconds", 1))
 
 		settings := slices.Concat([]string{
-			"DATABASE_URL=" + d.db.URL + "&pool_max_conns=30", "JWT_HS256_SECRET=" + secret, "AVAILABILITY_LEASE_TTL=2s",
+			"DATABASE_URL=" + d.db.URL, "JWT_HS256_SECRET=" + secret, "AVAILABILITY_LEASE_TTL=2s",
 			"MITRA_AUTO_OFFLINE_SWEEP_SECONDS=1.5", "VALKEY_ONLINE_MIRROR_SWEEP_SECONDS=15",
 			"HEARTBEAT_MIRROR_INTERVAL_SECONDS=3",
 		}, beats, more)
@@ -57,10 +55,11 @@ func available(d *dispatch, staleAfter int, more ...string) func(r *rig) {
 // onDispatch is a scene with a dispatch of its own.
 func onDispatch(alert, fault string, settings []string, strike func(r *rig, d *dispatch)) scene {
 	d := &dispatch{}
-	return scene{
-		alert: alert, fault: fault, fleet: available(d, 6, settings...),
-		strike: func(r *rig) { strike(r, d) },
+	s := scene{alert: alert, fault: fault, fleet: available(d, 6, settings...)}
+	if strike != nil {
+		s.strike = func(r *rig) { strike(r, d) }
 	}
+	return s
 }
 
 var scenesOfAvailability = []scene{
@@ -76,16 +75,21 @@ var scenesOfAvailability = []scene{
 			r.must("DEL", "mitras:seeded")
 		}),
 	onDispatch("AvailabilityPostgresAway", "Postgres is killed", nil, func(_ *rig, d *dispatch) { d.pg.Kill() }),
+	// The feed has a connection of its own, so Postgres is known to answer.
 	onDispatch("AvailabilityReadsFail",
-		"the replicas' user of Redis loses the right to `SMISMEMBER`, and a migration that hangs has locked `mitra_availability_state`", nil,
+		"the replicas' user of Redis loses the right to `SMISMEMBER`, and writers who wait for a lock on `mitras` have all connections", nil,
 		func(r *rig, d *dispatch) {
-			tx, err := d.db.BeginTx(r.t.Context(), pgx.TxOptions{})
+			tx, err := d.db.Begin(r.t.Context())
 			require.NoError(r.t, err)
 			r.t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
-			_, err = tx.Exec(r.t.Context(), "LOCK TABLE mitra_availability_state IN ACCESS EXCLUSIVE MODE")
+			_, err = tx.Exec(r.t.Context(), "LOCK TABLE mitras IN ACCESS EXCLUSIVE MODE")
 			require.NoError(r.t, err)
 			r.must("ACL", "SETUSER", "default", "-smismember")
-			r.again(200*time.Millisecond, func(ctx context.Context) { r.available(ctx) })
+			for i := range 12 {
+				id := d.force.IDs()[i]
+				r.again(100*time.Millisecond, func(ctx context.Context) { r.ask(ctx, "mitra", id, "POST", "mitra/offline") })
+			}
+			r.again(100*time.Millisecond, func(ctx context.Context) { r.ask(ctx, "service", "dispatch", "GET", "available") })
 		}),
 	onDispatch("AvailabilityFallsBack", "the replicas' user of Redis loses the right to `SMISMEMBER`", nil,
 		func(r *rig, _ *dispatch) { r.must("ACL", "SETUSER", "default", "-smismember") }),
@@ -102,27 +106,22 @@ var scenesOfAvailability = []scene{
 	}),
 	onDispatch("AvailabilityNobodyGoesOffline", "`MITRA_AUTO_OFFLINE_SWEEP_SECONDS` is an hour", []string{
 		"MITRA_AUTO_OFFLINE_SWEEP_SECONDS=3600",
-	}, func(*rig, *dispatch) {}),
+	}, nil),
 	onDispatch("AvailabilityManyGoOffline", "a third of the apps die", nil, func(_ *rig, d *dispatch) { d.force.Kill(20) }),
 	onDispatch("AvailabilityHeartbeatsNotStored", "`HEARTBEAT_MIRROR_INTERVAL_SECONDS` is an hour", []string{
 		"HEARTBEAT_MIRROR_INTERVAL_SECONDS=3600",
-	}, func(*rig, *dispatch) {}),
+	}, nil),
 }
 
-// asService is a token of a service.
-var asService = sync.OnceValues(func() (string, error) {
-	claims := jwt.MapClaims{"sub": "dispatch", "userType": "service", "exp": time.Now().Add(time.Hour).Unix()}
-	return jwt.NewWithClaims(jwt.SigningMethodHS256, claims).SignedString([]byte(secret))
-})
-
-// available asks who can take work, as a dispatcher does. What the answer is does not matter.
-func (r *rig) available(ctx context.Context) {
-	token, err := asService()
+// ask makes a request of the API as somebody. What the answer is does not matter.
+func (r *rig) ask(ctx context.Context, as, subject, method, path string) {
+	claims := jwt.MapClaims{"sub": subject, "userType": as, "exp": time.Now().Add(time.Hour).Unix()}
+	token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, claims).SignedString([]byte(secret))
 	if err != nil {
 		return
 	}
-	url := "http://" + r.jobs["availability"][0].http + "/api/v1/available"
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	url := "http://" + r.jobs["availability"][0].http + "/api/v1/" + path
+	req, err := http.NewRequestWithContext(ctx, method, url, nil)
 	if err != nil {
 		return
 	}

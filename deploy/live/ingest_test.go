@@ -24,7 +24,7 @@ var scenesOfIngest = []scene{
 	},
 	{
 		alert: "RollcallNotSweeping", fault: "`JANITOR_INTERVAL` is an hour",
-		fleet: ingest("JANITOR_INTERVAL=1h"), strike: func(*rig) {},
+		fleet: ingest("JANITOR_INTERVAL=1h"),
 	},
 	{
 		alert: "RollcallHeartbeatsFail", fault: "the replicas' user of Redis loses the right to heartbeats",
