@@ -53,7 +53,7 @@ func (s *HTTP) token() string {
 // admin lets a request through to a if it carries the token, and writes what a returns.
 func (s *HTTP) admin(a action) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		wanted := s.cfg.Token()
+		wanted := s.token()
 		if wanted == "" {
 			fail(w, http.StatusForbidden, "admin requests are off: ADMIN_TOKEN is not set")
 			return
