@@ -80,3 +80,20 @@ func TestALeaderWhoseTermHasNotBegunDoesNotLeadYet(t *testing.T) {
 		require.True(t, led(), "its beginning was trimmed")
 	})
 }
+
+func TestWhyDoesNotClaimThatAnEvictionOfLongAgoIsTheLastWord(t *testing.T) {
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		l := setup(t, w)
+		why := func() string {
+			found, err := New(l.Client, l.keys).Why(t.Context(), "356307042441013")
+			require.NoError(t, err)
+			require.Equal(t, Evicted, found.Verdict)
+			return found.Sentence
+		}
+		l.evicted(l.term(3*time.Hour), 1, 2*time.Hour, "seven", "owners", 1)
+		require.Contains(t, why(), "if the device has come back since")
+		l.evicted(l.term(3*time.Hour), 2, time.Second, "eight", "owners", 1)
+		require.Regexp(t, "eight had no heartbeat$", why())
+	})
+}
