@@ -124,7 +124,12 @@ func (c *Command) Execute(ctx context.Context, args, environ []string, stdout, s
 		return ExitNo
 	}
 	if !errors.Is(err, ErrSaid) {
-		fmt.Fprintln(stderr, c.Name+":", err)
+		// Somebody's own words may be in it, and each line of it is of an error of its own.
+		lines := strings.Split(err.Error(), "\n")
+		for i, line := range lines {
+			lines[i] = Printable(line)
+		}
+		fmt.Fprintln(stderr, c.Name+":", strings.Join(lines, "\n"))
 	}
 	return ExitFailed
 }

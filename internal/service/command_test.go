@@ -93,3 +93,12 @@ func TestTheExitStatusSaysWhatHappened(t *testing.T) {
 	require.NoError(t, reader.Close())
 	require.Equal(t, ExitFailed, greeter(nil).Execute(t.Context(), []string{"-h"}, nil, writer, io.Discard), "nobody reads it")
 }
+
+func TestAnErrorThatRepeatsWhatSomebodyWroteDoesNothingToTheTerminal(t *testing.T) {
+	c := &Command{Name: "tool", Run: func(context.Context, io.Writer, io.Writer) error {
+		return errors.Join(errors.New("the replica answers \x1b[2J\u009b31m"), errors.New(`key "a\b"`))
+	}}
+	var stdout, stderr bytes.Buffer
+	require.Equal(t, ExitFailed, c.Execute(t.Context(), nil, nil, &stdout, &stderr))
+	require.Equal(t, "tool: the replica answers \\x1b[2J\\u009b31m\nkey \"a\\b\"\n", stderr.String())
+}
