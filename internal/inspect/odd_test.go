@@ -97,3 +97,17 @@ func TestWhyDoesNotClaimThatAnEvictionOfLongAgoIsTheLastWord(t *testing.T) {
 		require.Regexp(t, "eight had no heartbeat$", why())
 	})
 }
+
+func TestADeathThatALeaderOnlyFoundIsNotTimed(t *testing.T) {
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		l := setup(t, w)
+		l.happened(timeline.Event{Kind: timeline.Death, Instance: "six"})
+		l.happened(timeline.Event{Kind: timeline.Death, Instance: "seven", Found: true})
+		watch := New(l.Client, l.keys).Watch()
+		_, err := watch.Status(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, "six fell silent", watch.Timeline()[0].Sentence)
+		require.Equal(t, "seven is silent, as the new leader found", watch.Timeline()[1].Sentence)
+	})
+}

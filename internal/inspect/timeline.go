@@ -31,6 +31,9 @@ func sentence(e timeline.Event) string {
 	case timeline.Alive:
 		return e.Instance + " lives"
 	case timeline.Death:
+		if e.Found { // nobody knows since when
+			return e.Instance + " is silent, as the new leader found"
+		}
 		return e.Instance + " fell silent"
 	case timeline.Left:
 		return e.Instance + " stopped, and said goodbye"
