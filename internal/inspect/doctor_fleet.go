@@ -15,6 +15,9 @@ func checkLeader(_ context.Context, p *patient) (found, error) {
 		return warn("nobody lives, so nobody leads; start a replica")
 	case l == nil:
 		return wrong("nobody leads, so nothing dead is swept; look at runbook.md#rollcallnobodyleads")
+	case l.Epoch == 0:
+		return warn("%s has the lease, and has not begun its term: nothing is swept until it has; "+
+			"if that lasts, look at its log", l.Instance)
 	case l.Since.IsZero():
 		return fine("%s leads", l.Instance)
 	default:

@@ -32,7 +32,7 @@ func sentence(e timeline.Event) string {
 		return e.Instance + " lives"
 	case timeline.Death:
 		if e.Found { // nobody knows since when
-			return e.Instance + " is silent, as the new leader found"
+			return e.Instance + " fell silent before this term"
 		}
 		return e.Instance + " fell silent"
 	case timeline.Left:
