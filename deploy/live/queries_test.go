@@ -71,7 +71,7 @@ func TestEachQueryOfDashboardAndAlertsHasData(t *testing.T) {
 	r.devices(wanderers)
 	require.NotEmpty(t, r.command("getver"))
 	r.users("gone", 2, false)
-	// A replica dies, so that its entries are evicted; the first of a series is not seen by increase().
+	// Replicas die, so that entries are evicted.
 	r.await("nothing is held any more", func() bool {
 		return r.is(1, `min(sum by (job) (janitor_witness_seconds)) > bool 10`)
 	})
