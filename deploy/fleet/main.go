@@ -210,8 +210,8 @@ token       %s   for what changes something
 devices     %d, simulated
 logs        %s
 
-kill -9 %d         one replica dies: within 10 s its devices are elsewhere, and its entries gone
-Ctrl-C             ends everything
+kill -9 %-8d  one replica dies: within 10 s its devices are elsewhere, and its entries gone
+Ctrl-C            ends everything
 `, prometheus, f.url, token, devices, f.dir, f.all[0].PID())
 }
 
