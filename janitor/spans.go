@@ -10,8 +10,8 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 )
 
-// Each of these begins a span, and returns what ends it. They are called only if Config.StartSpan is
-// there, so that without a tracer nothing is even put together.
+// Each of these begins a span, and returns what ends it. They are called only if Config.StartSpan
+// is there, so that without a tracer nothing is even put together.
 
 // often is how soon the next pass of a sweep comes if one that found nothing is no news.
 const often = 10 * time.Second

@@ -80,10 +80,18 @@ func (q *questions) why(w http.ResponseWriter, req *http.Request) {
 		failWith(w, err)
 		return
 	}
-	key := p.Get("key")
-	if !askable(key) {
-		failWith(w, badRequest("key: expected an IMEI, or the name of a key that a rule sweeps"))
+	found, err := q.tellWhy(req.Context(), p.Get("key"))
+	if err != nil {
+		failWith(w, err)
 		return
+	}
+	answer(w, http.StatusOK, found)
+}
+
+// tellWhy answers why, for HTTP and for the page.
+func (q *questions) tellWhy(ctx context.Context, key string) (inspect.Why, error) {
+	if !askable(key) {
+		return inspect.Why{}, badRequest("key: expected an IMEI, or the name of a key that a rule sweeps")
 	}
 	// It goes on for the others who wait for it, if who asked first leaves.
 	answers := q.same.DoChan(key, func() (any, error) {
@@ -97,12 +105,10 @@ func (q *questions) why(w http.ResponseWriter, req *http.Request) {
 	})
 	select {
 	case a := <-answers:
-		if a.Err != nil {
-			failWith(w, a.Err)
-			return
-		}
-		answer(w, http.StatusOK, a.Val)
-	case <-req.Context().Done(): // nobody reads an answer
+		found, _ := a.Val.(inspect.Why)
+		return found, a.Err
+	case <-ctx.Done(): // nobody reads an answer
+		return inspect.Why{}, context.Cause(ctx)
 	}
 }
 

@@ -57,9 +57,7 @@ type pageView struct {
 }
 
 func (s *HTTP) page(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
-	defer cancel()
-	s.show(w, "page.html", s.view(ctx, r.URL.Query().Get("key")))
+	s.show(w, "page.html", s.view(r.Context(), r.URL.Query().Get("key")))
 }
 
 // view is what the page shows now. A key that was asked for is looked up, for a browser without
@@ -81,7 +79,7 @@ func (s *HTTP) view(ctx context.Context, asked string) pageView {
 	v.Fleet, v.Timeline = &r.status, timelineOf(r).Events
 	v.Problems = append(r.status.Problems(), v.Base.problems()...)
 	if asked != "" {
-		if v.Why, err = s.fleet.watch.Why(ctx, asked); err != nil {
+		if v.Why, err = s.questions.tellWhy(ctx, asked); err != nil {
 			v.AskError = err.Error()
 		}
 	}

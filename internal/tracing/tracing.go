@@ -6,7 +6,7 @@
 //	... janitor.Config{StartSpan: traces.StartSpan()}
 //
 // Without an endpoint Start returns nil. All methods of that work, and do nothing: no hook is set,
-// no handler wrapped, no goroutine started. What goes wrong with traces is logged, and stops nobody.
+// no handler wrapped, no goroutine started. What goes wrong is logged, and stops nobody.
 package tracing
 
 import (

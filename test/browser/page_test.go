@@ -50,11 +50,13 @@ func TestAKillIsSeenLiveOnThePageOfAnotherReplica(t *testing.T) {
 	led := since()
 	b.await(`(document.getElementById("term").textContent.match(/term (\d+)/) ?? ["", "0"])[1] > "` + term + `"`)
 	epoch := since()
+	b.says("events", leads.id+" fell silent")
+	died := since()
 	b.says("events", "5 evicted by owners of "+leads.id)
 	b.says("entries", "0 entries")
 	evicted := since()
-	t.Logf("after the kill (lease TTL 1 s, heartbeat TTL 3 s): new leader shown %v, its epoch %v, "+
-		"the evictions %v", led, epoch, evicted)
+	t.Logf("after the kill (lease TTL 1 s, heartbeat TTL 3 s): new leader shown %v, its epoch %v, the death %v, "+
+		"the evictions %v", led, epoch, died, evicted)
 	b.says("evicted", "5 evicted, ever")
 	b.await(`!document.querySelector("tr[data-id=` + leads.id + `]")`)
 }
@@ -126,7 +128,7 @@ func TestAWrongTokenIsRefusedAndForgotten(t *testing.T) {
 	b := browse(t, 1280)
 	b.open(leads.base)
 	b.live()
-	b.enter("#token", "not the right one"+kb.Enter)
+	b.enter("#token", "not-the-right-one"+kb.Enter)
 	b.click("#resume")
 	b.says("outcome", "The token was refused.")
 	b.await(`document.getElementById("forms").hidden && document.activeElement.id === "token"`)
