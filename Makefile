@@ -12,10 +12,12 @@ chaos = $(with_servers) ROLLCALL_REPORT=$(CURDIR)/.cache/chaos/$@
 long_chaos = ^TestEverythingAt
 # A model in one goroutine: the race detector would only make it slow.
 search = ^TestSearch$$
+# Each alert beside its fault, on a real Prometheus: minutes.
+every_alert = ^TestEveryAlertFiresAlone$$
 tool = tool -modfile=$(CURDIR)/tools/go.mod
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo cleanup-demo availability test test-colyseus chaos chaos-short chaos-soak chaos-mutants mutate search model bench bench-micro fuzz lint redis
+.PHONY: help run demo cleanup-demo availability fleet alerts image test test-colyseus mixed chaos chaos-short chaos-soak chaos-mutants mutate search model bench bench-micro fuzz lint redis
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -37,14 +39,30 @@ availability: ## Watch who can take work while apps, a replica, Redis and Postgr
 	@REDIS_SERVER=$$(scripts/redis) POSTGRES_BIN=$$(scripts/postgres) && export REDIS_SERVER POSTGRES_BIN && \
 		go build -o .cache/availability ./cmd/availability && exec .cache/availability demo $(ARGS)
 
+fleet: ## Bring up a small fleet with simulated devices and a Prometheus with all alerts, to look at; Ctrl-C ends it
+	@REDIS=$$(scripts/redis) && PROMETHEUS=$$(scripts/prometheus) && go build -o .cache/ingest ./cmd/ingest && \
+		go -C deploy build -o ../.cache/fleet ./fleet && \
+		{ if [ -t 0 ]; then set -m; fi; .cache/fleet .cache/ingest "$$REDIS" "$$PROMETHEUS" deploy/prometheus/alerts.yml; }
+
+alerts: ## Cause each fault that an alert is about, and see that it fires alone, on a real Prometheus (minutes; RUN=name of an alert)
+	@$(with_servers) go -C deploy test -count=1 -v -timeout 40m -parallel 6 \
+		-run '$(every_alert)$(if $(RUN),/^scenes$$/^$(RUN)$$)' ./live/
+
+image: ## Build the image twice, compare, and run each program out of it (needs root and buildah)
+	@deploy/container/check
+
 test: ## Run every test with the race detector on a Redis, a FerretDB and a PostgreSQL of its own; of chaos what chaos-short is
-	@for module in $(modules); do scripts/test $$module -race -short -timeout 8m -skip '$(long_chaos)|$(search)' ./... || exit 1; done
+	@for module in $(modules); do scripts/test $$module -race -short -timeout 8m -skip '$(long_chaos)|$(search)|$(every_alert)' ./... || exit 1; done
 	@scripts/test . -timeout 8m -run '$(search)' ./janitor/
 	@scripts/test . -race -tags failpoints ./internal/failpoint/
 
 test-colyseus: ## Run the sweeps beside real Colyseus servers, three versions (needs Node 20 and npm; VERSION=0.16 RUN=name of a test)
 	@COLYSEUS=$$(scripts/colyseus) && export COLYSEUS && { test -z "$$COLYSEUS" || \
 		scripts/test . -race -tags colyseus -parallel 8 -timeout 8m -run '$(RUN)$(if $(VERSION),/^$(VERSION)$$)' ./test/colyseus/; }
+
+mixed: ## Run replicas of the last release beside those of this checkout, on one Redis (needs the clone's history)
+	@RELEASED=$$(scripts/released) && export RELEASED && { test -z "$$RELEASED" || \
+		scripts/test . -race -tags mixed -timeout 8m ./test/mixed/; }
 
 chaos: ## Break things for about half an hour: every row of the matrix, then everything at random
 	@$(chaos) ROLLCALL_DURATION=$(or $(DURATION),10m) go test -race -count=1 -v -timeout 60m -p 1 ./chaos/ ./chaos/orphans/ ./chaos/availability/
@@ -89,7 +107,7 @@ lint: ## Check format, vet, staticcheck, documentation, modules, file sizes, wid
 		go -C $$module $(tool) staticcheck ./... && \
 		(cd $$module && go $(tool) revive -config $(CURDIR)/tools/revive.toml -set_exit_status ./...) || exit 1; \
 	done
-	@go vet -tags failpoints,mutants,colyseus ./... && go $(tool) staticcheck -tags failpoints,mutants,colyseus ./...
+	@go vet -tags failpoints,mutants,colyseus,mixed ./... && go $(tool) staticcheck -tags failpoints,mutants,colyseus,mixed ./...
 	@for module in $(linted); do go -C $$module mod tidy -diff || exit 1; done
 	@long=$$(find . -name '*.go' -not -path './.cache/*' -exec awk 'END { if (NR > 500) print FILENAME ": " NR " lines" }' {} \;) && \
 		test -z "$$long" || { echo "over 500 lines: $$long"; exit 1; }

@@ -99,10 +99,7 @@ func goneTwice(w *environment, v *judge.Verdict) {
 }
 
 // upgraded promotes a replica of a newer version that lacks nothing.
-type upgraded struct {
-	failover
-	version string
-}
+type upgraded struct{ failover }
 
 func (f *upgraded) setup(w *environment) {
 	newer := "" // the same again, if it is no Redis 7

@@ -43,6 +43,24 @@ type workload struct {
 
 func (w *workload) container() core.Container { return w.pod.Spec.Containers[0] }
 
+// secretFiles are the files that the program's secret is mounted as. The kubelet changes them with it.
+func (w *workload) secretFiles(t *testing.T) (paths []string) {
+	t.Helper()
+	for _, mount := range w.container().VolumeMounts {
+		require.Empty(t, mount.SubPath, "%s: a file that is mounted by subPath never changes", w.file)
+		for _, v := range w.pod.Spec.Volumes {
+			if v.Name != mount.Name || v.Secret == nil {
+				continue
+			}
+			require.Equal(t, w.container().Name, v.Secret.SecretName)
+			for _, item := range v.Secret.Items {
+				paths = append(paths, mount.MountPath+"/"+item.Path)
+			}
+		}
+	}
+	return paths
+}
+
 // read decodes every document strictly: a field that the API does not have fails.
 func read(t *testing.T) (all manifests) {
 	t.Helper()
@@ -148,6 +166,10 @@ func TestManifestsSetOnlySettingsThatThereAreAndAllThatAreRequired(t *testing.T)
 			require.Contains(t, known, env.Name, "%s sets %s, which is no setting of %s", w.file, env.Name, c.Name)
 			require.False(t, given[env.Name], "%s: %s stands twice", w.file, env.Name)
 			given[env.Name] = true
+			if strings.HasSuffix(env.Name, "_FILE") {
+				require.Contains(t, w.secretFiles(t), env.Value, "%s: %s", w.file, env.Name)
+				continue
+			}
 			require.Equal(t, strings.Contains(env.Name, "URL") || strings.Contains(env.Name, "TOKEN") ||
 				strings.Contains(env.Name, "MONGODB") || strings.Contains(env.Name, "JWT"),
 				env.ValueFrom != nil && env.ValueFrom.SecretKeyRef != nil, "%s: %s", w.file, env.Name)

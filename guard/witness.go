@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // Witness is what a tick found: how long Redis has been listened to without a hold.
@@ -54,4 +56,39 @@ func (g *Guard) Tick(ctx context.Context) (Witness, error) {
 	w.Listening = w.Now.Sub(w.Since)
 	w.HeldFor = max(0, time.Duration(num(out[7]))*time.Millisecond-w.Listening)
 	return w, nil
+}
+
+// Recorded is what the witness has on record, for those who only look; zero: not known.
+type Recorded struct {
+	Since    time.Time // no hold since then, by the server's clock like all times here
+	LastTick time.Time
+	LastHold time.Time
+	Reason   string // of the last hold
+	Evicted  uint64 // ever
+	// Gap and Grace of who ticked last, Largest the largest Grace of all seen lately: deletes may begin
+	// when Redis has been heard for so long.
+	Gap, Grace, Largest time.Duration
+	Disagreed           time.Time // the last time that two settings were seen
+}
+
+// ReadWitness reads the record, and writes nothing. What is not understood is left zero.
+func ReadWitness(ctx context.Context, client redis.UniversalClient, l Layout) (Recorded, error) {
+	v, err := client.HMGet(ctx, l.Witness(), "since", "last", "hold", "reason", "evicted_total", "gap", "grace",
+		"largest", "disagreed").Result()
+	if err != nil {
+		return Recorded{}, fmt.Errorf("guard: read the witness: %w", err)
+	}
+	text := func(i int) string { s, _ := v[i].(string); return s }
+	num := func(i int) int64 { n, _ := strconv.ParseInt(text(i), 10, 64); return max(0, n) }
+	at := func(i int) (t time.Time) {
+		if n := num(i); n > 0 {
+			t = time.UnixMilli(n)
+		}
+		return t
+	}
+	ms := func(i int) time.Duration { return time.Duration(num(i)) * time.Millisecond }
+	return Recorded{
+		Since: at(0), LastTick: at(1), LastHold: at(2), Reason: text(3), Evicted: uint64(num(4)),
+		Gap: ms(5), Grace: ms(6), Largest: ms(7), Disagreed: at(8),
+	}, nil
 }

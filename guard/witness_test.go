@@ -277,3 +277,29 @@ func TestHoldsThatMayLoseEntriesAreRemembered(t *testing.T) {
 		require.Equal(t, "before", lost(), "a mass failure")
 	})
 }
+
+func TestTheRecordOfTheWitnessIsReadAsTicksHaveWrittenIt(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		ctx, layout := t.Context(), guard.Layout{Prefix: w.Prefix}
+		r, err := guard.ReadWitness(ctx, w.Client, layout)
+		require.NoError(t, err)
+		require.Zero(t, r)
+		timing := guard.Timing{Interval: time.Second, TTL: 9 * time.Second}
+		said, err := guard.New(w.Client, w.Client, layout, timing, "one").Tick(ctx)
+		require.NoError(t, err)
+		r, err = guard.ReadWitness(ctx, w.Client, layout)
+		require.NoError(t, err)
+		require.Equal(t, guard.Recorded{
+			Since: said.Since, LastTick: said.Now, LastHold: said.LastHold, Reason: "gap",
+			Gap: timing.Gap(), Grace: timing.Grace(), Largest: timing.Grace(),
+		}, r)
+		require.NoError(t, w.Client.HSet(ctx, layout.Witness(), "since", "soon", "gap", "-1", "evicted_total", "7").Err())
+		r, err = guard.ReadWitness(ctx, w.Client, layout)
+		require.NoError(t, err)
+		require.True(t, r.Since.IsZero() && r.Gap == 0 && r.Evicted == 7)
+		require.NoError(t, w.Client.Set(ctx, layout.Witness(), "x", 0).Err())
+		_, err = guard.ReadWitness(ctx, w.Client, layout)
+		require.ErrorContains(t, err, "WRONGTYPE")
+	})
+}

@@ -2,6 +2,7 @@ package janitor
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -100,7 +101,15 @@ type Config struct {
 	// Sweeps are further kinds of cleaning, beside those of Registry.
 	Sweeps []Sweeper
 
-	// Logger, default slog.Default().
+	// StartSpan, if not nil, is told when something begins, for a tracer such as OpenTelemetry's: a
+	// "term", its "open", a "pass" in it, a "batch" of a pass. attrs say what is known then. The
+	// context that it returns is the one under which the work goes on, and so that of spans below it.
+	// end is called once, with what is known then, and with an error if that failed. A pass of which
+	// an operator need not know has the attribute "quiet". Neither may block.
+	StartSpan func(ctx context.Context, name string, attrs ...slog.Attr) (
+		_ context.Context, end func(err error, attrs ...slog.Attr))
+
+	// Logger: give it the attribute "instance", as the default, slog.Default(), gets it here.
 	Logger *slog.Logger
 
 	// Registerer of the metrics; nil: none are registered.
@@ -116,7 +125,12 @@ func (c Config) withDefaults() Config {
 	c.ExistsConcurrency = cmp.Or(c.ExistsConcurrency, defaultExistsConcurrency)
 	c.RedisShare = cmp.Or(c.RedisShare, defaultRedisShare)
 	c.LogBytes = cmp.Or(c.LogBytes, int64(defaultLogBytes))
-	c.Logger = cmp.Or(c.Logger, slog.Default())
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+		if c.Registry != nil { // else check refuses it
+			c.Logger = c.Logger.With("instance", c.Registry.Instance())
+		}
+	}
 	return c
 }
 

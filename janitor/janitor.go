@@ -60,7 +60,7 @@ func New(c Config) (*Janitor, error) {
 		layout:   reg.Layout(),
 		timing:   reg.Timing(),
 		sweeps:   sweeps,
-		log:      c.Logger.With("instance", reg.Instance()),
+		log:      c.Logger,
 		guard:    guard.New(c.Client, c.Control, reg.Layout(), reg.Timing(), reg.Instance()),
 		reports:  map[string]Report{},
 		passes:   map[string]*Pass{},
@@ -146,12 +146,13 @@ func (j *Janitor) afterTick(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	j.listener.observed(holder, paused)
+	before := j.listener.observed(holder, paused)
 	t := j.termState.Load()
 	if t == nil {
 		j.pace.Observe(time.Since(begun)) // so that a new leader knows what is usual
 		return
 	}
+	j.logPause(before, paused)
 	if n, err := j.cfg.Control.Exists(ctx, j.layout.Heartbeat(j.instance)).Result(); err == nil {
 		t.checkOwnHeartbeat(n == 1)
 	}

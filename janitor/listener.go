@@ -102,11 +102,13 @@ func (l *listener) tick(ctx context.Context, leading bool) {
 	}
 }
 
-// observed keeps what was read beside a tick.
-func (l *listener) observed(h lease.Holder, paused *Pause) {
+// observed keeps what was read beside a tick. It returns the pause that was read before.
+func (l *listener) observed(h lease.Holder, paused *Pause) (before *Pause) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	before = l.last.paused
 	l.last.holder, l.last.paused = h, paused
+	return before
 }
 
 func (l *listener) heard() heard {

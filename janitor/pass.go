@@ -65,6 +65,9 @@ type Pass struct {
 	paging   bool      // the page's size was asked for in the present call
 	again    time.Time // when the next pass is wanted, if that is before the interval is over
 
+	// what went, by dead owner; nil: nothing
+	from map[string]int
+
 	mu         sync.Mutex // guards what Status reads meanwhile: the counts of report, and these
 	report     Report
 	total      int
@@ -305,6 +308,7 @@ func (p *Pass) Delete(ctx context.Context, b Batch) (guard.Answer, error) {
 		p.mu.Lock()
 		p.report.Evicted += a.Deleted
 		p.mu.Unlock()
+		p.evictedFrom(b.Owner, a.Deleted)
 		p.Skip(SkipReowned, a.Reowned)
 	case guard.Alive:
 		p.Skip(SkipAlive, n)
@@ -316,6 +320,16 @@ func (p *Pass) Delete(ctx context.Context, b Batch) (guard.Answer, error) {
 		return a, &HeldError{known(a.Reason)}
 	}
 	return a, err
+}
+
+func (p *Pass) evictedFrom(owner string, n int) {
+	if owner == "" || n == 0 {
+		return
+	}
+	if p.from == nil {
+		p.from = map[string]int{}
+	}
+	p.from[owner] += n
 }
 
 // Forget takes a dead owner off the roster, last of all. One that has come back, or of which one of

@@ -44,6 +44,11 @@ type reaper struct {
 // reap asks for one batch when the pace allows it, nothing is pending and nothing forbids it, and
 // says what the server did.
 func (r *reaper) reap(ctx context.Context, sweep string, b Batch) (a guard.Answer, err error) {
+	if r.t.j.cfg.StartSpan != nil {
+		spanned, done := r.spanBatch(ctx, sweep, b)
+		ctx = spanned
+		defer func() { done(a, err) }()
+	}
 	err = r.t.call(ctx, r.t.batches.Took, func(ctx context.Context) (err error) {
 		if err := r.askAgain(ctx); err != nil {
 			return err

@@ -79,7 +79,8 @@ func (j *Janitor) checkNamed(name string) error {
 	return &UnknownSweepError{Name: name, Known: known}
 }
 
-// errTermOver ends the wait of callers that asked for a pass.
+// errTermOver ends the wait of callers that asked for a pass. It is the end of a term that nothing
+// else has ended.
 var errTermOver = errors.New("janitor: the term is over")
 
 // demand asks for a pass and waits for its report.
@@ -207,6 +208,19 @@ func (j *Janitor) readPause(ctx context.Context) (*Pause, error) {
 	}
 	return &p, nil
 }
+
+// logPause tells of a pause that begins or ends, on the leader: somebody may have written it from
+// elsewhere.
+func (j *Janitor) logPause(before, now *Pause) {
+	switch {
+	case now != nil && (before == nil || !now.same(*before)):
+		j.log.Info("sweeping is paused", "who", now.Who, "why", now.Why, "until", now.Until)
+	case now == nil && before != nil:
+		j.log.Info("sweeping is not paused any more", "who", before.Who, "why", before.Why)
+	}
+}
+
+func (p *Pause) same(q Pause) bool { return p.Who == q.Who && p.Why == q.Why && p.Until.Equal(q.Until) }
 
 // checkPaused returns a HeldError while sweeping is paused, by an answer at most fresh old.
 func (t *termState) checkPaused(ctx context.Context, fresh time.Duration) error {

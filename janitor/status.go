@@ -227,26 +227,41 @@ func known(reason string) string {
 	return heldOther
 }
 
-// log writes the one line about a pass: loud if it changed something, or if being held begins or
-// ends.
-func (r *Report) log(log *slog.Logger, last Outcome, err error) {
+// news says what an operator has to know of a pass: that it changed something or failed, or that
+// being held begins or ends. "": nothing.
+func (r *Report) news(last Outcome) string {
+	switch {
+	case r.Outcome == Failed:
+		return "pass failed"
+	case r.Outcome == Held && last != Held:
+		return "pass held"
+	case r.Evicted > 0:
+		return "pass evicted entries"
+	case r.Outcome == Done && last == Held:
+		return "pass no longer held"
+	}
+	return ""
+}
+
+// log writes the one line about a pass: loud if it is news.
+func (p *Pass) log(log *slog.Logger, last Outcome, err error) {
+	r := &p.report
 	log = log.With("sweep", r.Sweep, "epoch", r.Epoch, "outcome", r.Outcome, "scanned", r.Scanned,
 		"condemned", r.Condemned, "evicted", r.Evicted, "spared", r.Spared, "seconds", r.Seconds)
+	if len(p.from) > 0 {
+		log = log.With("from", p.from)
+	}
 	if r.DryRun {
 		log = log.With("dry_run", true)
 	}
 	if r.Owner != "" {
 		log = log.With("owner", r.Owner)
 	}
-	switch {
+	switch news := r.news(last); {
 	case r.Outcome == Failed:
-		log.Warn("pass failed", "error", err)
-	case r.Outcome == Held && last != Held:
-		log.Info("pass held", "reason", r.Reason)
-	case r.Evicted > 0:
-		log.Info("pass evicted entries")
-	case r.Outcome == Done && last == Held:
-		log.Info("pass no longer held")
+		log.Warn(news, "error", err)
+	case news != "":
+		log.Info(news, "reason", r.Reason)
 	default:
 		log.Debug("pass over", "reason", r.Reason)
 	}

@@ -85,6 +85,11 @@ func (j *Janitor) lead(ctx context.Context, term *lease.Term) error {
 	defer j.cfg.Registry.HoldHeartbeat()()
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
+	if j.cfg.StartSpan != nil {
+		spanned, done := j.spanTerm(ctx, term)
+		ctx = spanned
+		defer func() { done(cmp.Or(context.Cause(ctx), errTermOver)) }()
+	}
 	t := newTermState(ctx, j, term, end)
 	for _, s := range j.sweeps {
 		t.loops = append(t.loops, newLoop(t, s))
@@ -140,10 +145,20 @@ func (t *termState) open() bool {
 	}
 }
 
-func (t *termState) tryOpen() error {
-	l := guard.Lease{Token: t.term.Token(), Epoch: t.term.Epoch()}
-	ctx, cancel := context.WithTimeout(t.ctx, callTimeout)
+func (t *termState) tryOpen() (err error) {
+	ctx := t.ctx
+	if t.j.cfg.StartSpan != nil {
+		spanned, done := t.spanOpen()
+		ctx = spanned
+		defer func() { done(err) }()
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
+	return t.begin(ctx)
+}
+
+func (t *termState) begin(ctx context.Context) error {
+	l := guard.Lease{Token: t.term.Token(), Epoch: t.term.Epoch()}
 	verdict, newest, err := t.j.guard.Open(ctx, l)
 	switch {
 	case err != nil:
@@ -156,7 +171,7 @@ func (t *termState) tryOpen() error {
 		if _, err := t.term.Redraw(ctx, newest); err != nil {
 			return err
 		}
-		return t.tryOpen()
+		return t.begin(ctx)
 	}
 	// A replica that has just started may lead before its first heartbeat has landed. Deleting then
 	// would raise the hold self_check and hold the whole fleet for GRACE.
@@ -190,13 +205,18 @@ func (t *termState) pass(ctx context.Context, s Sweeper, req Request, last Outco
 		},
 	}
 	j.begun(p)
-	err := p.run(ctx, s)
 	r := &p.report
+	if j.cfg.StartSpan != nil {
+		spanned, done := t.spanPass(ctx, s, req, last)
+		ctx = spanned
+		defer func() { done(r) }()
+	}
+	err := p.run(ctx, s)
 	r.Seconds = time.Since(begun).Seconds()
 	t.conclude(r, err)
 	j.metrics.passed(r)
 	j.reported(*r)
-	r.log(j.log, last, err)
+	p.log(j.log, last, err)
 	return p
 }
 

@@ -43,6 +43,9 @@ type Config struct {
 	// an operator fixes it the newest process of that name wins, and hands back at start what its
 	// former life left.
 	Instance string
+	// Unique: no earlier process had this Instance, as one of UniqueInstance. Then Run looks for
+	// nothing that it left. An empty Instance is unique.
+	Unique bool
 	// Layout names the keys; all replicas and readers share it. On a Redis Cluster its Prefix has a
 	// hash tag.
 	Layout Layout
@@ -73,7 +76,8 @@ type Config struct {
 	// NoReverseIndex saves the index' memory (61 bytes an entry): a dead owner is then swept by the
 	// full scan alone.
 	NoReverseIndex bool
-	// Logger (default slog.Default()) and Registerer (nil: metrics are counted but not registered).
+	// Logger: give it the attribute "instance", as the default, slog.Default(), gets it here.
+	// Registerer nil: metrics are counted but not registered.
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 	// Namespace is what the metrics' names begin with: <namespace>_registry_failures_total,
@@ -85,7 +89,10 @@ func (c Config) withDefaults() Config {
 	c.HeartbeatInterval = cmp.Or(c.HeartbeatInterval, DefaultHeartbeatInterval)
 	c.HeartbeatTTL = cmp.Or(c.HeartbeatTTL, DefaultHeartbeatTTL)
 	c.Drain = cmp.Or(c.Drain, defaultDrain)
-	c.Logger = cmp.Or(c.Logger, slog.Default())
+	if c.Instance == "" {
+		c.Instance, c.Unique = UniqueInstance(), true
+	}
+	c.Logger = cmp.Or(c.Logger, slog.Default().With("instance", c.Instance))
 	return c
 }
 
@@ -120,8 +127,9 @@ func validInstance(id string) bool {
 	return id != "" && len(id) <= 200 && utf8.ValidString(id) && !strings.ContainsFunc(id, bad)
 }
 
-// uniqueInstance is the host's name and eight random hex digits.
-func uniqueInstance() string {
+// UniqueInstance is what an empty Config.Instance becomes: the host's name and eight random hex
+// digits. It is for those who have to know the id before New.
+func UniqueInstance() string {
 	host, err := os.Hostname()
 	if err != nil || !validInstance(host) || len(host) > 64 {
 		host = "instance"

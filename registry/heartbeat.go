@@ -135,7 +135,7 @@ func (r *Registry) drawBoot(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.boot = token
-	r.log.Info("instance lives", "instance", r.id, "boot", token)
+	r.log.Info("instance lives", "boot", token)
 	nudge(r.table.wake)
 	nudge(r.scan)
 	return nil
@@ -204,13 +204,13 @@ func (r *Registry) goodbye(ctx context.Context) error {
 		_, err := r.own(ctx, r.cfg.Control, goodbyeScript, left)
 		switch {
 		case err == nil:
-			r.log.Info("said goodbye", "instance", r.id, "left", left)
+			r.log.Info("said goodbye", "left", left)
 			return nil
 		case errors.Is(err, ErrSuperseded):
 			return err
 		case ctx.Err() != nil:
 			r.log.Warn("goodbye failed, the heartbeat is left to expire",
-				"instance", r.id, "ttl", r.cfg.HeartbeatTTL, "error", err)
+				"ttl", r.cfg.HeartbeatTTL, "error", err)
 			return nil
 		}
 		wait.For(ctx, r.retryDelay())

@@ -65,7 +65,7 @@ func (r *Registry) reconcileAll(now time.Time) {
 		level = slog.LevelWarn
 	}
 	r.log.Log(context.Background(), level, "Redis may have lost entries, reconciling everything",
-		"instance", r.id, "heartbeat_absent", got.absent, "registry_absent", got.gone,
+		"heartbeat_absent", got.absent, "registry_absent", got.gone,
 		"devices", r.table.held())
 	for i := range r.table.shards {
 		r.table.checkShard(i)
@@ -114,7 +114,7 @@ func (r *Registry) compareAll(ctx context.Context, pass uint64) error {
 	if broken != nil && !noIndex || !first && !search {
 		return broken
 	}
-	if first && r.cfg.Instance != "" || search && noIndex { // an id that was made up here has no former life
+	if first && !r.cfg.Unique || search && noIndex {
 		if err := r.scanRegistry(ctx); err != nil {
 			return err
 		}

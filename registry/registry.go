@@ -1,7 +1,6 @@
 package registry
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,7 +63,7 @@ func New(cfg Config) (*Registry, error) {
 		return nil, fmt.Errorf("registry: %w", err)
 	}
 	r := &Registry{
-		cfg: cfg, keys: cfg.Layout, log: cfg.Logger, id: cmp.Or(cfg.Instance, uniqueInstance()),
+		cfg: cfg, keys: cfg.Layout, log: cfg.Logger, id: cfg.Instance,
 		random:  fmt.Sprintf("%010d", rand.Uint64N(1e10)),
 		started: make(chan struct{}), ended: make(chan struct{}), scan: make(chan struct{}, 1),
 		failing: map[string]error{},
@@ -119,7 +118,7 @@ func (r *Registry) Run(ctx context.Context) error {
 		err = r.goodbye(context.WithoutCancel(ctx))
 	}
 	if errors.Is(err, ErrSuperseded) {
-		r.log.Error("a newer process has this instance id, this one ends", "instance", r.id)
+		r.log.Error("a newer process has this instance id, this one ends")
 	}
 	return err
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -40,11 +41,17 @@ type Option func(*Source)
 // have much to read, by twelve times as much. Default, also for what is not positive: 5 s.
 func Timeout(d time.Duration) Option { return func(s *Source) { s.timeout = d } }
 
+// Password has each new connection made with the password that now returns, in place of the URL's:
+// a password that changes needs no restart. now must be safe for concurrent use, and quick.
+func Password(now func() string) Option { return func(s *Source) { s.password = now } }
+
 // A Source reads and writes one database. Safe for concurrent use.
 type Source struct {
 	pool    *pgxpool.Pool
 	feed    *pgxpool.Pool // of one connection
 	timeout time.Duration
+
+	password func() string // nil: the URL's
 
 	mu   sync.Mutex
 	good map[string]string // the last value of each setting that made sense
@@ -72,6 +79,12 @@ func Open(ctx context.Context, url string, opts ...Option) (*Source, error) {
 	}
 	if s.timeout <= 0 {
 		s.timeout = defaultTimeout
+	}
+	if s.password != nil {
+		config.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
+			c.Password = s.password()
+			return nil
+		}
 	}
 	if s.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return nil, fmt.Errorf("postgres: %w", err)

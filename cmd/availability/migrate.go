@@ -21,9 +21,16 @@ to own the tables that lack something. What it locks: docs/availability-postgres
 		Settings: []service.Setting{
 			{Name: "DATABASE_URL", Secret: true, Required: true, Value: s.parseDatabase,
 				Meaning: "`postgres://user:password@host:5432/database`, of PostgreSQL 15 or newer, with that role"},
+			s.databasePasswordRow(),
 		},
 		Run: func(ctx context.Context, stdout, _ io.Writer) (err error) {
-			source, err := postgres.Open(ctx, string(s.databaseURL))
+			var opts []postgres.Option
+			if password, _, err := s.databasePassword(); err != nil {
+				return err
+			} else if password != nil {
+				opts = append(opts, postgres.Password(password))
+			}
+			source, err := postgres.Open(ctx, string(s.databaseURL), opts...)
 			if err != nil {
 				return err
 			}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/reload"
 	"github.com/rollcall-redis/rollcall/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/token"
+	"github.com/rollcall-redis/rollcall/internal/tracing"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -26,6 +28,7 @@ type replica struct {
 	settings *settings
 	log      *slog.Logger
 	began    time.Time
+	traces   *tracing.Tracing
 	metrics  *prometheus.Registry
 
 	clients   *service.Clients
@@ -46,32 +49,45 @@ type replica struct {
 // and stops everything. The error is nil after ctx ended and all has stopped within the grace.
 func serve(ctx context.Context, s *settings, log *slog.Logger) (err error) {
 	r := &replica{settings: s, log: log, began: time.Now(), metrics: prometheus.NewRegistry()}
+	r.traces = tracing.Start(ctx, tracing.Config{
+		Program: "availability", Version: service.Version(), Instance: s.InstanceID, Logger: log,
+	})
+	defer r.traces.Close()
 	if r.clients, err = service.Connect(s.Redis, s.controlDeadline()); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.clients.Close()) }()
+	password, files, err := s.databasePassword()
+	if err != nil {
+		return err
+	}
 	r.database, err = database.Open(ctx, database.Config{
-		URL: string(s.databaseURL), Migrate: s.migrate == "on", Logger: log, Registerer: r.metrics,
+		URL: string(s.databaseURL), Password: password, Migrate: s.migrate == "on", Logger: log, Registerer: r.metrics,
 	})
 	if err != nil {
 		return err
 	}
 	defer r.database.Close()
-	if err := r.assemble(ctx); err != nil {
-		return err
+	if err := r.assemble(ctx, append(files, r.clients.Files...)); err != nil {
+		return s.Beside(ctx, err, "availability %s")
 	}
 	defer r.http.Close()
 	return r.run(ctx)
 }
 
 // assemble makes a replica's parts. It asks Redis once whether it can be used, if it answers. Last
-// it opens the HTTP listener, so that an address in use is known before anything has begun.
-func (r *replica) assemble(ctx context.Context) (err error) {
+// it opens the HTTP listener, so that an address in use is known before anything has begun. The files
+// are watched, and those of other secrets.
+func (r *replica) assemble(ctx context.Context, files []reload.Watched) (err error) {
 	s, log := r.settings, r.log
 	if r.inspector, err = service.Inspect(ctx, r.clients, log); err != nil {
 		return err
 	}
-	r.tokens, err = token.New(ctx, token.Config{Secret: string(s.jwtSecret), JWKS: s.jwks, Logger: log})
+	secrets, secretFiles, err := s.secrets()
+	if err != nil {
+		return err
+	}
+	r.tokens, err = token.New(ctx, token.Config{Secrets: secrets, JWKS: s.jwks, Logger: log})
 	if err != nil {
 		return err
 	}
@@ -80,7 +96,8 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	// Its metrics are about devices, of which there are none here.
 	r.registry, err = registry.New(registry.Config{
-		Client: r.clients.Data, Control: r.clients.Control, Instance: s.InstanceID, Layout: s.layout(),
+		Client: r.clients.Data, Control: r.clients.Control, Instance: s.InstanceID, Unique: s.Unique,
+		Layout:            s.layout(),
 		HeartbeatInterval: s.heartbeatInterval, HeartbeatTTL: s.heartbeatTTL,
 		Drain: s.ShutdownGrace * 3 / 10, NoReverseIndex: true, Logger: log,
 	})
@@ -98,7 +115,7 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 	r.janitor, err = janitor.New(janitor.Config{
 		Client: r.clients.Data, Control: r.clients.Control, Registry: r.registry,
 		LeaseTTL: s.leaseTTL, RedisShare: s.redisShare, Sweeps: r.mirror.Sweeps(),
-		Logger: log, Registerer: metrics,
+		StartSpan: r.traces.StartSpan(), Logger: log, Registerer: metrics,
 	})
 	if err != nil {
 		return err
@@ -109,19 +126,19 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	token, files, err := s.Token()
+	token, tokenFiles, err := s.Token()
 	if err != nil {
 		return err
 	}
 	r.files, err = reload.New(reload.Config{
-		Files: append(files, r.clients.Files...), Logger: log, Registerer: metrics,
+		Files: slices.Concat(files, secretFiles, tokenFiles), Logger: log, Registerer: metrics,
 	})
 	if err != nil {
 		return err
 	}
 	routes := map[string]http.Handler{}
 	for _, pattern := range r.api.Patterns() {
-		routes[pattern] = r.api
+		routes[pattern] = r.traces.Handler(r.api)
 	}
 	r.http, err = service.ListenHTTP(ctx, service.HTTPConfig{
 		Addr: s.HTTPAddr, Token: token, Janitor: r.janitor, Routes: routes,

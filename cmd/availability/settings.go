@@ -6,10 +6,7 @@ import (
 	"math"
 	"os"
 	"slices"
-	"strings"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/service"
@@ -21,7 +18,9 @@ import (
 type settings struct {
 	service.Base
 
-	databaseURL, jwtSecret service.Secret
+	databaseURL, jwtSecret service.Secret // jwtSecret as at the start: the first one
+	databasePasswordFile   string
+	jwtSecretFile          string
 	jwks                   string
 	migrate                string // on or off
 
@@ -56,6 +55,7 @@ func (s *settings) table() []service.Setting {
 				"feed has one beside them.",
 			Consequence: "Every replica reads the feed four times a second. All replicas together should " +
 				"leave the server connections for others."},
+		s.databasePasswordRow(),
 		{Name: "MIGRATE", Default: "on", Value: service.OneOf(&s.migrate, "on", "off"),
 			Meaning: "`on`: what the schema lacks is made at the start, by one replica at a time. `off`: " +
 				"it is looked for, and the replica ends with the names of what lacks.",
@@ -66,6 +66,7 @@ func (s *settings) table() []service.Setting {
 			Meaning: "Secret of tokens signed with HS256, of at least 32 bytes. Empty: HS256 is refused. This " +
 				"or JWT_JWKS is needed; both may be set.",
 			Consequence: "`openssl rand -hex 32` makes some. Whoever has it can make tokens of any kind."},
+		s.jwtSecretRow(),
 		{Name: "JWT_JWKS", Value: service.Text(&s.jwks, jwksOK),
 			Meaning: "File or http(s) URL with the public keys (JWKS) of tokens signed with RS256, ES256 or " +
 				"EdDSA. Empty: those are refused.",
@@ -123,32 +124,6 @@ func seconds(name, otherwise string, p *time.Duration, meaning, consequence stri
 		}}
 }
 
-// parseDatabase says nothing of what the library says: that may repeat a password.
-func (s *settings) parseDatabase(v string) error {
-	s.databaseURL = service.Secret(v)
-	expected := errors.New("a URL such as postgres://user:password@host:5432/database, " +
-		"special characters of the password escaped")
-	if !strings.HasPrefix(v, "postgres://") && !strings.HasPrefix(v, "postgresql://") {
-		return expected
-	}
-	if _, err := pgxpool.ParseConfig(v); err != nil {
-		return expected
-	}
-	return nil
-}
-
-func (s *settings) parseSecret(v string) error {
-	s.jwtSecret = service.Secret(v)
-	if len(v) < token.LeastSecret {
-		return fmt.Errorf("at least %d bytes, so that nobody guesses it; openssl rand -hex 32 makes some",
-			token.LeastSecret)
-	}
-	if strings.TrimSpace(v) != v {
-		return errors.New("no spaces or line breaks at its ends")
-	}
-	return nil
-}
-
 func jwksOK(v string) error {
 	if token.IsURL(v) {
 		return nil
@@ -166,7 +141,7 @@ func (s *settings) layout() guard.Layout { return guard.Layout{Prefix: s.prefix}
 // check finds settings that are fine alone and unsafe together.
 func (s *settings) check(in *service.Input) {
 	service.CheckHeartbeat(in, s.heartbeatInterval, s.heartbeatTTL)
-	if !in.Given("JWT_HS256_SECRET") && !in.Given("JWT_JWKS") {
+	if s.jwtSecret == "" && in.Understood("JWT_HS256_SECRET", "JWT_HS256_SECRET_FILE") && !in.Given("JWT_JWKS") {
 		in.Fault("JWT_HS256_SECRET, JWT_JWKS: expected one of the two, or both: nobody could call anything")
 	}
 	if s.Redis.Cluster != nil && in.Understood("AVAILABILITY_PREFIX") && !s.layout().OneSlot() {

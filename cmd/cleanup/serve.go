@@ -13,6 +13,7 @@ import (
 	cycles "github.com/rollcall-redis/rollcall/internal/cleanup"
 	"github.com/rollcall-redis/rollcall/internal/reload"
 	"github.com/rollcall-redis/rollcall/internal/service"
+	"github.com/rollcall-redis/rollcall/internal/tracing"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/orphan"
 	"github.com/rollcall-redis/rollcall/registry"
@@ -23,6 +24,7 @@ type worker struct {
 	settings *settings
 	log      *slog.Logger
 	began    time.Time
+	traces   *tracing.Tracing
 
 	clients   *service.Clients
 	inspector *service.Inspector
@@ -42,6 +44,10 @@ type worker struct {
 // and stops everything. The error is nil after ctx ended and all has stopped within the grace.
 func serve(ctx context.Context, s *settings, log *slog.Logger) (err error) {
 	w := &worker{settings: s, log: log, began: time.Now()}
+	w.traces = tracing.Start(ctx, tracing.Config{
+		Program: "cleanup", Version: service.Version(), Instance: s.InstanceID, Logger: log,
+	})
+	defer w.traces.Close()
 	if w.clients, err = service.Connect(s.Redis, s.controlDeadline()); err != nil {
 		return err
 	}
@@ -51,7 +57,7 @@ func serve(ctx context.Context, s *settings, log *slog.Logger) (err error) {
 	}
 	defer func() { err = errors.Join(err, w.source.close(ctx)) }()
 	if err := w.assemble(ctx); err != nil {
-		return err
+		return s.Beside(ctx, err, "cleanup %s")
 	}
 	defer w.http.Close()
 	return w.run(ctx)
@@ -73,7 +79,8 @@ func (w *worker) assemble(ctx context.Context) (err error) {
 	// Its metrics are about devices, of which there are none here. So are its two sweeps: they cost
 	// two small calls a second, and one each interval.
 	w.registry, err = registry.New(registry.Config{
-		Client: w.clients.Data, Control: w.clients.Control, Instance: s.InstanceID, Layout: s.layout(),
+		Client: w.clients.Data, Control: w.clients.Control, Instance: s.InstanceID, Unique: s.Unique,
+		Layout:            s.layout(),
 		HeartbeatInterval: s.heartbeatInterval, HeartbeatTTL: s.heartbeatTTL,
 		Drain: s.ShutdownGrace * 3 / 10, NoReverseIndex: true, Logger: log,
 	})
@@ -98,7 +105,7 @@ func (w *worker) assemble(ctx context.Context) (err error) {
 	w.janitor, err = janitor.New(janitor.Config{
 		Client: w.clients.Data, Control: w.clients.Control, Registry: w.registry,
 		Interval: s.interval, LeaseTTL: s.leaseTTL, RedisShare: s.redisShare, DryRun: s.dryRun,
-		Sweeps: w.set.Sweeps(), Logger: log, Registerer: metrics,
+		Sweeps: w.set.Sweeps(), StartSpan: w.traces.StartSpan(), Logger: log, Registerer: metrics,
 	})
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"go/token"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -33,8 +34,10 @@ func TestEveryWarningAndErrorIsExplained(t *testing.T) {
 	page, err := os.ReadFile(logLines)
 	require.NoError(t, err)
 	found := 0
+	texts := map[string]bool{"ingest failed": true, "cleanup failed": true, "availability failed": true} // made of the program's name
 	for _, folder := range []string{
-		"../../registry", "../../janitor", "../../lease", "../../internal/gateway", "../../internal/commands", "../../internal/service", ".",
+		"../../registry", "../../janitor", "../../lease", "../../internal/gateway", "../../internal/commands", "../../internal/service",
+		"../../internal/reload", "../../internal/tracing", ".",
 		"../../orphan", "../../orphan/mongodb", "../../internal/cleanup", "../cleanup",
 		"../../availability", "../../availability/postgres", "../../internal/api", "../../internal/token", "../../internal/database",
 		"../availability",
@@ -49,6 +52,7 @@ func TestEveryWarningAndErrorIsExplained(t *testing.T) {
 			file, err := parser.ParseFile(positions, name, nil, 0)
 			require.NoError(t, err)
 			ast.Inspect(file, func(n ast.Node) bool {
+				texts[text(n)] = true // a message may have a name
 				message, ok := loggedMessage(n)
 				if !ok || unexplained[message] {
 					return true
@@ -60,6 +64,21 @@ func TestEveryWarningAndErrorIsExplained(t *testing.T) {
 		}
 	}
 	require.Greater(t, found, 30)
+	for _, row := range regexp.MustCompile("(?m)^\\| [a-z]+ \\| (?:WARN|ERROR) \\| `([^`]+)` \\|").FindAllStringSubmatch(string(page), -1) {
+		require.True(t, texts[row[1]], "%s explains %q, which nothing logs", logLines, row[1])
+	}
+}
+
+// text is what a string in the source says; "": it is none, or not known there.
+func text(n ast.Node) string {
+	switch n := n.(type) {
+	case *ast.BasicLit:
+		text, _ := strconv.Unquote(n.Value)
+		return text
+	case *ast.BinaryExpr:
+		return text(n.X) + text(n.Y)
+	}
+	return ""
 }
 
 // loggedMessage is what a call of a logger says, if n is one and its message stands in the source.

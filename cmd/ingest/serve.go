@@ -16,6 +16,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/gateway"
 	"github.com/rollcall-redis/rollcall/internal/reload"
 	"github.com/rollcall-redis/rollcall/internal/service"
+	"github.com/rollcall-redis/rollcall/internal/tracing"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -25,6 +26,7 @@ type replica struct {
 	settings *settings
 	log      *slog.Logger
 	began    time.Time
+	traces   *tracing.Tracing
 
 	clients   *service.Clients
 	inspector *service.Inspector
@@ -46,15 +48,25 @@ type replica struct {
 // and stops everything. The error is nil after ctx ended and all has stopped within the grace.
 func serve(ctx context.Context, s *settings, log *slog.Logger) (err error) {
 	r := &replica{settings: s, log: log, began: time.Now()}
+	r.traces = tracing.Start(ctx, tracing.Config{
+		Program: "ingest", Version: service.Version(), Instance: s.InstanceID, Logger: log,
+	})
+	defer r.traces.Close()
 	if r.clients, err = service.Connect(s.Redis, s.controlDeadline()); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.clients.Close()) }()
 	if err := r.assemble(ctx); err != nil {
-		return err
+		return s.beside(ctx, err)
 	}
 	defer r.http.Close()
-	return r.run(ctx)
+	return s.beside(ctx, r.run(ctx))
+}
+
+// beside adds to an error of an address in use what to type instead.
+func (s *settings) beside(ctx context.Context, err error) error {
+	return s.Beside(ctx, err, "make run ARGS='%s'", [2]string{"INGEST_ADDR", s.ingestAddr},
+		[2]string{"INGEST_TLS_ADDR", s.ingestTLSAddr}, [2]string{"INGEST_PROXY_ADDR", s.ingestProxyAddr})
 }
 
 // assemble makes a replica's parts. It asks Redis once whether it can be used, if it answers. Last
@@ -68,7 +80,7 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 	metrics.MustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	r.registry, err = registry.New(registry.Config{
-		Client: r.clients.Data, Control: r.clients.Control, Instance: s.InstanceID,
+		Client: r.clients.Data, Control: r.clients.Control, Instance: s.InstanceID, Unique: s.Unique,
 		HeartbeatInterval: s.heartbeatInterval, HeartbeatTTL: s.heartbeatTTL,
 		Drain: s.ShutdownGrace * 3 / 10, NoReverseIndex: !s.reverseIndex,
 		// The gateway is there before the first device is.
@@ -84,14 +96,18 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 		ScanCount: s.janitorScanCount, DeleteBatch: s.janitorDeleteBatch,
 		ExistsConcurrency: s.janitorExistsConcurrency, RedisShare: s.janitorRedisShare,
 		DryRun: s.janitorDryRun, Sweeps: []janitor.Sweeper{commands.NewSweep(r.registry.Layout())},
-		Logger: log, Registerer: metrics,
+		StartSpan: r.traces.StartSpan(), Logger: log, Registerer: metrics,
 	})
 	if err != nil {
 		return err
 	}
 	r.maxConns = affordable(s.ingestMaxConns)
 	if r.maxConns < s.ingestMaxConns {
-		log.Warn("INGEST_MAX_CONNS is more than the limit of open files allows and was lowered",
+		level := slog.LevelInfo // nobody has asked for as many as the default
+		if s.maxConnsGiven {
+			level = slog.LevelWarn
+		}
+		log.Log(ctx, level, "INGEST_MAX_CONNS is more than the limit of open files allows and was lowered",
 			"wanted", s.ingestMaxConns, "allowed", r.maxConns)
 	}
 	allowed := ""
@@ -101,7 +117,7 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 	r.gateway, err = gateway.New(gateway.Config{
 		Register: func(imei string) gateway.Claim { return r.registry.Register(imei) },
 		Client:   r.clients.Data, Allowed: allowed, MaxLen: s.telemetryMaxLen, MaxConns: r.maxConns,
-		Drain: s.ShutdownGrace * 3 / 10, Logger: log, Registerer: metrics,
+		Drain: s.ShutdownGrace * 3 / 10, StartSpan: r.traces.StartSpan(), Logger: log, Registerer: metrics,
 	})
 	if err != nil {
 		return err

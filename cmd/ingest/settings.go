@@ -24,6 +24,7 @@ type settings struct {
 
 	ingestAddr         string
 	ingestMaxConns     int
+	maxConnsGiven      bool // INGEST_MAX_CONNS is not the default
 	ingestTLSAddr      string
 	ingestTLSCert      string
 	ingestTLSKey       string
@@ -61,7 +62,7 @@ func (s *settings) table() []service.Setting {
 			Meaning: "Most device sockets at once. Further ones wait in the kernel's backlog, " +
 				"unanswered.",
 			Consequence: "More than the limit of open files (`ulimit -Hn`) less 256 allows is lowered to " +
-				"that, with a warning: a replica without a free descriptor could not dial Redis."},
+				"that, and the log says so: a replica without a free descriptor could not dial Redis."},
 		{Name: "INGEST_TLS_ADDR", Default: service.Off, Value: service.AddressOrOff(&s.ingestTLSAddr),
 			Meaning:     "Where devices connect by TLS, 1.2 or newer. `off`: nowhere.",
 			Consequence: "Devices prove nothing by it: they are not asked for a certificate."},
@@ -167,6 +168,7 @@ func (s *settings) share(v string) error {
 
 // check finds settings that are fine alone and unsafe together.
 func (s *settings) check(in *service.Input) {
+	s.maxConnsGiven = in.Given("INGEST_MAX_CONNS")
 	service.CheckHeartbeat(in, s.heartbeatInterval, s.heartbeatTTL)
 	if in.Understood("INGEST_TLS_ADDR") && s.ingestTLSAddr != service.Off &&
 		(s.ingestTLSCert == "" || s.ingestTLSKey == "") {

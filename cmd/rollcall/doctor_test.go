@@ -116,47 +116,6 @@ func TestDoctorFindsAClusterNode(t *testing.T) {
 	w.requireFinding("cluster", inspect.Wrong, "one node of a Redis Cluster")
 }
 
-// rights are those of docs/redis.md that the lease, the guard and the registry need.
-const rights = "+hello +ping +select +info +eval +evalsha +eval_ro +evalsha_ro +time +type +exists +get +set +del " +
-	"+pttl +pexpire +hget +hmget +hset +hdel +hincrby +hlen +hscan +sadd +srem +scard +sscan +smismember" +
-	" +xadd +xrange +xrevrange +xlen +xtrim +xinfo|stream +memory|usage +multi +exec +publish +subscribe"
-
-func TestDoctorFindsEachRightThatIsMissing(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	w := serverOf(t, server.Options())
-	w.environ = []string{"REDIS_URL=redis://fleet:secret@" + server.Addr()}
-	user := func(rules string) {
-		args := []any{"ACL", "SETUSER", "fleet", "reset", "on", ">secret", "~*", "&*"}
-		for _, rule := range strings.Fields(rules) {
-			args = append(args, rule)
-		}
-		require.NoError(t, w.client.Do(t.Context(), args...).Err())
-	}
-	for name, ask := range map[string]string{"by ACL DRYRUN": " +acl|dryrun +acl|whoami", "by a script": ""} {
-		user(rights + ask)
-		code, all := w.finds()
-		require.Equal(t, service.ExitOK, code, "%s: %v", name, all)
-		require.Equal(t, inspect.OK, all["rights"].Level, "%s: %s", name, all["rights"].Sentence)
-		for _, right := range []string{
-			"pexpire", "hdel", "hincrby", "hset", "set", "sadd", "srem", "xadd", "xinfo|stream", "evalsha", "eval",
-			"hscan", "del", "sscan",
-		} {
-			user(rights + ask + " -" + right)
-			_, all := w.finds()
-			require.Equal(t, inspect.Wrong, all["right:"+right].Level, "%s: %s: %v", name, right, all)
-		}
-		for _, right := range []string{"xtrim", "memory|usage", "publish", "subscribe"} {
-			user(rights + ask + " -" + right)
-			_, all := w.finds()
-			require.Equal(t, inspect.Warning, all["right:"+right].Level, "%s: %s: %v", name, right, all)
-		}
-		user(rights + ask + " resetkeys ~connections:* ~janitor:* ~{janitor:leader}:* ~instances:*")
-		_, all = w.finds()
-		require.Contains(t, all["right:set"].Sentence, "SET on instance:heartbeat:x", name)
-	}
-}
-
 func TestDoctorFindsWhatIsWrongWithAFleet(t *testing.T) {
 	t.Parallel()
 	w := serverOf(t, redistest.Start(t).Options())

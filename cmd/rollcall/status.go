@@ -17,8 +17,8 @@ func status() *service.Command {
 	return &service.Command{
 		Name: "rollcall status",
 		About: `rollcall status shows who leads since when, what holds the sweeping and what to do,
-each instance and in what it differs, and what was last evicted. Redis does not know
-replicas' versions and addresses: with --http these replicas are asked for theirs.`,
+each instance and in what it differs, and what was last evicted. With --http replicas
+are asked for what they do not say in Redis: version, address, last passes.`,
 		Settings: append(f.table(), f.replicas()),
 		Check:    f.check,
 		Run: f.ask(func(ctx context.Context, r *inspect.Reader, w io.Writer) error {
@@ -55,17 +55,7 @@ func (f *fleet) status(ctx context.Context, r *inspect.Reader) (inspect.Status, 
 
 // showStatus writes a status for people.
 func showStatus(w io.Writer, s inspect.Status) error {
-	return cmp.Or(showHead(w, s), showUnanswered(w, s), showInstances(w, s), showSweeps(w, s))
-}
-
-// showUnanswered writes a line for each replica that was asked in vain.
-func showUnanswered(w io.Writer, s inspect.Status) error {
-	for _, text := range s.Unanswered {
-		if err := line(w, "no answer: %s", text); err != nil {
-			return err
-		}
-	}
-	return nil
+	return cmp.Or(showHead(w, s), showInstances(w, s), showSweeps(w, s))
 }
 
 // showInstances writes a row an instance.
@@ -93,7 +83,7 @@ func showInstances(w io.Writer, s inspect.Status) error {
 		if s.Leader != nil && s.Leader.Instance == in.ID {
 			remarks = join("leads", remarks)
 		}
-		rows = append(rows, []string{in.ID, devices, alive, ago(in.LastBeat, s.Now), or(in.ExpiresIn),
+		rows = append(rows, []string{or(in.ID), devices, alive, ago(in.LastBeat, s.Now), or(in.ExpiresIn),
 			or(in.TTL), or(in.Interval), running, or(in.Version), remarks})
 	}
 	fmt.Fprintln(w)
@@ -169,7 +159,7 @@ func showHead(w io.Writer, s inspect.Status) error {
 	if s.Redis.MaxMemory > 0 {
 		limit = megabytes(s.Redis.MaxMemory) + " at most"
 	}
-	return columns(w,
+	err := columns(w,
 		[]string{"leader", leader},
 		[]string{"held by", hold},
 		[]string{"witness", "listens " + listening},
@@ -177,6 +167,10 @@ func showHead(w io.Writer, s inspect.Status) error {
 		[]string{"Redis", fmt.Sprintf("%s, %s, policy %s, %s used, %s", cmp.Or(s.Redis.Version, "version unknown"),
 			cmp.Or(s.Redis.Role, "role unknown"), cmp.Or(s.Redis.Policy, "unknown"), megabytes(s.Redis.Memory),
 			limit)})
+	for _, text := range s.Unanswered {
+		err = cmp.Or(err, line(w, "no answer: %s", text))
+	}
+	return err
 }
 
 func megabytes(n int64) string { return strconv.FormatFloat(float64(n)/(1<<20), 'f', 1, 64) + " MB" }

@@ -67,13 +67,13 @@ const (
 	endOf = "\x1b[K" // clears what is right
 )
 
-// show draws what ask says until ctx ends, and then leaves the terminal as it was. That nothing is
-// known the first time ends it. Any other error is shown below what was known last.
+// show draws what ask says until ctx ends, and then leaves the terminal as it was. An error of the
+// first time ends it. A later one is shown below what was known last.
 func (s *screen) show(
 	ctx context.Context, every time.Duration, ask func(context.Context) (inspect.Status, error),
 ) (err error) {
 	status, err := askWithin(ctx, ask)
-	if status.Instances == nil {
+	if err != nil || ctx.Err() != nil {
 		return ignoreEnd(ctx, err)
 	}
 	if _, err := io.WriteString(s.w, enter); err != nil {
@@ -89,7 +89,7 @@ func (s *screen) show(
 			return nil
 		}
 		var now inspect.Status
-		if now, err = askWithin(ctx, ask); now.Instances != nil {
+		if now, err = askWithin(ctx, ask); err == nil {
 			status = now
 		}
 	}

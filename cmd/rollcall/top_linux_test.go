@@ -8,10 +8,11 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/service"
@@ -22,18 +23,23 @@ func terminal(t *testing.T) (program, person *os.File) {
 	t.Helper()
 	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	require.NoError(t, err)
-	fd := int(person.Fd())
-	require.NoError(t, unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0))
-	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
-	require.NoError(t, err)
-	program, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	var locked, n int32
+	ioctl(t, person, syscall.TIOCSPTLCK, unsafe.Pointer(&locked))
+	ioctl(t, person, syscall.TIOCGPTN, unsafe.Pointer(&n))
+	program, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0)
 	require.NoError(t, err)
 	return program, person
 }
 
+func ioctl(t *testing.T, of *os.File, request uintptr, to unsafe.Pointer) {
+	t.Helper()
+	_, _, fault := syscall.Syscall(syscall.SYS_IOCTL, of.Fd(), request, uintptr(to))
+	require.Zero(t, fault, fault.Error())
+}
+
 func resize(t *testing.T, of *os.File, width, height uint16) {
 	t.Helper()
-	require.NoError(t, unix.IoctlSetWinsize(int(of.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: height, Col: width}))
+	ioctl(t, of, syscall.TIOCSWINSZ, unsafe.Pointer(&[4]uint16{height, width}))
 }
 
 func TestTopOnATerminalFollowsItsSizeAndEndsWithStatusZero(t *testing.T) {

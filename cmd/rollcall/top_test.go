@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/inspect"
+	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/service"
 )
 
@@ -36,9 +38,10 @@ func TestAPageFitsTheTerminalAndBeginsWithWhatMatters(t *testing.T) {
 func TestTheTerminalIsDrawnOverAndLeftAsItWas(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var out bytes.Buffer
-		width, height := 20, 8
-		s := screen{w: &out, size: func() (int, int, error) { return width, height, nil }}
+		var out process.Buffer
+		var height atomic.Int64
+		height.Store(8)
+		s := screen{w: &out, size: func() (int, int, error) { return 20, int(height.Load()), nil }}
 		ctx, stop := context.WithCancel(t.Context())
 		asked := 0
 		ended := make(chan error, 1)
@@ -51,19 +54,21 @@ func TestTheTerminalIsDrawnOverAndLeftAsItWas(t *testing.T) {
 				return sampleStatus(), nil
 			})
 		}()
+		before := 0
 		drawn := func() string {
 			synctest.Wait()
-			defer out.Reset()
-			return out.String()
+			all := out.String()
+			defer func() { before = len(all) }()
+			return all[before:]
 		}
 
 		first := drawn()
 		require.True(t, strings.HasPrefix(first, enter+home+"rollcall top, 2030-0"+endOf+"\r\n"), "%q", first)
-		require.Equal(t, height-1, strings.Count(first, "\r\n"))
+		require.Equal(t, 7, strings.Count(first, "\r\n"))
 		require.True(t, strings.HasSuffix(first, rest))
-		height = 4
+		height.Store(4)
 		time.Sleep(sizeEvery + time.Millisecond)
-		require.Equal(t, height-1, strings.Count(drawn(), "\r\n"), "at once")
+		require.Equal(t, 3, strings.Count(drawn(), "\r\n"), "at once")
 		require.Less(t, time.Since(begun), time.Second)
 		time.Sleep(10 * time.Second)
 		require.Contains(t, drawn(), "\r\nno answer now: away"+endOf)

@@ -47,7 +47,7 @@ func showVerification(w io.Writer, v inspect.Verification) error {
 		if o.Alive {
 			alive = "yes"
 		}
-		rows = append(rows, []string{o.Owner, alive, strconv.Itoa(o.Entries), strconv.Itoa(o.NotIndexed),
+		rows = append(rows, []string{or(o.Owner), alive, strconv.Itoa(o.Entries), strconv.Itoa(o.NotIndexed),
 			strconv.Itoa(o.NotEntries)})
 	}
 	fmt.Fprintln(w)

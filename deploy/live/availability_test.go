@@ -2,10 +2,11 @@ package live
 
 import (
 	"context"
+	"net/http"
 	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/golang-jwt/jwt/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/availability/postgres"
@@ -54,10 +55,11 @@ func available(d *dispatch, staleAfter int, more ...string) func(r *rig) {
 // onDispatch is a scene with a dispatch of its own.
 func onDispatch(alert, fault string, settings []string, strike func(r *rig, d *dispatch)) scene {
 	d := &dispatch{}
-	return scene{
-		alert: alert, fault: fault, fleet: available(d, 6, settings...),
-		strike: func(r *rig) { strike(r, d) },
+	s := scene{alert: alert, fault: fault, fleet: available(d, 6, settings...)}
+	if strike != nil {
+		s.strike = func(r *rig) { strike(r, d) }
 	}
+	return s
 }
 
 var scenesOfAvailability = []scene{
@@ -66,21 +68,28 @@ var scenesOfAvailability = []scene{
 			p.Kill()
 		}
 	}),
-	onDispatch("AvailabilityMirrorNotWhole", "`mitras:seeded` is deleted, and the replicas' user may not write it", nil,
+	onDispatch("AvailabilityMirrorNotWhole",
+		"`mitras:seeded` is deleted, and the replicas' user of Redis may not `SET` it", nil,
 		func(r *rig, _ *dispatch) {
-			r.deny("~[^m]*", "~mitra:*", "~mitras:[^s]*", "%R~mitras:s*")
+			r.deny("~[^m]*", "~mitra:*", "~mitras:[^s]*", "~mitras:seeding", "(~* &* +@all -set)")
 			r.must("DEL", "mitras:seeded")
 		}),
 	onDispatch("AvailabilityPostgresAway", "Postgres is killed", nil, func(_ *rig, d *dispatch) { d.pg.Kill() }),
+	// The feed has a connection of its own, so Postgres is known to answer.
 	onDispatch("AvailabilityReadsFail",
-		"the replicas' user of Redis loses the right to `SMISMEMBER`, and a migration that hangs has locked `mitras`", nil,
+		"the replicas' user of Redis loses the right to `SMISMEMBER`, and writers who wait for a lock on `mitras` have all connections", nil,
 		func(r *rig, d *dispatch) {
-			tx, err := d.db.BeginTx(r.t.Context(), pgx.TxOptions{})
+			tx, err := d.db.Begin(r.t.Context())
 			require.NoError(r.t, err)
 			r.t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 			_, err = tx.Exec(r.t.Context(), "LOCK TABLE mitras IN ACCESS EXCLUSIVE MODE")
 			require.NoError(r.t, err)
 			r.must("ACL", "SETUSER", "default", "-smismember")
+			for i := range 12 {
+				id := d.force.IDs()[i]
+				r.again(100*time.Millisecond, func(ctx context.Context) { r.ask(ctx, "mitra", id, "POST", "mitra/offline") })
+			}
+			r.again(100*time.Millisecond, func(ctx context.Context) { r.ask(ctx, "service", "dispatch", "GET", "available") })
 		}),
 	onDispatch("AvailabilityFallsBack", "the replicas' user of Redis loses the right to `SMISMEMBER`", nil,
 		func(r *rig, _ *dispatch) { r.must("ACL", "SETUSER", "default", "-smismember") }),
@@ -97,9 +106,32 @@ var scenesOfAvailability = []scene{
 	}),
 	onDispatch("AvailabilityNobodyGoesOffline", "`MITRA_AUTO_OFFLINE_SWEEP_SECONDS` is an hour", []string{
 		"MITRA_AUTO_OFFLINE_SWEEP_SECONDS=3600",
-	}, func(*rig, *dispatch) {}),
+	}, nil),
 	onDispatch("AvailabilityManyGoOffline", "a third of the apps die", nil, func(_ *rig, d *dispatch) { d.force.Kill(20) }),
 	onDispatch("AvailabilityHeartbeatsNotStored", "`HEARTBEAT_MIRROR_INTERVAL_SECONDS` is an hour", []string{
 		"HEARTBEAT_MIRROR_INTERVAL_SECONDS=3600",
-	}, func(*rig, *dispatch) {}),
+	}, nil),
 }
+
+// ask makes a request of the API as somebody. What the answer is does not matter.
+func (r *rig) ask(ctx context.Context, as, subject, method, path string) {
+	claims := jwt.MapClaims{"sub": subject, "userType": as, "exp": time.Now().Add(time.Hour).Unix()}
+	token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, claims).SignedString([]byte(secret))
+	if err != nil {
+		return
+	}
+	url := "http://" + r.jobs["availability"][0].http + "/api/v1/" + path
+	req, err := http.NewRequestWithContext(ctx, method, url, nil)
+	if err != nil {
+		return
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	answer, err := asker.Do(req)
+	if err != nil {
+		return
+	}
+	_ = answer.Body.Close()
+}
+
+// asker keeps no connection open, since those would look like leaks.
+var asker = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}

@@ -60,9 +60,9 @@ var scenesOfCleanup = []scene{
 	},
 	{
 		alert:  "CleanupNotRunning",
-		fault:  "a million keys more, and `CLEANUP_REDIS_SHARE=0.001`: no pass comes to its end",
-		fleet:  cleanup(10, "CLEANUP_REDIS_SHARE=0.001"),
-		strike: func(r *rig) { r.users("many", 500_000, true) },
+		fault:  "200,000 keys more, and `CLEANUP_REDIS_SHARE=0.005`: no cycle comes to its end in time",
+		fleet:  cleanup(10, "CLEANUP_REDIS_SHARE=0.005"),
+		strike: func(r *rig) { r.users("many", 100_000, true) },
 	},
 	{
 		alert: "CleanupCycleSlow", fault: "40,000 keys more, and `CLEANUP_REDIS_SHARE=0.01`",
@@ -70,7 +70,7 @@ var scenesOfCleanup = []scene{
 		strike: func(r *rig) { r.users("many", 20_000, true) },
 	},
 	{
-		alert: "CleanupRemovesMuch", fault: "the application leaves 1,500 orphans at once", fleet: cleanup(10),
+		alert: "CleanupRemovesMuch", fault: "the application leaves 1,500 orphans at once", fleet: cleanup(3000),
 		strike: func(r *rig) { r.users("gone", 1500, false) },
 	},
 }

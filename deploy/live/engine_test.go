@@ -38,7 +38,7 @@ var scenesOfTheEngine = []scene{
 	},
 	{
 		alert: "RollcallLeaseFlaps", fault: "one leader after the other is suspended (SIGSTOP) until another leads, five times",
-		fleet: ingest("JANITOR_LEASE_TTL=1200ms", "HEARTBEAT_INTERVAL=4s", "HEARTBEAT_TTL=20s"),
+		fleet: ingest("JANITOR_LEASE_TTL=1200ms", "HEARTBEAT_INTERVAL=3s", "HEARTBEAT_TTL=9s"),
 		strike: func(r *rig) {
 			for range 5 {
 				var leader *replica

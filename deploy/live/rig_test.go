@@ -25,6 +25,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/internal/simulate"
+	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
 const (
@@ -198,7 +199,10 @@ func (r *rig) background(run func(context.Context)) {
 
 func (r *rig) await(what string, holds func() bool) {
 	r.t.Helper()
-	require.Eventually(r.t, holds, patience, poll, what)
+	for until := time.Now().Add(patience); !holds(); {
+		require.True(r.t, time.Now().Before(until), "waited in vain: %s", what)
+		require.True(r.t, wait.For(r.t.Context(), poll))
+	}
 }
 
 // query asks Prometheus for the value now.

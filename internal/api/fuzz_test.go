@@ -67,7 +67,7 @@ func alone(t testing.TB, source availability.Source) *api.API {
 		Source: source, Client: rdb, Control: ctl, Layout: guard.Layout{Prefix: "x:"}, Logger: log,
 	})
 	require.NoError(t, err)
-	tokens, err := token.New(t.Context(), token.Config{Secret: secret})
+	tokens, err := token.New(t.Context(), token.Config{Secrets: func() []string { return []string{secret} }})
 	require.NoError(t, err)
 	a, err := api.New(api.Config{Mirror: mirror, Source: source, Tokens: tokens, Logger: log})
 	require.NoError(t, err)

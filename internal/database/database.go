@@ -10,7 +10,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rollcall-redis/rollcall/availability"
@@ -21,8 +23,9 @@ import (
 
 // Config is what a Database is made of. URL is required.
 type Config struct {
-	URL        string // of the database
-	Migrate    bool   // make what the schema lacks, or only look for it
+	URL        string        // of the database
+	Password   func() string // as it is now, in place of the URL's; nil: the URL's
+	Migrate    bool          // make what the schema lacks, or only look for it
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // nil: no metrics are registered
 }
@@ -68,7 +71,11 @@ const (
 
 // Open makes the connections' pool. It does not wait for the server.
 func Open(ctx context.Context, c Config) (*Database, error) {
-	source, err := postgres.Open(ctx, c.URL)
+	var opts []postgres.Option
+	if c.Password != nil {
+		opts = append(opts, postgres.Password(c.Password))
+	}
+	source, err := postgres.Open(ctx, c.URL, opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -85,6 +92,20 @@ func Open(ctx context.Context, c Config) (*Database, error) {
 		}
 	}
 	return d, nil
+}
+
+// Try opens a connection with this password, in place of the URL's. nil: PostgreSQL let it in.
+func Try(ctx context.Context, url, password string) error {
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return err
+	}
+	config.ConnConfig.Password = password
+	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig)
+	if err != nil {
+		return err
+	}
+	return conn.Close(ctx)
 }
 
 // Feed is the source's, and notes how it went.

@@ -79,6 +79,10 @@ type Config struct {
 	// stop; 0 means 5 s. Then they are closed. A write that still waits for Redis ends by its own
 	// deadline, ten seconds from its beginning, or when Client is closed.
 	Drain time.Duration
+	// StartSpan, if not nil, is told of each registration: see janitor.Config. No attribute names the
+	// device.
+	StartSpan func(ctx context.Context, name string, attrs ...slog.Attr) (
+		_ context.Context, end func(err error, attrs ...slog.Attr))
 	// Logger defaults to slog.Default, Registerer to none.
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"sync"
@@ -84,6 +85,8 @@ type session struct {
 	imei   string    // empty until the handshake
 	claim  Claim     // nil until then
 	paid   time.Time // the device has used up its rate until then: see rate.go
+	// ends the span of the registration; nil: there is none
+	endSpan func(error, ...slog.Attr)
 
 	came         time.Time     // admission's, like the next: when it was accepted
 	unidentified *list.Element // its place in the list while no IMEI has come
@@ -211,6 +214,7 @@ func (s *session) within(d time.Duration, late string) error {
 // serve returns why the socket must end.
 func (s *session) serve(ctx context.Context) error {
 	err := s.greet(ctx)
+	s.greeted(ctx, err)
 	s.g.metrics.handshakes.WithLabelValues(handshakeOutcome(err)).Inc()
 	if err != nil {
 		return err
@@ -313,6 +317,7 @@ func (s *session) greet(ctx context.Context) error {
 	}
 	imei, err := s.reader.IMEI()
 	if err == nil {
+		s.beginSpan(ctx)
 		if !teltonika.LuhnValid(imei) {
 			s.g.metrics.luhn.Inc() // too many genuine devices fail this to refuse them
 		}

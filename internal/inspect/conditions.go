@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 )
@@ -65,6 +66,9 @@ func (r *Reader) Gone(ctx context.Context, id string) (bool, string, error) {
 	index := p.SCard(ctx, r.keys.Devices(id))
 	if err := exec(ctx, p, "the owner's keys"); err != nil {
 		return false, "", err
+	}
+	if err := cmp.Or(onRoster.Err(), index.Err()); err != nil { // what cannot be read is perhaps there
+		return false, "", fmt.Errorf("inspect: read the owner's keys: %w", err)
 	}
 	switch {
 	case beat.Val() > 0:

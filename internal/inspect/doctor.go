@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 )
 
 // Level says how bad a finding is.
@@ -33,7 +32,6 @@ type Diagnosis struct {
 // patient is what the checks look at. They are asked only while the server answers.
 type patient struct {
 	*Reader
-	now    time.Time
 	server Server
 	status Status // of the fleet
 }
@@ -78,9 +76,9 @@ var ofFleet = []check{
 // that the server does not answer: all else is a finding.
 func (r *Reader) Doctor(ctx context.Context) (Diagnosis, error) {
 	p := &patient{Reader: r}
-	var err error
-	if p.now, err = r.now(ctx); err != nil {
-		return Diagnosis{}, err
+	err := r.client.Ping(ctx).Err()
+	if err != nil && !Refused(err) { // what is refused has a line of its own
+		return Diagnosis{}, fmt.Errorf("inspect: ping: %w", err)
 	}
 	if p.server, err = r.server(ctx); err != nil {
 		return Diagnosis{}, err

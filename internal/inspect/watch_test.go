@@ -13,8 +13,6 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/timeline"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
-
 // logged writes the eviction log and the timeline as leaders do.
 type logged struct {
 	t *testing.T

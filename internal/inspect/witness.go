@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -51,28 +50,18 @@ func (w Witness) heard(now time.Time) bool {
 	return !w.LastTick.IsZero() && since <= w.gap && since > -clockWarn
 }
 
-// witness reads what guard's witness.lua has written; see there for the fields.
+// witness reads what is on record of it.
 func (r *Reader) witness(ctx context.Context) (Witness, error) {
-	v, err := r.client.HMGet(ctx, r.keys.Witness(), "since", "last", "hold", "reason", "evicted_total",
-		"gap", "grace", "largest", "disagreed").Result()
+	is, err := guard.ReadWitness(ctx, r.client, r.keys)
 	if err != nil {
-		return Witness{}, fmt.Errorf("inspect: read the witness: %w", err)
+		return Witness{}, fmt.Errorf("inspect: %w", err)
 	}
-	text := func(i int) string { s, _ := v[i].(string); return s }
-	num := func(i int) int64 { n, _ := strconv.ParseInt(text(i), 10, 64); return n }
-	at := func(i int) (t time.Time) {
-		if n := num(i); n > 0 {
-			t = time.UnixMilli(n)
-		}
-		return t
-	}
-	ms := func(i int) time.Duration { return time.Duration(num(i)) * time.Millisecond }
 	w := Witness{
-		Since: at(0), LastTick: at(1), LastHold: at(2), Reason: text(3), Evicted: uint64(max(0, num(4))),
-		gap: ms(5), need: max(ms(6), ms(7)), disagreed: at(8),
+		Since: is.Since, LastTick: is.LastTick, LastHold: is.LastHold, Reason: is.Reason, Evicted: is.Evicted,
+		gap: is.Gap, need: max(is.Grace, is.Largest), disagreed: is.Disagreed,
 	}
-	if grace := ms(6); grace > 0 {
-		w.TTL = grace - guard.Timing{}.Grace()
+	if is.Grace > 0 {
+		w.TTL = is.Grace - guard.Timing{}.Grace()
 		w.Interval = w.TTL - 2*w.gap
 	}
 	return w, nil

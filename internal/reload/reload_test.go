@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -206,9 +207,10 @@ func TestAValueIsInUseWhenItHasProvedItself(t *testing.T) {
 		write(t, path, "first")
 		f, err := Open("SECRET_FILE", Line, path)
 		require.NoError(t, err, "at start nothing is proved: there is no other value")
-		accepted := "second"
+		var accepted atomic.Value
+		accepted.Store("second")
 		f.Prove(func(_ context.Context, v string) error {
-			if v != accepted {
+			if v != accepted.Load() {
 				return errors.New("refused")
 			}
 			return nil
@@ -221,7 +223,7 @@ func TestAValueIsInUseWhenItHasProvedItself(t *testing.T) {
 		write(t, path, "third")
 		b.looks()
 		require.Equal(t, "first", f.Get())
-		accepted = "third"
+		accepted.Store("third")
 		b.looks()
 		require.Equal(t, "third", f.Get())
 		require.Zero(t, b.failing())

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
 	"net/url"
@@ -19,7 +20,7 @@ import (
 )
 
 // action is what an administrator's request does. do gets the parameters that were given, all of
-// them known ones, and returns the answer.
+// them known ones, and returns the answer. Each may be given "who" asks, for the log.
 type action struct {
 	known []string
 	do    func(ctx context.Context, p url.Values) (any, error)
@@ -29,7 +30,7 @@ type action struct {
 func (s *HTTP) actions() map[string]action {
 	return map[string]action{
 		"/api/v1/sweep": {[]string{"dry_run", "owner", "sweep"}, s.sweep},
-		"/api/v1/pause": {[]string{"who", "why", "for", "until"}, s.pause},
+		"/api/v1/pause": {[]string{"why", "for", "until"}, s.pause},
 		"/api/v1/resume": {nil, func(ctx context.Context, _ url.Values) (any, error) {
 			return map[string]any{"paused": nil}, s.cfg.Janitor.Resume(ctx)
 		}},
@@ -41,18 +42,10 @@ func (s *HTTP) actions() map[string]action {
 	}
 }
 
-// token is the administrator's, as it is now; empty: there is none.
-func (s *HTTP) token() string {
-	if s.cfg.Token == nil {
-		return ""
-	}
-	return s.cfg.Token()
-}
-
 // admin lets a request through to a if it carries the token, and writes what a returns.
 func (s *HTTP) admin(a action) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		wanted := s.token()
+		wanted := s.cfg.Token()
 		if wanted == "" {
 			fail(w, http.StatusForbidden, "admin requests are off: ADMIN_TOKEN is not set")
 			return
@@ -69,17 +62,21 @@ func (s *HTTP) admin(a action) http.Handler {
 		r.Body = http.MaxBytesReader(w, r.Body, 64<<10)
 		// A sweep takes its time. A writer that has no deadline (in a test) answers all the same.
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(sweepTimeout + writeTimeout))
-		p, err := params(r, a.known)
+		p, err := params(r, append(a.known, "who"))
+		log := s.cfg.Logger.With("path", r.URL.Path, "peer", r.RemoteAddr)
+		for _, name := range slices.Sorted(maps.Keys(p)) {
+			log = log.With(name, p.Get(name))
+		}
 		var v any
 		if err == nil {
 			v, err = a.do(r.Context(), p)
 		}
 		if err != nil {
-			s.cfg.Logger.Info("admin request failed", "path", r.URL.Path, "peer", r.RemoteAddr, "error", err)
+			log.Info("admin request failed", "error", err)
 			failWith(w, err)
 			return
 		}
-		s.cfg.Logger.Info("admin request done", "path", r.URL.Path, "peer", r.RemoteAddr)
+		log.Info("admin request done")
 		answer(w, http.StatusOK, v)
 	})
 }

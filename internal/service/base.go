@@ -15,7 +15,8 @@ import (
 type Base struct {
 	Cluster       bool // REDIS_URL may name a Redis Cluster; to be set before Table
 	Redis         Redis
-	InstanceID    string // empty: the registry chooses one
+	InstanceID    string // chosen by Serving if none was given
+	Unique        bool   // it was: no other process has had it
 	HTTPAddr      string
 	AdminToken    Secret // as at the start; empty: requests that change something are off
 	ShutdownGrace time.Duration

@@ -15,6 +15,8 @@ import (
 	"syscall"
 
 	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/rollcall-redis/rollcall/registry"
 )
 
 // Exit statuses.
@@ -87,7 +89,7 @@ func Main(c *Command) {
 
 // commandName is what a mistyped command may look like to be repeated; anything else might be a URL
 // with a password.
-var commandName = regexp.MustCompile(`^[a-z][a-z-]{0,20}$`)
+var commandName = regexp.MustCompile(`^[A-Za-z][A-Za-z_-]{0,20}$`)
 
 // Execute runs the command, or the one of its commands that the first argument names. It returns
 // the exit status.
@@ -135,6 +137,11 @@ func (c *Command) Serving(b *Base, serve func(context.Context, *slog.Logger) err
 		if b.LogFormat == "json" {
 			log = slog.New(slog.NewJSONHandler(stderr, options))
 		}
+		// Here and not by the registry, so that the first line has it, too.
+		if b.InstanceID == "" {
+			b.InstanceID, b.Unique = registry.UniqueInstance(), true
+		}
+		log = log.With("instance", b.InstanceID)
 		log.Info("starting", "version", Version(), slog.Any("settings", slog.GroupValue(c.shown...)))
 		if err := serve(ctx, log); err != nil {
 			log.Error(c.Name+" failed", "error", err)

@@ -76,6 +76,8 @@ func TestTheExitStatusSaysWhatHappened(t *testing.T) {
 		{nil, nil, ExitOK, "", ""},
 		{nil, failed, ExitFailed, "", "greet: no luck\n"},
 		{[]string{"fail"}, nil, ExitFailed, "", "in my words\n"},
+		{[]string{"Fail"}, nil, ExitUsage, "", "greet: unknown command \"Fail\": did you mean fail? (greet -h shows all)\n"},
+		{[]string{"--nmae=x"}, nil, ExitUsage, "", "greet: settings: 1 wrong:\n  --nmae: no such flag; greet -h lists them\n(greet -h shows every flag)\n"},
 		{[]string{"fial"}, nil, ExitUsage, "", "greet: unknown command \"fial\": did you mean fail? (greet -h shows all)\n"},
 		{[]string{"--nope"}, nil, ExitUsage, "", "greet: settings: 1 wrong:\n  --nope: no such flag; greet -h lists them\n(greet -h shows every flag)\n"},
 		{[]string{"fail", "--version"}, nil, ExitOK, "greet " + Version() + "\n", ""},

@@ -84,3 +84,14 @@ func TestAShellThatIsNotKnownIsAFault(t *testing.T) {
 		require.Contains(t, said.String(), "expected one of bash, zsh and fish")
 	}
 }
+
+func TestAFlagIsNamedWithTheNearestOne(t *testing.T) {
+	t.Parallel()
+	rows := []Setting{{Name: "REDIS_URL"}, {Name: "follow"}, {Name: "HEARTBEAT_TTL"}}
+	for word, want := range map[string]string{
+		"folow": ", did you mean --follow?", "redis-ulr": ", did you mean --redis-url?", "HEARTBEAT-TTL": ", did you mean --heartbeat-ttl?",
+		"heartbeat-interval": "", "url": "", "x": "", "": "",
+	} {
+		require.Equal(t, want, nearestFlag(word, rows), word)
+	}
+}

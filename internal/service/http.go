@@ -121,6 +121,9 @@ func (s *HTTP) Addr() string { return s.ln.Addr().String() }
 func (s *HTTP) Close() { _ = s.ln.Close() }
 
 func newHTTP(cfg HTTPConfig, ln net.Listener) *HTTP {
+	if cfg.Token == nil {
+		cfg.Token = func() string { return "" }
+	}
 	s := &HTTP{cfg: cfg, ln: ln, template: template.Must(pageTemplate.Clone())}
 	if ln != nil {
 		s.address = reachable(ln.Addr())
@@ -225,7 +228,7 @@ func (s *HTTP) self() self {
 	st := s.cfg.Status().common()
 	return self{
 		Instance: st.Instance, Program: s.cfg.Program, Version: st.Version, Address: s.address,
-		Admin: s.token() != "", problems: st.problems(),
+		Admin: s.cfg.Token() != "", problems: st.problems(),
 	}
 }
 

@@ -110,7 +110,11 @@ func (i *Inspector) ask(ctx context.Context) (answered bool, err error) {
 		}
 	}
 	if len(off) > 0 && !slices.Equal(off, i.off) {
-		i.log.Warn("checks are off, since this Redis does not report what they need",
+		level := slog.LevelWarn
+		if i.clients.Embedded != "" { // it was warned of already
+			level = slog.LevelInfo
+		}
+		i.log.Log(ctx, level, "checks are off, since this Redis does not report what they need",
 			"server", i.clients.Server, "checks", off)
 	}
 	i.warnings, i.off = warnings, off

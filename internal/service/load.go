@@ -180,15 +180,17 @@ func (c *Command) fromArgs(in *Input, rows []Setting, args []string) error {
 			continue
 		}
 		name, _, hasValue := strings.Cut(strings.TrimLeft(args[at-1], "-"), "=")
-		shown := "--" + name
+		shown, near := "--"+name, ""
 		switch {
 		case fs.Lookup(name) != nil:
 			in.Fault("%s: expected a value", shown)
 			continue
 		case !flagName.MatchString(name):
 			shown = fmt.Sprintf("argument %d", at)
+		default:
+			near = nearestFlag(name, rows)
 		}
-		in.Fault("%s: no such flag; %s -h lists them", shown, c.Name)
+		in.Fault("%s: no such flag%s; %s -h lists them", shown, near, c.Name)
 		// Its value, if it has one, is not a fault of its own.
 		if !hasValue && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
 			rest = rest[1:]

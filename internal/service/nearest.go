@@ -6,9 +6,8 @@ import "strings"
 // most two, or "".
 func (c *Command) nearest(word string) string {
 	best, least := "", 3
-	for _, sub := range c.Commands {
-		name := strings.TrimPrefix(sub.Name, c.Name+" ")
-		if d := distance(word, name); d < least && d < len(name) {
+	for _, name := range c.words() {
+		if d := distance(strings.ToLower(word), name); d < least && d < len(name) {
 			best, least = name, d
 		}
 	}
@@ -16,6 +15,21 @@ func (c *Command) nearest(word string) string {
 		return ""
 	}
 	return ": did you mean " + best + "?"
+}
+
+// nearestFlag is ", did you mean --x?" for the flag that differs least from a word, in a quarter of
+// its letters at most, or "".
+func nearestFlag(word string, rows []Setting) string {
+	best, least := "", len(word)/4+1
+	for _, s := range rows {
+		if d := distance(strings.ToLower(word), s.flag()); d < least {
+			best, least = s.flag(), d
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return ", did you mean --" + best + "?"
 }
 
 // distance is how many letters must be added, dropped or changed to make b of a (Levenshtein).

@@ -238,6 +238,9 @@ type Clients struct {
 	mini    *miniredis.Miniredis
 }
 
+// embeddedAt begins the name of an embedded server.
+const embeddedAt = "embedded at "
+
 // blockingPool is enough for one reader, and for a connection that is given up.
 const blockingPool = 2
 
@@ -259,7 +262,7 @@ func Connect(target Redis, within time.Duration) (*Clients, error) {
 			return nil, fmt.Errorf("service: embedded Redis: %w", err)
 		}
 		c.Embedded = c.mini.Addr()
-		c.Server = "embedded at " + c.Embedded
+		c.Server = embeddedAt + c.Embedded
 		target = Redis{Single: &redis.Options{Addr: c.Embedded}}
 	}
 	c.Data = target.client(l, false, math.MaxInt64, 0)

@@ -78,7 +78,7 @@ func (e Event) values() []string {
 	v := []string{"kind", string(e.Kind)}
 	add := func(field, text string) {
 		if text != "" {
-			v = append(v, field, text[:min(len(text), longest)])
+			v = append(v, field, strings.ToValidUTF8(text[:min(len(text), longest)], ""))
 		}
 	}
 	add("instance", e.Instance)

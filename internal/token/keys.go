@@ -21,10 +21,12 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// Config says which tokens are good. At least one of Secret and JWKS is needed.
+// Config says which tokens are good. At least one of Secrets and JWKS is needed.
 type Config struct {
-	Secret string // for HS256, of at least LeastSecret bytes; empty: HS256 is refused
-	JWKS   string // a file or an http(s) URL with public keys; empty: there are none
+	// Secrets are those for HS256 as they are now, each of at least LeastSecret bytes: a token may be
+	// signed with any of them. nil: HS256 is refused.
+	Secrets func() []string
+	JWKS    string // a file or an http(s) URL with public keys; empty: there are none
 
 	Refresh time.Duration // from one look at the JWKS to the next; default 5 m
 	Again   time.Duration // after a failure, and the least between two looks; default 5 s

@@ -1,6 +1,6 @@
 // Package token verifies the JSON Web Tokens that callers of an HTTP API carry.
 //
-//	v, err := token.New(token.Config{Secret: secret, JWKS: "https://auth.example/jwks.json"})
+//	v, err := token.New(ctx, token.Config{Secrets: secrets, JWKS: "https://auth.example/jwks.json"})
 //	go v.Run(ctx)                                    // keeps the keys of JWKS new
 //	caller, err := v.Verify(ctx, r.Header.Get("Authorization"))
 //
@@ -66,7 +66,7 @@ const LeastSecret = 32
 
 // A Verifier verifies tokens. Safe for concurrent use.
 type Verifier struct {
-	secret  []byte
+	secrets func() []string
 	methods []string
 	keys    *keySet // nil: there is no JWKS
 	parser  *jwt.Parser
@@ -80,10 +80,10 @@ type claims struct {
 // New returns a Verifier, or what is wrong with the configuration: a file that cannot be read is
 // an error, a URL that does not answer is not.
 func New(ctx context.Context, c Config) (*Verifier, error) {
-	v := &Verifier{secret: []byte(c.Secret)}
-	if c.Secret != "" {
-		if len(c.Secret) < LeastSecret {
-			return nil, fmt.Errorf("token: the secret has less than %d bytes", LeastSecret)
+	v := &Verifier{secrets: c.Secrets}
+	if c.Secrets != nil {
+		if slices.ContainsFunc(c.Secrets(), func(s string) bool { return len(s) < LeastSecret }) {
+			return nil, fmt.Errorf("token: a secret has less than %d bytes", LeastSecret)
 		}
 		v.methods = append(v.methods, hs256)
 	}
@@ -133,7 +133,11 @@ func (v *Verifier) keyFor(ctx context.Context, t *jwt.Token) (any, error) {
 	case !slices.Contains(v.methods, alg):
 		return nil, refused("algorithm %s is not accepted; expected %s", alg, strings.Join(v.methods, ", "))
 	case alg == hs256:
-		return v.secret, nil
+		var set jwt.VerificationKeySet
+		for _, secret := range v.secrets() {
+			set.Keys = append(set.Keys, []byte(secret))
+		}
+		return set, nil
 	}
 	return v.keys.find(ctx, t)
 }

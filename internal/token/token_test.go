@@ -81,6 +81,9 @@ func file(t testing.TB, raw []byte) string {
 	return name
 }
 
+// these are the secrets that there are.
+func these(secrets ...string) func() []string { return func() []string { return secrets } }
+
 func refusedFor(t testing.TB, v *Verifier, token, reason string) {
 	t.Helper()
 	_, err := v.Verify(t.Context(), token)
@@ -104,7 +107,7 @@ func TestTokensOfEachAlgorithmAreTakenWithTheKeyThatKidNames(t *testing.T) {
 	edPublic, ed, err := ed25519.GenerateKey(rand.Reader)
 	require.NoError(t, err)
 	raw := jwks(t, map[string]crypto.PublicKey{"r": rsaKey.Public(), "e": ec.Public(), "d": edPublic})
-	v, err := New(t.Context(), Config{Secret: secret, JWKS: file(t, raw), Logger: quiet})
+	v, err := New(t.Context(), Config{Secrets: these(secret), JWKS: file(t, raw), Logger: quiet})
 	require.NoError(t, err)
 	for _, token := range []string{
 		signed(t, jwt.SigningMethodHS256, "", []byte(secret), claimsOf(Mitra, strings.ToUpper(id))),
@@ -138,12 +141,12 @@ func TestOnlyWhatIsConfiguredIsAccepted(t *testing.T) {
 	refusedFor(t, v, ours, "HS256 is not accepted; expected RS256, ES256, EdDSA")
 	_, err = v.Verify(t.Context(), theirs)
 	require.NoError(t, err)
-	v, err = New(t.Context(), Config{Secret: secret, Logger: quiet})
+	v, err = New(t.Context(), Config{Secrets: these(secret), Logger: quiet})
 	require.NoError(t, err)
 	refusedFor(t, v, theirs, "ES256 is not accepted; expected HS256")
 	for name, c := range map[string]Config{
 		"neither":                {},
-		"short":                  {Secret: secret[1:]},
+		"short":                  {Secrets: these(secret[1:])},
 		"no such file":           {JWKS: "/nowhere/jwks.json", Logger: quiet},
 		"a file that is no JWKS": {JWKS: file(t, []byte("{}")), Logger: quiet},
 		"a file that is no JSON": {JWKS: file(t, []byte("keys")), Logger: quiet},
@@ -156,7 +159,7 @@ func TestOnlyWhatIsConfiguredIsAccepted(t *testing.T) {
 
 func TestATokenNeedsItsWordAndATime(t *testing.T) {
 	t.Parallel()
-	v, err := New(t.Context(), Config{Secret: secret})
+	v, err := New(t.Context(), Config{Secrets: these(secret)})
 	require.NoError(t, err)
 	good := signed(t, jwt.SigningMethodHS256, "", []byte(secret), claimsOf(Admin, "root"))
 	caller, err := v.Verify(t.Context(), "bearer"+good[len("Bearer"):])
@@ -268,7 +271,7 @@ func TestKeysOfAFileAreReadAgainAndAgain(t *testing.T) {
 func FuzzVerify(f *testing.F) {
 	ec := ecKey(f)
 	v, err := New(f.Context(), Config{
-		Secret: secret, JWKS: file(f, jwks(f, map[string]crypto.PublicKey{"e": ec.Public()})), Logger: quiet,
+		Secrets: these(secret), JWKS: file(f, jwks(f, map[string]crypto.PublicKey{"e": ec.Public()})), Logger: quiet,
 	})
 	require.NoError(f, err)
 	good := signed(f, jwt.SigningMethodHS256, "", []byte(secret), claimsOf(Mitra, id))
@@ -296,4 +299,24 @@ func FuzzVerify(f *testing.F) {
 		// Only who has a key can make these, and the fuzzer has seen them: what was signed stands.
 		require.Contains(t, []Caller{{id, Mitra}, {"s", Service}}, caller)
 	})
+}
+
+func TestATokenMayBeSignedWithAnyOfTheSecretsThatThereAreNow(t *testing.T) {
+	t.Parallel()
+	former, next := strings.Repeat("f", LeastSecret), strings.Repeat("n", LeastSecret)
+	now := []string{former}
+	v, err := New(t.Context(), Config{Secrets: func() []string { return now }})
+	require.NoError(t, err)
+	accepts := func(secret string) bool {
+		_, err := v.Verify(t.Context(), signed(t, jwt.SigningMethodHS256, "", []byte(secret), claimsOf(Mitra, id)))
+		return err == nil
+	}
+	require.True(t, accepts(former))
+	require.False(t, accepts(next))
+	now = []string{next, former}
+	require.True(t, accepts(former))
+	require.True(t, accepts(next))
+	now = []string{next}
+	require.False(t, accepts(former))
+	require.True(t, accepts(next))
 }

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/rollcall-redis/rollcall/internal/database"
+	"github.com/rollcall-redis/rollcall/internal/reload"
+	"github.com/rollcall-redis/rollcall/internal/service"
+	"github.com/rollcall-redis/rollcall/internal/token"
+)
+
+// databasePasswordRow is the row of the file with PostgreSQL's password.
+func (s *settings) databasePasswordRow() service.Setting {
+	row := service.File(&s.databasePasswordFile, "DATABASE_PASSWORD_FILE", func(path string) error {
+		_, err := reload.Read(reload.Line, path)
+		return err
+	})
+	row.Meaning = "File of PostgreSQL's password; the user stays in the URL: `postgres://user@host/database`."
+	row.Consequence = "Looked at once a second, and read again when it has changed; no restart. A new " +
+		"password is in use once PostgreSQL has let a connection in with it. Until then, and while the file " +
+		"cannot be read, the former stands, with a warning and `settings_file_failing`; at start it is a " +
+		"failure. Open connections go on. A role has one password: change the file first."
+	row.Check = func(in *service.Input) {
+		u, err := url.Parse(string(s.databaseURL))
+		if s.databasePasswordFile == "" || err != nil {
+			return
+		}
+		if _, set := u.User.Password(); set || u.Query().Has("password") {
+			in.Fault("DATABASE_PASSWORD_FILE: expected a DATABASE_URL without a password")
+		}
+	}
+	return row
+}
+
+// databasePassword is what stands in the file, as last read; nil: there is none.
+func (s *settings) databasePassword() (now func() string, files []reload.Watched, err error) {
+	if s.databasePasswordFile == "" {
+		return nil, nil, nil
+	}
+	f, err := reload.Open("DATABASE_PASSWORD_FILE", reload.Line, s.databasePasswordFile)
+	if err != nil {
+		return nil, nil, fmt.Errorf("availability: %w", err)
+	}
+	f.Prove(func(ctx context.Context, v string) error { return database.Try(ctx, string(s.databaseURL), v) })
+	return f.Get, []reload.Watched{f}, nil
+}
+
+// jwtSecretRow is the row of the file with secrets of tokens.
+func (s *settings) jwtSecretRow() service.Setting {
+	row := service.File(&s.jwtSecretFile, "JWT_HS256_SECRET_FILE", func(path string) error {
+		secrets, err := reload.Read(secretLines, path)
+		if err == nil {
+			s.jwtSecret = service.Secret(secrets[0])
+		}
+		return err
+	})
+	row.Meaning = "File of the same, in its place: a secret a line. A token may be signed with any of them."
+	row.Consequence = "Looked at once a second, and read again when it has changed; no restart. To change the " +
+		"secret, add the new one as a line, have tokens signed with it, and take the former away when its " +
+		"last token has expired. What cannot be used leaves the former secrets standing, with a warning and " +
+		"`settings_file_failing`."
+	row.Check = func(in *service.Input) { in.NotBoth("JWT_HS256_SECRET", "JWT_HS256_SECRET_FILE") }
+	return row
+}
+
+// secrets are those of tokens, as last read; nil: there are none.
+func (s *settings) secrets() (now func() []string, files []reload.Watched, err error) {
+	switch {
+	case s.jwtSecretFile != "":
+		f, err := reload.Open("JWT_HS256_SECRET_FILE", secretLines, s.jwtSecretFile)
+		if err != nil {
+			return nil, nil, fmt.Errorf("availability: %w", err)
+		}
+		return f.Get, []reload.Watched{f}, nil
+	case s.jwtSecret != "":
+		return func() []string { return []string{string(s.jwtSecret)} }, nil, nil
+	}
+	return nil, nil, nil
+}
+
+// secretLines are the secrets that stand in a file, one a line.
+func secretLines(texts []string) (secrets []string, err error) {
+	for line := range strings.Lines(texts[0]) {
+		if line = strings.TrimRight(line, "\r\n"); line == "" {
+			continue
+		}
+		if err := secretOK(line); err != nil {
+			return nil, err
+		}
+		secrets = append(secrets, line)
+	}
+	return secrets, nil
+}
+
+// parseDatabase says nothing of what the library says: that may repeat a password.
+func (s *settings) parseDatabase(v string) error {
+	s.databaseURL = service.Secret(v)
+	expected := errors.New("a URL such as postgres://user:password@host:5432/database, " +
+		"special characters of the password escaped")
+	if !strings.HasPrefix(v, "postgres://") && !strings.HasPrefix(v, "postgresql://") {
+		return expected
+	}
+	if _, err := pgxpool.ParseConfig(v); err != nil {
+		return expected
+	}
+	return nil
+}
+
+func (s *settings) parseSecret(v string) error {
+	s.jwtSecret = service.Secret(v)
+	return secretOK(v)
+}
+
+func secretOK(v string) error {
+	if len(v) < token.LeastSecret {
+		return fmt.Errorf("at least %d bytes, so that nobody guesses it; openssl rand -hex 32 makes some",
+			token.LeastSecret)
+	}
+	if strings.TrimSpace(v) != v {
+		return errors.New("no spaces or line breaks at its ends")
+	}
+	return nil
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/device"
+	"github.com/rollcall-redis/rollcall/internal/logtest"
+	"github.com/rollcall-redis/rollcall/internal/process"
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+)
+
+// calm are settings under which a slow machine is not taken for a fault.
+var calm = []string{"--heartbeat-interval=1s", "--heartbeat-ttl=6s", "--janitor-interval=1s", "--janitor-lease-ttl=6s"}
+
+// logged waits for a message in a log.
+func logged(t *testing.T, p *process.Process, message string) {
+	t.Helper()
+	require.Eventually(t, func() bool { return strings.Contains(p.Log(), `"msg":"`+message+`"`) }, patience, 5*time.Millisecond, message)
+}
+
+// posts asks a replica to change something.
+func posts(t *testing.T, p *process.Process, request string) {
+	t.Helper()
+	program := &program{t: t, http: p.Said("serving HTTP", "addr")}
+	code, body := program.post("/api/v1/"+request, adminToken)
+	require.Equal(t, http.StatusOK, code, body)
+}
+
+func TestALogNamesItsInstanceAndIsCalmWhileOthersComeDieAndGo(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	args := func(id string) []string {
+		return on(server, append(calm, "--instance-id="+id, "--admin-token="+adminToken)...)
+	}
+	leader := servingChild(t, args("ingest-1")...)
+	logged(t, leader, "lease acquired")
+	other, dies := servingChild(t, args("ingest-2")...), servingChild(t, args("ingest-3")...)
+	for i, p := range []*process.Process{leader, other, dies, dies} {
+		d := device.New([]string{"356307042441013", "352093081452251", "350000000000006", "350000000000014"}[i], device.Options{Timeout: patience})
+		t.Cleanup(d.Close)
+		accepted, err := d.Connect(t.Context(), p.Said("listening for devices", "addr"))
+		require.NoError(t, err)
+		require.True(t, accepted)
+	}
+	dies.Kill()
+	logged(t, leader, "pass evicted entries")
+	posts(t, leader, "sweep?dry_run=true&who=ann&owner=ingest-3")
+	posts(t, other, "pause?who=ann&why=redis+upgrade&for=1h")
+	logged(t, leader, "sweeping is paused")
+	posts(t, other, "resume?who=ben")
+	logged(t, leader, "sweeping is not paused any more")
+	posts(t, leader, "resign?who=ann")
+	logged(t, other, "lease acquired")
+	for _, p := range []*process.Process{leader, other} {
+		require.NoError(t, p.Signal(syscall.SIGTERM))
+		require.Equal(t, exitOK, p.ExitCode())
+	}
+
+	lines := logtest.Calm(t, leader.Log(), "ingest-1")
+	epoch := logtest.Has(t, lines, "lease acquired")["epoch"]
+	require.NotZero(t, epoch)
+	var evicted float64
+	for _, line := range lines {
+		if line["msg"] == "pass evicted entries" {
+			from := line["from"].(map[string]any)
+			require.Equal(t, line["evicted"], from["ingest-3"], "%v", line)
+			require.Equal(t, epoch, line["epoch"])
+			evicted += line["evicted"].(float64)
+		}
+	}
+	require.Equal(t, 2.0, evicted)
+	paused := logtest.Has(t, lines, "sweeping is paused")
+	require.Equal(t, "ann", paused["who"])
+	require.Equal(t, "redis upgrade", paused["why"])
+	require.NotEmpty(t, paused["until"])
+	for i, want := range [][]string{{"/api/v1/sweep", "ann", "true", "ingest-3"}, {"/api/v1/resign", "ann"}} {
+		var done []logtest.Line
+		for _, line := range lines {
+			if line["msg"] == "admin request done" {
+				done = append(done, line)
+			}
+		}
+		require.Len(t, done, 2)
+		require.Equal(t, want[0], done[i]["path"])
+		require.Equal(t, want[1], done[i]["who"])
+		require.Contains(t, done[i]["peer"], "127.0.0.1:")
+		if len(want) > 2 {
+			require.Equal(t, want[2], done[i]["dry_run"])
+			require.Equal(t, want[3], done[i]["owner"])
+		}
+	}
+	require.Contains(t, logtest.Has(t, lines, "lease released")["cause"], "resigned")
+
+	lines = logtest.Calm(t, other.Log(), "ingest-2")
+	require.Equal(t, "redis upgrade", logtest.Has(t, lines, "sweeping paused")["why"])
+	require.Equal(t, "ben", lastOf(lines, "admin request done")["who"])
+	logtest.Has(t, lines, "said goodbye")
+	logtest.Has(t, lines, "stopped")
+	logtest.Calm(t, dies.Log(), "ingest-3")
+}
+
+func lastOf(lines []logtest.Line, message string) (last logtest.Line) {
+	for _, line := range lines {
+		if line["msg"] == message {
+			last = line
+		}
+	}
+	return last
+}
+
+func TestAnIDThatWasMadeUpIsOnEachLine(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	p := servingChild(t, on(server)...)
+	require.NoError(t, p.Signal(syscall.SIGTERM))
+	require.Equal(t, exitOK, p.ExitCode())
+	lines := logtest.Calm(t, p.Log(), p.Said("starting", "instance"))
+	logtest.Has(t, lines, "stopped")
+	logtest.Has(t, lines, "instance lives")
+}

@@ -1,0 +1,46 @@
+package rules
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestAFasterFileIsTheSameButForItsTimes(t *testing.T) {
+	t.Parallel()
+	all, err := Read("../../prometheus/alerts.yml")
+	require.NoError(t, err)
+	faster, err := all.Faster(20)
+	require.NoError(t, err)
+	require.Len(t, faster.Groups, len(all.Groups))
+	held := func(f File) Alert { return f.Groups[0].Rules[2] }
+	require.Equal(t, "sum by (job, reason) (increase(janitor_held_total[10m])) > 0", held(all).Expr)
+	require.Equal(t, "15m", held(all).For)
+	require.Equal(t, "sum by (job, reason) (increase(janitor_held_total[30s])) > 0", held(faster).Expr)
+	require.Equal(t, "45s", held(faster).For)
+	require.Equal(t, held(all).Labels, held(faster).Labels)
+
+	file := filepath.Join(t.TempDir(), "faster.yml")
+	require.NoError(t, faster.Write(file))
+	again, err := Read(file)
+	require.NoError(t, err)
+	require.Equal(t, faster, again)
+}
+
+func TestATimeThatIsNoneIsAnError(t *testing.T) {
+	t.Parallel()
+	_, err := File{[]Group{{Rules: []Alert{{Alert: "A", For: "soon"}}}}}.Faster(20)
+	require.ErrorContains(t, err, "rules: A: ")
+}
+
+func TestAFileOfAProgramHasWhatAllProgramsHave(t *testing.T) {
+	t.Parallel()
+	all, err := Read("../../prometheus/alerts.yml")
+	require.NoError(t, err)
+	var names []string
+	for _, g := range all.Of("ingest").Groups {
+		names = append(names, g.Name)
+	}
+	require.Equal(t, []string{"rollcall", "rollcall-ingest"}, names)
+}

@@ -1,0 +1,148 @@
+package inspect
+
+import (
+	"context"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// documented is the user that docs/redis.md names: its keys, channels and commands.
+func documented(t *testing.T) (rules []any) {
+	text, err := os.ReadFile("../../docs/redis.md")
+	require.NoError(t, err)
+	block := regexp.MustCompile(`(?s)redis-cli ACL SETUSER rollcall on '>PASSWORD' (.*?)\n` + "```").
+		FindSubmatch(text)
+	require.NotNil(t, block)
+	for word := range strings.FieldsSeq(strings.ReplaceAll(string(block[1]), "\\\n", " ")) {
+		rules = append(rules, strings.Trim(word, "'"))
+	}
+	return rules
+}
+
+// rightOf is how a right is called, and what it is on: a key, a channel, or nothing.
+func rightOf(command []string) (name, on string) {
+	c := missing("user", command)
+	_, name, _ = strings.Cut(c.Name, ":")
+	if _, on, _ = strings.Cut(c.Sentence, " on "); on != "" {
+		on = strings.TrimRight(strings.Fields(on)[0], ":;")
+	}
+	return name, on
+}
+
+func TestDoctorFindsEachRightThatLacksByItsOwnLine(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	admin := server.Client()
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "rollcall", Password: "secret"})
+	t.Cleanup(func() { _ = client.Close() })
+	reader := New(client, guard.Layout{})
+	all := documented(t)
+	user := func(rules []any) {
+		t.Helper()
+		args := append([]any{"ACL", "SETUSER", "rollcall", "reset", "on", ">secret"}, rules...)
+		require.NoError(t, admin.Do(t.Context(), args...).Err())
+	}
+	lacking := func() (found []Check) {
+		t.Helper()
+		d, err := reader.Doctor(t.Context())
+		require.NoError(t, err)
+		for _, c := range d.Checks {
+			require.False(t, c.Name == "rights" && c.Level == Warning, c.Sentence)
+			if strings.HasPrefix(c.Name, "right:") {
+				found = append(found, c)
+			}
+		}
+		return found
+	}
+	for name, ask := range map[string][]any{"by ACL DRYRUN": {"+acl|dryrun", "+acl|whoami"}, "by a script": nil} {
+		user(append(slices.Clone(all), ask...))
+		require.Empty(t, lacking(), "%s: the documented user is fit", name)
+		var patterns []string // of keys and channels
+		met := map[string]bool{}
+		for _, command := range neededRights(guard.Layout{}) {
+			right, on := rightOf(command)
+			for _, rule := range all {
+				if p := rule.(string); on != "" && strings.ContainsAny(p[:1], "~&") &&
+					strings.HasPrefix(p, "&") == slices.Contains([]string{"publish", "subscribe"}, right) {
+					matched, err := path.Match(p[1:], on)
+					require.NoError(t, err)
+					if matched && !slices.Contains(patterns, p) {
+						patterns = append(patterns, p)
+					}
+				}
+			}
+			// ping, multi and exec are asked by themselves; EVAL_RO is how the script asks.
+			if met[right] || ask == nil && right == "eval_ro" {
+				continue
+			}
+			met[right] = true
+			user(append(append(slices.Clone(all), ask...), "-"+right))
+			found := lacking()
+			require.NotEmpty(t, found, "%s: %s", name, right)
+			for _, c := range found {
+				require.Equal(t, "right:"+right, c.Name, c.Sentence)
+				require.Contains(t, c.Sentence, "+"+right)
+			}
+		}
+		require.Greater(t, len(met), 30)
+		require.Greater(t, len(patterns), 5)
+		for _, p := range patterns {
+			user(append(slices.DeleteFunc(slices.Clone(all), func(rule any) bool { return rule == p }), ask...))
+			found := lacking()
+			require.NotEmpty(t, found, "%s: %s", name, p)
+			for _, c := range found {
+				_, on, _ := strings.Cut(c.Sentence, " on ")
+				matched, err := path.Match(p[1:], strings.TrimRight(strings.Fields(on)[0], ":;"))
+				require.NoError(t, err)
+				require.True(t, matched, "%s: %s: %s", name, p, c.Sentence)
+			}
+		}
+	}
+}
+
+// older is a hook that has a server say that it is of an older version.
+type older struct{}
+
+func (older) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (older) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (older) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if info, ok := cmd.(*redis.StringCmd); ok && cmd.Name() == "info" {
+			info.SetVal(regexp.MustCompile(`redis_version:[0-9.]+`).ReplaceAllString(info.Val(), "redis_version:6.2.14"))
+		}
+		return err
+	}
+}
+
+func TestDoctorFindsRedis6(t *testing.T) {
+	t.Parallel()
+	client := redistest.Shared(t).Client()
+	client.AddHook(older{})
+	d, err := New(client, guard.Layout{Prefix: redistest.Prefix(t)}).Doctor(t.Context())
+	require.NoError(t, err)
+	require.False(t, d.OK)
+	var wrong []Check
+	for _, c := range d.Checks {
+		if c.Level == Wrong {
+			wrong = append(wrong, c)
+		}
+	}
+	require.Equal(t, []Check{{"version", Wrong, "Redis 6.2.14 is too old: it needs 7.0 or newer"}}, wrong)
+}

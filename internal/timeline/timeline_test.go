@@ -1,0 +1,62 @@
+package timeline_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/internal/timeline"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+func TestWhatIsAddedIsReadAndWhatIsNotUnderstoodIsLeftEmpty(t *testing.T) {
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		ctx, key := t.Context(), w.Prefix+"timeline"
+		until := time.UnixMilli(1893596645000)
+		require.NoError(t, timeline.Add(ctx, w.Client, key, timeline.Event{
+			Kind: timeline.Pause, By: "one", Who: "ann", Why: strings.Repeat("ü", 1000), Until: until,
+		}))
+		require.NoError(t, w.Client.XAdd(ctx, &redis.XAddArgs{
+			Stream: key, Values: []any{"kind", "new", "at", "later", "other", "x"},
+		}).Err())
+		events, err := timeline.Read(ctx, w.Client, key, "0-0")
+		require.NoError(t, err)
+		require.Len(t, events, 2)
+		require.Equal(t, timeline.Event{
+			ID: events[0].ID, At: events[0].At, Kind: timeline.Pause, By: "one", Who: "ann",
+			Why: strings.Repeat("ü", 100), Until: until,
+		}, events[0], "a text is cut")
+		require.False(t, events[0].At.IsZero(), "it is of the server's clock")
+		require.Equal(t, timeline.Event{ID: events[1].ID, Kind: "new"}, events[1])
+
+		after, err := timeline.Read(ctx, w.Client, key, events[1].ID)
+		require.NoError(t, err)
+		require.Empty(t, after)
+		require.NoError(t, w.Client.Del(ctx, key).Err())
+		require.NoError(t, w.Client.Set(ctx, key, "no stream", 0).Err())
+		_, err = timeline.Read(ctx, w.Client, key, "0-0")
+		require.ErrorContains(t, err, "timeline: read: WRONGTYPE")
+		require.ErrorContains(t, timeline.Add(ctx, w.Client, key, timeline.Event{}), "timeline: add: WRONGTYPE")
+	})
+}
+
+func TestTheStreamIsBounded(t *testing.T) {
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		key := w.Prefix + "timeline"
+		for range 6 {
+			events := make([]timeline.Event, 500)
+			for i := range events {
+				events[i] = timeline.Event{Kind: timeline.Death, Instance: "x"}
+			}
+			require.NoError(t, timeline.Add(t.Context(), w.Client, key, events...))
+		}
+		require.Less(t, w.Client.XLen(t.Context(), key).Val(), int64(1200))
+	})
+}

@@ -1,0 +1,250 @@
+// Package tracing sends spans by OpenTelemetry (OTLP over HTTP) where the usual variables name an
+// endpoint. docs/traces.md has the variables, and the spans.
+//
+//	traces := tracing.Start(ctx, tracing.Config{Program: "ingest", Instance: id, Logger: log})
+//	defer traces.Close()
+//	... janitor.Config{StartSpan: traces.StartSpan()}
+//
+// Without an endpoint Start returns nil. All methods of that work, and do nothing: no hook is set,
+// no handler wrapped, no goroutine started. What goes wrong is logged, and stops nobody.
+package tracing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/rollcall-redis/rollcall/internal/streak"
+)
+
+// closeTime is for how long a program that stops waits for its last spans to be taken.
+const closeTime = time.Second
+
+// scope names who made the spans.
+const scope = "github.com/rollcall-redis/rollcall"
+
+// Config says who sends. All fields are required.
+type Config struct {
+	Program  string // the service's name, unless OTEL_SERVICE_NAME gives another
+	Version  string
+	Instance string
+	Logger   *slog.Logger
+}
+
+// Tracing sends spans. nil: it does not.
+type Tracing struct {
+	provider *sdktrace.TracerProvider
+	tracer   trace.Tracer
+	log      *slog.Logger
+}
+
+// Start reads OpenTelemetry's variables, as its SDK does, and begins to send spans; nil if they
+// name no endpoint, or one that cannot be used. The log says which of them is wrong.
+func Start(ctx context.Context, c Config) *Tracing {
+	endpoint := endpoint()
+	if endpoint == "" {
+		return nil
+	}
+	shown, err := usable(endpoint)
+	if err != nil {
+		c.Logger.Warn("no traces are sent: OpenTelemetry's variables cannot be used", "error", err)
+		return nil
+	}
+	// The SDK tells of what it cannot use, such as a sampler, and of nothing else: sender keeps
+	// failures to send for itself.
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
+		c.Logger.Warn("OpenTelemetry complains", "error", err)
+	}))
+	exporter, err := otlptracehttp.New(ctx)
+	if err != nil {
+		c.Logger.Warn("no traces are sent: OpenTelemetry's variables cannot be used", "error", err)
+		return nil
+	}
+	about, err := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithAttributes(
+		attribute.String("service.name", c.Program),
+		attribute.String("service.version", c.Version),
+		attribute.String("service.instance.id", c.Instance),
+	), resource.WithFromEnv()) // the last one wins
+	if err != nil { // what could be understood is in it
+		c.Logger.Warn("OpenTelemetry complains", "error", err)
+	}
+	send := &sender{
+		SpanExporter: exporter,
+		sends: streak.New(c.Logger, "traces cannot be sent: spans are dropped until they can",
+			"traces are sent again", "endpoint", shown),
+	}
+	provider := sdktrace.NewTracerProvider(sdktrace.WithResource(about),
+		sdktrace.WithSpanProcessor(loud{sdktrace.NewBatchSpanProcessor(send)}))
+	c.Logger.Info("traces are sent", "endpoint", shown)
+	return &Tracing{provider: provider, tracer: provider.Tracer(scope, trace.WithInstrumentationVersion(c.Version)),
+		log: c.Logger}
+}
+
+// endpoint is where traces go; "": nowhere.
+func endpoint() string {
+	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") || os.Getenv("OTEL_TRACES_EXPORTER") == "none" {
+		return ""
+	}
+	return first("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+}
+
+// first is the value of the first of these variables that has one.
+func first(names ...string) string {
+	for _, name := range names {
+		if v := os.Getenv(name); v != "" {
+			return v
+		}
+	}
+	return ""
+}
+
+// usable returns the endpoint without credentials. The error says what this program cannot do. The
+// exporter would take its default instead.
+func usable(endpoint string) (shown string, err error) {
+	u, err := url.Parse(endpoint)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return "", errors.New("OTEL_EXPORTER_OTLP_ENDPOINT: expected a URL such as http://collector:4318")
+	}
+	switch p := first("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"); p {
+	case "", "http/protobuf":
+		return u.Scheme + "://" + u.Host, nil
+	default:
+		return "", fmt.Errorf("OTEL_EXPORTER_OTLP_PROTOCOL: expected http/protobuf, got %q", p)
+	}
+}
+
+// Close sends what is left, and waits a second for it at most.
+func (t *Tracing) Close() {
+	if t == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
+	defer cancel()
+	if err := t.provider.Shutdown(ctx); err != nil {
+		t.log.Debug("the last spans are not sent", "error", err)
+	}
+}
+
+// StartSpan is the hook that parts of a program have for spans; nil: there are none.
+func (t *Tracing) StartSpan() func(context.Context, string, ...slog.Attr) (context.Context, func(error, ...slog.Attr)) {
+	if t == nil {
+		return nil
+	}
+	return t.start
+}
+
+func (t *Tracing) start(ctx context.Context, name string, attrs ...slog.Attr) (context.Context, func(error, ...slog.Attr)) {
+	options := []trace.SpanStartOption{trace.WithAttributes(attributes(attrs)...)}
+	if name == "pass" {
+		// A term may last for months, and a trace is kept and sampled as one. So each pass is a trace
+		// of its own, with a link to its term.
+		options = append(options, trace.WithNewRoot(), trace.WithLinks(trace.LinkFromContext(ctx)))
+	}
+	ctx, span := t.tracer.Start(ctx, name, options...)
+	return ctx, func(err error, attrs ...slog.Attr) {
+		span.SetAttributes(attributes(attrs)...)
+		if err != nil {
+			span.SetStatus(codes.Error, err.Error())
+		}
+		span.End()
+	}
+}
+
+// quiet is the attribute of a span that shows nothing. It is not sent.
+const quiet = "quiet"
+
+// attributes are OpenTelemetry's of these. Durations are seconds.
+func attributes(attrs []slog.Attr) []attribute.KeyValue {
+	all := make([]attribute.KeyValue, len(attrs))
+	for i, a := range attrs {
+		key := attribute.Key("rollcall." + a.Key)
+		switch v := a.Value.Resolve(); v.Kind() {
+		case slog.KindInt64:
+			all[i] = key.Int64(v.Int64())
+		case slog.KindUint64: // epochs: microseconds, far below 1<<63
+			all[i] = key.Int64(int64(v.Uint64()))
+		case slog.KindBool:
+			all[i] = key.Bool(v.Bool())
+		case slog.KindDuration:
+			all[i] = key.Float64(v.Duration().Seconds())
+		default:
+			all[i] = key.String(v.String())
+		}
+	}
+	return all
+}
+
+// Handler makes a span of each request that h answers, named by its route. The span is part of the
+// caller's trace, if the request has one.
+func (t *Tracing) Handler(h http.Handler) http.Handler {
+	if t == nil {
+		return h
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
+		ctx, span := t.tracer.Start(ctx, r.Method, trace.WithSpanKind(trace.SpanKindServer))
+		defer span.End()
+		r = r.WithContext(ctx)
+		answer := &answer{ResponseWriter: w, code: http.StatusOK}
+		h.ServeHTTP(answer, r)
+		span.SetName(r.Pattern) // the inner mux has set it
+		span.SetAttributes(attribute.String("http.request.method", r.Method),
+			attribute.String("http.route", r.Pattern), attribute.Int("http.response.status_code", answer.code))
+		if answer.code >= http.StatusInternalServerError {
+			span.SetStatus(codes.Error, "")
+		}
+	})
+}
+
+// answer remembers the status.
+type answer struct {
+	http.ResponseWriter
+	code int
+}
+
+func (a *answer) WriteHeader(code int) {
+	a.code = code
+	a.ResponseWriter.WriteHeader(code)
+}
+
+// Unwrap is for [http.ResponseController].
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// loud keeps quiet spans back.
+type loud struct{ sdktrace.SpanProcessor }
+
+func (l loud) OnEnd(s sdktrace.ReadOnlySpan) {
+	for _, a := range s.Attributes() {
+		if a.Key == "rollcall."+quiet && a.Value.AsBool() {
+			return
+		}
+	}
+	l.SpanProcessor.OnEnd(s)
+}
+
+// sender logs when sending begins to fail, and when it works again, and hides failures from the
+// SDK, which would tell of each.
+type sender struct {
+	sdktrace.SpanExporter
+	sends *streak.Streak
+}
+
+func (s *sender) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
+	s.sends.Note(s.SpanExporter.ExportSpans(ctx, spans))
+	return nil
+}
