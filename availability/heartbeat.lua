@@ -1,8 +1,8 @@
 -- heartbeat.lua: takes a heartbeat. It is called most of all, so nothing stands before it but
 -- iso.lua, and it builds what keys it needs.
 -- KEYS[1] the mitra's heartbeat
--- ARGV[1] id  ARGV[2] when the client's minute began, in seconds  ARGV[3] that minute as text, to its
--- last colon: where the server is in that minute too, half of the work of iso is done
+-- ARGV[1] id  ARGV[2] when the client's minute began, in seconds  ARGV[3] that minute as text, to
+-- its last colon: where the server is in that minute too, half of the work of iso is done
 -- Result: deactivated; not_online, also if an auto-offline is under way, or the app would believe
 -- that it is online while it goes offline; kept; unseeded: kept, but the mirror is not whole, so it
 -- does not know whether the mitra is online.

@@ -27,8 +27,8 @@ var procedureRows = []row{
 	})},
 }
 
-// backupRestored puts an older state back: an owner in it has died since and was swept, and one that
-// lives is not in it.
+// backupRestored puts an older state back: an owner in it has died since and was swept, and one
+// that lives is not in it.
 type backupRestored struct {
 	calm
 	gone     string

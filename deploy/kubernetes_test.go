@@ -43,7 +43,8 @@ type workload struct {
 
 func (w *workload) container() core.Container { return w.pod.Spec.Containers[0] }
 
-// secretFiles are the files that the program's secret is mounted as. The kubelet changes them with it.
+// secretFiles are the files that the program's secret is mounted as. The kubelet changes them with
+// it.
 func (w *workload) secretFiles(t *testing.T) (paths []string) {
 	t.Helper()
 	for _, mount := range w.container().VolumeMounts {

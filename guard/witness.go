@@ -65,8 +65,8 @@ type Recorded struct {
 	LastHold time.Time
 	Reason   string // of the last hold
 	Evicted  uint64 // ever
-	// Gap and Grace of who ticked last, Largest the largest Grace of all seen lately: deletes may begin
-	// when Redis has been heard for so long.
+	// Gap and Grace of who ticked last, Largest the largest Grace of all seen lately: deletes may
+	// begin when Redis has been heard for so long.
 	Gap, Grace, Largest time.Duration
 	Disagreed           time.Time // the last time that two settings were seen
 }

@@ -44,10 +44,11 @@ type reaper struct {
 // reap asks for one batch when the pace allows it, nothing is pending and nothing forbids it, and
 // says what the server did.
 func (r *reaper) reap(ctx context.Context, sweep string, b Batch) (a guard.Answer, err error) {
+	var id guard.BatchID // zero: it was not asked for
 	if r.t.j.cfg.StartSpan != nil {
 		spanned, done := r.spanBatch(ctx, sweep, b)
 		ctx = spanned
-		defer func() { done(a, err) }()
+		defer func() { done(id, a, err) }()
 	}
 	err = r.t.call(ctx, r.t.batches.Took, func(ctx context.Context) (err error) {
 		if err := r.askAgain(ctx); err != nil {
@@ -57,8 +58,9 @@ func (r *reaper) reap(ctx context.Context, sweep string, b Batch) (a guard.Answe
 			return err
 		}
 		r.n++
+		id = guard.BatchID{Epoch: r.t.term.Epoch(), N: r.n}
 		a, err = r.ask(ctx, guard.Batch{
-			ID:    guard.BatchID{Epoch: r.t.term.Epoch(), N: r.n},
+			ID:    id,
 			Token: r.t.term.Token(),
 			Sweep: sweep,
 			Owner: b.Owner,

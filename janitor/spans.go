@@ -62,18 +62,16 @@ func (t *termState) spanPass(ctx context.Context, s Sweeper, req Request, last O
 }
 
 func (r *reaper) spanBatch(ctx context.Context, sweep string, b Batch) (
-	_ context.Context, end func(a guard.Answer, err error),
+	_ context.Context, end func(id guard.BatchID, a guard.Answer, err error),
 ) {
 	attrs := []slog.Attr{slog.String("sweep", sweep), slog.Int("items", len(b.Items))}
 	if b.Owner != "" {
 		attrs = append(attrs, slog.String("owner", b.Owner))
 	}
-	before := r.n
 	ctx, done := r.t.j.cfg.StartSpan(ctx, "batch", attrs...)
-	return ctx, func(a guard.Answer, err error) {
+	return ctx, func(id guard.BatchID, a guard.Answer, err error) {
 		var attrs []slog.Attr
-		if r.n > before { // it was asked for
-			id := guard.BatchID{Epoch: r.t.term.Epoch(), N: r.n}
+		if id.N > 0 { // it was asked for
 			attrs = append(attrs, slog.String("batch", id.String()))
 		}
 		if a.Verdict != "" {

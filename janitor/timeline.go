@@ -134,8 +134,9 @@ func (j *Janitor) noteHold(leading bool) {
 	}
 }
 
-// noteOwners notes who fell silent, came or left since the last reading of the roster; gone are those
-// that stood on it then and do not now. The caller holds mu, and has not told the breaker yet.
+// noteOwners notes who fell silent, came or left since the last reading of the roster; gone are
+// those that stood on it then and do not now. The caller holds mu, and has not told the breaker
+// yet.
 func (o *owners) noteOwners(roster map[string]Liveness, byes map[string]bool, gone map[string]Liveness) {
 	note := func(kind timeline.Kind, id string) {
 		o.j.notes.add(timeline.Event{Kind: kind, Instance: id, Found: o.roster == nil})

@@ -76,8 +76,8 @@ func serve(ctx context.Context, s *settings, log *slog.Logger) (err error) {
 }
 
 // assemble makes a replica's parts. It asks Redis once whether it can be used, if it answers. Last
-// it opens the HTTP listener, so that an address in use is known before anything has begun. The files
-// are watched, and those of other secrets.
+// it opens the HTTP listener, so that an address in use is known before anything has begun. The
+// files are watched, and those of other secrets.
 func (r *replica) assemble(ctx context.Context, files []reload.Watched) (err error) {
 	s, log := r.settings, r.log
 	if r.inspector, err = service.Inspect(ctx, r.clients, log); err != nil {

@@ -59,7 +59,7 @@ func TestSpansShowARegistrationATermItsPassesAndTheirBatches(t *testing.T) {
 		})
 	}, patience, 5*time.Millisecond)
 	require.NoError(t, leader.Signal(syscall.SIGINT))
-	require.Equal(t, exitOK, leader.ExitCode())
+	require.Equal(t, exitOK, leader.ExitCode(), leader.Log())
 	term, open := await("term")[0], await("open")[0]
 
 	require.Equal(t, "ingest-1", term.Resource["service.instance.id"])

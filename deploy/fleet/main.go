@@ -50,7 +50,9 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	f := &fleet{out: os.Stdout, ingest: os.Args[1], redis: os.Args[2], prometheus: os.Args[3], alerts: os.Args[4]}
+	f := &fleet{
+		out: os.Stdout, ingest: os.Args[1], redis: os.Args[2], prometheus: os.Args[3], alerts: os.Args[4],
+	}
 	if err := f.run(ctx); err != nil && ctx.Err() == nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -72,8 +74,8 @@ type replica struct {
 	id, http, devices string
 }
 
-// run brings everything up, and returns when ctx ends and nothing of it runs any more. An error says
-// what did not come up.
+// run brings everything up. It returns when ctx has ended and nothing of it runs any more. An error
+// says what did not come up.
 func (f *fleet) run(ctx context.Context) (err error) {
 	// A short name: below it is a socket, whose name has at most about 100 characters.
 	if f.dir, err = os.MkdirTemp("", "rollcall-"); err != nil {
@@ -113,7 +115,8 @@ func (f *fleet) run(ctx context.Context) (err error) {
 func (f *fleet) startRedis(ctx context.Context) (*process.Process, error) {
 	socket := filepath.Join(f.dir, "redis.sock")
 	f.url = "unix://" + socket
-	cmd := exec.Command(f.redis, "--port", "0", "--unixsocket", socket, "--dir", f.dir, "--save", "", "--appendonly", "no")
+	cmd := exec.Command(f.redis, "--port", "0", "--unixsocket", socket,
+		"--dir", f.dir, "--save", "", "--appendonly", "no")
 	p, err := process.Start(cmd, process.Options{Log: filepath.Join(f.dir, "redis.log"), OwnGroup: true})
 	if err != nil {
 		return nil, fmt.Errorf("fleet: Redis: %w", err)
@@ -131,7 +134,8 @@ func (f *fleet) startRedis(ctx context.Context) (*process.Process, error) {
 func (f *fleet) launch(ctx context.Context, id string, settings ...string) error {
 	cmd := exec.Command(f.ingest)
 	cmd.Env = append(append([]string{
-		"REDIS_URL=" + f.url, "INSTANCE_ID=" + id, "HTTP_ADDR=127.0.0.1:0", "INGEST_ADDR=127.0.0.1:0", "LOG_FORMAT=json",
+		"REDIS_URL=" + f.url, "INSTANCE_ID=" + id, "LOG_FORMAT=json",
+		"HTTP_ADDR=127.0.0.1:0", "INGEST_ADDR=127.0.0.1:0",
 	}, pace...), settings...)
 	child, err := process.Start(cmd, process.Options{Log: filepath.Join(f.dir, id+".log"), OwnGroup: true})
 	if err != nil {
@@ -206,8 +210,8 @@ token       %s   for what changes something
 devices     %d, simulated
 logs        %s
 
-kill -9 %d         one replica dies: within 10 s its devices are elsewhere, and its entries gone
-Ctrl-C             ends everything
+kill -9 %-8d  one replica dies: within 10 s its devices are elsewhere, and its entries gone
+Ctrl-C            ends everything
 `, prometheus, f.url, token, devices, f.dir, f.all[0].PID())
 }
 

@@ -77,7 +77,8 @@ var scenesOfAvailability = []scene{
 	onDispatch("AvailabilityPostgresAway", "Postgres is killed", nil, func(_ *rig, d *dispatch) { d.pg.Kill() }),
 	// The feed has a connection of its own, so Postgres is known to answer.
 	onDispatch("AvailabilityReadsFail",
-		"the replicas' user of Redis loses the right to `SMISMEMBER`, and writers who wait for a lock on `mitras` have all connections", nil,
+		"the replicas' user of Redis loses the right to `SMISMEMBER`, and writers who wait for a lock on "+
+			"`mitras` have all connections", nil,
 		func(r *rig, d *dispatch) {
 			tx, err := d.db.Begin(r.t.Context())
 			require.NoError(r.t, err)
@@ -87,9 +88,13 @@ var scenesOfAvailability = []scene{
 			r.must("ACL", "SETUSER", "default", "-smismember")
 			for i := range 12 {
 				id := d.force.IDs()[i]
-				r.again(100*time.Millisecond, func(ctx context.Context) { r.ask(ctx, "mitra", id, "POST", "mitra/offline") })
+				r.again(100*time.Millisecond, func(ctx context.Context) {
+					r.ask(ctx, "mitra", id, "POST", "mitra/offline")
+				})
 			}
-			r.again(100*time.Millisecond, func(ctx context.Context) { r.ask(ctx, "service", "dispatch", "GET", "available") })
+			r.again(100*time.Millisecond, func(ctx context.Context) {
+				r.ask(ctx, "service", "dispatch", "GET", "available")
+			})
 		}),
 	onDispatch("AvailabilityFallsBack", "the replicas' user of Redis loses the right to `SMISMEMBER`", nil,
 		func(r *rig, _ *dispatch) { r.must("ACL", "SETUSER", "default", "-smismember") }),
@@ -107,7 +112,8 @@ var scenesOfAvailability = []scene{
 	onDispatch("AvailabilityNobodyGoesOffline", "`MITRA_AUTO_OFFLINE_SWEEP_SECONDS` is an hour", []string{
 		"MITRA_AUTO_OFFLINE_SWEEP_SECONDS=3600",
 	}, nil),
-	onDispatch("AvailabilityManyGoOffline", "a third of the apps die", nil, func(_ *rig, d *dispatch) { d.force.Kill(20) }),
+	onDispatch("AvailabilityManyGoOffline", "a third of the apps die", nil,
+		func(_ *rig, d *dispatch) { d.force.Kill(20) }),
 	onDispatch("AvailabilityHeartbeatsNotStored", "`HEARTBEAT_MIRROR_INTERVAL_SECONDS` is an hour", []string{
 		"HEARTBEAT_MIRROR_INTERVAL_SECONDS=3600",
 	}, nil),

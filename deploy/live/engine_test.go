@@ -42,11 +42,12 @@ var scenesOfTheEngine = []scene{
 		strike: func(r *rig) {
 			for range 5 {
 				var leader *replica
-				r.await("somebody leads", func() bool { leader = r.leader("ingest"); return leader != nil })
+				r.await("somebody leads", func() bool { leader = r.leader(); return leader != nil })
 				require.NoError(r.t, leader.Signal(syscall.SIGSTOP))
-				r.await("another leads", func() bool { l := r.leader("ingest"); return l != nil && l != leader })
+				r.await("another leads", func() bool { l := r.leader(); return l != nil && l != leader })
 				require.NoError(r.t, leader.Signal(syscall.SIGCONT))
-				lost := `sum(janitor_lease_transitions_total{event="lost", instance="` + leader.http + `"}) > bool 0`
+				lost := `sum(janitor_lease_transitions_total{event="lost", instance="` + leader.http +
+					`"}) > bool 0`
 				r.await("it knows that it has lost its lease", func() bool { return r.is(1, lost) })
 			}
 		},

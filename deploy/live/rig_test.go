@@ -91,7 +91,7 @@ func newRig(t testing.TB) *rig {
 	return r
 }
 
-// watch starts a Prometheus with these files of rules, which scrapes all replicas that there are and
+// watch starts a Prometheus with these files of rules. It scrapes all replicas that there are and
 // will be.
 func (r *rig) watch(rules ...string) {
 	r.t.Helper()
@@ -114,7 +114,8 @@ func (r *rig) start(program string, settings ...string) *replica {
 	require.NoError(r.t, err)
 	id := program + "-" + strconv.Itoa(len(r.jobs[program])+1)
 	cmd := exec.Command(filepath.Join(dir, program))
-	cmd.Env = append(os.Environ(), "HTTP_ADDR=127.0.0.1:0", "LOG_FORMAT=json", "REDIS_URL="+r.redisURL(), "INSTANCE_ID="+id)
+	cmd.Env = append(os.Environ(),
+		"HTTP_ADDR=127.0.0.1:0", "LOG_FORMAT=json", "REDIS_URL="+r.redisURL(), "INSTANCE_ID="+id)
 	if program == "ingest" {
 		cmd.Env = append(cmd.Env, "INGEST_ADDR=127.0.0.1:0")
 	}
@@ -161,15 +162,14 @@ func (r *rig) scrape() {
 	require.NoError(r.t, r.prom.Scrape(targets))
 }
 
-// leader is the replica that leads; nil: none does.
-func (r *rig) leader(job string) *replica {
-	key := map[string]string{"ingest": "janitor:leader", "cleanup": "{cleanup}:janitor:leader", "availability": "janitor:leader"}[job]
-	holder, _, _ := strings.Cut(r.rdb.Get(r.t.Context(), key).Val(), "/")
-	i := slices.IndexFunc(r.jobs[job], func(p *replica) bool { return p.id == holder })
+// leader is the replica of ingest that leads; nil: none does.
+func (r *rig) leader() *replica {
+	holder, _, _ := strings.Cut(r.rdb.Get(r.t.Context(), "janitor:leader").Val(), "/")
+	i := slices.IndexFunc(r.jobs["ingest"], func(p *replica) bool { return p.id == holder })
 	if i < 0 {
 		return nil
 	}
-	return r.jobs[job][i]
+	return r.jobs["ingest"][i]
 }
 
 // devices are simulated trackers that connect to the replicas of ingest, until the test ends.
@@ -222,7 +222,8 @@ func (r *rig) query(expr string) (model.Vector, error) {
 func (r *rig) is(want float64, expr string) bool {
 	vector, err := r.query(expr)
 	require.NoError(r.t, err)
-	return len(vector) > 0 && !slices.ContainsFunc(vector, func(s *model.Sample) bool { return float64(s.Value) != want })
+	other := func(s *model.Sample) bool { return float64(s.Value) != want }
+	return len(vector) > 0 && !slices.ContainsFunc(vector, other)
 }
 
 // alerts are the names of those that fire, or are about to.

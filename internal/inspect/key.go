@@ -146,8 +146,8 @@ var mirrorKeys = []struct{ prefix, is string }{
 	{"availability:", "a note that is made anew by itself"},
 }
 
-// mirrored says what a key of availability's mirror is, or in what state a mitra is there; "": it is
-// neither.
+// mirrored says what a key of availability's mirror is, or in what state a mitra is there; "": it
+// is neither.
 func (r *Reader) mirrored(ctx context.Context, id string, now time.Time) (string, error) {
 	for _, k := range mirrorKeys {
 		if !strings.HasPrefix(id, r.keys.Prefix+k.prefix) {

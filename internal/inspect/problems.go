@@ -32,12 +32,14 @@ func (s Status) Problems() []Problem {
 	}
 	switch h := s.Hold; {
 	case h != nil && h.Reason == "paused":
-		warnings = append(warnings, Problem{"hold:paused", Warning, "Sweeping is " + h.Sentence + ".", "", h.Runbook})
+		warnings = append(warnings,
+			Problem{"hold:paused", Warning, "Sweeping is " + h.Sentence + ".", "", h.Runbook})
 	case h != nil:
 		warnings = append(warnings, Problem{"hold:" + h.Reason, Warning,
 			"Sweeping is held (" + h.Reason + "): " + h.Sentence + ".", "", h.Runbook})
 	case s.Witness.LastTick.IsZero():
-		warnings = append(warnings, Problem{"unheard", Warning, "Nobody has listened to this Redis yet.", "", "gap"})
+		warnings = append(warnings,
+			Problem{"unheard", Warning, "Nobody has listened to this Redis yet.", "", "gap"})
 	case !s.Heard:
 		wrong = append(wrong, Problem{"unheard", Wrong,
 			"Nobody listens to Redis: the last tick was " + Ago(s.Now.Sub(s.Witness.LastTick)) + ".",

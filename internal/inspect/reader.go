@@ -38,7 +38,8 @@ func (r *Reader) now(ctx context.Context) (time.Time, error) {
 	return now, nil
 }
 
-// exec sends a pipeline. That a key is absent, or of another type, is no error: its answer is empty.
+// exec sends a pipeline. That a key is absent, or of another type, is no error: its answer is
+// empty.
 func exec(ctx context.Context, p redis.Pipeliner, what string) error {
 	cmds, err := p.Exec(ctx)
 	for _, c := range cmds {

@@ -16,8 +16,8 @@ const (
 	aboutTries  = 3                // in that time, of who says nothing
 )
 
-// A Watch reads one fleet again and again. What seldom changes it reads seldom, and of the logs only
-// what is new. It is for one goroutine at a time.
+// A Watch reads one fleet again and again. What seldom changes it reads seldom, and of the logs
+// only what is new. It is for one goroutine at a time.
 type Watch struct {
 	*Reader
 	reading  int // the number of the last one
@@ -52,8 +52,8 @@ func (w *Watch) forget() {
 	w.paused = nil
 }
 
-// Status is Reader.Status; what it says of the server and of owners that are on no roster may be ten
-// seconds old. It reads the timeline too.
+// Status is Reader.Status; what it says of the server and of owners that are on no roster may be
+// ten seconds old. It reads the timeline too.
 func (w *Watch) Status(ctx context.Context) (Status, error) {
 	now, err := w.now(ctx)
 	if err != nil {
@@ -92,8 +92,8 @@ func (w *Watch) Status(ctx context.Context) (Status, error) {
 	return s, nil
 }
 
-// aboutsSeldom asks whom it has not asked lately. Who says nothing may have just begun, and is asked
-// a few times.
+// aboutsSeldom asks whom it has not asked lately. Who says nothing may have just begun, and is
+// asked a few times.
 func (w *Watch) aboutsSeldom(ctx context.Context, ids []string) (map[string]About, error) {
 	var ask []string
 	for _, id := range ids {

@@ -27,8 +27,8 @@ func write(t *testing.T, path, text string) {
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
-// volume is a folder as the kubelet mounts a secret: each name leads through ..data, a symbolic link
-// that is swapped, to a folder of one version.
+// volume is a folder as the kubelet mounts a secret: each name leads through ..data, a symbolic
+// link that is swapped, to a folder of one version.
 type volume struct {
 	t   *testing.T
 	dir string

@@ -100,8 +100,8 @@ func (b *Base) TokenTable() []Setting {
 	}
 }
 
-// Token returns the administrator's token as it is now, and the file in which it stands, if it does,
-// to be watched.
+// Token returns the administrator's token as it is now, and the file in which it stands, if it
+// does, to be watched.
 func (b *Base) Token() (now func() string, file []reload.Watched, err error) {
 	if b.adminTokenFile == "" {
 		return func() string { return string(b.AdminToken) }, nil, nil

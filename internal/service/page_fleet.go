@@ -87,8 +87,8 @@ func megabytes(n int64) string { return strconv.FormatFloat(float64(n)/(1<<20), 
 // replicaLink names an instance, and its own page if that can be reached by its address.
 type replicaLink struct{ Instance, URL string }
 
-// hostAndPort is an address that can be reached, if it is not unspecified. It comes from Redis, where
-// anybody may have written it.
+// hostAndPort is an address that can be reached, if it is not unspecified. It comes from Redis,
+// where anybody may have written it.
 var (
 	hostAndPort = regexp.MustCompile(`(?i)^(\[[0-9a-f:.]+\]|[\w.-]+):\d+$`)
 	unspecified = regexp.MustCompile(`^(\[::\]|0\.0\.0\.0):`)

@@ -1,5 +1,5 @@
-// Package timeline is what happened to a fleet, for people: leaders write what the eviction log does
-// not have, in a stream of bounded size, so that it outlives them.
+// Package timeline is what happened to a fleet, for people: leaders write what the eviction log
+// does not have, in a stream of bounded size, so that it outlives them.
 //
 //	err := timeline.Add(ctx, client, layout.Timeline(), timeline.Event{Kind: timeline.Death, Instance: id})
 //	events, err := timeline.Read(ctx, client, layout.Timeline(), "0-0")

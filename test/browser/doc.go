@@ -1,2 +1,3 @@
-// Package browser holds the tests of the page: real replicas on a real Redis, in a headless Chromium.
+// Package browser holds the tests of the page: real replicas on a real Redis, in a headless
+// Chromium.
 package browser

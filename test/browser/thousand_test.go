@@ -74,7 +74,7 @@ func TestAThousandInstancesAreUsable(t *testing.T) {
 		time.Sleep(time.Duration(seconds) * time.Second)
 		return float64(ticks(t, other.PID())-before) / float64(seconds)
 	}
-	const window = 5
+	const window = 3
 	alone := used(window)
 
 	b := browse(t, 1280)

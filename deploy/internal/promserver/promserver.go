@@ -56,7 +56,10 @@ func Start(ctx context.Context, c Config) (*Server, error) {
 		"global":     map[string]any{"scrape_interval": c.Every.String(), "evaluation_interval": c.Every.String()},
 		"rule_files": c.Rules,
 		"scrape_configs": []any{map[string]any{
-			"job_name": "rollcall", "file_sd_configs": []any{map[string]any{"files": []string{s.jobs}, "refresh_interval": "1s"}},
+			"job_name": "rollcall",
+			"file_sd_configs": []any{map[string]any{
+				"files": []string{s.jobs}, "refresh_interval": "1s",
+			}},
 		}},
 	})
 	if err != nil {
