@@ -31,7 +31,7 @@ func askReplica(ctx context.Context, base string) (inspect.Replica, error) {
 	}
 	_, p.Address, _ = strings.Cut(base, "://")
 	p.Address = p.Address[strings.LastIndex(p.Address, "@")+1:] // before it may be a password
-	p.Interval, _ = time.ParseDuration(s.Registry.Interval) // what is not understood is not known
+	p.Interval, _ = time.ParseDuration(s.Registry.Interval)     // what is not understood is not known
 	p.TTL, _ = time.ParseDuration(s.Registry.TTL)
 	return p, nil
 }
