@@ -4,11 +4,15 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"strings"
 	"time"
 
+	"github.com/sourcegraph/conc"
+
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/inspect"
+	"github.com/rollcall-redis/rollcall/internal/reload"
 	"github.com/rollcall-redis/rollcall/internal/service"
 )
 
@@ -79,6 +83,16 @@ func (f *fleet) ask(do func(ctx context.Context, r *inspect.Reader, w io.Writer)
 			return err
 		}
 		defer func() { _ = clients.Close() }() // nothing is left unsent
+		// A password may change while top, log --follow or wait goes on.
+		files, err := reload.New(reload.Config{Files: clients.Files, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			return err
+		}
+		watched, stop := context.WithCancel(ctx)
+		var watcher conc.WaitGroup
+		defer watcher.Wait()
+		defer stop()
+		watcher.Go(func() { _ = files.Run(watched) })
 		return advised(do(ctx, inspect.New(clients.Data, guard.Layout{Prefix: f.prefix}), stdout))
 	}
 }
