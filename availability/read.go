@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // An Origin is where an answer comes from.
@@ -147,20 +149,30 @@ func (m *Mirror) scanAvailable(ctx context.Context, s Settings, limit int) ([]Av
 		seen map[string]bool        // with more than one page
 		n    int
 	)
-	for cursor := "0"; ; {
-		args := []any{cursor, findPage, s.MaxCustomers, s.stale(), limit}
-		short, done := context.WithTimeout(ctx, m.patience)
-		page, err := findPageScript.Run(short, m.rdb, keys, args...).Slice()
-		done()
+	// The next page is on its way while this one is read.
+	ask := func(cursor string) <-chan *redis.Cmd {
+		asked := make(chan *redis.Cmd, 1)
+		go func() {
+			short, done := context.WithTimeout(ctx, m.patience)
+			defer done()
+			asked <- findPageScript.Run(short, m.rdb, keys, cursor, findPage, s.MaxCustomers, s.stale(), limit)
+		}()
+		return asked
+	}
+	for next := ask("0"); next != nil; {
+		page, err := (<-next).Slice()
 		if err != nil {
 			return nil, unseeded(err)
 		}
 		if len(page) == 0 {
 			return nil, errors.New("availability: find: an empty answer")
 		}
-		cursor, _ = page[0].(string)
-		if cursor != "0" && seen == nil {
-			seen = map[string]bool{}
+		next = nil
+		if cursor, _ := page[0].(string); cursor != "0" {
+			next = ask(cursor)
+			if seen == nil {
+				seen = map[string]bool{}
+			}
 		}
 		for rest := page[1:]; len(rest) >= 2; rest = rest[2:] {
 			sessions, _ := rest[0].(int64)
@@ -175,9 +187,6 @@ func (m *Mirror) scanAvailable(ctx context.Context, s Settings, limit int) ([]Av
 				free[sessions] = append(free[sessions], id)
 				n++
 			}
-		}
-		if cursor == "0" {
-			break
 		}
 	}
 	all := make([]Available, 0, n)

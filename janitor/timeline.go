@@ -86,7 +86,8 @@ func (n *notes) write(ctx context.Context, within time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	err := timeline.Add(ctx, n.client, n.key, due...)
-	if err == nil || notAllowed(err) { // that Redis is away is said by the ticks
+	if err == nil || notAllowed(err) || redis.HasErrorPrefix(err, "WRONGTYPE ") {
+		// All else is Redis that is away or full, as the ticks say.
 		n.writes.Note(err)
 		return true
 	}

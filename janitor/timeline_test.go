@@ -1,6 +1,8 @@
 package janitor_test
 
 import (
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -8,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/timeline"
 )
 
@@ -91,9 +94,11 @@ func TestATimelineThatCannotBeWrittenKeepsNothingFromBeingSwept(t *testing.T) {
 	inWorlds(t, func(t *testing.T, f *fleet) {
 		require.NoError(t, f.Set(t.Context(), f.Timeline(), "no stream", 0).Err())
 		f.indexed("dead", 10)
-		r := f.replica("r1", nil)
+		var log process.Buffer
+		r := f.replica("r1", func(c *Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 		r.leads()
 		f.eventually(func() bool { return f.left("dead") == 0 })
+		f.eventually(func() bool { return strings.Contains(log.String(), "timeline cannot be written") })
 		require.Equal(t, "no stream", f.Get(t.Context(), f.Timeline()).Val())
 		require.NoError(t, f.Del(t.Context(), f.Timeline()).Err())
 		require.NoError(t, r.Pause(t.Context(), Pause{Who: "ann", Why: "x"}))

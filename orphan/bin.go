@@ -5,7 +5,6 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -59,6 +58,7 @@ const (
 	InUse    Fate = "in_use"   // the name is in use again; it stays in the bin
 	Expired  Fate = "expired"  // it would have expired meanwhile; it stays in the bin
 	Dropped  Fate = "dropped"  // the bin has dropped it: its time is over
+	NoType   Fate = "no_type"  // no older version noted of what type a member's key was; it stays in the bin
 	NotThere Fate = "unknown"  // no bin has it: it was restored before, or never was there
 )
 
@@ -188,7 +188,8 @@ func (b Bins) restore(ctx context.Context, e binned, at time.Time) (Restored, er
 		member = *e.Member
 	}
 	if e.Member != nil && e.By == "" {
-		return Restored{}, errors.New("its entry does not say of what type the key was")
+		return Restored{Binned: e.shown(), Fate: NoType,
+			Sentence: "its entry does not say of what type " + e.Key + " was; what it had of it is in " + e.Aside}, nil
 	}
 	said, err := restoreScript.Run(ctx, b.Client, []string{e.Aside, e.Key}, e.By, member, int64(e.Expires)).Text()
 	if err != nil {

@@ -15,6 +15,9 @@ if ARGV[1] == '' then
     redis.call('PERSIST', KEYS[2])
   end
 else
+  local kind = redis.call('TYPE', KEYS[2])
+  kind = type(kind) == 'table' and kind.ok or kind
+  if kind ~= 'none' and kind ~= ({ ZREM = 'zset', SREM = 'set', HDEL = 'hash' })[ARGV[1]] then return 'taken' end
   local value, added = redis.call('GET', KEYS[1]), 0
   if ARGV[1] == 'ZREM' then
     added = redis.call('ZADD', KEYS[2], 'NX', value, ARGV[2])

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -292,6 +293,58 @@ func TestWhatIsInABinCanBePutBack(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, janitor.Done, passes["bots"].Outcome)
 		require.Equal(t, 2, passes["bots"].Evicted)
+	})
+}
+
+func TestAMemberWhoseKeyIsOfAnotherTypeNowKeepsNothingElseInTheBin(t *testing.T) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
+		p, ctx := w.Prefix, t.Context()
+		rule := queue(p)
+		rule.Bin = time.Hour
+		r := newRig(t, w.Options, p, nil, rule)
+		for _, user := range []string{"a", "b"} {
+			r.do("ZADD", p+"queue:elo", 1, user)
+			r.do("SET", p+"queue:joinedAt:"+user, ms(time.Now().Add(-time.Hour)))
+		}
+		r.sweep("queue")
+		r.pass("queue", time.Minute)
+		require.Equal(t, 2, r.sweep("queue").Removed)
+
+		bins := Bins{Client: r.rdb, Layout: r.layout}
+		binned, err := bins.List(ctx, "")
+		require.NoError(t, err)
+		require.Len(t, binned, 4)
+		// One entry is of a version that did not note of what type the key was.
+		bin, older := binKey(r.layout, "queue"), false
+		for _, z := range r.rdb.ZRangeWithScores(ctx, bin, 0, -1).Val() {
+			if text := z.Member.(string); strings.Contains(text, `"member":"b"`) {
+				old := regexp.MustCompile(`"by":"ZREM",|,"by":"ZREM"`).ReplaceAllString(text, "")
+				older = old != text
+				r.do("ZREM", bin, text)
+				r.do("ZADD", bin, z.Score, old)
+			}
+		}
+		require.True(t, older)
+		r.do("SET", p+"queue:elo", "somebody's")
+		restore := func() map[string]Fate {
+			fates := map[string]Fate{}
+			for _, b := range binned {
+				back, err := bins.Restore(ctx, b.ID)
+				require.NoError(t, err)
+				fates[strings.TrimPrefix(b.Key, p)+" "+b.Member] = back[0].Fate
+			}
+			return fates
+		}
+		require.Equal(t, map[string]Fate{
+			"queue:elo a": InUse, "queue:elo b": NoType, "queue:joinedAt:a ": Back, "queue:joinedAt:b ": Back,
+		}, restore())
+		require.Equal(t, "somebody's", r.rdb.Get(ctx, p+"queue:elo").Val())
+
+		r.do("DEL", p+"queue:elo")
+		require.Equal(t, map[string]Fate{
+			"queue:elo a": Back, "queue:elo b": NoType, "queue:joinedAt:a ": NotThere, "queue:joinedAt:b ": NotThere,
+		}, restore())
+		require.Len(t, r.rdb.ZRange(ctx, bin, 0, -1).Val(), 1, "it stays in the bin")
 	})
 }
 

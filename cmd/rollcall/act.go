@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -45,15 +47,29 @@ func (f *fleet) checkActing(in *service.Input, needsHTTP bool) {
 	}
 }
 
-// post asks the replicas one after the other until one does it: only the leader can do some things.
-func (f *fleet) post(ctx context.Context, path string, p url.Values, to any) (err error) {
+// post asks the replicas one after the other until one does it: only the leader can do some things,
+// and some may be away. The error is of the last that answered, or else of the last.
+func (f *fleet) post(ctx context.Context, path string, p url.Values, to any) error {
+	var refused, away error
 	for _, base := range f.http {
-		_, err = request(ctx, http.MethodPost, base+path+"?"+p.Encode(), string(f.base.AdminToken), to)
-		if no, ok := errors.AsType[*refusal](err); !ok || no.Status != http.StatusConflict {
+		_, err := request(ctx, http.MethodPost, base+path+"?"+p.Encode(), string(f.base.AdminToken), to)
+		no, answered := errors.AsType[*refusal](err)
+		switch {
+		case answered && no.Status == http.StatusConflict:
+			refused = err
+		case !answered && unasked(err) && ctx.Err() == nil:
+			away = err
+		default: // done; or whether it was is not known
 			return err
 		}
 	}
-	return err
+	return cmp.Or(refused, away)
+}
+
+// unasked tells whether an error says that there was no connection, so that nothing was asked.
+func unasked(err error) bool {
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && op.Op == "dial"
 }
 
 // pause is "rollcall pause".

@@ -78,7 +78,7 @@ func TestAReplicaPausesResumesSweepsAndResignsForItsToken(t *testing.T) {
 		one := w.replica("one")
 		until(t, "one leads", func() bool { return one.jan.Status().Leading })
 		two := w.replica("two")
-		urls := two.serve(t) + "," + one.serve(t)
+		urls := "http://127.0.0.1:1," + two.serve(t) + "," + one.serve(t) + ",http://127.0.0.1:2" // two are away
 		act := func(args ...string) (int, string, string) {
 			return w.run(append(args, "--http", urls, "--admin-token", adminToken)...)
 		}

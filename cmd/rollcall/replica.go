@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -62,7 +63,8 @@ func request(ctx context.Context, method, address, token string, to any) (status
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
 	client := http.Client{
-		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true},
+		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true,
+			DialContext: (&net.Dialer{Timeout: replicaTimeout}).DialContext},
 		// A redirect may lead the token elsewhere.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}

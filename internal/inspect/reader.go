@@ -137,7 +137,7 @@ func (r *Reader) roster(ctx context.Context) ([]string, error) {
 // is tells what SMISMEMBER says of one member.
 func is(c *redis.BoolSliceCmd) bool { return len(c.Val()) == 1 && c.Val()[0] }
 
-// texts sends a pipeline of GETs, and returns the values; "": absent.
+// texts sends a pipeline of GETs, and returns the values; "": absent, or of another type.
 func texts(ctx context.Context, p redis.Pipeliner, what string) ([]string, error) {
 	cmds, err := p.Exec(ctx)
 	values := make([]string, len(cmds))
@@ -146,12 +146,15 @@ func texts(ctx context.Context, p redis.Pipeliner, what string) ([]string, error
 		if !ok {
 			continue
 		}
-		if values[i] = get.Val(); get.Err() != nil && !errors.Is(get.Err(), redis.Nil) {
+		if values[i] = get.Val(); unreadable(get.Err()) {
 			err = get.Err()
 		}
 	}
-	if err != nil && !errors.Is(err, redis.Nil) {
+	if unreadable(err) {
 		return nil, fmt.Errorf("inspect: read %s: %w", what, err)
 	}
 	return values, nil
 }
+
+// unreadable tells whether an error hides more than one key.
+func unreadable(err error) bool { return err != nil && !errors.Is(err, redis.Nil) && !wrongType(err) }

@@ -174,8 +174,17 @@ func (r *Reader) leader(ctx context.Context, now time.Time) (*Leader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("inspect: read the eviction log: %w", err)
 	}
-	if len(opened) == 1 && record(opened[0], now).Term != h.Token {
+	switch {
+	case len(opened) == 1 && record(opened[0], now).Term != h.Token:
 		l.Epoch = 0
+	case len(opened) == 0: // not begun, or so long ago that the record was trimmed
+		newest, err := r.client.XRevRangeN(ctx, r.keys.Log(), "+", "-", 1).Result()
+		if err != nil {
+			return nil, fmt.Errorf("inspect: read the eviction log: %w", err)
+		}
+		if len(newest) == 0 || epochOf(newest[0].ID) < h.Epoch {
+			l.Epoch = 0
+		}
 	}
 	l.Since = began(l.Epoch, now)
 	return l, nil

@@ -145,7 +145,7 @@ func (w *Watch) readLogs(ctx context.Context, now time.Time) error {
 		return err
 	}
 	found, err := timeline.Read(ctx, w.client, w.keys.Timeline(), w.stream)
-	if err != nil {
+	if err != nil && !Refused(err) && !wrongType(err) { // the rest is true without it; doctor names it
 		return err
 	}
 	for _, rec := range records {

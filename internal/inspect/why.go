@@ -180,6 +180,10 @@ func reach(oldest, now time.Time) string {
 	return "the log goes back to " + Ago(now.Sub(oldest))
 }
 
+// reconnected is how soon after an eviction the device may have come back and left again: of that
+// the log has nothing.
+const reconnected = time.Minute
+
 // evicted says what a record says, and what has become of the owner since.
 func evicted(rec Record, owner Heartbeat, now time.Time) string {
 	text := fmt.Sprintf("evicted %s at %s by %s in term %d", Ago(now.Sub(rec.At)),
@@ -188,6 +192,9 @@ func evicted(rec Record, owner Heartbeat, now time.Time) string {
 		return fmt.Sprintf("%s: the rule %s found it an orphan", text, rec.Sweep)
 	}
 	text += fmt.Sprintf(": %s had no heartbeat", rec.Owner)
+	if now.Sub(rec.At) > reconnected {
+		text += "; if the device has come back since, whoever held it then took it out (its socket closed)"
+	}
 	if owner.Alive {
 		text += "; it has come back since"
 		if owner.Boot.After(rec.At) {

@@ -21,6 +21,8 @@ const (
 	// findCall and whyCall bound an answer, with the wait for its turn: why reads the whole eviction
 	// log.
 	findCall, whyCall = 5 * time.Second, 15 * time.Second
+	// mostWhys is for how many keys why is asked at once, with those that wait for their turn.
+	mostWhys = 32
 	// longestKey is the longest key that can be asked for.
 	longestKey = 512
 )
@@ -30,13 +32,15 @@ type questions struct {
 	reader *inspect.Reader
 	ctx    context.Context // ends when the server stops; set before the first request
 	finds  *semaphore.Weighted
+	asked  *semaphore.Weighted // keys that why is asked of, read or waiting: those who ask may have left
 	whys   *semaphore.Weighted // one log is read at a time
 	same   singleflight.Group  // who asks why of the same key meanwhile gets the same answer
 }
 
 func newQuestions(r *inspect.Reader) *questions {
 	return &questions{
-		reader: r, ctx: context.Background(), finds: semaphore.NewWeighted(mostFinds), whys: semaphore.NewWeighted(1),
+		reader: r, ctx: context.Background(), finds: semaphore.NewWeighted(mostFinds),
+		asked: semaphore.NewWeighted(mostWhys), whys: semaphore.NewWeighted(1),
 	}
 }
 
@@ -95,6 +99,10 @@ func (q *questions) tellWhy(ctx context.Context, key string) (inspect.Why, error
 	}
 	// It goes on for the others who wait for it, if who asked first leaves.
 	answers := q.same.DoChan(key, func() (any, error) {
+		if !q.asked.TryAcquire(1) {
+			return nil, errBusy
+		}
+		defer q.asked.Release(1)
 		ctx, cancel := context.WithTimeout(q.ctx, whyCall)
 		defer cancel()
 		if err := q.whys.Acquire(ctx, 1); err != nil {

@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -258,5 +259,53 @@ func TestManyMayAskWhyAtOnce(t *testing.T) {
 			})
 		}
 		require.NoError(t, p.Wait())
+	})
+}
+
+// blocked is a hook that lets no command through before it is closed.
+type blocked chan struct{}
+
+func (b blocked) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (b blocked) ProcessPipelineHook(n redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return n
+}
+func (b blocked) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		select {
+		case <-b:
+			return next(ctx, cmd)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func TestWhoAsksWhyOfManyKeysAndLeavesFillsNoMemory(t *testing.T) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
+		stands := make(blocked)
+		w.Client.AddHook(stands)
+		q := newQuestions(inspect.New(w.Client, guard.Layout{Prefix: w.Prefix}))
+		var stop context.CancelFunc
+		q.ctx, stop = context.WithCancel(t.Context())
+		defer q.end()
+		defer stop()
+		gone, leave := context.WithCancel(t.Context())
+		leave()
+		for i := range 10 * mostWhys {
+			_, _ = q.tellWhy(gone, fmt.Sprint("key-", i))
+		}
+		more := 0
+		require.Eventually(t, func() bool {
+			more++
+			soon, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, err := q.tellWhy(soon, fmt.Sprint("more-", more))
+			return errors.Is(err, errBusy)
+		}, 10*time.Second, time.Millisecond)
+		close(stands)
+		require.Eventually(t, func() bool {
+			_, err := q.tellWhy(t.Context(), "later")
+			return err == nil
+		}, 30*time.Second, 10*time.Millisecond)
 	})
 }

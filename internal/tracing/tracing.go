@@ -120,12 +120,31 @@ func usable(endpoint string) (shown string, err error) {
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return "", errors.New("OTEL_EXPORTER_OTLP_ENDPOINT: expected a URL such as http://collector:4318")
 	}
+	for _, name := range []string{"OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"} {
+		for header := range strings.SplitSeq(os.Getenv(name), ",") {
+			if strings.TrimSpace(header) != "" && !isHeader(header) {
+				return "", fmt.Errorf("%s: expected name=value with commas between them, values escaped as in a URL", name)
+			}
+		}
+	}
 	switch p := first("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"); p {
 	case "", "http/protobuf":
 		return u.Scheme + "://" + u.Host, nil
 	default:
 		return "", fmt.Errorf("OTEL_EXPORTER_OTLP_PROTOCOL: expected http/protobuf, got %q", p)
 	}
+}
+
+// isHeader tells whether the exporter understands a header. Of one that it does not it would tell
+// the whole value, on stderr.
+func isHeader(text string) bool {
+	name, value, found := strings.Cut(text, "=")
+	name = strings.TrimSpace(name)
+	odd := func(c rune) bool {
+		return c > '~' || c <= ' ' || strings.ContainsRune("\"(),/:;<=>?@[\\]{}", c)
+	}
+	_, err := url.PathUnescape(value)
+	return found && name != "" && !strings.ContainsFunc(name, odd) && err == nil
 }
 
 // Close sends what is left, and waits a second for it at most.

@@ -63,6 +63,10 @@ func TestOffItCostsNothing(t *testing.T) {
 	require.Empty(t, log.String())
 }
 
+// secret may not be told, and not by the logger of OpenTelemetry itself either, which writes to stderr:
+// what it would complain of never gets there.
+const secret = "do-not-tell-it"
+
 func TestTheUsualVariablesTurnItOnAndOff(t *testing.T) {
 	collector := tracetest.Start(t)
 	const endpoint, ofTraces = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
@@ -78,6 +82,10 @@ func TestTheUsualVariablesTurnItOnAndOff(t *testing.T) {
 		"nothing is sampled":         {[]string{endpoint, collector.URL, "OTEL_TRACES_SAMPLER", "always_off"}, 0, ""},
 		"a protocol not spoken here": {[]string{endpoint, collector.URL, "OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"}, 0, "expected http/protobuf, got \\\"grpc\\\""},
 		"no URL":                     {[]string{endpoint, "collector:4318"}, 0, "expected a URL such as"},
+		"headers without a value":    {[]string{endpoint, collector.URL, "OTEL_EXPORTER_OTLP_HEADERS", "Authorization: Bearer " + secret}, 0, "expected name=value"},
+		"a header that is no text":   {[]string{endpoint, collector.URL, "OTEL_EXPORTER_OTLP_TRACES_HEADERS", "api-key=%zz" + secret}, 0, "expected name=value"},
+		"a header with an odd name":  {[]string{endpoint, collector.URL, "OTEL_EXPORTER_OTLP_HEADERS", "Bearer " + secret + "=="}, 0, "expected name=value"},
+		"headers":                    {[]string{endpoint, collector.URL, "OTEL_EXPORTER_OTLP_HEADERS", "api-key=" + secret + ", x=%20y"}, 1, ""},
 		"an unknown sampler":         {[]string{endpoint, collector.URL, "OTEL_TRACES_SAMPLER", "sometimes"}, 1, "OpenTelemetry complains"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -85,6 +93,7 @@ func TestTheUsualVariablesTurnItOnAndOff(t *testing.T) {
 			var log process.Buffer
 			before := len(collector.Spans())
 			traces := tracing.Start(t.Context(), config(&log))
+			require.NotContains(t, log.String(), secret)
 			if start := traces.StartSpan(); start != nil {
 				_, end := start(t.Context(), "term")
 				end(nil)
