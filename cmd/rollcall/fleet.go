@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
+	"net/url"
 	"strings"
 	"time"
 
@@ -93,14 +96,22 @@ func (f *fleet) ask(do func(ctx context.Context, r *inspect.Reader, w io.Writer)
 		defer watcher.Wait()
 		defer stop()
 		watcher.Go(func() { _ = files.Run(watched) })
-		return advised(do(ctx, inspect.New(clients.Data, guard.Layout{Prefix: f.prefix}), stdout))
+		return f.advised(do(ctx, inspect.New(clients.Data, guard.Layout{Prefix: f.prefix}), stdout))
 	}
 }
 
 // advised adds to an error what an operator can do.
-func advised(err error) error {
+func (f *fleet) advised(err error) error {
+	var network net.Error
+	var replica *url.Error
 	switch {
 	case err == nil:
+	case errors.Is(err, context.Canceled):
+		return errors.New("interrupted")
+	case errors.As(err, &network) && !errors.As(err, &replica):
+		return fmt.Errorf("no answer of Redis at %s: %w", f.base.Redis, err)
+	case strings.Contains(err.Error(), "WRONGPASS"), strings.Contains(err.Error(), "NOAUTH"):
+		return fmt.Errorf("%w; mend the user or password in REDIS_URL, or REDIS_PASSWORD_FILE", err)
 	case strings.Contains(err.Error(), "WRONGTYPE"):
 		return fmt.Errorf("%w; rollcall doctor says which keys are somebody else's", err)
 	case strings.Contains(err.Error(), "NOPERM"):

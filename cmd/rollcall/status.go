@@ -137,6 +137,9 @@ func showHead(w io.Writer, s inspect.Status) error {
 		if l.ExpiresIn == "" {
 			leader += "; the lease never expires"
 		}
+		if silent := s.LeaderSilent(); silent != "" {
+			leader += "; " + silent
+		}
 	}
 	hold := "nothing: what is dead is swept"
 	switch {
@@ -151,9 +154,14 @@ func showHead(w io.Writer, s inspect.Status) error {
 	case s.Leader == nil:
 		hold = "nothing"
 	}
-	listening := "not yet"
-	if !s.Witness.Since.IsZero() {
-		listening = "without a hold for " + inspect.Short(s.Now.Sub(s.Witness.Since))
+	witness := "listens without a hold for " + inspect.Short(s.Now.Sub(s.Witness.Since))
+	switch {
+	case s.Witness.Since.IsZero():
+		witness = "listens not yet"
+	case !s.Heard:
+		witness = "nobody listens"
+	case s.Hold != nil && s.Hold.Reason != "paused":
+		witness = "listens; what holds was last seen " + ago(s.Witness.Since, s.Now)
 	}
 	limit := "no limit"
 	if s.Redis.MaxMemory > 0 {
@@ -162,7 +170,7 @@ func showHead(w io.Writer, s inspect.Status) error {
 	err := columns(w,
 		[]string{"leader", leader},
 		[]string{"held by", hold},
-		[]string{"witness", "listens " + listening},
+		[]string{"witness", witness},
 		[]string{"registry", fmt.Sprintf("%d entries, %d evicted ever", s.Entries, s.Witness.Evicted)},
 		[]string{"Redis", fmt.Sprintf("%s, %s, policy %s, %s used, %s", cmp.Or(s.Redis.Version, "version unknown"),
 			cmp.Or(s.Redis.Role, "role unknown"), cmp.Or(s.Redis.Policy, "unknown"), megabytes(s.Redis.Memory),

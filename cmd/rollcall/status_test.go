@@ -145,12 +145,46 @@ func TestStatusNamesWhoDiffersAndAPause(t *testing.T) {
 	require.Contains(t, table, "paused by ann (upgrade) until it is resumed")
 }
 
+func TestWhoDiffersIsWhoDiffersFromMost(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, redistest.World{
+		Client: redistest.Shared(t).Client(), Options: redistest.Shared(t).Options(), Prefix: redistest.Prefix(t),
+	})
+	ctx := t.Context()
+	at, err := w.client.Time(ctx).Result()
+	require.NoError(t, err)
+	for id, ttl := range map[string]time.Duration{"a": time.Minute, "b": time.Minute, "c": 90 * time.Second} {
+		require.NoError(t, w.client.SAdd(ctx, w.keys.Roster(), id).Err())
+		require.NoError(t, w.client.Set(ctx, w.keys.Heartbeat(id), heartbeatAt(at), ttl).Err())
+	}
+	// The one that differs has ticked last.
+	require.NoError(t, w.client.HSet(ctx, w.keys.Witness(), "since", at.UnixMilli(), "last", at.UnixMilli(),
+		"gap", 30_000, "grace", 92_000).Err())
+	var differ []string
+	for _, in := range ask[inspect.Status](w, "status").Instances {
+		differ = append(differ, in.Differs)
+	}
+	require.Equal(t, []string{"", "", "TTL 1m30s, fleet 1m"}, differ)
+}
+
+func TestStatusSaysThatTheLeaderIsSilent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, redistest.World{
+		Client: redistest.Shared(t).Client(), Options: redistest.Shared(t).Options(), Prefix: redistest.Prefix(t),
+	})
+	require.NoError(t, w.client.SAdd(t.Context(), w.keys.Roster(), "dead").Err())
+	require.NoError(t, w.client.Set(t.Context(), w.keys.Lease(), "dead/x", 9*time.Second).Err())
+	_, table, _ := w.run("status")
+	require.Regexp(t, `(?m)^leader +dead.*; it is silent: unless it renews its lease, another leads in about `, table)
+}
+
 func TestARedisThatIsAwayIsAFailure(t *testing.T) {
 	t.Parallel()
 	w := &world{t: t, environ: []string{"REDIS_URL=redis://127.0.0.1:1"}}
 	code, stdout, stderr := w.run("status")
 	require.Equal(t, service.ExitFailed, code)
 	require.Empty(t, stdout)
+	require.Contains(t, stderr, "no answer of Redis at 127.0.0.1:1/0: ")
 	require.Contains(t, stderr, "connection refused")
 }
 

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"strings"
@@ -34,6 +35,17 @@ func (a About) replica(id string) Replica {
 	p.Interval, _ = time.ParseDuration(a.Interval) // what is not understood is not known
 	p.TTL, _ = time.ParseDuration(a.TTL)
 	return p
+}
+
+// settings are those of one who lives, as it says, else as its heartbeat shows, which on a slow way
+// to Redis is less exact; 0: not known.
+func (h Heartbeat) settings(now time.Time, a About) (ttl, interval time.Duration) {
+	ttl = h.ttl(now)
+	if !h.Alive || ttl <= 0 || !a.of(h) {
+		return ttl, 0
+	}
+	p := a.replica("")
+	return cmp.Or(p.TTL, ttl), p.Interval
 }
 
 // abouts reads what replicas say of themselves. Who says nothing, or nothing that is understood, is

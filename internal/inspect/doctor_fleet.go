@@ -56,6 +56,8 @@ func checkEpoch(ctx context.Context, p *patient) (found, error) {
 func checkWitness(_ context.Context, p *patient) (found, error) {
 	w := p.status.Witness
 	switch {
+	case p.status.Heard && p.status.Hold != nil && p.status.Hold.Reason != "paused":
+		return fine("Redis is listened to; what holds was last seen %s", Ago(p.status.Now.Sub(w.Since)))
 	case p.status.Heard:
 		return fine("Redis is listened to, without a hold for %s", Short(p.status.Now.Sub(w.Since)))
 	case w.LastTick.After(p.status.Now):

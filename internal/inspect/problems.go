@@ -29,6 +29,10 @@ func (s Status) Problems() []Problem {
 		warnings = append(warnings, Problem{"lease_without_ttl", Warning,
 			"The lease of " + l.Instance + " never expires: somebody wrote the key by hand.",
 			"Wait: contenders cap it after one lease TTL.", "rollcallnobodyleads"})
+	case s.LeaderSilent() != "":
+		warnings = append(warnings, Problem{"leader_silent", Warning,
+			l.Instance + " leads, and " + s.LeaderSilent() + ".", "Wait. Look whether it lives, if it should.",
+			"rollcallnobodyleads"})
 	}
 	switch h := s.Hold; {
 	case h != nil && h.Reason == "paused":

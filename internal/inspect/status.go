@@ -45,6 +45,18 @@ type Leader struct {
 	ExpiresIn string `json:"expires_in"`
 }
 
+// LeaderSilent says that the leader has no heartbeat, and what follows; "": it has one, or there is
+// no leader.
+func (s Status) LeaderSilent() string {
+	l := s.Leader
+	if l == nil || l.ExpiresIn == "" || !slices.ContainsFunc(s.Instances, func(in Instance) bool {
+		return in.ID == l.Instance && !in.Alive
+	}) {
+		return ""
+	}
+	return "it is silent: unless it renews its lease, another leads in about " + l.ExpiresIn
+}
+
 // Instance is one running replica, or one that left something behind.
 type Instance struct {
 	ID string `json:"id"`
@@ -233,6 +245,7 @@ func (r *Reader) instances(ctx context.Context, s *Status, k seldom) error {
 	if err != nil {
 		return err
 	}
+	s.Witness.settle(s.Now, beats, abouts)
 	p := r.client.Pipeline()
 	sizes := make([]*redis.IntCmd, len(ids))
 	for i, id := range ids {
@@ -256,11 +269,11 @@ func (r *Reader) instances(ctx context.Context, s *Status, k seldom) error {
 		if h.Alive {
 			in.ExpiresIn = span(h.ExpiresIn)
 		}
-		if ttl := h.ttl(s.Now); ttl > 0 {
+		if ttl, _ := h.settings(s.Now, abouts[id]); ttl > 0 {
 			in.TTL, in.life = span(ttl), float64(h.ExpiresIn)/float64(ttl)
 			want := s.Witness.TTL.Round(100 * time.Millisecond)
 			// What was not written for want of memory was prolonged: its value is older than it.
-			if want > 0 && (ttl-want).Abs() > want/20 && !s.Redis.full() {
+			if want > 0 && !near(ttl, want) && !s.Redis.full() {
 				in.Differs = "TTL " + Short(ttl) + ", fleet " + Short(want)
 			}
 		}
@@ -275,6 +288,48 @@ func (r *Reader) instances(ctx context.Context, s *Status, k seldom) error {
 	}
 	return nil
 }
+
+// settle takes the settings that most of those who live have for the fleet's: who ticked last may
+// be the one that differs.
+func (w *Witness) settle(now time.Time, beats map[string]Heartbeat, abouts map[string]About) {
+	var ttls, intervals []time.Duration
+	for id, h := range beats {
+		ttl, interval := h.settings(now, abouts[id])
+		if ttl > 0 {
+			ttls = append(ttls, ttl)
+		}
+		if interval > 0 {
+			intervals = append(intervals, interval)
+		}
+	}
+	if ttl := most(ttls); ttl > 0 && !near(ttl, w.TTL) {
+		w.TTL = ttl
+	}
+	if interval := most(intervals); interval > 0 {
+		w.Interval = interval
+	}
+}
+
+// most is what more than half, and two at least, have, or 0.
+func most(all []time.Duration) time.Duration {
+	if len(all) < 2 {
+		return 0
+	}
+	slices.Sort(all)
+	middle, same := all[len(all)/2], 0
+	for _, d := range all {
+		if near(d, middle) {
+			same++
+		}
+	}
+	if 2*same <= len(all) {
+		return 0
+	}
+	return middle
+}
+
+// near tells whether two durations are the same, as exactly as a heartbeat tells its TTL.
+func near(got, want time.Duration) bool { return (got - want).Abs() <= want/20 }
 
 // sample counts entries by owner, of the whole registry if it is small, else of its first pages.
 func (r *Reader) sample(ctx context.Context) (counted map[string]int, whole bool, err error) {

@@ -36,7 +36,7 @@ type Witness struct {
 	LastHold time.Time     `json:"last_hold,omitzero"`
 	Reason   string        `json:"reason,omitempty"` // of the last hold
 	Evicted  uint64        `json:"evicted_total"`    // by anybody, ever
-	TTL      time.Duration `json:"-"`                // of the heartbeats of who ticked last; 0: not known
+	TTL      time.Duration `json:"-"`                // that most have, else of who ticked last; 0: not known
 	Interval time.Duration `json:"-"`                // of the same; 0: not known
 
 	gap, need time.Duration
@@ -62,7 +62,7 @@ func (r *Reader) witness(ctx context.Context) (Witness, error) {
 	}
 	if is.Grace > 0 {
 		w.TTL = is.Grace - guard.Timing{}.Grace()
-		w.Interval = w.TTL - 2*w.gap
+		w.Interval = max(0, w.TTL-2*w.gap) // while replicas disagree the gap is of another one
 	}
 	return w, nil
 }

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/rollcall-redis/rollcall/internal/inspect"
 	"github.com/rollcall-redis/rollcall/janitor"
 )
@@ -28,9 +30,13 @@ func (s Status) problems() (found []inspect.Problem) {
 }
 
 func unanswered(err error) inspect.Problem {
-	return inspect.Problem{Name: "unanswered", Level: inspect.Wrong,
-		Sentence: "Redis does not answer this replica: " + err.Error() + ".",
+	p := inspect.Problem{Name: "unanswered", Level: inspect.Wrong,
+		Sentence: "Redis does not answer this replica: " + strings.TrimRight(err.Error(), ".") + ".",
 		Do:       "Look whether Redis runs, and at the network between. Ask another replica."}
+	if redis.IsAuthError(err) || redis.IsPermissionError(err) {
+		p.Do = "Redis refuses this replica's user: look at its password and rights. Ask another replica."
+	}
+	return p
 }
 
 // Title is the state in a word, for the browser's tab.

@@ -40,7 +40,7 @@ async function answer(key) {
 		parts.push(make("table", {},
 			make("caption", { textContent: "Records of the eviction log that name it" }), make("thead", {}, head),
 			make("tbody", {}, ...why.records.map((r) => make("tr", {}, ...[
-				r.at.replace(/\.\d+/, ""), r.sweep, r.owner ?? "", r.leader, String(r.epoch),
+				(r.at ?? "").replace(/\.\d+/, ""), r.sweep, r.owner ?? "", r.leader, String(r.epoch),
 			].map((text) => make("td", { textContent: text })))))));
 	}
 	return parts;

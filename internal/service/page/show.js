@@ -26,11 +26,11 @@ export function showState(fleet, now) {
 
 // passTime shows what changes as time passes.
 export function passTime(fleet, now) {
-	const { leader, witness } = fleet;
+	const { hold, leader, witness } = fleet;
 	set($("term"), !leader ? "" : !leader.epoch ? "its term begins" :
 		(leader.since ? `since ${ago(now, leader.since)} · ` : "") + `term ${leader.epoch}`);
 	const heard = Date.parse(witness.since);
-	set($("witness"), heard > 0 ? `Redis heard without a hold for ${short(whole(now - heard))}` : "");
+	set($("witness"), heard > 0 && !hold ? `Redis heard without a hold for ${short(whole(now - heard))}` : "");
 	for (const cell of $("reports").querySelectorAll("[data-at]")) set(cell, ago(now, cell.dataset.at));
 	set($("last-evictions"), (fleet.sweeps ?? []).map((s) =>
 		`${s.sweep} last evicted ${count(s.count)}${s.owner ? ` of ${s.owner}` : ""}, ${ago(now, s.at)}.`).join(" "));
