@@ -209,6 +209,7 @@ func TestWithoutScriptsThePageIsATableThatReloads(t *testing.T) {
 	_, err := chromedp.Call(b.ctx, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
 	require.NoError(t, err)
 	b.open(other.base)
+	f.eventually("a reload finds all well", func() bool { return contains(b, "All is well") && contains(b, "2 entries") })
 	text := b.shown()
 	for _, want := range []string{"All is well", leads.id, other.id, "2 live", "2 entries", "reloaded every 5 s", "Buttons need scripts"} {
 		require.Contains(t, text, want)
