@@ -63,8 +63,8 @@ func TestOffItCostsNothing(t *testing.T) {
 	require.Empty(t, log.String())
 }
 
-// secret may not be told, and not by the logger of OpenTelemetry itself either, which writes to stderr:
-// what it would complain of never gets there.
+// secret may not be told, and not by the logger of OpenTelemetry itself either, which writes to
+// stderr: what it would complain of never gets there.
 const secret = "do-not-tell-it"
 
 func TestTheUsualVariablesTurnItOnAndOff(t *testing.T) {
