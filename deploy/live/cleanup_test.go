@@ -60,9 +60,9 @@ var scenesOfCleanup = []scene{
 	},
 	{
 		alert:  "CleanupNotRunning",
-		fault:  "200,000 keys more, and `CLEANUP_REDIS_SHARE=0.005`: no cycle comes to its end in time",
+		fault:  "500,000 keys more, and `CLEANUP_REDIS_SHARE=0.005`: no cycle comes to its end in time",
 		fleet:  cleanup(10, "CLEANUP_REDIS_SHARE=0.005"),
-		strike: func(r *rig) { r.users("many", 100_000, true) },
+		strike: func(r *rig) { r.users("many", 250_000, true) },
 	},
 	{
 		alert: "CleanupCycleSlow", fault: "40,000 keys more, and `CLEANUP_REDIS_SHARE=0.01`",
