@@ -203,7 +203,8 @@ type Health struct {
 	Source    string         // of the one before the source
 	// SettingsError is why settings cannot be read, or which make no sense; "": they are those of now.
 	SettingsError string
-	Offline       string // why nobody goes offline for silence now; "": they do, or this replica does not lead
+	// why nobody goes offline for silence now; "": they do, or this replica does not lead
+	Offline string
 }
 
 // Health returns how the mirror is.

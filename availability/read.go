@@ -155,7 +155,8 @@ func (m *Mirror) scanAvailable(ctx context.Context, s Settings, limit int) ([]Av
 		go func() {
 			short, done := context.WithTimeout(ctx, m.patience)
 			defer done()
-			asked <- findPageScript.Run(short, m.rdb, keys, cursor, findPage, s.MaxCustomers, s.stale(), limit)
+			asked <- findPageScript.Run(short, m.rdb, keys, cursor, findPage, s.MaxCustomers, s.stale(),
+				limit)
 		}()
 		return asked
 	}

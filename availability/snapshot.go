@@ -98,7 +98,8 @@ func (m *Mirror) computeSnapshot(ctx context.Context, generation int) (lastSnaps
 	var mine bool
 	for begun := time.Now(); time.Since(begun) <= computingLasts; { // who computes by then has died
 		err := m.redis.do(ctx, func() (err error) {
-			ctx, cancel := context.WithTimeout(ctx, m.patience) // else a frozen Redis takes all the time there is
+			// else a frozen Redis takes all the time there is
+			ctx, cancel := context.WithTimeout(ctx, m.patience)
 			defer cancel()
 			mine, err = m.rdb.SetNX(ctx, m.keys.computing(), token, computingLasts).Result()
 			return err

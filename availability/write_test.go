@@ -265,7 +265,8 @@ func TestAHeartbeatIsOfTheServersTimeWhateverTheClientBelieves(t *testing.T) {
 			before, err := r.serverTime(ctx, directly)
 			require.NoError(t, err)
 			minute := before.UTC().Truncate(time.Minute).Add(ahead)
-			require.NoError(t, heartbeatScript.Run(ctx, r.rdb, keys, "a", minute.Unix(), minute.Format("2006-01-02T15:04:")).Err())
+			require.NoError(t, heartbeatScript.Run(ctx, r.rdb, keys, "a", minute.Unix(),
+				minute.Format("2006-01-02T15:04:")).Err())
 			after, err := r.serverTime(ctx, directly)
 			require.NoError(t, err)
 			seen := r.mirrored("a").Seen

@@ -21,10 +21,11 @@ import (
 var procedureRows = []row{
 	{38, "BackupRestored", false, 60, nil, under(func() fault { return &backupRestored{} }, goneTwice)},
 	{38, "RedisUpgradedByPromotion", false, 60, nil, under(func() fault { return &upgraded{} }, nothingWent)},
-	{38, "MovedToAnotherRedis", false, 60, nil, under(func() fault { return &moved{} }, func(w *environment, v *judge.Verdict) {
-		nothingWent(w, v)
-		require.Contains(w.T, reasonsOf(v), "gap", "for longer than GAP nobody could write to either server")
-	})},
+	{38, "MovedToAnotherRedis", false, 60, nil,
+		under(func() fault { return &moved{} }, func(w *environment, v *judge.Verdict) {
+			nothingWent(w, v)
+			require.Contains(w.T, reasonsOf(v), "gap", "for longer than GAP nobody could write to either server")
+		})},
 }
 
 // backupRestored puts an older state back: an owner in it has died since and was swept, and one
@@ -70,8 +71,10 @@ func (f *backupRestored) fail(w *environment) {
 	release()
 	back()
 	begun, silent := time.Now(), w.silent()
-	harness.Eventually(w.T, "every silent device is routable again", func() bool { return w.routable(silent) })
-	w.within("all routable again, also those whose entry named the dead", time.Since(begun), grace+2*harness.Interval)
+	harness.Eventually(w.T, "every silent device is routable again",
+		func() bool { return w.routable(silent) })
+	w.within("all routable again, also those whose entry named the dead", time.Since(begun),
+		grace+2*harness.Interval)
 	harness.Eventually(w.T, "its entries are swept again", func() bool { return f.names(w) == 0 })
 }
 
@@ -127,13 +130,15 @@ func (f *upgraded) fail(w *environment) {
 	back := w.Outage("")
 	c := f.replica.Client()
 	harness.Eventually(w.T, "the replica has all of it", func() bool {
-		return harness.InfoOf(w.T, c, "Replication", "master_repl_offset") == harness.InfoOf(w.T, w.Client, "Replication", "master_repl_offset")
+		return harness.InfoOf(w.T, c, "Replication", "master_repl_offset") ==
+			harness.InfoOf(w.T, w.Client, "Replication", "master_repl_offset")
 	})
 	before := harness.InfoOf(w.T, w.Client, "Server", "redis_version")
 	had := w.HGetAll(w.T.Context(), w.Registry()).Val()
 	f.promote(w)
 	require.Equal(w.T, had, w.HGetAll(w.T.Context(), w.Registry()).Val(), "nothing is lost")
-	w.remark("%s was promoted in place of %s", harness.InfoOf(w.T, w.Client, "Server", "redis_version"), before)
+	w.remark("%s was promoted in place of %s", harness.InfoOf(w.T, w.Client, "Server", "redis_version"),
+		before)
 	f.hit(1)
 	release()
 	back()

@@ -26,7 +26,8 @@ func promtool(t *testing.T, args ...string) {
 	find.Stderr = os.Stderr
 	folder, err := find.Output()
 	require.NoError(t, err)
-	out, err := exec.Command(filepath.Join(strings.TrimSpace(string(folder)), "promtool"), args...).CombinedOutput()
+	out, err := exec.Command(filepath.Join(strings.TrimSpace(string(folder)), "promtool"),
+		args...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 }
 

@@ -23,7 +23,8 @@ func dashboard(t *testing.T) grafana.Dashboard {
 var knownPanels = []string{"row", "stat", "state-timeline", "table", "timeseries"}
 
 // knownUnits are ids of Grafana's units.
-var knownUnits = []string{"none", "short", "s", "dateTimeFromNow", "percentunit", "ops", "reqps", "Bps", "bytes"}
+var knownUnits = []string{"none", "short", "s", "dateTimeFromNow", "percentunit", "ops", "reqps", "Bps",
+	"bytes"}
 
 // colours are names that each Grafana knows.
 var colours = []string{"green", "orange", "red", "transparent"}
@@ -41,7 +42,8 @@ func TestTheDashboardIsOneThatGrafanaTakes(t *testing.T) {
 		ids[p.ID] = true
 		if p.Type == "row" {
 			require.Empty(t, p.Targets, p.Title)
-			require.Equal(t, p.Collapsed, len(p.Panels) > 0, "%s: only a closed row has panels in it", p.Title)
+			require.Equal(t, p.Collapsed, len(p.Panels) > 0, "%s: only a closed row has panels in it",
+				p.Title)
 			continue
 		}
 		require.NotEmpty(t, p.Targets, p.Title)
@@ -99,7 +101,8 @@ func TestTheDashboardBeginsWithWhatIsWrong(t *testing.T) {
 		}
 	}
 	require.Equal(t, []string{
-		"Is anything wrong?", "Who leads", "Registry", "Sweeps", "Holds", "Redis' share", "Telemetry", "Commands",
+		"Is anything wrong?", "Who leads", "Registry", "Sweeps", "Holds", "Redis' share", "Telemetry",
+		"Commands",
 		"Clean-up", "Availability", "Processes",
 	}, rows)
 }
@@ -122,7 +125,8 @@ func TestTheDashboardAsksNoDataSourceAndNoVariableThatIsNotThere(t *testing.T) {
 		for _, q := range p.Targets {
 			sources[p.Title+" "+q.RefID] = q.Datasource
 			for _, used := range variable.FindAllStringSubmatch(q.Expr, -1) {
-				require.Contains(t, append([]string{"__rate_interval"}, names...), used[1], "%s: %s", p.Title, q.Expr)
+				require.Contains(t, append([]string{"__rate_interval"}, names...), used[1], "%s: %s", p.Title,
+					q.Expr)
 			}
 			require.Contains(t, q.Expr, "$job", "%s: another fleet is shown as well", p.Title)
 		}

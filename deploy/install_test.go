@@ -56,7 +56,8 @@ func build(t *testing.T, sources string) map[string][sha256.Size]byte {
 		file, err := elf.Open(path)
 		require.NoError(t, err)
 		for _, segment := range file.Progs {
-			require.NotEqual(t, elf.PT_INTERP, segment.Type, "%s needs a loader, and scratch has none", program.Name())
+			require.NotEqual(t, elf.PT_INTERP, segment.Type, "%s needs a loader, and scratch has none",
+				program.Name())
 		}
 		require.NoError(t, file.Close())
 	}

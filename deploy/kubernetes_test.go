@@ -102,10 +102,12 @@ func (m *manifests) add(t *testing.T, file string, doc []byte) {
 	switch kind.APIVersion + " " + kind.Kind {
 	case "apps/v1 Deployment":
 		d := strictly[apps.Deployment](t, file, doc)
-		m.workloads = append(m.workloads, workload{file, d.Spec.Selector, *d.Spec.Replicas, d.Spec.Template, false})
+		m.workloads = append(m.workloads,
+			workload{file, d.Spec.Selector, *d.Spec.Replicas, d.Spec.Template, false})
 	case "apps/v1 StatefulSet":
 		s := strictly[apps.StatefulSet](t, file, doc)
-		m.workloads = append(m.workloads, workload{file, s.Spec.Selector, *s.Spec.Replicas, s.Spec.Template, true})
+		m.workloads = append(m.workloads,
+			workload{file, s.Spec.Selector, *s.Spec.Replicas, s.Spec.Template, true})
 	case "v1 Service":
 		m.services = append(m.services, strictly[core.Service](t, file, doc))
 	case "policy/v1 PodDisruptionBudget":
@@ -164,7 +166,8 @@ func TestManifestsSetOnlySettingsThatThereAreAndAllThatAreRequired(t *testing.T)
 		known := settings(t, c.Name)
 		given := make(map[string]bool)
 		for _, env := range c.Env {
-			require.Contains(t, known, env.Name, "%s sets %s, which is no setting of %s", w.file, env.Name, c.Name)
+			require.Contains(t, known, env.Name, "%s sets %s, which is no setting of %s", w.file, env.Name,
+				c.Name)
 			require.False(t, given[env.Name], "%s: %s stands twice", w.file, env.Name)
 			given[env.Name] = true
 			if strings.HasSuffix(env.Name, "_FILE") {
@@ -178,7 +181,8 @@ func TestManifestsSetOnlySettingsThatThereAreAndAllThatAreRequired(t *testing.T)
 		for name, value := range known {
 			require.True(t, value != "none, required" || given[name], "%s does not set %s", w.file, name)
 		}
-		require.Equal(t, w.stateful, given["INSTANCE_ID"], "%s: two pods of a Deployment have one INSTANCE_ID", w.file)
+		require.Equal(t, w.stateful, given["INSTANCE_ID"],
+			"%s: two pods of a Deployment have one INSTANCE_ID", w.file)
 	}
 }
 
@@ -197,7 +201,8 @@ func TestManifestsNamePortsAndPathsThatTheProgramServes(t *testing.T) {
 			require.Equal(t, settings(t, "ingest")["INGEST_ADDR"], ":5027")
 			require.Equal(t, int32(5027), port(c, "devices"))
 		}
-		for path, probe := range map[string]*core.Probe{"/readyz": c.ReadinessProbe, "/healthz": c.LivenessProbe} {
+		for path, probe := range map[string]*core.Probe{"/readyz": c.ReadinessProbe,
+			"/healthz": c.LivenessProbe} {
 			require.Equal(t, path, probe.HTTPGet.Path, w.file)
 			require.Contains(t, string(page), "`GET "+path+"`")
 			require.Equal(t, intstr.FromString("http"), probe.HTTPGet.Port, w.file)
@@ -273,9 +278,10 @@ func TestEachWorkloadIsFoundByAServiceABudgetAPolicyAndTheMonitor(t *testing.T) 
 	monitor, err := meta.LabelSelectorAsSelector(&all.monitors[0].Spec.Selector)
 	require.NoError(t, err)
 	for _, s := range all.services {
-		if monitor.Matches(labels.Set(s.Labels)) && slices.ContainsFunc(s.Spec.Ports, func(p core.ServicePort) bool {
-			return p.Name == all.monitors[0].Spec.Endpoints[0].Port
-		}) {
+		if monitor.Matches(labels.Set(s.Labels)) &&
+			slices.ContainsFunc(s.Spec.Ports, func(p core.ServicePort) bool {
+				return p.Name == all.monitors[0].Spec.Endpoints[0].Port
+			}) {
 			scraped = append(scraped, meta.SetAsLabelSelector(s.Spec.Selector))
 		}
 	}
@@ -297,7 +303,8 @@ func TestPodsHaveTheLeastRightsAndTimeToStop(t *testing.T) {
 		require.Len(t, pod.Containers, 1)
 		require.True(t, *pod.SecurityContext.RunAsNonRoot, w.file)
 		require.NotZero(t, *pod.SecurityContext.RunAsUser, w.file)
-		require.Equal(t, core.SeccompProfileTypeRuntimeDefault, pod.SecurityContext.SeccompProfile.Type, w.file)
+		require.Equal(t, core.SeccompProfileTypeRuntimeDefault, pod.SecurityContext.SeccompProfile.Type,
+			w.file)
 		require.False(t, *pod.AutomountServiceAccountToken, w.file)
 		require.False(t, *pod.EnableServiceLinks, w.file)
 		require.False(t, *c.SecurityContext.AllowPrivilegeEscalation, w.file)

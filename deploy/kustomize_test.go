@@ -24,6 +24,7 @@ func TestKustomizeBuildsTheFolder(t *testing.T) {
 	require.Len(t, all.budgets, 3)
 	require.Len(t, all.policies, 3)
 	for _, w := range all.workloads {
-		require.True(t, strings.HasPrefix(w.container().Image, "registry.example.org/rollcall:"), w.container().Image)
+		require.True(t, strings.HasPrefix(w.container().Image, "registry.example.org/rollcall:"),
+			w.container().Image)
 	}
 }

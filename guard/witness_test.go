@@ -294,7 +294,8 @@ func TestTheRecordOfTheWitnessIsReadAsTicksHaveWrittenIt(t *testing.T) {
 			Since: said.Since, LastTick: said.Now, LastHold: said.LastHold, Reason: "gap",
 			Gap: timing.Gap(), Grace: timing.Grace(), Largest: timing.Grace(),
 		}, r)
-		require.NoError(t, w.Client.HSet(ctx, layout.Witness(), "since", "soon", "gap", "-1", "evicted_total", "7").Err())
+		require.NoError(t, w.Client.HSet(ctx, layout.Witness(), "since", "soon", "gap", "-1", "evicted_total",
+			"7").Err())
 		r, err = guard.ReadWitness(ctx, w.Client, layout)
 		require.NoError(t, err)
 		require.True(t, r.Since.IsZero() && r.Gap == 0 && r.Evicted == 7)

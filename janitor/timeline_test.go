@@ -64,7 +64,10 @@ func TestTheTimelineTellsOfHoldsAndPausesAndWhoResigned(t *testing.T) {
 		f.eventually(func() bool { _, ok := f.told()["hold gap"]; return ok })
 		f.listenedFor(time.Hour)
 		r.Poke()
-		f.eventually(func() bool { return !f.told()["hold_over gap"].At.IsZero() && !f.told()["hold_over gap"].Found })
+		f.eventually(func() bool {
+			return !f.told()["hold_over gap"].At.IsZero() &&
+				!f.told()["hold_over gap"].Found
+		})
 		require.Equal(t, grace, f.told()["hold_over gap"].At.Sub(f.told()["hold gap"].At).Round(time.Second),
 			"it ended when it had to, and not when somebody looked")
 

@@ -82,7 +82,8 @@ type binned struct {
 func (b binned) shown() Binned {
 	shown := Binned{
 		ID: b.rule + "/" + b.ID, Rule: b.rule, Name: b.Name, Key: b.Key,
-		Removed: time.UnixMilli(int64(b.At)), Until: time.UnixMilli(int64(b.until)), Pass: time.UnixMilli(int64(b.Pass)),
+		Removed: time.UnixMilli(int64(b.At)), Until: time.UnixMilli(int64(b.until)),
+		Pass: time.UnixMilli(int64(b.Pass)),
 	}
 	if b.Member != nil {
 		shown.Member = *b.Member
@@ -189,9 +190,11 @@ func (b Bins) restore(ctx context.Context, e binned, at time.Time) (Restored, er
 	}
 	if e.Member != nil && e.By == "" {
 		return Restored{Binned: e.shown(), Fate: NoType,
-			Sentence: "its entry does not say of what type " + e.Key + " was; what it had of it is in " + e.Aside}, nil
+			Sentence: "its entry does not say of what type " + e.Key + " was; what it had of it is in " +
+				e.Aside}, nil
 	}
-	said, err := restoreScript.Run(ctx, b.Client, []string{e.Aside, e.Key}, e.By, member, int64(e.Expires)).Text()
+	said, err := restoreScript.Run(ctx, b.Client, []string{e.Aside, e.Key}, e.By, member,
+		int64(e.Expires)).Text()
 	if err != nil {
 		return Restored{}, err
 	}

@@ -262,9 +262,11 @@ func TestWhatIsInABinCanBePutBack(t *testing.T) {
 			fates[strings.TrimPrefix(b.Key, p)] = b.Fate
 		}
 		require.Equal(t, map[string]Fate{
-			"bots:state:crashed": Back, "bots:state:lasting": InUse, "queue:elo": Back, "queue:joinedAt:user": Back,
+			"bots:state:crashed": Back, "bots:state:lasting": InUse, "queue:elo": Back,
+			"queue:joinedAt:user": Back,
 		}, fates)
-		require.Equal(t, []Fate{NotThere, NotThere}, []Fate{back[4].Fate, back[5].Fate}, "asked for twice, and never there")
+		require.Equal(t, []Fate{NotThere, NotThere}, []Fate{back[4].Fate, back[5].Fate},
+			"asked for twice, and never there")
 		require.Equal(t, "anew", r.rdb.Get(ctx, p+"bots:state:lasting").Val())
 		require.Equal(t, "playing", r.rdb.Get(ctx, p+"bots:state:crashed").Val())
 		require.Greater(t, time.Hour, r.rdb.PTTL(ctx, p+"bots:state:crashed").Val())
@@ -342,7 +344,8 @@ func TestAMemberWhoseKeyIsOfAnotherTypeNowKeepsNothingElseInTheBin(t *testing.T)
 
 		r.do("DEL", p+"queue:elo")
 		require.Equal(t, map[string]Fate{
-			"queue:elo a": Back, "queue:elo b": NoType, "queue:joinedAt:a ": NotThere, "queue:joinedAt:b ": NotThere,
+			"queue:elo a": Back, "queue:elo b": NoType, "queue:joinedAt:a ": NotThere,
+			"queue:joinedAt:b ": NotThere,
 		}, restore())
 		require.Len(t, r.rdb.ZRange(ctx, bin, 0, -1).Val(), 1, "it stays in the bin")
 	})

@@ -238,7 +238,8 @@ func TestSettingsAreReadAndStoredByTheirNames(t *testing.T) {
 	require.ErrorIs(t, err, availability.ErrSetting)
 	require.ErrorContains(t, err, "stale_after_seconds")
 	require.NotContains(t, err.Error(), "require_ping")
-	last := availability.Settings{MaxCustomers: 3, StaleAfter: 45 * time.Second, RequirePing: true, PingInterval: 5 * time.Second}
+	last := availability.Settings{MaxCustomers: 3, StaleAfter: 45 * time.Second, RequirePing: true,
+		PingInterval: 5 * time.Second}
 	require.Equal(t, last, set, "what makes no sense is as it was last read, and the others are of now")
 
 	other, err := postgres.Open(ctx, w.DB.URL, postgres.Timeout(patience))

@@ -235,7 +235,8 @@ func TestAReplicaStartsWithASettingThatMakesNoSenseAndSaysSo(t *testing.T) {
 	former := serving(t, on(server, db.URL)...)
 	former.stop()
 	require.Equal(t, service.ExitOK, former.ends())
-	_, err := db.Exec(t.Context(), `UPDATE app_config SET value = '"many"' WHERE key = 'max_customers_per_mitra'`)
+	_, err := db.Exec(t.Context(),
+		`UPDATE app_config SET value = '"many"' WHERE key = 'max_customers_per_mitra'`)
 	require.NoError(t, err)
 	p := serving(t, on(server, db.URL)...)
 	id, as := newMitra(t, db)
@@ -282,7 +283,8 @@ func TestWithoutMigrationWhatLacksIsNamed(t *testing.T) {
 	require.Contains(t, said, "the schema lacks: trigger availability_update on chat_sessions")
 	code, _, said = says(t, "migrate", "--database-url="+db.URL)
 	require.Equal(t, service.ExitFailed, code)
-	require.Contains(t, said, "trigger availability_update on chat_sessions: somebody has dropped or disabled it")
+	require.Contains(t, said,
+		"trigger availability_update on chat_sessions: somebody has dropped or disabled it")
 }
 
 func TestAPostgresThatRefusesEndsItAndThePasswordIsNotRepeated(t *testing.T) {

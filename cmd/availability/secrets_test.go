@@ -102,7 +102,8 @@ func TestTheSecretOfTokensIsChangedWithoutARestart(t *testing.T) {
 	p.await(func() bool { return accepts(next) }, "both are accepted")
 	require.True(t, accepts(former))
 	put("short\n")
-	p.await(func() bool { return strings.Contains(p.log.String(), "the former value stands") }, "it is too short")
+	p.await(func() bool { return strings.Contains(p.log.String(), "the former value stands") },
+		"it is too short")
 	require.True(t, accepts(former))
 	put(next)
 	p.await(func() bool { return !accepts(former) }, "the former is not accepted")
@@ -131,6 +132,7 @@ func TestASecretAndItsFileTogetherAreRefusedByName(t *testing.T) {
 		require.ErrorContains(t, err, "settings: 1 wrong")
 		require.NotContains(t, err.Error(), "geheim")
 	}
-	_, err := loaded(append(base, "--database-url=postgres://u@h/d", "--jwt-hs256-secret-file="+file(secret)), nil)
+	_, err := loaded(append(base, "--database-url=postgres://u@h/d", "--jwt-hs256-secret-file="+file(secret)),
+		nil)
 	require.NoError(t, err)
 }

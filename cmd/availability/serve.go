@@ -62,7 +62,8 @@ func serve(ctx context.Context, s *settings, log *slog.Logger) (err error) {
 		return err
 	}
 	r.database, err = database.Open(ctx, database.Config{
-		URL: string(s.databaseURL), Password: password, Migrate: s.migrate == "on", Logger: log, Registerer: r.metrics,
+		URL: string(s.databaseURL), Password: password, Migrate: s.migrate == "on", Logger: log,
+		Registerer: r.metrics,
 	})
 	if err != nil {
 		return err

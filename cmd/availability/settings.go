@@ -141,7 +141,8 @@ func (s *settings) layout() guard.Layout { return guard.Layout{Prefix: s.prefix}
 // check finds settings that are fine alone and unsafe together.
 func (s *settings) check(in *service.Input) {
 	service.CheckHeartbeat(in, s.heartbeatInterval, s.heartbeatTTL)
-	if s.jwtSecret == "" && in.Understood("JWT_HS256_SECRET", "JWT_HS256_SECRET_FILE") && !in.Given("JWT_JWKS") {
+	if s.jwtSecret == "" && in.Understood("JWT_HS256_SECRET", "JWT_HS256_SECRET_FILE") &&
+		!in.Given("JWT_JWKS") {
 		in.Fault("JWT_HS256_SECRET, JWT_JWKS: expected one of the two, or both: nobody could call anything")
 	}
 	if s.Redis.Cluster != nil && in.Understood("AVAILABILITY_PREFIX") && !s.layout().OneSlot() {

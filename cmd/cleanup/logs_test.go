@@ -38,9 +38,12 @@ func TestALogNamesItsInstanceAndIsCalmWhileAnotherDies(t *testing.T) {
 	require.NoError(t, rdb.SAdd(t.Context(), "bots:deployed", "b1").Err())
 	require.NoError(t, rdb.HSet(t.Context(), "bots:state:b2", "state", "idle").Err())
 	start := func(id string) *process.Process {
-		cmd := exec.Command(os.Args[0], "--redis-url=redis://"+server.Addr(), "--rules="+rulesFile(t, aRule), "--instance-id="+id,
-			"--http-addr=127.0.0.1:0", "--log-format=json", // settings under which a slow machine is not taken for a fault:
-			"--heartbeat-interval=1s", "--heartbeat-ttl=6s", "--cleanup-interval=1s", "--cleanup-lease-ttl=6s")
+		cmd := exec.Command(os.Args[0], "--redis-url=redis://"+server.Addr(), "--rules="+rulesFile(t, aRule),
+			"--instance-id="+id,
+			// settings under which a slow machine is not taken for a fault:
+			"--http-addr=127.0.0.1:0", "--log-format=json",
+			"--heartbeat-interval=1s", "--heartbeat-ttl=6s", "--cleanup-interval=1s",
+			"--cleanup-lease-ttl=6s")
 		cmd.Env = []string{asMain + "=1", "GOCOVERDIR=" + t.TempDir()}
 		child, err := process.Start(cmd, process.Options{Log: filepath.Join(t.TempDir(), "log")})
 		require.NoError(t, err)
@@ -48,7 +51,8 @@ func TestALogNamesItsInstanceAndIsCalmWhileAnotherDies(t *testing.T) {
 		return child
 	}
 	logged := func(p *process.Process, message string) {
-		require.Eventually(t, func() bool { return strings.Contains(p.Log(), `"msg":"`+message+`"`) }, patience, 5*time.Millisecond, message)
+		require.Eventually(t, func() bool { return strings.Contains(p.Log(), `"msg":"`+message+`"`) },
+			patience, 5*time.Millisecond, message)
 	}
 	dies := start("cleanup-1")
 	logged(dies, "lease acquired")

@@ -234,7 +234,8 @@ needs REDIS_URL and CLEANUP_PREFIX, and takes all settings of cleanup too.`,
 						back = append(back, r.Binned)
 						continue
 					}
-					fmt.Fprintf(stderr, "cleanup restore: %s: %s\n", service.Printable(r.ID), service.Printable(r.Sentence))
+					fmt.Fprintf(stderr, "cleanup restore: %s: %s\n", service.Printable(r.ID),
+						service.Printable(r.Sentence))
 				}
 				if len(back) > 0 {
 					err = errors.Join(err, showBins(stdout, back))

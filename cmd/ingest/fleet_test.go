@@ -96,7 +96,8 @@ func TestTheEmbeddedRedisShowsItsFleetToo(t *testing.T) {
 	p := serving(t)
 	p.await(func() bool {
 		s := p.fleet()
-		return s.Leader != nil && s.Leader.Epoch > 0 && len(s.Instances) == 1 && s.Instances[0].Address == p.http
+		return s.Leader != nil && s.Leader.Epoch > 0 && len(s.Instances) == 1 &&
+			s.Instances[0].Address == p.http
 	})
 	p.await(func() bool { return p.happened(timeline.Term, p.state().Instance) })
 }

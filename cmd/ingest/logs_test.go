@@ -16,12 +16,14 @@ import (
 )
 
 // calm are settings under which a slow machine is not taken for a fault.
-var calm = []string{"--heartbeat-interval=1s", "--heartbeat-ttl=6s", "--janitor-interval=1s", "--janitor-lease-ttl=6s"}
+var calm = []string{"--heartbeat-interval=1s", "--heartbeat-ttl=6s", "--janitor-interval=1s",
+	"--janitor-lease-ttl=6s"}
 
 // logged waits for a message in a log.
 func logged(t *testing.T, p *process.Process, message string) {
 	t.Helper()
-	require.Eventually(t, func() bool { return strings.Contains(p.Log(), `"msg":"`+message+`"`) }, patience, 5*time.Millisecond, message)
+	require.Eventually(t, func() bool { return strings.Contains(p.Log(), `"msg":"`+message+`"`) }, patience,
+		5*time.Millisecond, message)
 }
 
 // posts asks a replica to change something.
@@ -42,7 +44,9 @@ func TestALogNamesItsInstanceAndIsCalmWhileOthersComeDieAndGo(t *testing.T) {
 	logged(t, leader, "lease acquired")
 	other, dies := servingChild(t, args("ingest-2")...), servingChild(t, args("ingest-3")...)
 	for i, p := range []*process.Process{leader, other, dies, dies} {
-		d := device.New([]string{"356307042441013", "352093081452251", "350000000000006", "350000000000014"}[i], device.Options{Timeout: patience})
+		d := device.New(
+			[]string{"356307042441013", "352093081452251", "350000000000006", "350000000000014"}[i],
+			device.Options{Timeout: patience})
 		t.Cleanup(d.Close)
 		accepted, err := d.Connect(t.Context(), p.Said("listening for devices", "addr"))
 		require.NoError(t, err)

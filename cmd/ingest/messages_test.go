@@ -34,9 +34,11 @@ func TestEveryWarningAndErrorIsExplained(t *testing.T) {
 	page, err := os.ReadFile(logLines)
 	require.NoError(t, err)
 	found := 0
-	texts := map[string]bool{"ingest failed": true, "cleanup failed": true, "availability failed": true} // made of the program's name
+	// made of the program's name
+	texts := map[string]bool{"ingest failed": true, "cleanup failed": true, "availability failed": true}
 	for _, folder := range []string{
-		"../../registry", "../../janitor", "../../lease", "../../internal/gateway", "../../internal/commands", "../../internal/service",
+		"../../registry", "../../janitor", "../../lease", "../../internal/gateway", "../../internal/commands",
+		"../../internal/service",
 		"../../internal/reload", "../../internal/tracing", ".",
 		"../../orphan", "../../orphan/mongodb", "../../internal/cleanup", "../cleanup",
 		"../../availability", "../../availability/postgres", "../../internal/api", "../../internal/token", "../../internal/database",

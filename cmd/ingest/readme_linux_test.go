@@ -43,12 +43,14 @@ func typed(t *testing.T, command string, env ...string) *shell {
 	s := &shell{cmd: exec.Command("bash", "-c", command), person: person}
 	s.cmd.Dir = "../.."
 	s.cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { // of a make around this test
-		return strings.HasPrefix(v, "MAKE") || strings.HasPrefix(v, "MFLAGS") || strings.HasPrefix(v, "REDIS_URL=")
+		return strings.HasPrefix(v, "MAKE") || strings.HasPrefix(v, "MFLAGS") ||
+			strings.HasPrefix(v, "REDIS_URL=")
 	}), env...)
 	s.cmd.Stdin, s.cmd.Stdout, s.cmd.Stderr = terminal, terminal, terminal
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	require.NoError(t, s.cmd.Start())
-	s.read.Go(func() { _, _ = io.Copy(&s.out, person) }) // ends with an error when nobody has the terminal any more
+	// ends with an error when nobody has the terminal any more
+	s.read.Go(func() { _, _ = io.Copy(&s.out, person) })
 	t.Cleanup(func() {
 		_ = s.cmd.Process.Kill() // most have ended
 		s.read.Wait()
@@ -62,7 +64,8 @@ func typed(t *testing.T, command string, env ...string) *shell {
 
 func (s *shell) says(t *testing.T, text string) {
 	t.Helper()
-	require.Eventually(t, func() bool { return strings.Contains(s.out.String(), text) }, 5*time.Minute, 5*time.Millisecond, text)
+	require.Eventually(t, func() bool { return strings.Contains(s.out.String(), text) }, 5*time.Minute,
+		5*time.Millisecond, text)
 }
 
 // Only the addresses are others: those of the README may be in use on this machine.
@@ -75,7 +78,8 @@ func TestTwoReplicasByTheREADMEWorkSideBySideAndCtrlCIsNoError(t *testing.T) {
 	server := redistest.Start(t)
 	var shells []*shell
 	for _, command := range commands {
-		mine := strings.NewReplacer("127.0.0.1:6379", server.Addr(), "=:5028", "=127.0.0.1:0", "127.0.0.1:8081", "127.0.0.1:0").Replace(command[1])
+		mine := strings.NewReplacer("127.0.0.1:6379", server.Addr(), "=:5028", "=127.0.0.1:0",
+			"127.0.0.1:8081", "127.0.0.1:0").Replace(command[1])
 		s := typed(t, mine, "INGEST_ADDR=127.0.0.1:0", "HTTP_ADDR=127.0.0.1:0")
 		s.says(t, "listening for devices")
 		shells = append(shells, s)

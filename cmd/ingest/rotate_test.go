@@ -194,7 +194,8 @@ func TestARedisPasswordIsRotatedUnderLoadByTheRunbook(t *testing.T) {
 	o.redisCLI(strings.Replace(rights, "PASSWORD", "first", 1))
 	require.NoError(t, os.WriteFile(password, []byte("first\n"), 0o600))
 
-	args := append([]string{"--redis-url=redis://rollcall@" + server.Addr(), "--redis-password-file=" + password}, quick...)
+	args := append([]string{
+		"--redis-url=redis://rollcall@" + server.Addr(), "--redis-password-file=" + password}, quick...)
 	replicas := []*process.Process{servingChild(t, args...), servingChild(t, args...)}
 	var addrs []string
 	for _, r := range replicas {
@@ -213,14 +214,16 @@ func TestARedisPasswordIsRotatedUnderLoadByTheRunbook(t *testing.T) {
 	}
 	more()
 	subscribers := func() int {
-		return len(strings.Split(strings.TrimSpace(rdb.Do(t.Context(), "CLIENT", "LIST", "TYPE", "pubsub").Val().(string)), "\n"))
+		return len(strings.Split(strings.TrimSpace(
+			rdb.Do(t.Context(), "CLIENT", "LIST", "TYPE", "pubsub").Val().(string)), "\n"))
 	}
 	subscribed := subscribers()
 	require.Positive(t, subscribed)
 
 	steps := fenced(t, "runbook.md", "Rotate a password")
 	for turn, old := 1, "first"; turn <= 3; turn++ {
-		o.env = []string{"OLD=" + old, "NEW=" + fmt.Sprint("new ", turn, " $é'\"")} // as openssl never makes it
+		// as openssl never makes it
+		o.env = []string{"OLD=" + old, "NEW=" + fmt.Sprint("new ", turn, " $é'\"")}
 		if turn == 2 {
 			o.env[1] = "NEW=" + strings.TrimSpace(o.shell("openssl rand -hex 32"))
 		}
@@ -231,26 +234,31 @@ func TestARedisPasswordIsRotatedUnderLoadByTheRunbook(t *testing.T) {
 		o.shell(strings.SplitN(steps[1], "\n", 2)[0])
 		require.Contains(t, steps[2], "settings_file_taken_timestamp_seconds")
 		require.Eventually(t, func() bool {
-			for _, at := range ofMetrics(t, `settings_file_taken_timestamp_seconds{setting="REDIS_PASSWORD_FILE"}`, replicas...) {
+			for _, at := range ofMetrics(t,
+				`settings_file_taken_timestamp_seconds{setting="REDIS_PASSWORD_FILE"}`, replicas...) {
 				if at <= replaced {
 					return false
 				}
 			}
 			return true
 		}, patience, 50*time.Millisecond)
-		require.Equal(t, []float64{0, 0}, ofMetrics(t, `settings_file_failing{setting="REDIS_PASSWORD_FILE"}`, replicas...))
+		require.Equal(t, []float64{0, 0},
+			ofMetrics(t, `settings_file_failing{setting="REDIS_PASSWORD_FILE"}`, replicas...))
 		o.redisLines(steps[3])
 		more()
 		n, longest := c.soFar(t)
-		require.Equal(t, failed, ofMetrics(t, `teltonika_registry_failures_total{op="register"}`, replicas...))
+		require.Equal(t, failed,
+			ofMetrics(t, `teltonika_registry_failures_total{op="register"}`, replicas...))
 		t.Logf("turn %d: %d newcomers until now, the longest registration took %v", turn, n, longest)
 
 		// Every connection is made anew: of both clients, of blocking readers and subscribers.
 		require.Positive(t, o.redisCLI("redis-cli CLIENT KILL USER rollcall"))
 		more()
 		n, longest = c.soFar(t)
-		t.Logf("turn %d: %d newcomers until now, after CLIENT KILL the longest registration took %v", turn, n, longest)
-		require.Eventually(t, func() bool { return subscribers() >= subscribed }, patience, 20*time.Millisecond)
+		t.Logf("turn %d: %d newcomers until now, after CLIENT KILL the longest registration took %v", turn, n,
+			longest)
+		require.Eventually(t, func() bool { return subscribers() >= subscribed }, patience,
+			20*time.Millisecond)
 		require.Empty(t, o.redisCLI("redis-cli ACL LOG"), "somebody tries a former password")
 		_, old, _ = strings.Cut(o.env[1], "=")
 	}
@@ -281,5 +289,6 @@ func TestARedisPasswordIsRotatedUnderLoadByTheRunbook(t *testing.T) {
 		require.NotContains(t, r.Log(), "WRONGPASS")
 	}
 	server.Restart() // it has what ACL SAVE wrote
-	require.Len(t, server.Client().Do(t.Context(), "ACL", "GETUSER", "rollcall").Val().(map[any]any)["passwords"], 1)
+	require.Len(t,
+		server.Client().Do(t.Context(), "ACL", "GETUSER", "rollcall").Val().(map[any]any)["passwords"], 1)
 }

@@ -22,8 +22,11 @@ func traced(c *tracetest.Collector) []string {
 // tracedChild is a replica that sends spans, and serves devices.
 func tracedChild(t *testing.T, c *tracetest.Collector, args ...string) *process.Process {
 	t.Helper()
-	p := child(t, traced(c), append([]string{"--http-addr=127.0.0.1:0", "--ingest-addr=127.0.0.1:0", "--log-format=json"}, args...)...)
-	require.Eventually(t, func() bool { return p.Said("listening for devices", "addr") != "" }, patience, 5*time.Millisecond)
+	p := child(t, traced(c),
+		append([]string{"--http-addr=127.0.0.1:0", "--ingest-addr=127.0.0.1:0", "--log-format=json"},
+			args...)...)
+	require.Eventually(t, func() bool { return p.Said("listening for devices", "addr") != "" }, patience,
+		5*time.Millisecond)
 	return p
 }
 
@@ -31,7 +34,8 @@ func TestSpansShowARegistrationATermItsPassesAndTheirBatches(t *testing.T) {
 	t.Parallel()
 	server, collector := redistest.Start(t), tracetest.Start(t)
 	leader := tracedChild(t, collector, on(server, append(quick, "--instance-id=ingest-1")...)...)
-	require.Eventually(t, func() bool { return leader.Said("lease acquired", "epoch") != "" }, patience, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return leader.Said("lease acquired", "epoch") != "" }, patience,
+		5*time.Millisecond)
 	dies := tracedChild(t, collector, on(server, append(quick, "--instance-id=ingest-2")...)...)
 
 	d := device.New(imei, device.Options{Timeout: patience})
@@ -40,7 +44,8 @@ func TestSpansShowARegistrationATermItsPassesAndTheirBatches(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, accepted)
 	await := func(names ...string) []tracetest.Span {
-		require.Eventually(t, func() bool { return len(collector.Spans(names...)) > 0 }, patience, 5*time.Millisecond, names)
+		require.Eventually(t, func() bool { return len(collector.Spans(names...)) > 0 }, patience,
+			5*time.Millisecond, names)
 		return collector.Spans(names...)
 	}
 	registration := await("registration")[0]
@@ -93,7 +98,8 @@ func TestSpansShowARegistrationATermItsPassesAndTheirBatches(t *testing.T) {
 func TestASpanOfAPassThatFailsSaysWhy(t *testing.T) {
 	t.Parallel()
 	server, collector := redistest.Start(t), tracetest.Start(t)
-	require.NoError(t, server.Client().Set(t.Context(), (&program{}).keys().Registry(), "of another type", 0).Err())
+	require.NoError(t,
+		server.Client().Set(t.Context(), (&program{}).keys().Registry(), "of another type", 0).Err())
 	tracedChild(t, collector, on(server, quick...)...)
 	require.Eventually(t, func() bool {
 		for _, s := range collector.Spans("pass") {
@@ -120,6 +126,7 @@ func TestTheSpanOfARegistrationEndsWhenItLands(t *testing.T) {
 	require.True(t, accepted)
 	require.Empty(t, collector.Spans("registration"))
 	server.Cont()
-	require.Eventually(t, func() bool { return len(collector.Spans("registration")) == 1 }, patience, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return len(collector.Spans("registration")) == 1 }, patience,
+		5*time.Millisecond)
 	require.Equal(t, true, collector.Spans("registration")[0].Attributes["rollcall.landed"])
 }

@@ -118,7 +118,8 @@ a replica do it.`,
 					if err := c.Data.Set(ctx, keys.Paused(), text, length).Err(); err != nil {
 						return err
 					}
-					tell(ctx, c, keys, timeline.Event{Kind: timeline.Pause, Who: p.Who, Why: p.Why, Until: p.Until})
+					tell(ctx, c, keys, timeline.Event{Kind: timeline.Pause, Who: p.Who, Why: p.Why,
+						Until: p.Until})
 					return nil
 				})
 			}

@@ -78,7 +78,8 @@ func TestAReplicaPausesResumesSweepsAndResignsForItsToken(t *testing.T) {
 		one := w.replica("one")
 		until(t, "one leads", func() bool { return one.jan.Status().Leading })
 		two := w.replica("two")
-		urls := "http://127.0.0.1:1," + two.serve(t) + "," + one.serve(t) + ",http://127.0.0.1:2" // two are away
+		// two are away
+		urls := "http://127.0.0.1:1," + two.serve(t) + "," + one.serve(t) + ",http://127.0.0.1:2"
 		act := func(args ...string) (int, string, string) {
 			return w.run(append(args, "--http", urls, "--admin-token", adminToken)...)
 		}

@@ -117,7 +117,8 @@ func TestWhyIsASentenceAndATable(t *testing.T) {
 	golden(t, "why.txt", table.String())
 	golden(t, "why.json", json.String())
 	json.Reset()
-	found := inspect.Found{ID: imei, Owner: "one", Alive: true, Since: now, LastBeat: now, Sentence: "one holds it"}
+	found := inspect.Found{ID: imei, Owner: "one", Alive: true, Since: now, LastBeat: now,
+		Sentence: "one holds it"}
 	require.NoError(t, writeJSON(&json, found))
 	golden(t, "find.json", json.String())
 }

@@ -133,7 +133,8 @@ func cleanupFleet(t *testing.T, rw redistest.World) (w *world, app string) {
 	data, _ := w.clients()
 	t.Cleanup(func() { _ = data.Close() })
 	set, err := orphan.New(orphan.Config{
-		Rules: parsed, Client: data, Layout: w.keys, Interval: 500 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
+		Rules: parsed, Client: data, Layout: w.keys, Interval: 500 * time.Millisecond,
+		Logger: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
 	ctx := t.Context()
@@ -165,10 +166,13 @@ func TestEveryVerbOnAFleetOfCleanup(t *testing.T) {
 			{"why " + app + "cart:bob", 0,
 				`^evicted .*: the rule carts found it an orphan; it is in the bin until .*Z, for 2\dh.* more: ` +
 					"rollcall restore " + why.Bin.ID + " puts it back"},
-			{"why " + app + "queue:at:bob", 0, "^evicted .* with " + app + "queue bob: the rule queue found that an orphan; " +
+			{"why " + app + "queue:at:bob", 0, "^evicted .* with " + app +
+				"queue bob: the rule queue found that an orphan; " +
 				"it is in the bin until .*: rollcall restore " + ofQueue.Bin.ID},
-			{"why " + app + "cart:ann", 0, "^kept: the key is there, a string; no rule has found it an orphan"},
-			{"why " + app + "draft:bob", 0, "^kept: the rule drafts has found it an orphan for .*, and only reports"},
+			{"why " + app + "cart:ann", 0,
+				"^kept: the key is there, a string; no rule has found it an orphan"},
+			{"why " + app + "draft:bob", 0,
+				"^kept: the rule drafts has found it an orphan for .*, and only reports"},
 			{"why " + app + "cart:nobody", 3, "^not there, and no record"},
 			{"log --sweep carts", 0, " carts +- +[12] +0$"},
 			{"verify", 0, "^0 entries"},
@@ -209,7 +213,8 @@ func TestWhatARuleWillTakeIsToldWithWhatHoldsIt(t *testing.T) {
 		until(t, "one leads", func() bool { return one.jan.Status().Leading })
 		requireWhy(inspect.WillGo, "will go when the rule's grace is over, unless it changes")
 		passed(`{"outcome": "held", "reason": "reference_lost", "error": "sessions does not exist"}`)
-		requireWhy(inspect.Kept, "kept while the rule is held (reference_lost: sessions does not exist; docs/cleanup-")
+		requireWhy(inspect.Kept,
+			"kept while the rule is held (reference_lost: sessions does not exist; docs/cleanup-")
 		require.NoError(t, one.jan.Pause(ctx, janitor.Pause{Who: "ann", Why: "look"}))
 		requireWhy(inspect.WillGo, "will go once sweeping is resumed")
 		require.NoError(t, one.jan.Resume(ctx))
@@ -246,7 +251,8 @@ func TestRestoreUndoesTheLastPassAndTellsWhatItCannot(t *testing.T) {
 		code, stdout, _ = w.run("restore", "--last", "--sweep=carts")
 		require.Equal(t, service.ExitNo, code, stdout)
 		require.Regexp(t, "(?m)"+app+"cart:bob +yes$", stdout)
-		require.Regexp(t, "(?m)"+app+"cart:eve +no +.*cart:eve is in use again, and was not overwritten", stdout)
+		require.Regexp(t, "(?m)"+app+"cart:eve +no +.*cart:eve is in use again, and was not overwritten",
+			stdout)
 		require.Equal(t, "anew", w.client.Get(ctx, app+"cart:eve").Val())
 
 		// All that went within the hour: the member with its score, and what went with it.
@@ -256,7 +262,8 @@ func TestRestoreUndoesTheLastPassAndTellsWhatItCannot(t *testing.T) {
 		require.Equal(t, 7.0, w.client.ZScore(ctx, app+"queue", "bob").Val())
 		code, stdout, _ = w.run("restore", "carts/1-1:1")
 		require.Equal(t, service.ExitNo, code)
-		require.Contains(t, stdout, "no bin has it: it was restored before, its time is over, or it never was there")
+		require.Contains(t, stdout,
+			"no bin has it: it was restored before, its time is over, or it never was there")
 
 		code, stdout, _ = w.run("why", app+"cart:bob")
 		require.Equal(t, service.ExitOK, code)

@@ -65,7 +65,8 @@ func TestEveryVerbOnAFleetOfAvailability(t *testing.T) {
 			{"find " + mitra, 0, "^nobody holds "},
 			{"why " + mitra, 0, "^kept: this mitra is online in the mirror of PostgreSQL; its last heartbeat was just now; " +
 				"sessions: 0"},
-			{"why " + p + "mitra:heartbeat:" + mitra, 0, "^kept: it is the last heartbeat of a mitra, a part of "},
+			{"why " + p + "mitra:heartbeat:" + mitra, 0,
+				"^kept: it is the last heartbeat of a mitra, a part of "},
 			{"why " + p + "mitras:online", 0, "^kept: it is the mitras who are online, a part of "},
 			{"why " + p + "mitras:version", 0, "^kept: it is the version that was applied"},
 			{"why " + p + "mitras:seeded", 0, "^kept: it is the sign that the mirror is whole"},
@@ -171,9 +172,11 @@ func TestEveryVerbOnARedisOfSomebodyElse(t *testing.T) {
 		require.NoError(t, w.client.Set(ctx, w.keys.Prefix+"orphan:passes", "x", 0).Err())
 		const wrong = "WRONGTYPE.*rollcall doctor"
 		w.answers(append([]expected{
-			{"status", 1, wrong}, {"find " + imei, 1, wrong}, {"why " + imei, 1, wrong}, {"why key", 1, wrong},
+			{"status", 1, wrong}, {"find " + imei, 1, wrong}, {"why " + imei, 1, wrong},
+			{"why key", 1, wrong},
 			{"log", 1, wrong}, {"verify", 1, wrong}, {"wait --leader --timeout 1s", 1, wrong},
-			{"wait --gone x --timeout 1s", 1, wrong}, {"restore --list", 1, wrong}, {"restore --last", 1, wrong},
+			{"wait --gone x --timeout 1s", 1, wrong}, {"restore --list", 1, wrong},
+			{"restore --last", 1, wrong},
 			{"doctor", 3, `^wrong +types +\S*connections:registry is a string, not a hash`},
 			{"pause x", 0, "^paused until"},
 			{"resume", 0, "^not paused"},
@@ -208,7 +211,8 @@ func TestEveryVerbWithAWrongPassword(t *testing.T) {
 	w.environ = []string{"REDIS_URL=redis://" + server.Addr()}
 	w.answers(refusing("NOAUTH"))
 	for _, c := range refusing("") {
-		_, stdout, stderr := w.runPlainly(append(strings.Fields(c.args), "--redis-url", "redis://:guessed@"+server.Addr())...)
+		_, stdout, stderr := w.runPlainly(append(strings.Fields(c.args), "--redis-url",
+			"redis://:guessed@"+server.Addr())...)
 		require.NotContains(t, stdout+stderr, "guessed", c.args)
 	}
 }

@@ -54,7 +54,8 @@ first, or rollcall pause.`,
 				}
 			}
 			if asked != 1 {
-				in.Fault("expected one of: ids as --list shows them, --last, --since, --list; got %d of them", asked)
+				in.Fault("expected one of: ids as --list shows them, --last, --since, --list; got %d of them",
+					asked)
 			}
 			if r.rule != "" && len(r.ids) > 0 {
 				in.Fault("--sweep: expected with --last, --since or --list: an id is of one rule")

@@ -41,6 +41,8 @@ func TestAVerbThatGoesOnTakesANewPassword(t *testing.T) {
 			return nil
 		})}
 	var out bytes.Buffer
-	code := c.Execute(ctx, []string{"--redis-url=redis://tool@" + server.Addr(), "--redis-password-file=" + file}, nil, &out, &out)
+	code := c.Execute(ctx,
+		[]string{"--redis-url=redis://tool@" + server.Addr(), "--redis-password-file=" + file}, nil, &out,
+		&out)
 	require.Equal(t, service.ExitOK, code, out.String())
 }

@@ -112,7 +112,8 @@ func showSweeps(w io.Writer, s inspect.Status) error {
 			outcome = join(outcome, "only reports")
 		}
 		rows = append(rows, []string{p.Sweep, ago(p.Started, s.Now), outcome, strconv.Itoa(p.Scanned),
-			strconv.Itoa(p.Condemned), strconv.Itoa(p.Evicted), strconv.FormatFloat(p.Seconds, 'f', 3, 64) + "s"})
+			strconv.Itoa(p.Condemned), strconv.Itoa(p.Evicted), strconv.FormatFloat(p.Seconds, 'f', 3, 64) +
+				"s"})
 	}
 	fmt.Fprintln(w)
 	return columns(w, rows...)
@@ -173,7 +174,8 @@ func showHead(w io.Writer, s inspect.Status) error {
 		[]string{"witness", witness},
 		[]string{"registry", fmt.Sprintf("%d entries, %d evicted ever", s.Entries, s.Witness.Evicted)},
 		[]string{"Redis", fmt.Sprintf("%s, %s, policy %s, %s used, %s", cmp.Or(s.Redis.Version, "version unknown"),
-			cmp.Or(s.Redis.Role, "role unknown"), cmp.Or(s.Redis.Policy, "unknown"), megabytes(s.Redis.Memory),
+			cmp.Or(s.Redis.Role, "role unknown"), cmp.Or(s.Redis.Policy, "unknown"),
+			megabytes(s.Redis.Memory),
 			limit)})
 	for _, text := range s.Unanswered {
 		err = cmp.Or(err, line(w, "no answer: %s", text))

@@ -126,7 +126,8 @@ func TestStatusOfAnEmptyRedisSaysThatNobodyIsThere(t *testing.T) {
 func TestStatusNamesWhoDiffersAndAPause(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, redistest.World{
-		Client: redistest.Shared(t).Client(), Options: redistest.Shared(t).Options(), Prefix: redistest.Prefix(t),
+		Client: redistest.Shared(t).Client(), Options: redistest.Shared(t).Options(),
+		Prefix: redistest.Prefix(t),
 	})
 	one := w.replica("one")
 	until(t, "somebody listens", func() bool { return ask[inspect.Status](w, "status").Heard })
@@ -148,7 +149,8 @@ func TestStatusNamesWhoDiffersAndAPause(t *testing.T) {
 func TestWhoDiffersIsWhoDiffersFromMost(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, redistest.World{
-		Client: redistest.Shared(t).Client(), Options: redistest.Shared(t).Options(), Prefix: redistest.Prefix(t),
+		Client: redistest.Shared(t).Client(), Options: redistest.Shared(t).Options(),
+		Prefix: redistest.Prefix(t),
 	})
 	ctx := t.Context()
 	at, err := w.client.Time(ctx).Result()
@@ -170,7 +172,8 @@ func TestWhoDiffersIsWhoDiffersFromMost(t *testing.T) {
 func TestStatusSaysThatTheLeaderIsSilent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, redistest.World{
-		Client: redistest.Shared(t).Client(), Options: redistest.Shared(t).Options(), Prefix: redistest.Prefix(t),
+		Client: redistest.Shared(t).Client(), Options: redistest.Shared(t).Options(),
+		Prefix: redistest.Prefix(t),
 	})
 	require.NoError(t, w.client.SAdd(t.Context(), w.keys.Roster(), "dead").Err())
 	require.NoError(t, w.client.Set(t.Context(), w.keys.Lease(), "dead/x", 9*time.Second).Err())
@@ -197,7 +200,8 @@ func TestOneThatDoesNotAnswerAndAKeyOfSomebodyElseHideNothingElse(t *testing.T) 
 		require.NoError(t, w.client.HSet(ctx, w.keys.Registry(), other, "").Err())
 		require.NoError(t, w.client.Set(ctx, w.keys.Devices("one"), "text", 0).Err())
 		require.NoError(t, w.client.SAdd(ctx, w.keys.Roster(), "one").Err())
-		require.NoError(t, w.client.HSet(ctx, w.keys.Witness(), "since", time.Now().UnixMilli(), "grace", 60_000,
+		require.NoError(t, w.client.HSet(ctx, w.keys.Witness(), "since", time.Now().UnixMilli(), "grace",
+			60_000,
 			"reason", "of another version").Err())
 
 		s := ask[inspect.Status](w, "status", "--http", "http://127.0.0.1:1")
@@ -210,7 +214,8 @@ func TestOneThatDoesNotAnswerAndAKeyOfSomebodyElseHideNothingElse(t *testing.T) 
 		require.Regexp(t, `(?m)^one +1 .*its index is no set`, table)
 		w.requireFinding("index", inspect.Wrong, "is no set")
 		require.Equal(t, 2, ask[inspect.Verification](w, "verify").NotIndexed)
-		require.Equal(t, "nobody holds "+other+": its entry is empty", ask[inspect.Found](w, "find", other).Sentence)
+		require.Equal(t, "nobody holds "+other+": its entry is empty",
+			ask[inspect.Found](w, "find", other).Sentence)
 		why := ask[inspect.Why](w, "why", other)
 		require.Equal(t, inspect.Kept, why.Verdict)
 		require.Contains(t, why.Sentence, "nobody can judge it")

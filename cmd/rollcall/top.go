@@ -32,7 +32,8 @@ func top() *service.Command {
 come the leader and instances that differ, are old or are silent. It needs a terminal:
 where there is none, take rollcall status.`,
 		Settings: append(f.table(), f.replicas(),
-			service.Setting{Name: "every", Default: "2s", Value: service.Duration(&every, time.Second, time.Hour),
+			service.Setting{Name: "every", Default: "2s",
+				Value:   service.Duration(&every, time.Second, time.Hour),
 				Meaning: "how often the fleet is asked"}),
 		Check: func(in *service.Input) {
 			f.check(in)
@@ -46,7 +47,8 @@ where there is none, take rollcall status.`,
 				return fmt.Errorf("stdout is not a terminal; rollcall status says the same once")
 			}
 			s := screen{w: w, size: func() (int, int, error) { return term.GetSize(int(file.Fd())) }}
-			return s.show(ctx, every, func(ctx context.Context) (inspect.Status, error) { return f.status(ctx, r) })
+			return s.show(ctx, every,
+				func(ctx context.Context) (inspect.Status, error) { return f.status(ctx, r) })
 		}),
 		Notes: exits,
 	}

@@ -40,12 +40,14 @@ const (
 
 // pace are times that can be followed by looking. Those of the alerts stay as they are.
 var pace = []string{
-	"HEARTBEAT_INTERVAL=2s", "HEARTBEAT_TTL=6s", "JANITOR_INTERVAL=10s", "JANITOR_LEASE_TTL=3s", "SHUTDOWN_GRACE=3s",
+	"HEARTBEAT_INTERVAL=2s", "HEARTBEAT_TTL=6s", "JANITOR_INTERVAL=10s", "JANITOR_LEASE_TTL=3s",
+	"SHUTDOWN_GRACE=3s",
 }
 
 func main() {
 	if len(os.Args) != 5 {
-		fmt.Fprintln(os.Stderr, "usage: fleet INGEST REDIS_SERVER PROMETHEUS_FOLDER ALERTS_FILE; make fleet has them")
+		fmt.Fprintln(os.Stderr,
+			"usage: fleet INGEST REDIS_SERVER PROMETHEUS_FOLDER ALERTS_FILE; make fleet has them")
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)

@@ -28,9 +28,10 @@ type scene struct {
 // Settings that are as much shorter as the alerts are. A lease of 0.75 s would be lost to hitches
 // of this machine: it stays at 2 s, which is less than the 6 s that nobody may lead.
 var (
-	beats     = []string{"HEARTBEAT_INTERVAL=1500ms", "HEARTBEAT_TTL=4500ms"}
-	quick     = append([]string{"JANITOR_INTERVAL=3s", "JANITOR_LEASE_TTL=2s"}, beats...)
-	trackers  = simulate.Config{Devices: 20, Interval: time.Second, LadderUnit: time.Second, Timeout: 10 * time.Second}
+	beats    = []string{"HEARTBEAT_INTERVAL=1500ms", "HEARTBEAT_TTL=4500ms"}
+	quick    = append([]string{"JANITOR_INTERVAL=3s", "JANITOR_LEASE_TTL=2s"}, beats...)
+	trackers = simulate.Config{Devices: 20, Interval: time.Second, LadderUnit: time.Second,
+		Timeout: 10 * time.Second}
 	wanderers = simulate.Config{ // who connect again and again
 		Devices: 20, Interval: time.Second, LadderUnit: 200 * time.Millisecond, HalfOpen: 0.3,
 		FirstIMEI: 86_000_000_000_000, Timeout: 2 * time.Second,
@@ -68,7 +69,8 @@ func TestEveryAlertFiresAlone(t *testing.T) {
 				took := s.play(t)
 				mu.Lock()
 				defer mu.Unlock()
-				lines[s.alert] = fmt.Sprintf("| %s | %s | %.0f min |\n", s.alert, s.fault, (took * ratio).Minutes())
+				lines[s.alert] = fmt.Sprintf("| %s | %s | %.0f min |\n", s.alert, s.fault,
+					(took * ratio).Minutes())
 				t.Logf("fires alone, %v after the fault: %s", took.Round(time.Second), s.fault)
 			})
 		}

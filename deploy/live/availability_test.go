@@ -45,7 +45,8 @@ func available(d *dispatch, staleAfter int, more ...string) func(r *rig) {
 		}
 		d.force, err = workforce.New(workforce.Config{
 			Mitras: 60, Targets: targets, Secret: []byte(secret), Backend: workforce.DB{Pool: d.db.Pool},
-			Interval: time.Second, Sessions: 3, SessionLasts: 5 * time.Second, Polls: 5, Timeout: 10 * time.Second,
+			Interval: time.Second, Sessions: 3, SessionLasts: 5 * time.Second, Polls: 5,
+			Timeout: 10 * time.Second,
 		})
 		require.NoError(r.t, err)
 		r.background(func(ctx context.Context) { _ = d.force.Run(ctx) })
@@ -74,7 +75,8 @@ var scenesOfAvailability = []scene{
 			r.deny("~[^m]*", "~mitra:*", "~mitras:[^s]*", "~mitras:seeding", "(~* &* +@all -set)")
 			r.must("DEL", "mitras:seeded")
 		}),
-	onDispatch("AvailabilityPostgresAway", "Postgres is killed", nil, func(_ *rig, d *dispatch) { d.pg.Kill() }),
+	onDispatch("AvailabilityPostgresAway", "Postgres is killed", nil,
+		func(_ *rig, d *dispatch) { d.pg.Kill() }),
 	// The feed has a connection of its own, so Postgres is known to answer.
 	onDispatch("AvailabilityReadsFail",
 		"the replicas' user of Redis loses the right to `SMISMEMBER`, and writers who wait for a lock on "+
@@ -106,7 +108,8 @@ var scenesOfAvailability = []scene{
 	onDispatch("AvailabilityReseeds", "`DEL mitras:seeded`, a dozen times", nil, func(r *rig, _ *dispatch) {
 		for range 13 {
 			r.must("DEL", "mitras:seeded")
-			r.await("it is seeded again", func() bool { return r.rdb.Exists(r.t.Context(), "mitras:seeded").Val() == 1 })
+			r.await("it is seeded again",
+				func() bool { return r.rdb.Exists(r.t.Context(), "mitras:seeded").Val() == 1 })
 		}
 	}),
 	onDispatch("AvailabilityNobodyGoesOffline", "`MITRA_AUTO_OFFLINE_SWEEP_SECONDS` is an hour", []string{

@@ -28,7 +28,8 @@ func cleanup(users int, more ...string) func(r *rig) {
 		require.NoError(r.t, os.WriteFile(rules, []byte(carts), 0o600))
 		r.must("SET", "sessions", users)
 		r.users("living", users, true)
-		settings := append([]string{"RULES=" + rules, "CLEANUP_INTERVAL=5s", "CLEANUP_LEASE_TTL=2s"}, beats...)
+		settings := append([]string{"RULES=" + rules, "CLEANUP_INTERVAL=5s", "CLEANUP_LEASE_TTL=2s"},
+			beats...)
 		r.several(2, "cleanup", append(settings, more...)...)
 	}
 }
@@ -70,7 +71,8 @@ var scenesOfCleanup = []scene{
 		strike: func(r *rig) { r.users("many", 20_000, true) },
 	},
 	{
-		alert: "CleanupRemovesMuch", fault: "the application leaves 1,500 orphans at once", fleet: cleanup(3000),
+		alert: "CleanupRemovesMuch", fault: "the application leaves 1,500 orphans at once",
+		fleet:  cleanup(3000),
 		strike: func(r *rig) { r.users("gone", 1500, false) },
 	},
 }

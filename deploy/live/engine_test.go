@@ -10,7 +10,8 @@ import (
 // Scenes of what all programs have, with ingest.
 var scenesOfTheEngine = []scene{
 	{
-		alert: "RollcallNobodyLeads", fault: "the replicas' user of Redis loses the right to `janitor:leader`",
+		alert:  "RollcallNobodyLeads",
+		fault:  "the replicas' user of Redis loses the right to `janitor:leader`",
 		fleet:  ingest(),
 		strike: func(r *rig) { r.deny("~[^j]*", "~janitor:[^l]*", "~janitor:lo*") },
 	},
@@ -37,7 +38,8 @@ var scenesOfTheEngine = []scene{
 		strike: func(r *rig) { r.must("ACL", "SETUSER", "default", "-hscan") },
 	},
 	{
-		alert: "RollcallLeaseFlaps", fault: "one leader after the other is suspended (SIGSTOP) until another leads, five times",
+		alert: "RollcallLeaseFlaps",
+		fault: "one leader after the other is suspended (SIGSTOP) until another leads, five times",
 		fleet: ingest("JANITOR_LEASE_TTL=1200ms", "HEARTBEAT_INTERVAL=3s", "HEARTBEAT_TTL=9s"),
 		strike: func(r *rig) {
 			for range 5 {

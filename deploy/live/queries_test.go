@@ -42,7 +42,8 @@ var unlike = map[string][]string{
 		`sum by (job) (increase(availability_reads_total{source="valkey"}[5m]))`, // nor by nobody
 	},
 	"AvailabilityManyGoOffline": {
-		"sum by (job) (increase(availability_auto_offline_total[10m]))", "max by (job) (availability_mitras_online)",
+		"sum by (job) (increase(availability_auto_offline_total[10m]))",
+		"max by (job) (availability_mitras_online)",
 	},
 	"AvailabilityHeartbeatsNotStored": {
 		"sum by (job) (increase(availability_heartbeats_mirrored_total[10m]))",
@@ -117,7 +118,8 @@ func TestEachQueryOfDashboardAndAlertsHasData(t *testing.T) {
 }
 
 // macros are what Grafana fills in.
-var macros = strings.NewReplacer("$job", ".*", "$instance", ".*", "$__rate_interval", "1m", "${datasource}", "")
+var macros = strings.NewReplacer("$job", ".*", "$instance", ".*", "$__rate_interval", "1m", "${datasource}",
+	"")
 
 func (r *rig) allHaveData(queries map[string]string) {
 	r.t.Helper()
@@ -153,7 +155,8 @@ func (r *rig) command(text string) string {
 	r.t.Helper()
 	dir, err := programs()
 	require.NoError(r.t, err)
-	cmd := exec.CommandContext(r.t.Context(), filepath.Join(dir, "ingest"), "command", imei(35_630_704_000_000), text)
+	cmd := exec.CommandContext(r.t.Context(), filepath.Join(dir, "ingest"), "command",
+		imei(35_630_704_000_000), text)
 	cmd.Env = append(os.Environ(), "REDIS_URL="+r.redisURL())
 	out, err := cmd.Output()
 	if err != nil {

@@ -120,7 +120,8 @@ func (r *rig) start(program string, settings ...string) *replica {
 		cmd.Env = append(cmd.Env, "INGEST_ADDR=127.0.0.1:0")
 	}
 	cmd.Env = append(cmd.Env, settings...)
-	child, err := process.Start(cmd, process.Options{Log: filepath.Join(r.t.TempDir(), id+".log"), OwnGroup: true})
+	child, err := process.Start(cmd,
+		process.Options{Log: filepath.Join(r.t.TempDir(), id+".log"), OwnGroup: true})
 	require.NoError(r.t, err)
 	p := &replica{Process: child, id: id}
 	r.t.Cleanup(func() {

@@ -149,7 +149,8 @@ func TestAnAdministratorChangesSettings(t *testing.T) {
 		"stale_after_seconds": `{"value": 0}`, "require_ping": `{"value": 1}`, "max_customers_per_mitra": `{"value": "3"}`,
 		"heartbeat_cadence_seconds": `{"value": null}`, "max_customers": `{"value": 3}`, "a'%20OR%201=1": `{"value": 3}`,
 	} {
-		r.ask(asAdmin, "PUT", "/api/v1/config/"+path, body).is(http.StatusBadRequest).problem("bad-setting", "from 1")
+		r.ask(asAdmin, "PUT", "/api/v1/config/"+path, body).is(http.StatusBadRequest).problem("bad-setting",
+			"from 1")
 	}
 	r.ask(asAdmin, "PUT", "/api/v1/config/require_ping", `{}`).is(http.StatusBadRequest).problem("bad-request", "value")
 	require.EqualValues(t, 90, now().get("stale_after_seconds"))

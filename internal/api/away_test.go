@@ -45,7 +45,8 @@ func TestWithoutRedisAHeartbeatIsAnsweredByWhatPostgresKnows(t *testing.T) {
 		return w.Code, problem, w.Header().Get("Availability-Source")
 	}
 	var id string
-	require.NoError(t, db.QueryRow(t.Context(), "INSERT INTO mitras DEFAULT VALUES RETURNING id::text").Scan(&id))
+	require.NoError(t, db.QueryRow(t.Context(),
+		"INSERT INTO mitras DEFAULT VALUES RETURNING id::text").Scan(&id))
 	exec := func(sql string) {
 		_, err := db.Exec(t.Context(), sql, id)
 		require.NoError(t, err)
@@ -57,11 +58,14 @@ func TestWithoutRedisAHeartbeatIsAnsweredByWhatPostgresKnows(t *testing.T) {
 	}{
 		{"nobody knows it", "SELECT $1::uuid", nobody, 404, "not-found", ""},
 		{"it was never online", "SELECT $1::uuid", id, 409, "not-online", ""},
-		{"it is online", "INSERT INTO mitra_online_status (mitra_id, is_online) VALUES ($1, true)", id, 204, "", "postgres"},
+		{"it is online", "INSERT INTO mitra_online_status (mitra_id, is_online) VALUES ($1, true)", id, 204,
+			"", "postgres"},
 		{"the source has a later one, by a clock that is ahead",
 			"UPDATE mitra_online_status SET last_heartbeat_at = now() + interval '1 hour' WHERE mitra_id = $1", id, 204, "", "postgres"},
-		{"it went offline", "UPDATE mitra_online_status SET is_online = false WHERE mitra_id = $1", id, 409, "not-online", ""},
-		{"it is deactivated", "UPDATE mitras SET is_active = false WHERE id = $1", id, 403, "deactivated", ""},
+		{"it went offline", "UPDATE mitra_online_status SET is_online = false WHERE mitra_id = $1", id, 409,
+			"not-online", ""},
+		{"it is deactivated", "UPDATE mitras SET is_active = false WHERE id = $1", id, 403, "deactivated",
+			""},
 	} {
 		exec(c.sql)
 		code, problem, from := beat(c.of)
@@ -76,7 +80,8 @@ func TestWithoutRedisAHeartbeatIsAnsweredByWhatPostgresKnows(t *testing.T) {
 		problem   string
 	}{
 		{"another replica brings a later one", "now() + interval '1 hour' WHERE mitra_id = $1", 204, ""},
-		{"it goes offline", "now() + interval '1 hour', is_online = false WHERE mitra_id = $1", 409, "not-online"},
+		{"it goes offline", "now() + interval '1 hour', is_online = false WHERE mitra_id = $1", 409,
+			"not-online"},
 	} {
 		exec("UPDATE mitra_online_status SET is_online = true, last_heartbeat_at = NULL WHERE mitra_id = $1")
 		interrupted.by = func() { exec("UPDATE mitra_online_status SET last_heartbeat_at = " + c.sql) }
@@ -105,6 +110,8 @@ func TestARedisThatTakesNoWritesDoesNotSayWhoMayBeat(t *testing.T) {
 	r.exec("UPDATE mitra_online_status SET is_online = false WHERE mitra_id = $1", offline)
 	r.exec("UPDATE mitras SET is_active = false WHERE id = $1", gone)
 	require.True(t, r.rdb.SIsMember(t.Context(), "mitras:online", offline).Val(), "Redis knows nothing of it")
-	r.ask(asMitra(offline), "POST", "/api/v1/mitra/heartbeat", "").is(http.StatusConflict).problem("not-online")
-	r.ask(asMitra(gone), "POST", "/api/v1/mitra/heartbeat", "").is(http.StatusForbidden).problem("deactivated")
+	r.ask(asMitra(offline), "POST", "/api/v1/mitra/heartbeat",
+		"").is(http.StatusConflict).problem("not-online")
+	r.ask(asMitra(gone), "POST", "/api/v1/mitra/heartbeat",
+		"").is(http.StatusForbidden).problem("deactivated")
 }

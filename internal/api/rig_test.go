@@ -85,7 +85,8 @@ func rigOn(t *testing.T, options *redis.Options, prefix string, db *pgtest.DB) *
 		Layout: guard.Layout{Prefix: prefix}, Tick: 20 * time.Millisecond, Logger: log, Registerer: metrics,
 	})
 	require.NoError(t, err)
-	tokens, err := token.New(t.Context(), token.Config{Secrets: func() []string { return []string{secret} }, Logger: log})
+	tokens, err := token.New(t.Context(),
+		token.Config{Secrets: func() []string { return []string{secret} }, Logger: log})
 	require.NoError(t, err)
 	requests, err := api.New(api.Config{
 		Mirror: mirror, Source: source, Tokens: tokens, Logger: log, Registerer: metrics,

@@ -170,7 +170,8 @@ func differences(s *state, truth map[string]string, devices int, running []strin
 func (d *demo) ours() []string {
 	k := d.keys
 	return []string{
-		k.Registry(), k.Roster(), k.Lease(), "{" + k.Lease() + "}:epoch", k.Witness(), k.Paused(), k.Log(), k.Timeline(),
+		k.Registry(), k.Roster(), k.Lease(), "{" + k.Lease() + "}:epoch", k.Witness(), k.Paused(), k.Log(),
+		k.Timeline(),
 		gateway.Stream, gateway.Stream + gateway.DeadSuffix,
 	}
 }

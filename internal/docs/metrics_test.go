@@ -129,7 +129,8 @@ func register(t *testing.T) []*recorder {
 	db, err := database.Open(t.Context(), database.Config{URL: "postgres:///", Logger: slog.Default(), Registerer: all[8]})
 	require.NoError(t, err)
 	t.Cleanup(db.Close)
-	_, err = reload.New(reload.Config{Files: []reload.Watched{inAFile(t)}, Logger: slog.Default(), Registerer: all[9]})
+	_, err = reload.New(reload.Config{Files: []reload.Watched{inAFile(t)}, Logger: slog.Default(),
+		Registerer: all[9]})
 	require.NoError(t, err)
 	return all
 }

@@ -97,7 +97,8 @@ func checkSettings(_ context.Context, p *patient) (found, error) {
 	switch ago := p.status.Now.Sub(w.disagreed); {
 	case w.disagreed.IsZero() || ago > w.need:
 	case ago <= 2*w.gap: // each replica ticks once in a gap
-		return wrong("replicas disagreed %s about HEARTBEAT_INTERVAL or HEARTBEAT_TTL; set the same on all", Ago(ago))
+		return wrong("replicas disagreed %s about HEARTBEAT_INTERVAL or HEARTBEAT_TTL; set the same on all",
+			Ago(ago))
 	default:
 		return warn("replicas disagreed %s, and no more since; the hold ends by itself", Ago(ago))
 	}

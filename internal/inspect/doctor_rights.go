@@ -45,7 +45,8 @@ func neededRights(keys guard.Layout) [][]string {
 		{"get", keys.Paused()}, {"set", keys.Paused(), "x"}, {"del", keys.Paused()},
 		{"xadd", log, "*", "f", "v"}, {"xrange", log, "-", "+"}, {"xrevrange", log, "+", "-"}, {"xlen", log},
 		{"xtrim", log, "MAXLEN", "1"}, {"xinfo", "stream", log}, {"memory", "usage", log}, {"type", log},
-		{"get", about}, {"set", about, "x", "PX", "1"}, {"xadd", past, "*", "f", "v"}, {"xrevrange", past, "+", "-"},
+		{"get", about}, {"set", about, "x", "PX", "1"}, {"xadd", past, "*", "f", "v"},
+		{"xrevrange", past, "+", "-"},
 		{"publish", released, "x"}, {"publish", beat, "x"}, {"subscribe", released}, {"subscribe", beat},
 		{"multi"}, {"exec"},
 	}

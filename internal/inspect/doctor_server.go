@@ -211,7 +211,8 @@ func checkDatabase(ctx context.Context, p *patient) (found, error) {
 func checkTypes(ctx context.Context, p *patient) (found, error) {
 	want := []struct{ key, kind string }{
 		{p.keys.Registry(), "hash"}, {p.keys.Roster(), "set"}, {p.keys.Lease(), "string"},
-		{p.keys.Witness(), "hash"}, {p.keys.Log(), "stream"}, {p.keys.Timeline(), "stream"}, {p.keys.Paused(), "string"},
+		{p.keys.Witness(), "hash"}, {p.keys.Log(), "stream"}, {p.keys.Timeline(), "stream"},
+		{p.keys.Paused(), "string"},
 	}
 	for _, w := range want {
 		kind, err := p.client.Type(ctx, w.key).Result()

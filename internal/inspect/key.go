@@ -82,7 +82,8 @@ func (r *Reader) whyKey(ctx context.Context, w *Why, witness Witness, now time.T
 		return false, nil
 	}
 	w.Verdict = Evicted // with the one that the record names
-	w.Sentence = fmt.Sprintf("evicted %s with %s: the rule %s found that an orphan%s", Ago(now.Sub(w.Bin.Removed)),
+	w.Sentence = fmt.Sprintf("evicted %s with %s: the rule %s found that an orphan%s",
+		Ago(now.Sub(w.Bin.Removed)),
 		w.Bin.Name, w.Bin.Rule, binned(w.Bin, now))
 	return true, nil
 }
@@ -110,9 +111,11 @@ func (r *Reader) marked(
 	case m.Reports:
 		return Kept, fmt.Sprintf("kept: %s, and only reports: it does not say delete: true", found), nil
 	case leader == nil:
-		return Kept, fmt.Sprintf("kept: %s, but nobody leads, so nothing is swept; start a replica", found), nil
+		return Kept, fmt.Sprintf("kept: %s, but nobody leads, so nothing is swept; start a replica", found),
+			nil
 	case hold != nil && hold.Until.IsZero():
-		return WillGo, fmt.Sprintf("will go once sweeping is resumed, %s: %s; %s", unless, found, hold.Sentence), nil
+		return WillGo, fmt.Sprintf("will go once sweeping is resumed, %s: %s; %s", unless, found,
+			hold.Sentence), nil
 	case hold != nil:
 		return WillGo, fmt.Sprintf("will go soon after %s, and after the rule's grace, %s: %s; %s",
 			Short(hold.Until.Sub(now)), unless, found, hold.Sentence), nil

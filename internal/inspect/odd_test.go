@@ -20,7 +20,8 @@ func TestATimelineOrAWordOfAReplicaThatIsOfAnotherTypeHidesNothingElse(t *testin
 		l := setup(t, w)
 		ctx := t.Context()
 		require.NoError(t, l.SAdd(ctx, l.keys.Roster(), "one", "two").Err())
-		require.NoError(t, l.Set(ctx, l.keys.About("one"), `{"version":"v1","address":"10.0.0.1:8080"}`, 0).Err())
+		require.NoError(t, l.Set(ctx, l.keys.About("one"), `{"version":"v1","address":"10.0.0.1:8080"}`,
+			0).Err())
 		require.NoError(t, l.LPush(ctx, l.keys.About("two"), "x").Err())
 		require.NoError(t, l.Set(ctx, l.keys.Timeline(), "x", 0).Err())
 		l.evicted(l.term(time.Minute), 1, time.Minute, "seven", "owners", 3)
@@ -51,7 +52,8 @@ func TestAUserWhoMayNotReadTheTimelineSeesTheFleet(t *testing.T) {
 	ctx := t.Context()
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	t.Cleanup(func() { _ = client.Close() })
-	require.NoError(t, client.Do(ctx, "ACL", "SETUSER", "default", "resetkeys", "~instance*", "~connections:*",
+	require.NoError(t, client.Do(ctx, "ACL", "SETUSER", "default", "resetkeys", "~instance*",
+		"~connections:*",
 		"~janitor:leader", "~{janitor:leader}*", "~janitor:witness", "~janitor:paused", "~janitor:log").Err())
 	_, err := New(client, guard.Layout{}).Watch().Status(ctx)
 	require.NoError(t, err)
@@ -77,8 +79,9 @@ func TestALeaderWhoseTermHasNotBegunDoesNotLeadYet(t *testing.T) {
 		require.False(t, led(), "the log has the term before")
 		d, err := New(l.Client, l.keys).Doctor(ctx)
 		require.NoError(t, err)
-		require.Contains(t, d.Checks, Check{"leader", Warning, "two has the lease, and has not begun its term: " +
-			"nothing is swept until it has; if that lasts, look at its log"})
+		require.Contains(t, d.Checks,
+			Check{"leader", Warning, "two has the lease, and has not begun its term: " +
+				"nothing is swept until it has; if that lasts, look at its log"})
 		l.record(fmt.Sprintf("%d-0", term), "leader", "two", "term", "two/x")
 		require.True(t, led())
 		l.evicted(term, 1, 0, "seven", "owners", 1)

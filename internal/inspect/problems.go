@@ -31,7 +31,8 @@ func (s Status) Problems() []Problem {
 			"Wait: contenders cap it after one lease TTL.", "rollcallnobodyleads"})
 	case s.LeaderSilent() != "":
 		warnings = append(warnings, Problem{"leader_silent", Warning,
-			l.Instance + " leads, and " + s.LeaderSilent() + ".", "Wait. Look whether it lives, if it should.",
+			l.Instance + " leads, and " + s.LeaderSilent() + ".",
+			"Wait. Look whether it lives, if it should.",
 			"rollcallnobodyleads"})
 	}
 	switch h := s.Hold; {

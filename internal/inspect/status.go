@@ -392,7 +392,8 @@ type Replica struct {
 func (s *Status) Add(p Replica) {
 	i := slices.IndexFunc(s.Instances, func(in Instance) bool { return in.ID == p.Instance })
 	if i < 0 {
-		s.Instances = append(s.Instances, Instance{ID: p.Instance, Devices: -1, Differs: "not in this Redis, or cut off from it"})
+		s.Instances = append(s.Instances,
+			Instance{ID: p.Instance, Devices: -1, Differs: "not in this Redis, or cut off from it"})
 		i = len(s.Instances) - 1
 	}
 	s.describe(&s.Instances[i], p)

@@ -158,7 +158,8 @@ func (w *Watch) readLogs(ctx context.Context, now time.Time) error {
 	}
 	if p := w.paused; p != nil && !p.Until.IsZero() && !now.Before(p.Until) {
 		w.paused = nil
-		w.add(timeline.Event{ID: p.ID + "-over", At: p.Until, Kind: timeline.Resume, Why: "the pause ran out"}, now)
+		w.add(timeline.Event{ID: p.ID + "-over", At: p.Until, Kind: timeline.Resume,
+			Why: "the pause ran out"}, now)
 	}
 	slices.SortStableFunc(w.events, func(a, b event) int { return a.At.Compare(b.At) })
 	old := 0

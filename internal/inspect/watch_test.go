@@ -32,12 +32,14 @@ func (l *logged) term(ago time.Duration) int64 { return l.now.Add(-ago).UnixMicr
 
 func (l *logged) record(id string, values ...any) {
 	l.t.Helper()
-	require.NoError(l.t, l.XAdd(l.t.Context(), &redis.XAddArgs{Stream: l.keys.Log(), ID: id, Values: values}).Err())
+	require.NoError(l.t, l.XAdd(l.t.Context(),
+		&redis.XAddArgs{Stream: l.keys.Log(), ID: id, Values: values}).Err())
 }
 
 func (l *logged) evicted(term int64, n int, ago time.Duration, owner, sweep string, count int) {
 	l.t.Helper()
-	l.record(fmt.Sprintf("%d-%d", term, n), "at", l.now.Add(-ago).UnixMilli(), "leader", "one", "owner", owner,
+	l.record(fmt.Sprintf("%d-%d", term, n), "at", l.now.Add(-ago).UnixMilli(), "leader", "one", "owner",
+		owner,
 		"sweep", sweep, "count", count, "reowned", 0, "imeis", `["356307042441013"]`)
 }
 
@@ -68,12 +70,15 @@ func TestATimelineHasTheLastHourOnceHoweverManyLeadersTellIt(t *testing.T) {
 		l.evicted(term, 3, 19*time.Minute, "seven", "owners", 0)
 		at := func(ago time.Duration) time.Time { return l.now.Add(-ago) }
 		l.happened(timeline.Event{Kind: timeline.Death, Instance: "seven", At: at(41 * time.Minute)})
-		l.happened(timeline.Event{Kind: timeline.Death, Instance: "seven", At: at(29 * time.Minute), Found: true})
-		l.happened(timeline.Event{Kind: timeline.Death, Instance: "six", At: at(28 * time.Minute), Found: true})
+		l.happened(timeline.Event{Kind: timeline.Death, Instance: "seven", At: at(29 * time.Minute),
+			Found: true})
+		l.happened(timeline.Event{Kind: timeline.Death, Instance: "six", At: at(28 * time.Minute),
+			Found: true})
 		l.happened(timeline.Event{Kind: timeline.Hold, Reason: "gap", At: at(27 * time.Minute)})
 		l.happened(timeline.Event{Kind: timeline.Hold, Reason: "gap", At: at(27 * time.Minute), Found: true})
 		l.happened(timeline.Event{Kind: timeline.HoldOver, Reason: "gap", At: at(25 * time.Minute)})
-		l.happened(timeline.Event{Kind: timeline.HoldOver, Reason: "gap", At: at(25 * time.Minute), Found: true})
+		l.happened(timeline.Event{Kind: timeline.HoldOver, Reason: "gap", At: at(25 * time.Minute),
+			Found: true})
 		l.happened(timeline.Event{Kind: timeline.Pause, Who: "ann", Why: "upgrade", At: at(18 * time.Minute),
 			Until: at(8 * time.Minute)})
 

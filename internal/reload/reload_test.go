@@ -71,7 +71,8 @@ func watch(t *testing.T, f Watched) *bench {
 	t.Helper()
 	b := &bench{t: t, log: &process.Buffer{}, metrics: prometheus.NewRegistry()}
 	var err error
-	b.watcher, err = New(Config{Files: []Watched{f}, Logger: slog.New(slog.NewTextHandler(b.log, nil)), Registerer: b.metrics})
+	b.watcher, err = New(Config{Files: []Watched{f}, Logger: slog.New(slog.NewTextHandler(b.log, nil)),
+		Registerer: b.metrics})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)

@@ -125,5 +125,6 @@ var errBusy = errors.New("service: the eviction log is being read for others; as
 
 // askable tells whether a key of that name can be asked for.
 func askable(key string) bool {
-	return key != "" && len(key) <= longestKey && utf8.ValidString(key) && !strings.ContainsFunc(key, unicode.IsControl)
+	return key != "" && len(key) <= longestKey && utf8.ValidString(key) &&
+		!strings.ContainsFunc(key, unicode.IsControl)
 }

@@ -29,7 +29,8 @@ func (s *served) evicted(t *testing.T, owner, imei string) {
 	now := time.Now()
 	require.NoError(t, s.client.XAdd(t.Context(), &redis.XAddArgs{
 		Stream: s.keys.Log(), ID: fmt.Sprintf("%d-1", now.Add(-time.Minute).UnixMicro()), Values: []any{
-			"at", now.UnixMilli(), "leader", "one", "owner", owner, "sweep", "owners", "count", 1, "reowned", 0,
+			"at", now.UnixMilli(), "leader", "one", "owner", owner, "sweep", "owners", "count", 1, "reowned",
+			0,
 			"imeis", `["` + imei + `"]`,
 		},
 	}).Err())
@@ -50,7 +51,8 @@ func TestADeviceIsFoundAndWhyItIsThereOrGone(t *testing.T) {
 		require.Equal(t, 404, s.get(t, "/api/v1/devices/356307042441099", &no))
 		require.Equal(t, "nobody holds 356307042441099", no.Error)
 		for _, path := range []string{
-			"/api/v1/devices/%00", "/api/v1/devices/" + strings.Repeat("1", 600), "/api/v1/why", "/api/v1/why?key=",
+			"/api/v1/devices/%00", "/api/v1/devices/" + strings.Repeat("1", 600), "/api/v1/why",
+			"/api/v1/why?key=",
 			"/api/v1/why?key=%0a", "/api/v1/why?imei=1", "/api/v1/why?key=1&key=2",
 		} {
 			no = problem{}
@@ -76,7 +78,8 @@ func TestARedisThatIsAwayIsSaidAndComesBack(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	client := redis.NewClient(&redis.Options{
-		Addr: server.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true, DialTimeout: time.Second, ReadTimeout: time.Second,
+		Addr: server.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true, DialTimeout: time.Second,
+		ReadTimeout: time.Second,
 	})
 	defer func() { _ = client.Close() }()
 	s := serving(t, client, guard.Layout{}, "one")
@@ -86,7 +89,8 @@ func TestARedisThatIsAwayIsSaidAndComesBack(t *testing.T) {
 	var no problem
 	v.next("failed", &no)
 	require.Contains(t, no.Error, "Redis cannot be asked")
-	for _, path := range []string{"/api/v1/fleet", "/api/v1/timeline", "/api/v1/devices/1", "/api/v1/why?key=1"} {
+	for _, path := range []string{"/api/v1/fleet", "/api/v1/timeline", "/api/v1/devices/1",
+		"/api/v1/why?key=1"} {
 		no = problem{}
 		require.Equal(t, 503, s.get(t, path, &no), path)
 		require.NotEmpty(t, no.Error)

@@ -79,7 +79,8 @@ func bash(c *Command) string {
 	fmt.Fprintf(&b, "  if [ \"$COMP_CWORD\" -eq 1 ]; then\n    words=%q\n", strings.Join(c.words(), " "))
 	b.WriteString("  else\n    case \"${COMP_WORDS[1]}\" in\n")
 	for _, sub := range c.Commands {
-		fmt.Fprintf(&b, "    %s) words=%q ;;\n", c.word(sub), strings.Join(append(sub.arguments(), sub.flags()...), " "))
+		fmt.Fprintf(&b, "    %s) words=%q ;;\n", c.word(sub),
+			strings.Join(append(sub.arguments(), sub.flags()...), " "))
 	}
 	b.WriteString("    esac\n  fi\n")
 	b.WriteString("  COMPREPLY=($(compgen -W \"$words\" -- \"${COMP_WORDS[COMP_CWORD]}\"))\n}\n")
@@ -96,7 +97,8 @@ func zsh(c *Command) string {
 	}
 	b.WriteString("    )\n    _describe command words_of\n    return\n  fi\n  case $words[2] in\n")
 	for _, sub := range c.Commands {
-		fmt.Fprintf(&b, "  %s) compadd -- %s ;;\n", c.word(sub), strings.Join(append(sub.arguments(), sub.flags()...), " "))
+		fmt.Fprintf(&b, "  %s) compadd -- %s ;;\n", c.word(sub),
+			strings.Join(append(sub.arguments(), sub.flags()...), " "))
 	}
 	fmt.Fprintf(&b, "  esac\n}\ncompdef _%s %[1]s\n", c.Name)
 	return b.String()
@@ -106,7 +108,8 @@ func fish(c *Command) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# completion of %s for fish\ncomplete -c %[1]s -f\n", c.Name)
 	for _, sub := range c.Commands {
-		fmt.Fprintf(&b, "complete -c %s -n __fish_use_subcommand -a %s -d '%s'\n", c.Name, c.word(sub), c.summary(sub))
+		fmt.Fprintf(&b, "complete -c %s -n __fish_use_subcommand -a %s -d '%s'\n", c.Name, c.word(sub),
+			c.summary(sub))
 	}
 	for _, sub := range c.Commands {
 		on := fmt.Sprintf("complete -c %s -n '__fish_seen_subcommand_from %s'", c.Name, c.word(sub))

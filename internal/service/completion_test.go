@@ -26,7 +26,8 @@ func completed() *Command {
 func script(t *testing.T, shell string) string {
 	t.Helper()
 	var out bytes.Buffer
-	require.Equal(t, ExitOK, completed().Execute(t.Context(), []string{"completion", shell}, nil, &out, io.Discard))
+	require.Equal(t, ExitOK,
+		completed().Execute(t.Context(), []string{"completion", shell}, nil, &out, io.Discard))
 	return out.String()
 }
 
@@ -41,7 +42,8 @@ func TestBashCompletesCommandsFlagsAndArguments(t *testing.T) {
 		"tool completion z": "zsh",
 		"tool other --":     "",
 	} {
-		text := script(t, "bash") + "COMP_WORDS=(" + words + "); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _tool; " +
+		text := script(t, "bash") + "COMP_WORDS=(" + words +
+			"); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _tool; " +
 			`echo "${COMPREPLY[@]}"` + "\n"
 		cmd := exec.CommandContext(t.Context(), "bash", "--norc", "-u")
 		cmd.Stdin = strings.NewReader(text)
@@ -57,7 +59,8 @@ func TestEachShellGetsEachCommandAndFlag(t *testing.T) {
 	t.Parallel()
 	for shell, want := range map[string][]string{
 		"bash": {"complete -F _tool tool\n", `status) words="--redis-url --json --help"`},
-		"zsh": {"#compdef tool\n", "'status:shows whos there'\n", "status) compadd -- --redis-url --json --help ;;",
+		"zsh": {"#compdef tool\n", "'status:shows whos there'\n",
+			"status) compadd -- --redis-url --json --help ;;",
 			"completion) compadd -- bash zsh fish --help ;;", "compdef _tool tool\n"},
 		"fish": {"complete -c tool -n __fish_use_subcommand -a status -d 'shows whos there'\n",
 			"complete -c tool -n '__fish_seen_subcommand_from status' -l redis-url\n",
@@ -89,7 +92,8 @@ func TestAFlagIsNamedWithTheNearestOne(t *testing.T) {
 	t.Parallel()
 	rows := []Setting{{Name: "REDIS_URL"}, {Name: "follow"}, {Name: "HEARTBEAT_TTL"}}
 	for word, want := range map[string]string{
-		"folow": ", did you mean --follow?", "redis-ulr": ", did you mean --redis-url?", "HEARTBEAT-TTL": ", did you mean --heartbeat-ttl?",
+		"folow": ", did you mean --follow?", "redis-ulr": ", did you mean --redis-url?",
+		"HEARTBEAT-TTL":      ", did you mean --heartbeat-ttl?",
 		"heartbeat-interval": "", "url": "", "x": "", "": "",
 	} {
 		require.Equal(t, want, nearestFlag(word, rows), word)

@@ -36,7 +36,8 @@ func (v *viewers) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if v.n.Add(1) > mostViewers {
 		v.n.Add(-1)
 		w.Header().Set("Retry-After", strconv.Itoa(int(aliveEvery.Seconds())))
-		fail(w, http.StatusServiceUnavailable, fmt.Sprintf("%d watch this replica, as many as may", mostViewers))
+		fail(w, http.StatusServiceUnavailable,
+			fmt.Sprintf("%d watch this replica, as many as may", mostViewers))
 		return
 	}
 	defer v.n.Add(-1)

@@ -75,7 +75,8 @@ func setup(t *testing.T, change ...func(*HTTPConfig)) *bench {
 			Witness: janitor.WitnessStatus{Listening: 3600, LastTick: now}},
 	}
 	cfg := HTTPConfig{
-		Status: func() Stated { return b.status }, Page: ownPage, Janitor: b.janitor, Token: func() string { return adminToken },
+		Status: func() Stated { return b.status }, Page: ownPage, Janitor: b.janitor,
+		Token:   func() string { return adminToken },
 		Metrics: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler),
 	}
 	for _, f := range change {

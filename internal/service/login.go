@@ -155,7 +155,8 @@ func (r Redis) try(ctx context.Context, l login) error {
 		return err
 	}
 	if c, ok := client.(*redis.ClusterClient); ok {
-		return c.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return ping(ctx, node) })
+		return c.ForEachMaster(ctx,
+			func(ctx context.Context, node *redis.Client) error { return ping(ctx, node) })
 	}
 	return ping(ctx, client)
 }
@@ -224,4 +225,5 @@ func (l login) dialer(
 }
 
 // dialKeepAlive is as go-redis has it.
-var dialKeepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 5 * time.Second, Count: 3}
+var dialKeepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 5 * time.Second,
+	Count: 3}

@@ -79,7 +79,8 @@ func (i *insider) reaches(ctx context.Context) (errs error) {
 
 func (i *insider) awaitLog(t *testing.T, text string, n int) {
 	t.Helper()
-	require.Eventually(t, func() bool { return strings.Count(i.log.String(), text) == n }, patience, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Count(i.log.String(), text) == n }, patience,
+		5*time.Millisecond)
 }
 
 const (
@@ -134,9 +135,10 @@ func TestAPasswordIsTriedOnEveryMasterOfACluster(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, 0)
 	var nodes []*redis.Conn
-	require.NoError(t, cluster.Client().ForEachMaster(t.Context(), func(ctx context.Context, c *redis.Client) error {
-		return c.Do(ctx, "ACL", "SETUSER", "ann", "on", ">one", "+@all", "~*", "&*").Err()
-	}))
+	require.NoError(t, cluster.Client().ForEachMaster(t.Context(),
+		func(ctx context.Context, c *redis.Client) error {
+			return c.Do(ctx, "ACL", "SETUSER", "ann", "on", ">one", "+@all", "~*", "&*").Err()
+		}))
 	for addr := range strings.SplitSeq(strings.Join(cluster.Options().Addrs, ","), ",") {
 		c := redis.NewClient(&redis.Options{Addr: addr})
 		conn := c.Conn()
@@ -168,7 +170,8 @@ type authority struct {
 func newAuthority(t *testing.T) *authority {
 	t.Helper()
 	a := &authority{t: t}
-	a.pem, _ = a.issue(&x509.Certificate{IsCA: true, KeyUsage: x509.KeyUsageCertSign, BasicConstraintsValid: true})
+	a.pem, _ = a.issue(&x509.Certificate{IsCA: true, KeyUsage: x509.KeyUsageCertSign,
+		BasicConstraintsValid: true})
 	return a
 }
 
@@ -204,13 +207,15 @@ func (a *authority) client() (cert, key string) {
 func (a *authority) config() *tls.Config {
 	a.t.Helper()
 	cert, key := a.issue(&x509.Certificate{
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	})
 	pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
 	require.NoError(a.t, err)
 	pool := x509.NewCertPool()
 	pool.AddCert(a.cert)
-	return &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool}
+	return &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert,
+		ClientCAs: pool}
 }
 
 // terminator is TLS before a Redis that has none.
@@ -286,7 +291,8 @@ func TestCertificatesOfRedisAreReadAgainWhenTheyChange(t *testing.T) {
 	}
 	put(first.pem, first)
 	files := []string{
-		"--redis-tls-ca-file=" + filepath.Join(dir, "ca"), "--redis-tls-cert-file=" + filepath.Join(dir, "cert"),
+		"--redis-tls-ca-file=" + filepath.Join(dir, "ca"), "--redis-tls-cert-file=" +
+			filepath.Join(dir, "cert"),
 		"--redis-tls-key-file=" + filepath.Join(dir, "key"),
 	}
 	url := "--redis-url=rediss://" + p.addr
@@ -351,7 +357,8 @@ func TestSettingsOfFilesThatCannotBeRightAreRefusedByName(t *testing.T) {
 		require.NoError(t, c.Close())
 		require.NoError(t, os.Rename(pw, pw+".gone"))
 		_, err = Connect(b.Redis, time.Second)
-		require.ErrorContains(t, err, "REDIS_PASSWORD_FILE: the file cannot be read: no such file or directory")
+		require.ErrorContains(t, err,
+			"REDIS_PASSWORD_FILE: the file cannot be read: no such file or directory")
 		require.NoError(t, os.Rename(pw+".gone", pw))
 	}
 }
@@ -374,17 +381,20 @@ func TestTheTokenIsReadAgainAndAShortOneIsRefused(t *testing.T) {
 
 	h := setup(t, func(c *HTTPConfig) { c.Token = token })
 	says := func(token string) int {
-		code, _ := h.do(t, "POST", "/api/v1/resume", "", "", func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token) })
+		code, _ := h.do(t, "POST", "/api/v1/resume", "", "",
+			func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token) })
 		return code
 	}
 	require.Equal(t, 200, says("0123456789-first"))
 	written(t, path, "short")
-	require.Eventually(t, func() bool { return strings.Contains(log.String(), kept) }, patience, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(log.String(), kept) }, patience,
+		5*time.Millisecond)
 	require.Contains(t, log.String(), "at least 16 characters")
 	require.Equal(t, 200, says("0123456789-first"))
 	require.Equal(t, 401, says("short"))
 	written(t, path, "0123456789-second")
-	require.Eventually(t, func() bool { return says("0123456789-second") == 200 }, patience, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return says("0123456789-second") == 200 }, patience,
+		5*time.Millisecond)
 	require.Equal(t, 401, says("0123456789-first"))
 	require.False(t, bytes.Contains([]byte(log.String()), []byte("0123456789")))
 }

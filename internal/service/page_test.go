@@ -43,7 +43,8 @@ func TestThePageShowsTheFleetWithoutScripts(t *testing.T) {
 	require.Equal(t, 200, code)
 	shown := text(body)
 	for _, want := range []string{
-		"Rollcall bench seen from ingest-1", "3 things need a look", "Nobody leads, so nothing dead is swept.",
+		"Rollcall bench seen from ingest-1", "3 things need a look",
+		"Nobody leads, so nothing dead is swept.",
 		"Nobody has listened to this Redis yet.", "ingest-7 is silent; devices still in its name: 1.",
 		"2 live, 1 silent", "1 entries", "reloaded every 5 s",
 	} {
@@ -51,7 +52,8 @@ func TestThePageShowsTheFleetWithoutScripts(t *testing.T) {
 	}
 	require.Contains(t, body, `<noscript><meta http-equiv="refresh" content="5"></noscript>`)
 	require.Contains(t, body, `href="docs/runbook.md#rollcallnobodyleads"`)
-	require.Less(t, strings.Index(body, `data-id="ingest-7"`), strings.Index(body, `data-id="ingest-1"`), "the silent come first")
+	require.Less(t, strings.Index(body, `data-id="ingest-7"`), strings.Index(body, `data-id="ingest-1"`),
+		"the silent come first")
 }
 
 func TestTheSearchWorksWithoutScripts(t *testing.T) {
@@ -115,7 +117,8 @@ func TestABrowserRunsAndShowsNothingThatIsNotTheReplicas(t *testing.T) {
 		script, err := fs.ReadFile(pageFiles, name)
 		require.NoError(t, err)
 		require.NotRegexp(t, `https?://(?:[^$"]|\$[^{])`, string(script), name)
-		require.NotRegexp(t, `innerHTML|outerHTML|insertAdjacentHTML|document\.write|localStorage|eval\(`, string(script), name)
+		require.NotRegexp(t, `innerHTML|outerHTML|insertAdjacentHTML|document\.write|localStorage|eval\(`,
+			string(script), name)
 		for _, other := range imported.FindAllStringSubmatch(string(script), -1) {
 			code, _ := b.do(t, "GET", "/page/"+other[1], "", "")
 			require.Equal(t, 200, code, other[1])
@@ -150,7 +153,8 @@ func TestEachHeadingThatAPageLinksToIsServed(t *testing.T) {
 	}
 	links := 0
 	for name, body := range served {
-		for _, found := range regexp.MustCompile(`<a href="([^"#:]*)#([^"]+)"`).FindAllStringSubmatch(body, -1) {
+		for _, found := range regexp.MustCompile(
+			`<a href="([^"#:]*)#([^"]+)"`).FindAllStringSubmatch(body, -1) {
 			to := found[1]
 			if to == "" {
 				to = name
@@ -171,8 +175,10 @@ func TestEachHeadingThatAPageLinksToIsServed(t *testing.T) {
 func TestALinkLeadsToAReplicaOnlyByAnAddressThatCanBeReached(t *testing.T) {
 	t.Parallel()
 	for address, want := range map[string]string{
-		"10.0.0.7:8080": "http://10.0.0.7:8080/", "[fd00::7]:8080": "http://[fd00::7]:8080/", "host:8080": "http://host:8080/",
-		"": "", ":8080": "", "0.0.0.0:8080": "", "[::]:8080": "", "javascript:alert(1)": "", "a/b:80": "", "a@b:80": "",
+		"10.0.0.7:8080": "http://10.0.0.7:8080/", "[fd00::7]:8080": "http://[fd00::7]:8080/",
+		"host:8080": "http://host:8080/",
+		"":          "", ":8080": "", "0.0.0.0:8080": "", "[::]:8080": "", "javascript:alert(1)": "", "a/b:80": "",
+		"a@b:80": "",
 	} {
 		require.Equal(t, want, newReplicaLink("ingest-1", address).URL, strconv.Quote(address))
 	}

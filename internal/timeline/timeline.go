@@ -115,7 +115,8 @@ func Read(ctx context.Context, client redis.UniversalClient, key, after string) 
 		added, _, _ := strings.Cut(m.ID, "-")
 		events = append(events, Event{
 			ID: m.ID, At: at(cmp.Or(text("at"), added)), Kind: Kind(text("kind")), Instance: text("instance"),
-			By: text("by"), Reason: text("reason"), Who: text("who"), Why: text("why"), Until: at(text("until")),
+			By: text("by"), Reason: text("reason"), Who: text("who"), Why: text("why"),
+			Until: at(text("until")),
 			Found: text("found") != "",
 		})
 	}

@@ -42,7 +42,8 @@ func TestWhatIsAddedIsReadAndWhatIsNotUnderstoodIsLeftEmpty(t *testing.T) {
 		require.NoError(t, w.Client.Set(ctx, key, "no stream", 0).Err())
 		_, err = timeline.Read(ctx, w.Client, key, "0-0")
 		require.ErrorContains(t, err, "timeline: read: WRONGTYPE")
-		require.ErrorContains(t, timeline.Add(ctx, w.Client, key, timeline.Event{}), "timeline: add: WRONGTYPE")
+		require.ErrorContains(t, timeline.Add(ctx, w.Client, key, timeline.Event{}),
+			"timeline: add: WRONGTYPE")
 	})
 }
 

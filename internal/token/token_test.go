@@ -271,7 +271,8 @@ func TestKeysOfAFileAreReadAgainAndAgain(t *testing.T) {
 func FuzzVerify(f *testing.F) {
 	ec := ecKey(f)
 	v, err := New(f.Context(), Config{
-		Secrets: these(secret), JWKS: file(f, jwks(f, map[string]crypto.PublicKey{"e": ec.Public()})), Logger: quiet,
+		Secrets: these(secret), JWKS: file(f, jwks(f, map[string]crypto.PublicKey{"e": ec.Public()})),
+		Logger: quiet,
 	})
 	require.NoError(f, err)
 	good := signed(f, jwt.SigningMethodHS256, "", []byte(secret), claimsOf(Mitra, id))
@@ -308,7 +309,8 @@ func TestATokenMayBeSignedWithAnyOfTheSecretsThatThereAreNow(t *testing.T) {
 	v, err := New(t.Context(), Config{Secrets: func() []string { return now }})
 	require.NoError(t, err)
 	accepts := func(secret string) bool {
-		_, err := v.Verify(t.Context(), signed(t, jwt.SigningMethodHS256, "", []byte(secret), claimsOf(Mitra, id)))
+		_, err := v.Verify(t.Context(),
+			signed(t, jwt.SigningMethodHS256, "", []byte(secret), claimsOf(Mitra, id)))
 		return err == nil
 	}
 	require.True(t, accepts(former))

@@ -91,13 +91,15 @@ func Start(ctx context.Context, c Config) *Tracing {
 	provider := sdktrace.NewTracerProvider(sdktrace.WithResource(about),
 		sdktrace.WithSpanProcessor(loud{sdktrace.NewBatchSpanProcessor(send)}))
 	c.Logger.Info("traces are sent", "endpoint", shown)
-	return &Tracing{provider: provider, tracer: provider.Tracer(scope, trace.WithInstrumentationVersion(c.Version)),
-		log: c.Logger}
+	return &Tracing{provider: provider,
+		tracer: provider.Tracer(scope, trace.WithInstrumentationVersion(c.Version)),
+		log:    c.Logger}
 }
 
 // endpoint is where traces go; "": nowhere.
 func endpoint() string {
-	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") || os.Getenv("OTEL_TRACES_EXPORTER") == "none" {
+	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") ||
+		os.Getenv("OTEL_TRACES_EXPORTER") == "none" {
 		return ""
 	}
 	return first("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
@@ -223,7 +225,8 @@ func (t *Tracing) Handler(h http.Handler) http.Handler {
 		h.ServeHTTP(answer, r)
 		span.SetName(r.Pattern) // the inner mux has set it
 		span.SetAttributes(attribute.String("http.request.method", r.Method),
-			attribute.String("http.route", r.Pattern), attribute.Int("http.response.status_code", answer.code))
+			attribute.String("http.route", r.Pattern),
+			attribute.Int("http.response.status_code", answer.code))
 		if answer.code >= http.StatusInternalServerError {
 			span.SetStatus(codes.Error, "")
 		}

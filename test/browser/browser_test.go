@@ -82,8 +82,9 @@ func (b *tab) open(url string) { b.t.Helper(); b.do(chromedp.Navigate(url)) }
 func (b *tab) await(expression string) time.Duration {
 	b.t.Helper()
 	begun := time.Now()
-	_, err := chromedp.Run(b.ctx, chromedp.Poll[any](expression, chromedp.WithPollingInterval(20*time.Millisecond),
-		chromedp.WithPollingTimeout(patience)))
+	_, err := chromedp.Run(b.ctx,
+		chromedp.Poll[any](expression, chromedp.WithPollingInterval(20*time.Millisecond),
+			chromedp.WithPollingTimeout(patience)))
 	if err != nil {
 		b.t.Log(b.shown())
 	}

@@ -27,7 +27,8 @@ func TestThePageShowsTheFleetFromAnyReplica(t *testing.T) {
 	b.says("events", leads.id+" leads, term")
 	b.says("reports", "registry")
 	b.await(`document.querySelector("tr[data-id=` + leads.id + `] .devices").textContent === "3"`)
-	require.Equal(t, leads.base, ask[string](b, `document.querySelector("#leader a").href`), "the leader's own page")
+	require.Equal(t, leads.base, ask[string](b, `document.querySelector("#leader a").href`),
+		"the leader's own page")
 	require.Contains(t, ask[string](b, `document.getElementById("own").innerText`), "This replica: "+other.id)
 }
 
@@ -46,9 +47,11 @@ func TestAKillIsSeenLiveOnThePageOfAnotherReplica(t *testing.T) {
 	killed := time.Now()
 	leads.Kill()
 	since := func() time.Duration { return time.Since(killed).Round(10 * time.Millisecond) }
-	b.await(`document.getElementById("leader").textContent !== "` + leads.id + `" && document.getElementById("leader").textContent !== "nobody"`)
+	b.await(`document.getElementById("leader").textContent !== "` + leads.id +
+		`" && document.getElementById("leader").textContent !== "nobody"`)
 	led := since()
-	b.await(`(document.getElementById("term").textContent.match(/term (\d+)/) ?? ["", "0"])[1] > "` + term + `"`)
+	b.await(`(document.getElementById("term").textContent.match(/term (\d+)/) ?? ["", "0"])[1] > "` + term +
+		`"`)
 	epoch := since()
 	b.says("events", leads.id+" fell silent")
 	died := since()
@@ -76,7 +79,8 @@ func TestTheSearchSaysWhoHoldsADeviceAndWhyItIsGone(t *testing.T) {
 	b.says("events", "1 evicted of "+other.id)
 	b.click("#find button")
 	b.says("answer", "by "+leads.id+" in term")
-	require.Equal(t, 1, ask[int](b, `document.querySelectorAll("#answer tbody tr").length`), "the record that names it")
+	require.Equal(t, 1, ask[int](b, `document.querySelectorAll("#answer tbody tr").length`),
+		"the record that names it")
 	b.do(chromedp.Clear(chromedp.CSS("#key")))
 	b.enter("#key", "<img src=x onerror=alert(1)>"+kb.Enter)
 	b.says("answer", "no record of the eviction log names it")
@@ -138,7 +142,9 @@ func TestAWrongTokenIsRefusedAndForgotten(t *testing.T) {
 	b.enter("#token", token+kb.Enter)
 	b.click("#resume")
 	b.says("outcome", "Resumed.")
-	require.NotContains(t, ask[string](b, `performance.getEntries().map(e => e.name).join() + location + document.cookie`), token)
+	require.NotContains(t,
+		ask[string](b, `performance.getEntries().map(e => e.name).join() + location + document.cookie`),
+		token)
 	require.NotContains(t, ask[string](b, `document.documentElement.outerHTML`), token)
 	b.click("#forget")
 	require.Equal(t, 0, ask[int](b, `sessionStorage.length`))
@@ -175,7 +181,8 @@ func TestThePageSaysWhenItIsCutOffAndComesBack(t *testing.T) {
 	f.server.Stop() // Redis stands still
 	b.says("link", "Redis does not answer this replica.")
 	b.says("link", "old")
-	require.Equal(t, "ingest-1", ask[string](b, `document.querySelector("#rows th").textContent`), "what was known stays")
+	require.Equal(t, "ingest-1", ask[string](b, `document.querySelector("#rows th").textContent`),
+		"what was known stays")
 	require.NotContains(t, ask[string](b, `document.getElementById("rows").textContent`), "silent")
 	f.server.Cont()
 	b.live()
@@ -206,12 +213,15 @@ func TestWithoutScriptsThePageIsATableThatReloads(t *testing.T) {
 	leads, other := f.leader()
 	f.connect(leads, 2)
 	b := browse(t, 1280)
-	_, err := chromedp.Call(b.ctx, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
+	_, err := chromedp.Call(b.ctx, emulation.SetScriptExecutionDisabled,
+		emulation.SetScriptExecutionDisabledParams{Value: true})
 	require.NoError(t, err)
 	b.open(other.base)
-	f.eventually("a reload finds all well", func() bool { return contains(b, "All is well") && contains(b, "2 entries") })
+	f.eventually("a reload finds all well",
+		func() bool { return contains(b, "All is well") && contains(b, "2 entries") })
 	text := b.shown()
-	for _, want := range []string{"All is well", leads.id, other.id, "2 live", "2 entries", "reloaded every 5 s", "Buttons need scripts"} {
+	for _, want := range []string{"All is well", leads.id, other.id, "2 live", "2 entries",
+		"reloaded every 5 s", "Buttons need scripts"} {
 		require.Contains(t, text, want)
 	}
 	require.NotContains(t, text, "Use it in this tab")
@@ -237,7 +247,8 @@ func TestTheKeyboardAloneReachesAndUsesEverything(t *testing.T) {
 	b.live()
 	key := func(keys string) { b.do(chromedp.KeyEvent(keys)) }
 	focus := func() string {
-		return ask[string](b, `(e => e.id || e.name || (e.form?.id + " " + e.textContent) || e.tagName)(document.activeElement)`)
+		return ask[string](b,
+			`(e => e.id || e.name || (e.form?.id + " " + e.textContent) || e.tagName)(document.activeElement)`)
 	}
 	to := func(id string) {
 		t.Helper()
@@ -246,12 +257,14 @@ func TestTheKeyboardAloneReachesAndUsesEverything(t *testing.T) {
 				return
 			}
 			key(kb.Tab)
-			require.True(t, ask[bool](b, `document.activeElement.matches(":focus-visible") || document.activeElement === document.body`))
+			require.True(t, ask[bool](b,
+				`document.activeElement.matches(":focus-visible") || document.activeElement === document.body`))
 		}
 		require.Fail(t, "Tab does not reach it", id)
 	}
 	key(kb.Tab)
-	require.Equal(t, "To the content", ask[string](b, `document.activeElement.textContent`), "the first stop skips the header")
+	require.Equal(t, "To the content", ask[string](b, `document.activeElement.textContent`),
+		"the first stop skips the header")
 	to("key")
 	key(imei)
 	key(kb.Enter)
@@ -266,7 +279,8 @@ func TestTheKeyboardAloneReachesAndUsesEverything(t *testing.T) {
 	key(kb.Tab)
 	key(kb.Enter)
 	b.await(`document.getElementById("sure").open`)
-	require.Equal(t, "No", ask[string](b, `document.activeElement.textContent`), "the harmless answer is the one at hand")
+	require.Equal(t, "No", ask[string](b, `document.activeElement.textContent`),
+		"the harmless answer is the one at hand")
 	key(kb.Escape)
 	b.await(`!document.getElementById("sure").open`)
 	require.Equal(t, "Sweep", ask[string](b, `document.activeElement.textContent`), "back where it was")
@@ -298,7 +312,8 @@ func TestEachControlHasANameAndThePageHasLandmarks(t *testing.T) {
 		role := text(n.Role)
 		roles[role]++
 		switch role {
-		case "button", "textbox", "searchbox", "combobox", "checkbox", "link", "meter", "progressbar", "table", "form", "region", "group":
+		case "button", "textbox", "searchbox", "combobox", "checkbox", "link", "meter", "progressbar",
+			"table", "form", "region", "group":
 			if !n.Ignored {
 				named++
 				require.NotEmpty(t, text(n.Name), "a %s has no name", role)
@@ -306,7 +321,8 @@ func TestEachControlHasANameAndThePageHasLandmarks(t *testing.T) {
 		}
 	}
 	require.Greater(t, named, 25)
-	for _, role := range []string{"main", "banner", "contentinfo", "search", "region", "table", "heading", "status"} {
+	for _, role := range []string{"main", "banner", "contentinfo", "search", "region", "table", "heading",
+		"status"} {
 		require.NotZero(t, roles[role], "no %s", role)
 	}
 	for _, scheme := range []string{"light", "dark"} {
@@ -315,7 +331,8 @@ func TestEachControlHasANameAndThePageHasLandmarks(t *testing.T) {
 		require.Empty(t, poor, scheme)
 	}
 	b.prefers("prefers-reduced-motion", "reduce")
-	require.Zero(t, ask[int](b, `[...document.querySelectorAll("*")].filter(e => getComputedStyle(e).transitionDuration !== "0s").length`))
+	require.Zero(t, ask[int](b,
+		`[...document.querySelectorAll("*")].filter(e => getComputedStyle(e).transitionDuration !== "0s").length`))
 }
 
 // contrast lists texts of less than 4.5 to 1, as WCAG AA counts it.

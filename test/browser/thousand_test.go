@@ -106,7 +106,8 @@ func TestAThousandInstancesAreUsable(t *testing.T) {
 		"with two, %.1f %% with %d: %.2f %% a further viewer; a redraw of all rows takes the browser %.0f ms",
 		float64(heard)/window, alone, one, five, viewers, (five-one)/float64(viewers-2), drawn)
 	require.LessOrEqual(t, heard, 2*window+2, "one update a second, and the first")
-	require.True(t, ask[bool](b, `window.firstRow === document.querySelector("tr[data-id=crowd-0007]")`), "rows are changed in place")
+	require.True(t, ask[bool](b, `window.firstRow === document.querySelector("tr[data-id=crowd-0007]")`),
+		"rows are changed in place")
 
 	b.enter("#filter", "crowd-0777")
 	b.await(`document.querySelectorAll("#rows tr").length === 1`)

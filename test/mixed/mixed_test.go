@@ -33,7 +33,8 @@ const (
 )
 
 // timings under which a slow machine is not taken for a fault.
-var timings = []string{"--heartbeat-interval=1s", "--heartbeat-ttl=6s", "--janitor-interval=1s", "--janitor-lease-ttl=6s"}
+var timings = []string{"--heartbeat-interval=1s", "--heartbeat-ttl=6s", "--janitor-interval=1s",
+	"--janitor-lease-ttl=6s"}
 
 // A replica is one process of one of the two versions.
 type replica struct {
@@ -78,7 +79,8 @@ func (r *replica) leads() bool {
 }
 
 func (r *replica) resign() {
-	req, err := http.NewRequest(http.MethodPost, "http://"+r.Said("serving HTTP", "addr")+"/api/v1/resign", nil)
+	req, err := http.NewRequest(http.MethodPost, "http://"+r.Said("serving HTTP", "addr")+"/api/v1/resign",
+		nil)
 	require.NoError(r.t, err)
 	req.Header.Set("Authorization", "Bearer "+token)
 	resp, err := http.DefaultClient.Do(req)
@@ -96,7 +98,8 @@ func (r *replica) calm() {
 	r.t.Helper()
 	for line := range strings.Lines(r.Log()) {
 		require.NotRegexp(r.t, `"level":"(WARN|ERROR)"`, strings.ReplaceAll(line,
-			`"level":"WARN","msg":"INGEST_MAX_CONNS is more than`, "")) // of the release, where few files may be open
+			// of the release, where few files may be open
+			`"level":"WARN","msg":"INGEST_MAX_CONNS is more than`, ""))
 	}
 }
 
@@ -117,9 +120,11 @@ func programs(t *testing.T) (older, newer string) {
 func readsTheFleet(t *testing.T, folder string, server *redistest.Server, leader string, instances ...string) {
 	t.Helper()
 	rollcall := func(args ...string) []byte {
-		cmd := exec.Command(filepath.Join(folder, "rollcall"), append(args, "--json", "--redis-url=redis://"+server.Addr())...)
+		cmd := exec.Command(filepath.Join(folder, "rollcall"),
+			append(args, "--json", "--redis-url=redis://"+server.Addr())...)
 		out, err := cmd.Output()
-		if exit, ok := err.(*exec.ExitError); !ok || exit.ExitCode() != 3 { // "no" is an answer: this Redis keeps nothing on disk
+		// "no" is an answer: this Redis keeps nothing on disk
+		if exit, ok := err.(*exec.ExitError); !ok || exit.ExitCode() != 3 {
 			require.NoError(t, err, string(out))
 		}
 		return out
@@ -163,7 +168,8 @@ func TestTwoVersionsAreOneFleet(t *testing.T) {
 	// Two of each: a death is then no mass failure.
 	old1 := start(t, older, "old-1", server)
 	old1.await(old1.leads, "it leads")
-	old2, new1, new2 := start(t, older, "old-2", server), start(t, newer, "new-1", server), start(t, newer, "new-2", server)
+	old2, new1, new2 := start(t, older, "old-2", server), start(t, newer, "new-1", server),
+		start(t, newer, "new-2", server)
 	all := []*replica{old1, old2, new1, new2}
 	readsTheFleet(t, older, server, "old-1", "old-1", "old-2", "new-1", "new-2")
 	readsTheFleet(t, newer, server, "old-1", "old-1", "old-2", "new-1", "new-2")

@@ -53,7 +53,8 @@ func Start(ctx context.Context, c Config) (*Server, error) {
 	s := &Server{jobs: filepath.Join(c.Dir, "jobs.json")}
 	// JSON is YAML. A file of targets is read again when it changes.
 	config, err := json.Marshal(map[string]any{
-		"global":     map[string]any{"scrape_interval": c.Every.String(), "evaluation_interval": c.Every.String()},
+		"global": map[string]any{"scrape_interval": c.Every.String(),
+			"evaluation_interval": c.Every.String()},
 		"rule_files": c.Rules,
 		"scrape_configs": []any{map[string]any{
 			"job_name": "rollcall",
@@ -96,7 +97,8 @@ func (s *Server) serves(ctx context.Context) error {
 	}
 	s.URL = "http://" + s.Said("Listening on", "address")
 	// Connections that are kept would look like goroutines that leak.
-	client, err := api.NewClient(api.Config{Address: s.URL, RoundTripper: &http.Transport{DisableKeepAlives: true}})
+	client, err := api.NewClient(api.Config{Address: s.URL,
+		RoundTripper: &http.Transport{DisableKeepAlives: true}})
 	if err != nil {
 		return fmt.Errorf("promserver: %w", err)
 	}

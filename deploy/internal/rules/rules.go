@@ -48,7 +48,8 @@ func Read(file string) (f File, err error) {
 // Of leaves the alerts of some programs, and those that all programs have.
 func (f File) Of(programs ...string) File {
 	return File{slices.DeleteFunc(slices.Clone(f.Groups), func(g Group) bool {
-		return g.Name != "rollcall" && !slices.ContainsFunc(programs, func(p string) bool { return g.Name == "rollcall-"+p })
+		return g.Name != "rollcall" &&
+			!slices.ContainsFunc(programs, func(p string) bool { return g.Name == "rollcall-"+p })
 	})}
 }
 
@@ -70,7 +71,8 @@ func (f File) Faster(ratio int) (faster File, err error) {
 			if r.For != "" {
 				r.For = short(r.For)
 			}
-			r.Expr = window.ReplaceAllStringFunc(r.Expr, func(w string) string { return "[" + short(w[1:len(w)-1]) + "]" })
+			r.Expr = window.ReplaceAllStringFunc(r.Expr,
+				func(w string) string { return "[" + short(w[1:len(w)-1]) + "]" })
 		}
 		faster.Groups = append(faster.Groups, g)
 	}
