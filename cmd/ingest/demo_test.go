@@ -59,7 +59,10 @@ func TestADemoThatIsInterruptedLeavesNothing(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- playing(ctx, io.Discard, "redis://"+server.Addr()) }()
-	require.Eventually(t, func() bool { return rdb.HLen(t.Context(), "connections:registry").Val() > 20 }, patience, 5*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return rdb.HLen(t.Context(), "connections:registry").Val() > 20 &&
+			len(rdb.Keys(t.Context(), "instance:about:*").Val()) > 0
+	}, patience, 5*time.Millisecond)
 	interrupt()
 	require.ErrorIs(t, <-ended, context.Canceled)
 	require.Empty(t, rdb.Keys(t.Context(), "*").Val())

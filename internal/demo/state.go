@@ -209,7 +209,8 @@ func (d *demo) clean() error {
 	keys, ours := d.ours(), map[string]bool{}
 	for _, r := range d.all {
 		ours[r.id] = true
-		keys = append(keys, d.keys.Heartbeat(r.id), d.keys.Devices(r.id), commands.Outbound(d.keys, r.id))
+		keys = append(keys, d.keys.Heartbeat(r.id), d.keys.Devices(r.id), d.keys.About(r.id),
+			commands.Outbound(d.keys, r.id))
 	}
 	for quiet := 0; quiet < quietReads; {
 		listed, err := d.cfg.Redis.SMembers(ctx, d.keys.Roster()).Result()
