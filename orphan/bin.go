@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -157,13 +158,21 @@ func (b Bins) Restore(ctx context.Context, ids ...string) ([]Restored, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, err := b.read(ctx, "")
-	if err != nil {
-		return nil, err
-	}
-	byID := map[string]binned{}
-	for _, e := range found {
-		byID[e.rule+"/"+e.ID] = e
+	byID, asked := map[string]binned{}, map[string]bool{}
+	for _, id := range ids {
+		// Passes may be lost, and with them which rules there are: an id names its own.
+		rule := id[:max(0, strings.LastIndexByte(id, '/'))]
+		if rule == "" || asked[rule] {
+			continue
+		}
+		asked[rule] = true
+		found, err := b.read(ctx, rule)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range found {
+			byID[rule+"/"+e.ID] = e
+		}
 	}
 	all := make([]Restored, 0, len(ids))
 	for _, id := range ids {

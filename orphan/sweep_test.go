@@ -253,8 +253,11 @@ func TestWhatIsInABinCanBePutBack(t *testing.T) {
 			ids = append(ids, b.ID)
 		}
 		r.do("SET", p+"bots:state:lasting", "anew")
+		// Where it is lost which rules there are, an id is enough all the same.
+		r.do("RENAME", passesKey(r.layout), p+"lost")
 		back, err := bins.Restore(ctx, append(ids, ids[0], "bots/nothing")...)
 		require.NoError(t, err)
+		r.do("RENAME", p+"lost", passesKey(r.layout))
 		fates := map[string]Fate{}
 		for i, b := range back[:4] {
 			require.Equal(t, ids[i], b.ID)
