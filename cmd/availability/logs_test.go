@@ -1,13 +1,8 @@
 package main
 
 import (
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -23,29 +18,20 @@ func TestALogNamesItsInstanceAndIsCalmWhileAnotherDies(t *testing.T) {
 	t.Parallel()
 	server, db, collector := redistest.Start(t), pgtest.Database(t), tracetest.Start(t)
 	start := func(id string) *process.Process {
-		cmd := exec.Command(os.Args[0], "--redis-url=redis://"+server.Addr(), "--database-url="+db.URL,
-			"--jwt-hs256-secret="+secret,
-			// settings under which a slow machine is not taken for a fault:
+		return logtest.Program(t,
+			[]string{asMain + "=1", "OTEL_EXPORTER_OTLP_ENDPOINT=" + collector.URL, "OTEL_BSP_SCHEDULE_DELAY=50"},
+			"--redis-url=redis://"+server.Addr(), "--database-url="+db.URL, "--jwt-hs256-secret="+secret,
 			"--instance-id="+id, "--http-addr=127.0.0.1:0", "--log-format=json",
+			// settings under which a slow machine is not taken for a fault:
 			"--heartbeat-interval=1s", "--heartbeat-ttl=6s", "--availability-lease-ttl=6s")
-		cmd.Env = []string{asMain + "=1", "GOCOVERDIR=" + t.TempDir(), "OTEL_EXPORTER_OTLP_ENDPOINT=" +
-			collector.URL, "OTEL_BSP_SCHEDULE_DELAY=50"}
-		child, err := process.Start(cmd, process.Options{Log: filepath.Join(t.TempDir(), "log")})
-		require.NoError(t, err)
-		t.Cleanup(child.Kill)
-		return child
-	}
-	logged := func(p *process.Process, message string) {
-		require.Eventually(t, func() bool { return strings.Contains(p.Log(), `"msg":"`+message+`"`) },
-			patience, 5*time.Millisecond, message)
 	}
 	dies := start("availability-1")
-	logged(dies, "lease acquired")
-	logged(dies, "serving HTTP")
+	logtest.Await(t, dies, patience, "lease acquired")
+	logtest.Await(t, dies, patience, "serving HTTP")
 	stays := start("availability-2")
-	logged(stays, "serving HTTP")
+	logtest.Await(t, stays, patience, "serving HTTP")
 	dies.Kill()
-	logged(stays, "lease acquired")
+	logtest.Await(t, stays, patience, "lease acquired")
 	p := &running{t: t, http: stays.Said("serving HTTP", "addr")}
 	code, _ := p.get("/api/v1/mitra/status")
 	require.Equal(t, 401, code, "the administrator's token is no mitra's")

@@ -41,6 +41,19 @@ var quick = []string{
 	"--heartbeat-interval=300ms", "--heartbeat-ttl=1200ms", "--cleanup-interval=300ms", "--cleanup-lease-ttl=1500ms",
 }
 
+// botsOfTests is one of ofTests, which nothing of the tests makes complain.
+const botsOfTests = `- name: bots
+  category: orphanedBotStates
+  delete: true
+  keys: "bots:state:{bot}"
+  keep_if:
+  - member: {set: "bots:deployed", of: "{bot}"}
+  unless_lost:
+  - exists: "bots:deployed"
+  grace: 1s
+  bin: 24h
+`
+
 // ofTests are rules that ask no database, with a short grace.
 const ofTests = `rules:
 - name: reservations
@@ -54,17 +67,7 @@ const ofTests = `rules:
   unless_lost:
   - exists: roomcaches
   grace: 1s
-- name: bots
-  category: orphanedBotStates
-  delete: true
-  keys: "bots:state:{bot}"
-  keep_if:
-  - member: {set: "bots:deployed", of: "{bot}"}
-  unless_lost:
-  - exists: "bots:deployed"
-  grace: 1s
-  bin: 24h
-- name: carts
+` + botsOfTests + `- name: carts
   keys: "cart:{user}"
   keep_if:
   - exists: "session:{user}"

@@ -1,13 +1,8 @@
 package main
 
 import (
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -17,20 +12,6 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/service"
 )
 
-// aRule of which nothing is to be complained.
-const aRule = `rules:
-- name: bots
-  category: orphanedBotStates
-  delete: true
-  keys: "bots:state:{bot}"
-  keep_if:
-  - member: {set: "bots:deployed", of: "{bot}"}
-  unless_lost:
-  - exists: "bots:deployed"
-  grace: 1s
-  bin: 24h
-`
-
 func TestALogNamesItsInstanceAndIsCalmWhileAnotherDies(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -38,29 +19,19 @@ func TestALogNamesItsInstanceAndIsCalmWhileAnotherDies(t *testing.T) {
 	require.NoError(t, rdb.SAdd(t.Context(), "bots:deployed", "b1").Err())
 	require.NoError(t, rdb.HSet(t.Context(), "bots:state:b2", "state", "idle").Err())
 	start := func(id string) *process.Process {
-		cmd := exec.Command(os.Args[0], "--redis-url=redis://"+server.Addr(), "--rules="+rulesFile(t, aRule),
-			"--instance-id="+id,
+		return logtest.Program(t, []string{asMain + "=1"},
+			"--redis-url=redis://"+server.Addr(), "--rules="+rulesFile(t, "rules:\n"+botsOfTests),
+			"--instance-id="+id, "--http-addr=127.0.0.1:0", "--log-format=json",
 			// settings under which a slow machine is not taken for a fault:
-			"--http-addr=127.0.0.1:0", "--log-format=json",
-			"--heartbeat-interval=1s", "--heartbeat-ttl=6s", "--cleanup-interval=1s",
-			"--cleanup-lease-ttl=6s")
-		cmd.Env = []string{asMain + "=1", "GOCOVERDIR=" + t.TempDir()}
-		child, err := process.Start(cmd, process.Options{Log: filepath.Join(t.TempDir(), "log")})
-		require.NoError(t, err)
-		t.Cleanup(child.Kill)
-		return child
-	}
-	logged := func(p *process.Process, message string) {
-		require.Eventually(t, func() bool { return strings.Contains(p.Log(), `"msg":"`+message+`"`) },
-			patience, 5*time.Millisecond, message)
+			"--heartbeat-interval=1s", "--heartbeat-ttl=6s", "--cleanup-interval=1s", "--cleanup-lease-ttl=6s")
 	}
 	dies := start("cleanup-1")
-	logged(dies, "lease acquired")
+	logtest.Await(t, dies, patience, "lease acquired")
 	stays := start("cleanup-2")
-	logged(stays, "instance lives")
+	logtest.Await(t, stays, patience, "instance lives")
 	dies.Kill()
-	logged(stays, "lease acquired")
-	logged(stays, "pass evicted entries")
+	logtest.Await(t, stays, patience, "lease acquired")
+	logtest.Await(t, stays, patience, "pass evicted entries")
 	require.NoError(t, stays.Signal(syscall.SIGTERM))
 	require.Equal(t, service.ExitOK, stays.ExitCode())
 

@@ -2,10 +2,8 @@ package main
 
 import (
 	"net/http"
-	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -18,13 +16,6 @@ import (
 // calm are settings under which a slow machine is not taken for a fault.
 var calm = []string{"--heartbeat-interval=1s", "--heartbeat-ttl=6s", "--janitor-interval=1s",
 	"--janitor-lease-ttl=6s"}
-
-// logged waits for a message in a log.
-func logged(t *testing.T, p *process.Process, message string) {
-	t.Helper()
-	require.Eventually(t, func() bool { return strings.Contains(p.Log(), `"msg":"`+message+`"`) }, patience,
-		5*time.Millisecond, message)
-}
 
 // posts asks a replica to change something.
 func posts(t *testing.T, p *process.Process, request string) {
@@ -41,7 +32,7 @@ func TestALogNamesItsInstanceAndIsCalmWhileOthersComeDieAndGo(t *testing.T) {
 		return on(server, append(calm, "--instance-id="+id, "--admin-token="+adminToken)...)
 	}
 	leader := servingChild(t, args("ingest-1")...)
-	logged(t, leader, "lease acquired")
+	logtest.Await(t, leader, patience, "lease acquired")
 	other, dies := servingChild(t, args("ingest-2")...), servingChild(t, args("ingest-3")...)
 	for i, p := range []*process.Process{leader, other, dies, dies} {
 		d := device.New(
@@ -53,14 +44,14 @@ func TestALogNamesItsInstanceAndIsCalmWhileOthersComeDieAndGo(t *testing.T) {
 		require.True(t, accepted)
 	}
 	dies.Kill()
-	logged(t, leader, "pass evicted entries")
+	logtest.Await(t, leader, patience, "pass evicted entries")
 	posts(t, leader, "sweep?dry_run=true&who=ann&owner=ingest-3")
 	posts(t, other, "pause?who=ann&why=redis+upgrade&for=1h")
-	logged(t, leader, "sweeping is paused")
+	logtest.Await(t, leader, patience, "sweeping is paused")
 	posts(t, other, "resume?who=ben")
-	logged(t, leader, "sweeping is not paused any more")
+	logtest.Await(t, leader, patience, "sweeping is not paused any more")
 	posts(t, leader, "resign?who=ann")
-	logged(t, other, "lease acquired")
+	logtest.Await(t, other, patience, "lease acquired")
 	for _, p := range []*process.Process{leader, other} {
 		require.NoError(t, p.Signal(syscall.SIGTERM))
 		require.Equal(t, exitOK, p.ExitCode())

@@ -24,6 +24,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/internal/simulate"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
+	"github.com/rollcall-redis/rollcall/internal/wait"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
@@ -146,7 +147,9 @@ func arrive(ctx context.Context, rdb *redis.Client, addr, imei string) (took tim
 	if accepted, err := d.Connect(ctx, addr); err != nil || !accepted {
 		return 0, fmt.Errorf("%s is not accepted: %w", imei, err)
 	}
-	for ctx.Err() == nil {
+	registered, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("%s is not registered", imei))
+	defer cancel()
+	for wait.For(registered, time.Millisecond) {
 		held, err := rdb.HExists(ctx, registry.Layout{}.Registry(), imei).Result()
 		if err != nil {
 			return 0, err
@@ -154,12 +157,8 @@ func arrive(ctx context.Context, rdb *redis.Client, addr, imei string) (took tim
 		if held {
 			return time.Since(began), nil
 		}
-		if time.Since(began) > patience {
-			return 0, fmt.Errorf("%s is not registered", imei)
-		}
-		time.Sleep(time.Millisecond)
 	}
-	return 0, ctx.Err()
+	return 0, context.Cause(registered)
 }
 
 func (c *newcomers) come() int {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 
@@ -52,9 +53,7 @@ func (h Heartbeat) settings(now time.Time, a About) (ttl, interval time.Duration
 // not in the answer, and neither is anybody where this may not be read.
 func (r *Reader) abouts(ctx context.Context, ids []string) (map[string]About, error) {
 	all := make(map[string]About, len(ids))
-	for len(ids) > 0 {
-		page := ids[:min(len(ids), pageSize)]
-		ids = ids[len(page):]
+	for page := range slices.Chunk(ids, pageSize) {
 		p := r.client.Pipeline()
 		for _, id := range page {
 			p.Get(ctx, r.keys.About(id))

@@ -72,9 +72,7 @@ func (h Heartbeat) ttl(now time.Time) time.Duration {
 // heartbeats reads those of many instances, a page at a time.
 func (r *Reader) heartbeats(ctx context.Context, ids []string) (map[string]Heartbeat, error) {
 	all := make(map[string]Heartbeat, len(ids))
-	for len(ids) > 0 {
-		page := ids[:min(len(ids), pageSize)]
-		ids = ids[len(page):]
+	for page := range slices.Chunk(ids, pageSize) {
 		p := r.client.Pipeline()
 		values, left := make([]*redis.StringCmd, len(page)), make([]*redis.DurationCmd, len(page))
 		for i, id := range page {
