@@ -98,6 +98,15 @@ func (b *tab) live() {
 	b.await(`document.getElementById("link").textContent === "● live"`)
 }
 
+// page opens a replica's page in a browser of this width, and returns when it follows the fleet.
+func (r *replica) page(t *testing.T, width int64) *tab {
+	t.Helper()
+	b := browse(t, width)
+	b.open(r.base)
+	b.live()
+	return b
+}
+
 // says waits until an element's text contains another.
 func (b *tab) says(id, text string) {
 	b.t.Helper()

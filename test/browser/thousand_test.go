@@ -77,9 +77,7 @@ func TestAThousandInstancesAreUsable(t *testing.T) {
 	const window = 3
 	alone := used(window)
 
-	b := browse(t, 1280)
-	b.open(other.base)
-	b.live()
+	b := other.page(t, 1280)
 	b.says("living", "1,002 live")
 	require.Equal(t, 50, ask[int](b, `document.querySelectorAll("#rows tr").length`), "a page of them")
 	b.says("more", "Show all 1,002")
@@ -136,9 +134,7 @@ func TestScreenshots(t *testing.T) {
 	f.eventually("the dead is swept", func() bool {
 		return !f.client.HExists(t.Context(), "connections:registry", gone).Val()
 	})
-	b := browse(t, 1280)
-	b.open(other.base)
-	b.live()
+	b := other.page(t, 1280)
 	b.says("events", "fell silent")
 	shoot := func(name, scheme string, width int64) {
 		b.prefers("prefers-color-scheme", scheme)
