@@ -138,7 +138,14 @@ func (b *tab) enter(selector, text string) {
 	b.do(chromedp.SendKeys(chromedp.CSS(selector), text))
 }
 
-func (b *tab) click(selector string) { b.t.Helper(); b.do(chromedp.Click(chromedp.CSS(selector))) }
+// click presses what is shown and can be pressed. A script presses, not the mouse at coordinates:
+// the page is live, so what stood there may have moved before the mouse arrives.
+func (b *tab) click(selector string) {
+	b.t.Helper()
+	button := "document.querySelector(" + quoted(selector) + ")"
+	b.await(button + "?.checkVisibility() && !" + button + ".matches(':disabled')")
+	b.await(button + ".click() || true")
+}
 
 // prefers sets what the browser's user prefers.
 func (b *tab) prefers(name, value string) {

@@ -122,12 +122,17 @@ function reports(all, now) {
 		make("tbody", {}, ...all.map((r) => reportRow(r, now)))))];
 }
 
-// sure asks before something that cannot be undone.
+// sure asks before something that cannot be undone. The next question waits until the answer to the
+// last one has arrived: a dialog tells it a moment after it is gone, and would tell both.
+let answered = Promise.resolve();
 function sure(question, yes) {
-	const dialog = $("sure");
-	set($("question"), question);
-	set($("yes"), yes);
-	dialog.returnValue = "no";
-	dialog.showModal();
-	return new Promise((resolve) => dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true }));
+	answered = answered.then(() => new Promise((resolve) => {
+		const dialog = $("sure");
+		set($("question"), question);
+		set($("yes"), yes);
+		dialog.returnValue = "no";
+		dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true });
+		dialog.showModal();
+	}));
+	return answered;
 }
