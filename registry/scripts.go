@@ -69,6 +69,7 @@ func (r *Registry) own(
 	r.mu.Unlock()
 	out, err := s.Run(ctx, c, keys, append(args, more...)...).Slice()
 	if err != nil {
+		r.noteMoving(err)
 		return reply{}, err
 	}
 	if len(out) == 1 && out[0] == "SUPERSEDED" {
