@@ -130,3 +130,25 @@ func TestAnOwnerThatWasRefusedWhileItsSlotMovedSaysSo(t *testing.T) {
 	require.NoError(t, r.beat(ctx))
 	require.Equal(t, w, witness(), "it is said once")
 }
+
+// Only the server where it subscribed counts the other owner.
+func TestAnotherOwnerIsAskedWhereItListens(t *testing.T) {
+	t.Parallel()
+	c, r, _ := onCluster(t)
+	ctx := t.Context()
+	require.NoError(t, c.Client().Set(ctx, r.keys.Heartbeat("r2"), "1", time.Minute).Err())
+	for range 4 {
+		heard, err := r.tell(ctx, "r2", nil)
+		require.NoError(t, err)
+		require.False(t, heard, "it lives, and does not listen")
+	}
+	listens := r.cfg.Control.Subscribe(ctx, r.keys.Heartbeat("r2"))
+	defer listens.Close()
+	_, err := listens.Receive(ctx)
+	require.NoError(t, err)
+	for range 4 {
+		heard, err := r.tell(ctx, "r2", nil)
+		require.NoError(t, err)
+		require.True(t, heard)
+	}
+}

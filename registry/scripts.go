@@ -33,6 +33,7 @@ var (
 	goodbyeScript  = redis.NewScript(lua("owner") + lua("goodbye"))
 	lookupScript   = redis.NewScript(lua("lookup"))
 	sameScript     = redis.NewScript(lua("same"))
+	serverIDScript = redis.NewScript(lua("serverid"))
 )
 
 // EvictEntries is the body of a guarded batch that evicts entries: Items are IMEIs, Owner is the
