@@ -126,6 +126,7 @@ func newBus(w *world) *bus {
 		b.links = append(b.links, l)
 		_, own := hostPort(w, l.Addr().String())
 		for name, value := range map[string]string{
+			"protected-mode":   "no", // or all but 127.0.0.1 is refused
 			"bind-source-addr": source(i), "cluster-announce-ip": "127.0.0.1", "cluster-announce-bus-port": own,
 		} {
 			require.NoError(w, c.ConfigSet(w.Context(), name, value).Err())

@@ -6,6 +6,8 @@ import (
 	"os"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 )
 
@@ -18,6 +20,7 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	flag.Parse()
+	redis.SetLogger(quiet{}) // it tells of each connection that was refused
 	// Rows wait more than they work: two cores carry four of them, with their servers and replicas.
 	if err := flag.Set("test.parallel", "4"); err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -50,8 +50,8 @@ type world struct {
 	told     facts
 	present  map[string]int // IMEI -> its open socket in told.sockets
 	homeless []string       // devices that were at a replica that died
-	late     []func() error // what replicas notice later
-	err      error          // of traffic
+	late     []departure
+	err      error // of traffic
 }
 
 // replica is a process.
@@ -138,14 +138,31 @@ func (w *world) claim(imei string, to *replica) error {
 		return nil
 	}
 	_, err = from.order("stale", imei)
-	w.late = append(w.late, func() error {
-		n, open := w.present[imei]
-		if from.stopped || !from.Runs() || open && w.told.sockets[n].owner == from.id {
-			return nil
+	w.late = append(w.late, departure{imei, from})
+	return err
+}
+
+// departure is a device that left a replica, which is to notice it.
+type departure struct {
+	imei string
+	from *replica
+}
+
+// notice has replicas notice at most so many devices that left them. mu is held.
+func (w *world) notice(most int) (err error) {
+	var later []departure
+	for i, d := range w.late {
+		n, back := w.present[d.imei]
+		switch {
+		case i >= most || d.from.stopped:
+			later = append(later, d)
+		case !d.from.Runs() || back && w.told.sockets[n].owner == d.from.id:
+		default:
+			_, failed := d.from.order("release", d.imei)
+			err = errors.Join(err, failed)
 		}
-		_, err := from.order("release", imei)
-		return err
-	})
+	}
+	w.late = later
 	return err
 }
 
@@ -181,10 +198,7 @@ func (w *world) traffic() (stop func()) {
 		<-ended
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		for _, notice := range w.late {
-			w.err = errors.Join(w.err, notice())
-		}
-		w.late = nil
+		w.err = errors.Join(w.err, w.notice(len(w.late)))
 	})
 	w.Cleanup(stop)
 	return stop
@@ -216,11 +230,7 @@ func (w *world) move() {
 		w.homeless = slices.Delete(w.homeless, i, i+1)
 		w.err = errors.Join(w.err, w.claim(imei, to))
 	}
-	if len(w.late) > 0 && w.rand.IntN(3) > 0 {
-		notice := w.late[0]
-		w.late = w.late[1:]
-		w.err = errors.Join(w.err, notice())
-	}
+	w.err = errors.Join(w.err, w.notice(w.rand.IntN(3)))
 }
 
 // kill kills a replica. Its devices are nowhere.
