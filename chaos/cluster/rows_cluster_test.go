@@ -120,11 +120,11 @@ func sourceDies(w *world) {
 	require.NoError(w, m.Client().Wait(w.Context(), 1, time.Minute).Err())
 	m.Kill()
 	w.promoted(r)
-	harness.Lasting(w.row.interval) // the quick way looks once a second
-	resume()
 	m.Restart()
-	w.kill("r5")
+	harness.Lasting(w.row.interval) // the quick way looks once a second
 	w.cli("fix", r.Addr())
+	resume()
+	w.kill("r5")
 	w.cluster.AwaitOK()
 }
 
