@@ -8,15 +8,17 @@
  *
  * Owner 0: settings QUICK, may INFO, its process never ends. Owner 1: at each start one of two
  * settings, may INFO or may not. Both contend for the lease, which changes hands at any time. In
- * one run either the fleet disagrees (MIXED), or the server restarts, evicts, is full, moves. With
- * -DTOGETHER both happen in one run.
+ * one run either the fleet disagrees (-DMIXED=1: no other run), or the server restarts, evicts, is
+ * full, moves (-DMIXED=0). With -DTOGETHER both happen in one run.
  *
  * Each define takes one rule out. Then spin must find a wrong delete:
- *   NO_RUN_ID, NO_CONNECTIONS, NO_COMMANDS, NO_EVICTED_KEYS
- *                          this is not compared with what was recorded
- *   UNREADABLE_OVERWRITES  who may not INFO erases what was recorded
+ *   NO_RUN_ID              the run id is not compared with the recorded one
+ *   NO_CONNECTIONS         nor is the counter of connections
+ *   NO_COMMANDS            nor is the counter of commands
+ *   NO_EVICTED_KEYS        nor is evicted_keys
  *   UNREADABLE_PASSES      what may not be read, and was recorded, is no hold
- *   NO_GAP, NO_FUTURE      a tick too long ago, or in the future, is no hold
+ *   NO_GAP                 a tick too long ago is no hold
+ *   NO_FUTURE              a tick in the future is no hold
  *   NO_GRACE               a hold ends at once
  *   NO_SETTINGS            two settings are no hold
  *   OWN_GRACE_ONLY         a hold ends after the asker's own grace period
@@ -201,11 +203,7 @@ inline listen(c) {
 	if
 	:: MAYINFO(c) -> known = 1; other = 0; connections = 0; commands = 0; evicted = 0
 	:: else ->
-#ifdef UNREADABLE_OVERWRITES
-		known = 0; other = 0; connections = 0; commands = 0; evicted = 0
-#else
 		skip
-#endif
 	fi;
 	last = 0;
 	settle();
@@ -236,9 +234,9 @@ inline batch(c, v) {
 			:: SEEN(v) -> skip
 #endif
 			:: else ->
-				assert(!LIVES(v));
+				assert(!LIVES(v)); /* a wrong delete */
 #ifdef NOTHING_SWEPT
-				assert(false);
+				assert(false);     /* a delete */
 #endif
 			fi
 		fi;
@@ -327,8 +325,8 @@ init {
 		age[1] = TTL(1);
 #ifdef TOGETHER
 		mixed = 1;
-#elif defined(ONLY)
-		mixed = ONLY;
+#elif defined(MIXED)
+		mixed = MIXED;
 #else
 		if :: mixed = 0 :: mixed = 1 fi;
 #endif
@@ -397,8 +395,14 @@ end:	do
 	:: atomic {
 			printf("> the clock jumps forward\n");
 			last = MOST_GAP + 1; future = 0; disagreed = LONG;
-			if :: vanish(0) :: skip fi;
-			if :: vanish(1) :: skip fi
+			if
+			:: vanish(0)
+			:: BEATS(0) -> printf("> the heartbeat of owner 0 outlasts that\n")
+			fi;
+			if
+			:: vanish(1)
+			:: BEATS(1) -> printf("> the heartbeat of owner 1 outlasts that\n")
+			fi
 		}
 	:: d_step { last <= MOST_GAP && !future ->
 		printf("> the clock jumps back\n"); future = 1; disagreed = (disagreed < LONG -> 0 : disagreed) }
