@@ -41,7 +41,7 @@ func (r *Registry) beats(ctx context.Context) error {
 	var due time.Time
 	var turn int // the shard whose claims are checked next
 	for {
-		if now := time.Now(); !now.Before(due) {
+		if now := time.Now(); !now.Before(due) || r.isMoving() {
 			err := r.beat(ctx)
 			if err == nil {
 				due = now.Add(r.cfg.HeartbeatInterval * 19 / 20) // the last tick may come a little early
@@ -67,6 +67,8 @@ func (r *Registry) beat(ctx context.Context) error {
 	defer cancel()
 	r.mu.Lock()
 	booted, before := r.boot != "", r.table.batches
+	moving := r.moving
+	r.moving = r.moving && !booted
 	r.mu.Unlock()
 
 	var got reply
@@ -74,7 +76,7 @@ func (r *Registry) beat(ctx context.Context) error {
 	if !booted {
 		err = r.drawBoot(ctx)
 	} else {
-		got, err = r.own(ctx, r.cfg.Control, beatScript, r.Timing().Grace().Milliseconds())
+		got, err = r.own(ctx, r.cfg.Control, beatScript, r.Timing().Grace().Milliseconds(), moving)
 		if err == nil {
 			noteRefused(r.keeping, got.count&noKeeping, errNoKeeping)
 			noteRefused(r.telling, got.count&noTelling, errNoTelling)
@@ -89,6 +91,7 @@ func (r *Registry) beat(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err != nil {
+		r.moving = r.moving || moving
 		if refused(err) {
 			r.refused = err.Error()
 		}
@@ -111,6 +114,22 @@ func (r *Registry) beat(ctx context.Context) error {
 		r.read(got, r.lastBeat)
 	}
 	return nil
+}
+
+// noteMoving notes whether a server of a Cluster refused a write because the slot of the keys is on
+// its way to another one. The next beat tells the witness.
+func (r *Registry) noteMoving(err error) {
+	if _, ask := redis.IsAskError(err); ask || redis.IsTryAgainError(err) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.moving = true
+	}
+}
+
+func (r *Registry) isMoving() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.moving
 }
 
 // noteRefused notes err, or that nothing is refused.
