@@ -153,7 +153,7 @@ func (r *rig) fleet() (f fleetCosts) {
 		wait.For(r.t.Context(), 100*time.Millisecond)
 		return r.entries() == n
 	})
-	wait.For(r.t.Context(), 11*r.beat) // the storm is over, and so is the round in which each looks at its claims anyway
+	wait.For(r.t.Context(), 11*r.beat)                 // the storm is over, and so is the round in which each looks at its claims anyway
 	beat := func() { wait.For(r.t.Context(), r.beat) } // in each everybody beats once
 	var own, vouched, scans []cost
 	for range r.rounds {
