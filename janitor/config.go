@@ -17,16 +17,21 @@ import (
 
 const (
 	defaultInterval          = 60 * time.Second
-	defaultLeaseTTL          = 15 * time.Second
 	defaultScanCount         = 1000
 	defaultDeleteBatch       = 500
 	defaultExistsConcurrency = 8
-	defaultRedisShare        = 0.25
 	defaultLogBytes          = 10 << 20
 
 	// callTimeout bounds each single call of a sweep, so that a Redis that hangs ends a pass, and not
 	// only a term.
 	callTimeout = 5 * time.Second
+)
+
+const (
+	// DefaultLeaseTTL is what a zero Config.LeaseTTL means.
+	DefaultLeaseTTL = 15 * time.Second
+	// DefaultRedisShare is what a zero Config.RedisShare means.
+	DefaultRedisShare = 0.25
 )
 
 // LeastShare is the least Config.RedisShare. With less, a full scan of a million entries takes
@@ -101,6 +106,10 @@ type Config struct {
 	// Sweeps are further kinds of cleaning, beside those of Registry.
 	Sweeps []Sweeper
 
+	// Contend, if not nil, says whether this replica contends for the lease and ticks the witness; see
+	// lease.Config.Contend. Some replica must, always. A leader leads on and ticks.
+	Contend func() (after time.Duration, yes bool)
+
 	// StartSpan, if not nil, is told when something begins, for a tracer such as OpenTelemetry's: a
 	// "term", its "open", a "pass" in it, a "batch" of a pass. attrs say what is known then. The
 	// context that it returns is the one under which the work goes on, and so that of spans below it.
@@ -119,11 +128,11 @@ type Config struct {
 // withDefaults is the one place where zero becomes something.
 func (c Config) withDefaults() Config {
 	c.Interval = cmp.Or(c.Interval, defaultInterval)
-	c.LeaseTTL = cmp.Or(c.LeaseTTL, defaultLeaseTTL)
+	c.LeaseTTL = cmp.Or(c.LeaseTTL, DefaultLeaseTTL)
 	c.ScanCount = cmp.Or(c.ScanCount, defaultScanCount)
 	c.DeleteBatch = cmp.Or(c.DeleteBatch, defaultDeleteBatch)
 	c.ExistsConcurrency = cmp.Or(c.ExistsConcurrency, defaultExistsConcurrency)
-	c.RedisShare = cmp.Or(c.RedisShare, defaultRedisShare)
+	c.RedisShare = cmp.Or(c.RedisShare, DefaultRedisShare)
 	c.LogBytes = cmp.Or(c.LogBytes, int64(defaultLogBytes))
 	if c.Logger == nil {
 		c.Logger = slog.Default()

@@ -1,28 +1,36 @@
-/* An exhaustive model of the guard and the witness: guard/server.lua, witness.lua, tick.lua,
- * guard.lua. README.md says what is left out and what is assumed; check runs it.
+/* The witness and the guard's judgement: guard/server.lua, settings.lua, witness.lua, tick.lua,
+ * guard.lua, registry/beat.lua. docs/model.md says what is left out and assumed; check runs it.
  *
  * Question: can the guard delete entries of an owner that lives?
  *
  * One process takes one step after the other, as a Redis server does. Times are ages in ticks that
  * stop growing where nothing asks any more, so the state space is finite and no run is cut short.
  *
- * Owner 0: settings QUICK, may INFO, its process never ends. Owner 1: at each start one of the two
- * settings, may INFO or may not. Both contend for the lease. With -DOWNERS=3, owner 2: an older writer,
- * QUICK, which only beats.
+ * Owner 0: settings QUICK, may INFO, its process never ends. Owner 1: at each start one of two
+ * settings, may INFO or may not. Both contend for the lease, which changes hands at any time. In
+ * one run either the fleet disagrees (MIXED), or the server restarts, evicts, is full, moves. With
+ * -DTOGETHER both happen in one run.
  *
- * Each define takes one protection out, and then spin must find a wrong delete:
- *   NO_SERVER_IDENTITY      a restart, a promotion, CONFIG RESETSTAT are not noticed
- *   UNREADABLE_OVERWRITES   who may not INFO erases what was recorded of evictions
- *   OWN_GRACE_ONLY          a hold ends after the asker's own grace period
- *   NO_GAP, NO_EVICTED_KEYS
+ * Each define takes one rule out. Then spin must find a wrong delete:
+ *   NO_RUN_ID, NO_CONNECTIONS, NO_COMMANDS, NO_EVICTED_KEYS
+ *                          this is not compared with what was recorded
+ *   UNREADABLE_OVERWRITES  who may not INFO erases what was recorded
+ *   UNREADABLE_PASSES      what may not be read, and was recorded, is no hold
+ *   NO_GAP, NO_FUTURE      a tick too long ago, or in the future, is no hold
+ *   NO_GRACE               a hold ends at once
+ *   NO_SETTINGS            two settings are no hold
+ *   OWN_GRACE_ONLY         a hold ends after the asker's own grace period
+ *   FORGOTTEN_IN_HOLD      the time of a hold counts when two settings are forgotten
+ *   BEATS_TELL_NOTHING     an owner's beat does not tell the witness its settings
+ *   TICK_WHEN_FULL         the tick is not refused when memory is full
+ *   TICK_WHILE_MOVING      the tick is not refused while the slot moves
+ *   NO_SELF_CHECK          a leader does not look for its own heartbeat
+ *   NO_HEARTBEAT           the owner's heartbeat is not looked for
  * These ask something else:
- *   NOTHING_SWEPT           an assertion that fails if anything is ever deleted (it must)
- *   BUSY_AFTER_RESETSTAT    drops the assumption on CONFIG RESETSTAT (see README.md)
+ *   NOTHING_SWEPT          an assertion that fails if anything is ever deleted (it must)
+ *   BUSY_AFTER_RESETSTAT   drops the assumption on CONFIG RESETSTAT
  */
 
-#ifndef OWNERS
-#define OWNERS 2
-#endif
 #define QUICK 0
 #define SLOW 1
 #define NONE 2 /* no settings seen yet */
@@ -40,33 +48,60 @@
 #endif
 #define LONG (MEMORY * MOST_GRACE + 1)
 
+bool mixed; /* what may happen in this run */
+#ifdef TOGETHER
+#define FLEET 1
+#define SERVER 1
+#else
+#define FLEET mixed
+#define SERVER (!mixed)
+#endif
+
 /* The owners. */
-bool alive[OWNERS];  /* the process is */
-byte age[OWNERS];    /* since its last beat that landed; not above its TTL */
-bool gone[OWNERS];   /* its heartbeat went before its time */
-bool missed[OWNERS]; /* Redis answered, a beat was due, and none landed since */
-bool slow;           /* owner 1: its settings */
-bool poor;           /* owner 1: it may not INFO */
-byte silence;        /* SLOW owner 1: since its last tick; 0 otherwise */
+bool alive[2];  /* the process is */
+byte age[2];    /* since its last beat that landed; not above its TTL */
+bool gone[2];   /* its heartbeat went before its time */
+bool missed[2]; /* Redis answered, a beat was due and would have been taken, and none landed since */
+bool slow;      /* owner 1: its settings */
+bool poor;      /* owner 1: it may not INFO */
 
 #define BEATS(i) (!gone[i] && age[i] < TTL(i)) /* its heartbeat exists */
-/* It lives: it beat within its own TTL, or never failed to where Redis answered. */
+/* It lives: it beat within its own TTL, or never failed to where Redis would have taken it. */
 #define LIVES(i) (alive[i] && (age[i] < TTL(i) || !missed[i]))
 #define MAYINFO(i) (!((i) == 1 && poor))
 
 /* The server. */
-bool up = 1;    /* it answers at this instant */
-bool other;     /* its run id is not the recorded one, or a counter is below the recorded one */
+#define UP 0
+#define DOWN 1   /* it does not answer */
+#define FULL 2   /* memory is full */
+#define MOVING 3 /* the slot moves; heartbeats are at the other server already */
+#define BLIND 4  /* heartbeats are not where the guard looks */
+byte server = UP;
+bool other;     /* its run id is not the recorded one */
+bool connections, commands; /* the counter is below the recorded one */
 bool evicted;   /* its evicted_keys differs from the recorded one */
+/* A heartbeat that exists is prolonged also where memory is full. */
+#define TAKES(i) (server != DOWN && server != MOVING && (server != FULL || BEATS(i)))
+#define SEEN(i) (BEATS(i) && server != BLIND)
+#ifdef TICK_WHEN_FULL
+#define REFUSED_WHEN_FULL 0
+#else
+#define REFUSED_WHEN_FULL (server == FULL)
+#endif
+#ifdef TICK_WHILE_MOVING
+#define REFUSED_WHILE_MOVING 0
+#else
+#define REFUSED_WHILE_MOVING (server == MOVING)
+#endif
 
 /* The witness: the hash janitor:witness. */
 byte since = LONG;
 byte last = MOST_GAP + 1; /* as if never */
-byte last_settings = NONE;
+bool future;              /* last lies in the future */
+byte last_gap = NONE, last_grace = NONE;
 byte largest;
 byte disagreed = LONG;
-bool known;         /* run id and counters are recorded */
-bool known_evicted; /* so is evicted_keys */
+bool known;               /* run id and counters are recorded */
 
 /* Scratch; zero between steps. */
 byte need, o;
@@ -80,13 +115,44 @@ bool hold;
  * are asked for: others are a hold. */
 inline settle() {
 	if
-	:: largest == 4 && last_settings == QUICK ->
+	:: largest == 4 && last_gap == QUICK && last_grace == QUICK ->
 		disagreed = LONG;
-		if
-		:: since >= 4 -> since = LONG
-		:: else
-		fi
+		since = (since >= 4 -> LONG : since)
 	:: else
+	fi
+}
+
+#ifdef NO_RUN_ID
+#define OTHER 0
+#else
+#define OTHER other
+#endif
+#ifdef NO_CONNECTIONS
+#define CONNECTIONS 0
+#else
+#define CONNECTIONS connections
+#endif
+#ifdef NO_COMMANDS
+#define COMMANDS 0
+#else
+#define COMMANDS commands
+#endif
+#ifdef NO_EVICTED_KEYS
+#define EVICTED 0
+#else
+#define EVICTED evicted
+#endif
+/* what another() in witness.lua finds */
+inline compare(c) {
+	if
+	:: MAYINFO(c) ->
+		hold = !known || OTHER || CONNECTIONS || COMMANDS || EVICTED
+	:: else ->
+#if defined(UNREADABLE_OVERWRITES) || defined(UNREADABLE_PASSES)
+		skip
+#else
+		hold = known
+#endif
 	fi
 }
 
@@ -94,77 +160,79 @@ inline settle() {
 inline listen(c) {
 	hold = 0;
 	if
+#ifndef NO_FUTURE
+	:: future -> hold = 1
+#endif
 #ifndef NO_GAP
-	:: last > GAP(c) -> hold = 1
+	:: !future && last > GAP(c) -> hold = 1
 #endif
-	:: else ->
-		if
-		:: MAYINFO(c) ->
-#ifdef NO_SERVER_IDENTITY
-			hold = known_evicted && evicted
-#elif defined(NO_EVICTED_KEYS)
-			hold = !known || other
-#else
-			hold = !known || other || (known_evicted && evicted)
-#endif
-		:: else ->
-#ifdef UNREADABLE_OVERWRITES
-			skip
-#else
-			hold = known
-#endif
-		fi
+	:: else -> compare(c)
 	fi;
-	largest = MAX(largest, GRACE_OF(last_settings));
+	future = 0;
+	largest = MAX(largest, GRACE_OF(last_grace));
 	if
-	:: last_settings != NONE && last_settings != SETTINGS(c) -> hold = 1; disagreed = 0
+	:: last_gap != NONE && last_gap != SETTINGS(c) || last_grace != NONE && last_grace != SETTINGS(c) ->
+#ifndef NO_SETTINGS
+		hold = 1;
+#endif
+		disagreed = 0
 	:: else
 	fi;
-	if
-	:: hold -> since = 0
-	:: else
-	fi;
+	since = (hold -> 0 : since);
 	need = GRACE(c);
 #ifndef OWN_GRACE_ONLY
 	if
+#ifdef FORGOTTEN_IN_HOLD
+	:: disagreed <= MEMORY * largest -> need = MAX(need, largest)
+#else
 	:: MIN(disagreed, since) <= MEMORY * largest -> need = MAX(need, largest)
+#endif
 	:: else
 	fi;
 #endif
 	largest = need;
-	last_settings = SETTINGS(c);
+#ifdef NO_GRACE
+	need = 0;
+#endif
+	last_gap = SETTINGS(c);
+	last_grace = SETTINGS(c);
 	if
-	:: MAYINFO(c) -> known = 1; known_evicted = 1; other = 0; evicted = 0
+	:: MAYINFO(c) -> known = 1; other = 0; connections = 0; commands = 0; evicted = 0
 	:: else ->
 #ifdef UNREADABLE_OVERWRITES
-		known_evicted = 0; evicted = 0
+		known = 0; other = 0; connections = 0; commands = 0; evicted = 0
 #else
 		skip
 #endif
 	fi;
 	last = 0;
 	settle();
-	if
-	:: c == 1 -> silence = 0
-	:: else
-	fi;
 	hold = 0
 }
 
+#define LISTENS (server != DOWN && !REFUSED_WHEN_FULL && !REFUSED_WHILE_MOVING)
+
 inline tick(c) {
-	d_step { listen(c); need = 0 }
+	d_step { printf("> owner %d ticks\n", c); listen(c); need = 0 }
 }
 
 /* A batch of contender c, who leads now (the lease changes hands at any time), about owner v. */
 inline batch(c, v) {
 	d_step {
+		printf("> owner %d leads and deletes of owner %d\n", c, v);
 		listen(c);
 		if
 		:: since < need -> skip
-		:: since >= need && !BEATS(c) -> since = 0 /* self_check */
+#ifdef NO_SELF_CHECK
 		:: else ->
+#else
+		:: since >= need && !SEEN(c) -> since = 0
+		:: else ->
+#endif
 			if
-			:: BEATS(v) -> skip
+#ifndef NO_HEARTBEAT
+			:: SEEN(v) -> skip
+#endif
 			:: else ->
 				assert(!LIVES(v));
 #ifdef NOTHING_SWEPT
@@ -176,8 +244,18 @@ inline batch(c, v) {
 	}
 }
 
+/* settings.lua: a beat tells the witness its GRACE if another stands there. */
 inline beat(i) {
-	d_step { age[i] = 0; gone[i] = 0; missed[i] = 0 }
+	age[i] = 0; gone[i] = 0; missed[i] = 0;
+#ifndef BEATS_TELL_NOTHING
+	if
+	:: last_grace != NONE && last_grace != SETTINGS(i) ->
+		largest = MAX(MAX(largest, GRACE_OF(last_grace)), GRACE(i));
+		last_grace = SETTINGS(i);
+		disagreed = 0
+	:: else
+	fi
+#endif
 }
 
 /* Its heartbeat goes before its time. */
@@ -188,19 +266,10 @@ inline vanish(i) {
 	fi
 }
 
-/* Any of the heartbeats vanish. */
-inline some_vanish() {
-	if :: vanish(0) :: skip fi;
-	if :: vanish(1) :: skip fi
-#if OWNERS > 2
-	; if :: vanish(2) :: skip fi
-#endif
-}
-
 /* evicted_keys starts anew: it is what was recorded, or differs. */
 inline counted_anew() {
 	if
-	:: known_evicted -> if :: evicted = 0 :: evicted = 1 fi
+	:: known -> if :: evicted = 0 :: evicted = 1; printf("> evicted_keys differs\n") fi
 	:: else
 	fi
 }
@@ -212,9 +281,9 @@ inline advance(now) {
 	d_step {
 		o = 0;
 		do
-		:: o < OWNERS ->
+		:: o < 2 ->
 			if
-			:: up && alive[o] && age[o] >= INTERVAL(o) -> missed[o] = 1
+			:: TAKES(o) && alive[o] && age[o] >= INTERVAL(o) -> missed[o] = 1
 			:: else
 			fi;
 			OLDER(age[o], TTL(o));
@@ -230,107 +299,105 @@ inline advance(now) {
 		OLDER(last, MOST_GAP + 1);
 		OLDER(disagreed, LONG);
 		if
-		:: alive[1] && slow -> OLDER(silence, MOST_GRACE)
 		:: !alive[1] && !BEATS(1) -> slow = 0; gone[1] = 0; age[1] = TTL(1)
 		:: else
 		fi;
-		up = now
+		settle();
+		server = now
 	}
 }
 
-/* Assumptions without which time does not go on; README.md gives the reasons. */
-/* Who beats also ticks, at least once in its own GRACE. */
-#define TICKED (!(alive[1] && slow && age[1] == 0) || silence < MOST_GRACE)
-/* Somebody who may INFO ticks within a GRACE of a new witness. */
-#define READ (!up || known || last > MOST_GAP || since < 3)
+/* An assumption without which time does not go on: somebody who may INFO ticks within a GRACE of a
+ * new witness. */
+#define READ (server == DOWN || known || last > MOST_GAP || since < 3)
 
 init {
-	d_step {
+	atomic {
 		alive[0] = 1;
 		age[1] = TTL(1);
-#if OWNERS > 2
-		age[2] = TTL(2);
+		if :: mixed = 0 :: mixed = 1 fi;
+#ifdef TOGETHER
+		mixed = 1
 #endif
 	}
 end:	do
 	/* Owners. A process that ends leaves its heartbeat behind. */
-	:: up && alive[0] -> beat(0)
-	:: up && alive[1] -> beat(1)
-#if OWNERS > 2
-	:: up && alive[2] -> beat(2)
-#endif
-	:: alive[1] -> d_step { alive[1] = 0; missed[1] = 0; silence = 0; poor = 0 }
-#if OWNERS > 2
-	:: alive[2] -> d_step { alive[2] = 0; missed[2] = 0 }
-#endif
-	:: up && !alive[1] -> atomic {
-			if :: slow = 0 :: slow = 1 fi;
-			if :: poor = 0 :: poor = 1 fi;
+	:: d_step { TAKES(0) && alive[0] -> printf("> owner 0 beats\n"); beat(0) }
+	:: d_step { TAKES(1) && alive[1] -> printf("> owner 1 beats\n"); beat(1) }
+	:: d_step { alive[1] -> printf("> owner 1 ends\n"); alive[1] = 0; missed[1] = 0; poor = 0 }
+	:: atomic {
+			TAKES(1) && !alive[1] ->
+			if :: slow = 0 :: FLEET && last_grace != NONE -> slow = 1 fi;
+			if :: poor = 0 :: SERVER -> poor = 1 fi;
+			if
+			:: slow && poor -> printf("> owner 1 starts, slow, without INFO\n")
+			:: slow && !poor -> printf("> owner 1 starts, slow\n")
+			:: !slow && poor -> printf("> owner 1 starts, without INFO\n")
+			:: else -> printf("> owner 1 starts\n")
+			fi;
 			alive[1] = 1;
-			silence = (slow -> MOST_GRACE : 0); /* it has to tick at once */
 			beat(1)
 		}
-#if OWNERS > 2
-	:: up && !alive[2] -> atomic { alive[2] = 1; beat(2) }
-#endif
 
 	/* Contenders. */
-	:: up -> tick(0)
-	:: up && alive[1] -> tick(1)
-	:: up -> batch(0, 1)
-#if OWNERS > 2
-	:: up -> batch(0, 2)
-#endif
-	:: up && alive[1] -> batch(1, 0)
-#if OWNERS > 2
-	:: up && alive[1] -> batch(1, 2)
-#endif
+	:: LISTENS -> tick(0)
+	:: LISTENS && alive[1] -> tick(1)
+	:: LISTENS && server != MOVING -> batch(0, 1)
+	:: LISTENS && server != MOVING && alive[1] -> batch(1, 0)
 
-	/* Redis evicts a heartbeat. A counter that had fallen may reach the recorded one again. */
-	:: atomic {
-			up && (BEATS(0) || BEATS(1) || BEATS(OWNERS - 1)) ->
-			if
-			:: BEATS(0) -> gone[0] = 1
-			:: BEATS(1) -> gone[1] = 1
-			:: BEATS(OWNERS - 1) -> gone[OWNERS - 1] = 1
-			fi;
-			if
-			:: !known_evicted
-			:: known_evicted -> evicted = 1
-			:: known_evicted && evicted && other -> evicted = 0
-			fi
-		}
+	/* Redis evicts a heartbeat. */
+	:: d_step { server != DOWN && BEATS(0) && SERVER -> printf("> Redis evicts the heartbeat of owner 0\n"); gone[0] = 1; evicted = known }
+	:: d_step { server != DOWN && BEATS(1) && SERVER -> printf("> Redis evicts the heartbeat of owner 1\n"); gone[1] = 1; evicted = known }
+	/* What was counted after the counter had fallen may reach the recorded figure again. */
+	:: d_step { known && evicted && (other || connections || commands) ->
+		printf("> evicted_keys is what was recorded\n"); evicted = 0 }
 	/* It restarts with its file. */
-	:: atomic { known -> other = 1; counted_anew() }
+	:: atomic { known && SERVER -> printf("> Redis restarts\n"); other = 1; counted_anew() }
 	/* A replica that lacks the last writes is promoted; its counters are its own. */
 	:: atomic {
-			known -> other = 1;
-			counted_anew();
-			if :: OLDER(last, MOST_GAP + 1) :: skip fi;
-			some_vanish()
-		}
-	/* CONFIG RESETSTAT. */
-	:: atomic {
-			up && known ->
-#ifndef BUSY_AFTER_RESETSTAT
+			known && SERVER -> printf("> a replica is promoted\n");
 			other = 1;
+			counted_anew();
+			if :: OLDER(last, MOST_GAP + 1); printf("> it lacks the last tick\n") :: skip fi;
+			if :: BEATS(0) -> gone[0] = 1; printf("> it lacks the heartbeat of owner 0\n") :: skip fi;
+			if :: BEATS(1) -> gone[1] = 1; printf("> it lacks the heartbeat of owner 1\n") :: skip fi
+		}
+	/* CONFIG RESETSTAT: connections or commands, or both, are below the recorded ones. */
+	:: atomic {
+			server != DOWN && known && SERVER ->
+			if
+			:: connections = 1; printf("> the counters start anew, commands are as many\n")
+			:: commands = 1; printf("> the counters start anew, connections are as many\n")
+#ifdef BUSY_AFTER_RESETSTAT
+			:: printf("> the counters start anew, commands and connections are as many\n")
 #endif
+			fi;
 			counted_anew()
 		}
-	/* Its clock jumps by more than a GAP, forward or back. */
+	/* Its clock jumps: forward by more than a GAP, or back. */
 	:: atomic {
-			last = MOST_GAP + 1;
-			if :: disagreed = LONG; some_vanish() :: disagreed = 0 fi
+			printf("> the clock jumps forward\n");
+			last = MOST_GAP + 1; future = 0; disagreed = LONG;
+			if :: vanish(0) :: skip fi;
+			if :: vanish(1) :: skip fi
 		}
+	:: d_step { last <= MOST_GAP && !future ->
+		printf("> the clock jumps back\n"); future = 1; disagreed = (disagreed < LONG -> 0 : disagreed) }
 	/* Somebody deletes the witness, in a fleet that agrees. */
 	:: d_step {
-			up && !(alive[1] && slow) && last_settings == QUICK && largest == 4 ->
-			since = LONG; last = MOST_GAP + 1; last_settings = NONE; largest = 0; disagreed = LONG;
-			known = 0; known_evicted = 0; other = 0; evicted = 0
+			server != DOWN && !(alive[1] && slow) && last_gap == QUICK && last_grace == QUICK && largest == 4 ->
+			printf("> somebody deletes the witness\n");
+			since = LONG; last = MOST_GAP + 1; future = 0; last_gap = NONE; last_grace = NONE;
+			largest = 0; disagreed = LONG;
+			known = 0; other = 0; connections = 0; commands = 0; evicted = 0
 		}
-
-	/* Time. */
-	:: TICKED && READ -> advance(1)
-	:: TICKED && READ -> advance(0)
+	/* Time. For a whole instant the server is in one state. */
+	:: READ -> printf("> a tick of time\n"); advance(UP)
+	:: READ -> printf("> a tick of time, Redis does not answer\n"); advance(DOWN)
+	:: READ && SERVER -> printf("> a tick of time, memory is full\n"); advance(FULL)
+	:: READ && SERVER -> printf("> a tick of time, the slot moves\n"); advance(MOVING)
+	:: READ && SERVER -> printf("> a tick of time, heartbeats cannot be seen\n"); advance(BLIND)
+	:: READ && SERVER && known && server == MOVING ->
+		printf("> a tick of time, the slot has moved\n"); other = 1; advance(UP)
 	od
 }

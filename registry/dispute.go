@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/rollcall-redis/rollcall/internal/keyless"
 	"github.com/rollcall-redis/rollcall/internal/subscribe"
 )
 
@@ -189,14 +190,21 @@ func (r *Registry) tell(
 		}
 	}
 	r.mu.Unlock()
-	n, err := r.cfg.Client.Publish(ctx, r.keys.Heartbeat(owner), msg).Result()
+	channel := r.keys.Heartbeat(owner)
+	// Who listens does so at the server that has a key of the channel's name, and only that server
+	// counts it.
+	at, err := keyless.At(ctx, r.cfg.Client, channel)
+	if err != nil {
+		return false, err
+	}
+	n, err := at.Publish(ctx, channel, msg).Result()
 	if err != nil && !redis.IsPermissionError(err) {
 		return false, err
 	}
 	if n > 0 {
 		return true, nil
 	}
-	lives, err := r.cfg.Client.Exists(ctx, r.keys.Heartbeat(owner)).Result()
+	lives, err := r.cfg.Client.Exists(ctx, channel).Result()
 	return lives == 0, err
 }
 

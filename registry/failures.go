@@ -52,7 +52,7 @@ func (r *Registry) logFailure(op string, err error) {
 // passing are errors by which a server says that it cannot now, and not that this client may not.
 var passing = []string{
 	"LOADING", "BUSY", "OOM", "MISCONF", "NOREPLICAS", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN",
-	"ERR max number of clients",
+	"ASK ", "MOVED ", "ERR max number of clients",
 }
 
 // refused tells an answer that stays the same until somebody mends something: a wrong password, a

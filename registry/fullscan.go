@@ -5,7 +5,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -233,27 +232,12 @@ func (w *scan) meet(owner, imei string) {
 	m.digest.add(imei)
 }
 
-// serverID asks for the identity of the server's present life; "" where that is not offered, and
-// then the check is off.
+// serverID asks the server that has the registry for the identity of its present life; "" where
+// that is not offered, and then the check is off.
 func (w *scan) serverID(ctx context.Context) (id string, err error) {
 	err = w.p.Call(ctx, func(ctx context.Context) error {
-		client := w.p.Client()
-		if c, ok := client.(*redis.ClusterClient); ok { // which would ask any node
-			node, err := c.MasterForKey(ctx, w.p.Layout().Registry())
-			if err != nil {
-				return err
-			}
-			client = node
-		}
-		info, err := client.Info(ctx, "server").Result()
-		for line := range strings.Lines(info) {
-			if value, ok := strings.CutPrefix(line, "run_id:"); ok {
-				id = strings.TrimSpace(value)
-			}
-		}
-		if answered(err) { // refused, or no such section
-			return nil
-		}
+		keys := []string{w.p.Layout().Registry()}
+		id, err = serverIDScript.RunRO(ctx, w.p.Client(), keys).Text()
 		return err
 	})
 	return id, err

@@ -207,6 +207,7 @@ func (r Redis) client(l login, control bool, within time.Duration, pool int) red
 			c = *safe
 		}
 		c.MaxRedirects, c.ClusterStateReloadInterval = safe.MaxRedirects, safe.ClusterStateReloadInterval
+		c.NewClient = safe.NewClient
 		c.CredentialsProviderContext = l.credentials(c.Username)
 		c.Dialer = l.dialer(c.TLSConfig, c.DialTimeout)
 		return redis.NewClusterClient(&c)
