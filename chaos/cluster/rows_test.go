@@ -55,7 +55,7 @@ func matrix() []row {
 		quick("SentinelMasterKilled", false, threeSentinels, sentinelMasterKilled),
 		quick("SentinelSplit", false, sentinelHalves(), sentinelSplit),
 		quick("SentinelSplitWithMinReplicas", false,
-			sentinelHalves("--min-replicas-to-write", "1", "--min-replicas-max-lag", "2"), sentinelSplit),
+			sentinelHalves("--min-replicas-to-write", "1", "--min-replicas-max-lag", "2"), sentinelSplitAndJudged),
 	}
 }
 
@@ -162,4 +162,17 @@ func (w *world) counted() {
 	total, err := w.rdb.HGet(w.Context(), layout.Witness(), "evicted_total").Int()
 	require.NoError(w, err)
 	require.Equal(w, sum, total)
+}
+
+func TestTheReadmeNamesEveryRow(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	for _, r := range matrix() {
+		name := r.name
+		if r.short {
+			name += " ●"
+		}
+		require.Contains(t, string(text), "\n| "+name+" |")
+	}
 }
