@@ -29,6 +29,10 @@ func (l Layout) Heartbeat(instance string) string { return l.Prefix + "instance:
 // Devices is the reverse index of an instance: the set of IMEIs that it registered.
 func (l Layout) Devices(instance string) string { return l.Prefix + "instance:devices:" + instance }
 
+// Scanned says what the last full scan met of an instance: how many entries, and a digest of them.
+// It expires.
+func (l Layout) Scanned(instance string) string { return l.Prefix + "instance:scanned:" + instance }
+
 // Roster is the set of instances that have registered and are not yet swept.
 func (l Layout) Roster() string { return l.Prefix + "instances:roster" }
 

@@ -193,10 +193,19 @@ func (j *Janitor) begun(p *Pass) {
 	j.passes[p.report.Sweep] = p
 }
 
-func (j *Janitor) reported(r Report) {
+// reported keeps a pass' report. One that had nothing due replaces only what is over: a pass that
+// was held or failed.
+func (j *Janitor) reported(p *Pass) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.reports[r.Sweep] = r
+	r := p.report
+	if last, ok := j.reports[r.Sweep]; !p.idle || !ok || last.Outcome != Done || r.Outcome != Done {
+		j.reports[r.Sweep] = r
+	}
+	if scan := p.scan; !scan.NextBy.IsZero() && r.Outcome == Done {
+		scan.Started, scan.Seconds, scan.Scanned = r.Started, r.Seconds, r.Scanned
+		p.t.fullScan.Store(&scan)
+	}
 	delete(j.passes, r.Sweep)
 }
 

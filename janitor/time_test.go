@@ -241,7 +241,7 @@ func TestALongFullScanThatFailsOnceIsNoReasonToResign(t *testing.T) {
 		var scans atomic.Int64
 		r := f.replica("r1", func(c *Config) { c.Interval = time.Minute })
 		r.SweepsAre(fakeSweep{name: "registry", every: time.Minute, pass: func(ctx context.Context, p *Pass) error {
-			p.BeginFullScan()
+			p.BeginFullScan("test")
 			if scans.Add(1) > 1 {
 				return nil
 			}

@@ -39,16 +39,17 @@ func (r *Registry) beats(ctx context.Context) error {
 	tenth := time.NewTicker(r.cfg.HeartbeatInterval / 10)
 	defer tenth.Stop()
 	var due time.Time
-	var turn int // the shard whose claims are checked next
+	var turn int // so many tenths of the claims were checked, or are vouched for
 	for {
 		if now := time.Now(); !now.Before(due) || r.isMoving() {
 			err := r.beat(ctx)
 			if err == nil {
 				due = now.Add(r.cfg.HeartbeatInterval * 19 / 20) // the last tick may come a little early
+				r.readScanned(ctx)
 				r.mu.Lock()
-				r.table.checkShard(turn)
+				r.table.checkTenth(turn)
 				r.mu.Unlock()
-				turn = (turn + 1) % shards
+				turn++
 			}
 			r.endIfSuperseded(err)
 		}
@@ -202,6 +203,7 @@ func (r *Registry) retry() {
 		}
 	}
 	r.table.retry(now)
+	r.table.vouched.note(now, r.table.stand)
 	r.reconcileAll(now)
 }
 
