@@ -31,11 +31,13 @@ type Fleet struct {
 	Partitions int // a power of two; default: 1 where one server will do, else as Partitions reckons
 	Masters    int // default: as Masters reckons
 	Contenders int // for each partition's lease; default 3, all replicas where there is one partition
+	// Pipelined: what a replica beats on one master goes in one pipeline. Beats go one by one today.
+	Pipelined bool
 
 	Interval, TTL time.Duration // of heartbeats; default 30 s and three times that
 	LeaseTTL      time.Duration // default 15 s
 	Scan          time.Duration // between full scans; default 60 s
-	Share         float64       // of Redis' time that one leader's sweeps may take; default 0.25
+	Share         float64       // of a server's time that all its sweeps may take; default 0.25
 	RTT           time.Duration // of the network, default 0.2 ms
 
 	// A second, in the whole fleet.
@@ -80,23 +82,27 @@ func Partitions(devices int) int {
 	return n
 }
 
-// Load is what the fleet takes of all masters in the steady state, in cores: the formula of
-// docs/scale.md.
+// Load is what the fleet takes of all masters in the steady state, in cores, where they have enough
+// to do for their caches to be warm: the formula of docs/scale.md.
 func Load(p Prices, f Fleet) float64 { return sum(loads(p, f)) }
 
 // loads is Load by what it goes into.
 func loads(p Prices, f Fleet) map[string]float64 {
 	r, n, parts := float64(f.Replicas), float64(f.Devices), float64(f.Partitions)
-	masters := math.Max(1, float64(f.Masters))
+	trips := parts // of a replica's beats
+	if f.Pipelined {
+		trips = math.Min(parts, math.Max(1, float64(f.Masters)))
+	}
 	claims := n / r / parts // of a replica in a partition
 	beat, gap := f.Interval.Seconds(), (f.TTL-f.Interval).Seconds()/2
 	renew := f.LeaseTTL.Seconds() / 3
 	others := float64(f.Contenders - 1)
 	us := map[string]float64{
-		kinds[beats]:  r * (math.Min(masters, parts)*p.us(Trip, 0) + parts*p.us(Beat, 0)) / beat,
+		kinds[beats]:  r * (trips*p.us(Trip, 0) + parts*p.us(Beat, 0)) / beat,
 		kinds[checks]: r * parts / beat / tenth * checking(p, claims),
 		kinds[ticks]: parts*(ticking(p, true)/(gap/5)+others*ticking(p, false)/(gap/3*seldom(f))) +
-			parts*(p.trip(Script, 0)/renew+others*asking(p)/(2.5*renew)),
+			parts*(p.trip(Script, 0)/renew+others*asking(p)/(2.5*renew)) +
+			r*ranking(p, r)/f.ranksEvery().Seconds(),
 		kinds[readings]:      parts * (quickReading(p, r)*5 + fullReading(p, r)) / 6,
 		kinds[scans]:         n / page * p.trip(Entries, page) / f.Scan.Seconds(),
 		kinds[registrations]: f.Registrations * (p.trip(Register, 1) + moving(p)),
@@ -125,6 +131,27 @@ func ticking(p Prices, leads bool) float64 {
 		us += p.trip(Get, 0) // its own heartbeat
 	}
 	return us
+}
+
+// ranking is what a replica reads now and then to know who contends for which partition.
+func ranking(p Prices, r float64) float64 {
+	return p.trip(Get, 0) + r*p.each(Members) + math.Ceil(r/slice)*p.us(Trip, 0) + r*p.us(Left, 0)
+}
+
+// ranksEvery is how often.
+func (f Fleet) ranksEvery() time.Duration {
+	if f.Partitions == 1 {
+		return math.MaxInt64
+	}
+	return (f.TTL - f.Interval) / 2 * time.Duration(max(1, f.Replicas/100))
+}
+
+// share is what the sweeps of one partition may take: see package partition.
+func (f Fleet) share() float64 {
+	if f.Partitions == 1 {
+		return f.Share
+	}
+	return math.Max(0.005, math.Min(f.Share, f.Share*3/float64(f.Partitions)))
 }
 
 // asking is a look at the lease: value, time left, epoch.

@@ -28,6 +28,7 @@ func TestTheFormulaIsTheSteadyStateThatIsSimulated(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := simple(t)
+			p.Cold = 1
 			f := f.WithDefaults(p)
 			watched := max(2*f.Interval, f.Scan)
 			got := Simulate(p, f, Scenario{For: watched})
