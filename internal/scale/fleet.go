@@ -22,6 +22,9 @@ const (
 	slice   = 500
 	reading = time.Second // of the roster
 	burst   = time.Second / 2
+	// fullScanShare and longestGap bound full scans that find nothing.
+	fullScanShare = 0.001
+	longestGap    = 15 * time.Minute
 )
 
 // Fleet is what is reckoned for. Zero means the default, where one is named.
@@ -36,7 +39,7 @@ type Fleet struct {
 
 	Interval, TTL time.Duration // of heartbeats; default 30 s and three times that
 	LeaseTTL      time.Duration // default 15 s
-	Scan          time.Duration // between full scans; default 60 s
+	Scan          time.Duration // JANITOR_INTERVAL, default 60 s: see scanEvery
 	Share         float64       // of a server's time that all its sweeps may take; default 0.25
 	RTT           time.Duration // of the network, default 0.2 ms
 
@@ -99,12 +102,12 @@ func loads(p Prices, f Fleet) map[string]float64 {
 	others := float64(f.Contenders - 1)
 	us := map[string]float64{
 		kinds[beats]:  r * (trips*p.us(Trip, 0) + parts*p.us(Beat, 0)) / beat,
-		kinds[checks]: r * parts / beat / tenth * checking(p, claims),
+		kinds[checks]: r * parts / beat * (vouching(p) + checking(p, claims)/tenth),
 		kinds[ticks]: parts*(ticking(p, true)/(gap/5)+others*ticking(p, false)/(gap/3*seldom(f))) +
 			parts*(p.trip(Script, 0)/renew+others*asking(p)/(2.5*renew)) +
 			r*ranking(p, r)/f.ranksEvery().Seconds(),
 		kinds[readings]:      parts * (quickReading(p, r)*5 + fullReading(p, r)) / 6,
-		kinds[scans]:         n / page * p.trip(Entries, page) / f.Scan.Seconds(),
+		kinds[scans]:         n/page*p.trip(Entries, page)/f.scanEvery(p).Seconds() + parts*counting(p, r)/f.Scan.Seconds(),
 		kinds[registrations]: f.Registrations * (p.trip(Register, 1) + moving(p)),
 		kinds[lookups]:       f.Lookups * p.trip(Lookup, 1),
 		kinds[records]:       f.Records * p.us(Record, 1),
@@ -114,6 +117,18 @@ func loads(p Prices, f Fleet) map[string]float64 {
 	}
 	return us
 }
+
+// scanEvery is how long it is from one full scan of a partition to the next while nothing is amiss.
+func (f Fleet) scanEvery(p Prices) time.Duration {
+	once := micros(float64(f.Devices) / float64(f.Partitions) / page * p.trip(Entries, page))
+	return max(f.Scan, min(time.Duration(float64(once)/fullScanShare), longestGap))
+}
+
+// counting is how a leader finds out that nothing is amiss: the size of each index of r replicas.
+func counting(p Prices, r float64) float64 { return math.Ceil(r/slice)*p.us(Trip, 0) + r*p.us(Left, 0) }
+
+// vouching is what a replica asks with each beat: what the last full scan met of it.
+func vouching(p Prices) float64 { return p.trip(Get, 0) + p.us(Left, 0) }
 
 // checking is a comparison of so many claims with the entries.
 func checking(p Prices, claims float64) float64 {

@@ -30,7 +30,7 @@ func TestTheFormulaIsTheSteadyStateThatIsSimulated(t *testing.T) {
 			p := simple(t)
 			p.Cold = 1
 			f := f.WithDefaults(p)
-			watched := max(2*f.Interval, f.Scan)
+			watched := 15 * time.Minute // so that each partition has a full scan
 			got := Simulate(p, f, Scenario{For: watched})
 			require.InEpsilon(t, Load(p, f), got.Total().Seconds()/watched.Seconds(), 0.1, "%v", got.By)
 			require.Zero(t, got.Late)

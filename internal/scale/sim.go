@@ -57,7 +57,7 @@ const (
 
 // kinds are the names of what a master does.
 var kinds = []string{
-	"beats", "a tenth compared", "ticks and leases", "roster readings", "full scans", "registrations",
+	"beats", "claims compared", "ticks and leases", "roster readings", "full scans", "registrations",
 	"look-ups", "telemetry", "sweeps", "healing",
 }
 
@@ -206,7 +206,10 @@ func (s *sim) fleet() {
 	for p := range s.f.Partitions {
 		s.contend(p)
 		s.read(p)
-		s.every(always(s.f.Scan), func(now float64) { s.scanFrom(p, now, float64(s.f.Devices)/float64(s.f.Partitions)) })
+		s.every(always(s.f.Scan), func(now float64) {
+			s.call(s.master(p), now, scans, counting(s.p, float64(s.f.Replicas)), 0)
+		})
+		s.every(always(s.f.scanEvery(s.p)), func(now float64) { s.scanFrom(p, now, float64(s.f.Devices)/float64(s.f.Partitions)) })
 	}
 	s.random(s.f.Registrations, func(now float64) {
 		p := s.rng.IntN(s.f.Partitions)
@@ -241,7 +244,7 @@ func (s *sim) beat(m int, now float64) {
 	}
 	back := s.call(m, now, beats, trips*s.p.us(Trip, 0)+parts*s.p.us(Beat, 0), beatPatience)
 	s.at(back, func(now float64) {
-		s.call(m, now, checks, parts*checking(s.p, s.claims())/tenth, callPatience)
+		s.call(m, now, checks, parts*(vouching(s.p)+checking(s.p, s.claims())/tenth), callPatience)
 	})
 	s.at(now+us(s.f.Interval), func(now float64) { s.beat(m, now) })
 }
