@@ -135,12 +135,13 @@ func (d *due) begin(p *janitor.Pass, c counts) {
 	d.hold, d.told = p.LastHold(), c.told
 }
 
-// end notes that it ended well, and returns how long it may be until the next. met are the owners
-// of whom it found entries.
-func (d *due) end(p *janitor.Pass, met map[string]bool) time.Duration {
-	d.finished, d.met, d.unlisted = true, met, false
-	for owner := range met {
-		d.unlisted = d.unlisted || !p.Listed(owner)
+// end notes that it ended well, and returns how long it may be until the next. met is what it met
+// of each owner.
+func (d *due) end(p *janitor.Pass, met map[string]*scanned) time.Duration {
+	d.finished, d.met, d.unlisted = true, make(map[string]bool, len(met)), false
+	for owner, m := range met {
+		d.met[owner] = true
+		d.unlisted = d.unlisted || !m.listed
 	}
 	d.gap = stretched(p.Spent(), p.Interval())
 	return d.gap

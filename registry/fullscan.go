@@ -94,11 +94,7 @@ type scan struct {
 // over ends a scan of all owners that went well.
 func (w *scan) over(ctx context.Context) {
 	p, d := w.p, &w.scans
-	met := make(map[string]bool, len(w.met))
-	for id := range w.met {
-		met[id] = true
-	}
-	gap := d.end(p, met)
+	gap := d.end(p, w.met)
 	w.publish(ctx, 2*gap)
 	p.NextFullScan(d.begun.Add(gap))
 }
@@ -225,7 +221,7 @@ func (w *scan) meet(owner, imei string) {
 		if len(w.met) == metMost {
 			return
 		}
-		m = &scanned{}
+		m = &scanned{listed: w.p.Listed(owner)}
 		w.met[owner] = m
 	}
 	m.count++
