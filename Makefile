@@ -17,7 +17,7 @@ every_alert = ^TestEveryAlertFiresAlone$$
 tool = tool -modfile=$(CURDIR)/tools/go.mod
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo cleanup-demo availability fleet alerts image test test-colyseus mixed chaos chaos-short chaos-soak chaos-mutants mutate search model bench bench-micro fuzz lint redis
+.PHONY: help run demo cleanup-demo availability fleet alerts image test test-colyseus mixed chaos chaos-short chaos-soak chaos-mutants mutate search model bench scale bench-micro fuzz lint redis
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -88,6 +88,9 @@ bench: ## Measure floor, peers and ours side by side, into docs/ (ARGS="-size=sm
 	@$(with_redis) export REDIS8_SERVER=$$(scripts/redis 8) VALKEY_SERVER=$$(scripts/redis valkey) \
 		POSTGRES_BIN=$$(scripts/postgres) && \
 		go test -count=1 -v -timeout 3h -run '^TestMeasure$$' ./bench/ -args -size=default $(or $(ARGS),-out=$(CURDIR)/docs)
+
+scale: ## Play a fleet of any size through in virtual time, by measured prices (ARGS="-devices=100000000 -replicas=10000")
+	@go run ./bench/scale $(ARGS)
 
 bench-micro: ## Run Go's benchmarks, for benchstat (COUNT=1)
 	@$(with_redis) go test -run '^$$' -bench . -benchmem -count $(or $(COUNT),1) -timeout 30m ./...

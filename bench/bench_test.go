@@ -109,7 +109,10 @@ var scenarios = []struct {
 	{"contenders", contenders},
 	{"loop", closedLoop},
 	{"gateway", gateway},
+	{"cluster", beyondOneServer},
 	{"prices", prices},
+	{"predict", predict},
+
 	{"orphans", orphans},
 	{"availability-heartbeat", heartbeats},
 	{"availability-find", find},

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/internal/wait"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -57,6 +58,13 @@ func (r *rig) newCaller() *caller {
 	verdict, _, err := c.guard.Open(ctx, c.lease)
 	require.NoError(r.t, err)
 	require.Equal(r.t, guard.Done, verdict)
+	sub := r.rdb.Subscribe(ctx, benchKey)
+	r.t.Cleanup(func() { _ = sub.Close() })
+	go func() {
+		for range sub.Channel() {
+		}
+	}()
+	r.until(func() bool { return r.rdb.PubSubNumSub(ctx, benchKey).Val()[benchKey] == 1 })
 	server := redistest.Start(r.t)
 	c.other = server.Client()
 	c.otherHost, c.otherPort, err = net.SplitHostPort(server.Addr())
@@ -223,4 +231,13 @@ func (c *caller) alone(name string, items, n int, do func(i int) error) {
 		}
 	})
 	c.readings = append(c.readings, reading{name, items, us / floor, true})
+}
+
+// cold prices a call to a server that has nothing else to do, and finds its caches cold.
+func (c *caller) cold(name string, do func() error) {
+	n := c.repeats / 10
+	c.alone(name, 0, n, func(int) error {
+		wait.For(c.t.Context(), 2*time.Millisecond)
+		return do()
+	})
 }

@@ -150,6 +150,7 @@ func (c *caller) round() []reading {
 	c.piped(scale.Beat, 0, n, func(p redis.Pipeliner, _ int) { c.again(p, "beat") })
 	c.alone(scale.Tick, 0, n, func(int) error { _, err := c.guard.Tick(ctx); return err })
 	c.piped(scale.Lookup, 0, n, func(p redis.Pipeliner, _ int) { c.lookUp(p) })
+	c.alone(scale.Tell, 0, n, func(i int) error { return c.rdb.Publish(ctx, benchKey, imei(i)).Err() })
 
 	living := owners("live", bystanders)
 	beats := make([]string, bystanders)
@@ -176,6 +177,8 @@ func (c *caller) round() []reading {
 	}
 	c.peers(n)
 	c.move(c.priced / 10)
+	c.cold("GET, one each 2 ms", func() error { return c.rdb.Get(ctx, benchKey).Err() })
+	c.cold("beat, one each 2 ms", func() error { return c.rdb.Do(ctx, c.seen["beat"]...).Err() })
 	return c.readings
 }
 
@@ -238,11 +241,13 @@ func (c *caller) move(n int) {
 	elsewhere.keys = moved
 	elsewhere.fill(0, n, false, owners("live", bystanders)...)
 	floor := c.floor()
-	cost := c.measure(n, func() {
+	target := rig{t: c.t, nodes: []*redis.Client{c.other}}
+	before := target.usage().cpu
+	us := 1e6 * c.measure(n, func() {
 		require.NoError(c.t, c.rdb.Migrate(ctx, c.otherHost, c.otherPort, moved.Registry(), 0, time.Minute).Err())
-	})
-	// Nobody else is served meanwhile, whether the server works or waits for the other.
-	us := cost.spent("migrate").Seconds() * 1e6
+	}).cpu.Seconds()
+	// Nobody else is served meanwhile: the source works, then it waits until the target has.
+	us += 1e6 * (target.usage().cpu - before).Seconds()
 	c.readings = append(c.readings, reading{scale.Move, n, us / floor, false})
 	require.NoError(c.t, c.other.FlushAll(ctx).Err())
 }

@@ -170,15 +170,15 @@ func TestWhatABeatTellsOfItsSettings(t *testing.T) {
 		"nobody has listened yet":       {"", "", "92000", nil},
 		"nobody's, and a largest":       {"", "95000", "92000", nil},
 		"its own":                       {"92000", "92000", "92000", nil},
-		"a smaller one":                 {"5000", "5000", "92000", map[string]string{"grace": "92000", "largest": "92000"}},
-		"a larger one":                  {"92000", "92000", "5000", map[string]string{"grace": "5000", "largest": "92000"}},
-		"a larger one, no largest":      {"92000", "", "5000", map[string]string{"grace": "5000", "largest": "92000"}},
-		"a larger one was there before": {"5000", "95000", "92000", map[string]string{"grace": "92000", "largest": "95000"}},
-		"the largest that there is":     {"5000", "5000", most, map[string]string{"grace": most, "largest": most}},
-		"larger than there is":          {"5000", "5000", more, map[string]string{"grace": more, "largest": "5000"}},
-		"larger ones than there are":    {more, more, "5000", map[string]string{"grace": "5000", "largest": "5000"}},
-		"nothing that makes sense":      {more, "x", more + "0", map[string]string{"grace": more + "0", "largest": "0"}},
-		"no sense in another order":     {"x", more, more, map[string]string{"grace": more, "largest": "0"}},
+		"a smaller one":                 {"5000", "5000", "92000", map[string]string{"largest": "92000"}},
+		"a larger one":                  {"92000", "92000", "5000", map[string]string{"largest": "92000"}},
+		"a larger one, no largest":      {"92000", "", "5000", map[string]string{"largest": "92000"}},
+		"a larger one was there before": {"5000", "95000", "92000", map[string]string{"largest": "95000"}},
+		"the largest that there is":     {"5000", "5000", most, map[string]string{"largest": most}},
+		"larger than there is":          {"5000", "5000", more, map[string]string{"largest": "5000"}},
+		"larger ones than there are":    {more, more, "5000", map[string]string{"largest": "5000"}},
+		"nothing that makes sense":      {more, "x", more + "0", map[string]string{"largest": "0"}},
+		"no sense in another order":     {"x", more, more, map[string]string{"largest": "0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -196,7 +196,7 @@ func TestWhatABeatTellsOfItsSettings(t *testing.T) {
 				want := had
 				if c.want != nil {
 					want = maps.Clone(c.want) // both worlds run at once
-					want["last"], want["disagreed"] = "1", "now"
+					want["last"], want["grace"], want["disagreed"] = "1", "0", "now"
 				}
 				require.Equal(t, want, w.Client.HGetAll(t.Context(), key).Val())
 			})

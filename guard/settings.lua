@@ -13,12 +13,13 @@ local function larger(a, b)
 end
 
 -- tell_grace(key, grace, at): an owner need not contend, so it tells the witness its GRACE when it
--- beats. If another stands there the fleet disagrees, and the next that listens finds it so. Where
--- nobody listens yet it writes nothing; its next beat does.
+-- beats. If another stands there the fleet disagrees, and whoever listens next finds it so: grace 0
+-- is nobody's, and the beat of another owner does not hide it. Where nobody listens yet it writes
+-- nothing; its next beat does.
 local function tell_grace(key, grace, at)
   local w = redis.pcall('HMGET', key, 'grace', 'largest')
   if w.err or not w[1] or w[1] == grace then return end -- what cannot be read is not overwritten
-  redis.pcall('HSET', key, 'grace', grace, 'disagreed', at, 'largest', larger(w[2], larger(w[1], grace)))
+  redis.pcall('HSET', key, 'grace', '0', 'disagreed', at, 'largest', larger(w[2], larger(w[1], grace)))
 end
 
 -- tell_gap(key, at): the servers of a Cluster refused an owner while its keys moved from one to the

@@ -362,7 +362,7 @@ func (m *model) tellGrace(n *instance) {
 		return
 	}
 	m.do(func(p redis.Pipeliner) {
-		p.HSet(m.ctx, m.Witness(), "grace", grace, "disagreed", m.server().UnixMilli(), "largest", max(grace, ms(w[0]), ms(w[1])))
+		p.HSet(m.ctx, m.Witness(), "grace", 0, "disagreed", m.server().UnixMilli(), "largest", max(grace, ms(w[0]), ms(w[1])))
 	})
 }
 

@@ -107,11 +107,11 @@ func ClusterOptions(o *redis.ClusterOptions) *redis.ClusterOptions {
 
 	c.MaxRedirects, c.ClusterStateReloadInterval = -1, reload
 	c.ReadOnly, c.RouteByLatency, c.RouteRandomly = false, false, false
+	newClient := o.NewClient
+	if newClient == nil {
+		newClient = redis.NewClient
+	}
 	c.NewClient = func(node *redis.Options) *redis.Client {
-		newClient := redis.NewClient
-		if o.NewClient != nil {
-			newClient = o.NewClient
-		}
 		client := newClient(node)
 		client.AddHook(quickLook{})
 		return client

@@ -1,5 +1,5 @@
 /* An exhaustive model of the mass-failure breaker: janitor/breaker.go, owners.go, registry/quickway.go, registry/fullscan.go,
- * guard/hold.lua, forget.lua. README.md says what is left out and assumed; check runs it.
+ * guard/hold.lua, forget.lua. docs/model.md says what is left out and assumed; check runs it.
  *
  * Question: can entries go while more than half of the owners fell silent within a TTL, and no hold
  * of reason mass_failure was raised for it?
@@ -8,11 +8,12 @@
  * Whether there is a reverse index, a roster, and who has entries, is chosen for each run.
  *
  * Each define takes one protection out, and then spin must find a wrong delete:
+ *   NO_BREAKER       owners are never counted
  *   FORGET_AT_ONCE   an owner without an index is taken off the roster as soon as it is silent
  *   NOBODY_MET       a new leader's first full scan tells the breaker nothing of whom it meets
  * These ask something else:
  *   NOTHING_SWEPT    an assertion that fails if anything is ever deleted (it must)
- *   OLD_LATER_SCANS  counts owners of no roster that no scan has met silent, too (see README.md)
+ *   OLD_LATER_SCANS  counts owners of no roster that no scan has met silent, too (see docs/model.md)
  */
 
 #ifndef OWNERS
@@ -89,7 +90,9 @@ inline permit() {
 	fi);
 	ok = 1;
 	if
+#ifndef NO_BREAKER
 	:: n >= 2 && 2 * n > all && hold == NEVER -> hold = 0; ok = 0
+#endif
 	:: else
 	fi;
 	n = 0; all = 0
@@ -111,9 +114,9 @@ inline believable() {
 	:: !beats[o] && !(silent[o] < TTL && !swept[o]) && (seen[o] == FALLEN || !roster_kept && seen[o] == ALIVE) -> all++
 	:: else
 	fi);
-	assert(!(n >= 2 && 2 * n > all && hold == NEVER));
+	assert(!(n >= 2 && 2 * n > all && hold == NEVER)); /* a delete of more than half, without a hold */
 #ifdef NOTHING_SWEPT
-	assert(false);
+	assert(false); /* a delete */
 #endif
 	n = 0; all = 0
 }
@@ -141,6 +144,7 @@ inline forget(i) {
 /* A new term: the roster is read, and each instance on it counts as alive a TTL ago. */
 inline begin() {
 	d_step {
+		printf("> a term begins\n");
 		EACH(seen[o] = (listed[o] -> ALIVE : UNKNOWN);
 		from[o] = (listed[o] -> TTL : 0);
 		fell[o] = 0; bare[o] = 0; later[o] = 0; clean[o] = 0; found[o] = 0; known[o] = 0);
@@ -157,6 +161,7 @@ inline stop() {
 /* The quick way, at a silent owner i of the roster. */
 inline quick(i) {
 	d_step {
+		printf("> the quick way comes to owner %d\n", i);
 #ifdef FORGET_AT_ONCE
 		ok = !(index_kept && entries[i]);
 #else
@@ -190,6 +195,7 @@ inline quick(i) {
 /* One page of the full scan. */
 inline walk() {
 	d_step {
+		printf("> the full scan comes to owner %d\n", page);
 		ok = 1;
 		if
 		:: entries[page] && !second ->
@@ -232,6 +238,7 @@ inline walk() {
 /* A tick of time. The leader looks more often than that. */
 inline advance() {
 	d_step {
+		printf("> a tick of time\n");
 		look();
 		EACH(if
 		:: !beats[o] && silent[o] < TTL -> silent[o]++
@@ -252,14 +259,17 @@ inline advance() {
 
 /* Owner i falls silent. */
 inline fall(i) {
-	d_step { beats[i] = 0; silent[i] = 0 }
+	d_step { printf("> owner %d falls silent\n", i); beats[i] = 0; silent[i] = 0 }
 }
 
 /* It comes back. It may have entries from before, or get some. */
 inline back(i) {
 	atomic {
 		beats[i] = 1; silent[i] = 0; swept[i] = 0; found[i] = 0; known[i] = 0; listed[i] = roster_kept; bare[i] = 0;
-		if :: entries[i] = 1 :: skip fi
+		if
+		:: entries[i] = 1; printf("> owner %d beats, and has entries\n", i)
+		:: printf("> owner %d beats\n", i)
+		fi
 	}
 }
 
@@ -267,7 +277,14 @@ byte i;
 
 init {
 	atomic {
-		if :: roster_kept = 1; if :: index_kept = 1 :: skip fi :: skip fi;
+		if
+		:: roster_kept = 1;
+			if
+			:: index_kept = 1; printf("> there are a roster and indexes\n")
+			:: printf("> there is a roster, and no index\n")
+			fi
+		:: printf("> there is no roster\n")
+		fi;
 		do
 		:: i < OWNERS -> back(i); i++
 		:: else -> i = 0; break
@@ -288,6 +305,7 @@ end:	do
 		}
 	:: begin()
 	:: page == IDLE && hold >= GRACE -> d_step {
+			printf("> a full scan begins\n");
 			look();
 			EACH(clean[o] = listed[o] && !beats[o]);
 			page = 0

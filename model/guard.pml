@@ -15,7 +15,7 @@
  *   NO_FENCE         the log takes a record below its newest
  *   NO_OPENING       a term writes no record when it begins
  *   ANY_OPENING      an opening of the same epoch counts as one's own, whoever wrote it
- *   LATE_OPENING     the opening does not look at the lease
+ *   LATE_OPENING     neither the draw nor the opening looks at the lease
  *   NO_REDRAW        a term goes on with an epoch that the log does not take
  *   SAME_DRAW        who draws again forgets what it has met in the log
  *   OWNER_NOT_ASKED  the guard does not look at the owner's heartbeat
@@ -69,7 +69,7 @@ byte sent[TERMS * BATCHES];  /* copies of its request that are on their way */
 bool looked[TERMS * BATCHES]; /* FATES_APART: the log had no record of it */
 
 /* What the assertions know besides. */
-byte current;                /* the token of the term that opened last */
+byte current;                /* the token of the term that opened last while it held the lease */
 byte unknown;                /* how many the log has that no process has counted yet */
 bool came_back;              /* the lease did */
 
@@ -122,9 +122,9 @@ inline opens(t, heard) {
 	if
 	:: !OPENER_HOLDS(t) -> answer = FENCED
 	:: OPENER_HOLDS(t) && OPENED_BEFORE(t) ->
-		current = (opener[epoch[t]] == t + 1 -> current : t + 1) /* it believes so */
+		current = (opener[epoch[t]] == t + 1 || lease != t + 1 -> current : t + 1) /* it believes so */
 	:: OPENER_HOLDS(t) && !OPENED_BEFORE(t) && id <= newest -> answer = KEPT /* STALE */
-	:: else -> newest = id; opener[epoch[t]] = t + 1; current = t + 1
+	:: else -> newest = id; opener[epoch[t]] = t + 1; current = (lease == t + 1 -> t + 1 : current)
 	fi;
 	if
 	:: !heard -> skip
@@ -134,7 +134,7 @@ inline opens(t, heard) {
 #ifdef NO_REDRAW
 		phase[t] = OPEN; current = t + 1
 #else
-		assert(!stale[t]); /* to draw once is enough */
+		assert(!stale[t]);                                /* lost progress: to draw once is enough */
 		stale[t] = 1;
 		met[t] = newest / N;
 		phase[t] = WON
@@ -182,14 +182,14 @@ inline arrives(t, b, heard) {
 #else
 			count = (entry == DEAD);
 #endif
-			assert(current == t + 1 || !count);       /* S1: no newer term has begun */
-			assert(!(count && (beats || entry == OTHER))); /* S1: it names the dead, who is silent */
-			assert(account[ACC(t, b)] != NEVER || !count); /* S3: it was counted as nothing */
-			assert(!(count && record[id]));
+			assert(current == t + 1 || !count);       /* a delete after a newer term has begun */
+			assert(!count || !beats);                 /* a wrong delete: its owner lives */
+			assert(!count || entry == DEAD);          /* a wrong delete: another owner has it */
+			assert(account[ACC(t, b)] != NEVER || !count); /* a wrong count: it was settled as nothing */
 			record[id] = 1 + count;
 			newest = (id > newest -> id : newest);
 			unknown = unknown + count;
-			assert(rights || !count);                 /* S3: what was recorded went */
+			assert(rights || !count);                 /* a wrong count: recorded, and still there */
 			if
 			:: count -> entry = GONE
 			:: else
@@ -200,10 +200,10 @@ inline arrives(t, b, heard) {
 	if
 	:: heard && answer == DONE && (account[ACC(t, b)] == ASKED || account[ACC(t, b)] == REFUSED) ->
 		account[ACC(t, b)] = COUNTED;
-		assert(count <= unknown);                         /* S3: counted once */
+		assert(count <= unknown);                         /* a wrong count: counted twice */
 		unknown = unknown - count
 	:: heard && answer == FENCED && account[ACC(t, b)] == ASKED ->
-		assert(lease != t + 1 || current != t + 1);       /* else the newest term ends for nothing */
+		assert(lease != t + 1 || current != t + 1);       /* lost progress: the newest term ends */
 		account[ACC(t, b)] = REFUSED;
 		over[t] = 1
 	:: heard && answer == KEPT && account[ACC(t, b)] == ASKED && rights -> account[ACC(t, b)] = REFUSED
@@ -219,7 +219,7 @@ inline fate(t, b) {
 	if
 	:: RECORDED(t, b) ->
 		account[ACC(t, b)] = COUNTED;
-		assert(RECORDED(t, b) - 1 <= unknown);
+		assert(RECORDED(t, b) - 1 <= unknown);            /* a wrong count: counted twice */
 		unknown = unknown - (RECORDED(t, b) - 1)
 #ifdef FATES_APART
 	:: !RECORDED(t, b) && lease == t + 1 -> looked[ACC(t, b)] = 1
@@ -231,11 +231,17 @@ inline fate(t, b) {
 	tidy(t, b)
 }
 
+inline unsettled(t, b) {
+	assert(RECORDED(t, b) < 2);                           /* a wrong count: settled as nothing */
+	looked[ACC(t, b)] = 0;
+	account[ACC(t, b)] = NEVER
+}
+
 /* What may happen to term t. */
 #define TERM(t) \
 	:: d_step { phase[t] == UNBORN && !lease -> \
 		printf("> term %d wins the lease\n", t); phase[t] = WON; lease = t + 1 } \
-	:: d_step { phase[t] == WON && lease == t + 1 && drawn < EPOCHS && met[t] < EPOCHS -> \
+	:: d_step { phase[t] == WON && OPENER_HOLDS(t) && drawn < EPOCHS && met[t] < EPOCHS -> \
 		printf("> term %d draws its epoch\n", t); draw(t) } \
 	:: d_step { phase[t] == DREW -> \
 		printf("> term %d opens\n", t); opens(t, 1) } \
@@ -264,7 +270,7 @@ inline fate(t, b) {
 #define APART(t, b) \
 	:: d_step { looked[ACC(t, b)] && lease != t + 1 -> \
 		printf("> term %d finds that its lease is gone, and closes batch %d\n", t, b); \
-		assert(RECORDED(t, b) < 2); looked[ACC(t, b)] = 0; account[ACC(t, b)] = NEVER }
+		unsettled(t, b) }
 #else
 #define APART(t, b)
 #endif

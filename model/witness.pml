@@ -8,20 +8,23 @@
  *
  * Owner 0: settings QUICK, may INFO, its process never ends. Owner 1: at each start one of two
  * settings, may INFO or may not. Both contend for the lease, which changes hands at any time. In
- * one run either the fleet disagrees (MIXED), or the server restarts, evicts, is full, moves. With
- * -DTOGETHER both happen in one run.
+ * one run either the fleet disagrees (-DMIXED=1: no other run), or the server restarts, evicts, is
+ * full, moves (-DMIXED=0). With -DTOGETHER both happen in one run.
  *
  * Each define takes one rule out. Then spin must find a wrong delete:
- *   NO_RUN_ID, NO_CONNECTIONS, NO_COMMANDS, NO_EVICTED_KEYS
- *                          this is not compared with what was recorded
- *   UNREADABLE_OVERWRITES  who may not INFO erases what was recorded
+ *   NO_RUN_ID              the run id is not compared with the recorded one
+ *   NO_CONNECTIONS         nor is the counter of connections
+ *   NO_COMMANDS            nor is the counter of commands
+ *   NO_EVICTED_KEYS        nor is evicted_keys
  *   UNREADABLE_PASSES      what may not be read, and was recorded, is no hold
- *   NO_GAP, NO_FUTURE      a tick too long ago, or in the future, is no hold
+ *   NO_GAP                 a tick too long ago is no hold
+ *   NO_FUTURE              a tick in the future is no hold
  *   NO_GRACE               a hold ends at once
  *   NO_SETTINGS            two settings are no hold
  *   OWN_GRACE_ONLY         a hold ends after the asker's own grace period
  *   FORGOTTEN_IN_HOLD      the time of a hold counts when two settings are forgotten
  *   BEATS_TELL_NOTHING     an owner's beat does not tell the witness its settings
+ *   BEATS_HIDE_BEATS       it does, but the next beat of another owner hides that
  *   TICK_WHEN_FULL         the tick is not refused when memory is full
  *   TICK_WHILE_MOVING      the tick is not refused while the slot moves
  *   NO_SELF_CHECK          a leader does not look for its own heartbeat
@@ -34,15 +37,16 @@
 #define QUICK 0
 #define SLOW 1
 #define NONE 2 /* no settings seen yet */
+#define TOLD 3 /* a GRACE that is nobody's: an owner of other settings has beaten */
 
-/* QUICK: interval 1, TTL 3. SLOW: interval 2, TTL 6. GAP = (TTL - interval) / 2, GRACE = TTL + 1. */
+/* QUICK: interval 1, TTL 3. SLOW: interval 3, TTL 9. GAP = (TTL - interval) / 2, GRACE = TTL + 1. */
 #define SETTINGS(i) ((i) == 1 && slow)
-#define INTERVAL(i) (SETTINGS(i) -> 2 : 1)
-#define TTL(i) (SETTINGS(i) -> 6 : 3)
-#define GAP(i) (SETTINGS(i) -> 2 : 1)
-#define GRACE(i) (SETTINGS(i) -> 7 : 4)
-#define MOST_GRACE 7
-#define MOST_GAP 2
+#define INTERVAL(i) (SETTINGS(i) -> 3 : 1)
+#define TTL(i) (SETTINGS(i) -> 9 : 3)
+#define GAP(i) (SETTINGS(i) -> 3 : 1)
+#define GRACE(i) (SETTINGS(i) -> 10 : 4)
+#define MOST_GRACE 10
+#define MOST_GAP 3
 #ifndef MEMORY
 #define MEMORY 1 /* witness.lua has 10 */
 #endif
@@ -107,7 +111,7 @@ bool known;               /* run id and counters are recorded */
 byte need, o;
 bool hold;
 
-#define GRACE_OF(s) ((s) == NONE -> 0 : ((s) == SLOW -> 7 : 4))
+#define GRACE_OF(s) ((s) >= NONE -> 0 : ((s) == SLOW -> 10 : 4))
 #define MAX(a, b) ((a) > (b) -> (a) : (b))
 #define MIN(a, b) ((a) < (b) -> (a) : (b))
 
@@ -148,7 +152,7 @@ inline compare(c) {
 	:: MAYINFO(c) ->
 		hold = !known || OTHER || CONNECTIONS || COMMANDS || EVICTED
 	:: else ->
-#if defined(UNREADABLE_OVERWRITES) || defined(UNREADABLE_PASSES)
+#ifdef UNREADABLE_PASSES
 		skip
 #else
 		hold = known
@@ -199,11 +203,7 @@ inline listen(c) {
 	if
 	:: MAYINFO(c) -> known = 1; other = 0; connections = 0; commands = 0; evicted = 0
 	:: else ->
-#ifdef UNREADABLE_OVERWRITES
-		known = 0; other = 0; connections = 0; commands = 0; evicted = 0
-#else
 		skip
-#endif
 	fi;
 	last = 0;
 	settle();
@@ -234,15 +234,18 @@ inline batch(c, v) {
 			:: SEEN(v) -> skip
 #endif
 			:: else ->
-				assert(!LIVES(v));
+				assert(!LIVES(v)); /* a wrong delete */
 #ifdef NOTHING_SWEPT
-				assert(false);
+				assert(false);     /* a delete */
 #endif
 			fi
 		fi;
 		need = 0
 	}
 }
+
+/* What is longer ago than every GAP in this run is long ago. */
+#define LAST_OLDER last = (last + 1 > (FLEET -> MOST_GAP : 1) -> MOST_GAP + 1 : last + 1)
 
 /* settings.lua: a beat tells the witness its GRACE if another stands there. */
 inline beat(i) {
@@ -251,7 +254,11 @@ inline beat(i) {
 	if
 	:: last_grace != NONE && last_grace != SETTINGS(i) ->
 		largest = MAX(MAX(largest, GRACE_OF(last_grace)), GRACE(i));
+#ifdef BEATS_HIDE_BEATS
 		last_grace = SETTINGS(i);
+#else
+		last_grace = TOLD;
+#endif
 		disagreed = 0
 	:: else
 	fi
@@ -296,7 +303,7 @@ inline advance(now) {
 		od;
 		o = 0;
 		OLDER(since, LONG);
-		OLDER(last, MOST_GAP + 1);
+		LAST_OLDER;
 		OLDER(disagreed, LONG);
 		if
 		:: !alive[1] && !BEATS(1) -> slow = 0; gone[1] = 0; age[1] = TTL(1)
@@ -311,14 +318,24 @@ inline advance(now) {
  * new witness. */
 #define READ (server == DOWN || known || last > MOST_GAP || since < 3)
 
+/* A run begins with no witness, or, so that traces are short, where owner 0 has ticked for long. */
 init {
 	atomic {
 		alive[0] = 1;
 		age[1] = TTL(1);
-		if :: mixed = 0 :: mixed = 1 fi;
 #ifdef TOGETHER
-		mixed = 1
+		mixed = 1;
+#elif defined(MIXED)
+		mixed = MIXED;
+#else
+		if :: mixed = 0 :: mixed = 1 fi;
 #endif
+		if
+		:: skip
+		:: printf("> owner 0 has ticked for long, as owner 0 and 1 beat\n");
+			alive[1] = 1; age[1] = 0;
+			last = 0; last_gap = QUICK; last_grace = QUICK; largest = 4; known = 1
+		fi
 	}
 end:	do
 	/* Owners. A process that ends leaves its heartbeat behind. */
@@ -358,7 +375,7 @@ end:	do
 			known && SERVER -> printf("> a replica is promoted\n");
 			other = 1;
 			counted_anew();
-			if :: OLDER(last, MOST_GAP + 1); printf("> it lacks the last tick\n") :: skip fi;
+			if :: LAST_OLDER; printf("> it lacks the last tick\n") :: skip fi;
 			if :: BEATS(0) -> gone[0] = 1; printf("> it lacks the heartbeat of owner 0\n") :: skip fi;
 			if :: BEATS(1) -> gone[1] = 1; printf("> it lacks the heartbeat of owner 1\n") :: skip fi
 		}
@@ -378,8 +395,14 @@ end:	do
 	:: atomic {
 			printf("> the clock jumps forward\n");
 			last = MOST_GAP + 1; future = 0; disagreed = LONG;
-			if :: vanish(0) :: skip fi;
-			if :: vanish(1) :: skip fi
+			if
+			:: vanish(0)
+			:: BEATS(0) -> printf("> the heartbeat of owner 0 outlasts that\n")
+			fi;
+			if
+			:: vanish(1)
+			:: BEATS(1) -> printf("> the heartbeat of owner 1 outlasts that\n")
+			fi
 		}
 	:: d_step { last <= MOST_GAP && !future ->
 		printf("> the clock jumps back\n"); future = 1; disagreed = (disagreed < LONG -> 0 : disagreed) }

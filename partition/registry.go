@@ -38,7 +38,7 @@ type Registry struct {
 // configuration.
 func NewRegistry(c registry.Config, partitions int) (*Registry, error) {
 	switch {
-	case partitions < 1 || partitions > guard.MostPartitions || partitions&(partitions-1) != 0:
+	case !possible(partitions):
 		return nil, fmt.Errorf("partition: %d partitions, must be a power of two from 1 to %d",
 			partitions, guard.MostPartitions)
 	case partitions > 1 && !c.Layout.OneSlot():

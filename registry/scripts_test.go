@@ -110,6 +110,11 @@ func TestOwnerScripts(t *testing.T) {
 			require.Equal(t, "settings", got.Reason)
 			require.Equal(t, o.Timing().Grace(), got.HeldFor)
 
+			require.NoError(t, o.c.HDel(t.Context(), o.keys.Witness(), "reason").Err())
+			o.run(beatScript, o.Timing().Grace().Milliseconds())
+			o.run(beatScript, quick.Grace().Milliseconds())
+			require.Equal(t, "settings", tick(quick).Reason, "a beat like the last tick does not hide the other")
+
 			require.NoError(t, o.c.Del(t.Context(), o.keys.Witness()).Err())
 			require.Equal(t, "gap", tick(quick).Reason)
 			large := newOwner(t, w, "large") // its boot tells

@@ -174,7 +174,7 @@ func TestOneNodeOfAClusterIsRefused(t *testing.T) {
 	server := redistest.Start(t, "--cluster-enabled", "yes")
 	p := start(t, on(server)...)
 	require.Equal(t, exitFailed, p.ends())
-	require.Contains(t, p.log.String(), "node of a Redis Cluster, which is not supported yet: "+server.Addr())
+	require.Contains(t, p.log.String(), "one node of a Redis Cluster; name the Cluster by two of its nodes")
 }
 
 func TestOneNodeOfAClusterIsRefusedWhenItTurnsUpLater(t *testing.T) {

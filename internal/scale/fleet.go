@@ -39,7 +39,7 @@ type Fleet struct {
 	RTT           time.Duration // of the network, default 0.2 ms
 
 	// A second, in the whole fleet.
-	Registrations float64 // of devices that come to another replica, which the former one releases
+	Registrations float64 // of devices that come to another replica; see moving
 	Lookups       float64
 	Records       float64 // of telemetry, spread over all masters
 }
@@ -97,12 +97,11 @@ func loads(p Prices, f Fleet) map[string]float64 {
 		kinds[checks]: r * parts / beat / tenth * checking(p, claims),
 		kinds[ticks]: parts*(ticking(p, true)/(gap/5)+others*ticking(p, false)/(gap/3*seldom(f))) +
 			parts*(p.trip(Script, 0)/renew+others*asking(p)/(2.5*renew)),
-		kinds[readings]: parts * (quickReading(p, r)*5 + fullReading(p, r)) / 6,
-		kinds[scans]:    n / page * p.trip(Entries, page) / f.Scan.Seconds(),
-		kinds[registrations]: f.Registrations * (p.trip(Register, 1) +
-			p.trip(Release, 1)),
-		kinds[lookups]: f.Lookups * p.trip(Lookup, 1),
-		kinds[records]: f.Records * p.us(Record, 1),
+		kinds[readings]:      parts * (quickReading(p, r)*5 + fullReading(p, r)) / 6,
+		kinds[scans]:         n / page * p.trip(Entries, page) / f.Scan.Seconds(),
+		kinds[registrations]: f.Registrations * (p.trip(Register, 1) + moving(p)),
+		kinds[lookups]:       f.Lookups * p.trip(Lookup, 1),
+		kinds[records]:       f.Records * p.us(Record, 1),
 	}
 	for what := range us {
 		us[what] /= 1e6
@@ -114,6 +113,10 @@ func loads(p Prices, f Fleet) map[string]float64 {
 func checking(p Prices, claims float64) float64 {
 	return math.Max(1, claims/batch)*p.trip(Check, 0) + claims*p.each(Check)
 }
+
+// moving is what a device's registration costs besides, when another replica held it: that one is
+// told, looks, and releases its own.
+func moving(p Prices) float64 { return p.us(Tell, 0) + p.trip(Check, 1) + p.trip(Release, 1) }
 
 // ticking is what a contender does with each tick.
 func ticking(p Prices, leads bool) float64 {

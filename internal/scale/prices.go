@@ -29,13 +29,14 @@ const (
 	Heal     = "heal"           // heal.lua, of entries that are lost
 	Check    = "check"          // HMGET of entries
 	Lookup   = "look-up"        // lookup.lua
+	Tell     = "PUBLISH"        // to the one that listens: a former owner
 	Exists   = "EXISTS"         // each: a heartbeat, many in one command
 	Left     = "PTTL"           // of a heartbeat, in a pipeline
 	Members  = "SSCAN"          // each: a member of a set
 	Entries  = "HSCAN"          // each: an entry of the registry
 	Evict    = "evict"          // guard.lua and evict.lua
 	Record   = "XADD"           // of a telemetry record, in a pipeline
-	Move     = "move to a node" // MIGRATE of a registry, each: an entry. Time, not CPU: it blocks
+	Move     = "move to a node" // MIGRATE of a registry, each: an entry; the CPU of both, since the one waits for the other
 )
 
 // What has a size, in bytes.
@@ -76,7 +77,7 @@ func ReadPrices(file string) (Prices, error) {
 		return p, fmt.Errorf("%s: %w", file, err)
 	}
 	for _, call := range []string{
-		Trip, Get, Script, Beat, Tick, Register, Release, Heal, Check, Lookup, Exists, Left, Members,
+		Trip, Get, Script, Beat, Tick, Register, Release, Heal, Check, Lookup, Tell, Exists, Left, Members,
 		Entries, Evict, Record, Move,
 	} {
 		if _, ok := p.Calls[call]; !ok {

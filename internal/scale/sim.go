@@ -205,7 +205,7 @@ func (s *sim) fleet() {
 	s.random(s.f.Registrations, func(now float64) {
 		p := s.rng.IntN(s.f.Partitions)
 		s.register(s.rng.IntN(s.f.Replicas), p, 1, now)
-		s.call(s.master(p), now, registrations, s.p.trip(Release, 1), callPatience)
+		s.call(s.master(p), now, registrations, moving(s.p), callPatience)
 	})
 	s.random(s.f.Lookups, func(now float64) {
 		s.call(s.rng.IntN(s.f.Masters), now, lookups, s.p.trip(Lookup, 1), callPatience)

@@ -1,0 +1,315 @@
+/* Owners: registry/owner.lua, boot.lua, beat.lua, register.lua, heal.lua, release.lua, goodbye.lua,
+ * table.go, dispute.go, reconcile.go. docs/model.md says what is left out; check runs it.
+ *
+ * Questions: is an entry ever taken from who has the device? Does an entry ever stand without a
+ * heartbeat behind it? And once faults end: is the device routable where it is, and is nothing of the
+ * dead left?
+ *
+ * One device. Life 0 and life 1 are two processes with the same instance id, life 1 is the newer one;
+ * life 2 is another owner. The device connects anew at any time, and its former socket stays half
+ * open. A life may be paused at any time: then it takes no steps, and its heartbeat may expire.
+ *
+ * Progress is asked for as a bounded safety property: from every state faults may end. Then each
+ * life does what is due, ROUNDS times, and the sweeps run once a round; and it is asserted that all is
+ * well. That finds a shortest trace, and needs no search for cycles under fairness.
+ *
+ * Each define takes one rule out. Then spin must find that an assertion fails:
+ *   NO_BOOT_TOKEN     a script does not look for a newer life of its instance id
+ *   NO_LIFE_FIRST     who writes an entry does not write the heartbeat in the same step
+ *   RELEASE_ANY       a release does not look whom the entry names
+ *   HEAL_ANY          a heal overwrites a foreign entry without evidence
+ *   OLD_EVIDENCE      evidence does not age
+ *   NO_HEAL           what Redis lost is not put back
+ *   NO_HANDING_BACK   what names an owner, and is not held by it, stays
+ *   NO_INDEX          a registration does not write the index
+ *   NO_FULL_SCAN      the sweeps look at the index only
+ */
+
+#ifndef ROUNDS
+#define ROUNDS 2
+#endif
+#define NOBODY 0
+#define ID(l) ((l) == 2 -> 2 : 1)
+#define L 3
+
+/* Redis. */
+byte entry;       /* the id that it names */
+byte beats[3];    /* by id: life + 1 whose token the heartbeat has; 0: there is none */
+bool indexed[3];  /* by id: the index has the device */
+
+/* The lives. */
+#define UNBORN 0
+#define RUNS 1
+#define ENDED 2
+byte life[L];
+#define REGISTERING 1
+#define HELD 2
+#define RELEASING 3
+byte claim[L];
+byte seen[L];     /* the foreign id that it has seen in the entry */
+bool proof[L];    /* and a frame came after that */
+bool late[L];     /* a registration of it was sent and may yet land */
+
+byte at = L;      /* the life that the device is connected to; L: none */
+bool index_lost, calm;
+
+/* Scratch; zero between steps. */
+byte l, round;
+bool back;
+
+#ifdef NO_BOOT_TOKEN
+#define NEWEST(l) 1
+#else
+#define NEWEST(l) (beats[ID(l)] <= l + 1)
+#endif
+
+/* A newer life has begun: it closes its sockets and ends. */
+inline ends(l) {
+	life[l] = ENDED; claim[l] = 0; seen[l] = 0; proof[l] = 0;
+	at = (at == l -> L : at)
+}
+
+inline writes(l) {
+#ifndef NO_LIFE_FIRST
+	beats[ID(l)] = l + 1;
+#endif
+	assert(beats[ID(l)]);                  /* an entry without a heartbeat */
+	entry = ID(l)
+}
+
+inline lands(l) {
+	if
+	:: NEWEST(l) ->
+		writes(l);
+#ifndef NO_INDEX
+		indexed[ID(l)] = 1
+#endif
+	:: else
+	fi
+}
+
+inline register(l) {
+	if
+	:: NEWEST(l) ->
+		lands(l);
+		claim[l] = HELD; seen[l] = 0; proof[l] = 0
+	:: else -> ends(l)
+	fi
+}
+
+/* A newer life has it, and its heartbeat is there. */
+#define NEWER_HAS(l) (at < L && at > l && ID(at) == ID(l) && claim[at] == HELD && beats[ID(l)] == at + 1)
+
+inline release(l) {
+	if
+	:: NEWEST(l) ->
+		if
+#ifdef RELEASE_ANY
+		:: entry != NOBODY ->
+#else
+		:: entry == ID(l) ->
+#endif
+			assert(entry == ID(l));            /* a wrong delete: it is another's */
+			assert(!NEWER_HAS(l));             /* a wrong delete: a newer life has it */
+			entry = NOBODY
+		:: else
+		fi;
+		indexed[ID(l)] = 0;
+		claim[l] = (late[l] -> RELEASING : 0)
+	:: else -> ends(l)
+	fi
+}
+
+inline heal(l) {
+	if
+	:: !NEWEST(l) -> ends(l)
+	:: NEWEST(l) ->
+		if
+		:: entry == NOBODY ->
+#ifdef NO_HEAL
+			skip
+#else
+			writes(l); indexed[ID(l)] = 1
+#endif
+		:: entry == ID(l) -> beats[ID(l)] = l + 1; indexed[ID(l)] = 1
+#ifdef HEAL_ANY
+		:: entry != NOBODY && entry != ID(l) ->
+#else
+		:: entry != NOBODY && entry != ID(l) && proof[l] && seen[l] == entry ->
+#endif
+			assert(at == l);                   /* theft: the device is elsewhere */
+			writes(l); indexed[ID(l)] = 1; seen[l] = 0; proof[l] = 0
+		:: else -> beats[ID(l)] = l + 1; seen[l] = entry; proof[l] = 0
+		fi
+	fi
+}
+
+/* What an older life left is handed back: found by the index, or by a scan of the registry. */
+inline hand_back(l) {
+#ifndef NO_HANDING_BACK
+	if
+	:: claim[l] == 0 && (indexed[ID(l)] || entry == ID(l)) -> release(l)
+	:: else
+	fi
+#else
+	skip
+#endif
+}
+
+inline beat(l) {
+	if
+	:: NEWEST(l) -> beats[ID(l)] = l + 1
+	:: else -> ends(l)
+	fi
+}
+
+/* The guard deletes what names an owner without a heartbeat: through the index, or by a full scan. */
+inline sweep(id) {
+	if
+	:: !beats[id] ->
+		if
+#ifndef NO_FULL_SCAN
+		:: entry == id && (indexed[id] || index_lost) -> entry = NOBODY
+#else
+		:: entry == id && indexed[id] -> entry = NOBODY
+#endif
+		:: else
+		fi;
+		indexed[id] = 0
+	:: else
+	fi
+}
+
+inline connect(l) {
+	at = l; claim[l] = REGISTERING;
+#ifndef OLD_EVIDENCE
+	proof[0] = 0; proof[1] = 0; proof[2] = 0;
+#endif
+	seen[l] = 0; proof[l] = 0
+}
+
+inline frame(l) {
+	proof[l] = (claim[l] == HELD && seen[l] && at == l)
+}
+
+/* All that is due of life l. */
+inline due(l) {
+	if
+	:: life[l] == RUNS ->
+		beat(l);
+		if
+		:: life[l] == RUNS && claim[l] == REGISTERING -> register(l)
+		:: life[l] == RUNS && claim[l] == RELEASING -> release(l)
+		:: life[l] == RUNS && claim[l] == HELD -> heal(l); frame(l); heal(l)
+		:: life[l] == RUNS && claim[l] == 0 -> hand_back(l)
+		:: else
+		fi
+	:: else
+	fi
+}
+
+/* What is on its way lands, half-open sockets are found out, the dead's heartbeats expire. */
+inline faults_end() {
+	l = 0;
+	do
+	:: l < L ->
+		if
+		:: late[l] -> lands(l); late[l] = 0
+		:: else
+		fi;
+		if
+		:: life[l] == RUNS && at != l && (claim[l] == HELD || claim[l] == REGISTERING) -> claim[l] = RELEASING; seen[l] = 0; proof[l] = 0
+		:: else
+		fi;
+		l++
+	:: else -> break
+	od;
+	l = 0;
+	beats[1] = ((life[0] == RUNS || life[1] == RUNS) -> beats[1] : 0);
+	beats[2] = (life[2] == RUNS -> beats[2] : 0);
+	/* of two that run the newer one beats last */
+	beats[1] = (life[1] == RUNS -> 2 : (life[0] == RUNS && beats[1] == 2 -> 0 : beats[1]))
+}
+
+/* Everything is forgotten behind it, so that all runs end in one state. */
+inline be_calm() {
+	faults_end();
+	do
+	:: round < ROUNDS ->
+		if
+		:: back -> due(2); due(1); due(0)
+		:: else -> due(0); due(1); due(2)
+		fi;
+		sweep(1); sweep(2);
+		round++
+	:: else -> break
+	od;
+	assert(at == L || entry == ID(at) && beats[ID(at)]); /* lost progress: not routable where it is */
+	assert(at < L || entry == NOBODY);     /* lost progress: an entry of the dead stays */
+	calm = 1; round = 0; back = 0; at = 0; entry = 0; index_lost = 0;
+	do
+	:: l < L ->
+		life[l] = 0; claim[l] = 0; seen[l] = 0; proof[l] = 0; late[l] = 0; beats[l] = 0; indexed[l] = 0;
+		l++
+	:: else -> break
+	od;
+	l = 0
+}
+
+#define LIFE(l) \
+	:: d_step { life[l] == UNBORN && (l != 1 || life[0] != UNBORN) && !(l == 0 && life[1] != UNBORN) -> \
+		printf("> life %d boots\n", l); life[l] = RUNS; beats[ID(l)] = l + 1 } \
+	:: d_step { life[l] == RUNS && (claim[l] == 0 || claim[l] == HELD) && at != l -> \
+		printf("> the device connects to life %d\n", l); connect(l) } \
+	:: d_step { life[l] == RUNS && claim[l] == REGISTERING -> \
+		printf("> life %d registers\n", l); register(l) } \
+	:: d_step { life[l] == RUNS && claim[l] == REGISTERING && !late[l] -> \
+		printf("> a registration of life %d is held up\n", l); late[l] = 1 } \
+	:: d_step { late[l] -> \
+		printf("> the registration of life %d lands\n", l); lands(l); late[l] = 0 } \
+	:: d_step { late[l] -> \
+		printf("> the registration of life %d is lost\n", l); late[l] = 0 } \
+	:: d_step { life[l] == RUNS && (claim[l] == HELD || claim[l] == REGISTERING) -> \
+		printf("> the socket at life %d closes\n", l); \
+		claim[l] = RELEASING; seen[l] = 0; proof[l] = 0; at = (at == l -> L : at) } \
+	:: d_step { life[l] == RUNS && claim[l] == RELEASING -> \
+		printf("> life %d releases\n", l); release(l) } \
+	:: d_step { life[l] == RUNS && claim[l] == HELD -> \
+		printf("> life %d checks its entry\n", l); heal(l) } \
+	:: d_step { life[l] == RUNS && claim[l] == HELD && seen[l] && at == l && !proof[l] -> \
+		printf("> a frame arrives at life %d\n", l); frame(l) } \
+	:: d_step { life[l] == RUNS && claim[l] == 0 -> \
+		printf("> life %d hands back what it does not hold\n", l); hand_back(l) } \
+	:: d_step { life[l] == RUNS -> \
+		printf("> life %d beats\n", l); beat(l) } \
+	:: d_step { life[l] == RUNS && claim[l] == 0 -> \
+		printf("> life %d says goodbye\n", l); \
+		beats[ID(l)] = (NEWEST(l) && beats[ID(l)] == l + 1 -> 0 : beats[ID(l)]); ends(l) } \
+	:: d_step { life[l] == RUNS -> printf("> life %d dies\n", l); ends(l) }
+
+#define OWNER(id) \
+	:: d_step { beats[id] -> printf("> the heartbeat of id %d expires\n", id); beats[id] = 0 } \
+	:: d_step { !beats[id] && (entry == id || indexed[id]) -> \
+		printf("> the leader sweeps id %d\n", id); sweep(id) }
+
+init {
+	do
+	:: !calm ->
+		if
+		LIFE(0)
+		LIFE(1)
+		LIFE(2)
+		OWNER(1)
+		OWNER(2)
+		:: d_step { entry != NOBODY -> printf("> Redis loses the entry\n"); entry = NOBODY }
+		:: d_step { indexed[1] || indexed[2] || entry != NOBODY ->
+			printf("> Redis loses all\n");
+			index_lost = 1; entry = NOBODY; indexed[1] = 0; indexed[2] = 0; beats[1] = 0; beats[2] = 0 }
+		:: d_step { indexed[1] -> printf("> Redis loses the index of id 1\n"); index_lost = 1; indexed[1] = 0 }
+		/* Faults end. */
+		:: d_step { printf("> faults end, life 0 is first\n"); be_calm() }
+		:: d_step { printf("> faults end, life 2 is first\n"); back = 1; be_calm() }
+		fi
+	:: calm -> break
+	od
+}

@@ -1,0 +1,243 @@
+// Package model has the models in Promela, and what keeps them and the code together: the traces
+// that spin finds where a rule is taken out of a model are replayed on the real scripts.
+package model_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// A trace is a file that model/check has written.
+type trace struct {
+	model, rule string
+	breaks      string // what breaks without the rule
+	figures     string
+	events      []string
+}
+
+// traces reads those of one model; "": of all.
+func traces(t *testing.T, model string) (all []trace) {
+	files, err := filepath.Glob("traces/*.txt")
+	require.NoError(t, err)
+	require.NotEmpty(t, files, "run make model")
+	for _, name := range files {
+		tr := trace{}
+		tr.model, tr.rule, _ = strings.Cut(strings.TrimSuffix(filepath.Base(name), ".txt"), "-")
+		if model != "" && tr.model != model {
+			continue
+		}
+		file, err := os.Open(name)
+		require.NoError(t, err)
+		for s := bufio.NewScanner(file); s.Scan(); {
+			head, isHead := strings.CutPrefix(s.Text(), "# ")
+			switch {
+			case !isHead:
+				tr.events = append(tr.events, s.Text())
+			case tr.breaks == "":
+				tr.breaks = head
+			default:
+				tr.figures = head
+			}
+		}
+		require.NoError(t, file.Close())
+		require.NotEmpty(t, tr.events, name)
+		all = append(all, tr)
+	}
+	return all
+}
+
+// A change takes a rule out of a script: old stands in it, and is replaced. allowFull: the script
+// may write where memory is full. keys: a script with so many keys gets one less.
+type change struct {
+	old, new  string
+	allowFull bool
+	keys      int
+}
+
+// inGo is a rule that is no script's: a replay shows only that the scripts bear what happens.
+var inGo = change{}
+
+// server is a Redis of a test's own, and changes scripts on their way there.
+type server struct {
+	*redis.Client // of somebody who may do all, and whose scripts are not changed
+	t             *testing.T
+	options       *redis.Options
+	change        change
+	changed       bool                // the change was made
+	refuse        func([]string) bool // what is answered TRYAGAIN, by keys
+}
+
+func newServer(t *testing.T) *server {
+	s := redistest.Start(t)
+	return &server{Client: s.Client(), t: t, options: s.Options()}
+}
+
+// begin empties the server for another replay.
+func (s *server) begin(c change) {
+	s.change, s.changed, s.refuse = c, false, nil
+	require.NoError(s.t, s.ConfigSet(s.t.Context(), "maxmemory", "0").Err())
+	require.NoError(s.t, s.FlushAll(s.t.Context()).Err())
+}
+
+// client returns one that may not run a command ("": it may run all), whose scripts are changed.
+func (s *server) client(not string) *redis.Client {
+	o := *s.options
+	if not != "" {
+		o.Username, o.Password = "not-"+not, "p"
+		err := s.Do(s.t.Context(), "ACL", "SETUSER", o.Username, "on", ">p", "~*", "&*", "+@all", "-"+not).Err()
+		require.NoError(s.t, err)
+	}
+	o.MaxRetries = -1
+	c := redis.NewClient(&o)
+	s.t.Cleanup(func() { require.NoError(s.t, c.Close()) })
+	c.AddHook(s)
+	return c
+}
+
+// answer is an error as the server answers it.
+type answer string
+
+func (a answer) Error() string { return string(a) }
+
+// RedisError marks it for go-redis.
+func (answer) RedisError() {}
+
+// DialHook is part of redis.Hook.
+func (s *server) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessPipelineHook is part of redis.Hook.
+func (s *server) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// ProcessHook is part of redis.Hook. It has every script sent with its text, and changes that.
+func (s *server) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		args := cmd.Args()
+		if cmd.Name() == "evalsha" {
+			cmd.SetErr(answer("NOSCRIPT the text is asked for"))
+			return cmd.Err()
+		}
+		if cmd.Name() != "eval" {
+			return next(ctx, cmd)
+		}
+		text, n := args[1].(string), args[2].(int)
+		if s.change.old != "" && strings.Contains(text, s.change.old) {
+			require.Equal(s.t, 1, strings.Count(text, s.change.old), s.change.old)
+			text, s.changed = strings.Replace(text, s.change.old, s.change.new, 1), true
+		}
+		if s.change.allowFull && strings.Contains(text, "function listen(") {
+			text, s.changed = "#!lua flags=allow-oom\n"+text, true
+		}
+		args[1] = text
+		keys := make([]string, n)
+		for i := range keys {
+			keys[i] = args[3+i].(string)
+		}
+		if n > 0 && n == s.change.keys {
+			keys, s.changed = keys[:n-1], true
+		}
+		if s.refuse != nil && s.refuse(keys) {
+			cmd.SetErr(answer("TRYAGAIN Multiple keys request during rehashing of slot"))
+			return cmd.Err()
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// script is one that is put together of the files of a package, as the code does it.
+func (s *server) script(names ...string) *redis.Script {
+	text := ""
+	for _, name := range names {
+		file, err := os.ReadFile(filepath.Join("..", filepath.FromSlash(name)+".lua"))
+		require.NoError(s.t, err)
+		text += string(file)
+	}
+	return redis.NewScript(text)
+}
+
+// older has all times be so much longer ago: what a server's clock does that goes on. The witness'
+// times are all that scripts compare with it.
+func (s *server) older(by time.Duration) {
+	ctx := s.t.Context()
+	keys, err := s.Keys(ctx, "*").Result()
+	require.NoError(s.t, err)
+	for _, key := range keys {
+		left, err := s.PTTL(ctx, key).Result()
+		require.NoError(s.t, err)
+		if left > 0 { // at nothing left the server deletes it
+			require.NoError(s.t, s.PExpire(ctx, key, max(0, left-by)).Err())
+		}
+	}
+	s.shift(-by, times...)
+}
+
+// times are those of the witness.
+var times = []string{"since", "last", "hold", "lost", "disagreed"}
+
+// shift moves times of the witness.
+func (s *server) shift(by time.Duration, fields ...string) {
+	ctx, witness := s.t.Context(), guard.Layout{}.Witness()
+	for _, field := range fields {
+		at, err := s.HGet(ctx, witness, field).Int64()
+		if errors.Is(err, redis.Nil) {
+			continue
+		}
+		require.NoError(s.t, err)
+		require.NoError(s.t, s.HSet(ctx, witness, field, at+by.Milliseconds()).Err())
+	}
+}
+
+// replays runs the traces of a model: nothing may break where the scripts are as they are, and
+// where a script loses the rule something must.
+func replays(t *testing.T, model string, changes map[string]change,
+	replay func(t *testing.T, s *server, tr trace) (broken []string),
+) {
+	s := newServer(t)
+	all := traces(t, model)
+	for _, tr := range all {
+		c, known := changes[tr.rule]
+		require.True(t, known, "how does a script lose %s?", tr.rule)
+		t.Run(tr.rule, func(t *testing.T) {
+			s.t = t
+			s.begin(change{})
+			require.Empty(t, replay(t, s, tr), "the scripts as they are")
+			if c == inGo {
+				return
+			}
+			s.begin(c)
+			broken := replay(t, s, tr)
+			require.True(t, s.changed, "no script has %q", c.old)
+			require.NotEmpty(t, broken, "the scripts without the rule")
+		})
+	}
+	require.Len(t, changes, len(all), "rules that the model has no trace of")
+}
+
+// match reads an event by a format; it fails if that is not all of it.
+func match(event, format string, args ...any) bool {
+	n, err := fmt.Sscanf(event, format, args...)
+	return err == nil && n == len(args) && fmt.Sprintf(format, values(args)...) == event
+}
+
+func values(args []any) (all []any) {
+	for _, arg := range args {
+		all = append(all, *arg.(*int))
+	}
+	return all
+}
