@@ -106,7 +106,7 @@ func (d *due) why(p *janitor.Pass, c counts, silent bool) string {
 		return dueTerm
 	case !d.finished:
 		return dueUnfinished
-	case false:
+	case !d.hold.Equal(p.LastHold()):
 		return dueHold
 	case c.known && c.told != d.told:
 		return dueIndexWrong
