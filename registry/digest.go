@@ -161,6 +161,12 @@ func (t *table) checkTenth(turn int) {
 // readScanned reads what the newest full scan met of this owner. What cannot be read vouches for
 // nothing.
 func (r *Registry) readScanned(ctx context.Context) {
+	r.mu.Lock()
+	idle := r.table.count[standing] == 0
+	r.mu.Unlock()
+	if idle { // there is nothing to vouch for
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, min(r.cfg.HeartbeatInterval/2, 2*time.Second))
 	defer cancel()
 	key := r.keys.Scanned(r.id)
