@@ -22,8 +22,8 @@ const (
 	// oftenMost is up to how many replicas each reads a roster once a GAP; more read it more seldom, so
 	// that all together cost the same.
 	oftenMost = 25
-	// asked is how many heartbeats one pipeline asks for.
-	asked = 500
+	// page is how many ids a page of the roster has, asked how many heartbeats are asked for at once.
+	page, asked = 1000, 500
 )
 
 // seats are who contends for which partition, and which leases are given up.
@@ -101,10 +101,16 @@ func (s *seats) keep(ctx context.Context, resign func(ctx context.Context, which
 func (s *seats) living(ctx context.Context, of guard.Layout) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.gap)
 	defer cancel()
-	roster, err := s.client.SMembers(ctx, of.Roster()).Result()
-	if err != nil {
+	var roster []string
+	ids := s.client.SScan(ctx, of.Roster(), 0, "", page).Iterator()
+	for ids.Next(ctx) {
+		roster = append(roster, ids.Val())
+	}
+	if err := ids.Err(); err != nil {
 		return nil, err
 	}
+	slices.Sort(roster) // a scan may name one twice
+	roster = slices.Compact(roster)
 	var living []string
 	for ids := range slices.Chunk(roster, asked) {
 		keys := make([]string, len(ids))
