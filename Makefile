@@ -101,7 +101,7 @@ fuzz: ## Fuzz each decoder for FUZZTIME (20s)
 		go test -run '^$$' -fuzz "^$${func#func }\$$" -fuzztime $(or $(FUZZTIME),20s) "$$(dirname "$$file")" || exit 1; \
 	done
 
-model: ## Search all states of a model of guard, witness and breaker for a wrong delete (needs spin and gcc: Debian packages of these names)
+model: ## Search all states of the models, as they are and without each of their rules (needs gcc; finds or fetches spin)
 	@model/check
 
 lint: ## Check format, vet, staticcheck, documentation, modules, file sizes, width of comments
