@@ -21,7 +21,7 @@ const (
 	contenders = 3
 	// oftenMost is up to how many replicas each reads a roster once a GAP; more read it more seldom, so
 	// that all together cost the same.
-	oftenMost = 100
+	oftenMost = 25
 	// asked is how many heartbeats one pipeline asks for.
 	asked = 500
 )
@@ -107,9 +107,21 @@ func (s *seats) living(ctx context.Context, of guard.Layout) ([]string, error) {
 	}
 	var living []string
 	for ids := range slices.Chunk(roster, asked) {
+		keys := make([]string, len(ids))
+		for i, id := range ids {
+			keys[i] = of.Heartbeat(id)
+		}
+		n, err := s.client.Exists(ctx, keys...).Result()
+		if err != nil {
+			return nil, err
+		}
+		if int(n) == len(ids) { // as nearly always
+			living = append(living, ids...)
+			continue
+		}
 		cmds, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
-			for _, id := range ids {
-				p.Exists(ctx, of.Heartbeat(id))
+			for _, key := range keys {
+				p.Exists(ctx, key)
 			}
 			return nil
 		})
