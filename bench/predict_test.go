@@ -27,7 +27,11 @@ func predict(r *rig) {
 	r.section("The simulation beside a real Cluster")
 	p := r.priceList()
 	cluster := r.onCluster()
-	for _, partitions := range []int{1, 16} {
+	numbers := []int{1, 16}
+	if *sizeFlag == smoke {
+		numbers = []int{4}
+	}
+	for _, partitions := range numbers {
 		m := &modelled{rig: cluster, prices: p, f: scale.Fleet{
 			Replicas: min(20, r.replicas), Partitions: partitions, Masters: 3,
 			Interval: seenTiming.Interval, LeaseTTL: 3 * time.Second, Scan: time.Second, RTT: 50 * time.Microsecond,
@@ -183,8 +187,8 @@ func (m *modelled) quiet() (reckoned, measured cost) {
 	return m.reckon(m.f, scale.Scenario{}, real)
 }
 
-// going has something done to devices, so many times a second; 0: by eight at a time, as fast as they
-// can. It returns how often it was done a second.
+// going has something done to devices, so many times a second; 0: by eight at a time, as fast as
+// they can. It returns how often it was done a second.
 func (m *modelled) going(rate float64, do func(device int)) (c cost, each float64) {
 	var done atomic.Int64
 	c = m.measure(1, func() {

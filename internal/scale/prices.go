@@ -1,14 +1,14 @@
 // Package scale reckons what a fleet costs its Redis servers. It plays a fleet through in virtual
-// time: each master is a queue that serves one call after the other, and each call takes what it was
-// measured to take. `make bench ARGS="-only=prices"` measures the prices on a real server, and
+// time: each master is a queue that serves one call after the other, and each call takes what it
+// was measured to take. `make bench ARGS="-only=prices"` measures the prices on a real server, and
 // `make bench ARGS="-only=predict"` compares what is reckoned here with a real, small Cluster.
 //
 //	prices, err := scale.ReadPrices("docs/prices.json")
 //	fleet := scale.Fleet{Devices: 1e6, Replicas: 100}.WithDefaults(prices)
 //	steady := scale.Simulate(prices, fleet, scale.Scenario{For: time.Minute})
 //
-// What is not in it: the network's bandwidth, forks to save a snapshot, replication, the Cluster's own
-// gossip, and calls that fail and are tried again.
+// What is not in it: the network's bandwidth, forks to save a snapshot, replication, the Cluster's
+// own gossip, and calls that fail and are tried again.
 package scale
 
 import (

@@ -234,8 +234,8 @@ func (s *sim) random(rate float64, do func(now float64)) {
 	}
 }
 
-// beat is one replica's in all partitions of a master, in one pipeline, and the comparison of a tenth
-// of its claims there.
+// beat is one replica's in all partitions of a master, in one pipeline, and the comparison of a
+// tenth of its claims there.
 func (s *sim) beat(m int, now float64) {
 	parts := s.parts(m)
 	trips := parts
