@@ -9,6 +9,7 @@ with_redis = REDIS_SERVER=$$(scripts/redis) && export REDIS_SERVER &&
 with_servers = $(with_redis) FERRET_SERVER=$$(scripts/ferret) && export FERRET_SERVER && \
 	POSTGRES_BIN=$$(scripts/postgres) && export POSTGRES_BIN &&
 chaos = $(with_servers) ROLLCALL_REPORT=$(CURDIR)/.cache/chaos/$@
+chaos_suites = ./chaos/ ./chaos/orphans/ ./chaos/availability/ ./chaos/cluster/
 long_chaos = ^TestEverythingAt
 # A model in one goroutine: the race detector would only make it slow.
 search = ^TestSearch$$
@@ -17,7 +18,7 @@ every_alert = ^TestEveryAlertFiresAlone$$
 tool = tool -modfile=$(CURDIR)/tools/go.mod
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo cleanup-demo availability fleet alerts image test test-colyseus mixed chaos chaos-short chaos-soak chaos-mutants mutate search model bench bench-micro fuzz lint redis
+.PHONY: help run demo cleanup-demo availability fleet alerts image test test-colyseus mixed chaos chaos-short chaos-soak chaos-mutants mutate search model bench scale bench-micro fuzz lint redis
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -65,16 +66,16 @@ mixed: ## Run replicas of the last release beside those of this checkout, on one
 		scripts/test . -race -tags mixed -timeout 8m ./test/mixed/; }
 
 chaos: ## Break things for about half an hour: every row of the matrix, then everything at random
-	@$(chaos) ROLLCALL_DURATION=$(or $(DURATION),10m) go test -race -count=1 -v -timeout 60m -p 1 ./chaos/ ./chaos/orphans/ ./chaos/availability/
+	@$(chaos) ROLLCALL_DURATION=$(or $(DURATION),10m) go test -race -count=1 -v -timeout 60m -p 1 $(chaos_suites)
 
 chaos-short: ## Break things for a minute: the rows of the matrix that are part of test
-	@$(chaos) go test -race -count=1 -v -short -timeout 5m -run '^TestMatrix$$' -p 1 ./chaos/ ./chaos/orphans/ ./chaos/availability/
+	@$(chaos) go test -race -count=1 -v -short -timeout 5m -run '^TestMatrix$$' -p 1 $(chaos_suites)
 
 chaos-soak: ## Break everything at random for DURATION (15m)
 	@$(chaos) ROLLCALL_DURATION=$(or $(DURATION),15m) go test -race -count=1 -v -timeout 24h -run '^TestEverythingAtRandom$$' -p 1 ./chaos/ ./chaos/availability/
 
 chaos-mutants: ## Weaken the guarded code in each of the known ways; passes if the suite catches every one
-	@$(chaos) go test -count=1 -v -tags mutants -timeout 90m -run '^Test(Search)?Mutants$$' -p 1 ./chaos/ ./chaos/orphans/ ./chaos/availability/
+	@$(chaos) go test -count=1 -v -tags mutants -timeout 90m -run '^Test(Search)?Mutants$$' -p 1 $(chaos_suites)
 
 mutate: ## Change N (100) places of the core at random, print what no test notices (SEED=7 ONLY=registry ARGS=-h)
 	@$(with_redis) go -C tools build -o $(CURDIR)/.cache/mutate ./mutate && \
@@ -88,6 +89,9 @@ bench: ## Measure floor, peers and ours side by side, into docs/ (ARGS="-size=sm
 	@$(with_redis) export REDIS8_SERVER=$$(scripts/redis 8) VALKEY_SERVER=$$(scripts/redis valkey) \
 		POSTGRES_BIN=$$(scripts/postgres) && \
 		go test -count=1 -v -timeout 3h -run '^TestMeasure$$' ./bench/ -args -size=default $(or $(ARGS),-out=$(CURDIR)/docs)
+
+scale: ## Play a fleet of any size through in virtual time, by measured prices (ARGS="-devices=100000000 -replicas=10000")
+	@go run ./bench/scale $(ARGS)
 
 bench-micro: ## Run Go's benchmarks, for benchstat (COUNT=1)
 	@$(with_redis) go test -run '^$$' -bench . -benchmem -count $(or $(COUNT),1) -timeout 30m ./...

@@ -3,9 +3,11 @@ package bench
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -21,7 +23,7 @@ type cost struct {
 	commands int64
 	// by command, dearest first; what a script calls is counted a second time under its own name
 	calls   []call
-	longest time.Duration // of a single call
+	longest time.Duration // of a single call; 0 on a Cluster
 	which   string        // command that was
 	heap    int64         // bytes on our heap over idle, at most; 0: not measured
 	heard   latencies     // of a neighbour, if there was one
@@ -46,10 +48,12 @@ var own = map[string]bool{"info": true, "config|resetstat": true, "config|set": 
 // neighbours are the commands of the neighbour.
 var neighbours = map[string]bool{"get": true, "set": true}
 
-// info asks for sections of INFO.
-func (r *rig) info(sections ...string) map[string]string {
-	text, err := r.rdb.Info(r.t.Context(), sections...).Result()
-	require.NoError(r.t, err)
+// info asks the first server for sections of INFO.
+func (r *rig) info(sections ...string) map[string]string { return infoOf(r.t, r.nodes[0], sections...) }
+
+func infoOf(t *testing.T, node *redis.Client, sections ...string) map[string]string {
+	text, err := node.Info(t.Context(), sections...).Result()
+	require.NoError(t, err)
 	m := map[string]string{}
 	for line := range strings.Lines(text) {
 		if k, v, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
@@ -59,19 +63,25 @@ func (r *rig) info(sections ...string) map[string]string {
 	return m
 }
 
-func (r *rig) usage() usage {
-	m := r.info("cpu", "stats")
-	seconds := number(m["used_cpu_user"]) + number(m["used_cpu_sys"])
-	return usage{
-		cpu: time.Duration(seconds * float64(time.Second)),
-		in:  int64(number(m["total_net_input_bytes"])), out: int64(number(m["total_net_output_bytes"])),
-		commands: int64(number(m["total_commands_processed"])),
+// usage is what all servers have used.
+func (r *rig) usage() (u usage) {
+	for _, n := range r.nodes {
+		m := infoOf(r.t, n, "cpu", "stats")
+		seconds := number(m["used_cpu_user"]) + number(m["used_cpu_sys"])
+		u.cpu += time.Duration(seconds * float64(time.Second))
+		u.in += int64(number(m["total_net_input_bytes"]))
+		u.out += int64(number(m["total_net_output_bytes"]))
+		u.commands += int64(number(m["total_commands_processed"]))
 	}
+	return u
 }
 
 // resetStat sets the server's statistics back, and keeps the witness from taking that for a
-// restart.
+// restart. Those of a Cluster are left: its witness is on one of them.
 func (r *rig) resetStat() {
+	if len(r.nodes) > 1 {
+		return
+	}
 	_, err := r.rdb.TxPipelined(r.t.Context(), func(p redis.Pipeliner) error {
 		p.ConfigResetStat(r.t.Context())
 		p.HDel(r.t.Context(), r.keys.Witness(), "connections", "commands")
@@ -87,6 +97,7 @@ func (r *rig) measure(n int, work func()) cost {
 	if r.listening {
 		stop = r.neighbourly()
 	}
+	called := r.calls()
 	before, begun := r.usage(), time.Now()
 	r.from = begun
 	work()
@@ -97,7 +108,10 @@ func (r *rig) measure(n int, work func()) cost {
 		cpu: max(0, after.cpu-before.cpu-time.Duration(r.idle*float64(wall))),
 		in:  after.in - before.in, out: after.out - before.out, commands: after.commands - before.commands,
 	}
-	c.calls = r.calls()
+	c.calls = since(called, r.calls())
+	if len(r.nodes) > 1 {
+		return c
+	}
 	for k, v := range r.info("latencystats") {
 		name := strings.TrimPrefix(k, "latency_percentiles_usec_")
 		_, p100, _ := strings.Cut(v, "p100=")
@@ -108,25 +122,41 @@ func (r *rig) measure(n int, work func()) cost {
 	return c
 }
 
-// calls reads what each command has taken since the last reset.
+// calls reads what each command has taken since the last reset, in no order.
 func (r *rig) calls() []call {
-	var list []call
-	for k, v := range r.info("commandstats") {
-		name := strings.TrimPrefix(k, "cmdstat_")
-		if own[name] {
-			continue
+	all := map[string]call{}
+	for _, n := range r.nodes {
+		for k, v := range infoOf(r.t, n, "commandstats") {
+			one := all[k]
+			one.name = strings.TrimPrefix(k, "cmdstat_")
+			if own[one.name] {
+				continue
+			}
+			for field := range strings.SplitSeq(v, ",") {
+				switch key, value, _ := strings.Cut(field, "="); key {
+				case "calls":
+					one.count += int64(number(value))
+				case "usec":
+					one.spent += time.Duration(number(value) * 1000)
+				}
+			}
+			all[k] = one
 		}
-		var c call
-		for field := range strings.SplitSeq(v, ",") {
-			switch key, value, _ := strings.Cut(field, "="); key {
-			case "calls":
-				c.count = int64(number(value))
-			case "usec":
-				c.spent = time.Duration(number(value) * 1000)
+	}
+	return slices.Collect(maps.Values(all))
+}
+
+// since is what calls have taken since before, dearest first.
+func since(before, now []call) (list []call) {
+	for _, one := range now {
+		for _, was := range before {
+			if was.name == one.name {
+				one.count, one.spent = one.count-was.count, one.spent-was.spent
 			}
 		}
-		c.name = name
-		list = append(list, c)
+		if one.count > 0 {
+			list = append(list, one)
+		}
 	}
 	slices.SortFunc(list, func(a, b call) int { return cmp.Or(cmp.Compare(b.spent, a.spent), cmp.Compare(a.name, b.name)) })
 	return list

@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// paper is what a run writes: a page of tables and the plots beside it.
+// paper is what a run writes: a page of tables, and plots and prices beside it.
 type paper struct {
 	began   time.Time
 	server  string // that all was measured on, unless a table says otherwise
 	body    strings.Builder
 	targets []target
-	plots   map[string]string // by file name
+	files   map[string]string // that stand beside the page, by name
 }
 
 // target is what was promised, and what came out.
@@ -27,14 +27,14 @@ type target struct {
 	verdict         string
 }
 
-func newPaper() *paper { return &paper{began: time.Now().UTC(), plots: map[string]string{}} }
+func newPaper() *paper { return &paper{began: time.Now().UTC(), files: map[string]string{}} }
 
 // append takes over what stands on another paper.
 func (p *paper) append(o *paper) {
 	p.server = cmp.Or(p.server, o.server)
 	p.body.WriteString(o.body.String())
 	p.targets = append(p.targets, o.targets...)
-	maps.Copy(p.plots, o.plots)
+	maps.Copy(p.files, o.files)
 }
 
 func (p *paper) section(title string) { fmt.Fprintf(&p.body, "\n## %s\n", title) }
@@ -55,7 +55,7 @@ func (p *paper) table(head []string, rows [][]string) {
 
 // plot puts a picture here.
 func (p *paper) plot(name, title, svg string) {
-	p.plots[name+".svg"] = svg
+	p.files[name+".svg"] = svg
 	fmt.Fprintf(&p.body, "\n![%s](%s.svg)\n", title, name)
 }
 
@@ -128,8 +128,8 @@ func (p *paper) write(folder string) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
 	}
-	for name, svg := range p.plots {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(svg), 0o644); err != nil {
+	for name, text := range p.files {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644); err != nil {
 			return err
 		}
 	}

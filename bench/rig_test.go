@@ -34,12 +34,15 @@ const (
 type rig struct {
 	size
 	*paper
-	t    *testing.T
-	srv  *redistest.Server
-	rdb  *redis.Client // what fills, what looks, and what floors and peers go through
-	keys registry.Layout
-	from time.Time // when what a neighbour is to notice began, if not with the measuring
-	idle float64   // share of a core that the server takes while nobody asks it for anything
+	t     *testing.T
+	srv   *redistest.Server     // nil on a Cluster
+	rdb   redis.UniversalClient // what fills, what looks, and what floors and peers go through
+	keys  registry.Layout
+	nodes []*redis.Client // each server by itself
+	// connect makes the two clients of a replica.
+	connect func() (client, control redis.UniversalClient)
+	from    time.Time // when what a neighbour is to notice began, if not with the measuring
+	idle    float64   // share of a core that the server takes while nobody asks it for anything
 
 	listening bool // a neighbour is there while something is measured
 	elsewhere bool // and has priority, and the server too
@@ -55,9 +58,34 @@ func newRig(t *testing.T, s size, p *paper) *rig {
 }
 
 func onServer(t *testing.T, s size, p *paper, srv *redistest.Server) *rig {
-	r := &rig{size: s, paper: p, t: t, srv: srv, rdb: patient(t, srv)}
+	rdb := patient(t, srv)
+	r := &rig{
+		size: s, paper: p, t: t, srv: srv, rdb: rdb, nodes: []*redis.Client{rdb},
+		connect: func() (client, control redis.UniversalClient) {
+			return redis.NewClient(srv.Options()), redis.NewClient(lease.Options(srv.Options()))
+		},
+	}
 	r.settleIdle()
 	return r
+}
+
+// onCluster is a rig on a Redis Cluster of three masters, which has all keys in one slot.
+func (r *rig) onCluster() *rig {
+	cluster := redistest.StartCluster(r.t, 3, 0)
+	c := &rig{
+		size: r.size, paper: r.paper, t: r.t, rdb: cluster.Client(), keys: registry.Layout{Prefix: "{rollcall}:"},
+		connect: func() (client, control redis.UniversalClient) {
+			o := lease.ClusterOptions(cluster.Options())
+			load := *o
+			load.PoolSize = 20
+			return redis.NewClusterClient(&load), redis.NewClusterClient(o)
+		},
+	}
+	for _, n := range cluster.Nodes {
+		c.nodes = append(c.nodes, n.Client())
+	}
+	c.settleIdle()
+	return c
 }
 
 // server is the make and version of the rig's.
@@ -92,10 +120,11 @@ func (r *rig) settleIdle() {
 
 // clear forgets everything, at once.
 func (r *rig) clear() {
-	// quick; what it frees is waited for:
-	require.NoError(r.t, r.rdb.FlushAllAsync(r.t.Context()).Err())
-	for r.info("memory")["lazyfree_pending_objects"] != "0" {
-		wait.For(r.t.Context(), time.Millisecond)
+	for _, n := range r.nodes { // quick; what it frees is waited for:
+		require.NoError(r.t, n.FlushAllAsync(r.t.Context()).Err())
+		for infoOf(r.t, n, "memory")["lazyfree_pending_objects"] != "0" {
+			wait.For(r.t.Context(), time.Millisecond)
+		}
 	}
 }
 
@@ -203,8 +232,7 @@ func (r *rig) replica(id string, change func(*registry.Config, *janitor.Config))
 }
 
 func (r *rig) start(id string, change func(*registry.Config, *janitor.Config), waited bool) *replica {
-	o := r.srv.Options()
-	client, control := redis.NewClient(o), redis.NewClient(lease.Options(o))
+	client, control := r.connect()
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
 	rc := registry.Config{Client: client, Control: control, Instance: id, Layout: r.keys, Drain: time.Millisecond, Logger: quiet}
 	jc := janitor.Config{Client: client, Control: control, Interval: time.Hour, RedisShare: 1, Logger: quiet}

@@ -68,11 +68,11 @@ type compiled struct {
 	files   map[string][]string // by the path of the package
 }
 
-// build compiles packages as the suite does.
+// build compiles packages as BuildIngest does, so that what one has compiled the other finds.
 func build(t *testing.T, packages []string) *compiled {
 	t.Helper()
 	list := exec.CommandContext(t.Context(), "go", append([]string{
-		"list", "-export", "-deps", "-tags", "failpoints",
+		"list", "-export", "-deps", "-race", "-tags", "failpoints",
 		"-f", "{{.ImportPath}}\t{{.Export}}\t{{range .GoFiles}}{{.}} {{end}}",
 	}, packages...)...)
 	list.Dir, list.Stderr = "..", os.Stderr

@@ -8,6 +8,8 @@ import "strings"
 // the registry, must use the same one.
 type Layout struct {
 	Prefix string
+
+	whole string // of a partition: the prefix of the layout that was divided
 }
 
 // OneSlot tells whether all keys are in one slot of a Redis Cluster: Prefix has a hash tag, such as
@@ -27,6 +29,10 @@ func (l Layout) Heartbeat(instance string) string { return l.Prefix + "instance:
 // Devices is the reverse index of an instance: the set of IMEIs that it registered.
 func (l Layout) Devices(instance string) string { return l.Prefix + "instance:devices:" + instance }
 
+// Scanned says what the last full scan met of an instance: how many entries, and a digest of them.
+// It expires.
+func (l Layout) Scanned(instance string) string { return l.Prefix + "instance:scanned:" + instance }
+
 // Roster is the set of instances that have registered and are not yet swept.
 func (l Layout) Roster() string { return l.Prefix + "instances:roster" }
 
@@ -36,17 +42,17 @@ func (l Layout) Lease() string { return l.Prefix + "janitor:leader" }
 // Witness is the hash that records how long Redis has been listened to without a gap.
 func (l Layout) Witness() string { return l.Prefix + "janitor:witness" }
 
-// Paused is the string that holds every leader while it exists.
-func (l Layout) Paused() string { return l.Prefix + "janitor:paused" }
+// Paused is the string that holds every leader, of each partition, while it exists.
+func (l Layout) Paused() string { return l.undivided() + "janitor:paused" }
 
 // Log is the eviction log, the stream of guarded batches, one record each.
 func (l Layout) Log() string { return l.Prefix + "janitor:log" }
 
 // About is what a replica says of itself, for people: version, address, settings. It expires.
-func (l Layout) About(instance string) string { return l.Prefix + "instance:about:" + instance }
+func (l Layout) About(instance string) string { return l.undivided() + "instance:about:" + instance }
 
 // Timeline is the stream of what happened that the eviction log does not have, for people.
-func (l Layout) Timeline() string { return l.Prefix + "janitor:timeline" }
+func (l Layout) Timeline() string { return l.undivided() + "janitor:timeline" }
 
 // Never is a key that nobody writes. What names it is refused while the slot of all keys moves from
 // one server of a Redis Cluster to another.

@@ -1,5 +1,5 @@
--- settings.lua: replicas whose GRACE differs find that out, and the largest counts. Not a script of
--- its own: beat.lua, boot.lua and witness.lua stand behind it.
+-- settings.lua: what owners tell the witness, and whether replicas' GRACE differs: the largest
+-- counts. Not a script of its own: beat.lua, boot.lua and witness.lua stand behind it.
 
 -- What is larger than two days is no setting of ours.
 local most = 172800000
@@ -20,4 +20,12 @@ local function tell_grace(key, grace, at)
   local w = redis.pcall('HMGET', key, 'grace', 'largest')
   if w.err or not w[1] or w[1] == grace then return end -- what cannot be read is not overwritten
   redis.pcall('HSET', key, 'grace', '0', 'disagreed', at, 'largest', larger(w[2], larger(w[1], grace)))
+end
+
+-- tell_gap(key, at): the servers of a Cluster refused an owner while its keys moved from one to the
+-- other. Whoever listens should have been refused too, but one of an older version, or of keys that
+-- were all on one side, was not. So the owner itself says that its silence was no evidence.
+local function tell_gap(key, at)
+  if redis.pcall('HEXISTS', key, 'last') ~= 1 then return end -- nobody listens yet
+  redis.pcall('HSET', key, 'since', at, 'hold', at, 'reason', 'gap', 'lost', at)
 end

@@ -28,6 +28,7 @@
 --                  Owners check what they hold when it changes
 --   mass_failure   the last hold of reason "mass_failure"
 --   evicted_total  entries evicted, ever: the total beside the log
+--   index_wrong    how often owners found that their reverse index had lost members
 --   bye:<id>       instance <id> said goodbye but left entries behind
 
 -- Settings are remembered for so many of the largest GRACE after two were last seen. A contender

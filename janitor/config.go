@@ -17,16 +17,21 @@ import (
 
 const (
 	defaultInterval          = 60 * time.Second
-	defaultLeaseTTL          = 15 * time.Second
 	defaultScanCount         = 1000
 	defaultDeleteBatch       = 500
 	defaultExistsConcurrency = 8
-	defaultRedisShare        = 0.25
 	defaultLogBytes          = 10 << 20
 
 	// callTimeout bounds each single call of a sweep, so that a Redis that hangs ends a pass, and not
 	// only a term.
 	callTimeout = 5 * time.Second
+)
+
+const (
+	// DefaultLeaseTTL is what a zero Config.LeaseTTL means.
+	DefaultLeaseTTL = 15 * time.Second
+	// DefaultRedisShare is what a zero Config.RedisShare means.
+	DefaultRedisShare = 0.25
 )
 
 // LeastShare is the least Config.RedisShare. With less, a full scan of a million entries takes
@@ -63,8 +68,10 @@ type Config struct {
 	// this one's.
 	Registry Registry
 
-	// Interval of the full scan, the scan of the whole registry: the longest that an entry outlives
-	// its owner if the reverse index missed it. Shorter costs Redis' time. Default 60 s.
+	// Interval is how often the registry's full scan asks whether it can find something, and then
+	// scans: the longest that an entry outlives its owner if the reverse index missed it. A full scan
+	// that can find nothing is put off until it costs a thousandth of a core, at most for 15 minutes.
+	// A full scan that has something to find costs Redis more the shorter this is. Default 60 s.
 	Interval time.Duration
 
 	// LeaseTTL is how long the lease outlives a leader that died. Default 15 s.
@@ -101,6 +108,10 @@ type Config struct {
 	// Sweeps are further kinds of cleaning, beside those of Registry.
 	Sweeps []Sweeper
 
+	// Contend, if not nil, says whether this replica contends for the lease and ticks the witness; see
+	// lease.Config.Contend. Some replica must, always. A leader leads on and ticks.
+	Contend func() (after time.Duration, yes bool)
+
 	// StartSpan, if not nil, is told when something begins, for a tracer such as OpenTelemetry's: a
 	// "term", its "open", a "pass" in it, a "batch" of a pass. attrs say what is known then. The
 	// context that it returns is the one under which the work goes on, and so that of spans below it.
@@ -119,11 +130,11 @@ type Config struct {
 // withDefaults is the one place where zero becomes something.
 func (c Config) withDefaults() Config {
 	c.Interval = cmp.Or(c.Interval, defaultInterval)
-	c.LeaseTTL = cmp.Or(c.LeaseTTL, defaultLeaseTTL)
+	c.LeaseTTL = cmp.Or(c.LeaseTTL, DefaultLeaseTTL)
 	c.ScanCount = cmp.Or(c.ScanCount, defaultScanCount)
 	c.DeleteBatch = cmp.Or(c.DeleteBatch, defaultDeleteBatch)
 	c.ExistsConcurrency = cmp.Or(c.ExistsConcurrency, defaultExistsConcurrency)
-	c.RedisShare = cmp.Or(c.RedisShare, defaultRedisShare)
+	c.RedisShare = cmp.Or(c.RedisShare, DefaultRedisShare)
 	c.LogBytes = cmp.Or(c.LogBytes, int64(defaultLogBytes))
 	if c.Logger == nil {
 		c.Logger = slog.Default()

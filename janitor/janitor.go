@@ -76,6 +76,7 @@ func New(c Config) (*Janitor, error) {
 	var err error
 	j.elector, err = lease.New(lease.Config{
 		Client: c.Control, Key: j.layout.Lease(), Instance: j.instance, TTL: c.LeaseTTL, Logger: j.log,
+		Contend:      c.Contend,
 		OnTransition: func(ev lease.Event) { j.metrics.transitions.WithLabelValues(string(ev)).Inc() },
 	})
 	if err != nil {
@@ -121,11 +122,24 @@ func (j *Janitor) listen(ctx context.Context) {
 		case <-j.listener.wake:
 		}
 		_, leading := j.elector.Term()
+		if !leading && !j.contends() {
+			timer.Reset(j.listener.wait(leading))
+			continue
+		}
 		j.listener.tick(ctx, leading)
 		j.noteHold(leading)
 		j.afterTick(ctx)
 		timer.Reset(j.listener.wait(leading))
 	}
+}
+
+// contends tells whether this replica has to listen though it does not lead.
+func (j *Janitor) contends() bool {
+	if j.cfg.Contend == nil || j.unsettled.unknown() > 0 {
+		return true
+	}
+	_, yes := j.cfg.Contend()
+	return yes
 }
 
 // afterTick is what each replica does beside a tick: it looks up batches of unknown fate, and reads
@@ -179,10 +193,19 @@ func (j *Janitor) begun(p *Pass) {
 	j.passes[p.report.Sweep] = p
 }
 
-func (j *Janitor) reported(r Report) {
+// reported keeps a pass' report. One that had nothing due replaces only what is over: a pass that
+// was held or failed.
+func (j *Janitor) reported(p *Pass) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.reports[r.Sweep] = r
+	r := p.report
+	if last, ok := j.reports[r.Sweep]; !p.idle || !ok || last.Outcome != Done || r.Outcome != Done {
+		j.reports[r.Sweep] = r
+	}
+	if scan := p.scan; !scan.NextBy.IsZero() && r.Outcome == Done {
+		scan.Started, scan.Seconds, scan.Scanned = r.Started, r.Seconds, r.Scanned
+		p.t.fullScan.Store(&scan)
+	}
 	delete(j.passes, r.Sweep)
 }
 

@@ -42,6 +42,7 @@ type metrics struct {
 	held        *prometheus.CounterVec
 	scanned     *prometheus.CounterVec
 	throttled   *prometheus.CounterVec
+	fullScans   *prometheus.CounterVec
 }
 
 // newMetrics makes the metrics. The series that alerts look at exist before they first count.
@@ -67,6 +68,7 @@ func newMetrics(sweeps []Sweeper) *metrics {
 		scanned: counter("janitor_scanned_total", "Elements looked at.", "sweep"),
 		throttled: counter("janitor_throttled_seconds_total",
 			"Rest taken beyond what the configured share asks for, by reason.", "reason"),
+		fullScans: counter("janitor_full_scans_total", "Full scans, by why they ran.", "reason"),
 	}
 	for _, ev := range []lease.Event{lease.Acquired, lease.Lost, lease.Released} {
 		m.transitions.WithLabelValues(string(ev))
@@ -102,7 +104,7 @@ func (m *metrics) register(reg prometheus.Registerer, status func() Status, swee
 		return prometheus.NewGaugeFunc(opts, func() float64 { return value(status()) })
 	}
 	all := []prometheus.Collector{
-		m.transitions, m.spared, m.duration, m.passes, m.success, m.held, m.scanned, m.throttled,
+		m.transitions, m.spared, m.duration, m.passes, m.success, m.held, m.scanned, m.throttled, m.fullScans,
 		gauge("janitor_leader", "1 while this process leads.", nil, func(s Status) float64 {
 			if s.Leading {
 				return 1
@@ -121,6 +123,14 @@ func (m *metrics) register(reg prometheus.Registerer, status func() Status, swee
 					return 0
 				}
 				return s.Pace.Share
+			}),
+		gauge("janitor_full_scan_due_timestamp_seconds",
+			"When the next full scan is due at the latest; 0 unless this process leads.", nil,
+			func(s Status) float64 {
+				if s.FullScan == nil {
+					return 0
+				}
+				return float64(s.FullScan.NextBy.UnixMilli()) / 1e3
 			}),
 	}
 	for _, sweep := range sweeps {
@@ -144,9 +154,15 @@ func (m *metrics) register(reg prometheus.Registerer, status func() Status, swee
 }
 
 // passed counts a finished pass.
-func (m *metrics) passed(r *Report) {
+func (m *metrics) passed(p *Pass) {
+	r := &p.report
 	m.passes.WithLabelValues(r.Sweep, string(r.Outcome)).Inc()
-	m.duration.WithLabelValues(r.Sweep).Observe(r.Seconds)
+	if !p.idle { // else those that had work to do could not be told from the others
+		m.duration.WithLabelValues(r.Sweep).Observe(r.Seconds)
+	}
+	if p.scan.Reason != "" {
+		m.fullScans.WithLabelValues(p.scan.Reason).Inc()
+	}
 	switch r.Outcome {
 	case Done:
 		m.success.WithLabelValues(r.Sweep).SetToCurrentTime()

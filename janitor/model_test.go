@@ -54,6 +54,7 @@ type instance struct {
 	next    time.Time // beat
 	expires time.Time // its heartbeat, by the server's clock; zero: there is none
 	fell    time.Time // silent since then without a goodbye; zero: it is not
+	written bool      // all stands that its beat writes, but perhaps entries
 	listed  bool      // on the roster, as far as nobody lost that
 	scanned bool      // a full scan of the present leader has found it silent
 	janitor *Janitor
@@ -256,7 +257,7 @@ func (h *rewrite) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 // start starts an instance's process.
 func (m *model) start(n *instance) {
-	n.alive, n.cut, n.next, n.byHand, n.told = true, false, time.Now(), false, n.old
+	n.alive, n.cut, n.next, n.byHand, n.told, n.written = true, false, time.Now(), false, n.old, false
 	n.since = time.Time{}
 	if !n.old {
 		c := m.rich
@@ -277,70 +278,6 @@ func (m *model) start(n *instance) {
 	}
 	m.say("%s starts: interval %s, index %v, old %v, poor %v", n.id, n.interval, n.index, n.old, n.poor)
 	m.beatOf(n)
-}
-
-// beatOf lets an instance beat, if that can land. It puts back what it lost.
-func (m *model) beatOf(n *instance) {
-	if m.down || n.cut {
-		n.next = time.Now().Add(n.interval / 10)
-		return
-	}
-	now := time.Now()
-	m.do(func(p redis.Pipeliner) {
-		p.Set(m.ctx, m.Heartbeat(n.id), "1/1", 0)
-		if !n.old {
-			p.SAdd(m.ctx, m.Roster(), n.id)
-			p.HDel(m.ctx, m.Witness(), m.Bye(n.id))
-		}
-		for _, imei := range n.imeis {
-			if m.present[imei] != n {
-				m.present[imei] = n
-				p.HSet(m.ctx, m.Registry(), imei, n.id)
-			}
-		}
-		if n.index && !n.old {
-			p.SAdd(m.ctx, m.Devices(n.id), n.imeis[0], n.imeis[1], n.imeis[2])
-		}
-	})
-	if !n.old {
-		m.tellGrace(n)
-	}
-	if n.expires.IsZero() || n.since.IsZero() {
-		n.since = now
-		m.changed()
-		m.say("%s beats again", n.id)
-	}
-	n.beat, n.next, n.expires, n.fell = now, now.Add(n.interval), m.server().Add(n.ttl), time.Time{}
-	n.byHand, n.listed, n.scanned = false, !n.old, false
-}
-
-// silent: without a heartbeat, and without having said goodbye.
-func (m *model) silent(n *instance) bool { return n.expires.IsZero() && !n.fell.IsZero() }
-
-// entries is how many entries name an instance.
-func (m *model) entries(n *instance) (sum int) {
-	for _, imei := range n.imeis {
-		if m.present[imei] == n {
-			sum++
-		}
-	}
-	return sum
-}
-
-// silence takes a heartbeat away.
-func (m *model) silence(n *instance) {
-	m.do(func(p redis.Pipeliner) { p.Del(m.ctx, m.Heartbeat(n.id)) })
-	n.expires = time.Time{}
-	if n.fell.IsZero() {
-		n.fell = time.Now()
-	}
-	m.changed()
-}
-
-func (m *model) changed() {
-	if due := time.Now().Add(m.upTo(time.Second)); m.lookDue.IsZero() || due.Before(m.lookDue) {
-		m.lookDue = due
-	}
 }
 
 // pass lets time pass, with everything that happens in it by itself.
@@ -462,14 +399,20 @@ func (m *model) sweep(l *leader, which int) {
 	s := l.janitor.SweepAt(which)
 	r := l.t.Pass(s)
 	m.say("%s's %s: %s %s %d evicted of %d condemned", l.id, r.Sweep, r.Outcome, r.Reason, r.Evicted, r.Condemned)
-	if now := m.db.HGet(m.ctx, m.Witness(), "mass_failure").Val(); now != breaker {
+	var after *redis.StringCmd
+	var left *redis.MapStringStringCmd
+	_, _ = m.db.Pipelined(m.ctx, func(p redis.Pipeliner) error { // each has an error of its own
+		after, left = p.HGet(m.ctx, m.Witness(), "mass_failure"), p.HGetAll(m.ctx, m.Registry())
+		return nil
+	})
+	if after.Val() != breaker {
 		m.holds["mass_failure"]++
 	}
 	if r.Outcome == Failed {
 		m.giveUp(fmt.Errorf("%s", r.Error))
 		return
 	}
-	stands, err := m.db.HGetAll(m.ctx, m.Registry()).Result()
+	stands, err := left.Result()
 	require.NoError(m.t, err)
 	gone := 0
 	for _, imei := range slices.Sorted(keysOf(m.present)) {
@@ -480,6 +423,7 @@ func (m *model) sweep(l *leader, which int) {
 	}
 	for imei := range m.present {
 		if stands[imei] == "" {
+			m.present[imei].written = false // its index has lost it too
 			delete(m.present, imei)
 		}
 	}

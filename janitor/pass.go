@@ -58,12 +58,14 @@ type Batch struct {
 
 // A Pass is one run of a sweep in one term. It is for one goroutine.
 type Pass struct {
-	t        *termState
-	req      Request
-	judged   map[string]Liveness
-	fullScan bool      // the breaker takes the owners that it meets
-	paging   bool      // the page's size was asked for in the present call
-	again    time.Time // when the next pass is wanted, if that is before the interval is over
+	t      *termState
+	req    Request
+	judged map[string]Liveness
+	scan   FullScanStatus // Reason "": it is no full scan
+	idle   bool           // what the sweep is for was not due
+	spent  time.Duration  // for how long its calls held the server
+	paging bool           // the page's size was asked for in the present call
+	again  time.Time      // when the next pass is wanted, if that is before the interval is over
 
 	// what went, by dead owner; nil: nothing
 	from map[string]int
@@ -172,6 +174,7 @@ func (p *Pass) CheckHeld(ctx context.Context) error {
 func (p *Pass) Call(ctx context.Context, f func(ctx context.Context) error) error {
 	p.paging = false
 	return p.t.call(ctx, func(held time.Duration) {
+		p.spent += held
 		if p.paging {
 			p.t.pages.Took(held)
 		}
@@ -244,13 +247,28 @@ func (p *Pass) RunAgain(at time.Time) { p.again = at }
 // this term first found that. One that comes back and falls silent again has another time.
 func (p *Pass) Silent() map[string]time.Time { return p.t.owners.silentSince() }
 
-// BeginFullScan says that this pass will meet every owner there is. Liveness then tells the
-// mass-failure breaker of owners that no roster names; EndFullScan says that all were met. A leader
-// whose full scans fail for three intervals resigns.
-func (p *Pass) BeginFullScan() { p.fullScan = true }
+// BeginFullScan says that this pass will meet every owner there is, and why it does so now: a word
+// for metrics and status. Liveness then tells the mass-failure breaker of owners that no roster
+// names; EndFullScan says that all were met. A leader whose full scans fail for three intervals
+// resigns.
+func (p *Pass) BeginFullScan(why string) { p.scan.Reason = why }
 
 // EndFullScan ends what BeginFullScan began.
 func (p *Pass) EndFullScan() { p.t.owners.metAll() }
+
+// NextFullScan says when the next full scan is due at the latest, for metrics and status.
+func (p *Pass) NextFullScan(by time.Time) { p.scan.NextBy = by }
+
+// NotDue says that the pass looked, and need not do what the sweep is for. It is counted as done,
+// and the report of the last pass that did its work stands.
+func (p *Pass) NotDue() { p.idle = true }
+
+// Spent is for how long the pass' calls have held the server so far, without its deletes.
+func (p *Pass) Spent() time.Duration { return p.spent }
+
+// LastHold is when the witness was last held, by the server's clock, as of the last tick; zero:
+// never, or not known.
+func (p *Pass) LastHold() time.Time { return p.t.j.listener.heard().witness.LastHold }
 
 // Liveness says of each owner whether its heartbeat exists, asking once a pass. An owner whose
 // heartbeat cannot be read is Unreadable: keep. This replica itself lives. The error is for when
@@ -271,7 +289,7 @@ func (p *Pass) Liveness(ctx context.Context, owners []string) (map[string]Livene
 			found, _, err := p.t.j.heartbeats(ctx, unknown)
 			maps.Copy(p.judged, found)
 			if err == nil {
-				err = p.t.owners.judged(ctx, found, p.fullScan)
+				err = p.t.owners.judged(ctx, found, p.scan.Reason != "")
 			}
 			return err
 		})

@@ -120,6 +120,12 @@ func (j *Janitor) Resign(ctx context.Context) error {
 	}
 }
 
+// Leading tells whether this process leads, without asking Redis.
+func (j *Janitor) Leading() bool {
+	_, leads := j.elector.Term()
+	return leads
+}
+
 // leader returns the present term, opened, or a NotLeaderError.
 func (j *Janitor) leader(ctx context.Context) (*termState, error) {
 	t := j.termState.Load()

@@ -23,10 +23,22 @@ type Status struct {
 	Passes []Progress `json:"passes,omitempty"`
 	// Sweeps holds the last report of each sweep that had a pass in this process.
 	Sweeps []Report `json:"sweeps,omitempty"`
+	// FullScan is the last full scan that this leader finished; nil elsewhere, and before the first.
+	FullScan *FullScanStatus `json:"full_scan,omitempty"`
 	// Evicted is how many items this process has deleted, in all sweeps; exact while Unsettled is 0.
 	Evicted uint64 `json:"evicted"`
 	// Unsettled batches were asked for, and whether they were done is not known yet.
 	Unsettled int `json:"unsettled"`
+}
+
+// FullScanStatus is about a full scan.
+type FullScanStatus struct {
+	Reason  string    `json:"reason"` // why it ran
+	Started time.Time `json:"started"`
+	Seconds float64   `json:"seconds"` // how long it took, rest included
+	Scanned int       `json:"scanned"` // entries read
+	// NextBy is when the next one is due at the latest. It comes sooner where it can find something.
+	NextBy time.Time `json:"next_by"`
 }
 
 // PaceStatus is how fast a leader sweeps.
@@ -79,6 +91,7 @@ func (j *Janitor) Status() Status {
 	if t := j.termState.Load(); t != nil {
 		s.Pace = &PaceStatus{Setting: j.cfg.RedisShare, PageSize: t.pages.Get(), BatchSize: t.batches.Get()}
 		s.Pace.Share, s.Pace.Throttled = j.pace.Share()
+		s.FullScan = t.fullScan.Load()
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -144,7 +144,7 @@ func (m *model) wipe() {
 		if !n.expires.IsZero() && n.fell.IsZero() {
 			n.fell = time.Now()
 		}
-		n.expires, n.since, n.listed = time.Time{}, time.Time{}, false
+		n.expires, n.since, n.listed, n.written = time.Time{}, time.Time{}, false, false
 	}
 }
 
@@ -344,6 +344,9 @@ func (m *model) lose() {
 		for _, o := range m.instances {
 			o.listed = false
 		}
+	}
+	for _, o := range m.instances {
+		o.written = false
 	}
 	m.say("somebody deletes %s", key[len(m.Prefix):])
 	require.NoError(m.t, m.db.Del(m.ctx, key).Err())

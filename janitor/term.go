@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sourcegraph/conc"
@@ -50,6 +51,8 @@ type termState struct {
 	pages   *pacing.Size
 	batches *pacing.Size
 	loops   []*loop
+
+	fullScan atomic.Pointer[FullScanStatus] // the last one that ended well; nil: none yet
 
 	pauseMu   sync.Mutex // held while Redis is asked: a caller that comes meanwhile wants the same
 	pauseRead time.Time
@@ -214,8 +217,8 @@ func (t *termState) pass(ctx context.Context, s Sweeper, req Request, last Outco
 	err := p.run(ctx, s)
 	r.Seconds = time.Since(begun).Seconds()
 	t.conclude(r, err)
-	j.metrics.passed(r)
-	j.reported(*r)
+	j.metrics.passed(p)
+	j.reported(p)
 	p.log(j.log, last, err)
 	return p
 }
@@ -348,7 +351,7 @@ func (l *loop) pass(ctx context.Context, req Request) *Pass {
 	p := l.t.pass(ctx, l.sweep, req, l.last)
 	l.last = p.report.Outcome
 	// A pass that failed before it could begin its full scan is also one that does not end well.
-	if l.fullScans = l.fullScans || p.fullScan; l.fullScans {
+	if l.fullScans = l.fullScans || p.scan.Reason != ""; l.fullScans {
 		l.t.checkProgress(l.last == Failed)
 	}
 	if l.failures++; l.last != Failed {

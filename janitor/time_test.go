@@ -241,7 +241,7 @@ func TestALongFullScanThatFailsOnceIsNoReasonToResign(t *testing.T) {
 		var scans atomic.Int64
 		r := f.replica("r1", func(c *Config) { c.Interval = time.Minute })
 		r.SweepsAre(fakeSweep{name: "registry", every: time.Minute, pass: func(ctx context.Context, p *Pass) error {
-			p.BeginFullScan()
+			p.BeginFullScan("test")
 			if scans.Add(1) > 1 {
 				return nil
 			}
@@ -334,4 +334,26 @@ func (s slower) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		s()
 		return next(ctx, cmd)
 	}
+}
+
+func TestWhoDoesNotContendDoesNotListenEitherUnlessItLeads(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fleet) {
+		defer f.beat("r1")()
+		var no atomic.Bool
+		no.Store(true)
+		r := f.replica("r1", func(c *Config) {
+			c.Contend = func() (time.Duration, bool) { return 0, !no.Load() }
+		})
+		defer r.start()()
+		pass(10 * grace)
+		require.Zero(t, f.Exists(t.Context(), f.Witness(), f.Lease()).Val())
+		no.Store(false)
+		pass(grace)
+		require.True(t, r.Leading())
+		no.Store(true)
+		pass(10 * grace)
+		require.True(t, r.Leading(), "a term goes on")
+		require.Zero(t, r.Status().Witness.HeldFor)
+		require.Greater(t, r.Status().Witness.Listening, (10 * grace).Seconds(), "and is listened in")
+	})
 }

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -50,9 +51,19 @@ func (e *Elector) campaign(ctx context.Context) *Term {
 // long to wait for the next attempt.
 func (e *Elector) attempt(ctx context.Context) (*Term, time.Duration, error) {
 	next := e.times.nextAttempt()
+	after, yes := e.contend()
+	if !yes && e.acquirePending == nil {
+		e.freeSince = time.Time{}
+		return nil, next, nil
+	}
 	h, held, err := e.readHolder(ctx)
 	if err != nil {
 		return nil, next, err
+	}
+	if held {
+		e.freeSince = time.Time{}
+	} else if left := e.freeFor(after); left > 0 {
+		return nil, left, nil
 	}
 
 	var (
@@ -82,6 +93,12 @@ func (e *Elector) attempt(ctx context.Context) (*Term, time.Duration, error) {
 		err = nil // another was faster: that is no failure
 	}
 	return term, next, err
+}
+
+// freeFor notes that the lease is free, and returns how much longer it must be before it is taken.
+func (e *Elector) freeFor(after time.Duration) time.Duration {
+	e.freeSince = cmp.Or(e.freeSince, time.Now())
+	return min(after, e.times.ttl()) - time.Since(e.freeSince)
 }
 
 // take acquires the lease with a fresh token. It is not interrupted when ctx ends: that would turn

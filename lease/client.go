@@ -2,6 +2,7 @@ package lease
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -84,7 +85,9 @@ func FailoverOptions(o *redis.FailoverOptions) *redis.FailoverOptions {
 //   - no redirects. go-redis counts a command that it repeats after a lost reply as one, so no
 //     number of them but 0 means that nothing is sent twice. A command to a node that has given the
 //     slot away fails, and was not done; the next one goes to where the slot is by then.
-//   - a look every half second at which node has which slot.
+//   - a look every half second at which node has which slot, of which no node is asked for longer
+//     than 0.9 s. go-redis asks one after the other, and one that hangs, as a master does that died
+//     with its machine, would hide for a whole read deadline who leads in its place.
 //   - everything read from the masters.
 //
 // While the slot of a key moves, calls of that key fail.
@@ -104,7 +107,36 @@ func ClusterOptions(o *redis.ClusterOptions) *redis.ClusterOptions {
 
 	c.MaxRedirects, c.ClusterStateReloadInterval = -1, reload
 	c.ReadOnly, c.RouteByLatency, c.RouteRandomly = false, false, false
+	newClient := o.NewClient
+	if newClient == nil {
+		newClient = redis.NewClient
+	}
+	c.NewClient = func(node *redis.Options) *redis.Client {
+		client := newClient(node)
+		client.AddHook(quickLook{})
+		return client
+	}
 	return &c
+}
+
+// quickLook bounds how long a node is asked which node has which slot.
+type quickLook struct{}
+
+func (quickLook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (quickLook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (quickLook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "cluster" {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, callTimeout)
+			defer cancel()
+		}
+		return next(ctx, cmd)
+	}
 }
 
 // atMost is a deadline no longer than callTimeout. go-redis switches one off that is not positive.
@@ -129,7 +161,7 @@ func CheckClient(c redis.UniversalClient, within time.Duration) error {
 		if c == nil {
 			return CheckClient(nil, within)
 		}
-		return unsafe(checkOptions(c.Options(), within), within)
+		return unsafe(checkOptions(c.Options(), within), within, "Options")
 	case *redis.ClusterClient:
 		if c == nil {
 			return CheckClient(nil, within)
@@ -142,14 +174,15 @@ func CheckClient(c redis.UniversalClient, within time.Duration) error {
 	}
 }
 
-// unsafe is the error that names all that is wrong; nil: nothing.
-func unsafe(errs []error, within time.Duration) error {
+// unsafe is the error that names all that is wrong, and the function that makes safe options; nil:
+// nothing.
+func unsafe(errs []error, within time.Duration, maker string) error {
 	if len(errs) == 0 {
 		return nil
 	}
 	hint := ""
 	if within > 0 {
-		hint = " (lease.Options makes a safe one)"
+		hint = " (lease." + maker + " makes a safe one)"
 	}
 	return fmt.Errorf("%w%s: %w", ErrUnsafeClient, hint, errors.Join(errs...))
 }
@@ -167,17 +200,27 @@ func checkCluster(o *redis.ClusterOptions, within time.Duration) error {
 		errs = append(errs, fmt.Errorf("MaxRedirects is %d, must be -1 (none): a command whose reply is lost "+
 			"counts as one, and is sent again", o.MaxRedirects))
 	}
-	if o.ReadOnly { // RouteByLatency and RouteRandomly have set it
-		errs = append(errs, errors.New("ReadOnly is true, must be false: what a replica holds may be old"))
+	for _, routes := range []struct {
+		name string
+		set  bool
+	}{
+		{"RouteByLatency", o.RouteByLatency},
+		{"RouteRandomly", o.RouteRandomly},
+		{"ReadOnly", o.ReadOnly && !o.RouteByLatency && !o.RouteRandomly}, // those have set it
+	} {
+		if routes.set {
+			errs = append(errs, fmt.Errorf("%s is true, must be false: what a replica holds may be old",
+				routes.name))
+		}
 	}
 	if o.ClusterSlots != nil {
 		errs = append(errs, errors.New("ClusterSlots is set: that joins servers that know nothing of each other"))
 	}
-	if within > 0 && o.ClusterStateReloadInterval > reload {
+	if o.ClusterStateReloadInterval > reload {
 		errs = append(errs, fmt.Errorf("ClusterStateReloadInterval is %s, must be at most %s",
 			o.ClusterStateReloadInterval, reload))
 	}
-	return unsafe(errs, within)
+	return unsafe(errs, within, "ClusterOptions")
 }
 
 // checkOptions judges options as NewClient has filled them in: there, no retries (-1) has become 0,

@@ -124,6 +124,8 @@ func TestClusterOptionsMakeASafeClientThatSendsNothingTwice(t *testing.T) {
 	before := *user
 	o := ClusterOptions(user)
 	require.Equal(t, before, *user, "the user's are left alone")
+	require.NotNil(t, o.NewClient)
+	o.NewClient = nil // no two functions are equal
 	require.Equal(t, &redis.ClusterOptions{
 		Addrs: []string{"127.0.0.1:1"}, Username: "u", Password: "p", Protocol: 2, MaxRetries: -1, MaxRedirects: -1,
 		DialerRetries: 1, ContextTimeoutEnabled: true,
@@ -131,7 +133,7 @@ func TestClusterOptionsMakeASafeClientThatSendsNothingTwice(t *testing.T) {
 		PoolSize: controlPool, PipelinePoolSize: -1, ClusterStateReloadInterval: reload,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}, o)
-	c := redis.NewClusterClient(o)
+	c := redis.NewClusterClient(ClusterOptions(user))
 	defer c.Close()
 	require.NoError(t, CheckClient(c, time.Second))
 	require.NoError(t, CheckClient(c, 0))
@@ -146,8 +148,8 @@ func TestCheckClientNamesEveryUnsafeOptionOfACluster(t *testing.T) {
 		"redirects":         {func(o *redis.ClusterOptions) { o.MaxRedirects = 1 }, []string{"MaxRedirects is 1"}},
 		"retries":           {func(o *redis.ClusterOptions) { o.MaxRetries = 2 }, []string{"MaxRetries is 2"}},
 		"replicas":          {func(o *redis.ClusterOptions) { o.ReadOnly = true }, []string{"ReadOnly"}},
-		"nearest":           {func(o *redis.ClusterOptions) { o.RouteByLatency = true }, []string{"ReadOnly"}},
-		"any":               {func(o *redis.ClusterOptions) { o.RouteRandomly = true }, []string{"ReadOnly"}},
+		"nearest":           {func(o *redis.ClusterOptions) { o.RouteByLatency = true }, []string{"RouteByLatency"}},
+		"any":               {func(o *redis.ClusterOptions) { o.RouteRandomly = true }, []string{"RouteRandomly"}},
 		"looks seldom":      {func(o *redis.ClusterOptions) { o.ClusterStateReloadInterval = 0 }, []string{"is 1m0s"}},
 		"default wait":      {func(o *redis.ClusterOptions) { o.PoolTimeout = 0 }, []string{"PoolTimeout is 1.9s"}},
 		"no read deadline":  {func(o *redis.ClusterOptions) { o.ReadTimeout = -1 }, []string{"ReadTimeout is off"}},

@@ -1,8 +1,10 @@
 package lease
 
 import (
+	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -44,4 +46,27 @@ func TestOnAClusterNothingIsSentTwiceAndASlotThatMovedIsFound(t *testing.T) {
 		require.NoError(t, ctx.Err())
 	}
 	require.Equal(t, fmt.Sprint(n+1), look.Get(ctx, "{a}n").Val())
+}
+
+func TestANodeThatHangsIsNotAskedForLongWhoHasWhichSlot(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 1, 0)
+	o := c.Options()
+	made := 0
+	o.NewClient = func(node *redis.Options) *redis.Client {
+		made++
+		return redis.NewClient(node)
+	}
+	o = ClusterOptions(o)
+	o.ReadTimeout, o.WriteTimeout, o.DialTimeout = time.Hour, time.Hour, time.Hour // of the load
+	rdb := redis.NewClusterClient(o)
+	defer rdb.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	c.Nodes[0].Stop()
+	_, err := rdb.MasterForKey(ctx, "k")
+	require.Error(t, err)
+	require.NoError(t, ctx.Err())
+	require.Equal(t, 1, made, "by the user's own function")
+	c.Nodes[0].Cont()
 }

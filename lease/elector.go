@@ -52,6 +52,11 @@ type Config struct {
 	// (TTL/10) follow from it. All contenders should have the same. Default 15 s.
 	TTL time.Duration
 
+	// Contend, if set, is asked before each attempt. While it says no, this elector does not campaign;
+	// a term that it has goes on. after is for how long the lease must have been free before it is
+	// taken, so that others may be first: at most a TTL. It must return at once.
+	Contend func() (after time.Duration, yes bool)
+
 	// Logger, default slog.Default().
 	Logger *slog.Logger
 
@@ -70,6 +75,7 @@ type Elector struct {
 	times        timings
 	log          *slog.Logger
 	onTransition func(Event)
+	contend      func() (time.Duration, bool)
 
 	running    atomic.Bool
 	released   chan struct{} // one slot: somebody has released the lease
@@ -77,8 +83,9 @@ type Elector struct {
 	attempts   *streak.Streak
 	announces  *streak.Streak
 
-	// Only Run's goroutine uses these two.
-	acquirePending *lock // an acquire of unknown fate: its token may yet turn up in Redis
+	// Only Run's goroutine uses these three.
+	freeSince      time.Time // when the lease was first seen free; zero: somebody had it
+	acquirePending *lock     // an acquire of unknown fate: its token may yet turn up in Redis
 	stuckWatch     stuckWatch
 
 	mu        sync.Mutex
@@ -106,6 +113,9 @@ func New(c Config) (*Elector, error) {
 		return nil, err
 	}
 
+	if c.Contend == nil {
+		c.Contend = func() (time.Duration, bool) { return 0, true }
+	}
 	log := cmp.Or(c.Logger, slog.Default()).With("lease", c.Key)
 	return &Elector{
 		client:       c.Client,
@@ -116,6 +126,7 @@ func New(c Config) (*Elector, error) {
 		times:        times,
 		log:          log,
 		onTransition: c.OnTransition,
+		contend:      c.Contend,
 		released:     make(chan struct{}, 1),
 		attempts:     streak.New(log, "lease cannot be contended for", "lease can be contended for again"),
 		announces: streak.New(log, "a release may not be announced: waiters find it when it could have expired",

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/rollcall-redis/rollcall/internal/slot"
 	"github.com/sourcegraph/conc/pool"
 )
 
@@ -193,7 +194,7 @@ func parseMember(line string) (m member, flags []string, err error) {
 		}
 		a, errA := strconv.Atoi(from)
 		b, errB := strconv.Atoi(to)
-		if errA != nil || errB != nil || a < 0 || b >= slots || a > b {
+		if errA != nil || errB != nil || a < 0 || b >= slot.Count || a > b {
 			return m, nil, fmt.Errorf("a slot in CLUSTER NODES is %.100q", s)
 		}
 		m.slots = append(m.slots, [2]int{a, b})

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/slot"
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
@@ -161,7 +162,7 @@ func (x *pass) intentsOf(f *finding, clocks map[*server]time.Time) (all []intent
 		x.sweep.intents++
 		s := x.servers.at(key)
 		name := aside(id, key)
-		if s == nil || slotOf(name) != slotOf(key) {
+		if s == nil || slot.Of(name) != slot.Of(key) {
 			return
 		}
 		each := intent{
@@ -169,7 +170,7 @@ func (x *pass) intentsOf(f *finding, clocks map[*server]time.Time) (all []intent
 			Until: clocks[s].Add(evidenceFor).UnixMilli(), Pass: x.began.UnixMilli(), Seen: [][]string{},
 		}
 		for _, o := range f.observations {
-			if o.args[0] == "PUBSUB" || slotOf(o.args[1]) != slotOf(key) {
+			if o.args[0] == "PUBSUB" || slot.Of(o.args[1]) != slot.Of(key) {
 				continue
 			}
 			each.Seen = append(each.Seen, append([]string{o.answer}, o.args...))

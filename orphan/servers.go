@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/rollcall-redis/rollcall/internal/slot"
 )
 
 // A server is one Redis server that has keys: the only one there is, or a master of a Cluster.
@@ -55,9 +56,9 @@ func masters(ctx context.Context, client redis.UniversalClient) (*topology, erro
 // newTopology puts together what the nodes say. Of several that are said to have a slot, the one
 // with the highest epoch has it, as in Redis itself; that one has to say so, too.
 func newTopology(nodes []node[string]) *topology {
-	t := &topology{owner: make([]int, slots)}
+	t := &topology{owner: make([]int, slot.Count)}
 	var faults []error
-	has := make([]member, slots) // who has each slot; zero: nobody
+	has := make([]member, slot.Count) // who has each slot; zero: nobody
 	for _, n := range nodes {
 		for _, m := range n.members {
 			for _, s := range m.slots {
@@ -103,7 +104,7 @@ func newTopology(nodes []node[string]) *topology {
 	t.of = len(known)
 	if uncovered > 0 || len(faults) > 0 {
 		t.fault = fmt.Errorf("orphan: %d of %d masters answer, %d of %d slots are not theirs: %w",
-			len(t.masters), t.of, uncovered, slots, errors.Join(faults...))
+			len(t.masters), t.of, uncovered, slot.Count, errors.Join(faults...))
 	}
 	return t
 }
@@ -112,7 +113,7 @@ func newTopology(nodes []node[string]) *topology {
 func (t *topology) at(key string) *server {
 	i := 0
 	if t.owner != nil {
-		i = t.owner[slotOf(key)]
+		i = t.owner[slot.Of(key)]
 	}
 	if i < 0 {
 		return nil

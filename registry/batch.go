@@ -74,7 +74,7 @@ func (t *table) next(now time.Time) (b batch) {
 			b.register = append(b.register, op{d: d, claim: c})
 		case urgent && t.proof(d, now):
 			b.heal = append(b.heal, op{d: d, claim: c, seen: d.dispute.owner})
-		case urgent && !d.state.disputed():
+		case urgent && (d.indexed || !d.state.disputed()): // or to take it out of the index
 			if untried {
 				b.late++
 			}
@@ -118,8 +118,11 @@ func (t *table) wrote(ops []op, got reply, err error, now time.Time) {
 				t.agree(o.d, released, now)
 			}
 		case foreign:
+			t.index(o.d, false)
 			if o.d.claim == o.claim {
-				t.set(o.d, o.d.state.afterFailure()) // the proof was against another claim
+				if o.seen != "" { // the proof was against another claim
+					t.set(o.d, o.d.state.afterFailure())
+				}
 				t.isForeign(o.d, owner, now)
 			}
 		default:
@@ -150,6 +153,7 @@ func (t *table) checked(ops []op, found []any, err error, now time.Time) {
 			t.enqueue(o.d, true)
 		default:
 			t.isForeign(o.d, owner, now)
+			t.unindex(o.d)
 		}
 	}
 }

@@ -1,7 +1,10 @@
--- beat.lua: the heartbeat (behind settings.lua and owner.lua). ARGV[5] is the owner's GRACE, ms.
+-- beat.lua: the heartbeat (behind settings.lua and owner.lua). ARGV[5] is the owner's GRACE, ms;
+-- ARGV[6] '1': this owner was refused while its keys moved, since its last beat.
 -- Extra: what this user may not do, and its scripts then leave out without a word: 1 keep the
 -- roster or the index, 2 tell other owners, 3 both.
-tell_grace(KEYS[4], ARGV[5], assert_life())
+local at = assert_life()
+tell_grace(KEYS[4], ARGV[5], at)
+if ARGV[6] == '1' then tell_gap(KEYS[4], at) end
 local may = redis.acl_check_cmd or function() return true end -- Redis 6 and miniredis cannot tell
 local rights = may('SADD', KEYS[2], 'x') and may('SREM', KEYS[2], 'x')
 if ARGV[4] == '1' then rights = rights and may('SADD', KEYS[3], 'x') and may('SREM', KEYS[3], 'x') end

@@ -51,6 +51,15 @@ func (t *table) miscounted() string {
 	if count != t.count {
 		return fmt.Sprintf("states are counted as %d, and are %d", t.count, count)
 	}
+	var stand digest
+	for _, d := range t.devices {
+		if d.state == standing {
+			stand.add(d.imei)
+		}
+	}
+	if stand != t.stand {
+		return "the digest is not of what stands"
+	}
 	for what, n := range map[string][2]int{
 		"held": {t.held(), held}, "indexed": {t.indexed, indexed},
 		"queued": {t.urgent.Len() + t.checks.Len(), queued}, "placed": {len(t.devices), placed},

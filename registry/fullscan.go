@@ -5,7 +5,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -21,13 +20,20 @@ const (
 	scanStarts = 3
 	// yieldFor is how long a yielding full scan waits before it asks again.
 	yieldFor = 50 * time.Millisecond
+	// metMost is of how many owners a scan notes what it met. There are more only where the registry is
+	// full of rubbish.
+	metMost = 20_000
 )
 
 var errRestarted = errors.New("registry: server changed during the full scan")
 
 // fullScan is the sweep "registry": it scans all entries, and evicts those whose owner is dead,
-// also an owner that no index and no roster remembers.
-type fullScan struct{ *sweeps }
+// also an owner that no index and no roster remembers. It reads them when it can find something;
+// see due.
+type fullScan struct {
+	*sweeps
+	scans due
+}
 
 func (*fullScan) Name() string { return "registry" }
 
@@ -35,17 +41,32 @@ func (*fullScan) Name() string { return "registry" }
 func (*fullScan) Interval() time.Duration { return 0 }
 
 func (s *fullScan) Run(ctx context.Context, p *janitor.Pass) error {
-	p.BeginFullScan()
 	if err := p.CheckHeld(ctx); err != nil {
 		return err
 	}
+	why, counted, err := s.whyDue(ctx, p)
+	if err != nil {
+		return err
+	}
+	if why == "" {
+		p.NotDue()
+		return nil
+	}
+	p.BeginFullScan(why)
 	w := &scan{fullScan: s, p: p}
+	all := p.Owner() == "" && !p.DryRun()
 	if !p.DryRun() {
 		w.yield = p.Interval() / 2
+	}
+	if all {
+		s.scans.begin(p, counted)
 	}
 	for range scanStarts {
 		err := w.walk(ctx)
 		if err == nil && len(w.later) == 0 {
+			if all {
+				w.over(ctx)
+			}
 			return nil
 		}
 		if err != nil && !errors.Is(err, errRestarted) {
@@ -67,6 +88,18 @@ type scan struct {
 	// The dead on the roster of whom this walk found no entry yet, and since when they are silent.
 	silent  map[string]time.Time
 	batcher *batcher
+
+	// What the first walk met, by owner, and how long it took.
+	met  map[string]*scanned
+	took time.Duration
+}
+
+// over ends a scan of all owners that went well.
+func (w *scan) over(ctx context.Context) {
+	p, d := w.p, &w.scans
+	gap := d.end(p, w.met)
+	w.publish(ctx, 2*gap)
+	p.NextFullScan(d.begun.Add(gap))
 }
 
 // walk goes through the hash once. A cursor means something only to the server that gave it: if
@@ -81,7 +114,10 @@ func (w *scan) walk(ctx context.Context) error {
 		return err
 	}
 	asked := time.Now()
-	w.only = w.later
+	begun := asked
+	if w.only = w.later; w.only == nil {
+		w.met = map[string]*scanned{}
+	}
 	w.later, w.silent, w.batcher = map[string]bool{}, p.Silent(), newBatcher(p, w.evicted)
 	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
 		if err := w.wait(ctx); err != nil {
@@ -109,6 +145,9 @@ func (w *scan) walk(ctx context.Context) error {
 			}
 			asked = time.Now()
 		}
+	}
+	if w.only == nil {
+		w.took = time.Since(begun)
 	}
 	if err := w.batcher.flush(ctx); err != nil {
 		return err
@@ -145,6 +184,9 @@ func (w *scan) page(ctx context.Context, page []string) error {
 		}
 		imei, owner := entry[0], entry[1]
 		delete(w.silent, owner)
+		if w.only == nil {
+			w.meet(owner, imei)
+		}
 		if one := p.Owner(); (one == "" || one == owner) && (w.only == nil || w.only[owner]) {
 			entries[owner] = append(entries[owner], imei)
 		}
@@ -175,27 +217,26 @@ func (w *scan) page(ctx context.Context, page []string) error {
 	return nil
 }
 
-// serverID asks for the identity of the server's present life; "" where that is not offered, and
-// then the check is off.
+// meet notes an entry.
+func (w *scan) meet(owner, imei string) {
+	m := w.met[owner]
+	if m == nil {
+		if len(w.met) == metMost {
+			return
+		}
+		m = &scanned{listed: w.p.Listed(owner)}
+		w.met[owner] = m
+	}
+	m.count++
+	m.digest.add(imei)
+}
+
+// serverID asks the server that has the registry for the identity of its present life; "" where
+// that is not offered, and then the check is off.
 func (w *scan) serverID(ctx context.Context) (id string, err error) {
 	err = w.p.Call(ctx, func(ctx context.Context) error {
-		client := w.p.Client()
-		if c, ok := client.(*redis.ClusterClient); ok { // which would ask any node
-			node, err := c.MasterForKey(ctx, w.p.Layout().Registry())
-			if err != nil {
-				return err
-			}
-			client = node
-		}
-		info, err := client.Info(ctx, "server").Result()
-		for line := range strings.Lines(info) {
-			if value, ok := strings.CutPrefix(line, "run_id:"); ok {
-				id = strings.TrimSpace(value)
-			}
-		}
-		if answered(err) { // refused, or no such section
-			return nil
-		}
+		keys := []string{w.p.Layout().Registry()}
+		id, err = serverIDScript.RunRO(ctx, w.p.Client(), keys).Text()
 		return err
 	})
 	return id, err

@@ -39,16 +39,17 @@ func (r *Registry) beats(ctx context.Context) error {
 	tenth := time.NewTicker(r.cfg.HeartbeatInterval / 10)
 	defer tenth.Stop()
 	var due time.Time
-	var turn int // the shard whose claims are checked next
+	var turn int // so many tenths of the claims were checked, or are vouched for
 	for {
-		if now := time.Now(); !now.Before(due) {
+		if now := time.Now(); !now.Before(due) || r.isMoving() {
 			err := r.beat(ctx)
 			if err == nil {
 				due = now.Add(r.cfg.HeartbeatInterval * 19 / 20) // the last tick may come a little early
+				r.readScanned(ctx)
 				r.mu.Lock()
-				r.table.checkShard(turn)
+				r.table.checkTenth(turn)
 				r.mu.Unlock()
-				turn = (turn + 1) % shards
+				turn++
 			}
 			r.endIfSuperseded(err)
 		}
@@ -67,6 +68,8 @@ func (r *Registry) beat(ctx context.Context) error {
 	defer cancel()
 	r.mu.Lock()
 	booted, before := r.boot != "", r.table.batches
+	moving := r.moving
+	r.moving = r.moving && !booted
 	r.mu.Unlock()
 
 	var got reply
@@ -74,7 +77,7 @@ func (r *Registry) beat(ctx context.Context) error {
 	if !booted {
 		err = r.drawBoot(ctx)
 	} else {
-		got, err = r.own(ctx, r.cfg.Control, beatScript, r.Timing().Grace().Milliseconds())
+		got, err = r.own(ctx, r.cfg.Control, beatScript, r.Timing().Grace().Milliseconds(), moving)
 		if err == nil {
 			noteRefused(r.keeping, got.count&noKeeping, errNoKeeping)
 			noteRefused(r.telling, got.count&noTelling, errNoTelling)
@@ -89,6 +92,7 @@ func (r *Registry) beat(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err != nil {
+		r.moving = r.moving || moving
 		if refused(err) {
 			r.refused = err.Error()
 		}
@@ -111,6 +115,22 @@ func (r *Registry) beat(ctx context.Context) error {
 		r.read(got, r.lastBeat)
 	}
 	return nil
+}
+
+// noteMoving notes whether a server of a Cluster refused a write because the slot of the keys is on
+// its way to another one. The next beat tells the witness.
+func (r *Registry) noteMoving(err error) {
+	if _, ask := redis.IsAskError(err); ask || redis.IsTryAgainError(err) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.moving = true
+	}
+}
+
+func (r *Registry) isMoving() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.moving
 }
 
 // noteRefused notes err, or that nothing is refused.
@@ -183,6 +203,7 @@ func (r *Registry) retry() {
 		}
 	}
 	r.table.retry(now)
+	r.table.vouched.note(now, r.table.stand)
 	r.reconcileAll(now)
 }
 

@@ -15,6 +15,13 @@ func (t *table) index(d *device, in bool) {
 	}
 }
 
+// unindex has a device that names another instance taken out of the index.
+func (t *table) unindex(d *device) {
+	if d.indexed && d.state.disputed() {
+		t.enqueue(d, true)
+	}
+}
+
 // named notes that a scan of the index, or of the registry, found imei there as this instance's. It
 // is handed back if it is not held.
 func (t *table) named(imei string, pass uint64) {
@@ -46,6 +53,7 @@ func (t *table) compareIndex(pass, begun uint64) {
 			// Were it left so, the sizes would differ for as long as the socket stays, and every
 			// reply would cause a scan.
 			t.index(d, member)
+			t.unindex(d)
 		}
 	}
 }

@@ -11,6 +11,9 @@ import (
 // ErrNotRegistered is returned by Lookup for a device that no instance holds.
 var ErrNotRegistered = errors.New("registry: device is not registered")
 
+// lookups is how often Lookup asks on a Redis Cluster: a device may move while it does.
+const lookups = 5
+
 // Owner says where a device is.
 type Owner struct {
 	Instance string
@@ -19,20 +22,50 @@ type Owner struct {
 	Live bool
 }
 
-// Lookup returns the owner of a device, in one round trip and as of one instant.
-// ErrNotRegistered: no instance holds it. Any other error is Redis' and is counted.
+// Lookup returns the owner of a device, as of one instant. ErrNotRegistered: no instance holds it.
+// Any other error is Redis' and is counted. It takes one round trip; on a Redis Cluster one more,
+// unless the device is held here, and it fails while the slot of the keys moves.
 func (r *Registry) Lookup(ctx context.Context, imei string) (Owner, error) {
-	keys := []string{r.keys.Registry()}
-	out, err := lookupScript.RunRO(ctx, r.cfg.Client, keys, imei, r.keys.Heartbeat("")).Slice()
-	if errors.Is(err, redis.Nil) {
-		return Owner{}, ErrNotRegistered
-	}
-	if err == nil && len(out) != 2 {
-		err = fmt.Errorf("unexpected answer %v", out)
-	}
-	if err != nil {
+	o, err := r.lookup(ctx, imei)
+	if err != nil && !errors.Is(err, ErrNotRegistered) {
 		r.metrics.failures.WithLabelValues("lookup").Inc()
 		return Owner{}, fmt.Errorf("registry: look up %q: %w", imei, err)
 	}
-	return Owner{Instance: fmt.Sprint(out[0]), Live: out[1] == int64(1)}, nil
+	return o, err
+}
+
+func (r *Registry) lookup(ctx context.Context, imei string) (Owner, error) {
+	_, cluster := r.cfg.Client.(*redis.ClusterClient)
+	supposed := ""
+	if cluster && r.heldHere(imei) {
+		supposed = r.id
+	}
+	for range lookups {
+		keys := []string{r.keys.Registry()}
+		if supposed != "" {
+			keys = append(keys, r.keys.Heartbeat(supposed))
+		}
+		args := []any{imei, r.keys.Heartbeat(""), cluster}
+		out, err := lookupScript.RunRO(ctx, r.cfg.Client, keys, args...).Slice()
+		switch {
+		case errors.Is(err, redis.Nil):
+			return Owner{}, ErrNotRegistered
+		case err != nil:
+			return Owner{}, err
+		case len(out) == 2:
+			return Owner{Instance: fmt.Sprint(out[0]), Live: out[1] == int64(1)}, nil
+		case len(out) != 1 || !cluster:
+			return Owner{}, fmt.Errorf("unexpected answer %v", out)
+		}
+		supposed = fmt.Sprint(out[0])
+	}
+	return Owner{}, errors.New("the device moves faster than it can be looked for")
+}
+
+// heldHere tells whether a device has a claim here.
+func (r *Registry) heldHere(imei string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	d := r.table.devices[imei]
+	return d != nil && d.claim != nil
 }

@@ -49,9 +49,11 @@ end
 
 -- index(command, list, first) keeps the reverse index of the IMEIs in list, from the first on. The
 -- full scan does without the index. So an index of another type does not make a registration fail;
--- reply() tells of it.
+-- reply() tells of it. It returns how many members came or went, nil where that is not known.
 local function index(command, list, first)
-  if ARGV[4] == '1' and list[first] then redis.pcall(command, KEYS[3], unpack(list, first)) end
+  if ARGV[4] ~= '1' or not list[first] then return end
+  local n = redis.pcall(command, KEYS[3], unpack(list, first))
+  return type(n) == 'number' and n or nil
 end
 
 -- reply(count, foreign) -> { 'OK', 1 if the own heartbeat was absent, size of the index, the

@@ -390,7 +390,7 @@ func TestNewRefusesInWords(t *testing.T) {
 		says   []string
 	}{
 		{cluster, []string{"MaxRedirects is 3, must be -1", "Layout.Prefix \"\" has no hash tag"}},
-		{byLatency, []string{"ReadOnly is true, must be false"}},
+		{byLatency, []string{"RouteByLatency is true, must be false"}},
 		{ring, []string{"a ring spreads keys"}},
 		{struct{ redis.UniversalClient }{safe}, []string{"cannot be checked, hand in a *redis.Client"}},
 		{unsafe, []string{"MaxRetries is 3, must be -1 (none)", "ContextTimeoutEnabled is false, must be true"}},

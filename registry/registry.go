@@ -46,6 +46,7 @@ type Registry struct {
 	boot     string    // the boot token; "": Redis has not been reached yet
 	lastBeat time.Time // that landed
 	refused  string    // why the server refused one since
+	moving   bool      // a write was refused since, because its slot is on the move
 	holds    int       // of HoldHeartbeat
 	draining bool
 

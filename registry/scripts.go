@@ -33,6 +33,7 @@ var (
 	goodbyeScript  = redis.NewScript(lua("owner") + lua("goodbye"))
 	lookupScript   = redis.NewScript(lua("lookup"))
 	sameScript     = redis.NewScript(lua("same"))
+	serverIDScript = redis.NewScript(lua("serverid"))
 )
 
 // EvictEntries is the body of a guarded batch that evicts entries: Items are IMEIs, Owner is the
@@ -69,6 +70,7 @@ func (r *Registry) own(
 	r.mu.Unlock()
 	out, err := s.Run(ctx, c, keys, append(args, more...)...).Slice()
 	if err != nil {
+		r.noteMoving(err)
 		return reply{}, err
 	}
 	if len(out) == 1 && out[0] == "SUPERSEDED" {

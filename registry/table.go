@@ -111,8 +111,10 @@ type table struct {
 	displaced      []displacement       // for Config.OnDisplaced
 
 	count     [states]int // devices by state; count[forgotten] has no use
-	indexed   int         // devices believed to be in the index
-	lateUntil time.Time   // the latest of all devices' late
+	stand     digest      // of the devices whose state is standing
+	vouched   vouched
+	indexed   int       // devices believed to be in the index
+	lateUntil time.Time // the latest of all devices' late
 	// Devices were forgotten although they may have left something in Redis, or a write of unknown
 	// fate may yet land until then. That is searched for with each beat. Zero: there is nothing.
 	searchUntil time.Time
@@ -236,6 +238,12 @@ func (t *table) forget(d *device) {
 
 // set changes a device's state, and keeps the counters true.
 func (t *table) set(d *device, s state) {
+	switch {
+	case d.state != standing && s == standing:
+		t.stand.add(d.imei)
+	case d.state == standing && s != standing:
+		t.stand.remove(d.imei)
+	}
 	t.count[d.state]--
 	t.count[s]++
 	d.state = s

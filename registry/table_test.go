@@ -75,6 +75,11 @@ func (d *timed) namesR2(t *testing.T, c *Claim) {
 	require.Equal(t, "check", what)
 	d.entry(ops, "r2", nil)
 	require.Equal(t, foreign, c.d.state)
+	what, ops = d.batch(t)
+	require.Equal(t, "heal", what, "it leaves the index")
+	d.answer(ops, reply{foreign: map[string]string{c.d.imei: "r2"}}, nil)
+	require.Equal(t, foreign, c.d.state)
+	require.False(t, c.d.indexed)
 }
 
 // in brings a device into a state and returns its claim, also where it is released.
@@ -169,9 +174,9 @@ func TestWhatACheckFinds(t *testing.T) {
 	t.Parallel()
 	for s, want := range map[state]struct{ ours, gone, others state }{
 		standing:     {standing, unconfirmed, foreign},
-		contested:    {standing, unconfirmed, foreign},
-		foreign:      {standing, unconfirmed, foreign},
-		acknowledged: {standing, unconfirmed, acknowledged},
+		contested:    {unconfirmed, unconfirmed, foreign},
+		foreign:      {unconfirmed, unconfirmed, foreign},
+		acknowledged: {unconfirmed, unconfirmed, acknowledged},
 	} {
 		for owner, state := range map[any]state{"me": want.ours, nil: want.gone, "": want.gone, "r2": want.others, "r3": foreign} {
 			d := newTimed()

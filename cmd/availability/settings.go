@@ -39,7 +39,6 @@ var prefixes = []string{
 
 // table is every setting there is, in the order in which help shows them.
 func (s *settings) table() []service.Setting {
-	s.Cluster = true
 	base := s.Base.Table()
 	for i := range base {
 		if base[i].Name == "HTTP_ADDR" {

@@ -67,7 +67,7 @@ func TestNothingSetGivesTheDocumentedDefaults(t *testing.T) {
 	s.Redis = service.Redis{}
 	require.Equal(t, &settings{
 		Base: service.Base{
-			Cluster: true, HTTPAddr: "127.0.0.1:8080", ShutdownGrace: 10 * time.Second, LogLevel: slog.LevelInfo, LogFormat: "text",
+			HTTPAddr: "127.0.0.1:8080", ShutdownGrace: 10 * time.Second, LogLevel: slog.LevelInfo, LogFormat: "text",
 		},
 		databaseURL: "postgres://u:geheim@db/app", jwtSecret: secret, migrate: "on",
 		offlineInterval: 30 * time.Second, reconcileInterval: 5 * time.Minute, mirrorInterval: time.Minute,

@@ -37,7 +37,6 @@ var prefixes = []string{"CLEANUP_", "HEARTBEAT_"}
 
 // table is every setting there is, in the order in which help shows them.
 func (s *settings) table() []service.Setting {
-	s.Cluster = true
 	return slices.Concat(s.Base.Table(), []service.Setting{
 		{Name: "RULES", Value: service.Text(&s.rulesFile),
 			Meaning: "File of the rules, in YAML. Empty: the built-in ones, for a game backend on Colyseus " +

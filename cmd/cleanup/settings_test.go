@@ -49,7 +49,7 @@ func TestNothingSetGivesTheDocumentedDefaults(t *testing.T) {
 	require.Len(t, s.rules, 4, "the built-in ones")
 	s.Redis, s.rules = service.Redis{}, nil
 	require.Equal(t, &settings{
-		Base:     service.Base{Cluster: true, HTTPAddr: "127.0.0.1:8080", ShutdownGrace: 10 * time.Second, LogLevel: slog.LevelInfo, LogFormat: "text"},
+		Base:     service.Base{HTTPAddr: "127.0.0.1:8080", ShutdownGrace: 10 * time.Second, LogLevel: slog.LevelInfo, LogFormat: "text"},
 		interval: 5 * time.Minute, mongodbURI: "mongodb://127.0.0.1/game", prefix: "{cleanup}:", redisShare: 0.25,
 		heartbeatInterval: 10 * time.Second, heartbeatTTL: 30 * time.Second, leaseTTL: 15 * time.Second,
 	}, s)

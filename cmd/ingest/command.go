@@ -11,6 +11,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/commands"
 	"github.com/rollcall-redis/rollcall/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
+	"github.com/rollcall-redis/rollcall/partition"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
@@ -82,13 +83,14 @@ func deliver(ctx context.Context, s *settings, c commands.Command) (commands.Out
 		return commands.Outcome{}, err
 	}
 	defer func() { _ = clients.Close() }() // nothing is left unsent
-	reg, err := registry.New(registry.Config{
-		Client: clients.Data, Control: clients.Control,
+	layout, partitions := s.division()
+	reg, err := partition.NewRegistry(registry.Config{
+		Client: clients.Data, Control: clients.Control, Layout: layout,
 		HeartbeatInterval: s.heartbeatInterval, HeartbeatTTL: s.heartbeatTTL,
-	}) // never run, only for Lookup
+	}, partitions) // never run, only for Lookup
 	if err != nil {
 		return commands.Outcome{}, err
 	}
-	sender := commands.Sender{Client: clients.Data, Layout: reg.Layout(), Lookup: reg.Lookup}
+	sender := commands.Sender{Client: clients.Data, Layout: reg.Home(), Lookup: reg.Lookup}
 	return sender.Send(ctx, c)
 }

@@ -42,8 +42,8 @@ Nothing listens beyond this machine.`,
 			service.Seed(&cfg.Seed),
 		},
 		Check: func(in *service.Input) {
-			if target.Sentinel != nil {
-				in.Fault("REDIS_URL: expected one server; the demo does not look behind sentinels")
+			if target.Sentinel != nil || target.Cluster != nil {
+				in.Fault("REDIS_URL: expected one server; the demo uses neither sentinels nor a Cluster")
 			}
 			if err := descriptorsFor(2 * cfg.Devices); err != nil {
 				in.Fault("%v", err)

@@ -18,6 +18,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/tracing"
 	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/partition"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
@@ -31,8 +32,8 @@ type replica struct {
 	clients   *service.Clients
 	inspector *service.Inspector
 	http      *service.HTTP
-	registry  *registry.Registry
-	janitor   *janitor.Janitor
+	registry  *partition.Registry
+	janitor   *partition.Janitor
 	gateway   *gateway.Gateway
 	commands  *commands.Reader
 	files     *reload.Watcher
@@ -79,25 +80,27 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 	metrics := prometheus.NewRegistry()
 	metrics.MustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	r.registry, err = registry.New(registry.Config{
+	layout, partitions := s.division()
+	r.registry, err = partition.NewRegistry(registry.Config{
+		Layout: layout,
 		Client: r.clients.Data, Control: r.clients.Control, Instance: s.InstanceID, Unique: s.Unique,
 		HeartbeatInterval: s.heartbeatInterval, HeartbeatTTL: s.heartbeatTTL,
 		Drain: s.ShutdownGrace * 3 / 10, NoReverseIndex: !s.reverseIndex,
 		// The gateway is there before the first device is.
 		OnDisplaced: func(imei, owner string) { r.gateway.Displaced(imei, owner) },
 		Logger:      log, Registerer: metrics, Namespace: "teltonika",
-	})
+	}, partitions)
 	if err != nil {
 		return err
 	}
-	r.janitor, err = janitor.New(janitor.Config{
-		Client: r.clients.Data, Control: r.clients.Control, Registry: r.registry,
+	r.janitor, err = partition.NewJanitor(janitor.Config{
+		Client: r.clients.Data, Control: r.clients.Control,
 		Interval: s.janitorInterval, LeaseTTL: s.janitorLeaseTTL,
 		ScanCount: s.janitorScanCount, DeleteBatch: s.janitorDeleteBatch,
 		ExistsConcurrency: s.janitorExistsConcurrency, RedisShare: s.janitorRedisShare,
-		DryRun: s.janitorDryRun, Sweeps: []janitor.Sweeper{commands.NewSweep(r.registry.Layout())},
+		DryRun: s.janitorDryRun, Sweeps: []janitor.Sweeper{commands.NewSweep(r.registry.Home())},
 		StartSpan: r.traces.StartSpan(), Logger: log, Registerer: metrics,
-	})
+	}, r.registry)
 	if err != nil {
 		return err
 	}
@@ -123,7 +126,7 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 		return err
 	}
 	r.commands, err = commands.New(commands.Config{
-		Instance: r.registry.Instance(), Layout: r.registry.Layout(), Devices: r.gateway,
+		Instance: r.registry.Instance(), Layout: r.registry.Home(), Devices: r.gateway,
 		Client: r.clients.Data, Blocking: r.clients.Blocking,
 		Drain: s.ShutdownGrace / 10, Logger: log, Registerer: metrics,
 	})

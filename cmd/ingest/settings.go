@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/service"
 	"github.com/rollcall-redis/rollcall/janitor"
 )
@@ -38,6 +39,7 @@ type settings struct {
 	janitorExistsConcurrency             int
 	janitorRedisShare                    float64
 	janitorDryRun, reverseIndex          bool
+	partitions                           int // 0: as many as suit the server
 	telemetryMaxLen                      int64
 }
 
@@ -49,7 +51,7 @@ func (s *settings) devices() bool {
 // prefixes are those of variables that are ours: one that is no setting was mistyped. REDIS_,
 // HTTP_, LOG_ and the like belong to everybody and are left alone.
 var prefixes = []string{"JANITOR_", "HEARTBEAT_", "INGEST_", "DEVICE_AUTH", "TELEMETRY_",
-	"REGISTRY_REVERSE"}
+	"REGISTRY_REVERSE", "REGISTRY_PART"}
 
 // table is every setting there is, in the order in which help shows them.
 func (s *settings) table() []service.Setting {
@@ -101,9 +103,12 @@ func (s *settings) table() []service.Setting {
 				"survives. **Never** differ within a fleet: a fleet that disagrees sweeps nothing."},
 		{Name: "JANITOR_INTERVAL", Default: "60s",
 			Value:   service.Duration(&s.janitorInterval, 50*time.Millisecond, 24*time.Hour),
-			Meaning: "Time between two full scans, the scans of the whole registry.",
-			Consequence: "The quick way, once a second and whenever a heartbeat ends, does not depend on " +
-				"it. Longer saves Redis' time; what the index missed stays longer."},
+			Meaning: "How often the leader asks whether a full scan, the scan of the whole registry, can " +
+				"find something. It scans if so.",
+			Consequence: "How long dead entries that no index has outlive their owner. A full scan that " +
+				"can find nothing is put off until it costs 0.1 % of a core, for 15 minutes at most: see " +
+				"[timings](timings.md#when-a-full-scan-runs). The quick way, once a second and whenever a " +
+				"heartbeat ends, does not depend on it."},
 		{Name: "JANITOR_INTERVAL_MS", Value: service.Milliseconds(&s.janitorInterval, 50*time.Millisecond, 24*time.Hour),
 			Meaning: "The same in milliseconds, for deployments that set it so. Both: refused."},
 		{Name: "JANITOR_LEASE_TTL", Default: "15s",
@@ -139,6 +144,13 @@ func (s *settings) table() []service.Setting {
 			Consequence: "`false` saves that memory: a dead owner is then swept by the full scan alone, " +
 				"up to one `JANITOR_INTERVAL` later, and some losses take ten heartbeat intervals to " +
 				"heal instead of one."},
+		{Name: "REGISTRY_PARTITIONS", Default: auto, Value: s.setPartitions,
+			Meaning: "How many partitions the registry has, a power of two: 1 to 1024. `auto`: 16 on a " +
+				"Redis Cluster, else 1.",
+			Consequence: "Each has its own slot, leader and witness; aim at 100,000 devices in each at " +
+				"most. With more than one, and on a Cluster, the names of all keys begin with " +
+				"`{rollcall}:`, or its partitions' tags. **Never** change it in a fleet that runs: a " +
+				"replica with another number ends. See scale.md."},
 		{Name: "TELEMETRY_MAXLEN", Default: "1000000", Value: service.Number(&s.telemetryMaxLen, 1, 1e12),
 			Meaning: "Approximate cap of the telemetry stream, in entries. Dead letters: at most 10,000, " +
 				"or this if it is less.",
@@ -157,6 +169,50 @@ func (s *settings) trusted(v string) error {
 		s.ingestProxyTrusted = append(s.ingestProxyTrusted, prefix.Masked().String())
 	}
 	return nil
+}
+
+// auto is the REGISTRY_PARTITIONS that suits the server.
+const auto = "auto"
+
+// onCluster is how many partitions a Redis Cluster has, unless it is set.
+const onCluster = 16
+
+func (s *settings) setPartitions(v string) error {
+	if s.partitions = 0; v == auto {
+		return nil
+	}
+	err := service.Number(&s.partitions, 1, guard.MostPartitions)(v)
+	if err != nil || s.partitions&(s.partitions-1) != 0 {
+		return fmt.Errorf("%s, or a power of two from 1 to %d", auto, guard.MostPartitions)
+	}
+	return nil
+}
+
+// division is how the registry is divided: the layout of all partitions, and how many there are.
+func (s *settings) division() (guard.Layout, int) {
+	cluster := s.Redis.Cluster != nil
+	partitions := s.partitions
+	if partitions == 0 {
+		partitions = 1
+		if cluster {
+			partitions = onCluster
+		}
+	}
+	if partitions == 1 {
+		return layoutOn(s.Redis), 1
+	}
+	return divided, partitions
+}
+
+// divided is the layout of a registry in partitions, and of any on a Redis Cluster.
+var divided = guard.Layout{Prefix: "{rollcall}:"}
+
+// layoutOn is the layout of a registry that is not divided.
+func layoutOn(r service.Redis) guard.Layout {
+	if r.Cluster != nil {
+		return divided
+	}
+	return guard.Layout{}
 }
 
 func (s *settings) share(v string) error {

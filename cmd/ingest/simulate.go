@@ -11,7 +11,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/simulate"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
-	"github.com/rollcall-redis/rollcall/registry"
+	"github.com/rollcall-redis/rollcall/partition"
 )
 
 // askTime bounds each question to Redis.
@@ -138,7 +138,15 @@ func (s *simulation) show(ctx context.Context, stdout io.Writer) error {
 		view.Routable = func(ctx context.Context) (int, error) {
 			ctx, cancel := context.WithTimeout(ctx, askTime)
 			defer cancel()
-			return s.fleet.Routable(ctx, clients.Data, registry.Layout{})
+			layout := divided
+			partitions, err := partition.Count(ctx, clients.Data, layout)
+			if err != nil {
+				return 0, err
+			}
+			if partitions == 1 {
+				layout = layoutOn(s.redis)
+			}
+			return s.fleet.Routable(ctx, clients.Data, layout, partitions)
 		}
 	}
 	if s.duration > 0 {

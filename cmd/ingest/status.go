@@ -17,6 +17,15 @@ var pageText string
 type replicaStatus struct {
 	service.Status
 	Devices devicesStatus `json:"devices"`
+	// Partitions is about those of the registry; absent: there is one.
+	Partitions *partitionsStatus `json:"partitions,omitempty"`
+}
+
+// partitionsStatus is about the partitions of the registry.
+type partitionsStatus struct {
+	Count int `json:"count"`
+	// Leads are those that this replica leads, from 0 on.
+	Leads []int `json:"leads"`
 }
 
 // devicesStatus is about device sockets.
@@ -44,6 +53,9 @@ func (r *replica) status() replicaStatus {
 		Registry: r.registry.Status(),
 		Janitor:  r.janitor.Status(),
 	}}
+	if n := len(r.registry.Partitions()); n > 1 {
+		st.Partitions = &partitionsStatus{Count: n, Leads: r.janitor.Leads()}
+	}
 	st.Devices = devicesStatus{Connections: r.gateway.Connections(), MaxConnections: r.maxConns}
 	if addr := r.devices.Load(); addr != nil {
 		st.Devices.Addr = addr.String()

@@ -32,7 +32,6 @@ type fleet struct {
 
 // table returns the rows that every verb has.
 func (f *fleet) table() []service.Setting {
-	f.base.Cluster = true
 	return append(f.base.RedisTable(), []service.Setting{
 		{Name: "prefix", Value: service.Text(&f.prefix),
 			Meaning: "What the names of the fleet's keys begin with: of cleanup it is CLEANUP_PREFIX, " +

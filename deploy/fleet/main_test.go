@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"io"
 	"net/http"
 	"os"
@@ -105,13 +104,9 @@ func TestAFleetIsSeenSurvivesADeathAndEndsAtAnInterrupt(t *testing.T) {
 // awaits waits until Prometheus knows a value.
 func awaits(t *testing.T, prom v1.API, expr string, want int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	for {
-		value, _, _, err := prom.Query(ctx, expr, time.Now())
-		require.NoError(t, err, expr)
-		if vector, ok := value.(model.Vector); ok && len(vector) == 1 && int(vector[0].Value) == want {
-			return
-		}
-	}
+	require.Eventually(t, func() bool {
+		value, _, _, err := prom.Query(t.Context(), expr, time.Now())
+		vector, ok := value.(model.Vector)
+		return err == nil && ok && len(vector) == 1 && int(vector[0].Value) == want
+	}, 2*time.Minute, 100*time.Millisecond, expr)
 }

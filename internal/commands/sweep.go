@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/keyless"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -27,11 +28,18 @@ func (sweep) Name() string { return "commands" }
 func (sweep) Interval() time.Duration { return 0 }
 
 func (s sweep) Run(ctx context.Context, p *janitor.Pass) error {
-	pattern := literal.Replace(outboundPrefix(s.layout)) + "*"
+	prefix := outboundPrefix(s.layout)
+	pattern := literal.Replace(prefix) + "*"
+	// One server all the time: a cursor means something only there. Where the slot of the keys moves
+	// meanwhile, the next pass finds what this one missed.
+	at, err := keyless.At(ctx, p.Client(), prefix)
+	if err != nil {
+		return err
+	}
 	for cursor := uint64(0); ; {
 		var keys []string
 		err := p.Call(ctx, func(ctx context.Context) (err error) {
-			keys, cursor, err = p.Client().Scan(ctx, cursor, pattern, int64(p.PageSize())).Result()
+			keys, cursor, err = at.Scan(ctx, cursor, pattern, int64(p.PageSize())).Result()
 			return err
 		})
 		if err != nil {

@@ -2,6 +2,7 @@ package docs
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -10,8 +11,12 @@ import (
 
 // replaced are words that once stood for things which now have another name. CHANGELOG.md tells
 // which. A text that uses them speaks of what is not there any more.
-var replaced = regexp.MustCompile(`(?i)canary|tenure|vigil|basket|sceptic|misfortune|stranger|warming|` +
-	`\b(giveBack|standBack|forgo|herd|cadence|ledger|pulse|desks?|brake|audits?|doubts?)\b`)
+var (
+	anywhere = []string{"canary", "tenure", "vigil", "basket", "sceptic", "misfortune", "stranger", "warming"}
+	words    = []string{"giveback", "standback", "forgo", "herd", "cadence", "ledger", "pulse", "desk", "desks",
+		"brake", "audit", "audits", "doubt", "doubts"}
+	replaced = regexp.MustCompile(`(?i)` + strings.Join(anywhere, "|") + `|\b(` + strings.Join(words, "|") + `)\b`)
+)
 
 func TestNothingIsCalledByAFormerName(t *testing.T) {
 	for _, kind := range []string{".go", ".lua", ".md", ".pml", ".yml"} {
@@ -19,6 +24,11 @@ func TestNothingIsCalledByAFormerName(t *testing.T) {
 			switch name {
 			case "CHANGELOG.md", "internal/docs/words_test.go",
 				"docs/results.md": // as the runs wrote them
+				return
+			}
+			// Few files hold one of them at all, and the expression is slow.
+			lower := strings.ToLower(text)
+			if !slices.ContainsFunc(slices.Concat(anywhere, words), func(w string) bool { return strings.Contains(lower, w) }) {
 				return
 			}
 			for i, line := range strings.Split(text, "\n") {

@@ -136,7 +136,11 @@ func checkPersistence(ctx context.Context, p *patient) (found, error) {
 	if info["aof_enabled"] == "1" {
 		return fine("append-only file")
 	}
-	saves, err := p.client.ConfigGet(ctx, "save").Result()
+	at, err := p.at(ctx)
+	if err != nil {
+		return found{}, err
+	}
+	saves, err := at.ConfigGet(ctx, "save").Result()
 	if err != nil {
 		return warn("no append-only file; whether it saves snapshots cannot be told (%v). "+
 			"The registry needs neither, telemetry does", err)
@@ -155,7 +159,7 @@ const (
 
 func checkClock(ctx context.Context, p *patient) (found, error) {
 	before := time.Now()
-	server, err := p.client.Time(ctx).Result()
+	server, err := p.now(ctx)
 	if err != nil {
 		return found{}, err
 	}

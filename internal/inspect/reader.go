@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/keyless"
 )
 
 // A Reader reads one fleet. It holds no state: any number of goroutines may use it.
@@ -29,9 +30,22 @@ func New(client redis.UniversalClient, layout guard.Layout) *Reader {
 // Layout names the keys that the Reader reads.
 func (r *Reader) Layout() guard.Layout { return r.keys }
 
+// at is a client of the server that has the fleet's keys, for commands without a key.
+func (r *Reader) at(ctx context.Context) (redis.UniversalClient, error) {
+	at, err := keyless.At(ctx, r.client, r.keys.Witness())
+	if err != nil {
+		return nil, fmt.Errorf("inspect: server of the keys: %w", err)
+	}
+	return at, nil
+}
+
 // now is the server's clock.
 func (r *Reader) now(ctx context.Context) (time.Time, error) {
-	now, err := r.client.Time(ctx).Result()
+	at, err := r.at(ctx)
+	if err != nil {
+		return time.Time{}, err
+	}
+	now, err := at.Time(ctx).Result()
 	if err != nil {
 		return time.Time{}, fmt.Errorf("inspect: time of the server: %w", err)
 	}

@@ -356,7 +356,11 @@ func (r *Reader) sample(ctx context.Context) (counted map[string]int, whole bool
 
 // server reads INFO. A server that refuses it stays unknown.
 func (r *Reader) server(ctx context.Context) (Server, error) {
-	text, err := r.client.Info(ctx).Result()
+	at, err := r.at(ctx)
+	if err != nil {
+		return Server{}, err
+	}
+	text, err := at.Info(ctx).Result()
 	if err != nil {
 		if Refused(err) {
 			return Server{}, nil

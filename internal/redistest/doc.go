@@ -7,6 +7,8 @@
 //   - [Shared]: one real server for the whole test binary. A test owns the keys
 //     under its [Prefix] there and nothing else.
 //   - [StartCluster]: a Redis Cluster of the test's own, of such servers.
+//   - [StartSentinels]: Sentinels that watch such a server.
+//   - [CLI]: the redis-cli of the server that all tests run on.
 //   - [Worlds]: one suite, two servers. A script that passes only on miniredis
 //     has not been tested, one that passes only on Redis cannot run embedded.
 //   - [Fake]: miniredis inside a testing/synctest bubble, where a day of

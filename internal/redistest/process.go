@@ -45,7 +45,8 @@ type server struct {
 	dir    string
 	args   []string
 	port   int
-	bus    int // the port that nodes of a Cluster talk on; 0: no Cluster
+	bus    int    // the port that nodes of a Cluster talk on; 0: no Cluster
+	conf   string // of a Sentinel, the file that it keeps; "": none
 	// holds are the UDP ports of the same numbers. Redis does not use them, so they
 	// reserve the numbers among test binaries also while the server is down.
 	holds []net.PacketConn
@@ -57,13 +58,19 @@ type server struct {
 // launch starts a server on a port of its own choice; a node of a Cluster takes two. It keeps its
 // files in dir. An empty binary is the server that all tests run on.
 func launch(binary, dir string, node bool, args []string) (p *server, err error) {
+	return (&server{binary: binary, dir: dir, args: args}).launch(node)
+}
+
+// launch starts a server like p. p itself is not used any more.
+func (like *server) launch(node bool) (p *server, err error) {
+	binary := like.binary
 	if binary == "" {
 		if binary, err = findBinary(); err != nil {
 			return nil, err
 		}
 	}
 	for range portTries {
-		p := &server{binary: binary, dir: dir, args: args}
+		p := &server{binary: binary, dir: like.dir, args: like.args, conf: like.conf}
 		if p.port, err = p.reserve(); err == nil && node {
 			p.bus, err = p.reserve()
 		}
@@ -98,6 +105,9 @@ func (p *server) start() error {
 	defer p.mu.Unlock()
 	// The caller's arguments come last: the later of two settings wins.
 	own := []string{"--bind", "127.0.0.1", "--port", strconv.Itoa(p.port), "--dir", p.dir, "--save", "", "--appendonly", "no"}
+	if p.conf != "" {
+		own = []string{p.conf, "--sentinel", "--bind", "127.0.0.1", "--port", strconv.Itoa(p.port), "--dir", p.dir}
+	}
 	if p.bus != 0 {
 		own = append(own, "--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(p.bus))
 	}
@@ -149,9 +159,16 @@ func (p *server) probe() (ready bool, err error) {
 	if _, err := io.WriteString(conn, "INFO server\r\nPING\r\nQUIT\r\n"); err != nil {
 		return false, err
 	}
-	answer, err := io.ReadAll(conn)
-	if err != nil {
-		return false, err
+	var answer []byte
+	for part := make([]byte, 4096); !bytes.Contains(answer, []byte("+PONG\r\n")); {
+		n, err := conn.Read(part) // a Sentinel does not know QUIT
+		answer = append(answer, part[:n]...)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return false, err
+		}
+		if err != nil {
+			break
+		}
 	}
 	// Somebody else's server on this port is the one that must not be touched.
 	if !bytes.Contains(answer, fmt.Appendf(nil, "process_id:%d\r\n", p.life.PID())) {

@@ -45,7 +45,13 @@ func StartNamed(t testing.TB, binary string, args ...string) *Server {
 
 func start(t testing.TB, binary string, node bool, args []string) *Server {
 	t.Helper()
-	p, err := launch(binary, t.TempDir(), node, args)
+	return launched(t, &server{binary: binary, dir: t.TempDir(), args: args}, node)
+}
+
+// launched starts a server like one, for as long as the test runs.
+func launched(t testing.TB, like *server, node bool) *Server {
+	t.Helper()
+	p, err := like.launch(node)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {

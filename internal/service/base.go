@@ -13,7 +13,6 @@ import (
 
 // Base are the settings that every program has that serves.
 type Base struct {
-	Cluster       bool // REDIS_URL may name a Redis Cluster; to be set before Table
 	Redis         Redis
 	InstanceID    string // chosen by Serving if none was given
 	Unique        bool   // it was: no other process has had it
@@ -62,18 +61,14 @@ func (b *Base) Table() []Setting {
 
 // RedisTable returns the rows about Redis, REDIS_URL first.
 func (b *Base) RedisTable() []Setting {
-	cluster := ""
-	if b.Cluster {
-		cluster = "With `addr=` alone: a Redis Cluster, `redis://host:6379?addr=host2:6379`. "
-	}
 	return append([]Setting{
 		{Name: "REDIS_URL", Secret: true, Required: true,
-			Value: func(v string) error { return b.Redis.parse(v, b.Cluster) },
+			Value: func(v string) error { return b.Redis.Parse(v) },
 			Shown: func() string { return b.Redis.String() },
 			Meaning: "`redis://`, `rediss://` (TLS) or `unix://`. With `master_name=` and `addr=`: " +
 				"Sentinel; user and password before the @ are then the sentinels', `username=` and " +
-				"`password=` the servers'. " + cluster + "`embedded`: a Redis inside the process, for " +
-				"trying out.",
+				"`password=` the servers'. With `addr=` alone: a Redis Cluster, " +
+				"`redis://host:6379?addr=host2:6379`. `embedded`: a Redis inside the process, for trying out.",
 			Consequence: "**Never** set `embedded` in production: each replica would be alone with its " +
 				"own registry, and lose it on restart."},
 	}, b.Redis.fileTable()...)

@@ -19,15 +19,10 @@ import (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-func TestOnlyAProgramThatCanUseAClusterAcceptsOne(t *testing.T) {
+func TestAClusterIsNamedBySomeOfItsNodes(t *testing.T) {
 	t.Parallel()
 	var b Base
 	url := func(raw string) error { return b.Table()[0].Value(raw) }
-	require.ErrorContains(t, url("redis://a:1?addr=b:2"), "a Cluster, which is not supported yet")
-	require.NotContains(t, b.Table()[0].Meaning, "Cluster")
-
-	b.Cluster = true
-	require.Contains(t, b.Table()[0].Meaning, "Cluster")
 	require.NoError(t, url("rediss://u:hunter2@a:1?addr=b:2&addr=c:3&read_timeout=4s&max_redirects=9&max_retries=5"))
 	require.Equal(t, []string{"a:1", "b:2", "c:3"}, b.Redis.Cluster.Addrs)
 	require.Equal(t, "Cluster a:1, b:2, c:3", b.Redis.String())
@@ -65,7 +60,7 @@ func TestOnlyAProgramThatCanUseAClusterAcceptsOne(t *testing.T) {
 func clientsOf(t *testing.T, url string) *Clients {
 	t.Helper()
 	var target Redis
-	require.NoError(t, target.parse(url, true))
+	require.NoError(t, target.Parse(url))
 	c, err := Connect(target, time.Second)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.Close()) })

@@ -18,7 +18,6 @@ import (
 // These end the program. One node of a Cluster refuses most keys, and what cannot be read must not
 // pass for dead. Of servers that know nothing of each other none is asked.
 var (
-	errCluster = errors.New("service: REDIS_URL names a node of a Redis Cluster, which is not supported yet")
 	errOneNode = errors.New("service: REDIS_URL names one node of a Redis Cluster; " +
 		"name the Cluster by two of its nodes, such as redis://host:6379?addr=host2:6379")
 	errNoCluster = errors.New("service: REDIS_URL names a Redis Cluster, and the server is in none")
@@ -92,7 +91,7 @@ func (i *Inspector) ask(ctx context.Context) (answered bool, err error) {
 	} else {
 		warnings, off, err = i.askServer(ctx)
 	}
-	for _, unfit := range []error{errCluster, errOneNode, errNoCluster} {
+	for _, unfit := range []error{errOneNode, errNoCluster} {
 		if errors.Is(err, unfit) {
 			return true, fmt.Errorf("%w: %s", unfit, i.clients.Server)
 		}
@@ -128,10 +127,7 @@ func (i *Inspector) askServer(ctx context.Context) (warnings, off []string, err 
 	}
 	info := parseInfo(text)
 	if info["cluster_enabled"] == "1" || info["redis_mode"] == "cluster" {
-		if i.clients.cluster {
-			return nil, nil, errOneNode
-		}
-		return nil, nil, errCluster
+		return nil, nil, errOneNode
 	}
 	warnings, off = judge(info)
 	return warnings, off, nil

@@ -42,7 +42,7 @@ func written(t *testing.T, path, text string) string {
 
 // loaded is what a program reads of its arguments.
 func loaded(args ...string) (*Base, error) {
-	b := &Base{Cluster: true}
+	b := &Base{}
 	c := &Command{Name: "program", Settings: b.Table()}
 	return b, c.Load(args, nil)
 }

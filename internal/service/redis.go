@@ -38,7 +38,6 @@ type Redis struct {
 	Cluster *redis.ClusterOptions
 
 	embedded bool
-	cluster  bool // the program can use a Cluster
 	files    loginFiles
 }
 
@@ -62,10 +61,8 @@ func (r Redis) String() string {
 }
 
 // Parse reads a REDIS_URL: a URL or [EmbeddedRedis]. Its errors say what was expected and repeat
-// nothing of the URL. It refuses a Cluster; see [Base.Cluster].
-func (r *Redis) Parse(raw string) error { return r.parse(raw, false) }
-
-func (r *Redis) parse(raw string, cluster bool) error {
+// nothing of the URL.
+func (r *Redis) Parse(raw string) error {
 	files := r.files
 	defer func() { r.files = files }() // they are other settings
 	switch raw {
@@ -89,11 +86,8 @@ func (r *Redis) parse(raw string, cluster bool) error {
 	switch {
 	case query.Has("master_name"):
 		return r.parseSentinel(raw)
-	case query.Has("addr") && cluster:
-		return r.parseCluster(u, raw)
 	case query.Has("addr"):
-		return errors.New("a single server, or sentinels with master_name=; several addr= alone mean " +
-			"a Cluster, which is not supported yet")
+		return r.parseCluster(u, raw)
 	}
 	opt, err := redis.ParseURL(raw)
 	if err != nil {
@@ -102,7 +96,7 @@ func (r *Redis) parse(raw string, cluster bool) error {
 	if opt.DB < 0 || opt.Network == "tcp" && address(opt.Addr) != nil {
 		return errors.New("a port from 0 to 65535 and a database number from 0 up")
 	}
-	*r = Redis{Single: opt, cluster: cluster}
+	*r = Redis{Single: opt}
 	return nil
 }
 
@@ -120,7 +114,7 @@ func (r *Redis) parseCluster(u *url.URL, raw string) error {
 	if slices.ContainsFunc(opt.Addrs, noAddress) {
 		return errors.New("ports from 0 to 65535")
 	}
-	*r = Redis{Cluster: opt, cluster: true}
+	*r = Redis{Cluster: opt}
 	return nil
 }
 
@@ -207,6 +201,7 @@ func (r Redis) client(l login, control bool, within time.Duration, pool int) red
 			c = *safe
 		}
 		c.MaxRedirects, c.ClusterStateReloadInterval = safe.MaxRedirects, safe.ClusterStateReloadInterval
+		c.NewClient = safe.NewClient
 		c.CredentialsProviderContext = l.credentials(c.Username)
 		c.Dialer = l.dialer(c.TLSConfig, c.DialTimeout)
 		return redis.NewClusterClient(&c)
@@ -234,8 +229,7 @@ type Clients struct {
 	// Files are what the clients get in with. Unless they are watched, it stays as it was read first.
 	Files []reload.Watched
 
-	cluster bool // the program can use a Redis Cluster
-	mini    *miniredis.Miniredis
+	mini *miniredis.Miniredis
 }
 
 // embeddedAt begins the name of an embedded server.
@@ -248,7 +242,7 @@ const blockingPool = 2
 // client have deadlines of at most within. Connect does not speak to Redis. The error is of a file,
 // or of the embedded server.
 func Connect(target Redis, within time.Duration) (*Clients, error) {
-	c := &Clients{Server: target.String(), cluster: target.cluster}
+	c := &Clients{Server: target.String()}
 	l, files, err := openLogin(target)
 	if err != nil {
 		return nil, err

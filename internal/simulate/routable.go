@@ -3,11 +3,11 @@ package simulate
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
@@ -19,9 +19,27 @@ const routablePage = 500
 // target. So an entry that names another living instance than the one with the socket counts as
 // well; [Fleet.Where] is for a caller who knows. It reads only. Errors are go-redis'.
 func (f *Fleet) Routable(
-	ctx context.Context, client redis.UniversalClient, keys registry.Layout,
+	ctx context.Context, client redis.UniversalClient, keys registry.Layout, partitions int,
 ) (routable int, err error) {
-	imeis := slices.Collect(maps.Keys(f.Where()))
+	imeis := make([][]string, partitions)
+	for imei := range f.Where() {
+		k := guard.PartitionOf(imei, partitions)
+		imeis[k] = append(imeis[k], imei)
+	}
+	for k, imeis := range imeis {
+		n, err := routableOf(ctx, client, keys.Partition(k, partitions), imeis)
+		if err != nil {
+			return 0, err
+		}
+		routable += n
+	}
+	return routable, nil
+}
+
+// routableOf is Routable of the devices of one partition.
+func routableOf(
+	ctx context.Context, client redis.UniversalClient, keys registry.Layout, imeis []string,
+) (routable int, err error) {
 	devices := make(map[string]int) // by the instance that their entries name
 	for page := range slices.Chunk(imeis, routablePage) {
 		owners, err := client.HMGet(ctx, keys.Registry(), page...).Result()

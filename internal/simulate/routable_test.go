@@ -18,7 +18,7 @@ func TestADeviceIsRoutableIfItsEntryNamesALivingInstance(t *testing.T) {
 		g := serve(t, &gateway{})
 		f, stop := fleetOn(t, Config{Devices: routablePage + 20, Targets: []string{g.addr}, FirstIMEI: 12_345, Interval: time.Hour, Ramp: time.Millisecond})
 		count := func() int {
-			n, err := f.Routable(t.Context(), w.Client, keys)
+			n, err := f.Routable(t.Context(), w.Client, keys, 1)
 			require.NoError(t, err)
 			return n
 		}
@@ -40,7 +40,7 @@ func TestADeviceIsRoutableIfItsEntryNamesALivingInstance(t *testing.T) {
 		require.Equal(t, routablePage+5, count())
 		closed := redis.NewClient(w.Options)
 		require.NoError(t, closed.Close())
-		_, err := f.Routable(t.Context(), closed, keys)
+		_, err := f.Routable(t.Context(), closed, keys, 1)
 		require.Error(t, err)
 		stop()
 		require.Zero(t, count(), "a device that is not connected does not count")

@@ -48,6 +48,7 @@ func (l line) Read(b []byte) (int, error) {
 // subscriber is one that runs, and what it was told.
 type subscriber struct {
 	refuse atomic.Bool   // connections are
+	client *redis.Client // subscribes
 	other  *redis.Client // publishes
 	stop   func()
 
@@ -89,6 +90,7 @@ func start(t *testing.T) *subscriber {
 		return l, err
 	}
 	client := redis.NewClient(lease.Options(&mine))
+	s.client = client
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
@@ -175,5 +177,54 @@ func TestItEndsAtOnceThoughAReadIsUnderWay(t *testing.T) {
 		_, subscribed, _ := s.told()
 		require.Equal(t, []bool{true, false}, subscribed)
 		require.Zero(t, s.publish(t, "nobody"))
+	})
+}
+
+func TestChannelsOfOneClientShareAConnection(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		var mu sync.Mutex
+		heard := map[string][]string{}
+		var ended sync.WaitGroup
+		for _, name := range []string{"weather", "sports"} {
+			ended.Go(func() {
+				subscribe.Channel{
+					Client: s.client, Name: name, Silence: silence, Retry: func() time.Duration { return time.Second },
+					Message: func(m string) {
+						mu.Lock()
+						defer mu.Unlock()
+						heard[name] = append(heard[name], m)
+					},
+					Log: slog.New(slog.DiscardHandler),
+				}.Run(ctx)
+			})
+		}
+		synctest.Wait()
+		publish := func(receivers int64) {
+			for _, name := range []string{"weather", "sports"} {
+				n, err := s.other.Publish(t.Context(), name, "of "+name).Result()
+				require.NoError(t, err)
+				require.Equal(t, receivers, n)
+			}
+			synctest.Wait()
+		}
+		publish(1)
+		s.cut()
+		time.Sleep(2*silence + 2*time.Second)
+		synctest.Wait()
+		publish(1)
+		mu.Lock()
+		require.Equal(t, map[string][]string{
+			"weather": {"of weather", "of weather"}, "sports": {"of sports", "of sports"},
+		}, heard)
+		mu.Unlock()
+		_, _, dials := s.told()
+		require.Equal(t, 2, dials, "one, and one after it broke")
+		cancel()
+		ended.Wait()
+		publish(0)
+		require.EqualValues(t, 1, s.publish(t, "news"), "who stays is still told")
 	})
 }

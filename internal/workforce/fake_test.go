@@ -29,6 +29,7 @@ type program struct {
 	online   map[string]bool
 	beats    map[string][]time.Time
 	sessions map[string]Session
+	busy     map[string]int // sessions that a mitra has now
 	asked    map[string]int // requests by path's last word
 	seen     []string       // hosts
 	// fault says what happens to a request: down, lost (carried out, no answer), 503 or "".
@@ -38,7 +39,7 @@ type program struct {
 func newProgram() *program {
 	return &program{
 		most: 3, online: map[string]bool{}, beats: map[string][]time.Time{}, sessions: map[string]Session{},
-		asked: map[string]int{}, fault: func(*http.Request) string { return "" },
+		busy: map[string]int{}, asked: map[string]int{}, fault: func(*http.Request) string { return "" },
 	}
 }
 
@@ -85,7 +86,7 @@ func (p *program) serve(w *httptest.ResponseRecorder, r *http.Request) {
 		var all []map[string]any
 		limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
 		for _, id := range p.free()[:min(limit, len(p.free()))] {
-			all = append(all, map[string]any{"id": id, "active_session_count": p.busy(id)})
+			all = append(all, map[string]any{"id": id, "active_session_count": p.busy[id]})
 		}
 		_ = json.NewEncoder(w).Encode(all)
 	case "sessions":
@@ -125,17 +126,19 @@ func (p *program) mitra(id, what string) int {
 	return http.StatusNoContent
 }
 
-func (p *program) busy(mitra string) (n int) {
-	for _, s := range p.sessions {
-		if s.Mitra == mitra && s.busy() {
-			n++
-		}
-	}
-	return n
+func (p *program) free() []string {
+	return slices.DeleteFunc(slices.Clone(p.mitras), func(id string) bool { return !p.online[id] || p.busy[id] >= p.most })
 }
 
-func (p *program) free() []string {
-	return slices.DeleteFunc(slices.Clone(p.mitras), func(id string) bool { return !p.online[id] || p.busy(id) >= p.most })
+// set changes a session, and how many its mitras have: counted along, since thousands come and go.
+func (p *program) set(id string, s Session) {
+	if was := p.sessions[id]; was.busy() {
+		p.busy[was.Mitra]--
+	}
+	if s.busy() {
+		p.busy[s.Mitra]++
+	}
+	p.sessions[id] = s
 }
 
 func (p *program) change(id, what, mitra, status string) int {
@@ -145,11 +148,11 @@ func (p *program) change(id, what, mitra, status string) int {
 		return http.StatusNotFound
 	case what == "accept" && s == Session{mitra, "active"} || what == "end" && s.Status == status:
 	case what == "end" && s.busy():
-		p.sessions[id] = Session{s.Mitra, status}
-	case what == "accept" && s.Status != "searching", what == "reroute" && !s.busy(), what == "end", p.busy(mitra) >= p.most:
+		p.set(id, Session{s.Mitra, status})
+	case what == "accept" && s.Status != "searching", what == "reroute" && !s.busy(), what == "end", p.busy[mitra] >= p.most:
 		return http.StatusConflict
 	default:
-		p.sessions[id] = Session{mitra, "active"}
+		p.set(id, Session{mitra, "active"})
 	}
 	return http.StatusOK
 }
@@ -183,7 +186,7 @@ func (p *program) sides() *sides {
 	defer p.mu.Unlock()
 	s := &sides{postgres: map[string]place{}, redis: map[string]place{}, sessions: map[string]Session{}, most: p.most}
 	for _, id := range p.mitras {
-		s.postgres[id] = place{online: p.online[id], sessions: p.busy(id), version: 1}
+		s.postgres[id] = place{online: p.online[id], sessions: p.busy[id], version: 1}
 		s.redis[id] = s.postgres[id]
 		if p.online[id] {
 			s.onlinePostgres++

@@ -29,25 +29,44 @@ type tab struct {
 	ctx context.Context
 }
 
-// browse opens a browser of the test's own, with one tab of this width.
-func browse(t *testing.T, width int64) *tab {
-	t.Helper()
+// closeBrowser ends what browser started.
+var closeBrowser = func() {}
+
+// browser starts one browser for all tests: to start it is most of what a page costs.
+var browser = sync.OnceValues(func() (context.Context, error) {
 	path, err := chromium()
 	if err != nil {
-		t.Skip("no Chromium: scripts/chromium says why")
+		return nil, err
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path),
 		chromedp.NoSandbox, // as root, in containers
 		chromedp.Flag("disable-dev-shm-usage", true))
 	ctx, stop := chromedp.NewExecAllocator(context.Background(), options...)
-	t.Cleanup(stop)
 	ctx, leave := chromedp.NewContext(ctx)
+	closeBrowser = func() {
+		_ = chromedp.Cancel(ctx) // waits for it
+		leave()
+		stop()
+	}
+	return ctx, chromedp.Do(ctx) // starts it
+})
+
+// browse opens a tab of this width. It shares nothing with those of other tests: what one of them
+// keeps, or has in front, is not seen here.
+func browse(t *testing.T, width int64) *tab {
+	t.Helper()
+	if _, err := chromium(); err != nil {
+		t.Skip("no Chromium: scripts/chromium says why")
+	}
+	parent, err := browser()
+	require.NoError(t, err)
+	ctx, leave := chromedp.NewContext(parent, chromedp.WithNewBrowserContext())
 	t.Cleanup(func() {
-		_ = chromedp.Cancel(ctx) // closes the browser, and waits for it
+		_ = chromedp.Cancel(ctx) // closes the tab, and waits for it
 		leave()
 	})
 	b := &tab{t: t, ctx: ctx}
-	require.NoError(t, chromedp.Do(ctx)) // starts it
+	require.NoError(t, chromedp.Do(ctx)) // opens it
 	messages := chromedp.Console(ctx)
 	ended := make(chan struct{})
 	go func() {
@@ -132,10 +151,14 @@ func (b *tab) shown() string {
 	return v
 }
 
-// enter fills a field that a script reads.
+// enter types into a field. A script puts the cursor there: to find a field among the nodes of a
+// page on which a thousand rows change takes a busy machine minutes.
 func (b *tab) enter(selector, text string) {
 	b.t.Helper()
-	b.do(chromedp.SendKeys(chromedp.CSS(selector), text))
+	field := "document.querySelector(" + quoted(selector) + ")"
+	b.await(field + "?.checkVisibility()")
+	b.await("(" + field + ".focus(), document.activeElement === " + field + ")")
+	b.do(chromedp.KeyEvent(text))
 }
 
 // click presses what is shown and can be pressed. A script presses, not the mouse at coordinates:

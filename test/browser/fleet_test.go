@@ -45,6 +45,7 @@ func (b built) Run() int {
 		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
 		return 1
 	}
+	defer func() { closeBrowser() }()
 	return b.m.Run()
 }
 
@@ -195,7 +196,7 @@ func imeiOf(r *replica, i int) string {
 }
 
 // patience is how long something may take on a machine that does much else.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 func (f *fleet) eventually(what string, is func() bool) {
 	f.t.Helper()

@@ -1,4 +1,4 @@
-package orphan
+package slot_test
 
 import (
 	"testing"
@@ -6,7 +6,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/internal/slot"
 )
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+func TestTheChecksumIsTheOneOfTheSpecification(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, uint16(0x31C3), slot.CRC16("123456789"))
+}
 
 func FuzzSlotsAreThoseOfRedis(f *testing.F) {
 	for _, key := range []string{
@@ -19,6 +27,6 @@ func FuzzSlotsAreThoseOfRedis(f *testing.F) {
 	f.Fuzz(func(t *testing.T, key string) {
 		want, err := rdb.ClusterKeySlot(t.Context(), key).Result()
 		require.NoError(t, err)
-		require.Equal(t, int(want), slotOf(key))
+		require.Equal(t, int(want), slot.Of(key))
 	})
 }

@@ -1,0 +1,243 @@
+package bench
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"math/rand/v2"
+	"net"
+	"regexp"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/internal/wait"
+	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+const benchKey = "bench:key"
+
+// seenTiming is what the replica keeps to whose calls are repeated.
+var seenTiming = guard.Timing{Interval: 2 * time.Second, TTL: 6 * time.Second}
+
+// caller makes the calls whose prices are measured. Those of an owner it makes as a replica was seen
+// to make them, with other devices.
+type caller struct {
+	*rig
+	readings             []reading
+	floors               []float64        // µs, all that were measured
+	seen                 map[string][]any // by script: its EVALSHA
+	instance             string           // that was seen
+	renewal              string           // SHA1 of a script like that of a lease
+	guard                *guard.Guard
+	lease                guard.Lease
+	asked                uint64 // batches
+	other                *redis.Client
+	otherHost, otherPort string
+}
+
+func (r *rig) newCaller() *caller {
+	ctx := r.t.Context()
+	c := &caller{rig: r}
+	c.watch()
+	r.warmFor(seenTiming.Interval)
+	require.NoError(r.t, r.rdb.Set(ctx, benchKey, "value", 0).Err())
+	var err error
+	c.renewal, err = r.rdb.ScriptLoad(ctx,
+		`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) else return 0 end`).Result()
+	require.NoError(r.t, err)
+	c.lease = guard.Lease{Token: "bench/token", Epoch: uint64(time.Now().Add(time.Hour).UnixMicro())}
+	require.NoError(r.t, r.rdb.Set(ctx, r.keys.Lease(), c.lease.Token, 0).Err())
+	c.guard = guard.New(r.rdb, r.rdb, r.keys, seenTiming, owner("live", 0))
+	verdict, _, err := c.guard.Open(ctx, c.lease)
+	require.NoError(r.t, err)
+	require.Equal(r.t, guard.Done, verdict)
+	sub := r.rdb.Subscribe(ctx, benchKey)
+	r.t.Cleanup(func() { _ = sub.Close() })
+	go func() {
+		for range sub.Channel() {
+		}
+	}()
+	r.until(func() bool { return r.rdb.PubSubNumSub(ctx, benchKey).Val()[benchKey] == 1 })
+	server := redistest.Start(r.t)
+	c.other = server.Client()
+	c.otherHost, c.otherPort, err = net.SplitHostPort(server.Addr())
+	require.NoError(r.t, err)
+	return c
+}
+
+// lastHeader is the name of a script: the last part of it says so.
+var lastHeader = regexp.MustCompile(`(?s).*\n-- (\w+)\.lua: `)
+
+// watch runs a replica that makes each of its calls once, and remembers them.
+func (c *caller) watch() {
+	ctx := c.t.Context()
+	require.NoError(c.t, c.rdb.ScriptFlush(ctx).Err()) // so that each script is sent once in full
+	h := &hearing{seen: map[string][]any{}}
+	p := c.replica(madeUp, func(rc *registry.Config, _ *janitor.Config) {
+		rc.HeartbeatInterval, rc.HeartbeatTTL = seenTiming.Interval, seenTiming.TTL
+		rc.Client.AddHook(h)
+		rc.Control.AddHook(h)
+	})
+	c.instance = p.reg.Instance()
+	device := imei(c.priced)
+	claim := p.reg.Register(device)
+	require.NoError(c.t, claim.Wait(ctx))
+	_, err := p.reg.Lookup(ctx, device)
+	require.NoError(c.t, err)
+	require.NoError(c.t, c.rdb.HDel(ctx, c.keys.Registry(), device).Err())
+	require.NoError(c.t, c.rdb.Del(ctx, c.keys.Heartbeat(c.instance)).Err())
+	c.until(func() bool { return h.heard("beat") && h.heard("heal") })
+	claim.Release()
+	c.until(func() bool { return h.heard("release") })
+	p.stop()
+	c.seen = h.seen
+}
+
+// hearing is a hook that remembers the scripts that are run, by name.
+type hearing struct {
+	mu   sync.Mutex
+	seen map[string][]any
+}
+
+func (h *hearing) heard(script string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.seen[script] != nil
+}
+
+// DialHook is part of redis.Hook.
+func (h *hearing) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessPipelineHook is part of redis.Hook.
+func (h *hearing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// ProcessHook is part of redis.Hook.
+func (h *hearing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if args := cmd.Args(); cmd.Name() == "eval" || cmd.Name() == "eval_ro" {
+			if body := args[1].(string); lastHeader.MatchString("\n" + body) {
+				sum := sha1.Sum([]byte(body))
+				call := append([]any{map[string]string{"eval": "evalsha", "eval_ro": "evalsha_ro"}[cmd.Name()], hex.EncodeToString(sum[:])}, args[2:]...)
+				h.mu.Lock()
+				h.seen[lastHeader.FindStringSubmatch("\n" + body)[1]] = call
+				h.mu.Unlock()
+			}
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// again repeats the call of an owner's script; devices, if given, in place of those that were seen.
+func (c *caller) again(p redis.Pipeliner, script string, devices ...any) {
+	call := c.seen[script]
+	if len(devices) > 0 {
+		const owners = 4 // ARGV that all scripts of an owner share
+		keys, err := strconv.Atoi(toString(call[2]))
+		require.NoError(c.t, err)
+		call = append(call[:3+keys+owners:3+keys+owners], devices...)
+	}
+	p.Do(c.t.Context(), call...)
+}
+
+// lookUp asks for a device that is registered.
+func (c *caller) lookUp(p redis.Pipeliner) {
+	call := append([]any{}, c.seen["lookup"]...)
+	for i, arg := range call {
+		if arg == imei(c.priced) {
+			call[i] = c.known(1)[0]
+		}
+	}
+	p.Do(c.t.Context(), call...)
+}
+
+// known are k devices that are registered, anywhere in the registry.
+func (c *caller) known(k int) []string {
+	all := make([]string, k)
+	for i := range all {
+		all[i] = imei(rand.IntN(c.priced))
+	}
+	return all
+}
+
+// record stores a record of telemetry like the gateway's.
+func (c *caller) record(p redis.Pipeliner, i int) {
+	p.Do(c.t.Context(), "xadd", "bench:telemetry", "maxlen", "~", 100_000, "*", "imei", imei(i),
+		"instance", owner("live", 0), "codec", "8E", "ts", 1_700_000_000_000+i, "priority", 0, "lat", "54.6871550", "lng", "25.2796510",
+		"altitude", 112, "angle", 214, "satellites", 11, "speed", 54, "event", 0, "io", `{"1":0,"21":4,"66":12543,"239":1,"240":1}`)
+}
+
+// evict has a batch of a dead owner's devices evicted under the guard.
+func (c *caller) evict(dead string, devices []any) error {
+	items := make([]string, len(devices))
+	for i, device := range devices {
+		items[i] = device.(string)
+	}
+	c.asked++
+	answer, err := c.guard.Do(c.t.Context(), guard.Batch{
+		ID: guard.BatchID{Epoch: c.lease.Epoch, N: c.asked}, Token: c.lease.Token, Sweep: "bench", Owner: dead,
+		Body: registry.EvictEntries, Keys: registry.EntryKeys(c.keys, dead), Items: items,
+	})
+	require.Equal(c.t, len(items), answer.Deleted, "%+v", answer)
+	return err
+}
+
+// floor measures a GET in a pipeline, in µs of Redis CPU.
+func (c *caller) floor() float64 {
+	us := c.pipelined(0, 20*c.repeats, func(p redis.Pipeliner, _ int) { p.Get(c.t.Context(), benchKey) })
+	c.floors = append(c.floors, us)
+	return us
+}
+
+// pipelined measures n calls in pipelines of a hundred, or of fewer where they carry many items.
+func (c *caller) pipelined(items, n int, do func(p redis.Pipeliner, i int)) (us float64) {
+	most := max(4, 100/(1+items/10))
+	return c.us(n, func() {
+		for from := 0; from < n; from += most {
+			pipe := c.rdb.Pipeline()
+			for i := from; i < min(n, from+most); i++ {
+				do(pipe, i)
+			}
+			c.exec(pipe)
+		}
+	})
+}
+
+// us measures what each of n calls takes, in µs of Redis CPU.
+func (c *caller) us(n int, work func()) float64 {
+	return max(1e-3, c.measure(n, work).cpu.Seconds()*1e6/float64(n))
+}
+
+// piped prices calls that are sent in pipelines.
+func (c *caller) piped(name string, items, n int, do func(p redis.Pipeliner, i int)) {
+	floor := c.floor()
+	c.readings = append(c.readings, reading{name, items, c.pipelined(items, n, do) / floor, false})
+}
+
+// alone prices calls that are sent one after the other.
+func (c *caller) alone(name string, items, n int, do func(i int) error) {
+	floor := c.floor()
+	us := c.us(n, func() {
+		for i := range n {
+			require.NoError(c.t, do(i))
+		}
+	})
+	c.readings = append(c.readings, reading{name, items, us / floor, true})
+}
+
+// cold prices a call to a server that has nothing else to do, and finds its caches cold.
+func (c *caller) cold(name string, do func() error) {
+	n := c.repeats / 10
+	c.alone(name, 0, n, func(int) error {
+		wait.For(c.t.Context(), 2*time.Millisecond)
+		return do()
+	})
+}

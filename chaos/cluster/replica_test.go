@@ -1,0 +1,195 @@
+package cluster
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/sourcegraph/conc/pool"
+
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/lease"
+	"github.com/rollcall-redis/rollcall/partition"
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+// asReplica has this test's own binary be a replica of that id: a registry and a janitor, without
+// sockets. It takes orders on its standard input, a line each, and answers each with a line:
+//
+//	claim <imei>     a device connects; it is not waited for
+//	stale <imei>     it has gone elsewhere, and the replica does not know yet: no frames any more
+//	release <imei>   the replica has noticed
+//	stalls           answered by the times in which this process did not run, as JSON
+const asReplica = "ROLLCALL_CLUSTER_REPLICA"
+
+// What a replica is told besides, by its environment.
+const (
+	envNodes     = "ROLLCALL_NODES"     // of a Cluster, with commas
+	envSentinels = "ROLLCALL_SENTINELS" // or of these
+	envServer    = "ROLLCALL_SERVER"    // or of this one
+	envInterval  = "ROLLCALL_INTERVAL"
+	envTTL       = "ROLLCALL_TTL"
+	envParts     = "ROLLCALL_PARTITIONS"
+)
+
+// base names the keys; each partition has a layout of its own.
+var base = guard.Layout{Prefix: "{rollcall}:"}
+
+// layouts are those of so many partitions.
+func layouts(partitions int) (all []guard.Layout) {
+	for k := range partitions {
+		all = append(all, base.Partition(k, partitions))
+	}
+	return all
+}
+
+// outage is a time in which a process did not run, or could not reach Redis.
+type outage struct {
+	ID       string
+	From, To time.Time
+}
+
+// clients are one for data and one for control.
+func clients() (data, control redis.UniversalClient) {
+	of := func(name string) []string { return strings.Split(os.Getenv(name), ",") }
+	switch {
+	case os.Getenv(envNodes) != "":
+		o := lease.ClusterOptions(&redis.ClusterOptions{Addrs: of(envNodes)})
+		load := *o
+		load.PoolSize, load.ReadTimeout, load.WriteTimeout = 10, 10*time.Second, 10*time.Second
+		return redis.NewClusterClient(&load), redis.NewClusterClient(o)
+	case os.Getenv(envSentinels) != "":
+		o := lease.FailoverOptions(&redis.FailoverOptions{
+			MasterName: redistest.SentinelName, SentinelAddrs: of(envSentinels),
+		})
+		return redis.NewFailoverClient(o), redis.NewFailoverClient(o)
+	}
+	o := lease.Options(&redis.Options{Addr: os.Getenv(envServer)})
+	return redis.NewClient(o), redis.NewClient(o)
+}
+
+func runReplica(id string) error {
+	interval, err := time.ParseDuration(os.Getenv(envInterval))
+	if err != nil {
+		return err
+	}
+	ttl, err := time.ParseDuration(os.Getenv(envTTL))
+	if err != nil {
+		return err
+	}
+	redis.SetLogger(quiet{}) // it tells of each refused connection
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil)).With("instance", id)
+	data, control := clients()
+	partitions, err := strconv.Atoi(os.Getenv(envParts))
+	if err != nil {
+		return err
+	}
+	r, err := partition.NewRegistry(registry.Config{
+		Client: data, Control: control, Instance: id, Layout: base,
+		HeartbeatInterval: interval, HeartbeatTTL: ttl, Logger: log,
+	}, partitions)
+	if err != nil {
+		return err
+	}
+	j, err := partition.NewJanitor(janitor.Config{
+		Client: data, Control: control, Logger: log,
+		Interval: 3 * time.Second, LeaseTTL: 3 * time.Second,
+	}, r)
+	if err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() {
+		g := pool.New().WithContext(context.Background()).WithCancelOnError()
+		g.Go(r.Run)
+		g.Go(j.Run)
+		ended <- g.Wait()
+	}()
+	h := &holder{id: id, claims: map[string]*registry.Claim{}, live: map[string]*registry.Claim{}}
+	go h.speak()
+	go h.watch(interval / 4)
+	orders := bufio.NewScanner(os.Stdin)
+	for orders.Scan() {
+		select {
+		case err := <-ended:
+			return fmt.Errorf("it has ended: %w", err)
+		default:
+		}
+		what, imei, _ := strings.Cut(orders.Text(), " ")
+		fmt.Println(h.do(r, what, imei))
+	}
+	return orders.Err()
+}
+
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}
+
+// holder is what a replica knows of its devices.
+type holder struct {
+	id           string
+	mu           sync.Mutex
+	claims, live map[string]*registry.Claim
+	stalls       []outage
+}
+
+func (h *holder) do(r *partition.Registry, what, imei string) (answer string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch what {
+	case "claim":
+		h.claims[imei] = r.Register(imei)
+		h.live[imei] = h.claims[imei]
+	case "stale":
+		delete(h.live, imei)
+	case "release":
+		if c := h.claims[imei]; c != nil {
+			c.Release()
+		}
+		delete(h.claims, imei)
+		delete(h.live, imei)
+	case "stalls":
+		text, err := json.Marshal(h.stalls)
+		if err != nil {
+			panic(err) // cannot be: times and a name
+		}
+		return string(text)
+	}
+	return what + " " + imei
+}
+
+// speak has each device that is really there send a frame a second.
+func (h *holder) speak() {
+	for range time.Tick(time.Second) {
+		h.mu.Lock()
+		for _, c := range h.live {
+			c.FrameReceived()
+			c.FrameAcked()
+		}
+		h.mu.Unlock()
+	}
+}
+
+// watch notes when this process does not run for a time: it cannot beat then.
+func (h *holder) watch(atLeast time.Duration) {
+	last := time.Now()
+	for range time.Tick(20 * time.Millisecond) {
+		now := time.Now()
+		if now.Sub(last) > atLeast {
+			h.mu.Lock()
+			h.stalls = append(h.stalls, outage{ID: h.id, From: last, To: now})
+			h.mu.Unlock()
+		}
+		last = now
+	}
+}

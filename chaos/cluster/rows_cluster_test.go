@@ -1,0 +1,171 @@
+package cluster
+
+import (
+	"net"
+	"os/exec"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/chaos/harness"
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+)
+
+// outlasts is longer than it takes a Cluster to find out that a node does not answer.
+const outlasts = 6 * time.Second
+
+func masterKilled(w *world) {
+	m := w.master()
+	w.kill("r5")
+	m.Kill()
+	w.promoted(w.replicaOf(m))
+	m.Restart()
+	w.cluster.AwaitOK()
+}
+
+// What waits in the stopped master's sockets it does when it wakes, before it hears that another
+// leads.
+func masterStopped(w *world) {
+	m := w.master()
+	w.kill("r5")
+	m.Stop()
+	w.promoted(w.replicaOf(m))
+	harness.Lasting(w.row.ttl)
+	m.Cont()
+	w.cluster.AwaitOK()
+}
+
+// The others take the master for dead, and it does not hear of that. Its clients reach it.
+func masterCutOff(w *world) {
+	b := newBus(w)
+	m := w.master()
+	w.kill("r5")
+	mend := b.isolate(m)
+	w.promoted(w.replicaOf(m))
+	harness.Lasting(w.row.ttl)
+	mend()
+	harness.Eventually(w.T, "the former master follows", func() bool {
+		return role(w, m) == "slave"
+	})
+	w.cluster.AwaitOK()
+}
+
+// One master alone takes another for dead: nothing happens.
+func linkCut(w *world) {
+	b := newBus(w)
+	m := w.master()
+	w.kill("r5")
+	mend := b.cut(m, w.other(m))
+	harness.Lasting(outlasts)
+	mend()
+	w.cluster.AwaitOK()
+	require.Equal(w, m, w.master())
+}
+
+// What the master said last did not reach the replica that takes over.
+func replicaLags(w *world) {
+	m := w.master()
+	r := w.replicaOf(m)
+	w.kill("r5")
+	r.Stop()
+	harness.Lasting(1500 * time.Millisecond)
+	m.Kill()
+	r.Cont()
+	w.promoted(r)
+	m.Restart()
+	w.cluster.AwaitOK()
+}
+
+func movedByKey(w *world) {
+	m := w.master()
+	to := w.other(m)
+	w.kill("r5")
+	finish := w.cluster.BeginMove(w.home.Registry(), to)
+	for _, key := range []string{w.home.Heartbeat("r1"), w.home.Registry(), w.home.Witness()} {
+		w.cluster.MoveKey(key, to)
+		harness.Lasting(w.row.interval / 2)
+	}
+	finish()
+	require.Equal(w, to, w.master())
+}
+
+// cli runs redis-cli --cluster.
+func (w *world) cli(args ...string) {
+	w.Helper()
+	out, err := exec.CommandContext(w.Context(), redistest.CLI(w.T), append([]string{"--cluster"}, args...)...).CombinedOutput()
+	require.NoError(w, err, "%s", out)
+}
+
+func movedByReshard(w *world) {
+	m := w.master()
+	to := w.other(m)
+	w.kill("r5")
+	// redis-cli chooses which slots. All of them are sure to have this one among them.
+	w.cli("reshard", m.Addr(), "--cluster-from", w.cluster.ID(m), "--cluster-to", w.cluster.ID(to),
+		"--cluster-slots", "5462", "--cluster-yes")
+	harness.Eventually(w.T, "all nodes know", func() bool { return w.master() == to })
+	w.cluster.AwaitOK()
+}
+
+// A replica of Redis does not know that a slot is on the move. So the one that takes over has the
+// entries of an owner, and not its heartbeat, which lives on the other side. The owner does not
+// run for less than its heartbeat lasts.
+func sourceDies(w *world) {
+	m := w.master()
+	r, to := w.replicaOf(m), w.other(m)
+	w.ready()
+	resume := w.suspend("r1")
+	w.cluster.BeginMove(w.home.Registry(), to)
+	w.cluster.MoveKey(w.home.Heartbeat("r1"), to)
+	require.NoError(w, m.Client().Wait(w.Context(), 1, time.Minute).Err())
+	m.Kill()
+	w.promoted(r)
+	m.Restart()
+	harness.Lasting(w.row.interval) // the quick way looks once a second
+	w.cli("fix", r.Addr())
+	resume()
+	w.kill("r5")
+	w.cluster.AwaitOK()
+}
+
+// The heartbeat of an owner has moved, and the rest waits for longer than it lasts. Beats are
+// refused all the time.
+func heartbeatFirst(w *world) {
+	m := w.master()
+	to := w.other(m)
+	w.ready()
+	finish := w.cluster.BeginMove(w.home.Registry(), to)
+	w.cluster.MoveKey(w.home.Heartbeat("r1"), to)
+	harness.Lasting(w.row.ttl)
+	resume := w.suspend("r1")
+	finish()
+	harness.Lasting(3 * w.row.interval)
+	resume()
+	w.kill("r5")
+}
+
+func threeToFour(w *world) {
+	w.kill("r5")
+	m := w.master()
+	added := w.cluster.Add()
+	w.servers = w.cluster.Nodes
+	w.cli("rebalance", m.Addr(), "--cluster-use-empty-masters")
+	w.cluster.AwaitOK()
+	if w.master() != added {
+		w.cluster.BeginMove(w.home.Registry(), added)()
+	}
+}
+
+func role(w *world, s *redistest.Server) string {
+	said, err := s.Client().Do(w.Context(), "ROLE").Slice()
+	if err != nil || len(said) == 0 {
+		return ""
+	}
+	return said[0].(string)
+}
+
+func hostPort(w *world, addr string) (host, port string) {
+	host, port, err := net.SplitHostPort(addr)
+	require.NoError(w, err)
+	return host, port
+}

@@ -1,0 +1,189 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/chaos/harness"
+	"github.com/rollcall-redis/rollcall/chaos/history"
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+)
+
+// row is one way in which things break.
+type row struct {
+	name          string
+	short         bool // it is part of make test
+	partitions    int
+	interval, ttl time.Duration
+	start         func(w *world) // Redis and the replicas
+	fault         func(w *world)
+}
+
+// Heartbeats of rows. With the quick ones a failover takes longer than GAP, so that the hold is
+// "gap". With the slow ones it does not.
+const (
+	quickInterval, quickTTL = time.Second, 5 * time.Second
+	slowInterval, slowTTL   = 2 * time.Second, 20 * time.Second
+)
+
+func matrix() []row {
+	quick := func(name string, short bool, start, fault func(*world)) row {
+		return row{name, short, 1, quickInterval, quickTTL, start, fault}
+	}
+	slow := func(name string, start, fault func(*world)) row {
+		return row{name, false, 1, slowInterval, slowTTL, start, fault}
+	}
+	four := func(name string, fault func(*world)) row {
+		return row{name, false, 4, quickInterval, quickTTL, threeMasters, fault}
+	}
+	return []row{
+		quick("MasterKilled", true, threeMasters, masterKilled),
+		quick("MasterStoppedAndWoken", false, threeMasters, masterStopped),
+		quick("MasterCutOffFromTheOthers", false, threeMasters, masterCutOff),
+		quick("LinkOfTwoMastersCut", false, threeMasters, linkCut),
+		quick("PromotedReplicaLacksASecond", false, threeMasters, replicaLags),
+		quick("SlotMovedByKey", true, threeMasters, movedByKey),
+		four("SlotMovedByReshard", movedByReshard),
+		slow("SlotMovesWhileItsSourceDies", threeMasters, sourceDies),
+		slow("HeartbeatMovesLongBeforeTheRest", threeMasters, heartbeatFirst),
+		four("ThreeMastersToFour", threeToFour),
+		four("MasterOfSomePartitionsKilled", masterKilled),
+		quick("SentinelMasterKilled", false, threeSentinels, sentinelMasterKilled),
+		quick("SentinelSplit", false, sentinelHalves(), sentinelSplit),
+		quick("SentinelSplitWithMinReplicas", false,
+			sentinelHalves("--min-replicas-to-write", "1", "--min-replicas-max-lag", "2"), sentinelSplitAndJudged),
+	}
+}
+
+func TestMatrix(t *testing.T) {
+	for _, r := range matrix() {
+		if testing.Short() && !r.short {
+			continue
+		}
+		t.Run(r.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, r)
+			begun := time.Now()
+			r.start(w)
+			w.collect()
+			w.connect()
+			w.atRest()
+			w.Log("up and at rest after", time.Since(begun))
+			stop := w.traffic()
+			r.fault(w)
+			w.Log("the fault is over after", time.Since(begun))
+			stop()
+			w.Log("at rest again after", w.atRest())
+			v := w.judged()
+			for id := range w.told.killed {
+				require.Positive(w, v.evicted[id], "nothing of %s was swept: this says nothing", id)
+			}
+			w.counted()
+		})
+	}
+}
+
+// seed draws the same chances again if ROLLCALL_SEED names it.
+var seed = sync.OnceValue(func() uint64 {
+	n, err := strconv.ParseUint(os.Getenv("ROLLCALL_SEED"), 10, 64)
+	if err != nil {
+		n = rand.Uint64()
+	}
+	fmt.Println("ROLLCALL_SEED=" + strconv.FormatUint(n, 10))
+	return n
+})
+
+// threeMasters is a Cluster of three masters with a replica each, and five replicas of ours.
+func threeMasters(w *world) {
+	w.cluster = redistest.StartCluster(w.T, 3, 1, history.AppendOnly()...)
+	w.servers = w.cluster.Nodes
+	w.rdb = w.cluster.Client()
+	var addrs []string
+	for _, n := range w.cluster.Nodes {
+		addrs = append(addrs, n.Addr())
+	}
+	w.env = []string{envNodes + "=" + strings.Join(addrs, ",")}
+	w.launch(w.env, "r1", "r2", "r3", "r4", "r5")
+}
+
+// master is the server that has the partition, as most of the Cluster sees it.
+func (w *world) master() *redistest.Server { return w.cluster.Owner(w.home.Registry()) }
+
+// replicaOf is the replica of a master, and other a master that is not that one.
+func (w *world) replicaOf(m *redistest.Server) *redistest.Server {
+	for i, n := range w.cluster.Nodes[:3] {
+		if n == m {
+			return w.cluster.Nodes[3+i]
+		}
+	}
+	w.Fatal("it has moved")
+	return nil
+}
+
+func (w *world) other(m *redistest.Server) *redistest.Server {
+	for _, n := range w.cluster.Nodes[:3] {
+		if n != m {
+			return n
+		}
+	}
+	return nil
+}
+
+// promoted waits until a replica leads and an owner beats there.
+func (w *world) promoted(r *redistest.Server) {
+	w.Helper()
+	begun, c := time.Now(), r.Client()
+	harness.Eventually(w.T, "the replica leads", func() bool { return role(w, r) == "master" })
+	leads := time.Now()
+	harness.Eventually(w.T, "an owner beats at the new master", func() bool {
+		return slices.ContainsFunc([]string{"r1", "r2", "r3"}, func(id string) bool {
+			at, _, _ := strings.Cut(c.Get(w.Context(), w.home.Heartbeat(id)).Val(), "/")
+			ms, err := strconv.ParseInt(at, 10, 64)
+			return err == nil && time.UnixMilli(ms).After(leads)
+		})
+	})
+	w.Logf("a replica leads after %s, an owner beats there %s later", leads.Sub(begun), time.Since(leads))
+}
+
+// counted: in each partition the total beside the log is the sum of its records.
+func (w *world) counted() {
+	w.Helper()
+	for _, layout := range w.told.layouts {
+		records, err := w.rdb.XRange(w.Context(), layout.Log(), "-", "+").Result()
+		require.NoError(w, err)
+		sum := 0
+		for _, r := range records {
+			n, _ := strconv.Atoi(fmt.Sprint(r.Values["count"])) // that which opens a term has none
+			sum += n
+		}
+		total, err := w.rdb.HGet(w.Context(), layout.Witness(), "evicted_total").Int()
+		if !errors.Is(err, redis.Nil) { // nothing was evicted yet
+			require.NoError(w, err)
+		}
+		require.Equal(w, sum, total)
+	}
+}
+
+func TestTheReadmeNamesEveryRow(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	for _, r := range matrix() {
+		name := r.name
+		if r.short {
+			name += " ●"
+		}
+		require.Contains(t, string(text), "\n| "+name+" |")
+	}
+}

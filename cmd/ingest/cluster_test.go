@@ -1,0 +1,54 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/device"
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/internal/teltonika"
+)
+
+func TestOnAClusterDevicesAreRoutableSweptAndCommanded(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 0)
+	rdb := c.Client()
+	url := "--redis-url=" + c.URL()
+	one := serving(t, append(quick, url, "--instance-id=one", "--janitor-lease-ttl=1s")...)
+	two := serving(t, append(quick, url, "--instance-id=two", "--janitor-lease-ttl=1s")...)
+	one.obedient(imei)
+	layout := guard.Layout{Prefix: "{rollcall}:"}
+	entry := func(imei string) string {
+		return rdb.HGet(t.Context(), layout.Partition(guard.PartitionOf(imei, 16), 16).Registry(), imei).Val()
+	}
+	one.await(func() bool { return entry(imei) == "one" })
+	require.Equal(t, "16", rdb.Get(t.Context(), layout.Partitions()).Val())
+
+	d := two.connect("490154203237518")
+	_, err := d.Send(t.Context(), teltonika.Codec8, device.NewTrack(1).Next(1)...)
+	require.NoError(t, err)
+	one.await(func() bool {
+		leads := one.state().Partitions.Leads
+		return entry("490154203237518") == "two" && len(leads)+len(two.state().Partitions.Leads) == 16 &&
+			len(leads) > 0 && len(leads) < 16
+	})
+	code, stdout, stderr := command(t, url, imei, "getver")
+	require.Equal(t, exitOK, code, stderr)
+	require.Equal(t, "did getver\n", stdout)
+
+	// What an instance left that is not there any more is swept, whichever partition it is in.
+	for k := range 16 {
+		require.NoError(t, rdb.HSet(t.Context(), layout.Partition(k, 16).Registry(), "490154203237519", "gone").Err())
+	}
+	one.await(func() bool {
+		for k := range 16 {
+			if rdb.HExists(t.Context(), layout.Partition(k, 16).Registry(), "490154203237519").Val() {
+				return false
+			}
+		}
+		return true
+	})
+	require.Equal(t, "one", entry(imei))
+}

@@ -1,0 +1,26 @@
+// Package keyless finds the server for commands that name no key, such as SCAN, TIME, INFO, CONFIG
+// and PUBLISH. A Redis Cluster's client sends each of them to any node: a scan goes on at another
+// server than it began at, and PUBLISH counts the receivers of a server where nobody is.
+package keyless
+
+import (
+	"context"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// At returns a client of the server that has a key: the client itself, or on a Redis Cluster that
+// of the key's master, as the client knows it. The error is that it knows none.
+func At(
+	ctx context.Context, client redis.UniversalClient, key string,
+) (redis.UniversalClient, error) {
+	c, ok := client.(*redis.ClusterClient)
+	if !ok {
+		return client, nil
+	}
+	node, err := c.MasterForKey(ctx, key)
+	if err != nil {
+		return nil, err // not a nil *redis.Client in an interface
+	}
+	return node, nil
+}

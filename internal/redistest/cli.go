@@ -1,0 +1,33 @@
+package redistest
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// CLI is the path of the redis-cli (or valkey-cli) that belongs to the server that all tests run
+// on. A server that scripts/redis fetched is started by a script, with libraries of its own; the
+// same script, with the other program's name, starts redis-cli.
+func CLI(t testing.TB) string {
+	t.Helper()
+	server, err := findBinary()
+	require.NoError(t, err)
+	dir, name := filepath.Split(server)
+	cli := strings.Replace(name, "-server", "-cli", 1)
+	if _, err := os.Stat(filepath.Join(dir, cli)); err == nil {
+		return filepath.Join(dir, cli)
+	}
+	text, err := os.ReadFile(server)
+	require.NoError(t, err)
+	require.True(t, strings.HasPrefix(string(text), "#!"), "beside %s there is no %s", server, cli)
+	script := regexp.MustCompile(`(?m)^here=.*$`).ReplaceAllLiteralString(string(text), "here='"+dir+"'")
+	script = strings.Replace(script, "/usr/bin/"+name, "/usr/bin/"+cli, 1)
+	path := filepath.Join(t.TempDir(), cli)
+	require.NoError(t, os.WriteFile(path, []byte(script), 0o700))
+	return path
+}

@@ -1,0 +1,237 @@
+package scale
+
+import (
+	"cmp"
+	"math"
+	"time"
+)
+
+const (
+	// maxPartition is how many entries a partition should have at most: to move its slot to another
+	// master blocks the source for as long as that takes.
+	maxPartition = 100_000
+	// leastPartitions is how many a Cluster has at least, so that masters can be added.
+	leastPartitions = 16
+	// busy is how much of a core a master should have to do in the steady state, and healing while
+	// owners put everything back.
+	busy, healing = 0.5, 0.8
+	// What the registry and the janitor keep to, see there.
+	batch   = 500
+	page    = 1000
+	tenth   = 10 // beats until every claim was checked
+	slice   = 500
+	reading = time.Second // of the roster
+	burst   = time.Second / 2
+	// fullScanShare and longestGap bound full scans that find nothing.
+	fullScanShare = 0.001
+	longestGap    = 15 * time.Minute
+)
+
+// Fleet is what is reckoned for. Zero means the default, where one is named.
+type Fleet struct {
+	Devices    int // entries of the registry
+	Replicas   int // that hold them
+	Partitions int // a power of two; default: 1 where one server will do, else as Partitions reckons
+	Masters    int // default: as Masters reckons
+	Contenders int // for each partition's lease; default 3, all replicas where there is one partition
+	// Pipelined: what a replica beats on one master goes in one pipeline. Beats go one by one today.
+	Pipelined bool
+
+	Interval, TTL time.Duration // of heartbeats; default 30 s and three times that
+	LeaseTTL      time.Duration // default 15 s
+	Scan          time.Duration // JANITOR_INTERVAL, default 60 s: see scanEvery
+	Share         float64       // of a server's time that all its sweeps may take; default 0.25
+	RTT           time.Duration // of the network, default 0.2 ms
+
+	// A second, in the whole fleet.
+	Registrations float64 // of devices that come to another replica; see moving
+	Lookups       float64
+	Records       float64 // of telemetry, spread over all masters
+}
+
+// WithDefaults fills in what is not given.
+func (f Fleet) WithDefaults(p Prices) Fleet {
+	f.Replicas = max(1, f.Replicas)
+	f.Interval = cmp.Or(f.Interval, 30*time.Second)
+	f.TTL = cmp.Or(f.TTL, 3*f.Interval)
+	f.LeaseTTL = cmp.Or(f.LeaseTTL, 15*time.Second)
+	f.Scan = cmp.Or(f.Scan, time.Minute)
+	f.Share = cmp.Or(f.Share, 0.25)
+	f.RTT = cmp.Or(f.RTT, 200*time.Microsecond)
+	if f.Partitions == 0 {
+		one := f
+		one.Partitions, one.Contenders = 1, cmp.Or(f.Contenders, f.Replicas)
+		if f.Partitions = 1; f.Masters > 1 || Masters(p, one) > 1 {
+			f.Partitions = Partitions(f.Devices)
+		}
+	}
+	if f.Contenders == 0 {
+		f.Contenders = 3
+		if f.Partitions == 1 {
+			f.Contenders = f.Replicas
+		}
+	}
+	f.Contenders = min(f.Contenders, f.Replicas)
+	f.Masters = cmp.Or(f.Masters, Masters(p, f))
+	return f
+}
+
+// Partitions is the least power of two, from 16 on, with at most 100,000 entries a partition.
+func Partitions(devices int) int {
+	n := leastPartitions
+	for devices > n*maxPartition {
+		n *= 2
+	}
+	return n
+}
+
+// Load is what the fleet takes of all masters in the steady state, in cores, where they have enough
+// to do for their caches to be warm: the formula of docs/scale.md.
+func Load(p Prices, f Fleet) float64 { return sum(loads(p, f)) }
+
+// loads is Load by what it goes into.
+func loads(p Prices, f Fleet) map[string]float64 {
+	r, n, parts := float64(f.Replicas), float64(f.Devices), float64(f.Partitions)
+	trips := parts // of a replica's beats
+	if f.Pipelined {
+		trips = math.Min(parts, math.Max(1, float64(f.Masters)))
+	}
+	claims := n / r / parts // of a replica in a partition
+	beat, gap := f.Interval.Seconds(), (f.TTL-f.Interval).Seconds()/2
+	renew := f.LeaseTTL.Seconds() / 3
+	others := float64(f.Contenders - 1)
+	us := map[string]float64{
+		kinds[beats]:  r * (trips*p.us(Trip, 0) + parts*p.us(Beat, 0)) / beat,
+		kinds[checks]: r * parts / beat * (vouching(p) + checking(p, claims)/tenth),
+		kinds[ticks]: parts*(ticking(p, true)/(gap/5)+others*ticking(p, false)/(gap/3*seldom(f))) +
+			parts*(p.trip(Script, 0)/renew+others*asking(p)/(2.5*renew)) +
+			r*ranking(p, r)/f.ranksEvery().Seconds(),
+		kinds[readings]:      parts * (quickReading(p, r)*5 + fullReading(p, r)) / 6,
+		kinds[scans]:         n/page*p.trip(Entries, page)/f.scanEvery(p).Seconds() + parts*counting(p, r)/f.Scan.Seconds(),
+		kinds[registrations]: f.Registrations * (p.trip(Register, 1) + moving(p)),
+		kinds[lookups]:       f.Lookups * p.trip(Lookup, 1),
+		kinds[records]:       f.Records * p.us(Record, 1),
+	}
+	for what := range us {
+		us[what] /= 1e6
+	}
+	return us
+}
+
+// scanEvery is how long it is from one full scan of a partition to the next while nothing is amiss.
+func (f Fleet) scanEvery(p Prices) time.Duration {
+	once := micros(float64(f.Devices) / float64(f.Partitions) / page * p.trip(Entries, page))
+	return max(f.Scan, min(time.Duration(float64(once)/fullScanShare), longestGap))
+}
+
+// counting is how a leader finds out that nothing is amiss: the size of each index of r replicas.
+func counting(p Prices, r float64) float64 { return math.Ceil(r/slice)*p.us(Trip, 0) + r*p.us(Left, 0) }
+
+// vouching is what a replica asks with each beat: what the last full scan met of it.
+func vouching(p Prices) float64 { return p.trip(Get, 0) + p.us(Left, 0) }
+
+// checking is a comparison of so many claims with the entries.
+func checking(p Prices, claims float64) float64 {
+	return math.Max(1, claims/batch)*p.trip(Check, 0) + claims*p.each(Check)
+}
+
+// moving is what a device's registration costs besides, when another replica held it: that one is
+// told, looks, and releases its own.
+func moving(p Prices) float64 { return p.us(Tell, 0) + p.trip(Check, 1) + p.trip(Release, 1) }
+
+// ticking is what a contender does with each tick.
+func ticking(p Prices, leads bool) float64 {
+	us := p.trip(Tick, 0) + asking(p) + p.trip(Get, 0) // the witness, the holder, the pause
+	if leads {
+		us += p.trip(Get, 0) // its own heartbeat
+	}
+	return us
+}
+
+// ranking is what a replica reads now and then to know who contends for which partition.
+func ranking(p Prices, r float64) float64 {
+	return p.trip(Get, 0) + r*p.each(Members) + math.Ceil(r/slice)*p.us(Trip, 0) + r*p.us(Left, 0)
+}
+
+// ranksEvery is how often.
+func (f Fleet) ranksEvery() time.Duration {
+	if f.Partitions == 1 {
+		return math.MaxInt64
+	}
+	return (f.TTL - f.Interval) / 2 * time.Duration(max(1, f.Replicas/100))
+}
+
+// share is what the sweeps of one partition may take: see package partition.
+func (f Fleet) share() float64 {
+	if f.Partitions == 1 {
+		return f.Share
+	}
+	return math.Max(0.005, math.Min(f.Share, f.Share*3/float64(f.Partitions)))
+}
+
+// asking is a look at the lease: value, time left, epoch.
+func asking(p Prices) float64 { return p.trip(Get, 0) + 2*p.us(Get, 0) }
+
+// seldom is how many times less often than GAP/3 a contender ticks where there are many.
+func seldom(f Fleet) float64 { return math.Min(math.Max(1, float64(f.Replicas)/8), 1.8) }
+
+// quickReading asks whether all r replicas live; fullReading, for how long yet.
+func quickReading(p Prices, r float64) float64 {
+	return p.trip(Get, 0) + math.Ceil(r/slice)*p.us(Exists, 0) + r*p.each(Exists)
+}
+
+func fullReading(p Prices, r float64) float64 {
+	return math.Ceil(r/page)*p.trip(Members, 0) + r*p.each(Members) +
+		math.Ceil(r/slice)*p.us(Trip, 0) + r*p.us(Left, 0)
+}
+
+// Masters is how many masters the fleet needs for none to be busier than half a core in the steady
+// state, nor than 0.8 cores while all entries are put back within one interval; 1, or at least 3:
+// Redis Cluster has no fewer.
+func Masters(p Prices, f Fleet) int {
+	enough := func(masters int) bool {
+		f.Masters = masters
+		return Load(p, f) <= busy*float64(masters) && Load(p, f)+Healing(p, f) <= healing*float64(masters)
+	}
+	if enough(1) {
+		return 1
+	}
+	n := 3
+	for !enough(n) && n < 10_000 {
+		n++
+	}
+	return n
+}
+
+// Healing is what all masters have to do beside Load, in cores, for one interval after all entries
+// were lost.
+func Healing(p Prices, f Fleet) float64 {
+	claims := float64(f.Devices) / float64(f.Replicas) / float64(f.Partitions)
+	calls := math.Ceil(claims / batch)
+	each := calls*(p.trip(Check, 0)+p.trip(Heal, 0)) + claims*(p.each(Check)+p.each(Heal))
+	return float64(f.Replicas) * float64(f.Partitions) * each / 1e6 / f.Interval.Seconds()
+}
+
+// Memory is what all keys take, in bytes.
+func Memory(p Prices, f Fleet) float64 {
+	n, pairs := float64(f.Devices), float64(f.Replicas)*float64(f.Partitions)
+	indexed := p.Bytes[IndexBytes]
+	if n/pairs <= intsMost {
+		indexed = p.Bytes[IntsBytes]
+	}
+	return n*(p.Bytes[EntryBytes]+indexed) + pairs*p.Bytes[BeatBytes] + math.Min(n, pairs)*p.Bytes[IndexKeyBytes]
+}
+
+// Blocked is for how long a master stands still while the slot of one partition is moved away.
+func Blocked(p Prices, f Fleet) time.Duration {
+	return micros(p.us(Move, float64(f.Devices)/float64(f.Partitions)))
+}
+
+func micros(us float64) time.Duration { return time.Duration(us * float64(time.Microsecond)) }
+
+func sum(m map[string]float64) (total float64) {
+	for _, v := range m {
+		total += v
+	}
+	return total
+}

@@ -1,0 +1,36 @@
+// Package slot knows where a Redis Cluster puts a key.
+//
+//	slot.Of("{rollcall}:janitor:leader")
+package slot
+
+import "strings"
+
+// Count is how many slots a Cluster has.
+const Count = 16384
+
+// Of is the slot of a key in a Cluster: the CRC16 of the key, or of what stands between its first
+// '{' and the next '}' if that is not empty, modulo Count.
+func Of(key string) int {
+	if _, tagged, ok := strings.Cut(key, "{"); ok {
+		if tag, _, ok := strings.Cut(tagged, "}"); ok && tag != "" {
+			key = tag
+		}
+	}
+	return int(CRC16(key)) % Count
+}
+
+// CRC16 is the checksum by which a Cluster finds slots: polynomial 0x1021, initial value 0, no
+// reflection (XMODEM; CRC16 of "123456789" is 0x31C3).
+func CRC16(s string) (crc uint16) {
+	for i := range len(s) {
+		crc ^= uint16(s[i]) << 8
+		for range 8 {
+			carry := crc&0x8000 != 0
+			crc <<= 1
+			if carry {
+				crc ^= 0x1021
+			}
+		}
+	}
+	return crc
+}

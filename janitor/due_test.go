@@ -1,0 +1,254 @@
+package janitor_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	. "github.com/rollcall-redis/rollcall/janitor"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+)
+
+// scanTakes is how long a page of a scan takes where the full scan is dear: a thousand times as
+// long is beyond the longest gap.
+const scanTakes = time.Second
+
+// quiet is a fleet in which the full scan is dear and finds nothing: r1 leads, and other holds a
+// hundred devices.
+func quiet(t *testing.T, takes time.Duration, test func(f *fleet, r *replica, stopOther func())) {
+	t.Helper()
+	inBubble(t, func(t *testing.T, f *fleet) {
+		defer f.beat("r1")()
+		stop := f.beat("other")
+		defer stop()
+		f.indexed("other", 100)
+		f.listenedFor(time.Hour)
+		r := f.replica("r1", func(c *Config) {
+			c.Interval = time.Minute
+			c.Client.AddHook(slowed{"hscan", takes})
+		})
+		defer r.start()()
+		pass(5*time.Minute + 30*time.Second)
+		test(f, r, stop)
+	})
+}
+
+// failing is a hook before one command.
+type failing struct {
+	command string
+	err     func() error
+}
+
+func (h failing) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (h failing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h failing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == h.command {
+			if err := h.err(); err != nil {
+				cmd.SetErr(err)
+				return err
+			}
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// scans is how many full scans ran for a reason.
+func (r *replica) scans(reason string) int {
+	return int(r.value("janitor_full_scans_total", "reason", reason))
+}
+
+func TestAFullScanRunsAgainWithinAnIntervalWhereItCanFindSomething(t *testing.T) {
+	t.Parallel()
+	for reason, c := range map[string]struct {
+		change func(t *testing.T, f *fleet, r *replica)
+		after  time.Duration // 0: an interval
+	}{
+		"unindexed": {change: func(_ *testing.T, f *fleet, _ *replica) { f.entries("older", 10) }},
+		"stale_index": {change: func(t *testing.T, f *fleet, _ *replica) {
+			require.NoError(t, f.SAdd(f.t.Context(), f.Devices("other"), "no entry").Err())
+		}},
+		"silent": {change: func(t *testing.T, f *fleet, _ *replica) {
+			require.NoError(t, f.SAdd(f.t.Context(), f.Roster(), "gone").Err())
+		}},
+		"index_wrong": {change: func(t *testing.T, f *fleet, _ *replica) {
+			require.NoError(t, f.HIncrBy(f.t.Context(), f.Witness(), "index_wrong", 1).Err())
+		}},
+		"unknown": {change: func(t *testing.T, f *fleet, _ *replica) {
+			require.NoError(t, f.SAdd(f.t.Context(), f.Roster(), "odd").Err())
+			require.NoError(t, f.Set(f.t.Context(), f.Heartbeat("odd"), "0/0", 0).Err())
+			require.NoError(t, f.Set(f.t.Context(), f.Devices("odd"), "x", 0).Err())
+		}},
+		"hold": {after: grace + time.Minute, change: func(t *testing.T, f *fleet, _ *replica) {
+			require.NoError(t, f.HDel(f.t.Context(), f.Witness(), "last").Err())
+		}},
+		"asked": {change: func(_ *testing.T, _ *fleet, r *replica) {
+			require.Equal(t, 100, r.sweep(Request{})["registry"].Scanned)
+		}},
+		"term": {change: func(t *testing.T, f *fleet, r *replica) { require.NoError(t, r.Resign(f.t.Context())) }},
+	} {
+		t.Run(reason, func(t *testing.T) {
+			quiet(t, scanTakes, func(f *fleet, r *replica, _ func()) {
+				before := r.scans(reason)
+				c.change(t, f, r)
+				pass(max(c.after, time.Minute) + 30*time.Second)
+				require.Greater(t, r.scans(reason), before)
+				require.Zero(t, f.left("older"))
+				require.Equal(t, 100, f.left("other"))
+			})
+		})
+	}
+}
+
+func TestAFullScanThatCanFindNothingIsPutOff(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ takes, gap time.Duration }{
+		"until it costs a thousandth of a core": {300 * time.Millisecond, 5 * time.Minute},
+		"a quarter of an hour at most":          {4 * time.Second, 15 * time.Minute},
+		"not where it is cheap":                 {time.Millisecond, time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			quiet(t, c.takes, func(f *fleet, r *replica, _ func()) {
+				begun := time.Now()
+				before := r.scans("interval")
+				pass(time.Hour)
+				require.InDelta(t, float64(time.Hour/c.gap), r.scans("interval")-before, 1)
+				require.Equal(t, 1, r.scans("term"))
+
+				status := r.Status().FullScan
+				require.Equal(t, "interval", status.Reason)
+				require.Equal(t, 100, status.Scanned)
+				require.Equal(t, c.gap, status.NextBy.Sub(status.Started).Round(10*time.Second))
+				require.InDelta(t, float64(status.NextBy.Unix()), r.value("janitor_full_scan_due_timestamp_seconds"), 1)
+
+				// What alerts look at goes on, and the page shows the pass that read something.
+				require.InDelta(t, float64(time.Now().Unix()),
+					r.value("janitor_last_success_timestamp_seconds", "sweep", "registry"), 61)
+				done := r.value("janitor_passes_total", "sweep", "registry", "outcome", "done")
+				require.InDelta(t, time.Since(begun).Minutes()+5, done, 2)
+				require.Equal(t, 100, r.report("registry").Scanned)
+				require.True(t, r.Status().Leading)
+			})
+		})
+	}
+}
+
+func TestAFullScanThatFailedIsDueAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fleet) {
+		defer f.beat("r1")()
+		f.indexed("r1", 10)
+		f.listenedFor(time.Hour)
+		var scans atomic.Int64
+		r := f.replica("r1", func(c *Config) {
+			c.Interval = time.Minute
+			c.Client.AddHook(slowed{"hscan", scanTakes})
+			c.Client.AddHook(failing{"hscan", func() error {
+				if scans.Add(1) == 1 {
+					return errors.New("away")
+				}
+				return nil
+			}})
+		})
+		defer r.start()()
+		pass(2 * time.Minute)
+		require.Equal(t, 1, r.scans("term"))
+		require.Equal(t, 1, r.scans("unfinished"))
+		require.Equal(t, Done, r.report("registry").Outcome)
+	})
+}
+
+// What the last full scan met is known, so what hides from the count does not hide for long.
+func TestAnOwnerThatTheLastFullScanMetKeepsItRunning(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		reason string
+		met    func(t *testing.T, f *fleet)
+	}{
+		"not on the roster": {"unlisted", func(t *testing.T, f *fleet) {
+			require.NoError(t, f.SRem(f.t.Context(), f.Roster(), "third").Err())
+			require.NoError(t, f.SAdd(f.t.Context(), f.Devices("other"), "a", "b", "c").Err())
+		}},
+		"without an index": {"unindexed", func(t *testing.T, f *fleet) {
+			require.NoError(t, f.SAdd(f.t.Context(), f.Roster(), "third").Err())
+			require.NoError(t, f.SAdd(f.t.Context(), f.Devices("other"), "a", "b", "c").Err())
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			quiet(t, scanTakes, func(f *fleet, r *replica, _ func()) {
+				require.NoError(t, f.Set(f.t.Context(), f.Heartbeat("third"), "0/0", 0).Err())
+				f.entries("third", 3)
+				c.met(t, f) // there are as many members as entries
+				pass(5 * time.Minute)
+				require.Zero(t, r.scans(c.reason), "it is hidden")
+				r.sweep(Request{})
+				pass(5*time.Minute + 10*time.Second)
+				require.GreaterOrEqual(t, r.scans(c.reason), 5)
+
+				require.NoError(t, f.Del(f.t.Context(), f.Heartbeat("third")).Err())
+				pass(time.Minute + 10*time.Second)
+				require.Zero(t, f.left("third"))
+			})
+		})
+	}
+}
+
+func TestWhatHidesFromTheCountIsFoundAtTheLongestGap(t *testing.T) {
+	quiet(t, scanTakes, func(f *fleet, r *replica, _ func()) {
+		f.entries("older", 10)
+		for i := range 10 {
+			require.NoError(t, f.SAdd(f.t.Context(), f.Devices("other"), fmt.Sprint("moved ", i)).Err())
+		}
+		pass(5 * time.Minute)
+		require.Equal(t, 10, f.left("older"))
+		pass(6 * time.Minute)
+		require.Zero(t, f.left("older"))
+		require.Equal(t, 1, r.scans("interval"))
+	})
+}
+
+func TestADeathThatTheQuickWaySweepsNeedsNoFullScan(t *testing.T) {
+	quiet(t, scanTakes, func(f *fleet, r *replica, stopOther func()) {
+		stopOther()
+		f.live("third", "fourth") // who keep the breaker from it
+		require.NoError(f.t, f.Persist(f.t.Context(), f.Heartbeat("third")).Err())
+		require.NoError(f.t, f.Persist(f.t.Context(), f.Heartbeat("fourth")).Err())
+		pass(3 * time.Minute)
+		require.Zero(f.t, f.left("other"))
+		for _, reason := range []string{"unindexed", "stale_index", "interval", "unlisted"} {
+			require.Zero(f.t, r.scans(reason), reason)
+		}
+	})
+}
+
+func TestAJanitorThatOnlyReportsScansEachInterval(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fleet) {
+		defer f.beat("r1")()
+		f.listenedFor(time.Hour)
+		r := f.replica("r1", func(c *Config) {
+			c.Interval, c.DryRun = time.Minute, true
+			c.Client.AddHook(slowed{"hscan", scanTakes})
+		})
+		defer r.start()()
+		pass(10 * time.Minute)
+		require.InDelta(t, 10, r.scans("dry_run"), 1)
+	})
+}
+
+func TestAPauseIsShownWhileNoFullScanIsDue(t *testing.T) {
+	quiet(t, scanTakes, func(f *fleet, r *replica, _ func()) {
+		require.NoError(f.t, r.Pause(f.t.Context(), Pause{Who: "me", Why: "test"}))
+		pass(time.Minute)
+		require.Equal(f.t, Held, r.report("registry").Outcome)
+		require.NoError(f.t, r.Resume(context.Background()))
+		pass(time.Minute)
+		require.Equal(f.t, Done, r.report("registry").Outcome)
+	})
+}

@@ -1,0 +1,144 @@
+package partition
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/sourcegraph/conc/pool"
+
+	"github.com/rollcall-redis/rollcall/janitor"
+)
+
+// Janitor is one replica's side of what is swept. Its methods are those of janitor.Janitor, which
+// see.
+type Janitor struct {
+	parts []*janitor.Janitor
+	seats *seats // nil: there is one partition
+}
+
+// NewJanitor returns a Janitor for all partitions of reg. c.Registry must be nil, and so must
+// c.Contend. c.Sweeps are part of the first partition alone: their keys are under its layout, see
+// Registry.Partitions. It does not speak to Redis. Errors are of the configuration.
+func NewJanitor(c janitor.Config, reg *Registry) (*Janitor, error) {
+	if c.Registry != nil || c.Contend != nil {
+		return nil, errors.New("partition: Registry and Contend must be nil")
+	}
+	j := &Janitor{}
+	partitions := len(reg.parts)
+	if partitions > 1 {
+		j.seats = newSeats(c, reg, func(k int) bool { return j.parts[k].Leading() })
+		c.RedisShare = share(c, partitions)
+	}
+	for k, part := range reg.parts {
+		of := c
+		of.Registry, of.Registerer = part, labelled(c.Registerer, k, partitions)
+		if partitions > 1 {
+			of.Logger = reg.log.With("partition", k)
+			of.Contend = j.seats.contend(k)
+			if k > 0 {
+				of.Sweeps = nil
+			}
+		}
+		one, err := janitor.New(of)
+		if err != nil {
+			return nil, err
+		}
+		j.parts = append(j.parts, one)
+	}
+	return j, nil
+}
+
+// Run is janitor.Janitor.Run of each partition. The first that ends with an error ends all.
+func (j *Janitor) Run(ctx context.Context) error {
+	if len(j.parts) == 1 {
+		return j.parts[0].Run(ctx)
+	}
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	p := pool.New().WithErrors().WithFirstError()
+	for _, part := range j.parts {
+		p.Go(func() error {
+			defer end()
+			return part.Run(ctx)
+		})
+	}
+	p.Go(func() error {
+		j.seats.keep(ctx, j.resign)
+		return nil
+	})
+	return p.Wait()
+}
+
+// resign gives up the leases of some partitions.
+func (j *Janitor) resign(ctx context.Context, which []int) {
+	var all sync.WaitGroup
+	for _, k := range which {
+		all.Go(func() { _ = j.parts[k].Resign(ctx) }) // or it does not lead any more
+	}
+	all.Wait()
+}
+
+// Sweep runs a pass in each partition that this replica leads, and returns the reports added up, one
+// a sweep. janitor.NotLeaderError: it leads none.
+func (j *Janitor) Sweep(ctx context.Context, req janitor.Request) ([]janitor.Report, error) {
+	if len(j.parts) == 1 {
+		return j.parts[0].Sweep(ctx, req)
+	}
+	errs, reports := make([]error, len(j.parts)), make([][]janitor.Report, len(j.parts))
+	p := pool.New()
+	for k, part := range j.parts {
+		p.Go(func() { reports[k], errs[k] = part.Sweep(ctx, req) })
+	}
+	p.Wait()
+	if !slices.Contains(errs, nil) {
+		return nil, errs[0] // the first alone has each sweep
+	}
+	return added(slices.Concat(reports...)), nil
+}
+
+// Pause holds every leader of every partition: see janitor.Janitor.Pause.
+func (j *Janitor) Pause(ctx context.Context, p janitor.Pause) error { return j.parts[0].Pause(ctx, p) }
+
+// Resume ends a pause.
+func (j *Janitor) Resume(ctx context.Context) error { return j.parts[0].Resume(ctx) }
+
+// Resign gives up every lease that this replica has: see janitor.Janitor.Resign.
+// janitor.NotLeaderError: it has none.
+func (j *Janitor) Resign(ctx context.Context) error {
+	p := pool.NewWithResults[error]()
+	for _, part := range j.parts {
+		p.Go(func() error { return part.Resign(ctx) })
+	}
+	errs := p.Wait()
+	if i := slices.Index(errs, nil); i >= 0 {
+		return nil
+	}
+	return errs[0]
+}
+
+// Leads are the partitions that this replica leads.
+func (j *Janitor) Leads() (which []int) {
+	for k, part := range j.parts {
+		if part.Leading() {
+			which = append(which, k)
+		}
+	}
+	return which
+}
+
+// leastMasters is how many servers a Cluster has at least that share the partitions.
+const leastMasters = 3
+
+// share is what one partition's sweeps may take of its server's time, so that all of a server's
+// together take no more than what is set, if they lie evenly.
+func share(c janitor.Config, partitions int) float64 {
+	all, masters := cmp.Or(c.RedisShare, janitor.DefaultRedisShare), 1
+	if _, ok := c.Client.(*redis.ClusterClient); ok {
+		masters = leastMasters
+	}
+	return max(janitor.LeastShare, min(all, all*float64(masters)/float64(partitions)))
+}

@@ -1,0 +1,160 @@
+package partition_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/partition"
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+// sizes are how many entries each partition has.
+func sizes(t *testing.T, rdb redis.UniversalClient, partitions int) (all []int, total int) {
+	t.Helper()
+	for k := range partitions {
+		l := guard.Layout{Prefix: "{rollcall}:"}.Partition(k, partitions)
+		n, err := rdb.HLen(t.Context(), l.Registry()).Result()
+		require.NoError(t, err)
+		all, total = append(all, int(n)), total+int(n)
+	}
+	return all, total
+}
+
+func TestOneRegistryOverACluster(t *testing.T) {
+	t.Parallel()
+	const partitions, devices = 8, 200
+	c := redistest.StartCluster(t, 3, 0)
+	client := onCluster(c)
+	rdb := redis.NewClusterClient(c.Options())
+	defer rdb.Close()
+	replicas := map[string]*replica{}
+	for i, id := range []string{"a", "b", "c", "d"} {
+		replicas[id] = start(t, client, partitions, id)
+		replicas[id].claims(i*devices, devices)
+	}
+	all, total := sizes(t, rdb, partitions)
+	require.Equal(t, 4*devices, total)
+	for _, n := range all {
+		require.Positive(t, n)
+	}
+	owner, err := replicas["a"].registry.Lookup(t.Context(), imei(3*devices))
+	require.NoError(t, err)
+	require.Equal(t, registry.Owner{Instance: "d", Live: true}, owner)
+	require.Equal(t, devices, replicas["d"].registry.Status().Devices)
+
+	// Each partition has one leader, and no replica has more than its share and two.
+	eventually(t, func() bool {
+		led := map[int]int{}
+		for _, r := range replicas {
+			leads := r.janitor.Leads()
+			if len(leads) > partitions/len(replicas)+2 {
+				return false
+			}
+			for _, k := range leads {
+				led[k]++
+			}
+		}
+		return len(led) == partitions
+	})
+
+	replicas["b"].kill()
+	delete(replicas, "b")
+	eventually(t, func() bool {
+		_, total := sizes(t, rdb, partitions)
+		return total == 3*devices
+	})
+	for id, from := range map[string]int{"a": 0, "c": 2 * devices, "d": 3 * devices} {
+		for i := range devices {
+			owner, err := replicas["a"].registry.Lookup(t.Context(), imei(from+i))
+			require.NoError(t, err)
+			require.Equal(t, id, owner.Instance)
+		}
+	}
+	_, err = replicas["a"].registry.Lookup(t.Context(), imei(devices))
+	require.ErrorIs(t, err, registry.ErrNotRegistered)
+	eventually(t, func() bool { // its leases, too, are others' by now
+		led := 0
+		for _, r := range replicas {
+			led += len(r.janitor.Leads())
+		}
+		return led == partitions
+	})
+}
+
+func TestAPauseHoldsEachPartition(t *testing.T) {
+	t.Parallel()
+	const partitions, devices = 4, 40
+	server := redistest.Start(t)
+	client, rdb := on(server.Options()), server.Client()
+	a, b := start(t, client, partitions, "a"), start(t, client, partitions, "b")
+	a.claims(0, devices)
+	b.claims(devices, devices)
+	require.NoError(t, a.janitor.Pause(t.Context(), janitor.Pause{Who: "ann", Why: "a test"}))
+	b.kill()
+	eventually(t, func() bool { // all lead, know that b is silent, and hold
+		reports, err := a.janitor.Sweep(t.Context(), janitor.Request{Sweep: "owners"})
+		return err == nil && len(a.janitor.Leads()) == partitions && len(reports) == 1 &&
+			reports[0].Outcome == janitor.Held && reports[0].Reason == "paused" && reports[0].Scanned == 2*partitions
+	})
+	_, total := sizes(t, rdb, partitions)
+	require.Equal(t, 2*devices, total)
+	require.NoError(t, a.janitor.Resume(t.Context()))
+	eventually(t, func() bool {
+		_, total := sizes(t, rdb, partitions)
+		return total == devices
+	})
+	require.EqualValues(t, devices, a.janitor.Status().Evicted)
+}
+
+func TestAReplicaWithAnotherNumberOfPartitionsEnds(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client := on(server.Options())
+	a := start(t, client, 4, "a")
+	<-a.registry.Started()
+	eventually(t, func() bool { return server.Client().Get(t.Context(), "{rollcall}:partitions").Val() == "4" })
+	b := start(t, client, 8, "b")
+	require.ErrorIs(t, <-b.ended, partition.ErrPartitionsDiffer)
+	// A number that is lost is put back, and one that is overwritten ends nobody.
+	require.NoError(t, server.Client().Del(t.Context(), "{rollcall}:partitions").Err())
+	eventually(t, func() bool { return server.Client().Get(t.Context(), "{rollcall}:partitions").Val() == "4" })
+	require.Empty(t, a.ended)
+}
+
+func TestOnePartitionHasTheKeysAndMetricsOfNone(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	a := start(t, on(server.Options()), 1, "a")
+	a.claims(0, 1)
+	require.Equal(t, "a", server.Client().HGet(t.Context(), "{rollcall}:connections:registry", imei(0)).Val())
+	require.Zero(t, server.Client().Exists(t.Context(), "{rollcall}:partitions").Val())
+	families, err := a.metrics.Gather()
+	require.NoError(t, err)
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				require.NotEqual(t, "partition", l.GetName())
+			}
+		}
+	}
+}
+
+func TestWhatCannotBeDividedIsRefused(t *testing.T) {
+	t.Parallel()
+	c := registry.Config{Layout: registry.Layout{Prefix: "{rollcall}:"}}
+	for _, n := range []int{0, -1, 3, 12, 2048} {
+		_, err := partition.NewRegistry(c, n)
+		require.ErrorContains(t, err, "must be a power of two from 1 to 1024")
+	}
+	_, err := partition.NewRegistry(registry.Config{}, 2)
+	require.ErrorContains(t, err, "no hash tag")
+	_, err = partition.NewRegistry(c, 2)
+	require.ErrorContains(t, err, "unsafe client")
+	require.False(t, errors.Is(err, partition.ErrPartitionsDiffer))
+}

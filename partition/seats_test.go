@@ -1,0 +1,129 @@
+package partition
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+)
+
+// sitting is a replica's seats in a fleet where it leads these partitions.
+func sitting(instance string, partitions int, leads ...int) *seats {
+	return &seats{
+		instance: instance, ttl: 15 * time.Second, rank: make([]int, partitions), peers: 1,
+		layouts: make([]guard.Layout, partitions),
+		leads:   func(k int) bool { return slices.Contains(leads, k) },
+	}
+}
+
+func fleet(n int) (ids []string) {
+	for i := range n {
+		ids = append(ids, fmt.Sprintf("ingest-%d", i))
+	}
+	return ids
+}
+
+func TestThreeContendForEachPartitionAndAllWhereThereAreFewer(t *testing.T) {
+	t.Parallel()
+	for _, replicas := range []int{1, 2, 3, 30, 100} {
+		const partitions = 16
+		who, ranks := make([]int, partitions), make([]map[int]bool, partitions)
+		most := 0
+		for _, id := range fleet(replicas) {
+			s := sitting(id, partitions)
+			s.met(fleet(replicas))
+			first := 0
+			for k := range partitions {
+				after, yes := s.contend(k)()
+				require.Equal(t, time.Duration(s.rank[k])*s.ttl/30, after)
+				if yes {
+					who[k]++
+				}
+				if ranks[k] == nil {
+					ranks[k] = map[int]bool{}
+				}
+				require.False(t, ranks[k][s.rank[k]], "two of one rank")
+				ranks[k][s.rank[k]] = true
+				if s.rank[k] == 0 {
+					first++
+				}
+			}
+			most = max(most, first)
+		}
+		for k := range partitions {
+			require.Equal(t, min(replicas, contenders), who[k])
+		}
+		require.LessOrEqual(t, most, partitions/replicas+5, "the hash spreads")
+	}
+}
+
+func TestWhoHasNoHeartbeatIsNotRanked(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		of := guard.Layout{Prefix: w.Prefix}
+		ctx, ids := t.Context(), fleet(2*asked+3)
+		for _, id := range ids {
+			require.NoError(t, w.Client.SAdd(ctx, of.Roster(), id).Err())
+			require.NoError(t, w.Client.Set(ctx, of.Heartbeat(id), "x", time.Hour).Err())
+		}
+		s := &seats{client: w.Client, gap: time.Minute}
+		living, err := s.living(ctx, of)
+		require.NoError(t, err)
+		require.ElementsMatch(t, ids, living)
+		require.NoError(t, w.Client.Del(ctx, of.Heartbeat(ids[0]), of.Heartbeat(ids[7])).Err())
+		living, err = s.living(ctx, of)
+		require.NoError(t, err)
+		require.ElementsMatch(t, append(ids[1:7:7], ids[8:]...), living)
+		require.NoError(t, w.Client.Del(ctx, of.Roster()).Err())
+		require.NoError(t, w.Client.Set(ctx, of.Roster(), "no set", 0).Err())
+		_, err = s.living(ctx, of)
+		require.ErrorContains(t, err, "WRONGTYPE")
+	})
+}
+
+func TestBeforeTheFirstReadingEverybodyContends(t *testing.T) {
+	t.Parallel()
+	s := sitting("a", 4)
+	for k := range 4 {
+		after, yes := s.contend(k)()
+		require.True(t, yes)
+		require.Zero(t, after)
+	}
+}
+
+func TestWhoLeadsAlreadyComesLater(t *testing.T) {
+	t.Parallel()
+	s := sitting("a", 4, 0, 1)
+	after, yes := s.contend(2)()
+	require.True(t, yes)
+	require.Equal(t, 2*time.Second, after)
+}
+
+func TestLeasesBeyondTheShareAndOneAreGivenUp(t *testing.T) {
+	t.Parallel()
+	all := []int{0, 1, 2, 3, 4, 5, 6, 7}
+	alone := sitting("ingest-0", 8, all...)
+	require.Empty(t, alone.excess())
+	alone.met(nil)
+	require.Empty(t, alone.excess(), "nobody else lives, as far as is known")
+	s := sitting("ingest-0", 8, all...)
+	s.met(fleet(4))
+	given := s.excess()
+	require.Len(t, given, 8-2-1)
+	for _, k := range given {
+		for _, kept := range all {
+			if !slices.Contains(given, kept) {
+				require.GreaterOrEqual(t, s.rank[k], s.rank[kept])
+			}
+		}
+	}
+	few := sitting("ingest-0", 8, 1, 2, 3)
+	few.met(fleet(4))
+	require.Empty(t, few.excess())
+}

@@ -1,0 +1,80 @@
+package partition
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/rollcall-redis/rollcall/janitor"
+)
+
+// Status is about all partitions. Counts are sums. Leading: this replica leads at least one; Leader
+// and Epoch are those of the first partition. Witness is that of the partition that is held
+// longest, or of one whose last tick failed. Sweeps are added up, one report a sweep, and the
+// outcome is the worst.
+func (j *Janitor) Status() janitor.Status {
+	all := j.parts[0].Status()
+	if len(j.parts) == 1 {
+		return all
+	}
+	for _, part := range j.parts[1:] {
+		s := part.Status()
+		all.Leading = all.Leading || s.Leading
+		all.Evicted += s.Evicted
+		all.Unsettled += s.Unsettled
+		all.Passes = append(all.Passes, s.Passes...)
+		all.Sweeps = append(all.Sweeps, s.Sweeps...)
+		all.Pace = cmp.Or(all.Pace, s.Pace)
+		all.Paused = cmp.Or(all.Paused, s.Paused)
+		evicted := all.Witness.Evicted + s.Witness.Evicted
+		if worse(s.Witness, all.Witness) {
+			all.Witness = s.Witness
+		}
+		all.Witness.Evicted = evicted
+	}
+	all.Sweeps = added(all.Sweeps)
+	return all
+}
+
+// worse tells whether less may be deleted by a than by b. A partition to which this replica does not
+// listen says nothing.
+func worse(a, b janitor.WitnessStatus) bool {
+	switch {
+	case a.LastTick.IsZero() || b.LastTick.IsZero():
+		return b.LastTick.IsZero()
+	case (a.Error == "") != (b.Error == ""):
+		return a.Error != ""
+	}
+	return a.HeldFor > b.HeldFor
+}
+
+// outcomes are from the best to the worst.
+var outcomes = []janitor.Outcome{janitor.Done, janitor.Held, janitor.Lost, janitor.Failed}
+
+// added has one report of each sweep: counts are sums, the outcome is the worst, and its reason and
+// error with it. It began with the first and took as long as the longest.
+func added(reports []janitor.Report) (all []janitor.Report) {
+	for _, r := range reports {
+		i := slices.IndexFunc(all, func(a janitor.Report) bool { return a.Sweep == r.Sweep })
+		if i < 0 {
+			r.Spared = maps.Clone(r.Spared)
+			all = append(all, r)
+			continue
+		}
+		a := &all[i]
+		a.Scanned += r.Scanned
+		a.Condemned += r.Condemned
+		a.Evicted += r.Evicted
+		for reason, n := range r.Spared {
+			if a.Spared == nil {
+				a.Spared = map[janitor.SkipReason]int{}
+			}
+			a.Spared[reason] += n
+		}
+		a.Started, a.Seconds = earlier(a.Started, r.Started), max(a.Seconds, r.Seconds)
+		if slices.Index(outcomes, r.Outcome) > slices.Index(outcomes, a.Outcome) {
+			a.Outcome, a.Reason, a.Error = r.Outcome, r.Reason, r.Error
+		}
+	}
+	return all
+}

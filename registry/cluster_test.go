@@ -1,0 +1,156 @@
+package registry
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/lease"
+)
+
+// onCluster is a registry on a Cluster of two masters, and the master that does not have its keys.
+func onCluster(t *testing.T) (c *redistest.Cluster, r *Registry, other *redistest.Server) {
+	t.Helper()
+	c = redistest.StartCluster(t, 2, 0)
+	rdb := redis.NewClusterClient(lease.ClusterOptions(c.Options()))
+	t.Cleanup(func() { require.NoError(t, rdb.Close()) })
+	r, err := New(Config{
+		Client: rdb, Control: rdb, Instance: "me", Layout: Layout{Prefix: "{rollcall}:"},
+		HeartbeatInterval: time.Second, HeartbeatTTL: time.Minute, Logger: slog.New(slog.DiscardHandler),
+	})
+	require.NoError(t, err)
+	other = c.Nodes[0]
+	if c.Owner(r.keys.Registry()) == other {
+		other = c.Nodes[1]
+	}
+	return c, r, other
+}
+
+// The entry has moved and its owner's heartbeat has not: neither server can tell whether it lives.
+func TestALookUpWhileTheSlotMovesDoesNotSayThatTheOwnerIsDead(t *testing.T) {
+	t.Parallel()
+	c, r, other := onCluster(t)
+	ctx, rdb := t.Context(), c.Client() // which follows ASK
+	require.NoError(t, rdb.HSet(ctx, r.keys.Registry(), "imei", "owner").Err())
+	require.NoError(t, rdb.Set(ctx, r.keys.Heartbeat("owner"), "1", time.Minute).Err())
+	o, err := r.Lookup(ctx, "imei")
+	require.NoError(t, err)
+	require.Equal(t, Owner{"owner", true}, o)
+
+	finish := c.BeginMove(r.keys.Registry(), other)
+	c.MoveKey(r.keys.Registry(), other)
+	safe := r.cfg.Client
+	_, err = r.Lookup(ctx, "imei")
+	require.ErrorContains(t, err, "ASK")
+	r.cfg.Client = rdb
+	_, err = r.Lookup(ctx, "imei")
+	require.ErrorContains(t, err, "TRYAGAIN")
+	r.cfg.Client = safe
+	finish()
+
+	require.Eventually(t, func() bool {
+		o, err = r.Lookup(ctx, "imei")
+		return err == nil
+	}, time.Minute, time.Millisecond)
+	require.Equal(t, Owner{"owner", true}, o)
+	_, err = r.Lookup(ctx, "none")
+	require.ErrorIs(t, err, ErrNotRegistered)
+}
+
+func TestALookUpOfADeviceThatIsHeldHereTakesOneRoundTrip(t *testing.T) {
+	t.Parallel()
+	c, r, _ := onCluster(t)
+	ctx, rdb := t.Context(), c.Client()
+	require.NoError(t, rdb.HSet(ctx, r.keys.Registry(), "here", "me", "there", "owner").Err())
+	r.Register("here")
+	asked := 0
+	r.cfg.Client.AddHook(each(func(redis.Cmder) { asked++ }))
+	for imei, want := range map[string]int{"here": 1, "there": 2} {
+		_, err := r.Lookup(ctx, imei) // the scripts are known then
+		require.NoError(t, err)
+		asked = 0
+		o, err := r.Lookup(ctx, imei)
+		require.NoError(t, err)
+		require.False(t, o.Live)
+		require.Equal(t, want, asked, imei)
+	}
+}
+
+// each is a hook that is told of each command.
+type each func(redis.Cmder)
+
+func (e each) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (e each) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+func (e each) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		e(cmd)
+		return next(ctx, cmd)
+	}
+}
+
+// A version that does not name the key that never exists listens while the slot moves: it hears
+// nothing of the owners that are refused.
+func TestAnOwnerThatWasRefusedWhileItsSlotMovedSaysSo(t *testing.T) {
+	t.Parallel()
+	c, r, other := onCluster(t)
+	ctx := t.Context()
+	require.NoError(t, r.beat(ctx))
+	require.NoError(t, r.beat(ctx))
+	witness := func() map[string]string { return c.Client().HGetAll(ctx, r.keys.Witness()).Val() }
+	require.Empty(t, witness(), "where nobody listens there is nothing to say")
+	listened := map[string]string{"since": "1", "last": "1", "reason": "settings", "grace": "62000"}
+	require.NoError(t, c.Client().HSet(ctx, r.keys.Witness(), listened).Err())
+	require.NoError(t, r.beat(ctx))
+	require.Equal(t, listened, witness())
+
+	finish := c.BeginMove(r.keys.Registry(), other)
+	c.MoveKey(r.keys.Heartbeat("me"), other)
+	_, err := r.own(ctx, r.cfg.Client, registerScript, "imei")
+	require.ErrorContains(t, err, "TRYAGAIN")
+	require.True(t, r.isMoving(), "the next beat is due at once")
+	require.ErrorContains(t, r.beat(ctx), "TRYAGAIN")
+	require.Empty(t, r.Status().Refused, "it is for a time")
+	finish()
+
+	for r.beat(ctx) != nil { // MOVED
+		require.NoError(t, ctx.Err())
+	}
+	require.False(t, r.isMoving())
+	w := witness()
+	require.Equal(t, "gap", w["reason"])
+	require.Equal(t, []string{w["since"], w["since"]}, []string{w["hold"], w["lost"]})
+	require.NotEqual(t, "1", w["since"])
+	require.NoError(t, r.beat(ctx))
+	require.Equal(t, w, witness(), "it is said once")
+}
+
+func TestAnotherOwnerIsAskedWhereItListens(t *testing.T) {
+	t.Parallel()
+	c, r, _ := onCluster(t)
+	ctx := t.Context()
+	require.NoError(t, c.Client().Set(ctx, r.keys.Heartbeat("r2"), "1", time.Minute).Err())
+	for range 4 {
+		heard, err := r.tell(ctx, "r2", nil)
+		require.NoError(t, err)
+		require.False(t, heard, "it lives, and does not listen")
+	}
+	for _, at := range c.Nodes { // a client has one connection for all its channels
+		listens := at.Client().Subscribe(ctx, r.keys.Heartbeat("r2"))
+		_, err := listens.Receive(ctx)
+		require.NoError(t, err)
+		heard, err := r.tell(ctx, "r2", nil)
+		require.NoError(t, err)
+		require.True(t, heard)
+		message, err := listens.ReceiveMessage(ctx)
+		require.NoError(t, err)
+		require.Equal(t, "/me", message.Payload)
+		require.NoError(t, listens.Close())
+	}
+}

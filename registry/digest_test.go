@@ -1,0 +1,163 @@
+package registry
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestADigestIsOfTheEntriesInAnyOrder(t *testing.T) {
+	t.Parallel()
+	var a, b, c digest
+	for i := range 1000 {
+		a.add(fmt.Sprint(i))
+		b.add(fmt.Sprint(999 - i))
+		c.add(fmt.Sprint(i + 1))
+	}
+	require.Equal(t, a, b)
+	require.NotEqual(t, a, c)
+	c.add("0")
+	c.remove("1000")
+	require.Equal(t, a, c)
+	a.add("0")
+	require.NotEqual(t, a, c, "an entry that a scan met twice")
+}
+
+func TestWhatAScanMetIsReadAsItWasWritten(t *testing.T) {
+	t.Parallel()
+	s := scanned{count: 3, took: 1500 * time.Millisecond, expiry: 30 * time.Minute}
+	s.digest.add("1")
+	s.digest.add("2")
+	got, err := parseScanned(s.String())
+	require.NoError(t, err)
+	require.Equal(t, s, got)
+	for _, bad := range []string{"", "x", "3 1500", "3 1500 1800000 zz", "3 1500 1800000 00ff", "3 1500 x " + s.String()} {
+		_, err := parseScanned(bad)
+		require.Error(t, err, bad)
+	}
+}
+
+// scans has a full scan that ran from began to now tell the table what it met.
+func (d *timed) scans(began time.Time, met ...string) {
+	var of digest
+	for _, imei := range met {
+		of.add(imei)
+	}
+	d.vouched.note(d.now, d.stand)
+	d.vouched.compare(fmt.Sprint(d.now), of, began)
+}
+
+// looked is how many claims the next round looks at.
+func (d *timed) looked(t *testing.T, round int) (n int) {
+	t.Helper()
+	for i := range shards {
+		d.checkTenth(round*shards + i)
+		for b := d.next(d.now); ; b = d.next(d.now) {
+			found := make([]any, len(b.check))
+			for i := range found {
+				found[i] = "me"
+			}
+			d.checked(b.check, found, nil, d.now)
+			d.ended(nil)
+			if n += len(b.check); len(b.check) == 0 {
+				break
+			}
+		}
+	}
+	return n
+}
+
+func TestAnOwnerLooksAtWhatNoFullScanVouchesFor(t *testing.T) {
+	t.Parallel()
+	const n = 1600 // a hundred in each part, more or less
+	imeis := make([]string, n)
+	for i := range imeis {
+		imeis[i] = fmt.Sprint("imei-", i)
+	}
+	setup := func(t *testing.T) *timed {
+		d := newTimed()
+		for _, imei := range imeis {
+			d.stands(t, imei)
+		}
+		d.vouched.note(d.now, d.stand)
+		d.now = d.now.Add(time.Minute)
+		return d
+	}
+	aPart := func(got int) { t.Helper(); require.InDelta(t, n/digestParts, got, n/digestParts/2) }
+
+	t.Run("nothing is vouched for without a scan", func(t *testing.T) {
+		require.Equal(t, n, setup(t).looked(t, 1))
+	})
+	t.Run("a scan met all", func(t *testing.T) {
+		d := setup(t)
+		d.scans(d.now, imeis...)
+		require.Equal(t, n, d.looked(t, 0), "its own round")
+		for round := 1; round < ownRounds; round++ {
+			require.Zero(t, d.looked(t, round))
+		}
+		require.Equal(t, n, d.looked(t, ownRounds), "whatever a leader says")
+		d.vouched.forget()
+		require.Equal(t, n, d.looked(t, 1), "its word has expired")
+	})
+	t.Run("a scan missed one", func(t *testing.T) {
+		d := setup(t)
+		d.scans(d.now, imeis[1:]...)
+		aPart(d.looked(t, 1))
+	})
+	t.Run("a scan met one more", func(t *testing.T) {
+		d := setup(t)
+		d.scans(d.now, append([]string{"not held"}, imeis...)...)
+		aPart(d.looked(t, 1))
+	})
+	t.Run("a device came after the scan", func(t *testing.T) {
+		d := setup(t)
+		began := d.now
+		d.now = d.now.Add(time.Second)
+		d.vouched.note(d.now, d.stand)
+		d.stands(t, "new")
+		d.scans(began, imeis...)
+		require.Zero(t, d.looked(t, 1))
+	})
+	t.Run("a device went after the scan", func(t *testing.T) {
+		d := setup(t)
+		began := d.now
+		d.release(d.devices[imeis[0]].claim, d.now)
+		_, ops := d.batch(t)
+		d.answer(ops, reply{}, nil)
+		d.scans(began, imeis...)
+		require.Zero(t, d.looked(t, 1))
+	})
+	t.Run("devices came before the scan, and it missed them", func(t *testing.T) {
+		d := setup(t)
+		d.stands(t, "new")
+		d.vouched.note(d.now, d.stand)
+		d.now = d.now.Add(time.Minute)
+		d.scans(d.now, imeis...)
+		aPart(d.looked(t, 1))
+	})
+	t.Run("one came and one went while it ran", func(t *testing.T) {
+		d := setup(t)
+		began := d.now
+		d.stands(t, "new") // met, and the other one not
+		d.release(d.devices[imeis[0]].claim, d.now)
+		_, ops := d.batch(t)
+		d.answer(ops, reply{}, nil)
+		d.stands(t, imeis[0])
+		d.scans(began, append([]string{"new"}, imeis[1:]...)...)
+		aPart(d.looked(t, 1))
+	})
+}
+
+func TestRememberedDigestsAreBounded(t *testing.T) {
+	t.Parallel()
+	var v vouched
+	for i := range 3 * remembered {
+		v.note(anInstant.Add(time.Duration(i)*time.Second), digest{uint64(i)})
+		v.note(anInstant.Add(time.Duration(i)*time.Second), digest{uint64(i)})
+	}
+	require.Len(t, v.past, remembered)
+	v.compare("x", digest{0, 1}, anInstant)
+	require.False(t, v.agreed[0], "it is forgotten")
+}
