@@ -163,7 +163,7 @@ func (r *rig) fleet() (f fleetCosts) {
 		wait.For(r.t.Context(), 100*time.Millisecond)
 		return r.entries() == n
 	})
-	wait.For(r.t.Context(), 11*r.beat)                 // the storm is over, and so is the round in which each looks at its claims anyway
+	wait.For(r.t.Context(), 11*r.beat) // the storm is over, and so is the round in which each looks at its claims anyway
 	for range r.rounds {
 		r.unvouch(fleet)
 		own = append(own, r.measure(n, beat))

@@ -102,7 +102,7 @@ func (s *settings) table() []service.Setting {
 			Consequence: "How long a dead replica's entries stay, and how long a stall a living one " +
 				"survives. **Never** differ within a fleet: a fleet that disagrees sweeps nothing."},
 		{Name: "JANITOR_INTERVAL", Default: "60s",
-			Value:   service.Duration(&s.janitorInterval, 50*time.Millisecond, 24*time.Hour),
+			Value: service.Duration(&s.janitorInterval, 50*time.Millisecond, 24*time.Hour),
 			Meaning: "How often the leader asks whether a full scan, the scan of the whole registry, can " +
 				"find something. It scans if so.",
 			Consequence: "How long dead entries that no index has outlive their owner. A full scan that " +
