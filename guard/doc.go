@@ -38,8 +38,9 @@
 //
 // # What is not guaranteed
 //
-//   - A witness that somebody deletes forgets the larger settings of a fleet with two settings,
-//     until an owner with the larger ones beats again.
+//   - A witness that somebody deletes, or that a failover takes back to before they were told,
+//     forgets the larger settings of a fleet with two settings, until an owner with the larger ones
+//     beats again.
 //   - What the server does not say (INFO refused, no evicted_keys) is not checked, and
 //     Witness.ChecksOff names it.
 //   - A failover may lose the newest batches, whose answers were given. What they deleted may be

@@ -155,13 +155,14 @@ type snapshot struct {
 	texts   map[string]string
 	stream  []redis.XMessage
 	expires map[*instance]time.Time
+	told    map[*instance]bool // who has told the witness its settings
 }
 
 func (m *model) save() {
 	if m.down {
 		return
 	}
-	s := &snapshot{map[string]map[string]string{}, map[string][]string{}, map[string]string{}, nil, map[*instance]time.Time{}}
+	s := &snapshot{map[string]map[string]string{}, map[string][]string{}, map[string]string{}, nil, map[*instance]time.Time{}, map[*instance]bool{}}
 	for _, key := range []string{m.Registry(), m.Witness()} {
 		s.hashes[key] = m.db.HGetAll(m.ctx, key).Val()
 	}
@@ -171,7 +172,7 @@ func (m *model) save() {
 	s.sets[m.Roster()] = m.db.SMembers(m.ctx, m.Roster()).Val()
 	for _, n := range m.instances {
 		s.sets[m.Devices(n.id)] = m.db.SMembers(m.ctx, m.Devices(n.id)).Val()
-		s.expires[n] = n.expires
+		s.expires[n], s.told[n] = n.expires, n.told
 	}
 	s.stream = m.db.XRange(m.ctx, m.Log(), "-", "+").Val()
 	m.saved = s
@@ -203,6 +204,9 @@ func (m *model) promote() {
 		}
 		for _, x := range s.stream {
 			p.XAdd(m.ctx, &redis.XAddArgs{Stream: m.Log(), ID: x.ID, Values: x.Values})
+		}
+		for _, n := range m.instances {
+			n.told = n.told && s.told[n] // else what it told is lost, until its next beat
 		}
 		for n, expires := range s.expires {
 			if n.expires = expires; !expires.IsZero() {
