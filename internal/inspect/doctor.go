@@ -104,7 +104,11 @@ func (r *Reader) Doctor(ctx context.Context) (Diagnosis, error) {
 	s := newSurvey(r, parts)
 	s.server = servers[0].server
 	p := &patient{Reader: parts[0], server: s.server, fleet: r, servers: servers}
-	if p.status, err = s.read(ctx, r.abouts); err != nil {
+	now, err := r.now(ctx)
+	if err == nil {
+		p.status, err = s.read(ctx, now, r.abouts)
+	}
+	if err != nil {
 		d.Checks = append(d.Checks, Check{"fleet", Warning, "cannot be told: " + err.Error()})
 	} else if p.noFleet() {
 		d.Checks = append(d.Checks, Check{"fleet", OK, "there is none yet"})

@@ -138,7 +138,7 @@ func (r *Reader) Status(ctx context.Context) (Status, error) {
 	if s.sweeps, err = lastEvictions(ctx, parts, now); err != nil {
 		return Status{}, err
 	}
-	return s.read(ctx, r.abouts)
+	return s.read(ctx, now, r.abouts)
 }
 
 // leader is who holds the lease, or nil.

@@ -53,9 +53,9 @@ func newSurvey(r *Reader, parts []*Reader) *survey {
 	return &survey{Reader: r, parts: parts, looks: make([]look, len(parts))}
 }
 
-// read reads the fleet.
+// read reads the fleet. Of one partition now is its server's clock; of several each is asked.
 func (s *survey) read(
-	ctx context.Context, abouts func(ctx context.Context, ids []string) (map[string]About, error),
+	ctx context.Context, now time.Time, abouts func(ctx context.Context, ids []string) (map[string]About, error),
 ) (Status, error) {
 	s.number++
 	pause, left, err := s.pause(ctx)
@@ -65,8 +65,11 @@ func (s *survey) read(
 	of := func(part *Reader) *look { return &s.looks[part.number] }
 	if _, err := each(ctx, s.parts, func(ctx context.Context, part *Reader) (_ struct{}, err error) {
 		l := of(part)
-		if l.now, err = part.now(ctx); err != nil {
-			return
+		l.now = now
+		if part.single {
+			if l.now, err = part.now(ctx); err != nil {
+				return
+			}
 		}
 		if l.witness, err = part.witness(ctx); err != nil {
 			return

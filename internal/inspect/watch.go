@@ -87,7 +87,7 @@ func (w *Watch) Status(ctx context.Context) (Status, error) {
 	if now.Sub(w.askedAt).Abs() >= aboutEvery {
 		w.known, w.asked, w.askedAt = map[string]About{}, map[string]int{}, now
 	}
-	s, err := w.survey.read(ctx, w.aboutsSeldom)
+	s, err := w.survey.read(ctx, now, w.aboutsSeldom)
 	if err != nil {
 		return s, err
 	}
