@@ -9,6 +9,7 @@ with_redis = REDIS_SERVER=$$(scripts/redis) && export REDIS_SERVER &&
 with_servers = $(with_redis) FERRET_SERVER=$$(scripts/ferret) && export FERRET_SERVER && \
 	POSTGRES_BIN=$$(scripts/postgres) && export POSTGRES_BIN &&
 chaos = $(with_servers) ROLLCALL_REPORT=$(CURDIR)/.cache/chaos/$@
+chaos_suites = ./chaos/ ./chaos/orphans/ ./chaos/availability/ ./chaos/cluster/
 long_chaos = ^TestEverythingAt
 # A model in one goroutine: the race detector would only make it slow.
 search = ^TestSearch$$
@@ -65,16 +66,16 @@ mixed: ## Run replicas of the last release beside those of this checkout, on one
 		scripts/test . -race -tags mixed -timeout 8m ./test/mixed/; }
 
 chaos: ## Break things for about half an hour: every row of the matrix, then everything at random
-	@$(chaos) ROLLCALL_DURATION=$(or $(DURATION),10m) go test -race -count=1 -v -timeout 60m -p 1 ./chaos/ ./chaos/orphans/ ./chaos/availability/
+	@$(chaos) ROLLCALL_DURATION=$(or $(DURATION),10m) go test -race -count=1 -v -timeout 60m -p 1 $(chaos_suites)
 
 chaos-short: ## Break things for a minute: the rows of the matrix that are part of test
-	@$(chaos) go test -race -count=1 -v -short -timeout 5m -run '^TestMatrix$$' -p 1 ./chaos/ ./chaos/orphans/ ./chaos/availability/
+	@$(chaos) go test -race -count=1 -v -short -timeout 5m -run '^TestMatrix$$' -p 1 $(chaos_suites)
 
 chaos-soak: ## Break everything at random for DURATION (15m)
 	@$(chaos) ROLLCALL_DURATION=$(or $(DURATION),15m) go test -race -count=1 -v -timeout 24h -run '^TestEverythingAtRandom$$' -p 1 ./chaos/ ./chaos/availability/
 
 chaos-mutants: ## Weaken the guarded code in each of the known ways; passes if the suite catches every one
-	@$(chaos) go test -count=1 -v -tags mutants -timeout 90m -run '^Test(Search)?Mutants$$' -p 1 ./chaos/ ./chaos/orphans/ ./chaos/availability/
+	@$(chaos) go test -count=1 -v -tags mutants -timeout 90m -run '^Test(Search)?Mutants$$' -p 1 $(chaos_suites)
 
 mutate: ## Change N (100) places of the core at random, print what no test notices (SEED=7 ONLY=registry ARGS=-h)
 	@$(with_redis) go -C tools build -o $(CURDIR)/.cache/mutate ./mutate && \
@@ -100,7 +101,7 @@ fuzz: ## Fuzz each decoder for FUZZTIME (20s)
 		go test -run '^$$' -fuzz "^$${func#func }\$$" -fuzztime $(or $(FUZZTIME),20s) "$$(dirname "$$file")" || exit 1; \
 	done
 
-model: ## Search all states of a model of guard, witness and breaker for a wrong delete (needs spin and gcc: Debian packages of these names)
+model: ## Search all states of the models, as they are and without each of their rules (needs gcc; finds or fetches spin)
 	@model/check
 
 lint: ## Check format, vet, staticcheck, documentation, modules, file sizes, width of comments

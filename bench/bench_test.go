@@ -107,6 +107,7 @@ var scenarios = []struct {
 	{"handover", handover},
 	{"reconcile", reconcile},
 	{"contenders", contenders},
+	{"partitions", partitions},
 	{"loop", closedLoop},
 	{"gateway", gateway},
 	{"cluster", beyondOneServer},

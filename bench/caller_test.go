@@ -26,8 +26,8 @@ const benchKey = "bench:key"
 // seenTiming is what the replica keeps to whose calls are repeated.
 var seenTiming = guard.Timing{Interval: 2 * time.Second, TTL: 6 * time.Second}
 
-// caller makes the calls whose prices are measured. Those of an owner it makes as a replica was seen
-// to make them, with other devices.
+// caller makes the calls whose prices are measured. Those of an owner it makes as a replica was
+// seen to make them, with other devices.
 type caller struct {
 	*rig
 	readings             []reading

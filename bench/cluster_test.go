@@ -6,8 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// beyondOneServer is what the same work costs on a Redis Cluster. All keys of a partition are on one
-// of its masters.
+// beyondOneServer is what the same work costs on a Redis Cluster. All keys of a partition are on
+// one of its masters.
 func beyondOneServer(r *rig) {
 	n := r.fullScans[0]
 	for _, size := range r.fullScans {

@@ -21,6 +21,9 @@ func prices(r *rig) {
 	r.files["prices.json"] = string(text) + "\n"
 }
 
+// The calls that say what an idle server costs.
+const coldGet, coldTick = "GET, one each 2 ms", "tick, one each 2 ms"
+
 // reading is what one call for so many items cost in one round.
 type reading struct {
 	name   string
@@ -81,6 +84,9 @@ func (r *rig) priceList() scale.Prices {
 			least[one.name] = one
 		}
 	}
+	trip, tick := list.Calls[scale.Trip].Fixed, list.Calls[scale.Tick].Fixed
+	list.Cold = (trip + list.Calls[coldGet].Fixed) / (trip + 1)
+	list.ColdMost = max(0, list.Calls[coldTick].Fixed-tick)
 	r.table([]string{"call", "items", "price, floors", "range", "µs here"}, rows)
 	rows = nil
 	for _, what := range []string{scale.EntryBytes, scale.IndexBytes, scale.IntsBytes, scale.IndexKeyBytes, scale.BeatBytes} {
@@ -177,8 +183,9 @@ func (c *caller) round() []reading {
 	}
 	c.peers(n)
 	c.move(c.priced / 10)
-	c.cold("GET, one each 2 ms", func() error { return c.rdb.Get(ctx, benchKey).Err() })
+	c.cold(coldGet, func() error { return c.rdb.Get(ctx, benchKey).Err() })
 	c.cold("beat, one each 2 ms", func() error { return c.rdb.Do(ctx, c.seen["beat"]...).Err() })
+	c.cold(coldTick, func() error { _, err := c.guard.Tick(ctx); return err })
 	return c.readings
 }
 

@@ -75,8 +75,10 @@ func (r *rig) onCluster() *rig {
 	c := &rig{
 		size: r.size, paper: r.paper, t: r.t, rdb: cluster.Client(), keys: registry.Layout{Prefix: "{rollcall}:"},
 		connect: func() (client, control redis.UniversalClient) {
-			o := cluster.Options()
-			return redis.NewClusterClient(lease.ClusterOptions(o)), redis.NewClusterClient(lease.ClusterOptions(o))
+			o := lease.ClusterOptions(cluster.Options())
+			load := *o
+			load.PoolSize = 20
+			return redis.NewClusterClient(&load), redis.NewClusterClient(o)
 		},
 	}
 	for _, n := range cluster.Nodes {

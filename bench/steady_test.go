@@ -101,10 +101,11 @@ func (r *rig) steadyState() (s steadyState) {
 	scan := f.scan.cpu.Seconds() / f.gap.Seconds()
 	quiet := share(f.own)/ownRounds + share(f.vouched)*(ownRounds-1)/ownRounds
 	s.all = quiet + scan
+	add("the fleet without devices", ours, share(f.bare), how(f.bare))
 	add("owners look at a tenth of their claims a beat", ours, share(f.own), how(f.own))
 	add("full scans vouch for the claims", ours, share(f.vouched), how(f.vouched))
 	add("full scans", ours, scan, fmt.Sprintf("%s a full scan, every %s", brief(f.scan.cpu), f.gap.Round(time.Second)))
-	add("in all", ours, s.all, fmt.Sprintf("1/%d of the first, %d/%d of the second, and the third; idle %.2f %%", ownRounds, ownRounds-1, ownRounds, 100*r.idle))
+	add("in all", ours, s.all, fmt.Sprintf("1/%d of the second, %d/%d of the third, and the fourth; idle %.2f %%", ownRounds, ownRounds-1, ownRounds, 100*r.idle))
 	add("with a full scan every 60 s", ours, quiet+f.scan.cpu.Seconds()/60, "where each interval has something to find")
 
 	expire := r.keyPerDevice(n)
@@ -125,6 +126,7 @@ const ownRounds = 4
 
 // fleetCosts are medians.
 type fleetCosts struct {
+	bare         cost // of a beat of all, before there were devices
 	own, vouched cost // see steadyState
 	scan         cost // of a full scan
 	gap          time.Duration
@@ -144,8 +146,16 @@ func (r *rig) fleet() (f fleetCosts) {
 		if i == 0 {
 			fleet[0].leads()
 		}
+	}
+	beat := func() { wait.For(r.t.Context(), r.beat) } // in each everybody beats once
+	beat()
+	var bare, own, vouched, scans []cost
+	for range r.rounds {
+		bare = append(bare, r.measure(0, beat))
+	}
+	for i, p := range fleet {
 		for j := range r.claims {
-			fleet[i].reg.Register(imei(i*r.claims + j))
+			p.reg.Register(imei(i*r.claims + j))
 		}
 	}
 	n := r.replicas * r.claims
@@ -153,9 +163,7 @@ func (r *rig) fleet() (f fleetCosts) {
 		wait.For(r.t.Context(), 100*time.Millisecond)
 		return r.entries() == n
 	})
-	wait.For(r.t.Context(), 11*r.beat)                 // the storm is over, and so is the round in which each looks at its claims anyway
-	beat := func() { wait.For(r.t.Context(), r.beat) } // in each everybody beats once
-	var own, vouched, scans []cost
+	wait.For(r.t.Context(), 11*r.beat) // the storm is over, and so is the round in which each looks at its claims anyway
 	for range r.rounds {
 		r.unvouch(fleet)
 		own = append(own, r.measure(n, beat))
@@ -175,6 +183,7 @@ func (r *rig) fleet() (f fleetCosts) {
 		vouched = append(vouched, r.measure(n, beat))
 	}
 	stopAll(fleet)
+	f.bare = result{costs: bare}.mid()
 	f.own, f.vouched, f.scan = result{costs: own}.mid(), result{costs: vouched}.mid(), result{costs: scans}.mid()
 	return f
 }

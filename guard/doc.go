@@ -42,5 +42,12 @@
 //     until an owner with the larger ones beats again.
 //   - What the server does not say (INFO refused, no evicted_keys) is not checked, and
 //     Witness.ChecksOff names it.
+//   - A failover may lose the newest batches, whose answers were given. What they deleted may be
+//     there again: it is swept, recorded and counted again. The log and its total agree all the
+//     same, but a counter that a process keeps of answers has counted what was lost.
+//   - While a slot of a Redis Cluster moves, Redis refuses what names keys of both sides, and so
+//     every Tick: nothing is deleted. If keys that had moved are lost on the other side and the
+//     move is called off, all within GAP and before their owners beat again, the witness does not
+//     know of it.
 //   - A body that deletes outside Redis is fenced only by what it makes of the epoch.
 package guard

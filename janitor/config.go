@@ -68,8 +68,10 @@ type Config struct {
 	// this one's.
 	Registry Registry
 
-	// Interval of the full scan, the scan of the whole registry: the longest that an entry outlives
-	// its owner if the reverse index missed it. Shorter costs Redis' time. Default 60 s.
+	// Interval is how often the registry's full scan asks whether it can find something, and then
+	// scans: the longest that an entry outlives its owner if the reverse index missed it. A full scan
+	// that can find nothing is put off until it costs a thousandth of a core, at most for 15 minutes.
+	// A full scan that has something to find costs Redis more the shorter this is. Default 60 s.
 	Interval time.Duration
 
 	// LeaseTTL is how long the lease outlives a leader that died. Default 15 s.

@@ -48,7 +48,8 @@ type fleet struct {
 
 // setup returns a fleet on a server that has been listened to for an hour.
 func setup(t *testing.T, w redistest.World) *fleet {
-	f := &fleet{t: t, Client: w.Client, Layout: guard.Layout{Prefix: w.Prefix}, options: w.Options, leaseTTL: 3 * time.Second}
+	// No machine is so slow that a lease of half a minute is lost.
+	f := &fleet{t: t, Client: w.Client, Layout: guard.Layout{Prefix: w.Prefix}, options: w.Options, leaseTTL: 30 * time.Second}
 	f.listenedFor(time.Hour)
 	return f
 }
@@ -257,7 +258,7 @@ func (r *replica) counted(owner string) int {
 // the test's own goroutine, so that what it asks may fail the test.
 func (f *fleet) eventually(cond func() bool) {
 	f.t.Helper()
-	deadline := time.NewTimer(20 * time.Second)
+	deadline := time.NewTimer(2 * time.Minute)
 	defer deadline.Stop()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()

@@ -139,7 +139,7 @@ inline heal(l) {
 #endif
 			assert(at == l);                   /* theft: the device is elsewhere */
 			writes(l); indexed[ID(l)] = 1; seen[l] = 0; proof[l] = 0
-		:: else -> beats[ID(l)] = l + 1; seen[l] = entry; proof[l] = 0
+		:: else -> beats[ID(l)] = l + 1; indexed[ID(l)] = 0; seen[l] = entry; proof[l] = 0
 		fi
 	fi
 }

@@ -70,7 +70,11 @@ type change struct {
 }
 
 // inGo is a rule that is no script's: a replay shows only that the scripts bear what happens.
-var inGo = change{}
+// sweeps is no rule: the scripts as they are delete here.
+var (
+	inGo   = change{}
+	sweeps = change{keys: -1}
+)
 
 // server is a Redis of a test's own, and changes scripts on their way there.
 type server struct {
@@ -216,12 +220,17 @@ func replays(t *testing.T, model string, changes map[string]change,
 		t.Run(tr.rule, func(t *testing.T) {
 			s.t = t
 			s.begin(change{})
-			require.Empty(t, replay(t, s, tr), "the scripts as they are")
+			broken := replay(t, s, tr)
+			if c == sweeps {
+				require.NotEmpty(t, broken, "the scripts as they are")
+				return
+			}
+			require.Empty(t, broken, "the scripts as they are")
 			if c == inGo {
 				return
 			}
 			s.begin(c)
-			broken := replay(t, s, tr)
+			broken = replay(t, s, tr)
 			require.True(t, s.changed, "no script has %q", c.old)
 			require.NotEmpty(t, broken, "the scripts without the rule")
 		})

@@ -1,7 +1,8 @@
 /* The witness and the guard's judgement: guard/server.lua, settings.lua, witness.lua, tick.lua,
  * guard.lua, registry/beat.lua. docs/model.md says what is left out and assumed; check runs it.
  *
- * Question: can the guard delete entries of an owner that lives?
+ * Questions: can the guard delete entries of an owner that lives? And once faults end: do those of
+ * the dead go, a GRACE later?
  *
  * One process takes one step after the other, as a Redis server does. Times are ages in ticks that
  * stop growing where nothing asks any more, so the state space is finite and no run is cut short.
@@ -11,7 +12,7 @@
  * one run either the fleet disagrees (-DMIXED=1: no other run), or the server restarts, evicts, is
  * full, moves (-DMIXED=0). With -DTOGETHER both happen in one run.
  *
- * Each define takes one rule out. Then spin must find a wrong delete:
+ * Each define takes one rule out. Then spin must find a wrong delete, or lost progress:
  *   NO_RUN_ID              the run id is not compared with the recorded one
  *   NO_CONNECTIONS         nor is the counter of connections
  *   NO_COMMANDS            nor is the counter of commands
@@ -28,6 +29,7 @@
  *   TICK_WHEN_FULL         the tick is not refused when memory is full
  *   TICK_WHILE_MOVING      the tick is not refused while the slot moves
  *   NO_SELF_CHECK          a leader does not look for its own heartbeat
+ *   NOT_RECORDED           what a tick read is not recorded, and is a hold again at the next
  *   NO_HEARTBEAT           the owner's heartbeat is not looked for
  * These ask something else:
  *   NOTHING_SWEPT          an assertion that fails if anything is ever deleted (it must)
@@ -106,6 +108,8 @@ byte last_gap = NONE, last_grace = NONE;
 byte largest;
 byte disagreed = LONG;
 bool known;               /* run id and counters are recorded */
+
+bool calm; /* faults have ended */
 
 /* Scratch; zero between steps. */
 byte need, o;
@@ -201,7 +205,11 @@ inline listen(c) {
 	last_gap = SETTINGS(c);
 	last_grace = SETTINGS(c);
 	if
+#ifdef NOT_RECORDED
+	:: MAYINFO(c) -> known = 1
+#else
 	:: MAYINFO(c) -> known = 1; other = 0; connections = 0; commands = 0; evicted = 0
+#endif
 	:: else ->
 		skip
 	fi;
@@ -314,6 +322,27 @@ inline advance(now) {
 	}
 }
 
+/* Faults end, and owner 1 is dead: what names it goes within the largest GRACE, after one more tick.
+ * Everything is forgotten behind it, so that all runs end in one state. */
+inline be_calm() {
+	o = 0;
+	do
+	:: listen(0);
+		if
+		:: since >= need -> break
+		:: since < need && o < (FLEET -> MOST_GRACE : 4) -> o++; OLDER(since, LONG); OLDER(disagreed, LONG)
+		:: else ->
+			assert(calm); /* lost progress: a hold that does not end */
+			break
+		fi
+	od;
+	calm = 1; o = 0; need = 0; mixed = 0; slow = 0; poor = 0; server = UP; other = 0; connections = 0;
+	commands = 0; evicted = 0; since = 0; last = 0; future = 0; last_gap = 0; last_grace = 0;
+	largest = 0; disagreed = 0; known = 0;
+	alive[0] = 0; alive[1] = 0; age[0] = 0; age[1] = 0; gone[0] = 0; gone[1] = 0;
+	missed[0] = 0; missed[1] = 0
+}
+
 /* An assumption without which time does not go on: somebody who may INFO ticks within a GRACE of a
  * new witness. */
 #define READ (server == DOWN || known || last > MOST_GAP || since < 3)
@@ -337,7 +366,11 @@ init {
 			last = 0; last_gap = QUICK; last_grace = QUICK; largest = 4; known = 1
 		fi
 	}
-end:	do
+	do
+	:: calm -> break
+	:: d_step { !calm && server == UP -> printf("> faults end\n"); be_calm() }
+	:: !calm ->
+	if
 	/* Owners. A process that ends leaves its heartbeat behind. */
 	:: d_step { TAKES(0) && alive[0] -> printf("> owner 0 beats\n"); beat(0) }
 	:: d_step { TAKES(1) && alive[1] -> printf("> owner 1 beats\n"); beat(1) }
@@ -422,5 +455,6 @@ end:	do
 	:: READ && SERVER -> printf("> a tick of time, heartbeats cannot be seen\n"); advance(BLIND)
 	:: READ && SERVER && known && server == MOVING ->
 		printf("> a tick of time, the slot has moved\n"); other = 1; advance(UP)
+	fi
 	od
 }

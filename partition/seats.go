@@ -21,9 +21,9 @@ const (
 	contenders = 3
 	// oftenMost is up to how many replicas each reads a roster once a GAP; more read it more seldom, so
 	// that all together cost the same.
-	oftenMost = 100
-	// asked is how many heartbeats one pipeline asks for.
-	asked = 500
+	oftenMost = 25
+	// page is how many ids a page of the roster has, asked how many heartbeats are asked for at once.
+	page, asked = 1000, 500
 )
 
 // seats are who contends for which partition, and which leases are given up.
@@ -101,15 +101,33 @@ func (s *seats) keep(ctx context.Context, resign func(ctx context.Context, which
 func (s *seats) living(ctx context.Context, of guard.Layout) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.gap)
 	defer cancel()
-	roster, err := s.client.SMembers(ctx, of.Roster()).Result()
-	if err != nil {
+	var roster []string
+	ids := s.client.SScan(ctx, of.Roster(), 0, "", page).Iterator()
+	for ids.Next(ctx) {
+		roster = append(roster, ids.Val())
+	}
+	if err := ids.Err(); err != nil {
 		return nil, err
 	}
+	slices.Sort(roster) // a scan may name one twice
+	roster = slices.Compact(roster)
 	var living []string
 	for ids := range slices.Chunk(roster, asked) {
+		keys := make([]string, len(ids))
+		for i, id := range ids {
+			keys[i] = of.Heartbeat(id)
+		}
+		n, err := s.client.Exists(ctx, keys...).Result()
+		if err != nil {
+			return nil, err
+		}
+		if int(n) == len(ids) { // as nearly always
+			living = append(living, ids...)
+			continue
+		}
 		cmds, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
-			for _, id := range ids {
-				p.Exists(ctx, of.Heartbeat(id))
+			for _, key := range keys {
+				p.Exists(ctx, key)
 			}
 			return nil
 		})

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/redistest"
 )
 
 // sitting is a replica's seats in a fleet where it leads these partitions.
@@ -59,6 +60,31 @@ func TestThreeContendForEachPartitionAndAllWhereThereAreFewer(t *testing.T) {
 		}
 		require.LessOrEqual(t, most, partitions/replicas+5, "the hash spreads")
 	}
+}
+
+func TestWhoHasNoHeartbeatIsNotRanked(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		of := guard.Layout{Prefix: w.Prefix}
+		ctx, ids := t.Context(), fleet(2*asked+3)
+		for _, id := range ids {
+			require.NoError(t, w.Client.SAdd(ctx, of.Roster(), id).Err())
+			require.NoError(t, w.Client.Set(ctx, of.Heartbeat(id), "x", time.Hour).Err())
+		}
+		s := &seats{client: w.Client, gap: time.Minute}
+		living, err := s.living(ctx, of)
+		require.NoError(t, err)
+		require.ElementsMatch(t, ids, living)
+		require.NoError(t, w.Client.Del(ctx, of.Heartbeat(ids[0]), of.Heartbeat(ids[7])).Err())
+		living, err = s.living(ctx, of)
+		require.NoError(t, err)
+		require.ElementsMatch(t, append(ids[1:7:7], ids[8:]...), living)
+		require.NoError(t, w.Client.Del(ctx, of.Roster()).Err())
+		require.NoError(t, w.Client.Set(ctx, of.Roster(), "no set", 0).Err())
+		_, err = s.living(ctx, of)
+		require.ErrorContains(t, err, "WRONGTYPE")
+	})
 }
 
 func TestBeforeTheFirstReadingEverybodyContends(t *testing.T) {

@@ -15,8 +15,8 @@ const batcherMost = 20
 // batcher collects condemned entries by owner and has them deleted in full batches. An owner that
 // turns out to live, or that cannot be swept, is left alone from then on.
 type batcher struct {
-	p *janitor.Pass
-	s *sweeps
+	p       *janitor.Pass
+	evicted func(owner string, n int)
 	// What each owner left, in the order in which the scan found it: Redis deletes fastest so. A scan
 	// may repeat itself; the guard asks for an item of a batch once.
 	imeis map[string][]string
@@ -27,9 +27,9 @@ type batcher struct {
 	condemned int
 }
 
-func newBatcher(p *janitor.Pass, s *sweeps) *batcher {
+func newBatcher(p *janitor.Pass, evicted func(owner string, n int)) *batcher {
 	return &batcher{
-		p: p, s: s,
+		p: p, evicted: evicted,
 		imeis: map[string][]string{}, left: map[string]bool{}, told: map[string]bool{},
 	}
 }
@@ -71,7 +71,7 @@ func (b *batcher) delete(ctx context.Context, owner string) error {
 		Body:    EvictEntries,
 		Keys:    EntryKeys(b.p.Layout(), owner),
 		Items:   imeis,
-		Deleted: func(a guard.Answer) { b.s.evicted(owner, a.Deleted) },
+		Deleted: func(a guard.Answer) { b.evicted(owner, a.Deleted) },
 	})
 	switch {
 	case errors.Is(err, janitor.ErrRefused):
@@ -83,7 +83,6 @@ func (b *batcher) delete(ctx context.Context, owner string) error {
 		b.left[owner] = true
 	case err == nil && a.Reason != "" && !b.told[owner]:
 		b.told[owner] = true
-		b.s.scans.wrong.Store(true)
 		b.p.Log().Warn("entries of a dead owner go, and its index is left alone: check that key",
 			"owner", owner, "key", b.p.Layout().Devices(owner), "reason", a.Reason)
 	}

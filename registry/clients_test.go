@@ -107,15 +107,18 @@ func (l *levels) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
+var noRights = proto("NOPERM this user has no permissions")
+
 func TestWhatEveryOperationFailsOfIsToldOnce(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		err         error
+		errs        []error // one after the other
 		warn, error int
 	}{
-		"no answer":  {errLost, 1, 0},
-		"a refusal":  {proto("NOPERM this user has no permissions"), 0, 1},
-		"for a time": {proto("NOREPLICAS Not enough good replicas to write."), 1, 0},
+		"no answer":                {[]error{errLost}, 1, 0},
+		"a refusal":                {[]error{noRights}, 0, 1},
+		"for a time":               {[]error{proto("NOREPLICAS Not enough good replicas to write.")}, 1, 0},
+		"no answer, and a refusal": {[]error{errLost, noRights}, 1, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -123,12 +126,16 @@ func TestWhatEveryOperationFailsOfIsToldOnce(t *testing.T) {
 				told := &levels{count: map[slog.Level]int{}}
 				r := w.start("r1", func(c *registry.Config) { c.Logger = slog.New(told) })
 				released := r.register(t, "imei-1")
-				refuse := func(redis.Cmder) error { return c.err }
-				r.data.set(refuse, nil)
-				r.control.set(refuse, nil)
-				r.Register("imei-2")
-				released.Release()
-				time.Sleep(time.Minute) // less than the heartbeat has left
+				for i, err := range c.errs {
+					refuse := func(redis.Cmder) error { return err }
+					r.data.set(refuse, nil)
+					r.control.set(refuse, nil)
+					if i == 0 {
+						r.Register("imei-2")
+						released.Release()
+					}
+					time.Sleep(time.Minute / time.Duration(len(c.errs))) // in all less than the heartbeat has left
+				}
 				require.Greater(t, len(r.Status().Failing), 1)
 				require.Equal(t, c.error == 1, r.Status().Refused != "")
 				r.data.set(nil, nil)

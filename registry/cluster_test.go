@@ -131,7 +131,6 @@ func TestAnOwnerThatWasRefusedWhileItsSlotMovedSaysSo(t *testing.T) {
 	require.Equal(t, w, witness(), "it is said once")
 }
 
-// Only the server where it subscribed counts the other owner.
 func TestAnotherOwnerIsAskedWhereItListens(t *testing.T) {
 	t.Parallel()
 	c, r, _ := onCluster(t)
@@ -142,13 +141,16 @@ func TestAnotherOwnerIsAskedWhereItListens(t *testing.T) {
 		require.NoError(t, err)
 		require.False(t, heard, "it lives, and does not listen")
 	}
-	listens := r.cfg.Control.Subscribe(ctx, r.keys.Heartbeat("r2"))
-	defer listens.Close()
-	_, err := listens.Receive(ctx)
-	require.NoError(t, err)
-	for range 4 {
+	for _, at := range c.Nodes { // a client has one connection for all its channels
+		listens := at.Client().Subscribe(ctx, r.keys.Heartbeat("r2"))
+		_, err := listens.Receive(ctx)
+		require.NoError(t, err)
 		heard, err := r.tell(ctx, "r2", nil)
 		require.NoError(t, err)
 		require.True(t, heard)
+		message, err := listens.ReceiveMessage(ctx)
+		require.NoError(t, err)
+		require.Equal(t, "/me", message.Payload)
+		require.NoError(t, listens.Close())
 	}
 }

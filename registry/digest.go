@@ -43,6 +43,7 @@ func (d *digest) remove(imei string) {
 
 // A scanned is what a full scan met of one owner, as it stands in Redis: see Layout.Scanned.
 type scanned struct {
+	listed       bool // the owner was on the roster when it was first met; not in Redis
 	count        int
 	took, expiry time.Duration // of the scan; of the key, when it was written
 	digest       digest
@@ -77,7 +78,7 @@ func parseScanned(text string) (s scanned, err error) {
 // claims by itself, so that it failed is no failure of the pass.
 func (w *scan) publish(ctx context.Context, expiry time.Duration) {
 	p := w.p
-	owners := slices.DeleteFunc(slices.Collect(maps.Keys(w.met)), func(id string) bool { return !p.Listed(id) })
+	owners := slices.DeleteFunc(slices.Collect(maps.Keys(w.met)), func(id string) bool { return !w.met[id].listed })
 	for page := range slices.Chunk(owners, pipelined) {
 		err := p.Call(ctx, func(ctx context.Context) error {
 			_, err := p.Client().Pipelined(ctx, func(pipe redis.Pipeliner) error {
@@ -160,6 +161,12 @@ func (t *table) checkTenth(turn int) {
 // readScanned reads what the newest full scan met of this owner. What cannot be read vouches for
 // nothing.
 func (r *Registry) readScanned(ctx context.Context) {
+	r.mu.Lock()
+	idle := r.table.count[standing] == 0
+	r.mu.Unlock()
+	if idle { // there is nothing to vouch for
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, min(r.cfg.HeartbeatInterval/2, 2*time.Second))
 	defer cancel()
 	key := r.keys.Scanned(r.id)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -191,8 +192,6 @@ func (r *Registry) tell(
 	}
 	r.mu.Unlock()
 	channel := r.keys.Heartbeat(owner)
-	// Who listens does so at the server that has a key of the channel's name, and only that server
-	// counts it.
 	at, err := keyless.At(ctx, r.cfg.Client, channel)
 	if err != nil {
 		return false, err
@@ -201,11 +200,35 @@ func (r *Registry) tell(
 	if err != nil && !redis.IsPermissionError(err) {
 		return false, err
 	}
+	if n == 0 {
+		if n, err = r.listeners(ctx, channel); err != nil {
+			return false, err
+		}
+	}
 	if n > 0 {
 		return true, nil
 	}
 	lives, err := r.cfg.Client.Exists(ctx, channel).Result()
 	return lives == 0, err
+}
+
+// listeners counts who listens on a channel at any node of a Cluster. PUBLISH reaches all of them,
+// and counts those of one node. A client has one connection for all its channels, to any node.
+func (r *Registry) listeners(ctx context.Context, channel string) (int64, error) {
+	c, ok := r.cfg.Client.(*redis.ClusterClient)
+	if !ok {
+		return 0, nil // PUBLISH has counted them
+	}
+	var all atomic.Int64
+	err := c.ForEachShard(ctx, func(ctx context.Context, node *redis.Client) error {
+		found, err := node.PubSubNumSub(ctx, channel).Result()
+		all.Add(found[channel])
+		return err
+	})
+	if n := all.Load(); n > 0 {
+		return n, nil
+	}
+	return 0, err
 }
 
 // tellDisplaced tells Config.OnDisplaced.

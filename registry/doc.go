@@ -81,9 +81,16 @@
 // redis_evicting, mass_failure) is no surprise. Any surprise reconciles everything, at once, but
 // once an interval at most: a surprise that comes sooner waits until the interval has passed.
 // Everything is reconciled in both directions: claims against entries (HMGET), and the index
-// against claims (SSCAN), so that what names this instance and is not held is handed back. Without
-// a surprise each beat checks a tenth of the claims. A write of unknown fate is checked again for a
-// whole TTL, since it may land late.
+// against claims (SSCAN), so that what names this instance and is not held is handed back. A write
+// of unknown fate is checked again for a whole TTL, since it may land late.
+//
+// Without a surprise each beat checks a tenth of the claims. It leaves out those that the newest
+// full scan vouches for: the scan tells each owner a digest of what it met (Layout.Scanned, see
+// vouched). In one of four rounds of ten beats an owner checks all the same.
+//
+// A device that is held here while its entry names another instance is taken out of the index. So
+// indexes have as many members as there are entries, and the leader sees when there is something
+// that only a full scan can find (see due).
 //
 // # Memory while Redis is away
 //

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -37,7 +36,7 @@ const (
 	dueTerm       = "term"        // the first of a term: nobody knows what the last leader saw
 	dueUnfinished = "unfinished"  // the last one did not end well
 	dueHold       = "hold"        // the witness was held since the last one began
-	dueIndexWrong = "index_wrong" // an index was found wrong: by a sweep, an eviction or its owner
+	dueIndexWrong = "index_wrong" // an owner found that its index had lost members
 	dueSilent     = "silent"      // the quick way cannot finish an owner that is silent
 	dueUnlisted   = "unlisted"    // the last one met an owner that is not on the roster
 	dueUnindexed  = "unindexed"   // there are entries that no index of the roster has
@@ -73,13 +72,12 @@ const (
 // breaker relies on that: it knows owners without a roster entry by full scans alone, and forgets
 // those that were not met for some intervals. In any case the next scan comes after longestGap.
 //
-// An owner that stays silent on the roster because the quick way cannot finish it has the scan run
-// each interval too: no count can hide that one.
+// An owner that stays silent on the roster because the quick way cannot finish it (there is no
+// index, it is of another type, a batch is refused) has the scan run each interval too, until one
+// has found nothing of it: no count can hide that one.
+//
+// It is about the last full scan of all owners, and touched by the full scan alone.
 type due struct {
-	// wrong: a sweep found an index wrong since the last full scan began. Set by both sweeps.
-	wrong atomic.Bool
-
-	// Of the last full scan of all owners; touched by the full scan alone.
 	epoch    uint64 // its term; 0: there was none
 	finished bool
 	begun    time.Time
@@ -110,7 +108,7 @@ func (d *due) why(p *janitor.Pass, c counts, silent bool) string {
 		return dueUnfinished
 	case !d.hold.Equal(p.LastHold()):
 		return dueHold
-	case d.wrong.Load() || c.known && c.told != d.told:
+	case c.known && c.told != d.told:
 		return dueIndexWrong
 	case silent:
 		return dueSilent
@@ -130,17 +128,17 @@ func (d *due) why(p *janitor.Pass, c counts, silent bool) string {
 
 // begin notes that a full scan of all owners begins.
 func (d *due) begin(p *janitor.Pass, c counts) {
-	d.wrong.Store(false)
 	d.epoch, d.finished, d.begun = p.Epoch(), false, time.Now()
 	d.hold, d.told = p.LastHold(), c.told
 }
 
-// end notes that it ended well, and returns how long it may be until the next. met are the owners
-// of whom it found entries.
-func (d *due) end(p *janitor.Pass, met map[string]bool) time.Duration {
-	d.finished, d.met, d.unlisted = true, met, false
-	for owner := range met {
-		d.unlisted = d.unlisted || !p.Listed(owner)
+// end notes that it ended well, and returns how long it may be until the next. met is what it met
+// of each owner.
+func (d *due) end(p *janitor.Pass, met map[string]*scanned) time.Duration {
+	d.finished, d.met, d.unlisted = true, make(map[string]bool, len(met)), false
+	for owner, m := range met {
+		d.met[owner] = true
+		d.unlisted = d.unlisted || !m.listed
 	}
 	d.gap = stretched(p.Spent(), p.Interval())
 	return d.gap

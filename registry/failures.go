@@ -10,13 +10,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// fail counts a failure and logs the first of a row; recovered ends the row. Callers hold mu.
+// fail counts a failure and logs the first of a row, and the first refusal of a row that began
+// otherwise: that one somebody has to mend. recovered ends the row. Callers hold mu.
 func (r *Registry) fail(op string, err error, n int) {
 	if errors.Is(err, ErrSuperseded) || errors.Is(err, context.Canceled) {
 		return // told elsewhere, or the end of Run
 	}
 	r.metrics.failures.WithLabelValues(op).Add(float64(n))
-	if r.failing[op] == nil {
+	if last := r.failing[op]; last == nil || refused(err) && !refused(last) {
 		r.logFailure(op, err)
 	}
 	r.failing[op] = err

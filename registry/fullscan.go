@@ -30,7 +30,10 @@ var errRestarted = errors.New("registry: server changed during the full scan")
 // fullScan is the sweep "registry": it scans all entries, and evicts those whose owner is dead,
 // also an owner that no index and no roster remembers. It reads them when it can find something;
 // see due.
-type fullScan struct{ *sweeps }
+type fullScan struct {
+	*sweeps
+	scans due
+}
 
 func (*fullScan) Name() string { return "registry" }
 
@@ -94,11 +97,7 @@ type scan struct {
 // over ends a scan of all owners that went well.
 func (w *scan) over(ctx context.Context) {
 	p, d := w.p, &w.scans
-	met := make(map[string]bool, len(w.met))
-	for id := range w.met {
-		met[id] = true
-	}
-	gap := d.end(p, met)
+	gap := d.end(p, w.met)
 	w.publish(ctx, 2*gap)
 	p.NextFullScan(d.begun.Add(gap))
 }
@@ -119,7 +118,7 @@ func (w *scan) walk(ctx context.Context) error {
 	if w.only = w.later; w.only == nil {
 		w.met = map[string]*scanned{}
 	}
-	w.later, w.silent, w.batcher = map[string]bool{}, p.Silent(), newBatcher(p, w.sweeps)
+	w.later, w.silent, w.batcher = map[string]bool{}, p.Silent(), newBatcher(p, w.evicted)
 	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
 		if err := w.wait(ctx); err != nil {
 			return err
@@ -225,7 +224,7 @@ func (w *scan) meet(owner, imei string) {
 		if len(w.met) == metMost {
 			return
 		}
-		m = &scanned{}
+		m = &scanned{listed: w.p.Listed(owner)}
 		w.met[owner] = m
 	}
 	m.count++

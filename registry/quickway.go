@@ -113,14 +113,13 @@ func (s *quickWay) sweep(
 ) (condemned, unreadable int, err error) {
 	var (
 		index = p.Layout().Devices(owner)
-		b     = newBatcher(p, s.sweeps)
+		b     = newBatcher(p, s.evicted)
 		found bool
 	)
 	defer s.at.Store(nil)
 	for page, err := range p.SetPages(ctx, index) {
 		if redis.HasErrorPrefix(err, "WRONGTYPE ") { // kept, and the full scan says so too
 			p.Skip(janitor.SkipUnreadable, 1)
-			s.scans.wrong.Store(true)
 			return b.condemned, 1, nil
 		}
 		if err != nil {

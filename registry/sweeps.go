@@ -29,8 +29,6 @@ func (r *Registry) Sweeps() []janitor.Sweeper {
 type sweeps struct {
 	evicted func(owner string, n int)
 
-	scans due // when the full scan has to run
-
 	// at is the owner whose index the quick way sweeps now; nil: none. The full scan leaves that owner
 	// to it: both walk in much the same order, and half of their batches would find nothing left.
 	at atomic.Pointer[string]

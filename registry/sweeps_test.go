@@ -62,7 +62,7 @@ func TestTheFullScanLetsTheQuickWayFinishButNotForEver(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &sweeps{}
-		w := &scan{fullScan: &fullScan{s}, yield: 30 * time.Second}
+		w := &scan{fullScan: &fullScan{sweeps: s}, yield: 30 * time.Second}
 		waited := func() time.Duration {
 			begun := time.Now()
 			require.NoError(t, w.wait(t.Context()))

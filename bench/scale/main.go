@@ -25,6 +25,7 @@ func main() {
 	flag.IntVar(&f.Partitions, "partitions", 0, "of the registry (0: a power of two, 100,000 entries each at most)")
 	flag.IntVar(&f.Masters, "masters", 0, "of the Cluster (0: as many as keep each below half a core; 1 or at least 3)")
 	flag.IntVar(&f.Contenders, "contenders", 0, "for each partition's lease (0: 3; all replicas where there is one partition)")
+	flag.BoolVar(&f.Pipelined, "pipelined", false, "a replica's beats on one master go in one pipeline (they do not today)")
 	flag.DurationVar(&f.Interval, "interval", 30*time.Second, "HEARTBEAT_INTERVAL; a heartbeat lasts three")
 	flag.DurationVar(&f.Scan, "scan", time.Minute, "JANITOR_INTERVAL")
 	flag.Float64Var(&f.Share, "share", 0.25, "JANITOR_REDIS_SHARE")

@@ -39,6 +39,7 @@ func TestTheOracle(t *testing.T) {
 	begun := time.Unix(1_800_000_000, 0)
 	at := func(s int) time.Time { return begun.Add(time.Duration(s) * time.Second) }
 	f := facts{
+		layouts:  layouts(1),
 		interval: time.Second, ttl: 6 * time.Second,
 		killed: map[string]time.Time{"dead": at(10)},
 		outages: []outage{
@@ -80,7 +81,9 @@ func TestTheOracle(t *testing.T) {
 func TestTheOracleCountsABatchOnceHoweverManyNodesHaveIt(t *testing.T) {
 	t.Parallel()
 	h := events(0, evicts("7-1", "dead", time.Unix(9, 0), "a")+takes+"a")
-	v := judge([]recorded{{"a", h}, {"b", h}}, facts{killed: map[string]time.Time{"dead": time.Unix(8, 0)}})
+	v := judge([]recorded{{"a", h}, {"b", h}}, facts{
+		layouts: layouts(1), killed: map[string]time.Time{"dead": time.Unix(8, 0)},
+	})
 	require.Empty(t, v.wrong)
 	require.Equal(t, map[string]int{"dead": 1}, v.evicted)
 }

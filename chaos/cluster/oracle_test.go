@@ -9,10 +9,12 @@ import (
 	"time"
 
 	"github.com/rollcall-redis/rollcall/chaos/history"
+	"github.com/rollcall-redis/rollcall/guard"
 )
 
 // facts are what Redis cannot tell.
 type facts struct {
+	layouts       []guard.Layout // of the partitions
 	interval, ttl time.Duration
 	killed        map[string]time.Time // replicas
 	outages       []outage
@@ -36,8 +38,8 @@ type recorded struct {
 // verdict is what the files show. Wrong is empty if all is right.
 type verdict struct {
 	wrong   []string
-	evicted map[string]int // by owner, each batch once
-	batches map[string]bool
+	evicted map[string]int  // by owner, each batch once
+	batches map[string]bool // by partition, id and owner
 }
 
 // judge looks at every event in the files of every node: a node that another replaced, whose writes
@@ -47,7 +49,9 @@ func judge(files []recorded, f facts) *verdict {
 	v := &verdict{evicted: map[string]int{}, batches: map[string]bool{}}
 	for _, file := range files {
 		for _, e := range file.events {
-			v.event(file.node, &e, f)
+			for _, l := range f.layouts {
+				v.event(file.node, &e, l, f)
+			}
 		}
 	}
 	return v
@@ -57,7 +61,8 @@ func (v *verdict) fault(node string, e *history.Event, format string, args ...an
 	v.wrong = append(v.wrong, fmt.Sprintf("%s, byte %d: ", node, e.Offset)+fmt.Sprintf(format, args...))
 }
 
-func (v *verdict) event(node string, e *history.Event, f facts) {
+// event judges what an event does to one partition.
+func (v *verdict) event(node string, e *history.Event, layout guard.Layout, f facts) {
 	var gone []string // entries
 	var record map[string]string
 	var id, index string
@@ -77,7 +82,7 @@ func (v *verdict) event(node string, e *history.Event, f facts) {
 	}
 	switch {
 	case record != nil:
-		v.batch(node, e, id, record, gone, f)
+		v.batch(node, e, layout.Prefix+id, record, gone, f)
 	case len(gone) > 0 && index == "":
 		v.fault(node, e, "%d entries went without a record, and from no index", len(gone))
 	case len(gone) > 0:

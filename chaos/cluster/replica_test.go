@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -14,9 +15,11 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/sourcegraph/conc/pool"
 
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/lease"
+	"github.com/rollcall-redis/rollcall/partition"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
@@ -36,9 +39,19 @@ const (
 	envServer    = "ROLLCALL_SERVER"    // or of this one
 	envInterval  = "ROLLCALL_INTERVAL"
 	envTTL       = "ROLLCALL_TTL"
+	envParts     = "ROLLCALL_PARTITIONS"
 )
 
-var layout = registry.Layout{Prefix: "{rollcall}:"}
+// base names the keys; each partition has a layout of its own.
+var base = guard.Layout{Prefix: "{rollcall}:"}
+
+// layouts are those of so many partitions.
+func layouts(partitions int) (all []guard.Layout) {
+	for k := range partitions {
+		all = append(all, base.Partition(k, partitions))
+	}
+	return all
+}
 
 // outage is a time in which a process did not run, or could not reach Redis.
 type outage struct {
@@ -77,17 +90,21 @@ func runReplica(id string) error {
 	redis.SetLogger(quiet{}) // it tells of each refused connection
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil)).With("instance", id)
 	data, control := clients()
-	r, err := registry.New(registry.Config{
-		Client: data, Control: control, Instance: id, Layout: layout,
-		HeartbeatInterval: interval, HeartbeatTTL: ttl, Logger: log,
-	})
+	partitions, err := strconv.Atoi(os.Getenv(envParts))
 	if err != nil {
 		return err
 	}
-	j, err := janitor.New(janitor.Config{
-		Client: data, Control: control, Registry: r, Logger: log,
+	r, err := partition.NewRegistry(registry.Config{
+		Client: data, Control: control, Instance: id, Layout: base,
+		HeartbeatInterval: interval, HeartbeatTTL: ttl, Logger: log,
+	}, partitions)
+	if err != nil {
+		return err
+	}
+	j, err := partition.NewJanitor(janitor.Config{
+		Client: data, Control: control, Logger: log,
 		Interval: 3 * time.Second, LeaseTTL: 3 * time.Second,
-	})
+	}, r)
 	if err != nil {
 		return err
 	}
@@ -126,7 +143,7 @@ type holder struct {
 	stalls       []outage
 }
 
-func (h *holder) do(r *registry.Registry, what, imei string) (answer string) {
+func (h *holder) do(r *partition.Registry, what, imei string) (answer string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch what {

@@ -80,8 +80,8 @@ func movedByKey(w *world) {
 	m := w.master()
 	to := w.other(m)
 	w.kill("r5")
-	finish := w.cluster.BeginMove(layout.Registry(), to)
-	for _, key := range []string{layout.Heartbeat("r1"), layout.Registry(), layout.Witness()} {
+	finish := w.cluster.BeginMove(w.home.Registry(), to)
+	for _, key := range []string{w.home.Heartbeat("r1"), w.home.Registry(), w.home.Witness()} {
 		w.cluster.MoveKey(key, to)
 		harness.Lasting(w.row.interval / 2)
 	}
@@ -115,8 +115,8 @@ func sourceDies(w *world) {
 	r, to := w.replicaOf(m), w.other(m)
 	w.ready()
 	resume := w.suspend("r1")
-	w.cluster.BeginMove(layout.Registry(), to)
-	w.cluster.MoveKey(layout.Heartbeat("r1"), to)
+	w.cluster.BeginMove(w.home.Registry(), to)
+	w.cluster.MoveKey(w.home.Heartbeat("r1"), to)
 	require.NoError(w, m.Client().Wait(w.Context(), 1, time.Minute).Err())
 	m.Kill()
 	w.promoted(r)
@@ -134,8 +134,8 @@ func heartbeatFirst(w *world) {
 	m := w.master()
 	to := w.other(m)
 	w.ready()
-	finish := w.cluster.BeginMove(layout.Registry(), to)
-	w.cluster.MoveKey(layout.Heartbeat("r1"), to)
+	finish := w.cluster.BeginMove(w.home.Registry(), to)
+	w.cluster.MoveKey(w.home.Heartbeat("r1"), to)
 	harness.Lasting(w.row.ttl)
 	resume := w.suspend("r1")
 	finish()
@@ -152,7 +152,7 @@ func threeToFour(w *world) {
 	w.cli("rebalance", m.Addr(), "--cluster-use-empty-masters")
 	w.cluster.AwaitOK()
 	if w.master() != added {
-		w.cluster.BeginMove(layout.Registry(), added)()
+		w.cluster.BeginMove(w.home.Registry(), added)()
 	}
 }
 

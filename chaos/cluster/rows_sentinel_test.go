@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -79,10 +80,15 @@ func sentinelHalves(args ...string) func(w *world) {
 
 // Sentinels and three of our replicas lose the master; two of ours go on at it.
 func sentinelSplit(w *world) {
+	w.told.lost[w.servers[0].Addr()] = time.Now()
+	sentinelSplitAndJudged(w)
+}
+
+// sentinelSplitAndJudged is the same, and what goes at the lost master is judged too.
+func sentinelSplitAndJudged(w *world) {
 	old := w.servers[0]
 	w.mu.Lock()
 	back := []func(){w.cutOff("r4"), w.cutOff("r5")}
-	w.told.lost[old.Addr()] = w.told.outages[0].From
 	w.mu.Unlock()
 	w.halves.ours.set(func(string) bool { return false })
 	m := w.leads()

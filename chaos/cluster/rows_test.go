@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/chaos/harness"
@@ -22,6 +24,7 @@ import (
 type row struct {
 	name          string
 	short         bool // it is part of make test
+	partitions    int
 	interval, ttl time.Duration
 	start         func(w *world) // Redis and the replicas
 	fault         func(w *world)
@@ -36,10 +39,13 @@ const (
 
 func matrix() []row {
 	quick := func(name string, short bool, start, fault func(*world)) row {
-		return row{name, short, quickInterval, quickTTL, start, fault}
+		return row{name, short, 1, quickInterval, quickTTL, start, fault}
 	}
 	slow := func(name string, start, fault func(*world)) row {
-		return row{name, false, slowInterval, slowTTL, start, fault}
+		return row{name, false, 1, slowInterval, slowTTL, start, fault}
+	}
+	four := func(name string, fault func(*world)) row {
+		return row{name, false, 4, quickInterval, quickTTL, threeMasters, fault}
 	}
 	return []row{
 		quick("MasterKilled", true, threeMasters, masterKilled),
@@ -48,14 +54,15 @@ func matrix() []row {
 		quick("LinkOfTwoMastersCut", false, threeMasters, linkCut),
 		quick("PromotedReplicaLacksASecond", false, threeMasters, replicaLags),
 		quick("SlotMovedByKey", true, threeMasters, movedByKey),
-		quick("SlotMovedByReshard", false, threeMasters, movedByReshard),
+		four("SlotMovedByReshard", movedByReshard),
 		slow("SlotMovesWhileItsSourceDies", threeMasters, sourceDies),
 		slow("HeartbeatMovesLongBeforeTheRest", threeMasters, heartbeatFirst),
-		quick("ThreeMastersToFour", false, threeMasters, threeToFour),
+		four("ThreeMastersToFour", threeToFour),
+		four("MasterOfSomePartitionsKilled", masterKilled),
 		quick("SentinelMasterKilled", false, threeSentinels, sentinelMasterKilled),
 		quick("SentinelSplit", false, sentinelHalves(), sentinelSplit),
 		quick("SentinelSplitWithMinReplicas", false,
-			sentinelHalves("--min-replicas-to-write", "1", "--min-replicas-max-lag", "2"), sentinelSplit),
+			sentinelHalves("--min-replicas-to-write", "1", "--min-replicas-max-lag", "2"), sentinelSplitAndJudged),
 	}
 }
 
@@ -111,7 +118,7 @@ func threeMasters(w *world) {
 }
 
 // master is the server that has the partition, as most of the Cluster sees it.
-func (w *world) master() *redistest.Server { return w.cluster.Owner(layout.Registry()) }
+func (w *world) master() *redistest.Server { return w.cluster.Owner(w.home.Registry()) }
 
 // replicaOf is the replica of a master, and other a master that is not that one.
 func (w *world) replicaOf(m *redistest.Server) *redistest.Server {
@@ -141,7 +148,7 @@ func (w *world) promoted(r *redistest.Server) {
 	leads := time.Now()
 	harness.Eventually(w.T, "an owner beats at the new master", func() bool {
 		return slices.ContainsFunc([]string{"r1", "r2", "r3"}, func(id string) bool {
-			at, _, _ := strings.Cut(c.Get(w.Context(), layout.Heartbeat(id)).Val(), "/")
+			at, _, _ := strings.Cut(c.Get(w.Context(), w.home.Heartbeat(id)).Val(), "/")
 			ms, err := strconv.ParseInt(at, 10, 64)
 			return err == nil && time.UnixMilli(ms).After(leads)
 		})
@@ -149,17 +156,34 @@ func (w *world) promoted(r *redistest.Server) {
 	w.Logf("a replica leads after %s, an owner beats there %s later", leads.Sub(begun), time.Since(leads))
 }
 
-// counted: the total beside the log is the sum of its records.
+// counted: in each partition the total beside the log is the sum of its records.
 func (w *world) counted() {
 	w.Helper()
-	records, err := w.rdb.XRange(w.Context(), layout.Log(), "-", "+").Result()
-	require.NoError(w, err)
-	sum := 0
-	for _, r := range records {
-		n, _ := strconv.Atoi(fmt.Sprint(r.Values["count"])) // that which opens a term has none
-		sum += n
+	for _, layout := range w.told.layouts {
+		records, err := w.rdb.XRange(w.Context(), layout.Log(), "-", "+").Result()
+		require.NoError(w, err)
+		sum := 0
+		for _, r := range records {
+			n, _ := strconv.Atoi(fmt.Sprint(r.Values["count"])) // that which opens a term has none
+			sum += n
+		}
+		total, err := w.rdb.HGet(w.Context(), layout.Witness(), "evicted_total").Int()
+		if !errors.Is(err, redis.Nil) { // nothing was evicted yet
+			require.NoError(w, err)
+		}
+		require.Equal(w, sum, total)
 	}
-	total, err := w.rdb.HGet(w.Context(), layout.Witness(), "evicted_total").Int()
-	require.NoError(w, err)
-	require.Equal(w, sum, total)
+}
+
+func TestTheReadmeNamesEveryRow(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	for _, r := range matrix() {
+		name := r.name
+		if r.short {
+			name += " ●"
+		}
+		require.Contains(t, string(text), "\n| "+name+" |")
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -36,6 +37,7 @@ const (
 type world struct {
 	*testing.T
 	row     row
+	home    guard.Layout // of the partition that the row is about
 	rand    *rand.Rand
 	cluster *redistest.Cluster // nil: servers behind Sentinel
 	servers []*redistest.Server
@@ -63,10 +65,10 @@ type replica struct {
 
 func newWorld(t *testing.T, r row) *world {
 	w := &world{
-		T: t, row: r, rand: rand.New(rand.NewPCG(seed(), uint64(len(r.name)))),
+		T: t, row: r, home: base.Partition(0, r.partitions), rand: rand.New(rand.NewPCG(seed(), uint64(len(r.name)))),
 		present: map[string]int{},
 		told: facts{
-			interval: r.interval, ttl: r.ttl, killed: map[string]time.Time{}, lost: map[string]time.Time{},
+			layouts: layouts(r.partitions), interval: r.interval, ttl: r.ttl, killed: map[string]time.Time{}, lost: map[string]time.Time{},
 		},
 	}
 	// Where it fails the files are worth a look.
@@ -92,7 +94,8 @@ func (w *world) launch(env []string, ids ...string) {
 	for _, id := range ids {
 		cmd := exec.Command(os.Args[0])
 		cmd.Env = append(os.Environ(), asReplica+"="+id,
-			envInterval+"="+w.row.interval.String(), envTTL+"="+w.row.ttl.String())
+			envInterval+"="+w.row.interval.String(), envTTL+"="+w.row.ttl.String(),
+			envParts+"="+strconv.Itoa(w.row.partitions))
 		cmd.Env = append(cmd.Env, env...)
 		log := filepath.Join(w.TempDir(), id+".log")
 		p, err := process.Start(cmd, process.Options{Talk: true, Log: log})
@@ -286,7 +289,7 @@ func (w *world) ready() {
 	w.Helper()
 	grace := guard.Timing{Interval: w.row.interval, TTL: w.row.ttl}.Grace()
 	harness.Eventually(w.T, "Redis has been listened to for long enough", func() bool {
-		r, err := guard.ReadWitness(w.Context(), w.rdb, layout)
+		r, err := guard.ReadWitness(w.Context(), w.rdb, w.home)
 		return err == nil && !r.Since.IsZero() && r.LastTick.Sub(r.Since) > max(grace, r.Largest)
 	})
 }
@@ -295,11 +298,23 @@ func (w *world) ready() {
 func (w *world) differs() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	for k, layout := range w.told.layouts {
+		if err := w.partitionDiffers(k, layout); err != nil {
+			return fmt.Errorf("partition %d: %w", k, err)
+		}
+	}
+	return nil
+}
+
+// partitionDiffers is what is not as it should be in a partition. mu is held.
+func (w *world) partitionDiffers(k int, layout guard.Layout) error {
 	want, indexes, ids := map[string]string{}, map[string][]string{}, []string{}
 	for imei, n := range w.present {
-		owner := w.told.sockets[n].owner
-		want[imei] = owner
-		indexes[owner] = append(indexes[owner], imei)
+		if guard.PartitionOf(imei, w.row.partitions) == k {
+			owner := w.told.sockets[n].owner
+			want[imei] = owner
+			indexes[owner] = append(indexes[owner], imei)
+		}
 	}
 	ctx := w.Context()
 	is, err := w.rdb.HGetAll(ctx, layout.Registry()).Result()

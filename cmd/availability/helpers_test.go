@@ -120,7 +120,7 @@ func (p *running) ends() int {
 
 func (p *running) await(what func() bool, name string) {
 	p.t.Helper()
-	require.Eventually(p.t, what, patience, 5*time.Millisecond, name)
+	require.Eventually(p.t, what, patience, 20*time.Millisecond, name)
 }
 
 // client keeps no connection open, since those would look like leaks.

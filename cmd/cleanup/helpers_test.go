@@ -21,7 +21,7 @@ import (
 
 const (
 	// patience bounds what a test waits for an event; nothing ever takes so long.
-	patience   = 30 * time.Second
+	patience   = 2 * time.Minute
 	adminToken = "secret-0123456789"
 	// asMain makes the test binary the program itself, for what only a process can show.
 	asMain = "ROLLCALL_TEST_AS_MAIN"
@@ -157,7 +157,7 @@ func (p *program) ends() int {
 
 func (p *program) await(what func() bool) {
 	p.t.Helper()
-	require.Eventually(p.t, what, patience, 5*time.Millisecond)
+	require.Eventually(p.t, what, patience, 20*time.Millisecond)
 }
 
 // client keeps no connection open, since those would look like leaks.

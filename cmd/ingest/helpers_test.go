@@ -21,7 +21,7 @@ import (
 const (
 	imei = "356307042441013"
 	// patience bounds what a test waits for an event; nothing ever takes so long.
-	patience = 30 * time.Second
+	patience = 2 * time.Minute
 	// asMain makes the test binary the program itself, for what only a process can
 	// show.
 	asMain = "ROLLCALL_TEST_AS_MAIN"
@@ -108,7 +108,7 @@ func (p *program) ends() int {
 
 func (p *program) await(what func() bool) {
 	p.t.Helper()
-	require.Eventually(p.t, what, patience, 5*time.Millisecond)
+	require.Eventually(p.t, what, patience, 20*time.Millisecond)
 }
 
 // client keeps no connection open, since those would look like leaks.

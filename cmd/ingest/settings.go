@@ -102,10 +102,13 @@ func (s *settings) table() []service.Setting {
 			Consequence: "How long a dead replica's entries stay, and how long a stall a living one " +
 				"survives. **Never** differ within a fleet: a fleet that disagrees sweeps nothing."},
 		{Name: "JANITOR_INTERVAL", Default: "60s",
-			Value:   service.Duration(&s.janitorInterval, 50*time.Millisecond, 24*time.Hour),
-			Meaning: "Time between two full scans, the scans of the whole registry.",
-			Consequence: "The quick way, once a second and whenever a heartbeat ends, does not depend on " +
-				"it. Longer saves Redis' time; what the index missed stays longer."},
+			Value: service.Duration(&s.janitorInterval, 50*time.Millisecond, 24*time.Hour),
+			Meaning: "How often the leader asks whether a full scan, the scan of the whole registry, can " +
+				"find something. It scans if so.",
+			Consequence: "How long dead entries that no index has outlive their owner. A full scan that " +
+				"can find nothing is put off until it costs 0.1 % of a core, for 15 minutes at most: see " +
+				"[timings](timings.md#when-a-full-scan-runs). The quick way, once a second and whenever a " +
+				"heartbeat ends, does not depend on it."},
 		{Name: "JANITOR_INTERVAL_MS", Value: service.Milliseconds(&s.janitorInterval, 50*time.Millisecond, 24*time.Hour),
 			Meaning: "The same in milliseconds, for deployments that set it so. Both: refused."},
 		{Name: "JANITOR_LEASE_TTL", Default: "15s",

@@ -138,7 +138,9 @@ func TestDoctorFindsWhatIsWrongWithAFleet(t *testing.T) {
 	witness("since", ms(-time.Hour), "last", ms(0), "gap", "30000", "grace", "92000")
 	require.NoError(t, w.client.SAdd(ctx, w.keys.Roster(), "one").Err())
 	require.NoError(t, w.client.HSet(ctx, w.keys.Registry(), other, "one").Err())
-	require.NoError(t, w.client.Set(ctx, w.keys.Heartbeat("one"), heartbeatAt(at), 60*time.Second).Err())
+	beat, err := w.client.Time(ctx).Result() // the TTL is told by the time since then
+	require.NoError(t, err)
+	require.NoError(t, w.client.Set(ctx, w.keys.Heartbeat("one"), heartbeatAt(beat), 60*time.Second).Err())
 	w.requireFinding("settings", inspect.Wrong, "one (TTL 1m, fleet 1m30s)")
 	w.requireFinding("index", inspect.Warning, "the indexes of their living owners lack 1")
 	require.NoError(t, w.client.Set(ctx, w.keys.Heartbeat("one"), heartbeatAt(at), 0).Err())

@@ -49,7 +49,7 @@ type Config struct {
 
 const (
 	prefix   = "{cleanup}:"
-	patience = 60 * time.Second      // for anything that should happen
+	patience = 2 * time.Minute       // for anything that should happen
 	poll     = 20 * time.Millisecond // between two looks
 	database = "/game"
 )

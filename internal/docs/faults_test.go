@@ -169,10 +169,12 @@ func TestEachNameOnTheFaultPageIsThatOfATestOrAChaosRow(t *testing.T) {
 			rows[name] = true
 		}
 	}
-	of, err := os.ReadFile("../../chaos/availability/README.md") // a test there compares it with the code
-	require.NoError(t, err)
-	for _, cells := range tableRows(string(of), "row", "what must hold besides") {
-		rows[strings.TrimSuffix(cells["row"], " ●")] = true
+	for _, part := range []string{"availability", "cluster"} {
+		of, err := os.ReadFile("../../chaos/" + part + "/README.md") // a test there compares it with the code
+		require.NoError(t, err)
+		for _, cells := range tableRows(string(of), "row", "what must hold besides") {
+			rows[strings.TrimSuffix(cells["row"], " ●")] = true
+		}
 	}
 	tables := strings.Split(string(text), "\n## ")
 	found := 0

@@ -48,11 +48,11 @@ var meanings = map[string]meaning{
 		"`fenced`: a leader was late, nothing was deleted. `held`: a hold began in the middle of a pass. `unreadable` grows with each pass: [entries that cannot be judged](runbook.md#unreadable)",
 	},
 	"janitor_pass_duration_seconds": {
-		"`owners`: milliseconds. `registry`: grows with the registry; the rest for `JANITOR_REDIS_SHARE` is in it",
+		"`owners`: milliseconds. `registry`: of full scans alone; grows with the registry; the rest for `JANITOR_REDIS_SHARE` is in it",
 		"Near `JANITOR_INTERVAL`: raise the interval or the share",
 	},
 	"janitor_passes_total": {
-		"`done` grows: `owners` each second, `registry` each interval",
+		"`done` grows: `owners` each second, `registry` each interval, also where no full scan was due",
 		"`held`: [a hold](runbook.md#hold-reasons). `failed`: see the log, `pass failed`. `lost`: a term ended in the middle of a pass",
 	},
 	"janitor_last_success_timestamp_seconds": {
@@ -64,8 +64,16 @@ var meanings = map[string]meaning{
 		"[The hold reasons](runbook.md#hold-reasons)",
 	},
 	"janitor_scanned_total": {
-		"Grows by the registry's size each interval",
-		"Stands still on the leader: no pass runs",
+		"`registry`: grows by the registry's size with each [full scan](timings.md#when-a-full-scan-runs)",
+		"`owners` stands still on the leader: no pass runs",
+	},
+	"janitor_full_scans_total": {
+		"`interval` grows, by itself, where everything is indexed",
+		"Another [reason](timings.md#when-a-full-scan-runs) grows each interval: the full scan has something to find, and costs what it did before it could be put off",
+	},
+	"janitor_full_scan_due_timestamp_seconds": {
+		"On the leader: at most 15 minutes ahead, or a `JANITOR_INTERVAL` if that is longer",
+		"Past: a pass is under way, is held or fails. 0: this process does not lead, or its term has had no full scan yet",
 	},
 	"janitor_pass_progress_ratio": {
 		"0 between passes, 0 to 1 in one",

@@ -22,6 +22,9 @@ const (
 	slice   = 500
 	reading = time.Second // of the roster
 	burst   = time.Second / 2
+	// fullScanShare and longestGap bound full scans that find nothing.
+	fullScanShare = 0.001
+	longestGap    = 15 * time.Minute
 )
 
 // Fleet is what is reckoned for. Zero means the default, where one is named.
@@ -31,11 +34,13 @@ type Fleet struct {
 	Partitions int // a power of two; default: 1 where one server will do, else as Partitions reckons
 	Masters    int // default: as Masters reckons
 	Contenders int // for each partition's lease; default 3, all replicas where there is one partition
+	// Pipelined: what a replica beats on one master goes in one pipeline. Beats go one by one today.
+	Pipelined bool
 
 	Interval, TTL time.Duration // of heartbeats; default 30 s and three times that
 	LeaseTTL      time.Duration // default 15 s
-	Scan          time.Duration // between full scans; default 60 s
-	Share         float64       // of Redis' time that one leader's sweeps may take; default 0.25
+	Scan          time.Duration // JANITOR_INTERVAL, default 60 s: see scanEvery
+	Share         float64       // of a server's time that all its sweeps may take; default 0.25
 	RTT           time.Duration // of the network, default 0.2 ms
 
 	// A second, in the whole fleet.
@@ -80,25 +85,29 @@ func Partitions(devices int) int {
 	return n
 }
 
-// Load is what the fleet takes of all masters in the steady state, in cores: the formula of
-// docs/scale.md.
+// Load is what the fleet takes of all masters in the steady state, in cores, where they have enough
+// to do for their caches to be warm: the formula of docs/scale.md.
 func Load(p Prices, f Fleet) float64 { return sum(loads(p, f)) }
 
 // loads is Load by what it goes into.
 func loads(p Prices, f Fleet) map[string]float64 {
 	r, n, parts := float64(f.Replicas), float64(f.Devices), float64(f.Partitions)
-	masters := math.Max(1, float64(f.Masters))
+	trips := parts // of a replica's beats
+	if f.Pipelined {
+		trips = math.Min(parts, math.Max(1, float64(f.Masters)))
+	}
 	claims := n / r / parts // of a replica in a partition
 	beat, gap := f.Interval.Seconds(), (f.TTL-f.Interval).Seconds()/2
 	renew := f.LeaseTTL.Seconds() / 3
 	others := float64(f.Contenders - 1)
 	us := map[string]float64{
-		kinds[beats]:  r * (math.Min(masters, parts)*p.us(Trip, 0) + parts*p.us(Beat, 0)) / beat,
-		kinds[checks]: r * parts / beat / tenth * checking(p, claims),
+		kinds[beats]:  r * (trips*p.us(Trip, 0) + parts*p.us(Beat, 0)) / beat,
+		kinds[checks]: r * parts / beat * (vouching(p) + checking(p, claims)/tenth),
 		kinds[ticks]: parts*(ticking(p, true)/(gap/5)+others*ticking(p, false)/(gap/3*seldom(f))) +
-			parts*(p.trip(Script, 0)/renew+others*asking(p)/(2.5*renew)),
+			parts*(p.trip(Script, 0)/renew+others*asking(p)/(2.5*renew)) +
+			r*ranking(p, r)/f.ranksEvery().Seconds(),
 		kinds[readings]:      parts * (quickReading(p, r)*5 + fullReading(p, r)) / 6,
-		kinds[scans]:         n / page * p.trip(Entries, page) / f.Scan.Seconds(),
+		kinds[scans]:         n/page*p.trip(Entries, page)/f.scanEvery(p).Seconds() + parts*counting(p, r)/f.Scan.Seconds(),
 		kinds[registrations]: f.Registrations * (p.trip(Register, 1) + moving(p)),
 		kinds[lookups]:       f.Lookups * p.trip(Lookup, 1),
 		kinds[records]:       f.Records * p.us(Record, 1),
@@ -108,6 +117,18 @@ func loads(p Prices, f Fleet) map[string]float64 {
 	}
 	return us
 }
+
+// scanEvery is how long it is from one full scan of a partition to the next while nothing is amiss.
+func (f Fleet) scanEvery(p Prices) time.Duration {
+	once := micros(float64(f.Devices) / float64(f.Partitions) / page * p.trip(Entries, page))
+	return max(f.Scan, min(time.Duration(float64(once)/fullScanShare), longestGap))
+}
+
+// counting is how a leader finds out that nothing is amiss: the size of each index of r replicas.
+func counting(p Prices, r float64) float64 { return math.Ceil(r/slice)*p.us(Trip, 0) + r*p.us(Left, 0) }
+
+// vouching is what a replica asks with each beat: what the last full scan met of it.
+func vouching(p Prices) float64 { return p.trip(Get, 0) + p.us(Left, 0) }
 
 // checking is a comparison of so many claims with the entries.
 func checking(p Prices, claims float64) float64 {
@@ -125,6 +146,27 @@ func ticking(p Prices, leads bool) float64 {
 		us += p.trip(Get, 0) // its own heartbeat
 	}
 	return us
+}
+
+// ranking is what a replica reads now and then to know who contends for which partition.
+func ranking(p Prices, r float64) float64 {
+	return p.trip(Get, 0) + r*p.each(Members) + math.Ceil(r/slice)*p.us(Trip, 0) + r*p.us(Left, 0)
+}
+
+// ranksEvery is how often.
+func (f Fleet) ranksEvery() time.Duration {
+	if f.Partitions == 1 {
+		return math.MaxInt64
+	}
+	return (f.TTL - f.Interval) / 2 * time.Duration(max(1, f.Replicas/100))
+}
+
+// share is what the sweeps of one partition may take: see package partition.
+func (f Fleet) share() float64 {
+	if f.Partitions == 1 {
+		return f.Share
+	}
+	return math.Max(0.005, math.Min(f.Share, f.Share*3/float64(f.Partitions)))
 }
 
 // asking is a look at the lease: value, time left, epoch.

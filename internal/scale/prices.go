@@ -1,14 +1,14 @@
 // Package scale reckons what a fleet costs its Redis servers. It plays a fleet through in virtual
-// time: each master is a queue that serves one call after the other, and each call takes what it was
-// measured to take. `make bench ARGS="-only=prices"` measures the prices on a real server, and
+// time: each master is a queue that serves one call after the other, and each call takes what it
+// was measured to take. `make bench ARGS="-only=prices"` measures the prices on a real server, and
 // `make bench ARGS="-only=predict"` compares what is reckoned here with a real, small Cluster.
 //
 //	prices, err := scale.ReadPrices("docs/prices.json")
 //	fleet := scale.Fleet{Devices: 1e6, Replicas: 100}.WithDefaults(prices)
 //	steady := scale.Simulate(prices, fleet, scale.Scenario{For: time.Minute})
 //
-// What is not in it: the network's bandwidth, forks to save a snapshot, replication, the Cluster's own
-// gossip, and calls that fail and are tried again.
+// What is not in it: the network's bandwidth, forks to save a snapshot, replication, the Cluster's
+// own gossip, and calls that fail and are tried again.
 package scale
 
 import (
@@ -39,6 +39,9 @@ const (
 	Move     = "move to a node" // MIGRATE of a registry, each: an entry; the CPU of both, since the one waits for the other
 )
 
+// coldAfter is for how long a server has stood idle that finds its caches cold: an assumption.
+const coldAfter = 1000 // µs
+
 // What has a size, in bytes.
 const (
 	EntryBytes    = "entry"       // of the registry
@@ -54,10 +57,14 @@ const intsMost = 512
 
 // Prices are what the calls of Rollcall cost a server, measured on one.
 type Prices struct {
-	Server string             `json:"server"`   // it was measured on
-	Floor  float64            `json:"floor_us"` // µs of Redis CPU for a GET in a pipeline
-	Calls  map[string]Price   `json:"calls"`
-	Bytes  map[string]float64 `json:"bytes"`
+	Server string  `json:"server"`   // it was measured on
+	Floor  float64 `json:"floor_us"` // µs of Redis CPU for a GET in a pipeline
+	// Cold is how many times as much a small call costs a server that stood idle, and ColdMost how
+	// many floors more it costs at most.
+	Cold     float64            `json:"cold"`
+	ColdMost float64            `json:"cold_most"`
+	Calls    map[string]Price   `json:"calls"`
+	Bytes    map[string]float64 `json:"bytes"`
 }
 
 // Price is what a call costs, in floors.
@@ -99,6 +106,11 @@ func (p Prices) us(call string, n float64) float64 {
 
 // each is what one more item costs in a call, in µs.
 func (p Prices) each(call string) float64 { return p.Floor * p.Calls[call].Each }
+
+// cold is how many µs more a call costs a server that stood idle for so many µs before.
+func (p Prices) cold(work, idle float64) float64 {
+	return min(max(0, p.Cold-1)*work, p.ColdMost*p.Floor) * min(1, idle/coldAfter)
+}
 
 // trip is what a call costs that is sent by itself, in µs.
 func (p Prices) trip(call string, n float64) float64 { return p.us(Trip, 0) + p.us(call, n) }

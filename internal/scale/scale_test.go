@@ -28,8 +28,9 @@ func TestTheFormulaIsTheSteadyStateThatIsSimulated(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := simple(t)
+			p.Cold = 1
 			f := f.WithDefaults(p)
-			watched := max(2*f.Interval, f.Scan)
+			watched := 15 * time.Minute // so that each partition has a full scan
 			got := Simulate(p, f, Scenario{For: watched})
 			require.InEpsilon(t, Load(p, f), got.Total().Seconds()/watched.Seconds(), 0.1, "%v", got.By)
 			require.Zero(t, got.Late)

@@ -57,7 +57,7 @@ const (
 
 // kinds are the names of what a master does.
 var kinds = []string{
-	"beats", "a tenth compared", "ticks and leases", "roster readings", "full scans", "registrations",
+	"beats", "claims compared", "ticks and leases", "roster readings", "full scans", "registrations",
 	"look-ups", "telemetry", "sweeps", "healing",
 }
 
@@ -159,6 +159,7 @@ func always(d time.Duration) func() float64 { return func() float64 { return us(
 func (s *sim) call(m int, now float64, k kind, work, patience float64) (back float64) {
 	server := &s.masters[m]
 	begins := math.Max(now, server.free)
+	work += s.p.cold(work, begins-server.free)
 	server.free = begins + work
 	if now >= s.from {
 		server.busy += work
@@ -190,6 +191,11 @@ func (s *sim) claims() float64 {
 // fleet sets everything going that goes on for ever.
 func (s *sim) fleet() {
 	for range s.f.Replicas {
+		if s.f.Partitions > 1 {
+			s.every(always(s.f.ranksEvery()), func(now float64) {
+				s.call(s.master(s.rng.IntN(s.f.Partitions)), now, ticks, ranking(s.p, float64(s.f.Replicas)), beatPatience)
+			})
+		}
 		phase := s.rng.Float64() * us(s.f.Interval)
 		for m := range s.f.Masters {
 			if s.parts(m) > 0 {
@@ -200,7 +206,10 @@ func (s *sim) fleet() {
 	for p := range s.f.Partitions {
 		s.contend(p)
 		s.read(p)
-		s.every(always(s.f.Scan), func(now float64) { s.scanFrom(p, now, float64(s.f.Devices)/float64(s.f.Partitions)) })
+		s.every(always(s.f.Scan), func(now float64) {
+			s.call(s.master(p), now, scans, counting(s.p, float64(s.f.Replicas)), 0)
+		})
+		s.every(always(s.f.scanEvery(s.p)), func(now float64) { s.scanFrom(p, now, float64(s.f.Devices)/float64(s.f.Partitions)) })
 	}
 	s.random(s.f.Registrations, func(now float64) {
 		p := s.rng.IntN(s.f.Partitions)
@@ -225,13 +234,17 @@ func (s *sim) random(rate float64, do func(now float64)) {
 	}
 }
 
-// beat is one replica's in all partitions of a master, in one pipeline, and the comparison of a tenth
-// of its claims there.
+// beat is one replica's in all partitions of a master, in one pipeline, and the comparison of a
+// tenth of its claims there.
 func (s *sim) beat(m int, now float64) {
 	parts := s.parts(m)
-	back := s.call(m, now, beats, s.p.us(Trip, 0)+parts*s.p.us(Beat, 0), beatPatience)
+	trips := parts
+	if s.f.Pipelined {
+		trips = 1
+	}
+	back := s.call(m, now, beats, trips*s.p.us(Trip, 0)+parts*s.p.us(Beat, 0), beatPatience)
 	s.at(back, func(now float64) {
-		s.call(m, now, checks, parts*checking(s.p, s.claims())/tenth, callPatience)
+		s.call(m, now, checks, parts*(vouching(s.p)+checking(s.p, s.claims())/tenth), callPatience)
 	})
 	s.at(now+us(s.f.Interval), func(now float64) { s.beat(m, now) })
 }
@@ -274,7 +287,7 @@ func (s *sim) scanFrom(p int, now, left float64) {
 
 // paced makes a call of a partition's leader when its share of Redis' time allows that.
 func (s *sim) paced(p int, now float64, k kind, work float64, then func(now float64)) {
-	l, spare := &s.leaders[p], (1-s.f.Share)*us(burst)
+	l, spare := &s.leaders[p], (1-s.f.share())*us(burst)
 	if now-l.paid >= us(burst) {
 		l.putOff = now + us(burst)
 	}
@@ -284,7 +297,7 @@ func (s *sim) paced(p int, now float64, k kind, work float64, then func(now floa
 	}
 	begin := func(now float64) {
 		back := s.call(s.master(p), now, k, work, 0)
-		l.paid = math.Max(l.paid, now) + work/s.f.Share
+		l.paid = math.Max(l.paid, now) + work/s.f.share()
 		s.at(back, then)
 	}
 	if rest > 0 {

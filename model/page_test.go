@@ -1,0 +1,92 @@
+package model_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// update writes the page instead of comparing it.
+var update = flag.Bool("update", false, "write the tables of docs/model.md")
+
+const page = "../docs/model.md"
+
+// made is the part of the page that is made from the models and the traces.
+var made = regexp.MustCompile(`(?s)<!-- made: go test ./model/ -update -->\n(.*)<!-- end -->`)
+
+func TestThePageHasTheRulesAndTracesOfTheModels(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	found := made.FindSubmatchIndex(text)
+	require.NotNil(t, found)
+	want := tables(t)
+	if *update {
+		whole := string(text[:found[2]]) + want + string(text[found[3]:])
+		require.NoError(t, os.WriteFile(page, []byte(whole), 0o644))
+		return
+	}
+	require.Equal(t, want, string(text[found[2]:found[3]]), "renew it by: make model, go test ./model/ -update")
+}
+
+// rules are the defines that the head of a model names, and what is lost with each.
+func rules(t *testing.T, model string) (names []string, texts map[string]string) {
+	source, err := os.ReadFile(model + ".pml")
+	require.NoError(t, err)
+	texts = map[string]string{}
+	for _, rule := range regexp.MustCompile(`(?m)^ \*   ([A-Z_]+) +(.*)$`).FindAllStringSubmatch(string(source), -1) {
+		names, texts[rule[1]] = append(names, rule[1]), rule[2]
+	}
+	return names, texts
+}
+
+func tables(t *testing.T) string {
+	var b strings.Builder
+	figures, err := os.ReadFile("traces/figures")
+	require.NoError(t, err)
+	b.WriteString("\n### As they are\n\n| model | bounds | states | depth |\n|---|---|---|---|\n")
+	for _, line := range strings.Split(strings.TrimSpace(string(figures)), "\n") {
+		f := strings.Fields(line)
+		require.Len(t, f, 4, line)
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", f[0], strings.Replace(f[1], "-", "as below", 1), f[2], f[3])
+	}
+	for _, model := range []string{"guard", "witness", "owners", "breaker"} {
+		all := map[string]trace{}
+		for _, tr := range traces(t, model) {
+			all[tr.rule] = tr
+		}
+		fmt.Fprintf(&b, "\n### %s.pml\n\n| define | the rule that is lost | what breaks | shortest trace |\n|---|---|---|---|\n", model)
+		names, texts := rules(t, model)
+		for _, name := range names {
+			tr, found := all[name]
+			require.True(t, found, "%s has no trace: make model", name)
+			fmt.Fprintf(&b, "| `%s` | %s | %s; %s | %s |\n", name, texts[name], tr.breaks, tr.figures, words(tr.events))
+		}
+		require.Len(t, all, len(names), "traces of rules that %s.pml does not name", model)
+	}
+	b.WriteString("\n")
+	return b.String()
+}
+
+// words tells events one after the other; what happens several times, once.
+func words(events []string) string {
+	var all []string
+	for i := 0; i < len(events); {
+		n := 1
+		for i+n < len(events) && events[i+n] == events[i] {
+			n++
+		}
+		text := events[i]
+		if n > 1 {
+			text = fmt.Sprintf("%s (%d times)", text, n)
+		}
+		all = append(all, text)
+		i += n
+	}
+	return strings.Join(all, "; ")
+}

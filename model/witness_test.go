@@ -1,0 +1,300 @@
+package model_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+// aTick is a tick of the model's time. GRACE is TTL + 2 s, and so within the next tick; GAP is half
+// a second more than whole ticks, for what the replay itself takes.
+const aTick = 10 * time.Second
+
+var (
+	quick = guard.Timing{Interval: 9 * time.Second, TTL: 3 * aTick}
+	slow  = guard.Timing{Interval: 27 * time.Second, TTL: 9 * aTick}
+)
+
+func TestTheWitnessBearsTheTracesOfItsModel(t *testing.T) {
+	t.Parallel()
+	replays(t, "witness", map[string]change{
+		"NO_RUN_ID":      {old: "  if id ~= '' and w[6] ~= id then return 'restarted' end\n"},
+		"NO_CONNECTIONS": {old: "fell(w[7], connections) or "},
+		"NO_COMMANDS":    {old: "fell(w[8], commands) or "},
+		"NO_EVICTED_KEYS": {
+			old: "if evicted ~= '' and w[9] ~= evicted then return 'redis_evicting' end",
+		},
+		"UNREADABLE_PASSES": {
+			old: "(w[6] and id == '') or (w[8] and commands == '') or (w[9] and evicted == '')", new: "false",
+		},
+		"NO_GAP":             {old: " or now - last > tonumber(gap)"},
+		"NO_FUTURE":          {old: " or since > now or last > now"},
+		"NO_GRACE":           {old: "if now - since < need then return answer('HELD'", new: "if false then return answer('HELD'"},
+		"NO_SETTINGS":        {old: "    reason = reason or 'settings'\n"},
+		"OWN_GRACE_ONLY":     {old: "    need = math.max(need, largest)\n"},
+		"FORGOTTEN_IN_HOLD":  {old: "now - math.max(disagreed, since) <=", new: "now - disagreed <="},
+		"BEATS_TELL_NOTHING": {old: "if w.err or not w[1] or w[1] == grace then return end", new: "do return end"},
+		"BEATS_HIDE_BEATS":   {old: "'grace', '0', 'disagreed'", new: "'grace', grace, 'disagreed'"},
+		"TICK_WHEN_FULL":     {allowFull: true},
+		"TICK_WHILE_MOVING":  {keys: 3},
+		"NO_SELF_CHECK": {
+			old: "if now - since >= need and redis.call('EXISTS', KEYS[4]) == 0 then", new: "if false then",
+		},
+		"NOT_RECORDED": {old: "  if evicted ~= '' then put(9, 'evicted_keys', evicted) end\n"},
+		"NO_HEARTBEAT": {old: "if ARGV[6] ~= '' and redis.call('EXISTS', KEYS[5]) == 1 then return answer('ALIVE') end"},
+		// What is asserted of these is that something is deleted, and so it is.
+		"NOTHING_SWEPT":        sweeps,
+		"BUSY_AFTER_RESETSTAT": sweeps,
+	}, func(t *testing.T, s *server, tr trace) []string {
+		r := &witnessReplay{
+			server: s, timing: [2]guard.Timing{quick, quick},
+			beats:  s.script("guard/settings", "registry/owner", "registry/beat"),
+			extend: s.script("registry/owner", "registry/extend"),
+		}
+		r.users = map[bool]*redis.Client{false: s.client(""), true: s.client("info")}
+		for i := range 2 { // entries of both stand all the time
+			require.NoError(t, s.HSet(t.Context(), r.Registry(), device+id(i), id(i)).Err())
+		}
+		for _, event := range tr.events {
+			r.happens(t.Context(), event)
+		}
+		return r.broken
+	})
+}
+
+func id(owner int) string { return fmt.Sprint("owner-", owner) }
+
+// witnessReplay is what witness.pml knows besides what Redis holds.
+type witnessReplay struct {
+	*server
+	guard.Layout
+	users         map[bool]*redis.Client // by whether one may not INFO
+	poor          [2]bool                // the owner may not
+	timing        [2]guard.Timing
+	state         string // of the server, in this tick
+	epoch         uint64
+	outlasts      map[string]time.Duration // heartbeats before the clock jumped
+	beats, extend *redis.Script
+	broken        []string // of whom entries were deleted, though it lives
+}
+
+func (r *witnessReplay) guard(owner int) *guard.Guard {
+	c := r.users[r.poor[owner]]
+	return guard.New(c, c, r.Layout, r.timing[owner], id(owner))
+}
+
+func (r *witnessReplay) happens(ctx context.Context, event string) {
+	var n, of int
+	start, params, _ := strings.Cut(event, ", ")
+	switch {
+	case event == "owner 0 has ticked for long, as owner 0 and 1 beat":
+		r.beat(ctx, 0)
+		r.beat(ctx, 1)
+		_, err := r.guard(0).Tick(ctx)
+		require.NoError(r.t, err)
+		r.shift(-long, "since")
+	case match(event, "owner %d ticks", &n):
+		_, err := r.guard(n).Tick(ctx)
+		if r.state == "" || r.state == "heartbeats cannot be seen" {
+			require.NoError(r.t, err)
+		}
+	case match(event, "owner %d beats", &n):
+		r.beat(ctx, n)
+	case event == "owner 1 ends":
+		r.poor[1] = false
+	case start == "owner 1 starts":
+		r.timing[1], r.poor[1] = quick, strings.Contains(params, "without INFO")
+		if strings.Contains(params, "slow") {
+			r.timing[1] = slow
+		}
+		r.beat(ctx, 1)
+	case match(event, "owner %d leads and deletes of owner %d", &n, &of):
+		r.leads(ctx, n, of)
+	case match(event, "Redis evicts the heartbeat of owner %d", &n):
+		r.evict(ctx, r.Heartbeat(id(n)))
+	case event == "evicted_keys is what was recorded":
+		r.records(ctx, "evicted_keys", r.evicted(ctx))
+	case event == "evicted_keys differs":
+		r.records(ctx, "evicted_keys", r.evicted(ctx)+1)
+	case event == "Redis restarts", event == "a replica is promoted":
+		r.becomesAnother(ctx)
+	case event == "it lacks the last tick":
+		r.shift(-aTick, "last")
+	case match(event, "it lacks the heartbeat of owner %d", &n):
+		require.NoError(r.t, r.Del(ctx, r.Heartbeat(id(n))).Err())
+	case start == "the counters start anew":
+		require.NoError(r.t, r.ConfigResetStat(ctx).Err())
+		for _, counter := range []string{"connections", "commands"} {
+			r.records(ctx, counter, 0) // as many, or more
+			if strings.Contains(params, "are as many") && !strings.Contains(params, counter) {
+				r.records(ctx, counter, 1e12)
+			}
+		}
+		r.records(ctx, "evicted_keys", r.evicted(ctx))
+	case event == "the clock jumps forward":
+		r.outlasts = r.heartbeats(ctx)
+		r.older(time.Hour)
+	case match(event, "the heartbeat of owner %d outlasts that", &n):
+		key := r.Heartbeat(id(n))
+		require.NoError(r.t, r.Set(ctx, key, "1/1", r.outlasts[key]).Err())
+	case event == "the clock jumps back":
+		r.shift(time.Hour, times...)
+	case event == "somebody deletes the witness":
+		require.NoError(r.t, r.Del(ctx, r.Witness()).Err())
+	case event == "faults end":
+		r.faultsEnd(ctx)
+	case start == "a tick of time":
+		r.passes(ctx, params)
+	default:
+		require.Fail(r.t, "what is this?", event)
+	}
+}
+
+func (r *witnessReplay) records(ctx context.Context, counter string, n int64) {
+	if r.HExists(ctx, r.Witness(), counter).Val() {
+		require.NoError(r.t, r.HSet(ctx, r.Witness(), counter, n).Err())
+	}
+}
+
+// becomesAnother makes the server another than the recorded one, whose counters were as high.
+func (r *witnessReplay) becomesAnother(ctx context.Context) {
+	other := strings.Repeat("0", 40)
+	require.NoError(r.t, r.HSet(ctx, r.Witness(), "server", other, "replication", other).Err())
+	for _, counter := range []string{"connections", "commands"} {
+		r.records(ctx, counter, 0)
+	}
+	r.records(ctx, "evicted_keys", r.evicted(ctx))
+}
+
+func (r *witnessReplay) evicted(ctx context.Context) (n int64) {
+	info, err := r.Info(ctx, "stats").Result()
+	require.NoError(r.t, err)
+	_, text, _ := strings.Cut(info, "evicted_keys:")
+	_, err = fmt.Sscan(text, &n)
+	require.NoError(r.t, err)
+	return n
+}
+
+// heartbeats are those that there are, and how long they last.
+func (r *witnessReplay) heartbeats(ctx context.Context) map[string]time.Duration {
+	all := map[string]time.Duration{}
+	for i := range 2 {
+		if left := r.PTTL(ctx, r.Heartbeat(id(i))).Val(); left > 0 {
+			all[r.Heartbeat(id(i))] = left
+		}
+	}
+	return all
+}
+
+// evict has Redis evict, and puts back the heartbeats that are not meant.
+func (r *witnessReplay) evict(ctx context.Context, key string) {
+	before := r.heartbeats(ctx)
+	require.NoError(r.t, r.ConfigSet(ctx, "maxmemory-policy", "volatile-ttl").Err())
+	require.NoError(r.t, r.ConfigSet(ctx, "maxmemory", "1").Err())
+	_ = r.Set(ctx, "filler", "x", 0).Err() // refused, as nothing is left to evict
+	require.NoError(r.t, r.ConfigSet(ctx, "maxmemory", "0").Err())
+	require.NoError(r.t, r.ConfigSet(ctx, "maxmemory-policy", "noeviction").Err())
+	require.Empty(r.t, r.heartbeats(ctx), "Redis evicted nothing")
+	delete(before, key)
+	for key, left := range before {
+		require.NoError(r.t, r.Set(ctx, key, "1/1", left).Err())
+	}
+}
+
+// beat is a heartbeat, as the registry sends it.
+func (r *witnessReplay) beat(ctx context.Context, owner int) {
+	i, timing, c := id(owner), r.timing[owner], r.users[r.poor[owner]]
+	keys := []string{r.Heartbeat(i), r.Roster(), r.Devices(i), r.Witness(), r.Registry()}
+	args := []any{i, strings.Repeat("1", 26), timing.TTL.Milliseconds(), "1", timing.Grace().Milliseconds()}
+	err := r.beats.Run(ctx, c, keys, args...).Err()
+	if redis.HasErrorPrefix(err, "OOM ") {
+		err = r.extend.Run(ctx, c, keys, args[:4]...).Err()
+	}
+	require.NoError(r.t, err)
+	if r.state == "heartbeats cannot be seen" {
+		r.hide(ctx)
+	}
+}
+
+const hidden = "hidden:"
+
+func (r *witnessReplay) hide(ctx context.Context) {
+	for key := range r.heartbeats(ctx) {
+		require.NoError(r.t, r.Rename(ctx, key, hidden+key).Err())
+	}
+}
+
+// passes has a tick of time go by, into a state of the server.
+func (r *witnessReplay) passes(ctx context.Context, state string) {
+	if r.state == "memory is full" {
+		require.NoError(r.t, r.ConfigSet(ctx, "maxmemory", "0").Err())
+	}
+	for i := range 2 {
+		if key := r.Heartbeat(id(i)); r.Exists(ctx, hidden+key).Val() == 1 {
+			require.NoError(r.t, r.Rename(ctx, hidden+key, key).Err())
+		}
+	}
+	r.older(aTick)
+	r.state, r.refuse = state, nil
+	switch state {
+	case "", "Redis does not answer":
+	case "memory is full":
+		require.NoError(r.t, r.ConfigSet(ctx, "maxmemory", "1").Err())
+	case "the slot moves": // a Redis Cluster refuses what names a key that has moved, or does not exist
+		r.refuse = func(keys []string) bool {
+			return slices.ContainsFunc(keys, func(key string) bool {
+				return strings.HasPrefix(key, r.Heartbeat("")) || r.Exists(ctx, key).Val() == 0
+			})
+		}
+	case "the slot has moved":
+		r.state = ""
+		r.becomesAnother(ctx)
+	case "heartbeats cannot be seen":
+		r.hide(ctx)
+	default:
+		require.Fail(r.t, "what is this?", state)
+	}
+}
+
+// faultsEnd has owner 1 be dead: what names it goes within the largest GRACE.
+func (r *witnessReplay) faultsEnd(ctx context.Context) {
+	kept := slices.Clone(r.broken)
+	for range slow.Grace()/aTick + 2 {
+		require.NoError(r.t, r.Del(ctx, r.Heartbeat(id(1))).Err())
+		r.beat(ctx, 0)
+		if r.leads(ctx, 0, 1); len(r.broken) > len(kept) {
+			r.broken = kept
+			return
+		}
+		r.older(aTick)
+	}
+	r.broken = append(kept, "lost progress: a hold that does not end")
+}
+
+// leads has an owner lead, and ask for a batch.
+func (r *witnessReplay) leads(ctx context.Context, leader, of int) {
+	r.epoch++
+	l := guard.Lease{Token: id(leader), Epoch: r.epoch}
+	require.NoError(r.t, r.Set(ctx, r.Lease(), l.Token, 0).Err())
+	g := r.guard(leader)
+	verdict, _, err := g.Open(ctx, l)
+	require.NoError(r.t, err)
+	require.Equal(r.t, guard.Done, verdict)
+	a, err := g.Do(ctx, guard.Batch{
+		ID: guard.BatchID{Epoch: r.epoch, N: 1}, Token: l.Token, Sweep: "registry", Owner: id(of),
+		Body: registry.EvictEntries, Keys: registry.EntryKeys(r.Layout, id(of)), Items: []string{device + id(of)},
+	})
+	require.NoError(r.t, err)
+	if a.Deleted > 0 {
+		r.broken = append(r.broken, id(of))
+	}
+}
