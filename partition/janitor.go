@@ -97,7 +97,7 @@ func (j *Janitor) Sweep(ctx context.Context, req janitor.Request) ([]janitor.Rep
 	if !slices.Contains(errs, nil) {
 		return nil, errs[0] // the first alone has each sweep
 	}
-	return added(slices.Concat(reports...)), nil
+	return Sum(slices.Concat(reports...)), nil
 }
 
 // Pause holds every leader of every partition: see janitor.Janitor.Pause.

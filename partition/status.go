@@ -32,7 +32,7 @@ func (j *Janitor) Status() janitor.Status {
 		}
 		all.Witness.Evicted = evicted
 	}
-	all.Sweeps = added(all.Sweeps)
+	all.Sweeps = Sum(all.Sweeps)
 	return all
 }
 
@@ -51,9 +51,9 @@ func worse(a, b janitor.WitnessStatus) bool {
 // outcomes are from the best to the worst.
 var outcomes = []janitor.Outcome{janitor.Done, janitor.Held, janitor.Lost, janitor.Failed}
 
-// added has one report of each sweep: counts are sums, the outcome is the worst, and its reason and
-// error with it. It began with the first and took as long as the longest.
-func added(reports []janitor.Report) (all []janitor.Report) {
+// Sum has one report of each sweep of those given: counts are sums, the outcome is the worst, and
+// its reason and error with it. It began with the first and took as long as the longest.
+func Sum(reports []janitor.Report) (all []janitor.Report) {
 	for _, r := range reports {
 		i := slices.IndexFunc(all, func(a janitor.Report) bool { return a.Sweep == r.Sweep })
 		if i < 0 {

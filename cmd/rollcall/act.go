@@ -164,7 +164,7 @@ func (f *fleet) write(do func(c *service.Clients, keys guard.Layout) error) erro
 		return err
 	}
 	defer func() { _ = clients.Close() }() // nothing is left unsent
-	return f.advised(do(clients, guard.Layout{Prefix: f.prefix}))
+	return f.advised(do(clients, f.layout()))
 }
 
 // resume is "rollcall resume".

@@ -35,10 +35,18 @@ func (f *fleet) table() []service.Setting {
 	return append(f.base.RedisTable(), []service.Setting{
 		{Name: "prefix", Value: service.Text(&f.prefix),
 			Meaning: "What the names of the fleet's keys begin with: of cleanup it is CLEANUP_PREFIX, " +
-				"`{cleanup}:` by default."},
+				"`{cleanup}:` by default. Not set: ingest's, which is `{rollcall}:` on a Redis Cluster."},
 		{Name: "json", Default: "false", Switch: true, Value: service.Bool(&f.json),
 			Meaning: "Answer in JSON, for programs."},
 	}...)
+}
+
+// layout names the fleet's keys.
+func (f *fleet) layout() guard.Layout {
+	if f.prefix == "" && f.base.Redis.Cluster != nil { // as ingest's
+		return guard.Layout{Prefix: "{rollcall}:"}
+	}
+	return guard.Layout{Prefix: f.prefix}
 }
 
 // replicas is the row that names replicas' HTTP.
@@ -95,7 +103,7 @@ func (f *fleet) ask(do func(ctx context.Context, r *inspect.Reader, w io.Writer)
 		defer watcher.Wait()
 		defer stop()
 		watcher.Go(func() { _ = files.Run(watched) })
-		return f.advised(do(ctx, inspect.New(clients.Data, guard.Layout{Prefix: f.prefix}), stdout))
+		return f.advised(do(ctx, inspect.New(clients.Data, f.layout()), stdout))
 	}
 }
 

@@ -80,14 +80,47 @@ func showInstances(w io.Writer, s inspect.Status) error {
 		if in.BadIndex {
 			remarks = join(remarks, "its index is no set")
 		}
-		if s.Leader != nil && s.Leader.Instance == in.ID {
-			remarks = join("leads", remarks)
+		if led := leads(s, in.ID); led != "" {
+			remarks = join(led, remarks)
 		}
 		rows = append(rows, []string{or(in.ID), devices, alive, ago(in.LastBeat, s.Now), or(in.ExpiresIn),
 			or(in.TTL), or(in.Interval), running, or(in.Version), remarks})
 	}
 	fmt.Fprintln(w)
 	return columns(w, rows...)
+}
+
+// leads says what an instance leads; "": nothing.
+func leads(s inspect.Status, id string) string {
+	switch {
+	case s.Partitions != nil && len(s.Partitions.Leads(id)) > 0:
+		return "leads " + inspect.Numbers(s.Partitions.Leads(id))
+	case s.Partitions == nil && s.Leader != nil && s.Leader.Instance == id:
+		return "leads"
+	}
+	return ""
+}
+
+// showPartitions writes what there is to say of several: how many, who leads which, what is held.
+func showPartitions(s inspect.Status) (rows [][]string) {
+	p := s.Partitions
+	text := fmt.Sprintf("%d, the largest is %d with %d entries", p.Count, p.Largest, p.Most)
+	if p.Looked > 0 {
+		text += fmt.Sprintf("; instances were looked at in %d of them", p.Looked)
+	}
+	rows = append(rows, []string{"partitions", text})
+	for _, l := range p.Leaders {
+		text := l.Instance
+		if l.Address != "" {
+			text += " at " + l.Address
+		}
+		rows = append(rows, []string{"leader", text + " of " + inspect.Numbers(l.Partitions)})
+	}
+	if len(p.Unled) > 0 {
+		rows = append(rows, []string{"leader", "nobody leads " + inspect.Numbers(p.Unled) +
+			": nothing dead is swept there"})
+	}
+	return rows
 }
 
 // showSweeps writes what each sweep last evicted, and its last pass as far as that is known.
@@ -142,6 +175,10 @@ func showHead(w io.Writer, s inspect.Status) error {
 			leader += "; " + silent
 		}
 	}
+	rows := [][]string{{"leader", leader}}
+	if s.Partitions != nil {
+		rows = showPartitions(s)
+	}
 	hold := "nothing: what is dead is swept"
 	switch {
 	case s.Hold != nil && s.Hold.Reason == "paused":
@@ -152,8 +189,20 @@ func showHead(w io.Writer, s inspect.Status) error {
 		hold = "nobody has listened to this Redis yet"
 	case !s.Heard:
 		hold = fmt.Sprintf("nobody listens: the last tick was %s", ago(s.Witness.LastTick, s.Now))
-	case s.Leader == nil:
+	case s.Leader == nil && s.Partitions == nil:
 		hold = "nothing"
+	}
+	if s.Partitions != nil && !(s.Hold != nil && s.Hold.Reason == "paused") {
+		for _, h := range s.Partitions.Holds {
+			if h.Reason == s.Hold.Reason {
+				hold += "; so are partitions " + inspect.Numbers(h.Partitions)
+			} else {
+				hold += fmt.Sprintf("; %s: partitions %s", h.Reason, inspect.Numbers(h.Partitions))
+			}
+		}
+		if len(s.Partitions.Unheard) > 0 {
+			hold += "; nobody listens in partitions " + inspect.Numbers(s.Partitions.Unheard)
+		}
 	}
 	witness := "listens without a hold for " + inspect.Short(s.Now.Sub(s.Witness.Since))
 	switch {
@@ -164,19 +213,21 @@ func showHead(w io.Writer, s inspect.Status) error {
 	case s.Hold != nil && s.Hold.Reason != "paused":
 		witness = "listens; what holds was last seen " + ago(s.Witness.Since, s.Now)
 	}
+	if s.Partitions != nil {
+		witness = fmt.Sprintf("of partition %d, the worst: %s", s.Partitions.Worst, witness)
+	}
 	limit := "no limit"
 	if s.Redis.MaxMemory > 0 {
 		limit = megabytes(s.Redis.MaxMemory) + " at most"
 	}
-	err := columns(w,
-		[]string{"leader", leader},
+	err := columns(w, append(rows,
 		[]string{"held by", hold},
 		[]string{"witness", witness},
 		[]string{"registry", fmt.Sprintf("%d entries, %d evicted ever", s.Entries, s.Witness.Evicted)},
 		[]string{"Redis", fmt.Sprintf("%s, %s, policy %s, %s used, %s", cmp.Or(s.Redis.Version, "version unknown"),
 			cmp.Or(s.Redis.Role, "role unknown"), cmp.Or(s.Redis.Policy, "unknown"),
 			megabytes(s.Redis.Memory),
-			limit)})
+			limit)})...)
 	for _, text := range s.Unanswered {
 		err = cmp.Or(err, line(w, "no answer: %s", text))
 	}

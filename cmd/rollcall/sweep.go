@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -18,6 +19,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/partition"
 )
 
 // sweep is "rollcall sweep".
@@ -29,7 +31,8 @@ func sweep() *service.Command {
 		Name: "rollcall sweep",
 		About: `rollcall sweep has the leader run one pass of each sweep now, and shows the reports; with
 --dry-run it tells what would go, and deletes nothing. It needs --http with the leader's
-URL, or those of all replicas: the leader is found among them.`,
+URL, or those of all replicas: the leader is found among them. Where the registry has
+several partitions each leader that is named sweeps its own.`,
 		Settings: f.acting(
 			service.Setting{Name: "owner", Value: service.Text(&owner),
 				Meaning: "only what this instance left; needs REDIS_URL, to look whether it lives"},
@@ -55,9 +58,6 @@ URL, or those of all replicas: the leader is found among them.`,
 			if name != "" {
 				q.Set("sweep", name)
 			}
-			var answer struct {
-				Reports []janitor.Report `json:"reports"`
-			}
 			if service.IsTerminal(stderr) {
 				watched, stop := context.WithCancel(ctx)
 				ended := make(chan struct{})
@@ -67,13 +67,52 @@ URL, or those of all replicas: the leader is found among them.`,
 				}()
 				defer func() { stop(); <-ended }()
 			}
-			if err := f.post(ctx, "/api/v1/sweep", q, &answer); err != nil {
+			reports, err := f.sweep(ctx, q)
+			if len(reports) == 0 && err != nil {
 				return err
 			}
-			return f.showReports(stdout, answer.Reports)
+			return cmp.Or(f.showReports(stdout, reports), err)
 		},
 		Notes: exits + " A pass that is held is no failure.",
 	}
+}
+
+// sweep has the leader sweep, or of several partitions each leader that was named, one after the
+// other. The error beside reports is of a replica that was not reached.
+func (f *fleet) sweep(ctx context.Context, q url.Values) (all []janitor.Report, err error) {
+	var away error
+	for _, base := range f.http {
+		var answer struct {
+			Reports []janitor.Report `json:"reports"`
+		}
+		one := fleet{base: f.base, http: []string{base}}
+		err = one.post(ctx, "/api/v1/sweep", q, &answer)
+		no, answered := errors.AsType[*refusal](err)
+		switch {
+		case answered && no.Status == http.StatusConflict: // it leads nothing
+		case err != nil && !answered && unasked(err) && ctx.Err() == nil:
+			away = err
+		case err != nil:
+			return nil, err
+		case !divided(ctx, base):
+			return answer.Reports, nil
+		default:
+			all = append(all, answer.Reports...)
+		}
+	}
+	if len(all) == 0 {
+		return nil, cmp.Or(err, away)
+	}
+	return partition.Sum(all), away
+}
+
+// divided tells whether a replica's registry has several partitions.
+func divided(ctx context.Context, base string) bool {
+	var s struct {
+		Partitions *struct{} `json:"partitions"`
+	}
+	_, err := request(ctx, http.MethodGet, base+"/api/v1/status", "", &s)
+	return err == nil && s.Partitions != nil
 }
 
 // checkDead returns an error if the owner lives, or is not known.

@@ -152,13 +152,9 @@ func (s *screen) draw(status inspect.Status, failed error, width, height int) er
 
 // page is what fits into so many lines. The last one says what does not, or what failed.
 func page(s inspect.Status, failed error, height int) ([]string, error) {
-	leader := ""
-	if s.Leader != nil {
-		leader = s.Leader.Instance
-	}
 	rank := func(in inspect.Instance) int {
 		switch {
-		case in.ID == leader:
+		case leads(s, in.ID) != "":
 			return 0
 		case in.Differs != "" || in.Old || !in.Alive:
 			return 1

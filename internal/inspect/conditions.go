@@ -4,10 +4,50 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strings"
 )
 
-// Led tells whether a replica leads and has begun its term, in a sentence too.
+// Led tells whether a replica leads and has begun its term, each partition if there are several, in
+// a sentence too.
 func (r *Reader) Led(ctx context.Context) (bool, string, error) {
+	return r.inEach(ctx, (*Reader).led, "each of %d partitions has a leader")
+}
+
+// answer is yes or no, in a sentence too.
+type answer struct {
+	yes      bool
+	sentence string
+}
+
+// inEach tells whether the answer is yes in each partition. The sentence is that of the first in
+// which it is no, or of the only one.
+func (r *Reader) inEach(
+	ctx context.Context, ask func(*Reader, context.Context) (bool, string, error), all string,
+) (bool, string, error) {
+	parts, err := r.parts(ctx)
+	if err != nil {
+		return false, "", err
+	}
+	answers, err := each(ctx, parts, func(ctx context.Context, part *Reader) (a answer, err error) {
+		a.yes, a.sentence, err = ask(part, ctx)
+		return a, err
+	})
+	if err != nil {
+		return false, "", err
+	}
+	if len(parts) == 1 {
+		return answers[0].yes, answers[0].sentence, nil
+	}
+	for k, a := range answers {
+		if !a.yes {
+			return false, fmt.Sprintf("partition %d: %s", k, a.sentence), nil
+		}
+	}
+	return true, fmt.Sprintf(all, len(parts)), nil
+}
+
+// led is Led of one partition.
+func (r *Reader) led(ctx context.Context) (bool, string, error) {
 	now, err := r.now(ctx)
 	if err != nil {
 		return false, "", err
@@ -27,7 +67,12 @@ func (r *Reader) Led(ctx context.Context) (bool, string, error) {
 // Converged tells whether the registry is true and kept so: a replica leads, nothing holds deletes,
 // and the owner of each entry lives. It reads the whole registry.
 func (r *Reader) Converged(ctx context.Context) (bool, string, error) {
-	if led, sentence, err := r.Led(ctx); err != nil || !led {
+	return r.inEach(ctx, (*Reader).converged, "in each of %d partitions each entry names a living owner")
+}
+
+// converged is Converged of one partition.
+func (r *Reader) converged(ctx context.Context) (bool, string, error) {
+	if led, sentence, err := r.led(ctx); err != nil || !led {
 		return false, sentence, err
 	}
 	now, err := r.now(ctx)
@@ -47,7 +92,7 @@ func (r *Reader) Converged(ctx context.Context) (bool, string, error) {
 	case !w.heard(now):
 		return false, "nobody listens to Redis", nil
 	}
-	v, err := r.Verify(ctx)
+	v, err := r.verify(ctx)
 	switch {
 	case err != nil:
 		return false, "", err
@@ -60,6 +105,13 @@ func (r *Reader) Converged(ctx context.Context) (bool, string, error) {
 // Gone tells whether nothing is left of an instance: neither heartbeat, roster entry nor index, nor
 // an entry of the registry, which is read only if all else is gone.
 func (r *Reader) Gone(ctx context.Context, id string) (bool, string, error) {
+	return r.inEach(ctx, func(part *Reader, ctx context.Context) (bool, string, error) {
+		return part.gone(ctx, id)
+	}, "nothing is left of "+strings.ReplaceAll(id, "%", "%%")+" in %d partitions")
+}
+
+// gone is Gone of one partition.
+func (r *Reader) gone(ctx context.Context, id string) (bool, string, error) {
 	p := r.client.Pipeline()
 	beat := p.Exists(ctx, r.keys.Heartbeat(id))
 	onRoster := p.SMIsMember(ctx, r.keys.Roster(), id)
@@ -93,4 +145,38 @@ func (r *Reader) Gone(ctx context.Context, id string) (bool, string, error) {
 		return false, fmt.Sprintf("%s is dead, and %d entries still name it", id, left), nil
 	}
 	return true, "nothing is left of " + id, nil
+}
+
+// Owner tells whether an instance lives in any partition, and whether anything but its heartbeat is
+// known of it. Of a registry that is too large to be counted it is taken to be known.
+func (r *Reader) Owner(ctx context.Context, id string) (known, alive bool, err error) {
+	parts, err := r.parts(ctx)
+	if err != nil {
+		return false, false, err
+	}
+	type owner struct{ known, alive bool }
+	found, err := each(ctx, parts, func(ctx context.Context, part *Reader) (o owner, err error) {
+		o.known, o.alive, err = part.owner(ctx, id)
+		return o, err
+	})
+	for _, o := range found {
+		known, alive = known || o.known, alive || o.alive
+	}
+	return known, alive, err
+}
+
+// owner is Owner of one partition.
+func (r *Reader) owner(ctx context.Context, id string) (known, alive bool, err error) {
+	p := r.client.Pipeline()
+	beat := p.Exists(ctx, r.keys.Heartbeat(id))
+	onRoster := p.SMIsMember(ctx, r.keys.Roster(), id)
+	index := p.Exists(ctx, r.keys.Devices(id))
+	if err := exec(ctx, p, "the owner's keys"); err != nil {
+		return false, false, err
+	}
+	if alive = beat.Val() > 0; alive || is(onRoster) || index.Val() > 0 {
+		return true, alive, nil
+	}
+	counted, whole, err := r.sample(ctx, countUpTo)
+	return !whole || counted[id] > 0, false, err
 }

@@ -33,7 +33,12 @@ type Diagnosis struct {
 type patient struct {
 	*Reader
 	server Server
-	status Status // of the fleet
+	status Status // of the fleet; of one partition what Status has of the first or the worst
+
+	of      []int      // the partitions that it stands for
+	master  string     // the address of their server, on a Redis Cluster
+	fleet   *Reader    // of all partitions
+	servers []*patient // of all partitions
 }
 
 // found is what a check found. A check that cannot tell returns an error.
@@ -75,32 +80,50 @@ var ofFleet = []check{
 // Doctor looks whether this Redis is fit and the fleet is sound. It changes nothing. Its error says
 // that the server does not answer: all else is a finding.
 func (r *Reader) Doctor(ctx context.Context) (Diagnosis, error) {
-	p := &patient{Reader: r}
 	err := r.client.Ping(ctx).Err()
 	if err != nil && !Refused(err) { // what is refused has a line of its own
 		return Diagnosis{}, fmt.Errorf("inspect: ping: %w", err)
 	}
-	if p.server, err = r.server(ctx); err != nil {
+	parts, err := r.parts(ctx)
+	if err != nil {
+		return Diagnosis{}, err
+	}
+	servers, err := masters(ctx, parts)
+	if err != nil {
 		return Diagnosis{}, err
 	}
 	d := Diagnosis{Checks: []Check{}}
-	ask := func(checks []check) {
+	ask := func(patients []*patient, checks ...check) {
 		for _, c := range checks {
-			f, err := c.ask(ctx, p)
-			if err != nil {
-				f = found{Warning, "cannot be told: " + err.Error()}
-			}
+			f := askEach(ctx, c, patients)
 			d.Checks = append(d.Checks, Check{c.name, f.level, f.sentence})
 		}
 	}
-	ask(ofServer)
-	d.Checks = append(d.Checks, r.rights(ctx)...)
-	if p.status, err = r.Status(ctx); err != nil {
+	ask(servers, ofServer...)
+	d.Checks = append(d.Checks, parts[0].rights(ctx)...)
+	s := newSurvey(r, parts)
+	s.server = servers[0].server
+	p := &patient{Reader: parts[0], server: s.server, fleet: r, servers: servers}
+	now, err := r.now(ctx)
+	if err == nil {
+		p.status, err = s.read(ctx, now, r.abouts)
+	}
+	if err != nil {
 		d.Checks = append(d.Checks, Check{"fleet", Warning, "cannot be told: " + err.Error()})
 	} else if p.noFleet() {
 		d.Checks = append(d.Checks, Check{"fleet", OK, "there is none yet"})
 	} else {
-		ask(ofFleet)
+		by := s.patients(p.status, servers)
+		if len(parts) > 1 {
+			ask([]*patient{p}, ofPartitions...)
+		}
+		for _, c := range ofFleet {
+			if slices.Contains(ofPartition, c.name) {
+				ask(by, c)
+			} else {
+				ask([]*patient{p}, c)
+			}
+		}
 	}
 	d.OK = !slices.ContainsFunc(d.Checks, func(c Check) bool { return c.Level == Wrong })
 	return d, ctx.Err()

@@ -85,7 +85,7 @@ func checkHold(_ context.Context, p *patient) (found, error) {
 func checkSettings(_ context.Context, p *patient) (found, error) {
 	var differ []string
 	for _, in := range p.status.Instances {
-		if in.Differs != "" {
+		if in.Differs != "" && len(in.SilentIn) == 0 {
 			differ = append(differ, in.ID+" ("+in.Differs+")")
 		}
 	}
@@ -118,19 +118,26 @@ func few(names []string) string {
 }
 
 func checkHeartbeats(_ context.Context, p *patient) (found, error) {
-	var forever []string
+	var forever, partly []string
 	dead := 0
 	for _, in := range p.status.Instances {
 		if in.Alive && in.ExpiresIn == "0s" {
 			forever = append(forever, in.ID)
 		}
-		if !in.Alive {
+		switch {
+		case len(in.SilentIn) > 0:
+			partly = append(partly, in.ID+" ("+in.Differs+")")
+		case !in.Alive:
 			dead++
 		}
 	}
 	if len(forever) > 0 {
 		return wrong("heartbeats that never expire: %s: these would never be found dead; delete the keys %s",
 			few(forever), p.keys.Heartbeat("ID"))
+	}
+	if len(partly) > 0 {
+		return warn("%d live; silent in some partitions: %s: what these have there is swept unless they beat; "+
+			"look at their logs", len(p.living()), few(partly))
 	}
 	if dead > 0 {
 		return warn("%d live; what %d silent ones have left will be swept", len(p.living()), dead)

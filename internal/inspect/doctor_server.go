@@ -62,6 +62,8 @@ func checkCluster(_ context.Context, p *patient) (found, error) {
 			"use one server, or one behind Sentinel")
 	case cluster && !p.keys.OneSlot():
 		return wrong("on a Redis Cluster the prefix %q needs a hash tag, such as {rollcall}:", p.keys.Prefix)
+	case cluster && p.single:
+		return fine("a Redis Cluster, and all keys of each partition are in one slot")
 	case cluster:
 		return fine("a Redis Cluster, and all keys of the fleet are in one slot")
 	}

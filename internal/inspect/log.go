@@ -15,7 +15,10 @@ import (
 
 // A Record is one of the eviction log: a batch that was evicted, or the beginning of a term.
 type Record struct {
-	ID     string    `json:"id"` // <epoch>-<n>
+	ID string `json:"id"` // <epoch>-<n>, in its partition
+	// Partition is the one whose log has it; nil: there is one.
+	Partition *int `json:"partition,omitempty"`
+
 	At     time.Time `json:"at,omitzero"`
 	Epoch  uint64    `json:"epoch"`
 	Leader string    `json:"leader"`
@@ -64,6 +67,15 @@ func record(m redis.XMessage, now time.Time) Record {
 	return r
 }
 
+// record is record, of this partition.
+func (r *Reader) record(m redis.XMessage, now time.Time) Record {
+	rec := record(m, now)
+	if r.single {
+		rec.Partition = &r.number
+	}
+	return rec
+}
+
 // itemFields are the names under which the project's sweeps list what went. A sweep of somebody
 // else may name its own, which is then not read.
 var itemFields = []string{"imeis", "keys", "intents", "mitras", "commands"}
@@ -71,26 +83,79 @@ var itemFields = []string{"imeis", "keys", "intents", "mitras", "commands"}
 // logPage is how many records one call reads: about a megabyte at most, with the default batch.
 const logPage = 100
 
-// newest reads the log from the newest record to the oldest.
-func (r *Reader) newest(ctx context.Context, now time.Time) iter.Seq2[Record, error] {
+// newest reads the log from this record ("+": the newest) to the oldest, so many a call.
+func (r *Reader) newest(ctx context.Context, from string, size int, now time.Time) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
-		for to := "+"; ; {
-			page, err := r.client.XRevRangeN(ctx, r.keys.Log(), to, "-", logPage).Result()
+		for to := from; ; {
+			page, err := r.client.XRevRangeN(ctx, r.keys.Log(), to, "-", int64(size)).Result()
 			if err != nil {
 				yield(Record{}, fmt.Errorf("inspect: read the eviction log: %w", err))
 				return
 			}
 			for _, m := range page {
-				if !yield(record(m, now), nil) {
+				if !yield(r.record(m, now), nil) {
 					return
 				}
 			}
-			if len(page) < logPage {
+			if len(page) < size {
 				return
 			}
 			to = "(" + page[len(page)-1].ID
 		}
 	}
+}
+
+// newest reads the logs of these partitions as one, from the newest record to the oldest. from is of
+// each partition the record to begin with; nil: the newest.
+func newest(ctx context.Context, parts []*Reader, from []string, now time.Time) iter.Seq2[Record, error] {
+	if len(parts) == 1 {
+		return parts[0].newest(ctx, "+", logPage, now)
+	}
+	return func(yield func(Record, error) bool) {
+		size := max(2, logPage/len(parts)) // so that all together are about one page
+		var logs []source
+		for k, part := range parts {
+			begin := "+"
+			if from != nil {
+				begin = from[k]
+			}
+			next, stop := iter.Pull2(part.newest(ctx, begin, size, now))
+			defer stop()
+			if rec, err, ok := next(); err != nil {
+				yield(rec, err)
+				return
+			} else if ok {
+				logs = append(logs, source{rec, next})
+			}
+		}
+		for len(logs) > 0 {
+			i := 0
+			for j := range logs {
+				if logs[j].head.At.After(logs[i].head.At) {
+					i = j
+				}
+			}
+			if !yield(logs[i].head, nil) {
+				return
+			}
+			rec, err, ok := logs[i].next()
+			switch {
+			case err != nil:
+				yield(rec, err)
+				return
+			case ok:
+				logs[i].head = rec
+			default:
+				logs = slices.Delete(logs, i, i+1)
+			}
+		}
+	}
+}
+
+// source is a log of several that are read as one.
+type source struct {
+	head Record // what comes next
+	next func() (Record, error, bool)
 }
 
 // A Filter says which records of the log are wanted. Empty fields are for all.
@@ -110,19 +175,30 @@ func (r *Reader) Log(ctx context.Context, f Filter) ([]Record, error) {
 	return records, err
 }
 
-// LogUpTo is Log, and returns the id of the newest record, from which LogAfter goes on.
-func (r *Reader) LogUpTo(ctx context.Context, f Filter) (records []Record, newest string, err error) {
+// LogUpTo is Log, and returns the end of the log, from which LogAfter goes on.
+func (r *Reader) LogUpTo(ctx context.Context, f Filter) (records []Record, end string, err error) {
+	parts, err := r.parts(ctx)
+	if err != nil {
+		return nil, "", err
+	}
 	now, err := r.now(ctx)
 	if err != nil {
 		return nil, "", err
 	}
-	records, newest = []Record{}, "0-0"
-	for rec, err := range r.newest(ctx, now) {
+	var from []string
+	if len(parts) > 1 {
+		if from, err = each(ctx, parts, newestID); err != nil {
+			return nil, "", err
+		}
+		end = strings.Join(from, endOf)
+	}
+	records = []Record{}
+	for rec, err := range newest(ctx, parts, from, now) {
 		if err != nil {
 			return nil, "", err
 		}
-		if newest == "0-0" {
-			newest = rec.ID
+		if end == "" {
+			end = rec.ID
 		}
 		if !f.Since.IsZero() && !rec.At.IsZero() && rec.At.Before(f.Since) {
 			break // older ones are older still
@@ -134,25 +210,62 @@ func (r *Reader) LogUpTo(ctx context.Context, f Filter) (records []Record, newes
 		}
 	}
 	slices.Reverse(records)
-	return records, newest, nil
+	return records, or(end, "0-0"), nil
 }
 
-// LogAfter returns the records behind the one with this id, the oldest first, and the id from which
-// to go on. The filter's Since and Limit do not count.
+// endOf stands between the ids of the newest records, by partition.
+const endOf = " "
+
+// newestID is the id of the newest record of one partition.
+func newestID(ctx context.Context, part *Reader) (string, error) {
+	page, err := part.client.XRevRangeN(ctx, part.keys.Log(), "+", "-", 1).Result()
+	if err != nil {
+		return "", fmt.Errorf("inspect: read the eviction log: %w", err)
+	}
+	if len(page) == 0 {
+		return "0-0", nil
+	}
+	return page[0].ID, nil
+}
+
+// LogAfter returns the records behind such an end, the oldest first, and the new end. The filter's
+// Since and Limit do not count.
 func (r *Reader) LogAfter(
-	ctx context.Context, id string, f Filter,
-) (records []Record, newest string, err error) {
+	ctx context.Context, end string, f Filter,
+) (records []Record, newEnd string, err error) {
+	parts, err := r.parts(ctx)
+	if err != nil {
+		return nil, end, err
+	}
 	now, err := r.now(ctx)
 	if err != nil {
-		return nil, id, err
+		return nil, end, err
 	}
+	ends := strings.Split(end, endOf)
+	if len(ends) != len(parts) {
+		return nil, end, fmt.Errorf("inspect: the fleet had %d partitions, and now has %d", len(ends), len(parts))
+	}
+	found, err := each(ctx, parts, func(ctx context.Context, part *Reader) (records []Record, err error) {
+		records, ends[part.number], err = part.logAfter(ctx, ends[part.number], f, now)
+		return records, err
+	})
+	if records = slices.Concat(found...); len(parts) > 1 {
+		slices.SortStableFunc(records, func(a, b Record) int { return a.At.Compare(b.At) })
+	}
+	return records, strings.Join(ends, endOf), err
+}
+
+// logAfter is LogAfter of one partition.
+func (r *Reader) logAfter(
+	ctx context.Context, id string, f Filter, now time.Time,
+) (records []Record, newest string, err error) {
 	for {
 		page, err := r.client.XRangeN(ctx, r.keys.Log(), "("+id, "+", logPage).Result()
 		if err != nil {
 			return nil, id, fmt.Errorf("inspect: read the eviction log: %w", err)
 		}
 		for _, m := range page {
-			if rec := record(m, now); f.wants(rec) {
+			if rec := r.record(m, now); f.wants(rec) {
 				records = append(records, rec)
 			}
 			id = m.ID

@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/rollcall-redis/rollcall/janitor"
@@ -21,7 +22,11 @@ type Problem struct {
 // Problems are what a status shows to be wrong, the worst first. Empty: nothing.
 func (s Status) Problems() []Problem {
 	wrong, warnings := []Problem{}, []Problem{}
+	if s.Partitions != nil {
+		wrong, warnings = s.ofPartitions()
+	}
 	switch l := s.Leader; {
+	case s.Partitions != nil:
 	case l == nil:
 		wrong = append(wrong, Problem{"nobody_leads", Wrong, "Nobody leads, so nothing dead is swept.",
 			"Start a replica, or look why none takes the lease.", "rollcallnobodyleads"})
@@ -39,6 +44,7 @@ func (s Status) Problems() []Problem {
 	case h != nil && h.Reason == "paused":
 		warnings = append(warnings,
 			Problem{"hold:paused", Warning, "Sweeping is " + h.Sentence + ".", "", h.Runbook})
+	case s.Partitions != nil:
 	case h != nil:
 		warnings = append(warnings, Problem{"hold:" + h.Reason, Warning,
 			"Sweeping is held (" + h.Reason + "): " + h.Sentence + ".", "", h.Runbook})
@@ -51,6 +57,7 @@ func (s Status) Problems() []Problem {
 			"Look whether replicas run, and reach Redis.", "rollcallnotsweeping"})
 	}
 	warnings = append(warnings, s.silent()...)
+	warnings = append(warnings, s.silentIn()...)
 	warnings = append(warnings, s.differing()...)
 	for _, p := range s.Passes {
 		if p.Outcome == janitor.Failed {
@@ -61,12 +68,54 @@ func (s Status) Problems() []Problem {
 	return append(wrong, warnings...)
 }
 
+// ofPartitions are the problems with leaders, holds and witnesses where there are several.
+func (s Status) ofPartitions() (wrong, warnings []Problem) {
+	p := s.Partitions
+	wrong, warnings = []Problem{}, []Problem{}
+	if len(p.Unled) > 0 {
+		wrong = append(wrong, Problem{"nobody_leads", Wrong,
+			"Nobody leads " + named(p.Unled) + ", so nothing dead is swept there.",
+			"Start a replica, or look why none takes the lease.", "rollcallnobodyleads"})
+	}
+	if len(p.forever) > 0 {
+		warnings = append(warnings, Problem{"lease_without_ttl", Warning,
+			"A lease never expires: somebody wrote the key by hand (" + named(p.forever) + ").",
+			"Wait: contenders cap it after one lease TTL.", "rollcallnobodyleads"})
+	}
+	for _, l := range p.Leaders {
+		if slices.ContainsFunc(s.Instances, func(in Instance) bool {
+			return in.ID == l.Instance && !in.Alive && len(in.SilentIn) == 0
+		}) {
+			warnings = append(warnings, Problem{"leader_silent:" + l.Instance, Warning,
+				l.Instance + " leads " + named(l.Partitions) + " and is silent: unless it renews its leases, " +
+					"others lead soon.", "Wait. Look whether it lives, if it should.", "rollcallnobodyleads"})
+		}
+	}
+	for _, h := range p.Holds {
+		if s.Hold != nil && s.Hold.Reason == "paused" {
+			break
+		}
+		heading, meaning := h.Reason, holdMeaning[h.Reason]
+		if meaning == "" {
+			heading, meaning = "unknown", "a newer version, or somebody, has given a reason that is not known here"
+		}
+		warnings = append(warnings, Problem{"hold:" + h.Reason, Warning, fmt.Sprintf(
+			"Sweeping is held (%s) in %s: %s.", h.Reason, named(h.Partitions), meaning), "", heading})
+	}
+	if len(p.Unheard) > 0 {
+		wrong = append(wrong, Problem{"unheard", Wrong,
+			"Nobody listens to Redis in " + named(p.Unheard) + ".",
+			"Look whether replicas run, and reach Redis.", "rollcallnotsweeping"})
+	}
+	return wrong, warnings
+}
+
 // silent is about instances without a heartbeat of which something is left.
 func (s Status) silent() []Problem {
 	var ids []string
 	devices := int64(0)
 	for _, in := range s.Instances {
-		if !in.Alive && in.Devices != 0 {
+		if !in.Alive && len(in.SilentIn) == 0 && in.Devices != 0 {
 			ids, devices = append(ids, in.ID), devices+max(0, in.Devices)
 		}
 	}
@@ -74,7 +123,11 @@ func (s Status) silent() []Problem {
 		return nil
 	}
 	do := "The leader sweeps them within seconds."
-	if s.Hold != nil || s.Leader == nil || !s.Heard {
+	unled := s.Leader == nil
+	if s.Partitions != nil {
+		unled = len(s.Partitions.Unled) > 0
+	}
+	if s.Hold != nil || unled || !s.Heard {
 		do = "They are swept when sweeping goes on, unless the instance beats before."
 	}
 	return []Problem{{"silent", Warning,
@@ -82,12 +135,28 @@ func (s Status) silent() []Problem {
 			map[bool]string{true: "its name", false: "their names"}[len(ids) == 1], devices), do, ""}}
 }
 
+// silentIn is about instances that have heartbeats in some partitions alone.
+func (s Status) silentIn() []Problem {
+	var ids []string
+	where := ""
+	for _, in := range s.Instances {
+		if len(in.SilentIn) > 0 {
+			ids, where = append(ids, in.ID), in.Differs
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	return []Problem{{"silent_in", Warning, list(ids, "has", "have") + " " + where + ", and beats in others.",
+		"What it has there is swept unless it beats: look at its log.", ""}}
+}
+
 // differing is about instances that differ from the fleet.
 func (s Status) differing() []Problem {
 	var ids []string
 	differs := ""
 	for _, in := range s.Instances {
-		if in.Differs != "" {
+		if in.Differs != "" && len(in.SilentIn) == 0 {
 			ids = append(ids, in.ID)
 			differs = in.Differs
 		}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -16,10 +17,14 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/keyless"
 )
 
-// A Reader reads one fleet. It holds no state: any number of goroutines may use it.
+// A Reader reads one fleet. Any number of goroutines may use it.
 type Reader struct {
 	client redis.UniversalClient
 	keys   guard.Layout
+
+	divided atomic.Pointer[[]*Reader] // one of each partition, as last found
+	number  int                       // of one partition: which
+	single  bool                      // it is of one partition alone
 }
 
 // New returns a Reader of the fleet whose keys the layout names. The client is the caller's.

@@ -5,12 +5,11 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/lease"
@@ -31,6 +30,10 @@ type Status struct {
 	Passes   []janitor.Report   `json:"passes,omitempty"`
 	UnderWay []janitor.Progress `json:"under_way,omitempty"`
 	Redis    Server             `json:"redis"`
+	// Partitions is about those of the registry; nil: there is one. Where there are several, Leader is
+	// that of the first, Hold and Witness are those of the worst, but Witness.Evicted is the sum, and
+	// Heard says that somebody listens in each. Redis is the server of the first.
+	Partitions *Partitions `json:"partitions,omitempty"`
 	// Unanswered are replicas that were asked and did not answer, with the error.
 	Unanswered []string `json:"unanswered,omitempty"`
 }
@@ -49,7 +52,7 @@ type Leader struct {
 // no leader.
 func (s Status) LeaderSilent() string {
 	l := s.Leader
-	if l == nil || l.ExpiresIn == "" || !slices.ContainsFunc(s.Instances, func(in Instance) bool {
+	if l == nil || s.Partitions != nil || l.ExpiresIn == "" || !slices.ContainsFunc(s.Instances, func(in Instance) bool {
 		return in.ID == l.Instance && !in.Alive
 	}) {
 		return ""
@@ -76,8 +79,11 @@ type Instance struct {
 	BadIndex bool `json:"bad_index,omitempty"`
 	// Old: an older writer, without boot token or not on the roster.
 	Old bool `json:"old,omitempty"`
-	// Differs says in which settings it differs from the fleet.
+	// Differs says in which settings it differs from the fleet, or in which partitions it has no
+	// heartbeat.
 	Differs string `json:"differs,omitempty"`
+	// SilentIn are the partitions in which it has no heartbeat, while it has one in others.
+	SilentIn []int `json:"silent_in,omitempty"`
 
 	life float64 // of the heartbeat that is left, 0 to 1
 }
@@ -88,7 +94,7 @@ func (i Instance) Life() float64 { return i.life }
 // Same tells whether nothing has changed but that time has passed.
 func (i Instance) Same(as Instance) bool {
 	i.ExpiresIn, i.life = as.ExpiresIn, as.life
-	return i == as
+	return reflect.DeepEqual(i, as)
 }
 
 // Last is when a sweep last evicted something.
@@ -113,49 +119,26 @@ type Server struct {
 	info map[string]string
 }
 
-// seldom is what need not be read each time that a status is.
-type seldom struct {
-	server  Server
-	counted map[string]int // entries by owner
-	whole   bool           // counted are all entries
-	sweeps  []Last
-	abouts  func(ctx context.Context, ids []string) (map[string]About, error)
-}
-
 // Status reads what is known of a fleet. It costs a round trip for each thousand instances, and a
-// few more.
+// few more; so much of each partition, if there are several. Heartbeats are then read of as many
+// partitions as fit into mostBeats, and at least of one.
 func (r *Reader) Status(ctx context.Context) (Status, error) {
+	parts, err := r.parts(ctx)
+	if err != nil {
+		return Status{}, err
+	}
 	now, err := r.now(ctx)
 	if err != nil {
 		return Status{}, err
 	}
-	k := seldom{abouts: r.abouts}
-	if k.server, err = r.server(ctx); err != nil {
+	s := newSurvey(r, parts)
+	if s.server, err = parts[0].server(ctx); err != nil {
 		return Status{}, err
 	}
-	if k.sweeps, err = r.lastEvictions(ctx, now); err != nil {
+	if s.sweeps, err = lastEvictions(ctx, parts, now); err != nil {
 		return Status{}, err
 	}
-	if k.counted, k.whole, err = r.sample(ctx); err != nil {
-		return Status{}, err
-	}
-	return r.status(ctx, now, k)
-}
-
-func (r *Reader) status(ctx context.Context, now time.Time, k seldom) (Status, error) {
-	s := Status{Now: now, Redis: k.server, Instances: []Instance{}, Sweeps: k.sweeps}
-	var err error
-	if s.Witness, err = r.witness(ctx); err != nil {
-		return s, err
-	}
-	s.Heard = s.Witness.heard(s.Now)
-	if s.Hold, err = r.hold(ctx, s.Witness, s.Now); err != nil {
-		return s, err
-	}
-	if s.Leader, err = r.leader(ctx, s.Now); err != nil {
-		return s, err
-	}
-	return s, r.instances(ctx, &s, k)
+	return s.read(ctx, now, r.abouts)
 }
 
 // leader is who holds the lease, or nil.
@@ -194,9 +177,9 @@ func (r *Reader) leader(ctx context.Context, now time.Time) (*Leader, error) {
 const lastPages = 3 * logPage
 
 // lastEvictions is the newest record of each sweep that evicted something, by the sweeps' names.
-func (r *Reader) lastEvictions(ctx context.Context, now time.Time) ([]Last, error) {
+func lastEvictions(ctx context.Context, parts []*Reader, now time.Time) ([]Last, error) {
 	found, n := map[string]Last{}, 0
-	for rec, err := range r.newest(ctx, now) {
+	for rec, err := range newest(ctx, parts, nil, now) {
 		if err != nil {
 			return nil, err
 		}
@@ -217,77 +200,6 @@ func (r *Reader) lastEvictions(ctx context.Context, now time.Time) ([]Last, erro
 // countUpTo is how many entries Status counts by itself where an owner has no index, and looks at
 // for owners that no roster names.
 const countUpTo = 10 * pageSize
-
-// instances adds the instances of the roster and those that entries name.
-func (r *Reader) instances(ctx context.Context, s *Status, k seldom) error {
-	entries, err := r.client.HLen(ctx, r.keys.Registry()).Result()
-	if err != nil {
-		return fmt.Errorf("inspect: size of the registry: %w", err)
-	}
-	s.Entries = entries
-	roster, err := r.roster(ctx)
-	if err != nil {
-		return err
-	}
-	known := map[string]bool{} // by the roster?
-	for id := range k.counted {
-		known[id] = false
-	}
-	for _, id := range roster {
-		known[id] = true
-	}
-	ids := slices.Sorted(maps.Keys(known))
-	beats, err := r.heartbeats(ctx, ids)
-	if err != nil {
-		return err
-	}
-	abouts, err := k.abouts(ctx, ids)
-	if err != nil {
-		return err
-	}
-	s.Witness.settle(s.Now, beats, abouts)
-	p := r.client.Pipeline()
-	sizes := make([]*redis.IntCmd, len(ids))
-	for i, id := range ids {
-		sizes[i] = p.SCard(ctx, r.keys.Devices(id))
-	}
-	if len(ids) > 0 {
-		if err := exec(ctx, p, "the indexes"); err != nil {
-			return err
-		}
-	}
-	for i, id := range ids {
-		h := beats[id]
-		in := Instance{ID: id, Devices: sizes[i].Val(), Alive: h.Alive, LastBeat: h.Beat, Started: h.Boot}
-		in.BadIndex = wrongType(sizes[i].Err())
-		if in.Devices == 0 && !k.whole {
-			in.Devices = -1
-		} else if in.Devices == 0 {
-			in.Devices = int64(k.counted[id])
-		}
-		in.Old = h.Alive && (h.Boot.IsZero() || !known[id])
-		if h.Alive {
-			in.ExpiresIn = span(h.ExpiresIn)
-		}
-		if ttl, _ := h.settings(s.Now, abouts[id]); ttl > 0 {
-			in.TTL, in.life = span(ttl), float64(h.ExpiresIn)/float64(ttl)
-			want := s.Witness.TTL.Round(100 * time.Millisecond)
-			// What was not written for want of memory was prolonged: its value is older than it.
-			if want > 0 && !near(ttl, want) && !s.Redis.full() {
-				in.Differs = "TTL " + Short(ttl) + ", fleet " + Short(want)
-			}
-		}
-		if about, ok := abouts[id]; ok && about.of(h) {
-			s.describe(&in, about.replica(id))
-			in.Program = about.Program
-			if s.Leader != nil && s.Leader.Instance == id {
-				s.UnderWay = about.UnderWay
-			}
-		}
-		s.Instances = append(s.Instances, in)
-	}
-	return nil
-}
 
 // settle takes the settings that most of those who live have for the fleet's: who ticked last may
 // be the one that differs.
@@ -331,8 +243,9 @@ func most(all []time.Duration) time.Duration {
 // near tells whether two durations are the same, as exactly as a heartbeat tells its TTL.
 func near(got, want time.Duration) bool { return (got - want).Abs() <= want/20 }
 
-// sample counts entries by owner, of the whole registry if it is small, else of its first pages.
-func (r *Reader) sample(ctx context.Context) (counted map[string]int, whole bool, err error) {
+// sample counts entries by owner, of the whole registry if it is small, else of its first pages:
+// about upTo entries.
+func (r *Reader) sample(ctx context.Context, upTo int) (counted map[string]int, whole bool, err error) {
 	counted = map[string]int{}
 	seen := map[string]bool{} // a scan may meet an entry twice
 	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
@@ -347,7 +260,7 @@ func (r *Reader) sample(ctx context.Context) (counted map[string]int, whole bool
 				counted[pair[1]]++
 			}
 		}
-		if len(seen) >= countUpTo && cursor != 0 {
+		if len(seen) >= upTo && cursor != 0 {
 			return counted, false, nil
 		}
 	}
@@ -406,7 +319,13 @@ func (s *Status) Add(p Replica) {
 // describe adds what a replica says of itself to what is known of it.
 func (s *Status) describe(in *Instance, p Replica) {
 	if s.Leader != nil && s.Leader.Instance == p.Instance {
-		s.Leader.Address, s.Passes = p.Address, p.Passes
+		s.Leader.Address = p.Address
+		if s.Partitions == nil {
+			s.Passes = p.Passes
+		}
+	}
+	if s.Partitions != nil {
+		s.led(p)
 	}
 	in.Version, in.Address = p.Version, p.Address
 	if p.Interval > 0 {
@@ -415,21 +334,4 @@ func (s *Status) describe(in *Instance, p Replica) {
 	if want := s.Witness.Interval; want > 0 && p.Interval > 0 && p.Interval != want && in.Differs == "" {
 		in.Differs = "interval " + Short(p.Interval) + ", fleet " + Short(want)
 	}
-}
-
-// Owner tells whether an instance lives, and whether anything but its heartbeat is known of it. Of
-// a registry that is too large to be counted it is taken to be known.
-func (r *Reader) Owner(ctx context.Context, id string) (known, alive bool, err error) {
-	p := r.client.Pipeline()
-	beat := p.Exists(ctx, r.keys.Heartbeat(id))
-	onRoster := p.SMIsMember(ctx, r.keys.Roster(), id)
-	index := p.Exists(ctx, r.keys.Devices(id))
-	if err := exec(ctx, p, "the owner's keys"); err != nil {
-		return false, false, err
-	}
-	if alive = beat.Val() > 0; alive || is(onRoster) || index.Val() > 0 {
-		return true, alive, nil
-	}
-	counted, whole, err := r.sample(ctx)
-	return !whole || counted[id] > 0, false, err
 }

@@ -22,6 +22,12 @@ const mostEvents = 1000
 func sentence(e timeline.Event) string {
 	switch e.Kind {
 	case timeline.Term:
+		switch {
+		case e.Count == 1:
+			return e.Instance + " leads one more partition"
+		case e.Count > 1:
+			return fmt.Sprintf("%s leads %d more partitions", e.Instance, e.Count)
+		}
 		return fmt.Sprintf("%s leads, term %d", e.Instance, e.Epoch)
 	case timeline.Eviction:
 		if e.Instance == "" {
@@ -84,7 +90,7 @@ func (r *Reader) heads(ctx context.Context, order, from, to string, now time.Tim
 				m.Values[fmt.Sprint(pair[0])] = pair[1]
 			}
 		}
-		records = append(records, record(m, now))
+		records = append(records, r.record(m, now))
 	}
 	return records, nil
 }

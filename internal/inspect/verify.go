@@ -46,7 +46,47 @@ func (v *verification) of(owner string) *OwnerCount {
 // Verify scans the whole registry and all indexes: about a microsecond of Redis' time an entry, in
 // pages of a thousand. A fleet goes on meanwhile, so that what has just changed may be counted as
 // not fitting, and what a scan meets twice is counted twice: run it again before you act on a few.
+// An owner counts as alive if it has a heartbeat in each partition that has something of it.
 func (r *Reader) Verify(ctx context.Context) (Verification, error) {
+	parts, err := r.parts(ctx)
+	if err != nil {
+		return Verification{}, err
+	}
+	found, err := each(ctx, parts, func(ctx context.Context, part *Reader) (Verification, error) {
+		return part.verify(ctx)
+	})
+	if err != nil || len(found) == 1 {
+		return found[0], err
+	}
+	all, owners := Verification{Owners: []OwnerCount{}}, map[string]int{}
+	for _, v := range found {
+		all.Entries, all.Dead = all.Entries+v.Entries, all.Dead+v.Dead
+		all.NotIndexed, all.NotEntries = all.NotIndexed+v.NotIndexed, all.NotEntries+v.NotEntries
+		for _, o := range v.Owners {
+			i, met := owners[o.Owner]
+			if !met {
+				owners[o.Owner] = len(all.Owners)
+				all.Owners = append(all.Owners, o)
+				continue
+			}
+			of := &all.Owners[i]
+			of.Alive, of.Entries = of.Alive && o.Alive, of.Entries+o.Entries
+			of.NotIndexed, of.NotEntries = of.NotIndexed+o.NotIndexed, of.NotEntries+o.NotEntries
+		}
+	}
+	all.sort()
+	return all, nil
+}
+
+// sort has the owners with the most entries first.
+func (v *Verification) sort() {
+	slices.SortFunc(v.Owners, func(a, b OwnerCount) int {
+		return cmp.Or(cmp.Compare(b.Entries, a.Entries), cmp.Compare(a.Owner, b.Owner))
+	})
+}
+
+// verify is Verify of one partition.
+func (r *Reader) verify(ctx context.Context) (Verification, error) {
 	v := newVerification()
 	err := pages(func(cursor uint64) (uint64, error) {
 		page, next, err := r.client.HScan(ctx, r.keys.Registry(), cursor, "", pageSize).Result()
@@ -86,9 +126,7 @@ func (r *Reader) Verify(ctx context.Context) (Verification, error) {
 		}
 		all.Owners = append(all.Owners, *o)
 	}
-	slices.SortFunc(all.Owners, func(a, b OwnerCount) int {
-		return cmp.Or(cmp.Compare(b.Entries, a.Entries), cmp.Compare(a.Owner, b.Owner))
-	})
+	all.sort()
 	return all, nil
 }
 

@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -20,17 +21,18 @@ const (
 // only what is new. It is for one goroutine at a time.
 type Watch struct {
 	*Reader
-	reading  int // the number of the last one
-	seldom   seldom
-	seldomAt time.Time
+	reading  int     // the number of the last one
+	survey   *survey // nil: nothing is read yet
+	serverAt time.Time
 	known    map[string]About
 	asked    map[string]int // how often somebody was asked lately
 	askedAt  time.Time
 
-	log, stream string // ids of the newest read
-	last        map[string]Last
-	events      []event         // the oldest first
-	paused      *timeline.Event // the pause that the events speak of last
+	logs   []string // ids of the newest read, by partition; "": none is
+	stream string
+	last   map[string]Last
+	events []event         // the oldest first
+	paused *timeline.Event // the pause that the events speak of last
 }
 
 // event is one of the timeline, and the reading that last changed it.
@@ -48,46 +50,55 @@ func (r *Reader) Watch() *Watch {
 
 // forget begins the timeline anew.
 func (w *Watch) forget() {
-	w.log, w.stream, w.last, w.events = "", "0-0", map[string]Last{}, nil
+	w.logs, w.stream, w.last, w.events = nil, "0-0", map[string]Last{}, nil
 	w.paused = nil
 }
 
 // Status is Reader.Status; what it says of the server and of owners that are on no roster may be
-// ten seconds old. It reads the timeline too.
+// ten seconds old. It reads the timeline too. Of several partitions all are read after a few times,
+// if not at once.
 func (w *Watch) Status(ctx context.Context) (Status, error) {
+	parts, err := w.parts(ctx)
+	if err != nil {
+		return Status{}, err
+	}
 	now, err := w.now(ctx)
 	if err != nil {
 		return Status{}, err
 	}
-	if now.Sub(w.seldomAt).Abs() >= serverEvery {
-		k := seldom{abouts: w.aboutsSeldom}
-		if k.server, err = w.server(ctx); err != nil {
+	if w.survey == nil || len(w.survey.parts) != len(parts) {
+		w.survey, w.serverAt = newSurvey(w.Reader, parts), time.Time{}
+		w.forget()
+	}
+	if now.Sub(w.serverAt).Abs() >= serverEvery {
+		if w.survey.server, err = parts[0].server(ctx); err != nil {
 			return Status{}, err
 		}
-		if k.counted, k.whole, err = w.sample(ctx); err != nil {
-			return Status{}, err
-		}
-		w.seldom, w.seldomAt = k, now
+		w.serverAt = now
 	}
 	w.reading++
 	if err := w.readLogs(ctx, now); err != nil {
 		return Status{}, err
 	}
-	k := w.seldom
-	k.sweeps = []Last{}
+	w.survey.sweeps = []Last{}
 	for _, sweep := range slices.Sorted(maps.Keys(w.last)) {
-		k.sweeps = append(k.sweeps, w.last[sweep])
+		w.survey.sweeps = append(w.survey.sweeps, w.last[sweep])
 	}
 	if now.Sub(w.askedAt).Abs() >= aboutEvery {
 		w.known, w.asked, w.askedAt = map[string]About{}, map[string]int{}, now
 	}
-	s, err := w.status(ctx, now, k)
-	if err != nil || s.Leader == nil {
+	s, err := w.survey.read(ctx, now, w.aboutsSeldom)
+	if err != nil {
 		return s, err
 	}
-	delete(w.asked, s.Leader.Instance) // it is asked each time
-	if s.Leader.Epoch > 0 && epochOf(w.log) > s.Leader.Epoch {
-		w.forget() // the log was lost with the epochs, and begins anew with lower ones
+	for k, l := range w.survey.looks {
+		if l.leader == nil {
+			continue
+		}
+		delete(w.asked, l.leader.Instance) // it is asked each time
+		if l.leader.Epoch > 0 && k < len(w.logs) && epochOf(w.logs[k]) > l.leader.Epoch {
+			w.forget() // the log was lost with the epochs, and begins anew with lower ones
+		}
 	}
 	return s, nil
 }
@@ -136,23 +147,36 @@ const logMost, logLeast = 20 * headsPage, 2 * headsPage
 
 // readLogs reads what is new in the eviction log and in the timeline's own stream.
 func (w *Watch) readLogs(ctx context.Context, now time.Time) error {
-	read := w.readNew
-	if w.log == "" {
-		read = w.readBack
+	parts := w.survey.parts
+	if w.logs == nil {
+		w.logs = make([]string, len(parts))
 	}
-	records, err := read(ctx, now)
+	found, err := each(ctx, parts, func(ctx context.Context, part *Reader) ([]Record, error) {
+		if after := w.logs[part.number]; after != "" {
+			return part.readNew(ctx, after, now)
+		}
+		return part.readBack(ctx, now, len(parts))
+	})
 	if err != nil {
 		return err
 	}
-	found, err := timeline.Read(ctx, w.client, w.keys.Timeline(), w.stream)
+	told, err := timeline.Read(ctx, w.client, w.keys.Timeline(), w.stream)
 	if err != nil && !Refused(err) && !wrongType(err) { // the rest is true without it; doctor names it
 		return err
 	}
+	for k, records := range found {
+		if len(records) > 0 {
+			w.logs[k] = records[len(records)-1].ID
+		}
+	}
+	records := slices.Concat(found...)
+	if len(parts) > 1 {
+		slices.SortStableFunc(records, func(a, b Record) int { return a.At.Compare(b.At) })
+	}
 	for _, rec := range records {
-		w.log = rec.ID
 		w.recorded(rec, now)
 	}
-	for _, e := range found {
+	for _, e := range told {
 		w.stream = e.ID
 		w.happened(e, now)
 	}
@@ -171,9 +195,9 @@ func (w *Watch) readLogs(ctx context.Context, now time.Time) error {
 }
 
 // readNew reads the records behind the newest read, the oldest first.
-func (w *Watch) readNew(ctx context.Context, now time.Time) (records []Record, err error) {
-	for after := w.log; len(records) < logMost; after = records[len(records)-1].ID {
-		page, err := w.heads(ctx, "XRANGE", "("+after, "+", now)
+func (r *Reader) readNew(ctx context.Context, after string, now time.Time) (records []Record, err error) {
+	for ; len(records) < logMost; after = records[len(records)-1].ID {
+		page, err := r.heads(ctx, "XRANGE", "("+after, "+", now)
 		if err != nil {
 			return nil, err
 		}
@@ -185,10 +209,10 @@ func (w *Watch) readNew(ctx context.Context, now time.Time) (records []Record, e
 	return records, nil
 }
 
-// readBack reads the records of the last hour, the oldest first.
-func (w *Watch) readBack(ctx context.Context, now time.Time) (records []Record, err error) {
-	for from := "+"; len(records) < logMost; from = "(" + records[len(records)-1].ID {
-		page, err := w.heads(ctx, "XREVRANGE", from, "-", now)
+// readBack reads the records of the last hour, the oldest first, as one of so many partitions.
+func (r *Reader) readBack(ctx context.Context, now time.Time, of int) (records []Record, err error) {
+	for from := "+"; len(records) < max(1, logMost/of); from = "(" + records[len(records)-1].ID {
+		page, err := r.heads(ctx, "XREVRANGE", from, "-", now)
 		if err != nil {
 			return nil, err
 		}
@@ -207,20 +231,28 @@ func (w *Watch) recorded(rec Record, now time.Time) {
 		w.last[rec.Sweep] = Last{rec.Sweep, rec.At, rec.Epoch, rec.Leader, rec.Owner, rec.Count}
 	}
 	e := timeline.Event{ID: rec.ID, At: rec.At, By: rec.Leader, Epoch: rec.Epoch}
+	if rec.Partition != nil { // another may have the same id
+		e.ID, e.Epoch = fmt.Sprintf("%d/%s", *rec.Partition, rec.ID), 0
+	}
 	switch {
 	case rec.Term != "":
 		e.Kind, e.Instance = timeline.Term, rec.Leader
+		if rec.Partition != nil {
+			e.Count = 1
+		}
 	case rec.Count > 0:
 		e.Kind, e.Instance, e.Sweep, e.Count = timeline.Eviction, rec.Owner, rec.Sweep, rec.Count
-		for i := range w.events { // the batches of one owner are one event
+	default:
+		return
+	}
+	if e.Count > 0 {
+		for i := range w.events { // batches of one owner are one event, and terms in many partitions
 			if o := &w.events[i]; o.Kind == e.Kind && o.Epoch == e.Epoch && o.Sweep == e.Sweep &&
 				o.Instance == e.Instance && e.At.Sub(o.At) < oneEviction {
 				o.Count, o.told = o.Count+e.Count, w.reading
 				return
 			}
 		}
-	default:
-		return
 	}
 	w.add(e, now)
 }
@@ -229,21 +261,25 @@ func (w *Watch) recorded(rec Record, now time.Time) {
 const oneEviction = 5 * time.Minute
 
 // happened takes an event of the timeline's own stream, unless it was told already: a new leader
-// cannot know what the one before has written.
+// cannot know what the one before has written, nor what those of other partitions write.
 func (w *Watch) happened(e timeline.Event, now time.Time) {
-	known := false
+	known, several := false, len(w.survey.parts) > 1
 	for _, o := range slices.Backward(w.events) {
 		same := e.Instance != "" && o.Instance == e.Instance && o.Kind != timeline.Eviction
 		if e.Instance == "" {
 			same = o.Reason == e.Reason && (o.Kind == timeline.Hold || o.Kind == timeline.HoldOver)
 		}
+		if same && several {
+			same = o.Kind != timeline.Term
+		}
 		if same {
 			known = o.Kind == e.Kind || e.Kind == timeline.Death && o.Kind == timeline.Left
+			several = several && e.At.Sub(o.At) < oneEviction
 			break
 		}
 	}
 	switch {
-	case e.Found && known:
+	case (e.Found || several) && known:
 		return
 	case e.Kind == timeline.Pause:
 		w.paused = &e

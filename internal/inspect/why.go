@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/orphan"
 )
 
@@ -20,12 +21,18 @@ type Found struct {
 	// Since is when this life of the owner began, LastBeat when it last beat; zero: not known.
 	Since    time.Time `json:"since,omitzero"`
 	LastBeat time.Time `json:"last_beat,omitzero"`
+	// Partition is the device's; nil: there is one.
+	Partition *int `json:"partition,omitempty"`
 	// Sentence says it in plain words.
 	Sentence string `json:"sentence"`
 }
 
 // Find tells who holds a device, and whether that owner lives.
 func (r *Reader) Find(ctx context.Context, imei string) (Found, error) {
+	r, err := r.part(ctx, imei)
+	if err != nil {
+		return Found{}, err
+	}
 	now, err := r.now(ctx)
 	if err != nil {
 		return Found{}, err
@@ -51,6 +58,9 @@ func (r *Reader) Find(ctx context.Context, imei string) (Found, error) {
 // find reads an entry and its owner's heartbeat. An entry that is there may name nobody.
 func (r *Reader) find(ctx context.Context, imei string) (f Found, there bool, err error) {
 	f = Found{ID: imei}
+	if r.single {
+		f.Partition = &r.number
+	}
 	owner, err := r.client.HGet(ctx, r.keys.Registry(), imei).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return f, false, fmt.Errorf("inspect: read the entry: %w", err)
@@ -96,6 +106,8 @@ type Why struct {
 	Alive    bool    `json:"alive"` // that owner's heartbeat exists
 	Sentence string  `json:"sentence"`
 	Hold     *Hold   `json:"hold"`
+	// Partition is the device's; nil: there is one.
+	Partition *int `json:"partition,omitempty"`
 	// Records of the eviction log that name it, the newest first. Their items are left out.
 	Records []Record `json:"records"`
 	// Marks are of rules that have found it an orphan, and have not taken it yet.
@@ -105,9 +117,18 @@ type Why struct {
 }
 
 // Why tells why a device's entry, or a key that a rule sweeps, is there or is not. It reads the
-// whole eviction log, some 10 MB at most.
+// whole eviction log of its partition, some 10 MB at most.
 func (r *Reader) Why(ctx context.Context, id string) (Why, error) {
 	w := Why{ID: id, Records: []Record{}}
+	fleet := r
+	parts, err := r.parts(ctx)
+	if err != nil {
+		return w, err
+	}
+	r = parts[guard.PartitionOf(id, len(parts))]
+	if r.single {
+		w.Partition = &r.number
+	}
 	now, err := r.now(ctx)
 	if err != nil {
 		return w, err
@@ -125,7 +146,11 @@ func (r *Reader) Why(ctx context.Context, id string) (Why, error) {
 	}
 	w.Owner, w.Alive = found.Owner, found.Alive
 	oldest := time.Time{}
-	for rec, err := range r.newest(ctx, now) {
+	logs := []*Reader{r}
+	if !isDevice(id) && r != parts[0] { // what is no device is swept with the first
+		logs = append(logs, parts[0])
+	}
+	for rec, err := range newest(ctx, logs, nil, now) {
 		if err != nil {
 			return w, err
 		}
@@ -152,7 +177,7 @@ func (r *Reader) Why(ctx context.Context, id string) (Why, error) {
 		return w, nil
 	}
 	if !isDevice(id) {
-		if done, err := r.whyKey(ctx, &w, witness, now); err != nil || done {
+		if done, err := fleet.whyKey(ctx, &w, witness, now); err != nil || done {
 			return w, err
 		}
 	}

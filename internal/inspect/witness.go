@@ -74,6 +74,11 @@ func (r *Reader) hold(ctx context.Context, w Witness, now time.Time) (*Hold, err
 	if err != nil {
 		return nil, err
 	}
+	return holdOf(pause, left, w, now), nil
+}
+
+// holdOf is hold where the pause is known.
+func holdOf(pause *janitor.Pause, left time.Duration, w Witness, now time.Time) *Hold {
 	if pause != nil {
 		h := &Hold{Reason: "paused", Who: pause.Who, Why: pause.Why, Runbook: "paused"}
 		until := "until it is resumed"
@@ -83,10 +88,10 @@ func (r *Reader) hold(ctx context.Context, w Witness, now time.Time) (*Hold, err
 		}
 		h.Sentence = fmt.Sprintf("paused by %s (%s) %s; rollcall resume ends it",
 			or(pause.Who, "somebody"), or(pause.Why, "no reason given"), until)
-		return h, nil
+		return h
 	}
 	if w.Since.IsZero() || now.Sub(w.Since) >= w.need {
-		return nil, nil
+		return nil
 	}
 	h := &Hold{Reason: w.Reason, Since: w.LastHold, Until: w.Since.Add(w.need), Runbook: w.Reason}
 	meaning, known := holdMeaning[w.Reason]
@@ -95,7 +100,7 @@ func (r *Reader) hold(ctx context.Context, w Witness, now time.Time) (*Hold, err
 		meaning = "a newer version, or somebody, has given a reason that this one does not know"
 	}
 	h.Sentence = fmt.Sprintf("%s; nothing is deleted for %s more", meaning, Short(h.Until.Sub(now)))
-	return h, nil
+	return h
 }
 
 // holdMeaning says each reason of a hold in plain words, with what to do.

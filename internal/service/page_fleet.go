@@ -88,6 +88,35 @@ func living(s inspect.Status) string {
 	return text
 }
 
+// leaders says who leads which partitions.
+func leaders(p *inspect.Partitions) string {
+	var all []string
+	for _, l := range p.Leaders {
+		all = append(all, l.Instance+" "+inspect.Numbers(l.Partitions))
+	}
+	return cmp.Or(strings.Join(all, " · "), "nobody")
+}
+
+// unled says which partitions nobody leads.
+func unled(p *inspect.Partitions) string {
+	if len(p.Unled) == 0 {
+		return ""
+	}
+	return "nobody leads " + inspect.Numbers(p.Unled)
+}
+
+// held says why deletes are held, and of several partitions in which.
+func held(s inspect.Status) string {
+	if s.Partitions == nil || len(s.Partitions.Holds) == 0 || s.Hold.Reason == "paused" {
+		return s.Hold.Reason
+	}
+	var all []string
+	for _, h := range s.Partitions.Holds {
+		all = append(all, h.Reason+" in "+inspect.Numbers(h.Partitions))
+	}
+	return strings.Join(all, ", ")
+}
+
 func megabytes(n int64) string { return strconv.FormatFloat(float64(n)/(1<<20), 'f', 1, 64) + " MB" }
 
 // replicaLink names an instance, and its own page if that can be reached by its address.
@@ -115,10 +144,21 @@ func oddity(s *inspect.Status, in inspect.Instance) int {
 		return 0
 	case in.Differs != "":
 		return 1
-	case s.Leader != nil && s.Leader.Instance == in.ID:
+	case leads(s, in.ID) != "":
 		return 2
 	}
 	return 3
+}
+
+// leads says what an instance leads; "": nothing.
+func leads(s *inspect.Status, id string) string {
+	switch which := s.Partitions.Leads(id); {
+	case len(which) > 0:
+		return "leads " + inspect.Numbers(which)
+	case s.Partitions == nil && s.Leader != nil && s.Leader.Instance == id:
+		return "leads"
+	}
+	return ""
 }
 
 func sortedInstances(s *inspect.Status) []inspect.Instance {
@@ -157,9 +197,9 @@ func newInstanceRow(s *inspect.Status, in inspect.Instance, own string) instance
 			remarks = append(remarks, text)
 		}
 	}
-	add(s.Leader != nil && s.Leader.Instance == in.ID, "leads")
+	add(leads(s, in.ID) != "", leads(s, in.ID))
 	add(in.ID == own, "this replica")
-	add(!in.Alive, "silent")
+	add(!in.Alive && len(in.SilentIn) == 0, "silent")
 	add(in.Differs != "", in.Differs)
 	add(in.Old, "old writer")
 	row.Remarks = strings.Join(remarks, " · ")

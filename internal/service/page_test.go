@@ -1,6 +1,7 @@
 package service
 
 import (
+	"encoding/json"
 	"io/fs"
 	"net/http/httptest"
 	"regexp"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/docs"
 	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/inspect"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
 )
@@ -199,4 +201,41 @@ func TestThePageOfAThousandInstancesIsMadeQuickly(t *testing.T) {
 	_, body := b.do(t, "GET", "/", "", "")
 	t.Logf("a page of 1,000 instances: %v, %d kB", time.Since(begun).Round(time.Millisecond), len(body)>>10)
 	require.Equal(t, 1001, strings.Count(body, "<meter"), "one is the template of a row")
+}
+
+func TestThePageShowsSeveralPartitionsAsOneFleet(t *testing.T) {
+	t.Parallel()
+	const imei = "356307040000018"
+	f := &served{client: redistest.Shared(t).Client(), keys: guard.Layout{Prefix: "{" + redistest.Prefix(t) + "}:"}}
+	b := setup(t, func(c *HTTPConfig) { c.Client, c.Layout = f.client, f.keys })
+	ctx := t.Context()
+	require.NoError(t, f.client.Set(ctx, f.keys.Partitions(), "4", 0).Err())
+	for k := range 4 {
+		part := f.keys.Partition(k, 4)
+		(&served{client: f.client, keys: part}).lives(t, "ingest-1")
+		if k != 2 {
+			require.NoError(t, f.client.Set(ctx, part.Lease(), "ingest-1/x", time.Hour).Err())
+		}
+	}
+	part := f.keys.Partition(guard.PartitionOf(imei, 4), 4)
+	require.NoError(t, f.client.HSet(ctx, part.Registry(), imei, "ingest-1").Err())
+	code, body := b.do(t, "GET", "/", "", "")
+	require.Equal(t, 200, code)
+	shown := text(body)
+	for _, want := range []string{
+		"Nobody leads partition 2, so nothing dead is swept there.", "ingest-1 0-1, 3", "nobody leads 2",
+		"4, led here: 3", "1 live", "1 entries", "leads 0-1, 3 · this replica",
+	} {
+		require.Contains(t, shown, want)
+	}
+	code, body = b.do(t, "GET", "/api/v1/devices/"+imei, "", "")
+	require.Equal(t, 200, code)
+	require.Contains(t, body, "ingest-1 holds "+imei)
+	code, body = b.do(t, "GET", "/api/v1/fleet", "", "")
+	require.Equal(t, 200, code)
+	var answer fleetStatus
+	require.NoError(t, json.Unmarshal([]byte(body), &answer))
+	require.Equal(t, []inspect.Leads{{Instance: "ingest-1", Partitions: []int{0, 1, 3}}},
+		answer.Partitions.Leaders)
+	require.Equal(t, []int{2}, answer.Partitions.Unled)
 }

@@ -44,7 +44,7 @@ type Event struct {
 	By       string    `json:"by,omitempty"`       // the replica that did it or saw it
 	Epoch    uint64    `json:"epoch,omitempty"`    // of the term in which it happened; 0: not known
 	Sweep    string    `json:"sweep,omitempty"`    // of an eviction
-	Count    int       `json:"count,omitempty"`    // of what was evicted
+	Count    int       `json:"count,omitempty"`    // of what was evicted; of a term, of partitions
 	Reason   string    `json:"reason,omitempty"`   // of a hold
 	Who      string    `json:"who,omitempty"`      // of a pause or its end
 	Why      string    `json:"why,omitempty"`      // of a pause

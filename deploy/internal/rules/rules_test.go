@@ -15,9 +15,9 @@ func TestAFasterFileIsTheSameButForItsTimes(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, faster.Groups, len(all.Groups))
 	held := func(f File) Alert { return f.Groups[0].Rules[2] }
-	require.Equal(t, "sum by (job, reason) (increase(janitor_held_total[10m])) > 0", held(all).Expr)
+	require.Equal(t, "sum by (job, partition, reason) (increase(janitor_held_total[10m])) > 0", held(all).Expr)
 	require.Equal(t, "15m", held(all).For)
-	require.Equal(t, "sum by (job, reason) (increase(janitor_held_total[30s])) > 0", held(faster).Expr)
+	require.Equal(t, "sum by (job, partition, reason) (increase(janitor_held_total[30s])) > 0", held(faster).Expr)
 	require.Equal(t, "45s", held(faster).For)
 	require.Equal(t, held(all).Labels, held(faster).Labels)
 

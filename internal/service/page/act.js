@@ -1,7 +1,7 @@
 // What changes something: sweep, pause, resume, resign. Each is a POST with the token as a header.
 // The token is kept for this tab alone, and goes when it is closed.
 
-import { link, make, set } from "./words.js";
+import { leads, link, make, set } from "./words.js";
 import { reportRow } from "./show.js";
 
 const $ = (id) => document.getElementById(id);
@@ -87,14 +87,14 @@ export function act(clock) {
 	return {
 		follow(state) {
 			fleet = state;
-			const leads = state.leader?.instance === document.body.dataset.instance;
+			const led = leads(state, document.body.dataset.instance);
 			const note = $("acting");
-			const text = leads ? "This replica leads." : state.leader ?
+			const text = led ? `This replica ${led}${state.partitions ? " of the partitions, and sweeps these" : ""}.` : state.leader ?
 				"Pause and resume work here. Only the leader sweeps and resigns: " : "Nobody leads: only pause and resume work.";
 			if (note.dataset.of !== text + state.leader?.instance) {
 				note.dataset.of = text + state.leader?.instance;
 				note.replaceChildren(text);
-				if (!leads && state.leader) note.append(link(state.leader.instance, state.leader.address));
+				if (!led && state.leader) note.append(link(state.leader.instance, state.leader.address));
 			}
 			const names = (state.passes ?? []).map((p) => p.sweep).sort();
 			const select = $("sweep-form").elements.sweep;

@@ -1,6 +1,6 @@
 // The table of instances: those to look at first, the rest by name. Of many it shows a page.
 
-import { ago, count, link, set, short, whole } from "./words.js";
+import { ago, count, leads, link, set, short, whole } from "./words.js";
 import { life } from "./show.js";
 
 const $ = (id) => document.getElementById(id);
@@ -26,7 +26,7 @@ export class Rows {
 	// show shows which instances there are now.
 	show(fleet, now) {
 		this.#fleet = fleet;
-		const odd = (i) => !i.alive ? 0 : i.differs ? 1 : fleet.leader?.instance === i.id ? 2 : 3;
+		const odd = (i) => !i.alive ? 0 : i.differs ? 1 : leads(fleet, i.id) ? 2 : 3;
 		const text = $("filter").value.trim().toLowerCase();
 		const wanted = fleet.instances
 			.map((i) => ({ i, rank: odd(i) }))
@@ -67,9 +67,9 @@ export class Rows {
 		set(row.querySelector(".devices"), i.devices < 0 ? "?" : count(i.devices));
 		set(row.querySelector(".version"), i.version ?? "");
 		set(row.querySelector(".remarks"), [
-			rank === 2 || fleet.leader?.instance === i.id ? "leads" : "",
+			leads(fleet, i.id),
 			i.id === document.body.dataset.instance ? "this replica" : "",
-			i.alive ? "" : "silent", i.differs ?? "", i.old ? "old writer" : "",
+			i.alive || i.silent_in ? "" : "silent", i.differs ?? "", i.old ? "old writer" : "",
 		].filter(Boolean).join(" · "));
 		return row;
 	}

@@ -1,7 +1,7 @@
 // Shows the fleet: what is wrong, facts, sweeps. It changes what is there, in place, and says the
 // same as internal/service/page_fleet.go.
 
-import { ago, clock, count, link, make, megabytes, milliseconds, set, short, whole } from "./words.js";
+import { ago, clock, count, link, make, megabytes, milliseconds, numbers, set, short, whole } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
 
@@ -11,8 +11,9 @@ export function showState(fleet, now) {
 	const { leader, witness, redis, hold } = fleet;
 	const live = fleet.instances.filter((i) => i.alive).length;
 	const silent = fleet.instances.length - live;
-	replaceLink($("leader"), leader ? leader.instance : "nobody", leader?.address);
-	set($("sweeping"), hold ? `held: ${hold.reason}` : fleet.heard ? "allowed" : "not now");
+	if (fleet.partitions) showPartitions(fleet.partitions);
+	else replaceLink($("leader"), leader ? leader.instance : "nobody", leader?.address);
+	set($("sweeping"), hold ? `held: ${held(fleet)}` : fleet.heard ? "allowed" : "not now");
 	set($("living"), `${count(live)} live` + (silent ? `, ${count(silent)} silent` : ""));
 	set($("entries"), `${count(fleet.entries)} entries`);
 	set($("evicted"), `${count(witness.evicted_total)} evicted, ever`);
@@ -24,13 +25,27 @@ export function showState(fleet, now) {
 	passTime(fleet, now);
 }
 
+// showPartitions shows who leads which. How many there are never changes while replicas run.
+function showPartitions(p) {
+	const here = p.leaders.find((l) => l.instance === document.body.dataset.instance);
+	set($("leader"), p.leaders.map((l) => `${l.instance} ${numbers(l.partitions)}`).join(" · ") || "nobody");
+	set($("partitions"), `${p.count}, led here: ${here?.partitions.length ?? 0}`);
+	set($("largest"), `the largest is ${p.largest}, ${count(p.most_entries)} entries`);
+}
+
+// held says why deletes are held, and of several partitions in which.
+function held({ hold, partitions }) {
+	if (!partitions?.holds || hold.reason === "paused") return hold.reason;
+	return partitions.holds.map((h) => `${h.reason} in ${numbers(h.partitions)}`).join(", ");
+}
+
 // passTime shows what changes as time passes.
 export function passTime(fleet, now) {
-	const { hold, leader, witness } = fleet;
-	set($("term"), !leader ? "" : !leader.epoch ? "its term begins" :
+	const { hold, leader, partitions, witness } = fleet;
+	set($("term"), partitions ? partitions.unled ? `nobody leads ${numbers(partitions.unled)}` : "" : !leader ? "" : !leader.epoch ? "its term begins" :
 		(leader.since ? `since ${ago(now, leader.since)} · ` : "") + `term ${leader.epoch}`);
 	const heard = Date.parse(witness.since);
-	set($("witness"), heard > 0 && !hold ? `Redis heard without a hold for ${short(whole(now - heard))}` : "");
+	set($("witness"), heard > 0 && !hold ? (partitions ? `partition ${partitions.worst}, the worst: ` : "") + `Redis heard without a hold for ${short(whole(now - heard))}` : "");
 	for (const cell of $("reports").querySelectorAll("[data-at]")) set(cell, ago(now, cell.dataset.at));
 	set($("last-evictions"), (fleet.sweeps ?? []).map((s) =>
 		`${s.sweep} last evicted ${count(s.count)}${s.owner ? ` of ${s.owner}` : ""}, ${ago(now, s.at)}.`).join(" "));

@@ -66,3 +66,20 @@ export function link(instance, address) {
 	const reachable = /^(\[[0-9a-f:.]+\]|[\w.-]+):\d+$/i.test(address ?? "") && !/^(\[::\]|0\.0\.0\.0):/.test(address);
 	return reachable ? make("a", { href: `http://${address}/`, textContent: instance }) : document.createTextNode(instance);
 }
+
+// numbers writes partitions as people read them: 0-3, 7.
+export function numbers(partitions) {
+	const texts = [];
+	for (let i = 0, j; i < partitions.length; i = j + 1) {
+		for (j = i; partitions[j + 1] === partitions[j] + 1;) j++;
+		texts.push(j > i ? `${partitions[i]}-${partitions[j]}` : `${partitions[i]}`);
+	}
+	return texts.join(", ");
+}
+
+// leads says what an instance leads; "": nothing.
+export function leads(fleet, id) {
+	if (!fleet.partitions) return fleet.leader?.instance === id ? "leads" : "";
+	const led = fleet.partitions.leaders.find((l) => l.instance === id);
+	return led ? `leads ${numbers(led.partitions)}` : "";
+}

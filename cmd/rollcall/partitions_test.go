@@ -1,0 +1,211 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/inspect"
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/lease"
+	"github.com/rollcall-redis/rollcall/partition"
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+const (
+	partitions = 4
+	device     = "356307042441013"
+)
+
+// divided4 is a fleet of replicas in this process, with four partitions on a Redis Cluster.
+type divided4 struct {
+	*world
+	cluster *redis.ClusterClient
+	layout  guard.Layout
+	stop    map[string]func()
+}
+
+func newDivided(t *testing.T, ids ...string) *divided4 {
+	t.Helper()
+	c := redistest.StartCluster(t, 3, 0)
+	d := &divided4{
+		world:   &world{t: t, environ: []string{"REDIS_URL=" + c.URL()}},
+		cluster: c.Client(), layout: guard.Layout{Prefix: "{rollcall}:"}, stop: map[string]func(){},
+	}
+	for _, id := range ids {
+		d.start(c, id)
+	}
+	return d
+}
+
+// start starts a replica with one device of its own.
+func (d *divided4) start(c *redistest.Cluster, id string) {
+	d.t.Helper()
+	data := redis.NewClusterClient(lease.ClusterOptions(c.Options()))
+	control := redis.NewClusterClient(lease.ClusterOptions(c.Options()))
+	log := slog.New(slog.DiscardHandler)
+	reg, err := partition.NewRegistry(registry.Config{
+		Client: data, Control: control, Instance: id, Unique: true, Layout: d.layout,
+		HeartbeatInterval: time.Second, HeartbeatTTL: 6 * time.Second, Drain: 50 * time.Millisecond, Logger: log,
+	}, partitions)
+	require.NoError(d.t, err)
+	jan, err := partition.NewJanitor(janitor.Config{
+		Client: data, Control: control, Interval: time.Second, LeaseTTL: 3 * time.Second, Logger: log,
+	}, reg)
+	require.NoError(d.t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	var work sync.WaitGroup
+	work.Go(func() { _ = reg.Run(ctx) })
+	work.Go(func() { _ = jan.Run(ctx) })
+	d.stop[id] = sync.OnceFunc(func() {
+		cancel()
+		work.Wait()
+		_, _ = data.Close(), control.Close()
+	})
+	d.t.Cleanup(d.stop[id])
+	for i := range 8 {
+		within, end := context.WithTimeout(d.t.Context(), patience)
+		require.NoError(d.t, reg.Register(d.device(id, i)).Wait(within))
+		end()
+	}
+}
+
+// device is the i-th device of a replica.
+func (*divided4) device(id string, i int) string {
+	return fmt.Sprintf("35%012d%d", id[0], i)
+}
+
+// part names the keys of a device's partition.
+func (d *divided4) part(imei string) guard.Layout {
+	return d.layout.Partition(guard.PartitionOf(imei, partitions), partitions)
+}
+
+// ask runs the tool as an operator does, without a prefix, and wants an answer.
+func (d *divided4) ask(code int, args ...string) string {
+	d.t.Helper()
+	got, stdout, stderr := d.runPlainly(args...)
+	require.Equal(d.t, code, got, "%s%s", stdout, stderr)
+	return stdout
+}
+
+func (d *divided4) status() (s inspect.Status) {
+	d.t.Helper()
+	require.NoError(d.t, json.Unmarshal([]byte(d.ask(0, "status", "--json")), &s))
+	return s
+}
+
+func TestAFleetOfSeveralPartitionsIsShownAsOne(t *testing.T) {
+	t.Parallel()
+	d := newDivided(t, "one", "two")
+	require.Contains(t, d.ask(0, "wait", "--leader"), "each of 4 partitions has a leader")
+	require.Contains(t, d.ask(0, "wait", "--converged"), "in each of 4 partitions")
+
+	s := d.status()
+	require.EqualValues(t, 16, s.Entries)
+	require.Equal(t, partitions, s.Partitions.Count)
+	require.Empty(t, s.Partitions.Unled)
+	require.Empty(t, s.Partitions.Unheard)
+	led := 0
+	for _, l := range s.Partitions.Leaders {
+		led += len(l.Partitions)
+	}
+	require.Equal(t, partitions, led)
+	require.Len(t, s.Instances, 2)
+	for _, in := range s.Instances {
+		require.True(t, in.Alive)
+		require.EqualValues(t, 8, in.Devices, in.ID)
+		require.Empty(t, in.Differs)
+	}
+	text := d.ask(0, "status")
+	require.Contains(t, text, "partitions  4, the largest is ")
+	require.Contains(t, text, "leads ")
+
+	imei := d.device("two", 3)
+	require.Contains(t, d.ask(0, "find", imei), "two holds "+imei)
+	require.Contains(t, d.ask(0, "why", imei), "kept: its owner two beat")
+	require.Contains(t, d.ask(0, "verify"), "16 entries: of dead owners 0, not in their owner's index 0;")
+	require.Contains(t, d.ask(3, "restore", "--last"), "nothing to restore")
+	log := d.ask(0, "log")
+	require.GreaterOrEqual(t, strings.Count(log, "(leads)"), partitions)
+
+	checks := d.ask(0, "doctor")
+	require.Contains(t, checks, "partitions          4, as {rollcall}:partitions says")
+	require.Contains(t, checks, "partitions lie evenly: ")
+	require.Contains(t, checks, "the largest has ")
+
+	d.ask(0, "pause", "a test", "--who", "ann")
+	require.Equal(t, "paused", d.status().Hold.Reason)
+	require.Contains(t, d.ask(0, "status"), "paused by ann (a test)")
+	d.ask(0, "resume")
+	require.Nil(t, d.status().Hold)
+
+	var screenful strings.Builder
+	top := screen{w: &screenful, size: func() (int, int, error) { return 200, 50, nil }}
+	require.NoError(t, top.draw(s, nil, 200, 50))
+	require.Contains(t, screenful.String(), "partitions  4")
+}
+
+func TestWhatIsWrongInOnePartitionIsToldWithItsNumber(t *testing.T) {
+	t.Parallel()
+	d := newDivided(t, "one")
+	d.ask(0, "wait", "--leader")
+	ctx := t.Context()
+	// A device of a dead owner: found and told in its partition, by the record of its eviction too.
+	key := d.part(device)
+	require.NoError(t, d.cluster.HSet(ctx, key.Registry(), device, "gone").Err())
+	require.Contains(t, d.ask(0, "wait", "--gone", "gone"), "nothing is left of gone in 4 partitions")
+	why := d.ask(0, "why", device, "--json")
+	require.Contains(t, why, `"verdict": "evicted"`)
+	require.Contains(t, why, fmt.Sprintf(`"partition": %d`, guard.PartitionOf(device, partitions)))
+	require.Contains(t, d.ask(0, "log", "--owner", "gone", "--json"), device)
+
+	two := func(s inspect.Status) inspect.Instance {
+		i := slices.IndexFunc(s.Instances, func(in inspect.Instance) bool { return in.ID == "two" })
+		require.GreaterOrEqual(t, i, 0)
+		return s.Instances[i]
+	}
+	d.stop["one"]()
+	s := d.status()
+	require.Equal(t, []int{0, 1, 2, 3}, s.Partitions.Unled)
+	require.Contains(t, d.ask(0, "doctor"), "partitions 0-3: nobody lives, so nobody leads")
+	// One that beats in all partitions but one.
+	for k := range partitions {
+		l := d.layout.Partition(k, partitions)
+		require.NoError(t, d.cluster.SAdd(ctx, l.Roster(), "two").Err())
+		if k != 2 {
+			require.NoError(t, d.cluster.Set(ctx, l.Heartbeat("two"), "1/x", time.Hour).Err())
+		}
+	}
+	s = d.status()
+	require.False(t, two(s).Alive)
+	require.Equal(t, []int{2}, two(s).SilentIn)
+	require.Contains(t, d.ask(0, "status"), "no heartbeat in partition 2")
+	require.Contains(t, d.ask(0, "doctor"), "silent in some partitions: two (no heartbeat in partition 2)")
+	var names []string
+	for _, p := range s.Problems() {
+		names = append(names, p.Name)
+	}
+	require.Subset(t, names, []string{"nobody_leads", "silent_in"})
+
+	// A Watch, which reads again and again, says the same.
+	w := inspect.New(d.cluster, d.layout).Watch()
+	again, err := w.Status(ctx)
+	require.NoError(t, err)
+	require.Equal(t, []int{2}, two(again).SilentIn)
+	require.NotEmpty(t, w.Timeline())
+	require.NoError(t, d.cluster.Set(ctx, d.layout.Partition(2, partitions).Heartbeat("two"), "1/x", time.Hour).Err())
+	again, err = w.Status(ctx)
+	require.NoError(t, err)
+	require.True(t, two(again).Alive)
+}

@@ -1,0 +1,364 @@
+package inspect
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// mostBeats bounds how many heartbeats one reading of several partitions reads.
+const mostBeats = 20_000
+
+// A survey puts a status together of what each partition says. It may be read again: then
+// partitions whose instances are not looked at this time are as they were.
+type survey struct {
+	*Reader
+	parts  []*Reader
+	server Server
+	sweeps []Last
+	looks  []look
+	number int // of the last reading, from 1
+	next   int // the partition whose instances are due
+}
+
+// look is what is known of one partition.
+type look struct {
+	now     time.Time
+	witness Witness
+	hold    *Hold
+	leader  *Leader
+	entries int64
+
+	// Of its instances, as of the reading of this number; 0: never.
+	read      int
+	sampledAt time.Time
+	counted   map[string]int // entries by owner
+	whole     bool           // counted are all entries
+	roster    []string
+	beats     map[string]Heartbeat
+	indexes   map[string]index
+}
+
+// index is how many devices an owner's index has.
+type index struct {
+	size int64
+	bad  bool // it is no set
+}
+
+func newSurvey(r *Reader, parts []*Reader) *survey {
+	return &survey{Reader: r, parts: parts, looks: make([]look, len(parts))}
+}
+
+// read reads the fleet. Of one partition now is its server's clock; of several each is asked.
+func (s *survey) read(
+	ctx context.Context, now time.Time, abouts func(ctx context.Context, ids []string) (map[string]About, error),
+) (Status, error) {
+	s.number++
+	pause, left, err := s.pause(ctx)
+	if err != nil {
+		return Status{}, err
+	}
+	of := func(part *Reader) *look { return &s.looks[part.number] }
+	if _, err := each(ctx, s.parts, func(ctx context.Context, part *Reader) (_ struct{}, err error) {
+		l := of(part)
+		l.now = now
+		if part.single {
+			if l.now, err = part.now(ctx); err != nil {
+				return
+			}
+		}
+		if l.witness, err = part.witness(ctx); err != nil {
+			return
+		}
+		l.hold = holdOf(pause, left, l.witness, l.now)
+		if l.leader, err = part.leader(ctx, l.now); err != nil {
+			return
+		}
+		l.entries, err = part.client.HLen(ctx, part.keys.Registry()).Result()
+		if err != nil {
+			err = fmt.Errorf("inspect: size of the registry: %w", err)
+		}
+		return
+	}); err != nil {
+		return Status{}, err
+	}
+	first := of(s.parts[s.next]) // how many there are is known of no partition yet
+	if first.read == 0 {
+		if first.roster, err = s.parts[s.next].roster(ctx); err != nil {
+			return Status{}, err
+		}
+	}
+	due := s.due()
+	if _, err := each(ctx, due, func(ctx context.Context, part *Reader) (_ struct{}, err error) {
+		l := of(part)
+		if l.read == 0 || l.now.Sub(l.sampledAt).Abs() >= serverEvery {
+			l.sampledAt = l.now
+			if l.counted, l.whole, err = part.sample(ctx, max(1, countUpTo/len(s.parts))); err != nil {
+				return
+			}
+		}
+		if l != first || l.read != 0 {
+			l.roster, err = part.roster(ctx)
+		}
+		return
+	}); err != nil {
+		return Status{}, err
+	}
+	ids := s.ids()
+	if _, err := each(ctx, due, func(ctx context.Context, part *Reader) (_ struct{}, err error) {
+		l := of(part)
+		l.read = s.number
+		if l.beats, err = part.heartbeats(ctx, ids); err == nil {
+			l.indexes, err = part.indexes(ctx, ids)
+		}
+		return
+	}); err != nil {
+		return Status{}, err
+	}
+	said, err := abouts(ctx, ids)
+	if err != nil {
+		return Status{}, err
+	}
+	return s.status(ids, said), nil
+}
+
+// due are the partitions whose instances are read this time.
+func (s *survey) due() []*Reader {
+	n := mostBeats / max(1, len(s.looks[s.next].roster))
+	n = max(1, min(n, len(s.parts)))
+	var due []*Reader
+	for range n {
+		due = append(due, s.parts[s.next])
+		s.next = (s.next + 1) % len(s.parts)
+	}
+	return due
+}
+
+// ids are all instances that a roster or an entry names.
+func (s *survey) ids() []string {
+	known := map[string]bool{}
+	for _, l := range s.looks {
+		for id := range l.counted {
+			known[id] = true
+		}
+		for _, id := range l.roster {
+			known[id] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(known))
+}
+
+// indexes reads how many devices these instances have.
+func (r *Reader) indexes(ctx context.Context, ids []string) (map[string]index, error) {
+	all := make(map[string]index, len(ids))
+	if len(ids) == 0 {
+		return all, nil
+	}
+	p := r.client.Pipeline()
+	sizes := make([]*redis.IntCmd, len(ids))
+	for i, id := range ids {
+		sizes[i] = p.SCard(ctx, r.keys.Devices(id))
+	}
+	if err := exec(ctx, p, "the indexes"); err != nil {
+		return nil, err
+	}
+	for i, id := range ids {
+		all[id] = index{sizes[i].Val(), wrongType(sizes[i].Err())}
+	}
+	return all, nil
+}
+
+// status puts together what was read.
+func (s *survey) status(ids []string, abouts map[string]About) Status {
+	worst := 0
+	for k := range s.looks {
+		if s.looks[k].worseThan(s.looks[worst]) {
+			worst = k
+		}
+	}
+	w := s.looks[worst]
+	st := Status{
+		Now: w.now, Leader: s.looks[0].leader, Hold: w.hold, Witness: w.witness, Heard: w.witness.heard(w.now),
+		Instances: []Instance{}, Sweeps: s.sweeps, Redis: s.server,
+	}
+	st.Witness.Evicted = 0
+	for _, l := range s.looks {
+		st.Witness.Evicted += l.witness.Evicted
+		st.Entries += l.entries
+	}
+	if len(s.looks) > 1 {
+		st.Partitions = s.partitions(worst)
+	}
+	all, living := make(map[string]beat, len(ids)), make(map[string]Heartbeat, len(ids))
+	for _, id := range ids {
+		if all[id] = s.beat(id); all[id].any {
+			living[id] = all[id].Heartbeat
+		}
+	}
+	st.Witness.settle(st.Now, living, abouts)
+	for _, id := range ids {
+		about, said := abouts[id]
+		in := s.instance(id, all[id], about, &st)
+		if said && about.of(all[id].Heartbeat) {
+			st.describe(&in, about.replica(id))
+			in.Program = about.Program
+			if st.leads(id) {
+				st.UnderWay = append(st.UnderWay, about.UnderWay...)
+			}
+		}
+		st.Instances = append(st.Instances, in)
+	}
+	return st
+}
+
+// worseThan tells whether less may be deleted in this partition.
+func (l look) worseThan(than look) bool {
+	heard, heardThan := l.witness.heard(l.now), than.witness.heard(than.now)
+	switch {
+	case heard != heardThan:
+		return !heard
+	case l.hold != nil && than.hold != nil:
+		return l.hold.Until.After(than.hold.Until)
+	case l.hold != nil || than.hold != nil:
+		return l.hold != nil
+	}
+	return l.witness.Since.After(than.witness.Since)
+}
+
+// partitions says who leads which, and in which something is not as it should be.
+func (s *survey) partitions(worst int) *Partitions {
+	p := &Partitions{Count: len(s.parts), Worst: worst, Leaders: []Leads{}}
+	leads := map[string][]int{}
+	holds := map[string]*PartitionHold{}
+	for k, l := range s.looks {
+		switch {
+		case l.leader == nil:
+			p.Unled = append(p.Unled, k)
+		case l.leader.ExpiresIn == "":
+			p.forever = append(p.forever, k)
+		}
+		if l.leader != nil {
+			leads[l.leader.Instance] = append(leads[l.leader.Instance], k)
+		}
+		if !l.witness.heard(l.now) {
+			p.Unheard = append(p.Unheard, k)
+		}
+		if h := l.hold; h != nil && h.Reason != "paused" {
+			if holds[h.Reason] == nil {
+				holds[h.Reason] = &PartitionHold{Reason: h.Reason}
+			}
+			of := holds[h.Reason]
+			of.Partitions = append(of.Partitions, k)
+			if h.Until.After(of.Until) {
+				of.Until = h.Until
+			}
+		}
+		if l.entries > p.Most {
+			p.Largest, p.Most = k, l.entries
+		}
+		if l.read > 0 {
+			p.Looked++
+		}
+	}
+	if p.Looked == p.Count {
+		p.Looked = 0
+	}
+	for _, id := range slices.Sorted(maps.Keys(leads)) {
+		p.Leaders = append(p.Leaders, Leads{Instance: id, Partitions: leads[id]})
+	}
+	for _, reason := range slices.Sorted(maps.Keys(holds)) {
+		p.Holds = append(p.Holds, *holds[reason])
+	}
+	return p
+}
+
+// beat is what the heartbeats of one instance in all partitions say together.
+type beat struct {
+	Heartbeat           // of the first partition where it has one
+	now       time.Time // of that partition's server
+	any       bool
+	oldest    time.Time     // the last beat in the partition where that is longest ago
+	least     time.Duration // what is left of the heartbeat that ends first; 0: one never does
+	silentIn  []int
+}
+
+func (s *survey) beat(id string) (b beat) {
+	timed := false
+	for k, l := range s.looks {
+		if l.read == 0 {
+			continue
+		}
+		h, ok := l.beats[id]
+		if !ok || !h.Alive {
+			b.silentIn = append(b.silentIn, k)
+			continue
+		}
+		if !b.any {
+			b.any, b.Heartbeat, b.now = true, h, l.now
+		}
+		if l.read != s.number { // how long ago it beat is known of this reading only
+			continue
+		}
+		if !timed || h.Beat.Before(b.oldest) {
+			b.oldest = h.Beat
+		}
+		if !timed || h.ExpiresIn < b.least {
+			b.least = h.ExpiresIn
+		}
+		timed = true
+	}
+	return b
+}
+
+// instance puts together what the partitions say of one.
+func (s *survey) instance(id string, b beat, about About, st *Status) Instance {
+	in := Instance{ID: id, Alive: b.any && len(b.silentIn) == 0, LastBeat: b.oldest, Started: b.Boot}
+	counted, whole := int64(0), true
+	rostered := true
+	for _, l := range s.looks {
+		if l.read == 0 {
+			whole = false
+			continue
+		}
+		index := l.indexes[id]
+		in.BadIndex = in.BadIndex || index.bad
+		in.Devices += index.size
+		if index.size == 0 {
+			counted += int64(l.counted[id])
+		}
+		whole = whole && (l.whole || index.size > 0)
+		if _, on := slices.BinarySearch(l.roster, id); !on {
+			rostered = false
+		}
+	}
+	switch {
+	case st.Partitions != nil && st.Partitions.Looked > 0, in.Devices == 0 && !whole:
+		in.Devices = -1
+	case whole:
+		in.Devices += counted
+	}
+	in.Old = b.any && (b.Boot.IsZero() || in.Alive && !rostered)
+	if in.Alive {
+		in.ExpiresIn = span(b.least)
+	}
+	if ttl, _ := b.settings(b.now, about); ttl > 0 {
+		in.TTL, in.life = span(ttl), float64(b.least)/float64(ttl)
+		want := st.Witness.TTL.Round(100 * time.Millisecond)
+		// What was not written for want of memory was prolonged: its value is older than it.
+		if want > 0 && !near(ttl, want) && !st.Redis.full() {
+			in.Differs = "TTL " + Short(ttl) + ", fleet " + Short(want)
+		}
+	}
+	if b.any && len(b.silentIn) > 0 {
+		in.SilentIn, in.life = b.silentIn, 0
+		in.Differs = silentIn + named(b.silentIn)
+	}
+	return in
+}
+
+// silentIn begins what is said of an instance that has no heartbeat in some partitions.
+const silentIn = "no heartbeat in "
