@@ -17,7 +17,7 @@
 -- The witness is a hash; all times in it are the server's, in ms:
 --   since          heard without a hold since then
 --   last           the last tick
---   gap, grace      the settings of the last tick; grace 0: an owner of others beat, see settings.lua
+--   gap, grace     the settings of the last tick; grace 0: an owner of others beat (settings.lua)
 --   largest        the largest GRACE of all seen lately: so long must be listened without a hold
 --   disagreed      the last time that two settings were seen
 --   server, replication, connections, commands, evicted_keys

@@ -82,8 +82,8 @@ func (j *Janitor) resign(ctx context.Context, which []int) {
 	all.Wait()
 }
 
-// Sweep runs a pass in each partition that this replica leads, and returns the reports added up, one
-// a sweep. janitor.NotLeaderError: it leads none.
+// Sweep runs a pass in each partition that this replica leads, and returns the reports added up,
+// one a sweep. janitor.NotLeaderError: it leads none.
 func (j *Janitor) Sweep(ctx context.Context, req janitor.Request) ([]janitor.Report, error) {
 	if len(j.parts) == 1 {
 		return j.parts[0].Sweep(ctx, req)

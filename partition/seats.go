@@ -19,8 +19,8 @@ import (
 const (
 	// contenders is how many replicas contend for the lease of a partition, and tick its witness.
 	contenders = 3
-	// oftenMost is up to how many replicas each reads a roster once a GAP; more read it more seldom, so
-	// that all together cost the same.
+	// oftenMost is up to how many replicas each reads a roster once a GAP; more read it more seldom,
+	// so that all together cost the same.
 	oftenMost = 25
 	// page is how many ids a page of the roster has, asked how many heartbeats are asked for at once.
 	page, asked = 1000, 500

@@ -36,8 +36,8 @@ func (j *Janitor) Status() janitor.Status {
 	return all
 }
 
-// worse tells whether less may be deleted by a than by b. A partition to which this replica does not
-// listen says nothing.
+// worse tells whether less may be deleted by a than by b. A partition to which this replica does
+// not listen says nothing.
 func worse(a, b janitor.WitnessStatus) bool {
 	switch {
 	case a.LastTick.IsZero() || b.LastTick.IsZero():

@@ -20,8 +20,8 @@ const (
 	scanStarts = 3
 	// yieldFor is how long a yielding full scan waits before it asks again.
 	yieldFor = 50 * time.Millisecond
-	// metMost is of how many owners a scan notes what it met. There are more only where the registry is
-	// full of rubbish.
+	// metMost is of how many owners a scan notes what it met. There are more only where the registry
+	// is full of rubbish.
 	metMost = 20_000
 )
 

@@ -105,8 +105,8 @@ func (r *Reader) newest(ctx context.Context, from string, size int, now time.Tim
 	}
 }
 
-// newest reads the logs of these partitions as one, from the newest record to the oldest. from is of
-// each partition the record to begin with; nil: the newest.
+// newest reads the logs of these partitions as one, from the newest record to the oldest. from is
+// of each partition the record to begin with; nil: the newest.
 func newest(ctx context.Context, parts []*Reader, from []string, now time.Time) iter.Seq2[Record, error] {
 	if len(parts) == 1 {
 		return parts[0].newest(ctx, "+", logPage, now)

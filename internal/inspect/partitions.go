@@ -111,8 +111,8 @@ func named(partitions []int) string {
 	return "partitions " + Numbers(partitions)
 }
 
-// parts is a Reader of each partition, by number. A fleet whose keys have no hash tag has one, which
-// is r itself, and so has one whose number of partitions this user may not read.
+// parts is a Reader of each partition, by number. A fleet whose keys have no hash tag has one,
+// which is r itself, and so has one whose number of partitions this user may not read.
 func (r *Reader) parts(ctx context.Context) ([]*Reader, error) {
 	if r.single || !r.keys.OneSlot() {
 		return []*Reader{r}, nil
