@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -208,4 +210,47 @@ func TestWhatIsWrongInOnePartitionIsToldWithItsNumber(t *testing.T) {
 	again, err = w.Status(ctx)
 	require.NoError(t, err)
 	require.True(t, two(again).Alive)
+}
+
+func TestEachLeaderThatIsNamedSweepsItsPartitions(t *testing.T) {
+	t.Parallel()
+	replica := func(divided bool, evicted int) string {
+		mux := http.NewServeMux()
+		mux.HandleFunc("GET /api/v1/status", func(w http.ResponseWriter, _ *http.Request) {
+			if divided {
+				fmt.Fprint(w, `{"partitions": {"count": 4}}`)
+			} else {
+				fmt.Fprint(w, `{}`)
+			}
+		})
+		mux.HandleFunc("POST /api/v1/sweep", func(w http.ResponseWriter, _ *http.Request) {
+			if evicted < 0 {
+				w.WriteHeader(http.StatusConflict)
+				fmt.Fprint(w, `{"error": "it does not lead"}`)
+				return
+			}
+			fmt.Fprintf(w, `{"reports": [{"sweep": "owners", "outcome": "done", "evicted": %d}]}`, evicted)
+		})
+		s := httptest.NewServer(mux)
+		t.Cleanup(s.Close)
+		return s.URL
+	}
+	w := &world{t: t, environ: []string{"ADMIN_TOKEN=0123456789abcdef"}}
+	sweep := func(urls ...string) (int, string) {
+		code, stdout, stderr := w.runPlainly("sweep", "--json", "--http", strings.Join(urls, ","))
+		return code, stdout + stderr
+	}
+	away := "http://127.0.0.1:1"
+	code, said := sweep(replica(true, 3), replica(true, -1), replica(true, 4))
+	require.Zero(t, code, said)
+	require.Contains(t, said, `"evicted": 7`)
+	code, said = sweep(replica(true, 3), away)
+	require.Equal(t, 1, code, "not all partitions were swept")
+	require.Contains(t, said, `"evicted": 3`)
+	code, said = sweep(replica(true, -1))
+	require.Equal(t, 1, code)
+	require.Contains(t, said, "it does not lead")
+	code, said = sweep(away, replica(false, 3), replica(false, 4))
+	require.Zero(t, code, said)
+	require.Contains(t, said, `"evicted": 3`)
 }
