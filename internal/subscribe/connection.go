@@ -3,6 +3,7 @@ package subscribe
 import (
 	"context"
 	"errors"
+	"iter"
 	"maps"
 	"net"
 	"slices"
@@ -45,8 +46,8 @@ type connection struct {
 	done   chan struct{} // closed when it has ended
 
 	mu      sync.Mutex
-	members map[string]*member
-	sub     *redis.PubSub // nil: not connected
+	members map[string][]*member // by channel; two of one process may want the same
+	sub     *redis.PubSub        // nil: not connected
 }
 
 // member is one channel of a connection.
@@ -60,20 +61,25 @@ type member struct {
 func join(c Channel) *member {
 	m := &member{Channel: c, events: make(chan event, queued)}
 	connections.Lock()
-	h := connections.of[c.Client]
-	if h == nil {
-		ctx, end := context.WithCancel(context.Background())
-		h = &connection{client: c.Client, end: end, done: make(chan struct{}), members: map[string]*member{}}
+	h, known := connections.of[c.Client]
+	if !known {
+		h = &connection{client: c.Client, done: make(chan struct{}), members: map[string][]*member{}}
 		connections.of[c.Client] = h
+	}
+	m.connection = h
+	sub := h.change(func() { h.members[c.Name] = append(h.members[c.Name], m) })
+	if !known { // now that it has a channel
+		var ctx context.Context
+		ctx, h.end = context.WithCancel(context.Background())
 		go func() {
 			defer close(h.done)
 			h.run(ctx)
 		}()
 	}
-	m.connection = h
-	sub := h.change(func() { h.members[c.Name] = m })
 	connections.Unlock()
-	if sub != nil { // an error ends the connection: its reader sees it too
+	// Redis confirms it again where another has the channel already: so m learns of it. An error ends
+	// the connection: its reader sees it too.
+	if sub != nil {
 		_ = sub.Subscribe(context.Background(), c.Name)
 	}
 	return m
@@ -81,10 +87,12 @@ func join(c Channel) *member {
 
 // leave takes the channel off its connection. The last one ends it.
 func (m *member) leave() {
-	h, last := m.connection, false
+	h, alone, last := m.connection, false, false
 	connections.Lock()
 	sub := h.change(func() {
-		if h.members[m.Name] == m {
+		left := slices.DeleteFunc(h.members[m.Name], func(o *member) bool { return o == m })
+		h.members[m.Name] = left
+		if alone = len(left) == 0; alone {
 			delete(h.members, m.Name)
 		}
 		last = len(h.members) == 0
@@ -97,7 +105,7 @@ func (m *member) leave() {
 	case last:
 		h.end()
 		<-h.done
-	case sub != nil:
+	case alone && sub != nil:
 		_ = sub.Unsubscribe(context.Background(), m.Name)
 	}
 }
@@ -119,7 +127,7 @@ func (h *connection) run(ctx context.Context) {
 		}
 		pause := time.Duration(0)
 		h.change(func() {
-			for _, m := range h.members {
+			for m := range h.all() {
 				m.Log.Debug("not subscribed", "channel", m.Name, "error", err)
 				pause = m.Retry()
 			}
@@ -159,6 +167,11 @@ func (h *connection) receive(ctx context.Context) error {
 		case *redis.Subscription:
 			if m.Kind != "subscribe" {
 				delete(subscribed, m.Channel)
+				wanted := false
+				h.change(func() { wanted = len(h.members[m.Channel]) > 0 })
+				if wanted { // one left while another came
+					_ = sub.Subscribe(ctx, m.Channel)
+				}
 				continue
 			}
 			if len(subscribed) == 0 { // connected; who came meanwhile is not on the list
@@ -183,7 +196,7 @@ func (h *connection) receive(ctx context.Context) error {
 // silence is the shortest of all channels.
 func (h *connection) silence() (d time.Duration) {
 	h.change(func() {
-		for _, m := range h.members {
+		for m := range h.all() {
 			if d == 0 || m.Silence < d {
 				d = m.Silence
 			}
@@ -192,16 +205,28 @@ func (h *connection) silence() (d time.Duration) {
 	return d
 }
 
+// all are the members; to be called in change.
+func (h *connection) all() iter.Seq[*member] {
+	return func(yield func(*member) bool) {
+		for _, members := range h.members {
+			for _, m := range members {
+				if !yield(m) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // tell hands an event over. It does not wait: one slow receiver must not keep the others waiting.
 func (h *connection) tell(name string, e event) {
-	var m *member
-	h.change(func() { m = h.members[name] })
-	if m == nil {
-		return
-	}
-	select {
-	case m.events <- e:
-	default:
-		m.Log.Debug("a message is lost: the receiver is slow", "channel", name)
+	var members []*member
+	h.change(func() { members = slices.Clone(h.members[name]) })
+	for _, m := range members {
+		select {
+		case m.events <- e:
+		default:
+			m.Log.Debug("a message is lost: the receiver is slow", "channel", name)
+		}
 	}
 }

@@ -29,7 +29,7 @@ import (
 // required. One goroutine calls the functions.
 type Channel struct {
 	Client  redis.UniversalClient
-	Name    string               // of one Channel of a client at a time
+	Name    string
 	Silence time.Duration        // after so long without a message the server is asked to answer
 	Retry   func() time.Duration // the pause before it subscribes again
 	Message func(payload string) // is told of each message

@@ -188,7 +188,7 @@ func TestChannelsOfOneClientShareAConnection(t *testing.T) {
 		var mu sync.Mutex
 		heard := map[string][]string{}
 		var ended sync.WaitGroup
-		for _, name := range []string{"weather", "sports"} {
+		for _, name := range []string{"weather", "sports", "sports"} {
 			ended.Go(func() {
 				subscribe.Channel{
 					Client: s.client, Name: name, Silence: silence, Retry: func() time.Duration { return time.Second },
@@ -217,13 +217,15 @@ func TestChannelsOfOneClientShareAConnection(t *testing.T) {
 		publish(1)
 		mu.Lock()
 		require.Equal(t, map[string][]string{
-			"weather": {"of weather", "of weather"}, "sports": {"of sports", "of sports"},
+			"weather": {"of weather", "of weather"},
+			"sports":  {"of sports", "of sports", "of sports", "of sports"}, // two receivers
 		}, heard)
 		mu.Unlock()
 		_, _, dials := s.told()
 		require.Equal(t, 2, dials, "one, and one after it broke")
 		cancel()
 		ended.Wait()
+		synctest.Wait()
 		publish(0)
 		require.EqualValues(t, 1, s.publish(t, "news"), "who stays is still told")
 	})
