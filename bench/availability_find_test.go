@@ -55,12 +55,7 @@ func (r *rig) find() {
 		r.costs(results)
 		stalls := make([]float64, len(results))
 		for i, w := range results {
-			stalls[i] = w.medianOf(func(c cost) float64 {
-				if len(c.heard) == 0 { // its calls took longer than the whole round
-					return ms(c.wall)
-				}
-				return ms(quantile(c.heard, 1))
-			})
+			stalls[i] = w.medianOf(func(c cost) float64 { return ms(quantile(c.heard, 1)) })
 		}
 		r.say("A neighbour waited at most %s ms beside the floor, and %s ms beside ours: medians of the rounds' longest.",
 			digits(stalls[0]), digits(stalls[1]))

@@ -176,6 +176,7 @@ func TestItEndsAtOnceThoughAReadIsUnderWay(t *testing.T) {
 		require.Zero(t, time.Since(begun))
 		_, subscribed, _ := s.told()
 		require.Equal(t, []bool{true, false}, subscribed)
+		synctest.Wait() // the server, too, sees the end
 		require.Zero(t, s.publish(t, "nobody"))
 	})
 }
