@@ -94,10 +94,26 @@ func (j *Janitor) Sweep(ctx context.Context, req janitor.Request) ([]janitor.Rep
 		p.Go(func() { reports[k], errs[k] = part.Sweep(ctx, req) })
 	}
 	p.Wait()
-	if !slices.Contains(errs, nil) {
-		return nil, errs[0] // the first alone has each sweep
+	if err := failed(errs); err != nil {
+		return nil, err
 	}
 	return Sum(slices.Concat(reports...)), nil
+}
+
+// failed is why partitions were not swept that could have been; nil: each that is led here was. That
+// others lead the rest, or that the first alone has a sweep, is no failure unless it is so for all.
+func failed(errs []error) error {
+	for _, err := range errs {
+		_, elsewhere := errors.AsType[*janitor.NotLeaderError](err)
+		_, unknown := errors.AsType[*janitor.UnknownSweepError](err)
+		if err != nil && !elsewhere && !unknown {
+			return err
+		}
+	}
+	if slices.Contains(errs, nil) {
+		return nil
+	}
+	return errs[0] // the first has each sweep
 }
 
 // Pause holds every leader of every partition: see janitor.Janitor.Pause.

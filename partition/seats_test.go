@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/janitor"
 )
 
 // sitting is a replica's seats in a fleet where it leads these partitions.
@@ -126,4 +128,13 @@ func TestLeasesBeyondTheShareAndOneAreGivenUp(t *testing.T) {
 	few := sitting("ingest-0", 8, 1, 2, 3)
 	few.met(fleet(4))
 	require.Empty(t, few.excess())
+}
+
+func TestASweepFailsIfItDidWhereItCouldRun(t *testing.T) {
+	t.Parallel()
+	elsewhere, unknown := &janitor.NotLeaderError{Leader: "b"}, &janitor.UnknownSweepError{Name: "x"}
+	require.NoError(t, failed([]error{elsewhere, nil, unknown}))
+	require.ErrorIs(t, failed([]error{elsewhere, nil, context.Canceled}), context.Canceled)
+	require.Equal(t, error(elsewhere), failed([]error{elsewhere, unknown}))
+	require.Equal(t, error(unknown), failed([]error{unknown, elsewhere}))
 }
