@@ -10,7 +10,8 @@ what is normal; what another value means. Alerts on these metrics are in
 [alerts.yml](../deploy/prometheus/alerts.yml), and the [runbook](runbook.md) says what to do about each of them.
 
 No metric has a label for each device. At ` + "`LOG_LEVEL=debug`" + ` the end of each socket is a line
-with IMEI, address and reason. Beside the metrics below there are the ` + "`go_*`" + ` and
+with IMEI, address and reason. Where the registry has several partitions, what is of one has the
+label ` + "`partition`" + `. Beside the metrics below there are the ` + "`go_*`" + ` and
 ` + "`process_*`" + ` metrics of the Prometheus client.
 `
 
