@@ -100,8 +100,9 @@ func (j *Janitor) Sweep(ctx context.Context, req janitor.Request) ([]janitor.Rep
 	return Sum(slices.Concat(reports...)), nil
 }
 
-// failed is why partitions were not swept that could have been; nil: each that is led here was. That
-// others lead the rest, or that the first alone has a sweep, is no failure unless it is so for all.
+// failed is why partitions were not swept that could have been; nil: each that is led here was.
+// That others lead the rest, or that the first alone has a sweep, is no failure unless it is so for
+// all.
 func failed(errs []error) error {
 	for _, err := range errs {
 		_, elsewhere := errors.AsType[*janitor.NotLeaderError](err)
