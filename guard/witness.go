@@ -74,8 +74,7 @@ type Recorded struct {
 // ReadWitness reads the record, and writes nothing. What is not understood is left zero.
 func ReadWitness(ctx context.Context, client redis.UniversalClient, l Layout) (Recorded, error) {
 	v, err := client.HMGet(ctx, l.Witness(), "since", "last", "hold", "reason", "evicted_total", "gap",
-		"grace",
-		"largest", "disagreed").Result()
+		"grace", "largest", "disagreed").Result()
 	if err != nil {
 		return Recorded{}, fmt.Errorf("guard: read the witness: %w", err)
 	}

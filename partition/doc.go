@@ -47,6 +47,10 @@
 //
 //   - What registry, janitor and guard guarantee, for each partition.
 //   - A pause holds all partitions.
+//   - If Redis loses the number of partitions, and a replica with another number starts before one
+//     of the others has put it back (within a heartbeat TTL), that replica runs: the others log an
+//     error, and its devices are not found by those who read by the old number. Nothing is deleted
+//     wrongly: the two share no keys.
 //   - Redis' time for sweeps: janitor.Config.RedisShare is divided by the number of partitions that
 //     a master has, if they lie evenly.
 //   - An answer about all partitions (Status) is not of one instant.

@@ -30,7 +30,7 @@ func NewJanitor(c janitor.Config, reg *Registry) (*Janitor, error) {
 	j := &Janitor{}
 	partitions := len(reg.parts)
 	if partitions > 1 {
-		j.seats = newSeats(c, reg, func(k int) bool { return j.parts[k].Leading() })
+		j.seats = newSeats(c, reg, j.Leads)
 		c.RedisShare = share(c, partitions)
 	}
 	for k, part := range reg.parts {

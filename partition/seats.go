@@ -32,14 +32,14 @@ type seats struct {
 	layouts  []guard.Layout
 	instance string
 	gap, ttl time.Duration // GAP, and the lease's TTL
-	leads    func(partition int) bool
+	leads    func() []int  // the partitions that this replica leads
 
 	mu    sync.Mutex
 	rank  []int // by partition: how many living replicas stand before this one
 	peers int   // living replicas
 }
 
-func newSeats(c janitor.Config, reg *Registry, leads func(int) bool) *seats {
+func newSeats(c janitor.Config, reg *Registry, leads func() []int) *seats {
 	s := &seats{
 		client: c.Control, instance: reg.Instance(), gap: reg.Timing().Gap(),
 		ttl: cmp.Or(c.LeaseTTL, janitor.DefaultLeaseTTL), leads: leads,
@@ -58,19 +58,12 @@ func (s *seats) contend(partition int) func() (time.Duration, bool) {
 		s.mu.Lock()
 		rank := s.rank[partition]
 		s.mu.Unlock()
-		after := time.Duration(rank)*s.ttl/30 + time.Duration(s.held())*s.ttl/15
-		return after, rank < contenders
-	}
-}
-
-// held is how many partitions this replica leads.
-func (s *seats) held() (n int) {
-	for k := range s.layouts {
-		if s.leads(k) {
-			n++
+		after := time.Duration(rank) * s.ttl / 30
+		if rank >= contenders { // as nearly always: it need not be known what it leads
+			return after, false
 		}
+		return after + time.Duration(len(s.leads()))*s.ttl/15, true
 	}
-	return n
 }
 
 // keep reads again and again who lives, and has leases given up that others should have, until ctx
@@ -188,12 +181,7 @@ func (s *seats) excess() []int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	share := (len(s.rank) + s.peers - 1) / s.peers
-	var mine []int
-	for k := range s.rank {
-		if s.leads(k) {
-			mine = append(mine, k)
-		}
-	}
+	mine := s.leads()
 	over := len(mine) - share - 1
 	if over <= 0 {
 		return nil

@@ -19,7 +19,7 @@ func sitting(instance string, partitions int, leads ...int) *seats {
 	return &seats{
 		instance: instance, ttl: 15 * time.Second, rank: make([]int, partitions), peers: 1,
 		layouts: make([]guard.Layout, partitions),
-		leads:   func(k int) bool { return slices.Contains(leads, k) },
+		leads:   func() []int { return slices.Clone(leads) },
 	}
 }
 
