@@ -3,6 +3,7 @@ package cluster
 import (
 	"net"
 	"os/exec"
+	"strconv"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -16,10 +17,11 @@ const outlasts = 6 * time.Second
 
 func masterKilled(w *world) {
 	m := w.master()
-	w.kill("r5")
+	r := w.replicaOf(m)
+	w.kill(w.someone())
 	m.Kill()
-	w.promoted(w.replicaOf(m))
-	m.Restart()
+	w.promoted(r)
+	w.restart(m)
 	w.cluster.AwaitOK()
 }
 
@@ -27,9 +29,10 @@ func masterKilled(w *world) {
 // leads.
 func masterStopped(w *world) {
 	m := w.master()
-	w.kill("r5")
+	r := w.replicaOf(m)
+	w.kill(w.someone())
 	m.Stop()
-	w.promoted(w.replicaOf(m))
+	w.promoted(r)
 	harness.Lasting(w.row.ttl)
 	m.Cont()
 	w.cluster.AwaitOK()
@@ -37,11 +40,11 @@ func masterStopped(w *world) {
 
 // The others take the master for dead, and it does not hear of that. Its clients reach it.
 func masterCutOff(w *world) {
-	b := newBus(w)
 	m := w.master()
-	w.kill("r5")
-	mend := b.isolate(m)
-	w.promoted(w.replicaOf(m))
+	r := w.replicaOf(m)
+	w.kill(w.someone())
+	mend := w.theBus().isolate(m)
+	w.promoted(r)
 	harness.Lasting(w.row.ttl)
 	mend()
 	harness.Eventually(w.T, "the former master follows", func() bool {
@@ -52,10 +55,9 @@ func masterCutOff(w *world) {
 
 // One master alone takes another for dead: nothing happens.
 func linkCut(w *world) {
-	b := newBus(w)
 	m := w.master()
-	w.kill("r5")
-	mend := b.cut(m, w.other(m))
+	w.kill(w.someone())
+	mend := w.theBus().cut(m, w.other(m))
 	harness.Lasting(outlasts)
 	mend()
 	w.cluster.AwaitOK()
@@ -66,27 +68,36 @@ func linkCut(w *world) {
 func replicaLags(w *world) {
 	m := w.master()
 	r := w.replicaOf(m)
-	w.kill("r5")
+	w.kill(w.someone())
 	r.Stop()
 	harness.Lasting(1500 * time.Millisecond)
 	m.Kill()
 	r.Cont()
 	w.promoted(r)
-	m.Restart()
+	w.restart(m)
 	w.cluster.AwaitOK()
 }
 
 func movedByKey(w *world) {
 	m := w.master()
 	to := w.other(m)
-	w.kill("r5")
+	w.kill(w.someone())
 	finish := w.cluster.BeginMove(w.home.Registry(), to)
-	for _, key := range []string{w.home.Heartbeat("r1"), w.home.Registry(), w.home.Witness()} {
+	for _, key := range []string{w.home.Heartbeat(w.someone()), w.home.Registry(), w.home.Witness()} {
 		w.cluster.MoveKey(key, to)
 		harness.Lasting(w.row.interval / 2)
 	}
 	finish()
 	require.Equal(w, to, w.master())
+}
+
+// restart starts a server that died.
+func (w *world) restart(s *redistest.Server) {
+	w.Helper()
+	s.Restart()
+	if w.bus != nil {
+		w.bus.lead(s)
+	}
 }
 
 // cli runs redis-cli --cluster.
@@ -96,13 +107,18 @@ func (w *world) cli(args ...string) {
 	require.NoError(w, err, "%s", out)
 }
 
+// reshard moves so many slots, which redis-cli chooses.
+func (w *world) reshard(from, to *redistest.Server, slots int) {
+	w.Helper()
+	w.cli("reshard", from.Addr(), "--cluster-from", w.cluster.ID(from), "--cluster-to", w.cluster.ID(to),
+		"--cluster-slots", strconv.Itoa(slots), "--cluster-yes")
+}
+
 func movedByReshard(w *world) {
 	m := w.master()
 	to := w.other(m)
-	w.kill("r5")
-	// redis-cli chooses which slots. All of them are sure to have this one among them.
-	w.cli("reshard", m.Addr(), "--cluster-from", w.cluster.ID(m), "--cluster-to", w.cluster.ID(to),
-		"--cluster-slots", "5462", "--cluster-yes")
+	w.kill(w.someone())
+	w.reshard(m, to, 5462) // all of them are sure to have this one among them
 	harness.Eventually(w.T, "all nodes know", func() bool { return w.master() == to })
 	w.cluster.AwaitOK()
 }
@@ -114,17 +130,18 @@ func sourceDies(w *world) {
 	m := w.master()
 	r, to := w.replicaOf(m), w.other(m)
 	w.ready()
-	resume := w.suspend("r1")
+	id := w.someone()
+	resume := w.suspend(id)
 	w.cluster.BeginMove(w.home.Registry(), to)
-	w.cluster.MoveKey(w.home.Heartbeat("r1"), to)
+	w.cluster.MoveKey(w.home.Heartbeat(id), to)
 	require.NoError(w, m.Client().Wait(w.Context(), 1, time.Minute).Err())
 	m.Kill()
 	w.promoted(r)
-	m.Restart()
+	w.restart(m)
 	harness.Lasting(w.row.interval) // the quick way looks once a second
 	w.cli("fix", r.Addr())
 	resume()
-	w.kill("r5")
+	w.kill(w.someone())
 	w.cluster.AwaitOK()
 }
 
@@ -134,18 +151,19 @@ func heartbeatFirst(w *world) {
 	m := w.master()
 	to := w.other(m)
 	w.ready()
+	id := w.someone()
 	finish := w.cluster.BeginMove(w.home.Registry(), to)
-	w.cluster.MoveKey(w.home.Heartbeat("r1"), to)
+	w.cluster.MoveKey(w.home.Heartbeat(id), to)
 	harness.Lasting(w.row.ttl)
-	resume := w.suspend("r1")
+	resume := w.suspend(id)
 	finish()
 	harness.Lasting(3 * w.row.interval)
 	resume()
-	w.kill("r5")
+	w.kill(w.someone())
 }
 
 func threeToFour(w *world) {
-	w.kill("r5")
+	w.kill(w.someone())
 	m := w.master()
 	added := w.cluster.Add()
 	w.servers = w.cluster.Nodes
