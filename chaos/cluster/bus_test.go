@@ -119,7 +119,7 @@ func (w *world) theBus() *bus {
 	}
 	w.bus = &bus{w: w, cuts: map[[2]int]bool{}}
 	for i, n := range w.cluster.Nodes {
-		nodes, err := n.Client().ClusterNodes(w.Context()).Result()
+		nodes, err := w.client(n).ClusterNodes(w.Context()).Result()
 		require.NoError(w, err)
 		_, port, ok := strings.Cut(nodes, n.Addr()+"@")
 		require.True(w, ok)
@@ -130,6 +130,7 @@ func (w *world) theBus() *bus {
 		w.bus.links = append(w.bus.links, l)
 	}
 	w.bus.lead(w.cluster.Nodes...)
+	w.cluster.AwaitOK()
 	return w.bus
 }
 
@@ -145,12 +146,12 @@ func (b *bus) lead(nodes ...*redistest.Server) {
 			"protected-mode":   "no", // or all but 127.0.0.1 is refused
 			"bind-source-addr": source(i), "cluster-announce-ip": "127.0.0.1", "cluster-announce-bus-port": own,
 		} {
-			require.NoError(b.w, n.Client().ConfigSet(b.w.Context(), name, value).Err())
+			require.NoError(b.w, b.w.client(n).ConfigSet(b.w.Context(), name, value).Err())
 		}
 	}
 	for _, n := range b.w.cluster.Nodes {
 		harness.Eventually(b.w.T, "every node knows the ways", func() bool {
-			known := n.Client().ClusterNodes(b.w.Context()).Val()
+			known := b.w.client(n).ClusterNodes(b.w.Context()).Val()
 			for _, l := range b.links {
 				_, port, _ := net.SplitHostPort(l.Addr().String())
 				if !strings.Contains(known, "@"+port) {
@@ -164,7 +165,6 @@ func (b *bus) lead(nodes ...*redistest.Server) {
 		l.set(func(string) bool { return false })
 		l.set(b.opens(i))
 	}
-	b.w.cluster.AwaitOK()
 }
 
 // opens tells who is let through to a node.

@@ -59,16 +59,28 @@ func (w *world) collect() {
 	w.Cleanup(stop)
 }
 
-// judged judges what all nodes have written.
+// judged judges what all nodes have written. Nothing may be wrong.
 func (w *world) judged() *verdict {
+	w.Helper()
+	v := w.verdict()
+	require.NoError(w, w.err, "traffic")
+	w.tally(v)
+	if keep := os.Getenv(keptRuns); keep != "" {
+		require.NoError(w, os.CopyFS(filepath.Join(keep, w.row.name), os.DirFS(w.files)))
+	}
+	require.Empty(w, v.wrong, oracleRejects)
+	return v
+}
+
+// verdict judges what all nodes have written.
+func (w *world) verdict() *verdict {
 	w.Helper()
 	for _, end := range w.ending {
 		end()
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	require.NoError(w, w.err, "traffic")
-	for _, r := range w.replicas {
+	for _, r := range w.running() {
 		w.stalls(r)
 	}
 	v, events := newVerdict(w.told), 0
@@ -82,11 +94,6 @@ func (w *world) judged() *verdict {
 		events += len(h)
 	}
 	w.Logf("%d events in %d files of %d nodes; evicted %v", events, len(paths), len(w.servers), v.evicted)
-	w.tally(v)
-	if keep := os.Getenv(keptRuns); keep != "" {
-		require.NoError(w, os.CopyFS(filepath.Join(keep, w.row.name), os.DirFS(w.files)))
-	}
-	require.Empty(w, v.wrong, oracleRejects)
 	return v
 }
 

@@ -91,12 +91,14 @@ func movedByKey(w *world) {
 	require.Equal(w, to, w.master())
 }
 
-// restart starts a server that died.
-func (w *world) restart(s *redistest.Server) {
+// restart starts all servers that died.
+func (w *world) restart(died ...*redistest.Server) {
 	w.Helper()
-	s.Restart()
+	for _, s := range died {
+		s.Restart()
+	}
 	if w.bus != nil {
-		w.bus.lead(s)
+		w.bus.lead(died...)
 	}
 }
 
@@ -134,7 +136,7 @@ func sourceDies(w *world) {
 	resume := w.suspend(id)
 	w.cluster.BeginMove(w.home.Registry(), to)
 	w.cluster.MoveKey(w.home.Heartbeat(id), to)
-	require.NoError(w, m.Client().Wait(w.Context(), 1, time.Minute).Err())
+	require.NoError(w, w.client(m).Wait(w.Context(), 1, time.Minute).Err())
 	m.Kill()
 	w.promoted(r)
 	w.restart(m)
@@ -175,7 +177,7 @@ func threeToFour(w *world) {
 }
 
 func role(w *world, s *redistest.Server) string {
-	said, err := s.Client().Do(w.Context(), "ROLE").Slice()
+	said, err := w.client(s).Do(w.Context(), "ROLE").Slice()
 	if err != nil || len(said) == 0 {
 		return ""
 	}

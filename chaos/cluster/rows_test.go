@@ -164,7 +164,7 @@ func (w *world) nodes(role string) (all []node) {
 	known := ""
 	for _, n := range w.cluster.Nodes {
 		if known == "" {
-			known = n.Client().ClusterNodes(w.Context()).Val()
+			known = w.client(n).ClusterNodes(w.Context()).Val()
 		}
 	}
 	for line := range strings.Lines(known) {
@@ -206,7 +206,7 @@ func (w *world) slots(m *redistest.Server) (all []int) {
 // promoted waits until a replica leads and an owner beats there.
 func (w *world) promoted(r *redistest.Server) {
 	w.Helper()
-	begun, c := time.Now(), r.Client()
+	begun, c := time.Now(), w.client(r)
 	harness.Eventually(w.T, "the replica leads", func() bool { return role(w, r) == "master" })
 	leads := time.Now()
 	w.mu.Lock()

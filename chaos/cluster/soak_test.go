@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -35,7 +36,7 @@ var deck = []struct {
 	{"a replica takes over by order", func(w *world) {
 		r := w.replicaOf(w.master())
 		w.kill(w.someone())
-		require.NoError(w, r.Client().Do(w.Context(), "CLUSTER", "FAILOVER").Err())
+		require.NoError(w, w.client(r).Do(w.Context(), "CLUSTER", "FAILOVER").Err())
 		w.promoted(r)
 	}},
 	{"a replica takes over and asks nobody", func(w *world) {
@@ -51,8 +52,7 @@ var deck = []struct {
 		m.Kill()
 		other.Kill()
 		harness.Lasting(w.row.interval)
-		w.restart(m)
-		w.restart(other)
+		w.restart(m, other)
 	}},
 	{"a replica of ours stops for longer than its heartbeat lasts", func(w *world) {
 		resume := w.suspend(w.someone())
@@ -109,6 +109,35 @@ func TestEverythingAtRandom(t *testing.T) {
 	}
 }
 
+// served returns when all slots are served. On a busy machine a master fails over of itself, in the
+// middle of a move too: that is left open, as after any such end, and mended as by an operator.
+func (w *world) served() {
+	w.Helper()
+	for end := time.Now().Add(outlasts); time.Now().Before(end); {
+		if w.whole() {
+			break
+		}
+		harness.Lasting(harness.PatiencePause)
+	}
+	if !w.whole() {
+		w.Log("not all slots are served: redis-cli --cluster fix")
+		w.cli("fix", w.cluster.Nodes[0].Addr())
+	}
+	w.cluster.AwaitOK()
+}
+
+// whole tells whether every node says that all slots are served, and none is on the move.
+func (w *world) whole() bool {
+	for _, n := range w.cluster.Nodes {
+		ctx, c := w.Context(), w.client(n)
+		moving := strings.Contains(c.ClusterNodes(ctx).Val(), "[")
+		if moving || !strings.Contains(c.ClusterInfo(ctx).Val(), "cluster_state:ok") {
+			return false
+		}
+	}
+	return true
+}
+
 // oneDeck plays a deck for as long as more says so, and returns how many entries were evicted.
 func oneDeck(t *testing.T, seed uint64, more func() bool) int {
 	chance := rand.New(rand.NewPCG(seed, 0))
@@ -122,6 +151,11 @@ func oneDeck(t *testing.T, seed uint64, more func() bool) int {
 	w.Logf("%d partitions, a heartbeat each %s lasts %s", r.partitions, r.interval, r.ttl)
 	r.start(w)
 	w.collect()
+	defer func() {
+		if t.Failed() { // whatever went wrong, this is worth to know
+			t.Log("the oracle's verdict:", w.verdict().wrong)
+		}
+	}()
 	w.theBus()
 	w.connect()
 	w.atRest()
@@ -133,7 +167,7 @@ func oneDeck(t *testing.T, seed uint64, more func() bool) int {
 		begun, swept := time.Now(), chance.IntN(4) > 0
 		stop := w.traffic()
 		deck[i].do(w)
-		w.cluster.AwaitOK()
+		w.served()
 		lasted := time.Since(begun)
 		if !swept { // who comes takes what is being swept
 			w.joins()

@@ -32,12 +32,13 @@ type world struct {
 	home    guard.Layout       // of the partition that the row is about
 	cluster *redistest.Cluster // nil: servers behind Sentinel
 	servers []*redistest.Server
-	rdb     redis.UniversalClient // follows the keys wherever they go
-	env     []string              // tells replicas where Redis is
-	halves  *halves               // of a row that splits the fleet
-	bus     *bus                  // of a row that cuts it
-	files   string                // where the nodes' files are kept
-	ending  []func()              // what must end before the files are read
+	clients map[*redistest.Server]*redis.Client // one each
+	rdb     redis.UniversalClient               // follows the keys wherever they go
+	env     []string                            // tells replicas where Redis is
+	halves  *halves                             // of a row that splits the fleet
+	bus     *bus                                // of a row that cuts it
+	files   string                              // where the nodes' files are kept
+	ending  []func()                            // what must end before the files are read
 
 	mu       sync.Mutex // guards all below
 	rand     *rand.Rand
@@ -61,7 +62,7 @@ func newWorld(t *testing.T, r row, seed uint64) *world {
 	r.replicas, r.devices = cmp.Or(r.replicas, 5), cmp.Or(r.devices, 200)
 	w := &world{
 		T: t, row: r, home: base.Partition(0, r.partitions), rand: rand.New(rand.NewPCG(seed, uint64(len(r.name)))),
-		present: map[string]*socket{},
+		present: map[string]*socket{}, clients: map[*redistest.Server]*redis.Client{},
 		told: facts{
 			layouts: layouts(r.partitions), interval: r.interval, ttl: r.ttl,
 			killed: map[string]time.Time{}, lost: map[string]time.Time{}, sockets: map[string][]*socket{},
@@ -70,6 +71,14 @@ func newWorld(t *testing.T, r row, seed uint64) *world {
 	// Where it fails the files are worth a look.
 	w.files = t.TempDir()
 	return w
+}
+
+// client is the one of the test's own for a server.
+func (w *world) client(s *redistest.Server) *redis.Client {
+	if w.clients[s] == nil {
+		w.clients[s] = s.Client()
+	}
+	return w.clients[s]
 }
 
 // order has a replica do something, and returns its answer.
