@@ -21,7 +21,10 @@ const linked = 50 * time.Millisecond
 func (w *world) collect() {
 	seen := map[uint64]bool{}
 	look := func() {
-		for _, s := range w.servers {
+		w.adding.Lock()
+		servers := w.servers
+		w.adding.Unlock()
+		for _, s := range servers {
 			paths, _ := filepath.Glob(filepath.Join(s.Dir(), "appendonlydir", "*.aof")) // the pattern is right
 			for _, path := range paths {
 				info, err := os.Stat(path)

@@ -168,7 +168,9 @@ func threeToFour(w *world) {
 	w.kill(w.someone())
 	m := w.master()
 	added := w.cluster.Add()
+	w.adding.Lock()
 	w.servers = w.cluster.Nodes
+	w.adding.Unlock()
 	w.cli("rebalance", m.Addr(), "--cluster-use-empty-masters")
 	w.cluster.AwaitOK()
 	if w.master() != added {

@@ -31,6 +31,7 @@ type world struct {
 	row     row
 	home    guard.Layout       // of the partition that the row is about
 	cluster *redistest.Cluster // nil: servers behind Sentinel
+	adding  sync.Mutex         // guards servers, once files are collected
 	servers []*redistest.Server
 	clients map[*redistest.Server]*redis.Client // one each
 	rdb     redis.UniversalClient               // follows the keys wherever they go
