@@ -30,8 +30,9 @@ type row struct {
 	start         func(w *world) // Redis and the replicas
 	fault         func(w *world)
 
-	replicas, devices int  // of ours; 0: five with 200
-	alone             bool // no other row beside it
+	replicas, devices int           // of ours; 0: five with 200
+	nodeTimeout       time.Duration // 0: two seconds
+	alone             bool          // no other row beside it
 }
 
 // Heartbeats of rows. With the quick ones a failover takes longer than GAP, so that the hold is
@@ -113,7 +114,8 @@ var seed = sync.OnceValue(func() uint64 {
 
 // threeMasters is a Cluster of three masters with a replica each, and five replicas of ours.
 func threeMasters(w *world) {
-	w.cluster = redistest.StartCluster(w.T, 3, 1, history.AppendOnly()...)
+	w.cluster = redistest.StartCluster(w.T, 3, 1, append(history.AppendOnly(),
+		"--cluster-node-timeout", strconv.FormatInt(w.row.nodeTimeout.Milliseconds(), 10))...)
 	w.servers = w.cluster.Nodes
 	w.rdb = w.cluster.Client()
 	var addrs []string

@@ -61,6 +61,7 @@ type replica struct {
 
 func newWorld(t *testing.T, r row, seed uint64) *world {
 	r.replicas, r.devices = cmp.Or(r.replicas, 5), cmp.Or(r.devices, 200)
+	r.nodeTimeout = cmp.Or(r.nodeTimeout, 2*time.Second)
 	w := &world{
 		T: t, row: r, home: base.Partition(0, r.partitions), rand: rand.New(rand.NewPCG(seed, uint64(len(r.name)))),
 		present: map[string]*socket{}, clients: map[*redistest.Server]*redis.Client{},
