@@ -3,6 +3,7 @@ package cluster
 import (
 	"net"
 	"os/exec"
+	"slices"
 	"strconv"
 	"time"
 
@@ -132,18 +133,22 @@ func (w *world) reshard(slots func(m *redistest.Server) int) {
 	})
 }
 
-// all slots are sure to have that of the partition among them.
-func (w *world) all(m *redistest.Server) int { return len(w.slots(m)) }
+// upTo is how many slots of a master must move, or that of the partition is not among them:
+// redis-cli begins with the lowest.
+func (w *world) upTo(m *redistest.Server) int {
+	return 1 + slices.Index(w.slots(m), w.cluster.Slot(w.home.Registry()))
+}
 
 func movedByReshard(w *world) {
 	w.kill(w.someone())
-	w.reshard(w.all)
+	w.reshard(w.upTo)
 	w.cluster.AwaitOK()
 }
 
 // A replica of Redis does not know that a slot is on the move. So the one that takes over has the
 // entries of an owner, and not its heartbeat, which lives on the other side. The owner does not
-// run for less than its heartbeat lasts.
+// run for less than its heartbeat lasts. A replica of Valkey knows it, and refuses the beats of all
+// whose heartbeats have ended meanwhile until the move has.
 func sourceDies(w *world) {
 	m := w.master()
 	r, to := w.replicaOf(m), w.other(m)
@@ -154,9 +159,9 @@ func sourceDies(w *world) {
 	w.cluster.MoveKey(w.home.Heartbeat(id), to)
 	require.NoError(w, w.client(m).Wait(w.Context(), 1, time.Minute).Err())
 	m.Kill()
-	w.promoted(r)
+	w.elected(r)
 	w.restart(m)
-	harness.Lasting(w.row.interval) // the quick way looks once a second
+	harness.Lasting(2 * w.row.interval) // the quick way looks once a second
 	w.cli("fix", r.Addr())
 	resume()
 	w.kill(w.someone())

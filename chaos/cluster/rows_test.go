@@ -208,20 +208,32 @@ func (w *world) slots(m *redistest.Server) (all []int) {
 // promoted waits until a replica leads and an owner beats there.
 func (w *world) promoted(r *redistest.Server) {
 	w.Helper()
-	begun, c := time.Now(), w.client(r)
+	w.beats(r, w.elected(r))
+}
+
+// elected waits until a replica leads.
+func (w *world) elected(r *redistest.Server) (since time.Time) {
+	w.Helper()
+	begun := time.Now()
 	harness.Eventually(w.T, "the replica leads", func() bool { return role(w, r) == "master" })
-	leads := time.Now()
+	w.Logf("a replica leads after %s", time.Since(begun).Round(time.Millisecond))
+	return time.Now()
+}
+
+// beats waits until an owner beats at a master after a time.
+func (w *world) beats(m *redistest.Server, since time.Time) {
+	w.Helper()
 	w.mu.Lock()
 	owners := w.running()
 	w.mu.Unlock()
 	harness.Eventually(w.T, "an owner beats at the new master", func() bool {
 		return slices.ContainsFunc(owners, func(one *replica) bool {
-			at, _, _ := strings.Cut(c.Get(w.Context(), w.home.Heartbeat(one.id)).Val(), "/")
+			at, _, _ := strings.Cut(w.client(m).Get(w.Context(), w.home.Heartbeat(one.id)).Val(), "/")
 			ms, err := strconv.ParseInt(at, 10, 64)
-			return err == nil && time.UnixMilli(ms).After(leads)
+			return err == nil && time.UnixMilli(ms).After(since)
 		})
 	})
-	w.Logf("a replica leads after %s, an owner beats there %s later", leads.Sub(begun), time.Since(leads))
+	w.Logf("an owner beats there %s later", time.Since(since).Round(time.Millisecond))
 }
 
 // counted: in each partition the total beside the log is the sum of its records.

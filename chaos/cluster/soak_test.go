@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/chaos/harness"
-	"github.com/rollcall-redis/rollcall/internal/redistest"
 )
 
 // atRandom is what a world of TestEverythingAtRandom begins with: besides the partitions and the
@@ -34,7 +32,7 @@ var deck = []struct {
 	{"the link of two masters is cut", linkCut},
 	{"a replica is promoted that lacks a second", replicaLags},
 	{"a slot moves by key", movedByKey},
-	{"slots move by redis-cli reshard", resharded},
+	{"slots move by redis-cli reshard", movedByReshard},
 	{"slots move by redis-cli rebalance", rebalanced},
 	{"a slot moves while its source dies", sourceDies},
 	{"a heartbeat moves long before the rest", heartbeatFirst},
@@ -72,14 +70,6 @@ var deck = []struct {
 		w.terminate(w.someone())
 		w.kill(w.someone())
 	}},
-}
-
-// resharded moves as few slots as have the partition among them: redis-cli begins with the lowest.
-func resharded(w *world) {
-	w.kill(w.someone())
-	w.reshard(func(m *redistest.Server) int {
-		return 1 + slices.Index(w.slots(m), w.cluster.Slot(w.home.Registry()))
-	})
 }
 
 func rebalanced(w *world) {
