@@ -44,6 +44,7 @@ const (
 	envInterval  = "ROLLCALL_INTERVAL"
 	envTTL       = "ROLLCALL_TTL"
 	envParts     = "ROLLCALL_PARTITIONS"
+	envShare     = "ROLLCALL_SHARE" // of Redis' time for sweeps; 0: the default
 )
 
 // base names the keys; each partition has a layout of its own.
@@ -98,6 +99,10 @@ func runReplica(id string) error {
 	if err != nil {
 		return err
 	}
+	share, err := strconv.ParseFloat(os.Getenv(envShare), 64)
+	if err != nil {
+		return err
+	}
 	r, err := partition.NewRegistry(registry.Config{
 		Client: data, Control: control, Instance: id, Layout: base,
 		HeartbeatInterval: interval, HeartbeatTTL: ttl, Logger: log,
@@ -107,7 +112,7 @@ func runReplica(id string) error {
 	}
 	j, err := partition.NewJanitor(janitor.Config{
 		Client: data, Control: control, Logger: log,
-		Interval: 3 * time.Second, LeaseTTL: 3 * time.Second,
+		Interval: 3 * time.Second, LeaseTTL: 3 * time.Second, RedisShare: share,
 	}, r)
 	if err != nil {
 		return err

@@ -32,6 +32,8 @@ type row struct {
 
 	replicas, devices int           // of ours; 0: five with 200
 	nodeTimeout       time.Duration // 0: two seconds
+	patience          int           // until all is at rest, times that of the harness; 0: once
+	share             float64       // of Redis' time for sweeps; 0: the janitor's default
 	alone             bool          // no other row beside it
 }
 

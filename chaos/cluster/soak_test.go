@@ -17,7 +17,9 @@ import (
 // timing, which chance draws.
 var atRandom = row{
 	name: "soak", replicas: 8, devices: 96_000, start: threeMasters,
-	nodeTimeout: 5 * time.Second, // a busy machine is to have the faults that were drawn, and few more
+	// A busy machine is to have the faults that were drawn, and few more; it keeps sweeps to a fifth
+	// of their share nearly all the time.
+	nodeTimeout: 5 * time.Second, patience: 5, share: 1,
 }
 
 // A deck are the faults of which a world has each once. Each kills, stops or ends at least one of

@@ -61,7 +61,7 @@ type replica struct {
 
 func newWorld(t *testing.T, r row, seed uint64) *world {
 	r.replicas, r.devices = cmp.Or(r.replicas, 5), cmp.Or(r.devices, 200)
-	r.nodeTimeout = cmp.Or(r.nodeTimeout, 2*time.Second)
+	r.nodeTimeout, r.patience = cmp.Or(r.nodeTimeout, 2*time.Second), cmp.Or(r.patience, 1)
 	w := &world{
 		T: t, row: r, home: base.Partition(0, r.partitions), rand: rand.New(rand.NewPCG(seed, uint64(len(r.name)))),
 		present: map[string]*socket{}, clients: map[*redistest.Server]*redis.Client{},
@@ -106,7 +106,7 @@ func (w *world) launch(env []string, n int) {
 		cmd := exec.Command(os.Args[0])
 		cmd.Env = append(os.Environ(), asReplica+"="+id,
 			envInterval+"="+w.row.interval.String(), envTTL+"="+w.row.ttl.String(),
-			envParts+"="+strconv.Itoa(w.row.partitions))
+			envParts+"="+strconv.Itoa(w.row.partitions), envShare+"="+fmt.Sprint(w.row.share))
 		cmd.Env = append(cmd.Env, env...)
 		log := filepath.Join(w.TempDir(), id+".log")
 		p, err := process.Start(cmd, process.Options{Talk: true, Log: log})
@@ -300,8 +300,11 @@ func (w *world) atRest() (took time.Duration) {
 	w.Helper()
 	begun := time.Now()
 	var err error
-	if !harness.Becomes(func() bool { err = w.differs(); return err == nil }) {
-		require.NoError(w, err, "it never comes to rest")
+	for range w.row.patience {
+		if harness.Becomes(func() bool { err = w.differs(); return err == nil }) {
+			return time.Since(begun)
+		}
 	}
+	require.NoError(w, err, "it never comes to rest")
 	return time.Since(begun)
 }
