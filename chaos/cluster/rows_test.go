@@ -95,7 +95,8 @@ func TestMatrix(t *testing.T) {
 			w.Log("the fault is over after", time.Since(begun))
 			stop()
 			w.Log("at rest again after", w.atRest())
-			v := w.judged()
+			v := w.verdict()
+			w.accepts(v)
 			for id := range w.told.killed {
 				require.Positive(w, v.evicted[id], "nothing of %s was swept: this says nothing", id)
 			}
