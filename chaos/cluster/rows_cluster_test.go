@@ -115,7 +115,8 @@ func (w *world) tryCLI(args ...string) (out []byte, err error) {
 	return exec.CommandContext(w.Context(), redistest.CLI(w.T), append([]string{"--cluster"}, args...)...).CombinedOutput()
 }
 
-// reshard has redis-cli move slots of the master away, the partition's among them. On a busy machine a master fails over of itself, and redis-cli gives up.
+// reshard has redis-cli move slots of the master away, the partition's among them. On a busy
+// machine a master fails over of itself, and redis-cli gives up.
 func (w *world) reshard() {
 	w.Helper()
 	harness.Eventually(w.T, "slots move", func() bool {
