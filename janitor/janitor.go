@@ -71,7 +71,8 @@ func New(c Config) (*Janitor, error) {
 	j.logSize, j.logTrim = trimStreaks(j.log, c.logRecords())
 	j.metrics = newMetrics(sweeps)
 	j.pace = pacing.New(pacing.Config{
-		Share: c.RedisShare, Beat: j.timing.Interval, Probe: j.ping, Throttled: j.metrics.throttledFor,
+		Share: c.RedisShare, Beat: j.timing.Interval,
+		Probe: j.ping, CPU: j.redisCPU, Throttled: j.metrics.throttledFor,
 	})
 	var err error
 	j.elector, err = lease.New(lease.Config{
@@ -214,4 +215,11 @@ func (j *Janitor) ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	return j.cfg.Control.PTTL(ctx, j.layout.Heartbeat(j.instance)).Err()
+}
+
+// redisCPU is the processor time that Redis has used.
+func (j *Janitor) redisCPU(ctx context.Context) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return j.guard.CPU(ctx)
 }

@@ -350,22 +350,25 @@ func (p *Pass) evictedFrom(owner string, n int) {
 	p.from[owner] += n
 }
 
-// Forget takes a dead owner off the roster, last of all. One that has come back, or of which one of
-// the keys left exists, stays. Off the roster the mass-failure breaker does not know an owner any
-// more: forget none of which something may still be there.
-func (p *Pass) Forget(ctx context.Context, owner string, left ...string) error {
+// Forget takes a dead owner off the roster, last of all, and with it the sets that named what it
+// left, of which so many members were swept. One that has come back, or with a set of more members,
+// stays. Off the roster the mass-failure breaker does not know an owner any more: forget none of
+// which something may still be there. ErrRefused: this user may not UNLINK the sets.
+func (p *Pass) Forget(ctx context.Context, owner string, swept int, sets ...string) error {
 	t := p.t
 	if err := t.mayDelete(ctx, owner); err != nil {
 		return err
 	}
 	return p.Call(ctx, func(ctx context.Context) error {
-		verdict, err := t.j.guard.Forget(ctx, t.owners.lease, owner, left...)
+		verdict, err := t.j.guard.Forget(ctx, t.owners.lease, owner, swept, sets...)
 		switch {
 		case err != nil:
 			return err
 		case verdict == guard.Fenced:
 			t.end(ErrFenced)
 			return ErrFenced
+		case verdict == guard.Refused:
+			return fmt.Errorf("%w: the index of %q cannot be unlinked", ErrRefused, owner)
 		case verdict == guard.Done:
 			t.owners.swept(owner)
 		}

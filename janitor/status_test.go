@@ -314,10 +314,10 @@ func TestWhatAsksRedisReturnsItsErrorAndSaysWhatItAsked(t *testing.T) {
 			return err
 		}},
 		"Forget, of the pause": {"get", "janitor: read pause: ", func(ctx context.Context, _ *replica, p *Pass) error {
-			return p.Forget(ctx, "dead")
+			return p.Forget(ctx, "dead", 0)
 		}},
 		"Forget": {"evalsha", "guard: forget owner: ", func(ctx context.Context, _ *replica, p *Pass) error {
-			return p.Forget(ctx, "dead")
+			return p.Forget(ctx, "dead", 0)
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -464,7 +464,7 @@ func TestATermThatIsFencedEndsAtOnceWhateverItAskedFor(t *testing.T) {
 			pass(time.Second)
 			taken(t, f)
 			var got error
-			s.do = func(ctx context.Context, p *Pass) error { got = p.Forget(ctx, "dead"); return got }
+			s.do = func(ctx context.Context, p *Pass) error { got = p.Forget(ctx, "dead", 0); return got }
 			_, err := r.Janitor.Sweep(t.Context(), Request{})
 			if not := new(NotLeaderError); err != nil {
 				require.ErrorAs(t, err, &not)

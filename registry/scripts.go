@@ -37,8 +37,8 @@ var (
 )
 
 // EvictEntries is the body of a guarded batch that evicts entries: Items are IMEIs, Owner is the
-// dead instance, and Keys are what EntryKeys returns for it. An index that cannot be used is left
-// alone, and Answer.Reason says why.
+// dead instance, and Keys are what EntryKeys returns for it; without the second one the index is
+// left as it is. An index that cannot be used is left alone, and Answer.Reason says why.
 var EvictEntries = guard.NewBody(lua("evict"))
 
 // EntryKeys are the Keys of a batch whose Body is EvictEntries.
