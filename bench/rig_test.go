@@ -65,6 +65,9 @@ func onServer(t *testing.T, s size, p *paper, srv *redistest.Server) *rig {
 			return redis.NewClient(srv.Options()), redis.NewClient(lease.Options(srv.Options()))
 		},
 	}
+	if *sizeFlag != smoke {
+		r.elsewhere = prefer(int(number(r.info("server")["process_id"])), elsewhere) == nil
+	}
 	r.settleIdle()
 	return r
 }
