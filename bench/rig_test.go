@@ -19,6 +19,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/lease"
+	"github.com/rollcall-redis/rollcall/partition"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
@@ -216,8 +217,8 @@ func (r *rig) warmFor(interval time.Duration) {
 // replica is one of ours, as an embedder runs it.
 type replica struct {
 	r    *rig
-	reg  *registry.Registry
-	jan  *janitor.Janitor
+	reg  *partition.Registry // of one partition
+	jan  *partition.Janitor
 	stop func()
 }
 
@@ -239,10 +240,9 @@ func (r *rig) start(id string, change func(*registry.Config, *janitor.Config), w
 	if change != nil {
 		change(&rc, &jc)
 	}
-	reg, err := registry.New(rc)
+	reg, err := partition.NewRegistry(rc, 1)
 	require.NoError(r.t, err)
-	jc.Registry = reg
-	jan, err := janitor.New(jc)
+	jan, err := partition.NewJanitor(jc, reg)
 	require.NoError(r.t, err)
 
 	ctx, cancel := context.WithCancel(context.Background())

@@ -26,7 +26,7 @@ func (j *Janitor) Poke() { j.listener.poke() }
 
 // Tick listens once.
 func (j *Janitor) Tick(ctx context.Context, leading bool) (guard.Witness, error) {
-	j.listener.tick(ctx, leading)
+	j.listenOnce(ctx, leading)
 	h := j.listener.heard()
 	return h.witness, h.err
 }

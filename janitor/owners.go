@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -15,6 +16,7 @@ import (
 	"github.com/sourcegraph/conc/pool"
 
 	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/subscribe"
 )
 
 // Liveness is what could be learnt about an owner.
@@ -138,12 +140,17 @@ type owners struct {
 	read     time.Time  // the last reading
 	full     time.Time  // the last one that asked each heartbeat for the rest of its life
 	quiet    bool       // which found everybody alive and none late
+	mortal   bool       // and every heartbeat with an end
+	met      uint64     // news when it began
 	expires  time.Time  // when the next heartbeat ends if it is not refreshed; zero: none does
 	roster   map[string]Liveness
 	mistyped bool                 // the roster is of another type, and the log says so
 	silent   map[string]time.Time // those on it that are dead, and the first reading that found each so
 	breaker  *breaker
 	believed time.Time // when the witness last refused to be held for the breaker
+
+	subscribed atomic.Bool   // owners that come or say goodbye are heard
+	news       atomic.Uint64 // so often one was, or a subscription began
 }
 
 func newOwners(j *Janitor, l guard.Lease) *owners {
@@ -159,23 +166,32 @@ func newOwners(j *Janitor, l guard.Lease) *owners {
 func (o *owners) readRoster(ctx context.Context) (roster map[string]Liveness, expires time.Time, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if err := o.refresh(ctx); err != nil {
+	if err := o.refresh(ctx, false); err != nil {
 		return nil, o.expires, err
 	}
 	return maps.Clone(o.roster), o.expires, nil
 }
 
-// refresh reads the roster if that is due. The caller holds mu.
-func (o *owners) refresh(ctx context.Context) error {
-	begun := time.Now()
+// refresh reads the roster if that is due. While all live it looks each second whether they still
+// do; with look false only where that can have changed: a heartbeat whose end is known cannot end
+// before, and owners that come or say goodbye are heard. What nobody announces (a heartbeat or a
+// place on the roster that was deleted by hand) waits for the next full reading. The caller holds
+// mu.
+func (o *owners) refresh(ctx context.Context, look bool) error {
+	begun, news := time.Now(), o.news.Load()
 	due := !o.expires.IsZero() && !begun.Before(o.expires)
 	if begun.Sub(o.read) < rosterFresh && !due {
 		return nil
 	}
-	if o.quiet && !due && begun.Sub(o.full) < o.j.timing.Interval/5 && o.unchanged(ctx) {
-		o.breaker.rosterRead(begun, o.roster, nil, nil)
-		o.read = begun
-		return nil
+	if o.quiet && !due && begun.Sub(o.full) < o.j.timing.Interval/5 {
+		if !look && o.mortal && o.subscribed.Load() && o.met == news {
+			return nil
+		}
+		if o.unchanged(ctx) {
+			o.breaker.rosterRead(begun, o.roster, nil, nil)
+			o.read, o.met = begun, news
+			return nil
+		}
 	}
 	ids, err := o.members(ctx)
 	if err != nil {
@@ -200,6 +216,7 @@ func (o *owners) refresh(ctx context.Context) error {
 	o.breaker.rosterRead(begun, roster, byes, gone)
 	maps.DeleteFunc(o.silent, func(id string, _ time.Time) bool { return roster[id] != Dead })
 	o.quiet = !o.j.pace.LateHeartbeats(left)
+	o.mortal, o.met = len(left) == len(roster), news
 	for id, liveness := range roster {
 		if _, before := o.silent[id]; liveness == Dead && !before {
 			o.silent[id] = begun
@@ -211,6 +228,20 @@ func (o *owners) refresh(ctx context.Context) error {
 		o.expires = time.Now().Add(slices.Min(slices.Collect(maps.Values(left))) + time.Millisecond)
 	}
 	return nil
+}
+
+// listen hears of owners that come or say goodbye, until ctx ends. Without, it is as it was: the
+// roster is looked at each second.
+func (o *owners) listen(ctx context.Context) {
+	subscribe.Channel{
+		Client: o.j.cfg.Control, Name: o.j.layout.News(), Log: o.j.log,
+		Silence: 4 * o.j.cfg.LeaseTTL, Retry: func() time.Duration { return o.j.cfg.LeaseTTL / 5 },
+		Message: func(string) { o.news.Add(1) },
+		Subscribed: func(is bool) {
+			o.news.Add(1)
+			o.subscribed.Store(is)
+		},
+	}.Run(ctx)
 }
 
 // unchanged asks, in two commands for however many replicas, whether the roster is as long as it
@@ -352,7 +383,7 @@ func (o *owners) swept(owner string) {
 func (o *owners) checkBreaker(ctx context.Context) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if err := o.refresh(ctx); err != nil {
+	if err := o.refresh(ctx, true); err != nil {
 		return err
 	}
 	fallen, of, tripped := o.breaker.tripped(time.Now())
