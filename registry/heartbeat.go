@@ -35,19 +35,20 @@ var (
 )
 
 // beats draws the boot token first, then beats every interval; what failed is tried again every
-// interval/10. With each such tenth retry is called too.
+// interval/10. With each such tenth retry is called too. Partitions of one replica do so at the same
+// time, see beatTogether.
 func (r *Registry) beats(ctx context.Context) error {
-	tenth := time.NewTicker(r.cfg.HeartbeatInterval / 10)
-	defer tenth.Stop()
 	r.others = together.Join(r.cfg.Control)
 	defer r.others.Leave()
+	interval := r.cfg.HeartbeatInterval
 	var due time.Time
 	var turn int // so many tenths of the claims were checked, or are vouched for
 	for {
 		if now := time.Now(); !now.Before(due) || r.isMoving() {
+			next := r.others.Turns(interval) - interval/20 // the tenth's timer may come a little early
 			err := r.beat(ctx)
 			if err == nil {
-				due = now.Add(r.cfg.HeartbeatInterval * 19 / 20) // the last tick may come a little early
+				due = now.Add(next)
 				r.mu.Lock()
 				r.table.checkTenth(turn)
 				r.mu.Unlock()
@@ -56,10 +57,8 @@ func (r *Registry) beats(ctx context.Context) error {
 			r.endIfSuperseded(err)
 		}
 		r.retry()
-		select {
-		case <-ctx.Done():
+		if !wait.For(ctx, r.others.Turns(interval/10)) {
 			return nil
-		case <-tenth.C:
 		}
 	}
 }

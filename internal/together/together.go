@@ -26,7 +26,8 @@ var groups = struct {
 // group is what the members of one client share.
 type group struct {
 	client  redis.UniversalClient
-	members int // guarded by groups
+	born    time.Time // when the first joined
+	members int       // guarded by groups
 
 	mu    sync.Mutex
 	round *round // gathering; nil: none
@@ -52,7 +53,7 @@ func Join(client redis.UniversalClient) *Member {
 	defer groups.Unlock()
 	g := groups.of[client]
 	if g == nil {
-		g = &group{client: client}
+		g = &group{client: client, born: time.Now()}
 		groups.of[client] = g
 	}
 	g.members++
@@ -66,6 +67,12 @@ func (m *Member) Leave() {
 	if m.group.members--; m.group.members == 0 {
 		delete(groups.of, m.group.client)
 	}
+}
+
+// Turns are when the members come together again and again: it is so long until the next turn, where
+// one comes every so often. Turns are counted from when the first member joined.
+func (m *Member) Turns(every time.Duration) (next time.Duration) {
+	return every - time.Since(m.group.born)%every
 }
 
 // Do sends the commands that fill adds, with those of the other members, as soon as each member has

@@ -170,7 +170,8 @@ func TestTheEndOfWhoAskedFirstDoesNotTakeTheOthersAlong(t *testing.T) {
 
 func TestAConnectionThatIsRefusedIsAnError(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t, "--requirepass", "secret")
+	srv := redistest.Start(t)
+	require.NoError(t, srv.Client().ConfigSet(t.Context(), "requirepass", "secret").Err())
 	o := srv.Options()
 	o.Password = "wrong"
 	c := redis.NewClient(o)
