@@ -35,11 +35,13 @@ const (
 type rig struct {
 	size
 	*paper
-	t     *testing.T
-	srv   *redistest.Server     // nil on a Cluster
-	rdb   redis.UniversalClient // what fills, what looks, and what floors and peers go through
-	keys  registry.Layout
-	nodes []*redis.Client // each server by itself
+	t    *testing.T
+	srv  *redistest.Server     // nil on a Cluster
+	rdb  redis.UniversalClient // what fills, what looks, and what floors and peers go through
+	keys registry.Layout
+	// partitions that keys are divided into; 0: one.
+	partitions int
+	nodes      []*redis.Client // each server by itself
 	// connect makes the two clients of a replica.
 	connect func() (client, control redis.UniversalClient)
 	from    time.Time // when what a neighbour is to notice began, if not with the measuring

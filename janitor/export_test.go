@@ -56,7 +56,7 @@ func (j *Janitor) Accounts() int {
 func (j *Janitor) Pending() bool { return j.termState.Load().reaper.pending.Load() != nil }
 
 func (j *Janitor) Heartbeats(ctx context.Context, owners []string) (map[string]Liveness, map[string]time.Duration, error) {
-	return j.heartbeats(ctx, owners)
+	return j.heartbeats(ctx, owners, nil)
 }
 
 // PaceIs gives it another pace.

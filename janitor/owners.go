@@ -1,6 +1,7 @@
 package janitor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/subscribe"
+	"github.com/rollcall-redis/rollcall/internal/together"
 )
 
 // Liveness is what could be learnt about an owner.
@@ -47,15 +49,20 @@ const (
 
 // heartbeats asks for the owners' heartbeats, in slices, a bounded number of them at once. Its
 // answer names every owner; left is how long each heartbeat that expires has yet. It fails only if
-// nothing at all could be read: then Redis is away, and not an owner odd.
-func (j *Janitor) heartbeats(ctx context.Context, owners []string) (
+// nothing at all could be read: then Redis is away, and not an owner odd. Those in read, which may be
+// nil, were asked for a moment ago.
+func (j *Janitor) heartbeats(ctx context.Context, owners []string, read map[string]heartbeat) (
 	answer map[string]Liveness, left map[string]time.Duration, err error,
 ) {
 	answer, left = make(map[string]Liveness, len(owners)), make(map[string]time.Duration, len(owners))
 	asked := make([]string, 0, len(owners))
 	for _, id := range owners {
 		answer[id] = Unreadable
-		if plausible(id) {
+		if h, known := read[id]; known {
+			if answer[id] = h.Liveness; h.left > 0 {
+				left[id] = h.left
+			}
+		} else if plausible(id) {
 			asked = append(asked, id)
 		}
 	}
@@ -67,7 +74,7 @@ func (j *Janitor) heartbeats(ctx context.Context, owners []string) (
 		workers.Go(func() error { return j.exists(ctx, asked[from:to], found[from:to]) })
 	}
 	err = workers.Wait()
-	if err != nil && !slices.ContainsFunc(found, func(h heartbeat) bool { return h.Liveness != Unreadable }) {
+	if err != nil && len(read) == 0 && !slices.ContainsFunc(found, func(h heartbeat) bool { return h.Liveness != Unreadable }) {
 		return nil, nil, fmt.Errorf("janitor: judge owners: %w", err)
 	}
 	for i, id := range asked {
@@ -104,16 +111,8 @@ func (j *Janitor) exists(ctx context.Context, owners []string, found []heartbeat
 	_, err := pipe.Exec(ctx)
 	failed := false
 	for i, cmd := range cmds {
-		switch left, err := cmd.Result(); {
-		case err != nil:
-			failed = true
-		case left >= 0:
-			found[i] = heartbeat{Alive, left}
-		case left == ttlNone:
-			found[i] = heartbeat{Liveness: Alive}
-		case left == ttlAbsent:
-			found[i] = heartbeat{Liveness: Dead}
-		}
+		found[i] = heartbeatOf(cmd)
+		failed = failed || cmd.Err() != nil
 	}
 	if err != nil && !failed {
 		// The connection was refused (a wrong password): only the pipeline knows, and each command
@@ -121,6 +120,19 @@ func (j *Janitor) exists(ctx context.Context, owners []string, found []heartbeat
 		clear(found)
 	}
 	return err
+}
+
+func heartbeatOf(pttl *redis.DurationCmd) heartbeat {
+	switch left, err := pttl.Result(); {
+	case err != nil:
+	case left >= 0:
+		return heartbeat{Alive, left}
+	case left == ttlNone:
+		return heartbeat{Liveness: Alive}
+	case left == ttlAbsent:
+		return heartbeat{Liveness: Dead}
+	}
+	return heartbeat{}
 }
 
 // plausible tells whether a string can be an instance id. An entry that names something else has an
@@ -166,39 +178,52 @@ func newOwners(j *Janitor, l guard.Lease) *owners {
 func (o *owners) readRoster(ctx context.Context) (roster map[string]Liveness, expires time.Time, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if err := o.refresh(ctx, false); err != nil {
+	if err := o.refresh(ctx); err != nil {
 		return nil, o.expires, err
 	}
 	return maps.Clone(o.roster), o.expires, nil
 }
 
-// refresh reads the roster if that is due. While all live it looks each second whether they still
-// do; with look false only where that can have changed: a heartbeat whose end is known cannot end
-// before, and owners that come or say goodbye are heard. What nobody announces (a heartbeat or a
-// place on the roster that was deleted by hand) waits for the next full reading. The caller holds
-// mu.
-func (o *owners) refresh(ctx context.Context, look bool) error {
+// known is what readRoster would return, without asking; nil: it has to be asked. While all live
+// that is so for a third of an interval: a heartbeat whose end is known cannot end before, and
+// owners that come or say goodbye are heard. What nobody announces (a heartbeat, or a place on the
+// roster, that was deleted by hand) waits so long.
+func (o *owners) known() (roster map[string]Liveness, expires time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now := time.Now()
+	if !o.quiet || !o.mortal || !o.subscribed.Load() || o.met != o.news.Load() ||
+		o.ended(now) || now.Sub(o.full) >= o.fullEvery() {
+		return nil, o.expires
+	}
+	return maps.Clone(o.roster), o.expires
+}
+
+// ended tells whether a heartbeat may have ended since the last reading.
+func (o *owners) ended(now time.Time) bool { return !o.expires.IsZero() && !now.Before(o.expires) }
+
+// fullEvery is how often everybody's heartbeat is asked for the rest of its life while all live:
+// often enough to find late ones while they are.
+func (o *owners) fullEvery() time.Duration { return o.j.timing.Interval / 3 }
+
+// refresh reads the roster if that is due. The caller holds mu.
+func (o *owners) refresh(ctx context.Context) error {
 	begun, news := time.Now(), o.news.Load()
-	due := !o.expires.IsZero() && !begun.Before(o.expires)
+	due := o.ended(begun)
 	if begun.Sub(o.read) < rosterFresh && !due {
 		return nil
 	}
-	if o.quiet && !due && begun.Sub(o.full) < o.j.timing.Interval/5 {
-		if !look && o.mortal && o.subscribed.Load() && o.met == news {
-			return nil
-		}
-		if o.unchanged(ctx) {
-			o.breaker.rosterRead(begun, o.roster, nil, nil)
-			o.read, o.met = begun, news
-			return nil
-		}
+	if o.quiet && !due && begun.Sub(o.full) < o.fullEvery() && o.unchanged(ctx) {
+		o.breaker.rosterRead(begun, o.roster, nil, nil)
+		o.read, o.met = begun, news
+		return nil
 	}
-	ids, err := o.members(ctx)
+	ids, read, err := o.members(ctx)
 	if err != nil {
 		return err
 	}
 	missing := o.breaker.missing(ids)
-	roster, left, err := o.j.heartbeats(ctx, slices.Concat(ids, missing))
+	roster, left, err := o.j.heartbeats(ctx, slices.Concat(ids, missing), read)
 	if err != nil {
 		return err
 	}
@@ -270,31 +295,47 @@ func (o *owners) unchanged(ctx context.Context) bool {
 	return left == 0 && listed.Val() == int64(len(keys))
 }
 
-// members reads the ids on the roster in pages: one round trip unless there are thousands. A key of
+// members reads the ids on the roster in pages: one round trip unless there are thousands. While
+// nothing changes it asks in the same one for the heartbeats of those that were on it. A key of
 // another type is an empty roster: owners are then met by the full scan.
-func (o *owners) members(ctx context.Context) ([]string, error) {
+func (o *owners) members(ctx context.Context) (ids []string, read map[string]heartbeat, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	var ids []string
+	beats := make(map[string]*redis.DurationCmd, len(o.roster))
 	for cursor := uint64(0); ; {
-		page, next, err := o.j.cfg.Client.SScan(ctx, o.j.layout.Roster(), cursor, "", defaultScanCount).Result()
+		pipe := o.j.cfg.Client.Pipeline()
+		scan := pipe.SScan(ctx, o.j.layout.Roster(), cursor, "", defaultScanCount)
+		if cursor == 0 && o.quiet && len(o.roster) <= existsSlice {
+			for id := range o.roster {
+				beats[id] = pipe.PTTL(ctx, o.j.layout.Heartbeat(id))
+			}
+		}
+		refused := together.Exec(ctx, pipe)
+		page, next, err := scan.Result()
 		if redis.HasErrorPrefix(err, "WRONGTYPE ") {
 			if !o.mistyped {
 				o.j.log.Warn("roster is of another type: taken for empty; look what it is, then DEL it",
 					"key", o.j.layout.Roster())
 			}
 			o.mistyped = true
-			return nil, nil
+			return nil, nil, nil
 		}
 		o.mistyped = false
-		if err != nil {
-			return nil, fmt.Errorf("janitor: read roster: %w", err)
+		if err = cmp.Or(refused, err); err != nil {
+			return nil, nil, fmt.Errorf("janitor: read roster: %w", err)
 		}
 		ids = append(ids, page...)
 		if cursor = next; cursor == 0 {
-			return ids, nil
+			break
 		}
 	}
+	read = make(map[string]heartbeat, len(beats))
+	for id, pttl := range beats {
+		if pttl.Err() == nil { // else it is asked for again
+			read[id] = heartbeatOf(pttl)
+		}
+	}
+	return ids, read, nil
 }
 
 // goodbyes asks which of those that have just fallen silent said so before. The caller holds mu.
@@ -383,7 +424,7 @@ func (o *owners) swept(owner string) {
 func (o *owners) checkBreaker(ctx context.Context) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if err := o.refresh(ctx, true); err != nil {
+	if err := o.refresh(ctx); err != nil {
 		return err
 	}
 	fallen, of, tripped := o.breaker.tripped(time.Now())
