@@ -225,11 +225,14 @@ func (p *Pass) SetPages(ctx context.Context, key string) iter.Seq2[[]string, err
 	}
 }
 
-// Roster is every instance on the roster with its liveness, at most a second old. A pass that asks
-// for it runs again as soon as the next heartbeat on it can end.
-func (p *Pass) Roster(ctx context.Context) (map[string]Liveness, error) {
-	var roster map[string]Liveness
-	err := p.Call(ctx, func(ctx context.Context) (err error) {
+// Roster is every instance on the roster with its liveness. It is read again each second; while all
+// live, when a heartbeat on it can end, an instance comes or says goodbye, and three times in a
+// heartbeat interval. A pass that asks for it runs again as soon as the next heartbeat can end.
+func (p *Pass) Roster(ctx context.Context) (roster map[string]Liveness, err error) {
+	if roster, p.again = p.t.owners.known(); roster != nil {
+		return roster, nil
+	}
+	err = p.Call(ctx, func(ctx context.Context) (err error) {
 		roster, p.again, err = p.t.owners.readRoster(ctx)
 		return err
 	})
@@ -286,7 +289,7 @@ func (p *Pass) Liveness(ctx context.Context, owners []string) (map[string]Livene
 	}
 	if len(unknown) > 0 {
 		err := p.Call(ctx, func(ctx context.Context) error {
-			found, _, err := p.t.j.heartbeats(ctx, unknown)
+			found, _, err := p.t.j.heartbeats(ctx, unknown, nil)
 			maps.Copy(p.judged, found)
 			if err == nil {
 				err = p.t.owners.judged(ctx, found, p.scan.Reason != "")

@@ -278,7 +278,7 @@ func TestWhatAsksRedisReturnsItsErrorAndSaysWhatItAsked(t *testing.T) {
 			_, err := p.Roster(ctx)
 			return err
 		}},
-		"Roster, of heartbeats": {"pttl", "janitor: judge owners: ", func(ctx context.Context, _ *replica, p *Pass) error {
+		"Roster, of heartbeats": {"pttl", "janitor: read roster: ", func(ctx context.Context, _ *replica, p *Pass) error {
 			_, err := p.Roster(ctx)
 			return err
 		}},
@@ -331,7 +331,7 @@ func TestWhatAsksRedisReturnsItsErrorAndSaysWhatItAsked(t *testing.T) {
 				r := s.leader(f, line.on)
 				for _, fault := range []error{io.ErrUnexpectedEOF, refusal("NOPERM no")} {
 					f.live("other")
-					pass(2 * time.Second) // nothing is known from a moment ago
+					pass(beatEvery/3 + time.Second) // nothing is known from a moment ago
 					var err error
 					rep := s.pass(r, Request{}, func(ctx context.Context, p *Pass) error {
 						defer line.by(c.command, fault)()

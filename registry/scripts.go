@@ -63,12 +63,23 @@ type reply struct {
 func (r *Registry) own(
 	ctx context.Context, c redis.Scripter, s *redis.Script, more ...any,
 ) (reply, error) {
+	keys, args := r.owning(more...)
+	return r.owned(s.Run(ctx, c, keys, args...))
+}
+
+// owning are the keys and the arguments of an owner script.
+func (r *Registry) owning(more ...any) (keys []string, args []any) {
 	k := r.keys
-	keys := []string{k.Heartbeat(r.id), k.Roster(), k.Devices(r.id), k.Witness(), k.Registry()}
+	keys = []string{k.Heartbeat(r.id), k.Roster(), k.Devices(r.id), k.Witness(), k.Registry()}
 	r.mu.Lock()
-	args := []any{r.id, r.boot, r.cfg.HeartbeatTTL.Milliseconds(), !r.cfg.NoReverseIndex}
-	r.mu.Unlock()
-	out, err := s.Run(ctx, c, keys, append(args, more...)...).Slice()
+	defer r.mu.Unlock()
+	args = []any{r.id, r.boot, r.cfg.HeartbeatTTL.Milliseconds(), !r.cfg.NoReverseIndex}
+	return keys, append(args, more...)
+}
+
+// owned is what an owner script answered.
+func (r *Registry) owned(cmd *redis.Cmd) (reply, error) {
+	out, err := cmd.Slice()
 	if err != nil {
 		r.noteMoving(err)
 		return reply{}, err

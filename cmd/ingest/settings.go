@@ -106,7 +106,7 @@ func (s *settings) table() []service.Setting {
 			Meaning: "How often the leader asks whether a full scan, the scan of the whole registry, can " +
 				"find something. It scans if so.",
 			Consequence: "How long dead entries that no index has outlive their owner. A full scan that " +
-				"can find nothing is put off until it costs 0.1 % of a core, for 15 minutes at most: see " +
+				"can find nothing is put off until it costs 0.05 % of a core, for 15 minutes at most: see " +
 				"[timings](timings.md#when-a-full-scan-runs). The quick way, once a second and whenever a " +
 				"heartbeat ends, does not depend on it."},
 		{Name: "JANITOR_INTERVAL_MS", Value: service.Milliseconds(&s.janitorInterval, 50*time.Millisecond, 24*time.Hour),
