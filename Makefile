@@ -5,7 +5,8 @@
 modules := . tools deploy test/browser $(patsubst %/go.mod,%,$(wildcard examples/*/go.mod))
 # It has no tests: those of the library run it.
 linted = $(modules) internal/ferret
-with_redis = REDIS_SERVER=$$(scripts/redis) && export REDIS_SERVER &&
+# Tests and chaos run on Redis 7.0 or newer; SERVER=8 or SERVER=valkey: on another.
+with_redis = REDIS_SERVER=$$(scripts/redis $(SERVER)) && export REDIS_SERVER &&
 with_servers = $(with_redis) FERRET_SERVER=$$(scripts/ferret) && export FERRET_SERVER && \
 	POSTGRES_BIN=$$(scripts/postgres) && export POSTGRES_BIN &&
 chaos = $(with_servers) ROLLCALL_REPORT=$(CURDIR)/.cache/chaos/$@
@@ -65,14 +66,14 @@ mixed: ## Run replicas of the last release beside those of this checkout, on one
 	@RELEASED=$$(scripts/released) && export RELEASED && { test -z "$$RELEASED" || \
 		scripts/test . -race -tags mixed -timeout 8m ./test/mixed/; }
 
-chaos: ## Break things for about half an hour: every row of the matrix, then everything at random
-	@$(chaos) ROLLCALL_DURATION=$(or $(DURATION),10m) go test -race -count=1 -v -timeout 60m -p 1 $(chaos_suites)
+chaos: ## Break things for about an hour: every row of the matrix, then everything at random (SERVER=8, SERVER=valkey)
+	@$(chaos) ROLLCALL_RECORD=$(CURDIR)/chaos/record.csv ROLLCALL_DURATION=$(or $(DURATION),10m) go test -race -count=1 -v -timeout 90m -p 1 $(chaos_suites)
 
 chaos-short: ## Break things for a minute: the rows of the matrix that are part of test
 	@$(chaos) go test -race -count=1 -v -short -timeout 5m -run '^TestMatrix$$' -p 1 $(chaos_suites)
 
-chaos-soak: ## Break everything at random for DURATION (15m)
-	@$(chaos) ROLLCALL_DURATION=$(or $(DURATION),15m) go test -race -count=1 -v -timeout 24h -run '^TestEverythingAtRandom$$' -p 1 ./chaos/ ./chaos/availability/
+chaos-soak: ## Break everything at random for DURATION (15m), on one server, then with Postgres, then on Clusters (SERVER=8)
+	@$(chaos) ROLLCALL_RECORD=$(CURDIR)/chaos/record.csv ROLLCALL_DURATION=$(or $(DURATION),15m) go test -race -count=1 -v -timeout 24h -run '^TestEverythingAtRandom$$' -p 1 ./chaos/ ./chaos/availability/ ./chaos/cluster/
 
 chaos-mutants: ## Weaken the guarded code in each of the known ways; passes if the suite catches every one
 	@$(chaos) go test -count=1 -v -tags mutants -timeout 90m -run '^Test(Search)?Mutants$$' -p 1 $(chaos_suites)

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rollcall-redis/rollcall/chaos/harness"
 	"github.com/rollcall-redis/rollcall/chaos/judge"
 )
 
@@ -123,6 +124,14 @@ func writeReport() {
 	slices.SortStableFunc(results, func(a, b result) int { return cmp.Compare(a.Row, b.Row) })
 	table := markdown(results)
 	fmt.Print(table)
+	evictions, wrong := 0, 0
+	for _, r := range results {
+		evictions += r.Evictions
+		wrong += r.Wrong
+	}
+	if err := harness.Record("one server", evictions, wrong); err != nil {
+		fmt.Println("chaos: not recorded:", err)
+	}
 	dir := os.Getenv("ROLLCALL_REPORT")
 	if dir == "" {
 		return

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -110,42 +111,60 @@ type bus struct {
 
 func source(node int) string { return fmt.Sprintf("127.0.1.%d", 1+node) }
 
-func newBus(w *world) *bus {
+// theBus is the bus, led through links from the first call on.
+func (w *world) theBus() *bus {
 	w.Helper()
-	b := &bus{w: w, cuts: map[[2]int]bool{}}
+	if w.bus != nil {
+		return w.bus
+	}
+	w.bus = &bus{w: w, cuts: map[[2]int]bool{}}
 	for i, n := range w.cluster.Nodes {
-		c := n.Client()
-		nodes, err := c.ClusterNodes(w.Context()).Result()
+		nodes, err := w.client(n).ClusterNodes(w.Context()).Result()
 		require.NoError(w, err)
 		_, port, ok := strings.Cut(nodes, n.Addr()+"@")
 		require.True(w, ok)
 		port, _, _ = strings.Cut(port, " ")
 		port, _, _ = strings.Cut(port, ",") // a host name
 		l := newLink(w, "127.0.0.1:"+port)
-		l.open = b.opens(i)
-		b.links = append(b.links, l)
-		_, own := hostPort(w, l.Addr().String())
+		l.set(w.bus.opens(i))
+		w.bus.links = append(w.bus.links, l)
+	}
+	w.bus.lead(w.cluster.Nodes...)
+	w.cluster.AwaitOK()
+	return w.bus
+}
+
+// lead has nodes be reached through their links, and connect from addresses of their own.
+func (b *bus) lead(nodes ...*redistest.Server) {
+	b.w.Helper()
+	for i, n := range b.w.cluster.Nodes {
+		if !slices.Contains(nodes, n) {
+			continue
+		}
+		_, own := hostPort(b.w, b.links[i].Addr().String())
 		for name, value := range map[string]string{
 			"protected-mode":   "no", // or all but 127.0.0.1 is refused
 			"bind-source-addr": source(i), "cluster-announce-ip": "127.0.0.1", "cluster-announce-bus-port": own,
 		} {
-			require.NoError(w, c.ConfigSet(w.Context(), name, value).Err())
+			require.NoError(b.w, b.w.client(n).ConfigSet(b.w.Context(), name, value).Err())
 		}
 	}
-	for i := range w.cluster.Nodes {
-		harness.Eventually(w.T, "every node knows the new ways", func() bool {
-			nodes := w.cluster.Nodes[i].Client().ClusterNodes(w.Context()).Val()
+	for _, n := range b.w.cluster.Nodes {
+		harness.Eventually(b.w.T, "every node knows the ways", func() bool {
+			known := b.w.client(n).ClusterNodes(b.w.Context()).Val()
 			for _, l := range b.links {
 				_, port, _ := net.SplitHostPort(l.Addr().String())
-				if !strings.Contains(nodes, "@"+port) {
+				if !strings.Contains(known, "@"+port) {
 					return false
 				}
 			}
 			return true
 		})
 	}
-	w.cluster.AwaitOK()
-	return b
+	for i, l := range b.links { // a node that came back has connected from elsewhere before
+		l.set(func(string) bool { return false })
+		l.set(b.opens(i))
+	}
 }
 
 // opens tells who is let through to a node.

@@ -45,7 +45,7 @@ func TestTheOracle(t *testing.T) {
 		outages: []outage{
 			{"briefly", at(10), at(13)}, {"long", at(10), at(15)}, {"stopped", at(10), time.Time{}},
 		},
-		sockets: []socket{{"open", "one", at(0), time.Time{}}, {"closed", "one", at(0), at(10)}},
+		sockets: map[string][]*socket{"open": {{"one", at(0), time.Time{}}}, "closed": {{"one", at(0), at(10)}}},
 		lost:    map[string]time.Time{"old": at(10)},
 	}
 	for name, c := range map[string]struct {
@@ -68,7 +68,8 @@ func TestTheOracle(t *testing.T) {
 			"one took out open, whose socket is open"},
 		"all at once": {"n", "DEL {rollcall}:connections:registry ; SET x y", "was deleted by a script"},
 	} {
-		v := judge([]recorded{{c.node, events(at(20).Unix(), c.event)}}, f)
+		v := newVerdict(f)
+		v.judge(recorded{c.node, events(at(20).Unix(), c.event)})
 		if c.says == "" {
 			require.Empty(t, v.wrong, name)
 			continue
@@ -81,9 +82,10 @@ func TestTheOracle(t *testing.T) {
 func TestTheOracleCountsABatchOnceHoweverManyNodesHaveIt(t *testing.T) {
 	t.Parallel()
 	h := events(0, evicts("7-1", "dead", time.Unix(9, 0), "a")+takes+"a")
-	v := judge([]recorded{{"a", h}, {"b", h}}, facts{
-		layouts: layouts(1), killed: map[string]time.Time{"dead": time.Unix(8, 0)},
-	})
+	v := newVerdict(facts{layouts: layouts(1), killed: map[string]time.Time{"dead": time.Unix(8, 0)}})
+	v.judge(recorded{"a", h})
+	v.judge(recorded{"b", h})
 	require.Empty(t, v.wrong)
 	require.Equal(t, map[string]int{"dead": 1}, v.evicted)
+	require.Equal(t, 1, v.entries())
 }

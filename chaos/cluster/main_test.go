@@ -4,10 +4,12 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"sync"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/rollcall-redis/rollcall/chaos/harness"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 )
 
@@ -26,5 +28,38 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	redistest.Main(m)
+	redistest.Main(tests{m})
+}
+
+// tests are this package's. What they evicted is recorded when they are over.
+type tests struct{ *testing.M }
+
+func (m tests) Run() (code int) {
+	code = m.M.Run()
+	tally.mu.Lock()
+	defer tally.mu.Unlock()
+	for _, servers := range []string{"Cluster", "Sentinel"} {
+		if err := harness.Record(servers, tally.evictions[servers], tally.wrong[servers]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = max(code, 1)
+		}
+	}
+	return code
+}
+
+// tally is what was judged in this process, by servers.
+var tally = struct {
+	mu               sync.Mutex
+	evictions, wrong map[string]int
+}{evictions: map[string]int{}, wrong: map[string]int{}}
+
+func (w *world) tally(v *verdict) {
+	servers := "Cluster"
+	if w.cluster == nil {
+		servers = "Sentinel"
+	}
+	tally.mu.Lock()
+	defer tally.mu.Unlock()
+	tally.evictions[servers] += v.entries()
+	tally.wrong[servers] += len(v.wrong)
 }

@@ -18,14 +18,14 @@ type facts struct {
 	interval, ttl time.Duration
 	killed        map[string]time.Time // replicas
 	outages       []outage
-	sockets       []socket
+	sockets       map[string][]*socket // of a device, in their order
 	// lost names a server, and since when what it does is not the partition's: another leads.
 	lost map[string]time.Time
 }
 
 // socket is a device's at a replica.
 type socket struct {
-	imei, owner string
+	owner       string
 	from, until time.Time // until zero: it is open
 }
 
@@ -37,24 +37,49 @@ type recorded struct {
 
 // verdict is what the files show. Wrong is empty if all is right.
 type verdict struct {
+	facts
 	wrong   []string
-	evicted map[string]int  // by owner, each batch once
-	batches map[string]bool // by partition, id and owner
+	evicted map[string]int          // by owner, each batch once
+	batches map[string]bool         // by partition, id and owner
+	of      map[string]guard.Layout // the partition of a log, or of a registry
 }
 
-// judge looks at every event in the files of every node: a node that another replaced, whose writes
-// were lost, is judged as strictly as one that is there. A file that begins with what was there
-// before says of each batch what the log does.
-func judge(files []recorded, f facts) *verdict {
-	v := &verdict{evicted: map[string]int{}, batches: map[string]bool{}}
-	for _, file := range files {
-		for _, e := range file.events {
-			for _, l := range f.layouts {
-				v.event(file.node, &e, l, f)
+func newVerdict(f facts) *verdict {
+	v := &verdict{facts: f, evicted: map[string]int{}, batches: map[string]bool{}, of: map[string]guard.Layout{}}
+	for _, l := range f.layouts {
+		v.of[l.Log()], v.of[l.Registry()] = l, l
+	}
+	return v
+}
+
+// judge looks at every event in a file. A node that another replaced, whose writes were lost, is
+// judged as strictly as one that is there. A file that begins with what was there before says of
+// each batch what the log does.
+func (v *verdict) judge(file recorded) {
+	for _, e := range file.events {
+		for _, c := range e.Commands { // those of one event are of one partition
+			if layout, ok := v.of[key(c)]; ok {
+				v.event(file.node, &e, layout)
+				break
 			}
 		}
 	}
-	return v
+}
+
+// key is that of a command; "": it has none.
+func key(c history.Command) string {
+	if len(c) < 2 {
+		return ""
+	}
+	return c[1]
+}
+
+// entries is how many were evicted.
+func (v *verdict) entries() (n int) {
+	for _, of := range v.evicted {
+		n += of
+	}
+	return n
 }
 
 func (v *verdict) fault(node string, e *history.Event, format string, args ...any) {
@@ -62,7 +87,7 @@ func (v *verdict) fault(node string, e *history.Event, format string, args ...an
 }
 
 // event judges what an event does to one partition.
-func (v *verdict) event(node string, e *history.Event, layout guard.Layout, f facts) {
+func (v *verdict) event(node string, e *history.Event, layout guard.Layout) {
 	var gone []string // entries
 	var record map[string]string
 	var id, index string
@@ -76,24 +101,22 @@ func (v *verdict) event(node string, e *history.Event, layout guard.Layout, f fa
 			gone = append(gone, c[2:]...)
 		case c[0] == "SREM" && strings.HasPrefix(c[1], layout.Devices("")):
 			index = strings.TrimPrefix(c[1], layout.Devices(""))
-		case (c[0] == "DEL" || c[0] == "UNLINK") && c[1] == layout.Registry() && len(e.Commands) > 1:
+		case (c[0] == "DEL" || c[0] == "UNLINK") && key(c) == layout.Registry() && len(e.Commands) > 1:
 			v.fault(node, e, "the registry was deleted by a script")
 		}
 	}
 	switch {
 	case record != nil:
-		v.batch(node, e, layout.Prefix+id, record, gone, f)
+		v.batch(node, e, layout.Prefix+id, record, gone)
 	case len(gone) > 0 && index == "":
 		v.fault(node, e, "%d entries went without a record, and from no index", len(gone))
 	case len(gone) > 0:
-		v.released(node, e, index, gone, f)
+		v.released(node, e, index, gone)
 	}
 }
 
 // batch judges an eviction.
-func (v *verdict) batch(
-	node string, e *history.Event, id string, record map[string]string, gone []string, f facts,
-) {
+func (v *verdict) batch(node string, e *history.Event, id string, record map[string]string, gone []string) {
 	var imeis []string
 	if err := json.Unmarshal([]byte(record["imeis"]), &imeis); err != nil {
 		v.fault(node, e, "batch %s: %v", id, err)
@@ -107,14 +130,14 @@ func (v *verdict) batch(
 		v.fault(node, e, "batch %s: %d are recorded, %d went", id, len(imeis), len(gone))
 	}
 	at, owner := time.UnixMilli(ms), record["owner"]
-	if since, lost := f.lost[node]; lost && at.After(since) {
+	if since, lost := v.lost[node]; lost && at.After(since) {
 		return
 	}
 	if !v.batches[id+owner] {
 		v.batches[id+owner] = true
 		v.evicted[owner] += len(imeis)
 	}
-	if !f.dead(owner, at) {
+	if !v.dead(owner, at) {
 		v.fault(node, e, "batch %s at %s: %d entries of %s, which lives",
 			id, at.Format("15:04:05.000"), len(imeis), owner)
 	}
@@ -139,12 +162,10 @@ func (f facts) dead(owner string, at time.Time) bool {
 
 // released judges entries that an owner took out itself: none of a socket that was open all the
 // time. The file says the time in seconds.
-func (v *verdict) released(
-	node string, e *history.Event, owner string, gone []string, f facts,
-) {
+func (v *verdict) released(node string, e *history.Event, owner string, gone []string) {
 	for _, imei := range gone {
-		for _, s := range f.sockets {
-			if s.imei == imei && s.owner == owner && s.from.Unix() < e.Second-1 &&
+		for _, s := range v.sockets[imei] {
+			if s.owner == owner && s.from.Unix() < e.Second-1 &&
 				(s.until.IsZero() || s.until.Unix() > e.Second+1) {
 				v.fault(node, e, "%s took out %s, whose socket is open", owner, imei)
 			}

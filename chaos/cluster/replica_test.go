@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,10 +28,12 @@ import (
 // asReplica has this test's own binary be a replica of that id: a registry and a janitor, without
 // sockets. It takes orders on its standard input, a line each, and answers each with a line:
 //
-//	claim <imei>     a device connects; it is not waited for
+//	claim <imei>...  devices connect; they are not waited for
 //	stale <imei>     it has gone elsewhere, and the replica does not know yet: no frames any more
 //	release <imei>   the replica has noticed
-//	stalls           answered by the times in which this process did not run, as JSON
+//	stalls           answered by the times in which this process did not run since it was last
+//	                 asked, as JSON
+//	leave            stop as on SIGTERM: answered when all is released
 const asReplica = "ROLLCALL_CLUSTER_REPLICA"
 
 // What a replica is told besides, by its environment.
@@ -40,6 +44,7 @@ const (
 	envInterval  = "ROLLCALL_INTERVAL"
 	envTTL       = "ROLLCALL_TTL"
 	envParts     = "ROLLCALL_PARTITIONS"
+	envShare     = "ROLLCALL_SHARE" // of Redis' time for sweeps; 0: the default
 )
 
 // base names the keys; each partition has a layout of its own.
@@ -94,6 +99,10 @@ func runReplica(id string) error {
 	if err != nil {
 		return err
 	}
+	share, err := strconv.ParseFloat(os.Getenv(envShare), 64)
+	if err != nil {
+		return err
+	}
 	r, err := partition.NewRegistry(registry.Config{
 		Client: data, Control: control, Instance: id, Layout: base,
 		HeartbeatInterval: interval, HeartbeatTTL: ttl, Logger: log,
@@ -103,33 +112,48 @@ func runReplica(id string) error {
 	}
 	j, err := partition.NewJanitor(janitor.Config{
 		Client: data, Control: control, Logger: log,
-		Interval: 3 * time.Second, LeaseTTL: 3 * time.Second,
+		Interval: 3 * time.Second, LeaseTTL: 3 * time.Second, RedisShare: share,
 	}, r)
 	if err != nil {
 		return err
 	}
+	ctx, leave := context.WithCancel(context.Background())
+	defer leave()
 	ended := make(chan error, 1)
 	go func() {
-		g := pool.New().WithContext(context.Background()).WithCancelOnError()
+		g := pool.New().WithContext(ctx).WithCancelOnError()
 		g.Go(r.Run)
 		g.Go(j.Run)
 		ended <- g.Wait()
 	}()
-	h := &holder{id: id, claims: map[string]*registry.Claim{}, live: map[string]*registry.Claim{}}
+	h := &holder{
+		id: id, claims: map[string]*registry.Claim{}, live: map[string]*registry.Claim{}, ran: time.Now(), stall: interval / 4,
+	}
 	go h.speak()
-	go h.watch(interval / 4)
+	go h.watch()
 	orders := bufio.NewScanner(os.Stdin)
+	orders.Buffer(nil, longestOrder)
 	for orders.Scan() {
 		select {
 		case err := <-ended:
 			return fmt.Errorf("it has ended: %w", err)
 		default:
 		}
-		what, imei, _ := strings.Cut(orders.Text(), " ")
-		fmt.Println(h.do(r, what, imei))
+		what, imeis, _ := strings.Cut(orders.Text(), " ")
+		if what == "leave" {
+			leave()
+			h.do(r, "release", slices.Collect(maps.Keys(h.claims)))
+			err := <-ended
+			fmt.Println(what)
+			return err
+		}
+		fmt.Println(h.do(r, what, strings.Fields(imeis)))
 	}
 	return orders.Err()
 }
+
+// longestOrder is a line of as many devices as any row has.
+const longestOrder = 4 << 20
 
 type quiet struct{}
 
@@ -140,32 +164,39 @@ type holder struct {
 	id           string
 	mu           sync.Mutex
 	claims, live map[string]*registry.Claim
+	ran          time.Time // when it was last seen that this process runs
+	stall        time.Duration
 	stalls       []outage
 }
 
-func (h *holder) do(r *partition.Registry, what, imei string) (answer string) {
+func (h *holder) do(r *partition.Registry, what string, imeis []string) (answer string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	switch what {
-	case "claim":
-		h.claims[imei] = r.Register(imei)
-		h.live[imei] = h.claims[imei]
-	case "stale":
-		delete(h.live, imei)
-	case "release":
-		if c := h.claims[imei]; c != nil {
-			c.Release()
+	h.runs()
+	for _, imei := range imeis {
+		switch what {
+		case "claim":
+			h.claims[imei] = r.Register(imei)
+			h.live[imei] = h.claims[imei]
+		case "stale":
+			delete(h.live, imei)
+		case "release":
+			if c := h.claims[imei]; c != nil {
+				c.Release()
+			}
+			delete(h.claims, imei)
+			delete(h.live, imei)
 		}
-		delete(h.claims, imei)
-		delete(h.live, imei)
-	case "stalls":
-		text, err := json.Marshal(h.stalls)
-		if err != nil {
-			panic(err) // cannot be: times and a name
-		}
-		return string(text)
 	}
-	return what + " " + imei
+	if what != "stalls" {
+		return what
+	}
+	text, err := json.Marshal(h.stalls)
+	if err != nil {
+		panic(err) // cannot be: times and a name
+	}
+	h.stalls = nil
+	return string(text)
 }
 
 // speak has each device that is really there send a frame a second.
@@ -181,15 +212,19 @@ func (h *holder) speak() {
 }
 
 // watch notes when this process does not run for a time: it cannot beat then.
-func (h *holder) watch(atLeast time.Duration) {
-	last := time.Now()
+func (h *holder) watch() {
 	for range time.Tick(20 * time.Millisecond) {
-		now := time.Now()
-		if now.Sub(last) > atLeast {
-			h.mu.Lock()
-			h.stalls = append(h.stalls, outage{ID: h.id, From: last, To: now})
-			h.mu.Unlock()
-		}
-		last = now
+		h.mu.Lock()
+		h.runs()
+		h.mu.Unlock()
 	}
+}
+
+// runs notes that this process runs, and since when it did not. mu is held.
+func (h *holder) runs() {
+	now := time.Now()
+	if now.Sub(h.ran) > h.stall {
+		h.stalls = append(h.stalls, outage{ID: h.id, From: h.ran, To: now})
+	}
+	h.ran = now
 }

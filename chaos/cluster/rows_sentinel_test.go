@@ -37,7 +37,7 @@ func behindSentinels(w *world, through func(addr string) string, args ...string)
 
 func threeSentinels(w *world) {
 	behindSentinels(w, func(addr string) string { return addr })
-	w.launch(w.env, "r1", "r2", "r3", "r4", "r5")
+	w.launch(w.env, w.row.replicas)
 }
 
 // leads waits until a replica leads, and returns it.
@@ -55,7 +55,7 @@ func (w *world) leads() (m *redistest.Server) {
 }
 
 func sentinelMasterKilled(w *world) {
-	w.kill("r5")
+	w.kill(w.someone())
 	w.servers[0].Kill()
 	w.leads()
 	w.servers[0].Restart()
@@ -73,8 +73,8 @@ func sentinelHalves(args ...string) func(w *world) {
 			w.halves.ours, w.halves.theirs = newLink(w, addr), newLink(w, addr)
 			return w.halves.ours.Addr().String()
 		}, args...)
-		w.launch(w.env, "r1", "r2", "r3")
-		w.launch([]string{envServer + "=" + w.halves.theirs.Addr().String()}, "r4", "r5")
+		w.launch(w.env, 3)
+		w.launch([]string{envServer + "=" + w.halves.theirs.Addr().String()}, 2)
 	}
 }
 

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -28,6 +29,12 @@ type row struct {
 	interval, ttl time.Duration
 	start         func(w *world) // Redis and the replicas
 	fault         func(w *world)
+
+	replicas, devices int           // of ours; 0: five with 200
+	nodeTimeout       time.Duration // 0: two seconds
+	patience          int           // until all is at rest, times that of the harness; 0: once
+	share             float64       // of Redis' time for sweeps; 0: the janitor's default
+	alone             bool          // no other row beside it
 }
 
 // Heartbeats of rows. With the quick ones a failover takes longer than GAP, so that the hold is
@@ -39,13 +46,13 @@ const (
 
 func matrix() []row {
 	quick := func(name string, short bool, start, fault func(*world)) row {
-		return row{name, short, 1, quickInterval, quickTTL, start, fault}
+		return row{name: name, short: short, partitions: 1, interval: quickInterval, ttl: quickTTL, start: start, fault: fault}
 	}
 	slow := func(name string, start, fault func(*world)) row {
-		return row{name, false, 1, slowInterval, slowTTL, start, fault}
+		return row{name: name, partitions: 1, interval: slowInterval, ttl: slowTTL, start: start, fault: fault}
 	}
 	four := func(name string, fault func(*world)) row {
-		return row{name, false, 4, quickInterval, quickTTL, threeMasters, fault}
+		return row{name: name, partitions: 4, interval: quickInterval, ttl: quickTTL, start: threeMasters, fault: fault}
 	}
 	return []row{
 		quick("MasterKilled", true, threeMasters, masterKilled),
@@ -63,6 +70,7 @@ func matrix() []row {
 		quick("SentinelSplit", false, sentinelHalves(), sentinelSplit),
 		quick("SentinelSplitWithMinReplicas", false,
 			sentinelHalves("--min-replicas-to-write", "1", "--min-replicas-max-lag", "2"), sentinelSplitAndJudged),
+		fleetOfThirty,
 	}
 }
 
@@ -72,8 +80,10 @@ func TestMatrix(t *testing.T) {
 			continue
 		}
 		t.Run(r.name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t, r)
+			if !r.alone {
+				t.Parallel()
+			}
+			w := newWorld(t, r, seed())
 			begun := time.Now()
 			r.start(w)
 			w.collect()
@@ -106,7 +116,8 @@ var seed = sync.OnceValue(func() uint64 {
 
 // threeMasters is a Cluster of three masters with a replica each, and five replicas of ours.
 func threeMasters(w *world) {
-	w.cluster = redistest.StartCluster(w.T, 3, 1, history.AppendOnly()...)
+	w.cluster = redistest.StartCluster(w.T, 3, 1, append(history.AppendOnly(),
+		"--cluster-node-timeout", strconv.FormatInt(w.row.nodeTimeout.Milliseconds(), 10))...)
 	w.servers = w.cluster.Nodes
 	w.rdb = w.cluster.Client()
 	var addrs []string
@@ -114,46 +125,117 @@ func threeMasters(w *world) {
 		addrs = append(addrs, n.Addr())
 	}
 	w.env = []string{envNodes + "=" + strings.Join(addrs, ",")}
-	w.launch(w.env, "r1", "r2", "r3", "r4", "r5")
+	w.launch(w.env, w.row.replicas)
 }
 
 // master is the server that has the partition, as most of the Cluster sees it.
 func (w *world) master() *redistest.Server { return w.cluster.Owner(w.home.Registry()) }
 
-// replicaOf is the replica of a master, and other a master that is not that one.
+// replicaOf is a replica of a master.
 func (w *world) replicaOf(m *redistest.Server) *redistest.Server {
-	for i, n := range w.cluster.Nodes[:3] {
-		if n == m {
-			return w.cluster.Nodes[3+i]
+	w.Helper()
+	for _, r := range w.nodes("slave") {
+		if r.of == w.cluster.ID(m) {
+			return r.Server
 		}
 	}
-	w.Fatal("it has moved")
+	w.Fatal("it has no replica")
 	return nil
 }
 
+// other is a master that has slots, and is not that one.
 func (w *world) other(m *redistest.Server) *redistest.Server {
-	for _, n := range w.cluster.Nodes[:3] {
-		if n != m {
-			return n
+	w.Helper()
+	for _, n := range w.nodes("master") {
+		if n.Server != m && len(n.slots) > 0 {
+			return n.Server
 		}
 	}
+	w.Fatal("there is no other")
 	return nil
+}
+
+// node is a node of a Cluster, as another one sees it.
+type node struct {
+	*redistest.Server
+	of    string   // the id of its master; "-": it is one
+	slots []string // from-to
+}
+
+// nodes are those of a role that live, as any that answers sees them.
+func (w *world) nodes(role string) (all []node) {
+	w.Helper()
+	known := ""
+	for _, n := range w.cluster.Nodes {
+		if known == "" {
+			known = w.client(n).ClusterNodes(w.Context()).Val()
+		}
+	}
+	for line := range strings.Lines(known) {
+		words := strings.Fields(line) // id, address, flags, master, two times, epoch, link, slots
+		flags := strings.Split(words[2], ",")
+		if !slices.Contains(flags, role) || slices.Contains(flags, "fail") {
+			continue
+		}
+		for _, n := range w.cluster.Nodes {
+			if strings.HasPrefix(words[1], n.Addr()+"@") {
+				all = append(all, node{n, words[3], words[8:]})
+			}
+		}
+	}
+	return all
+}
+
+// slots are those of a master, in their order.
+func (w *world) slots(m *redistest.Server) (all []int) {
+	w.Helper()
+	for _, n := range w.nodes("master") {
+		if n.Server != m {
+			continue
+		}
+		for _, span := range n.slots {
+			from, to, _ := strings.Cut(span, "-")
+			first, err := strconv.Atoi(from)
+			require.NoError(w, err, span) // or one is on the move
+			last, err := strconv.Atoi(cmp.Or(to, from))
+			require.NoError(w, err, span)
+			for slot := first; slot <= last; slot++ {
+				all = append(all, slot)
+			}
+		}
+	}
+	return all
 }
 
 // promoted waits until a replica leads and an owner beats there.
 func (w *world) promoted(r *redistest.Server) {
 	w.Helper()
-	begun, c := time.Now(), r.Client()
+	w.beats(r, w.elected(r))
+}
+
+// elected waits until a replica leads.
+func (w *world) elected(r *redistest.Server) (since time.Time) {
+	w.Helper()
+	begun := time.Now()
 	harness.Eventually(w.T, "the replica leads", func() bool { return role(w, r) == "master" })
-	leads := time.Now()
+	w.Logf("a replica leads after %s", time.Since(begun).Round(time.Millisecond))
+	return time.Now()
+}
+
+// beats waits until an owner beats at a master after a time.
+func (w *world) beats(m *redistest.Server, since time.Time) {
+	w.Helper()
+	w.mu.Lock()
+	owners := w.running()
+	w.mu.Unlock()
 	harness.Eventually(w.T, "an owner beats at the new master", func() bool {
-		return slices.ContainsFunc([]string{"r1", "r2", "r3"}, func(id string) bool {
-			at, _, _ := strings.Cut(c.Get(w.Context(), w.home.Heartbeat(id)).Val(), "/")
+		return slices.ContainsFunc(owners, func(one *replica) bool {
+			at, _, _ := strings.Cut(w.client(m).Get(w.Context(), w.home.Heartbeat(one.id)).Val(), "/")
 			ms, err := strconv.ParseInt(at, 10, 64)
-			return err == nil && time.UnixMilli(ms).After(leads)
+			return err == nil && time.UnixMilli(ms).After(since)
 		})
 	})
-	w.Logf("a replica leads after %s, an owner beats there %s later", leads.Sub(begun), time.Since(leads))
+	w.Logf("an owner beats there %s later", time.Since(since).Round(time.Millisecond))
 }
 
 // counted: in each partition the total beside the log is the sum of its records.

@@ -1,7 +1,9 @@
 package redistest
 
 import (
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -31,3 +33,22 @@ func CLI(t testing.TB) string {
 	require.NoError(t, os.WriteFile(path, []byte(script), 0o700))
 	return path
 }
+
+// Version is the make and the version of the server that all tests run on, as "Redis 7.0.15".
+func Version() (string, error) {
+	server, err := findBinary()
+	if err != nil {
+		return "", err
+	}
+	said, err := exec.Command(server, "--version").Output()
+	if err != nil {
+		return "", fmt.Errorf("redistest: %s --version: %w", server, err)
+	}
+	found := versioned.FindSubmatch(said)
+	if found == nil {
+		return "", fmt.Errorf("redistest: %s --version says %q", server, said)
+	}
+	return string(found[1]) + " " + string(found[2]), nil
+}
+
+var versioned = regexp.MustCompile(`^(Redis|Valkey) server v=(\S+)`)

@@ -1,0 +1,172 @@
+package harness
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A Mutant is the code with one of its protections taken away, which the judge of a suite must
+// notice in a row, or a test of a package. It is a few changes to the text of the code, put over
+// the files when the test is built (go test -overlay).
+type Mutant struct {
+	Name    string
+	What    string // is changed
+	Edits   []Edit
+	Without []Edit // further protections that must be away, or they would make up for the missing one
+	Row     string // of the suite's matrix; the judge rejects what came of it
+	Test    string // or this test fails
+	Of      string // of the package in this folder; "": of one of the suite's
+}
+
+// An Edit replaces what stands once in a file, or wherever it does.
+type Edit struct {
+	File       string // below the suite's folder; "": whichever there has it
+	From, To   string
+	Everywhere bool
+}
+
+// Mutants are those of a suite, whose tests run two folders below the module's root.
+type Mutants struct {
+	All   []Mutant
+	Dir   string   // below the root, which the files of edits are in
+	Tests []string // folders of the tests that mutants name
+	// A row runs against this program, of which this variable of the environment names the binary.
+	// Without one the suite itself is built with the changes.
+	Program, Given string
+	// Rejects is what a row says whose judge found something.
+	Rejects string
+}
+
+const root = "../.."
+
+// changed are the texts of the files that edits change, by their names below the root.
+func (s Mutants) changed(t *testing.T, name string, edits []Edit) map[string]string {
+	t.Helper()
+	changed := map[string]string{}
+	for _, e := range edits {
+		files := []string{filepath.Join(s.Dir, e.File)}
+		if e.File == "" {
+			files = s.code(t)
+		}
+		places := 0
+		for _, file := range files {
+			text, has := changed[file]
+			if !has {
+				read, err := os.ReadFile(filepath.Join(root, file))
+				require.NoError(t, err)
+				text = string(read)
+			}
+			if n := strings.Count(text, e.From); n > 0 {
+				places += n
+				changed[file] = strings.ReplaceAll(text, e.From, e.To)
+			}
+		}
+		require.True(t, places == 1 || e.Everywhere && places > 1,
+			"mutant %s does not fit any more: %q stands %d times", name, e.From, places)
+	}
+	return changed
+}
+
+// code are the files of the suite's folder, without tests.
+func (s Mutants) code(t *testing.T) (files []string) {
+	t.Helper()
+	entries, err := os.ReadDir(filepath.Join(root, s.Dir))
+	require.NoError(t, err)
+	for _, e := range entries {
+		if name := e.Name(); strings.HasSuffix(name, ".lua") ||
+			strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go") {
+			files = append(files, filepath.Join(s.Dir, name))
+		}
+	}
+	return files
+}
+
+// Fit demands that each mutant fits the code, and that the row or the test is there that notices it.
+func (s Mutants) Fit(t *testing.T, rows ...string) {
+	t.Helper()
+	names := map[string]bool{}
+	for _, m := range s.All {
+		require.False(t, names[m.Name], "two mutants %s", m.Name)
+		names[m.Name] = true
+		require.NotEmpty(t, s.changed(t, m.Name, slices.Concat(m.Edits, m.Without)), m.Name)
+		if m.Row != "" {
+			require.Contains(t, rows, m.Row, "mutant %s", m.Name)
+			continue
+		}
+		tests := ""
+		for _, dir := range s.tests(m) {
+			files, err := filepath.Glob(filepath.Join(root, dir, "*_test.go"))
+			require.NoError(t, err)
+			for _, file := range files {
+				text, err := os.ReadFile(file)
+				require.NoError(t, err)
+				tests += string(text)
+			}
+		}
+		require.Contains(t, tests, "\nfunc "+m.Test+"(", "mutant %s", m.Name)
+	}
+}
+
+func (s Mutants) tests(m Mutant) []string {
+	if m.Of != "" {
+		return []string{m.Of}
+	}
+	return s.Tests
+}
+
+// Run takes the protections away, one after the other, and demands that the judge rejects what came
+// of the row, or that the test fails. What does not compile, or ends in another way, catches
+// nothing. That both pass with the code as it is, is for the suite and the package to show; that
+// what was taken away besides is not what was noticed, a control run shows.
+func (s Mutants) Run(t *testing.T) {
+	for _, m := range s.All {
+		t.Run(m.Name, func(t *testing.T) {
+			t.Parallel()
+			by, says := m.Test, "--- FAIL: "+m.Test
+			if m.Row != "" {
+				by, says = m.Row, s.Rejects
+			}
+			out, _ := s.command(t, m, slices.Concat(m.Edits, m.Without)).CombinedOutput() // it is to fail
+			require.Contains(t, string(out), says, "nothing noticed that %s:\n%s", m.What, end(out))
+			if len(m.Without) > 0 {
+				out, err := s.command(t, m, m.Without).CombinedOutput()
+				require.NoError(t, err, "it fails already without what is away besides:\n%s", end(out))
+			}
+			fmt.Printf("| %s | %s | %s |\n", m.Name, m.What, by)
+		})
+	}
+}
+
+func end(out []byte) string { return string(out[max(0, len(out)-8<<10):]) }
+
+// command is the row or the test with some edits.
+func (s Mutants) command(t *testing.T, m Mutant, edits []Edit) *exec.Cmd {
+	t.Helper()
+	overlay := Overlay(t, t.TempDir(), root, s.changed(t, m.Name, edits))
+	of, name := s.tests(m), "^"+m.Test+"$"
+	if m.Row != "" {
+		of, name = nil, "^TestMatrix$/^"+m.Row+"$"
+	}
+	if m.Row != "" && s.Program != "" {
+		binary := BuildOf(t, s.Program, "-overlay", overlay)
+		self, err := os.Executable()
+		require.NoError(t, err)
+		cmd := exec.CommandContext(t.Context(), self, "-test.run", name, "-test.v")
+		cmd.Env = append(os.Environ(), s.Given+"="+binary)
+		return cmd
+	}
+	args := []string{"test", "-count=1", "-v", "-vet=off", "-timeout", "8m", "-overlay", overlay, "-run", name}
+	for _, dir := range of {
+		path, err := filepath.Abs(filepath.Join(root, dir))
+		require.NoError(t, err)
+		args = append(args, path)
+	}
+	return exec.CommandContext(t.Context(), "go", args...) // without a folder: the suite's own
+}
