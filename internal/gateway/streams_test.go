@@ -3,7 +3,9 @@ package gateway
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -26,6 +28,17 @@ func TestStreamsLieEvenlyOnTheSlots(t *testing.T) {
 			require.Equal(t, slot.Of(name), slot.Of(name+DeadSuffix))
 		}
 	}
+}
+
+func TestThePageHasTheNamesOfTheStreams(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/devices.md")
+	require.NoError(t, err)
+	var names []string
+	for _, name := range streams(Stream, 16) {
+		names = append(names, strings.TrimSuffix(strings.TrimPrefix(name, "telemetry:{teltonika:16:"), "}"))
+	}
+	require.Contains(t, string(page), "for s in "+strings.Join(names, " ")+"; do")
 }
 
 func TestCapsAreOfAllStreamsTogether(t *testing.T) {
