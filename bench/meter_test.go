@@ -84,7 +84,10 @@ func (r *rig) resetStat() {
 	}
 	_, err := r.rdb.TxPipelined(r.t.Context(), func(p redis.Pipeliner) error {
 		p.ConfigResetStat(r.t.Context())
-		p.HDel(r.t.Context(), r.keys.Witness(), "connections", "commands")
+		n := max(1, r.partitions)
+		for k := range n {
+			p.HDel(r.t.Context(), r.keys.Partition(k, n).Witness(), "connections", "commands")
+		}
 		return nil
 	})
 	require.NoError(r.t, err)

@@ -49,6 +49,8 @@ func partitions(r *rig) {
 // divided runs n replicas of a registry in so many partitions, and measures when leases lie evenly.
 func (r *rig) divided(n, partitions int, d time.Duration) cost {
 	r.clear()
+	defer func(keys registry.Layout) { r.keys, r.partitions = keys, 0 }(r.keys)
+	r.keys, r.partitions = guard.Layout{Prefix: "{rollcall}:"}, partitions
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
 	ctx, cancel := context.WithCancel(context.Background())
 	var (
@@ -60,7 +62,7 @@ func (r *rig) divided(n, partitions int, d time.Duration) cost {
 		client, control := r.connect()
 		close = append(close, client.Close, control.Close)
 		reg, err := partition.NewRegistry(registry.Config{
-			Client: client, Control: control, Layout: guard.Layout{Prefix: "{rollcall}:"}, Drain: time.Millisecond, Logger: quiet,
+			Client: client, Control: control, Layout: r.keys, Drain: time.Millisecond, Logger: quiet,
 		}, partitions)
 		require.NoError(r.t, err)
 		jan, err := partition.NewJanitor(janitor.Config{Client: client, Control: control, Logger: quiet}, reg)

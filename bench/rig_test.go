@@ -19,6 +19,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/lease"
+	"github.com/rollcall-redis/rollcall/partition"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
@@ -34,11 +35,13 @@ const (
 type rig struct {
 	size
 	*paper
-	t     *testing.T
-	srv   *redistest.Server     // nil on a Cluster
-	rdb   redis.UniversalClient // what fills, what looks, and what floors and peers go through
-	keys  registry.Layout
-	nodes []*redis.Client // each server by itself
+	t    *testing.T
+	srv  *redistest.Server     // nil on a Cluster
+	rdb  redis.UniversalClient // what fills, what looks, and what floors and peers go through
+	keys registry.Layout
+	// partitions that keys are divided into; 0: one.
+	partitions int
+	nodes      []*redis.Client // each server by itself
 	// connect makes the two clients of a replica.
 	connect func() (client, control redis.UniversalClient)
 	from    time.Time // when what a neighbour is to notice began, if not with the measuring
@@ -64,6 +67,9 @@ func onServer(t *testing.T, s size, p *paper, srv *redistest.Server) *rig {
 		connect: func() (client, control redis.UniversalClient) {
 			return redis.NewClient(srv.Options()), redis.NewClient(lease.Options(srv.Options()))
 		},
+	}
+	if *sizeFlag != smoke {
+		r.elsewhere = prefer(int(number(r.info("server")["process_id"])), elsewhere) == nil
 	}
 	r.settleIdle()
 	return r
@@ -216,8 +222,8 @@ func (r *rig) warmFor(interval time.Duration) {
 // replica is one of ours, as an embedder runs it.
 type replica struct {
 	r    *rig
-	reg  *registry.Registry
-	jan  *janitor.Janitor
+	reg  *partition.Registry // of one partition
+	jan  *partition.Janitor
 	stop func()
 }
 
@@ -239,10 +245,9 @@ func (r *rig) start(id string, change func(*registry.Config, *janitor.Config), w
 	if change != nil {
 		change(&rc, &jc)
 	}
-	reg, err := registry.New(rc)
+	reg, err := partition.NewRegistry(rc, 1)
 	require.NoError(r.t, err)
-	jc.Registry = reg
-	jan, err := janitor.New(jc)
+	jan, err := partition.NewJanitor(jc, reg)
 	require.NoError(r.t, err)
 
 	ctx, cancel := context.WithCancel(context.Background())

@@ -89,7 +89,7 @@ func TestTheGuardSaysWhenRedisDoesNotAnswer(t *testing.T) {
 
 		over, cancel := context.WithCancel(t.Context())
 		cancel()
-		v, err := s.guard.Forget(over, s.lease, "dead")
+		v, err := s.guard.Forget(over, s.lease, "dead", 0)
 		require.ErrorIs(t, err, context.Canceled)
 		require.Empty(t, v)
 		done, err := s.guard.Hold(over, s.lease, time.Minute)

@@ -38,6 +38,7 @@ var (
 	holdScript   = redis.NewScript(lua("server", "settings", "witness", "hold"))
 	openScript   = redis.NewScript(lua("open"))
 	forgetScript = redis.NewScript(lua("forget"))
+	cpuScript    = redis.NewScript(lua("server", "cpu"))
 )
 
 // MaxBatch is the most items one guarded batch may hold: Lua's unpack ends below 8,000 arguments,
@@ -55,6 +56,8 @@ const (
 	Held  Verdict = "HELD"
 	Alive Verdict = "ALIVE" // the owner's heartbeat exists
 	Stale Verdict = "STALE" // Open only: the log has a higher epoch; draw one above it
+	// Forget only: this user may not UNLINK what the owner left
+	Refused Verdict = "REFUSED"
 )
 
 // Lease is what a leader holds while it leads: the lease's token and the epoch of its term.
@@ -174,12 +177,15 @@ func parseAnswer(id BatchID, out []any) (Answer, error) {
 	return Answer{}, fmt.Errorf("guard: batch %s: unexpected answer %v", id, out)
 }
 
-// Forget takes a dead owner off the roster: Done, or Alive while it has a heartbeat or one of the
-// keys left exists.
-func (g *Guard) Forget(ctx context.Context, l Lease, owner string, left ...string) (Verdict, error) {
+// Forget takes a dead owner off the roster, and with it the sets that named what it left, of which
+// so many members were swept. Done; Alive while it has a heartbeat, or one of the sets has more
+// members than that; Refused if the sets are not empty and this user may not UNLINK them.
+func (g *Guard) Forget(
+	ctx context.Context, l Lease, owner string, swept int, sets ...string,
+) (Verdict, error) {
 	of := g.layout
-	keys := append([]string{of.Lease(), of.Witness(), of.Roster(), of.Heartbeat(owner)}, left...)
-	v, err := forgetScript.Run(ctx, g.control, keys, l.Token, owner).Text()
+	keys := append([]string{of.Lease(), of.Witness(), of.Roster(), of.Heartbeat(owner)}, sets...)
+	v, err := forgetScript.Run(ctx, g.control, keys, l.Token, owner, swept).Text()
 	if err != nil {
 		return "", fmt.Errorf("guard: forget owner: %w", err)
 	}
@@ -195,4 +201,19 @@ func (g *Guard) Hold(ctx context.Context, l Lease, notWithin time.Duration) (boo
 		return false, fmt.Errorf("guard: hold: %w", err)
 	}
 	return n == 1, nil
+}
+
+// CPU is how much processor time the server that has the registry has used in its life. An error
+// also where it does not say.
+func (g *Guard) CPU(ctx context.Context) (used time.Duration, err error) {
+	out, err := cpuScript.RunRO(ctx, g.control, []string{g.layout.Witness()}).StringSlice()
+	for _, text := range out {
+		seconds, wrong := strconv.ParseFloat(text, 64)
+		err = cmp.Or(err, wrong)
+		used += time.Duration(seconds * float64(time.Second))
+	}
+	if err != nil {
+		return 0, fmt.Errorf("guard: processor time of Redis: %w", err)
+	}
+	return used, nil
 }

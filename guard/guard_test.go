@@ -127,7 +127,7 @@ func TestGuardEvictsExactlyWhatStillNamesTheDeadOwner(t *testing.T) {
 		require.EqualValues(t, 2, tick.Evicted)
 		require.EqualValues(t, 2, tick.Instances)
 
-		v, err := s.guard.Forget(ctx, s.lease, "dead")
+		v, err := s.guard.Forget(ctx, s.lease, "dead", 0)
 		require.NoError(t, err)
 		require.Equal(t, guard.Done, v)
 		require.Equal(t, []string{"other"}, s.SMembers(ctx, s.Roster()).Val())
@@ -372,20 +372,84 @@ func TestForgetKeepsARosterEntryWithSomethingBehindIt(t *testing.T) {
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()
 		s, ctx := newTerm(t, w.Options, w.Prefix), t.Context()
-		v, err := s.guard.Forget(ctx, s.lease, "dead", s.Devices("dead"))
+		v, err := s.guard.Forget(ctx, s.lease, "dead", 0, s.Devices("dead"))
 		require.NoError(t, err)
 		require.Equal(t, guard.Alive, v, "its index is not empty")
 		s.Del(ctx, s.Devices("dead"))
 		s.Set(ctx, s.Heartbeat("dead"), "1", time.Minute)
-		v, err = s.guard.Forget(ctx, s.lease, "dead", s.Devices("dead"))
+		v, err = s.guard.Forget(ctx, s.lease, "dead", 0, s.Devices("dead"))
 		require.NoError(t, err)
 		require.Equal(t, guard.Alive, v, "its heartbeat exists")
 		s.Del(ctx, s.Heartbeat("dead"), s.Lease())
-		v, err = s.guard.Forget(ctx, s.lease, "dead", s.Devices("dead"))
+		v, err = s.guard.Forget(ctx, s.lease, "dead", 0, s.Devices("dead"))
 		require.NoError(t, err)
 		require.Equal(t, guard.Fenced, v)
 		require.True(t, s.SIsMember(ctx, s.Roster(), "dead").Val())
 	})
+}
+
+func TestForgetTakesWhatWasSweptAlong(t *testing.T) {
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		s, ctx := newTerm(t, w.Options, w.Prefix), t.Context()
+		forget := func(swept int) guard.Verdict {
+			v, err := s.guard.Forget(ctx, s.lease, "dead", swept, s.Devices("dead"))
+			require.NoError(t, err)
+			return v
+		}
+		require.Equal(t, guard.Alive, forget(3), "somebody has added a member since")
+		require.EqualValues(t, 4, s.SCard(ctx, s.Devices("dead")).Val())
+		require.True(t, s.SIsMember(ctx, s.Roster(), "dead").Val())
+		require.Equal(t, guard.Done, forget(4))
+		require.Zero(t, s.Exists(ctx, s.Devices("dead")).Val())
+		require.False(t, s.SIsMember(ctx, s.Roster(), "dead").Val())
+
+		s.Set(ctx, s.Devices("dead"), "no set", 0)
+		require.Equal(t, guard.Alive, forget(4))
+	})
+}
+
+func TestForgetKeepsWhatItsUserMayNotUnlink(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	s, ctx := newTerm(t, srv.Options(), ""), t.Context()
+	require.NoError(t, s.Do(ctx, "ACL", "SETUSER", "poor", "on", ">p", "~*", "&*", "+@all", "-unlink").Err())
+	o := srv.Options()
+	o.Username, o.Password = "poor", "p"
+	c := redis.NewClient(lease.Options(o))
+	defer c.Close()
+	poor := guard.New(c, c, s.Layout, timing, "leader")
+	v, err := poor.Forget(ctx, s.lease, "dead", 4, s.Devices("dead"))
+	require.NoError(t, err)
+	require.Equal(t, guard.Refused, v)
+	require.EqualValues(t, 4, s.SCard(ctx, s.Devices("dead")).Val())
+	require.True(t, s.SIsMember(ctx, s.Roster(), "dead").Val())
+
+	s.Del(ctx, s.Devices("dead"))
+	v, err = poor.Forget(ctx, s.lease, "dead", 4, s.Devices("dead"))
+	require.NoError(t, err)
+	require.Equal(t, guard.Done, v, "there is nothing to unlink")
+}
+
+func TestTheProcessorTimeOfRedisGrows(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	s, ctx := newTerm(t, srv.Options(), ""), t.Context()
+	before, err := s.guard.CPU(ctx)
+	require.NoError(t, err)
+	require.Positive(t, before)
+	require.NoError(t, s.Eval(ctx, "for i = 1, 3000000 do end return 1", nil).Err())
+	after, err := s.guard.CPU(ctx)
+	require.NoError(t, err)
+	require.Greater(t, after, before)
+
+	require.NoError(t, s.Do(ctx, "ACL", "SETUSER", "poor", "on", ">p", "~*", "&*", "+@all", "-info").Err())
+	o := srv.Options()
+	o.Username, o.Password = "poor", "p"
+	c := redis.NewClient(lease.Options(o))
+	defer c.Close()
+	_, err = guard.New(c, c, s.Layout, timing, "leader").CPU(ctx)
+	require.Error(t, err, "what it does not say is not known")
 }
 
 func TestTheBreakerStartsTheWitnessAnewButNotAgainTooSoon(t *testing.T) {

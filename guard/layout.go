@@ -26,6 +26,9 @@ func (l Layout) Registry() string { return l.Prefix + "connections:registry" }
 // Heartbeat is the key whose existence proves that an instance lives.
 func (l Layout) Heartbeat(instance string) string { return l.Prefix + "instance:heartbeat:" + instance }
 
+// News is the channel on which instances say that they come or that they said goodbye: by their id.
+func (l Layout) News() string { return l.Heartbeat("") }
+
 // Devices is the reverse index of an instance: the set of IMEIs that it registered.
 func (l Layout) Devices(instance string) string { return l.Prefix + "instance:devices:" + instance }
 

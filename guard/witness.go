@@ -27,8 +27,27 @@ type Witness struct {
 // and beats whose keys are partly on the other server would not: the living would fall silent, and
 // the witness would know of no hold.
 func (g *Guard) Tick(ctx context.Context) (Witness, error) {
-	keys := []string{g.layout.Witness(), g.layout.Roster(), g.layout.Never()}
-	out, err := tickScript.Run(ctx, g.control, keys, g.gap, g.grace).Slice()
+	return ticked(tickScript.Run(ctx, g.control, g.tickKeys(), g.gap, g.grace))
+}
+
+// TickIn adds a tick to a pipeline of the control client. The function that it returns is called
+// when that was executed, and returns what Tick does.
+func (g *Guard) TickIn(ctx context.Context, pipe redis.Pipeliner) func() (Witness, error) {
+	cmd := tickScript.EvalSha(ctx, pipe, g.tickKeys(), g.gap, g.grace)
+	return func() (Witness, error) {
+		if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
+			return g.Tick(ctx)
+		}
+		return ticked(cmd)
+	}
+}
+
+func (g *Guard) tickKeys() []string {
+	return []string{g.layout.Witness(), g.layout.Roster(), g.layout.Never()}
+}
+
+func ticked(cmd *redis.Cmd) (Witness, error) {
+	out, err := cmd.Slice()
 	if err != nil {
 		return Witness{}, fmt.Errorf("guard: tick: %w", err)
 	}

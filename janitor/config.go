@@ -70,7 +70,7 @@ type Config struct {
 
 	// Interval is how often the registry's full scan asks whether it can find something, and then
 	// scans: the longest that an entry outlives its owner if the reverse index missed it. A full scan
-	// that can find nothing is put off until it costs a thousandth of a core, at most for 15 minutes.
+	// that can find nothing is put off until it costs 0.05 % of a core, at most for 15 minutes.
 	// A full scan that has something to find costs Redis more the shorter this is. Default 60 s.
 	Interval time.Duration
 

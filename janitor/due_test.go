@@ -111,9 +111,9 @@ func TestAFullScanRunsAgainWithinAnIntervalWhereItCanFindSomething(t *testing.T)
 func TestAFullScanThatCanFindNothingIsPutOff(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ takes, gap time.Duration }{
-		"until it costs a thousandth of a core": {300 * time.Millisecond, 5 * time.Minute},
-		"a quarter of an hour at most":          {4 * time.Second, 15 * time.Minute},
-		"not where it is cheap":                 {time.Millisecond, time.Minute},
+		"until it costs 0.05 % of a core": {150 * time.Millisecond, 5 * time.Minute},
+		"a quarter of an hour at most":    {4 * time.Second, 15 * time.Minute},
+		"not where it is cheap":           {time.Millisecond, time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			quiet(t, c.takes, func(f *fleet, r *replica, _ func()) {

@@ -26,7 +26,7 @@ func (j *Janitor) Poke() { j.listener.poke() }
 
 // Tick listens once.
 func (j *Janitor) Tick(ctx context.Context, leading bool) (guard.Witness, error) {
-	j.listener.tick(ctx, leading)
+	j.listenOnce(ctx, leading)
 	h := j.listener.heard()
 	return h.witness, h.err
 }
@@ -56,7 +56,7 @@ func (j *Janitor) Accounts() int {
 func (j *Janitor) Pending() bool { return j.termState.Load().reaper.pending.Load() != nil }
 
 func (j *Janitor) Heartbeats(ctx context.Context, owners []string) (map[string]Liveness, map[string]time.Duration, error) {
-	return j.heartbeats(ctx, owners)
+	return j.heartbeats(ctx, owners, nil)
 }
 
 // PaceIs gives it another pace.

@@ -1,19 +1,23 @@
 package janitor
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/sourcegraph/conc"
 
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/pacing"
 	"github.com/rollcall-redis/rollcall/internal/streak"
 	"github.com/rollcall-redis/rollcall/internal/timeline"
+	"github.com/rollcall-redis/rollcall/internal/together"
 	"github.com/rollcall-redis/rollcall/lease"
 )
 
@@ -71,7 +75,8 @@ func New(c Config) (*Janitor, error) {
 	j.logSize, j.logTrim = trimStreaks(j.log, c.logRecords())
 	j.metrics = newMetrics(sweeps)
 	j.pace = pacing.New(pacing.Config{
-		Share: c.RedisShare, Beat: j.timing.Interval, Probe: j.ping, Throttled: j.metrics.throttledFor,
+		Share: c.RedisShare, Beat: j.timing.Interval,
+		Probe: j.ping, CPU: j.redisCPU, Throttled: j.metrics.throttledFor,
 	})
 	var err error
 	j.elector, err = lease.New(lease.Config{
@@ -126,9 +131,7 @@ func (j *Janitor) listen(ctx context.Context) {
 			timer.Reset(j.listener.wait(leading))
 			continue
 		}
-		j.listener.tick(ctx, leading)
-		j.noteHold(leading)
-		j.afterTick(ctx)
+		j.listenOnce(ctx, leading)
 		timer.Reset(j.listener.wait(leading))
 	}
 }
@@ -142,34 +145,58 @@ func (j *Janitor) contends() bool {
 	return yes
 }
 
-// afterTick is what each replica does beside a tick: it looks up batches of unknown fate, and reads
-// which instance leads and whether sweeping is paused. A leader checks that its own heartbeat is
-// there. What fails is tried again at the next tick, which says so if Redis is away.
-func (j *Janitor) afterTick(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, min(j.listener.gap/2, callTimeout))
+// listenOnce ticks, and in the same pipeline reads which instance leads and whether sweeping is
+// paused. A leader checks that its own heartbeat is there. Then it looks up batches of unknown fate.
+// What fails is tried again at the next tick, which says so if Redis is away.
+func (j *Janitor) listenOnce(ctx context.Context, leading bool) {
+	within := min(j.listener.gap/2, callTimeout)
+	begun := time.Now()
+	call, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	if err := j.unsettled.lookUp(ctx); err != nil {
+	pipe := j.cfg.Control.Pipeline()
+	tick, whoLeads := j.guard.TickIn(call, pipe), j.elector.HolderIn(call, pipe)
+	pauseKey := pipe.Get(call, j.layout.Paused())
+	ownBeat := pipe.Exists(call, j.layout.Heartbeat(j.instance))
+	refused := together.Exec(call, pipe)
+	took := time.Since(begun)
+
+	w, err := tick()
+	if err = cmp.Or(refused, err); err != nil && !answered(err) {
+		// The pause of a partition may be at another server, and what is wrong there is no gap here.
+		w, err = j.guard.Tick(call)
+	}
+	j.listener.ticked(begun, w, err, leading, call.Err() == context.Canceled)
+	j.noteHold(leading)
+
+	settle, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	if err := j.unsettled.lookUp(settle); err != nil {
 		j.log.Debug("fates not settled", "error", err)
 	}
-	holder, err := j.elector.Holder(ctx)
+	holder, err := whoLeads(refused)
 	if err != nil {
 		return
 	}
-	begun := time.Now()
-	paused, err := j.readPause(ctx)
+	paused, err := asPause(pauseKey.Result())
 	if err != nil {
 		return
 	}
 	before := j.listener.observed(holder, paused)
 	t := j.termState.Load()
 	if t == nil {
-		j.pace.Observe(time.Since(begun)) // so that a new leader knows what is usual
+		j.pace.Observe(took) // so that a new leader knows what is usual
 		return
 	}
 	j.logPause(before, paused)
-	if n, err := j.cfg.Control.Exists(ctx, j.layout.Heartbeat(j.instance)).Result(); err == nil {
+	if n, err := ownBeat.Result(); err == nil {
 		t.checkOwnHeartbeat(n == 1)
 	}
+}
+
+// answered tells whether an error is a server's answer.
+func answered(err error) bool {
+	_, is := errors.AsType[redis.Error](err)
+	return is
 }
 
 // deleted counts what the server did, once for each batch. pendingBatches calls it.
@@ -214,4 +241,11 @@ func (j *Janitor) ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	return j.cfg.Control.PTTL(ctx, j.layout.Heartbeat(j.instance)).Err()
+}
+
+// redisCPU is the processor time that Redis has used.
+func (j *Janitor) redisCPU(ctx context.Context) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return j.guard.CPU(ctx)
 }

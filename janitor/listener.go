@@ -71,13 +71,8 @@ func (l *listener) wait(leading bool) time.Duration {
 	return time.Duration(float64(third/2+rand.N(third+1)) * seldom)
 }
 
-// tick listens once.
-func (l *listener) tick(ctx context.Context, leading bool) {
-	begun := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, min(l.gap/2, callTimeout))
-	defer cancel()
-	w, err := l.guard.Tick(ctx)
-
+// ticked takes what a tick that began then found. ending: an error is no wonder, Run is ending.
+func (l *listener) ticked(begun time.Time, w guard.Witness, err error, leading, ending bool) {
 	before := l.heard()
 	l.mu.Lock()
 	l.last.err = err
@@ -86,7 +81,7 @@ func (l *listener) tick(ctx context.Context, leading bool) {
 	}
 	l.mu.Unlock()
 
-	if err == nil || ctx.Err() != context.Canceled { // else Run is ending
+	if err == nil || !ending {
 		l.ticks.Note(err)
 	}
 	switch first := before.at.IsZero(); {
@@ -98,7 +93,7 @@ func (l *listener) tick(ctx context.Context, leading bool) {
 		if leading {
 			level = slog.LevelWarn
 		}
-		l.log.Log(ctx, level, "witness starts anew", "reason", w.Reason, "held_for", w.HeldFor)
+		l.log.Log(context.Background(), level, "witness starts anew", "reason", w.Reason, "held_for", w.HeldFor)
 	}
 }
 

@@ -1,12 +1,14 @@
 package janitor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -15,6 +17,8 @@ import (
 	"github.com/sourcegraph/conc/pool"
 
 	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/subscribe"
+	"github.com/rollcall-redis/rollcall/internal/together"
 )
 
 // Liveness is what could be learnt about an owner.
@@ -45,15 +49,20 @@ const (
 
 // heartbeats asks for the owners' heartbeats, in slices, a bounded number of them at once. Its
 // answer names every owner; left is how long each heartbeat that expires has yet. It fails only if
-// nothing at all could be read: then Redis is away, and not an owner odd.
-func (j *Janitor) heartbeats(ctx context.Context, owners []string) (
+// nothing at all could be read: then Redis is away, and not an owner odd. Those in read, which may be
+// nil, were asked for a moment ago.
+func (j *Janitor) heartbeats(ctx context.Context, owners []string, read map[string]heartbeat) (
 	answer map[string]Liveness, left map[string]time.Duration, err error,
 ) {
 	answer, left = make(map[string]Liveness, len(owners)), make(map[string]time.Duration, len(owners))
 	asked := make([]string, 0, len(owners))
 	for _, id := range owners {
 		answer[id] = Unreadable
-		if plausible(id) {
+		if h, known := read[id]; known {
+			if answer[id] = h.Liveness; h.left > 0 {
+				left[id] = h.left
+			}
+		} else if plausible(id) {
 			asked = append(asked, id)
 		}
 	}
@@ -65,7 +74,7 @@ func (j *Janitor) heartbeats(ctx context.Context, owners []string) (
 		workers.Go(func() error { return j.exists(ctx, asked[from:to], found[from:to]) })
 	}
 	err = workers.Wait()
-	if err != nil && !slices.ContainsFunc(found, func(h heartbeat) bool { return h.Liveness != Unreadable }) {
+	if err != nil && len(read) == 0 && !slices.ContainsFunc(found, func(h heartbeat) bool { return h.Liveness != Unreadable }) {
 		return nil, nil, fmt.Errorf("janitor: judge owners: %w", err)
 	}
 	for i, id := range asked {
@@ -102,16 +111,8 @@ func (j *Janitor) exists(ctx context.Context, owners []string, found []heartbeat
 	_, err := pipe.Exec(ctx)
 	failed := false
 	for i, cmd := range cmds {
-		switch left, err := cmd.Result(); {
-		case err != nil:
-			failed = true
-		case left >= 0:
-			found[i] = heartbeat{Alive, left}
-		case left == ttlNone:
-			found[i] = heartbeat{Liveness: Alive}
-		case left == ttlAbsent:
-			found[i] = heartbeat{Liveness: Dead}
-		}
+		found[i] = heartbeatOf(cmd)
+		failed = failed || cmd.Err() != nil
 	}
 	if err != nil && !failed {
 		// The connection was refused (a wrong password): only the pipeline knows, and each command
@@ -119,6 +120,19 @@ func (j *Janitor) exists(ctx context.Context, owners []string, found []heartbeat
 		clear(found)
 	}
 	return err
+}
+
+func heartbeatOf(pttl *redis.DurationCmd) heartbeat {
+	switch left, err := pttl.Result(); {
+	case err != nil:
+	case left >= 0:
+		return heartbeat{Alive, left}
+	case left == ttlNone:
+		return heartbeat{Liveness: Alive}
+	case left == ttlAbsent:
+		return heartbeat{Liveness: Dead}
+	}
+	return heartbeat{}
 }
 
 // plausible tells whether a string can be an instance id. An entry that names something else has an
@@ -138,12 +152,17 @@ type owners struct {
 	read     time.Time  // the last reading
 	full     time.Time  // the last one that asked each heartbeat for the rest of its life
 	quiet    bool       // which found everybody alive and none late
+	mortal   bool       // and every heartbeat with an end
+	met      uint64     // news when it began
 	expires  time.Time  // when the next heartbeat ends if it is not refreshed; zero: none does
 	roster   map[string]Liveness
 	mistyped bool                 // the roster is of another type, and the log says so
 	silent   map[string]time.Time // those on it that are dead, and the first reading that found each so
 	breaker  *breaker
 	believed time.Time // when the witness last refused to be held for the breaker
+
+	subscribed atomic.Bool   // owners that come or say goodbye are heard
+	news       atomic.Uint64 // so often one was, or a subscription began
 }
 
 func newOwners(j *Janitor, l guard.Lease) *owners {
@@ -165,24 +184,46 @@ func (o *owners) readRoster(ctx context.Context) (roster map[string]Liveness, ex
 	return maps.Clone(o.roster), o.expires, nil
 }
 
+// known is what readRoster would return, without asking; nil: it has to be asked. While all live
+// that is so for a third of an interval: a heartbeat whose end is known cannot end before, and
+// owners that come or say goodbye are heard. What nobody announces (a heartbeat, or a place on the
+// roster, that was deleted by hand) waits so long.
+func (o *owners) known() (roster map[string]Liveness, expires time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now := time.Now()
+	if !o.quiet || !o.mortal || !o.subscribed.Load() || o.met != o.news.Load() ||
+		o.ended(now) || now.Sub(o.full) >= o.fullEvery() {
+		return nil, o.expires
+	}
+	return maps.Clone(o.roster), o.expires
+}
+
+// ended tells whether a heartbeat may have ended since the last reading.
+func (o *owners) ended(now time.Time) bool { return !o.expires.IsZero() && !now.Before(o.expires) }
+
+// fullEvery is how often everybody's heartbeat is asked for the rest of its life while all live:
+// often enough to find late ones while they are.
+func (o *owners) fullEvery() time.Duration { return o.j.timing.Interval / 3 }
+
 // refresh reads the roster if that is due. The caller holds mu.
 func (o *owners) refresh(ctx context.Context) error {
-	begun := time.Now()
-	due := !o.expires.IsZero() && !begun.Before(o.expires)
+	begun, news := time.Now(), o.news.Load()
+	due := o.ended(begun)
 	if begun.Sub(o.read) < rosterFresh && !due {
 		return nil
 	}
-	if o.quiet && !due && begun.Sub(o.full) < o.j.timing.Interval/5 && o.unchanged(ctx) {
+	if o.quiet && !due && begun.Sub(o.full) < o.fullEvery() && o.unchanged(ctx) {
 		o.breaker.rosterRead(begun, o.roster, nil, nil)
-		o.read = begun
+		o.read, o.met = begun, news
 		return nil
 	}
-	ids, err := o.members(ctx)
+	ids, read, err := o.members(ctx)
 	if err != nil {
 		return err
 	}
 	missing := o.breaker.missing(ids)
-	roster, left, err := o.j.heartbeats(ctx, slices.Concat(ids, missing))
+	roster, left, err := o.j.heartbeats(ctx, slices.Concat(ids, missing), read)
 	if err != nil {
 		return err
 	}
@@ -200,6 +241,7 @@ func (o *owners) refresh(ctx context.Context) error {
 	o.breaker.rosterRead(begun, roster, byes, gone)
 	maps.DeleteFunc(o.silent, func(id string, _ time.Time) bool { return roster[id] != Dead })
 	o.quiet = !o.j.pace.LateHeartbeats(left)
+	o.mortal, o.met = len(left) == len(roster), news
 	for id, liveness := range roster {
 		if _, before := o.silent[id]; liveness == Dead && !before {
 			o.silent[id] = begun
@@ -211,6 +253,20 @@ func (o *owners) refresh(ctx context.Context) error {
 		o.expires = time.Now().Add(slices.Min(slices.Collect(maps.Values(left))) + time.Millisecond)
 	}
 	return nil
+}
+
+// listen hears of owners that come or say goodbye, until ctx ends. Without, it is as it was: the
+// roster is looked at each second.
+func (o *owners) listen(ctx context.Context) {
+	subscribe.Channel{
+		Client: o.j.cfg.Control, Name: o.j.layout.News(), Log: o.j.log,
+		Silence: 4 * o.j.cfg.LeaseTTL, Retry: func() time.Duration { return o.j.cfg.LeaseTTL / 5 },
+		Message: func(string) { o.news.Add(1) },
+		Subscribed: func(is bool) {
+			o.news.Add(1)
+			o.subscribed.Store(is)
+		},
+	}.Run(ctx)
 }
 
 // unchanged asks, in two commands for however many replicas, whether the roster is as long as it
@@ -239,31 +295,47 @@ func (o *owners) unchanged(ctx context.Context) bool {
 	return left == 0 && listed.Val() == int64(len(keys))
 }
 
-// members reads the ids on the roster in pages: one round trip unless there are thousands. A key of
+// members reads the ids on the roster in pages: one round trip unless there are thousands. While
+// nothing changes it asks in the same one for the heartbeats of those that were on it. A key of
 // another type is an empty roster: owners are then met by the full scan.
-func (o *owners) members(ctx context.Context) ([]string, error) {
+func (o *owners) members(ctx context.Context) (ids []string, read map[string]heartbeat, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	var ids []string
+	beats := make(map[string]*redis.DurationCmd, len(o.roster))
 	for cursor := uint64(0); ; {
-		page, next, err := o.j.cfg.Client.SScan(ctx, o.j.layout.Roster(), cursor, "", defaultScanCount).Result()
+		pipe := o.j.cfg.Client.Pipeline()
+		scan := pipe.SScan(ctx, o.j.layout.Roster(), cursor, "", defaultScanCount)
+		if cursor == 0 && o.quiet && len(o.roster) <= existsSlice {
+			for id := range o.roster {
+				beats[id] = pipe.PTTL(ctx, o.j.layout.Heartbeat(id))
+			}
+		}
+		refused := together.Exec(ctx, pipe)
+		page, next, err := scan.Result()
 		if redis.HasErrorPrefix(err, "WRONGTYPE ") {
 			if !o.mistyped {
 				o.j.log.Warn("roster is of another type: taken for empty; look what it is, then DEL it",
 					"key", o.j.layout.Roster())
 			}
 			o.mistyped = true
-			return nil, nil
+			return nil, nil, nil
 		}
 		o.mistyped = false
-		if err != nil {
-			return nil, fmt.Errorf("janitor: read roster: %w", err)
+		if err = cmp.Or(refused, err); err != nil {
+			return nil, nil, fmt.Errorf("janitor: read roster: %w", err)
 		}
 		ids = append(ids, page...)
 		if cursor = next; cursor == 0 {
-			return ids, nil
+			break
 		}
 	}
+	read = make(map[string]heartbeat, len(beats))
+	for id, pttl := range beats {
+		if pttl.Err() == nil { // else it is asked for again
+			read[id] = heartbeatOf(pttl)
+		}
+	}
+	return ids, read, nil
 }
 
 // goodbyes asks which of those that have just fallen silent said so before. The caller holds mu.

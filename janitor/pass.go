@@ -225,11 +225,14 @@ func (p *Pass) SetPages(ctx context.Context, key string) iter.Seq2[[]string, err
 	}
 }
 
-// Roster is every instance on the roster with its liveness, at most a second old. A pass that asks
-// for it runs again as soon as the next heartbeat on it can end.
-func (p *Pass) Roster(ctx context.Context) (map[string]Liveness, error) {
-	var roster map[string]Liveness
-	err := p.Call(ctx, func(ctx context.Context) (err error) {
+// Roster is every instance on the roster with its liveness. It is read again each second; while all
+// live, when a heartbeat on it can end, an instance comes or says goodbye, and three times in a
+// heartbeat interval. A pass that asks for it runs again as soon as the next heartbeat can end.
+func (p *Pass) Roster(ctx context.Context) (roster map[string]Liveness, err error) {
+	if roster, p.again = p.t.owners.known(); roster != nil {
+		return roster, nil
+	}
+	err = p.Call(ctx, func(ctx context.Context) (err error) {
 		roster, p.again, err = p.t.owners.readRoster(ctx)
 		return err
 	})
@@ -286,7 +289,7 @@ func (p *Pass) Liveness(ctx context.Context, owners []string) (map[string]Livene
 	}
 	if len(unknown) > 0 {
 		err := p.Call(ctx, func(ctx context.Context) error {
-			found, _, err := p.t.j.heartbeats(ctx, unknown)
+			found, _, err := p.t.j.heartbeats(ctx, unknown, nil)
 			maps.Copy(p.judged, found)
 			if err == nil {
 				err = p.t.owners.judged(ctx, found, p.scan.Reason != "")
@@ -350,22 +353,25 @@ func (p *Pass) evictedFrom(owner string, n int) {
 	p.from[owner] += n
 }
 
-// Forget takes a dead owner off the roster, last of all. One that has come back, or of which one of
-// the keys left exists, stays. Off the roster the mass-failure breaker does not know an owner any
-// more: forget none of which something may still be there.
-func (p *Pass) Forget(ctx context.Context, owner string, left ...string) error {
+// Forget takes a dead owner off the roster, last of all, and with it the sets that named what it
+// left, of which so many members were swept. One that has come back, or with a set of more members,
+// stays. Off the roster the mass-failure breaker does not know an owner any more: forget none of
+// which something may still be there. ErrRefused: this user may not UNLINK the sets.
+func (p *Pass) Forget(ctx context.Context, owner string, swept int, sets ...string) error {
 	t := p.t
 	if err := t.mayDelete(ctx, owner); err != nil {
 		return err
 	}
 	return p.Call(ctx, func(ctx context.Context) error {
-		verdict, err := t.j.guard.Forget(ctx, t.owners.lease, owner, left...)
+		verdict, err := t.j.guard.Forget(ctx, t.owners.lease, owner, swept, sets...)
 		switch {
 		case err != nil:
 			return err
 		case verdict == guard.Fenced:
 			t.end(ErrFenced)
 			return ErrFenced
+		case verdict == guard.Refused:
+			return fmt.Errorf("%w: the index of %q cannot be unlinked", ErrRefused, owner)
 		case verdict == guard.Done:
 			t.owners.swept(owner)
 		}

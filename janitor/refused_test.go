@@ -23,6 +23,6 @@ func TestARefusedConnectionIsNobodysDeath(t *testing.T) {
 	err := j.exists(t.Context(), []string{"a", "b"}, found)
 	require.Error(t, err)
 	require.Equal(t, make([]heartbeat, 2), found, "unreadable, both")
-	_, _, err = j.heartbeats(t.Context(), []string{"a", "b"})
+	_, _, err = j.heartbeats(t.Context(), []string{"a", "b"}, nil)
 	require.ErrorContains(t, err, "judge owners")
 }

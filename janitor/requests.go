@@ -198,7 +198,11 @@ func (j *Janitor) Resume(ctx context.Context) error {
 // readPause returns the pause that stands, or nil. What somebody wrote by hand holds too, whatever
 // it is.
 func (j *Janitor) readPause(ctx context.Context) (*Pause, error) {
-	text, err := j.cfg.Control.Get(ctx, j.layout.Paused()).Result()
+	return asPause(j.cfg.Control.Get(ctx, j.layout.Paused()).Result())
+}
+
+// asPause is what the answer to a GET of a pause means.
+func asPause(text string, err error) (*Pause, error) {
 	if errors.Is(err, redis.Nil) {
 		return nil, nil
 	}

@@ -278,7 +278,7 @@ func TestWhatAsksRedisReturnsItsErrorAndSaysWhatItAsked(t *testing.T) {
 			_, err := p.Roster(ctx)
 			return err
 		}},
-		"Roster, of heartbeats": {"pttl", "janitor: judge owners: ", func(ctx context.Context, _ *replica, p *Pass) error {
+		"Roster, of heartbeats": {"pttl", "janitor: read roster: ", func(ctx context.Context, _ *replica, p *Pass) error {
 			_, err := p.Roster(ctx)
 			return err
 		}},
@@ -314,10 +314,10 @@ func TestWhatAsksRedisReturnsItsErrorAndSaysWhatItAsked(t *testing.T) {
 			return err
 		}},
 		"Forget, of the pause": {"get", "janitor: read pause: ", func(ctx context.Context, _ *replica, p *Pass) error {
-			return p.Forget(ctx, "dead")
+			return p.Forget(ctx, "dead", 0)
 		}},
 		"Forget": {"evalsha", "guard: forget owner: ", func(ctx context.Context, _ *replica, p *Pass) error {
-			return p.Forget(ctx, "dead")
+			return p.Forget(ctx, "dead", 0)
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -331,7 +331,7 @@ func TestWhatAsksRedisReturnsItsErrorAndSaysWhatItAsked(t *testing.T) {
 				r := s.leader(f, line.on)
 				for _, fault := range []error{io.ErrUnexpectedEOF, refusal("NOPERM no")} {
 					f.live("other")
-					pass(2 * time.Second) // nothing is known from a moment ago
+					pass(beatEvery/3 + time.Second) // nothing is known from a moment ago
 					var err error
 					rep := s.pass(r, Request{}, func(ctx context.Context, p *Pass) error {
 						defer line.by(c.command, fault)()

@@ -2,6 +2,7 @@ package janitor_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -58,6 +59,44 @@ func TestTheQuickWaySweepsThroughTheIndexAndForgets(t *testing.T) {
 		require.Equal(t, len(imeis), f.recorded())
 		require.InDelta(t, 1, r.value("janitor_spared_total", "reason", string(SkipReowned)), 0)
 	})
+}
+
+func TestAnIndexStaysUntilAllThatItNamesIsSwept(t *testing.T) {
+	inWorlds(t, func(t *testing.T, f *fleet) {
+		f.live("other", "third")
+		r := f.replica("r1", func(c *Config) { c.DeleteBatch = 10 })
+		r.leads()
+		var asked atomic.Int32
+		lost := errors.New("lost")
+		r.faults.set(func([]any) error {
+			if asked.Add(1) == 3 {
+				require.Equal(t, 35, int(f.SCard(t.Context(), f.Devices("dead")).Val()))
+				require.Equal(t, 15, f.left("dead"))
+				return lost
+			}
+			return nil
+		}, nil)
+		f.indexed("dead", 35)
+		f.eventually(func() bool { return !f.SIsMember(t.Context(), f.Roster(), "dead").Val() })
+		require.Zero(t, f.left("dead"))
+		require.Zero(t, f.Exists(t.Context(), f.Devices("dead")).Val())
+		require.Equal(t, 35, f.recorded())
+		require.Equal(t, 35, r.counted("dead"))
+	})
+}
+
+func TestAUserThatMayNotUnlinkSweepsAllTheSame(t *testing.T) {
+	t.Parallel()
+	f := setup(t, poor(t, "unlink"))
+	f.live("other", "third")
+	f.replica("r1", nil).leads()
+	for _, owner := range []string{"dead", "gone"} {
+		f.indexed(owner, 35)
+		f.eventually(func() bool { return !f.SIsMember(t.Context(), f.Roster(), owner).Val() })
+		require.Zero(t, f.left(owner))
+		require.Zero(t, f.Exists(t.Context(), f.Devices(owner)).Val())
+	}
+	require.Equal(t, 70, f.recorded())
 }
 
 func TestWithoutAnIndexTheFullScanDoesIt(t *testing.T) {

@@ -107,6 +107,7 @@ func (j *Janitor) lead(ctx context.Context, term *lease.Term) error {
 		return nil
 	}
 	var work conc.WaitGroup
+	work.Go(func() { t.owners.listen(ctx) })
 	for _, l := range t.loops {
 		work.Go(l.run)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -190,7 +191,12 @@ type slowed struct {
 
 func (h slowed) DialHook(next redis.DialHook) redis.DialHook { return next }
 func (h slowed) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool { return cmd.Name() == h.command }) {
+			wait.For(ctx, h.d)
+		}
+		return next(ctx, cmds)
+	}
 }
 
 func (h slowed) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
@@ -464,7 +470,7 @@ func TestATermThatIsFencedEndsAtOnceWhateverItAskedFor(t *testing.T) {
 			pass(time.Second)
 			taken(t, f)
 			var got error
-			s.do = func(ctx context.Context, p *Pass) error { got = p.Forget(ctx, "dead"); return got }
+			s.do = func(ctx context.Context, p *Pass) error { got = p.Forget(ctx, "dead", 0); return got }
 			_, err := r.Janitor.Sweep(t.Context(), Request{})
 			if not := new(NotLeaderError); err != nil {
 				require.ErrorAs(t, err, &not)

@@ -84,42 +84,78 @@ func TestTheDeadAreSweptAtTheEndOfTheirHeartbeat(t *testing.T) {
 	})
 }
 
-func TestAQuietLookIsTwoCommandsAndMissesNobody(t *testing.T) {
+// looks counts the leader's looks at heartbeats: those that ask for the rest of each one's life,
+// and those that ask in two commands whether all are there.
+func (r *replica) looks() (asked, counted *atomic.Int64) {
+	asked, counted = &atomic.Int64{}, &atomic.Int64{}
+	r.client.AddHook(pipelined(func(cmd redis.Cmder) {
+		switch cmd.Name() {
+		case "pttl":
+			asked.Add(1)
+		case "exists":
+			counted.Add(1)
+		}
+	}))
+	return asked, counted
+}
+
+func TestWhileAllLiveTheLeaderLooksThreeTimesAnIntervalAndMissesNobody(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		f.listenedFor(time.Hour)
 		defer f.beat("r1")()
-		for _, id := range []string{"goes", "stays", "stays too"} {
+		for _, id := range []string{"goes", "stays", "stays too", "deleted"} {
 			defer f.beat(id)()
 			f.indexed(id, 10)
 		}
 		r := f.replica("r1", func(c *Config) { c.Interval = time.Hour })
-		var asked, counted atomic.Int64
-		r.client.AddHook(pipelined(func(cmd redis.Cmder) {
-			switch cmd.Name() {
-			case "pttl":
-				asked.Add(1)
-			case "exists":
-				counted.Add(1)
-			}
-		}))
+		asked, counted := r.looks()
 		defer r.start()()
 		pass(time.Minute)
 		asked.Store(0)
 		counted.Store(0)
 		pass(10 * beatEvery)
-		require.InDelta(t, 10*5*4, asked.Load(), 10*4, "everybody's life is asked for five times in an interval")
-		require.InDelta(t, (10*beatEvery).Seconds()-10*5, counted.Load(), 40)
+		require.InDelta(t, 10*3*5, asked.Load(), 10*5, "everybody's life is asked for three times in an interval")
+		require.Zero(t, counted.Load(), "no heartbeat can end meanwhile")
 
+		said := func(id string) { require.NoError(t, f.Publish(t.Context(), f.News(), id).Err()) }
 		require.NoError(t, f.Del(t.Context(), f.Heartbeat("goes")).Err())
+		said("goes")
 		pass(RosterFresh + 100*time.Millisecond)
-		require.Zero(t, f.left("goes"), "fewer heartbeats")
+		require.Zero(t, f.left("goes"), "a goodbye")
 		require.Equal(t, 20, f.left("stays")+f.left("stays too"))
 
 		pass(beatEvery)
 		f.indexed("stopped", 10)
 		require.NoError(t, f.SAdd(t.Context(), f.Roster(), "stopped").Err())
+		said("stopped")
 		pass(RosterFresh + 100*time.Millisecond)
 		require.Zero(t, f.left("stopped"), "a longer roster")
+
+		pass(beatEvery)
+		require.NoError(t, f.Del(t.Context(), f.Heartbeat("deleted")).Err())
+		pass(beatEvery/3 + RosterFresh + 100*time.Millisecond)
+		require.Zero(t, f.left("deleted"), "what nobody announces")
+	})
+}
+
+func TestAHeartbeatWithoutAnEndIsLookedAtEachSecondInTwoCommands(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fleet) {
+		f.listenedFor(time.Hour)
+		defer f.beat("r1")()
+		defer f.beat("stays")()
+		f.indexed("goes", 10)
+		require.NoError(t, f.SAdd(t.Context(), f.Roster(), "goes").Err())
+		require.NoError(t, f.Set(t.Context(), f.Heartbeat("goes"), "0/0", 0).Err())
+		r := f.replica("r1", func(c *Config) { c.Interval = time.Hour })
+		_, counted := r.looks()
+		defer r.start()()
+		pass(time.Minute)
+		counted.Store(0)
+		pass(10 * beatEvery)
+		require.InDelta(t, (10*beatEvery).Seconds()-10*3, counted.Load(), 40)
+		require.NoError(t, f.Del(t.Context(), f.Heartbeat("goes")).Err())
+		pass(RosterFresh + 100*time.Millisecond)
+		require.Zero(t, f.left("goes"), "fewer heartbeats")
 	})
 }
 

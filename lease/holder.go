@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/internal/together"
 )
 
 //go:embed cap.lua
@@ -35,6 +37,20 @@ func (e *Elector) Holder(ctx context.Context) (Holder, error) {
 	return h, nil
 }
 
+// HolderIn adds what Holder asks to a pipeline of the elector's client. The function that it returns
+// is told what together.Exec says of the pipeline, and returns what Holder does.
+func (e *Elector) HolderIn(ctx context.Context, pipe redis.Pipeliner) func(error) (Holder, error) {
+	answer := askHolder(ctx, pipe, e.key, e.epochKey)
+	return func(err error) (Holder, error) {
+		h, held, err := answer(err)
+		if err != nil || !held {
+			return Holder{}, err
+		}
+		e.met(h.Epoch)
+		return h, nil
+	}
+}
+
 // readHolder is Holder. Whether the lease is held is an answer of its own, because a value can be
 // anything, also empty.
 func (e *Elector) readHolder(ctx context.Context) (h Holder, held bool, err error) {
@@ -55,27 +71,34 @@ func ReadHolder(
 	if err != nil {
 		return Holder{}, false, err
 	}
-	p := client.Pipeline()
-	value, left, epoch := p.Get(ctx, key), p.PTTL(ctx, key), p.Get(ctx, prefix+":epoch")
-	// The pipeline's own error is that of its first command to fail, and an absent key is one; so each
-	// is asked. Only the pipeline has the error of a connection that was refused (a wrong password),
-	// and no command knows of it.
-	_, err = p.Exec(ctx)
-	for _, err := range []error{err, value.Err(), left.Err(), epoch.Err()} {
-		if err != nil && !errors.Is(err, redis.Nil) {
-			return Holder{}, false, fmt.Errorf("lease: read the holder: %w", err)
-		}
-	}
+	pipe := client.Pipeline()
+	answer := askHolder(ctx, pipe, key, prefix+":epoch")
+	return answer(together.Exec(ctx, pipe))
+}
 
-	// What is no number is no epoch; the script that draws sees it that way too.
-	h.Epoch, _ = strconv.ParseUint(epoch.Val(), 10, 64)
-	// PTTL says -2 if the lease expired between the two commands.
-	if value.Err() != nil || left.Val() == -2 {
-		return h, false, nil
+// askHolder adds the question to a pipeline. The function that it returns is told what
+// together.Exec says of that.
+func askHolder(
+	ctx context.Context, p redis.Pipeliner, key, epochKey string,
+) func(error) (h Holder, held bool, err error) {
+	value, left, epoch := p.Get(ctx, key), p.PTTL(ctx, key), p.Get(ctx, epochKey)
+	return func(err error) (h Holder, held bool, _ error) {
+		for _, err := range []error{err, value.Err(), left.Err(), epoch.Err()} {
+			if err != nil && !errors.Is(err, redis.Nil) {
+				return Holder{}, false, fmt.Errorf("lease: read the holder: %w", err)
+			}
+		}
+
+		// What is no number is no epoch; the script that draws sees it that way too.
+		h.Epoch, _ = strconv.ParseUint(epoch.Val(), 10, 64)
+		// PTTL says -2 if the lease expired between the two commands.
+		if value.Err() != nil || left.Val() == -2 {
+			return h, false, nil
+		}
+		h.Token, h.TTL = value.Val(), left.Val()
+		h.Instance = instanceOf(h.Token)
+		return h, true, nil
 	}
-	h.Token, h.TTL = value.Val(), left.Val()
-	h.Instance = instanceOf(h.Token)
-	return h, true, nil
 }
 
 // instanceOf takes the instance out of a token. The random part holds no slash, the instance may.

@@ -20,8 +20,8 @@
 //
 // A device's partition is the CRC16 of its IMEI, by which Redis Cluster finds slots, modulo the
 // number of partitions: see guard.PartitionOf and guard.Layout.Partition, for readers in other
-// languages. With one partition the keys are those of the layout itself, and everything costs what
-// it costs without this package.
+// languages. With one partition the keys are those of the layout itself, and everything is as
+// without this package, but for who contends.
 //
 // # The number of partitions
 //
@@ -33,11 +33,20 @@
 //
 // # Who leads what
 //
-// A replica beats in every partition. Each partition has a leader of its own. Three replicas
-// contend for it and listen, not all: those that rank first by a hash of their instance id and the
-// partition (rendezvous hashing). The ranking is of those that live: each replica reads a roster
-// with its heartbeats once in a while, of one partition after the other. If nobody of the three is
-// left, the next reading of the others ranks anew; until then the partition is not swept.
+// A replica beats in every partition, in one pipeline a server. Each partition has a leader of its
+// own. Three replicas contend for it and listen, not all, also where there is one partition: those
+// that rank first by a hash of their instance id and the partition (rendezvous hashing). The ranking
+// is of those that live: each replica reads a roster with its heartbeats once a GAP, more seldom
+// from 20 replicas on (a hundred: every ten GAPs), of one partition after the other.
+//
+// The others contend by lot, each in one of so many tries as replicas live, or of four times as many
+// where there are several partitions. So when all three die together, the lease that they leave is
+// found free by one of the others: on average a fifth of a lease TTL after its end (3 s by default),
+// with several partitions four fifths (12 s); it takes five times as long once in 150 times. All are
+// sure to contend again as the next reading of a roster finds the heartbeats of the three ended.
+// Meanwhile hardly anybody ticks: the witness may find a gap, and then nothing is deleted for GRACE.
+// So a fleet that loses its three contenders at once sweeps that much later, and deletes nothing
+// wrong.
 //
 // A replica that leads already waits longer before it takes a further lease, and one that leads
 // more than its share and one more gives up those that others rank higher for. So the leaders

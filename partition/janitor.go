@@ -17,7 +17,7 @@ import (
 // see.
 type Janitor struct {
 	parts []*janitor.Janitor
-	seats *seats // nil: there is one partition
+	seats *seats
 }
 
 // NewJanitor returns a Janitor for all partitions of reg. c.Registry must be nil, and so must
@@ -29,16 +29,16 @@ func NewJanitor(c janitor.Config, reg *Registry) (*Janitor, error) {
 	}
 	j := &Janitor{}
 	partitions := len(reg.parts)
+	j.seats = newSeats(c, reg, j.Leads)
 	if partitions > 1 {
-		j.seats = newSeats(c, reg, j.Leads)
 		c.RedisShare = share(c, partitions)
 	}
 	for k, part := range reg.parts {
 		of := c
 		of.Registry, of.Registerer = part, labelled(c.Registerer, k, partitions)
+		of.Contend = j.seats.contend(k)
 		if partitions > 1 {
 			of.Logger = reg.log.With("partition", k)
-			of.Contend = j.seats.contend(k)
 			if k > 0 {
 				of.Sweeps = nil
 			}
@@ -54,9 +54,6 @@ func NewJanitor(c janitor.Config, reg *Registry) (*Janitor, error) {
 
 // Run is janitor.Janitor.Run of each partition. The first that ends with an error ends all.
 func (j *Janitor) Run(ctx context.Context) error {
-	if len(j.parts) == 1 {
-		return j.parts[0].Run(ctx)
-	}
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	p := pool.New().WithErrors().WithFirstError()

@@ -21,7 +21,11 @@ const (
 	contenders = 3
 	// oftenMost is up to how many replicas each reads a roster once a GAP; more read it more seldom,
 	// so that all together cost the same.
-	oftenMost = 25
+	oftenMost = 10
+	// seldom is how many times in a row a replica that does not contend leaves it at that, for each
+	// replica that lives. So one of them looks at the lease each fourth retry. Where there is one
+	// partition that is cheap, and one looks each retry.
+	seldom, seldomOfOne = 4, 1
 	// page is how many ids a page of the roster has, asked how many heartbeats are asked for at once.
 	page, asked = 1000, 500
 )
@@ -33,6 +37,7 @@ type seats struct {
 	instance string
 	gap, ttl time.Duration // GAP, and the lease's TTL
 	leads    func() []int  // the partitions that this replica leads
+	lot      func(peers int) bool
 
 	mu    sync.Mutex
 	rank  []int // by partition: how many living replicas stand before this one
@@ -48,21 +53,34 @@ func newSeats(c janitor.Config, reg *Registry, leads func() []int) *seats {
 	for _, part := range reg.parts {
 		s.layouts = append(s.layouts, part.Layout())
 	}
+	rarely := seldom
+	if len(s.layouts) == 1 {
+		rarely = seldomOfOne
+	}
+	s.lot = func(peers int) bool { return rand.N(rarely*peers) == 0 }
 	return s
 }
 
 // contend is janitor.Config.Contend of a partition. Who ranks first comes first, and who leads
-// already comes later.
+// already comes later. Where there is one partition there is nothing to spread, and the first to
+// come leads.
+//
+// The others contend by lot, all of them together about as often as one that contends. So a lease
+// is found free, and its witness is heard, also when all contenders died at once, without anybody
+// having to know it.
 func (s *seats) contend(partition int) func() (time.Duration, bool) {
 	return func() (time.Duration, bool) {
 		s.mu.Lock()
-		rank := s.rank[partition]
+		rank, peers := s.rank[partition], s.peers
 		s.mu.Unlock()
-		after := time.Duration(rank) * s.ttl / 30
-		if rank >= contenders { // as nearly always: it need not be known what it leads
-			return after, false
+		one := len(s.layouts) == 1
+		switch {
+		case rank >= contenders:
+			return 0, s.lot(peers)
+		case one:
+			return 0, true
 		}
-		return after + time.Duration(len(s.leads()))*s.ttl/15, true
+		return time.Duration(rank)*s.ttl/30 + time.Duration(len(s.leads()))*s.ttl/15, true
 	}
 }
 

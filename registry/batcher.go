@@ -25,6 +25,7 @@ type batcher struct {
 	told  map[string]bool // owners whose index is left alone, as the log says
 
 	condemned int
+	whole     bool // the index goes as a whole: batches leave it as it is
 }
 
 func newBatcher(p *janitor.Pass, evicted func(owner string, n int)) *batcher {
@@ -66,10 +67,14 @@ func (b *batcher) delete(ctx context.Context, owner string) error {
 	delete(b.imeis, owner)
 	b.held -= len(imeis)
 	b.condemned += len(imeis)
+	keys := EntryKeys(b.p.Layout(), owner)
+	if b.whole {
+		keys = keys[:1]
+	}
 	a, err := b.p.Delete(ctx, janitor.Batch{
 		Owner:   owner,
 		Body:    EvictEntries,
-		Keys:    EntryKeys(b.p.Layout(), owner),
+		Keys:    keys,
 		Items:   imeis,
 		Deleted: func(a guard.Answer) { b.evicted(owner, a.Deleted) },
 	})

@@ -23,5 +23,7 @@ local at = string.format('%.0f', math.floor(now / 1000))
 redis.call('SET', KEYS[1], at .. '/' .. token, 'PX', ARGV[3])
 tell_grace(KEYS[3], ARGV[4], at)
 redis.pcall('SADD', KEYS[2], ARGV[1])
+-- The leader looks at once: on the channel of nobody's heartbeat.
+redis.pcall('PUBLISH', string.sub(KEYS[1], 1, #KEYS[1] - #ARGV[1]), ARGV[1])
 redis.pcall('HDEL', KEYS[3], 'bye:' .. ARGV[1])
 return token

@@ -34,8 +34,35 @@ func (f *faults) set(before, after func(redis.Cmder) error) {
 }
 
 func (f *faults) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessPipelineHook: a connection is lost with all that is on it.
 func (f *faults) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		f.mu.Lock()
+		before, after := f.before, f.after
+		f.mu.Unlock()
+		lost := func(meets func(redis.Cmder) error) error {
+			for _, cmd := range cmds {
+				if meets == nil || cmd.Name() == "hello" || cmd.Name() == "client" {
+					continue
+				}
+				if err := meets(cmd); err != nil {
+					for _, cmd := range cmds {
+						cmd.SetErr(err)
+					}
+					return err
+				}
+			}
+			return nil
+		}
+		if err := lost(before); err != nil {
+			return err
+		}
+		if err := next(ctx, cmds); err != nil {
+			return err
+		}
+		return lost(after)
+	}
 }
 
 func (f *faults) ProcessHook(next redis.ProcessHook) redis.ProcessHook {

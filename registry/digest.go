@@ -158,36 +158,35 @@ func (t *table) checkTenth(turn int) {
 	}
 }
 
-// readScanned reads what the newest full scan met of this owner. What cannot be read vouches for
-// nothing.
-func (r *Registry) readScanned(ctx context.Context) {
-	r.mu.Lock()
-	idle := r.table.count[standing] == 0
-	r.mu.Unlock()
-	if idle { // there is nothing to vouch for
+// scanWord is what the newest full scan says of this owner, as it is asked for with a beat; zero: it
+// was not.
+type scanWord struct {
+	text *redis.StringCmd
+	left *redis.DurationCmd
+}
+
+// askScanned asks for it.
+func (r *Registry) askScanned(ctx context.Context, pipe redis.Pipeliner) scanWord {
+	key := r.keys.Scanned(r.id)
+	// In this order: if a new word comes in between, it is taken for a younger one.
+	return scanWord{text: pipe.Get(ctx, key), left: pipe.PTTL(ctx, key)}
+}
+
+// readScanned takes the answer. What was not asked for, or cannot be read, vouches for nothing.
+// Caller holds mu.
+func (r *Registry) readScanned(word scanWord, now time.Time) {
+	v := &r.table.vouched
+	if word.text == nil || word.text.Err() != nil || word.left.Err() != nil || word.left.Val() <= 0 {
+		v.forget()
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, min(r.cfg.HeartbeatInterval/2, 2*time.Second))
-	defer cancel()
-	key := r.keys.Scanned(r.id)
-	var text *redis.StringCmd
-	var left *redis.DurationCmd
-	_, err := r.cfg.Control.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		// In this order: if a new word comes in between, it is taken for a younger one.
-		text, left = pipe.Get(ctx, key), pipe.PTTL(ctx, key)
-		return nil
-	})
-	now := time.Now()
-	s, bad := parseScanned(text.Val())
-
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	v := &r.table.vouched
+	text, left := word.text.Val(), word.left.Val()
+	s, err := parseScanned(text)
 	switch {
-	case err != nil || bad != nil || left.Val() <= 0:
+	case err != nil:
 		v.forget()
-	case text.Val() != v.last:
+	case text != v.last:
 		v.note(now, r.table.stand)
-		v.compare(text.Val(), s.digest, now.Add(left.Val()-s.expiry-s.took))
+		v.compare(text, s.digest, now.Add(left-s.expiry-s.took))
 	}
 }

@@ -19,7 +19,7 @@ const indexWrong = "index_wrong"
 
 const (
 	// fullScanShare is how much of a core of Redis the full scan may cost while it can find nothing.
-	fullScanShare = 0.001
+	fullScanShare = 0.0005
 	// longestGap is the longest from one full scan to the next, unless the interval is longer.
 	longestGap = 15 * time.Minute
 	// looks is how often a pass counts while indexes have more members than there are entries.

@@ -1,5 +1,5 @@
 -- evict.lua: the body (behind guard.lua) that evicts entries of one dead owner.
--- KEYS[6] registry  KEYS[7] the owner's index
+-- KEYS[6] registry  KEYS[7] the owner's index; none: it goes as a whole, when it has been swept
 -- ARGV[8..] IMEIs, distinct, at most 1000: unpack ends below 8,000
 -- Result: DONE, how many went, how many named somebody else, why the index was left as it is ('':
 -- it was not).
@@ -16,20 +16,22 @@ if no then return no end
 
 local args, owner = ARGV, ARGV[6]
 local owners = redis.call('HMGET', KEYS[6], unpack(args, 8))
-local dead, n, reowned = {}, 0, 0
+-- As a rule all are dead: a table that is made at once is cheaper than one that grows.
+local dead, n, reowned = { unpack(args, 8) }, 0, 0
 for i = 1, #owners do
   local o = owners[i]
   if o == owner then
     n = n + 1
-    dead[n] = args[i + 7]
+    dead[n] = dead[i]
   elseif o then
     reowned = reowned + 1
   end
 end
+for i = n + 1, #owners do dead[i] = nil end
 
 local result = record(n, reowned, 'imeis', dead)
 if result then return result end
 if n > 0 then redis.call('HDEL', KEYS[6], unpack(dead)) end
 -- The index is only a help: one that is no set is left as it is, and keeps no entry of the dead.
-local srem = redis.pcall('SREM', KEYS[7], unpack(args, 8))
+local srem = KEYS[7] and redis.pcall('SCARD', KEYS[7]) ~= 0 and redis.pcall('SREM', KEYS[7], unpack(args, 8))
 return answer('DONE', n, reowned, type(srem) == 'table' and srem.err)

@@ -13,4 +13,6 @@ else
   end
   redis.pcall('HSET', KEYS[4], 'bye:' .. ARGV[1], string.format('%.0f', now))
 end
+-- The leader looks at once: on the channel of nobody's heartbeat.
+redis.pcall('PUBLISH', string.sub(KEYS[1], 1, #KEYS[1] - #ARGV[1]), ARGV[1])
 return reply()

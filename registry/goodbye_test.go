@@ -106,3 +106,20 @@ func TestAMarkOfADayIsKeptAndAnOlderOneIsNot(t *testing.T) {
 		})
 	}
 }
+
+func TestWhoComesAndWhoLeavesTellsTheLeader(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, w *bubble) {
+		sub := w.Subscribe(t.Context(), w.News())
+		defer func() { require.NoError(t, sub.Close()) }()
+		_, err := sub.Receive(t.Context())
+		require.NoError(t, err)
+		r := w.start("r1")
+		w.end(r)
+		for range 2 {
+			msg, err := sub.ReceiveMessage(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, "r1", msg.Payload)
+		}
+	})
+}

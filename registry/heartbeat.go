@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/rollcall-redis/rollcall/internal/streak"
+	"github.com/rollcall-redis/rollcall/internal/together"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
@@ -34,18 +35,20 @@ var (
 )
 
 // beats draws the boot token first, then beats every interval; what failed is tried again every
-// interval/10. With each such tenth retry is called too.
+// interval/10. With each such tenth retry is called too. Partitions of one replica do so at the same
+// time, see beatTogether.
 func (r *Registry) beats(ctx context.Context) error {
-	tenth := time.NewTicker(r.cfg.HeartbeatInterval / 10)
-	defer tenth.Stop()
+	r.others = together.Join(r.cfg.Control)
+	defer r.others.Leave()
+	interval := r.cfg.HeartbeatInterval
 	var due time.Time
 	var turn int // so many tenths of the claims were checked, or are vouched for
 	for {
 		if now := time.Now(); !now.Before(due) || r.isMoving() {
+			next := r.others.Turns(interval) - interval/20 // the tenth's timer may come a little early
 			err := r.beat(ctx)
 			if err == nil {
-				due = now.Add(r.cfg.HeartbeatInterval * 19 / 20) // the last tick may come a little early
-				r.readScanned(ctx)
+				due = now.Add(next)
 				r.mu.Lock()
 				r.table.checkTenth(turn)
 				r.mu.Unlock()
@@ -54,10 +57,8 @@ func (r *Registry) beats(ctx context.Context) error {
 			r.endIfSuperseded(err)
 		}
 		r.retry()
-		select {
-		case <-ctx.Done():
+		if !wait.For(ctx, r.others.Turns(interval/10)) {
 			return nil
-		case <-tenth.C:
 		}
 	}
 }
@@ -70,14 +71,21 @@ func (r *Registry) beat(ctx context.Context) error {
 	booted, before := r.boot != "", r.table.batches
 	moving := r.moving
 	r.moving = r.moving && !booted
+	alone := r.others == nil || r.failing["heartbeat"] != nil
 	r.mu.Unlock()
 
 	var got reply
+	var word scanWord
 	var err error
 	if !booted {
 		err = r.drawBoot(ctx)
 	} else {
-		got, err = r.own(ctx, r.cfg.Control, beatScript, r.Timing().Grace().Milliseconds(), moving)
+		grace := r.Timing().Grace().Milliseconds()
+		if alone {
+			got, err = r.own(ctx, r.cfg.Control, beatScript, grace, moving)
+		} else {
+			got, word, err = r.beatTogether(ctx, grace, moving)
+		}
 		if err == nil {
 			noteRefused(r.keeping, got.count&noKeeping, errNoKeeping)
 			noteRefused(r.telling, got.count&noTelling, errNoTelling)
@@ -113,8 +121,34 @@ func (r *Registry) beat(ctx context.Context) error {
 			got.size, got.gone = r.table.indexed, false
 		}
 		r.read(got, r.lastBeat)
+		r.readScanned(word, r.lastBeat)
 	}
 	return nil
+}
+
+// beatTogether beats in one pipeline with the partitions that use the same Control client, and asks
+// in it what the newest full scan met of this owner. What failed so is tried again alone: where no
+// server is known for one partition's slot, the client fails all of a pipeline.
+func (r *Registry) beatTogether(ctx context.Context, more ...any) (got reply, word scanWord, err error) {
+	keys, args := r.owning(more...)
+	r.mu.Lock()
+	idle := r.table.count[standing] == 0 // there is nothing to vouch for
+	r.mu.Unlock()
+	var beat *redis.Cmd
+	err = r.others.Do(ctx, r.cfg.HeartbeatInterval/100, func(pipe redis.Pipeliner) {
+		beat = beatScript.EvalSha(ctx, pipe, keys, args...)
+		if !idle {
+			word = r.askScanned(ctx, pipe)
+		}
+	})
+	if redis.HasErrorPrefix(beat.Err(), "NOSCRIPT") {
+		beat, err = beatScript.Eval(ctx, r.cfg.Control, keys, args...), nil
+	}
+	if err != nil && beat.Err() == nil {
+		return reply{}, scanWord{}, err
+	}
+	got, err = r.owned(beat)
+	return got, word, err
 }
 
 // noteMoving notes whether a server of a Cluster refused a write because the slot of the keys is on

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -15,6 +16,8 @@ import (
 type quickWay struct {
 	*sweeps
 	dry map[string]finding // of a dry run, by owner
+	// This user may not UNLINK an index: each batch takes out of it what it judged.
+	piecemeal bool
 }
 
 // finding is what a dry run found in an owner's index. Nothing of it goes; to read all of it again
@@ -106,16 +109,19 @@ func (s *quickWay) due(p *janitor.Pass, silent []string) (due []string) {
 	return due
 }
 
-// sweep evicts what an owner's index names, and takes the owner off the roster when nothing is left
-// there. It returns how many entries were condemned, and how many could not be read.
+// sweep evicts what an owner's index names, then takes the owner off the roster and the index with
+// it: to take a member out costs Redis a third of what it costs to evict the entry. An index that
+// has grown meanwhile stays for the next pass. It returns how many entries were condemned, and how
+// many could not be read.
 func (s *quickWay) sweep(
 	ctx context.Context, p *janitor.Pass, owner string,
 ) (condemned, unreadable int, err error) {
 	var (
 		index = p.Layout().Devices(owner)
 		b     = newBatcher(p, s.evicted)
-		found bool
+		found int
 	)
+	b.whole = !s.piecemeal
 	defer s.at.Store(nil)
 	for page, err := range p.SetPages(ctx, index) {
 		if redis.HasErrorPrefix(err, "WRONGTYPE ") { // kept, and the full scan says so too
@@ -127,7 +133,7 @@ func (s *quickWay) sweep(
 		}
 		p.AddScanned(len(page))
 		if len(page) > 0 {
-			found = true
+			found += len(page)
 			if !p.DryRun() { // an owner without an index is the full scan's
 				s.at.Store(&owner)
 			}
@@ -146,8 +152,14 @@ func (s *quickWay) sweep(
 	}
 	// That there is no index says nothing: it may be off, or lost. Off the roster the mass-failure
 	// breaker would not know this owner any more.
-	if !found && !s.isEmpty(owner, p.Silent()) {
+	if found == 0 && !s.isEmpty(owner, p.Silent()) {
 		return 0, 0, nil
 	}
-	return 0, 0, p.Forget(ctx, owner, index)
+	err = p.Forget(ctx, owner, found, index)
+	if errors.Is(err, janitor.ErrRefused) && !s.piecemeal {
+		s.piecemeal = true
+		p.Log().Warn("indexes of the dead are emptied piece by piece, at a higher cost: allow UNLINK in the ACL")
+		return 0, 0, nil
+	}
+	return 0, 0, err
 }

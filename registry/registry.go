@@ -13,6 +13,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/streak"
+	"github.com/rollcall-redis/rollcall/internal/together"
 )
 
 // Layout names every key; see guard.Layout.
@@ -34,7 +35,9 @@ type Registry struct {
 	scan             chan struct{} // one slot, to the reconciler: the index and the claims differ
 	end              context.CancelCauseFunc
 
-	differ int // times that Client was not where Control is; touched by the heartbeat only
+	// Touched by the heartbeat only.
+	differ int              // times that Client was not where Control is
+	others *together.Member // with whom it beats; nil: not yet
 
 	mu      sync.Mutex // guards all below, and every device and claim
 	changed *sync.Cond // signalled after each batch

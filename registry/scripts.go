@@ -37,8 +37,8 @@ var (
 )
 
 // EvictEntries is the body of a guarded batch that evicts entries: Items are IMEIs, Owner is the
-// dead instance, and Keys are what EntryKeys returns for it. An index that cannot be used is left
-// alone, and Answer.Reason says why.
+// dead instance, and Keys are what EntryKeys returns for it; without the second one the index is
+// left as it is. An index that cannot be used is left alone, and Answer.Reason says why.
 var EvictEntries = guard.NewBody(lua("evict"))
 
 // EntryKeys are the Keys of a batch whose Body is EvictEntries.
@@ -63,12 +63,23 @@ type reply struct {
 func (r *Registry) own(
 	ctx context.Context, c redis.Scripter, s *redis.Script, more ...any,
 ) (reply, error) {
+	keys, args := r.owning(more...)
+	return r.owned(s.Run(ctx, c, keys, args...))
+}
+
+// owning are the keys and the arguments of an owner script.
+func (r *Registry) owning(more ...any) (keys []string, args []any) {
 	k := r.keys
-	keys := []string{k.Heartbeat(r.id), k.Roster(), k.Devices(r.id), k.Witness(), k.Registry()}
+	keys = []string{k.Heartbeat(r.id), k.Roster(), k.Devices(r.id), k.Witness(), k.Registry()}
 	r.mu.Lock()
-	args := []any{r.id, r.boot, r.cfg.HeartbeatTTL.Milliseconds(), !r.cfg.NoReverseIndex}
-	r.mu.Unlock()
-	out, err := s.Run(ctx, c, keys, append(args, more...)...).Slice()
+	defer r.mu.Unlock()
+	args = []any{r.id, r.boot, r.cfg.HeartbeatTTL.Milliseconds(), !r.cfg.NoReverseIndex}
+	return keys, append(args, more...)
+}
+
+// owned is what an owner script answered.
+func (r *Registry) owned(cmd *redis.Cmd) (reply, error) {
+	out, err := cmd.Slice()
 	if err != nil {
 		r.noteMoving(err)
 		return reply{}, err

@@ -53,10 +53,13 @@ func serve(ctx context.Context, s *settings, log *slog.Logger) (err error) {
 		Program: "availability", Version: service.Version(), Instance: s.InstanceID, Logger: log,
 	})
 	defer r.traces.Close()
-	if r.clients, err = service.Connect(s.Redis, s.controlDeadline()); err != nil {
+	if r.clients, err = service.Connect(ctx, &s.Redis, s.controlDeadline()); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.clients.Close()) }()
+	if err := s.tagged(); err != nil { // only now is it known whether one address is a Cluster's
+		return err
+	}
 	password, files, err := s.databasePassword()
 	if err != nil {
 		return err

@@ -144,10 +144,18 @@ func (s *settings) check(in *service.Input) {
 		!in.Given("JWT_JWKS") {
 		in.Fault("JWT_HS256_SECRET, JWT_JWKS: expected one of the two, or both: nobody could call anything")
 	}
-	if s.Redis.Cluster != nil && in.Understood("AVAILABILITY_PREFIX") && !s.layout().OneSlot() {
-		in.Fault("AVAILABILITY_PREFIX: expected a hash tag, such as {availability}:, since REDIS_URL names a "+
-			"Redis Cluster, got %q", s.prefix)
+	if err := s.tagged(); err != nil && in.Understood("AVAILABILITY_PREFIX") {
+		in.Fault("%v", err)
 	}
+}
+
+// tagged returns an error if the prefix lacks what a Redis Cluster needs.
+func (s *settings) tagged() error {
+	if s.Redis.Cluster == nil || s.layout().OneSlot() {
+		return nil
+	}
+	return fmt.Errorf("AVAILABILITY_PREFIX: expected a hash tag, such as {availability}:, since REDIS_URL "+
+		"names a Redis Cluster, got %q", s.prefix)
 }
 
 // controlDeadline bounds each of the control client's steps.

@@ -32,7 +32,7 @@ func TestOnAClusterOrphansGoFromEveryMaster(t *testing.T) {
 			require.NoError(t, rdb.Set(t.Context(), fmt.Sprint("user:", i), "x", 0).Err())
 		}
 	}
-	p := serving(t, append([]string{"--redis-url=" + c.URL(), "--rules=" + rulesFile(t, ofACluster)}, quick...)...)
+	p := serving(t, append([]string{"--redis-url=redis://" + c.Nodes[0].Addr(), "--rules=" + rulesFile(t, ofACluster)}, quick...)...)
 	left := func() (dead, living int64) {
 		for i := range n {
 			there := rdb.Exists(t.Context(), fmt.Sprint("session:", i)).Val()

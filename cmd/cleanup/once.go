@@ -18,7 +18,7 @@ import (
 // once does something with the rules of the settings, or with the one of that name, and closes the
 // connections. The janitor is not part of it: nothing is deleted.
 func once(ctx context.Context, s *settings, rule string, do func(*orphan.Set) error) (err error) {
-	clients, err := service.Connect(s.Redis, s.controlDeadline())
+	clients, err := service.Connect(ctx, &s.Redis, s.controlDeadline())
 	if err != nil {
 		return err
 	}
@@ -150,8 +150,8 @@ func showWhy(w io.Writer, found []orphan.Finding) error {
 }
 
 // inBins does something with the bins. It needs neither rules nor their database.
-func inBins(s *settings, do func(orphan.Bins) error) error {
-	clients, err := service.Connect(s.Redis, s.controlDeadline())
+func inBins(ctx context.Context, s *settings, do func(orphan.Bins) error) error {
+	clients, err := service.Connect(ctx, &s.Redis, s.controlDeadline())
 	if err != nil {
 		return err
 	}
@@ -182,7 +182,7 @@ and takes all settings of cleanup too.`,
 		Prefixes:  prefixes,
 		Check:     func(in *service.Input) { checkBins(in, &s) },
 		Run: func(ctx context.Context, stdout, _ io.Writer) error {
-			return inBins(&s, func(b orphan.Bins) error {
+			return inBins(ctx, &s, func(b orphan.Bins) error {
 				found, err := b.List(ctx, rule)
 				if err != nil {
 					return err
@@ -226,7 +226,7 @@ needs REDIS_URL and CLEANUP_PREFIX, and takes all settings of cleanup too.`,
 			ids = in.Args
 		},
 		Run: func(ctx context.Context, stdout, stderr io.Writer) error {
-			return inBins(&s, func(b orphan.Bins) error {
+			return inBins(ctx, &s, func(b orphan.Bins) error {
 				done, err := b.Restore(ctx, ids...)
 				back := []orphan.Binned{}
 				for _, r := range done {

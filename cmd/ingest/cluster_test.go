@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -15,9 +16,9 @@ func TestOnAClusterDevicesAreRoutableSweptAndCommanded(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 0)
 	rdb := c.Client()
-	url := "--redis-url=" + c.URL()
+	url := "--redis-url=redis://" + c.Nodes[1].Addr() // one address will do
 	one := serving(t, append(quick, url, "--instance-id=one", "--janitor-lease-ttl=1s")...)
-	two := serving(t, append(quick, url, "--instance-id=two", "--janitor-lease-ttl=1s")...)
+	two := serving(t, append(quick, "--redis-url="+c.URL(), "--instance-id=two", "--janitor-lease-ttl=1s")...)
 	one.obedient(imei)
 	layout := guard.Layout{Prefix: "{rollcall}:"}
 	entry := func(imei string) string {
@@ -34,6 +35,20 @@ func TestOnAClusterDevicesAreRoutableSweptAndCommanded(t *testing.T) {
 		return entry("490154203237518") == "two" && len(leads)+len(two.state().Partitions.Leads) == 16 &&
 			len(leads) > 0 && len(leads) < 16
 	})
+	stored := rdb.XRange(t.Context(), "telemetry:{teltonika:16:08:61}", "-", "+").Val()
+	require.Len(t, stored, 1, "in the stream of the device")
+	require.Equal(t, "490154203237518", stored[0].Values["imei"])
+
+	// Each replica has one connection that waits for commands, at one master.
+	home := c.Owner(layout.Partition(0, 16).Lease())
+	waiting := func(n *redistest.Server) int {
+		return strings.Count(n.Client().ClientList(t.Context()).Val(), " flags=b ")
+	}
+	one.await(func() bool { return waiting(home) == 2 })
+	for _, n := range c.Nodes {
+		require.True(t, n == home || waiting(n) == 0)
+	}
+
 	code, stdout, stderr := command(t, url, imei, "getver")
 	require.Equal(t, exitOK, code, stderr)
 	require.Equal(t, "did getver\n", stdout)

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -17,6 +18,9 @@ import (
 
 // mostDemo is how many devices a demo has at most: it reads the whole registry every few ms.
 const mostDemo = 5000
+
+// demoWantsOne says what is wrong with a URL of more.
+const demoWantsOne = "REDIS_URL: expected one server; the demo uses neither sentinels nor a Cluster"
 
 // runDemo is "ingest demo".
 func runDemo() *service.Command {
@@ -43,7 +47,7 @@ Nothing listens beyond this machine.`,
 		},
 		Check: func(in *service.Input) {
 			if target.Sentinel != nil || target.Cluster != nil {
-				in.Fault("REDIS_URL: expected one server; the demo uses neither sentinels nor a Cluster")
+				in.Fault("%s", demoWantsOne)
 			}
 			if err := descriptorsFor(2 * cfg.Devices); err != nil {
 				in.Fault("%v", err)
@@ -60,11 +64,14 @@ arguments.`,
 
 // playDemo runs the demo on a given Redis, or on one inside this process.
 func playDemo(ctx context.Context, cfg demo.Config, target service.Redis, environ []string) error {
-	clients, err := service.Connect(target, time.Second)
+	clients, err := service.Connect(ctx, &target, time.Second)
 	if err != nil {
 		return err
 	}
 	defer clients.Close()
+	if target.Cluster != nil {
+		return errors.New("ingest: " + demoWantsOne)
+	}
 	cfg.Redis, cfg.Control, cfg.RedisName = clients.Data, clients.Control, clients.Server
 	if clients.Embedded != "" {
 		cfg.RedisURL = "redis://" + clients.Embedded

@@ -169,12 +169,12 @@ func TestItServesBeforeRedisAnswersAndHealsWhenItDoes(t *testing.T) {
 	require.True(t, p.state().Redis.Reachable)
 }
 
-func TestOneNodeOfAClusterIsRefused(t *testing.T) {
+func TestOneNodeOfAClusterIsRefusedWhereNoClusterCanBeNamedSo(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--cluster-enabled", "yes")
-	p := start(t, on(server)...)
+	p := start(t, "--redis-url=redis://"+server.Addr()+"?db=0")
 	require.Equal(t, exitFailed, p.ends())
-	require.Contains(t, p.log.String(), "one node of a Redis Cluster; name the Cluster by two of its nodes")
+	require.Contains(t, p.log.String(), "one node of a Redis Cluster, and was not recognised")
 }
 
 func TestOneNodeOfAClusterIsRefusedWhenItTurnsUpLater(t *testing.T) {

@@ -53,7 +53,7 @@ func serve(ctx context.Context, s *settings, log *slog.Logger) (err error) {
 		Program: "ingest", Version: service.Version(), Instance: s.InstanceID, Logger: log,
 	})
 	defer r.traces.Close()
-	if r.clients, err = service.Connect(s.Redis, s.controlDeadline()); err != nil {
+	if r.clients, err = service.Connect(ctx, &s.Redis, s.controlDeadline()); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.clients.Close()) }()
@@ -119,7 +119,8 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 	}
 	r.gateway, err = gateway.New(gateway.Config{
 		Register: func(imei string) gateway.Claim { return r.registry.Register(imei) },
-		Client:   r.clients.Data, Allowed: allowed, MaxLen: s.telemetryMaxLen, MaxConns: r.maxConns,
+		Client:   r.clients.Data, Allowed: allowed, MaxConns: r.maxConns,
+		Streams: s.streams(), MaxLen: s.telemetryMaxLen,
 		Drain: s.ShutdownGrace * 3 / 10, StartSpan: r.traces.StartSpan(), Logger: log, Registerer: metrics,
 	})
 	if err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -40,6 +41,7 @@ type settings struct {
 	janitorRedisShare                    float64
 	janitorDryRun, reverseIndex          bool
 	partitions                           int // 0: as many as suit the server
+	telemetryStreams                     int // 0: as many as suit the server
 	telemetryMaxLen                      int64
 }
 
@@ -106,7 +108,7 @@ func (s *settings) table() []service.Setting {
 			Meaning: "How often the leader asks whether a full scan, the scan of the whole registry, can " +
 				"find something. It scans if so.",
 			Consequence: "How long dead entries that no index has outlive their owner. A full scan that " +
-				"can find nothing is put off until it costs 0.1 % of a core, for 15 minutes at most: see " +
+				"can find nothing is put off until it costs 0.05 % of a core, for 15 minutes at most: see " +
 				"[timings](timings.md#when-a-full-scan-runs). The quick way, once a second and whenever a " +
 				"heartbeat ends, does not depend on it."},
 		{Name: "JANITOR_INTERVAL_MS", Value: service.Milliseconds(&s.janitorInterval, 50*time.Millisecond, 24*time.Hour),
@@ -144,16 +146,23 @@ func (s *settings) table() []service.Setting {
 			Consequence: "`false` saves that memory: a dead owner is then swept by the full scan alone, " +
 				"up to one `JANITOR_INTERVAL` later, and some losses take ten heartbeat intervals to " +
 				"heal instead of one."},
-		{Name: "REGISTRY_PARTITIONS", Default: auto, Value: s.setPartitions,
+		{Name: "REGISTRY_PARTITIONS", Default: auto, Value: powerOfTwo(&s.partitions),
 			Meaning: "How many partitions the registry has, a power of two: 1 to 1024. `auto`: 16 on a " +
 				"Redis Cluster, else 1.",
 			Consequence: "Each has its own slot, leader and witness; aim at 100,000 devices in each at " +
 				"most. With more than one, and on a Cluster, the names of all keys begin with " +
 				"`{rollcall}:`, or its partitions' tags. **Never** change it in a fleet that runs: a " +
 				"replica with another number ends. See scale.md."},
+		{Name: "TELEMETRY_STREAMS", Default: auto, Value: powerOfTwo(&s.telemetryStreams),
+			Meaning: "Over how many streams telemetry is spread by IMEI, a power of two: 1 to 1024. " +
+				"`auto`: as many as partitions on a Redis Cluster, else 1.",
+			Consequence: "One is `telemetry:teltonika`. Of more, each has a slot of its own, and " +
+				"consumers read all of them: [their names](devices.md#several-streams). **Never** change " +
+				"it before your consumers read the new ones too. Replicas with different numbers harm " +
+				"nothing else."},
 		{Name: "TELEMETRY_MAXLEN", Default: "1000000", Value: service.Number(&s.telemetryMaxLen, 1, 1e12),
-			Meaning: "Approximate cap of the telemetry stream, in entries. Dead letters: at most 10,000, " +
-				"or this if it is less.",
+			Meaning: "Approximate cap of telemetry, in entries, of all streams together; each has an " +
+				"equal part of it. Dead letters: at most 10,000, or this if it is less.",
 			Consequence: "What is beyond it is trimmed, **read or not**. Size it for the longest time " +
 				"that your consumers may be down, and Redis' memory for it."},
 	})
@@ -171,37 +180,47 @@ func (s *settings) trusted(v string) error {
 	return nil
 }
 
-// auto is the REGISTRY_PARTITIONS that suits the server.
+// auto is the REGISTRY_PARTITIONS, and the TELEMETRY_STREAMS, that suits the server.
 const auto = "auto"
 
-// onCluster is how many partitions a Redis Cluster has, unless it is set.
-const onCluster = 16
+// usualPartitions is how many partitions a Redis Cluster has, unless it is set.
+const usualPartitions = 16
 
-func (s *settings) setPartitions(v string) error {
-	if s.partitions = 0; v == auto {
+// powerOfTwo stores a power of two up to guard.MostPartitions, or 0 for auto.
+func powerOfTwo(p *int) func(string) error {
+	return func(v string) error {
+		if *p = 0; v == auto {
+			return nil
+		}
+		err := service.Number(p, 1, guard.MostPartitions)(v)
+		if err != nil || *p&(*p-1) != 0 {
+			return fmt.Errorf("%s, or a power of two from 1 to %d", auto, guard.MostPartitions)
+		}
 		return nil
 	}
-	err := service.Number(&s.partitions, 1, guard.MostPartitions)(v)
-	if err != nil || s.partitions&(s.partitions-1) != 0 {
-		return fmt.Errorf("%s, or a power of two from 1 to %d", auto, guard.MostPartitions)
-	}
-	return nil
 }
 
 // division is how the registry is divided: the layout of all partitions, and how many there are.
 func (s *settings) division() (guard.Layout, int) {
-	cluster := s.Redis.Cluster != nil
-	partitions := s.partitions
-	if partitions == 0 {
-		partitions = 1
-		if cluster {
-			partitions = onCluster
-		}
-	}
+	partitions := cmp.Or(s.partitions, s.onCluster(usualPartitions))
 	if partitions == 1 {
 		return layoutOn(s.Redis), 1
 	}
 	return divided, partitions
+}
+
+// streams is how many streams of telemetry there are.
+func (s *settings) streams() int {
+	_, partitions := s.division()
+	return cmp.Or(s.telemetryStreams, s.onCluster(partitions))
+}
+
+// onCluster is n on a Redis Cluster, else 1.
+func (s *settings) onCluster(n int) int {
+	if s.Redis.Cluster == nil {
+		return 1
+	}
+	return n
 }
 
 // divided is the layout of a registry in partitions, and of any on a Redis Cluster.

@@ -68,7 +68,7 @@ func TestEverySettingCanBeGivenBothWays(t *testing.T) {
 		"INGEST_PROXY_ADDR": ":5029", "INGEST_PROXY_TRUSTED": "10.0.0.0/8, 192.0.2.7/24", "HTTP_ADDR": "[::1]:9000", "ADMIN_TOKEN": "opensesameopensesame",
 		"HEARTBEAT_INTERVAL": "1s", "HEARTBEAT_TTL": "4s", "JANITOR_INTERVAL": "5s", "JANITOR_LEASE_TTL": "6s",
 		"JANITOR_SCAN_COUNT": "8", "JANITOR_DELETE_BATCH": "9", "JANITOR_EXISTS_CONCURRENCY": "10",
-		"JANITOR_REDIS_SHARE": "1", "JANITOR_DRY_RUN": "true", "REGISTRY_REVERSE_INDEX": "false", "REGISTRY_PARTITIONS": "64",
+		"JANITOR_REDIS_SHARE": "1", "JANITOR_DRY_RUN": "true", "REGISTRY_REVERSE_INDEX": "false", "REGISTRY_PARTITIONS": "64", "TELEMETRY_STREAMS": "32",
 		"TELEMETRY_MAXLEN": "11", "SHUTDOWN_GRACE": "12s", "LOG_LEVEL": "debug", "LOG_FORMAT": "json",
 	}
 	var environ, equals, apart []string
@@ -171,6 +171,7 @@ func TestFaultsNameTheSettingAndWhatWasExpected(t *testing.T) {
 		{"an unknown variable under a prefix of ours", nil, []string{"JANITOR_INTERVALL=60s"}, `JANITOR_INTERVALL: no such setting`},
 		{"a database of a Cluster", nil, []string{"REDIS_URL=redis://a:7000/3?addr=b:7000"}, `REDIS_URL: expected no database number but 0`},
 		{"partitions that are no power of two", nil, []string{"REGISTRY_PARTITIONS=12"}, `REGISTRY_PARTITIONS: expected auto, or a power of two from 1 to 1024`},
+		{"streams that are no power of two", nil, []string{"TELEMETRY_STREAMS=3"}, `TELEMETRY_STREAMS: expected auto, or a power of two from 1 to 1024`},
 		{"no partitions", nil, []string{"REGISTRY_PARTITIONS=0"}, `REGISTRY_PARTITIONS: expected auto`},
 		{"another scheme", nil, []string{"REDIS_URL=http://a:7000"}, `REDIS_URL: expected a URL that begins with redis://`},
 		{"no scheme", nil, []string{"REDIS_URL=localhost:6379"}, `REDIS_URL: expected a URL`},

@@ -110,7 +110,7 @@ a replica do it.`,
 				}
 				err = f.post(ctx, "/api/v1/pause", q, &struct{}{})
 			} else {
-				err = f.write(func(c *service.Clients, keys guard.Layout) error {
+				err = f.write(ctx, func(c *service.Clients, keys guard.Layout) error {
 					text, err := json.Marshal(p)
 					if err != nil {
 						return err
@@ -158,8 +158,8 @@ func me() string {
 }
 
 // write connects, and lets do write.
-func (f *fleet) write(do func(c *service.Clients, keys guard.Layout) error) error {
-	clients, err := service.Connect(f.base.Redis, controlDeadline)
+func (f *fleet) write(ctx context.Context, do func(c *service.Clients, keys guard.Layout) error) error {
+	clients, err := service.Connect(ctx, &f.base.Redis, controlDeadline)
 	if err != nil {
 		return err
 	}
@@ -183,7 +183,7 @@ with --http has a replica do it.`,
 			if len(f.http) > 0 {
 				err = f.post(ctx, "/api/v1/resume", nil, &struct{}{})
 			} else {
-				err = f.write(func(c *service.Clients, keys guard.Layout) error {
+				err = f.write(ctx, func(c *service.Clients, keys guard.Layout) error {
 					n, err := c.Data.Del(ctx, keys.Paused()).Result()
 					if n > 0 {
 						tell(ctx, c, keys, timeline.Event{Kind: timeline.Resume, Who: me()})

@@ -118,6 +118,7 @@ func TestDoctorFindsWhatIsWrongWithAServer(t *testing.T) {
 func TestDoctorFindsAClusterNode(t *testing.T) {
 	t.Parallel()
 	w := serverOf(t, redistest.Start(t, "--cluster-enabled", "yes").Options())
+	w.environ[0] += "?db=0" // as a URL of a Cluster has not
 	w.requireFinding("cluster", inspect.Wrong, "one node of a Redis Cluster")
 }
 

@@ -42,7 +42,7 @@ func newDivided(t *testing.T, ids ...string) *divided4 {
 	t.Helper()
 	c := redistest.StartCluster(t, 3, 0)
 	d := &divided4{
-		world:   &world{t: t, environ: []string{"REDIS_URL=" + c.URL()}},
+		world:   &world{t: t, environ: []string{"REDIS_URL=redis://" + c.Nodes[2].Addr()}},
 		cluster: c.Client(), layout: guard.Layout{Prefix: "{rollcall}:"}, stop: map[string]func(){},
 	}
 	for _, id := range ids {

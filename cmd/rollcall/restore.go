@@ -62,7 +62,7 @@ first, or rollcall pause.`,
 			}
 		},
 		Run: func(ctx context.Context, stdout, _ io.Writer) error {
-			return r.write(func(c *service.Clients, keys guard.Layout) error {
+			return r.write(ctx, func(c *service.Clients, keys guard.Layout) error {
 				return r.run(ctx, orphan.Bins{Client: c.Data, Layout: keys}, stdout)
 			})
 		},

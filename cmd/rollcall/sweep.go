@@ -117,7 +117,7 @@ func divided(ctx context.Context, base string) bool {
 
 // checkDead returns an error if the owner lives, or is not known.
 func (f *fleet) checkDead(ctx context.Context, owner string) error {
-	return f.write(func(c *service.Clients, keys guard.Layout) error {
+	return f.write(ctx, func(c *service.Clients, keys guard.Layout) error {
 		known, alive, err := inspect.New(c.Data, keys).Owner(ctx, owner)
 		switch {
 		case err != nil:

@@ -146,7 +146,7 @@ var meanings = map[string]meaning{
 	},
 	"ingest_dead_letters_total": {
 		"0",
-		"A firmware that is not understood. Look at the frames: `redis-cli XREVRANGE telemetry:teltonika:dead + - COUNT 3`",
+		"A firmware that is not understood. Look at the frames: `redis-cli XREVRANGE telemetry:teltonika:dead + - COUNT 3`; on a Cluster [each stream](devices.md#several-streams) has its own",
 	},
 	"ingest_slowed_frames_total": {
 		"0; grows while backlogs come in on fast networks",

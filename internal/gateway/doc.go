@@ -1,5 +1,5 @@
 // Package gateway serves the sockets of Teltonika devices. It greets and registers a device, stores
-// what it reports in a Redis stream, and only then acknowledges it.
+// what it reports in Redis streams, and only then acknowledges it.
 //
 //	g, err := gateway.New(gateway.Config{
 //		Register: func(imei string) gateway.Claim { return reg.Register(imei) },
@@ -24,7 +24,14 @@
 //
 // At most as many frames are on their way to Redis as the client has connections for pipelines,
 // plus half of its others. The rest of the connections is for the other users of the client.
-// Further frames wait undecoded, within the ten seconds.
+// Further frames wait undecoded, within the ten seconds. On a Redis Cluster, where connections are
+// counted for each node, the streams divide them: each has one at least, and none takes another's.
+// So a master that hangs delays only the devices whose streams it has.
+//
+// # Streams
+//
+// A device's records, in their order, and its dead letters are in one stream each, chosen by its
+// IMEI (Config.Streams). Caps are of all streams together; each stream has an equal part of them.
 //
 // # What becomes of a frame
 //

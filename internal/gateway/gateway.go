@@ -15,15 +15,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/streak"
 	"github.com/rollcall-redis/rollcall/internal/wait"
-)
-
-// Stream is the default name of the stream of decoded records; [DeadSuffix]
-// makes it that of the dead letters.
-const (
-	Stream     = "telemetry:teltonika"
-	DeadSuffix = ":dead"
 )
 
 // Deadlines of a socket. They are no settings, since vendors and fleets fix them: parked devices
@@ -57,11 +51,16 @@ type Config struct {
 	// Client stores telemetry. It must not retry by itself (a retried write may run twice) and must
 	// honour contexts.
 	Client redis.UniversalClient
-	// Stream names the telemetry stream; empty means [Stream].
-	Stream string
+	// Stream names the telemetry stream; empty means [Stream]. Streams is how many there are, a power
+	// of two; 0 means one. With more, each name has a hash tag beside: telemetry:{teltonika:16:05:21}
+	// is stream 5 of 16, named as guard.Layout.Partition does, and holds the devices of which
+	// guard.PartitionOf is 5.
+	Stream  string
+	Streams int
 	// Allowed names the set of IMEIs that may be served; empty: every device is.
 	Allowed string
-	// MaxLen is the approximate cap of either stream, in entries; 0 means a million.
+	// MaxLen is the approximate cap of all telemetry streams together, in entries, of which each has
+	// an equal part; 0 means a million. Dead letters: 10,000, or this if it is less.
 	MaxLen int64
 	// MaxConns bounds open sockets. Further ones wait in the kernel's backlog. 0 means 100,000.
 	MaxConns int
@@ -115,6 +114,11 @@ func New(cfg Config) (*Gateway, error) {
 	if cfg.MaxLen < 0 || cfg.MaxConns < 0 {
 		return nil, errors.New("gateway: MaxLen and MaxConns must not be negative")
 	}
+	cfg.Streams = cmp.Or(cfg.Streams, 1)
+	if cfg.Streams < 1 || cfg.Streams > guard.MostPartitions || cfg.Streams&(cfg.Streams-1) != 0 {
+		return nil, fmt.Errorf("gateway: Streams is %d, expected a power of two from 1 to %d",
+			cfg.Streams, guard.MostPartitions)
+	}
 	cfg.Stream = cmp.Or(cfg.Stream, Stream)
 	cfg.MaxLen = cmp.Or(cfg.MaxLen, 1_000_000)
 	cfg.MaxConns = cmp.Or(cfg.MaxConns, 100_000)
@@ -125,7 +129,7 @@ func New(cfg Config) (*Gateway, error) {
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	g := &Gateway{
 		cfg:       cfg,
-		store:     newStore(cfg.Client, cfg.Stream, cfg.MaxLen),
+		store:     newStore(cfg.Client, streams(cfg.Stream, cfg.Streams), cfg.MaxLen),
 		rate:      deviceRate,
 		admission: newAdmission(cfg.MaxUnidentified, cfg.MaxRegistering),
 		sessions:  make(map[*session]struct{}),

@@ -29,7 +29,7 @@ func TestFramesUnderWayLeaveConnectionsForOthers(t *testing.T) {
 				client := redis.NewClient(&o)
 				client.AddHook(&writes)
 				t.Cleanup(func() { _ = client.Close() })
-				c.Client = client
+				c.Client, c.Streams = client, 4 // one server has all of them
 			})
 			client := b.store.client.(*redis.Client)
 			const sockets = 60

@@ -10,11 +10,13 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
 
 // deadMost caps the dead letters more tightly than the records. One may be 8 KiB of anything, and
-// any peer that reaches the port can send them. 10,000 are 160 MB at the very most.
+// any peer that reaches the port can send them. 10,000, of all streams together, are 160 MB at the
+// very most.
 const deadMost = 10_000
 
 // store writes frames to Redis on goroutines of its own. Decoding and go-redis need 8 KiB of stack,
@@ -22,17 +24,25 @@ const deadMost = 10_000
 // way.
 type store struct {
 	client  redis.UniversalClient
-	stream  string
-	maxLen  int64
-	frames  chan job
+	streams []*stream
+	queues  []chan job // the streams', each once
 	writers sync.WaitGroup
-	buffers sync.Pool // of *buffer
 	results sync.Pool // of chan result
+}
+
+// stream is one of the streams of records, and that of its dead letters.
+type stream struct {
+	client           redis.UniversalClient
+	name             string
+	maxLen, deadMost int64
+	frames           chan job
+	buffers          sync.Pool // of *buffer
 }
 
 // job is a frame on its way to Redis.
 type job struct {
 	ctx    context.Context
+	to     *stream
 	imei   string
 	frame  teltonika.Frame
 	result chan<- result
@@ -44,48 +54,79 @@ type result struct {
 	err     error // why it was not stored
 }
 
-func newStore(client redis.UniversalClient, stream string, maxLen int64) *store {
-	s := &store{client: client, stream: stream, maxLen: maxLen, frames: make(chan job)}
-	s.buffers.New = func() any { return &buffer{store: s} }
+// newStore makes a store of these streams. maxLen is the cap of all of them together.
+//
+// On a Redis Cluster each stream has writers of its own, so that a master that hangs delays only
+// the devices whose streams it has. On one server writers are shared: it has all streams, and would
+// be sent more at once than [underWay] allows.
+func newStore(client redis.UniversalClient, names []string, maxLen int64) *store {
+	s := &store{client: client}
 	s.results.New = func() any { return make(chan result) }
+	_, apart := client.(*redis.ClusterClient)
+	for _, name := range names {
+		if apart || len(s.queues) == 0 {
+			s.queues = append(s.queues, make(chan job))
+		}
+		to := &stream{
+			client: client, name: name, frames: s.queues[len(s.queues)-1],
+			maxLen: part(maxLen, len(names)), deadMost: part(min(maxLen, deadMost), len(names)),
+		}
+		to.buffers.New = func() any { return &buffer{stream: to} }
+		s.streams = append(s.streams, to)
+	}
 	return s
+}
+
+// part is the part of a cap that one of so many streams has: one entry at least.
+func part(most int64, streams int) int64 {
+	return (most + int64(streams) - 1) / int64(streams)
 }
 
 // start starts the writers.
 func (s *store) start() {
-	for range underWay(s.client) {
-		s.writers.Go(func() {
-			for j := range s.frames {
-				b := s.buffers.Get().(*buffer)
-				r := b.write(j)
-				s.buffers.Put(b)
-				j.result <- r
-			}
-		})
+	for _, queue := range s.queues {
+		for range max(1, underWay(s.client)/len(s.queues)) {
+			s.writers.Go(func() {
+				for j := range queue {
+					b := j.to.buffers.Get().(*buffer)
+					r := b.write(j)
+					j.to.buffers.Put(b)
+					j.result <- r
+				}
+			})
+		}
 	}
 }
 
 // close ends the writers. Nothing may be kept any more.
 func (s *store) close() {
-	close(s.frames)
+	for _, queue := range s.queues {
+		close(queue)
+	}
 	s.writers.Wait()
 }
 
-// underWay is how many frames may be on their way to Redis at once: one for each connection for
-// pipelines, and one for half of the other connections, which a pipeline takes when it finds none
-// of its own. The other half is left to the other users of the client: registry, janitor, authority
-// and commands. Otherwise a fleet that sends faster than Redis stores would keep them waiting.
+// underWay is how many frames may be on their way to Redis at once, to one server of a Cluster: one
+// for each connection for pipelines, and one for half of the other connections, which a pipeline
+// takes when it finds none of its own. The other half is left to the other users of the client:
+// registry, janitor, authority and commands. Otherwise a fleet that sends faster than Redis stores
+// would keep them waiting.
 func underWay(client redis.UniversalClient) int {
-	c, ok := client.(*redis.Client)
-	if !ok {
+	var shared, active, own int
+	switch c := client.(type) {
+	case *redis.Client:
+		o := c.Options()
+		shared, active, own = o.PoolSize, o.MaxActiveConns, o.PipelinePoolSize
+	case *redis.ClusterClient:
+		o := c.Options()
+		shared, active, own = o.PoolSize, o.MaxActiveConns, o.PipelinePoolSize
+	default:
 		return redis.DefaultPipelinePoolSize
 	}
-	o := c.Options()
-	shared := o.PoolSize
-	if o.MaxActiveConns > 0 {
-		shared = min(shared, o.MaxActiveConns)
+	if active > 0 {
+		shared = min(shared, active)
 	}
-	return max(1, max(0, cmp.Or(o.PipelinePoolSize, redis.DefaultPipelinePoolSize))+shared/2)
+	return max(1, max(0, cmp.Or(own, redis.DefaultPipelinePoolSize))+shared/2)
 }
 
 // keep stores a frame: all of its records, or the raw frame if it has a fault. It returns the
@@ -98,8 +139,9 @@ func (s *store) keep(
 	defer cancel()
 	stored := s.results.Get().(chan result)
 	defer s.results.Put(stored)
+	to := s.streams[guard.PartitionOf(imei, len(s.streams))]
 	select {
-	case s.frames <- job{ctx, imei, frame, stored}:
+	case to.frames <- job{ctx, to, imei, frame, stored}:
 	case <-ctx.Done():
 		return 0, nil, fmt.Errorf("too many frames are under way: %w", ctx.Err())
 	}
@@ -109,7 +151,7 @@ func (s *store) keep(
 
 // buffer is all the memory for writing a frame. Idle sockets and idle writers hold none.
 type buffer struct {
-	*store
+	*stream
 	batch teltonika.Batch
 	text  []byte
 	pipe  redis.Pipeliner
@@ -141,9 +183,9 @@ func (t *text) MarshalBinary() ([]byte, error) { return *t, nil }
 
 // newRow makes a row. Trimming is approximate: for an exact cap Redis would walk through the
 // stream's oldest node at every record.
-func (s *store) newRow() *row {
+func (s *stream) newRow() *row {
 	r := new(row)
-	r.cmd = redis.NewStringCmd(context.Background(), "xadd", s.stream, "maxlen", "~", s.maxLen, "*",
+	r.cmd = redis.NewStringCmd(context.Background(), "xadd", s.name, "maxlen", "~", s.maxLen, "*",
 		"imei", &r.imei, "ts", &r.record.Timestamp, "lat", &r.lat, "lon", &r.lon,
 		"alt", &r.record.Altitude, "angle", &r.record.Angle,
 		"sat", &r.record.Satellites, "speed", &r.record.Speed,
@@ -151,7 +193,7 @@ func (s *store) newRow() *row {
 	return r
 }
 
-// records adds all records of a frame to the stream, in one transaction: all or none, in one round
+// records adds all records of a frame to its stream, in one transaction: all or none, in one round
 // trip. No record is no write. After an error they may have been added, with the reply lost. The
 // device sends them again, so they may stand twice.
 func (b *buffer) records(j job) error {
@@ -202,7 +244,7 @@ func (b *buffer) records(j job) error {
 // pipeline of one, since only pipelines have connections of their own: see underWay.
 func (b *buffer) dead(j job, fault error) error {
 	pipe := b.client.Pipeline()
-	pipe.Do(j.ctx, "xadd", b.stream+DeadSuffix, "maxlen", "~", min(b.maxLen, deadMost), "*",
+	pipe.Do(j.ctx, "xadd", b.name+DeadSuffix, "maxlen", "~", b.deadMost, "*",
 		"imei", j.imei, "reason", fault.Error(), "codec", j.frame.Codec.String(),
 		"raw", hex.EncodeToString(j.frame.Raw), "ts", time.Now().UnixMilli())
 	if _, err := pipe.Exec(j.ctx); err != nil {

@@ -38,7 +38,7 @@ func neededRights(keys guard.Layout) [][]string {
 		{"hset", entry, "f", "v"}, {"hget", entry, "f"}, {"hmget", entry, "f"}, {"hdel", entry, "f"},
 		{"hscan", entry, "0"}, {"hlen", entry}, {"exists", entry}, {"type", entry},
 		{"sadd", index, "m"}, {"srem", index, "m"}, {"scard", index},
-		{"sscan", index, "0"}, {"smismember", index, "m"},
+		{"sscan", index, "0"}, {"smismember", index, "m"}, {"unlink", index},
 		{"sadd", roster, "m"}, {"srem", roster, "m"}, {"scard", roster}, {"sscan", roster, "0"},
 		{"hset", witness, "f", "v"}, {"hget", witness, "f"},
 		{"hmget", witness, "f"}, {"hincrby", witness, "f", "1"}, {"hdel", witness, "f"},

@@ -58,8 +58,8 @@ func checkCluster(_ context.Context, p *patient) (found, error) {
 	enabled := p.server.info["cluster_enabled"] == "1" || p.server.info["redis_mode"] == "cluster"
 	switch {
 	case enabled && !cluster:
-		return wrong("REDIS_URL names one node of a Redis Cluster, which refuses most keys: " +
-			"use one server, or one behind Sentinel")
+		return wrong("REDIS_URL names one node of a Redis Cluster, in a way in which no Cluster is named: " +
+			"use redis://host:6379, without a database or a socket's path")
 	case cluster && !p.keys.OneSlot():
 		return wrong("on a Redis Cluster the prefix %q needs a hash tag, such as {rollcall}:", p.keys.Prefix)
 	case cluster && p.single:

@@ -17,6 +17,10 @@
 // second has more than the share, but for one call and a millisecond. A token bucket with such a
 // burst would let one and a half shares through.
 //
+// Work is Redis' own time. How long a call takes is known here, and on a busy machine most of that
+// is waiting for a processor, on either side. So the processor time that Redis says it has used is
+// compared with the time of our calls, and if it is less, a call counts for less.
+//
 // Throttle: ten small calls a second are measured while sweeps make calls. At each of them the
 // share is halved, down to a fifth, while they take longer than usual or a living owner's heartbeat
 // comes late. Then it grows back within five seconds. What lasts for about five minutes is usual.
@@ -38,6 +42,8 @@ const (
 	burst       = time.Second / 2        // so much of a share is worked before the first rest
 	grain       = time.Millisecond       // the shortest rest: a timer costs more than it saves
 	longestRest = 3 * time.Second        // a Redis that stood still is not helped by more
+	compared    = 25 * time.Millisecond  // of calls, at least, are compared with Redis' own time
+	leastWork   = 0.1                    // of a call's time is work: Redis may wait for a disk too
 	probeEvery  = 100 * time.Millisecond // between two small calls, while sweeps make calls
 
 	// outlier: a call that takes so many times as long as the lower quartile of the last outlierOf
@@ -51,6 +57,8 @@ type Config struct {
 	Share float64
 	// Probe makes a small call, with a deadline of its own. nil: only Observe tells the latency.
 	Probe func(ctx context.Context) error
+	// CPU asks how much processor time Redis has used in its life. nil, or an error: not known.
+	CPU func(ctx context.Context) (time.Duration, error)
 	// Beat is the interval of the owners' heartbeats.
 	Beat time.Duration
 	// Throttled is told of rest that Share alone does not ask for, as it begins. nil: nobody is.
@@ -60,8 +68,11 @@ type Config struct {
 // Pace is the gate that all calls of all sweeps go through. It is safe for concurrent use.
 type Pace struct {
 	cfg    Config
-	turn   chan struct{} // a lock that a context can end the wait for
-	probed time.Time     // held by turn
+	turn   chan struct{} // a lock that a context can end the wait for; these are for who has it:
+	probed time.Time
+	called time.Duration // the time of calls since Redis' own time was asked for
+	cpu    time.Duration // what that was; 0: not known
+	part   float64       // of the time of calls that is work of Redis
 
 	mu         sync.Mutex
 	paid       time.Time       // when the rest for all work so far is over
@@ -76,12 +87,13 @@ type Pace struct {
 // New returns a Pace that begins with the whole share.
 func New(c Config) *Pace {
 	t := throttle{most: c.Share, share: c.Share}
-	return &Pace{cfg: c, turn: make(chan struct{}, 1), throttle: t}
+	return &Pace{cfg: c, turn: make(chan struct{}, 1), throttle: t, part: 1}
 }
 
 // Enter waits until a call may begin. The caller makes one call, then leaves, once. leave returns
 // for how long the call held the server: its time, less what a small call takes at present, which
-// is the network and the work of others. The error is the cause of ctx' end.
+// is the network and the work of others, and less the time without a processor. The error is the
+// cause of ctx' end.
 func (p *Pace) Enter(ctx context.Context) (leave func() (held time.Duration), err error) {
 	select {
 	case p.turn <- struct{}{}:
@@ -115,7 +127,22 @@ func (p *Pace) probe(ctx context.Context) {
 	if p.cfg.Probe != nil && p.cfg.Probe(ctx) == nil {
 		p.Observe(time.Since(begun))
 	}
+	p.compare(ctx)
 	p.probed = time.Now()
+}
+
+// compare finds out which part of the time of our calls Redis can have worked, from time to time.
+// What others had it do in between counts as ours.
+func (p *Pace) compare(ctx context.Context) {
+	if p.cfg.CPU == nil || p.called < compared {
+		return
+	}
+	cpu, err := p.cfg.CPU(ctx)
+	p.part = 1
+	if err == nil && p.cpu > 0 && cpu >= p.cpu {
+		p.part = min(1, max(leastWork, float64(cpu-p.cpu)/float64(p.called)))
+	}
+	p.called, p.cpu = 0, cpu
 }
 
 // rest is how long to wait until a call may begin, or until the next measurement in a long rest.
@@ -146,6 +173,8 @@ func (p *Pace) charge(begun, now time.Time) time.Duration {
 	took := now.Sub(begun)
 	held := max(0, took-p.latency.now)
 	work := max(held, took/4) // a small call is some work too
+	p.called += work
+	held, work = p.worked(held), p.worked(work)
 	p.works = append(p.works, work)
 	if n := len(p.works) - outlierOf; n >= 0 {
 		p.works = p.works[n:]
@@ -156,6 +185,9 @@ func (p *Pace) charge(begun, now time.Time) time.Duration {
 	p.paid = begun.Add(time.Duration(min(due, (took+longestRest).Seconds()) * float64(time.Second)))
 	return held
 }
+
+// worked is how much of the time of calls is work of Redis.
+func (p *Pace) worked(d time.Duration) time.Duration { return time.Duration(p.part * float64(d)) }
 
 // Observe takes what a small call of somebody else took: the usual is known before the first sweep.
 func (p *Pace) Observe(took time.Duration) {

@@ -134,6 +134,41 @@ func TestOneOddCallIsNoWorkOfRedis(t *testing.T) {
 	require.InDelta(t, 20*ms, next(20*ms), 100, "what is always so is work")
 }
 
+func TestACallCountsForTheTimeThatRedisWorked(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		what  string
+		works time.Duration // of a call of ten times that
+		err   error
+		calls float64 // that are made in 20 s
+	}{
+		{"the rest of the call is waiting for a processor", time.Millisecond, nil, 2000},
+		{"it may as well have worked for us all the time", 10 * time.Millisecond, nil, 500},
+		{"others had it work", 30 * time.Millisecond, nil, 500},
+		{"it waits for a disk all the time", 0, nil, 2000},
+		{"it does not say", time.Millisecond, errors.New("refused"), 500},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			cpu := time.Hour
+			p := New(Config{Share: 0.25, CPU: func(context.Context) (time.Duration, error) { return cpu, c.err }})
+			calls, held := 0.0, time.Duration(0) // the last call held it
+			for end := time.Now().Add(20 * time.Second); time.Now().Before(end); calls++ {
+				leave, err := p.Enter(t.Context())
+				require.NoError(t, err)
+				time.Sleep(10 * time.Millisecond)
+				cpu += c.works
+				held = leave()
+			}
+			require.InDelta(t, c.calls, calls, c.calls/10, c.what)
+			if c.calls == 2000 {
+				require.InDelta(t, time.Millisecond, held, 1e5, c.what)
+			} else {
+				require.Equal(t, 10*time.Millisecond, held, c.what)
+			}
+		})
+	}
+}
+
 func TestRestThatAThrottleAddsIsCounted(t *testing.T) {
 	t.Parallel()
 	var extra float64

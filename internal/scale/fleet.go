@@ -12,18 +12,19 @@ const (
 	maxPartition = 100_000
 	// leastPartitions is how many a Cluster has at least, so that masters can be added.
 	leastPartitions = 16
+	contenders      = 3
 	// busy is how much of a core a master should have to do in the steady state, and healing while
 	// owners put everything back.
 	busy, healing = 0.5, 0.8
 	// What the registry and the janitor keep to, see there.
-	batch   = 500
-	page    = 1000
-	tenth   = 10 // beats until every claim was checked
-	slice   = 500
-	reading = time.Second // of the roster
-	burst   = time.Second / 2
+	batch = 500
+	page  = 1000
+	tenth = 10 // beats until every claim was checked
+	slice = 500
+	looks = 5 // full readings of the roster in a heartbeat interval
+	burst = time.Second / 2
 	// fullScanShare and longestGap bound full scans that find nothing.
-	fullScanShare = 0.001
+	fullScanShare = 0.0005
 	longestGap    = 15 * time.Minute
 )
 
@@ -33,9 +34,7 @@ type Fleet struct {
 	Replicas   int // that hold them
 	Partitions int // a power of two; default: 1 where one server will do, else as Partitions reckons
 	Masters    int // default: as Masters reckons
-	Contenders int // for each partition's lease; default 3, all replicas where there is one partition
-	// Pipelined: what a replica beats on one master goes in one pipeline. Beats go one by one today.
-	Pipelined bool
+	Contenders int // for each partition's lease; default 3
 
 	Interval, TTL time.Duration // of heartbeats; default 30 s and three times that
 	LeaseTTL      time.Duration // default 15 s
@@ -60,18 +59,12 @@ func (f Fleet) WithDefaults(p Prices) Fleet {
 	f.RTT = cmp.Or(f.RTT, 200*time.Microsecond)
 	if f.Partitions == 0 {
 		one := f
-		one.Partitions, one.Contenders = 1, cmp.Or(f.Contenders, f.Replicas)
+		one.Partitions, one.Contenders = 1, min(cmp.Or(f.Contenders, contenders), f.Replicas)
 		if f.Partitions = 1; f.Masters > 1 || Masters(p, one) > 1 {
 			f.Partitions = Partitions(f.Devices)
 		}
 	}
-	if f.Contenders == 0 {
-		f.Contenders = 3
-		if f.Partitions == 1 {
-			f.Contenders = f.Replicas
-		}
-	}
-	f.Contenders = min(f.Contenders, f.Replicas)
+	f.Contenders = min(cmp.Or(f.Contenders, contenders), f.Replicas)
 	f.Masters = cmp.Or(f.Masters, Masters(p, f))
 	return f
 }
@@ -92,21 +85,19 @@ func Load(p Prices, f Fleet) float64 { return sum(loads(p, f)) }
 // loads is Load by what it goes into.
 func loads(p Prices, f Fleet) map[string]float64 {
 	r, n, parts := float64(f.Replicas), float64(f.Devices), float64(f.Partitions)
-	trips := parts // of a replica's beats
-	if f.Pipelined {
-		trips = math.Min(parts, math.Max(1, float64(f.Masters)))
-	}
-	claims := n / r / parts // of a replica in a partition
+	trips := math.Min(parts, math.Max(1, float64(f.Masters))) // of a replica's beats
+	claims := n / r / parts                                   // of a replica in a partition
 	beat, gap := f.Interval.Seconds(), (f.TTL-f.Interval).Seconds()/2
 	renew := f.LeaseTTL.Seconds() / 3
 	others := float64(f.Contenders - 1)
 	us := map[string]float64{
-		kinds[beats]:  r * (trips*p.us(Trip, 0) + parts*p.us(Beat, 0)) / beat,
-		kinds[checks]: r * parts / beat * (vouching(p) + checking(p, claims)/tenth),
-		kinds[ticks]: parts*(ticking(p, true)/(gap/5)+others*ticking(p, false)/(gap/3*seldom(f))) +
+		kinds[beats]:  r * (trips*p.us(Trip, 0) + parts*(p.us(Beat, 0)+vouching(p))) / beat,
+		kinds[checks]: r * parts / beat * checking(p, claims) / tenth,
+		kinds[ticks]: parts*ticking(p)*(1/(gap/5)+others/(gap/3*seldom(f))) +
 			parts*(p.trip(Script, 0)/renew+others*asking(p)/(2.5*renew)) +
+			parts*asking(p)/f.lotsEvery().Seconds() +
 			r*ranking(p, r)/f.ranksEvery().Seconds(),
-		kinds[readings]:      parts * (quickReading(p, r)*5 + fullReading(p, r)) / 6,
+		kinds[readings]:      parts * fullReading(p, r) * looks / beat,
 		kinds[scans]:         n/page*p.trip(Entries, page)/f.scanEvery(p).Seconds() + parts*counting(p, r)/f.Scan.Seconds(),
 		kinds[registrations]: f.Registrations * (p.trip(Register, 1) + moving(p)),
 		kinds[lookups]:       f.Lookups * p.trip(Lookup, 1),
@@ -128,7 +119,7 @@ func (f Fleet) scanEvery(p Prices) time.Duration {
 func counting(p Prices, r float64) float64 { return math.Ceil(r/slice)*p.us(Trip, 0) + r*p.us(Left, 0) }
 
 // vouching is what a replica asks with each beat: what the last full scan met of it.
-func vouching(p Prices) float64 { return p.trip(Get, 0) + p.us(Left, 0) }
+func vouching(p Prices) float64 { return p.us(Get, 0) + p.us(Left, 0) }
 
 // checking is a comparison of so many claims with the entries.
 func checking(p Prices, claims float64) float64 {
@@ -139,14 +130,9 @@ func checking(p Prices, claims float64) float64 {
 // told, looks, and releases its own.
 func moving(p Prices) float64 { return p.us(Tell, 0) + p.trip(Check, 1) + p.trip(Release, 1) }
 
-// ticking is what a contender does with each tick.
-func ticking(p Prices, leads bool) float64 {
-	us := p.trip(Tick, 0) + asking(p) + p.trip(Get, 0) // the witness, the holder, the pause
-	if leads {
-		us += p.trip(Get, 0) // its own heartbeat
-	}
-	return us
-}
+// ticking is what a contender does with each tick: the witness, the holder, the pause, its own
+// heartbeat.
+func ticking(p Prices) float64 { return p.trip(Tick, 0) + 5*p.us(Get, 0) }
 
 // ranking is what a replica reads now and then to know who contends for which partition.
 func ranking(p Prices, r float64) float64 {
@@ -155,10 +141,18 @@ func ranking(p Prices, r float64) float64 {
 
 // ranksEvery is how often.
 func (f Fleet) ranksEvery() time.Duration {
-	if f.Partitions == 1 {
+	return (f.TTL - f.Interval) / 2 * time.Duration(max(1, f.Replicas/10))
+}
+
+// lotsEvery is how often one of those that do not contend looks at a partition's lease.
+func (f Fleet) lotsEvery() time.Duration {
+	switch {
+	case f.Replicas <= f.Contenders:
 		return math.MaxInt64
+	case f.Partitions == 1:
+		return f.LeaseTTL / 5
 	}
-	return (f.TTL - f.Interval) / 2 * time.Duration(max(1, f.Replicas/100))
+	return f.LeaseTTL * 4 / 5
 }
 
 // share is what the sweeps of one partition may take: see package partition.
@@ -175,14 +169,9 @@ func asking(p Prices) float64 { return p.trip(Get, 0) + 2*p.us(Get, 0) }
 // seldom is how many times less often than GAP/3 a contender ticks where there are many.
 func seldom(f Fleet) float64 { return math.Min(math.Max(1, float64(f.Replicas)/8), 1.8) }
 
-// quickReading asks whether all r replicas live; fullReading, for how long yet.
-func quickReading(p Prices, r float64) float64 {
-	return p.trip(Get, 0) + math.Ceil(r/slice)*p.us(Exists, 0) + r*p.each(Exists)
-}
-
+// fullReading asks for how long each of r replicas lives yet.
 func fullReading(p Prices, r float64) float64 {
-	return math.Ceil(r/page)*p.trip(Members, 0) + r*p.each(Members) +
-		math.Ceil(r/slice)*p.us(Trip, 0) + r*p.us(Left, 0)
+	return math.Ceil(r/slice)*p.us(Trip, 0) + p.us(Members, 0) + r*p.each(Members) + r*p.us(Left, 0)
 }
 
 // Masters is how many masters the fleet needs for none to be busier than half a core in the steady

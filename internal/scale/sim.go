@@ -238,13 +238,9 @@ func (s *sim) random(rate float64, do func(now float64)) {
 // tenth of its claims there.
 func (s *sim) beat(m int, now float64) {
 	parts := s.parts(m)
-	trips := parts
-	if s.f.Pipelined {
-		trips = 1
-	}
-	back := s.call(m, now, beats, trips*s.p.us(Trip, 0)+parts*s.p.us(Beat, 0), beatPatience)
+	back := s.call(m, now, beats, s.p.us(Trip, 0)+parts*(s.p.us(Beat, 0)+vouching(s.p)), beatPatience)
 	s.at(back, func(now float64) {
-		s.call(m, now, checks, parts*(vouching(s.p)+checking(s.p, s.claims())/tenth), callPatience)
+		s.call(m, now, checks, parts*checking(s.p, s.claims())/tenth, callPatience)
 	})
 	s.at(now+us(s.f.Interval), func(now float64) { s.beat(m, now) })
 }
@@ -255,25 +251,21 @@ func (s *sim) contend(p int) {
 	do := func(work float64) func(now float64) {
 		return func(now float64) { s.call(m, now, ticks, work, beatPatience) }
 	}
-	s.every(func() float64 { return gap / 5 }, do(ticking(s.p, true)))
+	s.every(func() float64 { return gap / 5 }, do(ticking(s.p)))
 	s.every(always(s.f.LeaseTTL/3), do(s.p.trip(Script, 0)))
 	for range s.f.Contenders - 1 {
-		s.every(func() float64 { return gap / 3 * (0.5 + s.rng.Float64()) * seldom(s.f) }, do(ticking(s.p, false)))
+		s.every(func() float64 { return gap / 3 * (0.5 + s.rng.Float64()) * seldom(s.f) }, do(ticking(s.p)))
 		s.every(always(s.f.LeaseTTL*5/6), do(asking(s.p)))
+	}
+	if s.f.Replicas > s.f.Contenders {
+		s.every(always(s.f.lotsEvery()), do(asking(s.p)))
 	}
 }
 
-// read has a partition's leader read the roster each second, every sixth time in full.
+// read has a partition's leader read the roster.
 func (s *sim) read(p int) {
-	m, r, turn := s.master(p), float64(s.f.Replicas), s.rng.IntN(6)
-	quick, full := quickReading(s.p, r), fullReading(s.p, r)
-	s.every(always(reading), func(now float64) {
-		work := quick
-		if turn++; turn%6 == 0 {
-			work = full
-		}
-		s.call(m, now, readings, work, 0)
-	})
+	m, work := s.master(p), fullReading(s.p, float64(s.f.Replicas))
+	s.every(always(s.f.Interval/looks), func(now float64) { s.call(m, now, readings, work, 0) })
 }
 
 // scanFrom reads the rest of a partition's entries, a page at a time.

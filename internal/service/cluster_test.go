@@ -14,6 +14,7 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
@@ -26,7 +27,7 @@ func TestAClusterIsNamedBySomeOfItsNodes(t *testing.T) {
 	require.NoError(t, url("rediss://u:hunter2@a:1?addr=b:2&addr=c:3&read_timeout=4s&max_redirects=9&max_retries=5"))
 	require.Equal(t, []string{"a:1", "b:2", "c:3"}, b.Redis.Cluster.Addrs)
 	require.Equal(t, "Cluster a:1, b:2, c:3", b.Redis.String())
-	c, err := Connect(b.Redis, 500*time.Millisecond)
+	c, err := Connect(t.Context(), &b.Redis, 500*time.Millisecond)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
 	for _, client := range []redis.UniversalClient{c.Data, c.Control, c.Blocking} {
@@ -56,12 +57,52 @@ func TestAClusterIsNamedBySomeOfItsNodes(t *testing.T) {
 	}
 }
 
+func TestOneAddressIsEnoughWhereTheServerSaysThatItIsInACluster(t *testing.T) {
+	t.Parallel()
+	c, ctx := redistest.StartCluster(t, 2, 0), t.Context()
+	var b Base
+	require.NoError(t, b.Table()[0].Value("redis://"+c.Nodes[0].Addr()+"/0?read_timeout=4s"))
+	require.NotContains(t, b.Redis.String(), "Cluster", "before it was asked")
+	clients, err := Connect(ctx, &b.Redis, 500*time.Millisecond)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, clients.Close()) })
+	require.Equal(t, "Cluster "+c.Nodes[0].Addr(), clients.Server)
+	require.Equal(t, clients.Server, b.Redis.String(), "as the settings know it from now on")
+	require.Nil(t, b.Redis.Single)
+	for _, key := range []string{"a", "b", "c", "d"} { // of both nodes
+		for _, client := range []redis.UniversalClient{clients.Data, clients.Control, clients.Blocking} {
+			require.NoError(t, client.Set(ctx, key, "x", 0).Err())
+		}
+	}
+	require.Equal(t, 4*time.Second, clients.Data.(*redis.ClusterClient).Options().ReadTimeout)
+	require.NoError(t, lease.CheckClient(clients.Control, time.Second))
+
+	single := Redis{}
+	require.NoError(t, single.Parse("redis://"+redistest.Shared(t).Addr()))
+	clients, err = Connect(ctx, &single, time.Second)
+	require.NoError(t, err)
+	require.NoError(t, clients.Close())
+	require.Nil(t, single.Cluster)
+
+	// What is silent, or away, is found out later, and delays nothing by more than two seconds.
+	c.Nodes[1].Stop()
+	defer c.Nodes[1].Cont()
+	for _, addr := range []string{c.Nodes[1].Addr(), "127.0.0.1:1"} {
+		var away Redis
+		require.NoError(t, away.Parse("redis://"+addr))
+		clients, err = Connect(ctx, &away, time.Second)
+		require.NoError(t, err)
+		require.NoError(t, clients.Close())
+		require.Nil(t, away.Cluster)
+	}
+}
+
 // clientsOf are a program's clients that can use a Cluster.
 func clientsOf(t *testing.T, url string) *Clients {
 	t.Helper()
 	var target Redis
 	require.NoError(t, target.Parse(url))
-	c, err := Connect(target, time.Second)
+	c, err := Connect(t.Context(), &target, time.Second)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
 	return c
@@ -70,7 +111,7 @@ func clientsOf(t *testing.T, url string) *Clients {
 func TestTheInspectorSaysHowAClusterIsNamed(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 2, 0)
-	_, err := Inspect(t.Context(), clientsOf(t, "redis://"+c.Nodes[0].Addr()), quiet)
+	_, err := Inspect(t.Context(), clientsOf(t, "redis://"+c.Nodes[0].Addr()+"?db=0"), quiet)
 	require.ErrorIs(t, err, errOneNode)
 	require.ErrorContains(t, err, "redis://host:6379?addr=host2:6379")
 

@@ -16,10 +16,13 @@ import (
 )
 
 // These end the program. One node of a Cluster refuses most keys, and what cannot be read must not
-// pass for dead. Of servers that know nothing of each other none is asked.
+// pass for dead. It would have been recognised, had it answered when the clients were made, or were
+// its URL not one for a single server: with a database, for example. Of servers that know nothing of
+// each other none is asked.
 var (
-	errOneNode = errors.New("service: REDIS_URL names one node of a Redis Cluster; " +
-		"name the Cluster by two of its nodes, such as redis://host:6379?addr=host2:6379")
+	errOneNode = errors.New("service: REDIS_URL names one node of a Redis Cluster, and was not " +
+		"recognised at the start; start again while that node answers, or name the Cluster by two of its " +
+		"nodes, such as redis://host:6379?addr=host2:6379, without a database or a socket's path")
 	errNoCluster = errors.New("service: REDIS_URL names a Redis Cluster, and the server is in none")
 )
 
@@ -42,7 +45,7 @@ type Inspector struct {
 }
 
 // Inspect asks the server once. The error says that the server must not be used: it is a node of a
-// Cluster. A server that does not answer is no error.
+// Cluster that [Connect] did not recognise, or of none although a Cluster was named. A server that does not answer is no error.
 func Inspect(ctx context.Context, clients *Clients, log *slog.Logger) (*Inspector, error) {
 	i := &Inspector{clients: clients, log: log}
 	if clients.Embedded != "" {
@@ -126,11 +129,16 @@ func (i *Inspector) askServer(ctx context.Context) (warnings, off []string, err 
 		return nil, nil, err
 	}
 	info := parseInfo(text)
-	if info["cluster_enabled"] == "1" || info["redis_mode"] == "cluster" {
+	if inCluster(info) {
 		return nil, nil, errOneNode
 	}
 	warnings, off = judge(info)
 	return warnings, off, nil
+}
+
+// inCluster reports whether a server says that it is a node of a Redis Cluster.
+func inCluster(info map[string]string) bool {
+	return info["cluster_enabled"] == "1" || info["redis_mode"] == "cluster"
 }
 
 // askMasters asks every master of a Cluster: any may hold the keys that matter, now or later. One

@@ -106,7 +106,9 @@ type material struct {
 // also send AUTH on them (StreamingCredentialsProvider), but a connection that waits for that
 // serves nobody, and sometimes it waits for as long as PoolTimeout
 // (https://github.com/redis/go-redis/issues/4027).
-func openLogin(target Redis) (l login, watched []reload.Watched, err error) {
+//
+// What is tried is where target leads by then.
+func openLogin(target *Redis) (l login, watched []reload.Watched, err error) {
 	files := target.files
 	var (
 		password *reload.File[string]

@@ -57,7 +57,7 @@ func inside(t *testing.T, args ...string) *insider {
 	t.Helper()
 	b, err := loaded(args...)
 	require.NoError(t, err)
-	c, err := Connect(b.Redis, time.Second)
+	c, err := Connect(t.Context(), &b.Redis, time.Second)
 	require.NoError(t, err)
 	i := &insider{Clients: c, log: &process.Buffer{}}
 	w, err := reload.New(reload.Config{Files: c.Files, Logger: slog.New(slog.NewTextHandler(i.log, nil))})
@@ -351,12 +351,12 @@ func TestSettingsOfFilesThatCannotBeRightAreRefusedByName(t *testing.T) {
 		b, err := loaded("--redis-url="+url, "--redis-password-file="+pw, "--redis-tls-ca-file="+ca,
 			"--redis-tls-cert-file="+file("cert", cert), "--redis-tls-key-file="+file("key", key))
 		require.NoError(t, err)
-		c, err := Connect(b.Redis, time.Second)
+		c, err := Connect(t.Context(), &b.Redis, time.Second)
 		require.NoError(t, err)
 		require.Len(t, c.Files, 2)
 		require.NoError(t, c.Close())
 		require.NoError(t, os.Rename(pw, pw+".gone"))
-		_, err = Connect(b.Redis, time.Second)
+		_, err = Connect(t.Context(), &b.Redis, time.Second)
 		require.ErrorContains(t, err,
 			"REDIS_PASSWORD_FILE: the file cannot be read: no such file or directory")
 		require.NoError(t, os.Rename(pw+".gone", pw))

@@ -136,6 +136,8 @@ func leader(s Stated) verdict {
 	switch {
 	case j.Leading:
 		return verdict{"good", "this replica leads"}
+	case j.Leader == "" && unheard(j.Witness):
+		return verdict{"warn", "not known here: this replica does not contend, or not yet"}
 	case j.Leader == "":
 		return verdict{"warn", "nobody is known to lead"}
 	case !st.Redis.Reachable || j.Witness.Error != "":
@@ -143,6 +145,9 @@ func leader(s Stated) verdict {
 	}
 	return verdict{"good", j.Leader + " leads"}
 }
+
+// unheard tells whether this replica has not listened to Redis at all: where many run, three do.
+func unheard(w janitor.WitnessStatus) bool { return w.LastTick.IsZero() && w.Error == "" }
 
 // sweeping says whether anything may be swept now, and if not, why.
 func sweeping(j janitor.Status) verdict {
@@ -152,8 +157,8 @@ func sweeping(j janitor.Status) verdict {
 		return verdict{"warn", pause(j.Paused)}
 	case w.Error != "":
 		return verdict{"warn", "held: Redis does not answer"}
-	case w.LastTick.IsZero():
-		return verdict{"warn", "held: Redis has not answered yet"}
+	case unheard(w):
+		return verdict{"warn", "not known here: this replica does not listen, or Redis has not answered yet"}
 	case w.HeldFor > 0:
 		text := "held for " + seconds(w.HeldFor) + " more: Redis has not been listened to for long enough"
 		if w.Reason != "" {

@@ -2,6 +2,7 @@ package service
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -37,8 +38,10 @@ type Redis struct {
 	// Cluster is a Redis Cluster, by some of its nodes.
 	Cluster *redis.ClusterOptions
 
-	embedded bool
-	files    loginFiles
+	// ifCluster is Single as a node of a Cluster; nil: it could be none.
+	ifCluster *redis.ClusterOptions
+	embedded  bool
+	files     loginFiles
 }
 
 // Embedded reports whether the server inside the process was named.
@@ -96,7 +99,9 @@ func (r *Redis) Parse(raw string) error {
 	if opt.DB < 0 || opt.Network == "tcp" && address(opt.Addr) != nil {
 		return errors.New("a port from 0 to 65535 and a database number from 0 up")
 	}
-	*r = Redis{Single: opt}
+	var node Redis
+	_ = node.parseCluster(u, raw) // it may be a URL for one server alone: with a database, say
+	*r = Redis{Single: opt, ifCluster: node.Cluster}
 	return nil
 }
 
@@ -239,15 +244,18 @@ const embeddedAt = "embedded at "
 const blockingPool = 2
 
 // Connect makes the clients, and starts the embedded server if it was named. Calls of the control
-// client have deadlines of at most within. Connect does not speak to Redis. The error is of a file,
-// or of the embedded server.
-func Connect(target Redis, within time.Duration) (*Clients, error) {
-	c := &Clients{Server: target.String()}
-	l, files, err := openLogin(target)
+// client have deadlines of at most within. A server with one address is asked once whether it is a
+// node of a Cluster, for two seconds at most. If it says so, *named names that Cluster afterwards.
+// A server that does not answer is no error: [Inspect] finds out later. The error is of a file, or
+// of the embedded server.
+func Connect(ctx context.Context, named *Redis, within time.Duration) (*Clients, error) {
+	l, files, err := openLogin(named)
 	if err != nil {
 		return nil, err
 	}
-	c.Files = files
+	named.recognise(ctx, l)
+	target := *named
+	c := &Clients{Server: target.String(), Files: files}
 	if target.Embedded() {
 		c.mini = miniredis.NewMiniRedis()
 		// Without this its TTLs do not run: no heartbeat expires, and nothing dead is swept.
@@ -263,6 +271,21 @@ func Connect(target Redis, within time.Duration) (*Clients, error) {
 	c.Blocking = target.client(l, false, math.MaxInt64, blockingPool)
 	c.Control = target.client(l, true, within, 0)
 	return c, nil
+}
+
+// recognise makes r name the Cluster of which its server says that it is a node.
+func (r *Redis) recognise(ctx context.Context, l login) {
+	if r.ifCluster == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, inspectCall)
+	defer cancel()
+	client := r.client(l, false, inspectCall, 1)
+	defer client.Close() // nothing is left unsent
+	text, err := client.Info(ctx).Result()
+	if err == nil && inCluster(parseInfo(text)) {
+		r.Cluster, r.Single, r.ifCluster = r.ifCluster, nil, nil
+	}
 }
 
 // Close ends every connection, and the embedded server with its data.

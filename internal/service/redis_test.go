@@ -13,7 +13,7 @@ func TestClientsOfBothKindsAreSafeForWrites(t *testing.T) {
 	options := func(url string) *redis.Options {
 		var target Redis
 		require.NoError(t, target.Parse(url))
-		c, err := Connect(target, time.Second)
+		c, err := Connect(t.Context(), &target, time.Second)
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, c.Close()) })
 		for _, client := range []redis.UniversalClient{c.Data, c.Control, c.Blocking} {
@@ -47,10 +47,10 @@ func TestKeysOfTheEmbeddedRedisExpireInRealTime(t *testing.T) {
 	t.Parallel()
 	var target Redis
 	require.NoError(t, target.Parse(EmbeddedRedis))
-	a, err := Connect(target, time.Second)
+	a, err := Connect(t.Context(), &target, time.Second)
 	require.NoError(t, err)
 	defer a.Close()
-	b, err := Connect(target, time.Second)
+	b, err := Connect(t.Context(), &target, time.Second)
 	require.NoError(t, err)
 	defer b.Close()
 	require.NotEqual(t, a.Embedded, b.Embedded, "several stand side by side")

@@ -1,0 +1,112 @@
+package partition
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/lease"
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+func TestOfOnePartitionThreeContendWithoutDelayAndTheOthersByLot(t *testing.T) {
+	t.Parallel()
+	const replicas = 30
+	contend, asked := 0, 0
+	for _, id := range fleet(replicas) {
+		s := sitting(id, 1)
+		s.lot = func(peers int) bool {
+			asked++
+			require.Equal(t, replicas, peers)
+			return true
+		}
+		s.met(fleet(replicas))
+		before := asked
+		after, yes := s.contend(0)()
+		require.True(t, yes)
+		require.Equal(t, time.Duration(0), after)
+		if asked == before {
+			contend++
+		}
+	}
+	require.Equal(t, contenders, contend)
+	require.Equal(t, replicas-contenders, asked)
+}
+
+// trips is a hook that counts what is sent: commands and pipelines.
+type trips struct{ sent atomic.Int64 }
+
+func (c *trips) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (c *trips) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		c.sent.Add(1)
+		return next(ctx, cmd)
+	}
+}
+
+func (c *trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		c.sent.Add(1)
+		return next(ctx, cmds)
+	}
+}
+
+func TestAFleetAtRestSendsThisMuchAMinute(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const replicas, partitions, minutes = 5, 8, 10
+		o := redistest.Fake(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		var sent trips
+		var ended sync.WaitGroup
+		var clients []*redis.Client
+		var janitors []*Janitor
+		for _, id := range fleet(replicas) {
+			data, control := redis.NewClient(o), redis.NewClient(lease.Options(o))
+			clients = append(clients, data, control)
+			data.AddHook(&sent)
+			control.AddHook(&sent)
+			quiet := slog.New(slog.DiscardHandler)
+			reg, err := NewRegistry(registry.Config{
+				Client: data, Control: control, Instance: id, Unique: true,
+				Layout: guard.Layout{Prefix: "{rest}:"}, Drain: time.Millisecond, Logger: quiet,
+			}, partitions)
+			require.NoError(t, err)
+			jan, err := NewJanitor(janitor.Config{Client: data, Control: control, Logger: quiet}, reg)
+			require.NoError(t, err)
+			janitors = append(janitors, jan)
+			ended.Go(func() { _ = reg.Run(ctx) })
+			ended.Go(func() { _ = jan.Run(ctx) })
+		}
+		time.Sleep(5 * time.Minute)
+		led := 0
+		for _, j := range janitors {
+			led += len(j.Leads())
+		}
+		require.Equal(t, partitions, led)
+		sent.sent.Store(0)
+		time.Sleep(minutes * time.Minute)
+		// A replica: two pipelines of beats, two readings of a roster in two trips each, the number of
+		// partitions. A partition: 10 + 2 x 6 ticks, 12 renewals, 2 x 5 looks at the lease and those by
+		// lot, 6 readings, and what a full scan of next to nothing takes.
+		got := float64(sent.sent.Load()) / minutes
+		require.Less(t, got, float64(replicas*(2+4+1)+partitions*(10+12+12+10+5+6+20)))
+		require.Greater(t, got, float64(partitions*(10+12)), "it has been counted")
+		cancel()
+		ended.Wait()
+		for _, c := range clients {
+			require.NoError(t, c.Close())
+		}
+	})
+}
