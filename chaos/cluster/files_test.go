@@ -62,17 +62,15 @@ func (w *world) collect() {
 	w.Cleanup(stop)
 }
 
-// judged judges what all nodes have written. Nothing may be wrong.
-func (w *world) judged() *verdict {
+// accepts demands that nothing is wrong.
+func (w *world) accepts(v *verdict) {
 	w.Helper()
-	v := w.verdict()
 	require.NoError(w, w.err, "traffic")
 	w.tally(v)
 	if keep := os.Getenv(keptRuns); keep != "" {
 		require.NoError(w, os.CopyFS(filepath.Join(keep, w.row.name), os.DirFS(w.files)))
 	}
 	require.Empty(w, v.wrong, oracleRejects)
-	return v
 }
 
 // verdict judges what all nodes have written.

@@ -7,9 +7,21 @@ import (
 )
 
 var (
-	noRunID    = harness.Edit{File: "guard/witness.lua", From: "if id ~= '' and w[6] ~= id then return 'restarted' end", To: ""}
-	noCounters = harness.Edit{File: "guard/witness.lua", From: "if fell(w[7], connections) or fell(w[8], commands) or fell(w[9], evicted) then return 'restarted' end", To: ""}
-	noSaying   = harness.Edit{File: "registry/beat.lua", From: "if ARGV[6] == '1' then tell_gap(KEYS[4], at) end\n", To: ""}
+	noRunID = harness.Edit{
+		File: "guard/witness.lua",
+		From: "if id ~= '' and w[6] ~= id then return 'restarted' end",
+		To:   "",
+	}
+	noCounters = harness.Edit{
+		File: "guard/witness.lua",
+		From: "if fell(w[7], connections) or fell(w[8], commands) or fell(w[9], evicted) then return 'restarted' end",
+		To:   "",
+	}
+	noSaying = harness.Edit{
+		File: "registry/beat.lua",
+		From: "if ARGV[6] == '1' then tell_gap(KEYS[4], at) end\n",
+		To:   "",
+	}
 )
 
 // mutants are without a protection that matters on a Cluster. What is here needs no tag, so that a
@@ -24,19 +36,31 @@ var mutants = harness.Mutants{
 		},
 		{
 			Name: "TicksWithoutTheNeverKey", What: "ticks are answered while the slot moves",
-			Edits:   []harness.Edit{{File: "guard/witness.go", From: "g.layout.Roster(), g.layout.Never()}", To: "g.layout.Roster()}"}},
+			Edits: []harness.Edit{{
+				File: "guard/witness.go",
+				From: "g.layout.Roster(), g.layout.Never()}",
+				To:   "g.layout.Roster()}",
+			}},
 			Without: []harness.Edit{noRunID, noCounters, noSaying},
 			Row:     "HeartbeatMovesLongBeforeTheRest",
 		},
 		{
 			Name: "LookUpWithAnUndeclaredKey", What: "a look-up reads a heartbeat that it does not declare",
-			Edits: []harness.Edit{{File: "registry/lookup.lua", From: "if ARGV[3] == '1' and KEYS[2] ~= heartbeat then return { owner } end\n", To: ""}},
-			Test:  "TestALookUpWhileTheSlotMovesDoesNotSayThatTheOwnerIsDead", Of: "registry",
+			Edits: []harness.Edit{{
+				File: "registry/lookup.lua",
+				From: "if ARGV[3] == '1' and KEYS[2] ~= heartbeat then return { owner } end\n",
+				To:   "",
+			}},
+			Test: "TestALookUpWhileTheSlotMovesDoesNotSayThatTheOwnerIsDead", Of: "registry",
 		},
 		{
 			Name: "RetriedCommands", What: "what was not answered is sent again",
-			Edits: []harness.Edit{{File: "lease/client.go", From: "c.MaxRedirects, c.ClusterStateReloadInterval = -1, reload", To: "c.MaxRedirects, c.ClusterStateReloadInterval = 3, reload"}},
-			Test:  "TestOnAClusterNothingIsSentTwiceAndASlotThatMovedIsFound", Of: "lease",
+			Edits: []harness.Edit{{
+				File: "lease/client.go",
+				From: "c.MaxRedirects, c.ClusterStateReloadInterval = -1, reload",
+				To:   "c.MaxRedirects, c.ClusterStateReloadInterval = 3, reload",
+			}},
+			Test: "TestOnAClusterNothingIsSentTwiceAndASlotThatMovedIsFound", Of: "lease",
 		},
 	},
 }

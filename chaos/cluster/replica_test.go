@@ -127,7 +127,8 @@ func runReplica(id string) error {
 		ended <- g.Wait()
 	}()
 	h := &holder{
-		id: id, claims: map[string]*registry.Claim{}, live: map[string]*registry.Claim{}, ran: time.Now(), stall: interval / 4,
+		id: id, claims: map[string]*registry.Claim{}, live: map[string]*registry.Claim{},
+		ran: time.Now(), stall: interval / 4,
 	}
 	go h.speak()
 	go h.watch()

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/chaos/harness"
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 )
 
@@ -114,15 +115,15 @@ func (w *world) tryCLI(args ...string) (out []byte, err error) {
 	return exec.CommandContext(w.Context(), redistest.CLI(w.T), append([]string{"--cluster"}, args...)...).CombinedOutput()
 }
 
-// reshard moves so many slots of the master away, which redis-cli chooses, with the partition
-// among them. On a busy machine a master fails over of itself, and redis-cli gives up.
-func (w *world) reshard(slots func(m *redistest.Server) int) {
+// reshard has redis-cli move slots of the master away, the partition's among them. On a busy
+// machine a master fails over of itself, and redis-cli gives up.
+func (w *world) reshard() {
 	w.Helper()
 	harness.Eventually(w.T, "slots move", func() bool {
 		m := w.master()
 		to := w.other(m)
 		out, err := w.tryCLI("reshard", m.Addr(), "--cluster-from", w.cluster.ID(m), "--cluster-to", w.cluster.ID(to),
-			"--cluster-slots", strconv.Itoa(slots(m)), "--cluster-yes")
+			"--cluster-slots", strconv.Itoa(w.upTo(w.home)), "--cluster-yes")
 		if err != nil {
 			w.Logf("redis-cli gave up: ...%s", out[max(0, len(out)-200):])
 			w.served()
@@ -133,15 +134,19 @@ func (w *world) reshard(slots func(m *redistest.Server) int) {
 	})
 }
 
-// upTo is how many slots of a master must move, or that of the partition is not among them:
+// upTo is how many slots of its master must move, or that of a partition is not among them:
 // redis-cli begins with the lowest.
-func (w *world) upTo(m *redistest.Server) int {
-	return 1 + slices.Index(w.slots(m), w.cluster.Slot(w.home.Registry()))
+func (w *world) upTo(l guard.Layout) int {
+	w.Helper()
+	return 1 + slices.Index(w.slots(w.cluster.Owner(l.Registry())), w.cluster.Slot(l.Registry()))
 }
 
+// The partition is one that goes soon. A master that has no slots left would be none any more, and
+// two masters cannot outvote each other.
 func movedByReshard(w *world) {
 	w.kill(w.someone())
-	w.reshard(w.upTo)
+	w.home = slices.MinFunc(w.told.layouts, func(a, b guard.Layout) int { return w.upTo(a) - w.upTo(b) })
+	w.reshard()
 	w.cluster.AwaitOK()
 }
 

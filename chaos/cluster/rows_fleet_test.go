@@ -51,7 +51,7 @@ func (w *world) timesDeath() {
 		}
 		return len(ends) == 0
 	})
-	w.Logf("a replica died: the last of its entries was gone %s after its heartbeat's end, of %d partitions (goal: 2s)",
+	w.Logf("a replica died: its last entry was gone %s after its heartbeat's end, of %d partitions (goal: 2s)",
 		worst.Round(time.Millisecond), len(w.told.layouts))
 }
 
@@ -97,8 +97,8 @@ func (w *world) timesFailover() {
 		}
 		return true
 	})
-	w.Logf("a master died: who connected elsewhere then is found in its %d partitions after %s (goal: node-timeout, 2s, and 3s)",
-		len(moved), time.Since(begun).Round(time.Millisecond))
+	w.Logf("a master died: who connected elsewhere then is found in its %d partitions after %s (goal: %s and 3s)",
+		len(moved), time.Since(begun).Round(time.Millisecond), w.row.nodeTimeout)
 	w.restart(m)
 	w.cluster.AwaitOK()
 }

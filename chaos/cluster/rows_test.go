@@ -46,13 +46,20 @@ const (
 
 func matrix() []row {
 	quick := func(name string, short bool, start, fault func(*world)) row {
-		return row{name: name, short: short, partitions: 1, interval: quickInterval, ttl: quickTTL, start: start, fault: fault}
+		return row{
+			name: name, short: short, partitions: 1,
+			interval: quickInterval, ttl: quickTTL, start: start, fault: fault,
+		}
 	}
 	slow := func(name string, start, fault func(*world)) row {
-		return row{name: name, partitions: 1, interval: slowInterval, ttl: slowTTL, start: start, fault: fault}
+		return row{
+			name: name, partitions: 1, interval: slowInterval, ttl: slowTTL, start: start, fault: fault,
+		}
 	}
 	four := func(name string, fault func(*world)) row {
-		return row{name: name, partitions: 4, interval: quickInterval, ttl: quickTTL, start: threeMasters, fault: fault}
+		return row{
+			name: name, partitions: 4, interval: quickInterval, ttl: quickTTL, start: threeMasters, fault: fault,
+		}
 	}
 	return []row{
 		quick("MasterKilled", true, threeMasters, masterKilled),
@@ -95,7 +102,8 @@ func TestMatrix(t *testing.T) {
 			w.Log("the fault is over after", time.Since(begun))
 			stop()
 			w.Log("at rest again after", w.atRest())
-			v := w.judged()
+			v := w.verdict()
+			w.accepts(v)
 			for id := range w.told.killed {
 				require.Positive(w, v.evicted[id], "nothing of %s was swept: this says nothing", id)
 			}

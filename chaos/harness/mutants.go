@@ -88,7 +88,7 @@ func (s Mutants) code(t *testing.T) (files []string) {
 	return files
 }
 
-// Fit demands that each mutant fits the code, and that the row or the test is there that notices it.
+// Fit demands that each mutant fits the code, and that what is to notice it is there.
 func (s Mutants) Fit(t *testing.T, rows ...string) {
 	t.Helper()
 	names := map[string]bool{}

@@ -57,7 +57,9 @@ func record(path string, run Run) error {
 	runs = append(runs, run)
 	lines := [][]string{recordHead}
 	for _, r := range runs {
-		lines = append(lines, []string{r.Date, r.Servers, r.Make, strconv.Itoa(r.Evictions), strconv.Itoa(r.Wrong), r.Commit})
+		lines = append(lines, []string{
+			r.Date, r.Servers, r.Make, strconv.Itoa(r.Evictions), strconv.Itoa(r.Wrong), r.Commit,
+		})
 	}
 	file, err := os.Create(path)
 	if err != nil {
@@ -96,7 +98,9 @@ func Runs(path string) (runs []Run, err error) {
 		if err := errors.Join(err, err2); err != nil {
 			return nil, fmt.Errorf("harness: record %s: %v: %w", path, l, err)
 		}
-		runs = append(runs, Run{Date: l[0], Servers: l[1], Make: l[2], Evictions: evictions, Wrong: wrong, Commit: l[5]})
+		runs = append(runs, Run{
+			Date: l[0], Servers: l[1], Make: l[2], Evictions: evictions, Wrong: wrong, Commit: l[5],
+		})
 	}
 	return runs, nil
 }
