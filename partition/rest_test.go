@@ -73,7 +73,10 @@ func TestAFleetAtRestSendsThisMuchAMinute(t *testing.T) {
 		var clients []*redis.Client
 		var janitors []*Janitor
 		for _, id := range fleet(replicas) {
-			data, control := redis.NewClient(o), redis.NewClient(lease.Options(o))
+			roomy := lease.Options(o)
+			// Who waits for a connection takes a timer that go-redis shares with clients outside.
+			roomy.PoolSize = 100
+			data, control := redis.NewClient(roomy), redis.NewClient(roomy)
 			clients = append(clients, data, control)
 			data.AddHook(&sent)
 			control.AddHook(&sent)

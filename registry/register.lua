@@ -2,8 +2,7 @@
 -- ARGV[5..] IMEIs, at most 1000
 assert_life()
 local found = redis.call('HMGET', KEYS[5], unpack(ARGV, 5))
--- Room for all fields at once: a table that grows is dear.
-local me, fields = ARGV[1], { unpack(ARGV, 5, 2 * #ARGV - 4) }
+local me, fields = ARGV[1], {}
 for i = 5, #ARGV do
   fields[2 * i - 9] = ARGV[i]
   fields[2 * i - 8] = me
