@@ -15,11 +15,13 @@ end
 -- tell_grace(key, grace, at): an owner need not contend, so it tells the witness its GRACE when it
 -- beats. If another stands there the fleet disagrees, and whoever listens next finds it so: grace 0
 -- is nobody's, and the beat of another owner does not hide it. Where nobody listens yet it writes
--- nothing; its next beat does.
+-- nothing; its next beat does. It returns the witness' last hold that may have lost entries.
 local function tell_grace(key, grace, at)
-  local w = redis.pcall('HMGET', key, 'grace', 'largest')
-  if w.err or not w[1] or w[1] == grace then return end -- what cannot be read is not overwritten
-  redis.pcall('HSET', key, 'grace', '0', 'disagreed', at, 'largest', larger(w[2], larger(w[1], grace)))
+  local w = redis.pcall('HMGET', key, 'grace', 'largest', 'lost')
+  if not w.err and w[1] and w[1] ~= grace then -- what cannot be read is not overwritten
+    redis.pcall('HSET', key, 'grace', '0', 'disagreed', at, 'largest', larger(w[2], larger(w[1], grace)))
+  end
+  return w[3] or ''
 end
 
 -- tell_gap(key, at): the servers of a Cluster refused an owner while its keys moved from one to the

@@ -185,15 +185,15 @@ func (o *owners) readRoster(ctx context.Context) (roster map[string]Liveness, ex
 }
 
 // known is what readRoster would return, without asking; nil: it has to be asked. While all live
-// that is so for a third of an interval: a heartbeat whose end is known cannot end before, and
-// owners that come or say goodbye are heard. What nobody announces (a heartbeat, or a place on the
+// that is so for an interval: a heartbeat whose end is known cannot end before, and owners that come
+// or say goodbye are heard. What nobody announces (a heartbeat, or a place on the
 // roster, that was deleted by hand) waits so long.
 func (o *owners) known() (roster map[string]Liveness, expires time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now := time.Now()
 	if !o.quiet || !o.mortal || !o.subscribed.Load() || o.met != o.news.Load() ||
-		o.ended(now) || now.Sub(o.full) >= o.fullEvery() {
+		o.ended(now) || now.Sub(o.full) >= o.j.timing.Interval {
 		return nil, o.expires
 	}
 	return maps.Clone(o.roster), o.expires

@@ -226,8 +226,8 @@ func (p *Pass) SetPages(ctx context.Context, key string) iter.Seq2[[]string, err
 }
 
 // Roster is every instance on the roster with its liveness. It is read again each second; while all
-// live, when a heartbeat on it can end, an instance comes or says goodbye, and three times in a
-// heartbeat interval. A pass that asks for it runs again as soon as the next heartbeat can end.
+// live, when a heartbeat on it can end, an instance comes or says goodbye, and once in a heartbeat
+// interval. A pass that asks for it runs again as soon as the next heartbeat can end.
 func (p *Pass) Roster(ctx context.Context) (roster map[string]Liveness, err error) {
 	if roster, p.again = p.t.owners.known(); roster != nil {
 		return roster, nil

@@ -42,7 +42,7 @@ func TestTheWitnessBearsTheTracesOfItsModel(t *testing.T) {
 		"NO_SETTINGS":        {old: "    reason = reason or 'settings'\n"},
 		"OWN_GRACE_ONLY":     {old: "    need = math.max(need, largest)\n"},
 		"FORGOTTEN_IN_HOLD":  {old: "now - math.max(disagreed, since) <=", new: "now - disagreed <="},
-		"BEATS_TELL_NOTHING": {old: "if w.err or not w[1] or w[1] == grace then return end", new: "do return end"},
+		"BEATS_TELL_NOTHING": {old: "if not w.err and w[1] and w[1] ~= grace then", new: "if false then"},
 		"BEATS_HIDE_BEATS":   {old: "'grace', '0', 'disagreed'", new: "'grace', grace, 'disagreed'"},
 		"TICK_WHEN_FULL":     {allowFull: true},
 		"TICK_WHILE_MOVING":  {keys: 3},

@@ -3,9 +3,9 @@
 -- Extra: what this user may not do, and its scripts then leave out without a word: 1 keep the
 -- roster or the index, 2 tell other owners, 3 both.
 local at = assert_life()
-tell_grace(KEYS[4], ARGV[5], at)
-if ARGV[6] == '1' then tell_gap(KEYS[4], at) end
+local lost = tell_grace(KEYS[4], ARGV[5], at)
+if ARGV[6] == '1' then tell_gap(KEYS[4], at) lost = nil end
 local may = redis.acl_check_cmd or function() return true end -- Redis 6 and miniredis cannot tell
 local rights = may('SADD', KEYS[2], 'x') and may('SREM', KEYS[2], 'x')
 if ARGV[4] == '1' then rights = rights and may('SADD', KEYS[3], 'x') and may('SREM', KEYS[3], 'x') end
-return reply((rights and 0 or 1) + (may('PUBLISH', KEYS[1], 'x') and 0 or 2))
+return reply((rights and 0 or 1) + (may('PUBLISH', KEYS[1], 'x') and 0 or 2), nil, lost)

@@ -56,14 +56,14 @@ local function index(command, list, first)
   return type(n) == 'number' and n or nil
 end
 
--- reply(count, foreign) -> { 'OK', 1 if the own heartbeat was absent, size of the index, the
+-- reply(count, foreign, lost) -> { 'OK', 1 if the own heartbeat was absent, size of the index, the
 -- witness' last hold that may have lost entries, 1 if there is no registry, count, foreign }: what
 -- an owner must know, in O(1), to see that Redis lost something. count and foreign are the
 -- script's.
-local function reply(count, foreign)
+local function reply(count, foreign, lost)
   local size = redis.pcall('SCARD', KEYS[3])
   return { 'OK', token == ARGV[2] and 0 or 1, type(size) == 'number' and size or -1,
-    witness_says('lost') or '', 1 - (exists or redis.call('EXISTS', KEYS[5])), count or 0, foreign or {} }
+    lost or witness_says('lost') or '', 1 - (exists or redis.call('EXISTS', KEYS[5])), count or 0, foreign or {} }
 end
 
 -- tell(found, list, first) tells former owners at once which devices they lost, on a channel of the

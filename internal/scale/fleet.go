@@ -21,7 +21,7 @@ const (
 	page  = 1000
 	tenth = 10 // beats until every claim was checked
 	slice = 500
-	looks = 5 // full readings of the roster in a heartbeat interval
+	looks = 1 // full readings of the roster in a heartbeat interval
 	burst = time.Second / 2
 	// fullScanShare and longestGap bound full scans that find nothing.
 	fullScanShare = 0.0005
