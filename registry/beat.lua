@@ -4,7 +4,7 @@
 -- roster or the index, 2 tell other owners, 3 both.
 local at = assert_life()
 local lost = tell_grace(KEYS[4], ARGV[5], at)
-if ARGV[6] == '1' then tell_gap(KEYS[4], at) lost = nil end
+if ARGV[6] == '1' then lost = tell_gap(KEYS[4], at) end
 local may = redis.acl_check_cmd or function() return true end -- Redis 6 and miniredis cannot tell
 local rights = may('SADD', KEYS[2], 'x') and may('SREM', KEYS[2], 'x')
 if ARGV[4] == '1' then rights = rights and may('SADD', KEYS[3], 'x') and may('SREM', KEYS[3], 'x') end

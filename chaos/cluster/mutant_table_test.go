@@ -19,7 +19,7 @@ var (
 	}
 	noSaying = harness.Edit{
 		File: "registry/beat.lua",
-		From: "if ARGV[6] == '1' then tell_gap(KEYS[4], at) end\n",
+		From: "if ARGV[6] == '1' then lost = tell_gap(KEYS[4], at) end\n",
 		To:   "",
 	}
 )
