@@ -175,8 +175,8 @@ func (c *caller) record(p redis.Pipeliner, i int) {
 		"altitude", 112, "angle", 214, "satellites", 11, "speed", 54, "event", 0, "io", `{"1":0,"21":4,"66":12543,"239":1,"240":1}`)
 }
 
-// evict has a batch of a dead owner's devices evicted under the guard, as the quick way does it: the
-// index is left for the end.
+// evict has a batch of a dead owner's devices evicted under the guard, as the quick way does it:
+// the index is left for the end.
 func (c *caller) evict(dead string, devices []any) error {
 	items := make([]string, len(devices))
 	for i, device := range devices {

@@ -26,7 +26,8 @@ end
 
 -- tell_gap(key, at): the servers of a Cluster refused an owner while its keys moved from one to the
 -- other. Whoever listens should have been refused too, but one of an older version, or of keys that
--- were all on one side, was not. So the owner itself says that its silence was no evidence. It returns what 'lost' is then.
+-- were all on one side, was not. So the owner itself says that its silence was no evidence. It
+-- returns what 'lost' is then.
 local function tell_gap(key, at)
   if redis.pcall('HEXISTS', key, 'last') ~= 1 then return end -- nobody listens yet
   redis.pcall('HSET', key, 'since', at, 'hold', at, 'reason', 'gap', 'lost', at)

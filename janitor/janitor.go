@@ -146,8 +146,8 @@ func (j *Janitor) contends() bool {
 }
 
 // listenOnce ticks, and in the same pipeline reads which instance leads and whether sweeping is
-// paused. A leader checks that its own heartbeat is there. Then it looks up batches of unknown fate.
-// What fails is tried again at the next tick, which says so if Redis is away.
+// paused. A leader checks that its own heartbeat is there. Then it looks up batches of unknown
+// fate. What fails is tried again at the next tick, which says so if Redis is away.
 func (j *Janitor) listenOnce(ctx context.Context, leading bool) {
 	within := min(j.listener.gap/2, callTimeout)
 	begun := time.Now()

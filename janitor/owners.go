@@ -49,8 +49,8 @@ const (
 
 // heartbeats asks for the owners' heartbeats, in slices, a bounded number of them at once. Its
 // answer names every owner; left is how long each heartbeat that expires has yet. It fails only if
-// nothing at all could be read: then Redis is away, and not an owner odd. Those in read, which may be
-// nil, were asked for a moment ago.
+// nothing at all could be read: then Redis is away, and not an owner odd. Those in read, which may
+// be nil, were asked for a moment ago.
 func (j *Janitor) heartbeats(ctx context.Context, owners []string, read map[string]heartbeat) (
 	answer map[string]Liveness, left map[string]time.Duration, err error,
 ) {
@@ -157,7 +157,7 @@ type owners struct {
 	expires  time.Time  // when the next heartbeat ends if it is not refreshed; zero: none does
 	roster   map[string]Liveness
 	mistyped bool                 // the roster is of another type, and the log says so
-	silent   map[string]time.Time // those on it that are dead, and the first reading that found each so
+	silent   map[string]time.Time // those on it that are dead, and when each was first found so
 	breaker  *breaker
 	believed time.Time // when the witness last refused to be held for the breaker
 
@@ -185,9 +185,9 @@ func (o *owners) readRoster(ctx context.Context) (roster map[string]Liveness, ex
 }
 
 // known is what readRoster would return, without asking; nil: it has to be asked. While all live
-// that is so for an interval: a heartbeat whose end is known cannot end before, and owners that come
-// or say goodbye are heard. What nobody announces (a heartbeat, or a place on the
-// roster, that was deleted by hand) waits so long.
+// that is so for an interval: a heartbeat whose end is known cannot end before, and owners that
+// come or say goodbye are heard. What nobody announces (a heartbeat, or a place on the roster, that
+// was deleted by hand) waits so long.
 func (o *owners) known() (roster map[string]Liveness, expires time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -37,8 +37,8 @@ func (e *Elector) Holder(ctx context.Context) (Holder, error) {
 	return h, nil
 }
 
-// HolderIn adds what Holder asks to a pipeline of the elector's client. The function that it returns
-// is told what together.Exec says of the pipeline, and returns what Holder does.
+// HolderIn adds what Holder asks to a pipeline of the elector's client. The function that it
+// returns is told what together.Exec says of the pipeline, and returns what Holder does.
 func (e *Elector) HolderIn(ctx context.Context, pipe redis.Pipeliner) func(error) (Holder, error) {
 	answer := askHolder(ctx, pipe, e.key, e.epochKey)
 	return func(err error) (Holder, error) {

@@ -35,18 +35,18 @@
 //
 // A replica beats in every partition, in one pipeline a server. Each partition has a leader of its
 // own. Three replicas contend for it and listen, not all, also where there is one partition: those
-// that rank first by a hash of their instance id and the partition (rendezvous hashing). The ranking
-// is of those that live: each replica reads a roster with its heartbeats once a GAP, more seldom
-// from 20 replicas on (a hundred: every ten GAPs), of one partition after the other.
+// that rank first by a hash of their instance id and the partition (rendezvous hashing). The
+// ranking is of those that live: each replica reads a roster with its heartbeats once a GAP, more
+// seldom from 20 replicas on (a hundred: every ten GAPs), of one partition after the other.
 //
-// The others contend by lot, each in one of so many tries as replicas live, or of four times as many
-// where there are several partitions. So when all three die together, the lease that they leave is
-// found free by one of the others: on average a fifth of a lease TTL after its end (3 s by default),
-// with several partitions four fifths (12 s); it takes five times as long once in 150 times. All are
-// sure to contend again as the next reading of a roster finds the heartbeats of the three ended.
-// Meanwhile hardly anybody ticks: the witness may find a gap, and then nothing is deleted for GRACE.
-// So a fleet that loses its three contenders at once sweeps that much later, and deletes nothing
-// wrong.
+// The others contend by lot, each in one of so many tries as replicas live, or of four times as
+// many where there are several partitions. So when all three die together, the lease that they
+// leave is found free by one of the others: on average a fifth of a lease TTL after its end (3 s by
+// default), with several partitions four fifths (12 s); it takes five times as long once in 150
+// times. All are sure to contend again as the next reading of a roster finds the heartbeats of the
+// three ended. Meanwhile hardly anybody ticks: the witness may find a gap, and then nothing is
+// deleted for GRACE. So a fleet that loses its three contenders at once sweeps that much later, and
+// deletes nothing wrong.
 //
 // A replica that leads already waits longer before it takes a further lease, and one that leads
 // more than its share and one more gives up those that others rank higher for. So the leaders

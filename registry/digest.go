@@ -158,8 +158,8 @@ func (t *table) checkTenth(turn int) {
 	}
 }
 
-// scanWord is what the newest full scan says of this owner, as it is asked for with a beat; zero: it
-// was not.
+// scanWord is what the newest full scan says of this owner, as it is asked for with a beat; zero:
+// it was not.
 type scanWord struct {
 	text *redis.StringCmd
 	left *redis.DurationCmd

@@ -40,8 +40,8 @@
 //     (scripts.go, and first owner.lua).
 //   - sweeps.go: what the leader does when the owner is dead. The quick way (quickway.go) and the
 //     full scan (fullscan.go) find and judge; batcher.go hands full batches to janitor.Pass.Delete,
-//     and so to package guard, where guard.lua asks once more before evict.lua deletes. The quick way
-//     leaves the index as it is until all that it names was swept: then it goes as a whole.
+//     and so to package guard, where guard.lua asks once more before evict.lua deletes. The quick
+//     way leaves the index as it is until all that it names was swept: then it goes as a whole.
 //
 // The writer writes one batch at a time: what comes together shares one script, and operations on
 // one IMEI never overlap. An operation is decided when its batch is made, from the newest claim. So

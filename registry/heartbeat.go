@@ -35,8 +35,8 @@ var (
 )
 
 // beats draws the boot token first, then beats every interval; what failed is tried again every
-// interval/10. With each such tenth retry is called too. Partitions of one replica do so at the same
-// time, see beatTogether.
+// interval/10. With each such tenth retry is called too. Partitions of one replica do so at the
+// same time, see beatTogether.
 func (r *Registry) beats(ctx context.Context) error {
 	r.others = together.Join(r.cfg.Control)
 	defer r.others.Leave()

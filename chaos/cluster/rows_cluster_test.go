@@ -115,8 +115,9 @@ func (w *world) tryCLI(args ...string) (out []byte, err error) {
 	return exec.CommandContext(w.Context(), redistest.CLI(w.T), append([]string{"--cluster"}, args...)...).CombinedOutput()
 }
 
-// reshard has redis-cli move slots of the master away, the partition's among them. It gives up where
-// a master of a busy machine fails over of itself, or a replica is late: then it is asked again.
+// reshard has redis-cli move slots of the master away, the partition's among them. It gives up
+// where a master of a busy machine fails over of itself, or a replica is late: then it is asked
+// again.
 func (w *world) reshard() {
 	w.Helper()
 	from := w.master()

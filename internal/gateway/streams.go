@@ -18,8 +18,8 @@ const (
 //
 // One stream is named base. Of more, what stands behind base's last colon becomes a hash tag, which
 // guard.Layout.Partition divides: telemetry:{teltonika:16:05:21}. So streams lie evenly on the
-// masters of a Redis Cluster. Their slots are not those of the registry's partitions, but for chance:
-// a slot with a long stream takes long to move.
+// masters of a Redis Cluster. Their slots are not those of the registry's partitions, but for
+// chance: a slot with a long stream takes long to move.
 func streams(base string, n int) []string {
 	if n == 1 {
 		return []string{base}

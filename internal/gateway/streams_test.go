@@ -115,7 +115,8 @@ func TestEachDeviceHasItsStream(t *testing.T) {
 	}
 }
 
-// hangHook is a master that does not answer what is written to some streams, until resume is closed.
+// hangHook is a master that does not answer what is written to some streams, until resume is
+// closed.
 type hangHook struct {
 	streams []string
 	on      atomic.Bool

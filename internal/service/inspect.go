@@ -17,8 +17,8 @@ import (
 
 // These end the program. One node of a Cluster refuses most keys, and what cannot be read must not
 // pass for dead. It would have been recognised, had it answered when the clients were made, or were
-// its URL not one for a single server: with a database, for example. Of servers that know nothing of
-// each other none is asked.
+// its URL not one for a single server: with a database, for example. Of servers that know nothing
+// of each other none is asked.
 var (
 	errOneNode = errors.New("service: REDIS_URL names one node of a Redis Cluster, and was not " +
 		"recognised at the start; start again while that node answers, or name the Cluster by two of its " +
@@ -45,7 +45,8 @@ type Inspector struct {
 }
 
 // Inspect asks the server once. The error says that the server must not be used: it is a node of a
-// Cluster that [Connect] did not recognise, or of none although a Cluster was named. A server that does not answer is no error.
+// Cluster that [Connect] did not recognise, or of none although a Cluster was named. A server that
+// does not answer is no error.
 func Inspect(ctx context.Context, clients *Clients, log *slog.Logger) (*Inspector, error) {
 	i := &Inspector{clients: clients, log: log}
 	if clients.Embedded != "" {

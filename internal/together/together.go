@@ -1,6 +1,6 @@
 // Package together sends in one pipeline what several parts of a process ask for at about the same
-// time. Redis pays for each pipeline that it has to wake up for, whatever is in it: to wake up costs
-// a server with little to do more than most commands.
+// time. Redis pays for each pipeline that it has to wake up for, whatever is in it: to wake up
+// costs a server with little to do more than most commands.
 //
 //	m := together.Join(client)
 //	defer m.Leave()
@@ -69,8 +69,8 @@ func (m *Member) Leave() {
 	}
 }
 
-// Turns are when the members come together again and again: it is so long until the next turn, where
-// one comes every so often. Turns are counted from when the first member joined.
+// Turns are when the members come together again and again: it is so long until the next turn,
+// where one comes every so often. Turns are counted from when the first member joined.
 func (m *Member) Turns(every time.Duration) (next time.Duration) {
 	return every - time.Since(m.group.born)%every
 }
