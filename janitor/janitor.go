@@ -128,6 +128,7 @@ func (j *Janitor) listen(ctx context.Context) {
 		}
 		_, leading := j.elector.Term()
 		if !leading && !j.contends() {
+			j.listener.forget()
 			timer.Reset(j.listener.wait(leading))
 			continue
 		}

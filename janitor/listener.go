@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -86,7 +87,7 @@ func (l *listener) ticked(begun time.Time, w guard.Witness, err error, leading, 
 	}
 	switch first := before.at.IsZero(); {
 	case err != nil:
-	case first && len(w.ChecksOff) > 0:
+	case first && !slices.Equal(w.ChecksOff, before.witness.ChecksOff):
 		l.log.Info("server does not offer some checks", "off", w.ChecksOff)
 	case !first && !w.Since.Equal(before.witness.Since):
 		level := slog.LevelDebug
@@ -104,6 +105,17 @@ func (l *listener) observed(h lease.Holder, paused *Pause) (before *Pause) {
 	before = l.last.paused
 	l.last.holder, l.last.paused = h, paused
 	return before
+}
+
+// forget is for a replica that does not contend any more. Who leads, whether sweeping is paused and
+// what its last tick found is no news after a GAP, and nothing here would correct it.
+func (l *listener) forget() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if time.Since(l.last.at) > l.gap {
+		l.last.at, l.last.err = time.Time{}, nil
+		l.last.holder, l.last.paused = lease.Holder{Epoch: l.last.holder.Epoch}, nil
+	}
 }
 
 func (l *listener) heard() heard {

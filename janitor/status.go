@@ -10,7 +10,8 @@ import (
 type Status struct {
 	Instance string `json:"instance"`
 	Leading  bool   `json:"leading"`
-	// Leader held the lease at the last tick of the witness; "": nobody, or not known.
+	// Leader held the lease at the last tick of the witness; "": nobody, or not known. A replica that
+	// does not contend knows neither that nor Paused, and its last tick is none.
 	Leader string `json:"leader,omitempty"`
 	// Epoch of this process' term, or of the newest one seen.
 	Epoch   uint64        `json:"epoch,omitempty"`

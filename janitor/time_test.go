@@ -393,3 +393,26 @@ func TestWhoDoesNotContendDoesNotListenEitherUnlessItLeads(t *testing.T) {
 		require.Greater(t, r.Status().Witness.Listening, (10 * grace).Seconds(), "and is listened in")
 	})
 }
+
+func TestWhoContendsNoMoreDoesNotTellWhatItHeardLongAgo(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fleet) {
+		ctx := t.Context()
+		defer f.beat("r1")()
+		require.NoError(t, f.Set(ctx, f.Lease(), "boss/1", time.Hour).Err())
+		require.NoError(t, f.Set(ctx, f.Paused(), "by hand", 0).Err())
+		var no atomic.Bool
+		r := f.replica("r1", func(c *Config) {
+			c.Contend = func() (time.Duration, bool) { return 0, !no.Load() }
+		})
+		defer r.start()()
+		pass(grace)
+		require.Equal(t, "boss", r.Status().Leader)
+		require.NotNil(t, r.Status().Paused)
+		no.Store(true)
+		pass(2 * grace)
+		s := r.Status()
+		require.Empty(t, s.Leader, "another may lead by now")
+		require.Nil(t, s.Paused, "and have been resumed")
+		require.Zero(t, s.Witness.LastTick, "as one that never listened")
+	})
+}
