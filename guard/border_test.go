@@ -306,12 +306,7 @@ func TestWhatTheUserMayNotDoIsAnError(t *testing.T) {
 		"hdel":   func(g *guard.Guard) error { _, err := g.Forget(ctx, s.lease, "gone", 0); return err },
 		"exists": func(g *guard.Guard) error { _, err := g.Do(ctx, s.batch(1)); return err },
 	} {
-		require.NoError(t, s.Client.Do(ctx, "ACL", "SETUSER", command, "on", ">p", "~*", "&*", "+@all", "-"+command).Err())
-		o := srv.Options()
-		o.Username, o.Password = command, "p"
-		c := redis.NewClient(lease.Options(o))
-		require.ErrorContains(t, do(guard.New(c, c, s.Layout, timing, "leader")), "user", command)
-		require.NoError(t, c.Close())
+		require.ErrorContains(t, do(s.poor(t, "leader", "-"+command)), "user", command)
 		after := s.HGetAll(ctx, s.Witness()).Val()
 		require.Equal(t, before["since"], after["since"], command)
 		s.untouched(t)
@@ -324,16 +319,11 @@ func TestAGuardThatMayDeleteWhereItDeletesDoes(t *testing.T) {
 	srv := redistest.Start(t)
 	s, ctx := newTerm(t, srv.Options(), ""), t.Context()
 	for i, c := range []struct{ command, key string }{{"hincrby", s.Witness()}, {"hdel", s.Registry()}} {
-		require.NoError(t, s.Client.Do(ctx, "ACL", "SETUSER", c.command, "on", ">p", "~*", "&*", "+@all",
-			"-"+c.command, "(+"+c.command+" ~"+c.key+")").Err())
-		o := srv.Options()
-		o.Username, o.Password = c.command, "p"
-		client := redis.NewClient(lease.Options(o))
+		poor := s.poor(t, "leader", "-"+c.command, "(+"+c.command+" ~"+c.key+")")
 		s.seed(t)
-		a, err := guard.New(client, client, s.Layout, timing, "leader").Do(ctx, s.batch(uint64(i+1)))
+		a, err := poor.Do(ctx, s.batch(uint64(i+1)))
 		require.NoError(t, err)
 		require.Equal(t, 2, a.Deleted)
-		require.NoError(t, client.Close())
 	}
 }
 
@@ -342,13 +332,7 @@ func TestAServerThatDoesNotSayWhichItIsIsInNoOrder(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	s, ctx := newTerm(t, srv.Options(), ""), t.Context()
-	require.NoError(t, s.Client.Do(ctx, "ACL", "SETUSER", "poor", "on", ">p", "~*", "&*", "+@all", "-info",
-		"+info|stats", "+info|replication").Err())
-	o := srv.Options()
-	o.Username, o.Password = "poor", "p"
-	c := redis.NewClient(lease.Options(o))
-	t.Cleanup(func() { require.NoError(t, c.Close()) })
-	poor := guard.New(c, c, s.Layout, timing, "poor")
+	poor := s.poor(t, "poor", "-info", "+info|stats", "+info|replication")
 	w, err := poor.Tick(ctx)
 	require.NoError(t, err)
 	require.Equal(t, "gap", w.Reason, "the replication id vouches for it")

@@ -53,6 +53,17 @@ func newTerm(t *testing.T, o *redis.Options, prefix string) *term {
 	return s
 }
 
+// poor is the guard of an instance whose user may do everything but for these rules.
+func (s *term) poor(t *testing.T, instance string, rules ...any) *guard.Guard {
+	user := []any{"ACL", "SETUSER", "poor", "reset", "on", ">p", "~*", "&*", "+@all"}
+	require.NoError(t, s.Do(t.Context(), append(user, rules...)...).Err())
+	o := *s.Options()
+	o.Username, o.Password = "poor", "p"
+	c := redis.NewClient(lease.Options(&o))
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	return guard.New(c, c, s.Layout, timing, instance)
+}
+
 func (s *term) open(t *testing.T) {
 	v, _, err := s.guard.Open(t.Context(), s.lease)
 	require.NoError(t, err)
@@ -140,12 +151,7 @@ func TestGuardRecordsNothingThatItsUserMayNotDelete(t *testing.T) {
 	srv := redistest.Start(t)
 	s, ctx := newTerm(t, srv.Options(), ""), t.Context()
 	for _, forbidden := range []string{"hdel", "hincrby"} {
-		require.NoError(t, s.Do(ctx, "ACL", "SETUSER", forbidden, "on", ">p", "~*", "&*", "+@all", "-"+forbidden).Err())
-		o := srv.Options()
-		o.Username, o.Password = forbidden, "p"
-		c := redis.NewClient(lease.Options(o))
-		t.Cleanup(func() { require.NoError(t, c.Close()) })
-		poor := guard.New(c, c, s.Layout, timing, "leader")
+		poor := s.poor(t, "leader", "-"+forbidden)
 		for range 2 { // asked again there is nothing that could be answered as done
 			_, err := poor.Do(ctx, s.batch(1))
 			require.ErrorContains(t, err, "NOPERM")
@@ -413,12 +419,7 @@ func TestForgetKeepsWhatItsUserMayNotUnlink(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	s, ctx := newTerm(t, srv.Options(), ""), t.Context()
-	require.NoError(t, s.Do(ctx, "ACL", "SETUSER", "poor", "on", ">p", "~*", "&*", "+@all", "-unlink").Err())
-	o := srv.Options()
-	o.Username, o.Password = "poor", "p"
-	c := redis.NewClient(lease.Options(o))
-	defer c.Close()
-	poor := guard.New(c, c, s.Layout, timing, "leader")
+	poor := s.poor(t, "leader", "-unlink")
 	v, err := poor.Forget(ctx, s.lease, "dead", 4, s.Devices("dead"))
 	require.NoError(t, err)
 	require.Equal(t, guard.Refused, v)
@@ -443,12 +444,7 @@ func TestTheProcessorTimeOfRedisGrows(t *testing.T) {
 	require.NoError(t, err)
 	require.Greater(t, after, before)
 
-	require.NoError(t, s.Do(ctx, "ACL", "SETUSER", "poor", "on", ">p", "~*", "&*", "+@all", "-info").Err())
-	o := srv.Options()
-	o.Username, o.Password = "poor", "p"
-	c := redis.NewClient(lease.Options(o))
-	defer c.Close()
-	_, err = guard.New(c, c, s.Layout, timing, "leader").CPU(ctx)
+	_, err = s.poor(t, "leader", "-info").CPU(ctx)
 	require.Error(t, err, "what it does not say is not known")
 }
 

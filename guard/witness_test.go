@@ -138,12 +138,7 @@ func TestAContenderThatMayNotAskForCountersForgetsNone(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	s, ctx := newTerm(t, srv.Options(), ""), t.Context()
-	require.NoError(t, s.Do(ctx, "ACL", "SETUSER", "poor", "on", ">p", "~*", "&*", "+@all", "-info").Err())
-	o := srv.Options()
-	o.Username, o.Password = "poor", "p"
-	c := redis.NewClient(lease.Options(o))
-	t.Cleanup(func() { require.NoError(t, c.Close()) })
-	poor := guard.New(c, c, s.Layout, timing, "poor")
+	poor := s.poor(t, "poor", "-info")
 	s.alive(t)
 	before := s.HMGet(ctx, s.Witness(), "server", "evicted_keys").Val()
 	w, err := poor.Tick(ctx)

@@ -74,7 +74,8 @@ func (j *Janitor) heartbeats(ctx context.Context, owners []string, read map[stri
 		workers.Go(func() error { return j.exists(ctx, asked[from:to], found[from:to]) })
 	}
 	err = workers.Wait()
-	if err != nil && len(read) == 0 && !slices.ContainsFunc(found, func(h heartbeat) bool { return h.Liveness != Unreadable }) {
+	readable := func(h heartbeat) bool { return h.Liveness != Unreadable }
+	if err != nil && len(read) == 0 && !slices.ContainsFunc(found, readable) {
 		return nil, nil, fmt.Errorf("janitor: judge owners: %w", err)
 	}
 	for i, id := range asked {
@@ -108,16 +109,13 @@ func (j *Janitor) exists(ctx context.Context, owners []string, found []heartbeat
 	for i, id := range owners {
 		cmds[i] = pipe.PTTL(ctx, j.layout.Heartbeat(id))
 	}
-	_, err := pipe.Exec(ctx)
-	failed := false
+	if err := together.Exec(ctx, pipe); err != nil {
+		return err
+	}
+	var err error
 	for i, cmd := range cmds {
 		found[i] = heartbeatOf(cmd)
-		failed = failed || cmd.Err() != nil
-	}
-	if err != nil && !failed {
-		// The connection was refused (a wrong password): only the pipeline knows, and each command
-		// looks as if it had been answered.
-		clear(found)
+		err = cmp.Or(err, cmd.Err())
 	}
 	return err
 }
@@ -202,18 +200,16 @@ func (o *owners) known() (roster map[string]Liveness, expires time.Time) {
 // ended tells whether a heartbeat may have ended since the last reading.
 func (o *owners) ended(now time.Time) bool { return !o.expires.IsZero() && !now.Before(o.expires) }
 
-// fullEvery is how often everybody's heartbeat is asked for the rest of its life while all live:
-// often enough to find late ones while they are.
-func (o *owners) fullEvery() time.Duration { return o.j.timing.Interval / 3 }
-
-// refresh reads the roster if that is due. The caller holds mu.
+// refresh reads the roster if that is due. While all live it asks everybody's heartbeat for the
+// rest of its life three times an interval: often enough to find late ones while they are. The
+// caller holds mu.
 func (o *owners) refresh(ctx context.Context) error {
 	begun, news := time.Now(), o.news.Load()
 	due := o.ended(begun)
 	if begun.Sub(o.read) < rosterFresh && !due {
 		return nil
 	}
-	if o.quiet && !due && begun.Sub(o.full) < o.fullEvery() && o.unchanged(ctx) {
+	if o.quiet && !due && begun.Sub(o.full) < o.j.timing.Interval/3 && o.unchanged(ctx) {
 		o.breaker.rosterRead(begun, o.roster, nil, nil)
 		o.read, o.met = begun, news
 		return nil

@@ -43,10 +43,12 @@
 // many where there are several partitions. So when all three die together, the lease that they
 // leave is found free by one of the others: on average a fifth of a lease TTL after its end (3 s by
 // default), with several partitions four fifths (12 s); it takes five times as long once in 150
-// times. All are sure to contend again as the next reading of a roster finds the heartbeats of the
-// three ended. Meanwhile hardly anybody ticks: the witness may find a gap, and then nothing is
-// deleted for GRACE. So a fleet that loses its three contenders at once sweeps that much later, and
-// deletes nothing wrong.
+// times. Where most of the fleet ends at once with them, the lots still count it: few are left to
+// draw, and it takes as many times longer, but no longer than a heartbeat TTL and the time between
+// two readings. All are sure to contend again as the next reading of a roster finds the heartbeats
+// of the three ended. Meanwhile hardly anybody ticks: the witness may find a gap, and then nothing
+// is deleted for GRACE. So a fleet that loses its three contenders at once sweeps that much later,
+// and deletes nothing wrong.
 //
 // A replica that leads already waits longer before it takes a further lease, and one that leads
 // more than its share and one more gives up those that others rank higher for. So the leaders

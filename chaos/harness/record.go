@@ -127,7 +127,8 @@ func Sums(runs []Run) string {
 	var b strings.Builder
 	b.WriteString(sumsBegin + "| servers | make | runs | evictions | wrong deletes |\n|---|---|---|---|---|\n")
 	for _, k := range kinds {
-		fmt.Fprintf(&b, "| %s | %s | %d | %d | %d |\n", k.servers, k.make, counts[k], sums[k].Evictions, sums[k].Wrong)
+		s := sums[k]
+		fmt.Fprintf(&b, "| %s | %s | %d | %d | %d |\n", k.servers, k.make, counts[k], s.Evictions, s.Wrong)
 	}
 	fmt.Fprintf(&b, "| all | | %d | %d | %d |\n%s", len(runs), all.Evictions, all.Wrong, sumsEnd)
 	return b.String()
