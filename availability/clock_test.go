@@ -48,7 +48,7 @@ func TestAJanitorWithAnotherPrefixIsRefusedByName(t *testing.T) {
 		l := r.leads(w.Options, guard.Layout{Prefix: w.Prefix + "other:"}, false)
 		l.source.put(silent("a"))
 		l.seeded()
-		reports := l.sweep()
+		reports := l.sweep("")
 		for _, sweep := range l.Sweeps() {
 			name, report := sweep.Name(), reports[sweep.Name()]
 			require.Equal(t, janitor.Failed, report.Outcome, name)

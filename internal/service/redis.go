@@ -298,6 +298,7 @@ func (c *Clients) Close() error {
 		}
 	}
 	if c.mini != nil {
+		c.mini.Server().Close() // first: what miniredis answers while it closes makes it panic
 		c.mini.Close()
 	}
 	if err := errors.Join(errs...); err != nil {

@@ -1,10 +1,12 @@
 package service
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/sourcegraph/conc"
 	"github.com/stretchr/testify/require"
 )
 
@@ -61,4 +63,26 @@ func TestKeysOfTheEmbeddedRedisExpireInRealTime(t *testing.T) {
 	require.Eventually(t, func() bool { return rdb.Exists(ctx, "short").Val() == 0 }, 5*time.Second, 5*time.Millisecond)
 	require.Less(t, rdb.PTTL(ctx, "long").Val(), time.Hour)
 	require.Greater(t, rdb.PTTL(ctx, "long").Val(), 59*time.Minute)
+}
+
+func TestTheEmbeddedRedisClosesWhileItIsAsked(t *testing.T) {
+	t.Parallel()
+	for range 5 {
+		var target Redis
+		require.NoError(t, target.Parse(EmbeddedRedis))
+		c, err := Connect(t.Context(), &target, time.Second)
+		require.NoError(t, err)
+		var asking conc.WaitGroup
+		for range 20 {
+			other := redis.NewClient(&redis.Options{Addr: c.Embedded, MaxRetries: -1, DialerRetries: 1})
+			require.NoError(t, other.Ping(t.Context()).Err())
+			asking.Go(func() {
+				for other.Info(context.Background()).Err() == nil {
+				}
+				_ = other.Close()
+			})
+		}
+		require.NoError(t, c.Close())
+		asking.Wait()
+	}
 }
