@@ -29,7 +29,7 @@ end
 -- were all on one side, was not. So the owner itself says that its silence was no evidence. It
 -- returns what 'lost' is then.
 local function tell_gap(key, at)
-  if redis.pcall('HEXISTS', key, 'last') ~= 1 then return end -- nobody listens yet
+  if type(redis.pcall('HGET', key, 'last')) ~= 'string' then return end -- nobody listens yet
   redis.pcall('HSET', key, 'since', at, 'hold', at, 'reason', 'gap', 'lost', at)
   return at
 end

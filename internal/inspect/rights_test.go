@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -29,6 +30,30 @@ func documented(t *testing.T) (rules []any) {
 		rules = append(rules, strings.Trim(word, "'"))
 	}
 	return rules
+}
+
+// A script that calls by pcall goes on without what it may not do, and nobody would see it.
+func TestTheDocumentedUserMayRunWhatScriptsRun(t *testing.T) {
+	t.Parallel()
+	calls := regexp.MustCompile(`redis\.p?call\('(\w+)'`)
+	user, found := documented(t), 0
+	for _, dir := range []string{"../../guard", "../../registry", "../../lease", "../commands", "."} {
+		files, err := filepath.Glob(dir + "/*.lua")
+		require.NoError(t, err)
+		require.NotEmpty(t, files, dir)
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			require.NoError(t, err)
+			for _, call := range calls.FindAllStringSubmatch(string(text), -1) {
+				found++
+				name := "+" + strings.ToLower(call[1])
+				require.True(t, slices.ContainsFunc(user, func(rule any) bool {
+					return rule == name || strings.HasPrefix(rule.(string), name+"|")
+				}), "%s in %s", name, file)
+			}
+		}
+	}
+	require.Greater(t, found, 50)
 }
 
 // rightOf is how a right is called, and what it is on: a key, a channel, or nothing.
