@@ -29,7 +29,8 @@
 // guard.Layout.Partitions. A replica that has another number ends with ErrPartitionsDiffer. What it
 // wrote until then stands under other keys, since the number is part of each hash tag: it is not
 // found, and it does no harm. To change the number: stop every replica, delete that string, start
-// them with the new number. The keys of the old number may then be deleted.
+// them with the new number. The keys of the old number may then be deleted. One partition whose
+// Layout.Prefix has no hash tag is none of such a fleet: it neither reads nor writes the string.
 //
 // # Who leads what
 //

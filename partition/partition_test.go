@@ -2,6 +2,7 @@ package partition_test
 
 import (
 	"errors"
+	"strconv"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -115,16 +116,22 @@ func TestAPauseHoldsEachPartition(t *testing.T) {
 func TestAReplicaWithAnotherNumberOfPartitionsEnds(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	client := on(server.Options())
-	a := start(t, client, 4, "a")
-	<-a.registry.Started()
-	eventually(t, func() bool { return server.Client().Get(t.Context(), "{rollcall}:partitions").Val() == "4" })
-	b := start(t, client, 8, "b")
-	require.ErrorIs(t, <-b.ended, partition.ErrPartitionsDiffer)
-	// A number that is lost is put back, and one that is overwritten ends nobody.
-	require.NoError(t, server.Client().Del(t.Context(), "{rollcall}:partitions").Err())
-	eventually(t, func() bool { return server.Client().Get(t.Context(), "{rollcall}:partitions").Val() == "4" })
-	require.Empty(t, a.ended)
+	stands := func() string { return server.Client().Get(t.Context(), "{rollcall}:partitions").Val() }
+	for _, fleet := range []int{4, 1} {
+		a := start(t, on(server.Options()), fleet, "a")
+		<-a.registry.Started()
+		eventually(t, func() bool { return stands() == strconv.Itoa(fleet) })
+		for _, other := range []int{8, 5 - fleet} {
+			b := start(t, on(server.Options()), other, "b")
+			require.ErrorIs(t, <-b.ended, partition.ErrPartitionsDiffer)
+		}
+		// A number that is lost is put back, and one that is overwritten ends nobody.
+		require.NoError(t, server.Client().Del(t.Context(), "{rollcall}:partitions").Err())
+		eventually(t, func() bool { return stands() == strconv.Itoa(fleet) })
+		require.Empty(t, a.ended)
+		a.stop()
+		require.NoError(t, server.Client().FlushAll(t.Context()).Err())
+	}
 }
 
 func TestOnePartitionHasTheKeysAndMetricsOfNone(t *testing.T) {
@@ -133,7 +140,7 @@ func TestOnePartitionHasTheKeysAndMetricsOfNone(t *testing.T) {
 	a := start(t, on(server.Options()), 1, "a")
 	a.claims(0, 1)
 	require.Equal(t, "a", server.Client().HGet(t.Context(), "{rollcall}:connections:registry", imei(0)).Val())
-	require.Zero(t, server.Client().Exists(t.Context(), "{rollcall}:partitions").Val())
+	eventually(t, func() bool { return server.Client().Get(t.Context(), "{rollcall}:partitions").Val() == "1" })
 	families, err := a.metrics.Gather()
 	require.NoError(t, err)
 	for _, f := range families {

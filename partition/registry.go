@@ -77,7 +77,8 @@ func labelled(r prometheus.Registerer, k, partitions int) prometheus.Registerer 
 }
 
 // Run is registry.Registry.Run of each partition. The first that ends with an error ends all.
-// ErrPartitionsDiffer: the fleet has another number of partitions.
+// ErrPartitionsDiffer: the fleet has another number of partitions. That is not found out where
+// there is one partition and Layout.Prefix has no hash tag.
 func (r *Registry) Run(ctx context.Context) error {
 	life, end := context.WithCancel(ctx)
 	defer end()
@@ -92,7 +93,7 @@ func (r *Registry) Run(ctx context.Context) error {
 		})
 	}
 	var checks sync.WaitGroup
-	if len(r.parts) > 1 {
+	if r.layout.OneSlot() { // others are not divided, and have no key for the number
 		p.Go(func() error {
 			err := r.agree(life)
 			if err != nil {

@@ -78,7 +78,7 @@ or --redis-url, and takes all other settings of ingest too.`,
 
 // deliver sends a command by way of the fleet's Redis.
 func deliver(ctx context.Context, s *settings, c commands.Command) (commands.Outcome, error) {
-	clients, err := service.Connect(ctx, &s.Redis, s.controlDeadline())
+	clients, err := service.ConnectOnce(ctx, &s.Redis, s.controlDeadline())
 	if err != nil {
 		return commands.Outcome{}, err
 	}

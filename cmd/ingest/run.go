@@ -7,8 +7,12 @@ import (
 	"net"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/rollcall-redis/rollcall/internal/gateway"
 	"github.com/rollcall-redis/rollcall/internal/service"
+	"github.com/rollcall-redis/rollcall/internal/wait"
+	"github.com/rollcall-redis/rollcall/partition"
 )
 
 // startBound is how long the device listener waits for the registry to reach Redis and to hand back
@@ -33,6 +37,7 @@ func (r *replica) run(ctx context.Context) error {
 	parts.Go("http", r.http.Run)
 	parts.Go("registry", r.registry.Run)
 	parts.Go("inspector", r.inspector.Run)
+	parts.Go("partitions", r.checkDivided)
 	parts.Go("files", r.files.Run)
 	parts.Go("janitor", service.Accepted(r.registry.Status, r.janitor.Run))
 	parts.Go("devices", r.serveDevices)
@@ -41,7 +46,7 @@ func (r *replica) run(ctx context.Context) error {
 	parts.Wait()
 	r.draining.Store(true)
 	parts.Stop(1, "commands")
-	parts.Stop(4, "janitor", "inspector", "files", "devices")
+	parts.Stop(4, "janitor", "inspector", "partitions", "files", "devices")
 	if left := parts.Stop(6, "registry"); len(left) > 0 {
 		// No context ends a call that waits for a silent Redis; this does.
 		_ = r.clients.Data.Close()
@@ -49,6 +54,27 @@ func (r *replica) run(ctx context.Context) error {
 	parts.Stop(9)
 	parts.Stop(10, "http")
 	return parts.End()
+}
+
+// checkDivided returns an error if the fleet's registry is divided and this replica's is not: nobody
+// would find its devices. A registry with a prefix finds that out itself.
+func (r *replica) checkDivided(ctx context.Context) error {
+	if r.registry.Layout() == divided {
+		return nil
+	}
+	for {
+		n, err := partition.Count(ctx, r.clients.Control, divided)
+		switch {
+		case n > 1:
+			return fmt.Errorf("%w: %s says %d; set REGISTRY_PARTITIONS to that, or, if that fleet is no "+
+				"more, delete the key", partition.ErrPartitionsDiffer, divided.Partitions(), n)
+		case err == nil || redis.IsPermissionError(err): // who may not read it is in no such fleet
+			return nil
+		}
+		if !wait.For(ctx, r.settings.heartbeatInterval/10) {
+			return nil
+		}
+	}
 }
 
 // serveDevices opens the device listeners when the registry is ready for them, and serves them.

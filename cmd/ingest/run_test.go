@@ -187,6 +187,18 @@ func TestOneNodeOfAClusterIsRefusedWhenItTurnsUpLater(t *testing.T) {
 	require.Contains(t, p.log.String(), "node of a Redis Cluster")
 }
 
+func TestAReplicaThatIsNotDividedEndsBesideAFleetThatIs(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	require.NoError(t, server.Client().Set(t.Context(), divided.Partitions(), 4, 0).Err())
+	p := start(t, on(server)...)
+	require.Equal(t, exitFailed, p.ends())
+	require.Contains(t, p.log.String(), "{rollcall}:partitions says 4; set REGISTRY_PARTITIONS")
+	serving(t, on(server, "--registry-partitions=4")...).await(func() bool {
+		return server.Client().Exists(t.Context(), divided.Partition(0, 4).Roster()).Val() == 1
+	})
+}
+
 func TestARedisThatMayEvictHeartbeatsIsWarnedAbout(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "volatile-ttl")

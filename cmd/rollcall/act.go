@@ -159,9 +159,9 @@ func me() string {
 
 // write connects, and lets do write.
 func (f *fleet) write(ctx context.Context, do func(c *service.Clients, keys guard.Layout) error) error {
-	clients, err := service.Connect(ctx, &f.base.Redis, controlDeadline)
+	clients, err := service.ConnectOnce(ctx, &f.base.Redis, controlDeadline)
 	if err != nil {
-		return err
+		return f.advised(err)
 	}
 	defer func() { _ = clients.Close() }() // nothing is left unsent
 	return f.advised(do(clients, f.layout()))

@@ -88,9 +88,9 @@ func arguments(in *service.Input, least, most int, expected string) bool {
 // ask connects, and lets do ask.
 func (f *fleet) ask(do func(ctx context.Context, r *inspect.Reader, w io.Writer) error) service.Run {
 	return func(ctx context.Context, stdout, _ io.Writer) error {
-		clients, err := service.Connect(ctx, &f.base.Redis, controlDeadline)
+		clients, err := service.ConnectOnce(ctx, &f.base.Redis, controlDeadline)
 		if err != nil {
-			return err
+			return f.advised(err)
 		}
 		defer func() { _ = clients.Close() }() // nothing is left unsent
 		// A password may change while top, log --follow or wait goes on.

@@ -249,19 +249,37 @@ const blockingPool = 2
 // A server that does not answer is no error: [Inspect] finds out later. The error is of a file, or
 // of the embedded server.
 func Connect(ctx context.Context, named *Redis, within time.Duration) (*Clients, error) {
+	clients, _, err := connect(ctx, named, within)
+	return clients, err
+}
+
+// ConnectOnce is [Connect] for a program that asks something and ends: nothing finds out later what
+// its server is. So it is an error too if a server that is asked does not say whether it is a node
+// of a Cluster, unless this user may not ask.
+func ConnectOnce(ctx context.Context, named *Redis, within time.Duration) (*Clients, error) {
+	clients, unknown, err := connect(ctx, named, within)
+	if err != nil || unknown == nil || redis.IsPermissionError(unknown) {
+		return clients, err
+	}
+	_ = clients.Close() // nothing is left unsent
+	return nil, fmt.Errorf("service: ask Redis whether it is a node of a Cluster: %w", unknown)
+}
+
+// connect is Connect. unknown is why it is not known whether the server is a node of a Cluster.
+func connect(ctx context.Context, named *Redis, within time.Duration) (c *Clients, unknown, err error) {
 	l, files, err := openLogin(named)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	named.recognise(ctx, l)
+	unknown = named.recognise(ctx, l)
 	target := *named
-	c := &Clients{Server: target.String(), Files: files}
+	c = &Clients{Server: target.String(), Files: files}
 	if target.Embedded() {
 		c.mini = miniredis.NewMiniRedis()
 		// Without this its TTLs do not run: no heartbeat expires, and nothing dead is swept.
 		c.mini.ClockTTL(true)
 		if err := c.mini.StartAddr("127.0.0.1:0"); err != nil {
-			return nil, fmt.Errorf("service: embedded Redis: %w", err)
+			return nil, nil, fmt.Errorf("service: embedded Redis: %w", err)
 		}
 		c.Embedded = c.mini.Addr()
 		c.Server = embeddedAt + c.Embedded
@@ -270,13 +288,14 @@ func Connect(ctx context.Context, named *Redis, within time.Duration) (*Clients,
 	c.Data = target.client(l, false, math.MaxInt64, 0)
 	c.Blocking = target.client(l, false, math.MaxInt64, blockingPool)
 	c.Control = target.client(l, true, within, 0)
-	return c, nil
+	return c, unknown, nil
 }
 
-// recognise makes r name the Cluster of which its server says that it is a node.
-func (r *Redis) recognise(ctx context.Context, l login) {
+// recognise makes r name the Cluster of which its server says that it is a node. The error is why
+// the server did not say.
+func (r *Redis) recognise(ctx context.Context, l login) error {
 	if r.ifCluster == nil {
-		return
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, inspectCall)
 	defer cancel()
@@ -286,6 +305,7 @@ func (r *Redis) recognise(ctx context.Context, l login) {
 	if err == nil && inCluster(parseInfo(text)) {
 		r.Cluster, r.Single, r.ifCluster = r.ifCluster, nil, nil
 	}
+	return err
 }
 
 // Close ends every connection, and the embedded server with its data.
