@@ -42,6 +42,9 @@ func (l Layout) Partition(k, partitions int) Layout {
 // Partitions is the string that says how many partitions the registry has; absent: one.
 func (l Layout) Partitions() string { return l.undivided() + "partitions" }
 
+// Divided tells that these are the keys of one partition of several.
+func (l Layout) Divided() bool { return l.whole != "" }
+
 // undivided is the prefix of what partitions share.
 func (l Layout) undivided() string {
 	return cmp.Or(l.whole, l.Prefix)

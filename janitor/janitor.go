@@ -36,6 +36,7 @@ type Janitor struct {
 	unsettled *pendingBatches
 	logSize   *streak.Streak // asking for the eviction log's size
 	logTrim   *streak.Streak // trimming it
+	pauses    *streak.Streak // reading a pause that may be at another server
 	pace      *pacing.Pace
 	evicted   atomic.Uint64             // items that went, of all sweeps
 	termState atomic.Pointer[termState] // nil while not leading
@@ -78,6 +79,8 @@ func New(c Config) (*Janitor, error) {
 		Share: c.RedisShare, Beat: j.timing.Interval,
 		Probe: j.ping, CPU: j.redisCPU, Throttled: j.metrics.throttledFor,
 	})
+	j.pauses = streak.New(j.log, "whether sweeping is paused cannot be read: nothing is swept",
+		"whether sweeping is paused is read again", "key", j.layout.Paused())
 	var err error
 	j.elector, err = lease.New(lease.Config{
 		Client: c.Control, Key: j.layout.Lease(), Instance: j.instance, TTL: c.LeaseTTL, Logger: j.log,
@@ -180,7 +183,7 @@ func (j *Janitor) listenOnce(ctx context.Context, leading bool) {
 	}
 	paused, err := asPause(pauseKey.Result())
 	if err != nil {
-		return
+		paused = j.listener.heard().paused
 	}
 	before := j.listener.observed(holder, paused)
 	t := j.termState.Load()

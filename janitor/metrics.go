@@ -23,14 +23,16 @@ const (
 
 // What holds a pass, as counted by janitor_held_total: the witness' holds, and a pause.
 const (
-	heldPaused      = "paused"
-	heldMassFailure = "mass_failure"
-	heldSelfCheck   = "self_check"
-	heldOther       = "unknown" // the witness names a reason that this version does not know
+	heldPaused       = "paused"
+	heldPauseUnknown = "pause_unknown" // another server has the pause, and does not answer
+	heldMassFailure  = "mass_failure"
+	heldSelfCheck    = "self_check"
+	heldOther        = "unknown" // the witness names a reason that this version does not know
 )
 
 var heldReasons = []string{
 	"gap", "restarted", "redis_evicting", "settings", heldSelfCheck, heldMassFailure, heldPaused,
+	heldPauseUnknown,
 }
 
 type metrics struct {

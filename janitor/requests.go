@@ -232,14 +232,22 @@ func (j *Janitor) logPause(before, now *Pause) {
 
 func (p *Pause) same(q Pause) bool { return p.Who == q.Who && p.Why == q.Why && p.Until.Equal(q.Until) }
 
-// checkPaused returns a HeldError while sweeping is paused, by an answer at most fresh old.
+// checkPaused returns a HeldError while sweeping is paused, by an answer at most fresh old. The
+// pause of a divided registry may be at another server than this partition: while that one does not
+// answer nobody can tell, and nothing is swept.
 func (t *termState) checkPaused(ctx context.Context, fresh time.Duration) error {
 	t.pauseMu.Lock()
 	defer t.pauseMu.Unlock()
 	if time.Since(t.pauseRead) >= fresh {
-		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		call, cancel := context.WithTimeout(ctx, callTimeout)
 		defer cancel()
-		p, err := t.j.readPause(ctx)
+		p, err := t.j.readPause(call)
+		if t.j.layout.Divided() && ctx.Err() == nil {
+			t.j.pauses.Note(err)
+			if err != nil {
+				return &HeldError{heldPauseUnknown}
+			}
+		}
 		if err != nil {
 			return err
 		}

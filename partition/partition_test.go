@@ -2,6 +2,7 @@ package partition_test
 
 import (
 	"errors"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -111,6 +112,36 @@ func TestAPauseHoldsEachPartition(t *testing.T) {
 		return total == devices
 	})
 	require.EqualValues(t, devices, a.janitor.Status().Evicted)
+}
+
+func TestNothingIsSweptWhileTheMasterThatHasThePauseIsAway(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 0, "--cluster-require-full-coverage", "no")
+	layout, home := guard.Layout{Prefix: "{rollcall}:"}, c.Owner("{rollcall}:janitor:paused")
+	var there *redistest.Server
+	var of guard.Layout
+	for k := range 4 {
+		if keys := layout.Partition(k, 4); c.Owner(keys.Registry()) != home {
+			there, of = c.Owner(keys.Registry()), keys
+		}
+	}
+	a := start(t, onCluster(c), 4, "a")
+	<-a.registry.Started()
+	eventually(t, func() bool { return len(a.janitor.Leads()) == 4 })
+
+	home.Kill()
+	ctx, rdb := t.Context(), there.Client()
+	require.NoError(t, rdb.HSet(ctx, of.Registry(), "1", "dead").Err())
+	require.NoError(t, rdb.SAdd(ctx, of.Devices("dead"), "1").Err())
+	require.NoError(t, rdb.SAdd(ctx, of.Roster(), "dead").Err())
+	eventually(t, func() bool {
+		return slices.ContainsFunc(a.janitor.Status().Sweeps, func(r janitor.Report) bool {
+			return r.Outcome == janitor.Held && r.Reason == "pause_unknown"
+		})
+	})
+	require.True(t, rdb.HExists(ctx, of.Registry(), "1").Val())
+	home.Restart()
+	eventually(t, func() bool { return !rdb.HExists(ctx, of.Registry(), "1").Val() })
 }
 
 func TestAReplicaWithAnotherNumberOfPartitionsEnds(t *testing.T) {
