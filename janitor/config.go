@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -90,7 +91,7 @@ type Config struct {
 	ExistsConcurrency int
 
 	// RedisShare is the most of Redis' time that all sweeps together may take over any second,
-	// LeastShare to 1. They take less, down to a fifth of it, while small calls take longer than usual
+	// LeastShare to 1; of one partition of several also less. They take less, down to a fifth of it, while small calls take longer than usual
 	// or a living owner's heartbeat comes late. Default 0.25.
 	RedisShare float64
 
@@ -162,7 +163,11 @@ func (c Config) check(sweeps []Sweeper) error {
 	wrong(c.DeleteBatch < 0 || c.DeleteBatch > guard.MaxBatch,
 		"DeleteBatch is %d, must be 1 to %d", c.DeleteBatch, guard.MaxBatch)
 	wrong(c.ExistsConcurrency < 0, "ExistsConcurrency is %d, must be positive", c.ExistsConcurrency)
-	wrong(!(c.RedisShare >= LeastShare && c.RedisShare <= 1),
+	least := LeastShare
+	if c.Registry != nil && c.Registry.Layout().Divided() { // it has a part of the entries alone
+		least = math.SmallestNonzeroFloat64
+	}
+	wrong(!(c.RedisShare >= least && c.RedisShare <= 1),
 		"RedisShare is %v, must be from %v to 1", c.RedisShare, LeastShare)
 	names := map[string]bool{}
 	for _, s := range sweeps {

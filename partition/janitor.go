@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 
@@ -27,11 +28,15 @@ func NewJanitor(c janitor.Config, reg *Registry) (*Janitor, error) {
 	if c.Registry != nil || c.Contend != nil {
 		return nil, errors.New("partition: Registry and Contend must be nil")
 	}
+	all := cmp.Or(c.RedisShare, janitor.DefaultRedisShare)
+	if !(all >= janitor.LeastShare && all <= 1) {
+		return nil, fmt.Errorf("partition: RedisShare is %v, must be from %v to 1", all, janitor.LeastShare)
+	}
 	j := &Janitor{}
 	partitions := len(reg.parts)
 	j.seats = newSeats(c, reg, j.Leads)
 	if partitions > 1 {
-		c.RedisShare = share(c, partitions)
+		c.RedisShare = share(all, c.Client, partitions)
 	}
 	for k, part := range reg.parts {
 		of := c
@@ -149,10 +154,10 @@ const leastMasters = 3
 
 // share is what one partition's sweeps may take of its server's time, so that all of a server's
 // together take no more than what is set, if they lie evenly.
-func share(c janitor.Config, partitions int) float64 {
-	all, masters := cmp.Or(c.RedisShare, janitor.DefaultRedisShare), 1
-	if _, ok := c.Client.(*redis.ClusterClient); ok {
+func share(all float64, client redis.UniversalClient, partitions int) float64 {
+	masters := 1
+	if _, ok := client.(*redis.ClusterClient); ok {
 		masters = leastMasters
 	}
-	return max(janitor.LeastShare, min(all, all*float64(masters)/float64(partitions)))
+	return min(all, all*float64(masters)/float64(partitions))
 }
