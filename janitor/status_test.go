@@ -407,6 +407,7 @@ func TestEverySeriesExistsBeforeItCountsAndCounts(t *testing.T) {
 			"spared_total":            {"alive", "reowned", "fenced", "held", "unreadable"},
 			"held_total": {
 				"gap", "restarted", "redis_evicting", "settings", "self_check", "mass_failure", "paused",
+				"pause_unknown",
 			},
 			"pass_progress_ratio": {"owners", "registry", "scripted"},
 			"scanned_total":       {"owners", "registry", "scripted"},
@@ -463,7 +464,7 @@ func TestEverySeriesExistsBeforeItCountsAndCounts(t *testing.T) {
 		want["last_success_timestamp_seconds scripted"] = float64(time.Now().UnixNano()) / 1e9
 		want["scanned_total scripted"] = 9
 		want["passes_total done scripted"] = 1 + 5 + 1
-		want["passes_total held scripted"] = 7
+		want["passes_total held scripted"] = 8
 		want["passes_total failed scripted"] = 1
 		want["passes_total lost scripted"] = 1
 		for _, name := range []string{"witness_seconds", "redis_share", "throttled_seconds_total heartbeat"} {

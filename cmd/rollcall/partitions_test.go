@@ -19,6 +19,7 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/inspect"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/internal/service"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/partition"
@@ -253,4 +254,16 @@ func TestEachLeaderThatIsNamedSweepsItsPartitions(t *testing.T) {
 	code, said = sweep(away, replica(false, 3), replica(false, 4))
 	require.Zero(t, code, said)
 	require.Contains(t, said, `"evicted": 3`)
+}
+
+func TestAPauseByANodeThatStandsStillIsAnError(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 1, 0)
+	w := &world{t: t, environ: []string{"REDIS_URL=redis://" + c.Nodes[0].Addr()}}
+	c.Nodes[0].Stop()
+	code, _, stderr := w.runPlainly("pause", "--for", "1h", "drill")
+	c.Nodes[0].Cont()
+	require.Equal(t, service.ExitFailed, code)
+	require.Contains(t, stderr, "whether it is a node of a Cluster")
+	require.Zero(t, c.Nodes[0].Client().DBSize(t.Context()).Val())
 }

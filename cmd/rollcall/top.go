@@ -41,15 +41,18 @@ where there is none, take rollcall status.`,
 				in.Fault("--json: top is for people; rollcall status has --json")
 			}
 		},
-		Run: f.ask(func(ctx context.Context, r *inspect.Reader, w io.Writer) error {
-			file, ok := w.(*os.File)
+		Run: func(ctx context.Context, stdout, stderr io.Writer) error {
+			file, ok := stdout.(*os.File)
 			if !ok || !term.IsTerminal(int(file.Fd())) {
 				return fmt.Errorf("stdout is not a terminal; rollcall status says the same once")
 			}
-			s := screen{w: w, size: func() (int, int, error) { return term.GetSize(int(file.Fd())) }}
-			return s.show(ctx, every,
-				func(ctx context.Context) (inspect.Status, error) { return f.status(ctx, r) })
-		}),
+			s := screen{w: file, size: func() (int, int, error) { return term.GetSize(int(file.Fd())) }}
+			show := f.ask(func(ctx context.Context, r *inspect.Reader, _ io.Writer) error {
+				return s.show(ctx, every,
+					func(ctx context.Context) (inspect.Status, error) { return f.status(ctx, r) })
+			})
+			return show(ctx, stdout, stderr)
+		},
 		Notes: exits,
 	}
 }
