@@ -4,7 +4,7 @@
 //
 //	timing := guard.Timing{Interval: 30 * time.Second, TTL: 90 * time.Second}
 //	g := guard.New(rdb, control, guard.Layout{}, timing, "me")
-//	_, err := g.Tick(ctx)                          // on every replica, more often than Timing.Gap
+//	_, err := g.Tick(ctx)                          // by each that contends, more often than Timing.Gap
 //	v, _, err := g.Open(ctx, guard.Lease{...})     // once a term
 //	a, err := g.Do(ctx, guard.Batch{
 //		ID: guard.BatchID{Epoch: 7, N: 1}, Token: token, Sweep: "registry", Owner: "dead-one",
@@ -31,10 +31,11 @@
 //
 // # The witness
 //
-// Silence proves death only if somebody listened all the time. Every replica ticks: a small script
-// stores the server's time. Whatever makes silence worthless is a hold, with its reason: nothing is
-// deleted before the grace period has passed since. The reasons stand in the head of witness.lua.
-// Ticks of all replicas, leading or not, go into one record, so a hold binds every leader.
+// Silence proves death only if somebody listened all the time. Every replica that contends ticks: a
+// small script stores the server's time. Whatever makes silence worthless is a hold, with its
+// reason: nothing is deleted before the grace period has passed since. The reasons stand in the
+// head of witness.lua. Ticks of all of them, leading or not, go into one record, so a hold binds
+// every leader.
 //
 // # What is not guaranteed
 //

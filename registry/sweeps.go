@@ -19,7 +19,8 @@ const pipelined = 500
 
 // Sweeps are the registry's two kinds of cleaning, for the janitor. "owners", the quick way, sweeps
 // an instance that fell silent through its reverse index, within a second or two. "registry", the
-// full scan, reads every entry once an interval, and evicts what the index missed.
+// full scan, asks once an interval whether it can find something. If so it reads every entry, and
+// evicts what the index missed.
 func (r *Registry) Sweeps() []janitor.Sweeper {
 	s := &sweeps{evicted: r.metrics.evictedFrom, empty: map[string]time.Time{}}
 	return []janitor.Sweeper{&quickWay{sweeps: s}, &fullScan{sweeps: s}}

@@ -77,7 +77,7 @@ func (w *worker) assemble(ctx context.Context) (err error) {
 	metrics.MustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	// Its metrics are about devices, of which there are none here. So are its two sweeps: they cost
-	// two small calls a second, and one each interval.
+	// a small call each heartbeat interval, and one each interval.
 	w.registry, err = registry.New(registry.Config{
 		Client: w.clients.Data, Control: w.clients.Control, Instance: s.InstanceID, Unique: s.Unique,
 		Layout:            s.layout(),

@@ -135,7 +135,7 @@ func (s *settings) table() []service.Setting {
 				"a small owner is over at once; from then on the leader rests after each call. It goes " +
 				"slower by itself, down to a fifth of this, while others suffer. Higher sweeps a large " +
 				"death sooner. 1: as fast as it can while nothing suffers. At least 0.005: with less a " +
-				"log of a million entries would not end before the leader gives up."},
+				"full scan of a million entries would not end before the leader gives up."},
 		{Name: "JANITOR_DRY_RUN", Default: "false", Switch: true, Value: service.Bool(&s.janitorDryRun),
 			Meaning: "The leader judges and reports, and deletes nothing.",
 			Consequence: "It holds only while *this* replica leads: set it on all. **Never** forget it: " +
@@ -150,9 +150,9 @@ func (s *settings) table() []service.Setting {
 			Meaning: "How many partitions the registry has, a power of two: 1 to 1024. `auto`: 16 on a " +
 				"Redis Cluster, else 1.",
 			Consequence: "Each has its own slot, leader and witness; aim at 100,000 devices in each at " +
-				"most. With more than one, and on a Cluster, the names of all keys begin with " +
-				"`{rollcall}:`, or its partitions' tags. **Never** change it in a fleet that runs: a " +
-				"replica with another number ends. See scale.md."},
+				"most. With more than one, and on a Cluster, the names of all keys but `telemetry:*` and " +
+				"`devices:allowed` begin with `{rollcall}:`, or its partitions' tags. **Never** change " +
+				"it in a fleet that runs: a replica with another number ends. See [scale.md](scale.md)."},
 		{Name: "TELEMETRY_STREAMS", Default: auto, Value: powerOfTwo(&s.telemetryStreams),
 			Meaning: "Over how many streams telemetry is spread by IMEI, a power of two: 1 to 1024. " +
 				"`auto`: as many as partitions on a Redis Cluster, else 1.",
