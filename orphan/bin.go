@@ -152,7 +152,8 @@ func (b Bins) List(ctx context.Context, rule string) ([]Binned, error) {
 
 // Restore puts back what has these ids, and tells of each what became of it, in the same order. It
 // overwrites nothing. A key has its expiry again. An error says that Redis failed: what was
-// returned before it is done.
+// returned beside it is done. If it could only not take an entry out of its bin, the others are
+// done all the same.
 func (b Bins) Restore(ctx context.Context, ids ...string) ([]Restored, error) {
 	at, err := b.now(ctx)
 	if err != nil {
@@ -175,6 +176,7 @@ func (b Bins) Restore(ctx context.Context, ids ...string) ([]Restored, error) {
 		}
 	}
 	all := make([]Restored, 0, len(ids))
+	var stays error
 	for _, id := range ids {
 		e, has := byID[id]
 		if !has {
@@ -185,11 +187,17 @@ func (b Bins) Restore(ctx context.Context, ids ...string) ([]Restored, error) {
 		delete(byID, id) // asked for twice, it is there once
 		r, err := b.restore(ctx, e, at)
 		if err != nil {
-			return all, fmt.Errorf("orphan: restore %s: %w", id, err)
+			return all, cmp.Or(stays, fmt.Errorf("orphan: restore %s: %w", id, err))
 		}
 		all = append(all, r)
+		if r.Fate == Back || r.Fate == Dropped {
+			// If this fails the entry says for a while what is there no more; nothing depends on it.
+			if err := b.Client.ZRem(ctx, binKey(b.Layout, e.rule), e.text).Err(); err != nil && stays == nil {
+				stays = fmt.Errorf("orphan: the entry of %s stays in its bin: %w", id, err)
+			}
+		}
 	}
-	return all, nil
+	return all, stays
 }
 
 func (b Bins) restore(ctx context.Context, e binned, at time.Time) (Restored, error) {
@@ -224,9 +232,5 @@ func (b Bins) restore(ctx context.Context, e binned, at time.Time) (Restored, er
 			r.Sentence = "the bin has lost it: " + e.Aside + " is not there"
 		}
 	}
-	if r.Fate == Back || r.Fate == Dropped {
-		// If this fails the entry says for a while what is there no more; nothing depends on it.
-		err = b.Client.ZRem(ctx, binKey(b.Layout, e.rule), e.text).Err()
-	}
-	return r, err
+	return r, nil
 }

@@ -354,6 +354,40 @@ func TestAMemberWhoseKeyIsOfAnotherTypeNowKeepsNothingElseInTheBin(t *testing.T)
 	})
 }
 
+func TestWhatWasRestoredIsToldAlsoIfItsEntryStaysInTheBin(t *testing.T) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
+		p, ctx := w.Prefix, t.Context()
+		rule := bots(p)
+		rule.Bin = time.Hour
+		r := newRig(t, w.Options, p, nil, rule)
+		r.do("SADD", p+"bots:deployed", "living")
+		r.do("SET", p+"bots:state:a", "idle")
+		r.do("SET", p+"bots:state:b", "idle")
+		r.sweep("bots")
+		r.pass("bots", time.Minute)
+		require.Equal(t, 2, r.sweep("bots").Removed)
+
+		bins := Bins{Client: r.set.c.Client, Layout: r.layout}
+		binned, err := bins.List(ctx, "")
+		require.NoError(t, err)
+		require.Len(t, binned, 2)
+		r.set.c.Client.AddHook(&refusing{command: "zrem", times: 1})
+		back, err := bins.Restore(ctx, binned[0].ID, binned[1].ID)
+		require.ErrorContains(t, err, "the entry of "+binned[0].ID+" stays in its bin: refused by a test")
+		require.Len(t, back, 2)
+		require.Equal(t, []Fate{Back, Back}, []Fate{back[0].Fate, back[1].Fate})
+		require.True(t, r.exists(p+"bots:state:a") && r.exists(p+"bots:state:b"))
+
+		// Asked for again it is not there any more, and the entry goes.
+		back, err = bins.Restore(ctx, binned[0].ID)
+		require.NoError(t, err)
+		require.Equal(t, Dropped, back[0].Fate)
+		binned, err = bins.List(ctx, "")
+		require.NoError(t, err)
+		require.Empty(t, binned)
+	})
+}
+
 func TestALostReferenceHoldsTheRule(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		p, ctx := w.Prefix, t.Context()

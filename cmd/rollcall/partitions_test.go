@@ -215,16 +215,19 @@ func TestWhatIsWrongInOnePartitionIsToldWithItsNumber(t *testing.T) {
 
 func TestEachLeaderThatIsNamedSweepsItsPartitions(t *testing.T) {
 	t.Parallel()
-	replica := func(divided bool, evicted int) string {
+	const lost = -2 // the connection is lost as it sweeps
+	answer := func(status string, evicted int) string {
 		mux := http.NewServeMux()
 		mux.HandleFunc("GET /api/v1/status", func(w http.ResponseWriter, _ *http.Request) {
-			if divided {
-				fmt.Fprint(w, `{"partitions": {"count": 4}}`)
-			} else {
-				fmt.Fprint(w, `{}`)
+			if status == "" {
+				panic(http.ErrAbortHandler)
 			}
+			fmt.Fprint(w, status)
 		})
 		mux.HandleFunc("POST /api/v1/sweep", func(w http.ResponseWriter, _ *http.Request) {
+			if evicted == lost {
+				panic(http.ErrAbortHandler)
+			}
 			if evicted < 0 {
 				w.WriteHeader(http.StatusConflict)
 				fmt.Fprint(w, `{"error": "it does not lead"}`)
@@ -235,6 +238,12 @@ func TestEachLeaderThatIsNamedSweepsItsPartitions(t *testing.T) {
 		s := httptest.NewServer(mux)
 		t.Cleanup(s.Close)
 		return s.URL
+	}
+	replica := func(divided bool, evicted int) string {
+		if divided {
+			return answer(`{"partitions": {"count": 4}}`, evicted)
+		}
+		return answer(`{}`, evicted)
 	}
 	w := &world{t: t, environ: []string{"ADMIN_TOKEN=0123456789abcdef"}}
 	sweep := func(urls ...string) (int, string) {
@@ -252,6 +261,17 @@ func TestEachLeaderThatIsNamedSweepsItsPartitions(t *testing.T) {
 	require.Equal(t, 1, code)
 	require.Contains(t, said, "it does not lead")
 	code, said = sweep(away, replica(false, 3), replica(false, 4))
+	require.Zero(t, code, said)
+	require.Contains(t, said, `"evicted": 3`)
+	code, said = sweep(replica(true, 3), replica(true, lost))
+	require.Equal(t, 1, code)
+	require.Contains(t, said, `"evicted": 3`)
+
+	// One that sweeps, and then does not say whether it is alone.
+	code, said = sweep(answer("", 3), replica(true, 4))
+	require.Zero(t, code, said)
+	require.Contains(t, said, `"evicted": 7`)
+	code, said = sweep(answer("", 3), replica(false, -1))
 	require.Zero(t, code, said)
 	require.Contains(t, said, `"evicted": 3`)
 }

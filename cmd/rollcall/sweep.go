@@ -78,7 +78,7 @@ several partitions each leader that is named sweeps its own.`,
 }
 
 // sweep has the leader sweep, or of several partitions each leader that was named, one after the
-// other. The error beside reports is of a replica that was not reached.
+// other. The error beside reports is of a replica that was not reached, or did not do it.
 func (f *fleet) sweep(ctx context.Context, q url.Values) (all []janitor.Report, err error) {
 	var away error
 	for _, base := range f.http {
@@ -93,11 +93,12 @@ func (f *fleet) sweep(ctx context.Context, q url.Values) (all []janitor.Report, 
 		case err != nil && !answered && unasked(err) && ctx.Err() == nil:
 			away = err
 		case err != nil:
-			return nil, err
-		case !divided(ctx, base):
-			return answer.Reports, nil
+			return partition.Sum(all), err
 		default:
 			all = append(all, answer.Reports...)
+			if alone(ctx, base) {
+				return partition.Sum(all), nil
+			}
 		}
 	}
 	if len(all) == 0 {
@@ -106,13 +107,14 @@ func (f *fleet) sweep(ctx context.Context, q url.Values) (all []janitor.Report, 
 	return partition.Sum(all), away
 }
 
-// divided tells whether a replica's registry has several partitions.
-func divided(ctx context.Context, base string) bool {
+// alone tells whether a leader leads all there is: its registry is not divided into partitions. If
+// it does not say, the others are asked. Where it is alone they answer that they do not lead.
+func alone(ctx context.Context, base string) bool {
 	var s struct {
 		Partitions *struct{} `json:"partitions"`
 	}
 	_, err := request(ctx, http.MethodGet, base+"/api/v1/status", "", &s)
-	return err == nil && s.Partitions != nil
+	return err == nil && s.Partitions == nil
 }
 
 // checkDead returns an error if the owner lives, or is not known.

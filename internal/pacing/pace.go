@@ -203,8 +203,9 @@ func (p *Pace) Observe(took time.Duration) {
 func (p *Pace) LateHeartbeats(left map[string]time.Duration) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.late = p.heartbeats.overdue(left, p.cfg.Beat)
-	p.throttle.step(time.Now(), p.late, p.latency.strained())
+	now := time.Now()
+	p.late = p.heartbeats.overdue(now, left, p.cfg.Beat)
+	p.throttle.step(now, p.late, p.latency.strained())
 	return p.late
 }
 

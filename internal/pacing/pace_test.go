@@ -445,6 +445,7 @@ func TestAHeartbeatThatComesLateSlowsSweepingUntilItIsBack(t *testing.T) {
 			return s.p.LateHeartbeats(map[string]time.Duration{"it": left})
 		}
 		require.False(t, look(90*time.Second))
+		time.Sleep(40 * time.Second)
 		require.True(t, look(50*time.Second))
 		share, reason := s.p.Share()
 		require.InDelta(t, 0.125, share, 1e-9, "at once")

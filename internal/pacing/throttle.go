@@ -69,21 +69,38 @@ func (l *latency) saw(at time.Time, took time.Duration) {
 // strained tells whether small calls take clearly longer than usual.
 func (l *latency) strained() bool { return l.now > l.usual+max(l.usual/2, slack) }
 
-// heartbeats is the most life that each owner's heartbeat was seen with, which is its TTL: other
-// kinds of writers have their own. It is pure.
-type heartbeats map[string]time.Duration
+// heartbeats is what was read of each owner's heartbeat. It is pure.
+type heartbeats struct {
+	at time.Time // of the last reading
+	of map[string]life
+}
+
+// life is the most that one heartbeat was seen with, which is its TTL: other kinds of writers have
+// their own. left is what it had at the last reading.
+type life struct{ most, left time.Duration }
 
 // overdue takes what the heartbeats have left, and tells whether a living owner's comes late. One
 // in time never has less left than its TTL less the interval. One that has less, by more than two
 // retries, has failed to beat. That says something about Redis for one interval; an owner that is
 // silent for longer is dying, and sparing Redis does not help it. Owners not in left are forgotten.
-func (h *heartbeats) overdue(left map[string]time.Duration, interval time.Duration) (late bool) {
-	most := make(heartbeats, len(left))
+//
+// Redis' clock can go back, and an owner can return with a lower TTL. Then more was seen than the
+// TTL. The next beat ends that. It moves the heartbeat's end, and came after the last reading. So
+// the TTL is at most what is left and the time since that reading.
+func (h *heartbeats) overdue(now time.Time, left map[string]time.Duration, interval time.Duration) bool {
+	late := false
+	passed, retries := now.Sub(h.at), interval/5 // a retry comes each interval/10
+	of := make(map[string]life, len(left))
 	for id, d := range left {
-		most[id] = max((*h)[id], d)
-		by := most[id] - d - interval - interval/5 // a retry comes each interval/10
+		l, known := h.of[id]
+		if known && (d-l.left+passed).Abs() > retries { // its end has moved
+			l.most = min(l.most, d+passed)
+		}
+		l = life{most: max(l.most, d), left: d}
+		by := l.most - d - interval - retries
 		late = late || (by > 0 && by < interval)
+		of[id] = l
 	}
-	*h = most
+	h.at, h.of = now, of
 	return late
 }
