@@ -91,8 +91,8 @@ type Config struct {
 	ExistsConcurrency int
 
 	// RedisShare is the most of Redis' time that all sweeps together may take over any second,
-	// LeastShare to 1; of one partition of several also less. They take less, down to a fifth of it, while small calls take longer than usual
-	// or a living owner's heartbeat comes late. Default 0.25.
+	// LeastShare to 1; of one partition of several also less. They take less, down to a fifth of it,
+	// while small calls take longer than usual or a living owner's heartbeat comes late. Default 0.25.
 	RedisShare float64
 
 	// LogBytes is what the leader trims the eviction log to after a pass that evicted something,

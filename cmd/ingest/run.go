@@ -56,8 +56,8 @@ func (r *replica) run(ctx context.Context) error {
 	return parts.End()
 }
 
-// checkDivided returns an error if the fleet's registry is divided and this replica's is not: nobody
-// would find its devices. A registry with a prefix finds that out itself.
+// checkDivided returns an error if the fleet's registry is divided and this replica's is not:
+// nobody would find its devices. A registry with a prefix finds that out itself.
 func (r *replica) checkDivided(ctx context.Context) error {
 	if r.registry.Layout() == divided {
 		return nil
