@@ -85,15 +85,15 @@ type life struct{ most, left time.Duration }
 // silent for longer is dying, and sparing Redis does not help it. Owners not in left are forgotten.
 //
 // Redis' clock can go back, and an owner can return with a lower TTL. Then more was seen than the
-// TTL. The next beat ends that. It moves the heartbeat's end, and came after the last reading. So
-// the TTL is at most what is left and the time since that reading.
+// TTL. A beat ends that, the next or the one after. It puts the heartbeat's end off, and came after
+// the last reading. So the TTL is at most what is left and the time since that reading.
 func (h *heartbeats) overdue(now time.Time, left map[string]time.Duration, interval time.Duration) bool {
 	late := false
 	passed, retries := now.Sub(h.at), interval/5 // a retry comes each interval/10
 	of := make(map[string]life, len(left))
 	for id, d := range left {
 		l, known := h.of[id]
-		if known && (d-l.left+passed).Abs() > retries { // its end has moved
+		if known && d-l.left+passed > retries { // it beat
 			l.most = min(l.most, d+passed)
 		}
 		l = life{most: max(l.most, d), left: d}
