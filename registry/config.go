@@ -67,11 +67,11 @@ type Config struct {
 	// Find out, by a minute of silence say, and if it is, release its claim: only then is the
 	// device routable where the entry still names this instance. A device that speaks here all the
 	// same is taken back. The call comes within moments of the other's registration where Redis
-	// lets this user publish and subscribe, else within eleven heartbeat intervals; for one claim
-	// not again within five minutes, unless the device was heard here meanwhile. It must not block,
-	// and several goroutines may call it at once. Without it nothing is asked about sockets here: a
-	// parked device whose entry names this instance by mistake is routable again only when the
-	// socket here ends.
+	// lets this user publish and subscribe, else within one of the janitor's intervals and eleven
+	// heartbeat intervals; for one claim not again within five minutes, unless the device was heard
+	// here meanwhile. It must not block, and several goroutines may call it at once. Without it
+	// nothing is asked about sockets here: a parked device whose entry names this instance by mistake
+	// is routable again only when the socket here ends.
 	OnDisplaced func(imei, owner string)
 	// NoReverseIndex saves the index' memory (61 bytes an entry): a dead owner is then swept by the
 	// full scan alone.
