@@ -17,6 +17,7 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/pgtest"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
 	"github.com/rollcall-redis/rollcall/lease"
 )
 
@@ -95,7 +96,7 @@ func (r *rig) seeded() {
 
 func (r *rig) eventually(f func() bool, what string) {
 	r.t.Helper()
-	require.Eventually(r.t, f, time.Minute, 5*time.Millisecond, what)
+	waittest.Until(r.t, 5*time.Millisecond, f, what)
 }
 
 // later returns when the server's clock, as heartbeats have it, has gone on from a moment.

@@ -6,9 +6,8 @@ import (
 	"os"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/rollcall-redis/rollcall/chaos/harness"
+	"github.com/rollcall-redis/rollcall/internal/redistest"
 )
 
 func TestMain(m *testing.M) {
@@ -24,8 +23,13 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
 	}
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(status int) {
-		writeReport()
-		os.Exit(status)
-	}))
+	redistest.Main(reported{m})
+}
+
+// reported writes a report of the tests that it runs.
+type reported struct{ *testing.M }
+
+func (r reported) Run() (code int) {
+	defer writeReport()
+	return r.M.Run()
 }

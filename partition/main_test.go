@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/partition"
@@ -110,5 +111,5 @@ func imei(i int) string { return fmt.Sprintf("35%013d", i) }
 
 func eventually(t *testing.T, cond func() bool) {
 	t.Helper()
-	require.Eventually(t, cond, patience, 10*time.Millisecond)
+	waittest.Until(t, 10*time.Millisecond, cond)
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/token"
+	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
 )
 
 const (
@@ -120,7 +121,7 @@ func (p *running) ends() int {
 
 func (p *running) await(what func() bool, name string) {
 	p.t.Helper()
-	require.Eventually(p.t, what, patience, 20*time.Millisecond, name)
+	waittest.Until(p.t, 20*time.Millisecond, what, name)
 }
 
 // client keeps no connection open, since those would look like leaks.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"os"
@@ -23,7 +24,17 @@ func TestAMitrasLifeThroughTheProgram(t *testing.T) {
 	t.Parallel()
 	server, db := redistest.Start(t), pgtest.Database(t)
 	rdb := server.Client()
-	p := serving(t, on(server, db.URL)...) // on an empty database
+	// As the user that is documented, from which nothing is kept, also where nobody would see it.
+	user := redistest.User(t, "../../docs/redis.md", "availability")
+	require.NoError(t, rdb.Do(t.Context(), append([]any{"ACL", "SETUSER", "availability"}, user...)...).Err())
+	defer func() {
+		refused, err := rdb.ACLLog(context.Background(), 100).Result()
+		require.NoError(t, err)
+		for _, r := range refused {
+			t.Errorf("refused: %s %s, from %s", r.Reason, r.Object, r.Context)
+		}
+	}()
+	p := serving(t, on(server, db.URL, "--redis-url=redis://availability:PASSWORD@"+server.Addr())...) // on an empty database
 	p.await(func() bool { return p.state().Ready }, "it is ready")
 	st := p.state()
 	require.True(t, st.Mirror.Whole, "it was seeded before HTTP was open")

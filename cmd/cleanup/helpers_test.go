@@ -17,6 +17,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/internal/service"
+	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
 )
 
 const (
@@ -157,7 +158,7 @@ func (p *program) ends() int {
 
 func (p *program) await(what func() bool) {
 	p.t.Helper()
-	require.Eventually(p.t, what, patience, 20*time.Millisecond)
+	waittest.Until(p.t, 20*time.Millisecond, what)
 }
 
 // client keeps no connection open, since those would look like leaks.

@@ -80,7 +80,7 @@ func TestADemoThatIsKilledTakesItsReplicasAlong(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, logs, 3)
 	replicas := children(t, p.PID())
-	require.Len(t, replicas, 3)
+	require.GreaterOrEqual(t, len(replicas), 2, "the demo itself kills one at a time")
 	p.Kill()
 	require.Eventually(t, func() bool {
 		for _, pid := range replicas {

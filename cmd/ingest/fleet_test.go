@@ -15,22 +15,28 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/timeline"
 )
 
-// fleet is what a replica says of the whole fleet.
+// fleet is what a replica says of the whole fleet; nothing while it cannot ask Redis in time.
 func (p *program) fleet() (s inspect.Status) {
 	p.t.Helper()
-	code, body := p.get("/api/v1/fleet")
-	require.Equal(p.t, http.StatusOK, code, body)
-	require.NoError(p.t, json.Unmarshal([]byte(body), &s))
+	p.told("/api/v1/fleet", &s)
 	return s
+}
+
+func (p *program) told(path string, v any) {
+	p.t.Helper()
+	code, body := p.get(path)
+	if code == http.StatusServiceUnavailable {
+		return
+	}
+	require.Equal(p.t, http.StatusOK, code, body)
+	require.NoError(p.t, json.Unmarshal([]byte(body), v))
 }
 
 // happened tells whether a replica's timeline has this.
 func (p *program) happened(kind timeline.Kind, instance string) bool {
 	p.t.Helper()
-	code, body := p.get("/api/v1/timeline")
-	require.Equal(p.t, http.StatusOK, code, body)
 	var told struct{ Events []timeline.Event }
-	require.NoError(p.t, json.Unmarshal([]byte(body), &told))
+	p.told("/api/v1/timeline", &told)
 	return slices.ContainsFunc(told.Events, func(e timeline.Event) bool {
 		return e.Kind == kind && e.Instance == instance
 	})

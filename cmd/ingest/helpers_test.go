@@ -15,6 +15,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/internal/service"
+	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
@@ -108,7 +109,7 @@ func (p *program) ends() int {
 
 func (p *program) await(what func() bool) {
 	p.t.Helper()
-	require.Eventually(p.t, what, patience, 20*time.Millisecond)
+	waittest.Until(p.t, 20*time.Millisecond, what)
 }
 
 // client keeps no connection open, since those would look like leaks.

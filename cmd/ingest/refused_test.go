@@ -1,6 +1,8 @@
 package main
 
 import (
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -9,6 +11,10 @@ import (
 
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 )
+
+const refuses = "Redis refuses this replica"
+
+var unanswered = regexp.MustCompile(`deadline exceeded|i/o timeout`)
 
 // admin is one connection to the server, which stays whatever becomes of passwords.
 func admin(t *testing.T, server *redistest.Server) func(args ...any) {
@@ -63,8 +69,13 @@ func TestAReplicaThatRedisRefusesIsNotReadyAndSaysSoOnce(t *testing.T) {
 					told = append(told, line)
 				}
 			}
+			// On a slow machine a call may have ended without an answer: then the parts begin, and each
+			// tells its own errors.
+			if slices.ContainsFunc(told, unanswered.MatchString) {
+				told = slices.DeleteFunc(told, func(line string) bool { return !strings.Contains(line, refuses) })
+			}
 			require.Len(t, told, 1)
-			require.Contains(t, told[0], "Redis refuses this replica: mend its user, password or rights")
+			require.Contains(t, told[0], refuses+": mend its user, password or rights")
 			require.Contains(t, told[0], c.says)
 			if c.mend == nil {
 				return
@@ -83,6 +94,7 @@ func TestAReplicaThatRedisAcceptedStaysReadyWhenItIsRefused(t *testing.T) {
 	server := redistest.Start(t)
 	do := admin(t, server)
 	p := serving(t, on(server, quick...)...)
+	p.await(func() bool { return !p.state().Registry.LastBeat.IsZero() }) // accepted, not only waited for
 	p.await(func() bool { code, _ := p.get("/readyz"); return code == 200 })
 	do("CONFIG", "SET", "requirepass", "another")
 	do("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")

@@ -47,8 +47,8 @@ func TestItServesOnARedisOfItsOwn(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 3, acked)
 
+	p.await(func() bool { return p.state().Ready })
 	st := p.state()
-	require.True(t, st.Ready, st.NotReady)
 	require.True(t, st.Redis.Embedded)
 	require.True(t, st.Redis.Reachable)
 	require.Contains(t, st.Redis.Warnings, service.EmbeddedNotice)

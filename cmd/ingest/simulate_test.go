@@ -126,7 +126,7 @@ func TestSimulateShowsAFleetAndEndsWhenItsTimeIsUp(t *testing.T) {
 	server := redistest.Start(t)
 	p := serving(t, on(server)...)
 	var stdout, stderr bytes.Buffer
-	args := strings.Fields("simulate --devices 7 --interval 50ms --codec 8e --backlog 5 --seed 42 --duration 1500ms --targets " + p.devices + " --redis redis://" + server.Addr())
+	args := strings.Fields("simulate --devices 7 --interval 50ms --codec 8e --backlog 5 --seed 42 --duration 4s --targets " + p.devices + " --redis redis://" + server.Addr())
 	require.Equal(t, exitOK, run(t.Context(), args, nil, &stdout, &stderr), stderr.String())
 	require.Empty(t, stderr.String())
 	require.Contains(t, stdout.String(), "simulating 7 trackers, a frame of codec 8E every 50ms, at "+p.devices+"; seed 42\n")

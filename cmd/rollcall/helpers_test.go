@@ -21,6 +21,7 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/pgtest"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/registry"
@@ -103,7 +104,7 @@ func ask[T any](w *world, args ...string) (v T) {
 // until waits for a condition.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	require.Eventually(t, ok, patience, 20*time.Millisecond, what)
+	waittest.Until(t, 20*time.Millisecond, ok, what)
 }
 
 // replica is one in this process.

@@ -27,6 +27,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/pgtest"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/internal/token"
+	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
 	"github.com/rollcall-redis/rollcall/lease"
 )
 
@@ -209,7 +210,7 @@ func (a answer) source() string { return a.header.Get("Availability-Source") }
 
 func (r *rig) eventually(f func() bool, what string) {
 	r.t.Helper()
-	require.Eventually(r.t, f, patience, 5*time.Millisecond, what)
+	waittest.Until(r.t, 5*time.Millisecond, f, what)
 }
 
 func (r *rig) exec(sql string, args ...any) {

@@ -17,6 +17,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
+	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
@@ -268,7 +269,7 @@ func (b *bench) awaits(n int, instances ...string) []Outcome {
 
 func (b *bench) await(what func() bool) {
 	b.t.Helper()
-	require.Eventually(b.t, what, patience, time.Millisecond)
+	waittest.Until(b.t, time.Millisecond, what)
 }
 
 func (in *instance) counted(status string) int {

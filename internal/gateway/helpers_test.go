@@ -17,6 +17,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
+	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
@@ -163,7 +164,7 @@ func (b *bench) entries(t testing.TB, stream string) []map[string]any {
 // await waits for what the gateway does after the device has its answer.
 func await(t testing.TB, what func() bool) {
 	t.Helper()
-	require.Eventually(t, what, patience, time.Millisecond)
+	waittest.Until(t, time.Millisecond, what)
 }
 
 // awaitCount waits until a metric is as high as it must be; it is not to be

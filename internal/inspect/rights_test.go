@@ -21,15 +21,7 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 
 // documented is the user that docs/redis.md names: its keys, channels and commands.
 func documented(t *testing.T) (rules []any) {
-	text, err := os.ReadFile("../../docs/redis.md")
-	require.NoError(t, err)
-	block := regexp.MustCompile(`(?s)redis-cli ACL SETUSER rollcall on '>PASSWORD' (.*?)\n` + "```").
-		FindSubmatch(text)
-	require.NotNil(t, block)
-	for word := range strings.FieldsSeq(strings.ReplaceAll(string(block[1]), "\\\n", " ")) {
-		rules = append(rules, strings.Trim(word, "'"))
-	}
-	return rules
+	return redistest.User(t, "../../docs/redis.md", "rollcall")[2:] // behind `on` and the password
 }
 
 // A script that calls by pcall goes on without what it may not do, and nobody would see it.

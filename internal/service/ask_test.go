@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
-	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -201,19 +199,15 @@ func TestEachReplicaShowsHowFarTheLeadersPassesAre(t *testing.T) {
 // What the documents say that a replica's user needs is enough to show the fleet.
 func TestTheRightsOfTheDocumentsAreEnough(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	for page, prefix := range map[string]string{"redis.md": "", "orphans.md": "{cleanup}:"} {
-		text, err := os.ReadFile("../../docs/" + page)
-		require.NoError(t, err)
-		line := regexp.MustCompile(`(?s)redis-cli ACL SETUSER (\S+) on (.*?)\n` + "```").FindStringSubmatch(string(text))
-		require.NotNil(t, line, page)
-		args := []any{"ACL", "SETUSER", line[1], "reset", "on"}
-		for _, rule := range strings.Fields(strings.ReplaceAll(line[2], "\\\n", " ")) {
-			args = append(args, strings.Trim(rule, "'"))
-		}
+	for _, c := range []struct{ page, user, prefix string }{
+		{"redis.md", "rollcall", ""}, {"redis.md", "availability", ""}, {"orphans.md", "cleanup", "{cleanup}:"},
+	} {
+		server := redistest.Start(t)
+		page, prefix := c.page+": "+c.user, c.prefix
+		args := append([]any{"ACL", "SETUSER", c.user}, redistest.User(t, "../../docs/"+c.page, c.user)...)
 		require.NoError(t, server.Client().Do(t.Context(), args...).Err())
 		client := redis.NewClient(&redis.Options{
-			Addr: server.Addr(), Username: line[1], Password: "PASSWORD", MaxRetries: -1, DisableIdentity: true,
+			Addr: server.Addr(), Username: c.user, Password: "PASSWORD", MaxRetries: -1, DisableIdentity: true,
 		})
 		defer func() { _ = client.Close() }()
 		s := serving(t, client, guard.Layout{Prefix: prefix}, "one")

@@ -14,7 +14,7 @@ import (
 )
 
 // besideTime is for how long the program that has an address is asked what it is.
-const besideTime = 2 * time.Second
+const besideTime = 5 * time.Second
 
 // Beside adds to the error of an address in use what to type for a replica beside that one: a free
 // address in place of each that is in use, and where both would be on an embedded Redis, that of

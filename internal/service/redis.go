@@ -249,15 +249,15 @@ const blockingPool = 2
 // A server that does not answer is no error: [Inspect] finds out later. The error is of a file, or
 // of the embedded server.
 func Connect(ctx context.Context, named *Redis, within time.Duration) (*Clients, error) {
-	clients, _, err := connect(ctx, named, within)
+	clients, _, err := connect(ctx, named, within, inspectCall)
 	return clients, err
 }
 
 // ConnectOnce is [Connect] for a program that asks something and ends: nothing finds out later what
-// its server is. So it is an error too if a server that is asked does not say whether it is a node
-// of a Cluster, unless this user may not ask.
+// its server is. So it is an error too if a server that is asked does not say within ten seconds
+// whether it is a node of a Cluster, unless this user may not ask.
 func ConnectOnce(ctx context.Context, named *Redis, within time.Duration) (*Clients, error) {
-	clients, unknown, err := connect(ctx, named, within)
+	clients, unknown, err := connect(ctx, named, within, ioTimeout)
 	if err != nil || unknown == nil || redis.IsPermissionError(unknown) {
 		return clients, err
 	}
@@ -265,13 +265,16 @@ func ConnectOnce(ctx context.Context, named *Redis, within time.Duration) (*Clie
 	return nil, fmt.Errorf("service: ask Redis whether it is a node of a Cluster: %w", unknown)
 }
 
-// connect is Connect. unknown is why it is not known whether the server is a node of a Cluster.
-func connect(ctx context.Context, named *Redis, within time.Duration) (c *Clients, unknown, err error) {
+// connect is Connect, and asks for so long. unknown is why it is not known whether the server is a
+// node of a Cluster.
+func connect(
+	ctx context.Context, named *Redis, within, asks time.Duration,
+) (c *Clients, unknown, err error) {
 	l, files, err := openLogin(named)
 	if err != nil {
 		return nil, nil, err
 	}
-	unknown = named.recognise(ctx, l)
+	unknown = named.recognise(ctx, l, asks)
 	target := *named
 	c = &Clients{Server: target.String(), Files: files}
 	if target.Embedded() {
@@ -293,13 +296,13 @@ func connect(ctx context.Context, named *Redis, within time.Duration) (c *Client
 
 // recognise makes r name the Cluster of which its server says that it is a node. The error is why
 // the server did not say.
-func (r *Redis) recognise(ctx context.Context, l login) error {
+func (r *Redis) recognise(ctx context.Context, l login, within time.Duration) error {
 	if r.ifCluster == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, inspectCall)
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	client := r.client(l, false, inspectCall, 1)
+	client := r.client(l, false, within, 1)
 	defer client.Close() // nothing is left unsent
 	text, err := client.Info(ctx).Result()
 	if err == nil && inCluster(parseInfo(text)) {

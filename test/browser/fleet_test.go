@@ -19,6 +19,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
 )
 
 // token is the administrator's, of each replica.
@@ -200,5 +201,5 @@ const patience = 2 * time.Minute
 
 func (f *fleet) eventually(what string, is func() bool) {
 	f.t.Helper()
-	require.Eventually(f.t, is, patience, 50*time.Millisecond, what)
+	waittest.Until(f.t, 50*time.Millisecond, is, what)
 }

@@ -1,0 +1,25 @@
+package redistest
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// User returns the rules of a user of ACLs as a page names them for people: what stands behind
+// `redis-cli ACL SETUSER name` there, with the password PASSWORD.
+func User(t testing.TB, page, name string) (rules []any) {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	line := regexp.MustCompile(`(?s)redis-cli ACL SETUSER ` + regexp.QuoteMeta(name) + ` (.*?)\n` + "```").
+		FindStringSubmatch(string(text))
+	require.NotNil(t, line, "no user %s in %s", name, page)
+	for rule := range strings.FieldsSeq(strings.ReplaceAll(line[1], "\\\n", " ")) {
+		rules = append(rules, strings.Trim(rule, "'"))
+	}
+	return rules
+}
