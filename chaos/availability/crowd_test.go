@@ -17,7 +17,6 @@ const (
 	stale     = 3 * time.Second // stale_after_seconds
 	pingEvery = 400 * time.Millisecond
 	places    = 3
-	workers   = 16 // who hammer
 
 	// hammerPause is the longest pause of one who hammers: what is judged are orders of events, and a
 	// machine that is too busy has fewer of them.
