@@ -7,7 +7,8 @@ This page is made from the code: ` + "`go test ./internal/docs/ -update`" + ` wr
 
 Columns: the metric; its type, its labels and the values that exist from the start; what it counts;
 what is normal; what another value means. Alerts on these metrics are in
-[alerts.yml](../deploy/prometheus/alerts.yml), and the [runbook](runbook.md) says what to do about each of them.
+[alerts.yml](../deploy/prometheus/alerts.yml), and the [runbook](runbook.md) says what to do about
+each of them.
 
 No metric has a label for each device. At ` + "`LOG_LEVEL=debug`" + ` the end of each socket is a line
 with IMEI, address and reason. Where the registry has several partitions, what is of one has the

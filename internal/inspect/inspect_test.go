@@ -44,7 +44,8 @@ func TestATermBeganWhenItsEpochSaysUnlessThatIsDrawnHigher(t *testing.T) {
 	require.Equal(t, time.UnixMicro(1893596512000000), began(1893596512000000, now))
 	require.Zero(t, began(0, now))
 	require.Zero(t, began(7, now))
-	require.Zero(t, began(1893596645000001, now))
+	require.Equal(t, now, began(1893596645000001, now), "it began while it was read")
+	require.Zero(t, began(1893596645000001+10e6, now))
 	require.Zero(t, began(1<<63, now))
 }
 

@@ -31,11 +31,17 @@ type Record struct {
 	Items   []string `json:"items,omitempty"`   // what went
 }
 
+// meanwhile is longer than a reading takes: its clock is read first.
+const meanwhile = 10 * time.Second
+
 // began is when a term began, by its epoch; zero: the epoch had to be drawn higher than the clock.
 func began(epoch uint64, now time.Time) (t time.Time) {
 	at := time.UnixMicro(int64(epoch))
-	if epoch == 0 || epoch>>63 != 0 || at.After(now) || at.Year() < 2000 {
+	switch {
+	case epoch == 0, epoch>>63 != 0, at.After(now.Add(meanwhile)), at.Year() < 2000:
 		return t
+	case at.After(now): // while this was read
+		return now
 	}
 	return at
 }

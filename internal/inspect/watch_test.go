@@ -108,6 +108,21 @@ func TestATimelineHasTheLastHourOnceHoweverManyLeadersTellIt(t *testing.T) {
 	})
 }
 
+func TestATermThatBeginsWhileTheLogIsReadIsToldOnce(t *testing.T) {
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		l := setup(t, w)
+		epoch := l.term(-2 * time.Second) // behind the clock that was read before
+		l.record(fmt.Sprintf("%d-0", epoch), "leader", "one", "term", "one/x")
+		watch := New(l.Client, l.keys).Watch()
+		for range 2 {
+			_, err := watch.Status(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, []string{"term one 0"}, lines(watch.Timeline()))
+		}
+	})
+}
+
 func TestATermThatIsOlderThanAnHourAndALogThatBeganAnewAreRead(t *testing.T) {
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()
