@@ -123,7 +123,8 @@ func (h *hearing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 // ProcessHook is part of redis.Hook.
 func (h *hearing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if args := cmd.Args(); cmd.Name() == "eval" || cmd.Name() == "eval_ro" {
+		err := next(ctx, cmd) // before it is heard: the server has the script then
+		if args := cmd.Args(); err == nil && (cmd.Name() == "eval" || cmd.Name() == "eval_ro") {
 			if body := args[1].(string); lastHeader.MatchString("\n" + body) {
 				sum := sha1.Sum([]byte(body))
 				call := append([]any{map[string]string{"eval": "evalsha", "eval_ro": "evalsha_ro"}[cmd.Name()], hex.EncodeToString(sum[:])}, args[2:]...)
@@ -132,7 +133,7 @@ func (h *hearing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 				h.mu.Unlock()
 			}
 		}
-		return next(ctx, cmd)
+		return err
 	}
 }
 
