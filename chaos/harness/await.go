@@ -6,19 +6,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
 )
 
 // Becomes polls until cond is true; false if patience is over.
-func Becomes(cond func() bool) bool {
-	tick := time.NewTicker(PatiencePause)
-	defer tick.Stop()
-	for late := time.Now().Add(Patience); !cond(); <-tick.C {
-		if time.Now().After(late) {
-			return false
-		}
-	}
-	return true
-}
+func Becomes(cond func() bool) bool { return waittest.Becomes(PatiencePause, cond) }
 
 // Eventually waits until cond is true, and fails the test if patience is over.
 func Eventually(t *testing.T, what string, cond func() bool) {

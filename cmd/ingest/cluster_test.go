@@ -51,8 +51,9 @@ func TestOnAClusterDevicesAreRoutableSweptAndCommanded(t *testing.T) {
 
 	var stdout string
 	one.await(func() bool { // it dials once, for three seconds: a slow machine may need longer
-		var code int
-		code, stdout, _ = command(t, url, imei, "getver")
+		code, out, stderr := command(t, url, imei, "getver")
+		t.Log(stderr)
+		stdout = out
 		return code == exitOK
 	})
 	require.Equal(t, "did getver\n", stdout)

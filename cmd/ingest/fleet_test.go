@@ -26,6 +26,7 @@ func (p *program) told(path string, v any) {
 	p.t.Helper()
 	code, body := p.get(path)
 	if code == http.StatusServiceUnavailable {
+		p.t.Log(body)
 		return
 	}
 	require.Equal(p.t, http.StatusOK, code, body)

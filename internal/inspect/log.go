@@ -34,7 +34,7 @@ type Record struct {
 // meanwhile is longer than a reading takes: its clock is read first.
 const meanwhile = 10 * time.Second
 
-// began is when a term began, by its epoch; zero: the epoch had to be drawn higher than the clock.
+// began is when a term began, by its epoch; zero: the epoch had to be drawn well above the clock.
 func began(epoch uint64, now time.Time) (t time.Time) {
 	at := time.UnixMicro(int64(epoch))
 	switch {
