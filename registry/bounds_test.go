@@ -1,13 +1,18 @@
 package registry
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/lease"
 )
 
 func TestAFrameHasItsEntryCheckedOnceASecond(t *testing.T) {
@@ -232,6 +237,23 @@ func TestWhichErrorsAreRefusals(t *testing.T) {
 	}
 	require.False(t, refused(redis.Nil))
 	require.False(t, refused(errors.New("NOPERM, but no server said so")))
+}
+
+func TestARefusalIsToldOnceUntilTheOperationWorks(t *testing.T) {
+	t.Parallel()
+	c := redis.NewClient(lease.Options(&redis.Options{}))
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	var log bytes.Buffer
+	r, err := New(Config{Client: c, Control: c, Instance: "me", Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	require.NoError(t, err)
+	for _, want := range []int{1, 2} {
+		for _, err := range []error{errLost, says("WRONGPASS"), errLost, says("WRONGPASS"), errLost} {
+			r.fail("heartbeat", err, 1)
+		}
+		require.Equal(t, want, strings.Count(log.String(), "level=ERROR"), log.String())
+		require.Equal(t, want, strings.Count(log.String(), "level=WARN"), log.String())
+		r.recovered("heartbeat")
+	}
 }
 
 // says is an error of a server.

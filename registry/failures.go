@@ -11,21 +11,24 @@ import (
 )
 
 // fail counts a failure and logs the first of a row, and the first refusal of a row that began
-// otherwise: that one somebody has to mend. recovered ends the row. Callers hold mu.
+// otherwise: that one somebody has to mend. A call without an answer between two refusals, as a slow
+// network has them, begins no row. recovered ends the row. Callers hold mu.
 func (r *Registry) fail(op string, err error, n int) {
 	if errors.Is(err, ErrSuperseded) || errors.Is(err, context.Canceled) {
 		return // told elsewhere, or the end of Run
 	}
 	r.metrics.failures.WithLabelValues(op).Add(float64(n))
-	if last := r.failing[op]; last == nil || refused(err) && !refused(last) {
+	if r.failing[op] == nil || refused(err) && !r.toldRefusal[op] {
 		r.logFailure(op, err)
 	}
 	r.failing[op] = err
+	r.toldRefusal[op] = r.toldRefusal[op] || refused(err)
 }
 
 func (r *Registry) recovered(op string) {
 	if r.failing[op] != nil {
 		delete(r.failing, op)
+		delete(r.toldRefusal, op)
 		r.log.Info("registry operation works again", "op", op)
 	}
 }

@@ -43,7 +43,9 @@ type Registry struct {
 	changed *sync.Cond // signalled after each batch
 	table   table
 	failing map[string]error // by op: the last error, while it fails
-	healed  uint64
+	// toldRefusal has the ops that were refused since they began to fail.
+	toldRefusal map[string]bool
+	healed      uint64
 
 	// The heartbeat's.
 	boot     string    // the boot token; "": Redis has not been reached yet
@@ -70,7 +72,7 @@ func New(cfg Config) (*Registry, error) {
 		cfg: cfg, keys: cfg.Layout, log: cfg.Logger, id: cfg.Instance,
 		random:  fmt.Sprintf("%010d", rand.Uint64N(1e10)),
 		started: make(chan struct{}), ended: make(chan struct{}), scan: make(chan struct{}, 1),
-		failing: map[string]error{},
+		failing: map[string]error{}, toldRefusal: map[string]bool{},
 		keeping: streak.New(cfg.Logger,
 			"Redis refuses to keep the roster or the reverse index: mend this user's rights (ACL)",
 			"Redis lets this user keep the roster and the reverse index"),

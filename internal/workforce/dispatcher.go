@@ -99,6 +99,9 @@ func (d *dispatcher) session(ctx context.Context, id string) {
 		if err == nil {
 			break
 		}
+		if ctx.Err() != nil {
+			return
+		}
 		d.force.failed(err)
 		if !d.rest(ctx, d.force.retry) {
 			return

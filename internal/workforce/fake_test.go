@@ -34,6 +34,7 @@ type program struct {
 	seen     []string       // hosts
 	// fault says what happens to a request: down, lost (carried out, no answer), 503 or "".
 	fault func(r *http.Request) string
+	hangs bool // a session is not made before the end
 }
 
 func newProgram() *program {
@@ -164,7 +165,11 @@ func (p *program) AddMitras(_ context.Context, ids []string) error {
 	return nil
 }
 
-func (p *program) Search(_ context.Context, session string) error {
+func (p *program) Search(ctx context.Context, session string) error {
+	if p.hangs {
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if _, there := p.sessions[session]; !there {

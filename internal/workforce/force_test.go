@@ -166,6 +166,15 @@ func TestASessionWhoseAnswersAreLostIsKnownInTheEnd(t *testing.T) {
 	})
 }
 
+func TestWhatTheEndInterruptsHasNotFailed(t *testing.T) {
+	var force *Force
+	inBubble(t, func(c *Config, p *program) { c.Sessions, p.hangs = 2, true }, func(t *testing.T, f *Force, _ *program) {
+		pass(time.Minute)
+		force = f
+	})
+	require.Zero(t, force.Counts().Failed)
+}
+
 func TestTheViewShowsWhatHappensAndASummary(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newProgram()
