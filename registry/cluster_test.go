@@ -21,7 +21,7 @@ func onCluster(t *testing.T) (c *redistest.Cluster, r *Registry, other *redistes
 	t.Cleanup(func() { require.NoError(t, rdb.Close()) })
 	r, err := New(Config{
 		Client: rdb, Control: rdb, Instance: "me", Layout: Layout{Prefix: "{rollcall}:"},
-		HeartbeatInterval: time.Second, HeartbeatTTL: time.Minute, Logger: slog.New(slog.DiscardHandler),
+		HeartbeatInterval: 10 * time.Second, HeartbeatTTL: time.Minute, Logger: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
 	other = c.Nodes[0]

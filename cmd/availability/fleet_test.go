@@ -21,9 +21,9 @@ func TestAnyReplicaShowsTheWholeFleet(t *testing.T) {
 	}
 	for _, p := range replicas {
 		var s inspect.Status
-		p.await(func() bool {
+		p.Await(func() bool {
 			s = inspect.Status{}
-			code, body := p.get("/api/v1/fleet")
+			code, body := p.Get("/api/v1/fleet")
 			require.Equal(t, http.StatusOK, code, body)
 			require.NoError(t, json.Unmarshal([]byte(body), &s))
 			return s.Leader != nil && s.Leader.Address != "" && len(s.Instances) == 2 &&
@@ -31,15 +31,15 @@ func TestAnyReplicaShowsTheWholeFleet(t *testing.T) {
 		}, "the fleet is shown")
 		for i, r := range replicas {
 			require.Equal(t, "availability", s.Instances[i].Program)
-			require.Equal(t, r.http, s.Instances[i].Address)
+			require.Equal(t, r.HTTP, s.Instances[i].Address)
 		}
-		code, body := p.get("/api/v1/timeline")
+		code, body := p.Get("/api/v1/timeline")
 		require.Equal(t, http.StatusOK, code)
 		require.Contains(t, body, `"kind": "term"`)
-		code, body = p.get("/api/v1/why?key=1")
+		code, body = p.Get("/api/v1/why?key=1")
 		require.Equal(t, http.StatusOK, code)
 		require.Contains(t, body, `"verdict": "unknown"`)
-		code, _ = p.get("/api/v1/devices/1")
+		code, _ = p.Get("/api/v1/devices/1")
 		require.Equal(t, http.StatusNotFound, code)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/internal/pgtest"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/internal/service/servicetest"
 )
 
 // A frozen server takes connections and answers nobody, until it goes on. Each request has an
@@ -61,14 +62,14 @@ func TestWhileAServerIsFrozenEachRequestIsAnswered(t *testing.T) {
 				{asAdmin, "PUT", "/api/v1/config/require_ping", `{"value": true}`},
 			} {
 				asked.Go(func() {
-					req, err := http.NewRequest(c.method, "http://"+p.http+c.path, strings.NewReader(c.body))
+					req, err := http.NewRequest(c.method, "http://"+p.HTTP+c.path, strings.NewReader(c.body))
 					if err != nil {
 						t.Error(err)
 						return
 					}
 					req.Header.Set("Authorization", "Bearer "+c.as)
 					req.Header.Set("Content-Type", "application/json")
-					resp, err := (&http.Client{Transport: client.Transport, Timeout: patience}).Do(req)
+					resp, err := (&http.Client{Transport: servicetest.Client.Transport, Timeout: patience}).Do(req)
 					if err != nil {
 						t.Error(err) // there is no answer
 						return

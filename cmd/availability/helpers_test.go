@@ -3,12 +3,10 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"flag"
 	"io"
 	"net/http"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -19,16 +17,16 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/api"
 	"github.com/rollcall-redis/rollcall/internal/apitest"
 	"github.com/rollcall-redis/rollcall/internal/pgtest"
-	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/internal/service"
+	"github.com/rollcall-redis/rollcall/internal/service/servicetest"
 	"github.com/rollcall-redis/rollcall/internal/token"
 	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
 )
 
 const (
 	// patience bounds what a test waits for an event; nothing ever takes so long.
-	patience   = time.Minute
+	patience   = waittest.Patience
 	adminToken = "secret-0123456789"
 	secret     = "0123456789abcdef0123456789abcdef"
 	// asMain makes the test binary the program itself, for what only a process can show.
@@ -74,100 +72,41 @@ func says(t testing.TB, args ...string) (code int, stdout, stderr string) {
 
 // running is a run of the program within this process.
 type running struct {
-	t      testing.TB
-	stop   context.CancelFunc
-	log    *process.Buffer
-	status chan int
-	http   string
-	doc    *apitest.Document
+	*servicetest.Program
+	doc *apitest.Document
 }
 
 // serving runs the program on a free port with these further arguments, and waits until HTTP is
 // open.
 func serving(t testing.TB, args ...string) *running {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
 	p := &running{
-		t: t, stop: cancel, log: &process.Buffer{}, status: make(chan int, 1), doc: apitest.Read(t, api.Description()),
+		servicetest.Start(t, run, append([]string{"--admin-token=" + adminToken}, args...)...),
+		apitest.Read(t, api.Description()),
 	}
-	args = append([]string{"--http-addr=127.0.0.1:0", "--log-format=json", "--admin-token=" + adminToken}, args...)
-	go func() { p.status <- run(ctx, args, io.Discard, p.log) }()
-	t.Cleanup(func() {
-		cancel()
-		p.status <- <-p.status // wait, whether or not the test has
-		if t.Failed() {
-			t.Log(p.log.String())
-		}
-	})
-	p.await(func() bool {
-		p.http = process.Said(p.log.String(), "serving HTTP", "addr")
-		return p.http != ""
-	}, "HTTP is open")
+	p.Serves()
 	return p
 }
 
-// ends waits for the program's end and returns its exit status.
-func (p *running) ends() int {
-	p.t.Helper()
-	select {
-	case code := <-p.status:
-		p.status <- code
-		return code
-	case <-time.After(patience):
-		p.t.Fatalf("the program has not ended:\n%s", p.log)
-		return 0
-	}
-}
-
-func (p *running) await(what func() bool, name string) {
-	p.t.Helper()
-	waittest.Until(p.t, 20*time.Millisecond, what, name)
-}
-
-// client keeps no connection open, since those would look like leaks.
-var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-
-// ask makes a request with a token, and returns the answer.
+// ask makes a request with a token of the API, and requires that its document allows the answer.
 func (p *running) ask(as, method, path, body string) (*http.Response, string) {
-	p.t.Helper()
-	req, err := http.NewRequestWithContext(p.t.Context(), method, "http://"+p.http+path, strings.NewReader(body))
-	require.NoError(p.t, err)
-	req.Header.Set("Authorization", "Bearer "+as)
-	if body != "" {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	resp, err := client.Do(req)
-	require.NoError(p.t, err)
-	defer resp.Body.Close()
-	raw, err := io.ReadAll(resp.Body)
-	require.NoError(p.t, err)
-	if as != adminToken { // a token of the API, which has a document
-		p.doc.Check(p.t, req, resp, raw)
-	}
-	return resp, string(raw)
+	p.T.Helper()
+	req, resp, text := p.Ask(as, method, path, body)
+	p.doc.Check(p.T, req, resp, []byte(text))
+	return resp, text
 }
 
 // is asks, and requires a status. It returns who answered, and the body.
 func (p *running) is(code int, as, method, path, body string) (source, text string) {
-	p.t.Helper()
+	p.T.Helper()
 	resp, text := p.ask(as, method, path, body)
-	require.Equal(p.t, code, resp.StatusCode, "%s %s: %s", method, path, text)
+	require.Equal(p.T, code, resp.StatusCode, "%s %s: %s", method, path, text)
 	return resp.Header.Get("Availability-Source"), text
 }
 
-func (p *running) get(path string) (code int, body string) {
-	p.t.Helper()
-	resp, body := p.ask(adminToken, http.MethodGet, path, "")
-	return resp.StatusCode, body
-}
-
 func (p *running) state() replicaStatus {
-	p.t.Helper()
-	code, body := p.get("/api/v1/status")
-	require.Equal(p.t, http.StatusOK, code)
-	var st replicaStatus
-	require.NoError(p.t, json.Unmarshal([]byte(body), &st))
-	return st
+	p.T.Helper()
+	return servicetest.Status[replicaStatus](p.Program)
 }
 
 var _ service.Stated = replicaStatus{}

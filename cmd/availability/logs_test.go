@@ -11,6 +11,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/internal/service"
+	"github.com/rollcall-redis/rollcall/internal/service/servicetest"
 	"github.com/rollcall-redis/rollcall/internal/tracing/tracetest"
 )
 
@@ -32,8 +33,8 @@ func TestALogNamesItsInstanceAndIsCalmWhileAnotherDies(t *testing.T) {
 	logtest.Await(t, stays, patience, "serving HTTP")
 	dies.Kill()
 	logtest.Await(t, stays, patience, "lease acquired")
-	p := &running{t: t, http: stays.Said("serving HTTP", "addr")}
-	code, _ := p.get("/api/v1/mitra/status")
+	p := &running{Program: &servicetest.Program{T: t, HTTP: stays.Said("serving HTTP", "addr")}}
+	code, _ := p.Get("/api/v1/mitra/status")
 	require.Equal(t, 401, code, "the administrator's token is no mitra's")
 	require.NoError(t, stays.Signal(syscall.SIGTERM))
 	require.Equal(t, service.ExitOK, stays.ExitCode())

@@ -35,7 +35,7 @@ func TestAMitrasLifeThroughTheProgram(t *testing.T) {
 		}
 	}()
 	p := serving(t, on(server, db.URL, "--redis-url=redis://availability:PASSWORD@"+server.Addr())...) // on an empty database
-	p.await(func() bool { return p.state().Ready }, "it is ready")
+	p.Await(func() bool { return p.state().Ready }, "it is ready")
 	st := p.state()
 	require.True(t, st.Mirror.Whole, "it was seeded before HTTP was open")
 	require.True(t, st.Postgres.Prepared)
@@ -56,7 +56,7 @@ func TestAMitrasLifeThroughTheProgram(t *testing.T) {
 	// From here on who is silent for two seconds goes offline, once Redis was listened to for so long.
 	p.is(200, asAdmin, "PUT", "/api/v1/config/heartbeat_cadence_seconds", `{"value": 1}`)
 	p.is(200, asAdmin, "PUT", "/api/v1/config/stale_after_seconds", `{"value": 2}`)
-	p.await(func() bool {
+	p.Await(func() bool {
 		resp, _ := p.ask(as, "POST", "/api/v1/mitra/heartbeat", "")
 		if resp.StatusCode == http.StatusConflict { // this machine was slower than that
 			p.is(204, as, "POST", "/api/v1/mitra/online", "")
@@ -69,19 +69,19 @@ func TestAMitrasLifeThroughTheProgram(t *testing.T) {
 		"SELECT count(*) FROM mitra_online_logs WHERE mitra_id = $1 AND status = 'offline'", silent).Scan(&logged))
 	require.Equal(t, 1, logged)
 
-	code, body := p.ask(adminToken, "POST", "/api/v1/sweep?sweep=availability_reconcile", "")
-	require.Equal(t, http.StatusOK, code.StatusCode, body)
+	code, body := p.Post("/api/v1/sweep?sweep=availability_reconcile", adminToken)
+	require.Equal(t, http.StatusOK, code, body)
 	st = p.state()
 	require.True(t, st.Janitor.Leading)
 	require.False(t, st.Mirror.DriftAt.IsZero())
-	p.await(func() bool { return !p.state().Counts.At.IsZero() }, "mitras are counted")
-	_, page := p.get("/")
+	p.Await(func() bool { return !p.state().Counts.At.IsZero() }, "mitras are counted")
+	_, page := p.Get("/")
 	for _, want := range []string{
 		"Rollcall availability ", "this replica leads", "whole", "connections busy", "who is silent for too long goes offline", "can take work",
 	} {
 		require.Contains(t, page, want)
 	}
-	_, metrics := p.get("/metrics")
+	_, metrics := p.Get("/metrics")
 	for _, want := range []string{
 		"availability_mirror_whole 1", "availability_postgres_answers 1", "availability_mitras_online ", "availability_seeds_total 1",
 		`availability_http_request_seconds_count{code="204",route="POST /api/v1/mitra/online"}`, "janitor_leader 1\n", "go_goroutines",
@@ -92,12 +92,12 @@ func TestAMitrasLifeThroughTheProgram(t *testing.T) {
 	require.NotContains(t, metrics, id, "no label is a mitra")
 	require.NotContains(t, metrics, "registry_devices", "there are no devices")
 
-	p.stop()
-	require.Equal(t, service.ExitOK, p.ends())
+	p.Stop()
+	require.Equal(t, service.ExitOK, p.Ends())
 	for _, key := range []string{"janitor:leader", "instance:heartbeat:" + st.Instance} {
 		require.Zero(t, rdb.Exists(t.Context(), key).Val(), key)
 	}
-	require.NotContains(t, p.log.String(), secret)
+	require.NotContains(t, p.Log.String(), secret)
 }
 
 func TestWhileRedisIsAwayEverythingIsAnsweredFromPostgres(t *testing.T) {
@@ -108,7 +108,7 @@ func TestWhileRedisIsAwayEverythingIsAnsweredFromPostgres(t *testing.T) {
 	p.is(204, as, "POST", "/api/v1/mitra/online", "")
 	p.is(200, asAdmin, "GET", "/api/v1/config", "")
 	server.Kill()
-	p.await(func() bool { return p.state().Mirror.RedisBreaker != "closed" || !p.state().Mirror.Whole }, "it is noticed")
+	p.Await(func() bool { return p.state().Mirror.RedisBreaker != "closed" || !p.state().Mirror.Whole }, "it is noticed")
 	for _, path := range []string{"/api/v1/available", "/api/v1/availability"} {
 		source, body := p.is(200, asService, "GET", path, "")
 		if path == "/api/v1/available" {
@@ -116,7 +116,7 @@ func TestWhileRedisIsAwayEverythingIsAnsweredFromPostgres(t *testing.T) {
 			require.Contains(t, body, id)
 		}
 	}
-	p.await(func() bool { // the last snapshot is good for ten seconds
+	p.Await(func() bool { // the last snapshot is good for ten seconds
 		source, body := p.is(200, asCustomer, "GET", "/api/v1/availability", "")
 		return source == "postgres" && body == `{"available":true,"count":1}`
 	}, "the snapshot is computed from Postgres")
@@ -139,12 +139,12 @@ func TestWhileRedisIsAwayEverythingIsAnsweredFromPostgres(t *testing.T) {
 	p.is(204, as, "POST", "/api/v1/mitra/online", "")
 	p.is(200, asAdmin, "PUT", "/api/v1/mitras/"+id, `{"is_active": false}`)
 	p.is(403, as, "POST", "/api/v1/mitra/heartbeat", "")
-	p.await(func() bool { st := p.state(); return st.Ready && st.Counts.Source == "postgres" }, "it is ready: Postgres answers")
-	_, page := p.get("/")
+	p.Await(func() bool { st := p.state(); return st.Ready && st.Counts.Source == "postgres" }, "it is ready: Postgres answers")
+	_, page := p.Get("/")
 	require.Contains(t, page, "reads fall back to PostgreSQL")
 
 	server.Restart() // with nothing in it
-	p.await(func() bool {
+	p.Await(func() bool {
 		source, _ := p.is(200, asService, "GET", "/api/v1/available", "")
 		return source == "valkey"
 	}, "the mirror is seeded again")
@@ -160,7 +160,7 @@ func TestWhilePostgresIsAwayReadsAndHeartbeatsGoOn(t *testing.T) {
 	p.is(204, as, "POST", "/api/v1/mitra/online", "")
 	session := newSession(t, db)
 	postgres.Kill()
-	p.await(func() bool { return !p.state().Postgres.Answers }, "it is noticed")
+	p.Await(func() bool { return !p.state().Postgres.Answers }, "it is noticed")
 	for range 3 {
 		p.is(204, as, "POST", "/api/v1/mitra/heartbeat", "")
 		source, body := p.is(200, asService, "GET", "/api/v1/available", "")
@@ -181,22 +181,22 @@ func TestWhilePostgresIsAwayReadsAndHeartbeatsGoOn(t *testing.T) {
 	p.is(503, asAdmin, "GET", "/api/v1/mitras", "")
 	p.is(503, asAdmin, "PUT", "/api/v1/mitras/"+id, `{"is_active": false}`)
 	p.is(503, asAdmin, "PUT", "/api/v1/config/require_ping", `{"value": false}`)
-	p.await(func() bool { st := p.state(); return st.Ready && st.Counts.Source == "valkey" }, "it is ready: the mirror is whole")
-	_, page := p.get("/")
+	p.Await(func() bool { st := p.state(); return st.Ready && st.Counts.Source == "valkey" }, "it is ready: the mirror is whole")
+	_, page := p.Get("/")
 	require.Contains(t, page, "does not answer")
 
 	server.Kill() // now nobody can answer
-	p.await(func() bool { code, _ := p.get("/readyz"); return code == http.StatusServiceUnavailable }, "it is not ready")
-	_, body := p.get("/readyz")
+	p.Await(func() bool { code, _ := p.Get("/readyz"); return code == http.StatusServiceUnavailable }, "it is not ready")
+	_, body := p.Get("/readyz")
 	require.Contains(t, body, "nobody can answer")
 	p.is(503, asService, "GET", "/api/v1/available", "")
 	p.is(503, as, "POST", "/api/v1/mitra/heartbeat", "")
 	source, _ := p.is(200, asCustomer, "GET", "/api/v1/availability", "")
 	require.NotEmpty(t, source)
 	postgres.Restart()
-	p.await(func() bool { code, _ := p.get("/readyz"); return code == http.StatusOK }, "it is ready again")
+	p.Await(func() bool { code, _ := p.Get("/readyz"); return code == http.StatusOK }, "it is ready again")
 	p.is(204, as, "POST", "/api/v1/mitra/heartbeat", "")
-	require.NotContains(t, p.log.String(), secret)
+	require.NotContains(t, p.Log.String(), secret)
 }
 
 func TestItStartsWithoutPostgresAndServesWhatRedisKnows(t *testing.T) {
@@ -206,17 +206,17 @@ func TestItStartsWithoutPostgresAndServesWhatRedisKnows(t *testing.T) {
 	former := serving(t, on(server, db.URL)...)
 	_, as := newMitra(t, db)
 	former.is(204, as, "POST", "/api/v1/mitra/online", "")
-	former.stop()
-	require.Equal(t, service.ExitOK, former.ends())
+	former.Stop()
+	require.Equal(t, service.ExitOK, former.Ends())
 	postgres.Kill()
 
 	p := serving(t, on(server, db.URL)...)
-	require.Contains(t, p.log.String(), "PostgreSQL cannot be prepared: trying again")
-	require.Contains(t, p.log.String(), "serving before the mirror is whole")
+	require.Contains(t, p.Log.String(), "PostgreSQL cannot be prepared: trying again")
+	require.Contains(t, p.Log.String(), "serving before the mirror is whole")
 	p.is(204, as, "POST", "/api/v1/mitra/heartbeat", "")
 	p.is(503, asService, "GET", "/api/v1/available", "") // no settings are known
 	postgres.Restart()
-	p.await(func() bool { st := p.state(); return st.Postgres.Prepared && st.Mirror.Whole && st.Ready }, "it is whole")
+	p.Await(func() bool { st := p.state(); return st.Postgres.Prepared && st.Mirror.Whole && st.Ready }, "it is whole")
 	p.is(200, asService, "GET", "/api/v1/available", "")
 }
 
@@ -231,10 +231,10 @@ func TestTwoReplicasMigrateOneAfterTheOtherAndOneLeads(t *testing.T) {
 	_, as := newMitra(t, db)
 	one.is(204, as, "POST", "/api/v1/mitra/online", "")
 	other.is(204, as, "POST", "/api/v1/mitra/heartbeat", "")
-	one.await(func() bool { return one.state().Janitor.Leading != other.state().Janitor.Leading }, "one leads")
+	one.Await(func() bool { return one.state().Janitor.Leading != other.state().Janitor.Leading }, "one leads")
 	// What one changes the other knows by an event.
 	one.is(200, asAdmin, "PUT", "/api/v1/config/heartbeat_cadence_seconds", `{"value": 7}`)
-	other.await(func() bool {
+	other.Await(func() bool {
 		_, body := other.is(200, as, "GET", "/api/v1/mitra/status", "")
 		return strings.Contains(body, `"heartbeat_cadence_seconds":7`)
 	}, "the other knows the setting")
@@ -244,8 +244,8 @@ func TestAReplicaStartsWithASettingThatMakesNoSenseAndSaysSo(t *testing.T) {
 	t.Parallel()
 	server, db := redistest.Start(t), pgtest.Database(t)
 	former := serving(t, on(server, db.URL)...)
-	former.stop()
-	require.Equal(t, service.ExitOK, former.ends())
+	former.Stop()
+	require.Equal(t, service.ExitOK, former.Ends())
 	_, err := db.Exec(t.Context(),
 		`UPDATE app_config SET value = '"many"' WHERE key = 'max_customers_per_mitra'`)
 	require.NoError(t, err)
@@ -256,15 +256,15 @@ func TestAReplicaStartsWithASettingThatMakesNoSenseAndSaysSo(t *testing.T) {
 	p.is(200, asService, "POST", "/api/v1/sessions/"+newSession(t, db)+"/accept", `{"mitra_id": "`+id+`"}`)
 	_, body := p.is(200, asAdmin, "GET", "/api/v1/config", "")
 	require.Contains(t, body, `"max_customers_per_mitra":3`)
-	p.await(func() bool {
+	p.Await(func() bool {
 		st := p.state().Mirror
 		return strings.Contains(st.SettingsError, "max_customers_per_mitra") && st.OfflineHeld == "settings"
 	}, "status says so")
-	_, page := p.get("/")
+	_, page := p.Get("/")
 	require.Contains(t, page, "last good settings apply, or defaults")
 	p.is(200, asAdmin, "PUT", "/api/v1/config/max_customers_per_mitra", `{"value": 2}`)
-	p.await(func() bool { return p.state().Mirror.SettingsError == "" }, "it is mended")
-	require.Equal(t, 1, strings.Count(p.log.String(), "a setting makes no sense"))
+	p.Await(func() bool { return p.state().Mirror.SettingsError == "" }, "it is mended")
+	require.Equal(t, 1, strings.Count(p.Log.String(), "a setting makes no sense"))
 }
 
 func TestWithoutMigrationWhatLacksIsNamed(t *testing.T) {
@@ -284,10 +284,10 @@ func TestWithoutMigrationWhatLacksIsNamed(t *testing.T) {
 	first := serving(t, on(server, db.URL, "--migrate=off")...)
 	second := serving(t, on(server, db.URL, "--migrate=off")...)
 	require.True(t, second.state().Postgres.Prepared)
-	first.stop()
-	require.Equal(t, service.ExitOK, first.ends())
-	second.stop()
-	require.Equal(t, service.ExitOK, second.ends())
+	first.Stop()
+	require.Equal(t, service.ExitOK, first.Ends())
+	second.Stop()
+	require.Equal(t, service.ExitOK, second.Ends())
 	_, err := db.Exec(t.Context(), "ALTER TABLE chat_sessions DISABLE TRIGGER availability_update")
 	require.NoError(t, err)
 	_, _, said = says(t, on(server, db.URL, "--migrate=off", "--http-addr=127.0.0.1:0")...)
@@ -322,7 +322,7 @@ func TestAnAddressInUseIsSaidAtTheStart(t *testing.T) {
 	t.Parallel()
 	server, db := redistest.Start(t), pgtest.Database(t)
 	p := serving(t, on(server, db.URL)...)
-	code, _, said := says(t, on(server, db.URL, "--http-addr="+p.http)...)
+	code, _, said := says(t, on(server, db.URL, "--http-addr="+p.HTTP)...)
 	require.Equal(t, service.ExitFailed, code)
 	require.Contains(t, said, "address already in use")
 }

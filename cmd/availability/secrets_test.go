@@ -48,20 +48,20 @@ func TestThePasswordOfPostgresIsChangedWithoutARestart(t *testing.T) {
 	code, _, said := says(t, "migrate", "--database-url="+url, "--database-password-file="+path)
 	require.Equal(t, service.ExitOK, code, said)
 	p := serving(t, on(server, url, "--database-password-file="+path, "--migrate=off")...)
-	p.await(func() bool { return p.state().Postgres.Answers }, "PostgreSQL answers")
+	p.Await(func() bool { return p.state().Postgres.Answers }, "PostgreSQL answers")
 
 	answersAnew := func(what string) {
 		t.Helper()
 		exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'ann'")
 		since := p.state().Time
-		p.await(func() bool {
+		p.Await(func() bool {
 			st := p.state()
 			return st.Postgres.Answers && st.Postgres.LastAnswer.After(since)
 		}, what)
 	}
 	tells := func(message string, n int) {
 		t.Helper()
-		p.await(func() bool { return strings.Count(p.log.String(), message) == n }, message)
+		p.Await(func() bool { return strings.Count(p.Log.String(), message) == n }, message)
 	}
 	put("two\n") // first: until the role has it, the former one is used
 	tells("the former value stands", 1)
@@ -99,14 +99,14 @@ func TestTheSecretOfTokensIsChangedWithoutARestart(t *testing.T) {
 	require.True(t, accepts(former))
 	require.False(t, accepts(next))
 	put(next + "\r\n" + former + "\n")
-	p.await(func() bool { return accepts(next) }, "both are accepted")
+	p.Await(func() bool { return accepts(next) }, "both are accepted")
 	require.True(t, accepts(former))
 	put("short\n")
-	p.await(func() bool { return strings.Contains(p.log.String(), "the former value stands") },
+	p.Await(func() bool { return strings.Contains(p.Log.String(), "the former value stands") },
 		"it is too short")
 	require.True(t, accepts(former))
 	put(next)
-	p.await(func() bool { return !accepts(former) }, "the former is not accepted")
+	p.Await(func() bool { return !accepts(former) }, "the former is not accepted")
 	require.True(t, accepts(next))
 }
 

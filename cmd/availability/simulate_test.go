@@ -13,11 +13,11 @@ import (
 func TestASimulationShowsWhatTheWorkforceDoes(t *testing.T) {
 	server, db := redistest.Start(t), pgtest.Database(t)
 	p := serving(t, on(server, db.URL)...)
-	code, out, said := says(t, "simulate", "--targets=http://"+p.http+"/", "--database-url="+db.URL,
+	code, out, said := says(t, "simulate", "--targets=http://"+p.HTTP+"/", "--database-url="+db.URL,
 		"--jwt-hs256-secret="+secret, "--redis-url=redis://"+server.Addr(), "--mitras=20", "--interval=200ms", "--sessions=5",
 		"--session-lasts=1s", "--polls=20", "--rest=0.05", "--duration=12s", "--seed=1")
 	require.Equal(t, service.ExitOK, code, said)
-	require.Contains(t, out, "simulating 20 mitras who ping every 200ms, at http://"+p.http+"; seed 1\n")
+	require.Contains(t, out, "simulating 20 mitras who ping every 200ms, at http://"+p.HTTP+"; seed 1\n")
 	require.Regexp(t, `(?m)^ +1[0-9]s  online: apps \d+, Valkey \d+, Postgres \d+  dead \d+  sessions \d+  heartbeats/s \d+`, out)
 	require.Regexp(t, `sessions +accepted [1-9]\d*, moved \d+, ended [1-9]`, out)
 	require.Regexp(t, `answers by source +.*valkey [1-9]`, out)

@@ -44,11 +44,11 @@ func TestOnAClusterOrphansGoFromEveryMaster(t *testing.T) {
 		}
 		return dead, living
 	}
-	p.await(func() bool { dead, _ := left(); return dead == 0 })
+	p.Await(func() bool { dead, _ := left(); return dead == 0 })
 	_, living := left()
 	require.Equal(t, int64(n-n/3), living)
-	p.await(func() bool { s := p.state(); return len(s.Rules) == 1 && s.Rules[0].Coverage.Complete })
+	p.Await(func() bool { s := p.state(); return len(s.Rules) == 1 && s.Rules[0].Coverage.Complete })
 	require.Equal(t, 3, p.state().Rules[0].Coverage.Masters)
-	p.stop()
-	require.Equal(t, service.ExitOK, p.ends())
+	p.Stop()
+	require.Equal(t, service.ExitOK, p.Ends())
 }

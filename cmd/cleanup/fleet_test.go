@@ -21,9 +21,9 @@ func TestAnyWorkerShowsTheWholeFleetAndWhyAKeyIsGone(t *testing.T) {
 	}
 	for _, p := range workers {
 		var s inspect.Status
-		p.await(func() bool {
+		p.Await(func() bool {
 			s = inspect.Status{}
-			code, body := p.get("/api/v1/fleet")
+			code, body := p.Get("/api/v1/fleet")
 			require.Equal(t, http.StatusOK, code, body)
 			require.NoError(t, json.Unmarshal([]byte(body), &s))
 			return s.Leader != nil && s.Leader.Address != "" && len(s.Instances) == 2 &&
@@ -31,20 +31,20 @@ func TestAnyWorkerShowsTheWholeFleetAndWhyAKeyIsGone(t *testing.T) {
 		})
 		for i, w := range workers {
 			require.Equal(t, "cleanup", s.Instances[i].Program)
-			require.Equal(t, w.http, s.Instances[i].Address)
+			require.Equal(t, w.HTTP, s.Instances[i].Address)
 		}
-		p.await(func() bool {
-			code, body := p.get("/api/v1/why?key=queue:reservation:bob")
+		p.Await(func() bool {
+			code, body := p.Get("/api/v1/why?key=queue:reservation:bob")
 			require.Equal(t, http.StatusOK, code, body)
 			var why inspect.Why
 			require.NoError(t, json.Unmarshal([]byte(body), &why))
 			return why.Verdict == inspect.Evicted
 		})
-		code, body := p.get("/api/v1/timeline")
+		code, body := p.Get("/api/v1/timeline")
 		require.Equal(t, http.StatusOK, code)
 		require.Contains(t, body, `"kind": "eviction"`)
 		require.Contains(t, body, `orphans taken by`)
-		code, body = p.get("/api/v1/devices/1")
+		code, body = p.Get("/api/v1/devices/1")
 		require.Equal(t, http.StatusNotFound, code, body)
 	}
 }

@@ -3,26 +3,23 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"flag"
 	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/internal/service"
+	"github.com/rollcall-redis/rollcall/internal/service/servicetest"
 	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
 )
 
 const (
 	// patience bounds what a test waits for an event; nothing ever takes so long.
-	patience   = 2 * time.Minute
+	patience   = waittest.Patience
 	adminToken = "secret-0123456789"
 	// asMain makes the test binary the program itself, for what only a process can show.
 	asMain = "ROLLCALL_TEST_AS_MAIN"
@@ -113,82 +110,20 @@ func says(t testing.TB, args ...string) (code int, stdout, stderr string) {
 }
 
 // program is a run of the program within this process.
-type program struct {
-	t      testing.TB
-	stop   context.CancelFunc
-	log    *process.Buffer
-	status chan int
-	http   string
-}
+type program struct{ *servicetest.Program }
 
 // serving runs the program on a free port with these further arguments, and waits until HTTP is
 // open.
 func serving(t testing.TB, args ...string) *program {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	p := &program{t: t, stop: cancel, log: &process.Buffer{}, status: make(chan int, 1)}
-	args = append([]string{"--http-addr=127.0.0.1:0", "--log-format=json", "--admin-token=" + adminToken}, args...)
-	go func() { p.status <- run(ctx, args, io.Discard, p.log) }()
-	t.Cleanup(func() {
-		cancel()
-		p.status <- <-p.status // wait, whether or not the test has
-		if t.Failed() {
-			t.Log(p.log.String())
-		}
-	})
-	p.await(func() bool {
-		p.http = process.Said(p.log.String(), "serving HTTP", "addr")
-		return p.http != ""
-	})
+	p := &program{servicetest.Start(t, run, append([]string{"--admin-token=" + adminToken}, args...)...)}
+	p.Serves()
 	return p
 }
 
-// ends waits for the program's end and returns its exit status.
-func (p *program) ends() int {
-	p.t.Helper()
-	select {
-	case code := <-p.status:
-		p.status <- code
-		return code
-	case <-time.After(patience):
-		p.t.Fatalf("the program has not ended:\n%s", p.log)
-		return 0
-	}
-}
-
-func (p *program) await(what func() bool) {
-	p.t.Helper()
-	waittest.Until(p.t, 20*time.Millisecond, what)
-}
-
-// client keeps no connection open, since those would look like leaks.
-var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-
-func (p *program) ask(method, path string) (code int, body string) {
-	p.t.Helper()
-	req, err := http.NewRequestWithContext(p.t.Context(), method, "http://"+p.http+path, nil)
-	require.NoError(p.t, err)
-	req.Header.Set("Authorization", "Bearer "+adminToken)
-	resp, err := client.Do(req)
-	require.NoError(p.t, err)
-	defer resp.Body.Close()
-	raw, err := io.ReadAll(resp.Body)
-	require.NoError(p.t, err)
-	return resp.StatusCode, string(raw)
-}
-
-func (p *program) get(path string) (code int, body string) {
-	p.t.Helper()
-	return p.ask(http.MethodGet, path)
-}
-
 func (p *program) state() workerStatus {
-	p.t.Helper()
-	code, body := p.get("/api/v1/status")
-	require.Equal(p.t, http.StatusOK, code)
-	var st workerStatus
-	require.NoError(p.t, json.Unmarshal([]byte(body), &st))
-	return st
+	p.T.Helper()
+	return servicetest.Status[workerStatus](p.Program)
 }
 
 var _ service.Stated = workerStatus{}

@@ -121,9 +121,9 @@ func TestWhatWentIntoABinCanBeRestored(t *testing.T) {
 	rdb := server.Client()
 	leaks(t, server)
 	p := serving(t, append(on(t, server), quick...)...)
-	p.await(func() bool { return rdb.Exists(t.Context(), "bots:state:b2").Val() == 0 })
-	p.stop()
-	require.Equal(t, service.ExitOK, p.ends())
+	p.Await(func() bool { return rdb.Exists(t.Context(), "bots:state:b2").Val() == 0 })
+	p.Stop()
+	require.Equal(t, service.ExitOK, p.Ends())
 
 	code, out, said := says(t, append([]string{"bins"}, on(t, server)...)...)
 	require.Equal(t, service.ExitOK, code, said)

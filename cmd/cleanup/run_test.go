@@ -31,15 +31,15 @@ func TestAnOrphanGoesAfterItsGraceAndTheLivingStay(t *testing.T) {
 	leaks(t, server)
 	p := serving(t, append(on(t, server), quick...)...)
 	exists := func(key string) bool { return rdb.Exists(t.Context(), key).Val() == 1 }
-	p.await(func() bool { return !exists("queue:reservation:bob") && !exists("bots:state:b2") })
+	p.Await(func() bool { return !exists("queue:reservation:bob") && !exists("bots:state:b2") })
 	var stats struct {
 		IsRunning        bool
 		LastCleanup      *string
 		TotalCleanupsRun int
 		CumulativeStats  map[string]any
 	}
-	p.await(func() bool {
-		_, body := p.get("/api/v1/stats")
+	p.Await(func() bool {
+		_, body := p.Get("/api/v1/stats")
 		require.NoError(t, json.Unmarshal([]byte(body), &stats))
 		// A key goes a moment before the reply that it is counted by.
 		return stats.TotalCleanupsRun >= 2 && stats.CumulativeStats["totalKeysRemoved"] == 2.0
@@ -63,14 +63,14 @@ func TestAnOrphanGoesAfterItsGraceAndTheLivingStay(t *testing.T) {
 	require.Equal(t, 1, st.Rules[0].Kept["unreadable"])
 	require.Equal(t, janitor.Held, st.Rules[2].Outcome)
 	require.Equal(t, "reference_lost", st.Rules[2].Reason)
-	_, page := p.get("/")
+	_, page := p.Get("/")
 	for _, want := range []string{
 		"Rollcall cleanup ", "this replica leads", "reservations", "held: reference_lost", "carts (only reports)",
 		"no rule asks it", "1 of 1", "2 keys by this process",
 	} {
 		require.Contains(t, page, want)
 	}
-	_, metrics := p.get("/metrics")
+	_, metrics := p.Get("/metrics")
 	for _, want := range []string{
 		`cleanup_keys_removed_total{category="expiredReservations"} 1`, "cleanup_cycles_total ", "cleanup_last_cycle_timestamp_seconds ",
 		`cleanup_cycle_duration_seconds_bucket{le="10"}`, `orphan_removed_total{rule="bots"} 1`, "go_goroutines", "janitor_leader 1\n",
@@ -79,10 +79,10 @@ func TestAnOrphanGoesAfterItsGraceAndTheLivingStay(t *testing.T) {
 	}
 	require.NotContains(t, metrics, "registry_devices", "there are no devices")
 
-	p.stop()
-	require.Equal(t, service.ExitOK, p.ends())
-	require.Contains(t, p.log.String(), "cleanup cycle over")
-	require.Contains(t, p.log.String(), `"carts":"reference_lost: sessions does not exist"`)
+	p.Stop()
+	require.Equal(t, service.ExitOK, p.Ends())
+	require.Contains(t, p.Log.String(), "cleanup cycle over")
+	require.Contains(t, p.Log.String(), `"carts":"reference_lost: sessions does not exist"`)
 	for _, key := range []string{"{cleanup}:janitor:leader", "{cleanup}:instance:heartbeat:" + st.Instance} {
 		require.False(t, exists(key), key)
 	}
@@ -93,10 +93,10 @@ func TestASweepOnDemandSaysWhatWentByCategory(t *testing.T) {
 	server := redistest.Start(t)
 	leaks(t, server)
 	p := serving(t, append(append(on(t, server), quick...), "--cleanup-interval=10m")...)
-	p.await(func() bool { return p.state().Janitor.Leading })
+	p.Await(func() bool { return p.state().Janitor.Leading })
 	total := 0.0
-	p.await(func() bool { // held until Redis was listened to, then marked, then it goes
-		code, body := p.ask(http.MethodPost, "/api/v1/sweep?sweep=reservations")
+	p.Await(func() bool { // held until Redis was listened to, then marked, then it goes
+		code, body := p.Post("/api/v1/sweep?sweep=reservations", adminToken)
 		if code == http.StatusConflict { // between two terms
 			return false
 		}
@@ -114,7 +114,7 @@ func TestASweepOnDemandSaysWhatWentByCategory(t *testing.T) {
 		return server.Client().Exists(t.Context(), "queue:reservation:bob").Val() == 0
 	})
 	require.LessOrEqual(t, total, 1.0)
-	code, body := p.ask(http.MethodPost, "/api/v1/sweep?sweep=reservation")
+	code, body := p.Post("/api/v1/sweep?sweep=reservation", adminToken)
 	require.Equal(t, http.StatusBadRequest, code)
 	require.Contains(t, body, "there are owners, registry, reservations, bots, carts")
 }
@@ -124,13 +124,13 @@ func TestADryRunDeletesNothing(t *testing.T) {
 	server := redistest.Start(t)
 	leaks(t, server)
 	p := serving(t, append(on(t, server, "--cleanup-dry-run"), quick...)...)
-	p.await(func() bool {
+	p.Await(func() bool {
 		st := p.state()
 		return st.Rules[0].Outcome == janitor.Done && st.Rules[0].Condemned == 1
 	})
 	require.True(t, p.state().Rules[0].DryRun)
 	require.EqualValues(t, 1, server.Client().Exists(t.Context(), "queue:reservation:bob").Val())
-	_, page := p.get("/")
+	_, page := p.Get("/")
 	require.Contains(t, page, "reservations (dry run)")
 }
 
@@ -138,15 +138,15 @@ func TestItIsReadyWhileRedisAnswers(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	p := serving(t, append(on(t, server), quick...)...)
-	p.await(func() bool { code, _ := p.get("/readyz"); return code == http.StatusOK })
+	p.Await(func() bool { code, _ := p.Get("/readyz"); return code == http.StatusOK })
 	server.Kill()
-	p.await(func() bool { code, _ := p.get("/readyz"); return code == http.StatusServiceUnavailable })
-	_, body := p.get("/readyz")
+	p.Await(func() bool { code, _ := p.Get("/readyz"); return code == http.StatusServiceUnavailable })
+	_, body := p.Get("/readyz")
 	require.Contains(t, body, "Redis does not answer")
-	code, _ := p.get("/healthz")
+	code, _ := p.Get("/healthz")
 	require.Equal(t, http.StatusOK, code)
 	server.Restart()
-	p.await(func() bool { code, _ := p.get("/readyz"); return code == http.StatusOK })
+	p.Await(func() bool { code, _ := p.Get("/readyz"); return code == http.StatusOK })
 }
 
 func TestSIGTERMEndsAWorkerWithZero(t *testing.T) {
@@ -171,7 +171,7 @@ func TestWhatIsRefusedAtTheStartFails(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	p := serving(t, on(t, server)...)
-	code, _, said := says(t, on(t, server, "--http-addr="+p.http)...)
+	code, _, said := says(t, on(t, server, "--http-addr="+p.HTTP)...)
 	require.Equal(t, service.ExitFailed, code)
 	require.Contains(t, said, "address already in use")
 	code, _, said = says(t, "--redis-url=redis://"+server.Addr(), "--mongodb-uri=mongodb://127.0.0.1:1")

@@ -24,13 +24,13 @@ func TestOnAClusterDevicesAreRoutableSweptAndCommanded(t *testing.T) {
 	entry := func(imei string) string {
 		return rdb.HGet(t.Context(), layout.Partition(guard.PartitionOf(imei, 16), 16).Registry(), imei).Val()
 	}
-	one.await(func() bool { return entry(imei) == "one" })
+	one.Await(func() bool { return entry(imei) == "one" })
 	require.Equal(t, "16", rdb.Get(t.Context(), layout.Partitions()).Val())
 
 	d := two.connect("490154203237518")
 	_, err := d.Send(t.Context(), teltonika.Codec8, device.NewTrack(1).Next(1)...)
 	require.NoError(t, err)
-	one.await(func() bool {
+	one.Await(func() bool {
 		leads := one.state().Partitions.Leads
 		return entry("490154203237518") == "two" && len(leads)+len(two.state().Partitions.Leads) == 16 &&
 			len(leads) > 0 && len(leads) < 16
@@ -44,13 +44,13 @@ func TestOnAClusterDevicesAreRoutableSweptAndCommanded(t *testing.T) {
 	waiting := func(n *redistest.Server) int {
 		return strings.Count(n.Client().ClientList(t.Context()).Val(), " flags=b ")
 	}
-	one.await(func() bool { return waiting(home) == 2 })
+	one.Await(func() bool { return waiting(home) == 2 })
 	for _, n := range c.Nodes {
 		require.True(t, n == home || waiting(n) == 0)
 	}
 
 	var stdout string
-	one.await(func() bool { // it dials once, for three seconds: a slow machine may need longer
+	one.Await(func() bool { // it dials once, for three seconds: a slow machine may need longer
 		code, out, stderr := command(t, url, imei, "getver")
 		t.Log(stderr)
 		stdout = out
@@ -62,7 +62,7 @@ func TestOnAClusterDevicesAreRoutableSweptAndCommanded(t *testing.T) {
 	for k := range 16 {
 		require.NoError(t, rdb.HSet(t.Context(), layout.Partition(k, 16).Registry(), "490154203237519", "gone").Err())
 	}
-	one.await(func() bool {
+	one.Await(func() bool {
 		for k := range 16 {
 			if rdb.HExists(t.Context(), layout.Partition(k, 16).Registry(), "490154203237519").Val() {
 				return false

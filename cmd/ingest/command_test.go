@@ -18,10 +18,10 @@ import (
 
 // obedient connects a device that reports once and then does what it is told.
 func (p *program) obedient(imei string) *device.Device {
-	p.t.Helper()
+	p.T.Helper()
 	d := p.connect(imei)
-	_, err := d.Send(p.t.Context(), teltonika.Codec8, device.NewTrack(1).Next(1)...)
-	require.NoError(p.t, err)
+	_, err := d.Send(p.T.Context(), teltonika.Codec8, device.NewTrack(1).Next(1)...)
+	require.NoError(p.T, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -30,7 +30,7 @@ func (p *program) obedient(imei string) *device.Device {
 			return []teltonika.Message{d.Executes(c, "did "+c.Text)}
 		})
 	}()
-	p.t.Cleanup(func() {
+	p.T.Cleanup(func() {
 		cancel()
 		<-done
 	})
@@ -60,7 +60,7 @@ func TestACommandReachesItsDeviceAndTheAnswerComesBack(t *testing.T) {
 	}
 	// counted when the replica knows that Redis has the outcome: that may be later
 	require.Eventually(t, func() bool {
-		_, metrics := two.get("/metrics")
+		_, metrics := two.Get("/metrics")
 		return strings.Contains(metrics, `ingest_commands_total{status="answered"} 2`) && strings.Contains(metrics, `ingest_commands_outstanding 0`)
 	}, patience, 5*time.Millisecond)
 
@@ -74,8 +74,8 @@ func TestACommandReachesItsDeviceAndTheAnswerComesBack(t *testing.T) {
 	code, _, stderr = command(t, url, "490154203237518", "getver")
 	require.Equal(t, exitFailed, code)
 	require.Equal(t, "not_connected at ingest-1: no socket of the device is here\n", stderr)
-	two.stop()
-	require.Equal(t, exitOK, two.ends())
+	two.Stop()
+	require.Equal(t, exitOK, two.Ends())
 	require.Equal(t, []string{"commands:outbound:ingest-1"}, server.Client().Keys(t.Context(), "commands:outbound:*").Val())
 }
 

@@ -47,10 +47,10 @@ func TestDevicesComeByTLSAndThroughProxiesAndOnlyThoseOfTheSet(t *testing.T) {
 	p := serving(t, "--redis-url=redis://"+server.Addr(), "--device-authority=set",
 		"--ingest-tls-addr=127.0.0.1:0", "--ingest-tls-cert="+cert, "--ingest-tls-key="+key,
 		"--ingest-proxy-addr=127.0.0.1:0", "--ingest-proxy-trusted=127.0.0.0/8")
-	p.await(func() bool { return p.addr("listening for devices behind proxies") != "" })
+	p.Await(func() bool { return p.Addr("listening for devices behind proxies") != "" })
 
 	dial := func(listener string) net.Conn {
-		conn, err := net.Dial("tcp", p.addr(listener))
+		conn, err := net.Dial("tcp", p.Addr(listener))
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = conn.Close() })
 		require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
@@ -77,6 +77,6 @@ func TestDevicesComeByTLSAndThroughProxiesAndOnlyThoseOfTheSet(t *testing.T) {
 func TestACertificateThatCannotBeReadIsAFailureAtStart(t *testing.T) {
 	t.Parallel()
 	p := start(t, "--ingest-tls-addr=127.0.0.1:0", "--ingest-tls-cert=/nowhere/cert.pem", "--ingest-tls-key=/nowhere/key.pem")
-	require.Equal(t, exitFailed, p.ends())
-	require.Contains(t, p.log.String(), "INGEST_TLS_CERT, INGEST_TLS_KEY: gateway: open /nowhere/cert.pem")
+	require.Equal(t, exitFailed, p.Ends())
+	require.Contains(t, p.Log.String(), "INGEST_TLS_CERT, INGEST_TLS_KEY: gateway: open /nowhere/cert.pem")
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/logtest"
 	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/internal/service/servicetest"
 )
 
 // calm are settings under which a slow machine is not taken for a fault.
@@ -20,8 +21,8 @@ var calm = []string{"--heartbeat-interval=1s", "--heartbeat-ttl=6s", "--janitor-
 // posts asks a replica to change something.
 func posts(t *testing.T, p *process.Process, request string) {
 	t.Helper()
-	program := &program{t: t, http: p.Said("serving HTTP", "addr")}
-	code, body := program.post("/api/v1/"+request, adminToken)
+	program := &program{Program: &servicetest.Program{T: t, HTTP: p.Said("serving HTTP", "addr")}}
+	code, body := program.Post("/api/v1/"+request, adminToken)
 	require.Equal(t, http.StatusOK, code, body)
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/registry"
 )
 
 // A shell is a command that somebody has typed on a terminal.
@@ -87,7 +88,7 @@ func TestTwoReplicasByTheREADMEWorkSideBySideAndCtrlCIsNoError(t *testing.T) {
 	require.Contains(t, commands[1][1], "--ingest-addr=", "the second one has addresses of its own")
 	require.Contains(t, commands[1][1], "--http-addr=")
 	require.Eventually(t, func() bool {
-		return server.Client().SCard(t.Context(), (&program{}).keys().Roster()).Val() == 2
+		return server.Client().SCard(t.Context(), registry.Layout{}.Roster()).Val() == 2
 	}, patience, 5*time.Millisecond)
 	for _, s := range shells {
 		_, err := s.person.WriteString("\x03")
@@ -102,15 +103,15 @@ func TestTwoReplicasByTheREADMEWorkSideBySideAndCtrlCIsNoError(t *testing.T) {
 func TestASecondReplicaOnTheSameAddressesSaysWhatToType(t *testing.T) {
 	t.Parallel()
 	first := serving(t)
-	second := start(t, "--http-addr="+first.http, "--ingest-addr="+first.devices)
-	require.Equal(t, exitFailed, second.ends())
-	typed := regexp.MustCompile(`make run ARGS='([^']*)'`).FindStringSubmatch(second.log.String())
-	require.Len(t, typed, 2, second.log.String())
+	second := start(t, "--http-addr="+first.HTTP, "--ingest-addr="+first.devices)
+	require.Equal(t, exitFailed, second.Ends())
+	typed := regexp.MustCompile(`make run ARGS='([^']*)'`).FindStringSubmatch(second.Log.String())
+	require.Len(t, typed, 2, second.Log.String())
 	flags := strings.Fields(typed[1])
 	require.Len(t, flags, 3)
 	require.Contains(t, flags[0], "--redis-url=redis://127.0.0.1:")
 	third := start(t, flags...)
-	third.await(func() bool { return third.addr("listening for devices") != "" })
-	third.http = third.addr("serving HTTP")
-	third.await(func() bool { return third.state().Janitor.Leader == first.state().Instance })
+	third.Await(func() bool { return third.Addr("listening for devices") != "" })
+	third.HTTP = third.Addr("serving HTTP")
+	third.Await(func() bool { return third.state().Janitor.Leader == first.state().Instance })
 }

@@ -57,14 +57,14 @@ func TestAReplicaThatRedisRefusesIsNotReadyAndSaysSoOnce(t *testing.T) {
 			// A deadline of a second or so: a call that is not answered in time is no refusal.
 			p := serving(t, append(quick, "--heartbeat-interval=3s", "--heartbeat-ttl=9s", "--janitor-lease-ttl=9s",
 				"--redis-url=redis://"+c.login+server.Addr()+c.db)...)
-			p.await(func() bool { return p.state().Time.Sub(p.state().Started) > 2*ttlOfQuick }) // some tries
-			code, reason := p.get("/readyz")
+			p.Await(func() bool { return p.state().Time.Sub(p.state().Started) > 2*ttlOfQuick }) // some tries
+			code, reason := p.Get("/readyz")
 			require.Equal(t, 503, code)
 			require.Contains(t, reason, "refused: Redis does not accept this replica")
 			require.Contains(t, reason, c.says)
 			require.Contains(t, p.state().Registry.Refused, c.says)
 			var told []string
-			for line := range strings.Lines(p.log.String()) {
+			for line := range strings.Lines(p.Log.String()) {
 				if strings.Contains(line, `"error"`) {
 					told = append(told, line)
 				}
@@ -81,8 +81,8 @@ func TestAReplicaThatRedisRefusesIsNotReadyAndSaysSoOnce(t *testing.T) {
 				return
 			}
 			do(c.mend...)
-			p.await(func() bool { code, _ := p.get("/readyz"); return code == 200 })
-			p.await(func() bool { return p.state().Janitor.Leading })
+			p.Await(func() bool { code, _ := p.Get("/readyz"); return code == 200 })
+			p.Await(func() bool { return p.state().Janitor.Leading })
 			require.Empty(t, p.state().Registry.Refused)
 		})
 	}
@@ -94,16 +94,16 @@ func TestAReplicaThatRedisAcceptedStaysReadyWhenItIsRefused(t *testing.T) {
 	server := redistest.Start(t)
 	do := admin(t, server)
 	p := serving(t, on(server, quick...)...)
-	p.await(func() bool { return !p.state().Registry.LastBeat.IsZero() }) // accepted, not only waited for
-	p.await(func() bool { code, _ := p.get("/readyz"); return code == 200 })
+	p.Await(func() bool { return !p.state().Registry.LastBeat.IsZero() }) // accepted, not only waited for
+	p.Await(func() bool { code, _ := p.Get("/readyz"); return code == 200 })
 	do("CONFIG", "SET", "requirepass", "another")
 	do("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-	p.await(func() bool { return p.state().Registry.Refused != "" })
-	code, _ := p.get("/readyz")
+	p.Await(func() bool { return p.state().Registry.Refused != "" })
+	code, _ := p.Get("/readyz")
 	require.Equal(t, 200, code)
 	require.False(t, p.state().Redis.Reachable)
 	do("CONFIG", "SET", "requirepass", "")
-	p.await(func() bool { return p.state().Redis.Reachable && p.state().Registry.Refused == "" })
+	p.Await(func() bool { return p.state().Redis.Reachable && p.state().Registry.Refused == "" })
 }
 
 // An error that ends by itself is another matter.
@@ -113,9 +113,9 @@ func TestAServerThatTakesNoWritesForNowRefusesNobody(t *testing.T) {
 	rdb := server.Client()
 	require.NoError(t, rdb.ConfigSet(t.Context(), "min-replicas-to-write", "1").Err()) // NOREPLICAS
 	p := serving(t, on(server, quick...)...)
-	p.await(func() bool { code, _ := p.get("/readyz"); return code == 200 }) // after a TTL of trying
+	p.Await(func() bool { code, _ := p.Get("/readyz"); return code == 200 }) // after a TTL of trying
 	require.True(t, p.state().Registry.LastBeat.IsZero())
 	require.ErrorContains(t, redis.NewScript("return redis.call('SET', KEYS[1], 1)").Run(t.Context(), rdb, []string{"x"}).Err(), "NOREPLICAS")
 	require.NoError(t, rdb.ConfigSet(t.Context(), "min-replicas-to-write", "0").Err())
-	p.await(func() bool { return p.state().Redis.Reachable })
+	p.Await(func() bool { return p.state().Redis.Reachable })
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/device"
 	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/internal/service/servicetest"
 	"github.com/rollcall-redis/rollcall/internal/simulate"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 	"github.com/rollcall-redis/rollcall/internal/wait"
@@ -89,7 +90,7 @@ func (o *operator) redisLines(block string) {
 func ofMetrics(t *testing.T, metric string, replicas ...*process.Process) (values []float64) {
 	t.Helper()
 	for _, r := range replicas {
-		resp, err := client.Get("http://" + r.Said("serving HTTP", "addr") + "/metrics")
+		resp, err := servicetest.Client.Get("http://" + r.Said("serving HTTP", "addr") + "/metrics")
 		require.NoError(t, err)
 		body, err := io.ReadAll(resp.Body)
 		require.NoError(t, err)

@@ -47,7 +47,7 @@ func TestItServesOnARedisOfItsOwn(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 3, acked)
 
-	p.await(func() bool { return p.state().Ready })
+	p.Await(func() bool { return p.state().Ready })
 	st := p.state()
 	require.True(t, st.Redis.Embedded)
 	require.True(t, st.Redis.Reachable)
@@ -56,16 +56,16 @@ func TestItServesOnARedisOfItsOwn(t *testing.T) {
 	require.Equal(t, p.devices, st.Devices.Addr)
 	require.Equal(t, 1, st.Devices.Connections)
 	require.Equal(t, 1, st.Registry.Devices)
-	require.Contains(t, p.log.String(), service.EmbeddedNotice)
-	require.Contains(t, p.log.String(), "checks are off")
-	p.await(func() bool { return p.state().Janitor.Leading })
-	code, body := p.get("/")
+	require.Contains(t, p.Log.String(), service.EmbeddedNotice)
+	require.Contains(t, p.Log.String(), "checks are off")
+	p.Await(func() bool { return p.state().Janitor.Leading })
+	code, body := p.Get("/")
 	require.Equal(t, 200, code)
 	require.Contains(t, body, "this replica leads")
 	require.Contains(t, body, "Rollcall ingest ")
 	require.Contains(t, body, "1 registered here · 1 sockets open at "+p.devices+", at most")
 	require.Contains(t, body, "Registry of this replica")
-	_, body = p.get("/metrics")
+	_, body = p.Get("/metrics")
 	require.Contains(t, body, "janitor_leader 1\n")
 	require.Contains(t, body, "ingest_connections 1\n")
 	require.Contains(t, body, `ingest_records_total{codec="8"} 3`)
@@ -77,10 +77,10 @@ func TestItServesOnARedisOfItsOwn(t *testing.T) {
 		require.Contains(t, body, `teltonika_registry_failures_total{op="`+op+`"} 0`)
 	}
 
-	p.stop()
-	require.Equal(t, exitOK, p.ends())
+	p.Stop()
+	require.Equal(t, exitOK, p.Ends())
 	require.NoError(t, d.WaitClosed(t.Context()))
-	require.Contains(t, p.log.String(), "said goodbye")
+	require.Contains(t, p.Log.String(), "said goodbye")
 }
 
 func TestAReplicaLeavesNothingBehind(t *testing.T) {
@@ -99,10 +99,10 @@ func TestAReplicaLeavesNothingBehind(t *testing.T) {
 	require.Equal(t, int64(2), rdb.XLen(t.Context(), gateway.Stream).Val())
 
 	d.Close()
-	p.await(func() bool { return rdb.HGet(t.Context(), keys.Registry(), imei).Err() == redis.Nil })
-	p.await(func() bool { return rdb.Exists(t.Context(), keys.Lease()).Val() == 1 })
-	p.stop()
-	require.Equal(t, exitOK, p.ends())
+	p.Await(func() bool { return rdb.HGet(t.Context(), keys.Registry(), imei).Err() == redis.Nil })
+	p.Await(func() bool { return rdb.Exists(t.Context(), keys.Lease()).Val() == 1 })
+	p.Stop()
+	require.Equal(t, exitOK, p.Ends())
 	for _, key := range []string{keys.Registry(), keys.Heartbeat("ingest-1"), keys.Devices("ingest-1"), keys.Roster(), keys.Lease()} {
 		require.Zero(t, rdb.Exists(t.Context(), key).Val(), key)
 	}
@@ -156,14 +156,14 @@ func TestItServesBeforeRedisAnswersAndHealsWhenItDoes(t *testing.T) {
 	server.Kill()
 	p := serving(t, on(server, append(quick, "--instance-id=ingest-1")...)...)
 	d := p.connect(imei)
-	code, _ := p.get("/healthz")
+	code, _ := p.Get("/healthz")
 	require.Equal(t, 200, code)
 	require.False(t, p.state().Redis.Reachable)
-	p.await(func() bool { code, _ := p.get("/readyz"); return code == 200 }) // after a TTL of trying
+	p.Await(func() bool { code, _ := p.Get("/readyz"); return code == 200 }) // after a TTL of trying
 
 	server.Restart()
 	rdb := server.Client()
-	p.await(func() bool { return rdb.HGet(t.Context(), registry.Layout{}.Registry(), imei).Val() == "ingest-1" })
+	p.Await(func() bool { return rdb.HGet(t.Context(), registry.Layout{}.Registry(), imei).Val() == "ingest-1" })
 	_, err := d.Send(t.Context(), teltonika.Codec8, device.NewTrack(1).Next(1)...)
 	require.NoError(t, err)
 	require.True(t, p.state().Redis.Reachable)
@@ -173,8 +173,8 @@ func TestOneNodeOfAClusterIsRefusedWhereNoClusterCanBeNamedSo(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--cluster-enabled", "yes")
 	p := start(t, "--redis-url=redis://"+server.Addr()+"?db=0")
-	require.Equal(t, exitFailed, p.ends())
-	require.Contains(t, p.log.String(), "one node of a Redis Cluster, and was not recognised")
+	require.Equal(t, exitFailed, p.Ends())
+	require.Contains(t, p.Log.String(), "one node of a Redis Cluster, and was not recognised")
 }
 
 func TestOneNodeOfAClusterIsRefusedWhenItTurnsUpLater(t *testing.T) {
@@ -183,8 +183,8 @@ func TestOneNodeOfAClusterIsRefusedWhenItTurnsUpLater(t *testing.T) {
 	server.Kill()
 	p := serving(t, on(server)...)
 	server.Restart()
-	require.Equal(t, exitFailed, p.ends())
-	require.Contains(t, p.log.String(), "node of a Redis Cluster")
+	require.Equal(t, exitFailed, p.Ends())
+	require.Contains(t, p.Log.String(), "node of a Redis Cluster")
 }
 
 func TestAReplicaThatIsNotDividedEndsBesideAFleetThatIs(t *testing.T) {
@@ -192,9 +192,9 @@ func TestAReplicaThatIsNotDividedEndsBesideAFleetThatIs(t *testing.T) {
 	server := redistest.Start(t)
 	require.NoError(t, server.Client().Set(t.Context(), divided.Partitions(), 4, 0).Err())
 	p := start(t, on(server)...)
-	require.Equal(t, exitFailed, p.ends())
-	require.Contains(t, p.log.String(), "{rollcall}:partitions says 4; set REGISTRY_PARTITIONS")
-	serving(t, on(server, "--registry-partitions=4")...).await(func() bool {
+	require.Equal(t, exitFailed, p.Ends())
+	require.Contains(t, p.Log.String(), "{rollcall}:partitions says 4; set REGISTRY_PARTITIONS")
+	serving(t, on(server, "--registry-partitions=4")...).Await(func() bool {
 		return server.Client().Exists(t.Context(), divided.Partition(0, 4).Roster()).Val() == 1
 	})
 }
@@ -203,7 +203,7 @@ func TestARedisThatMayEvictHeartbeatsIsWarnedAbout(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "volatile-ttl")
 	p := serving(t, on(server)...)
-	require.Contains(t, p.log.String(), "maxmemory-policy is volatile-ttl")
+	require.Contains(t, p.Log.String(), "maxmemory-policy is volatile-ttl")
 	warnings := p.state().Redis.Warnings
 	require.Len(t, warnings, 1)
 	require.Contains(t, warnings[0], "set noeviction")
@@ -216,51 +216,51 @@ func TestTheNewerOfTwoProcessesWithOneIDStays(t *testing.T) {
 	older := serving(t, on(server, append(quick, "--instance-id=ingest-1")...)...)
 	d := older.connect(imei)
 	newer := serving(t, on(server, append(quick, "--instance-id=ingest-1")...)...)
-	require.Equal(t, exitFailed, older.ends())
-	require.Contains(t, older.log.String(), registry.ErrSuperseded.Error())
+	require.Equal(t, exitFailed, older.Ends())
+	require.Contains(t, older.Log.String(), registry.ErrSuperseded.Error())
 	require.NoError(t, d.WaitClosed(t.Context()))
 	newer.connect(imei)
 	require.Equal(t, "ingest-1", server.Client().HGet(t.Context(), registry.Layout{}.Registry(), imei).Val())
-	newer.stop()
-	require.Equal(t, exitOK, newer.ends())
+	newer.Stop()
+	require.Equal(t, exitOK, newer.Ends())
 }
 
 func TestSweepAndResignNameTheLeaderElsewhere(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	leader := serving(t, on(server, append(quick, "--instance-id=ingest-1", "--admin-token="+adminToken)...)...)
-	leader.await(func() bool { return leader.state().Janitor.Leading })
+	leader.Await(func() bool { return leader.state().Janitor.Leading })
 	other := serving(t, on(server, append(quick, "--instance-id=ingest-2", "--admin-token="+adminToken)...)...)
 	for _, path := range []string{"/api/v1/sweep", "/api/v1/resign"} {
-		other.await(func() bool { // while Redis is slow to answer it cannot say who leads
-			code, body := other.post(path, adminToken)
+		other.Await(func() bool { // while Redis is slow to answer it cannot say who leads
+			code, body := other.Post(path, adminToken)
 			return code == 409 && strings.Contains(body, `"leader": "ingest-1"`)
 		})
-		code, _ := other.post(path, "guess")
+		code, _ := other.Post(path, "guess")
 		require.Equal(t, 401, code)
 	}
-	code, body := leader.post("/api/v1/sweep?dry_run=true", adminToken)
+	code, body := leader.Post("/api/v1/sweep?dry_run=true", adminToken)
 	require.Equal(t, 200, code)
 	require.Contains(t, body, `"dry_run": true`)
-	code, _ = other.post("/api/v1/pause?who=ann&why=test", adminToken) // holds all of them
+	code, _ = other.Post("/api/v1/pause?who=ann&why=test", adminToken) // holds all of them
 	require.Equal(t, 200, code)
-	leader.await(func() bool { return leader.state().Janitor.Paused != nil })
-	code, _ = leader.post("/api/v1/resign", adminToken)
+	leader.Await(func() bool { return leader.state().Janitor.Paused != nil })
+	code, _ = leader.Post("/api/v1/resign", adminToken)
 	require.Equal(t, 200, code)
-	other.await(func() bool { return other.state().Janitor.Leading })
-	require.NotContains(t, leader.log.String()+other.log.String(), adminToken)
+	other.Await(func() bool { return other.state().Janitor.Leading })
+	require.NotContains(t, leader.Log.String()+other.Log.String(), adminToken)
 }
 
 func TestAReplicaWithoutDeviceSocketsSweepsOnly(t *testing.T) {
 	t.Parallel()
 	p := start(t, "--ingest-addr=off")
-	p.await(func() bool { p.http = p.addr("serving HTTP"); return p.http != "" })
-	p.await(func() bool { return p.state().Ready && p.state().Janitor.Leading })
+	p.Await(func() bool { p.HTTP = p.Addr("serving HTTP"); return p.HTTP != "" })
+	p.Await(func() bool { return p.state().Ready && p.state().Janitor.Leading })
 	require.Empty(t, p.state().Devices.Addr)
-	_, body := p.get("/")
+	_, body := p.Get("/")
 	require.Contains(t, body, "no device listener")
-	p.stop()
-	require.Equal(t, exitOK, p.ends())
+	p.Stop()
+	require.Equal(t, exitOK, p.Ends())
 }
 
 func TestAnAddressInUseIsAFailure(t *testing.T) {
@@ -269,11 +269,11 @@ func TestAnAddressInUseIsAFailure(t *testing.T) {
 	require.NoError(t, err)
 	defer taken.Close()
 	p := start(t, "--http-addr="+taken.Addr().String())
-	require.Equal(t, exitFailed, p.ends())
-	require.Contains(t, p.log.String(), "HTTP_ADDR")
+	require.Equal(t, exitFailed, p.Ends())
+	require.Contains(t, p.Log.String(), "HTTP_ADDR")
 	p = start(t, "--ingest-addr="+taken.Addr().String())
-	require.Equal(t, exitFailed, p.ends())
-	require.Contains(t, p.log.String(), "INGEST_ADDR")
+	require.Equal(t, exitFailed, p.Ends())
+	require.Contains(t, p.Log.String(), "INGEST_ADDR")
 }
 
 // Load refuses all of these. The errors of the parts count all the same.
@@ -298,15 +298,15 @@ func TestARedisThatStandsStillDoesNotKeepAReplica(t *testing.T) {
 	p := serving(t, on(server, append(quick, "--shutdown-grace=10s")...)...)
 	d := p.connect(imei)
 	busy := p.connect("352093081452251")
-	p.await(func() bool { return p.state().Janitor.Leading })
+	p.Await(func() bool { return p.state().Janitor.Leading })
 	server.Stop()
 	defer server.Cont()
 	frame, err := teltonika.AppendFrame(nil, teltonika.Codec8, device.NewTrack(1).Next(1)...)
 	require.NoError(t, err)
 	require.NoError(t, busy.SendRaw(t.Context(), frame))
 	asked := time.Now()
-	p.stop()
-	require.Equal(t, exitOK, p.ends())
+	p.Stop()
+	require.Equal(t, exitOK, p.Ends())
 	require.Less(t, time.Since(asked), 10*time.Second)
 	require.NoError(t, d.WaitClosed(t.Context()))
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/internal/tracing/tracetest"
+	"github.com/rollcall-redis/rollcall/registry"
 )
 
 // traced is the environment of a replica that sends spans.
@@ -99,7 +100,7 @@ func TestASpanOfAPassThatFailsSaysWhy(t *testing.T) {
 	t.Parallel()
 	server, collector := redistest.Start(t), tracetest.Start(t)
 	require.NoError(t,
-		server.Client().Set(t.Context(), (&program{}).keys().Registry(), "of another type", 0).Err())
+		server.Client().Set(t.Context(), registry.Layout{}.Registry(), "of another type", 0).Err())
 	tracedChild(t, collector, on(server, quick...)...)
 	require.Eventually(t, func() bool {
 		for _, s := range collector.Spans("pass") {

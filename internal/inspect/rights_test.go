@@ -129,29 +129,34 @@ func TestDoctorFindsEachRightThatLacksByItsOwnLine(t *testing.T) {
 	}
 }
 
-// older is a hook that has a server say that it is of an older version.
-type older struct{}
+// answered is a hook that sees each command after its answer.
+type answered func(redis.Cmder)
 
-func (older) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (answered) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (older) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (answered) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
 
-func (older) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (see answered) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
-		if info, ok := cmd.(*redis.StringCmd); ok && cmd.Name() == "info" {
-			info.SetVal(regexp.MustCompile(`redis_version:[0-9.]+`).ReplaceAllString(info.Val(), "redis_version:6.2.14"))
-		}
+		see(cmd)
 		return err
+	}
+}
+
+// older has a server say that it is of an older version.
+func older(cmd redis.Cmder) {
+	if info, ok := cmd.(*redis.StringCmd); ok && cmd.Name() == "info" {
+		info.SetVal(regexp.MustCompile(`redis_version:[0-9.]+`).ReplaceAllString(info.Val(), "redis_version:6.2.14"))
 	}
 }
 
 func TestDoctorFindsRedis6(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client()
-	client.AddHook(older{})
+	client.AddHook(answered(older))
 	d, err := New(client, guard.Layout{Prefix: redistest.Prefix(t)}).Doctor(t.Context())
 	require.NoError(t, err)
 	require.False(t, d.OK)

@@ -203,10 +203,10 @@ const countUpTo = 10 * pageSize
 
 // settle takes the settings that most of those who live have for the fleet's: who ticked last may
 // be the one that differs.
-func (w *Witness) settle(now time.Time, beats map[string]Heartbeat, abouts map[string]About) {
+func (w *Witness) settle(beats map[string]beat, abouts map[string]About) {
 	var ttls, intervals []time.Duration
-	for id, h := range beats {
-		ttl, interval := h.settings(now, abouts[id])
+	for id, b := range beats {
+		ttl, interval := b.settings(b.now, abouts[id])
 		if ttl > 0 {
 			ttls = append(ttls, ttl)
 		}

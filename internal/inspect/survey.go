@@ -28,6 +28,7 @@ type survey struct {
 // look is what is known of one partition.
 type look struct {
 	now     time.Time
+	asked   time.Time // by the own clock, when that was read
 	witness Witness
 	hold    *Hold
 	leader  *Leader
@@ -35,6 +36,7 @@ type look struct {
 
 	// Of its instances, as of the reading of this number; 0: never.
 	read      int
+	beatsAt   time.Time // the server's clock when the heartbeats were asked for
 	sampledAt time.Time
 	counted   map[string]int // entries by owner
 	whole     bool           // counted are all entries
@@ -58,6 +60,7 @@ func (s *survey) read(
 	ctx context.Context, now time.Time, abouts func(ctx context.Context, ids []string) (map[string]About, error),
 ) (Status, error) {
 	s.number++
+	began := time.Now()
 	pause, left, err := s.pause(ctx)
 	if err != nil {
 		return Status{}, err
@@ -65,11 +68,12 @@ func (s *survey) read(
 	of := func(part *Reader) *look { return &s.looks[part.number] }
 	if _, err := each(ctx, s.parts, func(ctx context.Context, part *Reader) (_ struct{}, err error) {
 		l := of(part)
-		l.now = now
+		l.now, l.asked = now, began
 		if part.single {
 			if l.now, err = part.now(ctx); err != nil {
 				return
 			}
+			l.asked = time.Now()
 		}
 		if l.witness, err = part.witness(ctx); err != nil {
 			return
@@ -112,6 +116,8 @@ func (s *survey) read(
 	if _, err := each(ctx, due, func(ctx context.Context, part *Reader) (_ struct{}, err error) {
 		l := of(part)
 		l.read = s.number
+		// A heartbeat's TTL is reckoned from it: what was read in between takes its time.
+		l.beatsAt = l.now.Add(time.Since(l.asked))
 		if l.beats, err = part.heartbeats(ctx, ids); err == nil {
 			l.indexes, err = part.indexes(ctx, ids)
 		}
@@ -193,13 +199,11 @@ func (s *survey) status(ids []string, abouts map[string]About) Status {
 	if len(s.looks) > 1 {
 		st.Partitions = s.partitions(worst)
 	}
-	all, living := make(map[string]beat, len(ids)), make(map[string]Heartbeat, len(ids))
+	all := make(map[string]beat, len(ids))
 	for _, id := range ids {
-		if all[id] = s.beat(id); all[id].any {
-			living[id] = all[id].Heartbeat
-		}
+		all[id] = s.beat(id)
 	}
-	st.Witness.settle(st.Now, living, abouts)
+	st.Witness.settle(all, abouts)
 	for _, id := range ids {
 		about, said := abouts[id]
 		in := s.instance(id, all[id], about, &st)
@@ -279,7 +283,7 @@ func (s *survey) partitions(worst int) *Partitions {
 // beat is what the heartbeats of one instance in all partitions say together.
 type beat struct {
 	Heartbeat           // of the first partition where it has one
-	now       time.Time // of that partition's server
+	now       time.Time // of that partition's server, when it was read
 	any       bool
 	oldest    time.Time     // the last beat in the partition where that is longest ago
 	least     time.Duration // what is left of the heartbeat that ends first; 0: one never does
@@ -298,7 +302,7 @@ func (s *survey) beat(id string) (b beat) {
 			continue
 		}
 		if !b.any {
-			b.any, b.Heartbeat, b.now = true, h, l.now
+			b.any, b.Heartbeat, b.now = true, h, l.beatsAt
 		}
 		if l.read != s.number { // how long ago it beat is known of this reading only
 			continue

@@ -56,6 +56,31 @@ func lines(events []timeline.Event) (text []string) {
 	return text
 }
 
+// What a heartbeat lasts is what is left of it and how long ago it was written: the clock was read
+// before much else.
+func TestASlowReadingMakesNobodyDiffer(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	l := setup(t, redistest.World{Client: server.Client(), Prefix: redistest.Prefix(t)})
+	ctx := t.Context()
+	require.NoError(t, l.SAdd(ctx, l.keys.Roster(), "one").Err())
+	require.NoError(t, l.HSet(ctx, l.keys.Witness(), "since", l.now.UnixMilli(), "last", l.now.UnixMilli(),
+		"gap", 5_000, "grace", 22_000).Err())
+	l.AddHook(answered(func(cmd redis.Cmder) {
+		if cmd.Name() == "hlen" {
+			time.Sleep(1500 * time.Millisecond) // more than a heartbeat's TTL may be off
+		}
+	}))
+	beat := fmt.Sprintf("%d/%d0000000000", l.now.UnixMilli(), l.now.UnixMicro())
+	require.NoError(t, l.Set(ctx, l.keys.Heartbeat("one"), beat, 20*time.Second).Err())
+	s, err := New(l.Client, l.keys).Status(ctx)
+	require.NoError(t, err)
+	require.Equal(t, 20*time.Second, s.Witness.TTL)
+	require.Len(t, s.Instances, 1)
+	require.True(t, s.Instances[0].Alive)
+	require.Empty(t, s.Instances[0].Differs)
+}
+
 func TestATimelineHasTheLastHourOnceHoweverManyLeadersTellIt(t *testing.T) {
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()

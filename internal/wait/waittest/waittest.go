@@ -8,14 +8,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// patience bounds what a test waits for; nothing ever takes so long.
-const patience = 2 * time.Minute
+// Patience bounds what a test waits for; nothing ever takes so long.
+const Patience = 2 * time.Minute
 
 // Becomes asks again and again, with a pause of every, until cond is true; false if it is too late.
 func Becomes(every time.Duration, cond func() bool) bool {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	for late := time.Now().Add(patience); !cond(); <-tick.C {
+	for late := time.Now().Add(Patience); !cond(); <-tick.C {
 		if time.Now().After(late) {
 			return false
 		}
