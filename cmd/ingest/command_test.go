@@ -22,6 +22,7 @@ func (p *program) obedient(imei string) *device.Device {
 	d := p.connect(imei)
 	_, err := d.Send(p.T.Context(), teltonika.Codec8, device.NewTrack(1).Next(1)...)
 	require.NoError(p.T, err)
+	p.Await(func() bool { return p.state().Registry.Pending == 0 }) // Redis has its entry
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -49,8 +50,8 @@ func TestACommandReachesItsDeviceAndTheAnswerComesBack(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	url := "--redis-url=redis://" + server.Addr()
-	one := serving(t, on(server, append(quick, "--instance-id=ingest-1")...)...)
-	two := serving(t, on(server, append(quick, "--instance-id=ingest-2")...)...)
+	one := serving(t, on(server, append(calm, "--instance-id=ingest-1")...)...)
+	two := serving(t, on(server, append(calm, "--instance-id=ingest-2")...)...)
 	one.obedient("352093081452251")
 	two.obedient(imei)
 	for _, codec := range []string{"12", "14"} {
@@ -82,7 +83,7 @@ func TestACommandReachesItsDeviceAndTheAnswerComesBack(t *testing.T) {
 func TestControlCharactersOfAnAnswerAreEscaped(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	p := serving(t, on(server, append(quick, "--instance-id=ingest-1")...)...)
+	p := serving(t, on(server, append(calm, "--instance-id=ingest-1")...)...)
 	p.obedient(imei) // answers with what it was told
 	code, stdout, stderr := command(t, "--redis-url=redis://"+server.Addr(), imei, "\x1b]0;owned\a\x1b[2J\r\nok \u202eltr \u009b1m \x9b ž \\")
 	require.Equal(t, exitOK, code, stderr)
