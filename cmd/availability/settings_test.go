@@ -12,26 +12,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/service"
+	"github.com/rollcall-redis/rollcall/internal/service/servicetest"
 )
-
-const manual = "../../docs/availability-settings.md"
 
 func TestTheManualHasTheSettingsOfTheCode(t *testing.T) {
 	t.Parallel()
-	raw, err := os.ReadFile(manual)
-	require.NoError(t, err)
-	const begin, end = "<!-- begin availability -->\n", "<!-- end availability -->"
-	before, rest, found := strings.Cut(string(raw), begin)
-	require.True(t, found, begin)
-	_, after, found := strings.Cut(rest, end)
-	require.True(t, found, end)
-	page := before + begin + "\n" + service.Markdown(new(settings).table()) + "\n" + end + after
-	if *update {
-		require.NoError(t, os.WriteFile(manual, []byte(page), 0o644))
-		return
-	}
-	require.True(t, page == string(raw), "docs/availability-settings.md is not what the code says: renew it with\n"+
-		"go test ./cmd/availability -run TestTheManual -update")
+	servicetest.Tables(t, "../../docs/availability-settings.md", *update, map[string][]service.Setting{"availability": new(settings).table()})
 }
 
 func TestHelpIsAsItWas(t *testing.T) {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -11,26 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/service"
+	"github.com/rollcall-redis/rollcall/internal/service/servicetest"
 )
-
-const manual = "../../docs/cleanup.md"
 
 func TestTheManualHasTheSettingsOfTheCode(t *testing.T) {
 	t.Parallel()
-	raw, err := os.ReadFile(manual)
-	require.NoError(t, err)
-	const begin, end = "<!-- begin cleanup -->\n", "<!-- end cleanup -->"
-	before, rest, found := strings.Cut(string(raw), begin)
-	require.True(t, found, begin)
-	_, after, found := strings.Cut(rest, end)
-	require.True(t, found, end)
-	page := before + begin + "\n" + service.Markdown(new(settings).table()) + "\n" + end + after
-	if *update {
-		require.NoError(t, os.WriteFile(manual, []byte(page), 0o644))
-		return
-	}
-	require.True(t, page == string(raw), "docs/cleanup.md is not what the code says: renew it with\n"+
-		"go test ./cmd/cleanup -run TestTheManual -update")
+	servicetest.Tables(t, "../../docs/cleanup.md", *update, map[string][]service.Setting{"cleanup": new(settings).table()})
 }
 
 // loaded are settings from arguments and an environment.

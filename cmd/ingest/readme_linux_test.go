@@ -111,7 +111,7 @@ func TestASecondReplicaOnTheSameAddressesSaysWhatToType(t *testing.T) {
 	require.Len(t, flags, 3)
 	require.Contains(t, flags[0], "--redis-url=redis://127.0.0.1:")
 	third := start(t, flags...)
+	third.Serves()
 	third.Await(func() bool { return third.Addr("listening for devices") != "" })
-	third.HTTP = third.Addr("serving HTTP")
 	third.Await(func() bool { return third.state().Janitor.Leader == first.state().Instance })
 }

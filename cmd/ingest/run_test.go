@@ -255,7 +255,7 @@ func TestSweepAndResignNameTheLeaderElsewhere(t *testing.T) {
 func TestAReplicaWithoutDeviceSocketsSweepsOnly(t *testing.T) {
 	t.Parallel()
 	p := start(t, "--ingest-addr=off")
-	p.Await(func() bool { p.HTTP = p.Addr("serving HTTP"); return p.HTTP != "" })
+	p.Serves()
 	p.Await(func() bool { return p.state().Ready && p.state().Janitor.Leading })
 	require.Empty(t, p.state().Devices.Addr)
 	_, body := p.Get("/")

@@ -1,5 +1,5 @@
-// Package servicetest runs a program of ours within a test's own process, and asks what its HTTP
-// listener serves.
+// Package servicetest runs a program of ours within a test's own process, asks what its HTTP
+// listener serves, and compares a page with its settings.
 package servicetest
 
 import (
