@@ -11,8 +11,8 @@ import (
 )
 
 // fail counts a failure and logs the first of a row, and the first refusal of a row that began
-// otherwise: that one somebody has to mend. A call without an answer between two refusals, as a slow
-// network has them, begins no row. recovered ends the row. Callers hold mu.
+// otherwise: that one somebody has to mend. A call without an answer between two refusals, as a
+// slow network has them, begins no row. recovered ends the row. Callers hold mu.
 func (r *Registry) fail(op string, err error, n int) {
 	if errors.Is(err, ErrSuperseded) || errors.Is(err, context.Canceled) {
 		return // told elsewhere, or the end of Run
