@@ -16,7 +16,11 @@ long_chaos = ^TestEverythingAt
 search = ^TestSearch$$
 # Each alert beside its fault, on a real Prometheus: minutes.
 every_alert = ^TestEveryAlertFiresAlone$$
-tool = tool -modfile=$(CURDIR)/tools/go.mod
+lint = $(CURDIR)/.cache/lint
+revive = -config $(CURDIR)/tools/revive.toml -set_exit_status
+tags = failpoints,mutants,colyseus,mixed
+tagged = $$(git grep -lE '^//go:build .*\b($(subst $(comma),|,$(tags)))\b' '*.go' | xargs -n1 dirname | sort -u | sed 's|^|./|')
+comma := ,
 
 .DEFAULT_GOAL := help
 .PHONY: help run demo cleanup-demo availability fleet alerts image test test-colyseus mixed chaos chaos-short chaos-soak chaos-mutants mutate search model bench scale bench-micro fuzz lint redis
@@ -105,14 +109,18 @@ fuzz: ## Fuzz each decoder for FUZZTIME (20s)
 model: ## Search all states of the models, as they are and without each of their rules (needs gcc; finds or fetches spin)
 	@model/check
 
+# -race: what the tests' builds have compiled serves here too. Tags change only the packages that
+# have files with them.
 lint: ## Check format, vet, staticcheck, documentation, modules, file sizes, width of comments
 	@unformatted=$$(gofmt -l .) && test -z "$$unformatted" || { echo "gofmt: $$unformatted"; exit 1; }
-	@for module in $(linted); do \
-		go -C $$module vet ./... && \
-		go -C $$module $(tool) staticcheck ./... && \
-		(cd $$module && go $(tool) revive -config $(CURDIR)/tools/revive.toml -set_exit_status ./...) || exit 1; \
-	done
-	@go vet -tags failpoints,mutants,colyseus,mixed ./... && go $(tool) staticcheck -tags failpoints,mutants,colyseus,mixed ./...
+	@go -C tools build -o $(CURDIR)/.cache/lint/ tool
+	@race() { GOFLAGS="$$GOFLAGS -race" "$$@"; }; \
+		for module in $(modules); do \
+			race go -C $$module vet ./... && \
+			(cd $$module && race $(lint)/staticcheck ./... && $(lint)/revive $(revive) ./...) || exit 1; \
+		done; \
+		go -C internal/ferret vet ./... && (cd internal/ferret && $(lint)/revive $(revive) ./...) && \
+		race go vet -tags $(tags) $(tagged) && race $(lint)/staticcheck -tags $(tags) $(tagged)
 	@for module in $(linted); do go -C $$module mod tidy -diff || exit 1; done
 	@long=$$(find . -name '*.go' -not -path './.cache/*' -exec awk 'END { if (NR > 500) print FILENAME ": " NR " lines" }' {} \;) && \
 		test -z "$$long" || { echo "over 500 lines: $$long"; exit 1; }
