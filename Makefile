@@ -18,9 +18,9 @@ search = ^TestSearch$$
 every_alert = ^TestEveryAlertFiresAlone$$
 lint = $(CURDIR)/.cache/lint
 revive = -config $(CURDIR)/tools/revive.toml -set_exit_status
+comma := ,
 tags = failpoints,mutants,colyseus,mixed
 tagged = $$(git grep -lE '^//go:build .*\b($(subst $(comma),|,$(tags)))\b' '*.go' | xargs -n1 dirname | sort -u | sed 's|^|./|')
-comma := ,
 
 .DEFAULT_GOAL := help
 .PHONY: help run demo cleanup-demo availability fleet alerts image test test-colyseus mixed chaos chaos-short chaos-soak chaos-mutants mutate search model bench scale bench-micro fuzz lint redis
@@ -113,7 +113,7 @@ model: ## Search all states of the models, as they are and without each of their
 # have files with them.
 lint: ## Check format, vet, staticcheck, documentation, modules, file sizes, width of comments
 	@unformatted=$$(gofmt -l .) && test -z "$$unformatted" || { echo "gofmt: $$unformatted"; exit 1; }
-	@go -C tools build -o $(CURDIR)/.cache/lint/ tool
+	@go -C tools build -o $(lint)/ tool
 	@race() { GOFLAGS="$$GOFLAGS -race" "$$@"; }; \
 		for module in $(modules); do \
 			race go -C $$module vet ./... && \

@@ -18,6 +18,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
 	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -254,21 +255,10 @@ func (r *replica) counted(owner string) int {
 	return int(r.value("registry_janitor_evicted_total", "instance_id", owner))
 }
 
-// eventually waits for what real processes and servers bring about. Unlike require's, it asks in
-// the test's own goroutine, so that what it asks may fail the test.
+// eventually waits for what real processes and servers bring about.
 func (f *fleet) eventually(cond func() bool) {
 	f.t.Helper()
-	deadline := time.NewTimer(2 * time.Minute)
-	defer deadline.Stop()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !cond() {
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			require.FailNow(f.t, "never came about")
-		}
-	}
+	waittest.Until(f.t, 5*time.Millisecond, cond)
 }
 
 // faults is a hook that meets the guard's batches on their way: no other script goes through the

@@ -18,6 +18,7 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/judge"
 	"github.com/rollcall-redis/rollcall/chaos/proxy"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
@@ -31,8 +32,8 @@ const (
 	JanitorInterval = 3 * time.Second
 	LeaseTTL        = 3 * time.Second
 	LeaseRetry      = LeaseTTL / 5 * 12 / 10
-	BusyMachine     = 3 * time.Second // what a busy machine may add to a bound
-	Patience        = 2 * time.Minute // for what has no bound but must come
+	BusyMachine     = 3 * time.Second   // what a busy machine may add to a bound
+	Patience        = waittest.Patience // for what has no bound but must come
 	PatiencePause   = 20 * time.Millisecond
 )
 

@@ -91,8 +91,8 @@ func serving(t testing.TB, args ...string) *running {
 // ask makes a request with a token of the API, and requires that its document allows the answer.
 func (p *running) ask(as, method, path, body string) (*http.Response, string) {
 	p.T.Helper()
-	req, resp, text := p.Ask(as, method, path, body)
-	p.doc.Check(p.T, req, resp, []byte(text))
+	resp, text := p.Ask(as, method, path, body)
+	p.doc.Check(p.T, resp.Request, resp, []byte(text))
 	return resp, text
 }
 

@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 var update = flag.Bool("update", false, "write the files of testdata")
 
 // patience bounds what a test waits for an event; nothing ever takes so long.
-const patience = 2 * time.Minute
+const patience = waittest.Patience
 
 // golden compares text with a file of testdata.
 func golden(t *testing.T, name, text string) {

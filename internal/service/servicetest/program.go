@@ -80,7 +80,7 @@ func (p *Program) Await(what func() bool, name ...any) {
 var Client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
 // Ask makes a request; with a bearer token, if there is one, and a body in JSON, if there is one.
-func (p *Program) Ask(token, method, path, body string) (req *http.Request, resp *http.Response, answer string) {
+func (p *Program) Ask(token, method, path, body string) (resp *http.Response, answer string) {
 	p.T.Helper()
 	req, err := http.NewRequestWithContext(p.T.Context(), method, "http://"+p.HTTP+path, strings.NewReader(body))
 	require.NoError(p.T, err)
@@ -95,20 +95,20 @@ func (p *Program) Ask(token, method, path, body string) (req *http.Request, resp
 	defer resp.Body.Close()
 	raw, err := io.ReadAll(resp.Body)
 	require.NoError(p.T, err)
-	return req, resp, string(raw)
+	return resp, string(raw)
 }
 
 // Post asks for an action.
 func (p *Program) Post(path, token string) (code int, body string) {
 	p.T.Helper()
-	_, resp, body := p.Ask(token, http.MethodPost, path, "")
+	resp, body := p.Ask(token, http.MethodPost, path, "")
 	return resp.StatusCode, body
 }
 
 // Get asks as nobody.
 func (p *Program) Get(path string) (code int, body string) {
 	p.T.Helper()
-	_, resp, body := p.Ask("", http.MethodGet, path, "")
+	resp, body := p.Ask("", http.MethodGet, path, "")
 	return resp.StatusCode, body
 }
 
