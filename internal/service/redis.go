@@ -9,9 +9,11 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
@@ -279,11 +281,10 @@ func connect(
 	c = &Clients{Server: target.String(), Files: files}
 	if target.Embedded() {
 		c.mini = miniredis.NewMiniRedis()
-		// Without this its TTLs do not run: no heartbeat expires, and nothing dead is swept.
-		c.mini.ClockTTL(true)
 		if err := c.mini.StartAddr("127.0.0.1:0"); err != nil {
 			return nil, nil, fmt.Errorf("service: embedded Redis: %w", err)
 		}
+		runClock(c.mini)
 		c.Embedded = c.mini.Addr()
 		c.Server = embeddedAt + c.Embedded
 		target = Redis{Single: &redis.Options{Addr: c.Embedded}}
@@ -292,6 +293,20 @@ func connect(
 	c.Blocking = target.client(l, false, math.MaxInt64, blockingPool)
 	c.Control = target.client(l, true, within, 0)
 	return c, unknown, nil
+}
+
+// runClock makes TTLs run, and time stand still while a command runs, as in Redis. Without the first
+// no heartbeat expires, and nothing dead is swept. Without the second PEXPIRETIME of one key changes
+// from call to call, and what looks changed is not swept either.
+func runClock(mini *miniredis.Miniredis) {
+	var mu sync.Mutex // the clock must not go back
+	mini.ClockTTL(true)
+	mini.Server().SetPreHook(func(*server.Peer, string, ...string) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		mini.SetTime(time.Now())
+		return false
+	})
 }
 
 // recognise makes r name the Cluster of which its server says that it is a node. The error is why

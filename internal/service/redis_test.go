@@ -2,11 +2,13 @@ package service
 
 import (
 	"context"
+	"strconv"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/sourcegraph/conc"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -63,6 +65,31 @@ func TestKeysOfTheEmbeddedRedisExpireInRealTime(t *testing.T) {
 	require.Eventually(t, func() bool { return rdb.Exists(ctx, "short").Val() == 0 }, 5*time.Second, 5*time.Millisecond)
 	require.Less(t, rdb.PTTL(ctx, "long").Val(), time.Hour)
 	require.Greater(t, rdb.PTTL(ctx, "long").Val(), 59*time.Minute)
+}
+
+func TestTheTimeAtWhichAKeyOfTheEmbeddedRedisExpiresDoesNotChange(t *testing.T) {
+	t.Parallel()
+	var target Redis
+	require.NoError(t, target.Parse(EmbeddedRedis))
+	c, err := Connect(t.Context(), &target, time.Second)
+	require.NoError(t, err)
+	defer c.Close()
+
+	ctx, rdb := t.Context(), c.Data
+	var asking conc.WaitGroup
+	defer asking.Wait()
+	for n := range 20 {
+		key := strconv.Itoa(n)
+		require.NoError(t, rdb.Set(ctx, key, 1, time.Hour).Err())
+		expires := rdb.PExpireTime(ctx, key).Val()
+		asking.Go(func() {
+			for range 500 {
+				if !assert.Equal(t, expires, rdb.PExpireTime(ctx, key).Val()) {
+					return
+				}
+			}
+		})
+	}
 }
 
 func TestTheEmbeddedRedisClosesWhileItIsAsked(t *testing.T) {
