@@ -9,11 +9,9 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
-	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
@@ -295,18 +293,24 @@ func connect(
 	return c, unknown, nil
 }
 
-// runClock makes TTLs run, and time stand still while a command runs, as in Redis. Without the first
-// no heartbeat expires, and nothing dead is swept. Without the second PEXPIRETIME of one key changes
-// from call to call, and what looks changed is not swept either.
+// runClock makes TTLs run until the server ends. Without it no heartbeat expires, and nothing dead
+// is swept. Time goes on between two commands, as in Redis. Else PEXPIRETIME of one key changes from
+// call to call, and what looks changed is not swept either.
 func runClock(mini *miniredis.Miniredis) {
-	var mu sync.Mutex // the clock must not go back
+	mini.SetTime(time.Now())
 	mini.ClockTTL(true)
-	mini.Server().SetPreHook(func(*server.Peer, string, ...string) bool {
-		mu.Lock()
-		defer mu.Unlock()
-		mini.SetTime(time.Now())
-		return false
-	})
+	tick := time.NewTicker(time.Millisecond)
+	go func() {
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				mini.SetTime(time.Now())
+			case <-mini.Ctx.Done():
+				return
+			}
+		}
+	}()
 }
 
 // recognise makes r name the Cluster of which its server says that it is a node. The error is why
