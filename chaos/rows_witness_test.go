@@ -32,11 +32,17 @@ var witnessRows = []row{
 func heldFor(reasons ...string) func(w *environment, v *judge.Verdict) {
 	return func(w *environment, v *judge.Verdict) {
 		nothingWent(w, v)
-		begun := w.fault.(interface{ begun() time.Time }).begun()
-		require.True(w.T, slices.ContainsFunc(v.Holds, func(d judge.Hold) bool {
-			return !d.At.Before(begun) && slices.Contains(reasons, d.Reason)
-		}), "held for none of %v: %v", reasons, v.Holds)
+		w.held(v, reasons...)
 	}
+}
+
+// held fails if the witness has not held since the fault began, for one of these reasons.
+func (w *environment) held(v *judge.Verdict, reasons ...string) {
+	w.T.Helper()
+	begun := w.fault.(interface{ begun() time.Time }).begun()
+	require.True(w.T, slices.ContainsFunc(v.Holds, func(d judge.Hold) bool {
+		return !d.At.Before(begun) && slices.Contains(reasons, d.Reason)
+	}), "held for none of %v: %v", reasons, v.Holds)
 }
 
 // evictor is the part of faults in which Redis evicts heartbeats.

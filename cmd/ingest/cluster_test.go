@@ -24,8 +24,9 @@ func TestOnAClusterDevicesAreRoutableSweptAndCommanded(t *testing.T) {
 	entry := func(imei string) string {
 		return rdb.HGet(t.Context(), layout.Partition(guard.PartitionOf(imei, 16), 16).Registry(), imei).Val()
 	}
-	one.Await(func() bool { return entry(imei) == "one" })
-	require.Equal(t, "16", rdb.Get(t.Context(), layout.Partitions()).Val())
+	one.Await(func() bool {
+		return entry(imei) == "one" && rdb.Get(t.Context(), layout.Partitions()).Val() == "16"
+	})
 
 	d := two.connect("490154203237518")
 	_, err := d.Send(t.Context(), teltonika.Codec8, device.NewTrack(1).Next(1)...)

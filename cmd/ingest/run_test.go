@@ -215,13 +215,15 @@ func TestTheNewerOfTwoProcessesWithOneIDStays(t *testing.T) {
 	server := redistest.Start(t)
 	older := serving(t, on(server, append(calm, "--instance-id=ingest-1")...)...)
 	d := older.connect(imei)
+	rdb := server.Client()
+	routable := func() bool { return rdb.HGet(t.Context(), registry.Layout{}.Registry(), imei).Val() == "ingest-1" }
+	older.Await(routable) // a process is as old as its first contact with Redis
 	newer := serving(t, on(server, append(calm, "--instance-id=ingest-1")...)...)
 	require.Equal(t, exitFailed, older.Ends())
 	require.Contains(t, older.Log.String(), registry.ErrSuperseded.Error())
 	require.NoError(t, d.WaitClosed(t.Context()))
 	newer.connect(imei)
-	rdb := server.Client()
-	newer.Await(func() bool { return rdb.HGet(t.Context(), registry.Layout{}.Registry(), imei).Val() == "ingest-1" })
+	newer.Await(routable)
 	newer.Stop()
 	require.Equal(t, exitOK, newer.Ends())
 }

@@ -41,7 +41,7 @@ func (b *books) acknowledged(imei string, records []teltonika.Record) {
 // how many there are.
 func (b *books) requireStored(t *testing.T, rdb *redis.Client) int {
 	t.Helper()
-	messages, err := rdb.XRange(t.Context(), gateway.Stream, "-", "+").Result()
+	messages, err := rdb.WithTimeout(patience).XRange(t.Context(), gateway.Stream, "-", "+").Result()
 	require.NoError(t, err)
 	stored := map[string]bool{}
 	for _, m := range messages {
