@@ -8,6 +8,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/commands"
 	"github.com/rollcall-redis/rollcall/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
@@ -76,6 +79,27 @@ or --redis-url, and takes all other settings of ingest too.`,
 	}
 }
 
+// fleetsDivision is division for who only reads: unless a number is set, it is the fleet's. Where
+// this user may not ask for that, it is what a replica would take.
+func (s *settings) fleetsDivision(ctx context.Context, client redis.UniversalClient) (guard.Layout, int, error) {
+	layout, partitions := s.division()
+	n, err := partition.Count(ctx, client, divided)
+	switch {
+	case redis.IsPermissionError(err):
+		return layout, partitions, nil
+	case err != nil:
+		return layout, 0, err
+	case s.partitions == 0 && n == 1:
+		return layoutOn(s.Redis), 1, nil
+	case s.partitions == 0:
+		return divided, n, nil
+	case n != 1 && n != s.partitions: // 1: perhaps nobody says anything
+		return layout, 0, fmt.Errorf("%w: %s says %d, REGISTRY_PARTITIONS is %d",
+			partition.ErrPartitionsDiffer, divided.Partitions(), n, s.partitions)
+	}
+	return layout, partitions, nil
+}
+
 // deliver sends a command by way of the fleet's Redis.
 func deliver(ctx context.Context, s *settings, c commands.Command) (commands.Outcome, error) {
 	clients, err := service.ConnectOnce(ctx, &s.Redis, s.controlDeadline())
@@ -83,7 +107,10 @@ func deliver(ctx context.Context, s *settings, c commands.Command) (commands.Out
 		return commands.Outcome{}, err
 	}
 	defer func() { _ = clients.Close() }() // nothing is left unsent
-	layout, partitions := s.division()
+	layout, partitions, err := s.fleetsDivision(ctx, clients.Control)
+	if err != nil {
+		return commands.Outcome{}, err
+	}
 	reg, err := partition.NewRegistry(registry.Config{
 		Client: clients.Data, Control: clients.Control, Layout: layout,
 		HeartbeatInterval: s.heartbeatInterval, HeartbeatTTL: s.heartbeatTTL,

@@ -46,6 +46,20 @@ func command(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), complaints.String()
 }
 
+func TestACommandFindsTheNumberOfPartitions(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	url := "--redis-url=redis://" + server.Addr()
+	p := serving(t, on(server, append(calm, "--registry-partitions=4")...)...)
+	p.obedient(imei)
+	code, stdout, stderr := command(t, url, imei, "getver")
+	require.Equal(t, exitOK, code, stderr)
+	require.Equal(t, "did getver\n", stdout)
+	code, _, stderr = command(t, url, "--registry-partitions=8", imei, "getver")
+	require.Equal(t, exitFailed, code)
+	require.Contains(t, stderr, "says 4, REGISTRY_PARTITIONS is 8")
+}
+
 func TestACommandReachesItsDeviceAndTheAnswerComesBack(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -2,9 +2,14 @@ package main
 
 import (
 	"bytes"
+	"net/http"
+	"net/http/httptest"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/inspect"
@@ -222,4 +227,21 @@ func TestOneThatDoesNotAnswerAndAKeyOfSomebodyElseHideNothingElse(t *testing.T) 
 		require.Equal(t, inspect.Kept, why.Verdict)
 		require.Contains(t, why.Sentence, "nobody can judge it")
 	})
+}
+
+func TestAllReplicasAreAskedAtOnce(t *testing.T) {
+	t.Parallel()
+	w := serverOf(t, &redis.Options{Addr: miniredis.RunT(t).Addr()})
+	var asked sync.WaitGroup
+	asked.Add(2)
+	replica := func() string {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			asked.Done()
+			asked.Wait() // one after the other, each would wait for the other in vain
+			_, _ = w.Write([]byte("{}"))
+		}))
+		t.Cleanup(s.Close)
+		return s.URL
+	}
+	require.Empty(t, ask[inspect.Status](w, "status", "--http", replica()+","+replica()).Unanswered)
 }

@@ -59,10 +59,9 @@ func (s *HTTP) admin(a action) http.Handler {
 			fail(w, http.StatusUnauthorized, "wrong or no bearer token")
 			return
 		}
-		r.Body = http.MaxBytesReader(w, r.Body, 64<<10)
 		// A sweep takes its time. A writer that has no deadline (in a test) answers all the same.
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(sweepTimeout + writeTimeout))
-		p, err := params(r, append(a.known, "who"))
+		p, err := params(w, r, append(a.known, "who"))
 		log := s.cfg.Logger.With("path", r.URL.Path, "peer", r.RemoteAddr)
 		for _, name := range slices.Sorted(maps.Keys(p)) {
 			log = log.With(name, p.Get(name))
@@ -129,10 +128,14 @@ func (s *HTTP) pause(ctx context.Context, p url.Values) (_ any, err error) {
 	return map[string]any{"paused": pause}, s.cfg.Janitor.Pause(ctx, pause)
 }
 
+// mostParams is how many bytes of parameters a request may have in its body.
+const mostParams = 64 << 10
+
 // params are a request's parameters, from the query and a form or JSON object in the body. One that
 // is not known, or given twice, is refused, and so is a body that is neither: a dry_run that is not
 // read is a real sweep.
-func params(r *http.Request, known []string) (url.Values, error) {
+func params(w http.ResponseWriter, r *http.Request, known []string) (url.Values, error) {
+	r.Body = http.MaxBytesReader(w, r.Body, mostParams)
 	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	switch {
 	case kind == "application/json":

@@ -79,7 +79,7 @@ func (q *questions) find(w http.ResponseWriter, req *http.Request) {
 
 // why is GET /api/v1/why?key=.
 func (q *questions) why(w http.ResponseWriter, req *http.Request) {
-	p, err := params(req, []string{"key"})
+	p, err := params(w, req, []string{"key"})
 	if err != nil {
 		failWith(w, err)
 		return

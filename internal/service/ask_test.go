@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -231,6 +233,34 @@ func TestTheRightsOfTheDocumentsAreEnough(t *testing.T) {
 		require.Equal(t, 200, s.get(t, "/api/v1/why?key=1", &why), page)
 		require.Equal(t, inspect.WillGo, why.Verdict, page)
 	}
+}
+
+// endless is a body in JSON that counts what is read of it.
+type endless struct{ read int }
+
+func (e *endless) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = 'x'
+	}
+	if e.read == 0 {
+		copy(p, `{"key":"`)
+	}
+	e.read += len(p)
+	if e.read > 100*mostParams {
+		return 0, io.ErrUnexpectedEOF
+	}
+	return len(p), nil
+}
+
+func TestABodyWithoutAnEndFillsNoMemory(t *testing.T) {
+	t.Parallel()
+	var body endless
+	req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/v1/why", &body)
+	req.Header.Set("Content-Type", "application/json")
+	answer := httptest.NewRecorder()
+	new(questions).why(answer, req)
+	require.Equal(t, 400, answer.Code)
+	require.Less(t, body.read, 3*mostParams)
 }
 
 func TestManyMayAskWhyAtOnce(t *testing.T) {

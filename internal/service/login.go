@@ -139,7 +139,11 @@ func openLogin(target *Redis) (l login, watched []reload.Watched, err error) {
 	}
 	if pki != nil {
 		pki.Prove(func(ctx context.Context, v *material) error {
-			return target.try(ctx, login{password: l.password, tls: func() *material { return v }})
+			err := target.try(ctx, login{password: l.password, tls: func() *material { return v }})
+			if redis.IsAuthError(err) { // the password may have changed too; it is tried next, with this
+				return nil
+			}
+			return err
 		})
 	}
 	return l, watched, nil

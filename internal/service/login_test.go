@@ -321,6 +321,36 @@ func TestCertificatesOfRedisAreReadAgainWhenTheyChange(t *testing.T) {
 	require.Eventually(t, func() bool { return i.reaches(t.Context()) == nil }, patience, time.Millisecond)
 }
 
+func TestAPasswordAndAnAuthorityMayChangeTogether(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	rdb := server.Client()
+	require.NoError(t, rdb.ConfigSet(t.Context(), "requirepass", "first").Err())
+	first, second := newAuthority(t), newAuthority(t)
+	p := terminate(t, server, first.config())
+	dir := t.TempDir()
+	put := func(a *authority, password string) {
+		cert, key := a.client()
+		written(t, filepath.Join(dir, "ca"), a.pem)
+		written(t, filepath.Join(dir, "cert"), cert)
+		written(t, filepath.Join(dir, "key"), key)
+		written(t, filepath.Join(dir, "password"), password)
+	}
+	put(first, "first")
+	i := inside(t, "--redis-url=rediss://"+p.addr, "--redis-tls-ca-file="+filepath.Join(dir, "ca"),
+		"--redis-tls-cert-file="+filepath.Join(dir, "cert"), "--redis-tls-key-file="+filepath.Join(dir, "key"),
+		"--redis-password-file="+filepath.Join(dir, "password"))
+	require.NoError(t, i.reaches(t.Context()))
+
+	// As a Redis that is built anew.
+	require.NoError(t, rdb.ConfigSet(t.Context(), "requirepass", "second").Err())
+	p.config.Store(second.config())
+	p.cut()
+	put(second, "second")
+	i.awaitLog(t, inUse, 2)
+	require.Eventually(t, func() bool { return i.reaches(t.Context()) == nil }, patience, time.Millisecond)
+}
+
 func TestSettingsOfFilesThatCannotBeRightAreRefusedByName(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -10,12 +10,12 @@ import (
 	"net/http"
 	"os"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/MicahParks/keyfunc/v3"
 	"github.com/golang-jwt/jwt/v5"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/rollcall-redis/rollcall/internal/streak"
 	"github.com/rollcall-redis/rollcall/internal/wait"
@@ -49,8 +49,10 @@ type keySet struct {
 
 	keys atomic.Pointer[keyfunc.Keyfunc] // nil: they were never read
 
-	mu   sync.Mutex // held while they are read
-	last time.Time  // when that was tried
+	reads singleflight.Group // who asks while they are read gets what comes of that
+	last  time.Time          // when the last one ended
+	life  context.Context    // of the reads: who has asked may leave
+	end   context.CancelFunc
 }
 
 func openKeys(ctx context.Context, c Config) (*keySet, error) {
@@ -65,7 +67,9 @@ func openKeys(ctx context.Context, c Config) (*keySet, error) {
 			Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true,
 		}},
 	}
+	k.life, k.end = context.WithCancel(context.WithoutCancel(ctx))
 	if err := k.read(ctx); err != nil && !k.isURL() {
+		k.end()
 		return nil, err
 	}
 	return k, nil
@@ -80,7 +84,7 @@ func IsURL(jwks string) bool {
 
 // run reads the keys again and again until ctx ends.
 func (k *keySet) run(ctx context.Context) error {
-	defer k.client.CloseIdleConnections()
+	defer k.end()
 	for {
 		pause := k.refresh
 		if k.reading.Failing() {
@@ -93,23 +97,29 @@ func (k *keySet) run(ctx context.Context) error {
 	}
 }
 
-// read reads the keys, unless somebody has just tried.
+// read reads the keys, unless somebody has just tried. However many ask, one reads.
 func (k *keySet) read(ctx context.Context) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if time.Since(k.last) < k.again {
-		return nil
+	done := k.reads.DoChan("", func() (any, error) {
+		if time.Since(k.last) < k.again {
+			return nil, nil
+		}
+		keys, err := k.load(k.life)
+		k.last = time.Now() // its end: a server that hangs takes as long as the pause
+		if k.life.Err() == nil {
+			k.reading.Note(err)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("token: JWKS: %w", err)
+		}
+		k.keys.Store(&keys)
+		return nil, nil
+	})
+	select {
+	case read := <-done:
+		return read.Err
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
-	k.last = time.Now()
-	keys, err := k.load(ctx)
-	if ctx.Err() == nil {
-		k.reading.Note(err)
-	}
-	if err != nil {
-		return fmt.Errorf("token: JWKS: %w", err)
-	}
-	k.keys.Store(&keys)
-	return nil
 }
 
 func (k *keySet) load(ctx context.Context) (keyfunc.Keyfunc, error) {

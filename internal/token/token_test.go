@@ -1,6 +1,7 @@
 package token
 
 import (
+	"context"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
@@ -245,6 +246,45 @@ func TestNobodyCanMakeItAskForKeysAllTheTime(t *testing.T) {
 		refusedFor(t, v, signed(t, jwt.SigningMethodES256, "x", key, claimsOf(Service, "s")), "no key fits")
 	}
 	require.EqualValues(t, 1, s.asked.Load())
+}
+
+type hanging struct{ asked atomic.Int64 }
+
+func (h *hanging) RoundTrip(*http.Request) (*http.Response, error) {
+	h.asked.Add(1)
+	time.Sleep(fetchTimeout)
+	return nil, errors.New("it hangs")
+}
+
+func TestNobodyWaitsForAServerOfKeysLongerThanOneReadTakes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		v, err := New(t.Context(), Config{JWKS: "http://127.0.0.1:1/keys", Logger: quiet})
+		require.NoError(t, err)
+		var server hanging
+		v.keys.client = &http.Client{Transport: &server}
+		token := signed(t, jwt.SigningMethodES256, "1", ecKey(t), claimsOf(Service, "s"))
+		time.Sleep(defaultAgain)
+		begun := time.Now()
+		answers := make(chan error, 10)
+		for range cap(answers) {
+			go func() {
+				_, err := v.Verify(t.Context(), token)
+				answers <- err
+			}()
+		}
+		synctest.Wait()
+		gone, leave := context.WithCancel(t.Context())
+		leave()
+		_, err = v.Verify(gone, token)
+		require.ErrorIs(t, err, ErrNoKeys)
+		require.Equal(t, begun, time.Now(), "who leaves does not wait")
+		for range cap(answers) {
+			require.ErrorIs(t, <-answers, ErrNoKeys)
+		}
+		require.Equal(t, fetchTimeout, time.Since(begun))
+		require.EqualValues(t, 1, server.asked.Load())
+	})
 }
 
 func TestKeysOfAFileAreReadAgainAndAgain(t *testing.T) {
