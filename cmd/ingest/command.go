@@ -81,7 +81,9 @@ or --redis-url, and takes all other settings of ingest too.`,
 
 // fleetsDivision is division for who only reads: unless a number is set, it is the fleet's. Where
 // this user may not ask for that, it is what a replica would take.
-func (s *settings) fleetsDivision(ctx context.Context, client redis.UniversalClient) (guard.Layout, int, error) {
+func (s *settings) fleetsDivision(
+	ctx context.Context, client redis.UniversalClient,
+) (guard.Layout, int, error) {
 	layout, partitions := s.division()
 	n, err := partition.Count(ctx, client, divided)
 	switch {
