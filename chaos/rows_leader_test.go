@@ -99,8 +99,9 @@ func (f *leaderStopped) fail(w *environment) {
 		cont()
 		lost := false
 		harness.Eventually(w.T, "the lease is renewed, or another's", func() bool {
+			left := w.PTTL(w.T.Context(), w.Lease()).Val() // first: it may be the next leader's
 			lost = w.Get(w.T.Context(), w.Lease()).Val() != token
-			return lost || w.PTTL(w.T.Context(), w.Lease()).Val() > harness.LeaseTTL*2/3
+			return lost || left > harness.LeaseTTL*2/3
 		})
 		return !lost
 	}), "no term outlives a short stop")
