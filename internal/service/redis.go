@@ -294,8 +294,8 @@ func connect(
 }
 
 // runClock makes TTLs run until the server ends. Without it no heartbeat expires, and nothing dead
-// is swept. Time goes on between two commands, as in Redis. Else PEXPIRETIME of one key changes from
-// call to call, and what looks changed is not swept either.
+// is swept. Time goes on between two commands, as in Redis. Else PEXPIRETIME of one key changes
+// from call to call, and what looks changed is not swept either.
 func runClock(mini *miniredis.Miniredis) {
 	mini.SetTime(time.Now())
 	mini.ClockTTL(true)
