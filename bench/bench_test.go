@@ -20,7 +20,7 @@ var (
 	sizeFlag   = flag.String("size", smoke, "how much to measure: smoke, small, default or full")
 	roundsFlag = flag.Int("rounds", 0, "how often each way is measured, medians are reported (0: as the size says, five by default)")
 	onlyFlag   = flag.String("only", "", "measure only the scenarios whose name matches this")
-	outFlag    = flag.String("out", "", "folder that results.md and the plots are written to (none: results are only logged)")
+	outFlag    = flag.String("out", "", "folder of results.md, in which the parts that are measured are renewed (none: results are only logged)")
 	beatFlag   = flag.Duration("beat", 0, "between two beats of the fleet in the steady state (0: as the size says)")
 )
 
@@ -138,11 +138,12 @@ func TestMeasure(t *testing.T) {
 	only, err := regexp.Compile(*onlyFlag)
 	require.NoError(t, err)
 
-	p := newPaper()
-	papers := make([]*paper, len(scenarios))
+	var results report
+	if *outFlag != "" {
+		require.NoError(t, results.read(*outFlag))
+	}
 	t.Run("all", func(t *testing.T) {
-		for i, scenario := range scenarios {
-			papers[i] = newPaper()
+		for _, scenario := range scenarios {
 			if !only.MatchString(scenario.name) {
 				continue
 			}
@@ -150,16 +151,16 @@ func TestMeasure(t *testing.T) {
 				if *sizeFlag == smoke { // whose numbers are nobody's
 					t.Parallel()
 				}
-				scenario.run(newRig(t, s, papers[i]))
-				t.Log(papers[i].body.String())
+				p := newPaper()
+				scenario.run(newRig(t, s, p))
+				p.end()
+				t.Log(p.Body)
+				results.put(scenario.name, p)
+				if *outFlag != "" {
+					require.NoError(t, results.write(*outFlag))
+				}
 			})
 		}
 	})
-	for _, one := range papers {
-		p.append(one)
-	}
-	t.Log("\n" + p.head())
-	if *outFlag != "" {
-		require.NoError(t, p.write(*outFlag))
-	}
+	t.Log("\n" + results.targets())
 }

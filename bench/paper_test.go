@@ -1,51 +1,51 @@
 package bench
 
 import (
-	"cmp"
 	"fmt"
-	"maps"
 	"math"
 	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"time"
 )
 
-// paper is what a run writes: a page of tables, and plots and prices beside it.
+// paper is what the run of a scenario writes: a part of the page, and plots and prices beside it.
 type paper struct {
-	began   time.Time
-	server  string // that all was measured on, unless a table says otherwise
-	body    strings.Builder
-	targets []target
+	Began   time.Time
+	Took    time.Duration
+	Command string // how it can be had again
+	Client  string
+	Server  string // that all was measured on, unless a table says otherwise
+	Load    string // how busy the machine was at the end
+	Targets []target
+	Body    string
 	files   map[string]string // that stand beside the page, by name
 }
 
 // target is what was promised, and what came out.
 type target struct {
-	what, want, got string
-	verdict         string
+	What, Want, Got, Verdict string
 }
 
-func newPaper() *paper { return &paper{began: time.Now().UTC(), files: map[string]string{}} }
-
-// append takes over what stands on another paper.
-func (p *paper) append(o *paper) {
-	p.server = cmp.Or(p.server, o.server)
-	p.body.WriteString(o.body.String())
-	p.targets = append(p.targets, o.targets...)
-	maps.Copy(p.files, o.files)
+func newPaper() *paper {
+	client := fmt.Sprintf("%s, %s/%s, %d CPUs", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU())
+	return &paper{Began: time.Now().UTC(), Command: command(), Client: client, files: map[string]string{}}
 }
 
-func (p *paper) section(title string) { fmt.Fprintf(&p.body, "\n## %s\n", title) }
+// end notes what is known at the end of the run.
+func (p *paper) end() {
+	p.Took, p.Load = time.Since(p.Began).Round(time.Second), load()
+}
+
+func (p *paper) section(title string) { p.Body += fmt.Sprintf("\n## %s\n", title) }
 
 func (p *paper) say(format string, args ...any) {
-	fmt.Fprintf(&p.body, "\n"+strings.TrimSpace(format)+"\n", args...)
+	p.Body += fmt.Sprintf("\n"+strings.TrimSpace(format)+"\n", args...)
 }
 
 func (p *paper) table(head []string, rows [][]string) {
-	line := func(cells []string) { fmt.Fprintf(&p.body, "| %s |\n", strings.Join(cells, " | ")) }
-	p.body.WriteByte('\n')
+	line := func(cells []string) { p.Body += fmt.Sprintf("| %s |\n", strings.Join(cells, " | ")) }
+	p.Body += "\n"
 	line(head)
 	line(strings.Split(strings.Repeat("---,", len(head)-1)+"---", ","))
 	for _, row := range rows {
@@ -56,7 +56,7 @@ func (p *paper) table(head []string, rows [][]string) {
 // plot puts a picture here.
 func (p *paper) plot(name, title, svg string) {
 	p.files[name+".svg"] = svg
-	fmt.Fprintf(&p.body, "\n![%s](%s.svg)\n", title, name)
+	p.Body += fmt.Sprintf("\n![%s](%s.svg)\n", title, name)
 }
 
 // promise says whether got is at most limit; both are written by format.
@@ -65,7 +65,7 @@ func (p *paper) promise(what, format string, got, limit float64) {
 	if !(got <= limit) {
 		verdict = "**missed**"
 	}
-	p.targets = append(p.targets, target{what, "≤ " + fmt.Sprintf(format, limit), fmt.Sprintf(format, got), verdict})
+	p.Targets = append(p.Targets, target{what, "≤ " + fmt.Sprintf(format, limit), fmt.Sprintf(format, got), verdict})
 }
 
 // promiseMore is promise for what must be at least limit.
@@ -74,27 +74,11 @@ func (p *paper) promiseMore(what, format string, got, limit float64) {
 	if !(got >= limit) {
 		verdict = "**missed**"
 	}
-	p.targets = append(p.targets, target{what, "≥ " + fmt.Sprintf(format, limit), fmt.Sprintf(format, got), verdict})
+	p.Targets = append(p.Targets, target{what, "≥ " + fmt.Sprintf(format, limit), fmt.Sprintf(format, got), verdict})
 }
 
 func (p *paper) notRun(what, want, why string) {
-	p.targets = append(p.targets, target{what, want, why, "not run"})
-}
-
-func (p *paper) markdown() string { return p.head() + p.body.String() }
-
-// head is the page up to the scenarios.
-func (p *paper) head() string {
-	var b strings.Builder
-	b.WriteString("# What was measured\n\nWritten by the run itself; [BENCHMARKS.md](../BENCHMARKS.md) says how to read it. Only ratios mean anything elsewhere.\n\n")
-	fmt.Fprintf(&b, "- command: `%s`\n- date: %s, took %s\n- server: %s\n- client: %s, %s/%s, %d CPUs, load average at the end %s\n",
-		command(), p.began.Format("2006-01-02 15:04 MST"), time.Since(p.began).Round(time.Second), p.server,
-		runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), load())
-	b.WriteString("\n## Targets\n\n| target | want | got | |\n| --- | --- | --- | --- |\n")
-	for _, t := range p.targets {
-		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", t.what, t.want, t.got, t.verdict)
-	}
-	return b.String()
+	p.Targets = append(p.Targets, target{what, want, why, "not run"})
 }
 
 // command is how this run can be had again, but for where it writes.
@@ -122,18 +106,6 @@ func load() string {
 		return "unknown"
 	}
 	return strings.Join(strings.Fields(string(text))[:3], " ")
-}
-
-func (p *paper) write(folder string) error {
-	if err := os.MkdirAll(folder, 0o755); err != nil {
-		return err
-	}
-	for name, text := range p.files {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644); err != nil {
-			return err
-		}
-	}
-	return os.WriteFile(filepath.Join(folder, "results.md"), []byte(p.markdown()), 0o644)
 }
 
 // kind is what a way is measured for.

@@ -56,7 +56,7 @@ var exact = []string{"--latency-tracking-info-percentiles", "50 99 100"}
 
 func newRig(t *testing.T, s size, p *paper) *rig {
 	r := onServer(t, s, p, redistest.Start(t, exact...))
-	p.server = r.server() + ", " + r.info("server")["os"]
+	p.Server = r.server() + ", " + r.info("server")["os"]
 	return r
 }
 
