@@ -42,7 +42,7 @@ var (
 )
 
 // MaxBatch is the most items one guarded batch may hold: Lua's unpack ends below 8,000 arguments,
-// and a batch of 1000 holds the server for about a millisecond.
+// and a batch of 1000 holds the server for some two milliseconds.
 const MaxBatch = 1000
 
 // A Verdict is the guard's decision on a batch.

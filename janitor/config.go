@@ -79,11 +79,11 @@ type Config struct {
 	LeaseTTL time.Duration
 
 	// ScanCount is the most that one page of a scan asks for as COUNT; 20,000 would block other
-	// clients for 8 ms. Pages get smaller, down to 50, where they take clearly longer than a
-	// millisecond. Default 1000.
+	// clients for 8 ms. A term begins with half of it. Pages grow while one does not hold Redis for
+	// longer than a millisecond, and get smaller, down to 50, where they do. Default 1000.
 	ScanCount int
 
-	// DeleteBatch is the most items that one guarded script deletes; batches get smaller as pages do.
+	// DeleteBatch is the most items that one guarded script deletes. Batches change as pages do.
 	// Default 500, at most guard.MaxBatch.
 	DeleteBatch int
 

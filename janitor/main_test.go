@@ -23,6 +23,9 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
+// firstBatch is how many entries the first batch of a term has at most: half of the default.
+const firstBatch = 250
+
 func TestMain(m *testing.M) { redistest.Main(m) }
 
 // The fleet's settings: the defaults, so that GAP is 30 s and nothing expires while a test runs.

@@ -64,7 +64,7 @@ type Pass struct {
 	scan   FullScanStatus // Reason "": it is no full scan
 	idle   bool           // what the sweep is for was not due
 	spent  time.Duration  // for how long its calls held the server
-	paging bool           // the page's size was asked for in the present call
+	paged  int            // the size of the page that the present call reads; 0: it reads none
 	again  time.Time      // when the next pass is wanted, if that is before the interval is over
 
 	// what went, by dead owner; nil: nothing
@@ -106,8 +106,8 @@ func (p *Pass) Log() *slog.Logger { return p.t.j.log }
 // Call that reads the page: what that takes decides on the size of later ones, so that none holds
 // the server for more than about a millisecond.
 func (p *Pass) PageSize() int {
-	p.paging = true
-	return p.t.pages.Get()
+	p.paged = p.t.pages.Get()
+	return p.paged
 }
 
 // BatchSize is how many items the next batch should have at most. It changes with what batches
@@ -172,11 +172,11 @@ func (p *Pass) CheckHeld(ctx context.Context) error {
 // sweeping has rested enough to keep to its share of Redis' time. Calls should be small: one page,
 // one pipeline; and not be made in one another.
 func (p *Pass) Call(ctx context.Context, f func(ctx context.Context) error) error {
-	p.paging = false
+	p.paged = 0
 	return p.t.call(ctx, func(held time.Duration) {
 		p.spent += held
-		if p.paging {
-			p.t.pages.Took(held)
+		if p.paged > 0 {
+			p.t.pages.Took(p.paged, held)
 		}
 	}, f)
 }
@@ -199,9 +199,11 @@ func (p *Pass) SetPages(ctx context.Context, key string) iter.Seq2[[]string, err
 			defer close(pages)
 			for cursor := uint64(0); ; {
 				var read page
-				read.err = p.t.call(ctx, p.t.pages.Took, func(ctx context.Context) (err error) {
-					size := int64(p.t.pages.Get())
-					read.items, cursor, err = p.Client().SScan(ctx, key, cursor, "", size).Result()
+				var size int
+				took := func(held time.Duration) { p.t.pages.Took(size, held) }
+				read.err = p.t.call(ctx, took, func(ctx context.Context) (err error) {
+					size = p.t.pages.Get()
+					read.items, cursor, err = p.Client().SScan(ctx, key, cursor, "", int64(size)).Result()
 					return err
 				})
 				select {

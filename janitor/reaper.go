@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -50,7 +51,8 @@ func (r *reaper) reap(ctx context.Context, sweep string, b Batch) (a guard.Answe
 		ctx = spanned
 		defer func() { done(id, a, err) }()
 	}
-	err = r.t.call(ctx, r.t.batches.Took, func(ctx context.Context) (err error) {
+	took := func(held time.Duration) { r.t.batches.Took(len(b.Items), held) }
+	err = r.t.call(ctx, took, func(ctx context.Context) (err error) {
 		if err := r.askAgain(ctx); err != nil {
 			return err
 		}

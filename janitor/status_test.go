@@ -123,7 +123,7 @@ func TestStatusIsAllThatALeaderAndAFollowerKnow(t *testing.T) {
 		want := Status{
 			Instance: "r1", Leading: true, Leader: "r1", Epoch: f.epoch(),
 			Paused: &Pause{Who: "ops", Why: "migration"}, Witness: f.witness("gap", 5, 2),
-			Pace: &PaceStatus{Share: 0.5, Setting: 0.5, PageSize: 700, BatchSize: 300},
+			Pace: &PaceStatus{Share: 0.5, Setting: 0.5, PageSize: 350, BatchSize: 180},
 			Passes: []Progress{{
 				Sweep: "scripted", Owner: "o", DryRun: true, Started: begun, Scanned: 50, Total: 200,
 				PerSecond: 2, SecondsLeft: 75,

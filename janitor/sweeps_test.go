@@ -122,7 +122,7 @@ func TestAnOwnerThatComesBackBeforeTheSweepKeepsItsEntries(t *testing.T) {
 		rep := r.sweep(Request{})["registry"]
 		require.Equal(t, Done, rep.Outcome)
 		require.Zero(t, rep.Evicted)
-		require.Equal(t, map[SkipReason]int{SkipAlive: 500}, rep.Spared, "left alone after the first batch")
+		require.Equal(t, map[SkipReason]int{SkipAlive: firstBatch}, rep.Spared, "left alone after the first batch")
 		require.Equal(t, 1200, f.left("back"))
 	})
 }

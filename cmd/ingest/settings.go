@@ -120,11 +120,12 @@ func (s *settings) table() []service.Setting {
 				"Redis (a term ends after 9/10 of it without a renewal). Should be the same everywhere."},
 		{Name: "JANITOR_SCAN_COUNT", Default: "1000", Value: service.Number(&s.janitorScanCount, 1, 20_000),
 			Meaning: "Most entries a page of a scan. At most 20000.",
-			Consequence: "Pages get smaller by themselves, down to 50, while one holds Redis for clearly " +
-				"longer than a millisecond. More: fewer round trips, if Redis is quick enough."},
+			Consequence: "A term begins with half of it. Pages grow while one does not hold Redis for longer " +
+				"than a millisecond, and get smaller, down to 50, where they do. More: fewer round trips, if " +
+				"Redis is quick enough."},
 		{Name: "JANITOR_DELETE_BATCH", Default: "500", Value: service.Number(&s.janitorDeleteBatch, 1, 1000),
 			Meaning:     "Most entries a guarded delete. At most 1000.",
-			Consequence: "Batches get smaller by themselves as pages do."},
+			Consequence: "Batches change as pages do."},
 		{Name: "JANITOR_EXISTS_CONCURRENCY", Default: "8",
 			Value:       service.Number(&s.janitorExistsConcurrency, 1, 1024),
 			Meaning:     "Requests for liveness under way at once, of up to 500 owners each.",

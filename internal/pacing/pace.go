@@ -8,7 +8,7 @@
 //	}
 //	err = readPage(ctx, pages.Get())
 //	if held := leave(); err == nil {
-//		pages.Took(held)
+//		pages.Took(n, held)
 //	}
 //
 // Budget: one call is under way at a time, so another client waits for one of ours and never for

@@ -6,13 +6,14 @@ import (
 )
 
 const (
-	sizeTarget = time.Millisecond // one call may hold the server for so long; twice is too long
+	sizeTarget = time.Millisecond // one call may hold the server for so long
 	sizeLeast  = 50               // below this a call costs more than what it does
 	sizeCalls  = 4                // in a row: the network and a busy machine make single ones long
 )
 
 // Size is how many elements a page or a batch has. It is halved when calls hold the server for too
-// long, and grows by a tenth of the most with each that does not. It is safe for concurrent use.
+// long, and grows by a tenth of the most while a call of the next size would not. It is safe for
+// concurrent use.
 type Size struct {
 	most int
 
@@ -21,8 +22,15 @@ type Size struct {
 	slow int // calls in a row
 }
 
-// NewSize returns a Size that begins with the most.
-func NewSize(most int) *Size { return &Size{most: most, now: most} }
+// NewSize returns a Size of at most so many. It begins with half of them: whether the most is too
+// much is seen from less.
+func NewSize(most int) *Size {
+	s := &Size{most: most, now: most}
+	s.halve()
+	return s
+}
+
+func (s *Size) halve() { s.now = max(s.now/2, min(sizeLeast, s.most)) }
 
 // Get is the size to use now.
 func (s *Size) Get() int {
@@ -31,16 +39,20 @@ func (s *Size) Get() int {
 	return s.now
 }
 
-// Took takes for how long a call of this size held the server.
-func (s *Size) Took(held time.Duration) {
+// Took takes for how long a call with n elements held the server.
+func (s *Size) Took(n int, held time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if held <= 2*sizeTarget {
-		s.slow = 0
-	} else if s.slow++; s.slow == sizeCalls {
-		s.now, s.slow = max(s.now/2, min(sizeLeast, s.most)), 0
+	if held > sizeTarget {
+		if s.slow++; s.slow == sizeCalls {
+			s.halve()
+			s.slow = 0
+		}
+		return
 	}
-	if held <= sizeTarget {
-		s.now = min(s.now+max(1, s.most/10), s.most)
+	s.slow = 0
+	next := min(s.now+max(1, s.most/10), s.most)
+	if held*time.Duration(next) <= sizeTarget*time.Duration(n) {
+		s.now = next
 	}
 }

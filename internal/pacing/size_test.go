@@ -10,25 +10,29 @@ import (
 func TestSizesFollowWhatCallsTake(t *testing.T) {
 	t.Parallel()
 	s := NewSize(500)
-	require.Equal(t, 500, s.Get())
-	steps := func(want int, millis ...float64) {
+	require.Equal(t, 250, s.Get())
+	steps := func(want int, millis ...float64) { // calls of the size that it has
 		t.Helper()
 		for _, ms := range millis {
-			s.Took(time.Duration(ms * float64(time.Millisecond)))
+			s.Took(s.Get(), time.Duration(ms*float64(time.Millisecond)))
 		}
 		require.Equal(t, want, s.Get())
 	}
-	steps(500, 0.8, 9, 9, 9, 0.8, 9, 9, 9, 1.5) // not while one of four is quick
-	steps(250, 3, 3, 3, 3)
+	steps(500, 0.4, 0.4, 0.4, 0.4, 0.4, 0.8)
+	steps(500, 0.8, 9, 9, 9, 0.8, 9, 9, 9, 0.8) // not while one of four is quick
+	steps(250, 1.1, 1.1, 1.1, 1.1)
 	steps(125, 3, 3, 3, 3)
 	steps(50, 3, 3, 3, 3, 3, 3, 3, 3)
-	steps(50, 1.5, 1.5, 1.5, 1.5)
-	steps(100, 0.5, 9)
-	steps(500, 0.5, 9, 9, 0.5, 9, 9, 0.5, 0, 0, 0, 0, 0, 0)
+	steps(50, 0.6, 0.6) // 100 would take 1.2 ms
+	steps(150, 0.4, 0.4, 0.9)
+	s.Took(10, 300*time.Microsecond) // what ten took says nothing good of two hundred
+	steps(150)
+	s.Took(10, 10*time.Microsecond)
+	steps(200)
 
 	s = NewSize(4) // a setting below the least is kept
 	for range 3 * sizeCalls {
-		s.Took(time.Second)
+		s.Took(s.Get(), time.Second)
 	}
 	require.Equal(t, 4, s.Get())
 }
