@@ -20,7 +20,8 @@ func TestSizesFollowWhatCallsTake(t *testing.T) {
 	}
 	steps(500, 0.4, 0.4, 0.4, 0.4, 0.4, 0.8)
 	steps(500, 0.8, 9, 9, 9, 0.8, 9, 9, 9, 0.8) // not while one of four is quick
-	steps(250, 1.1, 1.1, 1.1, 1.1)
+	steps(500, 1.5, 1.5, 1.5, 1.5)
+	steps(250, 3, 3, 3, 3)
 	steps(125, 3, 3, 3, 3)
 	steps(50, 3, 3, 3, 3, 3, 3, 3, 3)
 	steps(50, 0.6, 0.6) // 100 would take 1.2 ms
