@@ -114,3 +114,29 @@ func TestASecondClientOfARealRedisIsFelt(t *testing.T) {
 	client.Wait()
 	stop()
 }
+
+func TestAPassThatWasAskedForMayWantAnotherOneSoon(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fleet) {
+		f.listenedFor(time.Hour)
+		defer f.beat("r1")()
+		s := &scripted{}
+		r := s.leader(f, nil)
+		started := func() time.Time { return r.Status().Sweeps[0].Started }
+		wants := func(in time.Duration) time.Time {
+			rep := s.pass(r, Request{}, func(_ context.Context, p *Pass) error {
+				p.RunAgain(time.Now().Add(in))
+				return nil
+			})
+			return rep.Started
+		}
+		asked := wants(2 * time.Minute)
+		pass(3 * time.Minute)
+		require.Equal(t, 2*time.Minute, started().Sub(asked))
+		// The next is an hour after that one: asking once more puts nothing off.
+		own := started()
+		pass(30 * time.Minute)
+		wants(50 * time.Minute)
+		pass(31 * time.Minute)
+		require.Equal(t, time.Hour, started().Sub(own))
+	})
+}

@@ -329,21 +329,31 @@ func newLoop(t *termState, s Sweeper) *loop {
 func (l *loop) run() {
 	ctx := l.t.ctx
 	// No demand is taken before the first pass: its caller would not know of a second one behind it.
-	timer := time.NewTimer(l.wait(l.pass(ctx, Request{})))
+	wait := l.wait(l.pass(ctx, Request{}))
+	due, timer := time.Now().Add(wait), time.NewTimer(wait)
 	defer timer.Stop()
+	next := func(wait time.Duration) {
+		due = time.Now().Add(wait)
+		timer.Reset(wait)
+	}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
-			timer.Reset(l.wait(l.pass(ctx, Request{})))
+			next(l.wait(l.pass(ctx, Request{})))
 		case d := <-l.demands:
 			// It ends with the term, and when its caller no longer waits.
 			passCtx, cancel := context.WithCancelCause(ctx)
 			stop := context.AfterFunc(d.ctx, func() { cancel(context.Cause(d.ctx)) })
-			d.reply <- l.pass(passCtx, d.req).report
+			p := l.pass(passCtx, d.req)
+			d.reply <- p.report
 			stop()
 			cancel(nil)
+			// It may want another pass before the next is due. Later it does not become by being asked.
+			if wait := l.wait(p); !p.again.IsZero() && wait < time.Until(due) {
+				next(wait)
+			}
 		}
 	}
 }

@@ -266,3 +266,22 @@ func TestARuleThatWasChangedBeginsAnew(t *testing.T) {
 		require.Equal(t, map[string]int{waiting: 1}, r.sweep("sessions").Kept)
 	})
 }
+
+func TestARequestedDryRunStandsForNoPass(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		p := w.Prefix
+		r := newRig(t, w.Options, p, nil, session(p))
+		before := r.sweep("sessions")
+		s := r.sweeps[0].(*sweep)
+		due := s.nextFull
+		reports, err := r.jan.Sweep(t.Context(), janitor.Request{DryRun: true})
+		require.NoError(t, err)
+		require.NotEmpty(t, reports)
+		require.Equal(t, before, r.result("sessions"), "nothing counts it")
+		require.Equal(t, due, s.nextFull, "the next full pass is due as before")
+		r.sweep("sessions")
+		require.True(t, s.nextFull.After(due))
+	})
+}

@@ -27,6 +27,7 @@ type rig struct {
 	rdb    redis.UniversalClient // of the test, not of the janitor
 	jan    *janitor.Janitor
 	set    *Set
+	sweeps []janitor.Sweeper
 	layout guard.Layout
 
 	mu      sync.Mutex
@@ -61,8 +62,9 @@ func newRigOn(t *testing.T, rdb, data, control redis.UniversalClient, prefix str
 		},
 	})
 	require.NoError(t, err)
+	r.sweeps = r.set.Sweeps()
 	r.jan, err = janitor.New(janitor.Config{
-		Client: data, Control: control, Registry: reg, Sweeps: r.set.Sweeps(), Logger: logger, RedisShare: 1,
+		Client: data, Control: control, Registry: reg, Sweeps: r.sweeps, Logger: logger, RedisShare: 1,
 	})
 	require.NoError(t, err)
 

@@ -75,7 +75,9 @@ func (s *sweep) Run(ctx context.Context, p *janitor.Pass) error {
 	}
 	begun := time.Now()
 	full := p.Requested() || s.epoch != p.Epoch() || !begun.Before(s.nextFull)
-	if full {
+	// Somebody only wants to see what would go. It marks nothing, and stands for no pass.
+	shown := p.Requested() && p.DryRun()
+	if full && !shown {
 		s.epoch, s.nextFull = p.Epoch(), begun.Add(s.set.c.Interval)
 	}
 	x := &pass{
@@ -91,7 +93,7 @@ func (s *sweep) Run(ctx context.Context, p *janitor.Pass) error {
 		p.Log().Warn("rule held: its source does not answer", "rule", x.r.Rule, "error", err)
 		err = &janitor.HeldError{Reason: heldSource}
 	}
-	if full && err != nil && !heldByRule(err) {
+	if full && !shown && err != nil && !heldByRule(err) {
 		s.nextFull = time.Time{} // the next one is full, whenever that is
 	} else {
 		next := s.nextFull
@@ -101,7 +103,7 @@ func (s *sweep) Run(ctx context.Context, p *janitor.Pass) error {
 		p.RunAgain(next)
 	}
 	x.r.Duration = time.Since(begun)
-	s.set.passed(ctx, x.r, err)
+	s.set.passed(ctx, x.r, err, shown)
 	if full && !p.DryRun() {
 		err = cmp.Or(err, x.notePass(ctx))
 	}

@@ -11,19 +11,33 @@ import (
 // Status is about all partitions. Counts are sums. Leading: this replica leads at least one; Leader
 // and Epoch are those of the first partition. Witness is that of the partition that is held
 // longest, or of one whose last tick failed. Sweeps are added up, one report a sweep, and the
-// outcome is the worst.
+// outcome is the worst. Of a replica that leads they are those of the partitions that it leads: how
+// the last pass went in another is told by who leads it now.
 func (j *Janitor) Status() janitor.Status {
-	all := j.parts[0].Status()
-	if len(j.parts) == 1 {
+	parts := make([]janitor.Status, len(j.parts))
+	for k, part := range j.parts {
+		parts[k] = part.Status()
+	}
+	return together(parts)
+}
+
+func together(parts []janitor.Status) janitor.Status {
+	all := parts[0]
+	if len(parts) == 1 {
 		return all
 	}
-	for _, part := range j.parts[1:] {
-		s := part.Status()
+	leads := slices.ContainsFunc(parts, func(s janitor.Status) bool { return s.Leading })
+	if leads && !all.Leading {
+		all.Sweeps = nil
+	}
+	for _, s := range parts[1:] {
 		all.Leading = all.Leading || s.Leading
 		all.Evicted += s.Evicted
 		all.Unsettled += s.Unsettled
 		all.Passes = append(all.Passes, s.Passes...)
-		all.Sweeps = append(all.Sweeps, s.Sweeps...)
+		if s.Leading || !leads {
+			all.Sweeps = append(all.Sweeps, s.Sweeps...)
+		}
 		all.Pace = cmp.Or(all.Pace, s.Pace)
 		all.Paused = cmp.Or(all.Paused, s.Paused)
 		evicted := all.Witness.Evicted + s.Witness.Evicted

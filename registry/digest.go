@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -47,6 +48,7 @@ type scanned struct {
 	count        int
 	took, expiry time.Duration // of the scan; of the key, when it was written
 	digest       digest
+	id           uint64 // of the scan; not read: two scans that met the same are two words
 }
 
 func (s scanned) String() string {
@@ -54,7 +56,7 @@ func (s scanned) String() string {
 	for _, part := range s.digest {
 		bytes = binary.BigEndian.AppendUint64(bytes, part)
 	}
-	return fmt.Sprintf("%d %d %d %x", s.count, s.took.Milliseconds(), s.expiry.Milliseconds(), bytes)
+	return fmt.Sprintf("%d %d %d %x %x", s.count, s.took.Milliseconds(), s.expiry.Milliseconds(), bytes, s.id)
 }
 
 func parseScanned(text string) (s scanned, err error) {
@@ -77,14 +79,14 @@ func parseScanned(text string) (s scanned, err error) {
 // publish tells each owner on the roster what this scan met of it. Who is not told checks its
 // claims by itself, so that it failed is no failure of the pass.
 func (w *scan) publish(ctx context.Context, expiry time.Duration) {
-	p := w.p
+	p, which := w.p, rand.Uint64()
 	owners := slices.DeleteFunc(slices.Collect(maps.Keys(w.met)), func(id string) bool { return !w.met[id].listed })
 	for page := range slices.Chunk(owners, pipelined) {
 		err := p.Call(ctx, func(ctx context.Context) error {
 			_, err := p.Client().Pipelined(ctx, func(pipe redis.Pipeliner) error {
 				for _, id := range page {
 					s := w.met[id]
-					s.took, s.expiry = w.took, expiry
+					s.took, s.expiry, s.id = w.took, expiry, which
 					pipe.Set(ctx, p.Layout().Scanned(id), s.String(), expiry)
 				}
 				return nil

@@ -82,6 +82,26 @@ func TestFullScansSaveOwnersTheirLooks(t *testing.T) {
 	})
 }
 
+// An owner takes a word for a new one if it is another text. Two scans that met the same in the same
+// time are two: what came between them, the second vouches for only if it met it.
+func TestEachFullScanSaysAWordOfItsOwn(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *bubble) {
+		r := w.start("r1")
+		r.registerMany(t, 20)
+		stop := w.lead(r)
+		word := func() string {
+			time.Sleep(time.Hour) // the longest interval of full scans is shorter
+			synctest.Wait()
+			return w.Get(t.Context(), w.Scanned("r1")).Val()
+		}
+		one, two := word(), word()
+		require.NotEmpty(t, one)
+		require.NotEqual(t, one, two)
+		stop()
+		w.end(r)
+	})
+}
+
 func TestAWrongLeaderDelaysHealingAndDoesNotPreventIt(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *bubble) {
 		r := w.start("r1")
