@@ -41,9 +41,10 @@ func reconcile(r *rig) {
 			wait.For(r.t.Context(), time.Until(last.Add(p.reg.Timing().Interval)))
 			last = time.Now()
 			return r.measure(n, func() {
-				// A witness that has begun anew is a surprise; the next answer to any write tells of it.
+				// A witness that says Redis may have lost entries is a surprise. The next answer to any
+				// write tells of it.
 				surprises++
-				require.NoError(r.t, r.rdb.HSet(r.t.Context(), r.keys.Witness(), "since", surprises).Err())
+				require.NoError(r.t, r.rdb.HSet(r.t.Context(), r.keys.Witness(), "lost", surprises).Err())
 				c := p.reg.Register(imei(n))
 				require.NoError(r.t, c.Wait(r.t.Context()))
 				c.Release()
