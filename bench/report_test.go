@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// report is results.md: of each scenario what its last run wrote. results.json keeps it, so that a run
-// of some scenarios, or one that is broken off, leaves the others as they were.
+// report is results.md: of each scenario what its last run wrote. results.json keeps it, so that a
+// run of some scenarios, or one that is broken off, leaves the others as they were.
 type report struct {
 	mu     sync.Mutex
 	papers map[string]*paper // by scenario

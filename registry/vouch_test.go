@@ -82,8 +82,8 @@ func TestFullScansSaveOwnersTheirLooks(t *testing.T) {
 	})
 }
 
-// An owner takes a word for a new one if it is another text. Two scans that met the same in the same
-// time are two: what came between them, the second vouches for only if it met it.
+// An owner takes a word for a new one if it is another text. Two scans that met the same in the
+// same time are two: what came between them, the second vouches for only if it met it.
 func TestEachFullScanSaysAWordOfItsOwn(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *bubble) {
 		r := w.start("r1")
