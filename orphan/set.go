@@ -109,8 +109,8 @@ func (s *Set) removed(r *rule, a guard.Answer) {
 	s.metrics.keys.WithLabelValues(r.Name).Add(float64(things))
 }
 
-// passed makes the result of a pass known. One that only showed what would go counts as none.
-func (s *Set) passed(ctx context.Context, r *Result, err error, shown bool) {
+// passed makes the result of a pass known.
+func (s *Set) passed(ctx context.Context, r *Result, err error) {
 	held, isHeld := errors.AsType[*janitor.HeldError](err)
 	switch {
 	case err == nil:
@@ -123,9 +123,6 @@ func (s *Set) passed(ctx context.Context, r *Result, err error, shown bool) {
 		r.Outcome, r.Detail = janitor.Failed, err.Error()
 	}
 	maps.DeleteFunc(r.Kept, func(_ string, n int) bool { return n == 0 })
-	if shown {
-		return
-	}
 	s.metrics.passed(r)
 	if s.c.Passed != nil {
 		s.c.Passed(*r)

@@ -103,7 +103,9 @@ func (s *sweep) Run(ctx context.Context, p *janitor.Pass) error {
 		p.RunAgain(next)
 	}
 	x.r.Duration = time.Since(begun)
-	s.set.passed(ctx, x.r, err, shown)
+	if !shown {
+		s.set.passed(ctx, x.r, err)
+	}
 	if full && !p.DryRun() {
 		err = cmp.Or(err, x.notePass(ctx))
 	}

@@ -18,10 +18,10 @@ func (j *Janitor) Status() janitor.Status {
 	for k, part := range j.parts {
 		parts[k] = part.Status()
 	}
-	return together(parts)
+	return statusOf(parts)
 }
 
-func together(parts []janitor.Status) janitor.Status {
+func statusOf(parts []janitor.Status) janitor.Status {
 	all := parts[0]
 	if len(parts) == 1 {
 		return all

@@ -24,7 +24,7 @@ func TestALeaderTellsOfThePassesOfPartitionsThatItLeads(t *testing.T) {
 		"none led":               {[]janitor.Status{of(false, janitor.Done), of(false, janitor.Failed)}, janitor.Failed, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := together(c.parts).Sweeps
+			got := statusOf(c.parts).Sweeps
 			require.Len(t, got, 1)
 			require.Equal(t, c.want, got[0].Outcome)
 			require.Equal(t, c.of, got[0].Scanned)
