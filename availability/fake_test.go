@@ -20,6 +20,8 @@ type fake struct {
 	// held is called in each transaction while its rows are locked.
 	held func()
 
+	busy []string // mitras whose rows somebody holds: AutoOffline leaves them
+
 	mu       sync.Mutex
 	locks    map[string]*sync.Mutex
 	rows     map[string]row
@@ -384,6 +386,9 @@ func (f *fake) AutoOffline(_ context.Context, those []Condemned, cutoff time.Tim
 		var changed []State
 		for _, c := range those {
 			s, ok := rows[c.ID]
+			if slices.Contains(f.busy, c.ID) {
+				continue
+			}
 			if !ok || !s.Online || s.Version != c.Version || !s.Seen.Before(cutoff) {
 				continue
 			}

@@ -32,7 +32,7 @@ const (
 	breakerHolds = time.Minute
 	// settleOf is how many mitras one transaction sets offline at most. It locks their rows.
 	settleOf = 100
-	// settleWithin bounds that transaction: it may have to wait for others' locks.
+	// settleWithin bounds that transaction: it may have to wait, as while a table is altered.
 	settleWithin = 10 * time.Second
 	// settleTries is how often it is tried when a mitra came back in the middle of it.
 	settleTries = 3
@@ -123,7 +123,14 @@ func (o *offline) pass(ctx context.Context, p *janitor.Pass) error {
 	if err := x.condemn(ctx); err != nil {
 		return err
 	}
-	return x.settle(ctx)
+	if err := x.settle(ctx); err != nil {
+		return err
+	}
+	if len(x.left) > 0 {
+		x.Log().Warn("silent mitras stay online for now: somebody holds their rows in the source",
+			"count", len(x.left), "mitras", x.left)
+	}
+	return nil
 }
 
 // offlinePass is one pass.
@@ -135,6 +142,7 @@ type offlinePass struct {
 	now    time.Time // the server's, at the first page
 	online int
 	silent []string
+	left   []string // the source could have set them offline, and did not
 }
 
 // find reads who is online and silent.
@@ -289,6 +297,7 @@ func (x *offlinePass) settle(ctx context.Context) error {
 		return nil
 	}
 	for try := 1; ; try++ {
+		x.left = nil
 		marks, err := x.marks(ctx)
 		if err != nil {
 			return err
@@ -332,8 +341,9 @@ func (x *offlinePass) marks(ctx context.Context) ([]Condemned, error) {
 
 // carryOut sets some of the condemned offline in the source, in one transaction, and brings the
 // result to Redis, which takes the marks away. A mitra of whom the source knows a later sign of
-// life keeps its mark until it goes online again, or until that sign is old as well. The mark
-// of one who is not known goes with a reconciliation.
+// life keeps its mark until it goes online again, or until that sign is old as well. So does one
+// whose row somebody holds, until the next pass. The mark of one who is not known goes with a
+// reconciliation.
 func (x *offlinePass) carryOut(ctx context.Context, those []Condemned) error {
 	now, err := x.serverTime(ctx, x.Call)
 	if err != nil {
@@ -352,10 +362,22 @@ func (x *offlinePass) carryOut(ctx context.Context, those []Condemned) error {
 	if len(flipped) > 0 {
 		x.Log().Info("mitras set offline for their silence", "count", len(flipped), "mitras", flipped)
 	}
+	x.left = append(x.left, leftBehind(those, states, flipped, now.Add(-x.stale))...)
 	return x.Call(ctx, func(ctx context.Context) error {
 		_, err := x.apply(ctx, newer, states...)
 		return err // the feed brings them, and with them the marks go
 	})
+}
+
+// leftBehind are those whom the source could have flipped, and did not.
+func leftBehind(those []Condemned, states []State, flipped []string, cutoff time.Time) (ids []string) {
+	for _, s := range states {
+		could := s.Online && s.Seen.Before(cutoff) && slices.Contains(those, Condemned{s.ID, s.Version})
+		if could && !slices.Contains(flipped, s.ID) {
+			ids = append(ids, s.ID)
+		}
+	}
+	return ids
 }
 
 // confirm is asked right before the commit: all marks have to stand. While they do, Redis takes no

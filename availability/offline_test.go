@@ -282,6 +282,34 @@ func TestASweepThatDiedIsCarriedOutByTheNextOnce(t *testing.T) {
 	}
 }
 
+func TestWhomTheSourceLeavesKeepsTheMarkUntilTheNextPass(t *testing.T) {
+	swept(t, []State{silent("a"), silent("b")}, func(t *testing.T, l *leader) {
+		l.source.busy = []string{"a"}
+		require.Equal(t, janitor.Done, l.offline().Outcome)
+		require.True(t, l.source.state("a").Online)
+		require.False(t, l.source.state("b").Online, "it is not kept by the other")
+		require.Equal(t, []string{"a"}, l.client.HKeys(t.Context(), l.keys.condemned()).Val())
+		l.source.busy = nil
+		require.Equal(t, janitor.Done, l.offline().Outcome)
+		require.False(t, l.source.state("a").Online)
+		l.same()
+	})
+}
+
+func TestWhoIsNamedAsLeftCouldHaveGoneOffline(t *testing.T) {
+	now := time.Now()
+	old := now.Add(-time.Hour)
+	state := func(id string, version int64, online bool, seen time.Time) State {
+		return State{ID: id, Version: version, Online: online, Seen: seen}
+	}
+	require.Equal(t, []string{"left"}, leftBehind(
+		[]Condemned{{"left", 1}, {"flipped", 1}, {"off", 1}, {"came back", 1}, {"heard", 1}},
+		[]State{
+			state("left", 1, true, old), state("flipped", 2, false, old), state("off", 1, false, old),
+			state("came back", 2, true, old), state("heard", 1, true, now),
+		}, []string{"flipped"}, now.Add(-time.Minute)))
+}
+
 func TestAMarkThatWentBeforeTheCommitRollsItBack(t *testing.T) {
 	swept(t, []State{silent("a")}, func(t *testing.T, l *leader) {
 		lost := 0

@@ -101,7 +101,8 @@ type Source interface {
 	Reroute(ctx context.Context, session, mitra string, most int) (Session, []State, error)
 	// AutoOffline flips those of the condemned whose version is still this one, who are online, and of
 	// whom the source itself knows no sign of life after cutoff. confirm is asked before the commit:
-	// an error rolls back. It returns the states of all, and which were flipped.
+	// an error rolls back. It returns the states of all, and which were flipped. One that somebody
+	// else is changing may be left as it is: it comes again.
 	AutoOffline(
 		ctx context.Context,
 		those []Condemned,

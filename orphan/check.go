@@ -130,6 +130,7 @@ func (c *checker) related() {
 	r := c.rule
 	deleted := map[string]pattern{}
 	c.deleted = deleted
+	var before []*template
 	if c.keys != nil {
 		deleted["keys"] = c.keys.pattern(c.holds)
 	}
@@ -162,6 +163,13 @@ func (c *checker) related() {
 		if c.keys != nil && deleted[at].meets(deleted["keys"]) {
 			c.fault(at, "%q: could be another candidate of keys", text)
 		}
+		for _, other := range before {
+			if len(own) > 0 && t.crosses(other, c.holds) {
+				c.fault(at, "%q: could be %q of another candidate: want another beginning%s", text, other.text,
+					only(c, own[0]))
+			}
+		}
+		before = append(before, t)
 	}
 	for _, ref := range c.references() {
 		for _, at := range sorted(deleted) {

@@ -263,6 +263,11 @@ var faultCases = []faultCase{
 			`behind it, and in only what it looks like`, false},
 	{"related that could be the key of members", seat("related: ['se{id}']"),
 		`line 5: related[0]: could delete the key of members`, false},
+	{"related of a member that could be another's", seat("related: ['items:{id}', 'items:{id}:new']"),
+		`line 5: related[1]: "items:{id}:new": could be "items:{id}" of another candidate: want another ` +
+			`beginning, and in only what it looks like`, false},
+	{"related of a key that could be another's", cart("related: ['items:{id}s', 'items:{id}ss']"),
+		`line 5: related[1]: "items:{id}ss": could be "items:{id}s" of another candidate: want another beginning`, false},
 	{"an empty related", cart("related: ['']"),
 		`line 5: related[0]: is empty`, true},
 	{"a rule that deletes the set it relies on",

@@ -1,5 +1,7 @@
 package orphan
 
+import "slices"
+
 // A pattern is what names can look like: a template, or text with a '*' at its end.
 type pattern []step
 
@@ -132,4 +134,29 @@ func (t *template) clear(holds func(variable string) *[256]bool) (unclear string
 		}
 	}
 	return "", true
+}
+
+// crosses tells whether one name can be made by both templates, of different values. Both are clear.
+func (t *template) crosses(other *template, holds func(variable string) *[256]bool) bool {
+	if !t.pattern(holds).meets(other.pattern(holds)) {
+		return false
+	}
+	one, ends := t.upToValues(holds)
+	two, endsToo := other.upToValues(holds)
+	return !ends || !endsToo || !slices.Equal(one, two)
+}
+
+// upToValues are the parts up to the last variable, and whether a name tells where that one ends: by
+// a byte that it cannot hold, or by the end of the name.
+func (t *template) upToValues(holds func(variable string) *[256]bool) (parts []part, ends bool) {
+	last := len(t.parts) - 1
+	for last >= 0 && !t.parts[last].variable {
+		last--
+	}
+	if last < 0 {
+		return nil, true
+	}
+	behind := t.parts[last+1:]
+	return t.parts[:last+1], len(behind) == 0 && holds(t.parts[last].text) != inValue ||
+		len(behind) > 0 && !holds(t.parts[last].text)[behind[0].text[0]]
 }

@@ -61,6 +61,28 @@ func TestOnlyWhatMayBeMistakenIsUnclear(t *testing.T) {
 	require.True(t, ok)
 }
 
+func TestTwoTemplatesCrossWhereTheyMakeOneNameOfOtherValues(t *testing.T) {
+	for _, c := range []struct {
+		a, b    string
+		holds   func(string) *[256]bool
+		crosses bool
+	}{
+		{"s:{a}", "s:{a}:x", inName, false},
+		{"s:{a}:*", "s:{a}:x", inName, false}, // one candidate has both
+		{"s:{a}", "s:{a}", inName, false},
+		{"s:{a}:{b}:*", "s:{a}:{b}:x", inName, false},
+		{"s:{a}:{b}", "s:{b}:{a}", inName, true},
+		{"s:{a}x", "s:{a}xx", inName, true},
+		{"s:{a}", "s:{a}:x", inAny, true},
+		{"s:{a}", "t:{a}:x", inAny, false},
+		{"s:{a}", "s:{a}:x", func(string) *[256]bool { return inOnly }, false},
+	} {
+		a, b := mustTemplate(t, c.a), mustTemplate(t, c.b)
+		require.Equal(t, c.crosses, a.crosses(b, c.holds), "%s and %s", c.a, c.b)
+		require.Equal(t, c.crosses, b.crosses(a, c.holds), "%s and %s", c.b, c.a)
+	}
+}
+
 // What a variable can hold, by the shapes that Rule.Only knows, is what the pattern takes it for.
 func TestTheShapesHoldNothingThatAPatternDoesNotExpect(t *testing.T) {
 	for shape, is := range looksLike {

@@ -60,7 +60,7 @@ func (x *pass) reap(ctx context.Context) error {
 	}
 	for len(names) > 0 {
 		n := min(len(names), reapOf, x.BatchSize())
-		if err := x.reapSome(ctx, names[:n], ripe); err != nil {
+		if err := x.reapSome(ctx, names[:n], ripe); err != nil || !x.r.Coverage.Complete {
 			return err
 		}
 		names = names[n:]

@@ -80,14 +80,14 @@ func aside(id, key string) string {
 	return "orphan:bin:" + id + ":" + key
 }
 
-// clocks are the times of all servers, before a look.
-func (x *pass) clocks(ctx context.Context) (map[*server]time.Time, error) {
-	all := make(map[*server]time.Time, len(x.servers.masters))
+// clocks are the times of all servers, by address, before a look.
+func (x *pass) clocks(ctx context.Context) (map[string]time.Time, error) {
+	all := make(map[string]time.Time, len(x.servers.masters))
 	for i := range x.servers.masters {
 		s := &x.servers.masters[i]
 		err := x.Call(ctx, func(ctx context.Context) error {
 			at, err := serverTime(ctx, *s)
-			all[s] = at
+			all[s.addr] = at
 			return err
 		})
 		if err != nil {
@@ -98,7 +98,11 @@ func (x *pass) clocks(ctx context.Context) (map[*server]time.Time, error) {
 }
 
 // remotely deletes condemned candidates on a Cluster. clocks are of before the look.
-func (x *pass) remotely(ctx context.Context, found []*finding, clocks map[*server]time.Time) error {
+func (x *pass) remotely(ctx context.Context, found []*finding, clocks map[string]time.Time) error {
+	// What a server has lost by a restart, the look did not see.
+	if err := x.compareServers(ctx); err != nil || !x.r.Coverage.Complete {
+		return err
+	}
 	var items []string
 	for _, f := range found {
 		those := x.intentsOf(f, clocks)
@@ -156,7 +160,7 @@ func (x *pass) remotely(ctx context.Context, found []*finding, clocks map[*serve
 // intentsOf are the keys and the member that go with a candidate. It is the first that counts, and
 // the others go only once that is away: a candidate that is no longer as it was keeps what is
 // related.
-func (x *pass) intentsOf(f *finding, clocks map[*server]time.Time) (all []intent) {
+func (x *pass) intentsOf(f *finding, clocks map[string]time.Time) (all []intent) {
 	add := func(key string, member []string) {
 		id := fmt.Sprintf("%s-%d-%d", x.r.Rule, x.Epoch(), x.sweep.intents)
 		x.sweep.intents++
@@ -167,7 +171,7 @@ func (x *pass) intentsOf(f *finding, clocks map[*server]time.Time) (all []intent
 		}
 		each := intent{
 			ID: id, Name: f.name(), Key: key, Member: member, Aside: name, Expires: -1,
-			Until: clocks[s].Add(evidenceFor).UnixMilli(), Pass: x.began.UnixMilli(), Seen: [][]string{},
+			Until: clocks[s.addr].Add(evidenceFor).UnixMilli(), Pass: x.began.UnixMilli(), Seen: [][]string{},
 		}
 		for _, o := range f.observations {
 			if o.args[0] == "PUBSUB" || slot.Of(o.args[1]) != slot.Of(key) {

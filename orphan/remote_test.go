@@ -140,3 +140,38 @@ func TestOnAClusterAMarkOfBeforeAnotherMasterWasRestartedIsWorthless(t *testing.
 	r.pass("sessions", time.Minute)
 	require.Equal(t, 1, r.sweep("sessions").Removed)
 }
+
+// What the last look does not find may be what a server has forgotten since the pass compared them.
+func TestOnAClusterAMasterThatIsRestartedBeforeTheLastLookKeepsWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 0)
+	r := newClusterRig(t, c, nil, Rule{
+		Name: "states", Delete: true, Keys: "state:{bot}", KeepIf: []Sign{{Exists: "alive:{bot}"}},
+		UnlessLost: []Reference{{Exists: "bots"}}, Grace: time.Minute,
+	})
+	r.do("SADD", "bots", "other")
+	bot := 0
+	for c.Owner(fmt.Sprint("alive:", bot)) == c.Owner(r.layout.Log()) ||
+		c.Owner(fmt.Sprint("alive:", bot)) == c.Owner(fmt.Sprint("state:", bot)) ||
+		c.Owner(fmt.Sprint("alive:", bot)) == c.Owner("bots") {
+		bot++
+	}
+	state, alive := fmt.Sprint("state:", bot), fmt.Sprint("alive:", bot)
+	r.do("SET", state, "old")
+	r.sweep("states")
+	r.pass("states", time.Minute)
+	forgot := false
+	r.set.c.Client.AddHook(&before{command: "exists", with: "bots", f: func() { // as the pass begins
+		r.set.c.Client.AddHook(&before{command: "exists", with: "bots", f: func() { // behind the comparison
+			r.do("SET", alive, "1")
+			c.Owner(alive).Restart()
+			c.AwaitOK()
+			forgot = !r.exists(alive)
+		}})
+	}})
+	result := r.sweep("states")
+	require.True(t, forgot)
+	require.Zero(t, result.Removed, result)
+	require.False(t, result.Coverage.Complete, result)
+	require.True(t, r.exists(state))
+}

@@ -400,8 +400,9 @@ func (x *pass) note(ctx context.Context, set map[string]string, unset []string) 
 	return note(ctx, x.Pass, marksKey(x.Layout(), x.r.Rule), set, unset)
 }
 
-// end judges the pass itself: whether it has read everything, and whether too much is condemned.
-func (x *pass) end(ctx context.Context, full bool) error {
+// compareServers reads the servers again, and notes whether they are as the pass has read them. If
+// not, it has not read everything, and condemns nothing.
+func (x *pass) compareServers(ctx context.Context) error {
 	before := x.servers
 	if err := x.readServers(ctx); err != nil {
 		return err
@@ -410,7 +411,14 @@ func (x *pass) end(ctx context.Context, full bool) error {
 	if err := errors.Join(before.fault, before.changed(x.servers)); err != nil {
 		x.r.Coverage.Complete = false
 		x.Log().Warn("pass has not read everything, and condemns nothing", "rule", x.r.Rule, "error", err)
-		return nil
+	}
+	return nil
+}
+
+// end judges the pass itself: whether it has read everything, and whether too much is condemned.
+func (x *pass) end(ctx context.Context, full bool) error {
+	if err := x.compareServers(ctx); err != nil || !x.r.Coverage.Complete {
+		return err
 	}
 	if full {
 		if err := x.note(ctx, nil, slices.Collect(maps.Keys(x.unseen))); err != nil {

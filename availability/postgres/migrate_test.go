@@ -31,7 +31,7 @@ func TestMigrationsRunOnceHoweverManyStartAtOnce(t *testing.T) {
 	wait.Wait()
 	w := world{DB: db, t: t, src: open(t, db.URL)}
 	require.NoError(t, w.src.Migrate(t.Context()))
-	require.Equal(t, 3, one[int](w, "SELECT count(*) FROM availability_migrations WHERE version_id > 0"))
+	require.Equal(t, 4, one[int](w, "SELECT count(*) FROM availability_migrations WHERE version_id > 0"))
 	w.mitra()
 	w.requireTruth()
 }

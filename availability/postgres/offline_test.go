@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -80,6 +81,37 @@ func TestAFlipThatIsNotConfirmedIsUndone(t *testing.T) {
 	require.Equal(t, 1, asked)
 	require.Equal(t, st, w.state(st.ID))
 	require.Zero(t, w.logs())
+}
+
+func TestARowThatSomebodyHoldsKeepsNobodyElseOnline(t *testing.T) {
+	t.Parallel()
+	for name, hold := range map[string]string{
+		"of mitras":    "SELECT FROM mitras WHERE id = $1 FOR UPDATE",
+		"of status":    "SELECT FROM mitra_online_status WHERE mitra_id = $1 FOR UPDATE",
+		"of the state": "SELECT FROM mitra_availability WHERE mitra_id = $1 FOR UPDATE",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, ctx := setup(t), t.Context()
+			first, held, last := w.online(before), w.online(before), w.online(before)
+			those := condemn(first, held, last)
+			tx := w.begin()
+			_, err := tx.Exec(ctx, hold, held.ID)
+			require.NoError(t, err)
+			bounded, cancel := context.WithTimeout(ctx, patience)
+			defer cancel()
+			states, flipped, err := w.src.AutoOffline(bounded, those, cutoff, fine)
+			require.NoError(t, err)
+			require.ElementsMatch(t, []string{first.ID, last.ID}, flipped)
+			require.Len(t, states, 3, "of all")
+			require.Equal(t, held, w.state(held.ID))
+			require.NoError(t, tx.Rollback(ctx))
+			_, flipped, err = w.src.AutoOffline(ctx, those, cutoff, fine)
+			require.NoError(t, err)
+			require.Equal(t, []string{held.ID}, flipped)
+			w.requireTruth()
+		})
+	}
 }
 
 func TestWhoGoesOnlineWhileItIsFlippedComesAfterTheFlip(t *testing.T) {

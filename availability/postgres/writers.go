@@ -169,7 +169,8 @@ func (s *Source) Reroute(ctx context.Context, session, mitra string, most int) (
 const idleInTransaction = 10 * time.Second
 
 // AutoOffline implements [availability.Source]. It asks confirm once a try: a try that the server
-// has undone is followed by another. Who keeps confirm waiting keeps accepts waiting.
+// has undone is followed by another. Who keeps confirm waiting keeps accepts waiting. It waits for
+// no row that somebody else holds: that mitra is left as it is, and the others are flipped.
 func (s *Source) AutoOffline(
 	ctx context.Context, those []availability.Condemned, cutoff time.Time, confirm func() error,
 ) (states []availability.State, flipped []string, err error) {

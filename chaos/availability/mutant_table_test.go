@@ -20,6 +20,7 @@ const (
 	statesGo     = "postgres/states.go"
 	stateSQL     = "postgres/migrations/00002_state.sql"
 	writersSQL   = "postgres/migrations/00003_writers.sql"
+	offlineSQL   = "postgres/migrations/00004_auto_offline.sql"
 )
 
 // mutants: what is here needs no tag, so that a change of the code which a mutant rests on is told
@@ -110,12 +111,12 @@ var mutants = harness.Mutants{
 		},
 		{
 			Name: "NoCutoffInPostgres", What: "Postgres does not ask its own heartbeats",
-			Edits: []harness.Edit{{File: writersSQL, From: " AND s.is_online AND a.seen >= cutoff IS NOT TRUE", To: " AND s.is_online"}},
+			Edits: []harness.Edit{{File: offlineSQL, From: "AND s.is_online AND a.seen >= cutoff IS NOT TRUE", To: "AND s.is_online"}},
 			Test:  "TestTheSilentGoOfflineAtTheVersionAtWhichTheyWereCondemned",
 		},
 		{
 			Name: "NoFenceInPostgres", What: "Postgres does not ask for the version of the mark",
-			Edits: []harness.Edit{{File: writersSQL, From: "ON a.mitra_id = c.id AND a.version = c.version", To: "ON a.mitra_id = c.id"}},
+			Edits: []harness.Edit{{File: offlineSQL, From: "ON a.mitra_id = c.id AND a.version = c.version", To: "ON a.mitra_id = c.id"}},
 			Test:  "TestTheSilentGoOfflineAtTheVersionAtWhichTheyWereCondemned",
 		},
 		{

@@ -190,33 +190,6 @@ BEGIN
     LEFT JOIN mitra_availability_state v ON v.mitra_id IN (holder, mitra);
 END $$;
 
--- Each pair is a mitra that was found silent, and the version at which it was. A version is good
--- for one flip: whoever comes late, or again, finds another. What is stored here is asked as well.
-CREATE FUNCTION availability_auto_offline(ids uuid[], versions bigint[], cutoff timestamptz)
-RETURNS TABLE (flipped boolean, state mitra_availability_state) LANGUAGE plpgsql AS $$
-DECLARE
-  word mitra_online_logs.status%TYPE := 'offline';
-  moment timestamptz;
-  done uuid[];
-BEGIN
-  PERFORM FROM mitras m WHERE m.id = ANY (ids) ORDER BY m.id FOR KEY SHARE;
-  PERFORM FROM mitra_online_status s WHERE s.mitra_id = ANY (ids) ORDER BY s.mitra_id FOR NO KEY UPDATE;
-  PERFORM FROM mitra_availability a WHERE a.mitra_id = ANY (ids) ORDER BY a.mitra_id FOR NO KEY UPDATE;
-  moment := clock_timestamp(); -- after all waiting
-  WITH off AS (
-    UPDATE mitra_online_status s SET is_online = false, last_offline_at = moment, updated_at = moment
-      FROM unnest(ids, versions) AS c (id, version)
-      JOIN mitra_availability_state a ON a.mitra_id = c.id AND a.version = c.version
-     WHERE s.mitra_id = c.id AND s.is_online AND a.seen >= cutoff IS NOT TRUE
-    RETURNING s.mitra_id),
-  logged AS (
-    INSERT INTO mitra_online_logs (mitra_id, status, created_at) SELECT off.mitra_id, word, moment FROM off
-    RETURNING mitra_online_logs.mitra_id)
-  SELECT array_agg(logged.mitra_id) INTO done FROM logged;
-  RETURN QUERY SELECT coalesce(v.mitra_id = ANY (done), false), v
-    FROM mitra_availability_state v WHERE v.mitra_id = ANY (ids);
-END $$;
-
 -- Heartbeats come in batches, each stored if it is newer. A row that somebody is changing is left
 -- for the next time: so this waits for nobody.
 CREATE FUNCTION availability_mirror_heartbeats(ids uuid[], moments timestamptz[])
