@@ -76,16 +76,20 @@ func (m *metrics) evictedFrom(owner string, n int) {
 		m.evicted.WithLabelValues(owner).Add(float64(n))
 		m.grew[owner] = now
 	}
-	oldest := now.Add(-ownerSeriesAge)
-	if len(m.grew) > ownerSeriesMax {
-		// A tenth more than needed, so that a flood of owners is not sorted again for each of them.
-		times := slices.SortedFunc(maps.Values(m.grew), time.Time.Compare)
-		oldest = times[len(times)-ownerSeriesMax*9/10]
+	forget := func(id string) {
+		m.evicted.DeleteLabelValues(id)
+		delete(m.grew, id)
 	}
 	for id, grew := range m.grew {
-		if grew.Before(oldest) || len(m.grew) > ownerSeriesMax && grew.Equal(oldest) {
-			m.evicted.DeleteLabelValues(id)
-			delete(m.grew, id)
+		if grew.Before(now.Add(-ownerSeriesAge)) {
+			forget(id)
+		}
+	}
+	if len(m.grew) > ownerSeriesMax {
+		// A tenth more than needed, so that a flood of owners is not sorted again for each of them.
+		oldest := slices.SortedFunc(maps.Keys(m.grew), func(a, b string) int { return m.grew[a].Compare(m.grew[b]) })
+		for _, id := range oldest[:len(oldest)-ownerSeriesMax*9/10] {
+			forget(id)
 		}
 	}
 }

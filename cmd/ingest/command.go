@@ -109,7 +109,7 @@ func deliver(ctx context.Context, s *settings, c commands.Command) (commands.Out
 		return commands.Outcome{}, err
 	}
 	defer func() { _ = clients.Close() }() // nothing is left unsent
-	layout, partitions, err := s.fleetsDivision(ctx, clients.Control)
+	layout, partitions, err := s.fleetsDivision(ctx, clients.Data) // Control does not wait for a slow server
 	if err != nil {
 		return commands.Outcome{}, err
 	}
