@@ -122,9 +122,11 @@ func (f *feed) check(ctx context.Context) error {
 		}
 		f.looked(true)
 	}
-	if at >= f.newSince {
-		f.begun()
+	if at < f.newSince { // the server's clock went back; or somebody else seeds
+		f.newSince = ""
+		return nil
 	}
+	f.begun()
 	return nil
 }
 

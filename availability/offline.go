@@ -181,45 +181,66 @@ func (x *offlinePass) find(ctx context.Context) error {
 
 // noteNotRequired stores that heartbeats are not required now, for the passes of later.
 func (x *offlinePass) noteNotRequired(ctx context.Context) error {
-	if x.DryRun() {
-		return nil
-	}
 	now, err := x.serverTime(ctx, x.Call)
 	if err != nil {
 		return err
 	}
-	return x.Call(ctx, func(ctx context.Context) error {
-		return x.rdb.HSet(ctx, x.keys.breaker(), notRequired, now.UnixMilli()).Err()
-	})
+	return x.noteMoment(ctx, notRequired, now)
 }
 
 // checkRequired holds the sweep until heartbeats have been required for as long as a mitra may be
 // silent: before, no app had to send any.
 func (x *offlinePass) checkRequired(ctx context.Context) error {
-	since, err := x.moment(ctx, notRequired)
-	if err != nil || since.IsZero() {
-		return err
-	}
 	// A pass later it was required at the latest.
-	return x.holdUntil(ctx, since.Add(x.c.OfflineInterval+x.stale), heldListening)
+	return x.holdUntil(ctx, notRequired, 0, x.c.OfflineInterval+x.stale, heldListening)
 }
 
 // checkBreaker holds the sweep for as long as breaker said.
 func (x *offlinePass) checkBreaker(ctx context.Context) error {
-	until, err := x.moment(ctx, heldUntil)
-	if err != nil || until.IsZero() {
-		return err
-	}
-	return x.holdUntil(ctx, until, heldMassFailure)
+	return x.holdUntil(ctx, heldUntil, x.holds(), 0, heldMassFailure)
 }
 
-func (x *offlinePass) holdUntil(ctx context.Context, until time.Time, reason string) error {
-	now, err := x.serverTime(ctx, x.Call)
-	if err == nil && now.Before(until) {
-		x.RunAgain(time.Now().Add(until.Sub(now)))
-		err = &janitor.HeldError{Reason: reason}
+// holdUntil holds the sweep until a moment that is noted, and some more. One that is further ahead
+// than any can be was noted before the server's clock went back: it is noted anew.
+func (x *offlinePass) holdUntil(
+	ctx context.Context, field string, ahead, more time.Duration, reason string,
+) error {
+	noted, err := x.moment(ctx, field)
+	if err != nil || noted.IsZero() {
+		return err
 	}
-	return err
+	now, err := x.serverTime(ctx, x.Call)
+	if err != nil {
+		return err
+	}
+	if latest := now.Add(ahead); noted.After(latest) {
+		noted = latest
+		if err := x.noteMoment(ctx, field, noted); err != nil {
+			return err
+		}
+	}
+	if until := noted.Add(more); now.Before(until) {
+		x.RunAgain(time.Now().Add(until.Sub(now)))
+		return &janitor.HeldError{Reason: reason}
+	}
+	return nil
+}
+
+// holds is for how long the breaker holds.
+func (x *offlinePass) holds() time.Duration { return max(x.stale, breakerHolds) }
+
+// noteMoment stores a field of the breaker's hash.
+func (x *offlinePass) noteMoment(ctx context.Context, field string, at time.Time) error {
+	if x.DryRun() {
+		return nil
+	}
+	err := x.Call(ctx, func(ctx context.Context) error {
+		return x.rdb.HSet(ctx, x.keys.breaker(), field, at.UnixMilli()).Err()
+	})
+	if err != nil {
+		return fmt.Errorf("availability: note %s: %w", field, err)
+	}
+	return nil
 }
 
 // moment is a field of the breaker's hash; zero: it is not there. Until heldUntil the breaker
@@ -251,18 +272,18 @@ func (x *offlinePass) breaker(ctx context.Context) error {
 	if tooMany == !until.IsZero() || x.DryRun() {
 		return nil
 	}
-	hold := max(x.stale, breakerHolds)
-	err = x.Call(ctx, func(ctx context.Context) error {
-		if !tooMany {
-			return x.rdb.HDel(ctx, x.keys.breaker(), heldUntil).Err()
-		}
-		return x.rdb.HSet(ctx, x.keys.breaker(), heldUntil, x.now.Add(hold).UnixMilli()).Err()
-	})
-	if err != nil {
-		return fmt.Errorf("availability: set the breaker: %w", err)
-	}
 	if !tooMany {
+		err := x.Call(ctx, func(ctx context.Context) error {
+			return x.rdb.HDel(ctx, x.keys.breaker(), heldUntil).Err()
+		})
+		if err != nil {
+			return fmt.Errorf("availability: lift the breaker: %w", err)
+		}
 		return nil
+	}
+	hold := x.holds()
+	if err := x.noteMoment(ctx, heldUntil, x.now.Add(hold)); err != nil {
+		return err
 	}
 	x.Log().Warn("nobody goes offline for now: most of those who are online fell silent at once",
 		"silent", len(x.silent), "online", x.online, "for", hold.String())

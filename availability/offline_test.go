@@ -254,6 +254,28 @@ func TestAMassFailureHoldsOnceAndThenWhoIsSilentStillGoes(t *testing.T) {
 	})
 }
 
+func TestWhatWasNotedBeforeTheClockWentBackHoldsNoLongerThanItCan(t *testing.T) {
+	for field, reason := range map[string]string{heldUntil: heldMassFailure, notRequired: heldListening} {
+		t.Run(field, func(t *testing.T) {
+			swept(t, []State{silent("a")}, func(t *testing.T, l *leader) {
+				noted := func() time.Time {
+					ms, err := l.client.HGet(t.Context(), l.keys.breaker(), field).Int64()
+					require.NoError(t, err)
+					return time.UnixMilli(ms)
+				}
+				require.NoError(t, l.client.HSet(t.Context(), l.keys.breaker(), field, time.Now().Add(1000*time.Hour).UnixMilli()).Err())
+				report := l.offline()
+				require.Equal(t, janitor.Held, report.Outcome)
+				require.Equal(t, reason, report.Reason)
+				require.Less(t, time.Until(noted()), time.Hour)
+				was := noted()
+				l.offline()
+				require.Equal(t, was, noted(), "it does not begin again")
+			})
+		})
+	}
+}
+
 func TestASweepThatDiedIsCarriedOutByTheNextOnce(t *testing.T) {
 	for _, at := range []string{"AutoOffline", "AutoOffline committed"} {
 		t.Run("at "+at, func(t *testing.T) {

@@ -137,6 +137,20 @@ func TestASeedOfOneReplicaIsEnoughForAll(t *testing.T) {
 	})
 }
 
+func TestAfterTheServersClockWentBackOneSeedIsEnough(t *testing.T) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
+		r := newRig(t, w, newFake(online("a")))
+		f := &feed{Mirror: r.Mirror, newSince: formatSeen(time.Now().Add(1000 * time.Hour)), reading: true, cursor: Cursor{Xmin: 1}}
+		for range 2 {
+			require.NoError(t, f.check(t.Context()))
+		}
+		<-r.Ready()
+		seeds := testutil.ToFloat64(r.metrics.seeds)
+		require.NoError(t, f.check(t.Context()))
+		require.InDelta(t, seeds, testutil.ToFloat64(r.metrics.seeds), 0)
+	})
+}
+
 func TestStatesAreAppliedByVersionAlone(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		source := newFake(online("a"))

@@ -182,6 +182,9 @@ func TestAPassOnDemandEndsWithWhoAskedForIt(t *testing.T) {
 	require.ErrorIs(t, err, gone)
 	require.ErrorIs(t, <-causes, gone)
 	require.True(t, r.Status().Leading, "the term goes on")
+	f.eventually(func() bool { return r.report("fake").Outcome == Lost })
+	require.Contains(t, r.report("fake").Error, "nobody waits for it any more")
+	require.Zero(t, r.value("janitor_passes_total", "sweep", "fake", "outcome", "failed"))
 }
 
 func TestOneSweepAloneCanBeAskedFor(t *testing.T) {

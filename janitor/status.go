@@ -200,7 +200,7 @@ const (
 	Done   Outcome = "done"   // nothing is left to do
 	Held   Outcome = "held"   // nothing may be deleted for now; Report.Reason says why
 	Failed Outcome = "failed" // Report.Error says why
-	Lost   Outcome = "lost"   // the term ended under it
+	Lost   Outcome = "lost"   // the term ended under it, or nobody waited for it any more
 )
 
 // A Request is what a pass is asked to be.

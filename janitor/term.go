@@ -217,7 +217,7 @@ func (t *termState) pass(ctx context.Context, s Sweeper, req Request, last Outco
 	}
 	err := p.run(ctx, s)
 	r.Seconds = time.Since(begun).Seconds()
-	t.conclude(r, err)
+	t.conclude(ctx, r, err)
 	j.metrics.passed(p)
 	j.reported(p)
 	p.log(j.log, last, err)
@@ -260,8 +260,8 @@ func (t *termState) call(ctx context.Context, took func(held time.Duration),
 	return err
 }
 
-// conclude finds the outcome of a pass that ended with err.
-func (t *termState) conclude(r *Report, err error) {
+// conclude finds the outcome of a pass that ended with err. ctx is the pass' own.
+func (t *termState) conclude(ctx context.Context, r *Report, err error) {
 	held, isHeld := errors.AsType[*HeldError](err)
 	switch {
 	case t.ctx.Err() != nil || !t.term.Valid() || errors.Is(err, ErrFenced):
@@ -270,6 +270,8 @@ func (t *termState) conclude(r *Report, err error) {
 		r.Outcome = Done
 	case isHeld:
 		r.Outcome, r.Reason = Held, held.Reason
+	case ctx.Err() != nil:
+		r.Outcome, r.Error = Lost, "janitor: nobody waits for it any more: "+err.Error()
 	default:
 		r.Outcome, r.Error = Failed, err.Error()
 	}

@@ -112,3 +112,28 @@ func TestTheBreakerCountsWhatAFailedPassHasMarked(t *testing.T) {
 		require.True(t, r.exists(p+"session:1"))
 	})
 }
+
+func TestWhatWasNotedBeforeTheClockWentBackHoldsNoLongerThanItCan(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		p := w.Prefix
+		r := newRig(t, w.Options, p, nil, session(p))
+		state := stateKey(r.layout, "sessions")
+		r.do("SET", p+"session:a", "old")
+		ahead := time.Now().Add(1000 * time.Hour).UnixMilli()
+		noted := func(field string) time.Time {
+			ms, err := r.rdb.HGet(t.Context(), state, field).Int64()
+			require.NoError(t, err)
+			return time.UnixMilli(ms)
+		}
+		r.do("HSET", state, lostAt, ahead, heldUntil, ahead)
+		require.Equal(t, heldMassFailure, r.sweep("sessions").Reason)
+		require.Less(t, time.Until(noted(heldUntil)), time.Hour)
+		require.Less(t, time.Until(noted(lostAt)), time.Minute)
+		r.do("HDEL", state, heldUntil)
+		r.sweep("sessions")
+		r.pass("sessions", time.Minute)
+		require.Equal(t, 1, r.sweep("sessions").Removed, "its mark counts")
+	})
+}

@@ -171,18 +171,45 @@ func (x *pass) begin(ctx context.Context) (err error) {
 		return err
 	}
 	x.began = at
+	until, err := x.notOfLater(ctx, at)
+	if err != nil {
+		return err
+	}
 	if err := x.checkServers(ctx, at); err != nil {
 		return err
 	}
 	if err := x.checkReferences(ctx, at); err != nil {
 		return err
 	}
-	if until, _ := strconv.ParseInt(x.notes.state[heldUntil], 10, 64); at.Before(time.UnixMilli(until)) {
-		x.again = time.Now().Add(time.UnixMilli(until).Sub(at))
+	if at.Before(until) {
+		x.again = time.Now().Add(until.Sub(at))
 		return x.hold(heldMassFailure, "more than half of the candidates were newly condemned")
 	}
 	return nil
 }
+
+// notOfLater shortens what was noted before the server's clock went back, which else counts until
+// the clock has caught up. It returns until when the breaker holds.
+func (x *pass) notOfLater(ctx context.Context, at time.Time) (until time.Time, err error) {
+	set := map[string]string{}
+	if x.notes.valid.After(at) {
+		x.notes.valid = at
+		set[lostAt] = strconv.FormatInt(at.UnixMilli(), 10)
+	}
+	ms, _ := strconv.ParseInt(x.notes.state[heldUntil], 10, 64)
+	until = time.UnixMilli(ms)
+	if most := at.Add(x.holds()); until.After(most) {
+		until = most
+		set[heldUntil] = strconv.FormatInt(until.UnixMilli(), 10)
+	}
+	if x.DryRun() {
+		return until, nil
+	}
+	return until, note(ctx, x.Pass, stateKey(x.Layout(), x.r.Rule), set, nil)
+}
+
+// holds is for how long the breaker holds.
+func (x *pass) holds() time.Duration { return max(x.Grace, x.set.holdFor) }
 
 // heldUntil is the field of the state that says until when the breaker holds the rule (ms).
 const heldUntil = "held_until"
@@ -456,7 +483,7 @@ func (x *pass) breaker(ctx context.Context, full bool) (held, err error) {
 		if err != nil {
 			return nil, err
 		}
-		wait := max(x.Grace, x.set.holdFor)
+		wait := x.holds()
 		state[heldUntil] = strconv.FormatInt(at.Add(wait).UnixMilli(), 10)
 		x.wake(wait)
 		held = x.hold(heldMassFailure, fmt.Sprintf("%d of %d candidates were newly condemned", newly, of))

@@ -193,6 +193,30 @@ func TestTwoThatDisputeDevicesTalkLittle(t *testing.T) {
 	})
 }
 
+func TestALookThatWorksAgainIsToldWhileADeviceIsInDispute(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, w *bubble) {
+		var told moves // and nothing is done about it
+		r1, r2 := w.start("r1", told.tell), w.start("r2", told.tell)
+		r1.registerMany(t, 1)
+		time.Sleep(time.Second)
+		r2.registerMany(t, 1)
+		synctest.Wait()
+		require.Equal(t, 1, r1.Status().Foreign)
+		r1.data.set(failing("hmget"), nil)
+		for r1.Status().Failing["heal"] == "" {
+			time.Sleep(time.Second)
+		}
+		r1.data.set(nil, nil)
+		time.Sleep(10 * r1.Timing().Interval)
+		synctest.Wait()
+		require.Equal(t, 1, r1.Status().Foreign)
+		require.Empty(t, r1.Status().Failing)
+		w.kill(r1)
+		w.kill(r2)
+	})
+}
+
 func TestDisputesOnEachServer(t *testing.T) {
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()

@@ -59,6 +59,8 @@ type Registry struct {
 	surprises surprises
 	ready     bool // the former life has been handed back: index and claims may be compared
 	scanFails bool // the last scan failed
+	// checkFails: no more of healing fails than the comparison of single entries.
+	checkFails bool
 }
 
 // New checks the configuration and returns a Registry that does nothing yet. It does not speak to

@@ -116,7 +116,11 @@ func (r *Registry) check(ctx context.Context, ops []op) error {
 	defer r.mu.Unlock()
 	r.table.checked(ops, found, err, time.Now())
 	if err != nil {
+		alone := r.checkFails || r.failing["heal"] == nil
 		r.fail("heal", err, 1)
+		r.checkFails = alone
+	} else if r.checkFails { // else healing itself fails, and tells when it works again
+		r.recovered("heal")
 	}
 	return err
 }

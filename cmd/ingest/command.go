@@ -108,7 +108,7 @@ func deliver(ctx context.Context, s *settings, c commands.Command) (commands.Out
 	if err != nil {
 		return commands.Outcome{}, err
 	}
-	defer func() { _ = clients.Close() }() // nothing is left unsent
+	defer func() { _ = clients.Close() }()                         // nothing is left unsent
 	layout, partitions, err := s.fleetsDivision(ctx, clients.Data) // Control does not wait for a slow server
 	if err != nil {
 		return commands.Outcome{}, err
