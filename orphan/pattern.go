@@ -136,7 +136,8 @@ func (t *template) clear(holds func(variable string) *[256]bool) (unclear string
 	return "", true
 }
 
-// crosses tells whether one name can be made by both templates, of different values. Both are clear.
+// crosses tells whether one name can be made by both templates, of different values. Both are
+// clear.
 func (t *template) crosses(other *template, holds func(variable string) *[256]bool) bool {
 	if !t.pattern(holds).meets(other.pattern(holds)) {
 		return false
@@ -146,8 +147,8 @@ func (t *template) crosses(other *template, holds func(variable string) *[256]bo
 	return !ends || !endsToo || !slices.Equal(one, two)
 }
 
-// upToValues are the parts up to the last variable, and whether a name tells where that one ends: by
-// a byte that it cannot hold, or by the end of the name.
+// upToValues are the parts up to the last variable, and whether a name tells where that one ends:
+// by a byte that it cannot hold, or by the end of the name.
 func (t *template) upToValues(holds func(variable string) *[256]bool) (parts []part, ends bool) {
 	last := len(t.parts) - 1
 	for last >= 0 && !t.parts[last].variable {
