@@ -44,7 +44,6 @@ func sameIDRestartsBeforeTheDelete(w *environment) {
 	for _, i := range back {
 		require.Contains(w.T, batch, w.Fleet.IMEI(i), "it was to be deleted")
 	}
-	released := time.Now()
 	hold.End()
 	// with a verdict: the first answer may be that the script is not known
 	harness.Eventually(w.T, "the batch is answered", func() bool {
@@ -52,7 +51,7 @@ func sameIDRestartsBeforeTheDelete(w *environment) {
 		return v["ALIVE"]+v["DONE"]+v["HELD"]+v["FENCED"] > 0
 	})
 	met.hit(leader.Proxy.Verdicts()["ALIVE"])
-	w.sweeps(released)
+	w.sweeps()
 	w.ends()
 	v := w.judge()
 	require.Positive(w.T, met.hits(), "%v", leader.Proxy.Verdicts())
@@ -254,8 +253,8 @@ func fiveOfSevenSilent(kind func(w *environment, n int) mutable) func(w *environ
 		}
 		w.rest(ids...)
 		w.Listened()
-		w.sweeps(time.Now())
-		leader := w.Leader() // which has just had a full scan: the next comes when it has gone
+		w.sweeps()
+		leader := w.Leader() // which has just looked whether a full scan is due
 		var speak []func()
 		for _, o := range owners[:4] {
 			back, speaks := w.Outage(o.id), o.silence()

@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strconv"
@@ -216,7 +217,7 @@ func (f *fleetStopped) recover(w *environment) {
 	}
 	f.back()
 	w.listens(time.Now())
-	w.sweeps(time.Now())
+	w.sweeps()
 }
 
 // listens waits until the witness, as Redis has it, was heard after a time and has listened for
@@ -230,14 +231,24 @@ func (w *environment) listens(after time.Time) {
 	})
 }
 
-// sweeps waits until every sweep of the leader has had a pass to its end that began after a time.
-func (w *environment) sweeps(after time.Time) {
+// sweeps waits until every sweep of the leader has had a pass to its end that began after this was
+// called. A full scan that is not due keeps its last report, so the passes are counted.
+func (w *environment) sweeps() {
 	w.T.Helper()
+	var counted *harness.Replica
+	var before [2]float64
 	harness.Eventually(w.T, "every sweep has a pass", func() bool {
-		s, err := w.Leader().Status()
-		return err == nil && len(s.Janitor.Sweeps) >= 2 && !slices.ContainsFunc(s.Janitor.Sweeps, func(r janitor.Report) bool {
-			return r.Outcome != janitor.Done || !r.Started.After(after)
-		})
+		leader := w.Leader()
+		full, err := leader.Metric(`janitor_passes_total{outcome="done",sweep="registry"}`)
+		quick, err2 := leader.Metric(`janitor_passes_total{outcome="done",sweep="owners"}`)
+		if cmp.Or(err, err2) != nil {
+			return false
+		}
+		if leader != counted {
+			counted, before = leader, [2]float64{full, quick}
+		}
+		// One may have been under way at the beginning.
+		return full >= before[0]+2 && quick >= before[1]+2
 	})
 }
 

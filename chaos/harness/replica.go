@@ -149,7 +149,7 @@ func (r *Replica) Status() (s service.Status, err error) {
 	return s, json.Unmarshal(body, &s)
 }
 
-// Metric is the sum over all series of a name.
+// Metric is the sum over all series of a name; see Sum.
 func (r *Replica) Metric(name string) (float64, error) {
 	body, err := r.Get("/metrics")
 	if err != nil {
@@ -158,12 +158,14 @@ func (r *Replica) Metric(name string) (float64, error) {
 	return Sum(body, name)
 }
 
-// Sum adds up the series of a name in the text format of Prometheus.
+// Sum adds up the series of a name in the text format of Prometheus. A name with labels, as the
+// format writes them, is one series.
 func Sum(text []byte, name string) (total float64, err error) {
 	for line := range bytes.Lines(text) {
 		text := string(bytes.TrimSpace(line))
 		space := strings.LastIndexByte(text, ' ') // values of labels may have some too
-		if base, _, _ := strings.Cut(text[:max(0, space)], "{"); space < 0 || base != name {
+		series := text[:max(0, space)]
+		if base, _, _ := strings.Cut(series, "{"); space < 0 || base != name && series != name {
 			continue
 		}
 		v, err := strconv.ParseFloat(text[space+1:], 64)
