@@ -25,6 +25,9 @@ WITH wanted (kind, name, missing) AS (
 		'availability_reroute', 'availability_auto_offline', 'availability_mirror_heartbeats', 'availability_outbid',
 		'availability_repair']) AS t (name)
 	UNION ALL
+	SELECT 'function', proname || ' as migration 4 makes it, which waits for nobody', prosrc NOT LIKE '%SKIP LOCKED%'
+		FROM pg_proc WHERE oid = to_regproc('availability_auto_offline')
+	UNION ALL
 	SELECT 'constraint', format('on mitra_online_status (mitra_id) that is not deferrable, in place of %1$I; run: '
 			'ALTER TABLE mitra_online_status DROP CONSTRAINT %1$I, ADD UNIQUE (mitra_id)', c.conname), true
 		FROM pg_constraint c JOIN pg_attribute a ON a.attrelid = c.conrelid AND a.attname = 'mitra_id'

@@ -290,3 +290,25 @@ func TestADeferrableConstraintIsNamedWithWhatToDo(t *testing.T) {
 	exec(run)
 	require.NoError(t, src.Check(ctx))
 }
+
+// A service that may not migrate would run the function of before, which waits for locks.
+func TestADatabaseOfBeforeTheLastMigrationIsNamed(t *testing.T) {
+	t.Parallel()
+	ctx, db := t.Context(), pgtest.Database(t)
+	src := open(t, db.URL)
+	exec := func(sql string) {
+		_, err := db.Exec(ctx, sql)
+		require.NoError(t, err)
+	}
+	require.NoError(t, src.Migrate(ctx))
+	require.NoError(t, src.Check(ctx))
+	exec(`DO $$ BEGIN
+		EXECUTE replace(pg_get_functiondef('availability_auto_offline'::regproc), 'SKIP LOCKED', '');
+	END $$`)
+	exec("DELETE FROM availability_migrations WHERE version_id = 4")
+	err := src.Check(ctx)
+	require.ErrorIs(t, err, postgres.ErrLacking)
+	require.ErrorContains(t, err, "availability_auto_offline as migration 4 makes it")
+	require.NoError(t, src.Migrate(ctx))
+	require.NoError(t, src.Check(ctx))
+}
