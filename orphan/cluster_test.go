@@ -28,6 +28,7 @@ func TestOnAClusterEveryMasterIsCoveredAndEachDeleteIsCountedOnce(t *testing.T) 
 	source := &documents{all: map[string]Document{}}
 	rules := []Rule{session(""), queue(""), matches(""), bots(""), reservations("")}
 	r := newClusterRig(t, c, source, rules...)
+	r.set.evidence = time.Minute // this machine may be slow
 	const n = 60
 	for i := range n {
 		user := fmt.Sprint("user", i)

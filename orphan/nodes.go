@@ -20,6 +20,9 @@ import (
 // pass.
 const nodeTimeout = 2 * time.Second
 
+// againTimeout is nodeTimeout where the evidence of a look grows old meanwhile.
+const againTimeout = evidenceFor / 4
+
 // A node is one node of a Cluster, master or replica, and its answer to a question.
 type node[T any] struct {
 	id, addr string
@@ -65,7 +68,7 @@ func askNodes[T any](ctx context.Context, c *redis.ClusterClient,
 	var errs []error
 	all := map[string]node[T]{} // by id
 	asked := map[string]error{} // by address
-	for _, n := range askEach(ctx, listed, ask) {
+	for _, n := range askEach(ctx, listed, nodeTimeout, ask) {
 		asked[n.addr] = n.err
 		if n.err != nil {
 			errs = append(errs, n.err)
@@ -95,7 +98,7 @@ func askNodes[T any](ctx context.Context, c *redis.ClusterClient,
 			all[m.id] = silent
 		}
 	}
-	for _, n := range askEach(ctx, others, ask) {
+	for _, n := range askEach(ctx, others, nodeTimeout, ask) {
 		if n.err == nil {
 			n.client = nil // it is closed
 			all[n.id] = n
@@ -125,13 +128,13 @@ func listClients(ctx context.Context, c *redis.ClusterClient) (all []*redis.Clie
 	return all, err
 }
 
-func askEach[T any](ctx context.Context, clients []*redis.Client,
+func askEach[T any](ctx context.Context, clients []*redis.Client, within time.Duration,
 	ask func(context.Context, redis.UniversalClient) (T, error),
 ) []node[T] {
 	p := pool.NewWithResults[node[T]]()
 	for _, client := range clients {
 		p.Go(func() node[T] {
-			ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
+			ctx, cancel := context.WithTimeout(ctx, within)
 			defer cancel()
 			n := node[T]{addr: client.Options().Addr, client: client}
 			text, err := client.ClusterNodes(ctx).Result()

@@ -100,8 +100,18 @@ func (x *pass) clocks(ctx context.Context) (map[string]time.Time, error) {
 // remotely deletes condemned candidates on a Cluster. clocks are of before the look.
 func (x *pass) remotely(ctx context.Context, found []*finding, clocks map[string]time.Time) error {
 	// What a server has lost by a restart, the look did not see.
-	if err := x.compareServers(ctx); err != nil || !x.r.Coverage.Complete {
+	var now *topology
+	err := x.Call(ctx, func(ctx context.Context) error {
+		now = x.servers.again(ctx)
+		return nil
+	})
+	if err != nil {
 		return err
+	}
+	if err := x.servers.changed(now); err != nil {
+		x.r.Coverage.Complete = false
+		x.Log().Warn("servers have changed behind the last look, and nothing more goes", "rule", x.r.Rule, "error", err)
+		return nil
 	}
 	var items []string
 	for _, f := range found {
@@ -171,7 +181,7 @@ func (x *pass) intentsOf(f *finding, clocks map[string]time.Time) (all []intent)
 		}
 		each := intent{
 			ID: id, Name: f.name(), Key: key, Member: member, Aside: name, Expires: -1,
-			Until: clocks[s.addr].Add(evidenceFor).UnixMilli(), Pass: x.began.UnixMilli(), Seen: [][]string{},
+			Until: clocks[s.addr].Add(x.set.evidence).UnixMilli(), Pass: x.began.UnixMilli(), Seen: [][]string{},
 		}
 		for _, o := range f.observations {
 			if o.args[0] == "PUBSUB" || slot.Of(o.args[1]) != slot.Of(key) {
@@ -250,7 +260,7 @@ func (x *pass) conclude(ctx context.Context, i intent, away bool) (err error) {
 		counts = i.Counts
 		if x.Bin > 0 {
 			var b []byte
-			if b, until, err = i.binned(x.Bin); err != nil {
+			if b, until, err = i.binned(x.Bin, x.set.evidence); err != nil {
 				return err
 			}
 			entry = string(b)
@@ -334,8 +344,8 @@ func (x *pass) away(ctx context.Context, i intent, carryOut bool) (away, known b
 }
 
 // binned is the entry of a bin for what went by an intent, and until when (ms) it stands.
-func (i intent) binned(keep time.Duration) ([]byte, int64, error) {
-	at := i.Until - evidenceFor.Milliseconds()
+func (i intent) binned(keep, evidence time.Duration) ([]byte, int64, error) {
+	at := i.Until - evidence.Milliseconds()
 	b := binned{
 		ID: i.ID, Name: i.Name, Key: i.Key, Aside: i.Aside, Expires: float64(i.Expires), At: float64(at),
 		Pass: float64(i.Pass),

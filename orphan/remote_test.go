@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
+	"github.com/rollcall-redis/rollcall/lease"
 )
 
 // On a Cluster each key goes by itself: its related keys must not go from one that stays.
@@ -174,4 +176,28 @@ func TestOnAClusterAMasterThatIsRestartedBeforeTheLastLookKeepsWhatIsLeft(t *tes
 	require.Zero(t, result.Removed, result)
 	require.False(t, result.Coverage.Complete, result)
 	require.True(t, r.exists(state))
+}
+
+// A replica that hangs does not answer before the pass, and is not waited for behind the look: that
+// counts for no longer than such a wait.
+func TestOnAClusterANodeThatHangsKeepsNothing(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 1)
+	patient := lease.ClusterOptions(c.Options())
+	patient.DialTimeout, patient.ReadTimeout, patient.ContextTimeoutEnabled = 10*time.Second, 10*time.Second, true
+	control := redis.NewClusterClient(lease.ClusterOptions(c.Options()))
+	r := newRigOn(t, c.Client(), redis.NewClusterClient(patient), control, "{cleanup}:", nil, Rule{
+		Name: "states", Delete: true, Keys: "state:{bot}", Grace: time.Minute,
+		KeepIf: []Sign{{Exists: "alive:{bot}"}}, UnlessLost: []Reference{{Exists: "bots"}},
+	})
+	r.do("SADD", "bots", "other")
+	r.do("SET", "state:1", "old")
+	hung := c.Nodes[3]
+	hung.Stop()
+	defer hung.Cont()
+	waittest.Until(t, time.Millisecond, func() bool {
+		r.sweep("states")
+		r.pass("states", time.Minute)
+		return !r.exists("state:1")
+	})
 }

@@ -34,6 +34,8 @@ type topology struct {
 	fault error
 	// owner has, of each slot of a Cluster, an index into masters; -1: its owner did not answer.
 	owner []int
+	// answered are the nodes of a Cluster that did, replicas too.
+	answered []*redis.Client
 }
 
 // masters finds the server of a plain client, or every master of a Cluster. An error means that
@@ -53,6 +55,27 @@ func masters(ctx context.Context, client redis.UniversalClient) (*topology, erro
 	return &topology{masters: []server{{client: client, life: life}}, of: 1}, nil
 }
 
+// again is what the nodes of a Cluster that answered say now. The others are not waited for: without
+// the answer of a node that has the slots of another by now, those of its voters tell of it.
+func (t *topology) again(ctx context.Context) *topology {
+	nodes := askEach(ctx, t.answered, againTimeout, lifeOf)
+	nodes = slices.DeleteFunc(nodes, func(n node[string]) bool { return n.err != nil })
+	met := map[string]bool{}
+	for _, n := range nodes {
+		met[n.id] = true
+	}
+	for _, n := range slices.Clone(nodes) {
+		for _, m := range n.members {
+			if !met[m.id] {
+				met[m.id] = true
+				err := fmt.Errorf("node %s at %s did not answer", m.id, m.addr)
+				nodes = append(nodes, node[string]{id: m.id, addr: m.addr, err: err})
+			}
+		}
+	}
+	return newTopology(nodes)
+}
+
 // newTopology puts together what the nodes say. Of several that are said to have a slot, the one
 // with the highest epoch has it, as in Redis itself; that one has to say so, too.
 func newTopology(nodes []node[string]) *topology {
@@ -60,6 +83,9 @@ func newTopology(nodes []node[string]) *topology {
 	var faults []error
 	has := make([]member, slot.Count) // who has each slot; zero: nobody
 	for _, n := range nodes {
+		if n.err == nil && n.client != nil {
+			t.answered = append(t.answered, n.client)
+		}
 		for _, m := range n.members {
 			for _, s := range m.slots {
 				for slot := s[0]; slot <= s[1]; slot++ {

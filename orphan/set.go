@@ -38,10 +38,11 @@ type Config struct {
 
 // A Set is rules that are checked and ready to run. Safe for concurrent use.
 type Set struct {
-	c       Config
-	rules   []*rule
-	holdFor time.Duration // the least that the breaker holds
-	metrics *metrics
+	c        Config
+	rules    []*rule
+	holdFor  time.Duration // the least that the breaker holds
+	evidence time.Duration // for how long a look counts
+	metrics  *metrics
 
 	mu    sync.Mutex
 	stats Stats
@@ -67,7 +68,7 @@ func New(c Config) (*Set, error) {
 		c.Logger = slog.Default()
 	}
 	s := &Set{
-		c: c, holdFor: time.Minute, metrics: newMetrics(),
+		c: c, holdFor: time.Minute, evidence: evidenceFor, metrics: newMetrics(),
 		stats: Stats{Categories: map[string]uint64{}, Rules: map[string]uint64{}},
 	}
 	for _, each := range c.Rules {

@@ -294,10 +294,12 @@ func connect(
 }
 
 // runClock makes TTLs run until the server ends. Without it no heartbeat expires, and nothing dead
-// is swept. Time goes on between two commands, as in Redis. Else PEXPIRETIME of one key changes
-// from call to call, and what looks changed is not swept either.
+// is swept. Time goes on between two commands, as in Redis, and by one clock: what is left of a TTL
+// must not run by the monotonic one. Else PEXPIRETIME of one key changes from call to call, and
+// what looks changed is not swept either.
 func runClock(mini *miniredis.Miniredis) {
-	mini.SetTime(time.Now())
+	wall := func() time.Time { return time.Now().Round(0) }
+	mini.SetTime(wall())
 	mini.ClockTTL(true)
 	tick := time.NewTicker(time.Millisecond)
 	go func() {
@@ -305,7 +307,7 @@ func runClock(mini *miniredis.Miniredis) {
 		for {
 			select {
 			case <-tick.C:
-				mini.SetTime(time.Now())
+				mini.SetTime(wall())
 			case <-mini.Ctx.Done():
 				return
 			}
