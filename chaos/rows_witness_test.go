@@ -39,7 +39,8 @@ func heldFor(reasons ...string) func(w *environment, v *judge.Verdict) {
 // held fails if the witness has not held since the fault began, for one of these reasons.
 func (w *environment) held(v *judge.Verdict, reasons ...string) {
 	w.T.Helper()
-	begun := w.fault.(interface{ begun() time.Time }).begun()
+	// The witness notes a hold to the millisecond.
+	begun := w.fault.(interface{ begun() time.Time }).begun().Truncate(time.Millisecond)
 	require.True(w.T, slices.ContainsFunc(v.Holds, func(d judge.Hold) bool {
 		return !d.At.Before(begun) && slices.Contains(reasons, d.Reason)
 	}), "held for none of %v: %v", reasons, v.Holds)
