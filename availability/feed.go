@@ -88,7 +88,8 @@ func (f *feed) read(ctx context.Context) error {
 func (f *feed) check(ctx context.Context) error {
 	short, cancel := context.WithTimeout(ctx, f.patience)
 	defer cancel()
-	if f.newSince == "" {
+	begins := f.newSince == ""
+	if begins {
 		at, err := f.clock(short)
 		if err != nil {
 			return fmt.Errorf("availability: ask for the time: %w", err)
@@ -106,6 +107,9 @@ func (f *feed) check(ctx context.Context) error {
 	f.looked(at != "")
 	if ms, err := brought.Int64(); err == nil {
 		f.broughtAt(time.UnixMilli(ms))
+	}
+	if begins && at > f.newSince {
+		at = "" // of a time to come, before the server's clock went back: it tells nothing
 	}
 	if at < f.newSince {
 		// What changes during the seeding would be missed; and a source that has no feed may be a standby

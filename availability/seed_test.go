@@ -199,3 +199,17 @@ func TestTheServersClockAsISO8601(t *testing.T) {
 		}
 	})
 }
+
+// A seeding of a time to come was before the server's clock went back, and perhaps before the
+// connection began.
+func TestASeedingOfATimeToComeTellsNothing(t *testing.T) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
+		r, ctx := newRig(t, w, newFake(online("a"))), t.Context()
+		r.seeded()
+		require.NoError(t, r.client.Set(ctx, r.keys.seeded(), formatSeen(time.Now().Add(time.Hour)), 0).Err())
+		require.NoError(t, r.client.SRem(ctx, r.keys.online(), "a").Err())
+		f := &feed{Mirror: r.Mirror, reading: true, cursor: Cursor{Xmin: 1}}
+		require.NoError(t, f.check(ctx))
+		require.Empty(t, r.differences())
+	})
+}

@@ -362,9 +362,14 @@ func (l *loop) run() {
 
 func (l *loop) pass(ctx context.Context, req Request) *Pass {
 	p := l.t.pass(ctx, l.sweep, req, l.last)
+	l.fullScans = l.fullScans || p.scan.Reason != ""
+	// It tells nothing of how passes go if it was broken off, or did only a part.
+	if p.report.Outcome == Lost || req.Owner != "" || req.DryRun {
+		return p
+	}
 	l.last = p.report.Outcome
 	// A pass that failed before it could begin its full scan is also one that does not end well.
-	if l.fullScans = l.fullScans || p.scan.Reason != ""; l.fullScans {
+	if l.fullScans {
 		l.t.checkProgress(l.last == Failed)
 	}
 	if l.failures++; l.last != Failed {

@@ -270,6 +270,47 @@ func TestALeaderWhoseFullScanFailsForThreeIntervalsResigns(t *testing.T) {
 	})
 }
 
+// Who asks for a pass and hangs up, or asks for a part, does not keep a leader that fails.
+func TestPassesThatAreBrokenOffOrOfAPartAreNoProgress(t *testing.T) {
+	for name, ask := range map[string]func(t *testing.T, r *replica){
+		"broken off": func(t *testing.T, r *replica) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, _ = r.Sweep(ctx, Request{})
+		},
+		"of one owner": func(t *testing.T, r *replica) { _, _ = r.Sweep(t.Context(), Request{Owner: "dead"}) },
+		"a dry run":    func(t *testing.T, r *replica) { _, _ = r.Sweep(t.Context(), Request{DryRun: true}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, f *fleet) {
+				defer f.beat("r1")()
+				f.listenedFor(time.Hour)
+				r := f.replica("r1", func(c *Config) { c.Interval = time.Minute; c.LeaseTTL = time.Minute })
+				r.SweepsAre(fakeSweep{name: "registry", every: time.Minute, pass: func(ctx context.Context, p *Pass) error {
+					p.BeginFullScan("test")
+					switch {
+					case p.Owner() != "" || p.DryRun():
+						return nil
+					case p.Requested():
+						<-ctx.Done()
+						return context.Cause(ctx)
+					}
+					return errors.New("broken")
+				}})
+				defer r.start()()
+				for range 8 {
+					pass(30 * time.Second)
+					if !r.Status().Leading {
+						return
+					}
+					ask(t, r)
+				}
+				require.Fail(t, "it leads, and no pass ends well")
+			})
+		})
+	}
+}
+
 func TestALongFullScanThatFailsOnceIsNoReasonToResign(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		defer f.beat("r1")()

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -141,7 +142,8 @@ func TestAConnectionThatBreaksWhileTrimmingFailsThePass(t *testing.T) {
 func TestAnOwnerWhoseBatchesAreRefusedIsLeftAlone(t *testing.T) {
 	inWorlds(t, func(t *testing.T, f *fleet) {
 		f.entries("dead", 1200)
-		r := f.replica("r1", nil)
+		log := &safeText{}
+		r := f.replica("r1", func(c *Config) { c.Logger = slog.New(slog.NewTextHandler(log, nil)) })
 		r.faults.set(func([]any) error { return reply("ERR no") }, nil)
 		r.leads()
 		rep := r.report("registry")
@@ -150,7 +152,26 @@ func TestAnOwnerWhoseBatchesAreRefusedIsLeftAlone(t *testing.T) {
 		require.Equal(t, 1200, f.left("dead"))
 		require.Equal(t, 1, r.Accounts())
 		require.Zero(t, r.Status().Unsettled)
+		require.Regexp(t, `refuses to delete entries of a dead owner.* owner=dead error=".*ERR no`, log.String())
 	})
+}
+
+// safeText is a log that may be read while others write.
+type safeText struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (s *safeText) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(p)
+}
+
+func (s *safeText) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
 }
 
 func TestWhatIsNotAllowed(t *testing.T) {

@@ -95,10 +95,11 @@ func (e *Elector) attempt(ctx context.Context) (*Term, time.Duration, error) {
 	return term, next, err
 }
 
-// freeFor notes that the lease is free, and returns how much longer it must be before it is taken.
+// freeFor notes that the lease is free, and returns how much longer it must be before it is taken:
+// in all less than a TTL, for which one that has resigned cools down.
 func (e *Elector) freeFor(after time.Duration) time.Duration {
 	e.freeSince = cmp.Or(e.freeSince, time.Now())
-	return min(after, e.times.ttl()) - time.Since(e.freeSince)
+	return min(after, e.times.ttl()*2/3) - time.Since(e.freeSince)
 }
 
 // take acquires the lease with a fresh token. It is not interrupted when ctx ends: that would turn
@@ -148,7 +149,7 @@ func (e *Elector) begin(ctx context.Context, l *lock, w trustWindow) (*Term, err
 		_ = e.unlock(ctx, l)
 		return nil, nil
 	}
-	e.stuckWatch = stuckWatch{}
+	e.stuckWatch, e.freeSince = stuckWatch{}, time.Time{}
 	e.report(Acquired, term, nil)
 	return term, nil
 }

@@ -66,3 +66,34 @@ func TestALeaseIsTakenWhenItHasBeenFreeForLongEnough(t *testing.T) {
 		require.LessOrEqual(t, time.Since(began), 2*b.ttl)
 	})
 }
+
+// One that has resigned cools down for longer than anybody waits: it does not win again before who
+// came later.
+func TestWhoCoolsDownDoesNotWinAgainstWhoComesLater(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		a := b.candidate("a").run(untilEnd)
+		await(b, a.terms)
+		other, may := b.candidate("b"), &choice{after: time.Hour, yes: true}
+		other.Elector.contend = may.contend
+		other.run(untilEnd)
+		time.Sleep(b.ttl)
+		a.Resign(b.ttl)
+		time.Sleep(2 * b.ttl)
+		require.True(t, other.leads())
+	})
+}
+
+func TestForHowLongALeaseWasFreeBeforeATermDoesNotCount(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		a, may := b.candidate("a"), &choice{after: 4 * time.Second, yes: true}
+		a.Elector.contend = may.contend
+		a.run(untilEnd)
+		for range 2 {
+			began := time.Now()
+			await(b, a.terms)
+			require.GreaterOrEqual(t, time.Since(began), 4*time.Second)
+			a.Resign(0)
+			synctest.Wait()
+		}
+	})
+}

@@ -54,7 +54,7 @@ type Config struct {
 
 	// Contend, if set, is asked before each attempt. While it says no, this elector does not campaign;
 	// a term that it has goes on. after is for how long the lease must have been free before it is
-	// taken, so that others may be first: at most a TTL. It must return at once.
+	// taken, so that others may be first: at most two thirds of a TTL. It must return at once.
 	Contend func() (after time.Duration, yes bool)
 
 	// Logger, default slog.Default().

@@ -137,3 +137,24 @@ func TestWhatWasNotedBeforeTheClockWentBackHoldsNoLongerThanItCan(t *testing.T) 
 		require.Equal(t, 1, r.sweep("sessions").Removed, "its mark counts")
 	})
 }
+
+// What was marked before a loss does not count when the clock comes there again.
+func TestAMarkOfBeforeTheClockWentBackDoesNotCountAgain(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		r := newRig(t, w.Options, w.Prefix, nil, session(w.Prefix))
+		state := stateKey(r.layout, "sessions")
+		r.do("SET", w.Prefix+"session:a", "old")
+		r.sweep("sessions")
+		r.pass("sessions", -time.Hour) // by the clock that was ahead
+		ahead := time.Now().Add(2 * time.Hour).UnixMilli()
+		r.do("HSET", state, lostAt, ahead, heldUntil, ahead)
+		require.Equal(t, heldMassFailure, r.sweep("sessions").Reason, "it looks at no mark")
+		r.do("HDEL", state, heldUntil)
+		r.pass("sessions", 2*time.Hour)
+		require.Zero(t, r.sweep("sessions").Removed)
+		r.pass("sessions", time.Minute)
+		require.Equal(t, 1, r.sweep("sessions").Removed)
+	})
+}

@@ -164,7 +164,7 @@ func (c *checker) related() {
 			c.fault(at, "%q: could be another candidate of keys", text)
 		}
 		for _, other := range before {
-			if len(own) > 0 && t.crosses(other, c.holds) {
+			if len(own) > 0 && t.crosses(other, c.holds, own) {
 				c.fault(at, "%q: could be %q of another candidate: want another beginning%s", text, other.text,
 					only(c, own[0]))
 			}

@@ -136,22 +136,24 @@ func (t *template) clear(holds func(variable string) *[256]bool) (unclear string
 	return "", true
 }
 
-// crosses tells whether one name can be made by both templates, of different values. Both are
-// clear.
-func (t *template) crosses(other *template, holds func(variable string) *[256]bool) bool {
+// crosses tells whether one name can be made by both templates, of different values of own: the
+// variables of a candidate, which both have. Both are clear.
+func (t *template) crosses(other *template, holds func(variable string) *[256]bool, own []string) bool {
 	if !t.pattern(holds).meets(other.pattern(holds)) {
 		return false
 	}
-	one, ends := t.upToValues(holds)
-	two, endsToo := other.upToValues(holds)
+	one, ends := t.upToValues(holds, own)
+	two, endsToo := other.upToValues(holds, own)
 	return !ends || !endsToo || !slices.Equal(one, two)
 }
 
-// upToValues are the parts up to the last variable, and whether a name tells where that one ends:
-// by a byte that it cannot hold, or by the end of the name.
-func (t *template) upToValues(holds func(variable string) *[256]bool) (parts []part, ends bool) {
+// upToValues are the parts up to the last variable of own, and whether a name tells where that one
+// ends: by a byte that it cannot hold, or by the end of the name.
+func (t *template) upToValues(
+	holds func(variable string) *[256]bool, own []string,
+) (parts []part, ends bool) {
 	last := len(t.parts) - 1
-	for last >= 0 && !t.parts[last].variable {
+	for last >= 0 && !(t.parts[last].variable && slices.Contains(own, t.parts[last].text)) {
 		last--
 	}
 	if last < 0 {

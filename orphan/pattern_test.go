@@ -1,6 +1,7 @@
 package orphan
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -78,8 +79,27 @@ func TestTwoTemplatesCrossWhereTheyMakeOneNameOfOtherValues(t *testing.T) {
 		{"s:{a}", "s:{a}:x", func(string) *[256]bool { return inOnly }, false},
 	} {
 		a, b := mustTemplate(t, c.a), mustTemplate(t, c.b)
-		require.Equal(t, c.crosses, a.crosses(b, c.holds), "%s and %s", c.a, c.b)
-		require.Equal(t, c.crosses, b.crosses(a, c.holds), "%s and %s", c.b, c.a)
+		own := slices.Concat(a.variables(), b.variables())
+		require.Equal(t, c.crosses, a.crosses(b, c.holds, own), "%s and %s", c.a, c.b)
+		require.Equal(t, c.crosses, b.crosses(a, c.holds, own), "%s and %s", c.b, c.a)
+	}
+}
+
+// What a candidate is bound to is another's as well: who has one name is told by own variables.
+func TestWhatIsBoundDoesNotTellCandidatesApart(t *testing.T) {
+	for _, c := range []struct {
+		a, b    string
+		crosses bool
+	}{
+		{"x:{id}:{room}", "x:{id}:list", false},
+		{"x:{id}:{room}", "x:{id}:*", false},
+		{"x:{id}:of:{room}", "x:{id}:of:{room}:log", false},
+		{"x:{room}:{id}", "x:list:{id}", true}, // of room list and of another
+		{"x:{room}:{id}", "x:{id}:{room}", true},
+	} {
+		a, b := mustTemplate(t, c.a), mustTemplate(t, c.b)
+		require.Equal(t, c.crosses, a.crosses(b, inName, []string{"id"}), "%s and %s", c.a, c.b)
+		require.Equal(t, c.crosses, b.crosses(a, inName, []string{"id"}), "%s and %s", c.b, c.a)
 	}
 }
 

@@ -61,8 +61,8 @@ func newSeats(c janitor.Config, reg *Registry, leads func() []int) *seats {
 	return s
 }
 
-// contend is janitor.Config.Contend of a partition. Who ranks first comes first, and who leads
-// already comes later. Where there is one partition there is nothing to spread, and the first to
+// contend is janitor.Config.Contend of a partition. Who ranks first comes first, and who leads more
+// than its share already comes later. Where there is one partition there is nothing to spread, and the first to
 // come leads.
 //
 // The others contend by lot, all of them together about as often as one that contends. So a lease
@@ -80,7 +80,8 @@ func (s *seats) contend(partition int) func() (time.Duration, bool) {
 		case one:
 			return 0, true
 		}
-		return time.Duration(rank)*s.ttl/30 + time.Duration(len(s.leads()))*s.ttl/15, true
+		over := max(0, len(s.leads())-fair(len(s.layouts), peers))
+		return time.Duration(rank)*s.ttl/30 + time.Duration(over)*s.ttl/15, true
 	}
 }
 
@@ -193,14 +194,16 @@ func weight(id string, partition int) uint64 {
 	return x ^ x>>33
 }
 
+// fair is how many of so many partitions each of the peers should lead at most.
+func fair(partitions, peers int) int { return (partitions + peers - 1) / peers }
+
 // excess are the leases beyond this replica's share and one more: of the partitions in which most
 // others rank before it.
 func (s *seats) excess() []int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	share := (len(s.rank) + s.peers - 1) / s.peers
 	mine := s.leads()
-	over := len(mine) - share - 1
+	over := len(mine) - fair(len(s.rank), s.peers) - 1
 	if over <= 0 {
 		return nil
 	}

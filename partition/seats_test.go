@@ -99,12 +99,15 @@ func TestBeforeTheFirstReadingEverybodyContends(t *testing.T) {
 	}
 }
 
-func TestWhoLeadsAlreadyComesLater(t *testing.T) {
+func TestWhoLeadsMoreThanItsShareComesLater(t *testing.T) {
 	t.Parallel()
-	s := sitting("a", 4, 0, 1)
-	after, yes := s.contend(2)()
-	require.True(t, yes)
-	require.Equal(t, 2*time.Second, after)
+	for leads, later := range []time.Duration{0, 0, time.Second, 2 * time.Second} {
+		s := sitting("a", 4, []int{0, 1, 2}[:leads]...)
+		s.peers = 4
+		after, yes := s.contend(3)()
+		require.True(t, yes)
+		require.Equal(t, later, after)
+	}
 }
 
 func TestLeasesBeyondTheShareAndOneAreGivenUp(t *testing.T) {

@@ -83,6 +83,7 @@ func (b *batcher) delete(ctx context.Context, owner string) error {
 		// A key of another type, or a right that is missing: it keeps this owner, not the pass.
 		b.p.Skip(janitor.SkipUnreadable, len(imeis))
 		b.left[owner] = true
+		b.p.Log().Warn("server refuses to delete entries of a dead owner, and they stay", "owner", owner, "error", err)
 		return nil
 	case err == nil && a.Verdict == guard.Alive:
 		b.left[owner] = true

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -76,16 +75,25 @@ func parseScanned(text string) (s scanned, err error) {
 	return s, nil
 }
 
-// publish tells each owner on the roster what this scan met of it. Who is not told checks its
-// claims by itself, so that it failed is no failure of the pass.
+// publish tells each owner on the roster what this scan met of it, also that it met nothing: the
+// word of an earlier scan would go on vouching. Who is not told checks its claims by itself when
+// that has expired, so that it failed is no failure of the pass.
 func (w *scan) publish(ctx context.Context, expiry time.Duration) {
 	p, which := w.p, rand.Uint64()
-	owners := slices.DeleteFunc(slices.Collect(maps.Keys(w.met)), func(id string) bool { return !w.met[id].listed })
-	for page := range slices.Chunk(owners, pipelined) {
+	for page, err := range p.SetPages(ctx, p.Layout().Roster()) {
+		if err != nil {
+			p.Log().Debug("owners are not told what the full scan met", "error", err)
+			return
+		}
 		err := p.Call(ctx, func(ctx context.Context) error {
 			_, err := p.Client().Pipelined(ctx, func(pipe redis.Pipeliner) error {
 				for _, id := range page {
-					s := w.met[id]
+					var s scanned
+					if m := w.met[id]; m != nil && !m.listed {
+						continue // it came while the scan ran
+					} else if m != nil {
+						s = *m
+					}
 					s.took, s.expiry, s.id = w.took, expiry, which
 					pipe.Set(ctx, p.Layout().Scanned(id), s.String(), expiry)
 				}

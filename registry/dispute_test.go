@@ -217,6 +217,33 @@ func TestALookThatWorksAgainIsToldWhileADeviceIsInDispute(t *testing.T) {
 	})
 }
 
+// A heal that failed is not tried again while the device is in dispute: nothing fails any more.
+func TestAHealThatIsNoLongerWantedFailsNoMore(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, w *bubble) {
+		var told moves // and nothing is done about it
+		r1, r2 := w.start("r1", told.tell), w.start("r2", told.tell)
+		c := r1.register(t, "imei")
+		time.Sleep(time.Second)
+		r2.register(t, "imei")
+		synctest.Wait()
+		require.Equal(t, 1, r1.Status().Foreign)
+		r1.data.set(failing("evalsha"), nil)
+		frame(c)
+		c.FrameReceived() // proof, and the heal fails
+		synctest.Wait()
+		require.NotEmpty(t, r1.Status().Failing["heal"])
+		time.Sleep(5 * time.Second)
+		r1.data.set(nil, nil)
+		time.Sleep(10 * r1.Timing().Interval)
+		synctest.Wait()
+		require.Equal(t, 1, r1.Status().Foreign)
+		require.Empty(t, r1.Status().Failing)
+		w.kill(r1)
+		w.kill(r2)
+	})
+}
+
 func TestDisputesOnEachServer(t *testing.T) {
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()

@@ -231,9 +231,14 @@ func (r *Registry) retry() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
-	if r.table.pending() == 0 && now.After(r.table.lateUntil) && !r.scanFails {
-		for _, op := range []string{"register", "release", "heal"} {
-			r.recovered(op) // Redis agrees: what failed has been made good
+	if now.After(r.table.lateUntil) && !r.scanFails {
+		switch { // Redis agrees: what failed has been made good
+		case r.table.pending() == 0:
+			for _, op := range []string{"register", "release", "heal"} {
+				r.recovered(op)
+			}
+		case !r.checkFails && r.table.healed(): // what is in dispute may be so for long
+			r.recovered("heal")
 		}
 	}
 	r.table.retry(now)

@@ -141,6 +141,11 @@ func (t *table) disputed() int {
 // pending is how many are not known to stand in Redis as they should.
 func (t *table) pending() int { return len(t.devices) - t.count[standing] - t.count[released] }
 
+// healed reports that no device waits for an entry to be put back or taken over.
+func (t *table) healed() bool {
+	return t.count[unconfirmed]+t.count[contested]+t.count[proven] == 0
+}
+
 // idle reports that nothing urgent is queued or under way, and every write has been answered.
 func (t *table) idle() bool {
 	return t.urgent.Len() == 0 && t.batches%2 == 0 && t.count[releasing] == 0

@@ -48,6 +48,28 @@ func (r *replica) looks() *atomic.Int64 {
 	return n
 }
 
+// An owner of whom a scan meets nothing any more is told so: else what the scan before has said
+// vouches for its lost entries until that expires.
+func TestALossOfAllEntriesOfAnOwnerIsFoundWhateverWasSaidBefore(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *bubble) {
+		r := w.start("r1")
+		r.registerMany(t, 200)
+		q := w.start("r2")
+		q.Register("lonely")
+		stop := w.lead(r)
+		time.Sleep(10*q.Timing().Interval + 61*time.Second) // past its own round
+		synctest.Wait()
+		w.PExpire(t.Context(), w.Scanned("r2"), 30*time.Minute) // as where full scans come seldom
+		w.HDel(t.Context(), w.Registry(), "lonely")
+		time.Sleep(time.Minute + 11*q.Timing().Interval)
+		synctest.Wait()
+		require.Equal(t, "r2", w.owner("lonely"))
+		stop()
+		w.kill(q)
+		w.kill(r)
+	})
+}
+
 func TestFullScansSaveOwnersTheirLooks(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *bubble) {
 		const many = 6000

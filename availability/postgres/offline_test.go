@@ -135,3 +135,19 @@ func TestWhoGoesOnlineWhileItIsFlippedComesAfterTheFlip(t *testing.T) {
 	require.Equal(t, last, w.state(st.ID))
 	require.Equal(t, "offline,online", one[string](w, "SELECT string_agg(status, ',' ORDER BY id) FROM mitra_online_logs"))
 }
+
+// Where no foreign key takes it along, a status outlives its mitra.
+func TestTheStatusOfAMitraWhoIsGoneGoesOffline(t *testing.T) {
+	t.Parallel()
+	w, ctx := setup(t), t.Context()
+	gone, other := w.online(before), w.online(before)
+	w.exec(`DO $$ DECLARE c record; BEGIN
+		FOR c IN SELECT conrelid::regclass AS t, conname FROM pg_constraint
+			WHERE contype = 'f' AND confrelid = 'mitras'::regclass AND conrelid <> 'mitra_online_logs'::regclass
+		LOOP EXECUTE format('ALTER TABLE %s DROP CONSTRAINT %I', c.t, c.conname); END LOOP; END $$`)
+	w.exec("DELETE FROM mitra_online_logs WHERE mitra_id = $1", gone.ID)
+	w.exec("DELETE FROM mitras WHERE id = $1", gone.ID)
+	_, flipped, err := w.src.AutoOffline(ctx, condemn(w.state(gone.ID), other), cutoff, fine)
+	require.NoError(t, err)
+	require.ElementsMatch(t, []string{gone.ID, other.ID}, flipped)
+}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -70,7 +71,7 @@ func (s *served) lives(t *testing.T, id string) {
 	t.Helper()
 	ctx := t.Context()
 	require.NoError(t, s.client.SAdd(ctx, s.keys.Roster(), id).Err())
-	require.NoError(t, s.client.Set(ctx, s.keys.Heartbeat(id), "1795365278835/"+boot, time.Minute).Err())
+	require.NoError(t, s.client.Set(ctx, s.keys.Heartbeat(id), strconv.FormatInt(time.Now().UnixMilli(), 10)+"/"+boot, time.Minute).Err())
 }
 
 func (s *served) get(t *testing.T, path string, to any) int {
