@@ -116,18 +116,25 @@ type stuckWatch struct {
 	since time.Time     // when it was first seen like this
 	last  time.Time     // when it was last seen like this
 	left  time.Duration // what was left then; negative: no expiry
+	short string        // the value that last had no more than a TTL left
 }
+
+// distant is more than any lease is given: if one with a shorter end has so much left, the server's
+// clock went back.
+const distant = time.Hour
 
 // saw notes what was seen of the lease now. It tells whether the lease has stood still for a whole
 // TTL: each time the same value, and either no expiry or the same time left. A time left that falls
-// shows an end, however distant. One that rises shows a holder that renews. Both start the watch
+// shows an end, however distant; but if it was short before, the server's clock went back, and who
+// does not renew for a TTL is gone. One that rises shows a holder that renews. Both start the watch
 // anew, as does half a TTL in which nothing was seen: nobody knows what happened in it.
 func (v *stuckWatch) saw(h Holder, now time.Time, times timings) bool {
 	if h.TTL >= 0 && h.TTL <= times.ttl() {
-		*v = stuckWatch{}
+		*v = stuckWatch{short: h.Token}
 		return false
 	}
-	if v.token != h.Token || v.left != h.TTL || now.Sub(v.last) > times.ttl()/2 {
+	wentBack := v.short == h.Token && h.TTL > distant && h.TTL < v.left
+	if v.token != h.Token || v.left != h.TTL && !wentBack || now.Sub(v.last) > times.ttl()/2 {
 		v.token, v.since = h.Token, now
 	}
 	v.last, v.left = now, h.TTL

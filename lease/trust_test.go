@@ -105,6 +105,9 @@ func TestTheStuckLeaseWatchEndsOnlyForALeaseThatDoesNotEnd(t *testing.T) {
 	}
 	forever := func(int) time.Duration { return -1 }
 	hour := func(i int) time.Duration { return time.Hour - time.Duration(i)*3*s }
+	back := func(i int) time.Duration { // by a day, behind the first look
+		return 10*s + time.Duration(min(i, 1))*24*time.Hour - time.Duration(i)*3*s
+	}
 
 	for name, c := range map[string]struct {
 		looks []look
@@ -125,6 +128,10 @@ func TestTheStuckLeaseWatchEndsOnlyForALeaseThatDoesNotEnd(t *testing.T) {
 		"another holder starts it anew":                      {append(every3("a/1", 5, forever), look{15 * s, "b/2", -1}), false},
 		"a look each half a TTL is enough":                   {[]look{{0, "a/1", -1}, {7500 * time.Millisecond, "a/1", -1}, {15 * s, "a/1", -1}}, true},
 		"nobody knows what happened while nobody looked":     {append(every3("a/1", 4, forever), look{30 * s, "a/1", -1}), false},
+		"the clock went back, and nobody renews":             {every3("a/1", 7, back), true},
+		"the clock went back, but not yet for a whole TTL":   {every3("a/1", 6, back), false},
+		"the clock went back, and its holder renews":         {append(every3("a/1", 6, back), look{18 * s, "a/1", 15 * s}, look{21 * s, "a/1", 12 * s}), false},
+		"the clock went back, and another holds it":          {append(every3("a/1", 6, back), look{18 * s, "b/2", back(6)}, look{33 * s, "b/2", back(11)}), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
