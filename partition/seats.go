@@ -62,8 +62,8 @@ func newSeats(c janitor.Config, reg *Registry, leads func() []int) *seats {
 }
 
 // contend is janitor.Config.Contend of a partition. Who ranks first comes first, and who leads more
-// than its share already comes later. Where there is one partition there is nothing to spread, and the first to
-// come leads.
+// than its share already comes later. Where there is one partition there is nothing to spread, and
+// the first to come leads.
 //
 // The others contend by lot, all of them together about as often as one that contends. So a lease
 // is found free, and its witness is heard, also when all contenders died at once, without anybody
