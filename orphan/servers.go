@@ -55,8 +55,8 @@ func masters(ctx context.Context, client redis.UniversalClient) (*topology, erro
 	return &topology{masters: []server{{client: client, life: life}}, of: 1}, nil
 }
 
-// again is what the nodes of a Cluster that answered say now. The others are not waited for:
-// without the answer of a node that has the slots of another by now, those of its voters tell of it.
+// again is what the nodes of a Cluster that answered say now. The others are not waited for. If a
+// node that has the slots of another by now does not answer, those of its voters tell of it.
 func (t *topology) again(ctx context.Context) *topology {
 	nodes := askEach(ctx, t.answered, againTimeout, lifeOf)
 	nodes = slices.DeleteFunc(nodes, func(n node[string]) bool { return n.err != nil })
