@@ -230,6 +230,7 @@ func TestASettingThatWasReadLateDoesNotUndoANewerOne(t *testing.T) {
 				r.source.fault = func(string) error { return nil }
 				close(slow)
 				<-goOn
+				return fmt.Errorf("%w: stale_after_seconds: soon", ErrSetting)
 			}
 			return nil
 		}
@@ -238,7 +239,8 @@ func TestASettingThatWasReadLateDoesNotUndoANewerOne(t *testing.T) {
 		<-slow
 		require.NoError(t, r.PutSetting(t.Context(), "stale_after_seconds", 77))
 		close(goOn)
-		require.NoError(t, <-ended)
+		require.ErrorIs(t, <-ended, ErrSetting)
+		require.Empty(t, r.Health().SettingsError, "what was wrong is mended since")
 		settings, err := r.Settings(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, 77*time.Second, settings.StaleAfter)

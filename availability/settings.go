@@ -68,15 +68,16 @@ func (m *Mirror) readSettings(ctx context.Context) (Settings, error) {
 	if err != nil {
 		err = fmt.Errorf("availability: settings: %w", err)
 	}
-	if ctx.Err() == nil {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	newest := read > m.settingsOf // else one that began later has newer ones, and has said so
+	if newest && ctx.Err() == nil {
 		m.noteSettings(err)
 	}
 	if err != nil && !errors.Is(err, ErrSetting) {
 		return Settings{}, err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if read > m.settingsOf { // else one that began later has newer ones
+	if newest {
 		m.settingsOf = read
 		m.settings.Store(&s)
 	}
@@ -88,8 +89,9 @@ func newSensible(log *slog.Logger) *streak.Streak {
 		"nobody goes offline for silence meanwhile", "all settings make sense")
 }
 
+// noteSettings says what is wrong with the newest settings. Its caller holds mu.
 func (m *Mirror) noteSettings(err error) {
-	m.note(func(h *Health) { h.SettingsError = textOf(err) })
+	m.health.SettingsError = textOf(err)
 	if err != nil && !errors.Is(err, ErrSetting) {
 		m.settling.Note(err)
 		return
