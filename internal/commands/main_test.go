@@ -240,6 +240,19 @@ func (b *bench) adds(instance, id, imei, text string, more ...string) string {
 	return at
 }
 
+// unanswered adds a command to which the device gives no answer before it expires. On a slow machine
+// one may expire before it is sent: the next has twice the time. It returns how many it added.
+func (b *bench) unanswered(instance, imei, text string) (last Outcome, added int) {
+	b.t.Helper()
+	for life := 300 * time.Millisecond; ; life *= 2 {
+		added++
+		b.adds(instance, fmt.Sprint("unanswered-", added), imei, text, "expires", in(life))
+		if last = b.awaits(added, instance)[added-1]; last.Status != Expired {
+			return last, added
+		}
+	}
+}
+
 // outcomes are all there are, oldest first.
 func (b *bench) outcomes() (all []Outcome) {
 	b.t.Helper()

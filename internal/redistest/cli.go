@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -30,6 +31,10 @@ func CLI(t testing.TB) string {
 	script := regexp.MustCompile(`(?m)^here=.*$`).ReplaceAllLiteralString(string(text), "here='"+dir+"'")
 	script = strings.Replace(script, "/usr/bin/"+name, "/usr/bin/"+cli, 1)
 	path := filepath.Join(t.TempDir(), cli)
+	// A process that is started meanwhile would have the file open for writing, and until it runs its
+	// own program nobody could start this one (golang.org/issue/22315).
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	require.NoError(t, os.WriteFile(path, []byte(script), 0o700))
 	return path
 }
