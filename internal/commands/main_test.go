@@ -240,7 +240,7 @@ func (b *bench) adds(instance, id, imei, text string, more ...string) string {
 	return at
 }
 
-// unanswered adds a command to which the device gives no answer before it expires. On a slow machine
+// unanswered adds a command to which the device gives no answer in time. On a slow machine
 // one may expire before it is sent: the next has twice the time. It returns how many it added.
 func (b *bench) unanswered(instance, imei, text string) (last Outcome, added int) {
 	b.t.Helper()
