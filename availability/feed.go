@@ -17,6 +17,7 @@ type feed struct {
 	// newSince is the server's time, as heartbeats have it: a seeding that began before is too old.
 	// "": it has to be asked for.
 	newSince   string
+	untrue     string // the seeding that tells nothing, by its time
 	settingsAt time.Time
 }
 
@@ -104,12 +105,18 @@ func (f *feed) check(ctx context.Context) error {
 		f.newSince = ""
 		return fmt.Errorf("availability: is the mirror whole: %w", err)
 	}
+	if begins {
+		// One of a time to come is of before the server's clock went back: it tells nothing, now or later.
+		if f.untrue = ""; at > f.newSince {
+			f.untrue = at
+		}
+	}
+	if at == f.untrue {
+		at = ""
+	}
 	f.looked(at != "")
 	if ms, err := brought.Int64(); err == nil {
 		f.broughtAt(time.UnixMilli(ms))
-	}
-	if begins && at > f.newSince {
-		at = "" // of a time to come, before the server's clock went back: it tells nothing
 	}
 	if at < f.newSince {
 		// What changes during the seeding would be missed; and a source that has no feed may be a standby

@@ -209,7 +209,12 @@ func TestASeedingOfATimeToComeTellsNothing(t *testing.T) {
 		require.NoError(t, r.client.Set(ctx, r.keys.seeded(), formatSeen(time.Now().Add(time.Hour)), 0).Err())
 		require.NoError(t, r.client.SRem(ctx, r.keys.online(), "a").Err())
 		f := &feed{Mirror: r.Mirror, reading: true, cursor: Cursor{Xmin: 1}}
+		r.failing("Page") // the source fails, too, just then
+		require.Error(t, f.check(ctx))
+		require.False(t, r.Health().Whole)
+		r.source.fault = func(string) error { return nil }
 		require.NoError(t, f.check(ctx))
 		require.Empty(t, r.differences())
+		require.True(t, r.Health().Whole)
 	})
 }
