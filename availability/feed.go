@@ -106,7 +106,7 @@ func (f *feed) check(ctx context.Context) error {
 		return fmt.Errorf("availability: is the mirror whole: %w", err)
 	}
 	if begins {
-		// One of a time to come is of before the server's clock went back: it tells nothing, now or later.
+		// One of a time to come, before the server's clock went back, tells nothing: now or later.
 		if f.untrue = ""; at > f.newSince {
 			f.untrue = at
 		}
