@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -264,6 +265,55 @@ func TestLiveHolderWithALongerTTLIsLeftAlone(t *testing.T) {
 		require.True(t, term.Valid())
 		require.Empty(t, waiter.terms)
 	})
+}
+
+// setBack does to the lease what a server's clock does that goes back: more is left of it.
+func (b *bench) setBack(by time.Duration) {
+	left := b.admin.PTTL(b.t.Context(), b.key).Val()
+	require.Positive(b.t, left)
+	require.NoError(b.t, b.admin.PExpire(b.t.Context(), b.key, left+by).Err())
+}
+
+func TestALeaderThatDiesAsTheClockGoesBackHasASuccessorSoon(t *testing.T) {
+	for _, by := range []time.Duration{3 * time.Minute, 50 * time.Minute, 24 * time.Hour} {
+		t.Run(by.String(), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bench) {
+				a := b.candidate("a").run(untilEnd)
+				await(b, a.terms)
+				waiter, another := b.candidate("b").run(untilEnd), b.candidate("c").run(untilEnd)
+				time.Sleep(b.ttl)
+				a.line.breaks(drop)
+				left := b.admin.PTTL(t.Context(), b.key).Val()
+				b.setBack(by)
+				// They look when it should have ended, watch it for a TTL, and its last TTL begins.
+				time.Sleep(left + 2*b.ttl + b.ttl*6/25 + 2*wakeJitter)
+				require.NotEqual(t, waiter.leads(), another.leads(), "one of them leads")
+			})
+		})
+	}
+}
+
+func TestALiveHolderKeepsItsLeaseWhenTheClockGoesBack(t *testing.T) {
+	for _, by := range []time.Duration{time.Second, 3 * time.Minute, 24 * time.Hour} {
+		for _, times := range []time.Duration{1, 4, 9, 40} { // as long a TTL as its waiter's
+			t.Run(fmt.Sprint(by, " ", int(times)), func(t *testing.T) {
+				inBubble(t, func(t *testing.T, b *bench) {
+					longer := *b
+					longer.ttl = times * b.ttl
+					a := longer.candidate("a").run(untilEnd)
+					term := await(b, a.terms)
+					waiter := b.candidate("b").run(untilEnd)
+					for range 10 {
+						time.Sleep(longer.ttl * 4 / 5)
+						b.setBack(by)
+					}
+					time.Sleep(10 * longer.ttl)
+					require.True(t, term.Valid())
+					require.Empty(t, waiter.terms)
+				})
+			})
+		}
+	}
 }
 
 func TestAReleaseThatIsHeardInTheMiddleOfAnAttemptIsNotForgotten(t *testing.T) {

@@ -78,8 +78,12 @@
 // The TTL should be the same for all contenders. A live holder with a longer one keeps its lease:
 // its expiry falls until it renews. A waiter caps a lease at its own TTL only if that has no
 // expiry, or one that does not fall, for a whole TTL. A lease that a dead holder left with a longer
-// TTL lasts for that TTL. A clock of the server that goes back prolongs what is left of a lease by
-// as much.
+// TTL lasts for that TTL.
+//
+// A clock of the server that goes back prolongs what is left of a lease by as much. A living holder
+// mends that when it renews. If the holder died, a waiter that saw the lease before caps it after a
+// TTL, where the step was longer than twelve TTLs. After a shorter one the lease may end by itself,
+// within as long. It lasts to its end, however distant, where no waiter saw it before the step.
 //
 // On a Redis Cluster use [ClusterOptions]. All keys of a lease are in one slot; while that moves,
 // and until a replica has taken over from a master that died, nobody can renew. [CheckClient]

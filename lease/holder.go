@@ -116,24 +116,26 @@ type stuckWatch struct {
 	since time.Time     // when it was first seen like this
 	last  time.Time     // when it was last seen like this
 	left  time.Duration // what was left then; negative: no expiry
-	short string        // the value that last had no more than a TTL left
+	short string        // the value, if no more than a TTL was left when it was last seen in order
 }
-
-// distant is more than any lease is given: if one with a shorter end has so much left, the server's
-// clock went back.
-const distant = time.Hour
 
 // saw notes what was seen of the lease now. It tells whether the lease has stood still for a whole
 // TTL: each time the same value, and either no expiry or the same time left. A time left that falls
-// shows an end, however distant; but if it was short before, the server's clock went back, and who
-// does not renew for a TTL is gone. One that rises shows a holder that renews. Both start the watch
+// shows an end, however distant. One that rises shows a holder that renews. Both start the watch
 // anew, as does half a TTL in which nothing was seen: nobody knows what happened in it.
+//
+// One time left that falls shows no end: it was short before, and no renewal can have made it so
+// long. So the server's clock went back, and who does not renew for a TTL is gone.
 func (v *stuckWatch) saw(h Holder, now time.Time, times timings) bool {
 	if h.TTL >= 0 && h.TTL <= times.ttl() {
 		*v = stuckWatch{short: h.Token}
 		return false
 	}
-	wentBack := v.short == h.Token && h.TTL > distant && h.TTL < v.left
+	distant := h.TTL > times.distant()
+	if !distant && h.TTL >= 0 {
+		v.short = "" // its holder may have a longer TTL, and renew more seldom than once in ours
+	}
+	wentBack := v.short == h.Token && distant && h.TTL < v.left
 	if v.token != h.Token || v.left != h.TTL && !wentBack || now.Sub(v.last) > times.ttl()/2 {
 		v.token, v.since = h.Token, now
 	}

@@ -19,6 +19,10 @@ func (c timings) retry() time.Duration  { return c.ttl() / 5 }  // from one atte
 func (c timings) call() time.Duration   { return c.ttl() / 3 }  // the longest that one call may take
 func (c timings) part() time.Duration   { return c.ttl() / 15 } // and one of several tries to release
 
+// distant is the most that a renewal gives to a lease of which this elector saw no more than a TTL
+// left. While its holder trusts it the margin is left, which is a tenth of the holder's own TTL.
+func (c timings) distant() time.Duration { return 10 * c.ttl() }
+
 // nextAttempt spreads the attempts by ± 20 %, so that waiters which began together do not go on
 // together.
 func (c timings) nextAttempt() time.Duration {

@@ -80,6 +80,7 @@ func TestDurationsRelateForEveryTTL(t *testing.T) {
 		c := timings(ttl)
 		trusted := c.ttl() - c.margin()
 		require.Less(t, c.renew()+c.call()+c.again(), trusted, "a renewal that hangs leaves time for another")
+		require.LessOrEqual(t, c.ttl(), timings(c.distant()).margin(), "no more than our TTL is left where it was trusted")
 		require.Less(t, releaseTries*(c.part()+c.again()), c.ttl(), "releasing is over before the lease is")
 		for range 1000 {
 			d := c.nextAttempt()
@@ -105,8 +106,18 @@ func TestTheStuckLeaseWatchEndsOnlyForALeaseThatDoesNotEnd(t *testing.T) {
 	}
 	forever := func(int) time.Duration { return -1 }
 	hour := func(i int) time.Duration { return time.Hour - time.Duration(i)*3*s }
-	back := func(i int) time.Duration { // by a day, behind the first look
-		return 10*s + time.Duration(min(i, 1))*24*time.Hour - time.Duration(i)*3*s
+	backBy := func(d time.Duration) func(int) time.Duration { // behind the first look
+		return func(i int) time.Duration { return 10*s + time.Duration(min(i, 1))*d - time.Duration(i)*3*s }
+	}
+	back := backBy(24 * time.Hour)
+	lateThenBack := func(i int) time.Duration { // a longer TTL, renewed when little was left of it
+		if i < 2 {
+			return []time.Duration{12 * s, 100 * s}[i]
+		}
+		return 2*time.Hour - time.Duration(i)*3*s
+	}
+	inTheLastMoment := func(i int) time.Duration { // and a TTL ten times as long
+		return []time.Duration{15 * s, 150 * s}[min(i, 1)] - time.Duration(max(0, i-1))*3*s
 	}
 
 	for name, c := range map[string]struct {
@@ -129,6 +140,10 @@ func TestTheStuckLeaseWatchEndsOnlyForALeaseThatDoesNotEnd(t *testing.T) {
 		"a look each half a TTL is enough":                   {[]look{{0, "a/1", -1}, {7500 * time.Millisecond, "a/1", -1}, {15 * s, "a/1", -1}}, true},
 		"nobody knows what happened while nobody looked":     {append(every3("a/1", 4, forever), look{30 * s, "a/1", -1}), false},
 		"the clock went back, and nobody renews":             {every3("a/1", 7, back), true},
+		"it went back by three minutes, and nobody renews":   {every3("a/1", 7, backBy(3*time.Minute)), true},
+		"by less than ten TTLs: that ends by itself":         {every3("a/1", 40, backBy(2*time.Minute)), false},
+		"a holder with a longer TTL that was late, and then": {every3("a/1", 30, lateThenBack), false},
+		"a TTL ten times as long, renewed in the last tenth": {every3("a/1", 40, inTheLastMoment), false},
 		"the clock went back, but not yet for a whole TTL":   {every3("a/1", 6, back), false},
 		"the clock went back, and its holder renews":         {append(every3("a/1", 6, back), look{18 * s, "a/1", 15 * s}, look{21 * s, "a/1", 12 * s}), false},
 		"the clock went back, and another holds it":          {append(every3("a/1", 6, back), look{18 * s, "b/2", back(6)}, look{33 * s, "b/2", back(11)}), false},
