@@ -108,7 +108,8 @@ func (e *Elector) take(ctx context.Context) (*lock, error) {
 	l := newLock(e.client, e.key, e.instance, e.times)
 	err := l.acquire(context.WithoutCancel(ctx), e.times.call())
 	if err == nil {
-		e.acquirePending = nil
+		// Free no more, also if no term comes of it.
+		e.acquirePending, e.freeSince = nil, time.Time{}
 	} else if !errors.Is(err, errNotMine) {
 		e.acquirePending = l
 	}
@@ -149,7 +150,7 @@ func (e *Elector) begin(ctx context.Context, l *lock, w trustWindow) (*Term, err
 		_ = e.unlock(ctx, l)
 		return nil, nil
 	}
-	e.stuckWatch, e.freeSince = stuckWatch{}, time.Time{}
+	e.stuckWatch = stuckWatch{}
 	e.report(Acquired, term, nil)
 	return term, nil
 }

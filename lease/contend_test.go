@@ -1,11 +1,14 @@
 package lease
 
 import (
+	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 )
 
@@ -80,6 +83,54 @@ func TestWhoCoolsDownDoesNotWinAgainstWhoComesLater(t *testing.T) {
 		a.Resign(b.ttl)
 		time.Sleep(2 * b.ttl)
 		require.True(t, other.leads())
+	})
+}
+
+func TestWhoseWorkEndsLateCoolsDownFromTheReleaseOn(t *testing.T) {
+	// Of a TTL, in percent: for so long the work goes on after its term.
+	for _, share := range []time.Duration{30, 40, 90} {
+		t.Run(fmt.Sprint(int(share)), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bench) {
+				work := share * b.ttl / 100
+				a := b.candidate("a").run(func(ctx context.Context, _ *Term) error {
+					<-ctx.Done()
+					time.Sleep(work)
+					return nil
+				})
+				await(b, a.terms)
+				other, may := b.candidate("b"), &choice{after: time.Hour, yes: true}
+				other.Elector.contend = may.contend
+				other.run(untilEnd)
+				time.Sleep(b.ttl)
+				a.Resign(b.ttl)
+				time.Sleep(work + 2*b.ttl)
+				require.True(t, other.leads())
+				require.Empty(t, a.terms)
+			})
+		})
+	}
+}
+
+// A lease that was won and given back at once was not free all the time.
+func TestForHowLongALeaseWasFreeBeforeItWasGivenBackDoesNotCount(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		a, may := b.candidate("a"), &choice{after: 4 * time.Second, yes: true}
+		a.Elector.contend = may.contend
+		a.line.breaksIf(func(cmd redis.Cmder) fault {
+			if kindOf(cmd) == "epoch" {
+				a.Resign(b.ttl)
+			}
+			return none
+		})
+		a.run(untilEnd)
+		time.Sleep(5 * time.Second)
+		require.Equal(t, 1, a.line.count("release"), "it gave the lease back")
+		a.line.mend()
+		require.NoError(t, b.admin.Set(t.Context(), b.key, "other", b.ttl-2*time.Second).Err())
+		time.Sleep(b.ttl - 2*time.Second) // a second before the cool-down is over
+		free := time.Now()
+		await(b, a.terms)
+		require.GreaterOrEqual(t, time.Since(free), 4*time.Second)
 	})
 }
 

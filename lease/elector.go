@@ -90,8 +90,9 @@ type Elector struct {
 
 	mu        sync.Mutex
 	term      *Term
-	coolUntil time.Time // no campaign before
-	highest   uint64    // epoch met, here or in Redis
+	resigned  time.Duration // with which cool-down the term was given up, the longest if it was twice
+	coolUntil time.Time     // no campaign before
+	highest   uint64        // epoch met, here or in Redis
 }
 
 // New returns an Elector, or all that is wrong with the configuration. It does not talk to Redis.
@@ -191,13 +192,16 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context, term *
 	}
 }
 
-// Resign gives up the term, if there is one, and does not campaign before coolDown has passed;
-// after a term in any case not within one retry interval. It does not wait for the work to end.
+// Resign gives up the term, if there is one, and does not campaign before coolDown has passed. That
+// is counted from the release of the lease, which follows when the work has ended, or from the call
+// if there is no term. After a term it does not campaign within one retry interval in any case.
+// Resign does not wait for the work to end.
 func (e *Elector) Resign(coolDown time.Duration) {
 	e.coolDown(coolDown)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.term != nil {
+		e.resigned = max(e.resigned, coolDown)
 		e.term.end(ErrResigned)
 	}
 }
@@ -221,8 +225,18 @@ func (e *Elector) install(t *Term) bool {
 	if time.Now().Before(e.coolUntil) {
 		return false
 	}
-	e.term = t
+	e.term, e.resigned = t, 0
 	return true
+}
+
+// coolDownAgain begins the term's cool-down anew, now that the lease is released. Counted from the
+// call of Resign it could be over before the work was joined, or while the others still leave the
+// free lease to one another, and this process would win what it has just released.
+func (e *Elector) coolDownAgain() {
+	e.mu.Lock()
+	d := max(e.resigned, e.times.retry())
+	e.mu.Unlock()
+	e.coolDown(d)
 }
 
 // coolDown keeps this elector from campaigning for d from now, or longer if it was already to cool

@@ -153,9 +153,7 @@ func (e *Elector) release(ctx context.Context, t *Term) {
 		// still may yet hold the lease for this term.
 		return
 	}
-	// The cool-down begins now: counted from the call of Resign it could be over before the work was
-	// joined, and this process would win the lease that it has just released.
-	e.coolDown(e.times.retry())
+	e.coolDownAgain()
 	if t.gone {
 		e.report(Lost, t, fmt.Errorf("%w while leaving: %w", ErrLost, errNotMine))
 		return
