@@ -118,7 +118,7 @@ func (w *scan) walk(ctx context.Context) error {
 	if w.only = w.later; w.only == nil {
 		w.met = map[string]*scanned{}
 	}
-	w.later, w.silent, w.batcher = map[string]bool{}, p.Silent(), newBatcher(p, w.evicted)
+	w.later, w.silent, w.batcher = map[string]bool{}, p.Silent(), newBatcher(w.sweeps, p)
 	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
 		if err := w.wait(ctx); err != nil {
 			return err
