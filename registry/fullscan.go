@@ -40,6 +40,9 @@ func (*fullScan) Name() string { return "registry" }
 // Interval is the janitor's.
 func (*fullScan) Interval() time.Duration { return 0 }
 
+// FullScans makes it a janitor.FullScanner.
+func (*fullScan) FullScans() {}
+
 func (s *fullScan) Run(ctx context.Context, p *janitor.Pass) error {
 	if err := p.CheckHeld(ctx); err != nil {
 		return err
