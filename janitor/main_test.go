@@ -342,3 +342,8 @@ type fakeSweep struct {
 func (s fakeSweep) Name() string                           { return s.name }
 func (s fakeSweep) Interval() time.Duration                { return s.every }
 func (s fakeSweep) Run(ctx context.Context, p *Pass) error { return s.pass(ctx, p) }
+
+// fakeScan is a fakeSweep that makes full scans.
+type fakeScan struct{ fakeSweep }
+
+func (fakeScan) FullScans() {}

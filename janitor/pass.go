@@ -39,6 +39,13 @@ type Sweeper interface {
 	Run(ctx context.Context, p *Pass) error
 }
 
+// A FullScanner is a Sweeper that makes full scans: see Pass.BeginFullScan. A leader whose passes of
+// it fail for three intervals resigns, also if they fail before a full scan begins.
+type FullScanner interface {
+	Sweeper
+	FullScans() // has nothing to do
+}
+
 // A Batch is what a sweep wants deleted by one guarded script.
 type Batch struct {
 	// Owner is the instance judged dead: the guard deletes only while it has no heartbeat. "": no
@@ -254,8 +261,7 @@ func (p *Pass) Silent() map[string]time.Time { return p.t.owners.silentSince() }
 
 // BeginFullScan says that this pass will meet every owner there is, and why it does so now: a word
 // for metrics and status. Liveness then tells the mass-failure breaker of owners that no roster
-// names; EndFullScan says that all were met. A leader whose full scans fail for three intervals
-// resigns.
+// names; EndFullScan says that all were met. The sweep is a FullScanner.
 func (p *Pass) BeginFullScan(why string) { p.scan.Reason = why }
 
 // EndFullScan ends what BeginFullScan began.

@@ -310,7 +310,7 @@ type loop struct {
 	interval  time.Duration
 	failures  int     // passes in a row
 	last      Outcome // of the last pass
-	fullScans bool    // its passes are full scans
+	fullScans bool    // the sweep is a FullScanner
 }
 
 // demand is a pass that somebody asked for and waits for.
@@ -321,9 +321,10 @@ type demand struct {
 }
 
 func newLoop(t *termState, s Sweeper) *loop {
+	_, fullScans := s.(FullScanner)
 	return &loop{
 		t: t, sweep: s, demands: make(chan demand),
-		interval: cmp.Or(s.Interval(), t.j.cfg.Interval),
+		interval: cmp.Or(s.Interval(), t.j.cfg.Interval), fullScans: fullScans,
 	}
 }
 
@@ -362,13 +363,11 @@ func (l *loop) run() {
 
 func (l *loop) pass(ctx context.Context, req Request) *Pass {
 	p := l.t.pass(ctx, l.sweep, req, l.last)
-	l.fullScans = l.fullScans || p.scan.Reason != ""
 	// It tells nothing of how passes go if it was broken off, or did only a part.
 	if p.report.Outcome == Lost || req.Owner != "" || req.DryRun {
 		return p
 	}
 	l.last = p.report.Outcome
-	// A pass that failed before it could begin its full scan is also one that does not end well.
 	if l.fullScans {
 		l.t.checkProgress(l.last == Failed)
 	}

@@ -3,6 +3,7 @@ package janitor_test
 import (
 	"context"
 	"errors"
+	"io"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -270,6 +271,38 @@ func TestALeaderWhoseFullScanFailsForThreeIntervalsResigns(t *testing.T) {
 	})
 }
 
+// Such passes fail before they know that a full scan is due.
+func TestALeaderWhoseFullScanCannotEvenBeginForThreeIntervalsResigns(t *testing.T) {
+	for name, breaks := range map[string]func(c *Config){
+		"the pause cannot be read": func(c *Config) {
+			c.Control.(*redis.Client).AddHook(failing{"get", func() error { return reply("NOPERM no rights") }})
+		},
+		"nothing can be counted": func(c *Config) {
+			count := &cut{command: "hlen", err: io.ErrUnexpectedEOF}
+			count.on.Store(true)
+			count.client(c)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, f *fleet) {
+				defer f.beat("r1")()
+				f.listenedFor(time.Hour)
+				r := f.replica("r1", func(c *Config) {
+					c.Interval, c.LeaseTTL = time.Minute, time.Minute
+					breaks(c)
+				})
+				defer r.start()()
+				pass(2*time.Minute + 50*time.Second)
+				require.True(t, r.Status().Leading)
+				require.Equal(t, Failed, r.report("registry").Outcome)
+				require.Equal(t, Done, r.report("owners").Outcome)
+				pass(20 * time.Second)
+				require.False(t, r.Status().Leading)
+			})
+		})
+	}
+}
+
 // Who asks for a pass and hangs up, or asks for a part, does not keep a leader that fails.
 func TestPassesThatAreBrokenOffOrOfAPartAreNoProgress(t *testing.T) {
 	for name, ask := range map[string]func(t *testing.T, r *replica){
@@ -286,7 +319,7 @@ func TestPassesThatAreBrokenOffOrOfAPartAreNoProgress(t *testing.T) {
 				defer f.beat("r1")()
 				f.listenedFor(time.Hour)
 				r := f.replica("r1", func(c *Config) { c.Interval = time.Minute; c.LeaseTTL = time.Minute })
-				r.SweepsAre(fakeSweep{name: "registry", every: time.Minute, pass: func(ctx context.Context, p *Pass) error {
+				r.SweepsAre(fakeScan{fakeSweep{name: "registry", every: time.Minute, pass: func(ctx context.Context, p *Pass) error {
 					p.BeginFullScan("test")
 					switch {
 					case p.Owner() != "" || p.DryRun():
@@ -296,7 +329,7 @@ func TestPassesThatAreBrokenOffOrOfAPartAreNoProgress(t *testing.T) {
 						return context.Cause(ctx)
 					}
 					return errors.New("broken")
-				}})
+				}}})
 				defer r.start()()
 				for range 8 {
 					pass(30 * time.Second)
@@ -317,14 +350,14 @@ func TestALongFullScanThatFailsOnceIsNoReasonToResign(t *testing.T) {
 		f.listenedFor(time.Hour)
 		var scans atomic.Int64
 		r := f.replica("r1", func(c *Config) { c.Interval = time.Minute })
-		r.SweepsAre(fakeSweep{name: "registry", every: time.Minute, pass: func(ctx context.Context, p *Pass) error {
+		r.SweepsAre(fakeScan{fakeSweep{name: "registry", every: time.Minute, pass: func(ctx context.Context, p *Pass) error {
 			p.BeginFullScan("test")
 			if scans.Add(1) > 1 {
 				return nil
 			}
 			wait.For(ctx, 10*time.Minute)
 			return errors.New("at its very end")
-		}})
+		}}})
 		defer r.start()()
 		pass(20 * time.Minute)
 		require.True(t, r.Status().Leading)

@@ -156,6 +156,45 @@ func TestAnOwnerWhoseBatchesAreRefusedIsLeftAlone(t *testing.T) {
 	})
 }
 
+// A refusal lasts until somebody mends it, and a dead owner is swept each second until then.
+func TestARefusalToDeleteIsToldOnceWhileItLasts(t *testing.T) {
+	t.Parallel()
+	f := setup(t, poor(t, "hdel"))
+	log := &safeText{}
+	r := f.replica("r1", func(c *Config) { c.Logger = slog.New(slog.NewTextHandler(log, nil)) })
+	f.indexed("dead", 3)
+	allow := func(rules ...any) {
+		require.NoError(t, f.Do(t.Context(), append([]any{"ACL", "SETUSER", "poor"}, rules...)...).Err())
+	}
+	told := func(refusals, ends int) {
+		t.Helper()
+		require.Equal(t, refusals, strings.Count(log.String(), "refuses to delete entries of a dead owner"), log)
+		require.Equal(t, ends, strings.Count(log.String(), "entries of a dead owner are deleted again"), log)
+	}
+	refused := func() {
+		t.Helper()
+		for range 3 {
+			rep := r.sweep(Request{}) // one may leave the owner to the other
+			require.Positive(t, rep["owners"].Spared[SkipUnreadable]+rep["registry"].Spared[SkipUnreadable], "it is shown")
+		}
+	}
+	r.leads()
+	refused()
+	told(1, 0)
+	allow("+hdel", "-hincrby")
+	refused()
+	told(2, 0)
+	require.Contains(t, log.String(), "HINCRBY on")
+	allow("+@all")
+	r.sweep(Request{})
+	require.Zero(t, f.left("dead"))
+	told(2, 1)
+	allow("-hdel")
+	f.indexed("dead", 3)
+	refused()
+	told(3, 1)
+}
+
 // safeText is a log that may be read while others write.
 type safeText struct {
 	mu   sync.Mutex

@@ -46,15 +46,16 @@ func (x *pass) breaker(ctx context.Context, full bool) (held, err error) {
 // the clock has caught up. It returns until when the breaker holds.
 func (x *pass) notOfLater(ctx context.Context, at time.Time) (until time.Time, err error) {
 	set := map[string]string{}
-	var later []string // marks that would count from now on, though what they rest on was lost
+	// Marks of later would count from now on, though what they rest on was lost. They get a time before
+	// what is valid. So they never count, and the breaker does not take their candidates for new.
+	later := map[string]string{}
 	if x.notes.valid.After(at) {
 		x.notes.valid = at
 		set[lostAt] = strconv.FormatInt(at.UnixMilli(), 10)
 		for name, m := range x.notes.marks {
 			if m.at.After(at) {
-				later = append(later, name)
-				delete(x.notes.marks, name)
-				delete(x.unseen, name)
+				m.at = at.Add(-time.Millisecond)
+				x.notes.marks[name], later[name] = m, m.text()
 			}
 		}
 	}
@@ -67,7 +68,7 @@ func (x *pass) notOfLater(ctx context.Context, at time.Time) (until time.Time, e
 	if x.DryRun() {
 		return until, nil
 	}
-	if err := note(ctx, x.Pass, marksKey(x.Layout(), x.r.Rule), nil, later); err != nil {
+	if err := note(ctx, x.Pass, marksKey(x.Layout(), x.r.Rule), later, nil); err != nil {
 		return until, err
 	}
 	return until, note(ctx, x.Pass, stateKey(x.Layout(), x.r.Rule), set, nil)

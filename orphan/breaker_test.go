@@ -158,3 +158,28 @@ func TestAMarkOfBeforeTheClockWentBackDoesNotCountAgain(t *testing.T) {
 		require.Equal(t, 1, r.sweep("sessions").Removed)
 	})
 }
+
+// What was marked before is not newly condemned because the clock went back.
+func TestMarksOfBeforeTheClockWentBackAreNotNewToTheBreaker(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		p := w.Prefix
+		r := newRig(t, w.Options, p, nil, session(p))
+		for i := range 30 {
+			r.do("SET", fmt.Sprintf("%ssession:%d", p, i), "old")
+		}
+		require.Equal(t, heldMassFailure, r.sweep("sessions").Reason, "they are new")
+		state := stateKey(r.layout, "sessions")
+		r.do("HDEL", state, heldUntil)
+		r.pass("sessions", -time.Hour) // by the clock that was ahead
+		r.do("HSET", state, lostAt, time.Now().Add(2*time.Hour).UnixMilli())
+		for range 2 {
+			result := r.sweep("sessions")
+			require.Equal(t, []any{janitor.Done, 0, 30},
+				[]any{result.Outcome, result.Removed, result.Kept[waiting]}, "their grace begins anew")
+		}
+		r.pass("sessions", time.Minute)
+		require.Equal(t, 30, r.sweep("sessions").Removed)
+	})
+}

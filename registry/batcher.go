@@ -15,8 +15,8 @@ const batcherMost = 20
 // batcher collects condemned entries by owner and has them deleted in full batches. An owner that
 // turns out to live, or that cannot be swept, is left alone from then on.
 type batcher struct {
-	p       *janitor.Pass
-	evicted func(owner string, n int)
+	*sweeps
+	p *janitor.Pass
 	// What each owner left, in the order in which the scan found it: Redis deletes fastest so. A scan
 	// may repeat itself; the guard asks for an item of a batch once.
 	imeis map[string][]string
@@ -28,9 +28,9 @@ type batcher struct {
 	whole     bool // the index goes as a whole: batches leave it as it is
 }
 
-func newBatcher(p *janitor.Pass, evicted func(owner string, n int)) *batcher {
+func newBatcher(s *sweeps, p *janitor.Pass) *batcher {
 	return &batcher{
-		p: p, evicted: evicted,
+		sweeps: s, p: p,
 		imeis: map[string][]string{}, left: map[string]bool{}, told: map[string]bool{},
 	}
 }
@@ -83,14 +83,19 @@ func (b *batcher) delete(ctx context.Context, owner string) error {
 		// A key of another type, or a right that is missing: it keeps this owner, not the pass.
 		b.p.Skip(janitor.SkipUnreadable, len(imeis))
 		b.left[owner] = true
-		b.p.Log().Warn("server refuses to delete entries of a dead owner, and they stay", "owner", owner, "error", err)
+		b.refused.note(b.p.Log(), owner, err)
 		return nil
-	case err == nil && a.Verdict == guard.Alive:
+	case err != nil || b.p.DryRun():
+		return err
+	case a.Verdict == guard.Alive:
 		b.left[owner] = true
-	case err == nil && a.Reason != "" && !b.told[owner]:
+		return nil
+	}
+	b.refused.note(b.p.Log(), owner, nil)
+	if a.Reason != "" && !b.told[owner] {
 		b.told[owner] = true
 		b.p.Log().Warn("entries of a dead owner go, and its index is left alone: check that key",
 			"owner", owner, "key", b.p.Layout().Devices(owner), "reason", a.Reason)
 	}
-	return err
+	return nil
 }

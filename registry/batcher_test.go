@@ -25,7 +25,7 @@ func (s stuttering) Run(ctx context.Context, p *janitor.Pass) error {
 	if p.Owner() == "" {
 		return nil // not asked for by the test
 	}
-	b := newBatcher(p, s.r.metrics.evictedFrom)
+	b := newBatcher(&sweeps{evicted: s.r.metrics.evictedFrom}, p)
 	for i := range 10 {
 		for range 3 {
 			if err := b.add(ctx, "dead", fmt.Sprint(i)); err != nil {

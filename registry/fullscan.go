@@ -40,6 +40,9 @@ func (*fullScan) Name() string { return "registry" }
 // Interval is the janitor's.
 func (*fullScan) Interval() time.Duration { return 0 }
 
+// FullScans makes it a janitor.FullScanner.
+func (*fullScan) FullScans() {}
+
 func (s *fullScan) Run(ctx context.Context, p *janitor.Pass) error {
 	if err := p.CheckHeld(ctx); err != nil {
 		return err
@@ -118,7 +121,7 @@ func (w *scan) walk(ctx context.Context) error {
 	if w.only = w.later; w.only == nil {
 		w.met = map[string]*scanned{}
 	}
-	w.later, w.silent, w.batcher = map[string]bool{}, p.Silent(), newBatcher(p, w.evicted)
+	w.later, w.silent, w.batcher = map[string]bool{}, p.Silent(), newBatcher(w.sweeps, p)
 	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
 		if err := w.wait(ctx); err != nil {
 			return err

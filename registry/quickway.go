@@ -33,6 +33,7 @@ func (*quickWay) Name() string { return "owners" }
 func (*quickWay) Interval() time.Duration { return time.Second }
 
 func (s *quickWay) Run(ctx context.Context, p *janitor.Pass) error {
+	s.refused.forget(p.Interval() + longestGap) // by then a full scan would have met it again
 	silent, err := s.find(ctx, p)
 	if err != nil || len(silent) == 0 {
 		return err
@@ -118,7 +119,7 @@ func (s *quickWay) sweep(
 ) (condemned, unreadable int, err error) {
 	var (
 		index = p.Layout().Devices(owner)
-		b     = newBatcher(p, s.evicted)
+		b     = newBatcher(s.sweeps, p)
 		found int
 	)
 	b.whole = !s.piecemeal

@@ -29,6 +29,7 @@ func (r *Registry) Sweeps() []janitor.Sweeper {
 // sweeps is what the two know of one another.
 type sweeps struct {
 	evicted func(owner string, n int)
+	refused refusals
 
 	// at is the owner whose index the quick way sweeps now; nil: none. The full scan leaves that owner
 	// to it: both walk in much the same order, and half of their batches would find nothing left.
