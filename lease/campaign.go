@@ -78,8 +78,8 @@ func (e *Elector) attempt(ctx context.Context) (*Term, time.Duration, error) {
 	default:
 		// Until the lease can expire there is nothing to see, and a subscriber is told of a release. So
 		// where many wait each asks once in four fifths of a TTL. A waiter that is not subscribed, or
-		// that sees a lease which may never end, asks more often.
-		left := h.TTL + rand.N(wakeJitter)
+		// that sees a lease which may never end, asks more often. Redis rounds down what is left.
+		left := h.TTL + time.Millisecond + rand.N(wakeJitter-time.Millisecond)
 		if h.TTL >= 0 && (left < next || e.subscribed.Load() && h.TTL <= e.times.ttl()) {
 			next = left
 		}
