@@ -257,18 +257,29 @@ var leaderEndsRows = []row{
 // resigns asks a leader to give its lease back; false: it has none any more.
 func (w *environment) resigns(r *harness.Replica) bool {
 	w.T.Helper()
-	ask, err := http.NewRequestWithContext(w.T.Context(), http.MethodPost, "http://"+r.HTTP+"/api/v1/resign", nil)
+	status := w.asks(r, "resign")
+	require.Contains(w.T, []int{0, http.StatusOK, http.StatusConflict}, status)
+	return status == http.StatusOK
+}
+
+// asks has a replica do what an operator may ask for; its settings have adminToken. It returns the
+// status of the answer; 0: there is none.
+func (w *environment) asks(r *harness.Replica, what string) int {
+	w.T.Helper()
+	ask, err := http.NewRequestWithContext(w.T.Context(), http.MethodPost, "http://"+r.HTTP+"/api/v1/"+what, nil)
 	require.NoError(w.T, err)
 	ask.Header.Set("Authorization", "Bearer "+adminToken)
 	answer, err := harness.Asker.Do(ask)
 	if err != nil {
-		w.T.Log("resign:", err)
-		return false
+		w.T.Log(what+":", err)
+		return 0
 	}
 	require.NoError(w.T, answer.Body.Close())
-	require.Contains(w.T, []int{http.StatusOK, http.StatusConflict}, answer.StatusCode)
-	return answer.StatusCode == http.StatusOK
+	return answer.StatusCode
 }
+
+// operated are the settings of rows that ask replicas for something.
+var operated = map[string]string{"ADMIN_TOKEN": adminToken}
 
 // provokes sees to it that a point of a term is come by: by a new leader, or by one with something
 // to sweep.

@@ -20,7 +20,7 @@ import (
 
 // livesRows are about several lives of one instance id.
 var livesRows = []row{
-	{16, "SameIDRestartsBeforeTheDelete", true, 60, nil, sameIDRestartsBeforeTheDelete},
+	{16, "SameIDRestartsBeforeTheDelete", true, 60, operated, sameIDRestartsBeforeTheDelete},
 	{17, "OlderTokenRolledBack", false, 60, nil, olderTokenRolledBack},
 	{17, "OlderProcessFrozen", false, 60, nil, olderProcessWakes(false)},
 	{17, "OlderProcessFrozenMidHeal", false, 60, nil, olderProcessWakes(true)},
@@ -253,7 +253,7 @@ func fiveOfSevenSilent(kind func(w *environment, n int) mutable) func(w *environ
 		}
 		w.rest(ids...)
 		w.Listened()
-		w.sweeps()
+		w.looks()
 		leader := w.Leader() // which has just looked whether a full scan is due
 		var speak []func()
 		for _, o := range owners[:4] {

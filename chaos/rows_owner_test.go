@@ -3,6 +3,7 @@ package chaos
 import (
 	"cmp"
 	"context"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,7 +26,7 @@ var ownerRows = []row{
 	{15, "OwnerStoppedPastItsTTL", false, 60, nil, under(func() fault { return &ownerStopped{lasts: harness.TTL * 12 / 10} }, healedSoon)},
 	{15, "OwnerStoppedUntilItIsSwept", false, 60, nil, under(func() fault { return &ownerStopped{lasts: 2 * harness.TTL, swept: true} }, healedSoon)},
 	{15, "OwnerStoppedUntilItIsSweptUnindexed", false, 60, unindexed, under(func() fault { return &ownerStopped{lasts: 2 * harness.TTL, swept: true} }, healedSoon)},
-	{15, "FleetStoppedPastItsTTL", false, 60, nil, under(func() fault { return &fleetStopped{} }, nothingEvicted)},
+	{15, "FleetStoppedPastItsTTL", false, 60, operated, under(func() fault { return &fleetStopped{} }, nothingEvicted)},
 }
 
 // unindexed replicas keep no reverse index: the dead are found by the full scan alone.
@@ -231,9 +232,25 @@ func (w *environment) listens(after time.Time) {
 	})
 }
 
-// sweeps waits until every sweep of the leader has had a pass to its end that began after this was
-// called. A full scan that is not due keeps its last report, so the passes are counted.
+// sweeps has the leader make a pass of every sweep, and waits until its full scan has read every
+// entry. By itself a full scan that can find nothing is put off.
 func (w *environment) sweeps() {
+	w.T.Helper()
+	called := time.Now()
+	harness.Eventually(w.T, "a full scan has read everything", func() bool {
+		leader := w.Leader()
+		if w.asks(leader, "sweep") != http.StatusOK {
+			return false
+		}
+		s, err := leader.Status()
+		full := s.Janitor.FullScan
+		return err == nil && full != nil && full.Started.After(called)
+	})
+}
+
+// looks waits until every sweep of the leader has had a pass by its own timer that began after this
+// was called. It may have found that no full scan is due.
+func (w *environment) looks() {
 	w.T.Helper()
 	var counted *harness.Replica
 	var before [2]float64
