@@ -22,6 +22,7 @@ var (
 	onlyFlag   = flag.String("only", "", "measure only the scenarios whose name matches this")
 	outFlag    = flag.String("out", "", "folder of results.md, in which the parts that are measured are renewed (none: results are only logged)")
 	beatFlag   = flag.Duration("beat", 0, "between two beats of the fleet in the steady state (0: as the size says)")
+	claimsFlag = flag.Int("claims", 0, "held by each replica in the steady state (0: as the size says)")
 )
 
 func TestMain(m *testing.M) {
@@ -134,6 +135,9 @@ func TestMeasure(t *testing.T) {
 	}
 	if *beatFlag > 0 {
 		s.beat = *beatFlag
+	}
+	if *claimsFlag > 0 {
+		s.claims = *claimsFlag
 	}
 	only, err := regexp.Compile(*onlyFlag)
 	require.NoError(t, err)
