@@ -111,8 +111,12 @@ model: ## Search all states of the models, as they are and without each of their
 
 # -race: what the tests' builds have compiled serves here too. Tags change only the packages that
 # have files with them.
-lint: ## Check format, vet, staticcheck, documentation, modules, file sizes, width of comments
+lint: ## Check format, file sizes, width of comments, vet, staticcheck, documentation, modules
 	@unformatted=$$(gofmt -l .) && test -z "$$unformatted" || { echo "gofmt: $$unformatted"; exit 1; }
+	@long=$$(find . -name '*.go' -not -path './.cache/*' -exec awk 'END { if (NR > 500) print FILENAME ": " NR " lines" }' {} \;) && \
+		test -z "$$long" || { echo "over 500 lines: $$long"; exit 1; }
+	@wide=$$(git ls-files '*.go' '*.lua' | xargs awk '/^[ \t]*(\/\/|--) / && length($$0) > 100 { print FILENAME ":" FNR }') && \
+		test -z "$$wide" || { echo "comments over 100 columns: $$wide"; exit 1; }
 	@go -C tools build -o $(lint)/ tool
 	@race() { GOFLAGS="$$GOFLAGS -race" "$$@"; }; \
 		for module in $(modules); do \
@@ -122,10 +126,6 @@ lint: ## Check format, vet, staticcheck, documentation, modules, file sizes, wid
 		go -C internal/ferret vet ./... && (cd internal/ferret && $(lint)/revive $(revive) ./...) && \
 		race go vet -tags $(tags) $(tagged) && race $(lint)/staticcheck -tags $(tags) $(tagged)
 	@for module in $(linted); do go -C $$module mod tidy -diff || exit 1; done
-	@long=$$(find . -name '*.go' -not -path './.cache/*' -exec awk 'END { if (NR > 500) print FILENAME ": " NR " lines" }' {} \;) && \
-		test -z "$$long" || { echo "over 500 lines: $$long"; exit 1; }
-	@wide=$$(git ls-files '*.go' '*.lua' | xargs awk '/^[ \t]*(\/\/|--) / && length($$0) > 100 { print FILENAME ":" FNR }') && \
-		test -z "$$wide" || { echo "comments over 100 columns: $$wide"; exit 1; }
 	@echo "lint: clean"
 
 redis: ## Find or fetch a redis-server for the tests, print its path

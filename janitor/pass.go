@@ -39,11 +39,12 @@ type Sweeper interface {
 	Run(ctx context.Context, p *Pass) error
 }
 
-// A FullScanner is a Sweeper that makes full scans: see Pass.BeginFullScan. A leader whose passes of
-// it fail for three intervals resigns, also if they fail before a full scan begins.
+// A FullScanner is a Sweeper that makes full scans: see Pass.BeginFullScan. A leader whose passes
+// of it fail for three intervals resigns, also if they fail before a full scan begins.
 type FullScanner interface {
 	Sweeper
-	FullScans() // has nothing to do
+	// FullScans has nothing to do: that a sweeper has it says that it makes full scans.
+	FullScans()
 }
 
 // A Batch is what a sweep wants deleted by one guarded script.

@@ -46,8 +46,9 @@ func (x *pass) breaker(ctx context.Context, full bool) (held, err error) {
 // the clock has caught up. It returns until when the breaker holds.
 func (x *pass) notOfLater(ctx context.Context, at time.Time) (until time.Time, err error) {
 	set := map[string]string{}
-	// Marks of later would count from now on, though what they rest on was lost. They get a time before
-	// what is valid. So they never count, and the breaker does not take their candidates for new.
+	// Marks of later would count from now on, though what they rest on was lost. They get a time
+	// before what is valid. So they never count, and the breaker does not take their candidates
+	// for new.
 	later := map[string]string{}
 	if x.notes.valid.After(at) {
 		x.notes.valid = at
