@@ -40,7 +40,8 @@ type Sweeper interface {
 }
 
 // A FullScanner is a Sweeper that makes full scans: see Pass.BeginFullScan. A leader whose passes
-// of it fail for three intervals resigns, also if they fail before a full scan begins.
+// of it fail for three intervals resigns, also if they fail before a full scan begins. If there are
+// several, a pass of any of them that is done counts for all.
 type FullScanner interface {
 	Sweeper
 	// FullScans has nothing to do: that a sweeper has it says that it makes full scans.

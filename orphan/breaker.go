@@ -42,23 +42,33 @@ func (x *pass) breaker(ctx context.Context, full bool) (held, err error) {
 	return held, note(ctx, x.Pass, stateKey(x.Layout(), x.r.Rule), state, nil)
 }
 
+// heardSince is the field of the state that says since when the witness had listened when the last
+// pass began (ms).
+const heardSince = "heard_since"
+
 // notOfLater shortens what was noted before the server's clock went back, which else counts until
 // the clock has caught up. It returns until when the breaker holds.
 func (x *pass) notOfLater(ctx context.Context, at time.Time) (until time.Time, err error) {
-	set := map[string]string{}
-	// Marks of later would count from now on, though what they rest on was lost. They get a time
-	// before what is valid. So they never count, and the breaker does not take their candidates
-	// for new.
-	later := map[string]string{}
-	if x.notes.valid.After(at) {
-		x.notes.valid = at
-		set[lostAt] = strconv.FormatInt(at.UnixMilli(), 10)
+	set, later := map[string]string{}, map[string]string{}
+	// A mark from before a loss would count if by its time it is of later. It gets a time before what
+	// is valid. So it never counts, and the breaker does not take its candidate for new.
+	lost := func(at time.Time) {
 		for name, m := range x.notes.marks {
-			if m.at.After(at) {
+			if !m.at.Before(at) {
 				m.at = at.Add(-time.Millisecond)
 				x.notes.marks[name], later[name] = m, m.text()
 			}
 		}
+	}
+	if x.notes.valid.After(at) {
+		x.notes.valid = at
+		set[lostAt] = strconv.FormatInt(at.UnixMilli(), 10)
+		lost(at)
+	}
+	// No pass begins during a hold: all marks that are there now were made before this one.
+	if since := strconv.FormatInt(x.notes.since.UnixMilli(), 10); x.notes.state[heardSince] != since {
+		set[heardSince] = since
+		lost(x.notes.since)
 	}
 	ms, _ := strconv.ParseInt(x.notes.state[heldUntil], 10, 64)
 	until = time.UnixMilli(ms)

@@ -159,6 +159,22 @@ func TestAMarkOfBeforeTheClockWentBackDoesNotCountAgain(t *testing.T) {
 	})
 }
 
+// A hold by a clock that went back has a time before that of the marks that it must void.
+func TestAMarkOfBeforeAHoldDoesNotCountThoughItsTimeIsOfLater(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		r := newRig(t, w.Options, w.Prefix, nil, session(w.Prefix))
+		r.do("SET", w.Prefix+"session:a", "old")
+		r.sweep("sessions")
+		r.listened(10 * time.Minute)
+		r.pass("sessions", 5*time.Minute)
+		require.Equal(t, map[string]int{waiting: 1}, r.sweep("sessions").Kept)
+		r.pass("sessions", time.Minute)
+		require.Equal(t, 1, r.sweep("sessions").Removed)
+	})
+}
+
 // What was marked before is not newly condemned because the clock went back.
 func TestMarksOfBeforeTheClockWentBackAreNotNewToTheBreaker(t *testing.T) {
 	t.Parallel()
@@ -174,6 +190,10 @@ func TestMarksOfBeforeTheClockWentBackAreNotNewToTheBreaker(t *testing.T) {
 		r.do("HDEL", state, heldUntil)
 		r.pass("sessions", -time.Hour) // by the clock that was ahead
 		r.do("HSET", state, lostAt, time.Now().Add(2*time.Hour).UnixMilli())
+		fails := &refusing{command: "info", times: 100, after: 1}
+		r.set.c.Client.AddHook(fails)
+		require.Equal(t, janitor.Failed, r.sweep("sessions").Outcome)
+		fails.times = 0
 		for range 2 {
 			result := r.sweep("sessions")
 			require.Equal(t, []any{janitor.Done, 0, 30},

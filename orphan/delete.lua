@@ -3,11 +3,13 @@
 --
 -- The look that condemned them has remembered each of its commands with the answer. They are sent
 -- again here, in one atomic step with the delete: a candidate goes only if all answers are the
--- same, and if its mark is the one of the look, made since the last hold, and older than its grace.
+-- same, and if its mark is the one of the look, older than its grace, and no hold came since the
+-- pass began.
 --
 -- KEYS[6] the rule's marks  KEYS[7] the rule's bin  KEYS[8..] every key that is read or deleted
 -- ARGV[8..] a JSON object for each candidate:
 --   name, mark, grace (ms)
+--   since     since when (ms) the witness had listened when the pass began, and was the mark made
 --   seen      answers and their commands: { {answer, command, argument...}... }
 --   keys      the keys that go, as far as they are keys
 --   member    { ZREM, SREM or HDEL, key, member } that goes
@@ -17,11 +19,12 @@
 -- Result: DONE, candidates that went, candidates that are no longer as they were, and the number of
 -- keys and members that went, or reference_lost.
 
--- ripe(c): its mark is as the look saw it, made since the last hold, and old enough.
+-- ripe(c): its mark is as the look saw it, no hold came since, and it is old enough. The mark's
+-- time alone does not tell of a hold: the clock may have gone back.
 local function ripe(c)
   if redis.call('HGET', KEYS[6], c.name) ~= c.mark then return false end
   local at = tonumber(string.match(c.mark, '^%d+'))
-  return at >= since and now - at >= c.grace
+  return since == c.since and now - at >= c.grace
 end
 
 -- aside(id, key): the name in the bin, which has the same slot as key.

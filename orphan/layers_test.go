@@ -70,13 +70,15 @@ func TestTheScriptItselfAsksWhetherAHoldCameAfterTheMark(t *testing.T) {
 		p := w.Prefix
 		r := newRig(t, w.Options, p, nil, session(p))
 		r.do("SET", p+"session:a", "old")
-		r.sweep("sessions")
-		r.pass("sessions", 10*time.Minute)
-		r.set.c.Client.AddHook(&before{command: "evalsha", with: `"seen"`, f: func() {
-			r.listened(5 * time.Minute) // long enough for the guard, and later than the mark
-		}})
-		require.Equal(t, map[string]int{changed: 1}, r.sweep("sessions").Kept)
-		require.True(t, r.exists(p+"session:a"))
+		// Long enough for the guard; later than the mark, and, by a clock that went back, before it.
+		for _, since := range []time.Duration{5 * time.Minute, 20 * time.Minute} {
+			r.listened(10 * time.Hour)
+			r.sweep("sessions")
+			r.pass("sessions", 10*time.Minute)
+			r.set.c.Client.AddHook(&before{command: "evalsha", with: `"seen"`, f: func() { r.listened(since) }})
+			require.Equal(t, map[string]int{changed: 1}, r.sweep("sessions").Kept, since)
+			require.True(t, r.exists(p+"session:a"))
+		}
 	})
 }
 

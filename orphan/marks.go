@@ -58,7 +58,8 @@ type notes struct {
 	// valid: what was marked before does not count. Not before since, nor before a reference was lost,
 	// or a server of a Cluster was another: what is there now is perhaps not all that was there.
 	valid time.Time
-	// state: held_until, unmarked, lost_at, servers, and since when references are absent.
+	// state: held_until, unmarked, lost_at, heard_since, servers, and since when references are
+	// absent.
 	state map[string]string
 }
 

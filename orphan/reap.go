@@ -25,6 +25,7 @@ type item struct {
 	Name     string     `json:"name"`
 	Mark     string     `json:"mark"`
 	Grace    int64      `json:"grace"`
+	Since    int64      `json:"since"`
 	Seen     [][]string `json:"seen"`
 	Keys     []string   `json:"keys"`
 	Member   []string   `json:"member,omitempty"`
@@ -105,6 +106,7 @@ func (x *pass) reapSome(ctx context.Context, names []string, ripe map[string]*ca
 			Name:  f.name(),
 			Mark:  m.text(),
 			Grace: x.graceOf(f).Milliseconds(),
+			Since: x.notes.since.UnixMilli(),
 			Keys:  f.gone,
 			Bin:   x.Bin.Milliseconds(),
 			Pass:  x.began.UnixMilli(),

@@ -128,8 +128,9 @@ func (x *pass) remotely(ctx context.Context, found []*finding, clocks map[string
 			Name    string      `json:"name"`
 			Mark    string      `json:"mark"`
 			Grace   int64       `json:"grace"`
+			Since   int64       `json:"since"`
 			Intents [][2]string `json:"intents"`
-		}{f.name(), x.notes.marks[f.name()].text(), x.graceOf(f).Milliseconds(), texts})
+		}{f.name(), x.notes.marks[f.name()].text(), x.graceOf(f).Milliseconds(), x.notes.since.UnixMilli(), texts})
 		if err != nil {
 			return fmt.Errorf("orphan: rule %q: %w", x.r.Rule, err)
 		}

@@ -351,10 +351,11 @@ func (x *pass) page(ctx context.Context, candidates []*candidate, whole bool) er
 		}
 		x.r.Condemned++
 		if !has || m.print != f.fingerprint || m.at.Before(x.notes.valid) || m.at.After(f.at) {
-			if has {
-				unset = append(unset, name)
-			} else {
+			switch { // a mark of before what is valid stays: else a pass that fails would make it new
+			case !has:
 				x.newly++
+			case !m.at.Before(x.notes.valid):
+				unset = append(unset, name)
 			}
 			if late || !has && len(x.notes.marks) >= maxMarks*x.Cap {
 				x.r.Kept[noMark]++

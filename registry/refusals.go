@@ -16,8 +16,13 @@ import (
 // while it lasts.
 type refusals struct {
 	mu sync.Mutex
-	of map[string]*refusal // by owner
+	of map[string]*refusal // by owner; those beyond refusalsMost share the one of others
 }
+
+const (
+	refusalsMost = 1000
+	others       = "(others)"
+)
 
 type refusal struct {
 	*streak.Streak
@@ -42,6 +47,9 @@ func (r *refusals) note(log *slog.Logger, owner string, err error) {
 	var answer redis.Error
 	if errors.As(err, &answer) { // without the id of the batch
 		text = answer.Error()
+	}
+	if is == nil && len(r.of) >= refusalsMost {
+		owner, is = others, r.of[others]
 	}
 	if is == nil || is.text != text {
 		is = &refusal{text: text, Streak: streak.New(log,

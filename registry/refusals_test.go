@@ -3,6 +3,7 @@ package registry
 import (
 	"errors"
 	"log/slog"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -31,4 +32,20 @@ func TestARefusalOfLongAgoIsForgottenAndOneThatLastsIsNot(t *testing.T) {
 		r.note(log, "lasts", errors.New("no"))
 		require.Equal(t, 2, strings.Count(out.String(), "level=WARN"))
 	})
+}
+
+func TestRefusalsOfMoreOwnersThanAreRememberedShareOne(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	log := slog.New(slog.NewTextHandler(&out, nil))
+	var r refusals
+	for range 2 {
+		for i := range refusalsMost + 10 {
+			r.note(log, strconv.Itoa(i), errors.New("no"))
+		}
+	}
+	require.Len(t, r.of, refusalsMost+1)
+	require.Equal(t, refusalsMost+1, strings.Count(out.String(), "level=WARN"))
+	r.note(log, strconv.Itoa(refusalsMost), nil)
+	require.NotContains(t, out.String(), "again", "others are still refused")
 }

@@ -15,13 +15,18 @@ var mutants = harness.Mutants{
 	All: []harness.Mutant{
 		{
 			Name: "NoGraceInTheScript", What: "the script does not ask how old a mark is",
-			Edits: []harness.Edit{{From: "return at >= since and now - at >= c.grace", To: "return at >= since"}},
+			Edits: []harness.Edit{{From: "return since == c.since and now - at >= c.grace", To: "return since == c.since"}},
 			Test:  "TestTheScriptItselfAsksHowOldAMarkIs",
 		},
 		{
 			Name: "NoHoldInTheScript", What: "to the script marks of before a hold count",
-			Edits: []harness.Edit{{From: "return at >= since and now - at >= c.grace", To: "return now - at >= c.grace"}},
+			Edits: []harness.Edit{{From: "return since == c.since and now - at >= c.grace", To: "return now - at >= c.grace"}},
 			Test:  "TestTheScriptItselfAsksWhetherAHoldCameAfterTheMark",
+		},
+		{
+			Name: "NoHoldForMarks", What: "a hold with a time before that of the marks does not void them",
+			Edits: []harness.Edit{{From: "x.notes.state[heardSince] != since {", To: "since == \"\" {"}},
+			Test:  "TestAMarkOfBeforeAHoldDoesNotCountThoughItsTimeIsOfLater",
 		},
 		{
 			Name: "AnyMark", What: "the script takes any mark for the look's",
@@ -122,7 +127,7 @@ var mutants = harness.Mutants{
 		},
 		{
 			Name: "NoGuardForIntents", What: "on a Cluster an intent does not ask for the mark",
-			Edits: []harness.Edit{{From: "redis.call('HGET', KEYS[6], c.name) == c.mark and at >= since and now - at >= c.grace", To: "true"}},
+			Edits: []harness.Edit{{From: "redis.call('HGET', KEYS[6], c.name) == c.mark and since == c.since and now - at >= c.grace", To: "true"}},
 			Test:  "TestOnAClusterAnIntentAsksForTheMark",
 		},
 		{

@@ -64,6 +64,13 @@ func TestSpansShowARegistrationATermItsPassesAndTheirBatches(t *testing.T) {
 			return s.Attributes["rollcall.deleted"] == int64(1)
 		})
 	}, patience, 5*time.Millisecond)
+	var pass tracetest.Span
+	require.Eventually(t, func() bool { // it ends behind its batch
+		return slices.ContainsFunc(collector.Spans("pass"), func(s tracetest.Span) bool {
+			pass = s
+			return s.ID == batch.Parent
+		})
+	}, patience, 5*time.Millisecond)
 	require.NoError(t, leader.Signal(syscall.SIGINT))
 	require.Equal(t, exitOK, leader.ExitCode(), leader.Log())
 	term, open := await("term")[0], await("open")[0]
@@ -77,15 +84,11 @@ func TestSpansShowARegistrationATermItsPassesAndTheirBatches(t *testing.T) {
 	require.Equal(t, int64(1), batch.Attributes["rollcall.items"])
 	require.Equal(t, "DONE", batch.Attributes["rollcall.verdict"])
 	require.Contains(t, batch.Attributes["rollcall.batch"], "-")
-	var pass tracetest.Span
 	for _, p := range collector.Spans("pass") {
 		require.Empty(t, p.Parent)
 		require.Equal(t, []string{term.ID}, p.Links)
 		require.Equal(t, term.Attributes["rollcall.epoch"], p.Attributes["rollcall.epoch"])
 		require.Nil(t, p.Attributes["rollcall.quiet"])
-		if p.ID == batch.Parent {
-			pass = p
-		}
 	}
 	require.Equal(t, pass.Trace, batch.Trace)
 	require.Equal(t, int64(1), pass.Attributes["rollcall.evicted"])
