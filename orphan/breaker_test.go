@@ -159,22 +159,6 @@ func TestAMarkOfBeforeTheClockWentBackDoesNotCountAgain(t *testing.T) {
 	})
 }
 
-// A hold by a clock that went back has a time before that of the marks that it must void.
-func TestAMarkOfBeforeAHoldDoesNotCountThoughItsTimeIsOfLater(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		r := newRig(t, w.Options, w.Prefix, nil, session(w.Prefix))
-		r.do("SET", w.Prefix+"session:a", "old")
-		r.sweep("sessions")
-		r.listened(10 * time.Minute)
-		r.pass("sessions", 5*time.Minute)
-		require.Equal(t, map[string]int{waiting: 1}, r.sweep("sessions").Kept)
-		r.pass("sessions", time.Minute)
-		require.Equal(t, 1, r.sweep("sessions").Removed)
-	})
-}
-
 // What was marked before is not newly condemned because the clock went back.
 func TestMarksOfBeforeTheClockWentBackAreNotNewToTheBreaker(t *testing.T) {
 	t.Parallel()

@@ -129,13 +129,17 @@ func TestAHoldBetweenTwoLooksMakesTheFirstWorthless(t *testing.T) {
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()
 		r := newRig(t, w.Options, w.Prefix, nil, session(w.Prefix))
-		r.do("SET", w.Prefix+"session:a", "old")
-		r.sweep("sessions")
-		r.pass("sessions", 10*time.Minute)
-		r.listened(5 * time.Minute) // long enough for the guard, and later than the mark
-		require.Equal(t, map[string]int{waiting: 1}, r.sweep("sessions").Kept)
-		r.pass("sessions", time.Minute)
-		require.Equal(t, 1, r.sweep("sessions").Removed)
+		// Long enough for the guard; later than the mark, and, by a clock that went back, before it.
+		for _, since := range []time.Duration{5 * time.Minute, 20 * time.Minute} {
+			r.listened(10 * time.Hour)
+			r.do("SET", w.Prefix+"session:a", "old")
+			r.sweep("sessions")
+			r.pass("sessions", 10*time.Minute)
+			r.listened(since)
+			require.Equal(t, map[string]int{waiting: 1}, r.sweep("sessions").Kept, since)
+			r.pass("sessions", time.Minute)
+			require.Equal(t, 1, r.sweep("sessions").Removed, since)
+		}
 	})
 }
 

@@ -26,7 +26,7 @@ var mutants = harness.Mutants{
 		{
 			Name: "NoHoldForMarks", What: "a hold with a time before that of the marks does not void them",
 			Edits: []harness.Edit{{From: "x.notes.state[heardSince] != since {", To: "since == \"\" {"}},
-			Test:  "TestAMarkOfBeforeAHoldDoesNotCountThoughItsTimeIsOfLater",
+			Test:  "TestAHoldBetweenTwoLooksMakesTheFirstWorthless",
 		},
 		{
 			Name: "AnyMark", What: "the script takes any mark for the look's",
