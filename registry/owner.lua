@@ -71,6 +71,14 @@ local function reply(count, foreign, lost)
     lost or witness_says('lost') or '', 1 - (exists or redis.call('EXISTS', KEYS[5])), count or 0, foreign or {} }
 end
 
+-- word(id) returns an id as a word of a message; see words.go.
+local function word(id)
+  if id == '' then return '%' end
+  if not string.find(id, '[%c%% ]') and string.sub(id, 1, 1) ~= '/' then return id end
+  id = string.gsub(id, '[%c%% ]', function(c) return string.format('%%%02X', string.byte(c)) end)
+  return (string.gsub(id, '^/', '%%2F'))
+end
+
 -- tell(found, list, first) tells former owners at once which devices they lost, on a channel of the
 -- name of their heartbeat. An owner that does not receive it finds out at its next check. Where
 -- publishing is not allowed nobody receives it.
@@ -81,7 +89,7 @@ local function tell(found, list, first)
     local was = found[i]
     if was and was ~= '' and was ~= me then
       local theirs = moved[was] or {}
-      theirs[#theirs + 1] = list[first + i - 1]
+      theirs[#theirs + 1] = word(list[first + i - 1])
       moved[was] = theirs
     end
   end

@@ -114,6 +114,24 @@ func TestOwnerScripts(t *testing.T) {
 			require.Less(t, last.boot, future, "by the clock again")
 			require.Equal(t, last.boot[:16], older.c.HGet(ctx, older.keys.Witness(), "boot").Val(), "also of a boot by the clock")
 		},
+		"a message has one word for each id, whatever it is": func(t *testing.T, w redistest.World) {
+			o, former := newOwner(t, w, "o"), newOwner(t, w, "former")
+			sub := w.Client.Subscribe(t.Context(), o.keys.Heartbeat("former"))
+			defer func() { require.NoError(t, sub.Close()) }()
+			_, err := sub.Receive(t.Context())
+			require.NoError(t, err)
+			ids := []any{"", " a ", "/a/b", "%41", "50%", "nul\x00", "tab\t\n", "del\x7f", "имя\xff", "imei"}
+			former.run(registerScript, ids...)
+			o.run(registerScript, ids...)
+			msg, err := sub.ReceiveMessage(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, "% %20a%20 %2Fa/b %2541 50%25 nul%00 tab%09%0A del%7F имя\xff imei", msg.Payload)
+			for i, w := range strings.Split(msg.Payload, " ") {
+				require.Equal(t, w, word(ids[i].(string)))
+				require.Equal(t, ids[i], unword(w))
+			}
+			require.Equal(t, "50% %zz %2", unword("50%")+" "+unword("%zz")+" "+unword("%2"), "as older owners write it")
+		},
 		"beat says whether the heartbeat was there, the size of the index, and the witness' last hold that may have lost entries": func(t *testing.T, w redistest.World) {
 			o := newOwner(t, w, "o")
 			require.Equal(t, reply{gone: true}, o.run(beatScript, o.Timing().Grace().Milliseconds()))
