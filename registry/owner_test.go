@@ -3,6 +3,8 @@ package registry_test
 import (
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -370,6 +372,34 @@ func TestAFailedBeatIsTriedAgainSoonAndNeverFatal(t *testing.T) {
 	})
 }
 
+func TestRegistriesOfAnyIntervalsShareAControlClient(t *testing.T) {
+	second, hour := time.Second, time.Hour
+	for _, intervals := range [][2]time.Duration{
+		{201 * second, 70 * second}, {8 * hour, hour}, {8 * hour, 8 * hour}, {30 * second, 31 * second}, {second, 3 * second},
+	} {
+		t.Run(fmt.Sprint(intervals), func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T, w *bubble) {
+				control := redis.NewClient(lease.Options(w.options))
+				t.Cleanup(func() { require.NoError(t, control.Close()) })
+				for i, interval := range intervals {
+					r := w.start(fmt.Sprint("r", i), func(c *registry.Config) {
+						require.NoError(t, c.Control.Close())
+						c.Control, c.HeartbeatInterval, c.HeartbeatTTL = control, interval, 3*interval
+					})
+					defer func() {
+						require.Zero(t, r.failures("heartbeat"))
+						require.Less(t, time.Since(r.Status().LastBeat), interval+interval/10)
+						w.end(r)
+					}()
+				}
+				time.Sleep(3 * slices.Max(intervals[:]))
+				synctest.Wait()
+			})
+		})
+	}
+}
+
 func TestLookupTellsOwnerAndWhetherItLives(t *testing.T) {
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()
@@ -403,6 +433,9 @@ func TestNewRefusesInWords(t *testing.T) {
 	_, err := registry.New(registry.Config{Client: safe, Control: safe, HeartbeatTTL: time.Minute, Instance: "a b"})
 	require.ErrorContains(t, err, "HeartbeatTTL is 1m0s, must be at least three times HeartbeatInterval (30s)")
 	require.ErrorContains(t, err, `Instance "a b"`)
+	_, err = registry.New(registry.Config{Client: safe, Control: safe, HeartbeatInterval: math.MaxInt64, HeartbeatTTL: math.MaxInt64})
+	require.ErrorContains(t, err, "must be at least three times")
+	require.ErrorContains(t, err, "must be at most 24h0m0s")
 	_, err = registry.New(registry.Config{Client: safe, Control: unsafe})
 	require.ErrorIs(t, err, lease.ErrUnsafeClient)
 	_, err = registry.New(registry.Config{})
