@@ -39,7 +39,8 @@ type Claim struct {
 // too. It never fails: the registration is written in the background, together with others, and
 // healed later if Redis is away. A claim ends by Release. An id may be any string of up to 1024
 // bytes. A longer one is refused: it is counted as a failed registration, the claim's Wait returns
-// ErrIDTooLong, and its other methods do nothing.
+// ErrIDTooLong, and its other methods do nothing. A claim that is made after Run ended is over at
+// once.
 //
 // If the new claim supersedes an older one of this replica, Register calls Config.OnSuperseded with
 // the older one before it returns. The device may register a third time before the caller of this

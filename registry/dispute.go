@@ -63,7 +63,7 @@ func (t *table) proof(d *device, now time.Time) bool {
 	if d.state != proven {
 		return false
 	}
-	if now.Sub(d.claim.heard) < fresh {
+	if age(d.claim.heard, now) < fresh {
 		return true
 	}
 	t.set(d, foreign)
@@ -97,7 +97,7 @@ func (t *table) compare(other string, pairs []string, now time.Time) (later []*C
 			t.named(imei, 0)
 			continue
 		}
-		ours := now.Sub(d.claim.heard).Milliseconds()
+		ours := age(d.claim.heard, now).Milliseconds()
 		asked := d.dispute != nil && d.dispute.owner == other
 		switch {
 		case ours > theirs || ours == theirs && asked: // of equals the one that the entry names has it
@@ -185,7 +185,7 @@ func (r *Registry) tell(
 	now := time.Now()
 	for _, c := range claims {
 		if c.d.claim == c {
-			msg = fmt.Appendf(msg, " %d %s", now.Sub(c.heard).Milliseconds(), word(c.d.imei))
+			msg = fmt.Appendf(msg, " %d %s", age(c.heard, now).Milliseconds(), word(c.d.imei))
 		}
 	}
 	r.mu.Unlock()

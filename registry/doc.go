@@ -104,8 +104,9 @@
 //
 // # One id, one life
 //
-// Process start draws a boot token from the server, above that of any earlier life that the
-// heartbeat remembers. Every script compares it: the newest boot wins. An older process ends with
+// Process start draws a boot token from the server, above that of any earlier life: the heartbeat
+// remembers the last one while it exists, and the witness the highest time of all, also when the
+// server's clock goes back. Every script compares it: the newest boot wins. An older process ends with
 // ErrSuperseded, writes nothing more and hands nothing back. The new one hands back what its former
 // life left.
 //

@@ -29,9 +29,11 @@ for i = 1, #owners do
 end
 for i = n + 1, #owners do dead[i] = nil end
 
-local result = record(n, reowned, 'imeis', dead)
-if result then return result end
+-- A batch that finds nothing of the owner any more deletes nothing. Its record would say so each time
+-- that an index that cannot be emptied is read, and would push others out of the log.
 if n > 0 then
+  local result = record(n, reowned, 'imeis', dead)
+  if result then return result end
   redis.call('HDEL', KEYS[6], unpack(dead))
   -- see found_gone in owner.lua
   if redis.call('EXISTS', KEYS[6]) == 0 then redis.pcall('HSET', KEYS[3], 'emptied', text(now)) end

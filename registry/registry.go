@@ -126,6 +126,9 @@ func (r *Registry) Run(ctx context.Context) error {
 	if errors.Is(err, context.Canceled) {
 		err = r.goodbye(context.WithoutCancel(ctx))
 	}
+	r.mu.Lock()
+	r.table.close()
+	r.mu.Unlock()
 	if errors.Is(err, ErrSuperseded) {
 		r.log.Error("a newer process has this instance id, this one ends")
 	}
