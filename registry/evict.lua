@@ -29,8 +29,8 @@ for i = 1, #owners do
 end
 for i = n + 1, #owners do dead[i] = nil end
 
--- A batch that finds nothing of the owner any more deletes nothing. Its record would say so each time
--- that an index that cannot be emptied is read, and would push others out of the log.
+-- A batch that deletes nothing gets no record. An index that this user cannot empty is read again and
+-- again, and records of nothing would push the others out of the log.
 if n > 0 then
   local result = record(n, reowned, 'imeis', dead)
   if result then return result end

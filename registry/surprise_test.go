@@ -121,7 +121,7 @@ func TestALossSoonAfterAnotherIsMadeGoodAnIntervalLater(t *testing.T) {
 	}
 }
 
-// listened has the witness say that somebody listens, since a second ago.
+// listened makes a witness whose last tick was a second ago.
 func (w *bubble) listened() {
 	was := fmt.Sprint(time.Now().Add(-time.Second).UnixMilli())
 	require.NoError(w.t, w.HSet(w.t.Context(), w.Witness(), "since", was, "last", was, "lost", was).Err())
@@ -152,7 +152,6 @@ func TestARegistryThatItsOwnersEmptyHasLostNothing(t *testing.T) {
 	})
 }
 
-// A registry that is lost is no registry that was emptied, though one follows the other.
 func TestARegistryThatIsLostIsNoticedThoughItWasEmptiedBefore(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(t *testing.T, w *bubble, r *replica){

@@ -8,8 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// suspended returns what the clocks say so long after now on a machine that was suspended: only the
-// wall clock has moved. A time with a monotonic reading has its wall clock's seconds from bit 30 of
+// suspended returns the time after a machine was suspended at now for d: only the wall clock moves. A time with a monotonic reading has its wall clock's seconds from bit 30 of
 // its first word on.
 func suspended(t *testing.T, now time.Time, d time.Duration) time.Time {
 	*(*uint64)(unsafe.Pointer(&now)) += uint64(d/time.Second) << 30

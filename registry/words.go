@@ -8,8 +8,8 @@ import (
 
 // Owners name devices to each other in messages of words, separated by single spaces. An id may be
 // any string, so what would break a word is escaped in it, as in a URL: "%" and two hex digits
-// stand for a space, a control character, a "%", and a "/" at the beginning, by which a message
-// about disputes is told from others; "%" alone is the empty id. Ordinary ids are words as they
+// stand for a space, a control character, a "%", and a "/" at the beginning, since that
+// begins a message about disputes; "%" alone is the empty id. Ordinary ids are words as they
 // are, which is all that owners of older versions understand. owner.lua escapes in the same way.
 
 // word returns the word for an id.
