@@ -23,6 +23,9 @@ const (
 	defaultExistsConcurrency = 8
 	defaultLogBytes          = 10 << 20
 
+	// longest is the longest setting: what follows from it, in multiples, is still a duration.
+	longest = 24 * time.Hour
+
 	// callTimeout bounds each single call of a sweep, so that a Redis that hangs ends a pass, and not
 	// only a term.
 	callTimeout = 5 * time.Second
@@ -160,6 +163,8 @@ func (c Config) check(sweeps []Sweeper) error {
 	}
 	wrong(c.Registry == nil, "Registry is missing")
 	wrong(c.Interval < 0, "Interval is %s, must be positive", c.Interval)
+	wrong(c.Interval > longest, "Interval is %s, must be at most %s", c.Interval, longest)
+	wrong(c.LeaseTTL > longest, "LeaseTTL is %s, must be at most %s", c.LeaseTTL, longest)
 	wrong(c.ScanCount < 0, "ScanCount is %d, must be positive", c.ScanCount)
 	wrong(c.DeleteBatch < 0 || c.DeleteBatch > guard.MaxBatch,
 		"DeleteBatch is %d, must be 1 to %d", c.DeleteBatch, guard.MaxBatch)

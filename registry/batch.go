@@ -70,7 +70,7 @@ func (t *table) next(now time.Time) (b batch) {
 		switch {
 		case c == nil:
 			b.release = append(b.release, op{d: d})
-		case untried && now.Sub(c.made) < fresh:
+		case untried && age(c.made, now) < fresh:
 			b.register = append(b.register, op{d: d, claim: c})
 		case urgent && t.proof(d, now):
 			b.heal = append(b.heal, op{d: d, claim: c, seen: d.dispute.owner})

@@ -92,7 +92,7 @@ func (b *batcher) delete(ctx context.Context, owner string) error {
 		return nil
 	}
 	b.refused.note(b.p.Log(), owner, nil)
-	if a.Reason != "" && !b.told[owner] {
+	if a.Reason != "" && a.Deleted > 0 && !b.told[owner] {
 		b.told[owner] = true
 		b.p.Log().Warn("entries of a dead owner go, and its index is left alone: check that key",
 			"owner", owner, "key", b.p.Layout().Devices(owner), "reason", a.Reason)

@@ -19,8 +19,8 @@ const (
 	// device was not heard meanwhile.
 	tellAgain = 5 * time.Minute
 	// toldPrefix begins a message of another owner about devices in dispute: its id follows, and
-	// pairs (see compare). No IMEI begins so. Any other message is a list of IMEIs that another
-	// owner has taken over: see tell in owner.lua.
+	// pairs (see compare). No word for an IMEI begins so. Any other message is a list of IMEIs that
+	// another owner has taken over: see tell in owner.lua.
 	toldPrefix = "/"
 )
 
@@ -63,7 +63,7 @@ func (t *table) proof(d *device, now time.Time) bool {
 	if d.state != proven {
 		return false
 	}
-	if now.Sub(d.claim.heard) < fresh {
+	if age(d.claim.heard, now) < fresh {
 		return true
 	}
 	t.set(d, foreign)
@@ -91,12 +91,13 @@ func (t *table) compare(other string, pairs []string, now time.Time) (later []*C
 		if err != nil {
 			break // not a message of ours
 		}
-		d := t.devices[pairs[i+1]]
+		imei := unword(pairs[i+1])
+		d := t.devices[imei]
 		if d == nil || d.claim == nil {
-			t.named(pairs[i+1], 0)
+			t.named(imei, 0)
 			continue
 		}
-		ours := now.Sub(d.claim.heard).Milliseconds()
+		ours := age(d.claim.heard, now).Milliseconds()
 		asked := d.dispute != nil && d.dispute.owner == other
 		switch {
 		case ours > theirs || ours == theirs && asked: // of equals the one that the entry names has it
@@ -127,21 +128,18 @@ func (r *Registry) listen(ctx context.Context) error {
 	subscribe.Channel{
 		Client: r.cfg.Control, Name: r.keys.Heartbeat(r.id), Silence: r.cfg.HeartbeatTTL, Log: r.log,
 		Retry:   func() time.Duration { return r.cfg.HeartbeatInterval / 10 },
-		Message: func(m string) { r.told(ctx, strings.Fields(m)) },
+		Message: func(m string) { r.told(ctx, strings.Split(m, " ")) },
 	}.Run(ctx)
 	return nil
 }
 
 // told has devices checked that another owner has taken over, or compares what it says of them.
 func (r *Registry) told(ctx context.Context, words []string) {
-	if len(words) == 0 {
-		return
-	}
 	r.mu.Lock()
 	other, disputed := strings.CutPrefix(words[0], toldPrefix)
 	if !disputed {
-		for _, imei := range words {
-			if d := r.table.devices[imei]; d != nil {
+		for _, w := range words {
+			if d := r.table.devices[unword(w)]; d != nil {
 				r.table.checkStanding(d)
 			}
 		}
@@ -187,7 +185,7 @@ func (r *Registry) tell(
 	now := time.Now()
 	for _, c := range claims {
 		if c.d.claim == c {
-			msg = fmt.Appendf(msg, " %d %s", now.Sub(c.heard).Milliseconds(), c.d.imei)
+			msg = fmt.Appendf(msg, " %d %s", age(c.heard, now).Milliseconds(), word(c.d.imei))
 		}
 	}
 	r.mu.Unlock()

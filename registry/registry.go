@@ -28,6 +28,7 @@ type Registry struct {
 	random  string // of the boot token
 	log     *slog.Logger
 	metrics *metrics
+	longID  sync.Once // logs the first id that was too long
 	// what Redis lets this user do
 	keeping, telling *streak.Streak
 	started          chan struct{}
@@ -125,6 +126,9 @@ func (r *Registry) Run(ctx context.Context) error {
 	if errors.Is(err, context.Canceled) {
 		err = r.goodbye(context.WithoutCancel(ctx))
 	}
+	r.mu.Lock()
+	r.table.close()
+	r.mu.Unlock()
 	if errors.Is(err, ErrSuperseded) {
 		r.log.Error("a newer process has this instance id, this one ends")
 	}

@@ -118,6 +118,7 @@ type table struct {
 	// Devices were forgotten although they may have left something in Redis, or a write of unknown
 	// fate may yet land until then. That is searched for with each beat. Zero: there is nothing.
 	searchUntil time.Time
+	over        bool // nothing will be written any more: see close
 }
 
 func newTable(id string, interval, ttl time.Duration) table {
@@ -154,6 +155,9 @@ func (t *table) idle() bool {
 // register makes c the newest claim of an IMEI. older is the claim that it supersedes, if any.
 func (t *table) register(c *Claim, imei string) (older *Claim) {
 	d := t.devices[imei]
+	if t.over {
+		return t.refuse(c, d)
+	}
 	if d == nil {
 		d = t.add(imei, unwritten)
 	}
@@ -168,6 +172,28 @@ func (t *table) register(c *Claim, imei string) (older *Claim) {
 	return older
 }
 
+// close has nothing remembered from now on but what is held until it is released.
+func (t *table) close() {
+	t.over = true
+	for _, d := range t.devices {
+		if d.claim == nil {
+			t.forget(d)
+		}
+	}
+}
+
+// refuse ends c, and the older claim of its device, as nothing is written any more.
+func (t *table) refuse(c *Claim, d *device) (older *Claim) {
+	c.d = &device{}
+	close(c.done)
+	if d == nil {
+		return nil
+	}
+	older = d.claim
+	t.release(older, time.Time{})
+	return older
+}
+
 // release ends a claim. Only the release of the newest claim has the entry taken out of Redis.
 func (t *table) release(c *Claim, now time.Time) {
 	closeOnce(c.done)
@@ -176,7 +202,7 @@ func (t *table) release(c *Claim, now time.Time) {
 		return
 	}
 	d.claim = nil
-	if d.state == unwritten { // there is nothing to take out
+	if d.state == unwritten || t.over { // there is nothing to take out, or nobody to do it
 		t.forget(d)
 		return
 	}

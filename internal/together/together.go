@@ -76,7 +76,8 @@ func (m *Member) Turns(every time.Duration) (next time.Duration) {
 }
 
 // Do sends the commands that fill adds, with those of the other members, as soon as each member has
-// asked, or within has passed since the first did. The answers stand in the commands. The error is
+// asked, or within has passed since the first did. Half of the time until ctx's deadline is left for
+// the answers, however long within is. The answers stand in the commands. The error is
 // one that no command knows: a connection that was refused. An answer may come with those of a
 // slower server: the first member's deadline bounds the wait of all, and its context does not
 // interrupt it.
@@ -107,6 +108,9 @@ func (m *Member) Do(ctx context.Context, within time.Duration, fill func(redis.P
 		return r.err
 	}
 	if members > 1 {
+		if deadline, ok := ctx.Deadline(); ok {
+			within = min(within, time.Until(deadline)/2)
+		}
 		wait := time.NewTimer(within)
 		select {
 		case <-r.all:

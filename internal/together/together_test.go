@@ -212,3 +212,18 @@ func must[T any](v T, err error) T {
 	}
 	return v
 }
+
+func TestTheAnswerGetsHalfOfTheTimeHoweverLongOthersAreWaitedFor(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *redis.Client, _ *seen) {
+		a, silent := together.Join(c), together.Join(c)
+		defer a.Leave()
+		defer silent.Leave()
+		begun := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		var cmd *redis.IntCmd
+		require.NoError(t, a.Do(ctx, time.Minute, func(pipe redis.Pipeliner) { cmd = pipe.Incr(ctx, "n") }))
+		require.NoError(t, cmd.Err())
+		require.Equal(t, time.Second, time.Since(begun))
+	})
+}
