@@ -67,7 +67,7 @@ func (f *fleet) witness(reason string, evicted uint64, instances int64) WitnessS
 		Listening: time.UnixMilli(now.UnixMilli()).Sub(ms("since")).Seconds(),
 		Reason:    reason, LastHold: ms("hold"), LastTick: now,
 		Evicted: evicted, Instances: instances,
-		ChecksOff: []string{"redis_evicting", "restarted"}, // what miniredis cannot tell
+		ChecksOff: []string{"redis_evicting", "redis_refusing", "restarted"}, // what miniredis cannot tell
 	}
 }
 
@@ -406,7 +406,7 @@ func TestEverySeriesExistsBeforeItCountsAndCounts(t *testing.T) {
 			"lease_transitions_total": {"acquired", "lost", "released"},
 			"spared_total":            {"alive", "reowned", "fenced", "held", "unreadable"},
 			"held_total": {
-				"gap", "restarted", "redis_evicting", "settings", "self_check", "mass_failure", "paused",
+				"gap", "restarted", "redis_evicting", "redis_refusing", "settings", "self_check", "mass_failure", "paused",
 				"pause_unknown",
 			},
 			"pass_progress_ratio": {"owners", "registry", "scripted"},
