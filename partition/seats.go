@@ -37,6 +37,7 @@ type seats struct {
 	layouts  []guard.Layout
 	instance string
 	gap, ttl time.Duration // GAP, and the lease's TTL
+	beats    guard.Timing
 	leads    func() []int  // the partitions that this replica leads
 
 	mu    sync.Mutex
@@ -46,7 +47,7 @@ type seats struct {
 
 func newSeats(c janitor.Config, reg *Registry, leads func() []int) *seats {
 	s := &seats{
-		client: c.Control, instance: reg.Instance(), gap: reg.Timing().Gap(),
+		client: c.Control, instance: reg.Instance(), gap: reg.Timing().Gap(), beats: reg.Timing(),
 		ttl: cmp.Or(c.LeaseTTL, janitor.DefaultLeaseTTL), leads: leads,
 		rank: make([]int, len(reg.parts)), peers: 1,
 	}
@@ -77,15 +78,22 @@ func (s *seats) contend(partition int) func() (time.Duration, bool) {
 }
 
 // keep reads again and again who contends, and has leases given up that others should have, until
-// ctx ends.
+// ctx ends. A lease is not given up to the dead: a replica that leads too much because others died
+// waits until they are overdue, and reads once more.
 func (s *seats) keep(ctx context.Context, resign func(ctx context.Context, which []int)) {
 	at := rand.N(len(s.layouts))
-	var read time.Time
+	var read, over time.Time
 	for wait.For(ctx, s.ttl/2+rand.N(s.ttl)) {
 		s.mu.Lock()
 		every := s.gap * time.Duration(max(1, s.peers/oftenMost))
 		s.mu.Unlock()
-		if time.Since(read) >= every {
+		if len(s.excess()) == 0 {
+			over = time.Time{}
+		} else if over.IsZero() {
+			over = time.Now()
+		}
+		give := !over.IsZero() && time.Since(over) > s.overdue()
+		if give || time.Since(read) >= every {
 			at = (at + 1) % len(s.layouts)
 			living, err := s.living(ctx, s.layouts[at])
 			if err != nil { // the last reading stands; beats and ticks log that Redis is away
@@ -94,14 +102,19 @@ func (s *seats) keep(ctx context.Context, resign func(ctx context.Context, which
 			s.met(living)
 			read = time.Now()
 		}
-		if which := s.excess(); len(which) > 0 {
+		if which := s.excess(); give && len(which) > 0 {
 			resign(ctx, which)
+			over = time.Time{}
 		}
 	}
 }
 
-// living reads which contenders of a partition have a heartbeat there, and takes the others off. One
-// that lives all the same adds itself again with its next tick.
+// overdue is how long after a replica's last beat it does not count as living here: half an interval
+// after the next one was due.
+func (s *seats) overdue() time.Duration { return s.beats.Interval * 3 / 2 }
+
+// living reads which contenders of a partition beat there in time, and takes those off that have no
+// heartbeat. One that lives all the same adds itself again with its next tick.
 func (s *seats) living(ctx context.Context, of guard.Layout) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.gap)
 	defer cancel()
@@ -119,18 +132,19 @@ func (s *seats) living(ctx context.Context, of guard.Layout) ([]string, error) {
 	var gone []any
 	for ids := range slices.Chunk(all, asked) {
 		pipe := s.client.Pipeline()
-		var beats []*redis.IntCmd
+		var beats []*redis.DurationCmd
 		for _, id := range ids {
-			beats = append(beats, pipe.Exists(ctx, of.Heartbeat(id)))
+			beats = append(beats, pipe.PTTL(ctx, of.Heartbeat(id)))
 		}
 		if _, err := pipe.Exec(ctx); err != nil {
 			return nil, err
 		}
 		for i, beat := range beats {
-			if beat.Val() == 1 {
-				living = append(living, ids[i])
-			} else {
+			switch left := beat.Val(); {
+			case left < 0:
 				gone = append(gone, ids[i])
+			case left > s.beats.TTL-s.overdue():
+				living = append(living, ids[i])
 			}
 		}
 	}

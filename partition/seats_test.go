@@ -76,7 +76,7 @@ func TestOnlyContendersWithAHeartbeatAreRanked(t *testing.T) {
 			require.NoError(t, w.Client.SAdd(ctx, of.Contenders(), id).Err())
 			require.NoError(t, w.Client.Set(ctx, of.Heartbeat(id), "x", time.Hour).Err())
 		}
-		s := &seats{client: w.Client, gap: time.Minute}
+		s := &seats{client: w.Client, gap: time.Minute, beats: guard.Timing{Interval: 10 * time.Minute, TTL: time.Hour}}
 		living, err := s.living(ctx, of)
 		require.NoError(t, err)
 		require.ElementsMatch(t, ids, living)
