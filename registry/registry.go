@@ -111,6 +111,7 @@ func (r *Registry) Run(ctx context.Context) error {
 	p := pool.New().WithContext(life)
 	p.Go(r.beats)
 	p.Go(r.write)
+	p.Go(r.talk)
 	p.Go(r.reconcile)
 	if r.cfg.OnDisplaced != nil {
 		p.Go(r.listen)

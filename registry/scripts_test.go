@@ -187,11 +187,11 @@ func TestOwnerScripts(t *testing.T) {
 			require.Equal(t, map[string]string{"a": "o", "b": "o"}, o.entries())
 			require.ElementsMatch(t, []string{"a", "b"}, o.indexed())
 
-			heard, lives, err := o.tell(ctx, "nobody", nil)
+			heard, lives, err := o.tell(ctx, "nobody", []byte("x"))
 			require.NoError(t, err)
 			require.False(t, heard || lives)
 			require.NoError(t, w.Client.Set(ctx, o.keys.Heartbeat("x"), "1/x", time.Minute).Err())
-			heard, lives, err = o.tell(ctx, "x", nil)
+			heard, lives, err = o.tell(ctx, "x", []byte("x"))
 			require.NoError(t, err)
 			require.True(t, !heard && lives)
 			require.NoError(t, w.Client.Do(ctx, "ACL", "DELUSER", user).Err())

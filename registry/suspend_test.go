@@ -46,7 +46,8 @@ func TestEvidenceAgesWhileTheMachineIsSuspended(t *testing.T) {
 		d := newTimed()
 		d.now = begun
 		c := d.claim("imei")
-		require.Empty(t, d.compare("other", []string{"30000", "imei"}, woken), "the other heard it later")
+		later, _ := d.compare("other", []string{"30000", "imei"}, woken)
+		require.Empty(t, later, "the other heard it later")
 		require.Equal(t, []displacement{{"imei", "other"}}, d.displaced)
 		require.Equal(t, woken, c.told)
 	})

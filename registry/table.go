@@ -107,7 +107,9 @@ type table struct {
 	batches        uint64               // begun and ended: odd while one is under way
 	away           bool                 // the last batch failed
 	again          map[*device]struct{} // what retry has written or checked again
+	talk           chan struct{}        // one slot: asks or heard is not empty
 	asks           map[string][]*Claim  // other instances, to be asked about these
+	heard          map[string][]string  // other instances, to be told that these were heard of
 	displaced      []displacement       // for Config.OnDisplaced
 	outliveAt      time.Time            // when a heal over dead instances is next tried
 
@@ -125,7 +127,9 @@ type table struct {
 func newTable(id string, interval, ttl time.Duration) table {
 	return table{
 		id: id, interval: interval, ttl: ttl, spare: defaultSpare, wake: make(chan struct{}, 1),
-		devices: map[string]*device{}, asks: map[string][]*Claim{}, again: map[*device]struct{}{},
+		talk:    make(chan struct{}, 1),
+		devices: map[string]*device{}, again: map[*device]struct{}{},
+		asks: map[string][]*Claim{}, heard: map[string][]string{},
 	}
 }
 

@@ -42,9 +42,7 @@ func (r *Registry) write(ctx context.Context) error {
 		r.mu.Lock()
 		r.table.ended(err)
 		r.changed.Broadcast()
-		asks := r.table.takeAsks()
 		r.mu.Unlock()
-		r.ask(ctx, asks)
 		r.tellDisplaced()
 		if err != nil {
 			r.endIfSuperseded(err)
