@@ -81,13 +81,13 @@ var sizes = map[string]size{
 		quick: 1, mitras: 10_000, beats: 20_000, found: []int{300, 10_000, 100_000}, foundIn: 30_000, accepts: 300, raw: 60, polls: 10 * time.Second,
 	},
 	"default": {
-		rounds: 5, fullScans: []int{10_000, 100_000, 1_000_000, 10_000_000}, sweeps: []int{1000, 50_000, 1_000_000}, oneByOne: 50_000, neighbour: 300_000,
+		rounds: 5, fullScans: []int{10_000, 100_000, 1_000_000, 10_000_000}, sweeps: []int{1000, 100_000, 1_000_000}, oneByOne: 100_000, neighbour: 300_000,
 		gone: 50_000, deaths: 20, replicas: 100, claims: 10_000, beat: 30 * time.Second, storm: 50_000, handovers: 15, waiters: 100,
 		reconciled: 1_000_000, contenders: 1000, loop: 1_500_000, gateway: 10_000, priced: 1_000_000, repeats: 5000,
 		quick: 3, mitras: 10_000, beats: 50_000, found: []int{300, 10_000, 100_000}, foundIn: 100_000, accepts: 1000, raw: 500, polls: time.Minute,
 	},
 	"full": {
-		rounds: 5, fullScans: []int{10_000, 100_000, 1_000_000, 10_000_000}, sweeps: []int{1000, 50_000, 1_000_000}, oneByOne: 1_000_000,
+		rounds: 5, fullScans: []int{10_000, 100_000, 1_000_000, 10_000_000}, sweeps: []int{1000, 100_000, 1_000_000}, oneByOne: 1_000_000,
 		neighbour: 1_000_000, gone: 50_000, deaths: 60, replicas: 100, claims: 10_000, beat: 30 * time.Second, storm: 50_000, handovers: 60,
 		waiters: 100, reconciled: 1_000_000, contenders: 1000, loop: 4_000_000, gateway: 10_000, priced: 1_000_000, repeats: 5000,
 		quick: 5, mitras: 10_000, beats: 100_000, found: []int{300, 10_000, 100_000}, foundIn: 100_000, accepts: 2000, raw: 2000, polls: time.Minute,

@@ -87,8 +87,8 @@ func (r *rig) idlers(n int, d time.Duration) cost {
 		}
 	}
 	r.until(func() bool { return r.subscribers() == n })
-	wait.For(r.t.Context(), min(d, 10*time.Second)) // each has ticked, and knows how many they are
-	c := r.measure(n, func() { wait.For(r.t.Context(), d) })
+	r.rest(min(d, 10*time.Second)) // each has ticked, and knows how many they are
+	c := r.measure(n, func() { r.rest(d) })
 	stopAll(fleet)
 	return c
 }

@@ -37,7 +37,7 @@ func besideANeighbour(r *rig) {
 		run  func() cost
 	}{
 		{"nobody sweeps", floor, func() cost {
-			return r.measure(1, func() { wait.For(r.t.Context(), min(2*time.Second, r.beat)) })
+			return r.measure(1, func() { r.rest(min(2*time.Second, r.beat)) })
 		}},
 		{"SSCAN + HDEL by 500", peer, m.bare},
 		{"HGETALL, HGET + HDEL by 500", peer, func() cost { return m.naive(batch) }},

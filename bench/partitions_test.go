@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/guard"
-	"github.com/rollcall-redis/rollcall/internal/wait"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/partition"
 	"github.com/rollcall-redis/rollcall/registry"
@@ -91,8 +90,6 @@ func (r *rig) divided(n, partitions int, d time.Duration) cost {
 		}
 		return led == partitions
 	})
-	if *sizeFlag != smoke {
-		wait.For(r.t.Context(), registry.DefaultHeartbeatInterval) // each knows by now who contends
-	}
-	return r.measure(n, func() { wait.For(r.t.Context(), d) })
+	r.rest(registry.DefaultHeartbeatInterval) // each knows by now who contends
+	return r.measure(n, func() { r.rest(d) })
 }
