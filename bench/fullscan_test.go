@@ -61,8 +61,8 @@ func fullScanOf(r *rig) {
 		last[1].medianOf(func(c cost) float64 { return float64(c.heap) })/(1<<20), 32)
 }
 
-// promiseScan compares a pass with the bare loop. Below a thousand entries an owner the fixed cost of
-// each owner dominates any ratio, so the target is the extra time of a pass.
+// promiseScan compares a pass with the bare loop. Below a thousand entries an owner the fixed cost
+// of each owner dominates any ratio, so the target is the extra time of a pass.
 func (r *rig) promiseScan(n int, bare, pass result) {
 	if n >= 1000*bystanders {
 		r.promise(fmt.Sprintf("full scan of %s: Redis CPU, × HSCAN loop", many(n)), "%.2f", pass.cpuRatio, 1.05)

@@ -122,7 +122,7 @@ func (r *rig) rest(d time.Duration) {
 	wait.For(r.t.Context(), d)
 }
 
-// settleIdle measures what the server takes while idle: nothing worth waiting for at the smoke size.
+// settleIdle measures the server's own cost while idle, except at the smoke size.
 func (r *rig) settleIdle() {
 	if *sizeFlag == smoke {
 		return
