@@ -16,18 +16,23 @@ if no then return no end
 
 local args, owner = ARGV, ARGV[6]
 local owners = redis.call('HMGET', KEYS[6], unpack(args, 8))
--- As a rule all are dead: a table that is made at once is cheaper than one that grows.
-local dead, n, reowned = { unpack(args, 8) }, 0, 0
+local n, reowned = 0, 0
 for i = 1, #owners do
   local o = owners[i]
   if o == owner then
     n = n + 1
-    dead[n] = dead[i]
   elseif o then
     reowned = reowned + 1
   end
 end
-for i = n + 1, #owners do dead[i] = nil end
+local dead = {}
+if n == #owners then -- as a rule; copying all at once is quicker than picking
+  dead = { unpack(args, 8) }
+else
+  for i = 1, #owners do
+    if owners[i] == owner then dead[#dead + 1] = args[i + 7] end
+  end
+end
 
 -- A batch that deletes nothing gets no record. An index that this user cannot empty is read again and
 -- again, and records of nothing would push the others out of the log.
