@@ -216,6 +216,12 @@ func TestWhoeverDiesAtOnceSomebodyLeadsAndTheDeadGo(t *testing.T) {
 				f.kill(doomed...)
 				took := f.until("all is led", c.within, func() bool { return f.led() == c.partitions })
 				t.Logf("led after %s", took.Round(10*time.Millisecond))
+				for range 60 {
+					time.Sleep(time.Second)
+					if c.replicas-c.killed == 1 {
+						require.Equal(t, c.partitions, f.led(), "a lease was given up to the dead")
+					}
+				}
 				gone := beatTTL + moment
 				most := 2*c.killed > c.replicas
 				if most {
