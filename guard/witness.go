@@ -33,9 +33,9 @@ func (g *Guard) Tick(ctx context.Context) (Witness, error) {
 }
 
 // TickIn adds a tick to a pipeline of the control client. The function that it returns is called
-// when that was executed, and returns what Tick does. If somebody with the same settings ticked less
-// than unless ago the tick only reads what is recorded: it neither asks the server about itself nor
-// writes.
+// when that was executed, and returns what Tick does. If somebody with the same settings ticked
+// less than unless ago the tick only reads what is recorded: it neither asks the server about
+// itself nor writes.
 func (g *Guard) TickIn(
 	ctx context.Context, pipe redis.Pipeliner, unless time.Duration,
 ) func() (Witness, error) {

@@ -1,6 +1,6 @@
 // Package janitor sweeps out of Redis what dead replicas left behind. Every replica runs one; the
-// one that holds a Redis lease sweeps. Those that contend for it listen, so that silence means
-// something: all do, unless Config.Contend says no.
+// one that holds a Redis lease sweeps. All contend for it and listen, so that silence means
+// something; with Config.Contend most of them do so at a lower price.
 //
 //	ctl := redis.NewClient(lease.Options(opt)) // for the lease, ticks and heartbeats
 //	reg, err := registry.New(registry.Config{Client: rdb, Control: ctl})

@@ -55,12 +55,12 @@ func (l *listener) poke() {
 	}
 }
 
-// wait returns how long it is to the next tick: a short time on the leader, which needs it to delete,
-// and GAP/3 ± 50 % on the others that contend first.
+// wait returns how long it is to the next tick: a short time on the leader, which needs it to
+// delete, and GAP/3 ± 50 % on the others that contend first.
 //
 // Reserves come every GAP/2, all of a client together, and tick if nobody else has for GAP/3. So
-// even one reserve that survives all others leaves no gap, as its tick is at most 5/6 of a GAP later
-// than the last one of another. A failed tick is repeated after GAP/10.
+// even one reserve that survives all others leaves no gap, as its tick is at most 5/6 of a GAP
+// later than the last one of another. A failed tick is repeated after GAP/10.
 func (l *listener) wait(leading, reserve bool) time.Duration {
 	third := l.gap / 3
 	switch {

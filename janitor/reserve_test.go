@@ -85,6 +85,24 @@ func TestAReserveThatSurvivesAllOthersLeavesNoGapAndLeads(t *testing.T) {
 	}
 }
 
+// The lease may outlast the others, or be kept by hand.
+func TestAReserveTicksWhileNobodyElseDoesAndItCannotLead(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fleet) {
+		f.listenedFor(time.Hour)
+		defer f.beat("r1")()
+		r := f.replica("r1", reserve)
+		require.NoError(t, f.Set(t.Context(), f.Lease(), "boss/1", f.leaseTTL).Err())
+		defer r.start()()
+		for range 5 * time.Minute / time.Second {
+			require.NoError(t, f.PExpire(t.Context(), f.Lease(), f.leaseTTL).Err())
+			pass(time.Second)
+			require.Less(t, time.Since(f.ticked()), timing.Gap()*5/6)
+		}
+		require.False(t, r.Leading())
+		require.Greater(t, r.Status().Witness.Listening, time.Hour.Seconds())
+	})
+}
+
 func TestAReserveHardlyWritesWhileOthersTick(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		f.listenedFor(time.Hour)

@@ -72,7 +72,8 @@ func TestAReserveLeavesTheLeaseToTheFirst(t *testing.T) {
 	})
 }
 
-// Whenever all of the first die, at any moment between two renewals, a reserve leads within two TTLs.
+// Whenever all of the first die, at any moment between two renewals, a reserve leads within two
+// TTLs.
 func TestAReserveLeadsWithinTwoTTLsWhenAllOfTheFirstDied(t *testing.T) {
 	for _, deaf := range []bool{false, true} {
 		for moment := range 10 {

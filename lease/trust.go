@@ -26,8 +26,8 @@ func (c timings) distant() time.Duration { return 10 * c.ttl() }
 // reserveTurn is the time between two moments at which a reserve may look at a lease.
 func (c timings) reserveTurn() time.Duration { return c.ttl() / 3 }
 
-// reserveAfter is for how long a lease must have been free for a reserve to take it: long enough for
-// the first to take it, spread so that reserves do not all come at once, and together with
+// reserveAfter is for how long a lease must have been free for a reserve to take it: long enough
+// for the first to take it, spread so that reserves do not all come at once, and together with
 // reserveTurn less than the TTL after which somebody must lead.
 func (c timings) reserveAfter() time.Duration { return c.ttl()/3 + rand.N(c.ttl()/6) }
 

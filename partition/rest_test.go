@@ -95,8 +95,8 @@ func TestAFleetAtRestSendsThisMuchAMinute(t *testing.T) {
 		sent.sent.Store(0)
 		time.Sleep(minutes * time.Minute)
 		// A replica: two pipelines of beats, two readings of a roster in two trips each, the number of
-		// partitions. A partition: 10 + 2 x 6 ticks, 12 renewals, 2 x 5 looks at the lease and those by
-		// lot, 6 readings, and what a full scan of next to nothing takes.
+		// partitions. A partition: 10 + 2 x 6 ticks, 12 renewals, 2 x 5 looks at the lease and those of
+		// reserves, 6 readings, and what a full scan of next to nothing takes.
 		got := float64(sent.sent.Load()) / minutes
 		require.Less(t, got, float64(replicas*(2+4+1)+partitions*(10+12+12+10+5+6+20)))
 		require.Greater(t, got, float64(partitions*(10+12)), "it has been counted")

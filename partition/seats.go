@@ -20,11 +20,11 @@ const (
 	// fullSeats is how many replicas contend first, in all partitions together, and leastSeats how
 	// many at least for each.
 	fullSeats, leastSeats = 32, 3
-	// step and steps are by how much a rank comes later than the one before it, and at most: a release
-	// wakes all within 50 ms, and a new leader must be there within moments.
+	// step and steps are by how much a rank comes later than the one before it, and at most: a
+	// release wakes all within 50 ms, and a new leader must be there within moments.
 	step, steps = 50 * time.Millisecond, 5
-	// oftenMost is up to how many contenders each reads them once a GAP; more read them more seldom,
-	// so that all together cost the same.
+	// oftenMost is up to how many contenders each reads them once a GAP; more read them more
+	// seldom, so that all together cost the same.
 	oftenMost = 10
 	// page is how many ids a page of the contenders has, asked how many heartbeats are asked for at
 	// once.
@@ -38,7 +38,7 @@ type seats struct {
 	instance string
 	gap, ttl time.Duration // GAP, and the lease's TTL
 	beats    guard.Timing
-	leads    func() []int  // the partitions that this replica leads
+	leads    func() []int // the partitions that this replica leads
 
 	mu    sync.Mutex
 	rank  []int // by partition: how many living contenders rank before this one
@@ -109,8 +109,8 @@ func (s *seats) keep(ctx context.Context, resign func(ctx context.Context, which
 	}
 }
 
-// overdue is how long after a replica's last beat it does not count as living here: half an interval
-// after the next one was due.
+// overdue is how long after a replica's last beat it does not count as living here: half an
+// interval after the next one was due.
 func (s *seats) overdue() time.Duration { return s.beats.Interval * 3 / 2 }
 
 // living reads which contenders of a partition beat there in time, and takes those off that have no

@@ -23,10 +23,10 @@ const (
 	// pairs (see compare). No word for an IMEI begins so. Any other message is a list of IMEIs that
 	// another owner has taken over: see tell in owner.lua.
 	toldPrefix = "/"
-	// heardWord begins, in place of the pairs, a list of IMEIs that another owner was asked about and
-	// looks after. Older versions ignore it, as it is no number.
+	// heardWord, in place of the pairs, begins a list of IMEIs: this owner was asked about them and
+	// deals with them. Older versions ignore such a message, because the word is not a number.
 	heardWord = "heard"
-	// askTimeout bounds a call by which other owners are asked.
+	// askTimeout bounds one message to another owner.
 	askTimeout = time.Second
 )
 
@@ -219,8 +219,8 @@ func (r *Registry) talk(ctx context.Context) error {
 	}
 }
 
-// say sends what waits for other owners. The first failure ends it: all channels of one registry are
-// at one server.
+// say sends what waits for other owners. The first failure ends it: all channels of one registry
+// are at one server.
 func (r *Registry) say(ctx context.Context, asks map[string][]*Claim, heard map[string][]string) error {
 	for owner, imeis := range heard {
 		for imeis := range slices.Chunk(imeis, batchSize) {

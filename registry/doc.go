@@ -75,10 +75,16 @@
 // IMEI is escaped there, as in a URL. The owner that heard the device earlier calls Config.OnDisplaced: its
 // socket is likely half open. If the asked owner heard it later, it answers in the same words, and
 // an answer gets no answer. An owner that does not hold the device hands the entry back; the asking
-// owner finds that within interval/10 and puts its own there. It asks once an interval for as long
-// as the dispute lasts, so a lost message does no harm. If the other instance lives, and twice
-// nobody received the question, the asking owner calls its own OnDisplaced: an owner without
-// Config.OnDisplaced, or one of an older version, does not listen.
+// owner finds that within interval/10 and puts its own there. Otherwise the asked owner answers
+// that it heard: "/<own id> heard", then IMEIs. The asking owner asks once an interval for as long
+// as the dispute lasts, so a lost message does no harm. If the other instance lives, and nothing
+// shows that it heard two questions in a row, the asking owner calls its own OnDisplaced: an owner
+// without Config.OnDisplaced does not listen. On a Cluster PUBLISH proves nothing: it counts
+// listeners at one node, and a message is lost where the link between two nodes is cut. So there an
+// owner of a version that does not answer counts as one that does not listen.
+//
+// Asking is a goroutine of its own, with a deadline of a second: no write waits for it, nor for any
+// other node than the one that has the entries.
 //
 // # Reconciliation
 //
