@@ -3,6 +3,7 @@ package search
 import (
 	"fmt"
 	"math/rand/v2"
+	"testing/synctest"
 	"time"
 )
 
@@ -67,6 +68,7 @@ func plan(seed uint64) (steps []step) {
 func (f *fleet) play(steps []step) {
 	for _, s := range steps {
 		f.steps++
+		synctest.Wait() // nobody is in the middle of a handshake
 		events[s.what].do(f, int(s.a), int(s.b))
 		f.pass(s.lasting)
 	}
