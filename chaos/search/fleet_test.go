@@ -78,7 +78,8 @@ type fleet struct {
 	paused     bool
 	replicas   []*replica
 	devices    []*device
-	byHand     bool // somebody deleted keys since all was quiet
+	processes  []*life // all that ever ran
+	byHand     bool    // somebody deleted keys since all was quiet
 
 	mu      sync.Mutex // what replicas call back touches
 	sockets []*socket
@@ -194,7 +195,7 @@ func (f *fleet) start(r *replica) {
 		_, _ = data.Close(), control.Close()
 		close(l.ended)
 	}()
-	r.life = l
+	r.life, f.processes = l, append(f.processes, l)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.byID[id] = l
@@ -223,7 +224,6 @@ func (f *fleet) kill(r *replica, lands bool) {
 	l.line.kill(lands)
 	f.disconnect(l, false)
 	l.stop()
-	<-l.ended
 }
 
 // disconnect ends all sockets at a process. release: it sees that, and hands back.
@@ -251,7 +251,6 @@ func (f *fleet) disconnect(l *life, release bool) {
 func (f *fleet) connect(d *device, r *replica) *socket {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	old := d.socket
 	s := &socket{of: d, at: r.life, opens: time.Now()}
 	d.socket = s
 	s.claim = s.at.registry.Register(d.imei)
@@ -263,7 +262,6 @@ func (f *fleet) connect(d *device, r *replica) *socket {
 			break
 		}
 	}
-	_ = old
 	return s
 }
 
@@ -358,12 +356,12 @@ func (f *fleet) pass(d time.Duration) {
 // close ends everything.
 func (f *fleet) close() {
 	f.s.set(func() { f.s.up, f.s.refuses = true, welcome })
-	for _, r := range f.replicas {
-		r.life.line.kill(false)
-		r.life.stop()
+	for _, l := range f.processes {
+		l.line.kill(false)
+		l.stop()
 	}
-	for _, r := range f.replicas {
-		<-r.life.ended
+	for _, l := range f.processes {
+		<-l.ended
 	}
 	time.Sleep(2 * time.Second) // a pool that cannot connect tries once a second, closed or not
 }

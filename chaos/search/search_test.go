@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -19,6 +20,7 @@ import (
 
 func TestMain(m *testing.M) {
 	redis.SetLogger(quiet{})
+	debug.SetGCPercent(400) // each script of miniredis has a Lua of its own, and then it is garbage
 	redistest.Main(m)
 }
 

@@ -35,9 +35,9 @@ var events = []event{
 	{4, "a process stops", (*fleet).stopOne},
 	{4, "the server turns clients away", (*fleet).refuse},
 	{4, "the server lets clients in", (*fleet).letIn},
-	{3, "sweeping is paused, or goes on", (*fleet).pause},
+	{6, "sweeping is paused, or goes on", (*fleet).pause},
 	{1, "a dry run begins or ends", (*fleet).dryRun},
-	{2, "power loss", (*fleet).powerLoss},
+	{4, "power loss", (*fleet).powerLoss},
 	{3, "the server restarts", (*fleet).restart},
 	{1, "the server loses everything", (*fleet).loseAll},
 	{3, "somebody deletes a key", (*fleet).hand},
@@ -197,7 +197,6 @@ func (f *fleet) startOne(a, b int) {
 			l.line.kill(true)
 		}
 		l.stop()
-		<-l.ended
 	}
 }
 
@@ -346,7 +345,7 @@ func (f *fleet) settle(a, _ int) {
 		f.pass(time.Second)
 		clear, disputed := f.unroutable()
 		var left []string
-		if !f.paused && !f.dry {
+		if !f.paused && !f.dry && !skip("left") {
 			left = f.left()
 		}
 		if len(clear)+len(disputed)+len(left) == 0 {
