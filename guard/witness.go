@@ -51,7 +51,7 @@ func ticked(cmd *redis.Cmd) (Witness, error) {
 	if err != nil {
 		return Witness{}, fmt.Errorf("guard: tick: %w", err)
 	}
-	if len(out) != 9 {
+	if len(out) != 10 {
 		return Witness{}, fmt.Errorf("guard: tick: unexpected answer %v", out)
 	}
 	// "" is 0: never
@@ -68,6 +68,9 @@ func ticked(cmd *redis.Cmd) (Witness, error) {
 	}
 	if num(out[4]) == 0 {
 		w.ChecksOff = append(w.ChecksOff, "redis_evicting")
+	}
+	if num(out[9]) == 0 {
+		w.ChecksOff = append(w.ChecksOff, "redis_refusing")
 	}
 	if num(out[8]) == 0 {
 		w.ChecksOff = append(w.ChecksOff, "restarted")

@@ -67,7 +67,7 @@ func (f *fleet) witness(reason string, evicted uint64, instances int64) WitnessS
 		Listening: time.UnixMilli(now.UnixMilli()).Sub(ms("since")).Seconds(),
 		Reason:    reason, LastHold: ms("hold"), LastTick: now,
 		Evicted: evicted, Instances: instances,
-		ChecksOff: []string{"redis_evicting", "restarted"}, // what miniredis cannot tell
+		ChecksOff: []string{"redis_evicting", "redis_refusing", "restarted"}, // what miniredis cannot tell
 	}
 }
 

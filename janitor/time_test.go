@@ -211,7 +211,7 @@ func TestFollowersListenWhileNobodyLeads(t *testing.T) {
 		require.InDelta(t, 1200, w.Listening, 30)
 		require.InDelta(t, 1200, one.scrape("janitor_witness_seconds"), 30)
 		require.Zero(t, w.HeldFor)
-		require.Equal(t, []string{"redis_evicting", "restarted"}, w.ChecksOff)
+		require.Equal(t, []string{"redis_evicting", "redis_refusing", "restarted"}, w.ChecksOff)
 	})
 }
 

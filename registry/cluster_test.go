@@ -137,7 +137,7 @@ func TestAnotherOwnerIsAskedWhereItListens(t *testing.T) {
 	ctx := t.Context()
 	require.NoError(t, c.Client().Set(ctx, r.keys.Heartbeat("r2"), "1", time.Minute).Err())
 	for range 4 {
-		heard, err := r.tell(ctx, "r2", nil)
+		heard, _, err := r.tell(ctx, "r2", nil)
 		require.NoError(t, err)
 		require.False(t, heard, "it lives, and does not listen")
 	}
@@ -145,7 +145,7 @@ func TestAnotherOwnerIsAskedWhereItListens(t *testing.T) {
 		listens := at.Client().Subscribe(ctx, r.keys.Heartbeat("r2"))
 		_, err := listens.Receive(ctx)
 		require.NoError(t, err)
-		heard, err := r.tell(ctx, "r2", nil)
+		heard, _, err := r.tell(ctx, "r2", nil)
 		require.NoError(t, err)
 		require.True(t, heard)
 		message, err := listens.ReceiveMessage(ctx)

@@ -30,6 +30,7 @@ type dispute struct {
 	owner   string    // the other instance
 	asked   time.Time // when it was last asked
 	unheard bool      // it lives, and did not hear that
+	silent  bool      // it had no heartbeat then: see outlived.go
 }
 
 // A displacement is a device held here that another instance heard later.
@@ -151,7 +152,7 @@ func (r *Registry) told(ctx context.Context, words []string) {
 	later := r.table.compare(other, words[1:], time.Now())
 	r.mu.Unlock()
 	if len(later) > 0 {
-		if _, err := r.tell(ctx, other, later); err != nil { // it asks again
+		if _, _, err := r.tell(ctx, other, later); err != nil { // it asks again
 			r.log.Debug("another owner could not be answered", "owner", other, "error", err)
 		}
 	}
@@ -164,22 +165,24 @@ func (r *Registry) told(ctx context.Context, words []string) {
 func (r *Registry) ask(ctx context.Context, asks map[string][]*Claim) {
 	for owner, claims := range asks {
 		r.log.Debug("entries name another instance", "owner", owner, "devices", len(claims))
-		heard, err := r.tell(ctx, owner, claims)
+		heard, lives, err := r.tell(ctx, owner, claims)
 		if err != nil {
 			r.log.Debug("another owner could not be asked", "owner", owner, "error", err)
 			continue
 		}
 		r.mu.Lock()
-		r.table.answered(owner, claims, heard, time.Now())
+		r.table.answered(owner, claims, heard || !lives, time.Now())
+		r.table.silent(owner, claims, !lives && canBeInstance(owner))
 		r.mu.Unlock()
 	}
 }
 
-// tell tells another owner how long ago devices were heard here, at most batchSize of them. It
-// reports heard also where that owner does not live: its entries will be swept.
+// tell sends another owner how long ago devices were heard here, at most batchSize of them. It
+// reports whether somebody receives that, and whether the owner has a heartbeat. A process whose
+// heartbeats are refused may still listen, and so may anybody else.
 func (r *Registry) tell(
 	ctx context.Context, owner string, claims []*Claim,
-) (heard bool, err error) {
+) (heard, lives bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	msg := append(make([]byte, 0, 32*(len(claims)+1)), toldPrefix+r.id...)
@@ -194,22 +197,17 @@ func (r *Registry) tell(
 	channel := r.keys.Heartbeat(owner)
 	at, err := keyless.At(ctx, r.cfg.Client, channel)
 	if err != nil {
-		return false, err
+		return false, false, err
 	}
 	n, err := at.Publish(ctx, channel, msg).Result()
 	if err != nil && !redis.IsPermissionError(err) {
-		return false, err
+		return false, false, err
 	}
-	if n == 0 {
-		if n, err = r.listeners(ctx, channel); err != nil {
-			return false, err
-		}
+	there, err := r.cfg.Client.Exists(ctx, channel).Result()
+	if err == nil && n == 0 && there > 0 {
+		n, err = r.listeners(ctx, channel)
 	}
-	if n > 0 {
-		return true, nil
-	}
-	lives, err := r.cfg.Client.Exists(ctx, channel).Result()
-	return lives == 0, err
+	return n > 0, there > 0, err
 }
 
 // listeners counts who listens on a channel at any node of a Cluster. PUBLISH reaches all of them,

@@ -242,6 +242,7 @@ func (r *Registry) retry() {
 		}
 	}
 	r.table.retry(now)
+	r.tellOutlived(now)
 	r.table.vouched.note(now, r.table.stand)
 	r.reconcileAll(now)
 }

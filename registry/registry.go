@@ -46,6 +46,9 @@ type Registry struct {
 	// toldRefusal has the ops that were refused since they began to fail.
 	toldRefusal map[string]bool
 	healed      uint64
+	// Taken over from dead instances, and not yet logged; when that was last logged.
+	outlived     int
+	toldOutlived time.Time
 
 	// The heartbeat's.
 	boot     string    // the boot token; "": Redis has not been reached yet

@@ -109,6 +109,7 @@ type table struct {
 	again          map[*device]struct{} // what retry has written or checked again
 	asks           map[string][]*Claim  // other instances, to be asked about these
 	displaced      []displacement       // for Config.OnDisplaced
+	outliveAt      time.Time            // when a heal over dead instances is next tried
 
 	count     [states]int // devices by state; count[forgotten] has no use
 	stand     digest      // of the devices whose state is standing
