@@ -29,8 +29,8 @@ func lua(names ...string) (text string) {
 	return text
 }
 
-// SettingsLua stands before a script by which an owner beats. It defines tell_grace(key, grace,
-// at), by which the owner tells the witness its grace period; see settings.lua.
+// SettingsLua precedes a script by which an owner beats. It defines tell_grace, by which the owner
+// reports its grace period and its boot to the witness; see settings.lua.
 var SettingsLua = lua("settings")
 
 // ListenLua comes before a script by which an owner listens as the guard does. It defines

@@ -31,6 +31,8 @@
 --   mass_failure   the last hold of reason "mass_failure"
 --   evicted_total  entries evicted, ever: the total beside the log
 --   index_wrong    how often owners found that their reverse index had lost members
+--   boot           the highest time in any boot token, µs: the next boot draws a higher one
+--   emptied        when an owner's last release, or a sweep, emptied the registry
 --   bye:<id>       instance <id> said goodbye but left entries behind
 
 -- Settings are remembered for so many of the largest GRACE after two were last seen. A contender

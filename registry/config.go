@@ -39,7 +39,9 @@ type Config struct {
 	// lease.Options (behind Sentinel lease.FailoverOptions). Required. Both must be at the same
 	// primary and database: see ErrClientsDiffer.
 	Control redis.UniversalClient
-	// Instance names this replica. Empty: host name and a random part, unique per process start. If
+	// Instance names this replica: at most 200 bytes of printable UTF-8, without spaces and "/". The
+	// janitor takes an id with control characters, or of more than 256 bytes, for rubbish, and never
+	// sweeps what names it. Empty: host name and a random part, unique per process start. If
 	// an operator fixes it the newest process of that name wins, and hands back at start what its
 	// former life left.
 	Instance string
@@ -118,12 +120,12 @@ func (c Config) check() error {
 		c.HeartbeatTTL, c.HeartbeatInterval)
 	wrong(c.Drain < 0, "negative Drain: %s", c.Drain)
 	wrong(c.Instance != "" && !validInstance(c.Instance),
-		"bad Instance %q: at most 200 printable characters, without '/' and spaces", c.Instance)
+		"bad Instance %q: at most 200 bytes of printable characters, without '/' and spaces", c.Instance)
 	return errors.Join(errs...)
 }
 
 func validInstance(id string) bool {
-	bad := func(c rune) bool { return c == '/' || unicode.IsControl(c) || unicode.IsSpace(c) }
+	bad := func(c rune) bool { return c == '/' || c == ' ' || !unicode.IsPrint(c) }
 	return id != "" && len(id) <= 200 && utf8.ValidString(id) && !strings.ContainsFunc(id, bad)
 }
 

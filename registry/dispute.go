@@ -19,8 +19,8 @@ const (
 	// device was not heard meanwhile.
 	tellAgain = 5 * time.Minute
 	// toldPrefix begins a message of another owner about devices in dispute: its id follows, and
-	// pairs (see compare). No IMEI begins so. Any other message is a list of IMEIs that another
-	// owner has taken over: see tell in owner.lua.
+	// pairs (see compare). No word for an IMEI begins so. Any other message is a list of IMEIs that
+	// another owner has taken over: see tell in owner.lua.
 	toldPrefix = "/"
 )
 
@@ -92,9 +92,10 @@ func (t *table) compare(other string, pairs []string, now time.Time) (later []*C
 		if err != nil {
 			break // not a message of ours
 		}
-		d := t.devices[pairs[i+1]]
+		imei := unword(pairs[i+1])
+		d := t.devices[imei]
 		if d == nil || d.claim == nil {
-			t.named(pairs[i+1], 0)
+			t.named(imei, 0)
 			continue
 		}
 		ours := now.Sub(d.claim.heard).Milliseconds()
@@ -128,21 +129,18 @@ func (r *Registry) listen(ctx context.Context) error {
 	subscribe.Channel{
 		Client: r.cfg.Control, Name: r.keys.Heartbeat(r.id), Silence: r.cfg.HeartbeatTTL, Log: r.log,
 		Retry:   func() time.Duration { return r.cfg.HeartbeatInterval / 10 },
-		Message: func(m string) { r.told(ctx, strings.Fields(m)) },
+		Message: func(m string) { r.told(ctx, strings.Split(m, " ")) },
 	}.Run(ctx)
 	return nil
 }
 
 // told has devices checked that another owner has taken over, or compares what it says of them.
 func (r *Registry) told(ctx context.Context, words []string) {
-	if len(words) == 0 {
-		return
-	}
 	r.mu.Lock()
 	other, disputed := strings.CutPrefix(words[0], toldPrefix)
 	if !disputed {
-		for _, imei := range words {
-			if d := r.table.devices[imei]; d != nil {
+		for _, w := range words {
+			if d := r.table.devices[unword(w)]; d != nil {
 				r.table.checkStanding(d)
 			}
 		}
@@ -190,7 +188,7 @@ func (r *Registry) tell(
 	now := time.Now()
 	for _, c := range claims {
 		if c.d.claim == c {
-			msg = fmt.Appendf(msg, " %d %s", now.Sub(c.heard).Milliseconds(), c.d.imei)
+			msg = fmt.Appendf(msg, " %d %s", now.Sub(c.heard).Milliseconds(), word(c.d.imei))
 		}
 	}
 	r.mu.Unlock()

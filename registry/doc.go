@@ -65,7 +65,8 @@
 // instance is in dispute. Most likely one of the two sockets is half open, and a parked device
 // sends nothing that could tell which. So the owner that finds it asks the other one on its
 // channel: "/<own id>", then in pairs how many ms ago it heard a device (a frame, or the
-// handshake), and its IMEI. The owner that heard the device earlier calls Config.OnDisplaced: its
+// handshake), and its IMEI. A space, a control character, a "%" or a "/" at the beginning of an
+// IMEI is escaped there, as in a URL. The owner that heard the device earlier calls Config.OnDisplaced: its
 // socket is likely half open. If the asked owner heard it later, it answers in the same words, and
 // an answer gets no answer. An owner that does not hold the device hands the entry back; the asking
 // owner finds that within interval/10 and puts its own there. It asks once an interval for as long

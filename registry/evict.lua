@@ -31,7 +31,11 @@ for i = n + 1, #owners do dead[i] = nil end
 
 local result = record(n, reowned, 'imeis', dead)
 if result then return result end
-if n > 0 then redis.call('HDEL', KEYS[6], unpack(dead)) end
+if n > 0 then
+  redis.call('HDEL', KEYS[6], unpack(dead))
+  -- see found_gone in owner.lua
+  if redis.call('EXISTS', KEYS[6]) == 0 then redis.pcall('HSET', KEYS[3], 'emptied', text(now)) end
+end
 -- The index is only a help: one that is no set is left as it is, and keeps no entry of the dead.
 local srem = KEYS[7] and redis.pcall('SCARD', KEYS[7]) ~= 0 and redis.pcall('SREM', KEYS[7], unpack(args, 8))
 return answer('DONE', n, reowned, type(srem) == 'table' and srem.err)

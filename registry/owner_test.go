@@ -269,6 +269,38 @@ func TestAHigherTokenIsDrawnThoughTheClockWentBack(t *testing.T) {
 	})
 }
 
+func TestTheNewestBootWinsThoughTheClockWentBackAndTheOldestWasSilentForATTL(t *testing.T) {
+	ends := map[string]func(w *bubble){
+		"its heartbeat expires": func(*bubble) {},
+		"its heartbeat is deleted": func(w *bubble) {
+			require.NoError(w.t, w.Del(w.t.Context(), w.Heartbeat("r1")).Err())
+		},
+	}
+	for name, end := range ends {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *bubble) {
+				future := fmt.Sprintf("%016d%010d", time.Now().Add(time.Hour).UnixMicro(), 1)
+				w.Set(t.Context(), w.Heartbeat("r1"), "1/"+future, time.Minute)
+				older := w.start("r1")
+				older.register(t, "imei")
+				older.data.set(always, nil)
+				older.control.set(always, nil)
+				end(w)
+				time.Sleep(older.Timing().TTL + time.Second)
+
+				newer := w.start("r1")
+				newer.register(t, "imei")
+				older.data.set(nil, nil)
+				older.control.set(nil, nil)
+				require.ErrorIs(t, older.wait(), registry.ErrSuperseded)
+				require.Greater(t, newer.Status().Boot, older.Status().Boot)
+				require.Equal(t, "r1", w.owner("imei"))
+				w.end(newer)
+			})
+		})
+	}
+}
+
 func TestABootWhoseReplyIsLostIsTheSameBoot(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *bubble) {
 		lost := &faults{}

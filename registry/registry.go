@@ -28,6 +28,7 @@ type Registry struct {
 	random  string // of the boot token
 	log     *slog.Logger
 	metrics *metrics
+	longID  sync.Once // logs the first id that was too long
 	// what Redis lets this user do
 	keeping, telling *streak.Streak
 	started          chan struct{}
