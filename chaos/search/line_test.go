@@ -3,6 +3,7 @@ package search
 import (
 	"context"
 	"net"
+	"os"
 	"sync"
 	"time"
 )
@@ -39,9 +40,7 @@ func (l *line) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	is := l.is
 	l.mu.Unlock()
 	if is != works {
-		// At once, also where the line hangs: go-redis connects with a mutex held, and who waits for
-		// one is not idle, so that the bubble's clock would never reach the deadline.
-		return nil, errAway
+		return nil, errAway // at once, see Read
 	}
 	inner, by, err := l.s.dial(ctx)
 	l.mu.Lock()
@@ -140,17 +139,17 @@ func (c *conn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// Read fails at once while the line does not work, as if the deadline had passed: replicas read with
+// mutexes held, and who waits for one is not idle, so that the bubble's clock would stand still.
 func (c *conn) Read(p []byte) (int, error) {
-	for {
-		n, err := c.Conn.Read(p)
-		if err != nil || c.l.now() == works {
-			return n, err
-		}
-		if c.l.now() == cut {
-			return 0, errAway
-		}
-		// The reply is lost, and with it the connection: the next read waits for its deadline.
+	if c.l.now() != works {
+		return 0, os.ErrDeadlineExceeded
 	}
+	n, err := c.Conn.Read(p)
+	if err == nil && c.l.now() != works {
+		return 0, os.ErrDeadlineExceeded
+	}
+	return n, err
 }
 
 func (c *conn) Close() error {

@@ -2,7 +2,6 @@ package search
 
 import (
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -24,7 +23,7 @@ func (f *fleet) judge(e eviction) {
 	case f.wrong != "":
 	case why != "":
 		f.wrong = e.owner + " lives, and entries of it went: " + why
-	case !skip("C1") && f.massFailure(layout, now):
+	case f.massFailure(layout, now):
 		f.wrong = "most of the fleet fell silent together, and entries of " + e.owner + " went before a hold was raised for it"
 	}
 }
@@ -40,7 +39,7 @@ func (f *fleet) living(l *life, beat, now time.Time) string {
 	l.line.mu.Lock()
 	defer l.line.mu.Unlock()
 	turned := l.line.turned
-	if !skip("C2") && l.line.is == works && !turned.IsZero() && l.line.by != unnoticed && l.line.cutAt.Before(beat) && turned.Sub(beat) < ttl-interval {
+	if l.line.is == works && !turned.IsZero() && l.line.by != unnoticed && l.line.cutAt.Before(beat) && turned.Sub(beat) < ttl-interval {
 		return "the server has turned it away since " + now.Sub(turned).String()
 	}
 	return ""
@@ -99,7 +98,7 @@ func (f *fleet) checkLed() {
 			f.unled[k] = time.Time{}
 		case since.IsZero():
 			f.unled[k] = time.Now()
-		case !skip("C4") && time.Since(since) > ledWithin:
+		case time.Since(since) > ledWithin:
 			f.found("nobody leads partition %d for %s, and somebody could", k, time.Since(since))
 		}
 	}
@@ -174,5 +173,3 @@ func (f *fleet) left() (left []string) {
 	}
 	return left
 }
-
-func skip(what string) bool { return strings.Contains(os.Getenv("SKIP"), what) }

@@ -345,7 +345,7 @@ func (f *fleet) settle(a, _ int) {
 		f.pass(time.Second)
 		clear, disputed := f.unroutable()
 		var left []string
-		if !f.paused && !f.dry && !skip("left") {
+		if !f.paused && !f.dry {
 			left = f.left()
 		}
 		if len(clear)+len(disputed)+len(left) == 0 {
