@@ -110,9 +110,10 @@ type Config struct {
 	// Sweeps are further kinds of cleaning, beside those of Registry.
 	Sweeps []Sweeper
 
-	// Contend, if not nil, says whether this replica contends for the lease and ticks the witness; see
-	// lease.Config.Contend. Some replica must, always. A leader leads on and ticks.
-	Contend func() (after time.Duration, yes bool)
+	// Contend, if not nil, says whether this replica is among the first that contend for the lease and
+	// tick the witness, or a reserve; see lease.Config.Contend. A reserve reads the witness every
+	// GAP/2, in one pipeline with the other janitors of Control, and ticks if nobody else did lately.
+	Contend func() (after time.Duration, first bool)
 
 	// StartSpan, if not nil, is told when something begins, for a tracer such as OpenTelemetry's: a
 	// "term", its "open", a "pass" in it, a "batch" of a pass. attrs say what is known then. The

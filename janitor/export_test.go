@@ -26,7 +26,7 @@ func (j *Janitor) Poke() { j.listener.poke() }
 
 // Tick listens once.
 func (j *Janitor) Tick(ctx context.Context, leading bool) (guard.Witness, error) {
-	j.listenOnce(ctx, leading)
+	j.listenOnce(ctx, leading, false)
 	h := j.listener.heard()
 	return h.witness, h.err
 }
@@ -35,7 +35,7 @@ func (j *Janitor) Tick(ctx context.Context, leading bool) (guard.Witness, error)
 func (j *Janitor) Timing() guard.Timing { return j.timing }
 
 // NextTick is how long a leader waits until its next tick, HeldFor how long nothing can be deleted.
-func (j *Janitor) NextTick() time.Duration { return j.listener.wait(true) }
+func (j *Janitor) NextTick() time.Duration { return j.listener.wait(true, false) }
 func (j *Janitor) HeldFor() time.Duration {
 	left, _ := j.listener.heard().heldFor(time.Now())
 	return left

@@ -20,28 +20,21 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-func TestOfOnePartitionThreeContendWithoutDelayAndTheOthersByLot(t *testing.T) {
+func TestOfOnePartitionThirtyTwoContendWithoutDelayAndTheOthersAreReserves(t *testing.T) {
 	t.Parallel()
-	const replicas = 30
-	contend, asked := 0, 0
-	for _, id := range fleet(replicas) {
-		s := sitting(id, 1)
-		s.lot = func(peers int) bool {
-			asked++
-			require.Equal(t, replicas, peers)
-			return true
+	for _, replicas := range []int{1, 4, 32, 33, 100} {
+		first := 0
+		for _, id := range fleet(replicas) {
+			s := sitting(id, 1)
+			s.met(fleet(replicas))
+			after, yes := s.contend(0)()
+			require.Zero(t, after)
+			if yes {
+				first++
+			}
 		}
-		s.met(fleet(replicas))
-		before := asked
-		after, yes := s.contend(0)()
-		require.True(t, yes)
-		require.Equal(t, time.Duration(0), after)
-		if asked == before {
-			contend++
-		}
+		require.Equal(t, min(replicas, fullSeats), first)
 	}
-	require.Equal(t, contenders, contend)
-	require.Equal(t, replicas-contenders, asked)
 }
 
 // trips is a hook that counts what is sent: commands and pipelines.

@@ -17,31 +17,31 @@ import (
 )
 
 const (
-	// contenders is how many replicas contend for the lease of a partition, and tick its witness.
-	contenders = 3
-	// oftenMost is up to how many replicas each reads a roster once a GAP; more read it more seldom,
+	// fullSeats is how many replicas contend first, in all partitions together, and leastSeats how
+	// many at least for each.
+	fullSeats, leastSeats = 32, 3
+	// step and steps are by how much a rank comes later than the one before it, and at most: a release
+	// wakes all within 50 ms, and a new leader must be there within moments.
+	step, steps = 50 * time.Millisecond, 5
+	// oftenMost is up to how many contenders each reads them once a GAP; more read them more seldom,
 	// so that all together cost the same.
 	oftenMost = 10
-	// seldom is how many times in a row a replica that does not contend leaves it at that, for each
-	// replica that lives. So one of them looks at the lease each fourth retry. Where there is one
-	// partition that is cheap, and one looks each retry.
-	seldom, seldomOfOne = 4, 1
-	// page is how many ids a page of the roster has, asked how many heartbeats are asked for at once.
+	// page is how many ids a page of the contenders has, asked how many heartbeats are asked for at
+	// once.
 	page, asked = 1000, 500
 )
 
-// seats are who contends for which partition, and which leases are given up.
+// seats are who contends first for which partition, and which leases are given up.
 type seats struct {
 	client   redis.UniversalClient
 	layouts  []guard.Layout
 	instance string
 	gap, ttl time.Duration // GAP, and the lease's TTL
 	leads    func() []int  // the partitions that this replica leads
-	lot      func(peers int) bool
 
 	mu    sync.Mutex
-	rank  []int // by partition: how many living replicas stand before this one
-	peers int   // living replicas
+	rank  []int // by partition: how many living contenders rank before this one
+	peers int   // living contenders
 }
 
 func newSeats(c janitor.Config, reg *Registry, leads func() []int) *seats {
@@ -53,40 +53,31 @@ func newSeats(c janitor.Config, reg *Registry, leads func() []int) *seats {
 	for _, part := range reg.parts {
 		s.layouts = append(s.layouts, part.Layout())
 	}
-	rarely := seldom
-	if len(s.layouts) == 1 {
-		rarely = seldomOfOne
-	}
-	s.lot = func(peers int) bool { return rand.N(rarely*peers) == 0 }
 	return s
 }
 
-// contend is janitor.Config.Contend of a partition. Who ranks first comes first, and who leads more
-// than its share already comes later. Where there is one partition there is nothing to spread, and
-// the first to come leads.
-//
-// The others contend by lot, all of them together about as often as one that contends. So a lease
-// is found free, and its witness is heard, also when all contenders died at once, without anybody
-// having to know it.
+// contend is janitor.Config.Contend of a partition: those that rank first contend first, and the
+// others are reserves. A lower rank comes a moment later, and so does a replica that already leads
+// more than its share. Where there is one partition there is nothing to spread.
 func (s *seats) contend(partition int) func() (time.Duration, bool) {
+	partitions := len(s.rank)
 	return func() (time.Duration, bool) {
 		s.mu.Lock()
 		rank, peers := s.rank[partition], s.peers
 		s.mu.Unlock()
-		one := len(s.layouts) == 1
-		switch {
-		case rank >= contenders:
-			return 0, s.lot(peers)
-		case one:
+		if rank >= max(leastSeats, fullSeats/partitions) {
+			return 0, false
+		}
+		if partitions == 1 {
 			return 0, true
 		}
-		over := max(0, len(s.leads())-fair(len(s.layouts), peers))
-		return time.Duration(rank)*s.ttl/30 + time.Duration(over)*s.ttl/15, true
+		over := max(0, len(s.leads())-fair(partitions, peers))
+		return time.Duration(min(rank+2*over, steps)) * min(step, s.ttl/30), true
 	}
 }
 
-// keep reads again and again who lives, and has leases given up that others should have, until ctx
-// ends.
+// keep reads again and again who contends, and has leases given up that others should have, until
+// ctx ends.
 func (s *seats) keep(ctx context.Context, resign func(ctx context.Context, which []int)) {
 	at := rand.N(len(s.layouts))
 	var read time.Time
@@ -97,7 +88,7 @@ func (s *seats) keep(ctx context.Context, resign func(ctx context.Context, which
 		if time.Since(read) >= every {
 			at = (at + 1) % len(s.layouts)
 			living, err := s.living(ctx, s.layouts[at])
-			if err != nil { // the last reading stands: the beats tell that Redis is away
+			if err != nil { // the last reading stands; beats and ticks log that Redis is away
 				continue
 			}
 			s.met(living)
@@ -109,53 +100,47 @@ func (s *seats) keep(ctx context.Context, resign func(ctx context.Context, which
 	}
 }
 
-// living reads who is on the roster of a partition and has a heartbeat there.
+// living reads which contenders of a partition have a heartbeat there, and takes the others off. One
+// that lives all the same adds itself again with its next tick.
 func (s *seats) living(ctx context.Context, of guard.Layout) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.gap)
 	defer cancel()
-	var roster []string
-	ids := s.client.SScan(ctx, of.Roster(), 0, "", page).Iterator()
+	var all []string
+	ids := s.client.SScan(ctx, of.Contenders(), 0, "", page).Iterator()
 	for ids.Next(ctx) {
-		roster = append(roster, ids.Val())
+		all = append(all, ids.Val())
 	}
 	if err := ids.Err(); err != nil {
 		return nil, err
 	}
-	slices.Sort(roster) // a scan may name one twice
-	roster = slices.Compact(roster)
+	slices.Sort(all) // a scan may name one twice
+	all = slices.Compact(all)
 	var living []string
-	for ids := range slices.Chunk(roster, asked) {
-		keys := make([]string, len(ids))
-		for i, id := range ids {
-			keys[i] = of.Heartbeat(id)
+	var gone []any
+	for ids := range slices.Chunk(all, asked) {
+		pipe := s.client.Pipeline()
+		var beats []*redis.IntCmd
+		for _, id := range ids {
+			beats = append(beats, pipe.Exists(ctx, of.Heartbeat(id)))
 		}
-		n, err := s.client.Exists(ctx, keys...).Result()
-		if err != nil {
+		if _, err := pipe.Exec(ctx); err != nil {
 			return nil, err
 		}
-		if int(n) == len(ids) { // as nearly always
-			living = append(living, ids...)
-			continue
-		}
-		cmds, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
-			for _, key := range keys {
-				p.Exists(ctx, key)
-			}
-			return nil
-		})
-		if err != nil {
-			return nil, err
-		}
-		for i, cmd := range cmds {
-			if cmd.(*redis.IntCmd).Val() == 1 {
+		for i, beat := range beats {
+			if beat.Val() == 1 {
 				living = append(living, ids[i])
+			} else {
+				gone = append(gone, ids[i])
 			}
 		}
+	}
+	if len(gone) > 0 {
+		_ = s.client.SRem(ctx, of.Contenders(), gone...).Err() // or the next reader does
 	}
 	return living, nil
 }
 
-// met ranks this replica among those that live, in each partition.
+// met ranks this replica among the contenders, in each partition.
 func (s *seats) met(living []string) {
 	rank := make([]int, len(s.rank))
 	peers := 1

@@ -38,7 +38,7 @@ var (
 // interval/10. With each such tenth retry is called too. Partitions of one replica do so at the
 // same time, see beatTogether.
 func (r *Registry) beats(ctx context.Context) error {
-	r.others = together.Join(r.cfg.Control)
+	r.others = together.Join(r.cfg.Control, "beats")
 	defer r.others.Leave()
 	interval := r.cfg.HeartbeatInterval
 	var due time.Time
