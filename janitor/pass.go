@@ -299,10 +299,10 @@ func (p *Pass) Liveness(ctx context.Context, owners []string) (map[string]Livene
 	}
 	if len(unknown) > 0 {
 		err := p.Call(ctx, func(ctx context.Context) error {
-			found, _, err := p.t.j.heartbeats(ctx, unknown, nil)
+			found, left, err := p.t.j.heartbeats(ctx, unknown, nil)
 			maps.Copy(p.judged, found)
 			if err == nil {
-				err = p.t.owners.judged(ctx, found, p.scan.Reason != "")
+				err = p.t.owners.judged(ctx, found, left, p.scan.Reason != "")
 			}
 			return err
 		})
