@@ -102,9 +102,11 @@ const RefusedMost = refusedMost
 func NewBooks(g *guard.Guard, done func(guard.Batch, guard.Answer), lost func(guard.Batch)) *Books {
 	return &Books{newPendingBatches(g, done, lost)}
 }
-func (b *Books) Open(batch guard.Batch)                     { b.l.open(batch, nil) }
+func (b *Books) Asked(batch guard.Batch)                    { b.l.open(batch, nil) }
+func (b *Books) Unanswered(batch guard.Batch)               { b.l.unanswered(batch) }
 func (b *Books) Refused(batch guard.Batch)                  { b.l.refused(batch) }
 func (b *Books) Recorded(batch guard.Batch, a guard.Answer) { b.l.recorded(batch, a) }
+func (b *Books) Open(batch guard.Batch)                     { b.Asked(batch); b.Unanswered(batch) }
 func (b *Books) LookUp(ctx context.Context) error           { return b.l.lookUp(ctx) }
 func (b *Books) Unknown() int                               { return b.l.unknown() }
 func (b *Books) Accounts() (ids []guard.BatchID) {

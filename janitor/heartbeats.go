@@ -57,9 +57,11 @@ func (j *Janitor) heartbeats(ctx context.Context, owners []string, read map[stri
 
 	found := make([]heartbeat, len(asked))
 	workers := pool.New().WithErrors().WithMaxGoroutines(j.cfg.ExistsConcurrency)
-	for from := 0; from < len(asked); from += existsSlice {
-		to := min(from+existsSlice, len(asked))
-		workers.Go(func() error { return j.exists(ctx, asked[from:to], found[from:to]) })
+	rest := found
+	for slice := range slices.Chunk(asked, existsSlice) {
+		answers := rest[:len(slice)]
+		rest = rest[len(slice):]
+		workers.Go(func() error { return j.exists(ctx, slice, answers) })
 	}
 	err = workers.Wait()
 	readable := func(h heartbeat) bool { return h.Liveness != Unreadable }
