@@ -90,7 +90,7 @@ var (
 		"\tw := &scan{fullScan: s, p: p}\n",
 		"\tif true {\n\t\treturn nil\n\t}\n\tw := &scan{fullScan: s, p: p}\n"}}}
 
-	noMeeting = edit{breakerGo, "if b.owners[id] == nil && !b.metAll ", "if b.owners[id] == nil && false "}
+	noMeeting = edit{breakerGo, "if b.owners[id] == nil && !b.metAll {", "if b.owners[id] == nil && false {"}
 )
 
 var mutants = []mutant{
