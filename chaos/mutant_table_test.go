@@ -90,7 +90,7 @@ var (
 		"\tw := &scan{fullScan: s, p: p}\n",
 		"\tif true {\n\t\treturn nil\n\t}\n\tw := &scan{fullScan: s, p: p}\n"}}}
 
-	noMeeting = edit{breakerGo, "if b.owners[id] == nil && !b.metAll {", "if b.owners[id] == nil && false {"}
+	noMeeting = edit{breakerGo, "if b.owners[id] == nil && !b.metAll && len(b.owners) < most {", "if false {"}
 )
 
 var mutants = []mutant{
@@ -190,6 +190,13 @@ var mutants = []mutant{
 		what:     "a new leader does not count the owners that only its full scan meets",
 		edits:    []edit{noMeeting},
 		scenario: "FiveOfSevenSilentOldWriters",
+		checks:   []string{"C4"},
+	},
+	{
+		name:     "OverdueNotCounted",
+		what:     "the breaker counts an owner only when its heartbeat has ended",
+		edits:    []edit{{breakerGo, "silent := c.fallen + c.late", "silent := c.fallen"}},
+		scenario: "TenOfElevenCutOffBriefly",
 		checks:   []string{"C4"},
 	},
 	{
