@@ -132,6 +132,28 @@ var mutants = []mutant{
 		checks:   []string{"C4"},
 	},
 	{
+		name:     "NoHoldForClientsTurnedAway",
+		what:     "the witness does not mind clients that the server turned away",
+		edits:    []edit{{witnessLua, "  if w[15] and w[15] ~= refused then return 'redis_refusing' end\n", ""}},
+		scenario: "ConnectionsRefused",
+		checks:   []string{"C2", "C4"},
+	},
+	{
+		name:     "SuccessionInAHold",
+		what:     "an owner takes over entries of silent instances while the witness holds",
+		edits:    []edit{{healLua, "  if now - since < need then return end\n", ""}},
+		scenario: "PowerLostInAHold",
+		checks:   []string{"C4"},
+	},
+	{
+		name:     "SuccessionOverTheLiving",
+		what:     "an owner takes over entries of instances that have a heartbeat",
+		edits:    []edit{{healLua, "if redis.call('EXISTS', KEYS[i]) == 0 then", "if true then"}},
+		without:  []layer{{"the owner's own look at the heartbeat", []edit{{disputeGo, "!lives && canBeInstance(owner)", "canBeInstance(owner)"}}}},
+		scenario: "ParkedAfterAHiccup",
+		checks:   []string{"C3"},
+	},
+	{
 		name:     "NoHoldForGaps",
 		what:     "the witness does not mind that nobody listened",
 		edits:    []edit{{witnessLua, " or last > now or now - last > tonumber(gap) then", " or last > now then"}},
@@ -281,7 +303,7 @@ var mutants = []mutant{
 	{
 		name:     "HealOverwrites",
 		what:     "a heal overwrites whatever the entry names",
-		edits:    []edit{{healLua, "elseif not now or now == '' or (seen ~= '' and now == seen) then", "elseif true then"}},
+		edits:    []edit{{healLua, "elseif not now or now == '' or (now == seen and (not dead or dead[seen])) then", "elseif true then"}},
 		scenario: "HealOfTheFormerOwner",
 		checks:   []string{"C3"},
 	},

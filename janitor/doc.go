@@ -36,8 +36,8 @@
 // A pass ends in one of four ways:
 //
 //	done    nothing is left to do
-//	held    silence is no evidence now (gap, restarted, redis_evicting, settings, self_check,
-//	        mass_failure), or somebody paused sweeping; not a failure: nothing is deleted
+//	held    silence is no evidence now (gap, restarted, redis_evicting, redis_refusing, settings,
+//	        self_check, mass_failure), or somebody paused sweeping; not a failure: nothing is deleted
 //	        until it is over
 //	failed  Redis, or what the sweep asks, gave an error; the next pass comes later each time
 //	lost    the term ended under it

@@ -406,7 +406,7 @@ func TestEverySeriesExistsBeforeItCountsAndCounts(t *testing.T) {
 			"lease_transitions_total": {"acquired", "lost", "released"},
 			"spared_total":            {"alive", "reowned", "fenced", "held", "unreadable"},
 			"held_total": {
-				"gap", "restarted", "redis_evicting", "settings", "self_check", "mass_failure", "paused",
+				"gap", "restarted", "redis_evicting", "redis_refusing", "settings", "self_check", "mass_failure", "paused",
 				"pause_unknown",
 			},
 			"pass_progress_ratio": {"owners", "registry", "scripted"},

@@ -58,6 +58,12 @@
 // write then compares with the foreign value that was seen. Evidence counts for one second after
 // that frame. A call that failed drops it: then the foreign claim must be seen again first.
 //
+// An entry that names a dead instance needs no evidence (outlived.go). The owner that holds the
+// device passes the heartbeat of the instance seen there to heal.lua, which overwrites the entry if
+// the guard would sweep that instance: no heartbeat, a witness that has listened for the grace
+// period, and this owner's own heartbeat in its place. It does not matter who leads, whether
+// sweeping is paused, or whether anybody listens besides the owners that ask.
+//
 // # Two owners of one device
 //
 // An owner that overwrites an entry tells the former owner (PUBLISH on the channel of the name of
@@ -80,8 +86,8 @@
 // absent, the size of the index, when entries may last have been lost as the witness knows, and
 // whether there is a registry at all. An owner that writes the first entry where there is none
 // tells that to all by the witness. A hold in which Redis lost no entries (settings,
-// redis_evicting, mass_failure) is no surprise. Any surprise reconciles everything, at once, but
-// once an interval at most: a surprise that comes sooner waits until the interval has passed.
+// redis_evicting, redis_refusing, mass_failure) is no surprise. Any surprise reconciles everything,
+// at once, but once an interval at most: a surprise that comes sooner waits until the interval has passed.
 // Everything is reconciled in both directions: claims against entries (HMGET), and the index
 // against claims (SSCAN), so that what names this instance and is not held is handed back. A write
 // of unknown fate is checked again for a whole TTL, since it may land late.
@@ -118,8 +124,9 @@
 //     within one heartbeat interval of Redis answering, everything held is back.
 //   - A registration is not durable by itself: an asynchronous failover may lose it. Then it is
 //     healed.
-//   - An owner that is silent for a whole TTL is dead for everybody else: its entries may go, and
-//     come back when it beats again.
+//   - An owner that is silent for a whole TTL is dead for everybody else: its entries may go, or be
+//     taken over by an owner that has a socket of the device too. They come back when it beats
+//     again; those that were taken over, on evidence.
 //   - Between a device's move and the new replica's registration the entry names the former owner.
 //   - When a device was last heard at each of two sockets tells which one is half open. A message
 //     that took longer than the device took to move can blame the wrong one. If that socket is

@@ -39,7 +39,7 @@ func everySecond(t *testing.T, r *replica, d time.Duration, do func(i int)) {
 
 func TestAHoldThatLosesNoEntriesHasNothingChecked(t *testing.T) {
 	t.Parallel()
-	for _, reason := range []string{"settings", "redis_evicting", "mass_failure"} {
+	for _, reason := range []string{"settings", "redis_evicting", "redis_refusing", "mass_failure"} {
 		t.Run(reason, func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(t *testing.T, w *bubble) {
