@@ -134,7 +134,7 @@ var mutants = []mutant{
 	{
 		name:     "NoHoldForClientsTurnedAway",
 		what:     "the witness does not mind clients that the server turned away",
-		edits:    []edit{{witnessLua, "  if w[15] and w[15] ~= refused then return 'redis_refusing' end\n", ""}},
+		edits:    []edit{{witnessLua, "  if w[15] and refused ~= '' and w[15] ~= refused then return 'redis_refusing' end\n", ""}},
 		scenario: "ConnectionsRefused",
 		checks:   []string{"C2", "C4"},
 	},
@@ -182,7 +182,7 @@ var mutants = []mutant{
 		name: "UnreadableOverwrites",
 		what: "who may not read the count of evicted keys writes that there is none",
 		edits: []edit{
-			{witnessLua, "  if (w[6] and id == '') or (w[8] and commands == '') or (w[9] and evicted == '') then return 'redis_evicting' end\n", ""},
+			{witnessLua, "(w[6] and id == '') or (w[8] and commands == '') or (w[9] and evicted == '') or (w[15] and refused == '') then", "false then"},
 			{witnessLua, "  if evicted ~= '' and w[9] ~= evicted then", "  if evicted ~= '' and w[9] ~= '' and w[9] ~= evicted then"},
 			{witnessLua, "  if evicted ~= '' then put(9, 'evicted_keys', evicted) end\n", "  put(9, 'evicted_keys', evicted)\n"},
 		},

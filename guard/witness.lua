@@ -60,9 +60,11 @@ local function another(w, id, connections, commands, evicted, refused)
   if id ~= '' and w[6] ~= id then return 'restarted' end
   if fell(w[7], connections) or fell(w[8], commands) or fell(w[9], evicted) then return 'restarted' end
   if fell(w[15], refused) then return 'restarted' end
-  if (w[6] and id == '') or (w[8] and commands == '') or (w[9] and evicted == '') then return 'redis_evicting' end
+  if (w[6] and id == '') or (w[8] and commands == '') or (w[9] and evicted == '') or (w[15] and refused == '') then
+    return 'redis_evicting'
+  end
   if evicted ~= '' and w[9] ~= evicted then return 'redis_evicting' end
-  if w[15] and w[15] ~= refused then return 'redis_refusing' end
+  if w[15] and refused ~= '' and w[15] ~= refused then return 'redis_refusing' end
 end
 
 -- listen(key, gap, grace) -> now, since, need, w: deletes may begin need ms after since. w holds,

@@ -100,8 +100,6 @@ type model struct {
 	run            int // life of the server
 	commands       int
 	evictedKeys    int
-	refusing       bool // the server turns away who connects
-	refusals       int  // clients turned away
 	down           bool
 	instances      []*instance
 	present        map[string]*instance // entries that stand
@@ -128,7 +126,7 @@ func newModel(t *testing.T, o *redis.Options, seed uint64) *model {
 	require.NoError(t, err)
 	clock := "local function server_us() return tonumber(string.match(KEYS[#KEYS], '^%d+')) end\n"
 	m.rich = m.client(o, string(text), clock+
-		"local function server() return string.match(KEYS[#KEYS], '^%d+ (%w+) (%w+) (%d+) (%d+) (%d+) (%d+)$') end\n")
+		"local function server()\nlocal a, b, c, d, e = string.match(KEYS[#KEYS], '^%d+ (%w+) (%w+) (%d+) (%d+) (%d+)$')\nreturn a, b, c, d, e, ''\nend\n")
 	m.poor = m.client(o, string(text), clock+"local function server() return '', '', '', '', '', '' end\n")
 
 	fleet, mixed, poor := quick, m.chance(2, 10), m.chance(2, 10)
@@ -206,8 +204,8 @@ func (m *model) server() time.Time { return time.Now().Add(m.offset) }
 // facts are what the server says of itself: its clock, its run id, its counters.
 func (m *model) facts() string {
 	m.commands++
-	return fmt.Sprintf("%d run%d master%d %d %d %d %d",
-		m.server().UnixMicro(), m.run, m.run, 7+m.commands/100, m.commands, m.evictedKeys, m.refusals)
+	return fmt.Sprintf("%d run%d master%d %d %d %d",
+		m.server().UnixMicro(), m.run, m.run, 7+m.commands/100, m.commands, m.evictedKeys)
 }
 
 // client is one whose scripts see the model's server instead of the real one.

@@ -33,9 +33,9 @@ func TestTheWitnessBearsTheTracesOfItsModel(t *testing.T) {
 		"NO_EVICTED_KEYS": {
 			old: "if evicted ~= '' and w[9] ~= evicted then return 'redis_evicting' end",
 		},
-		"NO_REFUSED": {old: "if w[15] and w[15] ~= refused then return 'redis_refusing' end"},
+		"NO_REFUSED": {old: "if w[15] and refused ~= '' and w[15] ~= refused then return 'redis_refusing' end"},
 		"UNREADABLE_PASSES": {
-			old: "(w[6] and id == '') or (w[8] and commands == '') or (w[9] and evicted == '')", new: "false",
+			old: "(w[6] and id == '') or (w[8] and commands == '') or (w[9] and evicted == '') or (w[15] and refused == '')", new: "false",
 		},
 		"NO_GAP":             {old: " or now - last > tonumber(gap)"},
 		"NO_FUTURE":          {old: " or since > now or last > now"},
