@@ -481,4 +481,10 @@ func TestEveryMutantStillFitsTheCode(t *testing.T) {
 			require.Regexp(t, regexp.MustCompile(`^C[1-9]$`), c)
 		}
 	}
+	for _, m := range fleetMutants {
+		require.False(t, names[m.name], "two mutants %s", m.name)
+		names[m.name] = true
+		require.NotEmpty(t, m.changed(t, true), m.name)
+		m.changed(t, false)
+	}
 }
