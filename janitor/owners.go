@@ -148,8 +148,8 @@ func part(found map[string]Liveness, ids []string) map[string]Liveness {
 	return p
 }
 
-// hears passes on a whole reading: of the roster, of those gone from it, and of the others, which
-// are on none. The caller holds mu.
+// hears passes a whole reading on to the breaker. gone left the roster since the last reading, and
+// others are not on it. The caller holds mu.
 func (o *owners) hears(begun time.Time, roster map[string]Liveness, byes map[string]bool,
 	gone, others map[string]Liveness, left map[string]time.Duration,
 ) {
