@@ -105,7 +105,7 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-// endsSoon reports whether too little time is left for another episode, and to shorten what it finds.
+// endsSoon reports whether too little time is left for one more episode.
 func endsSoon(t *testing.T) bool {
 	end, limited := t.Deadline()
 	return limited && time.Until(end) < time.Minute
