@@ -140,7 +140,7 @@ func (c *conn) Write(p []byte) (int, error) {
 }
 
 // Read fails at once while the line does not work, as if the deadline had passed. Replicas read with
-// mutexes held, and a goroutine that waits for a mutex is not idle: the bubble's clock would stop.
+// mutexes held, and a goroutine that waits for one is not idle: the bubble's clock would stop.
 func (c *conn) Read(p []byte) (int, error) {
 	if c.l.now() != works {
 		return 0, os.ErrDeadlineExceeded

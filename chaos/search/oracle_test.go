@@ -45,8 +45,8 @@ func (f *fleet) living(l *life, beat, now time.Time) string {
 	return ""
 }
 
-// massFailure reports whether most owners fell silent within a TTL, and no hold was raised for it. It
-// counts only what a leader can know: an owner is silent when it has missed a whole interval with
+// massFailure reports whether most owners fell silent within a TTL, and no hold was raised for it.
+// It counts only what a leader can know: an owner is silent when it has missed a whole interval with
 // all its retries.
 func (f *fleet) massFailure(p guard.Layout, now time.Time) bool {
 	const slack = 2 * time.Second

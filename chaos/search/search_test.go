@@ -37,7 +37,7 @@ func (quiet) Printf(context.Context, string, ...any) {}
 // testdata/search.txt keeps the seeds of episodes that once found something: they are played first.
 // What follows is the same in each run, unless a number of steps was asked for.
 const (
-	searchSteps = 4_000 // a second of one core is about 100
+	searchSteps = 3_000 // about a minute of one core
 	workers     = 2
 	again       = 20 // times that one seed is played
 )
