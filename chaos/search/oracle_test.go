@@ -46,8 +46,8 @@ func (f *fleet) living(l *life, beat, now time.Time) string {
 }
 
 // massFailure reports whether most owners fell silent within a TTL, and no hold was raised for it.
-// It counts only what a leader can know: an owner is silent when it has missed a whole interval with
-// all its retries.
+// It counts only what a leader can observe: an owner is silent when it has missed a whole interval
+// with all its retries.
 func (f *fleet) massFailure(p guard.Layout, now time.Time) bool {
 	const slack = 2 * time.Second
 	f.s.mu.Lock()
