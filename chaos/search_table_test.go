@@ -6,20 +6,10 @@ const (
 	outlivedGo = "registry/outlived.go"
 )
 
-// fleetMutants are those that the search of chaos/search must find. No row of the matrix hunts
-// them: what they take away shows only where several things come together. Like mutants they need
-// no tag, so that a change of the code which one rests on is noticed by the next run of all tests.
+// fleetMutants are protections that the search of chaos/search must notice the absence of.
+// No row of the matrix is about them. The table has no build tag, so that the next run of all tests
+// reports a change of the code that a mutant no longer fits.
 var fleetMutants = []mutant{
-	{
-		name:  "OverdueNotCounted",
-		what:  "the breaker counts owners whose heartbeat has ended, and not those that are overdue",
-		edits: []edit{{breakerGo, "\tsilent := c.fallen + c.late\n", "\tsilent := c.fallen\n"}},
-	},
-	{
-		name:  "RefusalsIgnored",
-		what:  "that the server turns clients away is no hold",
-		edits: []edit{{witnessLua, "  if w[15] and w[15] ~= refused then return 'redis_refusing' end\n", ""}},
-	},
 	{
 		name: "DeadNotOutlived",
 		what: "an owner does not overwrite an entry that names a dead one",

@@ -139,8 +139,8 @@ func (c *conn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Read fails at once while the line does not work, as if the deadline had passed: replicas read with
-// mutexes held, and who waits for one is not idle, so that the bubble's clock would stand still.
+// Read fails at once while the line does not work, as if the deadline had passed. Replicas read
+// with mutexes held, and a goroutine that waits for one is not idle: the bubble's clock would stop.
 func (c *conn) Read(p []byte) (int, error) {
 	if c.l.now() != works {
 		return 0, os.ErrDeadlineExceeded

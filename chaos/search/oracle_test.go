@@ -28,7 +28,7 @@ func (f *fleet) judge(e eviction) {
 	}
 }
 
-// living says why an owner whose entries went could not be believed dead; "": it could.
+// living returns why an owner whose entries went could not be believed dead; "": it could.
 func (f *fleet) living(l *life, beat, now time.Time) string {
 	if l == nil || !l.running {
 		return ""
@@ -45,9 +45,9 @@ func (f *fleet) living(l *life, beat, now time.Time) string {
 	return ""
 }
 
-// massFailure tells whether most owners fell silent within a TTL, and no hold was raised for it. It
-// counts only what a leader can know: an owner is silent when it has missed a whole interval with
-// all its retries.
+// massFailure reports whether most owners fell silent within a TTL, and no hold was raised for it.
+// It counts only what a leader can observe: an owner is silent when it has missed a whole interval
+// with all its retries.
 func (f *fleet) massFailure(p guard.Layout, now time.Time) bool {
 	const slack = 2 * time.Second
 	f.s.mu.Lock()
@@ -104,22 +104,22 @@ func (f *fleet) checkLed() {
 	}
 }
 
-// reachable tells whether the server takes connections.
+// reachable reports whether the server takes connections.
 func (s *redisServer) reachable() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.up && s.refuses == welcome
 }
 
-// clean tells whether the line has worked for long enough that nothing of its faults is left.
+// clean reports whether the line has worked for long enough that nothing of its faults is left.
 func (l *line) clean() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.turned.IsZero() && time.Since(l.cutAt) > 2*interval
 }
 
-// routable are the open sockets whose entry names somebody else, those whose device has a half-open
-// one elsewhere apart.
+// unroutable returns the open sockets whose entry names another process. disputed are those whose
+// device has a half-open socket elsewhere.
 func (f *fleet) unroutable() (clear, disputed []string) {
 	f.mu.Lock()
 	open := map[*device]int{}
@@ -144,7 +144,7 @@ func (f *fleet) unroutable() (clear, disputed []string) {
 	return clear, disputed
 }
 
-// left are entries and members of indexes and rosters that no open socket or process stands behind.
+// left returns the entries without an open socket, and the places on rosters without a process.
 func (f *fleet) left() (left []string) {
 	f.mu.Lock()
 	holds := map[string]bool{}

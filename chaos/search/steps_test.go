@@ -140,7 +140,7 @@ func (f *fleet) failMost(a, b int) {
 	f.pass(time.Duration(b%30) * time.Second)
 }
 
-// leads tells whether a replica leads a partition.
+// leads reports whether a replica leads a partition.
 func (f *fleet) leads(r *replica) bool {
 	for k := range f.partitions {
 		token, _ := f.s.Get(f.part(k).Lease())
@@ -161,10 +161,19 @@ func (f *fleet) mendAll(_, _ int) {
 }
 
 func (f *fleet) killOne(a, b int) {
-	if up := f.running(); len(up) > 0 {
-		f.kill(up[a%len(up)], b%2 == 0)
-		f.forgetUnled()
+	up := f.running()
+	if len(up) == 0 {
+		return
 	}
+	victim := up[a%len(up)]
+	for i := range up { // half of the time one that leads
+		if r := up[(a+i)%len(up)]; b&2 == 0 && f.leads(r) {
+			victim = r
+			break
+		}
+	}
+	f.kill(victim, b%2 == 0)
+	f.forgetUnled()
 }
 
 func (f *fleet) killMany(a, b int) {
