@@ -278,17 +278,12 @@ func TestAnIndexThatCannotBeEmptiedFillsNoLogAndStopsNoOtherOwner(t *testing.T) 
 			r.leads()
 			epoch := r.Status().Epoch
 			f.eventually(func() bool { return f.recorded() == 100 })
-			var records int64
-			for range 5 {
-				records = f.XLen(t.Context(), f.Log()).Val()
-				for sweep, rep := range r.sweep(Request{}) {
-					require.Equal(t, Done, rep.Outcome, sweep)
-				}
+			for sweep, rep := range r.sweep(Request{}) {
+				require.Equal(t, Done, rep.Outcome, sweep)
 			}
-			require.Equal(t, records, f.XLen(t.Context(), f.Log()).Val())
-			require.LessOrEqual(t, records, int64(25), "hardly a record is of nothing")
 			f.indexed("late", 20)
 			f.eventually(func() bool { return f.recorded() == 120 })
+			require.LessOrEqual(t, f.XLen(t.Context(), f.Log()).Val(), int64(60), "few records are of nothing")
 			for _, says := range []string{"piece by piece", "cannot be emptied"} {
 				require.LessOrEqual(t, strings.Count(lines.String(), says), 1)
 			}

@@ -34,13 +34,8 @@ else
   end
 end
 
--- A batch that changes nothing gets no record: an index that cannot be emptied is read again and
--- again, and records of nothing would push the others out of the log.
-local indexed = KEYS[7] and not refused('SREM', KEYS[7], 'x')
-if n > 0 or indexed then
-  local result = record(n, reowned, 'imeis', dead)
-  if result then return result end
-end
+local result = record(n, reowned, 'imeis', dead)
+if result then return result end
 if n > 0 then
   redis.call('HDEL', KEYS[6], unpack(dead))
   -- see found_gone in owner.lua

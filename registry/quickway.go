@@ -91,14 +91,14 @@ func (s *quickWay) find(ctx context.Context, p *janitor.Pass) (silent []string, 
 	return silent, nil
 }
 
-// due returns the silent owners whose indexes this pass reads. Those that cannot be emptied are read
-// once an interval, or when a pass is asked for; the others each time, unless this janitor is set to
-// dry runs and nobody asked for the pass. Then it is those whose index was not read for an
-// interval. What is known of the others goes into the report again, so that it names all that would
-// go.
+// due returns the silent owners whose indexes this pass reads. Those that cannot be emptied are left
+// to the full scan for as long as that may rest, or until somebody asks for a pass. The others are
+// read each time, unless this janitor is set to dry runs and nobody asked for the pass. Then it is
+// those whose index was not read for an interval. What is known of the others goes into the report
+// again, so that it names all that would go.
 func (s *quickWay) due(p *janitor.Pass, silent []string) (due []string) {
 	maps.DeleteFunc(s.stuck, func(owner string, read time.Time) bool {
-		return time.Since(read) >= p.Interval() || p.Requested() || !slices.Contains(silent, owner)
+		return time.Since(read) >= longestGap || p.Requested() || !slices.Contains(silent, owner)
 	})
 	silent = slices.DeleteFunc(silent, func(owner string) bool { _, stuck := s.stuck[owner]; return stuck })
 	if !p.DryRun() || p.Requested() {
@@ -179,7 +179,7 @@ func (s *quickWay) sweep(
 }
 
 // keep notes an owner whose entries were swept and whose index stays. Other owners are swept all
-// the same, and this index is read again after an interval, not each second.
+// the same. To read that index each second would fill the log with records of nothing.
 func (s *quickWay) keep(p *janitor.Pass, owner string, err error) {
 	if s.stuck == nil { // logged once
 		s.stuck = map[string]time.Time{}
