@@ -33,7 +33,8 @@ end
 
 -- server(id, replication) -> run id, replication id, connections, commands, evicted_keys, clients
 -- turned away. What this client may not read, or what the server does not offer, is ''. The last
--- four are counters that only grow in one life of a server, unless CONFIG RESETSTAT makes them fall.
+-- four are counters that only grow in one life of a server, unless CONFIG RESETSTAT makes them
+-- fall.
 --
 -- id and replication are what it answered before, or false. INFO server costs three times what INFO
 -- replication does, so it is asked only if the other may not vouch for it: a master takes a new

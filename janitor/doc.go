@@ -72,8 +72,9 @@
 // When most owners fall silent at once without a goodbye, the fault is more likely ours than
 // theirs: the witness starts anew, once, and not again before 2 GRACE have passed. Beats are not in
 // step, so owners whose next beat is overdue count as well. The heartbeats are read again for that
-// after each death. See breaker for the rule. An owner stays on the roster until its index was swept, or until a full scan of this
-// term found nothing of it: the next leader has to know which owners fell.
+// after each death. See breaker for the rule. An owner stays on the roster until its index was
+// swept, or until a full scan of this term found nothing of it: the next leader has to know which
+// owners fell.
 //
 // # What is not guaranteed
 //

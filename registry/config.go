@@ -54,9 +54,9 @@ type Config struct {
 	// hash tag.
 	Layout Layout
 	// HeartbeatInterval is the time between beats (default 30s), HeartbeatTTL how long one lasts
-	// (default 90s, at least three intervals: with two, one lost beat kills; at most 24h). Shorter: the dead are
-	// found sooner, and a shorter stall of Redis or of this process makes it look dead. All
-	// replicas must agree.
+	// (default 90s, at least three intervals: with two, one lost beat kills; at most 24h). Shorter:
+	// the dead are found sooner, and a shorter stall of Redis or of this process makes it look dead.
+	// All replicas must agree.
 	HeartbeatInterval, HeartbeatTTL time.Duration
 	// Drain is how long Run goes on beating after its context ended, for claims to be released
 	// (default 10s).

@@ -291,8 +291,8 @@ func TestDisputesOnEachServer(t *testing.T) {
 	})
 }
 
-// A node of a Cluster that hangs, or a link that is slow, must not keep devices out that have nothing
-// to do with the dispute.
+// A node of a Cluster that hangs, or a link that is slow, must not keep devices out that have
+// nothing to do with the dispute.
 func TestRegistrationsDoNotWaitForWhatOtherOwnersAreAsked(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, w *bubble) {

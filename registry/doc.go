@@ -72,16 +72,16 @@
 // sends nothing that could tell which. So the owner that finds it asks the other one on its
 // channel: "/<own id>", then in pairs how many ms ago it heard a device (a frame, or the
 // handshake), and its IMEI. A space, a control character, a "%" or a "/" at the beginning of an
-// IMEI is escaped there, as in a URL. The owner that heard the device earlier calls Config.OnDisplaced: its
-// socket is likely half open. If the asked owner heard it later, it answers in the same words, and
-// an answer gets no answer. An owner that does not hold the device hands the entry back; the asking
-// owner finds that within interval/10 and puts its own there. Otherwise the asked owner answers
-// that it heard: "/<own id> heard", then IMEIs. The asking owner asks once an interval for as long
-// as the dispute lasts, so a lost message does no harm. If the other instance lives, and nothing
-// shows that it heard two questions in a row, the asking owner calls its own OnDisplaced: an owner
-// without Config.OnDisplaced does not listen. On a Cluster PUBLISH proves nothing: it counts
-// listeners at one node, and a message is lost where the link between two nodes is cut. So there an
-// owner of a version that does not answer counts as one that does not listen.
+// IMEI is escaped there, as in a URL. The owner that heard the device earlier calls
+// Config.OnDisplaced: its socket is likely half open. If the asked owner heard it later, it answers
+// in the same words, and an answer gets no answer. An owner that does not hold the device hands the
+// entry back; the asking owner finds that within interval/10 and puts its own there. Otherwise the
+// asked owner answers that it heard: "/<own id> heard", then IMEIs. The asking owner asks once an
+// interval for as long as the dispute lasts, so a lost message does no harm. If the other instance
+// lives, and nothing shows that it heard two questions in a row, the asking owner calls its own
+// OnDisplaced: an owner without Config.OnDisplaced does not listen. On a Cluster PUBLISH proves
+// nothing: it counts listeners at one node, and a message is lost where the link between two nodes
+// is cut. So there an owner of a version that does not answer counts as one that does not listen.
 //
 // Asking is a goroutine of its own, with a deadline of a second: no write waits for it, nor for any
 // other node than the one that has the entries.
@@ -93,10 +93,10 @@
 // whether there is a registry at all. An owner that writes the first entry where there is none
 // tells that to all by the witness. A hold in which Redis lost no entries (settings,
 // redis_evicting, redis_refusing, mass_failure) is no surprise. Any surprise reconciles everything,
-// at once, but once an interval at most: a surprise that comes sooner waits until the interval has passed.
-// Everything is reconciled in both directions: claims against entries (HMGET), and the index
-// against claims (SSCAN), so that what names this instance and is not held is handed back. A write
-// of unknown fate is checked again for a whole TTL, since it may land late.
+// at once, but once an interval at most: a surprise that comes sooner waits until the interval has
+// passed. Everything is reconciled in both directions: claims against entries (HMGET), and the
+// index against claims (SSCAN), so that what names this instance and is not held is handed back. A
+// write of unknown fate is checked again for a whole TTL, since it may land late.
 //
 // Without a surprise each beat checks a tenth of the claims. It leaves out those that the newest
 // full scan vouches for: the scan tells each owner a digest of what it met (Layout.Scanned, see
@@ -118,9 +118,9 @@
 //
 // Process start draws a boot token from the server, above that of any earlier life: the heartbeat
 // remembers the last one while it exists, and the witness the highest time of all, also when the
-// server's clock goes back. Every script compares it: the newest boot wins. An older process ends with
-// ErrSuperseded, writes nothing more and hands nothing back. The new one hands back what its former
-// life left.
+// server's clock goes back. Every script compares it: the newest boot wins. An older process ends
+// with ErrSuperseded, writes nothing more and hands nothing back. The new one hands back what its
+// former life left.
 //
 // # What is guaranteed, and what is not
 //

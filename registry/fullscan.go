@@ -81,8 +81,8 @@ func (s *fullScan) Run(ctx context.Context, p *janitor.Pass) error {
 
 // scan is one pass. It walks through the whole hash once, and leaves the entries of the dead that
 // no roster names: the mass-failure breaker can judge them only when the scan has found every
-// owner. If there are any it walks again, for them only; if there are more than metMost, for all the
-// dead.
+// owner. If there are any it walks again, for them only; if there are more than metMost, for all
+// the dead.
 type scan struct {
 	*fullScan
 	p      *janitor.Pass

@@ -1,9 +1,10 @@
--- heal.lua: puts back entries that their owner still holds (behind guard.ListenLua and owner.lua). An
--- entry is written only if it is absent, or names exactly the instance that the owner saw there. That
--- instance needs evidence against it: a fresh frame of the device, which the caller vouches for; or,
--- with KEYS[6..], its death by the guard's own conditions, which this script finds out.
+-- heal.lua: puts back entries that their owner still holds (behind guard.ListenLua and owner.lua).
+-- An entry is written only if it is absent, or names exactly the instance that the owner saw there.
+-- That instance needs evidence against it: a fresh frame of the device, which the caller vouches
+-- for; or, with KEYS[6..], its death by the guard's own conditions, which this script finds out.
 -- KEYS[6..] heartbeats of the instances that may be dead
--- ARGV[5..] pairs: IMEI, instance seen ('': none); with KEYS[6..] two more at the end: GAP ms, GRACE ms
+-- ARGV[5..] pairs: IMEI, instance seen ('': none); with KEYS[6..] two more at the end: GAP ms,
+--   GRACE ms
 -- What names another instance leaves the owner's index: it is not this owner's to be swept, and the
 -- full scan is put off only while indexes and entries are equally many.
 -- Extra: how many were put back, -1 if none of KEYS[6..] is dead and nothing was looked at; foreign

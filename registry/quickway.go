@@ -91,11 +91,11 @@ func (s *quickWay) find(ctx context.Context, p *janitor.Pass) (silent []string, 
 	return silent, nil
 }
 
-// due returns the silent owners whose indexes this pass reads. Those that cannot be emptied are left
-// to the full scan for as long as that may rest, or until somebody asks for a pass. The others are
-// read each time, unless this janitor is set to dry runs and nobody asked for the pass. Then it is
-// those whose index was not read for an interval. What is known of the others goes into the report
-// again, so that it names all that would go.
+// due returns the silent owners whose indexes this pass reads. Those that cannot be emptied are
+// left to the full scan for as long as that may rest, or until somebody asks for a pass. The others
+// are read each time, unless this janitor is set to dry runs and nobody asked for the pass. Then it
+// is those whose index was not read for an interval. What is known of the others goes into the
+// report again, so that it names all that would go.
 func (s *quickWay) due(p *janitor.Pass, silent []string) (due []string) {
 	maps.DeleteFunc(s.stuck, func(owner string, read time.Time) bool {
 		return time.Since(read) >= longestGap || p.Requested() || !slices.Contains(silent, owner)

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// suspended returns the time after a machine was suspended at now for d: only the wall clock moves. A time with a monotonic reading has its wall clock's seconds from bit 30 of
-// its first word on.
+// suspended returns the time after a machine was suspended at now for d: only the wall clock moves.
+// A time with a monotonic reading has its wall clock's seconds from bit 30 of its first word on.
 func suspended(t *testing.T, now time.Time, d time.Duration) time.Time {
 	*(*uint64)(unsafe.Pointer(&now)) += uint64(d/time.Second) << 30
 	return now

@@ -148,8 +148,8 @@ func (f Fleet) ranksEvery() time.Duration {
 // spared is what a reserve's tick costs that only reads, as a share of one that ticks.
 const spared = 0.4
 
-// reading is what a reserve reads every GAP/2 of all partitions, looking at the leases once a TTL: a
-// pipeline a master each.
+// reading is what a reserve reads every GAP/2 of all partitions, looking at the leases once a TTL:
+// a pipeline a master each.
 func (f Fleet) reading(p Prices) float64 {
 	return f.pipelines(p) + float64(f.Partitions)*(spared*p.us(Tick, 0)+5*p.us(Get, 0))
 }

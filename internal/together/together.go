@@ -87,11 +87,11 @@ func (m *Member) TurnAfter(d, every time.Duration) (next time.Duration) {
 }
 
 // Do sends the commands that fill adds, with those of the other members, as soon as each member has
-// asked, or within has passed since the first did. Half of the time until ctx's deadline is left for
-// the answers, however long within is. The answers stand in the commands. The error is
-// one that no command knows: a connection that was refused. An answer may come with those of a
-// slower server: the first member's deadline bounds the wait of all, and its context does not
-// interrupt it.
+// asked, or within has passed since the first did. Half of the time until ctx's deadline is left
+// for the answers, however long within is. The answers stand in the commands. The error is one that
+// no command knows: a connection that was refused. An answer may come with those of a slower
+// server: the first member's deadline bounds the wait of all, and its context does not interrupt
+// it.
 func (m *Member) Do(ctx context.Context, within time.Duration, fill func(redis.Pipeliner)) error {
 	g := m.group
 	groups.Lock()
