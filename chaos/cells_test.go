@@ -140,6 +140,10 @@ func (c *cell) refused(verdict guard.Verdict) (n int) {
 func (w *environment) judged(cells []*cell) {
 	w.T.Helper()
 	w.swept(cells)
+	for _, c := range cells {
+		beats := []string{c.Layout.Heartbeat("member-0"), c.Layout.Heartbeat("member-1")}
+		harness.Eventually(w.T, "both beat", func() bool { return w.Exists(w.T.Context(), beats...).Val() == 2 })
+	}
 	h := w.History()
 	var found []judge.Violation
 	sum := &judge.Verdict{}

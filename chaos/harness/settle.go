@@ -79,7 +79,7 @@ func (w *Environment) Agrees(truth map[string]string, alive []string) bool {
 		}
 	}
 	for _, id := range alive {
-		if w.SCard(ctx, w.Layout.Devices(id)).Val() != held[id] {
+		if w.SCard(ctx, w.Layout.Devices(id)).Val() != held[id] || w.Exists(ctx, w.Heartbeat(id)).Val() == 0 {
 			return false
 		}
 	}
