@@ -194,6 +194,38 @@ func TestABatchThatLandedLateIsCountedAfterALaterOneWasRecorded(t *testing.T) {
 	})
 }
 
+// A batch that deleted nothing has no record, so it keeps no earlier one from landing.
+func TestABatchThatLandedAfterOneThatDeletedNothingIsCounted(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		b := newBooks(t, w)
+		late, nothing, last := b.batch(1), b.batch(2), b.batch(3)
+		b.Open(late)
+		b.Refused(late)
+		gone := func() { require.NoError(t, b.f.HDel(t.Context(), b.f.Registry(), nothing.Items...).Err()) }
+		gone()
+		b.Open(nothing) // a copy of its request is on its way
+		b.Recorded(nothing, b.done(t, nothing))
+		require.NoError(t, b.LookUp(t.Context()))
+		b.done(t, late)
+		b.f.entries(nothing.Owner, 1) // a write of the dead that lands late
+		b.done(t, nothing)
+		require.NoError(t, b.LookUp(t.Context()))
+		require.Equal(t, 2, b.counted)
+		require.Equal(t, "2", b.f.HGet(t.Context(), b.f.Witness(), "evicted_total").Val())
+
+		gone()
+		b.f.entries(nothing.Owner, 1)
+		again := b.done(t, nothing) // what has a record is answered by it
+		require.True(t, again.Repeated)
+		b.Asked(last)
+		require.NoError(t, b.f.HDel(t.Context(), b.f.Registry(), last.Items...).Err())
+		b.Recorded(last, b.done(t, last))
+		require.Empty(t, b.Accounts(), "one request was sent, and answered")
+	})
+}
+
 // What is of another type than an index is left alone, and keeps nobody from evicting: no batch is
 // refused, and the quick way says that it could not read it.
 func TestAnIndexOfAnotherTypeStopsNothingAndIsShown(t *testing.T) {

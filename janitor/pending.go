@@ -21,7 +21,8 @@ const refusedMost = 100
 //   - its term is over, or a later batch of it was recorded, and the log has none: it cannot land
 //     any more, since the log takes no id below its newest. Where the log was trimmed beyond its
 //     term nobody can tell what it did, and lost is told,
-//   - it was refused, and refusedMost later ones were too.
+//   - it was refused, and refusedMost later ones were too. One that deleted nothing counts as
+//     refused if a try before was not answered: it has no record.
 //
 // So their number is bounded. An account of unknown fate is never dropped, and a term has one at
 // most: the reaper asks for no other batch before that one was answered. A refused batch was
@@ -42,7 +43,7 @@ type pendingBatches struct {
 type account struct {
 	batch      guard.Batch        // without keys and items: they may be large and are not needed
 	deleted    func(guard.Answer) // of the sweep; nil: it does not ask
-	superseded bool               // a later batch of its term was recorded
+	superseded bool               // a later batch of its term has a record
 	refused    bool               // the last word about it was an answer, and not DONE
 	unanswered bool               // a try ended without an answer; until the first has, none is missing
 }
@@ -66,9 +67,14 @@ func (l *pendingBatches) open(b guard.Batch, deleted func(guard.Answer)) {
 func (l *pendingBatches) refused(b guard.Batch) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.refuse(b.ID)
+}
+
+// refuse is refused. The caller holds mu.
+func (l *pendingBatches) refuse(id guard.BatchID) {
 	oldest, refused := -1, 0
 	for i, acc := range l.accounts {
-		acc.refused = acc.refused || acc.batch.ID == b.ID
+		acc.refused = acc.refused || acc.batch.ID == id
 		if acc.refused {
 			if refused++; refused == 1 {
 				oldest = i
@@ -91,9 +97,22 @@ func (l *pendingBatches) unanswered(b guard.Batch) {
 
 // recorded notes that a batch was answered DONE. It is counted unless the log was faster than the
 // reply, and everything before it in its term can no longer land.
+//
+// One that deleted nothing may have no record. Then it keeps nothing from landing, neither those
+// before it nor a copy of itself from a try that was not answered.
 func (l *pendingBatches) recorded(b guard.Batch, a guard.Answer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if a.Deleted == 0 && !a.Repeated {
+		i := l.find(b.ID)
+		if i >= 0 && l.accounts[i].unanswered {
+			l.count(l.accounts[i], a)
+			l.refuse(b.ID)
+		} else {
+			l.close(b.ID, &a)
+		}
+		return
+	}
 	l.close(b.ID, &a)
 	for _, acc := range l.accounts {
 		if acc.batch.ID.Epoch == b.ID.Epoch && acc.batch.ID.N < b.ID.N {
@@ -102,21 +121,29 @@ func (l *pendingBatches) recorded(b guard.Batch, a guard.Answer) {
 	}
 }
 
+// find returns where an account is, -1 if it is closed. The caller holds mu.
+func (l *pendingBatches) find(id guard.BatchID) int {
+	return slices.IndexFunc(l.accounts, func(acc *account) bool { return acc.batch.ID == id })
+}
+
 // close closes an account if it is open, and counts what its batch deleted; nil: it did not land.
 // The caller holds mu.
 func (l *pendingBatches) close(id guard.BatchID, a *guard.Answer) {
-	i := slices.IndexFunc(l.accounts, func(acc *account) bool { return acc.batch.ID == id })
+	i := l.find(id)
 	if i < 0 {
 		return
 	}
 	acc := l.accounts[i]
 	l.accounts = slices.Delete(l.accounts, i, i+1)
-	if a == nil {
-		return
+	if a != nil {
+		l.count(acc, *a)
 	}
-	l.done(acc.batch, *a)
+}
+
+func (l *pendingBatches) count(acc *account, a guard.Answer) {
+	l.done(acc.batch, a)
 	if acc.deleted != nil {
-		acc.deleted(*a)
+		acc.deleted(a)
 	}
 }
 
