@@ -11,14 +11,14 @@ const (
 // no tag, so that a change of the code which one rests on is noticed by the next run of all tests.
 var fleetMutants = []mutant{
 	{
-		name:  "OverdueNotCounted",
+		name:  "LateNotCounted",
 		what:  "the breaker counts owners whose heartbeat has ended, and not those that are overdue",
 		edits: []edit{{breakerGo, "\tsilent := c.fallen + c.late\n", "\tsilent := c.fallen\n"}},
 	},
 	{
 		name:  "RefusalsIgnored",
 		what:  "that the server turns clients away is no hold",
-		edits: []edit{{witnessLua, "  if w[15] and w[15] ~= refused then return 'redis_refusing' end\n", ""}},
+		edits: []edit{{witnessLua, "  if w[15] and refused ~= '' and w[15] ~= refused then return 'redis_refusing' end\n", ""}},
 	},
 	{
 		name: "DeadNotOutlived",
