@@ -14,7 +14,7 @@ const habit = 3
 // rhythm is the history of one heartbeat, and decides whether its next beat is overdue. It is pure.
 //
 // An owner is held to the fleet's timing until it is seen to beat by another one. One reading
-// cannot tell a shorter TTL from an owner that was cut off a while ago, so doubt counts as overdue.
+// cannot tell a shorter TTL from an owner that was cut off a while ago, so the latter is assumed.
 type rhythm struct {
 	at   time.Time       // of the last reading; zero: none, or the heartbeat never expires
 	left time.Duration   // life left at that reading

@@ -238,7 +238,7 @@ func must[T any](v T, err error) T {
 
 func TestTheAnswerGetsHalfOfTheTimeHoweverLongOthersAreWaitedFor(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *redis.Client, _ *seen) {
-		a, silent := together.Join(c), together.Join(c)
+		a, silent := together.Join(c, "beats"), together.Join(c, "beats")
 		defer a.Leave()
 		defer silent.Leave()
 		begun := time.Now()
