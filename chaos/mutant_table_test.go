@@ -227,7 +227,7 @@ var mutants = []mutant{
 		edits: []edit{
 			{disputeGo, "stands\n\t\tt.set(d, foreign)\n", "stands\n\t\tt.set(d, proven)\n"},
 			// there is no frame that could be fresh
-			{disputeGo, "if now.Sub(d.claim.heard) < fresh {", "if true {"},
+			{disputeGo, "if age(d.claim.heard, now) < fresh {", "if true {"},
 		},
 		scenario: "HealOfTheFormerOwner",
 		checks:   []string{"C3"},
@@ -243,7 +243,7 @@ var mutants = []mutant{
 		name: "EvidenceNeverAges",
 		what: "evidence counts for as long as it takes, also after a heal that failed",
 		edits: []edit{
-			{disputeGo, "if now.Sub(d.claim.heard) < fresh {", "if true {"},
+			{disputeGo, "if age(d.claim.heard, now) < fresh {", "if true {"},
 			{tableGo, "\tcase s.disputed():\n\t\treturn contested\n", ""},
 		},
 		scenario: "EvidenceFromBeforeAnOutage",

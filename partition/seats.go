@@ -29,6 +29,9 @@ const (
 	// page is how many ids a page of the contenders has, asked how many heartbeats are asked for at
 	// once.
 	page, asked = 1000, 500
+	// most is how many contenders one reading takes: more are there only where somebody else wrote
+	// them, and the next reading takes the next, as those without a heartbeat are gone by then.
+	most = 20_000
 )
 
 // seats are who contends first for which partition, and which leases are given up.
@@ -120,7 +123,7 @@ func (s *seats) living(ctx context.Context, of guard.Layout) ([]string, error) {
 	defer cancel()
 	var all []string
 	ids := s.client.SScan(ctx, of.Contenders(), 0, "", page).Iterator()
-	for ids.Next(ctx) {
+	for len(all) < most && ids.Next(ctx) {
 		all = append(all, ids.Val())
 	}
 	if err := ids.Err(); err != nil {
@@ -129,7 +132,6 @@ func (s *seats) living(ctx context.Context, of guard.Layout) ([]string, error) {
 	slices.Sort(all) // a scan may name one twice
 	all = slices.Compact(all)
 	var living []string
-	var gone []any
 	for ids := range slices.Chunk(all, asked) {
 		pipe := s.client.Pipeline()
 		var beats []*redis.DurationCmd
@@ -139,6 +141,7 @@ func (s *seats) living(ctx context.Context, of guard.Layout) ([]string, error) {
 		if _, err := pipe.Exec(ctx); err != nil {
 			return nil, err
 		}
+		var gone []any
 		for i, beat := range beats {
 			switch left := beat.Val(); {
 			case left < 0:
@@ -147,9 +150,9 @@ func (s *seats) living(ctx context.Context, of guard.Layout) ([]string, error) {
 				living = append(living, ids[i])
 			}
 		}
-	}
-	if len(gone) > 0 {
-		_ = s.client.SRem(ctx, of.Contenders(), gone...).Err() // or the next reader does
+		if len(gone) > 0 {
+			_ = s.client.SRem(ctx, of.Contenders(), gone...).Err() // or the next reader does
+		}
 	}
 	return living, nil
 }

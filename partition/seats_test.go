@@ -92,6 +92,29 @@ func TestOnlyContendersWithAHeartbeatAreRanked(t *testing.T) {
 	})
 }
 
+func TestOneReadingOfVeryManyContendersIsBounded(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	of, c, ctx := guard.Layout{}, srv.Client(), t.Context()
+	rubbish := make([]any, 2*most)
+	for i := range rubbish {
+		rubbish[i] = i
+	}
+	require.NoError(t, c.SAdd(ctx, of.Contenders(), rubbish...).Err())
+	require.NoError(t, c.SAdd(ctx, of.Contenders(), "me").Err())
+	require.NoError(t, c.Set(ctx, of.Heartbeat("me"), "x", time.Hour).Err())
+	s := &seats{client: c, gap: time.Minute, beats: guard.Timing{Interval: 10 * time.Minute, TTL: time.Hour}}
+	_, err := s.living(ctx, of)
+	require.NoError(t, err)
+	require.InDelta(t, most, c.SCard(ctx, of.Contenders()).Val(), page, "half of them")
+	_, err = s.living(ctx, of)
+	require.NoError(t, err)
+	living, err := s.living(ctx, of)
+	require.NoError(t, err)
+	require.Equal(t, []string{"me"}, living)
+	require.Equal(t, []string{"me"}, c.SMembers(ctx, of.Contenders()).Val())
+}
+
 func TestBeforeTheFirstReadingEverybodyContends(t *testing.T) {
 	t.Parallel()
 	s := sitting("a", 4)

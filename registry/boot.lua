@@ -22,7 +22,7 @@ end
 local token = us .. ARGV[2]
 local at = string.format('%.0f', math.floor(now / 1000))
 redis.call('SET', KEYS[1], at .. '/' .. token, 'PX', ARGV[3])
-tell_grace(KEYS[3], ARGV[4], at, us, true)
+tell_grace(KEYS[3], ARGV[4], at, us)
 redis.pcall('SADD', KEYS[2], ARGV[1])
 -- The leader looks at once: on the channel of nobody's heartbeat.
 redis.pcall('PUBLISH', string.sub(KEYS[1], 1, #KEYS[1] - #ARGV[1]), ARGV[1])

@@ -102,8 +102,8 @@ func (t *table) displace(d *device, owner string, now time.Time) {
 //   - Heard later here: the other owner is to be told so, in the same words (later). But an owner
 //     that has asked about this device does not answer, so that two never talk without end.
 //
-// Of the first two the other owner is to be told that they were heard: nothing else proves that its
-// message arrived.
+// Of the first two the other owner is to be told that they were heard, in its words for them:
+// nothing else proves that its message arrived.
 func (t *table) compare(other string, pairs []string, now time.Time) (later []*Claim, heard []string) {
 	for i := 0; i+1 < len(pairs); i += 2 {
 		theirs, err := strconv.ParseInt(pairs[i], 10, 64)
@@ -126,7 +126,7 @@ func (t *table) compare(other string, pairs []string, now time.Time) (later []*C
 		case ours > theirs || ours == theirs && asked: // of equals the one that the entry names has it
 			t.displace(d, other, now)
 			if !asked {
-				heard = append(heard, d.imei)
+				heard = append(heard, pairs[i+1])
 			}
 		case !asked:
 			later = append(later, d.claim)

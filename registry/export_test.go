@@ -2,6 +2,9 @@ package registry
 
 import "fmt"
 
+// Word is word.
+func Word(id string) string { return word(id) }
+
 // RememberFewer has a Registry that does not run yet remember no more than n devices besides as
 // many as are held.
 func (r *Registry) RememberFewer(n int) { r.table.spare = n }

@@ -3,8 +3,8 @@
 -- That instance needs evidence against it: a fresh frame of the device, which the caller vouches
 -- for; or, with KEYS[6..], its death by the guard's own conditions, which this script finds out.
 -- KEYS[6..] heartbeats of the instances that may be dead
--- ARGV[5..] pairs: IMEI, instance seen ('': none); with KEYS[6..] two more at the end: GAP ms,
---   GRACE ms
+-- ARGV[5..] pairs: IMEI, instance seen ('': none); with KEYS[6..] three more at the end: GAP ms,
+--   GRACE ms, '1': this owner's beats have landed lately
 -- What names another instance leaves the owner's index: it is not this owner's to be swept, and the
 -- full scan is put off only while indexes and entries are equally many.
 -- Extra: how many were put back, -1 if none of KEYS[6..] is dead and nothing was looked at; foreign
@@ -17,7 +17,9 @@ local function may_listen()
 end
 
 -- find_dead() -> the instances that the guard would call dead, as keys of a table; nil: none. Like
--- guard.lua it relies on the absence of a heartbeat only while its own is there.
+-- guard.lua it relies on the absence of a heartbeat only while its own is there. Its own absence is
+-- a hold only if its beats have landed: else that is why it is absent, and would hold everybody for
+-- as long as they do not.
 local function find_dead()
   local dead, any = {}, false
   for i = 6, #KEYS do
@@ -27,19 +29,18 @@ local function find_dead()
     end
   end
   if not any or not may_listen() then return end -- none is silent: there is nothing to listen for
-  local now, since, need = listen(KEYS[4], ARGV[#ARGV - 1], ARGV[#ARGV])
+  local now, since, need = listen(KEYS[4], ARGV[#ARGV - 2], ARGV[#ARGV - 1])
   if now - since < need then return end
-  if not held then
+  if held then return dead end
+  if ARGV[#ARGV] == '1' then
     hold(KEYS[4], now, 'self_check')
     redis.call('HSET', KEYS[4], 'lost', text(now))
-    return
   end
-  return dead
 end
 
 local dead, pairs_end = nil, #ARGV
 if KEYS[6] then
-  dead, pairs_end = find_dead(), #ARGV - 2
+  dead, pairs_end = find_dead(), #ARGV - 3
   if not dead then return reply(-1) end
 end
 assert_life()

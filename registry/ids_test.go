@@ -67,6 +67,33 @@ func TestAnOwnerThatIsAskedAboutAnyIDAnswers(t *testing.T) {
 	}
 }
 
+// Nothing else shows the owner that asks that it was heard: PUBLISH counts the listeners of one
+// node.
+func TestAnOwnerThatIsAskedAboutAnyIDSaysThatItHeard(t *testing.T) {
+	t.Parallel()
+	for _, id := range oddIDs {
+		t.Run(strings.ToValidUTF8(id, "?"), func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T, w *bubble) {
+				var told moves
+				r1 := w.start("r1", told.tell)
+				r1.register(t, id)
+				time.Sleep(time.Second)
+				sub := w.Subscribe(t.Context(), w.Heartbeat("r2"))
+				_, err := sub.Receive(t.Context())
+				require.NoError(t, err)
+				w.Publish(t.Context(), w.Heartbeat("r1"), "/r2 1 "+registry.Word(id))
+				msg, err := sub.ReceiveMessage(t.Context())
+				require.NoError(t, err)
+				require.Equal(t, "/r1 heard "+registry.Word(id), msg.Payload)
+				require.NoError(t, sub.Close())
+				require.Equal(t, []string{id + " is at r2"}, told.since())
+				w.end(r1)
+			})
+		})
+	}
+}
+
 func TestAnIDThatIsTooLongIsRefusedAndCountedAndNoOtherDeviceSuffers(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, w *bubble) {

@@ -44,7 +44,9 @@ func (t *table) notYet(ops []op, now time.Time) {
 }
 
 // overDead returns what a heal over dead instances has besides pairs: their heartbeats, once each,
-// and the settings by which it listens.
+// the settings by which it listens, and whether this owner's heartbeat should be there. A beat
+// landed within half a TTL then, so that a batch which is held up on its way does not find it
+// ended.
 func (r *Registry) overDead(ops []op) (keys []string, args []any) {
 	seen := map[string]bool{}
 	for _, o := range ops {
@@ -53,8 +55,11 @@ func (r *Registry) overDead(ops []op) (keys []string, args []any) {
 			keys = append(keys, r.keys.Heartbeat(o.dead))
 		}
 	}
+	r.mu.Lock()
+	beats := age(r.lastBeat, time.Now()) < r.cfg.HeartbeatTTL/2
+	r.mu.Unlock()
 	timing := r.Timing()
-	return keys, []any{timing.Gap().Milliseconds(), timing.Grace().Milliseconds()}
+	return keys, []any{timing.Gap().Milliseconds(), timing.Grace().Milliseconds(), beats}
 }
 
 // tellOutlived logs what was taken over from dead instances, once an interval at most. Caller holds

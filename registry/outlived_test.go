@@ -64,6 +64,10 @@ func TestAHealOverTheDeadAsksWhatTheGuardAsks(t *testing.T) {
 		},
 		"whether the own heartbeat is there": func(t *testing.T, o *owner) {
 			o.forgetHeartbeat()
+			o.lastBeat = time.Now().Add(-o.cfg.HeartbeatTTL / 2)
+			require.Equal(t, -1, o.outlive("x", "a", "x").count)
+			require.Equal(t, "gap", o.reason(), "its beats did not land: no wonder")
+			o.lastBeat = time.Now()
 			require.Equal(t, -1, o.outlive("x", "a", "x").count)
 			require.Equal(t, "self_check", o.reason())
 			require.NoError(t, o.beat(t.Context()))

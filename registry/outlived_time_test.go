@@ -136,6 +136,28 @@ func TestOfTheLivingNothingIsTakenOverWhateverTheWitnessHasHeard(t *testing.T) {
 	})
 }
 
+// Its own heartbeat is absent because its beats do not arrive: that says nothing of Redis.
+func TestAnOwnerThatCannotBeatHoldsNobody(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, w *bubble) {
+		r := w.start("new")
+		outage(w, r, 70)
+		r.control.set(always, nil)
+		w.ticks(r)
+		time.Sleep(r.Timing().Grace() + r.Timing().TTL)
+		for range 100 {
+			time.Sleep(r.Timing().Grace() / 10)
+			require.NotEqual(t, "self_check", w.HGet(t.Context(), w.Witness(), "reason").Val())
+		}
+		require.Zero(t, w.are("new"))
+		r.control.set(nil, nil)
+		time.Sleep(2 * r.Timing().Interval)
+		synctest.Wait()
+		require.Equal(t, 70, w.are("new"))
+		w.kill(r)
+	})
+}
+
 // Someone may watch the channels of all owners, and a process whose heartbeats are refused listens
 // on its own: that is no heartbeat.
 func TestADeadInstanceWhoseChannelIsListenedToIsDead(t *testing.T) {

@@ -52,6 +52,16 @@ func TestBootsAndWordsOnEachServer(t *testing.T) {
 			require.Less(t, last.boot, future, "by the clock again")
 			require.Equal(t, last.boot[:16], older.c.HGet(ctx, older.keys.Witness(), "boot").Val(), "also of a boot by the clock")
 		},
+		"a boot before anybody listened is recorded as soon as somebody does": func(t *testing.T, w redistest.World) {
+			first, second := newOwner(t, w, "first"), newOwner(t, w, "second")
+			require.Zero(t, first.c.Exists(t.Context(), first.keys.Witness()).Val())
+			grace := first.Timing().Grace().Milliseconds()
+			require.NoError(t, first.c.HSet(t.Context(), first.keys.Witness(), "grace", grace).Err())
+			for _, o := range []*owner{first, second, first} {
+				o.run(beatScript, grace)
+			}
+			require.Equal(t, second.boot[:16], first.c.HGet(t.Context(), first.keys.Witness(), "boot").Val())
+		},
 		"a message has one word for each id, whatever it is": func(t *testing.T, w redistest.World) {
 			o, former := newOwner(t, w, "o"), newOwner(t, w, "former")
 			sub := w.Client.Subscribe(t.Context(), o.keys.Heartbeat("former"))
