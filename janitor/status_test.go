@@ -448,7 +448,7 @@ func TestEverySeriesExistsBeforeItCountsAndCounts(t *testing.T) {
 		s.pass(r, Request{}, func(context.Context, *Pass) error { return errors.New("oh") })
 		s.pass(r, Request{}, func(context.Context, *Pass) error { return ErrFenced })
 		// A heartbeat comes late: sweeps rest for longer than their share asks for.
-		require.NoError(t, f.PExpire(t.Context(), f.Heartbeat("other"), 10*beatTTL-beatEvery-beatEvery/2).Err())
+		require.NoError(t, f.PExpire(t.Context(), f.Heartbeat("other"), beatTTL-beatEvery-beatEvery/2).Err())
 		f.live("new")
 		done := s.pass(r, Request{}, func(ctx context.Context, p *Pass) error {
 			p.AddScanned(9)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/guard"
@@ -72,10 +73,14 @@ func TestOnlyContendersWithAHeartbeatAreRanked(t *testing.T) {
 		ctx, ids := t.Context(), fleet(2*asked+3)
 		require.NoError(t, w.Client.SAdd(ctx, of.Roster(), "embeds the registry alone").Err())
 		require.NoError(t, w.Client.Set(ctx, of.Heartbeat("embeds the registry alone"), "x", time.Hour).Err())
-		for _, id := range ids {
-			require.NoError(t, w.Client.SAdd(ctx, of.Contenders(), id).Err())
-			require.NoError(t, w.Client.Set(ctx, of.Heartbeat(id), "x", time.Hour).Err())
-		}
+		_, err := w.Client.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for _, id := range ids {
+				p.SAdd(ctx, of.Contenders(), id)
+				p.Set(ctx, of.Heartbeat(id), "x", time.Hour)
+			}
+			return nil
+		})
+		require.NoError(t, err)
 		s := &seats{client: w.Client, gap: time.Minute, beats: guard.Timing{Interval: 10 * time.Minute, TTL: time.Hour}}
 		living, err := s.living(ctx, of)
 		require.NoError(t, err)
