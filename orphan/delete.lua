@@ -1,31 +1,22 @@
--- delete.lua: the body (behind guard.lua and same.lua) that deletes orphans of one rule, all on one
+-- delete.lua: the body (behind guard.lua, same.lua and ripe.lua) that deletes orphans of one rule, all on one
 -- server.
 --
 -- The look that condemned them has remembered each of its commands with the answer. They are sent
 -- again here, in one atomic step with the delete: a candidate goes only if all answers are the
--- same, and if its mark is the one of the look, older than its grace, and no hold came since the
--- pass began.
+-- same, and if it is ripe.
 --
 -- KEYS[6] the rule's marks  KEYS[7] the rule's bin  KEYS[8..] every key that is read or deleted
 -- ARGV[8..] a JSON object for each candidate:
---   name, mark, grace (ms)
---   since     since when (ms) the witness had listened when the pass began, and was the mark made
+--   name, mark, grace, since, looked, expires: see ripe.lua
 --   seen      answers and their commands: { {answer, command, argument...}... }
 --   keys      the keys that go, as far as they are keys
 --   member    { ZREM, SREM or HDEL, key, member } that goes
+--   field     when (ms) the member expires by itself, a field of a hash; missing: never
 --   premises  only in the first: like seen, for the whole batch
 --   bin       for how long (ms) it is kept aside; missing: it is deleted
 --   pass      when the pass began (ms), for the entries of the bin
 -- Result: DONE, candidates that went, candidates that are no longer as they were, and the number of
 -- keys and members that went, or reference_lost.
-
--- ripe(c): its mark is as the look saw it, no hold came since, and it is old enough. The mark's
--- time alone does not tell of a hold: the clock may have gone back.
-local function ripe(c)
-  if redis.call('HGET', KEYS[6], c.name) ~= c.mark then return false end
-  local at = tonumber(string.match(c.mark, '^%d+'))
-  return since == c.since and now - at >= c.grace
-end
 
 -- aside(id, key): the name in the bin, which has the same slot as key.
 local function aside(id, key)
@@ -96,7 +87,7 @@ for _, c in ipairs(going) do
     end
     if c.member then
       n = n + 1
-      local entry = { key = c.member[2], member = c.member[3], by = c.member[1],
+      local entry = { key = c.member[2], member = c.member[3], by = c.member[1], expires = c.field or -1,
         aside = aside(ARGV[1] .. ':' .. n, c.member[2]) }
       local value = '1'
       if c.member[1] == 'ZREM' then value = redis.call('ZSCORE', entry.key, entry.member) end

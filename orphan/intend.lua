@@ -1,10 +1,9 @@
--- intend.lua: the body (behind guard.lua) that notes what is about to go on other servers of a
+-- intend.lua: the body (behind guard.lua and ripe.lua) that notes what is about to go on other servers of a
 -- Cluster. There the guard cannot be asked in one step with the delete. So it is asked here, the
 -- intent is noted, and away.lua does on the other server what is intended, within seconds or never.
 --
 -- KEYS[6] the rule's marks  KEYS[7] the rule's intents: id -> JSON
--- ARGV[8..] a JSON object for each candidate: name, mark, grace and since (ms) as in delete.lua,
---   intents { {id, text}... }
+-- ARGV[8..] a JSON object for each candidate: what ripe.lua wants, and intents { {id, text}... }
 -- Result: DONE, 0, candidates whose mark is not what the look saw; nothing has gone yet.
 local no = refused('HSET', KEYS[7], 'x', 'x') or refused('HDEL', KEYS[6], 'x')
 if no then return no end
@@ -12,8 +11,7 @@ local names, marks, fields, not_ripe = {}, {}, {}, 0
 for i = 8, #ARGV do
   local c = cjson.decode(ARGV[i])
   marks[#marks + 1] = c.name
-  local at = tonumber(string.match(c.mark, '^%d+'))
-  if redis.call('HGET', KEYS[6], c.name) == c.mark and since == c.since and now - at >= c.grace then
+  if ripe(c) then
     names[#names + 1] = c.name
     for _, intent in ipairs(c.intents) do
       fields[#fields + 1], fields[#fields + 2] = intent[1], intent[2]

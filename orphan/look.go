@@ -36,6 +36,9 @@ const (
 // errSource wraps an error of the Source.
 var errSource = errors.New("orphan: source does not answer")
 
+// errClock ends a pass by whose times nothing can be judged.
+var errClock = errors.New("orphan: the server's clock was set during the pass")
+
 // A finding is what a look says about one candidate.
 type finding struct {
 	candidate
@@ -45,6 +48,8 @@ type finding struct {
 
 	value     map[string]any // what the candidate holds, as far as the rule reads it
 	firstSeen bool           // its age counts from its mark
+	doubted   bool           // so it does because only its expiry says how old it is
+	expires   int64          // of a field of a hash: when it expires (ms); 0: never
 	// Of a condemned one: what it was, what was asked, and the keys that go with it.
 	fingerprint  string
 	observations []observation
@@ -235,7 +240,7 @@ func (l *looking) readValues(ctx context.Context) error {
 				args = append(args, string(at))
 			}
 			if len(l.fields) == 0 {
-				continue
+				args = []string{"HLEN", f.key} // it is asked for its type alone
 			}
 		}
 		asked = append(asked, question{f: f, args: args, told: func(answer *redis.Cmd) { l.readValue(f, answer) }})
@@ -253,6 +258,12 @@ func (l *looking) readValue(f *finding, answer *redis.Cmd) {
 			f.keep(unreadable, "it is no JSON object")
 			return
 		}
+	case int64:
+		f.value = map[string]any{}
+		if v == 0 {
+			f.keep(absent, "it is gone")
+		}
+		return
 	case []any:
 		f.value = map[string]any{}
 		for i, each := range v {
@@ -285,4 +296,13 @@ func (l *looking) field(f *finding, at fieldPath) string {
 		return text
 	}
 	return fieldOf(f.value, at)
+}
+
+// text is what a condition compares; false: there is nothing that it could compare.
+func (l *looking) text(f *finding, at fieldPath) (text string, ok bool) {
+	if l.Read == "hash" {
+		text, ok = f.value[string(at)].(string)
+		return text, ok
+	}
+	return textOf(f.value, at)
 }

@@ -12,23 +12,24 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
+//go:embed ripe.lua
+var ripeText string
+
 //go:embed delete.lua
 var deleteText string
 
-var deleteBody = guard.NewBody(sameText + deleteText)
+var deleteBody = guard.NewBody(sameText + ripeText + deleteText)
 
 // reapOf is how many candidates one script judges at most: each costs it ten commands or so.
 const reapOf = 50
 
 // item is a candidate as delete.lua reads it.
 type item struct {
-	Name     string     `json:"name"`
-	Mark     string     `json:"mark"`
-	Grace    int64      `json:"grace"`
-	Since    int64      `json:"since"`
+	proof
 	Seen     [][]string `json:"seen"`
 	Keys     []string   `json:"keys"`
 	Member   []string   `json:"member,omitempty"`
+	Field    int64      `json:"field,omitempty"`
 	Premises [][]string `json:"premises,omitempty"`
 	Bin      int64      `json:"bin,omitempty"`
 	Pass     int64      `json:"pass"`
@@ -42,6 +43,7 @@ func (x *pass) reap(ctx context.Context) error {
 	}
 	if x.r.DryRun {
 		x.AddCondemned(len(names))
+		x.lookAgain(len(names))
 		return nil
 	}
 	at, err := now(ctx, x.Pass, x.home)
@@ -101,21 +103,12 @@ func (x *pass) reapSome(ctx context.Context, names []string, ripe map[string]*ca
 	}
 	var items []string
 	for _, f := range same {
-		m := x.notes.marks[f.name()]
-		it := item{
-			Name:  f.name(),
-			Mark:  m.text(),
-			Grace: x.graceOf(f).Milliseconds(),
-			Since: x.notes.since.UnixMilli(),
-			Keys:  f.gone,
-			Bin:   x.Bin.Milliseconds(),
-			Pass:  x.began.UnixMilli(),
-		}
+		it := item{proof: x.proofOf(f), Keys: f.gone, Bin: x.Bin.Milliseconds(), Pass: x.began.UnixMilli()}
 		if it.Keys == nil {
 			it.Keys = []string{}
 		}
 		if f.member != "" && !f.alone {
-			it.Member = []string{x.removal(), f.key, f.member}
+			it.Member, it.Field = []string{x.removal(), f.key, f.member}, f.expires
 		}
 		if len(items) == 0 {
 			it.Premises, keys = asked(x.premises, keys)

@@ -48,7 +48,7 @@ var awayText string
 var settleText string
 
 var (
-	intendBody   = guard.NewBody(intendText)
+	intendBody   = guard.NewBody(ripeText + intendText)
 	awayScript   = redis.NewScript(sameText + awayText)
 	settleScript = redis.NewScript(settleText)
 )
@@ -125,12 +125,9 @@ func (x *pass) remotely(ctx context.Context, found []*finding, clocks map[string
 			texts[i] = [2]string{each.ID, string(text)}
 		}
 		text, err := json.Marshal(struct {
-			Name    string      `json:"name"`
-			Mark    string      `json:"mark"`
-			Grace   int64       `json:"grace"`
-			Since   int64       `json:"since"`
+			proof
 			Intents [][2]string `json:"intents"`
-		}{f.name(), x.notes.marks[f.name()].text(), x.graceOf(f).Milliseconds(), x.notes.since.UnixMilli(), texts})
+		}{x.proofOf(f), texts})
 		if err != nil {
 			return fmt.Errorf("orphan: rule %q: %w", x.r.Rule, err)
 		}
