@@ -31,6 +31,7 @@ const (
 	unknown    = "unknown"    // a sign or the evidence cannot tell
 	foreign    = "foreign"    // its name is not what Only says
 	absent     = "absent"     // it is gone, or stands for a parent that is there
+	large      = "large"      // it is too large to find out whether it is the same
 )
 
 // errSource wraps an error of the Source.
@@ -53,6 +54,7 @@ type finding struct {
 	// Of a condemned one: what it was, what was asked, and the keys that go with it.
 	fingerprint  string
 	observations []observation
+	pieces       []string // of what is large: a digest of each key
 	gone         []string
 }
 

@@ -190,6 +190,9 @@ func (x *pass) intentsOf(f *finding, clocks map[string]time.Time) (all []intent)
 				each.Expires, _ = strconv.ParseInt(strings.TrimPrefix(o.answer, ":"), 10, 64)
 			}
 		}
+		if member != nil && f.expires > 0 {
+			each.Expires = f.expires
+		}
 		if len(all) == 0 {
 			each.Counts = 1
 		} else {

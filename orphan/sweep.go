@@ -56,22 +56,22 @@ func (s *sweep) Interval() time.Duration { return s.set.c.Interval }
 type pass struct {
 	*sweep
 	*janitor.Pass
-	r        *Result
-	servers  *topology
-	home     server // that has the worker's own keys
-	notes    *notes
-	began    time.Time             // by the server's clock
-	unseen   map[string]bool       // marks whose candidate a full pass has not met
-	lone     map[string]*candidate // without parents, to be looked at with all their related keys
-	fresh    map[string]string     // marks that this pass makes, once it is judged itself
-	newly    int                   // candidates that had no mark, and were condemned
-	heldFor  time.Duration         // the breaker holds the rule for so long yet
+	r       *Result
+	servers *topology
+	home    server // that has the worker's own keys
+	notes   *notes
+	began   time.Time             // by the server's clock
+	unseen  map[string]bool       // marks whose candidate a full pass has not met
+	lone    map[string]*candidate // without parents, to be looked at with all their related keys
+	fresh   map[string]string     // marks that this pass makes, once it is judged itself
+	newly   int                   // candidates that had no mark, and were condemned
+	heldFor time.Duration         // the breaker holds the rule for so long yet
 	// How long ago the last look at all marked candidates ended, and the last one at all candidates.
 	sinceMarked, sinceAll time.Duration
-	complete              bool // the pass has looked at all that is marked, and noted so
-	ripe     map[string]*candidate // whose grace is over
-	premises []observation         // of the references: what has to be so at the delete, too
-	again    time.Time             // when the next grace is over; zero: no candidate waits
+	complete              bool                  // the pass has looked at all that is marked, and noted so
+	ripe                  map[string]*candidate // whose grace is over
+	premises              []observation         // of the references: what has to be so at the delete, too
+	again                 time.Time             // when the next grace is over; zero: no candidate waits
 }
 
 // Run is one pass: a full one once an interval and when somebody asks, and in between a look at
