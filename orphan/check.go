@@ -190,28 +190,31 @@ func (c *checker) related() {
 	}
 }
 
-// spares checks that the rule does not delete a key that another relies on: to that one, all
-// candidates would look dead. A key with a variable is about one of them, and may well be a
-// candidate here.
-func (c *checker) spares(other *checker) {
-	if c.index == other.index {
-		return
+// spare checks that no rule deletes a key that another relies on: to that one, all candidates would
+// look dead. A key with a variable is about one of them, and may well be a candidate here.
+func spare(all []checker) {
+	type deletion struct {
+		by *checker
+		at string
 	}
-	for _, ref := range other.references() {
-		name := literal(ref.text)
-		if name == "" {
-			continue
+	// By the text that names begin with: rules are many, and few of them are about one key.
+	deletions := map[string][]deletion{}
+	for i := range all {
+		for _, at := range sorted(all[i].deleted) {
+			begin := all[i].deleted[at].begin()
+			deletions[begin] = append(deletions[begin], deletion{&all[i], at})
 		}
-		for _, at := range sorted(c.deleted) {
-			if c.deleted[at].meets(ref.pattern) {
-				c.fault(
-					at,
-					"could delete %s, which rules[%d] %q relies on: %s",
-					name,
-					other.index,
-					other.rule.Name,
-					ref.field,
-				)
+	}
+	for j := range all {
+		for _, ref := range all[j].references() {
+			name := literal(ref.text)
+			for n := range len(name) {
+				for _, d := range deletions[name[:n+1]] {
+					if d.by.index != j && d.by.deleted[d.at].meets(ref.pattern) {
+						d.by.fault(d.at, "could delete %s, which rules[%d] %q relies on: %s",
+							name, j, all[j].rule.Name, ref.field)
+					}
+				}
 			}
 		}
 	}

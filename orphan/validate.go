@@ -67,10 +67,8 @@ func check(rules []Rule, given func(path string) bool) (faults Faults) {
 		c.related()
 		c.limits()
 	}
+	spare(all)
 	for i := range all {
-		for j := range all {
-			all[i].spares(&all[j])
-		}
 		faults = append(faults, all[i].faults...)
 	}
 	return faults
