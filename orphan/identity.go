@@ -40,7 +40,7 @@ func (l *looking) identify(ctx context.Context) error {
 			}
 		}
 		for _, t := range l.exact {
-			if key, ok := l.expand(f, t); ok {
+			if key, ok := l.expand(f, t); ok && l.belongs(t, key, f) {
 				add(key)
 			}
 		}
@@ -113,7 +113,7 @@ func (f *finding) expiry(answer *redis.Cmd) {
 		f.keep(unknown, "when it expires: %s", text[1:])
 		return
 	}
-	f.observations = append(f.observations, observation{[]string{"HPEXPIRETIME", f.key, "FIELDS", "1", f.member}, text})
+	f.observations = append(f.observations, observation{args: []string{"HPEXPIRETIME", f.key, "FIELDS", "1", f.member}, answer: text})
 	if all, _ := answer.Int64Slice(); len(all) == 1 {
 		f.expires = max(0, all[0])
 	}
@@ -157,7 +157,7 @@ func (l *looking) identities(ctx context.Context, keys []string) (map[string]*id
 	observe := func(key string, told func(*identity, *redis.Cmd), args ...string) {
 		asked = append(asked, question{args: args, told: func(answer *redis.Cmd) {
 			id := found[key]
-			id.observations = append(id.observations, observation{args, replyText(answer)})
+			id.observations = append(id.observations, observation{args: args, answer: replyText(answer)})
 			if told != nil {
 				told(id, answer)
 			}

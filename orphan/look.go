@@ -29,7 +29,7 @@ const (
 	young      = "young"      // not older than MinAge.Over
 	unreadable = "unreadable" // it is not what Read says, or its age cannot be read
 	unknown    = "unknown"    // a sign or the evidence cannot tell
-	foreign    = "foreign"    // its name is not what Only says
+	foreign    = "foreign"    // its name is not what Only says, or its type not what Type says
 	absent     = "absent"     // it is gone, or stands for a parent that is there
 	large      = "large"      // it is too large to find out whether it is the same
 )
@@ -84,6 +84,22 @@ func (r *rule) look(
 	home server,
 	page []*candidate,
 ) ([]*finding, error) {
+	found, err := r.lookAlone(ctx, c, source, home, page)
+	if err != nil || len(r.others) == 0 {
+		return found, err
+	}
+	l := &looking{rule: r, caller: c, source: source, page: found}
+	return found, l.hearOthers(ctx, home)
+}
+
+// lookAlone is a look that leaves out what other rules say.
+func (r *rule) lookAlone(
+	ctx context.Context,
+	c caller,
+	source Source,
+	home server,
+	page []*candidate,
+) ([]*finding, error) {
 	l := &looking{rule: r, caller: c, source: source}
 	at, err := now(ctx, c, home)
 	if err != nil {
@@ -92,11 +108,11 @@ func (r *rule) look(
 	for _, each := range page {
 		f := &finding{candidate: *each, at: at}
 		if !r.ours(each) {
-			f.keep(foreign, "its name is not what only says")
+			f.keep(foreign, "its name is not what only and not say")
 		}
 		l.page = append(l.page, f)
 	}
-	for _, step := range []func(context.Context) error{l.parents, l.readValues, l.signs, l.evidence, l.ages, l.identify} {
+	for _, step := range []func(context.Context) error{l.parents, l.types, l.readValues, l.signs, l.evidence, l.ages, l.identify} {
 		if err := step(ctx); err != nil {
 			return nil, err
 		}
@@ -220,6 +236,22 @@ func (r *rule) membership(f *finding) []string {
 		return []string{"SISMEMBER", f.key, f.member}
 	}
 	return []string{"HGET", f.key, f.member}
+}
+
+// types leaves alone what is of another type than Type says.
+func (l *looking) types(ctx context.Context) error {
+	var asked []question
+	for f := range l.undecided {
+		if l.Type == "" || f.alone {
+			continue
+		}
+		asked = append(asked, question{f: f, args: []string{"TYPE", f.key}, told: func(answer *redis.Cmd) {
+			if is, _ := answer.Text(); is != l.Type {
+				f.keep(foreign, "its type is %s", is)
+			}
+		}})
+	}
+	return l.observe(ctx, asked)
 }
 
 // readValues reads what the candidates hold, as far as the rule needs it, and binds variables.
