@@ -40,6 +40,9 @@ func (l *looking) identify(ctx context.Context) error {
 			}
 		}
 		for _, t := range l.exact {
+			if f.part {
+				break
+			}
 			if key, ok := l.expand(f, t); ok && l.belongs(t, key, f) {
 				add(key)
 			}
@@ -157,7 +160,7 @@ func (l *looking) identities(ctx context.Context, keys []string) (map[string]*id
 	observe := func(key string, told func(*identity, *redis.Cmd), args ...string) {
 		asked = append(asked, question{args: args, told: func(answer *redis.Cmd) {
 			id := found[key]
-			id.observations = append(id.observations, observation{args: args, answer: replyText(answer)})
+			id.observations = append(id.observations, observation{args, replyText(answer), bytesOf(answer), key})
 			if told != nil {
 				told(id, answer)
 			}

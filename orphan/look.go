@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -56,6 +57,7 @@ type finding struct {
 	observations []observation
 	pieces       []string // of what is large: a digest of each key
 	gone         []string
+	keyed        map[string][]observation // see byKey
 }
 
 func (f *finding) keep(verdict, format string, args ...any) {
@@ -78,13 +80,24 @@ type looking struct {
 // look judges candidates, 500 at most, by the time of the server. The error is for when nothing can
 // be said of them.
 func (r *rule) look(
-	ctx context.Context,
-	c caller,
-	source Source,
-	home server,
-	page []*candidate,
+	ctx context.Context, c caller, source Source, home server, page []*candidate,
 ) ([]*finding, error) {
-	found, err := r.lookAlone(ctx, c, source, home, page)
+	return r.lookFor(ctx, c, source, home, page, (*looking).identify)
+}
+
+// glance is a look that does not ask what the candidates are: nothing is decided of those that show
+// no sign of life.
+func (r *rule) glance(
+	ctx context.Context, c caller, source Source, home server, page []*candidate,
+) ([]*finding, error) {
+	return r.lookFor(ctx, c, source, home, page)
+}
+
+func (r *rule) lookFor(
+	ctx context.Context, c caller, source Source, home server, page []*candidate,
+	then ...func(*looking, context.Context) error,
+) ([]*finding, error) {
+	found, err := r.lookAlone(ctx, c, source, home, page, then...)
 	if err != nil || len(r.others) == 0 {
 		return found, err
 	}
@@ -99,6 +112,7 @@ func (r *rule) lookAlone(
 	source Source,
 	home server,
 	page []*candidate,
+	then ...func(*looking, context.Context) error,
 ) ([]*finding, error) {
 	l := &looking{rule: r, caller: c, source: source}
 	at, err := now(ctx, c, home)
@@ -107,13 +121,20 @@ func (r *rule) lookAlone(
 	}
 	for _, each := range page {
 		f := &finding{candidate: *each, at: at}
+		if l.known(f) {
+			f.values = maps.Clone(f.values)
+			maps.Copy(f.values, f.rest.Values)
+		}
 		if !r.ours(each) {
 			f.keep(foreign, "its name is not what only and not say")
 		}
 		l.page = append(l.page, f)
 	}
-	for _, step := range []func(context.Context) error{l.parents, l.types, l.readValues, l.signs, l.evidence, l.ages, l.identify} {
-		if err := step(ctx); err != nil {
+	steps := []func(*looking, context.Context) error{
+		(*looking).parents, (*looking).types, (*looking).readValues, (*looking).signs, (*looking).evidence, (*looking).ages,
+	}
+	for _, step := range append(steps, then...) {
+		if err := step(l, ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -171,7 +192,7 @@ func (l *looking) ask(ctx context.Context, questions []question) error {
 func (l *looking) observe(ctx context.Context, questions []question) error {
 	for i, q := range questions {
 		questions[i].told = func(answer *redis.Cmd) {
-			q.f.observations = append(q.f.observations, observation{q.args, replyText(answer)})
+			q.f.observations = append(q.f.observations, observation{args: q.args, answer: replyText(answer), bytes: bytesOf(answer)})
 			if q.told != nil {
 				q.told(answer)
 			}
@@ -210,11 +231,13 @@ func (l *looking) parents(ctx context.Context) error {
 		}
 		q := question{f: f, args: []string{"EXISTS", f.key}}
 		if l.candidates == nil {
-			asked = append(asked, question{f: f, args: q.args, told: func(answer *redis.Cmd) {
-				if replyText(answer) != ":1" {
-					f.keep(unknown, "%s is not there, which it is missing from", f.key)
-				}
-			}})
+			if f.rest == nil { // else the rule itself has taken it out, perhaps as the last one
+				asked = append(asked, question{f: f, args: q.args, told: func(answer *redis.Cmd) {
+					if replyText(answer) != ":1" {
+						f.keep(unknown, "%s is not there, which it is missing from", f.key)
+					}
+				}})
+			}
 			q.args = l.membership(f)
 		}
 		q.told = func(answer *redis.Cmd) {
@@ -262,7 +285,7 @@ func (l *looking) readValues(ctx context.Context) error {
 	var asked []question
 	for f := range l.undecided {
 		if f.alone {
-			if len(l.fields) > 0 {
+			if len(l.fields) > 0 && !l.known(f) {
 				f.keep(unreadable, "its parent is gone, and with it what %v says", l.fields)
 			}
 			continue

@@ -17,6 +17,8 @@ import (
 type observation struct {
 	args   []string
 	answer string // as replyText and delete.lua write it
+	bytes  int    // how long the answer was
+	of     string // the key that it is part of the identity of; "": of none
 }
 
 // shown is the longest text that stands in an observation as it is; of a longer one its SHA-1 does.
@@ -83,4 +85,21 @@ func digest(text string) string {
 func answered(err error) bool {
 	var reply redis.Error
 	return errors.As(err, &reply)
+}
+
+// bytesOf is how long an answer is, about.
+func bytesOf(cmd *redis.Cmd) int {
+	var of func(value any) int
+	of = func(value any) (n int) {
+		switch v := value.(type) {
+		case string:
+			return len(v)
+		case []any:
+			for _, each := range v {
+				n += 16 + of(each)
+			}
+		}
+		return n
+	}
+	return of(cmd.Val())
 }

@@ -28,6 +28,9 @@ func (l *looking) signs(ctx context.Context) error {
 			})
 		case "value":
 			for f := range l.undecided {
+				if l.known(f) { // the field has gone with its parent
+					continue
+				}
 				switch text, ok := l.text(f, s.field); {
 				case ok && slices.Contains(s.in, text):
 					f.keep(alive, "%s is %q", s.field, text)
@@ -212,6 +215,10 @@ func (l *looking) evidence(ctx context.Context) error {
 		})
 	}
 	for f := range l.undecided {
+		if l.known(f) {
+			f.because("its parent was over, and has gone")
+			continue
+		}
 		switch text, ok := l.text(f, s.field); {
 		case !ok:
 			f.keep(unreadable, "it has no %s", s.field)
@@ -248,6 +255,9 @@ func (l *looking) ages(ctx context.Context) error {
 	for f := range l.undecided {
 		q := question{f: f}
 		switch {
+		case l.known(f):
+			f.because("its parent was old enough, and has gone")
+			continue
 		case a.Field != "":
 			text := l.field(f, toPath(a.Field))
 			if number, ok := valueOf(f.value, toPath(a.Field)).(json.Number); ok { // also 1.8e12

@@ -38,12 +38,10 @@ type sweep struct {
 	*rule
 	set *Set
 
-	epoch   uint64 // of the last pass
-	intents uint64 // that this process has noted, for their ids
-	// unsettled is an intent that was carried out, and whose end was not answered.
-	unsettled *intent
-	nextFull  time.Time // when the next full pass is due
-	said      string    // the hold that was logged last
+	epoch    uint64    // of the last pass
+	intents  uint64    // that this process has noted, for their ids
+	nextFull time.Time // when the next full pass is due
+	said     string    // the hold that was logged last
 	// blind: the last pass broke off before it had looked at all that is marked.
 	blind  bool
 	moment moment // when the server's clock was read last
@@ -56,16 +54,21 @@ func (s *sweep) Interval() time.Duration { return s.set.c.Interval }
 type pass struct {
 	*sweep
 	*janitor.Pass
-	r       *Result
-	servers *topology
-	home    server // that has the worker's own keys
-	notes   *notes
-	began   time.Time             // by the server's clock
-	unseen  map[string]bool       // marks whose candidate a full pass has not met
-	lone    map[string]*candidate // without parents, to be looked at with all their related keys
-	fresh   map[string]string     // marks that this pass makes, once it is judged itself
-	newly   int                   // candidates that had no mark, and were condemned
-	heldFor time.Duration         // the breaker holds the rule for so long yet
+	r        *Result
+	arrived  func() // at the walk that it was expected at
+	servers  *topology
+	home     server // that has the worker's own keys
+	notes    *notes
+	began    time.Time             // by the server's clock
+	unseen   map[string]bool       // marks whose candidate a full pass has not met
+	lone     lone                  // candidates without parents, to be looked at with all their related keys
+	marked   map[string]*candidate // related keys of candidates that are marked, as far as a full pass met them
+	gathered map[string]bool       // candidates whose related keys marked has, if there are any
+	rests    map[string]*rest      // by the name of the candidate that has gone
+	unsure   unsure                // condemned candidates that want a mark
+	fresh    map[string]string     // marks that this pass makes, once it is judged itself
+	newly    int                   // candidates that had no mark, and were condemned
+	heldFor  time.Duration         // the breaker holds the rule for so long yet
 	// How long ago the last look at all marked candidates ended, and the last one at all candidates.
 	sinceMarked, sinceAll time.Duration
 	complete              bool                  // the pass has looked at all that is marked, and noted so
@@ -85,11 +88,16 @@ func (s *sweep) Run(ctx context.Context, p *janitor.Pass) error {
 	// Somebody only wants to see what would go. It marks nothing, and stands for no pass.
 	shown := p.Requested() && p.DryRun()
 	if full && !shown {
-		s.epoch, s.nextFull = p.Epoch(), begun.Add(s.set.c.Interval)
+		s.epoch, s.nextFull = p.Epoch(), s.set.nextDue(s.rule.Name, begun)
+	}
+	arrived := func() {}
+	if full && len(s.templates()) > 0 {
+		arrived = s.set.walks.expect()
+		defer arrived()
 	}
 	x := &pass{
-		sweep: s, Pass: p, ripe: map[string]*candidate{}, unseen: map[string]bool{},
-		lone: map[string]*candidate{}, fresh: map[string]string{},
+		sweep: s, Pass: p, arrived: arrived, ripe: map[string]*candidate{}, unseen: map[string]bool{},
+		lone: newLone(), unsure: newUnsure(), marked: map[string]*candidate{}, fresh: map[string]string{},
 		r: &Result{
 			Rule: s.rule.Name, Category: s.Category, DryRun: p.DryRun() || !s.rule.Delete, Full: full, Started: begun,
 			Kept: map[string]int{},
@@ -142,7 +150,9 @@ func (x *pass) run(ctx context.Context, full bool) (err error) {
 	}
 	full = full && x.heldFor <= 0 // what is held makes no marks
 	if full {
-		err = x.walk(ctx, x.Pass, x.servers, func(page []*candidate) error { return x.page(ctx, page, false) })
+		d := x.set.walks.join(x.servers, x.templates())
+		x.arrived()
+		err = x.walk(ctx, x.Pass, d, func(page []*candidate) error { return x.page(ctx, page) })
 		if err == nil {
 			err = x.lookAtLone(ctx)
 		}
@@ -160,7 +170,10 @@ func (x *pass) run(ctx context.Context, full bool) (err error) {
 		x.lookAgain(len(x.ripe))
 		return x.hold(heldMassFailure, "more than half of the candidates were newly condemned")
 	}
-	return x.reap(ctx)
+	if err := x.reap(ctx); err != nil || x.DryRun() {
+		return err
+	}
+	return x.dropBins(ctx)
 }
 
 // begin reads what is noted, and holds the rule if a place that it relies on is lost.
@@ -172,15 +185,21 @@ func (x *pass) begin(ctx context.Context) (err error) {
 		return err
 	}
 	if x.servers.owner != nil && !x.DryRun() {
-		if err := x.settleAll(ctx, false); err != nil {
+		if err := x.settleLeft(ctx); err != nil {
 			return err
 		}
 	}
 	if x.notes, err = readNotes(ctx, x.Pass, x.Layout(), x.r.Rule); err != nil {
 		return err
 	}
+	if err := x.readRests(ctx); err != nil {
+		return err
+	}
 	for name := range x.notes.marks {
 		x.unseen[name] = true
+	}
+	if x.r.Full {
+		x.gathered = maps.Clone(x.unseen)
 	}
 	at, err := now(ctx, x.Pass, x.home)
 	if err != nil {
@@ -298,45 +317,35 @@ func (x *pass) lookAtMarks(ctx context.Context) error {
 		}
 	}
 	for part := range slices.Chunk(page, pageOf) {
-		if err := x.page(ctx, part, true); err != nil {
+		if err := x.judge(ctx, part); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// lookAtLone looks at candidates without their parents. What they are is in their related keys
-// alone: a page has met some of them only.
-func (x *pass) lookAtLone(ctx context.Context) error {
-	if len(x.lone) == 0 {
-		return nil
+// page looks at some candidates that the walk has met.
+func (x *pass) page(ctx context.Context, candidates []*candidate) error {
+	var alone, others []*candidate
+	for _, c := range candidates {
+		if c.alone {
+			alone = append(alone, c)
+		} else {
+			others = append(others, c)
+		}
 	}
-	if err := x.findRelated(ctx, x.Pass, x.servers, x.lone); err != nil {
+	if err := x.gather(ctx, alone); err != nil {
 		return err
 	}
-	for part := range slices.Chunk(slices.Collect(maps.Values(x.lone)), pageOf) {
-		if err := x.page(ctx, part, true); err != nil {
-			return err
-		}
-	}
-	return nil
+	return x.judge(ctx, others)
 }
 
-// putOff keeps a candidate without its parent for lookAtLone, if there is a mark for it.
-func (x *pass) putOff(f *finding) bool {
-	_, met := x.lone[f.name()]
-	if !met && len(x.lone) >= maxMarks*x.Cap {
-		return false
-	}
-	f.related = nil
-	x.lone[f.name()] = &f.candidate
-	return true
-}
-
-// page looks at some candidates, and unmarks all but those that are condemned as before. New marks
+// judge looks at some candidates, and unmarks all but those that are condemned as before. New marks
 // wait for the end of the pass: one that fails must not hide from the breaker how many are new.
-// Whole: the candidates have all their related keys.
-func (x *pass) page(ctx context.Context, candidates []*candidate, whole bool) error {
+func (x *pass) judge(ctx context.Context, candidates []*candidate) error {
+	if len(candidates) == 0 {
+		return nil
+	}
 	found, err := x.look(ctx, x.Pass, x.set.c.Source, x.home, candidates)
 	if err != nil {
 		return err
@@ -348,10 +357,6 @@ func (x *pass) page(ctx context.Context, candidates []*candidate, whole bool) er
 		if f.verdict == absent && f.alone {
 			continue // it stands for a parent that is looked at by itself
 		}
-		late := f.alone && len(x.wild) > 0 && !whole && f.verdict == condemned
-		if late && x.putOff(f) {
-			continue
-		}
 		delete(x.unseen, name)
 		x.r.Scanned++
 		if f.verdict != condemned {
@@ -359,7 +364,6 @@ func (x *pass) page(ctx context.Context, candidates []*candidate, whole bool) er
 			if has {
 				unset = append(unset, name)
 				delete(x.notes.marks, name)
-				delete(x.fresh, name)
 			}
 			continue
 		}
@@ -367,39 +371,45 @@ func (x *pass) page(ctx context.Context, candidates []*candidate, whole bool) er
 		ended := x.unwatched(f, m)
 		if !has || m.print != f.fingerprint || m.at.Before(x.notes.valid) || m.at.After(f.at) || ended {
 			switch { // a mark that counts no more stays: else a pass that fails would make it new
-			case !has:
+			case !has || ended && x.since(f) != never: // it may have lived while nobody looked
 				x.newly++
 			case !m.at.Before(x.notes.valid) && !ended:
 				unset = append(unset, name)
 			}
-			if late || !has && len(x.notes.marks) >= maxMarks*x.Cap {
-				x.r.Kept[noMark]++
-				continue
-			}
-			if x.heldFor > 0 && !ended { // the next pass makes it
+			if x.heldFor > 0 && !ended { // what is held makes no marks
 				x.r.Kept[waiting]++
 				continue
 			}
-			m = mark{f.at, f.fingerprint, f.alone}
-			x.notes.marks[name], x.fresh[name] = m, m.text()
+			x.wantMark(f)
+			continue
 		}
-		if wait := x.graceOf(f) - f.at.Sub(m.at); wait > 0 {
-			x.r.Kept[waitsFor(f)]++
-			x.wake(min(wait, x.set.apart(x.graceOf(f))))
-		} else {
-			x.ripe[name] = &f.candidate
-		}
+		x.ripens(&f.candidate, x.needs(f), f.at.Sub(m.at))
 	}
 	x.AddScanned(len(found))
 	return x.note(ctx, nil, unset)
 }
 
-// waitsFor is why a candidate is kept that was not condemned for long enough.
-func waitsFor(f *finding) string {
+// need is for how long a candidate has to be condemned, and why it is kept until then.
+type need struct {
+	grace time.Duration
+	why   string
+}
+
+func (x *pass) needs(f *finding) need {
 	if f.doubted {
-		return young
+		return need{x.graceOf(f), young}
 	}
-	return waiting
+	return need{x.graceOf(f), waiting}
+}
+
+// ripens notes what is condemned since some time: it is ripe, or will be.
+func (x *pass) ripens(c *candidate, n need, since time.Duration) {
+	if wait := n.grace - since; wait > 0 {
+		x.r.Kept[n.why]++
+		x.wake(min(wait, x.set.apart(n.grace)))
+		return
+	}
+	x.ripe[c.name()] = c
 }
 
 // graceOf is how long a candidate has to stay condemned.
@@ -453,10 +463,15 @@ func (x *pass) end(ctx context.Context, full bool) error {
 	if err := x.compareServers(ctx); err != nil || !x.r.Coverage.Complete {
 		return err
 	}
+	lost := x.giveMarks()
 	if full {
-		if err := x.note(ctx, nil, slices.Collect(maps.Keys(x.unseen))); err != nil {
+		lost = slices.AppendSeq(lost, maps.Keys(x.unseen))
+		if err := x.forgetRests(ctx); err != nil {
 			return err
 		}
+	}
+	if err := x.note(ctx, nil, lost); err != nil {
+		return err
 	}
 	held, err := x.breaker(ctx, full)
 	if err != nil {
