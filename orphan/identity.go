@@ -186,6 +186,14 @@ func (l *looking) identities(ctx context.Context, keys []string) (map[string]*id
 	if err := l.ask(ctx, asked); err != nil {
 		return nil, err
 	}
+	// What is large is read first: it makes a server go on rehashing, and then ends look otherwise.
+	for _, key := range keys {
+		if id := found[key]; id.isLarge() {
+			if err := l.pieces(ctx, key, id); err != nil {
+				return nil, err
+			}
+		}
+	}
 	asked = nil
 	for _, key := range keys {
 		switch id := found[key]; {
@@ -204,17 +212,7 @@ func (l *looking) identities(ctx context.Context, keys []string) (map[string]*id
 			}
 		}
 	}
-	if err := l.ask(ctx, asked); err != nil {
-		return nil, err
-	}
-	for _, key := range keys {
-		if id := found[key]; id.isLarge() {
-			if err := l.pieces(ctx, key, id); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return found, nil
+	return found, l.ask(ctx, asked)
 }
 
 // isLarge reports whether it is not compared by one command.

@@ -90,7 +90,7 @@ func (l *looking) hearOthers(ctx context.Context, home server) error {
 		if err != nil {
 			return err
 		}
-		found, err := other.lookAlone(ctx, l.caller, l.source, home, page)
+		found, err := other.lookAlone(ctx, l.caller, l.source, home, page, (*looking).identify)
 		if err != nil {
 			return err
 		}

@@ -3,8 +3,9 @@ package orphan
 import (
 	"context"
 	"crypto/sha1"
-	"encoding/hex"
+	"encoding/binary"
 	"fmt"
+	"hash"
 	"io"
 	"maps"
 	"slices"
@@ -29,9 +30,7 @@ const (
 
 // pieces reads all of a key that is too large to be read whole.
 func (l *looking) pieces(ctx context.Context, key string, id *identity) error {
-	p := &pieces{looking: l, key: key, id: id}
-	h := sha1.New()
-	p.sum = h
+	p := &pieces{looking: l, key: key, id: id, sum: sha1.New()}
 	var err error
 	switch id.kind {
 	case "string":
@@ -41,15 +40,15 @@ func (l *looking) pieces(ctx context.Context, key string, id *identity) error {
 	case "zset":
 		err = p.ranges(ctx, pieceElements, "ZRANGE", "WITHSCORES")
 	case "set":
-		err = p.scan(ctx, "SSCAN")
+		err = p.scan(ctx, 1, "SSCAN")
 	case "hash":
-		err = p.scan(ctx, "HSCAN")
+		err = p.scan(ctx, 2, "HSCAN")
 	case "stream":
 		err = p.stream(ctx)
 	default:
 		id.beyond = "its type cannot be compared: " + id.kind
 	}
-	id.pieces = hex.EncodeToString(h.Sum(nil))
+	id.pieces = fmt.Sprintf("%x %x", p.sum.Sum(nil), p.bag)
 	return err
 }
 
@@ -58,7 +57,10 @@ type pieces struct {
 	*looking
 	key string
 	id  *identity
-	sum io.Writer
+	sum hash.Hash // of what has an order
+	// bag is the sum of digests of what has none: a SCAN returns elements in another order as soon as
+	// the server has gone on rehashing, which also a read makes it do.
+	bag [2]uint64
 }
 
 // add asks for one piece, and adds its answer to the sum.
@@ -94,29 +96,35 @@ func (p *pieces) ranges(ctx context.Context, step int64, command string, more ..
 	return nil
 }
 
-// scan reads by cursor, and of a hash also when its fields expire. The order is the same as long as
-// the elements are.
-func (p *pieces) scan(ctx context.Context, command string) error {
+// scan reads by cursor, and of a hash also when its fields expire. An element has so many texts.
+func (p *pieces) scan(ctx context.Context, texts int, command string) error {
 	cursor := "0"
 	for range mostPieces {
-		var some []string
-		err := p.ask(ctx, []question{p.add(func(answer *redis.Cmd) {
-			page, _ := answer.Slice()
-			if len(page) != 2 {
-				return
-			}
-			cursor, _ = page[0].(string)
-			elements, _ := page[1].([]any)
-			for i := 0; i < len(elements); i += 2 {
-				field, _ := elements[i].(string)
-				some = append(some, field)
-			}
-		}, command, p.key, cursor, "COUNT", strconv.Itoa(pieceElements))})
-		if err == nil && command == "HSCAN" && len(some) > 0 {
-			err = p.fieldExpiries(ctx, []question{{
-				args: append([]string{"HPEXPIRETIME", p.key, "FIELDS", strconv.Itoa(len(some))}, some...),
-				told: p.add(nil).told,
-			}})
+		var page []any
+		err := p.ask(ctx, []question{{args: []string{command, p.key, cursor, "COUNT", strconv.Itoa(pieceElements)},
+			told: func(answer *redis.Cmd) {
+				reply, err := answer.Slice()
+				if err != nil || len(reply) != 2 {
+					p.id.beyond = fmt.Sprintf("%s: %v", command, err)
+					return
+				}
+				cursor, _ = reply[0].(string)
+				page, _ = reply[1].([]any)
+			}}})
+		if err != nil {
+			return err
+		}
+		var elements []string
+		for some := range slices.Chunk(page, texts) {
+			elements = append(elements, fmt.Sprintf("%q", some))
+		}
+		if command == "HSCAN" && len(page) > 0 {
+			err = p.expiries(ctx, page, elements)
+		}
+		for _, element := range elements {
+			d := sha1.Sum([]byte(element))
+			p.bag[0] += binary.BigEndian.Uint64(d[:])
+			p.bag[1] += binary.BigEndian.Uint64(d[8:])
 		}
 		if err != nil || cursor == "0" || p.id.beyond != "" {
 			return err
@@ -124,6 +132,25 @@ func (p *pieces) scan(ctx context.Context, command string) error {
 	}
 	p.id.beyond = "it is too large to be compared"
 	return nil
+}
+
+// expiries adds to fields of a hash when they expire.
+func (p *pieces) expiries(ctx context.Context, page []any, elements []string) error {
+	args := []string{"HPEXPIRETIME", p.key, "FIELDS", strconv.Itoa(len(elements))}
+	for i := 0; i < len(page); i += 2 {
+		field, _ := page[i].(string)
+		args = append(args, field)
+	}
+	return p.fieldExpiries(ctx, []question{{args: args, told: func(answer *redis.Cmd) {
+		at, err := answer.Int64Slice()
+		if err != nil || len(at) != len(elements) {
+			p.id.beyond = fmt.Sprintf("when its fields expire: %v", err)
+			return
+		}
+		for i := range elements {
+			elements[i] += strconv.FormatInt(at[i], 10)
+		}
+	}}})
 }
 
 // stream reads what changes with any entry, and with any group. Entries themselves never change.
