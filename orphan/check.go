@@ -364,34 +364,3 @@ func (c *checker) own(at string, t *template, own map[string]pattern) {
 		}
 	}
 }
-
-// Warnings are sentences about rules that are legal, and weaker than they could be.
-func Warnings(rules []Rule) (warnings []string) {
-	for i, r := range rules {
-		c := checker{rule: r, index: i}
-		if r.Keys != "" {
-			c.keys, _ = parseTemplate(r.Keys, false)
-		}
-		var safe []string
-		refs := c.references()
-		for _, ref := range refs {
-			if ref.lost {
-				safe = append(safe, ref.text)
-			}
-		}
-		warn := func(format string, args ...any) {
-			f := Fault{Index: i, Rule: r.Name, Text: fmt.Sprintf(format, args...)}
-			warnings = append(warnings, f.String())
-		}
-		for _, ref := range refs {
-			if !slices.Contains(safe, ref.text) && r.GoneIf == nil {
-				warn("%s: unless_lost does not name %q: if that key is lost, all candidates look dead",
-					ref.field, ref.text)
-			}
-		}
-		if len(refs) == 0 && r.GoneIf == nil {
-			warn("nothing in unless_lost tells that what keep_if looks for was lost")
-		}
-	}
-	return warnings
-}

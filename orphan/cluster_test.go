@@ -61,7 +61,7 @@ func TestOnAClusterEveryMasterIsCoveredAndEachDeleteIsCountedOnce(t *testing.T) 
 		first := r.sweep(rule.Name)
 		require.Equal(t, janitor.Done, first.Outcome, first)
 		require.Equal(t, Coverage{Masters: 3, Of: 3, Complete: true}, first.Coverage)
-		r.pass(rule.Name, time.Minute)
+		r.pass(rule.Name, 2*time.Minute)
 	}
 	r.sweep("")
 	want := map[string]uint64{"sessions": n / 3, "queue": n / 3, "matches": n / 3, "bots": n / 3, "reservations": n / 2}

@@ -10,11 +10,12 @@
 -- KEYS[9] the ids of the bin, by when they are dropped (ms)  KEYS[10..] every key that is read or
 -- deleted
 -- ARGV[8..] a JSON object for each candidate:
---   name, mark, grace, since: see ripe.lua
+--   name, mark, grace, since, looked, expires: see ripe.lua
 --   follows   it is related to a candidate that has gone: a rest is wanted, and no mark
 --   seen      answers and their commands: { {answer, command, argument...}... }
 --   keys      the keys that go, as far as they are keys
 --   member    { ZREM, SREM or HDEL, key, member } that goes
+--   field     when (ms) the member expires by itself, a field of a hash; missing: never
 --   counts    1; 0: it is counted already
 --   rest      written if the candidate goes; '': deleted
 --   premises  only in the first: like seen, for the whole batch
@@ -102,7 +103,7 @@ for _, c in ipairs(going) do
     end
     if c.member then
       n = n + 1
-      local entry = { key = c.member[2], member = c.member[3], by = c.member[1],
+      local entry = { key = c.member[2], member = c.member[3], by = c.member[1], expires = c.field or -1,
         aside = aside(ARGV[1] .. ':' .. n, c.member[2]) }
       local value = '1'
       if c.member[1] == 'ZREM' then value = redis.call('ZSCORE', entry.key, entry.member) end

@@ -14,7 +14,7 @@ import (
 func (l *looking) identify(ctx context.Context) error {
 	keys := map[string][]*finding{} // that are part of a candidate's fingerprint
 	var names []string
-	var asked []question
+	var asked, expiring []question
 	for f := range l.undecided {
 		add := func(key string) {
 			if keys[key] == nil {
@@ -34,12 +34,16 @@ func (l *looking) identify(ctx context.Context) error {
 					f.keep(absent, "it is gone")
 				}
 			}})
+			if l.Members.Hash != "" {
+				expiring = append(expiring, question{f: f, args: []string{"HPEXPIRETIME", f.key, "FIELDS", "1", f.member},
+					told: func(answer *redis.Cmd) { f.expiry(answer) }})
+			}
 		}
 		for _, t := range l.exact {
 			if f.part {
 				break
 			}
-			if key, ok := l.expand(f, t); ok {
+			if key, ok := l.expand(f, t); ok && l.belongs(t, key, f) {
 				add(key)
 			}
 		}
@@ -48,6 +52,9 @@ func (l *looking) identify(ctx context.Context) error {
 		}
 	}
 	if err := l.observe(ctx, asked); err != nil {
+		return err
+	}
+	if err := l.fieldExpiries(ctx, expiring); err != nil {
 		return err
 	}
 	found, err := l.identities(ctx, names)
@@ -66,6 +73,14 @@ func (l *looking) identify(ctx context.Context) error {
 				f.keep(absent, "it is gone")
 			}
 			f.observations = append(f.observations, id.observations...)
+			if id.pieces != "" && (f.alone || !slices.Contains(f.related, key)) {
+				f.pieces = append(f.pieces, key+" "+id.pieces)
+			}
+			if id.beyond != "" {
+				f.keep(large, "%s: %s", key, id.beyond)
+			} else if id.used != "" {
+				f.keep(alive, "%s: %s", key, id.used)
+			}
 		}
 	}
 	for f := range l.undecided {
@@ -88,7 +103,23 @@ func (l *looking) fingerprint(f *finding) string {
 			s.WriteString(strings.Join(o.args, " ") + " " + o.answer + "\n")
 		}
 	}
+	for _, piece := range f.pieces {
+		s.WriteString(piece + "\n")
+	}
 	return digest(s.String())[:16]
+}
+
+// expiry takes the answer of when a field of a hash expires.
+func (f *finding) expiry(answer *redis.Cmd) {
+	text := replyText(answer)
+	if text[0] == '-' {
+		f.keep(unknown, "when it expires: %s", text[1:])
+		return
+	}
+	f.observations = append(f.observations, observation{args: []string{"HPEXPIRETIME", f.key, "FIELDS", "1", f.member}, answer: text})
+	if all, _ := answer.Int64Slice(); len(all) == 1 {
+		f.expires = max(0, all[0])
+	}
 }
 
 // What is no larger than this is compared whole, else by its size and by parts of it.
@@ -103,6 +134,9 @@ type identity struct {
 	kind         string
 	size         int64
 	observations []observation
+	pieces       string // a digest of all that it holds, if it is large
+	used         string // why it is in use; "": nothing says so
+	beyond       string // why it cannot be compared; "": it can
 }
 
 var sizeOf = map[string]string{
@@ -170,5 +204,20 @@ func (l *looking) identities(ctx context.Context, keys []string) (map[string]*id
 			}
 		}
 	}
-	return found, l.ask(ctx, asked)
+	if err := l.ask(ctx, asked); err != nil {
+		return nil, err
+	}
+	for _, key := range keys {
+		if id := found[key]; id.isLarge() {
+			if err := l.pieces(ctx, key, id); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return found, nil
+}
+
+// isLarge reports whether it is not compared by one command.
+func (id *identity) isLarge() bool {
+	return id.exists && id.size > wholeElements && (id.kind != "string" || id.size > wholeBytes)
 }

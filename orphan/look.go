@@ -30,12 +30,16 @@ const (
 	young      = "young"      // not older than MinAge.Over
 	unreadable = "unreadable" // it is not what Read says, or its age cannot be read
 	unknown    = "unknown"    // a sign or the evidence cannot tell
-	foreign    = "foreign"    // its name is not what Only says
+	foreign    = "foreign"    // its name is not what Only says, or its type not what Type says
 	absent     = "absent"     // it is gone, or stands for a parent that is there
+	large      = "large"      // it is too large to find out whether it is the same
 )
 
 // errSource wraps an error of the Source.
 var errSource = errors.New("orphan: source does not answer")
+
+// errClock ends a pass by whose times nothing can be judged.
+var errClock = errors.New("orphan: the server's clock was set during the pass")
 
 // A finding is what a look says about one candidate.
 type finding struct {
@@ -46,9 +50,12 @@ type finding struct {
 
 	value     map[string]any // what the candidate holds, as far as the rule reads it
 	firstSeen bool           // its age counts from its mark
+	doubted   bool           // so it does because only its expiry says how old it is
+	expires   int64          // of a field of a hash: when it expires (ms); 0: never
 	// Of a condemned one: what it was, what was asked, and the keys that go with it.
 	fingerprint  string
 	observations []observation
+	pieces       []string // of what is large: a digest of each key
 	gone         []string
 	keyed        map[string][]observation // see byKey
 }
@@ -73,6 +80,18 @@ type looking struct {
 // look judges candidates, 500 at most, by the time of the server. The error is for when nothing can
 // be said of them.
 func (r *rule) look(
+	ctx context.Context, c caller, source Source, home server, page []*candidate,
+) ([]*finding, error) {
+	found, err := r.lookAlone(ctx, c, source, home, page)
+	if err != nil || len(r.others) == 0 {
+		return found, err
+	}
+	l := &looking{rule: r, caller: c, source: source, page: found}
+	return found, l.hearOthers(ctx, home)
+}
+
+// lookAlone is a look that leaves out what other rules say.
+func (r *rule) lookAlone(
 	ctx context.Context, c caller, source Source, home server, page []*candidate,
 ) ([]*finding, error) {
 	return r.lookFor(ctx, c, source, home, page, (*looking).identify)
@@ -102,12 +121,13 @@ func (r *rule) lookFor(
 			maps.Copy(f.values, f.rest.Values)
 		}
 		if !r.ours(each) {
-			f.keep(foreign, "its name is not what only says")
+			f.keep(foreign, "its name is not what only and not say")
 		}
 		l.page = append(l.page, f)
 	}
 	steps := []func(*looking, context.Context) error{
-		(*looking).parents, (*looking).readValues, (*looking).signs, (*looking).evidence, (*looking).ages,
+		(*looking).parents, (*looking).types, (*looking).readValues, (*looking).signs, (*looking).evidence,
+		(*looking).ages,
 	}
 	for _, step := range append(steps, then...) {
 		if err := step(l, ctx); err != nil {
@@ -237,6 +257,22 @@ func (r *rule) membership(f *finding) []string {
 	return []string{"HGET", f.key, f.member}
 }
 
+// types leaves alone what is of another type than Type says.
+func (l *looking) types(ctx context.Context) error {
+	var asked []question
+	for f := range l.undecided {
+		if l.Type == "" || f.alone {
+			continue
+		}
+		asked = append(asked, question{f: f, args: []string{"TYPE", f.key}, told: func(answer *redis.Cmd) {
+			if is, _ := answer.Text(); is != l.Type {
+				f.keep(foreign, "its type is %s", is)
+			}
+		}})
+	}
+	return l.observe(ctx, asked)
+}
+
 // readValues reads what the candidates hold, as far as the rule needs it, and binds variables.
 func (l *looking) readValues(ctx context.Context) error {
 	if l.Read == "" {
@@ -257,7 +293,7 @@ func (l *looking) readValues(ctx context.Context) error {
 				args = append(args, string(at))
 			}
 			if len(l.fields) == 0 {
-				continue
+				args = []string{"HLEN", f.key} // it is asked for its type alone
 			}
 		}
 		asked = append(asked, question{f: f, args: args, told: func(answer *redis.Cmd) { l.readValue(f, answer) }})
@@ -275,6 +311,12 @@ func (l *looking) readValue(f *finding, answer *redis.Cmd) {
 			f.keep(unreadable, "it is no JSON object")
 			return
 		}
+	case int64:
+		f.value = map[string]any{}
+		if v == 0 {
+			f.keep(absent, "it is gone")
+		}
+		return
 	case []any:
 		f.value = map[string]any{}
 		for i, each := range v {
@@ -307,4 +349,13 @@ func (l *looking) field(f *finding, at fieldPath) string {
 		return text
 	}
 	return fieldOf(f.value, at)
+}
+
+// text is what a condition compares; false: there is nothing that it could compare.
+func (l *looking) text(f *finding, at fieldPath) (text string, ok bool) {
+	if l.Read == "hash" {
+		text, ok = f.value[string(at)].(string)
+		return text, ok
+	}
+	return textOf(f.value, at)
 }

@@ -40,31 +40,17 @@ func cost(seen []observation) (cost int) {
 
 // item is a candidate as delete.lua reads it.
 type item struct {
-	ripeness
+	proof
 	Follows  bool       `json:"follows,omitempty"`
 	Seen     [][]string `json:"seen"`
 	Keys     []string   `json:"keys"`
 	Member   []string   `json:"member,omitempty"`
+	Field    int64      `json:"field,omitempty"`
 	Counts   int        `json:"counts"`
 	Rest     *string    `json:"rest,omitempty"`
 	Premises [][]string `json:"premises,omitempty"`
 	Bin      int64      `json:"bin,omitempty"`
 	Pass     int64      `json:"pass"`
-}
-
-// ripeness is what ripe.lua wants of a candidate.
-type ripeness struct {
-	Name  string `json:"name"`
-	Mark  string `json:"mark"`
-	Grace int64  `json:"grace"`
-	Since int64  `json:"since"`
-}
-
-func (x *pass) evidenceOf(f *finding) ripeness {
-	return ripeness{
-		Name: f.name(), Mark: x.notes.marks[f.name()].text(), Grace: x.graceOf(f).Milliseconds(),
-		Since: x.notes.since.UnixMilli(),
-	}
 }
 
 // reap deletes the ripe, after one more look at each and at the references.
@@ -75,6 +61,7 @@ func (x *pass) reap(ctx context.Context) error {
 	}
 	if x.r.DryRun {
 		x.AddCondemned(len(names))
+		x.lookAgain(len(names))
 		return nil
 	}
 	at, err := now(ctx, x.Pass, x.home)
@@ -180,12 +167,12 @@ type move struct {
 // firstStep is the one that the candidate itself goes in, with as many related keys as there is room
 // for; left are those that follow.
 func (x *pass) firstStep(f *finding) (s move, left []string) {
-	s.item = item{ripeness: x.evidenceOf(f), Keys: []string{}, Counts: 1, Bin: x.Bin.Milliseconds(), Pass: x.began.UnixMilli()}
+	s.item = item{proof: x.proofOf(f), Keys: []string{}, Counts: 1, Bin: x.Bin.Milliseconds(), Pass: x.began.UnixMilli()}
 	if f.rest != nil {
 		s.Counts = 0
 	}
 	if f.member != "" && !f.alone {
-		s.Member = []string{x.removal(), f.key, f.member}
+		s.Member, s.Field = []string{x.removal(), f.key, f.member}, f.expires
 	}
 	s.Keys, left = x.take(f, f.gone)
 	s.seen = f.without(left)
@@ -262,7 +249,7 @@ func (x *pass) follow(ctx context.Context, f *finding, first move, left []string
 		}
 		whole = whole && len(later.gone) == len(some)
 		next := move{seen: later.observations, item: item{
-			ripeness: x.evidenceOf(f), Follows: true, Keys: later.gone, Bin: x.Bin.Milliseconds(), Pass: x.began.UnixMilli(),
+			proof: x.proofOf(f), Follows: true, Keys: later.gone, Bin: x.Bin.Milliseconds(), Pass: x.began.UnixMilli(),
 		}}
 		if len(left) == 0 && whole {
 			next.Rest = new(string)

@@ -210,6 +210,9 @@ func (d *departure) add(x *pass, key string, member []string, clocks map[string]
 			each.Expires, _ = strconv.ParseInt(strings.TrimPrefix(o.answer, ":"), 10, 64)
 		}
 	}
+	if member != nil && f.expires > 0 {
+		each.Expires = f.expires
+	}
 	d.intents = append(d.intents, each)
 }
 
@@ -268,11 +271,11 @@ func (x *pass) intend(ctx context.Context, round []*departure) (noted []intent, 
 			texts[i] = [2]string{each.ID, string(text)}
 		}
 		it := struct {
-			ripeness
+			proof
 			Follows bool        `json:"follows,omitempty"`
 			Rest    *string     `json:"rest,omitempty"`
 			Intents [][2]string `json:"intents"`
-		}{x.evidenceOf(d.f), d.follows, nil, texts}
+		}{x.proofOf(d.f), d.follows, nil, texts}
 		if d.follows {
 			follows++
 		} else if len(d.intents)+len(d.left) > 1 || d.f.more {

@@ -42,9 +42,6 @@ func replyText(cmd *redis.Cmd) string {
 	if err != nil {
 		return "-" + err.Error()
 	}
-	if f, ok := value.(float64); ok {
-		return "=" + strconv.FormatFloat(f, 'g', -1, 64)
-	}
 	if s, ok := value.(string); ok && strings.EqualFold(cmd.Name(), "zscore") {
 		return "=" + s
 	}
@@ -62,6 +59,10 @@ func valueText(value any) string {
 			return "$" + v
 		}
 		return "#" + digest(v)
+	case float64:
+		return "=" + strconv.FormatFloat(v, 'g', -1, 64)
+	case map[any]any:
+		return sortedPairs(v)
 	case []any:
 		parts := make([]string, len(v))
 		for i, each := range v {

@@ -87,6 +87,7 @@ func New(c Config) (*Set, error) {
 		s.stats.Categories[r.Category], s.stats.Rules[r.Name] = 0, 0
 		s.metrics.begin(r)
 	}
+	meet(s.rules)
 	if err := s.metrics.register(c.Registerer); err != nil {
 		return nil, fmt.Errorf("orphan: metrics: %w", err)
 	}

@@ -31,11 +31,11 @@ func (l *looking) signs(ctx context.Context) error {
 				if l.known(f) { // the field has gone with its parent
 					continue
 				}
-				switch text := l.field(f, s.field); {
-				case text == "":
+				switch text, ok := l.text(f, s.field); {
+				case ok && slices.Contains(s.in, text):
+					f.keep(alive, "%s is %q", s.field, text)
+				case !ok || text == "":
 					f.keep(unreadable, "it has no %s", s.field)
-				case slices.Contains(s.in, text):
-					f.keep(alive, "%s is %s", s.field, text)
 				default:
 					f.because("%s is %q", s.field, text)
 				}
@@ -219,9 +219,12 @@ func (l *looking) evidence(ctx context.Context) error {
 			f.because("its parent was over, and has gone")
 			continue
 		}
-		if text := l.field(f, s.field); slices.Contains(s.in, text) {
-			f.because("%s is %s", s.field, text)
-		} else {
+		switch text, ok := l.text(f, s.field); {
+		case !ok:
+			f.keep(unreadable, "it has no %s", s.field)
+		case slices.Contains(s.in, text):
+			f.because("%s is %q", s.field, text)
+		default:
 			f.keep(alive, "%s is %q", s.field, text)
 		}
 	}
@@ -288,6 +291,8 @@ func (l *looking) ages(ctx context.Context) error {
 				case at < 0:
 					f.keep(unreadable, "it has no expiry")
 				default:
+					// Another writer may give it another expiry. So it is old only once it was seen for so long.
+					f.doubted = true
 					old(f, a.FromTTL-time.UnixMilli(at).Sub(f.at))
 				}
 			}

@@ -42,6 +42,9 @@ type sweep struct {
 	intents  uint64    // that this process has noted, for their ids
 	nextFull time.Time // when the next full pass is due
 	said     string    // the hold that was logged last
+	// blind: the last pass broke off before it had looked at all that is marked.
+	blind  bool
+	moment moment // when the server's clock was read last
 }
 
 func (s *sweep) Name() string            { return s.rule.Name }
@@ -65,9 +68,13 @@ type pass struct {
 	unsure   unsure                // condemned candidates that want a mark
 	fresh    map[string]string     // marks that this pass makes, once it is judged itself
 	newly    int                   // candidates that had no mark, and were condemned
-	ripe     map[string]*candidate // whose grace is over
-	premises []observation         // of the references: what has to be so at the delete, too
-	again    time.Time             // when the next grace is over; zero: no candidate waits
+	heldFor  time.Duration         // the breaker holds the rule for so long yet
+	// How long ago the last look at all marked candidates ended, and the last one at all candidates.
+	sinceMarked, sinceAll time.Duration
+	complete              bool                  // the pass has looked at all that is marked, and noted so
+	ripe                  map[string]*candidate // whose grace is over
+	premises              []observation         // of the references: what has to be so at the delete, too
+	again                 time.Time             // when the next grace is over; zero: no candidate waits
 }
 
 // Run is one pass: a full one once an interval and when somebody asks, and in between a look at
@@ -97,6 +104,9 @@ func (s *sweep) Run(ctx context.Context, p *janitor.Pass) error {
 		},
 	}
 	err := x.run(ctx, full)
+	if !shown {
+		x.brokenOff(ctx)
+	}
 	if errors.Is(err, errSource) {
 		p.Log().Warn("rule held: its source does not answer", "rule", x.r.Rule, "error", err)
 		err = &janitor.HeldError{Reason: heldSource}
@@ -138,6 +148,7 @@ func (x *pass) run(ctx context.Context, full bool) (err error) {
 			return err
 		}
 	}
+	full = full && x.heldFor <= 0 // what is held makes no marks
 	if full {
 		d := x.set.walks.join(x.servers, x.templates())
 		x.arrived()
@@ -146,6 +157,7 @@ func (x *pass) run(ctx context.Context, full bool) (err error) {
 			err = x.lookAtLone(ctx)
 		}
 	} else {
+		x.arrived()
 		err = x.lookAtMarks(ctx)
 	}
 	if err == nil {
@@ -153,6 +165,11 @@ func (x *pass) run(ctx context.Context, full bool) (err error) {
 	}
 	if err != nil || !x.r.Coverage.Complete {
 		return err
+	}
+	if x.heldFor > 0 {
+		x.wake(x.heldFor)
+		x.lookAgain(len(x.ripe))
+		return x.hold(heldMassFailure, "more than half of the candidates were newly condemned")
 	}
 	if err := x.reap(ctx); err != nil || x.DryRun() {
 		return err
@@ -200,10 +217,8 @@ func (x *pass) begin(ctx context.Context) (err error) {
 	if err := x.checkReferences(ctx, at); err != nil {
 		return err
 	}
-	if at.Before(until) {
-		x.again = time.Now().Add(until.Sub(at))
-		return x.hold(heldMassFailure, "more than half of the candidates were newly condemned")
-	}
+	x.readLooks(at)
+	x.heldFor = until.Sub(at)
 	return nil
 }
 
@@ -354,35 +369,49 @@ func (x *pass) judge(ctx context.Context, candidates []*candidate) error {
 			continue
 		}
 		x.r.Condemned++
-		if !has || m.print != f.fingerprint || m.at.Before(x.notes.valid) || m.at.After(f.at) {
-			switch { // a mark of before what is valid stays: else a pass that fails would make it new
+		ended := x.unwatched(f, m)
+		if !has || m.print != f.fingerprint || m.at.Before(x.notes.valid) || m.at.After(f.at) || ended {
+			switch { // a mark that counts no more stays: else a pass that fails would make it new
 			case !has:
 				x.newly++
-			case !m.at.Before(x.notes.valid):
+			case !m.at.Before(x.notes.valid) && !ended:
 				unset = append(unset, name)
+			}
+			if x.heldFor > 0 && !ended { // the next pass makes it
+				x.r.Kept[waiting]++
+				continue
 			}
 			x.wantMark(f)
 			continue
 		}
-		x.ripens(&f.candidate, m, x.graceOf(f)-f.at.Sub(m.at))
+		grace := x.graceOf(f)
+		x.ripens(want{candidate: &f.candidate, grace: grace, wait: grace - f.at.Sub(m.at), reason: waitsFor(f)})
 	}
 	x.AddScanned(len(found))
 	return x.note(ctx, nil, unset)
 }
 
 // ripens notes what has a mark: it is ripe, or will be.
-func (x *pass) ripens(c *candidate, m mark, wait time.Duration) {
-	if wait > 0 {
-		x.r.Kept[waiting]++
-		x.wake(wait)
+func (x *pass) ripens(w want) {
+	if w.wait > 0 {
+		x.r.Kept[w.reason]++
+		x.wake(min(w.wait, x.set.apart(w.grace)))
 		return
 	}
-	x.ripe[c.name()] = c
+	x.ripe[w.candidate.name()] = w.candidate
+}
+
+// waitsFor is why a candidate is kept that was not condemned for long enough.
+func waitsFor(f *finding) string {
+	if f.doubted {
+		return young
+	}
+	return waiting
 }
 
 // graceOf is how long a candidate has to stay condemned.
 func (x *pass) graceOf(f *finding) time.Duration {
-	if f.firstSeen {
+	if f.firstSeen || f.doubted {
 		return max(x.Grace, x.MinAge.Over)
 	}
 	return x.Grace
@@ -392,6 +421,14 @@ func (x *pass) graceOf(f *finding) time.Duration {
 func (x *pass) wake(d time.Duration) {
 	if at := time.Now().Add(d); x.again.IsZero() || at.Before(x.again) {
 		x.again = at
+	}
+}
+
+// lookAgain wants another look while n candidates are condemned that do not go for now: else their
+// evidence would end.
+func (x *pass) lookAgain(n int) {
+	if n > 0 {
+		x.wake(max(x.set.apart(x.Grace), leastRest))
 	}
 }
 
@@ -437,7 +474,10 @@ func (x *pass) end(ctx context.Context, full bool) error {
 	if err != nil {
 		return err
 	}
-	if err := x.note(ctx, x.fresh, nil); err != nil || held != nil {
+	if err := x.note(ctx, x.fresh, nil); err != nil {
+		return err
+	}
+	if err := x.looked(ctx, full); err != nil || held != nil {
 		return cmp.Or(err, held)
 	}
 	x.said = ""
@@ -454,6 +494,7 @@ func (x *pass) names() []string {
 	})
 	if len(names) > x.Cap {
 		x.r.Kept[capped] += len(names) - x.Cap
+		x.lookAgain(len(names) - x.Cap)
 		names = names[:x.Cap]
 	}
 	return names

@@ -20,7 +20,11 @@ type template struct {
 type part struct {
 	text     string
 	variable bool
+	ends     string // of a variable: the characters that it cannot hold
 }
+
+// noVariable are the characters that no variable holds.
+const noVariable = ":{}"
 
 var variableName = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9_]*$`)
 
@@ -69,7 +73,22 @@ func parseTemplate(text string, rest bool) (*template, error) {
 			left = after
 		}
 	}
-	return t, nil
+	return t.with(nil), nil
+}
+
+// with sets what the variables cannot hold. One ends where the text behind it begins: {client} of
+// "{client}.reply" holds no dot, or it would take names in which that text stands twice. The form
+// that only wants of it tells as much by itself.
+func (t *template) with(only map[string]string) *template {
+	for i := range t.parts {
+		p := &t.parts[i]
+		p.ends = noVariable
+		if p.variable && only[p.text] == "" && i+1 < len(t.parts) {
+			_, size := utf8.DecodeRuneInString(t.parts[i+1].text)
+			p.ends += t.parts[i+1].text[:size]
+		}
+	}
+	return t
 }
 
 // variables are the names of the variables, each once, in their order.
@@ -130,7 +149,7 @@ func (t *template) matches(i int, name string, found *[]string) bool {
 		rest, ok := strings.CutPrefix(name, p.text)
 		return ok && t.matches(i+1, rest, found)
 	}
-	n := strings.IndexAny(name, ":{}")
+	n := strings.IndexAny(name, p.ends)
 	if n < 0 {
 		n = len(name)
 	}

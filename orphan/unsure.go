@@ -17,11 +17,13 @@ type unsure struct {
 	all map[string]want
 }
 
-// want is a mark that a candidate is to have.
+// want is a mark that a candidate has, or is to have.
 type want struct {
-	mark  mark
-	alone *candidate // nil: its name says all about it
-	wait  time.Duration
+	mark      mark
+	candidate *candidate    // nil: its name says all about it
+	grace     time.Duration // how long it has to stay condemned
+	wait      time.Duration // what is left of that
+	reason    string        // why it is kept meanwhile
 }
 
 func newUnsure() unsure { return unsure{newLottery(), map[string]want{}} }
@@ -39,9 +41,10 @@ func (x *pass) wantMark(f *finding) {
 		x.r.Kept[noMark]++
 		return
 	}
-	w := want{mark: mark{f.at, f.fingerprint, f.alone}, wait: x.graceOf(f)}
+	grace := x.graceOf(f)
+	w := want{mark: mark{f.at, f.fingerprint, f.alone}, grace: grace, wait: grace, reason: waitsFor(f)}
 	if f.alone {
-		w.alone = &f.candidate
+		w.candidate = &f.candidate
 	}
 	x.unsure.all[name] = w
 	if x.unsure.Len() > x.mayMark() {
@@ -71,11 +74,10 @@ func (x *pass) giveMarks() (lost []string) {
 			continue
 		}
 		x.notes.marks[t.name], x.fresh[t.name] = w.mark, w.mark.text()
-		c := w.alone
-		if c == nil {
-			c = x.ofName(t.name)
+		if w.candidate == nil {
+			w.candidate = x.ofName(t.name)
 		}
-		x.ripens(c, w.mark, w.wait)
+		x.ripens(w)
 	}
 	return lost
 }

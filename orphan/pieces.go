@@ -1,0 +1,220 @@
+package orphan
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// What is too large for one command is read in pieces, so that none of them holds the server for
+// long. The pieces are part of the fingerprint; the script that deletes compares only the parts
+// that identities has named.
+const (
+	pieceBytes    = wholeBytes
+	pieceElements = wholeElements
+	// mostPieces of one key are read: 512 MiB of text, 4 million elements. A larger one is kept.
+	mostPieces   = 8192
+	piecesAtOnce = 8
+	mostGroups   = 64 // of consumers of a stream
+)
+
+// pieces reads all of a key that is too large to be read whole.
+func (l *looking) pieces(ctx context.Context, key string, id *identity) error {
+	p := &pieces{looking: l, key: key, id: id}
+	h := sha1.New()
+	p.sum = h
+	var err error
+	switch id.kind {
+	case "string":
+		err = p.ranges(ctx, pieceBytes, "GETRANGE")
+	case "list":
+		err = p.ranges(ctx, pieceElements, "LRANGE")
+	case "zset":
+		err = p.ranges(ctx, pieceElements, "ZRANGE", "WITHSCORES")
+	case "set":
+		err = p.scan(ctx, "SSCAN")
+	case "hash":
+		err = p.scan(ctx, "HSCAN")
+	case "stream":
+		err = p.stream(ctx)
+	default:
+		id.beyond = "its type cannot be compared: " + id.kind
+	}
+	id.pieces = hex.EncodeToString(h.Sum(nil))
+	return err
+}
+
+// pieces is the reading of one key.
+type pieces struct {
+	*looking
+	key string
+	id  *identity
+	sum io.Writer
+}
+
+// add asks for one piece, and adds its answer to the sum.
+func (p *pieces) add(told func(*redis.Cmd), args ...string) question {
+	return question{args: args, told: func(answer *redis.Cmd) {
+		text := replyText(answer)
+		if text[0] == '-' {
+			p.id.beyond = text[1:]
+		}
+		_, _ = io.WriteString(p.sum, text)
+		if told != nil {
+			told(answer)
+		}
+	}}
+}
+
+// ranges reads by index.
+func (p *pieces) ranges(ctx context.Context, step int64, command string, more ...string) error {
+	if p.id.size > mostPieces*step {
+		p.id.beyond = "it is too large to be compared"
+		return nil
+	}
+	var asked []question
+	for from := int64(0); from < p.id.size; from += step {
+		args := []string{command, p.key, strconv.FormatInt(from, 10), strconv.FormatInt(from+step-1, 10)}
+		asked = append(asked, p.add(nil, append(args, more...)...))
+	}
+	for some := range slices.Chunk(asked, piecesAtOnce) {
+		if err := p.ask(ctx, some); err != nil || p.id.beyond != "" {
+			return err
+		}
+	}
+	return nil
+}
+
+// scan reads by cursor, and of a hash also when its fields expire. The order is the same as long as
+// the elements are.
+func (p *pieces) scan(ctx context.Context, command string) error {
+	cursor := "0"
+	for range mostPieces {
+		var some []string
+		err := p.ask(ctx, []question{p.add(func(answer *redis.Cmd) {
+			page, _ := answer.Slice()
+			if len(page) != 2 {
+				return
+			}
+			cursor, _ = page[0].(string)
+			elements, _ := page[1].([]any)
+			for i := 0; i < len(elements); i += 2 {
+				field, _ := elements[i].(string)
+				some = append(some, field)
+			}
+		}, command, p.key, cursor, "COUNT", strconv.Itoa(pieceElements))})
+		if err == nil && command == "HSCAN" && len(some) > 0 {
+			err = p.fieldExpiries(ctx, []question{{
+				args: append([]string{"HPEXPIRETIME", p.key, "FIELDS", strconv.Itoa(len(some))}, some...),
+				told: p.add(nil).told,
+			}})
+		}
+		if err != nil || cursor == "0" || p.id.beyond != "" {
+			return err
+		}
+	}
+	p.id.beyond = "it is too large to be compared"
+	return nil
+}
+
+// stream reads what changes with any entry, and with any group. Entries themselves never change.
+func (p *pieces) stream(ctx context.Context) error {
+	var groups []string
+	err := p.ask(ctx, []question{
+		p.add(nil, "XINFO", "STREAM", p.key),
+		p.add(func(answer *redis.Cmd) {
+			all, _ := answer.Slice()
+			for _, one := range all {
+				name, _ := pairs(one)["name"].(string)
+				groups = append(groups, name)
+			}
+		}, "XINFO", "GROUPS", p.key),
+	})
+	if len(groups) > mostGroups {
+		p.id.beyond = fmt.Sprintf("it has %d groups of consumers, too many to be compared", len(groups))
+	}
+	if err != nil || p.id.beyond != "" {
+		return err
+	}
+	var asked []question
+	for _, group := range groups {
+		pending := []string{"XPENDING", p.key, group}
+		asked = append(asked, p.add(func(answer *redis.Cmd) {
+			p.id.observations = append(p.id.observations, observation{args: pending, answer: replyText(answer)})
+		}, pending...), question{args: []string{"XINFO", "CONSUMERS", p.key, group}, told: p.consumers})
+	}
+	return p.ask(ctx, asked)
+}
+
+// consumers takes a stream for in use that somebody has read lately: what changes then is only when
+// that was, which is no answer that could be the same twice.
+func (p *pieces) consumers(answer *redis.Cmd) {
+	all, err := answer.Slice()
+	if err != nil {
+		p.id.beyond = err.Error()
+	}
+	for _, one := range all {
+		ms, _ := pairs(one)["idle"].(int64)
+		if idle := time.Duration(ms) * time.Millisecond; idle < longest(max(p.Grace, leastGrace)) {
+			p.id.used = fmt.Sprintf("a consumer has read it %s ago", idle)
+		}
+	}
+}
+
+// fieldExpiries asks when fields of hashes expire. Servers that know no such thing say so; one
+// server is asked once.
+func (l *looking) fieldExpiries(ctx context.Context, asked []question) error {
+	offered := true
+	for i, q := range asked {
+		asked[i].told = func(answer *redis.Cmd) {
+			if err := answer.Err(); err != nil && strings.Contains(err.Error(), "unknown command") {
+				offered = false
+				return
+			}
+			q.told(answer)
+		}
+	}
+	_, several := l.Client().(*redis.ClusterClient)
+	if len(asked) > 1 && !several {
+		if err := l.ask(ctx, asked[:1]); err != nil || !offered {
+			return err
+		}
+		asked = asked[1:]
+	}
+	return l.ask(ctx, asked)
+}
+
+// pairs are names and values, in whichever protocol they came.
+func pairs(reply any) map[string]any {
+	all := map[string]any{}
+	switch v := reply.(type) {
+	case map[any]any:
+		for name, value := range v {
+			all[fmt.Sprint(name)] = value
+		}
+	case []any:
+		for i := 0; i+1 < len(v); i += 2 {
+			all[fmt.Sprint(v[i])] = v[i+1]
+		}
+	}
+	return all
+}
+
+// sortedPairs is the text of a map whose order means nothing.
+func sortedPairs(m map[any]any) string {
+	all := pairs(m)
+	var s strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		s.WriteString("|" + digest(name) + valueText(all[name]))
+	}
+	return "%" + s.String()
+}
