@@ -38,13 +38,20 @@ func longest(apart time.Duration) time.Duration { return apart + max(apart, time
 
 // unwatched reports whether nobody looked at the candidate for too long since its mark was made.
 func (x *pass) unwatched(f *finding, m mark) bool {
-	switch {
-	case !m.at.Before(x.began): // this pass has made it
-		return false
-	case f.alone: // only full passes meet it
-		return x.sinceAll > longest(x.set.c.Interval)
+	apart := x.set.apart(x.graceOf(f))
+	if f.alone {
+		apart = x.set.c.Interval
 	}
-	return x.sinceMarked > longest(x.set.apart(x.graceOf(f)))
+	return m.at.Before(x.began) && x.since(f) > longest(apart)
+}
+
+// since is how long ago a look at the candidate ended: without its parent, only full passes meet
+// it.
+func (x *pass) since(f *finding) time.Duration {
+	if f.alone {
+		return x.sinceAll
+	}
+	return x.sinceMarked
 }
 
 // readLooks reads how long ago the last looks ended. A look of another rule, or of a rule that

@@ -16,7 +16,7 @@ for i = 8, #ARGV do
   local c = cjson.decode(ARGV[i])
   local ready
   if c.follows then
-    ready = since == c.since and redis.call('HEXISTS', KEYS[7], c.name) == 1
+    ready = recent(c) and redis.call('HEXISTS', KEYS[7], c.name) == 1
   else
     marks[#marks + 1] = c.name
     ready = ripe(c)

@@ -82,18 +82,6 @@ type looking struct {
 func (r *rule) look(
 	ctx context.Context, c caller, source Source, home server, page []*candidate,
 ) ([]*finding, error) {
-	found, err := r.lookAlone(ctx, c, source, home, page)
-	if err != nil || len(r.others) == 0 {
-		return found, err
-	}
-	l := &looking{rule: r, caller: c, source: source, page: found}
-	return found, l.hearOthers(ctx, home)
-}
-
-// lookAlone is a look that leaves out what other rules say.
-func (r *rule) lookAlone(
-	ctx context.Context, c caller, source Source, home server, page []*candidate,
-) ([]*finding, error) {
 	return r.lookFor(ctx, c, source, home, page, (*looking).identify)
 }
 
@@ -107,6 +95,23 @@ func (r *rule) glance(
 
 func (r *rule) lookFor(
 	ctx context.Context, c caller, source Source, home server, page []*candidate,
+	then ...func(*looking, context.Context) error,
+) ([]*finding, error) {
+	found, err := r.lookAlone(ctx, c, source, home, page, then...)
+	if err != nil || len(r.others) == 0 {
+		return found, err
+	}
+	l := &looking{rule: r, caller: c, source: source, page: found}
+	return found, l.hearOthers(ctx, home)
+}
+
+// lookAlone is a look that leaves out what other rules say.
+func (r *rule) lookAlone(
+	ctx context.Context,
+	c caller,
+	source Source,
+	home server,
+	page []*candidate,
 	then ...func(*looking, context.Context) error,
 ) ([]*finding, error) {
 	l := &looking{rule: r, caller: c, source: source}
@@ -126,8 +131,7 @@ func (r *rule) lookFor(
 		l.page = append(l.page, f)
 	}
 	steps := []func(*looking, context.Context) error{
-		(*looking).parents, (*looking).types, (*looking).readValues, (*looking).signs, (*looking).evidence,
-		(*looking).ages,
+		(*looking).parents, (*looking).types, (*looking).readValues, (*looking).signs, (*looking).evidence, (*looking).ages,
 	}
 	for _, step := range append(steps, then...) {
 		if err := step(l, ctx); err != nil {

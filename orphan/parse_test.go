@@ -129,6 +129,8 @@ func TestNoRuleIsAboutKeysOfRollcall(t *testing.T) {
 func TestARuleThatLosesAllWithOneKeyIsWarnedOf(t *testing.T) {
 	require.Equal(t, []string{
 		`rules[1] "queue": nothing in unless_lost tells that what keep_if looks for was lost`,
+		`rules[1] "queue": related: keys of a member with a ':' or a brace in its name stay: they could be ` +
+			`somebody else's. If members have another form, name it in only`,
 	}, Warnings(Colyseus()))
 	bots := Colyseus()[3]
 	bots.UnlessLost = []Reference{{Exists: "bots:deployed"}}

@@ -210,8 +210,8 @@ func (d *departure) add(x *pass, key string, member []string, clocks map[string]
 			each.Expires, _ = strconv.ParseInt(strings.TrimPrefix(o.answer, ":"), 10, 64)
 		}
 	}
-	if member != nil && f.expires > 0 {
-		each.Expires = f.expires
+	if member != nil && d.f.expires > 0 {
+		each.Expires = d.f.expires
 	}
 	d.intents = append(d.intents, each)
 }

@@ -372,41 +372,45 @@ func (x *pass) judge(ctx context.Context, candidates []*candidate) error {
 		ended := x.unwatched(f, m)
 		if !has || m.print != f.fingerprint || m.at.Before(x.notes.valid) || m.at.After(f.at) || ended {
 			switch { // a mark that counts no more stays: else a pass that fails would make it new
-			case !has:
+			case !has || ended && x.since(f) != never: // it may have lived while nobody looked
 				x.newly++
 			case !m.at.Before(x.notes.valid) && !ended:
 				unset = append(unset, name)
 			}
-			if x.heldFor > 0 && !ended { // the next pass makes it
+			if x.heldFor > 0 && !ended { // what is held makes no marks
 				x.r.Kept[waiting]++
 				continue
 			}
 			x.wantMark(f)
 			continue
 		}
-		grace := x.graceOf(f)
-		x.ripens(want{candidate: &f.candidate, grace: grace, wait: grace - f.at.Sub(m.at), reason: waitsFor(f)})
+		x.ripens(&f.candidate, x.needs(f), f.at.Sub(m.at))
 	}
 	x.AddScanned(len(found))
 	return x.note(ctx, nil, unset)
 }
 
-// ripens notes what has a mark: it is ripe, or will be.
-func (x *pass) ripens(w want) {
-	if w.wait > 0 {
-		x.r.Kept[w.reason]++
-		x.wake(min(w.wait, x.set.apart(w.grace)))
-		return
-	}
-	x.ripe[w.candidate.name()] = w.candidate
+// need is for how long a candidate has to be condemned, and why it is kept until then.
+type need struct {
+	grace time.Duration
+	why   string
 }
 
-// waitsFor is why a candidate is kept that was not condemned for long enough.
-func waitsFor(f *finding) string {
+func (x *pass) needs(f *finding) need {
 	if f.doubted {
-		return young
+		return need{x.graceOf(f), young}
 	}
-	return waiting
+	return need{x.graceOf(f), waiting}
+}
+
+// ripens notes what is condemned since some time: it is ripe, or will be.
+func (x *pass) ripens(c *candidate, n need, since time.Duration) {
+	if wait := n.grace - since; wait > 0 {
+		x.r.Kept[n.why]++
+		x.wake(min(wait, x.set.apart(n.grace)))
+		return
+	}
+	x.ripe[c.name()] = c
 }
 
 // graceOf is how long a candidate has to stay condemned.

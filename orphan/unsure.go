@@ -3,7 +3,6 @@ package orphan
 import (
 	"cmp"
 	"slices"
-	"time"
 )
 
 // mostMarks is the most marks of a rule, whatever its cap is.
@@ -17,13 +16,11 @@ type unsure struct {
 	all map[string]want
 }
 
-// want is a mark that a candidate has, or is to have.
+// want is a mark that a candidate is to have.
 type want struct {
-	mark      mark
-	candidate *candidate    // nil: its name says all about it
-	grace     time.Duration // how long it has to stay condemned
-	wait      time.Duration // what is left of that
-	reason    string        // why it is kept meanwhile
+	mark  mark
+	alone *candidate // nil: its name says all about it
+	need  need
 }
 
 func newUnsure() unsure { return unsure{newLottery(), map[string]want{}} }
@@ -41,10 +38,9 @@ func (x *pass) wantMark(f *finding) {
 		x.r.Kept[noMark]++
 		return
 	}
-	grace := x.graceOf(f)
-	w := want{mark: mark{f.at, f.fingerprint, f.alone}, grace: grace, wait: grace, reason: waitsFor(f)}
+	w := want{mark: mark{f.at, f.fingerprint, f.alone}, need: x.needs(f)}
 	if f.alone {
-		w.candidate = &f.candidate
+		w.alone = &f.candidate
 	}
 	x.unsure.all[name] = w
 	if x.unsure.Len() > x.mayMark() {
@@ -74,10 +70,11 @@ func (x *pass) giveMarks() (lost []string) {
 			continue
 		}
 		x.notes.marks[t.name], x.fresh[t.name] = w.mark, w.mark.text()
-		if w.candidate == nil {
-			w.candidate = x.ofName(t.name)
+		c := w.alone
+		if c == nil {
+			c = x.ofName(t.name)
 		}
-		x.ripens(w)
+		x.ripens(c, w.need, 0)
 	}
 	return lost
 }

@@ -30,6 +30,7 @@ func Warnings(rules []Rule) (warnings []string) {
 		}
 		s.places()
 		s.statements()
+		s.names()
 		s.fleet()
 		for j := range all {
 			if i != j {
@@ -107,6 +108,15 @@ func (s *subject) statements() {
 		if err == nil && slices.ContainsFunc(t.variables(), func(v string) bool { return r.Only[v] == "" }) {
 			s.warn("gone_if.mongo.id: the id may be in use again before its document says so: want min_age or keep_if")
 		}
+	}
+}
+
+// names warns of members whose related keys could be somebody else's.
+func (s *subject) names() {
+	m := s.rule.Members
+	if m != nil && s.rule.Only[m.As] == "" && len(s.related) > 0 {
+		s.warn("related: keys of a member with a ':' or a brace in its name stay: they could be somebody else's. " +
+			"If members have another form, name it in only")
 	}
 }
 
