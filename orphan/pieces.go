@@ -37,9 +37,9 @@ func (l *looking) pieces(ctx context.Context, key string, id *identity) error {
 	case "string":
 		err = p.ranges(ctx, pieceBytes, "GETRANGE")
 	case "list":
-		err = p.ranges(ctx, pieceElements, "LRANGE")
+		err = p.ranges(ctx, id.step(), "LRANGE")
 	case "zset":
-		err = p.ranges(ctx, pieceElements, "ZRANGE", "WITHSCORES")
+		err = p.ranges(ctx, id.step(), "ZRANGE", "WITHSCORES")
 	case "set":
 		err = p.scan(ctx, "SSCAN")
 	case "hash":
@@ -84,7 +84,11 @@ func (p *pieces) ranges(ctx context.Context, step int64, command string, more ..
 	var asked []question
 	for from := int64(0); from < p.id.size; from += step {
 		args := []string{command, p.key, strconv.FormatInt(from, 10), strconv.FormatInt(from+step-1, 10)}
-		asked = append(asked, p.add(nil, append(args, more...)...))
+		q := p.add(nil, append(args, more...)...)
+		if q.size = step; p.id.kind != "string" {
+			q.size = p.id.each(step)
+		}
+		asked = append(asked, q)
 	}
 	for some := range slices.Chunk(asked, piecesAtOnce) {
 		if err := p.ask(ctx, some); err != nil || p.id.beyond != "" {
@@ -111,7 +115,7 @@ func (p *pieces) scan(ctx context.Context, command string) error {
 				field, _ := elements[i].(string)
 				some = append(some, field)
 			}
-		}, command, p.key, cursor, "COUNT", strconv.Itoa(pieceElements))})
+		}, command, p.key, cursor, "COUNT", strconv.FormatInt(p.id.step(), 10))})
 		if err == nil && command == "HSCAN" && len(some) > 0 {
 			err = p.fieldExpiries(ctx, []question{{
 				args: append([]string{"HPEXPIRETIME", p.key, "FIELDS", strconv.Itoa(len(some))}, some...),
