@@ -12,6 +12,9 @@ import (
 // identify takes the fingerprints of what is left, and finds the keys that go along. A candidate
 // that is decided by nothing is condemned.
 func (l *looking) identify(ctx context.Context) error {
+	if err := l.measureMembers(ctx); err != nil {
+		return err
+	}
 	keys := map[string][]*finding{} // that are part of a candidate's fingerprint
 	var names []string
 	var asked, expiring []question
@@ -29,7 +32,7 @@ func (l *looking) identify(ctx context.Context) error {
 		case l.candidates != nil:
 			add(f.key)
 		default:
-			asked = append(asked, question{f: f, args: l.membership(f), told: func(answer *redis.Cmd) {
+			asked = append(asked, question{f: f, args: l.membership(f), size: f.size, told: func(answer *redis.Cmd) {
 				if there := replyText(answer); there == "_" || there == ":0" {
 					f.keep(absent, "it is gone")
 				}
@@ -133,6 +136,7 @@ type identity struct {
 	exists       bool
 	kind         string
 	size         int64
+	memory       int64 // that all elements take, about
 	observations []observation
 	pieces       string // a digest of all that it holds, if it is large
 	used         string // why it is in use; "": nothing says so
@@ -141,16 +145,6 @@ type identity struct {
 
 var sizeOf = map[string]string{
 	"string": "STRLEN", "hash": "HLEN", "list": "LLEN", "set": "SCARD", "zset": "ZCARD", "stream": "XLEN",
-}
-
-// partsOf are the commands for parts of what is too large. A SCAN begins with the same elements as
-// long as there are the same; after that it nearly always begins with others.
-var partsOf = map[string][][]string{
-	"list":   {{"LRANGE", "0", "127"}, {"LRANGE", "-128", "-1"}},
-	"zset":   {{"ZRANGE", "0", "127"}, {"ZRANGE", "-128", "-1"}},
-	"set":    {{"SSCAN", "0", "COUNT", "128"}},
-	"hash":   {{"HSCAN", "0", "COUNT", "128"}},
-	"stream": {{"XRANGE", "-", "+", "COUNT", "1"}, {"XREVRANGE", "+", "-", "COUNT", "1"}},
 }
 
 // identities reads type, expiry, size, and what is not too large whole, or parts of it.
@@ -186,9 +180,12 @@ func (l *looking) identities(ctx context.Context, keys []string) (map[string]*id
 	if err := l.ask(ctx, asked); err != nil {
 		return nil, err
 	}
+	if err := l.weigh(ctx, found, keys); err != nil {
+		return nil, err
+	}
 	// What is large is read first: it makes a server go on rehashing, and then ends look otherwise.
 	for _, key := range keys {
-		if id := found[key]; id.isLarge() {
+		if id := found[key]; id.beyond == "" && id.isLarge() {
 			if err := l.pieces(ctx, key, id); err != nil {
 				return nil, err
 			}
@@ -197,18 +194,23 @@ func (l *looking) identities(ctx context.Context, keys []string) (map[string]*id
 	asked = nil
 	for _, key := range keys {
 		switch id := found[key]; {
+		case id.heavy():
+			id.beyond = "its elements are too large to be compared"
 		case id.kind == "string" && id.size <= wholeBytes:
 			observe(key, nil, "GET", key)
+			asked[len(asked)-1].size = id.size
 		case id.kind == "string":
 			observe(key, nil, "GETRANGE", key, "0", strconv.Itoa(wholeBytes/2))
 			half := int(id.size) / 2
 			observe(key, nil, "GETRANGE", key, strconv.Itoa(half-wholeBytes/4), strconv.Itoa(half+wholeBytes/4))
 			observe(key, nil, "GETRANGE", key, strconv.Itoa(-wholeBytes/2), "-1")
-		case id.exists && id.size <= wholeElements:
+		case id.exists && id.size <= wholeElements && id.memory <= wholeMemory:
 			observe(key, nil, "DUMP", key)
+			asked[len(asked)-1].size = id.memory
 		default:
-			for _, part := range partsOf[id.kind] {
-				observe(key, nil, append([]string{part[0], key}, part[1:]...)...)
+			for _, args := range id.parts(key) {
+				observe(key, nil, args...)
+				asked[len(asked)-1].size = id.each(id.inPart())
 			}
 		}
 	}
@@ -217,5 +219,8 @@ func (l *looking) identities(ctx context.Context, keys []string) (map[string]*id
 
 // isLarge reports whether it is not compared by one command.
 func (id *identity) isLarge() bool {
-	return id.exists && id.size > wholeElements && (id.kind != "string" || id.size > wholeBytes)
+	if id.kind == "string" {
+		return id.size > wholeBytes
+	}
+	return id.exists && (id.size > wholeElements || id.memory > wholeMemory)
 }

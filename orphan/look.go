@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -19,8 +20,19 @@ type caller interface {
 	PageSize() int
 }
 
-// pipelined is how many commands one pipeline has at most: about 0.3 ms of Redis' time.
-const pipelined = 500
+// Bounds of one pipeline: about 0.3 ms of Redis' time. Redis answers all of a short one before it
+// hears anybody else.
+const (
+	pipelined = 500       // commands
+	answers   = 256 << 10 // bytes of answers, as far as that is known before
+)
+
+// Longer values are not read: one answer would hold the server up, and the fields of a hash are
+// compared whole at the delete.
+const (
+	mostValue = 4 << 20
+	mostField = 256 << 10
+)
 
 // What a look finds about a candidate. All but condemned keep, and are reasons of
 // orphan_kept_total.
@@ -48,6 +60,7 @@ type finding struct {
 	why     []string  // for people: each sign, and what it answered
 	at      time.Time // when the look began, by the server's clock
 
+	size      int64          // of a hash's field (bytes)
 	value     map[string]any // what the candidate holds, as far as the rule reads it
 	firstSeen bool           // its age counts from its mark
 	doubted   bool           // so it does because only its expiry says how old it is
@@ -155,12 +168,28 @@ type question struct {
 	f    *finding
 	args []string
 	told func(answer *redis.Cmd)
+	size int64 // of the answer (bytes); 0: it is small
+}
+
+// pipelines cuts questions into pipelines.
+func pipelines(questions []question) (parts [][]question) {
+	from, size := 0, int64(0)
+	for i, q := range questions {
+		if i > from && (i-from == pipelined || size+q.size > answers) {
+			parts, from, size = append(parts, questions[from:i]), i, 0
+		}
+		size += q.size
+	}
+	if from < len(questions) {
+		parts = append(parts, questions[from:])
+	}
+	return parts
 }
 
 // ask sends the commands of all candidates that are not decided, in pipelines. What Redis answers
 // with an error is an answer.
 func (l *looking) ask(ctx context.Context, questions []question) error {
-	for part := range slices.Chunk(questions, pipelined) {
+	for _, part := range pipelines(questions) {
 		var cmds []redis.Cmder
 		err := l.Call(ctx, func(ctx context.Context) (err error) {
 			cmds, err = l.Client().Pipelined(ctx, func(pipe redis.Pipeliner) error {
@@ -239,6 +268,9 @@ func (l *looking) parents(ctx context.Context) error {
 				}})
 			}
 			q.args = l.membership(f)
+			if l.Members.Hash != "" { // its value is not wanted
+				q.args = []string{"HEXISTS", f.key, f.member}
+			}
 		}
 		q.told = func(answer *redis.Cmd) {
 			if there := replyText(answer); f.verdict == "" && there != "_" && there != ":0" {
@@ -282,27 +314,65 @@ func (l *looking) readValues(ctx context.Context) error {
 	if l.Read == "" {
 		return nil
 	}
-	var asked []question
+	var read []*finding
 	for f := range l.undecided {
-		if f.alone {
-			if len(l.fields) > 0 && !l.known(f) {
-				f.keep(unreadable, "its parent is gone, and with it what %v says", l.fields)
-			}
-			continue
+		if !f.alone {
+			read = append(read, f)
+		} else if len(l.fields) > 0 && !l.known(f) {
+			f.keep(unreadable, "its parent is gone, and with it what %v says", l.fields)
 		}
-		args := []string{"GET", f.key}
+	}
+	sizes, err := l.measure(ctx, read)
+	if err != nil {
+		return err
+	}
+	var whole, asked []question
+	for _, f := range read {
+		q := question{f: f, args: []string{"GET", f.key}, size: sizes[f], told: func(answer *redis.Cmd) { l.readValue(f, answer) }}
+		most := int64(mostValue)
 		if l.Read == "hash" {
-			args = []string{"HMGET", f.key}
+			q.args, most = []string{"HMGET", f.key}, mostField
 			for _, at := range l.fields {
-				args = append(args, string(at))
+				q.args = append(q.args, string(at))
 			}
 			if len(l.fields) == 0 {
-				args = []string{"HLEN", f.key} // it is asked for its type alone
+				q.args = []string{"HLEN", f.key} // it is asked for its type alone
 			}
 		}
-		asked = append(asked, question{f: f, args: args, told: func(answer *redis.Cmd) { l.readValue(f, answer) }})
+		switch {
+		case q.size > most:
+			f.keep(large, "it has %d bytes to read, and may have %d", q.size, most)
+		case q.size > wholeBytes && l.Read != "hash":
+			asked = append(asked, q) // it is compared in pieces
+		default:
+			whole = append(whole, q)
+		}
 	}
-	return l.observe(ctx, asked)
+	if err := l.ask(ctx, asked); err != nil {
+		return err
+	}
+	return l.observe(ctx, whole)
+}
+
+// measure asks how long what is read of the candidates is.
+func (l *looking) measure(ctx context.Context, of []*finding) (map[*finding]int64, error) {
+	sizes := make(map[*finding]int64, len(of))
+	var asked []question
+	for _, f := range of {
+		told := func(answer *redis.Cmd) {
+			n, _ := answer.Int64() // of another type: that is found out when it is read
+			sizes[f] += n
+		}
+		if l.Read != "hash" {
+			asked = append(asked, question{f: f, args: []string{"STRLEN", f.key}, told: told})
+		}
+		for _, at := range l.fields {
+			if l.Read == "hash" {
+				asked = append(asked, question{f: f, args: []string{"HSTRLEN", f.key, string(at)}, told: told})
+			}
+		}
+	}
+	return sizes, l.ask(ctx, asked)
 }
 
 func (l *looking) readValue(f *finding, answer *redis.Cmd) {
@@ -315,6 +385,7 @@ func (l *looking) readValue(f *finding, answer *redis.Cmd) {
 			f.keep(unreadable, "it is no JSON object")
 			return
 		}
+		maps.DeleteFunc(f.value, func(name string, _ any) bool { return !l.reads(name) })
 	case int64:
 		f.value = map[string]any{}
 		if v == 0 {
@@ -344,6 +415,15 @@ func (l *looking) readValue(f *finding, answer *redis.Cmd) {
 		}
 		f.values[name] = text
 	}
+}
+
+// reads tells whether the rule reads a field of this name, or something in it: the rest of the value
+// is not remembered.
+func (r *rule) reads(name string) bool {
+	return slices.ContainsFunc(r.fields, func(at fieldPath) bool {
+		first, _, _ := strings.Cut(string(at), ".")
+		return first == name
+	})
 }
 
 // field is a field of a candidate's value. A hash has no fields in fields.

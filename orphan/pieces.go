@@ -36,9 +36,9 @@ func (l *looking) pieces(ctx context.Context, key string, id *identity) error {
 	case "string":
 		err = p.ranges(ctx, pieceBytes, "GETRANGE")
 	case "list":
-		err = p.ranges(ctx, pieceElements, "LRANGE")
+		err = p.ranges(ctx, id.step(), "LRANGE")
 	case "zset":
-		err = p.ranges(ctx, pieceElements, "ZRANGE", "WITHSCORES")
+		err = p.ranges(ctx, id.step(), "ZRANGE", "WITHSCORES")
 	case "set":
 		err = p.scan(ctx, 1, "SSCAN")
 	case "hash":
@@ -70,6 +70,12 @@ func (p *pieces) add(told func(*redis.Cmd), args ...string) question {
 		if text[0] == '-' {
 			p.id.beyond = text[1:]
 		}
+		if elements, ok := answer.Val().([]any); ok { // however many there are in a piece
+			text = ""
+			for _, element := range elements {
+				text += valueText(element) + "\n"
+			}
+		}
 		_, _ = io.WriteString(p.sum, text)
 		if told != nil {
 			told(answer)
@@ -86,7 +92,11 @@ func (p *pieces) ranges(ctx context.Context, step int64, command string, more ..
 	var asked []question
 	for from := int64(0); from < p.id.size; from += step {
 		args := []string{command, p.key, strconv.FormatInt(from, 10), strconv.FormatInt(from+step-1, 10)}
-		asked = append(asked, p.add(nil, append(args, more...)...))
+		q := p.add(nil, append(args, more...)...)
+		if q.size = step; p.id.kind != "string" {
+			q.size = p.id.each(step)
+		}
+		asked = append(asked, q)
 	}
 	for some := range slices.Chunk(asked, piecesAtOnce) {
 		if err := p.ask(ctx, some); err != nil || p.id.beyond != "" {
@@ -101,7 +111,7 @@ func (p *pieces) scan(ctx context.Context, texts int, command string) error {
 	cursor := "0"
 	for range mostPieces {
 		var page []any
-		err := p.ask(ctx, []question{{args: []string{command, p.key, cursor, "COUNT", strconv.Itoa(pieceElements)},
+		err := p.ask(ctx, []question{{args: []string{command, p.key, cursor, "COUNT", strconv.FormatInt(p.id.step(), 10)},
 			told: func(answer *redis.Cmd) {
 				reply, err := answer.Slice()
 				if err != nil || len(reply) != 2 {

@@ -249,7 +249,7 @@ func (x *pass) follow(ctx context.Context, f *finding, first move, left []string
 		}
 		whole = whole && len(later.gone) == len(some)
 		next := move{seen: later.observations, item: item{
-			proof: x.proofOf(f), Follows: true, Keys: later.gone, Bin: x.Bin.Milliseconds(), Pass: x.began.UnixMilli(),
+			proof: x.proofOf(later), Follows: true, Keys: later.gone, Bin: x.Bin.Milliseconds(), Pass: x.began.UnixMilli(),
 		}}
 		next.Looked = later.at.UnixMilli()
 		if len(left) == 0 && whole {

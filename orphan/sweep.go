@@ -157,6 +157,7 @@ func (x *pass) run(ctx context.Context, full bool) (err error) {
 			err = x.lookAtLone(ctx)
 		}
 	} else {
+		x.arrived()
 		err = x.lookAtMarks(ctx)
 	}
 	if err == nil {
