@@ -34,8 +34,9 @@ var looksLike = map[string]*regexp.Regexp{
 	"integer":  regexp.MustCompile(`^-?[0-9]+$`),
 }
 
-// ours tells whether the variables look as Only says, and are none of the words of Not. A name that is no UTF-8 is somebody else's:
-// it could not stand in the log. So is the member "": there it could not be told from its key.
+// ours tells whether the variables look as Only says, and are none of the words of Not. A name
+// that is no UTF-8 is somebody else's: it could not stand in the log. So is the member "": there
+// it could not be told from its key.
 func (r *rule) ours(c *candidate) bool {
 	for name, like := range r.Only {
 		if !looksLike[like].MatchString(c.values[name]) {

@@ -19,10 +19,10 @@
 //     held, with reason reference_lost.
 //  3. It is the same thing all that time.
 //  4. It can be read. Anything else is kept, and counted as unreadable.
-//  5. Few fall at once. A pass deletes Rule.Cap candidates at most. If more than half of at least 20
-//     candidates are newly condemned, the rule is held once, for a grace period, with reason
-//     mass_failure. Only candidates that could be condemned newly count: those that show a sign of
-//     life, and those that have just lost it. A backlog of known orphans does not.
+//  5. Few fall at once. A pass deletes Rule.Cap candidates at most. If more than half of at least
+//     20 candidates are newly condemned, the rule is held once, for a grace period, with reason
+//     mass_failure. Only candidates that could be condemned newly count: those that show a sign
+//     of life, and those that have just lost it. A backlog of known orphans does not.
 //  6. The guard agrees: lease, fence, witness, log record; see package guard.
 //  7. No other rule of the Set keeps it. A candidate of several rules has to be condemned by all of
 //     them. A related key that is a candidate of another rule is left to that rule.
@@ -31,15 +31,15 @@
 //
 // # The evidence of absence
 //
-// A candidate is condemned by a chain of looks. All of them find no sign of life and the same thing,
-// the first and the last are at least Rule.Grace apart, and no gap between two of them is too long.
-// The last one is made at the delete. All times are the server's.
+// A candidate is condemned by a chain of looks. All of them find no sign of life and the same
+// thing, the first and the last are at least Rule.Grace apart, and no gap between two of them is
+// too long. The last one is made at the delete. All times are the server's.
 //
-// Looks are planned A apart: the shorter of the grace and Config.Interval, at least a second. A gap
-// is too long if nobody looked for longer than A + max(A, 1s). So a sign that lapses for less than a
-// grace condemns nothing, unless looks at both ends fall into two lapses. A key without its parent
-// is met by full passes alone; there A is the interval. A grace shorter than the interval is
-// handled: marked candidates are looked at between full passes.
+// Looks are planned A apart: the shorter of the grace and Config.Interval, at least a second. A
+// gap is too long if nobody looked for longer than A + max(A, 1s). So a sign that lapses for less
+// than a grace condemns nothing, unless looks at both ends fall into two lapses. A key without
+// its parent is met by full passes alone; there A is the interval. A grace shorter than the
+// interval is handled: marked candidates are looked at between full passes.
 //
 // The chain ends, and the grace begins anew with the next look, if
 //
@@ -47,10 +47,9 @@
 //   - a pass broke off before it had looked at everything marked: it failed, it was held or paused,
 //     the source or a reference was away, it did not read every master of a Cluster,
 //   - the rule means something else. Category, Delete, Cap and Bin leave its meaning as it is,
-//   - the witness had a hold, a reference was lost, or a server of a Cluster was restarted or failed
-//     over, since the mark was made,
-//   - the server's clock was set, or differs by two seconds from what the leader's own clock says
-//     has passed.
+//   - the witness had a hold, a reference was lost, or a server of a Cluster was restarted or
+//     failed over, since the mark was made,
+//   - the server's clock was set: it moved two seconds more or less than the leader's own clock.
 //
 // A pass that is held by mass_failure still looks at what is marked. A look counts for A + max(A,
 // 1s), at least 5 s, by the server's clock; the script that deletes refuses an older one.
@@ -58,9 +57,9 @@
 // # What a sign is
 //
 // A sign is a question about this one candidate to a key, a field, a member, a channel, the
-// candidate's own value, or a document. Each has three answers: alive, not alive, and cannot tell,
-// which keeps. An error cannot tell. Neither can a field that is missing, and a time before
-// September 2001 or after 2286: zero values are not statements. A sign's name needs a variable.
+// candidate's own value, or a document. It has three answers: alive, not alive, and unknown, which
+// keeps. An error is unknown, and so are a missing field, and a time before September 2001 or after
+// 2286: zero values are not statements. A sign's name needs a variable.
 //
 // An age is a sign too. One that is taken from an expiry assumes what its writer does. So such a
 // candidate has to be condemned for MinAge.Over as well.
@@ -68,12 +67,12 @@
 // # The same thing
 //
 // The type, the expiry and the content of a key. Of a hash also the expiries of its fields, of a
-// sorted set the scores, of a stream its groups and what is pending in them. Of a member its score
-// or value, and the expiry of a field. Up to 64 KiB or 512 elements are compared whole, in the script
-// that deletes. Larger values are read whole by each look, in pieces of that size; the script then
-// compares type, expiry, size, both ends, and what is pending. A stream that a consumer has read
-// within two graces is in use. Beyond 8192 pieces, 64 groups, or an unknown type, a candidate cannot
-// be compared: it is kept, with reason large.
+// sorted set the scores, of a stream its groups and what is pending in them. Of a member its
+// score or value, and the expiry of a field. Up to 64 KiB or 512 elements are compared whole, in
+// the script that deletes. Larger values are read whole by each look, in pieces of that size; the
+// script then compares type, expiry, size, both ends, and what is pending. A stream that a
+// consumer has read within two graces is in use. Beyond 8192 pieces, 64 groups, or an unknown
+// type, a candidate cannot be compared: it is kept, with reason large.
 //
 // # A pass
 //

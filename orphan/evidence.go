@@ -28,7 +28,7 @@ const (
 	clockStep = 2 * time.Second
 )
 
-// apart is how far apart looks at a candidate are that has to be condemned for so long.
+// apart is the time between looks at a candidate that has to be condemned for the grace.
 func (s *Set) apart(grace time.Duration) time.Duration {
 	return min(s.c.Interval, max(grace, leastGrace))
 }
@@ -134,6 +134,45 @@ func (x *pass) brokenOff(ctx context.Context) {
 		return
 	}
 	_ = note(ctx, x.Pass, stateKey(x.Layout(), x.r.Rule), nil, []string{lookedMarked, lookedAll})
+}
+
+// need is the time that a candidate has to be condemned, and the reason to keep it until then.
+type need struct {
+	grace time.Duration
+	why   string
+}
+
+func (x *pass) needs(f *finding) need {
+	if f.doubted {
+		return need{x.graceOf(f), young}
+	}
+	return need{x.graceOf(f), waiting}
+}
+
+// ripens notes what is condemned since some time: it is ripe, or will be.
+func (x *pass) ripens(c *candidate, n need, since time.Duration) {
+	if wait := n.grace - since; wait > 0 {
+		x.r.Kept[n.why]++
+		x.wake(min(wait, x.set.apart(n.grace)))
+		return
+	}
+	x.ripe[c.name()] = c
+}
+
+// graceOf is how long a candidate has to stay condemned.
+func (x *pass) graceOf(f *finding) time.Duration {
+	if f.firstSeen || f.doubted {
+		return max(x.Grace, x.MinAge.Over)
+	}
+	return x.Grace
+}
+
+// lookAgain wants another look while n candidates are condemned that do not go for now: else their
+// evidence would end.
+func (x *pass) lookAgain(n int) {
+	if n > 0 {
+		x.wake(max(x.set.apart(x.Grace), leastRest))
+	}
 }
 
 // proof is what ripe.lua wants of a candidate.

@@ -110,7 +110,7 @@ func (l *looking) hearOthers(ctx context.Context, home server) error {
 	return nil
 }
 
-// isLost says what the rule relies on and is not there; "": all is there.
+// isLost returns the place that the rule relies on and that does not exist; "" if all exist.
 func (r *rule) isLost(ctx context.Context, l *looking) (string, error) {
 	refs, err := r.references(ctx, l.caller, &notes{state: map[string]string{}}, time.Time{})
 	if err != nil || refs.lost != "" {

@@ -192,8 +192,8 @@ func (p *pieces) stream(ctx context.Context) error {
 	return p.ask(ctx, asked)
 }
 
-// consumers takes a stream for in use that somebody has read lately: what changes then is only when
-// that was, which is no answer that could be the same twice.
+// consumers treats a stream as in use if a consumer has read it lately. Reading changes nothing but
+// the time since, which differs in every look.
 func (p *pieces) consumers(answer *redis.Cmd) {
 	all, err := answer.Slice()
 	if err != nil {
@@ -207,8 +207,8 @@ func (p *pieces) consumers(answer *redis.Cmd) {
 	}
 }
 
-// fieldExpiries asks when fields of hashes expire. Servers that know no such thing say so; one
-// server is asked once.
+// fieldExpiries asks when fields of hashes expire. Older servers have no such command; a single one
+// is asked once only.
 func (l *looking) fieldExpiries(ctx context.Context, asked []question) error {
 	offered := true
 	for i, q := range asked {

@@ -6,10 +6,10 @@ import "time"
 // one is deleted. Its YAML has the names of the tags; see schema.json. Durations are written as Go
 // does: 10m, 3600s.
 //
-// Names of keys are templates: "match:{match}:ratings". A variable in braces stands for one or more
-// characters other than ':' and braces, and none that begins the text behind it; all variables of Keys, As and Bind are known to the signs.
-// "{{" and "}}" are braces, also in names without variables. A '*' stands at the end of Related
-// only.
+// Names of keys are templates: "match:{match}:ratings". A variable in braces stands for one or
+// more characters other than ':' and braces, and none that begins the text behind it; all
+// variables of Keys, As and Bind are known to the signs. "{{" and "}}" are braces, also in names
+// without variables. A '*' stands at the end of Related only.
 type Rule struct {
 	// Name stands in reports, metrics and the log: lower-case letters, digits, '-' and '_'.
 	Name string `yaml:"name"`
@@ -154,8 +154,9 @@ type When struct {
 // An Age is how a candidate's age is known. One of FromTTL, Key, Field, Score.
 type Age struct {
 	Over time.Duration `yaml:"over"` // candidates that are not older than this are kept
-	// FromTTL: the expiry that its writer gives it; the age is this less what is left. Other writers may
-	// give it another: so it has to be condemned for Over, too. One without an expiry is unreadable.
+	// FromTTL: the expiry that its writer gives it; the age is this less what is left. Other
+	// writers may give it another: so it has to be condemned for Over, too. One without an
+	// expiry is unreadable.
 	FromTTL time.Duration `yaml:"from_ttl,omitempty"`
 	// Key: a key whose value is the time, in Unit.
 	Key string `yaml:"key,omitempty"`

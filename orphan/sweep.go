@@ -390,49 +390,10 @@ func (x *pass) judge(ctx context.Context, candidates []*candidate) error {
 	return x.note(ctx, nil, unset)
 }
 
-// need is for how long a candidate has to be condemned, and why it is kept until then.
-type need struct {
-	grace time.Duration
-	why   string
-}
-
-func (x *pass) needs(f *finding) need {
-	if f.doubted {
-		return need{x.graceOf(f), young}
-	}
-	return need{x.graceOf(f), waiting}
-}
-
-// ripens notes what is condemned since some time: it is ripe, or will be.
-func (x *pass) ripens(c *candidate, n need, since time.Duration) {
-	if wait := n.grace - since; wait > 0 {
-		x.r.Kept[n.why]++
-		x.wake(min(wait, x.set.apart(n.grace)))
-		return
-	}
-	x.ripe[c.name()] = c
-}
-
-// graceOf is how long a candidate has to stay condemned.
-func (x *pass) graceOf(f *finding) time.Duration {
-	if f.firstSeen || f.doubted {
-		return max(x.Grace, x.MinAge.Over)
-	}
-	return x.Grace
-}
-
 // wake wants another look in d.
 func (x *pass) wake(d time.Duration) {
 	if at := time.Now().Add(d); x.again.IsZero() || at.Before(x.again) {
 		x.again = at
-	}
-}
-
-// lookAgain wants another look while n candidates are condemned that do not go for now: else their
-// evidence would end.
-func (x *pass) lookAgain(n int) {
-	if n > 0 {
-		x.wake(max(x.set.apart(x.Grace), leastRest))
 	}
 }
 
