@@ -75,7 +75,7 @@ var mutants = harness.Mutants{
 		},
 		{
 			Name: "MissingIsEmpty", What: "a field that is missing holds the empty text",
-			Edits: []harness.Edit{{From: "\t\tcase !ok:\n\t\t\tf.keep(unreadable, \"it has no %s\", s.field)\n", To: ""}},
+			Edits: []harness.Edit{{From: "l.text(f, s.field); {\n\t\tcase !ok:\n", To: "l.text(f, s.field); {\n\t\tcase !ok && false:\n"}},
 			Test:  "TestAMissingFieldIsNoEnd",
 		},
 		{
@@ -197,7 +197,7 @@ var mutants = harness.Mutants{
 		},
 		{
 			Name: "SettledTwice", What: "an intent is counted by whoever comes",
-			Edits: []harness.Edit{{From: "if redis.call('HEXISTS', KEYS[6], c.id) == 1 then", To: "if true then"}},
+			Edits: []harness.Edit{{From: "  redis.call('HDEL', KEYS[6], c.id)\n", To: ""}},
 			Test:  "TestOnAClusterADeleteIsCountedOnceWhateverIsLostInBetween",
 		},
 		{

@@ -14,11 +14,12 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/harness"
 )
 
-// botsGrace is long beside a lapse, and beside the gap that ends the evidence: 1.4 s.
+// By the end of two gaps the first mark is older than the grace. A lapse with the end of a
+// disturbance is shorter. Without looks for 1.4 s, the evidence ends.
 const (
-	botsGrace = 10 * time.Second
-	lapse     = 300 * time.Millisecond
-	gap       = 3 * time.Second
+	botsGrace = 8 * time.Second
+	gap       = 5 * time.Second
+	lapse     = 3 * time.Second
 )
 
 // A disturbance keeps anybody from looking, in its way, until it ends.
@@ -110,10 +111,13 @@ func evidenceInterrupted(w *world) {
 	w.replaced(map[string]string{"RULES": w.botsRules("bots", "bots:state:{bot}")})
 	all := disturbances()
 	r := rand.New(rand.NewPCG(seed(), 43))
-	for _, i := range r.Perm(len(all))[:3] {
-		first, second := all[i], all[(i+1+r.IntN(len(all)-1))%len(all)]
-		w.Logf("%s: %s, then %s", time.Since(w.began).Round(time.Millisecond), first.name, second.name)
-		w.interrupted(first, second)
+	pairs := [][2]disturbance{{all[2], all[1]}} // of these nothing but the time without a look tells
+	for _, i := range r.Perm(len(all))[:2] {
+		pairs = append(pairs, [2]disturbance{all[i], all[(i+1+r.IntN(len(all)-1))%len(all)]})
+	}
+	for _, pair := range pairs {
+		w.Logf("%s: %s, then %s", time.Since(w.began).Round(time.Millisecond), pair[0].name, pair[1].name)
+		w.interrupted(pair[0], pair[1])
 	}
 	w.without(&w.backend.noBots, false)
 	w.held("bots", "")
