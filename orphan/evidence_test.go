@@ -109,6 +109,10 @@ func TestAPassThatDidNotLookEndsTheEvidence(t *testing.T) {
 			r.sweep("carts")
 			r.become(was)
 		},
+		"it was of a rule that meant something else, and looked at marks alone": func(_ *testing.T, r *rig, _ *documents) {
+			looked := ms(time.Now()) + " another meaning"
+			r.do("HSET", stateKey(r.layout, "carts"), lookedMarked, looked, lookedAll, looked)
+		},
 		"the clock was set": func(_ *testing.T, r *rig, _ *documents) {
 			s := r.sweeps[0].(*sweep)
 			s.moment.own = s.moment.own.Add(-time.Minute)
