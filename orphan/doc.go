@@ -56,8 +56,15 @@
 //
 // # Related keys
 //
-// Rule.Related goes with its parent in the same script. A related key without its parent is found
-// too: it is a candidate of its own, judged by the same signs.
+// Rule.Related goes with its parent: as many keys as one script may take in the same step, and the
+// others in steps behind it. Until all have gone Redis remembers the rest: what the rule had read in
+// the parent, and that it is counted. A related key without its parent is found too: with a rest it
+// is part of that one, else a candidate of its own, judged by the same signs.
+//
+// # Walks and bins
+//
+// Rules that look at the same time share one SCAN. Nothing in a bin expires: the pass that comes
+// when its time is over unlinks it.
 //
 // # A Cluster
 //
@@ -71,8 +78,8 @@
 //   - A rule is as good as its signs: what lives and shows none of them is an orphan to it.
 //   - Of a collection with more than 512 elements, and of a text of more than 64 KiB, not
 //     everything is compared: its type, its size, its expiry, and some parts.
-//   - With a candidate at most 1,000 related keys go that only a pattern finds. The rest goes
-//     later.
+//   - With a candidate at most 10,000 related keys go that only a pattern finds. The rest goes
+//     later, and is counted with it.
 //   - On a Cluster a sign on another server than the candidate's may have come back within the two
 //     seconds. What goes then can be restored, if the rule has a bin.
 //   - On the embedded server, which is for trying out, a candidate that is no text does not go.
