@@ -190,3 +190,38 @@ func TestOnAClusterAPassThatMissesAMasterCondemnsNothing(t *testing.T) {
 	require.Zero(t, result.Removed)
 	require.NotEqual(t, 3, result.Coverage.Masters)
 }
+
+// Related keys share the slot of their candidate, or are on other servers, and are too many for the
+// time that one look counts.
+func TestOnAClusterRelatedKeysGoAndAreCountedWithTheirCandidate(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 0)
+	tagged := rooms("", "room:{{{id}}}:seats", "room:{{{id}}}:user:*")
+	tagged.Keys = "room:{{{id}}}"
+	far := rooms("", "hall:{id}:seat:*")
+	far.Name, far.Keys = "halls", "hall:{id}"
+	odd := Rule{Name: "odd", Delete: true, Keys: "odd}}:{id}", KeepIf: []Sign{{Exists: "live:{id}"}},
+		Related: []string{"seats:{id}"}, Grace: time.Minute}
+	r := newClusterRig(t, c, nil, tagged, far, odd)
+	r.set.evidence = 30 * time.Second
+	for _, key := range []string{"room:{7}:seats", "room:{7}:user:a", "room:{7}:user:b", "odd}:1", "seats:1"} {
+		r.do("SET", key, 1)
+	}
+	for i := range 130 {
+		r.do("SET", fmt.Sprint("hall:1:seat:", i), 1)
+	}
+	r.do("HSET", "room:{7}", "state", "closed")
+	r.do("HSET", "hall:1", "state", "closed")
+	r.sweep("")
+	r.pass("odd", time.Minute)
+	for range 2 {
+		r.sweep("")
+	}
+	require.Equal(t, map[string]uint64{"rooms": 1, "halls": 1, "odd": 0}, r.set.Stats().Rules)
+	require.Equal(t, uint64(4+131), r.set.Stats().Keys)
+	require.Equal(t, "2", r.rdb.HGet(t.Context(), r.layout.Witness(), "evicted_total").Val())
+	require.True(t, r.exists("odd}:1") && r.exists("seats:1"), "no name for it in its own slot")
+	for _, rule := range []string{"rooms", "halls"} {
+		require.False(t, r.exists(restsKey(r.layout, rule)) || r.exists(intentsKey(r.layout, rule)), rule)
+	}
+}

@@ -98,8 +98,15 @@
 //
 // # Related keys
 //
-// Rule.Related goes with its parent in the same script. A related key without its parent is found
-// too: it is a candidate of its own, judged by the same signs.
+// Rule.Related goes with its parent: as many keys as one script may take in the same step, and the
+// others in steps behind it. Until all have gone Redis remembers the rest: what the rule had read in
+// the parent, and that it is counted. A related key without its parent is found too: with a rest it
+// is part of that one, else a candidate of its own, judged by the same signs.
+//
+// # Walks and bins
+//
+// Rules that look at the same time share one SCAN. Nothing in a bin expires: the pass that comes
+// when its time is over unlinks it.
 //
 // # A Cluster
 //
@@ -114,8 +121,8 @@
 //   - A thing that is made anew with the same content and expiry is the same thing. So is a large
 //     value that is changed in the middle between the last look and the delete.
 //   - Documents, channels and pieces of large values are not asked again in the deleting script.
-//   - With a candidate at most 1,000 related keys go that only a pattern finds. The rest goes
-//     later.
+//   - With a candidate at most 10,000 related keys go that only a pattern finds. The rest goes
+//     later, and is counted with it.
 //   - On a Cluster a sign on another server than the candidate's may have come back within the two
 //     seconds. What goes then can be restored, if the rule has a bin.
 //   - On the embedded server, which is for trying out, a candidate that is no text does not go.

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/rollcall-redis/rollcall/guard"
@@ -447,20 +446,4 @@ func (x *pass) end(ctx context.Context, full bool) error {
 	}
 	x.said = ""
 	return nil
-}
-
-// names are those of the ripe, the oldest mark first, as many as may go.
-func (x *pass) names() []string {
-	names := slices.SortedFunc(maps.Keys(x.ripe), func(a, b string) int {
-		if c := x.notes.marks[a].at.Compare(x.notes.marks[b].at); c != 0 {
-			return c
-		}
-		return strings.Compare(a, b)
-	})
-	if len(names) > x.Cap {
-		x.r.Kept[capped] += len(names) - x.Cap
-		x.lookAgain(len(names) - x.Cap)
-		names = names[:x.Cap]
-	}
-	return names
 }
