@@ -12,8 +12,9 @@ with_servers = $(with_redis) FERRET_SERVER=$$(scripts/ferret) && export FERRET_S
 chaos = $(with_servers) ROLLCALL_REPORT=$(CURDIR)/.cache/chaos/$@
 chaos_suites = ./chaos/ ./chaos/orphans/ ./chaos/availability/ ./chaos/cluster/
 long_chaos = ^TestEverythingAt
-# A model in one goroutine: the race detector would only make it slow.
+# Models that the race detector would only make slow.
 search = ^TestSearch$$
+searched = ./janitor/ ./chaos/search/
 # Each alert beside its fault, on a real Prometheus: minutes.
 every_alert = ^TestEveryAlertFiresAlone$$
 lint = $(CURDIR)/.cache/lint
@@ -59,7 +60,7 @@ image: ## Build the image twice, compare, and run each program out of it (needs 
 
 test: ## Run every test with the race detector on a Redis, a FerretDB and a PostgreSQL of its own; of chaos what chaos-short is
 	@for module in $(modules); do scripts/test $$module -race -short -timeout 8m -skip '$(long_chaos)|$(search)|$(every_alert)' ./... || exit 1; done
-	@scripts/test . -timeout 8m -run '$(search)' ./janitor/
+	@scripts/test . -timeout 8m -run '$(search)' $(searched)
 	@scripts/test . -race -tags failpoints ./internal/failpoint/
 
 test-colyseus: ## Run the sweeps beside real Colyseus servers, three versions (needs Node 20 and npm; VERSION=0.16 RUN=name of a test)
@@ -86,9 +87,9 @@ mutate: ## Change N (100) places of the core at random, print what no test notic
 	@$(with_redis) go -C tools build -o $(CURDIR)/.cache/mutate ./mutate && \
 		.cache/mutate $(if $(SEED),-seed $(SEED)) $(if $(N),-n $(N)) $(if $(ONLY),-only $(ONLY)) $(ARGS)
 
-search: ## Look at random for events after which something living is deleted (STEPS=1000000, SEED=one episode)
+search: ## Look at random for events after which something living is deleted or unroutable, something dead stays, or nobody leads (STEPS=1000000, SEED=one episode, ONLY=./chaos/search/)
 	@$(with_redis) ROLLCALL_STEPS=$(or $(STEPS),1000000) ROLLCALL_SEED=$(SEED) \
-		go test -count=1 -v -timeout 24h -run '$(search)' ./janitor/
+		go test -count=1 -v -timeout 24h -run '$(search)' $(or $(ONLY),$(searched))
 
 bench: ## Measure floor, peers and ours side by side, into docs/ (ARGS="-size=small -only=sweep": only shown)
 	@$(with_redis) export REDIS8_SERVER=$$(scripts/redis 8) VALKEY_SERVER=$$(scripts/redis valkey) \

@@ -50,13 +50,13 @@ type size struct {
 	beat       time.Duration // between two of theirs; it is watched for as many as there are rounds
 	storm      int           // devices that register at once
 	handovers  int
-	waiters    int // contenders for a lease that is handed over
-	reconciled int // claims compared
-	contenders int // idle ones
-	loop       int // entries swept while a second client comes and goes
-	gateway    int // devices on one replica
-	priced     int // entries of the registry whose calls have prices
-	repeats    int // of each of these calls
+	waiters    int   // contenders for a lease that is handed over
+	reconciled int   // claims compared
+	contenders []int // idle ones, each with 1 and 16 partitions
+	loop       int   // entries swept while a second client comes and goes
+	gateway    int   // devices on one replica
+	priced     int   // entries of the registry whose calls have prices
+	repeats    int   // of each of these calls
 
 	quick   int   // so many more rounds of what takes a second
 	mitras  int   // online
@@ -71,25 +71,25 @@ type size struct {
 var sizes = map[string]size{
 	smoke: {
 		rounds: 1, fullScans: []int{3000}, sweeps: []int{500, 3000}, oneByOne: 500, neighbour: 5000, gone: 2000, deaths: 1, replicas: 4, claims: 500,
-		beat: 2 * time.Second, storm: 2000, handovers: 1, waiters: 5, reconciled: 3000, contenders: 10, loop: 20_000, gateway: 50, priced: 3000, repeats: 100,
+		beat: 2 * time.Second, storm: 2000, handovers: 1, waiters: 5, reconciled: 3000, contenders: []int{4}, loop: 20_000, gateway: 50, priced: 3000, repeats: 100,
 		quick: 1, mitras: 500, beats: 1000, found: []int{40, 2500}, foundIn: 2500, accepts: 20, raw: 10, polls: time.Second,
 	},
 	"small": {
 		rounds: 3, fullScans: []int{10_000, 100_000}, sweeps: []int{1000, 50_000}, oneByOne: 1000, neighbour: 100_000, gone: 50_000, deaths: 8,
-		replicas: 20, claims: 5000, beat: 6 * time.Second, storm: 50_000, handovers: 10, waiters: 30, reconciled: 100_000, contenders: 200,
+		replicas: 20, claims: 5000, beat: 6 * time.Second, storm: 50_000, handovers: 10, waiters: 30, reconciled: 100_000, contenders: []int{10, 100},
 		loop: 300_000, gateway: 2000, priced: 100_000, repeats: 2000,
 		quick: 1, mitras: 10_000, beats: 20_000, found: []int{300, 10_000, 100_000}, foundIn: 30_000, accepts: 300, raw: 60, polls: 10 * time.Second,
 	},
 	"default": {
-		rounds: 5, fullScans: []int{10_000, 100_000, 1_000_000, 10_000_000}, sweeps: []int{1000, 50_000, 1_000_000}, oneByOne: 50_000, neighbour: 300_000,
+		rounds: 5, fullScans: []int{10_000, 100_000, 1_000_000, 10_000_000}, sweeps: []int{1000, 100_000, 1_000_000}, oneByOne: 100_000, neighbour: 300_000,
 		gone: 50_000, deaths: 20, replicas: 100, claims: 10_000, beat: 30 * time.Second, storm: 50_000, handovers: 15, waiters: 100,
-		reconciled: 1_000_000, contenders: 1000, loop: 1_500_000, gateway: 10_000, priced: 1_000_000, repeats: 5000,
+		reconciled: 1_000_000, contenders: []int{10, 100, 1000}, loop: 1_500_000, gateway: 10_000, priced: 1_000_000, repeats: 5000,
 		quick: 3, mitras: 10_000, beats: 50_000, found: []int{300, 10_000, 100_000}, foundIn: 100_000, accepts: 1000, raw: 500, polls: time.Minute,
 	},
 	"full": {
-		rounds: 5, fullScans: []int{10_000, 100_000, 1_000_000, 10_000_000}, sweeps: []int{1000, 50_000, 1_000_000}, oneByOne: 1_000_000,
+		rounds: 5, fullScans: []int{10_000, 100_000, 1_000_000, 10_000_000}, sweeps: []int{1000, 100_000, 1_000_000}, oneByOne: 1_000_000,
 		neighbour: 1_000_000, gone: 50_000, deaths: 60, replicas: 100, claims: 10_000, beat: 30 * time.Second, storm: 50_000, handovers: 60,
-		waiters: 100, reconciled: 1_000_000, contenders: 1000, loop: 4_000_000, gateway: 10_000, priced: 1_000_000, repeats: 5000,
+		waiters: 100, reconciled: 1_000_000, contenders: []int{10, 100, 1000}, loop: 4_000_000, gateway: 10_000, priced: 1_000_000, repeats: 5000,
 		quick: 5, mitras: 10_000, beats: 100_000, found: []int{300, 10_000, 100_000}, foundIn: 100_000, accepts: 2000, raw: 2000, polls: time.Minute,
 	},
 }
@@ -108,7 +108,6 @@ var scenarios = []struct {
 	{"handover", handover},
 	{"reconcile", reconcile},
 	{"contenders", contenders},
-	{"partitions", partitions},
 	{"loop", closedLoop},
 	{"gateway", gateway},
 	{"cluster", beyondOneServer},

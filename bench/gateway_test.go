@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,7 +24,6 @@ import (
 
 	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/simulate"
-	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
 const (
@@ -128,7 +128,7 @@ func (r *rig) simulated(cfg simulate.Config) (fleet *simulate.Fleet, stop func()
 // watch is what acknowledgements took in two rounds of frames.
 func (r *rig) watch(fleet *simulate.Fleet) simulate.Latency {
 	before := fleet.Counts().Acknowledgements
-	wait.For(r.t.Context(), 2*r.beat)
+	r.rest(2 * r.beat)
 	after := fleet.Counts().Acknowledgements
 	for i := range after {
 		after[i] -= before[i]
@@ -210,7 +210,8 @@ type program struct {
 func (r *rig) ingest() *program {
 	r.clear()
 	binary := filepath.Join(r.t.TempDir(), "ingest")
-	out, err := exec.CommandContext(r.t.Context(), "go", "build", "-o", binary, "github.com/rollcall-redis/rollcall/cmd/ingest").CombinedOutput()
+	args := append([]string{"build", "-o", binary}, likeThis()...)
+	out, err := exec.CommandContext(r.t.Context(), "go", append(args, "github.com/rollcall-redis/rollcall/cmd/ingest")...).CombinedOutput()
 	require.NoError(r.t, err, "%s", out)
 	g := &program{r: r}
 	cmd := exec.Command(binary)
@@ -235,6 +236,18 @@ func (r *rig) ingest() *program {
 		return err == nil
 	})
 	return g
+}
+
+// likeThis are the flags that this binary was built with, if others would have all of its packages
+// compiled once more.
+func likeThis() (flags []string) {
+	info, _ := debug.ReadBuildInfo()
+	for _, s := range info.Settings {
+		if s.Key == "-race" {
+			flags = append(flags, "-race="+s.Value)
+		}
+	}
+	return flags
 }
 
 func (g *program) get(path string) (string, error) {

@@ -100,7 +100,7 @@ func (r *rig) handOvers(n int) []time.Duration {
 				break
 			}
 		}
-		wait.For(ctx, time.Second) // who stood back waits again
+		r.rest(time.Second) // the one that stood back waits again
 	}
 	cancel()
 	require.NoError(r.t, p.Wait())

@@ -74,7 +74,7 @@ func (m *modelled) compare() {
 		{"500 devices a second move", func() (cost, cost) { return m.moves(500) }},
 		{"devices move, eight at a time", func() (cost, cost) { return m.moves(0) }},
 		{"look-ups, eight at a time", m.lookUps},
-		{"3 replicas die", m.deaths}, {"FLUSHALL", m.flush},
+		{fmt.Sprintf("%d replicas die", m.dying()), m.deaths}, {"FLUSHALL", m.flush},
 	} {
 		var ratios, reckoned, measured, took, wall []float64
 		for range rounds {
@@ -165,7 +165,7 @@ func (m *modelled) storm() (reckoned, measured cost) {
 	m.each(func(part *rig) { part.warmFor(m.f.Interval) })
 	m.launch()
 	m.held, m.at = make([]*registry.Claim, m.f.Devices), make([]int, m.f.Devices)
-	wait.For(m.t.Context(), 3*m.f.LeaseTTL) // it is settled who contends for what
+	m.rest(3 * m.f.LeaseTTL) // it is settled who contends for what
 	real := m.measure(m.f.Devices, func() {
 		for i := range m.held {
 			m.at[i] = i / m.claims
@@ -175,12 +175,17 @@ func (m *modelled) storm() (reckoned, measured cost) {
 			require.NoError(m.t, c.Wait(m.t.Context()))
 		}
 	})
-	wait.For(m.t.Context(), m.f.Interval)
+	m.rest(m.f.Interval)
 	return m.reckon(m.f, scale.Scenario{Storm: true}, real)
 }
 
 // watched is how long what goes on evenly is watched: some beats of everybody.
-func (m *modelled) watched() time.Duration { return min(5*time.Second, m.beat) }
+func (m *modelled) watched() time.Duration {
+	if *sizeFlag == smoke {
+		return 100 * time.Millisecond
+	}
+	return min(5*time.Second, m.beat)
+}
 
 func (m *modelled) quiet() (reckoned, measured cost) {
 	real := m.measure(1, func() { wait.For(m.t.Context(), m.watched()) })
@@ -246,9 +251,12 @@ func (m *modelled) lookUps() (reckoned, measured cost) {
 	return m.reckon(f, scale.Scenario{}, real)
 }
 
+// dying is how many die at once: never so many of a small fleet that they look like a mass failure.
+func (m *modelled) dying() int { return max(1, min(3, m.f.Replicas/4)) }
+
 // deaths lets made-up owners die that hold as many devices as the others.
 func (m *modelled) deaths() (reckoned, measured cost) {
-	const deaths = 3
+	deaths := m.dying()
 	first, of := m.dead, m.claims/m.f.Partitions
 	m.dead += deaths
 	ids := owners("dead", m.dead)[first:]
@@ -259,7 +267,7 @@ func (m *modelled) deaths() (reckoned, measured cost) {
 			require.NoError(m.t, part.rdb.SAdd(m.t.Context(), part.keys.Roster(), id).Err())
 		}
 	})
-	wait.For(m.t.Context(), 2*m.f.Interval) // the leaders have seen them alive
+	m.rest(2 * m.f.Interval) // the leaders have seen them alive
 	real := m.measure(deaths*m.claims, func() {
 		m.each(func(part *rig) { part.die(ids...) })
 		m.until(func() bool {
@@ -281,6 +289,6 @@ func (m *modelled) flush() (reckoned, measured cost) {
 			return m.left() == m.f.Devices
 		})
 	})
-	wait.For(m.t.Context(), m.f.TTL+3*time.Second) // the hold is over
+	m.rest(m.f.TTL + 3*time.Second) // the hold is over
 	return m.reckon(m.f, scale.Scenario{Flush: true}, real)
 }

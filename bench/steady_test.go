@@ -147,7 +147,7 @@ func (r *rig) fleet() (f fleetCosts) {
 			fleet[0].leads()
 		}
 	}
-	beat := func() { wait.For(r.t.Context(), r.beat) } // in each everybody beats once
+	beat := func() { r.rest(r.beat) } // in each everybody beats once
 	beat()
 	var bare, own, vouched, scans []cost
 	for range r.rounds {
@@ -163,7 +163,7 @@ func (r *rig) fleet() (f fleetCosts) {
 		wait.For(r.t.Context(), 100*time.Millisecond)
 		return r.entries() == n
 	})
-	wait.For(r.t.Context(), 11*r.beat) // the storm is over, and so is the round in which each looks at its claims anyway
+	r.rest(11 * r.beat) // the storm is over, and so is the round in which each looks at its claims anyway
 	for range r.rounds {
 		r.unvouch(fleet)
 		own = append(own, r.measure(n, beat))
@@ -178,7 +178,7 @@ func (r *rig) fleet() (f fleetCosts) {
 		}
 	}
 	require.NotEmpty(r.t, scans, "nobody leads")
-	wait.For(r.t.Context(), r.beat)
+	r.rest(r.beat)
 	for range r.rounds {
 		vouched = append(vouched, r.measure(n, beat))
 	}

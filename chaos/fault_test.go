@@ -81,8 +81,8 @@ func under(f func() fault, holds func(w *environment, v *judge.Verdict)) func(w 
 // matrix is every row, by number.
 func matrix() (rows []row) {
 	for _, group := range [][]row{plainRows, leaderRows, failoverRows, ownerRows, movesRows, redisRows,
-		networkRows, crowdRows, guardRows, livesRows, commandRows, witnessRows, massRows, parkedRows,
-		rollingRows, procedureRows} {
+		networkRows, crowdRows, guardRows, livesRows, commandRows, witnessRows, massRows, waveRows,
+		parkedRows, rollingRows, procedureRows, turnedAwayRows, powerRows} {
 		rows = append(rows, group...)
 	}
 	return rows

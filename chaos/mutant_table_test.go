@@ -90,7 +90,7 @@ var (
 		"\tw := &scan{fullScan: s, p: p}\n",
 		"\tif true {\n\t\treturn nil\n\t}\n\tw := &scan{fullScan: s, p: p}\n"}}}
 
-	noMeeting = edit{breakerGo, "if b.owners[id] == nil && !b.metAll {", "if b.owners[id] == nil && false {"}
+	noMeeting = edit{breakerGo, "if b.owners[id] == nil && !b.metAll && len(b.owners) < most {", "if false {"}
 )
 
 var mutants = []mutant{
@@ -132,6 +132,28 @@ var mutants = []mutant{
 		checks:   []string{"C4"},
 	},
 	{
+		name:     "NoHoldForClientsTurnedAway",
+		what:     "the witness does not mind clients that the server turned away",
+		edits:    []edit{{witnessLua, "  if w[15] and refused ~= '' and w[15] ~= refused then return 'redis_refusing' end\n", ""}},
+		scenario: "ConnectionsRefused",
+		checks:   []string{"C2", "C4"},
+	},
+	{
+		name:     "SuccessionInAHold",
+		what:     "an owner takes over entries of silent instances while the witness holds",
+		edits:    []edit{{healLua, "  if now - since < need then return end\n", ""}},
+		scenario: "PowerLostInAHold",
+		checks:   []string{"C4"},
+	},
+	{
+		name:     "SuccessionOverTheLiving",
+		what:     "an owner takes over entries of instances that have a heartbeat",
+		edits:    []edit{{healLua, "if redis.call('EXISTS', KEYS[i]) == 0 then", "if true then"}},
+		without:  []layer{{"the owner's own look at the heartbeat", []edit{{disputeGo, "!lives && canBeInstance(owner)", "canBeInstance(owner)"}}}},
+		scenario: "ParkedAfterAHiccup",
+		checks:   []string{"C3"},
+	},
+	{
 		name:     "NoHoldForGaps",
 		what:     "the witness does not mind that nobody listened",
 		edits:    []edit{{witnessLua, " or last > now or now - last > tonumber(gap) then", " or last > now then"}},
@@ -160,7 +182,7 @@ var mutants = []mutant{
 		name: "UnreadableOverwrites",
 		what: "who may not read the count of evicted keys writes that there is none",
 		edits: []edit{
-			{witnessLua, "  if (w[6] and id == '') or (w[8] and commands == '') or (w[9] and evicted == '') then return 'redis_evicting' end\n", ""},
+			{witnessLua, "(w[6] and id == '') or (w[8] and commands == '') or (w[9] and evicted == '') or (w[15] and refused == '') then", "false then"},
 			{witnessLua, "  if evicted ~= '' and w[9] ~= evicted then", "  if evicted ~= '' and w[9] ~= '' and w[9] ~= evicted then"},
 			{witnessLua, "  if evicted ~= '' then put(9, 'evicted_keys', evicted) end\n", "  put(9, 'evicted_keys', evicted)\n"},
 		},
@@ -190,6 +212,13 @@ var mutants = []mutant{
 		what:     "a new leader does not count the owners that only its full scan meets",
 		edits:    []edit{noMeeting},
 		scenario: "FiveOfSevenSilentOldWriters",
+		checks:   []string{"C4"},
+	},
+	{
+		name:     "OverdueNotCounted",
+		what:     "the breaker counts an owner only when its heartbeat has ended",
+		edits:    []edit{{breakerGo, "silent := c.fallen + c.late", "silent := c.fallen"}},
+		scenario: "TenOfElevenCutOffBriefly",
 		checks:   []string{"C4"},
 	},
 	{
@@ -274,7 +303,7 @@ var mutants = []mutant{
 	{
 		name:     "HealOverwrites",
 		what:     "a heal overwrites whatever the entry names",
-		edits:    []edit{{healLua, "elseif not now or now == '' or (seen ~= '' and now == seen) then", "elseif true then"}},
+		edits:    []edit{{healLua, "elseif not now or now == '' or (now == seen and (not dead or dead[seen])) then", "elseif true then"}},
 		scenario: "HealOfTheFormerOwner",
 		checks:   []string{"C3"},
 	},
@@ -451,5 +480,11 @@ func TestEveryMutantStillFitsTheCode(t *testing.T) {
 		for _, c := range m.checks {
 			require.Regexp(t, regexp.MustCompile(`^C[1-9]$`), c)
 		}
+	}
+	for _, m := range fleetMutants {
+		require.False(t, names[m.name], "two mutants %s", m.name)
+		names[m.name] = true
+		require.NotEmpty(t, m.changed(t, true), m.name)
+		m.changed(t, false)
 	}
 }

@@ -27,9 +27,9 @@ const module = "github.com/rollcall-redis/rollcall/"
 // same without its layers alone. To build them all takes half an hour.
 func TestEveryMutantStillCompiles(t *testing.T) {
 	t.Parallel()
-	both := []bool{true, false}
+	all, both := slices.Concat(mutants, fleetMutants), []bool{true, false}
 	packages := map[string]bool{}
-	for _, m := range mutants {
+	for _, m := range all {
 		for _, mutated := range both {
 			for dir := range m.packages(t, mutated) {
 				packages["./"+dir] = true
@@ -37,7 +37,7 @@ func TestEveryMutantStillCompiles(t *testing.T) {
 		}
 	}
 	built := build(t, slices.Sorted(maps.Keys(packages)))
-	for _, m := range mutants {
+	for _, m := range all {
 		for _, mutated := range both {
 			for dir, changed := range m.packages(t, mutated) {
 				built.check(t, m.name, dir, changed)

@@ -19,9 +19,9 @@ import (
 // procedureRows are what operators do with Redis, step by step as docs/upgrades.md and
 // docs/tasks.md say.
 var procedureRows = []row{
-	{38, "BackupRestored", false, 60, nil, under(func() fault { return &backupRestored{} }, goneTwice)},
-	{38, "RedisUpgradedByPromotion", false, 60, nil, under(func() fault { return &upgraded{} }, nothingWent)},
-	{38, "MovedToAnotherRedis", false, 60, nil,
+	{46, "BackupRestored", false, 60, nil, under(func() fault { return &backupRestored{} }, goneTwice)},
+	{46, "RedisUpgradedByPromotion", false, 60, nil, under(func() fault { return &upgraded{} }, nothingWent)},
+	{46, "MovedToAnotherRedis", false, 60, nil,
 		under(func() fault { return &moved{} }, func(w *environment, v *judge.Verdict) {
 			nothingWent(w, v)
 			require.Contains(w.T, reasonsOf(v), "gap", "for longer than GAP nobody could write to either server")

@@ -200,10 +200,7 @@ type withoutInfo struct{ evictor }
 
 func (f *withoutInfo) setup(w *environment) {
 	f.evictor.setup(w)
-	for _, id := range []string{"one", "two", "three"} { // who will lead is not known yet
-		require.NoError(w.T, w.acl(id, "on", ">secret", "~*", "&*", "+@all").Err())
-		w.Logins[id] = id + ":secret@"
-	}
+	w.users("one", "two", "three") // who will lead is not known yet
 }
 
 // acl changes a user of Redis.

@@ -44,7 +44,7 @@ func TestAGapIsMoreThanGAPAndTwoTicksAtOneInstantAreNone(t *testing.T) {
 		w := s.tick(t)
 		require.Equal(t, guard.Witness{
 			Now: w.Now, Since: w.Now, HeldFor: grace, Reason: "gap", LastHold: w.Now, Instances: 2,
-			ChecksOff: []string{"redis_evicting", "restarted"},
+			ChecksOff: []string{"redis_evicting", "redis_refusing", "restarted"},
 		}, w)
 		require.Equal(t, time.Now().UnixMilli(), w.Now.UnixMilli())
 
@@ -237,7 +237,7 @@ func TestTheFirstTickKnowsAlreadyWhichChecksAreOff(t *testing.T) {
 		require.Equal(t, first.Now, first.LastHold)
 		kept := []string{"since", "last", "gap", "grace", "largest", "hold", "reason", "lost", "connections", "commands"}
 		if w.Real {
-			kept = append(kept, "server", "replication", "evicted_keys")
+			kept = append(kept, "server", "replication", "evicted_keys", "refused")
 		}
 		require.ElementsMatch(t, kept, c.HKeys(t.Context(), guard.Layout{Prefix: w.Prefix}.Witness()).Val())
 	})
@@ -332,7 +332,7 @@ func TestAServerThatDoesNotSayWhichItIsIsInNoOrder(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	s, ctx := newTerm(t, srv.Options(), ""), t.Context()
-	poor := s.poor(t, "poor", "-info", "+info|stats", "+info|replication")
+	poor := s.poor(t, "poor", "-info", "+info|stats", "+info|errorstats", "+info|replication")
 	w, err := poor.Tick(ctx)
 	require.NoError(t, err)
 	require.Equal(t, "gap", w.Reason, "the replication id vouches for it")

@@ -44,6 +44,8 @@
 //     beats again.
 //   - What the server does not say (INFO refused, no evicted_keys) is not checked, and
 //     Witness.ChecksOff names it.
+//   - An owner that the server turns away without counting that is like a dead one: a denied
+//     command, a failed TLS handshake. docs/faults.md lists them.
 //   - A failover may lose the newest batches, whose answers were given. What they deleted may be
 //     there again: it is swept, recorded and counted again. The log and its total agree all the
 //     same, but a counter that a process keeps of answers has counted what was lost.

@@ -29,13 +29,17 @@ func lua(names ...string) (text string) {
 	return text
 }
 
-// SettingsLua stands before a script by which an owner beats. It defines tell_grace(key, grace,
-// at), by which the owner tells the witness its grace period; see settings.lua.
+// SettingsLua precedes a script by which an owner beats. It defines tell_grace, by which the owner
+// reports its grace period and its boot to the witness; see settings.lua.
 var SettingsLua = lua("settings")
 
+// ListenLua comes before a script by which an owner listens as the guard does. It defines
+// listen(key, gap, grace) and hold(key, now, reason); see witness.lua.
+var ListenLua = lua("server", "settings", "witness")
+
 var (
-	tickScript   = redis.NewScript(lua("server", "settings", "witness", "tick"))
-	holdScript   = redis.NewScript(lua("server", "settings", "witness", "hold"))
+	tickScript   = redis.NewScript(ListenLua + lua("tick"))
+	holdScript   = redis.NewScript(ListenLua + lua("hold"))
 	openScript   = redis.NewScript(lua("open"))
 	forgetScript = redis.NewScript(lua("forget"))
 	cpuScript    = redis.NewScript(lua("server", "cpu"))

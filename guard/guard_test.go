@@ -485,7 +485,7 @@ func TestTickTellsHowLongRedisHasBeenHeard(t *testing.T) {
 		if w.Real {
 			require.Empty(t, tick.ChecksOff)
 		} else {
-			require.Equal(t, []string{"redis_evicting", "restarted"}, tick.ChecksOff)
+			require.Equal(t, []string{"redis_evicting", "redis_refusing", "restarted"}, tick.ChecksOff)
 		}
 		last, err := strconv.ParseInt(s.HGet(ctx, s.Witness(), "last").Val(), 10, 64)
 		require.NoError(t, err)

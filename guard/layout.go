@@ -42,6 +42,10 @@ func (l Layout) Roster() string { return l.Prefix + "instances:roster" }
 // Lease is the key whose holder leads.
 func (l Layout) Lease() string { return l.Prefix + "janitor:leader" }
 
+// Contenders is the set of instances that tick the witness and contend for the lease. Each tick
+// adds its own.
+func (l Layout) Contenders() string { return l.Prefix + "janitor:contenders" }
+
 // Witness is the hash that records how long Redis has been listened to without a gap.
 func (l Layout) Witness() string { return l.Prefix + "janitor:witness" }
 

@@ -14,9 +14,26 @@ local function told(info, name, what)
   return at and string.match(info, what, at + 1) or ''
 end
 
--- server(id, replication) -> run id, replication id, connections, commands, evicted_keys. What this
--- client may not read, or what the server does not offer, is ''. The last three are counters that
--- only grow in one life of a server, unless CONFIG RESETSTAT makes them fall.
+-- turned_away(stats) -> how many clients the server has turned away, '' if it does not offer that:
+-- connections refused (maxclients, protected mode), logins refused, and connections cut for want of
+-- memory for clients. Redis 7.0 counts refused logins among its error replies alone. Nothing else
+-- that a server counts proves that an owner may be unable to beat; docs/faults.md has the rest.
+local function turned_away(stats)
+  local rejected = tonumber(told(stats, 'rejected_connections', '^%d+'))
+  if not rejected then return '' end
+  local logins = told(stats, 'acl_access_denied_auth', '^%d+')
+  if logins == '' then
+    local errors = redis.pcall('INFO', 'errorstats')
+    if type(errors) ~= 'string' then return '' end
+    logins = told(errors, 'errorstat_WRONGPASS', '^count=(%d+)')
+  end
+  local cut = tonumber(told(stats, 'evicted_clients', '^%d+')) or 0
+  return string.format('%.0f', rejected + (tonumber(logins) or 0) + cut)
+end
+
+-- server(id, replication) -> run id, replication id, connections, commands, evicted_keys, clients
+-- turned away. What this client may not read, or what the server does not offer, is ''. The last
+-- four are counters that only grow in one life of a server, unless CONFIG RESETSTAT makes them fall.
 --
 -- id and replication are what it answered before, or false. INFO server costs three times what INFO
 -- replication does, so it is asked only if the other may not vouch for it: a master takes a new
@@ -29,5 +46,5 @@ local function server(id, replication)
     id = told(redis.pcall('INFO', 'server'), 'run_id', '^%w+')
   end
   return id, now, told(stats, 'total_connections_received', '^%d+'),
-    told(stats, 'total_commands_processed', '^%d+'), told(stats, 'evicted_keys', '^%d+')
+    told(stats, 'total_commands_processed', '^%d+'), told(stats, 'evicted_keys', '^%d+'), turned_away(stats)
 end

@@ -12,16 +12,27 @@ local function larger(a, b)
   return string.format('%.0f', math.max(a, b))
 end
 
--- tell_grace(key, grace, at): an owner need not contend, so it tells the witness its GRACE when it
+-- boot_time(v) returns v if it can be the time in a boot token: µs, 16 digits. From the year 2255 on
+-- Lua's numbers cannot count in µs, and no clock is that wrong.
+local function boot_time(v) return v and #v == 16 and string.match(v, '^[0-8]%d+$') end
+
+-- tell_grace(key, grace, at, boot, new): an owner need not contend, so it tells the witness its GRACE when it
 -- beats. If another stands there the fleet disagrees, and whoever listens next finds it so: grace 0
 -- is nobody's, and the beat of another owner does not hide it. Where nobody listens yet it writes
--- nothing; its next beat does. It returns the witness' last hold that may have lost entries.
-local function tell_grace(key, grace, at)
-  local w = redis.pcall('HMGET', key, 'grace', 'largest', 'lost')
+-- nothing; its next beat does. It returns the witness' last hold that may have lost entries,
+-- and when the registry was last emptied.
+--
+-- boot, if given, is the time in the owner's boot token. It raises the highest one on record if
+-- the record may lack it (new: the owner's heartbeat was absent) or the clock is behind it.
+local function tell_grace(key, grace, at, boot, new)
+  local w = redis.pcall('HMGET', key, 'grace', 'largest', 'lost', 'boot', 'emptied')
+  if boot and not w.err and boot > (boot_time(w[4]) or '') and (new and w[1] or tonumber(boot) >= (at + 1) * 1000) then
+    redis.pcall('HSET', key, 'boot', boot)
+  end
   if not w.err and w[1] and w[1] ~= grace then -- what cannot be read is not overwritten
     redis.pcall('HSET', key, 'grace', '0', 'disagreed', at, 'largest', larger(w[2], larger(w[1], grace)))
   end
-  return w[3] or ''
+  return w[3] or '', w[5]
 end
 
 -- tell_gap(key, at): the servers of a Cluster refused an owner while its keys moved from one to the

@@ -1,9 +1,29 @@
 -- tick.lua: one tick of the witness, by any contender (behind witness.lua).
--- KEYS[1] witness  KEYS[2] roster  KEYS[3] never exists; see Tick
--- ARGV[1] GAP ms   ARGV[2] GRACE ms
+-- KEYS[1] witness  KEYS[2] roster  KEYS[3] never exists; see Tick  KEYS[4] contenders
+-- ARGV[1] GAP ms   ARGV[2] GRACE ms  ARGV[3] this contender
+-- ARGV[4] ms: a tick of the same settings that is younger makes this one unnecessary: it only
+--         reads. 0: it ticks in any case.
 -- Result: now ms, since ms, reason of the last hold, its time ms, 1 | 0 evicted_keys is offered,
---         evicted total, size of the roster, ms that must pass from since on, 1 | 0 the run id is.
-local _, _, _, w = listen(KEYS[1], ARGV[1], ARGV[2])
+--         evicted total, size of the roster, ms that must pass from since on, 1 | 0 the run id is,
+--         1 | 0 the count of clients turned away is.
+
+-- recorded(): since, now, need and w as listen() has them, if a younger tick says it all.
+local function recorded()
+  local now = math.floor(server_us() / 1000)
+  local w = redis.pcall('HMGET', KEYS[1], 'since', 'last', 'largest', 'gap', 'grace', 'server',
+    'evicted_keys', 'evicted_total', 'reason', 'hold', 'refused')
+  local since, last = not w.err and tonumber(w[1] or ''), not w.err and tonumber(w[2] or '')
+  if not since or not last or not w[3] or w[4] ~= ARGV[1] or w[5] ~= ARGV[2] then return end
+  if since > now or last > now or now - last >= tonumber(ARGV[4]) then return end
+  return { w[1], text(now), [5] = w[3], [6] = w[6], [9] = w[7], [10] = w[8], [11] = w[9], [12] = w[10], [15] = w[11] }
+end
+
+redis.pcall('SADD', KEYS[4], ARGV[3]) -- refused: it is ranked when it is allowed
+local w = tonumber(ARGV[4]) > 0 and recorded()
+if not w then
+  local _
+  _, _, _, w = listen(KEYS[1], ARGV[1], ARGV[2])
+end
 local roster = redis.pcall('SCARD', KEYS[2])
 return { w[2], w[1], w[11] or '', w[12] or '', w[9] and 1 or 0, w[10] or '0',
-  type(roster) == 'number' and roster or 0, w[5], w[6] and 1 or 0 }
+  type(roster) == 'number' and roster or 0, w[5], w[6] and 1 or 0, w[15] and 1 or 0 }

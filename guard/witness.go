@@ -26,14 +26,20 @@ type Witness struct {
 // names a key that never exists, or on a Redis Cluster it would be answered while the slot moves,
 // and beats whose keys are partly on the other server would not: the living would fall silent, and
 // the witness would know of no hold.
+//
+// It also adds this instance to the contenders.
 func (g *Guard) Tick(ctx context.Context) (Witness, error) {
-	return ticked(tickScript.Run(ctx, g.control, g.tickKeys(), g.gap, g.grace))
+	return ticked(tickScript.Run(ctx, g.control, g.tickKeys(), g.gap, g.grace, g.leader, 0))
 }
 
 // TickIn adds a tick to a pipeline of the control client. The function that it returns is called
-// when that was executed, and returns what Tick does.
-func (g *Guard) TickIn(ctx context.Context, pipe redis.Pipeliner) func() (Witness, error) {
-	cmd := tickScript.EvalSha(ctx, pipe, g.tickKeys(), g.gap, g.grace)
+// when that was executed, and returns what Tick does. If somebody with the same settings ticked
+// less than unless ago the tick only reads what is recorded: it neither asks the server about
+// itself nor writes.
+func (g *Guard) TickIn(
+	ctx context.Context, pipe redis.Pipeliner, unless time.Duration,
+) func() (Witness, error) {
+	cmd := tickScript.EvalSha(ctx, pipe, g.tickKeys(), g.gap, g.grace, g.leader, unless.Milliseconds())
 	return func() (Witness, error) {
 		if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
 			return g.Tick(ctx)
@@ -43,7 +49,12 @@ func (g *Guard) TickIn(ctx context.Context, pipe redis.Pipeliner) func() (Witnes
 }
 
 func (g *Guard) tickKeys() []string {
-	return []string{g.layout.Witness(), g.layout.Roster(), g.layout.Never()}
+	return []string{g.layout.Witness(), g.layout.Roster(), g.layout.Never(), g.layout.Contenders()}
+}
+
+// Withdraw takes this instance off the contenders: it ticks no more.
+func (g *Guard) Withdraw(ctx context.Context) error {
+	return g.control.SRem(ctx, g.layout.Contenders(), g.leader).Err()
 }
 
 func ticked(cmd *redis.Cmd) (Witness, error) {
@@ -51,7 +62,7 @@ func ticked(cmd *redis.Cmd) (Witness, error) {
 	if err != nil {
 		return Witness{}, fmt.Errorf("guard: tick: %w", err)
 	}
-	if len(out) != 9 {
+	if len(out) != 10 {
 		return Witness{}, fmt.Errorf("guard: tick: unexpected answer %v", out)
 	}
 	// "" is 0: never
@@ -68,6 +79,9 @@ func ticked(cmd *redis.Cmd) (Witness, error) {
 	}
 	if num(out[4]) == 0 {
 		w.ChecksOff = append(w.ChecksOff, "redis_evicting")
+	}
+	if num(out[9]) == 0 {
+		w.ChecksOff = append(w.ChecksOff, "redis_refusing")
 	}
 	if num(out[8]) == 0 {
 		w.ChecksOff = append(w.ChecksOff, "restarted")

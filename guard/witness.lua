@@ -1,5 +1,5 @@
 -- witness.lua: the part of a script that listens (behind server.lua and settings.lua). Not a script
--- of its own: tick.lua and guard.lua stand behind it.
+-- of its own: tick.lua, guard.lua and an owner's heal.lua follow it.
 --
 -- Silence proves death only if somebody was listening all the time. listen() stores that the
 -- server was awake now, and answers since when it has been heard without a hold. Whatever makes
@@ -10,6 +10,8 @@
 --                   that only grows has fallen (restart, promoted replica, CONFIG RESETSTAT)
 --   redis_evicting  evicted_keys differs from the one recorded; or what was recorded of the server
 --                   cannot be read by this client: what cannot be read never overwrites
+--   redis_refusing  the server has turned clients away since the last tick (connections, logins):
+--                   an owner that lives may be unable to beat
 --   settings        another GAP or GRACE than at the last tick, or than of an owner that beat
 --                   since. Nothing is deleted before the largest GRACE of all seen has passed
 --                   since the fleet last disagreed
@@ -20,7 +22,7 @@
 --   gap, grace     the settings of the last tick; grace 0: an owner of others beat (settings.lua)
 --   largest        the largest GRACE of all seen lately: so long must be listened without a hold
 --   disagreed      the last time that two settings were seen
---   server, replication, connections, commands, evicted_keys
+--   server, replication, connections, commands, evicted_keys, refused
 --                  what server() said at the last tick that could read it
 --   hold, reason  the last hold: when and why
 --   lost           when Redis may last have lost entries: a hold of reason gap, restarted or
@@ -29,6 +31,8 @@
 --   mass_failure   the last hold of reason "mass_failure"
 --   evicted_total  entries evicted, ever: the total beside the log
 --   index_wrong    how often owners found that their reverse index had lost members
+--   boot           the highest time in any boot token, µs: the next boot draws a higher one
+--   emptied        when an owner's last release, or a sweep, emptied the registry
 --   bye:<id>       instance <id> said goodbye but left entries behind
 
 -- Settings are remembered for so many of the largest GRACE after two were last seen. A contender
@@ -49,29 +53,33 @@ end
 -- fell(was, is): a counter that only grows has fallen.
 local function fell(was, is) return was and is ~= '' and tonumber(is) < (tonumber(was) or 0) end
 
--- another(w, id, connections, commands, evicted): 'restarted' if the server is another than at the
--- last tick, 'redis_evicting' if it evicted keys since then or does not say; nil if all is as it
--- was.
-local function another(w, id, connections, commands, evicted)
+-- another(w, id, connections, commands, evicted, refused) returns 'restarted' if the server is
+-- another than at the last tick, 'redis_evicting' if it evicted keys since then or does not report
+-- it, 'redis_refusing' if it turned clients away; nil if all is as it was.
+local function another(w, id, connections, commands, evicted, refused)
   if id ~= '' and w[6] ~= id then return 'restarted' end
   if fell(w[7], connections) or fell(w[8], commands) or fell(w[9], evicted) then return 'restarted' end
-  if (w[6] and id == '') or (w[8] and commands == '') or (w[9] and evicted == '') then return 'redis_evicting' end
+  if fell(w[15], refused) then return 'restarted' end
+  if (w[6] and id == '') or (w[8] and commands == '') or (w[9] and evicted == '') or (w[15] and refused == '') then
+    return 'redis_evicting'
+  end
   if evicted ~= '' and w[9] ~= evicted then return 'redis_evicting' end
+  if w[15] and refused ~= '' and w[15] ~= refused then return 'redis_refusing' end
 end
 
 -- listen(key, gap, grace) -> now, since, need, w: deletes may begin need ms after since. w holds,
 -- as strings or false: [1] since, [2] now, [5] need, [6] run id, [9] evicted_keys, [10]
--- evicted_total, [11] reason and [12] time of the last hold.
+-- evicted_total, [11] reason and [12] time of the last hold, [15] clients turned away.
 local function listen(key, gap, grace)
   local now = math.floor(server_us() / 1000)
   local w = redis.pcall('HMGET', key, 'since', 'last', 'gap', 'grace', 'largest', 'server',
-    'connections', 'commands', 'evicted_keys', 'evicted_total', 'reason', 'hold', 'disagreed', 'replication')
+    'connections', 'commands', 'evicted_keys', 'evicted_total', 'reason', 'hold', 'disagreed', 'replication', 'refused')
   if w.err then -- not a hash: it must neither wipe nor jam
     if kind(key) == 'hash' then error(w.err) end -- not allowed
     redis.call('DEL', key)
     w = {}
   end
-  local id, replication, connections, commands, evicted = server(w[6], w[14])
+  local id, replication, connections, commands, evicted, refused = server(w[6], w[14])
   local at = text(now)
   local set, n = { 'last', at }, 2
   local function put(i, field, value) -- what is as it was is not written again
@@ -86,7 +94,7 @@ local function listen(key, gap, grace)
   if not since or not last or since > now or last > now or now - last > tonumber(gap) then
     reason = 'gap'
   else
-    reason = another(w, id, connections, commands, evicted)
+    reason = another(w, id, connections, commands, evicted, refused)
   end
   local largest = tonumber(larger(w[5], w[4]))
   if (w[3] and w[3] ~= gap) or (w[4] and w[4] ~= grace) then
@@ -98,7 +106,7 @@ local function listen(key, gap, grace)
     put(1, 'since', at)
     put(12, 'hold', at)
     put(11, 'reason', reason)
-    if reason == 'gap' or reason == 'restarted' then put(15, 'lost', at) end
+    if reason == 'gap' or reason == 'restarted' then put(16, 'lost', at) end
   end
   -- The time of a hold does not count: a jump of the clock must not make anything forgotten.
   local need, disagreed = tonumber(grace), tonumber(w[13] or '')
@@ -113,6 +121,7 @@ local function listen(key, gap, grace)
   if connections ~= '' then put(7, 'connections', connections) end
   if commands ~= '' then put(8, 'commands', commands) end
   if evicted ~= '' then put(9, 'evicted_keys', evicted) end
+  if refused ~= '' then put(15, 'refused', refused) end
   -- The first write of every script that listens. Redis refuses it when memory is full, and with it
   -- the script: where a heartbeat cannot be written, nothing may be deleted for want of one.
   redis.call('HSET', key, unpack(set))

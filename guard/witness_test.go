@@ -1,7 +1,12 @@
 package guard_test
 
 import (
+	"bufio"
+	"errors"
+	"fmt"
 	"net"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -140,12 +145,12 @@ func TestAContenderThatMayNotAskForCountersForgetsNone(t *testing.T) {
 	s, ctx := newTerm(t, srv.Options(), ""), t.Context()
 	poor := s.poor(t, "poor", "-info")
 	s.alive(t)
-	before := s.HMGet(ctx, s.Witness(), "server", "evicted_keys").Val()
+	before := s.HMGet(ctx, s.Witness(), "server", "evicted_keys", "refused").Val()
 	w, err := poor.Tick(ctx)
 	require.NoError(t, err)
 	require.Equal(t, "redis_evicting", w.Reason, "what cannot be read is in no order")
 	require.Equal(t, grace, w.HeldFor)
-	require.Equal(t, before, s.HMGet(ctx, s.Witness(), "server", "evicted_keys").Val())
+	require.Equal(t, before, s.HMGet(ctx, s.Witness(), "server", "evicted_keys", "refused").Val())
 	s.witness(t, "since", grace)
 	s.evict(t)
 	_, err = poor.Tick(ctx)
@@ -164,7 +169,103 @@ func TestWhereNobodyMayAskForCountersTheChecksAreOff(t *testing.T) {
 	s := newTerm(t, o, "")
 	w, err := s.guard.Tick(ctx)
 	require.NoError(t, err)
-	require.Equal(t, []string{"redis_evicting", "restarted"}, w.ChecksOff)
+	require.Equal(t, []string{"redis_evicting", "redis_refusing", "restarted"}, w.ChecksOff)
+	a, err := s.guard.Do(ctx, s.batch(1))
+	require.NoError(t, err)
+	require.Equal(t, guard.Done, a.Verdict)
+}
+
+// turnsAway has the server refuse clients, in each way that it counts. Whoever is refused once is
+// refused for as long as it tries.
+var turnsAway = map[string]func(t *testing.T, s *term, addr string){
+	"a connection, for want of room": func(t *testing.T, s *term, addr string) {
+		require.NoError(t, s.ConfigSet(t.Context(), "maxclients", "1").Err())
+		dials(t, addr, "max number of clients")
+		require.NoError(t, s.ConfigSet(t.Context(), "maxclients", "1000").Err())
+	},
+	"a login": func(t *testing.T, _ *term, addr string) {
+		c := redis.NewClient(&redis.Options{Addr: addr, Username: "nobody", Password: "p", MaxRetries: -1})
+		require.ErrorContains(t, c.Ping(t.Context()).Err(), "WRONGPASS")
+		require.NoError(t, c.Close())
+	},
+	"memory for a client": func(t *testing.T, s *term, addr string) {
+		require.NoError(t, s.ConfigSet(t.Context(), "maxmemory-clients", "1mb").Err())
+		conn, err := net.Dial("tcp", addr)
+		require.NoError(t, err)
+		require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+		// It may be cut before all is written.
+		_, _ = fmt.Fprintf(conn, "*2\r\n$4\r\nECHO\r\n$3000000\r\n%s", strings.Repeat("x", 2_000_000))
+		_, err = conn.Read(make([]byte, 1))
+		require.Error(t, err)
+		require.False(t, errors.Is(err, os.ErrDeadlineExceeded), "it was not cut")
+		require.NoError(t, conn.Close())
+		require.NoError(t, s.ConfigSet(t.Context(), "maxmemory-clients", "0").Err())
+	},
+}
+
+// dials makes a connection that the server refuses in these words.
+func dials(t *testing.T, addr, words string) {
+	conn, err := net.Dial("tcp", addr)
+	require.NoError(t, err)
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(patience)))
+	line, _ := bufio.NewReader(conn).ReadString('\n')
+	require.Contains(t, line, words)
+	require.NoError(t, conn.Close())
+}
+
+func TestWhileRedisTurnsClientsAwaySilenceCondemnsNobody(t *testing.T) {
+	t.Parallel()
+	for name, turnsAway := range turnsAway {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := redistest.Start(t)
+			s, ctx := newTerm(t, srv.Options(), ""), t.Context()
+			s.alive(t)
+			require.NoError(t, s.Del(ctx, s.Heartbeat("dead")).Err()) // it ran out: its beats are refused
+			for range 3 {
+				turnsAway(t, s, srv.Addr())
+				s.held(t, "redis_refusing")
+				s.witness(t, "since", grace)
+			}
+			a, err := s.guard.Do(ctx, s.batch(1))
+			require.NoError(t, err)
+			require.Equal(t, guard.Done, a.Verdict, "nobody was refused since")
+		})
+	}
+}
+
+// Each of them grows in a healthy fleet: exporters with few rights, slow subscribers, scripts.
+func TestWhatAHealthyServerCountsIsNoHold(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	s, ctx := newTerm(t, srv.Options(), ""), t.Context()
+	poor := s.poor(t, "poor", "-keys")
+	_, err := poor.Tick(ctx)
+	require.NoError(t, err)
+	require.NoError(t, s.Do(ctx, "ACL", "SETUSER", "exporter", "on", ">p", "~none", "-@all", "+ping", "+get").Err())
+	c := redis.NewClient(&redis.Options{Addr: srv.Addr(), Username: "exporter", Password: "p", MaxRetries: -1})
+	require.ErrorContains(t, c.Get(ctx, s.Registry()).Err(), "NOPERM")
+	require.ErrorContains(t, c.Keys(ctx, "*").Err(), "NOPERM")
+	require.NoError(t, c.Close())
+	require.Error(t, s.HGet(ctx, s.Lease(), "x").Err(), "of another type")
+	require.Error(t, s.EvalSha(ctx, "0", nil).Err())
+	a, err := s.guard.Do(ctx, s.batch(1))
+	require.NoError(t, err)
+	require.Equal(t, guard.Done, a.Verdict)
+}
+
+func TestACountOfClientsTurnedAwayThatFellIsARestart(t *testing.T) {
+	t.Parallel()
+	s, ctx := newTerm(t, redistest.Start(t).Options(), ""), t.Context()
+	require.NoError(t, s.HSet(ctx, s.Witness(), "refused", 7).Err())
+	s.held(t, "restarted")
+}
+
+// A witness of an older version has no such count.
+func TestTheFirstCountOfClientsTurnedAwayIsNoHold(t *testing.T) {
+	t.Parallel()
+	s, ctx := newTerm(t, redistest.Start(t).Options(), ""), t.Context()
+	require.NoError(t, s.HDel(ctx, s.Witness(), "refused").Err())
 	a, err := s.guard.Do(ctx, s.batch(1))
 	require.NoError(t, err)
 	require.Equal(t, guard.Done, a.Verdict)

@@ -3,25 +3,39 @@ package janitor
 import (
 	"maps"
 	"time"
+
+	"github.com/rollcall-redis/rollcall/guard"
 )
 
-// breaker knows which owners lived when, as far as this term has seen, and says when more of them
-// have fallen silent than can be believed. It is pure: told what was seen when, it reads no clock.
+// mostMet bounds the owners that the breaker knows without a roster: half of them silent, so that
+// the rubbish of an old registry leaves room for the living.
+const mostMet = 20_000
+
+// breaker records which owners lived when, as far as this term has seen, and reports when more of
+// them are silent than can be believed. It is pure: its callers pass the time.
 //
 //	fallen = fell silent within the last TTL, swept or not, without a goodbye
-//	known  = believed to have lived a TTL ago, or fallen since
-//	tripped: fallen >= 2 and fallen > known/2
+//	late   = alive, and overdue: see rhythm
+//	known  = believed to have lived a TTL ago, or fallen since, or late
+//	tripped: fallen+late >= 2 and fallen+late > known/2
+//
+// Beats are not in step, so owners that are cut off at one instant fall silent one after the other
+// over an interval. When the first heartbeat ends, the others that were cut off have at most about
+// an interval left, and those in time almost TTL-Interval or more, which is twice that. So late
+// counts the whole wave before any of it is swept. Owners that are cut off more than about half an
+// interval after the first may still look in time then.
 //
 // Owners are counted, never entries: one of three that dies is swept without delay, however many
-// devices it held. A new leader does not know which owners lived a TTL ago. It takes the roster as
-// it first reads it, and the owners that its first full scan meets: they count as having lived
-// then, and those that are silent as fallen now.
+// devices it held, also while another has lost a beat. A new leader does not know which owners
+// lived a TTL ago. It takes the roster as it first reads it, and the owners that its first full
+// scan meets: they count as having lived then, and those that are silent as fallen now.
 type breaker struct {
-	ttl    time.Duration
+	timing guard.Timing
 	forget time.Duration // an owner that was not asked for in so long is not known any more
 	primed bool          // the roster was read once
 	metAll bool          // a full scan has met every owner
 	owners map[string]*seen
+	newest time.Time // when an owner was last found to have fallen
 }
 
 // seen is what is known of one owner.
@@ -30,12 +44,13 @@ type seen struct {
 	fell   time.Time // was first found silent; zero: lives
 	bye    bool      // said goodbye: its silence is no surprise
 	asked  time.Time
-	listed bool // stood on the roster when it was last read
+	listed bool // was on the roster when that was last read
+	beats  rhythm
 }
 
-func newBreaker(ttl, interval time.Duration) *breaker {
+func newBreaker(t guard.Timing, interval time.Duration) *breaker {
 	// An owner without a roster entry is asked for by each full scan; one lost pass must not lose it.
-	return &breaker{ttl: ttl, forget: ttl + 3*interval, owners: map[string]*seen{}}
+	return &breaker{timing: t, forget: t.TTL + 3*interval, owners: map[string]*seen{}}
 }
 
 // missing are the owners that stood on the roster when it was last read, and are not among ids, the
@@ -76,12 +91,12 @@ func (b *breaker) rosterRead(now time.Time, roster map[string]Liveness, byes map
 			continue
 		}
 		if o.bye = true; o.fell.IsZero() {
-			o.fell = now
+			o.falls(now)
 		}
 	}
 	for id, liveness := range roster {
 		if !b.primed && b.owners[id] == nil {
-			b.owners[id] = &seen{from: now.Add(-b.ttl), asked: now}
+			b.owners[id] = &seen{from: now.Add(-b.timing.TTL), asked: now}
 		}
 		b.judged(now, id, liveness, byes[id])
 		if o := b.owners[id]; o != nil {
@@ -97,7 +112,7 @@ func (b *breaker) rosterRead(now time.Time, roster map[string]Liveness, byes map
 func (b *breaker) judged(now time.Time, id string, liveness Liveness, bye bool) {
 	o := b.owners[id]
 	if o == nil {
-		if liveness == Alive {
+		if liveness == Alive && len(b.owners) < mostMet {
 			b.owners[id] = &seen{from: now, asked: now}
 		}
 		return
@@ -107,18 +122,61 @@ func (b *breaker) judged(now time.Time, id string, liveness Liveness, bye bool) 
 	case liveness == Alive && !o.fell.IsZero(): // it is back
 		o.from, o.fell, o.bye = now, time.Time{}, false
 	case liveness == Dead && o.fell.IsZero():
-		o.fell, o.bye = now, bye
+		o.falls(now)
+		o.bye, b.newest = bye, now
 	case liveness == Dead:
 		o.bye = o.bye || bye
 	}
 }
 
+func (o *seen) falls(now time.Time) { o.fell, o.beats = now, rhythm{} }
+
 // met takes an owner that a full scan met, before judged: until one has met them all, a new leader
 // counts each that it meets as having lived a TTL ago.
-func (b *breaker) met(now time.Time, id string) {
-	if b.owners[id] == nil && !b.metAll {
-		b.owners[id] = &seen{from: now.Add(-b.ttl), asked: now}
+func (b *breaker) met(now time.Time, id string, liveness Liveness) {
+	most := mostMet
+	if liveness == Dead {
+		most /= 2
 	}
+	if b.owners[id] == nil && !b.metAll && len(b.owners) < most {
+		b.owners[id] = &seen{from: now.Add(-b.timing.TTL), asked: now}
+	}
+}
+
+// beats takes the life that heartbeats have left, of the owners found alive; a heartbeat that never
+// expires is not in left.
+func (b *breaker) beats(now time.Time, found map[string]Liveness, left map[string]time.Duration) {
+	for id, liveness := range found {
+		if o := b.owners[id]; o != nil && liveness == Alive {
+			o.beats.read(now, left[id], b.timing)
+		}
+	}
+}
+
+// unlisted returns the owners that live, and are neither among ids, the roster of now, nor missing.
+func (b *breaker) unlisted(ids []string) (others []string) {
+	there := make(map[string]bool, len(ids))
+	for _, id := range ids {
+		there[id] = true
+	}
+	for id, o := range b.owners {
+		if !o.listed && o.fell.IsZero() && !there[id] {
+			others = append(others, id)
+		}
+	}
+	return others
+}
+
+func (b *breaker) isLate(o *seen) bool { return o.fell.IsZero() && o.beats.overdue(b.timing) }
+
+// anyLate reports whether the beat of any owner is overdue.
+func (b *breaker) anyLate() bool {
+	for _, o := range b.owners {
+		if b.isLate(o) {
+			return true
+		}
+	}
+	return false
 }
 
 // lives tells whether an owner was alive when it was last asked for.
@@ -134,24 +192,34 @@ func (b *breaker) swept(id string) {
 	}
 }
 
-// tripped counts, and tells whether this is more silence than can be believed.
-func (b *breaker) tripped(now time.Time) (fallen, known int, tripped bool) {
-	ago := now.Add(-b.ttl)
+// A count is what the breaker decides by; see there.
+type count struct{ fallen, late, known int }
+
+func (c count) tripped() bool {
+	silent := c.fallen + c.late
+	return silent >= 2 && 2*silent > c.known
+}
+
+func (b *breaker) count(now time.Time) (c count) {
+	ago := now.Add(-b.timing.TTL)
 	for _, o := range b.owners {
-		fell := !o.fell.IsZero() && o.fell.After(ago)
+		fell, late := !o.fell.IsZero() && o.fell.After(ago), b.isLate(o)
 		if fell && !o.bye {
-			fallen++
+			c.fallen++
 		}
-		if lived := !o.from.After(ago) && (o.fell.IsZero() || fell); lived || fell {
-			known++
+		if late {
+			c.late++
+		}
+		if lived := !o.from.After(ago) && (o.fell.IsZero() || fell); lived || fell || late {
+			c.known++
 		}
 	}
-	return fallen, known, fallen >= 2 && 2*fallen > known
+	return c
 }
 
 // prune forgets the owners that fell longer than a TTL ago, and those not asked for any more.
 func (b *breaker) prune(now time.Time) {
 	maps.DeleteFunc(b.owners, func(_ string, o *seen) bool {
-		return !o.fell.IsZero() && now.Sub(o.fell) > b.ttl || now.Sub(o.asked) > b.forget
+		return !o.fell.IsZero() && now.Sub(o.fell) > b.timing.TTL || now.Sub(o.asked) > b.forget
 	})
 }

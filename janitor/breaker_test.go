@@ -7,7 +7,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/guard"
 )
+
+// fleetTiming is the default.
+var fleetTiming = guard.Timing{Interval: 30 * time.Second, TTL: 90 * time.Second}
 
 // A script of looks: at each second given, who is on the roster and lives ("a"), is silent ("-a"),
 // silent after a goodbye ("~a"), or cannot be read ("?a").
@@ -15,7 +20,6 @@ type looks map[time.Duration][]string
 
 func TestTheBreaker(t *testing.T) {
 	t.Parallel()
-	const ttl = 90 * time.Second
 	for name, c := range map[string]struct {
 		looks   looks
 		at      time.Duration
@@ -82,17 +86,17 @@ func TestTheBreaker(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			tr, start := newBreaker(ttl, time.Minute), time.Now()
+			tr, start := newBreaker(fleetTiming, time.Minute), time.Now()
 			for s := time.Duration(0); s <= c.at; s++ {
 				if look, ok := c.looks[s]; ok {
 					r := roster(look)
 					tr.rosterRead(start.Add(s*time.Second), r, byes(look), gone(tr, r))
 				}
 			}
-			fallen, known, tripped := tr.tripped(start.Add(c.at * time.Second))
-			require.Equal(t, c.fallen, fallen, "fallen")
-			require.Equal(t, c.known, known, "known")
-			require.Equal(t, c.tripped, tripped)
+			n := tr.count(start.Add(c.at * time.Second))
+			require.Equal(t, c.fallen, n.fallen, "fallen")
+			require.Equal(t, c.known, n.known, "known")
+			require.Equal(t, c.tripped, n.tripped())
 		})
 	}
 }
@@ -124,7 +128,7 @@ func byes(look []string) map[string]bool {
 
 func TestTheBreakerKnowsOwnersWithoutARosterByTheFullScan(t *testing.T) {
 	t.Parallel()
-	tr, now := newBreaker(90*time.Second, time.Minute), time.Now()
+	tr, now := newBreaker(fleetTiming, time.Minute), time.Now()
 	tr.rosterRead(now, roster([]string{"leader"}), nil, gone(tr, roster([]string{"leader"})))
 	for _, id := range []string{"x", "y"} {
 		tr.judged(now, id, Alive, false)
@@ -134,10 +138,10 @@ func TestTheBreakerKnowsOwnersWithoutARosterByTheFullScan(t *testing.T) {
 	for _, id := range []string{"x", "y"} {
 		tr.judged(now, id, Dead, false)
 	}
-	fallen, known, tripped := tr.tripped(now)
-	require.Equal(t, 2, fallen)
-	require.Equal(t, 3, known)
-	require.True(t, tripped)
+	n := tr.count(now)
+	require.Equal(t, 2, n.fallen)
+	require.Equal(t, 3, n.known)
+	require.True(t, n.tripped())
 
 	// What no full scan asks for any more is not held to be alive for ever.
 	now = now.Add(time.Hour)
@@ -147,17 +151,17 @@ func TestTheBreakerKnowsOwnersWithoutARosterByTheFullScan(t *testing.T) {
 
 func TestTheBreakerDoesNotTakeOurOwnSweepingForAGoodbye(t *testing.T) {
 	t.Parallel()
-	tr, now := newBreaker(90*time.Second, time.Minute), time.Now()
+	tr, now := newBreaker(fleetTiming, time.Minute), time.Now()
 	tr.rosterRead(now, roster([]string{"a", "b", "c"}), nil, gone(tr, roster([]string{"a", "b", "c"})))
 	now = now.Add(time.Second)
 	tr.rosterRead(now, roster([]string{"a", "b", "-c"}), nil, gone(tr, roster([]string{"a", "b", "-c"})))
 	tr.swept("c")
 	now = now.Add(time.Second)
 	tr.rosterRead(now, roster([]string{"a", "-b"}), nil, gone(tr, roster([]string{"a", "-b"})))
-	fallen, known, tripped := tr.tripped(now)
-	require.Equal(t, 2, fallen, "swept or not")
-	require.Equal(t, 3, known)
-	require.True(t, tripped)
+	n := tr.count(now)
+	require.Equal(t, 2, n.fallen, "swept or not")
+	require.Equal(t, 3, n.known)
+	require.True(t, n.tripped())
 }
 
 // gone is what a look finds of those that have left the roster: silence, as after a goodbye.
@@ -171,20 +175,20 @@ func gone(t *breaker, roster map[string]Liveness) map[string]Liveness {
 
 func TestTheBreakerOfAFullScan(t *testing.T) {
 	t.Parallel()
-	tr, now := newBreaker(90*time.Second, time.Minute), time.Now()
+	tr, now := newBreaker(fleetTiming, time.Minute), time.Now()
 	tr.rosterRead(now, roster([]string{"leader", "b"}), nil, nil)
 	for _, id := range []string{"v", "w", "x", "y", "z"} {
-		tr.met(now, id)
+		tr.met(now, id, Dead)
 		tr.judged(now, id, Dead, false)
 	}
-	fallen, known, tripped := tr.tripped(now)
-	require.Equal(t, 5, fallen)
-	require.Equal(t, 7, known)
-	require.True(t, tripped)
+	n := tr.count(now)
+	require.Equal(t, 5, n.fallen)
+	require.Equal(t, 7, n.known)
+	require.True(t, n.tripped())
 
 	tr.metAll = true
-	tr.met(now, "long-dead")
+	tr.met(now, "long-dead", Dead)
 	tr.judged(now, "long-dead", Dead, false)
-	fallen, _, _ = tr.tripped(now)
-	require.Equal(t, 5, fallen, "an owner that is met later was not there when the term began")
+	n = tr.count(now)
+	require.Equal(t, 5, n.fallen, "an owner that is met later was not there when the term began")
 }

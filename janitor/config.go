@@ -23,6 +23,9 @@ const (
 	defaultExistsConcurrency = 8
 	defaultLogBytes          = 10 << 20
 
+	// longest is the longest setting: what follows from it, in multiples, is still a duration.
+	longest = 24 * time.Hour
+
 	// callTimeout bounds each single call of a sweep, so that a Redis that hangs ends a pass, and not
 	// only a term.
 	callTimeout = 5 * time.Second
@@ -110,9 +113,10 @@ type Config struct {
 	// Sweeps are further kinds of cleaning, beside those of Registry.
 	Sweeps []Sweeper
 
-	// Contend, if not nil, says whether this replica contends for the lease and ticks the witness; see
-	// lease.Config.Contend. Some replica must, always. A leader leads on and ticks.
-	Contend func() (after time.Duration, yes bool)
+	// Contend, if not nil, says whether this replica is among the first that contend for the lease and
+	// tick the witness, or a reserve; see lease.Config.Contend. A reserve reads the witness every
+	// GAP/2, in one pipeline with the other janitors of Control, and ticks if nobody else did lately.
+	Contend func() (after time.Duration, first bool)
 
 	// StartSpan, if not nil, is told when something begins, for a tracer such as OpenTelemetry's: a
 	// "term", its "open", a "pass" in it, a "batch" of a pass. attrs say what is known then. The
@@ -160,6 +164,8 @@ func (c Config) check(sweeps []Sweeper) error {
 	}
 	wrong(c.Registry == nil, "Registry is missing")
 	wrong(c.Interval < 0, "Interval is %s, must be positive", c.Interval)
+	wrong(c.Interval > longest, "Interval is %s, must be at most %s", c.Interval, longest)
+	wrong(c.LeaseTTL > longest, "LeaseTTL is %s, must be at most %s", c.LeaseTTL, longest)
 	wrong(c.ScanCount < 0, "ScanCount is %d, must be positive", c.ScanCount)
 	wrong(c.DeleteBatch < 0 || c.DeleteBatch > guard.MaxBatch,
 		"DeleteBatch is %d, must be 1 to %d", c.DeleteBatch, guard.MaxBatch)

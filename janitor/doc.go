@@ -1,6 +1,6 @@
 // Package janitor sweeps out of Redis what dead replicas left behind. Every replica runs one; the
-// one that holds a Redis lease sweeps. Those that contend for it listen, so that silence means
-// something: all do, unless Config.Contend says no.
+// one that holds a Redis lease sweeps. All contend for it and listen, so that silence means
+// something; with Config.Contend most of them do so at a lower price.
 //
 //	ctl := redis.NewClient(lease.Options(opt)) // for the lease, ticks and heartbeats
 //	reg, err := registry.New(registry.Config{Client: rdb, Control: ctl})
@@ -36,8 +36,8 @@
 // A pass ends in one of four ways:
 //
 //	done    nothing is left to do
-//	held    silence is no evidence now (gap, restarted, redis_evicting, settings, self_check,
-//	        mass_failure), or somebody paused sweeping; not a failure: nothing is deleted
+//	held    silence is no evidence now (gap, restarted, redis_evicting, redis_refusing, settings,
+//	        self_check, mass_failure), or somebody paused sweeping; not a failure: nothing is deleted
 //	        until it is over
 //	failed  Redis, or what the sweep asks, gave an error; the next pass comes later each time
 //	lost    the term ended under it
@@ -70,8 +70,9 @@
 // # The breaker
 //
 // When most owners fall silent at once without a goodbye, the fault is more likely ours than
-// theirs: the witness starts anew, once, and not again before 2 GRACE have passed. See breaker for
-// the rule. An owner stays on the roster until its index was swept, or until a full scan of this
+// theirs: the witness starts anew, once, and not again before 2 GRACE have passed. Beats are not in
+// step, so owners whose next beat is overdue count as well. The heartbeats are read again for that
+// after each death. See breaker for the rule. An owner stays on the roster until its index was swept, or until a full scan of this
 // term found nothing of it: the next leader has to know which owners fell.
 //
 // # What is not guaranteed

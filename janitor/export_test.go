@@ -26,7 +26,7 @@ func (j *Janitor) Poke() { j.listener.poke() }
 
 // Tick listens once.
 func (j *Janitor) Tick(ctx context.Context, leading bool) (guard.Witness, error) {
-	j.listenOnce(ctx, leading)
+	j.listenOnce(ctx, leading, false)
 	h := j.listener.heard()
 	return h.witness, h.err
 }
@@ -35,7 +35,7 @@ func (j *Janitor) Tick(ctx context.Context, leading bool) (guard.Witness, error)
 func (j *Janitor) Timing() guard.Timing { return j.timing }
 
 // NextTick is how long a leader waits until its next tick, HeldFor how long nothing can be deleted.
-func (j *Janitor) NextTick() time.Duration { return j.listener.wait(true) }
+func (j *Janitor) NextTick() time.Duration { return j.listener.wait(true, false) }
 func (j *Janitor) HeldFor() time.Duration {
 	left, _ := j.listener.heard().heldFor(time.Now())
 	return left
@@ -102,9 +102,11 @@ const RefusedMost = refusedMost
 func NewBooks(g *guard.Guard, done func(guard.Batch, guard.Answer), lost func(guard.Batch)) *Books {
 	return &Books{newPendingBatches(g, done, lost)}
 }
-func (b *Books) Open(batch guard.Batch)                     { b.l.open(batch, nil) }
+func (b *Books) Asked(batch guard.Batch)                    { b.l.open(batch, nil) }
+func (b *Books) Unanswered(batch guard.Batch)               { b.l.unanswered(batch) }
 func (b *Books) Refused(batch guard.Batch)                  { b.l.refused(batch) }
 func (b *Books) Recorded(batch guard.Batch, a guard.Answer) { b.l.recorded(batch, a) }
+func (b *Books) Open(batch guard.Batch)                     { b.Asked(batch); b.Unanswered(batch) }
 func (b *Books) LookUp(ctx context.Context) error           { return b.l.lookUp(ctx) }
 func (b *Books) Unknown() int                               { return b.l.unknown() }
 func (b *Books) Accounts() (ids []guard.BatchID) {

@@ -83,6 +83,29 @@ func TestPendingBatchesKeepTheNewestOfWhatWasRefusedAndAllThatIsUnknown(t *testi
 	require.NotContains(t, l.Accounts(), guard.BatchID{Epoch: 9, N: 9})
 }
 
+func TestABatchWhoseAnswerIsOnItsWayIsNotLookedUp(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		b := newBooks(t, w)
+		batch := b.batch(1)
+		b.Asked(batch)
+		a := b.done(t, batch)
+		require.NoError(t, b.LookUp(t.Context())) // a tick in between
+		require.Zero(t, b.counted)
+		b.Recorded(batch, a)
+		require.Equal(t, 1, b.counted)
+		require.Empty(t, b.Accounts())
+
+		lost := b.batch(2)
+		b.Asked(lost)
+		b.done(t, lost)
+		b.Unanswered(lost)
+		require.NoError(t, b.LookUp(t.Context()))
+		require.Equal(t, 2, b.counted)
+	})
+}
+
 func TestManyAccountsAreSettledInOneRoundTrip(t *testing.T) {
 	t.Parallel()
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {

@@ -120,6 +120,9 @@ func (j *Janitor) Run(ctx context.Context) error {
 
 // listen ticks the witness, on every replica, and does what goes along with it.
 func (j *Janitor) listen(ctx context.Context) {
+	j.listener.others = together.Join(j.cfg.Control, "ticks")
+	defer j.listener.others.Leave()
+	defer j.withdraw(ctx)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -130,41 +133,73 @@ func (j *Janitor) listen(ctx context.Context) {
 		case <-j.listener.wake:
 		}
 		_, leading := j.elector.Term()
-		if !leading && !j.contends() {
-			j.listener.forget()
-			timer.Reset(j.listener.wait(leading))
-			continue
-		}
-		j.listenOnce(ctx, leading)
-		timer.Reset(j.listener.wait(leading))
+		reserve := !leading && j.isReserve()
+		j.listenOnce(ctx, leading, reserve)
+		timer.Reset(j.listener.wait(leading, reserve))
 	}
 }
 
-// contends tells whether this replica has to listen though it does not lead.
-func (j *Janitor) contends() bool {
+// isReserve reports whether others tick before this replica has to.
+func (j *Janitor) isReserve() bool {
 	if j.cfg.Contend == nil || j.unsettled.unknown() > 0 {
-		return true
+		return false
 	}
-	_, yes := j.cfg.Contend()
-	return yes
+	_, first := j.cfg.Contend()
+	return !first
+}
+
+// withdraw takes this replica off the contenders. If that fails others rank it until its heartbeat
+// ends.
+func (j *Janitor) withdraw(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(j.listener.gap/2, time.Second))
+	defer cancel()
+	if err := j.guard.Withdraw(ctx); err != nil {
+		j.log.Debug("not taken off the contenders", "error", err)
+	}
+}
+
+// asked are the answers to a tick and to what is asked with it.
+type asked struct {
+	tick     func() (guard.Witness, error)
+	whoLeads func(error) (lease.Holder, error)
+	pause    *redis.StringCmd
+	ownBeat  *redis.IntCmd
+}
+
+// ask sends a tick. A reserve sends it in one pipeline with the other reserves of its client. The
+// error is one that none of the answers has.
+func (j *Janitor) ask(ctx context.Context, reserve bool) (a asked, err error) {
+	unless := time.Duration(0)
+	if reserve {
+		unless = j.listener.gap / 3
+	}
+	fill := func(pipe redis.Pipeliner) {
+		a.tick, a.whoLeads = j.guard.TickIn(ctx, pipe, unless), j.elector.HolderIn(ctx, pipe)
+		a.pause = pipe.Get(ctx, j.layout.Paused())
+		a.ownBeat = pipe.Exists(ctx, j.layout.Heartbeat(j.instance))
+	}
+	if reserve {
+		err = j.listener.others.Do(ctx, j.listener.gap/100, fill)
+		return a, err
+	}
+	pipe := j.cfg.Control.Pipeline()
+	fill(pipe)
+	err = together.Exec(ctx, pipe)
+	return a, err
 }
 
 // listenOnce ticks, and in the same pipeline reads which instance leads and whether sweeping is
 // paused. A leader checks that its own heartbeat is there. Then it looks up batches of unknown
 // fate. What fails is tried again at the next tick, which says so if Redis is away.
-func (j *Janitor) listenOnce(ctx context.Context, leading bool) {
+func (j *Janitor) listenOnce(ctx context.Context, leading, reserve bool) {
 	within := min(j.listener.gap/2, callTimeout)
 	begun := time.Now()
 	call, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	pipe := j.cfg.Control.Pipeline()
-	tick, whoLeads := j.guard.TickIn(call, pipe), j.elector.HolderIn(call, pipe)
-	pauseKey := pipe.Get(call, j.layout.Paused())
-	ownBeat := pipe.Exists(call, j.layout.Heartbeat(j.instance))
-	refused := together.Exec(call, pipe)
+	asked, refused := j.ask(call, reserve)
 	took := time.Since(begun)
 
-	w, err := tick()
+	w, err := asked.tick()
 	if err = cmp.Or(refused, err); err != nil && !answered(err) {
 		// The pause of a partition may be at another server, and what is wrong there is no gap here.
 		w, err = j.guard.Tick(call)
@@ -177,22 +212,24 @@ func (j *Janitor) listenOnce(ctx context.Context, leading bool) {
 	if err := j.unsettled.lookUp(settle); err != nil {
 		j.log.Debug("fates not settled", "error", err)
 	}
-	holder, err := whoLeads(refused)
+	holder, err := asked.whoLeads(refused)
 	if err != nil {
 		return
 	}
-	paused, err := asPause(pauseKey.Result())
+	paused, err := asPause(asked.pause.Result())
 	if err != nil {
 		paused = j.listener.heard().paused
 	}
 	before := j.listener.observed(holder, paused)
 	t := j.termState.Load()
 	if t == nil {
-		j.pace.Observe(took) // so that a new leader knows what is usual
+		if !reserve { // a shared pipeline waits for others
+			j.pace.Observe(took) // so that a new leader knows what is usual
+		}
 		return
 	}
 	j.logPause(before, paused)
-	if n, err := ownBeat.Result(); err == nil {
+	if n, err := asked.ownBeat.Result(); err == nil {
 		t.checkOwnHeartbeat(n == 1)
 	}
 }

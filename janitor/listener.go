@@ -10,16 +10,8 @@ import (
 
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/streak"
+	"github.com/rollcall-redis/rollcall/internal/together"
 	"github.com/rollcall-redis/rollcall/lease"
-)
-
-const (
-	// crowd is the number of instances from which on each contender ticks less often: together they
-	// tick often enough.
-	crowd = 8
-	// rarest is how many times less often at most. No wait is then longer than 0.9 GAP: it is the
-	// roster that is counted, and where few on it contend one of them alone must leave no gap.
-	rarest = 1.8
 )
 
 // listener ticks the witness, on every replica, leading or not, held or paused, and remembers what
@@ -30,6 +22,8 @@ type listener struct {
 	wake  chan struct{} // one slot: tick now
 	log   *slog.Logger
 	ticks *streak.Streak
+
+	others *together.Member // with whom a reserve ticks; for listen alone
 
 	mu   sync.Mutex
 	last heard
@@ -61,15 +55,23 @@ func (l *listener) poke() {
 	}
 }
 
-// wait is how long to the next tick: often on the leader, which needs it to delete; elsewhere so
-// that the witness has no gap while nobody leads, however few contend.
-func (l *listener) wait(leading bool) time.Duration {
-	if leading {
-		return l.gap / 5
-	}
+// wait returns how long it is to the next tick: a short time on the leader, which needs it to
+// delete, and GAP/3 ± 50 % on the others that contend first.
+//
+// Reserves come every GAP/2, all of a client together, and tick if nobody else has for GAP/3. So
+// even one reserve that survives all others leaves no gap, as its tick is at most 5/6 of a GAP
+// later than the last one of another. A failed tick is repeated after GAP/10.
+func (l *listener) wait(leading, reserve bool) time.Duration {
 	third := l.gap / 3
-	seldom := min(max(1, float64(l.heard().witness.Instances)/crowd), rarest)
-	return time.Duration(float64(third/2+rand.N(third+1)) * seldom)
+	switch {
+	case leading:
+		return l.gap / 5
+	case !reserve:
+		return third/2 + rand.N(third+1)
+	case l.heard().err != nil:
+		return l.gap / 10
+	}
+	return l.others.Turns(l.gap / 2)
 }
 
 // ticked takes what a tick that began then found. ending: an error is no wonder, Run is ending.
@@ -105,17 +107,6 @@ func (l *listener) observed(h lease.Holder, paused *Pause) (before *Pause) {
 	before = l.last.paused
 	l.last.holder, l.last.paused = h, paused
 	return before
-}
-
-// forget is for a replica that does not contend any more. Who leads, whether sweeping is paused and
-// what its last tick found is no news after a GAP, and nothing here would correct it.
-func (l *listener) forget() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if time.Since(l.last.at) > l.gap {
-		l.last.at, l.last.err = time.Time{}, nil
-		l.last.holder, l.last.paused = lease.Holder{Epoch: l.last.holder.Epoch}, nil
-	}
 }
 
 func (l *listener) heard() heard {

@@ -75,10 +75,11 @@ func (f *fleet) listenedFor(d time.Duration) {
 	require.NoError(f.t, f.HSet(f.t.Context(), f.Witness(), "since", w.Now.Add(-d).UnixMilli()).Err())
 }
 
-// live gives instances a heartbeat and a place on the roster.
+// live gives instances a heartbeat and a place on the roster. Nobody renews the heartbeat, and it
+// lasts for long enough not to be overdue while a test runs.
 func (f *fleet) live(ids ...string) {
 	for _, id := range ids {
-		require.NoError(f.t, f.Set(f.t.Context(), f.Heartbeat(id), "0/0", beatTTL).Err())
+		require.NoError(f.t, f.Set(f.t.Context(), f.Heartbeat(id), "0/0", 10*beatTTL).Err())
 		require.NoError(f.t, f.SAdd(f.t.Context(), f.Roster(), id).Err())
 	}
 }

@@ -31,7 +31,7 @@ const (
 )
 
 var heldReasons = []string{
-	"gap", "restarted", "redis_evicting", "settings", heldSelfCheck, heldMassFailure, heldPaused,
+	"gap", "restarted", "redis_evicting", "redis_refusing", "settings", heldSelfCheck, heldMassFailure, heldPaused,
 	heldPauseUnknown,
 }
 

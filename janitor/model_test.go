@@ -126,8 +126,8 @@ func newModel(t *testing.T, o *redis.Options, seed uint64) *model {
 	require.NoError(t, err)
 	clock := "local function server_us() return tonumber(string.match(KEYS[#KEYS], '^%d+')) end\n"
 	m.rich = m.client(o, string(text), clock+
-		"local function server() return string.match(KEYS[#KEYS], '^%d+ (%w+) (%w+) (%d+) (%d+) (%d+)$') end\n")
-	m.poor = m.client(o, string(text), clock+"local function server() return '', '', '', '', '' end\n")
+		"local function server()\nlocal a, b, c, d, e = string.match(KEYS[#KEYS], '^%d+ (%w+) (%w+) (%d+) (%d+) (%d+)$')\nreturn a, b, c, d, e, ''\nend\n")
+	m.poor = m.client(o, string(text), clock+"local function server() return '', '', '', '', '', '' end\n")
 
 	fleet, mixed, poor := quick, m.chance(2, 10), m.chance(2, 10)
 	if m.chance(1, 10) {

@@ -6,38 +6,18 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/sourcegraph/conc/pool"
 
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/subscribe"
 	"github.com/rollcall-redis/rollcall/internal/together"
 )
 
-// Liveness is what could be learnt about an owner.
-type Liveness uint8
-
-// An owner is dead only if Redis clearly said that its heartbeat does not exist.
 const (
-	Unreadable Liveness = iota // an error, or an id that no instance can have: keep
-	Alive
-	Dead
-)
-
-const (
-	// existsSlice is how many heartbeats one pipeline asks for: about 0.3 ms of Redis' time.
-	existsSlice = 500
-	// PTTL's answers that are no time: a key that never expires, and one that is not there.
-	ttlNone, ttlAbsent = time.Duration(-1), time.Duration(-2)
-	// maxInstanceID: no host name or pod name is longer.
-	maxInstanceID = 256
 	// maxJudged bounds a pass' memory of judged owners; beyond it, which takes a registry full of
 	// rubbish, owners are asked for again.
 	maxJudged = 100_000
@@ -46,99 +26,6 @@ const (
 	// owners fall meanwhile.
 	rosterFresh = time.Second
 )
-
-// heartbeats asks for the owners' heartbeats, in slices, a bounded number of them at once. Its
-// answer names every owner; left is how long each heartbeat that expires has yet. It fails only if
-// nothing at all could be read: then Redis is away, and not an owner odd. Those in read, which may
-// be nil, were asked for a moment ago.
-func (j *Janitor) heartbeats(ctx context.Context, owners []string, read map[string]heartbeat) (
-	answer map[string]Liveness, left map[string]time.Duration, err error,
-) {
-	answer, left = make(map[string]Liveness, len(owners)), make(map[string]time.Duration, len(owners))
-	asked := make([]string, 0, len(owners))
-	for _, id := range owners {
-		answer[id] = Unreadable
-		if h, known := read[id]; known {
-			if answer[id] = h.Liveness; h.left > 0 {
-				left[id] = h.left
-			}
-		} else if plausible(id) {
-			asked = append(asked, id)
-		}
-	}
-
-	found := make([]heartbeat, len(asked))
-	workers := pool.New().WithErrors().WithMaxGoroutines(j.cfg.ExistsConcurrency)
-	for from := 0; from < len(asked); from += existsSlice {
-		to := min(from+existsSlice, len(asked))
-		workers.Go(func() error { return j.exists(ctx, asked[from:to], found[from:to]) })
-	}
-	err = workers.Wait()
-	readable := func(h heartbeat) bool { return h.Liveness != Unreadable }
-	if err != nil && len(read) == 0 && !slices.ContainsFunc(found, readable) {
-		return nil, nil, fmt.Errorf("janitor: judge owners: %w", err)
-	}
-	for i, id := range asked {
-		answer[id] = found[i].Liveness
-		if found[i].left > 0 {
-			left[id] = found[i].left
-		}
-	}
-	if _, asked := answer[j.instance]; asked {
-		// This replica lives, whatever Redis says; should its heartbeat be absent, the guard
-		// takes that as a hold.
-		answer[j.instance] = Alive
-	}
-	return answer, left, nil
-}
-
-// heartbeat is what one owner's heartbeat says.
-type heartbeat struct {
-	Liveness
-	left time.Duration // of its life; 0: it never expires, or is not there
-}
-
-// exists asks for one slice in one round trip. Each owner has a command of its own: in one EXISTS
-// of many keys an error, or a key on another node, would be read as somebody's absence. PTTL says
-// as much as EXISTS at the same cost, and for how long yet.
-func (j *Janitor) exists(ctx context.Context, owners []string, found []heartbeat) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	pipe := j.cfg.Client.Pipeline()
-	cmds := make([]*redis.DurationCmd, len(owners))
-	for i, id := range owners {
-		cmds[i] = pipe.PTTL(ctx, j.layout.Heartbeat(id))
-	}
-	if err := together.Exec(ctx, pipe); err != nil {
-		return err
-	}
-	var err error
-	for i, cmd := range cmds {
-		found[i] = heartbeatOf(cmd)
-		err = cmp.Or(err, cmd.Err())
-	}
-	return err
-}
-
-func heartbeatOf(pttl *redis.DurationCmd) heartbeat {
-	switch left, err := pttl.Result(); {
-	case err != nil:
-	case left >= 0:
-		return heartbeat{Alive, left}
-	case left == ttlNone:
-		return heartbeat{Liveness: Alive}
-	case left == ttlAbsent:
-		return heartbeat{Liveness: Dead}
-	}
-	return heartbeat{}
-}
-
-// plausible tells whether a string can be an instance id. An entry that names something else has an
-// unknown writer, and is kept.
-func plausible(id string) bool {
-	return id != "" && len(id) <= maxInstanceID && utf8.ValidString(id) &&
-		!strings.ContainsFunc(id, unicode.IsControl)
-}
 
 // owners is what a term knows of the owners: it reads the roster and its heartbeats, at most once a
 // second, and feeds the breaker with that and with all that sweeps learn about owners.
@@ -166,7 +53,7 @@ type owners struct {
 func newOwners(j *Janitor, l guard.Lease) *owners {
 	return &owners{
 		j: j, lease: l,
-		breaker: newBreaker(j.timing.TTL, j.cfg.Interval), silent: map[string]time.Time{},
+		breaker: newBreaker(j.timing, j.cfg.Interval), silent: map[string]time.Time{},
 	}
 }
 
@@ -176,7 +63,7 @@ func newOwners(j *Janitor, l guard.Lease) *owners {
 func (o *owners) readRoster(ctx context.Context) (roster map[string]Liveness, expires time.Time, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if err := o.refresh(ctx); err != nil {
+	if err := o.refresh(ctx, false); err != nil {
 		return nil, o.expires, err
 	}
 	return maps.Clone(o.roster), o.expires, nil
@@ -201,42 +88,43 @@ func (o *owners) known() (roster map[string]Liveness, expires time.Time) {
 func (o *owners) ended(now time.Time) bool { return !o.expires.IsZero() && !now.Before(o.expires) }
 
 // refresh reads the roster if that is due. While all live it asks everybody's heartbeat for the
-// rest of its life three times an interval: often enough to find late ones while they are. The
+// rest of its life three times an interval: often enough to find late ones while they are. whole
+// does so in any case, at most once a second, and again for each owner that has fallen since. The
 // caller holds mu.
-func (o *owners) refresh(ctx context.Context) error {
+func (o *owners) refresh(ctx context.Context, whole bool) error {
 	begun, news := time.Now(), o.news.Load()
-	due := o.ended(begun)
-	if begun.Sub(o.read) < rosterFresh && !due {
+	due, read := o.ended(begun), o.read
+	if whole {
+		due, read = due || o.full.Before(o.breaker.newest), o.full
+	}
+	if begun.Sub(read) < rosterFresh && !due {
 		return nil
 	}
-	if o.quiet && !due && begun.Sub(o.full) < o.j.timing.Interval/3 && o.unchanged(ctx) {
+	if !whole && o.quiet && !due && begun.Sub(o.full) < o.j.timing.Interval/3 && o.unchanged(ctx) {
 		o.breaker.rosterRead(begun, o.roster, nil, nil)
 		o.read, o.met = begun, news
 		return nil
 	}
-	ids, read, err := o.members(ctx)
+	ids, beats, err := o.members(ctx)
 	if err != nil {
 		return err
 	}
 	missing := o.breaker.missing(ids)
-	roster, left, err := o.j.heartbeats(ctx, slices.Concat(ids, missing), read)
+	others := o.breaker.unlisted(ids)
+	found, left, err := o.j.heartbeats(ctx, slices.Concat(ids, missing, others), beats)
 	if err != nil {
 		return err
 	}
-	byes, err := o.goodbyes(ctx, roster)
+	byes, err := o.goodbyes(ctx, found)
 	if err != nil {
 		return err
 	}
-	gone := make(map[string]Liveness, len(missing))
-	for _, id := range missing {
-		gone[id] = roster[id]
-		delete(roster, id)
+	roster := part(found, ids)
+	o.hears(begun, roster, byes, part(found, missing), part(found, others), left)
+	for _, id := range slices.Concat(missing, others) {
 		delete(left, id)
 	}
-	o.noteOwners(roster, byes, gone)
-	o.breaker.rosterRead(begun, roster, byes, gone)
-	maps.DeleteFunc(o.silent, func(id string, _ time.Time) bool { return roster[id] != Dead })
-	o.quiet = !o.j.pace.LateHeartbeats(left)
+	o.quiet = !o.j.pace.LateHeartbeats(left) && !o.breaker.anyLate()
 	o.mortal, o.met = len(left) == len(roster), news
 	for id, liveness := range roster {
 		if _, before := o.silent[id]; liveness == Dead && !before {
@@ -249,6 +137,31 @@ func (o *owners) refresh(ctx context.Context) error {
 		o.expires = time.Now().Add(slices.Min(slices.Collect(maps.Values(left))) + time.Millisecond)
 	}
 	return nil
+}
+
+// part returns what was found of these.
+func part(found map[string]Liveness, ids []string) map[string]Liveness {
+	p := make(map[string]Liveness, len(ids))
+	for _, id := range ids {
+		p[id] = found[id]
+	}
+	return p
+}
+
+// hears passes a whole reading on to the breaker. gone left the roster since the last reading, and
+// others are not on it. The caller holds mu.
+func (o *owners) hears(begun time.Time, roster map[string]Liveness, byes map[string]bool,
+	gone, others map[string]Liveness, left map[string]time.Duration,
+) {
+	o.noteOwners(roster, byes, gone)
+	o.breaker.rosterRead(begun, roster, byes, gone)
+	for id, liveness := range others {
+		o.breaker.judged(begun, id, liveness, byes[id])
+	}
+	for _, found := range []map[string]Liveness{roster, gone, others} {
+		o.breaker.beats(begun, found, left)
+	}
+	maps.DeleteFunc(o.silent, func(id string, _ time.Time) bool { return roster[id] != Dead })
 }
 
 // listen hears of owners that come or say goodbye, until ctx ends. Without, it is as it was: the
@@ -361,15 +274,18 @@ func (o *owners) goodbyes(ctx context.Context, found map[string]Liveness) (map[s
 	return byes, nil
 }
 
-// judged feeds the breaker with what a sweep found out about owners. scanned: a full scan met them.
-func (o *owners) judged(ctx context.Context, found map[string]Liveness, scanned bool) error {
+// judged feeds the breaker with what a sweep found out about owners: left is as heartbeats returns
+// it. scanned: a full scan met them.
+func (o *owners) judged(
+	ctx context.Context, found map[string]Liveness, left map[string]time.Duration, scanned bool,
+) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now := time.Now()
 	if scanned {
 		for id, liveness := range found {
 			if liveness != Unreadable {
-				o.breaker.met(now, id)
+				o.breaker.met(now, id, liveness)
 			}
 		}
 	}
@@ -380,6 +296,7 @@ func (o *owners) judged(ctx context.Context, found map[string]Liveness, scanned 
 	for id, liveness := range found {
 		o.breaker.judged(now, id, liveness, byes[id])
 	}
+	o.breaker.beats(now, found, left)
 	return nil
 }
 
@@ -414,17 +331,18 @@ func (o *owners) swept(owner string) {
 	delete(o.silent, owner)
 }
 
-// checkBreaker returns a HeldError when more owners have fallen silent than can be believed, and
-// the witness was made to start anew for it. It is asked before each batch that rests on an owner's
-// silence.
+// checkBreaker returns a HeldError when more owners are silent than can be believed, and the
+// witness was made to start anew for it. It is asked before each batch that rests on an owner's
+// silence, and decides by readings that were made after the last owner was found silent: the others
+// may have gone without a beat since anybody asked.
 func (o *owners) checkBreaker(ctx context.Context) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if err := o.refresh(ctx); err != nil {
+	if err := o.refresh(ctx, true); err != nil {
 		return err
 	}
-	fallen, of, tripped := o.breaker.tripped(time.Now())
-	if !tripped || time.Since(o.believed) < rosterFresh {
+	n := o.breaker.count(time.Now())
+	if !n.tripped() || time.Since(o.believed) < rosterFresh {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -437,7 +355,8 @@ func (o *owners) checkBreaker(ctx context.Context) error {
 		o.believed = time.Now()
 		return nil
 	}
-	o.j.log.Warn("mass-failure breaker: too many owners fell silent at once", "fallen", fallen, "of", of)
+	o.j.log.Warn("mass-failure breaker: too many owners fell silent at once",
+		"fallen", n.fallen, "overdue", n.late, "of", n.known)
 	o.j.listener.poke()
 	return &HeldError{heldMassFailure}
 }

@@ -1,6 +1,7 @@
 package janitor
 
 import (
+	"errors"
 	"log/slog"
 	"strings"
 	"testing"
@@ -169,16 +170,14 @@ func TestWhatIsNotConfiguredIsTheDefault(t *testing.T) {
 	require.Equal(t, own, own.withDefaults())
 }
 
-func TestContendersTickLessOftenWhereManyAreListedAndLeaveNoGapAlone(t *testing.T) {
+func TestTheFirstTickOftenEnoughWhoeverIsListed(t *testing.T) {
 	t.Parallel()
 	l := newListener(nil, 30*time.Second, slog.New(slog.DiscardHandler))
+	l.last.witness.Instances = 1000
 	for range 100 {
-		require.InDelta(t, 10, l.wait(false).Seconds(), 5.001)
-		require.Equal(t, 6*time.Second, l.wait(true))
+		require.InDelta(t, 10, l.wait(false, false).Seconds(), 5.001)
+		require.Equal(t, 6*time.Second, l.wait(true, false))
 	}
-	l.last.witness.Instances = 80
-	for range 100 {
-		require.InDelta(t, 18, l.wait(false).Seconds(), 9.001, "never as long as GAP: the others may not contend")
-		require.Equal(t, 6*time.Second, l.wait(true), "the leader lives by it")
-	}
+	l.last.err = errors.New("lost")
+	require.Equal(t, 3*time.Second, l.wait(false, true))
 }

@@ -76,7 +76,7 @@ type Pass struct {
 	paged  int            // the size of the page that the present call reads; 0: it reads none
 	again  time.Time      // when the next pass is wanted, if that is before the interval is over
 
-	// what went, by dead owner; nil: nothing
+	// what went, by dead owner, those beyond fromMost together; nil: nothing
 	from map[string]int
 
 	mu         sync.Mutex // guards what Status reads meanwhile: the counts of report, and these
@@ -299,10 +299,10 @@ func (p *Pass) Liveness(ctx context.Context, owners []string) (map[string]Livene
 	}
 	if len(unknown) > 0 {
 		err := p.Call(ctx, func(ctx context.Context) error {
-			found, _, err := p.t.j.heartbeats(ctx, unknown, nil)
+			found, left, err := p.t.j.heartbeats(ctx, unknown, nil)
 			maps.Copy(p.judged, found)
 			if err == nil {
-				err = p.t.owners.judged(ctx, found, p.scan.Reason != "")
+				err = p.t.owners.judged(ctx, found, left, p.scan.Reason != "")
 			}
 			return err
 		})
@@ -353,9 +353,15 @@ func (p *Pass) Delete(ctx context.Context, b Batch) (guard.Answer, error) {
 	return a, err
 }
 
+// fromMost is how many dead owners a report names; a line of a log has to end.
+const fromMost, fromOthers = 20, "(others)"
+
 func (p *Pass) evictedFrom(owner string, n int) {
 	if owner == "" || n == 0 {
 		return
+	}
+	if _, named := p.from[owner]; !named && len(p.from) >= fromMost {
+		owner = fromOthers
 	}
 	if p.from == nil {
 		p.from = map[string]int{}

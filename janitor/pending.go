@@ -44,6 +44,7 @@ type account struct {
 	deleted    func(guard.Answer) // of the sweep; nil: it does not ask
 	superseded bool               // a later batch of its term was recorded
 	refused    bool               // the last word about it was an answer, and not DONE
+	unanswered bool               // a try ended without an answer; until the first has, none is missing
 }
 
 func newPendingBatches(
@@ -76,6 +77,15 @@ func (l *pendingBatches) refused(b guard.Batch) {
 	}
 	if refused > refusedMost {
 		l.accounts = slices.Delete(l.accounts, oldest, oldest+1)
+	}
+}
+
+// unanswered notes that a try to have a batch done brought no answer.
+func (l *pendingBatches) unanswered(b guard.Batch) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, acc := range l.accounts {
+		acc.unanswered = acc.unanswered || acc.batch.ID == b.ID
 	}
 }
 
@@ -119,14 +129,17 @@ func (l *pendingBatches) cannotKnow(id guard.BatchID) {
 	}
 }
 
-// lookUp looks the open accounts up in the log, in one round trip. What cannot be read, or cannot
-// be known yet, stays for the next time.
+// lookUp looks the open accounts up in the log, in one round trip, but for a batch whose first
+// answer is still on its way. What cannot be read, or cannot be known yet, stays for the next time.
 func (l *pendingBatches) lookUp(ctx context.Context) error {
 	l.mu.Lock()
-	batches := make([]guard.Batch, len(l.accounts))
+	var batches []guard.Batch
 	superseded := map[guard.BatchID]bool{}
-	for i, acc := range l.accounts {
-		batches[i] = acc.batch
+	for _, acc := range l.accounts {
+		if !acc.unanswered && !acc.refused {
+			continue
+		}
+		batches = append(batches, acc.batch)
 		superseded[acc.batch.ID] = acc.superseded // before the log is asked: then its answer is final
 	}
 	l.mu.Unlock()

@@ -117,6 +117,7 @@ func (r *reaper) ask(ctx context.Context, b guard.Batch, deleted func(guard.Answ
 	}
 	switch {
 	case err != nil && !refusedScript(err):
+		unsettled.unanswered(b)
 		return a, err
 	case err == nil && a.Verdict == guard.Done:
 		failpoint.Hit(failpoint.AfterReply)

@@ -216,7 +216,16 @@ func asPause(text string, err error) (*Pause, error) {
 	if json.Unmarshal([]byte(text), &p) != nil {
 		p = Pause{Why: text}
 	}
+	p.Who, p.Why = short(p.Who), short(p.Why)
 	return &p, nil
+}
+
+// longestText bounds, in bytes, what is kept of a text that anybody can write into Redis.
+const longestText = 1000
+
+// short returns the beginning of a text, without half a character at its end.
+func short(text string) string {
+	return strings.ToValidUTF8(text[:min(len(text), longestText)], "")
 }
 
 // logPause tells of a pause that begins or ends, on the leader: somebody may have written it from

@@ -72,7 +72,7 @@ func (j *Janitor) Status() Status {
 	now, h := time.Now(), j.listener.heard()
 	s := Status{
 		Instance:  j.instance,
-		Leader:    h.holder.Instance,
+		Leader:    short(h.holder.Instance),
 		Epoch:     h.holder.Epoch,
 		DryRun:    j.cfg.DryRun,
 		Paused:    h.paused,
@@ -112,7 +112,7 @@ func (h heard) status(now time.Time) WitnessStatus {
 	s := WitnessStatus{
 		Listening: h.listening(now).Seconds(),
 		HeldFor:   held.Seconds(),
-		Reason:    h.witness.Reason,
+		Reason:    short(h.witness.Reason),
 		LastHold:  h.witness.LastHold,
 		LastTick:  h.at,
 		Evicted:   h.witness.Evicted,

@@ -67,7 +67,7 @@ func (f *fleet) witness(reason string, evicted uint64, instances int64) WitnessS
 		Listening: time.UnixMilli(now.UnixMilli()).Sub(ms("since")).Seconds(),
 		Reason:    reason, LastHold: ms("hold"), LastTick: now,
 		Evicted: evicted, Instances: instances,
-		ChecksOff: []string{"redis_evicting", "restarted"}, // what miniredis cannot tell
+		ChecksOff: []string{"redis_evicting", "redis_refusing", "restarted"}, // what miniredis cannot tell
 	}
 }
 
@@ -406,7 +406,7 @@ func TestEverySeriesExistsBeforeItCountsAndCounts(t *testing.T) {
 			"lease_transitions_total": {"acquired", "lost", "released"},
 			"spared_total":            {"alive", "reowned", "fenced", "held", "unreadable"},
 			"held_total": {
-				"gap", "restarted", "redis_evicting", "settings", "self_check", "mass_failure", "paused",
+				"gap", "restarted", "redis_evicting", "redis_refusing", "settings", "self_check", "mass_failure", "paused",
 				"pause_unknown",
 			},
 			"pass_progress_ratio": {"owners", "registry", "scripted"},
@@ -425,6 +425,7 @@ func TestEverySeriesExistsBeforeItCountsAndCounts(t *testing.T) {
 
 		r.SweepsAre(s)
 		f.live("other")
+		require.NoError(t, f.PExpire(t.Context(), f.Heartbeat("other"), beatTTL).Err())
 		stop := r.start()
 		pass(5 * time.Second)
 		n := 0.0
@@ -464,7 +465,7 @@ func TestEverySeriesExistsBeforeItCountsAndCounts(t *testing.T) {
 		want["last_success_timestamp_seconds scripted"] = float64(time.Now().UnixNano()) / 1e9
 		want["scanned_total scripted"] = 9
 		want["passes_total done scripted"] = 1 + 5 + 1
-		want["passes_total held scripted"] = 8
+		want["passes_total held scripted"] = 9
 		want["passes_total failed scripted"] = 1
 		want["passes_total lost scripted"] = 1
 		for _, name := range []string{"witness_seconds", "redis_share", "throttled_seconds_total heartbeat"} {

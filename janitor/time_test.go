@@ -211,7 +211,7 @@ func TestFollowersListenWhileNobodyLeads(t *testing.T) {
 		require.InDelta(t, 1200, w.Listening, 30)
 		require.InDelta(t, 1200, one.scrape("janitor_witness_seconds"), 30)
 		require.Zero(t, w.HeldFor)
-		require.Equal(t, []string{"redis_evicting", "restarted"}, w.ChecksOff)
+		require.Equal(t, []string{"redis_evicting", "redis_refusing", "restarted"}, w.ChecksOff)
 	})
 }
 
@@ -444,49 +444,4 @@ func (s slower) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		s()
 		return next(ctx, cmd)
 	}
-}
-
-func TestWhoDoesNotContendDoesNotListenEitherUnlessItLeads(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		defer f.beat("r1")()
-		var no atomic.Bool
-		no.Store(true)
-		r := f.replica("r1", func(c *Config) {
-			c.Contend = func() (time.Duration, bool) { return 0, !no.Load() }
-		})
-		defer r.start()()
-		pass(10 * grace)
-		require.Zero(t, f.Exists(t.Context(), f.Witness(), f.Lease()).Val())
-		no.Store(false)
-		pass(grace)
-		require.True(t, r.Leading())
-		no.Store(true)
-		pass(10 * grace)
-		require.True(t, r.Leading(), "a term goes on")
-		require.Zero(t, r.Status().Witness.HeldFor)
-		require.Greater(t, r.Status().Witness.Listening, (10 * grace).Seconds(), "and is listened in")
-	})
-}
-
-func TestWhoContendsNoMoreDoesNotTellWhatItHeardLongAgo(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		ctx := t.Context()
-		defer f.beat("r1")()
-		require.NoError(t, f.Set(ctx, f.Lease(), "boss/1", time.Hour).Err())
-		require.NoError(t, f.Set(ctx, f.Paused(), "by hand", 0).Err())
-		var no atomic.Bool
-		r := f.replica("r1", func(c *Config) {
-			c.Contend = func() (time.Duration, bool) { return 0, !no.Load() }
-		})
-		defer r.start()()
-		pass(grace)
-		require.Equal(t, "boss", r.Status().Leader)
-		require.NotNil(t, r.Status().Paused)
-		no.Store(true)
-		pass(2 * grace)
-		s := r.Status()
-		require.Empty(t, s.Leader, "another may lead by now")
-		require.Nil(t, s.Paused, "and have been resumed")
-		require.Zero(t, s.Witness.LastTick, "as one that never listened")
-	})
 }

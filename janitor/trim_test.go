@@ -260,3 +260,45 @@ func (b breaks) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		return next(ctx, cmd)
 	}
 }
+
+// An index that cannot be emptied is read for ever: that must cost little, and hide nothing.
+func TestAnIndexThatCannotBeEmptiedFillsNoLogAndStopsNoOtherOwner(t *testing.T) {
+	t.Parallel()
+	for _, without := range [][]string{{"unlink", "srem"}, {"unlink"}, {"srem"}} {
+		t.Run("without "+strings.Join(without, ", "), func(t *testing.T) {
+			t.Parallel()
+			f := setup(t, poor(t, without...))
+			var lines process.Buffer
+			r := f.replica("r1", func(c *Config) {
+				c.DeleteBatch, c.LogBytes = 10, -1
+				c.Logger = slog.New(slog.NewTextHandler(&lines, nil))
+			})
+			f.live("a", "b", "c", "d", "e") // so that two deaths are no mass failure
+			f.indexed("dead", 100)
+			r.leads()
+			epoch := r.Status().Epoch
+			f.eventually(func() bool { return f.recorded() == 100 })
+			var records int64
+			for range 5 {
+				records = f.XLen(t.Context(), f.Log()).Val()
+				for sweep, rep := range r.sweep(Request{}) {
+					require.Equal(t, Done, rep.Outcome, sweep)
+				}
+			}
+			require.Equal(t, records, f.XLen(t.Context(), f.Log()).Val())
+			require.LessOrEqual(t, records, int64(25), "hardly a record is of nothing")
+			f.indexed("late", 20)
+			f.eventually(func() bool { return f.recorded() == 120 })
+			for _, says := range []string{"piece by piece", "cannot be emptied"} {
+				require.LessOrEqual(t, strings.Count(lines.String(), says), 1)
+			}
+			require.NotContains(t, lines.String(), "pass failed")
+			require.Equal(t, epoch, r.Status().Epoch)
+
+			require.NoError(t, f.Do(t.Context(), "ACL", "SETUSER", "poor", "+@all").Err())
+			r.sweep(Request{})
+			r.sweep(Request{})
+			require.Zero(t, f.Exists(t.Context(), f.Devices("dead"), f.Devices("late")).Val())
+		})
+	}
+}

@@ -51,12 +51,11 @@ func (e *Elector) campaign(ctx context.Context) *Term {
 // long to wait for the next attempt.
 func (e *Elector) attempt(ctx context.Context) (*Term, time.Duration, error) {
 	next := e.times.nextAttempt()
-	after, yes := e.contend()
-	if !yes && e.acquirePending == nil {
-		e.freeSince = time.Time{}
-		return nil, next, nil
+	after, first := e.contend()
+	if !first {
+		after = e.reserveAfter
 	}
-	h, held, err := e.readHolder(ctx)
+	h, held, err := e.look(ctx, first)
 	if err != nil {
 		return nil, next, err
 	}
@@ -80,7 +79,11 @@ func (e *Elector) attempt(ctx context.Context) (*Term, time.Duration, error) {
 		// where many wait each asks once in four fifths of a TTL. A waiter that is not subscribed, or
 		// that sees a lease which may never end, asks more often. Redis rounds down what is left.
 		left := h.TTL + time.Millisecond + rand.N(wakeJitter-time.Millisecond)
-		if h.TTL >= 0 && (left < next || e.subscribed.Load() && h.TTL <= e.times.ttl()) {
+		if !first {
+			// Once a TTL with all others, and soon after the lease can have expired.
+			left = min(e.others.TurnAfter(h.TTL, e.times.reserveTurn()), e.others.Turns(e.times.ttl()))
+		}
+		if h.TTL >= 0 && (left < next || (e.subscribed.Load() || !first) && h.TTL <= e.times.ttl()) {
 			next = left
 		}
 		return nil, next, e.capStuck(ctx, h)
@@ -93,6 +96,18 @@ func (e *Elector) attempt(ctx context.Context) (*Term, time.Duration, error) {
 		err = nil // another was faster: that is no failure
 	}
 	return term, next, err
+}
+
+// look reads the holder. A reserve does so in one pipeline with the other reserves of its client.
+// After a failure it looks alone: on a Cluster one slot without a server fails the whole pipeline.
+func (e *Elector) look(ctx context.Context, first bool) (h Holder, held bool, err error) {
+	if first || e.lookAlone {
+		h, held, err = e.readHolder(ctx)
+	} else {
+		h, held, err = e.readTogether(ctx)
+	}
+	e.lookAlone = err != nil
+	return h, held, err
 }
 
 // freeFor notes that the lease is free, and returns how much longer it must be before it is taken:

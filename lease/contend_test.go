@@ -3,6 +3,7 @@ package lease
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -31,21 +32,145 @@ func (c *choice) contend() (time.Duration, bool) {
 	return c.after, c.yes
 }
 
-func TestWhoIsNotToContendLeavesTheLeaseAndKeepsATerm(t *testing.T) {
+// reserves starts electors that come last.
+func (b *bench) reserves(n int) (all []*candidate) {
+	for i := range n {
+		r := b.candidate(fmt.Sprintf("reserve-%d", i))
+		r.Elector.contend = func() (time.Duration, bool) { return 0, false }
+		all = append(all, r.run(untilEnd))
+	}
+	return all
+}
+
+func leaders(all []*candidate) (n int) {
+	for _, c := range all {
+		if c.leads() {
+			n++
+		}
+	}
+	return n
+}
+
+func TestAReserveLeavesTheLeaseToTheFirst(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
-		a, may := b.candidate("a"), &choice{}
+		a := b.candidate("a").run(untilEnd)
+		await(b, a.terms)
+		others := b.reserves(5)
+		next := b.candidate("b").run(untilEnd)
+		time.Sleep(20 * b.ttl)
+		for released := range 2 {
+			if released == 1 {
+				a.stop()
+			} else {
+				a.line.breaks(gone) // it dies
+			}
+			await(b, next.terms)
+			a.line.mend()
+			require.Zero(t, leaders(others))
+			a, next = next, b.candidate("c").run(untilEnd)
+		}
+	})
+}
+
+// Whenever all of the first die, at any moment between two renewals, a reserve leads within two
+// TTLs.
+func TestAReserveLeadsWithinTwoTTLsWhenAllOfTheFirstDied(t *testing.T) {
+	for _, deaf := range []bool{false, true} {
+		for moment := range 10 {
+			t.Run(fmt.Sprintf("deaf=%v/%d", deaf, moment), func(t *testing.T) {
+				inBubble(t, func(t *testing.T, b *bench) {
+					first := []*candidate{b.candidate("a").run(untilEnd)}
+					await(b, first[0].terms)
+					first = append(first, b.candidate("b").run(untilEnd), b.candidate("c").run(untilEnd))
+					time.Sleep(time.Second + time.Duration(moment)*b.ttl/30)
+					others := b.reserves(3)
+					time.Sleep(10*b.ttl + time.Duration(moment)*b.ttl/10)
+					if deaf {
+						for _, r := range others {
+							r.subscribed.Store(false)
+						}
+					}
+					for _, c := range first {
+						c.line.breaks(gone)
+					}
+					died := time.Now()
+					for leaders(others) == 0 {
+						require.Less(t, time.Since(died), 2*b.ttl)
+						time.Sleep(time.Millisecond)
+					}
+					require.Equal(t, 1, leaders(others))
+				})
+			})
+		}
+	}
+}
+
+func TestAReserveThatIsAloneLeads(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		began := time.Now()
+		r := b.reserves(1)[0]
+		await(b, r.terms)
+		require.GreaterOrEqual(t, time.Since(began), b.ttl/3, "the first would have had their chance")
+		require.Less(t, time.Since(began), b.ttl)
+		time.Sleep(20 * b.ttl)
+		require.True(t, r.leads())
+	})
+}
+
+func TestAReserveLooksOnceATTLAndAllOfAClientInOnePipeline(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		o := Options(b.opts)
+		o.PoolSize = 50
+		client, line := redis.NewClient(o), &line{}
+		client.AddHook(line)
+		t.Cleanup(func() { require.NoError(t, client.Close()) })
+		for i := range 16 {
+			key := fmt.Sprintf("lease-%d", i)
+			leader := b.candidate("leader")
+			leader.key, leader.epochKey = key, "{"+key+"}:epoch"
+			leader.run(untilEnd)
+			await(b, leader.terms)
+			r := b.candidate("reserve")
+			r.client, r.key, r.epochKey = client, key, "{"+key+"}:epoch"
+			r.Elector.contend = func() (time.Duration, bool) { return 0, false }
+			r.run(untilEnd)
+			time.Sleep(300 * time.Millisecond)
+		}
+		time.Sleep(4 * b.ttl)
+		before := line.count("look")
+		time.Sleep(20 * b.ttl)
+		require.InDelta(t, 20, line.count("look")-before, 5)
+	})
+}
+
+func TestAReserveWhoseSharedLookFailsLooksAlone(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		a := b.candidate("a").run(untilEnd)
+		await(b, a.terms)
+		r := b.reserves(1)[0]
+		time.Sleep(4 * b.ttl)
+		looks := r.line.count("look")
+		r.line.breaksOnce("look", gone)
+		for range 1000 {
+			time.Sleep(b.ttl / 50)
+			if r.line.count("look") >= looks+2 {
+				break
+			}
+		}
+		require.Equal(t, looks+2, r.line.count("look"))
+		require.LessOrEqual(t, r.log.count(slog.LevelWarn), 1)
+	})
+}
+
+func TestATermGoesOnWhereItsHolderBecomesAReserve(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		a, may := b.candidate("a"), &choice{yes: true}
 		a.Elector.contend = may.contend
 		a.run(untilEnd)
-		time.Sleep(20 * b.ttl)
-		require.Empty(t, b.value())
-		may.set(0, true)
 		term := await(b, a.terms)
 		may.set(0, false)
 		time.Sleep(20 * b.ttl)
 		require.True(t, term.Valid())
-		a.Resign(0)
-		time.Sleep(20 * b.ttl)
-		require.Empty(t, b.value())
 	})
 }
 

@@ -44,6 +44,19 @@
 // after an error, and while the lease may never end. A release whose announcement was lost is found
 // when the lease could have expired.
 //
+// # Reserves
+//
+// Where many contend, Config.Contend makes most of them reserves. A reserve looks at the lease once
+// a TTL, in one pipeline with the other reserves of its client, and once more within TTL/3 after
+// the lease can have expired. It takes a lease that it has seen free for TTL/3 to TTL/2, so that
+// those that contend first may be faster. If all of those die at once, a reserve leads within
+//
+//	TTL (until the lease expires) + TTL/3 (until it looks) + TTL/2 = 11/6 TTL
+//
+// and what its calls take. A release wakes it, and it takes the lease TTL/3 to TTL/2 later.
+//
+// # Leaving
+//
 // Leaving has one order, always: the term's context is cancelled, the work is joined, the lease is
 // released. While the work finishes the lease is renewed, so that the successor does not start
 // beside it, but for one TTL at most; then the lease is left to lapse, and Run keeps waiting for

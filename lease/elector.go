@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/rollcall-redis/rollcall/internal/streak"
+	"github.com/rollcall-redis/rollcall/internal/together"
 )
 
 const (
@@ -52,10 +53,12 @@ type Config struct {
 	// (TTL/10) follow from it. All contenders should have the same. Default 15 s.
 	TTL time.Duration
 
-	// Contend, if set, is asked before each attempt. While it says no, this elector does not campaign;
-	// a term that it has goes on. after is for how long the lease must have been free before it is
-	// taken, so that others may be first: at most two thirds of a TTL. It must return at once.
-	Contend func() (after time.Duration, yes bool)
+	// Contend, if set, is asked before each attempt and must return at once. after is for how long the
+	// lease must have been free before it is taken: at most two thirds of a TTL. If first is false,
+	// after is ignored and this elector is a reserve: it looks at the lease about once a TTL, in one
+	// pipeline with the other electors of its Client, and takes a lease that has been free for half a
+	// TTL. See "Reserves" in the package's words.
+	Contend func() (after time.Duration, first bool)
 
 	// Logger, default slog.Default().
 	Logger *slog.Logger
@@ -83,9 +86,13 @@ type Elector struct {
 	attempts   *streak.Streak
 	announces  *streak.Streak
 
-	// Only Run's goroutine uses these three.
-	freeSince      time.Time // when the lease was first seen free; zero: somebody had it
-	acquirePending *lock     // an acquire of unknown fate: its token may yet turn up in Redis
+	reserveAfter time.Duration // for how long the lease must have been free for a reserve to take it
+
+	// Only Run's goroutine uses these.
+	others         *together.Member // with whom a reserve looks at its lease
+	lookAlone      bool             // the last look failed
+	freeSince      time.Time        // when the lease was first seen free; zero: somebody had it
+	acquirePending *lock            // an acquire of unknown fate: its token may yet turn up in Redis
 	stuckWatch     stuckWatch
 
 	mu        sync.Mutex
@@ -128,6 +135,7 @@ func New(c Config) (*Elector, error) {
 		log:          log,
 		onTransition: c.OnTransition,
 		contend:      c.Contend,
+		reserveAfter: times.reserveAfter(),
 		released:     make(chan struct{}, 1),
 		attempts:     streak.New(log, "lease cannot be contended for", "lease can be contended for again"),
 		announces: streak.New(log, "a release may not be announced: waiters find it when it could have expired",
@@ -178,6 +186,8 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context, term *
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	listener.Go(func() { e.listen(ctx) })
+	e.others = together.Join(e.client, "looks")
+	defer e.others.Leave()
 
 	for {
 		term := e.campaign(ctx)

@@ -62,6 +62,20 @@ func (e *Elector) readHolder(ctx context.Context) (h Holder, held bool, err erro
 	return h, held, err
 }
 
+// readTogether is readHolder in a pipeline with other electors.
+func (e *Elector) readTogether(ctx context.Context) (h Holder, held bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, e.times.call())
+	defer cancel()
+	var answer func(error) (Holder, bool, error)
+	err = e.others.Do(ctx, e.times.ttl()/100, func(pipe redis.Pipeliner) {
+		answer = askHolder(ctx, pipe, e.key, e.epochKey)
+	})
+	if h, held, err = answer(err); err == nil {
+		e.met(h.Epoch)
+	}
+	return h, held, err
+}
+
 // ReadHolder asks Redis, in one round trip, who holds the lease at key, for those who do not
 // contend for it. If nobody does held is false, and only h.Epoch is set. The error is go-redis'.
 func ReadHolder(

@@ -60,6 +60,40 @@ func TestTermEndsBeforeTheLeaseCanExpireWhenRedisHangs(t *testing.T) {
 	}
 }
 
+func TestATermOutlivesItsRenewals(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		a := b.candidate("a").run(untilEnd)
+		term := await(b, a.terms)
+		time.Sleep(10*b.ttl + time.Second)
+		require.True(t, term.Valid())
+		require.NoError(t, term.ctx.Err())
+		require.Equal(t, term.Token(), b.value())
+		require.Equal(t, 30, a.line.count("extend"), "one each third of a TTL")
+		require.Equal(t, []Event{Acquired}, a.seen())
+	})
+}
+
+// A process that was stopped for longer than its trust finds a renewal due before its alarm rings.
+func TestARenewalThatIsDueAfterTheTrustHasEndedIsNotSentAndTheTermIsLost(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		a := b.candidate("a")
+		l := newLock(a.client, b.key, "a", a.times)
+		require.NoError(t, l.acquire(t.Context(), time.Second))
+		term := newTerm(t.Context(), a.Elector, l, trustWindow{since: time.Now(), times: a.times}, 1)
+		defer term.close()
+		require.True(t, a.renew(term))
+		require.Equal(t, b.ttl-b.ttl/10, term.Remaining())
+		sent := a.line.count("extend")
+		term.alarm.Stop()
+		time.Sleep(b.ttl)
+		require.False(t, a.renew(term))
+		require.Equal(t, sent, a.line.count("extend"))
+		require.ErrorIs(t, context.Cause(term.ctx), ErrLost)
+		require.ErrorContains(t, context.Cause(term.ctx), "not renewed for 15s")
+		require.True(t, term.lost())
+	})
+}
+
 func TestLostReplyOfARenewalDoesNotEndTheTerm(t *testing.T) {
 	for name, f := range map[string]fault{"it happened": mute, "it did not": drop} {
 		t.Run(name, func(t *testing.T) {

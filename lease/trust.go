@@ -23,6 +23,14 @@ func (c timings) part() time.Duration   { return c.ttl() / 15 } // and one of se
 // left. While its holder trusts it the margin is left, which is a tenth of the holder's own TTL.
 func (c timings) distant() time.Duration { return 10 * c.ttl() }
 
+// reserveTurn is the time between two moments at which a reserve may look at a lease.
+func (c timings) reserveTurn() time.Duration { return c.ttl() / 3 }
+
+// reserveAfter is for how long a lease must have been free for a reserve to take it: long enough
+// for the first to take it, spread so that reserves do not all come at once, and together with
+// reserveTurn less than the TTL after which somebody must lead.
+func (c timings) reserveAfter() time.Duration { return c.ttl()/3 + rand.N(c.ttl()/6) }
+
 // nextAttempt spreads the attempts by ± 20 %, so that waiters which began together do not go on
 // together.
 func (c timings) nextAttempt() time.Duration {

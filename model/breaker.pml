@@ -1,8 +1,8 @@
 /* An exhaustive model of the mass-failure breaker: janitor/breaker.go, owners.go, registry/quickway.go, registry/fullscan.go,
  * guard/hold.lua, forget.lua. docs/model.md says what is left out and assumed; check runs it.
  *
- * Question: can entries go while more than half of the owners fell silent within a TTL, and no hold
- * of reason mass_failure was raised for it?
+ * Question: can entries go while more than half of the owners fell silent within a TTL or are overdue,
+ * and no hold of reason mass_failure was raised for it?
  *
  * One owner, who leads, never falls silent. OWNERS others do and come back. Terms change at any time.
  * Whether there is a reverse index, a roster, and who has entries, is chosen for each run.
@@ -10,6 +10,8 @@
  * Each define takes one protection out, and then spin must find a wrong delete:
  *   NO_BREAKER       owners are never counted
  *   FORGET_AT_ONCE   an owner without an index is taken off the roster as soon as it is silent
+ *   NOT_OVERDUE      owners that are overdue do not count
+ *   OLD_READINGS     the breaker decides by the last look, not by one after the death
  *   NOBODY_MET       a new leader's first full scan tells the breaker nothing of whom it meets
  * These ask something else:
  *   NOTHING_SWEPT    an assertion that fails if anything is ever deleted (it must)
@@ -28,6 +30,7 @@ bool roster_kept, index_kept;
 /* The owners, and Redis. Ages stop at TTL. */
 bool beats[OWNERS];   /* its heartbeat exists */
 byte silent[OWNERS];  /* since when not; 0 while it does */
+bool overdue[OWNERS]; /* its heartbeat exists, and its owner does not beat any more */
 bool listed[OWNERS];  /* on the roster */
 bool entries[OWNERS]; /* some name it; the index, if one is kept, names the same */
 byte hold = NEVER;    /* since the last hold of reason mass_failure; others are not modelled */
@@ -39,6 +42,7 @@ byte hold = NEVER;    /* since the last hold of reason mass_failure; others are 
 byte seen[OWNERS];
 byte from[OWNERS];  /* ALIVE: since when */
 byte fell[OWNERS];  /* FALLEN: since when */
+bool late[OWNERS];  /* ALIVE, and overdue when it was last asked for */
 bool whole;         /* a full scan has met every owner */
 bool bare[OWNERS]; /* silent, and a full scan of this term met no entry of it */
 
@@ -63,6 +67,7 @@ bool ok;
 /* judged: what anybody finds out about owner i. */
 inline judged(i) {
 	known[i] = known[i] || beats[i];
+	late[i] = beats[i] && overdue[i];
 	if
 	:: seen[i] != ALIVE && beats[i] -> seen[i] = ALIVE; from[i] = 0; fell[i] = 0; clean[i] = 0
 	:: seen[i] == ALIVE && !beats[i] -> seen[i] = FALLEN; fell[i] = 0; from[i] = 0
@@ -70,10 +75,10 @@ inline judged(i) {
 	fi
 }
 
-/* A look at the whole roster. */
+/* A look at the whole roster, and at the others that live. */
 inline look() {
 	EACH(if
-	:: listed[o] -> judged(o)
+	:: listed[o] || seen[o] == ALIVE -> judged(o)
 	:: else
 	fi;
 	bare[o] = bare[o] && listed[o] && !beats[o])
@@ -81,11 +86,24 @@ inline look() {
 
 /* permit: the breaker is asked. ok: it lets pass. */
 inline permit() {
+#ifdef OLD_READINGS
+	EACH(if
+	:: seen[o] == ALIVE && !beats[o] -> seen[o] = FALLEN; fell[o] = 0; from[o] = 0; late[o] = 0
+	:: else
+	fi);
+#else
 	look();
+#endif
 	n = 0; all = 1; /* the leader lives */
 	EACH(if
 	:: seen[o] == FALLEN -> n++; all++
-	:: seen[o] == ALIVE && from[o] == TTL -> all++
+#ifndef NOT_OVERDUE
+	:: seen[o] == ALIVE && late[o] -> n++; all++
+#endif
+	:: seen[o] == ALIVE && from[o] == TTL && !late[o] -> all++
+#ifdef NOT_OVERDUE
+	:: seen[o] == ALIVE && from[o] == TTL && late[o] -> all++
+#endif
 	:: else
 	fi);
 	ok = 1;
@@ -102,7 +120,9 @@ inline permit() {
 inline believable() {
 	n = 0; all = 1;
 	EACH(if
-	:: beats[o] -> all++
+	:: beats[o] ->
+		all++;
+		n = n + (overdue[o] && (roster_kept || known[o]))
 	:: !beats[o] && silent[o] < TTL && !swept[o] ->
 		all++;
 #ifdef OLD_LATER_SCANS
@@ -147,7 +167,7 @@ inline begin() {
 		printf("> a term begins\n");
 		EACH(seen[o] = (listed[o] -> ALIVE : UNKNOWN);
 		from[o] = (listed[o] -> TTL : 0);
-		fell[o] = 0; bare[o] = 0; later[o] = 0; clean[o] = 0; found[o] = 0; known[o] = 0);
+		fell[o] = 0; late[o] = 0; bare[o] = 0; later[o] = 0; clean[o] = 0; found[o] = 0; known[o] = 0);
 		whole = 0; page = IDLE; second = 0;
 		look()
 	}
@@ -259,13 +279,18 @@ inline advance() {
 
 /* Owner i falls silent. */
 inline fall(i) {
-	d_step { printf("> owner %d falls silent\n", i); beats[i] = 0; silent[i] = 0 }
+	d_step { printf("> owner %d falls silent\n", i); beats[i] = 0; silent[i] = 0; overdue[i] = 0 }
+}
+
+/* The others that were cut off when it was: their heartbeats end later. */
+inline lag(i) {
+	d_step { printf("> owner %d is overdue\n", i); overdue[i] = 1 }
 }
 
 /* It comes back. It may have entries from before, or get some. */
 inline back(i) {
 	atomic {
-		beats[i] = 1; silent[i] = 0; swept[i] = 0; found[i] = 0; known[i] = 0; listed[i] = roster_kept; bare[i] = 0;
+		beats[i] = 1; silent[i] = 0; overdue[i] = 0; swept[i] = 0; found[i] = 0; known[i] = 0; listed[i] = roster_kept; bare[i] = 0;
 		if
 		:: entries[i] = 1; printf("> owner %d beats, and has entries\n", i)
 		:: printf("> owner %d beats\n", i)
@@ -296,6 +321,7 @@ end:	do
 			if :: i = 0 :: i = 1 :: i = OWNERS - 1 fi;
 			if
 			:: beats[i] && (seen[i] == ALIVE || !roster_kept) -> fall(i)
+			:: beats[i] && !overdue[i] && (seen[i] == ALIVE || !roster_kept) -> lag(i)
 			:: !beats[i] -> back(i)
 			:: !beats[i] && listed[i] && seen[i] == FALLEN -> quick(i)
 			:: !beats[i] && listed[i] && seen[i] == UNKNOWN -> quick(i)

@@ -11,7 +11,11 @@
  *
  * Progress is asked for as a bounded safety property: from every state faults may end. Then each
  * life does what is due, ROUNDS times, and the sweeps run once a round; and it is asserted that all is
- * well. That finds a shortest trace, and needs no search for cycles under fairness.
+ * well. That finds a shortest trace, and needs no search for cycles under fairness. Nobody need sweep,
+ * and the device need say nothing: it is routable all the same.
+ *
+ * An owner whose heartbeat ran out is dead for everybody. One whose heartbeat Redis lost is not: that
+ * is a hold, which lasts until each owner that lives has beaten again (witness.pml shows why).
  *
  * Each define takes one rule out. Then spin must find that an assertion fails:
  *   NO_BOOT_TOKEN     a script does not look for a newer life of its instance id
@@ -20,6 +24,9 @@
  *   HEAL_ANY          a heal overwrites a foreign entry without evidence
  *   OLD_EVIDENCE      evidence does not age
  *   NO_HEAL           what Redis lost is not put back
+ *   NO_SUCCESSION     an entry that names a dead instance waits for the sweep
+ *   OVER_THE_LIVING   it is overwritten whether that instance has a heartbeat or not
+ *   OVER_IN_A_HOLD    it is overwritten while a hold lasts
  *   NO_HANDING_BACK   what names an owner, and is not held by it, stays
  *   NO_INDEX          a registration does not write the index
  *   NO_FULL_SCAN      the sweeps look at the index only
@@ -50,8 +57,11 @@ byte seen[L];     /* the foreign id that it has seen in the entry */
 bool proof[L];    /* and a frame came after that */
 bool late[L];     /* a registration of it was sent and may yet land */
 
+bool robbed[3];   /* by id: Redis lost the heartbeat before its time, and none came since */
+bool held;        /* the witness holds */
+
 byte at = L;      /* the life that the device is connected to; L: none */
-bool index_lost, calm;
+bool index_lost, calm, unswept;
 
 /* Scratch; zero between steps. */
 byte l, round;
@@ -71,7 +81,7 @@ inline ends(l) {
 
 inline writes(l) {
 #ifndef NO_LIFE_FIRST
-	beats[ID(l)] = l + 1;
+	beats[ID(l)] = l + 1; robbed[ID(l)] = 0;
 #endif
 	assert(beats[ID(l)]);                  /* an entry without a heartbeat */
 	entry = ID(l)
@@ -120,6 +130,18 @@ inline release(l) {
 	fi
 }
 
+/* The guard would call the instance dead that the entry names. Two ids: it is the one that was seen. */
+#ifdef OVER_THE_LIVING
+#define SILENT(id) 1
+#else
+#define SILENT(id) (!beats[id])
+#endif
+#ifdef OVER_IN_A_HOLD
+#define DEAD(l, id) (SILENT(id) && beats[ID(l)] == l + 1)
+#else
+#define DEAD(l, id) (SILENT(id) && beats[ID(l)] == l + 1 && !held)
+#endif
+
 inline heal(l) {
 	if
 	:: !NEWEST(l) -> ends(l)
@@ -131,7 +153,12 @@ inline heal(l) {
 #else
 			writes(l); indexed[ID(l)] = 1
 #endif
-		:: entry == ID(l) -> beats[ID(l)] = l + 1; indexed[ID(l)] = 1
+		:: entry == ID(l) -> beats[ID(l)] = l + 1; robbed[ID(l)] = 0; indexed[ID(l)] = 1
+#ifndef NO_SUCCESSION
+		:: entry != NOBODY && entry != ID(l) && !(proof[l] && seen[l] == entry) && seen[l] == entry && DEAD(l, entry) ->
+			assert(at == l || at == L || ID(at) != entry || !beats[entry] && !robbed[entry]); /* theft: its owner lives */
+			writes(l); indexed[ID(l)] = 1; seen[l] = 0; proof[l] = 0
+#endif
 #ifdef HEAL_ANY
 		:: entry != NOBODY && entry != ID(l) ->
 #else
@@ -139,7 +166,8 @@ inline heal(l) {
 #endif
 			assert(at == l);                   /* theft: the device is elsewhere */
 			writes(l); indexed[ID(l)] = 1; seen[l] = 0; proof[l] = 0
-		:: else -> beats[ID(l)] = l + 1; indexed[ID(l)] = 0; seen[l] = entry; proof[l] = 0
+		:: else ->
+			beats[ID(l)] = l + 1; robbed[ID(l)] = 0; indexed[ID(l)] = 0; seen[l] = entry; proof[l] = 0
 		fi
 	fi
 }
@@ -158,7 +186,7 @@ inline hand_back(l) {
 
 inline beat(l) {
 	if
-	:: NEWEST(l) -> beats[ID(l)] = l + 1
+	:: NEWEST(l) -> beats[ID(l)] = l + 1; robbed[ID(l)] = 0
 	:: else -> ends(l)
 	fi
 }
@@ -200,7 +228,8 @@ inline due(l) {
 		if
 		:: life[l] == RUNS && claim[l] == REGISTERING -> register(l)
 		:: life[l] == RUNS && claim[l] == RELEASING -> release(l)
-		:: life[l] == RUNS && claim[l] == HELD -> heal(l); frame(l); heal(l)
+		:: life[l] == RUNS && claim[l] == HELD && !unswept -> heal(l); frame(l); heal(l)
+		:: life[l] == RUNS && claim[l] == HELD && unswept -> heal(l); heal(l)
 		:: life[l] == RUNS && claim[l] == 0 -> hand_back(l)
 		:: else
 		fi
@@ -228,7 +257,17 @@ inline faults_end() {
 	beats[1] = ((life[0] == RUNS || life[1] == RUNS) -> beats[1] : 0);
 	beats[2] = (life[2] == RUNS -> beats[2] : 0);
 	/* of two that run the newer one beats last */
-	beats[1] = (life[1] == RUNS -> 2 : (life[0] == RUNS && beats[1] == 2 -> 0 : beats[1]))
+	beats[1] = (life[1] == RUNS -> 2 : (life[0] == RUNS && beats[1] == 2 -> 0 : beats[1]));
+	/* and each beats before a hold ends */
+	if
+	:: life[0] == RUNS -> beat(0)
+	:: else
+	fi;
+	if
+	:: life[2] == RUNS -> beat(2)
+	:: else
+	fi;
+	held = 0; robbed[1] = 0; robbed[2] = 0
 }
 
 /* Everything is forgotten behind it, so that all runs end in one state. */
@@ -240,13 +279,16 @@ inline be_calm() {
 		:: back -> due(2); due(1); due(0)
 		:: else -> due(0); due(1); due(2)
 		fi;
-		sweep(1); sweep(2);
+		if
+		:: unswept
+		:: else -> sweep(1); sweep(2)
+		fi;
 		round++
 	:: else -> break
 	od;
 	assert(at == L || entry == ID(at) && beats[ID(at)]); /* lost progress: not routable where it is */
-	assert(at < L || entry == NOBODY);     /* lost progress: an entry of the dead stays */
-	calm = 1; round = 0; back = 0; at = 0; entry = 0; index_lost = 0;
+	assert(at < L || unswept || entry == NOBODY); /* lost progress: an entry of the dead stays */
+	calm = 1; round = 0; back = 0; unswept = 0; at = 0; entry = 0; index_lost = 0;
 	do
 	:: l < L ->
 		life[l] = 0; claim[l] = 0; seen[l] = 0; proof[l] = 0; late[l] = 0; beats[l] = 0; indexed[l] = 0;
@@ -258,7 +300,7 @@ inline be_calm() {
 
 #define LIFE(l) \
 	:: d_step { life[l] == UNBORN && (l != 1 || life[0] != UNBORN) && !(l == 0 && life[1] != UNBORN) -> \
-		printf("> life %d boots\n", l); life[l] = RUNS; beats[ID(l)] = l + 1 } \
+		printf("> life %d boots\n", l); life[l] = RUNS; beats[ID(l)] = l + 1; robbed[ID(l)] = 0 } \
 	:: d_step { life[l] == RUNS && (claim[l] == 0 || claim[l] == HELD) && at != l -> \
 		printf("> the device connects to life %d\n", l); connect(l) } \
 	:: d_step { life[l] == RUNS && claim[l] == REGISTERING -> \
@@ -284,11 +326,15 @@ inline be_calm() {
 		printf("> life %d beats\n", l); beat(l) } \
 	:: d_step { life[l] == RUNS && claim[l] == 0 -> \
 		printf("> life %d says goodbye\n", l); \
-		beats[ID(l)] = (NEWEST(l) && beats[ID(l)] == l + 1 -> 0 : beats[ID(l)]); ends(l) } \
+		beats[ID(l)] = (NEWEST(l) && beats[ID(l)] == l + 1 -> 0 : beats[ID(l)]); \
+		robbed[ID(l)] = 0; ends(l) } \
 	:: d_step { life[l] == RUNS -> printf("> life %d dies\n", l); ends(l) }
 
 #define OWNER(id) \
-	:: d_step { beats[id] -> printf("> the heartbeat of id %d expires\n", id); beats[id] = 0 } \
+	:: d_step { beats[id] || robbed[id] -> \
+		printf("> the heartbeat of id %d expires\n", id); beats[id] = 0; robbed[id] = 0 } \
+	:: d_step { beats[id] -> \
+		printf("> Redis loses the heartbeat of id %d\n", id); beats[id] = 0; robbed[id] = 1; held = 1 } \
 	:: d_step { !beats[id] && (entry == id || indexed[id]) -> \
 		printf("> the leader sweeps id %d\n", id); sweep(id) }
 
@@ -304,11 +350,15 @@ init {
 		:: d_step { entry != NOBODY -> printf("> Redis loses the entry\n"); entry = NOBODY }
 		:: d_step { indexed[1] || indexed[2] || entry != NOBODY ->
 			printf("> Redis loses all\n");
-			index_lost = 1; entry = NOBODY; indexed[1] = 0; indexed[2] = 0; beats[1] = 0; beats[2] = 0 }
+			index_lost = 1; entry = NOBODY; indexed[1] = 0; indexed[2] = 0; held = 1;
+			robbed[1] = (robbed[1] || beats[1]); robbed[2] = (robbed[2] || beats[2]);
+			beats[1] = 0; beats[2] = 0 }
+		:: d_step { held && !robbed[1] && !robbed[2] -> printf("> the hold ends\n"); held = 0 }
 		:: d_step { indexed[1] -> printf("> Redis loses the index of id 1\n"); index_lost = 1; indexed[1] = 0 }
 		/* Faults end. */
 		:: d_step { printf("> faults end, life 0 is first\n"); be_calm() }
 		:: d_step { printf("> faults end, life 2 is first\n"); back = 1; be_calm() }
+		:: d_step { printf("> faults end, nobody sweeps, the device is silent\n"); unswept = 1; be_calm() }
 		fi
 	:: calm -> break
 	od

@@ -21,18 +21,22 @@ func TestOwnersBearTheTracesOfTheirModel(t *testing.T) {
 		"NO_LIFE_FIRST": {old: "  redis.call('SET', KEYS[1], ms .. '/' .. ARGV[2], 'PX', ARGV[3])\n"},
 		"RELEASE_ANY":   {old: "if found[i] == ARGV[1] then", new: "if found[i] then"},
 		"HEAL_ANY": {
-			old: "elseif not now or now == '' or (seen ~= '' and now == seen) then", new: "elseif true then",
+			old: "elseif not now or now == '' or (now == seen and (not dead or dead[seen])) then", new: "elseif true then",
 		},
+		"NO_SUCCESSION":   {old: "(not dead or dead[seen])", new: "not dead"},
+		"OVER_THE_LIVING": {old: "if redis.call('EXISTS', KEYS[i]) == 0 then", new: "if true then"},
+		"OVER_IN_A_HOLD":  {old: "if now - since < need then return end"},
 		"NO_HEAL":         {old: "  redis.call('HSET', KEYS[5], unpack(set))\n"},
 		"NO_INDEX":        {old: "index('SADD', ARGV, 5)"},
 		"OLD_EVIDENCE":    inGo,
 		"NO_HANDING_BACK": inGo,
 		"NO_FULL_SCAN":    inGo,
 	}, func(t *testing.T, s *server, tr trace) []string {
-		r := &ownersReplay{server: s, client: s.client(""), at: -1, lives: map[int]*life{}, scripts: map[string]*redis.Script{}}
-		for _, name := range []string{"register", "release", "heal", "goodbye"} {
+		r := &ownersReplay{server: s, client: s.client(""), at: -1, lives: map[int]*life{}, robbed: map[string]bool{}, scripts: map[string]*redis.Script{}}
+		for _, name := range []string{"register", "release", "goodbye"} {
 			r.scripts[name] = s.script("registry/owner", "registry/"+name)
 		}
+		r.scripts["heal"] = s.script("guard/server", "guard/settings", "guard/witness", "registry/owner", "registry/heal")
 		r.scripts["boot"] = s.script("guard/settings", "registry/boot")
 		r.scripts["beat"] = s.script("guard/settings", "registry/owner", "registry/beat")
 		r.guard = guard.New(r.client, r.client, r.Layout, guard.Timing{Interval: 9 * time.Second, TTL: 2 * time.Hour}, "leader")
@@ -58,6 +62,8 @@ type ownersReplay struct {
 	epoch     uint64
 	lives     map[int]*life
 	at        int // the life that the device is connected to
+	held      bool
+	robbed    map[string]bool // ids whose heartbeat Redis lost
 	indexLost bool
 	broken    []string
 }
@@ -67,6 +73,7 @@ type life struct {
 	id    string
 	token string
 	runs  bool
+	late  bool // a registration of it is held up
 	claim claim
 	seen  string // the foreign id that stood in the entry
 	proof bool
@@ -96,8 +103,12 @@ func (r *ownersReplay) happens(ctx context.Context, event string) {
 		}
 	case match(event, "life %d registers", &n):
 		r.register(ctx, r.lives[n])
-	case match(event, "a registration of life %d is held up", &n), match(event, "the registration of life %d is lost", &n):
+	case match(event, "a registration of life %d is held up", &n):
+		r.lives[n].late = true
+	case match(event, "the registration of life %d is lost", &n):
+		r.lives[n].late = false
 	case match(event, "the registration of life %d lands", &n):
+		r.lives[n].late = false
 		r.owner(ctx, r.lives[n], "register", device)
 	case match(event, "the socket at life %d closes", &n):
 		r.closes(r.lives[n])
@@ -118,19 +129,30 @@ func (r *ownersReplay) happens(ctx context.Context, event string) {
 		r.ends(r.lives[n])
 	case match(event, "the heartbeat of id %d expires", &n):
 		require.NoError(r.t, r.Del(ctx, r.Heartbeat(r.id(n))).Err())
+		r.robbed[r.id(n)] = false
+	case match(event, "Redis loses the heartbeat of id %d", &n):
+		require.NoError(r.t, r.Del(ctx, r.Heartbeat(r.id(n))).Err())
+		r.held, r.robbed[r.id(n)] = true, true
+	case event == "the hold ends":
+		r.held = false
 	case match(event, "the leader sweeps id %d", &n):
 		r.sweep(ctx, r.id(n))
 	case event == "Redis loses the entry":
 		require.NoError(r.t, r.HDel(ctx, r.Registry(), device).Err())
 	case event == "Redis loses all":
-		r.indexLost = true
+		r.indexLost, r.held = true, true
+		for n := range 2 {
+			r.robbed[r.id(n+1)] = r.robbed[r.id(n+1)] || r.beats(ctx, r.id(n+1))
+		}
 		require.NoError(r.t, r.FlushAll(ctx).Err())
 		require.NoError(r.t, r.Set(ctx, r.Heartbeat("leader"), "1/1", 0).Err())
 	case match(event, "Redis loses the index of id %d", &n):
 		r.indexLost = true
 		require.NoError(r.t, r.Del(ctx, r.Devices(r.id(n))).Err())
 	case match(event, "faults end, life %d is first", &n):
-		r.faultsEnd(ctx, n)
+		r.faultsEnd(ctx, n, true)
+	case event == "faults end, nobody sweeps, the device is silent":
+		r.faultsEnd(ctx, 0, false)
 	default:
 		require.Fail(r.t, "what is this?", event)
 	}
@@ -176,7 +198,11 @@ func (r *ownersReplay) frame(l *life) { l.proof = l.claim == held && l.seen != "
 // script has written needs a heartbeat.
 func (r *ownersReplay) owner(ctx context.Context, l *life, name string, more ...any) (out []any, ok bool) {
 	before := r.entry(ctx)
+	defer func() { r.robbed[l.id] = r.robbed[l.id] && !r.beats(ctx, l.id) }()
 	keys := []string{r.Heartbeat(l.id), r.Roster(), r.Devices(l.id), r.Witness(), r.Registry()}
+	if name == "heal" && len(more) > 2 {
+		keys = append(keys, r.Heartbeat(l.seen))
+	}
 	args := append([]any{l.id, l.token, time.Hour.Milliseconds(), "1"}, more...)
 	out, err := r.scripts[name].Run(ctx, r.client, keys, args...).Slice()
 	require.NoError(r.t, err)
@@ -216,20 +242,41 @@ func (r *ownersReplay) release(ctx context.Context, l *life) {
 }
 
 func (r *ownersReplay) heal(ctx context.Context, l *life) {
-	before, seen := r.entry(ctx), ""
-	if l.proof {
-		seen = l.seen
+	before, pair := r.entry(ctx), []any{device, ""}
+	silent := before != "" && !r.beats(ctx, before) && !r.robbed[before]
+	switch {
+	case l.proof:
+		pair[1] = l.seen
+	case l.seen != "":
+		pair = []any{device, l.seen, quick.Gap().Milliseconds(), r.grace()}
+		r.listens(ctx)
 	}
-	out, ok := r.owner(ctx, l, "heal", device, seen)
+	out, ok := r.owner(ctx, l, "heal", pair...)
 	if !ok {
 		return
+	}
+	if out[5] == int64(-1) { // not now: the entry is looked up instead
+		if out, ok = r.owner(ctx, l, "heal", device, ""); !ok {
+			return
+		}
 	}
 	l.seen, l.proof = "", false
 	if foreign := out[6].([]any); len(foreign) > 0 {
 		l.seen = foreign[1].(string)
 	}
-	if before != "" && before != l.id && r.entry(ctx) == l.id && r.at != l.n {
+	if before != "" && before != l.id && r.entry(ctx) == l.id && r.at != l.n &&
+		(len(pair) == 2 || r.at >= 0 && r.lives[r.at].id == before && !silent) {
 		r.breaks("theft: the device is elsewhere")
+	}
+}
+
+// listens has the witness have listened for long, or hold.
+func (r *ownersReplay) listens(ctx context.Context) {
+	_, err := guard.New(r.Client, r.Client, r.Layout, quick, "other").Tick(ctx)
+	require.NoError(r.t, err)
+	require.NoError(r.t, r.HDel(ctx, r.Witness(), "disagreed").Err()) // the replay's own settings differ
+	if r.shift(-long, "since"); r.held {
+		require.NoError(r.t, r.HSet(ctx, r.Witness(), "since", time.Now().UnixMilli()).Err())
 	}
 }
 
@@ -261,7 +308,7 @@ func (r *ownersReplay) sweep(ctx context.Context, id string) {
 }
 
 // due is all that a life has to do.
-func (r *ownersReplay) due(ctx context.Context, l *life) {
+func (r *ownersReplay) due(ctx context.Context, l *life, frames bool) {
 	if !l.runs {
 		return
 	}
@@ -275,17 +322,23 @@ func (r *ownersReplay) due(ctx context.Context, l *life) {
 		r.release(ctx, l)
 	case held:
 		r.heal(ctx, l)
-		r.frame(l)
+		if frames {
+			r.frame(l)
+		}
 		r.heal(ctx, l)
 	case none:
 		r.handBack(ctx, l)
 	}
 }
 
-func (r *ownersReplay) faultsEnd(ctx context.Context, first int) {
+func (r *ownersReplay) faultsEnd(ctx context.Context, first int, swept bool) {
 	running := map[string]bool{}
 	for n := range 3 {
 		l := r.lives[n]
+		if l.late {
+			l.late = false
+			r.owner(ctx, l, "register", device)
+		}
 		running[l.id] = running[l.id] || l.runs
 		if l.runs && r.at != n && (l.claim == held || l.claim == registering) {
 			r.closes(l) // half open
@@ -296,25 +349,30 @@ func (r *ownersReplay) faultsEnd(ctx context.Context, first int) {
 			require.NoError(r.t, r.Del(ctx, r.Heartbeat(id)).Err())
 		}
 	}
-	if newer := r.lives[1]; newer.runs {
-		r.owner(ctx, newer, "beat", r.grace())
+	for _, n := range []int{0, 2, 1} { // each beats before a hold ends
+		if l := r.lives[n]; l.runs && (n != 0 || !r.lives[1].runs) {
+			r.owner(ctx, l, "beat", r.grace())
+		}
 	}
+	r.held, r.robbed = false, map[string]bool{}
 	order := []int{0, 1, 2}
 	if first == 2 {
 		order = []int{2, 1, 0}
 	}
 	for range 2 {
 		for _, n := range order {
-			r.due(ctx, r.lives[n])
+			r.due(ctx, r.lives[n], swept)
 		}
-		r.sweep(ctx, "one")
-		r.sweep(ctx, "two")
+		if swept {
+			r.sweep(ctx, "one")
+			r.sweep(ctx, "two")
+		}
 	}
 	want := ""
 	if r.at >= 0 {
 		want = r.lives[r.at].id
 	}
-	if got := r.entry(ctx); got != want || want != "" && !r.beats(ctx, want) {
+	if got := r.entry(ctx); got != want && (swept || want != "") || want != "" && !r.beats(ctx, want) {
 		r.breaks(strings.TrimSpace("lost progress: the entry names " + got))
 	}
 }

@@ -17,6 +17,7 @@
  *   NO_CONNECTIONS         nor is the counter of connections
  *   NO_COMMANDS            nor is the counter of commands
  *   NO_EVICTED_KEYS        nor is evicted_keys
+ *   NO_REFUSED             nor is the count of clients that were turned away
  *   UNREADABLE_PASSES      what may not be read, and was recorded, is no hold
  *   NO_GAP                 a tick too long ago is no hold
  *   NO_FUTURE              a tick in the future is no hold
@@ -82,12 +83,14 @@ bool poor;      /* owner 1: it may not INFO */
 #define FULL 2   /* memory is full */
 #define MOVING 3 /* the slot moves; heartbeats are at the other server already */
 #define BLIND 4  /* heartbeats are not where the guard looks */
+#define REFUSING 5 /* it turns owner 1 away, and counts that */
 byte server = UP;
 bool other;     /* its run id is not the recorded one */
 bool connections, commands; /* the counter is below the recorded one */
 bool evicted;   /* its evicted_keys differs from the recorded one */
+bool refused;   /* its count of clients turned away differs from the recorded one */
 /* A heartbeat that exists is prolonged also where memory is full. */
-#define TAKES(i) (server != DOWN && server != MOVING && (server != FULL || BEATS(i)))
+#define TAKES(i) (server != DOWN && server != MOVING && (server != FULL || BEATS(i)) && !(server == REFUSING && (i) == 1))
 #define SEEN(i) (BEATS(i) && server != BLIND)
 #ifdef TICK_WHEN_FULL
 #define REFUSED_WHEN_FULL 0
@@ -150,11 +153,16 @@ inline settle() {
 #else
 #define EVICTED evicted
 #endif
+#ifdef NO_REFUSED
+#define REFUSED 0
+#else
+#define REFUSED refused
+#endif
 /* what another() in witness.lua finds */
 inline compare(c) {
 	if
 	:: MAYINFO(c) ->
-		hold = !known || OTHER || CONNECTIONS || COMMANDS || EVICTED
+		hold = !known || OTHER || CONNECTIONS || COMMANDS || EVICTED || REFUSED
 	:: else ->
 #ifdef UNREADABLE_PASSES
 		skip
@@ -208,7 +216,7 @@ inline listen(c) {
 #ifdef NOT_RECORDED
 	:: MAYINFO(c) -> known = 1
 #else
-	:: MAYINFO(c) -> known = 1; other = 0; connections = 0; commands = 0; evicted = 0
+	:: MAYINFO(c) -> known = 1; other = 0; connections = 0; commands = 0; evicted = 0; refused = 0
 #endif
 	:: else ->
 		skip
@@ -281,8 +289,9 @@ inline vanish(i) {
 	fi
 }
 
-/* evicted_keys starts anew: it is what was recorded, or differs. */
+/* evicted_keys starts anew: it is what was recorded, or differs. So many were turned away again. */
 inline counted_anew() {
+	refused = 0;
 	if
 	:: known -> if :: evicted = 0 :: evicted = 1; printf("> evicted_keys differs\n") fi
 	:: else
@@ -318,7 +327,8 @@ inline advance(now) {
 		:: else
 		fi;
 		settle();
-		server = now
+		server = now;
+		refused = (now == REFUSING && known -> 1 : refused)
 	}
 }
 
@@ -337,7 +347,7 @@ inline be_calm() {
 		fi
 	od;
 	calm = 1; o = 0; need = 0; mixed = 0; slow = 0; poor = 0; server = UP; other = 0; connections = 0;
-	commands = 0; evicted = 0; since = 0; last = 0; future = 0; last_gap = 0; last_grace = 0;
+	commands = 0; evicted = 0; refused = 0; since = 0; last = 0; future = 0; last_gap = 0; last_grace = 0;
 	largest = 0; disagreed = 0; known = 0;
 	alive[0] = 0; alive[1] = 0; age[0] = 0; age[1] = 0; gone[0] = 0; gone[1] = 0;
 	missed[0] = 0; missed[1] = 0
@@ -445,7 +455,7 @@ init {
 			printf("> somebody deletes the witness\n");
 			since = LONG; last = MOST_GAP + 1; future = 0; last_gap = NONE; last_grace = NONE;
 			largest = 0; disagreed = LONG;
-			known = 0; other = 0; connections = 0; commands = 0; evicted = 0
+			known = 0; other = 0; connections = 0; commands = 0; evicted = 0; refused = 0
 		}
 	/* Time. For a whole instant the server is in one state. */
 	:: READ -> printf("> a tick of time\n"); advance(UP)
@@ -453,6 +463,7 @@ init {
 	:: READ && SERVER -> printf("> a tick of time, memory is full\n"); advance(FULL)
 	:: READ && SERVER -> printf("> a tick of time, the slot moves\n"); advance(MOVING)
 	:: READ && SERVER -> printf("> a tick of time, heartbeats cannot be seen\n"); advance(BLIND)
+	:: READ && SERVER -> printf("> a tick of time, Redis turns owner 1 away\n"); advance(REFUSING)
 	:: READ && SERVER && known && server == MOVING ->
 		printf("> a tick of time, the slot has moved\n"); other = 1; advance(UP)
 	fi

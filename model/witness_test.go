@@ -33,8 +33,9 @@ func TestTheWitnessBearsTheTracesOfItsModel(t *testing.T) {
 		"NO_EVICTED_KEYS": {
 			old: "if evicted ~= '' and w[9] ~= evicted then return 'redis_evicting' end",
 		},
+		"NO_REFUSED": {old: "if w[15] and refused ~= '' and w[15] ~= refused then return 'redis_refusing' end"},
 		"UNREADABLE_PASSES": {
-			old: "(w[6] and id == '') or (w[8] and commands == '') or (w[9] and evicted == '')", new: "false",
+			old: "(w[6] and id == '') or (w[8] and commands == '') or (w[9] and evicted == '') or (w[15] and refused == '')", new: "false",
 		},
 		"NO_GAP":             {old: " or now - last > tonumber(gap)"},
 		"NO_FUTURE":          {old: " or since > now or last > now"},
@@ -45,7 +46,7 @@ func TestTheWitnessBearsTheTracesOfItsModel(t *testing.T) {
 		"BEATS_TELL_NOTHING": {old: "if not w.err and w[1] and w[1] ~= grace then", new: "if false then"},
 		"BEATS_HIDE_BEATS":   {old: "'grace', '0', 'disagreed'", new: "'grace', grace, 'disagreed'"},
 		"TICK_WHEN_FULL":     {allowFull: true},
-		"TICK_WHILE_MOVING":  {keys: 3},
+		"TICK_WHILE_MOVING":  {without: guard.Layout{}.Never()},
 		"NO_SELF_CHECK": {
 			old: "if now - since >= need and redis.call('EXISTS', KEYS[4]) == 0 then", new: "if false then",
 		},
@@ -104,7 +105,7 @@ func (r *witnessReplay) happens(ctx context.Context, event string) {
 		r.shift(-long, "since")
 	case match(event, "owner %d ticks", &n):
 		_, err := r.guard(n).Tick(ctx)
-		if r.state == "" || r.state == "heartbeats cannot be seen" {
+		if slices.Contains([]string{"", "heartbeats cannot be seen", "Redis turns owner 1 away"}, r.state) {
 			require.NoError(r.t, err)
 		}
 	case match(event, "owner %d beats", &n):
@@ -260,9 +261,20 @@ func (r *witnessReplay) passes(ctx context.Context, state string) {
 		r.becomesAnother(ctx)
 	case "heartbeats cannot be seen":
 		r.hide(ctx)
+	case "Redis turns owner 1 away":
+		r.turnsAway(ctx)
 	default:
 		require.Fail(r.t, "what is this?", state)
 	}
+}
+
+// turnsAway has the server refuse a client, as it does again and again while an owner tries.
+func (r *witnessReplay) turnsAway(ctx context.Context) {
+	o := *r.options
+	o.Username, o.Password, o.MaxRetries = id(1), "wrong", -1
+	c := redis.NewClient(&o)
+	require.ErrorContains(r.t, c.Ping(ctx).Err(), "WRONGPASS")
+	require.NoError(r.t, c.Close())
 }
 
 // faultsEnd has owner 1 be dead: what names it goes within the largest GRACE.

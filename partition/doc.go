@@ -34,26 +34,35 @@
 //
 // # Who leads what
 //
-// A replica beats in every partition, in one pipeline a server. Each partition has a leader of its
-// own. Three replicas contend for it and listen, not all, also where there is one partition: those
-// that rank first by a hash of their instance id and the partition (rendezvous hashing). The
-// ranking is of those that live: each replica reads a roster with its heartbeats once a GAP, more
-// seldom from 20 replicas on (a hundred: every ten GAPs), of one partition after the other.
+// A replica beats in every partition, in one pipeline a server, and each partition has a leader of
+// its own. Every replica that runs a Janitor contends for every lease. For each partition
+// contenders rank by a hash of their instance id and the partition (rendezvous hashing). The first
+// 32, divided by the number of partitions but at least three, contend and tick as package janitor
+// does by itself. The others are reserves, which cost less:
 //
-// The others contend by lot, each in one of so many tries as replicas live, or of four times as
-// many where there are several partitions. So when all three die together, the lease that they
-// leave is found free by one of the others: on average a fifth of a lease TTL after its end (3 s by
-// default), with several partitions four fifths (12 s); it takes five times as long once in 150
-// times. Where most of the fleet ends at once with them, the lots still count it: few are left to
-// draw, and it takes as many times longer, but no longer than a heartbeat TTL and the time between
-// two readings. All are sure to contend again as the next reading of a roster finds the heartbeats
-// of the three ended. Meanwhile hardly anybody ticks: the witness may find a gap, and then nothing
-// is deleted for GRACE. So a fleet that loses its three contenders at once sweeps that much later,
-// and deletes nothing wrong.
+//   - Every GAP/2 a reserve reads the witnesses of all partitions in one pipeline a server, and
+//     ticks those that nobody ticked for GAP/3.
+//   - Once a lease TTL it looks at all leases in one pipeline, and again within a third of a TTL
+//     after one can have expired. It takes a lease that it has seen free for TTL/3 to TTL/2. A
+//     release wakes it too.
 //
-// A replica that leads already waits longer before it takes a further lease, and one that leads
-// more than its share and one more gives up those that others rank higher for. So the leaders
-// spread, and the work of sweeping with them.
+// So, whatever dies:
+//
+//	one replica                       led again within the lease TTL and one retry
+//	any number, of any rank, at once  led again within 2 lease TTLs: TTL until the lease ends, TTL/3
+//	                                  until a reserve looks, TTL/2 until it takes the lease
+//	all but one replica               no hold "gap": the last one ticks 5/6 of a GAP after the others
+//
+// The ranking is of contenders that beat in time. Each tick adds its replica to the set
+// guard.Layout.Contenders, and each replica reads that set with the heartbeats of its members once
+// a GAP, more seldom from 20 contenders on (a hundred: every ten GAPs), of one partition after the
+// other. Replicas that embed the registry alone are neither ranked nor counted. A stale ranking
+// costs time within the bounds above, nothing else.
+//
+// A replica that leads more than its share takes a further lease up to 250 ms later than others.
+// One that leads more than its share and one more gives up those that others rank higher for, if
+// that lasts for one and a half heartbeat intervals: by then those that died do not count any more.
+// So the leaders spread, and the work of sweeping with them.
 //
 // # What is guaranteed, and what is not
 //

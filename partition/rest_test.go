@@ -20,28 +20,21 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-func TestOfOnePartitionThreeContendWithoutDelayAndTheOthersByLot(t *testing.T) {
+func TestOfOnePartitionThirtyTwoContendWithoutDelayAndTheOthersAreReserves(t *testing.T) {
 	t.Parallel()
-	const replicas = 30
-	contend, asked := 0, 0
-	for _, id := range fleet(replicas) {
-		s := sitting(id, 1)
-		s.lot = func(peers int) bool {
-			asked++
-			require.Equal(t, replicas, peers)
-			return true
+	for _, replicas := range []int{1, 4, 32, 33, 100} {
+		first := 0
+		for _, id := range fleet(replicas) {
+			s := sitting(id, 1)
+			s.met(fleet(replicas))
+			after, yes := s.contend(0)()
+			require.Zero(t, after)
+			if yes {
+				first++
+			}
 		}
-		s.met(fleet(replicas))
-		before := asked
-		after, yes := s.contend(0)()
-		require.True(t, yes)
-		require.Equal(t, time.Duration(0), after)
-		if asked == before {
-			contend++
-		}
+		require.Equal(t, min(replicas, fullSeats), first)
 	}
-	require.Equal(t, contenders, contend)
-	require.Equal(t, replicas-contenders, asked)
 }
 
 // trips is a hook that counts what is sent: commands and pipelines.
@@ -102,8 +95,8 @@ func TestAFleetAtRestSendsThisMuchAMinute(t *testing.T) {
 		sent.sent.Store(0)
 		time.Sleep(minutes * time.Minute)
 		// A replica: two pipelines of beats, two readings of a roster in two trips each, the number of
-		// partitions. A partition: 10 + 2 x 6 ticks, 12 renewals, 2 x 5 looks at the lease and those by
-		// lot, 6 readings, and what a full scan of next to nothing takes.
+		// partitions. A partition: 10 + 2 x 6 ticks, 12 renewals, 2 x 5 looks at the lease and those of
+		// reserves, 6 readings, and what a full scan of next to nothing takes.
 		got := float64(sent.sent.Load()) / minutes
 		require.Less(t, got, float64(replicas*(2+4+1)+partitions*(10+12+12+10+5+6+20)))
 		require.Greater(t, got, float64(partitions*(10+12)), "it has been counted")

@@ -17,145 +17,144 @@ import (
 )
 
 const (
-	// contenders is how many replicas contend for the lease of a partition, and tick its witness.
-	contenders = 3
-	// oftenMost is up to how many replicas each reads a roster once a GAP; more read it more seldom,
-	// so that all together cost the same.
+	// fullSeats is how many replicas contend first, in all partitions together, and leastSeats how
+	// many at least for each.
+	fullSeats, leastSeats = 32, 3
+	// step and steps are by how much a rank comes later than the one before it, and at most: a
+	// release wakes all within 50 ms, and a new leader must be there within moments.
+	step, steps = 50 * time.Millisecond, 5
+	// oftenMost is up to how many contenders each reads them once a GAP; more read them more
+	// seldom, so that all together cost the same.
 	oftenMost = 10
-	// seldom is how many times in a row a replica that does not contend leaves it at that, for each
-	// replica that lives. So one of them looks at the lease each fourth retry. Where there is one
-	// partition that is cheap, and one looks each retry.
-	seldom, seldomOfOne = 4, 1
-	// page is how many ids a page of the roster has, asked how many heartbeats are asked for at once.
+	// page is how many ids a page of the contenders has, asked how many heartbeats are asked for at
+	// once.
 	page, asked = 1000, 500
 )
 
-// seats are who contends for which partition, and which leases are given up.
+// seats are who contends first for which partition, and which leases are given up.
 type seats struct {
 	client   redis.UniversalClient
 	layouts  []guard.Layout
 	instance string
 	gap, ttl time.Duration // GAP, and the lease's TTL
-	leads    func() []int  // the partitions that this replica leads
-	lot      func(peers int) bool
+	beats    guard.Timing
+	leads    func() []int // the partitions that this replica leads
 
 	mu    sync.Mutex
-	rank  []int // by partition: how many living replicas stand before this one
-	peers int   // living replicas
+	rank  []int // by partition: how many living contenders rank before this one
+	peers int   // living contenders
 }
 
 func newSeats(c janitor.Config, reg *Registry, leads func() []int) *seats {
 	s := &seats{
-		client: c.Control, instance: reg.Instance(), gap: reg.Timing().Gap(),
+		client: c.Control, instance: reg.Instance(), gap: reg.Timing().Gap(), beats: reg.Timing(),
 		ttl: cmp.Or(c.LeaseTTL, janitor.DefaultLeaseTTL), leads: leads,
 		rank: make([]int, len(reg.parts)), peers: 1,
 	}
 	for _, part := range reg.parts {
 		s.layouts = append(s.layouts, part.Layout())
 	}
-	rarely := seldom
-	if len(s.layouts) == 1 {
-		rarely = seldomOfOne
-	}
-	s.lot = func(peers int) bool { return rand.N(rarely*peers) == 0 }
 	return s
 }
 
-// contend is janitor.Config.Contend of a partition. Who ranks first comes first, and who leads more
-// than its share already comes later. Where there is one partition there is nothing to spread, and
-// the first to come leads.
-//
-// The others contend by lot, all of them together about as often as one that contends. So a lease
-// is found free, and its witness is heard, also when all contenders died at once, without anybody
-// having to know it.
+// contend is janitor.Config.Contend of a partition: those that rank first contend first, and the
+// others are reserves. A lower rank comes a moment later, and so does a replica that already leads
+// more than its share. Where there is one partition there is nothing to spread.
 func (s *seats) contend(partition int) func() (time.Duration, bool) {
+	partitions := len(s.rank)
 	return func() (time.Duration, bool) {
 		s.mu.Lock()
 		rank, peers := s.rank[partition], s.peers
 		s.mu.Unlock()
-		one := len(s.layouts) == 1
-		switch {
-		case rank >= contenders:
-			return 0, s.lot(peers)
-		case one:
+		if rank >= max(leastSeats, fullSeats/partitions) {
+			return 0, false
+		}
+		if partitions == 1 {
 			return 0, true
 		}
-		over := max(0, len(s.leads())-fair(len(s.layouts), peers))
-		return time.Duration(rank)*s.ttl/30 + time.Duration(over)*s.ttl/15, true
+		over := max(0, len(s.leads())-fair(partitions, peers))
+		return time.Duration(min(rank+2*over, steps)) * min(step, s.ttl/30), true
 	}
 }
 
-// keep reads again and again who lives, and has leases given up that others should have, until ctx
-// ends.
+// keep reads again and again who contends, and has leases given up that others should have, until
+// ctx ends. A lease is not given up to the dead: a replica that leads too much because others died
+// waits until they are overdue, and reads once more.
 func (s *seats) keep(ctx context.Context, resign func(ctx context.Context, which []int)) {
 	at := rand.N(len(s.layouts))
-	var read time.Time
+	var read, over time.Time
 	for wait.For(ctx, s.ttl/2+rand.N(s.ttl)) {
 		s.mu.Lock()
 		every := s.gap * time.Duration(max(1, s.peers/oftenMost))
 		s.mu.Unlock()
-		if time.Since(read) >= every {
+		if len(s.excess()) == 0 {
+			over = time.Time{}
+		} else if over.IsZero() {
+			over = time.Now()
+		}
+		give := !over.IsZero() && time.Since(over) > s.overdue()
+		if give || time.Since(read) >= every {
 			at = (at + 1) % len(s.layouts)
 			living, err := s.living(ctx, s.layouts[at])
-			if err != nil { // the last reading stands: the beats tell that Redis is away
+			if err != nil { // the last reading stands; beats and ticks log that Redis is away
 				continue
 			}
 			s.met(living)
 			read = time.Now()
 		}
-		if which := s.excess(); len(which) > 0 {
+		if which := s.excess(); give && len(which) > 0 {
 			resign(ctx, which)
+			over = time.Time{}
 		}
 	}
 }
 
-// living reads who is on the roster of a partition and has a heartbeat there.
+// overdue is how long after a replica's last beat it does not count as living here: half an
+// interval after the next one was due.
+func (s *seats) overdue() time.Duration { return s.beats.Interval * 3 / 2 }
+
+// living reads which contenders of a partition beat there in time, and takes those off that have no
+// heartbeat. One that lives all the same adds itself again with its next tick.
 func (s *seats) living(ctx context.Context, of guard.Layout) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.gap)
 	defer cancel()
-	var roster []string
-	ids := s.client.SScan(ctx, of.Roster(), 0, "", page).Iterator()
+	var all []string
+	ids := s.client.SScan(ctx, of.Contenders(), 0, "", page).Iterator()
 	for ids.Next(ctx) {
-		roster = append(roster, ids.Val())
+		all = append(all, ids.Val())
 	}
 	if err := ids.Err(); err != nil {
 		return nil, err
 	}
-	slices.Sort(roster) // a scan may name one twice
-	roster = slices.Compact(roster)
+	slices.Sort(all) // a scan may name one twice
+	all = slices.Compact(all)
 	var living []string
-	for ids := range slices.Chunk(roster, asked) {
-		keys := make([]string, len(ids))
-		for i, id := range ids {
-			keys[i] = of.Heartbeat(id)
+	var gone []any
+	for ids := range slices.Chunk(all, asked) {
+		pipe := s.client.Pipeline()
+		var beats []*redis.DurationCmd
+		for _, id := range ids {
+			beats = append(beats, pipe.PTTL(ctx, of.Heartbeat(id)))
 		}
-		n, err := s.client.Exists(ctx, keys...).Result()
-		if err != nil {
+		if _, err := pipe.Exec(ctx); err != nil {
 			return nil, err
 		}
-		if int(n) == len(ids) { // as nearly always
-			living = append(living, ids...)
-			continue
-		}
-		cmds, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
-			for _, key := range keys {
-				p.Exists(ctx, key)
-			}
-			return nil
-		})
-		if err != nil {
-			return nil, err
-		}
-		for i, cmd := range cmds {
-			if cmd.(*redis.IntCmd).Val() == 1 {
+		for i, beat := range beats {
+			switch left := beat.Val(); {
+			case left < 0:
+				gone = append(gone, ids[i])
+			case left > s.beats.TTL-s.overdue():
 				living = append(living, ids[i])
 			}
 		}
 	}
+	if len(gone) > 0 {
+		_ = s.client.SRem(ctx, of.Contenders(), gone...).Err() // or the next reader does
+	}
 	return living, nil
 }
 
-// met ranks this replica among those that live, in each partition.
+// met ranks this replica among the contenders, in each partition.
 func (s *seats) met(living []string) {
 	rank := make([]int, len(s.rank))
 	peers := 1

@@ -18,8 +18,8 @@ import (
 func sitting(instance string, partitions int, leads ...int) *seats {
 	return &seats{
 		instance: instance, ttl: 15 * time.Second, rank: make([]int, partitions), peers: 1,
-		layouts: make([]guard.Layout, partitions), lot: func(int) bool { return false },
-		leads: func() []int { return slices.Clone(leads) },
+		layouts: make([]guard.Layout, partitions),
+		leads:   func() []int { return slices.Clone(leads) },
 	}
 }
 
@@ -43,7 +43,7 @@ func TestThreeContendForEachPartitionAndAllWhereThereAreFewer(t *testing.T) {
 			for k := range partitions {
 				after, yes := s.contend(k)()
 				if yes {
-					require.Equal(t, time.Duration(s.rank[k])*s.ttl/30, after)
+					require.Equal(t, time.Duration(s.rank[k])*step, after)
 					who[k]++
 				}
 				if ranks[k] == nil {
@@ -58,23 +58,25 @@ func TestThreeContendForEachPartitionAndAllWhereThereAreFewer(t *testing.T) {
 			most = max(most, first)
 		}
 		for k := range partitions {
-			require.Equal(t, min(replicas, contenders), who[k])
+			require.Equal(t, min(replicas, leastSeats), who[k])
 		}
 		require.LessOrEqual(t, most, partitions/replicas+5, "the hash spreads")
 	}
 }
 
-func TestWhoHasNoHeartbeatIsNotRanked(t *testing.T) {
+func TestOnlyContendersWithAHeartbeatAreRanked(t *testing.T) {
 	t.Parallel()
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()
 		of := guard.Layout{Prefix: w.Prefix}
 		ctx, ids := t.Context(), fleet(2*asked+3)
+		require.NoError(t, w.Client.SAdd(ctx, of.Roster(), "embeds the registry alone").Err())
+		require.NoError(t, w.Client.Set(ctx, of.Heartbeat("embeds the registry alone"), "x", time.Hour).Err())
 		for _, id := range ids {
-			require.NoError(t, w.Client.SAdd(ctx, of.Roster(), id).Err())
+			require.NoError(t, w.Client.SAdd(ctx, of.Contenders(), id).Err())
 			require.NoError(t, w.Client.Set(ctx, of.Heartbeat(id), "x", time.Hour).Err())
 		}
-		s := &seats{client: w.Client, gap: time.Minute}
+		s := &seats{client: w.Client, gap: time.Minute, beats: guard.Timing{Interval: 10 * time.Minute, TTL: time.Hour}}
 		living, err := s.living(ctx, of)
 		require.NoError(t, err)
 		require.ElementsMatch(t, ids, living)
@@ -82,8 +84,9 @@ func TestWhoHasNoHeartbeatIsNotRanked(t *testing.T) {
 		living, err = s.living(ctx, of)
 		require.NoError(t, err)
 		require.ElementsMatch(t, append(ids[1:7:7], ids[8:]...), living)
-		require.NoError(t, w.Client.Del(ctx, of.Roster()).Err())
-		require.NoError(t, w.Client.Set(ctx, of.Roster(), "no set", 0).Err())
+		require.ElementsMatch(t, living, w.Client.SMembers(ctx, of.Contenders()).Val(), "the dead are taken off")
+		require.NoError(t, w.Client.Del(ctx, of.Contenders()).Err())
+		require.NoError(t, w.Client.Set(ctx, of.Contenders(), "no set", 0).Err())
 		_, err = s.living(ctx, of)
 		require.ErrorContains(t, err, "WRONGTYPE")
 	})
@@ -101,9 +104,9 @@ func TestBeforeTheFirstReadingEverybodyContends(t *testing.T) {
 
 func TestWhoLeadsMoreThanItsShareComesLater(t *testing.T) {
 	t.Parallel()
-	for leads, later := range []time.Duration{0, 0, time.Second, 2 * time.Second} {
-		s := sitting("a", 4, []int{0, 1, 2}[:leads]...)
-		s.peers = 4
+	for leads, later := range []time.Duration{0, 0, 2 * step, 4 * step, steps * step, steps * step} {
+		s := sitting("a", 8, []int{0, 1, 2, 4, 5}[:leads]...)
+		s.peers = 8
 		after, yes := s.contend(3)()
 		require.True(t, yes)
 		require.Equal(t, later, after)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -199,4 +200,34 @@ func TestCountersAreTrueWhateverHappens(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestNothingIsRememberedOfSocketsThatComeAndGoAfterRunEnded(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, w *bubble) {
+		var older atomic.Pointer[registry.Claim]
+		r := w.start("r1", func(c *registry.Config) { c.OnSuperseded = func(c *registry.Claim) { older.Store(c) } })
+		held := r.registerMany(t, 100)
+		r.data.set(always, nil) // so that a release is left unwritten
+		held[0].Release()
+		r.stop()
+		require.NoError(t, r.wait())
+		require.Equal(t, 99, r.Remembered())
+
+		again := r.Register("imei-1")
+		require.Same(t, held[1], older.Load(), "its socket is closed all the same")
+		for i := range 10_000 {
+			c := r.Register(fmt.Sprint("late-", i))
+			require.ErrorIs(t, c.Wait(t.Context()), registry.ErrReleased)
+			frame(c)
+		}
+		require.Equal(t, 98, r.Remembered())
+		again.Release()
+		for _, c := range held {
+			c.FrameReceived()
+			c.Release()
+		}
+		require.Zero(t, r.Remembered())
+		require.Empty(t, r.Miscounted())
+	})
 }

@@ -44,12 +44,13 @@ type op struct {
 	d     *device
 	claim *Claim // nil for a release
 	seen  string // heal: the foreign value that may be overwritten
+	dead  string // heal: the foreign value that may be overwritten if that instance is dead
 }
 
 // A batch is what the writer does next, no IMEI twice.
 type batch struct {
-	register, heal, release, check []op
-	late                           int // of heal: registrations that waited too long
+	register, heal, outlive, release, check []op
+	late                                    int // of heal: registrations that waited too long
 }
 
 // next begins a batch of what is most urgent.
@@ -70,7 +71,7 @@ func (t *table) next(now time.Time) (b batch) {
 		switch {
 		case c == nil:
 			b.release = append(b.release, op{d: d})
-		case untried && now.Sub(c.made) < fresh:
+		case untried && age(c.made, now) < fresh:
 			b.register = append(b.register, op{d: d, claim: c})
 		case urgent && t.proof(d, now):
 			b.heal = append(b.heal, op{d: d, claim: c, seen: d.dispute.owner})
@@ -79,6 +80,8 @@ func (t *table) next(now time.Time) (b batch) {
 				b.late++
 			}
 			b.heal = append(b.heal, op{d: d, claim: c})
+		case t.outlived(d, now):
+			b.outlive = append(b.outlive, op{d: d, claim: c, dead: d.dispute.owner})
 		default:
 			b.check = append(b.check, op{d: d, claim: c})
 		}
@@ -91,7 +94,7 @@ func (t *table) next(now time.Time) (b batch) {
 // be released.
 func (t *table) wanted(ops []op, now time.Time) []op {
 	return slices.DeleteFunc(ops, func(o op) bool {
-		return o.d.claim != o.claim || o.seen != "" && !t.proof(o.d, now)
+		return o.d.claim != o.claim || o.seen != "" && !t.proof(o.d, now) || o.dead != "" && !o.outliving()
 	})
 }
 
@@ -124,6 +127,9 @@ func (t *table) wrote(ops []op, got reply, err error, now time.Time) {
 					t.set(o.d, o.d.state.afterFailure())
 				}
 				t.isForeign(o.d, owner, now)
+				if o.dead != "" { // another of this batch is dead, and this one is not
+					o.d.dispute.silent = false
+				}
 			}
 		default:
 			t.index(o.d, true)

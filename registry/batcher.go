@@ -12,6 +12,9 @@ import (
 // each on every page should neither be deleted one by one nor be kept until the end.
 const batcherMost = 20
 
+// toldMost bounds the lines that one walk logs about keys of another type.
+const toldMost = 100
+
 // batcher collects condemned entries by owner and has them deleted in full batches. An owner that
 // turns out to live, or that cannot be swept, is left alone from then on.
 type batcher struct {
@@ -21,8 +24,8 @@ type batcher struct {
 	// may repeat itself; the guard asks for an item of a batch once.
 	imeis map[string][]string
 	held  int
-	left  map[string]bool // owners left alone
-	told  map[string]bool // owners whose index is left alone, as the log says
+	left  map[string]bool // owners left alone, at most metMost
+	told  map[string]bool // owners whose index is left alone, as the log says, at most toldMost
 
 	condemned int
 	whole     bool // the index goes as a whole: batches leave it as it is
@@ -82,20 +85,28 @@ func (b *batcher) delete(ctx context.Context, owner string) error {
 	case errors.Is(err, janitor.ErrRefused):
 		// A key of another type, or a right that is missing: it keeps this owner, not the pass.
 		b.p.Skip(janitor.SkipUnreadable, len(imeis))
-		b.left[owner] = true
+		b.leave(owner)
 		b.refused.note(b.p.Log(), owner, err)
 		return nil
 	case err != nil || b.p.DryRun():
 		return err
 	case a.Verdict == guard.Alive:
-		b.left[owner] = true
+		b.leave(owner)
 		return nil
 	}
 	b.refused.note(b.p.Log(), owner, nil)
-	if a.Reason != "" && !b.told[owner] {
+	if a.Reason != "" && a.Deleted > 0 && !b.told[owner] && len(b.told) < toldMost {
 		b.told[owner] = true
 		b.p.Log().Warn("entries of a dead owner go, and its index is left alone: check that key",
 			"owner", owner, "key", b.p.Layout().Devices(owner), "reason", a.Reason)
 	}
 	return nil
+}
+
+// leave leaves an owner alone from now on. Among very many it may be tried once more.
+func (b *batcher) leave(owner string) {
+	if len(b.left) >= metMost {
+		clear(b.left)
+	}
+	b.left[owner] = true
 }

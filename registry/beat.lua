@@ -3,7 +3,11 @@
 -- Extra: what this user may not do, and its scripts then leave out without a word: 1 keep the
 -- roster or the index, 2 tell other owners, 3 both.
 local at = assert_life()
-local lost = tell_grace(KEYS[4], ARGV[5], at)
+local lost, emptied = tell_grace(KEYS[4], ARGV[5], at, string.sub(ARGV[2], 1, 16), token ~= ARGV[2])
+if emptied then -- a plain writer leaves that record; see found_gone
+  exists = redis.call('EXISTS', KEYS[5])
+  if exists == 1 then redis.pcall('HDEL', KEYS[4], 'emptied') end
+end
 if ARGV[6] == '1' then lost = tell_gap(KEYS[4], at) end
 local may = redis.acl_check_cmd or function() return true end -- Redis 6 and miniredis cannot tell
 local rights = may('SADD', KEYS[2], 'x') and may('SREM', KEYS[2], 'x')

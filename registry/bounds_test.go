@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -134,17 +135,18 @@ func TestWhatAnotherOwnerSaysIsCompared(t *testing.T) {
 		pairs     []string
 		displaced bool // the socket here is to be checked
 		later     bool // the other owner is told
+		heard     bool // it is told that it was heard
 	}{
-		"heard there later":                {false, []string{"999", "imei"}, true, false},
-		"heard at one instant":             {false, []string{"1000", "imei"}, false, true},
-		"heard here later":                 {false, []string{"1001", "imei"}, false, true},
-		"heard there later, it answers":    {true, []string{"999", "imei"}, true, false},
-		"heard at one instant, it answers": {true, []string{"1000", "imei"}, true, false},
-		"heard here later, it answers":     {true, []string{"1001", "imei"}, false, false},
-		"no number":                        {false, []string{"x", "imei"}, false, false},
-		"behind what is no number":         {false, []string{"x", "imei", "999", "imei"}, false, false},
-		"a word alone":                     {false, []string{"999"}, false, false},
-		"behind another one":               {false, []string{"1", "nobody's", "999", "imei"}, true, false},
+		"heard there later":                {false, []string{"999", "imei"}, true, false, true},
+		"heard at one instant":             {false, []string{"1000", "imei"}, false, true, false},
+		"heard here later":                 {false, []string{"1001", "imei"}, false, true, false},
+		"heard there later, it answers":    {true, []string{"999", "imei"}, true, false, false},
+		"heard at one instant, it answers": {true, []string{"1000", "imei"}, true, false, false},
+		"heard here later, it answers":     {true, []string{"1001", "imei"}, false, false, false},
+		"no number":                        {false, []string{"x", "imei"}, false, false, false},
+		"behind what is no number":         {false, []string{"x", "imei", "999", "imei"}, false, false, false},
+		"a word alone":                     {false, []string{"999"}, false, false, false},
+		"behind another one":               {false, []string{"1", "nobody's", "999", "imei"}, true, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -154,7 +156,12 @@ func TestWhatAnotherOwnerSaysIsCompared(t *testing.T) {
 				d.namesR2(t, claim)
 			}
 			d.now = claim.heard.Add(time.Second)
-			later := d.compare("r2", c.pairs, d.now)
+			if c.asked {
+				d.answered("r2", []*Claim{claim}, false, d.now)
+			}
+			later, heard := d.compare("r2", c.pairs, d.now)
+			require.Equal(t, c.heard, slices.Contains(heard, "imei"))
+			require.False(t, claim.d.dispute != nil && claim.d.dispute.unheard)
 			require.Equal(t, c.later, len(later) == 1)
 			if c.displaced {
 				require.Equal(t, []displacement{{"imei", "r2"}}, d.displaced)
@@ -163,6 +170,7 @@ func TestWhatAnotherOwnerSaysIsCompared(t *testing.T) {
 			}
 			if other := d.devices["nobody's"]; other != nil {
 				require.Equal(t, releasing, other.state, "what is not held is handed back")
+				require.Contains(t, heard, "nobody's")
 			}
 			require.Equal(t, name == "behind another one", len(d.devices) == 2)
 		})
@@ -204,6 +212,13 @@ func TestAnOwnerThatTwiceDoesNotHearIsNotTheOneToCheck(t *testing.T) {
 		d.answered(step.owner, []*Claim{c}, step.heard, d.now)
 		require.Len(t, d.displaced, step.want, "step %d", i)
 	}
+	d.displaced, c.told = nil, time.Time{}
+	d.answered("r2", []*Claim{c}, false, d.now)
+	d.wasHeard("r3", []string{"imei"})
+	require.True(t, c.d.dispute.unheard)
+	d.wasHeard("r2", []string{"nobody's", "imei"})
+	d.answered("r2", []*Claim{c}, false, d.now)
+	require.Empty(t, d.displaced, "it heard the first of the two, and may yet say so of the second")
 	newer := d.claim("imei")
 	d.answered("r2", []*Claim{c}, false, d.now)
 	d.answered("r2", []*Claim{c}, false, d.now)

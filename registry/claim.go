@@ -1,10 +1,19 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
 )
+
+// maxID bounds the id of a device. A batch has up to 500, and one that is too large for Redis would
+// fail all the others again and again.
+const maxID = 1024
+
+// ErrIDTooLong is returned by Claim.Wait if the id that was registered has more than 1024 bytes.
+// Nothing is written of such a device, and nobody can look it up.
+var ErrIDTooLong = errors.New("registry: the id of a device has more than 1024 bytes")
 
 // ErrReleased is returned by Claim.Wait when the claim ended before its registration landed, or Run
 // did.
@@ -18,6 +27,7 @@ type Claim struct {
 	made   time.Time
 	done   chan struct{} // closed when the entry is known to stand, or the claim has ended
 	landed bool          // the entry is known to stand; set before done is closed, never after
+	err    error         // why it never will; set before the claim is handed out
 
 	// Guarded by Registry.mu.
 	d     *device
@@ -27,8 +37,10 @@ type Claim struct {
 
 // Register claims a device for this instance: the newest claim of an IMEI wins, on this replica
 // too. It never fails: the registration is written in the background, together with others, and
-// healed later if Redis is away. A claim ends by Release. An imei, or any other id of a device,
-// must have no spaces and must not begin with "/": replicas name devices to each other in words.
+// healed later if Redis is away. A claim ends by Release. An id may be any string of up to 1024
+// bytes. A longer one is refused: it is counted as a failed registration, the claim's Wait returns
+// ErrIDTooLong, and its other methods do nothing. A claim that is made after Run ended is over at
+// once.
 //
 // If the new claim supersedes an older one of this replica, Register calls Config.OnSuperseded with
 // the older one before it returns. The device may register a third time before the caller of this
@@ -37,6 +49,9 @@ type Claim struct {
 // check whether its claim is among them.
 func (r *Registry) Register(imei string) *Claim {
 	c := newClaim(r, time.Now())
+	if len(imei) > maxID {
+		return r.refuse(c, imei)
+	}
 	r.mu.Lock()
 	older := r.table.register(c, imei)
 	r.mu.Unlock()
@@ -46,12 +61,24 @@ func (r *Registry) Register(imei string) *Claim {
 	return c
 }
 
+// refuse ends a claim that will never be written.
+func (r *Registry) refuse(c *Claim, imei string) *Claim {
+	c.d, c.err = &device{}, ErrIDTooLong
+	close(c.done)
+	r.metrics.failures.WithLabelValues("register").Inc()
+	r.longID.Do(func() {
+		r.log.Error("a device's id is too long to be registered, it is served and not routable",
+			"bytes", len(imei), "most", maxID, "begins", imei[:32])
+	})
+	return c
+}
+
 func newClaim(r *Registry, now time.Time) *Claim {
 	return &Claim{r: r, made: now, heard: now, done: make(chan struct{})}
 }
 
 // Wait returns nil once the registration has landed, ErrReleased if the claim or Registry.Run ended
-// before that, or the cause of ctx's end.
+// before that, ErrIDTooLong, or the cause of ctx's end.
 func (c *Claim) Wait(ctx context.Context) error {
 	select {
 	case <-c.done:
@@ -62,7 +89,7 @@ func (c *Claim) Wait(ctx context.Context) error {
 	if c.landed {
 		return nil
 	}
-	return ErrReleased
+	return cmp.Or(c.err, ErrReleased)
 }
 
 // Release hands the device back. It never blocks, needs no context and may be called more than

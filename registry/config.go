@@ -27,6 +27,8 @@ const (
 	defaultDrain = 10 * time.Second
 	// leastInterval is what Redis counts expiries by.
 	leastInterval = time.Millisecond
+	// mostTTL: the witness takes a GRACE of more than two days for no setting (guard/settings.lua).
+	mostTTL = 24 * time.Hour
 )
 
 // Config of a Registry. Zero means default.
@@ -39,7 +41,9 @@ type Config struct {
 	// lease.Options (behind Sentinel lease.FailoverOptions). Required. Both must be at the same
 	// primary and database: see ErrClientsDiffer.
 	Control redis.UniversalClient
-	// Instance names this replica. Empty: host name and a random part, unique per process start. If
+	// Instance names this replica: at most 200 bytes of printable UTF-8, without spaces and "/". The
+	// janitor takes an id with control characters, or of more than 256 bytes, for rubbish, and never
+	// sweeps what names it. Empty: host name and a random part, unique per process start. If
 	// an operator fixes it the newest process of that name wins, and hands back at start what its
 	// former life left.
 	Instance string
@@ -50,7 +54,7 @@ type Config struct {
 	// hash tag.
 	Layout Layout
 	// HeartbeatInterval is the time between beats (default 30s), HeartbeatTTL how long one lasts
-	// (default 90s, at least three intervals: with two, one lost beat kills). Shorter: the dead are
+	// (default 90s, at least three intervals: with two, one lost beat kills; at most 24h). Shorter: the dead are
 	// found sooner, and a shorter stall of Redis or of this process makes it look dead. All
 	// replicas must agree.
 	HeartbeatInterval, HeartbeatTTL time.Duration
@@ -113,17 +117,18 @@ func (c Config) check() error {
 		"Layout.Prefix %q has no hash tag, such as {rollcall}:, which a Redis Cluster needs", c.Layout.Prefix)
 	wrong(c.HeartbeatInterval < leastInterval, "HeartbeatInterval is %s, must be at least %s",
 		c.HeartbeatInterval, leastInterval)
-	wrong(c.HeartbeatTTL < 3*c.HeartbeatInterval,
+	wrong(c.HeartbeatTTL > mostTTL, "HeartbeatTTL is %s, must be at most %s", c.HeartbeatTTL, mostTTL)
+	wrong(c.HeartbeatTTL/3 < c.HeartbeatInterval, // three times the longest interval has no duration
 		"HeartbeatTTL is %s, must be at least three times HeartbeatInterval (%s)",
 		c.HeartbeatTTL, c.HeartbeatInterval)
 	wrong(c.Drain < 0, "negative Drain: %s", c.Drain)
 	wrong(c.Instance != "" && !validInstance(c.Instance),
-		"bad Instance %q: at most 200 printable characters, without '/' and spaces", c.Instance)
+		"bad Instance %q: at most 200 bytes of printable characters, without '/' and spaces", c.Instance)
 	return errors.Join(errs...)
 }
 
 func validInstance(id string) bool {
-	bad := func(c rune) bool { return c == '/' || unicode.IsControl(c) || unicode.IsSpace(c) }
+	bad := func(c rune) bool { return c == '/' || c == ' ' || !unicode.IsPrint(c) }
 	return id != "" && len(id) <= 200 && utf8.ValidString(id) && !strings.ContainsFunc(id, bad)
 }
 

@@ -3,15 +3,16 @@ package registry
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/rollcall-redis/rollcall/internal/keyless"
 	"github.com/rollcall-redis/rollcall/internal/subscribe"
+	"github.com/rollcall-redis/rollcall/internal/together"
 )
 
 const (
@@ -19,9 +20,14 @@ const (
 	// device was not heard meanwhile.
 	tellAgain = 5 * time.Minute
 	// toldPrefix begins a message of another owner about devices in dispute: its id follows, and
-	// pairs (see compare). No IMEI begins so. Any other message is a list of IMEIs that another
-	// owner has taken over: see tell in owner.lua.
+	// pairs (see compare). No word for an IMEI begins so. Any other message is a list of IMEIs that
+	// another owner has taken over: see tell in owner.lua.
 	toldPrefix = "/"
+	// heardWord, in place of the pairs, begins a list of IMEIs: this owner was asked about them and
+	// deals with them. Older versions ignore such a message, because the word is not a number.
+	heardWord = "heard"
+	// askTimeout bounds one message to another owner.
+	askTimeout = time.Second
 )
 
 // A dispute is about a device that is held here while its entry names another instance. One of the
@@ -29,7 +35,9 @@ const (
 type dispute struct {
 	owner   string    // the other instance
 	asked   time.Time // when it was last asked
-	unheard bool      // it lives, and did not hear that
+	waits   bool      // to be asked
+	unheard bool      // it lives, and nothing shows that it heard the last question
+	silent  bool      // it had no heartbeat then: see outlived.go
 }
 
 // A displacement is a device held here that another instance heard later.
@@ -44,9 +52,10 @@ func (t *table) isForeign(d *device, owner string, now time.Time) {
 	if d.state == contested { // else what proof has come meanwhile stands
 		t.set(d, foreign)
 	}
-	if now.Sub(d.dispute.asked) >= t.interval {
-		d.dispute.asked = now
+	if now.Sub(d.dispute.asked) >= t.interval && !d.dispute.waits {
+		d.dispute.asked, d.dispute.waits = now, true
 		t.asks[owner] = append(t.asks[owner], d.claim)
+		nudge(t.talk)
 	}
 }
 
@@ -54,6 +63,13 @@ func (t *table) isForeign(d *device, owner string, now time.Time) {
 func (t *table) takeAsks() map[string][]*Claim {
 	asks := t.asks
 	t.asks = map[string][]*Claim{}
+	for _, claims := range asks {
+		for _, c := range claims {
+			if c.d.dispute != nil {
+				c.d.dispute.waits = false
+			}
+		}
+	}
 	return asks
 }
 
@@ -63,7 +79,7 @@ func (t *table) proof(d *device, now time.Time) bool {
 	if d.state != proven {
 		return false
 	}
-	if now.Sub(d.claim.heard) < fresh {
+	if age(d.claim.heard, now) < fresh {
 		return true
 	}
 	t.set(d, foreign)
@@ -85,31 +101,52 @@ func (t *table) displace(d *device, owner string, now time.Time) {
 //   - Heard earlier here: the socket here is to be checked.
 //   - Heard later here: the other owner is to be told so, in the same words (later). But an owner
 //     that has asked about this device does not answer, so that two never talk without end.
-func (t *table) compare(other string, pairs []string, now time.Time) (later []*Claim) {
+//
+// Of the first two the other owner is to be told that they were heard: nothing else proves that its
+// message arrived.
+func (t *table) compare(other string, pairs []string, now time.Time) (later []*Claim, heard []string) {
 	for i := 0; i+1 < len(pairs); i += 2 {
 		theirs, err := strconv.ParseInt(pairs[i], 10, 64)
 		if err != nil {
 			break // not a message of ours
 		}
-		d := t.devices[pairs[i+1]]
+		imei := unword(pairs[i+1])
+		d := t.devices[imei]
 		if d == nil || d.claim == nil {
-			t.named(pairs[i+1], 0)
+			t.named(imei, 0)
+			heard = append(heard, pairs[i+1])
 			continue
 		}
-		ours := now.Sub(d.claim.heard).Milliseconds()
+		ours := age(d.claim.heard, now).Milliseconds()
 		asked := d.dispute != nil && d.dispute.owner == other
+		if asked {
+			d.dispute.unheard = false
+		}
 		switch {
 		case ours > theirs || ours == theirs && asked: // of equals the one that the entry names has it
 			t.displace(d, other, now)
+			if !asked {
+				heard = append(heard, d.imei)
+			}
 		case !asked:
 			later = append(later, d.claim)
 		}
 	}
-	return later
+	return later, heard
 }
 
-// answered notes whether another owner heard what it was asked about these claims. One that did not
-// hear it twice, though it lives, never will: then the socket here is the one that can be checked.
+// wasHeard notes that another owner has heard what it was asked.
+func (t *table) wasHeard(owner string, imeis []string) {
+	for _, imei := range imeis {
+		if d := t.devices[unword(imei)]; d != nil && d.dispute != nil && d.dispute.owner == owner {
+			d.dispute.unheard = false
+		}
+	}
+}
+
+// answered notes whether another owner is known to have heard what it was just asked. One of which
+// that was not known twice in a row, though it lives, never will: then the socket here is the one
+// that can be checked.
 func (t *table) answered(owner string, claims []*Claim, heard bool, now time.Time) {
 	for _, c := range claims {
 		if d := c.d; d.claim == c && d.dispute != nil && d.dispute.owner == owner {
@@ -127,108 +164,122 @@ func (r *Registry) listen(ctx context.Context) error {
 	subscribe.Channel{
 		Client: r.cfg.Control, Name: r.keys.Heartbeat(r.id), Silence: r.cfg.HeartbeatTTL, Log: r.log,
 		Retry:   func() time.Duration { return r.cfg.HeartbeatInterval / 10 },
-		Message: func(m string) { r.told(ctx, strings.Fields(m)) },
+		Message: func(m string) { r.told(ctx, strings.Split(m, " ")) },
 	}.Run(ctx)
 	return nil
 }
 
 // told has devices checked that another owner has taken over, or compares what it says of them.
 func (r *Registry) told(ctx context.Context, words []string) {
-	if len(words) == 0 {
-		return
-	}
 	r.mu.Lock()
 	other, disputed := strings.CutPrefix(words[0], toldPrefix)
 	if !disputed {
-		for _, imei := range words {
-			if d := r.table.devices[imei]; d != nil {
+		for _, w := range words {
+			if d := r.table.devices[unword(w)]; d != nil {
 				r.table.checkStanding(d)
 			}
 		}
 		r.mu.Unlock()
 		return
 	}
-	later := r.table.compare(other, words[1:], time.Now())
-	r.mu.Unlock()
-	if len(later) > 0 {
-		if _, err := r.tell(ctx, other, later); err != nil { // it asks again
-			r.log.Debug("another owner could not be answered", "owner", other, "error", err)
-		}
+	defer r.tellDisplaced()
+	defer r.mu.Unlock()
+	if len(words) > 1 && words[1] == heardWord {
+		r.table.wasHeard(other, words[2:])
+		return
 	}
-	r.tellDisplaced()
+	later, heard := r.table.compare(other, words[1:], time.Now())
+	if len(later) > 0 {
+		r.table.asks[other] = append(r.table.asks[other], later...)
+	}
+	if len(heard) > 0 {
+		r.table.heard[other] = append(r.table.heard[other], heard...)
+	}
+	nudge(r.table.talk)
 }
 
-// ask asks the other owners about devices in dispute: which of us has heard them later? The other
-// one checks whether its own socket is half open (see compare). An owner that cannot be asked is
-// asked again in an interval.
-func (r *Registry) ask(ctx context.Context, asks map[string][]*Claim) {
-	for owner, claims := range asks {
-		r.log.Debug("entries name another instance", "owner", owner, "devices", len(claims))
-		heard, err := r.tell(ctx, owner, claims)
-		if err != nil {
-			r.log.Debug("another owner could not be asked", "owner", owner, "error", err)
-			continue
+// talk asks other owners about devices in dispute (which of us has heard them later?) and answers
+// them, until ctx ends. Writes do not wait for it. The other owner checks whether its own socket is
+// half open (see compare). What could not be asked is asked again in an interval.
+func (r *Registry) talk(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-r.table.talk:
 		}
 		r.mu.Lock()
-		r.table.answered(owner, claims, heard, time.Now())
+		asks, heard := r.table.takeAsks(), r.table.heard
+		r.table.heard = map[string][]string{}
 		r.mu.Unlock()
+		if err := r.say(ctx, asks, heard); err != nil {
+			r.log.Debug("other owners could not be asked or answered", "error", err)
+		}
+		r.tellDisplaced()
 	}
 }
 
-// tell tells another owner how long ago devices were heard here, at most batchSize of them. It
-// reports heard also where that owner does not live: its entries will be swept.
-func (r *Registry) tell(
-	ctx context.Context, owner string, claims []*Claim,
-) (heard bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
+// say sends what waits for other owners. The first failure ends it: all channels of one registry
+// are at one server.
+func (r *Registry) say(ctx context.Context, asks map[string][]*Claim, heard map[string][]string) error {
+	for owner, imeis := range heard {
+		for imeis := range slices.Chunk(imeis, batchSize) {
+			msg := fmt.Appendf(nil, "%s%s %s %s", toldPrefix, r.id, heardWord, strings.Join(imeis, " "))
+			if _, _, err := r.tell(ctx, owner, msg); err != nil {
+				return err
+			}
+		}
+	}
+	for owner, claims := range asks {
+		r.log.Debug("entries name another instance", "owner", owner, "devices", len(claims))
+		for claims := range slices.Chunk(claims, batchSize) {
+			heard, lives, err := r.tell(ctx, owner, r.ages(claims))
+			if err != nil {
+				return err
+			}
+			r.mu.Lock()
+			r.table.answered(owner, claims, heard || !lives, time.Now())
+			r.table.silent(owner, claims, !lives && canBeInstance(owner))
+			r.mu.Unlock()
+		}
+	}
+	return nil
+}
+
+// ages is a message about how long ago devices were heard here.
+func (r *Registry) ages(claims []*Claim) []byte {
 	msg := append(make([]byte, 0, 32*(len(claims)+1)), toldPrefix+r.id...)
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	now := time.Now()
 	for _, c := range claims {
 		if c.d.claim == c {
-			msg = fmt.Appendf(msg, " %d %s", now.Sub(c.heard).Milliseconds(), c.d.imei)
+			msg = fmt.Appendf(msg, " %d %s", age(c.heard, now).Milliseconds(), word(c.d.imei))
 		}
 	}
-	r.mu.Unlock()
+	return msg
+}
+
+// tell publishes a message for another owner. It returns whether that owner certainly listens, and
+// whether it has a heartbeat. An owner that is not heard may have received it all the same: PUBLISH
+// counts the listeners at one node of a Cluster.
+func (r *Registry) tell(ctx context.Context, owner string, msg []byte) (heard, lives bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
 	channel := r.keys.Heartbeat(owner)
 	at, err := keyless.At(ctx, r.cfg.Client, channel)
 	if err != nil {
-		return false, err
+		return false, false, err
 	}
-	n, err := at.Publish(ctx, channel, msg).Result()
-	if err != nil && !redis.IsPermissionError(err) {
-		return false, err
+	pipe := at.Pipeline()
+	listeners, there := pipe.Publish(ctx, channel, msg), pipe.Exists(ctx, channel)
+	if err := together.Exec(ctx, pipe); err != nil {
+		return false, false, err
 	}
-	if n == 0 {
-		if n, err = r.listeners(ctx, channel); err != nil {
-			return false, err
-		}
+	if err := listeners.Err(); err != nil && !redis.IsPermissionError(err) {
+		return false, false, err
 	}
-	if n > 0 {
-		return true, nil
-	}
-	lives, err := r.cfg.Client.Exists(ctx, channel).Result()
-	return lives == 0, err
-}
-
-// listeners counts who listens on a channel at any node of a Cluster. PUBLISH reaches all of them,
-// and counts those of one node. A client has one connection for all its channels, to any node.
-func (r *Registry) listeners(ctx context.Context, channel string) (int64, error) {
-	c, ok := r.cfg.Client.(*redis.ClusterClient)
-	if !ok {
-		return 0, nil // PUBLISH has counted them
-	}
-	var all atomic.Int64
-	err := c.ForEachShard(ctx, func(ctx context.Context, node *redis.Client) error {
-		found, err := node.PubSubNumSub(ctx, channel).Result()
-		all.Add(found[channel])
-		return err
-	})
-	if n := all.Load(); n > 0 {
-		return n, nil
-	}
-	return 0, err
+	return listeners.Val() > 0, there.Val() > 0, there.Err()
 }
 
 // tellDisplaced tells Config.OnDisplaced.

@@ -290,3 +290,41 @@ func TestDisputesOnEachServer(t *testing.T) {
 		c1.Release()
 	})
 }
+
+// A node of a Cluster that hangs, or a link that is slow, must not keep devices out that have nothing
+// to do with the dispute.
+func TestRegistrationsDoNotWaitForWhatOtherOwnersAreAsked(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, w *bubble) {
+		var told moves // and nothing is done about it
+		r1, r2 := w.start("r1", told.tell), w.start("r2", told.tell)
+		r1.registerMany(t, 1)
+		time.Sleep(time.Second)
+		r2.registerMany(t, 1)
+		synctest.Wait()
+		require.Equal(t, 1, r1.Status().Foreign)
+		free := make(chan struct{})
+		var asked atomic.Int64
+		r1.data.set(func(cmd redis.Cmder) error {
+			if cmd.Name() == "publish" {
+				asked.Add(1)
+				<-free
+			}
+			return nil
+		}, nil)
+		for asked.Load() == 0 {
+			time.Sleep(time.Second)
+		}
+		began := time.Now()
+		require.NoError(t, r1.Register("another").Wait(t.Context()))
+		require.Less(t, time.Since(began), time.Second)
+		time.Sleep(20 * r1.Timing().Interval)
+		require.EqualValues(t, 1, asked.Load())
+		close(free)
+		synctest.Wait()
+		require.LessOrEqual(t, asked.Load(), int64(3), "what waited is asked once")
+		r1.data.set(nil, nil)
+		w.kill(r1)
+		w.kill(r2)
+	})
+}

@@ -58,6 +58,12 @@
 // write then compares with the foreign value that was seen. Evidence counts for one second after
 // that frame. A call that failed drops it: then the foreign claim must be seen again first.
 //
+// An entry that names a dead instance needs no evidence (outlived.go). The owner that holds the
+// device passes the heartbeat of the instance seen there to heal.lua, which overwrites the entry if
+// the guard would sweep that instance: no heartbeat, a witness that has listened for the grace
+// period, and this owner's own heartbeat in its place. It does not matter who leads, whether
+// sweeping is paused, or whether anybody listens besides the owners that ask.
+//
 // # Two owners of one device
 //
 // An owner that overwrites an entry tells the former owner (PUBLISH on the channel of the name of
@@ -65,13 +71,20 @@
 // instance is in dispute. Most likely one of the two sockets is half open, and a parked device
 // sends nothing that could tell which. So the owner that finds it asks the other one on its
 // channel: "/<own id>", then in pairs how many ms ago it heard a device (a frame, or the
-// handshake), and its IMEI. The owner that heard the device earlier calls Config.OnDisplaced: its
+// handshake), and its IMEI. A space, a control character, a "%" or a "/" at the beginning of an
+// IMEI is escaped there, as in a URL. The owner that heard the device earlier calls Config.OnDisplaced: its
 // socket is likely half open. If the asked owner heard it later, it answers in the same words, and
 // an answer gets no answer. An owner that does not hold the device hands the entry back; the asking
-// owner finds that within interval/10 and puts its own there. It asks once an interval for as long
-// as the dispute lasts, so a lost message does no harm. If the other instance lives, and twice
-// nobody received the question, the asking owner calls its own OnDisplaced: an owner without
-// Config.OnDisplaced, or one of an older version, does not listen.
+// owner finds that within interval/10 and puts its own there. Otherwise the asked owner answers
+// that it heard: "/<own id> heard", then IMEIs. The asking owner asks once an interval for as long
+// as the dispute lasts, so a lost message does no harm. If the other instance lives, and nothing
+// shows that it heard two questions in a row, the asking owner calls its own OnDisplaced: an owner
+// without Config.OnDisplaced does not listen. On a Cluster PUBLISH proves nothing: it counts
+// listeners at one node, and a message is lost where the link between two nodes is cut. So there an
+// owner of a version that does not answer counts as one that does not listen.
+//
+// Asking is a goroutine of its own, with a deadline of a second: no write waits for it, nor for any
+// other node than the one that has the entries.
 //
 // # Reconciliation
 //
@@ -79,8 +92,8 @@
 // absent, the size of the index, when entries may last have been lost as the witness knows, and
 // whether there is a registry at all. An owner that writes the first entry where there is none
 // tells that to all by the witness. A hold in which Redis lost no entries (settings,
-// redis_evicting, mass_failure) is no surprise. Any surprise reconciles everything, at once, but
-// once an interval at most: a surprise that comes sooner waits until the interval has passed.
+// redis_evicting, redis_refusing, mass_failure) is no surprise. Any surprise reconciles everything,
+// at once, but once an interval at most: a surprise that comes sooner waits until the interval has passed.
 // Everything is reconciled in both directions: claims against entries (HMGET), and the index
 // against claims (SSCAN), so that what names this instance and is not held is handed back. A write
 // of unknown fate is checked again for a whole TTL, since it may land late.
@@ -103,8 +116,9 @@
 //
 // # One id, one life
 //
-// Process start draws a boot token from the server, above that of any earlier life that the
-// heartbeat remembers. Every script compares it: the newest boot wins. An older process ends with
+// Process start draws a boot token from the server, above that of any earlier life: the heartbeat
+// remembers the last one while it exists, and the witness the highest time of all, also when the
+// server's clock goes back. Every script compares it: the newest boot wins. An older process ends with
 // ErrSuperseded, writes nothing more and hands nothing back. The new one hands back what its former
 // life left.
 //
@@ -117,8 +131,9 @@
 //     within one heartbeat interval of Redis answering, everything held is back.
 //   - A registration is not durable by itself: an asynchronous failover may lose it. Then it is
 //     healed.
-//   - An owner that is silent for a whole TTL is dead for everybody else: its entries may go, and
-//     come back when it beats again.
+//   - An owner that is silent for a whole TTL is dead for everybody else: its entries may go, or be
+//     taken over by an owner that has a socket of the device too. They come back when it beats
+//     again; those that were taken over, on evidence.
 //   - Between a device's move and the new replica's registration the entry names the former owner.
 //   - When a device was last heard at each of two sockets tells which one is half open. A message
 //     that took longer than the device took to move can blame the wrong one. If that socket is

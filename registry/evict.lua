@@ -16,22 +16,36 @@ if no then return no end
 
 local args, owner = ARGV, ARGV[6]
 local owners = redis.call('HMGET', KEYS[6], unpack(args, 8))
--- As a rule all are dead: a table that is made at once is cheaper than one that grows.
-local dead, n, reowned = { unpack(args, 8) }, 0, 0
+local n, reowned = 0, 0
 for i = 1, #owners do
   local o = owners[i]
   if o == owner then
     n = n + 1
-    dead[n] = dead[i]
   elseif o then
     reowned = reowned + 1
   end
 end
-for i = n + 1, #owners do dead[i] = nil end
+local dead = {}
+if n == #owners then -- as a rule; copying all at once is quicker than picking
+  dead = { unpack(args, 8) }
+else
+  for i = 1, #owners do
+    if owners[i] == owner then dead[#dead + 1] = args[i + 7] end
+  end
+end
 
-local result = record(n, reowned, 'imeis', dead)
-if result then return result end
-if n > 0 then redis.call('HDEL', KEYS[6], unpack(dead)) end
+-- A batch that changes nothing gets no record: an index that cannot be emptied is read again and
+-- again, and records of nothing would push the others out of the log.
+local indexed = KEYS[7] and not refused('SREM', KEYS[7], 'x')
+if n > 0 or indexed then
+  local result = record(n, reowned, 'imeis', dead)
+  if result then return result end
+end
+if n > 0 then
+  redis.call('HDEL', KEYS[6], unpack(dead))
+  -- see found_gone in owner.lua
+  if redis.call('EXISTS', KEYS[6]) == 0 then redis.pcall('HSET', KEYS[3], 'emptied', text(now)) end
+end
 -- The index is only a help: one that is no set is left as it is, and keeps no entry of the dead.
 local srem = KEYS[7] and redis.pcall('SCARD', KEYS[7]) ~= 0 and redis.pcall('SREM', KEYS[7], unpack(args, 8))
 return answer('DONE', n, reowned, type(srem) == 'table' and srem.err)

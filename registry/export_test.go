@@ -15,7 +15,7 @@ func (r *Registry) Remembered() int {
 	for _, s := range t.shards {
 		placed += len(s)
 	}
-	return max(len(t.devices), len(t.again), placed, t.urgent.Len()+t.checks.Len(), len(t.asks), len(t.displaced))
+	return max(len(t.devices), len(t.again), placed, t.urgent.Len()+t.checks.Len(), len(t.asks), len(t.heard), len(t.displaced))
 }
 
 // Miscounted says which counter differs from what a walk over all devices finds; "": none.

@@ -20,8 +20,8 @@ const (
 	scanStarts = 3
 	// yieldFor is how long a yielding full scan waits before it asks again.
 	yieldFor = 50 * time.Millisecond
-	// metMost is of how many owners a scan notes what it met. There are more only where the registry
-	// is full of rubbish.
+	// metMost bounds the owners of which a scan keeps something. There are more only where the
+	// registry is full of rubbish.
 	metMost = 20_000
 )
 
@@ -66,7 +66,7 @@ func (s *fullScan) Run(ctx context.Context, p *janitor.Pass) error {
 	}
 	for range scanStarts {
 		err := w.walk(ctx)
-		if err == nil && len(w.later) == 0 {
+		if err == nil && (len(w.later) == 0 || w.second) {
 			if all {
 				w.over(ctx)
 			}
@@ -81,13 +81,15 @@ func (s *fullScan) Run(ctx context.Context, p *janitor.Pass) error {
 
 // scan is one pass. It walks through the whole hash once, and leaves the entries of the dead that
 // no roster names: the mass-failure breaker can judge them only when the scan has found every
-// owner. If there are any it walks again, for them only.
+// owner. If there are any it walks again, for them only; if there are more than metMost, for all the
+// dead.
 type scan struct {
 	*fullScan
-	p     *janitor.Pass
-	yield time.Duration   // for so long it may yet wait for the quick way
-	only  map[string]bool // the owners that a second walk is about; nil: it is the first
-	later map[string]bool // the dead whose entries this walk left for another one; nil: begin anew
+	p      *janitor.Pass
+	yield  time.Duration   // for so long it may yet wait for the quick way
+	second bool            // this walk is the second
+	later  map[string]bool // the dead whose entries the first walk left for the second; nil: begin anew
+	crowd  bool            // there are more of them
 	// The dead on the roster of whom this walk found no entry yet, and since when they are silent.
 	silent  map[string]time.Time
 	batcher *batcher
@@ -118,10 +120,10 @@ func (w *scan) walk(ctx context.Context) error {
 	}
 	asked := time.Now()
 	begun := asked
-	if w.only = w.later; w.only == nil {
-		w.met = map[string]*scanned{}
+	if w.second = len(w.later) > 0; !w.second {
+		w.met, w.later, w.crowd = map[string]*scanned{}, map[string]bool{}, false
 	}
-	w.later, w.silent, w.batcher = map[string]bool{}, p.Silent(), newBatcher(w.sweeps, p)
+	w.silent, w.batcher = p.Silent(), newBatcher(w.sweeps, p)
 	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
 		if err := w.wait(ctx); err != nil {
 			return err
@@ -149,7 +151,7 @@ func (w *scan) walk(ctx context.Context) error {
 			asked = time.Now()
 		}
 	}
-	if w.only == nil {
+	if !w.second {
 		w.took = time.Since(begun)
 	}
 	if err := w.batcher.flush(ctx); err != nil {
@@ -187,10 +189,10 @@ func (w *scan) page(ctx context.Context, page []string) error {
 		}
 		imei, owner := entry[0], entry[1]
 		delete(w.silent, owner)
-		if w.only == nil {
+		if !w.second {
 			w.meet(owner, imei)
 		}
-		if one := p.Owner(); (one == "" || one == owner) && (w.only == nil || w.only[owner]) {
+		if one := p.Owner(); (one == "" || one == owner) && (!w.second || w.crowd || w.later[owner]) {
 			entries[owner] = append(entries[owner], imei)
 		}
 	}
@@ -207,8 +209,8 @@ func (w *scan) page(ctx context.Context, page []string) error {
 		case liveness[owner] == janitor.Alive:
 		case all && swept != nil && *swept == owner:
 			// what its index misses, the next full scan finds
-		case all && w.only == nil && !p.Listed(owner):
-			w.later[owner] = true
+		case all && !w.second && !p.Listed(owner):
+			w.leave(owner)
 		default:
 			for _, imei := range imeis {
 				if err := w.batcher.add(ctx, owner, imei); err != nil {
@@ -232,6 +234,13 @@ func (w *scan) meet(owner, imei string) {
 	}
 	m.count++
 	m.digest.add(imei)
+}
+
+// leave leaves a dead owner for the second walk.
+func (w *scan) leave(owner string) {
+	if w.crowd = w.crowd || len(w.later) >= metMost && !w.later[owner]; !w.crowd {
+		w.later[owner] = true
+	}
 }
 
 // serverID asks the server that has the registry for the identity of its present life; "" where

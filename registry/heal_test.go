@@ -319,6 +319,7 @@ func TestARegistrationThatWaitedTooLongOverwritesNobody(t *testing.T) {
 		c := r.Register("imei")
 		time.Sleep(10 * time.Second)
 		w.HSet(ctx, w.Registry(), "imei", "r2") // meanwhile the device went elsewhere
+		w.Set(ctx, w.Heartbeat("r2"), "1/1", 0)
 		r.data.set(nil, nil)
 		time.Sleep(10 * r.Timing().Interval)
 		require.Equal(t, "r2", w.owner("imei"))
@@ -461,6 +462,7 @@ func TestAForeignDeviceThatLeftTheIndexIsNoReasonToScanForEver(t *testing.T) {
 		r := w.start("r1")
 		r.registerMany(t, 10)
 		w.HSet(ctx, w.Registry(), "imei-0", "r2")
+		w.Set(ctx, w.Heartbeat("r2"), "1/1", 0)
 		w.SRem(ctx, w.Devices("r1"), "imei-0")
 		time.Sleep(11 * r.Timing().Interval)
 		require.Equal(t, 1, r.Status().Foreign)

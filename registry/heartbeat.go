@@ -20,6 +20,10 @@ import (
 // lost reply, or a heartbeat that was deleted in between, does not count.
 var ErrClientsDiffer = errors.New("registry: Client and Control are not at the same primary and database")
 
+// apart is how long a beat waits at most for those of other partitions. Their timers fire together;
+// registries with other intervals may share the client, and are not waited for any longer.
+const apart = 300 * time.Millisecond
+
 // differMost is how many clear answers that takes.
 const differMost = 10
 
@@ -38,7 +42,7 @@ var (
 // interval/10. With each such tenth retry is called too. Partitions of one replica do so at the
 // same time, see beatTogether.
 func (r *Registry) beats(ctx context.Context) error {
-	r.others = together.Join(r.cfg.Control)
+	r.others = together.Join(r.cfg.Control, "beats")
 	defer r.others.Leave()
 	interval := r.cfg.HeartbeatInterval
 	var due time.Time
@@ -135,7 +139,7 @@ func (r *Registry) beatTogether(ctx context.Context, more ...any) (got reply, wo
 	idle := r.table.count[standing] == 0 // there is nothing to vouch for
 	r.mu.Unlock()
 	var beat *redis.Cmd
-	err = r.others.Do(ctx, r.cfg.HeartbeatInterval/100, func(pipe redis.Pipeliner) {
+	err = r.others.Do(ctx, min(r.cfg.HeartbeatInterval/100, apart), func(pipe redis.Pipeliner) {
 		beat = beatScript.EvalSha(ctx, pipe, keys, args...)
 		if !idle {
 			word = r.askScanned(ctx, pipe)
@@ -242,6 +246,7 @@ func (r *Registry) retry() {
 		}
 	}
 	r.table.retry(now)
+	r.tellOutlived(now)
 	r.table.vouched.note(now, r.table.stand)
 	r.reconcileAll(now)
 }

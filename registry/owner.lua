@@ -37,14 +37,19 @@ local function witness_says(field)
   return type(v) == 'string' and v
 end
 
--- found_gone() stands before the first entry that a script writes. Where there is no registry it
--- tells every owner, by the witness: the entry that follows would hide from them that it was lost.
+-- found_gone() precedes the first entry that a script writes. Where there is no registry it warns
+-- every owner, by the witness: the entry that follows would hide from them that it was lost. The
+-- release or the sweep that took the last entry out has recorded that the registry is empty: then
+-- nothing was lost. Such a record counts once, and not if entries may have been lost since; a beat
+-- that finds a registry deletes it.
 -- (Without a witness nobody has listened yet, and its first tick will say the same.)
 local exists -- 1: there is a registry now; nil: not asked
 local function found_gone()
   exists = 1
   if redis.call('EXISTS', KEYS[5]) == 1 or not witness_says('last') then return end
-  redis.pcall('HSET', KEYS[4], 'lost', server_ms())
+  local emptied, lost = tonumber(witness_says('emptied') or ''), tonumber(witness_says('lost') or '')
+  if emptied then redis.pcall('HDEL', KEYS[4], 'emptied') end
+  if not emptied or emptied < (lost or 0) then redis.pcall('HSET', KEYS[4], 'lost', server_ms()) end
 end
 
 -- index(command, list, first) keeps the reverse index of the IMEIs in list, from the first on. The
@@ -66,6 +71,14 @@ local function reply(count, foreign, lost)
     lost or witness_says('lost') or '', 1 - (exists or redis.call('EXISTS', KEYS[5])), count or 0, foreign or {} }
 end
 
+-- word(id) returns an id as a word of a message; see words.go.
+local function word(id)
+  if id == '' then return '%' end
+  if not string.find(id, '[%c%% ]') and string.sub(id, 1, 1) ~= '/' then return id end
+  id = string.gsub(id, '[%c%% ]', function(c) return string.format('%%%02X', string.byte(c)) end)
+  return (string.gsub(id, '^/', '%%2F'))
+end
+
 -- tell(found, list, first) tells former owners at once which devices they lost, on a channel of the
 -- name of their heartbeat. An owner that does not receive it finds out at its next check. Where
 -- publishing is not allowed nobody receives it.
@@ -76,7 +89,7 @@ local function tell(found, list, first)
     local was = found[i]
     if was and was ~= '' and was ~= me then
       local theirs = moved[was] or {}
-      theirs[#theirs + 1] = list[first + i - 1]
+      theirs[#theirs + 1] = word(list[first + i - 1])
       moved[was] = theirs
     end
   end

@@ -3,6 +3,8 @@ package registry_test
 import (
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -269,6 +271,38 @@ func TestAHigherTokenIsDrawnThoughTheClockWentBack(t *testing.T) {
 	})
 }
 
+func TestTheNewestBootWinsThoughTheClockWentBackAndTheOldestWasSilentForATTL(t *testing.T) {
+	ends := map[string]func(w *bubble){
+		"its heartbeat expires": func(*bubble) {},
+		"its heartbeat is deleted": func(w *bubble) {
+			require.NoError(w.t, w.Del(w.t.Context(), w.Heartbeat("r1")).Err())
+		},
+	}
+	for name, end := range ends {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *bubble) {
+				future := fmt.Sprintf("%016d%010d", time.Now().Add(time.Hour).UnixMicro(), 1)
+				w.Set(t.Context(), w.Heartbeat("r1"), "1/"+future, time.Minute)
+				older := w.start("r1")
+				older.register(t, "imei")
+				older.data.set(always, nil)
+				older.control.set(always, nil)
+				end(w)
+				time.Sleep(older.Timing().TTL + time.Second)
+
+				newer := w.start("r1")
+				newer.register(t, "imei")
+				older.data.set(nil, nil)
+				older.control.set(nil, nil)
+				require.ErrorIs(t, older.wait(), registry.ErrSuperseded)
+				require.Greater(t, newer.Status().Boot, older.Status().Boot)
+				require.Equal(t, "r1", w.owner("imei"))
+				w.end(newer)
+			})
+		})
+	}
+}
+
 func TestABootWhoseReplyIsLostIsTheSameBoot(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *bubble) {
 		lost := &faults{}
@@ -338,6 +372,34 @@ func TestAFailedBeatIsTriedAgainSoonAndNeverFatal(t *testing.T) {
 	})
 }
 
+func TestRegistriesOfAnyIntervalsShareAControlClient(t *testing.T) {
+	second, hour := time.Second, time.Hour
+	for _, intervals := range [][2]time.Duration{
+		{201 * second, 70 * second}, {8 * hour, hour}, {8 * hour, 8 * hour}, {30 * second, 31 * second}, {second, 3 * second},
+	} {
+		t.Run(fmt.Sprint(intervals), func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T, w *bubble) {
+				control := redis.NewClient(lease.Options(w.options))
+				t.Cleanup(func() { require.NoError(t, control.Close()) })
+				for i, interval := range intervals {
+					r := w.start(fmt.Sprint("r", i), func(c *registry.Config) {
+						require.NoError(t, c.Control.Close())
+						c.Control, c.HeartbeatInterval, c.HeartbeatTTL = control, interval, 3*interval
+					})
+					defer func() {
+						require.Zero(t, r.failures("heartbeat"))
+						require.Less(t, time.Since(r.Status().LastBeat), interval+interval/10)
+						w.end(r)
+					}()
+				}
+				time.Sleep(3 * slices.Max(intervals[:]))
+				synctest.Wait()
+			})
+		})
+	}
+}
+
 func TestLookupTellsOwnerAndWhetherItLives(t *testing.T) {
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()
@@ -371,6 +433,9 @@ func TestNewRefusesInWords(t *testing.T) {
 	_, err := registry.New(registry.Config{Client: safe, Control: safe, HeartbeatTTL: time.Minute, Instance: "a b"})
 	require.ErrorContains(t, err, "HeartbeatTTL is 1m0s, must be at least three times HeartbeatInterval (30s)")
 	require.ErrorContains(t, err, `Instance "a b"`)
+	_, err = registry.New(registry.Config{Client: safe, Control: safe, HeartbeatInterval: math.MaxInt64, HeartbeatTTL: math.MaxInt64})
+	require.ErrorContains(t, err, "must be at least three times")
+	require.ErrorContains(t, err, "must be at most 24h0m0s")
 	_, err = registry.New(registry.Config{Client: safe, Control: unsafe})
 	require.ErrorIs(t, err, lease.ErrUnsafeClient)
 	_, err = registry.New(registry.Config{})

@@ -3,6 +3,8 @@ package registry
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -18,6 +20,8 @@ type quickWay struct {
 	dry map[string]finding // of a dry run, by owner
 	// This user may not UNLINK an index: each batch takes out of it what it judged.
 	piecemeal bool
+	// Owners whose index this user may neither UNLINK nor SREM, and when it was last read.
+	stuck map[string]time.Time
 }
 
 // finding is what a dry run found in an owner's index. Nothing of it goes; to read all of it again
@@ -87,11 +91,16 @@ func (s *quickWay) find(ctx context.Context, p *janitor.Pass) (silent []string, 
 	return silent, nil
 }
 
-// due returns the silent owners whose indexes this pass reads: all, unless this janitor is set to
+// due returns the silent owners whose indexes this pass reads. Those that cannot be emptied are read
+// once an interval, or when a pass is asked for; the others each time, unless this janitor is set to
 // dry runs and nobody asked for the pass. Then it is those whose index was not read for an
 // interval. What is known of the others goes into the report again, so that it names all that would
 // go.
 func (s *quickWay) due(p *janitor.Pass, silent []string) (due []string) {
+	maps.DeleteFunc(s.stuck, func(owner string, read time.Time) bool {
+		return time.Since(read) >= p.Interval() || p.Requested() || !slices.Contains(silent, owner)
+	})
+	silent = slices.DeleteFunc(silent, func(owner string) bool { _, stuck := s.stuck[owner]; return stuck })
 	if !p.DryRun() || p.Requested() {
 		return silent
 	}
@@ -157,10 +166,26 @@ func (s *quickWay) sweep(
 		return 0, 0, nil
 	}
 	err = p.Forget(ctx, owner, found, index)
-	if errors.Is(err, janitor.ErrRefused) && !s.piecemeal {
+	if !errors.Is(err, janitor.ErrRefused) {
+		return 0, 0, err
+	}
+	if !s.piecemeal {
 		s.piecemeal = true
 		p.Log().Warn("indexes of the dead are emptied piece by piece, at a higher cost: allow UNLINK in the ACL")
 		return 0, 0, nil
 	}
-	return 0, 0, err
+	s.keep(p, owner, err)
+	return 0, 0, nil
+}
+
+// keep notes an owner whose entries were swept and whose index stays. Other owners are swept all
+// the same, and this index is read again after an interval, not each second.
+func (s *quickWay) keep(p *janitor.Pass, owner string, err error) {
+	if s.stuck == nil { // logged once
+		s.stuck = map[string]time.Time{}
+		p.Log().Warn("indexes of the dead cannot be emptied, their owners stay on the roster: allow UNLINK in the ACL",
+			"owner", owner, "error", err)
+	}
+	s.stuck[owner] = time.Now()
+	p.Skip(janitor.SkipUnreadable, 1)
 }

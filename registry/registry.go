@@ -28,6 +28,7 @@ type Registry struct {
 	random  string // of the boot token
 	log     *slog.Logger
 	metrics *metrics
+	longID  sync.Once // logs the first id that was too long
 	// what Redis lets this user do
 	keeping, telling *streak.Streak
 	started          chan struct{}
@@ -46,6 +47,9 @@ type Registry struct {
 	// toldRefusal has the ops that were refused since they began to fail.
 	toldRefusal map[string]bool
 	healed      uint64
+	// Taken over from dead instances, and not yet logged; when that was last logged.
+	outlived     int
+	toldOutlived time.Time
 
 	// The heartbeat's.
 	boot     string    // the boot token; "": Redis has not been reached yet
@@ -107,6 +111,7 @@ func (r *Registry) Run(ctx context.Context) error {
 	p := pool.New().WithContext(life)
 	p.Go(r.beats)
 	p.Go(r.write)
+	p.Go(r.talk)
 	p.Go(r.reconcile)
 	if r.cfg.OnDisplaced != nil {
 		p.Go(r.listen)
@@ -125,6 +130,9 @@ func (r *Registry) Run(ctx context.Context) error {
 	if errors.Is(err, context.Canceled) {
 		err = r.goodbye(context.WithoutCancel(ctx))
 	}
+	r.mu.Lock()
+	r.table.close()
+	r.mu.Unlock()
 	if errors.Is(err, ErrSuperseded) {
 		r.log.Error("a newer process has this instance id, this one ends")
 	}

@@ -8,6 +8,11 @@ for i = 1, #found do
     own[n] = ARGV[i + 4]
   end
 end
-if n > 0 then redis.call('HDEL', KEYS[5], unpack(own)) end
+if n > 0 then
+  redis.call('HDEL', KEYS[5], unpack(own))
+  exists = redis.call('EXISTS', KEYS[5])
+  -- see found_gone
+  if exists == 0 and witness_says('last') then redis.pcall('HSET', KEYS[4], 'emptied', server_ms()) end
+end
 redis.pcall('SREM', KEYS[3], unpack(ARGV, 5)) -- also of an index that an earlier life kept
 return reply(n)

@@ -28,7 +28,7 @@ var (
 	beatScript     = redis.NewScript(guard.SettingsLua + lua("owner") + lua("beat"))
 	extendScript   = redis.NewScript(lua("owner") + lua("extend"))
 	registerScript = redis.NewScript(lua("owner") + lua("register"))
-	healScript     = redis.NewScript(lua("owner") + lua("heal"))
+	healScript     = redis.NewScript(guard.ListenLua + lua("owner") + lua("heal"))
 	releaseScript  = redis.NewScript(lua("owner") + lua("release"))
 	goodbyeScript  = redis.NewScript(lua("owner") + lua("goodbye"))
 	lookupScript   = redis.NewScript(lua("lookup"))

@@ -187,13 +187,13 @@ func TestOwnerScripts(t *testing.T) {
 			require.Equal(t, map[string]string{"a": "o", "b": "o"}, o.entries())
 			require.ElementsMatch(t, []string{"a", "b"}, o.indexed())
 
-			heard, err := o.tell(ctx, "nobody", nil)
+			heard, lives, err := o.tell(ctx, "nobody", []byte("x"))
 			require.NoError(t, err)
-			require.True(t, heard, "what does not live need not hear")
+			require.False(t, heard || lives)
 			require.NoError(t, w.Client.Set(ctx, o.keys.Heartbeat("x"), "1/x", time.Minute).Err())
-			heard, err = o.tell(ctx, "x", nil)
+			heard, lives, err = o.tell(ctx, "x", []byte("x"))
 			require.NoError(t, err)
-			require.False(t, heard)
+			require.True(t, !heard && lives)
 			require.NoError(t, w.Client.Do(ctx, "ACL", "DELUSER", user).Err())
 		},
 		"extend prolongs the heartbeat that is there and makes none": func(t *testing.T, w redistest.World) {
@@ -441,7 +441,7 @@ func TestEachCallThatFailsIsAnErrorAndCounted(t *testing.T) {
 			require.InDelta(t, 1, testutil.ToFloat64(o.metrics.failures.WithLabelValues(op)), 0, op)
 			require.Equal(t, op != "lookup", o.failing[op] != nil, op)
 		}
-		heard, err := o.tell(t.Context(), "r2", nil)
+		heard, _, err := o.tell(t.Context(), "r2", nil)
 		require.ErrorIs(t, err, redis.ErrClosed)
 		require.False(t, heard)
 		require.ErrorIs(t, o.compareAll(t.Context(), 1), redis.ErrClosed)

@@ -1,7 +1,9 @@
 package registry_test
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -37,7 +39,7 @@ func everySecond(t *testing.T, r *replica, d time.Duration, do func(i int)) {
 
 func TestAHoldThatLosesNoEntriesHasNothingChecked(t *testing.T) {
 	t.Parallel()
-	for _, reason := range []string{"settings", "redis_evicting", "mass_failure"} {
+	for _, reason := range []string{"settings", "redis_evicting", "redis_refusing", "mass_failure"} {
 		t.Run(reason, func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(t *testing.T, w *bubble) {
@@ -114,6 +116,85 @@ func TestALossSoonAfterAnotherIsMadeGoodAnIntervalLater(t *testing.T) {
 				synctest.Wait()
 				require.EqualValues(t, 2002, w.HLen(ctx, w.Registry()).Val())
 				w.end(r)
+			})
+		})
+	}
+}
+
+// listened makes a witness whose last tick was a second ago.
+func (w *bubble) listened() {
+	was := fmt.Sprint(time.Now().Add(-time.Second).UnixMilli())
+	require.NoError(w.t, w.HSet(w.t.Context(), w.Witness(), "since", was, "last", was, "lost", was).Err())
+}
+
+func TestARegistryThatItsOwnersEmptyHasLostNothing(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, w *bubble) {
+		var log bytes.Buffer
+		logger := slog.New(slog.NewTextHandler(&log, nil))
+		logged := func(c *registry.Config) { c.Logger = logger }
+		w.listened()
+		r, other := w.start("r1", logged), w.start("r2", logged)
+		r.register(t, "first").Release() // there was no registry yet
+		time.Sleep(3 * r.Timing().Interval)
+		synctest.Wait()
+		log.Reset()
+		for range 10 {
+			r.register(t, "passing").Release()
+			time.Sleep(r.Timing().Interval)
+			other.register(t, "elsewhere").Release()
+			time.Sleep(r.Timing().Interval)
+			synctest.Wait()
+		}
+		require.Empty(t, log.String())
+		w.end(r)
+		w.end(other)
+	})
+}
+
+func TestARegistryThatIsLostIsNoticedThoughItWasEmptiedBefore(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(t *testing.T, w *bubble, r *replica){
+		"deleted while it has entries": func(t *testing.T, w *bubble, _ *replica) {
+			require.NoError(t, w.Del(t.Context(), w.Registry()).Err())
+		},
+		"flushed, and the witness begins anew": func(t *testing.T, w *bubble, _ *replica) {
+			require.NoError(t, w.FlushAll(t.Context()).Err())
+			w.listened()
+		},
+		"deleted, after a plain writer wrote the first entry": func(t *testing.T, w *bubble, r *replica) {
+			require.NoError(t, w.Del(t.Context(), w.Registry()).Err())
+			require.NoError(t, w.HSet(t.Context(), w.Witness(), "emptied", time.Now().UnixMilli()).Err())
+			require.NoError(t, w.HSet(t.Context(), w.Registry(), "stays", "r1", "plain", "r3").Err())
+			time.Sleep(r.Timing().Interval)
+			synctest.Wait()
+			require.NoError(t, w.Del(t.Context(), w.Registry()).Err())
+		},
+		"emptied, restarted, and written by an owner of an older version, before it is deleted": func(t *testing.T, w *bubble, _ *replica) {
+			now := time.Now().UnixMilli()
+			require.NoError(t, w.HSet(t.Context(), w.Witness(), "emptied", now-1, "lost", now).Err())
+			require.NoError(t, w.Del(t.Context(), w.Registry()).Err())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T, w *bubble) {
+				w.listened()
+				r, other := w.start("r1"), w.start("r2")
+				r.register(t, "passing").Release()
+				time.Sleep(time.Second)
+				r.register(t, "stays")
+				time.Sleep(time.Second)
+				lose(t, w, r)
+				before := w.HGet(t.Context(), w.Witness(), "lost").Val()
+				time.Sleep(time.Second)
+				other.register(t, "elsewhere") // hides from r that there was no registry
+				require.Greater(t, w.HGet(t.Context(), w.Witness(), "lost").Val(), before)
+				time.Sleep(r.Timing().Interval + time.Second)
+				synctest.Wait()
+				require.Equal(t, "r1", w.owner("stays"))
+				w.end(r)
+				w.end(other)
 			})
 		})
 	}

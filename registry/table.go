@@ -107,8 +107,11 @@ type table struct {
 	batches        uint64               // begun and ended: odd while one is under way
 	away           bool                 // the last batch failed
 	again          map[*device]struct{} // what retry has written or checked again
+	talk           chan struct{}        // one slot: asks or heard is not empty
 	asks           map[string][]*Claim  // other instances, to be asked about these
+	heard          map[string][]string  // other instances, to be told that these were heard of
 	displaced      []displacement       // for Config.OnDisplaced
+	outliveAt      time.Time            // when a heal over dead instances is next tried
 
 	count     [states]int // devices by state; count[forgotten] has no use
 	stand     digest      // of the devices whose state is standing
@@ -118,12 +121,15 @@ type table struct {
 	// Devices were forgotten although they may have left something in Redis, or a write of unknown
 	// fate may yet land until then. That is searched for with each beat. Zero: there is nothing.
 	searchUntil time.Time
+	over        bool // nothing will be written any more: see close
 }
 
 func newTable(id string, interval, ttl time.Duration) table {
 	return table{
 		id: id, interval: interval, ttl: ttl, spare: defaultSpare, wake: make(chan struct{}, 1),
-		devices: map[string]*device{}, asks: map[string][]*Claim{}, again: map[*device]struct{}{},
+		talk:    make(chan struct{}, 1),
+		devices: map[string]*device{}, again: map[*device]struct{}{},
+		asks: map[string][]*Claim{}, heard: map[string][]string{},
 	}
 }
 
@@ -154,6 +160,9 @@ func (t *table) idle() bool {
 // register makes c the newest claim of an IMEI. older is the claim that it supersedes, if any.
 func (t *table) register(c *Claim, imei string) (older *Claim) {
 	d := t.devices[imei]
+	if t.over {
+		return t.refuse(c, d)
+	}
 	if d == nil {
 		d = t.add(imei, unwritten)
 	}
@@ -168,6 +177,28 @@ func (t *table) register(c *Claim, imei string) (older *Claim) {
 	return older
 }
 
+// close has nothing remembered from now on but what is held until it is released.
+func (t *table) close() {
+	t.over = true
+	for _, d := range t.devices {
+		if d.claim == nil {
+			t.forget(d)
+		}
+	}
+}
+
+// refuse ends c, and the older claim of its device, as nothing is written any more.
+func (t *table) refuse(c *Claim, d *device) (older *Claim) {
+	c.d = &device{}
+	close(c.done)
+	if d == nil {
+		return nil
+	}
+	older = d.claim
+	t.release(older, time.Time{})
+	return older
+}
+
 // release ends a claim. Only the release of the newest claim has the entry taken out of Redis.
 func (t *table) release(c *Claim, now time.Time) {
 	closeOnce(c.done)
@@ -176,7 +207,7 @@ func (t *table) release(c *Claim, now time.Time) {
 		return
 	}
 	d.claim = nil
-	if d.state == unwritten { // there is nothing to take out
+	if d.state == unwritten || t.over { // there is nothing to take out, or nobody to do it
 		t.forget(d)
 		return
 	}

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -34,15 +35,14 @@ func (r *Registry) write(ctx context.Context) error {
 			r.run(ctx, registerScript, "register", b.register),
 			r.run(ctx, releaseScript, "release", b.release),
 			r.run(ctx, healScript, "heal", b.heal),
+			r.run(ctx, healScript, "heal", b.outlive),
 			r.check(ctx, b.check),
 		)
 
 		r.mu.Lock()
 		r.table.ended(err)
 		r.changed.Broadcast()
-		asks := r.table.takeAsks()
 		r.mu.Unlock()
-		r.ask(ctx, asks)
 		r.tellDisplaced()
 		if err != nil {
 			r.endIfSuperseded(err)
@@ -65,20 +65,31 @@ func (r *Registry) run(ctx context.Context, s *redis.Script, name string, ops []
 	if len(ops) == 0 {
 		return nil
 	}
-	args := make([]any, 0, 2*len(ops))
+	pairs := make([]any, 0, 2*len(ops)+2)
 	for _, o := range ops {
-		args = append(args, o.d.imei)
+		pairs = append(pairs, o.d.imei)
 		if s == healScript {
-			args = append(args, o.seen)
+			pairs = append(pairs, cmp.Or(o.seen, o.dead))
 		}
+	}
+	over := ops[0].dead != ""
+	keys, args := r.owning(pairs...)
+	if over {
+		more, settings := r.overDead(ops)
+		keys, args = append(keys, more...), append(args, settings...)
 	}
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	got, err := r.own(call, r.cfg.Client, s, args...)
+	got, err := r.owned(s.Run(call, r.cfg.Client, keys, args...))
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
+	if over && err == nil && got.count < 0 {
+		r.table.notYet(ops, now)
+		r.read(got, now)
+		return nil
+	}
 	r.table.wrote(ops, got, err, now)
 	if err != nil {
 		n := 1
@@ -91,6 +102,9 @@ func (r *Registry) run(ctx context.Context, s *redis.Script, name string, ops []
 	if name == "heal" {
 		r.healed += uint64(got.count)
 		r.metrics.healed.Add(float64(got.count))
+		if over {
+			r.outlived += got.count
+		}
 		r.recovered("register") // a registration that failed is tried again by healing
 	}
 	r.recovered(name)

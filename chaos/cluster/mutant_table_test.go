@@ -38,11 +38,36 @@ var mutants = harness.Mutants{
 			Name: "TicksWithoutTheNeverKey", What: "ticks are answered while the slot moves",
 			Edits: []harness.Edit{{
 				File: "guard/witness.go",
-				From: "g.layout.Roster(), g.layout.Never()}",
-				To:   "g.layout.Roster()}",
+				From: "g.layout.Roster(), g.layout.Never(), ",
+				To:   "g.layout.Roster(), g.layout.Roster(), ",
 			}},
 			Without: []harness.Edit{noRunID, noCounters, noSaying},
 			Row:     "HeartbeatMovesLongBeforeTheRest",
+		},
+		{
+			Name: "ReservesNeverLook", What: "reserves wait for ever for those that contend first",
+			Edits: []harness.Edit{{
+				File: "lease/campaign.go",
+				From: "	h, held, err := e.look(ctx, first)\n",
+				To:   "	if !first {\n		return nil, next, nil\n	}\n	h, held, err := e.look(ctx, first)\n",
+			}},
+			Test: "TestAReserveLeadsWithinTwoTTLsWhenAllOfTheFirstDied", Of: "lease",
+		},
+		{
+			Name: "ReservesTickUnseen", What: "a reserve does not look when somebody last ticked",
+			Edits: []harness.Edit{{
+				File: "guard/tick.lua", From: " or now - last >= tonumber(ARGV[4]) then", To: " then",
+			}},
+			Test: "TestAReserveTicksWhileNobodyElseDoesAndItCannotLead", Of: "janitor",
+		},
+		{
+			Name: "LeasesGivenToTheDead", What: "leases are given up to replicas that may be dead",
+			Edits: []harness.Edit{{
+				File: "partition/seats.go",
+				From: "give := !over.IsZero() && time.Since(over) > s.overdue()",
+				To:   "give := !over.IsZero()",
+			}},
+			Test: "TestWhoeverDiesAtOnceSomebodyLeadsAndTheDeadGo", Of: "partition",
 		},
 		{
 			Name: "LookUpWithAnUndeclaredKey", What: "a look-up reads a heartbeat that it does not declare",

@@ -45,7 +45,11 @@ const (
 	envTTL       = "ROLLCALL_TTL"
 	envParts     = "ROLLCALL_PARTITIONS"
 	envShare     = "ROLLCALL_SHARE" // of Redis' time for sweeps; 0: the default
+	envAlone     = "ROLLCALL_ALONE" // not empty: it embeds the registry alone
 )
+
+// leaseTTL is of the replicas' leases.
+const leaseTTL = 3 * time.Second
 
 // base names the keys; each partition has a layout of its own.
 var base = guard.Layout{Prefix: "{rollcall}:"}
@@ -106,13 +110,14 @@ func runReplica(id string) error {
 	r, err := partition.NewRegistry(registry.Config{
 		Client: data, Control: control, Instance: id, Layout: base,
 		HeartbeatInterval: interval, HeartbeatTTL: ttl, Logger: log,
+		OnDisplaced: func(string, string) {}, // a socket that is half open ends when it is told to
 	}, partitions)
 	if err != nil {
 		return err
 	}
 	j, err := partition.NewJanitor(janitor.Config{
 		Client: data, Control: control, Logger: log,
-		Interval: 3 * time.Second, LeaseTTL: 3 * time.Second, RedisShare: share,
+		Interval: 3 * time.Second, LeaseTTL: leaseTTL, RedisShare: share,
 	}, r)
 	if err != nil {
 		return err
@@ -123,7 +128,9 @@ func runReplica(id string) error {
 	go func() {
 		g := pool.New().WithContext(ctx).WithCancelOnError()
 		g.Go(r.Run)
-		g.Go(j.Run)
+		if os.Getenv(envAlone) == "" {
+			g.Go(j.Run)
+		}
 		ended <- g.Wait()
 	}()
 	h := &holder{

@@ -61,7 +61,7 @@ func matrix() []row {
 			name: name, partitions: 4, interval: quickInterval, ttl: quickTTL, start: threeMasters, fault: fault,
 		}
 	}
-	return []row{
+	return append([]row{
 		quick("MasterKilled", true, threeMasters, masterKilled),
 		quick("MasterStoppedAndWoken", false, threeMasters, masterStopped),
 		quick("MasterCutOffFromTheOthers", false, threeMasters, masterCutOff),
@@ -78,7 +78,7 @@ func matrix() []row {
 		quick("SentinelSplitWithMinReplicas", false,
 			sentinelHalves("--min-replicas-to-write", "1", "--min-replicas-max-lag", "2"), sentinelSplitAndJudged),
 		fleetOfThirty,
-	}
+	}, contendRows...)
 }
 
 func TestMatrix(t *testing.T) {

@@ -110,9 +110,11 @@ func Named(r proxy.Request) string {
 		}
 		known.names[shaOf(read("guard/settings")+read("registry/boot"))] = "boot"
 		known.names[shaOf(read("guard/settings")+read("registry/owner")+read("registry/beat"))] = "beat"
-		for _, name := range []string{"extend", "register", "heal", "release", "goodbye"} {
+		for _, name := range []string{"extend", "register", "release", "goodbye"} {
 			known.names[shaOf(read("registry/owner")+read("registry/"+name))] = name
 		}
+		listen := read("guard/server") + read("guard/settings") + read("guard/witness")
+		known.names[shaOf(listen+read("registry/owner")+read("registry/heal"))] = "heal"
 	}
 	if r[0] == "EVALSHA" {
 		return known.names[strings.ToLower(r[1])]

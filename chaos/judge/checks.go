@@ -56,17 +56,21 @@ func (c *c2) before(m *moment) {
 	} else if id, is := m.heartbeatOf(m.key()); is && m.command[0] == "PEXPIREAT" {
 		c.refreshes(m, id, m.command[2])
 	}
-	if !m.evicts() {
-		return
+	var gone []string // of a dead owner
+	if m.evicts() {
+		gone = m.command[2:]
 	}
-	for _, imei := range m.command[2:] {
+	for _, e := range m.succeeds() {
+		gone = append(gone, e.imei)
+	}
+	for _, imei := range gone {
 		owner := m.owner(imei)
 		if c.byHand[owner] || m.liveSocket(imei, owner) == nil {
 			continue
 		}
 		// Redis may have evicted that heartbeat meanwhile: its owner refreshed all the same.
 		if beat, ok := c.beat[owner]; ok && m.now.Before(c.lives[owner]) {
-			m.violation("C2", "entry %s evicted: its socket at %s is open, which refreshed %s before",
+			m.violation("C2", "entry %s gone: its socket at %s is open, which refreshed %s before",
 				imei, owner, m.now.Sub(beat))
 			continue
 		}
@@ -74,7 +78,7 @@ func (c *c2) before(m *moment) {
 		// janitor that sweeps too soon.
 		interval, _ := m.facts.heartbeat(owner)
 		if beat, ok := c.beat[owner]; ok && m.late.of(owner).within(beat.Add(-interval), m.now) == 0 {
-			m.violation("C2", "entry %s evicted: its socket at %s is open, which has not refreshed for %s, "+
+			m.violation("C2", "entry %s gone: its socket at %s is open, which has not refreshed for %s, "+
 				"and nothing kept it from that", imei, owner, m.now.Sub(beat))
 			continue
 		}
@@ -188,7 +192,16 @@ func (c *c3) writes(m *moment, imei, to string) {
 			return
 		}
 	}
-	if from == "" || from == to || m.liveSocket(imei, from) == nil {
+	if from == "" || from == to {
+		return
+	}
+	if len(m.succeeds()) > 0 { // C2 and C4 have the rest
+		if m.state.Exists(m.facts.Layout.Heartbeat(from)) {
+			m.violation("C3", "entry %s taken over by %s while the heartbeat of its owner %q exists", imei, to, from)
+		}
+		return
+	}
+	if m.liveSocket(imei, from) == nil {
 		return
 	}
 	if slices.ContainsFunc(m.sockets[imei], func(s *Socket) bool {

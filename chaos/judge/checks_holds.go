@@ -95,19 +95,37 @@ func (c *c4Holds) judges(m *moment) {
 }
 
 // fallen counts the owners that fell silent within the last TTL, or were found so by a new leader,
-// and all that can be known. Where a leader may not know yet it counts in its favour.
+// those whose beat was overdue when the leader last looked, and all that can be known. Where a
+// leader may not know yet it counts in its favour.
 func (c *c4Holds) fallen(m *moment) (fallen, known int) {
 	ago := m.now.Add(-m.facts.HeartbeatTTL)
-	for _, o := range c.owners {
+	for id, o := range c.owners {
 		lately := o.fell.After(ago) || o.found.After(ago)
-		if o.fell.IsZero() || lately {
-			known++
+		if !o.fell.IsZero() && !lately {
+			continue
 		}
-		if lately && !o.bye && m.now.Sub(o.fell) > looked {
+		known++
+		end := o.fell
+		if end.IsZero() {
+			end = m.state.Expiry[m.facts.Layout.Heartbeat(id)]
+		}
+		if !end.IsZero() && !o.bye && end.Before(m.now.Add(m.facts.leastInTime()-looked)) {
 			fallen++
 		}
 	}
 	return fallen, known
+}
+
+// leastInTime is the least life that a heartbeat has left while its owner beats in time: a beat may
+// be lost, and tried again. Where settings are mixed nobody is overdue.
+func (f *Facts) leastInTime() time.Duration {
+	for _, s := range f.Settings {
+		if s.HeartbeatTTL != f.HeartbeatTTL || s.HeartbeatInterval != f.HeartbeatInterval {
+			return 0
+		}
+	}
+	timeout := min(f.HeartbeatInterval/2, 2*time.Second)
+	return max(0, f.HeartbeatTTL-f.HeartbeatInterval-timeout-f.HeartbeatInterval/5)
 }
 
 func (c *c4Holds) after(m *moment) {

@@ -56,6 +56,8 @@ func (c *c4) before(m *moment) {
 		c.opens(m)
 	case m.evicts(), m.answers():
 		c.evicts(m)
+	case len(m.succeeds()) > 0:
+		c.listened(m, "entries taken over")
 	}
 }
 
@@ -91,16 +93,21 @@ func (c *c4) evicts(m *moment) {
 	if !m.state.Exists(m.facts.Layout.Heartbeat(leader)) {
 		m.violation("C4", "eviction by %q, whose own heartbeat is absent", leader)
 	}
+	c.listened(m, "eviction")
+}
+
+// listened sees to it that the witness has listened for GRACE where silence is evidence.
+func (c *c4) listened(m *moment, what string) {
 	last, ticked := m.witness("last")
 	since, known := m.witness("since")
 	if !ticked || !known || !m.witnesses("last") {
-		m.violation("C4", "eviction without a tick of the witness in the same step")
+		m.violation("C4", "%s without a tick of the witness in the same step", what)
 		return
 	}
 	hold, _ := m.witness("hold")
 	listened := time.Duration(last-max(since, hold, c.hold)) * time.Millisecond
 	if listened < m.facts.grace(m.now) {
-		m.violation("C4", "eviction %s after a hold (%s)", listened, m.reason())
+		m.violation("C4", "%s %s after a hold (%s)", what, listened, m.reason())
 	}
 }
 
@@ -137,7 +144,7 @@ func (c *c4) after(m *moment) {
 	if gap := time.Duration(now-last) * time.Millisecond; gap < 0 || gap > m.facts.gap() {
 		m.violation("C4", "a gap of %s in the witness was not taken for one", gap)
 	}
-	for _, sign := range []string{"gap", "grace", "evicted_keys", "server"} {
+	for _, sign := range []string{"gap", "grace", "evicted_keys", "refused", "server"} {
 		if before[sign] != "" && before[sign] != w[sign] {
 			m.violation("C4", "%s went from %s to %s and nothing held", sign, before[sign], w[sign])
 		}

@@ -77,6 +77,21 @@ func (m *moment) answers() bool {
 		m.command[0] == "XDEL" && strings.HasPrefix(m.key(), m.facts.outbound(""))
 }
 
+// succeeds returns, where the present command overwrites entries in a step in which its owner
+// listened, what it makes of them: that is how an owner takes over entries of the dead. No other
+// script of an owner listens.
+func (m *moment) succeeds() (taken []change) {
+	if m.record != nil || m.command[0] != "HSET" || m.key() != m.facts.Layout.Registry() || !m.witnesses("last") {
+		return nil
+	}
+	for pair := range slices.Chunk(m.command[2:], 2) {
+		if from := m.owner(pair[0]); from != "" && from != pair[1] {
+			taken = append(taken, change{pair[0], from, pair[1]})
+		}
+	}
+	return taken
+}
+
 func (m *moment) takesEntries() bool {
 	return m.command[0] == "HDEL" && m.key() == m.facts.Layout.Registry()
 }

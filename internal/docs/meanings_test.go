@@ -34,8 +34,8 @@ var meanings = map[string]meaning{
 		"Sum 0: [nobody leads](runbook.md#rollcallnobodyleads). Sum 2 for more than a scrape: [two leaders](runbook.md#rollcalltwoleaders)",
 	},
 	"janitor_lease_epoch": {
-		"The newest on the leader and those that contend with it; rises with each term",
-		"Others may show an older one for long: take the maximum. It is about the unix time in µs at which the term began",
+		"Rises with each term",
+		"Reserves may show an older one for a lease TTL: take the maximum. It is about the unix time in µs at which the term began",
 	},
 	"janitor_lease_transitions_total": {
 		"Rarely grows. `acquired`, `released`: restarts, resigning",

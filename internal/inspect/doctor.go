@@ -66,7 +66,7 @@ type check struct {
 // ofServer are asked of any Redis, also before there is a fleet.
 var ofServer = []check{
 	{"latency", checkLatency}, {"version", checkVersion}, {"cluster", checkCluster}, {"role", checkRole},
-	{"policy", checkPolicy}, {"memory", checkMemory}, {"evicted_keys", checkEvictedKeys},
+	{"policy", checkPolicy}, {"memory", checkMemory}, {"evicted_keys", checkEvictedKeys}, {"refused", checkRefused},
 	{"persistence", checkPersistence}, {"clock", checkClock}, {"database", checkDatabase}, {"types", checkTypes},
 }
 

@@ -125,6 +125,32 @@ func checkEvictedKeys(_ context.Context, p *patient) (found, error) {
 	}
 }
 
+// checkRefused counts the clients that Redis turned away, as the witness does.
+func checkRefused(ctx context.Context, p *patient) (found, error) {
+	info := p.server.info
+	if info["rejected_connections"] == "" {
+		return unreported("how many clients it turned away")
+	}
+	logins := info["acl_access_denied_auth"]
+	if logins == "" { // before Redis 7.2
+		at, err := p.at(ctx)
+		if err != nil {
+			return found{}, err
+		}
+		errors, err := at.InfoMap(ctx, "errorstats").Result()
+		if err != nil {
+			return unreported("how many logins it refused")
+		}
+		logins = or(strings.TrimPrefix(errors["Errorstats"]["errorstat_WRONGPASS"], "count="), "0")
+	}
+	cut := or(info["evicted_clients"], "0")
+	if info["rejected_connections"] == "0" && logins == "0" && cut == "0" {
+		return fine("none")
+	}
+	return warn("Redis has turned clients away since its start: %s connections, %s logins, %s cut for want of memory: "+
+		"while this grows, nothing is swept", info["rejected_connections"], logins, cut)
+}
+
 func checkPersistence(ctx context.Context, p *patient) (found, error) {
 	info := p.server.info
 	if info["aof_enabled"] == "" {

@@ -15,8 +15,8 @@ import (
 
 // A Hold is why nothing is deleted for now.
 type Hold struct {
-	// Reason is one of the runbook's: gap, restarted, redis_evicting, settings, self_check,
-	// mass_failure; or paused.
+	// Reason is one of the runbook's: gap, restarted, redis_evicting, redis_refusing,
+	// settings, self_check, mass_failure; or paused.
 	Reason string `json:"reason"`
 	// Until is when it ends; zero: when it is resumed.
 	Until time.Time `json:"until,omitzero"`
@@ -109,6 +109,8 @@ var holdMeaning = map[string]string{
 	"restarted": "Redis was restarted or failed over, so silence proves nothing yet; this ends by itself",
 	"redis_evicting": "Redis evicts keys, so that heartbeats may be missing: " +
 		"set maxmemory-policy to noeviction and give it memory",
+	"redis_refusing": "Redis turns clients away, and owners may be among them: raise maxclients, " +
+		"or find who logs in with a wrong password (ACL LOG)",
 	"settings":   "replicas disagree about HEARTBEAT_INTERVAL or HEARTBEAT_TTL: set the same on all",
 	"self_check": "the leader's own heartbeat was missing: look who deletes keys, and whether memory is full",
 	"mass_failure": "more than half of the instances fell silent at once: " +

@@ -20,6 +20,12 @@ import (
 // There is no socket: waiting on one is not idleness to synctest, so its clock
 // would stand still.
 func Fake(t testing.TB) *redis.Options {
+	_, o := FakeServer(t)
+	return o
+}
+
+// FakeServer is Fake with the server itself, for tests that watch or change what it answers.
+func FakeServer(t testing.TB) (*miniredis.Miniredis, *redis.Options) {
 	t.Helper()
 	m := miniredis.NewMiniRedis()
 	m.ClockTTL(true)
@@ -30,7 +36,7 @@ func Fake(t testing.TB) *redis.Options {
 	server := m.Server()
 	t.Cleanup(m.Close)
 
-	return &redis.Options{
+	return m, &redis.Options{
 		// Never dialled, and still an IP literal: go-redis looks a name up, and
 		// the resolver's goroutines outlive the bubble that the next one meets.
 		// Nothing listens there should somebody drop the Dialer.

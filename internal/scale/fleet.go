@@ -12,7 +12,8 @@ const (
 	maxPartition = 100_000
 	// leastPartitions is how many a Cluster has at least, so that masters can be added.
 	leastPartitions = 16
-	contenders      = 3
+	// fullSeats and leastSeats are how many contend first: see package partition.
+	fullSeats, leastSeats = 32, 3
 	// busy is how much of a core a master should have to do in the steady state, and healing while
 	// owners put everything back.
 	busy, healing = 0.5, 0.8
@@ -34,7 +35,7 @@ type Fleet struct {
 	Replicas   int // that hold them
 	Partitions int // a power of two; default: 1 where one server will do, else as Partitions reckons
 	Masters    int // default: as Masters reckons
-	Contenders int // for each partition's lease; default 3
+	Contenders int // that are first for each partition's lease; default 32 in all, 3 at least
 
 	Interval, TTL time.Duration // of heartbeats; default 30 s and three times that
 	LeaseTTL      time.Duration // default 15 s
@@ -59,12 +60,12 @@ func (f Fleet) WithDefaults(p Prices) Fleet {
 	f.RTT = cmp.Or(f.RTT, 200*time.Microsecond)
 	if f.Partitions == 0 {
 		one := f
-		one.Partitions, one.Contenders = 1, min(cmp.Or(f.Contenders, contenders), f.Replicas)
+		one.Partitions, one.Contenders = 1, min(cmp.Or(f.Contenders, fullSeats), f.Replicas)
 		if f.Partitions = 1; f.Masters > 1 || Masters(p, one) > 1 {
 			f.Partitions = Partitions(f.Devices)
 		}
 	}
-	f.Contenders = min(cmp.Or(f.Contenders, contenders), f.Replicas)
+	f.Contenders = min(cmp.Or(f.Contenders, max(leastSeats, fullSeats/f.Partitions)), f.Replicas)
 	f.Masters = cmp.Or(f.Masters, Masters(p, f))
 	return f
 }
@@ -93,9 +94,9 @@ func loads(p Prices, f Fleet) map[string]float64 {
 	us := map[string]float64{
 		kinds[beats]:  r * (trips*p.us(Trip, 0) + parts*(p.us(Beat, 0)+vouching(p))) / beat,
 		kinds[checks]: r * parts / beat * checking(p, claims) / tenth,
-		kinds[ticks]: parts*ticking(p)*(1/(gap/5)+others/(gap/3*seldom(f))) +
+		kinds[ticks]: parts*ticking(p)*(1/(gap/5)+others/(gap/3)) +
 			parts*(p.trip(Script, 0)/renew+others*asking(p)/(2.5*renew)) +
-			parts*asking(p)/f.lotsEvery().Seconds() +
+			(r-float64(f.Contenders))*(f.reading(p)/(gap/2)+f.looking(p)/f.LeaseTTL.Seconds()) +
 			r*ranking(p, r)/f.ranksEvery().Seconds(),
 		kinds[readings]:      parts * fullReading(p, r) * looks / beat,
 		kinds[scans]:         n/page*p.trip(Entries, page)/f.scanEvery(p).Seconds() + parts*counting(p, r)/f.Scan.Seconds(),
@@ -144,15 +145,21 @@ func (f Fleet) ranksEvery() time.Duration {
 	return (f.TTL - f.Interval) / 2 * time.Duration(max(1, f.Replicas/10))
 }
 
-// lotsEvery is how often one of those that do not contend looks at a partition's lease.
-func (f Fleet) lotsEvery() time.Duration {
-	switch {
-	case f.Replicas <= f.Contenders:
-		return math.MaxInt64
-	case f.Partitions == 1:
-		return f.LeaseTTL / 5
-	}
-	return f.LeaseTTL * 4 / 5
+// spared is what a reserve's tick costs that only reads, as a share of one that ticks.
+const spared = 0.4
+
+// reading is what a reserve reads every GAP/2 of all partitions, looking at the leases once a TTL: a
+// pipeline a master each.
+func (f Fleet) reading(p Prices) float64 {
+	return f.pipelines(p) + float64(f.Partitions)*(spared*p.us(Tick, 0)+5*p.us(Get, 0))
+}
+
+func (f Fleet) looking(p Prices) float64 {
+	return f.pipelines(p) + float64(f.Partitions)*3*p.us(Get, 0)
+}
+
+func (f Fleet) pipelines(p Prices) float64 {
+	return float64(min(f.Partitions, max(1, f.Masters))) * p.us(Trip, 0)
 }
 
 // share is what the sweeps of one partition may take: see package partition.
@@ -165,9 +172,6 @@ func (f Fleet) share() float64 {
 
 // asking is a look at the lease: value, time left, epoch.
 func asking(p Prices) float64 { return p.trip(Get, 0) + 2*p.us(Get, 0) }
-
-// seldom is how many times less often than GAP/3 a contender ticks where there are many.
-func seldom(f Fleet) float64 { return math.Min(math.Max(1, float64(f.Replicas)/8), 1.8) }
 
 // fullReading asks for how long each of r replicas lives yet.
 func fullReading(p Prices, r float64) float64 {

@@ -254,11 +254,13 @@ func (s *sim) contend(p int) {
 	s.every(func() float64 { return gap / 5 }, do(ticking(s.p)))
 	s.every(always(s.f.LeaseTTL/3), do(s.p.trip(Script, 0)))
 	for range s.f.Contenders - 1 {
-		s.every(func() float64 { return gap / 3 * (0.5 + s.rng.Float64()) * seldom(s.f) }, do(ticking(s.p)))
+		s.every(func() float64 { return gap / 3 * (0.5 + s.rng.Float64()) }, do(ticking(s.p)))
 		s.every(always(s.f.LeaseTTL*5/6), do(asking(s.p)))
 	}
-	if s.f.Replicas > s.f.Contenders {
-		s.every(always(s.f.lotsEvery()), do(asking(s.p)))
+	if reserves := float64(s.f.Replicas - s.f.Contenders); reserves > 0 { // an average of them
+		parts := float64(s.f.Partitions)
+		s.every(always(s.f.TTL/4-s.f.Interval/4), do(reserves*s.f.reading(s.p)/parts))
+		s.every(always(s.f.LeaseTTL), do(reserves*s.f.looking(s.p)/parts))
 	}
 }
 

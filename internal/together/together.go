@@ -2,7 +2,7 @@
 // time. Redis pays for each pipeline that it has to wake up for, whatever is in it: to wake up
 // costs a server with little to do more than most commands.
 //
-//	m := together.Join(client)
+//	m := together.Join(client, "beats")
 //	defer m.Leave()
 //	err := m.Do(ctx, time.Second, func(pipe redis.Pipeliner) { beat = pipe.EvalSha(...) })
 //
@@ -17,15 +17,20 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// groups are the members, by client.
+// key names a group: members of one client that ask at the same times.
+type key struct {
+	client  redis.UniversalClient
+	purpose string
+}
+
 var groups = struct {
 	sync.Mutex
-	of map[redis.UniversalClient]*group
-}{of: map[redis.UniversalClient]*group{}}
+	of map[key]*group
+}{of: map[key]*group{}}
 
-// group is what the members of one client share.
+// group is what the members of one client and purpose share.
 type group struct {
-	client  redis.UniversalClient
+	key
 	born    time.Time // when the first joined
 	members int       // guarded by groups
 
@@ -47,14 +52,15 @@ type round struct {
 // Member is one of those that ask together.
 type Member struct{ group *group }
 
-// Join adds a member to those of a client. Leave takes it off again.
-func Join(client redis.UniversalClient) *Member {
+// Join adds a member to those that use a client for the same purpose. Leave takes it off again.
+func Join(client redis.UniversalClient, purpose string) *Member {
 	groups.Lock()
 	defer groups.Unlock()
-	g := groups.of[client]
+	k := key{client, purpose}
+	g := groups.of[k]
 	if g == nil {
-		g = &group{client: client, born: time.Now()}
-		groups.of[client] = g
+		g = &group{key: k, born: time.Now()}
+		groups.of[k] = g
 	}
 	g.members++
 	return &Member{g}
@@ -65,18 +71,24 @@ func (m *Member) Leave() {
 	groups.Lock()
 	defer groups.Unlock()
 	if m.group.members--; m.group.members == 0 {
-		delete(groups.of, m.group.client)
+		delete(groups.of, m.group.key)
 	}
 }
 
 // Turns are when the members come together again and again: it is so long until the next turn,
 // where one comes every so often. Turns are counted from when the first member joined.
 func (m *Member) Turns(every time.Duration) (next time.Duration) {
-	return every - time.Since(m.group.born)%every
+	return m.TurnAfter(0, every)
+}
+
+// TurnAfter returns how long it is until the first turn that is more than d away.
+func (m *Member) TurnAfter(d, every time.Duration) (next time.Duration) {
+	return d + every - (time.Since(m.group.born)+d)%every
 }
 
 // Do sends the commands that fill adds, with those of the other members, as soon as each member has
-// asked, or within has passed since the first did. The answers stand in the commands. The error is
+// asked, or within has passed since the first did. Half of the time until ctx's deadline is left for
+// the answers, however long within is. The answers stand in the commands. The error is
 // one that no command knows: a connection that was refused. An answer may come with those of a
 // slower server: the first member's deadline bounds the wait of all, and its context does not
 // interrupt it.
@@ -107,6 +119,9 @@ func (m *Member) Do(ctx context.Context, within time.Duration, fill func(redis.P
 		return r.err
 	}
 	if members > 1 {
+		if deadline, ok := ctx.Deadline(); ok {
+			within = min(within, time.Until(deadline)/2)
+		}
 		wait := time.NewTimer(within)
 		select {
 		case <-r.all:

@@ -71,7 +71,7 @@ func TestAllAskInOnePipelineAsSoonAsTheLastHasAsked(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *redis.Client, s *seen) {
 		var all sync.WaitGroup
 		for i := range 16 {
-			m := together.Join(c)
+			m := together.Join(c, "test")
 			defer m.Leave()
 			all.Go(func() {
 				_, took, err := ask(t, m, time.Second+time.Duration(i)*time.Millisecond)
@@ -87,7 +87,7 @@ func TestAllAskInOnePipelineAsSoonAsTheLastHasAsked(t *testing.T) {
 
 func TestWhoDoesNotAskIsNotWaitedForForLong(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *redis.Client, s *seen) {
-		a, b, silent := together.Join(c), together.Join(c), together.Join(c)
+		a, b, silent := together.Join(c, "test"), together.Join(c, "test"), together.Join(c, "test")
 		defer a.Leave()
 		defer b.Leave()
 		var all sync.WaitGroup
@@ -116,7 +116,7 @@ func TestWhoDoesNotAskIsNotWaitedForForLong(t *testing.T) {
 
 func TestWhoIsAloneWaitsForNobodyAndNeedsNoPipeline(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *redis.Client, s *seen) {
-		m := together.Join(c)
+		m := together.Join(c, "test")
 		defer m.Leave()
 		n, took, err := ask(t, m, 0)
 		require.NoError(t, err)
@@ -129,7 +129,7 @@ func TestWhoIsAloneWaitsForNobodyAndNeedsNoPipeline(t *testing.T) {
 func TestAFailureIsEverybodys(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *redis.Client, s *seen) {
 		s.err = errors.New("lost")
-		a, b := together.Join(c), together.Join(c)
+		a, b := together.Join(c, "test"), together.Join(c, "test")
 		defer a.Leave()
 		defer b.Leave()
 		var all sync.WaitGroup
@@ -145,7 +145,7 @@ func TestAFailureIsEverybodys(t *testing.T) {
 
 func TestTheEndOfWhoAskedFirstDoesNotTakeTheOthersAlong(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *redis.Client, _ *seen) {
-		a, b, silent := together.Join(c), together.Join(c), together.Join(c)
+		a, b, silent := together.Join(c, "test"), together.Join(c, "test"), together.Join(c, "test")
 		defer a.Leave()
 		defer b.Leave()
 		defer silent.Leave()
@@ -165,6 +165,29 @@ func TestTheEndOfWhoAskedFirstDoesNotTakeTheOthersAlong(t *testing.T) {
 		synctest.Wait()
 		cancel()
 		all.Wait()
+	})
+}
+
+func TestMembersOfAnotherPurposeAreNotWaitedFor(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *redis.Client, _ *seen) {
+		m, other := together.Join(c, "test"), together.Join(c, "another")
+		defer m.Leave()
+		defer other.Leave()
+		_, took, err := ask(t, m, 0)
+		require.NoError(t, err)
+		require.Zero(t, took)
+	})
+}
+
+func TestATurnIsNotBeforeWhatIsAsked(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *redis.Client, _ *seen) {
+		m := together.Join(c, "test")
+		defer m.Leave()
+		time.Sleep(7 * time.Second)
+		require.Equal(t, 3*time.Second, m.Turns(5*time.Second))
+		require.Equal(t, 3*time.Second, m.TurnAfter(2*time.Second, 5*time.Second))
+		require.Equal(t, 8*time.Second, m.TurnAfter(4*time.Second, 5*time.Second))
+		require.Equal(t, 8*time.Second, m.TurnAfter(3*time.Second, 5*time.Second))
 	})
 }
 
@@ -189,7 +212,7 @@ func TestOnAClusterOneServerThatIsGoneKeepsNobodyElse(t *testing.T) {
 	require.NoError(t, c.Set(t.Context(), "{a}", 1, 0).Err())
 	gone := cluster.Owner("{b}")
 	require.NotEqual(t, cluster.Owner("{a}").Addr(), gone.Addr())
-	a, b := together.Join(c), together.Join(c)
+	a, b := together.Join(c, "test"), together.Join(c, "test")
 	defer a.Leave()
 	defer b.Leave()
 	gone.Kill()
@@ -211,4 +234,19 @@ func must[T any](v T, err error) T {
 		panic(err)
 	}
 	return v
+}
+
+func TestTheAnswerGetsHalfOfTheTimeHoweverLongOthersAreWaitedFor(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *redis.Client, _ *seen) {
+		a, silent := together.Join(c, "test"), together.Join(c, "test")
+		defer a.Leave()
+		defer silent.Leave()
+		begun := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		var cmd *redis.IntCmd
+		require.NoError(t, a.Do(ctx, time.Minute, func(pipe redis.Pipeliner) { cmd = pipe.Incr(ctx, "n") }))
+		require.NoError(t, cmd.Err())
+		require.Equal(t, time.Second, time.Since(begun))
+	})
 }

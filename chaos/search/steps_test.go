@@ -1,0 +1,396 @@
+package search
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing/synctest"
+	"time"
+)
+
+// step is one random event: what happens, to whom, and how long the fleet then goes on. A plan is a
+// list of them, so that steps can be left out when one that found something is made shorter.
+type step struct {
+	what    int
+	a, b    uint32
+	lasting time.Duration
+}
+
+// event is a kind of step, and how likely it is.
+type event struct {
+	weight int
+	name   string
+	do     func(f *fleet, a, b int)
+}
+
+var events = []event{
+	{24, "a device moves", (*fleet).move},
+	{6, "a socket closes", (*fleet).closes},
+	{8, "a line fails", (*fleet).failLine},
+	{10, "a line works again", (*fleet).mendLine},
+	{5, "most lines fail", (*fleet).failMost},
+	{3, "all lines work again", (*fleet).mendAll},
+	{6, "a process is killed", (*fleet).killOne},
+	{3, "many processes are killed", (*fleet).killMany},
+	{8, "a process starts", (*fleet).startOne},
+	{4, "a process stops", (*fleet).stopOne},
+	{4, "the server turns clients away", (*fleet).refuse},
+	{4, "the server lets clients in", (*fleet).letIn},
+	{6, "sweeping is paused, or goes on", (*fleet).pause},
+	{1, "a dry run begins or ends", (*fleet).dryRun},
+	{4, "power loss", (*fleet).powerLoss},
+	{3, "the server restarts", (*fleet).restart},
+	{1, "the server loses everything", (*fleet).loseAll},
+	{3, "somebody deletes a key", (*fleet).hand},
+	{3, "all is quiet", (*fleet).settle},
+}
+
+const wholePlan = 40 // steps, and at the end all is quiet
+
+func plan(seed uint64) (steps []step) {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	all := 0
+	for _, e := range events {
+		all += e.weight
+	}
+	for range wholePlan {
+		s := step{a: rng.Uint32() >> 1, b: rng.Uint32() >> 1}
+		for roll := rng.IntN(all); roll >= events[s.what].weight; s.what++ {
+			roll -= events[s.what].weight
+		}
+		x := rng.Float64()
+		s.lasting = time.Duration(x * x * float64(12*time.Second)).Round(time.Millisecond)
+		steps = append(steps, s)
+	}
+	return steps
+}
+
+// play plays steps, and lets all be quiet at the end.
+func (f *fleet) play(steps []step) {
+	for _, s := range steps {
+		f.steps++
+		synctest.Wait() // nobody is in the middle of a handshake
+		events[s.what].do(f, int(s.a), int(s.b))
+		f.pass(s.lasting)
+	}
+	f.settle(1, 0)
+}
+
+func (f *fleet) any(n int) *replica { return f.replicas[n%len(f.replicas)] }
+
+func (f *fleet) move(a, b int) {
+	up := f.running()
+	if len(up) == 0 {
+		return
+	}
+	d := f.devices[a%len(f.devices)]
+	r := up[b%len(up)]
+	old := d.socket
+	if old != nil && old.at != r.life && b%3 == 0 {
+		f.hangUp(old) // the replica sees that it left
+	}
+	f.connect(d, r)
+	f.say("%s connects at %s", d.imei, r.id)
+}
+
+func (f *fleet) closes(a, _ int) {
+	if s := f.devices[a%len(f.devices)].socket; s != nil {
+		f.hangUp(s)
+	}
+}
+
+func (f *fleet) failLine(a, b int) {
+	r := f.any(a)
+	f.fail(r, b)
+}
+
+func (f *fleet) fail(r *replica, how int) {
+	if r.line.now() != works {
+		return
+	}
+	is := []state{cut, cut, hangs, deaf}[how%4]
+	f.say("%s's line: %v", r.id, is)
+	r.line.become(is)
+}
+
+func (f *fleet) mendLine(a, _ int) {
+	for i := range f.replicas {
+		if r := f.any(a + i); r.life.running && r.line.now() != works {
+			f.say("%s's line works again", r.id)
+			r.line.become(works)
+			return
+		}
+	}
+}
+
+func (f *fleet) failMost(a, b int) {
+	kept := f.any(a)
+	if b%2 == 0 {
+		for i := range f.replicas { // a leader, if one can be had
+			if r := f.any(a + i); f.leads(r) {
+				kept = r
+				break
+			}
+		}
+	}
+	for i, r := range f.replicas {
+		if r != kept && (a>>8+i)%8 > 0 {
+			f.fail(r, b/8)
+		}
+	}
+	f.pass(time.Duration(b%30) * time.Second)
+}
+
+// leads reports whether a replica leads a partition.
+func (f *fleet) leads(r *replica) bool {
+	for k := range f.partitions {
+		token, _ := f.s.Get(f.part(k).Lease())
+		if len(token) > len(r.id) && token[:len(r.id)+1] == r.id+"/" {
+			return true
+		}
+	}
+	return false
+}
+
+func (f *fleet) mendAll(_, _ int) {
+	f.say("all lines work")
+	for _, r := range f.replicas {
+		if r.life.running && r.line.now() != works {
+			r.line.become(works)
+		}
+	}
+}
+
+func (f *fleet) killOne(a, b int) {
+	up := f.running()
+	if len(up) == 0 {
+		return
+	}
+	victim := up[a%len(up)]
+	for i := range up { // half of the time one that leads
+		if r := up[(a+i)%len(up)]; b&2 == 0 && f.leads(r) {
+			victim = r
+			break
+		}
+	}
+	f.kill(victim, b%2 == 0)
+	f.forgetUnled()
+}
+
+func (f *fleet) killMany(a, b int) {
+	for i, r := range f.running() {
+		if (a>>(i%24))&1 == 0 {
+			f.kill(r, b%2 == 0)
+		}
+	}
+	f.forgetUnled()
+}
+
+// forgetUnled begins anew to count for how long nobody leads: the bound is from a death on.
+func (f *fleet) forgetUnled() { clear(f.unled) }
+
+func (f *fleet) startOne(a, b int) {
+	for i := range f.replicas {
+		if r := f.any(a + i); !f.isUp(r) {
+			f.start(r)
+			return
+		}
+	}
+	if r := f.any(a); r.fixed && b%3 == 0 { // two processes of one instance id for a while
+		l := r.life
+		f.disconnect(l, false)
+		f.mu.Lock()
+		l.running = false
+		f.mu.Unlock()
+		f.start(r)
+		if b%2 == 0 {
+			l.line.kill(true)
+		}
+		l.stop()
+	}
+}
+
+func (f *fleet) isUp(r *replica) bool {
+	select {
+	case <-r.ended:
+		return false
+	default:
+		return r.life.running
+	}
+}
+
+func (f *fleet) stopOne(a, _ int) {
+	if up := f.running(); len(up) > 1 {
+		f.leave(up[a%len(up)])
+		f.forgetUnled()
+	}
+}
+
+// refuse has the server turn new connections away, and breaks those of some.
+func (f *fleet) refuse(a, b int) {
+	how := []refusal{full, full, noLogin}[b%3]
+	f.s.set(func() { f.s.refuses = how })
+	f.say("the server turns clients away: %v", how)
+	for i, r := range f.replicas {
+		if (a>>(i%24))&3 == 0 && r.life.running {
+			f.say("%s's connections are reset", r.id)
+			r.line.reset()
+		}
+	}
+	f.pass(time.Duration(b%25) * time.Second)
+}
+
+func (f *fleet) letIn(_, _ int) {
+	f.s.set(func() { f.s.refuses = welcome })
+	f.say("the server lets everybody in")
+}
+
+func (f *fleet) pause(_, _ int) {
+	if f.paused = !f.paused; f.paused {
+		_ = f.s.Set(f.layout.Paused(), "by hand")
+	} else {
+		f.s.Del(f.layout.Paused())
+	}
+	f.say("paused: %v", f.paused)
+}
+
+func (f *fleet) dryRun(_, _ int) {
+	f.dry = !f.dry
+	f.say("dry run: %v, by a rolling restart", f.dry)
+	for _, r := range f.running() {
+		if r.sweeps {
+			f.leave(r)
+			f.start(r)
+			f.pass(time.Second)
+		}
+	}
+	f.forgetUnled()
+}
+
+// powerLoss takes everything away at once. The replicas are back first, the server after a while.
+func (f *fleet) powerLoss(_, b int) {
+	f.say("power loss")
+	f.down()
+	for _, r := range f.running() {
+		f.kill(r, false)
+	}
+	f.pass(time.Duration(b%4) * time.Second)
+	for _, r := range f.replicas {
+		f.start(r)
+	}
+	f.pass(time.Duration(b/4%20) * time.Second)
+	f.backUp(b/80%6 > 0)
+}
+
+func (f *fleet) restart(_, b int) {
+	f.down()
+	f.pass(time.Duration(b%20) * time.Second)
+	f.backUp(true)
+}
+
+func (f *fleet) loseAll(_, b int) {
+	f.down()
+	f.pass(time.Duration(b%20) * time.Second)
+	f.backUp(false)
+}
+
+func (f *fleet) down() {
+	f.say("the server goes away")
+	f.s.set(func() { f.s.up = false })
+	for _, r := range f.replicas {
+		r.line.reset()
+	}
+}
+
+func (f *fleet) backUp(keeps bool) {
+	f.s.restart(keeps)
+	if !keeps {
+		f.paused = false
+	}
+	f.say("the server is back, with its data: %v", keeps)
+}
+
+// hand deletes a key.
+func (f *fleet) hand(a, b int) {
+	p := f.part(a % f.partitions)
+	id := f.any(b).id
+	key := []string{
+		p.Registry(), p.Roster(), p.Devices(id), p.Heartbeat(id), p.Lease(), p.Witness(), p.Log(),
+	}[b/16%7]
+	f.say("somebody deletes %s", key)
+	f.s.Del(key)
+	f.mu.Lock()
+	f.byHand = true
+	f.mu.Unlock()
+	f.s.set(func() { f.s.wiped = time.Now() })
+}
+
+// Within which time the registry is the truth when all is quiet. A single entry is put back within
+// ten intervals, one over a dead owner's when the guard would call that dead; a parked device whose
+// other socket is half open within minutes. What is dead goes after GRACE, twice if a mass failure
+// was suspected, when a full scan is due.
+const (
+	routableWithin = 12*interval + grace + 2*sweepEvery
+	disputeWithin  = 7 * time.Minute
+	goneWithin     = ledWithin + ttl + 3*grace + 3*sweepEvery
+	scanWithin     = 16 * time.Minute // that nobody need remember an owner
+)
+
+// settle ends every fault, and looks whether the registry becomes the truth. Sweeping stays paused
+// or dry half of the time.
+func (f *fleet) settle(a, _ int) {
+	f.letIn(0, 0)
+	f.mendAll(0, 0)
+	for _, r := range f.replicas {
+		if !f.isUp(r) {
+			f.start(r)
+		}
+	}
+	if f.paused && a%2 == 1 {
+		f.pause(0, 0)
+	}
+	f.say("all is quiet")
+	begun := time.Now()
+	for {
+		f.pass(time.Second)
+		clear, disputed := f.unroutable()
+		var left []string
+		if !f.paused && !f.dry {
+			left = f.left()
+		}
+		if len(clear)+len(disputed)+len(left) == 0 {
+			break
+		}
+		took := time.Since(begun)
+		switch within := f.bound(); {
+		case len(clear) > 0 && took > routableWithin:
+			f.found("not routable after %s of quiet: %s", took, clear)
+		case len(disputed) > 0 && took > disputeWithin:
+			f.found("not routable after %s of quiet: %s", took, disputed)
+		case len(left) > 0 && len(disputed) == 0 && took > within:
+			f.found("left after %s of quiet: %s", took, left)
+		}
+	}
+	f.slowest = max(f.slowest, time.Since(begun))
+	f.settled++
+	f.mu.Lock()
+	f.byHand = false
+	f.mu.Unlock()
+	f.say("the registry is the truth, after %s", time.Since(begun))
+}
+
+func (f *fleet) bound() time.Duration {
+	if f.byHand || !f.index {
+		return scanWithin
+	}
+	return goneWithin
+}
+
+func (s state) String() string { return [...]string{"works", "is cut", "hangs", "is deaf"}[s] }
+
+func (r refusal) String() string {
+	return [...]string{"none", "it is full", "no login", "unnoticed"}[r]
+}
+
+func (s step) String() string {
+	return fmt.Sprintf("%s (%d, %d), then %s", events[s.what].name, s.a, s.b, s.lasting)
+}

@@ -1,0 +1,32 @@
+package chaos
+
+const (
+	seatsGo    = "partition/seats.go"
+	campaignGo = "lease/campaign.go"
+	outlivedGo = "registry/outlived.go"
+)
+
+// fleetMutants are protections that the search of chaos/search must notice the absence of.
+// No row of the matrix is about them. The table has no build tag, so that the next run of all tests
+// reports a change of the code that a mutant no longer fits.
+var fleetMutants = []mutant{
+	{
+		name: "DeadNotOutlived",
+		what: "an owner does not overwrite an entry that names a dead one",
+		edits: []edit{{
+			outlivedGo, "\treturn d.dispute != nil && d.dispute.silent && d.state != contested && !now.Before(t.outliveAt)\n", "\treturn false\n",
+		}},
+	},
+	{
+		name:  "EverybodyRanked",
+		what:  "replicas that embed the registry alone are ranked among those that contend",
+		edits: []edit{{seatsGo, "s.client.SScan(ctx, of.Contenders(), ", "s.client.SScan(ctx, of.Roster(), "}},
+		without: []layer{
+			{"more than three seats", []edit{{seatsGo, "\tfullSeats, leastSeats = 32, 3\n", "\tfullSeats, leastSeats = 3, 3\n"}}},
+			{"reserves", []edit{{
+				campaignGo, "\tif !first {\n\t\tafter = e.reserveAfter\n\t}\n",
+				"\tif !first && e.acquirePending == nil {\n\t\treturn nil, next, nil\n\t}\n",
+			}}},
+		},
+	},
+}

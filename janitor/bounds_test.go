@@ -1,0 +1,114 @@
+package janitor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/timeline"
+)
+
+func TestAReportNamesSomeDeadOwnersAndCountsAll(t *testing.T) {
+	t.Parallel()
+	p := &Pass{}
+	for range 2 {
+		for i := range 1000 {
+			p.evictedFrom(fmt.Sprint(i), 3)
+		}
+	}
+	require.Len(t, p.from, fromMost+1)
+	require.Equal(t, 6, p.from["0"])
+	require.Equal(t, 6*(1000-fromMost), p.from[fromOthers])
+}
+
+func TestTheBreakerKeepsRoomForTheLivingAmongRubbish(t *testing.T) {
+	t.Parallel()
+	b, now := newBreaker(fleetTiming, time.Minute), time.Now()
+	b.rosterRead(now, roster([]string{"leader"}), nil, nil)
+	for i := range 3 * mostMet {
+		id := fmt.Sprint("dead", i)
+		b.met(now, id, Dead)
+		b.judged(now, id, Dead, false)
+	}
+	require.Len(t, b.owners, mostMet/2)
+	for i := range 3 * mostMet {
+		id := fmt.Sprint("lives", i)
+		b.met(now, id, Alive)
+		b.judged(now, id, Alive, false)
+	}
+	require.Len(t, b.owners, mostMet)
+	require.Equal(t, count{fallen: mostMet/2 - 1, known: mostMet}, b.count(now))
+	require.False(t, b.count(now).tripped())
+}
+
+func TestAPauseOfAnyLengthIsKeptShort(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("\u00e9", 1<<19)
+	for _, text := range []string{long, `{"who":"` + long + `","why":"` + long + `"}`} {
+		p, err := asPause(text, nil)
+		require.NoError(t, err)
+		require.LessOrEqual(t, len(p.Who)+len(p.Why), 2*longestText)
+		require.NotEmpty(t, p.Why)
+	}
+}
+
+// refusing answers pipelines by itself: the first with an error.
+type refusing struct{ pipelines [][]redis.Cmder }
+
+func (*refusing) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (*refusing) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (r *refusing) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(_ context.Context, cmds []redis.Cmder) error {
+		r.pipelines = append(r.pipelines, cmds)
+		if len(r.pipelines) == 1 {
+			return errors.New("away")
+		}
+		return nil
+	}
+}
+
+func TestAnEventThatCouldNotBeWrittenIsTriedAgainThoughNothingElseHappens(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		client, r := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}), &refusing{}
+		client.AddHook(r)
+		n := newNotes(client, "timeline", "r1", slog.New(slog.DiscardHandler))
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { n.run(ctx); close(ended) }()
+		n.add(timeline.Event{Kind: timeline.Death, Instance: "a"})
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		require.Len(t, r.pipelines, 2, "it is not kept until the next event, nor written twice")
+		require.Contains(t, r.pipelines[1][0].Args(), "a")
+		cancel()
+		<-ended
+		require.NoError(t, client.Close())
+	})
+}
+
+func TestNotesThatWaitAreBoundedAndTheOldestStay(t *testing.T) {
+	t.Parallel()
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	client.AddHook(&refusing{})
+	n := newNotes(client, "timeline", "r1", slog.New(slog.DiscardHandler))
+	note := func(id int) { n.add(timeline.Event{Kind: timeline.Death, Instance: fmt.Sprint(id)}) }
+	for i := range 2 * mostNoted {
+		note(i)
+	}
+	require.Len(t, n.due, mostNoted)
+	require.False(t, n.write(t.Context(), time.Second), "it fails, and all is due again")
+	require.Len(t, n.due, mostNoted)
+	require.Equal(t, "0", n.due[0].Instance)
+	require.True(t, n.write(t.Context(), time.Second))
+	require.Empty(t, n.due)
+	require.NoError(t, client.Close())
+}

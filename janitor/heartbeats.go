@@ -1,0 +1,131 @@
+package janitor
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/sourcegraph/conc/pool"
+
+	"github.com/rollcall-redis/rollcall/internal/together"
+)
+
+// Liveness is what could be learnt about an owner.
+type Liveness uint8
+
+// An owner is dead only if Redis clearly said that its heartbeat does not exist.
+const (
+	Unreadable Liveness = iota // an error, or an id that no instance can have: keep
+	Alive
+	Dead
+)
+
+const (
+	// existsSlice is how many heartbeats one pipeline asks for: about 0.3 ms of Redis' time.
+	existsSlice = 500
+	// PTTL's answers that are no time: a key that never expires, and one that is not there.
+	ttlNone, ttlAbsent = time.Duration(-1), time.Duration(-2)
+	// maxInstanceID: no host name or pod name is longer.
+	maxInstanceID = 256
+)
+
+// heartbeats asks for the owners' heartbeats, in slices, a bounded number of them at once. Its
+// answer names every owner; left is how long each heartbeat that expires has yet. It fails only if
+// nothing at all could be read: then Redis is away, and not an owner odd. Those in read, which may
+// be nil, were asked for a moment ago.
+func (j *Janitor) heartbeats(ctx context.Context, owners []string, read map[string]heartbeat) (
+	answer map[string]Liveness, left map[string]time.Duration, err error,
+) {
+	answer, left = make(map[string]Liveness, len(owners)), make(map[string]time.Duration, len(owners))
+	asked := make([]string, 0, len(owners))
+	for _, id := range owners {
+		answer[id] = Unreadable
+		if h, known := read[id]; known {
+			if answer[id] = h.Liveness; h.left > 0 {
+				left[id] = h.left
+			}
+		} else if plausible(id) {
+			asked = append(asked, id)
+		}
+	}
+
+	found := make([]heartbeat, len(asked))
+	workers := pool.New().WithErrors().WithMaxGoroutines(j.cfg.ExistsConcurrency)
+	rest := found
+	for slice := range slices.Chunk(asked, existsSlice) {
+		answers := rest[:len(slice)]
+		rest = rest[len(slice):]
+		workers.Go(func() error { return j.exists(ctx, slice, answers) })
+	}
+	err = workers.Wait()
+	readable := func(h heartbeat) bool { return h.Liveness != Unreadable }
+	if err != nil && len(read) == 0 && !slices.ContainsFunc(found, readable) {
+		return nil, nil, fmt.Errorf("janitor: judge owners: %w", err)
+	}
+	for i, id := range asked {
+		answer[id] = found[i].Liveness
+		if found[i].left > 0 {
+			left[id] = found[i].left
+		}
+	}
+	if _, asked := answer[j.instance]; asked {
+		// This replica lives, whatever Redis says; should its heartbeat be absent, the guard
+		// takes that as a hold.
+		answer[j.instance] = Alive
+	}
+	return answer, left, nil
+}
+
+// heartbeat is what one owner's heartbeat says.
+type heartbeat struct {
+	Liveness
+	left time.Duration // of its life; 0: it never expires, or is not there
+}
+
+// exists asks for one slice in one round trip. Each owner has a command of its own: in one EXISTS
+// of many keys an error, or a key on another node, would be read as somebody's absence. PTTL says
+// as much as EXISTS at the same cost, and for how long yet.
+func (j *Janitor) exists(ctx context.Context, owners []string, found []heartbeat) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	pipe := j.cfg.Client.Pipeline()
+	cmds := make([]*redis.DurationCmd, len(owners))
+	for i, id := range owners {
+		cmds[i] = pipe.PTTL(ctx, j.layout.Heartbeat(id))
+	}
+	if err := together.Exec(ctx, pipe); err != nil {
+		return err
+	}
+	var err error
+	for i, cmd := range cmds {
+		found[i] = heartbeatOf(cmd)
+		err = cmp.Or(err, cmd.Err())
+	}
+	return err
+}
+
+func heartbeatOf(pttl *redis.DurationCmd) heartbeat {
+	switch left, err := pttl.Result(); {
+	case err != nil:
+	case left >= 0: // 0 would mean that it never expires
+		return heartbeat{Alive, max(left, time.Millisecond)}
+	case left == ttlNone:
+		return heartbeat{Liveness: Alive}
+	case left == ttlAbsent:
+		return heartbeat{Liveness: Dead}
+	}
+	return heartbeat{}
+}
+
+// plausible tells whether a string can be an instance id. An entry that names something else has an
+// unknown writer, and is kept.
+func plausible(id string) bool {
+	return id != "" && len(id) <= maxInstanceID && utf8.ValidString(id) &&
+		!strings.ContainsFunc(id, unicode.IsControl)
+}

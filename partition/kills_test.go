@@ -1,0 +1,295 @@
+package partition
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/lease"
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+// mortal is a replica in a bubble. While dead is true it is a hook that lets nothing through.
+type mortal struct {
+	id      string
+	dead    atomic.Bool
+	reg     *Registry
+	janitor *Janitor // nil: it embeds the registry alone
+}
+
+var errDead = errors.New("dead")
+
+func (m *mortal) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (m *mortal) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if m.dead.Load() {
+			cmd.SetErr(errDead)
+			return errDead
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (m *mortal) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if !m.dead.Load() {
+			return next(ctx, cmds)
+		}
+		for _, cmd := range cmds {
+			cmd.SetErr(errDead)
+		}
+		return errDead
+	}
+}
+
+// crew is a fleet in a bubble, at the default intervals.
+type crew struct {
+	t          *testing.T
+	admin      *redis.Client
+	partitions int
+	all        []*mortal
+}
+
+func inBubble(t *testing.T, partitions int, f func(t *testing.T, c *crew)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := redistest.Fake(t)
+		c := &crew{t: t, admin: redis.NewClient(o), partitions: partitions}
+		defer func() { require.NoError(t, c.admin.Close()) }()
+		f(t, c)
+	})
+}
+
+// start starts so many replicas of a kind. The end of the test stops them.
+func (c *crew) start(kind string, n int, sweeps bool) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var work sync.WaitGroup
+	quiet := slog.New(slog.DiscardHandler)
+	for i := range n {
+		m := &mortal{id: fmt.Sprintf("%s-%d", kind, i)}
+		o := lease.Options(c.admin.Options())
+		o.PoolSize = 100 // a wait for a connection takes a timer that go-redis shares with clients outside
+		client := redis.NewClient(o)
+		client.AddHook(m)
+		var err error
+		m.reg, err = NewRegistry(registry.Config{
+			Client: client, Control: client, Instance: m.id, Unique: true,
+			Layout: guard.Layout{Prefix: "{kills}:"}, Drain: time.Millisecond, Logger: quiet,
+		}, c.partitions)
+		require.NoError(c.t, err)
+		work.Go(func() { _ = m.reg.Run(ctx) })
+		if sweeps {
+			m.janitor, err = NewJanitor(janitor.Config{Client: client, Control: client, Logger: quiet}, m.reg)
+			require.NoError(c.t, err)
+			work.Go(func() { _ = m.janitor.Run(ctx) })
+		}
+		c.t.Cleanup(func() { require.NoError(c.t, client.Close()) })
+		c.all = append(c.all, m)
+	}
+	c.t.Cleanup(func() { cancel(); work.Wait() })
+}
+
+// kill ends replicas at one instant, without a word.
+func (c *crew) kill(which ...*mortal) {
+	for _, m := range which {
+		m.dead.Store(true)
+	}
+}
+
+func (c *crew) layout(k int) guard.Layout {
+	return guard.Layout{Prefix: "{kills}:"}.Partition(k, c.partitions)
+}
+
+// led returns by how many living replicas partitions are led.
+func (c *crew) led() (n int) {
+	for _, m := range c.all {
+		if m.janitor != nil && !m.dead.Load() {
+			n += len(m.janitor.Leads())
+		}
+	}
+	return n
+}
+
+// until waits for what must come within so long.
+func (c *crew) until(what string, within time.Duration, cond func() bool) (took time.Duration) {
+	c.t.Helper()
+	began := time.Now()
+	for !cond() {
+		require.LessOrEqual(c.t, time.Since(began), within, what)
+		time.Sleep(250 * time.Millisecond)
+	}
+	return time.Since(began)
+}
+
+// holds returns the reasons of holds since then.
+func (c *crew) holds(since time.Time) (reasons []string) {
+	for k := range c.partitions {
+		w, err := guard.ReadWitness(c.t.Context(), c.admin, c.layout(k))
+		require.NoError(c.t, err)
+		if w.LastHold.After(since) {
+			reasons = append(reasons, w.Reason)
+		}
+	}
+	return slices.Compact(reasons)
+}
+
+// entries counts the entries of all partitions.
+func (c *crew) entries() (n int) {
+	for k := range c.partitions {
+		n += int(c.admin.HLen(c.t.Context(), c.layout(k).Registry()).Val())
+	}
+	return n
+}
+
+// ranked returns the contenders as they rank in a partition.
+func (c *crew) ranked(k int) []*mortal {
+	var all []*mortal
+	for _, m := range c.all {
+		if m.janitor != nil {
+			all = append(all, m)
+		}
+	}
+	slices.SortFunc(all, func(a, b *mortal) int {
+		if before(a.id, b.id, k) {
+			return -1
+		}
+		return 1
+	})
+	return all
+}
+
+const (
+	ttl      = janitor.DefaultLeaseTTL
+	retry    = ttl/5*6/5 + time.Second // and what looking takes
+	beatTTL  = registry.DefaultHeartbeatTTL
+	grace    = beatTTL + 2*time.Second
+	moment   = 5 * time.Second // finding and sweeping what is dead
+	devices  = 64
+	warmedUp = 2 * time.Minute
+)
+
+func TestWhoeverDiesAtOnceSomebodyLeadsAndTheDeadGo(t *testing.T) {
+	for _, c := range []struct {
+		partitions, replicas, killed int
+		within                       time.Duration // until all is led again
+		long                         bool          // not in a short run
+	}{
+		{1, 4, 3, ttl + retry, false},
+		{1, 10, 3, ttl + retry, true},
+		{1, 10, 9, ttl + retry, false},
+		{1, 7, 6, ttl + retry, true},
+		{1, 40, 33, 2 * ttl, true}, // all of the first
+		{8, 4, 3, 2 * ttl, false},
+		{8, 10, 3, 2 * ttl, true},
+		{8, 7, 6, 2 * ttl, false},
+		{8, 10, 9, 2 * ttl, true},
+	} {
+		if c.long && testing.Short() {
+			continue
+		}
+		t.Run(fmt.Sprintf("%d of %d, %d partitions", c.killed, c.replicas, c.partitions), func(t *testing.T) {
+			inBubble(t, c.partitions, func(t *testing.T, f *crew) {
+				f.start("gw", c.replicas, true)
+				time.Sleep(warmedUp)
+				require.Equal(t, c.partitions, f.led())
+				doomed := f.ranked(0)[:c.killed]
+				for i := range devices {
+					require.NoError(t, doomed[i%len(doomed)].reg.Register(fmt.Sprintf("35%013d", i)).Wait(t.Context()))
+				}
+				time.Sleep(time.Minute)
+				require.Equal(t, devices, f.entries())
+				died := time.Now()
+				f.kill(doomed...)
+				took := f.until("all is led", c.within, func() bool { return f.led() == c.partitions })
+				t.Logf("led after %s", took.Round(10*time.Millisecond))
+				for range 60 {
+					time.Sleep(time.Second)
+					if c.replicas-c.killed == 1 {
+						require.Equal(t, c.partitions, f.led(), "a lease was given up to the dead")
+					}
+				}
+				gone := beatTTL + moment
+				most := 2*c.killed > c.replicas
+				if most {
+					gone += grace
+				}
+				f.until("the entries of the dead", gone-time.Since(died), func() bool { return f.entries() == 0 })
+				t.Logf("dead entries gone after %s, holds %v", time.Since(died).Round(time.Second), f.holds(died))
+				if most {
+					require.Equal(t, []string{"mass_failure"}, f.holds(died))
+				} else {
+					require.Empty(t, f.holds(died))
+				}
+			})
+		})
+	}
+}
+
+// Leaders die one after the other, each after the ranks were read anew.
+func TestWhenOneDiesTheNextLeadsWithinTheLeaseAndOneRetry(t *testing.T) {
+	for _, partitions := range []int{1, 4} {
+		t.Run(fmt.Sprint(partitions), func(t *testing.T) {
+			inBubble(t, partitions, func(t *testing.T, f *crew) {
+				f.start("gw", 8, true)
+				time.Sleep(warmedUp)
+				for range 3 {
+					var leader *mortal
+					for _, m := range f.all {
+						if !m.dead.Load() && len(m.janitor.Leads()) > 0 {
+							leader = m
+						}
+					}
+					f.kill(leader)
+					f.until("all is led", ttl+retry, func() bool { return f.led() == partitions })
+					time.Sleep(warmedUp)
+				}
+			})
+		})
+	}
+}
+
+func TestReplicasThatEmbedTheRegistryAloneTakeNoSeat(t *testing.T) {
+	for _, partitions := range []int{1, 4} {
+		t.Run(fmt.Sprint(partitions), func(t *testing.T) {
+			inBubble(t, partitions, func(t *testing.T, f *crew) {
+				f.start("alone", 20, false)
+				time.Sleep(time.Minute)
+				f.start("sweeps", 3, true)
+				f.until("all is led", ttl, func() bool { return f.led() == partitions })
+				time.Sleep(warmedUp)
+				for range 600 {
+					require.Equal(t, partitions, f.led())
+					time.Sleep(100 * time.Millisecond)
+				}
+				for _, m := range f.ranked(0) {
+					require.Equal(t, 3, m.janitor.seats.peers)
+					require.LessOrEqual(t, len(m.janitor.Leads()), fair(partitions, 3)+1)
+				}
+				dies := f.all[0]
+				for i := range devices {
+					require.NoError(t, dies.reg.Register(fmt.Sprintf("35%013d", i)).Wait(t.Context()))
+				}
+				time.Sleep(time.Minute)
+				died := time.Now()
+				f.kill(dies, f.ranked(0)[0]) // one of each
+				f.until("all is led", ttl+retry, func() bool { return f.led() == partitions })
+				f.until("the entries of the dead", beatTTL+moment-time.Since(died), func() bool { return f.entries() == 0 })
+				require.Empty(t, f.holds(died))
+			})
+		})
+	}
+}

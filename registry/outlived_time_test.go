@@ -1,0 +1,229 @@
+package registry_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/lease"
+	"github.com/rollcall-redis/rollcall/registry"
+)
+
+// ticks listens as a janitor does, until the test ends: each few seconds, whoever leads.
+func (w *bubble) ticks(r *replica) {
+	c := redis.NewClient(lease.Options(w.options))
+	g := guard.New(c, c, w.Layout, r.Timing(), "janitor")
+	ctx, cancel := context.WithCancel(w.t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for ctx.Err() == nil {
+			_, _ = g.Tick(ctx)
+			select {
+			case <-ctx.Done():
+			case <-time.After(r.Timing().Gap() / 5):
+			}
+		}
+	})
+	w.t.Cleanup(func() { cancel(); wg.Wait(); _ = c.Close() })
+}
+
+// outage registers n devices at r while Redis is away for longer than a handshake is fresh. Their
+// entries name old instances, which died with Redis.
+func outage(w *bubble, r *replica, n int) []*registry.Claim {
+	r.data.set(always, nil)
+	r.control.set(always, nil)
+	claims := make([]*registry.Claim, n)
+	for i := range claims {
+		imei := fmt.Sprintf("imei-%d", i)
+		w.HSet(context.Background(), w.Registry(), imei, fmt.Sprint("old-", i%7))
+		claims[i] = r.Register(imei)
+	}
+	time.Sleep(10 * time.Second)
+	r.data.set(nil, nil)
+	r.control.set(nil, nil)
+	return claims
+}
+
+// are is how many entries name an instance.
+func (w *bubble) are(id string) (n int) {
+	for _, owner := range w.HGetAll(context.Background(), w.Registry()).Val() {
+		if owner == id {
+			n++
+		}
+	}
+	return n
+}
+
+// The leader may be paused, dry, held for another reason, or there may be no janitor at all: nobody
+// sweeps in these.
+func TestEntriesOfTheDeadAreTakenOverByWhoHoldsTheDevices(t *testing.T) {
+	t.Parallel()
+	for name, listened := range map[string]bool{"others listen": true, "nobody else listens": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T, w *bubble) {
+				var log records
+				r := w.start("new", func(c *registry.Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+				claims := outage(w, r, 1200)
+				if listened {
+					w.ticks(r)
+				}
+				time.Sleep(r.Timing().Grace() - time.Second)
+				synctest.Wait()
+				require.Zero(t, w.are("new"), "before the grace period has passed nobody is dead")
+				time.Sleep(r.Timing().Interval + time.Second)
+				synctest.Wait()
+				require.Equal(t, 1200, w.are("new"))
+				require.EqualValues(t, 1200, w.SCard(t.Context(), w.Devices("new")).Val())
+				require.Zero(t, r.Status().Foreign)
+				require.EqualValues(t, 1200, r.Status().Healed)
+				time.Sleep(2 * r.Timing().Interval)
+				require.Equal(t, 1, strings.Count(log.String(), "taken over from instances that are dead"), log.String())
+				for _, c := range claims {
+					require.NoError(t, c.Wait(t.Context()))
+					c.Release()
+				}
+				w.end(r)
+			})
+		})
+	}
+}
+
+// records is a log.
+type records struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *records) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *records) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func TestOfTheLivingNothingIsTakenOverWhateverTheWitnessHasHeard(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, w *bubble) {
+		r := w.start("new")
+		for i := range 7 { // of writers that do not listen to what others say
+			w.Set(t.Context(), w.Heartbeat(fmt.Sprint("old-", i)), "1/1", 0)
+		}
+		outage(w, r, 70)
+		w.ticks(r)
+		time.Sleep(10 * r.Timing().Grace())
+		synctest.Wait()
+		require.Zero(t, w.are("new"))
+		w.Del(t.Context(), w.Heartbeat("old-3"))
+		time.Sleep(r.Timing().Interval + r.Timing().Interval/10 + time.Second)
+		synctest.Wait()
+		require.Equal(t, 10, w.are("new"), "those of the one that is dead")
+		w.kill(r)
+	})
+}
+
+// Someone may watch the channels of all owners, and a process whose heartbeats are refused listens
+// on its own: that is no heartbeat.
+func TestADeadInstanceWhoseChannelIsListenedToIsDead(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, w *bubble) {
+		sub := w.PSubscribe(t.Context(), "*")
+		defer sub.Close()
+		_, err := sub.Receive(t.Context())
+		require.NoError(t, err)
+		go func() {
+			for range sub.Channel() {
+			}
+		}()
+		r := w.start("new")
+		outage(w, r, 7)
+		time.Sleep(r.Timing().Grace() + r.Timing().Interval)
+		synctest.Wait()
+		require.Equal(t, 7, w.are("new"))
+		w.kill(r)
+	})
+}
+
+func TestWhileAHoldLastsTheDeadKeepTheirEntries(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, w *bubble) {
+		r := w.start("new")
+		outage(w, r, 70)
+		w.ticks(r)
+		for range 100 {
+			time.Sleep(r.Timing().Grace() / 10)
+			w.HSet(t.Context(), w.Witness(), "evicted_keys", "1e9", "refused", "1e9") // miniredis offers neither
+		}
+		synctest.Wait()
+		require.Zero(t, w.are("new"))
+		w.HDel(t.Context(), w.Witness(), "evicted_keys", "refused")
+		time.Sleep(r.Timing().Grace() + r.Timing().Interval)
+		synctest.Wait()
+		require.Equal(t, 70, w.are("new"))
+		w.kill(r)
+	})
+}
+
+// The sockets of a device at two replicas, of which one is half open, and the entry names a third,
+// which is dead: one of them takes it over, and then they find out as ever who has the device.
+func TestTwoThatHoldADeviceOfTheDeadFindOutWhoHasIt(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, w *bubble) {
+		var at1, at2 sockets
+		r1, r2 := w.start("r1", at1.config), w.start("r2", at2.config)
+		at1.keep("imei-0", outage(w, r1, 1)[0]) // half open
+		time.Sleep(time.Minute)
+		c := at2.keep("imei-0", outage(w, r2, 1)[0])
+		time.Sleep(r1.Timing().Grace() + 4*time.Minute)
+		synctest.Wait()
+		require.Equal(t, "r2", w.owner("imei-0"))
+		require.Zero(t, r1.Status().Foreign+r2.Status().Foreign)
+		require.Empty(t, at2.since(), "the socket that is open is left alone")
+		c.Release()
+		w.end(r1)
+		w.end(r2)
+	})
+}
+
+// An owner that was silent for longer than the TTL was dead for everybody. It takes back what it
+// has, on evidence.
+func TestAnOwnerThatWasTakenForDeadTakesBackWhatItHas(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, w *bubble) {
+		r1, r2 := w.start("r1"), w.start("r2")
+		w.ticks(r1)
+		there := r2.register(t, "imei")
+		time.Sleep(r1.Timing().Grace())
+		r2.data.set(always, nil)
+		r2.control.set(always, nil)
+		hiccup(t, r1, "imei") // half open, or read late
+		time.Sleep(r1.Timing().TTL + 2*r1.Timing().Interval)
+		synctest.Wait()
+		require.Equal(t, "r1", w.owner("imei"))
+		r2.data.set(nil, nil)
+		r2.control.set(nil, nil)
+		time.Sleep(2 * r2.Timing().Interval)
+		frame(there)
+		there.FrameReceived()
+		synctest.Wait()
+		require.Equal(t, "r2", w.owner("imei"))
+		time.Sleep(10 * r1.Timing().Interval)
+		require.Equal(t, "r2", w.owner("imei"))
+		w.kill(r1)
+		w.kill(r2)
+	})
+}

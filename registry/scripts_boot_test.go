@@ -1,0 +1,82 @@
+package registry
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+)
+
+func TestBootsAndWordsOnEachServer(t *testing.T) {
+	t.Parallel()
+	cases := map[string]func(t *testing.T, w redistest.World){
+		"a boot is above every earlier one though the clock went back and no heartbeat remembers it": func(t *testing.T, w redistest.World) {
+			ctx, year := t.Context(), 365*24*time.Hour
+			future := fmt.Sprintf("%016d", time.Now().Add(100*year).UnixMicro())
+			older, beaten := newOwner(t, w, "o"), newOwner(t, w, "another")
+			grace := older.Timing().Grace().Milliseconds()
+			older.boot = future + "0000000000" // drawn while the clock was ahead
+			older.run(beatScript, grace)
+			higher := func(what string) {
+				t.Helper()
+				older.forgetHeartbeat()
+				newer := newOwner(t, w, "o")
+				require.Greater(t, newer.boot, older.boot, what)
+				require.Len(t, newer.boot, 26, what)
+				_, err := older.own(ctx, older.c, beatScript, grace)
+				require.ErrorIs(t, err, ErrSuperseded, what)
+				older = newer
+			}
+			higher("the heartbeat expired")
+			higher("and again")
+			require.NoError(t, older.c.Del(ctx, older.keys.Witness()).Err())
+			older.run(beatScript, grace)
+			higher("the witness was deleted, and a beat came before the heartbeat's end")
+			require.NoError(t, older.c.HSet(ctx, older.keys.Witness(), "boot", "9999999999999999").Err())
+			older.run(beatScript, grace)
+			higher("a record that no clock can have made is replaced")
+			beaten.run(beatScript, grace)
+			higher("a lower boot of another instance does not lower the record")
+			require.NoError(t, older.c.Set(ctx, older.keys.Witness(), "no hash", 0).Err())
+			older.run(beatScript, grace)
+			newer := newOwner(t, w, "o")
+			require.Greater(t, newer.boot, older.boot, "the heartbeat alone remembers it")
+			require.NoError(t, older.c.Del(ctx, older.keys.Witness()).Err())
+			require.NoError(t, older.c.HSet(ctx, older.keys.Witness(), "grace", grace).Err())
+			older.forgetHeartbeat()
+			last := newOwner(t, w, "last")
+			require.Less(t, last.boot, future, "by the clock again")
+			require.Equal(t, last.boot[:16], older.c.HGet(ctx, older.keys.Witness(), "boot").Val(), "also of a boot by the clock")
+		},
+		"a message has one word for each id, whatever it is": func(t *testing.T, w redistest.World) {
+			o, former := newOwner(t, w, "o"), newOwner(t, w, "former")
+			sub := w.Client.Subscribe(t.Context(), o.keys.Heartbeat("former"))
+			defer func() { require.NoError(t, sub.Close()) }()
+			_, err := sub.Receive(t.Context())
+			require.NoError(t, err)
+			ids := []any{"", " a ", "/a/b", "%41", "50%", "nul\x00", "tab\t\n", "del\x7f", "имя\xff", "imei"}
+			former.run(registerScript, ids...)
+			o.run(registerScript, ids...)
+			msg, err := sub.ReceiveMessage(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, "% %20a%20 %2Fa/b %2541 50%25 nul%00 tab%09%0A del%7F имя\xff imei", msg.Payload)
+			for i, w := range strings.Split(msg.Payload, " ") {
+				require.Equal(t, w, word(ids[i].(string)))
+				require.Equal(t, ids[i], unword(w))
+			}
+			require.Equal(t, "50% %zz %2", unword("50%")+" "+unword("%zz")+" "+unword("%2"), "as older owners write it")
+		},
+	}
+	for name, run := range cases {
+		t.Run(name, func(t *testing.T) {
+			redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+				t.Parallel()
+				run(t, w)
+			})
+		})
+	}
+}
