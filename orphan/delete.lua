@@ -1,5 +1,5 @@
--- delete.lua: the body (behind guard.lua, same.lua and ripe.lua) that deletes orphans of one rule, all
--- on one server.
+-- delete.lua: the body (behind guard.lua, same.lua and ripe.lua) that deletes orphans of one rule,
+-- all on one server.
 --
 -- The look that condemned them has remembered each of its commands with the answer. They are sent
 -- again here, in one atomic step with the delete: a candidate goes only if all answers are the

@@ -1,6 +1,7 @@
--- intend.lua: the body (behind guard.lua and ripe.lua) that notes what is about to go on other servers
--- of a Cluster. There the guard cannot be asked in one step with the delete. So it is asked here, the
--- intent is noted, and away.lua does on the other server what is intended, within seconds or never.
+-- intend.lua: the body (behind guard.lua and ripe.lua) that notes what is about to go on other
+-- servers of a Cluster. There the guard cannot be asked in one step with the delete. So it is asked
+-- here, the intent is noted, and away.lua does on the other server what is intended, within seconds
+-- or never.
 --
 -- KEYS[6] the rule's marks  KEYS[7] its rests: name -> JSON  KEYS[8] its intents: id -> JSON
 -- ARGV[8..] a JSON object for each candidate: what ripe.lua wants, and

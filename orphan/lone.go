@@ -181,8 +181,8 @@ func (x *pass) restOf(f *finding) string {
 // how old, need not be read again.
 func (l *looking) known(f *finding) bool { return f.rest != nil && f.rest.Meaning == l.meaning }
 
-// forgetRests forgets those of which a full pass has met nothing any more, and those whose parent is
-// there again: what is related belongs to that one.
+// forgetRests forgets the rests of which a full pass has met nothing, and those whose parent exists
+// again: the related keys belong to the new parent.
 func (x *pass) forgetRests(ctx context.Context) error {
 	var gone []string
 	for name, r := range x.rests {

@@ -417,8 +417,8 @@ func (l *looking) readValue(f *finding, answer *redis.Cmd) {
 	}
 }
 
-// reads tells whether the rule reads a field of this name, or something in it: the rest of the value
-// is not remembered.
+// reads reports whether the rule reads a field of this name, or something in it: the rest of the
+// value is not remembered.
 func (r *rule) reads(name string) bool {
 	return slices.ContainsFunc(r.fields, func(at fieldPath) bool {
 		first, _, _ := strings.Cut(string(at), ".")

@@ -182,8 +182,8 @@ type move struct {
 	seen []observation
 }
 
-// firstStep is the one that the candidate itself goes in, with as many related keys as there is room
-// for; left are those that follow.
+// firstStep is the step that deletes the candidate itself, with as many related keys as there is
+// room for; left are those that follow.
 func (x *pass) firstStep(f *finding) (s move, left []string) {
 	s.item = item{proof: x.proofOf(f), Keys: []string{}, Counts: 1, Bin: x.Bin.Milliseconds(), Pass: x.began.UnixMilli()}
 	if f.rest != nil {

@@ -30,8 +30,9 @@ import (
 // evidenceFor is how long a look counts, by the clock of the server that it looked at.
 const evidenceFor = 2 * time.Second
 
-// awayFor is how long something is kept away, beyond its time in the bin, if nobody settles or drops
-// it: if the server at home has forgotten it. Redis then frees it at once, however large it is.
+// awayFor is how long something is kept away, beyond its time in the bin, if nobody settles or
+// drops it: if the server at home has forgotten it. Redis then frees it at once, however large it
+// is.
 const awayFor = 7 * 24 * time.Hour
 
 //go:embed same.lua
@@ -102,8 +103,8 @@ func (x *pass) clocks(ctx context.Context) (map[string]time.Time, error) {
 	return all, nil
 }
 
-// remotely deletes condemned candidates on a Cluster, and what is related, in as many rounds as that
-// needs: what a look has found counts for a short time only. clocks are of before the look.
+// remotely deletes condemned candidates on a Cluster with their related keys, in as many rounds as
+// needed: a look counts for a short time only. clocks were read before the look.
 func (x *pass) remotely(ctx context.Context, found []*finding, clocks map[string]time.Time) error {
 	for len(found) > 0 {
 		n, keys := 0, 0

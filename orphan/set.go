@@ -108,8 +108,8 @@ func (s *Set) has(name string) bool {
 	return slices.ContainsFunc(s.rules, func(r *rule) bool { return r.Name == name })
 }
 
-// nextDue says when the full pass after one of this rule is due: an interval later, or as soon as that
-// of another rule, so that they share their walk.
+// nextDue returns when the full pass after one of this rule is due: an interval later, or together
+// with another rule's, so that they share their walk.
 func (s *Set) nextDue(rule string, begun time.Time) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()

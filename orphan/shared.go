@@ -153,10 +153,12 @@ func (d *rider) next(ctx context.Context, c caller) ([]string, error) {
 		news := d.news
 		d.mu.Unlock()
 		if read {
-			if err := d.read(ctx, c); err != nil {
+			if err := d.read(ctx, c); err == nil {
+				continue
+			} else if ctx.Err() == nil {
 				return nil, err
 			}
-			continue
+			return nil, context.Cause(ctx)
 		}
 		timer := time.NewTimer(wait)
 		select {

@@ -15,8 +15,8 @@ const (
 	mostMemory  = 4 << 20   // of a collection of few elements: one may be nearly all of it
 )
 
-// weigh asks how much memory collections take: of those that may be compared whole exactly, of others
-// by some elements.
+// weigh asks how much memory collections take: exactly, if they may be compared whole, otherwise by
+// some elements.
 func (l *looking) weigh(ctx context.Context, found map[string]*identity, keys []string) error {
 	var asked []question
 	for _, key := range keys {
@@ -53,8 +53,8 @@ func (id *identity) step() int64 {
 // each is how much n elements take, about.
 func (id *identity) each(n int64) int64 { return id.memory / max(1, id.size) * n }
 
-// parts are the commands for parts of what is too large. A SCAN begins with the same elements as long
-// as there are the same; after that it nearly always begins with others.
+// parts are the commands for parts of what is too large. A SCAN begins with the same elements as
+// long as the elements are the same; otherwise it nearly always begins with others.
 func (id *identity) parts(key string) [][]string {
 	n := id.inPart()
 	text := strconv.FormatInt(n, 10)

@@ -33,13 +33,17 @@ type worker struct {
 	passes map[string][]orphan.Result
 }
 
-// rules are those that are shipped, with a grace that a test can wait for. Ages are as they are
-// shipped: a test makes its keys old.
+// rules are those that are shipped, with a grace that a test can wait for. A reservation is old
+// after five minutes, and has to be condemned for a second. Other ages are as they are shipped. A
+// test makes its keys old.
 func rules() []orphan.Rule {
 	rules := orphan.Colyseus()
-	for i := range rules {
-		if rules[i].GoneIf == nil { // absence has to last
+	for i, r := range rules {
+		if r.GoneIf == nil { // absence has to last
 			rules[i].Grace = time.Second
+		}
+		if r.MinAge != nil && r.MinAge.FromTTL > 0 {
+			r.MinAge.FromTTL, r.MinAge.Over = r.MinAge.FromTTL-5*time.Minute, time.Second
 		}
 	}
 	return rules
