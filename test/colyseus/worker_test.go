@@ -95,8 +95,8 @@ func (w *worker) passed(r orphan.Result) {
 	w.passes[r.Rule] = append(w.passes[r.Rule], r)
 }
 
-// await waits for n full passes of a rule, begun from now on, that end like this, and returns the
-// last one.
+// await waits for n passes of a rule, begun from now on, that end like this, and returns the last
+// one. They are full, unless they are held: the breaker puts off full passes.
 func (w *worker) await(rule string, n int, outcome janitor.Outcome, reason string) (last orphan.Result) {
 	w.g.t.Helper()
 	begun := time.Now()
@@ -105,7 +105,7 @@ func (w *worker) await(rule string, n int, outcome janitor.Outcome, reason strin
 		defer w.mu.Unlock()
 		found := 0
 		for _, r := range w.passes[rule] {
-			if r.Full && r.Started.After(begun) && r.Outcome == outcome && r.Reason == reason {
+			if (r.Full || outcome == janitor.Held) && r.Started.After(begun) && r.Outcome == outcome && r.Reason == reason {
 				found, last = found+1, r
 			}
 		}
