@@ -3,7 +3,7 @@
 -- whatever dies in between.
 -- KEYS[1] the key  KEYS[2] where it goes, in the same slot  KEYS[3..] keys that are read
 -- ARGV[1] the last ms, by this server's clock, at which the evidence counts  ARGV[2] for how long
--- it stays away (ms)  ARGV[3] JSON: seen, and member { ZREM, SREM or HDEL, key, member }
+-- it stays away at most (ms)  ARGV[3] JSON: seen, and member { ZREM, SREM or HDEL, key, member }
 -- Result: 1 it is away, now or already; 0 it is not as it was; -1 too late
 if redis.call('EXISTS', KEYS[2]) == 1 then return 1 end
 local time = redis.call('TIME')

@@ -6,8 +6,10 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -19,7 +21,13 @@ import (
 //go:embed restore.lua
 var restoreText string
 
-var restoreScript = redis.NewScript(restoreText)
+//go:embed drop.lua
+var dropText string
+
+var (
+	restoreScript = redis.NewScript(restoreText)
+	dropScript    = redis.NewScript(dropText)
+)
 
 // Bins are what the rules of one worker have moved aside. They need no rules: an entry says itself
 // how it is put back.
@@ -63,7 +71,7 @@ const (
 	NotThere Fate = "unknown"  // no bin has it: it was restored before, or never was there
 )
 
-// binned is an entry of a bin, as delete.lua writes it.
+// binned is an entry of a bin, as delete.lua writes it. Entries of an old bin have no Until.
 type binned struct {
 	ID      string  `json:"id"`
 	Name    string  `json:"name"`
@@ -74,16 +82,16 @@ type binned struct {
 	Expires float64 `json:"expires"` // ms; -1: never
 	At      float64 `json:"at"`
 	Pass    float64 `json:"pass"`
+	Until   float64 `json:"until,omitempty"`
 
-	text  string
-	until float64
-	rule  string
+	rule string
+	old  string // what an old bin has it as
 }
 
 func (b binned) shown() Binned {
 	shown := Binned{
 		ID: b.rule + "/" + b.ID, Rule: b.rule, Name: b.Name, Key: b.Key,
-		Removed: time.UnixMilli(int64(b.At)), Until: time.UnixMilli(int64(b.until)),
+		Removed: time.UnixMilli(int64(b.At)), Until: time.UnixMilli(int64(b.Until)),
 		Pass: time.UnixMilli(int64(b.Pass)),
 	}
 	if b.Member != nil {
@@ -105,52 +113,166 @@ func (b Bins) now(ctx context.Context) (time.Time, error) {
 	return serverTime(ctx, home)
 }
 
-// read reads the bin of a rule, or of all rules that ever had a pass (""), the oldest first.
-// Entries whose time is over may be among them.
-func (b Bins) read(ctx context.Context, rule string) (all []binned, err error) {
-	rules := []string{rule}
-	if rule == "" {
-		passes, err := ReadPasses(ctx, b.Client, b.Layout)
-		if err != nil {
-			return nil, err
+// pageOfBin is how many entries of a bin one call reads or deletes.
+const pageOfBin = 500
+
+// rules are those whose bins are meant: one, or all that ever had a pass ("").
+func (b Bins) rules(ctx context.Context, rule string) ([]string, error) {
+	if rule != "" {
+		return []string{rule}, nil
+	}
+	passes, err := ReadPasses(ctx, b.Client, b.Layout)
+	return slices.Sorted(maps.Keys(passes)), err
+}
+
+// All reads what can be restored, of one rule or of all (""), page by page, in no order. What comes
+// and goes meanwhile may be among it, and an entry may come twice. An error ends it.
+func (b Bins) All(ctx context.Context, rule string) iter.Seq2[Binned, error] {
+	return func(yield func(Binned, error) bool) {
+		at, err := b.now(ctx)
+		if err == nil {
+			err = b.each(ctx, rule, func(e binned) bool {
+				return e.Until < float64(at.UnixMilli()) || yield(e.shown(), nil)
+			})
 		}
-		rules = slices.Sorted(maps.Keys(passes))
+		if err != nil {
+			yield(Binned{}, err)
+		}
+	}
+}
+
+// each reads the entries of bins until it is told to stop.
+func (b Bins) each(ctx context.Context, rule string, more func(binned) bool) error {
+	rules, err := b.rules(ctx, rule)
+	if err != nil {
+		return err
 	}
 	for _, name := range rules {
-		found, err := b.Client.ZRangeByScoreWithScores(ctx, binKey(b.Layout, name),
-			&redis.ZRangeBy{Min: "-inf", Max: "+inf"}).Result()
-		if err != nil {
-			return nil, fmt.Errorf("orphan: bin of rule %q: %w", name, err)
-		}
-		for _, z := range found {
-			e := binned{text: z.Member.(string), until: z.Score, rule: name}
-			if err := json.Unmarshal([]byte(e.text), &e); err != nil {
-				return nil, fmt.Errorf("orphan: bin of rule %q: %w", name, err)
+		for _, bin := range []struct {
+			key  string
+			scan func(ctx context.Context, key string, cursor uint64, match string, count int64) *redis.ScanCmd
+			read func(first, second string) (binned, error)
+		}{
+			{binnedKey(b.Layout, name), b.Client.HScan, func(_, text string) (binned, error) { return readEntry(name, text) }},
+			{oldBinKey(b.Layout, name), b.Client.ZScan, func(text, until string) (binned, error) { return readOld(name, text, until) }},
+		} {
+			for cursor, first := uint64(0), true; first || cursor != 0; first = false {
+				var page []string
+				if page, cursor, err = bin.scan(ctx, bin.key, cursor, "", pageOfBin).Result(); err != nil {
+					return fmt.Errorf("orphan: bin of rule %q: %w", name, err)
+				}
+				for i := 0; i+1 < len(page); i += 2 {
+					e, err := bin.read(page[i], page[i+1])
+					if err != nil {
+						return err
+					}
+					if !more(e) {
+						return nil
+					}
+				}
 			}
-			all = append(all, e)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b binned) int { return cmp.Compare(a.At, b.At) })
-	return all, nil
+	return nil
+}
+
+func readEntry(rule, text string) (e binned, err error) {
+	e.rule = rule
+	if err := json.Unmarshal([]byte(text), &e); err != nil {
+		return e, fmt.Errorf("orphan: bin of rule %q: %w", rule, err)
+	}
+	return e, nil
+}
+
+func readOld(rule, text, until string) (e binned, err error) {
+	if e, err = readEntry(rule, text); err != nil {
+		return e, err
+	}
+	e.old = text
+	if e.Until, err = strconv.ParseFloat(until, 64); err != nil {
+		return e, fmt.Errorf("orphan: bin of rule %q: %w", rule, err)
+	}
+	return e, nil
 }
 
 // List lists what can be restored, of one rule or of all (""), the oldest first.
 func (b Bins) List(ctx context.Context, rule string) ([]Binned, error) {
-	at, err := b.now(ctx)
-	if err != nil {
-		return nil, err
-	}
-	found, err := b.read(ctx, rule)
-	all := []Binned{}
-	for _, e := range found {
-		if e.until >= float64(at.UnixMilli()) {
-			all = append(all, e.shown())
+	all, met := []Binned{}, map[string]bool{}
+	for one, err := range b.All(ctx, rule) {
+		if err != nil {
+			return nil, err
+		}
+		if !met[one.ID] {
+			met[one.ID] = true
+			all = append(all, one)
 		}
 	}
-	return all, err
+	slices.SortFunc(all, func(a, b Binned) int {
+		return cmp.Or(a.Removed.Compare(b.Removed), cmp.Compare(a.ID, b.ID))
+	})
+	return all, nil
 }
 
-// Restore puts back what has these ids, and tells of each what became of it, in the same order. It
+// find finds the entries of ids. What an older version has binned is found by a look at all of that
+// bin.
+func (b Bins) find(ctx context.Context, ids []string) (map[string]binned, error) {
+	byRule := map[string][]string{}
+	for _, id := range ids {
+		// Passes may be lost, and with them which rules there are: an id names its own.
+		if i := strings.LastIndexByte(id, '/'); i > 0 {
+			byRule[id[:i]] = append(byRule[id[:i]], id[i+1:])
+		}
+	}
+	found := map[string]binned{}
+	for rule, ids := range byRule {
+		old := map[string]bool{}
+		for part := range slices.Chunk(ids, pageOfBin) {
+			texts, err := b.Client.HMGet(ctx, binnedKey(b.Layout, rule), part...).Result()
+			if err != nil {
+				return nil, fmt.Errorf("orphan: bin of rule %q: %w", rule, err)
+			}
+			for i, text := range texts {
+				text, ok := text.(string)
+				if !ok {
+					old[part[i]] = true
+					continue
+				}
+				e, err := readEntry(rule, text)
+				if err != nil {
+					return nil, err
+				}
+				found[rule+"/"+part[i]] = e
+			}
+		}
+		if err := b.findOld(ctx, rule, old, found); err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+func (b Bins) findOld(ctx context.Context, rule string, ids map[string]bool, found map[string]binned) error {
+	for cursor, first := uint64(0), true; len(ids) > 0 && (first || cursor != 0); first = false {
+		var page []string
+		var err error
+		if page, cursor, err = b.Client.ZScan(ctx, oldBinKey(b.Layout, rule), cursor, "", pageOfBin).Result(); err != nil {
+			return fmt.Errorf("orphan: bin of rule %q: %w", rule, err)
+		}
+		for i := 0; i+1 < len(page); i += 2 {
+			e, err := readOld(rule, page[i], page[i+1])
+			if err != nil {
+				return err
+			}
+			if ids[e.ID] {
+				found[rule+"/"+e.ID] = e
+				delete(ids, e.ID)
+			}
+		}
+	}
+	return nil
+}
+
+// Restore puts back what has these ids, and returns what became of each, in the same order. It
 // overwrites nothing. A key has its expiry again. An error says that Redis failed: what was
 // returned beside it is done. If it could only not take an entry out of its bin, the others are
 // done all the same.
@@ -159,21 +281,9 @@ func (b Bins) Restore(ctx context.Context, ids ...string) ([]Restored, error) {
 	if err != nil {
 		return nil, err
 	}
-	byID, asked := map[string]binned{}, map[string]bool{}
-	for _, id := range ids {
-		// Passes may be lost, and with them which rules there are: an id names its own.
-		rule := id[:max(0, strings.LastIndexByte(id, '/'))]
-		if rule == "" || asked[rule] {
-			continue
-		}
-		asked[rule] = true
-		found, err := b.read(ctx, rule)
-		if err != nil {
-			return nil, err
-		}
-		for _, e := range found {
-			byID[rule+"/"+e.ID] = e
-		}
+	byID, err := b.find(ctx, ids)
+	if err != nil {
+		return nil, err
 	}
 	all := make([]Restored, 0, len(ids))
 	var stays error
@@ -192,12 +302,34 @@ func (b Bins) Restore(ctx context.Context, ids ...string) ([]Restored, error) {
 		all = append(all, r)
 		if r.Fate == Back || r.Fate == Dropped {
 			// If this fails the entry says for a while what is there no more; nothing depends on it.
-			if err := b.Client.ZRem(ctx, binKey(b.Layout, e.rule), e.text).Err(); err != nil && stays == nil {
+			if err := b.forget(ctx, e.rule, []binned{e}); err != nil && stays == nil {
 				stays = fmt.Errorf("orphan: the entry of %s stays in its bin: %w", id, err)
 			}
 		}
 	}
 	return all, stays
+}
+
+// forget takes entries of a rule out of its bin.
+func (b Bins) forget(ctx context.Context, rule string, entries []binned) error {
+	var ids, old []any
+	for _, e := range entries {
+		if e.old != "" {
+			old = append(old, e.old)
+		} else {
+			ids = append(ids, e.ID)
+		}
+	}
+	if len(ids) > 0 {
+		keys := []string{binnedKey(b.Layout, rule), dropsKey(b.Layout, rule)}
+		if err := dropScript.Run(ctx, b.Client, keys, ids...).Err(); err != nil {
+			return err
+		}
+	}
+	if len(old) == 0 {
+		return nil
+	}
+	return b.Client.ZRem(ctx, oldBinKey(b.Layout, rule), old...).Err()
 }
 
 func (b Bins) restore(ctx context.Context, e binned, at time.Time) (Restored, error) {
@@ -223,12 +355,12 @@ func (b Bins) restore(ctx context.Context, e binned, at time.Time) (Restored, er
 	case "taken":
 		r.Fate = InUse
 		r.Sentence = e.Key + " is in use again, and was not overwritten; move that away first, and restore it until " +
-			moment(e.until)
+			moment(e.Until)
 	case "expired":
 		r.Fate, r.Sentence = Expired, fmt.Sprintf("%s would have expired at %s", e.Key, moment(e.Expires))
 	default:
-		r.Fate, r.Sentence = Dropped, "the bin has dropped it: its time was over at "+moment(e.until)
-		if e.until > float64(at.UnixMilli()) {
+		r.Fate, r.Sentence = Dropped, "the bin has dropped it: its time was over at "+moment(e.Until)
+		if e.Until > float64(at.UnixMilli()) {
 			r.Sentence = "the bin has lost it: " + e.Aside + " is not there"
 		}
 	}

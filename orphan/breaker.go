@@ -14,7 +14,7 @@ const heldUntil = "held_until"
 // no mark for.
 const unmarked = "unmarked"
 
-// breaker holds the rule if more than half of its candidates were newly condemned. This is noted
+// breaker holds the rule if more than half of what could be condemned newly was. This is noted
 // before the marks are: they are not new to a later pass.
 func (x *pass) breaker(ctx context.Context, full bool) (held, err error) {
 	if !full || x.DryRun() { // between full passes nothing is new
@@ -28,7 +28,9 @@ func (x *pass) breaker(ctx context.Context, full bool) (held, err error) {
 	if n := x.r.Kept[noMark]; n != before {
 		state[unmarked] = strconv.Itoa(n)
 	}
-	of := x.r.Scanned - x.r.Kept[foreign] - x.r.Kept[absent]
+	// Nothing else could have been condemned newly: neither what was condemned before, nor what no
+	// sign of life decides about.
+	of := x.r.Kept[alive] + newly
 	if of >= breakerLeast && newly > of/2 {
 		at, err := now(ctx, x.Pass, x.home)
 		if err != nil {
@@ -37,6 +39,10 @@ func (x *pass) breaker(ctx context.Context, full bool) (held, err error) {
 		wait := x.holds()
 		state[heldUntil] = strconv.FormatInt(at.Add(wait).UnixMilli(), 10)
 		x.wake(wait)
+		// The first pass behind the hold looks at marks: what is new by then would hold the rule again.
+		if later := time.Now().Add(wait + x.set.apart(x.Grace)); later.After(x.nextFull) {
+			x.nextFull = later
+		}
 		held = x.hold(heldMassFailure, fmt.Sprintf("%d of %d candidates were newly condemned", newly, of))
 	}
 	return held, note(ctx, x.Pass, stateKey(x.Layout(), x.r.Rule), state, nil)

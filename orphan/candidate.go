@@ -2,6 +2,7 @@ package orphan
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -14,6 +15,9 @@ type candidate struct {
 	alone   bool
 	values  map[string]string // of the variables in its name
 	related []string          // related keys that were found by their pattern: of those with a '*'
+	more    bool              // there may be other related keys
+	part    bool              // it is about these related keys alone, and about no other
+	rest    *rest             // its parent has gone by the rule itself, and this was left; nil: not known
 }
 
 // name is what reports, marks and the log call a candidate.
@@ -30,11 +34,17 @@ var looksLike = map[string]*regexp.Regexp{
 	"integer":  regexp.MustCompile(`^-?[0-9]+$`),
 }
 
-// ours tells whether the variables look as Only says. A name that is no UTF-8 is somebody else's:
-// it could not stand in the log. So is the member "": there it could not be told from its key.
+// ours tells whether the variables look as Only says, and are none of the words of Not. A name
+// that is no UTF-8 is somebody else's: it could not stand in the log. So is the member "": there
+// it could not be told from its key.
 func (r *rule) ours(c *candidate) bool {
 	for name, like := range r.Only {
 		if !looksLike[like].MatchString(c.values[name]) {
+			return false
+		}
+	}
+	for name, words := range r.Not {
+		if slices.Contains(words, c.values[name]) {
 			return false
 		}
 	}
@@ -55,7 +65,7 @@ func (r *rule) ofKey(key string) *candidate {
 	for _, related := range [][]*template{r.exact, r.wild} {
 		for _, t := range related {
 			values, ok := t.match(key)
-			if !ok {
+			if !ok || r.anothers(key) {
 				continue
 			}
 			c := &candidate{alone: true, values: values}

@@ -190,28 +190,31 @@ func (c *checker) related() {
 	}
 }
 
-// spares checks that the rule does not delete a key that another relies on: to that one, all
-// candidates would look dead. A key with a variable is about one of them, and may well be a
-// candidate here.
-func (c *checker) spares(other *checker) {
-	if c.index == other.index {
-		return
+// spare checks that no rule deletes a key that another relies on: to that one, all candidates would
+// look dead. A key with a variable is about one of them, and may well be a candidate here.
+func spare(all []checker) {
+	type deletion struct {
+		by *checker
+		at string
 	}
-	for _, ref := range other.references() {
-		name := literal(ref.text)
-		if name == "" {
-			continue
+	// By the text that names begin with: rules are many, and few of them are about one key.
+	deletions := map[string][]deletion{}
+	for i := range all {
+		for _, at := range sorted(all[i].deleted) {
+			begin := all[i].deleted[at].begin()
+			deletions[begin] = append(deletions[begin], deletion{&all[i], at})
 		}
-		for _, at := range sorted(c.deleted) {
-			if c.deleted[at].meets(ref.pattern) {
-				c.fault(
-					at,
-					"could delete %s, which rules[%d] %q relies on: %s",
-					name,
-					other.index,
-					other.rule.Name,
-					ref.field,
-				)
+	}
+	for j := range all {
+		for _, ref := range all[j].references() {
+			name := literal(ref.text)
+			for n := range len(name) {
+				for _, d := range deletions[name[:n+1]] {
+					if d.by.index != j && d.by.deleted[d.at].meets(ref.pattern) {
+						d.by.fault(d.at, "could delete %s, which rules[%d] %q relies on: %s",
+							name, j, all[j].rule.Name, ref.field)
+					}
+				}
 			}
 		}
 	}
@@ -360,35 +363,4 @@ func (c *checker) own(at string, t *template, own map[string]pattern) {
 			c.fault(at, "%q could be %s, a key of Rollcall", t.text, name)
 		}
 	}
-}
-
-// Warnings are sentences about rules that are legal, and weaker than they could be.
-func Warnings(rules []Rule) (warnings []string) {
-	for i, r := range rules {
-		c := checker{rule: r, index: i}
-		if r.Keys != "" {
-			c.keys, _ = parseTemplate(r.Keys, false)
-		}
-		var safe []string
-		refs := c.references()
-		for _, ref := range refs {
-			if ref.lost {
-				safe = append(safe, ref.text)
-			}
-		}
-		warn := func(format string, args ...any) {
-			f := Fault{Index: i, Rule: r.Name, Text: fmt.Sprintf(format, args...)}
-			warnings = append(warnings, f.String())
-		}
-		for _, ref := range refs {
-			if !slices.Contains(safe, ref.text) && r.GoneIf == nil {
-				warn("%s: unless_lost does not name %q: if that key is lost, all candidates look dead",
-					ref.field, ref.text)
-			}
-		}
-		if len(refs) == 0 && r.GoneIf == nil {
-			warn("nothing in unless_lost tells that what keep_if looks for was lost")
-		}
-	}
-	return warnings
 }

@@ -1,6 +1,7 @@
 package orphan
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -60,7 +61,7 @@ func TestOnAClusterEveryMasterIsCoveredAndEachDeleteIsCountedOnce(t *testing.T) 
 		first := r.sweep(rule.Name)
 		require.Equal(t, janitor.Done, first.Outcome, first)
 		require.Equal(t, Coverage{Masters: 3, Of: 3, Complete: true}, first.Coverage)
-		r.pass(rule.Name, time.Minute)
+		r.pass(rule.Name, 2*time.Minute)
 	}
 	r.sweep("")
 	want := map[string]uint64{"sessions": n / 3, "queue": n / 3, "matches": n / 3, "bots": n / 3, "reservations": n / 2}
@@ -107,19 +108,29 @@ type failing struct {
 func (*failing) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (f *failing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		for _, cmd := range cmds {
+			err = cmp.Or(err, f.fails(cmd))
+		}
+		return err
+	}
 }
 
 func (f *failing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
-		if f.times > 0 && cmd.Name() == f.command && strings.Contains(fmt.Sprint(cmd.Args()...), f.with) {
-			f.times--
-			cmd.SetErr(io.ErrUnexpectedEOF)
-			return io.ErrUnexpectedEOF
-		}
-		return err
+		return cmp.Or(f.fails(cmd), err)
 	}
+}
+
+func (f *failing) fails(cmd redis.Cmder) error {
+	if f.times == 0 || cmd.Name() != f.command || !strings.Contains(fmt.Sprint(cmd.Args()...), f.with) {
+		return nil
+	}
+	f.times--
+	cmd.SetErr(io.ErrUnexpectedEOF)
+	return io.ErrUnexpectedEOF
 }
 
 func TestOnAClusterADeleteIsCountedOnceWhateverIsLostInBetween(t *testing.T) {
@@ -131,8 +142,8 @@ func TestOnAClusterADeleteIsCountedOnceWhateverIsLostInBetween(t *testing.T) {
 		{"evalsha", "orphan:bin:", 1},
 		// the answer to intend, or to settle
 		{"evalsha", "orphan:intents:", 1},
-		{"evalsha", "orphan:intents:sessions{cleanup}:janitor:witness", 1}, // to settle
-		{"unlink", "orphan:bin:", 1},                                       // to the last clean-up
+		{"evalsha", "orphan:intents:sessions{cleanup}:orphan:rests:", 1}, // to settle
+		{"unlink", "orphan:bin:", 1},                                     // to the last clean-up
 	} {
 		r.do("SET", "session:a", "old")
 		r.do("SADD", "cart:a", "thing")
@@ -178,4 +189,39 @@ func TestOnAClusterAPassThatMissesAMasterCondemnsNothing(t *testing.T) {
 	require.False(t, result.Coverage.Complete, result)
 	require.Zero(t, result.Removed)
 	require.NotEqual(t, 3, result.Coverage.Masters)
+}
+
+// Related keys share the slot of their candidate, or are on other servers, and are too many for the
+// time that one look counts.
+func TestOnAClusterRelatedKeysGoAndAreCountedWithTheirCandidate(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 0)
+	tagged := rooms("", "room:{{{id}}}:seats", "room:{{{id}}}:user:*")
+	tagged.Keys = "room:{{{id}}}"
+	far := rooms("", "hall:{id}:seat:*")
+	far.Name, far.Keys = "halls", "hall:{id}"
+	odd := Rule{Name: "odd", Delete: true, Keys: "odd}}:{id}", KeepIf: []Sign{{Exists: "live:{id}"}},
+		Related: []string{"seats:{id}"}, Grace: time.Minute}
+	r := newClusterRig(t, c, nil, tagged, far, odd)
+	r.set.evidence = 30 * time.Second
+	for _, key := range []string{"room:{7}:seats", "room:{7}:user:a", "room:{7}:user:b", "odd}:1", "seats:1"} {
+		r.do("SET", key, 1)
+	}
+	for i := range 130 {
+		r.do("SET", fmt.Sprint("hall:1:seat:", i), 1)
+	}
+	r.do("HSET", "room:{7}", "state", "closed")
+	r.do("HSET", "hall:1", "state", "closed")
+	r.sweep("")
+	r.pass("odd", time.Minute)
+	for range 2 {
+		r.sweep("")
+	}
+	require.Equal(t, map[string]uint64{"rooms": 1, "halls": 1, "odd": 0}, r.set.Stats().Rules)
+	require.Equal(t, uint64(4+131), r.set.Stats().Keys)
+	require.Equal(t, "2", r.rdb.HGet(t.Context(), r.layout.Witness(), "evicted_total").Val())
+	require.True(t, r.exists("odd}:1") && r.exists("seats:1"), "no name for it in its own slot")
+	for _, rule := range []string{"rooms", "halls"} {
+		require.False(t, r.exists(restsKey(r.layout, rule)) || r.exists(intentsKey(r.layout, rule)), rule)
+	}
 }

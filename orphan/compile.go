@@ -23,6 +23,7 @@ type rule struct {
 	over       *sign
 	age        *template   // of MinAge.Key
 	fields     []fieldPath // of the candidate's own value that are read at all
+	others     []*rule     // of the same Set
 	meaning    string      // another one where the rule judges otherwise: marks of before do not count
 }
 
@@ -56,7 +57,7 @@ func compile(of Rule) (r *rule, err error) {
 	if of.Members != nil {
 		r.container = container(*of.Members)
 	} else {
-		r.candidates = read(of.Keys)
+		r.candidates = read(of.Keys).with(of.Only)
 	}
 	r.UnlessLost = literals(of.UnlessLost)
 	for _, text := range of.Related {
@@ -64,7 +65,7 @@ func compile(of Rule) (r *rule, err error) {
 		if wrong != nil {
 			return nil, fmt.Errorf("orphan: rule %q: %w", of.Name, wrong)
 		}
-		if t.rest {
+		if t.with(of.Only); t.rest {
 			r.wild = append(r.wild, t)
 		} else {
 			r.exact = append(r.exact, t)
@@ -96,7 +97,7 @@ func compile(of Rule) (r *rule, err error) {
 	}
 	slices.Sort(r.fields)
 	r.fields = slices.Compact(r.fields)
-	of.Category, of.Delete, of.Cap, of.Bin, of.Grace = "", false, 0, 0, 0
+	of.Category, of.Delete, of.Cap, of.Bin = "", false, 0, 0
 	judges, wrong := json.Marshal(of)
 	if wrong != nil {
 		return nil, fmt.Errorf("orphan: rule %q: %w", of.Name, wrong)

@@ -1,31 +1,28 @@
--- delete.lua: the body (behind guard.lua and same.lua) that deletes orphans of one rule, all on one
--- server.
+-- delete.lua: the body (behind guard.lua, same.lua and ripe.lua) that deletes orphans of one rule,
+-- all on one server.
 --
 -- The look that condemned them has remembered each of its commands with the answer. They are sent
 -- again here, in one atomic step with the delete: a candidate goes only if all answers are the
--- same, and if its mark is the one of the look, older than its grace, and no hold came since the
--- pass began.
+-- same, and if it is ripe. With a candidate go as many related keys as one step may take. What is
+-- left follows in others, which the rest of the candidate allows.
 --
--- KEYS[6] the rule's marks  KEYS[7] the rule's bin  KEYS[8..] every key that is read or deleted
+-- KEYS[6] the rule's marks  KEYS[7] its rests: name -> JSON  KEYS[8] its bin: id -> JSON
+-- KEYS[9] the ids of the bin, by when they are dropped (ms)  KEYS[10..] every key that is read or
+-- deleted
 -- ARGV[8..] a JSON object for each candidate:
---   name, mark, grace (ms)
---   since     since when (ms) the witness had listened when the pass began, and was the mark made
+--   name, mark, grace, since, looked, expires: see ripe.lua
+--   follows   it is related to a candidate that has gone: a rest is wanted, and no mark
 --   seen      answers and their commands: { {answer, command, argument...}... }
 --   keys      the keys that go, as far as they are keys
 --   member    { ZREM, SREM or HDEL, key, member } that goes
+--   field     when (ms) the member expires by itself, a field of a hash; missing: never
+--   counts    1; 0: it is counted already
+--   rest      written if the candidate goes; '': deleted
 --   premises  only in the first: like seen, for the whole batch
 --   bin       for how long (ms) it is kept aside; missing: it is deleted
 --   pass      when the pass began (ms), for the entries of the bin
--- Result: DONE, candidates that went, candidates that are no longer as they were, and the number of
--- keys and members that went, or reference_lost.
-
--- ripe(c): its mark is as the look saw it, no hold came since, and it is old enough. The mark's
--- time alone does not tell of a hold: the clock may have gone back.
-local function ripe(c)
-  if redis.call('HGET', KEYS[6], c.name) ~= c.mark then return false end
-  local at = tonumber(string.match(c.mark, '^%d+'))
-  return since == c.since and now - at >= c.grace
-end
+-- Result: DONE, candidates that are counted, candidates that are no longer as they were, and the
+-- number of keys and members that went, or reference_lost.
 
 -- aside(id, key): the name in the bin, which has the same slot as key.
 local function aside(id, key)
@@ -33,7 +30,23 @@ local function aside(id, key)
   return 'orphan:bin:' .. id .. ':' .. ((tag and tag ~= '') and key or '{' .. key .. '}')
 end
 
-local going, names, marks, things, changed, no = {}, {}, {}, 0, 0, nil
+-- may(c): nil if this user may do all that is done with a candidate that goes; or the error.
+local function may(c)
+  for _, key in ipairs(c.keys) do
+    local no
+    if c.bin then
+      local to = aside(ARGV[1] .. ':1', key)
+      no = refused('PEXPIRETIME', key) or refused('RENAME', key, to) or refused('PERSIST', to)
+    else
+      no = refused('UNLINK', key)
+    end
+    if no then return no end
+  end
+  if not c.member then return end
+  return refused(unpack(c.member)) or c.bin and refused('SET', aside(ARGV[1] .. ':1', c.member[2]), 'x')
+end
+
+local going, names, marks, counted, things, changed, bins, no = {}, {}, {}, 0, 0, 0, false, nil
 local lost = false
 for i = 8, #ARGV do
   local c = cjson.decode(ARGV[i])
@@ -41,45 +54,39 @@ for i = 8, #ARGV do
     lost = true
     break
   end
-  marks[#marks + 1] = c.name
-  if ripe(c) and all_same(c.seen) then
-    going[#going + 1], names[#names + 1] = c, c.name
-    things = things + #c.keys + (c.member and 1 or 0)
-    for _, key in ipairs(c.keys) do
-      if c.bin then
-        local to = aside(ARGV[1] .. ':1', key)
-        no = no or refused('PEXPIRETIME', key) or refused('RENAME', key, to) or refused('PEXPIREAT', to, '1')
-      else
-        no = no or refused('UNLINK', key)
-      end
-    end
-    if c.member then
-      no = no or refused(unpack(c.member))
-      if c.bin then
-        local to = aside(ARGV[1] .. ':1', c.member[2])
-        no = no or refused('SET', to, 'x') or refused('PEXPIREAT', to, '1')
-      end
-    end
-    if c.bin then no = no or refused('ZADD', KEYS[7], '1', 'x') or refused('ZREMRANGEBYSCORE', KEYS[7], '1', '1') end
+  local ready
+  if c.follows then
+    ready = recent(c) and redis.call('HEXISTS', KEYS[7], c.name) == 1
+  else
+    marks[#marks + 1] = c.name
+    ready = ripe(c)
+  end
+  if ready and all_same(c.seen) then
+    going[#going + 1] = c
+    counted, things, bins = counted + c.counts, things + #c.keys + (c.member and 1 or 0), bins or c.bin
+    if c.counts == 1 then names[#names + 1] = c.name end
+    no = no or may(c)
   else
     changed = changed + 1
   end
 end
-no = no or refused('HDEL', KEYS[6], 'x')
-local bin = kind(KEYS[7])
-if bin ~= 'zset' and bin ~= 'none' then no = no or redis.error_reply(KEYS[7] .. ' is not a bin, but a ' .. bin) end
+no = no or refused('HDEL', KEYS[6], 'x') or refused('HSET', KEYS[7], 'x', 'x') or refused('HDEL', KEYS[7], 'x')
+if bins then no = no or refused('HSET', KEYS[8], 'x', 'x') or refused('ZADD', KEYS[9], '1', 'x') end
+for i, want in pairs({ [7] = 'hash', [8] = 'hash', [9] = 'zset' }) do
+  local is = kind(KEYS[i])
+  if is ~= want and is ~= 'none' then no = no or redis.error_reply(KEYS[i] .. ' is no ' .. want .. ', but a ' .. is) end
+end
 if no then return no end
 
 local note = lost and 'reference_lost' or text(things)
-local result = record(#going, changed, 'keys', names, note)
+local result = record(counted, changed, 'keys', names, note)
 if result then return result end
 
--- put(c, key, n): moves a key into the bin; the entry says how to put it back.
+-- put(c, n, entry) notes what has moved into the bin, and how to put it back.
 local function put(c, n, entry)
-  local until_ms = now + c.bin
-  entry.id, entry.name, entry.at, entry.pass = ARGV[1] .. ':' .. n, c.name, now, c.pass
-  redis.call('PEXPIREAT', entry.aside, text(until_ms))
-  redis.call('ZADD', KEYS[7], text(until_ms), cjson.encode(entry))
+  entry.id, entry.name, entry.at, entry.pass, entry['until'] = ARGV[1] .. ':' .. n, c.name, now, c.pass, now + c.bin
+  redis.call('HSET', KEYS[8], entry.id, cjson.encode(entry))
+  redis.call('ZADD', KEYS[9], text(now + c.bin), entry.id)
 end
 
 local n = 0
@@ -87,16 +94,16 @@ for _, c in ipairs(going) do
   if not c.bin then
     if #c.keys > 0 then redis.call('UNLINK', unpack(c.keys)) end
   else
-    redis.call('ZREMRANGEBYSCORE', KEYS[7], '-inf', text(now))
     for _, key in ipairs(c.keys) do
       n = n + 1
       local entry = { key = key, aside = aside(ARGV[1] .. ':' .. n, key), expires = redis.call('PEXPIRETIME', key) }
       redis.call('RENAME', key, entry.aside)
+      redis.call('PERSIST', entry.aside) -- Redis frees what expires at once, however large it is
       put(c, n, entry)
     end
     if c.member then
       n = n + 1
-      local entry = { key = c.member[2], member = c.member[3], by = c.member[1],
+      local entry = { key = c.member[2], member = c.member[3], by = c.member[1], expires = c.field or -1,
         aside = aside(ARGV[1] .. ':' .. n, c.member[2]) }
       local value = '1'
       if c.member[1] == 'ZREM' then value = redis.call('ZSCORE', entry.key, entry.member) end
@@ -106,6 +113,11 @@ for _, c in ipairs(going) do
     end
   end
   if c.member then redis.call(unpack(c.member)) end
+  if c.rest == '' then
+    redis.call('HDEL', KEYS[7], c.name)
+  elseif c.rest then
+    redis.call('HSET', KEYS[7], c.name, c.rest)
+  end
 end
 if #marks > 0 then redis.call('HDEL', KEYS[6], unpack(marks)) end
-return answer('DONE', #going, changed, note)
+return answer('DONE', counted, changed, note)

@@ -11,25 +11,68 @@
 //
 // # What may condemn
 //
-// Absence is no evidence. A candidate goes only if all of this holds:
+// Absence is not evidence. A candidate is deleted only if all of this holds:
 //
-//  1. Its evidence is positive (Rule.GoneIf: a document says finished since an hour), or it lasts:
-//     no sign of life (Rule.KeepIf), seen in two looks at least Rule.Grace apart by the server's
-//     time, with no hold of the witness and no other answer in between.
-//  2. The place that it is missing from is itself alive (Rule.UnlessLost). Else the rule is held,
-//     with reason reference_lost.
-//  3. It is the same thing as at the first look: its bytes, its digest, its score, and its expiry.
-//     A thing that was changed, or made anew under the same name, is looked at from the beginning.
-//     Of what is larger than 64 KiB or 512 elements, size and parts are compared: there a change
-//     that leaves both as they were is not seen.
-//  4. It can be read. What cannot is kept, and counted as unreadable.
-//  5. Not too many fall at once. A pass deletes Rule.Cap candidates at most. If more than half of
-//     at least 20 candidates are newly condemned, the rule is held once, for a grace period, with
-//     reason mass_failure. A pass that fails has condemned nothing newly.
+//  1. Its evidence is positive (Rule.GoneIf: a document states that it finished an hour ago), or it
+//     lasts: no sign of life (Rule.KeepIf) for the whole of Rule.Grace.
+//  2. The place that it is missing from is itself alive (Rule.UnlessLost). Otherwise the rule is
+//     held, with reason reference_lost.
+//  3. It is the same thing all that time.
+//  4. It can be read. Anything else is kept, and counted as unreadable.
+//  5. Few fall at once. A pass deletes Rule.Cap candidates at most. If more than half of at least
+//     20 candidates are newly condemned, the rule is held once, for a grace period, with reason
+//     mass_failure. Only candidates that could be condemned newly count: those that show a sign
+//     of life, and those that have just lost it. A backlog of known orphans does not.
 //  6. The guard agrees: lease, fence, witness, log record; see package guard.
+//  7. No other rule of the Set keeps it. A candidate of several rules has to be condemned by all of
+//     them. A related key that is a candidate of another rule is left to that rule.
 //
-// Whatever cannot tell keeps: a document that is missing, a database or a node that does not
-// answer.
+// A missing document, and a database or node that does not answer, keep.
+//
+// # The evidence of absence
+//
+// A candidate is condemned by a chain of looks. All of them find no sign of life and the same
+// thing, the first and the last are at least Rule.Grace apart, and no gap between two of them is
+// too long. The last one is made at the delete. All times are the server's.
+//
+// Looks are planned A apart: the shorter of the grace and Config.Interval, at least a second. A
+// gap is too long if nobody looked for longer than A + max(A, 1s). So a sign that lapses for less
+// than a grace condemns nothing, unless looks at both ends fall into two lapses. A key without
+// its parent is met by full passes alone; there A is the interval. A grace shorter than the
+// interval is handled: marked candidates are looked at between full passes.
+//
+// The chain ends, and the grace begins anew with the next look, if
+//
+//   - nobody looked for too long: no worker ran, the rule was out of RULES, leaders were dry,
+//   - a pass broke off before it had looked at everything marked: it failed, it was held or paused,
+//     the source or a reference was away, it did not read every master of a Cluster,
+//   - the rule means something else. Category, Delete, Cap and Bin leave its meaning as it is,
+//   - the witness had a hold, a reference was lost, or a server of a Cluster was restarted or
+//     failed over, since the mark was made,
+//   - the server's clock was set: it moved two seconds more or less than the leader's own clock.
+//
+// A pass that is held by mass_failure still looks at what is marked. A look counts for A + max(A,
+// 1s), at least 5 s, by the server's clock; the script that deletes refuses an older one.
+//
+// # What a sign is
+//
+// A sign is a question about this one candidate to a key, a field, a member, a channel, the
+// candidate's own value, or a document. It has three answers: alive, not alive, and unknown, which
+// keeps. An error is unknown, and so are a missing field, and a time before September 2001 or after
+// 2286: zero values are not statements. A sign's name needs a variable.
+//
+// An age is a sign too. One that is taken from an expiry assumes what its writer does. So such a
+// candidate has to be condemned for MinAge.Over as well.
+//
+// # The same thing
+//
+// The type, the expiry and the content of a key. Of a hash also the expiries of its fields, of a
+// sorted set the scores, of a stream its groups and what is pending in them. Of a member its
+// score or value, and the expiry of a field. Up to 64 KiB or 512 elements are compared whole, in
+// the script that deletes. Larger values are read whole by each look, in pieces of that size; the
+// script then compares type, expiry, size, both ends, and what is pending. A stream that a
+// consumer has read within two graces is in use. Beyond 8192 pieces, 64 groups, or an unknown
+// type, a candidate cannot be compared: it is kept, with reason large.
 //
 // # A pass
 //
@@ -47,17 +90,23 @@
 //
 // # Marks
 //
-// Marks are a hash for each rule: candidate -> first seen (the server's ms), fingerprint. They
-// survive a change of leader. A mark counts only if, since it was made, the witness has listened,
-// no reference was lost, the rule judges as it did, and no server of a Cluster was restarted or
-// failed over. A candidate that shows a sign of life is unmarked before anything else happens.
-// There are at most ten times Rule.Cap marks of a rule; further candidates wait, and are counted as
-// kept, reason marks.
+// Marks are a hash for each rule: candidate -> first look of the chain (the server's ms),
+// fingerprint. The rule's state has when the last looks ended. Both survive a change of leader. A
+// candidate that shows a sign of life is unmarked before anything else happens. There are at most
+// ten times Rule.Cap marks of a rule; further candidates wait, and are counted as kept, reason
+// marks.
 //
 // # Related keys
 //
-// Rule.Related goes with its parent in the same script. A related key without its parent is found
-// too: it is a candidate of its own, judged by the same signs.
+// Rule.Related goes with its parent: as many keys as one script may take in the same step, and the
+// others in steps behind it. Until all have gone Redis keeps the rest: what the rule had read in
+// the parent, and that it is counted. A related key without its parent is found too: with a rest it
+// is part of that one, else a candidate of its own, judged by the same signs.
+//
+// # Walks and bins
+//
+// Rules that look at the same time share one SCAN. Nothing in a bin expires: the pass that comes
+// when its time is over unlinks it.
 //
 // # A Cluster
 //
@@ -69,10 +118,11 @@
 // # What is not guaranteed
 //
 //   - A rule is as good as its signs: what lives and shows none of them is an orphan to it.
-//   - Of a collection with more than 512 elements, and of a text of more than 64 KiB, not
-//     everything is compared: its type, its size, its expiry, and some parts.
-//   - With a candidate at most 1,000 related keys go that only a pattern finds. The rest goes
-//     later.
+//   - A thing that is made anew with the same content and expiry is the same thing. So is a large
+//     value that is changed in the middle between the last look and the delete.
+//   - Documents, channels and pieces of large values are not asked again in the deleting script.
+//   - With a candidate at most 10,000 related keys go that only a pattern finds. The rest goes
+//     later, and is counted with it.
 //   - On a Cluster a sign on another server than the candidate's may have come back within the two
 //     seconds. What goes then can be restored, if the rule has a bin.
 //   - On the embedded server, which is for trying out, a candidate that is no text does not go.

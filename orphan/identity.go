@@ -12,9 +12,12 @@ import (
 // identify takes the fingerprints of what is left, and finds the keys that go along. A candidate
 // that is decided by nothing is condemned.
 func (l *looking) identify(ctx context.Context) error {
+	if err := l.measureMembers(ctx); err != nil {
+		return err
+	}
 	keys := map[string][]*finding{} // that are part of a candidate's fingerprint
 	var names []string
-	var asked []question
+	var asked, expiring []question
 	for f := range l.undecided {
 		add := func(key string) {
 			if keys[key] == nil {
@@ -29,14 +32,21 @@ func (l *looking) identify(ctx context.Context) error {
 		case l.candidates != nil:
 			add(f.key)
 		default:
-			asked = append(asked, question{f: f, args: l.membership(f), told: func(answer *redis.Cmd) {
+			asked = append(asked, question{f: f, args: l.membership(f), size: f.size, told: func(answer *redis.Cmd) {
 				if there := replyText(answer); there == "_" || there == ":0" {
 					f.keep(absent, "it is gone")
 				}
 			}})
+			if l.Members.Hash != "" {
+				expiring = append(expiring, question{f: f, args: []string{"HPEXPIRETIME", f.key, "FIELDS", "1", f.member},
+					told: func(answer *redis.Cmd) { f.expiry(answer) }})
+			}
 		}
 		for _, t := range l.exact {
-			if key, ok := l.expand(f, t); ok {
+			if f.part {
+				break
+			}
+			if key, ok := l.expand(f, t); ok && l.belongs(t, key, f) {
 				add(key)
 			}
 		}
@@ -45,6 +55,9 @@ func (l *looking) identify(ctx context.Context) error {
 		}
 	}
 	if err := l.observe(ctx, asked); err != nil {
+		return err
+	}
+	if err := l.fieldExpiries(ctx, expiring); err != nil {
 		return err
 	}
 	found, err := l.identities(ctx, names)
@@ -63,6 +76,14 @@ func (l *looking) identify(ctx context.Context) error {
 				f.keep(absent, "it is gone")
 			}
 			f.observations = append(f.observations, id.observations...)
+			if id.pieces != "" && (f.alone || !slices.Contains(f.related, key)) {
+				f.pieces = append(f.pieces, key+" "+id.pieces)
+			}
+			if id.beyond != "" {
+				f.keep(large, "%s: %s", key, id.beyond)
+			} else if id.used != "" {
+				f.keep(alive, "%s: %s", key, id.used)
+			}
 		}
 	}
 	for f := range l.undecided {
@@ -85,7 +106,23 @@ func (l *looking) fingerprint(f *finding) string {
 			s.WriteString(strings.Join(o.args, " ") + " " + o.answer + "\n")
 		}
 	}
+	for _, piece := range f.pieces {
+		s.WriteString(piece + "\n")
+	}
 	return digest(s.String())[:16]
+}
+
+// expiry takes the answer of when a field of a hash expires.
+func (f *finding) expiry(answer *redis.Cmd) {
+	text := replyText(answer)
+	if text[0] == '-' {
+		f.keep(unknown, "when it expires: %s", text[1:])
+		return
+	}
+	f.observations = append(f.observations, observation{args: []string{"HPEXPIRETIME", f.key, "FIELDS", "1", f.member}, answer: text})
+	if all, _ := answer.Int64Slice(); len(all) == 1 {
+		f.expires = max(0, all[0])
+	}
 }
 
 // What is no larger than this is compared whole, else by its size and by parts of it.
@@ -99,21 +136,15 @@ type identity struct {
 	exists       bool
 	kind         string
 	size         int64
+	memory       int64 // that all elements take, about
 	observations []observation
+	pieces       string // a digest of all that it holds, if it is large
+	used         string // why it is in use; "": nothing says so
+	beyond       string // why it cannot be compared; "": it can
 }
 
 var sizeOf = map[string]string{
 	"string": "STRLEN", "hash": "HLEN", "list": "LLEN", "set": "SCARD", "zset": "ZCARD", "stream": "XLEN",
-}
-
-// partsOf are the commands for parts of what is too large. A SCAN begins with the same elements as
-// long as there are the same; after that it nearly always begins with others.
-var partsOf = map[string][][]string{
-	"list":   {{"LRANGE", "0", "127"}, {"LRANGE", "-128", "-1"}},
-	"zset":   {{"ZRANGE", "0", "127"}, {"ZRANGE", "-128", "-1"}},
-	"set":    {{"SSCAN", "0", "COUNT", "128"}},
-	"hash":   {{"HSCAN", "0", "COUNT", "128"}},
-	"stream": {{"XRANGE", "-", "+", "COUNT", "1"}, {"XREVRANGE", "+", "-", "COUNT", "1"}},
 }
 
 // identities reads type, expiry, size, and what is not too large whole, or parts of it.
@@ -123,7 +154,7 @@ func (l *looking) identities(ctx context.Context, keys []string) (map[string]*id
 	observe := func(key string, told func(*identity, *redis.Cmd), args ...string) {
 		asked = append(asked, question{args: args, told: func(answer *redis.Cmd) {
 			id := found[key]
-			id.observations = append(id.observations, observation{args, replyText(answer)})
+			id.observations = append(id.observations, observation{args, replyText(answer), bytesOf(answer), key})
 			if told != nil {
 				told(id, answer)
 			}
@@ -149,23 +180,47 @@ func (l *looking) identities(ctx context.Context, keys []string) (map[string]*id
 	if err := l.ask(ctx, asked); err != nil {
 		return nil, err
 	}
+	if err := l.weigh(ctx, found, keys); err != nil {
+		return nil, err
+	}
+	// What is large is read first: it makes a server go on rehashing, and then ends look otherwise.
+	for _, key := range keys {
+		if id := found[key]; id.beyond == "" && id.isLarge() {
+			if err := l.pieces(ctx, key, id); err != nil {
+				return nil, err
+			}
+		}
+	}
 	asked = nil
 	for _, key := range keys {
 		switch id := found[key]; {
+		case id.heavy():
+			id.beyond = "its elements are too large to be compared"
 		case id.kind == "string" && id.size <= wholeBytes:
 			observe(key, nil, "GET", key)
+			asked[len(asked)-1].size = id.size
 		case id.kind == "string":
 			observe(key, nil, "GETRANGE", key, "0", strconv.Itoa(wholeBytes/2))
 			half := int(id.size) / 2
 			observe(key, nil, "GETRANGE", key, strconv.Itoa(half-wholeBytes/4), strconv.Itoa(half+wholeBytes/4))
 			observe(key, nil, "GETRANGE", key, strconv.Itoa(-wholeBytes/2), "-1")
-		case id.exists && id.size <= wholeElements:
+		case id.exists && id.size <= wholeElements && id.memory <= wholeMemory:
 			observe(key, nil, "DUMP", key)
+			asked[len(asked)-1].size = id.memory
 		default:
-			for _, part := range partsOf[id.kind] {
-				observe(key, nil, append([]string{part[0], key}, part[1:]...)...)
+			for _, args := range id.parts(key) {
+				observe(key, nil, args...)
+				asked[len(asked)-1].size = id.each(id.inPart())
 			}
 		}
 	}
 	return found, l.ask(ctx, asked)
+}
+
+// isLarge reports whether it is not compared by one command.
+func (id *identity) isLarge() bool {
+	if id.kind == "string" {
+		return id.size > wholeBytes
+	}
+	return id.exists && (id.size > wholeElements || id.memory > wholeMemory)
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -18,8 +20,19 @@ type caller interface {
 	PageSize() int
 }
 
-// pipelined is how many commands one pipeline has at most: about 0.3 ms of Redis' time.
-const pipelined = 500
+// Bounds of one pipeline: about 0.3 ms of Redis' time. Redis answers all of a short one before it
+// hears anybody else.
+const (
+	pipelined = 500       // commands
+	answers   = 256 << 10 // bytes of answers, as far as that is known before
+)
+
+// Longer values are not read: one answer would hold the server up, and the fields of a hash are
+// compared whole at the delete.
+const (
+	mostValue = 4 << 20
+	mostField = 256 << 10
+)
 
 // What a look finds about a candidate. All but condemned keep, and are reasons of
 // orphan_kept_total.
@@ -29,12 +42,16 @@ const (
 	young      = "young"      // not older than MinAge.Over
 	unreadable = "unreadable" // it is not what Read says, or its age cannot be read
 	unknown    = "unknown"    // a sign or the evidence cannot tell
-	foreign    = "foreign"    // its name is not what Only says
+	foreign    = "foreign"    // its name is not what Only says, or its type not what Type says
 	absent     = "absent"     // it is gone, or stands for a parent that is there
+	large      = "large"      // it is too large to find out whether it is the same
 )
 
 // errSource wraps an error of the Source.
 var errSource = errors.New("orphan: source does not answer")
+
+// errClock ends a pass by whose times nothing can be judged.
+var errClock = errors.New("orphan: the server's clock was set during the pass")
 
 // A finding is what a look says about one candidate.
 type finding struct {
@@ -43,12 +60,17 @@ type finding struct {
 	why     []string  // for people: each sign, and what it answered
 	at      time.Time // when the look began, by the server's clock
 
+	size      int64          // of a hash's field (bytes)
 	value     map[string]any // what the candidate holds, as far as the rule reads it
 	firstSeen bool           // its age counts from its mark
+	doubted   bool           // so it does because only its expiry says how old it is
+	expires   int64          // of a field of a hash: when it expires (ms); 0: never
 	// Of a condemned one: what it was, what was asked, and the keys that go with it.
 	fingerprint  string
 	observations []observation
+	pieces       []string // of what is large: a digest of each key
 	gone         []string
+	keyed        map[string][]observation // see byKey
 }
 
 func (f *finding) keep(verdict, format string, args ...any) {
@@ -71,11 +93,39 @@ type looking struct {
 // look judges candidates, 500 at most, by the time of the server. The error is for when nothing can
 // be said of them.
 func (r *rule) look(
+	ctx context.Context, c caller, source Source, home server, page []*candidate,
+) ([]*finding, error) {
+	return r.lookFor(ctx, c, source, home, page, (*looking).identify)
+}
+
+// glance is a look that does not ask what the candidates are: nothing is decided of those that show
+// no sign of life.
+func (r *rule) glance(
+	ctx context.Context, c caller, source Source, home server, page []*candidate,
+) ([]*finding, error) {
+	return r.lookFor(ctx, c, source, home, page)
+}
+
+func (r *rule) lookFor(
+	ctx context.Context, c caller, source Source, home server, page []*candidate,
+	then ...func(*looking, context.Context) error,
+) ([]*finding, error) {
+	found, err := r.lookAlone(ctx, c, source, home, page, then...)
+	if err != nil || len(r.others) == 0 {
+		return found, err
+	}
+	l := &looking{rule: r, caller: c, source: source, page: found}
+	return found, l.hearOthers(ctx, home)
+}
+
+// lookAlone is a look that leaves out what other rules say.
+func (r *rule) lookAlone(
 	ctx context.Context,
 	c caller,
 	source Source,
 	home server,
 	page []*candidate,
+	then ...func(*looking, context.Context) error,
 ) ([]*finding, error) {
 	l := &looking{rule: r, caller: c, source: source}
 	at, err := now(ctx, c, home)
@@ -84,13 +134,20 @@ func (r *rule) look(
 	}
 	for _, each := range page {
 		f := &finding{candidate: *each, at: at}
+		if l.known(f) {
+			f.values = maps.Clone(f.values)
+			maps.Copy(f.values, f.rest.Values)
+		}
 		if !r.ours(each) {
-			f.keep(foreign, "its name is not what only says")
+			f.keep(foreign, "its name is not what only and not say")
 		}
 		l.page = append(l.page, f)
 	}
-	for _, step := range []func(context.Context) error{l.parents, l.readValues, l.signs, l.evidence, l.ages, l.identify} {
-		if err := step(ctx); err != nil {
+	steps := []func(*looking, context.Context) error{
+		(*looking).parents, (*looking).types, (*looking).readValues, (*looking).signs, (*looking).evidence, (*looking).ages,
+	}
+	for _, step := range append(steps, then...) {
+		if err := step(l, ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -111,12 +168,28 @@ type question struct {
 	f    *finding
 	args []string
 	told func(answer *redis.Cmd)
+	size int64 // of the answer (bytes); 0: it is small
+}
+
+// pipelines cuts questions into pipelines.
+func pipelines(questions []question) (parts [][]question) {
+	from, size := 0, int64(0)
+	for i, q := range questions {
+		if i > from && (i-from == pipelined || size+q.size > answers) {
+			parts, from, size = append(parts, questions[from:i]), i, 0
+		}
+		size += q.size
+	}
+	if from < len(questions) {
+		parts = append(parts, questions[from:])
+	}
+	return parts
 }
 
 // ask sends the commands of all candidates that are not decided, in pipelines. What Redis answers
 // with an error is an answer.
 func (l *looking) ask(ctx context.Context, questions []question) error {
-	for part := range slices.Chunk(questions, pipelined) {
+	for _, part := range pipelines(questions) {
 		var cmds []redis.Cmder
 		err := l.Call(ctx, func(ctx context.Context) (err error) {
 			cmds, err = l.Client().Pipelined(ctx, func(pipe redis.Pipeliner) error {
@@ -148,7 +221,7 @@ func (l *looking) ask(ctx context.Context, questions []question) error {
 func (l *looking) observe(ctx context.Context, questions []question) error {
 	for i, q := range questions {
 		questions[i].told = func(answer *redis.Cmd) {
-			q.f.observations = append(q.f.observations, observation{q.args, replyText(answer)})
+			q.f.observations = append(q.f.observations, observation{args: q.args, answer: replyText(answer), bytes: bytesOf(answer)})
 			if q.told != nil {
 				q.told(answer)
 			}
@@ -187,12 +260,17 @@ func (l *looking) parents(ctx context.Context) error {
 		}
 		q := question{f: f, args: []string{"EXISTS", f.key}}
 		if l.candidates == nil {
-			asked = append(asked, question{f: f, args: q.args, told: func(answer *redis.Cmd) {
-				if replyText(answer) != ":1" {
-					f.keep(unknown, "%s is not there, which it is missing from", f.key)
-				}
-			}})
+			if f.rest == nil { // else the rule itself has taken it out, perhaps as the last one
+				asked = append(asked, question{f: f, args: q.args, told: func(answer *redis.Cmd) {
+					if replyText(answer) != ":1" {
+						f.keep(unknown, "%s is not there, which it is missing from", f.key)
+					}
+				}})
+			}
 			q.args = l.membership(f)
+			if l.Members.Hash != "" { // its value is not wanted
+				q.args = []string{"HEXISTS", f.key, f.member}
+			}
 		}
 		q.told = func(answer *redis.Cmd) {
 			if there := replyText(answer); f.verdict == "" && there != "_" && there != ":0" {
@@ -215,32 +293,86 @@ func (r *rule) membership(f *finding) []string {
 	return []string{"HGET", f.key, f.member}
 }
 
+// types leaves alone what is of another type than Type says.
+func (l *looking) types(ctx context.Context) error {
+	var asked []question
+	for f := range l.undecided {
+		if l.Type == "" || f.alone {
+			continue
+		}
+		asked = append(asked, question{f: f, args: []string{"TYPE", f.key}, told: func(answer *redis.Cmd) {
+			if is, _ := answer.Text(); is != l.Type {
+				f.keep(foreign, "its type is %s", is)
+			}
+		}})
+	}
+	return l.observe(ctx, asked)
+}
+
 // readValues reads what the candidates hold, as far as the rule needs it, and binds variables.
 func (l *looking) readValues(ctx context.Context) error {
 	if l.Read == "" {
 		return nil
 	}
-	var asked []question
+	var read []*finding
 	for f := range l.undecided {
-		if f.alone {
-			if len(l.fields) > 0 {
-				f.keep(unreadable, "its parent is gone, and with it what %v says", l.fields)
-			}
-			continue
+		if !f.alone {
+			read = append(read, f)
+		} else if len(l.fields) > 0 && !l.known(f) {
+			f.keep(unreadable, "its parent is gone, and with it what %v says", l.fields)
 		}
-		args := []string{"GET", f.key}
+	}
+	sizes, err := l.measure(ctx, read)
+	if err != nil {
+		return err
+	}
+	var whole, asked []question
+	for _, f := range read {
+		q := question{f: f, args: []string{"GET", f.key}, size: sizes[f], told: func(answer *redis.Cmd) { l.readValue(f, answer) }}
+		most := int64(mostValue)
 		if l.Read == "hash" {
-			args = []string{"HMGET", f.key}
+			q.args, most = []string{"HMGET", f.key}, mostField
 			for _, at := range l.fields {
-				args = append(args, string(at))
+				q.args = append(q.args, string(at))
 			}
 			if len(l.fields) == 0 {
-				continue
+				q.args = []string{"HLEN", f.key} // it is asked for its type alone
 			}
 		}
-		asked = append(asked, question{f: f, args: args, told: func(answer *redis.Cmd) { l.readValue(f, answer) }})
+		switch {
+		case q.size > most:
+			f.keep(large, "it has %d bytes to read, and may have %d", q.size, most)
+		case q.size > wholeBytes && l.Read != "hash":
+			asked = append(asked, q) // it is compared in pieces
+		default:
+			whole = append(whole, q)
+		}
 	}
-	return l.observe(ctx, asked)
+	if err := l.ask(ctx, asked); err != nil {
+		return err
+	}
+	return l.observe(ctx, whole)
+}
+
+// measure asks how long what is read of the candidates is.
+func (l *looking) measure(ctx context.Context, of []*finding) (map[*finding]int64, error) {
+	sizes := make(map[*finding]int64, len(of))
+	var asked []question
+	for _, f := range of {
+		told := func(answer *redis.Cmd) {
+			n, _ := answer.Int64() // of another type: that is found out when it is read
+			sizes[f] += n
+		}
+		if l.Read != "hash" {
+			asked = append(asked, question{f: f, args: []string{"STRLEN", f.key}, told: told})
+		}
+		for _, at := range l.fields {
+			if l.Read == "hash" {
+				asked = append(asked, question{f: f, args: []string{"HSTRLEN", f.key, string(at)}, told: told})
+			}
+		}
+	}
+	return sizes, l.ask(ctx, asked)
 }
 
 func (l *looking) readValue(f *finding, answer *redis.Cmd) {
@@ -253,6 +385,13 @@ func (l *looking) readValue(f *finding, answer *redis.Cmd) {
 			f.keep(unreadable, "it is no JSON object")
 			return
 		}
+		maps.DeleteFunc(f.value, func(name string, _ any) bool { return !l.reads(name) })
+	case int64:
+		f.value = map[string]any{}
+		if v == 0 {
+			f.keep(absent, "it is gone")
+		}
+		return
 	case []any:
 		f.value = map[string]any{}
 		for i, each := range v {
@@ -278,6 +417,15 @@ func (l *looking) readValue(f *finding, answer *redis.Cmd) {
 	}
 }
 
+// reads reports whether the rule reads a field of this name, or something in it: the rest of the
+// value is not remembered.
+func (r *rule) reads(name string) bool {
+	return slices.ContainsFunc(r.fields, func(at fieldPath) bool {
+		first, _, _ := strings.Cut(string(at), ".")
+		return first == name
+	})
+}
+
 // field is a field of a candidate's value. A hash has no fields in fields.
 func (l *looking) field(f *finding, at fieldPath) string {
 	if l.Read == "hash" {
@@ -285,4 +433,13 @@ func (l *looking) field(f *finding, at fieldPath) string {
 		return text
 	}
 	return fieldOf(f.value, at)
+}
+
+// text is what a condition compares; false: there is nothing that it could compare.
+func (l *looking) text(f *finding, at fieldPath) (text string, ok bool) {
+	if l.Read == "hash" {
+		text, ok = f.value[string(at)].(string)
+		return text, ok
+	}
+	return textOf(f.value, at)
 }

@@ -49,7 +49,15 @@ func parseMark(text string) (m mark) {
 // Keys of a rule's own, beside the janitor's.
 func marksKey(l guard.Layout, rule string) string { return l.Prefix + "orphan:marks:" + rule }
 func stateKey(l guard.Layout, rule string) string { return l.Prefix + "orphan:state:" + rule }
-func binKey(l guard.Layout, rule string) string   { return l.Prefix + "orphan:bin:" + rule }
+
+// binnedKey is a hash, id -> JSON, of what is in a rule's bin; dropsKey is a sorted set of the ids,
+// by the time (ms) at which the bin drops them.
+func binnedKey(l guard.Layout, rule string) string { return l.Prefix + "orphan:binned:" + rule }
+func dropsKey(l guard.Layout, rule string) string  { return l.Prefix + "orphan:drops:" + rule }
+
+// oldBinKey is the bin of older versions: a sorted set of JSON. The keys that it names expire by
+// themselves.
+func oldBinKey(l guard.Layout, rule string) string { return l.Prefix + "orphan:bin:" + rule }
 
 // notes are what Redis remembers of a rule from pass to pass.
 type notes struct {

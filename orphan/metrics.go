@@ -38,7 +38,7 @@ func (m *metrics) begin(r *rule) {
 	m.keys.WithLabelValues(r.Name)
 	m.condemned.WithLabelValues(r.Name)
 	for _, reason := range []string{
-		alive, young, unreadable, unknown, foreign, waiting, noMark, capped, changed,
+		alive, young, unreadable, unknown, foreign, large, waiting, noMark, capped, changed,
 	} {
 		m.kept.WithLabelValues(r.Name, reason)
 	}

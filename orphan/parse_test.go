@@ -2,6 +2,7 @@ package orphan
 
 import (
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -128,6 +129,8 @@ func TestNoRuleIsAboutKeysOfRollcall(t *testing.T) {
 func TestARuleThatLosesAllWithOneKeyIsWarnedOf(t *testing.T) {
 	require.Equal(t, []string{
 		`rules[1] "queue": nothing in unless_lost tells that what keep_if looks for was lost`,
+		`rules[1] "queue": related: keys of a member with a ':' or a brace in its name stay: they could be ` +
+			`somebody else's. If members have another form, name it in only`,
 	}, Warnings(Colyseus()))
 	bots := Colyseus()[3]
 	bots.UnlessLost = []Reference{{Exists: "bots:deployed"}}
@@ -202,4 +205,40 @@ func FuzzParse(f *testing.F) {
 		Warnings(rules)
 		_ = Validate(rules, guard.Layout{})
 	})
+}
+
+// A backend with a thousand queues has a thousand rules or more.
+func TestParsingCostsAsMuchAsThereIsToParse(t *testing.T) {
+	rules := func(n int) []byte {
+		text := "rules:\n"
+		for i := range n {
+			text += strings.ReplaceAll("- {name: qN, keys: 'bull:qN:{job}:logs', keep_if: [{exists: 'bull:qN:{job}'}, "+
+				"{member: {set: 'bull:qN:active', of: '{job}'}}], unless_lost: [{exists: 'bull:qN:id'}], "+
+				"related: ['bull:qN:{job}:lock']}\n", "N", strconv.Itoa(i))
+		}
+		return []byte(text)
+	}
+	allocations := func(text []byte) float64 {
+		return testing.AllocsPerRun(1, func() {
+			found, err := Parse(text)
+			require.NoError(t, err)
+			require.NoError(t, Validate(found, guard.Layout{Prefix: "{cleanup}:"}))
+		})
+	}
+	few, many := allocations(rules(20)), allocations(rules(200))
+	require.Less(t, many, 11*few)
+}
+
+func TestARuleThatDeletesWhatAnotherReliesOnIsFoundAmongMany(t *testing.T) {
+	text := "rules:\n"
+	for i := range 50 {
+		text += strings.ReplaceAll("- {name: qN, keys: 'bull:qN:{job}', keep_if: [{exists: 'owner:{job}'}], "+
+			"unless_lost: [{exists: 'bull:qM:id'}]}\n", "N", strconv.Itoa(i))
+		text = strings.ReplaceAll(text, "M", strconv.Itoa((i+7)%50))
+	}
+	_, err := Parse([]byte(text))
+	var faults Faults
+	require.ErrorAs(t, err, &faults)
+	require.Len(t, faults, 50)
+	require.Equal(t, `could delete bull:q0:id, which rules[43] "q43" relies on: unless_lost[0].exists`, faults[0].Text)
 }

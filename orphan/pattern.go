@@ -46,6 +46,18 @@ func textPattern(text string, open bool) (p pattern) {
 	return p
 }
 
+// begin is the text that all names begin with.
+func (p pattern) begin() string {
+	var text []byte
+	for _, s := range p {
+		if s.of != nil || s.repeats {
+			break
+		}
+		text = append(text, s.one)
+	}
+	return string(text)
+}
+
 // pattern is what the template's names look like, where holds says what a variable can hold.
 func (t *template) pattern(holds func(variable string) *[256]bool) (p pattern) {
 	for _, part := range t.parts {
@@ -105,6 +117,12 @@ func (p pattern) meets(q pattern) bool {
 
 // shares tells whether both steps can take one same byte.
 func (s step) shares(t step) bool {
+	if s.of == nil {
+		return t.takes(s.one)
+	}
+	if t.of == nil {
+		return s.takes(t.one)
+	}
 	for b := range 256 {
 		if s.takes(byte(b)) && t.takes(byte(b)) {
 			return true

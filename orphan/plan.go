@@ -1,10 +1,14 @@
 package orphan
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
+
+	"github.com/sourcegraph/conc"
 )
 
 // A Finding is what a look says of one candidate.
@@ -33,18 +37,41 @@ type Plan struct {
 // its lease and its pace: it takes as much of Redis' time as Redis gives.
 func (s *Set) Plan(ctx context.Context, limit int) ([]Plan, error) {
 	plans := make([]Plan, len(s.rules))
-	for i, r := range s.rules {
-		if err := s.plan(ctx, r, limit, &plans[i]); err != nil {
-			return plans, fmt.Errorf("orphan: plan of rule %q: %w", r.Name, err)
-		}
-	}
-	return plans, nil
+	return plans, s.together("plan", func(i int, r *rule, c caller, board func(*topology) *rider) error {
+		return s.plan(ctx, r, c, board, limit, &plans[i])
+	})
 }
 
-func (s *Set) plan(ctx context.Context, r *rule, limit int, p *Plan) error {
-	c := plainly{s.c.Client}
+// together does something for each rule, at the same time, so that all share one walk. The error is
+// that of the first rule that has one.
+func (s *Set) together(
+	what string, do func(i int, r *rule, c caller, board func(*topology) *rider) error,
+) error {
+	ws, c := new(walks), inTurn{plainly{s.c.Client}, new(sync.Mutex)}
+	errs := make([]error, len(s.rules))
+	var all conc.WaitGroup
+	for i, r := range s.rules {
+		arrived := ws.expect()
+		all.Go(func() {
+			defer arrived()
+			err := do(i, r, c, func(servers *topology) *rider {
+				defer arrived()
+				return ws.join(servers, r.templates())
+			})
+			if err != nil {
+				errs[i] = fmt.Errorf("orphan: %s of rule %q: %w", what, r.Name, err)
+			}
+		})
+	}
+	all.Wait()
+	return cmp.Or(errs...)
+}
+
+func (s *Set) plan(
+	ctx context.Context, r *rule, c caller, board func(*topology) *rider, limit int, p *Plan,
+) error {
 	p.Rule, p.Verdicts, p.Findings = r.Name, map[string]int{}, []Finding{}
-	before, err := masters(ctx, c.client)
+	before, err := masters(ctx, s.c.Client)
 	if err != nil {
 		return err
 	}
@@ -66,7 +93,7 @@ func (s *Set) plan(ctx context.Context, r *rule, limit int, p *Plan) error {
 	if p.Held == heldSource {
 		return nil
 	}
-	err = r.walk(ctx, c, before, func(page []*candidate) error {
+	err = r.walk(ctx, c, board(before), func(page []*candidate) error {
 		found, err := r.look(ctx, c, s.c.Source, home, page)
 		if err != nil {
 			return err
@@ -90,7 +117,7 @@ func (s *Set) plan(ctx context.Context, r *rule, limit int, p *Plan) error {
 	if err != nil {
 		return err
 	}
-	after, err := masters(ctx, c.client)
+	after, err := masters(ctx, s.c.Client)
 	if err != nil {
 		return err
 	}
@@ -132,7 +159,7 @@ func (r *rule) finding(f *finding, n *notes) Finding {
 // each rule that is about it finds. None: no rule is about it.
 func (s *Set) Explain(ctx context.Context, key string) ([]Finding, error) {
 	c := plainly{s.c.Client}
-	servers, err := masters(ctx, c.client)
+	servers, err := masters(ctx, s.c.Client)
 	if err != nil {
 		return nil, err
 	}

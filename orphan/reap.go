@@ -5,30 +5,51 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
+//go:embed ripe.lua
+var ripeText string
+
 //go:embed delete.lua
 var deleteText string
 
-var deleteBody = guard.NewBody(sameText + deleteText)
+var deleteBody = guard.NewBody(sameText + ripeText + deleteText)
 
-// reapOf is how many candidates one script judges at most: each costs it ten commands or so.
-const reapOf = 50
+// Bounds of one script: it holds the server for as long as it runs.
+const (
+	reapOf   = 50   // candidates
+	stepOf   = 50   // keys that go
+	stepCost = 1500 // about so many µs
+	binCost  = 20   // of a key that moves into a bin
+	askCost  = 3    // of a command that is sent again
+	hashRate = 200  // bytes of an answer in a µs
+)
+
+// cost is about how many µs it takes to send these commands again.
+func cost(seen []observation) (cost int) {
+	for _, o := range seen {
+		cost += askCost + o.bytes/hashRate
+	}
+	return cost
+}
 
 // item is a candidate as delete.lua reads it.
 type item struct {
-	Name     string     `json:"name"`
-	Mark     string     `json:"mark"`
-	Grace    int64      `json:"grace"`
-	Since    int64      `json:"since"`
+	proof
+	Follows  bool       `json:"follows,omitempty"`
 	Seen     [][]string `json:"seen"`
 	Keys     []string   `json:"keys"`
 	Member   []string   `json:"member,omitempty"`
+	Field    int64      `json:"field,omitempty"`
+	Counts   int        `json:"counts"`
+	Rest     *string    `json:"rest,omitempty"`
 	Premises [][]string `json:"premises,omitempty"`
 	Bin      int64      `json:"bin,omitempty"`
 	Pass     int64      `json:"pass"`
@@ -42,6 +63,7 @@ func (x *pass) reap(ctx context.Context) error {
 	}
 	if x.r.DryRun {
 		x.AddCondemned(len(names))
+		x.lookAgain(len(names))
 		return nil
 	}
 	at, err := now(ctx, x.Pass, x.home)
@@ -51,29 +73,70 @@ func (x *pass) reap(ctx context.Context) error {
 	if err := x.checkReferences(ctx, at); err != nil {
 		return err
 	}
-	ripe := map[string]*candidate{}
-	for _, name := range names {
-		ripe[name] = x.ripe[name]
-		ripe[name].related = nil
-	}
-	if err := x.findRelated(ctx, x.Pass, x.servers, ripe); err != nil {
+	if err := x.withRelated(ctx, names); err != nil {
 		return err
 	}
-	for len(names) > 0 {
-		n := min(len(names), reapOf, x.BatchSize())
-		if err := x.reapSome(ctx, names[:n], ripe); err != nil || !x.r.Coverage.Complete {
+	most := pageOf
+	if x.servers.owner != nil { // the evidence counts for a short time only
+		most = stepOf
+	}
+	var page []*candidate
+	keys := 0
+	for i, name := range names {
+		c := x.ripe[name]
+		page, keys = append(page, c), keys+1+len(c.related)+len(x.exact)
+		if i < len(names)-1 && len(page) < min(reapOf, x.BatchSize()) && keys < most {
+			continue
+		}
+		if err := x.reapSome(ctx, page); err != nil || !x.r.Coverage.Complete {
 			return err
 		}
-		names = names[n:]
+		page, keys = nil, 0
 	}
 	return nil
 }
 
-func (x *pass) reapSome(ctx context.Context, names []string, ripe map[string]*candidate) error {
-	var page []*candidate
-	for _, name := range names {
-		page = append(page, ripe[name])
+// names are those of the ripe, the oldest mark first, as many as may go.
+func (x *pass) names() []string {
+	names := slices.SortedFunc(maps.Keys(x.ripe), func(a, b string) int {
+		if c := x.notes.marks[a].at.Compare(x.notes.marks[b].at); c != 0 {
+			return c
+		}
+		return strings.Compare(a, b)
+	})
+	if len(names) > x.Cap {
+		x.r.Kept[capped] += len(names) - x.Cap
+		x.lookAgain(len(names) - x.Cap)
+		names = names[:x.Cap]
 	}
+	return names
+}
+
+// withRelated gives the ripe their related keys that only a pattern finds. A walk is needed for
+// those that the walk of a full pass has met before they had a mark.
+func (x *pass) withRelated(ctx context.Context, names []string) error {
+	if len(x.wild) == 0 {
+		return nil
+	}
+	missing := map[string]*candidate{}
+	for _, name := range names {
+		switch c, marked := x.ripe[name], x.marked[name]; {
+		case c.alone:
+		case x.gathered[name] && marked != nil:
+			marked.tidy()
+			c.related, c.more = marked.related, marked.more
+		case !x.gathered[name]:
+			missing[name] = c
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return x.findRelated(ctx, missing)
+}
+
+// reapSome looks at candidates once more, and deletes what is as it was.
+func (x *pass) reapSome(ctx context.Context, page []*candidate) error {
 	clocks, err := x.clocks(ctx)
 	if err != nil {
 		return err
@@ -82,8 +145,6 @@ func (x *pass) reapSome(ctx context.Context, names []string, ripe map[string]*ca
 	if err != nil {
 		return err
 	}
-	layout, rule := x.Layout(), x.r.Rule
-	keys := []string{marksKey(layout, rule), binKey(layout, rule)}
 	var unset []string
 	same := slices.DeleteFunc(found, func(f *finding) bool {
 		gone := f.verdict != condemned || f.fingerprint != x.notes.marks[f.name()].print
@@ -99,44 +160,233 @@ func (x *pass) reapSome(ctx context.Context, names []string, ripe map[string]*ca
 	if x.servers.owner != nil {
 		return x.remotely(ctx, same, clocks)
 	}
-	var items []string
+	var s script
 	for _, f := range same {
-		m := x.notes.marks[f.name()]
-		it := item{
-			Name:  f.name(),
-			Mark:  m.text(),
-			Grace: x.graceOf(f).Milliseconds(),
-			Since: x.notes.since.UnixMilli(),
-			Keys:  f.gone,
-			Bin:   x.Bin.Milliseconds(),
-			Pass:  x.began.UnixMilli(),
+		first, left := x.firstStep(f)
+		if len(left) > 0 { // whether it goes itself has to be known
+			if err := x.follow(ctx, f, first, left); err != nil {
+				return err
+			}
+			continue
 		}
-		if it.Keys == nil {
-			it.Keys = []string{}
+		if err := x.add(ctx, &s, f, first); err != nil {
+			return err
 		}
-		if f.member != "" && !f.alone {
-			it.Member = []string{x.removal(), f.key, f.member}
-		}
-		if len(items) == 0 {
-			it.Premises, keys = asked(x.premises, keys)
-		}
-		it.Seen, keys = asked(f.observations, keys)
-		text, err := json.Marshal(it)
-		if err != nil {
-			return fmt.Errorf("orphan: rule %q: %w", rule, err)
-		}
-		items = append(items, string(text))
 	}
-	slices.Sort(keys[2:])
+	return x.send(ctx, &s)
+}
+
+// A move is what goes in one script of one candidate.
+type move struct {
+	item
+	seen []observation
+}
+
+// firstStep is the step that deletes the candidate itself, with as many related keys as there is
+// room for; left are those that follow.
+func (x *pass) firstStep(f *finding) (s move, left []string) {
+	s.item = item{proof: x.proofOf(f), Keys: []string{}, Counts: 1, Bin: x.Bin.Milliseconds(), Pass: x.began.UnixMilli()}
+	if f.rest != nil {
+		s.Counts = 0
+	}
+	if f.member != "" && !f.alone {
+		s.Member, s.Field = []string{x.removal(), f.key, f.member}, f.expires
+	}
+	s.Keys, left = x.take(f, f.gone)
+	s.seen = f.without(left)
+	if len(left) > 0 || f.more {
+		text := x.restOf(f)
+		s.Rest = &text
+	} else if f.rest != nil {
+		s.Rest = new(string)
+	}
+	return s, left
+}
+
+// take takes as many of a finding's keys as may go in one step, one at least.
+func (x *pass) take(f *finding, keys []string) (taken, left []string) {
+	each := 1
+	if x.Bin > 0 {
+		each = binCost
+	}
+	of := f.byKey()
+	sum := 0
+	for i, key := range keys {
+		sum += each + cost(of[key])
+		if i > 0 && (i >= stepOf || sum > stepCost) {
+			return keys[:i:i], keys[i:]
+		}
+	}
+	return append([]string{}, keys...), nil
+}
+
+// byKey are the observations that say what each key is.
+func (f *finding) byKey() map[string][]observation {
+	if f.keyed == nil {
+		f.keyed = map[string][]observation{}
+		for _, o := range f.observations {
+			f.keyed[o.of] = append(f.keyed[o.of], o)
+		}
+	}
+	return f.keyed
+}
+
+// without are the observations, less those that say what some keys are.
+func (f *finding) without(keys []string) []observation {
+	if len(keys) == 0 {
+		return f.observations
+	}
+	leave := make(map[string]bool, len(keys))
+	for _, key := range keys {
+		leave[key] = true
+	}
+	return slices.DeleteFunc(slices.Clone(f.observations), func(o observation) bool { return leave[o.of] })
+}
+
+// follow deletes a candidate with more related keys than one script may take, and then those, step
+// by step: each only if it is as it was before the candidate went, and nothing has come to life.
+func (x *pass) follow(ctx context.Context, f *finding, first move, left []string) error {
+	var s script
+	if err := x.add(ctx, &s, f, first); err != nil {
+		return err
+	}
+	if err := x.send(ctx, &s); err != nil {
+		return err
+	}
+	went, err := x.leftRest(ctx, f)
+	if err != nil || !went {
+		return err
+	}
+	whole := !f.more
+	for len(left) > 0 {
+		var some []string
+		some, left = x.take(f, left)
+		later, err := x.lookAtRest(ctx, f, some)
+		if err != nil || later == nil {
+			return err
+		}
+		whole = whole && len(later.gone) == len(some)
+		next := move{seen: later.observations, item: item{
+			proof: x.proofOf(later), Follows: true, Keys: later.gone, Bin: x.Bin.Milliseconds(), Pass: x.began.UnixMilli(),
+		}}
+		next.Looked = later.at.UnixMilli()
+		if len(left) == 0 && whole {
+			next.Rest = new(string)
+		}
+		if err := x.add(ctx, &s, f, next); err != nil {
+			return err
+		}
+		kept := x.r.Kept[changed]
+		if err := x.send(ctx, &s); err != nil {
+			return err
+		}
+		whole = whole && x.r.Kept[changed] == kept
+	}
+	return nil
+}
+
+// leftRest tells whether a candidate has gone, and has left its rest.
+func (x *pass) leftRest(ctx context.Context, f *finding) (went bool, err error) {
+	err = x.Call(ctx, func(ctx context.Context) (err error) {
+		went, err = x.Client().HExists(ctx, restsKey(x.Layout(), x.r.Rule), f.name()).Result()
+		return err
+	})
+	return went, err
+}
+
+// lookAtRest looks at some of the related keys of a candidate that has gone. Those that are not as
+// they were are left out, and found without their parent later. nil: none may go.
+func (x *pass) lookAtRest(ctx context.Context, f *finding, keys []string) (*finding, error) {
+	c := f.candidate
+	c.alone, c.part, c.related = true, true, keys
+	if c.rest == nil {
+		c.rest = &rest{Meaning: x.meaning, Values: f.values}
+	}
+	found, err := x.look(ctx, x.Pass, x.set.c.Source, x.home, []*candidate{&c})
+	if err != nil {
+		return nil, err
+	}
+	later := found[0]
+	if later.verdict != condemned {
+		return nil, nil
+	}
+	was, is := f.byKey(), later.byKey()
+	var others []string
+	later.gone = slices.DeleteFunc(later.gone, func(key string) bool {
+		same := slices.EqualFunc(was[key], is[key], func(a, b observation) bool {
+			return a.answer == b.answer && slices.Equal(a.args, b.args)
+		})
+		if !same {
+			others = append(others, key)
+		}
+		return !same
+	})
+	later.observations = later.without(others)
+	if len(later.gone) == 0 {
+		return nil, nil
+	}
+	return later, nil
+}
+
+// A script is what one call of the deleting script does.
+type script struct {
+	items   []string
+	keys    []string
+	cost, n int // of its items, and how many keys go
+	follows int
+	first   *finding
+}
+
+// add adds a step to a script, which is sent first if both are too much for one.
+func (x *pass) add(ctx context.Context, s *script, f *finding, next move) error {
+	each := 1
+	if x.Bin > 0 {
+		each = binCost
+	}
+	c := cost(next.seen) + each*len(next.Keys)
+	if len(s.items) > 0 && (s.cost+c > stepCost || s.n+len(next.Keys) > stepOf || len(s.items) >= x.BatchSize()) {
+		if err := x.send(ctx, s); err != nil {
+			return err
+		}
+	}
+	if len(s.items) == 0 {
+		s.first = f
+		next.Premises, s.keys = asked(x.premises, s.keys)
+		s.cost += cost(x.premises)
+	}
+	next.Seen, s.keys = asked(next.seen, s.keys)
+	text, err := json.Marshal(next.item)
+	if err != nil {
+		return fmt.Errorf("orphan: rule %q: %w", x.r.Rule, err)
+	}
+	s.items = append(s.items, string(text))
+	s.cost, s.n = s.cost+c, s.n+len(next.Keys)
+	if next.Follows {
+		s.follows++
+	}
+	return nil
+}
+
+// send has a script run, and empties it.
+func (x *pass) send(ctx context.Context, s *script) error {
+	if len(s.items) == 0 {
+		return nil
+	}
+	sent := *s
+	*s = script{}
+	slices.Sort(sent.keys)
+	layout, rule := x.Layout(), x.r.Rule
+	own := []string{marksKey(layout, rule), restsKey(layout, rule), binnedKey(layout, rule), dropsKey(layout, rule)}
 	answer, err := x.Pass.Delete(ctx, janitor.Batch{
-		Body: deleteBody, Keys: append(keys[:2:2], slices.Compact(keys[2:])...), Items: items,
+		Body: deleteBody, Keys: append(own, slices.Compact(sent.keys)...), Items: sent.items,
 		Deleted: func(a guard.Answer) { x.set.removed(x.rule, a) },
 	})
+	x.AddCondemned(-sent.follows) // that is counted with its candidate
 	if err != nil {
 		return err
 	}
 	if answer.Reason == heldLost {
-		return x.lostMeanwhile(ctx, same[0])
+		return x.lostMeanwhile(ctx, sent.first)
 	}
 	things, _ := strconv.Atoi(answer.Reason)
 	x.r.Removed += answer.Deleted

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -39,7 +40,7 @@ func (r *rule) references(ctx context.Context, c caller, n *notes, at time.Time)
 			return err
 		})
 		if there {
-			found.premises = append(found.premises, observation{[]string{"EXISTS", key}, ":1"})
+			found.premises = append(found.premises, observation{args: []string{"EXISTS", key}, answer: ":1"})
 		}
 		return there, err
 	}
@@ -139,4 +140,16 @@ func (plainly) Call(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	return f(ctx)
+}
+
+// inTurn is plainly for some who ask at the same time: one call at a time.
+type inTurn struct {
+	plainly
+	turn *sync.Mutex
+}
+
+func (c inTurn) Call(ctx context.Context, f func(context.Context) error) error {
+	c.turn.Lock()
+	defer c.turn.Unlock()
+	return c.plainly.Call(ctx, f)
 }

@@ -1,7 +1,6 @@
 package orphan
 
 import (
-	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -23,7 +22,7 @@ import (
 //
 //	intend  at home, behind the guard: the intent is noted, and in the log
 //	away    on the key's own server: it is moved aside if it is as the look saw it, within evidenceFor
-//	settle  at home: the intent ends, and is counted by whoever ends it, once
+//	settle  at home, behind the guard: the intent ends, and is counted, once
 //
 // A pass begins with the intents that an earlier one has left: what is away is settled, and what is
 // not, and cannot be any more, is dropped.
@@ -31,9 +30,10 @@ import (
 // evidenceFor is how long a look counts, by the clock of the server that it looked at.
 const evidenceFor = 2 * time.Second
 
-// awayFor is how long something is kept away before it is settled, without a bin: a leader that
-// dies in between is followed by another before that.
-const awayFor = time.Hour
+// awayFor is how long something is kept away, beyond its time in the bin, if nobody settles or
+// drops it: if the server at home has forgotten it. Redis then frees it at once, however large it
+// is.
+const awayFor = 7 * 24 * time.Hour
 
 //go:embed same.lua
 var sameText string
@@ -48,9 +48,9 @@ var awayText string
 var settleText string
 
 var (
-	intendBody   = guard.NewBody(intendText)
-	awayScript   = redis.NewScript(sameText + awayText)
-	settleScript = redis.NewScript(settleText)
+	intendBody = guard.NewBody(ripeText + intendText)
+	settleBody = guard.NewBody(settleText)
+	awayScript = redis.NewScript(sameText + awayText)
 )
 
 func intentsKey(l guard.Layout, rule string) string { return l.Prefix + "orphan:intents:" + rule }
@@ -61,13 +61,16 @@ type intent struct {
 	Name   string `json:"name"` // of the candidate
 	Counts int    `json:"counts"`
 	// the intent that has to be carried out before this one
-	First   string     `json:"first,omitempty"`
-	Key     string     `json:"key"`
-	Member  []string   `json:"member,omitempty"` // the command that removes it
-	Aside   string     `json:"aside"`
-	Until   int64      `json:"until"` // the last ms at which it may go, by its server's clock
-	Expires int64      `json:"expires"`
-	Pass    int64      `json:"pass"` // when the pass began (ms)
+	First   string   `json:"first,omitempty"`
+	Key     string   `json:"key"`
+	Member  []string `json:"member,omitempty"` // the command that removes it
+	Aside   string   `json:"aside"`
+	Until   int64    `json:"until"` // the last ms at which it may go, by its server's clock
+	Expires int64    `json:"expires"`
+	Pass    int64    `json:"pass"` // when the pass began (ms)
+	// Related: it is counted with a candidate that goes before. Last: with it, all has gone.
+	Related bool       `json:"related,omitempty"`
+	Last    bool       `json:"last,omitempty"`
 	Seen    [][]string `json:"seen"`
 }
 
@@ -77,8 +80,11 @@ func aside(id, key string) string {
 	if tag, _, closed := strings.Cut(behind, "}"); !closed || tag == "" {
 		key = "{" + key + "}"
 	}
-	return "orphan:bin:" + id + ":" + key
+	return asideBegin + id + ":" + key
 }
+
+// asideBegin is what the names of all that was moved aside begin with.
+const asideBegin = "orphan:bin:"
 
 // clocks are the times of all servers, by address, before a look.
 func (x *pass) clocks(ctx context.Context) (map[string]time.Time, error) {
@@ -97,47 +103,138 @@ func (x *pass) clocks(ctx context.Context) (map[string]time.Time, error) {
 	return all, nil
 }
 
-// remotely deletes condemned candidates on a Cluster. clocks are of before the look.
+// remotely deletes condemned candidates on a Cluster with their related keys, in as many rounds as
+// needed: a look counts for a short time only. clocks were read before the look.
 func (x *pass) remotely(ctx context.Context, found []*finding, clocks map[string]time.Time) error {
+	for len(found) > 0 {
+		n, keys := 0, 0
+		for n < len(found) && (n == 0 || keys+len(found[n].gone) < stepOf) {
+			keys += 1 + len(found[n].gone)
+			n++
+		}
+		var round []*departure
+		for _, f := range found[:n] {
+			if d := x.departureOf(f, clocks); d != nil {
+				round = append(round, d)
+			} else {
+				x.r.Kept[unknown]++ // no name for it in its own slot
+			}
+		}
+		went, err := x.depart(ctx, round)
+		if err != nil || !x.r.Coverage.Complete {
+			return err
+		}
+		for _, d := range round {
+			if went[d.intents[0].ID] && len(d.left) > 0 {
+				if err := x.followRemotely(ctx, d); err != nil || !x.r.Coverage.Complete {
+					return err
+				}
+			}
+		}
+		if found = found[n:]; len(found) > 0 {
+			var again []*candidate
+			for _, f := range found {
+				again = append(again, &f.candidate)
+			}
+			return x.reapSome(ctx, again)
+		}
+	}
+	return nil
+}
+
+// A departure is what goes of one candidate in one round.
+type departure struct {
+	f       *finding
+	follows bool // the candidate itself has gone
+	intents []intent
+	left    []string // related keys that follow in other rounds
+}
+
+// departureOf is the candidate itself and some related keys; nil: it cannot go. The others go only
+// once it is away: a candidate that is no longer as it was keeps what is related.
+func (x *pass) departureOf(f *finding, clocks map[string]time.Time) *departure {
+	d := &departure{f: f}
+	keys := f.gone
+	switch {
+	case f.member != "" && !f.alone:
+		d.add(x, f.key, []string{x.removal(), f.key, f.member}, clocks)
+	case len(keys) > 0:
+		d.add(x, keys[0], nil, clocks)
+		keys = keys[1:]
+	}
+	if len(d.intents) == 0 {
+		return nil
+	}
+	d.intents[0].Counts = 1
+	if f.rest != nil {
+		d.intents[0].Counts, d.intents[0].Related = 0, true
+	}
+	for i, key := range keys {
+		if i >= stepOf {
+			d.left = keys[i:]
+			break
+		}
+		d.add(x, key, nil, clocks)
+	}
+	for i := range d.intents[1:] {
+		d.intents[i+1].First = d.intents[0].ID
+	}
+	d.intents[len(d.intents)-1].Last = !f.more && len(d.left) == 0 && len(d.intents) == 1+len(keys)
+	return d
+}
+
+// add adds the intent of one key, or of one member. What was seen of other keys that go is not
+// compared: they may be away already.
+func (d *departure) add(x *pass, key string, member []string, clocks map[string]time.Time) {
+	id := fmt.Sprintf("%s-%d-%d", x.r.Rule, x.Epoch(), x.sweep.intents)
+	x.sweep.intents++
+	s := x.servers.at(key)
+	name := aside(id, key)
+	if s == nil || slot.Of(name) != slot.Of(key) {
+		return
+	}
+	f := d.f
+	each := intent{
+		ID: id, Name: f.name(), Key: key, Member: member, Aside: name, Expires: -1, Related: len(d.intents) > 0 || d.follows,
+		Until: clocks[s.addr].Add(x.set.evidence).UnixMilli(), Pass: x.began.UnixMilli(), Seen: [][]string{},
+	}
+	own := len(d.intents) == 0 && !d.follows // it is the candidate
+	for _, o := range f.observations {
+		if o.args[0] == "PUBSUB" || o.of != "" && o.of != key || slot.Of(o.args[1]) != slot.Of(key) {
+			continue
+		}
+		if !own && o.args[1] == f.key && !f.alone || o.args[1] != key && slices.Contains(f.gone, o.args[1]) {
+			continue
+		}
+		each.Seen = append(each.Seen, append([]string{o.answer}, o.args...))
+		if o.args[0] == "PEXPIRETIME" && o.args[1] == key {
+			each.Expires, _ = strconv.ParseInt(strings.TrimPrefix(o.answer, ":"), 10, 64)
+		}
+	}
+	if member != nil && d.f.expires > 0 {
+		each.Expires = d.f.expires
+	}
+	d.intents = append(d.intents, each)
+}
+
+// depart has one round go, and returns which intents were carried out.
+func (x *pass) depart(ctx context.Context, round []*departure) (went map[string]bool, err error) {
+	if len(round) == 0 {
+		return nil, nil
+	}
 	// What a server has lost by a restart, the look did not see.
 	var now *topology
-	err := x.Call(ctx, func(ctx context.Context) error {
+	err = x.Call(ctx, func(ctx context.Context) error {
 		now = x.servers.again(ctx)
 		return nil
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := x.servers.changed(now); err != nil {
 		x.r.Coverage.Complete = false
 		x.Log().Warn("servers have changed behind the last look, and nothing more goes", "rule", x.r.Rule, "error", err)
-		return nil
-	}
-	var items []string
-	for _, f := range found {
-		those := x.intentsOf(f, clocks)
-		texts := make([][2]string, len(those))
-		for i, each := range those {
-			text, err := json.Marshal(each)
-			if err != nil {
-				return fmt.Errorf("orphan: rule %q: %w", x.r.Rule, err)
-			}
-			texts[i] = [2]string{each.ID, string(text)}
-		}
-		text, err := json.Marshal(struct {
-			Name    string      `json:"name"`
-			Mark    string      `json:"mark"`
-			Grace   int64       `json:"grace"`
-			Since   int64       `json:"since"`
-			Intents [][2]string `json:"intents"`
-		}{f.name(), x.notes.marks[f.name()].text(), x.graceOf(f).Milliseconds(), x.notes.since.UnixMilli(), texts})
-		if err != nil {
-			return fmt.Errorf("orphan: rule %q: %w", x.r.Rule, err)
-		}
-		items = append(items, string(text))
-	}
-	if len(items) == 0 {
-		return nil
+		return nil, nil
 	}
 	// Not in one step with the delete, as on one server; but behind the look that found no sign of
 	// life.
@@ -148,200 +245,169 @@ func (x *pass) remotely(ctx context.Context, found []*finding, clocks map[string
 			return err
 		})
 		if err != nil {
-			return fmt.Errorf("orphan: references of rule %q: %w", x.r.Rule, err)
+			return nil, fmt.Errorf("orphan: references of rule %q: %w", x.r.Rule, err)
 		}
 		if there == 0 {
-			return x.lostMeanwhile(ctx, found[0])
+			return nil, x.lostMeanwhile(ctx, round[0].f)
 		}
 	}
-	answer, err := x.Pass.Delete(ctx, janitor.Batch{
-		Body:  intendBody,
-		Keys:  []string{marksKey(x.Layout(), x.r.Rule), intentsKey(x.Layout(), x.r.Rule)},
-		Items: items,
-	})
+	noted, err := x.intend(ctx, round)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if answer.Reowned > 0 { // some were not ripe: which, only their intents tell
-		x.r.Kept[changed] += answer.Reowned
-	}
-	return x.settleAll(ctx, true)
+	return x.carryOut(ctx, noted)
 }
 
-// intentsOf are the keys and the member that go with a candidate. It is the first that counts, and
-// the others go only once that is away: a candidate that is no longer as it was keeps what is
-// related.
-func (x *pass) intentsOf(f *finding, clocks map[string]time.Time) (all []intent) {
-	add := func(key string, member []string) {
-		id := fmt.Sprintf("%s-%d-%d", x.r.Rule, x.Epoch(), x.sweep.intents)
-		x.sweep.intents++
-		s := x.servers.at(key)
-		name := aside(id, key)
-		if s == nil || slot.Of(name) != slot.Of(key) {
-			return
-		}
-		each := intent{
-			ID: id, Name: f.name(), Key: key, Member: member, Aside: name, Expires: -1,
-			Until: clocks[s.addr].Add(x.set.evidence).UnixMilli(), Pass: x.began.UnixMilli(), Seen: [][]string{},
-		}
-		for _, o := range f.observations {
-			if o.args[0] == "PUBSUB" || slot.Of(o.args[1]) != slot.Of(key) {
-				continue
+// intend notes the intents of a round, and returns those that are noted: not of what is not ripe.
+func (x *pass) intend(ctx context.Context, round []*departure) (noted []intent, err error) {
+	var items []string
+	follows := 0
+	for _, d := range round {
+		texts := make([][2]string, len(d.intents))
+		for i, each := range d.intents {
+			text, err := json.Marshal(each)
+			if err != nil {
+				return nil, fmt.Errorf("orphan: rule %q: %w", x.r.Rule, err)
 			}
-			each.Seen = append(each.Seen, append([]string{o.answer}, o.args...))
-			if o.args[0] == "PEXPIRETIME" && o.args[1] == key {
-				each.Expires, _ = strconv.ParseInt(strings.TrimPrefix(o.answer, ":"), 10, 64)
-			}
+			texts[i] = [2]string{each.ID, string(text)}
 		}
-		if len(all) == 0 {
-			each.Counts = 1
-		} else {
-			each.First = all[0].ID
+		it := struct {
+			proof
+			Follows bool        `json:"follows,omitempty"`
+			Rest    *string     `json:"rest,omitempty"`
+			Intents [][2]string `json:"intents"`
+		}{x.proofOf(d.f), d.follows, nil, texts}
+		if d.follows {
+			follows++
+		} else if len(d.intents)+len(d.left) > 1 || d.f.more {
+			text := x.restOf(d.f)
+			it.Rest = &text
 		}
-		all = append(all, each)
-	}
-	if f.member != "" && !f.alone {
-		add(f.key, []string{x.removal(), f.key, f.member})
-	}
-	for _, key := range f.gone {
-		add(key, nil)
-	}
-	return all
-}
-
-// settleAll carries out, or only finds out about, every intent that is noted, and ends it.
-func (x *pass) settleAll(ctx context.Context, carryOut bool) error {
-	if i := x.unsettled; i != nil { // the answer may have been lost after it was counted in Redis
-		x.unsettled = nil
-		if err := x.conclude(ctx, *i, true); err != nil {
-			return err
+		text, err := json.Marshal(it)
+		if err != nil {
+			return nil, fmt.Errorf("orphan: rule %q: %w", x.r.Rule, err)
 		}
-	}
-	var noted map[string]string
-	key := intentsKey(x.Layout(), x.r.Rule)
-	err := x.Call(ctx, func(ctx context.Context) (err error) {
-		noted, err = x.Client().HGetAll(ctx, key).Result()
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("orphan: intents of rule %q: %w", x.r.Rule, err)
-	}
-	var intents []intent
-	for _, text := range noted {
-		var each intent
-		if err := json.Unmarshal([]byte(text), &each); err != nil {
-			return fmt.Errorf("orphan: %s is not Rollcall's; delete the field that cannot be read: %w", key, err)
-		}
-		intents = append(intents, each)
-	}
-	slices.SortFunc(intents, func(a, b intent) int { return cmp.Compare(b.Counts, a.Counts) })
-	went := map[string]bool{"": true}
-	for _, each := range intents {
-		var err error
-		if went[each.ID], err = x.settle(ctx, each, carryOut && went[each.First]); err != nil {
-			return err // before another is settled: this one is asked about first
-		}
-	}
-	return nil
-}
-
-// settle carries out one intent, and ends it if it is known what became of it.
-func (x *pass) settle(ctx context.Context, i intent, carryOut bool) (away bool, err error) {
-	away, known, err := x.away(ctx, i, carryOut)
-	if err != nil || !known {
-		return false, err
-	}
-	return away, x.conclude(ctx, i, away)
-}
-
-// conclude ends an intent of which it is known what became of it.
-func (x *pass) conclude(ctx context.Context, i intent, away bool) (err error) {
-	counts, entry, until := 0, "", int64(0)
-	if away {
-		counts = i.Counts
-		if x.Bin > 0 {
-			var b []byte
-			if b, until, err = i.binned(x.Bin, x.set.evidence); err != nil {
-				return err
-			}
-			entry = string(b)
-		}
+		items = append(items, string(text))
 	}
 	layout, rule := x.Layout(), x.r.Rule
-	settled := 0
+	answer, err := x.Pass.Delete(ctx, janitor.Batch{
+		Body:  intendBody,
+		Keys:  []string{marksKey(layout, rule), restsKey(layout, rule), intentsKey(layout, rule)},
+		Items: items,
+	})
+	x.AddCondemned(-follows) // that is counted with its candidate
+	if err != nil {
+		return nil, err
+	}
+	x.r.Kept[changed] += answer.Reowned
+	for _, d := range round {
+		noted = append(noted, d.intents...)
+	}
+	if answer.Reowned == 0 {
+		return noted, nil
+	}
+	ids := make([]string, len(noted))
+	for i, each := range noted {
+		ids[i] = each.ID
+	}
+	var there []any
 	err = x.Call(ctx, func(ctx context.Context) (err error) {
-		keys := []string{intentsKey(layout, rule), layout.Witness(), binKey(layout, rule), stateKey(layout, rule)}
-		settled, err = settleScript.Run(ctx, x.Client(), keys, i.ID, counts, entry, until).Int()
+		there, err = x.Client().HMGet(ctx, intentsKey(layout, rule), ids...).Result()
 		return err
 	})
 	if err != nil {
-		if away {
-			x.unsettled = &i
+		return nil, fmt.Errorf("orphan: intents of rule %q: %w", rule, err)
+	}
+	var all []intent
+	for i, each := range noted {
+		if there[i] != nil {
+			all = append(all, each)
 		}
-		return fmt.Errorf("orphan: settle %s: %w", i.Key, err)
 	}
-	if !away {
-		if i.Counts == 1 && settled == 1 {
-			x.r.Kept[changed]++
-		}
-		return nil
-	}
-	if settled == 1 {
-		x.r.Removed += counts
-		x.r.Keys++
-		x.AddEvicted(counts)
-		x.set.removed(x.rule, guard.Answer{Deleted: counts, Reason: "1"})
-	}
-	if x.Bin > 0 {
-		return nil
-	}
-	return x.Call(ctx, func(ctx context.Context) error { return x.Client().Unlink(ctx, i.Aside).Err() })
+	return all, nil
 }
 
-// away tells whether the thing of an intent is away; known is false while that may yet change.
-func (x *pass) away(ctx context.Context, i intent, carryOut bool) (away, known bool, err error) {
-	if carryOut {
+// carryOut moves what is intended away: first the candidates, and of those that went what is
+// related. Then it settles all.
+func (x *pass) carryOut(ctx context.Context, intents []intent) (went map[string]bool, err error) {
+	went = map[string]bool{"": true}
+	for _, later := range []bool{false, true} {
+		var now []intent
+		for _, each := range intents {
+			if (each.First != "") == later && went[each.First] {
+				now = append(now, each)
+			}
+		}
+		if err := x.moveAway(ctx, now, went); err != nil {
+			return nil, err
+		}
+	}
+	return went, x.settle(ctx, intents, went)
+}
+
+// moveAway has the servers move what is as it was. One call moves some: each is small.
+func (x *pass) moveAway(ctx context.Context, intents []intent, went map[string]bool) error {
+	keep := (x.Bin + awayFor).Milliseconds()
+	for _, i := range intents {
 		keys := []string{i.Key, i.Aside}
 		for _, seen := range i.Seen {
 			keys = append(keys, seen[2])
 		}
-		text, err := json.Marshal(map[string]any{"seen": i.Seen, "member": i.Member})
-		if len(i.Member) == 0 {
-			text, err = json.Marshal(map[string]any{"seen": i.Seen})
+		c := map[string]any{"seen": i.Seen}
+		if len(i.Member) > 0 {
+			c["member"] = i.Member
 		}
+		text, err := json.Marshal(c)
 		if err != nil {
-			return false, false, fmt.Errorf("orphan: intent: %w", err)
+			return fmt.Errorf("orphan: intent: %w", err)
 		}
-		keep := max(x.Bin, awayFor)
 		said := 0
 		err = x.Call(ctx, func(ctx context.Context) (err error) {
-			said, err = awayScript.Run(ctx, x.Client(), keys, i.Until, keep.Milliseconds(), string(text)).Int()
+			said, err = awayScript.Run(ctx, x.Client(), keys, i.Until, keep, string(text)).Int()
 			return err
 		})
 		if err != nil {
-			return false, false, fmt.Errorf("orphan: %s: %w", i.Key, err)
+			return fmt.Errorf("orphan: %s: %w", i.Key, err)
 		}
-		return said == 1, true, nil
+		went[i.ID] = said == 1
 	}
-	s := x.servers.at(i.Key)
-	if s == nil {
-		return false, false, nil
+	return nil
+}
+
+// followRemotely has the related keys of a candidate follow that has gone.
+func (x *pass) followRemotely(ctx context.Context, d *departure) error {
+	whole := !d.f.more
+	for len(d.left) > 0 {
+		n := min(stepOf, len(d.left))
+		some := d.left[:n]
+		d.left = d.left[n:]
+		clocks, err := x.clocks(ctx)
+		if err != nil {
+			return err
+		}
+		later, err := x.lookAtRest(ctx, d.f, some)
+		if err != nil || later == nil {
+			return err
+		}
+		next := &departure{f: later, follows: true}
+		for _, key := range later.gone {
+			next.add(x, key, nil, clocks)
+		}
+		if len(next.intents) == 0 {
+			return nil
+		}
+		if whole = whole && len(next.intents) == n; whole && len(d.left) == 0 {
+			next.intents[len(next.intents)-1].Last = true
+		}
+		went, err := x.depart(ctx, []*departure{next})
+		if err != nil || !x.r.Coverage.Complete {
+			return err
+		}
+		for _, i := range next.intents {
+			whole = whole && went[i.ID]
+		}
 	}
-	// The clock is asked first: from then on what is not away stays where it is.
-	err = x.Call(ctx, func(ctx context.Context) error {
-		at, err := serverTime(ctx, *s)
-		known = at.UnixMilli() > i.Until
-		return err
-	})
-	if err != nil {
-		return false, false, err
-	}
-	err = x.Call(ctx, func(ctx context.Context) error {
-		n, err := x.Client().Exists(ctx, i.Aside).Result()
-		away = n == 1
-		return err
-	})
-	return away, known || away, err
+	return nil
 }
 
 // binned is the entry of a bin for what went by an intent, and until when (ms) it stands.
@@ -349,7 +415,7 @@ func (i intent) binned(keep, evidence time.Duration) ([]byte, int64, error) {
 	at := i.Until - evidence.Milliseconds()
 	b := binned{
 		ID: i.ID, Name: i.Name, Key: i.Key, Aside: i.Aside, Expires: float64(i.Expires), At: float64(at),
-		Pass: float64(i.Pass),
+		Pass: float64(i.Pass), Until: float64(at + keep.Milliseconds()),
 	}
 	if len(i.Member) > 0 {
 		b.Member, b.By = &i.Member[2], i.Member[0]

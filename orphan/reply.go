@@ -17,6 +17,8 @@ import (
 type observation struct {
 	args   []string
 	answer string // as replyText and delete.lua write it
+	bytes  int    // how long the answer was
+	of     string // the key that it is part of the identity of; "": of none
 }
 
 // shown is the longest text that stands in an observation as it is; of a longer one its SHA-1 does.
@@ -40,9 +42,6 @@ func replyText(cmd *redis.Cmd) string {
 	if err != nil {
 		return "-" + err.Error()
 	}
-	if f, ok := value.(float64); ok {
-		return "=" + strconv.FormatFloat(f, 'g', -1, 64)
-	}
 	if s, ok := value.(string); ok && strings.EqualFold(cmd.Name(), "zscore") {
 		return "=" + s
 	}
@@ -60,6 +59,10 @@ func valueText(value any) string {
 			return "$" + v
 		}
 		return "#" + digest(v)
+	case float64:
+		return "=" + strconv.FormatFloat(v, 'g', -1, 64)
+	case map[any]any:
+		return sortedPairs(v)
 	case []any:
 		parts := make([]string, len(v))
 		for i, each := range v {
@@ -82,4 +85,21 @@ func digest(text string) string {
 func answered(err error) bool {
 	var reply redis.Error
 	return errors.As(err, &reply)
+}
+
+// bytesOf is how long an answer is, about.
+func bytesOf(cmd *redis.Cmd) int {
+	var of func(value any) int
+	of = func(value any) (n int) {
+		switch v := value.(type) {
+		case string:
+			return len(v)
+		case []any:
+			for _, each := range v {
+				n += 16 + of(each)
+			}
+		}
+		return n
+	}
+	return of(cmd.Val())
 }

@@ -2,14 +2,14 @@
 -- KEYS[1] where it lies  KEYS[2] the key, or the key whose member it was
 -- ARGV[1] the command that removed the member: ZREM, SREM or HDEL; '': it was the key itself
 -- ARGV[2] the member
--- ARGV[3] when the key expires (ms), -1: never
+-- ARGV[3] when the key, or the member, expires (ms), -1: never
 -- Result: restored, taken (the name is in use again), gone (the bin has dropped it), expired
 if redis.call('EXISTS', KEYS[1]) == 0 then return 'gone' end
+local expires = tonumber(ARGV[3])
+if expires > 0 and expires <= tonumber(redis.call('TIME')[1]) * 1000 then return 'expired' end
 if ARGV[1] == '' then
-  local now = redis.call('TIME')
-  if tonumber(ARGV[3]) > 0 and tonumber(ARGV[3]) <= tonumber(now[1]) * 1000 then return 'expired' end
   if redis.call('RENAMENX', KEYS[1], KEYS[2]) == 0 then return 'taken' end
-  if tonumber(ARGV[3]) > 0 then
+  if expires > 0 then
     redis.call('PEXPIREAT', KEYS[2], ARGV[3])
   else
     redis.call('PERSIST', KEYS[2])
@@ -25,6 +25,13 @@ else
     added = redis.call('SADD', KEYS[2], ARGV[2])
   else
     added = redis.call('HSETNX', KEYS[2], ARGV[2], value)
+    if added == 1 and expires > 0 then
+      local done = redis.pcall('HPEXPIREAT', KEYS[2], ARGV[3], 'FIELDS', '1', ARGV[2])
+      if done.err then -- this server, or this user, cannot: then it would live for ever
+        redis.call('HDEL', KEYS[2], ARGV[2])
+        return done
+      end
+    end
   end
   if added == 0 then return 'taken' end
   redis.call('UNLINK', KEYS[1])

@@ -6,10 +6,10 @@ import "time"
 // one is deleted. Its YAML has the names of the tags; see schema.json. Durations are written as Go
 // does: 10m, 3600s.
 //
-// Names of keys are templates: "match:{match}:ratings". A variable in braces stands for one or more
-// characters other than ':' and braces; all variables of Keys, As and Bind are known to the signs.
-// "{{" and "}}" are braces, also in names without variables. A '*' stands at the end of Related
-// only.
+// Names of keys are templates: "match:{match}:ratings". A variable in braces stands for one or
+// more characters other than ':' and braces, and none that begins the text behind it; all
+// variables of Keys, As and Bind are known to the signs. "{{" and "}}" are braces, also in names
+// without variables. A '*' stands at the end of Related only.
 type Rule struct {
 	// Name stands in reports, metrics and the log: lower-case letters, digits, '-' and '_'.
 	Name string `yaml:"name"`
@@ -25,6 +25,12 @@ type Rule struct {
 	// Only lists what a variable has to look like: objectid, uuid or integer. Another candidate is
 	// somebody else's.
 	Only map[string]string `yaml:"only,omitempty"`
+
+	// Not lists words that a variable is not: a candidate with one of them is somebody else's.
+	Not map[string][]string `yaml:"not,omitempty"`
+	// Type is the type that a candidate key has: string, hash, list, set, zset or stream. One of
+	// another type is somebody else's.
+	Type string `yaml:"type,omitempty"`
 
 	// Read says what a candidate key holds: json, hash or text; empty: it is not read, and its
 	// fingerprint is made by its type. What is not that is unreadable.
@@ -42,7 +48,8 @@ type Rule struct {
 	UnlessLost []Reference `yaml:"unless_lost,omitempty"`
 	// MinAge keeps candidates that are younger.
 	MinAge *Age `yaml:"min_age,omitempty"`
-	// Grace is the least time between two looks, by the server's clock. Default 60s, with GoneIf 0.
+	// Grace is for how long a candidate has to be condemned, by the server's clock. Default 60s, with
+	// GoneIf 0.
 	Grace time.Duration `yaml:"grace,omitempty"`
 
 	// Related are templates of keys that go with the candidate. A '*' at the end stands for anything.
@@ -147,7 +154,8 @@ type When struct {
 // An Age is how a candidate's age is known. One of FromTTL, Key, Field, Score.
 type Age struct {
 	Over time.Duration `yaml:"over"` // candidates that are not older than this are kept
-	// FromTTL: the expiry that its writer gives it; the age is this less what is left. One without an
+	// FromTTL: the expiry that its writer gives it; the age is this less what is left. Other
+	// writers may give it another: so it has to be condemned for Over, too. One without an
 	// expiry is unreadable.
 	FromTTL time.Duration `yaml:"from_ttl,omitempty"`
 	// Key: a key whose value is the time, in Unit.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -43,9 +44,11 @@ type Set struct {
 	holdFor  time.Duration // the least that the breaker holds
 	evidence time.Duration // for how long a look counts
 	metrics  *metrics
+	walks    walks
 
 	mu    sync.Mutex
 	stats Stats
+	due   map[string]time.Time // when the next full pass of each rule is due
 }
 
 // defaultInterval is Config.Interval where nothing is said.
@@ -70,6 +73,7 @@ func New(c Config) (*Set, error) {
 	s := &Set{
 		c: c, holdFor: time.Minute, evidence: evidenceFor, metrics: newMetrics(),
 		stats: Stats{Categories: map[string]uint64{}, Rules: map[string]uint64{}},
+		due:   map[string]time.Time{},
 	}
 	for _, each := range c.Rules {
 		r, err := compile(withDefaults(each))
@@ -83,6 +87,7 @@ func New(c Config) (*Set, error) {
 		s.stats.Categories[r.Category], s.stats.Rules[r.Name] = 0, 0
 		s.metrics.begin(r)
 	}
+	meet(s.rules)
 	if err := s.metrics.register(c.Registerer); err != nil {
 		return nil, fmt.Errorf("orphan: metrics: %w", err)
 	}
@@ -96,6 +101,28 @@ func (s *Set) Sweeps() []janitor.Sweeper {
 		sweeps[i] = &sweep{rule: r, set: s}
 	}
 	return sweeps
+}
+
+// has tells whether there is a rule of this name.
+func (s *Set) has(name string) bool {
+	return slices.ContainsFunc(s.rules, func(r *rule) bool { return r.Name == name })
+}
+
+// nextDue returns when the full pass after one of this rule is due: an interval later, or together
+// with another rule's, so that they share their walk.
+func (s *Set) nextDue(rule string, begun time.Time) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.due, rule)
+	next := begun.Add(s.c.Interval)
+	var with time.Time
+	for _, due := range s.due {
+		if due.After(with) && due.After(begun) && !due.After(next) {
+			with = due
+		}
+	}
+	s.due[rule] = cmp.Or(with, next)
+	return s.due[rule]
 }
 
 // removed counts what went, once: when the reply says so, or when a lost one was looked up.

@@ -1,15 +1,38 @@
--- settle.lua: ends one intent, and counts what it did. Asked again at once, it answers the same.
--- KEYS[1] the rule's intents  KEYS[2] witness  KEYS[3] the rule's bin  KEYS[4] the rule's state
--- ARGV[1] id of the intent  ARGV[2] candidates that went: 0 or 1  ARGV[3] entry of the bin, '' if
--- there is none  ARGV[4] until when that stands (ms)
--- Result: 1; 0: somebody else has settled it
-if redis.call('HDEL', KEYS[1], ARGV[1]) == 0 then
-  return redis.call('HGET', KEYS[4], 'settled') == ARGV[1] and 1 or 0
+-- settle.lua: the body (behind guard.lua) that ends intents whose outcome is known, and counts what
+-- has gone, with the record in the log.
+-- KEYS[6] the rule's intents  KEYS[7] its rests  KEYS[8] its bin: id -> JSON
+-- KEYS[9] the ids of the bin, by when they are dropped (ms)
+-- ARGV[8..] a JSON object for each intent:
+--   id, name  of the intent, and of the candidate
+--   away      it has gone: else it stays
+--   counts    1: it is the candidate itself; 0: it is counted with it
+--   entry     for the bin, if it has gone   until  when it is dropped (ms)
+--   forget    the rest is needed no more
+-- Result: DONE, candidates that have gone, and the number of keys and members, without those that
+-- somebody else has settled.
+local no = refused('HDEL', KEYS[6], 'x') or refused('HDEL', KEYS[7], 'x') or refused('HSET', KEYS[8], 'x', 'x') or
+  refused('ZADD', KEYS[9], '1', 'x')
+if no then return no end
+local ends, names, counted, things = {}, {}, 0, 0
+for i = 8, #ARGV do
+  local c = cjson.decode(ARGV[i])
+  if redis.call('HEXISTS', KEYS[6], c.id) == 1 then
+    ends[#ends + 1] = c
+    if c.away then
+      counted, things = counted + c.counts, things + 1
+      if c.counts == 1 then names[#names + 1] = c.name end
+    end
+  end
 end
-redis.call('HSET', KEYS[4], 'settled', ARGV[1])
-if ARGV[2] ~= '0' then redis.call('HINCRBY', KEYS[2], 'evicted_total', ARGV[2]) end
-if ARGV[3] ~= '' then
-  redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', redis.call('TIME')[1] .. '000')
-  redis.call('ZADD', KEYS[3], ARGV[4], ARGV[3])
+local note = text(things)
+local result = record(counted, 0, 'keys', names, note)
+if result then return result end
+for _, c in ipairs(ends) do
+  redis.call('HDEL', KEYS[6], c.id)
+  if c.forget then redis.call('HDEL', KEYS[7], c.name) end
+  if c.away then
+    redis.call('HSET', KEYS[8], c.id, c.entry)
+    redis.call('ZADD', KEYS[9], text(c['until']), c.id)
+  end
 end
-return 1
+return answer('DONE', counted, 0, note)

@@ -28,11 +28,14 @@ func (l *looking) signs(ctx context.Context) error {
 			})
 		case "value":
 			for f := range l.undecided {
-				switch text := l.field(f, s.field); {
-				case text == "":
+				if l.known(f) { // the field has gone with its parent
+					continue
+				}
+				switch text, ok := l.text(f, s.field); {
+				case ok && slices.Contains(s.in, text):
+					f.keep(alive, "%s is %q", s.field, text)
+				case !ok || text == "":
 					f.keep(unreadable, "it has no %s", s.field)
-				case slices.Contains(s.in, text):
-					f.keep(alive, "%s is %s", s.field, text)
 				default:
 					f.because("%s is %q", s.field, text)
 				}
@@ -212,9 +215,16 @@ func (l *looking) evidence(ctx context.Context) error {
 		})
 	}
 	for f := range l.undecided {
-		if text := l.field(f, s.field); slices.Contains(s.in, text) {
-			f.because("%s is %s", s.field, text)
-		} else {
+		if l.known(f) {
+			f.because("its parent was over, and has gone")
+			continue
+		}
+		switch text, ok := l.text(f, s.field); {
+		case !ok:
+			f.keep(unreadable, "it has no %s", s.field)
+		case slices.Contains(s.in, text):
+			f.because("%s is %q", s.field, text)
+		default:
 			f.keep(alive, "%s is %q", s.field, text)
 		}
 	}
@@ -245,6 +255,9 @@ func (l *looking) ages(ctx context.Context) error {
 	for f := range l.undecided {
 		q := question{f: f}
 		switch {
+		case l.known(f):
+			f.because("its parent was old enough, and has gone")
+			continue
 		case a.Field != "":
 			text := l.field(f, toPath(a.Field))
 			if number, ok := valueOf(f.value, toPath(a.Field)).(json.Number); ok { // also 1.8e12
@@ -278,6 +291,8 @@ func (l *looking) ages(ctx context.Context) error {
 				case at < 0:
 					f.keep(unreadable, "it has no expiry")
 				default:
+					// Another writer may give it another expiry. So it is old only once it was seen for so long.
+					f.doubted = true
 					old(f, a.FromTTL-time.UnixMilli(at).Sub(f.at))
 				}
 			}

@@ -33,15 +33,17 @@ func (s *Set) Survey(ctx context.Context, samples int) ([]Survey, error) {
 		return nil, err
 	}
 	all := make([]Survey, len(s.rules))
-	for i, r := range s.rules {
-		if all[i], err = r.survey(ctx, plainly{s.c.Client}, servers, samples); err != nil {
-			return nil, fmt.Errorf("orphan: survey of rule %q: %w", r.Name, err)
-		}
+	err = s.together("survey", func(i int, r *rule, c caller, board func(*topology) *rider) (err error) {
+		all[i], err = r.survey(ctx, c, func() *rider { return board(servers) }, samples)
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
 	return all, nil
 }
 
-func (r *rule) survey(ctx context.Context, c caller, servers *topology, samples int) (v Survey, err error) {
+func (r *rule) survey(ctx context.Context, c caller, board func() *rider, samples int) (v Survey, err error) {
 	v = Survey{
 		Rule: r.Name, Candidates: map[string]int{}, Samples: []string{}, Wrong: []string{}, Notes: []string{},
 	}
@@ -64,7 +66,7 @@ func (r *rule) survey(ctx context.Context, c caller, servers *topology, samples 
 		return v, nil // its members cannot be read
 	}
 	related, foreign := 0, 0
-	err = r.walk(ctx, c, servers, func(page []*candidate) error {
+	err = r.walk(ctx, c, board(), func(page []*candidate) error {
 		var keys []string
 		for _, one := range page {
 			switch {

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/rollcall-redis/rollcall/guard"
@@ -38,12 +37,13 @@ type sweep struct {
 	*rule
 	set *Set
 
-	epoch   uint64 // of the last pass
-	intents uint64 // that this process has noted, for their ids
-	// unsettled is an intent that was carried out, and whose end was not answered.
-	unsettled *intent
-	nextFull  time.Time // when the next full pass is due
-	said      string    // the hold that was logged last
+	epoch    uint64    // of the last pass
+	intents  uint64    // that this process has noted, for their ids
+	nextFull time.Time // when the next full pass is due
+	said     string    // the hold that was logged last
+	// blind: the last pass broke off before it had looked at all that is marked.
+	blind  bool
+	moment moment // when the server's clock was read last
 }
 
 func (s *sweep) Name() string            { return s.rule.Name }
@@ -54,17 +54,26 @@ type pass struct {
 	*sweep
 	*janitor.Pass
 	r        *Result
+	arrived  func() // at the walk that it was expected at
 	servers  *topology
 	home     server // that has the worker's own keys
 	notes    *notes
 	began    time.Time             // by the server's clock
 	unseen   map[string]bool       // marks whose candidate a full pass has not met
-	lone     map[string]*candidate // without parents, to be looked at with all their related keys
+	lone     lone                  // candidates without parents, to be looked at with all their related keys
+	marked   map[string]*candidate // related keys of candidates that are marked, as far as a full pass met them
+	gathered map[string]bool       // candidates whose related keys marked has, if there are any
+	rests    map[string]*rest      // by the name of the candidate that has gone
+	unsure   unsure                // condemned candidates that want a mark
 	fresh    map[string]string     // marks that this pass makes, once it is judged itself
 	newly    int                   // candidates that had no mark, and were condemned
-	ripe     map[string]*candidate // whose grace is over
-	premises []observation         // of the references: what has to be so at the delete, too
-	again    time.Time             // when the next grace is over; zero: no candidate waits
+	heldFor  time.Duration         // the breaker holds the rule for so long yet
+	// How long ago the last look at all marked candidates ended, and the last one at all candidates.
+	sinceMarked, sinceAll time.Duration
+	complete              bool                  // the pass has looked at all that is marked, and noted so
+	ripe                  map[string]*candidate // whose grace is over
+	premises              []observation         // of the references: what has to be so at the delete, too
+	again                 time.Time             // when the next grace is over; zero: no candidate waits
 }
 
 // Run is one pass: a full one once an interval and when somebody asks, and in between a look at
@@ -78,17 +87,25 @@ func (s *sweep) Run(ctx context.Context, p *janitor.Pass) error {
 	// Somebody only wants to see what would go. It marks nothing, and stands for no pass.
 	shown := p.Requested() && p.DryRun()
 	if full && !shown {
-		s.epoch, s.nextFull = p.Epoch(), begun.Add(s.set.c.Interval)
+		s.epoch, s.nextFull = p.Epoch(), s.set.nextDue(s.rule.Name, begun)
+	}
+	arrived := func() {}
+	if full && len(s.templates()) > 0 {
+		arrived = s.set.walks.expect()
+		defer arrived()
 	}
 	x := &pass{
-		sweep: s, Pass: p, ripe: map[string]*candidate{}, unseen: map[string]bool{},
-		lone: map[string]*candidate{}, fresh: map[string]string{},
+		sweep: s, Pass: p, arrived: arrived, ripe: map[string]*candidate{}, unseen: map[string]bool{},
+		lone: newLone(), unsure: newUnsure(), marked: map[string]*candidate{}, fresh: map[string]string{},
 		r: &Result{
 			Rule: s.rule.Name, Category: s.Category, DryRun: p.DryRun() || !s.rule.Delete, Full: full, Started: begun,
 			Kept: map[string]int{},
 		},
 	}
 	err := x.run(ctx, full)
+	if !shown {
+		x.brokenOff(ctx)
+	}
 	if errors.Is(err, errSource) {
 		p.Log().Warn("rule held: its source does not answer", "rule", x.r.Rule, "error", err)
 		err = &janitor.HeldError{Reason: heldSource}
@@ -130,12 +147,16 @@ func (x *pass) run(ctx context.Context, full bool) (err error) {
 			return err
 		}
 	}
+	full = full && x.heldFor <= 0 // what is held makes no marks
 	if full {
-		err = x.walk(ctx, x.Pass, x.servers, func(page []*candidate) error { return x.page(ctx, page, false) })
+		d := x.set.walks.join(x.servers, x.templates())
+		x.arrived()
+		err = x.walk(ctx, x.Pass, d, func(page []*candidate) error { return x.page(ctx, page) })
 		if err == nil {
 			err = x.lookAtLone(ctx)
 		}
 	} else {
+		x.arrived()
 		err = x.lookAtMarks(ctx)
 	}
 	if err == nil {
@@ -144,7 +165,15 @@ func (x *pass) run(ctx context.Context, full bool) (err error) {
 	if err != nil || !x.r.Coverage.Complete {
 		return err
 	}
-	return x.reap(ctx)
+	if x.heldFor > 0 {
+		x.wake(x.heldFor)
+		x.lookAgain(len(x.ripe))
+		return x.hold(heldMassFailure, "more than half of the candidates were newly condemned")
+	}
+	if err := x.reap(ctx); err != nil || x.DryRun() {
+		return err
+	}
+	return x.dropBins(ctx)
 }
 
 // begin reads what is noted, and holds the rule if a place that it relies on is lost.
@@ -156,15 +185,21 @@ func (x *pass) begin(ctx context.Context) (err error) {
 		return err
 	}
 	if x.servers.owner != nil && !x.DryRun() {
-		if err := x.settleAll(ctx, false); err != nil {
+		if err := x.settleLeft(ctx); err != nil {
 			return err
 		}
 	}
 	if x.notes, err = readNotes(ctx, x.Pass, x.Layout(), x.r.Rule); err != nil {
 		return err
 	}
+	if err := x.readRests(ctx); err != nil {
+		return err
+	}
 	for name := range x.notes.marks {
 		x.unseen[name] = true
+	}
+	if x.r.Full {
+		x.gathered = maps.Clone(x.unseen)
 	}
 	at, err := now(ctx, x.Pass, x.home)
 	if err != nil {
@@ -181,10 +216,8 @@ func (x *pass) begin(ctx context.Context) (err error) {
 	if err := x.checkReferences(ctx, at); err != nil {
 		return err
 	}
-	if at.Before(until) {
-		x.again = time.Now().Add(until.Sub(at))
-		return x.hold(heldMassFailure, "more than half of the candidates were newly condemned")
-	}
+	x.readLooks(at)
+	x.heldFor = until.Sub(at)
 	return nil
 }
 
@@ -284,45 +317,35 @@ func (x *pass) lookAtMarks(ctx context.Context) error {
 		}
 	}
 	for part := range slices.Chunk(page, pageOf) {
-		if err := x.page(ctx, part, true); err != nil {
+		if err := x.judge(ctx, part); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// lookAtLone looks at candidates without their parents. What they are is in their related keys
-// alone: a page has met some of them only.
-func (x *pass) lookAtLone(ctx context.Context) error {
-	if len(x.lone) == 0 {
-		return nil
+// page looks at some candidates that the walk has met.
+func (x *pass) page(ctx context.Context, candidates []*candidate) error {
+	var alone, others []*candidate
+	for _, c := range candidates {
+		if c.alone {
+			alone = append(alone, c)
+		} else {
+			others = append(others, c)
+		}
 	}
-	if err := x.findRelated(ctx, x.Pass, x.servers, x.lone); err != nil {
+	if err := x.gather(ctx, alone); err != nil {
 		return err
 	}
-	for part := range slices.Chunk(slices.Collect(maps.Values(x.lone)), pageOf) {
-		if err := x.page(ctx, part, true); err != nil {
-			return err
-		}
-	}
-	return nil
+	return x.judge(ctx, others)
 }
 
-// putOff keeps a candidate without its parent for lookAtLone, if there is a mark for it.
-func (x *pass) putOff(f *finding) bool {
-	_, met := x.lone[f.name()]
-	if !met && len(x.lone) >= maxMarks*x.Cap {
-		return false
-	}
-	f.related = nil
-	x.lone[f.name()] = &f.candidate
-	return true
-}
-
-// page looks at some candidates, and unmarks all but those that are condemned as before. New marks
+// judge looks at some candidates, and unmarks all but those that are condemned as before. New marks
 // wait for the end of the pass: one that fails must not hide from the breaker how many are new.
-// Whole: the candidates have all their related keys.
-func (x *pass) page(ctx context.Context, candidates []*candidate, whole bool) error {
+func (x *pass) judge(ctx context.Context, candidates []*candidate) error {
+	if len(candidates) == 0 {
+		return nil
+	}
 	found, err := x.look(ctx, x.Pass, x.set.c.Source, x.home, candidates)
 	if err != nil {
 		return err
@@ -334,10 +357,6 @@ func (x *pass) page(ctx context.Context, candidates []*candidate, whole bool) er
 		if f.verdict == absent && f.alone {
 			continue // it stands for a parent that is looked at by itself
 		}
-		late := f.alone && len(x.wild) > 0 && !whole && f.verdict == condemned
-		if late && x.putOff(f) {
-			continue
-		}
 		delete(x.unseen, name)
 		x.r.Scanned++
 		if f.verdict != condemned {
@@ -345,42 +364,29 @@ func (x *pass) page(ctx context.Context, candidates []*candidate, whole bool) er
 			if has {
 				unset = append(unset, name)
 				delete(x.notes.marks, name)
-				delete(x.fresh, name)
 			}
 			continue
 		}
 		x.r.Condemned++
-		if !has || m.print != f.fingerprint || m.at.Before(x.notes.valid) || m.at.After(f.at) {
-			switch { // a mark of before what is valid stays: else a pass that fails would make it new
-			case !has:
+		ended := x.unwatched(f, m)
+		if !has || m.print != f.fingerprint || m.at.Before(x.notes.valid) || m.at.After(f.at) || ended {
+			switch { // a mark that counts no more stays: else a pass that fails would make it new
+			case !has || ended && x.since(f) != never: // it may have lived while nobody looked
 				x.newly++
-			case !m.at.Before(x.notes.valid):
+			case !m.at.Before(x.notes.valid) && !ended:
 				unset = append(unset, name)
 			}
-			if late || !has && len(x.notes.marks) >= maxMarks*x.Cap {
-				x.r.Kept[noMark]++
+			if x.heldFor > 0 && !ended { // what is held makes no marks
+				x.r.Kept[waiting]++
 				continue
 			}
-			m = mark{f.at, f.fingerprint, f.alone}
-			x.notes.marks[name], x.fresh[name] = m, m.text()
+			x.wantMark(f)
+			continue
 		}
-		if wait := x.graceOf(f) - f.at.Sub(m.at); wait > 0 {
-			x.r.Kept[waiting]++
-			x.wake(wait)
-		} else {
-			x.ripe[name] = &f.candidate
-		}
+		x.ripens(&f.candidate, x.needs(f), f.at.Sub(m.at))
 	}
 	x.AddScanned(len(found))
 	return x.note(ctx, nil, unset)
-}
-
-// graceOf is how long a candidate has to stay condemned.
-func (x *pass) graceOf(f *finding) time.Duration {
-	if f.firstSeen {
-		return max(x.Grace, x.MinAge.Over)
-	}
-	return x.Grace
 }
 
 // wake wants another look in d.
@@ -418,33 +424,26 @@ func (x *pass) end(ctx context.Context, full bool) error {
 	if err := x.compareServers(ctx); err != nil || !x.r.Coverage.Complete {
 		return err
 	}
+	lost := x.giveMarks()
 	if full {
-		if err := x.note(ctx, nil, slices.Collect(maps.Keys(x.unseen))); err != nil {
+		lost = slices.AppendSeq(lost, maps.Keys(x.unseen))
+		if err := x.forgetRests(ctx); err != nil {
 			return err
 		}
+	}
+	if err := x.note(ctx, nil, lost); err != nil {
+		return err
 	}
 	held, err := x.breaker(ctx, full)
 	if err != nil {
 		return err
 	}
-	if err := x.note(ctx, x.fresh, nil); err != nil || held != nil {
+	if err := x.note(ctx, x.fresh, nil); err != nil {
+		return err
+	}
+	if err := x.looked(ctx, full); err != nil || held != nil {
 		return cmp.Or(err, held)
 	}
 	x.said = ""
 	return nil
-}
-
-// names are those of the ripe, the oldest mark first, as many as may go.
-func (x *pass) names() []string {
-	names := slices.SortedFunc(maps.Keys(x.ripe), func(a, b string) int {
-		if c := x.notes.marks[a].at.Compare(x.notes.marks[b].at); c != 0 {
-			return c
-		}
-		return strings.Compare(a, b)
-	})
-	if len(names) > x.Cap {
-		x.r.Kept[capped] += len(names) - x.Cap
-		names = names[:x.Cap]
-	}
-	return names
 }

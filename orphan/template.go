@@ -14,14 +14,17 @@ type template struct {
 	text  string
 	parts []part
 	rest  bool // a '*' stands at its end
-	names *regexp.Regexp
 }
 
 // A part is a variable, or text that stands as it is.
 type part struct {
 	text     string
 	variable bool
+	ends     string // of a variable: the characters that it cannot hold
 }
+
+// noVariable are the characters that no variable holds.
+const noVariable = ":{}"
 
 var variableName = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9_]*$`)
 
@@ -70,21 +73,22 @@ func parseTemplate(text string, rest bool) (*template, error) {
 			left = after
 		}
 	}
-	var names strings.Builder
-	names.WriteString(`(?s)^`)
-	for _, p := range t.parts {
-		if p.variable {
-			names.WriteString(`([^:{}]+)`)
-		} else {
-			names.WriteString(regexp.QuoteMeta(p.text))
+	return t.with(nil), nil
+}
+
+// with sets what the variables cannot hold. One ends where the text behind it begins: {client} of
+// "{client}.reply" holds no dot, or it would take names in which that text stands twice. The form
+// that only wants of it tells as much by itself.
+func (t *template) with(only map[string]string) *template {
+	for i := range t.parts {
+		p := &t.parts[i]
+		p.ends = noVariable
+		if p.variable && only[p.text] == "" && i+1 < len(t.parts) {
+			_, size := utf8.DecodeRuneInString(t.parts[i+1].text)
+			p.ends += t.parts[i+1].text[:size]
 		}
 	}
-	if t.rest {
-		names.WriteString(`.*`)
-	}
-	names.WriteString(`$`)
-	t.names = regexp.MustCompile(names.String())
-	return t, nil
+	return t
 }
 
 // variables are the names of the variables, each once, in their order.
@@ -114,23 +118,50 @@ func (t *template) expand(values map[string]string) (name string, ok bool) {
 
 // match reads the variables out of a name. A variable that stands twice has to have one value.
 func (t *template) match(name string) (values map[string]string, ok bool) {
-	found := t.names.FindStringSubmatch(name)
-	if found == nil {
+	if !strings.HasPrefix(name, t.prefix()) { // most names that a scan meets are somebody else's
 		return nil, false
 	}
-	values = make(map[string]string, len(found)-1)
-	i := 1
+	var found []string
+	if !t.matches(0, name, &found) {
+		return nil, false
+	}
+	values = make(map[string]string, len(found))
 	for _, p := range t.parts {
 		if !p.variable {
 			continue
 		}
-		if was, twice := values[p.text]; twice && was != found[i] {
+		if was, twice := values[p.text]; twice && was != found[0] {
 			return nil, false
 		}
-		values[p.text] = found[i]
-		i++
+		values[p.text], found = found[0], found[1:]
 	}
 	return values, true
+}
+
+// matches reads the values of the parts from i on out of the rest of a name. A variable takes as
+// much as it can.
+func (t *template) matches(i int, name string, found *[]string) bool {
+	if i == len(t.parts) {
+		return name == "" || t.rest
+	}
+	p := t.parts[i]
+	if !p.variable {
+		rest, ok := strings.CutPrefix(name, p.text)
+		return ok && t.matches(i+1, rest, found)
+	}
+	n := strings.IndexAny(name, p.ends)
+	if n < 0 {
+		n = len(name)
+	}
+	before := len(*found)
+	for ; n > 0; n-- {
+		*found = append((*found)[:before], name[:n])
+		if t.matches(i+1, name[n:], found) {
+			return true
+		}
+	}
+	*found = (*found)[:before]
+	return false
 }
 
 // prefix is the text before the first variable.

@@ -67,10 +67,8 @@ func check(rules []Rule, given func(path string) bool) (faults Faults) {
 		c.related()
 		c.limits()
 	}
+	spare(all)
 	for i := range all {
-		for j := range all {
-			all[i].spares(&all[j])
-		}
 		faults = append(faults, all[i].faults...)
 	}
 	return faults
@@ -99,7 +97,8 @@ func (c *checker) fault(field, format string, args ...any) {
 
 // has tells whether a field is given, perhaps with a fault of its own.
 func (c *checker) has(field string, v reflect.Value) bool {
-	return !v.IsZero() || c.given(path(Fault{Index: c.index, Field: field}))
+	empty := v.IsZero() || v.Kind() == reflect.Slice && v.Len() == 0
+	return !empty || c.given(path(Fault{Index: c.index, Field: field}))
 }
 
 // walk checks what the types say: a field without omitempty is needed, and no duration is negative.
@@ -198,6 +197,16 @@ func (c *checker) candidates() {
 			c.fault("bind."+name, "is a variable of keys already")
 		}
 		c.value("bind."+name, r.Bind[name])
+	}
+	for _, name := range sorted(r.Not) {
+		c.known("not."+name, name)
+		if len(r.Not[name]) == 0 {
+			c.fault("not."+name, "is empty")
+		}
+	}
+	c.among("type", r.Type, slices.Sorted(maps.Keys(sizeOf))...)
+	if r.Members != nil && r.Type != "" {
+		c.fault("type", "is for keys: a member has none")
 	}
 	for _, name := range sorted(r.Only) {
 		c.among("only."+name, r.Only[name], "objectid", "uuid", "integer")

@@ -28,20 +28,30 @@ func readJSON(text string) map[string]any {
 // integer is a number that all who write JSON write alike.
 var integer = regexp.MustCompile(`^(0|-?[1-9][0-9]*)$`)
 
-// fieldOf is the text of a field, "" if there is none, or if it is not known how somebody else
-// would write it: it is neither text nor integer, or it holds half a surrogate pair.
+// fieldOf is the text of a field; "" if there is none, or if writers of JSON differ about it: it is
+// neither text nor integer, or it holds half a surrogate pair.
 func fieldOf(object map[string]any, at fieldPath) string {
+	if _, is := valueOf(object, at).(bool); is {
+		return ""
+	}
+	text, _ := textOf(object, at)
+	return text
+}
+
+// textOf is what a field is compared as, also true and false. It returns false if there is none.
+func textOf(object map[string]any, at fieldPath) (text string, ok bool) {
 	switch v := valueOf(object, at).(type) {
 	case string:
-		if !strings.ContainsRune(v, utf8.RuneError) {
-			return v
-		}
+		text, ok = v, !strings.ContainsRune(v, utf8.RuneError)
 	case json.Number:
-		if integer.MatchString(v.String()) {
-			return v.String()
-		}
+		text, ok = v.String(), integer.MatchString(v.String())
+	case bool:
+		text, ok = strconv.FormatBool(v), true
 	}
-	return ""
+	if !ok {
+		return "", false
+	}
+	return text, true
 }
 
 // valueOf is what a field holds; nil: there is none.
@@ -71,10 +81,12 @@ func readTime(text, unit string) (time.Time, bool) {
 		f *= 1000
 	}
 	if !(f >= float64(earliest.UnixMilli()) && f < float64(latest.UnixMilli())) {
-		return time.Time{}, false
+		return time.Time{}, false // also one that no int64 holds
 	}
 	return time.UnixMilli(int64(f)), true
 }
+
+func believed(at time.Time) bool { return !at.Before(earliest) && at.Before(latest) }
 
 // holds tells whether a condition holds of a document; known is false where the field cannot tell.
 func (c Condition) holds(d Document, now time.Time) (holds, known bool) {
@@ -84,7 +96,8 @@ func (c Condition) holds(d Document, now time.Time) (holds, known bool) {
 	}
 	if c.Before > 0 {
 		at, ok := value.(time.Time)
-		return ok && !at.Add(c.Before).After(now), ok
+		known = ok && believed(at) // a zero time stands for none, in whatever language it was written
+		return known && !at.Add(c.Before).After(now), known
 	}
 	var text string
 	switch v := value.(type) {

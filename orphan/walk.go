@@ -3,51 +3,50 @@ package orphan
 import (
 	"context"
 	"slices"
-	"strings"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // pageOf is how many candidates are looked at together.
 const pageOf = pipelined
 
 // walk meets every candidate of a rule, in pages; some more than once. It stops at the first error.
-func (r *rule) walk(ctx context.Context, c caller, servers *topology, page func([]*candidate) error) error {
+// The rider is of join, for the rule's templates.
+func (r *rule) walk(ctx context.Context, c caller, d *rider, page func([]*candidate) error) error {
 	var found []*candidate
 	add := func(some []*candidate) error {
 		found = append(found, some...)
-		if len(found) < pageOf {
-			return nil
-		}
-		full := joined(found)
-		found = nil
-		return page(full)
-	}
-	if r.candidates == nil {
-		if err := r.walkMembers(ctx, c, add); err != nil {
-			return err
-		}
-	}
-	for _, pattern := range r.patterns() {
-		for _, s := range servers.masters {
-			err := scan(ctx, c, s.client, pattern, func(keys []string) error {
-				var some []*candidate
-				for _, key := range keys {
-					if each := r.ofKey(key); each != nil {
-						some = append(some, each)
-					}
-				}
-				return add(some)
-			})
-			if err != nil {
+		for len(found) >= pageOf {
+			full := found[:pageOf]
+			found = slices.Clone(found[pageOf:])
+			if err := page(joined(full)); err != nil {
 				return err
 			}
 		}
-	}
-	if len(found) == 0 {
 		return nil
 	}
+	err := d.eachKey(ctx, c, func(keys []string) error {
+		var some []*candidate
+		for _, key := range keys {
+			if each := r.ofKey(key); each != nil {
+				some = append(some, each)
+			}
+		}
+		return add(some)
+	})
+	if err == nil && r.candidates == nil {
+		err = r.walkMembers(ctx, c, add)
+	}
+	if err != nil || len(found) == 0 {
+		return err
+	}
 	return page(joined(found))
+}
+
+// templates are those of the keys that a walk looks for: of candidates, and of what is related.
+func (r *rule) templates() (all []*template) {
+	if r.candidates != nil {
+		all = append(all, r.candidates)
+	}
+	return slices.Concat(all, r.exact, r.wild)
 }
 
 // joined makes one candidate of all the related keys of one parent that is not there.
@@ -67,30 +66,6 @@ func joined(page []*candidate) (all []*candidate) {
 		parent.related = append(parent.related, c.related...)
 	}
 	return all
-}
-
-// scan reads the names of keys on one server.
-func scan(
-	ctx context.Context,
-	c caller,
-	on redis.UniversalClient,
-	pattern string,
-	page func([]string) error,
-) error {
-	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
-		var keys []string
-		err := c.Call(ctx, func(ctx context.Context) (err error) {
-			keys, cursor, err = on.Scan(ctx, cursor, pattern, int64(c.PageSize())).Result()
-			return err
-		})
-		if err == nil && len(keys) > 0 {
-			err = page(keys)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func (r *rule) walkMembers(ctx context.Context, c caller, page func([]*candidate) error) error {
@@ -124,63 +99,52 @@ func (r *rule) walkMembers(ctx context.Context, c caller, page func([]*candidate
 	return nil
 }
 
-// patterns are those of SCAN that find candidates and related keys: one, if their names begin
-// alike. Each costs Redis a walk through all keys.
-func (r *rule) patterns() (all []string) {
-	if r.candidates == nil && len(r.exact)+len(r.wild) == 0 {
-		return nil
-	}
-	var common string
-	add := func(t *template) {
-		if all = append(all, t.glob()); len(all) == 1 {
-			common = t.prefix()
-		}
-		for !strings.HasPrefix(t.prefix(), common) {
-			common = common[:len(common)-1]
-		}
-	}
-	if r.candidates != nil {
-		add(r.candidates)
-	}
-	for _, t := range r.exact {
-		add(t)
-	}
-	for _, t := range r.wild {
-		add(t)
-	}
-	if len(all) > 1 && len(common) >= 2 {
-		return []string{escapeGlob(common) + "*"}
-	}
-	return all
-}
-
-// mostRelated is the most related keys that go with one candidate. What is left is found again
-// without its parent.
-const mostRelated = 1000
+// Bounds of what a pass remembers of the names of related keys.
+const (
+	mostRelated = 10_000  // of one candidate: what is left of more is found without its parent, later
+	mostNames   = 100_000 // of all candidates
+)
 
 // findRelated finds the related keys that only a pattern knows, of these candidates.
-func (r *rule) findRelated(ctx context.Context, c caller, servers *topology, of map[string]*candidate) error {
-	for _, t := range r.wild {
-		for _, s := range servers.masters {
-			err := scan(ctx, c, s.client, t.glob(), func(keys []string) error {
-				for _, key := range keys {
-					found := r.ofKey(key)
-					if found == nil || len(found.related) == 0 {
-						continue
-					}
-					if parent := of[found.name()]; parent != nil && len(parent.related) < mostRelated {
-						parent.related = append(parent.related, key)
-					}
-				}
-				return nil
-			})
-			if err != nil {
-				return err
+func (x *pass) findRelated(ctx context.Context, of map[string]*candidate) error {
+	names := 0
+	d := x.set.walks.join(x.servers, x.wild)
+	err := d.eachKey(ctx, x.Pass, func(keys []string) error {
+		for _, key := range keys {
+			found := x.ofKey(key)
+			if found == nil || !found.alone || len(found.related) == 0 {
+				continue
+			}
+			if parent := of[found.name()]; parent != nil {
+				names += parent.addRelated(found.related, mostNames-names)
 			}
 		}
+		return nil
+	})
+	for _, parent := range of {
+		parent.tidy()
 	}
-	for _, parent := range of { // in one order, whatever that of SCAN is
-		slices.Sort(parent.related)
+	return err
+}
+
+// addRelated adds keys, as long as there is room for their names, and returns how many more it has.
+func (c *candidate) addRelated(keys []string, room int) (added int) {
+	before := len(c.related)
+	if c.related = append(c.related, keys...); len(c.related) >= 2*mostRelated {
+		c.tidy()
 	}
-	return nil
+	if len(c.related)-before > room {
+		c.related, c.more = c.related[:before+max(0, room)], true
+	}
+	return len(c.related) - before
+}
+
+// tidy puts the related keys into one order, whatever that of SCAN is, each once, and leaves out
+// what are too many.
+func (c *candidate) tidy() {
+	slices.Sort(c.related)
+	c.related = slices.Compact(c.related)
+	if len(c.related) > mostRelated {
+		c.related, c.more = c.related[:mostRelated:mostRelated], true
+	}
 }

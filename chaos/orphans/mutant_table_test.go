@@ -15,13 +15,88 @@ var mutants = harness.Mutants{
 	All: []harness.Mutant{
 		{
 			Name: "NoGraceInTheScript", What: "the script does not ask how old a mark is",
-			Edits: []harness.Edit{{From: "return since == c.since and now - at >= c.grace", To: "return since == c.since"}},
+			Edits: []harness.Edit{{From: "return recent(c) and now - first >= c.grace", To: "return recent(c)"}},
 			Test:  "TestTheScriptItselfAsksHowOldAMarkIs",
 		},
 		{
 			Name: "NoHoldInTheScript", What: "to the script marks of before a hold count",
-			Edits: []harness.Edit{{From: "return since == c.since and now - at >= c.grace", To: "return now - at >= c.grace"}},
+			Edits: []harness.Edit{{From: "return since == c.since and now >= c.looked", To: "return now >= c.looked"}},
 			Test:  "TestTheScriptItselfAsksWhetherAHoldCameAfterTheMark",
+		},
+		{
+			Name: "LooksNeverAge", What: "to the script a look counts for ever",
+			Edits: []harness.Edit{{From: "and now >= c.looked and now - c.looked <= c.expires", To: ""}},
+			Test:  "TestTheScriptItselfAsksHowOldTheLookIs",
+		},
+		{
+			Name: "MarksNeverAge", What: "marks count however long nobody looked",
+			Edits: []harness.Edit{{From: "m.at.Before(x.began) && x.since(f) > longest(apart)", To: "m.at.Before(x.began) && x.since(f) > longest(apart) && false"}},
+			Test:  "TestAGapBetweenLooksEndsTheEvidence",
+		},
+		{
+			Name: "BrokenOffIsLooked", What: "a pass that broke off leaves the evidence as it was",
+			Edits: []harness.Edit{{From: "\tif x.complete || x.DryRun() {\n", To: "\tif x.complete || !x.DryRun() {\n"}},
+			Test:  "TestAPassThatDidNotLookEndsTheEvidence",
+		},
+		{
+			Name: "AnyMeaningLooks", What: "a look of a rule that meant something else counts",
+			Edits: []harness.Edit{{From: "err == nil && meaning == x.meaning && ", To: "err == nil && meaning != \"\" && "}},
+			Test:  "TestAPassThatDidNotLookEndsTheEvidence",
+		},
+		{
+			Name: "NoStep", What: "nobody asks whether the clock was set",
+			Edits: []harness.Edit{{From: "off.Abs() > clockStep", To: "off.Abs() > clockStep && false"}},
+			Test:  "TestAPassThatDidNotLookEndsTheEvidence",
+		},
+		{
+			Name: "BacklogCounts", What: "the breaker counts what is condemned for long as alive",
+			Edits: []harness.Edit{{From: "of := x.r.Kept[alive] + newly", To: "of := x.r.Scanned"}},
+			Test:  "TestTheBreakerDoesNotCountABacklog",
+		},
+		{
+			Name: "NothingIsNewAfterAGap", What: "the breaker takes what nobody looked at for known",
+			Edits: []harness.Edit{{From: "case !has || ended && x.since(f) != never:", To: "case !has:"}},
+			Test:  "TestTheBreakerCountsWhatNobodyLookedAtForAWhile",
+		},
+		{
+			Name: "NoPieces", What: "of what is large nothing but its ends is compared",
+			Edits: []harness.Edit{{From: "s.WriteString(piece + \"\\n\")", To: "_ = piece"}},
+			Test:  "TestAChangeInTheMiddleOfWhatIsLargeIsSeen",
+		},
+		{
+			Name: "BeyondIsTheSame", What: "what cannot be compared is taken for the same",
+			Edits: []harness.Edit{{From: "if id.beyond != \"\" {", To: "if false {"}},
+			Test:  "TestWhatIsBeyondTheBoundIsKeptAndCounted",
+		},
+		{
+			Name: "ExpiryIsAge", What: "an age that an expiry tells is believed at once",
+			Edits: []harness.Edit{{From: "f.doubted = true", To: "f.doubted = false"}},
+			Test:  "TestAnAgeFromAnExpiryHasToBeSeen",
+		},
+		{
+			Name: "MissingIsEmpty", What: "a field that is missing holds the empty text",
+			Edits: []harness.Edit{{From: "l.text(f, s.field); {\n\t\tcase !ok:\n", To: "l.text(f, s.field); {\n\t\tcase !ok && false:\n"}},
+			Test:  "TestAMissingFieldIsNoEnd",
+		},
+		{
+			Name: "AnyTimeIsOne", What: "a zero time is long ago",
+			Edits: []harness.Edit{{From: "known = ok && believed(at)", To: "known = ok || believed(at)"}},
+			Test:  "TestATimeThatStandsForNoneIsNoStatement",
+		},
+		{
+			Name: "NoOtherRule", What: "a rule does not hear what others keep",
+			Edits: []harness.Edit{{From: "if err != nil || len(r.others) == 0 {", To: "if true {"}},
+			Test:  "TestAKeyThatOneRuleKeepsDoesNotGoByAnother",
+		},
+		{
+			Name: "RelatedIsTaken", What: "a related key goes whoever else it belongs to",
+			Edits: []harness.Edit{{From: "ok && l.belongs(t, key, f)", To: "ok"}},
+			Test:  "TestAMemberTakesNoKeyWhoseNameIsReadOtherwise",
+		},
+		{
+			Name: "VariablesGoOn", What: "a variable takes what follows it",
+			Edits: []harness.Edit{{From: "p.ends += t.parts[i+1].text[:size]", To: "_ = size"}},
+			Test:  "TestAVariableTakesNoNameThatIsNotMeant",
 		},
 		{
 			Name: "NoHoldForMarks", What: "a hold with a time before that of the marks does not void them",
@@ -45,7 +120,7 @@ var mutants = harness.Mutants{
 		},
 		{
 			Name: "NoGrace", What: "one look is enough",
-			Edits: []harness.Edit{{From: "wait := x.graceOf(f) - f.at.Sub(m.at); wait > 0", To: "wait := x.graceOf(f) - f.at.Sub(m.at); wait > x.Grace"}},
+			Edits: []harness.Edit{{From: "wait := n.grace - since; wait > 0", To: "wait := n.grace - since; wait > n.grace"}},
 			Test:  "TestAReservationOfAGoneRoomGoesAfterItsGraceAndOneOfALivingRoomStays",
 		},
 		{
@@ -122,12 +197,12 @@ var mutants = harness.Mutants{
 		},
 		{
 			Name: "SettledTwice", What: "an intent is counted by whoever comes",
-			Edits: []harness.Edit{{From: "if redis.call('HDEL', KEYS[1], ARGV[1]) == 0 then", To: "redis.call('HDEL', KEYS[1], ARGV[1])\nif false then"}},
+			Edits: []harness.Edit{{From: "  redis.call('HDEL', KEYS[6], c.id)\n", To: ""}},
 			Test:  "TestOnAClusterADeleteIsCountedOnceWhateverIsLostInBetween",
 		},
 		{
 			Name: "NoGuardForIntents", What: "on a Cluster an intent does not ask for the mark",
-			Edits: []harness.Edit{{From: "redis.call('HGET', KEYS[6], c.name) == c.mark and since == c.since and now - at >= c.grace", To: "true"}},
+			Edits: []harness.Edit{{From: "ready = ripe(c)\n  end\n  if ready then", To: "ready = true\n  end\n  if ready then"}},
 			Test:  "TestOnAClusterAnIntentAsksForTheMark",
 		},
 		{

@@ -48,6 +48,7 @@ func matrix() []row {
 		{name: "MongoOfYesterday", fault: mongoOfYesterday},
 		{name: "MongoEmpty", fault: mongoEmpty},
 		{name: "MadeAnewInEveryGap", fault: madeAnew},
+		{name: "EvidenceInterrupted", fault: evidenceInterrupted},
 		{name: "AtRandom", loses: true, fault: atRandom},
 	}
 }

@@ -57,6 +57,9 @@ func rules(t *testing.T) string {
 	text := string(orphan.ColyseusYAML())
 	require.Equal(t, 2, strings.Count(text, "grace: 60s"))
 	text = strings.ReplaceAll(text, "grace: 60s", "grace: 1s")
+	// What only its expiry calls old has to be condemned for that long, too.
+	require.Contains(t, text, "over: 120s")
+	text = strings.ReplaceAll(text, "over: 120s", "over: 1s")
 	// Of the queue and the matches: the one's default is a minute, the other's none.
 	require.Contains(t, text, "  members: {zset: \"queue:elo\", as: user}\n")
 	text = strings.Replace(text, "  members: {zset: \"queue:elo\", as: user}\n",

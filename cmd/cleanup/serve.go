@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -40,9 +42,16 @@ type worker struct {
 	draining atomic.Bool
 }
 
+// mostMemory is where the runtime begins to collect garbage more often: a pass over large values
+// leaves much of it.
+const mostMemory = 96 << 20
+
 // serve is a worker's whole life: it assembles everything, serves until ctx ends or a part fails,
 // and stops everything. The error is nil after ctx ended and all has stopped within the grace.
 func serve(ctx context.Context, s *settings, log *slog.Logger) (err error) {
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(mostMemory)
+	}
 	w := &worker{settings: s, log: log, began: time.Now()}
 	w.traces = tracing.Start(ctx, tracing.Config{
 		Program: "cleanup", Version: service.Version(), Instance: s.InstanceID, Logger: log,

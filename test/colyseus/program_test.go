@@ -29,7 +29,8 @@ func buildProgram(t *testing.T) (program, rules string) {
 	program, rules = filepath.Join(dir, "cleanup"), filepath.Join(dir, "rules.yaml")
 	out, err := exec.Command("go", "build", "-o", program, "../../cmd/cleanup").CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	text := strings.ReplaceAll(string(orphan.ColyseusYAML()), "grace: 60s", "grace: 1s")
+	text := strings.NewReplacer("grace: 60s", "grace: 1s", "{from_ttl: 3600s, over: 120s}",
+		"{from_ttl: 3300s, over: 1s}").Replace(string(orphan.ColyseusYAML()))
 	require.NotEqual(t, string(orphan.ColyseusYAML()), text)
 	require.NoError(t, os.WriteFile(rules, []byte(text), 0o600))
 	return program, rules

@@ -33,13 +33,17 @@ type worker struct {
 	passes map[string][]orphan.Result
 }
 
-// rules are those that are shipped, with a grace that a test can wait for. Ages are as they are
-// shipped: a test makes its keys old.
+// rules are those that are shipped, with a grace that a test can wait for. A reservation is old
+// after five minutes, and has to be condemned for a second. Other ages are as they are shipped. A
+// test makes its keys old.
 func rules() []orphan.Rule {
 	rules := orphan.Colyseus()
-	for i := range rules {
-		if rules[i].GoneIf == nil { // absence has to last
+	for i, r := range rules {
+		if r.GoneIf == nil { // absence has to last
 			rules[i].Grace = time.Second
+		}
+		if r.MinAge != nil && r.MinAge.FromTTL > 0 {
+			r.MinAge.FromTTL, r.MinAge.Over = r.MinAge.FromTTL-5*time.Minute, time.Second
 		}
 	}
 	return rules
@@ -91,8 +95,8 @@ func (w *worker) passed(r orphan.Result) {
 	w.passes[r.Rule] = append(w.passes[r.Rule], r)
 }
 
-// await waits for n full passes of a rule, begun from now on, that end like this, and returns the
-// last one.
+// await waits for n passes of a rule, begun from now on, that end like this, and returns the last
+// one. They are full, unless they are held: the breaker puts off full passes.
 func (w *worker) await(rule string, n int, outcome janitor.Outcome, reason string) (last orphan.Result) {
 	w.g.t.Helper()
 	begun := time.Now()
@@ -101,7 +105,7 @@ func (w *worker) await(rule string, n int, outcome janitor.Outcome, reason strin
 		defer w.mu.Unlock()
 		found := 0
 		for _, r := range w.passes[rule] {
-			if r.Full && r.Started.After(begun) && r.Outcome == outcome && r.Reason == reason {
+			if (r.Full || outcome == janitor.Held) && r.Started.After(begun) && r.Outcome == outcome && r.Reason == reason {
 				found, last = found+1, r
 			}
 		}

@@ -1,0 +1,243 @@
+package orphan
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+	"github.com/rollcall-redis/rollcall/janitor"
+)
+
+// away lets time go by in which nobody looked.
+func (r *rig) away(rule string, d time.Duration) {
+	r.t.Helper()
+	r.pass(rule, d)
+	for _, field := range []string{lookedMarked, lookedAll} {
+		was := r.rdb.HGet(r.t.Context(), stateKey(r.layout, rule), field).Val()
+		var ms int64
+		var meaning string
+		_, err := fmt.Sscan(was, &ms, &meaning)
+		require.NoError(r.t, err)
+		r.do("HSET", stateKey(r.layout, rule), field, strconv.FormatInt(ms-d.Milliseconds(), 10)+" "+meaning)
+	}
+}
+
+// become gives the first rule another meaning.
+func (r *rig) become(rule Rule) {
+	r.t.Helper()
+	is, err := compile(withDefaults(rule))
+	require.NoError(r.t, err)
+	*r.set.rules[0] = *is
+}
+
+// With a grace of a minute, looks are a minute apart.
+func TestAGapBetweenLooksEndsTheEvidence(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		p := w.Prefix
+		r := newRig(t, w.Options, p, nil, session(p))
+		for _, gap := range []time.Duration{2*time.Minute + 5*time.Second, 48 * time.Hour} {
+			r.do("SET", p+"session:a", "old")
+			r.do("SET", p+"cart:b", "without its parent") // looks at it are an interval apart
+			r.sweep("sessions")
+			r.away("sessions", gap)
+			r.sweep("sessions")
+			require.True(t, r.exists(p+"session:a"))
+			require.Equal(t, gap < time.Hour, !r.exists(p+"cart:b"), gap)
+			r.away("sessions", 100*time.Second)
+			require.Positive(t, r.sweep("sessions").Removed, "the grace began with the next look")
+			require.False(t, r.exists(p+"session:a"))
+		}
+	})
+}
+
+// What lived, perhaps, while nobody looked is new to the breaker.
+func TestTheBreakerCountsWhatNobodyLookedAtForAWhile(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		p := w.Prefix
+		r := newRig(t, w.Options, p, nil, session(p))
+		for i := range 30 {
+			r.do("SET", fmt.Sprintf("%ssession:%d", p, i), "old")
+		}
+		require.Equal(t, heldMassFailure, r.sweep("sessions").Reason)
+		r.do("HDEL", stateKey(r.layout, "sessions"), heldUntil)
+		r.away("sessions", time.Hour)
+		require.Equal(t, heldMassFailure, r.sweep("sessions").Reason)
+	})
+}
+
+func TestAPassThatDidNotLookEndsTheEvidence(t *testing.T) {
+	running := Document{"state": "idle"}
+	for what, during := range map[string]func(t *testing.T, r *rig, source *documents){
+		"its source was away": func(t *testing.T, r *rig, source *documents) {
+			source.err = errors.New("away")
+			require.Equal(t, heldSource, r.sweep("carts").Reason)
+			source.err = nil
+		},
+		"its collection was empty": func(t *testing.T, r *rig, source *documents) {
+			all := source.all
+			source.all = nil
+			require.Equal(t, heldLost, r.sweep("carts").Reason)
+			source.all = all
+		},
+		"it failed": func(t *testing.T, r *rig, _ *documents) {
+			fails := &refusing{command: "info", times: 100, after: 1}
+			r.set.c.Client.AddHook(fails)
+			require.Equal(t, janitor.Failed, r.sweep("carts").Outcome)
+			fails.times = 0
+		},
+		"it was paused": func(t *testing.T, r *rig, _ *documents) {
+			require.NoError(t, r.jan.Pause(t.Context(), janitor.Pause{Who: "test", Until: time.Now().Add(time.Hour)}))
+			require.Equal(t, janitor.Held, r.sweep("carts").Outcome)
+			require.NoError(t, r.jan.Resume(t.Context()))
+		},
+		"the rule meant something else": func(t *testing.T, r *rig, _ *documents) {
+			was := r.set.rules[0].Rule
+			other := was
+			other.Keys = was.Keys + ":other"
+			other.KeepIf = []Sign{{Exists: was.KeepIf[0].Exists}}
+			r.become(other)
+			r.sweep("carts")
+			r.become(was)
+		},
+		"it was of a rule that meant something else, and looked at marks alone": func(_ *testing.T, r *rig, _ *documents) {
+			looked := ms(time.Now()) + " another meaning"
+			r.do("HSET", stateKey(r.layout, "carts"), lookedMarked, looked, lookedAll, looked)
+		},
+		"the clock was set": func(_ *testing.T, r *rig, _ *documents) {
+			s := r.sweeps[0].(*sweep)
+			s.moment.own = s.moment.own.Add(-time.Minute)
+		},
+		"another leader broke off": func(_ *testing.T, r *rig, _ *documents) {
+			r.do("HDEL", stateKey(r.layout, "carts"), lookedMarked, lookedAll)
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			redistest.OnReal(t, func(t *testing.T, w redistest.World) {
+				p := w.Prefix
+				source := &documents{all: map[string]Document{"ann": running}}
+				r := newRig(t, w.Options, p, source, Rule{
+					Name: "carts", Delete: true, Keys: p + "cart:{user}", Grace: time.Minute,
+					KeepIf: []Sign{
+						{Exists: p + "session:{user}"},
+						{Mongo: &Mongo{Collection: "users", ID: "{user}", All: []Condition{{Field: "state", In: []string{"active"}}}}},
+					},
+				})
+				r.do("SET", p+"cart:ann", "1")
+				require.Equal(t, 1, r.sweep("carts").Kept[waiting])
+				r.pass("carts", time.Minute)
+				during(t, r, source)
+				result := r.sweep("carts")
+				require.Equal(t, []int{0, 1}, []int{result.Removed, result.Kept[waiting]}, result)
+				r.pass("carts", time.Minute)
+				require.Equal(t, 1, r.sweep("carts").Removed)
+			})
+		})
+	}
+}
+
+// Somebody who only wants to see what would go takes nothing from the evidence, and adds nothing.
+func TestADryPassIsNoLook(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		r := newRig(t, w.Options, w.Prefix, nil, session(w.Prefix))
+		looked := func() string {
+			return r.rdb.HGet(t.Context(), stateKey(r.layout, "sessions"), lookedMarked).Val()
+		}
+		r.do("SET", w.Prefix+"session:a", "old")
+		r.sweep("sessions")
+		was := looked()
+		require.NotEmpty(t, was)
+		_, err := r.jan.Sweep(t.Context(), janitor.Request{DryRun: true})
+		require.NoError(t, err)
+		require.Equal(t, was, looked())
+	})
+}
+
+// While the breaker holds the rule, what comes to life again loses its mark.
+func TestARuleThatIsHeldByItsBreakerIsLookedAt(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		p := w.Prefix
+		r := newRig(t, w.Options, p, nil, session(p))
+		for i := range 30 {
+			r.do("SET", fmt.Sprintf("%ssession:%d", p, i), "old")
+		}
+		require.Equal(t, heldMassFailure, r.sweep("sessions").Reason)
+		r.do("SET", p+"user:7", "1")
+		require.Equal(t, heldMassFailure, r.sweep("sessions").Reason)
+		require.Equal(t, int64(29), r.rdb.HLen(t.Context(), marksKey(r.layout, "sessions")).Val())
+		r.do("DEL", p+"user:7")
+		r.pass("sessions", time.Minute)
+		r.do("HDEL", stateKey(r.layout, "sessions"), heldUntil)
+		require.Equal(t, 29, r.sweep("sessions").Removed)
+		require.True(t, r.exists(p+"session:7"))
+	})
+}
+
+func TestTheScriptItselfAsksHowOldTheLookIs(t *testing.T) {
+	t.Parallel()
+	looked := regexp.MustCompile(`"looked":\d+`)
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		p := w.Prefix
+		r := newRig(t, w.Options, p, nil, session(p))
+		goes := func(name string) int {
+			r.do("SET", p+name, "old")
+			r.sweep("sessions")
+			r.pass("sessions", time.Minute)
+			return r.sweep("sessions").Removed
+		}
+		require.Equal(t, 1, goes("session:b"))
+		for _, off := range []time.Duration{-121 * time.Second, time.Minute} {
+			var args []any
+			r.set.c.Client.AddHook(&withArgs{before{command: "evalsha", with: `"seen"`, f: func() {
+				for i, arg := range args {
+					if text, ok := arg.(string); ok {
+						args[i] = looked.ReplaceAllString(text, `"looked":`+ms(time.Now().Add(off)))
+					}
+				}
+			}}, &args})
+			require.Zero(t, goes("session:a"), off)
+			require.NotEmpty(t, args)
+			r.do("DEL", p+"session:a")
+		}
+	})
+}
+
+func TestTheBreakerDoesNotCountABacklog(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		p := w.Prefix
+		rule := session(p)
+		rule.Cap, rule.Read, rule.Bind = 10, "json", map[string]string{"id": ".id"}
+		r := newRig(t, w.Options, p, nil, rule)
+		for i := range 60 {
+			r.do("SET", fmt.Sprintf("%ssession:orphan%d", p, i), `{"id":1}`)
+			r.do("SET", fmt.Sprintf("%ssession:unreadable%d", p, i), `{`)
+		}
+		require.Equal(t, heldMassFailure, r.sweep("sessions").Reason)
+		r.do("HDEL", stateKey(r.layout, "sessions"), heldUntil)
+		for i := range 30 {
+			r.do("SET", fmt.Sprintf("%ssession:living%d", p, i), `{"id":1}`)
+			r.do("SET", fmt.Sprintf("%suser:living%d", p, i), "1")
+		}
+		require.Equal(t, janitor.Done, r.sweep("sessions").Outcome)
+		for i := range 30 {
+			r.do("DEL", fmt.Sprintf("%suser:living%d", p, i))
+		}
+		require.Equal(t, heldMassFailure, r.sweep("sessions").Reason)
+	})
+}

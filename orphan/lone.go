@@ -1,0 +1,200 @@
+package orphan
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/rollcall-redis/rollcall/guard"
+)
+
+// Related keys without their parent are found one by one, all over the keyspace. A full pass
+// gathers them by parent first: what such a candidate is, all of them say together.
+
+// lone are candidates without parents that a walk has found. Those that are marked come first; of
+// the others a sample, where the names of all are too many to remember.
+type lone struct {
+	*lottery
+	all   map[string]*candidate
+	names int // of related keys
+}
+
+func newLone() lone { return lone{newLottery(), map[string]*candidate{}, 0} }
+
+// gather sorts out what stands for a parent: those whose parent is there, or that are alive by some
+// sign, are done with. Of the others more related keys may come.
+func (x *pass) gather(ctx context.Context, page []*candidate) error {
+	if len(page) == 0 {
+		return nil
+	}
+	for _, c := range page {
+		c.rest = x.rests[c.name()]
+	}
+	found, err := x.glance(ctx, x.Pass, x.set.c.Source, x.home, page)
+	if err != nil {
+		return err
+	}
+	var unset []string
+	for i, f := range found {
+		name := f.name()
+		_, marked := x.notes.marks[name]
+		switch {
+		case f.verdict == absent:
+			if marked {
+				x.gatherMarked(page[i])
+			}
+		case f.verdict != "":
+			delete(x.unseen, name)
+			x.r.Scanned++
+			x.r.Kept[f.verdict]++
+			if f.rest != nil {
+				f.rest.met = true
+			}
+			if marked {
+				unset = append(unset, name)
+				delete(x.notes.marks, name)
+			}
+		default:
+			if f.rest != nil {
+				f.rest.met = true
+			}
+			x.gatherLone(page[i], marked)
+		}
+	}
+	return x.note(ctx, nil, unset)
+}
+
+// gatherMarked remembers related keys of a candidate that is marked: it may be ripe.
+func (x *pass) gatherMarked(c *candidate) {
+	was := x.marked[c.name()]
+	if was == nil {
+		was = &candidate{key: c.key, member: c.member}
+		x.marked[c.name()] = was
+	}
+	x.lone.names += was.addRelated(c.related, mostNames-x.lone.names)
+}
+
+func (x *pass) gatherLone(c *candidate, marked bool) {
+	l, name := &x.lone, c.name()
+	if was := l.all[name]; was != nil {
+		l.names += was.addRelated(c.related, mostNames)
+	} else {
+		number := uint64(first)
+		if !marked && c.rest == nil {
+			number = l.number(name)
+		}
+		if !l.enter(name, number) {
+			x.r.Kept[noMark]++
+			return
+		}
+		l.all[name] = c
+		l.names += len(c.related)
+	}
+	for l.Len() > x.mayMark() || l.names > mostNames && l.Len() > 1 {
+		out := l.lose()
+		l.names -= len(l.all[out].related)
+		delete(l.all, out)
+		x.r.Kept[noMark]++
+	}
+}
+
+// lookAtLone looks at candidates without their parents, with all their related keys, as many at a
+// time as one look may remember.
+func (x *pass) lookAtLone(ctx context.Context) error {
+	var page []*candidate
+	keys := 0
+	for _, c := range x.lone.all {
+		c.tidy()
+		page, keys = append(page, c), keys+1+len(c.related)+len(x.exact)
+		if len(page) < pageOf && keys < pageOf {
+			continue
+		}
+		if err := x.judge(ctx, page); err != nil {
+			return err
+		}
+		page, keys = nil, 0
+	}
+	return x.judge(ctx, page)
+}
+
+// A rest is what is remembered of a candidate that has gone while keys that are related to it were
+// still there: it is counted once, and what the rule has read in it is gone with it.
+type rest struct {
+	Meaning string            `json:"meaning"` // of the rule that has deleted it
+	Values  map[string]string `json:"values"`
+	At      int64             `json:"at"` // ms
+
+	met bool // a full pass has met something of it
+}
+
+// restsKey is a hash: name of the candidate -> JSON of its rest.
+func restsKey(l guard.Layout, rule string) string { return l.Prefix + "orphan:rests:" + rule }
+
+// readRests reads them, page by page.
+func (x *pass) readRests(ctx context.Context) error {
+	x.rests = map[string]*rest{}
+	key := restsKey(x.Layout(), x.r.Rule)
+	return eachField(ctx, x.Pass, key, func(name, text string) error {
+		r := new(rest)
+		if err := json.Unmarshal([]byte(text), r); err != nil {
+			return fmt.Errorf("orphan: %s is not Rollcall's; delete the field that cannot be read: %w", key, err)
+		}
+		x.rests[name] = r
+		return nil
+	})
+}
+
+// eachField reads a hash, page by page; some fields more than once.
+func eachField(ctx context.Context, c caller, key string, told func(field, value string) error) error {
+	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
+		var page []string
+		err := c.Call(ctx, func(ctx context.Context) (err error) {
+			page, cursor, err = c.Client().HScan(ctx, key, cursor, "", int64(c.PageSize())).Result()
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("orphan: %s: %w", key, err)
+		}
+		for i := 0; i+1 < len(page); i += 2 {
+			if err := told(page[i], page[i+1]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// restOf is the rest that a candidate leaves.
+func (x *pass) restOf(f *finding) string {
+	r := f.rest
+	if r == nil || r.Meaning != x.meaning {
+		r = &rest{Meaning: x.meaning, Values: f.values, At: f.at.UnixMilli()}
+	}
+	text, err := json.Marshal(r)
+	if err != nil { // of texts and a number
+		panic(err)
+	}
+	return string(text)
+}
+
+// known tells whether the rule, as it is now, has found the parent an orphan: so what it was, and
+// how old, need not be read again.
+func (l *looking) known(f *finding) bool { return f.rest != nil && f.rest.Meaning == l.meaning }
+
+// forgetRests forgets the rests of which a full pass has met nothing, and those whose parent exists
+// again: the related keys belong to the new parent.
+func (x *pass) forgetRests(ctx context.Context) error {
+	var gone []string
+	for name, r := range x.rests {
+		if !r.met {
+			gone = append(gone, name)
+		}
+	}
+	for _, name := range gone {
+		delete(x.rests, name)
+	}
+	if x.DryRun() {
+		return nil
+	}
+	return note(ctx, x.Pass, restsKey(x.Layout(), x.r.Rule), nil, gone)
+}

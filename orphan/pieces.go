@@ -1,0 +1,257 @@
+package orphan
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/binary"
+	"fmt"
+	"hash"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// What is too large for one command is read in pieces, so that none of them holds the server for
+// long. The pieces are part of the fingerprint; the script that deletes compares only the parts
+// that identities has named.
+const (
+	pieceBytes    = wholeBytes
+	pieceElements = wholeElements
+	// mostPieces of one key are read: 512 MiB of text, 4 million elements. A larger one is kept.
+	mostPieces   = 8192
+	piecesAtOnce = 8
+	mostGroups   = 64 // of consumers of a stream
+)
+
+// pieces reads all of a key that is too large to be read whole.
+func (l *looking) pieces(ctx context.Context, key string, id *identity) error {
+	p := &pieces{looking: l, key: key, id: id, sum: sha1.New()}
+	var err error
+	switch id.kind {
+	case "string":
+		err = p.ranges(ctx, pieceBytes, "GETRANGE")
+	case "list":
+		err = p.ranges(ctx, id.step(), "LRANGE")
+	case "zset":
+		err = p.ranges(ctx, id.step(), "ZRANGE", "WITHSCORES")
+	case "set":
+		err = p.scan(ctx, 1, "SSCAN")
+	case "hash":
+		err = p.scan(ctx, 2, "HSCAN")
+	case "stream":
+		err = p.stream(ctx)
+	default:
+		id.beyond = "its type cannot be compared: " + id.kind
+	}
+	id.pieces = fmt.Sprintf("%x %x", p.sum.Sum(nil), p.bag)
+	return err
+}
+
+// pieces is the reading of one key.
+type pieces struct {
+	*looking
+	key string
+	id  *identity
+	sum hash.Hash // of what has an order
+	// bag is the sum of digests of what has none: a SCAN returns elements in another order as soon as
+	// the server has gone on rehashing, which also a read makes it do.
+	bag [2]uint64
+}
+
+// add asks for one piece, and adds its answer to the sum.
+func (p *pieces) add(told func(*redis.Cmd), args ...string) question {
+	return question{args: args, told: func(answer *redis.Cmd) {
+		text := replyText(answer)
+		if text[0] == '-' {
+			p.id.beyond = text[1:]
+		}
+		if elements, ok := answer.Val().([]any); ok { // however many there are in a piece
+			text = ""
+			for _, element := range elements {
+				text += valueText(element) + "\n"
+			}
+		}
+		_, _ = io.WriteString(p.sum, text)
+		if told != nil {
+			told(answer)
+		}
+	}}
+}
+
+// ranges reads by index.
+func (p *pieces) ranges(ctx context.Context, step int64, command string, more ...string) error {
+	if p.id.size > mostPieces*step {
+		p.id.beyond = "it is too large to be compared"
+		return nil
+	}
+	var asked []question
+	for from := int64(0); from < p.id.size; from += step {
+		args := []string{command, p.key, strconv.FormatInt(from, 10), strconv.FormatInt(from+step-1, 10)}
+		q := p.add(nil, append(args, more...)...)
+		if q.size = step; p.id.kind != "string" {
+			q.size = p.id.each(step)
+		}
+		asked = append(asked, q)
+	}
+	for some := range slices.Chunk(asked, piecesAtOnce) {
+		if err := p.ask(ctx, some); err != nil || p.id.beyond != "" {
+			return err
+		}
+	}
+	return nil
+}
+
+// scan reads by cursor, and of a hash also when its fields expire. An element has so many texts.
+func (p *pieces) scan(ctx context.Context, texts int, command string) error {
+	cursor := "0"
+	for range mostPieces {
+		var page []any
+		err := p.ask(ctx, []question{{args: []string{command, p.key, cursor, "COUNT", strconv.FormatInt(p.id.step(), 10)},
+			told: func(answer *redis.Cmd) {
+				reply, err := answer.Slice()
+				if err != nil || len(reply) != 2 {
+					p.id.beyond = fmt.Sprintf("%s: %v", command, err)
+					return
+				}
+				cursor, _ = reply[0].(string)
+				page, _ = reply[1].([]any)
+			}}})
+		if err != nil {
+			return err
+		}
+		var elements []string
+		for some := range slices.Chunk(page, texts) {
+			elements = append(elements, fmt.Sprintf("%q", some))
+		}
+		if command == "HSCAN" && len(page) > 0 {
+			err = p.expiries(ctx, page, elements)
+		}
+		for _, element := range elements {
+			d := sha1.Sum([]byte(element))
+			p.bag[0] += binary.BigEndian.Uint64(d[:])
+			p.bag[1] += binary.BigEndian.Uint64(d[8:])
+		}
+		if err != nil || cursor == "0" || p.id.beyond != "" {
+			return err
+		}
+	}
+	p.id.beyond = "it is too large to be compared"
+	return nil
+}
+
+// expiries adds to fields of a hash when they expire.
+func (p *pieces) expiries(ctx context.Context, page []any, elements []string) error {
+	args := []string{"HPEXPIRETIME", p.key, "FIELDS", strconv.Itoa(len(elements))}
+	for i := 0; i < len(page); i += 2 {
+		field, _ := page[i].(string)
+		args = append(args, field)
+	}
+	return p.fieldExpiries(ctx, []question{{args: args, told: func(answer *redis.Cmd) {
+		at, err := answer.Int64Slice()
+		if err != nil || len(at) != len(elements) {
+			p.id.beyond = fmt.Sprintf("when its fields expire: %v", err)
+			return
+		}
+		for i := range elements {
+			elements[i] += strconv.FormatInt(at[i], 10)
+		}
+	}}})
+}
+
+// stream reads what changes with any entry, and with any group. Entries themselves never change.
+func (p *pieces) stream(ctx context.Context) error {
+	var groups []string
+	err := p.ask(ctx, []question{
+		p.add(nil, "XINFO", "STREAM", p.key),
+		p.add(func(answer *redis.Cmd) {
+			all, _ := answer.Slice()
+			for _, one := range all {
+				name, _ := pairs(one)["name"].(string)
+				groups = append(groups, name)
+			}
+		}, "XINFO", "GROUPS", p.key),
+	})
+	if len(groups) > mostGroups {
+		p.id.beyond = fmt.Sprintf("it has %d groups of consumers, too many to be compared", len(groups))
+	}
+	if err != nil || p.id.beyond != "" {
+		return err
+	}
+	var asked []question
+	for _, group := range groups {
+		pending := []string{"XPENDING", p.key, group}
+		asked = append(asked, p.add(func(answer *redis.Cmd) {
+			p.id.observations = append(p.id.observations, observation{args: pending, answer: replyText(answer)})
+		}, pending...), question{args: []string{"XINFO", "CONSUMERS", p.key, group}, told: p.consumers})
+	}
+	return p.ask(ctx, asked)
+}
+
+// consumers treats a stream as in use if a consumer has read it lately. Reading changes nothing but
+// the time since, which differs in every look.
+func (p *pieces) consumers(answer *redis.Cmd) {
+	all, err := answer.Slice()
+	if err != nil {
+		p.id.beyond = err.Error()
+	}
+	for _, one := range all {
+		ms, _ := pairs(one)["idle"].(int64)
+		if idle := time.Duration(ms) * time.Millisecond; idle < longest(max(p.Grace, leastGrace)) {
+			p.id.used = fmt.Sprintf("a consumer has read it %s ago", idle)
+		}
+	}
+}
+
+// fieldExpiries asks when fields of hashes expire. Older servers have no such command; a single one
+// is asked once only.
+func (l *looking) fieldExpiries(ctx context.Context, asked []question) error {
+	offered := true
+	for i, q := range asked {
+		asked[i].told = func(answer *redis.Cmd) {
+			if err := answer.Err(); err != nil && strings.Contains(err.Error(), "unknown command") {
+				offered = false
+				return
+			}
+			q.told(answer)
+		}
+	}
+	_, several := l.Client().(*redis.ClusterClient)
+	if len(asked) > 1 && !several {
+		if err := l.ask(ctx, asked[:1]); err != nil || !offered {
+			return err
+		}
+		asked = asked[1:]
+	}
+	return l.ask(ctx, asked)
+}
+
+// pairs are names and values, in whichever protocol they came.
+func pairs(reply any) map[string]any {
+	all := map[string]any{}
+	switch v := reply.(type) {
+	case map[any]any:
+		for name, value := range v {
+			all[fmt.Sprint(name)] = value
+		}
+	case []any:
+		for i := 0; i+1 < len(v); i += 2 {
+			all[fmt.Sprint(v[i])] = v[i+1]
+		}
+	}
+	return all
+}
+
+// sortedPairs is the text of a map whose order means nothing.
+func sortedPairs(m map[any]any) string {
+	all := pairs(m)
+	var s strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		s.WriteString("|" + digest(name) + valueText(all[name]))
+	}
+	return "%" + s.String()
+}

@@ -1,0 +1,140 @@
+package orphan
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/janitor"
+)
+
+// settlement is an intent as settle.lua reads it.
+type settlement struct {
+	ID     string  `json:"id"`
+	Name   string  `json:"name"`
+	Away   bool    `json:"away,omitempty"`
+	Counts int     `json:"counts"`
+	Entry  *string `json:"entry,omitempty"`
+	Until  int64   `json:"until"`
+	Forget bool    `json:"forget,omitempty"`
+}
+
+// settle ends intents of which it is known whether they were carried out.
+func (x *pass) settle(ctx context.Context, intents []intent, went map[string]bool) error {
+	stays := map[string]bool{} // candidates of which something related stays
+	for _, i := range intents {
+		stays[i.Name] = stays[i.Name] || i.Related && !went[i.ID]
+	}
+	for part := range slices.Chunk(intents, min(reapOf, x.BatchSize())) {
+		var items []string
+		for _, i := range part {
+			s := settlement{ID: i.ID, Name: i.Name, Away: went[i.ID], Counts: i.Counts}
+			// The candidate stays, and is looked at anew; or all that there was has gone.
+			s.Forget = !s.Away && !i.Related || i.Last && s.Away && !stays[i.Name]
+			if s.Away { // without a bin it is dropped at the end of the pass
+				entry, until, err := i.binned(x.Bin, x.set.evidence)
+				if err != nil {
+					return err
+				}
+				text := string(entry)
+				s.Entry, s.Until = &text, until
+			}
+			if !s.Away && !i.Related {
+				x.r.Kept[changed]++
+			}
+			text, err := json.Marshal(s)
+			if err != nil {
+				return fmt.Errorf("orphan: settle %s: %w", i.Key, err)
+			}
+			items = append(items, string(text))
+		}
+		if err := x.settleSome(ctx, items); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (x *pass) settleSome(ctx context.Context, items []string) error {
+	layout, rule := x.Layout(), x.r.Rule
+	answer, err := x.Pass.Delete(ctx, janitor.Batch{
+		Body: settleBody,
+		Keys: []string{
+			intentsKey(layout, rule), restsKey(layout, rule), binnedKey(layout, rule), dropsKey(layout, rule),
+		},
+		Items:   items,
+		Deleted: func(a guard.Answer) { x.set.removed(x.rule, a) },
+	})
+	x.AddCondemned(-len(items)) // they were, when they were intended
+	if err != nil {
+		return fmt.Errorf("orphan: settle: %w", err)
+	}
+	things, _ := strconv.Atoi(answer.Reason)
+	x.r.Removed += answer.Deleted
+	x.r.Keys += things
+	return nil
+}
+
+// settleLeft finds out about every intent that an earlier pass has left, and ends it.
+func (x *pass) settleLeft(ctx context.Context) error {
+	key := intentsKey(x.Layout(), x.r.Rule)
+	byServer := map[*server][]intent{}
+	err := eachField(ctx, x.Pass, key, func(_, text string) error {
+		var i intent
+		if err := json.Unmarshal([]byte(text), &i); err != nil {
+			return fmt.Errorf("orphan: %s is not Rollcall's; delete the field that cannot be read: %w", key, err)
+		}
+		if s := x.servers.at(i.Key); s != nil {
+			byServer[s] = append(byServer[s], i)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for s, intents := range byServer {
+		for part := range slices.Chunk(intents, reapOf) {
+			// The clock is asked first: from then on what is not away stays where it is.
+			var at time.Time
+			err := x.Call(ctx, func(ctx context.Context) (err error) {
+				at, err = serverTime(ctx, *s)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			var cmds []redis.Cmder
+			err = x.Call(ctx, func(ctx context.Context) (err error) {
+				cmds, err = x.Client().Pipelined(ctx, func(pipe redis.Pipeliner) error {
+					for _, i := range part {
+						pipe.Exists(ctx, i.Aside)
+					}
+					return nil
+				})
+				return err
+			})
+			if err != nil {
+				return fmt.Errorf("orphan: intents of rule %q: %w", x.r.Rule, err)
+			}
+			went := map[string]bool{}
+			var known []intent
+			for n, i := range part {
+				away := cmds[n].(*redis.IntCmd).Val() == 1
+				if went[i.ID] = away; away || at.UnixMilli() > i.Until {
+					i.Last = false
+					known = append(known, i)
+				}
+			}
+			if err := x.settle(ctx, known, went); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

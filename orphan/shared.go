@@ -1,0 +1,272 @@
+package orphan
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// walks shares walks through the keyspace. SCAN costs Redis a visit to every key, whatever the
+// pattern: so all passes that need the names of keys at the same time read them from one walk.
+//
+// Nobody owns a walk. Each rider takes what the pages so far have for it, and reads the next page
+// itself when it has nothing left and nobody else does: a rider that fails or leaves stops no
+// other. Nobody joins a walk that has begun: SCAN promises the keys that are there from its
+// beginning to its end.
+type walks struct {
+	mu       sync.Mutex
+	coming   int           // passes that have begun, and have not joined their walk yet
+	boarding *walk         // waits for those; nil: nobody has joined one
+	running  *walk         // nil: none is
+	news     chan struct{} // closed when any of this changes, or anything of a walk
+}
+
+// gatherFor bounds the wait for passes that have begun: one of them may wait for a database.
+const gatherFor = time.Second
+
+// backlog is how many keys may wait for a rider before the walk waits for it.
+const backlog = 2 * pageOf
+
+// A walk is one SCAN of all masters.
+type walk struct {
+	servers *topology
+	since   time.Time // when the first rider joined
+	riders  []*rider
+	byBegin map[string][]*rider // by what the names begin with; set when it begins
+	lengths []int               // of those texts
+	pattern string              // for SCAN
+	at      int                 // the master that is read
+	cursor  uint64
+	reading bool // a rider reads a page
+}
+
+// A rider is one pass on a walk.
+type rider struct {
+	*walks
+	walk   *walk
+	begins []string // what the names that it wants begin with
+	glob   string   // finds all of them
+	keys   []string // that are read, and not taken
+}
+
+// expect announces a pass that will join a walk. The result takes that back, or is called when it
+// has joined; once or more.
+func (w *walks) expect() (arrived func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.coming++
+	return sync.OnceFunc(func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.coming--
+		w.announce()
+	})
+}
+
+// announce wakes all who wait. The lock is held.
+func (w *walks) announce() {
+	if w.news != nil {
+		close(w.news)
+	}
+	w.news = make(chan struct{})
+}
+
+// join boards the next walk, for the keys that some templates are about. A walk over other servers,
+// of a Cluster that has changed meanwhile, is not joined.
+func (w *walks) join(servers *topology, templates []*template) *rider {
+	if len(templates) == 0 {
+		return nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.boarding == nil {
+		w.boarding = &walk{servers: servers, since: time.Now()}
+	}
+	if w.boarding.servers.changed(servers) != nil {
+		return new(walks).join(servers, templates)
+	}
+	d := &rider{walks: w, walk: w.boarding, glob: globOf(templates)}
+	for _, t := range templates {
+		d.begins = append(d.begins, t.prefix())
+	}
+	slices.Sort(d.begins)
+	d.begins = slices.Compact(d.begins)
+	w.boarding.riders = append(w.boarding.riders, d)
+	w.announce()
+	return d
+}
+
+// leave gets off, wherever the walk is.
+func (d *rider) leave() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	w := d.walk
+	w.riders = slices.DeleteFunc(w.riders, func(other *rider) bool { return other == d })
+	for begin, riders := range w.byBegin {
+		w.byBegin[begin] = slices.DeleteFunc(riders, func(other *rider) bool { return other == d })
+	}
+	if len(w.riders) == 0 {
+		if d.boarding == w {
+			d.boarding = nil
+		}
+		if d.running == w {
+			d.running = nil
+		}
+	}
+	d.announce()
+}
+
+// eachKey reads the names of the keys that the rider wants, and gets off. A nil rider wants none.
+func (d *rider) eachKey(ctx context.Context, c caller, page func([]string) error) error {
+	if d == nil {
+		return nil
+	}
+	defer d.leave()
+	for {
+		keys, err := d.next(ctx, c)
+		if err != nil || len(keys) == 0 {
+			return err
+		}
+		if err := page(keys); err != nil {
+			return err
+		}
+	}
+}
+
+// next returns keys that begin as the rider wants, some more than once; none: the walk is over.
+func (d *rider) next(ctx context.Context, c caller) ([]string, error) {
+	for {
+		d.mu.Lock()
+		if over := d.walk.at == len(d.walk.servers.masters); len(d.keys) > 0 || over {
+			keys := d.keys
+			d.keys = nil
+			d.announce()
+			d.mu.Unlock()
+			return keys, nil
+		}
+		read, wait := d.turn()
+		if d.news == nil {
+			d.news = make(chan struct{})
+		}
+		news := d.news
+		d.mu.Unlock()
+		if read {
+			if err := d.read(ctx, c); err == nil {
+				continue
+			} else if ctx.Err() == nil {
+				return nil, err
+			}
+			return nil, context.Cause(ctx)
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-news:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// turn says whether the rider reads the next page, or else for how long nothing happens by itself.
+// The lock is held.
+func (d *rider) turn() (read bool, wait time.Duration) {
+	w := d.walk
+	wait = time.Hour
+	if d.boarding == w {
+		if d.running != nil {
+			return false, wait
+		}
+		if wait = gatherFor - time.Since(w.since); d.coming > 0 && wait > 0 {
+			return false, wait
+		}
+		d.boarding, d.running = nil, w
+		w.begin()
+	}
+	full := slices.ContainsFunc(w.riders, func(other *rider) bool { return len(other.keys) >= backlog })
+	if w.reading || full {
+		return false, wait
+	}
+	w.reading = true
+	return true, 0
+}
+
+// begin sorts out what the riders want.
+func (w *walk) begin() {
+	w.byBegin, w.pattern = map[string][]*rider{}, w.riders[0].glob
+	common := w.riders[0].begins[0]
+	for _, d := range w.riders {
+		for _, begin := range d.begins {
+			w.byBegin[begin] = append(w.byBegin[begin], d)
+			w.lengths = append(w.lengths, len(begin))
+			common = commonBegin(common, begin)
+		}
+	}
+	slices.Sort(w.lengths)
+	w.lengths = slices.Compact(w.lengths)
+	if len(w.riders) > 1 {
+		w.pattern = escapeGlob(common) + "*"
+	}
+}
+
+// read reads one page, and hands it out.
+func (d *rider) read(ctx context.Context, c caller) error {
+	w := d.walk
+	var keys []string
+	cursor := w.cursor
+	err := c.Call(ctx, func(ctx context.Context) (err error) {
+		on := w.servers.masters[w.at].client
+		keys, cursor, err = on.Scan(ctx, w.cursor, w.pattern, int64(c.PageSize())).Result()
+		return err
+	})
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	defer d.announce()
+	w.reading = false
+	if err != nil {
+		return err
+	}
+	for _, key := range keys {
+		for _, n := range w.lengths {
+			if n > len(key) {
+				break
+			}
+			for _, one := range w.byBegin[key[:n]] {
+				if last := len(one.keys) - 1; last < 0 || one.keys[last] != key {
+					one.keys = append(one.keys, key)
+				}
+			}
+		}
+	}
+	if w.cursor = cursor; cursor == 0 {
+		if w.at++; w.at == len(w.servers.masters) && d.running == w {
+			d.running = nil
+		}
+	}
+	return nil
+}
+
+// commonBegin is what both texts begin with.
+func commonBegin(a, b string) string {
+	for !strings.HasPrefix(b, a) {
+		a = a[:len(a)-1]
+	}
+	return a
+}
+
+// globOf is a pattern of SCAN that finds what the templates do: one is enough for all.
+func globOf(templates []*template) string {
+	if len(templates) == 1 {
+		return templates[0].glob()
+	}
+	common := templates[0].prefix()
+	for _, t := range templates {
+		common = commonBegin(common, t.prefix())
+	}
+	return escapeGlob(common) + "*"
+}

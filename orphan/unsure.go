@@ -1,0 +1,80 @@
+package orphan
+
+import (
+	"cmp"
+	"slices"
+)
+
+// mostMarks is the most marks of a rule, whatever its cap is.
+const mostMarks = 100_000
+
+// unsure are condemned candidates without a mark that counts. There may be more of them than
+// marks are left. What was changed since it was marked draws again: else candidates that are busy
+// would hold all marks for ever.
+type unsure struct {
+	*lottery
+	all map[string]want
+}
+
+// want is a mark that a candidate is to have.
+type want struct {
+	mark  mark
+	alone *candidate // nil: its name says all about it
+	need  need
+}
+
+func newUnsure() unsure { return unsure{newLottery(), map[string]want{}} }
+
+// mayMark is how many marks the rule may have.
+func (r *rule) mayMark() int { return min(maxMarks*r.Cap, mostMarks) }
+
+// wantMark has a candidate draw for a mark.
+func (x *pass) wantMark(f *finding) {
+	name := f.name()
+	if _, again := x.unsure.all[name]; again { // SCAN gave it twice
+		return
+	}
+	if !x.unsure.enter(name, x.unsure.number(name)) {
+		x.r.Kept[noMark]++
+		return
+	}
+	w := want{mark: mark{f.at, f.fingerprint, f.alone}, need: x.needs(f)}
+	if f.alone {
+		w.alone = &f.candidate
+	}
+	x.unsure.all[name] = w
+	if x.unsure.Len() > x.mayMark() {
+		delete(x.unsure.all, x.unsure.lose())
+		x.r.Kept[noMark]++
+	}
+}
+
+// giveMarks marks as many candidates as there are marks left, and returns those that had a mark
+// which counts no more, and get no other.
+func (x *pass) giveMarks() (lost []string) {
+	taken := len(x.notes.marks)
+	for name := range x.unsure.all {
+		if _, has := x.notes.marks[name]; has {
+			taken--
+		}
+	}
+	slices.SortFunc(x.unsure.tickets, func(a, b ticket) int { return cmp.Compare(a.number, b.number) })
+	for i, t := range x.unsure.tickets {
+		w := x.unsure.all[t.name]
+		if i >= x.mayMark()-taken {
+			x.r.Kept[noMark]++
+			if _, has := x.notes.marks[t.name]; has {
+				delete(x.notes.marks, t.name)
+				lost = append(lost, t.name)
+			}
+			continue
+		}
+		x.notes.marks[t.name], x.fresh[t.name] = w.mark, w.mark.text()
+		c := w.alone
+		if c == nil {
+			c = x.ofName(t.name)
+		}
+		x.ripens(c, w.need, 0)
+	}
+	return lost
+}

@@ -1,0 +1,180 @@
+package orphan
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rollcall-redis/rollcall/guard"
+)
+
+// Shorter times than these are surely a slip.
+const (
+	leastOrFor  = time.Minute
+	leastWithin = time.Second
+)
+
+// Warnings are sentences about rules that are legal, and weaker than they could be.
+func Warnings(rules []Rule) (warnings []string) {
+	all := make([]subject, len(rules))
+	for i, r := range rules {
+		all[i] = newSubject(i, r)
+	}
+	for i := range all {
+		s := &all[i]
+		s.warn = func(format string, args ...any) {
+			f := Fault{Index: i, Rule: s.rule.Name, Text: fmt.Sprintf(format, args...)}
+			warnings = append(warnings, f.String())
+		}
+		s.places()
+		s.statements()
+		s.names()
+		s.fleet()
+		for j := range all {
+			if i != j {
+				s.beside(&all[j])
+			}
+		}
+	}
+	return warnings
+}
+
+// A subject is a rule that is warned of.
+type subject struct {
+	checker
+	refs    []reference
+	related []*template
+	looks   map[*template]pattern
+	warn    func(format string, args ...any)
+}
+
+func newSubject(i int, r Rule) subject {
+	s := subject{checker: checker{rule: r, index: i}, looks: map[*template]pattern{}}
+	if r.Keys != "" {
+		s.keys, _ = parseTemplate(r.Keys, false)
+	}
+	s.refs = s.references()
+	for _, text := range r.Related {
+		if t, err := parseTemplate(text, true); err == nil {
+			s.related = append(s.related, t)
+		}
+	}
+	return s
+}
+
+// places warns of places that may be lost with everybody alive.
+func (s *subject) places() {
+	var safe []string
+	for _, ref := range s.refs {
+		if ref.lost {
+			safe = append(safe, ref.text)
+		}
+	}
+	for _, ref := range s.refs {
+		if !slices.Contains(safe, ref.text) && s.rule.GoneIf == nil {
+			s.warn("%s: unless_lost does not name %q: if that key is lost, all candidates look dead",
+				ref.field, ref.text)
+		}
+	}
+	if len(s.refs) == 0 && s.rule.GoneIf == nil {
+		s.warn("nothing in unless_lost tells that what keep_if looks for was lost")
+	}
+	for i, ref := range s.rule.UnlessLost {
+		if ref.OrFor > 0 && ref.OrFor < leastOrFor {
+			s.warn("unless_lost[%d].or_for: %s is short: keys that are lost hold the rule for no longer", i, ref.OrFor)
+		}
+	}
+}
+
+// statements warns of conditions that hold of what may be alive.
+func (s *subject) statements() {
+	r := s.rule
+	for i, sign := range r.KeepIf {
+		if sign.Score != nil && sign.Score.Within < leastWithin {
+			s.warn("keep_if[%d].score.within: %s is short: who beats once in a while looks dead in between", i,
+				sign.Score.Within)
+		}
+	}
+	if r.GoneIf == nil {
+		return
+	}
+	if v := r.GoneIf.Value; v != nil && slices.Contains(v.In, "") {
+		s.warn("gone_if.value.in: has the empty text: a field that is not filled in yet says that it is over")
+	}
+	if m := r.GoneIf.Mongo; m != nil && r.MinAge == nil && r.Grace == 0 && len(r.KeepIf) == 0 {
+		t, err := parseTemplate(m.ID, false)
+		if err == nil && slices.ContainsFunc(t.variables(), func(v string) bool { return r.Only[v] == "" }) {
+			s.warn("gone_if.mongo.id: the id may be in use again before its document says so: want min_age or keep_if")
+		}
+	}
+}
+
+// names warns of members whose related keys could be somebody else's.
+func (s *subject) names() {
+	m := s.rule.Members
+	if m != nil && s.rule.Only[m.As] == "" && len(s.related) > 0 {
+		s.warn("related: keys of a member with a ':' or a brace in its name stay: they could be somebody else's. " +
+			"If members have another form, name it in only")
+	}
+}
+
+// fleet warns of keys that a Rollcall fleet has under its default names.
+func (s *subject) fleet() {
+	for _, f := range checkOwn([]Rule{s.rule}, guard.Layout{}) {
+		s.warn("%s: %s if a fleet on this Redis has the default names", f.Field, f.Text)
+	}
+}
+
+// beside warns of what two rules do to each other.
+func (s *subject) beside(other *subject) {
+	name := fmt.Sprintf("rules[%d] %q", other.index, other.rule.Name)
+	if s.index < other.index && s.sameCandidates(other) {
+		s.warn("%s is about the same candidates: they go only if both rules condemn them", name)
+	}
+	if other.keys != nil {
+		for i, t := range s.related {
+			if s.meets(t, other, other.keys) {
+				s.warn("related[%d]: %q can be a candidate of %s: such a key is left to that rule", i, t.text, name)
+			}
+		}
+	}
+	if s.rule.Members == nil {
+		return
+	}
+	for _, ref := range other.refs {
+		if key := container(*s.rule.Members); key != "" && literal(ref.text) == key && !ref.score {
+			s.warn("members: takes members out of %s, which %s relies on: %s", key, name, ref.field)
+			return
+		}
+	}
+}
+
+// sameCandidates reports whether one thing can be a candidate of both.
+func (s *subject) sameCandidates(other *subject) bool {
+	if s.keys == nil || other.keys == nil {
+		m, o := s.rule.Members, other.rule.Members
+		return m != nil && o != nil && container(*m) != "" && container(*m) == container(*o)
+	}
+	if len(s.rule.Only) > 0 && len(other.rule.Only) > 0 && s.rule.Keys == other.rule.Keys &&
+		!maps.Equal(s.rule.Only, other.rule.Only) {
+		return false
+	}
+	return s.meets(s.keys, other, other.keys)
+}
+
+// meets reports whether a name can look like a template of each.
+func (s *subject) meets(t *template, other *subject, o *template) bool {
+	if !strings.HasPrefix(t.prefix(), o.prefix()) && !strings.HasPrefix(o.prefix(), t.prefix()) {
+		return false // there are many rules, and few of them are about one key
+	}
+	return s.look(t).meets(other.look(o))
+}
+
+func (s *subject) look(t *template) pattern {
+	if s.looks[t] == nil {
+		s.looks[t] = t.pattern(s.holds)
+	}
+	return s.looks[t]
+}

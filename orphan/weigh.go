@@ -1,0 +1,97 @@
+package orphan
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Elements of a collection can be of any size, and one command takes as long as all that it answers
+// with.
+const (
+	wholeMemory = 256 << 10 // of a collection that is compared whole
+	stepMemory  = 256 << 10 // of the elements that one command answers with, about
+	mostMemory  = 4 << 20   // of a collection of few elements: one may be nearly all of it
+)
+
+// weigh asks how much memory collections take: exactly, if they may be compared whole, otherwise by
+// some elements.
+func (l *looking) weigh(ctx context.Context, found map[string]*identity, keys []string) error {
+	var asked []question
+	for _, key := range keys {
+		id := found[key]
+		if !id.exists || id.kind == "string" {
+			continue
+		}
+		samples := "0" // all
+		if id.size > wholeElements {
+			samples = "5"
+		}
+		asked = append(asked, question{
+			args: []string{"MEMORY", "USAGE", key, "SAMPLES", samples},
+			told: func(answer *redis.Cmd) {
+				if n, err := answer.Int64(); err == nil {
+					id.memory = n
+				}
+			},
+		})
+	}
+	return l.ask(ctx, asked)
+}
+
+// heavy tells whether no command can be sure to answer with little of it.
+func (id *identity) heavy() bool {
+	return id.kind != "string" && id.size <= wholeElements && id.memory > mostMemory || id.memory/max(1, id.size) > mostMemory
+}
+
+// step is how many elements one command answers with at most.
+func (id *identity) step() int64 {
+	return max(1, min(pieceElements, stepMemory*id.size/max(1, id.memory)))
+}
+
+// each is how much n elements take, about.
+func (id *identity) each(n int64) int64 { return id.memory / max(1, id.size) * n }
+
+// parts are the commands for parts of what is too large. A SCAN begins with the same elements as
+// long as the elements are the same; otherwise it nearly always begins with others.
+func (id *identity) parts(key string) [][]string {
+	n := id.inPart()
+	text := strconv.FormatInt(n, 10)
+	last := strconv.FormatInt(n-1, 10)
+	switch id.kind {
+	case "list":
+		return [][]string{{"LRANGE", key, "0", last}, {"LRANGE", key, "-" + text, "-1"}}
+	case "zset":
+		return [][]string{{"ZRANGE", key, "0", last}, {"ZRANGE", key, "-" + text, "-1"}}
+	case "set":
+		return [][]string{{"SSCAN", key, "0", "COUNT", text}}
+	case "hash":
+		return [][]string{{"HSCAN", key, "0", "COUNT", text}}
+	case "stream":
+		return [][]string{{"XRANGE", key, "-", "+", "COUNT", "1"}, {"XREVRANGE", key, "+", "-", "COUNT", "1"}}
+	}
+	return nil
+}
+
+// inPart is how many elements a part has.
+func (id *identity) inPart() int64 { return min(128, id.step()) }
+
+// measureMembers keeps members of a hash whose values are too large to be compared.
+func (l *looking) measureMembers(ctx context.Context) error {
+	if l.Members == nil || l.Members.Hash == "" {
+		return nil
+	}
+	var asked []question
+	for f := range l.undecided {
+		if f.alone {
+			continue
+		}
+		asked = append(asked, question{f: f, args: []string{"HSTRLEN", f.key, f.member}, told: func(answer *redis.Cmd) {
+			if f.size, _ = answer.Int64(); f.size > mostField {
+				f.keep(large, "its value has %d bytes, and may have %d", f.size, mostField)
+			}
+		}})
+	}
+	return l.ask(ctx, asked)
+}
