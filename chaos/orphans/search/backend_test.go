@@ -174,7 +174,12 @@ func (c *candidate) alive() bool {
 }
 
 func (c *candidate) young() bool {
-	return c.MinAge != nil && c.present && c.MinAge.FromTTL-time.Until(c.expires) <= c.MinAge.Over
+	return c.MinAge != nil && c.there() && c.MinAge.FromTTL-time.Until(c.expires) <= c.MinAge.Over
+}
+
+// there reports whether a candidate is there, as far as nobody has deleted it.
+func (c *candidate) there() bool {
+	return c.present && (c.expires.IsZero() || time.Now().Before(c.expires))
 }
 
 // expired reports whether it has gone by itself, or may have.

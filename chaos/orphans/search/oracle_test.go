@@ -39,7 +39,7 @@ func (w *world) saw(k *worker, cmd redis.Cmder) {
 // looked notes a look, where mu is held.
 func (w *world) looked(k *worker, c *candidate) {
 	if !k.dry {
-		c.looks = append(c.looks, look{time.Now(), c.alive(), c.present, c.version})
+		c.looks = append(c.looks, look{time.Now(), c.alive(), c.there(), c.version})
 	}
 }
 
@@ -64,9 +64,8 @@ func (w *world) compare(k *worker) {
 	defer w.mu.Unlock()
 	there, relatives := w.there()
 	for i, c := range w.all {
+		c.present = c.there() && (there[i] || !c.expired())
 		switch {
-		case c.present && !there[i] && c.expired():
-			c.present = false
 		case c.present && !there[i]:
 			w.removed++
 			w.note("%s deletes %s", k.id, c.name())

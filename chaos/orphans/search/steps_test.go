@@ -39,17 +39,29 @@ var often = []struct {
 		}
 	}},
 	{"rule out or in", 4, func(w *world) { r := w.anyRule(); w.in[r.Name] = !w.in[r.Name]; w.again(w.chance(1, 3)) }},
+	{"all rules in", 3, func(w *world) {
+		for _, r := range w.rules {
+			w.in[r.Name] = true
+		}
+		w.again(false)
+	}},
 	{"rule edited", 3, func(w *world) { w.edit(w.anyRule()) }},
 	{"dry", 3, func(w *world) { w.dry = !w.dry; w.again(false) }},
 	{"pause", 3, func(w *world) {
-		p := janitor.Pause{Who: "ann", Why: "tests", Until: time.Now().Add(w.upTo(20 * time.Minute)).Add(time.Second)}
+		p := janitor.Pause{Who: "ann", Why: "tests", Until: time.Now().Add(w.upTo(8 * time.Minute)).Add(time.Second)}
 		_ = w.workers[0].jan.Pause(context.Background(), p)
 	}},
 	{"resume", 2, func(w *world) { _ = w.workers[0].jan.Resume(context.Background()) }},
 	{"resign", 3, func(w *world) { w.resign() }},
 	{"leader killed", 3, func(w *world) { w.again(true) }},
 	{"source", 3, func(w *world) { w.change(func() { w.away = !w.away }) }},
+	{"source back", 3, func(w *world) { w.change(func() { w.away = false }) }},
 	{"reference", 4, func(w *world) { w.reference(w.anyRule()) }},
+	{"references back", 3, func(w *world) {
+		for _, r := range w.rules {
+			w.refer(r)
+		}
+	}},
 	{"hold", 2, func(w *world) { w.hold() }},
 	{"nobody runs", 2, func(w *world) {
 		w.end(w.chance(1, 2))
@@ -113,7 +125,7 @@ func (w *world) anyRule() *rule  { return w.rules[w.rng.IntN(len(w.rules))] }
 // silent is a candidate that is dead and there, if there is one: its client comes back.
 func (w *world) silent() *candidate {
 	for range 20 {
-		if c := w.any(); c.present && !c.alive() {
+		if c := w.any(); c.there() && !c.alive() {
 			return c
 		}
 	}
@@ -126,7 +138,7 @@ func (w *world) turn(c *candidate, is bool) {
 		w.finish(c, !is)
 		return
 	}
-	if is && !c.present && w.chance(1, 2) {
+	if is && !c.there() && w.chance(1, 2) {
 		w.make(c)
 	}
 	sign := c.signs[w.rng.IntN(len(c.signs))]

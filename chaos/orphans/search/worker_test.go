@@ -96,12 +96,19 @@ type worker struct {
 	ended chan struct{}
 }
 
+// alone is a registry in which nothing is swept: a worker has no devices.
+type alone struct{ *registry.Registry }
+
+func (alone) Sweeps() []janitor.Sweeper { return nil }
+
 // start starts a worker with the rules as they are.
 func (w *world) start() {
 	w.lives++
 	k := &worker{id: fmt.Sprintf("w%d", w.lives), dry: w.dry, ended: make(chan struct{})}
 	k.line = &line{c: w.clock, seen: func(cmd redis.Cmder) { w.saw(k, cmd) }}
-	data, control := redis.NewClient(w.options()), redis.NewClient(lease.Options(w.options()))
+	own := lease.Options(w.options())
+	own.PoolSize = roomy
+	data, control := redis.NewClient(w.options()), redis.NewClient(own)
 	data.AddHook(k.line)
 	control.AddHook(k.line)
 	logger := slog.New(slog.DiscardHandler)
@@ -116,7 +123,7 @@ func (w *world) start() {
 	})
 	require.NoError(w.t, err)
 	k.jan, err = janitor.New(janitor.Config{
-		Client: data, Control: control, Registry: reg, Sweeps: k.set.Sweeps(), Logger: logger, RedisShare: 1,
+		Client: data, Control: control, Registry: alone{reg}, Sweeps: k.set.Sweeps(), Logger: logger, RedisShare: 1,
 		DryRun: w.dry, LeaseTTL: time.Minute, Interval: 15 * time.Minute,
 	})
 	require.NoError(w.t, err)

@@ -75,11 +75,14 @@ func newWorld(t *testing.T, o *redis.Options, seed uint64) *world {
 	return w
 }
 
+// roomy is a pool that nobody waits for: go-redis waits with timers that bubbles would share.
+const roomy = 200
+
 // options are those of a client in the bubble.
 func (w *world) options() *redis.Options {
 	o := *w.o
 	o.Dialer, o.ConnMaxIdleTime, o.MaxRetries, o.Protocol = dial, -1, -1, 2
-	o.DisableIdentity = true
+	o.DisableIdentity, o.PoolSize, o.PipelinePoolSize = true, roomy, -1
 	return &o
 }
 
