@@ -16,7 +16,9 @@ import (
 // is none to a rule.
 const epochShift = 26 * 365 * 24 * time.Hour
 
-const offsetKey = "search:offset"
+// The time is nowKey's (ms), and does not go on while a command runs, however long that takes.
+// Expiries are offsetKey's (ms) later than they seem to the server.
+const nowKey, offsetKey = "search:now", "search:offset"
 
 // advance moves the server to the time ARGV[1] (ms), and returns the offset of its clock.
 var advance = redis.NewScript(`
@@ -32,6 +34,7 @@ for _, key in ipairs(redis.call('KEYS', '*')) do
   end
 end
 redis.call('SET', KEYS[1], string.format('%.0f', offset))
+redis.call('SET', KEYS[2], ARGV[1])
 return string.format('%.0f', offset)`)
 
 // shim is put before each script: what it reads of the clock is virtual.
@@ -41,8 +44,7 @@ local function virtual(call)
   return function(name, ...)
     local command = string.upper(name)
     if command == 'TIME' then
-      local t = call('TIME')
-      local ms = tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000) + offset
+      local ms = tonumber(call('GET', '` + nowKey + `'))
       return { string.format('%.0f', math.floor(ms / 1000)), string.format('%.0f', ms % 1000 * 1000) }
     elseif command == 'PEXPIRETIME' then
       local at = call(name, ...)
@@ -75,7 +77,7 @@ func (c *clock) reach(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if now := c.now(); !now.Equal(c.at) {
-		ms, err := advance.Run(context.WithoutCancel(ctx), c.db, []string{offsetKey}, now.UnixMilli()).Int64()
+		ms, err := advance.Run(context.WithoutCancel(ctx), c.db, []string{offsetKey, nowKey}, now.UnixMilli()).Int64()
 		if err != nil {
 			return err
 		}
@@ -115,7 +117,7 @@ func (c *clock) answered(cmd redis.Cmder) {
 	}
 	switch is := cmd.(type) {
 	case *redis.TimeCmd:
-		is.SetVal(is.Val().Add(c.offset))
+		is.SetVal(c.at.Truncate(time.Millisecond))
 	case *redis.Cmd:
 		if at, number := is.Val().(int64); number && at > 0 && strings.EqualFold(cmd.Name(), "pexpiretime") {
 			is.SetVal(at + c.offset.Milliseconds())

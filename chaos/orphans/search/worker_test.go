@@ -161,8 +161,8 @@ func (w *world) passed(k *worker, r orphan.Result) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.passes++
-	if r.Outcome != janitor.Done || r.Removed > 0 {
-		w.note("%s: rule %s %s %s %s removed %d", k.id, r.Rule, r.Outcome, r.Reason, r.Detail, r.Removed)
+	if r.Outcome != janitor.Done || r.Removed > 0 || r.Full && r.Condemned > 0 {
+		w.note("%s: rule %s %s %s %s removed %d of %d, kept %v", k.id, r.Rule, r.Outcome, r.Reason, r.Detail, r.Removed, r.Condemned, r.Kept)
 	}
 	if r.Outcome == janitor.Held {
 		w.holds[r.Reason]++
