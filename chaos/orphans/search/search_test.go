@@ -33,9 +33,11 @@ func (quiet) Printf(context.Context, string, ...any) {}
 //	ROLLCALL_SEED=42 go test -run TestSearch ./chaos/orphans/search/          # one episode
 //
 // testdata/search.txt keeps the seeds of episodes that once found something: they are played first.
-// What follows is the same in each run, unless a number of steps was asked for.
+// What follows is the same in each run, unless a number of steps was asked for; only how much of it
+// is played depends on the machine.
 const (
 	searchSteps  = 3_000
+	searchTime   = 15 * time.Second // as long as no number of steps was asked for
 	episodeSteps = 60
 	workers      = 2 // of the search, each with a server
 )
@@ -65,7 +67,7 @@ func (a tally) String() string {
 
 func TestSearch(t *testing.T) {
 	t.Parallel()
-	steps, first := searchSteps, uint64(1)
+	steps, first, until := searchSteps, uint64(1), time.Now().Add(searchTime)
 	if testing.Short() {
 		steps /= 10
 	}
@@ -73,7 +75,7 @@ func TestSearch(t *testing.T) {
 		var err error
 		steps, err = strconv.Atoi(text)
 		require.NoError(t, err)
-		first = uint64(time.Now().UnixNano())
+		first, until = uint64(time.Now().UnixNano()), time.Now().Add(240*time.Hour)
 	}
 	if text := os.Getenv("ROLLCALL_SEED"); text != "" {
 		seed, err := strconv.ParseUint(text, 10, 64)
@@ -96,7 +98,7 @@ func TestSearch(t *testing.T) {
 			for i := n; i < len(kept); i += workers {
 				all.add(episode(t, o, kept[i]))
 			}
-			for i := n; !over.Load() && all.steps < steps/workers; i += workers {
+			for i := n; !over.Load() && all.steps < steps/workers && time.Now().Before(until); i += workers {
 				all.add(episode(t, o, first+uint64(i)))
 			}
 			t.Log(all)
