@@ -176,8 +176,8 @@ func (w *world) validSince(k *worker, c *candidate) time.Time {
 	return since
 }
 
-// tells reports whether a related key without its parent can be found to be an orphan: what its
-// parent was missing from is there, and its age is not wanted.
+// tells reports whether a rule can judge a related key without its parent: the parent's container
+// exists, and the rule asks for no age.
 func (w *world) tells(c *candidate) bool {
 	return c.MinAge == nil && (c.Members == nil || w.clock.db.Exists(context.Background(), c.key()).Val() > 0)
 }

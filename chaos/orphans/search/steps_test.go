@@ -154,7 +154,7 @@ func (w *world) silence(c *candidate) {
 	w.finish(c, true)
 }
 
-// again starts other workers in place of those that run.
+// again replaces all workers.
 func (w *world) again(killed bool) {
 	w.end(killed)
 	w.start()

@@ -100,7 +100,7 @@ func (w *world) say(format string, args ...any) {
 	w.note(format, args...)
 }
 
-// note is say where mu is held.
+// note is say for callers that hold mu.
 func (w *world) note(format string, args ...any) {
 	w.trace = append(w.trace, time.Now().Format("15:04:05.000 ")+fmt.Sprintf(format, args...))
 }
