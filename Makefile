@@ -14,7 +14,7 @@ chaos_suites = ./chaos/ ./chaos/orphans/ ./chaos/availability/ ./chaos/cluster/
 long_chaos = ^TestEverythingAt
 # Models that the race detector would only make slow.
 search = ^TestSearch$$
-searched = ./janitor/ ./chaos/search/
+searched = ./janitor/ ./chaos/search/ ./chaos/orphans/search/
 # Each alert beside its fault, on a real Prometheus: minutes.
 every_alert = ^TestEveryAlertFiresAlone$$
 lint = $(CURDIR)/.cache/lint

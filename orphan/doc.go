@@ -35,8 +35,9 @@
 // thing, the first and the last are at least Rule.Grace apart, and no gap between two of them is
 // too long. The last one is made at the delete. All times are the server's.
 //
-// Looks are planned A apart: the shorter of the grace and Config.Interval, at least a second. A
-// gap is too long if nobody looked for longer than A + max(A, 1s). So a sign that lapses for less
+// Looks are planned A apart: the shorter of the grace and Config.Interval, at least a second and
+// 1/50 of the interval. A gap is too long if nobody looked for longer than A + max(A, 1s).
+// So a sign that lapses for less
 // than a grace condemns nothing, unless looks at both ends fall into two lapses. A key without
 // its parent is met by full passes alone; there A is the interval. A grace shorter than the
 // interval is handled: marked candidates are looked at between full passes.

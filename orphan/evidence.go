@@ -26,11 +26,13 @@ const (
 	leastRest = 15 * time.Second
 	// clockStep is the largest difference between two clocks that is not taken for a step of one.
 	clockStep = 2 * time.Second
+	// shortest is the part of an interval that the janitor leaves between two passes at least.
+	shortest = 50
 )
 
 // apart is the time between looks at a candidate that has to be condemned for the grace.
 func (s *Set) apart(grace time.Duration) time.Duration {
-	return min(s.c.Interval, max(grace, leastGrace))
+	return min(s.c.Interval, max(grace, leastGrace, s.c.Interval/shortest))
 }
 
 // longest is the longest time without a look for looks that are this far apart.

@@ -241,3 +241,14 @@ func TestTheBreakerDoesNotCountABacklog(t *testing.T) {
 		require.Equal(t, heldMassFailure, r.sweep("sessions").Reason)
 	})
 }
+
+// The janitor leaves a fiftieth of the interval between two passes. Looks that were planned closer
+// than that would always be too far apart, and nothing would ever go.
+func TestAGraceFarBelowTheIntervalIsSeenByTheLooksThatThereAre(t *testing.T) {
+	t.Parallel()
+	s := &Set{c: Config{Interval: 10 * time.Minute}}
+	const rest = 12 * time.Second // of the janitor between two passes, at least
+	for _, grace := range []time.Duration{0, time.Second, 5 * time.Second, rest, time.Minute} {
+		require.Greater(t, longest(s.apart(grace)), max(grace, rest), "grace %s", grace)
+	}
+}

@@ -54,7 +54,7 @@ func newRigOn(t *testing.T, rdb, data, control redis.UniversalClient, prefix str
 	})
 	require.NoError(t, err)
 	r.set, err = New(Config{
-		Rules: rules, Client: data, Source: source, Layout: r.layout, Interval: time.Hour, Logger: logger,
+		Rules: rules, Client: data, Source: source, Layout: r.layout, Interval: 30 * time.Minute, Logger: logger,
 		Passed: func(result Result) {
 			r.mu.Lock()
 			defer r.mu.Unlock()

@@ -6,6 +6,10 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/harness"
 )
 
+const (
+	theSearch, searchDir = "TestSearch", "chaos/orphans/search"
+)
+
 const gapsTest = "TestWhatIsMadeAnewInAnyGapSurvives"
 
 // mutants are of the engine. What is here needs no tag, so that a change of the code which a mutant
@@ -260,6 +264,16 @@ var mutants = harness.Mutants{
 			Name: "NoCap", What: "a pass deletes as many as it likes",
 			Edits: []harness.Edit{{From: "\tif len(names) > x.Cap {", To: "\tif false {"}},
 			Test:  "TestTooManyNewlyCondemnedHoldTheRuleOnce",
+		},
+		{
+			Name: "MarksNeverAgeInTheSearch", What: "marks count however long nobody looked",
+			Edits: []harness.Edit{{From: "m.at.Before(x.began) && x.since(f) > longest(apart)", To: "m.at.Before(x.began) && x.since(f) > longest(apart) && false"}},
+			Test:  theSearch, Of: searchDir,
+		},
+		{
+			Name: "ExpiryIsAgeInTheSearch", What: "an age that an expiry tells is believed at once",
+			Edits: []harness.Edit{{From: "f.doubted = true", To: "f.doubted = false"}},
+			Test:  theSearch, Of: searchDir,
 		},
 	},
 }

@@ -1,0 +1,281 @@
+package search
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/orphan"
+)
+
+// step is something that happens after a while. seed is of the chances that it takes.
+type step struct {
+	after time.Duration
+	what  string
+	seed  uint64
+}
+
+func (s step) String() string { return fmt.Sprintf("after %s: %s", s.after, s.what) }
+
+// often is how often steps happen, by what they are.
+var often = []struct {
+	what string
+	n    int
+	do   func(w *world)
+}{
+	{"sign", 30, func(w *world) { w.turn(w.any(), w.chance(1, 2)) }},
+	{"silence", 20, func(w *world) { w.silence(w.any()) }},
+	{"back", 12, func(w *world) { w.turn(w.silent(), true) }},
+	{"touch", 8, func(w *world) { w.make(w.any()) }},
+	{"remove", 4, func(w *world) { w.remove(w.any(), w.chance(1, 2)) }},
+	{"massacre", 1, func(w *world) {
+		for _, c := range w.anyRule().cands {
+			w.silence(c)
+		}
+	}},
+	{"rule out or in", 4, func(w *world) { r := w.anyRule(); w.in[r.Name] = !w.in[r.Name]; w.again(w.chance(1, 3)) }},
+	{"all rules in", 3, func(w *world) {
+		for _, r := range w.rules {
+			w.in[r.Name] = true
+		}
+		w.again(false)
+	}},
+	{"rule edited", 3, func(w *world) { w.edit(w.anyRule()) }},
+	{"dry", 3, func(w *world) { w.dry = !w.dry; w.again(false) }},
+	{"pause", 3, func(w *world) {
+		p := janitor.Pause{Who: "ann", Why: "tests", Until: time.Now().Add(w.upTo(8 * time.Minute)).Add(time.Second)}
+		_ = w.workers[0].jan.Pause(context.Background(), p)
+	}},
+	{"resume", 2, func(w *world) { _ = w.workers[0].jan.Resume(context.Background()) }},
+	{"resign", 3, func(w *world) { w.resign() }},
+	{"leader killed", 3, func(w *world) { w.again(true) }},
+	{"source", 3, func(w *world) { w.change(func() { w.away = !w.away }) }},
+	{"source back", 3, func(w *world) { w.change(func() { w.away = false }) }},
+	{"reference", 4, func(w *world) { w.reference(w.anyRule()) }},
+	{"references back", 3, func(w *world) {
+		for _, r := range w.rules {
+			w.refer(r)
+		}
+	}},
+	{"hold", 2, func(w *world) { w.hold() }},
+	{"nobody runs", 2, func(w *world) {
+		w.end(w.chance(1, 2))
+		w.sleep(w.upTo(20 * time.Minute))
+		w.start()
+	}},
+	{"clock", 2, func(w *world) { w.jump() }},
+	{"restore", 5, func(w *world) { w.restore() }},
+	{"pass asked for", 5, func(w *world) { w.ask() }},
+	{"look", 5, func(*world) {}},
+}
+
+// plan are the steps of a seed.
+func plan(seed uint64) (steps []step) {
+	rng := rand.New(rand.NewPCG(seed, 4))
+	sum := 0
+	for _, o := range often {
+		sum += o.n
+	}
+	for range episodeSteps {
+		x := rng.Float64()
+		after := time.Duration(x * x * float64(time.Minute))
+		if rng.IntN(12) == 0 {
+			after = time.Duration(rng.Float64() * float64(15*time.Minute))
+		}
+		n := rng.IntN(sum)
+		for _, o := range often {
+			if n -= o.n; n < 0 {
+				steps = append(steps, step{after.Round(time.Millisecond), o.what, rng.Uint64()})
+				break
+			}
+		}
+	}
+	return steps
+}
+
+func (w *world) play(steps []step) {
+	for _, s := range steps {
+		w.sleep(s.after)
+		w.rng = rand.New(rand.NewPCG(s.seed, 5))
+		w.say("%s", s.what)
+		for _, o := range often {
+			if o.what == s.what {
+				o.do(w)
+			}
+		}
+		w.steps++
+	}
+	w.settle()
+}
+
+// upTo is a random time, short more often than long.
+func (w *world) upTo(d time.Duration) time.Duration {
+	x := w.rng.Float64()
+	return time.Duration(x * x * float64(d)).Round(time.Millisecond)
+}
+
+func (w *world) any() *candidate { return w.all[w.rng.IntN(len(w.all))] }
+func (w *world) anyRule() *rule  { return w.rules[w.rng.IntN(len(w.rules))] }
+
+// silent is a candidate that is dead and there, if there is one: its client comes back.
+func (w *world) silent() *candidate {
+	for range 20 {
+		if c := w.any(); c.there() && !c.alive() {
+			return c
+		}
+	}
+	return w.any()
+}
+
+// turn has a candidate show one of its signs, or show it no more.
+func (w *world) turn(c *candidate, is bool) {
+	if len(c.signs) == 0 {
+		w.finish(c, !is)
+		return
+	}
+	if is && !c.there() && w.chance(1, 2) {
+		w.make(c)
+	}
+	sign := c.signs[w.rng.IntN(len(c.signs))]
+	w.say("  %s shows %s: %v", c.name(), sign, is)
+	w.show(c, sign, is)
+}
+
+func (w *world) silence(c *candidate) {
+	w.say("  %s is silent", c.name())
+	for _, sign := range c.signs {
+		w.show(c, sign, false)
+	}
+	w.finish(c, true)
+}
+
+// again replaces all workers.
+func (w *world) again(killed bool) {
+	w.end(killed)
+	w.start()
+	w.start()
+}
+
+func (w *world) edit(r *rule) {
+	w.change(func() { r.Rule, r.others = r.others, r.Rule })
+	w.again(w.chance(1, 3))
+}
+
+func (w *world) leader() *worker {
+	holder := w.clock.db.Get(context.Background(), w.layout.Lease()).Val()
+	for _, k := range w.workers {
+		if strings.HasPrefix(holder, k.id+"/") {
+			return k
+		}
+	}
+	return nil
+}
+
+func (w *world) resign() {
+	if k := w.leader(); k != nil {
+		_ = k.jan.Resign(context.Background())
+	}
+}
+
+func (w *world) reference(r *rule) {
+	switch {
+	case r.lost:
+		w.say("  that of %s is back", r.Name)
+		w.refer(r)
+	case r.UnlessLost != nil:
+		w.say("  that of %s is lost", r.Name)
+		w.lose(r)
+	}
+}
+
+// hold has the witness hold: something happened to the server.
+func (w *world) hold() {
+	what := [][2]string{{"server", "another"}, {"evicted_keys", "999999"}, {"refused", "999999"}, {"last", "1"}}[w.rng.IntN(4)]
+	w.say("  %s is %s", what[0], what[1])
+	w.do(func(ctx context.Context, p redis.Pipeliner) { p.HSet(ctx, w.layout.Witness(), what[0], what[1]) })
+	w.change(func() { w.cutAll = time.Now() })
+}
+
+// jump sets the server's clock.
+func (w *world) jump() {
+	by := 3*time.Second + w.upTo(10*time.Minute)
+	if w.chance(1, 2) {
+		by = -by
+	}
+	j := jump{at: time.Now()}
+	if k := w.leader(); k != nil {
+		j.leader = k.id
+	}
+	w.say("  by %s", by)
+	w.clock.set(by)
+	w.change(func() {
+		w.jumps = append(w.jumps, j)
+		for _, c := range w.all { // the expiries are times of the server
+			if !c.expires.IsZero() {
+				c.expires = c.expires.Add(-by)
+			}
+		}
+		if by < 0 || by > 31*time.Second {
+			w.cutAll = time.Now()
+		}
+	})
+}
+
+// ask asks for a full pass.
+func (w *world) ask() {
+	if k := w.leader(); k != nil {
+		_, _ = k.jan.Sweep(context.Background(), janitor.Request{})
+	}
+}
+
+// restore puts something back.
+func (w *world) restore() {
+	ctx := context.Background()
+	bins := orphan.Bins{Client: w.rdb, Layout: w.layout}
+	list, err := bins.List(ctx, "")
+	if err != nil {
+		panic(finding("list: " + err.Error()))
+	}
+	if len(list) == 0 {
+		return
+	}
+	is, err := bins.Restore(ctx, list[w.rng.IntN(len(list))].ID)
+	if err != nil {
+		panic(finding("restore: " + err.Error()))
+	}
+	w.say("  %s %s: %s", is[0].Key, is[0].Member, is[0].Fate)
+	if is[0].Fate == orphan.Back {
+		w.restored(is[0])
+	}
+}
+
+// restored compares what was restored with what it was.
+func (w *world) restored(is orphan.Restored) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.all {
+		if is.Key == c.relative() {
+			c.related = true
+		}
+		if is.Key != c.key() || c.Members != nil && is.Member != c.user {
+			continue
+		}
+		c.present = true
+		w.restores++
+		ctx := context.Background()
+		if c.Members == nil {
+			if dump := w.clock.db.Dump(ctx, c.key()).Val(); dump != c.dump {
+				w.found("%s was restored as something else", c.name())
+			}
+			left := w.clock.db.PTTL(ctx, c.key()).Val()
+			if off := time.Until(c.expires) - left; c.ttl > 0 && off.Abs() > time.Second {
+				w.found("%s was restored with %s left, not %s", c.name(), left, time.Until(c.expires))
+			}
+		}
+	}
+}
