@@ -72,7 +72,7 @@ func New(c Config) (*Set, error) {
 	}
 	s := &Set{
 		c: c, holdFor: time.Minute, evidence: evidenceFor, metrics: newMetrics(),
-		stats: Stats{Categories: map[string]uint64{}, Rules: map[string]uint64{}},
+		stats: Stats{Categories: map[string]uint64{}, Rules: map[string]uint64{}, CategoryKeys: map[string]uint64{}},
 		due:   map[string]time.Time{},
 	}
 	for _, each := range c.Rules {
@@ -84,7 +84,7 @@ func New(c Config) (*Set, error) {
 			return nil, fmt.Errorf("orphan: rule %q asks MongoDB, and there is no Source", r.Name)
 		}
 		s.rules = append(s.rules, r)
-		s.stats.Categories[r.Category], s.stats.Rules[r.Name] = 0, 0
+		s.stats.Categories[r.Category], s.stats.Rules[r.Name], s.stats.CategoryKeys[r.Category] = 0, 0, 0
 		s.metrics.begin(r)
 	}
 	meet(s.rules)
@@ -133,6 +133,7 @@ func (s *Set) removed(r *rule, a guard.Answer) {
 	s.stats.Categories[r.Category] += uint64(a.Deleted)
 	s.stats.Rules[r.Name] += uint64(a.Deleted)
 	s.stats.Keys += things
+	s.stats.CategoryKeys[r.Category] += things
 	s.metrics.removed.WithLabelValues(r.Name).Add(float64(a.Deleted))
 	s.metrics.keys.WithLabelValues(r.Name).Add(float64(things))
 }
@@ -188,14 +189,18 @@ type Coverage struct {
 
 // Stats are what this process has removed, since it began.
 type Stats struct {
-	Categories map[string]uint64 // candidates that went, by Rule.Category
-	Rules      map[string]uint64 // the same, by Rule.Name
-	Keys       uint64            // keys and members that went, with related ones
+	Categories   map[string]uint64 // candidates that went, by Rule.Category
+	Rules        map[string]uint64 // the same, by Rule.Name
+	Keys         uint64            // keys and members that went, with related ones
+	CategoryKeys map[string]uint64 // the same, by Rule.Category
 }
 
 // Stats returns what this process has removed. What a lost reply hid is counted when it is known.
 func (s *Set) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return Stats{maps.Clone(s.stats.Categories), maps.Clone(s.stats.Rules), s.stats.Keys}
+	return Stats{
+		Categories: maps.Clone(s.stats.Categories), Rules: maps.Clone(s.stats.Rules),
+		Keys: s.stats.Keys, CategoryKeys: maps.Clone(s.stats.CategoryKeys),
+	}
 }
