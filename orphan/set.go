@@ -49,6 +49,7 @@ type Set struct {
 	mu    sync.Mutex
 	stats Stats
 	due   map[string]time.Time // when the next full pass of each rule is due
+	asked map[string]Result    // the last pass of each rule that somebody asked for
 }
 
 // defaultInterval is Config.Interval where nothing is said.
@@ -73,7 +74,7 @@ func New(c Config) (*Set, error) {
 	s := &Set{
 		c: c, holdFor: time.Minute, evidence: evidenceFor, metrics: newMetrics(),
 		stats: Stats{Categories: map[string]uint64{}, Rules: map[string]uint64{}, CategoryKeys: map[string]uint64{}},
-		due:   map[string]time.Time{},
+		due:   map[string]time.Time{}, asked: map[string]Result{},
 	}
 	for _, each := range c.Rules {
 		r, err := compile(withDefaults(each))
@@ -138,8 +139,8 @@ func (s *Set) removed(r *rule, a guard.Answer) {
 	s.metrics.keys.WithLabelValues(r.Name).Add(float64(things))
 }
 
-// passed makes the result of a pass known.
-func (s *Set) passed(ctx context.Context, r *Result, err error) {
+// conclude notes what came of a pass.
+func (s *Set) conclude(ctx context.Context, r *Result, err error) {
 	held, isHeld := errors.AsType[*janitor.HeldError](err)
 	switch {
 	case err == nil:
@@ -152,6 +153,10 @@ func (s *Set) passed(ctx context.Context, r *Result, err error) {
 		r.Outcome, r.Detail = janitor.Failed, err.Error()
 	}
 	maps.DeleteFunc(r.Kept, func(_ string, n int) bool { return n == 0 })
+}
+
+// passed makes the result of a pass known.
+func (s *Set) passed(r *Result) {
 	s.metrics.passed(r)
 	if s.c.Passed != nil {
 		s.c.Passed(*r)
@@ -178,6 +183,13 @@ type Result struct {
 	Keys      int            // keys and members that went, with related ones
 	Kept      map[string]int // candidates by the reason they were kept for
 	Coverage  Coverage
+
+	Waiting int // condemned candidates whose grace is not over
+	// Until is when the first grace of these is over, by the clock of this process; zero: none waits.
+	Until time.Time
+	// Left are condemned candidates that the cap leaves to later passes. These begin at once: see
+	// Rule.Cap.
+	Left int
 }
 
 // Coverage says how much of the servers a pass has read. One that is not Complete marks nothing.
@@ -185,6 +197,26 @@ type Coverage struct {
 	Masters  int  `json:"masters"` // that were read to the end
 	Of       int  `json:"of"`      // masters that there are
 	Complete bool `json:"complete"`
+}
+
+// answer keeps the result of a pass for whoever asked for it.
+func (s *Set) answer(r *Result) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked[r.Rule] = *r
+}
+
+// Asked returns the last pass of each rule that somebody asked for, if it began since then. It has
+// passes that only show what would go, too.
+func (s *Set) Asked(since time.Time) (passes []Result) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.rules {
+		if last := s.asked[r.Name]; last.Rule != "" && !last.Started.Before(since) {
+			passes = append(passes, last)
+		}
+	}
+	return passes
 }
 
 // Stats are what this process has removed, since it began.
