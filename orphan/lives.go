@@ -36,7 +36,7 @@ func (l *lives) met(key string) {
 }
 
 // silent names the signs that nothing in the server could show, of any candidate.
-func (l *lives) silent(ctx context.Context, c caller, places map[string]string) (doubts []string, err error) {
+func (l *lives) silent(ctx context.Context, c caller, places map[string]string) (cautions []string, err error) {
 	for i, s := range l.of {
 		there := true
 		switch {
@@ -52,14 +52,14 @@ func (l *lives) silent(ctx context.Context, c caller, places map[string]string) 
 			there = places[literal(s.key.text)] != none
 		}
 		if err != nil {
-			return doubts, err
+			return cautions, err
 		}
 		if !there {
-			doubts = append(doubts, fmt.Sprintf(
+			cautions = append(cautions, fmt.Sprintf(
 				"keep_if[%d]: nothing is called %q, so it keeps nobody: is it spelled as the application does?", i, s.key.text))
 		}
 	}
-	return doubts, nil
+	return cautions, nil
 }
 
 // typesOfKeys asks for the types of candidates that are keys.

@@ -183,9 +183,9 @@ func (l *looking) documents(ctx context.Context, s *sign, told func(f *finding, 
 				f.keep(unknown, "%s has no document %s", q.Collection, id)
 				continue
 			}
-			hold, doubt := s.mongo.hold(d, f.at)
-			if doubt != "" && (hold || s != l.over) {
-				f.keep(unknown, "%s: %s of document %s cannot tell", q.Collection, doubt, id)
+			hold, caution := s.mongo.hold(d, f.at)
+			if caution != "" && (hold || s != l.over) {
+				f.keep(unknown, "%s: %s of document %s cannot tell", q.Collection, caution, id)
 			}
 			if f.verdict == "" {
 				told(f, hold)

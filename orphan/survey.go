@@ -21,8 +21,8 @@ type Survey struct {
 	Places map[string]string `json:"places"`
 	// Odd are candidates that do not look like the others.
 	Odd []Odd `json:"odd"`
-	// Doubts are what should be looked at before the rule deletes anything.
-	Doubts []string `json:"doubts"`
+	// Cautions are what should be looked at before the rule deletes anything.
+	Cautions []string `json:"cautions"`
 	// Wrong is what keeps the rule from working.
 	Wrong []string `json:"wrong"`
 	// Notes may be meant so.
@@ -49,7 +49,7 @@ func (s *Set) Survey(ctx context.Context, samples int) ([]Survey, error) {
 
 func (r *rule) survey(ctx context.Context, c caller, board func() *rider, samples int) (v Survey, err error) {
 	v = Survey{
-		Rule: r.Name, Candidates: map[string]int{}, Samples: []string{}, Wrong: []string{}, Notes: []string{}, Doubts: []string{},
+		Rule: r.Name, Candidates: map[string]int{}, Samples: []string{}, Wrong: []string{}, Notes: []string{}, Cautions: []string{},
 	}
 	wanted := r.places()
 	if v.Places, err = typesOf(ctx, c, slices.Sorted(maps.Keys(wanted))); err != nil {
@@ -114,12 +114,12 @@ func (r *rule) survey(ctx context.Context, c caller, board func() *rider, sample
 	}
 	r.judge(&v, related)
 	if own > 0 {
-		v.Doubts = append(v.Doubts, fmt.Sprintf("%d candidates have names of keys of a Rollcall fleet", own))
+		v.Cautions = append(v.Cautions, fmt.Sprintf("%d candidates have names of keys of a Rollcall fleet", own))
 	}
 	v.Odd = forms.odd()
 	if forms.total > 0 {
 		silent, err := lives.silent(ctx, c, v.Places)
-		v.Doubts = append(v.Doubts, silent...)
+		v.Cautions = append(v.Cautions, silent...)
 		return v, err
 	}
 	return v, nil
@@ -141,7 +141,7 @@ func (r *rule) judge(v *Survey, related int) {
 		v.Notes = append(v.Notes, "no key is a candidate now")
 	}
 	if len(v.Candidates) > 1 {
-		v.Doubts = append(v.Doubts, "candidates are of several types: are all of them meant?")
+		v.Cautions = append(v.Cautions, "candidates are of several types: are all of them meant?")
 	}
 	if len(r.exact)+len(r.wild) > 0 && total > 0 && related == 0 {
 		v.Notes = append(v.Notes, "no related key is there")

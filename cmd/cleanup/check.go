@@ -86,7 +86,7 @@ func showChecks(
 	w io.Writer, surveys []orphan.Survey, plans []orphan.Plan, warnings []string,
 ) (wrong, doubtful int, err error) {
 	rows := [][]string{{"RULE", "CANDIDATES", "TYPES", "ONE LOOK", "EXAMPLES"}}
-	var odd, bad, doubts, notes, places [][]string
+	var odd, bad, cautions, notes, places [][]string
 	for i, v := range surveys {
 		p, total := plans[i], 0
 		for _, n := range v.Candidates {
@@ -109,11 +109,11 @@ func showChecks(
 		for _, one := range v.Odd {
 			odd = append(odd, []string{"odd", v.Rule, one.Name + ": " + one.Why})
 		}
-		for _, text := range v.Doubts {
-			doubts = append(doubts, []string{"doubt", v.Rule, text})
+		for _, text := range v.Cautions {
+			cautions = append(cautions, []string{"caution", v.Rule, text})
 		}
 		if p.Verdicts["condemned"] == p.Scanned && p.Scanned >= manyCondemned {
-			doubts = append(doubts, []string{"doubt", v.Rule, "all candidates are condemned: are the signs right?"})
+			cautions = append(cautions, []string{"caution", v.Rule, "all candidates are condemned: are the signs right?"})
 		}
 		for _, text := range v.Notes {
 			notes = append(notes, []string{"note", v.Rule, text})
@@ -128,10 +128,10 @@ func showChecks(
 		}
 	}
 	for _, text := range warnings {
-		doubts = append(doubts, []string{"doubt", "", text})
+		cautions = append(cautions, []string{"caution", "", text})
 	}
 	if err := table(w, rows...); err != nil {
 		return 0, 0, err
 	}
-	return len(bad), len(doubts) + len(odd), table(w, slices.Concat(odd, places, notes, doubts, bad)...)
+	return len(bad), len(cautions) + len(odd), table(w, slices.Concat(odd, places, notes, cautions, bad)...)
 }
