@@ -179,8 +179,8 @@ rules:
 	on := []string{"--redis-url=redis://" + server.Addr(), "--rules=" + rules}
 	code, out, _ := says(t, append([]string{"check"}, on...)...)
 	require.Equal(t, service.ExitNo, code, out)
-	require.Contains(t, out, "odd    carts  cart:8: its type is set, of most others string")
-	require.Contains(t, out, "odd    carts  cart:"+other+": its {user} is a UUID, of most others a number")
+	require.Contains(t, out, "odd      carts  cart:8: its type is set, of most others string")
+	require.Contains(t, out, "odd      carts  cart:"+other+": its {user} is a UUID, of most others a number")
 
 	code, out, _ = says(t, append([]string{"plan", "--limit=1"}, on...)...)
 	require.Equal(t, service.ExitOK, code)
