@@ -206,7 +206,12 @@ func spare(all []checker) {
 		}
 	}
 	for j := range all {
-		for _, ref := range all[j].references() {
+		refs := all[j].references()
+		if m := all[j].rule.Members; m != nil {
+			refs = append(refs, reference{field: "members", text: m.ZSet + m.Set + m.Hash,
+				pattern: textPattern(container(*m), false)})
+		}
+		for _, ref := range refs {
 			name := literal(ref.text)
 			for n := range len(name) {
 				for _, d := range deletions[name[:n+1]] {

@@ -155,6 +155,10 @@ func (x *pass) needs(f *finding) need {
 func (x *pass) ripens(c *candidate, n need, since time.Duration) {
 	if wait := n.grace - since; wait > 0 {
 		x.r.Kept[n.why]++
+		x.r.Waiting++
+		if until := time.Now().Add(wait); x.r.Until.IsZero() || until.Before(x.r.Until) {
+			x.r.Until = until
+		}
 		x.wake(min(wait, x.set.apart(n.grace)))
 		return
 	}

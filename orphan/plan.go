@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,10 +15,11 @@ import (
 // A Finding is what a look says of one candidate.
 type Finding struct {
 	Rule    string   `json:"rule"`
-	Name    string   `json:"name"`    // the key, or the key and its member
-	Related []string `json:"related"` // keys that would go with it
-	Verdict string   `json:"verdict"` // condemned, alive, young, unreadable, unknown, foreign
-	Why     []string `json:"why"`     // each sign, and what it answered
+	Name    string   `json:"name"`          // the key, or the key and its member
+	Related []string `json:"related"`       // keys that would go with it
+	Verdict string   `json:"verdict"`       // condemned, alive, young, unreadable, unknown, foreign
+	Why     []string `json:"why"`           // each sign, and what it answered
+	Odd     string   `json:"odd,omitempty"` // how it does not look like the rule's other candidates
 	// Since is when it was first found condemned, from its mark; zero: it has none.
 	Since time.Time `json:"since,omitzero"`
 }
@@ -29,7 +31,8 @@ type Plan struct {
 	Detail   string         `json:"detail,omitempty"`
 	Scanned  int            `json:"scanned"`
 	Verdicts map[string]int `json:"verdicts"`
-	Findings []Finding      `json:"findings"` // the first condemned ones, limit at most
+	Findings []Finding      `json:"findings"` // condemned ones, limit at most, the odd ones first
+	Odd      []Odd          `json:"odd"`      // candidates that do not look like the others
 	Coverage Coverage       `json:"coverage"`
 }
 
@@ -37,15 +40,18 @@ type Plan struct {
 // its lease and its pace: it takes as much of Redis' time as Redis gives.
 func (s *Set) Plan(ctx context.Context, limit int) ([]Plan, error) {
 	plans := make([]Plan, len(s.rules))
-	return plans, s.together("plan", func(i int, r *rule, c caller, board func(*topology) *rider) error {
+	return plans, s.together("plan", func(i int, r *rule, c caller, board boarding) error {
 		return s.plan(ctx, r, c, board, limit, &plans[i])
 	})
 }
 
+// boarding joins a walk for the keys that a rule is about, and that more templates are about.
+type boarding func(servers *topology, more ...*template) *rider
+
 // together does something for each rule, at the same time, so that all share one walk. The error is
 // that of the first rule that has one.
 func (s *Set) together(
-	what string, do func(i int, r *rule, c caller, board func(*topology) *rider) error,
+	what string, do func(i int, r *rule, c caller, board boarding) error,
 ) error {
 	ws, c := new(walks), inTurn{plainly{s.c.Client}, new(sync.Mutex)}
 	errs := make([]error, len(s.rules))
@@ -54,9 +60,9 @@ func (s *Set) together(
 		arrived := ws.expect()
 		all.Go(func() {
 			defer arrived()
-			err := do(i, r, c, func(servers *topology) *rider {
+			err := do(i, r, c, func(servers *topology, more ...*template) *rider {
 				defer arrived()
-				return ws.join(servers, r.templates())
+				return ws.join(servers, slices.Concat(r.templates(), more))
 			})
 			if err != nil {
 				errs[i] = fmt.Errorf("orphan: %s of rule %q: %w", what, r.Name, err)
@@ -68,7 +74,7 @@ func (s *Set) together(
 }
 
 func (s *Set) plan(
-	ctx context.Context, r *rule, c caller, board func(*topology) *rider, limit int, p *Plan,
+	ctx context.Context, r *rule, c caller, board boarding, limit int, p *Plan,
 ) error {
 	p.Rule, p.Verdicts, p.Findings = r.Name, map[string]int{}, []Finding{}
 	before, err := masters(ctx, s.c.Client)
@@ -93,7 +99,12 @@ func (s *Set) plan(
 	if p.Held == heldSource {
 		return nil
 	}
+	forms, all := newShapes(), map[string]Finding{}
 	err = r.walk(ctx, c, board(before), func(page []*candidate) error {
+		types, err := r.typesOfKeys(ctx, c, page)
+		if err != nil {
+			return err
+		}
 		found, err := r.look(ctx, c, s.c.Source, home, page)
 		if err != nil {
 			return err
@@ -104,6 +115,12 @@ func (s *Set) plan(
 			}
 			p.Scanned++
 			p.Verdicts[f.verdict]++
+			if f.verdict != foreign && f.verdict != absent && !f.alone {
+				forms.add(&f.candidate, types[f.key], f.verdict)
+				if f.verdict == condemned && forms.kept {
+					all[f.name()] = r.finding(f, n)
+				}
+			}
 			if f.verdict == condemned && len(p.Findings) < limit {
 				p.Findings = append(p.Findings, r.finding(f, n))
 			}
@@ -117,6 +134,7 @@ func (s *Set) plan(
 	if err != nil {
 		return err
 	}
+	p.oddFirst(forms.odd(), all, limit)
 	after, err := masters(ctx, s.c.Client)
 	if err != nil {
 		return err
@@ -124,6 +142,21 @@ func (s *Set) plan(
 	p.Coverage = Coverage{Masters: len(before.masters), Of: before.of,
 		Complete: errors.Join(before.fault, before.changed(after)) == nil}
 	return nil
+}
+
+// oddFirst puts the odd ones before the others. All are the condemned ones that may be odd.
+func (p *Plan) oddFirst(odd []Odd, all map[string]Finding, limit int) {
+	p.Odd = slices.Clip(append([]Odd{}, odd...))
+	var first []Finding
+	for _, one := range odd {
+		if f, ok := all[one.Name]; ok {
+			f.Odd = one.Why
+			first = append(first, f)
+			p.Findings = slices.DeleteFunc(p.Findings, func(other Finding) bool { return other.Name == f.Name })
+		}
+	}
+	p.Findings = slices.Concat(first, p.Findings)
+	p.Findings = p.Findings[:min(limit, len(p.Findings))]
 }
 
 // planHeld says why a pass would be held.

@@ -5,10 +5,8 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/janitor"
@@ -94,22 +92,6 @@ func (x *pass) reap(ctx context.Context) error {
 		page, keys = nil, 0
 	}
 	return nil
-}
-
-// names are those of the ripe, the oldest mark first, as many as may go.
-func (x *pass) names() []string {
-	names := slices.SortedFunc(maps.Keys(x.ripe), func(a, b string) int {
-		if c := x.notes.marks[a].at.Compare(x.notes.marks[b].at); c != 0 {
-			return c
-		}
-		return strings.Compare(a, b)
-	})
-	if len(names) > x.Cap {
-		x.r.Kept[capped] += len(names) - x.Cap
-		x.lookAgain(len(names) - x.Cap)
-		names = names[:x.Cap]
-	}
-	return names
 }
 
 // withRelated gives the ripe their related keys that only a pattern finds. A walk is needed for

@@ -44,6 +44,14 @@ func newRig(t *testing.T, options *redis.Options, prefix string, source Source, 
 // Names of keys begin with the prefix: other tests are on the same server.
 func newRigOn(t *testing.T, rdb, data, control redis.UniversalClient, prefix string, source Source, rules ...Rule) *rig {
 	t.Helper()
+	return newRigEvery(t, 30*time.Minute, rdb, data, control, prefix, source, rules...)
+}
+
+// newRigEvery is newRigOn with another interval.
+func newRigEvery(t *testing.T, interval time.Duration, rdb, data, control redis.UniversalClient, prefix string,
+	source Source, rules ...Rule,
+) *rig {
+	t.Helper()
 	r := &rig{t: t, rdb: rdb, layout: guard.Layout{Prefix: prefix}, results: map[string]Result{}}
 	for _, c := range []redis.UniversalClient{rdb, data, control} {
 		t.Cleanup(func() { _ = c.Close() })
@@ -54,7 +62,7 @@ func newRigOn(t *testing.T, rdb, data, control redis.UniversalClient, prefix str
 	})
 	require.NoError(t, err)
 	r.set, err = New(Config{
-		Rules: rules, Client: data, Source: source, Layout: r.layout, Interval: 30 * time.Minute, Logger: logger,
+		Rules: rules, Client: data, Source: source, Layout: r.layout, Interval: interval, Logger: logger,
 		Passed: func(result Result) {
 			r.mu.Lock()
 			defer r.mu.Unlock()

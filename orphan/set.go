@@ -49,6 +49,7 @@ type Set struct {
 	mu    sync.Mutex
 	stats Stats
 	due   map[string]time.Time // when the next full pass of each rule is due
+	asked map[string]Result    // the last pass of each rule that somebody asked for
 }
 
 // defaultInterval is Config.Interval where nothing is said.
@@ -72,8 +73,8 @@ func New(c Config) (*Set, error) {
 	}
 	s := &Set{
 		c: c, holdFor: time.Minute, evidence: evidenceFor, metrics: newMetrics(),
-		stats: Stats{Categories: map[string]uint64{}, Rules: map[string]uint64{}},
-		due:   map[string]time.Time{},
+		stats: Stats{Categories: map[string]uint64{}, Rules: map[string]uint64{}, CategoryKeys: map[string]uint64{}},
+		due:   map[string]time.Time{}, asked: map[string]Result{},
 	}
 	for _, each := range c.Rules {
 		r, err := compile(withDefaults(each))
@@ -84,7 +85,7 @@ func New(c Config) (*Set, error) {
 			return nil, fmt.Errorf("orphan: rule %q asks MongoDB, and there is no Source", r.Name)
 		}
 		s.rules = append(s.rules, r)
-		s.stats.Categories[r.Category], s.stats.Rules[r.Name] = 0, 0
+		s.stats.Categories[r.Category], s.stats.Rules[r.Name], s.stats.CategoryKeys[r.Category] = 0, 0, 0
 		s.metrics.begin(r)
 	}
 	meet(s.rules)
@@ -133,12 +134,13 @@ func (s *Set) removed(r *rule, a guard.Answer) {
 	s.stats.Categories[r.Category] += uint64(a.Deleted)
 	s.stats.Rules[r.Name] += uint64(a.Deleted)
 	s.stats.Keys += things
+	s.stats.CategoryKeys[r.Category] += things
 	s.metrics.removed.WithLabelValues(r.Name).Add(float64(a.Deleted))
 	s.metrics.keys.WithLabelValues(r.Name).Add(float64(things))
 }
 
-// passed makes the result of a pass known.
-func (s *Set) passed(ctx context.Context, r *Result, err error) {
+// conclude notes what came of a pass.
+func (s *Set) conclude(ctx context.Context, r *Result, err error) {
 	held, isHeld := errors.AsType[*janitor.HeldError](err)
 	switch {
 	case err == nil:
@@ -151,6 +153,10 @@ func (s *Set) passed(ctx context.Context, r *Result, err error) {
 		r.Outcome, r.Detail = janitor.Failed, err.Error()
 	}
 	maps.DeleteFunc(r.Kept, func(_ string, n int) bool { return n == 0 })
+}
+
+// passed makes the result of a pass known.
+func (s *Set) passed(r *Result) {
 	s.metrics.passed(r)
 	if s.c.Passed != nil {
 		s.c.Passed(*r)
@@ -177,6 +183,13 @@ type Result struct {
 	Keys      int            // keys and members that went, with related ones
 	Kept      map[string]int // candidates by the reason they were kept for
 	Coverage  Coverage
+
+	Waiting int // condemned candidates whose grace is not over
+	// Until is when the first grace of these is over, by the clock of this process; zero: none waits.
+	Until time.Time
+	// Left are condemned candidates that the cap leaves to later passes. These begin at once: see
+	// Rule.Cap.
+	Left int
 }
 
 // Coverage says how much of the servers a pass has read. One that is not Complete marks nothing.
@@ -186,16 +199,40 @@ type Coverage struct {
 	Complete bool `json:"complete"`
 }
 
+// answer keeps the result of a pass for whoever asked for it.
+func (s *Set) answer(r *Result) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked[r.Rule] = *r
+}
+
+// Asked returns the last pass of each rule that somebody asked for, if it began since then. It has
+// passes that only show what would go, too.
+func (s *Set) Asked(since time.Time) (passes []Result) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.rules {
+		if last := s.asked[r.Name]; last.Rule != "" && !last.Started.Before(since) {
+			passes = append(passes, last)
+		}
+	}
+	return passes
+}
+
 // Stats are what this process has removed, since it began.
 type Stats struct {
-	Categories map[string]uint64 // candidates that went, by Rule.Category
-	Rules      map[string]uint64 // the same, by Rule.Name
-	Keys       uint64            // keys and members that went, with related ones
+	Categories   map[string]uint64 // candidates that went, by Rule.Category
+	Rules        map[string]uint64 // the same, by Rule.Name
+	Keys         uint64            // keys and members that went, with related ones
+	CategoryKeys map[string]uint64 // the same, by Rule.Category
 }
 
 // Stats returns what this process has removed. What a lost reply hid is counted when it is known.
 func (s *Set) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return Stats{maps.Clone(s.stats.Categories), maps.Clone(s.stats.Rules), s.stats.Keys}
+	return Stats{
+		Categories: maps.Clone(s.stats.Categories), Rules: maps.Clone(s.stats.Rules),
+		Keys: s.stats.Keys, CategoryKeys: maps.Clone(s.stats.CategoryKeys),
+	}
 }

@@ -147,8 +147,9 @@ func (l *looking) channels(ctx context.Context, s *sign) error {
 	return nil
 }
 
-// documents asks the Source, and tells of each candidate whether all conditions hold. A document
-// that is not there, or whose field cannot tell, keeps.
+// documents asks the Source, and reports of each candidate whether all conditions hold. A document
+// that is missing keeps, and so does a field that cannot tell. Only in evidence of an end does
+// another condition that fails decide first: it keeps, too, and with a better reason.
 func (l *looking) documents(ctx context.Context, s *sign, told func(f *finding, hold bool)) error {
 	of := map[string][]*finding{}
 	q := Query{Collection: s.mongo.Collection, ObjectIDs: l.objectIDs(s)}
@@ -182,14 +183,9 @@ func (l *looking) documents(ctx context.Context, s *sign, told func(f *finding, 
 				f.keep(unknown, "%s has no document %s", q.Collection, id)
 				continue
 			}
-			hold := true
-			for _, c := range s.mongo.All {
-				holds, known := c.holds(d, f.at)
-				if !known {
-					f.keep(unknown, "%s: %s of document %s cannot tell", q.Collection, c.Field, id)
-					break
-				}
-				hold = hold && holds
+			hold, caution := s.mongo.hold(d, f.at)
+			if caution != "" && (hold || s != l.over) {
+				f.keep(unknown, "%s: %s of document %s cannot tell", q.Collection, caution, id)
 			}
 			if f.verdict == "" {
 				told(f, hold)

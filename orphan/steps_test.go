@@ -130,7 +130,7 @@ func TestWhatALeaderLeavesBehindGoesAndIsCountedWithItsCandidate(t *testing.T) {
 			r.sweep("rooms")
 			r.pass("rooms", time.Minute)
 		}
-		require.Equal(t, Stats{map[string]uint64{"rooms": 1}, map[string]uint64{"rooms": 1}, seats + 1}, r.set.Stats())
+		require.Equal(t, Stats{map[string]uint64{"rooms": 1}, map[string]uint64{"rooms": 1}, seats + 1, map[string]uint64{"rooms": seats + 1}}, r.set.Stats())
 		require.Empty(t, r.rdb.Keys(t.Context(), p+"room:1:*").Val())
 		r.sweep("rooms")
 		require.False(t, r.exists(restsKey(r.layout, "rooms")))

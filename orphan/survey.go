@@ -19,6 +19,10 @@ type Survey struct {
 	// Places are the keys without a variable that the rule looks at, and their types; none: there is
 	// no such key.
 	Places map[string]string `json:"places"`
+	// Odd are candidates that do not look like the others.
+	Odd []Odd `json:"odd"`
+	// Cautions are what should be looked at before the rule deletes anything.
+	Cautions []string `json:"cautions"`
 	// Wrong is what keeps the rule from working.
 	Wrong []string `json:"wrong"`
 	// Notes may be meant so.
@@ -33,8 +37,8 @@ func (s *Set) Survey(ctx context.Context, samples int) ([]Survey, error) {
 		return nil, err
 	}
 	all := make([]Survey, len(s.rules))
-	err = s.together("survey", func(i int, r *rule, c caller, board func(*topology) *rider) (err error) {
-		all[i], err = r.survey(ctx, c, func() *rider { return board(servers) }, samples)
+	err = s.together("survey", func(i int, r *rule, c caller, board boarding) (err error) {
+		all[i], err = r.survey(ctx, c, func() *rider { return board(servers, r.lives().templates()...) }, samples)
 		return err
 	})
 	if err != nil {
@@ -45,7 +49,7 @@ func (s *Set) Survey(ctx context.Context, samples int) ([]Survey, error) {
 
 func (r *rule) survey(ctx context.Context, c caller, board func() *rider, samples int) (v Survey, err error) {
 	v = Survey{
-		Rule: r.Name, Candidates: map[string]int{}, Samples: []string{}, Wrong: []string{}, Notes: []string{},
+		Rule: r.Name, Candidates: map[string]int{}, Samples: []string{}, Wrong: []string{}, Notes: []string{}, Cautions: []string{},
 	}
 	wanted := r.places()
 	if v.Places, err = typesOf(ctx, c, slices.Sorted(maps.Keys(wanted))); err != nil {
@@ -65,9 +69,11 @@ func (r *rule) survey(ctx context.Context, c caller, board func() *rider, sample
 	if is := v.Places[r.container]; r.Members != nil && is != none && is != wanted[r.container].kind {
 		return v, nil // its members cannot be read
 	}
-	related, foreign := 0, 0
-	err = r.walk(ctx, c, board(), func(page []*candidate) error {
+	related, foreign, own := 0, 0, 0
+	lives, forms := r.lives(), newShapes()
+	err = r.walkAll(ctx, c, board(), lives.met, func(page []*candidate) error {
 		var keys []string
+		var ours []*candidate
 		for _, one := range page {
 			switch {
 			case !r.ours(one):
@@ -78,16 +84,23 @@ func (r *rule) survey(ctx context.Context, c caller, board func() *rider, sample
 				continue
 			case one.member != "":
 				v.Candidates[v.Places[r.container]]++
+				forms.add(one, "", "")
 			default:
-				keys = append(keys, one.key)
+				keys, ours = append(keys, one.key), append(ours, one)
+				if looksOwn.MatchString(one.key) {
+					own++
+				}
 			}
 			if len(v.Samples) < samples {
 				v.Samples = append(v.Samples, one.name())
 			}
 		}
 		types, err := typesOf(ctx, c, keys)
-		for _, is := range types {
-			v.Candidates[is]++
+		for _, one := range ours {
+			v.Candidates[types[one.key]]++
+			if is := types[one.key]; is != none {
+				forms.add(one, is, "")
+			}
 		}
 		return err
 	})
@@ -100,6 +113,15 @@ func (r *rule) survey(ctx context.Context, c caller, board func() *rider, sample
 			fmt.Sprintf("%d keys have other names than only wants: they are left alone", foreign))
 	}
 	r.judge(&v, related)
+	if own > 0 {
+		v.Cautions = append(v.Cautions, fmt.Sprintf("%d candidates have names of keys of a Rollcall fleet", own))
+	}
+	v.Odd = forms.odd()
+	if forms.total > 0 {
+		silent, err := lives.silent(ctx, c, v.Places)
+		v.Cautions = append(v.Cautions, silent...)
+		return v, err
+	}
 	return v, nil
 }
 
@@ -119,7 +141,7 @@ func (r *rule) judge(v *Survey, related int) {
 		v.Notes = append(v.Notes, "no key is a candidate now")
 	}
 	if len(v.Candidates) > 1 {
-		v.Notes = append(v.Notes, "candidates are of several types: are all of them meant?")
+		v.Cautions = append(v.Cautions, "candidates are of several types: are all of them meant?")
 	}
 	if len(r.exact)+len(r.wild) > 0 && total > 0 && related == 0 {
 		v.Notes = append(v.Notes, "no related key is there")

@@ -113,6 +113,7 @@ func (s *sweep) Run(ctx context.Context, p *janitor.Pass) error {
 	if full && !shown && err != nil && !heldByRule(err) {
 		s.nextFull = time.Time{} // the next one is full, whenever that is
 	} else {
+		x.makeRoom()
 		next := s.nextFull
 		if !x.again.IsZero() && x.again.Before(next) {
 			next = x.again
@@ -120,8 +121,12 @@ func (s *sweep) Run(ctx context.Context, p *janitor.Pass) error {
 		p.RunAgain(next)
 	}
 	x.r.Duration = time.Since(begun)
+	s.set.conclude(ctx, x.r, err)
+	if p.Requested() {
+		s.set.answer(x.r)
+	}
 	if !shown {
-		s.set.passed(ctx, x.r, err)
+		s.set.passed(x.r)
 	}
 	if full && !p.DryRun() {
 		err = cmp.Or(err, x.notePass(ctx))

@@ -62,6 +62,7 @@ func check(rules []Rule, given func(path string) bool) (faults Faults) {
 		}
 		c.candidates()
 		c.judgement()
+		c.values()
 		c.lost()
 		c.age()
 		c.related()

@@ -1,6 +1,7 @@
 package orphan
 
 import (
+	"cmp"
 	"encoding/json"
 	"io"
 	"regexp"
@@ -87,6 +88,20 @@ func readTime(text, unit string) (time.Time, bool) {
 }
 
 func believed(at time.Time) bool { return !at.Before(earliest) && at.Before(latest) }
+
+// hold reports whether no condition fails, and the first field that cannot tell; "": all can.
+func (m *Mongo) hold(d Document, now time.Time) (hold bool, caution string) {
+	hold = true
+	for _, c := range m.All {
+		switch holds, known := c.holds(d, now); {
+		case !known:
+			caution = cmp.Or(caution, c.Field)
+		case !holds:
+			hold = false
+		}
+	}
+	return hold, caution
+}
 
 // holds tells whether a condition holds of a document; known is false where the field cannot tell.
 func (c Condition) holds(d Document, now time.Time) (holds, known bool) {

@@ -11,6 +11,13 @@ const pageOf = pipelined
 // walk meets every candidate of a rule, in pages; some more than once. It stops at the first error.
 // The rider is of join, for the rule's templates.
 func (r *rule) walk(ctx context.Context, c caller, d *rider, page func([]*candidate) error) error {
+	return r.walkAll(ctx, c, d, func(string) {}, page)
+}
+
+// walkAll is walk, and names each key that the rider is given.
+func (r *rule) walkAll(
+	ctx context.Context, c caller, d *rider, met func(key string), page func([]*candidate) error,
+) error {
 	var found []*candidate
 	add := func(some []*candidate) error {
 		found = append(found, some...)
@@ -26,6 +33,7 @@ func (r *rule) walk(ctx context.Context, c caller, d *rider, page func([]*candid
 	err := d.eachKey(ctx, c, func(keys []string) error {
 		var some []*candidate
 		for _, key := range keys {
+			met(key)
 			if each := r.ofKey(key); each != nil {
 				some = append(some, each)
 			}

@@ -30,6 +30,8 @@ func Warnings(rules []Rule) (warnings []string) {
 		}
 		s.places()
 		s.statements()
+		s.windows()
+		s.braces()
 		s.names()
 		s.fleet()
 		for j := range all {
@@ -122,7 +124,11 @@ func (s *subject) names() {
 
 // fleet warns of keys that a Rollcall fleet has under its default names.
 func (s *subject) fleet() {
-	for _, f := range checkOwn([]Rule{s.rule}, guard.Layout{}) {
+	faults := checkOwn([]Rule{s.rule}, guard.Layout{})
+	if len(faults) == 0 {
+		s.otherFleet()
+	}
+	for _, f := range faults {
 		s.warn("%s: %s if a fleet on this Redis has the default names", f.Field, f.Text)
 	}
 }

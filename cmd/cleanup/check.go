@@ -16,6 +16,9 @@ import (
 // samples is how many candidates of a rule check shows.
 const samples = 3
 
+// manyCondemned is from how many candidates on it is doubtful that all of them are condemned.
+const manyCondemned = 5
+
 // check is "cleanup check".
 func check() *service.Command {
 	var (
@@ -59,26 +62,31 @@ cleanup too.`,
 				if err != nil {
 					return err
 				}
-				wrong, err := showChecks(stdout, surveys, plans, orphan.Warnings(s.rules))
-				if err == nil && wrong > 0 {
+				wrong, doubtful, err := showChecks(stdout, surveys, plans, orphan.Warnings(s.rules))
+				switch {
+				case err != nil:
+					return err
+				case wrong > 0:
 					fmt.Fprintf(stderr, "cleanup check: %d wrong\n", wrong)
-					err = service.ErrSaid
+					return service.ErrSaid
+				case doubtful > 0:
+					return service.ErrNo
 				}
-				return err
+				return nil
 			})
 		},
 		Notes: `Exit status: 0 if the rules fit, 1 if something is wrong or the look failed, 2 on
-wrong usage or rules.`,
+wrong usage or rules, 3 if nothing is wrong and something is doubtful or odd.`,
 	}
 }
 
-// showChecks writes what was found, and returns how much of it is wrong. A survey and a plan of one
-// rule have the same index.
+// showChecks writes what was found, and returns how much of it is wrong or doubtful. A survey and a
+// plan of one rule have the same index.
 func showChecks(
 	w io.Writer, surveys []orphan.Survey, plans []orphan.Plan, warnings []string,
-) (wrong int, err error) {
+) (wrong, doubtful int, err error) {
 	rows := [][]string{{"RULE", "CANDIDATES", "TYPES", "ONE LOOK", "EXAMPLES"}}
-	var bad, notes, places [][]string
+	var odd, bad, cautions, notes, places [][]string
 	for i, v := range surveys {
 		p, total := plans[i], 0
 		for _, n := range v.Candidates {
@@ -98,6 +106,15 @@ func showChecks(
 		for _, text := range v.Wrong {
 			bad = append(bad, []string{"wrong", v.Rule, text})
 		}
+		for _, one := range v.Odd {
+			odd = append(odd, []string{"odd", v.Rule, one.Name + ": " + one.Why})
+		}
+		for _, text := range v.Cautions {
+			cautions = append(cautions, []string{"caution", v.Rule, text})
+		}
+		if p.Verdicts["condemned"] == p.Scanned && p.Scanned >= manyCondemned {
+			cautions = append(cautions, []string{"caution", v.Rule, "all candidates are condemned: are the signs right?"})
+		}
 		for _, text := range v.Notes {
 			notes = append(notes, []string{"note", v.Rule, text})
 		}
@@ -111,10 +128,10 @@ func showChecks(
 		}
 	}
 	for _, text := range warnings {
-		notes = append(notes, []string{"note", "", text})
+		cautions = append(cautions, []string{"caution", "", text})
 	}
 	if err := table(w, rows...); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	return len(bad), table(w, slices.Concat(places, notes, bad)...)
+	return len(bad), len(cautions) + len(odd), table(w, slices.Concat(odd, places, notes, cautions, bad)...)
 }

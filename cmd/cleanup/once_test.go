@@ -89,8 +89,12 @@ func TestCheckSaysWhetherTheRulesFit(t *testing.T) {
 	require.Contains(t, out, "sessions is not there: the rule is held")
 
 	require.NoError(t, rdb.Set(t.Context(), "sessions", 1, 0).Err())
+	code, out, _ = says(t, args...)
+	require.Equal(t, service.ExitNo, code, "nobody has a session")
+	require.Contains(t, out, `keep_if[0]: nothing is called "session:{user}"`)
+	require.NoError(t, rdb.Set(t.Context(), "session:eve", 1, 0).Err())
 	code, out, said = says(t, args...)
-	require.Equal(t, service.ExitOK, code, said)
+	require.Equal(t, service.ExitOK, code, said+out)
 	// In which order SCAN meets keys is the server's.
 	out = strings.Replace(out, "cart:ann", "EXAMPLE", 1)
 	require.Contains(t, out, "reservations  3           string  alive 1, condemned 1, unreadable 1  queue:reservation:")
@@ -155,4 +159,31 @@ func TestATableHoldsWhateverKeysAreCalled(t *testing.T) {
 		{Rule: "empty", Coverage: orphan.Coverage{Masters: 3, Of: 3, Complete: true}},
 	}))
 	golden(t, "tables.txt", out.String())
+}
+
+func TestCheckAndPlanShowWhatDoesNotLookLikeTheOthersFirst(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	rdb, ctx := server.Client(), t.Context()
+	const other = "0b8f7a3e-5b0c-4c57-9a55-0d8e3f1c2a11"
+	for _, id := range []string{"1", "2", "30", "44", "57", "61", other} {
+		require.NoError(t, rdb.Set(ctx, "cart:"+id, 1, 0).Err())
+	}
+	require.NoError(t, rdb.SAdd(ctx, "cart:8", 1).Err())
+	require.NoError(t, rdb.Set(ctx, "session:1", 1, 0).Err())
+	require.NoError(t, rdb.Set(ctx, "session:8", 1, 0).Err())
+	rules := rulesFile(t, `
+rules:
+- {name: carts, delete: true, keys: "cart:{user}", keep_if: [{exists: "session:{user}"}], unless_lost: [{exists: "session:1"}]}
+`)
+	on := []string{"--redis-url=redis://" + server.Addr(), "--rules=" + rules}
+	code, out, _ := says(t, append([]string{"check"}, on...)...)
+	require.Equal(t, service.ExitNo, code, out)
+	require.Contains(t, out, "odd      carts  cart:8: its type is set, of most others string")
+	require.Contains(t, out, "odd      carts  cart:"+other+": its {user} is a UUID, of most others a number")
+
+	code, out, _ = says(t, append([]string{"plan", "--limit=1"}, on...)...)
+	require.Equal(t, service.ExitOK, code)
+	require.Contains(t, out, "ODD: its {user} is a UUID, of most others a number; no session:"+other)
+	require.Contains(t, out, "carts: ODD, and alive: cart:8: its type is set")
 }

@@ -36,19 +36,23 @@ second look, one grace later. It takes all settings of cleanup too.`,
 		Inherited: s.table(),
 		Prefixes:  prefixes,
 		Check:     func(in *service.Input) { checkOnce(in, &s, rule) },
-		Run: func(ctx context.Context, stdout, _ io.Writer) error {
+		Run: func(ctx context.Context, stdout, stderr io.Writer) error {
 			return once(ctx, &s, rule, func(set *orphan.Set) error {
 				plans, err := set.Plan(ctx, limit)
 				if err != nil {
 					return err
 				}
+				warnings := orphan.Warnings(s.rules)
 				if asJSON {
+					for _, text := range warnings {
+						fmt.Fprintln(stderr, "cleanup plan: doubtful:", service.Printable(text))
+					}
 					text := json.NewEncoder(stdout)
 					text.SetIndent("", "  ")
 					text.SetEscapeHTML(false)
 					return text.Encode(plans)
 				}
-				return showPlans(stdout, plans)
+				return showPlans(stdout, plans, warnings...)
 			})
 		},
 		Notes: "Exit status: 0 whatever is found, 1 if a look failed, 2 on wrong usage or rules.",
@@ -56,15 +60,22 @@ second look, one grace later. It takes all settings of cleanup too.`,
 }
 
 // showPlans writes what would go, what is held, and in the last line the sums.
-func showPlans(w io.Writer, plans []orphan.Plan) error {
+func showPlans(w io.Writer, plans []orphan.Plan, warnings ...string) error {
 	rows := [][]string{{"RULE", "CONDEMNED", "RELATED", "SINCE", "WHY"}}
 	sums, scanned := map[string]int{}, 0
 	var lines []string
 	for _, p := range plans {
 		for _, f := range p.Findings {
-			rows = append(rows, []string{
-				p.Rule, f.Name, strconv.Itoa(len(f.Related)), moment(f.Since), strings.Join(f.Why, "; "),
-			})
+			why := strings.Join(f.Why, "; ")
+			if f.Odd != "" {
+				why = "ODD: " + f.Odd + "; " + why
+			}
+			rows = append(rows, []string{p.Rule, f.Name, strconv.Itoa(len(f.Related)), moment(f.Since), why})
+		}
+		for _, one := range p.Odd {
+			if one.Verdict != "condemned" {
+				lines = append(lines, fmt.Sprintf("%s: ODD, and %s: %s: %s", p.Rule, one.Verdict, one.Name, one.Why))
+			}
 		}
 		if p.Held != "" {
 			lines = append(lines, fmt.Sprintf("%s is held, nothing of it goes: %s: %s", p.Rule, p.Held, p.Detail))
@@ -83,6 +94,9 @@ func showPlans(w io.Writer, plans []orphan.Plan) error {
 	}
 	if err := table(w, rows...); err != nil {
 		return err
+	}
+	for _, text := range warnings {
+		lines = append(lines, "doubtful: "+text)
 	}
 	lines = append(lines, fmt.Sprintf("%d looked at: %s", scanned, cmp.Or(counts(sums), "nothing")))
 	for _, line := range lines {

@@ -94,7 +94,7 @@ func TestASweepOnDemandSaysWhatWentByCategory(t *testing.T) {
 	leaks(t, server)
 	p := serving(t, append(append(on(t, server), quick...), "--cleanup-interval=10m")...)
 	p.Await(func() bool { return p.state().Janitor.Leading })
-	total := 0.0
+	total, waited := 0.0, false
 	p.Await(func() bool { // held until Redis was listened to, then marked, then it goes
 		code, body := p.Post("/api/v1/sweep?sweep=reservations", adminToken)
 		if code == http.StatusConflict { // between two terms
@@ -102,18 +102,27 @@ func TestASweepOnDemandSaysWhatWentByCategory(t *testing.T) {
 		}
 		require.Equal(t, http.StatusOK, code, body)
 		var answer struct {
-			Removed     map[string]float64
-			KeysRemoved float64
-			Reports     []janitor.Report
+			Removed                         map[string]float64
+			KeysRemoved, TotalKeysRemoved   float64
+			Condemned, Waiting, LeftOverCap int
+			WaitingUntil                    *time.Time
+			Rules                           []struct{ Rule string }
+			Reports                         []janitor.Report
 		}
 		require.NoError(t, json.Unmarshal([]byte(body), &answer))
 		require.Len(t, answer.Reports, 1)
 		require.Equal(t, "reservations", answer.Reports[0].Sweep)
 		require.Contains(t, answer.Removed, "orphanedBotStates", "every category is there")
+		require.Len(t, answer.Rules, 1)
+		require.Equal(t, "reservations", answer.Rules[0].Rule)
+		require.Equal(t, answer.KeysRemoved, answer.TotalKeysRemoved)
+		require.Equal(t, answer.Waiting > 0, answer.WaitingUntil != nil)
+		waited = waited || answer.Condemned == 1 && answer.Waiting == 1 && answer.TotalKeysRemoved == 0
 		total += answer.Removed["expiredReservations"]
 		return server.Client().Exists(t.Context(), "queue:reservation:bob").Val() == 0
 	})
 	require.LessOrEqual(t, total, 1.0)
+	require.True(t, waited, "the first sweep that finds it answers that it waits")
 	code, body := p.Post("/api/v1/sweep?sweep=reservation", adminToken)
 	require.Equal(t, http.StatusBadRequest, code)
 	require.Contains(t, body, "there are owners, registry, reservations, bots, carts")

@@ -139,12 +139,14 @@ func (w *worker) assemble(ctx context.Context) (err error) {
 	return err
 }
 
-// swept adds to the answer of a sweep that was asked for what has gone since.
+// swept adds to the answer of a sweep that was asked for what has gone since, and what will.
 func (w *worker) swept() func() map[string]any {
-	before := w.set.Stats()
+	before, began := w.set.Stats(), time.Now()
 	return func() map[string]any {
+		answer := cycles.Answer(w.set.Asked(began))
 		removed, keys := w.cycles.Since(before)
-		return map[string]any{"removed": removed, "keysRemoved": keys}
+		answer["removed"], answer["keysRemoved"], answer["totalKeysRemoved"] = removed, keys, keys
+		return answer
 	}
 }
 

@@ -43,13 +43,14 @@ var rules = []orphan.Rule{
 func setup(t *testing.T) *bench {
 	t.Helper()
 	b := &bench{metrics: prometheus.NewRegistry()}
-	b.removed = orphan.Stats{Categories: map[string]uint64{}, Rules: map[string]uint64{}}
+	b.removed = orphan.Stats{Categories: map[string]uint64{}, Rules: map[string]uint64{}, CategoryKeys: map[string]uint64{}}
 	var err error
 	b.Cycles, err = New(Config{
 		Rules: rules, Registerer: b.metrics,
 		Removed: func() orphan.Stats {
 			return orphan.Stats{
 				Categories: maps.Clone(b.removed.Categories), Rules: maps.Clone(b.removed.Rules), Keys: b.removed.Keys,
+				CategoryKeys: maps.Clone(b.removed.CategoryKeys),
 			}
 		},
 		Logger: slog.New(slog.NewJSONHandler(&b.log, nil)),
@@ -63,6 +64,7 @@ func (b *bench) goes(rule, category string, orphans, keys uint64) {
 	b.removed.Rules[rule] += orphans
 	b.removed.Categories[category] += orphans
 	b.removed.Keys += keys
+	b.removed.CategoryKeys[category] += keys
 }
 
 // passes is a pass that takes a second.
@@ -119,15 +121,20 @@ func TestACycleEndsWhenEachRuleHasHadItsPass(t *testing.T) {
 # HELP cleanup_cycles_total Cycles: each rule has had one full pass, and at least one of them was not held.
 # TYPE cleanup_cycles_total counter
 cleanup_cycles_total 1
-# HELP cleanup_keys_removed_total Orphans removed, by category. Related keys that went along are not counted.
+# HELP cleanup_keys_removed_total Keys and members removed, with related ones, by category.
 # TYPE cleanup_keys_removed_total counter
 cleanup_keys_removed_total{category="carts"} 0
 cleanup_keys_removed_total{category="expiredReservations"} 3
-cleanup_keys_removed_total{category="staleQueueEntries"} 1
+cleanup_keys_removed_total{category="staleQueueEntries"} 2
 # HELP cleanup_last_cycle_timestamp_seconds When this process last finished a cycle.
 # TYPE cleanup_last_cycle_timestamp_seconds gauge
 cleanup_last_cycle_timestamp_seconds 9.46684806e+08
-`), "cleanup_cycles_total", "cleanup_keys_removed_total", "cleanup_last_cycle_timestamp_seconds"))
+# HELP cleanup_orphans_removed_total Orphans removed, by category: each once, however many keys went with it.
+# TYPE cleanup_orphans_removed_total counter
+cleanup_orphans_removed_total{category="carts"} 0
+cleanup_orphans_removed_total{category="expiredReservations"} 3
+cleanup_orphans_removed_total{category="staleQueueEntries"} 1
+`), "cleanup_orphans_removed_total", "cleanup_cycles_total", "cleanup_keys_removed_total", "cleanup_last_cycle_timestamp_seconds"))
 	})
 }
 

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rollcall-redis/rollcall/orphan"
 )
 
 type metrics struct {
@@ -34,11 +36,15 @@ func newMetrics(c Config) (*metrics, error) {
 	}
 	all := []prometheus.Collector{m.duration, m.cycles, m.ended}
 	for _, name := range categories(c.Rules) {
-		all = append(all, prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name:        "cleanup_keys_removed_total",
-			Help:        "Orphans removed, by category. Related keys that went along are not counted.",
-			ConstLabels: prometheus.Labels{"category": name},
-		}, func() float64 { return float64(c.Removed().Categories[name]) }))
+		counter := func(metric, help string, count func(orphan.Stats) uint64) {
+			all = append(all, prometheus.NewCounterFunc(prometheus.CounterOpts{
+				Name: metric, Help: help, ConstLabels: prometheus.Labels{"category": name},
+			}, func() float64 { return float64(count(c.Removed())) }))
+		}
+		counter("cleanup_keys_removed_total", "Keys and members removed, with related ones, by category.",
+			func(s orphan.Stats) uint64 { return s.CategoryKeys[name] })
+		counter("cleanup_orphans_removed_total", "Orphans removed, by category: each once, however many keys went with it.",
+			func(s orphan.Stats) uint64 { return s.Categories[name] })
 	}
 	for _, one := range all {
 		if err := c.Registerer.Register(one); err != nil {

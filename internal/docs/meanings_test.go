@@ -235,6 +235,9 @@ var meanings = map[string]meaning{
 		"Grows as your application leaks",
 		"More than 1,000 in a cycle: [much goes at once](cleanup-runbook.md#cleanupremovesmuch)",
 	},
+	"cleanup_orphans_removed_total": {
+		"The same, without related keys", "Far fewer than keys: each orphan takes many keys along",
+	},
 	"cleanup_last_cycle_timestamp_seconds": {
 		"On the leader: at most one `CLEANUP_INTERVAL` ago",
 		"It is per process: on a former leader it stands still. It is missing until the first cycle",
