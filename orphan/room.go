@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// names are those of the ripe, the oldest mark first, as many as may go. The next pass begins at once
-// for the others: after the rest that the janitor gives each sweep, a fiftieth of the interval.
+// names are those of the ripe, the oldest mark first, as many as may go. The next pass begins at
+// once for the others: after the rest that the janitor gives each sweep, a fiftieth of the
+// interval.
 func (x *pass) names() []string {
 	names := slices.SortedFunc(maps.Keys(x.ripe), func(a, b string) int {
 		if c := x.notes.marks[a].at.Compare(x.notes.marks[b].at); c != 0 {
