@@ -40,6 +40,7 @@ func neededRights(keys guard.Layout) [][]string {
 		{"sadd", index, "m"}, {"srem", index, "m"}, {"scard", index},
 		{"sscan", index, "0"}, {"smismember", index, "m"}, {"unlink", index},
 		{"sadd", roster, "m"}, {"srem", roster, "m"}, {"scard", roster}, {"sscan", roster, "0"},
+		{"sadd", keys.Contenders(), "m"}, {"srem", keys.Contenders(), "m"}, {"sscan", keys.Contenders(), "0"},
 		{"hset", witness, "f", "v"}, {"hget", witness, "f"},
 		{"hmget", witness, "f"}, {"hincrby", witness, "f", "1"}, {"hdel", witness, "f"},
 		{"get", keys.Paused()}, {"set", keys.Paused(), "x"}, {"del", keys.Paused()},
