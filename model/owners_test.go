@@ -248,7 +248,7 @@ func (r *ownersReplay) heal(ctx context.Context, l *life) {
 	case l.proof:
 		pair[1] = l.seen
 	case l.seen != "":
-		pair = []any{device, l.seen, quick.Gap().Milliseconds(), r.grace()}
+		pair = []any{device, l.seen, quick.Gap().Milliseconds(), r.grace(), "1"}
 		r.listens(ctx)
 	}
 	out, ok := r.owner(ctx, l, "heal", pair...)
