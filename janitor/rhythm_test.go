@@ -81,9 +81,9 @@ func (s *stage) firstEnd(after time.Duration) time.Duration {
 }
 
 // watch looks each second until then, and once more when the first heartbeat has ended.
-func (s *stage) watch(from, until time.Duration) (c count) {
+func (s *stage) watch(from, until time.Duration) count {
 	for at := from; at < until; at += time.Second {
-		c = s.look(at)
+		s.look(at)
 	}
 	return s.look(until + time.Millisecond)
 }

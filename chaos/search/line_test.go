@@ -22,11 +22,10 @@ const (
 type line struct {
 	s *redisServer
 
-	mu    sync.Mutex
-	is    state
-	dead  bool // for ever: its process was killed
-	since time.Time
-	open  map[*conn]bool
+	mu   sync.Mutex
+	is   state
+	dead bool // for ever: its process was killed
+	open map[*conn]bool
 	// turned is when the server first turned this replica away since its line was last reset; cutAt
 	// when it last was anything but working.
 	turned, cutAt time.Time

@@ -42,7 +42,6 @@ type world struct {
 	cut    map[string]time.Time
 	cutAll time.Time
 	means  map[string]string // the meaning of each rule's last pass
-	seq    int
 	trace  []string
 	wrong  finding
 	tally
