@@ -317,6 +317,9 @@ func TestQueueMatchesAndBots(t *testing.T) {
 			},
 			Rules: map[string]uint64{"reservations": 1, "queue": 3, "matches": 2, "bots": 1},
 			Keys:  1 + 3*2 + 2*5 + 1,
+			CategoryKeys: map[string]uint64{
+				"expiredReservations": 1, "staleQueueEntries": 3 * 2, "abandonedMatchKeys": 2 * 5, "orphanedBotStates": 1,
+			},
 		}, s.worker.set.Stats())
 
 		// What a bot's state was can be had again.
