@@ -3,11 +3,11 @@
 // sweeps of package orphan) on a real server in virtual time, beside a made-up backend whose true
 // state an oracle knows.
 //
-// The oracle keeps to the contract of package orphan. Whenever a candidate goes, it asks the looks
-// at its signs that the workers have made: the last of them reach back over the whole grace, no two
-// are further apart than the rule allows, the backend said in none of them that the candidate
-// lives, and it was the same thing in all of them. When all is quiet again what is dead has gone,
-// what lives is there, and the total equals what went. What is restored is what it was.
+// The oracle checks the contract of package orphan. When a candidate is deleted, it examines the
+// looks that the workers made at its signs: they cover the whole grace, no two are further apart
+// than the rule allows, none of them found a sign of life, and the candidate was the same thing in
+// all of them. Once the faults have stopped, every dead key has been deleted, every living key
+// exists, and the total equals the number of deletes. A restored key equals the deleted one.
 //
 // # Virtual time on a real server
 //
