@@ -38,8 +38,9 @@
 // Looks are planned A apart: the shorter of the grace and Config.Interval, at least a second and
 // 1/50 of the interval. A gap is too long if nobody looked for longer than A + max(A, 1s).
 // A sign that lapses for less than a grace therefore condemns nothing, unless the looks at both
-// ends fall into two lapses. Only full passes meet a key without its parent, so A is the interval there.
-// A grace may be shorter than the interval: marked candidates are looked at between full passes.
+// ends fall into two lapses. Only full passes meet a key without its parent, so A is the interval
+// there. A grace may be shorter than the interval: marked candidates are looked at between full
+// passes.
 //
 // The chain ends, and the grace begins anew with the next look, if
 //
