@@ -82,7 +82,7 @@ func under(f func() fault, holds func(w *environment, v *judge.Verdict)) func(w 
 func matrix() (rows []row) {
 	for _, group := range [][]row{plainRows, leaderRows, failoverRows, ownerRows, movesRows, redisRows,
 		networkRows, crowdRows, guardRows, livesRows, commandRows, witnessRows, massRows, waveRows,
-		parkedRows, rollingRows, procedureRows, turnedAwayRows, powerRows} {
+		parkedRows, rollingRows, procedureRows, turnedAwayRows, powerRows, killedRows} {
 		rows = append(rows, group...)
 	}
 	return rows

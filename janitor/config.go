@@ -83,7 +83,7 @@ type Config struct {
 
 	// ScanCount is the most that one page of a scan asks for as COUNT; 20,000 would block other
 	// clients for 8 ms. A term begins with half of it. Pages grow while one does not hold Redis for
-	// longer than a millisecond, and get smaller, down to 50, where they hold it for two.
+	// longer than half a millisecond, and get smaller, down to 50, where they hold it for a whole one.
 	// Default 1000.
 	ScanCount int
 

@@ -113,7 +113,7 @@ func (p *Pass) Log() *slog.Logger { return p.t.j.log }
 
 // PageSize is the COUNT for the next page of a scan, at most Config.ScanCount. Ask for it in the
 // Call that reads the page: what that takes decides on the size of later ones, so that none holds
-// the server for more than about a millisecond.
+// the server for much more than half a millisecond.
 func (p *Pass) PageSize() int {
 	p.paged = p.t.pages.Get()
 	return p.paged

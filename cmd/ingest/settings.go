@@ -121,8 +121,8 @@ func (s *settings) table() []service.Setting {
 		{Name: "JANITOR_SCAN_COUNT", Default: "1000", Value: service.Number(&s.janitorScanCount, 1, 20_000),
 			Meaning: "Most entries a page of a scan. At most 20000.",
 			Consequence: "A term begins with half of it. Pages grow while one does not hold Redis for longer " +
-				"than a millisecond, and get smaller, down to 50, where they hold it for two. More: fewer " +
-				"round trips, if Redis is quick enough."},
+				"than half a millisecond, and get smaller, down to 50, where they hold it for a whole one. " +
+				"More: fewer round trips, if Redis is quick enough."},
 		{Name: "JANITOR_DELETE_BATCH", Default: "500", Value: service.Number(&s.janitorDeleteBatch, 1, 1000),
 			Meaning:     "Most entries a guarded delete. At most 1000.",
 			Consequence: "Batches change as pages do."},

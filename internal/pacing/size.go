@@ -6,14 +6,14 @@ import (
 )
 
 const (
-	sizeTarget = time.Millisecond // one call may hold the server for so long; twice is too long
-	sizeLeast  = 50               // below this a call costs more than what it does
-	sizeCalls  = 4                // in a row: the network and a busy machine make single ones long
+	sizeTarget = time.Millisecond / 2 // a call may hold the server for so long; twice is too long
+	sizeLeast  = 50                   // below this a call costs more than what it does
+	sizeCalls  = 4                    // in a row: the network and a busy machine make single ones long
 )
 
 // Size is how many elements a page or a batch has. It grows by a tenth of the most while a call of
-// the next size would hold the server for a millisecond at most, and is halved when calls hold it
-// for two. It is safe for concurrent use.
+// the next size would hold the server for half a millisecond at most, and is halved when calls hold
+// it for twice as long. It is safe for concurrent use.
 type Size struct {
 	most int
 

@@ -11,10 +11,10 @@ func TestSizesFollowWhatCallsTake(t *testing.T) {
 	t.Parallel()
 	s := NewSize(500)
 	require.Equal(t, 250, s.Get())
-	steps := func(want int, millis ...float64) { // calls of the size that it has
+	steps := func(want int, targets ...float64) { // calls of the size that it has, in targets
 		t.Helper()
-		for _, ms := range millis {
-			s.Took(s.Get(), time.Duration(ms*float64(time.Millisecond)))
+		for _, n := range targets {
+			s.Took(s.Get(), time.Duration(n*float64(sizeTarget)))
 		}
 		require.Equal(t, want, s.Get())
 	}
@@ -24,11 +24,11 @@ func TestSizesFollowWhatCallsTake(t *testing.T) {
 	steps(250, 3, 3, 3, 3)
 	steps(125, 3, 3, 3, 3)
 	steps(50, 3, 3, 3, 3, 3, 3, 3, 3)
-	steps(50, 0.6, 0.6) // 100 would take 1.2 ms
+	steps(50, 0.6, 0.6) // 100 would take 1.2 targets
 	steps(150, 0.4, 0.4, 0.9)
-	s.Took(10, 300*time.Microsecond) // what ten took says nothing good of two hundred
+	s.Took(10, sizeTarget*3/10) // what ten took says nothing good of two hundred
 	steps(150)
-	s.Took(10, 10*time.Microsecond)
+	s.Took(10, sizeTarget/100)
 	steps(200)
 
 	s = NewSize(4) // a setting below the least is kept
