@@ -25,6 +25,7 @@ type cost struct {
 	calls   []call
 	longest time.Duration // of a single call; 0 on a Cluster
 	which   string        // command that was
+	p99     time.Duration // of the calls of the command for which that is largest
 	heap    int64         // bytes on our heap over idle, at most; 0: not measured
 	heard   latencies     // of a neighbour, if there was one
 }
@@ -117,10 +118,16 @@ func (r *rig) measure(n int, work func()) cost {
 	}
 	for k, v := range r.info("latencystats") {
 		name := strings.TrimPrefix(k, "latency_percentiles_usec_")
+		if own[name] || r.listening && neighbours[name] {
+			continue
+		}
 		_, p100, _ := strings.Cut(v, "p100=")
-		if d := time.Duration(number(p100) * 1000); !own[name] && !(r.listening && neighbours[name]) && d > c.longest {
+		if d := time.Duration(number(p100) * 1000); d > c.longest {
 			c.longest, c.which = d, name
 		}
+		_, p99, _ := strings.Cut(v, "p99=")
+		p99, _, _ = strings.Cut(p99, ",")
+		c.p99 = max(c.p99, time.Duration(number(p99)*1000))
 	}
 	return c
 }
