@@ -145,11 +145,11 @@ func (s *storm) leave() {
 		<-m.Ended
 		require.NoError(s.t, m.Err)
 	}
-	stays := []string{s.Witness(), s.Log(), s.epoch()}
+	stays := []string{s.Witness(), s.Log(), s.Timeline(), s.epoch()}
 	for _, m := range s.all {
 		if s.unknown && !slices.Contains(s.members, m) {
-			// the roster alone leads to an index behind which no entry stands
-			stays = append(stays, s.Devices(m.Instance()))
+			// Only the roster leads to a dead contender, and to an index without entries.
+			stays = append(stays, s.Devices(m.Instance()), s.Contenders())
 		}
 	}
 	s.eventually(func() string {

@@ -403,12 +403,14 @@ func TestForgetTakesWhatWasSweptAlong(t *testing.T) {
 			require.NoError(t, err)
 			return v
 		}
+		s.SAdd(ctx, s.Contenders(), "dead", "leader")
 		require.Equal(t, guard.Alive, forget(3), "somebody has added a member since")
 		require.EqualValues(t, 4, s.SCard(ctx, s.Devices("dead")).Val())
 		require.True(t, s.SIsMember(ctx, s.Roster(), "dead").Val())
 		require.Equal(t, guard.Done, forget(4))
 		require.Zero(t, s.Exists(ctx, s.Devices("dead")).Val())
 		require.False(t, s.SIsMember(ctx, s.Roster(), "dead").Val())
+		require.Equal(t, []string{"leader"}, s.SMembers(ctx, s.Contenders()).Val())
 
 		s.Set(ctx, s.Devices("dead"), "no set", 0)
 		require.Equal(t, guard.Alive, forget(4))
