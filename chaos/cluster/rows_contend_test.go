@@ -17,7 +17,7 @@ import (
 var contendRows = []row{
 	{
 		name: "MostKilledAtOnce", partitions: 16, interval: slowInterval, ttl: slowTTL, replicas: 7, devices: 500,
-		start: threeMasters, fault: mostKilled,
+		start: threeMasters, fault: mostKilled, returns: true,
 	},
 	{
 		name: "RegistriesAloneBesideFewJanitors", partitions: 16, interval: quickInterval, ttl: quickTTL, replicas: 3,

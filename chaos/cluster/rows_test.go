@@ -35,6 +35,7 @@ type row struct {
 	patience          int           // until all is at rest, times that of the harness; 0: once
 	share             float64       // of Redis' time for sweeps; 0: the janitor's default
 	alone             bool          // no other row beside it
+	returns           bool          // all devices may be back elsewhere before the hold ends
 }
 
 // Heartbeats of rows. With the quick ones a failover takes longer than GAP, so that the hold is
@@ -105,6 +106,9 @@ func TestMatrix(t *testing.T) {
 			v := w.verdict()
 			w.accepts(v)
 			for id := range w.told.killed {
+				if r.returns {
+					break
+				}
 				require.Positive(w, v.evicted[id], "nothing of %s was swept: this says nothing", id)
 			}
 			w.counted()
