@@ -200,7 +200,7 @@ var mutants = []mutant{
 		name: "SilentForgotten",
 		what: "who fell silent is taken off the roster without a full scan, and the breaker is not asked",
 		edits: []edit{
-			{ownersGo, "\tif found == 0 && !s.isEmpty(owner, p.Silent()) {\n", "\tif found == 0 && false {\n"},
+			{ownersGo, "\tif found == 0 && !s.isEmpty(owner, p.SilentSince(owner)) {\n", "\tif found == 0 && false {\n"},
 			{sweepGo, "\tif err := t.mayDelete(ctx, owner); err != nil {\n\t\treturn err\n\t}\n\treturn p.Call(", "\treturn p.Call("},
 		},
 		without:  []layer{{"the owners that a new leader's full scan meets", []edit{noMeeting}}},

@@ -315,6 +315,14 @@ func (o *owners) silentSince() map[string]time.Time {
 	return maps.Clone(o.silent)
 }
 
+// fell is since when one owner is silent, as silentSince has it. A copy of all for each owner would
+// take minutes where a hundred thousand are dead.
+func (o *owners) fell(id string) time.Time {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.silent[id]
+}
+
 // metAll notes that a full scan met every owner there is.
 func (o *owners) metAll() {
 	o.mu.Lock()

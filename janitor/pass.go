@@ -261,6 +261,9 @@ func (p *Pass) RunAgain(at time.Time) { p.again = at }
 // this term first found that. One that comes back and falls silent again has another time.
 func (p *Pass) Silent() map[string]time.Time { return p.t.owners.silentSince() }
 
+// SilentSince is one owner's time of Silent; zero: it is not among these.
+func (p *Pass) SilentSince(id string) time.Time { return p.t.owners.fell(id) }
+
 // BeginFullScan says that this pass will meet every owner there is, and why it does so now: a word
 // for metrics and status. Liveness then tells the mass-failure breaker of owners that no roster
 // names; EndFullScan says that all were met. The sweep is a FullScanner.

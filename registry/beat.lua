@@ -9,7 +9,6 @@ if emptied then -- a plain writer leaves that record; see found_gone
   if exists == 1 then redis.pcall('HDEL', KEYS[4], 'emptied') end
 end
 if ARGV[6] == '1' then lost = tell_gap(KEYS[4], at) end
-local may = redis.acl_check_cmd or function() return true end -- Redis 6 and miniredis cannot tell
 local rights = may('SADD', KEYS[2], 'x') and may('SREM', KEYS[2], 'x')
 if ARGV[4] == '1' then rights = rights and may('SADD', KEYS[3], 'x') and may('SREM', KEYS[3], 'x') end
 return reply((rights and 0 or 1) + (may('PUBLISH', KEYS[1], 'x') and 0 or 2), nil, lost)

@@ -157,9 +157,8 @@ func (s *fullScan) whyDue(ctx context.Context, p *janitor.Pass) (why string, c c
 			return "", c, err
 		}
 		silent := false
-		all := p.Silent()
-		for id := range all {
-			silent = silent || !s.isEmpty(id, all)
+		for id, since := range p.Silent() {
+			silent = silent || !s.isEmpty(id, since)
 		}
 		why = s.scans.why(p, c, silent)
 		if why != dueStaleIndex || look == looks {

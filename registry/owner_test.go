@@ -400,6 +400,30 @@ func TestRegistriesOfAnyIntervalsShareAControlClient(t *testing.T) {
 	}
 }
 
+func TestThoseThatBeatSeldomKeepNoOtherOfTheirControlClientFromBeating(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, w *bubble) {
+		o := lease.Options(w.options)
+		o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = 40*time.Millisecond, 40*time.Millisecond,
+			40*time.Millisecond, 40*time.Millisecond
+		control := redis.NewClient(o)
+		t.Cleanup(func() { require.NoError(t, control.Close()) })
+		for id, interval := range map[string]time.Duration{
+			"seldom": 30050 * time.Millisecond, "seldom-too": 31 * time.Second, "often": 100 * time.Millisecond,
+		} {
+			r := w.start(id, func(c *registry.Config) {
+				require.NoError(t, c.Control.Close())
+				c.Control, c.HeartbeatInterval, c.HeartbeatTTL = control, interval, 3*interval
+			})
+			defer w.end(r)
+		}
+		for range 10_000 {
+			time.Sleep(10 * time.Millisecond)
+			require.EqualValues(t, 1, w.Exists(t.Context(), w.Heartbeat("often")).Val())
+		}
+	})
+}
+
 func TestLookupTellsOwnerAndWhetherItLives(t *testing.T) {
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()

@@ -97,8 +97,12 @@ func (s *quickWay) find(ctx context.Context, p *janitor.Pass) (silent []string, 
 // is those whose index was not read for an interval. What is known of the others goes into the
 // report again, so that it names all that would go.
 func (s *quickWay) due(p *janitor.Pass, silent []string) (due []string) {
+	there := make(map[string]bool, len(silent))
+	for _, owner := range silent {
+		there[owner] = true
+	}
 	maps.DeleteFunc(s.stuck, func(owner string, read time.Time) bool {
-		return time.Since(read) >= longestGap || p.Requested() || !slices.Contains(silent, owner)
+		return time.Since(read) >= longestGap || p.Requested() || !there[owner]
 	})
 	silent = slices.DeleteFunc(silent, func(owner string) bool { _, stuck := s.stuck[owner]; return stuck })
 	if !p.DryRun() || p.Requested() {
@@ -162,7 +166,7 @@ func (s *quickWay) sweep(
 	}
 	// That there is no index says nothing: it may be off, or lost. Off the roster the mass-failure
 	// breaker would not know this owner any more.
-	if found == 0 && !s.isEmpty(owner, p.Silent()) {
+	if found == 0 && !s.isEmpty(owner, p.SilentSince(owner)) {
 		return 0, 0, nil
 	}
 	err = p.Forget(ctx, owner, found, index)

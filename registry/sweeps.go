@@ -51,12 +51,13 @@ func (s *sweeps) scanned(before, silent map[string]time.Time) {
 	maps.DeleteFunc(s.empty, func(id string, since time.Time) bool { return !silent[id].Equal(since) })
 }
 
-// isEmpty tells whether a full scan found no entry of an owner, and it is silent since then.
-func (s *sweeps) isEmpty(owner string, silent map[string]time.Time) bool {
+// isEmpty reports whether a full scan found no entry of an owner, which is silent since before that
+// scan began.
+func (s *sweeps) isEmpty(owner string, silent time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	since, empty := s.empty[owner]
-	return empty && silent[owner].Equal(since)
+	return empty && silent.Equal(since)
 }
 
 // expect asks for the size of hashes or sets, and so how much the pass will read. Where that is

@@ -86,10 +86,10 @@ func TestAnOwnerThatCameBackDuringAScanIsNotTakenForEmpty(t *testing.T) {
 	before := map[string]time.Time{"x": now, "y": now}
 	silent := map[string]time.Time{"x": now.Add(time.Second), "y": now} // x came back, and fell again
 	s.scanned(before, silent)
-	require.False(t, s.isEmpty("x", silent))
-	require.True(t, s.isEmpty("y", silent))
+	require.False(t, s.isEmpty("x", silent["x"]))
+	require.True(t, s.isEmpty("y", silent["y"]))
 	silent["y"] = now.Add(time.Minute)
-	require.False(t, s.isEmpty("y", silent), "it came back later")
+	require.False(t, s.isEmpty("y", silent["y"]), "it came back later")
 	delete(silent, "y")
-	require.False(t, s.isEmpty("y", silent), "it lives")
+	require.False(t, s.isEmpty("y", silent["y"]), "it lives")
 }

@@ -43,6 +43,8 @@ type round struct {
 	client redis.UniversalClient
 	pipe   redis.Pipeliner
 	asked  int
+	until  time.Time     // it is sent then, whoever has not asked
+	wait   *time.Timer   // fires then
 	all    chan struct{} // closed when every member has asked
 	closed bool          // all is
 	done   chan struct{} // closed when it was answered
@@ -87,7 +89,7 @@ func (m *Member) TurnAfter(d, every time.Duration) (next time.Duration) {
 }
 
 // Do sends the commands that fill adds, with those of the other members, as soon as each member has
-// asked, or within has passed since the first did. Half of the time until ctx's deadline is left
+// asked, or the within of any that asked has passed. Half of the time until ctx's deadline is left
 // for the answers, however long within is. The answers stand in the commands. The error is one that
 // no command knows: a connection that was refused. An answer may come with those of a slower
 // server: the first member's deadline bounds the wait of all, and its context does not interrupt
@@ -98,14 +100,21 @@ func (m *Member) Do(ctx context.Context, within time.Duration, fill func(redis.P
 	members := g.members
 	groups.Unlock()
 
+	if deadline, ok := ctx.Deadline(); ok {
+		within = min(within, time.Until(deadline)/2)
+	}
+	until := time.Now().Add(within)
 	g.mu.Lock()
 	r, first := g.round, g.round == nil
 	if first {
 		r = &round{
-			client: g.client, pipe: g.client.Pipeline(),
+			client: g.client, pipe: g.client.Pipeline(), until: until, wait: time.NewTimer(within),
 			all: make(chan struct{}), done: make(chan struct{}),
 		}
 		g.round = r
+	} else if until.Before(r.until) { // one that asks more often waits less
+		r.until = until
+		r.wait.Reset(within)
 	}
 	fill(r.pipe)
 	if r.asked++; r.asked >= members && !r.closed {
@@ -119,18 +128,14 @@ func (m *Member) Do(ctx context.Context, within time.Duration, fill func(redis.P
 		return r.err
 	}
 	if members > 1 {
-		if deadline, ok := ctx.Deadline(); ok {
-			within = min(within, time.Until(deadline)/2)
-		}
-		wait := time.NewTimer(within)
 		select {
 		case <-r.all:
-		case <-wait.C:
+		case <-r.wait.C:
 		case <-ctx.Done():
 		}
-		wait.Stop()
 	}
 	g.mu.Lock()
+	r.wait.Stop()
 	g.round = nil
 	g.mu.Unlock()
 	r.send(ctx)

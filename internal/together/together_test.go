@@ -114,6 +114,27 @@ func TestWhoDoesNotAskIsNotWaitedForForLong(t *testing.T) {
 	})
 }
 
+func TestOneThatAsksMoreOftenIsNotKeptWaitingByOthers(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *redis.Client, s *seen) {
+		seldom, often, silent := together.Join(c, "test"), together.Join(c, "test"), together.Join(c, "test")
+		defer seldom.Leave()
+		defer often.Leave()
+		defer silent.Leave()
+		var all sync.WaitGroup
+		all.Go(func() {
+			time.Sleep(100 * time.Millisecond)
+			begun := time.Now()
+			require.NoError(t, often.Do(t.Context(), time.Millisecond, func(pipe redis.Pipeliner) { pipe.Incr(t.Context(), "n") }))
+			require.Equal(t, time.Millisecond, time.Since(begun))
+		})
+		_, took, err := ask(t, seldom, 0)
+		require.NoError(t, err)
+		require.Equal(t, 101*time.Millisecond, took)
+		all.Wait()
+		require.Equal(t, []int{2}, s.pipes)
+	})
+}
+
 func TestWhoIsAloneWaitsForNobodyAndNeedsNoPipeline(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *redis.Client, s *seen) {
 		m := together.Join(c, "test")

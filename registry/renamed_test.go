@@ -1,0 +1,31 @@
+package registry
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+)
+
+// A server whose configuration renames a command is like one that does not allow it.
+func TestACommandThatTheServerRenamesIsOneThatIsNotAllowed(t *testing.T) {
+	t.Parallel()
+	for command, count := range map[string]int{"PUBLISH": noTelling, "SADD": noKeeping, "SREM": noKeeping} {
+		t.Run(command, func(t *testing.T) {
+			t.Parallel()
+			srv := redistest.Start(t, "--rename-command", command, "renamed-"+command)
+			o := newOwner(t, redistest.World{Options: srv.Options(), Client: srv.Client(), Real: true}, "o")
+			got := o.run(beatScript, o.Timing().Grace().Milliseconds())
+			require.Equal(t, count, got.count)
+			o.run(registerScript, "imei")
+			require.Equal(t, map[string]string{"imei": "o"}, o.entries())
+			_, lives, err := o.tell(t.Context(), "dead", []byte("/o 1 imei"))
+			require.NoError(t, err, "whether it lives is known all the same")
+			require.False(t, lives)
+			_, lives, err = o.tell(t.Context(), "o", []byte("/o 1 imei"))
+			require.NoError(t, err)
+			require.True(t, lives)
+		})
+	}
+}
