@@ -49,6 +49,20 @@ func TestTheBreakerKeepsRoomForTheLivingAmongRubbish(t *testing.T) {
 	require.False(t, b.count(now).tripped())
 }
 
+// A copy of all for each of 20,000 took minutes. Not parallel: AllocsPerRun must not be.
+func TestSinceWhenOneOwnerIsSilentCostsNoCopyOfAll(t *testing.T) {
+	o, now := &owners{silent: map[string]time.Time{}}, time.Now()
+	for i := range 10_000 {
+		o.silent[fmt.Sprint(i)] = now.Add(time.Duration(i))
+	}
+	p := &Pass{t: &termState{owners: o}}
+	for id, since := range p.Silent() {
+		require.Equal(t, since, p.SilentSince(id))
+	}
+	require.Zero(t, p.SilentSince("lives"))
+	require.Zero(t, testing.AllocsPerRun(100, func() { p.SilentSince("7") }))
+}
+
 func TestAPauseOfAnyLengthIsKeptShort(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("\u00e9", 1<<19)

@@ -72,9 +72,11 @@ type Pass struct {
 	judged map[string]Liveness
 	scan   FullScanStatus // Reason "": it is no full scan
 	idle   bool           // what the sweep is for was not due
-	spent  time.Duration  // for how long its calls held the server
-	paged  int            // the size of the page that the present call reads; 0: it reads none
-	again  time.Time      // when the next pass is wanted, if that is before the interval is over
+	// a batch of it is in the eviction log
+	recorded bool
+	spent    time.Duration // for how long its calls held the server
+	paged    int           // the size of the page that the present call reads; 0: it reads none
+	again    time.Time     // when the next pass is wanted, if that is before the interval is over
 
 	// what went, by dead owner, those beyond fromMost together; nil: nothing
 	from map[string]int
@@ -339,6 +341,7 @@ func (p *Pass) Delete(ctx context.Context, b Batch) (guard.Answer, error) {
 	a, err := p.t.reaper.reap(ctx, p.report.Sweep, b)
 	switch a.Verdict {
 	case guard.Done:
+		p.recorded = true
 		p.mu.Lock()
 		p.report.Evicted += a.Deleted
 		p.mu.Unlock()

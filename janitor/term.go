@@ -232,7 +232,9 @@ func (p *Pass) run(ctx context.Context, s Sweeper) error {
 			return err
 		}
 	}
-	if err := s.Run(ctx, p); err != nil || p.report.Evicted == 0 {
+	// A batch that deleted nothing has its record too: an index that cannot be emptied is read again
+	// and again.
+	if err := s.Run(ctx, p); err != nil || !p.recorded && p.report.Evicted == 0 {
 		return err
 	}
 	return p.trimLog(ctx)

@@ -261,6 +261,23 @@ func (b breaks) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
+// Each batch has a record, one that deletes nothing too.
+func TestTheLogIsTrimmedAfterAPassWhoseBatchesDeletedNothing(t *testing.T) {
+	t.Parallel()
+	f := setup(t, poor(t, "unlink", "srem"))
+	r := f.replica("r1", func(c *Config) { c.DeleteBatch, c.LogBytes = 1, 1 })
+	f.live("a", "b", "c")
+	f.indexed("dead", 700)
+	r.leads()
+	f.eventually(func() bool { return f.left("dead") == 0 })
+	for range 2 {
+		for sweep, rep := range r.sweep(Request{}) {
+			require.Equal(t, Done, rep.Outcome, sweep)
+		}
+	}
+	require.Less(t, f.XLen(t.Context(), f.Log()).Val(), int64(700), "the two passes have 1,400 records")
+}
+
 // An index that cannot be emptied is read for ever: that must cost little, and hide nothing.
 func TestAnIndexThatCannotBeEmptiedFillsNoLogAndStopsNoOtherOwner(t *testing.T) {
 	t.Parallel()

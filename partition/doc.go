@@ -54,7 +54,9 @@
 //	all but one replica               no hold "gap": the last one ticks 5/6 of a GAP after the others
 //
 // The ranking is of contenders that beat in time. Each tick adds its replica to the set
-// guard.Layout.Contenders, and each replica reads that set with the heartbeats of its members once
+// guard.Layout.Contenders. The end of a Janitor takes its replica off, and so do the start of a
+// registry whose id may have contended in a former life, and the end of a dead owner's sweep. Each
+// replica reads that set with the heartbeats of its members once
 // a GAP, more seldom from 20 contenders on (a hundred: every ten GAPs), of one partition after the
 // other. Replicas that embed the registry alone are neither ranked nor counted. A stale ranking
 // costs time within the bounds above, nothing else.

@@ -60,6 +60,7 @@ type crew struct {
 	t          *testing.T
 	admin      *redis.Client
 	partitions int
+	fixed      bool // ids may have had former lives
 	all        []*mortal
 }
 
@@ -87,7 +88,7 @@ func (c *crew) start(kind string, n int, sweeps bool) {
 		client.AddHook(m)
 		var err error
 		m.reg, err = NewRegistry(registry.Config{
-			Client: client, Control: client, Instance: m.id, Unique: true,
+			Client: client, Control: client, Instance: m.id, Unique: !c.fixed,
 			Layout: guard.Layout{Prefix: "{kills}:"}, Drain: time.Millisecond, Logger: quiet,
 		}, c.partitions)
 		require.NoError(c.t, err)
@@ -260,6 +261,31 @@ func TestWhenOneDiesTheNextLeadsWithinTheLeaseAndOneRetry(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Their former lives contended, and died without a word.
+func TestReplicasThatNoLongerContendUnderTheirFixedIDsTakeNoSeat(t *testing.T) {
+	const partitions, alone = 16, 20
+	inBubble(t, partitions, func(t *testing.T, f *crew) {
+		f.fixed = true
+		for k := range partitions {
+			for i := range alone {
+				id := fmt.Sprint("alone-", i)
+				require.NoError(t, f.admin.SAdd(t.Context(), f.layout(k).Contenders(), id).Err())
+			}
+		}
+		f.start("alone", alone, false)
+		f.start("sweeps", 3, true)
+		f.until("all is led", ttl, func() bool { return f.led() == partitions })
+		time.Sleep(warmedUp)
+		for range 600 {
+			require.Equal(t, partitions, f.led())
+			time.Sleep(time.Second)
+		}
+		for _, m := range f.ranked(0) {
+			require.Equal(t, 3, m.janitor.seats.peers)
+		}
+	})
 }
 
 func TestReplicasThatEmbedTheRegistryAloneTakeNoSeat(t *testing.T) {

@@ -3,7 +3,9 @@ package partition
 import (
 	"cmp"
 	"context"
+	"errors"
 	"hash/fnv"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -12,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/streak"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 	"github.com/rollcall-redis/rollcall/janitor"
 )
@@ -42,6 +45,7 @@ type seats struct {
 	gap, ttl time.Duration // GAP, and the lease's TTL
 	beats    guard.Timing
 	leads    func() []int // the partitions that this replica leads
+	readings *streak.Streak
 
 	mu    sync.Mutex
 	rank  []int // by partition: how many living contenders rank before this one
@@ -53,6 +57,9 @@ func newSeats(c janitor.Config, reg *Registry, leads func() []int) *seats {
 		client: c.Control, instance: reg.Instance(), gap: reg.Timing().Gap(), beats: reg.Timing(),
 		ttl: cmp.Or(c.LeaseTTL, janitor.DefaultLeaseTTL), leads: leads,
 		rank: make([]int, len(reg.parts)), peers: 1,
+		readings: streak.New(cmp.Or(c.Logger, slog.Default()),
+			"contenders cannot be read: the ranking of replicas stays as it is", "contenders are read again",
+			"remedy", "allow SSCAN, or delete the key if it is not a set: ticks write it anew"),
 	}
 	for _, part := range reg.parts {
 		s.layouts = append(s.layouts, part.Layout())
@@ -99,7 +106,10 @@ func (s *seats) keep(ctx context.Context, resign func(ctx context.Context, which
 		if give || time.Since(read) >= every {
 			at = (at + 1) % len(s.layouts)
 			living, err := s.living(ctx, s.layouts[at])
-			if err != nil { // the last reading stands; beats and ticks log that Redis is away
+			if _, answered := errors.AsType[redis.Error](err); answered || err == nil {
+				s.readings.Note(err) // beats and ticks log that Redis is away
+			}
+			if err != nil {
 				continue
 			}
 			s.met(living)

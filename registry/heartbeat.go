@@ -190,6 +190,12 @@ func (r *Registry) drawBoot(ctx context.Context) error {
 	if err := r.sameServer(ctx, token); err != nil {
 		return err
 	}
+	if !r.cfg.Unique {
+		// A former life contended, perhaps, and this one may not. If it does its ticks add it again.
+		if err := r.cfg.Control.SRem(ctx, r.keys.Contenders(), r.id).Err(); err != nil && !answered(err) {
+			return err
+		}
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.boot = token
