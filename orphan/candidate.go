@@ -15,6 +15,7 @@ type candidate struct {
 	alone   bool
 	values  map[string]string // of the variables in its name
 	related []string          // related keys that were found by their pattern: of those with a '*'
+	weight  int64             // about so many bytes their names take
 	more    bool              // there may be other related keys
 	part    bool              // it is about these related keys alone, and about no other
 	rest    *rest             // its parent has gone by the rule itself, and this was left; nil: not known

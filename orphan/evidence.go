@@ -22,8 +22,6 @@ const never = time.Duration(math.MaxInt64)
 const (
 	// leastEvidence is how long a look counts at least at the delete: the calls in between take time.
 	leastEvidence = 5 * time.Second
-	// leastRest is the least time between looks at candidates that are condemned and may not go.
-	leastRest = 15 * time.Second
 	// clockStep is the largest difference between two clocks that is not taken for a step of one.
 	clockStep = 2 * time.Second
 	// shortest is the part of an interval that the janitor leaves between two passes at least.
@@ -121,7 +119,7 @@ func (x *pass) looked(ctx context.Context, full bool) error {
 	if err := note(ctx, x.Pass, stateKey(x.Layout(), x.r.Rule), set, unset); err != nil {
 		return err
 	}
-	x.complete, x.blind = true, false
+	x.complete, x.blind, x.lookedAt = true, false, x.moment.own
 	return nil
 }
 
@@ -165,20 +163,32 @@ func (x *pass) ripens(c *candidate, n need, since time.Duration) {
 	x.ripe[c.name()] = c
 }
 
-// graceOf is how long a candidate has to stay condemned.
-func (x *pass) graceOf(f *finding) time.Duration {
+// graceOf is how long a candidate has to stay condemned, by all rules that are about it.
+func (x *pass) graceOf(f *finding) time.Duration { return max(x.graceFor(f), f.othersGrace) }
+
+// graceFor is how long a candidate has to stay condemned by this rule.
+func (r *rule) graceFor(f *finding) time.Duration {
 	if f.firstSeen || f.doubted {
-		return max(x.Grace, x.MinAge.Over)
+		return max(r.Grace, r.MinAge.Over)
 	}
-	return x.Grace
+	return r.Grace
 }
 
 // lookAgain wants another look while n candidates are condemned that do not go for now: else their
 // evidence would end.
 func (x *pass) lookAgain(n int) {
 	if n > 0 {
-		x.wake(max(x.set.apart(x.Grace), leastRest))
+		x.wake(x.set.apart(x.Grace))
 	}
+}
+
+// mayTake is how long after the looks the pass still begins to delete this one. What it leaves has
+// to be looked at again, by the next pass, before its evidence ends.
+func (x *pass) mayTake(c *candidate) time.Duration {
+	if c.alone { // each full pass costs a walk
+		return x.set.c.Interval
+	}
+	return x.set.apart(x.Grace) / 2
 }
 
 // proof is what ripe.lua wants of a candidate.

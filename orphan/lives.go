@@ -3,6 +3,7 @@ package orphan
 import (
 	"context"
 	"fmt"
+	"slices"
 )
 
 // lives counts the keys that the signs of life of a rule are about.
@@ -35,31 +36,53 @@ func (l *lives) met(key string) {
 	}
 }
 
-// silent names the signs that nothing in the server could show, of any candidate.
-func (l *lives) silent(ctx context.Context, c caller, places map[string]string) (cautions []string, err error) {
+// silence is what is said of signs that nothing in the server could show.
+type silence struct{ cautions, notes []string }
+
+// silent names the signs that nothing in the server could show, of any candidate. It may be so for a
+// while, where the rules name the place elsewhere too; else it may be a slip.
+func (l *lives) silent(ctx context.Context, r *rule, c caller, places map[string]string) (found silence, err error) {
 	for i, s := range l.of {
-		there := true
+		there, foreseen := true, false
 		switch {
 		case s.key == nil:
 		case s.kind == "channel":
+			foreseen = slices.ContainsFunc(r.UnlessLost, func(ref Reference) bool {
+				return ref.Channels != nil && ref.Channels.Pattern == s.key.glob()
+			})
 			err = c.Call(ctx, func(ctx context.Context) (err error) {
 				there, err = channelsMatch(ctx, c.Client(), s.key.glob())
 				return err
 			})
 		case len(s.key.variables()) > 0:
-			there = l.count[i] > 0
+			there, foreseen = l.count[i] > 0, r.othersCandidates(s.key)
 		default:
-			there = places[literal(s.key.text)] != none
+			key := literal(s.key.text)
+			there = places[key] != none
+			foreseen = slices.ContainsFunc(r.UnlessLost, func(ref Reference) bool { return slices.Contains(ref.ExistsAny, key) })
 		}
 		if err != nil {
-			return cautions, err
+			return found, err
 		}
-		if !there {
-			cautions = append(cautions, fmt.Sprintf(
+		switch {
+		case there:
+		case foreseen:
+			found.notes = append(found.notes, fmt.Sprintf("keep_if[%d]: nothing is called %q now", i, s.key.text))
+		default:
+			found.cautions = append(found.cautions, fmt.Sprintf(
 				"keep_if[%d]: nothing is called %q, so it keeps nobody: is it spelled as the application does?", i, s.key.text))
 		}
 	}
-	return cautions, nil
+	return found, nil
+}
+
+// othersCandidates reports whether these keys are another rule's candidates.
+func (r *rule) othersCandidates(t *template) bool {
+	return slices.ContainsFunc(r.others, func(other *rule) bool {
+		return other.candidates != nil && slices.EqualFunc(other.candidates.parts, t.parts, func(a, b part) bool {
+			return a.variable == b.variable && (a.variable || a.text == b.text)
+		})
+	})
 }
 
 // typesOfKeys asks for the types of candidates that are keys.

@@ -15,20 +15,47 @@ import (
 // the others a sample, where the names of all are too many to remember.
 type lone struct {
 	*lottery
-	all   map[string]*candidate
-	names int // of related keys
+	all map[string]*candidate
+	// counted are those that are decided or have no place, by their numbers in the lottery: a walk
+	// meets each as often as it has related keys.
+	counted map[uint64]bool
 }
 
-func newLone() lone { return lone{newLottery(), map[string]*candidate{}, 0} }
+// mostCounted bounds what is remembered of those. Beyond it they are looked at again and again, and
+// counted no more.
+const mostCounted = 200_000
+
+func newLone() lone { return lone{newLottery(), map[string]*candidate{}, map[uint64]bool{}} }
+
+// done reports whether nothing more needs to be found out about a candidate in this walk.
+func (l *lone) done(name string) bool { return l.counted[l.number(name)] }
+
+// once reports whether a candidate is to be counted: it was not counted before.
+func (l *lone) once(name string) bool {
+	if l.done(name) || len(l.counted) >= mostCounted {
+		return false
+	}
+	l.counted[l.number(name)] = true
+	return true
+}
 
 // gather sorts out what stands for a parent: those whose parent is there, or that are alive by some
 // sign, are done with. Of the others more related keys may come.
-func (x *pass) gather(ctx context.Context, page []*candidate) error {
+func (x *pass) gather(ctx context.Context, candidates []*candidate) error {
+	var page []*candidate
+	for _, c := range candidates {
+		name := c.name()
+		switch was := x.lone.all[name]; {
+		case was != nil:
+			x.holdNames(was.addRelated(c.related, unbounded))
+		case !x.lone.done(name):
+			c.rest = x.rests[name]
+			page = append(page, c)
+		}
+	}
+	x.lone.shrink(x)
 	if len(page) == 0 {
 		return nil
-	}
-	for _, c := range page {
-		c.rest = x.rests[c.name()]
 	}
 	found, err := x.glance(ctx, x.Pass, x.set.c.Source, x.home, page)
 	if err != nil {
@@ -38,27 +65,24 @@ func (x *pass) gather(ctx context.Context, page []*candidate) error {
 	for i, f := range found {
 		name := f.name()
 		_, marked := x.notes.marks[name]
+		if f.rest != nil && f.verdict != absent {
+			f.rest.met = true
+		}
 		switch {
 		case f.verdict == absent:
 			if marked {
 				x.gatherMarked(page[i])
 			}
-		case f.verdict != "":
+		case f.verdict == "":
+			x.gatherLone(page[i], marked)
+		case x.lone.once(name):
 			delete(x.unseen, name)
 			x.r.Scanned++
 			x.r.Kept[f.verdict]++
-			if f.rest != nil {
-				f.rest.met = true
-			}
 			if marked {
 				unset = append(unset, name)
 				delete(x.notes.marks, name)
 			}
-		default:
-			if f.rest != nil {
-				f.rest.met = true
-			}
-			x.gatherLone(page[i], marked)
 		}
 	}
 	return x.note(ctx, nil, unset)
@@ -71,30 +95,35 @@ func (x *pass) gatherMarked(c *candidate) {
 		was = &candidate{key: c.key, member: c.member}
 		x.marked[c.name()] = was
 	}
-	x.lone.names += was.addRelated(c.related, mostNames-x.lone.names)
+	x.holdNames(was.addRelated(c.related, x.roomForNames()))
 }
 
 func (x *pass) gatherLone(c *candidate, marked bool) {
 	l, name := &x.lone, c.name()
-	if was := l.all[name]; was != nil {
-		l.names += was.addRelated(c.related, mostNames)
-	} else {
-		number := uint64(first)
-		if !marked && c.rest == nil {
-			number = l.number(name)
-		}
-		if !l.enter(name, number) {
-			x.r.Kept[noMark]++
-			return
-		}
-		l.all[name] = c
-		l.names += len(c.related)
+	number := uint64(first)
+	if !marked && c.rest == nil {
+		number = l.number(name)
 	}
-	for l.Len() > x.mayMark() || l.names > mostNames && l.Len() > 1 {
-		out := l.lose()
-		l.names -= len(l.all[out].related)
-		delete(l.all, out)
+	if l.enter(name, number) {
+		keys := c.related
+		c.related = nil
+		x.holdNames(c.addRelated(keys, unbounded))
+		l.all[name] = c
+	} else if l.once(name) {
 		x.r.Kept[noMark]++
+	}
+	l.shrink(x)
+}
+
+// shrink takes places away until the names of related keys have room.
+func (l *lone) shrink(x *pass) {
+	for l.Len() > x.mayMark() || x.roomForNames() < 0 && l.Len() > 1 {
+		out := l.lose()
+		x.holdNames(-l.all[out].weight)
+		delete(l.all, out)
+		if l.once(out) {
+			x.r.Kept[noMark]++
+		}
 	}
 }
 

@@ -65,12 +65,20 @@ type finding struct {
 	firstSeen bool           // its age counts from its mark
 	doubted   bool           // so it does because only its expiry says how old it is
 	expires   int64          // of a field of a hash: when it expires (ms); 0: never
+	// othersGrace is how long other rules that are about it want it condemned.
+	othersGrace time.Duration
 	// Of a condemned one: what it was, what was asked, and the keys that go with it.
 	fingerprint  string
 	observations []observation
 	pieces       []string // of what is large: a digest of each key
 	gone         []string
 	keyed        map[string][]observation // see byKey
+}
+
+// itself is the candidate without what was found about it, which takes much more memory.
+func (f *finding) itself() *candidate {
+	c := f.candidate
+	return &c
 }
 
 func (f *finding) keep(verdict, format string, args ...any) {

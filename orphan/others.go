@@ -102,6 +102,7 @@ func (l *looking) hearOthers(ctx context.Context, home server) error {
 			case g.verdict != condemned:
 				f.keep(g.verdict, "rule %s is about it, too: %s", other.Name, strings.Join(g.why, ", "))
 			default:
+				f.othersGrace = max(f.othersGrace, other.graceFor(g))
 				f.observations = append(f.observations, g.observations...)
 				f.fingerprint = digest(f.fingerprint + g.fingerprint)[:16]
 			}

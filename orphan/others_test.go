@@ -52,6 +52,36 @@ func TestAKeyThatOneRuleKeepsDoesNotGoByAnother(t *testing.T) {
 	})
 }
 
+func TestAKeyOfTwoRulesHasToBeCondemnedForTheGraceOfBoth(t *testing.T) {
+	t.Parallel()
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		p := w.Prefix
+		short, long, old := session(p), session(p), session(p)
+		long.Name, long.Grace, long.Delete = "long", 10*time.Minute, false
+		old.Name, old.MinAge, old.Delete = "old", &Age{FromTTL: 2 * time.Hour, Over: 20 * time.Minute}, false
+		long.Related, old.Related = nil, nil
+		for name, other := range map[string]struct {
+			rule  Rule
+			after time.Duration
+		}{"long": {long, 9 * time.Minute}, "old": {old, 19 * time.Minute}} {
+			t.Run(name, func(t *testing.T) {
+				p := p + name + ":"
+				a, b := short, other.rule
+				a.Keys, b.Keys, a.Related = p+"session:{user}", p+"session:{user}", nil
+				r := newRig(t, w.Options, p, nil, a, b)
+				r.do("SET", p+"session:a", "old", "EX", 3600)
+				r.sweep(a.Name)
+				r.pass(a.Name, other.after)
+				require.Equal(t, 1, r.sweep(a.Name).Waiting)
+				require.True(t, r.exists(p+"session:a"))
+				r.pass(a.Name, time.Minute)
+				require.Equal(t, 1, r.sweep(a.Name).Removed)
+			})
+		}
+	})
+}
+
 func TestAMemberTakesNoKeyWhoseNameIsReadOtherwise(t *testing.T) {
 	t.Parallel()
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
@@ -70,6 +100,37 @@ func TestAMemberTakesNoKeyWhoseNameIsReadOtherwise(t *testing.T) {
 		require.Equal(t, 3, r.sweep("queue").Removed)
 		require.True(t, r.exists(p+"user:ann:profile", p+"user:cyd{x}"))
 		require.False(t, r.exists(p+"user:bob"))
+	})
+}
+
+// A ':' ends a variable in a key, and can be in a member's name: user:ann:cart of a member ann:cart
+// could as well be one of ann's.
+func TestRelatedKeysOfAMemberWithAColonStay(t *testing.T) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
+		p := w.Prefix
+		rule := Rule{
+			Name: "queue", Delete: true, Members: &Members{Set: p + "queue", As: "user"}, Grace: time.Minute,
+			KeepIf: []Sign{{Exists: p + "seat:{user}"}}, Related: []string{p + "user:{user}", p + "log:{user}:cart"},
+		}
+		r := newRig(t, w.Options, p, nil, rule)
+		r.do("SET", p+"seat:ann", 1)
+		r.do("SADD", p+"queue", "ann", "ann:cart", "bob", "dan:x")
+		stays := []string{
+			p + "user:ann", p + "user:ann:cart", p + "log:ann:cart", // ann lives
+			p + "user:dan:x", p + "log:dan:x:cart", // of a member that goes
+			p + "user:eve:cart", p + "user:eve:", p + "log:eve:x:cart", // of one that was never there
+		}
+		goes := []string{p + "user:bob", p + "log:bob:cart", p + "user:eve", p + "log:eve:cart"}
+		for _, key := range append(stays, goes...) {
+			r.do("SET", key, 1)
+		}
+		for range 3 {
+			r.sweep("queue")
+			r.pass("queue", time.Minute)
+		}
+		require.True(t, r.exists(stays...))
+		require.Zero(t, r.rdb.Exists(t.Context(), goes...).Val())
+		require.Equal(t, []string{"ann"}, r.rdb.SMembers(t.Context(), p+"queue").Val())
 	})
 }
 
@@ -137,8 +198,6 @@ func TestRulesThatAreDangerousTogetherAreWarnedOf(t *testing.T) {
 - {name: a, keys: "room:{r}", read: json, gone_if: {value: {field: .owner, in: [""]}}}`,
 		"may be in use again": `
 - {name: a, keys: "room:{r}", gone_if: {mongo: {collection: rooms, id: "{r}", all: [{field: status, in: [closed]}]}}}`,
-		"with a ':' or a brace": `
-- {name: a, members: {set: queue, as: u}, keep_if: [{exists: "seat:{u}"}], unless_lost: [{exists: up}], related: ["user:{u}"]}`,
 	} {
 		rules, err := Parse([]byte("rules:" + text + "\n"))
 		require.NoError(t, err, want)
@@ -153,6 +212,18 @@ rules:
 - {name: b, keys: "x:{id}", only: {id: integer}, keep_if: [{exists: "s:{id}"}], unless_lost: [{exists: up}]}`)))
 	require.NoError(t, err)
 	require.Empty(t, Warnings(rules))
+}
+
+func TestThatRelatedKeysStayIsNoted(t *testing.T) {
+	t.Parallel()
+	rules, err := Parse([]byte(`rules:
+- {name: a, members: {set: queue, as: u}, keep_if: [{exists: "seat:{u}"}], unless_lost: [{exists: up}], related: ["user:{u}"]}`))
+	require.NoError(t, err)
+	require.Empty(t, Warnings(rules))
+	require.Len(t, Notes(rules), 1)
+	require.Contains(t, Notes(rules)[0], "with a ':' or a brace")
+	rules[0].Only = map[string]string{"u": "uuid"}
+	require.Empty(t, Notes(rules))
 }
 
 func TestListsThatAreEmptyAreAsGoodAsNone(t *testing.T) {

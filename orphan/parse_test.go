@@ -127,17 +127,23 @@ func TestNoRuleIsAboutKeysOfRollcall(t *testing.T) {
 }
 
 func TestARuleThatLosesAllWithOneKeyIsWarnedOf(t *testing.T) {
+	require.Empty(t, Warnings(Colyseus()))
 	require.Equal(t, []string{
-		`rules[1] "queue": nothing in unless_lost tells that what keep_if looks for was lost`,
+		`rules[1] "queue": nothing in unless_lost tells that what keep_if looks for was lost: then min_age alone protects`,
 		`rules[1] "queue": related: keys of a member with a ':' or a brace in its name stay: they could be ` +
 			`somebody else's. If members have another form, name it in only`,
-	}, Warnings(Colyseus()))
+	}, Notes(Colyseus()))
 	bots := Colyseus()[3]
 	bots.UnlessLost = []Reference{{Exists: "bots:deployed"}}
 	require.Equal(t, []string{
 		`rules[0] "bots": keep_if[1].member.set: unless_lost does not name "bots:active": ` +
 			`if that key is lost, all candidates look dead`,
 	}, Warnings([]Rule{bots}))
+	queue := Colyseus()[1]
+	queue.MinAge = nil
+	require.Equal(t, []string{
+		`rules[0] "queue": nothing in unless_lost tells that what keep_if looks for was lost`,
+	}, Warnings([]Rule{queue}))
 }
 
 // A hash tag is written with braces twice, as in every other template.
@@ -202,7 +208,7 @@ func FuzzParse(f *testing.F) {
 		again, err := Parse(written(t, rules))
 		require.NoError(t, err)
 		require.Equal(t, rules, again)
-		Warnings(rules)
+		review(rules)
 		_ = Validate(rules, guard.Layout{})
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/janitor"
@@ -74,24 +75,40 @@ func (x *pass) reap(ctx context.Context) error {
 	if err := x.withRelated(ctx, names); err != nil {
 		return err
 	}
+	return x.reapAll(ctx, names)
+}
+
+// reapAll deletes in pages, as long as the looks of this pass are recent.
+func (x *pass) reapAll(ctx context.Context, names []string) error {
 	most := pageOf
 	if x.servers.owner != nil { // the evidence counts for a short time only
 		most = stepOf
 	}
 	var page []*candidate
-	keys := 0
-	for i, name := range names {
+	keys, some := 0, false
+	reapPage := func() error {
+		now := page
+		page, keys, some = nil, 0, true
+		return x.reapSome(ctx, now)
+	}
+	for _, name := range names {
 		c := x.ripe[name]
-		page, keys = append(page, c), keys+1+len(c.related)+len(x.exact)
-		if i < len(names)-1 && len(page) < min(reapOf, x.BatchSize()) && keys < most {
+		if some && len(page) == 0 && time.Since(x.lookedAt) > x.mayTake(c) {
+			x.leave(name)
 			continue
 		}
-		if err := x.reapSome(ctx, page); err != nil || !x.r.Coverage.Complete {
+		page, keys = append(page, c), keys+1+len(c.related)+len(x.exact)
+		if len(page) < min(reapOf, x.BatchSize()) && keys < most {
+			continue
+		}
+		if err := reapPage(); err != nil || !x.r.Coverage.Complete {
 			return err
 		}
-		page, keys = nil, 0
 	}
-	return nil
+	if len(page) == 0 {
+		return nil
+	}
+	return reapPage()
 }
 
 // withRelated gives the ripe their related keys that only a pattern finds. A walk is needed for
@@ -225,6 +242,17 @@ func (f *finding) without(keys []string) []observation {
 	return slices.DeleteFunc(slices.Clone(f.observations), func(o observation) bool { return leave[o.of] })
 }
 
+// only are the observations that are about no key that goes, and those that say what some of them
+// are.
+func (f *finding) only(keys []string) []observation {
+	of := f.byKey()
+	seen := slices.Clone(of[""])
+	for _, key := range keys {
+		seen = append(seen, of[key]...)
+	}
+	return seen
+}
+
 // follow deletes a candidate with more related keys than one script may take, and then those, step
 // by step: each only if it is as it was before the candidate went, and nothing has come to life.
 func (x *pass) follow(ctx context.Context, f *finding, first move, left []string) error {
@@ -240,31 +268,60 @@ func (x *pass) follow(ctx context.Context, f *finding, first move, left []string
 		return err
 	}
 	whole := !f.more
+	if f.alone { // what the look has found is as it was: its parent was gone already
+		later := *f
+		later.gone = left
+		_, err := x.takeRest(ctx, f, &later, whole, true)
+		return err
+	}
 	for len(left) > 0 {
-		var some []string
-		some, left = x.take(f, left)
+		some := left[:min(pageOf, len(left))]
+		left = left[len(some):]
 		later, err := x.lookAtRest(ctx, f, some)
 		if err != nil || later == nil {
 			return err
 		}
 		whole = whole && len(later.gone) == len(some)
-		next := move{seen: later.observations, item: item{
-			proof: x.proofOf(later), Follows: true, Keys: later.gone, Bin: x.Bin.Milliseconds(), Pass: x.began.UnixMilli(),
+		if whole, err = x.takeRest(ctx, f, later, whole, len(left) == 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takeRest deletes the related keys that a look has found, in steps, and returns whether all that
+// was related to the candidate has gone so far. Behind the last ones its rest is not needed.
+func (x *pass) takeRest(ctx context.Context, f, later *finding, whole, last bool) (bool, error) {
+	var s script
+	for keys := later.gone; len(keys) > 0; {
+		next := move{item: item{
+			proof: x.proofOf(later), Follows: true, Bin: x.Bin.Milliseconds(), Pass: x.began.UnixMilli(),
 		}}
-		next.Looked = later.at.UnixMilli()
-		if len(left) == 0 && whole {
+		next.Keys, keys = x.take(later, keys)
+		next.seen = later.only(next.Keys)
+		if last && len(keys) == 0 && whole {
 			next.Rest = new(string)
 		}
 		if err := x.add(ctx, &s, f, next); err != nil {
-			return err
+			return whole, err
 		}
 		kept := x.r.Kept[changed]
 		if err := x.send(ctx, &s); err != nil {
-			return err
+			return whole, err
 		}
-		whole = whole && x.r.Kept[changed] == kept
+		if x.r.Kept[changed] == kept {
+			continue
+		}
+		whole = false // one was changed since the look: the others go without it
+		fewer, err := x.lookAtRest(ctx, f, next.Keys)
+		if err != nil || fewer == nil || len(fewer.gone) == len(next.Keys) {
+			return whole, err
+		}
+		if _, err := x.takeRest(ctx, f, fewer, whole, last); err != nil {
+			return whole, err
+		}
 	}
-	return nil
+	return whole, nil
 }
 
 // leftRest tells whether a candidate has gone, and has left its rest.

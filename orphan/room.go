@@ -8,9 +8,7 @@ import (
 	"time"
 )
 
-// names are those of the ripe, the oldest mark first, as many as may go. The next pass begins at
-// once for the others: after the rest that the janitor gives each sweep, a fiftieth of the
-// interval.
+// names are those of the ripe, the oldest mark first, as many as may go.
 func (x *pass) names() []string {
 	names := slices.SortedFunc(maps.Keys(x.ripe), func(a, b string) int {
 		if c := x.notes.marks[a].at.Compare(x.notes.marks[b].at); c != 0 {
@@ -19,23 +17,34 @@ func (x *pass) names() []string {
 		return strings.Compare(a, b)
 	})
 	if len(names) > x.Cap {
-		x.r.Kept[capped] += len(names) - x.Cap
-		if x.r.DryRun { // nothing goes, so nothing makes room
-			x.lookAgain(len(names) - x.Cap)
-		} else {
-			x.wake(0)
-		}
+		x.leave(names[x.Cap:]...)
 		names = names[:x.Cap]
 	}
 	return names
 }
 
+// leave leaves ripe candidates to the next pass, which begins at once: after the rest that the
+// janitor gives each sweep, a fiftieth of the interval.
+func (x *pass) leave(names ...string) {
+	x.r.Kept[capped] += len(names)
+	if x.r.DryRun { // nothing goes, so nothing makes room
+		x.lookAgain(len(names))
+		return
+	}
+	x.wake(0)
+	for _, name := range names {
+		x.walkAgain = x.walkAgain || x.ripe[name].alone
+	}
+}
+
 // makeRoom has the next full pass begin early if some condemned candidates have no mark, and those
-// that had one have gone. Others could get none before the interval is over.
+// that had one have gone: others could get none before the interval is over. It does so too if the
+// cap leaves candidates without a parent, which only a full pass meets.
 func (x *pass) makeRoom() {
 	without := x.withoutMark()
 	x.r.Left = x.r.Kept[capped] + without
-	if x.r.Removed == 0 || x.r.Kept[capped] > 0 || without == 0 {
+	room := x.r.Removed > 0 && x.r.Kept[capped] == 0 && without > 0
+	if !room && !x.walkAgain {
 		return
 	}
 	if at := time.Now(); at.Before(x.nextFull) {

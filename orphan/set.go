@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -45,6 +46,7 @@ type Set struct {
 	evidence time.Duration // for how long a look counts
 	metrics  *metrics
 	walks    walks
+	names    atomic.Int64 // bytes that names of related keys take, in all passes
 
 	mu    sync.Mutex
 	stats Stats

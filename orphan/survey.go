@@ -55,11 +55,12 @@ func (r *rule) survey(ctx context.Context, c caller, board func() *rider, sample
 	if v.Places, err = typesOf(ctx, c, slices.Sorted(maps.Keys(wanted))); err != nil {
 		return v, err
 	}
+	var lost []string
 	for _, key := range slices.Sorted(maps.Keys(wanted)) {
 		is, want := v.Places[key], wanted[key]
 		switch {
 		case is == none && want.vital:
-			v.Wrong = append(v.Wrong, key+" is not there: the rule is held")
+			lost = append(lost, key+" is not there: the rule is held")
 		case is == none:
 			v.Notes = append(v.Notes, key+" is not there")
 		case want.kind != "" && is != want.kind:
@@ -67,6 +68,7 @@ func (r *rule) survey(ctx context.Context, c caller, board func() *rider, sample
 		}
 	}
 	if is := v.Places[r.container]; r.Members != nil && is != none && is != wanted[r.container].kind {
+		v.Wrong = append(v.Wrong, lost...)
 		return v, nil // its members cannot be read
 	}
 	related, foreign, own := 0, 0, 0
@@ -112,14 +114,20 @@ func (r *rule) survey(ctx context.Context, c caller, board func() *rider, sample
 		v.Notes = append(v.Notes,
 			fmt.Sprintf("%d keys have other names than only wants: they are left alone", foreign))
 	}
+	if len(v.Candidates) > 0 {
+		v.Wrong = append(v.Wrong, lost...)
+	} else { // there is nothing that the rule would look for there
+		v.Notes = append(v.Notes, lost...)
+	}
 	r.judge(&v, related)
 	if own > 0 {
 		v.Cautions = append(v.Cautions, fmt.Sprintf("%d candidates have names of keys of a Rollcall fleet", own))
 	}
 	v.Odd = forms.odd()
 	if forms.total > 0 {
-		silent, err := lives.silent(ctx, c, v.Places)
-		v.Cautions = append(v.Cautions, silent...)
+		silent, err := lives.silent(ctx, r, c, v.Places)
+		v.Cautions = append(v.Cautions, silent.cautions...)
+		v.Notes = append(v.Notes, silent.notes...)
 		return v, err
 	}
 	return v, nil

@@ -53,27 +53,31 @@ func (s *sweep) Interval() time.Duration { return s.set.c.Interval }
 type pass struct {
 	*sweep
 	*janitor.Pass
-	r        *Result
-	arrived  func() // at the walk that it was expected at
-	servers  *topology
-	home     server // that has the worker's own keys
-	notes    *notes
-	began    time.Time             // by the server's clock
-	unseen   map[string]bool       // marks whose candidate a full pass has not met
-	lone     lone                  // candidates without parents, to be looked at with all their related keys
-	marked   map[string]*candidate // related keys of candidates that are marked, as far as a full pass met them
-	gathered map[string]bool       // candidates whose related keys marked has, if there are any
-	rests    map[string]*rest      // by the name of the candidate that has gone
-	unsure   unsure                // condemned candidates that want a mark
-	fresh    map[string]string     // marks that this pass makes, once it is judged itself
-	newly    int                   // candidates that had no mark, and were condemned
-	heldFor  time.Duration         // the breaker holds the rule for so long yet
+	r       *Result
+	arrived func() // at the walk that it was expected at
+	servers *topology
+	home    server // that has the worker's own keys
+	notes   *notes
+	began   time.Time             // by the server's clock
+	unseen  map[string]bool       // marks whose candidate a full pass has not met
+	lone    lone                  // candidates without parents, to be looked at with all their related keys
+	marked  map[string]*candidate // related keys of candidates that are marked, as far as a full pass met them
+	// nameBytes is what the names of related keys take.
+	nameBytes int64
+	gathered  map[string]bool   // candidates whose related keys marked has, if there are any
+	rests     map[string]*rest  // by the name of the candidate that has gone
+	unsure    unsure            // condemned candidates that want a mark
+	fresh     map[string]string // marks that this pass makes, once it is judged itself
+	newly     int               // candidates that had no mark, and were condemned
+	heldFor   time.Duration     // the breaker holds the rule for so long yet
 	// How long ago the last look at all marked candidates ended, and the last one at all candidates.
 	sinceMarked, sinceAll time.Duration
 	complete              bool                  // the pass has looked at all that is marked, and noted so
+	lookedAt              time.Time             // when it had, by this process' clock
 	ripe                  map[string]*candidate // whose grace is over
 	premises              []observation         // of the references: what has to be so at the delete, too
 	again                 time.Time             // when the next grace is over; zero: no candidate waits
+	walkAgain             bool                  // at once: something waits that only a full pass meets
 }
 
 // Run is one pass: a full one once an interval and when somebody asks, and in between a look at
@@ -103,6 +107,7 @@ func (s *sweep) Run(ctx context.Context, p *janitor.Pass) error {
 		},
 	}
 	err := x.run(ctx, full)
+	x.holdNames(-x.nameBytes)
 	if !shown {
 		x.brokenOff(ctx)
 	}
@@ -388,7 +393,7 @@ func (x *pass) judge(ctx context.Context, candidates []*candidate) error {
 			x.wantMark(f)
 			continue
 		}
-		x.ripens(&f.candidate, x.needs(f), f.at.Sub(m.at))
+		x.ripens(f.itself(), x.needs(f), f.at.Sub(m.at))
 	}
 	x.AddScanned(len(found))
 	return x.note(ctx, nil, unset)

@@ -40,7 +40,7 @@ func (x *pass) wantMark(f *finding) {
 	}
 	w := want{mark: mark{f.at, f.fingerprint, f.alone}, need: x.needs(f)}
 	if f.alone {
-		w.alone = &f.candidate
+		w.alone = f.itself()
 	}
 	x.unsure.all[name] = w
 	if x.unsure.Len() > x.mayMark() {

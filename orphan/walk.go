@@ -107,15 +107,25 @@ func (r *rule) walkMembers(ctx context.Context, c caller, page func([]*candidate
 	return nil
 }
 
-// Bounds of what a pass remembers of the names of related keys.
+// Bounds of what is remembered of the names of related keys.
 const (
-	mostRelated = 10_000  // of one candidate: what is left of more is found without its parent, later
-	mostNames   = 100_000 // of all candidates
+	mostRelated = 10_000   // of one candidate: what is left of more is found without its parent, later
+	mostNames   = 32 << 20 // bytes, of all candidates of all rules
+	nameCost    = 48       // bytes that a name takes beside its text
+	unbounded   = 1 << 40
 )
+
+// roomForNames is how many more bytes of names may be remembered.
+func (x *pass) roomForNames() int64 { return mostNames - x.set.names.Load() }
+
+// holdNames notes that the pass holds so many bytes of names more, or less.
+func (x *pass) holdNames(bytes int64) {
+	x.nameBytes += bytes
+	x.set.names.Add(bytes)
+}
 
 // findRelated finds the related keys that only a pattern knows, of these candidates.
 func (x *pass) findRelated(ctx context.Context, of map[string]*candidate) error {
-	names := 0
 	d := x.set.walks.join(x.servers, x.wild)
 	err := d.eachKey(ctx, x.Pass, func(keys []string) error {
 		for _, key := range keys {
@@ -124,7 +134,7 @@ func (x *pass) findRelated(ctx context.Context, of map[string]*candidate) error 
 				continue
 			}
 			if parent := of[found.name()]; parent != nil {
-				names += parent.addRelated(found.related, mostNames-names)
+				x.holdNames(parent.addRelated(found.related, x.roomForNames()))
 			}
 		}
 		return nil
@@ -135,16 +145,22 @@ func (x *pass) findRelated(ctx context.Context, of map[string]*candidate) error 
 	return err
 }
 
-// addRelated adds keys, as long as there is room for their names, and returns how many more it has.
-func (c *candidate) addRelated(keys []string, room int) (added int) {
-	before := len(c.related)
-	if c.related = append(c.related, keys...); len(c.related) >= 2*mostRelated {
+// addRelated adds keys, as long as there is room for their names, and returns how many more bytes
+// they take.
+func (c *candidate) addRelated(keys []string, room int64) (added int64) {
+	before := c.weight
+	for _, key := range keys {
+		cost := int64(len(key) + nameCost)
+		if c.weight+cost > before+room {
+			c.more = true
+			break
+		}
+		c.related, c.weight = append(c.related, key), c.weight+cost
+	}
+	if len(c.related) >= 2*mostRelated {
 		c.tidy()
 	}
-	if len(c.related)-before > room {
-		c.related, c.more = c.related[:before+max(0, room)], true
-	}
-	return len(c.related) - before
+	return c.weight - before
 }
 
 // tidy puts the related keys into one order, whatever that of SCAN is, each once, and leaves out
@@ -153,6 +169,10 @@ func (c *candidate) tidy() {
 	slices.Sort(c.related)
 	c.related = slices.Compact(c.related)
 	if len(c.related) > mostRelated {
-		c.related, c.more = c.related[:mostRelated:mostRelated], true
+		c.related, c.more = slices.Clone(c.related[:mostRelated]), true
+	}
+	c.weight = 0
+	for _, key := range c.related {
+		c.weight += int64(len(key) + nameCost)
 	}
 }

@@ -16,18 +16,34 @@ const (
 	leastWithin = time.Second
 )
 
-// Warnings are sentences about rules that are legal, and weaker than they could be.
-func Warnings(rules []Rule) (warnings []string) {
+// Warnings are sentences about rules that are legal, and could delete what lives, or what was not
+// meant.
+func Warnings(rules []Rule) []string {
+	warnings, _ := review(rules)
+	return warnings
+}
+
+// Notes are sentences about rules that endanger nothing: something that is dead may stay, or one
+// protection has to do alone.
+func Notes(rules []Rule) []string {
+	_, notes := review(rules)
+	return notes
+}
+
+func review(rules []Rule) (warnings, notes []string) {
 	all := make([]subject, len(rules))
 	for i, r := range rules {
 		all[i] = newSubject(i, r)
 	}
 	for i := range all {
 		s := &all[i]
-		s.warn = func(format string, args ...any) {
-			f := Fault{Index: i, Rule: s.rule.Name, Text: fmt.Sprintf(format, args...)}
-			warnings = append(warnings, f.String())
+		into := func(sentences *[]string) func(string, ...any) {
+			return func(format string, args ...any) {
+				f := Fault{Index: i, Rule: s.rule.Name, Text: fmt.Sprintf(format, args...)}
+				*sentences = append(*sentences, f.String())
+			}
 		}
+		s.warn, s.note = into(&warnings), into(&notes)
 		s.places()
 		s.statements()
 		s.windows()
@@ -40,7 +56,7 @@ func Warnings(rules []Rule) (warnings []string) {
 			}
 		}
 	}
-	return warnings
+	return warnings, notes
 }
 
 // A subject is a rule that is warned of.
@@ -49,7 +65,8 @@ type subject struct {
 	refs    []reference
 	related []*template
 	looks   map[*template]pattern
-	warn    func(format string, args ...any)
+	// warn of what could delete the living, note what cannot
+	warn, note func(format string, args ...any)
 }
 
 func newSubject(i int, r Rule) subject {
@@ -81,7 +98,11 @@ func (s *subject) places() {
 		}
 	}
 	if len(s.refs) == 0 && s.rule.GoneIf == nil {
-		s.warn("nothing in unless_lost tells that what keep_if looks for was lost")
+		if a := s.rule.MinAge; a != nil && a.FromTTL == 0 {
+			s.note("nothing in unless_lost tells that what keep_if looks for was lost: then min_age alone protects")
+		} else {
+			s.warn("nothing in unless_lost tells that what keep_if looks for was lost")
+		}
 	}
 	for i, ref := range s.rule.UnlessLost {
 		if ref.OrFor > 0 && ref.OrFor < leastOrFor {
@@ -113,11 +134,11 @@ func (s *subject) statements() {
 	}
 }
 
-// names warns of members whose related keys could be somebody else's.
+// names notes that related keys of members that could be somebody else's stay.
 func (s *subject) names() {
 	m := s.rule.Members
 	if m != nil && s.rule.Only[m.As] == "" && len(s.related) > 0 {
-		s.warn("related: keys of a member with a ':' or a brace in its name stay: they could be somebody else's. " +
+		s.note("related: keys of a member with a ':' or a brace in its name stay: they could be somebody else's. " +
 			"If members have another form, name it in only")
 	}
 }

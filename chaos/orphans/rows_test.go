@@ -49,6 +49,7 @@ func matrix() []row {
 		{name: "MongoEmpty", fault: mongoEmpty},
 		{name: "MadeAnewInEveryGap", fault: madeAnew},
 		{name: "EvidenceInterrupted", fault: evidenceInterrupted},
+		{name: "LargeThings", fault: largeThings},
 		{name: "AtRandom", loses: true, fault: atRandom},
 	}
 }

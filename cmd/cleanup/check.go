@@ -16,8 +16,8 @@ import (
 // samples is how many candidates of a rule check shows.
 const samples = 3
 
-// manyCondemned is from how many candidates on it is doubtful that all of them are condemned.
-const manyCondemned = 5
+// many is from how many candidates on it is no accident that one thing holds of all of them.
+const many = 5
 
 // check is "cleanup check".
 func check() *service.Command {
@@ -62,7 +62,7 @@ cleanup too.`,
 				if err != nil {
 					return err
 				}
-				wrong, doubtful, err := showChecks(stdout, surveys, plans, orphan.Warnings(s.rules))
+				wrong, doubtful, err := showChecks(stdout, surveys, plans, orphan.Warnings(s.rules), orphan.Notes(s.rules))
 				switch {
 				case err != nil:
 					return err
@@ -75,15 +75,16 @@ cleanup too.`,
 				return nil
 			})
 		},
-		Notes: `Exit status: 0 if the rules fit, 1 if something is wrong or the look failed, 2 on
-wrong usage or rules, 3 if nothing is wrong and something is doubtful or odd.`,
+		Notes: `Exit status: 0 if the rules fit, whatever notes there are; 1 if something is wrong or
+the look failed; 2 on wrong usage or rules; 3 if nothing is wrong, and something that could delete
+the living needs a look: a caution, or a candidate that is odd.`,
 	}
 }
 
 // showChecks writes what was found, and returns how much of it is wrong or doubtful. A survey and a
 // plan of one rule have the same index.
 func showChecks(
-	w io.Writer, surveys []orphan.Survey, plans []orphan.Plan, warnings []string,
+	w io.Writer, surveys []orphan.Survey, plans []orphan.Plan, warnings, remarks []string,
 ) (wrong, doubtful int, err error) {
 	rows := [][]string{{"RULE", "CANDIDATES", "TYPES", "ONE LOOK", "EXAMPLES"}}
 	var odd, bad, cautions, notes, places [][]string
@@ -112,7 +113,7 @@ func showChecks(
 		for _, text := range v.Cautions {
 			cautions = append(cautions, []string{"caution", v.Rule, text})
 		}
-		if p.Verdicts["condemned"] == p.Scanned && p.Scanned >= manyCondemned {
+		if p.Verdicts["condemned"] == p.Scanned && p.Scanned >= many {
 			cautions = append(cautions, []string{"caution", v.Rule, "all candidates are condemned: are the signs right?"})
 		}
 		for _, text := range v.Notes {
@@ -124,11 +125,19 @@ func showChecks(
 		case p.Held != "":
 			bad = append(bad, []string{"wrong", v.Rule, "held: " + p.Held + ": " + p.Detail})
 		case p.Scanned > 0 && p.Verdicts["unreadable"] == p.Scanned:
-			bad = append(bad, []string{"wrong", v.Rule, "no candidate can be read: see cleanup why, with one of them"})
+			text := "no candidate can be read: see cleanup why, with one of them"
+			if p.Scanned < many {
+				notes = append(notes, []string{"note", v.Rule, text})
+			} else {
+				bad = append(bad, []string{"wrong", v.Rule, text})
+			}
 		}
 	}
 	for _, text := range warnings {
 		cautions = append(cautions, []string{"caution", "", text})
+	}
+	for _, text := range remarks {
+		notes = append(notes, []string{"note", "", text})
 	}
 	if err := table(w, rows...); err != nil {
 		return 0, 0, err

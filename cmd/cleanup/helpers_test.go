@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/internal/mongotest"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 	"github.com/rollcall-redis/rollcall/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/service/servicetest"
@@ -31,7 +32,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asMain) != "" {
 		main()
 	}
-	redistest.Main(m)
+	mongotest.Main(m)
 }
 
 // quick are settings under which things happen within a test's time.

@@ -217,8 +217,12 @@ func (p *server) log() string {
 	return text[max(0, len(text)-logTail):]
 }
 
-// cached is where scripts/redis leaves a server, below the module's root.
-const cached = ".cache/redis/redis-server"
+// cached is where scripts/redis leaves a server, below the module's root, cached8 where "scripts/redis
+// 8" does.
+const (
+	cached  = ".cache/redis/redis-server"
+	cached8 = ".cache/redis8/redis-server"
+)
 
 var errNoBinary = errors.New("redistest: no redis-server found: run \"make redis\", or set REDIS_SERVER")
 
@@ -236,19 +240,28 @@ func findBinary() (string, error) {
 	if path, err := exec.LookPath("redis-server"); err == nil {
 		return path, nil
 	}
-	return findCached()
+	return findCached(cached)
+}
+
+// findNewest returns the Redis 8 that REDIS8_SERVER names or the cache has; "": there is none.
+func findNewest() string {
+	named := os.Getenv("REDIS8_SERVER")
+	if named == "" {
+		named, _ = findCached(cached8)
+	}
+	return named
 }
 
 // findCached looks beside every go.mod from the working directory upwards: go
 // test runs in the package's folder, and the examples are modules within ours.
-func findCached() (string, error) {
+func findCached(name string) (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", fmt.Errorf("redistest: working directory: %w", err)
 	}
 	for {
 		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			if path, err := exec.LookPath(filepath.Join(dir, cached)); err == nil {
+			if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil {
 				return path, nil
 			}
 		}

@@ -3,7 +3,7 @@ package search
 import (
 	"context"
 	"fmt"
-	"slices"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -11,25 +11,17 @@ import (
 	"github.com/rollcall-redis/rollcall/orphan"
 )
 
-// rule is a rule, and what the model has to know of it.
-type rule struct {
-	orphan.Rule
-	kind   string // string, hash; zset, set, field: of members
-	signs  []string
-	ttl    time.Duration // of candidates, by most of their writers
-	others orphan.Rule   // what it is edited to, and back
-	lost   bool          // its reference is
-	cands  []*candidate
-}
-
 // candidate is one thing that may be an orphan.
 type candidate struct {
 	*rule
 	user    string
 	present bool
 	related bool // its related key is there
+	follows bool // the candidate has gone, and its related key goes along
+	misfit  bool // it is not what the rule reads, so it stays
 	content int
 	version int // another one is another thing
+	field   int // when its field expires, as a number that only grows; 0: never
 	expires time.Time
 	dump    string
 	shows   map[string]bool // signs
@@ -45,101 +37,11 @@ type look struct {
 	version int
 }
 
-var graces = []time.Duration{5 * time.Second, 30 * time.Second, time.Minute, 4 * time.Minute}
-
-// addRule makes up a rule and its candidates.
-func (w *world) addRule(i int) {
-	r := &rule{kind: []string{"string", "string", "hash", "zset", "set", "field"}[w.rng.IntN(6)]}
-	r.Name, r.Delete, r.Grace = fmt.Sprintf("r%d", i), true, graces[w.rng.IntN(len(graces))]
-	container := fmt.Sprintf("m%d", i)
-	switch r.kind {
-	case "zset":
-		r.Members = &orphan.Members{ZSet: container, As: "u"}
-	case "set":
-		r.Members = &orphan.Members{Set: container, As: "u"}
-	case "field":
-		r.Members = &orphan.Members{Hash: container, As: "u"}
-	default:
-		r.Keys = fmt.Sprintf("c%d:{u}", i)
-	}
-	for _, sign := range []string{"exists", "member", "field"} {
-		if w.chance(1, 2) {
-			r.signs = append(r.signs, sign)
-		}
-	}
-	if r.kind != "set" && w.chance(1, 5) || len(r.signs) == 0 {
-		r.signs = nil
-		r.GoneIf = &orphan.Evidence{Mongo: &orphan.Mongo{
-			Collection: "docs", ID: r.Name + "-{u}", All: []orphan.Condition{{Field: "status", In: []string{"finished"}}},
-		}}
-	}
-	for _, sign := range r.signs {
-		r.KeepIf = append(r.KeepIf, r.sign(sign))
-	}
-	w.furnish(r, i)
-	n := 3 + w.rng.IntN(5)
-	if w.chance(1, 5) {
-		n = 25
-	}
-	for u := range n {
-		c := &candidate{rule: r, user: fmt.Sprintf("u%d", u), shows: map[string]bool{}}
-		r.cands, w.all = append(r.cands, c), append(w.all, c)
-		for _, sign := range r.signs {
-			w.probes[c.probe(sign)] = c
-		}
-		w.probes["DOC "+r.Name+"-"+c.user] = c
-		w.make(c)
-		for _, sign := range r.signs {
-			w.show(c, sign, w.chance(4, 5))
-		}
-		w.finish(c, w.chance(1, 5))
-	}
-	w.rules, w.in[r.Name] = append(w.rules, r), true
-	w.refer(r)
-	w.say("rule %s: %s, signs %v, gone_if %v, grace %s, interval %s, ttl %s, age %+v, lost %v, bin %s, related %v, %d candidates",
-		r.Name, r.kind, r.signs, r.GoneIf != nil, r.Grace, w.interval, r.ttl, r.MinAge, r.UnlessLost, r.Bin, r.Related, n)
-}
-
-// furnish gives a rule what it may have besides.
-func (w *world) furnish(r *rule, i int) {
-	if len(r.signs) > 0 && w.chance(1, 2) {
-		r.UnlessLost = []orphan.Reference{{Exists: fmt.Sprintf("ref%d", i)}}
-	}
-	if w.chance(1, 3) {
-		r.Related = []string{fmt.Sprintf("x%d:{u}", i)}
-	}
-	if w.chance(1, 2) {
-		r.Bin = 12 * time.Hour
-	}
-	if r.Keys != "" && w.chance(1, 2) {
-		r.ttl = time.Hour
-		if w.chance(1, 2) {
-			r.MinAge = &orphan.Age{FromTTL: r.ttl, Over: time.Duration(1+w.rng.IntN(10)) * time.Minute}
-		}
-	}
-	r.others = r.Rule
-	r.others.Grace = graces[w.rng.IntN(len(graces))]
-	if len(r.KeepIf) > 1 && w.chance(1, 2) {
-		r.others.KeepIf = r.KeepIf[:1]
-	}
-}
-
-func (r *rule) place() string { return r.Name[1:] }
-
-func (r *rule) sign(kind string) orphan.Sign {
-	switch i := r.place(); kind {
-	case "exists":
-		return orphan.Sign{Exists: "s" + i + ":{u}"}
-	case "member":
-		return orphan.Sign{Member: &orphan.Member{Set: "on" + i, Of: "{u}"}}
-	default:
-		return orphan.Sign{Field: &orphan.Field{Hash: "f" + i, Field: "{u}"}}
-	}
-}
-
 // probe is the command that asks for a sign of a candidate.
 func (c *candidate) probe(sign string) string {
 	switch i := c.place(); sign {
+	case "also":
+		return "EXISTS a" + i + ":" + c.user
 	case "exists":
 		return "EXISTS s" + i + ":" + c.user
 	case "member":
@@ -153,8 +55,11 @@ func (c *candidate) key() string {
 	if c.Members != nil {
 		return "m" + c.place()
 	}
-	return "c" + c.place() + ":" + c.user
+	return "c" + c.place() + ":" + c.user + c.suffix
 }
+
+// keeps reports whether its related key stays: it could be somebody else's.
+func (c *candidate) keeps() bool { return strings.Contains(c.user, ":") }
 
 func (c *candidate) relative() string { return "x" + c.place() + ":" + c.user }
 func (c *candidate) name() string     { return c.Name + "/" + c.user }
@@ -162,7 +67,7 @@ func (c *candidate) name() string     { return c.Name + "/" + c.user }
 // alive is the truth. The rule may look at fewer signs than the backend has: what it is told is its
 // truth.
 func (c *candidate) alive() bool {
-	if c.GoneIf != nil && !c.over {
+	if c.GoneIf != nil && !c.over || c.misfit || c.also != nil && c.shows["also"] {
 		return true
 	}
 	for i, sign := range c.signs {
@@ -190,7 +95,7 @@ func (c *candidate) expired() bool {
 // make writes a candidate as another thing than it was.
 func (w *world) make(c *candidate) {
 	w.change(func() {
-		c.present, c.related = true, c.Related != nil
+		c.present, c.related, c.follows = true, c.Related != nil, false
 		c.content++
 		if c.kind != "set" {
 			c.version++
@@ -204,29 +109,74 @@ func (w *world) make(c *candidate) {
 			c.expires = time.Now().Add(left)
 		}
 	})
-	var dump *redis.StringCmd
-	w.do(func(ctx context.Context, p redis.Pipeliner) {
-		switch c.kind {
-		case "string":
-			p.Set(ctx, c.key(), c.content, 0)
-		case "hash":
-			p.HSet(ctx, c.key(), "v", c.content)
-		case "zset":
-			p.ZAdd(ctx, c.key(), redis.Z{Score: float64(c.content), Member: c.user})
-		case "set":
-			p.SAdd(ctx, c.key(), c.user)
-		case "field":
-			p.HSet(ctx, c.key(), c.user, c.content)
-		}
+	w.write(c, func(ctx context.Context, p redis.Pipeliner) {
+		c.set(ctx, p)
 		if c.ttl > 0 {
 			p.PExpire(ctx, c.key(), time.Until(c.expires))
 		}
 		if c.related {
 			p.Set(ctx, c.relative(), c.content, 0)
 		}
+	})
+}
+
+// set writes what a candidate is. One that is another thing than the rule reads stays what it is.
+func (c *candidate) set(ctx context.Context, p redis.Pipeliner) {
+	c.field = 0
+	switch kind := c.kind; {
+	case kind == "zset":
+		p.ZAdd(ctx, c.key(), redis.Z{Score: float64(c.content), Member: c.user})
+	case kind == "set":
+		p.SAdd(ctx, c.key(), c.user)
+	case kind == "field":
+		p.HSet(ctx, c.key(), c.user, c.content)
+	case kind == "json" && c.misfit:
+		p.Set(ctx, c.key(), fmt.Sprintf(`{"room":"","n":%d}`, c.content), 0)
+	case kind == "json":
+		p.Set(ctx, c.key(), fmt.Sprintf(`{"room":"r","n":%d}`, c.content), 0)
+	case kind == "string", c.misfit:
+		p.Set(ctx, c.key(), c.content, 0)
+	case kind == "hash":
+		p.HSet(ctx, c.key(), "v", c.content)
+	case kind == "state":
+		p.Del(ctx, c.key())
+		p.HSet(ctx, c.key(), "v", c.content)
+		if c.over {
+			p.HSet(ctx, c.key(), "state", "over")
+		} else if c.content%2 == 0 { // else it has none yet
+			p.HSet(ctx, c.key(), "state", "open")
+		}
+	}
+}
+
+// write writes to a candidate, and remembers what it is.
+func (w *world) write(c *candidate, f func(ctx context.Context, p redis.Pipeliner)) {
+	var dump *redis.StringCmd
+	w.do(func(ctx context.Context, p redis.Pipeliner) {
+		f(ctx, p)
 		dump = p.Dump(ctx, c.key())
 	})
 	c.dump = dump.Val()
+}
+
+// refresh moves the expiry of a field far away, where fields have one.
+func (w *world) refresh(c *candidate) {
+	if !w.fields || !c.there() || c.misfit || c.kind != "hash" && c.kind != "field" {
+		return
+	}
+	name := c.user
+	if c.kind == "hash" {
+		name = "v"
+	}
+	w.change(func() {
+		c.version++
+		w.refreshed++
+		c.field = w.refreshed
+	})
+	far := time.Date(2060, 1, 1, 0, 0, c.field, 0, time.UTC).UnixMilli()
+	w.write(c, func(ctx context.Context, p redis.Pipeliner) {
+		p.Do(ctx, "HPEXPIREAT", c.key(), far, "FIELDS", 1, name)
+	})
 }
 
 // change changes the truth.
@@ -258,14 +208,21 @@ func (w *world) remove(c *candidate, all bool) {
 
 // show has a candidate show a sign, or show it no more.
 func (w *world) show(c *candidate, sign string, is bool) {
+	if sign == "also" && c.also == nil {
+		return
+	}
 	w.change(func() { c.shows[sign] = is })
-	if !c.lost {
+	if !c.lost || sign == "also" {
 		w.do(func(ctx context.Context, p redis.Pipeliner) { c.write(ctx, p, sign) })
 	}
 }
 
 func (c *candidate) write(ctx context.Context, p redis.Pipeliner, sign string) {
 	switch i, is := c.place(), c.shows[sign]; {
+	case sign == "also" && is:
+		p.Set(ctx, "a"+i+":"+c.user, 1, 0)
+	case sign == "also":
+		p.Del(ctx, "a"+i+":"+c.user)
 	case sign == "exists" && is:
 		p.Set(ctx, "s"+i+":"+c.user, 1, 0)
 	case sign == "exists":
@@ -285,42 +242,16 @@ func (w *world) finish(c *candidate, over bool) {
 	w.change(func() {
 		c.over = over
 		w.docs[c.Name+"-"+c.user] = orphan.Document{"status": map[bool]string{true: "finished", false: "ongoing"}[over]}
+		if c.kind == "state" {
+			c.version++
+		}
 	})
-}
-
-// refer writes a rule's reference, and the signs that were lost with it.
-func (w *world) refer(r *rule) {
-	r.lost = false
-	w.do(func(ctx context.Context, p redis.Pipeliner) {
-		p.Set(ctx, "ref"+r.place(), 1, 0)
-		for _, c := range r.cands {
-			for _, sign := range r.signs {
-				c.write(ctx, p, sign)
+	if c.kind == "state" && c.there() {
+		w.write(c, func(ctx context.Context, p redis.Pipeliner) {
+			c.set(ctx, p)
+			if c.ttl > 0 {
+				p.PExpire(ctx, c.key(), time.Until(c.expires))
 			}
-		}
-	})
-}
-
-// lose loses a rule's reference, and with it all signs.
-func (w *world) lose(r *rule) {
-	r.lost = true
-	w.do(func(ctx context.Context, p redis.Pipeliner) {
-		p.Del(ctx, "ref"+r.place(), "on"+r.place(), "f"+r.place())
-		for _, c := range r.cands {
-			p.Del(ctx, "s"+r.place()+":"+c.user)
-		}
-	})
-}
-
-// rulesNow are the rules that workers have now. One is never about anything.
-func (w *world) rulesNow() []orphan.Rule {
-	all := []orphan.Rule{{Name: "nothing", Keys: "zz:{u}", KeepIf: []orphan.Sign{{Exists: "zs:{u}"}}}}
-	for _, r := range w.rules {
-		if w.in[r.Name] {
-			is := r.Rule
-			is.KeepIf = slices.Clone(is.KeepIf)
-			all = append(all, is)
-		}
+		})
 	}
-	return all
 }

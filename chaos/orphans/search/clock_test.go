@@ -18,7 +18,7 @@ const epochShift = 26 * 365 * 24 * time.Hour
 
 // The time is nowKey's (ms), and does not go on while a command runs, however long that takes.
 // Expiries are offsetKey's (ms) later than they seem to the server.
-const nowKey, offsetKey = "search:now", "search:offset"
+const nowKey, offsetKey = "{search}:now", "{search}:offset"
 
 // advance moves the server to the time ARGV[1] (ms), and returns the offset of its clock.
 var advance = redis.NewScript(`

@@ -7,7 +7,18 @@
 // looks that the workers made at its signs: they cover the whole grace, no two are further apart
 // than the rule allows, none of them found a sign of life, and the candidate was the same thing in
 // all of them. Once the faults have stopped, every dead key has been deleted, every living key
-// exists, and the total equals the number of deletes. A restored key equals the deleted one.
+// exists, and the total equals the number of deletes. A restored key equals the deleted one. A rule
+// most of whose candidates fall silent at once is held before any of them is deleted.
+//
+// Rules are drawn from the grammar: signs, evidence in documents and in values, ages, references,
+// values that are not what a rule reads, a second rule about the same candidates, related keys that
+// are candidates of another rule or that belong to a member with a ':', and names that look nearly
+// like those of candidates. Fields expire where the server offers that. On a Cluster, of one node,
+// deletes go by intents.
+//
+// Time stands still while a command runs. So what takes too long is not found here: looks that get
+// too old within a pass, scripts that hold the server. Neither are slots that move, masters that
+// fail over, channels, and what a server forgets when it crashes.
 //
 // # Virtual time on a real server
 //

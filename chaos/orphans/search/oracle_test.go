@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/orphan"
 )
 
 // slack is what looks and the oracle may differ by.
@@ -17,7 +20,7 @@ const slack = 6 * time.Second
 func (w *world) saw(k *worker, cmd redis.Cmder) {
 	args := cmd.Args()
 	if name := strings.ToLower(cmd.Name()); name == "eval" || name == "evalsha" {
-		if removed(cmd) {
+		if removed(cmd) || movedAway(cmd) {
 			w.compare(k)
 		}
 		return
@@ -58,11 +61,22 @@ func removed(cmd redis.Cmder) bool {
 	return len(answer) > 1 && answer[0] == "DONE"
 }
 
+// movedAway reports whether a script is one that has moved something away, on a Cluster.
+func movedAway(cmd redis.Cmder) bool {
+	args := cmd.Args()
+	if len(args) < 5 || !strings.HasPrefix(fmt.Sprint(args[4]), "orphan:bin:") {
+		return false
+	}
+	c, ok := cmd.(*redis.Cmd)
+	return ok && c.Val() == int64(1)
+}
+
 // compare finds out what has gone, and judges it.
 func (w *world) compare(k *worker) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	there, relatives := w.there()
+	w.bystanding()
 	for i, c := range w.all {
 		c.present = c.there() && (there[i] || !c.expired())
 		switch {
@@ -70,13 +84,20 @@ func (w *world) compare(k *worker) {
 			w.removed++
 			w.note("%s deletes %s", k.id, c.name())
 			w.judge(k, c, false)
-			if relatives[i] && c.related && c.Related != nil {
+			left := relatives[i] && c.related
+			if left && !c.keeps() && w.cluster == nil {
 				w.found("%s went, and left %s", c.name(), c.relative())
 			}
-			c.present, c.related = false, false
+			c.present, c.related, c.follows = false, left, left && !c.keeps()
+		case !c.present && c.related && !relatives[i] && c.follows:
+			w.note("%s follows", c.relative())
+			c.related, c.follows = false, false
 		case !c.present && c.related && !relatives[i]:
 			w.removed++
 			w.note("%s deletes %s, which has no parent", k.id, c.relative())
+			if c.keeps() {
+				w.found("%s went, and could be somebody else's", c.relative())
+			}
 			w.judge(k, c, true)
 			c.related = false
 		case c.present && c.related && !relatives[i]:
@@ -103,6 +124,16 @@ func (w *world) there() (candidates, relatives []bool) {
 	return candidates, relatives
 }
 
+// bystanding asks whether all is there that is no candidate.
+func (w *world) bystanding() {
+	ctx := context.Background()
+	for _, key := range w.bystanders {
+		if w.clock.db.Exists(ctx, key).Val() == 0 {
+			w.found("%s was deleted, and is no candidate", key)
+		}
+	}
+}
+
 func (c *candidate) ask(ctx context.Context, p redis.Pipeliner) func() bool {
 	switch c.kind {
 	case "zset":
@@ -125,11 +156,14 @@ func (w *world) judge(k *worker, c *candidate, lone bool) {
 		w.found("%s was deleted, and lives", c.name())
 		return
 	}
-	if k.dry {
-		w.found("%s was deleted in a dry run", c.name())
+	if k.dry || c.reports {
+		w.found("%s was deleted in a dry run, or by a rule that only reports", c.name())
 		return
 	}
 	grace := c.Grace
+	if c.also != nil && !lone {
+		grace = max(grace, c.also.Grace)
+	}
 	if c.MinAge != nil && !lone {
 		grace = max(grace, c.MinAge.Over)
 	}
@@ -177,9 +211,36 @@ func (w *world) validSince(k *worker, c *candidate) time.Time {
 }
 
 // tells reports whether a rule can judge a related key without its parent: the parent's container
-// exists, and the rule asks for no age.
+// exists, and the rule asks for no age and reads nothing of it.
 func (w *world) tells(c *candidate) bool {
-	return c.MinAge == nil && (c.Members == nil || w.clock.db.Exists(context.Background(), c.key()).Val() > 0)
+	return c.MinAge == nil && c.kind != "json" && c.kind != "state" && !c.keeps() && (c.Members == nil || w.clock.db.Exists(context.Background(), c.key()).Val() > 0)
+}
+
+// fell asks whether a pass that has looked at all candidates has held the rule, most of which fell
+// silent at once.
+func (w *world) fell(k *worker, result orphan.Result) {
+	for _, r := range w.rules {
+		if r.Name != result.Rule || r.fallen == nil || !result.Full || k.dry || result.Started.Before(r.fallen.at) {
+			continue
+		}
+		silent, alive := 0, 0
+		for _, c := range r.fallen.who {
+			if c.there() && !c.alive() {
+				silent++
+			}
+		}
+		for _, c := range r.cands {
+			if c.there() && c.alive() && !c.misfit {
+				alive++
+			}
+		}
+		if result.Outcome == janitor.Done && silent >= 20 && silent > alive {
+			w.found("%d of %s fell silent at once beside %d that live, and the pass was not held", silent, r.Name, alive)
+		}
+		if result.Outcome == janitor.Done || result.Reason == "mass_failure" {
+			r.fallen = nil
+		}
+	}
 }
 
 // settle is the end of an episode: all is quiet, what is dead goes, what lives stays.
@@ -207,7 +268,7 @@ func (w *world) settle() {
 		if c.expired() {
 			continue
 		}
-		if (there[i] || relatives[i] && w.tells(c)) && !c.alive() {
+		if (there[i] || relatives[i] && w.tells(c)) && !c.alive() && !c.reports {
 			w.found("%s stays, and is dead (itself %v, related %v)", c.name(), there[i], relatives[i])
 		}
 		if !there[i] && c.present {

@@ -39,7 +39,6 @@ const (
 	searchSteps  = 3_000
 	searchTime   = 15 * time.Second // as long as no number of steps was asked for
 	episodeSteps = 60
-	workers      = 2 // of the search, each with a server
 )
 
 // tally is what a search did.
@@ -65,6 +64,44 @@ func (a tally) String() string {
 	return fmt.Sprintf("%d steps, %d passes, %d candidates removed, %d restored, holds %v", a.steps, a.passes, a.removed, a.restores, a.holds)
 }
 
+// server is what an episode is played on. It is restarted from outside of the bubble, whose clock
+// would go on while it waits.
+type server struct {
+	*redistest.Server
+	cluster bool
+	again   chan struct{}
+	is      chan error
+}
+
+// servers are what episodes are played on, by their seeds.
+var servers = []struct {
+	name  string
+	start func(t *testing.T) *server
+}{
+	{"the usual", func(t *testing.T) *server { return &server{Server: redistest.Start(t)} }},
+	{"the newest", func(t *testing.T) *server { return &server{Server: redistest.StartNewest(t)} }},
+	{"a Cluster", func(t *testing.T) *server {
+		return &server{Server: redistest.StartCluster(t, 1, 0).Nodes[0], cluster: true}
+	}},
+}
+
+func startServer(t *testing.T, seed uint64) *server {
+	s := servers[seed%uint64(len(servers))].start(t)
+	s.again, s.is = make(chan struct{}), make(chan error)
+	rdb := s.Client()
+	go func() {
+		for range s.again {
+			err := rdb.Save(context.Background()).Err()
+			if err == nil {
+				s.Restart()
+			}
+			s.is <- err
+		}
+	}()
+	t.Cleanup(func() { close(s.again) })
+	return s
+}
+
 func TestSearch(t *testing.T) {
 	t.Parallel()
 	steps, first, until := searchSteps, uint64(1), time.Now().Add(searchTime)
@@ -80,29 +117,31 @@ func TestSearch(t *testing.T) {
 	if text := os.Getenv("ROLLCALL_SEED"); text != "" {
 		seed, err := strconv.ParseUint(text, 10, 64)
 		require.NoError(t, err)
-		t.Log(episode(t, redistest.Start(t).Options(), seed))
+		t.Log(episode(t, startServer(t, seed), seed))
 		return
 	}
-	kept := keptSeeds(t)
+	kept, n := keptSeeds(t), uint64(len(servers))
 	var over atomic.Bool
-	for n := range workers {
-		t.Run(fmt.Sprint("worker ", n+1), func(t *testing.T) {
+	for i := range n {
+		t.Run(servers[i].name, func(t *testing.T) {
 			t.Parallel()
 			t.Cleanup(func() {
 				if t.Failed() {
 					over.Store(true)
 				}
 			})
-			o := redistest.Start(t).Options()
+			s := startServer(t, i)
 			var all tally
-			for i := n; i < len(kept); i += workers {
-				all.add(episode(t, o, kept[i]))
+			for _, seed := range kept {
+				if seed%n == i {
+					all.add(episode(t, s, seed))
+				}
 			}
-			for i := n; !over.Load() && all.steps < steps/workers && time.Now().Before(until); i += workers {
-				all.add(episode(t, o, first+uint64(i)))
+			for seed := first - first%n + i; !over.Load() && all.steps < steps/len(servers) && time.Now().Before(until); seed += n {
+				all.add(episode(t, s, seed))
 			}
 			t.Log(all)
-			if !over.Load() {
+			if !over.Load() && all.steps >= 10*episodeSteps {
 				require.Positive(t, all.removed, "a search in which nothing is ever swept finds nothing")
 			}
 		})
@@ -123,17 +162,17 @@ func keptSeeds(t *testing.T) (kept []uint64) {
 }
 
 // episode plays the steps of one seed. If they find something, fewer of them are tried.
-func episode(t *testing.T, o *redis.Options, seed uint64) tally {
+func episode(t *testing.T, s *server, seed uint64) tally {
 	steps := plan(seed)
-	done, what := play(t, o, seed, steps)
+	done, what := play(t, s, seed, steps)
 	if what == "" {
 		return done
 	}
 	first := what
-	steps, what = shorten(t, o, seed, steps, what)
+	steps, what = shorten(t, s, seed, steps, what)
 	var text strings.Builder
-	for _, s := range steps {
-		fmt.Fprintln(&text, " ", s)
+	for _, one := range steps {
+		fmt.Fprintln(&text, " ", one)
 	}
 	require.FailNow(t, "the search found something", "ROLLCALL_SEED=%d, step %d\n%s\nThe steps that are left when as many as possible are left out:\n%s\n%s",
 		seed, done.steps, first, text.String(), what)
@@ -141,9 +180,9 @@ func episode(t *testing.T, o *redis.Options, seed uint64) tally {
 }
 
 // play plays steps in a bubble, and returns what they found.
-func play(t *testing.T, o *redis.Options, seed uint64, steps []step) (done tally, what finding) {
+func play(t *testing.T, s *server, seed uint64, steps []step) (done tally, what finding) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, o, seed)
+		w := newWorld(t, s, seed)
 		defer func() {
 			r := recover()
 			if is, ok := r.(finding); ok {
@@ -160,12 +199,12 @@ func play(t *testing.T, o *redis.Options, seed uint64, steps []step) (done tally
 }
 
 // shorten leaves steps out, as long as the rest finds something too, within half a minute.
-func shorten(t *testing.T, o *redis.Options, seed uint64, steps []step, what finding) ([]step, finding) {
+func shorten(t *testing.T, s *server, seed uint64, steps []step, what finding) ([]step, finding) {
 	begun := time.Now()
 	for size := len(steps) / 2; size > 0; size /= 2 {
 		for from := 0; from+size <= len(steps) && time.Since(begun) < 30*time.Second; {
 			fewer := append(append([]step{}, steps[:from]...), steps[from+size:]...)
-			if _, still := play(t, o, seed, fewer); still != "" {
+			if _, still := play(t, s, seed, fewer); still != "" {
 				steps, what = fewer, still
 			} else {
 				from += size

@@ -32,13 +32,17 @@ var often = []struct {
 	{"silence", 20, func(w *world) { w.silence(w.any()) }},
 	{"back", 12, func(w *world) { w.turn(w.silent(), true) }},
 	{"touch", 8, func(w *world) { w.make(w.any()) }},
+	{"refresh", 6, func(w *world) { w.refresh(w.any()) }},
 	{"remove", 4, func(w *world) { w.remove(w.any(), w.chance(1, 2)) }},
-	{"massacre", 1, func(w *world) {
-		for _, c := range w.anyRule().cands {
-			w.silence(c)
-		}
+	{"massacre", 2, func(w *world) {
+		w.massacre(w.anyRule())
 	}},
-	{"rule out or in", 4, func(w *world) { r := w.anyRule(); w.in[r.Name] = !w.in[r.Name]; w.again(w.chance(1, 3)) }},
+	{"rule out or in", 4, func(w *world) {
+		if r := w.anyRule(); !r.shared {
+			w.in[r.Name] = !w.in[r.Name]
+		}
+		w.again(w.chance(1, 3))
+	}},
 	{"all rules in", 3, func(w *world) {
 		for _, r := range w.rules {
 			w.in[r.Name] = true
@@ -68,6 +72,7 @@ var often = []struct {
 		w.sleep(w.upTo(20 * time.Minute))
 		w.start()
 	}},
+	{"restart", 1, func(w *world) { w.restart() }},
 	{"clock", 2, func(w *world) { w.jump() }},
 	{"restore", 5, func(w *world) { w.restore() }},
 	{"pass asked for", 5, func(w *world) { w.ask() }},
@@ -142,16 +147,58 @@ func (w *world) turn(c *candidate, is bool) {
 		w.make(c)
 	}
 	sign := c.signs[w.rng.IntN(len(c.signs))]
+	if c.also != nil && w.chance(1, 2) {
+		sign = "also"
+	}
 	w.say("  %s shows %s: %v", c.name(), sign, is)
 	w.show(c, sign, is)
 }
 
 func (w *world) silence(c *candidate) {
 	w.say("  %s is silent", c.name())
-	for _, sign := range c.signs {
+	for _, sign := range append([]string{"also"}, c.signs...) {
 		w.show(c, sign, false)
 	}
 	w.finish(c, true)
+}
+
+// massacre has all of a rule's candidates fall silent.
+func (w *world) massacre(r *rule) {
+	f := &fall{at: time.Now()}
+	w.change(func() {
+		for _, c := range r.cands {
+			if c.livedFor(2 * w.interval) {
+				f.who = append(f.who, c)
+			}
+		}
+	})
+	for _, c := range r.cands {
+		w.silence(c)
+	}
+	w.change(func() { r.fallen = f })
+}
+
+// livedFor reports whether a candidate lives, and did so in all looks of that time.
+func (c *candidate) livedFor(d time.Duration) bool {
+	seen := false
+	for _, l := range c.looks {
+		if time.Since(l.at) < d {
+			seen = true
+			if !l.alive || !l.present || l.version != c.version {
+				return false
+			}
+		}
+	}
+	return seen && c.there() && c.alive() && !c.misfit
+}
+
+// restart has the server end, and come back with all that it had.
+func (w *world) restart() {
+	w.s.again <- struct{}{}
+	if err := <-w.s.is; err != nil {
+		panic(finding("restart: " + err.Error()))
+	}
+	w.change(func() { w.cutAll = time.Now() })
 }
 
 // again replaces all workers.
@@ -265,9 +312,15 @@ func (w *world) restored(is orphan.Restored) {
 		if is.Key != c.key() || c.Members != nil && is.Member != c.user {
 			continue
 		}
-		c.present = true
+		c.present, c.follows = true, false
 		w.restores++
 		ctx := context.Background()
+		if c.kind == "field" && c.field > 0 {
+			at, err := w.clock.db.HExpireTime(ctx, c.key(), c.user).Result()
+			if want := time.Date(2060, 1, 1, 0, 0, c.field, 0, time.UTC).Unix(); err != nil || at[0] != want {
+				w.found("%s was restored without its expiry: %v, not %d (%v)", c.name(), at, want, err)
+			}
+		}
 		if c.Members == nil {
 			if dump := w.clock.db.Dump(ctx, c.key()).Val(); dump != c.dump {
 				w.found("%s was restored as something else", c.name())

@@ -106,19 +106,15 @@ func (w *world) start() {
 	w.lives++
 	k := &worker{id: fmt.Sprintf("w%d", w.lives), dry: w.dry, ended: make(chan struct{})}
 	k.line = &line{c: w.clock, seen: func(cmd redis.Cmder) { w.saw(k, cmd) }}
-	own := lease.Options(w.options())
-	own.PoolSize = roomy
-	data, control := redis.NewClient(w.options()), redis.NewClient(own)
-	data.AddHook(k.line)
-	control.AddHook(k.line)
+	data, control := w.clients(k.line)
 	logger := slog.New(slog.DiscardHandler)
 	reg, err := registry.New(registry.Config{
-		Client: data, Control: control, Instance: k.id, Logger: logger,
+		Client: data, Control: control, Instance: k.id, Logger: logger, Layout: w.layout,
 		HeartbeatInterval: 30 * time.Second, HeartbeatTTL: 90 * time.Second,
 	})
 	require.NoError(w.t, err)
 	k.set, err = orphan.New(orphan.Config{
-		Rules: w.rulesNow(), Client: data, Source: source{w, k}, Interval: w.interval, Logger: logger,
+		Rules: w.rulesNow(), Client: data, Layout: w.layout, Source: source{w, k}, Interval: w.interval, Logger: logger,
 		Passed: func(r orphan.Result) { w.passed(k, r) },
 	})
 	require.NoError(w.t, err)
@@ -139,6 +135,26 @@ func (w *world) start() {
 	})
 	w.workers = append(w.workers, k)
 	w.say("worker %s starts, dry %v, rules %v", k.id, k.dry, w.in)
+}
+
+// clients are those of a worker, for its sweeps and for its lease.
+func (w *world) clients(l *line) (data, control redis.UniversalClient) {
+	if w.cluster == nil {
+		own := lease.Options(w.options())
+		own.PoolSize = roomy
+		one, other := redis.NewClient(w.options()), redis.NewClient(own)
+		one.AddHook(l)
+		other.AddHook(l)
+		return one, other
+	}
+	of := func() redis.UniversalClient {
+		o := lease.ClusterOptions(w.clusterOptions())
+		o.PoolSize, o.PipelinePoolSize = roomy, -1
+		c := redis.NewClusterClient(o)
+		c.OnNewNode(func(node *redis.Client) { node.AddHook(l) })
+		return c
+	}
+	return of(), of()
 }
 
 // end ends all workers, in good order or not.
@@ -164,6 +180,7 @@ func (w *world) passed(k *worker, r orphan.Result) {
 	if r.Outcome != janitor.Done || r.Removed > 0 || r.Full && r.Condemned > 0 {
 		w.note("%s: rule %s %s %s %s removed %d of %d, kept %v", k.id, r.Rule, r.Outcome, r.Reason, r.Detail, r.Removed, r.Condemned, r.Kept)
 	}
+	w.fell(k, r)
 	if r.Outcome == janitor.Held {
 		w.holds[r.Reason]++
 	}

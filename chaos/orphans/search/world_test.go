@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,7 +24,10 @@ import (
 type world struct {
 	t        *testing.T
 	rng      *rand.Rand
+	s        *server
 	o        *redis.Options
+	cluster  []string // its nodes; nil: it is none
+	fields   bool     // fields of hashes expire
 	clock    *clock
 	rdb      *redis.Client // the backend's
 	layout   guard.Layout
@@ -39,11 +44,14 @@ type world struct {
 	probes map[string]*candidate
 	docs   map[string]orphan.Document
 	away   bool // the source
-	cut    map[string]time.Time
-	cutAll time.Time
-	means  map[string]string // the meaning of each rule's last pass
-	trace  []string
-	wrong  finding
+	// bystanders are keys that are no candidates.
+	bystanders []string
+	refreshed  int // fields, so far
+	cut        map[string]time.Time
+	cutAll     time.Time
+	means      map[string]string // the meaning of each rule's last pass
+	trace      []string
+	wrong      finding
 	tally
 }
 
@@ -53,18 +61,28 @@ type jump struct {
 	leader string
 }
 
-func newWorld(t *testing.T, o *redis.Options, seed uint64) *world {
+func newWorld(t *testing.T, s *server, seed uint64) *world {
 	w := &world{
-		t: t, rng: rand.New(rand.NewPCG(seed, 3)), o: o, in: map[string]bool{},
+		t: t, rng: rand.New(rand.NewPCG(seed, 3)), s: s, o: s.Options(), in: map[string]bool{},
 		probes: map[string]*candidate{}, docs: map[string]orphan.Document{"other": {"status": "ongoing"}},
 		cut: map[string]time.Time{}, means: map[string]string{},
 	}
 	w.holds = map[string]int{}
 	w.interval = []time.Duration{20 * time.Second, 2 * time.Minute, 10 * time.Minute}[w.rng.IntN(3)]
-	w.clock = &clock{db: redis.NewClient(w.options()), shas: map[string]string{}}
-	w.rdb = redis.NewClient(w.options())
+	if s.cluster {
+		w.cluster, w.layout = []string{s.Addr()}, guard.Layout{Prefix: "{cleanup}:"}
+	}
+	again := func() *redis.Client { // the server may have been restarted
+		o := w.options()
+		o.MaxRetries, o.MinRetryBackoff = 100, -1
+		return redis.NewClient(o)
+	}
+	w.clock = &clock{db: again(), shas: map[string]string{}}
+	w.rdb = again()
 	w.rdb.AddHook(&line{c: w.clock})
 	require.NoError(t, w.clock.db.FlushAll(t.Context()).Err())
+	err := w.clock.db.Do(t.Context(), "HPEXPIRETIME", "none", "FIELDS", 1, "f").Err()
+	w.fields = err == nil || errors.Is(err, redis.Nil)
 	for i := range 1 + w.rng.IntN(3) {
 		w.addRule(i)
 	}
@@ -83,6 +101,14 @@ func (w *world) options() *redis.Options {
 	o.Dialer, o.ConnMaxIdleTime, o.MaxRetries, o.Protocol = dial, -1, -1, 2
 	o.DisableIdentity, o.PoolSize, o.PipelinePoolSize = true, roomy, -1
 	return &o
+}
+
+func (w *world) clusterOptions() *redis.ClusterOptions {
+	o := w.options()
+	return &redis.ClusterOptions{
+		Addrs: w.cluster, Dialer: o.Dialer, ConnMaxIdleTime: -1, MaxRetries: -1, Protocol: 2, DisableIdentity: true,
+		ContextTimeoutEnabled: true,
+	}
 }
 
 func (w *world) close() {
@@ -128,7 +154,14 @@ func (w *world) chance(n, of int) bool { return w.rng.IntN(of) < n }
 // do runs commands of the backend.
 func (w *world) do(f func(ctx context.Context, p redis.Pipeliner)) {
 	ctx := context.Background()
-	_, err := w.rdb.TxPipelined(ctx, func(p redis.Pipeliner) error { f(ctx, p); return nil })
+	pipelined := w.rdb.TxPipelined
+	if w.cluster != nil { // its keys are in several slots
+		pipelined = w.rdb.Pipelined
+	}
+	_, err := pipelined(ctx, func(p redis.Pipeliner) error { f(ctx, p); return nil })
+	for errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) { // of before a restart
+		_, err = pipelined(ctx, func(p redis.Pipeliner) error { f(ctx, p); return nil })
+	}
 	if err != nil && !errors.Is(err, redis.Nil) {
 		panic(finding("the backend: " + err.Error()))
 	}

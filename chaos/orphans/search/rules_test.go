@@ -1,0 +1,246 @@
+package search
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/orphan"
+)
+
+// rule is a rule, and what the model has to know of it.
+type rule struct {
+	orphan.Rule
+	kind    string // string, json, hash, state; zset, set, field: of members
+	signs   []string
+	ttl     time.Duration // of candidates, by most of their writers
+	others  orphan.Rule   // what it is edited to, and back
+	also    *orphan.Rule  // another rule that is about the same candidates; nil: none is
+	lost    bool          // its reference is
+	suffix  string        // of the names of candidates
+	cands   []*candidate
+	reports bool // it deletes nothing
+	shared  bool // another rule calls its candidates related, and would take them while it is out
+	fallen  *fall
+}
+
+// fall is when most of a rule's candidates lost their signs in one instant.
+type fall struct {
+	at  time.Time
+	who []*candidate
+}
+
+var graces = []time.Duration{5 * time.Second, 30 * time.Second, time.Minute, 4 * time.Minute}
+
+// addRule makes up a rule and its candidates.
+func (w *world) addRule(i int) {
+	r := &rule{kind: []string{"string", "json", "hash", "state", "zset", "set", "field"}[w.rng.IntN(7)]}
+	r.Name, r.Delete, r.Grace = fmt.Sprintf("r%d", i), true, graces[w.rng.IntN(len(graces))]
+	container := fmt.Sprintf("m%d", i)
+	switch r.kind {
+	case "zset":
+		r.Members = &orphan.Members{ZSet: container, As: "u"}
+	case "set":
+		r.Members = &orphan.Members{Set: container, As: "u"}
+	case "field":
+		r.Members = &orphan.Members{Hash: container, As: "u"}
+	default:
+		r.suffix = []string{"", ".k"}[w.rng.IntN(2)]
+		r.Keys = fmt.Sprintf("c%d:{u}%s", i, r.suffix)
+	}
+	for _, sign := range []string{"exists", "member", "field"} {
+		if w.chance(1, 2) {
+			r.signs = append(r.signs, sign)
+		}
+	}
+	switch r.kind {
+	case "json":
+		r.Read, r.Bind = "json", map[string]string{"room": ".room"}
+	case "hash":
+		r.Read = []string{"", "hash"}[w.rng.IntN(2)]
+	case "state":
+		r.Read, r.signs = "hash", nil
+		r.GoneIf = &orphan.Evidence{Value: &orphan.Value{Field: ".state", In: []string{"over", ""}}}
+	}
+	if r.GoneIf == nil && (r.kind != "set" && w.chance(1, 5) || len(r.signs) == 0) {
+		r.signs = nil
+		r.GoneIf = &orphan.Evidence{Mongo: &orphan.Mongo{
+			Collection: "docs", ID: r.Name + "-{u}", All: []orphan.Condition{{Field: "status", In: []string{"finished"}}},
+		}}
+	}
+	for _, sign := range r.signs {
+		r.KeepIf = append(r.KeepIf, r.sign(sign))
+	}
+	w.furnish(r, i)
+	n := 3 + w.rng.IntN(5)
+	switch {
+	case w.chance(1, 5):
+		n = 25
+	case w.chance(1, 8): // with a backlog that stays
+		n, r.reports = 70, true
+		r.Delete, r.others.Delete = false, false
+		if r.also != nil {
+			r.also.Delete = false
+		}
+	}
+	for u := range n {
+		c := &candidate{rule: r, user: fmt.Sprintf("u%d", u), shows: map[string]bool{}}
+		if u == 1 && r.Members != nil && w.chance(1, 2) {
+			c.user = "u0:z"
+		}
+		c.misfit = r.Read != "" && w.chance(1, 6)
+		r.cands, w.all = append(r.cands, c), append(w.all, c)
+		for _, sign := range r.signs {
+			w.probes[c.probe(sign)] = c
+		}
+		w.probes["DOC "+r.Name+"-"+c.user] = c
+		w.probes["HMGET "+c.key()+" state"] = c
+		w.make(c)
+		for _, sign := range append(r.signs, "also") {
+			w.show(c, sign, !r.reports && w.chance(4, 5))
+		}
+		w.finish(c, w.chance(1, 5))
+	}
+	w.bystand(r)
+	w.rules, w.in[r.Name] = append(w.rules, r), true
+	w.refer(r)
+	w.say("rule %s: %s, signs %v, gone_if %v, grace %s, interval %s, ttl %s, age %+v, lost %v, bin %s, related %v, %d candidates, also %+v",
+		r.Name, r.kind, r.signs, r.GoneIf != nil, r.Grace, w.interval, r.ttl, r.MinAge, r.UnlessLost, r.Bin, r.Related, n, r.also)
+}
+
+func (r *rule) named(user string) string { return "c" + r.place() + ":" + user + r.suffix }
+
+// bystand writes keys whose names look nearly like those of candidates, and that are none.
+func (w *world) bystand(r *rule) {
+	if r.Keys == "" {
+		return
+	}
+	keys := []string{r.named("u0:more"), r.named("ping")}
+	r.Not = map[string][]string{"u": {"ping"}}
+	if r.suffix != "" {
+		keys = append(keys, r.named("u0.old"))
+	}
+	if w.chance(1, 2) {
+		r.Type = map[string]string{"string": "string", "json": "string"}[r.kind]
+		if r.Type == "" {
+			r.Type = "hash"
+		}
+		other := r.named("list")
+		w.do(func(ctx context.Context, p redis.Pipeliner) { p.RPush(ctx, other, 1) })
+		w.bystanders = append(w.bystanders, other)
+	}
+	r.others.Not, r.others.Type = r.Not, r.Type
+	if r.also != nil {
+		r.also.Not, r.also.Type = r.Not, r.Type
+	}
+	w.do(func(ctx context.Context, p redis.Pipeliner) {
+		for _, key := range keys {
+			if r.kind == "hash" || r.kind == "state" {
+				p.HSet(ctx, key, "state", "over")
+			} else {
+				p.Set(ctx, key, `{"room":"x"}`, 0)
+			}
+		}
+	})
+	w.bystanders = append(w.bystanders, keys...)
+}
+
+// furnish gives a rule what it may have besides.
+func (w *world) furnish(r *rule, i int) {
+	if len(r.signs) > 0 && w.chance(1, 2) {
+		r.UnlessLost = []orphan.Reference{{Exists: fmt.Sprintf("ref%d", i)}}
+	}
+	if w.chance(1, 3) {
+		r.Related = []string{fmt.Sprintf("x%d:{u}", i)}
+	}
+	if w.chance(1, 2) {
+		r.Bin = 12 * time.Hour
+	}
+	for _, other := range w.rules { // what goes along is a candidate of another rule: it is left alone
+		if r.Related != nil && other.Keys != "" && w.chance(1, 2) {
+			r.Related, other.shared = append(r.Related, other.Keys), true
+			w.do(func(ctx context.Context, p redis.Pipeliner) { // these are no candidates, and so can be related
+				p.Del(ctx, other.named("ping"))
+				p.Del(ctx, other.named("list"))
+			})
+			w.bystanders = slices.DeleteFunc(w.bystanders, func(key string) bool {
+				return key == other.named("ping") || key == other.named("list")
+			})
+		}
+	}
+	if r.Keys != "" && w.chance(1, 2) {
+		r.ttl = time.Hour
+		if w.chance(1, 2) {
+			r.MinAge = &orphan.Age{FromTTL: r.ttl, Over: time.Duration(1+w.rng.IntN(10)) * time.Minute}
+		}
+	}
+	if w.chance(1, 3) {
+		r.also = &orphan.Rule{
+			Name: r.Name + "-also", Keys: r.Keys, Members: r.Members, Grace: graces[w.rng.IntN(len(graces))], Bin: r.Bin,
+			Delete: r.Related == nil && w.chance(1, 2), KeepIf: []orphan.Sign{{Exists: "a" + r.place() + ":{u}"}},
+		}
+	}
+	r.others = r.Rule
+	r.others.Grace = graces[w.rng.IntN(len(graces))]
+	if len(r.KeepIf) > 1 && w.chance(1, 2) {
+		r.others.KeepIf = r.KeepIf[:1]
+	}
+}
+
+func (r *rule) place() string { return r.Name[1:] }
+
+func (r *rule) sign(kind string) orphan.Sign {
+	switch i := r.place(); kind {
+	case "exists":
+		return orphan.Sign{Exists: "s" + i + ":{u}"}
+	case "member":
+		return orphan.Sign{Member: &orphan.Member{Set: "on" + i, Of: "{u}"}}
+	default:
+		return orphan.Sign{Field: &orphan.Field{Hash: "f" + i, Field: "{u}"}}
+	}
+}
+
+// refer writes a rule's reference, and the signs that were lost with it.
+func (w *world) refer(r *rule) {
+	r.lost = false
+	w.do(func(ctx context.Context, p redis.Pipeliner) {
+		p.Set(ctx, "ref"+r.place(), 1, 0)
+		for _, c := range r.cands {
+			for _, sign := range r.signs {
+				c.write(ctx, p, sign)
+			}
+		}
+	})
+}
+
+// lose loses a rule's reference, and with it all signs.
+func (w *world) lose(r *rule) {
+	r.lost = true
+	w.do(func(ctx context.Context, p redis.Pipeliner) {
+		for _, place := range []string{"ref", "on", "f"} {
+			p.Del(ctx, place+r.place())
+		}
+		for _, c := range r.cands {
+			p.Del(ctx, "s"+r.place()+":"+c.user)
+		}
+	})
+}
+
+// rulesNow are the rules that workers have now. One is never about anything.
+func (w *world) rulesNow() []orphan.Rule {
+	all := []orphan.Rule{{Name: "nothing", Keys: "zz:{u}", KeepIf: []orphan.Sign{{Exists: "zs:{u}"}}}}
+	for _, r := range w.rules {
+		if w.in[r.Name] {
+			is := r.Rule
+			is.KeepIf = slices.Clone(is.KeepIf)
+			all = append(all, is)
+			if r.also != nil {
+				all = append(all, *r.also)
+			}
+		}
+	}
+	return all
+}
