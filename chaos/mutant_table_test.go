@@ -71,7 +71,7 @@ var (
 
 	// The record of a batch that has one is left as it is.
 	noRefusal = edit{guardLua,
-		"    if string.find(ok.err, 'equal or smaller') then return answer('FENCED') end\n",
+		"    if string.find(ok.err, 'equal or smaller') or string.find(ok.err, 'exhausted') then return answer('FENCED') end\n",
 		"    if string.find(ok.err, 'equal or smaller') then return nil end\n"}
 
 	// A batch of unknown fate is not asked for again; it is looked up in the log when a later
@@ -342,7 +342,7 @@ var mutants = []mutant{
 	{
 		name:     "NoBootTokens",
 		what:     "owner scripts do not compare boot tokens",
-		edits:    []edit{{ownerLua, "if token and #token == 26 and token > ARGV[2] then return { 'SUPERSEDED' } end\n", ""}},
+		edits:    []edit{{ownerLua, "if token and #token == 26 and token > ARGV[2] and\n", "if false and\n"}},
 		scenario: "TwoProcessesOfOneID",
 		checks:   []string{"C3"},
 	},

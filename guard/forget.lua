@@ -17,5 +17,5 @@ end
 if left[1] and type(redis.pcall('UNLINK', unpack(left))) == 'table' then return 'REFUSED' end
 redis.pcall('SREM', KEYS[3], ARGV[2])
 redis.pcall('SREM', KEYS[5], ARGV[2])
-redis.call('HDEL', KEYS[2], 'bye:' .. ARGV[2])
+redis.pcall('HDEL', KEYS[2], 'bye:' .. ARGV[2])
 return 'DONE'

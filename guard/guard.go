@@ -60,6 +60,8 @@ const (
 	Held  Verdict = "HELD"
 	Alive Verdict = "ALIVE" // the owner's heartbeat exists
 	Stale Verdict = "STALE" // Open only: the log has a higher epoch; draw one above it
+	// Open only: done, in a new log. The old one took no records and was renamed to Layout.LogAside.
+	Aside Verdict = "ASIDE"
 	// Forget only: this user may not UNLINK what the owner left
 	Refused Verdict = "REFUSED"
 )
@@ -122,11 +124,11 @@ func New(client, control redis.UniversalClient, layout Layout, t Timing, leader 
 	}
 }
 
-// Open begins a term in the log. Done: no batch of an older term can delete any more. Stale: the
-// log has newest, draw a higher epoch and open again. Fenced: the lease is lost. It may be
-// asked again after an error.
+// Open begins a term in the log. Done and Aside: no batch of an older term can delete any more.
+// Stale: the log has newest, draw a higher epoch and open again. Fenced: the lease is lost. It may
+// be asked again after an error.
 func (g *Guard) Open(ctx context.Context, l Lease) (v Verdict, newest uint64, err error) {
-	keys := []string{g.layout.Log(), g.layout.Lease()}
+	keys := []string{g.layout.Log(), g.layout.Lease(), g.layout.LogAside()}
 	ctx = failpoint.HitPast(ctx, failpoint.Opening)
 	out, err := openScript.Run(ctx, g.control, keys, l.Epoch, l.Token, g.leader).StringSlice()
 	if err == nil && len(out) != 2 {
@@ -136,7 +138,7 @@ func (g *Guard) Open(ctx context.Context, l Lease) (v Verdict, newest uint64, er
 		return "", 0, fmt.Errorf("guard: open term %d: %w", l.Epoch, err)
 	}
 	epoch, _, _ := strings.Cut(out[1], "-")
-	newest, _ = strconv.ParseUint(epoch, 10, 64) // empty unless STALE
+	newest, _ = strconv.ParseUint(epoch, 10, 64) // 0 unless STALE
 	return Verdict(out[0]), newest, nil
 }
 

@@ -19,7 +19,10 @@ local function answer(verdict, deleted, reowned, reason, repeated)
 end
 
 -- 1. Asked before: the log remembers by id. The reply was lost; nothing is done again.
-local asked = redis.call('XRANGE', KEYS[1], ARGV[1], ARGV[1])
+local asked = redis.pcall('XRANGE', KEYS[1], ARGV[1], ARGV[1])
+if asked.err then -- a key of another type has taken the log's place: a new term sets it aside
+  return string.find(asked.err, 'WRONGTYPE', 1, true) and answer('FENCED') or asked
+end
 if asked[1] then
   local f, v = {}, asked[1][2]
   for i = 1, #v, 2 do f[v[i]] = v[i + 1] end
@@ -53,7 +56,8 @@ end
 -- `deleted` items, listed under `name` as a JSON array; `reowned` candidates were found to be
 -- somebody else's. `note`, if it is given, is what the body says of itself: the reason of the
 -- answer, also when the batch is asked for again. Anything but nil is the script's result, to be
--- returned at once: the id is not above the newest, a newer term has begun.
+-- returned at once: the id is not above the newest, a newer term has begun. Somebody may have
+-- written a record of an id above which there is none: a new term sets that log aside.
 local function record(deleted, reowned, name, list, note)
   local no = refused('HINCRBY', KEYS[3], 'evicted_total', '1')
   if no then return no end
@@ -61,7 +65,7 @@ local function record(deleted, reowned, name, list, note)
     'count', deleted, 'reowned', reowned, name, #list > 0 and cjson.encode(list) or '[]',
     unpack(note and { 'note', note } or {}))
   if type(ok) == 'table' then -- an error
-    if string.find(ok.err, 'equal or smaller') then return answer('FENCED') end
+    if string.find(ok.err, 'equal or smaller') or string.find(ok.err, 'exhausted') then return answer('FENCED') end
     return ok
   end
   redis.call('HINCRBY', KEYS[3], 'evicted_total', deleted)

@@ -4,7 +4,7 @@
 -- Result: 1 the witness starts anew; 0 not: again too soon, or the lease is not this term's
 if redis.pcall('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 local now = math.floor(server_us() / 1000)
-local last = tonumber(redis.call('HGET', KEYS[2], 'mass_failure') or '')
+local last = count(redis.call('HGET', KEYS[2], 'mass_failure'))
 if last and last <= now and now - last < tonumber(ARGV[2]) then return 0 end
 redis.call('HSET', KEYS[2], 'mass_failure', text(now))
 hold(KEYS[2], now, 'mass_failure')

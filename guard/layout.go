@@ -55,6 +55,9 @@ func (l Layout) Paused() string { return l.undivided() + "janitor:paused" }
 // Log is the eviction log, the stream of guarded batches, one record each.
 func (l Layout) Log() string { return l.Prefix + "janitor:log" }
 
+// LogAside is what a leader calls an eviction log that took no more records; it is for people.
+func (l Layout) LogAside() string { return l.Log() + ":aside" }
+
 // About is what a replica says of itself, for people: version, address, settings. It expires.
 func (l Layout) About(instance string) string { return l.undivided() + "instance:about:" + instance }
 

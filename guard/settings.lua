@@ -4,17 +4,23 @@
 -- What is larger than two days is no setting of ours.
 local most = 172800000
 
+-- count(v) returns what a field of the witness holds, if the witness can have written it, else nil.
+-- To Lua "nan", "1e300" and "-5" are numbers too, and a time that is none compares as never held.
+local function count(v) return v and #v < 16 and string.match(v, '^%d+$') and tonumber(v) or nil end
+
 -- larger(a, b): the larger of two GRACE, as the witness has them: strings, or false.
 local function larger(a, b)
-  a, b = tonumber(a or '') or 0, tonumber(b or '') or 0
+  a, b = count(a) or 0, count(b) or 0
   if a > most then a = 0 end
   if b > most then b = 0 end
   return string.format('%.0f', math.max(a, b))
 end
 
--- boot_time(v) returns v if it can be the time in a boot token: µs, 16 digits. From the year 2255
--- on Lua's numbers cannot count in µs, and no clock is that wrong.
-local function boot_time(v) return v and #v == 16 and string.match(v, '^[0-8]%d+$') end
+-- boot_time(v, now) returns v if it can be the time in a boot token: µs, 16 digits, and no year
+-- ahead of now, ms: else the largest number of all would make each boot after it the same.
+local function boot_time(v, now)
+  return v and #v == 16 and string.match(v, '^%d+$') and tonumber(v) <= (now + 366 * 86400000) * 1000 and v
+end
 
 -- tell_grace(key, grace, at, boot): an owner need not contend, so it tells the witness its GRACE
 -- when it beats. If another stands there the fleet disagrees, and whoever listens next finds it so:
@@ -26,7 +32,7 @@ local function boot_time(v) return v and #v == 16 and string.match(v, '^[0-8]%d+
 -- nobody listens only if the clock is behind it.
 local function tell_grace(key, grace, at, boot)
   local w = redis.pcall('HMGET', key, 'grace', 'largest', 'lost', 'boot', 'emptied')
-  if boot and not w.err and boot > (boot_time(w[4]) or '') and (w[1] or tonumber(boot) >= (at + 1) * 1000) then
+  if boot and not w.err and boot > (boot_time(w[4], at) or '') and (w[1] or tonumber(boot) >= (at + 1) * 1000) then
     redis.pcall('HSET', key, 'boot', boot)
   end
   if not w.err and w[1] and w[1] ~= grace then -- what cannot be read is not overwritten

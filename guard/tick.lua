@@ -12,8 +12,9 @@ local function recorded()
   local now = math.floor(server_us() / 1000)
   local w = redis.pcall('HMGET', KEYS[1], 'since', 'last', 'largest', 'gap', 'grace', 'server',
     'evicted_keys', 'evicted_total', 'reason', 'hold', 'refused')
-  local since, last = not w.err and tonumber(w[1] or ''), not w.err and tonumber(w[2] or '')
-  if not since or not last or not w[3] or w[4] ~= ARGV[1] or w[5] ~= ARGV[2] then return end
+  if w.err then return end
+  local since, last = count(w[1]), count(w[2])
+  if not since or not last or not count(w[3]) or w[4] ~= ARGV[1] or w[5] ~= ARGV[2] then return end
   if since > now or last > now or now - last >= tonumber(ARGV[4]) then return end
   return { w[1], text(now), [5] = w[3], [6] = w[6], [9] = w[7], [10] = w[8], [11] = w[9], [12] = w[10], [15] = w[11] }
 end

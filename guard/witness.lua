@@ -89,7 +89,7 @@ local function listen(key, gap, grace)
     end
   end
 
-  local since, last, reason = tonumber(w[1] or ''), tonumber(w[2] or ''), nil
+  local since, last, reason = count(w[1]), count(w[2]), nil
   w[2] = at
   if not since or not last or since > now or last > now or now - last > tonumber(gap) then
     reason = 'gap'
@@ -109,7 +109,11 @@ local function listen(key, gap, grace)
     if reason == 'gap' or reason == 'restarted' then put(16, 'lost', at) end
   end
   -- The time of a hold does not count: a jump of the clock must not make anything forgotten.
-  local need, disagreed = tonumber(grace), tonumber(w[13] or '')
+  local need, disagreed = tonumber(grace), count(w[13])
+  if disagreed and disagreed > now then -- else it would be remembered for ever
+    disagreed = now
+    put(13, 'disagreed', at)
+  end
   if disagreed and now - math.max(disagreed, since) <= memory * largest then
     need = math.max(need, largest)
   end

@@ -80,6 +80,12 @@
 // one is stored beside the lease; should a failover lose it, server time and the memory of the
 // electors keep the numbers rising.
 //
+// A stored or remembered number that is more than 366 days ahead of the server's clock is damage,
+// and so is anything that is no number: neither counts, and the epoch is drawn from the clock. So a
+// key that somebody overwrites cannot end all terms. The price is that a clock which was ahead by
+// more than that, and is set right, lets the numbers fall once. What relies on the epoch must
+// therefore check the lease's token where it can, as package guard does.
+//
 // # What is not guaranteed
 //
 // Two processes can believe that they lead at the same time. A failover of Redis may lose the key;
@@ -90,8 +96,8 @@
 //
 // The TTL should be the same for all contenders. A live holder with a longer one keeps its lease:
 // its expiry falls until it renews. A waiter caps a lease at its own TTL only if that has no
-// expiry, or one that does not fall, for a whole TTL. A lease that a dead holder left with a longer
-// TTL lasts for that TTL.
+// expiry, or one that does not fall, for a whole TTL; a key of another type too. A lease that a dead
+// holder left with a longer TTL, or that somebody wrote by hand with one, lasts for that TTL.
 //
 // A clock of the server that goes back prolongs what is left of a lease by as much. A living holder
 // mends that when it renews. If the holder died, a waiter that saw the lease before caps it after a

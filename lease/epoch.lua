@@ -6,25 +6,49 @@
 -- ARGV[1]  the term's token
 -- ARGV[2]  the highest epoch that the caller has met, decimal; 0 if none
 --
--- Returns the epoch, in decimal as a string; nil if the lease does not hold the
--- token, and then nothing is written. Run twice it draws twice: the later draw
--- is higher, which is all that is asked of it.
+-- Returns the epoch, in decimal as a string, and what KEYS[2] held if that is
+-- damage, else ''; nil if the lease does not hold the token, and then nothing is
+-- written. Run twice it draws twice: the later draw is higher, which is all that
+-- is asked of it.
+--
+-- An epoch that is a year ahead of the server's clock is damage, as is anything
+-- but a number, and neither counts: from the largest number on, no term could
+-- begin. A term adds 1 and the clock adds a million a second, so numbers that
+-- count can never reach that limit.
 --
 -- Numbers are doubles in Lua, exact below 2^53; microseconds since 1970 get
 -- there in the year 2255. They are formatted by hand because tostring() rounds
 -- to 14 digits on a real server.
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then
+local lease = redis.pcall('GET', KEYS[1])
+if type(lease) == 'table' and not string.find(lease.err, 'WRONGTYPE', 1, true) then
+  return lease
+end
+if lease ~= ARGV[1] then
   return false
 end
 
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
-local previous = tonumber(redis.call('GET', KEYS[2]) or '0') or 0
-local epoch = math.max(previous + 1, now, tonumber(ARGV[2]) + 1)
-if epoch >= 9007199254740992 then
-  return redis.error_reply('ERR epoch out of range: see what wrote ' .. KEYS[2])
+
+-- epoch(text) returns an epoch that counts, or nil.
+local function epoch(text)
+  local n = string.match(text, '^%d+$') and tonumber(text)
+  return n and n <= now + 366 * 86400 * 1000000 and n or nil
 end
 
-local drawn = string.format('%.0f', epoch)
+local stored = redis.pcall('GET', KEYS[2]) or '0'
+if type(stored) == 'table' then
+  if not string.find(stored.err, 'WRONGTYPE', 1, true) then
+    return stored
+  end
+  stored = 'a key of another type'
+end
+local previous = epoch(stored)
+local drawn = math.max((previous or 0) + 1, now, (epoch(ARGV[2]) or 0) + 1)
+if drawn >= 9007199254740992 then
+  return redis.error_reply("ERR epoch out of range: see the server's clock")
+end
+
+drawn = string.format('%.0f', drawn)
 redis.call('SET', KEYS[2], drawn)
-return drawn
+return { drawn, previous and '' or string.sub(stored, 1, 100) }

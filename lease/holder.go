@@ -19,10 +19,14 @@ var capLua string
 
 var capScript = redis.NewScript(capLua)
 
+// mistyped stands for the value of a lease that is a key of another type. Nobody leads by such a
+// key, and it is capped like any other that never ends.
+const mistyped = "(a key of another type)"
+
 // Holder is who holds the lease, as Redis has it.
 type Holder struct {
 	Instance string        // who; the whole value if it was not written by this package
-	Token    string        // the lease's value, as it stands there
+	Token    string        // the lease's value; a note in its place if the key is no string
 	TTL      time.Duration // until it expires; negative: it never does
 	Epoch    uint64        // drawn last, so this holder's unless it is just about to draw; 0: none
 }
@@ -98,7 +102,7 @@ func askHolder(
 	value, left, epoch := p.Get(ctx, key), p.PTTL(ctx, key), p.Get(ctx, epochKey)
 	return func(err error) (h Holder, held bool, _ error) {
 		for _, err := range []error{err, value.Err(), left.Err(), epoch.Err()} {
-			if err != nil && !errors.Is(err, redis.Nil) {
+			if err != nil && !errors.Is(err, redis.Nil) && !wrongType(err) {
 				return Holder{}, false, fmt.Errorf("lease: read the holder: %w", err)
 			}
 		}
@@ -106,14 +110,19 @@ func askHolder(
 		// What is no number is no epoch; the script that draws sees it that way too.
 		h.Epoch, _ = strconv.ParseUint(epoch.Val(), 10, 64)
 		// PTTL says -2 if the lease expired between the two commands.
-		if value.Err() != nil || left.Val() == -2 {
+		if errors.Is(value.Err(), redis.Nil) || left.Val() == -2 {
 			return h, false, nil
 		}
 		h.Token, h.TTL = value.Val(), left.Val()
+		if wrongType(value.Err()) {
+			h.Token = mistyped
+		}
 		h.Instance = instanceOf(h.Token)
 		return h, true, nil
 	}
 }
+
+func wrongType(err error) bool { return redis.HasErrorPrefix(err, "WRONGTYPE") }
 
 // instanceOf takes the instance out of a token. The random part holds no slash, the instance may.
 func instanceOf(token string) string {
@@ -166,7 +175,7 @@ func (e *Elector) capStuck(ctx context.Context, h Holder) error {
 	ctx, cancel := context.WithTimeout(ctx, e.times.call())
 	defer cancel()
 	ttl := e.times.ttl()
-	capped, err := capScript.Run(ctx, e.client, []string{e.key}, h.Token, ttl.Milliseconds()).Bool()
+	capped, err := capScript.Run(ctx, e.client, []string{e.key}, h.Token, ttl.Milliseconds(), mistyped).Bool()
 	if err != nil {
 		return fmt.Errorf("lease: cap: %w", err)
 	}

@@ -3,6 +3,7 @@ package lease
 import (
 	"context"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,8 +19,14 @@ func TestEpochScript(t *testing.T) {
 		t.Parallel()
 		ctx := t.Context()
 		lease, epoch := w.Prefix+"leader", w.Prefix+"leader:epoch"
+		damage := ""
 		draw := func(token string, above uint64) (string, error) {
-			return epochScript.Run(ctx, w.Client, []string{lease, epoch}, token, above).Text()
+			out, err := epochScript.Run(ctx, w.Client, []string{lease, epoch}, token, above).StringSlice()
+			if err != nil {
+				return "", err
+			}
+			damage = out[1]
+			return out[0], nil
 		}
 		now := func() uint64 {
 			at, err := w.Client.Time(ctx).Result()
@@ -53,7 +60,6 @@ func TestEpochScript(t *testing.T) {
 			{"it is higher than the previous one, though the clock is behind", ahead, 0, ahead + 1},
 			{"than the highest met, though the stored one is lower", ahead, ahead + 7, ahead + 8},
 			{"than the stored one, though the highest met is lower", ahead + 7, ahead, ahead + 8},
-			{"the last one of all is exact", maxEpoch - 2, 0, maxEpoch - 1},
 		} {
 			require.NoError(t, w.Client.Set(ctx, epoch, c.stored, 0).Err())
 			got, err := draw("a/1", c.above)
@@ -62,13 +68,37 @@ func TestEpochScript(t *testing.T) {
 			require.Equal(t, got, w.Client.Get(ctx, epoch).Val(), c.says)
 		}
 
-		_, err = draw("a/1", 0)
-		require.ErrorContains(t, err, "epoch out of range")
-		require.Equal(t, strconv.Itoa(maxEpoch-1), w.Client.Get(ctx, epoch).Val(), "and is left as it was")
+		require.Empty(t, damage)
+
+		// Nothing that anybody writes there, or that a process remembers, ends all terms.
+		for _, stored := range []string{
+			"9007199254740991", "9007199254740992", "18446744073709551615", "", "-5", "abc", "nan", "inf",
+			"1e300", "0x7fffffff", strings.Repeat("9", 400), strconv.FormatUint(now()+400*864e8, 10),
+		} {
+			require.NoError(t, w.Client.Set(ctx, epoch, stored, 0).Err())
+			before := now()
+			got, err := draw("a/1", 0)
+			require.NoError(t, err, stored)
+			n, err := strconv.ParseUint(got, 10, 64)
+			require.NoError(t, err, stored)
+			require.GreaterOrEqual(t, n, before, stored)
+			require.LessOrEqual(t, n, now(), stored)
+			require.Equal(t, stored[:min(100, len(stored))], damage)
+		}
+		require.NoError(t, w.Client.Set(ctx, epoch, now()+360*864e8, 0).Err())
+		high := w.Client.Get(ctx, epoch).Val()
+		got, err := draw("a/1", 1<<53)
+		require.NoError(t, err)
+		require.Greater(t, got, high, "what is remembered is damage, and what is stored is not")
 		require.NoError(t, w.Client.Del(ctx, epoch).Err())
-		_, err = draw("a/1", maxEpoch)
-		require.ErrorContains(t, err, "epoch out of range")
-		require.Zero(t, w.Client.Exists(ctx, epoch).Val())
+		require.NoError(t, w.Client.RPush(ctx, epoch, "x").Err())
+		_, err = draw("a/1", 0)
+		require.NoError(t, err)
+		require.Equal(t, "a key of another type", damage)
+		require.NoError(t, w.Client.Del(ctx, lease).Err())
+		require.NoError(t, w.Client.RPush(ctx, lease, "a/1").Err())
+		_, err = draw("a/1", 0)
+		require.ErrorIs(t, err, redis.Nil, "a list is nobody's lease")
 	})
 }
 
@@ -91,7 +121,7 @@ func TestCapScript(t *testing.T) {
 			lease := w.Prefix + name
 			require.NoError(t, w.Client.Set(t.Context(), lease, c.value, c.expiry).Err())
 			before := w.Client.PTTL(t.Context(), lease).Val()
-			got, err := capScript.Run(t.Context(), w.Client, []string{lease}, "a/1", ttl.Milliseconds()).Int()
+			got, err := capScript.Run(t.Context(), w.Client, []string{lease}, "a/1", ttl.Milliseconds(), "").Int()
 			require.NoError(t, err, name)
 			require.Equal(t, c.want, got, name)
 			after := w.Client.PTTL(t.Context(), lease).Val()
@@ -101,9 +131,16 @@ func TestCapScript(t *testing.T) {
 				require.LessOrEqual(t, after, before, name)
 			}
 		}
-		got, err := capScript.Run(t.Context(), w.Client, []string{w.Prefix + "free"}, "a/1", 1).Int()
+		got, err := capScript.Run(t.Context(), w.Client, []string{w.Prefix + "free"}, "a/1", 1, "").Int()
 		require.NoError(t, err)
 		require.Zero(t, got)
+
+		list := w.Prefix + "list"
+		require.NoError(t, w.Client.RPush(t.Context(), list, "x").Err())
+		got, err = capScript.Run(t.Context(), w.Client, []string{list}, "(other)", ttl.Milliseconds(), "(other)").Int()
+		require.NoError(t, err)
+		require.Equal(t, 1, got)
+		require.InDelta(t, ttl, w.Client.PTTL(t.Context(), list).Val(), float64(5*time.Second))
 	})
 }
 

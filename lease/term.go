@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -155,27 +156,35 @@ func (t *Term) close() {
 	t.alarm.Stop()
 }
 
-// maxEpoch is the first number that the script refuses to draw. A stored number beyond it is
-// damage, and is not remembered.
-const maxEpoch = 1 << 53
-
-// draw draws an epoch higher than all that this elector has met and than above. It returns
-// errNotMine if the lease does not hold the token. After any other error an epoch may have been
-// drawn or not, which does not matter: nobody will use that number.
+// draw draws an epoch higher than all that this elector has met and than above, but for numbers
+// that are damage: see epoch.lua. It returns errNotMine if the lease does not hold the token. After
+// any other error an epoch may have been drawn or not, which does not matter: nobody will use that
+// number.
 func (e *Elector) draw(
 	ctx context.Context, within time.Duration, token string, above uint64,
 ) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	above = max(above, e.met(0))
-	epoch, err := epochScript.Run(ctx, e.client, []string{e.key, e.epochKey}, token, above).Uint64()
+	out, err := epochScript.Run(ctx, e.client, []string{e.key, e.epochKey}, token, above).StringSlice()
 	if errors.Is(err, redis.Nil) {
 		return 0, errNotMine
+	}
+	var epoch uint64
+	if err == nil && len(out) != 2 {
+		err = fmt.Errorf("%d values in the answer", len(out))
+	}
+	if err == nil {
+		epoch, err = strconv.ParseUint(out[0], 10, 64)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("lease: draw epoch: %w", err)
 	}
-	e.met(epoch)
+	if damage := out[1]; damage != "" {
+		e.log.Warn("epoch was damaged and is drawn anew: look what wrote the key",
+			"key", e.epochKey, "was", damage, "epoch", epoch)
+	}
+	e.drawn(epoch, above)
 	return epoch, nil
 }
 
@@ -183,8 +192,16 @@ func (e *Elector) draw(
 func (e *Elector) met(epoch uint64) uint64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if epoch < maxEpoch {
-		e.highest = max(e.highest, epoch)
-	}
+	e.highest = max(e.highest, epoch)
 	return e.highest
+}
+
+// drawn remembers an epoch that was drawn to be higher than above. Where it is not, above is damage
+// and forgotten.
+func (e *Elector) drawn(epoch, above uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.highest <= max(epoch, above) { // else a higher one was met meanwhile
+		e.highest = epoch
+	}
 }

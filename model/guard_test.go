@@ -24,10 +24,10 @@ func TestTheGuardBearsTheTracesOfItsModel(t *testing.T) {
 	replays(t, "guard", map[string]change{
 		"NO_ASKED_BEFORE": {old: "if asked[1] then\n  local f, v", new: "if false then\n  local f, v"},
 		"NO_LEASE_TOKEN":  {old: "if redis.pcall('GET', KEYS[2]) ~= ARGV[2] then return answer('FENCED') end"},
-		"NO_FENCE": {old: "    if string.find(ok.err, 'equal or smaller') then return answer('FENCED') end\n" +
-			"    return ok\n"},
-		"NO_OPENING":      {old: "redis.pcall('XADD', KEYS[1], id, 'leader', ARGV[3], 'term', ARGV[2])", new: "true"},
-		"ANY_OPENING":     {old: "if v == ARGV[2] then return", new: "if true then return"},
+		"NO_FENCE": {old: "    if string.find(ok.err, 'equal or smaller') or string.find(ok.err, 'exhausted') then " +
+			"return answer('FENCED') end\n    return ok\n"},
+		"NO_OPENING":      {old: "redis.pcall('XADD', KEYS[1], id, 'leader', ARGV[3], 'term', ARGV[2], ...)", new: "true"},
+		"ANY_OPENING":     {old: "if f.term == ARGV[2] then return", new: "if true then return"},
 		"LATE_OPENING":    {old: "if redis.pcall('GET', KEYS[2]) ~= ARGV[2] then return { 'FENCED', '' } end"},
 		"OWNER_NOT_ASKED": {old: "if ARGV[6] ~= '' and redis.call('EXISTS', KEYS[5]) == 1 then return answer('ALIVE') end"},
 		"NOT_JUDGED_AGAIN": {

@@ -3,7 +3,10 @@
 -- ARGV[1] epoch of the pass  ARGV[2] how many fields are set  ARGV[3..] field, value...; then the
 -- fields that are deleted
 -- Result: 1; 0: the pass is of an older term, and nothing was written
-local newest = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', '1')
+local newest = redis.pcall('XREVRANGE', KEYS[1], '+', '-', 'COUNT', '1')
+if newest.err then -- of another type it is no term's log: a new one sets it aside
+  return string.find(newest.err, 'WRONGTYPE', 1, true) and 0 or newest
+end
 if newest[1] and string.match(newest[1][1], '^%d+') ~= ARGV[1] then return 0 end
 local last = 2 + 2 * tonumber(ARGV[2])
 if last > 2 then redis.call('HSET', KEYS[2], unpack(ARGV, 3, last)) end

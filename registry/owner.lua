@@ -12,12 +12,15 @@
 -- Result: { 'SUPERSEDED' }, or what reply() makes.
 local held = redis.pcall('GET', KEYS[1])
 local token = type(held) == 'string' and string.match(held, '/(%d+)$')
-if token and #token == 26 and token > ARGV[2] then return { 'SUPERSEDED' } end
 
 local function server_ms()
   local t = redis.call('TIME')
   return string.format('%.0f', tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000))
 end
+
+-- A token of a year ahead of the clock is of no boot: see boot_time in settings.lua.
+if token and #token == 26 and token > ARGV[2] and
+  tonumber(string.sub(token, 1, 16)) <= (server_ms() + 366 * 86400000) * 1000 then return { 'SUPERSEDED' } end
 
 -- assert_life() is the first write of a script that writes entries (S5): no entry without the
 -- proof of life behind it. SET is refused when memory is full, and the script with it. It returns

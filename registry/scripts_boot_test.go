@@ -16,7 +16,7 @@ func TestBootsAndWordsOnEachServer(t *testing.T) {
 	cases := map[string]func(t *testing.T, w redistest.World){
 		"a boot is above every earlier one though the clock went back and no heartbeat remembers it": func(t *testing.T, w redistest.World) {
 			ctx, year := t.Context(), 365*24*time.Hour
-			future := fmt.Sprintf("%016d", time.Now().Add(100*year).UnixMicro())
+			future := fmt.Sprintf("%016d", time.Now().Add(year/2).UnixMicro())
 			older, beaten := newOwner(t, w, "o"), newOwner(t, w, "another")
 			grace := older.Timing().Grace().Milliseconds()
 			older.boot = future + "0000000000" // drawn while the clock was ahead
@@ -89,4 +89,22 @@ func TestBootsAndWordsOnEachServer(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestATokenThatNoBootCanHaveDrawnEndsNobody(t *testing.T) {
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		o, ctx := newOwner(t, w, "o"), t.Context()
+		grace := o.Timing().Grace().Milliseconds()
+		key := o.keys.Heartbeat("o")
+		for _, token := range []string{strings.Repeat("9", 26), "8999999999999999" + strings.Repeat("0", 10)} {
+			require.NoError(t, o.c.Set(ctx, key, "1/"+token, time.Minute).Err())
+			o.run(beatScript, grace)
+			require.NotContains(t, o.c.Get(ctx, key).Val(), token)
+			require.NoError(t, o.c.HSet(ctx, o.keys.Witness(), "boot", token[:16]).Err())
+			require.NoError(t, o.c.Set(ctx, key, "1/"+token, time.Minute).Err())
+			require.Less(t, newOwner(t, w, "o").boot, "8", "by the clock")
+			o = newOwner(t, w, "o")
+		}
+	})
 }

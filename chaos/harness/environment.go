@@ -85,7 +85,8 @@ func New(
 		Settings: map[string]string{
 			"HTTP_ADDR": "127.0.0.1:0", "INGEST_ADDR": "127.0.0.1:0", "LOG_FORMAT": "json",
 			"HEARTBEAT_INTERVAL": Interval.String(), "HEARTBEAT_TTL": TTL.String(),
-			"JANITOR_INTERVAL": JanitorInterval.String(), "JANITOR_LEASE_TTL": LeaseTTL.String(),
+			"INGEST_FIRST_FRAME": "1h", // every second device never sends one
+			"JANITOR_INTERVAL":   JanitorInterval.String(), "JANITOR_LEASE_TTL": LeaseTTL.String(),
 		},
 	}
 	maps.Copy(w.Settings, settings)

@@ -79,7 +79,8 @@ type fleet struct {
 	replicas   []*replica
 	devices    []*device
 	processes  []*life // all that ever ran
-	byHand     bool    // somebody deleted keys since all was quiet
+	byHand     bool    // somebody deleted or wrote keys since all was quiet
+	poisoned   []poison
 
 	mu      sync.Mutex // what replicas call back touches
 	sockets []*socket

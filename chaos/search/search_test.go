@@ -62,6 +62,11 @@ func (a tally) String() string {
 
 func TestSearch(t *testing.T) {
 	t.Parallel()
+	search(t, plan, keptSeeds(t))
+}
+
+// search plays the kept seeds and then others, by plans.
+func search(t *testing.T, plan func(seed uint64) []step, kept []uint64) {
 	steps, first := searchSteps, uint64(1)
 	if testing.Short() {
 		steps /= 10
@@ -76,11 +81,10 @@ func TestSearch(t *testing.T) {
 		seed, err := strconv.ParseUint(text, 10, 64)
 		require.NoError(t, err)
 		for range again {
-			episode(t, seed)
+			episode(t, plan, seed)
 		}
 		return
 	}
-	kept := keptSeeds(t)
 	var over atomic.Bool
 	for w := range workers {
 		t.Run(fmt.Sprint("worker ", w+1), func(t *testing.T) {
@@ -92,10 +96,10 @@ func TestSearch(t *testing.T) {
 			})
 			var all tally
 			for i := w; i < len(kept); i += workers {
-				all.add(episode(t, kept[i]))
+				all.add(episode(t, plan, kept[i]))
 			}
 			for i := w; !over.Load() && all.steps < steps/workers && !endsSoon(t); i += workers {
-				all.add(episode(t, first+uint64(i)))
+				all.add(episode(t, plan, first+uint64(i)))
 			}
 			t.Log(all)
 			if !over.Load() {
@@ -125,7 +129,7 @@ func keptSeeds(t *testing.T) (kept []uint64) {
 }
 
 // episode plays the steps of one seed. If they find something, fewer of them are tried.
-func episode(t *testing.T, seed uint64) tally {
+func episode(t *testing.T, plan func(seed uint64) []step, seed uint64) tally {
 	steps := plan(seed)
 	done, what := play(t, seed, steps)
 	if what == "" {

@@ -42,6 +42,7 @@ var events = []event{
 	{1, "the server loses everything", (*fleet).loseAll},
 	{3, "somebody deletes a key", (*fleet).hand},
 	{3, "all is quiet", (*fleet).settle},
+	{0, "somebody writes into a key", (*fleet).poison}, // last: poisonedPlan has it
 }
 
 const wholePlan = 40 // steps, and at the end all is quiet
@@ -340,6 +341,7 @@ const (
 func (f *fleet) settle(a, _ int) {
 	f.letIn(0, 0)
 	f.mendAll(0, 0)
+	f.cure()
 	for _, r := range f.replicas {
 		if !f.isUp(r) {
 			f.start(r)

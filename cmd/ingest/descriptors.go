@@ -6,6 +6,8 @@ const (
 	// reserve is how many descriptors a replica needs beside device sockets: for Redis' pools,
 	// HTTP, listeners.
 	reserve = 256
+	// mostHTTP is how many of these HTTP may have.
+	mostHTTP = 128
 	// beside is how many a simulation needs beside its sockets.
 	beside = 32
 )
@@ -17,6 +19,9 @@ func affordable(want int) int {
 	limit := openFiles()
 	return min(want, max(1, limit-min(reserve, limit/2)))
 }
+
+// httpConns is how many HTTP connections the descriptor limit allows: half of the reserve.
+func httpConns() int { return min(mostHTTP, max(1, openFiles()/4)) }
 
 // descriptorsFor says why a simulation cannot open so many sockets; nil: it can.
 func descriptorsFor(sockets int) error {

@@ -45,6 +45,10 @@ type replica struct {
 	draining atomic.Bool
 }
 
+// mostReply is the largest reply of Redis that a replica reads. The largest that it needs is a page of
+// a scan: 20,000 entries are below 2 MB.
+const mostReply = 16 << 20
+
 // serve is a replica's whole life: it assembles everything, serves until ctx ends or a part fails,
 // and stops everything. The error is nil after ctx ended and all has stopped within the grace.
 func serve(ctx context.Context, s *settings, log *slog.Logger) (err error) {
@@ -53,6 +57,7 @@ func serve(ctx context.Context, s *settings, log *slog.Logger) (err error) {
 		Program: "ingest", Version: service.Version(), Instance: s.InstanceID, Logger: log,
 	})
 	defer r.traces.Close()
+	s.Redis.MostReply = mostReply
 	if r.clients, err = service.Connect(ctx, &s.Redis, s.controlDeadline()); err != nil {
 		return err
 	}
@@ -119,7 +124,7 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 	}
 	r.gateway, err = gateway.New(gateway.Config{
 		Register: func(imei string) gateway.Claim { return r.registry.Register(imei) },
-		Client:   r.clients.Data, Allowed: allowed, MaxConns: r.maxConns,
+		Client:   r.clients.Data, Allowed: allowed, MaxConns: r.maxConns, FirstFrame: s.ingestFirstFrame,
 		Streams: s.streams(), MaxLen: s.telemetryMaxLen,
 		Drain: s.ShutdownGrace * 3 / 10, StartSpan: r.traces.StartSpan(), Logger: log, Registerer: metrics,
 	})
@@ -129,7 +134,8 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 	r.commands, err = commands.New(commands.Config{
 		Instance: r.registry.Instance(), Layout: r.registry.Home(), Devices: r.gateway,
 		Client: r.clients.Data, Blocking: r.clients.Blocking,
-		Drain: s.ShutdownGrace / 10, Logger: log, Registerer: metrics,
+		TooLarge: func(err error) bool { return errors.Is(err, service.ErrTooLarge) },
+		Drain:    s.ShutdownGrace / 10, Logger: log, Registerer: metrics,
 	})
 	if err != nil {
 		return err
@@ -153,7 +159,7 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 		Addr: s.HTTPAddr, Token: token, Janitor: r.janitor,
 		Program: "ingest", Client: r.clients.Data, Layout: r.registry.Layout(),
 		Status: func() service.Stated { return r.status() }, Page: pageText,
-		Metrics: metrics, Logger: log,
+		MaxConns: httpConns(), Metrics: metrics, Logger: log,
 	})
 	return err
 }

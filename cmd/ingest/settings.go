@@ -26,6 +26,7 @@ type settings struct {
 
 	ingestAddr         string
 	ingestMaxConns     int
+	ingestFirstFrame   time.Duration
 	maxConnsGiven      bool // INGEST_MAX_CONNS is not the default
 	ingestTLSAddr      string
 	ingestTLSCert      string
@@ -63,10 +64,15 @@ func (s *settings) table() []service.Setting {
 				"INGEST_PROXY_ADDR off too: no device sockets, only the janitor."},
 		{Name: "INGEST_MAX_CONNS", Default: "100000",
 			Value: service.Number(&s.ingestMaxConns, 1, 10_000_000),
-			Meaning: "Most device sockets at once. Further ones wait in the kernel's backlog, " +
-				"unanswered.",
+			Meaning: "Most device sockets at once. A further one takes the place of one that sent no frame, " +
+				"or waits in the kernel's backlog.",
 			Consequence: "More than the limit of open files (`ulimit -Hn`) less 256 allows is lowered to " +
 				"that, and the log says so: a replica without a free descriptor could not dial Redis."},
+		{Name: "INGEST_FIRST_FRAME", Default: "1m",
+			Value:   service.Duration(&s.ingestFirstFrame, time.Second, time.Hour),
+			Meaning: "How long a device may take for its first frame once it was accepted.",
+			Consequence: "Afterwards it may be silent for 65 minutes. Longer: who only invents an IMEI " +
+				"keeps its socket for longer."},
 		{Name: "INGEST_TLS_ADDR", Default: service.Off, Value: service.AddressOrOff(&s.ingestTLSAddr),
 			Meaning:     "Where devices connect by TLS, 1.2 or newer. `off`: nowhere.",
 			Consequence: "Devices prove nothing by it: they are not asked for a certificate."},

@@ -50,7 +50,7 @@ func TestNothingSetGivesTheDocumentedDefaults(t *testing.T) {
 	require.Equal(t, "embedded", s.Redis.String())
 	s.Redis = service.Redis{}
 	require.Equal(t, &settings{
-		ingestAddr: ":5027", ingestMaxConns: 100000, ingestTLSAddr: "off", ingestProxyAddr: "off", deviceAuthority: "everybody", Base: service.Base{HTTPAddr: "127.0.0.1:8080", ShutdownGrace: 10 * time.Second, LogLevel: slog.LevelInfo, LogFormat: "text"},
+		ingestAddr: ":5027", ingestMaxConns: 100000, ingestFirstFrame: time.Minute, ingestTLSAddr: "off", ingestProxyAddr: "off", deviceAuthority: "everybody", Base: service.Base{HTTPAddr: "127.0.0.1:8080", ShutdownGrace: 10 * time.Second, LogLevel: slog.LevelInfo, LogFormat: "text"},
 		heartbeatInterval: 30 * time.Second, heartbeatTTL: 90 * time.Second,
 		janitorInterval: time.Minute, janitorLeaseTTL: 15 * time.Second,
 		janitorScanCount: 1000, janitorDeleteBatch: 500, janitorExistsConcurrency: 8, janitorRedisShare: 0.25,

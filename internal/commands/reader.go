@@ -63,6 +63,9 @@ type Config struct {
 	// Blocking is for reads that wait, and for nothing else: they would delay other calls. Run closes
 	// it, since no context ends a read that waits.
 	Blocking redis.UniversalClient
+	// TooLarge reports whether an error of Blocking says that a reply was larger than it takes. Then
+	// entries are read one by one, cut to the size of a command. nil: it takes all.
+	TooLarge func(error) bool
 	// Drain is how long commands that are under way may take to be answered after Run's context ended;
 	// 0: a second.
 	Drain time.Duration
@@ -155,11 +158,20 @@ func (r *Reader) follow(ctx, work context.Context) error {
 	if err != nil && !redis.HasErrorPrefix(err, "BUSYGROUP") {
 		return err
 	}
-	for from := "0"; ; {
-		page, err := r.read(ctx, from)
+	for from, large := "0", false; ; {
+		read := r.read
+		if large {
+			read = r.fetch
+		}
+		page, err := read(ctx, from)
+		if r.cfg.TooLarge != nil && r.cfg.TooLarge(err) && !large {
+			from, large = "0", true // what was not read is pending now: one after the other
+			continue
+		}
 		if err != nil {
 			return err
 		}
+		large = large && len(page) > 0
 		switch {
 		case from == newEntries:
 		case len(page) == 0:

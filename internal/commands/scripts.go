@@ -3,7 +3,9 @@ package commands
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,6 +27,12 @@ var concludeLua string
 //go:embed leave.lua
 var leaveLua string
 
+//go:embed fetch.lua
+var fetchLua string
+
+//go:embed names.lua
+var namesLua string
+
 //go:embed sweep.lua
 var sweepLua string
 
@@ -32,6 +40,8 @@ var (
 	takeScript     = redis.NewScript(stateLua + takeLua)
 	concludeScript = redis.NewScript(stateLua + concludeLua)
 	leaveScript    = redis.NewScript(leaveLua)
+	fetchScript    = redis.NewScript(fetchLua)
+	namesScript    = redis.NewScript(namesLua)
 	sweepConstants = strings.NewReplacer("@group", group, "@most", strconv.Itoa(responsesMost))
 	sweepBody      = guard.NewBody(stateLua + sweepConstants.Replace(sweepLua))
 )
@@ -65,6 +75,26 @@ func (r *Reader) take(
 		}
 	}
 	return "", 0, "", fmt.Errorf("commands: unexpected answer %v", out)
+}
+
+// fetch reads the next entry, of any size: no more of it than a command can have. It returns none
+// behind the last one.
+func (r *Reader) fetch(ctx context.Context, from string) ([]redis.XMessage, error) {
+	out, err := fetchScript.Run(ctx, r.cfg.Client, []string{r.stream}, group, consumer, from, maxText).StringSlice()
+	if errors.Is(err, redis.Nil) {
+		return nil, nil
+	}
+	if err != nil || len(out) == 0 {
+		return nil, err
+	}
+	m := redis.XMessage{ID: out[0]}
+	for pair := range slices.Chunk(out[1:], 2) {
+		if m.Values == nil {
+			m.Values = map[string]any{}
+		}
+		m.Values[pair[0]] = pair[1]
+	}
+	return []redis.XMessage{m}, nil
 }
 
 // add asks for an outcome, and returns what was added.

@@ -93,9 +93,9 @@ func (s sweep) owner(ctx context.Context, p *janitor.Pass, owner string) error {
 	}
 	stream := Outbound(s.layout, owner)
 	for from := "-"; ; {
-		var entries []redis.XMessage
+		var entries []named
 		err := p.Call(ctx, func(ctx context.Context) (err error) {
-			entries, err = p.Client().XRangeN(ctx, stream, from, "+", int64(p.BatchSize())).Result()
+			entries, err = s.names(ctx, p, stream, from)
 			return err
 		})
 		if redis.HasErrorPrefix(err, "WRONGTYPE ") { // not a stream: kept
@@ -112,18 +112,35 @@ func (s sweep) owner(ctx context.Context, p *janitor.Pass, owner string) error {
 		if err != nil || answer.Verdict == guard.Alive || len(entries) == 0 {
 			return err
 		}
-		from = "(" + entries[len(entries)-1].ID
+		from = "(" + entries[len(entries)-1].at
 	}
 }
 
-func (s sweep) batch(owner, stream string, entries []redis.XMessage) janitor.Batch {
-	b := janitor.Batch{Owner: owner, Body: sweepBody, Keys: []string{stream, Responses(s.layout)}}
-	for _, m := range entries {
-		key := stream
-		if e := parse(m); e.ID != "" {
-			key = state(s.layout, e.ID)
+// named is an entry of a stream; id is that of its command, empty if it is of no use.
+type named struct{ at, id string }
+
+// names reads a page of a stream, without what the commands say.
+func (sweep) names(ctx context.Context, p *janitor.Pass, stream, from string) (found []named, err error) {
+	out, err := namesScript.RunRO(ctx, p.Client(), []string{stream}, from, p.BatchSize(), maxID).StringSlice()
+	for pair := range slices.Chunk(out, 2) {
+		if len(pair) == 2 {
+			if !validID(pair[1]) {
+				pair[1] = ""
+			}
+			found = append(found, named{pair[0], pair[1]})
 		}
-		b.Keys, b.Items = append(b.Keys, key), append(b.Items, m.ID)
+	}
+	return found, err
+}
+
+func (s sweep) batch(owner, stream string, entries []named) janitor.Batch {
+	b := janitor.Batch{Owner: owner, Body: sweepBody, Keys: []string{stream, Responses(s.layout)}}
+	for _, e := range entries {
+		key := stream
+		if e.id != "" {
+			key = state(s.layout, e.id)
+		}
+		b.Keys, b.Items = append(b.Keys, key), append(b.Items, e.at)
 	}
 	if len(entries) == 0 { // the stream itself is what is left
 		b.Keys, b.Items = append(b.Keys, stream), append(b.Items, "0-0")

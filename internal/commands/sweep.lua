@@ -24,7 +24,10 @@ for i = 8, #ARGV do
   local entry = there(stream, ARGV[i])
   if entry then
     local f, v = {}, entry[2]
-    for j = 1, #v, 2 do f[v[j]] = v[j + 1] end
+    for j = 1, #v, 2 do
+      local name = v[j] -- the text is not needed, and may be large
+      if name == 'id' or name == 'imei' or name == 'expires' then f[name] = string.sub(v[j + 1], 1, 129) end
+    end
     going[#going + 1] = { at = ARGV[i], key = KEYS[i], f = f }
     names[#names + 1] = KEYS[i] ~= stream and f.id or ARGV[i]
   elseif ARGV[i] ~= '0-0' then

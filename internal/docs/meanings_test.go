@@ -107,11 +107,15 @@ var meanings = map[string]meaning{
 	},
 	"ingest_connections": {
 		"The number of devices, and a few more",
-		"At `INGEST_MAX_CONNS`: further devices wait without an answer; add replicas",
+		"At `INGEST_MAX_CONNS`: sockets that have shown least are closed for new ones, or these wait; if `ingest_unproven` is small, add replicas",
 	},
 	"ingest_unidentified": {
 		"Near 0; a reconnect storm shows for a moment",
 		"Near 4,096: somebody floods the port. Look at `ingest_disconnects_total{reason=\"crowded\"}`",
+	},
+	"ingest_unproven": {
+		"Near 0; a reconnect storm shows for a moment",
+		"Near `ingest_connections`: somebody invents IMEIs. Look at `ingest_disconnects_total{reason=\"crowded\"}`",
 	},
 	"ingest_registrations": {
 		"Near 0",
@@ -139,7 +143,7 @@ var meanings = map[string]meaning{
 	},
 	"ingest_disconnects_total": {
 		"`closed`, `network`, `idle`, `superseded`, `moved`, `draining`",
-		"`store`: Redis did not take records in time. `refused`, `incomplete`, `framing`, `unknown`: what devices sent. `moved`: half-open, the device had registered with another replica. `tls`: no TLS handshake. `proxy`: no PROXY header. `untrusted`: not from `INGEST_PROXY_TRUSTED`. `unknown_device`, `undecided`: [which devices are served](devices.md#which-devices-are-served). `crowded`: sockets that said nothing for three seconds while more than 4,096 did",
+		"`store`: Redis did not take records in time. `refused`, `incomplete`, `framing`, `unknown`: what devices sent. `moved`: half-open, the device had registered with another replica. `tls`: no TLS handshake. `proxy`: no PROXY header. `untrusted`: not from `INGEST_PROXY_TRUSTED`. `unknown_device`, `undecided`: [which devices are served](devices.md#which-devices-are-served). `crowded`: closed to make room: [who goes](devices.md#who-goes-when-there-is-no-room). `unproven`: an IMEI, and no frame within `INGEST_FIRST_FRAME`",
 	},
 	"ingest_bytes_total": {
 		"About 65 to 120 bytes in a record",

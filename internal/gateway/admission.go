@@ -1,8 +1,9 @@
 package gateway
 
 import (
-	"container/list"
 	"context"
+	"net"
+	"net/netip"
 	"sync"
 	"time"
 )
@@ -11,91 +12,204 @@ const (
 	// manyUnidentified is how many sockets without an IMEI may be open. A device sends its IMEI at
 	// once. Only an attack has more of them.
 	manyUnidentified = 4096
-	// unidentifiedTime is how long a socket may be silent when there are so many: a device on a slow
-	// radio needs a second or two.
-	unidentifiedTime = 3 * time.Second
+	// spared is for how long the only such socket of an address stays in any case: a device on a slow
+	// radio needs a second or two for its IMEI and its first frame.
+	spared = 3 * time.Second
 	// manyRegistrations is how many devices are registered at once. Without Redis each takes a second.
 	// Then 100,000 devices that come together all have their answer within 25 s. They give up at 30.
 	manyRegistrations = 4096
+	// reports is how many frames make a device one that reports: its socket is never closed to make
+	// room.
+	reports = 3
+	// newcomers: in a full replica one address may hold 1/32 of the sockets with devices that have
+	// sent a frame and do not report yet.
+	newcomers = 32
+	// quietNewcomer is how long such a socket may be silent in a full replica.
+	quietNewcomer = 10 * time.Minute
+	// lookAgain is how long a full replica waits at most before it looks for room again: a socket that
+	// was closed to make room may be in the middle of its registration.
+	lookAgain = 100 * time.Millisecond
 )
 
-// admission keeps new sockets from being in each other's way. Sockets without an IMEI cost little.
-// When they are too many, the oldest are closed, so that silent sockets do not keep devices out.
-// Devices wait for one another's registration, and none is refused.
+// A standing is what a socket has shown so far.
+type standing int
+
+const (
+	unidentified standing = iota // no IMEI
+	unproven                     // an IMEI, which anybody can invent
+	newcomer                     // frames with a right checksum, but fewer than reports
+	proven                       // a device that reports
+)
+
+// admission keeps new sockets from being in each other's way. A slot is earned by frames. To make
+// room it closes a socket of the lowest standing: the oldest one of the address that has most of
+// them. So a flood from few addresses displaces itself, and no device that reports. Devices wait for
+// one another's registration, and none is refused.
 type admission struct {
 	most  int           // sockets without an IMEI
-	room  chan struct{} // holds a token when one of them has left
+	share int           // newcomers of an address
+	room  chan struct{} // holds a token when a socket has left, or has a higher standing
 	slots chan struct{} // one taken for each registration under way
 
-	mu           sync.Mutex
-	unidentified *list.List // of *session, in the order of arrival
+	mu     sync.Mutex
+	crowds [proven]*crowd
 }
 
-func newAdmission(unidentified, registrations int) *admission {
-	return &admission{
-		most: unidentified, room: make(chan struct{}, 1), slots: make(chan struct{}, registrations),
-		unidentified: list.New(),
+func newAdmission(conns, unidentified, registrations int) *admission {
+	a := &admission{
+		most: unidentified, share: max(1, conns/newcomers),
+		room: make(chan struct{}, 1), slots: make(chan struct{}, registrations),
 	}
+	for s := range a.crowds {
+		a.crowds[s] = newCrowd()
+	}
+	return a
 }
 
-// count is the number of sockets without an IMEI.
-func (a *admission) count() int {
+// count is the number of sockets of a standing.
+func (a *admission) count(s standing) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.unidentified.Len()
+	return a.crowds[s].size
 }
 
 // enter adds a new socket.
 func (a *admission) enter(s *session) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s.unidentified = a.unidentified.PushBack(s)
+	s.standing = unidentified
+	a.crowds[unidentified].add(s, addressOf(s.under.RemoteAddr()), s.came)
 }
 
-// leave says that the IMEI of a socket has come, or that it has ended. It may be called again.
-func (a *admission) leave(s *session) {
+// identified notes the IMEI of a socket, and the address that a proxy names.
+func (a *admission) identified(s *session) { a.rise(s, unproven, addressOf(s.conn.RemoteAddr())) }
+
+// reported notes the n-th frame of a socket with a right checksum.
+func (a *admission) reported(s *session, n int) {
+	if n >= reports {
+		a.rise(s, proven, netip.Prefix{})
+	} else {
+		a.rise(s, newcomer, s.address)
+	}
+}
+
+// leave removes a socket that has ended. It may be called again.
+func (a *admission) leave(s *session) { a.rise(s, proven, netip.Prefix{}) }
+
+// rise moves a socket to the end of a crowd.
+func (a *admission) rise(s *session, to standing, from netip.Prefix) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if s.unidentified == nil {
-		return
+	if s.place != nil {
+		a.crowds[s.standing].remove(s)
 	}
-	a.unidentified.Remove(s.unidentified)
-	s.unidentified = nil
+	if s.left = s.left || to == proven; !s.left {
+		a.crowds[to].add(s, from, time.Now())
+	}
+	s.standing = to
 	select {
 	case a.room <- struct{}{}:
 	default:
 	}
 }
 
-// wait returns when there is room for another socket, or when ctx ends. It closes the oldest one if
-// that was silent for too long.
+// wait returns when there is room for another socket without an IMEI, or when ctx ends. It closes
+// those that are too many.
 func (a *admission) wait(ctx context.Context) {
-	for {
-		oldest := a.crowding()
-		if oldest == nil {
-			return
-		}
-		left := time.Until(oldest.came.Add(unidentifiedTime))
-		if left <= 0 {
-			a.leave(oldest)
-			oldest.end(endCrowded)
+	for a.count(unidentified) >= a.most {
+		s, left := a.least(unidentified, unidentified)
+		if s != nil {
+			a.leave(s)
+			s.end(endCrowded)
 			continue
 		}
-		select {
-		case <-time.After(left):
-		case <-a.room:
-		case <-ctx.Done():
+		a.sleep(ctx, left)
+		if ctx.Err() != nil {
 			return
 		}
 	}
 }
 
-// crowding returns the oldest socket if there is no room for another.
-func (a *admission) crowding() *session {
+// take takes one of the slots for open sockets. While none is free it closes the socket that
+// deserves its slot least, and waits if none may be closed. It returns false when ctx has ended.
+func (a *admission) take(ctx context.Context, slots chan struct{}) bool {
+	for {
+		select {
+		case slots <- struct{}{}:
+			return true
+		default:
+		}
+		s, left := a.least(unidentified, newcomer)
+		if s != nil {
+			a.leave(s)
+			s.end(endCrowded)
+			left = lookAgain
+		}
+		timer := time.NewTimer(left)
+		select {
+		case slots <- struct{}{}:
+			timer.Stop()
+			return true
+		case <-timer.C:
+		case <-a.room: // it may be that one may go which might not
+			timer.Stop()
+		case <-ctx.Done():
+			timer.Stop()
+			return false
+		}
+	}
+}
+
+// least returns the socket that deserves its place least, of these standings. If none may be closed
+// yet it returns for how long to wait.
+func (a *admission) least(from, to standing) (_ *session, left time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.unidentified.Len() < a.most {
-		return nil
+	now := time.Now()
+	left = time.Minute
+	for s := from; s <= to; s++ {
+		g := a.crowds[s].largest()
+		if g == nil {
+			continue
+		}
+		oldest := g.oldest()
+		most, quiet := 1, spared
+		if s == newcomer {
+			most, quiet = a.share, quietNewcomer
+		}
+		rest := quiet - now.Sub(oldest.since)
+		if g.members.Len() > most || rest <= 0 {
+			return oldest, 0
+		}
+		left = min(left, rest)
 	}
-	return a.unidentified.Front().Value.(*session)
+	return nil, left
+}
+
+func (a *admission) sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-a.room:
+	case <-ctx.Done():
+	}
+}
+
+// addressOf returns what counts as one address. A host has a whole /64 of IPv6.
+func addressOf(addr net.Addr) netip.Prefix {
+	if addr == nil {
+		return netip.Prefix{}
+	}
+	at, err := netip.ParseAddrPort(addr.String())
+	if err != nil {
+		return netip.Prefix{}
+	}
+	ip := at.Addr().Unmap().WithZone("")
+	bits := ip.BitLen()
+	if ip.Is6() {
+		bits = 64
+	}
+	p, _ := ip.Prefix(bits)
+	return p
 }

@@ -20,11 +20,12 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// Deadlines of a socket. They are no settings, since vendors and fleets fix them: parked devices
-// speak hourly, and a device closes by itself after 30 s without an acknowledgement.
+// Deadlines of a socket. But for firstFrame they are no settings, since vendors and fleets fix them:
+// parked devices speak hourly, and a device closes by itself after 30 s without an acknowledgement.
 const (
 	handshakeTime = 15 * time.Second
 	completeTime  = 30 * time.Second
+	firstFrame    = time.Minute
 	idleTime      = 3900 * time.Second
 	claimTime     = time.Second
 	storeTime     = 10 * time.Second
@@ -62,11 +63,17 @@ type Config struct {
 	// MaxLen is the approximate cap of all telemetry streams together, in entries, of which each has
 	// an equal part; 0 means a million. Dead letters: 10,000, or this if it is less.
 	MaxLen int64
-	// MaxConns bounds open sockets. Further ones wait in the kernel's backlog. 0 means 100,000.
+	// MaxConns bounds open sockets. At the bound a new socket takes the place of the one that deserves
+	// it least: of those without an IMEI, then of those without a frame, then of those with fewer than
+	// three frames, the oldest of the address that has most of them. While none of them may be closed
+	// new ones wait in the kernel's backlog. 0 means 100,000.
 	MaxConns int
-	// MaxUnidentified bounds open sockets from which no IMEI has come. At the bound new ones wait in
-	// the backlog, and the oldest is closed once it has been silent for three seconds. 0 means 4,096.
+	// MaxUnidentified bounds open sockets from which no IMEI has come. At the bound the same is done
+	// among them. 0 means 4,096.
 	MaxUnidentified int
+	// FirstFrame is how long a device that was accepted may take for its first frame. Afterwards it may
+	// be silent for as long as a parked device is. 0 means a minute.
+	FirstFrame time.Duration
 	// MaxRegistering bounds devices that are being registered at once. Further ones wait for their
 	// answer. 0 means 4,096.
 	MaxRegistering int
@@ -95,7 +102,7 @@ type Gateway struct {
 	rate      rate // of each device
 	admission *admission
 	authority *authority    // nil: every device is served
-	slots     chan struct{} // one taken for each open socket; made by Serve
+	slots     chan struct{} // one taken for each open socket
 
 	stopping context.Context // ends when the gateway begins to drain
 	stop     context.CancelFunc
@@ -124,6 +131,7 @@ func New(cfg Config) (*Gateway, error) {
 	cfg.MaxConns = cmp.Or(cfg.MaxConns, 100_000)
 	cfg.MaxUnidentified = cmp.Or(cfg.MaxUnidentified, manyUnidentified)
 	cfg.MaxRegistering = cmp.Or(cfg.MaxRegistering, manyRegistrations)
+	cfg.FirstFrame = cmp.Or(cfg.FirstFrame, firstFrame)
 	cfg.Quiet = cmp.Or(cfg.Quiet, quietTime)
 	cfg.Drain = cmp.Or(cfg.Drain, 5*time.Second)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
@@ -131,10 +139,11 @@ func New(cfg Config) (*Gateway, error) {
 		cfg:       cfg,
 		store:     newStore(cfg.Client, streams(cfg.Stream, cfg.Streams), cfg.MaxLen),
 		rate:      deviceRate,
-		admission: newAdmission(cfg.MaxUnidentified, cfg.MaxRegistering),
+		admission: newAdmission(cfg.MaxConns, cfg.MaxUnidentified, cfg.MaxRegistering),
 		sessions:  make(map[*session]struct{}),
 		newest:    make(map[string]*session),
 	}
+	g.slots = make(chan struct{}, cfg.MaxConns)
 	g.stopping, g.stop = context.WithCancel(context.Background())
 	g.metrics = newMetrics(cfg.Registerer, g)
 	if cfg.Allowed != "" {
@@ -159,8 +168,6 @@ func (g *Gateway) draining() bool { return g.stopping.Err() != nil }
 func (g *Gateway) Serve(ctx context.Context, lns ...net.Listener) error {
 	accepting, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	// Each listener takes a slot before it has a socket for it. The slots of all but one are extra.
-	g.slots = make(chan struct{}, g.cfg.MaxConns+len(lns)-1)
 
 	// Sockets outlive ctx: they finish what they have begun.
 	work, abandon := context.WithCancel(context.WithoutCancel(ctx))
@@ -189,25 +196,24 @@ func (g *Gateway) Serve(ctx context.Context, lns ...net.Listener) error {
 	return context.Cause(accepting)
 }
 
-// accept returns when ctx has ended or ln has failed for good.
+// accept returns when ctx has ended or ln has failed for good. A listener has at most one socket that
+// waits for its place; further ones wait in the backlog.
 func (g *Gateway) accept(ctx, work context.Context, ln net.Listener) error {
 	var pause time.Duration
 	accepts := streak.New(g.cfg.Logger, "cannot accept devices, trying again", "devices are accepted again")
 	for {
-		select {
-		case g.slots <- struct{}{}: // before Accept, so that further sockets wait in the backlog
-		case <-ctx.Done():
-			return nil
-		}
-		g.admission.wait(ctx)
 		conn, err := ln.Accept()
 		if err == nil {
 			pause = 0
 			accepts.Note(nil)
+			g.admission.wait(ctx)
+			if !g.admission.take(ctx, g.slots) {
+				_ = conn.Close()
+				return nil
+			}
 			g.start(work, conn)
 			continue
 		}
-		<-g.slots
 		if ctx.Err() != nil {
 			return nil
 		}

@@ -179,8 +179,9 @@ func TestTheStreamsAreCapped(t *testing.T) {
 func TestADeviceWithoutAPlaceWaitsInTheBacklog(t *testing.T) {
 	t.Parallel()
 	b := setup(t, redistest.Shared(t), func(c *Config) { c.MaxConns = 2 })
-	first := b.login(t, imei)
-	b.login(t, "352093081452251")
+	first, second := b.login(t, imei), b.login(t, "352093081452251")
+	first.reports()
+	second.reports()
 	third := b.dial(t) // the kernel takes it
 	third.send(handshake(t, "490154203237518"))
 	require.NoError(t, third.SetReadDeadline(time.Now().Add(50*time.Millisecond)))

@@ -194,6 +194,17 @@ func (b *bench) dial(t testing.TB) *wire {
 	return &wire{t, conn}
 }
 
+// dialFrom is dial from an address of the loopback.
+func (b *bench) dialFrom(t testing.TB, from string) *wire {
+	t.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	conn, err := d.DialContext(t.Context(), "tcp", b.addr)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+	return &wire{t, conn}
+}
+
 // login is a socket past its handshake.
 func (b *bench) login(t testing.TB, imei string) *wire {
 	t.Helper()
@@ -201,6 +212,15 @@ func (b *bench) login(t testing.TB, imei string) *wire {
 	w.send(handshake(t, imei))
 	w.expect("01")
 	return w
+}
+
+// reports sends as many frames as make a device one that reports.
+func (w *wire) reports() {
+	w.t.Helper()
+	for range reports {
+		w.send(frame(w.t, 1))
+		w.expect("00000001")
+	}
 }
 
 func (w *wire) send(p []byte) {

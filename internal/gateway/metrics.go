@@ -33,7 +33,10 @@ func newMetrics(reg prometheus.Registerer, g *Gateway) *metrics {
 			func() float64 { return float64(value()) })
 	}
 	gauge("ingest_connections", "Device sockets open now.", g.Connections)
-	gauge("ingest_unidentified", "Sockets open now of which no IMEI has come.", g.admission.count)
+	gauge("ingest_unidentified", "Sockets open now of which no IMEI has come.",
+		func() int { return g.admission.count(unidentified) })
+	gauge("ingest_unproven", "Sockets open now that named an IMEI and have sent no frame.",
+		func() int { return g.admission.count(unproven) })
 	gauge("ingest_registrations",
 		"Devices being registered now; at the bound further ones wait for their answer.",
 		func() int { return len(g.admission.slots) })
@@ -53,8 +56,8 @@ func newMetrics(reg prometheus.Registerer, g *Gateway) *metrics {
 			"waited because its device sends too much), rejected (framing or CRC, codec empty).",
 			"codec", "outcome"),
 		records: vec("ingest_records_total", "Records stored, by codec.", "codec"),
-		disconnects: vec("ingest_disconnects_total", "Sockets ended, by reason: refused, crowded, "+
-			"unknown_device, undecided, untrusted, proxy, tls, closed, idle, incomplete, framing, unknown, "+
+		disconnects: vec("ingest_disconnects_total", "Sockets ended, by reason: refused, crowded "+
+			"(to make room for a device), unproven (no frame in time), unknown_device, undecided, untrusted, proxy, tls, closed, idle, incomplete, framing, unknown, "+
 			"store, superseded, moved, draining, network.", "reason"),
 		in:   bytes.WithLabelValues("in"),
 		out:  bytes.WithLabelValues("out"),

@@ -10,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"sync"
 	"syscall"
@@ -35,7 +36,8 @@ const (
 	endFraming       = "framing"        // not a frame, or a wrong CRC
 	endUnknown       = "unknown"        // a frame with an unknown number of records
 	endStore         = "store"          // Redis did not take the records in time
-	endCrowded       = "crowded"        // no IMEI for seconds, and too many sockets were like that
+	endCrowded       = "crowded"        // to make room: it deserved its place least, see admission
+	endUnproven      = "unproven"       // an IMEI, and no frame in time
 	endSuperseded    = "superseded"     // the device has a newer socket here
 	endMoved         = "moved"          // it has a newer socket at another replica, and was silent here
 	endDraining      = "draining"       // this replica stops
@@ -88,10 +90,19 @@ type session struct {
 	// ends the span of the registration; nil: there is none
 	endSpan func(error, ...slog.Attr)
 
-	came         time.Time     // admission's, like the next: when it was accepted
-	unidentified *list.Element // its place in the list while no IMEI has come
+	came    time.Time // when it was accepted
+	firstBy time.Time // when its first frame must have come; zero until it is greeted
+
+	// admission's, under its mu.
+	standing standing
+	since    time.Time // in this standing
+	address  netip.Prefix
+	group    *group
+	place    *list.Element // in the group; nil: it is in none
+	left     bool          // for good
 
 	mu          sync.Mutex
+	frames      int    // that have come with a right checksum, up to reports
 	closeReason string // of the gateway, which has closed the socket; "": it has not
 	ended       bool   // serve has returned
 	// late is the reason for the end if the read deadline passes. It and the deadline belong to the
@@ -220,6 +231,7 @@ func (s *session) serve(ctx context.Context) error {
 		return err
 	}
 	s.paid = time.Now()
+	s.firstBy = s.paid.Add(s.g.cfg.FirstFrame)
 	for {
 		command, err := s.rest()
 		if err != nil {
@@ -246,6 +258,7 @@ func (s *session) serve(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		s.reported()
 		if err := s.handle(ctx, frame); err != nil {
 			return err
 		}
@@ -261,10 +274,30 @@ func (s *session) rest() (*pendingCommand, error) {
 		return o, nil
 	}
 	s.resting = true
-	if s.moved {
-		return nil, s.within(movedTime, endMoved)
+	return nil, s.restWithin()
+}
+
+// restWithin sets the deadline of the wait for the device. The caller holds mu.
+func (s *session) restWithin() error {
+	switch {
+	case s.frames == 0: // a keep-alive proves nothing
+		return s.within(time.Until(s.firstBy), endUnproven)
+	case s.moved:
+		return s.within(movedTime, endMoved)
 	}
-	return nil, s.within(idleTime, endIdle)
+	return s.within(idleTime, endIdle)
+}
+
+// reported notes a frame.
+func (s *session) reported() {
+	s.mu.Lock()
+	known := s.frames == reports
+	s.frames = min(s.frames+1, reports)
+	n := s.frames
+	s.mu.Unlock()
+	if !known {
+		s.g.admission.reported(s, n)
+	}
 }
 
 // endRest reports whether a command ended the rest.
@@ -284,7 +317,7 @@ func (s *session) displace() {
 	defer s.mu.Unlock()
 	s.moved = true
 	if s.resting && !s.called { // otherwise rest sets the deadline later
-		_ = s.within(movedTime, endMoved) // fails only on a closed socket, or while draining
+		_ = s.restWithin() // fails only on a closed socket, or while draining
 	}
 	if s.g.draining() {
 		s.interrupt()
@@ -321,7 +354,7 @@ func (s *session) greet(ctx context.Context) error {
 		if !teltonika.LuhnValid(imei) {
 			s.g.metrics.luhn.Inc() // too many genuine devices fail this to refuse them
 		}
-		s.g.admission.leave(s)
+		s.g.admission.identified(s)
 		err = s.g.authority.decide(s.g.stopping, imei)
 	}
 	if errors.Is(err, teltonika.ErrHandshake) || errors.Is(err, errUnknownDevice) {

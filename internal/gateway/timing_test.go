@@ -63,7 +63,7 @@ func manyInBubble(t *testing.T, dial func(context.Context, string, string) (net.
 		client := redis.NewClient(o)
 		defer client.Close()
 		r := &registrar{land: true}
-		cfg := Config{Register: r.register, Client: client, Stream: redistest.Prefix(t)}
+		cfg := Config{Register: r.register, Client: client, Stream: redistest.Prefix(t), FirstFrame: idleTime}
 		if change != nil {
 			change(&cfg)
 		}
@@ -256,8 +256,13 @@ func TestAStopThatTakesTooLongEndsWhateverASocketWaitsFor(t *testing.T) {
 func TestASilentSocketEndsForTheReasonOfItsTurn(t *testing.T) {
 	t.Parallel()
 	for reason, before := range map[string]func(t *testing.T, s *timed){
-		endRefused:    func(*testing.T, *timed) {},
-		endIdle:       func(t *testing.T, s *timed) { s.login(t) },
+		endRefused:  func(*testing.T, *timed) {},
+		endUnproven: func(t *testing.T, s *timed) { s.login(t) },
+		endIdle: func(t *testing.T, s *timed) {
+			s.login(t)
+			s.write(t, frame(t, 1))
+			s.read(t, 4)
+		},
 		endIncomplete: func(t *testing.T, s *timed) { s.login(t); s.write(t, frame(t, 2)[:20]) },
 	} {
 		t.Run(reason, func(t *testing.T) {

@@ -49,6 +49,15 @@ func (h Heartbeat) settings(now time.Time, a About) (ttl, interval time.Duration
 	return cmp.Or(p.TTL, ttl), p.Interval
 }
 
+// longestAbout is how many bytes are read of what a replica says of itself.
+const longestAbout = 16 << 10
+
+// clip returns the beginning of a text that anybody can write.
+func clip(text string) string {
+	const longest = 200
+	return strings.ToValidUTF8(text[:min(len(text), longest)], "")
+}
+
 // abouts reads what replicas say of themselves. Who says nothing, or nothing that is understood, is
 // not in the answer, and neither is anybody where this may not be read.
 func (r *Reader) abouts(ctx context.Context, ids []string) (map[string]About, error) {
@@ -56,9 +65,12 @@ func (r *Reader) abouts(ctx context.Context, ids []string) (map[string]About, er
 	for page := range slices.Chunk(ids, pageSize) {
 		p := r.client.Pipeline()
 		for _, id := range page {
-			p.Get(ctx, r.keys.About(id))
+			r.beginning(ctx, p, r.keys.About(id), longestAbout)
 		}
 		said, err := texts(ctx, p, "what replicas say of themselves")
+		if r.readsWhole(err) {
+			return r.abouts(ctx, ids)
+		}
 		if Refused(err) {
 			return all, nil
 		}
@@ -67,7 +79,8 @@ func (r *Reader) abouts(ctx context.Context, ids []string) (map[string]About, er
 		}
 		for i, text := range said {
 			var a About
-			if json.NewDecoder(strings.NewReader(text)).Decode(&a) == nil {
+			if len(text) <= longestAbout && json.NewDecoder(strings.NewReader(text)).Decode(&a) == nil {
+				a.Program, a.Version, a.Address = clip(a.Program), clip(a.Version), clip(a.Address)
 				all[page[i]] = a
 			}
 		}

@@ -46,7 +46,8 @@ func neededRights(keys guard.Layout) [][]string {
 		{"get", keys.Paused()}, {"set", keys.Paused(), "x"}, {"del", keys.Paused()},
 		{"xadd", log, "*", "f", "v"}, {"xrange", log, "-", "+"}, {"xrevrange", log, "+", "-"}, {"xlen", log},
 		{"xtrim", log, "MAXLEN", "1"}, {"xinfo", "stream", log}, {"memory", "usage", log}, {"type", log},
-		{"get", about}, {"set", about, "x", "PX", "1"}, {"xadd", past, "*", "f", "v"},
+		{"rename", log, keys.LogAside()},
+		{"get", about}, {"getrange", about, "0", "1"}, {"set", about, "x", "PX", "1"}, {"xadd", past, "*", "f", "v"},
 		{"xrevrange", past, "+", "-"},
 		{"publish", released, "x"}, {"publish", beat, "x"}, {"subscribe", released}, {"subscribe", beat},
 		{"multi"}, {"exec"},
@@ -105,6 +106,8 @@ func missing(user string, command []string) Check {
 	switch name {
 	case "memory|usage", "xtrim", "xlen":
 		level, why = Warning, ": the eviction log is trimmed by number, or grows"
+	case "rename":
+		level, why = Warning, ": one that takes no more records has to be deleted by hand"
 	case "publish", "subscribe":
 		level, why = Warning, ": others find out later"
 	case "info":

@@ -241,20 +241,14 @@ func checkDatabase(ctx context.Context, p *patient) (found, error) {
 }
 
 func checkTypes(ctx context.Context, p *patient) (found, error) {
-	want := []struct{ key, kind string }{
-		{p.keys.Registry(), "hash"}, {p.keys.Roster(), "set"}, {p.keys.Lease(), "string"},
-		{p.keys.Witness(), "hash"}, {p.keys.Log(), "stream"}, {p.keys.Timeline(), "stream"},
-		{p.keys.Paused(), "string"},
+	damaged, err := p.damaged(ctx)
+	if err != nil {
+		return found{}, err
 	}
-	for _, w := range want {
-		kind, err := p.client.Type(ctx, w.key).Result()
-		if err != nil {
-			return found{}, err
-		}
-		if kind != w.kind && kind != "none" {
-			return wrong("%s is a %s, not a %s: somebody else uses the name; use a prefix, or delete it",
-				w.key, kind, w.kind)
-		}
+	if len(damaged) > 0 {
+		d := damaged[0]
+		return wrong("%s is a %s, not a %s: %s; find what wrote it, use a prefix, or delete it",
+			d.Key, d.Is, d.Must, d.follows)
 	}
 	return fine("each key is of the type that it should be")
 }

@@ -25,6 +25,8 @@ func (s Status) Problems() []Problem {
 	if s.Partitions != nil {
 		wrong, warnings = s.ofPartitions()
 	}
+	damaged, doubtful := s.damage()
+	wrong, warnings = append(wrong, damaged...), append(warnings, doubtful...)
 	switch l := s.Leader; {
 	case s.Partitions != nil:
 	case l == nil:
@@ -37,8 +39,12 @@ func (s Status) Problems() []Problem {
 	case s.LeaderSilent() != "":
 		warnings = append(warnings, Problem{"leader_silent", Warning,
 			l.Instance + " leads, and " + s.LeaderSilent() + ".",
-			"Wait. Look whether it lives, if it should.",
+			"Wait. Look whether it lives, if it should. If the lease lasts for longer than its TTL, delete it.",
 			"rollcallnobodyleads"})
+	case l.Epoch == 0:
+		warnings = append(warnings, Problem{"term_not_begun", Warning,
+			l.Instance + " has the lease and has not begun its term: nothing is swept until it has.",
+			"Wait. If that lasts, look at its log.", "rollcallnobodyleads"})
 	}
 	switch h := s.Hold; {
 	case h != nil && h.Reason == "paused":
@@ -55,6 +61,11 @@ func (s Status) Problems() []Problem {
 		wrong = append(wrong, Problem{"unheard", Wrong,
 			"Nobody listens to Redis: the last tick was " + Ago(s.Now.Sub(s.Witness.LastTick)) + ".",
 			"Look whether replicas run, and reach Redis.", "rollcallnotsweeping"})
+	}
+	if s.Cut > 0 {
+		warnings = append(warnings, Problem{"cut", Warning,
+			fmt.Sprintf("The roster names %d instances more, which are not looked at here.", s.Cut),
+			"Find what writes them. Those without a heartbeat are swept.", "a-key-that-somebody-overwrote"})
 	}
 	warnings = append(warnings, s.silent()...)
 	warnings = append(warnings, s.silentIn()...)

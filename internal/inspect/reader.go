@@ -25,6 +25,7 @@ type Reader struct {
 	divided atomic.Pointer[[]*Reader] // one of each partition, as last found
 	number  int                       // of one partition: which
 	single  bool                      // it is of one partition alone
+	whole   atomic.Bool               // this user may GET, and not GETRANGE
 }
 
 // New returns a Reader of the fleet whose keys the layout names. The client is the caller's.
@@ -92,21 +93,50 @@ func (h Heartbeat) ttl(now time.Time) time.Duration {
 func (r *Reader) heartbeats(ctx context.Context, ids []string) (map[string]Heartbeat, error) {
 	all := make(map[string]Heartbeat, len(ids))
 	for page := range slices.Chunk(ids, pageSize) {
-		p := r.client.Pipeline()
-		values, left := make([]*redis.StringCmd, len(page)), make([]*redis.DurationCmd, len(page))
-		for i, id := range page {
-			values[i], left[i] = p.Get(ctx, r.keys.Heartbeat(id)), p.PTTL(ctx, r.keys.Heartbeat(id))
-		}
-		if err := exec(ctx, p, "heartbeats"); err != nil {
+		if err := r.heartbeatsInto(ctx, page, all); err != nil {
 			return nil, err
-		}
-		for i, id := range page {
-			if err := values[i].Err(); (err == nil || wrongType(err)) && left[i].Val() != -2 {
-				all[id] = heartbeat(values[i].Val(), left[i].Val())
-			}
 		}
 	}
 	return all, nil
+}
+
+// longestBeat is how many bytes of a heartbeat are read.
+const longestBeat = 128
+
+func (r *Reader) heartbeatsInto(ctx context.Context, ids []string, all map[string]Heartbeat) error {
+	p := r.client.Pipeline()
+	values, left := make([]*redis.StringCmd, len(ids)), make([]*redis.DurationCmd, len(ids))
+	for i, id := range ids {
+		key := r.keys.Heartbeat(id)
+		values[i], left[i] = r.beginning(ctx, p, key, longestBeat), p.PTTL(ctx, key)
+	}
+	err := exec(ctx, p, "heartbeats")
+	if r.readsWhole(err) {
+		return r.heartbeatsInto(ctx, ids, all)
+	}
+	if err != nil {
+		return err
+	}
+	for i, id := range ids {
+		if left[i].Val() >= -1 {
+			all[id] = heartbeat(values[i].Val(), left[i].Val())
+		}
+	}
+	return nil
+}
+
+// beginning reads the first bytes of a string; "": it is absent.
+func (r *Reader) beginning(ctx context.Context, p redis.Pipeliner, key string, longest int64) *redis.StringCmd {
+	if r.whole.Load() {
+		return p.Get(ctx, key)
+	}
+	return p.GetRange(ctx, key, 0, longest-1)
+}
+
+// readsWhole reports whether to ask again: a user of an older list of rights may not GETRANGE, and
+// from now on strings are read as a whole.
+func (r *Reader) readsWhole(err error) bool {
+	return Refused(err) && r.whole.CompareAndSwap(false, true)
 }
 
 // heartbeat reads `<unix ms>/<boot token>`. An older writer's value may be anything.
@@ -134,21 +164,36 @@ func bootTime(token string) (t time.Time) {
 // pageSize is how many elements one call reads.
 const pageSize = 1000
 
-// roster is who is on it. Commands here are those that a replica's user may give, so SSCAN and
-// SMISMEMBER.
-func (r *Reader) roster(ctx context.Context) ([]string, error) {
+// mostRoster is how many instances are looked at: more are on a roster only where somebody else
+// wrote them.
+const mostRoster = 10_000
+
+// roster is who is on it, and how many are not looked at. Commands here are those that a replica's
+// user may give, so SSCAN and SMISMEMBER.
+func (r *Reader) roster(ctx context.Context) (ids []string, cut int64, err error) {
 	met := map[string]bool{} // a scan may meet one twice
-	err := pages(func(cursor uint64) (uint64, error) {
+	whole := true
+	err = pages(func(cursor uint64) (uint64, error) {
 		page, next, err := r.client.SScan(ctx, r.keys.Roster(), cursor, "", pageSize).Result()
 		for _, id := range page {
 			met[id] = true
 		}
+		if len(met) >= mostRoster && next != 0 {
+			next, whole = 0, false
+		}
 		return next, err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("inspect: read the roster: %w", err)
+	if err == nil && !whole {
+		cut, err = r.client.SCard(ctx, r.keys.Roster()).Result()
+		cut = max(1, cut-int64(len(met)))
 	}
-	return slices.Sorted(maps.Keys(met)), nil
+	if wrongType(err) {
+		return nil, 0, nil
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("inspect: read the roster: %w", err)
+	}
+	return slices.Sorted(maps.Keys(met)), cut, nil
 }
 
 // is tells what SMISMEMBER says of one member.

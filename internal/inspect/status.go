@@ -34,6 +34,10 @@ type Status struct {
 	// that of the first, Hold and Witness are those of the worst, but Witness.Evicted is the sum, and
 	// Heard says that somebody listens in each. Redis is the server of the first.
 	Partitions *Partitions `json:"partitions,omitempty"`
+	// Cut is how many more instances rosters name, which are not looked at.
+	Cut int64 `json:"cut,omitempty"`
+	// Damaged are keys of another type than they must have.
+	Damaged []Damaged `json:"damaged,omitempty"`
 	// Unanswered are replicas that were asked and did not answer, with the error.
 	Unanswered []string `json:"unanswered,omitempty"`
 }
@@ -46,15 +50,15 @@ type Leader struct {
 	Address  string    `json:"address"`        // of its HTTP; "": not known
 	// ExpiresIn is until the lease lapses unless it is renewed; "": it never does.
 	ExpiresIn string `json:"expires_in"`
+
+	silent bool // it has no heartbeat
 }
 
 // LeaderSilent says that the leader has no heartbeat, and what follows; "": it has one, or there is
 // no leader.
 func (s Status) LeaderSilent() string {
 	l := s.Leader
-	if l == nil || s.Partitions != nil || l.ExpiresIn == "" || !slices.ContainsFunc(s.Instances, func(in Instance) bool {
-		return in.ID == l.Instance && !in.Alive
-	}) {
+	if l == nil || s.Partitions != nil || l.ExpiresIn == "" || !l.silent {
 		return ""
 	}
 	return "it is silent: unless it renews its lease, another leads in about " + l.ExpiresIn
@@ -151,26 +155,55 @@ func (r *Reader) leader(ctx context.Context, now time.Time) (*Leader, error) {
 	if h.TTL >= 0 {
 		l.ExpiresIn = span(h.TTL)
 	}
-	// The epoch may be of the term before, until the log says that this one has begun.
-	id := strconv.FormatUint(h.Epoch, 10) + "-0"
-	opened, err := r.client.XRange(ctx, r.keys.Log(), id, id).Result()
-	if err != nil {
-		return nil, fmt.Errorf("inspect: read the eviction log: %w", err)
+	if l.silent, err = r.isSilent(ctx, h.Instance); err != nil {
+		return nil, err
 	}
-	switch {
-	case len(opened) == 1 && record(opened[0], now).Term != h.Token:
-		l.Epoch = 0
-	case len(opened) == 0: // not begun, or so long ago that the record was trimmed
-		newest, err := r.client.XRevRangeN(ctx, r.keys.Log(), "+", "-", 1).Result()
-		if err != nil {
-			return nil, fmt.Errorf("inspect: read the eviction log: %w", err)
-		}
-		if len(newest) == 0 || epochOf(newest[0].ID) < h.Epoch {
-			l.Epoch = 0
-		}
+	if l.Epoch, err = r.begunEpoch(ctx, h, now); err != nil {
+		return nil, err
 	}
 	l.Since = began(l.Epoch, now)
 	return l, nil
+}
+
+func (r *Reader) isSilent(ctx context.Context, id string) (bool, error) {
+	n, err := r.client.Exists(ctx, r.keys.Heartbeat(id)).Result()
+	if err != nil {
+		return false, fmt.Errorf("inspect: heartbeat of the leader: %w", err)
+	}
+	return n == 0, nil
+}
+
+// begunEpoch returns the epoch of the holder's term; 0: it has not begun. The epoch may be of the
+// term before, until the log says that this one has begun; or somebody has overwritten it, and the
+// log alone knows.
+func (r *Reader) begunEpoch(ctx context.Context, h lease.Holder, now time.Time) (uint64, error) {
+	term, err := r.termOf(ctx, h.Epoch, now)
+	if err != nil || term == h.Token {
+		return h.Epoch, err
+	}
+	newest, err := r.headsUpTo(ctx, 1, "XREVRANGE", "+", "-", now)
+	if err != nil || len(newest) == 0 {
+		return 0, err
+	}
+	epoch := epochOf(newest[0].ID)
+	if term == "" && h.Epoch > 0 && epoch >= h.Epoch {
+		return h.Epoch, nil // so long ago that its record was trimmed
+	}
+	if term, err = r.termOf(ctx, epoch, now); err != nil || term != h.Token {
+		return 0, err
+	}
+	return epoch, nil
+}
+
+// termOf returns the token of the term that has this epoch; "": it has not begun, or its record was
+// trimmed.
+func (r *Reader) termOf(ctx context.Context, epoch uint64, now time.Time) (string, error) {
+	id := strconv.FormatUint(epoch, 10) + "-0"
+	opened, err := r.headsUpTo(ctx, 1, "XRANGE", id, id, now)
+	if err != nil || len(opened) == 0 {
+		return "", err
+	}
+	return opened[0].Term, nil
 }
 
 // lastPages bounds how far back lastEvictions looks.
@@ -251,6 +284,9 @@ func (r *Reader) sample(ctx context.Context, upTo int) (counted map[string]int, 
 	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
 		var page []string
 		page, cursor, err = r.client.HScan(ctx, r.keys.Registry(), cursor, "", pageSize).Result()
+		if wrongType(err) {
+			return counted, true, nil
+		}
 		if err != nil {
 			return nil, false, fmt.Errorf("inspect: scan the registry: %w", err)
 		}

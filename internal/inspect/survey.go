@@ -33,6 +33,7 @@ type look struct {
 	hold    *Hold
 	leader  *Leader
 	entries int64
+	damaged []Damaged
 
 	// Of its instances, as of the reading of this number; 0: never.
 	read      int
@@ -41,6 +42,7 @@ type look struct {
 	counted   map[string]int // entries by owner
 	whole     bool           // counted are all entries
 	roster    []string
+	cut       int64 // so many more are on the roster
 	beats     map[string]Heartbeat
 	indexes   map[string]index
 }
@@ -82,7 +84,13 @@ func (s *survey) read(
 		if l.leader, err = part.leader(ctx, l.now); err != nil {
 			return
 		}
+		if l.damaged, err = part.damaged(ctx); err != nil {
+			return
+		}
 		l.entries, err = part.client.HLen(ctx, part.keys.Registry()).Result()
+		if wrongType(err) {
+			err = nil
+		}
 		if err != nil {
 			err = fmt.Errorf("inspect: size of the registry: %w", err)
 		}
@@ -92,7 +100,7 @@ func (s *survey) read(
 	}
 	first := of(s.parts[s.next]) // how many there are is known of no partition yet
 	if first.read == 0 {
-		if first.roster, err = s.parts[s.next].roster(ctx); err != nil {
+		if first.roster, first.cut, err = s.parts[s.next].roster(ctx); err != nil {
 			return Status{}, err
 		}
 	}
@@ -106,7 +114,7 @@ func (s *survey) read(
 			}
 		}
 		if l != first || l.read != 0 {
-			l.roster, err = part.roster(ctx)
+			l.roster, l.cut, err = part.roster(ctx)
 		}
 		return
 	}); err != nil {
@@ -195,6 +203,8 @@ func (s *survey) status(ids []string, abouts map[string]About) Status {
 	for _, l := range s.looks {
 		st.Witness.Evicted += l.witness.Evicted
 		st.Entries += l.entries
+		st.Damaged = append(st.Damaged, l.damaged...)
+		st.Cut = max(st.Cut, l.cut)
 	}
 	if len(s.looks) > 1 {
 		st.Partitions = s.partitions(worst)

@@ -2,12 +2,8 @@ package inspect
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
-	"slices"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/rollcall-redis/rollcall/internal/timeline"
 )
@@ -64,32 +60,26 @@ func sentence(e timeline.Event) string {
 	return ""
 }
 
-//go:embed heads.lua
-var headsLua string
-
-var headsScript = redis.NewScript(headsLua)
-
-// headsPage is how many records one call of heads.lua reads: a millisecond of Redis' time at most.
-const headsPage = 200
+const headsPage = timeline.HeadsPage
 
 // heads returns a page of records, without what they list: XRANGE or XREVRANGE of from and to.
 func (r *Reader) heads(ctx context.Context, order, from, to string, now time.Time) ([]Record, error) {
-	rows, err := headsScript.RunRO(ctx, r.client, []string{r.keys.Log()}, order, from, to, headsPage).Slice()
+	return r.headsUpTo(ctx, headsPage, order, from, to, now)
+}
+
+// headsUpTo is heads of at most so many records. A log of another type has none.
+func (r *Reader) headsUpTo(
+	ctx context.Context, most int, order, from, to string, now time.Time,
+) ([]Record, error) {
+	page, err := timeline.Heads(ctx, r.client, r.keys.Log(), order, from, to, most)
+	if wrongType(err) {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("inspect: read the eviction log: %w", err)
 	}
-	records := make([]Record, 0, len(rows))
-	for _, row := range rows {
-		v, _ := row.([]any)
-		if len(v) == 0 {
-			continue
-		}
-		m := redis.XMessage{ID: fmt.Sprint(v[0]), Values: map[string]any{}}
-		for pair := range slices.Chunk(v[1:], 2) {
-			if len(pair) == 2 {
-				m.Values[fmt.Sprint(pair[0])] = pair[1]
-			}
-		}
+	records := make([]Record, 0, len(page))
+	for _, m := range page {
 		records = append(records, r.record(m, now))
 	}
 	return records, nil

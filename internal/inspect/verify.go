@@ -98,7 +98,7 @@ func (r *Reader) verify(ctx context.Context) (Verification, error) {
 	if err != nil {
 		return Verification{}, fmt.Errorf("inspect: scan the registry: %w", err)
 	}
-	roster, err := r.roster(ctx)
+	roster, _, err := r.roster(ctx)
 	if err != nil {
 		return Verification{}, err
 	}

@@ -53,6 +53,9 @@ func (w Witness) heard(now time.Time) bool {
 // witness reads what is on record of it.
 func (r *Reader) witness(ctx context.Context) (Witness, error) {
 	is, err := guard.ReadWitness(ctx, r.client, r.keys)
+	if wrongType(err) { // the next tick replaces it
+		return Witness{}, nil
+	}
 	if err != nil {
 		return Witness{}, fmt.Errorf("inspect: %w", err)
 	}

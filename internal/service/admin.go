@@ -51,10 +51,16 @@ func (s *HTTP) admin(a action) http.Handler {
 			return
 		}
 		scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+		if token != "" && s.guesses.tooSoon(r.RemoteAddr, time.Now()) {
+			w.Header().Set("Retry-After", strconv.Itoa(int(guessEvery.Seconds())))
+			fail(w, http.StatusTooManyRequests, "a token from this address was wrong less than a second ago: "+
+				"this request was not looked at")
+			return
+		}
 		// Hashes are compared, since the time must not tell the token's length either.
 		got, want := sha256.Sum256([]byte(token)), sha256.Sum256([]byte(wanted))
 		if !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
-			s.cfg.Logger.Warn("admin request refused", "path", r.URL.Path, "peer", r.RemoteAddr)
+			s.guesses.refuse(r.RemoteAddr, token != "", time.Now())
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			fail(w, http.StatusUnauthorized, "wrong or no bearer token")
 			return

@@ -56,6 +56,8 @@ type HTTPConfig struct {
 	Swept func() func() map[string]any
 	// Token is the administrator's bearer token as it is now; nil or empty: those requests are off.
 	Token func() string
+	// MaxConns bounds open connections; 0: nothing does.
+	MaxConns int
 	// Metrics is what /metrics shows.
 	Metrics prometheus.Gatherer
 	Logger  *slog.Logger
@@ -90,6 +92,7 @@ type HTTP struct {
 	http     *http.Server
 	template *template.Template
 	address  string // for others
+	guesses  guesses
 
 	// nil: there is no fleet
 	fleet     *fleet
@@ -124,7 +127,8 @@ func newHTTP(cfg HTTPConfig, ln net.Listener) *HTTP {
 	if cfg.Token == nil {
 		cfg.Token = func() string { return "" }
 	}
-	s := &HTTP{cfg: cfg, ln: ln, template: template.Must(pageTemplate.Clone())}
+	s := &HTTP{cfg: cfg, ln: ln, template: template.Must(pageTemplate.Clone()),
+		guesses: guesses{log: cfg.Logger}}
 	if ln != nil {
 		s.address = reachable(ln.Addr())
 	}
@@ -185,6 +189,9 @@ func newHTTP(cfg HTTPConfig, ln net.Listener) *HTTP {
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          debug,
+	}
+	if cfg.MaxConns > 0 {
+		bound(s.http, cfg.MaxConns)
 	}
 	return s
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -235,10 +236,20 @@ func TestAnAdminRequestNeedsTheToken(t *testing.T) {
 	paths := []string{"/api/v1/sweep", "/api/v1/pause?who=a&why=b", "/api/v1/resume", "/api/v1/resign"}
 	headers := []string{"", "Bearer", "Bearer ", "Bearer open", "Bearer open-sesame2", "Basic open-sesame", "open-sesame"}
 	b := setup(t)
-	for _, path := range paths {
-		for _, h := range headers {
-			code, _ := b.do(t, "POST", path, "", "", func(r *http.Request) { r.Header.Set("Authorization", h) })
+	for i, path := range paths {
+		for k, h := range headers {
+			from := func(r *http.Request) {
+				r.Header.Set("Authorization", h)
+				r.RemoteAddr = fmt.Sprintf("10.0.%d.%d:1", i, k)
+			}
+			code, _ := b.do(t, "POST", path, "", "", from)
 			require.Equal(t, 401, code, "%s %q", path, h)
+			wants := 429 // not looked at
+			if _, token, _ := strings.Cut(h, " "); token == "" {
+				wants = 401 // who brings none has not guessed
+			}
+			code, _ = b.do(t, "POST", path, "", "", from)
+			require.Equal(t, wants, code, "%s %q", path, h)
 		}
 	}
 	off := setup(t, func(c *HTTPConfig) { c.Token = nil })

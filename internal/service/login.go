@@ -210,13 +210,19 @@ func (l login) credentials(user string) func(context.Context) (string, string, e
 }
 
 // dialer is for options; nil without files: go-redis' own will do. base is the URL's.
-func (l login) dialer(
-	base *tls.Config, timeout time.Duration,
-) func(ctx context.Context, network, addr string) (net.Conn, error) {
+func (l login) dialer(base *tls.Config, timeout time.Duration, mostReply int64) dialFunc {
+	plain := &net.Dialer{KeepAliveConfig: dialKeepAlive}
 	if l.tls == nil || base == nil {
-		return nil
+		if mostReply <= 0 {
+			return nil
+		}
+		plain.Timeout = timeout
+		if base == nil {
+			return bounding(plain.DialContext, mostReply)
+		}
+		return bounding((&tls.Dialer{NetDialer: plain, Config: base}).DialContext, mostReply)
 	}
-	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+	return bounding(func(ctx context.Context, network, addr string) (net.Conn, error) {
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
 		m, config := l.tls(), base.Clone()
@@ -225,9 +231,8 @@ func (l login) dialer(
 		if m.pair != nil {
 			config.Certificates = []tls.Certificate{*m.pair}
 		}
-		d := &tls.Dialer{NetDialer: &net.Dialer{KeepAliveConfig: dialKeepAlive}, Config: config}
-		return d.DialContext(ctx, network, addr)
-	}
+		return (&tls.Dialer{NetDialer: plain, Config: config}).DialContext(ctx, network, addr)
+	}, mostReply)
 }
 
 // dialKeepAlive is as go-redis has it.

@@ -11,6 +11,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"math/big"
@@ -410,9 +411,13 @@ func TestTheTokenIsReadAgainAndAShortOneIsRefused(t *testing.T) {
 	defer func() { cancel(); require.NoError(t, <-done) }()
 
 	h := setup(t, func(c *HTTPConfig) { c.Token = token })
+	peers := 0
 	says := func(token string) int {
-		code, _ := h.do(t, "POST", "/api/v1/resume", "", "",
-			func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token) })
+		code, _ := h.do(t, "POST", "/api/v1/resume", "", "", func(r *http.Request) {
+			r.Header.Set("Authorization", "Bearer "+token)
+			peers++
+			r.RemoteAddr = fmt.Sprintf("10.0.%d.%d:1", peers/256, peers%256) // one address may be wrong once a second
+		})
 		return code
 	}
 	require.Equal(t, 200, says("0123456789-first"))

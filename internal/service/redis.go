@@ -37,6 +37,8 @@ type Redis struct {
 	Sentinel *redis.FailoverOptions
 	// Cluster is a Redis Cluster, by some of its nodes.
 	Cluster *redis.ClusterOptions
+	// MostReply is how many bytes a reply may have; 0: nothing bounds it.
+	MostReply int64
 
 	// ifCluster is Single as a node of a Cluster; nil: it could be none.
 	ifCluster *redis.ClusterOptions
@@ -190,7 +192,7 @@ func (r Redis) client(l login, control bool, within time.Duration, pool int) red
 			f = *lease.FailoverOptions(&f)
 		}
 		f.CredentialsProviderContext = l.credentials(f.Username)
-		f.Dialer = l.dialer(f.TLSConfig, f.DialTimeout)
+		f.Dialer = l.dialer(f.TLSConfig, f.DialTimeout, r.MostReply)
 		return redis.NewFailoverClient(&f)
 	}
 	if r.Cluster != nil {
@@ -208,7 +210,7 @@ func (r Redis) client(l login, control bool, within time.Duration, pool int) red
 		c.MaxRedirects, c.ClusterStateReloadInterval = safe.MaxRedirects, safe.ClusterStateReloadInterval
 		c.NewClient = safe.NewClient
 		c.CredentialsProviderContext = l.credentials(c.Username)
-		c.Dialer = l.dialer(c.TLSConfig, c.DialTimeout)
+		c.Dialer = l.dialer(c.TLSConfig, c.DialTimeout, r.MostReply)
 		return redis.NewClusterClient(&c)
 	}
 	deadlines(&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout)
@@ -219,7 +221,7 @@ func (r Redis) client(l login, control bool, within time.Duration, pool int) red
 		o = *lease.Options(&o)
 	}
 	o.CredentialsProviderContext = l.credentials(o.Username)
-	o.Dialer = l.dialer(o.TLSConfig, o.DialTimeout)
+	o.Dialer = l.dialer(o.TLSConfig, o.DialTimeout, r.MostReply)
 	return redis.NewClient(&o)
 }
 
@@ -242,6 +244,9 @@ const embeddedAt = "embedded at "
 
 // blockingPool is enough for one reader, and for a connection that is given up.
 const blockingPool = 2
+
+// blockingReply is what a page of what is waited for has at most, several times over.
+const blockingReply = 1 << 20
 
 // Connect makes the clients, and starts the embedded server if it was named. Calls of the control
 // client have deadlines of at most within. A server with one address is asked once whether it is a
@@ -288,7 +293,9 @@ func connect(
 		target = Redis{Single: &redis.Options{Addr: c.Embedded}}
 	}
 	c.Data = target.client(l, false, math.MaxInt64, 0)
-	c.Blocking = target.client(l, false, math.MaxInt64, blockingPool)
+	waits := target
+	waits.MostReply = min(waits.MostReply, blockingReply)
+	c.Blocking = waits.client(l, false, math.MaxInt64, blockingPool)
 	c.Control = target.client(l, true, within, 0)
 	return c, unknown, nil
 }

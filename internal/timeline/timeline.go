@@ -11,6 +11,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -102,13 +103,21 @@ func ms(at time.Time) string {
 	return strconv.FormatInt(at.UnixMilli(), 10)
 }
 
-// Read returns the events behind the one with this id, the oldest first. What is not understood is
-// left empty.
+// Read returns the newest events behind the one with this id, the oldest first: as many as the stream
+// keeps. What is not understood, or is longer than Add writes, is left empty.
 func Read(ctx context.Context, client redis.UniversalClient, key, after string) ([]Event, error) {
-	page, err := client.XRange(ctx, key, "("+after, "+").Result()
-	if err != nil {
-		return nil, fmt.Errorf("timeline: read: %w", err)
+	var page []redis.XMessage
+	for from := "+"; len(page) < most; from = "(" + page[len(page)-1].ID {
+		part, err := Heads(ctx, client, key, "XREVRANGE", from, "("+after, HeadsPage)
+		if err != nil {
+			return nil, fmt.Errorf("timeline: read: %w", err)
+		}
+		page = append(page, part...)
+		if len(part) < HeadsPage {
+			break
+		}
 	}
+	slices.Reverse(page)
 	events := make([]Event, 0, len(page))
 	for _, m := range page {
 		text := func(field string) string { s, _ := m.Values[field].(string); return s }

@@ -1,0 +1,114 @@
+package guard_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/redistest"
+)
+
+// What somebody else wrote into the guard's keys must end no term for good, and must not pass for
+// evidence.
+
+const lastID = "18446744073709551615-18446744073709551615"
+
+func TestALogThatTakesNoRecordIsSetAsideByTheNextTerm(t *testing.T) {
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		for name, damage := range map[string]func(s *term) error{
+			"the largest id": func(s *term) error {
+				return s.XAdd(t.Context(), &redis.XAddArgs{Stream: s.Log(), ID: lastID, Values: []string{"a", "b"}}).Err()
+			},
+			"an id of years to come": func(s *term) error {
+				id := time.Now().AddDate(2, 0, 0).UnixMicro()
+				return s.XAdd(t.Context(), &redis.XAddArgs{
+					Stream: s.Log(), ID: guard.BatchID{Epoch: uint64(id)}.String(), Values: []string{"a", "b"},
+				}).Err()
+			},
+			"a list": func(s *term) error {
+				if err := s.Del(t.Context(), s.Log()).Err(); err != nil {
+					return err
+				}
+				return s.RPush(t.Context(), s.Log(), "x").Err()
+			},
+		} {
+			s, ctx := newTerm(t, w.Options, w.Prefix+name), t.Context()
+			require.NoError(t, damage(s), name)
+			a, err := s.guard.Do(ctx, s.batch(1))
+			require.NoError(t, err, name)
+			require.Equal(t, guard.Fenced, a.Verdict, name)
+			require.Len(t, s.entries(t), 4, name)
+
+			next := guard.Lease{Token: "leader/2", Epoch: 101}
+			require.NoError(t, s.Set(ctx, s.Lease(), next.Token, time.Minute).Err())
+			v, _, err := s.guard.Open(ctx, s.lease)
+			require.NoError(t, err, name)
+			require.Equal(t, guard.Fenced, v, "only who holds the lease sets it aside")
+			for range 2 { // asked again after a lost reply
+				v, _, err = s.guard.Open(ctx, next)
+				require.NoError(t, err, name)
+				require.Equal(t, guard.Aside, v, name)
+			}
+			require.EqualValues(t, 1, s.Exists(ctx, s.LogAside()).Val(), name)
+			old := s.batch(2)
+			a, err = s.guard.Do(ctx, old)
+			require.NoError(t, err, name)
+			require.Equal(t, guard.Fenced, a.Verdict, "the lease is another's")
+			old.ID.Epoch, old.Token = next.Epoch, next.Token
+			a, err = s.guard.Do(ctx, old)
+			require.NoError(t, err, name)
+			require.Equal(t, guard.Answer{Verdict: guard.Done, Deleted: 2, Reowned: 1}, a, name)
+		}
+	})
+}
+
+func TestAnEpochAheadOfTheClockStaysInTheLog(t *testing.T) {
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		s, ctx := newTerm(t, w.Options, w.Prefix), t.Context()
+		ahead := uint64(time.Now().AddDate(0, 6, 0).UnixMicro())
+		require.NoError(t, s.XAdd(ctx, &redis.XAddArgs{
+			Stream: s.Log(), ID: guard.BatchID{Epoch: ahead}.String(), Values: []string{"a", "b"},
+		}).Err())
+		require.NoError(t, s.Set(ctx, s.Lease(), "leader/2", time.Minute).Err())
+		v, newest, err := s.guard.Open(ctx, guard.Lease{Token: "leader/2", Epoch: 101})
+		require.NoError(t, err)
+		require.Equal(t, guard.Stale, v)
+		require.Equal(t, ahead, newest)
+	})
+}
+
+// To Lua some of these are numbers, and a time that is none compares as if it were long ago.
+func TestATimeThatTheWitnessCannotHaveWrittenIsAHold(t *testing.T) {
+	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
+		t.Parallel()
+		s, ctx := newTerm(t, w.Options, w.Prefix), t.Context()
+		n := uint64(0)
+		for _, field := range []string{"since", "last"} {
+			for _, value := range []string{"nan", "-nan", "inf", "-inf", "-1", "1e3", "0x10", " 1", "", "abc", strings.Repeat("9", 400)} {
+				s.witness(t, "since", grace)
+				s.witness(t, "last", 0)
+				require.NoError(t, s.HSet(ctx, s.Witness(), field, value).Err())
+				n++
+				a, err := s.guard.Do(ctx, s.batch(n))
+				require.NoError(t, err, value)
+				require.Equal(t, guard.Answer{Verdict: guard.Held, Reason: "gap"}, a, "%s %q", field, value)
+			}
+		}
+		require.Len(t, s.entries(t), 4)
+
+		far := time.Now().AddDate(9, 0, 0).UnixMilli()
+		require.NoError(t, s.HSet(ctx, s.Witness(), "disagreed", far, "largest", "172800000").Err())
+		tick, err := s.guard.Tick(ctx)
+		require.NoError(t, err)
+		require.Greater(t, tick.HeldFor, 47*time.Hour)
+		disagreed, err := s.HGet(ctx, s.Witness(), "disagreed").Int64()
+		require.NoError(t, err)
+		require.Less(t, disagreed, far, "or it would never be forgotten")
+	})
+}

@@ -1,0 +1,71 @@
+package inspect
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Damaged is a key of another type than it must have: somebody overwrote it, or uses the same name.
+type Damaged struct {
+	Key  string `json:"key"`
+	Is   string `json:"is"`
+	Must string `json:"must_be"`
+
+	level   Level
+	follows string // what follows from it
+}
+
+// types are the keys of one partition that are checked, each with the type that it must have, how
+// bad another one is, and what follows from it.
+func (r *Reader) types() []Damaged {
+	k := r.keys
+	return []Damaged{
+		{k.Registry(), "", "hash", Wrong, "no device can be registered or found, and nothing is swept"},
+		{k.Lease(), "", "string", Wrong, "nobody leads until contenders have capped it, after one lease TTL"},
+		{k.Log(), "", "stream", Wrong, "nothing is swept until the next term sets it aside"},
+		{k.Roster(), "", "set", Warning, "the dead are found by the full scan alone"},
+		{k.Witness(), "", "hash", Warning, "the next tick replaces it, and deletes wait for GRACE"},
+		{k.Contenders(), "", "set", Warning, "replicas do not see who else contends"},
+		{k.Timeline(), "", "stream", Warning, "nobody can see what happened"},
+		{k.Paused(), "", "string", Warning, "it pauses sweeping all the same"},
+	}
+}
+
+// damaged returns the keys that are of another type.
+func (r *Reader) damaged(ctx context.Context) (found []Damaged, err error) {
+	types := r.types()
+	p := r.client.Pipeline()
+	kinds := make([]*redis.StatusCmd, len(types))
+	for i, t := range types {
+		kinds[i] = p.Type(ctx, t.Key)
+	}
+	if _, err := p.Exec(ctx); err != nil && !Refused(err) {
+		return nil, fmt.Errorf("inspect: types of the keys: %w", err)
+	}
+	for i, t := range types {
+		if t.Is = kinds[i].Val(); t.Is != "" && t.Is != "none" && t.Is != t.Must {
+			found = append(found, t)
+		}
+	}
+	return found, nil
+}
+
+// damage is what is wrong with the keys of a fleet.
+func (s Status) damage() (wrong, warnings []Problem) {
+	for _, d := range s.Damaged {
+		p := Problem{
+			"damaged:" + d.Key, d.level,
+			fmt.Sprintf("%s is a %s and must be a %s: %s.", d.Key, d.Is, d.Must, d.follows),
+			"Find what wrote it. If it does not go by itself: redis-cli DEL '" + d.Key + "'.",
+			"a-key-that-somebody-overwrote",
+		}
+		if d.level == Wrong {
+			wrong = append(wrong, p)
+		} else {
+			warnings = append(warnings, p)
+		}
+	}
+	return wrong, warnings
+}
