@@ -73,10 +73,16 @@ func (m *Mirror) apply(ctx context.Context, mode string, states ...State) ([]une
 		if err != nil {
 			return found, fmt.Errorf("availability: apply %d states: %w", n, err)
 		}
+		bad := map[string][]string{}
 		for ; len(out) >= 3; out = out[3:] {
+			if key, is := badKinds[out[2]]; is {
+				bad[key] = append(bad[key], out[0])
+				continue
+			}
 			version, _ := strconv.ParseInt(out[1], 10, 64)
 			found = append(found, unequal{out[0], version, out[2]})
 		}
+		m.noteBad(bad)
 	}
 	return found, nil
 }

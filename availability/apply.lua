@@ -14,6 +14,9 @@
 --            mode newer
 --   heard    the same, and the source has a later sign of life, which Redis could not take when it
 --            came; not in mode newer
+-- and, beside one of these, of each key of a mitra that held no value of ours and was written anew:
+--   bad_capacity, bad_heartbeat
+-- That the source has a state of this mitra is the evidence that both keys are the mirror's.
 -- A mark of auto-offline goes with the version under which it was set.
 local mode, ids, out = ARGV[1], {}, {}
 for i = 2, #ARGV, 6 do ids[#ids + 1] = ARGV[i] end
@@ -28,18 +31,42 @@ local function number(v, new)
   return n < new + 1e12 and n or 0
 end
 
--- seen(id) is the heartbeat that stands, '' if it is none.
-local function seen(id)
-  local at = redis.call('GET', heartbeat(id))
-  return at and #at == 24 and at or ''
-end
+local now = nowms()
+local latest = iso(now + ahead)
 
 local function differs(id, is_online, is_active, sessions, at)
+  local was, bad = heard(id, latest)
   return (redis.call('SISMEMBER', online, id) == 1) ~= is_online
     or (redis.call('SISMEMBER', deactivated, id) == 1) == is_active
-    or redis.call('GET', capacity(id)) ~= sessions
-    or (is_online and seen(id) == '' and at ~= '')
-    or (not is_online and redis.call('EXISTS', heartbeat(id)) == 1)
+    or redis.pcall('GET', capacity(id)) ~= sessions
+    or bad or (is_online and was == '' and at ~= '') or (not is_online and was ~= '')
+end
+
+local function bad_key(kind, id) out[#out + 1], out[#out + 2], out[#out + 3] = id, '0', kind end
+
+-- beat(id, is_online, at) leaves the later of two heartbeats to a mitra who is online.
+local function beat(id, is_online, at)
+  local was, bad = heard(id, latest)
+  if bad then
+    redis.call('UNLINK', heartbeat(id))
+    bad_key('bad_heartbeat', id)
+  end
+  if is_online then
+    if bad then excuse(id, now) end
+    if was < at then redis.call('SET', heartbeat(id), at) end
+  elseif was ~= '' then
+    redis.call('UNLINK', heartbeat(id))
+  end
+end
+
+local function count(id, sessions)
+  local was = redis.pcall('SET', capacity(id), sessions, 'GET')
+  local typed = mistyped(was)
+  if typed then
+    redis.call('UNLINK', capacity(id))
+    redis.call('SET', capacity(id), sessions)
+  end
+  if typed or was and (#was > 9 or not string.find(was, '^%d+$')) then bad_key('bad_capacity', id) end
 end
 
 for n, id in ipairs(ids) do
@@ -47,6 +74,7 @@ for n, id in ipairs(ids) do
   local new = tonumber(ARGV[i + 1])
   local old = number(versions[n], new)
   local is_online, is_active, sessions, at = ARGV[i + 2] == '1', ARGV[i + 3] == '1', ARGV[i + 4], ARGV[i + 5]
+  if at > latest then at = '' end
   local kind
   if new > old then
     kind = 'behind'
@@ -54,19 +82,14 @@ for n, id in ipairs(ids) do
     kind = 'ahead'
   elseif mode ~= 'newer' and new == old and differs(id, is_online, is_active, sessions, at) then
     kind = 'differs'
-  elseif mode ~= 'newer' and new == old and is_online and seen(id) < at then
+  elseif mode ~= 'newer' and new == old and is_online and (heard(id, latest)) < at then
     kind = 'heard'
   end
   if mode ~= 'compare' and kind and kind ~= 'ahead' then
-    if is_online then
-      redis.call('SADD', online, id)
-      if seen(id) < at then redis.call('SET', heartbeat(id), at) end -- the later of the two
-    else
-      redis.call('SREM', online, id)
-      redis.call('DEL', heartbeat(id))
-    end
+    redis.call(is_online and 'SADD' or 'SREM', online, id)
+    beat(id, is_online, at)
     redis.call(is_active and 'SREM' or 'SADD', deactivated, id)
-    redis.call('SET', capacity(id), sessions)
+    count(id, sessions)
     if new > old then
       redis.call('HSET', version, id, ARGV[i + 1])
       if marked then redis.call('HDEL', condemned, id) end

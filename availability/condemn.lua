@@ -6,7 +6,8 @@
 -- Result: DONE, how many were condemned, how many are not silent any more, and why nobody could be:
 -- unseeded or listening.
 local list, marks, kept, note = {}, {}, 0, nil
-if redis.call('EXISTS', seeded) == 0 then note = 'unseeded' end
+local latest = iso(now + ahead)
+if not whole() then note = 'unseeded' end
 for i = 8, #ARGV do
   if note then break end
   local stale, id = string.match(ARGV[i], '^(%d+) (.+)$')
@@ -14,8 +15,9 @@ for i = 8, #ARGV do
     note = 'listening'
     break
   end
-  local at, v = redis.call('GET', heartbeat(id)), redis.call('HGET', version, id)
-  local silent = not at or (#at == 24 and at < iso(now - tonumber(stale)))
+  local at, bad = heard(id, latest)
+  local silent = not bad and at < iso(now - stale) and not excused(id, now, tonumber(stale))
+  local v = redis.call('HGET', version, id)
   if v and silent and redis.call('SISMEMBER', online, id) == 1 then
     list[#list + 1] = id
     marks[#marks + 1], marks[#marks + 2] = id, v

@@ -20,6 +20,8 @@ type fake struct {
 	// held is called in each transaction while its rows are locked.
 	held func()
 
+	unseen []string // what Unseen returns
+
 	busy []string // mitras whose rows somebody holds: AutoOffline leaves them
 
 	mu       sync.Mutex
@@ -220,6 +222,15 @@ func (f *fake) Repair(context.Context) ([]Repaired, error) {
 		return changed, nil
 	}, nil)
 	return repaired, err
+}
+
+func (f *fake) Unseen(context.Context) ([]string, error) {
+	if err := f.begin("Unseen"); err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.unseen, nil
 }
 
 func (f *fake) Outbid(_ context.Context, ids []string, versions []int64) ([]State, error) {

@@ -17,7 +17,8 @@ type feed struct {
 	// newSince is the server's time, as heartbeats have it: a seeding that began before is too old.
 	// "": it has to be asked for.
 	newSince   string
-	untrue     string // the seeding that tells nothing, by its time
+	untrue     string   // the seeding that tells nothing, by its time
+	left       []string // keys that fit left alone
 	settingsAt time.Time
 }
 
@@ -89,6 +90,13 @@ func (f *feed) read(ctx context.Context) error {
 func (f *feed) check(ctx context.Context) error {
 	short, cancel := context.WithTimeout(ctx, f.patience)
 	defer cancel()
+	if err := f.fit(short); errors.Is(err, errKept) {
+		f.looked(false)
+		return err
+	} else if err != nil {
+		f.newSince = ""
+		return err
+	}
 	begins := f.newSince == ""
 	if begins {
 		at, err := f.clock(short)
@@ -115,7 +123,7 @@ func (f *feed) check(ctx context.Context) error {
 		at = ""
 	}
 	f.looked(at != "")
-	if ms, err := brought.Int64(); err == nil {
+	if ms, err := brought.Int64(); err == nil && time.UnixMilli(ms).Before(time.Now().Add(heartbeatAhead)) {
 		f.broughtAt(time.UnixMilli(ms))
 	}
 	if at < f.newSince {

@@ -7,33 +7,39 @@
 -- Result: { next cursor, sessions, ids, ... }, fewer sessions first, the ids one a line: one text
 -- costs a quarter of a list. Or the error UNSEEDED.
 -- Per mitra it does as little as it can: most of the work is done here.
-if redis.call('EXISTS', seeded) == 0 then return redis.error_reply('UNSEEDED the mirror is not whole') end
+if not whole() then return redis.error_reply('UNSEEDED the mirror is not whole') end
 local now, most, stale, limit = nowms(), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local cutoff = stale > 0 and listened(KEYS[6], now) >= stale and iso(now - stale)
+local latest = cutoff and iso(now + ahead) -- nonsense is mostly later than that, or before cutoff
 local page = redis.call('SSCAN', online, ARGV[1], 'COUNT', ARGV[2])
 local ids, before_capacity, before_heartbeat = page[2], capacity(''), heartbeat('')
 local free, sizes, busiest = {}, {}, 0 -- free: lists of ids, by their sessions
 local count = { [false] = 0 } -- what a text says; none is stored of a mitra without sessions
 for first = 1, #ids, 1000 do -- unpack ends below 8,000
   local last = math.min(first + 999, #ids)
-  local sessions, beats = {}, {}
-  for i = first, last do
-    local id = ids[i]
-    sessions[i - first + 1], beats[i - first + 1] = before_capacity .. id, before_heartbeat .. id
+  local n = last - first + 1
+  local names = {}
+  for i = 1, n do names[i] = before_capacity .. ids[first + i - 1] end
+  if cutoff then
+    for i = 1, n do names[n + i] = before_heartbeat .. ids[first + i - 1] end
   end
   local off = redis.call('SMISMEMBER', deactivated, unpack(ids, first, last))
-  sessions = redis.call('MGET', unpack(sessions))
-  beats = cutoff and redis.call('MGET', unpack(beats))
-  for i = 1, #off do
-    local n = count[sessions[i]]
-    if not n then
-      n = math.max(0, math.floor(tonumber(sessions[i]) or most)) -- what cannot be read is full
-      count[sessions[i]] = n
+  local values = redis.call('MGET', unpack(names))
+  for i = 1, n do
+    local has = count[values[i]]
+    if not has then
+      local text = values[i]
+      -- What is not a number is full.
+      has = #text < 10 and string.find(text, '^%d+$') and tonumber(text) or most
+      count[text] = has
     end
-    if n < most and off[i] == 0 and (not cutoff or (beats[i] or '') >= cutoff) then
-      local size = sizes[n] or 0
-      if size == 0 then free[n], busiest = {}, math.max(busiest, n) end
-      free[n][size + 1], sizes[n] = ids[first + i - 1], size + 1
+    if has < most and off[i] == 0 then
+      local at = cutoff and values[n + i] or ''
+      if not cutoff or (at >= cutoff and at <= latest) then
+        local size = sizes[has] or 0
+        if size == 0 then free[has], busiest = {}, math.max(busiest, has) end
+        free[has][size + 1], sizes[has] = ids[first + i - 1], size + 1
+      end
     end
   end
 end

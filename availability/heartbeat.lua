@@ -10,7 +10,8 @@ local call, id = redis.call, ARGV[1]
 local prefix = string.sub(KEYS[1], 1, -17 - #id) -- what stands before mitra:heartbeat:
 if call('SISMEMBER', prefix .. 'mitras:deactivated', id) == 1 then return 'deactivated' end
 if call('HEXISTS', prefix .. 'mitras:condemned', id) == 1 then return 'not_online' end
-local whole = call('EXISTS', prefix .. 'mitras:seeded') == 1
+local certificate = redis.pcall('GET', prefix .. 'mitras:seeded')
+local whole = type(certificate) == 'string' and #certificate == 24
 if whole and call('SISMEMBER', prefix .. 'mitras:online', id) == 0 then return 'not_online' end
 local t = call('TIME')
 local second = t[1] - ARGV[2]

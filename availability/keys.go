@@ -59,16 +59,17 @@ func file(name string) string {
 }
 
 var (
-	applyScript     = redis.NewScript(lua(1, "apply"))
-	findPageScript  = redis.NewScript(lua(1, "iso", "witness", "findpage"))
+	applyScript     = redis.NewScript(lua(1, "iso", "heard", "apply"))
+	findPageScript  = redis.NewScript(lua(1, "iso", "heard", "witness", "findpage"))
+	fitScript       = redis.NewScript(lua(1, "iso", "fit"))
 	heartbeatScript = redis.NewScript(file("iso") + file("heartbeat"))
 	pardonScript    = redis.NewScript(lua(1, "pardon"))
 	removeScript    = redis.NewScript(lua(1, "remove"))
 	seedScript      = redis.NewScript(lua(1, "iso", "seed"))
-	silentScript    = redis.NewScript(lua(1, "iso", "witness", "silent"))
+	silentScript    = redis.NewScript(lua(1, "iso", "heard", "witness", "silent"))
 	snapshotScript  = redis.NewScript(file("snapshot"))
-	statusScript    = redis.NewScript(lua(1, "iso", "witness", "status"))
+	statusScript    = redis.NewScript(lua(1, "iso", "heard", "witness", "status"))
 
 	clockScript = redis.NewScript(file("clock"))
-	condemnBody = guard.NewBody(lua(bodyKeys, "iso", "condemn"))
+	condemnBody = guard.NewBody(lua(bodyKeys, "iso", "heard", "condemn"))
 )

@@ -4,5 +4,12 @@
 local online, deactivated, version, condemned, seeded = unpack(KEYS, from, from + 4)
 local prefix = string.sub(online, 1, -14) -- what stands before mitras:online
 
+-- whole() reports whether the mirror is whole. A key of another type is no certificate.
+local function whole()
+  local at = redis.pcall('GET', seeded)
+  return type(at) == 'string' and #at == 24
+end
+
 local function capacity(id) return prefix .. 'mitra:capacity:' .. id end
 local function heartbeat(id) return prefix .. 'mitra:heartbeat:' .. id end
+local function unheard(id) return prefix .. 'mitra:unheard:' .. id end

@@ -3,7 +3,7 @@ package availability
 import "github.com/prometheus/client_golang/prometheus"
 
 type metrics struct {
-	drift, reads, heartbeats *prometheus.CounterVec
+	drift, reads, heartbeats, badKeys *prometheus.CounterVec
 
 	applyFailed, fed, seeds, computed, offline, mirrored prometheus.Counter
 }
@@ -28,6 +28,12 @@ func newMetrics() *metrics {
 			"source",
 		),
 		heartbeats: vec("availability_heartbeats_total", "Heartbeats by what became of them.", "result"),
+		badKeys: vec(
+			"availability_bad_keys_total",
+			"Keys of the mirror that held something else, by key: rebuilt, or kept as they may be somebody's.",
+			"key",
+			"outcome",
+		),
 		applyFailed: counter(
 			"availability_apply_failed_total",
 			"Writes that did not reach Redis at once; the feed brings them.",
@@ -50,6 +56,10 @@ func newMetrics() *metrics {
 	for _, kind := range []string{Behind, Differs, Ahead, Unknown, Base} {
 		m.drift.WithLabelValues(kind) // so that an alert sees 0 before the first
 	}
+	for _, key := range append([]string{capacityKeys, heartbeatKeys}, sharedKeys...) {
+		m.badKeys.WithLabelValues(key, rebuilt)
+		m.badKeys.WithLabelValues(key, kept)
+	}
 	for _, beat := range []Beat{BeatKept, BeatUnseeded, BeatNotOnline, BeatDeactivated, "error"} {
 		m.heartbeats.WithLabelValues(string(beat))
 	}
@@ -65,7 +75,7 @@ func (m *metrics) register(reg prometheus.Registerer, health func() Health) erro
 		Help: "1 while the mirror was whole at the last look; 0: reads fall back.",
 	}, func() float64 { return float64(bit(health().Whole)) })
 	for _, c := range []prometheus.Collector{
-		m.drift, m.reads, m.heartbeats, m.applyFailed, m.fed, m.seeds, m.computed, m.offline, m.mirrored, whole,
+		m.drift, m.reads, m.heartbeats, m.badKeys, m.applyFailed, m.fed, m.seeds, m.computed, m.offline, m.mirrored, whole,
 	} {
 		if err := reg.Register(c); err != nil {
 			return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -246,9 +247,9 @@ func (x *offlinePass) noteMoment(ctx context.Context, field string, at time.Time
 // moment is a field of the breaker's hash; zero: it is not there. Until heldUntil the breaker
 // holds; it goes when, at the last pass, more than half were not silent.
 func (x *offlinePass) moment(ctx context.Context, field string) (time.Time, error) {
-	var at int64
+	var text string
 	err := x.Call(ctx, func(ctx context.Context) (err error) {
-		at, err = x.rdb.HGet(ctx, x.keys.breaker(), field).Int64()
+		text, err = x.rdb.HGet(ctx, x.keys.breaker(), field).Result()
 		return err
 	})
 	if errors.Is(err, redis.Nil) {
@@ -256,6 +257,13 @@ func (x *offlinePass) moment(ctx context.Context, field string) (time.Time, erro
 	}
 	if err != nil {
 		return time.Time{}, fmt.Errorf("availability: read the breaker: %w", err)
+	}
+	at, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		x.metrics.badKeys.WithLabelValues("availability:offline", rebuilt).Inc()
+		x.Log().Warn("a moment that the sweep noted makes no sense: it holds for as long as it can have meant",
+			"key", x.keys.breaker(), "field", field, "value", text[:min(len(text), 40)])
+		at = math.MaxInt64 // holdUntil notes the latest that it can have been
 	}
 	return time.UnixMilli(at), nil
 }
@@ -337,6 +345,7 @@ func (x *offlinePass) settle(ctx context.Context) error {
 
 func (x *offlinePass) marks(ctx context.Context) ([]Condemned, error) {
 	var marks []Condemned
+	var nonsense []any
 	for cursor := uint64(0); ; {
 		var fields []string
 		err := x.Call(ctx, func(ctx context.Context) (err error) {
@@ -348,14 +357,15 @@ func (x *offlinePass) marks(ctx context.Context) ([]Condemned, error) {
 		}
 		for ; len(fields) >= 2; fields = fields[2:] {
 			version, err := strconv.ParseInt(fields[1], 10, 64)
-			if err != nil { // not ours
+			if err != nil || strconv.FormatInt(version, 10) != fields[1] { // no sweep set it, none can carry it out
 				x.Skip(janitor.SkipUnreadable, 1)
+				nonsense = append(nonsense, fields[0], fields[1])
 				continue
 			}
 			marks = append(marks, Condemned{fields[0], version})
 		}
 		if cursor == 0 {
-			return marks, nil
+			return marks, x.lift(ctx, nonsense)
 		}
 	}
 }
@@ -384,10 +394,14 @@ func (x *offlinePass) carryOut(ctx context.Context, those []Condemned) error {
 		x.Log().Info("mitras set offline for their silence", "count", len(flipped), "mitras", flipped)
 	}
 	x.left = append(x.left, leftBehind(those, states, flipped, now.Add(-x.stale))...)
-	return x.Call(ctx, func(ctx context.Context) error {
+	err = x.Call(ctx, func(ctx context.Context) error {
 		_, err := x.apply(ctx, newer, states...)
 		return err // the feed brings them, and with them the marks go
 	})
+	if err != nil {
+		return err
+	}
+	return x.lift(ctx, voidMarks(those, states, flipped))
 }
 
 // leftBehind are those whom the source could have flipped, and did not.
@@ -432,17 +446,9 @@ func (x *offlinePass) pardonAll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for part := range slices.Chunk(marks, applyOf) {
-		var args []any
-		for _, c := range part {
-			args = append(args, c.ID, c.Version)
-		}
-		err := x.Call(ctx, func(ctx context.Context) error {
-			return pardonScript.Run(ctx, x.rdb, x.keys.all(), args...).Err()
-		})
-		if err != nil {
-			return fmt.Errorf("availability: lift marks: %w", err)
-		}
+	var args []any
+	for _, c := range marks {
+		args = append(args, c.ID, c.Version)
 	}
-	return nil
+	return x.lift(ctx, args)
 }

@@ -203,11 +203,13 @@ func (m *Mirror) scanAvailable(ctx context.Context, s Settings, limit int) ([]Av
 func (m *Mirror) CountOnline(ctx context.Context) (Answer[int], error) {
 	return read(ctx, m, "count_online", func(ctx context.Context) (int, error) {
 		pipe := m.rdb.TxPipeline()
-		whole, count := pipe.Exists(ctx, m.keys.seeded()), pipe.SCard(ctx, m.keys.online())
-		if _, err := pipe.Exec(ctx); err != nil {
+		whole, count := pipe.Get(ctx, m.keys.seeded()), pipe.SCard(ctx, m.keys.online())
+		if _, err := pipe.Exec(ctx); errors.Is(err, redis.Nil) {
+			return 0, errUnseeded
+		} else if err != nil {
 			return 0, err
 		}
-		if whole.Val() == 0 {
+		if parseSeen(whole.Val()).IsZero() {
 			return 0, errUnseeded
 		}
 		return int(count.Val()), nil

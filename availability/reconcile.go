@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
@@ -248,11 +250,16 @@ func (r *reconciliation) removeUnknowns(ctx context.Context) error {
 		if len(args) == 0 {
 			continue
 		}
-		err = r.call(ctx, func(ctx context.Context) error {
-			return removeScript.Run(ctx, r.rdb, r.keys.all(), args...).Err()
+		var left []string
+		err = r.call(ctx, func(ctx context.Context) (err error) {
+			left, err = removeScript.Run(ctx, r.rdb, r.keys.all(), args...).StringSlice()
+			return err
 		})
 		if err != nil {
 			return fmt.Errorf("availability: remove unknowns: %w", err)
+		}
+		for ; len(left) >= 3; left = left[3:] {
+			r.keptKey(left[0], left[1], left[2])
 		}
 	}
 	return nil
@@ -260,16 +267,12 @@ func (r *reconciliation) removeUnknowns(ctx context.Context) error {
 
 // whole returns errUnseeded if the mirror is not whole: it was emptied, which is no drift.
 func (r *reconciliation) whole(ctx context.Context) error {
-	var n int64
-	err := r.call(ctx, func(ctx context.Context) (err error) {
-		n, err = r.rdb.Exists(ctx, r.keys.seeded()).Result()
-		return err
-	})
+	err := r.call(ctx, func(ctx context.Context) error { return r.rdb.Get(ctx, r.keys.seeded()).Err() })
+	if errors.Is(err, redis.Nil) {
+		return errUnseeded
+	}
 	if err != nil {
 		return fmt.Errorf("availability: is the mirror whole: %w", err)
-	}
-	if n == 0 {
-		return errUnseeded
 	}
 	return nil
 }
@@ -286,6 +289,21 @@ func (r *reconciliation) drifted(kind, id string) {
 	}
 }
 
+// nameUnseen names ways by which the base tables may change without their states. A failure to ask
+// keeps nobody from comparing.
+func (m *Mirror) nameUnseen(ctx context.Context) {
+	ways, err := m.source.Unseen(ctx)
+	if err != nil {
+		m.log.Warn("nobody knows whether triggers see every change", "error", err)
+		return
+	}
+	if before := m.Health().Unseen; len(ways) > 0 && !slices.Equal(ways, before) {
+		m.log.Warn("the base tables may change without their states: a comparison puts those right",
+			"unseen", ways)
+	}
+	m.note(func(h *Health) { h.Unseen = ways })
+}
+
 // reconcile compares everything, counts what has drifted, and heals it. While the mirror is not
 // whole it returns errUnseeded: then it is the seeding's turn.
 func (m *Mirror) reconcile(ctx context.Context, call caller) (map[string]int, int, error) {
@@ -293,6 +311,7 @@ func (m *Mirror) reconcile(ctx context.Context, call caller) (map[string]int, in
 	if err := r.whole(ctx); err != nil {
 		return nil, 0, err
 	}
+	m.nameUnseen(ctx)
 	repaired, err := m.source.Repair(ctx)
 	if err != nil {
 		return nil, 0, fmt.Errorf("availability: repair: %w", err)
@@ -303,7 +322,7 @@ func (m *Mirror) reconcile(ctx context.Context, call caller) (map[string]int, in
 		m.metrics.drift.WithLabelValues(Base).Inc()
 		if r.found[Base] <= driftNamed {
 			m.log.Warn("state repaired: it was not what the base tables say; are triggers off?",
-				"mitra", state.ID, "was", state.Was, "became", state.Became)
+				"mitra", state.ID, "was", state.Was, "became", state.Became, "unseen", m.Health().Unseen)
 		}
 		ids = append(ids, state.ID)
 	}

@@ -1,9 +1,18 @@
 -- remove.lua: removes unknowns, of whom the source knows nothing. One that was written meanwhile
--- stays.
+-- stays. So does a key of another type than the mirror's: nothing says that it is ours.
 -- KEYS[1..5] see keys.lua
 -- ARGV id, version that was read or '' for none, ...
--- Result: how many were removed
-local n = 0
+-- Result: { mitra:capacity or mitra:heartbeat, key, type, ... } of those of another type
+local kept = {}
+local function remove(kind, key)
+  local is = redis.call('TYPE', key)
+  is = type(is) == 'table' and is.ok or is
+  if is == 'string' then
+    redis.call('DEL', key)
+  elseif is ~= 'none' then
+    kept[#kept + 1], kept[#kept + 2], kept[#kept + 3] = kind, key, is
+  end
+end
 for i = 1, #ARGV, 2 do
   local id = ARGV[i]
   if (redis.call('HGET', version, id) or '') == ARGV[i + 1] then
@@ -11,8 +20,8 @@ for i = 1, #ARGV, 2 do
     redis.call('SREM', deactivated, id)
     redis.call('HDEL', version, id)
     redis.call('HDEL', condemned, id)
-    redis.call('DEL', capacity(id), heartbeat(id))
-    n = n + 1
+    remove('mitra:capacity', capacity(id))
+    remove('mitra:heartbeat', heartbeat(id))
   end
 end
-return n
+return kept

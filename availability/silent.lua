@@ -3,18 +3,18 @@
 -- ARGV[1] cursor  ARGV[2] size of the page  ARGV[3] ms of silence that is too long
 -- Result: strings: { next cursor, now (ms), listened (ms), read, unreadable, id, ... }, or the
 -- error UNSEEDED.
-if redis.call('EXISTS', seeded) == 0 then return redis.error_reply('UNSEEDED the mirror is not whole') end
-local now = nowms()
-local cutoff = iso(now - tonumber(ARGV[3]))
+if not whole() then return redis.error_reply('UNSEEDED the mirror is not whole') end
+local now, stale = nowms(), tonumber(ARGV[3])
+local cutoff, latest = iso(now - stale), iso(now + ahead)
 local page = redis.call('SSCAN', online, ARGV[1], 'COUNT', ARGV[2])
 local ids, unreadable = page[2], 0
 local function text(n) return string.format('%.0f', n) end
 local out = { page[1], text(now), text(listened(KEYS[6], now)), text(#ids), '0' }
 for _, id in ipairs(ids) do
-  local at = redis.call('GET', heartbeat(id))
-  if at and #at ~= 24 then
+  local at, bad = heard(id, latest)
+  if bad then
     unreadable = unreadable + 1
-  elseif not at or at < cutoff then
+  elseif at < cutoff and not excused(id, now, stale) then
     out[#out + 1] = id
   end
 end

@@ -163,7 +163,9 @@ func (m *Mirror) storedSnapshot(ctx context.Context) (lastSnapshot, error) {
 		if _, err := pipe.Exec(ctx); err != nil {
 			return err
 		}
-		if json.Unmarshal([]byte(value.Val()), &s.Snapshot) != nil || left.Val() <= 0 {
+		ours := json.Unmarshal([]byte(value.Val()), &s.Snapshot) == nil &&
+			s.Count >= 0 && s.Available == (s.Count > 0)
+		if !ours || left.Val() <= 0 || left.Val() > snapshotLasts {
 			return redis.Nil // not ours, or it has expired: it is computed again
 		}
 		s.at = time.Now().Add(-max(0, snapshotLasts-left.Val()))

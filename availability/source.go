@@ -83,6 +83,9 @@ type Source interface {
 	States(ctx context.Context, ids []string) ([]State, error)
 	// Repair puts states right that are not what the base tables say: triggers were off, or a restore.
 	Repair(ctx context.Context) ([]Repaired, error)
+	// Unseen names ways by which the base tables may change without their states, for people: states
+	// are right again when Repair has run.
+	Unseen(ctx context.Context) ([]string, error)
 	// Outbid gives states versions above these: the mirror knew newer ones, of commits that were lost.
 	Outbid(ctx context.Context, ids []string, versions []int64) ([]State, error)
 
@@ -90,7 +93,8 @@ type Source interface {
 	SetOnline(ctx context.Context, id string, online bool) (State, error)
 	// SetActive also revokes the sign-in sessions of one that is deactivated, in the same transaction.
 	SetActive(ctx context.Context, id string, active bool) (State, error)
-	// Accept gives a session that is searching to a mitra that has room for it.
+	// Accept gives a session that is searching to a mitra that has room for it: less than most
+	// sessions, and less than the setting allows at this moment. Sessions are counted where they are.
 	Accept(ctx context.Context, session, mitra string, most int) (Session, []State, error)
 	// End ends a session with a status: completed, cancelled, expired.
 	End(ctx context.Context, session, status string) (Session, []State, error)
@@ -117,8 +121,8 @@ type Source interface {
 	Available(ctx context.Context, cutoff time.Time, most, limit int) ([]State, error)
 	// CountOnline is how many are online, whether or not they were heard of.
 	CountOnline(ctx context.Context) (int, error)
-	// Settings are those of now. With ErrSetting, which names those that make no sense, they are good
-	// all the same: each of those is as it was last read, or has its default.
+	// Settings are those of now. With ErrSetting, which names those that make no sense or are missing,
+	// they are good all the same: each of those is as it was last read, or has its default.
 	Settings(ctx context.Context) (Settings, error)
 	// PutSetting stores one of the four, by its name in app_config.
 	PutSetting(ctx context.Context, name string, value any) error

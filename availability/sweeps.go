@@ -73,7 +73,7 @@ func (m *Mirror) mirrorHeartbeats(ctx context.Context, p *janitor.Pass) error {
 			if !ok { // none yet
 				continue
 			}
-			if at := parseSeen(text); at.IsZero() {
+			if at := parseSeen(text); at.IsZero() || at.After(begun.Add(heartbeatAhead)) {
 				p.Skip(janitor.SkipUnreadable, 1)
 			} else {
 				beats = append(beats, Heartbeat{ids[i], at})

@@ -1,10 +1,13 @@
 -- witness.lua: for how long heartbeats have been heard. Not a script of its own.
 
 -- listened(witness, now) is for how long (ms) the janitor's witness has listened without a hold:
--- only so much silence means something. 0: it does not listen now.
+-- only so much silence means something. 0: it does not listen now, or what is there is no witness,
+-- which the janitor's next tick makes anew.
 local function listened(witness, now)
-  local w = redis.call('HMGET', witness, 'since', 'last', 'gap')
-  local since, last, gap = tonumber(w[1] or ''), tonumber(w[2] or ''), tonumber(w[3] or '')
+  local w = redis.pcall('HMGET', witness, 'since', 'last', 'gap')
+  if w.err then return 0 end
+  local function ms(v) return v and #v < 17 and string.find(v, '^%-?%d+$') and tonumber(v) end
+  local since, last, gap = ms(w[1]), ms(w[2]), ms(w[3])
   if not since or not last or not gap or now - last > gap then return 0 end
   return math.max(0, now - since)
 end

@@ -20,7 +20,7 @@ type found struct {
 func find(r *rig) {
 	r.section("Availability: who can take work")
 	r.say("Everybody is online, one in %d is deactivated. The floor is what one writes first: SDIFF of the two sets, then a GET of "+
-		"the heartbeat and one of the sessions of each mitra, in pipelines of %d mitras. A neighbour does a GET or a SET every %s.", idle, page, neighbourPace)
+		"the heartbeat and one of the sessions of each mitra, in pipelines of %d mitras. A neighbour, in a process of its own, does a GET or a SET every %s.", idle, page, neighbourPace)
 	r.onBoth((*rig).find)
 }
 
@@ -65,9 +65,21 @@ func (r *rig) find() {
 		}
 		r.promise(fmt.Sprintf("all of %s online: wall, × SDIFF and 2 GET each, %s", many(n), r.server()), "%.2f", results[1].wallRatio, limit)
 		if n == 100_000 {
-			r.promise("longest that a neighbour waits beside it, ms, "+r.server(), "%.1f", stalls[1], 12)
+			idle := r.undisturbed()
+			r.say("While nobody asked it waited %s ms.", digits(idle))
+			r.promise("longest that a neighbour waits beside it, above idle, ms, "+r.server(), "%.1f", stalls[1]-idle, 12)
 		}
 	}
+}
+
+// undisturbed is the longest (ms) that a neighbour waits while nobody else asks.
+func (r *rig) undisturbed() float64 {
+	var longest []float64
+	for range r.rounds {
+		c := r.beside(func() cost { return r.measure(1, func() { r.rest(quietly) }) })
+		longest = append(longest, ms(quantile(c.heard, 1)))
+	}
+	return median(longest)
 }
 
 func (r *rig) findAvailable(m *mirror) (n int) {

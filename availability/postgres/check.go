@@ -23,10 +23,19 @@ WITH wanted (kind, name, missing) AS (
 	SELECT 'function', name, to_regproc(name) IS NULL FROM unnest(ARRAY['availability_set_online',
 		'availability_set_active', 'availability_accept', 'availability_end', 'availability_extend',
 		'availability_reroute', 'availability_auto_offline', 'availability_mirror_heartbeats', 'availability_outbid',
-		'availability_repair']) AS t (name)
+		'availability_repair', 'availability_room']) AS t (name)
 	UNION ALL
 	SELECT 'function', proname || ' as migration 4 makes it, which waits for nobody', prosrc NOT LIKE '%SKIP LOCKED%'
 		FROM pg_proc WHERE oid = to_regproc('availability_auto_offline')
+	UNION ALL
+	SELECT 'function', proname || ' as migration 5 makes it, which counts sessions where they are', prosrc NOT LIKE '%availability_room%'
+		FROM pg_proc WHERE oid IN (to_regproc('availability_accept'), to_regproc('availability_reroute'))
+	UNION ALL
+	SELECT 'view', format('mitra_availability_truth that reads %s: it reads another table, which had that name', base),
+		NOT EXISTS (SELECT FROM pg_rewrite r JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
+			WHERE r.ev_class = to_regclass('mitra_availability_truth') AND d.refobjid = to_regclass(base))
+		FROM unnest(ARRAY['mitras', 'mitra_online_status', 'chat_sessions']) AS t (base)
+		WHERE to_regclass('mitra_availability_truth') IS NOT NULL AND to_regclass(base) IS NOT NULL
 	UNION ALL
 	SELECT 'constraint', format('on mitra_online_status (mitra_id) that is not deferrable, in place of %1$I; run: '
 			'ALTER TABLE mitra_online_status DROP CONSTRAINT %1$I, ADD UNIQUE (mitra_id)', c.conname), true
@@ -53,6 +62,50 @@ func (s *Source) Check(ctx context.Context) error {
 		err = fmt.Errorf("%w: %s", ErrLacking, strings.Join(lacking, ", "))
 	}
 	return err
+}
+
+// unseen names ways by which rows of the three tables may change while no trigger for statements
+// runs on the table that is named.
+const unseen = `
+WITH RECURSIVE tables (base, rel, child) AS (
+	SELECT name, to_regclass(name)::oid, false FROM unnest(ARRAY['mitras', 'mitra_online_status', 'chat_sessions']) AS t (name)
+	UNION
+	SELECT t.base, i.inhrelid, true FROM tables t JOIN pg_inherits i ON i.inhparent = t.rel),
+found (way) AS (
+	SELECT format('%s has %s partitions or children (%s): rows that are written to one by its own name, or come or go with it',
+			base, count(*), array_to_string((array_agg(rel::regclass::text ORDER BY rel::regclass::text))[1:3], ', '))
+		FROM tables WHERE child GROUP BY base
+	UNION ALL
+	SELECT format('subscription %s writes to %s: rows that logical replication brings', s.subname, r.srrelid::regclass)
+		FROM tables t JOIN pg_subscription_rel r ON r.srrelid = t.rel JOIN pg_subscription s ON s.oid = r.srsubid
+	UNION ALL
+	SELECT format('%s is unlogged: rows that a crash of the server removes', rel::regclass)
+		FROM tables JOIN pg_class c ON c.oid = rel WHERE c.relpersistence = 'u'
+	UNION ALL
+	SELECT format('%s has session_replication_role = replica: rows that it writes',
+			coalesce('role ' || quote_ident(r.rolname), 'database ' || quote_ident(current_database())))
+		FROM pg_db_role_setting s CROSS JOIN unnest(s.setconfig) AS c (setting) LEFT JOIN pg_roles r ON r.oid = s.setrole
+		WHERE c.setting = 'session_replication_role=replica'
+			AND s.setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))
+	UNION ALL
+	SELECT 'this connection has session_replication_role = replica: rows that it writes'
+		WHERE current_setting('session_replication_role') = 'replica')
+SELECT coalesce(array_agg(way ORDER BY way), '{}') FROM found`
+
+// Unseen implements [availability.Source]. It names what the schema lacks as well.
+func (s *Source) Unseen(ctx context.Context) (ways []string, err error) {
+	err = s.within(ctx, "unseen", func(ctx context.Context) error {
+		return s.pool.QueryRow(ctx, unseen).Scan(&ways)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Check(ctx); errors.Is(err, ErrLacking) {
+		ways = append(ways, err.Error())
+	} else if err != nil {
+		return nil, err
+	}
+	return ways, nil
 }
 
 // Stat is how the connections are used, but for the feed's.

@@ -127,6 +127,7 @@ func TestWritersAndRawStatementsDoNotDeadlock(t *testing.T) {
 	w.exec("INSERT INTO mitra_online_status (mitra_id, is_online) SELECT id, true FROM mitras")
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
+	require.NoError(t, w.src.PutSetting(ctx, "max_customers_per_mitra", 20))
 	var wait sync.WaitGroup
 	var count atomic.Int32
 	const enough = 4000
@@ -230,6 +231,7 @@ func TestWritersAndRawStatementsDoNotDeadlock(t *testing.T) {
 func TestARepairLosesNoChangeThatIsMadeBesideIt(t *testing.T) {
 	t.Parallel()
 	w, ctx := setup(t), t.Context()
+	require.NoError(t, w.src.PutSetting(ctx, "max_customers_per_mitra", 100))
 	ids := w.mitras(4)
 	var sessions []string
 	for i := range 16 {

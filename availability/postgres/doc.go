@@ -16,8 +16,9 @@
 // A state that is returned is committed, or it is together with what it returns about. Two changes
 // of a mitra never have the same version, and the later one has the higher.
 //
-// A mitra is never given more sessions than it may have. A session that changes hands is never seen
-// with both mitras, or with none.
+// A mitra is never given more sessions than it may have: they are counted in their table, and the
+// limit is read, under the lock of its state. A session that changes hands is never seen with both
+// mitras, or with none.
 //
 // Writers lock in one order, and do not deadlock with each other. Where they do with others'
 // statements, or cannot be serialized with them, they are tried again, five times in all.
@@ -27,6 +28,6 @@
 // A writer that is cut off, or out of time, may still have changed everything. To call it again
 // does no harm: what stands already is done.
 //
-// States are wrong after triggers were off, as by a restore or by session_replication_role, until
-// [Source.Repair] has run.
+// States are wrong after rows came that no trigger saw, until [Source.Repair] has run.
+// [Source.Unseen] names the ways by which they may come.
 package postgres

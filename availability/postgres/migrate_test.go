@@ -31,7 +31,7 @@ func TestMigrationsRunOnceHoweverManyStartAtOnce(t *testing.T) {
 	wait.Wait()
 	w := world{DB: db, t: t, src: open(t, db.URL)}
 	require.NoError(t, w.src.Migrate(t.Context()))
-	require.Equal(t, 4, one[int](w, "SELECT count(*) FROM availability_migrations WHERE version_id > 0"))
+	require.Equal(t, 5, one[int](w, "SELECT count(*) FROM availability_migrations WHERE version_id > 0"))
 	w.mitra()
 	w.requireTruth()
 }
@@ -230,15 +230,16 @@ func TestSettingsAreReadAndStoredByTheirNames(t *testing.T) {
 
 	w.exec("DELETE FROM app_config WHERE key = 'max_customers_per_mitra'")
 	set, err = w.src.Settings(ctx)
-	require.NoError(t, err)
-	require.Equal(t, 3, set.MaxCustomers, "its default")
+	require.ErrorIs(t, err, availability.ErrSetting)
+	require.ErrorContains(t, err, "max_customers_per_mitra: app_config has no row of it")
+	require.Equal(t, changed, set, "a row that is gone is like one that is wrong")
 	w.exec(`UPDATE app_config SET value = '"soon"' WHERE key = 'stale_after_seconds'`)
 	w.exec(`UPDATE app_config SET value = 'true' WHERE key = 'require_ping'`)
 	set, err = w.src.Settings(ctx)
 	require.ErrorIs(t, err, availability.ErrSetting)
 	require.ErrorContains(t, err, "stale_after_seconds")
 	require.NotContains(t, err.Error(), "require_ping")
-	last := availability.Settings{MaxCustomers: 3, StaleAfter: 45 * time.Second, RequirePing: true,
+	last := availability.Settings{StaleAfter: 45 * time.Second, RequirePing: true,
 		PingInterval: 5 * time.Second}
 	require.Equal(t, last, set, "what makes no sense is as it was last read, and the others are of now")
 
@@ -247,7 +248,7 @@ func TestSettingsAreReadAndStoredByTheirNames(t *testing.T) {
 	t.Cleanup(other.Close)
 	set, err = other.Settings(ctx)
 	require.ErrorIs(t, err, availability.ErrSetting)
-	last.StaleAfter = 2 * time.Minute
+	last.MaxCustomers, last.StaleAfter = 3, 2*time.Minute
 	require.Equal(t, last, set, "who has read it never has its default")
 }
 
@@ -303,10 +304,20 @@ func TestADatabaseOfBeforeTheLastMigrationIsNamed(t *testing.T) {
 	require.NoError(t, src.Migrate(ctx))
 	require.NoError(t, src.Check(ctx))
 	exec(`DO $$ BEGIN
+		EXECUTE replace(pg_get_functiondef('availability_accept'::regproc), 'availability_room', 'their_room');
+	END $$`)
+	exec("DELETE FROM availability_migrations WHERE version_id = 5; DROP FUNCTION availability_room")
+	err := src.Check(ctx)
+	require.ErrorIs(t, err, postgres.ErrLacking)
+	require.ErrorContains(t, err, "availability_accept as migration 5 makes it")
+	require.ErrorContains(t, err, "function availability_room")
+	require.NoError(t, src.Migrate(ctx))
+	require.NoError(t, src.Check(ctx))
+	exec(`DO $$ BEGIN
 		EXECUTE replace(pg_get_functiondef('availability_auto_offline'::regproc), 'SKIP LOCKED', '');
 	END $$`)
-	exec("DELETE FROM availability_migrations WHERE version_id = 4")
-	err := src.Check(ctx)
+	exec("DELETE FROM availability_migrations WHERE version_id >= 4")
+	err = src.Check(ctx)
 	require.ErrorIs(t, err, postgres.ErrLacking)
 	require.ErrorContains(t, err, "availability_auto_offline as migration 4 makes it")
 	require.NoError(t, src.Migrate(ctx))

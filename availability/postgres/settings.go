@@ -12,8 +12,8 @@ import (
 	"github.com/rollcall-redis/rollcall/availability"
 )
 
-// settings are read from JSON, each into its field. One that is not there keeps its default, which
-// is what migrations/00001_tables.sql stores as well.
+// settings are read from JSON, each into its field. Defaults are what migrations/00001_tables.sql
+// stores.
 var settings = map[string]func(*availability.Settings, []byte) error{
 	"max_customers_per_mitra": func(s *availability.Settings, v []byte) error {
 		return number(v, 0, func(n int) { s.MaxCustomers = n })
@@ -36,6 +36,8 @@ var settings = map[string]func(*availability.Settings, []byte) error{
 
 // most is what a setting may be: in seconds it is three years.
 const most = 100_000_000
+
+var errNoRow = errors.New("app_config has no row of it")
 
 func number(v []byte, least int, set func(int)) error {
 	var n *int
@@ -76,8 +78,8 @@ func (s *Source) Settings(ctx context.Context) (availability.Settings, error) {
 	return s.understand(values)
 }
 
-// understand makes settings of their rows. One that makes no sense does not keep the others from
-// being good, and replaces no value that made sense.
+// understand makes settings of their rows. One that makes no sense, or has no row any more, does
+// not keep the others from being good, and replaces no value that made sense.
 func (s *Source) understand(values map[string]string) (availability.Settings, error) {
 	read := availability.Settings{
 		MaxCustomers: 3, StaleAfter: 2 * time.Minute, RequirePing: true, PingInterval: 30 * time.Second,
@@ -85,8 +87,11 @@ func (s *Source) understand(values map[string]string) (availability.Settings, er
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var bad []error
-	for _, name := range slices.Sorted(maps.Keys(values)) {
-		err := settings[name](&read, []byte(values[name]))
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		err := errNoRow
+		if value, there := values[name]; there {
+			err = settings[name](&read, []byte(value))
+		}
 		if err == nil {
 			s.good[name] = values[name]
 			continue

@@ -9,6 +9,9 @@ import (
 // Files below the folder of package availability.
 const (
 	applyLua     = "apply.lua"
+	heardLua     = "heard.lua"
+	fitLua       = "fit.lua"
+	sweepsGo     = "sweeps.go"
 	condemnLua   = "condemn.lua"
 	heartbeatLua = "heartbeat.lua"
 	seedLua      = "seed.lua"
@@ -21,6 +24,8 @@ const (
 	stateSQL     = "postgres/migrations/00002_state.sql"
 	writersSQL   = "postgres/migrations/00003_writers.sql"
 	offlineSQL   = "postgres/migrations/00004_auto_offline.sql"
+	roomSQL      = "postgres/migrations/00005_room.sql"
+	limitsGo     = "postgres/settings.go"
 )
 
 // mutants: what is here needs no tag, so that a change of the code which a mutant rests on is told
@@ -201,21 +206,21 @@ var mutants = harness.Mutants{
 		},
 		{
 			Name: "AcceptDoesNotLookForRoom", What: "a mitra is given more sessions than it may have",
-			Edits: []harness.Edit{{File: writersSQL, From: "ELSIF busy >= most THEN", To: "ELSIF false THEN", Everywhere: true}},
+			Edits: []harness.Edit{{File: roomSQL, From: "WHEN busy >= most THEN", To: "WHEN false THEN"}},
 			Test:  "TestAThousandAcceptsAtOnceFillEveryPlaceAndNoMore",
 		},
 		{
 			Name: "AcceptDoesNotLockTheRoom", What: "the room is looked at before it is locked",
 			Edits: []harness.Edit{{
-				File: writersSQL, From: "FROM mitra_availability a WHERE a.mitra_id = mitra FOR NO KEY UPDATE;",
-				To: "FROM mitra_availability a WHERE a.mitra_id = mitra;",
+				File: roomSQL, From: "FROM mitra_availability a WHERE a.mitra_id = mitra FOR NO KEY UPDATE;\n  IF NOT FOUND",
+				To: "FROM mitra_availability a WHERE a.mitra_id = mitra;\n  IF NOT FOUND",
 			}},
 			Test: "TestAThousandAcceptsAtOnceFillEveryPlaceAndNoMore",
 		},
 		{
 			Name: "RerouteLocksInAnotherOrder", What: "a reroute locks the later id first",
 			Edits: []harness.Edit{{
-				File: writersSQL, From: "      ORDER BY a.mitra_id FOR NO KEY UPDATE;",
+				File: roomSQL, From: "      ORDER BY a.mitra_id FOR NO KEY UPDATE;",
 				To: "      ORDER BY a.mitra_id DESC FOR NO KEY UPDATE;",
 			}},
 			Test: "TestARerouteLocksStatesInTheirOrder",
@@ -227,8 +232,63 @@ var mutants = harness.Mutants{
 		},
 		{
 			Name: "ApplyTakesHeartbeatsBack", What: "Postgres' older heartbeat is written over that of Redis",
-			Edits: []harness.Edit{{File: applyLua, From: "if seen(id) < at then redis.call", To: "if at ~= '' then redis.call"}},
+			Edits: []harness.Edit{{File: applyLua, From: "if was < at then redis.call", To: "if at ~= '' then redis.call"}},
 			Test:  "TestStatesAreAppliedByVersionAlone",
+		},
+		{
+			Name: "OneBadHeartbeatStopsTheMirror", What: "a heartbeat of another type ends the script for all of its mitras",
+			Edits: []harness.Edit{{File: heardLua, From: "redis.pcall('GET', heartbeat(id))", To: "redis.call('GET', heartbeat(id))"}},
+			Test:  "TestAnyKeyOfAnyTypeAndValueStopsNobodyElse",
+		},
+		{
+			Name: "BadKeysStay", What: "nobody looks at the types of shared keys",
+			Edits: []harness.Edit{{File: fitLua, From: "if is[i] ~= 'none' and is[i] ~= wanted[i] then", To: "if false then"}},
+			Test:  "TestAllKeysThatGoBadAtOnceAreMadeAgain",
+		},
+		{
+			Name: "SomebodysKeyIsTaken", What: "a key is unlinked though nothing says that it is the mirror's",
+			Edits: []harness.Edit{{File: fitLua, From: "local ours = ARGV[1] == '1' or", To: "local ours = true or"}},
+			Test:  "TestAKeyOfAnotherTypeThatWasThereBeforeTheMirrorIsKeptAndNamed",
+		},
+		{
+			Name: "ABadHeartbeatIsSilence", What: "who lost a heartbeat to nonsense is judged by an older one",
+			Edits: []harness.Edit{{File: applyLua, From: "if bad then excuse(id, now) end", To: ""}},
+			Test:  "TestABadHeartbeatIsNoSilence",
+		},
+		{
+			Name: "NonsenseReachesPostgres", What: "a heartbeat of the year 9999 is stored in Postgres",
+			Edits: []harness.Edit{{File: sweepsGo, From: " || at.After(begun.Add(heartbeatAhead))", To: ""}},
+			Test:  "TestABadHeartbeatIsNoSilence",
+		},
+		{
+			Name: "MarksOfNobodyStay", What: "a mark that no sweep can carry out refuses heartbeats for ever",
+			Edits: []harness.Edit{{File: offlineGo, From: "return marks, x.lift(ctx, nonsense)", To: "return marks, nil"}},
+			Test:  "TestMarksThatNobodyCanCarryOutAreLifted",
+		},
+		{
+			Name: "RoomByTheCounter", What: "room is judged by the state, whatever rows there are",
+			Edits: []harness.Edit{{
+				File: roomSQL, From: "(SELECT count(*) FROM chat_sessions c\n           WHERE c.mitra_id = mitra AND c.status IN ('active', 'pending_payment'))",
+				To: "(SELECT a.active_sessions FROM mitra_availability a WHERE a.mitra_id = mitra)",
+			}},
+			Test: "TestRowsThatNoTriggerSawCountWhenASessionIsAccepted",
+		},
+		{
+			Name: "LimitOfTheCaller", What: "a limit that was lowered is not seen until the caller has read it",
+			Edits: []harness.Edit{{File: roomSQL, From: "least(known, (SELECT", To: "coalesce(known, (SELECT"}},
+			Test:  "TestALoweredLimitAppliesFromItsCommit",
+		},
+		{
+			Name: "AGoneSettingHasItsDefault", What: "a row of app_config that is gone gives way to the default",
+			Edits: []harness.Edit{{File: limitsGo, From: "\t\terr := errNoRow\n", To: "\t\tvar err error\n"}},
+			Test:  "TestASettingWhoseRowIsGoneKeepsItsLastGoodValue",
+		},
+		{
+			Name: "TruncateOfAnOlderSnapshot", What: "TRUNCATE counts by a snapshot that lacks what it removes",
+			Edits: []harness.Edit{{
+				File: roomSQL, From: "IF current_setting('transaction_isolation') <> 'read committed' THEN", To: "IF false THEN",
+			}},
+			Test: "TestATruncateThatCannotBeCountedIsRefused",
 		},
 	},
 }

@@ -197,6 +197,23 @@ func corrupted(w *world) {
 	}
 }
 
+// poisoned puts a list in the place of keys of the mirror, one after the other. Each is made again,
+// and everything goes on meanwhile.
+func poisoned(w *world) {
+	for _, key := range []string{
+		online, deactivated, versions, condemned, seeded, seeding, "availability:snapshot", "availability:snapshot:computing",
+		"availability:offline", heartbeat + w.ids[0], capacity + w.ids[1],
+	} {
+		w.meddle("poison", func(ctx context.Context, p redis.Pipeliner) {
+			p.Del(ctx, key)
+			p.RPush(ctx, key, "theirs")
+		})
+		harness.Eventually(w.T, key+" is made again", func() bool {
+			return w.rdb.Type(w.Context(), key).Val() != "list" && w.rdb.Exists(w.Context(), seeded).Val() == 1
+		})
+	}
+}
+
 // everythingAway stops both stores for longer than a mitra may be silent. Nobody who pings is set
 // offline by that.
 func everythingAway(w *world) {

@@ -59,6 +59,7 @@ func matrix() []row {
 		{name: "RepliesLost", fault: repliesLost},
 		{name: "LeaderCutOff", fault: leaderCutOff},
 		{name: "Corrupted", fault: corrupted},
+		{name: "Poisoned", emptied: true, fault: poisoned},
 
 		{name: "EverythingAway", fault: everythingAway},
 		{name: "MostFallSilentAtOnce", more: 30, holds: true, fault: mostFallSilent},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/rollcall-redis/rollcall/availability/postgres"
 	"github.com/rollcall-redis/rollcall/internal/service"
@@ -17,7 +18,8 @@ func migrate() *service.Command {
 		Name: "availability migrate",
 		About: `availability migrate makes what the database lacks, and ends. Replicas with MIGRATE=off
 start only when that is done. The role needs the rights to create in the schema, and
-to own the tables that lack something. What it locks: docs/availability-postgres.md.`,
+to own the tables that lack something. What it locks: docs/availability-postgres.md. It puts states right that are not what the tables say,
+and names the ways by which rows may change that no trigger sees.`,
 		Settings: []service.Setting{
 			{Name: "DATABASE_URL", Secret: true, Required: true, Value: s.parseDatabase,
 				Meaning: "`postgres://user:password@host:5432/database`, of PostgreSQL 15 or newer, with that role"},
@@ -43,10 +45,38 @@ to own the tables that lack something. What it locks: docs/availability-postgres
 			} else if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintln(stdout, "the database has all that replicas need")
-			return err
+			return lookBehind(ctx, source, stdout)
 		},
 		Notes: `It may be run again: what is there stays. Exit status: 0 when the database has all, 1
 if it does not, 2 on wrong arguments.`,
 	}
+}
+
+// lookBehind puts states right that rows have made wrong which no trigger saw, and names how such
+// rows may come.
+func lookBehind(ctx context.Context, source *postgres.Source, stdout io.Writer) error {
+	repaired, err := source.Repair(ctx)
+	if err != nil {
+		return err
+	}
+	ways, err := source.Unseen(ctx)
+	if err != nil {
+		return err
+	}
+	var b strings.Builder
+	if len(repaired) > 0 {
+		first := repaired[0]
+		fmt.Fprintf(&b, "put right: %d states that were not what the tables say, such as that of %s (%s; now %s)\n",
+			len(repaired), first.ID, first.Was, first.Became)
+	}
+	for _, way := range ways {
+		fmt.Fprintf(&b, "no trigger sees this: %s\n", way)
+	}
+	if len(ways) > 0 {
+		b.WriteString("sessions are counted in their table when one is accepted, so nobody gets too many; " +
+			"states are put right by each comparison\n")
+	}
+	b.WriteString("the database has all that replicas need\n")
+	_, err = io.WriteString(stdout, b.String())
+	return err
 }

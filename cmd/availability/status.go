@@ -33,6 +33,8 @@ type mirrorStatus struct {
 	// Drift is what the last comparison on this replica found, by kind.
 	Drift   map[string]int `json:"drift,omitempty"`
 	DriftAt time.Time      `json:"drift_at,omitzero"`
+	// Unseen are ways by which rows change that no trigger sees, as that comparison found them.
+	Unseen []string `json:"unseen,omitempty"`
 	// SettingsError is why settings cannot be read, or which make no sense. The last good ones apply
 	// then, or defaults.
 	SettingsError string `json:"settings_error,omitempty"`
@@ -52,6 +54,7 @@ func (r *replica) mirrorStatus(reachable bool) mirrorStatus {
 	return mirrorStatus{
 		Whole:    h.Whole && reachable,
 		LookedAt: h.LookedAt, FeedAt: h.FeedAt, FeedError: h.FeedError, Drift: h.Drift, DriftAt: h.DriftAt,
+		Unseen:        h.Unseen,
 		SettingsError: h.SettingsError,
 		RedisBreaker:  h.Redis, PostgresBreaker: h.Source, OfflineHeld: h.Offline,
 	}

@@ -203,6 +203,9 @@ var meanings = map[string]meaning{
 	},
 	"availability_apply_failed_total": {"Stands still", "Redis was away or slow: readers see older states until the feed brings them"},
 	"availability_auto_offline_total": {"Grows when apps die without a word", "Many at once: apps cannot reach the service"},
+	"availability_bad_keys_total": {
+		"Stands still", "[Somebody else writes the keys](availability-runbook.md#availabilitybadkeys)",
+	},
 	"availability_drift_total": {
 		"Stands still",
 		"`behind`: applies were lost. `differs`, `unknown`: somebody else writes the keys. `ahead`: Postgres lost commits. " +

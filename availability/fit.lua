@@ -1,0 +1,38 @@
+-- fit.lua: looks whether the keys that all mitras share are of the mirror's types, and unlinks
+-- those that are not. All of it is made again: from the source, or by whoever computes, seeds or
+-- sweeps.
+-- KEYS[1..5] see keys.lua  KEYS[6] mitras:seeding  KEYS[7] availability:snapshot
+-- KEYS[8] availability:snapshot:computing  KEYS[9] availability:offline
+-- ARGV[1] 1: the caller has seen the mirror whole here  ARGV[2] ms that a computation lasts at most
+-- Result: { number in KEYS, what it was, rebuilt or kept, ... }, only keys that do not fit.
+-- A key may be unlinked if the mirror was here before: the caller has seen it, or its certificate
+-- or its versions exist. Otherwise it may be somebody's: it is kept, and the caller names it.
+local wanted = { 'set', 'set', 'hash', 'hash', 'string', 'string', 'string', 'string', 'hash' }
+local is, bad = {}, {}
+for i, key in ipairs(KEYS) do
+  local t = redis.call('TYPE', key)
+  is[i] = type(t) == 'table' and t.ok or t
+  if is[i] ~= 'none' and is[i] ~= wanted[i] then bad[#bad + 1] = i end
+end
+local certified
+if is[5] == 'string' then
+  certified = string.find(redis.call('GET', seeded), '^%d%d%d%d%-%d%d%-%d%dT%d%d:%d%d:%d%d%.%d%d%dZ$')
+  if not certified then bad[#bad + 1], is[5] = 5, 'no time' end
+end
+if is[8] == 'string' then
+  local left = redis.call('PTTL', KEYS[8])
+  if left < 0 or left > tonumber(ARGV[2]) then bad[#bad + 1], is[8] = 8, 'without an end' end
+end
+local ours = ARGV[1] == '1' or certified or is[3] == 'hash'
+local out, reseed = {}, false
+for _, i in ipairs(bad) do
+  if ours then
+    redis.call('UNLINK', KEYS[i])
+    if i <= 3 then reseed = true end
+    -- What it held is lost. As long as after heartbeats became required, nobody is judged.
+    if i == 9 then redis.call('HSET', KEYS[9], 'not_required', string.format('%.0f', nowms())) end
+  end
+  out[#out + 1], out[#out + 2], out[#out + 3] = tostring(i), is[i], ours and 'rebuilt' or 'kept'
+end
+if reseed then redis.call('UNLINK', seeded) end
+return out

@@ -1,0 +1,35 @@
+-- heard.lua: heartbeats as they are stored. Not a script of its own: it follows keys.lua, iso.lua.
+
+-- ahead is how far (ms) the clock that set a heartbeat can have been ahead. Later is nonsense.
+local ahead = 86400000
+
+-- mistyped(reply) reports whether a pcall met a key of another type. Other errors end the script.
+local function mistyped(reply)
+  if type(reply) ~= 'table' or not reply.err then return false end
+  if not string.find(reply.err, 'WRONGTYPE', 1, true) then error(reply.err) end
+  return true
+end
+
+-- heard(id, latest) returns the heartbeat of a mitra, '' if there is none. The second result is
+-- true if the key holds something else: another type, no time, or a time after latest.
+local function heard(id, latest)
+  local at = redis.pcall('GET', heartbeat(id))
+  if not at then return '', false end
+  if mistyped(at) or #at ~= 24 or at > latest
+    or not string.find(at, '^%d%d%d%d%-%d%d%-%d%dT%d%d:%d%d:%d%d%.%d%d%dZ$') then
+    return '', true
+  end
+  return at, false
+end
+
+-- A mitra whose heartbeat was overwritten has been heard at a time that nobody knows any more. The
+-- key mitra:unheard:{id} excuses its silence until it has been silent for long enough since then.
+local function excuse(id, now)
+  redis.call('SET', unheard(id), string.format('%.0f', now), 'PX', ahead)
+end
+
+local function excused(id, now, stale)
+  local at = redis.pcall('GET', unheard(id))
+  if not at or mistyped(at) or #at > 16 or not string.find(at, '^%d+$') then return false end
+  return tonumber(at) <= now and now - tonumber(at) < stale
+end
