@@ -31,8 +31,9 @@ const (
 	breakerLeast = 20
 	// breakerHolds is the least that the breaker holds.
 	breakerHolds = time.Minute
-	// settleOf is how many mitras one transaction sets offline at most. It locks their rows.
-	settleOf = 100
+	// condemnMost is how many mitras one pass condemns at most. One transaction sets them offline, all
+	// or none, and locks their rows.
+	condemnMost = 5000
 	// settleWithin bounds that transaction: it may have to wait, as while a table is altered.
 	settleWithin = 10 * time.Second
 	// settleTries is how often it is tried when a mitra came back in the middle of it.
@@ -91,6 +92,7 @@ func (o *offline) pass(ctx context.Context, p *janitor.Pass) error {
 		return err
 	}
 	x := &offlinePass{offline: o, Pass: p, stale: settings.StaleAfter}
+	defer x.outdate(ctx)
 	if !settings.RequirePing {
 		if err := x.pardonAll(ctx); err != nil {
 			return err
@@ -144,6 +146,8 @@ type offlinePass struct {
 	online int
 	silent []string
 	left   []string // the source could have set them offline, and did not
+
+	flipped int // went offline, by this pass
 }
 
 // find reads who is online and silent.
@@ -302,6 +306,10 @@ func (x *offlinePass) breaker(ctx context.Context) error {
 // condemn has the silent judged again under the guard, and marked.
 func (x *offlinePass) condemn(ctx context.Context) error {
 	stale := strconv.FormatInt(x.stale.Milliseconds(), 10)
+	if len(x.silent) > condemnMost {
+		x.silent = x.silent[:condemnMost]
+		x.RunAgain(time.Now())
+	}
 	for len(x.silent) > 0 {
 		n := min(len(x.silent), x.BatchSize())
 		items := make([]string, n)
@@ -320,7 +328,8 @@ func (x *offlinePass) condemn(ctx context.Context) error {
 	return nil
 }
 
-// settle carries out all marks that there are.
+// settle carries out all marks that there are, or none: one mark that vanished may mean that Redis
+// has lost others as well.
 func (x *offlinePass) settle(ctx context.Context) error {
 	if x.DryRun() {
 		return nil
@@ -331,8 +340,8 @@ func (x *offlinePass) settle(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		for ; len(marks) > 0 && err == nil; marks = marks[min(len(marks), settleOf):] {
-			err = x.carryOut(ctx, marks[:min(len(marks), settleOf)])
+		if len(marks) > 0 {
+			err = x.carryOut(ctx, marks)
 		}
 		if !errors.Is(err, errMarks) || try == settleTries {
 			return err
@@ -370,8 +379,8 @@ func (x *offlinePass) marks(ctx context.Context) ([]Condemned, error) {
 	}
 }
 
-// carryOut sets some of the condemned offline in the source, in one transaction, and brings the
-// result to Redis, which takes the marks away. A mitra of whom the source knows a later sign of
+// carryOut sets the condemned offline in the source, in one transaction, and brings the result to
+// Redis, which takes the marks away. A mitra of whom the source knows a later sign of
 // life keeps its mark until it goes online again, or until that sign is old as well. So does one
 // whose row somebody holds, until the next pass. The mark of one who is not known goes with a
 // reconciliation.
@@ -389,6 +398,7 @@ func (x *offlinePass) carryOut(ctx context.Context, those []Condemned) error {
 		return fmt.Errorf("availability: set the silent offline: %w", err)
 	}
 	failpoint.Hit(failpoint.Flipped)
+	x.flipped += len(flipped)
 	x.metrics.offline.Add(float64(len(flipped)))
 	if len(flipped) > 0 {
 		x.Log().Info("mitras set offline for their silence", "count", len(flipped), "mitras", flipped)
@@ -402,6 +412,25 @@ func (x *offlinePass) carryOut(ctx context.Context, those []Condemned) error {
 		return err
 	}
 	return x.lift(ctx, voidMarks(those, states, flipped))
+}
+
+// snapshotOutdated is announced when the snapshot counts mitras who went offline.
+const snapshotOutdated = "availability:snapshot"
+
+// outdate drops the snapshot on every replica if anybody went offline, best effort: it expires by
+// itself.
+func (x *offlinePass) outdate(ctx context.Context) {
+	if x.flipped == 0 {
+		return
+	}
+	x.dropSnapshot()
+	err := x.Call(ctx, func(ctx context.Context) error {
+		return errors.Join(x.rdb.Del(ctx, x.keys.snapshot(), x.keys.computing()).Err(),
+			x.rdb.Publish(ctx, x.keys.invalidate(), snapshotOutdated).Err())
+	})
+	if err != nil {
+		x.Log().Debug("a snapshot that counts mitras who went offline stays until it expires", "error", err)
+	}
 }
 
 // leftBehind are those whom the source could have flipped, and did not.

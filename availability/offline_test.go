@@ -352,6 +352,73 @@ func TestAMarkThatWentBeforeTheCommitRollsItBack(t *testing.T) {
 	})
 }
 
+// The first hundred of a transaction of their own would be offline already.
+func TestOneMarkThatVanishesKeepsAllOfManyOnline(t *testing.T) {
+	states := []State{}
+	for i := range 250 {
+		states = append(states, silent(fmt.Sprintf("silent-%03d", i)))
+	}
+	for i := range 300 {
+		states = append(states, online(fmt.Sprintf("fresh-%03d", i)))
+	}
+	swept(t, states, func(t *testing.T, l *leader) {
+		l.source.fault = func(op string) error {
+			if op != "AutoOffline" {
+				return nil
+			}
+			marks, err := l.client.HKeys(context.Background(), l.keys.condemned()).Result()
+			if err != nil || len(marks) == 0 {
+				return err
+			}
+			// One mark vanishes during each try.
+			return l.client.HDel(context.Background(), l.keys.condemned(), slices.Max(marks)).Err()
+		}
+		require.Equal(t, janitor.Failed, l.offline().Outcome)
+		require.Empty(t, l.source.flips)
+		l.source.fault = func(string) error { return nil }
+		require.Equal(t, janitor.Done, l.offline().Outcome)
+		require.Len(t, l.source.flips, 250, "those whose marks vanished were condemned again")
+		at := l.source.flips[0].at
+		for _, f := range l.source.flips {
+			require.WithinDuration(t, at, f.at, time.Minute)
+		}
+	})
+}
+
+func TestASnapshotThatCountsWhoWentOfflineIsDroppedOnEveryReplica(t *testing.T) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
+		ctx, r := t.Context(), newRig(t, w, newFake(), slowly)
+		l := r.leads(w.Options, r.c.Layout, false)
+		r.source.put(silent("silent"))
+		r.source.put(online("fresh"))
+		r.seeded()
+		other := newRig(t, w, l.source, slowly)
+		other.run()
+		channel := l.keys.invalidate()
+		l.eventually(func() bool { return l.client.PubSubNumSub(ctx, channel).Val()[channel] > 0 }, "it listens")
+		counted := func() { // as it was counted while the silent one was fresh
+			for _, m := range []*Mirror{l.Mirror, other.Mirror} {
+				m.keepSnapshot(lastSnapshot{Snapshot: Snapshot{true, 2}, from: FromValkey, at: time.Now(), generation: m.lastSnapshot().generation})
+			}
+			require.NoError(t, l.client.Set(ctx, l.keys.snapshot(), `{"available":true,"count":2}`, snapshotLasts).Err())
+		}
+		counted()
+		reads := l.source.asked("Settings")
+		require.Equal(t, 1, l.offline().Evicted)
+		require.Zero(t, l.client.Exists(ctx, l.keys.snapshot()).Val())
+		require.Zero(t, l.lastSnapshot().at)
+		l.eventually(func() bool { return other.lastSnapshot().at.IsZero() }, "the other replica hears of it")
+		a, err := other.Snapshot(ctx)
+		require.NoError(t, err)
+		require.Equal(t, 1, a.Value.Count)
+		require.LessOrEqual(t, l.source.asked("Settings")-reads, 1, "no settings were changed")
+
+		counted()
+		require.Zero(t, l.offline().Evicted)
+		require.Equal(t, int64(1), l.client.Exists(ctx, l.keys.snapshot()).Val(), "nobody went offline")
+	})
+}
+
 // beforeTheVerdict has something happen between the look at who is silent and their condemnation.
 func (l *leader) beforeTheVerdict(f func()) {
 	asked := 0

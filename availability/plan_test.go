@@ -43,7 +43,13 @@ type both struct {
 func bothStores(t *testing.T, fill ...string) *both {
 	t.Helper()
 	t.Parallel()
-	b := &both{t: t, db: pgtest.Database(t), prefix: redistest.Prefix(t)}
+	return bothStoresOn(t, redistest.Shared(t).Options(), redistest.Prefix(t), fill...)
+}
+
+// bothStoresOn is bothStores on a Redis of the test's choice.
+func bothStoresOn(t *testing.T, o *redis.Options, prefix string, fill ...string) *both {
+	t.Helper()
+	b := &both{t: t, db: pgtest.Database(t), prefix: prefix}
 	source, err := postgres.Open(t.Context(), b.db.URL, postgres.Timeout(patience))
 	require.NoError(t, err)
 	t.Cleanup(source.Close)
@@ -51,7 +57,6 @@ func bothStores(t *testing.T, fill ...string) *both {
 	for _, sql := range fill {
 		b.sql(sql)
 	}
-	o := redistest.Shared(t).Options()
 	open := func(o *redis.Options) *redis.Client {
 		c := redis.NewClient(o)
 		t.Cleanup(func() { _ = c.Close() })
@@ -212,6 +217,34 @@ func TestAnEmptiedRedisIsFilledAgainAndWhatIsCorruptedConverges(t *testing.T) {
 		require.NotEmpty(t, b.wrong())
 		b.sweep("availability_reconcile")
 		require.Empty(t, b.wrong())
+	}
+}
+
+func TestAFlushedRedisIsWholeAgainAndNobodyGoesOfflineForTheHeartbeatsThatItLost(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	b := bothStoresOn(t, server.Options(), "", workforce...)
+	ctx := t.Context()
+	b.sql("UPDATE mitra_online_status SET last_heartbeat_at = now() - interval '1 hour', last_online_at = now() - interval '1 hour'")
+	online := one[int](b, "SELECT count(*) FROM mitra_online_status WHERE is_online")
+	free := one[int](b, `SELECT count(*) FROM mitra_availability WHERE is_online AND is_active AND active_sessions < 3`)
+	for range 2 {
+		require.NoError(t, b.rdb.FlushAll(ctx).Err())
+		b.eventually(func() bool { // also in the middle of it an answer is right, whoever gives it
+			found, err := b.FindAvailable(ctx, 0)
+			require.NoError(t, err)
+			require.Len(t, found.Value, free, "from %s", found.From)
+			n, err := b.CountOnline(ctx)
+			require.NoError(t, err)
+			require.Equal(t, online, n.Value, "from %s", n.From)
+			return b.rdb.Exists(ctx, "mitras:seeded").Val() == 1 && b.wrong() == ""
+		}, "it is whole again")
+		b.eventually(func() bool {
+			reports, err := b.jan.Sweep(ctx, janitor.Request{Sweep: "availability_offline"})
+			return err == nil && reports[0].Outcome == janitor.Held
+		}, "it has not listened for long enough")
+		require.Equal(t, online, one[int](b, "SELECT count(*) FROM mitra_online_status WHERE is_online"))
+		require.Zero(t, one[int](b, "SELECT count(*) FROM mitra_online_logs"))
 	}
 }
 

@@ -140,8 +140,14 @@ func (m *Mirror) listen(ctx context.Context) {
 	again := false
 	subscribe.Channel{
 		Client: m.c.Control, Name: m.keys.invalidate(), Silence: silence,
-		Retry:   func() time.Duration { return m.c.Tick },
-		Message: func(string) { m.invalidated(ctx) },
+		Retry: func() time.Duration { return m.c.Tick },
+		Message: func(name string) {
+			if name == snapshotOutdated { // whoever says so has deleted it
+				m.dropSnapshot()
+			} else {
+				m.invalidated(ctx)
+			}
+		},
 		Subscribed: func(begun bool) {
 			if !begun {
 				return

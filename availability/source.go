@@ -15,6 +15,8 @@ var (
 	ErrFull = errors.New("availability: mitra has no room")
 	// ErrInactive: the mitra was deactivated.
 	ErrInactive = errors.New("availability: mitra is not active")
+	// ErrStatus: the source has no such status of a session, or it ends none.
+	ErrStatus = errors.New("availability: no such status of a session")
 	// ErrSetting: there is no setting of this name, or the value makes no sense.
 	ErrSetting = errors.New("availability: bad setting")
 )
@@ -96,7 +98,7 @@ type Source interface {
 	// Accept gives a session that is searching to a mitra that has room for it: less than most
 	// sessions, and less than the setting allows at this moment. Sessions are counted where they are.
 	Accept(ctx context.Context, session, mitra string, most int) (Session, []State, error)
-	// End ends a session with a status: completed, cancelled, expired.
+	// End ends a session with a status, such as completed, ended, cancelled, expired. ErrStatus.
 	End(ctx context.Context, session, status string) (Session, []State, error)
 	// Extend has a session that runs wait for the payment of more time, pending_payment, or run again,
 	// active. Its mitra has it all the while.

@@ -84,6 +84,12 @@ func (m *Mirror) Expire(ctx context.Context, session string) (Session, error) {
 	return m.moved(ctx)(m.source.End(ctx, session, "expired"))
 }
 
+// EndAs ends a session with a status of the source's own, such as ended. ErrNotFound, ErrTaken,
+// ErrStatus.
+func (m *Mirror) EndAs(ctx context.Context, session, status string) (Session, error) {
+	return m.moved(ctx)(m.source.End(ctx, session, status))
+}
+
 func (m *Mirror) moved(ctx context.Context) func(Session, []State, error) (Session, error) {
 	return func(s Session, states []State, err error) (Session, error) {
 		if err == nil && len(states) > 0 {

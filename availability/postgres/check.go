@@ -23,7 +23,7 @@ WITH wanted (kind, name, missing) AS (
 	SELECT 'function', name, to_regproc(name) IS NULL FROM unnest(ARRAY['availability_set_online',
 		'availability_set_active', 'availability_accept', 'availability_end', 'availability_extend',
 		'availability_reroute', 'availability_auto_offline', 'availability_mirror_heartbeats', 'availability_outbid',
-		'availability_repair', 'availability_room']) AS t (name)
+		'availability_repair', 'availability_room', 'availability_of_sign_in']) AS t (name)
 	UNION ALL
 	SELECT 'function', proname || ' as migration 4 makes it, which waits for nobody', prosrc NOT LIKE '%SKIP LOCKED%'
 		FROM pg_proc WHERE oid = to_regproc('availability_auto_offline')
@@ -48,7 +48,13 @@ WITH wanted (kind, name, missing) AS (
 		FROM unnest(ARRAY['mitras', 'mitra_online_status', 'chat_sessions']) AS b (base),
 			unnest(ARRAY['availability_insert', 'availability_update', 'availability_delete',
 				'availability_truncate', 'availability_named']) AS t (name)
-		WHERE name <> 'availability_named' OR base = 'mitra_online_status')
+		WHERE name <> 'availability_named' OR base = 'mitra_online_status'
+	UNION ALL
+	SELECT 'trigger', 'availability_sign_in on auth_sessions', NOT EXISTS (SELECT FROM pg_trigger
+		WHERE tgrelid = to_regclass('auth_sessions') AND tgname = 'availability_sign_in' AND tgenabled IN ('O', 'A'))
+	UNION ALL
+	SELECT 'column', 'display_name of mitras', NOT EXISTS (SELECT FROM pg_attribute
+		WHERE attrelid = to_regclass('mitras') AND attname = 'display_name' AND NOT attisdropped))
 SELECT coalesce(array_agg(kind || ' ' || name ORDER BY kind, name), '{}') FROM wanted WHERE missing`
 
 // Check tells whether the schema is there, for those who may not migrate. ErrLacking with the names

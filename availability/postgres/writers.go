@@ -2,10 +2,13 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/rollcall-redis/rollcall/availability"
@@ -96,7 +99,8 @@ func (s *Source) Accept(ctx context.Context, session, mitra string, most int) (
 
 // End implements [availability.Source]. A status is whatever the table takes, but none of those in
 // which a session runs, or waits for somebody. With ErrTaken it returns the state of the mitra that
-// had the session. One that has ended with this status already is no error.
+// had the session. One that has ended with this status already is no error. ErrStatus is of a table
+// whose enum, domain or constraint does not have the word.
 func (s *Source) End(ctx context.Context, session, status string) (
 	availability.Session, []availability.State, error,
 ) {
@@ -106,10 +110,13 @@ func (s *Source) End(ctx context.Context, session, status string) (
 	}
 	switch status {
 	case "", "searching", "active", "pending_payment":
-		return availability.Session{}, nil, fmt.Errorf("postgres: end: %q ends no session", status)
+		return availability.Session{}, nil, fmt.Errorf("%w: %q ends no session", availability.ErrStatus, status)
 	}
 	states, err := s.write(ctx, "end",
 		`SELECT f.outcome, `+returned+` FROM availability_end($1, $2) f`, []any{which, status})
+	if noSuchStatus(err) {
+		return availability.Session{}, nil, fmt.Errorf("%w: %q: %w", availability.ErrStatus, status, err)
+	}
 	if err != nil {
 		return availability.Session{}, states, err
 	}
@@ -118,6 +125,13 @@ func (s *Source) End(ctx context.Context, session, status string) (
 		ended.MitraID = states[0].ID
 	}
 	return ended, states, nil
+}
+
+// noSuchStatus reports whether a table refused a word: no label of its enum, too long, or against a
+// constraint.
+func noSuchStatus(err error) bool {
+	refused, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && slices.Contains([]string{"22P02", "22001", "23514"}, refused.Code)
 }
 
 // Extend implements [availability.Source]. It returns the state of the mitra that has the session,

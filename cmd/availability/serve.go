@@ -73,7 +73,7 @@ func serve(ctx context.Context, s *settings, log *slog.Logger) (err error) {
 	}
 	defer r.database.Close()
 	if err := r.assemble(ctx, append(files, r.clients.Files...)); err != nil {
-		return s.Beside(ctx, err, "availability %s")
+		return s.Beside(ctx, err, "availability %s", [2]string{"OPERATOR_ADDR", s.operatorAddr})
 	}
 	defer r.http.Close()
 	return r.run(ctx)
@@ -91,7 +91,9 @@ func (r *replica) assemble(ctx context.Context, files []reload.Watched) (err err
 	if err != nil {
 		return err
 	}
-	r.tokens, err = token.New(ctx, token.Config{Secrets: secrets, JWKS: s.jwks, Logger: log})
+	r.tokens, err = token.New(ctx, token.Config{
+		Secrets: secrets, JWKS: string(s.jwks), Audience: s.jwtAudience, Issuer: s.jwtIssuer, Logger: log,
+	})
 	if err != nil {
 		return err
 	}
@@ -125,7 +127,8 @@ func (r *replica) assemble(ctx context.Context, files []reload.Watched) (err err
 		return err
 	}
 	r.api, err = api.New(api.Config{
-		Mirror: r.mirror, Source: r.database, Tokens: r.tokens, Logger: log, Registerer: metrics,
+		Mirror: r.mirror, Source: r.database, Endings: s.endings, Tokens: r.tokens, Logger: log,
+		Registerer: metrics,
 	})
 	if err != nil {
 		return err
@@ -145,7 +148,7 @@ func (r *replica) assemble(ctx context.Context, files []reload.Watched) (err err
 		routes[pattern] = r.traces.Handler(r.api)
 	}
 	r.http, err = service.ListenHTTP(ctx, service.HTTPConfig{
-		Addr: s.HTTPAddr, Token: token, Janitor: r.janitor, Routes: routes,
+		Addr: s.HTTPAddr, OperatorAddr: s.operatorAddr, Token: token, Janitor: r.janitor, Routes: routes,
 		Program: "availability", Client: r.clients.Data, Layout: r.registry.Layout(),
 		Status: func() service.Stated { return r.status() }, Page: pageText,
 		Metrics: metrics, Logger: log,

@@ -3,9 +3,12 @@ package main
 import (
 	"errors"
 	"fmt"
-	"math"
+	"net/url"
 	"os"
+	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/rollcall-redis/rollcall/guard"
@@ -21,8 +24,11 @@ type settings struct {
 	databaseURL, jwtSecret service.Secret // jwtSecret as at the start: the first one
 	databasePasswordFile   string
 	jwtSecretFile          string
-	jwks                   string
+	jwks                   service.Secret // it may have a password, or a key in its query
+	jwtAudience, jwtIssuer string
 	migrate                string // on or off
+	operatorAddr           string // empty: the same as HTTPAddr
+	endings                map[string]string
 
 	offlineInterval, reconcileInterval, mirrorInterval time.Duration
 
@@ -35,6 +41,7 @@ type settings struct {
 // prefixes are those of variables that are ours: one that is no setting was mistyped.
 var prefixes = []string{
 	"AVAILABILITY_", "HEARTBEAT_", "MITRA_AUTO_OFFLINE_", "VALKEY_ONLINE_", "JWT_HS256_", "JWT_JWKS_",
+	"JWT_AUDIENCE", "JWT_ISSUER", "SESSION_END_",
 }
 
 // table is every setting there is, in the order in which help shows them.
@@ -42,12 +49,19 @@ func (s *settings) table() []service.Setting {
 	base := s.Base.Table()
 	for i := range base {
 		if base[i].Name == "HTTP_ADDR" {
-			base[i].Meaning = "Where the API, metrics, health, status and admin are served, in plain HTTP."
+			base[i].Meaning = "Where the API is served, in plain HTTP; beside it, unless OPERATOR_ADDR is set, " +
+				"metrics, status page and admin."
 			base[i].Consequence = "In a container set `:8080`, or nothing reaches it. **Never** open it to the " +
-				"world: a gateway in front passes the API's paths alone."
+				"world without OPERATOR_ADDR."
 		}
 	}
 	return slices.Concat(base, []service.Setting{
+		{Name: "OPERATOR_ADDR", Value: service.Address(&s.operatorAddr),
+			Meaning: "Where metrics, status page and admin are served, apart from the API: HTTP_ADDR then has " +
+				"the API, `/healthz` and `/readyz` alone. Empty: all are on HTTP_ADDR, for everybody who reaches it.",
+			Consequence: "Set it wherever others than operators reach HTTP_ADDR; a start on an HTTP_ADDR that " +
+				"is not loopback warns without it. Prometheus, `rollcall` and people then use this address. " +
+				"**Never** open it to the world."},
 		{Name: "DATABASE_URL", Secret: true, Required: true, Value: s.parseDatabase,
 			Meaning: "`postgres://user:password@host:5432/database`, of PostgreSQL 15 or newer. " +
 				"`pool_max_conns=` in it is the number of connections: 4, or one a CPU if those are more. The " +
@@ -66,11 +80,24 @@ func (s *settings) table() []service.Setting {
 				"or JWT_JWKS is needed; both may be set.",
 			Consequence: "`openssl rand -hex 32` makes some. Whoever has it can make tokens of any kind."},
 		s.jwtSecretRow(),
-		{Name: "JWT_JWKS", Value: service.Text(&s.jwks, jwksOK),
+		{Name: "JWT_JWKS", Secret: true,
+			Value: func(v string) error { s.jwks = service.Secret(v); return jwksOK(v) },
+			Shown: func() string { return token.Shown(string(s.jwks)) },
 			Meaning: "File or http(s) URL with the public keys (JWKS) of tokens signed with RS256, ES256 or " +
 				"EdDSA. Empty: those are refused.",
-			Consequence: "Read again every five minutes, and for a `kid` that is not known. While it cannot " +
-				"be read the last known keys apply; without any, requests get 503."},
+			Consequence: "Read again every five minutes, and for a `kid` that is not known. A set without keys " +
+				"revokes all. While it cannot be read the last known keys apply; without any, requests get 503. " +
+				"User, password and query of a URL are in no log."},
+		{Name: "JWT_AUDIENCE", Value: service.Text(&s.jwtAudience),
+			Meaning: "What `aud` of each token must be, or have among others. Empty: `aud` is not looked at.",
+			Consequence: "Set it where the issuer of the tokens makes some for other services as well: they " +
+				"would be good here, too."},
+		{Name: "JWT_ISSUER", Value: service.Text(&s.jwtIssuer),
+			Meaning: "What `iss` of each token must be. Empty: `iss` is not looked at."},
+		{Name: "SESSION_END_STATUSES", Default: "ended,completed,cancelled,expired", Value: s.parseEndings,
+			Meaning: "Words by which the API ends a session, with commas. `word=status`: that status is stored " +
+				"for it, as in `completed=ended,cancelled,expired`.",
+			Consequence: "A `status` that the table's enum or constraint does not have is refused with 400."},
 		seconds("MITRA_AUTO_OFFLINE_SWEEP_SECONDS", "30", &s.offlineInterval,
 			"Time between two looks for mitras who are silent for longer than `stale_after_seconds`.",
 			"A mitra goes offline so much later than it falls silent, at most."),
@@ -108,23 +135,57 @@ func (s *settings) table() []service.Setting {
 	})
 }
 
+// decimal is a number without a unit, a sign or an exponent.
+var decimal = regexp.MustCompile(`^[0-9]{1,9}(\.[0-9]{1,9})?$`)
+
 // seconds is the row of a time that is set as a number of seconds.
 func seconds(name, otherwise string, p *time.Duration, meaning, consequence string) service.Setting {
 	const least, most = 0.05, 24 * 3600
 	return service.Setting{Name: name, Default: otherwise, Meaning: meaning, Consequence: consequence,
 		Value: func(v string) error {
 			// A fraction is for tests and demonstrations.
-			d, err := time.ParseDuration(v + "s")
-			if s := d.Seconds(); err != nil || s < least || s > most || math.IsNaN(s) {
-				return fmt.Errorf("a number of seconds from %v to %d", least, most)
+			n, err := strconv.ParseFloat(v, 64)
+			if err != nil || !decimal.MatchString(v) || n < least || n > most {
+				return fmt.Errorf("a number of seconds from %v to %d, without a unit", least, most)
 			}
-			*p = d
+			*p = time.Duration(n * float64(time.Second))
 			return nil
 		}}
 }
 
+// parseEndings stores the words that end a session.
+func (s *settings) parseEndings(v string) error {
+	expected := errors.New("words with commas, each once, or word=status; none of searching, active, pending_payment")
+	s.endings = map[string]string{}
+	for pair := range strings.SplitSeq(v, ",") {
+		word, status, mapped := strings.Cut(pair, "=")
+		if !mapped {
+			status = word
+		}
+		for _, each := range []string{word, status} {
+			if !endingWord.MatchString(each) || slices.Contains(notEndings, each) {
+				return expected
+			}
+		}
+		if _, twice := s.endings[word]; twice {
+			return expected
+		}
+		s.endings[word] = status
+	}
+	return nil
+}
+
+var (
+	endingWord = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_ -]{0,62}$`)
+	notEndings = []string{"searching", "active", "pending_payment"}
+)
+
+// jwksOK drops the error of net/url, which may repeat a password.
 func jwksOK(v string) error {
 	if token.IsURL(v) {
+		if u, err := url.Parse(v); err != nil || u.Hostname() == "" {
+			return errors.New("an http(s) URL, special characters of a password escaped")
+		}
 		return nil
 	}
 	info, err := os.Stat(v)

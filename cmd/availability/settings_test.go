@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/internal/api"
 	"github.com/rollcall-redis/rollcall/internal/service"
 	"github.com/rollcall-redis/rollcall/internal/service/servicetest"
 )
@@ -55,7 +56,7 @@ func TestNothingSetGivesTheDocumentedDefaults(t *testing.T) {
 		Base: service.Base{
 			HTTPAddr: "127.0.0.1:8080", ShutdownGrace: 10 * time.Second, LogLevel: slog.LevelInfo, LogFormat: "text",
 		},
-		databaseURL: "postgres://u:geheim@db/app", jwtSecret: secret, migrate: "on",
+		databaseURL: "postgres://u:geheim@db/app", jwtSecret: secret, migrate: "on", endings: api.Endings,
 		offlineInterval: 30 * time.Second, reconcileInterval: 5 * time.Minute, mirrorInterval: time.Minute,
 		redisShare: 0.25, leaseTTL: 15 * time.Second, heartbeatInterval: 10 * time.Second, heartbeatTTL: 30 * time.Second,
 	}, s)
@@ -69,7 +70,8 @@ func TestEverySettingCanBeGivenBothWays(t *testing.T) {
 		"REDIS_URL": "redis://redis.example:6380/2", "INSTANCE_ID": "availability-3", "HTTP_ADDR": "[::1]:9000",
 		"ADMIN_TOKEN": "opensesameopensesame", "SHUTDOWN_GRACE": "12s", "LOG_LEVEL": "debug", "LOG_FORMAT": "json",
 		"DATABASE_URL": "postgresql://db:5433/app?pool_max_conns=9", "MIGRATE": "off", "JWT_HS256_SECRET": secret,
-		"JWT_JWKS": keys, "MITRA_AUTO_OFFLINE_SWEEP_SECONDS": "7", "VALKEY_ONLINE_MIRROR_SWEEP_SECONDS": "77",
+		"JWT_JWKS": keys, "JWT_AUDIENCE": "dispatch", "JWT_ISSUER": "https://auth.example", "OPERATOR_ADDR": "[::1]:9001",
+		"SESSION_END_STATUSES": "completed=ended,cancelled", "MITRA_AUTO_OFFLINE_SWEEP_SECONDS": "7", "VALKEY_ONLINE_MIRROR_SWEEP_SECONDS": "77",
 		"HEARTBEAT_MIRROR_INTERVAL_SECONDS": "0.5", "AVAILABILITY_PREFIX": "{a}:", "AVAILABILITY_REDIS_SHARE": "1",
 		"AVAILABILITY_LEASE_TTL": "6s", "HEARTBEAT_INTERVAL": "1s", "HEARTBEAT_TTL": "4s",
 	}
@@ -94,6 +96,7 @@ func TestEverySettingCanBeGivenBothWays(t *testing.T) {
 	require.Equal(t, 77*time.Second, got.reconcileInterval)
 	require.Equal(t, 500*time.Millisecond, got.mirrorInterval)
 	require.Equal(t, "off", got.migrate)
+	require.Equal(t, map[string]string{"completed": "ended", "cancelled": "cancelled"}, got.endings)
 	require.Equal(t, "{a}:janitor:leader", got.layout().Lease())
 }
 
@@ -114,6 +117,25 @@ func TestFaultsNameTheSettingAndWhatWasExpected(t *testing.T) {
 		"keys that are not there":     {[]string{"JWT_JWKS=/nowhere/keys.json"}, "JWT_JWKS: expected an http(s) URL, or a file that is there"},
 		"MIGRATE=yes":                 {[]string{"MIGRATE=yes"}, `MIGRATE: expected on or off, got "yes"`},
 		"an interval with its unit":   {[]string{"MITRA_AUTO_OFFLINE_SWEEP_SECONDS=30s"}, "a number of seconds from 0.05 to 86400"},
+		"minutes for seconds":         {[]string{"VALKEY_ONLINE_MIRROR_SWEEP_SECONDS=300m"}, "without a unit"},
+		"hours before seconds":        {[]string{"MITRA_AUTO_OFFLINE_SWEEP_SECONDS=1h5"}, "without a unit"},
+		"microseconds":                {[]string{"HEARTBEAT_MIRROR_INTERVAL_SECONDS=90000u"}, "without a unit"},
+		"a signed number":             {[]string{"HEARTBEAT_MIRROR_INTERVAL_SECONDS=+30"}, "without a unit"},
+		"a number in hexadecimal":     {[]string{"HEARTBEAT_MIRROR_INTERVAL_SECONDS=0x1p4"}, "without a unit"},
+		"a number with an exponent":   {[]string{"HEARTBEAT_MIRROR_INTERVAL_SECONDS=3e1"}, "without a unit"},
+		"a fraction alone":            {[]string{"HEARTBEAT_MIRROR_INTERVAL_SECONDS=.5"}, "without a unit"},
+		"no number":                   {[]string{"HEARTBEAT_MIRROR_INTERVAL_SECONDS=NaN"}, "without a unit"},
+		"a space before it":           {[]string{"HEARTBEAT_MIRROR_INTERVAL_SECONDS= 30"}, "without a unit"},
+		"keys at no host":             {[]string{"JWT_JWKS=https://u:geheim@/keys"}, "JWT_JWKS: expected an http(s) URL, special characters of a password escaped; the value is not shown"},
+		"a password that is cut off":  {[]string{"JWT_JWKS=http://u:gehe/im@host/keys?k=geheim"}, "JWT_JWKS: expected an http(s) URL, special characters"},
+		"a percent sign in it":        {[]string{"JWT_JWKS=http://u:geheim%zz@host/keys"}, "JWT_JWKS: expected an http(s) URL, special characters"},
+		"a scheme that is none":       {[]string{"JWT_JWKS=htps://u:geheim@host/keys"}, "JWT_JWKS: expected an http(s) URL, or a file that is there"},
+		"a status that ends nothing":  {[]string{"SESSION_END_STATUSES=completed=active"}, "SESSION_END_STATUSES: expected words with commas"},
+		"a word that ends nothing":    {[]string{"SESSION_END_STATUSES=searching=ended"}, "SESSION_END_STATUSES: expected words"},
+		"a word twice":                {[]string{"SESSION_END_STATUSES=ended,ended=completed"}, "SESSION_END_STATUSES: expected words"},
+		"no word":                     {[]string{"SESSION_END_STATUSES=ended,"}, "SESSION_END_STATUSES: expected words"},
+		"no port for operators":       {[]string{"OPERATOR_ADDR=127.0.0.1"}, "OPERATOR_ADDR: expected host:port"},
+		"a mistyped issuer":           {[]string{"JWT_ISSUERS=x"}, "JWT_ISSUERS: no such setting"},
 		"an interval of nothing":      {[]string{"HEARTBEAT_MIRROR_INTERVAL_SECONDS=0"}, "a number of seconds from 0.05 to 86400"},
 		"an interval without end":     {[]string{"VALKEY_ONLINE_MIRROR_SWEEP_SECONDS=1e9"}, "a number of seconds from 0.05 to 86400"},
 		"a TTL below three intervals": {[]string{"HEARTBEAT_TTL=20s"}, "HEARTBEAT_TTL: expected at least three times HEARTBEAT_INTERVAL (10s), got 20s"},

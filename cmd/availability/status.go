@@ -68,7 +68,7 @@ func (r *replica) status() replicaStatus {
 			Version:  service.Version(),
 			Time:     time.Now(),
 			Started:  r.began,
-			HTTPAddr: r.http.Addr(),
+			HTTPAddr: r.http.OperatorAddr(),
 			Admin:    r.settings.AdminToken != "",
 			Files:    r.files.Status(),
 			Registry: r.registry.Status(),

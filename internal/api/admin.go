@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rollcall-redis/rollcall/availability"
+	"github.com/rollcall-redis/rollcall/availability/postgres"
 	"github.com/rollcall-redis/rollcall/internal/token"
 )
 
@@ -22,79 +23,92 @@ func mitraOf(s availability.State) mitra {
 	return mitra{s.ID, s.Online, s.Active, s.Sessions, moment(s.Seen)}
 }
 
+// listed is what an administrator sees of one in the list.
+type listed struct {
+	mitra
+	Name        *string    `json:"display_name"`
+	LastOnline  *time.Time `json:"last_online_at"`
+	LastOffline *time.Time `json:"last_offline_at"`
+}
+
 const (
 	defaultMitras = 100
 	mostMitras    = 1000
 )
 
-// mitras lists them as Postgres knows them, in the order of their ids.
+// mitras lists them as Postgres knows them, in the order of their ids or names.
 func (a *API) mitras(c *call) error {
-	q, err := c.query("online", "after", "limit")
+	asked, err := listing(c)
 	if err != nil {
 		return err
 	}
-	limit, err := number(q, "limit", 1, mostMitras, defaultMitras)
+	limit := asked.Limit
+	asked.Limit++ // is there a next page?
+	ctx, cancel := context.WithTimeout(c.Context(), listTimeout)
+	defer cancel()
+	found, err := a.source.List(ctx, asked)
 	if err != nil {
 		return err
 	}
-	want := func(availability.State) bool { return true }
-	switch {
-	case !q.Has("online"):
-	case q.Get("online") == "true":
-		want = func(s availability.State) bool { return s.Online }
-	case q.Get("online") == "false":
-		want = func(s availability.State) bool { return !s.Online }
-	default:
-		return badRequest.because("online: expected true or false")
+	list := mitraList{Mitras: []listed{}}
+	for _, m := range found[:min(limit, len(found))] {
+		list.Mitras = append(list.Mitras,
+			listed{mitraOf(m.State), m.Name, moment(m.LastOnline), moment(m.LastOffline)})
 	}
-	after := ""
-	if q.Has("after") {
-		var ok bool
-		if after, ok = token.UUID(q.Get("after")); !ok {
-			return badRequest.because("after: expected a UUID")
-		}
-	}
-	list, err := a.list(c.Context(), after, limit, want)
-	if err != nil {
-		return err
+	if len(found) > limit {
+		list.Next = found[limit-1].ID
 	}
 	c.from(availability.FromPostgres, 0)
 	return c.answer(list)
 }
 
-// mitraList is one page. Next is where the next one begins; empty: there is none.
-type mitraList struct {
-	Mitras []mitra `json:"mitras"`
-	Next   string  `json:"next,omitempty"`
+// listing is what a request for a list asks for.
+func listing(c *call) (l postgres.Listing, err error) {
+	q, err := c.query("online", "sort", "after", "limit")
+	if err != nil {
+		return l, err
+	}
+	if l.Limit, err = number(q, "limit", 1, mostMitras, defaultMitras); err != nil {
+		return l, err
+	}
+	if q.Has("online") {
+		online := q.Get("online") == "true"
+		if !online && q.Get("online") != "false" {
+			return l, badRequest.because("online: expected true or false")
+		}
+		l.Online = &online
+	}
+	if l.ByName = q.Get("sort") == "display_name"; q.Has("sort") && !l.ByName && q.Get("sort") != "id" {
+		return l, badRequest.because("sort: expected id or display_name")
+	}
+	if q.Has("after") {
+		var ok bool
+		if l.After, ok = token.UUID(q.Get("after")); !ok {
+			return l, badRequest.because("after: expected a UUID")
+		}
+	}
+	return l, nil
 }
 
-// list reads until it has as many as it should.
-func (a *API) list(
-	ctx context.Context, after string, limit int, want func(availability.State) bool,
-) (list mitraList, err error) {
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
-	defer cancel()
-	list.Mitras = []mitra{}
-	for {
-		states, err := a.source.Page(ctx, after, mostMitras)
-		if err != nil {
-			return list, err
-		}
-		for _, s := range states {
-			if !want(s) {
-				continue
-			}
-			if len(list.Mitras) == limit {
-				list.Next = list.Mitras[limit-1].ID
-				return list, nil
-			}
-			list.Mitras = append(list.Mitras, mitraOf(s))
-		}
-		if len(states) < mostMitras {
-			return list, nil
-		}
-		after = states[len(states)-1].ID
+// countOnline is for an administrator's dashboard.
+func (a *API) countOnline(c *call) error {
+	if _, err := c.query(); err != nil {
+		return err
 	}
+	n, err := a.mirror.CountOnline(c.Context())
+	if err != nil {
+		return err
+	}
+	c.from(n.From, n.Age)
+	return c.answer(struct {
+		Count int `json:"count"`
+	}{n.Value})
+}
+
+// mitraList is one page. Next is where the next one begins; empty: there is none.
+type mitraList struct {
+	Mitras []listed `json:"mitras"`
+	Next   string   `json:"next,omitempty"`
 }
 
 // listTimeout bounds one list.

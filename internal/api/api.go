@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/rollcall-redis/rollcall/availability"
+	"github.com/rollcall-redis/rollcall/availability/postgres"
 	"github.com/rollcall-redis/rollcall/internal/streak"
 	"github.com/rollcall-redis/rollcall/internal/token"
 )
@@ -26,11 +27,26 @@ import (
 //go:embed openapi.yaml
 var openAPI []byte
 
+// A Source is the mirror's, and has what administrators see beside states.
+type Source interface {
+	availability.Source
+	List(ctx context.Context, l postgres.Listing) ([]postgres.Mitra, error)
+	Mitra(ctx context.Context, id string) (postgres.Mitra, error)
+}
+
+// Endings are the words by which a session may be ended, each stored as itself.
+var Endings = map[string]string{
+	"ended": "ended", "completed": "completed", "cancelled": "cancelled", "expired": "expired",
+}
+
 // Config is what an API is made of. All fields are required that do not say otherwise.
 type Config struct {
 	Mirror *availability.Mirror
 	// Source is the mirror's: for what only Postgres knows, and for heartbeats that Redis cannot take.
-	Source     availability.Source
+	Source Source
+	// Endings are the words by which a session may be ended, and the status that is stored for each;
+	// default: the words of [Endings].
+	Endings    map[string]string
 	Tokens     *token.Verifier
 	Logger     *slog.Logger          // default slog.Default()
 	Registerer prometheus.Registerer // nil: no metrics are registered
@@ -38,13 +54,15 @@ type Config struct {
 
 // API answers requests. Make one with New.
 type API struct {
-	mirror *availability.Mirror
-	source availability.Source
-	tokens *token.Verifier
-	mux    *http.ServeMux
+	mirror  *availability.Mirror
+	source  Source
+	endings map[string]string
+	tokens  *token.Verifier
+	mux     *http.ServeMux
 
 	answering *streak.Streak
 	atSource  *semaphore.Weighted // heartbeats on their way to the source
+	changing  *semaphore.Weighted // questions for when mitras went online and offline
 	seconds   *prometheus.HistogramVec
 	counting  counting
 }
@@ -52,15 +70,19 @@ type API struct {
 // New returns an API.
 func New(c Config) (*API, error) {
 	a := &API{
-		mirror: c.Mirror, source: c.Source, tokens: c.Tokens, mux: http.NewServeMux(),
+		mirror: c.Mirror, source: c.Source, endings: c.Endings, tokens: c.Tokens, mux: http.NewServeMux(),
 		answering: streak.New(cmp.Or(c.Logger, slog.Default()),
 			"a request is not answered: neither Redis nor Postgres can", "requests are answered again"),
 		atSource: semaphore.NewWeighted(heartbeatsAtSource),
+		changing: semaphore.NewWeighted(heartbeatsAtSource),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "availability_http_request_seconds",
 			Help:    "How long requests took, by route and status.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}, []string{"route", "code"}),
+	}
+	if a.endings == nil {
+		a.endings = Endings
 	}
 	if c.Registerer != nil {
 		for _, collector := range append(a.gauges(), a.seconds) {
@@ -120,10 +142,13 @@ func (a *API) routes() []route {
 		{"GET", "/api/v1/available", who(token.Service), a.available},
 		{"POST", "/api/v1/sessions/{id}/accept", who(token.Service), a.accept},
 		{"POST", "/api/v1/sessions/{id}/end", who(token.Service), a.end},
+		{"POST", "/api/v1/sessions/{id}/extend", who(token.Service), a.extend},
 		{"POST", "/api/v1/sessions/{id}/reroute", who(token.Service), a.reroute},
+		{"GET", "/api/v1/mitras/{id}/reachable", who(token.Service, token.Admin), a.reachable},
 
 		{"GET", "/api/v1/mitras", who(token.Admin), a.mitras},
 		{"PUT", "/api/v1/mitras/{id}", who(token.Admin), a.setActive},
+		{"GET", "/api/v1/online", who(token.Admin), a.countOnline},
 		{"GET", "/api/v1/config", who(token.Admin), a.settings},
 		{"PUT", "/api/v1/config/{name}", who(token.Admin), a.putSetting},
 
@@ -158,7 +183,11 @@ func (a *API) admit(c *call, r route) (err error) {
 	if r.who == nil {
 		return nil
 	}
-	c.caller, err = a.tokens.Verify(c.Context(), c.Header.Get("Authorization"))
+	given := c.Header.Values("Authorization")
+	if len(given) > 1 { // a gateway in front may have looked at another
+		return badToken.because("Authorization is given more than once")
+	}
+	c.caller, err = a.tokens.Verify(c.Context(), strings.Join(given, ""))
 	if err != nil {
 		return err
 	}

@@ -93,6 +93,73 @@ func TestASessionIsAcceptedReroutedAndEnded(t *testing.T) {
 	r.ask(asService, "POST", "/api/v1/sessions/"+nobody+"/end", `{"status": "expired"}`).is(http.StatusNotFound)
 }
 
+func TestASessionWaitsForAPaymentAndKeepsItsPlace(t *testing.T) {
+	r := newRig(t)
+	id := r.onlineMitra()
+	s := r.session()
+	at := "/api/v1/sessions/" + s
+	r.ask(asService, "POST", at+"/extend", `{"paid": false}`).is(http.StatusConflict).problem("taken")
+	r.ask(asService, "POST", at+"/accept", `{"mitra_id": "`+id+`"}`).is(http.StatusOK)
+	for _, step := range []struct{ body, status string }{
+		{`{"paid": false}`, "pending_payment"}, {`{"paid": false}`, "pending_payment"}, {`{"paid": true}`, "active"},
+	} {
+		r.ask(asService, "POST", at+"/extend", step.body).is(http.StatusOK).
+			says(`{"id": "` + s + `", "mitra_id": "` + id + `", "status": "` + step.status + `"}`)
+		require.Equal(t, "1", r.rdb.Get(t.Context(), r.prefix+"mitra:capacity:"+id).Val())
+	}
+	r.ask(asService, "POST", "/api/v1/sessions/"+nobody+"/extend", `{"paid": true}`).is(http.StatusNotFound)
+}
+
+func TestASessionEndsByTheWordsOfTheConfigurationOrIsRefused(t *testing.T) {
+	r := newRig(t)
+	id := r.onlineMitra()
+	ended := func(word string) answer {
+		at := "/api/v1/sessions/" + r.session()
+		r.ask(asService, "POST", at+"/accept", `{"mitra_id": "`+id+`"}`).is(http.StatusOK)
+		a := r.ask(asService, "POST", at+"/end", `{"status": "`+word+`"}`)
+		r.exec("UPDATE chat_sessions SET status = 'expired' WHERE status = 'active'")
+		return a
+	}
+	for _, word := range []string{"ended", "completed", "cancelled", "expired"} {
+		require.Equal(t, word, ended(word).is(http.StatusOK).get("status"))
+	}
+	for _, word := range []string{"done", "Ended", "searching", "active", ""} {
+		ended(word).is(http.StatusBadRequest).problem("bad-request", "cancelled, completed, ended, expired")
+	}
+	// The table has the plan's words alone.
+	r.exec(`ALTER TABLE chat_sessions ADD CHECK (status <> 'completed')  NOT VALID`)
+	ended("completed").is(http.StatusBadRequest).problem("bad-request", "does not take it")
+}
+
+func TestAnyServiceIsToldWhetherAMitraIsReachable(t *testing.T) {
+	r := newRig(t)
+	on, gone := r.onlineMitra(), r.onlineMitra()
+	r.ask(asAdmin, "PUT", "/api/v1/mitras/"+gone, `{"is_active": false}`).is(http.StatusOK)
+	for id, want := range map[string]bool{on: true, strings.ToUpper(on): true, gone: false, r.mitra(): false, nobody: false} {
+		got := r.ask(asService, "GET", "/api/v1/mitras/"+id+"/reachable", "").is(http.StatusOK)
+		require.Equal(t, want, got.get("reachable"), id)
+		require.Equal(t, strings.ToLower(id), got.get("id"))
+		require.NotEmpty(t, got.source())
+	}
+	r.ask(asAdmin, "GET", "/api/v1/online", "").is(http.StatusOK).says(`{"count": 2}`)
+}
+
+func TestTheStatusOfAMitraHasWhenItWentOnlineAndOfflineLast(t *testing.T) {
+	r := newRig(t)
+	id := r.onlineMitra()
+	status := func() answer { return r.ask(asMitra(id), "GET", "/api/v1/mitra/status", "").is(http.StatusOK) }
+	require.Equal(t, "valkey", status().source())
+	require.NotNil(t, status().get("last_online_at"))
+	require.Nil(t, status().get("last_offline_at"))
+	r.ask(asMitra(id), "POST", "/api/v1/mitra/offline", "").is(http.StatusNoContent)
+	r.exec("UPDATE mitra_online_status SET last_online_at = '2026-01-02 03:04:05+00', last_offline_at = 'infinity'")
+	require.Equal(t, "2026-01-02T03:04:05Z", status().get("last_online_at"))
+	require.Nil(t, status().get("last_offline_at"), "no moment")
+	r.exec("ALTER TABLE mitras RENAME TO away")
+	require.Contains(t, string(status().body), `"is_online":false`)
+	require.NotContains(t, string(status().body), "last_online_at", "what is not known is not said to be never")
+}
+
 func TestAvailableIsWhoCanTakeWorkTheLeastBusyFirst(t *testing.T) {
 	r := newRig(t)
 	r.ask(asService, "GET", "/api/v1/available", "").is(http.StatusOK).says(`[]`)
@@ -136,6 +203,37 @@ func TestAnAdministratorListsMitrasPageByPage(t *testing.T) {
 	require.NotEmpty(t, all.get("next"))
 	off := r.ask(asAdmin, "GET", "/api/v1/mitras?online=false&limit=1000", "").is(http.StatusOK)
 	require.Len(t, off.get("mitras"), 1000)
+}
+
+func TestAnAdministratorListsMitrasByTheirNames(t *testing.T) {
+	r := newRig(t)
+	for _, name := range []string{"Citra", "Ann", "Budi", "Ann"} {
+		r.exec("INSERT INTO mitras (display_name) VALUES ($1)", name)
+	}
+	r.exec("INSERT INTO mitras DEFAULT VALUES")
+	r.exec("INSERT INTO mitra_online_status (mitra_id, is_online, last_online_at) SELECT id, true, '2026-01-02 00:00+00' FROM mitras WHERE display_name = 'Budi'")
+	var names []any
+	var last string
+	for after := ""; ; {
+		page := r.ask(asAdmin, "GET", "/api/v1/mitras?sort=display_name&limit=2"+after, "").is(http.StatusOK)
+		for _, m := range page.get("mitras").([]any) {
+			names = append(names, m.(map[string]any)["display_name"])
+		}
+		next, more := page.get("next").(string)
+		if !more {
+			break
+		}
+		last, after = next, "&after="+next
+	}
+	require.Equal(t, []any{nil, "Ann", "Ann", "Budi", "Citra"}, names)
+	on := r.ask(asAdmin, "GET", "/api/v1/mitras?online=true&sort=display_name", "").is(http.StatusOK)
+	require.Len(t, on.get("mitras"), 1)
+	budi := on.get("mitras").([]any)[0].(map[string]any)
+	require.Equal(t, "Budi", budi["display_name"])
+	require.Equal(t, "2026-01-02T00:00:00Z", budi["last_online_at"])
+	r.exec("DELETE FROM mitras WHERE id = $1", last)
+	r.ask(asAdmin, "GET", "/api/v1/mitras?sort=display_name&after="+last, "").is(http.StatusNotFound).problem("not-found")
+	r.ask(asAdmin, "GET", "/api/v1/mitras?after="+last, "").is(http.StatusOK)
 }
 
 func TestAnAdministratorChangesSettings(t *testing.T) {

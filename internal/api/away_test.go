@@ -12,12 +12,13 @@ import (
 
 	"github.com/rollcall-redis/rollcall/availability"
 	"github.com/rollcall-redis/rollcall/availability/postgres"
+	"github.com/rollcall-redis/rollcall/internal/api"
 	"github.com/rollcall-redis/rollcall/internal/redistest"
 )
 
 // interrupted is a source to which something happens right before heartbeats are stored.
 type interrupted struct {
-	availability.Source
+	api.Source
 	by func()
 }
 

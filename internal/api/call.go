@@ -1,6 +1,8 @@
 package api
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"io"
@@ -9,9 +11,11 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/rollcall-redis/rollcall/availability"
+	"github.com/rollcall-redis/rollcall/internal/exact"
 	"github.com/rollcall-redis/rollcall/internal/token"
 )
 
@@ -68,36 +72,43 @@ func (c *call) id(name string) (string, error) {
 	return id, nil
 }
 
-// body reads one JSON object into v. What is not a field of v is refused.
+// body reads one JSON object into the struct that v points to. A member that is no field of it, or
+// is there twice, is refused, and so is a parameter in the query: it would be taken for one of these.
 func (c *call) body(v any) error {
 	kind, _, err := mime.ParseMediaType(c.Header.Get("Content-Type"))
 	if err != nil || kind != "application/json" {
 		return wrongType.because("expected Content-Type: application/json")
 	}
-	d := json.NewDecoder(http.MaxBytesReader(c.w, c.Body, mostBody))
-	d.DisallowUnknownFields()
-	err = d.Decode(v)
+	if _, err := c.query(); err != nil {
+		return err
+	}
+	raw, err := c.read()
 	if err == nil {
-		if _, err = d.Token(); err == io.EOF {
-			return nil
-		}
-		if err == nil {
-			err = errors.New("something follows the JSON object")
-		}
+		err = exact.Unmarshal(raw, v)
 	}
 	return badBody(err)
 }
 
-// noBody refuses a body that is too large, and does not look at any other.
+// noBody refuses parameters, and a body that says more than an empty object does.
 func (c *call) noBody() error {
-	_, err := io.Copy(io.Discard, http.MaxBytesReader(c.w, c.Body, mostBody))
-	if err != nil {
-		return badBody(err)
+	if _, err := c.query(); err != nil {
+		return err
 	}
-	return nil
+	raw, err := c.read()
+	if err == nil && len(bytes.TrimSpace(raw)) > 0 {
+		err = exact.Unmarshal(raw, &struct{}{})
+	}
+	return badBody(err)
+}
+
+func (c *call) read() ([]byte, error) {
+	return io.ReadAll(http.MaxBytesReader(c.w, c.Body, mostBody))
 }
 
 func badBody(err error) error {
+	if err == nil {
+		return nil
+	}
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return tooLarge.because("expected at most %d bytes", mostBody)
 	}
@@ -115,7 +126,7 @@ func (c *call) query(known ...string) (url.Values, error) {
 	}
 	for name, values := range q {
 		if !slices.Contains(known, name) {
-			return nil, badRequest.because("unknown parameter %q; known: %v", name, known)
+			return nil, badRequest.because("unknown parameter %q; known: %s", name, cmp.Or(strings.Join(known, ", "), "none"))
 		}
 		if len(values) != 1 {
 			return nil, badRequest.because("%s: given more than once", name)

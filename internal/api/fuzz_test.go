@@ -23,7 +23,7 @@ import (
 // knowsNobody is a source that answers, and knows no mitra and no session. It keeps what it was
 // asked for.
 type knowsNobody struct {
-	availability.Source
+	api.Source
 	ids []string
 	err error // what it answers
 }
@@ -57,7 +57,7 @@ func (s *knowsNobody) SetOnline(_ context.Context, id string, _ bool) (availabil
 }
 
 // alone is an API on a source, and on a Redis that nobody asks.
-func alone(t testing.TB, source availability.Source) *api.API {
+func alone(t testing.TB, source api.Source) *api.API {
 	t.Helper()
 	opt := &redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, ContextTimeoutEnabled: true}
 	rdb, ctl := redis.NewClient(opt), redis.NewClient(lease.Options(opt))

@@ -75,6 +75,7 @@ var known = []struct {
 	{availability.ErrTaken, taken, "another mitra has the session, or it is over"},
 	{availability.ErrFull, full, "the mitra has as many sessions as it may have"},
 	{availability.ErrInactive, inactive, "an administrator has deactivated the mitra"},
+	{availability.ErrStatus, badRequest, "status: the table of sessions does not take it"},
 }
 
 // fateUnknown is the detail for a change that got no answer.

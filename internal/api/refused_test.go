@@ -22,7 +22,10 @@ var paths = map[string]string{
 	"GET /api/v1/mitra/status": "", "GET /api/v1/availability": "", "GET /api/v1/available": "",
 	"POST /api/v1/sessions/{id}/accept":  `{"mitra_id": "{id}"}`,
 	"POST /api/v1/sessions/{id}/end":     `{"status": "completed"}`,
+	"POST /api/v1/sessions/{id}/extend":  `{"paid": true}`,
 	"POST /api/v1/sessions/{id}/reroute": `{"mitra_id": "{id}"}`,
+	"GET /api/v1/mitras/{id}/reachable":  "",
+	"GET /api/v1/online":                 "",
 	"GET /api/v1/mitras":                 "",
 	"PUT /api/v1/mitras/{id}":            `{"is_active": false}`,
 	"GET /api/v1/config":                 "",
@@ -61,7 +64,7 @@ func TestWithoutAGoodTokenNothingIsAnsweredAndNothingChanged(t *testing.T) {
 		"not valid yet":           {claims(func(c jwt.MapClaims) { c["nbf"] = hour }), "bad-token", "not valid yet"},
 		"without sub":             {claims(func(c jwt.MapClaims) { delete(c, "sub") }), "bad-token", "sub is missing"},
 		"a sub that is no UUID":   {claims(func(c jwt.MapClaims) { c["sub"] = "1; DROP TABLE mitras" }), "bad-token", "no UUID"},
-		"a sub that is a number":  {claims(func(c jwt.MapClaims) { c["sub"] = 7 }), "bad-token", "no JSON Web Token"},
+		"a sub that is a number":  {claims(func(c jwt.MapClaims) { c["sub"] = 7 }), "bad-token", "no text"},
 		"an unknown userType":     {claims(func(c jwt.MapClaims) { c["userType"] = "root" }), "bad-token", "userType"},
 		"without userType":        {claims(func(c jwt.MapClaims) { delete(c, "userType") }), "bad-token", "userType"},
 		"another secret":          {signed(jwt.SigningMethodHS256, []byte("another"), good), "bad-token", "signature"},
@@ -85,6 +88,10 @@ func mayCall(who token.UserType, path string) bool {
 	switch {
 	case path == "/api/v1/availability":
 		return true
+	case strings.HasSuffix(path, "/reachable"):
+		return who == token.Service || who == token.Admin
+	case path == "/api/v1/online":
+		return who == token.Admin
 	case strings.HasPrefix(path, "/api/v1/mitra/"):
 		return who == token.Mitra
 	case strings.HasPrefix(path, "/api/v1/mitras"), strings.HasPrefix(path, "/api/v1/config"):
@@ -109,7 +116,7 @@ func TestATokenOfAnotherUserTypeIsRefusedAndNothingChanged(t *testing.T) {
 			r.ask(bearer(who, id), method, path, body).is(http.StatusForbidden).problem("wrong-user-type", string(who))
 		}
 	}
-	require.Equal(t, 36, refused)
+	require.Equal(t, 44, refused)
 	require.Equal(t, before, r.state())
 }
 
@@ -131,10 +138,10 @@ func TestBadInputIsRefusedByNameAndNothingChanged(t *testing.T) {
 		"a mitra that is no UUID":         {asService, "POST", at + "/accept", `{"mitra_id": "' OR true --"}`, 400, "bad-request", "mitra_id"},
 		"a mitra that is a number":        {asService, "POST", at + "/accept", `{"mitra_id": 7}`, 400, "bad-request", "mitra_id"},
 		"no mitra":                        {asService, "POST", at + "/accept", `{}`, 400, "bad-request", "mitra_id"},
-		"null":                            {asService, "POST", at + "/accept", `null`, 400, "bad-request", "mitra_id"},
+		"null":                            {asService, "POST", at + "/accept", `null`, 400, "bad-request", "object"},
 		"no body":                         {asService, "POST", at + "/accept", ``, 400, "bad-request", "body"},
 		"half a body":                     {asService, "POST", at + "/accept", `{"mitra_id": "`, 400, "bad-request", "body"},
-		"two bodies":                      {asService, "POST", at + "/accept", `{"mitra_id": "` + id + `"} {}`, 400, "bad-request", "follows"},
+		"two bodies":                      {asService, "POST", at + "/accept", `{"mitra_id": "` + id + `"} {}`, 400, "bad-request", "after"},
 		"an array":                        {asService, "POST", at + "/accept", `[]`, 400, "bad-request", "body"},
 		"a member that is not known":      {asService, "POST", at + "/accept", `{"mitra_id": "` + id + `", "force": true}`, 400, "bad-request", "force"},
 		"an end that is none":             {asService, "POST", at + "/end", `{"status": "searching"}`, 400, "bad-request", "status"},
@@ -152,6 +159,25 @@ func TestBadInputIsRefusedByNameAndNothingChanged(t *testing.T) {
 		"a page behind no UUID":           {asAdmin, "GET", "/api/v1/mitras?after=1", ``, 400, "bad-request", "after"},
 		"online that is neither":          {asAdmin, "GET", "/api/v1/mitras?online=yes", ``, 400, "bad-request", "online"},
 		"too large a page":                {asAdmin, "GET", "/api/v1/mitras?limit=1001", ``, 400, "bad-request", "limit"},
+		"a member in other letters":       {asAdmin, "PUT", "/api/v1/mitras/" + id, `{"IS_ACTIVE": false}`, 400, "bad-request", "IS_ACTIVE"},
+		"a member twice":                  {asAdmin, "PUT", "/api/v1/mitras/" + id, `{"is_active": true, "is_active": false}`, 400, "bad-request", "more than once"},
+		"a member twice, once escaped":    {asAdmin, "PUT", "/api/v1/mitras/" + id, `{"is_active": true, "is\u005factive": false}`, 400, "bad-request", "more than once"},
+		"a member twice, further down":    {asAdmin, "PUT", "/api/v1/config/max_customers_per_mitra", `{"value": {"a": 1, "a": 2}}`, 400, "bad-request", "more than once"},
+		"a value twice":                   {asAdmin, "PUT", "/api/v1/config/max_customers_per_mitra", `{"value": 4, "value": 0}`, 400, "bad-request", "more than once"},
+		"a body that is no UTF-8":         {asService, "POST", at + "/accept", "{\"mitra_id\": \"\xff\xfe\"}", 400, "bad-request", "UTF-8"},
+		"a parameter beside a body":       {asService, "POST", at + "/accept?mitra_id=" + nobody, `{"mitra_id": "` + id + `"}`, 400, "bad-request", "unknown parameter"},
+		"a parameter for a mitra":         {asAdmin, "PUT", "/api/v1/mitras/" + id + "?dry_run=true", `{"is_active": false}`, 400, "bad-request", "dry_run"},
+		"a parameter for a setting":       {asAdmin, "PUT", "/api/v1/config/max_customers_per_mitra?dry_run=1", `{"value": 9}`, 400, "bad-request", "dry_run"},
+		"a parameter without a body":      {asMitra(id), "POST", "/api/v1/mitra/offline?dry_run=true", ``, 400, "bad-request", "dry_run"},
+		"a heartbeat's broken query":      {asMitra(id), "POST", "/api/v1/mitra/heartbeat?junk=%zz", ``, 400, "bad-request", "query"},
+		"half a body to offline":          {asMitra(id), "POST", "/api/v1/mitra/offline", `{"online": false`, 400, "bad-request", "body"},
+		"a body that asks for something":  {asMitra(id), "POST", "/api/v1/mitra/offline", `{"online": false}`, 400, "bad-request", "online"},
+		"a heartbeat of something":        {asMitra(id), "POST", "/api/v1/mitra/heartbeat", `[]`, 400, "bad-request", "object"},
+		"no payment":                      {asService, "POST", at + "/extend", `{}`, 400, "bad-request", "paid"},
+		"a reachable that is no UUID":     {asService, "GET", "/api/v1/mitras/7/reachable", ``, 400, "bad-request", "id"},
+		"a parameter of reachable":        {asService, "GET", "/api/v1/mitras/" + id + "/reachable?x=1", ``, 400, "bad-request", "x"},
+		"a parameter of the count":        {asAdmin, "GET", "/api/v1/online?x=1", ``, 400, "bad-request", "x"},
+		"an order that is none":           {asAdmin, "GET", "/api/v1/mitras?sort=name", ``, 400, "bad-request", "sort"},
 		"another path":                    {asAdmin, "GET", "/api/v1/mitra", ``, 404, "no-such-path", ""},
 		"another method":                  {asAdmin, "DELETE", "/api/v1/mitras/" + id, ``, 405, "wrong-method", "PUT"},
 	} {
@@ -162,6 +188,13 @@ func TestBadInputIsRefusedByNameAndNothingChanged(t *testing.T) {
 			}
 		})
 	}
+	req, err := http.NewRequestWithContext(t.Context(), "GET", r.url+"/api/v1/config", nil)
+	require.NoError(t, err)
+	req.Header["Authorization"] = []string{"Bearer " + asAdmin, "Bearer " + asCustomer}
+	resp, err := r.client.Do(req)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Equal(t, http.StatusUnauthorized, resp.StatusCode, "two tokens")
 	for _, kind := range []string{"", "text/plain", "application/x-www-form-urlencoded", "application/jsonp", ";"} {
 		r.send(asService, "POST", at+"/accept", kind, strings.NewReader(`{"mitra_id": "`+id+`"}`)).
 			is(http.StatusUnsupportedMediaType).problem("wrong-content-type")

@@ -2,6 +2,9 @@ package api
 
 import (
 	"context"
+	"maps"
+	"slices"
+	"strings"
 
 	"github.com/rollcall-redis/rollcall/availability"
 	"github.com/rollcall-redis/rollcall/internal/token"
@@ -85,15 +88,56 @@ func (a *API) end(c *call) error {
 	if err := c.body(&body); err != nil {
 		return err
 	}
-	do, ok := map[string]func(context.Context, string) (availability.Session, error){
-		"completed": a.mirror.End, "cancelled": a.mirror.Cancel, "expired": a.mirror.Expire,
-	}[body.Status]
+	status, ok := a.endings[body.Status]
 	if !ok {
-		return badRequest.because("status: expected completed, cancelled or expired")
+		return badRequest.because("status: expected one of %s",
+			strings.Join(slices.Sorted(maps.Keys(a.endings)), ", "))
 	}
-	s, err := do(c.Context(), session)
+	s, err := a.mirror.EndAs(c.Context(), session, status)
 	if err != nil {
 		return err
 	}
 	return c.answer(s)
+}
+
+// extend has a session wait for the payment of more time, or run again.
+func (a *API) extend(c *call) error {
+	session, err := c.id("id")
+	if err != nil {
+		return err
+	}
+	var body struct {
+		Paid *bool `json:"paid"`
+	}
+	if err := c.body(&body); err != nil {
+		return err
+	}
+	if body.Paid == nil {
+		return badRequest.because("paid: expected true or false")
+	}
+	s, err := a.mirror.Extend(c.Context(), session, *body.Paid)
+	if err != nil {
+		return err
+	}
+	return c.answer(s)
+}
+
+// reachable tells whether a mitra is online, active and heard of. One that nobody knows is not.
+func (a *API) reachable(c *call) error {
+	id, err := c.id("id")
+	if err != nil {
+		return err
+	}
+	if _, err := c.query(); err != nil {
+		return err
+	}
+	r, err := a.mirror.Reachable(c.Context(), id)
+	if err != nil {
+		return err
+	}
+	c.from(r.From, r.Age)
+	return c.answer(struct {
+		ID        string `json:"id"`
+		Reachable bool   `json:"reachable"`
+	}{id, r.Value})
 }

@@ -50,19 +50,7 @@ func (s *HTTP) admin(a action) http.Handler {
 			fail(w, http.StatusForbidden, "admin requests are off: ADMIN_TOKEN is not set")
 			return
 		}
-		scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-		if token != "" && s.guesses.tooSoon(r.RemoteAddr, time.Now()) {
-			w.Header().Set("Retry-After", strconv.Itoa(int(guessEvery.Seconds())))
-			fail(w, http.StatusTooManyRequests, "a token from this address was wrong less than a second ago: "+
-				"this request was not looked at")
-			return
-		}
-		// Hashes are compared, since the time must not tell the token's length either.
-		got, want := sha256.Sum256([]byte(token)), sha256.Sum256([]byte(wanted))
-		if !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
-			s.guesses.refuse(r.RemoteAddr, token != "", time.Now())
-			w.Header().Set("WWW-Authenticate", "Bearer")
-			fail(w, http.StatusUnauthorized, "wrong or no bearer token")
+		if !s.admitted(w, r, wanted) {
 			return
 		}
 		// A sweep takes its time. A writer that has no deadline (in a test) answers all the same.
@@ -84,6 +72,36 @@ func (s *HTTP) admin(a action) http.Handler {
 		log.Info("admin request done")
 		answer(w, http.StatusOK, v)
 	})
+}
+
+// admitted reports whether a request carries the token. If not, it has answered.
+func (s *HTTP) admitted(w http.ResponseWriter, r *http.Request, wanted string) bool {
+	given := r.Header.Values("Authorization")
+	looked, right := true, false
+	if len(given) > 0 { // to send none is no guess
+		now := time.Now()
+		looked, right = s.guesses.look(r.RemoteAddr, now, func() bool { return isToken(given, wanted) })
+		if !right {
+			s.guesses.log(r, now, s.cfg.Logger)
+		}
+	}
+	switch {
+	case !looked:
+		w.Header().Set("Retry-After", "1")
+		fail(w, http.StatusTooManyRequests, "too many wrong tokens: this one was not looked at")
+	case !right:
+		w.Header().Set("WWW-Authenticate", "Bearer")
+		fail(w, http.StatusUnauthorized, "wrong or no bearer token")
+	}
+	return right
+}
+
+// isToken compares hashes, since the time must not tell the token's length either.
+func isToken(given []string, wanted string) bool {
+	scheme, token, _ := strings.Cut(given[0], " ")
+	got, want := sha256.Sum256([]byte(token)), sha256.Sum256([]byte(wanted))
+	return len(given) == 1 && strings.EqualFold(scheme, "Bearer") &&
+		subtle.ConstantTimeCompare(got[:], want[:]) == 1
 }
 
 func (s *HTTP) sweep(ctx context.Context, p url.Values) (_ any, err error) {

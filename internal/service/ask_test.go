@@ -7,6 +7,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -150,28 +152,60 @@ func TestRedisIsAskedOnceASecondHoweverManyWatchAndNeverWhenNobodyDoes(t *testin
 	})
 }
 
-func TestNoMoreThanSoManyWatch(t *testing.T) {
+func TestOneMoreViewerTakesThePlaceOfTheOldest(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		s := serving(t, w.Client, guard.Layout{Prefix: w.Prefix}, "one")
-		viewers := make([]*stream, mostViewers)
+		s.lives(t, "one")
+		viewers := make([]*stream, mostViewers+1)
 		for i := range viewers {
 			viewers[i] = s.watch(t)
 		}
-		var no problem
-		require.Equal(t, 503, s.get(t, "/api/v1/events", &no))
-		require.Contains(t, no.Error, "as many as may")
-		viewers[0].stop()
-		require.Eventually(t, func() bool {
-			ctx, stop := context.WithCancel(t.Context())
-			defer stop()
-			req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.base+"/api/v1/events", nil)
-			require.NoError(t, err)
-			res, err := http.DefaultClient.Do(req)
-			require.NoError(t, err)
-			defer func() { _ = res.Body.Close() }()
-			return res.StatusCode == 200
-		}, 30*time.Second, 10*time.Millisecond, "who leaves makes room")
+		viewers[mostViewers].next("fleet", &fleetStatus{})
+		for viewers[0].text.Scan() { // it ends; an EventSource comes back
+		}
+		require.NoError(t, s.client.SAdd(t.Context(), s.keys.Roster(), "two").Err())
+		for _, v := range viewers[1:] {
+			var seen fleetStatus
+			for seen.Instances == nil || !slices.ContainsFunc(seen.Instances, func(in inspect.Instance) bool { return in.ID == "two" }) {
+				v.next("fleet", &seen)
+			}
+		}
 	})
+}
+
+func TestWhoeverTakesAllPlacesOfViewersKeepsNobodyElseOut(t *testing.T) {
+	t.Parallel()
+	var v viewers
+	var ended []*viewer
+	enter := func(peer string) (one *viewer) {
+		one = v.enter(peer, func() { ended = append(ended, one) })
+		return one
+	}
+	leave := func() {
+		for _, one := range ended {
+			v.leave(one)
+		}
+		ended = nil
+	}
+	ann := enter("192.0.2.1:1")
+	for i := range 5 * mostViewers { // each from another address of one network
+		require.NotNil(t, enter(fmt.Sprintf("[2001:db8::%x]:1", i+1)))
+		leave()
+	}
+	require.NotNil(t, enter("198.51.100.7:1"), "Budi")
+	require.Equal(t, netip.MustParsePrefix("2001:db8::/64"), ended[0].from)
+	leave()
+	require.Contains(t, v.watching, ann)
+	require.Len(t, v.watching, mostViewers)
+	for range mostViewers {
+		require.NotNil(t, enter("198.51.100.7:1"))
+	}
+	require.Contains(t, v.watching, ann, "of those who are alone the last to go")
+	require.Nil(t, enter("198.51.100.7:1"), "those who were ended are not gone yet")
+	leave()
+	require.Zero(t, v.leaving)
+	v.leave(ann)
+	require.Len(t, v.watching, mostViewers-1)
 }
 
 func TestEachReplicaShowsHowFarTheLeadersPassesAre(t *testing.T) {

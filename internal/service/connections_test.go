@@ -2,9 +2,7 @@ package service
 
 import (
 	"bufio"
-	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"testing"
@@ -72,34 +70,3 @@ func TestIdleAndSlowClientsKeepNoOtherOut(t *testing.T) {
 	_, err := first.ReadByte()
 	require.Error(t, err, "the one that was answered longest made room")
 }
-
-func TestGuessesOfTokensAreSlowedDownAndLoggedOnce(t *testing.T) {
-	t.Parallel()
-	var lines lineCount
-	g := &guesses{log: slog.New(slog.NewTextHandler(&lines, nil))}
-	now := time.Now()
-	looked := 0
-	for i := range 10_000 {
-		at := now.Add(time.Duration(i) * time.Millisecond)
-		if !g.tooSoon("10.0.0.1:4000", at) {
-			looked++
-			g.refuse("10.0.0.1:4000", true, at)
-		}
-	}
-	require.Equal(t, 10, looked)
-	require.EqualValues(t, 1, lines)
-	require.False(t, g.tooSoon("10.0.0.2:4000", now), "others are not held up")
-	require.True(t, g.tooSoon("10.0.0.1:5000", now.Add(9500*time.Millisecond)), "another connection is no other address")
-	for i := range 2 * mostGuessers {
-		g.refuse(fmt.Sprintf("[2001:db8:%x::1]:80", i), true, now)
-	}
-	require.LessOrEqual(t, len(g.wrong), mostGuessers+1)
-	require.EqualValues(t, 1, lines)
-	g.refuse("10.0.0.3:1", true, now.Add(time.Hour))
-	require.EqualValues(t, 2, lines, "it had ended")
-}
-
-// lineCount counts the lines of a log.
-type lineCount int
-
-func (c *lineCount) Write(p []byte) (int, error) { *c++; return len(p), nil }

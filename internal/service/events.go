@@ -5,8 +5,10 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/netip"
+	"slices"
 	"strconv"
-	"sync/atomic"
+	"sync"
 	"time"
 )
 
@@ -29,25 +31,79 @@ const (
 //	event: alive     nothing has changed for 15 s
 type viewers struct {
 	fleet *fleet
-	n     atomic.Int32
+
+	mu       sync.Mutex
+	watching []*viewer // the oldest first
+	leaving  int       // streams that were ended for others, and are not over yet
+}
+
+// viewer is one stream.
+type viewer struct {
+	from netip.Prefix
+	end  context.CancelFunc
+}
+
+// enter makes room for one more viewer, at the cost of the oldest of the network that has most of
+// them: whoever takes all places keeps nobody out. The page of one that was ended comes back by
+// itself. It returns nil if too many are still on their way out.
+func (v *viewers) enter(peer string, end context.CancelFunc) *viewer {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if len(v.watching) >= mostViewers {
+		if v.leaving >= mostViewers {
+			return nil
+		}
+		n := map[netip.Prefix]int{}
+		crowd := v.watching[0].from
+		for _, one := range v.watching {
+			if n[one.from]++; n[one.from] > n[crowd] {
+				crowd = one.from
+			}
+		}
+		i := slices.IndexFunc(v.watching, func(one *viewer) bool { return one.from == crowd })
+		v.watching[i].end()
+		v.watching = slices.Delete(v.watching, i, i+1)
+		v.leaving++
+	}
+	one := &viewer{network(peer), end}
+	v.watching = append(v.watching, one)
+	return one
+}
+
+func (v *viewers) leave(one *viewer) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if i := slices.Index(v.watching, one); i >= 0 {
+		v.watching = slices.Delete(v.watching, i, i+1)
+	} else {
+		v.leaving--
+	}
 }
 
 func (v *viewers) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	if v.n.Add(1) > mostViewers {
-		v.n.Add(-1)
+	ctx, cancel := context.WithCancel(req.Context())
+	defer cancel()
+	control := http.NewResponseController(w)
+	one := v.enter(req.RemoteAddr, func() {
+		cancel()
+		_ = control.SetWriteDeadline(time.Now()) // it may not read
+	})
+	if one == nil {
 		w.Header().Set("Retry-After", strconv.Itoa(int(aliveEvery.Seconds())))
 		fail(w, http.StatusServiceUnavailable,
-			fmt.Sprintf("%d watch this replica, as many as may", mostViewers))
+			fmt.Sprintf("%d watch this replica, and as many are on their way out", mostViewers))
 		return
 	}
-	defer v.n.Add(-1)
+	defer v.leave(one)
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("X-Accel-Buffering", "no") // a proxy that keeps answers back would keep all of it
 	w.WriteHeader(http.StatusOK)
-	control := http.NewResponseController(w)
 	send := func(text []byte) bool {
+		if ctx.Err() != nil {
+			return false
+		}
 		// Who does not read is dropped. A writer that has no deadline (in a test) sends all the same.
 		_ = control.SetWriteDeadline(time.Now().Add(slowViewer))
 		if _, err := w.Write(text); err != nil {
@@ -60,7 +116,7 @@ func (v *viewers) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	var last *reading
 	for told := time.Now(); ; {
-		r, err := v.next(req.Context(), last)
+		r, err := v.next(ctx, last)
 		if err != nil {
 			return
 		}

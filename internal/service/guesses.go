@@ -2,88 +2,100 @@ package service
 
 import (
 	"log/slog"
+	"net"
+	"net/http"
 	"net/netip"
 	"sync"
 	"time"
 )
 
 const (
-	// guessEvery is how often one address may be wrong: a request that comes sooner after a refused one
-	// is not looked at.
-	guessEvery = time.Second
-	// mostGuessers is how many addresses have a limit of their own.
-	mostGuessers = 1000
-	// guessesOver is the silence after which refusals are logged anew.
-	guessesOver = time.Minute
+	// guessPause is how long an address waits after a wrong token until another one is looked at.
+	guessPause = time.Second
+	// guessesInAll is how many wrong ones are looked at in a guessPause, from all addresses that have
+	// not shown the right one lately. It is more than one, so that one address keeps no other out.
+	guessesInAll = 10
+	// guessQuiet is the pause after which a wrong token is logged anew.
+	guessQuiet = time.Minute
+	// trustedFor is for how long an address has a right one to its name.
+	trustedFor = time.Hour
+	// mostTrusted is how many such addresses are remembered.
+	mostTrusted = 100
 )
 
-// guesses slows down those who try tokens, and logs them once while it lasts.
+// guesses bounds how often a wrong administrator's token is looked at. The zero value is ready.
 type guesses struct {
-	log *slog.Logger
-
 	mu      sync.Mutex
-	wrong   map[netip.Prefix]time.Time // when an address was last refused
-	last    time.Time                  // when anybody was
-	refused int                        // since the last line of the log
+	refused map[netip.Prefix]time.Time // in the last guessPause
+	trusted map[netip.Prefix]time.Time // since when, mostTrusted at most
+	last    time.Time                  // refusal
 }
 
-// tooSoon reports whether a request of this address is not to be looked at, and for how long.
-func (g *guesses) tooSoon(peer string, now time.Time) bool {
-	g.mu.Lock()
+// look asks whether the token of a peer is right, unless too many were wrong: then looked is false.
+func (g *guesses) look(peer string, now time.Time, isRight func() bool) (looked, right bool) {
+	g.mu.Lock() // also while it is compared: many at once are looked at one after the other
 	defer g.mu.Unlock()
-	if now.Sub(g.wrong[g.from(peer)]) < guessEvery {
-		g.note(peer, now)
-		return true
+	for at, when := range g.refused {
+		if age := now.Sub(when); age >= guessPause || age < 0 {
+			delete(g.refused, at)
+		}
 	}
-	return false
+	at := network(peer)
+	since, known := g.trusted[at]
+	trusted := known && now.Sub(since) < trustedFor
+	if _, lately := g.refused[at]; lately || len(g.refused) >= guessesInAll && !trusted {
+		return false, false
+	}
+	if !isRight() {
+		if g.refused == nil {
+			g.refused = map[netip.Prefix]time.Time{}
+		}
+		g.refused[at] = now
+		return true, false
+	}
+	g.trust(at, now)
+	return true, true
 }
 
-// refuse notes a request without the token. One that brought none has guessed nothing.
-func (g *guesses) refuse(peer string, guessed bool, now time.Time) {
+// trust remembers who has the token. Its caller holds mu.
+func (g *guesses) trust(at netip.Prefix, now time.Time) {
+	if g.trusted == nil {
+		g.trusted = map[netip.Prefix]time.Time{}
+	}
+	if _, known := g.trusted[at]; !known && len(g.trusted) >= mostTrusted {
+		for other := range g.trusted { // any one
+			delete(g.trusted, other)
+			break
+		}
+	}
+	g.trusted[at] = now
+}
+
+// log logs a refusal, if it is the first in a while.
+func (g *guesses) log(r *http.Request, now time.Time, log *slog.Logger) {
 	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.wrong == nil {
-		g.wrong = map[netip.Prefix]time.Time{}
-	}
-	if guessed {
-		g.wrong[g.from(peer)] = now
-	}
-	g.note(peer, now)
-}
-
-// note logs the first refusal of a row. The caller holds mu.
-func (g *guesses) note(peer string, now time.Time) {
-	g.refused++
-	if g.last.IsZero() || now.Sub(g.last) > guessesOver {
-		g.log.Warn("admin requests are refused: wrong or no token; logged once while it lasts",
-			"peer", peer, "refused", g.refused)
-		g.refused = 0
-	}
+	quiet := g.last.IsZero() || now.Sub(g.last) >= guessQuiet
 	g.last = now
+	g.mu.Unlock()
+	if quiet {
+		log.Warn("admin request refused", "path", r.URL.Path, "peer", r.RemoteAddr)
+	}
 }
 
-// from returns what an address is remembered as: of IPv6 the /64. Those beyond mostGuessers are one.
-// The caller holds mu.
-func (g *guesses) from(peer string) (p netip.Prefix) {
-	at, err := netip.ParseAddrPort(peer)
+// network is what one host may choose addresses from: a /64 of IPv6. The zero value is of a peer
+// without an address, such as one at a Unix socket.
+func network(peer string) netip.Prefix {
+	host, _, err := net.SplitHostPort(peer)
 	if err != nil {
+		return netip.Prefix{}
+	}
+	ip, err := netip.ParseAddr(host)
+	if err != nil {
+		return netip.Prefix{}
+	}
+	if ip = ip.Unmap().WithZone(""); ip.Is6() {
+		p, _ := ip.Prefix(64)
 		return p
 	}
-	ip := at.Addr().Unmap().WithZone("")
-	bits := ip.BitLen()
-	if ip.Is6() {
-		bits = 64
-	}
-	p, _ = ip.Prefix(bits)
-	if _, known := g.wrong[p]; !known && len(g.wrong) >= mostGuessers {
-		for old, at := range g.wrong {
-			if time.Since(at) >= guessEvery {
-				delete(g.wrong, old)
-			}
-		}
-		if len(g.wrong) >= mostGuessers {
-			return netip.Prefix{}
-		}
-	}
-	return p
+	return netip.PrefixFrom(ip, ip.BitLen())
 }

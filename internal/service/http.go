@@ -4,10 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"html/template"
 	"log/slog"
-	"net"
 	"net/http"
 	"time"
 
@@ -33,6 +31,8 @@ type administered interface {
 type HTTPConfig struct {
 	// Addr is where to listen.
 	Addr string
+	// OperatorAddr is where all is served but Routes, which are at Addr alone then. Empty: at Addr.
+	OperatorAddr string
 	// Program is its name, for people.
 	Program string
 	// Client reads the fleet whose keys Layout names, and says there what this replica is. nil: there
@@ -88,8 +88,8 @@ type HTTPConfig struct {
 // "..."} beside it.
 type HTTP struct {
 	cfg      HTTPConfig
-	ln       net.Listener
-	http     *http.Server
+	fronts   []front // of HTTP_ADDR, and of OPERATOR_ADDR if that is another
+	operator http.Handler
 	template *template.Template
 	address  string // for others
 	guesses  guesses
@@ -105,44 +105,34 @@ const (
 	writeTimeout = 30 * time.Second
 	sweepTimeout = 15 * time.Minute // a pass over a large registry
 	stopTimeout  = time.Second      // for answers under way when the server stops
+	idleTimeout  = 2 * time.Minute
+	mostHeader   = 16 << 10 // bytes
 )
 
-// ListenHTTP opens the listener, so that an address in use is known at once. Nothing is answered
+// ListenHTTP opens the listeners, so that an address in use is known at once. Nothing is answered
 // before Run.
 func ListenHTTP(ctx context.Context, cfg HTTPConfig) (*HTTP, error) {
-	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Addr)
-	if err != nil {
-		return nil, fmt.Errorf("service: HTTP_ADDR: %w", err)
+	s := newHTTP(cfg)
+	if err := s.listen(ctx); err != nil {
+		return nil, err
 	}
-	return newHTTP(cfg, ln), nil
+	s.warnOpen()
+	return s, nil
 }
 
-// Addr is the address as bound.
-func (s *HTTP) Addr() string { return s.ln.Addr().String() }
-
-// Close closes the listener, if Run has not.
-func (s *HTTP) Close() { _ = s.ln.Close() }
-
-func newHTTP(cfg HTTPConfig, ln net.Listener) *HTTP {
+func newHTTP(cfg HTTPConfig) *HTTP {
 	if cfg.Token == nil {
 		cfg.Token = func() string { return "" }
 	}
-	s := &HTTP{cfg: cfg, ln: ln, template: template.Must(pageTemplate.Clone()),
-		guesses: guesses{log: cfg.Logger}}
-	if ln != nil {
-		s.address = reachable(ln.Addr())
-	}
+	s := &HTTP{cfg: cfg, template: template.Must(pageTemplate.Clone())}
 	template.Must(s.template.Parse(cfg.Page))
-	debug := slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug) // what peers do wrong
 	warn := slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelWarn)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", s.page)
 	mux.HandleFunc("GET /page/own", s.own)
 	mux.HandleFunc("GET /page/{file}", s.asset)
 	mux.HandleFunc("GET /docs/", s.doc)
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		plain(w, http.StatusOK, "ok")
-	})
+	mux.HandleFunc("GET /healthz", s.healthz)
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if st := cfg.Status().common(); st.Ready {
 			plain(w, http.StatusOK, "ready")
@@ -167,8 +157,10 @@ func newHTTP(cfg HTTPConfig, ln net.Listener) *HTTP {
 			answer(w, http.StatusOK, ask())
 		})
 	}
-	for pattern, handler := range cfg.Routes {
-		mux.Handle(pattern, handler)
+	if cfg.OperatorAddr == "" {
+		for pattern, handler := range cfg.Routes {
+			mux.Handle(pattern, handler)
+		}
 	}
 	mux.Handle("GET /metrics", promhttp.HandlerFor(cfg.Metrics, promhttp.HandlerOpts{ErrorLog: warn}))
 	for path, a := range s.actions() {
@@ -178,30 +170,24 @@ func newHTTP(cfg HTTPConfig, ln net.Listener) *HTTP {
 			fail(w, http.StatusMethodNotAllowed, "this changes something: use POST")
 		})
 	}
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		fail(w, http.StatusNotFound, "no such page: "+r.URL.Path)
-	})
-	s.http = &http.Server{
-		Handler:           mux,
-		ReadHeaderTimeout: readTimeout,
-		ReadTimeout:       readTimeout,
-		WriteTimeout:      writeTimeout,
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    16 << 10,
-		ErrorLog:          debug,
-	}
-	if cfg.MaxConns > 0 {
-		bound(s.http, cfg.MaxConns)
-	}
+	mux.HandleFunc("/", noSuchPage)
+	s.operator = mux
 	return s
+}
+
+func (*HTTP) healthz(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusOK, "ok") }
+
+func noSuchPage(w http.ResponseWriter, r *http.Request) {
+	fail(w, http.StatusNotFound, "no such page: "+r.URL.Path)
 }
 
 // Run answers requests until ctx ends, then gives those under way a second. No goroutine of its own
 // outlives it. The error is nil after ctx ended; otherwise it says why the listener failed.
 func (s *HTTP) Run(ctx context.Context) error {
 	s.cfg.Logger.Info("serving HTTP", "addr", s.Addr())
-	// Requests end with ctx too, or a sweep that was asked for would outlast it.
-	s.http.BaseContext = func(net.Listener) context.Context { return ctx }
+	if len(s.fronts) > 1 {
+		s.cfg.Logger.Info("serving HTTP for operators", "addr", s.OperatorAddr())
+	}
 	if s.fleet != nil {
 		asking, stop := context.WithCancel(ctx)
 		s.fleet.ctx, s.questions.ctx = asking, asking
@@ -213,21 +199,7 @@ func (s *HTTP) Run(ctx context.Context) error {
 			s.questions.end()
 		}()
 	}
-	ended := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(ended)
-		bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
-		defer cancel()
-		if s.http.Shutdown(bound) != nil {
-			_ = s.http.Close() // a client that still reads has had its time
-		}
-	})
-	err := s.http.Serve(s.ln)
-	if !stop() {
-		<-ended
-		return nil
-	}
-	return fmt.Errorf("service: %w", err)
+	return s.serve(ctx)
 }
 
 // self is who answers.

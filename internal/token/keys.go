@@ -8,12 +8,12 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
 	"sync/atomic"
 	"time"
 
-	"github.com/MicahParks/keyfunc/v3"
 	"github.com/golang-jwt/jwt/v5"
 	"golang.org/x/sync/singleflight"
 
@@ -27,6 +27,9 @@ type Config struct {
 	// signed with any of them. nil: HS256 is refused.
 	Secrets func() []string
 	JWKS    string // a file or an http(s) URL with public keys; empty: there are none
+
+	Audience string // required in aud; empty: aud is not looked at
+	Issuer   string // required as iss; empty: iss is not looked at
 
 	Refresh time.Duration // from one look at the JWKS to the next; default 5 m
 	Again   time.Duration // after a failure, and the least between two looks; default 5 s
@@ -44,10 +47,10 @@ const (
 type keySet struct {
 	from           string
 	refresh, again time.Duration
-	reading        *streak.Streak
+	reading, using *streak.Streak
 	client         *http.Client
 
-	keys atomic.Pointer[keyfunc.Keyfunc] // nil: they were never read
+	keys atomic.Pointer[keys] // nil: they were never read
 
 	reads singleflight.Group // who asks while they are read gets what comes of that
 	last  time.Time          // when the last one ended
@@ -56,14 +59,17 @@ type keySet struct {
 }
 
 func openKeys(ctx context.Context, c Config) (*keySet, error) {
+	log := cmp.Or(c.Logger, slog.Default())
 	k := &keySet{
 		from:    c.JWKS,
 		refresh: cmp.Or(c.Refresh, defaultRefresh),
 		again:   cmp.Or(c.Again, defaultAgain),
-		reading: streak.New(cmp.Or(c.Logger, slog.Default()),
+		reading: streak.New(log,
 			"keys of JWT_JWKS cannot be read: the last known ones apply", "keys of JWT_JWKS are read again"),
+		using: streak.New(log,
+			"JWT_JWKS has no usable key: tokens that need one are refused", "JWT_JWKS has a usable key again"),
 		// A transport of its own: connections of others are not closed with it.
-		client: &http.Client{Timeout: fetchTimeout, Transport: &http.Transport{
+		client: &http.Client{Timeout: fetchTimeout, CheckRedirect: sameServer, Transport: &http.Transport{
 			Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true,
 		}},
 	}
@@ -80,6 +86,18 @@ func (k *keySet) isURL() bool { return IsURL(k.from) }
 // IsURL tells whether a JWKS is named by a URL, and not by a file.
 func IsURL(jwks string) bool {
 	return strings.HasPrefix(jwks, "https://") || strings.HasPrefix(jwks, "http://")
+}
+
+// Shown returns a JWKS as logs may have it: of a URL neither user and password nor the query.
+func Shown(jwks string) string {
+	if !IsURL(jwks) {
+		return jwks
+	}
+	u, err := url.Parse(jwks)
+	if err != nil {
+		return "(set)"
+	}
+	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
 }
 
 // run reads the keys again and again until ctx ends.
@@ -103,7 +121,7 @@ func (k *keySet) read(ctx context.Context) error {
 		if time.Since(k.last) < k.again {
 			return nil, nil
 		}
-		keys, err := k.load(k.life)
+		read, err := k.load(k.life)
 		k.last = time.Now() // its end: a server that hangs takes as long as the pause
 		if k.life.Err() == nil {
 			k.reading.Note(err)
@@ -111,7 +129,8 @@ func (k *keySet) read(ctx context.Context) error {
 		if err != nil {
 			return nil, fmt.Errorf("token: JWKS: %w", err)
 		}
-		k.keys.Store(&keys)
+		k.keys.Store(read)
+		k.using.Note(read.usable())
 		return nil, nil
 	})
 	select {
@@ -122,20 +141,20 @@ func (k *keySet) read(ctx context.Context) error {
 	}
 }
 
-func (k *keySet) load(ctx context.Context) (keyfunc.Keyfunc, error) {
+func (k *keySet) load(ctx context.Context) (*keys, error) {
 	raw, err := k.bytes(ctx)
 	if err != nil {
-		return nil, err
+		return nil, withoutURL(err)
 	}
-	keys, err := keyfunc.NewJWKSetJSON(raw)
-	if err != nil {
-		return nil, err
+	return parseKeys(raw)
+}
+
+// withoutURL drops the URL from an error: it may have a password, or a key in its query.
+func withoutURL(err error) error {
+	if of, ok := errors.AsType[*url.Error](err); ok {
+		return withoutURL(of.Err)
 	}
-	all, err := keys.Storage().KeyReadAll(ctx)
-	if err == nil && len(all) == 0 {
-		err = errors.New("there is no key in it")
-	}
-	return keys, err
+	return err
 }
 
 func (k *keySet) bytes(ctx context.Context) ([]byte, error) {
@@ -152,27 +171,40 @@ func (k *keySet) bytes(ctx context.Context) ([]byte, error) {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("the server answers %s", resp.Status)
+		return nil, fmt.Errorf("the server answers with status %d", resp.StatusCode)
 	}
-	return io.ReadAll(io.LimitReader(resp.Body, mostKeys))
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, mostKeys+1))
+	if len(raw) > mostKeys {
+		err = fmt.Errorf("it has more than %d bytes", mostKeys)
+	}
+	return raw, err
 }
 
-// find returns the key of a token. One that is not known is looked for in a new set, but no more
+// sameServer follows no redirect to another server: the Referer would carry the query there.
+func sameServer(req *http.Request, via []*http.Request) error {
+	first := via[0].URL
+	if len(via) > 3 || req.URL.Scheme != first.Scheme || req.URL.Host != first.Host {
+		return http.ErrUseLastResponse
+	}
+	return nil
+}
+
+// find returns the keys that fit a token. If none does, it looks for one in a new set, but no more
 // often than again.
 func (k *keySet) find(ctx context.Context, t *jwt.Token) (any, error) {
-	key, err := k.known(ctx, t)
-	if err != nil {
+	found, err := k.known(t)
+	if errors.Is(err, errNoKey) || errors.Is(err, ErrNoKeys) {
 		if err := k.read(ctx); err == nil {
-			return k.known(ctx, t)
+			return k.known(t)
 		}
 	}
-	return key, err
+	return found, err
 }
 
-func (k *keySet) known(ctx context.Context, t *jwt.Token) (any, error) {
-	keys := k.keys.Load()
-	if keys == nil {
+func (k *keySet) known(t *jwt.Token) (any, error) {
+	set := k.keys.Load()
+	if set == nil {
 		return nil, ErrNoKeys
 	}
-	return (*keys).KeyfuncCtx(ctx)(t)
+	return set.of(t)
 }

@@ -5,8 +5,11 @@
 //	caller, err := v.Verify(ctx, r.Header.Get("Authorization"))
 //
 // A token needs a signature by one of the algorithms that are configured: HS256 with the secret,
-// RS256, ES256 and EdDSA with a key of the JWKS. It needs `exp`, `sub`, and `userType`. The subject
-// of a mitra is a UUID.
+// RS256, ES256 and EdDSA with a key of the JWKS. It needs `exp`, `sub`, and `userType`, and `aud` and
+// `iss` if they are configured. The subject of a mitra is a UUID.
+//
+// Names of claims and header parameters count letter by letter, and none may be there twice
+// (RFC 7519, section 4). A header with `crit` is refused: no extension is understood.
 package token
 
 import (
@@ -17,6 +20,8 @@ import (
 	"strings"
 
 	"github.com/golang-jwt/jwt/v5"
+
+	"github.com/rollcall-redis/rollcall/internal/exact"
 )
 
 // A UserType says what a caller is.
@@ -70,12 +75,11 @@ type Verifier struct {
 	methods []string
 	keys    *keySet // nil: there is no JWKS
 	parser  *jwt.Parser
+
+	required []string // claims that the parser asks for
 }
 
-type claims struct {
-	jwt.RegisteredClaims
-	UserType UserType `json:"userType"`
-}
+type claims = jwt.MapClaims // a struct would match names without regard to case
 
 // New returns a Verifier, or what is wrong with the configuration: a file that cannot be read is
 // an error, a URL that does not answer is not.
@@ -98,7 +102,15 @@ func New(ctx context.Context, c Config) (*Verifier, error) {
 		return nil, errors.New("token: neither a secret nor a JWKS")
 	}
 	// The algorithm is checked by keyFor, which says it better.
-	v.parser = jwt.NewParser(jwt.WithExpirationRequired())
+	opts := []jwt.ParserOption{jwt.WithExpirationRequired()}
+	v.required = []string{"exp"}
+	if c.Audience != "" {
+		opts, v.required = append(opts, jwt.WithAudience(c.Audience)), append(v.required, "aud")
+	}
+	if c.Issuer != "" {
+		opts, v.required = append(opts, jwt.WithIssuer(c.Issuer)), append(v.required, "iss")
+	}
+	v.parser = jwt.NewParser(opts...)
 	return v, nil
 }
 
@@ -118,12 +130,34 @@ func (v *Verifier) Verify(ctx context.Context, authorization string) (Caller, er
 	if !strings.EqualFold(scheme, "Bearer") || text == "" {
 		return Caller{}, ErrNone
 	}
-	var c claims
-	_, err := v.parser.ParseWithClaims(text, &c, func(t *jwt.Token) (any, error) { return v.keyFor(ctx, t) })
+	c := claims{}
+	_, err := v.parser.ParseWithClaims(text, c, func(t *jwt.Token) (any, error) {
+		if err := v.exact(t); err != nil {
+			return nil, err
+		}
+		return v.keyFor(ctx, t)
+	})
 	if err != nil {
-		return Caller{}, reason(err)
+		return Caller{}, v.reason(err, c)
 	}
-	return c.caller()
+	return caller(c)
+}
+
+// exact refuses a token whose header or claims have a name twice, and one that asks for extensions.
+func (v *Verifier) exact(t *jwt.Token) error {
+	for part := range strings.SplitSeq(t.Raw[:strings.LastIndexByte(t.Raw, '.')], ".") {
+		raw, err := v.parser.DecodeSegment(part)
+		if err == nil {
+			_, err = exact.Object(raw)
+		}
+		if err != nil {
+			return refused("its header or its claims are not one JSON object each, with every name once")
+		}
+	}
+	if _, ok := t.Header["crit"]; ok {
+		return refused("crit is in its header, and no extension is understood here")
+	}
+	return nil
 }
 
 // keyFor chooses the key by the algorithm, so that a public key is never taken for a secret.
@@ -143,7 +177,7 @@ func (v *Verifier) keyFor(ctx context.Context, t *jwt.Token) (any, error) {
 }
 
 // reason says why a token was refused. What the library says may repeat parts of the token.
-func reason(err error) error {
+func (v *Verifier) reason(err error, c claims) error {
 	if errors.Is(err, ErrNoKeys) {
 		return ErrNoKeys
 	}
@@ -157,7 +191,9 @@ func reason(err error) error {
 		{jwt.ErrTokenSignatureInvalid, "the signature is wrong"},
 		{jwt.ErrTokenExpired, "the token has expired"},
 		{jwt.ErrTokenNotValidYet, "the token is not valid yet"},
-		{jwt.ErrTokenRequiredClaimMissing, "exp is missing"},
+		{jwt.ErrTokenInvalidAudience, "aud does not have the audience that is expected here"},
+		{jwt.ErrTokenInvalidIssuer, "iss is not the issuer that is expected here"},
+		{jwt.ErrTokenRequiredClaimMissing, v.missing(c)},
 		{jwt.ErrTokenUnverifiable, "the algorithm is not known, or no key fits"},
 	} {
 		if errors.Is(err, known.is) {
@@ -167,18 +203,39 @@ func reason(err error) error {
 	return refused("this is no JSON Web Token")
 }
 
-// caller checks what is our own among the claims.
-func (c *claims) caller() (Caller, error) {
-	if !slices.Contains(UserTypes, c.UserType) {
+// missing names a claim that is required and not there.
+func (v *Verifier) missing(c claims) string {
+	for _, name := range v.required {
+		if c[name] == nil {
+			return name + " is missing"
+		}
+	}
+	return "a claim that is required here is empty"
+}
+
+// mostDate is the last second of the year 9999.
+const mostDate = 253402300799
+
+// caller checks what is our own among the claims, and that dates are dates: of a number beyond all
+// of them the library makes any moment.
+func caller(c claims) (Caller, error) {
+	for _, name := range []string{"exp", "nbf"} {
+		if at, ok := c[name].(float64); ok && (at < 0 || at > mostDate) {
+			return Caller{}, refused("%s is no date", name)
+		}
+	}
+	userType, _ := c["userType"].(string)
+	if !slices.Contains(UserTypes, UserType(userType)) {
 		return Caller{}, refused("userType is none of mitra, customer, service, admin")
 	}
-	if c.Subject == "" {
-		return Caller{}, refused("sub is missing")
+	subject, ok := c["sub"].(string)
+	if !ok || subject == "" {
+		return Caller{}, refused("sub is missing, or no text")
 	}
-	if c.UserType != Mitra {
-		return Caller{c.Subject, c.UserType}, nil
+	if UserType(userType) != Mitra {
+		return Caller{subject, UserType(userType)}, nil
 	}
-	id, ok := UUID(c.Subject)
+	id, ok := UUID(subject)
 	if !ok {
 		return Caller{}, refused("sub of a mitra is no UUID")
 	}

@@ -1,0 +1,113 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/rollcall-redis/rollcall/availability"
+)
+
+// A Mitra is a row of the administrator's list.
+type Mitra struct {
+	availability.State
+	Name *string // display_name; nil: it has none
+	// LastOnline and LastOffline are when it last went online and offline; zero: never, or no moment.
+	LastOnline, LastOffline time.Time
+}
+
+// A Listing selects mitras and their order.
+type Listing struct {
+	Online *bool  // nil: whether or not they are
+	ByName bool   // by display_name, those without one first; else by id
+	After  string // the id of the last one of the page before; empty: from the beginning
+	Limit  int
+}
+
+// listed are the columns of a Mitra. A moment beyond what a timestamp of JSON can hold is null.
+const listed = columns + `, m.display_name::text,
+	CASE WHEN o.last_online_at BETWEEN '0001-01-02' AND '9999-12-30' THEN o.last_online_at::timestamptz END,
+	CASE WHEN o.last_offline_at BETWEEN '0001-01-02' AND '9999-12-30' THEN o.last_offline_at::timestamptz END
+	FROM mitras m JOIN mitra_availability_state s ON s.mitra_id = m.id
+	LEFT JOIN mitra_online_status o ON o.mitra_id = m.id`
+
+// List returns mitras that exist, for an administrator. Each order has an index, and so have those
+// who are online. ErrNotFound: ByName it needs the mitra After, which is gone.
+func (s *Source) List(ctx context.Context, l Listing) (page []Mitra, err error) {
+	after := idOf(l.After)
+	args := []any{after, l.Limit}
+	where, order := `m.id > $1 OR $1::uuid IS NULL`, `m.id`
+	err = s.within(ctx, "list", func(ctx context.Context) error {
+		if l.ByName {
+			order = `coalesce(m.display_name::text, ''), m.id`
+			where = `$1::uuid IS NULL`
+			if after.Valid {
+				name := ""
+				err := s.pool.QueryRow(ctx, `SELECT coalesce(m.display_name::text, '') FROM mitras m WHERE m.id = $1`,
+					after).Scan(&name)
+				if errors.Is(err, pgx.ErrNoRows) {
+					return availability.ErrNotFound
+				}
+				if err != nil {
+					return err
+				}
+				where = `(coalesce(m.display_name::text, ''), m.id) > ($3::text, $1)`
+				args = append(args[:2], name)
+			}
+		}
+		filter := ``
+		if l.Online != nil {
+			filter = ` AND s.is_online`
+			if !*l.Online {
+				filter = ` AND NOT s.is_online`
+			}
+		}
+		page, err = s.mitras(ctx, `SELECT `+listed+` WHERE (`+where+`)`+filter+` ORDER BY `+order+` LIMIT $2`, args...)
+		return err
+	})
+	return page, err
+}
+
+// Mitra returns one of the list. ErrNotFound.
+func (s *Source) Mitra(ctx context.Context, id string) (m Mitra, err error) {
+	err = s.within(ctx, "mitra", func(ctx context.Context) error {
+		found, err := s.mitras(ctx, `SELECT `+listed+` WHERE m.id = $1`, idOf(id))
+		if err == nil && len(found) == 0 {
+			return availability.ErrNotFound
+		}
+		if err == nil {
+			m = found[0]
+		}
+		return err
+	})
+	return m, err
+}
+
+func (s *Source) mitras(ctx context.Context, sql string, args ...any) (found []Mitra, err error) {
+	rows, err := s.pool.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var r row
+		var m Mitra
+		var on, off *time.Time
+		if err := rows.Scan(append(r.fields(), &m.Name, &on, &off)...); err != nil {
+			return nil, err
+		}
+		m.State = r.appendTo(nil)[0]
+		m.LastOnline, m.LastOffline = orZero(on), orZero(off)
+		found = append(found, m)
+	}
+	return found, rows.Err()
+}
+
+func orZero(at *time.Time) time.Time {
+	if at == nil {
+		return time.Time{}
+	}
+	return at.UTC()
+}

@@ -1,0 +1,102 @@
+// Package exact reads JSON objects whose member names count letter by letter, each once.
+// encoding/json matches the fields of a struct without regard to case, and of two members of one
+// name it takes the last: a filter in front of us may have read the first.
+package exact
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// errObject is an error for the sender's eyes, like all others of this package.
+var errObject = errors.New("expected one JSON object")
+
+// Object returns the members of one JSON object. It refuses text that is not UTF-8, and an object,
+// however deep, that has a name twice.
+func Object(raw []byte) (map[string]json.RawMessage, error) {
+	if !utf8.Valid(raw) {
+		return nil, errors.New("expected UTF-8")
+	}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &members); err != nil {
+		if _, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+			return nil, errObject
+		}
+		return nil, err
+	}
+	if members == nil { // null
+		return nil, errObject
+	}
+	return members, once(raw)
+}
+
+// level is an object or an array that is being read.
+type level struct {
+	names map[string]bool // of the members so far; nil in an array
+	name  bool            // a member's name comes next
+}
+
+// once returns an error if an object in a valid JSON text has a name twice.
+func once(raw []byte) error {
+	var levels []level
+	for d := json.NewDecoder(bytes.NewReader(raw)); ; {
+		token, err := d.Token()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		top := len(levels) - 1
+		switch text, isText := token.(string); {
+		case token == json.Delim('}'), token == json.Delim(']'):
+			levels = levels[:top]
+			continue
+		case isText && top >= 0 && levels[top].name:
+			if levels[top].names[text] {
+				return fmt.Errorf("member %q: given more than once", text)
+			}
+			levels[top].names[text], levels[top].name = true, false
+			continue
+		case top >= 0: // a value
+			levels[top].name = levels[top].names != nil
+		}
+		switch token {
+		case json.Delim('{'):
+			levels = append(levels, level{names: map[string]bool{}, name: true})
+		case json.Delim('['):
+			levels = append(levels, level{})
+		}
+	}
+}
+
+// Unmarshal stores one JSON object in the struct that v points to. It refuses what Object refuses,
+// and a member that no field has as its tag.
+func Unmarshal(raw []byte, v any) error {
+	members, err := Object(raw)
+	if err != nil {
+		return err
+	}
+	known := tags(reflect.TypeOf(v).Elem())
+	for name := range members {
+		if !slices.Contains(known, name) {
+			return fmt.Errorf("unknown member %q; known: %s", name, strings.Join(known, ", "))
+		}
+	}
+	return json.Unmarshal(raw, v)
+}
+
+func tags(t reflect.Type) (names []string) {
+	for field := range t.Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		names = append(names, name)
+	}
+	return names
+}

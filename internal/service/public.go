@@ -1,0 +1,135 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+
+	"github.com/sourcegraph/conc"
+)
+
+// public answers the program's own requests apart from the operator's: at HTTPConfig.Addr there is
+// then nothing else but health, without the reason why a replica is not ready, which may name servers.
+func (s *HTTP) public() http.Handler {
+	mux := http.NewServeMux()
+	for pattern, handler := range s.cfg.Routes {
+		mux.Handle(pattern, handler)
+	}
+	mux.HandleFunc("GET /healthz", s.healthz)
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if s.cfg.Status().common().Ready {
+			plain(w, http.StatusOK, "ready")
+		} else {
+			plain(w, http.StatusServiceUnavailable, "not ready")
+		}
+	})
+	mux.HandleFunc("/", noSuchPage)
+	return mux
+}
+
+// front is a listener and what answers there.
+type front struct {
+	ln   net.Listener
+	http *http.Server
+}
+
+// listen opens the listeners: of HTTP_ADDR first.
+func (s *HTTP) listen(ctx context.Context) error {
+	open := func(setting, addr string, handler http.Handler) error {
+		ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
+		if err != nil {
+			s.Close()
+			return fmt.Errorf("service: %s: %w", setting, err)
+		}
+		s.fronts = append(s.fronts, front{ln, s.server(handler)})
+		s.address = reachable(ln.Addr()) // the operator's is the last one
+		return nil
+	}
+	if s.cfg.OperatorAddr == "" {
+		return open("HTTP_ADDR", s.cfg.Addr, s.operator)
+	}
+	if err := open("HTTP_ADDR", s.cfg.Addr, s.public()); err != nil {
+		return err
+	}
+	return open("OPERATOR_ADDR", s.cfg.OperatorAddr, s.operator)
+}
+
+func (s *HTTP) server(handler http.Handler) *http.Server {
+	server := &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: readTimeout,
+		ReadTimeout:       readTimeout,
+		WriteTimeout:      writeTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    mostHeader,
+		ErrorLog:          slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelDebug), // what peers do wrong
+	}
+	if s.cfg.MaxConns > 0 {
+		bound(server, s.cfg.MaxConns)
+	}
+	return server
+}
+
+// Addr is HTTP_ADDR as bound.
+func (s *HTTP) Addr() string { return s.fronts[0].ln.Addr().String() }
+
+// OperatorAddr is where status, page and admin are, as bound.
+func (s *HTTP) OperatorAddr() string { return s.fronts[len(s.fronts)-1].ln.Addr().String() }
+
+// Close closes the listeners, if Run has not.
+func (s *HTTP) Close() {
+	for _, f := range s.fronts {
+		_ = f.ln.Close()
+	}
+}
+
+// serve answers at each listener until ctx ends or one fails. Requests end with ctx too, or a sweep
+// that was asked for would outlast it.
+func (s *HTTP) serve(ctx context.Context) error {
+	serving, failed := context.WithCancel(ctx)
+	defer failed()
+	ended := make(chan error, len(s.fronts))
+	for _, f := range s.fronts {
+		f.http.BaseContext = func(net.Listener) context.Context { return serving }
+		go func() {
+			err := f.http.Serve(f.ln)
+			failed() // takes the others along
+			ended <- err
+		}()
+	}
+	<-serving.Done()
+	bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	var stopping conc.WaitGroup
+	for _, f := range s.fronts {
+		stopping.Go(func() {
+			if f.http.Shutdown(bound) != nil {
+				_ = f.http.Close() // a client that still reads has had its time
+			}
+		})
+	}
+	stopping.Wait()
+	var errs []error
+	for range s.fronts {
+		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+			errs = append(errs, err)
+		}
+	}
+	if ctx.Err() != nil || len(errs) == 0 {
+		return nil
+	}
+	return fmt.Errorf("service: %w", errors.Join(errs...))
+}
+
+// warnOpen warns of an operator's side that others may reach.
+func (s *HTTP) warnOpen() {
+	host, _, _ := net.SplitHostPort(s.cfg.Addr)
+	if ip := net.ParseIP(host); len(s.cfg.Routes) == 0 || len(s.fronts) > 1 || ip.IsLoopback() || host == "localhost" {
+		return
+	}
+	s.cfg.Logger.Warn("status page and metrics are served to everybody who reaches HTTP_ADDR: set OPERATOR_ADDR",
+		"addr", s.Addr())
+}
