@@ -13,7 +13,7 @@ chaos = $(with_servers) ROLLCALL_REPORT=$(CURDIR)/.cache/chaos/$@
 chaos_suites = ./chaos/ ./chaos/orphans/ ./chaos/availability/ ./chaos/cluster/
 long_chaos = ^TestEverythingAt
 # Models that the race detector would only make slow.
-search = ^TestSearch$$
+search = ^TestSearch(OfPoisonedKeys)?$$
 searched = ./janitor/ ./chaos/search/ ./chaos/orphans/search/
 # Each alert beside its fault, on a real Prometheus: minutes.
 every_alert = ^TestEveryAlertFiresAlone$$

@@ -303,7 +303,6 @@ func TestWhatTheUserMayNotDoIsAnError(t *testing.T) {
 			_, _, err := g.Open(ctx, guard.Lease{Token: s.lease.Token, Epoch: 101})
 			return err
 		},
-		"hdel":   func(g *guard.Guard) error { _, err := g.Forget(ctx, s.lease, "gone", 0); return err },
 		"exists": func(g *guard.Guard) error { _, err := g.Do(ctx, s.batch(1)); return err },
 	} {
 		require.ErrorContains(t, do(s.poor(t, "leader", "-"+command)), "user", command)

@@ -320,7 +320,7 @@ func TestADatabaseOfBeforeTheLastMigrationIsNamed(t *testing.T) {
 		EXECUTE replace(pg_get_functiondef('availability_auto_offline'::regproc), 'SKIP LOCKED', '');
 	END $$`)
 	exec("DELETE FROM availability_migrations WHERE version_id >= 4")
-	err := src.Check(ctx)
+	err = src.Check(ctx)
 	require.ErrorIs(t, err, postgres.ErrLacking)
 	require.ErrorContains(t, err, "availability_auto_offline as migration 4 makes it")
 	require.NoError(t, src.Migrate(ctx))

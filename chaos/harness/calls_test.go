@@ -26,7 +26,7 @@ func TestCallsOfAReplicaAreToldApart(t *testing.T) {
 	}
 	opens := func(r proxy.Request) bool { // a term in the log
 		keys, _ := r.Script()
-		return len(keys) == 2 && r.On(KeyNames.Log(), KeyNames.Lease())
+		return len(keys) == 3 && r.On(KeyNames.Log(), KeyNames.Lease())
 	}
 	calls := map[string]*proxy.Score{}
 	for name, match := range map[string]func(proxy.Request) bool{

@@ -62,12 +62,12 @@ func (a tally) String() string {
 
 func TestSearch(t *testing.T) {
 	t.Parallel()
-	search(t, plan, keptSeeds(t))
+	search(t, searchSteps, plan, keptSeeds(t))
 }
 
 // search plays the kept seeds and then others, by plans.
-func search(t *testing.T, plan func(seed uint64) []step, kept []uint64) {
-	steps, first := searchSteps, uint64(1)
+func search(t *testing.T, steps int, plan func(seed uint64) []step, kept []uint64) {
+	first := uint64(1)
 	if testing.Short() {
 		steps /= 10
 	}

@@ -279,9 +279,10 @@ func (s *session) rest() (*pendingCommand, error) {
 
 // restWithin sets the deadline of the wait for the device. The caller holds mu.
 func (s *session) restWithin() error {
+	first := time.Until(s.firstBy)
 	switch {
-	case s.frames == 0: // a keep-alive proves nothing
-		return s.within(time.Until(s.firstBy), endUnproven)
+	case s.frames == 0 && (!s.moved || first < movedTime): // a keep-alive proves nothing
+		return s.within(first, endUnproven)
 	case s.moved:
 		return s.within(movedTime, endMoved)
 	}

@@ -98,6 +98,15 @@ func (s *timed) login(t *testing.T) {
 	require.Equal(t, []byte{1}, s.read(t, 1))
 }
 
+// reports logs in and sends a frame, from whose acknowledgement on times count.
+func (s *timed) reports(t *testing.T) {
+	t.Helper()
+	s.login(t)
+	s.write(t, frame(t, 1))
+	require.Equal(t, []byte{0, 0, 0, 1}, s.read(t, 4))
+	s.began = time.Now()
+}
+
 func (s *timed) write(t *testing.T, p []byte) {
 	t.Helper()
 	_, err := s.Write(p)
@@ -148,7 +157,7 @@ func TestAFrameHasThirtySecondsToBecomeWhole(t *testing.T) {
 func TestAParkedDeviceIsKeptForAnHourAndFiveMinutes(t *testing.T) {
 	t.Parallel()
 	inBubble(t, nil, func(t *testing.T, s *timed) {
-		s.login(t)
+		s.reports(t)
 		<-time.After(time.Hour)
 		s.write(t, []byte{0xFF}) // a keep-alive counts
 		<-time.After(time.Hour)
@@ -163,7 +172,7 @@ func TestASilentDeviceThatIsElsewhereIsLetGo(t *testing.T) {
 	t.Parallel()
 	inBubble(t, nil, func(t *testing.T, s *timed) {
 		s.gateway.Displaced(imei, "other") // nobody by that name yet
-		s.login(t)
+		s.reports(t)
 		<-time.After(time.Hour)
 		s.gateway.Displaced(imei, "other")
 		<-time.After(movedTime - time.Second)
