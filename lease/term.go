@@ -84,7 +84,8 @@ func (t *Term) Remaining() time.Duration {
 }
 
 // Redraw draws another epoch within the same term, higher than the present one and than above: for
-// a leader that finds that a higher epoch than its own has been met. It returns an error that wraps
+// a leader that finds that a higher epoch than its own has been met. An above that is more than 366
+// days ahead of the server's clock is damage, and does not count. It returns an error that wraps
 // [ErrLost], and ends the term, if the lease is not this term's any more; after any other error the
 // epoch is unchanged and it may be called again.
 func (t *Term) Redraw(ctx context.Context, above uint64) (uint64, error) {
