@@ -18,8 +18,8 @@ var killedRows = []row{
 	{41, "NineOfTenKilled", false, 100, nil, manyKilled(9, 10)},
 }
 
-// manyKilled expects a new leader within two lease TTLs. The survivors have listened all the time: the
-// only hold that the kills may cause is the breaker's, and only where most owners died.
+// manyKilled expects a new leader within two lease TTLs. The survivors have listened all the time:
+// the only hold that the kills may cause is the breaker's, and only where most owners died.
 func manyKilled(victims, of int) func(w *environment) {
 	return func(w *environment) {
 		met := &calm{}

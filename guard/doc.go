@@ -28,8 +28,8 @@
 //  6. The body deletes what it recorded: DONE.
 //
 // The log is record, memory and fence in one. Open writes the first record of a term, `<epoch>-0`.
-// A log that cannot take it, whatever somebody wrote there, is renamed to Layout.LogAside. From then
-// on the lease's token alone keeps older terms from deleting, which every batch compares.
+// A log that cannot take it, whatever somebody wrote there, is renamed to Layout.LogAside. From
+// then on the lease's token alone keeps older terms from deleting, which every batch compares.
 //
 // # The witness
 //

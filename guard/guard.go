@@ -184,8 +184,9 @@ func parseAnswer(id BatchID, out []any) (Answer, error) {
 }
 
 // Forget takes a dead owner off the roster and the contenders, and with it the sets that named what
-// it left, of which so many members were swept. Done; Alive while it has a heartbeat, or one of the sets has more
-// members than that; Refused if the sets are not empty and this user may not UNLINK them.
+// it left, of which so many members were swept. Done; Alive while it has a heartbeat, or one of the
+// sets has more members than that; Refused if the sets are not empty and this user may not UNLINK
+// them.
 func (g *Guard) Forget(
 	ctx context.Context, l Lease, owner string, swept int, sets ...string,
 ) (Verdict, error) {

@@ -96,8 +96,8 @@
 //
 // The TTL should be the same for all contenders. A live holder with a longer one keeps its lease:
 // its expiry falls until it renews. A waiter caps a lease at its own TTL only if that has no
-// expiry, or one that does not fall, for a whole TTL; a key of another type too. A lease that a dead
-// holder left with a longer TTL, or that somebody wrote by hand with one, lasts for that TTL.
+// expiry, or one that does not fall, for a whole TTL; a key of another type too. A lease that a
+// dead holder left with a longer TTL, or that somebody wrote by hand with one, lasts for that TTL.
 //
 // A clock of the server that goes back prolongs what is left of a lease by as much. A living holder
 // mends that when it renews. If the holder died, a waiter that saw the lease before caps it after a

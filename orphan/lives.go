@@ -39,8 +39,8 @@ func (l *lives) met(key string) {
 // silence is what is said of signs that nothing in the server could show.
 type silence struct{ cautions, notes []string }
 
-// silent names the signs that nothing in the server could show, of any candidate. It may be so for a
-// while, where the rules name the place elsewhere too; else it may be a slip.
+// silent names the signs that nothing in the server could show, of any candidate. It may be so for
+// a while, where the rules name the place elsewhere too; else it may be a slip.
 func (l *lives) silent(ctx context.Context, r *rule, c caller, places map[string]string) (found silence, err error) {
 	for i, s := range l.of {
 		there, foreseen := true, false

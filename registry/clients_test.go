@@ -210,7 +210,8 @@ func TestTheNewerOfTwoBootsIsNoOtherPlace(t *testing.T) {
 	server := redistest.Start(t)
 	admin := server.Client()
 	hook := &calls{before: func(ctx context.Context, key string) error {
-		return admin.Set(ctx, key, "1/"+string(bytes.Repeat([]byte{'9'}, 26)), time.Minute).Err()
+		later := fmt.Sprintf("1/%d0000000000", time.Now().Add(time.Hour).UnixMicro())
+		return admin.Set(ctx, key, later, time.Minute).Err()
 	}}
 	_, ended := runsWith(t, server.Options(), server.Options(), func(c *redis.Client) { c.AddHook(hook) })
 	select {

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -271,7 +272,8 @@ func TestOwnerScripts(t *testing.T) {
 			key := o.keys.Heartbeat("o")
 			for held, want := range map[string]string{
 				"1/" + o.boot:      "OK",
-				"1/9" + o.boot[1:]: "SUPERSEDED",
+				"1/" + laterBoot(): "SUPERSEDED",
+				"1/9" + o.boot[1:]: "OTHER", // centuries ahead: no boot drew it
 				"1/0" + o.boot[1:]: "OTHER",
 				"1/9" + o.boot:     "OTHER",
 				"1/9" + o.boot[2:]: "OTHER",
@@ -297,14 +299,15 @@ func TestOwnerScripts(t *testing.T) {
 			require.Equal(t, "OTHER", got)
 		},
 		"a boot is above what the heartbeat remembers, if that is a token": func(t *testing.T, w redistest.World) {
+			later := laterBoot()
 			for held, above := range map[string]bool{
 				"1/" + strings.Repeat("9", 30): false, "1/" + strings.Repeat("9", 25): false, "1795188960111": false, "": false,
-				"1/8" + strings.Repeat("9", 25): true,
+				"1/8" + strings.Repeat("9", 25): false, "1/" + later: true,
 			} {
 				require.NoError(t, w.Client.Set(t.Context(), Layout{Prefix: w.Prefix}.Heartbeat("o"), held, time.Minute).Err())
 				o := newOwner(t, w, "o")
 				require.Len(t, o.boot, 26)
-				require.Equal(t, above, o.boot > "8", held)
+				require.Equal(t, above, o.boot > later, held)
 				o.lives()
 			}
 		},
@@ -460,4 +463,9 @@ func TestWhatCannotBeHandedBackIsAnErrorAndNotWaitedFor(t *testing.T) {
 		o.failing["release"] = refused
 		require.ErrorIs(t, o.handedBack(t.Context(), 0), refused)
 	})
+}
+
+// laterBoot returns the token of a boot in half a year, by a clock that is ahead.
+func laterBoot() string {
+	return fmt.Sprintf("%d%010d", time.Now().Add(180*24*time.Hour).UnixMicro(), 7)
 }

@@ -8,8 +8,8 @@
 //   - when all is quiet again every open socket is routable, also while sweeping is paused or dry;
 //   - then nothing else is left, unless sweeping is paused or dry.
 //
-// TestSearchOfPoisonedKeys plays the same steps beside somebody who writes any value of any type into
-// any key. When all is quiet the keys that the runbook names are deleted, and no others.
+// TestSearchOfPoisonedKeys plays the same steps beside somebody who writes any value of any type
+// into any key. When all is quiet the keys that the runbook names are deleted, and no others.
 //
 // Package janitor has a search of its own, of the guard's scripts and the leader's sweeps alone, on
 // a real server. It plays several times as many steps, and knows what this one cannot have: clock

@@ -124,8 +124,8 @@ func newPoison(rng *rand.Rand, name, kind string, l guard.Layout, id string, now
 	return p
 }
 
-// step reports whether somebody must delete the key before all is well, as the runbook says: what is
-// kept because it may be somebody's, and what may hold for long.
+// step reports whether somebody must delete the key before all is well, as the runbook says: what
+// is kept because it may be somebody's, and what may hold for long.
 func (p poison) step() bool {
 	if p.life > 0 {
 		return false

@@ -45,8 +45,8 @@ type replica struct {
 	draining atomic.Bool
 }
 
-// mostReply is the largest reply of Redis that a replica reads. The largest that it needs is a page of
-// a scan: 20,000 entries are below 2 MB.
+// mostReply is the largest reply of Redis that a replica reads. The largest that it needs is a page
+// of a scan: 20,000 entries are below 2 MB.
 const mostReply = 16 << 20
 
 // serve is a replica's whole life: it assembles everything, serves until ctx ends or a part fails,

@@ -43,8 +43,8 @@ const (
 
 // admission keeps new sockets from being in each other's way. A slot is earned by frames. To make
 // room it closes a socket of the lowest standing: the oldest one of the address that has most of
-// them. So a flood from few addresses displaces itself, and no device that reports. Devices wait for
-// one another's registration, and none is refused.
+// them. So a flood from few addresses displaces itself, and no device that reports. Devices wait
+// for one another's registration, and none is refused.
 type admission struct {
 	most  int           // sockets without an IMEI
 	share int           // newcomers of an address

@@ -20,8 +20,9 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-// Deadlines of a socket. But for firstFrame they are no settings, since vendors and fleets fix them:
-// parked devices speak hourly, and a device closes by itself after 30 s without an acknowledgement.
+// Deadlines of a socket. But for firstFrame they are no settings, since vendors and fleets fix
+// them: parked devices speak hourly, and a device closes by itself after 30 s without an
+// acknowledgement.
 const (
 	handshakeTime = 15 * time.Second
 	completeTime  = 30 * time.Second
@@ -71,8 +72,8 @@ type Config struct {
 	// MaxUnidentified bounds open sockets from which no IMEI has come. At the bound the same is done
 	// among them. 0 means 4,096.
 	MaxUnidentified int
-	// FirstFrame is how long a device that was accepted may take for its first frame. Afterwards it may
-	// be silent for as long as a parked device is. 0 means a minute.
+	// FirstFrame is how long a device that was accepted may take for its first frame. Afterwards it
+	// may be silent for as long as a parked device is. 0 means a minute.
 	FirstFrame time.Duration
 	// MaxRegistering bounds devices that are being registered at once. Further ones wait for their
 	// answer. 0 means 4,096.
@@ -196,8 +197,8 @@ func (g *Gateway) Serve(ctx context.Context, lns ...net.Listener) error {
 	return context.Cause(accepting)
 }
 
-// accept returns when ctx has ended or ln has failed for good. A listener has at most one socket that
-// waits for its place; further ones wait in the backlog.
+// accept returns when ctx has ended or ln has failed for good. A listener has at most one socket
+// that waits for its place; further ones wait in the backlog.
 func (g *Gateway) accept(ctx, work context.Context, ln net.Listener) error {
 	var pause time.Duration
 	accepts := streak.New(g.cfg.Logger, "cannot accept devices, trying again", "devices are accepted again")

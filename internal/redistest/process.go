@@ -217,8 +217,8 @@ func (p *server) log() string {
 	return text[max(0, len(text)-logTail):]
 }
 
-// cached is where scripts/redis leaves a server, below the module's root, cached8 where "scripts/redis
-// 8" does.
+// cached is where scripts/redis leaves a server, below the module's root, cached8 where
+// "scripts/redis 8" does.
 const (
 	cached  = ".cache/redis/redis-server"
 	cached8 = ".cache/redis8/redis-server"

@@ -43,8 +43,9 @@ func StartNamed(t testing.TB, binary string, args ...string) *Server {
 	return start(t, binary, false, args)
 }
 
-// StartNewest is [Start] for what Redis 7 does not have: it is the Redis 8 that REDIS8_SERVER names,
-// or that scripts/redis 8 has left in the cache, else the server that all other tests run on.
+// StartNewest is [Start] for what Redis 7 does not have: it is the Redis 8 that REDIS8_SERVER
+// names, or that scripts/redis 8 has left in the cache, else the server that all other tests run
+// on.
 func StartNewest(t testing.TB, args ...string) *Server {
 	t.Helper()
 	return start(t, findNewest(), false, args)

@@ -10,8 +10,8 @@ import (
 
 // connections bounds how many connections an HTTP server has open. At the bound a new one takes the
 // place of the one that has waited longest for a request, or else of the one that has been answered
-// longest. So idle and slow clients can neither keep a probe out nor use up the descriptors that the
-// rest of the program needs.
+// longest. So idle and slow clients can neither keep a probe out nor use up the descriptors that
+// the rest of the program needs.
 type connections struct {
 	most int
 

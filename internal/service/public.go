@@ -12,7 +12,8 @@ import (
 )
 
 // public answers the program's own requests apart from the operator's: at HTTPConfig.Addr there is
-// then nothing else but health, without the reason why a replica is not ready, which may name servers.
+// then nothing else but health, without the reason why a replica is not ready, which may name
+// servers.
 func (s *HTTP) public() http.Handler {
 	mux := http.NewServeMux()
 	for pattern, handler := range s.cfg.Routes {

@@ -103,8 +103,8 @@ func ms(at time.Time) string {
 	return strconv.FormatInt(at.UnixMilli(), 10)
 }
 
-// Read returns the newest events behind the one with this id, the oldest first: as many as the stream
-// keeps. What is not understood, or is longer than Add writes, is left empty.
+// Read returns the newest events behind the one with this id, the oldest first: as many as the
+// stream keeps. What is not understood, or is longer than Add writes, is left empty.
 func Read(ctx context.Context, client redis.UniversalClient, key, after string) ([]Event, error) {
 	var page []redis.XMessage
 	for from := "+"; len(page) < most; from = "(" + page[len(page)-1].ID {

@@ -5,8 +5,8 @@
 //	caller, err := v.Verify(ctx, r.Header.Get("Authorization"))
 //
 // A token needs a signature by one of the algorithms that are configured: HS256 with the secret,
-// RS256, ES256 and EdDSA with a key of the JWKS. It needs `exp`, `sub`, and `userType`, and `aud` and
-// `iss` if they are configured. The subject of a mitra is a UUID.
+// RS256, ES256 and EdDSA with a key of the JWKS. It needs `exp`, `sub`, and `userType`, and `aud`
+// and `iss` if they are configured. The subject of a mitra is a UUID.
 //
 // Names of claims and header parameters count letter by letter, and none may be there twice
 // (RFC 7519, section 4). A header with `crit` is refused: no extension is understood.
