@@ -305,6 +305,7 @@ func TestOwnerScripts(t *testing.T) {
 				"1/8" + strings.Repeat("9", 25): false, "1/" + later: true,
 			} {
 				require.NoError(t, w.Client.Set(t.Context(), Layout{Prefix: w.Prefix}.Heartbeat("o"), held, time.Minute).Err())
+				require.NoError(t, w.Client.HDel(t.Context(), Layout{Prefix: w.Prefix}.Witness(), "boot").Err()) // of the case before
 				o := newOwner(t, w, "o")
 				require.Len(t, o.boot, 26)
 				require.Equal(t, above, o.boot > later, held)
