@@ -102,7 +102,7 @@ func search(t *testing.T, steps int, plan func(seed uint64) []step, kept []uint6
 				all.add(episode(t, plan, first+uint64(i)))
 			}
 			t.Log(all)
-			if !over.Load() {
+			if !over.Load() && steps >= searchSteps/10 { // fewer may be too few
 				require.Positive(t, all.swept, "a search in which nothing is ever swept finds nothing")
 			}
 		})
